@@ -1,0 +1,35 @@
+/* dtype.h - the element types of arrays; the one header that kernels/ and buffers/ share. */
+#ifndef BEAMRING_BUFFERS_DTYPE_H
+#define BEAMRING_BUFFERS_DTYPE_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The names in comments are what DTYPE in a recording and the program's output say. */
+enum br_dtype {
+    BR_INT4X2, /* "int4x2": complex, two's complement nibbles in one byte, real part LOW; -8 means missing in products */
+    BR_INT8X2, /* "int8x2": complex, real byte first */
+    BR_INT8,   /* "int8" */
+    BR_UINT8,  /* "uint8" */
+    BR_INT4,   /* "int4": real, two elements a byte, the even element in the LOW nibble; -8 means missing */
+    BR_F16,    /* "f16": IEEE 754 binary16 */
+    BR_F32,    /* "f32" */
+    BR_DTYPES  /* how many there are */
+};
+
+/* Bits per element (a complex element counts as one); 0 for a value that is no dtype. */
+unsigned br_dtype_bits(enum br_dtype dtype);
+
+/* The name above; "?" for a value that is no dtype. */
+const char *br_dtype_name(enum br_dtype dtype);
+
+/* The dtype called `name`, or BR_DTYPES if there is none. */
+enum br_dtype br_dtype_from_name(const char *name);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

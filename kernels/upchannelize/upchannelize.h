@@ -1,0 +1,58 @@
+/* upchannelize.h - polyphase filterbank that splits each coarse channel into U fine ones.
+ *
+ *   Ebar[tbar][f][u][x] = Q( G[u] sum_{s=0}^{MU-1} W[s] e^{+i pi s (U-1)/U} e^{-2 i pi u s / U} E[(tbar-M+1)U + s][f][x] )
+ *
+ * with x = (pol, dish) a spectator and Q = round half to even, then clamp to [-7, 7]. Fine channel u of coarse channel c is
+ * centred at c + (u - (U-1)/2)/U coarse widths. Default window: y = (s - (MU-1)/2)/(MU+1),
+ * W[s] = cos^2(pi y) sinc(M y)/U, sinc(z) = sin(pi z)/(pi z). U = 1 copies the input.
+ *
+ * A plan keeps the last M-1 blocks of input, so that the length of a call never changes a result by a bit. An output whose
+ * window touches a missing input sample of its coarse channel, or input from before the stream began, is missing: validity 0
+ * and bytes 0x88 (-8, -8). For U = 1 nothing is lost: data and validity are copied. */
+#ifndef BEAMRING_KERNELS_UPCHANNELIZE_H
+#define BEAMRING_KERNELS_UPCHANNELIZE_H
+
+#include "kernels/common/kernel.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct br_upchannelize_params {
+    size_t nchannels;     /* coarse channels F */
+    size_t nspectators;   /* pol x dish, X */
+    unsigned factor;      /* U: 1, 2, 4, ... 128 */
+    unsigned taps;        /* M: 1 to 32 */
+    const double *window; /* [M U] or NULL for the default */
+    const double *gain;   /* [U] or NULL for sqrt(U) */
+};
+
+struct br_upchannelize;
+
+/* `*plan` is freed with br_upchannelize_destroy. Copies window and gain. Returns -1 with `why` on a bad parameter or no memory. */
+int br_upchannelize_create(struct br_upchannelize **plan, enum br_backend backend,
+                           const struct br_upchannelize_params *params, struct br_why *why);
+void br_upchannelize_destroy(struct br_upchannelize *plan);
+
+/* Forgets the history: the next input starts a stream (or follows a hole in it). */
+void br_upchannelize_reset(struct br_upchannelize *plan);
+
+/* e         [nsteps][row] bytes int4x2, of which this plan's channels are the first F*X bytes of each row (row >= F*X)
+ * e_valid   [nsteps][valid_row] 0 or not, first F of each row; NULL: all valid
+ * nsteps    a multiple of U
+ * out       [nsteps/U][F*U][X] int4x2
+ * out_valid [nsteps/U][F*U], 0 or 255; always written
+ * Returns the number of output components (re, im) that were clamped. */
+uint64_t br_upchannelize_execute(struct br_upchannelize *plan, const uint8_t *e, size_t row, const uint8_t *e_valid,
+                                 size_t valid_row, size_t nsteps, uint8_t *out, uint8_t *out_valid);
+
+/* The default window, [M U]. */
+void br_upchannelize_window(double *window, unsigned factor, unsigned taps);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

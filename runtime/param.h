@@ -1,0 +1,56 @@
+/* param.h - a stage's parameters as data: the schema from which YAML is checked, filled in and documented.
+ *
+ * Each parameter names the field of the stage's own struct that receives it. The loader writes the field after checking
+ * type, range and choice, or parses `def` by the same rules when the user did not give the key; strings, lists and maps
+ * point into the pipeline's arena and live as long as the stage. */
+#ifndef BEAMRING_RUNTIME_PARAM_H
+#define BEAMRING_RUNTIME_PARAM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The C type of the receiving field stands behind each type. */
+enum br_param_type {
+    BR_P_BOOL,     /* bool */
+    BR_P_INT,      /* int64_t */
+    BR_P_REAL,     /* double; NAN when absent without default */
+    BR_P_STRING,   /* const char *; NULL when absent without default */
+    BR_P_CHOICE,   /* const char *, one of `choices` */
+    BR_P_PATH,     /* const char *; relative paths are relative to the working directory */
+    BR_P_RATIONAL, /* struct br_rational (buffers/stream.h); {0, 0} when absent without default */
+    BR_P_INTS,     /* struct br_ints; a single value is a list of one */
+    BR_P_REALS,    /* struct br_reals; likewise */
+    BR_P_STRINGS,  /* struct br_strings; likewise */
+    BR_P_MAP,      /* a pointer to a struct described by `fields`; NULL when absent */
+    BR_P_MAPS      /* struct br_maps: a list of such structs */
+};
+
+struct br_ints { size_t count; const int64_t *value; };
+struct br_reals { size_t count; const double *value; };
+struct br_strings { size_t count; const char *const *value; };
+struct br_maps { size_t count; const void *value; /* an array of `count` structs of `size` bytes */ };
+
+struct br_param {
+    const char *name;             /* the YAML key; NULL ends a schema */
+    enum br_param_type type;
+    size_t offset;                /* offsetof(struct of the stage, field) */
+    const char *help;             /* one line, no full stop needed */
+    const char *unit;             /* "MHz", "samples"; NULL if none */
+    const char *def;              /* default as the user would write it in YAML; NULL: absent */
+    bool required;
+    double min, max;              /* inclusive, for numbers and their lists; both 0: any */
+    size_t min_count, max_count;  /* for lists; both 0: any */
+    const char *const *choices;   /* NULL-terminated, for BR_P_CHOICE */
+    const struct br_param *fields; /* for BR_P_MAP and BR_P_MAPS */
+    size_t size;                  /* size of the struct that `fields` describes */
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif

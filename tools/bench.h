@@ -1,0 +1,33 @@
+/* bench.h - what the parts of `beamring bench` share.
+ *
+ * A result is a time beside the time of something comparable measured in the same run: never a number alone. */
+#ifndef BEAMRING_TOOLS_BENCH_H
+#define BEAMRING_TOOLS_BENCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Nanoseconds of CLOCK_MONOTONIC. */
+uint64_t bench_now(void);
+
+/* Calls `work(arg)` once to warm up and then until at least `runs` calls and 0.5 s have passed; returns the median time of
+ * one call in seconds. */
+double bench_median(void (*work)(void *), void *arg, unsigned runs);
+
+/* Two pieces of work called in turn, so that a machine that slows down slows both: medians of each. */
+void bench_pair(void (*a)(void *), void *arg_a, void (*b)(void *), void *arg_b, unsigned runs, double *median_a,
+                double *median_b);
+
+/* Prints one aligned line: what, its value with unit, what it is compared with, the ratio, and the required ratio with
+ * "ok" or "SHORT" (required 0: none). `higher` says whether a larger ratio is better. Returns 1 if short of it. */
+int bench_report(const char *what, double value, const char *unit, const char *against, double ratio, double required,
+                 int higher);
+
+/* The parts; each prints its lines and returns the number of them that fall short. */
+int bench_queue(void);
+int bench_upchannelize(void);
+int bench_baseband(void);
+int bench_frb(void);      /* frb_grid and frb_beams */
+int bench_quantize(void);
+
+#endif
