@@ -1,0 +1,186 @@
+"""Runs the beamring program on YAML texts in temporary directories, and reads recordings independently of its C code.
+
+The program under test is named by BEAMRING (set by the build)."""
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+PROGRAM = os.environ.get("BEAMRING", "build/tools/beamring")
+C_M_PER_S = 299792458.0
+
+
+class Result:
+    def __init__(self, status, out, err):
+        self.status, self.out, self.err = status, out, err
+
+    def __repr__(self):
+        return f"exit {self.status}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
+
+
+def beamring(*args, cwd=None, timeout=100, env=None):
+    done = subprocess.run([os.path.abspath(PROGRAM), *map(str, args)], cwd=cwd, capture_output=True, text=True, timeout=timeout,
+                          env={**os.environ, **(env or {})})
+    return Result(done.returncode, done.stdout, done.stderr)
+
+
+def run(directory, text, *args, status=0, command="run", name="pipeline.yaml", **more):
+    """Writes `text` to directory/name, runs it there, and insists on the exit status."""
+    with open(os.path.join(directory, name), "w") as f:
+        f.write(text)
+    result = beamring(command, name, *args, cwd=directory, **more)
+    assert result.status == status, f"expected exit {status}: {result}"
+    return result
+
+
+@contextlib.contextmanager
+def scratch():
+    with tempfile.TemporaryDirectory(prefix="beamring-") as directory:
+        yield directory
+
+
+def header(path):
+    with open(path, "rb") as f:
+        text = f.read(4096).decode("latin-1")
+        size = int(next(l.split()[1] for l in text.splitlines() if l.startswith("HDR_SIZE")))
+        f.seek(0)
+        text = f.read(size).rstrip(b"\0").decode("latin-1")
+    keys = {}
+    for line in text.splitlines():
+        part = line.split(None, 1)
+        if part:
+            keys[part[0]] = part[1].split("#")[0].strip() if len(part) > 1 else ""
+    return keys, size
+
+
+BITS = {"int4x2": 8, "int8x2": 16, "int8": 8, "uint8": 8, "int4": 4, "f16": 16, "f32": 32}
+
+
+def read_e(path):
+    """E[time][freq][pol][dish] as complex128 (values 0 where missing) and valid[time][freq] from .gaps, first sample."""
+    keys, size = header(path)
+    assert keys["DTYPE"] == "int4x2" and keys["AXES"] == "time,freq,pol,dish", keys
+    shape = [int(x) for x in keys["SHAPE"].split(",")]
+    raw = np.fromfile(path, np.uint8, offset=size)
+    raw = raw.reshape(-1, *shape[1:])
+    down = int(keys.get("DOWNSAMPLE", 1))
+    first = int(keys["SAMPLE0"]) // down
+    valid = read_gaps(path, first, raw.shape[0], shape[1], down) == 255
+    return unpack(raw) * valid[:, :, None, None], valid, first, keys
+
+
+def unpack(raw):
+    """int4x2 bytes -> complex128, real part in the low nibble, two's complement."""
+    re = ((raw & 15).astype(np.int8) ^ 8) - 8
+    im = ((raw >> 4).astype(np.int8) ^ 8) - 8
+    return re + 1j * im
+
+
+def read_gaps(path, first, steps, channels, down):
+    """valid[time][freq] as bytes from the sidecar: `first count [channel nchannels weight]`, in base samples."""
+    valid = np.full((steps, channels), 255, np.uint8)
+    if not os.path.exists(path + ".gaps"):
+        return valid
+    for line in open(path + ".gaps"):
+        line = line.split("#")[0].split()
+        if not line:
+            continue
+        v = [int(x) for x in line]
+        a = v[0] // down - first
+        b = -(-(v[0] + v[1]) // down) - first
+        c0, c1, w = (v[2], v[2] + v[3], v[4]) if len(v) > 2 else (0, channels, 0)
+        valid[max(a, 0):b, c0:c1] = w
+    return valid
+
+
+def read_frames(path):
+    """A recording whose time axis is not the slowest: the whole as one array with the axes of the file, plus first step."""
+    keys, size = header(path)
+    axes = keys["AXES"].split(",")
+    shape = [int(x) for x in keys["SHAPE"].split(",")]
+    t = axes.index("time")
+    down = int(keys.get("DOWNSAMPLE", 1))
+    per = int(keys["FRAME_SAMPLES"])
+    begin = int(keys["SAMPLE0"])
+    dtype = {"f16": np.float16, "f32": np.float32, "int4x2": np.uint8, "uint8": np.uint8}[keys["DTYPE"]]
+    raw = np.fromfile(path, np.uint8, offset=size)
+    side = int(np.prod([int(x) for x in keys["AUX_SHAPE"].split(",")])) * 4 if "AUX_SHAPE" in keys else 0
+    row = int(np.prod([n for i, n in enumerate(shape) if i != t])) * np.dtype(dtype).itemsize
+    at, k, parts, sides = 0, begin, [], []
+    while at < raw.size:
+        end = (k // per + 1) * per
+        steps = -(-end // down) - k // down
+        steps = min(steps, (raw.size - at - side) // row)
+        s = list(shape)
+        s[t] = steps
+        parts.append(raw[at:at + steps * row].view(dtype).reshape(s))
+        at += steps * row
+        if side:
+            sides.append(raw[at:at + side].view(np.float32))
+            at += side
+        k = end
+    return np.concatenate(parts, axis=t), begin // down, keys, sides
+
+
+def upchannelize(e, valid, factor, taps, gain=None):
+    """reference equation: int components, (T, F, P, D) -> (T/U, F*U, P, D); start of e is a multiple of U and of the stream."""
+    steps, channels = e.shape[0] // factor, e.shape[1]
+    s = np.arange(taps * factor)
+    x = (s - (taps * factor - 1) / 2) / (taps * factor + 1)
+    w = np.cos(np.pi * x) ** 2 * np.sinc(taps * x) / factor
+    gain = np.sqrt(factor) if gain is None else gain
+    out = np.zeros((steps, channels, factor) + e.shape[2:], complex)
+    ok = np.zeros((steps, channels), bool)
+    u = np.arange(factor)
+    phase = np.exp(1j * np.pi * s * (factor - 1) / factor)[None] * np.exp(-2j * np.pi * u[:, None] * s[None] / factor)
+    kernel = phase * w
+    for t in range(taps - 1, steps):
+        window = slice((t - taps + 1) * factor, (t + 1) * factor)
+        out[t] = np.einsum("us,sfpd->fupd", kernel, e[window])
+        ok[t] = valid[window].all(axis=0)
+    z = gain * out
+    q = np.clip(np.round(z.real), -7, 7) + 1j * np.clip(np.round(z.imag), -7, 7)
+    tie = np.minimum(abs(abs(z.real % 1) - 0.5), abs(abs(z.imag % 1) - 0.5)) < 1e-4
+    q = q.reshape(steps, channels * factor, *e.shape[2:])
+    return q, np.repeat(ok, factor, axis=1), tie.reshape(q.shape)
+
+
+def beam_intensity(e, valid, dishes, spacing, freq_mhz, beams, block, first, threshold=0.5):
+    """Direct sums: J[freq][block][beam] = R sum_t sum_pol |sum_d E exp(+2 pi i (m x sm + n y sn) / lambda)|^2, and the valid
+    fraction; blocks of `block` steps aligned to the counter, the first step being number `first`."""
+    dishes = np.asarray(dishes, float)
+    blocks = -(-(first + len(e)) // block) - first // block
+    out = np.zeros((len(freq_mhz), blocks, len(beams)))
+    fraction = np.zeros((len(freq_mhz), blocks))
+    index = (first + np.arange(len(e))) // block - first // block
+    for f, mhz in enumerate(freq_mhz):
+        lam = C_M_PER_S / (mhz * 1e6)
+        path = beams[:, 0, None] * dishes[None, :, 0] * spacing[0] + beams[:, 1, None] * dishes[None, :, 1] * spacing[1]
+        a = np.exp(2j * np.pi * path / lam)
+        power = (abs(np.einsum("bd,tpd->tpb", a, e[:, f])) ** 2).sum(axis=1) * valid[:, f, None]
+        for b in range(blocks):
+            here = index == b
+            good = valid[here, f].sum()
+            fraction[f, b] = good / block
+            if good and good / block >= threshold:
+                out[f, b] = power[here].sum(axis=0) * block / good
+    return out, fraction
+
+
+def main(tests):
+    """Runs the functions whose names are given on the command line, or all; prints which failed."""
+    failed = 0
+    names = sys.argv[1:] or [t.__name__ for t in tests]
+    for test in tests:
+        if test.__name__ not in names:
+            continue
+        try:
+            test()
+            print(f"ok   {test.__name__}")
+        except AssertionError as error:
+            failed += 1
+            print(f"FAIL {test.__name__}: {error}")
+    sys.exit(1 if failed else 0)
