@@ -72,6 +72,14 @@ def read_e(path):
     return unpack(raw) * valid[:, :, None, None], valid, first, keys
 
 
+def read_e_prefix(path, steps):
+    """The first `steps` time steps of an E recording that may end in mid-sample."""
+    keys, size = header(path)
+    shape = [int(x) for x in keys["SHAPE"].split(",")]
+    raw = np.fromfile(path, np.uint8, offset=size, count=steps * int(np.prod(shape[1:])))
+    return unpack(raw.reshape(steps, *shape[1:])), None, 0, keys
+
+
 def unpack(raw):
     """int4x2 bytes -> complex128, real part in the low nibble, two's complement."""
     re = ((raw & 15).astype(np.int8) ^ 8) - 8

@@ -1,0 +1,200 @@
+"""What users get wrong, and what breaks under them: a clear error with its place, the right exit status, nothing started, and
+nothing lost that was already taken in."""
+import glob
+import os
+import resource
+import signal
+import subprocess
+import time
+
+import harness
+from small import STREAM, TELESCOPE, one, record_field
+
+GOOD = TELESCOPE + STREAM + """
+pipeline:
+  - {stage: simulate, samples: 4096, seed: 1, out: field}
+  - {stage: upchannelize, in: field, out: fine, factor: 16}
+  - {stage: frb_grid, in: fine, out: grid, integrate: 192}
+  - {stage: frb_beams, in: grid, out: beams, beams: {grid: [2, 2], spacing_deg: 1}}
+  - {stage: record, in: beams, directory: ., prefix: beams}
+"""
+
+
+def wrong(text, *expected, where=None):
+    """The text is refused with exit 2, each of `expected` in the message, at line `where`, and no file is written."""
+    with harness.scratch() as d:
+        result = harness.run(d, text, status=2)
+        for words in expected:
+            assert words in result.err, f"'{words}' not in: {result}"
+        if where is not None:
+            assert f"pipeline.yaml:{where}:" in result.err, f"line {where} not in: {result}"
+        assert os.listdir(d) == ["pipeline.yaml"], os.listdir(d)
+
+
+def line(text, part):
+    return next(i for i, l in enumerate(text.splitlines(), 1) if part in l)
+
+
+def test_good():
+    with harness.scratch() as d:
+        harness.run(d, GOOD)
+
+
+def test_keys():
+    up = line(GOOD, "upchannelize")
+    wrong(GOOD.replace("factor: 16", "factr: 16"), "factr", "did you mean 'factor'", where=up)
+    wrong(GOOD.replace("factor: 16", "factor: 16, factor: 8"), "factor", where=up)
+    wrong(GOOD.replace("factor: 16", "factor: many"), "factor", where=up)
+    wrong(GOOD.replace("factor: 16", "factor: 256"), "factor", "128", where=up)
+    wrong(GOOD.replace("factor: 16", "factor: 12"), "factor", "12", where=up)
+    wrong(GOOD.replace("stage: upchannelize", "stage: upchanelize"), "upchanelize", "did you mean 'upchannelize'", where=up)
+    wrong(GOOD.replace("pipeline:", "pipline:"), "pipline", "did you mean 'pipeline'")
+
+
+def test_all_errors_at_once():
+    text = GOOD.replace("factor: 16", "factr: 16").replace("integrate: 192", "integrate: -1").replace("in: beams", "in: beems")
+    wrong(text, "factr", "integrate", "beems")
+
+
+def test_graph():
+    wrong(GOOD.replace("in: fine", "in: fin"), "fin", "did you mean 'fine'")
+    wrong(GOOD.replace("in: field, out: fine", "in: beams, out: fine"), "cycle")
+    wrong(GOOD.rsplit("\n", 2)[0] + "\n", "beams", "read")
+    wrong(GOOD.replace("out: grid", "out: fine"), "fine")
+    wrong(GOOD.replace("stage: frb_beams", "stage: baseband_beamform"), "baseband_beamform")
+
+
+def test_telescope():
+    wrong(GOOD.replace("[0, 2]", "[0, 6]", 1), "outside", "6")
+    wrong(GOOD.replace("[0, 2]", "[0, 0]", 1), "dish", "same cell")
+
+
+def test_yaml():
+    wrong(GOOD.replace("pipeline:", "pipeline: ["), "pipeline.yaml:")
+    wrong("", "empty")
+    wrong(GOOD.replace("seed: 1", "seed: ${NO_SUCH_VARIABLE}"), "NO_SUCH_VARIABLE", where=line(GOOD, "seed"))
+    wrong("include: nowhere.yaml\n" + GOOD, "nowhere.yaml", where=1)
+    result = harness.beamring("run", "no_such_file.yaml")
+    assert result.status == 2 and "no_such_file.yaml" in result.err, result
+
+
+def test_device():
+    wrong("device: cuda:0\n" + GOOD, "cuda:0", "GPU", where=1)
+
+
+def replay(extra=""):
+    return TELESCOPE + "pipeline:\n" + f"""
+  - {{stage: replay, files: field*.dada, out: field{extra}}}
+  - {{stage: record, in: field, directory: out, prefix: copy}}
+"""
+
+
+def damaged(damage, *expected, status=2, telescope=TELESCOPE):
+    with harness.scratch() as d:
+        path = record_field(d, samples=3000)
+        os.mkdir(os.path.join(d, "out"))
+        damage(path)
+        result = harness.run(d, replay().replace(TELESCOPE, telescope), status=status)
+        for words in expected:
+            assert words in result.err, f"'{words}' not in: {result}"
+
+
+def edit(key, value):
+    def change(path):
+        data = open(path, "rb").read()
+        size = harness.header(path)[1]
+        lines = data[:size].rstrip(b"\0").decode("latin-1").splitlines()
+        lines = [f"{key} {value}" if l.split()[:1] == [key] else l for l in lines]
+        lines = [l for l in lines if l != f"{key} None"]
+        head = ("\n".join(lines) + "\n").encode("latin-1")
+        assert len(head) <= size
+        open(path, "wb").write(head + b"\0" * (size - len(head)) + data[size:])
+    return change
+
+
+def test_recordings():
+    damaged(os.remove, "field*.dada")
+    damaged(lambda p: open(p, "wb").close(), "field", "empty")
+    damaged(lambda p: os.truncate(p, 1000), "field", "header")
+    damaged(lambda p: open(p, "r+b").write(b"\xff" * 512), "field")
+    damaged(edit("HDR_SIZE", "-4096"), "HDR_SIZE")
+    damaged(edit("HDR_SIZE", "9223372036854775807"), "HDR_SIZE")
+    damaged(edit("DTYPE", "int5x2"), "DTYPE", "int5x2")
+    damaged(edit("AXES", "time,time,pol,dish"), "AXES")
+    damaged(edit("SHAPE", "0,5,2,-12"), "SHAPE")
+    damaged(edit("SHAPE", "0,5,2,18446744073709551615"), "SHAPE")
+    damaged(edit("SAMPLE_NS", "0/1"), "SAMPLE_NS")
+    damaged(edit("FREQ_MHZ", "400,401"), "FREQ_MHZ")
+    fewer = TELESCOPE.replace("[[0, 0], ", "[")
+    damaged(lambda p: None, "11", "12", "dish", telescope=fewer)
+
+
+def test_truncated_payload():
+    """A recording that stops in mid-sample: whole samples are replayed, the rest is said."""
+    with harness.scratch() as d:
+        path = record_field(d, samples=3000, missing="[]")
+        os.truncate(path, os.path.getsize(path) - 1000 * 120 - 7)
+        os.mkdir(os.path.join(d, "out"))
+        harness.run(d, replay())
+        got, valid, _, _ = harness.read_e(one(d, "out/copy*.dada"))
+        want, _, _, _ = harness.read_e_prefix(path, 1999)
+        assert (got[:1999] == want).all() and valid[:1999].all()
+
+
+def test_disk_full():
+    """The file size limit stands in for a full disk: the error names the file, what was written is readable."""
+    with harness.scratch() as d:
+        path = record_field(d, samples=60000, missing="[]")
+        os.mkdir(os.path.join(d, "out"))
+        limit = 2 << 20
+
+        def limited():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+        with open(os.path.join(d, "pipeline.yaml"), "w") as f:
+            f.write(replay(", frame_samples: 1024"))
+        done = subprocess.run([os.path.abspath(harness.PROGRAM), "run", "pipeline.yaml"], cwd=d, capture_output=True, text=True,
+                              timeout=60, preexec_fn=limited)
+        assert done.returncode == 1 and "copy" in done.stderr, done
+        copy = one(d, "out/copy*.dada")
+        got, valid, first, _ = harness.read_e(copy)
+        assert first == 0 and len(got) >= 1024
+        want, _, _, _ = harness.read_e_prefix(path, len(got))
+        assert (got == want).all()
+
+
+def test_interrupt():
+    """SIGINT drains: exit 130, the balance adds up, and what was recorded is whole."""
+    with harness.scratch() as d:
+        with open(os.path.join(d, "pipeline.yaml"), "w") as f:
+            f.write(TELESCOPE + STREAM + """
+pipeline:
+  - {stage: simulate, duration_s: 3600, seed: 1, frame_samples: 1024, out: field}
+  - {stage: record, in: field, directory: ., prefix: field}
+""")
+        running = subprocess.Popen([os.path.abspath(harness.PROGRAM), "run", "pipeline.yaml"], cwd=d,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        deadline = time.time() + 30
+        while time.time() < deadline:
+            if sum(os.path.getsize(p) for p in glob.glob(os.path.join(d, "field*.dada"))) > 1 << 20:
+                break
+            time.sleep(0.05)
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=30)
+        assert running.returncode == 130, (running.returncode, out, err)
+        keys, size = harness.header(one(d, "field*.dada"))
+        payload = os.path.getsize(one(d, "field*.dada")) - size
+        assert payload > 0 and payload % (5 * 2 * 12 * 1024) == 0 and payload == int(keys["FILE_SIZE"]), (payload, keys)
+
+
+def test_no_plugin():
+    with harness.scratch() as d:
+        open(os.path.join(d, "junk.so"), "wb").write(b"not a plugin")
+        result = harness.run(d, "plugins: [junk.so]\n" + GOOD.replace("stage: upchannelize", "stage: junk"), status=2)
+        assert "junk.so" in result.err, result
+
+
+if __name__ == "__main__":
+    harness.main([test_good, test_keys, test_all_errors_at_once, test_graph, test_telescope, test_yaml, test_device,
+                  test_recordings, test_truncated_payload, test_disk_full, test_interrupt, test_no_plugin])

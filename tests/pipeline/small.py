@@ -1,0 +1,44 @@
+"""The small telescope that the end-to-end tests share: 12 dishes, irregularly placed on a 4 x 6 grid, 5 coarse channels."""
+import glob
+import os
+
+import harness
+
+DISHES = [[0, 0], [0, 2], [0, 5], [1, 1], [1, 3], [1, 4], [2, 0], [2, 2], [2, 5], [3, 1], [3, 3], [3, 5]]
+SPACING = (8.5, 6.3)
+TELESCOPE = f"""
+telescope:
+  name: small
+  grid: {{m: 4, n: 6}}
+  spacing_m: {{m: {SPACING[0]}, n: {SPACING[1]}}}
+  dishes: {DISHES}
+  latitude_deg: 49.3
+  longitude_deg: -119.6
+"""
+STREAM = """
+stream:
+  freq_mhz: {first: 400, step: 0.1953125, count: 5}
+  sample_ns: 5120
+  epoch_ns: 1700000000000000000
+"""
+
+
+def record_field(directory, samples=6000, missing="[{first: 1000, count: 37}, {first: 3001, count: 700}]"):
+    """Writes field*.dada with noise, one source and two holes; returns its path."""
+    harness.run(directory, TELESCOPE + STREAM + f"""
+pipeline:
+  - stage: simulate
+    samples: {samples}
+    seed: 7
+    missing: {missing}
+    sources: [{{x_deg: 1.1, y_deg: -1.7, flux: 0.3}}]
+    out: field
+  - {{stage: record, in: field, directory: ., prefix: field}}
+""", name="simulate.yaml")
+    return one(directory, "field*.dada")
+
+
+def one(directory, pattern):
+    found = glob.glob(os.path.join(directory, pattern))
+    assert len(found) == 1, f"{pattern}: {found}, of {os.listdir(directory)}"
+    return found[0]
