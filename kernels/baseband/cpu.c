@@ -1,0 +1,147 @@
+/* The fast beamformer: layout of the weights, loop over blocks, and the portable octet. */
+#include "kernels/baseband/plan.h"
+#include "kernels/common/cpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { TIMES = 96, FIELD_BYTES = 1 << 18 };
+
+static void unpack_portable(uint8_t *field, const uint8_t *e, size_t ndishes)
+{
+    for (size_t d = 0; d < ndishes; d++) {
+        unsigned byte = e[d] ^ 0x88u;
+        field[2 * d] = (uint8_t)(byte & 15);
+        field[2 * d + 1] = (uint8_t)(byte >> 4);
+    }
+}
+
+static inline int32_t round_shift_clamp(int32_t sum, int32_t shift, uint64_t *clamped)
+{
+    int32_t value = sum >> shift; /* arithmetic on every compiler we build with */
+    if (value > 7 || value < -7) ++*clamped;
+    return value > 7 ? 7 : value < -7 ? -7 : value;
+}
+
+static void octet_portable(const struct octet_job *job)
+{
+    size_t pairs = job->chunks * (CHUNK / 2);
+    for (size_t t = 0; t < job->times; t++) {
+        const uint8_t *e = job->field + t * pairs * 4;
+        const int8_t *w = job->weights;
+        int32_t sum[2 * OCTET];
+        if (job->valid && !job->valid[t]) {
+            for (size_t b = 0; b < job->beams; b++) job->out[b * job->out_stride + t] = 0x88;
+            continue;
+        }
+        memcpy(sum, job->offset, sizeof sum);
+        for (size_t pair = 0; pair < pairs; pair++, e += 4, w += 8 * OCTET)
+            for (size_t i = 0; i < 2 * OCTET; i++)
+                sum[i] += w[4 * i] * e[0] + w[4 * i + 1] * e[1] + w[4 * i + 2] * e[2] + w[4 * i + 3] * e[3];
+        for (size_t b = 0; b < job->beams; b++) {
+            int32_t re = round_shift_clamp(sum[b], job->shift[b], &job->clamped[b]);
+            int32_t im = round_shift_clamp(sum[OCTET + b], job->shift[b], &job->clamped[b]);
+            job->out[b * job->out_stride + t] = (uint8_t)((re & 15) | (im & 15) << 4);
+        }
+    }
+}
+
+static void arrange(struct br_baseband *plan, const struct br_baseband_params *params)
+{
+    size_t P = plan->npol, B = plan->nbeams, D = plan->ndishes, pairs = plan->chunks * (CHUNK / 2);
+    for (size_t wp = 0; wp < plan->weight_channels * P; wp++)
+        for (size_t b = 0; b < B; b++) {
+            const int8_t *w = params->weights + (wp * B + b) * D * 2;
+            int32_t s = params->shift[wp * B + b], sum_re = 0, sum_im = 0;
+            size_t octet = wp * plan->octets + b / OCTET, lane = b % OCTET;
+            for (size_t d = 0; d < D; d++) {
+                int8_t *re = plan->weights + ((octet * pairs + d / 2) * 2 * OCTET + lane) * 4 + d % 2 * 2;
+                int8_t *im = re + OCTET * 4;
+                re[0] = im[1] = w[2 * d];
+                re[1] = (int8_t)-w[2 * d + 1];
+                im[0] = w[2 * d + 1];
+                sum_re += w[2 * d] - w[2 * d + 1];
+                sum_im += w[2 * d] + w[2 * d + 1];
+            }
+            int32_t half = s ? (int32_t)1 << (s - 1) : 0;
+            plan->offset[octet * 2 * OCTET + lane] = half - 8 * sum_re;
+            plan->offset[octet * 2 * OCTET + OCTET + lane] = half - 8 * sum_im;
+            plan->shift[octet * OCTET + lane] = s;
+        }
+}
+
+static void *zeroed(size_t bytes)
+{
+    bytes = (bytes + 63) & ~(size_t)63;
+    void *memory = aligned_alloc(64, bytes);
+    if (memory) memset(memory, 0, bytes);
+    return memory;
+}
+
+int br_baseband_cpu_create(struct br_baseband *plan, const struct br_baseband_params *params)
+{
+    plan->octets = (plan->nbeams + OCTET - 1) / OCTET;
+    plan->chunks = (plan->ndishes + CHUNK - 1) / CHUNK;
+    size_t row = plan->chunks * CHUNK * 2, octets = plan->weight_channels * plan->npol * plan->octets;
+    plan->block = TIMES;
+    while (plan->block > 24 && plan->block * row > FIELD_BYTES) plan->block -= 24;
+
+    plan->weights = zeroed(octets * row * OCTET * 2);
+    plan->offset = zeroed(octets * 2 * OCTET * sizeof *plan->offset);
+    plan->shift = zeroed(octets * OCTET * sizeof *plan->shift);
+    plan->field = zeroed(plan->block * row);
+    plan->bytes = zeroed(plan->block * OCTET);
+    plan->valid = zeroed(plan->block);
+    if (!plan->weights || !plan->offset || !plan->shift || !plan->field || !plan->bytes || !plan->valid) return -1;
+    plan->unpack = unpack_portable;
+    plan->octet = octet_portable;
+#if BR_X86_64
+    if (br_cpu_has_avx2()) {
+        plan->unpack = br_baseband_unpack_avx2;
+        plan->octet = br_baseband_octet_avx2;
+    }
+#endif
+    arrange(plan, params);
+    return 0;
+}
+
+uint64_t br_baseband_cpu(struct br_baseband *plan, const uint8_t *e, const uint8_t *e_valid, size_t nsteps, uint8_t *out,
+                         uint64_t *saturated)
+{
+    size_t F = plan->nchannels, P = plan->npol, B = plan->nbeams, D = plan->ndishes;
+    size_t row = plan->chunks * CHUNK * 2;
+    uint64_t total = 0;
+    for (size_t fp = 0; fp < F * P; fp++) {
+        size_t f = fp / P, wp = plan->weight_channels == 1 ? fp % P : fp;
+        for (size_t start = 0; start < nsteps; start += plan->block) {
+            size_t times = nsteps - start < plan->block ? nsteps - start : plan->block;
+            for (size_t t = 0; t < times; t++) plan->unpack(plan->field + t * row, e + ((start + t) * F * P + fp) * D, D);
+            if (e_valid)
+                for (size_t t = 0; t < times; t++) plan->valid[t] = e_valid[(start + t) * F + f];
+            for (size_t o = 0; o < plan->octets; o++) {
+                size_t octet = wp * plan->octets + o, first = o * OCTET, beams = B - first < OCTET ? B - first : OCTET;
+                uint64_t clamped[OCTET] = {0};
+                struct octet_job job = {
+                    .weights = plan->weights + octet * row * OCTET * 2,
+                    .offset = plan->offset + octet * 2 * OCTET,
+                    .shift = plan->shift + octet * OCTET,
+                    .field = plan->field,
+                    .chunks = plan->chunks,
+                    .valid = e_valid ? plan->valid : NULL,
+                    .times = times,
+                    .out = out + (first * F * P + fp) * nsteps + start,
+                    .out_stride = F * P * nsteps,
+                    .beams = beams,
+                    .bytes = plan->bytes,
+                    .clamped = clamped,
+                };
+                plan->octet(&job);
+                for (size_t b = 0; b < beams; b++) {
+                    if (saturated) saturated[first + b] += clamped[b];
+                    total += clamped[b];
+                }
+            }
+        }
+    }
+    return total;
+}

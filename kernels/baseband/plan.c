@@ -1,0 +1,104 @@
+#include "kernels/baseband/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int check(const struct br_baseband_params *p, struct br_why *why)
+{
+    if (p->nchannels < 1 || p->npol < 1 || p->nbeams < 1 || p->ndishes < 1)
+        return br_because(why, "%zu channels, %zu polarisations, %zu beams, %zu dishes: each must be at least 1",
+                          p->nchannels, p->npol, p->nbeams, p->ndishes);
+    if (p->ndishes > 65536)
+        return br_because(why, "%zu dishes: at most 65536, so that sums fit 32 bits", p->ndishes);
+    if (p->weight_channels != 1 && p->weight_channels != p->nchannels)
+        return br_because(why, "weights for %zu channels: expected 1 (shared by all) or %zu", p->weight_channels,
+                          p->nchannels);
+    if (!p->weights || !p->shift) return br_because(why, "weights and shifts are needed");
+
+    size_t bytes;
+    if (__builtin_mul_overflow(p->weight_channels, p->npol, &bytes) ||
+        __builtin_mul_overflow(bytes, p->nbeams + OCTET, &bytes) ||
+        __builtin_mul_overflow(bytes, 2 * (p->ndishes + CHUNK), &bytes))
+        return br_because(why, "the weights do not fit into memory");
+
+    for (size_t wf = 0; wf < p->weight_channels; wf++)
+        for (size_t pol = 0; pol < p->npol; pol++)
+            for (size_t b = 0; b < p->nbeams; b++) {
+                size_t beam = (wf * p->npol + pol) * p->nbeams + b;
+                const int8_t *w = p->weights + beam * p->ndishes * 2;
+                int32_t s = p->shift[beam];
+                if (s < 0 || s > 30)
+                    return br_because(why, "shift[%zu][%zu][%zu] (channel, polarisation, beam) is %d; expected 0 to 30",
+                                      wf, pol, b, (int)s);
+                for (size_t i = 0; i < 2 * p->ndishes; i++)
+                    if (w[i] == -128)
+                        return br_because(why,
+                                          "weights[%zu][%zu][%zu][%zu][%zu] (channel, polarisation, beam, dish, %s) is "
+                                          "-128; expected -127 to 127",
+                                          wf, pol, b, i / 2, i % 2, i % 2 ? "imaginary" : "real");
+            }
+    return 0;
+}
+
+int br_baseband_create(struct br_baseband **result, enum br_backend backend, const struct br_baseband_params *params,
+                       struct br_why *why)
+{
+    *result = NULL;
+    if (check(params, why) != 0) return -1;
+    struct br_baseband *plan = calloc(1, sizeof *plan);
+    if (!plan) return br_because(why, "no memory for the baseband beamformer");
+    plan->backend = backend;
+    plan->nchannels = params->nchannels;
+    plan->npol = params->npol;
+    plan->nbeams = params->nbeams;
+    plan->ndishes = params->ndishes;
+    plan->weight_channels = params->weight_channels;
+
+    int failed = 0;
+    if (backend == BR_REFERENCE) {
+        size_t beams = plan->weight_channels * plan->npol * plan->nbeams;
+        plan->given_weights = malloc(beams * plan->ndishes * 2);
+        plan->given_shift = malloc(beams * sizeof *plan->given_shift);
+        failed = !plan->given_weights || !plan->given_shift;
+        if (!failed) {
+            memcpy(plan->given_weights, params->weights, beams * plan->ndishes * 2);
+            memcpy(plan->given_shift, params->shift, beams * sizeof *plan->given_shift);
+        }
+    } else {
+        failed = br_baseband_cpu_create(plan, params) != 0;
+    }
+    if (failed) {
+        br_baseband_destroy(plan);
+        return br_because(why, "no memory for the weights of %zu beams and %zu dishes", params->nbeams, params->ndishes);
+    }
+    *result = plan;
+    return 0;
+}
+
+void br_baseband_destroy(struct br_baseband *plan)
+{
+    if (!plan) return;
+    free(plan->given_weights);
+    free(plan->given_shift);
+    free(plan->weights);
+    free(plan->offset);
+    free(plan->shift);
+    free(plan->field);
+    free(plan->bytes);
+    free(plan->valid);
+    free(plan);
+}
+
+uint64_t br_baseband_execute(struct br_baseband *plan, const uint8_t *e, const uint8_t *e_valid, size_t nsteps,
+                             uint8_t *out, uint8_t *out_valid, uint64_t *saturated)
+{
+    size_t nchannels = plan->nchannels;
+    if (out_valid && e_valid) {
+        for (size_t f = 0; f < nchannels; f++)
+            for (size_t t = 0; t < nsteps; t++) out_valid[f * nsteps + t] = e_valid[t * nchannels + f] ? 255 : 0;
+    } else if (out_valid) {
+        memset(out_valid, 255, nchannels * nsteps);
+    }
+    if (plan->backend == BR_REFERENCE) return br_baseband_reference(plan, e, e_valid, nsteps, out, saturated);
+    return br_baseband_cpu(plan, e, e_valid, nsteps, out, saturated);
+}
