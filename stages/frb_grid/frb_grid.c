@@ -1,0 +1,325 @@
+/* frb_grid - FRB stage 1: gridding, weights, zero-padded 2-d transform, square, sum over polarisation and time.
+ *
+ * An output frame is filled over several calls, and an input frame may be spread over several output frames, so this file is
+ * mostly about where blocks lie in both. All zones complete the same blocks of base samples. */
+#include "kernels/frb_grid/frb_grid.h"
+#include "runtime/stage.h"
+#include "stages/common/numbers.h"
+#include "stages/common/shape.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FRAME_BYTES = 32 << 20 }; /* frames stay below this when they hold more than one block */
+
+struct frb_grid {
+    int64_t downsample, integrate, frame; /* parameters */
+    const char *gains_file;
+    double threshold;
+
+    const float *gains; /* [gain_channels][pol][dish][2], NULL: all 1 */
+    size_t gain_channels;
+    uint64_t block;     /* base samples per output step */
+    size_t nblocks;     /* steps in a full output frame */
+    size_t cells;       /* 2M x 2N */
+    size_t spectators;  /* pol x dish: bytes of one channel in a row of input */
+    unsigned boundary;  /* the largest input step, in base samples */
+    int log2_scale;
+    struct br_frb_grid *plan[BR_MAX_ZONES];
+    float *weights[BR_MAX_ZONES]; /* expanded to fine channels; only while plans are made */
+    uint16_t (*dish_cell)[2];
+
+    /* The stream: `cursor` is the base sample up to which input went into blocks. */
+    bool running;
+    uint64_t cursor;
+    /* The output frame being filled: blocks [first_block, first_block + length), of which zone z has done[z]. */
+    bool open;
+    uint64_t start, first_block;
+    size_t length, done[BR_MAX_ZONES];
+    size_t taken[BR_MAX_ZONES]; /* steps of the current input frame that zone z has used */
+    bool resumed;               /* the current input frame was begun in an earlier call */
+};
+
+static const struct br_param params[] = {
+    {.name = "downsample", .type = BR_P_INT, .offset = offsetof(struct frb_grid, downsample), .def = "0", .min = 0, .max = 1 << 24,
+     .unit = "input samples", .help = "samples of the input in one output sample; for a band with one upchannelization factor"},
+    {.name = "integrate", .type = BR_P_INT, .offset = offsetof(struct frb_grid, integrate), .def = "0", .min = 0, .max = 1 << 24,
+     .unit = "base samples", .help = "base samples in one output sample; every zone's factor divides it"},
+    {.name = "gains", .type = BR_P_PATH, .offset = offsetof(struct frb_grid, gains_file),
+     .help = "HDF5 file with /gain complex64 [freq][pol][dish], freq being 1, the coarse or the fine channels; default all 1"},
+    {.name = "threshold", .type = BR_P_REAL, .offset = offsetof(struct frb_grid, threshold), .def = "0.5", .min = 0, .max = 1,
+     .help = "outputs with a smaller fraction of valid input are masked"},
+    {.name = "frame", .type = BR_P_INT, .offset = offsetof(struct frb_grid, frame), .def = "0", .min = 0, .max = 1 << 20,
+     .unit = "output samples", .help = "length of an output frame; 0 chooses one near the input's"},
+    {0},
+};
+static const struct br_port inputs[] = {{"in", "E[time][freq][pol][dish], int4x2, zoned or not"}, {0}};
+static const struct br_port outputs[] = {{"out", "I[freq][time][gridp][gridq], f16, over all fine channels"}, {0}};
+
+static int take_block(struct br_stage *stage, struct frb_grid *fg, const struct br_stream *in)
+{
+    if ((fg->downsample > 0) == (fg->integrate > 0))
+        return br_stage_fail(stage, BR_E_INVALID, "%s of downsample (input samples) and integrate (base samples); expected one",
+                             fg->downsample > 0 ? "it has both" : "it has none");
+    fg->boundary = 1;
+    for (unsigned z = 0; z < in->nzones; z++)
+        if (in->zone[z].downsample > fg->boundary) fg->boundary = in->zone[z].downsample;
+    if (fg->downsample > 0 && br_stream_is_zoned(in))
+        return br_stage_fail_at(stage, "downsample", "the zones of its input have samples of different lengths; give "
+                                "`integrate` in base samples instead");
+    fg->block = fg->downsample > 0 ? (uint64_t)fg->downsample * fg->boundary : (uint64_t)fg->integrate;
+    if (fg->block > UINT32_MAX) return br_stage_fail_at(stage, "downsample", "%llu base samples are too many for one step",
+                                                        (unsigned long long)fg->block);
+    for (unsigned z = 0; z < in->nzones; z++)
+        if (fg->block % in->zone[z].downsample != 0)
+            return br_stage_fail_at(stage, "integrate", "%llu base samples are not a multiple of the %u of one sample of zone %u",
+                                    (unsigned long long)fg->block, in->zone[z].downsample, z);
+    return BR_OK;
+}
+
+static int take_gains(struct br_stage *stage, struct frb_grid *fg, const struct br_stream *in, size_t npol, size_t ndishes)
+{
+    struct br_error error = {0};
+    struct br_gains gains;
+    if (fg->gains_file == NULL) return BR_OK;
+    if (br_gains_read(&gains, fg->gains_file, &error) != BR_OK) return br_stage_fail_at(stage, "gains", "%s", error.text);
+    size_t ncoarse = 0;
+    for (unsigned z = 0; z < in->nzones; z++) ncoarse += in->zone[z].nchannels / in->zone[z].factor;
+    fg->gain_channels = gains.nfreq;
+    fg->gains = br_stage_keep(stage, gains.value, gains.nfreq * gains.npol * gains.ndishes * 2 * sizeof(float));
+    if (gains.npol != npol || gains.ndishes != ndishes ||
+        (gains.nfreq != 1 && gains.nfreq != ncoarse && gains.nfreq != in->nchannels))
+        return br_stage_fail_at(stage, "gains", "%s: /gain is [%zu][%zu][%zu]; expected freq 1, %zu (coarse) or %zu (fine), "
+                                "pol %zu, dish %zu", fg->gains_file, gains.nfreq, gains.npol, gains.ndishes, ncoarse,
+                                in->nchannels, npol, ndishes);
+    return BR_OK;
+}
+
+/* Parameters of zone z's plan, with the gains of its fine channels in malloc'ed fg->weights[z]. */
+static int zone_params(struct br_stage *stage, struct frb_grid *fg, unsigned z, struct br_frb_grid_params *p)
+{
+    const struct br_stream *in = br_stage_input(stage, 0);
+    const struct br_telescope *t = in->telescope;
+    const struct br_zone *zone = &in->zone[z];
+    *p = (struct br_frb_grid_params){
+        .nchannels = zone->nchannels, .npol = in->array.axis[2].length, .ndishes = in->array.axis[3].length,
+        .grid_m = t->grid_m, .grid_n = t->grid_n, .dish_cell = (const uint16_t *)fg->dish_cell,
+        .downsample = (unsigned)(fg->block / zone->downsample), .log2_scale = fg->log2_scale, .threshold = fg->threshold};
+    if (fg->gains == NULL) return BR_OK;
+    size_t row = fg->spectators * 2, rows = fg->gain_channels == 1 ? 1 : zone->nchannels, coarse = 0;
+    p->weight_channels = rows;
+    fg->weights[z] = malloc(rows * row * sizeof(float));
+    if (fg->weights[z] == NULL) return br_no_memory(stage, rows * row * sizeof(float));
+    for (unsigned i = 0; i < z; i++) coarse += in->zone[i].nchannels / in->zone[i].factor;
+    for (size_t c = 0; c < rows; c++) {
+        size_t from = fg->gain_channels == 1                 ? 0
+                      : fg->gain_channels == in->nchannels ? zone->first_channel + c
+                                                           : coarse + c / zone->factor;
+        memcpy(fg->weights[z] + c * row, fg->gains + from * row, row * sizeof(float));
+    }
+    p->weights = fg->weights[z];
+    return BR_OK;
+}
+
+static void free_weights(struct frb_grid *fg)
+{
+    for (unsigned z = 0; z < BR_MAX_ZONES; z++) {
+        free(fg->weights[z]);
+        fg->weights[z] = NULL;
+    }
+}
+
+static int configure(struct br_stage *stage, void *self)
+{
+    struct frb_grid *fg = self;
+    const struct br_stream *in = br_stage_input(stage, 0);
+    struct br_stream *out = br_stage_output(stage, 0);
+    int status = br_expect_input(stage, 1u << BR_INT4X2, "time,freq,pol,dish", "int4x2 [time][freq][pol][dish]");
+    if (status != BR_OK) return status;
+    const struct br_telescope *t = in->telescope;
+    if (t == NULL)
+        return br_stage_fail(stage, BR_E_INVALID, "it needs to know the cell of every dish: add `telescope:` to the pipeline");
+    if (t->grid_m > 64 || t->grid_n > 64)
+        return br_stage_fail(stage, BR_E_INVALID, "telescope '%s' has a grid of %u x %u cells; at most 64 x 64 are supported",
+                             t->name, t->grid_m, t->grid_n);
+    size_t npol = in->array.axis[2].length, ndishes = in->array.axis[3].length;
+    fg->spectators = npol * ndishes;
+    fg->cells = 4 * (size_t)t->grid_m * t->grid_n;
+    status = take_block(stage, fg, in);
+    if (status == BR_OK) status = take_gains(stage, fg, in, npol, ndishes);
+    if (status != BR_OK) return status;
+
+    /* A frame near the duration of the input's, but not a very large one, and not less than one block. */
+    size_t per_block = in->nchannels * fg->cells * sizeof(uint16_t), most = FRAME_BYTES / per_block;
+    fg->nblocks = (size_t)((in->frame_samples + fg->block / 2) / fg->block);
+    if (fg->nblocks > most) fg->nblocks = most;
+    if (fg->nblocks < 1) fg->nblocks = 1;
+    if (fg->frame > 0) fg->nblocks = (size_t)fg->frame;
+    size_t lengths[4] = {in->nchannels, fg->nblocks, 2 * (size_t)t->grid_m, 2 * (size_t)t->grid_n};
+    struct br_error error = {0};
+    if (br_array_init(&out->array, BR_F16, "freq,time,gridp,gridq", lengths, &error) != BR_OK)
+        return br_stage_fail(stage, BR_E_INVALID, "%s", error.text);
+    out->frame_samples = fg->nblocks * fg->block;
+    for (unsigned z = 0; z < out->nzones; z++) out->zone[z].downsample = (unsigned)fg->block;
+
+    fg->dish_cell = br_stage_alloc(stage, ndishes * sizeof *fg->dish_cell);
+    for (size_t d = 0; d < ndishes; d++) {
+        fg->dish_cell[d][0] = t->dishes[d].m;
+        fg->dish_cell[d][1] = t->dishes[d].n;
+    }
+    /* One power of two for all zones, so that one number describes the stream. */
+    fg->log2_scale = -1000;
+    for (unsigned z = 0; z < in->nzones; z++) {
+        struct br_frb_grid_params p;
+        status = zone_params(stage, fg, z, &p);
+        if (status != BR_OK) break;
+        int k = br_frb_grid_log2_scale(&p);
+        if (k > fg->log2_scale) fg->log2_scale = k;
+    }
+    free_weights(fg);
+    out->scale = ldexp(1, fg->log2_scale);
+    return status;
+}
+
+static int start(struct br_stage *stage, void *self)
+{
+    struct frb_grid *fg = self;
+    const struct br_stream *in = br_stage_input(stage, 0);
+    int status = BR_OK;
+    for (unsigned z = 0; z < in->nzones && status == BR_OK; z++) {
+        struct br_frb_grid_params p;
+        struct br_why why = {""};
+        status = zone_params(stage, fg, z, &p);
+        if (status == BR_OK && br_frb_grid_create(&fg->plan[z], BR_CPU, &p, &why) != 0)
+            status = br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
+    }
+    free_weights(fg);
+    return status;
+}
+
+static void open_frame(struct frb_grid *fg, uint64_t start)
+{
+    fg->open = true;
+    fg->start = start;
+    fg->first_block = start / fg->block;
+    fg->length = fg->nblocks - (size_t)(fg->first_block % fg->nblocks);
+    memset(fg->done, 0, sizeof fg->done);
+}
+
+static uint16_t *row_of(const struct frb_grid *fg, const struct br_frame *out, size_t channel, size_t block)
+{
+    return (uint16_t *)out->data + (channel * fg->length + block) * fg->cells;
+}
+
+/* Says what the frame holds, [start, end), and leaves it to be published. */
+static int emit(struct frb_grid *fg, const struct br_stream *stream, struct br_frame *out, uint64_t end)
+{
+    size_t steps = br_time_steps(fg->start, end - fg->start, (unsigned)fg->block);
+    if (steps < fg->length) /* cut short: rows move together, as the frame is row-major in its own length */
+        for (size_t c = 1; c < stream->nchannels; c++) {
+            memmove((uint16_t *)out->data + c * steps * fg->cells, row_of(fg, out, c, 0), steps * fg->cells * sizeof(uint16_t));
+            memmove(out->valid + c * steps, out->valid + c * fg->length, steps);
+        }
+    out->first = fg->start;
+    out->samples = end - fg->start;
+    out->complete = false;
+    br_frame_close_validity(stream, out);
+    fg->open = false;
+    return BR_PRODUCED;
+}
+
+/* The stream ends here, or is interrupted: unfinished blocks are finished as they are. */
+static int cut(struct frb_grid *fg, const struct br_stream *stream, struct br_frame *out)
+{
+    for (unsigned z = 0; z < stream->nzones; z++) {
+        size_t channel = stream->zone[z].first_channel;
+        if (fg->done[z] < fg->length)
+            fg->done[z] += br_frb_grid_flush(fg->plan[z], row_of(fg, out, channel, fg->done[z]), fg->length,
+                                             out->valid + channel * fg->length + fg->done[z], fg->length);
+    }
+    fg->running = false;
+    return emit(fg, stream, out, fg->cursor);
+}
+
+static int process(struct br_stage *stage, void *self, const struct br_io *io)
+{
+    struct frb_grid *fg = self;
+    const struct br_stream *from = br_stage_input(stage, 0), *stream = br_stage_output(stage, 0);
+    const struct br_frame *in = io->in[0];
+    struct br_frame *out = io->out[0];
+    if (in == NULL) return fg->open ? cut(fg, stream, out) | BR_FINISHED : BR_FINISHED;
+
+    if (!fg->resumed) {
+        if (fg->running && !br_goes_on(fg->cursor, in->first, fg->boundary)) {
+            fg->running = false;
+            if (fg->open) return cut(fg, stream, out); /* the same input comes again */
+        }
+        memset(fg->taken, 0, sizeof fg->taken);
+        fg->resumed = true;
+        if (!fg->running) {
+            for (unsigned z = 0; z < from->nzones; z++)
+                br_frb_grid_begin(fg->plan[z], (unsigned)(in->first % fg->block / from->zone[z].downsample));
+            fg->running = true;
+            fg->cursor = in->first;
+        }
+    }
+    if (!fg->open) open_frame(fg, fg->cursor);
+
+    bool full = true, used = true, zoned = br_stream_is_zoned(from);
+    for (unsigned z = 0; z < from->nzones; z++) {
+        const struct br_zone *zone = &from->zone[z];
+        struct br_part part = br_stream_part(from, zoned ? z : 0, in->first, in->samples);
+        size_t row = part.nchannels * fg->spectators, within = zone->first_channel - part.first_channel, took = 0;
+        const uint8_t *e = (const uint8_t *)in->data + part.offset + fg->taken[z] * row + within * fg->spectators;
+        const uint8_t *valid =
+            in->complete ? NULL : in->valid + part.valid_offset + fg->taken[z] * part.nchannels + within;
+        if (fg->done[z] < fg->length && fg->taken[z] < part.nsteps)
+            fg->done[z] += br_frb_grid_execute(
+                fg->plan[z], e, row, valid, part.nchannels, part.nsteps - fg->taken[z], fg->length - fg->done[z],
+                row_of(fg, out, zone->first_channel, fg->done[z]), fg->length,
+                out->valid + zone->first_channel * fg->length + fg->done[z], fg->length, &took);
+        fg->taken[z] += took;
+        full = full && fg->done[z] == fg->length;
+        used = used && fg->taken[z] == part.nsteps;
+    }
+    uint64_t in_end = in->first + in->samples, frame_end = (fg->first_block + fg->length) * fg->block;
+    fg->cursor = full && frame_end < in_end ? frame_end : in_end;
+    int result = 0;
+    if (full) result |= emit(fg, stream, out, fg->cursor);
+    if (used) {
+        fg->resumed = false;
+        result |= BR_CONSUMED;
+    }
+    return result;
+}
+
+static int stop(struct br_stage *stage, void *self)
+{
+    struct frb_grid *fg = self;
+    (void)stage;
+    for (unsigned z = 0; z < BR_MAX_ZONES; z++) br_frb_grid_destroy(fg->plan[z]);
+    return BR_OK;
+}
+
+BR_STAGE_EXPORT = {
+    .abi_version = BR_ABI_VERSION,
+    .type_size = sizeof(struct br_stage_type),
+    .name = "frb_grid",
+    .summary = "FRB stage 1: intensities on a grid of directions, summed over polarisation and time",
+    .description =
+        "Puts the dishes on the telescope's M x N grid, multiplies by the gains, transforms (zero-padded to 2M x 2N), squares, "
+        "and sums over both polarisations and the samples of a block. Blocks are aligned to the base sample counter, so "
+        "that results do not depend on frames or on where a recording begins.\n\n"
+        "Values are float16 times one power of two for the whole stream, chosen so that int4 full scale on every dish cannot "
+        "overflow. Missing samples contribute nothing, the level of a partly valid block is restored, and a block with "
+        "too little valid input is masked.\n",
+    .params = params,
+    .inputs = inputs,
+    .outputs = outputs,
+    .size = sizeof(struct frb_grid),
+    .configure = configure,
+    .start = start,
+    .process = process,
+    .stop = stop,
+};

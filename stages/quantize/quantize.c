@@ -1,0 +1,231 @@
+/* quantize - intensities to 4 or 8 bits with a scale and offset per beam, channel and block of time.
+ *
+ * One output frame is one block, aligned to the step counter. A block of which the stream covers only a part (at its ends, or
+ * beside a hole) is quantized with the rest missing and emitted as a short frame: only the steps that the stream covers.
+ * Frames are packed row-major in their own length, also for 4 bits: element i is in byte i/2, the even one in the LOW nibble,
+ * so that with an odd number of steps rows begin in the middle of a byte. */
+#include "kernels/quantize/quantize.h"
+#include "runtime/stage.h"
+#include "stages/common/shape.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct quantize {
+    int64_t bits, block; /* parameters */
+    double levels_rms;
+
+    size_t nchannels, nbeams;
+    unsigned step;            /* base samples per time step */
+    struct br_quantize *plan;
+    uint16_t *gathered;       /* [freq][block][beam]: a block that lies in several input frames */
+    uint8_t *gathered_valid;  /* [freq][block] */
+    uint8_t *levels;          /* [beam][freq][block]: a whole block of which only a part is emitted */
+
+    /* The block being filled covers steps [begin, fill) of [0, block), from base sample `start` on. */
+    bool open;
+    uint64_t start, number;
+    size_t begin, fill;
+    uint64_t cursor;          /* base sample up to which input was taken */
+    size_t taken;             /* steps of the current input frame */
+};
+
+static const struct br_param params[] = {
+    {.name = "bits", .type = BR_P_INT, .offset = offsetof(struct quantize, bits), .required = true, .min = 4, .max = 8,
+     .help = "bits per value: 4 or 8"},
+    {.name = "block", .type = BR_P_INT, .offset = offsetof(struct quantize, block), .def = "256", .min = 2, .max = 65536,
+     .unit = "time steps", .help = "steps that share one scale and offset"},
+    {.name = "levels_rms", .type = BR_P_REAL, .offset = offsetof(struct quantize, levels_rms), .min = 1e-3, .max = 1000,
+     .help = "levels per standard deviation; default 2.5 for 4 bits, 16 for 8"},
+    {0},
+};
+static const struct br_port inputs[] = {{"in", "J[freq][time][beam], f16"}, {0}};
+static const struct br_port outputs[] = {
+    {"out", "levels [beam][freq][time], int4 or uint8, with f32 [beam][freq][2] = {scale, offset}"}, {0}};
+
+static int configure(struct br_stage *stage, void *self)
+{
+    struct quantize *q = self;
+    const struct br_stream *in = br_stage_input(stage, 0);
+    struct br_stream *out = br_stage_output(stage, 0);
+    struct br_error error = {0};
+    int status = br_expect_input(stage, 1u << BR_F16, "freq,time,beam", "f16 [freq][time][beam] (frb_beams makes it)");
+    if (status != BR_OK) return status;
+    if (br_stream_is_zoned(in)) return br_stage_fail(stage, BR_E_INVALID, "the zones of its input have different time steps");
+    if (q->bits != 4 && q->bits != 8) return br_stage_fail_at(stage, "bits", "%lld; expected 4 or 8", (long long)q->bits);
+    if (q->block % 2 != 0) return br_stage_fail_at(stage, "block", "%lld is odd; expected an even number of steps", (long long)q->block);
+    if (!br_stage_given(stage, "levels_rms")) q->levels_rms = q->bits == 4 ? 2.5 : 16;
+    q->step = in->zone[0].downsample;
+    q->nchannels = in->nchannels;
+    q->nbeams = in->array.axis[2].length;
+    size_t lengths[3] = {q->nbeams, q->nchannels, (size_t)q->block}, pair[3] = {q->nbeams, q->nchannels, 2};
+    if (br_array_init(&out->array, q->bits == 4 ? BR_INT4 : BR_UINT8, "beam,freq,time", lengths, &error) != BR_OK)
+        return br_stage_fail(stage, BR_E_INVALID, "%s", error.text);
+    /* The side array's last axis is {scale, offset}, which is none of the field's axes: described by hand. */
+    out->side = (struct br_array){.dtype = BR_F32, .naxes = 3,
+                                  .axis = {{"beam", pair[0]}, {"freq", pair[1]}, {"number", pair[2]}}};
+    out->frame_samples = (uint64_t)q->block * q->step;
+    return BR_OK;
+}
+
+static int start(struct br_stage *stage, void *self)
+{
+    struct quantize *q = self;
+    struct br_why why = {""};
+    size_t cells = q->nchannels * (size_t)q->block, values = cells * q->nbeams;
+    struct br_quantize_params p = {.nchannels = q->nchannels, .nbeams = q->nbeams, .block = (size_t)q->block,
+                                   .bits = (unsigned)q->bits, .levels_rms = q->levels_rms};
+    q->gathered = calloc(values, sizeof *q->gathered);
+    q->gathered_valid = calloc(cells, 1);
+    q->levels = calloc(values, 1);
+    if (q->gathered == NULL || q->gathered_valid == NULL || q->levels == NULL) return br_no_memory(stage, 3 * values + cells);
+    if (br_quantize_create(&q->plan, BR_CPU, &p, &why) != 0) return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
+    return BR_OK;
+}
+
+static void open_block(struct quantize *q, uint64_t start)
+{
+    uint64_t step = start / q->step;
+    q->open = true;
+    q->start = start;
+    q->number = step / (uint64_t)q->block;
+    q->begin = q->fill = (size_t)(step % (uint64_t)q->block);
+}
+
+static unsigned level_at(const struct quantize *q, const uint8_t *levels, size_t i)
+{
+    return q->bits == 8 ? levels[i] : (unsigned)levels[i / 2] >> (i % 2 * 4) & 15;
+}
+
+/* Copies steps [begin, fill) of all rows of a whole block into a frame of just these. */
+static void pack_part(const struct quantize *q, uint8_t *out)
+{
+    size_t steps = q->fill - q->begin, rows = q->nbeams * q->nchannels, block = (size_t)q->block;
+    for (size_t row = 0; row < rows; row++) {
+        if (q->bits == 8) {
+            memcpy(out + row * steps, q->levels + row * block + q->begin, steps);
+            continue;
+        }
+        for (size_t t = 0; t < steps; t++) {
+            size_t to = row * steps + t;
+            unsigned level = level_at(q, q->levels, row * block + q->begin + t);
+            out[to / 2] = (uint8_t)(to % 2 == 0 ? level : out[to / 2] | level << 4);
+        }
+    }
+}
+
+/* Finishes the frame, whose levels are in `valid_from` [freq][valid_stride] and in the frame already. */
+static int emit(struct br_stage *stage, struct quantize *q, struct br_frame *out, const uint8_t *valid, size_t stride)
+{
+    size_t steps = q->fill - q->begin;
+    out->first = q->start;
+    out->samples = q->cursor - q->start;
+    out->complete = valid == NULL;
+    out->missing = 0;
+    if (valid != NULL) {
+        for (size_t c = 0; c < q->nchannels; c++) memcpy(out->valid + c * steps, valid + c * stride, steps);
+        br_frame_close_validity(br_stage_output(stage, 0), out);
+    }
+    q->open = false;
+    return BR_PRODUCED;
+}
+
+/* Quantizes what was gathered; the rest of the block is missing. */
+static int emit_gathered(struct br_stage *stage, struct quantize *q, struct br_frame *out)
+{
+    size_t block = (size_t)q->block, steps = q->fill - q->begin;
+    for (size_t c = 0; steps < block && c < q->nchannels; c++) {
+        memset(q->gathered_valid + c * block, BR_MISSING, q->begin);
+        memset(q->gathered_valid + c * block + q->fill, BR_MISSING, block - q->fill);
+    }
+    uint64_t clamped = br_quantize_execute(q->plan, q->gathered, block, q->gathered_valid,
+                                           steps == block ? out->data : q->levels, out->side);
+    if (steps < block) pack_part(q, out->data);
+    br_stage_count_saturated(stage, clamped);
+    return emit(stage, q, out, q->gathered_valid + q->begin, block);
+}
+
+/* Moves `take` steps of the input frame into the block. */
+static void gather(struct quantize *q, const struct br_frame *in, size_t nsteps, size_t take)
+{
+    size_t block = (size_t)q->block;
+    const uint16_t *data = in->data;
+    for (size_t c = 0; c < q->nchannels; c++) {
+        memcpy(q->gathered + (c * block + q->fill) * q->nbeams, data + (c * nsteps + q->taken) * q->nbeams,
+               take * q->nbeams * sizeof *data);
+        if (in->complete)
+            memset(q->gathered_valid + c * block + q->fill, BR_VALID, take);
+        else
+            memcpy(q->gathered_valid + c * block + q->fill, in->valid + c * nsteps + q->taken, take);
+    }
+}
+
+static int process(struct br_stage *stage, void *self, const struct br_io *io)
+{
+    struct quantize *q = self;
+    const struct br_frame *in = io->in[0];
+    struct br_frame *out = io->out[0];
+    if (in == NULL) return q->open ? emit_gathered(stage, q, out) | BR_FINISHED : BR_FINISHED;
+
+    if (q->taken == 0 && q->open && !br_goes_on(q->cursor, in->first, q->step))
+        return emit_gathered(stage, q, out); /* a hole: the same input comes again */
+    if (!q->open) open_block(q, q->taken == 0 ? in->first : q->cursor);
+
+    size_t block = (size_t)q->block, nsteps = br_time_steps(in->first, in->samples, q->step), left = nsteps - q->taken;
+    size_t take = left < block - q->fill ? left : block - q->fill, at = q->taken;
+    uint64_t in_end = in->first + in->samples, block_end = (q->number + 1) * (uint64_t)q->block * q->step;
+    bool whole = q->fill == 0 && take == block; /* straight from the frame */
+    if (!whole) gather(q, in, nsteps, take);
+    q->taken += take;
+    q->fill += take;
+    q->cursor = q->fill == block && block_end < in_end ? block_end : in_end;
+
+    int result = 0;
+    if (whole) {
+        const uint8_t *valid = in->complete ? NULL : in->valid + at;
+        uint64_t clamped = br_quantize_execute(q->plan, (const uint16_t *)in->data + at * q->nbeams, nsteps, valid, out->data,
+                                               out->side);
+        br_stage_count_saturated(stage, clamped);
+        result = emit(stage, q, out, valid, nsteps);
+    } else if (q->fill == block) {
+        result = emit_gathered(stage, q, out);
+    }
+    if (q->taken == nsteps) {
+        q->taken = 0;
+        result |= BR_CONSUMED;
+    }
+    return result;
+}
+
+static int stop(struct br_stage *stage, void *self)
+{
+    struct quantize *q = self;
+    (void)stage;
+    br_quantize_destroy(q->plan);
+    free(q->gathered);
+    free(q->gathered_valid);
+    free(q->levels);
+    return BR_OK;
+}
+
+BR_STAGE_EXPORT = {
+    .abi_version = BR_ABI_VERSION,
+    .type_size = sizeof(struct br_stage_type),
+    .name = "quantize",
+    .summary = "intensity beams to 4 or 8 bits, in the order of the wire",
+    .description =
+        "For every beam, channel and block of time steps: level = round((J - offset)/scale), offset the mean and scale the standard "
+        "deviation / `levels_rms` over the valid steps. 4 bits: levels -7 to 7, -8 means missing. 8 bits: 128 + level, levels -127 "
+        "to 127, 0 means missing. The scale and offset travel with each frame.\n\n"
+        "Blocks are aligned to the step counter. A frame is one block; where the stream covers only a part of a block (at its "
+        "ends, beside a hole), the frame holds the steps that it covers. 4-bit frames are packed without gaps: element i "
+        "of the row-major array is in byte i/2, the even one in the low half.\n",
+    .params = params,
+    .inputs = inputs,
+    .outputs = outputs,
+    .size = sizeof(struct quantize),
+    .configure = configure,
+    .start = start,
+    .process = process,
+    .stop = stop,
+};

@@ -1,0 +1,264 @@
+/* upchannelize - finer frequency channels by a polyphase filterbank, one plan per zone of the band. */
+#include "kernels/upchannelize/upchannelize.h"
+#include "runtime/stage.h"
+#include "stages/common/shape.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct zone_param {
+    int64_t channels, factor;
+};
+
+struct upchannelize {
+    int64_t factor, taps; /* parameters; factor 0: zones are given */
+    struct br_maps zones;
+    struct br_reals window, gain;
+
+    unsigned nzones;
+    struct br_zone coarse[BR_MAX_ZONES]; /* channels of the INPUT; factor is this zone's U */
+    size_t spectators;                   /* pol x dish */
+    unsigned boundary;                   /* the largest U: a frame that starts off it starts a stream */
+    struct br_upchannelize *plan[BR_MAX_ZONES];
+    uint64_t cursor;                     /* base sample at which the last frame ended */
+    bool begun;
+    /* One block of the largest U, in which a step that is only partly covered is filled up with missing samples. */
+    uint8_t *block, *block_valid;
+};
+
+static const struct br_param zone_params[] = {
+    {.name = "channels", .type = BR_P_INT, .offset = offsetof(struct zone_param, channels), .required = true, .min = 1,
+     .max = 1 << 20, .help = "coarse channels in this zone"},
+    {.name = "factor", .type = BR_P_INT, .offset = offsetof(struct zone_param, factor), .required = true, .min = 1, .max = 128,
+     .help = "fine channels per coarse channel, U: a power of two"},
+    {0},
+};
+static const struct br_param params[] = {
+    {.name = "factor", .type = BR_P_INT, .offset = offsetof(struct upchannelize, factor), .def = "0", .min = 0, .max = 128,
+     .help = "fine channels per coarse channel, U: 1, 2, 4, ... 128; for the whole band"},
+    {.name = "zones", .type = BR_P_MAPS, .offset = offsetof(struct upchannelize, zones), .fields = zone_params,
+     .size = sizeof(struct zone_param), .help = "list of {channels, factor} that covers the band, in the input's order"},
+    {.name = "taps", .type = BR_P_INT, .offset = offsetof(struct upchannelize, taps), .def = "4", .min = 1, .max = 32,
+     .help = "length of the filter in output samples, M"},
+    {.name = "window", .type = BR_P_REALS, .offset = offsetof(struct upchannelize, window),
+     .help = "M U filter weights instead of the sinc-Hanning window; only with one factor"},
+    {.name = "gain", .type = BR_P_REALS, .offset = offsetof(struct upchannelize, gain),
+     .help = "U gains, one per fine channel, or one for all; default sqrt(U), which keeps the rms of noise"},
+    {0},
+};
+static const struct br_port inputs[] = {{"in", "E[time][freq][pol][dish], int4x2"}, {0}};
+static const struct br_port outputs[] = {{"out", "E[time/U][freq*U][pol][dish], int4x2; one array per zone"}, {0}};
+
+/* Fills in the zones of the input; neighbours of equal factor become one. */
+static int take_zones(struct br_stage *stage, struct upchannelize *up, size_t nchannels)
+{
+    struct zone_param all = {(int64_t)nchannels, up->factor};
+    const struct zone_param *zone = up->zones.count > 0 ? up->zones.value : &all;
+    size_t count = up->zones.count > 0 ? up->zones.count : 1, total = 0;
+    if (br_stage_given(stage, "factor") == (up->zones.count > 0))
+        return br_stage_fail(stage, BR_E_INVALID, "%s; give the whole band one factor, or a list of zones",
+                             up->zones.count > 0 ? "both factor and zones are given" : "neither factor nor zones is given");
+    if (up->zones.count == 0 && up->factor < 1)
+        return br_stage_fail_at(stage, "factor", "0 is no factor; expected 1, 2, 4, ... 128");
+    for (size_t i = 0; i < count; i++) {
+        unsigned factor = (unsigned)zone[i].factor;
+        if ((factor & (factor - 1)) != 0)
+            return br_stage_fail_at(stage, up->zones.count > 0 ? "zones" : "factor",
+                                    "%u is not a power of two; expected 1, 2, 4, ... 128", factor);
+        struct br_zone *last = up->nzones > 0 ? &up->coarse[up->nzones - 1] : NULL;
+        size_t channels = (size_t)zone[i].channels;
+        if (last != NULL && last->factor == factor) {
+            last->nchannels += channels;
+        } else if (up->nzones == BR_MAX_ZONES) {
+            return br_stage_fail_at(stage, "zones", "more than %d zones", BR_MAX_ZONES);
+        } else {
+            up->coarse[up->nzones++] = (struct br_zone){total, channels, factor, 1, 0};
+        }
+        total += channels;
+        if (factor > up->boundary) up->boundary = factor;
+    }
+    if (total != nchannels)
+        return br_stage_fail_at(stage, "zones", "the zones hold %zu channels, but the input has %zu", total, nchannels);
+    return BR_OK;
+}
+
+static int configure(struct br_stage *stage, void *self)
+{
+    struct upchannelize *up = self;
+    const struct br_stream *in = br_stage_input(stage, 0);
+    struct br_stream *out = br_stage_output(stage, 0);
+    int status = br_expect_input(stage, 1u << BR_INT4X2, "time,freq,pol,dish", "int4x2 [time][freq][pol][dish]");
+    if (status != BR_OK) return status;
+    up->nzones = 0;
+    up->boundary = 1;
+    for (unsigned z = 0; z < in->nzones; z++)
+        if (in->zone[z].downsample != 1 || in->zone[z].factor != 1)
+            return br_stage_fail(stage, BR_E_INVALID,
+                                 "its input is upchannelized already (U = %u, %u base samples per step); expected coarse channels",
+                                 in->zone[z].factor, in->zone[z].downsample);
+    status = take_zones(stage, up, in->nchannels);
+    if (status != BR_OK) return status;
+    for (unsigned z = 0; z < up->nzones; z++) {
+        unsigned u = up->coarse[z].factor;
+        if (in->frame_samples % u != 0)
+            return br_stage_fail(stage, BR_E_INVALID,
+                                 "the factor %u does not divide the frames of its input, %llu samples; choose frame_samples at "
+                                 "the source as a multiple of %u", u, (unsigned long long)in->frame_samples, up->boundary);
+        if (up->window.count > 0 && (up->nzones > 1 || up->window.count != (size_t)up->taps * u))
+            return br_stage_fail_at(stage, "window", "it has %zu values; expected taps x factor = %llu, and one factor only",
+                                    up->window.count, (unsigned long long)up->taps * u);
+        if (up->gain.count > 1 && (up->nzones > 1 || up->gain.count != u))
+            return br_stage_fail_at(stage, "gain", "it has %zu values; expected one, or factor = %u with one factor only",
+                                    up->gain.count, u);
+    }
+    up->spectators = br_array_length(&in->array, "pol") * br_array_length(&in->array, "dish");
+
+    size_t nfine = 0;
+    for (unsigned z = 0; z < up->nzones; z++) nfine += up->coarse[z].nchannels * up->coarse[z].factor;
+    double *freq = br_stage_alloc(stage, nfine * sizeof *freq), *width = br_stage_alloc(stage, nfine * sizeof *width);
+    size_t at = 0;
+    for (unsigned z = 0; z < up->nzones; z++) {
+        const struct br_zone *zone = &up->coarse[z];
+        unsigned u = zone->factor;
+        out->zone[z] = (struct br_zone){at, zone->nchannels * u, u, u, u > 1 ? (unsigned)(up->taps - 1) * u / 2 : 0};
+        for (size_t c = zone->first_channel; c < zone->first_channel + zone->nchannels; c++)
+            for (unsigned i = 0; i < u; i++, at++) {
+                freq[at] = in->freq_mhz[c] + ((double)i - ((double)u - 1) / 2) * in->width_mhz[c] / u;
+                width[at] = in->width_mhz[c] / u;
+            }
+    }
+    out->nzones = up->nzones;
+    out->nchannels = nfine;
+    out->freq_mhz = freq;
+    out->width_mhz = width;
+    if (up->nzones == 1) { /* one array; with several factors `array` keeps the coarse lengths, see stream.h */
+        out->array.axis[0].length = (size_t)(in->frame_samples / up->boundary);
+        out->array.axis[1].length = nfine;
+    }
+    return BR_OK;
+}
+
+static int start(struct br_stage *stage, void *self)
+{
+    struct upchannelize *up = self;
+    const struct br_stream *in = br_stage_input(stage, 0);
+    size_t bytes = up->boundary * in->nchannels * up->spectators;
+    up->block = calloc(bytes, 1);
+    up->block_valid = calloc(up->boundary, in->nchannels);
+    if (up->block == NULL || up->block_valid == NULL) return br_no_memory(stage, bytes);
+    for (unsigned z = 0; z < up->nzones; z++) {
+        struct br_upchannelize_params p = {
+            .nchannels = up->coarse[z].nchannels, .nspectators = up->spectators, .factor = up->coarse[z].factor,
+            .taps = (unsigned)up->taps, .window = up->window.count > 0 ? up->window.value : NULL};
+        double same[128];
+        struct br_why why = {""};
+        if (up->gain.count == 1) {
+            for (unsigned i = 0; i < p.factor; i++) same[i] = up->gain.value[0];
+            p.gain = same;
+        } else if (up->gain.count > 1) {
+            p.gain = up->gain.value;
+        }
+        if (br_upchannelize_create(&up->plan[z], BR_CPU, &p, &why) != 0)
+            return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
+    }
+    return BR_OK;
+}
+
+/* One zone's part of a frame: the input's samples [first, first + samples), of which a step at either end may be only partly
+ * covered. Returns the number of clamped components. */
+static uint64_t run_zone(struct upchannelize *up, unsigned z, const struct br_frame *in, size_t nchannels, uint8_t *out,
+                         uint8_t *out_valid)
+{
+    const struct br_zone *zone = &up->coarse[z];
+    size_t u = zone->factor, row = nchannels * up->spectators, width = zone->nchannels * up->spectators;
+    const uint8_t *e = (const uint8_t *)in->data + zone->first_channel * up->spectators;
+    const uint8_t *valid = in->complete ? NULL : in->valid + zone->first_channel;
+    size_t left = (size_t)in->samples, phase = (size_t)(in->first % u);
+    uint64_t clamped = 0;
+    while (left > 0) {
+        size_t take;
+        if (phase == 0 && left >= u) { /* whole steps, straight from the frame */
+            take = left - left % u;
+            clamped += br_upchannelize_execute(up->plan[z], e, row, valid, nchannels, take, out, out_valid);
+            out += take / u * width * u;
+            out_valid += take / u * zone->nchannels * u;
+        } else {
+            take = left < u - phase ? left : u - phase;
+            memset(up->block, 0, u * width);
+            memset(up->block_valid, BR_MISSING, u * zone->nchannels);
+            for (size_t i = 0; i < take; i++) {
+                memcpy(up->block + (phase + i) * width, e + i * row, width);
+                if (valid != NULL)
+                    memcpy(up->block_valid + (phase + i) * zone->nchannels, valid + i * nchannels, zone->nchannels);
+                else
+                    memset(up->block_valid + (phase + i) * zone->nchannels, BR_VALID, zone->nchannels);
+            }
+            clamped += br_upchannelize_execute(up->plan[z], up->block, width, up->block_valid, zone->nchannels, u, out,
+                                               out_valid);
+            out += width * u;
+            out_valid += zone->nchannels * u;
+            phase = 0;
+        }
+        left -= take;
+        e += take * row;
+        if (valid != NULL) valid += take * nchannels;
+    }
+    return clamped;
+}
+
+static int process(struct br_stage *stage, void *self, const struct br_io *io)
+{
+    struct upchannelize *up = self;
+    const struct br_stream *in_stream = br_stage_input(stage, 0), *stream = br_stage_output(stage, 0);
+    const struct br_frame *in = io->in[0];
+    struct br_frame *out = io->out[0];
+    if (in == NULL) return BR_FINISHED;
+    if (!up->begun || !br_goes_on(up->cursor, in->first, up->boundary))
+        for (unsigned z = 0; z < up->nzones; z++) br_upchannelize_reset(up->plan[z]);
+    up->begun = true;
+    up->cursor = in->first + in->samples;
+
+    out->complete = false;
+    uint64_t clamped = 0;
+    for (unsigned z = 0; z < up->nzones; z++) {
+        struct br_part part = br_stream_part(stream, z, in->first, in->samples);
+        clamped += run_zone(up, z, in, in_stream->nchannels, (uint8_t *)out->data + part.offset,
+                            out->valid + part.valid_offset);
+    }
+    br_frame_close_validity(stream, out);
+    br_stage_count_saturated(stage, clamped);
+    return BR_CONSUMED | BR_PRODUCED;
+}
+
+static int stop(struct br_stage *stage, void *self)
+{
+    struct upchannelize *up = self;
+    (void)stage;
+    for (unsigned z = 0; z < up->nzones; z++) br_upchannelize_destroy(up->plan[z]);
+    free(up->block);
+    free(up->block_valid);
+    return BR_OK;
+}
+
+BR_STAGE_EXPORT = {
+    .abi_version = BR_ABI_VERSION,
+    .type_size = sizeof(struct br_stage_type),
+    .name = "upchannelize",
+    .summary = "finer frequency channels (polyphase filterbank), by one factor or zone by zone",
+    .description =
+        "Splits each coarse channel into U fine ones; U is a power of two up to 128, the same for the whole band (`factor`) or "
+        "different in different zones of it (`zones`). U = 1 passes the data through.\n\n"
+        "Fine channel u of coarse channel c is centred at c + (u - (U-1)/2)/U coarse widths. An output whose window of M U "
+        "samples touches missing input, or reaches back before the stream began, is missing.\n\n"
+        "Frames keep their base samples. Where a stream starts or ends off a multiple of U, the first or last step is only "
+        "partly covered, and missing (unless U = 1).\n",
+    .params = params,
+    .inputs = inputs,
+    .outputs = outputs,
+    .size = sizeof(struct upchannelize),
+    .configure = configure,
+    .start = start,
+    .process = process,
+    .stop = stop,
+};
