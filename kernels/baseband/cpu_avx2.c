@@ -49,7 +49,11 @@ AVX2 static inline __attribute__((always_inline)) void add_pair(__m256i sum[6], 
     e = dishes(e2);
     product[4] = _mm256_maddubs_epi16(e, re);
     product[5] = _mm256_maddubs_epi16(e, im);
-    for (int i = 0; i < 6; i++) sum[i] = first ? product[i] : _mm256_add_epi16(sum[i], product[i]);
+    for (int i = 0; i < 6; i++) {
+        sum[i] = first ? product[i] : _mm256_add_epi16(sum[i], product[i]);
+        /* Compilers like to form all products of a chunk first and then add them in another order, which spills. */
+        __asm__("" : "+x"(sum[i]));
+    }
 }
 
 /* sum[time][re, im] over all dishes, eight beams per register. */
@@ -76,7 +80,7 @@ AVX2 static inline __attribute__((always_inline)) void three_times(__m256i total
     }
 }
 
-/* bytes[8 times][8 beams] -> 8 registers' halves: row[b] has the 8 times of beam b. */
+/* bytes[8 times][8 beams] -> row[b] = the 8 times of beam b. */
 AVX2 static inline void transpose_8x8(uint64_t row[8], const uint8_t *bytes)
 {
     const __m128i *in = (const __m128i *)(const void *)bytes;
@@ -102,7 +106,7 @@ AVX2 void br_baseband_octet_avx2(const struct octet_job *job)
                                             -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
     const __m256i shift = _mm256_load_si256((const __m256i *)(const void *)job->shift);
     size_t row = job->chunks * CHUNK * 2;
-    __m256i within = _mm256_setzero_si256(); /* minus the number of components that were not clamped */
+    __m256i within = _mm256_setzero_si256(); /* counts down the components that were not clamped */
     size_t counted = 0;
     for (size_t t = 0; t < job->times; t += 3) {
         __m256i total[6];
