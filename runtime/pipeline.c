@@ -1,0 +1,131 @@
+/* pipeline.c - starting and ending what a graph describes. */
+#include "runtime/pipeline.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+
+/* Calls stop of every stage whose start was called; the first failure is kept in the stage. */
+static void stop_stages(struct br_graph *graph)
+{
+    for (size_t s = graph->nstages; s-- > 0;) {
+        struct br_stage *stage = graph->order[s];
+        if (!stage->start_called || stage->type->stop == NULL) continue;
+        bool failed_before = stage->error.status != BR_OK;
+        int status = stage->type->stop(stage, stage->self);
+        if (status != BR_OK) br_fail(&stage->error, status, "stopping failed with status %d and gave no reason", status);
+        if (status != BR_OK && !failed_before)
+            br_log(graph->log, BR_LOG_ERROR, stage->name, "%s", stage->error.text);
+        stage->start_called = false;
+    }
+}
+
+static void set_affinity(struct br_stage *stage)
+{
+    cpu_set_t set;
+    if (stage->affinity.count == 0) return;
+    CPU_ZERO(&set);
+    for (size_t i = 0; i < stage->affinity.count; i++)
+        if (stage->affinity.value[i] < CPU_SETSIZE) CPU_SET((size_t)stage->affinity.value[i], &set);
+    int error = pthread_setaffinity_np(stage->thread, sizeof set, &set);
+    if (error != 0) br_stage_warn(stage, "affinity: %s; the thread runs on any CPU", strerror(error));
+}
+
+static int start_threads(struct br_graph *graph, struct br_error *error)
+{
+    /* Signals are for the main thread. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int status = BR_OK;
+    for (size_t s = 0; s < graph->nstages && status == BR_OK; s++) {
+        struct br_stage *stage = graph->order[s];
+        int failure = pthread_create(&stage->thread, NULL, br_worker, stage);
+        if (failure != 0) {
+            status = br_fail(error, BR_E_NO_MEMORY, "stage '%s': no thread: %s", stage->name, strerror(failure));
+            break;
+        }
+        stage->has_thread = true;
+        char name[16];
+        snprintf(name, sizeof name, "%s", stage->name);
+        pthread_setname_np(stage->thread, name);
+        set_affinity(stage);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return status;
+}
+
+static void join(struct br_graph *graph)
+{
+    for (size_t s = 0; s < graph->nstages; s++) {
+        if (graph->stage[s].has_thread) pthread_join(graph->stage[s].thread, NULL);
+        graph->stage[s].has_thread = false;
+    }
+}
+
+int br_pipeline_start(struct br_graph *graph, struct br_error *error)
+{
+    size_t nedges = br_graph_nedges(graph);
+    int status = BR_OK;
+    for (size_t s = 0; s < graph->nstages && status == BR_OK; s++) /* an alias after the queue that it shares */
+        for (unsigned i = 0; i < graph->order[s]->nout && status == BR_OK; i++)
+            status = br_queue_seal(graph->order[s]->out[i].queue, error);
+    if (status != BR_OK) {
+        br_error_context(error, "the %zu queues of this pipeline need %.1f MiB", nedges,
+                         (double)br_graph_bytes(graph) / (1 << 20));
+        return status;
+    }
+    for (size_t s = 0; s < graph->nstages && status == BR_OK; s++) {
+        struct br_stage *stage = graph->order[s];
+        if (stage->type->start == NULL && stage->type->stop == NULL) continue;
+        stage->start_called = true;
+        if (stage->type->start != NULL) status = stage->type->start(stage, stage->self);
+        if (status != BR_OK) {
+            br_fail(&stage->error, status, "it could not start (status %d) and gave no reason", status);
+            br_fail(error, status, "stage '%s': %s", stage->name, stage->error.text);
+        }
+    }
+    if (status == BR_OK) {
+        status = start_threads(graph, error);
+        if (status != BR_OK) br_pipeline_abort(graph);
+        if (status != BR_OK) join(graph);
+    }
+    if (status != BR_OK) stop_stages(graph);
+    return status;
+}
+
+void br_pipeline_drain(struct br_graph *graph)
+{
+    pthread_mutex_lock(&graph->mutex);
+    graph->stop_signalled = true;
+    atomic_store(&graph->stopping, true);
+    pthread_cond_broadcast(&graph->wake);
+    pthread_mutex_unlock(&graph->mutex);
+}
+
+void br_pipeline_abort(struct br_graph *graph)
+{
+    br_pipeline_drain(graph);
+    size_t nedges = br_graph_nedges(graph);
+    for (size_t i = 0; i < nedges; i++) br_queue_abort(br_graph_edge(graph, i)->queue);
+}
+
+bool br_pipeline_ended(const struct br_graph *graph)
+{
+    for (size_t s = 0; s < graph->nstages; s++)
+        if (!atomic_load(&graph->stage[s].ended)) return false;
+    return true;
+}
+
+int br_pipeline_finish(struct br_graph *graph, struct br_error *error)
+{
+    join(graph);
+    stop_stages(graph);
+    for (size_t s = 0; s < graph->nstages; s++) {
+        const struct br_stage *stage = graph->order[s];
+        if (stage->error.status != BR_OK)
+            return br_fail(error, stage->error.status, "stage '%s': %s", stage->name, stage->error.text);
+    }
+    return BR_OK;
+}
