@@ -157,7 +157,7 @@ static int read_header(struct dada_header *header, const char *path, int fd, uin
         free(buffer);
         if (status <= 0) return status;
         if (got < want)
-            return br_fail(error, BR_E_FORMAT, "%s: HDR_SIZE is %zu, but the file has only %llu bytes: it is truncated", path,
+            return br_fail(error, BR_E_FORMAT, "%s: HDR_SIZE is %zu, but the file has only %llu bytes: its header is truncated", path,
                            header->size, (unsigned long long)info.st_size);
         want = header->size;
     }

@@ -174,11 +174,11 @@ static struct cells part_cells(const struct br_stream *stream, const struct br_f
                           .first_step = frame->first / part.downsample};
 }
 
-static void apply_line(const struct gap *gap, const struct cells *cells, uint64_t from, uint64_t to)
+static void apply_line(const struct gap *gap, const struct cells *cells, uint64_t shift, uint64_t from, uint64_t to)
 {
     const struct br_part *part = &cells->part;
     uint64_t d = part->downsample;
-    uint64_t first = gap->first / d, last = (gap->first + gap->count - 1) / d;
+    uint64_t first = (gap->first + shift) / d, last = (gap->first + shift + gap->count - 1) / d;
     uint64_t low = from / d, high = (to - 1) / d;
     if (first < low) first = low;
     if (last > high) last = high;
@@ -196,16 +196,16 @@ static void apply_line(const struct gap *gap, const struct cells *cells, uint64_
     }
 }
 
-void gaps_apply(const struct gaps *gaps, const struct br_stream *stream, struct br_frame *frame, uint64_t from,
-                uint64_t to)
+void gaps_apply(const struct gaps *gaps, const struct br_stream *stream, struct br_frame *frame, uint64_t shift,
+                uint64_t from, uint64_t to)
 {
     if (from >= to || gaps->count == 0) return;
-    uint64_t low = from, high = to;
+    uint64_t low = from - shift, high = to - shift;
     widen(stream, &low, &high);
     for (unsigned p = 0; p < br_stream_nparts(stream); p++) {
         struct cells cells = part_cells(stream, frame, p);
         for (size_t i = find(gaps, low); i < gaps->count && gaps->gap[i].first < high; i++)
-            apply_line(&gaps->gap[i], &cells, from, to);
+            apply_line(&gaps->gap[i], &cells, shift, from, to);
     }
 }
 

@@ -55,6 +55,27 @@ static size_t count_words(const char *text)
     return n;
 }
 
+/* The side array of the quantizer has an axis that is none of the field's, so its axes are taken as they are. */
+static int side_array(struct describe *d, enum br_dtype dtype, const char *axes, const size_t *lengths, size_t count,
+                      struct br_array *array)
+{
+    *array = (struct br_array){.dtype = dtype, .naxes = (unsigned)count};
+    __uint128_t bits = br_dtype_bits(dtype);
+    for (size_t i = 0; i < count; i++) {
+        size_t n = strcspn(axes, ",");
+        bits *= lengths[i];
+        if (n == 0 || n >= BR_AXIS_NAME)
+            return dada_bad(d->header, "AUX_AXES", d->error, "names of 1 to %d letters", BR_AXIS_NAME - 1);
+        if (lengths[i] == 0 || bits > MAX_FRAME_BYTES)
+            return dada_bad(d->header, "AUX_SHAPE", d->error, "lengths of at least 1, in all at most %llu bytes",
+                            (unsigned long long)(MAX_FRAME_BYTES / 8));
+        memcpy(array->axis[i].name, axes, n);
+        array->axis[i].length = lengths[i];
+        axes += n + 1;
+    }
+    return 1;
+}
+
 /* DTYPE, AXES, SHAPE under the given prefix; the time axis stays 0 for now. 1 when present, 0 when absent. */
 static int describe_array(struct describe *d, const char *prefix, struct br_array *array)
 {
@@ -75,6 +96,7 @@ static int describe_array(struct describe *d, const char *prefix, struct br_arra
     if (count == 0 || count != count_words(value[1]))
         return dada_bad(d->header, key[2], d->error, "one length for each axis of %s '%s', 0 for the streamed one", key[1],
                         value[1]);
+    if (prefix[0] != '\0') return side_array(d, dtype, value[1], lengths, count, array);
     int status = br_array_init(array, dtype, value[1], lengths, d->error);
     if (status != BR_OK) {
         br_error_context(d->error, "%s: %s '%s', %s '%s'", d->header->file, key[1], value[1], key[2], value[2]);

@@ -75,6 +75,16 @@ uint64_t recording_count_samples(const struct br_stream *stream, uint64_t first,
 /* Byte offset in the payload, which starts at `first`, of the frame (or row) that starts at base sample `at`. */
 uint64_t recording_offset(const struct br_stream *stream, uint64_t first, uint64_t at);
 
+/* Bytes of payload of base samples [first, first + samples). */
+uint64_t recording_payload_bytes(const struct br_stream *stream, uint64_t first, uint64_t samples);
+
+/* Base samples in a payload of `bytes`, by its length and by what the header says; a recording that was cut off is as long
+ * as its bytes are. `left` receives the bytes at the end that make no whole step or frame. */
+uint64_t recording_samples(const struct recording *recording, uint64_t bytes, uint64_t *left);
+
+/* The byte that stands for "missing" under a gap: zero where a validity byte says it alone, else the code of the format. */
+uint8_t recording_missing_byte(const struct br_stream *stream);
+
 /* Copies the time steps that base samples [from, to) touch from one frame into another, data and validity. Both must have
  * room for them; `to` must not have `complete` set, `source` may. */
 void recording_place(const struct br_stream *stream, struct br_frame *target, const struct br_frame *source,

@@ -60,6 +60,40 @@ uint64_t recording_offset(const struct br_stream *stream, uint64_t first, uint64
     return recording_frame_bytes(stream, first, end - first) + (at - end) / stream->frame_samples * full;
 }
 
+uint64_t recording_payload_bytes(const struct br_stream *stream, uint64_t first, uint64_t samples)
+{
+    size_t row;
+    if (samples == 0) return 0;
+    if (recording_is_flat(stream, &row)) return br_time_steps(first, samples, stream->zone[0].downsample) * (uint64_t)row;
+    uint64_t end = first + samples, last = (end - 1) / stream->frame_samples * stream->frame_samples;
+    if (last < first) last = first;
+    return recording_offset(stream, first, last) + recording_frame_bytes(stream, last, end - last);
+}
+
+uint64_t recording_samples(const struct recording *recording, uint64_t bytes, uint64_t *left)
+{
+    const struct br_stream *stream = &recording->stream;
+    uint64_t counted = recording_count_samples(stream, recording->first, bytes), said = recording->samples;
+    /* A frame or step that the stream's end cut short can only be told by the header. A header that was not brought up to
+     * date before the writer was killed says less than there is. */
+    if (said > 0 && said <= counted + stream->frame_samples) {
+        uint64_t needed = recording_payload_bytes(stream, recording->first, said);
+        if (needed == bytes || (needed < bytes && said > counted)) {
+            *left = bytes - needed;
+            return said;
+        }
+    }
+    *left = bytes - recording_payload_bytes(stream, recording->first, counted);
+    return counted;
+}
+
+uint8_t recording_missing_byte(const struct br_stream *stream)
+{
+    bool product = br_array_axis(&stream->array, "beam") >= 0;
+    enum br_dtype dtype = stream->array.dtype;
+    return product && (dtype == BR_INT4 || dtype == BR_INT4X2) ? 0x88 : 0;
+}
+
 /* Copies `count` elements of `bits` bits, from element i of source to element j of target. */
 static void copy_elements(uint8_t *target, size_t j, const uint8_t *source, size_t i, size_t count, unsigned bits)
 {

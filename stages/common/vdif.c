@@ -1,0 +1,172 @@
+#include "stages/common/vdif.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MAX_FRAME = 32 << 20, MAX_LOG2_CHANNELS = 20 };
+
+static uint32_t word(const uint8_t *bytes, unsigned index)
+{
+    const uint8_t *b = bytes + 4 * index;
+    return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+}
+
+static unsigned field(uint32_t value, unsigned low, unsigned width)
+{
+    return value >> low & ((1u << width) - 1);
+}
+
+void vdif_decode(struct vdif_header *header, const void *bytes)
+{
+    uint32_t w[5];
+    for (unsigned i = 0; i < 5; i++) w[i] = word(bytes, i);
+    *header = (struct vdif_header){
+        .invalid = w[0] >> 31,
+        .legacy = field(w[0], 30, 1),
+        .seconds = field(w[0], 0, 30),
+        .number = field(w[1], 0, 24),
+        .epoch = field(w[1], 24, 6),
+        .frame_bytes = (size_t)field(w[2], 0, 24) * 8,
+        .log2_channels = field(w[2], 24, 5),
+        .version = field(w[2], 29, 3),
+        .station = field(w[3], 0, 16),
+        .thread = field(w[3], 16, 10),
+        .bits = field(w[3], 26, 5) + 1,
+        .complex_data = w[3] >> 31,
+    };
+    header->header_bytes = header->legacy ? 16 : VDIF_HEADER;
+    if (header->legacy) return;
+    header->edv = w[4] >> 24;
+    if (header->edv == 1 || header->edv == 3) /* EDV 1 and 3: rate in kHz, or in MHz when bit 23 is set */
+        header->rate_hz = (uint64_t)field(w[4], 0, 23) * (field(w[4], 23, 1) ? 1000000 : 1000);
+}
+
+bool vdif_alike(const struct vdif_header *a, const struct vdif_header *b)
+{
+    return a->frame_bytes == b->frame_bytes && a->header_bytes == b->header_bytes &&
+           a->log2_channels == b->log2_channels && a->bits == b->bits && a->complex_data == b->complex_data &&
+           a->epoch == b->epoch;
+}
+
+int vdif_check(const struct vdif_header *h, const char *file, uint64_t offset, uint64_t room, struct br_error *error)
+{
+    unsigned long long at = offset;
+    if (h->frame_bytes <= h->header_bytes || h->frame_bytes > MAX_FRAME)
+        return br_fail(error, BR_E_FORMAT, "%s: the VDIF frame at byte %llu says that it has %zu bytes; expected more than "
+                       "its header's %zu, at most %d", file, at, h->frame_bytes, h->header_bytes, MAX_FRAME);
+    if (!h->complex_data || h->bits != 4)
+        return br_fail(error, BR_E_FORMAT, "%s: the VDIF frame at byte %llu has %s %u-bit samples; only complex 4-bit ones "
+                       "can be replayed", file, at, h->complex_data ? "complex" : "real", h->bits);
+    if (h->log2_channels > MAX_LOG2_CHANNELS)
+        return br_fail(error, BR_E_FORMAT, "%s: the VDIF frame at byte %llu has 2^%u channels; expected at most 2^%d", file,
+                       at, h->log2_channels, MAX_LOG2_CHANNELS);
+    if ((h->frame_bytes - h->header_bytes) % ((size_t)1 << h->log2_channels) != 0)
+        return br_fail(error, BR_E_FORMAT, "%s: the VDIF frame at byte %llu has %zu bytes of data, no multiple of its %zu "
+                       "channels", file, at, h->frame_bytes - h->header_bytes, (size_t)1 << h->log2_channels);
+    if (h->header_bytes + ((size_t)1 << h->log2_channels) > room)
+        return br_fail(error, BR_E_FORMAT, "%s: the VDIF frame at byte %llu has %zu bytes, but only %llu are left in the "
+                       "file: it is truncated", file, at, h->frame_bytes, (unsigned long long)room);
+    return BR_OK;
+}
+
+int64_t vdif_unix_seconds(const struct vdif_header *header)
+{
+    struct tm start = {.tm_year = 100 + (int)header->epoch / 2, .tm_mon = header->epoch % 2 ? 6 : 0, .tm_mday = 1};
+    return (int64_t)timegm(&start) + header->seconds;
+}
+
+size_t vdif_samples(const struct vdif_header *header)
+{
+    return (header->frame_bytes - header->header_bytes) >> header->log2_channels;
+}
+
+static void add_thread(struct vdif_scan *scan, unsigned thread)
+{
+    size_t at = 0;
+    while (at < scan->nthreads && scan->thread[at] < thread) at++;
+    if (at < scan->nthreads && scan->thread[at] == thread) return;
+    memmove(scan->thread + at + 1, scan->thread + at, (scan->nthreads - at) * sizeof *scan->thread);
+    scan->thread[at] = (uint16_t)thread;
+    scan->nthreads++;
+}
+
+static bool earlier(const struct vdif_header *a, const struct vdif_header *b)
+{
+    return a->seconds != b->seconds ? a->seconds < b->seconds : a->number < b->number;
+}
+
+int vdif_scan(struct vdif_scan *scan, const char *file, uint64_t file_bytes, vdif_read *read, void *source,
+              struct br_error *error)
+{
+    memset(scan, 0, sizeof *scan);
+    if (file_bytes == 0) return br_fail(error, BR_E_FORMAT, "%s is empty (0 bytes); expected VDIF frames", file);
+    uint64_t offset = 0;
+    for (unsigned i = 0; i < VDIF_SCAN_FRAMES && offset < file_bytes; i++) {
+        uint8_t bytes[VDIF_HEADER] = {0};
+        int64_t got = read(source, offset, bytes, sizeof bytes);
+        if (got < 0) return br_fail(error, BR_E_IO, "cannot read %s: %s", file, strerror(errno));
+        if (got < VDIF_HEADER && i == 0)
+            return br_fail(error, BR_E_FORMAT, "%s has %llu bytes, too few for a VDIF frame", file,
+                           (unsigned long long)file_bytes);
+        if (got < VDIF_HEADER) break;
+        struct vdif_header header;
+        vdif_decode(&header, bytes);
+        if (i == 0) {
+            int status = vdif_check(&header, file, offset, file_bytes, error);
+            if (status != BR_OK) return status;
+            scan->first = scan->earliest = header;
+        } else if (!vdif_alike(&header, &scan->first)) {
+            if (i == 1)
+                return br_fail(error, BR_E_FORMAT, "%s: what follows the first VDIF frame, at byte %llu, is unlike it: the "
+                               "file is no VDIF, or its first header is corrupt", file, (unsigned long long)offset);
+            break; /* the reader counts it as corrupt */
+        }
+        if (earlier(&header, &scan->earliest)) scan->earliest = header;
+        if (header.number > scan->max_number) scan->max_number = header.number;
+        add_thread(scan, header.thread);
+        offset += header.frame_bytes;
+    }
+    scan->frames = (file_bytes + scan->first.frame_bytes - 1) / scan->first.frame_bytes;
+    scan->truncated_bytes = file_bytes % scan->first.frame_bytes;
+    return BR_OK;
+}
+
+static int64_t read_file(void *source, uint64_t offset, void *buffer, size_t length)
+{
+    size_t got = 0;
+    while (got < length) {
+        ssize_t n = pread(*(int *)source, (char *)buffer + got, length - got, (off_t)(offset + got));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return -1;
+        if (n == 0) break;
+        got += (size_t)n;
+    }
+    return (int64_t)got;
+}
+
+int vdif_scan_file(struct vdif_scan *scan, const char *path, struct br_error *error)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return br_fail(error, BR_E_IO, "cannot open %s: %s", path, strerror(errno));
+    struct stat info;
+    int status;
+    if (fstat(fd, &info) != 0)
+        status = br_fail(error, BR_E_IO, "%s: %s", path, strerror(errno));
+    else if (!S_ISREG(info.st_mode))
+        status = br_fail(error, BR_E_IO, "%s is not a regular file", path);
+    else
+        status = vdif_scan(scan, path, (uint64_t)info.st_size, read_file, &fd, error);
+    close(fd);
+    return status;
+}
+
+void vdif_unpack(const uint8_t *payload, size_t samples, size_t nchannels, uint8_t *out, size_t elements)
+{
+    size_t count = samples * nchannels;
+    for (size_t i = 0; i < count; i++) out[i * elements] = payload[i] ^ 0x88; /* offset binary to two's complement */
+}

@@ -1,0 +1,310 @@
+/* record - any stream into DADA files that `replay` reads back bit for bit.
+ *
+ * A file's header is brought up to date once a second and at the end; between, it promises less than there is, never more.
+ * The sidecar with the gaps is written before the data it speaks of. So a killed run leaves files that can be replayed. */
+#include "stages/common/recording.h"
+#include "stages/common/shape.h"
+#include "stages/record/sidecar.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { HEADER_SLACK = 512 };
+#define MAX_HOLE_BYTES (UINT64_C(1) << 30)
+#define HEADER_EVERY_NS UINT64_C(1000000000)
+
+struct record {
+    const char *directory, *prefix; /* parameters */
+    int64_t file_bytes;
+    bool overwrite;
+
+    bool flat;
+    size_t row_bytes;
+    char *header;             /* [file.header_bytes] */
+    struct recording_file file;
+    int fd;
+    char path[2048];
+    uint64_t end;             /* base sample after the last one written */
+    uint64_t used;            /* bytes of payload in the current file */
+    uint64_t obs_bytes;       /* ... and in the files before it */
+    uint64_t files, bytes, samples;
+    uint64_t header_ns;
+    bool started_obs;
+    struct sidecar gaps;
+};
+
+static const struct br_param params[] = {
+    {.name = "directory", .type = BR_P_PATH, .offset = offsetof(struct record, directory), .def = ".",
+     .help = "where the files go; made if it is not there"},
+    {.name = "prefix", .type = BR_P_STRING, .offset = offsetof(struct record, prefix), .required = true,
+     .help = "start of the file names: PREFIX_000000.dada, PREFIX_000001.dada, ..."},
+    {.name = "file_bytes", .type = BR_P_INT, .offset = offsetof(struct record, file_bytes), .def = "17179869184", .min = 0,
+     .max = 1e18, .unit = "bytes", .help = "data after which a new file is begun, at the end of a frame; 0: never"},
+    {.name = "overwrite", .type = BR_P_BOOL, .offset = offsetof(struct record, overwrite), .def = "false",
+     .help = "replace an earlier recording of this directory and prefix, rather than refuse"},
+    {0},
+};
+static const struct br_port inputs[] = {{"in", "any stream"}, {0}};
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* PREFIX_NNNNNN.dada, perhaps with .gaps behind it. */
+static bool is_ours(const char *name, const char *prefix)
+{
+    size_t n = strlen(prefix);
+    if (strncmp(name, prefix, n) != 0 || name[n] != '_') return false;
+    size_t digits = strspn(name + n + 1, "0123456789");
+    const char *rest = name + n + 1 + digits;
+    return digits >= 6 && (strcmp(rest, ".dada") == 0 || strcmp(rest, ".dada.gaps") == 0);
+}
+
+/* Finds an earlier recording: copies the name of one of its files to `found`, or removes them all. 0, or errno. */
+static int earlier_files(const struct record *r, char *found, size_t size, bool away)
+{
+    DIR *directory = opendir(r->directory);
+    found[0] = '\0';
+    if (directory == NULL) return 0; /* not there yet, or start will say why */
+    int status = 0;
+    for (struct dirent *entry; status == 0 && (entry = readdir(directory)) != NULL;) {
+        if (!is_ours(entry->d_name, r->prefix)) continue;
+        snprintf(found, size, "%s/%s", r->directory, entry->d_name);
+        if (!away) break;
+        if (unlinkat(dirfd(directory), entry->d_name, 0) != 0) status = errno;
+    }
+    closedir(directory);
+    return status;
+}
+
+static int configure(struct br_stage *stage, void *self)
+{
+    struct record *r = self;
+    char found[2048];
+    if (r->prefix[0] == '\0' || strchr(r->prefix, '/') != NULL)
+        return br_stage_fail_at(stage, "prefix", "'%s'; expected the start of a file name, without '/'", r->prefix);
+    if (strlen(r->directory) + strlen(r->prefix) + 32 > sizeof r->path)
+        return br_stage_fail_at(stage, "directory", "the name is too long");
+    if (!r->overwrite) {
+        earlier_files(r, found, sizeof found, false);
+        if (found[0] != '\0')
+            return br_stage_fail_at(stage, "prefix", "%s exists: an earlier recording would be lost; move it away, choose another "
+                                    "prefix or directory, or set overwrite: true", found);
+    }
+    struct stat info;
+    if (stat(r->directory, &info) == 0 && !S_ISDIR(info.st_mode))
+        return br_stage_fail_at(stage, "directory", "%s is not a directory", r->directory);
+    return BR_OK;
+}
+
+/* Makes the directory and those above it. */
+static int make_directory(char *path)
+{
+    if (mkdir(path, 0777) == 0 || errno == EEXIST) return 0;
+    char *slash = errno == ENOENT ? strrchr(path, '/') : NULL;
+    if (slash == NULL || slash == path) return -1;
+    *slash = '\0';
+    int status = make_directory(path);
+    *slash = '/';
+    return status == 0 ? mkdir(path, 0777) : status;
+}
+
+static int start(struct br_stage *stage, void *self)
+{
+    struct record *r = self;
+    const struct br_stream *stream = br_stage_input(stage, 0);
+    char found[2048];
+    r->fd = r->gaps.fd = -1;
+    r->flat = recording_is_flat(stream, &r->row_bytes);
+    if (sidecar_create(&r->gaps, stream->nchannels) != BR_OK) return br_no_memory(stage, 1 << 20);
+
+    /* the header's size, from one that is written nowhere */
+    r->file = (struct recording_file){.name = r->prefix, .obs_id = r->prefix, .header_bytes = DADA_MAX_HEADER};
+    struct dada_writer writer = {0};
+    recording_format(&writer, stream, &r->file);
+    r->file.header_bytes = (writer.used + HEADER_SLACK + DADA_BLOCK - 1) / DADA_BLOCK * DADA_BLOCK;
+    if (r->file.header_bytes > DADA_MAX_HEADER)
+        return br_stage_fail(stage, BR_E_INVALID, "the description of its input needs a header of %zu bytes; at most %d are allowed "
+                             "(fewer channels or beams)", r->file.header_bytes, DADA_MAX_HEADER);
+    r->header = malloc(r->file.header_bytes);
+    if (r->header == NULL) return br_no_memory(stage, r->file.header_bytes);
+
+    snprintf(r->path, sizeof r->path, "%s", r->directory);
+    if (make_directory(r->path) != 0 || access(r->directory, W_OK | X_OK) != 0)
+        return br_stage_fail(stage, BR_E_IO, "cannot write into directory %s: %s", r->directory, strerror(errno));
+    int status = r->overwrite ? earlier_files(r, found, sizeof found, true) : 0;
+    if (status != 0) return br_stage_fail(stage, BR_E_IO, "cannot remove %s: %s", found, strerror(status));
+    return BR_OK;
+}
+
+/* The whole of a buffer. 0, or errno. */
+static int write_all(int fd, const void *buffer, size_t length, uint64_t offset)
+{
+    const char *at = buffer;
+    while (length > 0) {
+        ssize_t n = pwrite(fd, at, length, (off_t)offset);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return errno;
+        at += n;
+        length -= (size_t)n;
+        offset += (uint64_t)n;
+    }
+    return 0;
+}
+
+/* What went wrong with the data file; what is in it stays readable. */
+static int failed(struct br_stage *stage, struct record *r, const char *what, int why)
+{
+    return br_stage_fail(stage, BR_E_IO, "cannot %s %s: %s; the %llu samples before that are in the file", what, r->path,
+                         strerror(why), (unsigned long long)(r->end - r->file.first));
+}
+
+static int write_header(struct br_stage *stage, struct record *r)
+{
+    struct dada_writer writer = {r->header, r->file.header_bytes, 0};
+    const char *slash = strrchr(r->path, '/');
+    r->file.name = slash != NULL ? slash + 1 : r->path;
+    r->file.samples = r->end - r->file.first;
+    r->file.payload_bytes = r->used;
+    recording_format(&writer, br_stage_input(stage, 0), &r->file);
+    if (!dada_finish(&writer, r->file.header_bytes))
+        return br_stage_fail(stage, BR_E_INTERNAL, "the header of %s does not fit into %zu bytes", r->path, r->file.header_bytes);
+    int why = write_all(r->fd, r->header, r->file.header_bytes, 0);
+    r->header_ns = now_ns();
+    return why == 0 ? BR_OK : failed(stage, r, "write the header of", why);
+}
+
+/* Completes the current file, if there is one. Returns the first failure, but does all it can. */
+static int close_file(struct br_stage *stage, struct record *r)
+{
+    if (r->fd < 0) return BR_OK;
+    int status = BR_OK;
+    /* a frame that could not be written as a whole is cut off again */
+    if (ftruncate(r->fd, (off_t)(r->file.header_bytes + r->used)) != 0) status = failed(stage, r, "shorten", errno);
+    int written = write_header(stage, r);
+    if (close(r->fd) != 0 && written == BR_OK) written = failed(stage, r, "complete", errno);
+    r->fd = -1;
+    if (status == BR_OK) status = written;
+    if (sidecar_close(&r->gaps) != BR_OK && status == BR_OK) status = br_stage_fail(stage, BR_E_IO, "%s", r->gaps.error.text);
+    r->obs_bytes += r->used;
+    r->files++;
+    return status;
+}
+
+static int open_file(struct br_stage *stage, struct record *r, uint64_t first)
+{
+    const struct br_stream *stream = br_stage_input(stage, 0);
+    int status = close_file(stage, r);
+    if (status != BR_OK) return status;
+    if (!r->started_obs) r->file.obs_first = first;
+    r->started_obs = true;
+    r->file.number = r->files;
+    r->file.first = r->end = first;
+    uint64_t d = stream->zone[0].downsample;
+    r->file.obs_offset = r->flat ? (first / d - r->file.obs_first / d) * r->row_bytes : r->obs_bytes;
+    r->used = 0;
+    snprintf(r->path, sizeof r->path, "%s/%s_%06llu.dada", r->directory, r->prefix, (unsigned long long)r->file.number);
+    char gaps[sizeof r->path + 8];
+    snprintf(gaps, sizeof gaps, "%s.gaps", r->path);
+    int flags = r->overwrite ? O_TRUNC : O_EXCL;
+    if (sidecar_open(&r->gaps, gaps, flags) != BR_OK) return br_stage_fail(stage, BR_E_IO, "%s", r->gaps.error.text);
+    r->fd = open(r->path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0666);
+    if (r->fd < 0) {
+        int why = errno;
+        sidecar_close(&r->gaps);
+        unlink(gaps);
+        return br_stage_fail(stage, BR_E_IO, "cannot create %s: %s", r->path, strerror(why));
+    }
+    return write_header(stage, r);
+}
+
+/* Whether the frame begins a new file: framed payloads can be short only at the ends of a file, and flat ones keep a hole as a
+ * hole of the file (which takes no space) unless it is huge. */
+static bool wants_file(const struct record *r, const struct br_stream *stream, const struct br_frame *in, uint64_t bytes,
+                       uint64_t hole_bytes)
+{
+    if (r->fd < 0) return true;
+    if (!r->flat && (in->first != r->end || r->end % stream->frame_samples != 0)) return true;
+    if (hole_bytes > MAX_HOLE_BYTES) return true;
+    return r->file_bytes > 0 && r->used > 0 && r->used + hole_bytes + bytes > (uint64_t)r->file_bytes;
+}
+
+static int process(struct br_stage *stage, void *self, const struct br_io *io)
+{
+    struct record *r = self;
+    const struct br_stream *stream = br_stage_input(stage, 0);
+    const struct br_frame *in = io->in[0];
+    if (in == NULL) return BR_FINISHED;
+    if (r->started_obs && in->first < r->end)
+        return br_stage_fail(stage, BR_E_INTERNAL, "a frame starts at sample %llu, before the end %llu of the last one",
+                             (unsigned long long)in->first, (unsigned long long)r->end);
+    uint64_t d = stream->zone[0].downsample, bytes = br_frame_bytes(stream, in), hole = 0;
+    if (r->fd >= 0 && r->flat) hole = (in->first / d - r->file.first / d) * r->row_bytes;
+    hole = hole > r->used ? hole - r->used : 0;
+    int status = BR_OK;
+    if (wants_file(r, stream, in, bytes, hole)) {
+        status = open_file(stage, r, in->first);
+    } else if (in->first > r->end && sidecar_hole(&r->gaps, r->end, in->first - r->end) != BR_OK) {
+        status = br_stage_fail(stage, BR_E_IO, "%s", r->gaps.error.text);
+    }
+    if (status != BR_OK) return status;
+    if (sidecar_frame(&r->gaps, stream, in) != BR_OK) return br_stage_fail(stage, BR_E_IO, "%s", r->gaps.error.text);
+
+    uint64_t at = r->flat ? (in->first / d - r->file.first / d) * r->row_bytes : r->used;
+    uint64_t offset = r->file.header_bytes + at;
+    int why = write_all(r->fd, in->data, (size_t)bytes, offset);
+    size_t side = stream->side.naxes > 0 ? br_array_bytes(&stream->side) : 0;
+    if (why == 0 && side > 0) why = write_all(r->fd, in->side, side, offset + bytes);
+    if (why != 0) return failed(stage, r, "write", why);
+    r->used = at + bytes + side;
+    r->end = in->first + in->samples;
+    r->bytes += bytes + side;
+    r->samples += in->samples;
+    if (now_ns() - r->header_ns > HEADER_EVERY_NS) status = write_header(stage, r);
+    return status == BR_OK ? BR_CONSUMED : status;
+}
+
+static int stop(struct br_stage *stage, void *self)
+{
+    struct record *r = self;
+    int status = close_file(stage, r);
+    if (r->files > 0)
+        br_stage_note(stage, "%llu samples in %llu file%s %s/%s_*.dada", (unsigned long long)r->samples,
+                      (unsigned long long)r->files, r->files == 1 ? "," : "s,", r->directory, r->prefix);
+    else
+        br_stage_warn(stage, "no data came, so there is no file");
+    sidecar_destroy(&r->gaps);
+    free(r->header);
+    r->header = NULL;
+    return status;
+}
+
+BR_STAGE_EXPORT = {
+    .abi_version = BR_ABI_VERSION,
+    .type_size = sizeof(struct br_stage_type),
+    .name = "record",
+    .summary = "any stream into DADA files",
+    .description =
+        "Writes `PREFIX_NNNNNN.dada`: an ASCII header that describes the stream completely (array, sample counter, frequencies, "
+        "zones, beams) and the data. `replay` reads it back bit for bit, so that a pipeline can be cut at any connection. Missing "
+        "and partly valid samples stand in `PREFIX_NNNNNN.dada.gaps`.\n\n"
+        "The files of a run that was killed, or of a disk that was full, can be replayed up to there. An earlier "
+        "recording of the same name is not touched unless `overwrite` is set.\n",
+    .params = params,
+    .inputs = inputs,
+    .size = sizeof(struct record),
+    .configure = configure,
+    .start = start,
+    .process = process,
+    .stop = stop,
+};

@@ -1,0 +1,74 @@
+/* Names and bytes of the files that are replayed. */
+#include "stages/replay/replay.h"
+
+#include <errno.h>
+#include <glob.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *keep(struct br_stage *stage, const char *text)
+{
+    char *copy = br_stage_alloc(stage, strlen(text) + 1);
+    return strcpy(copy, text);
+}
+
+static bool is_sidecar(const char *path)
+{
+    size_t n = strlen(path);
+    return n > 5 && strcmp(path + n - 5, ".gaps") == 0;
+}
+
+int files_expand(struct br_stage *stage, const struct br_strings *patterns, struct file_list *list)
+{
+    glob_t found = {0};
+    for (size_t i = 0; i < patterns->count; i++) {
+        size_t before = found.gl_pathc;
+        int status = glob(patterns->value[i], i > 0 ? GLOB_APPEND : 0, NULL, &found);
+        if (status != 0 && status != GLOB_NOMATCH) {
+            globfree(&found);
+            return br_stage_fail_at(stage, "files", "cannot look for '%s': %s", patterns->value[i],
+                                    status == GLOB_NOSPACE ? "no memory" : strerror(errno));
+        }
+        if (found.gl_pathc == before) {
+            if (i > 0) globfree(&found);
+            bool pattern = strpbrk(patterns->value[i], "*?[") != NULL;
+            return br_stage_fail_at(stage, "files", pattern ? "no file matches '%s'" : "there is no file '%s'",
+                                    patterns->value[i]);
+        }
+    }
+    list->path = br_stage_alloc(stage, (found.gl_pathc + 1) * sizeof *list->path);
+    list->count = 0;
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        if (is_sidecar(found.gl_pathv[i])) continue; /* a generous pattern matches those as well */
+        bool again = false;
+        for (size_t k = 0; k < list->count; k++) again = again || strcmp(list->path[k], found.gl_pathv[i]) == 0;
+        if (!again) list->path[list->count++] = keep(stage, found.gl_pathv[i]);
+    }
+    globfree(&found);
+    if (list->count == 0) return br_stage_fail_at(stage, "files", "only .gaps files match '%s'", patterns->value[0]);
+    return BR_OK;
+}
+
+int files_read(struct br_stage *stage, int fd, const char *path, void *buffer, size_t length, uint64_t offset)
+{
+    char *at = buffer;
+    while (length > 0) {
+        ssize_t n = pread(fd, at, length, (off_t)offset);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return br_stage_fail(stage, BR_E_IO, "cannot read %s: %s", path, strerror(errno));
+        if (n == 0)
+            return br_stage_fail(stage, BR_E_IO, "%s ends at byte %llu: it became shorter while it was replayed", path,
+                                 (unsigned long long)offset);
+        at += n;
+        length -= (size_t)n;
+        offset += (uint64_t)n;
+    }
+    return BR_OK;
+}
+
+uint64_t files_frame_samples(size_t row_bytes)
+{
+    uint64_t samples = 256;
+    while (samples < 65536 && 2 * samples * row_bytes <= 1 << 20) samples *= 2;
+    return samples;
+}
