@@ -1,0 +1,399 @@
+/* ring.c - who may have which slot when, and who sleeps. See ring.h for chains and room.
+ *
+ * When there is no room the producer takes the oldest frames away from dropping readers (a lap); if that frees nothing it sleeps.
+ *
+ * SLEEP. Threads sleep on condition variables, and are signalled only if somebody sleeps, after the lock is let go. A producer
+ * that ran out of slots sleeps until half the ring is free, or a reader behind it goes to sleep, or PATIENCE is over: a
+ * fast pipeline switches threads once in several frames, and a slow one never waits longer than PATIENCE for a free slot. */
+#include "buffers/ring.h"
+
+enum { PATIENCE_NS = 200000 };
+
+/* --- slots, under the lock ------------------------------------------------------------------------------------------------ */
+
+/* Threads to wake once the lock is let go. More than a few at once are rare, and then woken at once. */
+struct wake {
+    pthread_cond_t *cond[4];
+    unsigned n;
+};
+
+static void wake_later(struct wake *wake, pthread_cond_t *cond)
+{
+    if (wake->n < sizeof wake->cond / sizeof *wake->cond)
+        wake->cond[wake->n++] = cond;
+    else
+        pthread_cond_broadcast(cond);
+}
+
+static void wake_now(struct wake *wake)
+{
+    while (wake->n > 0) pthread_cond_broadcast(wake->cond[--wake->n]);
+}
+
+static void unlock_and_wake(const struct br_queue *queue, struct wake *wake)
+{
+    unlock(queue);
+    wake_now(wake);
+}
+
+/* A slot of this pool came free, or can be had by a lap. */
+static void made_room(struct br_queue *pool, struct wake *wake)
+{
+    if (!pool->producer_sleeps) return;
+    pool->progress++;
+    if (pool->patient && pool->progress < pool->depth / 2) return;
+    pool->producer_sleeps = false;
+    wake_later(wake, &pool->space);
+}
+
+/* To be called whenever somebody has let go of a slot. */
+static void settle(struct br_queue *queue, struct br_slot *slot, struct wake *wake)
+{
+    struct br_queue *pool = slot->pool;
+    if (slot->needed > 0) return;
+    if (slot->waiting == 0 && pool != NULL) {
+        pool->used--;
+        slot->pool = NULL;
+    }
+    if (slot->waiting + slot->reading == 0) {
+        br_slots_give(&queue->chain->slots, slot);
+        if (pool != queue->root) made_room(queue->root, wake); /* it may have run out of spare slots */
+    }
+    if (pool != NULL) made_room(pool, wake);
+}
+
+/* The oldest frame that `reader` has not read, if a lap may take it. */
+static struct br_slot *loses_next(const struct br_reader *reader)
+{
+    if (reader->counters.policy != BR_POLICY_DROP || reader->next == reader->queue->next) return NULL;
+    struct br_slot *slot = reader->queue->ring[reader->next & reader->queue->mask].slot;
+    return slot->needed > 0 ? NULL : slot;
+}
+
+/* Takes the oldest frame of a pool that only dropping readers wait for away from them. False if there is none. */
+static bool lap(struct br_queue *pool, struct wake *wake)
+{
+    struct br_queue *last = pool;
+    while (downstream(last) != NULL && !downstream(last)->limited) last = downstream(last);
+    struct br_slot *oldest = NULL;
+    for (struct br_reader *r = last->ndropping > 0 ? last->readers : NULL; r != NULL; r = r->sibling) {
+        struct br_slot *slot = loses_next(r);
+        if (slot != NULL && (oldest == NULL || slot->order < oldest->order)) oldest = slot;
+    }
+    if (oldest == NULL) return false;
+    for (struct br_reader *r = last->readers; r != NULL; r = r->sibling) {
+        if (loses_next(r) != oldest) continue;
+        r->counters.dropped_frames++;
+        r->counters.dropped_samples += last->ring[r->next & last->mask].samples;
+        r->next++;
+        oldest->waiting--;
+    }
+    settle(last, oldest, wake);
+    return true;
+}
+
+/* True when the producer must sleep. Laps dropping readers as far as that makes room. */
+static bool is_full(struct br_queue *queue, struct wake *wake)
+{
+    if (!queue->limited) return false;
+    while (queue->used == queue->depth || (queue->parent == NULL && queue->chain->slots.nidle == 0))
+        if (!lap(queue, wake)) return true;
+    return false;
+}
+
+/* Lends a slot to the producer. */
+static void claim(struct br_queue *queue, struct br_slot *slot, struct wake *wake)
+{
+    slot->needed++;
+    if (queue->limited) {
+        if (slot->pool != NULL) { /* it leaves the pool upstream */
+            slot->pool->used--;
+            made_room(slot->pool, wake);
+        }
+        slot->pool = queue;
+        queue->used++;
+    }
+    queue->acquired = slot;
+}
+
+/* Gives the acquired frame back unpublished. An alias' frame stays with the reader of its parent. */
+static void unacquire(struct br_queue *queue, struct wake *wake)
+{
+    struct br_slot *slot = queue->acquired;
+    if (slot == NULL) return;
+    queue->acquired = NULL;
+    slot->needed--;
+    settle(queue, slot, wake);
+}
+
+/* The reader gives back the frame that it holds. */
+static void let_go(struct br_reader *reader, bool delivered, struct wake *wake)
+{
+    struct br_slot *slot = reader->held.slot;
+    if (slot == NULL) return;
+    if (reader->alias != NULL) {
+        if (reader->alias->acquired == slot) unacquire(reader->alias, wake);
+        reader->alias->handed_on = NULL;
+    }
+    struct br_reader_counters *c = &reader->counters;
+    *(delivered ? &c->delivered_frames : &c->discarded_frames) += 1;
+    *(delivered ? &c->delivered_samples : &c->discarded_samples) += reader->held.samples;
+    reader->held.slot = NULL;
+    *(c->policy == BR_POLICY_BLOCK ? &slot->needed : &slot->reading) -= 1;
+    settle(reader->queue, slot, wake);
+}
+
+/* Everything that the reader has not begun to read counts as discarded. */
+static void discard_unread(struct br_reader *reader, struct wake *wake)
+{
+    struct br_queue *queue = reader->queue;
+    for (; reader->next != queue->next; reader->next++) {
+        struct entry *entry = &queue->ring[reader->next & queue->mask];
+        reader->counters.discarded_frames++;
+        reader->counters.discarded_samples += entry->samples;
+        *(reader->counters.policy == BR_POLICY_BLOCK ? &entry->slot->needed : &entry->slot->waiting) -= 1;
+        settle(queue, entry->slot, wake);
+    }
+}
+
+/* Wakes everybody at and before a queue, and its readers: for the rare events. */
+static void wake_all(struct br_queue *queue)
+{
+    pthread_cond_broadcast(&queue->data);
+    for (struct br_queue *q = queue; q != NULL; q = upstream(q)) {
+        q->producer_sleeps = false;
+        pthread_cond_broadcast(&q->space);
+    }
+}
+
+/* --- the producer's side -------------------------------------------------------------------------------------------------- */
+
+static bool is_over(const struct br_queue *queue)
+{
+    return queue->aborted || queue->ended || queue->nattached == 0;
+}
+
+/* A producer upstream that is saving up free slots must not do so when nobody behind it runs any more. */
+static void release_upstream(struct br_queue *queue)
+{
+    for (struct br_queue *q = queue; q != NULL; q = upstream(q)) {
+        if (!q->producer_sleeps || q->progress == 0) continue;
+        q->producer_sleeps = false;
+        pthread_cond_broadcast(&q->space);
+    }
+}
+
+static void sleep_for_space(struct br_queue *queue, struct wake *wake)
+{
+    uint64_t since = now_ns(), deadline = since + PATIENCE_NS;
+    struct timespec until = {.tv_sec = (time_t)(deadline / 1000000000u), .tv_nsec = (long)(deadline % 1000000000u)};
+    queue->wait_since = since;
+    queue->patient = queue->depth > 3;
+    if (queue->parent != NULL) release_upstream(upstream(queue));
+    do {
+        wake_now(wake);
+        queue->producer_sleeps = true;
+        queue->progress = 0;
+        if (!queue->patient)
+            pthread_cond_wait(&queue->space, &queue->chain->lock);
+        else if (pthread_cond_timedwait(&queue->space, &queue->chain->lock, &until) != 0)
+            queue->patient = false;
+    } while (!is_over(queue) && is_full(queue, wake));
+    queue->producer_sleeps = false;
+    queue->wait_since = 0;
+    queue->counters.wait_ns += now_ns() - since;
+}
+
+int br_queue_acquire(struct br_queue *queue, struct br_frame **frame)
+{
+    struct wake wake = {.n = 0};
+    *frame = NULL;
+    lock(queue);
+    if (!queue->sealed) {
+        unlock(queue);
+        return BR_E_INTERNAL;
+    }
+    if (queue->acquired == NULL) {
+        if (!is_over(queue) && is_full(queue, &wake)) sleep_for_space(queue, &wake);
+        if (is_over(queue)) {
+            unlock_and_wake(queue, &wake);
+            return BR_E_STOPPED;
+        }
+        struct br_slot *slot = queue->parent == NULL ? br_slots_take(&queue->chain->slots) : queue->parent->held.slot;
+        if (slot == NULL || slot == queue->handed_on) {
+            unlock_and_wake(queue, &wake);
+            return BR_E_INTERNAL;
+        }
+        claim(queue, slot, &wake);
+    } else if (queue->aborted || queue->nattached == 0) {
+        unlock(queue);
+        return BR_E_STOPPED;
+    }
+    *frame = &queue->acquired->frame;
+    unlock_and_wake(queue, &wake);
+    return BR_OK;
+}
+
+void br_queue_publish(struct br_queue *queue)
+{
+    struct wake wake = {.n = 0};
+    lock(queue);
+    struct br_slot *slot = queue->acquired;
+    if (slot == NULL || queue->ended) {
+        unlock(queue);
+        return;
+    }
+    queue->acquired = NULL;
+    uint64_t samples = slot->frame.samples;
+    queue->ring[queue->next++ & queue->mask] = (struct entry){slot, samples};
+    queue->counters.frames++;
+    queue->counters.samples += samples;
+    if (!slot->frame.complete) queue->counters.missing += slot->frame.missing;
+    slot->needed += queue->nblocking;
+    slot->waiting += queue->ndropping;
+    unsigned now = br_queue_fill(queue);
+    if (now > queue->counters.max_fill) queue->counters.max_fill = now;
+    if (queue->nattached < queue->nreaders || queue->aborted) {
+        for (struct br_reader *r = queue->readers; r != NULL; r = r->sibling) {
+            if (r->detached) {
+                r->next = queue->next;
+                r->counters.discarded_frames++;
+                r->counters.discarded_samples += samples;
+            } else if (queue->aborted) {
+                discard_unread(r, &wake);
+            }
+        }
+    }
+    if (queue->parent != NULL) queue->handed_on = slot;
+    slot->needed--;
+    settle(queue, slot, &wake);
+    if (queue->readers_sleep) {
+        queue->readers_sleep = false;
+        wake_later(&wake, &queue->data);
+    }
+    unlock_and_wake(queue, &wake);
+}
+
+static void end(struct br_queue *queue, bool failed)
+{
+    struct wake wake = {.n = 0};
+    lock(queue);
+    if (!queue->ended) {
+        queue->ended = true;
+        queue->failed = failed;
+        unacquire(queue, &wake);
+        wake_all(queue);
+    }
+    unlock_and_wake(queue, &wake);
+}
+
+void br_queue_close(struct br_queue *queue)
+{
+    end(queue, false);
+}
+
+void br_queue_fail(struct br_queue *queue)
+{
+    end(queue, true);
+}
+
+void br_queue_abort(struct br_queue *queue)
+{
+    struct wake wake = {.n = 0};
+    lock(queue);
+    if (!queue->aborted) {
+        queue->aborted = true;
+        for (struct br_reader *r = queue->readers; r != NULL; r = r->sibling)
+            if (!r->detached) discard_unread(r, &wake);
+        wake_all(queue);
+    }
+    unlock_and_wake(queue, &wake);
+}
+
+/* --- a reader's side ------------------------------------------------------------------------------------------------------ */
+
+static void sleep_for_data(struct br_reader *reader)
+{
+    struct br_queue *queue = reader->queue;
+    uint64_t since = reader->wait_since = now_ns();
+    release_upstream(queue);
+    while (reader->next == queue->next && !queue->ended && !queue->aborted && !reader->detached) {
+        queue->readers_sleep = true;
+        pthread_cond_wait(&queue->data, &queue->chain->lock);
+    }
+    reader->wait_since = 0;
+    reader->counters.wait_ns += now_ns() - since;
+}
+
+int br_reader_wait(struct br_reader *reader, const struct br_frame **frame)
+{
+    struct br_queue *queue = reader->queue;
+    struct wake wake = {.n = 0};
+    int result = 0;
+    *frame = NULL;
+    lock(queue);
+    if (reader->next == queue->next && reader->held.slot == NULL && !queue->ended && !queue->aborted && !reader->detached)
+        sleep_for_data(reader);
+    if (queue->aborted) {
+        result = BR_E_STOPPED;
+    } else if (reader->held.slot != NULL) {
+        result = 1; /* it has not been released: the same again */
+    } else if (!reader->detached && reader->next != queue->next) {
+        reader->held = queue->ring[reader->next++ & queue->mask];
+        if (reader->counters.policy == BR_POLICY_DROP) {
+            reader->held.slot->waiting--;
+            reader->held.slot->reading++;
+            settle(queue, reader->held.slot, &wake);
+        }
+        result = 1;
+    }
+    if (result == 1) *frame = &reader->held.slot->frame;
+    unlock_and_wake(queue, &wake);
+    return result;
+}
+
+static void give_back(struct br_reader *reader, bool delivered)
+{
+    struct wake wake = {.n = 0};
+    lock(reader->queue);
+    let_go(reader, delivered, &wake);
+    unlock_and_wake(reader->queue, &wake);
+}
+
+void br_reader_release(struct br_reader *reader)
+{
+    give_back(reader, true);
+}
+
+void br_reader_discard(struct br_reader *reader)
+{
+    give_back(reader, false);
+}
+
+void br_reader_detach(struct br_reader *reader)
+{
+    struct br_queue *queue = reader->queue;
+    struct wake wake = {.n = 0};
+    lock(queue);
+    if (!reader->detached) {
+        let_go(reader, false, &wake);
+        discard_unread(reader, &wake);
+        reader->detached = true;
+        queue->nattached--;
+        if (reader->counters.policy == BR_POLICY_BLOCK)
+            queue->nblocking--;
+        else
+            queue->ndropping--;
+        wake_all(queue);
+    }
+    unlock_and_wake(queue, &wake);
+}
+
+bool br_reader_failed(const struct br_reader *reader)
+{
+    lock(reader->queue);
+    bool failed = reader->queue->failed;
+    unlock(reader->queue);
+    return failed;
+}
+

@@ -1,0 +1,102 @@
+/* ring.h - what a queue and a reader are made of. Private to buffers/.
+ *
+ * CHAINS. A queue with memory (the root) and the aliases behind it form a chain, since the parent of an alias has one reader
+ * only. A chain has one lock and one set of slots; each queue of it has its own sequence of entries that point to slots.
+ *
+ * ROOM. A root has room for `depth` slots that somebody needs or waits for, and so has an alias behind a dropping reader, since
+ * what lies behind such a reader must not hold up what lies before it. Every slot counts at one of them, its pool. A slot that
+ * nobody but dropping readers is reading counts nowhere: the memory has spare ones for that. */
+#ifndef BEAMRING_BUFFERS_RING_H
+#define BEAMRING_BUFFERS_RING_H
+
+#include "buffers/slots.h"
+
+#include <pthread.h>
+#include <time.h>
+
+struct entry {
+    struct br_slot *slot;
+    uint64_t samples; /* as published: an alias may change the frame */
+};
+
+/* One lock per chain. */
+struct chain {
+    pthread_mutex_t lock;
+    struct br_slots slots;
+};
+
+struct br_reader {
+    struct br_queue *queue;
+    struct br_reader *sibling;
+    struct br_queue *alias; /* produced by this reader, or NULL */
+    char *name;
+    uint64_t next;     /* the entry that it reads next */
+    struct entry held; /* slot NULL: none */
+    bool detached;
+    uint64_t wait_since; /* 0: not waiting */
+    struct br_reader_counters counters;
+};
+
+struct br_queue {
+    struct chain *chain;
+    struct br_queue *root;
+    struct br_reader *parent; /* NULL: this is the root */
+    struct br_reader *readers;
+    unsigned nreaders, nattached, nblocking, ndropping; /* the last two: attached ones */
+    char *name;
+    struct br_stream stream;
+    unsigned depth;
+    struct entry *ring; /* [mask + 1] */
+    uint64_t mask, next; /* the entry that is published next */
+    struct br_slot *acquired;  /* by the producer, not published yet */
+    struct br_slot *handed_on; /* of an alias: published, but not yet released by the parent's reader */
+    unsigned used; /* slots that count here; see ROOM */
+    bool limited;  /* it is a pool */
+    bool sealed, ended, failed, aborted;
+    bool producer_sleeps, patient, readers_sleep;
+    unsigned progress; /* slots that came free since the producer went to sleep */
+    uint64_t wait_since;
+    struct br_queue_counters counters;
+    pthread_cond_t space, data;
+};
+
+static inline uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static inline void lock(const struct br_queue *queue)
+{
+    pthread_mutex_lock(&queue->chain->lock);
+}
+
+static inline void unlock(const struct br_queue *queue)
+{
+    pthread_mutex_unlock(&queue->chain->lock);
+}
+
+static inline struct br_queue *upstream(const struct br_queue *queue)
+{
+    return queue->parent != NULL ? queue->parent->queue : NULL;
+}
+
+static inline struct br_queue *downstream(const struct br_queue *queue)
+{
+    return queue->readers != NULL ? queue->readers->alias : NULL;
+}
+
+/* Frames published and not yet released by the slowest blocking reader. */
+static inline unsigned br_queue_fill(const struct br_queue *queue)
+{
+    uint64_t most = 0;
+    for (const struct br_reader *r = queue->readers; r != NULL; r = r->sibling) {
+        if (r->counters.policy != BR_POLICY_BLOCK || r->detached) continue;
+        uint64_t behind = queue->next - r->next + (r->held.slot != NULL);
+        if (behind > most) most = behind;
+    }
+    return (unsigned)most;
+}
+
+#endif

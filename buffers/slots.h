@@ -1,0 +1,41 @@
+/* slots.h - the memory of a ring and who still needs which slot. Private to buffers/; callers hold the queue's lock. */
+#ifndef BEAMRING_BUFFERS_SLOTS_H
+#define BEAMRING_BUFFERS_SLOTS_H
+
+#include "buffers/queue.h"
+
+struct br_slot {
+    struct br_frame frame;
+    struct br_queue *pool;  /* where the slot counts as used, or NULL; see ring.h */
+    uint64_t order;         /* counts the acquisitions of the root: which slot is older */
+    unsigned needed;        /* producers that hold it, and blocking readers that have not released it */
+    unsigned reading;       /* dropping readers that are reading it */
+    unsigned waiting;       /* dropping readers that have yet to read it: a lap may take it away from them */
+};
+
+struct br_slots {
+    struct br_slot *slot; /* [count] */
+    struct br_slot **idle; /* [nidle] the free ones, last in first out: the warmest memory is used next */
+    unsigned count, nidle;
+    uint64_t order;
+    void *memory;
+    size_t bytes; /* of memory */
+};
+
+/* Bytes of memory for `count` frames of the stream; SIZE_MAX if that does not fit in size_t. */
+size_t br_slots_bytes(const struct br_stream *stream, unsigned count);
+
+/* Reserves and touches the memory. Errors: BR_E_NO_MEMORY, naming `queue`. */
+int br_slots_reserve(struct br_slots *slots, const char *queue, const struct br_stream *stream, unsigned count,
+                     struct br_error *error);
+void br_slots_free(struct br_slots *slots);
+
+/* An empty frame that nobody needs yet; there must be an idle one. */
+struct br_slot *br_slots_take(struct br_slots *slots);
+
+static inline void br_slots_give(struct br_slots *slots, struct br_slot *slot)
+{
+    slots->idle[slots->nidle++] = slot;
+}
+
+#endif
