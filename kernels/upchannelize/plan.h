@@ -1,0 +1,78 @@
+/* plan.h - inside the polyphase filterbank.
+ *
+ * A call is cut into chunks of blocks (a block is U input steps, one output step). Channels and spectators are treated alike by
+ * the filter, so that the fast path sees them as one row of F X samples. */
+#ifndef BEAMRING_KERNELS_UPCHANNELIZE_PLAN_H
+#define BEAMRING_KERNELS_UPCHANNELIZE_PLAN_H
+
+#include "kernels/upchannelize/upchannelize.h"
+
+/* Samples of a row filtered together, and copied together (a cache line of input). */
+enum { LANES = 8, TILE = 64 };
+
+/* The filter in float32; transform.h says how the parts are used. */
+struct upchannelize_filter {
+    unsigned U, M;
+    float *taps;        /* U >= 4: [U/4][M][4]; U = 2: [M][2] */
+    float *first;       /* [U/4][4][2] */
+    float *later;       /* [n/4][3][2] for n = U/4, U/16, ... while n > 4 */
+    float *gain;        /* [U] */
+    uint16_t *position; /* [U]: where the transform leaves fine channel u */
+};
+
+/* Some blocks of a call. */
+struct upchannelize_job {
+    const uint8_t *e;       /* of the whole call */
+    size_t row;
+    size_t first, blocks;   /* within the call */
+    const uint8_t *missing; /* [blocks][F]: these outputs are missing */
+    uint8_t *out;           /* of the whole call */
+};
+
+struct br_upchannelize {
+    enum br_backend backend;
+    size_t nchannels, nspectators; /* F, X */
+    unsigned U, M;
+    size_t chunk;      /* most blocks of a job */
+    uint8_t *history;  /* [(M-1) U][F X]: the rows before the next call */
+    uint8_t *missing;  /* [M-1 + chunk][F]: input blocks that have missing samples, the first M-1 from before */
+    uint8_t *lost;     /* [chunk][F]: outputs of this job that are missing */
+
+    double *window, *gain; /* [M U], [U] */
+
+    /* cpu */
+    struct upchannelize_filter filter;
+    uint8_t *rows;   /* [(M-1 + chunk) U][TILE] */
+    float *field;    /* [(M-1 + chunk) U][re, im][LANES] */
+    float *spectrum; /* [U][re, im][LANES] */
+    uint8_t *packed; /* [chunk][U][TILE] */
+    uint8_t *keep;   /* [chunk][TILE]: 255 where the output is wanted and not missing, else 0 */
+    void (*unpack)(float *field, const uint8_t *rows, size_t count);
+    void (*transform)(const struct upchannelize_filter *filter, const float *field, float *spectrum);
+    unsigned (*quantize)(const struct upchannelize_filter *filter, const float *spectrum, const uint8_t *keep,
+                         uint8_t *packed);
+};
+
+/* The row of input `steps_back` steps before the first step of the job's first block, (M-1) U >= steps_back > 0, or, with
+ * negative steps_back, after it. */
+static inline const uint8_t *upchannelize_row(const struct br_upchannelize *plan, const struct upchannelize_job *job,
+                                              ptrdiff_t steps_back)
+{
+    ptrdiff_t t = (ptrdiff_t)(job->first * plan->U) - steps_back, kept = (ptrdiff_t)((plan->M - 1) * plan->U);
+    if (t >= 0) return job->e + (size_t)t * job->row;
+    return plan->history + (size_t)(kept + t) * plan->nchannels * plan->nspectators;
+}
+
+/* Each returns the number of components clamped. */
+uint64_t br_upchannelize_reference(const struct br_upchannelize *plan, const struct upchannelize_job *job);
+uint64_t br_upchannelize_cpu(struct br_upchannelize *plan, const struct upchannelize_job *job);
+
+int br_upchannelize_cpu_create(struct br_upchannelize *plan);
+void br_upchannelize_cpu_destroy(struct br_upchannelize *plan);
+
+void br_upchannelize_unpack_avx2(float *field, const uint8_t *rows, size_t count);
+void br_upchannelize_transform_avx2(const struct upchannelize_filter *filter, const float *field, float *spectrum);
+unsigned br_upchannelize_quantize_avx2(const struct upchannelize_filter *filter, const float *spectrum,
+                                       const uint8_t *keep, uint8_t *packed);
+
+#endif
