@@ -1,0 +1,247 @@
+/* FRB stage 1 with FFTW: one pruned two-dimensional transform per sample, channel and polarisation.
+ *
+ *   field[m][n], m < M, n < 2N   the dishes' field on the grid; n >= N stays zero
+ *   rows[q][m],  q < 2N, m < 2M  transformed along n: only the M rows that are not zero; m >= M stays zero
+ *   sky[q][p],   p < 2M          transformed along m
+ *
+ * The grid is filled LANES cells at a time, from `source` to `target`. Where the dishes of these cells are neighbours in the
+ * input too, the vector is loaded from there (source >= 0, the first dish); cells without a dish get a neighbour's field, and
+ * their weight 0 makes it nothing. Other vectors are put together in `bytes` first (source < 0: byte -1 - source). Cells
+ * past a row's end have weight 0: the zeros written there fall on the padding, or on cells that are written later. */
+#include "kernels/common/cpu.h"
+#include "kernels/common/half.h"
+#include "kernels/common/planner.h"
+#include "kernels/frb_grid/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#if BR_X86_64
+#include <immintrin.h>
+#endif
+
+static void grid_generic(const struct br_frb_grid *plan, const float *weights, const uint8_t *e)
+{
+    for (size_t v = 0; v < plan->nvectors; v++) {
+        const uint8_t *from = plan->source[v] >= 0 ? e + plan->source[v] : plan->bytes + (-1 - plan->source[v]);
+        const float *w_re = weights + v * 2 * LANES, *w_im = w_re + LANES;
+        fftwf_complex *to = plan->field + plan->target[v];
+        for (int i = 0; i < LANES; i++) {
+            float re = (float)(((from[i] & 15) ^ 8) - 8), im = (float)(((from[i] >> 4) ^ 8) - 8);
+            to[i][0] = re * w_re[i] - im * w_im[i];
+            to[i][1] = re * w_im[i] + im * w_re[i];
+        }
+    }
+}
+
+/* count is a multiple of LANES */
+static void square_generic(float *sum, const float *field, size_t count)
+{
+    for (size_t i = 0; i < count; i++) sum[i] += field[2 * i] * field[2 * i] + field[2 * i + 1] * field[2 * i + 1];
+}
+
+#if BR_X86_64
+/* Both make the same bits as the loops above: neither fuses a product and a sum. */
+__attribute__((target("avx2"))) static void grid_avx2(const struct br_frb_grid *plan, const float *weights, const uint8_t *e)
+{
+    for (size_t v = 0; v < plan->nvectors; v++) {
+        const uint8_t *from = plan->source[v] >= 0 ? e + plan->source[v] : plan->bytes + (-1 - plan->source[v]);
+        __m256 w_re = _mm256_load_ps(weights + v * 2 * LANES), w_im = _mm256_load_ps(weights + v * 2 * LANES + LANES);
+        __m256i both = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)from));
+        __m256 e_re = _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(both, 28), 28));
+        __m256 e_im = _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(both, 24), 28));
+        __m256 re = _mm256_sub_ps(_mm256_mul_ps(e_re, w_re), _mm256_mul_ps(e_im, w_im));
+        __m256 im = _mm256_add_ps(_mm256_mul_ps(e_re, w_im), _mm256_mul_ps(e_im, w_re));
+        __m256 low = _mm256_unpacklo_ps(re, im), high = _mm256_unpackhi_ps(re, im);
+        float *to = &plan->field[plan->target[v]][0];
+        _mm256_storeu_ps(to, _mm256_permute2f128_ps(low, high, 0x20));
+        _mm256_storeu_ps(to + 8, _mm256_permute2f128_ps(low, high, 0x31));
+    }
+}
+
+__attribute__((target("avx2"))) static void square_avx2(float *sum, const float *field, size_t count)
+{
+    for (size_t i = 0; i < count; i += 8) {
+        __m256 a = _mm256_load_ps(field + 2 * i), b = _mm256_load_ps(field + 2 * i + 8);
+        __m256 re = _mm256_shuffle_ps(a, b, 0x88), im = _mm256_shuffle_ps(a, b, 0xdd); /* cells 0 1 4 5 2 3 6 7 */
+        __m256 power = _mm256_add_ps(_mm256_mul_ps(re, re), _mm256_mul_ps(im, im));
+        power = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(power), 0xd8));
+        _mm256_store_ps(sum + i, _mm256_add_ps(_mm256_load_ps(sum + i), power));
+    }
+}
+#endif
+
+static void *zeros(size_t count, size_t size)
+{
+    void *memory = fftwf_malloc(count * size);
+    if (memory) memset(memory, 0, count * size);
+    return memory;
+}
+
+/* source, target, moves; `dish` is the dish on each cell of the grid, its rows padded to whole vectors, or -1. */
+static void make_vectors(struct br_frb_grid *plan, const int32_t *dish, size_t per_row)
+{
+    size_t nbytes = 0;
+    for (size_t v = 0; v < plan->nvectors; v++) {
+        const int32_t *mine = dish + v * LANES;
+        int64_t start = -1;
+        int direct = 1;
+        for (int i = 0; i < LANES; i++) {
+            if (mine[i] < 0) continue;
+            if (start < 0) start = (int64_t)mine[i] - i;
+            if (start < 0 || mine[i] - i != start) direct = 0;
+        }
+        if (start < 0 && direct) start = 0; /* no dish at all */
+        plan->target[v] = (uint32_t)(v / per_row * 2 * plan->grid_n + v % per_row * LANES);
+        if (direct && start + LANES <= (int64_t)plan->ndishes) {
+            plan->source[v] = (int32_t)start;
+            continue;
+        }
+        plan->source[v] = -1 - (int32_t)nbytes;
+        for (int i = 0; i < LANES; i++) {
+            if (mine[i] < 0) continue;
+            plan->moves[plan->nmoves][0] = (uint32_t)mine[i];
+            plan->moves[plan->nmoves++][1] = (uint32_t)nbytes + (uint32_t)i;
+        }
+        nbytes += LANES;
+    }
+}
+
+static void make_weights(struct br_frb_grid *plan, const struct br_frb_grid_params *params, const int32_t *dish)
+{
+    for (size_t i = 0; i < plan->weight_channels * plan->npol; i++)
+        for (size_t c = 0; c < plan->nvectors * LANES; c++) {
+            float *w = plan->lane_weights + i * plan->nvectors * 2 * LANES + c / LANES * 2 * LANES + c % LANES;
+            if (dish[c] < 0) continue;
+            const float *given = params->weights ? params->weights + (i * plan->ndishes + (size_t)dish[c]) * 2 : NULL;
+            w[0] = given ? given[0] : 1;
+            w[LANES] = given ? given[1] : 0;
+        }
+}
+
+/* Rank 1, estimated: the same plan in every run, whatever else the machine is doing. */
+static fftwf_plan transform(fftwf_iodim axis, fftwf_iodim over, fftwf_complex *in, fftwf_complex *out)
+{
+    br_planner_lock();
+    fftwf_plan plan = fftwf_plan_guru_dft(1, &axis, 1, &over, in, out, FFTW_BACKWARD, FFTW_ESTIMATE);
+    br_planner_unlock();
+    return plan;
+}
+
+int br_frb_grid_cpu_create(struct br_frb_grid *plan, const struct br_frb_grid_params *params)
+{
+    int M = (int)plan->grid_m, N = (int)plan->grid_n;
+    size_t per_row = (plan->grid_n + LANES - 1) / LANES;
+    plan->nvectors = plan->grid_m * per_row;
+    plan->cells_padded = (plan->cells + LANES - 1) / LANES * LANES;
+    plan->grid = grid_generic;
+    plan->square = square_generic;
+#if BR_X86_64
+    if (br_cpu_has_avx2()) {
+        plan->grid = grid_avx2;
+        plan->square = square_avx2;
+    }
+#endif
+
+    int32_t *dish = malloc(plan->nvectors * LANES * sizeof *dish);
+    plan->source = malloc(plan->nvectors * sizeof *plan->source);
+    plan->target = malloc(plan->nvectors * sizeof *plan->target);
+    plan->moves = malloc(plan->ndishes * sizeof *plan->moves);
+    plan->bytes = calloc(plan->nvectors, LANES);
+    plan->lane_weights = zeros(plan->weight_channels * plan->npol * plan->nvectors * 2 * LANES, sizeof(float));
+    plan->field = zeros(plan->cells / 2 + LANES, sizeof *plan->field);
+    plan->rows = zeros(plan->cells, sizeof *plan->rows);
+    plan->sky = zeros(plan->cells_padded, sizeof *plan->sky);
+    plan->partial = zeros(plan->nchannels * plan->cells_padded, sizeof *plan->partial);
+    plan->line = zeros((size_t)2 * plan->grid_n, sizeof *plan->line);
+    int failed = !dish || !plan->source || !plan->target || !plan->moves || !plan->bytes || !plan->lane_weights ||
+                 !plan->field || !plan->rows || !plan->sky || !plan->partial || !plan->line;
+    if (!failed && plan->downsample > PARTIAL) {
+        plan->total = zeros(plan->nchannels * plan->cells_padded, sizeof *plan->total);
+        failed = !plan->total;
+    }
+    if (!failed) {
+        for (size_t c = 0; c < plan->nvectors * LANES; c++) dish[c] = -1;
+        for (size_t d = 0; d < plan->ndishes; d++)
+            dish[params->dish_cell[2 * d] * per_row * LANES + params->dish_cell[2 * d + 1]] = (int32_t)d;
+        make_vectors(plan, dish, per_row);
+        make_weights(plan, params, dish);
+        plan->along_n = transform((fftwf_iodim){2 * N, 1, 2 * M}, (fftwf_iodim){M, 2 * N, 1}, plan->field, plan->rows);
+        plan->along_m = transform((fftwf_iodim){2 * M, 1, 1}, (fftwf_iodim){2 * N, 2 * M, 2 * M}, plan->rows, plan->sky);
+        failed = !plan->along_n || !plan->along_m;
+    }
+    free(dish);
+    return failed ? -1 : 0;
+}
+
+void br_frb_grid_cpu_destroy(struct br_frb_grid *plan)
+{
+    br_planner_lock();
+    if (plan->along_n) fftwf_destroy_plan(plan->along_n);
+    if (plan->along_m) fftwf_destroy_plan(plan->along_m);
+    br_planner_unlock();
+    fftwf_free(plan->lane_weights);
+    fftwf_free(plan->field);
+    fftwf_free(plan->rows);
+    fftwf_free(plan->sky);
+    fftwf_free(plan->partial);
+    fftwf_free(plan->total);
+    fftwf_free(plan->line);
+    free(plan->source);
+    free(plan->target);
+    free(plan->moves);
+    free(plan->bytes);
+}
+
+/* Adds the partial sums to the total ones. */
+static void close_partial(const struct br_frb_grid *plan, size_t f)
+{
+    float *partial = plan->partial + f * plan->cells_padded, *total = plan->total + f * plan->cells_padded;
+    for (size_t i = 0; i < plan->cells_padded; i++) {
+        total[i] += partial[i];
+        partial[i] = 0;
+    }
+}
+
+unsigned br_frb_grid_cpu_add(struct br_frb_grid *plan, size_t f, unsigned first, const uint8_t *e, size_t row,
+                             const uint8_t *e_valid, size_t valid_row, unsigned nsteps)
+{
+    unsigned nvalid = 0;
+    size_t wf = plan->weight_channels == 1 ? 0 : f, per_pol = plan->nvectors * 2 * LANES;
+    const float *weights = plan->lane_weights + wf * plan->npol * per_pol;
+    float *sum = plan->partial + f * plan->cells_padded;
+    for (unsigned t = 0; t < nsteps; t++) {
+        /* By the place in the block, so that it does not matter how the block was handed over. */
+        if ((first + t) % PARTIAL == 0 && first + t > 0) close_partial(plan, f);
+        if (e_valid && !e_valid[t * valid_row]) continue;
+        nvalid++;
+        for (size_t pol = 0; pol < plan->npol; pol++) {
+            const uint8_t *from = e + t * row + pol * plan->ndishes;
+            for (size_t i = 0; i < plan->nmoves; i++) plan->bytes[plan->moves[i][1]] = from[plan->moves[i][0]];
+            plan->grid(plan, weights + pol * per_pol, from);
+            fftwf_execute(plan->along_n);
+            fftwf_execute(plan->along_m);
+            plan->square(sum, &plan->sky[0][0], plan->cells_padded);
+        }
+    }
+    return nvalid;
+}
+
+void br_frb_grid_cpu_finish(struct br_frb_grid *plan, size_t f, double factor, uint16_t *out)
+{
+    size_t np = (size_t)2 * plan->grid_m, nq = (size_t)2 * plan->grid_n;
+    float *sum = plan->partial + f * plan->cells_padded, *total = plan->total ? plan->total + f * plan->cells_padded : NULL;
+    if (out) {
+        if (total) close_partial(plan, f);
+        const float *from = total ? total : sum;
+        for (size_t p = 0; p < np; p++) { /* sums are [q][p] */
+            for (size_t q = 0; q < nq; q++) {
+                float value = from[q * np + p] * (float)factor;
+                plan->line[q] = value < BR_HALF_MAX ? value : BR_HALF_MAX;
+            }
+            br_half_from_float_array(out + p * nq, plan->line, nq);
+        }
+    }
+    memset(sum, 0, plan->cells_padded * sizeof *sum);
+    if (total) memset(total, 0, plan->cells_padded * sizeof *total);
+}

@@ -1,0 +1,65 @@
+/* plan.h - inside FRB stage 1: what both implementations share, and the tables of the fast one. */
+#ifndef BEAMRING_KERNELS_FRB_GRID_PLAN_H
+#define BEAMRING_KERNELS_FRB_GRID_PLAN_H
+
+#include "kernels/frb_grid/frb_grid.h"
+
+#include <fftw3.h>
+
+/* Cells that are gridded at once. */
+enum { LANES = 8 };
+
+/* Float32 sums are closed after this many samples and added up in a second sum, so that long blocks keep their precision. */
+enum { PARTIAL = 256 };
+
+struct br_frb_grid {
+    enum br_backend backend;
+    size_t nchannels, npol, ndishes;
+    unsigned grid_m, grid_n, downsample;
+    int log2_scale;
+    double threshold;
+    size_t cells; /* 2M 2N */
+
+    /* The unfinished block: samples in it, and how many of them are valid per channel. */
+    unsigned pending;
+    unsigned *nvalid; /* [F] */
+
+    /* reference */
+    uint16_t *dish_cell; /* [D][2] */
+    float *weights;      /* [weight_channels][P][D][2] or NULL */
+    size_t weight_channels;
+    double *sum;          /* [F][2M][2N] */
+
+    /* cpu: see cpu.c */
+    size_t nvectors, nmoves;
+    int32_t *source;      /* [nvectors] */
+    uint32_t *target;     /* [nvectors] */
+    uint32_t (*moves)[2]; /* [nmoves] = from (dish), to (byte) */
+    uint8_t *bytes;
+    float *lane_weights; /* [weight_channels][P][nvectors][re, im][LANES] */
+    fftwf_complex *field, *rows, *sky;
+    fftwf_plan along_n, along_m;
+    float *partial, *total; /* [F][cells_padded]; total is NULL when blocks are short */
+    size_t cells_padded;
+    float *line; /* [2N] */
+    void (*grid)(const struct br_frb_grid *plan, const float *weights, const uint8_t *e);
+    void (*square)(float *sum, const float *field, size_t count);
+};
+
+/* Adds `nsteps` samples of channel f to the block, of which `first` have been counted before; e and e_valid stand at this
+ * channel's first one. Returns the number of valid ones. */
+unsigned br_frb_grid_reference_add(struct br_frb_grid *plan, size_t f, unsigned first, const uint8_t *e, size_t row,
+                                   const uint8_t *e_valid, size_t valid_row, unsigned nsteps);
+unsigned br_frb_grid_cpu_add(struct br_frb_grid *plan, size_t f, unsigned first, const uint8_t *e, size_t row,
+                             const uint8_t *e_valid, size_t valid_row, unsigned nsteps);
+
+/* Writes factor * the sums of channel f as float16 (unless out is NULL) and clears them. */
+void br_frb_grid_reference_finish(struct br_frb_grid *plan, size_t f, double factor, uint16_t *out);
+void br_frb_grid_cpu_finish(struct br_frb_grid *plan, size_t f, double factor, uint16_t *out);
+
+/* -1 when there is no memory; what was allocated is freed by destroy. */
+int br_frb_grid_reference_create(struct br_frb_grid *plan, const struct br_frb_grid_params *params);
+int br_frb_grid_cpu_create(struct br_frb_grid *plan, const struct br_frb_grid_params *params);
+void br_frb_grid_cpu_destroy(struct br_frb_grid *plan);
+
+#endif
