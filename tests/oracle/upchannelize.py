@@ -1,0 +1,86 @@
+"""The polyphase filterbank's equation in NumPy, against what dump_upchannelize wrote.
+
+usage: upchannelize.py DUMP_PROGRAM
+"""
+import glob
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+
+def unpack(byte):
+    """int4+4, real part in the low nibble, two's complement."""
+    byte = byte.astype(np.int64)
+    return ((byte & 15) ^ 8) - 8, ((byte >> 4) ^ 8) - 8
+
+
+def default_window(factor, taps):
+    length = taps * factor
+    y = (np.arange(length) - (length - 1) / 2) / (length + 1)
+    return np.cos(np.pi * y) ** 2 * np.sinc(taps * y) / factor
+
+
+def upchannelize(e, window, gain):
+    """e complex [T][F][X] -> unrounded [T/U - (M-1)][F][U][X]: outputs from the first that has its whole window."""
+    factor, length = len(gain), len(window)
+    s, u = np.arange(length), np.arange(factor)[:, None]
+    kernel = (gain[:, None] * window * np.exp(1j * np.pi * s * (factor - 1) / factor)
+              * np.exp(-2j * np.pi * u * s / factor))
+    starts = range(0, len(e) - length + 1, factor)
+    return np.array([np.einsum('us,sfx->fux', kernel, e[t:t + length]) for t in starts])
+
+
+def check(path):
+    def load(name):
+        return np.load(f'{path}_{name}.npy')
+
+    e, valid, out, out_valid, taps = load('e'), load('valid') != 0, load('out'), load('out_valid'), int(load('taps'))
+    blocks, nchannels, factor, nspectators = out.shape
+    exact = path.endswith('reference')
+    re, im = unpack(e)
+    out_re, out_im = unpack(out)
+
+    if factor == 1:
+        np.testing.assert_array_equal(out[:, :, 0], e)
+        np.testing.assert_array_equal(out_valid[:, :, 0], np.where(valid, 255, 0))
+        return 'copied'
+
+    window, gain = load('window'), load('gain')
+    if len(window) == 0:
+        window, gain = default_window(factor, taps), np.full(factor, np.sqrt(factor))
+    value = upchannelize(re + 1j * im, window, gain)
+
+    good = np.zeros((blocks, nchannels), bool)
+    for block in range(taps - 1, blocks):
+        good[block] = valid[(block - taps + 1) * factor:(block + 1) * factor].all(axis=0)
+    np.testing.assert_array_equal(out_valid, np.where(good, 255, 0)[:, :, None] * np.ones(factor, int))
+    assert (out[~good] == 0x88).all(), 'missing outputs must be (-8, -8)'
+    assert good.any()
+
+    good = good[taps - 1:]
+    wanted = np.stack([value.real, value.imag])[:, good]
+    got = np.stack([out_re, out_im])[:, taps - 1:][:, good]
+    rounded = np.rint(wanted)
+    tie = np.abs(wanted - np.floor(wanted) - 0.5) < (1e-9 if exact else 1e-4)
+    wrong = (got != np.clip(rounded, -7, 7)) & ~tie
+    assert not wrong.any(), f'{wrong.sum()} of {wrong.size} levels differ, first at {np.argwhere(wrong)[0]}'
+    assert (np.abs(got - np.clip(wanted, -7, 7)) < 0.5 + 1e-3).all(), 'a tie went to neither neighbour'
+    clamped = int((np.abs(rounded) > 7).sum())
+    assert abs(clamped - int(load('clamped'))) <= tie.sum(), f"{int(load('clamped'))} clamped, expected {clamped}"
+    return f'{wrong.size} levels, {tie.sum()} near a tie, {clamped} clamped'
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix='beamring_oracle_') as directory:
+        subprocess.run([sys.argv[1], directory], check=True)
+        cases = sorted(name[:-len('_out.npy')] for name in glob.glob(os.path.join(directory, '*_out.npy')))
+        assert len(cases) == 16, cases
+        for case in cases:
+            print(os.path.basename(case), check(case))
+
+
+if __name__ == '__main__':
+    main()
