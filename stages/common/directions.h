@@ -21,10 +21,10 @@ struct br_beams_param {
 extern const struct br_param br_beams_fields[];
 
 /* An entry of a stage's schema whose field is `const struct br_beams_param *`. */
-#define BR_BEAMS_PARAM(type, field, need, text)                                                                      \
-    {                                                                                                                \
-        .name = "beams", .type = BR_P_MAP, .offset = offsetof(type, field), .required = need, .help = text,           \
-        .fields = br_beams_fields, .size = sizeof(struct br_beams_param)                                              \
+#define BR_BEAMS_PARAM(owner, member, need, text)                                                              \
+    {                                                                                                          \
+        .name = "beams", .type = BR_P_MAP, .offset = offsetof(owner, member), .help = text, .required = need,  \
+        .fields = br_beams_fields, .size = sizeof(struct br_beams_param)                                       \
     }
 
 struct br_directions {

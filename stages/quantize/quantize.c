@@ -3,7 +3,8 @@
  * One output frame is one block, aligned to the step counter. A block of which the stream covers only a part (at its ends, or
  * beside a hole) is quantized with the rest missing and emitted as a short frame: only the steps that the stream covers.
  * Frames are packed row-major in their own length, also for 4 bits: element i is in byte i/2, the even one in the LOW nibble,
- * so that with an odd number of steps rows begin in the middle of a byte. */
+ * so that with an odd number of steps rows begin in the middle of a byte, and
+ * a frame with an odd number of elements ends with half a byte of zero (br_array_bytes rounds up). */
 #include "kernels/quantize/quantize.h"
 #include "runtime/stage.h"
 #include "stages/common/shape.h"
@@ -20,7 +21,6 @@ struct quantize {
     struct br_quantize *plan;
     uint16_t *gathered;       /* [freq][block][beam]: a block that lies in several input frames */
     uint8_t *gathered_valid;  /* [freq][block] */
-    uint8_t *levels;          /* [beam][freq][block]: a whole block of which only a part is emitted */
 
     /* The block being filled covers steps [begin, fill) of [0, block), from base sample `start` on. */
     bool open;
@@ -33,7 +33,7 @@ struct quantize {
 static const struct br_param params[] = {
     {.name = "bits", .type = BR_P_INT, .offset = offsetof(struct quantize, bits), .required = true, .min = 4, .max = 8,
      .help = "bits per value: 4 or 8"},
-    {.name = "block", .type = BR_P_INT, .offset = offsetof(struct quantize, block), .def = "256", .min = 2, .max = 65536,
+    {.name = "block", .type = BR_P_INT, .offset = offsetof(struct quantize, block), .def = "64", .min = 2, .max = 65536,
      .unit = "time steps", .help = "steps that share one scale and offset"},
     {.name = "levels_rms", .type = BR_P_REAL, .offset = offsetof(struct quantize, levels_rms), .min = 1e-3, .max = 1000,
      .help = "levels per standard deviation; default 2.5 for 4 bits, 16 for 8"},
@@ -77,8 +77,7 @@ static int start(struct br_stage *stage, void *self)
                                    .bits = (unsigned)q->bits, .levels_rms = q->levels_rms};
     q->gathered = calloc(values, sizeof *q->gathered);
     q->gathered_valid = calloc(cells, 1);
-    q->levels = calloc(values, 1);
-    if (q->gathered == NULL || q->gathered_valid == NULL || q->levels == NULL) return br_no_memory(stage, 3 * values + cells);
+    if (q->gathered == NULL || q->gathered_valid == NULL) return br_no_memory(stage, 2 * values + cells);
     if (br_quantize_create(&q->plan, BR_CPU, &p, &why) != 0) return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
     return BR_OK;
 }
@@ -92,26 +91,22 @@ static void open_block(struct quantize *q, uint64_t start)
     q->begin = q->fill = (size_t)(step % (uint64_t)q->block);
 }
 
-static unsigned level_at(const struct quantize *q, const uint8_t *levels, size_t i)
-{
-    return q->bits == 8 ? levels[i] : (unsigned)levels[i / 2] >> (i % 2 * 4) & 15;
-}
-
-/* Copies steps [begin, fill) of all rows of a whole block into a frame of just these. */
-static void pack_part(const struct quantize *q, uint8_t *out)
+/* Moves steps [begin, fill) of all rows of a whole block together, into a frame of just these: elements only move down. */
+static void pack_part(const struct quantize *q, uint8_t *levels)
 {
     size_t steps = q->fill - q->begin, rows = q->nbeams * q->nchannels, block = (size_t)q->block;
     for (size_t row = 0; row < rows; row++) {
+        size_t from = row * block + q->begin, to = row * steps;
         if (q->bits == 8) {
-            memcpy(out + row * steps, q->levels + row * block + q->begin, steps);
+            memmove(levels + to, levels + from, steps);
             continue;
         }
-        for (size_t t = 0; t < steps; t++) {
-            size_t to = row * steps + t;
-            unsigned level = level_at(q, q->levels, row * block + q->begin + t);
-            out[to / 2] = (uint8_t)(to % 2 == 0 ? level : out[to / 2] | level << 4);
+        for (size_t t = 0; t < steps; t++, from++, to++) {
+            unsigned level = (unsigned)levels[from / 2] >> (from % 2 * 4) & 15, other = to % 2 == 0 ? 0xf0 : 0x0f;
+            levels[to / 2] = (uint8_t)((levels[to / 2] & other) | level << (to % 2 * 4));
         }
     }
+    if (q->bits == 4 && rows * steps % 2 != 0) levels[rows * steps / 2] &= 0x0f; /* the half byte at the end */
 }
 
 /* Finishes the frame, whose levels are in `valid_from` [freq][valid_stride] and in the frame already. */
@@ -138,8 +133,7 @@ static int emit_gathered(struct br_stage *stage, struct quantize *q, struct br_f
         memset(q->gathered_valid + c * block, BR_MISSING, q->begin);
         memset(q->gathered_valid + c * block + q->fill, BR_MISSING, block - q->fill);
     }
-    uint64_t clamped = br_quantize_execute(q->plan, q->gathered, block, q->gathered_valid,
-                                           steps == block ? out->data : q->levels, out->side);
+    uint64_t clamped = br_quantize_execute(q->plan, q->gathered, block, q->gathered_valid, out->data, out->side);
     if (steps < block) pack_part(q, out->data);
     br_stage_count_saturated(stage, clamped);
     return emit(stage, q, out, q->gathered_valid + q->begin, block);
@@ -204,7 +198,6 @@ static int stop(struct br_stage *stage, void *self)
     br_quantize_destroy(q->plan);
     free(q->gathered);
     free(q->gathered_valid);
-    free(q->levels);
     return BR_OK;
 }
 
@@ -219,7 +212,7 @@ BR_STAGE_EXPORT = {
         "to 127, 0 means missing. The scale and offset travel with each frame.\n\n"
         "Blocks are aligned to the step counter. A frame is one block; where the stream covers only a part of a block (at its "
         "ends, beside a hole), the frame holds the steps that it covers. 4-bit frames are packed without gaps: element i "
-        "of the row-major array is in byte i/2, the even one in the low half.\n",
+        "of the row-major array is in byte i/2, the even one in the low half; a last half byte is zero.\n",
     .params = params,
     .inputs = inputs,
     .outputs = outputs,
