@@ -19,7 +19,7 @@ struct br_telescope {
     double spacing_m_m, spacing_n_m;   /* distance between cells along m and n, metres */
     unsigned ndishes;
     const struct br_dish *dishes;      /* [ndishes], in the order of the dish axis */
-    double latitude_deg, longitude_deg; /* site; east positive */
+    double latitude_deg, longitude_deg; /* site; east positive; NAN when not given */
 };
 
 /* Metres per second; lambda [m] = BR_LIGHT_M_PER_S / (1e6 * freq_mhz). */

@@ -1,0 +1,3 @@
+/* t_empty - for tests: a shared object that is no plugin. */
+extern const int t_empty_is_no_plugin;
+__attribute__((visibility("default"))) const int t_empty_is_no_plugin = 1;

@@ -1,0 +1,63 @@
+/* t_source - for tests: counts up, one byte per sample: value = base sample modulo 251. */
+#include <runtime/stage.h>
+
+#include <string.h>
+
+struct source {
+    int64_t samples, frame_samples, fail_at;
+    bool ignore_stop, fail_start;
+    uint64_t next;
+};
+
+static const struct br_param params[] = {
+    {.name = "samples", .type = BR_P_INT, .offset = offsetof(struct source, samples), .def = "1000", .min = 1, .max = 1e15,
+     .help = "base samples to make"},
+    {.name = "frame_samples", .type = BR_P_INT, .offset = offsetof(struct source, frame_samples), .def = "64", .min = 1,
+     .max = 65536, .help = "base samples per frame"},
+    {.name = "fail_at", .type = BR_P_INT, .offset = offsetof(struct source, fail_at), .def = "-1", .help = "fails at this sample"},
+    {.name = "ignore_stop", .type = BR_P_BOOL, .offset = offsetof(struct source, ignore_stop), .def = "false",
+     .help = "goes on when asked to end"},
+    {.name = "fail_start", .type = BR_P_BOOL, .offset = offsetof(struct source, fail_start), .def = "false", .help = "cannot start"},
+    {0},
+};
+static const struct br_port outputs[] = {{"out", "bytes"}, {0}};
+
+static int configure(struct br_stage *stage, void *self)
+{
+    const struct source *s = self;
+    struct br_stream *out = br_stage_output(stage, 0);
+    double *mhz = br_stage_alloc(stage, 2 * sizeof *mhz);
+    mhz[0] = 400;
+    mhz[1] = 0.5;
+    *out = (struct br_stream){
+        .array = {.dtype = BR_UINT8, .naxes = 2, .axis = {{"time", (size_t)s->frame_samples}, {"freq", 1}}},
+        .frame_samples = (uint64_t)s->frame_samples, .sample_ns = {1000, 1}, .nchannels = 1, .freq_mhz = mhz,
+        .width_mhz = mhz + 1, .nzones = 1, .zone = {{0, 1, 1, 1, 0}}, .scale = 1};
+    return BR_OK;
+}
+
+static int start(struct br_stage *stage, void *self)
+{
+    const struct source *s = self;
+    return s->fail_start ? br_stage_fail(stage, BR_E_IO, "told not to start") : BR_OK;
+}
+
+static int process(struct br_stage *stage, void *self, const struct br_io *io)
+{
+    struct source *s = self;
+    struct br_frame *out = io->out[0];
+    uint64_t left = (uint64_t)s->samples - s->next;
+    if (left == 0 || (br_stage_stopping(stage) && !s->ignore_stop)) return BR_FINISHED;
+    if (s->fail_at >= 0 && s->next >= (uint64_t)s->fail_at) return br_stage_fail(stage, BR_E_IO, "told to fail at %llu",
+                                                                                  (unsigned long long)s->next);
+    out->first = s->next;
+    out->samples = left < (uint64_t)s->frame_samples ? left : (uint64_t)s->frame_samples;
+    for (uint64_t i = 0; i < out->samples; i++) ((uint8_t *)out->data)[i] = (uint8_t)((s->next + i) % 251);
+    s->next += out->samples;
+    return BR_PRODUCED;
+}
+
+BR_STAGE_EXPORT = {
+    .abi_version = BR_ABI_VERSION, .type_size = sizeof(struct br_stage_type), .name = "t_source", .summary = "counts up",
+    .params = params, .outputs = outputs, .size = sizeof(struct source), .configure = configure, .start = start, .process = process,
+};
