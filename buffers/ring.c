@@ -2,12 +2,16 @@
  *
  * When there is no room the producer takes the oldest frames away from dropping readers (a lap); if that frees nothing it sleeps.
  *
- * SLEEP. Threads sleep on condition variables, and are signalled only if somebody sleeps, after the lock is let go. A producer
- * that ran out of slots sleeps until half the ring is free, or a reader behind it goes to sleep, or PATIENCE is over: a
- * fast pipeline switches threads once in several frames, and a slow one never waits longer than PATIENCE for a free slot. */
+ * SLEEP. A thread that must wait first lets others run on its processor, YIELDS times: a pipeline whose frames take microseconds
+ * then hands them on without a system call to wake anybody, in batches of what the ring holds. Left alone on the processor that
+ * takes 2 microseconds, after which the thread sleeps on a condition variable; signals are only sent to sleepers, after the lock
+ * is let go. Where yielding took long, because the others compute, the thread sleeps at once the next few times, since a sleeper
+ * is woken by preemption and one that yielded is not. */
 #include "buffers/ring.h"
 
-enum { PATIENCE_NS = 200000 };
+#include <sched.h>
+
+enum { YIELDS = 4, LONG_NS = 200000, MAX_SKIP = 64 };
 
 /* --- slots, under the lock ------------------------------------------------------------------------------------------------ */
 
@@ -40,8 +44,6 @@ static void unlock_and_wake(const struct br_queue *queue, struct wake *wake)
 static void made_room(struct br_queue *pool, struct wake *wake)
 {
     if (!pool->producer_sleeps) return;
-    pool->progress++;
-    if (pool->patient && pool->progress < pool->depth / 2) return;
     pool->producer_sleeps = false;
     wake_later(wake, &pool->space);
 }
@@ -173,32 +175,38 @@ static bool is_over(const struct br_queue *queue)
     return queue->aborted || queue->ended || queue->nattached == 0;
 }
 
-/* A producer upstream that is saving up free slots must not do so when nobody behind it runs any more. */
-static void release_upstream(struct br_queue *queue)
+static bool hopeful(struct hope *hope)
 {
-    for (struct br_queue *q = queue; q != NULL; q = upstream(q)) {
-        if (!q->producer_sleeps || q->progress == 0) continue;
-        q->producer_sleeps = false;
-        pthread_cond_broadcast(&q->space);
-    }
+    if (hope->skip == 0) return true;
+    hope->skip--;
+    return false;
+}
+
+static void learn(struct hope *hope, uint64_t since)
+{
+    if (now_ns() - since < LONG_NS)
+        hope->failures = 0;
+    else
+        hope->failures = hope->failures == 0 ? 1 : hope->failures < MAX_SKIP ? 2 * hope->failures : MAX_SKIP;
+    hope->skip = hope->failures;
 }
 
 static void sleep_for_space(struct br_queue *queue, struct wake *wake)
 {
-    uint64_t since = now_ns(), deadline = since + PATIENCE_NS;
-    struct timespec until = {.tv_sec = (time_t)(deadline / 1000000000u), .tv_nsec = (long)(deadline % 1000000000u)};
+    uint64_t since = now_ns();
     queue->wait_since = since;
-    queue->patient = queue->depth > 3;
-    if (queue->parent != NULL) release_upstream(upstream(queue));
-    do {
+    if (hopeful(&queue->hope)) {
+        unlock_and_wake(queue, wake);
+        for (unsigned i = 0; i < YIELDS && atomic_load_explicit(&queue->used, memory_order_relaxed) > queue->depth / 2; i++)
+            sched_yield();
+        lock(queue);
+        learn(&queue->hope, since);
+    }
+    while (!is_over(queue) && is_full(queue, wake)) {
         wake_now(wake);
         queue->producer_sleeps = true;
-        queue->progress = 0;
-        if (!queue->patient)
-            pthread_cond_wait(&queue->space, &queue->chain->lock);
-        else if (pthread_cond_timedwait(&queue->space, &queue->chain->lock, &until) != 0)
-            queue->patient = false;
-    } while (!is_over(queue) && is_full(queue, wake));
+        pthread_cond_wait(&queue->space, &queue->chain->lock);
+    }
     queue->producer_sleeps = false;
     queue->wait_since = 0;
     queue->counters.wait_ns += now_ns() - since;
@@ -316,7 +324,13 @@ static void sleep_for_data(struct br_reader *reader)
 {
     struct br_queue *queue = reader->queue;
     uint64_t since = reader->wait_since = now_ns();
-    release_upstream(queue);
+    if (hopeful(&reader->hope)) {
+        unlock(queue);
+        for (unsigned i = 0; i < YIELDS && atomic_load_explicit(&queue->next, memory_order_relaxed) == reader->next; i++)
+            sched_yield();
+        lock(queue);
+        learn(&reader->hope, since);
+    }
     while (reader->next == queue->next && !queue->ended && !queue->aborted && !reader->detached) {
         queue->readers_sleep = true;
         pthread_cond_wait(&queue->data, &queue->chain->lock);

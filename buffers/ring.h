@@ -12,11 +12,17 @@
 #include "buffers/slots.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <time.h>
 
 struct entry {
     struct br_slot *slot;
     uint64_t samples; /* as published: an alias may change the frame */
+};
+
+/* Whether a waiting thread yields its processor a few times before it sleeps: see ring.c. */
+struct hope {
+    unsigned skip, failures;
 };
 
 /* One lock per chain. */
@@ -33,6 +39,7 @@ struct br_reader {
     uint64_t next;     /* the entry that it reads next */
     struct entry held; /* slot NULL: none */
     bool detached;
+    struct hope hope;
     uint64_t wait_since; /* 0: not waiting */
     struct br_reader_counters counters;
 };
@@ -47,14 +54,15 @@ struct br_queue {
     struct br_stream stream;
     unsigned depth;
     struct entry *ring; /* [mask + 1] */
-    uint64_t mask, next; /* the entry that is published next */
+    uint64_t mask;
+    _Atomic uint64_t next; /* the entry that is published next; changes under the lock, a waiting reader looks without */
     struct br_slot *acquired;  /* by the producer, not published yet */
     struct br_slot *handed_on; /* of an alias: published, but not yet released by the parent's reader */
-    unsigned used; /* slots that count here; see ROOM */
+    _Atomic unsigned used; /* slots that count here, see ROOM; changes under the lock, a waiting producer looks without */
     bool limited;  /* it is a pool */
     bool sealed, ended, failed, aborted;
-    bool producer_sleeps, patient, readers_sleep;
-    unsigned progress; /* slots that came free since the producer went to sleep */
+    bool producer_sleeps, readers_sleep;
+    struct hope hope; /* the producer's */
     uint64_t wait_since;
     struct br_queue_counters counters;
     pthread_cond_t space, data;
