@@ -1,0 +1,252 @@
+#include "stage_driver.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static const struct br_param *find(const struct br_stage *stage, const char *name)
+{
+    const struct br_param *p = stage->type->params;
+    while (p->name != NULL && strcmp(p->name, name) != 0) p++;
+    if (p->name == NULL) {
+        fprintf(stderr, "stage %s has no parameter %s\n", stage->type->name, name);
+        abort();
+    }
+    return p;
+}
+
+static void *given(struct br_stage *stage, const char *name, enum br_param_type type, enum br_param_type or)
+{
+    const struct br_param *p = find(stage, name);
+    if ((p->type != type && p->type != or) || stage->ngiven == 16) abort();
+    stage->given[stage->ngiven++] = p->name;
+    return (char *)stage->self + p->offset;
+}
+
+struct br_stage *driver_new(const struct br_stage_type *type)
+{
+    struct br_stage *stage = calloc(1, sizeof *stage);
+    stage->type = type;
+    stage->self = calloc(1, type->size);
+    for (const struct br_param *p = type->params; p != NULL && p->name != NULL; p++) {
+        void *field = (char *)stage->self + p->offset;
+        if (p->type == BR_P_REAL) *(double *)field = __builtin_nan("");
+        if (p->def == NULL) continue;
+        if (p->type == BR_P_BOOL) *(bool *)field = strcmp(p->def, "true") == 0;
+        if (p->type == BR_P_INT) *(int64_t *)field = strtoll(p->def, NULL, 10);
+        if (p->type == BR_P_REAL) *(double *)field = strtod(p->def, NULL);
+        if (p->type == BR_P_STRING || p->type == BR_P_CHOICE || p->type == BR_P_PATH) *(const char **)field = p->def;
+    }
+    return stage;
+}
+
+void driver_free(struct br_stage *stage)
+{
+    for (unsigned i = 0; i < stage->nmemory; i++) free(stage->memory[i]);
+    free(stage->self);
+    free(stage);
+}
+
+void driver_set_int(struct br_stage *stage, const char *name, int64_t value)
+{
+    *(int64_t *)given(stage, name, BR_P_INT, BR_P_INT) = value;
+}
+
+void driver_set_real(struct br_stage *stage, const char *name, double value)
+{
+    *(double *)given(stage, name, BR_P_REAL, BR_P_REAL) = value;
+}
+
+void driver_set_bool(struct br_stage *stage, const char *name, bool value)
+{
+    *(bool *)given(stage, name, BR_P_BOOL, BR_P_BOOL) = value;
+}
+
+void driver_set_string(struct br_stage *stage, const char *name, const char *value)
+{
+    enum br_param_type type = find(stage, name)->type;
+    *(const char **)given(stage, name, type == BR_P_STRING ? BR_P_STRING : BR_P_CHOICE, BR_P_PATH) = value;
+}
+
+void driver_set_strings(struct br_stage *stage, const char *name, const char *const *values, size_t count)
+{
+    *(struct br_strings *)given(stage, name, BR_P_STRINGS, BR_P_STRINGS) = (struct br_strings){count, values};
+}
+
+void driver_set_ints(struct br_stage *stage, const char *name, const int64_t *values, size_t count)
+{
+    *(struct br_ints *)given(stage, name, BR_P_INTS, BR_P_INTS) = (struct br_ints){count, values};
+}
+
+int driver_configure(struct br_stage *stage)
+{
+    if (stage->type->outputs != NULL) stage->out[0] = stage->in[0];
+    int status = stage->type->configure(stage, stage->self);
+    struct br_error error = {0};
+    if (status == BR_OK && stage->type->outputs != NULL && br_stream_check(&stage->out[0], &error) != BR_OK)
+        return br_stage_fail(stage, error.status, "%s", error.text);
+    return status;
+}
+
+int driver_start(struct br_stage *stage)
+{
+    return stage->type->start(stage, stage->self);
+}
+
+int driver_stop(struct br_stage *stage)
+{
+    return stage->type->stop(stage, stage->self);
+}
+
+int driver_process(struct br_stage *stage, const struct br_frame *in, struct br_frame *out)
+{
+    struct br_io io = {.in = {in}, .out = {out}};
+    if (out != NULL) {
+        out->complete = true;
+        out->first = in != NULL ? in->first : 0;
+        out->samples = in != NULL ? in->samples : 0;
+        out->missing = 0;
+    }
+    return stage->type->process(stage, stage->self, &io);
+}
+
+uint64_t driver_lost_samples(const struct br_stage *stage, const char *reason)
+{
+    for (unsigned i = 0; i < stage->nlost; i++)
+        if (strcmp(stage->lost[i].reason, reason) == 0) return stage->lost[i].samples;
+    return 0;
+}
+
+struct br_frame *driver_frame(const struct br_stream *stream)
+{
+    struct br_frame *frame = calloc(1, sizeof *frame);
+    size_t bytes = (br_stream_max_bytes(stream) + 63) / 64 * 64;
+    frame->data = aligned_alloc(64, bytes > 0 ? bytes : 64);
+    frame->valid = malloc(br_stream_max_validity(stream));
+    if (stream->side.naxes > 0) frame->side = malloc(br_array_bytes(&stream->side));
+    memset(frame->data, 0xa5, bytes);
+    memset(frame->valid, 0x5a, br_stream_max_validity(stream));
+    frame->complete = true;
+    return frame;
+}
+
+void driver_frame_free(struct br_frame *frame)
+{
+    free(frame->data);
+    free(frame->valid);
+    free(frame->side);
+    free(frame);
+}
+
+/* --- runtime/stage.h ------------------------------------------------------------------------------------------------------ */
+
+const struct br_stream *br_stage_input(const struct br_stage *stage, unsigned i)
+{
+    return &stage->in[i];
+}
+
+struct br_stream *br_stage_output(struct br_stage *stage, unsigned i)
+{
+    return &stage->out[i];
+}
+
+void br_stage_suggest_depth(struct br_stage *stage, unsigned i, unsigned depth)
+{
+    (void)stage, (void)i, (void)depth;
+}
+
+const struct br_telescope *br_stage_telescope(const struct br_stage *stage)
+{
+    return stage->telescope;
+}
+
+const struct br_stream_hints *br_stage_hints(const struct br_stage *stage)
+{
+    return &stage->hints;
+}
+
+bool br_stage_given(const struct br_stage *stage, const char *param)
+{
+    for (unsigned i = 0; i < stage->ngiven; i++)
+        if (strcmp(stage->given[i], param) == 0) return true;
+    return false;
+}
+
+void *br_stage_alloc(struct br_stage *stage, size_t bytes)
+{
+    void *memory = calloc(1, bytes > 0 ? bytes : 1);
+    if (memory == NULL || stage->nmemory == sizeof stage->memory / sizeof *stage->memory) abort();
+    return stage->memory[stage->nmemory++] = memory;
+}
+
+const char *br_stage_name(const struct br_stage *stage)
+{
+    return stage->type->name;
+}
+
+static void keep_first(char *text, size_t size, const char *format, va_list args)
+{
+    if (text[0] == '\0') vsnprintf(text, size, format, args);
+}
+
+int br_stage_fail(struct br_stage *stage, int status, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    keep_first(stage->error, sizeof stage->error, format, args);
+    va_end(args);
+    if (stage->status == 0) stage->status = status;
+    return status;
+}
+
+int br_stage_fail_at(struct br_stage *stage, const char *param, const char *format, ...)
+{
+    find(stage, param);
+    va_list args;
+    va_start(args, format);
+    keep_first(stage->error, sizeof stage->error, format, args);
+    va_end(args);
+    stage->status = BR_E_INVALID;
+    return BR_E_INVALID;
+}
+
+void br_stage_note(struct br_stage *stage, const char *format, ...)
+{
+    (void)stage, (void)format;
+}
+
+void br_stage_warn(struct br_stage *stage, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    keep_first(stage->warning, sizeof stage->warning, format, args);
+    va_end(args);
+}
+
+void br_stage_count_saturated(struct br_stage *stage, uint64_t values)
+{
+    stage->saturated += values;
+}
+
+void br_stage_count_lost(struct br_stage *stage, const char *reason, uint64_t samples)
+{
+    unsigned i = 0;
+    while (i < stage->nlost && strcmp(stage->lost[i].reason, reason) != 0) i++;
+    if (i == 8) abort();
+    if (i == stage->nlost) stage->lost[stage->nlost++].reason = reason;
+    stage->lost[i].samples += samples;
+}
+
+bool br_stage_stopping(const struct br_stage *stage)
+{
+    return stage->stopping;
+}
+
+bool br_stage_sleep_until(struct br_stage *stage, uint64_t ns)
+{
+    struct timespec until = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) != 0) {}
+    return stage->stopping;
+}

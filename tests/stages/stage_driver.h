@@ -1,0 +1,59 @@
+/* stage_driver.h - runs one stage by hand: the runtime's side of runtime/stage.h, as little of it as tests need.
+ *
+ * The stage's sources are linked into the test with -Dbeamring_stage=NAME_stage, and the br_stage_* functions of this file
+ * take the place of the runtime's. */
+#ifndef BEAMRING_TESTS_STAGE_DRIVER_H
+#define BEAMRING_TESTS_STAGE_DRIVER_H
+
+#include "runtime/stage.h"
+
+struct driver_lost {
+    const char *reason;
+    uint64_t samples;
+};
+
+/* The opaque struct of runtime/stage.h. Everything may be set before configure and read after. */
+struct br_stage {
+    const struct br_stage_type *type;
+    void *self;
+    struct br_stream in[BR_MAX_PORTS], out[BR_MAX_PORTS];
+    struct br_stream_hints hints;
+    const struct br_telescope *telescope;
+    const char *given[16];          /* names of parameters that were set */
+    unsigned ngiven;
+    char error[1024], warning[1024]; /* the first of each */
+    int status;
+    struct driver_lost lost[8];
+    unsigned nlost;
+    uint64_t saturated;
+    bool stopping;
+    void *memory[4096];
+    unsigned nmemory;
+};
+
+/* A stage with its default parameters. Free with driver_free. */
+struct br_stage *driver_new(const struct br_stage_type *type);
+void driver_free(struct br_stage *stage);
+
+/* Parameters. The pointers must live as long as the stage. */
+void driver_set_int(struct br_stage *stage, const char *name, int64_t value);
+void driver_set_real(struct br_stage *stage, const char *name, double value);
+void driver_set_bool(struct br_stage *stage, const char *name, bool value);
+void driver_set_string(struct br_stage *stage, const char *name, const char *value);
+void driver_set_strings(struct br_stage *stage, const char *name, const char *const *values, size_t count);
+void driver_set_ints(struct br_stage *stage, const char *name, const int64_t *values, size_t count);
+
+int driver_configure(struct br_stage *stage);
+int driver_start(struct br_stage *stage);
+int driver_stop(struct br_stage *stage);
+
+/* One call of process with at most one input and one output. */
+int driver_process(struct br_stage *stage, const struct br_frame *in, struct br_frame *out);
+
+uint64_t driver_lost_samples(const struct br_stage *stage, const char *reason);
+
+/* A frame with room for the stream's largest; free with driver_frame_free. */
+struct br_frame *driver_frame(const struct br_stream *stream);
+void driver_frame_free(struct br_frame *frame);
+
+#endif
