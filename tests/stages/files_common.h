@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 extern const struct br_stage_type replay_stage, record_stage;
@@ -23,9 +24,9 @@ static char scratch[64];
 
 static inline const char *in_scratch(const char *name)
 {
-    static char path[8][256];
+    static char path[64][256];
     static unsigned next;
-    char *p = path[next++ % 8];
+    char *p = path[next++ % 64];
     snprintf(p, sizeof path[0], "%s/%s", scratch, name);
     return p;
 }
