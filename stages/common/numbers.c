@@ -154,6 +154,7 @@ int br_gains_read(struct br_gains *gains, const char *path, struct br_error *err
     static const struct wanted want = {"/gain", "complex64 [freq][pol][dish]", COMPLEX64, 3};
     hsize_t dims[1][8];
     void *data;
+    *gains = (struct br_gains){0};
     int status = read_datasets(path, &want, 1, dims, &data, error);
     if (status != BR_OK) return status;
     *gains = (struct br_gains){dims[0][0], dims[0][1], dims[0][2], data};
@@ -193,6 +194,7 @@ int br_weights_read(struct br_weights *weights, const char *path, struct br_erro
                                          {"/shift", "int32 [freq or 1][pol][beam]", INT32, 3}};
     hsize_t dims[2][8];
     void *data[2];
+    *weights = (struct br_weights){0};
     int status = read_datasets(path, want, 2, dims, data, error);
     if (status != BR_OK) return status;
     const hsize_t *a = dims[0], *s = dims[1];
