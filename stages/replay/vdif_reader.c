@@ -381,7 +381,7 @@ int vdif_reader_fill(struct br_stage *stage, struct vdif_reader *r, struct br_fr
     memset(r->seen, 0, (size_t)(b - a) * r->elements);
     int status = place_ahead(stage, r, out, a, b);
     while (status >= 0 && !r->at_end && r->nahead < r->ahead_room && !br_stage_stopping(stage)) {
-        struct ahead frame;
+        struct ahead frame = {0};
         status = next_frame(stage, r, &frame);
         if (status <= 0) continue;
         uint64_t end = frame.first + frame.samples;
