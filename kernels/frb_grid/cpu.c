@@ -4,10 +4,11 @@
  *   rows[q][m],  q < 2N, m < 2M  transformed along n: only the M rows that are not zero; m >= M stays zero
  *   sky[q][p],   p < 2M          transformed along m
  *
- * The grid is filled LANES cells at a time, from `source` to `target`. Where the dishes of these cells are neighbours in the
- * input too, the vector is loaded from there (source >= 0, the first dish); cells without a dish get a neighbour's field, and
- * their weight 0 makes it nothing. Other vectors are put together in `bytes` first (source < 0: byte -1 - source). Cells
- * past a row's end have weight 0: the zeros written there fall on the padding, or on cells that are written later. */
+ * The grid is filled LANES cells at a time, from `source` to `target`. Where the dishes of these cells are within LANES of each
+ * other in the input too, they are loaded from there (source >= 0) and put in `order`; cells without a dish get the field of
+ * another, and their weight 0 makes it nothing. Other vectors are put together in `bytes` first (source < 0: from byte
+ * -1 - source on). Cells past a row's end have weight 0: the zeros written there fall on the padding, or on cells that are
+ * written later. */
 #include "kernels/common/cpu.h"
 #include "kernels/common/half.h"
 #include "kernels/common/planner.h"
@@ -27,7 +28,8 @@ static void grid_generic(const struct br_frb_grid *plan, const float *weights, c
         const float *w_re = weights + v * 2 * LANES, *w_im = w_re + LANES;
         fftwf_complex *to = plan->field + plan->target[v];
         for (int i = 0; i < LANES; i++) {
-            float re = (float)(((from[i] & 15) ^ 8) - 8), im = (float)(((from[i] >> 4) ^ 8) - 8);
+            int byte = from[plan->order[v][i]];
+            float re = (float)(((byte & 15) ^ 8) - 8), im = (float)(((byte >> 4) ^ 8) - 8);
             to[i][0] = re * w_re[i] - im * w_im[i];
             to[i][1] = re * w_im[i] + im * w_re[i];
         }
@@ -47,7 +49,8 @@ __attribute__((target("avx2"))) static void grid_avx2(const struct br_frb_grid *
     for (size_t v = 0; v < plan->nvectors; v++) {
         const uint8_t *from = plan->source[v] >= 0 ? e + plan->source[v] : plan->bytes + (-1 - plan->source[v]);
         __m256 w_re = _mm256_load_ps(weights + v * 2 * LANES), w_im = _mm256_load_ps(weights + v * 2 * LANES + LANES);
-        __m256i both = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)from));
+        __m128i order = _mm_loadl_epi64((const __m128i *)(const void *)plan->order[v]);
+        __m256i both = _mm256_cvtepu8_epi32(_mm_shuffle_epi8(_mm_loadl_epi64((const __m128i *)(const void *)from), order));
         __m256 e_re = _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(both, 28), 28));
         __m256 e_im = _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(both, 24), 28));
         __m256 re = _mm256_sub_ps(_mm256_mul_ps(e_re, w_re), _mm256_mul_ps(e_im, w_im));
@@ -78,32 +81,30 @@ static void *zeros(size_t count, size_t size)
     return memory;
 }
 
-/* source, target, moves; `dish` is the dish on each cell of the grid, its rows padded to whole vectors, or -1. */
+/* source, target, order, moves; `dish` is the dish on each cell of the grid, its rows padded to whole vectors, or -1. */
 static void make_vectors(struct br_frb_grid *plan, const int32_t *dish, size_t per_row)
 {
-    size_t nbytes = 0;
+    int32_t last = (int32_t)plan->ndishes - LANES; /* the last place where a vector can be loaded */
     for (size_t v = 0; v < plan->nvectors; v++) {
         const int32_t *mine = dish + v * LANES;
-        int64_t start = -1;
-        int direct = 1;
+        int32_t low = INT32_MAX, high = -1;
         for (int i = 0; i < LANES; i++) {
             if (mine[i] < 0) continue;
-            if (start < 0) start = (int64_t)mine[i] - i;
-            if (start < 0 || mine[i] - i != start) direct = 0;
+            if (mine[i] < low) low = mine[i];
+            if (mine[i] > high) high = mine[i];
         }
-        if (start < 0 && direct) start = 0; /* no dish at all */
         plan->target[v] = (uint32_t)(v / per_row * 2 * plan->grid_n + v % per_row * LANES);
-        if (direct && start + LANES <= (int64_t)plan->ndishes) {
-            plan->source[v] = (int32_t)start;
+        if (low > last) low = last;
+        if (high - low < LANES && last >= 0) {
+            plan->source[v] = low;
+            for (int i = 0; i < LANES; i++) plan->order[v][i] = (uint8_t)(mine[i] < 0 ? 0 : mine[i] - low);
             continue;
         }
-        plan->source[v] = -1 - (int32_t)nbytes;
+        plan->source[v] = -1 - (int32_t)plan->nmoves;
         for (int i = 0; i < LANES; i++) {
-            if (mine[i] < 0) continue;
-            plan->moves[plan->nmoves][0] = (uint32_t)mine[i];
-            plan->moves[plan->nmoves++][1] = (uint32_t)nbytes + (uint32_t)i;
+            plan->order[v][i] = (uint8_t)i;
+            plan->moves[plan->nmoves++] = (uint16_t)(mine[i] < 0 ? 0 : mine[i]);
         }
-        nbytes += LANES;
     }
 }
 
@@ -146,7 +147,8 @@ int br_frb_grid_cpu_create(struct br_frb_grid *plan, const struct br_frb_grid_pa
     int32_t *dish = malloc(plan->nvectors * LANES * sizeof *dish);
     plan->source = malloc(plan->nvectors * sizeof *plan->source);
     plan->target = malloc(plan->nvectors * sizeof *plan->target);
-    plan->moves = malloc(plan->ndishes * sizeof *plan->moves);
+    plan->order = malloc(plan->nvectors * sizeof *plan->order);
+    plan->moves = malloc(plan->nvectors * LANES * sizeof *plan->moves);
     plan->bytes = calloc(plan->nvectors, LANES);
     plan->lane_weights = zeros(plan->weight_channels * plan->npol * plan->nvectors * 2 * LANES, sizeof(float));
     plan->field = zeros(plan->cells / 2 + LANES, sizeof *plan->field);
@@ -154,7 +156,7 @@ int br_frb_grid_cpu_create(struct br_frb_grid *plan, const struct br_frb_grid_pa
     plan->sky = zeros(plan->cells_padded, sizeof *plan->sky);
     plan->partial = zeros(plan->nchannels * plan->cells_padded, sizeof *plan->partial);
     plan->line = zeros((size_t)2 * plan->grid_n, sizeof *plan->line);
-    int failed = !dish || !plan->source || !plan->target || !plan->moves || !plan->bytes || !plan->lane_weights ||
+    int failed = !dish || !plan->source || !plan->target || !plan->order || !plan->moves || !plan->bytes || !plan->lane_weights ||
                  !plan->field || !plan->rows || !plan->sky || !plan->partial || !plan->line;
     if (!failed && plan->downsample > PARTIAL) {
         plan->total = zeros(plan->nchannels * plan->cells_padded, sizeof *plan->total);
@@ -189,6 +191,7 @@ void br_frb_grid_cpu_destroy(struct br_frb_grid *plan)
     fftwf_free(plan->line);
     free(plan->source);
     free(plan->target);
+    free(plan->order);
     free(plan->moves);
     free(plan->bytes);
 }
@@ -201,6 +204,12 @@ static void close_partial(const struct br_frb_grid *plan, size_t f)
         total[i] += partial[i];
         partial[i] = 0;
     }
+}
+
+static void gather(uint8_t *restrict bytes, const uint8_t *restrict from, const uint16_t *restrict moves, size_t count)
+{
+    for (size_t i = 0; i < count; i += LANES)
+        for (size_t j = i; j < i + LANES; j++) bytes[j] = from[moves[j]];
 }
 
 unsigned br_frb_grid_cpu_add(struct br_frb_grid *plan, size_t f, unsigned first, const uint8_t *e, size_t row,
@@ -217,7 +226,7 @@ unsigned br_frb_grid_cpu_add(struct br_frb_grid *plan, size_t f, unsigned first,
         nvalid++;
         for (size_t pol = 0; pol < plan->npol; pol++) {
             const uint8_t *from = e + t * row + pol * plan->ndishes;
-            for (size_t i = 0; i < plan->nmoves; i++) plan->bytes[plan->moves[i][1]] = from[plan->moves[i][0]];
+            gather(plan->bytes, from, plan->moves, plan->nmoves);
             plan->grid(plan, weights + pol * per_pol, from);
             fftwf_execute(plan->along_n);
             fftwf_execute(plan->along_m);

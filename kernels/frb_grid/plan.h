@@ -28,15 +28,16 @@ struct br_frb_grid {
     uint16_t *dish_cell; /* [D][2] */
     float *weights;      /* [weight_channels][P][D][2] or NULL */
     size_t weight_channels;
-    double *sum;          /* [F][2M][2N] */
+    double *sum; /* [F][2M][2N] */
 
     /* cpu: see cpu.c */
     size_t nvectors, nmoves;
-    int32_t *source;      /* [nvectors] */
-    uint32_t *target;     /* [nvectors] */
-    uint32_t (*moves)[2]; /* [nmoves] = from (dish), to (byte) */
-    uint8_t *bytes;
-    float *lane_weights; /* [weight_channels][P][nvectors][re, im][LANES] */
+    int32_t *source;         /* [nvectors] */
+    uint32_t *target;        /* [nvectors] */
+    uint8_t (*order)[LANES]; /* [nvectors] */
+    uint16_t *moves;         /* [nmoves], the dishes of */
+    uint8_t *bytes;          /* [nmoves] */
+    float *lane_weights;     /* [weight_channels][P][nvectors][re, im][LANES] */
     fftwf_complex *field, *rows, *sky;
     fftwf_plan along_n, along_m;
     float *partial, *total; /* [F][cells_padded]; total is NULL when blocks are short */
