@@ -48,6 +48,8 @@ struct br_param {
     const char *const *choices;   /* NULL-terminated, for BR_P_CHOICE */
     const struct br_param *fields; /* for BR_P_MAP and BR_P_MAPS */
     size_t size;                  /* size of the struct that `fields` describes */
+    size_t group;                 /* for BR_P_INTS and BR_P_REALS: the items are lists of this many numbers, such as [x, y];
+                                   * the field receives all numbers in one row. 0: the items are numbers */
 };
 
 #ifdef __cplusplus

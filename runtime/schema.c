@@ -108,6 +108,7 @@ static void expect(char *text, size_t size, const struct br_param *param)
         append(text, size, "a list of ");
         append_counts(text, size, param);
         append(text, size, "items, each ");
+        if (param->group > 0) append(text, size, "a list of %zu: each ", param->group);
     }
     expect_value(text, size, param);
 }
@@ -280,11 +281,29 @@ static size_t item_size(const struct br_param *param)
     }
 }
 
+static bool read_number(const struct place *place, const struct br_node *value, void *out)
+{
+    return place->param->type == BR_P_INTS ? read_int(place, value, out) : read_real(place, value, out);
+}
+
+/* An item that is a list of numbers itself. */
+static bool read_group(const struct place *place, const struct br_node *value, char *out)
+{
+    size_t bad = 0;
+    if (value->kind != BR_NODE_LIST || value->count != place->param->group) {
+        char expected[EXPECTED_LENGTH] = "";
+        append(expected, sizeof expected, "a list of %zu numbers", place->param->group);
+        return wrong(place, value, "does not fit", expected);
+    }
+    for (size_t i = 0; i < value->count; i++) bad += !read_number(place, value->item[i], out + i * item_size(place->param));
+    return bad == 0;
+}
+
 static bool read_item(const struct place *place, const struct br_node *value, void *out)
 {
     switch (place->param->type) {
-    case BR_P_INTS: return read_int(place, value, out);
-    case BR_P_REALS: return read_real(place, value, out);
+    case BR_P_INTS:
+    case BR_P_REALS: return place->param->group > 0 ? read_group(place, value, out) : read_number(place, value, out);
     case BR_P_STRINGS: return read_text(place, value, out);
     default: return read_map(place, value, out);
     }
@@ -308,7 +327,7 @@ static bool read_list(const struct place *place, const struct br_node *value, si
     bool single = value->kind == BR_NODE_SCALAR && param->type != BR_P_MAPS;
     if (!single && value->kind != BR_NODE_LIST) return wrong(place, value, "is not a list", NULL);
     if (single && is_null(value)) return is_word(place, value);
-    size_t n = single ? 1 : value->count, size = item_size(param), bad = 0;
+    size_t n = single ? 1 : value->count, each = param->group > 0 ? param->group : 1, size = each * item_size(param), bad = 0;
     if (!count_fits(place, value, n)) return false;
     char *items = br_config_alloc(place->config, n * size);
     for (size_t i = 0; i < n; i++) {
@@ -319,7 +338,7 @@ static bool read_list(const struct place *place, const struct br_node *value, si
         if (!read_item(&item, single ? value : value->item[i], items + i * size)) bad++;
     }
     if (bad > 0) return false;
-    *count = n;
+    *count = n * each;
     *array = items;
     return true;
 }
