@@ -1,5 +1,6 @@
 #include "stages/filterbank/files.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -18,6 +19,51 @@ static void path_of(const struct files *files, size_t i, char path[FILES_PATH])
     snprintf(path, FILES_PATH, "%.4090s/%.255s", files->directory, name);
 }
 
+static const char *after(const char *name, const char *word)
+{
+    size_t n = strlen(word), digits;
+    if (strncmp(name, word, n) != 0) return name;
+    digits = strspn(name + n, "0123456789");
+    return digits > 0 ? name + n + digits : name;
+}
+
+/* PREFIX, four digits or more, perhaps _bandN, perhaps _partN, .fil; or the same without digits, .gaps. */
+static bool is_ours(const char *name, const char *prefix)
+{
+    size_t n = strlen(prefix);
+    if (strncmp(name, prefix, n) != 0) return false;
+    size_t digits = strspn(name + n, "0123456789");
+    const char *rest = after(after(name + n + digits, "_band"), "_part");
+    return (digits >= 4 && strcmp(rest, ".fil") == 0) || (digits == 0 && strcmp(rest, ".gaps") == 0);
+}
+
+int files_earlier(const char *directory, const char *prefix, bool away, char *found, struct br_error *error)
+{
+    DIR *dir = opendir(directory);
+    int status = BR_OK;
+    found[0] = '\0';
+    if (dir == NULL) return BR_OK; /* nothing there yet */
+    for (struct dirent *entry; status == BR_OK && (entry = readdir(dir)) != NULL;) {
+        if (!is_ours(entry->d_name, prefix)) continue;
+        snprintf(found, FILES_PATH, "%.4090s/%.255s", directory, entry->d_name);
+        if (!away) break;
+        if (unlink(found) != 0) status = br_fail(error, BR_E_IO, "cannot remove %s: %s", found, strerror(errno));
+    }
+    closedir(dir);
+    return status;
+}
+
+static int make_directory(char *path)
+{
+    if (mkdir(path, 0777) == 0 || errno == EEXIST) return 0;
+    char *slash = errno == ENOENT ? strrchr(path, '/') : NULL;
+    if (slash == NULL || slash == path) return -1;
+    *slash = '\0';
+    int status = make_directory(path);
+    *slash = '/';
+    return status == 0 ? mkdir(path, 0777) : status;
+}
+
 int files_create(struct files *files, size_t count, struct br_error *error)
 {
     files->count = count;
@@ -26,7 +72,9 @@ int files_create(struct files *files, size_t count, struct br_error *error)
     if (files->fd == NULL || files->size == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for %zu files", count);
     for (size_t i = 0; i < count; i++) files->fd[i] = -1;
 
-    if (mkdir(files->directory, 0777) != 0 && errno != EEXIST)
+    char path[FILES_PATH];
+    snprintf(path, sizeof path, "%s", files->directory);
+    if (make_directory(path) != 0)
         return br_fail(error, BR_E_IO, "cannot make the directory %s: %s", files->directory, strerror(errno));
     if (access(files->directory, W_OK | X_OK) != 0)
         return br_fail(error, BR_E_IO, "cannot write to the directory %s: %s", files->directory, strerror(errno));
@@ -88,7 +136,7 @@ int files_begin(struct files *files, size_t i, const void *data, size_t bytes, s
 {
     int status = close_one(files, i, error);
     files->size[i] = 0;
-    if (status == BR_OK) status = open_one(files, i, O_CREAT | O_TRUNC, error);
+    if (status == BR_OK) status = open_one(files, i, O_CREAT | O_EXCL, error);
     if (status == BR_OK) status = write_all(files, i, data, bytes, error);
     if (status == BR_OK && !files->keep_open) status = close_one(files, i, error);
     return status;

@@ -21,11 +21,15 @@ struct files {
     uint64_t *size; /* [count] bytes that are whole */
 };
 
-/* Makes the directory if there is none, and asks the system for as many open files as are needed; with fewer than that, files are
+/* Looks for files of an earlier run, PREFIXnnnn.fil and PREFIX.gaps with what may stand before the dot: copies the name of one to
+ * `found` (FILES_PATH; empty when there is none), or removes them all. Errors: BR_E_IO. */
+int files_earlier(const char *directory, const char *prefix, bool away, char *found, struct br_error *error);
+
+/* Makes the directory and those above it if there is none, and asks the system for as many open files as are needed; with fewer than that, files are
  * opened for each write. Errors: BR_E_NO_MEMORY, BR_E_IO. Free with files_destroy, also after a failure. */
 int files_create(struct files *files, size_t count, struct br_error *error);
 
-/* Starts file i anew with these bytes; one of the same name is replaced. */
+/* Creates file i with these bytes. */
 int files_begin(struct files *files, size_t i, const void *data, size_t bytes, struct br_error *error);
 
 /* Appends. A failure leaves the file as it was before and names it. */

@@ -21,6 +21,7 @@ struct filterbank {
     struct br_ints beams;
     double src_raj, src_dej, max_gap_s;
     int64_t telescope_id, machine_id;
+    bool overwrite;
 
     unsigned step; /* base samples per sample of the files */
     size_t nbeams, nbands;
@@ -59,6 +60,8 @@ static const struct br_param params[] = {
      .max = 100000, .help = "SIGPROC's number of the backend"},
     {.name = "max_gap_s", .type = BR_P_REAL, .offset = offsetof(struct filterbank, max_gap_s), .def = "60", .min = 0, .max = 1e6,
      .unit = "s", .help = "lost frames are filled in with the mean; after a longer hole new files are begun (_part2)"},
+    {.name = "overwrite", .type = BR_P_BOOL, .offset = offsetof(struct filterbank, overwrite), .def = "false",
+     .help = "replace earlier files of this directory and prefix, rather than refuse"},
     {0},
 };
 static const struct br_port inputs[] = {
@@ -119,6 +122,11 @@ static int configure(struct br_stage *stage, void *self)
     if (strchr(fb->prefix, '/') != NULL || strlen(fb->prefix) > 150)
         return br_stage_fail_at(stage, "prefix", "'%.160s'; expected the start of a file's name, at most 150 letters without '/'",
                                 fb->prefix);
+    char found[FILES_PATH];
+    files_earlier(fb->directory, fb->prefix, false, found, NULL);
+    if (found[0] != '\0' && !fb->overwrite)
+        return br_stage_fail_at(stage, "directory", "%s exists and would be lost; move it away, choose another directory or prefix, "
+                                "or set overwrite: true", found);
     fb->step = in->zone[0].downsample;
     fb->nbeams = fb->beams.count > 0 ? fb->beams.count : fb->rows.nbeams;
     size_t *beam = br_stage_alloc(stage, fb->nbeams * sizeof *beam);
@@ -164,7 +172,9 @@ static int start(struct br_stage *stage, void *self)
     fb->files.directory = fb->directory;
     fb->files.name = file_name;
     fb->files.owner = fb;
-    if (files_create(&fb->files, fb->nbands * fb->nbeams, &error) != BR_OK)
+    char found[FILES_PATH];
+    if (files_earlier(fb->directory, fb->prefix, fb->overwrite, found, &error) != BR_OK ||
+        files_create(&fb->files, fb->nbands * fb->nbeams, &error) != BR_OK)
         return br_stage_fail(stage, error.status, "%s", error.text);
     return BR_OK;
 }
@@ -295,7 +305,7 @@ BR_STAGE_EXPORT = {
         "Channels descend in frequency. A file has one channel spacing, so that a stream with several upchannelization factors, "
         "or with holes in its band, makes several files per beam. `tstart` is the UTC at which the first sample starts, less "
         "the delay of the upchannelizer's filter: a burst stands at the time at which it arrived. Headers hold nothing that "
-        "changes: files can be read while they grow. Files of the same name are replaced.\n\n"
+        "changes: files can be read while they grow.\n\n"
         "Quantized beams are written as 8-bit levels, as they are: 128 is the mean of a block of one channel, `levels_rms` "
         "levels are its standard deviation, so that every channel has the same noise and the baseline is flat, which is what a "
         "search works on. `values: intensity` undoes scale and offset and writes float32. Beams in f16 and f32 are written as "
