@@ -22,7 +22,8 @@
  * the stage is a source that slept. When all inputs have ended, process is called with in[] all NULL (draining) until it
  * returns BR_FINISHED, or without BR_PRODUCED; a stage that works in place gets no output frames then (out[] is NULL).
  * A negative br_status, with a message in br_stage_fail, fails the run.
- * The runtime presets out->first and out->samples from in[0], so that a stage that maps frames one to one leaves them.
+ * The runtime presets first and samples of a fresh output frame from in[0], so that a stage that maps frames one to one
+ * leaves them; a stage that holds an output frame over several inputs sets them.
  * A source that goes on when br_stage_stopping() says to end is ended by the runtime two calls later.
  * All inputs of a stage with several must advance together: same frame boundaries (checked when configured).
  * After a loss (a dropping reader that was too slow) in->first jumps; a stage that keeps history treats the hole as

@@ -13,7 +13,6 @@ struct worker {
     const struct br_frame *in[BR_MAX_PORTS];
     bool in_ended[BR_MAX_PORTS];
     struct br_frame *out[BR_MAX_PORTS];
-    uint64_t preset_first[BR_MAX_PORTS], preset_samples[BR_MAX_PORTS]; /* what the runtime wrote into out[] */
     bool shares;          /* out[0] is in[0]'s memory */
     unsigned after_stop;  /* calls of a source since it was asked to end */
 };
@@ -50,17 +49,12 @@ static int fetch_outputs(struct worker *w)
     bool drain = draining(w);
     if (w->shares && drain) return BR_OK; /* no input, no memory; and nothing to write */
     for (unsigned i = 0; i < w->stage->nout; i++) {
-        if (w->out[i] == NULL) {
-            int status = br_queue_acquire(w->stage->out[i].queue, &w->out[i]);
-            if (status != BR_OK) return status;
-            w->preset_first[i] = w->out[i]->first;
-            w->preset_samples[i] = w->out[i]->samples;
-        }
-        /* A frame that came back with the preset as it was is preset anew, since the input has moved on. */
-        struct br_frame *out = w->out[i];
-        if (!w->shares && w->in[0] != NULL && out->first == w->preset_first[i] && out->samples == w->preset_samples[i]) {
-            out->first = w->preset_first[i] = w->in[0]->first;
-            out->samples = w->preset_samples[i] = w->in[0]->samples;
+        if (w->out[i] != NULL) continue;
+        int status = br_queue_acquire(w->stage->out[i].queue, &w->out[i]);
+        if (status != BR_OK) return status;
+        if (!w->shares && w->in[0] != NULL) {
+            w->out[i]->first = w->in[0]->first;
+            w->out[i]->samples = w->in[0]->samples;
         }
     }
     return BR_OK;

@@ -71,8 +71,8 @@ static void refused(const char *yaml, size_t count, const char *const *texts)
 static void test_mistakes(void **state)
 {
     (void)state;
-    REFUSED("pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink, in: aa}\n", 2, "test.yaml:3:24: ",
-            "did you mean 'a'", "'a' is read by no stage");
+    REFUSED("pipeline:\n  - {stage: t_source, out: field}\n  - {stage: t_sink, in: feild}\n", 2, "test.yaml:3:25: ",
+            "did you mean 'field'", "'field' is read by no stage");
     REFUSED("pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink, in: a}\n  - {stage: t_sink, in: a}\n", 1,
             "two stages are called 't_sink'", "test.yaml:4");
     REFUSED("pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_source, name: b, out: a}\n  - {stage: t_sink, in: a}\n", 2,
@@ -86,7 +86,7 @@ static void test_mistakes(void **state)
     REFUSED("pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink, in: {from: a, policy: sometimes}}\n", 2, "policy",
             "'a' is read by no stage");
     REFUSED("pipeline: []\n", 1, "no stages");
-    REFUSED("telescope: {}\n", 6, "there is no pipeline", "dishes");
+    REFUSED("telescope: {}\n", 5, "there is no pipeline", "dishes");
     REFUSED("device: cuda:0\npipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink, in: a}\n", 1, "test.yaml:1:9", "GPU");
     REFUSED("device: tpu\npipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink, in: a, device: cuda:1}\n", 2, "tpu",
             "cuda:1");
@@ -151,7 +151,7 @@ static void test_telescope_and_hints(void **state)
     end(&run);
     REFUSED(TELESCOPE "  dishez: 3\n" SMALL, 1, "dishez", "did you mean 'dishes'");
     REFUSED("telescope:\n  name: t\n  grid: {m: 2, n: 3}\n  spacing_m: {m: 8.5, n: 6.3}\n  dishes: [[0, 0], [2, 0], [0, 0], [1]]\n"
-            SMALL, 3, "dish 1 at [2, 0] is outside the grid", "dish 2 is on the same cell [0, 0] as dish 0", "test.yaml:5:37");
+            SMALL, 3, "dish 1 at [2, 0] is outside the grid", "dish 2 is on the same cell [0, 0] as dish 0", "test.yaml:5:36");
     REFUSED("stream: {freq_mhz: {first: 1, step: -0.5, count: 3}}\n" SMALL, 1, "positive frequencies");
     REFUSED("stream: {freq_mhz: [400, zebra]}\n" SMALL, 1, "zebra");
 }

@@ -145,7 +145,7 @@ static void test_abort(void **state)
     build_ok(&run, "pipeline:\n  - {stage: t_source, samples: 100000000000, out: a}\n  - {stage: t_pass, in: a, out: b}\n"
                    "  - {stage: t_sink, pause_us: 300000000, in: b}\n");
     assert_int_equal(br_pipeline_start(run.graph, &run.error), BR_OK);
-    pause_ms(20);
+    while (totals(&run, "t_source").out_frames < 4) pause_ms(1);
     assert_false(br_pipeline_ended(run.graph));
     br_pipeline_abort(run.graph);
     finish(&run);
