@@ -78,8 +78,11 @@ static void report_syntax(struct reader *reader)
     const yaml_parser_t *p = &reader->parser;
     const char *problem = p->problem != NULL ? p->problem : "this is no YAML";
     yaml_mark_t at = p->problem_mark;
+    yaml_mark_t end = mark_of(reader->text, reader->length);
     if (p->error == YAML_READER_ERROR)
         at = mark_of(reader->text, p->problem_offset < reader->length ? p->problem_offset : reader->length);
+    else if (at.line > end.line) /* libyaml ends the last line for us */
+        at = end;
     char context[160] = "";
     if (p->context != NULL && p->error != YAML_READER_ERROR) {
         int used = snprintf(context, sizeof context, " %s", p->context);
