@@ -1,0 +1,51 @@
+"""The pipelines of config/ run as they are: each passes `beamring check`, and runs on a short field."""
+import glob
+import os
+
+import harness
+
+CONFIG = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "config")
+SHORT = {"DURATION": "0.02"}
+
+
+def path(name):
+    return os.path.join(CONFIG, name)
+
+
+def in_scratch(name, command, env=SHORT):
+    """Runs a pipeline of config/ in a directory where the pipelines that replay a recording find one; returns what it wrote."""
+    with harness.scratch() as d:
+        if name != "simulate_and_record.yaml":
+            made = harness.beamring("run", path("simulate_and_record.yaml"), cwd=d, env=SHORT)
+            assert made.status == 0, made
+        before = set(os.listdir(os.path.join(d, "out"))) if os.path.isdir(os.path.join(d, "out")) else set()
+        result = harness.beamring(command, path(name), cwd=d, env=env)
+        assert result.status == 0, f"{command} {name}: {result}"
+        after = os.path.join(d, "out")
+        return {n: os.path.getsize(os.path.join(after, n)) for n in set(os.listdir(after)) - before} if os.path.isdir(after) else {}
+
+
+def test_check():
+    names = sorted(os.path.basename(p) for p in glob.glob(path("*.yaml")))
+    assert len(names) >= 6, names
+    for name in names:
+        wrote = in_scratch(name, "check", env={})
+        assert not wrote, f"check {name} wrote {wrote}"
+
+
+def test_run():
+    want = {"simulate_and_record.yaml": ["field_000000.dada"],
+            "replay_to_filterbank.yaml": ["beam0000.fil", "beam0255.fil"],
+            "baseband_beams.yaml": ["voltage_000000.dada"]}
+    for t in ("chord", "pathfinder", "hirax"):
+        bands = ["_band0", "_band1"] if t == "chord" else [""]
+        want[f"{t}_node.yaml"] = [f"{t}_levels_000000.dada", f"{t}_voltage_000000.dada",
+                                  *(f"{t}_beam0001{b}.fil" for b in bands)]
+    for name, files in want.items():
+        wrote = in_scratch(name, "run")
+        for f in files:
+            assert wrote.get(f, 0) > 0, f"{name} did not write {f}: {sorted(wrote)}"
+
+
+if __name__ == "__main__":
+    harness.main([test_check, test_run])
