@@ -325,8 +325,9 @@ static void sleep_for_data(struct br_reader *reader)
     struct br_queue *queue = reader->queue;
     uint64_t since = reader->wait_since = now_ns();
     if (hopeful(&reader->hope)) {
+        uint64_t all = queue->next;
         unlock(queue);
-        for (unsigned i = 0; i < YIELDS && atomic_load_explicit(&queue->next, memory_order_relaxed) == reader->next; i++)
+        for (unsigned i = 0; i < YIELDS && atomic_load_explicit(&queue->next, memory_order_relaxed) == all; i++)
             sched_yield();
         lock(queue);
         learn(&reader->hope, since);

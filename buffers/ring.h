@@ -101,7 +101,8 @@ static inline unsigned br_queue_fill(const struct br_queue *queue)
     uint64_t most = 0;
     for (const struct br_reader *r = queue->readers; r != NULL; r = r->sibling) {
         if (r->counters.policy != BR_POLICY_BLOCK || r->detached) continue;
-        uint64_t behind = queue->next - r->next + (r->held.slot != NULL);
+        bool holds = r->held.slot != NULL && (r->alias == NULL || r->alias->handed_on != r->held.slot);
+        uint64_t behind = queue->next - r->next + holds;
         if (behind > most) most = behind;
     }
     return (unsigned)most;

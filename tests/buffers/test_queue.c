@@ -1,0 +1,665 @@
+/* What a queue promises, one promise at a time. Most of it in one thread: what would wait is asked only where it must not. */
+#include "tests/buffers/plain.h"
+
+#include <pthread.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { BYTES = 4 * 3 }; /* of a full frame: int8 [4][1][3] */
+
+static struct br_queue *create(const char *name, unsigned depth, struct br_reader *parent)
+{
+    struct br_stream s = plain_stream(4, 1, 3);
+    struct br_queue *q;
+    struct br_error error = {0};
+    if (br_queue_create(&q, name, &s, depth, BR_SPACE_HOST, parent, &error) != 0) fail_msg("%s", error.text);
+    return q;
+}
+
+static struct br_reader *reader(struct br_queue *q, enum br_policy policy)
+{
+    struct br_reader *r;
+    struct br_error error = {0};
+    if (br_queue_add_reader(q, "reader", policy, &r, &error) != 0) fail_msg("%s", error.text);
+    return r;
+}
+
+static void seal(struct br_queue *q)
+{
+    struct br_error error = {0};
+    if (br_queue_seal(q, &error) != 0) fail_msg("%s", error.text);
+}
+
+/* Publishes frame number i: base samples [4i, 4i + 4), every byte i. */
+static void put(struct br_queue *q, unsigned i)
+{
+    struct br_frame *f;
+    assert_int_equal(br_queue_acquire(q, &f), 0);
+    assert_true(f->complete);
+    assert_int_equal(f->missing + f->first + f->samples, 0);
+    f->first = 4 * (uint64_t)i;
+    f->samples = 4;
+    memset(f->data, (int)i, BYTES);
+    br_queue_publish(q);
+}
+
+/* Waits for a frame (which must be there) and checks that it is number i. */
+static const struct br_frame *take(struct br_reader *r, unsigned i)
+{
+    const struct br_frame *f;
+    assert_int_equal(br_reader_wait(r, &f), 1);
+    assert_int_equal(f->first, 4 * i);
+    for (size_t b = 0; b < BYTES; b++) assert_int_equal(((uint8_t *)f->data)[b], i & 255);
+    return f;
+}
+
+static void assert_ends(struct br_reader *r, int result)
+{
+    const struct br_frame *f = (void *)r;
+    assert_int_equal(br_reader_wait(r, &f), result);
+    assert_null(f);
+}
+
+static void assert_counts(const struct br_reader *r, uint64_t delivered, uint64_t dropped, uint64_t discarded)
+{
+    struct br_reader_counters c;
+    struct br_queue_counters q;
+    br_reader_get_counters(r, &c);
+    br_queue_get_counters(br_reader_queue(r), &q);
+    assert_int_equal(c.delivered_frames, delivered);
+    assert_int_equal(c.dropped_frames, dropped);
+    assert_int_equal(c.discarded_frames, discarded);
+    assert_int_equal(c.delivered_samples, 4 * delivered);
+    assert_int_equal(c.dropped_samples, 4 * dropped);
+    assert_int_equal(c.discarded_samples, 4 * discarded);
+    assert_int_equal(q.samples, 4 * q.frames);
+}
+
+static unsigned fill_of(const struct br_queue *q)
+{
+    struct br_queue_counters c;
+    br_queue_get_counters(q, &c);
+    return c.fill;
+}
+
+static void frames_come_in_order(void **state)
+{
+    (void)state;
+    struct br_queue *q = create("field", 3, NULL);
+    struct br_reader *a = reader(q, BR_POLICY_BLOCK), *b = reader(q, BR_POLICY_BLOCK);
+    assert_string_equal(br_queue_name(q), "field");
+    assert_string_equal(br_reader_name(a), "reader");
+    assert_ptr_equal(br_reader_queue(a), q);
+    assert_int_equal(br_queue_stream(q)->frame_samples, 4);
+    assert_true(br_queue_bytes(q) >= 3 * (BYTES + 4));
+    seal(q);
+    for (unsigned i = 0; i < 20; i++) {
+        put(q, i);
+        const struct br_frame *x = take(a, i), *again;
+        assert_int_equal((uintptr_t)x->data % 64, 0);
+        assert_null(x->side);
+        assert_int_equal(br_reader_wait(a, &again), 1); /* not released: the same */
+        assert_ptr_equal(x, again);
+        assert_ptr_equal(x, take(b, i));
+        br_reader_release(b);
+        assert_int_equal(fill_of(q), 1);
+        br_reader_release(a);
+        assert_int_equal(fill_of(q), 0);
+    }
+    put(q, 20);
+    put(q, 21);
+    br_queue_close(q);
+    take(a, 20);
+    br_reader_release(a);
+    take(a, 21);
+    br_reader_discard(a);
+    assert_ends(a, 0);
+    assert_ends(a, 0);
+    assert_false(br_reader_failed(a));
+    take(b, 20);
+    br_reader_detach(b);
+    assert_ends(b, 0);
+    assert_counts(a, 21, 0, 1);
+    assert_counts(b, 20, 0, 2);
+    struct br_queue_counters c;
+    br_queue_get_counters(q, &c);
+    assert_int_equal(c.frames, 22);
+    assert_int_equal(c.depth, 3);
+    assert_int_equal(c.fill, 0);
+    assert_int_equal(c.max_fill, 2);
+    assert_true(c.ended);
+    struct br_frame *f;
+    assert_int_equal(br_queue_acquire(q, &f), BR_E_STOPPED);
+    br_queue_destroy(q);
+}
+
+static void side_and_validity_have_memory(void **state)
+{
+    (void)state;
+    struct br_stream s = plain_stream(4, 2, 3);
+    s.zone[0].downsample = 2;
+    s.array.axis[0].length = 2;
+    s.side = (struct br_array){.dtype = BR_F32, .naxes = 2, .axis = {{"freq", 2}, {"pair", 2}}};
+    struct br_queue *q;
+    assert_int_equal(br_queue_create(&q, "x", &s, 2, BR_SPACE_HOST, NULL, NULL), 0);
+    struct br_reader *r = reader(q, BR_POLICY_BLOCK);
+    size_t promised = br_queue_bytes(q);
+    seal(q);
+    assert_int_equal(br_queue_bytes(q), promised);
+    uint8_t *low = NULL;
+    for (unsigned i = 0; i < 2; i++) {
+        struct br_frame *f;
+        assert_int_equal(br_queue_acquire(q, &f), 0);
+        /* a frame that starts inside a step touches 3 of them: all that must be writable without touching neighbours */
+        memset(f->data, 1 + (int)i, 3 * 2 * 3);
+        memset(f->side, 3 + (int)i, 16);
+        memset(f->valid, 5 + (int)i, 3 * 2);
+        assert_int_equal((uintptr_t)f->data % 64 + (uintptr_t)f->side % 64 + (uintptr_t)f->valid % 64, 0);
+        if (low == NULL || (uint8_t *)f->data < low) low = f->data;
+        f->first = 1;
+        f->samples = 4;
+        f->complete = i == 0;
+        f->missing = i == 0 ? 99 : 2; /* of a complete frame nothing is missing, whatever it says */
+        br_queue_publish(q);
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        const struct br_frame *f;
+        assert_int_equal(br_reader_wait(r, &f), 1);
+        for (size_t b = 0; b < 18; b++) assert_int_equal(((uint8_t *)f->data)[b], 1 + i);
+        for (size_t b = 0; b < 16; b++) assert_int_equal(((uint8_t *)f->side)[b], 3 + i);
+        for (size_t b = 0; b < 6; b++) assert_int_equal(f->valid[b], 5 + i);
+        assert_true((uint8_t *)f->valid + 6 <= low + promised);
+        br_reader_release(r);
+    }
+    struct br_queue_counters c;
+    br_queue_get_counters(q, &c);
+    assert_int_equal(c.missing, 2);
+    br_queue_destroy(q);
+}
+
+/* --- waiting needs a second thread ---------------------------------------------------------------------------------------- */
+
+struct attempt {
+    struct br_queue *queue;
+    struct br_reader *reader;
+    int result;
+    bool done; /* under lock */
+    pthread_mutex_t lock;
+    pthread_t thread;
+};
+
+static void *try_it(void *arg)
+{
+    struct attempt *a = arg;
+    struct br_frame *f;
+    const struct br_frame *g;
+    int result = a->reader != NULL ? br_reader_wait(a->reader, &g) : br_queue_acquire(a->queue, &f);
+    pthread_mutex_lock(&a->lock);
+    a->result = result;
+    a->done = true;
+    pthread_mutex_unlock(&a->lock);
+    return NULL;
+}
+
+/* Starts an acquire or a wait in a thread of its own and checks that it is still waiting 20 ms later. */
+static struct attempt *start(struct br_queue *q, struct br_reader *r)
+{
+    static struct attempt a;
+    a = (struct attempt){.queue = q, .reader = r, .lock = PTHREAD_MUTEX_INITIALIZER};
+    assert_int_equal(pthread_create(&a.thread, NULL, try_it, &a), 0);
+    usleep(20000);
+    pthread_mutex_lock(&a.lock);
+    bool done = a.done;
+    pthread_mutex_unlock(&a.lock);
+    assert_false(done);
+    return &a;
+}
+
+static int outcome(struct attempt *a)
+{
+    struct timespec limit;
+    clock_gettime(CLOCK_REALTIME, &limit);
+    limit.tv_sec += 20;
+    if (pthread_timedjoin_np(a->thread, NULL, &limit) != 0) fail_msg("it waits for ever");
+    return a->result;
+}
+
+static void producer_waits_for_the_slowest_blocking_reader(void **state)
+{
+    (void)state;
+    for (unsigned depth = 1; depth <= 5; depth++) {
+        struct br_queue *q = create("q", depth, NULL);
+        struct br_reader *a = reader(q, BR_POLICY_BLOCK), *b = reader(q, BR_POLICY_BLOCK), *d = reader(q, BR_POLICY_DROP);
+        seal(q);
+        for (unsigned i = 0; i < depth; i++) put(q, i);
+        for (unsigned i = 0; i < depth; i++) {
+            take(a, i);
+            br_reader_release(a);
+        }
+        take(b, 0);
+        struct attempt *more = start(q, NULL); /* b reads frame 0 still, and the spare slot of d is not for it */
+        assert_int_equal(fill_of(q), depth);
+        br_reader_release(b);
+        assert_int_equal(outcome(more), 0);
+        struct br_queue_counters c;
+        br_queue_get_counters(q, &c);
+        assert_int_equal(c.max_fill, depth);
+        assert_true(c.wait_ns >= 15000000 && c.wait_ns < UINT64_C(20000000000));
+        assert_counts(d, 0, 1, 0); /* frame 0 went to the new one */
+        br_queue_destroy(q);
+    }
+}
+
+static void reader_waits_for_a_frame(void **state)
+{
+    (void)state;
+    struct br_queue *q = create("q", 2, NULL);
+    struct br_reader *r = reader(q, BR_POLICY_BLOCK);
+    seal(q);
+    struct attempt *wait = start(NULL, r);
+    struct br_reader_counters c;
+    br_reader_get_counters(r, &c); /* a wait counts while it lasts */
+    assert_true(c.wait_ns >= 10000000);
+    put(q, 0);
+    assert_int_equal(outcome(wait), 1);
+    br_reader_release(r);
+    wait = start(NULL, r);
+    br_queue_close(q);
+    assert_int_equal(outcome(wait), 0);
+    br_reader_get_counters(r, &c);
+    assert_true(c.wait_ns >= 30000000);
+    br_queue_destroy(q);
+}
+
+static void everything_wakes_everybody(void **state)
+{
+    (void)state;
+    for (int how = 0; how < 4; how++) { /* abort and fail wake a reader; abort and detach wake the producer */
+        struct br_queue *q = create("q", 1, NULL);
+        struct br_reader *r = reader(q, BR_POLICY_BLOCK);
+        seal(q);
+        if (how >= 2) put(q, 0);
+        struct attempt *wait = how < 2 ? start(NULL, r) : start(q, NULL);
+        if (how == 0 || how == 2) br_queue_abort(q);
+        if (how == 1) br_queue_fail(q);
+        if (how == 3) br_reader_detach(r);
+        assert_int_equal(outcome(wait), how == 1 ? 0 : BR_E_STOPPED);
+        assert_int_equal(br_reader_failed(r), how == 1);
+        if (how >= 2) assert_counts(r, 0, 0, 1);
+        br_queue_destroy(q);
+    }
+}
+
+/* --- dropping readers ----------------------------------------------------------------------------------------------------- */
+
+static void a_lapped_reader_loses_its_oldest(void **state)
+{
+    (void)state;
+    for (unsigned depth = 1; depth <= 4; depth++) {
+        struct br_queue *q = create("q", depth, NULL);
+        struct br_reader *r = reader(q, BR_POLICY_DROP);
+        seal(q);
+        for (unsigned i = 0; i < 10; i++) put(q, i);
+        assert_counts(r, 0, 10 - depth, 0);
+        br_queue_close(q);
+        for (unsigned i = 10 - depth; i < 10; i++) {
+            take(r, i);
+            br_reader_release(r);
+        }
+        assert_ends(r, 0);
+        assert_counts(r, depth, 10 - depth, 0);
+        br_queue_destroy(q);
+    }
+}
+
+static void the_frame_being_read_stays(void **state)
+{
+    (void)state;
+    struct br_queue *q = create("q", 3, NULL);
+    struct br_reader *fast = reader(q, BR_POLICY_BLOCK), *d[3];
+    for (int i = 0; i < 3; i++) d[i] = reader(q, BR_POLICY_DROP);
+    assert_true(br_queue_bytes(q) >= 6 * (BYTES + 4));
+    seal(q);
+    for (unsigned i = 0; i < 50; i++) {
+        put(q, i);
+        take(fast, i);
+        br_reader_release(fast);
+        if (i < 3) take(d[i], 0), br_reader_release(d[i]); /* they read frame 0, and then take one that they keep */
+        if (i >= 3 && i < 6) {
+            const struct br_frame *f;
+            assert_int_equal(br_reader_wait(d[i - 3], &f), 1);
+        }
+    }
+    for (int i = 0; i < 3; i++) {
+        const struct br_frame *f;
+        assert_int_equal(br_reader_wait(d[i], &f), 1); /* the kept one: lapped many times, untouched */
+        assert_in_range(f->first / 4, 1, 5);
+        for (size_t b = 0; b < BYTES; b++) assert_int_equal(((uint8_t *)f->data)[b], f->first / 4);
+        br_reader_release(d[i]);
+        take(d[i], 47);
+        br_reader_release(d[i]);
+    }
+    br_queue_close(q);
+    for (int i = 0; i < 3; i++) {
+        take(d[i], 48);
+        br_reader_release(d[i]);
+        br_reader_detach(d[i]);
+        struct br_reader_counters c;
+        br_reader_get_counters(d[i], &c);
+        assert_int_equal(c.delivered_frames, 4);
+        assert_int_equal(c.discarded_frames, 1);
+        assert_int_equal(c.delivered_frames + c.dropped_frames + c.discarded_frames, 50);
+    }
+    assert_counts(fast, 50, 0, 0);
+    br_queue_destroy(q);
+}
+
+/* --- in place ------------------------------------------------------------------------------------------------------------- */
+
+static void an_alias_hands_the_same_memory_on(void **state)
+{
+    (void)state;
+    struct br_queue *q = create("q", 2, NULL);
+    struct br_reader *p = reader(q, BR_POLICY_BLOCK);
+    struct br_queue *alias = create("alias", 0, p);
+    struct br_reader *a = reader(alias, BR_POLICY_BLOCK), *b = reader(alias, BR_POLICY_BLOCK);
+    assert_int_equal(br_queue_bytes(alias), 0);
+    seal(q);
+    seal(alias);
+    struct br_frame *out;
+    assert_int_equal(br_queue_acquire(alias, &out), BR_E_INTERNAL); /* nothing held on the parent */
+    put(q, 0);
+    put(q, 1);
+    const struct br_frame *in = take(p, 0);
+    assert_int_equal(br_queue_acquire(alias, &out), 0);
+    assert_ptr_equal(in->data, out->data);
+    assert_int_equal(out->samples, 4);
+    memset(out->data, 7, BYTES);
+    out->first = 4 * 7;
+    br_queue_publish(alias);
+    assert_int_equal(br_queue_acquire(alias, &out), BR_E_INTERNAL); /* handed on already */
+    br_reader_release(p);
+    assert_int_equal(fill_of(q), 1);
+    assert_int_equal(fill_of(alias), 1);
+    take(a, 7);
+    br_reader_release(a);
+    struct attempt *more = start(q, NULL); /* b has not read it: the slot is not free */
+    take(b, 7);
+    br_reader_release(b);
+    assert_int_equal(outcome(more), 0);
+    /* a frame that is acquired and then given up on the parent goes back */
+    take(p, 1);
+    assert_int_equal(br_queue_acquire(alias, &out), 0);
+    br_reader_discard(p);
+    br_queue_publish(alias); /* of nothing */
+    assert_counts(p, 1, 0, 1);
+    assert_int_equal(fill_of(alias), 0);
+    br_queue_publish(q); /* what `more` acquired; samples 0 here, so it counts none */
+    struct br_queue_counters c;
+    br_queue_get_counters(alias, &c);
+    assert_int_equal(c.frames, 1);
+    assert_int_equal(c.depth, 2);
+    br_queue_destroy(alias);
+    br_queue_destroy(q);
+}
+
+static void an_alias_keeps_the_parents_balance(void **state)
+{
+    (void)state;
+    struct br_queue *q = create("q", 2, NULL);
+    struct br_reader *p = reader(q, BR_POLICY_BLOCK);
+    struct br_queue *alias = create("alias", 0, p);
+    struct br_reader *a = reader(alias, BR_POLICY_BLOCK);
+    seal(q);
+    seal(alias);
+    put(q, 0);
+    take(p, 0);
+    struct br_frame *out;
+    assert_int_equal(br_queue_acquire(alias, &out), 0);
+    out->samples = 3; /* a stage that cuts frames short: each queue counts what went through it */
+    br_queue_publish(alias);
+    br_reader_release(p);
+    take(a, 0);
+    br_reader_release(a);
+    assert_counts(p, 1, 0, 0);
+    struct br_reader_counters c;
+    br_reader_get_counters(a, &c);
+    assert_int_equal(c.delivered_samples, 3);
+    br_queue_destroy(alias);
+    br_queue_destroy(q);
+}
+
+static void a_dropping_reader_of_an_alias_is_lapped_by_the_root(void **state)
+{
+    (void)state;
+    struct br_queue *q = create("q", 2, NULL), *alias[2];
+    struct br_reader *p[3] = {reader(q, BR_POLICY_BLOCK)}, *d;
+    for (int i = 0; i < 2; i++) {
+        alias[i] = create("alias", 0, p[i]);
+        if (i == 0) p[1] = reader(alias[0], BR_POLICY_BLOCK);
+    }
+    p[2] = reader(alias[1], BR_POLICY_BLOCK);
+    d = reader(alias[1], BR_POLICY_DROP);
+    seal(q);
+    seal(alias[0]);
+    seal(alias[1]);
+    for (unsigned i = 0; i < 20; i++) {
+        struct br_frame *out;
+        put(q, i);
+        for (int k = 0; k < 2; k++) {
+            take(p[k], i);
+            assert_int_equal(br_queue_acquire(alias[k], &out), 0);
+            br_queue_publish(alias[k]);
+            br_reader_release(p[k]);
+        }
+        take(p[2], i);
+        br_reader_release(p[2]);
+        if (i == 4) take(d, 3);
+    }
+    for (size_t b = 0; b < BYTES; b++) assert_int_equal(((const uint8_t *)take(d, 3)->data)[b], 3);
+    br_reader_release(d);
+    take(d, 18);
+    br_reader_release(d);
+    take(d, 19);
+    br_reader_release(d);
+    assert_counts(d, 3, 17, 0);
+    assert_counts(p[2], 20, 0, 0);
+    br_queue_destroy(alias[1]);
+    br_queue_destroy(alias[0]);
+    br_queue_destroy(q);
+}
+
+/* An in-place stage that reads as a dropping reader, with a blocking reader behind it that does not move: the stage gets
+ * stuck when its own queue is full, and the producer goes on all the same. */
+static void nothing_behind_a_dropping_reader_holds_the_producer_up(void **state)
+{
+    (void)state;
+    struct br_queue *q = create("q", 2, NULL);
+    struct br_reader *p = reader(q, BR_POLICY_DROP);
+    struct br_queue *alias = create("alias", 0, p);
+    struct br_reader *stuck = reader(alias, BR_POLICY_BLOCK);
+    seal(q);
+    seal(alias);
+    struct br_frame *out;
+    for (unsigned i = 0; i < 2; i++) {
+        put(q, i);
+        take(p, i);
+        assert_int_equal(br_queue_acquire(alias, &out), 0);
+        br_queue_publish(alias);
+        br_reader_release(p);
+    }
+    put(q, 2);
+    take(p, 2);
+    struct attempt *third = start(alias, NULL);
+    for (unsigned i = 3; i < 50; i++) put(q, i);
+    take(stuck, 0);
+    br_reader_release(stuck);
+    assert_int_equal(outcome(third), 0);
+    br_queue_publish(alias);
+    br_reader_release(p);
+    take(p, 48);
+    for (unsigned i = 50; i < 90; i++) put(q, i);
+    take(stuck, 1);
+    br_reader_release(stuck);
+    take(stuck, 2);
+    br_reader_release(stuck);
+    br_reader_release(p);
+    br_queue_close(alias);
+    assert_ends(stuck, 0);
+    assert_counts(stuck, 3, 0, 0);
+    assert_counts(p, 4, 84, 0); /* and two more that wait in the ring */
+    br_reader_detach(p);
+    assert_counts(p, 4, 84, 2);
+    br_queue_destroy(alias);
+    br_queue_destroy(q);
+}
+
+/* --- ends ----------------------------------------------------------------------------------------------------------------- */
+
+static void ends_with_a_frame_acquired(void **state)
+{
+    (void)state;
+    for (int how = 0; how < 3; how++) {
+        struct br_queue *q = create("q", 2, NULL);
+        struct br_reader *r = reader(q, BR_POLICY_BLOCK);
+        seal(q);
+        put(q, 0);
+        struct br_frame *f, *same;
+        assert_int_equal(br_queue_acquire(q, &f), 0);
+        assert_int_equal(br_queue_acquire(q, &same), 0);
+        assert_ptr_equal(f, same);
+        f->samples = 4;
+        f->first = 4;
+        if (how == 0) br_queue_close(q);
+        if (how == 1) br_queue_fail(q);
+        if (how == 2) br_queue_abort(q);
+        br_queue_publish(q); /* after an abort it counts as published and discarded, after an end not at all */
+        if (how == 2) {
+            assert_ends(r, BR_E_STOPPED);
+            assert_counts(r, 0, 0, 2);
+        } else {
+            take(r, 0);
+            br_reader_release(r);
+            assert_ends(r, 0);
+            assert_counts(r, 1, 0, 0);
+        }
+        assert_int_equal(br_reader_failed(r), how == 1);
+        struct br_queue_counters c;
+        br_queue_get_counters(q, &c);
+        assert_int_equal(c.frames, how == 2 ? 2 : 1);
+        assert_int_equal(br_queue_acquire(q, &f), BR_E_STOPPED);
+        br_queue_abort(q);
+        br_queue_abort(q);
+        br_queue_close(q);
+        br_queue_destroy(q);
+    }
+}
+
+static void an_abort_discards_what_was_not_delivered(void **state)
+{
+    (void)state;
+    struct br_queue *q = create("q", 4, NULL);
+    struct br_reader *a = reader(q, BR_POLICY_BLOCK), *b = reader(q, BR_POLICY_DROP);
+    seal(q);
+    for (unsigned i = 0; i < 4; i++) put(q, i);
+    take(a, 0);
+    br_queue_abort(q);
+    assert_ends(a, BR_E_STOPPED);
+    assert_counts(a, 0, 0, 3);
+    br_reader_release(a); /* it was delivered all the same */
+    assert_counts(a, 1, 0, 3);
+    assert_counts(b, 0, 0, 4);
+    br_queue_destroy(q);
+}
+
+static void a_detached_reader_holds_nobody_up(void **state)
+{
+    (void)state;
+    struct br_queue *q = create("q", 2, NULL);
+    struct br_reader *a = reader(q, BR_POLICY_BLOCK), *b = reader(q, BR_POLICY_BLOCK);
+    seal(q);
+    put(q, 0);
+    put(q, 1);
+    take(b, 0);
+    br_reader_detach(b);
+    br_reader_detach(b);
+    br_reader_release(b);
+    for (unsigned i = 0; i < 10; i++) {
+        take(a, i);
+        br_reader_release(a);
+        put(q, i + 2);
+    }
+    assert_counts(b, 0, 0, 12);
+    br_reader_detach(a);
+    struct br_frame *f;
+    assert_int_equal(br_queue_acquire(q, &f), BR_E_STOPPED);
+    assert_counts(a, 10, 0, 2);
+    br_queue_destroy(q);
+}
+
+static void refuses(void **state)
+{
+    (void)state;
+    struct br_stream s = plain_stream(4, 1, 3), larger = plain_stream(40, 1, 3), huge = plain_stream(4, 1, 3);
+    struct br_error error = {0};
+    struct br_queue *q, *other;
+    struct br_reader *r, *r2;
+    assert_int_equal(br_queue_create(&q, "deep", &s, 0, BR_SPACE_HOST, NULL, &error), BR_E_INVALID);
+    assert_says(&error, "deep");
+    assert_null(q);
+    q = create("q", 2, NULL);
+    r = reader(q, BR_POLICY_BLOCK);
+    error = (struct br_error){0};
+    assert_int_equal(br_queue_create(&other, "other", &larger, 0, BR_SPACE_HOST, r, &error), BR_E_INVALID);
+    assert_says(&error, "larger");
+    r2 = reader(q, BR_POLICY_BLOCK);
+    error = (struct br_error){0};
+    assert_int_equal(br_queue_create(&other, "other", &s, 0, BR_SPACE_HOST, r, &error), BR_E_INVALID);
+    assert_says(&error, "2 readers");
+    seal(q);
+    error = (struct br_error){0};
+    assert_int_equal(br_queue_add_reader(q, "late", BR_POLICY_BLOCK, &r2, &error), BR_E_INVALID);
+    assert_says(&error, "late");
+    br_queue_destroy(q);
+    q = create("q", 2, NULL);
+    r = reader(q, BR_POLICY_BLOCK);
+    other = create("alias", 2, r);
+    error = (struct br_error){0};
+    assert_int_equal(br_queue_add_reader(q, "second", BR_POLICY_BLOCK, &r2, &error), BR_E_INVALID);
+    assert_says(&error, "in place");
+    br_queue_destroy(other);
+    br_queue_destroy(q);
+    /* more than the machine has: a message, not the end of some program */
+    huge.frame_samples = huge.array.axis[0].length = (size_t)1 << 40;
+    assert_int_equal(br_stream_check(&huge, NULL), 0);
+    error = (struct br_error){0};
+    assert_int_equal(br_queue_create(&q, "huge", &huge, 8, BR_SPACE_HOST, NULL, &error), 0);
+    r = reader(q, BR_POLICY_BLOCK);
+    assert_int_equal(br_queue_seal(q, &error), BR_E_NO_MEMORY);
+    assert_says(&error, "huge");
+    assert_says(&error, "33554432.0 MiB");
+    br_queue_destroy(q);
+    br_queue_destroy(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(frames_come_in_order),
+        cmocka_unit_test(side_and_validity_have_memory),
+        cmocka_unit_test(producer_waits_for_the_slowest_blocking_reader),
+        cmocka_unit_test(reader_waits_for_a_frame),
+        cmocka_unit_test(everything_wakes_everybody),
+        cmocka_unit_test(a_lapped_reader_loses_its_oldest),
+        cmocka_unit_test(the_frame_being_read_stays),
+        cmocka_unit_test(an_alias_hands_the_same_memory_on),
+        cmocka_unit_test(an_alias_keeps_the_parents_balance),
+        cmocka_unit_test(a_dropping_reader_of_an_alias_is_lapped_by_the_root),
+        cmocka_unit_test(nothing_behind_a_dropping_reader_holds_the_producer_up),
+        cmocka_unit_test(ends_with_a_frame_acquired),
+        cmocka_unit_test(an_abort_discards_what_was_not_delivered),
+        cmocka_unit_test(a_detached_reader_holds_nobody_up),
+        cmocka_unit_test(refuses),
+    };
+    return cmocka_run_group_tests_name("queues", tests, NULL, NULL);
+}
