@@ -27,7 +27,8 @@ static void blas(void *arg)
     struct baseband_bench *b = arg;
     const float complex one = 1, zero = 0;
     for (int i = 0; i < F * P; i++)
-        cblas_cgemm(CblasRowMajor, CblasNoTrans, CblasTrans, T, B, D, &one, b->field, D, b->weights, D, &zero, b->beams, B);
+        cblas_cgemm(CblasRowMajor, CblasNoTrans, CblasTrans, T, B, D, &one, b->field, D, b->weights, D, &zero,
+                    b->beams, B);
 }
 
 int bench_baseband(void)
@@ -47,15 +48,21 @@ int bench_baseband(void)
         shorts = 1;
         goto done;
     }
-    for (size_t i = 0; i < (size_t)T * F * P * D; i++) b.e[i] = (uint8_t)((random = random * 1664525 + 1013904223) >> 24);
+    for (size_t i = 0; i < (size_t)T * F * P * D; i++)
+        b.e[i] = (uint8_t)((random = random * 1664525 + 1013904223) >> 24);
     for (size_t i = 0; i < (size_t)P * B * D * 2; i++)
         weights[i] = (int8_t)((int)((random = random * 1664525 + 1013904223) >> 8) % 255 - 127);
     for (size_t i = 0; i < (size_t)P * B; i++) shift[i] = 11;
     for (size_t i = 0; i < (size_t)T * D; i++) b.field[i] = (float)(i % 15) - 7 + ((float)(i % 13) - 6) * I;
     for (size_t i = 0; i < (size_t)B * D; i++) b.weights[i] = weights[2 * i] + weights[2 * i + 1] * I;
 
-    const struct br_baseband_params params = {.nchannels = F, .npol = P, .nbeams = B, .ndishes = D, .weights = weights,
-                                              .shift = shift, .weight_channels = 1};
+    const struct br_baseband_params params = {.nchannels = F,
+                                              .npol = P,
+                                              .nbeams = B,
+                                              .ndishes = D,
+                                              .weights = weights,
+                                              .shift = shift,
+                                              .weight_channels = 1};
     struct br_why why;
     if (br_baseband_create(&b.plan, BR_CPU, &params, &why) != 0) {
         fprintf(stderr, "bench baseband: %s\n", why.text);

@@ -1,5 +1,6 @@
-/* The filterbank beside FFTW's transforms alone: the same number of the same length, single precision, measured plan, their
- * input in order and in the cache, without taps, unpacking, quantisation or reordering. */
+/* The filterbank beside FFTW's transforms alone: the same number of the same length, single precision,
+ * measured plan, their input in order and in the cache, without taps, unpacking, quantisation or reordering.
+ */
 #include "kernels/upchannelize/upchannelize.h"
 #include "tools/bench.h"
 
@@ -35,7 +36,8 @@ static void transforms(void *arg)
 
 static int bench_factor(struct upchannelize_bench *b, unsigned factor)
 {
-    const struct br_upchannelize_params params = {.nchannels = F, .nspectators = X, .factor = factor, .taps = TAPS};
+    const struct br_upchannelize_params params = {
+        .nchannels = F, .nspectators = X, .factor = factor, .taps = TAPS};
     struct br_why why;
     int n = (int)factor;
     if (br_upchannelize_create(&b->plan, BR_CPU, &params, &why) != 0) {
@@ -44,8 +46,8 @@ static int bench_factor(struct upchannelize_bench *b, unsigned factor)
     }
     b->factor = factor;
     /* the vector index fastest, as the dishes are: FFTW works on several transforms at once too */
-    b->fft = fftwf_plan_many_dft(1, &n, HOWMANY, b->in, NULL, HOWMANY, 1, b->spectrum, NULL, HOWMANY, 1, FFTW_FORWARD,
-                                 FFTW_MEASURE);
+    b->fft = fftwf_plan_many_dft(1, &n, HOWMANY, b->in, NULL, HOWMANY, 1, b->spectrum, NULL, HOWMANY, 1,
+                                 FFTW_FORWARD, FFTW_MEASURE);
     if (!b->fft) {
         fprintf(stderr, "bench upchannelize: FFTW has no plan for length %u\n", factor);
         br_upchannelize_destroy(b->plan);
@@ -56,10 +58,11 @@ static int bench_factor(struct upchannelize_bench *b, unsigned factor)
     char what[64];
     bench_pair(beamring, b, transforms, b, 5, &ours, &theirs);
     snprintf(what, sizeof what, "upchannelize, factor %u, %d taps", factor, TAPS);
-    int shorts = bench_report(what, (double)F * X * STEPS / ours / 1e6, "M samples/s", "FFTW's transforms alone",
-                              theirs / ours, 0, 1);
+    int shorts = bench_report(what, (double)F * X * STEPS / ours / 1e6, "M samples/s",
+                              "FFTW's transforms alone", theirs / ours, 0, 1);
     snprintf(what, sizeof what, "  %.2f ms of a pathfinder's field", STEPS * SAMPLE_SECONDS * 1e3);
-    shorts += bench_report(what, ours * 1e3, "ms", "real time, one thread", STEPS * SAMPLE_SECONDS / ours, 0, 1);
+    shorts +=
+        bench_report(what, ours * 1e3, "ms", "real time, one thread", STEPS * SAMPLE_SECONDS / ours, 0, 1);
     fftwf_destroy_plan(b->fft);
     br_upchannelize_destroy(b->plan);
     return shorts;

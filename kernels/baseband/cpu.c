@@ -1,6 +1,6 @@
 /* The fast beamformer: layout of the weights, loop over blocks, and the portable octet. */
-#include "kernels/baseband/plan.h"
 #include "kernels/common/cpu.h"
+#include "kernels/baseband/plan.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -92,7 +92,8 @@ int br_baseband_cpu_create(struct br_baseband *plan, const struct br_baseband_pa
     plan->field = zeroed(plan->block * row);
     plan->bytes = zeroed(plan->block * OCTET);
     plan->valid = zeroed(plan->block);
-    if (!plan->weights || !plan->offset || !plan->shift || !plan->field || !plan->bytes || !plan->valid) return -1;
+    if (!plan->weights || !plan->offset || !plan->shift || !plan->field || !plan->bytes || !plan->valid)
+        return -1;
     plan->unpack = unpack_portable;
     plan->octet = octet_portable;
 #if BR_X86_64
@@ -105,8 +106,8 @@ int br_baseband_cpu_create(struct br_baseband *plan, const struct br_baseband_pa
     return 0;
 }
 
-uint64_t br_baseband_cpu(struct br_baseband *plan, const uint8_t *e, const uint8_t *e_valid, size_t nsteps, uint8_t *out,
-                         uint64_t *saturated)
+uint64_t br_baseband_cpu(struct br_baseband *plan, const uint8_t *e, const uint8_t *e_valid, size_t nsteps,
+                         uint8_t *out, uint64_t *saturated)
 {
     size_t F = plan->nchannels, P = plan->npol, B = plan->nbeams, D = plan->ndishes;
     size_t row = plan->chunks * CHUNK * 2;
@@ -115,11 +116,13 @@ uint64_t br_baseband_cpu(struct br_baseband *plan, const uint8_t *e, const uint8
         size_t f = fp / P, wp = plan->weight_channels == 1 ? fp % P : fp;
         for (size_t start = 0; start < nsteps; start += plan->block) {
             size_t times = nsteps - start < plan->block ? nsteps - start : plan->block;
-            for (size_t t = 0; t < times; t++) plan->unpack(plan->field + t * row, e + ((start + t) * F * P + fp) * D, D);
+            for (size_t t = 0; t < times; t++)
+                plan->unpack(plan->field + t * row, e + ((start + t) * F * P + fp) * D, D);
             if (e_valid)
                 for (size_t t = 0; t < times; t++) plan->valid[t] = e_valid[(start + t) * F + f];
             for (size_t o = 0; o < plan->octets; o++) {
-                size_t octet = wp * plan->octets + o, first = o * OCTET, beams = B - first < OCTET ? B - first : OCTET;
+                size_t octet = wp * plan->octets + o, first = o * OCTET,
+                       beams = B - first < OCTET ? B - first : OCTET;
                 uint64_t clamped[OCTET] = {0};
                 struct octet_job job = {
                     .weights = plan->weights + octet * row * OCTET * 2,

@@ -35,8 +35,8 @@ AVX2 static inline __m256i dishes(const uint8_t *e)
 }
 
 /* Adds the pair products of one dish pair at three times: 16 bits are enough for CHUNK / 2 of them. */
-AVX2 static inline __attribute__((always_inline)) void add_pair(__m256i sum[6], const int8_t *w, const uint8_t *e0,
-                                                                const uint8_t *e1, const uint8_t *e2, int first)
+AVX2 static inline __attribute__((always_inline)) void
+add_pair(__m256i sum[6], const int8_t *w, const uint8_t *e0, const uint8_t *e1, const uint8_t *e2, int first)
 {
     const __m256i *weights = (const __m256i *)(const void *)w;
     __m256i re = _mm256_load_si256(weights), im = _mm256_load_si256(weights + 1), e, product[6];
@@ -51,14 +51,15 @@ AVX2 static inline __attribute__((always_inline)) void add_pair(__m256i sum[6], 
     product[5] = _mm256_maddubs_epi16(e, im);
     for (int i = 0; i < 6; i++) {
         sum[i] = first ? product[i] : _mm256_add_epi16(sum[i], product[i]);
-        /* Compilers like to form all products of a chunk first and then add them in another order, which spills. */
+        /* Compilers like to form all products of a chunk first and then add them in another order, which
+         * spills. */
         __asm__("" : "+x"(sum[i]));
     }
 }
 
 /* sum[time][re, im] over all dishes, eight beams per register. */
-AVX2 static inline __attribute__((always_inline)) void three_times(__m256i total[6], const struct octet_job *job,
-                                                                   const uint8_t *e)
+AVX2 static inline __attribute__((always_inline)) void
+three_times(__m256i total[6], const struct octet_job *job, const uint8_t *e)
 {
     const __m256i one = _mm256_set1_epi16(1);
     size_t row = job->chunks * CHUNK * 2;
@@ -101,9 +102,10 @@ AVX2 static inline void transpose_8x8(uint64_t row[8], const uint8_t *bytes)
 
 AVX2 void br_baseband_octet_avx2(const struct octet_job *job)
 {
-    const __m256i seven = _mm256_set1_epi32(7), minus_seven = _mm256_set1_epi32(-7), nibble = _mm256_set1_epi32(15);
-    const __m256i gather = _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 0, 4, 8, 12, -1, -1,
-                                            -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
+    const __m256i seven = _mm256_set1_epi32(7), minus_seven = _mm256_set1_epi32(-7),
+                  nibble = _mm256_set1_epi32(15);
+    const __m256i gather = _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 0, 4,
+                                            8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
     const __m256i shift = _mm256_load_si256((const __m256i *)(const void *)job->shift);
     size_t row = job->chunks * CHUNK * 2;
     __m256i within = _mm256_setzero_si256(); /* counts down the components that were not clamped */
@@ -117,7 +119,8 @@ AVX2 void br_baseband_octet_avx2(const struct octet_job *job)
                 memset(bytes, 0x88, OCTET);
                 continue;
             }
-            __m256i re = _mm256_srav_epi32(total[2 * i], shift), im = _mm256_srav_epi32(total[2 * i + 1], shift);
+            __m256i re = _mm256_srav_epi32(total[2 * i], shift),
+                    im = _mm256_srav_epi32(total[2 * i + 1], shift);
             __m256i re7 = _mm256_max_epi32(_mm256_min_epi32(re, seven), minus_seven);
             __m256i im7 = _mm256_max_epi32(_mm256_min_epi32(im, seven), minus_seven);
             within = _mm256_add_epi32(within, _mm256_cmpeq_epi32(re, re7));
@@ -126,13 +129,14 @@ AVX2 void br_baseband_octet_avx2(const struct octet_job *job)
             __m256i both = _mm256_or_si256(_mm256_and_si256(re7, nibble),
                                            _mm256_slli_epi32(_mm256_and_si256(im7, nibble), 4));
             both = _mm256_shuffle_epi8(both, gather);
-            __m128i eight = _mm_unpacklo_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1));
+            __m128i eight =
+                _mm_unpacklo_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1));
             _mm_storel_epi64((__m128i *)(void *)bytes, eight);
         }
     }
     int32_t not_clamped[OCTET];
     _mm256_storeu_si256((__m256i *)(void *)not_clamped, within);
-    for (size_t b = 0; b < job->beams; b++) job->clamped[b] += counted - (uint64_t)-(int64_t)not_clamped[b];
+    for (size_t b = 0; b < job->beams; b++) job->clamped[b] += counted - (uint64_t) - (int64_t)not_clamped[b];
 
     for (size_t t = 0; t < job->times; t += 8) {
         size_t times = job->times - t < 8 ? job->times - t : 8;
@@ -141,7 +145,8 @@ AVX2 void br_baseband_octet_avx2(const struct octet_job *job)
         if (times == 8)
             for (size_t b = 0; b < job->beams; b++) memcpy(job->out + b * job->out_stride + t, &rows[b], 8);
         else
-            for (size_t b = 0; b < job->beams; b++) memcpy(job->out + b * job->out_stride + t, &rows[b], times);
+            for (size_t b = 0; b < job->beams; b++)
+                memcpy(job->out + b * job->out_stride + t, &rows[b], times);
     }
 }
 #endif

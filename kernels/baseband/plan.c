@@ -6,13 +6,14 @@
 static int check(const struct br_baseband_params *p, struct br_why *why)
 {
     if (p->nchannels < 1 || p->npol < 1 || p->nbeams < 1 || p->ndishes < 1)
-        return br_because(why, "%zu channels, %zu polarisations, %zu beams, %zu dishes: each must be at least 1",
+        return br_because(why,
+                          "%zu channels, %zu polarisations, %zu beams, %zu dishes: each must be at least 1",
                           p->nchannels, p->npol, p->nbeams, p->ndishes);
     if (p->ndishes > 65536)
         return br_because(why, "%zu dishes: at most 65536, so that sums fit 32 bits", p->ndishes);
     if (p->weight_channels != 1 && p->weight_channels != p->nchannels)
-        return br_because(why, "weights for %zu channels: expected 1 (shared by all) or %zu", p->weight_channels,
-                          p->nchannels);
+        return br_because(why, "weights for %zu channels: expected 1 (shared by all) or %zu",
+                          p->weight_channels, p->nchannels);
     if (!p->weights || !p->shift) return br_because(why, "weights and shifts are needed");
 
     size_t bytes;
@@ -28,20 +29,22 @@ static int check(const struct br_baseband_params *p, struct br_why *why)
                 const int8_t *w = p->weights + beam * p->ndishes * 2;
                 int32_t s = p->shift[beam];
                 if (s < 0 || s > 30)
-                    return br_because(why, "shift[%zu][%zu][%zu] (channel, polarisation, beam) is %d; expected 0 to 30",
-                                      wf, pol, b, (int)s);
+                    return br_because(
+                        why, "shift[%zu][%zu][%zu] (channel, polarisation, beam) is %d; expected 0 to 30", wf,
+                        pol, b, (int)s);
                 for (size_t i = 0; i < 2 * p->ndishes; i++)
                     if (w[i] == -128)
-                        return br_because(why,
-                                          "weights[%zu][%zu][%zu][%zu][%zu] (channel, polarisation, beam, dish, %s) is "
-                                          "-128; expected -127 to 127",
-                                          wf, pol, b, i / 2, i % 2, i % 2 ? "imaginary" : "real");
+                        return br_because(
+                            why,
+                            "weights[%zu][%zu][%zu][%zu][%zu] (channel, polarisation, beam, dish, %s) is "
+                            "-128; expected -127 to 127",
+                            wf, pol, b, i / 2, i % 2, i % 2 ? "imaginary" : "real");
             }
     return 0;
 }
 
-int br_baseband_create(struct br_baseband **result, enum br_backend backend, const struct br_baseband_params *params,
-                       struct br_why *why)
+int br_baseband_create(struct br_baseband **result, enum br_backend backend,
+                       const struct br_baseband_params *params, struct br_why *why)
 {
     *result = NULL;
     if (check(params, why) != 0) return -1;
@@ -69,7 +72,8 @@ int br_baseband_create(struct br_baseband **result, enum br_backend backend, con
     }
     if (failed) {
         br_baseband_destroy(plan);
-        return br_because(why, "no memory for the weights of %zu beams and %zu dishes", params->nbeams, params->ndishes);
+        return br_because(why, "no memory for the weights of %zu beams and %zu dishes", params->nbeams,
+                          params->ndishes);
     }
     *result = plan;
     return 0;
@@ -89,13 +93,14 @@ void br_baseband_destroy(struct br_baseband *plan)
     free(plan);
 }
 
-uint64_t br_baseband_execute(struct br_baseband *plan, const uint8_t *e, const uint8_t *e_valid, size_t nsteps,
-                             uint8_t *out, uint8_t *out_valid, uint64_t *saturated)
+uint64_t br_baseband_execute(struct br_baseband *plan, const uint8_t *e, const uint8_t *e_valid,
+                             size_t nsteps, uint8_t *out, uint8_t *out_valid, uint64_t *saturated)
 {
     size_t nchannels = plan->nchannels;
     if (out_valid && e_valid) {
         for (size_t f = 0; f < nchannels; f++)
-            for (size_t t = 0; t < nsteps; t++) out_valid[f * nsteps + t] = e_valid[t * nchannels + f] ? 255 : 0;
+            for (size_t t = 0; t < nsteps; t++)
+                out_valid[f * nsteps + t] = e_valid[t * nchannels + f] ? 255 : 0;
     } else if (out_valid) {
         memset(out_valid, 255, nchannels * nsteps);
     }

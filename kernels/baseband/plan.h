@@ -1,12 +1,15 @@
 /* plan.h - inside the baseband beamformer.
  *
- * The fast path computes eight beams (an octet) at a time for a block of times. The electric field is unpacked to unsigned
- * bytes e + 8 in [0, 15], two bytes (re, im) per dish, dishes padded to whole chunks of 16. Weights are kept ready for products
- * of bytes with these: for the real part (A_re, -A_im), for the imaginary part (A_im, A_re),
+ * The fast path computes eight beams (an octet) at a time for a block of times. The electric field is
+ * unpacked to unsigned bytes e + 8 in [0, 15], two bytes (re, im) per dish, dishes padded to whole chunks
+ * of 16. Weights are kept ready for products of bytes with these: for the real part (A_re, -A_im), for the
+ * imaginary part (A_im, A_re),
  *
- *   weights[wf][p][octet][dish pair][re, im][beam of octet][dish of pair][2]      padding dishes and beams have weight 0
+ *   weights[wf][p][octet][dish pair][re, im][beam of octet][dish of pair][2]      padding dishes and beams
+ * have weight 0
  *
- * and the +8 is taken out by offset[wf][p][octet][re, im][beam] = 2^(s-1) - 8 sum(weights), which also rounds. */
+ * and the +8 is taken out by offset[wf][p][octet][re, im][beam] = 2^(s-1) - 8 sum(weights), which also
+ * rounds. */
 #ifndef BEAMRING_KERNELS_BASEBAND_PLAN_H
 #define BEAMRING_KERNELS_BASEBAND_PLAN_H
 
@@ -21,13 +24,13 @@ struct octet_job {
     const int32_t *shift;  /* [OCTET] */
     const uint8_t *field;  /* [times rounded up to 3][chunks * CHUNK * 2] */
     size_t chunks;
-    const uint8_t *valid;  /* [times] or NULL */
+    const uint8_t *valid; /* [times] or NULL */
     size_t times;
-    uint8_t *out;          /* first beam's row, at the first time */
-    size_t out_stride;     /* from one beam's row to the next */
-    size_t beams;          /* 1 to OCTET rows are wanted */
-    uint8_t *bytes;        /* scratch [times rounded up to 8][OCTET] */
-    uint64_t *clamped;     /* [OCTET], added to */
+    uint8_t *out;      /* first beam's row, at the first time */
+    size_t out_stride; /* from one beam's row to the next */
+    size_t beams;      /* 1 to OCTET rows are wanted */
+    uint8_t *bytes;    /* scratch [times rounded up to 8][OCTET] */
+    uint64_t *clamped; /* [OCTET], added to */
 };
 
 struct br_baseband {
@@ -48,10 +51,10 @@ struct br_baseband {
 };
 
 int br_baseband_cpu_create(struct br_baseband *plan, const struct br_baseband_params *params);
-uint64_t br_baseband_cpu(struct br_baseband *plan, const uint8_t *e, const uint8_t *e_valid, size_t nsteps, uint8_t *out,
-                         uint64_t *saturated);
-uint64_t br_baseband_reference(const struct br_baseband *plan, const uint8_t *e, const uint8_t *e_valid, size_t nsteps,
-                               uint8_t *out, uint64_t *saturated);
+uint64_t br_baseband_cpu(struct br_baseband *plan, const uint8_t *e, const uint8_t *e_valid, size_t nsteps,
+                         uint8_t *out, uint64_t *saturated);
+uint64_t br_baseband_reference(const struct br_baseband *plan, const uint8_t *e, const uint8_t *e_valid,
+                               size_t nsteps, uint8_t *out, uint64_t *saturated);
 
 void br_baseband_unpack_avx2(uint8_t *field, const uint8_t *e, size_t ndishes);
 void br_baseband_octet_avx2(const struct octet_job *job);

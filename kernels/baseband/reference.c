@@ -15,8 +15,8 @@ static unsigned clamp(int64_t value, uint64_t *count)
     return (unsigned)(value > 7 ? 7 : value < -7 ? -7 : value) & 15;
 }
 
-uint64_t br_baseband_reference(const struct br_baseband *plan, const uint8_t *e, const uint8_t *e_valid, size_t nsteps,
-                               uint8_t *out, uint64_t *saturated)
+uint64_t br_baseband_reference(const struct br_baseband *plan, const uint8_t *e, const uint8_t *e_valid,
+                               size_t nsteps, uint8_t *out, uint64_t *saturated)
 {
     size_t F = plan->nchannels, P = plan->npol, B = plan->nbeams, D = plan->ndishes;
     uint64_t total = 0;
@@ -40,7 +40,8 @@ uint64_t br_baseband_reference(const struct br_baseband *plan, const uint8_t *e,
                         re += w[2 * d] * e_re - w[2 * d + 1] * e_im;
                         im += w[2 * d] * e_im + w[2 * d + 1] * e_re;
                     }
-                    unsigned low = clamp(round_shift(re, s), &count), high = clamp(round_shift(im, s), &count);
+                    unsigned low = clamp(round_shift(re, s), &count),
+                             high = clamp(round_shift(im, s), &count);
                     *j = (uint8_t)(low | high << 4);
                 }
             }

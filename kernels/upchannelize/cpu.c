@@ -31,8 +31,8 @@ static inline unsigned quantize_one(float value, unsigned *clamped)
     return (unsigned)(level > 7 ? 7 : level < -7 ? -7 : level) & 15;
 }
 
-static unsigned quantize_portable(const struct upchannelize_filter *filter, const float *spectrum, const uint8_t *keep,
-                                  uint8_t *packed)
+static unsigned quantize_portable(const struct upchannelize_filter *filter, const float *spectrum,
+                                  const uint8_t *keep, uint8_t *packed)
 {
     unsigned clamped = 0;
     for (unsigned u = 0; u < filter->U; u++) {
@@ -62,7 +62,8 @@ static float *turns(float *out, size_t n, double odd, size_t q_first)
 static void fill_filter(struct upchannelize_filter *filter, const double *window, const double *gain)
 {
     size_t U = filter->U, M = filter->M, ways = U == 2 ? 2 : 4, N = U / ways;
-    double largest = 0; /* the taps are scaled to 1, so that no window is too small or too large for float32 */
+    /* The taps are scaled to 1, so that no window is too small or too large for float32. */
+    double largest = 0;
     for (size_t s = 0; s < M * U; s++) largest = fmax(largest, fabs(window[s]));
     if (largest == 0) largest = 1;
     for (size_t j = 0; j < N; j++)
@@ -107,8 +108,8 @@ int br_upchannelize_cpu_create(struct br_upchannelize *plan)
     plan->spectrum = zeroed(U * 2 * LANES * sizeof *plan->spectrum);
     plan->packed = zeroed(plan->chunk * U * TILE);
     plan->keep = zeroed(plan->chunk * TILE);
-    if (!filter->taps || !filter->first || !filter->later || !filter->gain || !filter->position || !plan->rows ||
-        !plan->field || !plan->spectrum || !plan->packed || !plan->keep)
+    if (!filter->taps || !filter->first || !filter->later || !filter->gain || !filter->position ||
+        !plan->rows || !plan->field || !plan->spectrum || !plan->packed || !plan->keep)
         return -1;
     fill_filter(filter, plan->window, plan->gain);
     plan->unpack = unpack_portable;
@@ -168,7 +169,8 @@ static int want(struct br_upchannelize *plan, const struct upchannelize_job *job
     return any;
 }
 
-static void gather(struct br_upchannelize *plan, const struct upchannelize_job *job, size_t tile, size_t width)
+static void gather(struct br_upchannelize *plan, const struct upchannelize_job *job, size_t tile,
+                   size_t width)
 {
     ptrdiff_t before = (ptrdiff_t)((plan->M - 1) * plan->U), after = (ptrdiff_t)(job->blocks * plan->U);
     uint8_t *rows = plan->rows;
@@ -181,7 +183,8 @@ static void gather(struct br_upchannelize *plan, const struct upchannelize_job *
     }
 }
 
-static void scatter(const struct br_upchannelize *plan, const struct upchannelize_job *job, size_t tile, size_t width)
+static void scatter(const struct br_upchannelize *plan, const struct upchannelize_job *job, size_t tile,
+                    size_t width)
 {
     size_t F = plan->nchannels, U = plan->U, X = plan->nspectators;
     for (struct piece p = {0}; next_piece(&p, tile, width, X);)

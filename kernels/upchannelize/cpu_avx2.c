@@ -20,28 +20,32 @@ AVX2 void br_upchannelize_unpack_avx2(float *field, const uint8_t *rows, size_t 
     }
 }
 
-AVX2 void br_upchannelize_transform_avx2(const struct upchannelize_filter *filter, const float *field, float *spectrum)
+AVX2 void br_upchannelize_transform_avx2(const struct upchannelize_filter *filter, const float *field,
+                                         float *spectrum)
 {
     upchannelize_transform(filter, field, spectrum);
 }
 
-/* Two fine channels at a time. Packing leaves, in each half of a register, four bytes of re, im of the first channel and re, im
- * of the second, for lanes 0 to 3 and 4 to 7. */
+/* Two fine channels at a time. Packing leaves, in each half of a register, four bytes of re, im of the first
+ * channel and re, im of the second, for lanes 0 to 3 and 4 to 7. */
 AVX2 unsigned br_upchannelize_quantize_avx2(const struct upchannelize_filter *filter, const float *spectrum,
                                             const uint8_t *keep, uint8_t *packed)
 {
-    const __m256i seven = _mm256_set1_epi8(7), minus_seven = _mm256_set1_epi8(-7), nibble = _mm256_set1_epi8(15);
+    const __m256i seven = _mm256_set1_epi8(7), minus_seven = _mm256_set1_epi8(-7),
+                  nibble = _mm256_set1_epi8(15);
     const __m256i halves = _mm256_setr_epi32(0, 4, 2, 6, 0, 4, 2, 6);
     int32_t keep_low, keep_high;
     memcpy(&keep_low, keep, 4);
     memcpy(&keep_high, keep + 4, 4);
     const __m256i wanted = _mm256_set_m128i(_mm_set1_epi32(keep_high), _mm_set1_epi32(keep_low));
     const __m256i missing = _mm256_andnot_si256(wanted, _mm256_set1_epi8((char)0x88));
-    __m256i within = _mm256_setzero_si256(); /* counts down the components that are not clamped: at most 64 a byte */
+    /* counts down the components that are not clamped: at most 64 a byte */
+    __m256i within = _mm256_setzero_si256();
     for (unsigned u = 0; u < filter->U; u += 2) {
         const float *x = spectrum + (size_t)filter->position[u] * 2 * LANES;
         const float *y = spectrum + (size_t)filter->position[u + 1] * 2 * LANES;
-        __m256 gain_x = _mm256_broadcast_ss(filter->gain + u), gain_y = _mm256_broadcast_ss(filter->gain + u + 1);
+        __m256 gain_x = _mm256_broadcast_ss(filter->gain + u),
+               gain_y = _mm256_broadcast_ss(filter->gain + u + 1);
         __m256i x_re = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_load_ps(x), gain_x));
         __m256i x_im = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_load_ps(x + LANES), gain_x));
         __m256i y_re = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_load_ps(y), gain_y));

@@ -20,30 +20,37 @@ static int check(const struct br_upchannelize_params *p, struct br_why *why)
 {
     size_t bytes;
     if (p->nchannels < 1 || p->nspectators < 1)
-        return br_because(why, "%zu channels of %zu samples: each must be at least 1", p->nchannels, p->nspectators);
+        return br_because(why, "%zu channels of %zu samples: each must be at least 1", p->nchannels,
+                          p->nspectators);
     if (p->factor < 1 || p->factor > 128 || (p->factor & (p->factor - 1)))
         return br_because(why, "factor %u: expected 1, 2, 4, 8, 16, 32, 64 or 128", p->factor);
     if (p->taps < 1 || p->taps > 32) return br_because(why, "%u taps: expected 1 to 32", p->taps);
     if (__builtin_mul_overflow(p->nchannels, p->nspectators + TILE, &bytes) ||
         __builtin_mul_overflow(bytes, (size_t)p->taps * p->factor * 2, &bytes) || bytes > SIZE_MAX / 2)
-        return br_because(why, "%zu channels of %zu samples do not fit into memory", p->nchannels, p->nspectators);
+        return br_because(why, "%zu channels of %zu samples do not fit into memory", p->nchannels,
+                          p->nspectators);
     for (unsigned s = 0; p->window && s < p->taps * p->factor; s++)
-        if (!isfinite(p->window[s])) return br_because(why, "window[%u] is %g: expected a finite number", s, p->window[s]);
+        if (!isfinite(p->window[s]))
+            return br_because(why, "window[%u] is %g: expected a finite number", s, p->window[s]);
     for (unsigned u = 0; p->gain && u < p->factor; u++)
-        if (!isfinite(p->gain[u])) return br_because(why, "gain[%u] is %g: expected a finite number", u, p->gain[u]);
+        if (!isfinite(p->gain[u]))
+            return br_because(why, "gain[%u] is %g: expected a finite number", u, p->gain[u]);
     return 0;
 }
 
-/* Outputs must stay below 2^30 levels before they are clamped, so that every implementation can round them as integers. */
+/* Outputs must stay below 2^30 levels before they are clamped, so that every implementation can round them as
+ * integers. */
 static int check_level(const struct br_upchannelize *plan, struct br_why *why)
 {
     double sum = 0;
     for (unsigned s = 0; s < plan->M * plan->U; s++) sum += fabs(plan->window[s]);
     for (unsigned u = 0; u < plan->U; u++)
         if (!(sum * fabs(plan->gain[u]) * 16 < 0x1p30))
-            return br_because(why, "gain[%u] is %g with a window that sums to %g: everything would be clamped; the gain is "
-                              "usually about sqrt(factor) = %g for a window that sums to 1",
-                              u, plan->gain[u], sum, sqrt(plan->U));
+            return br_because(
+                why,
+                "gain[%u] is %g with a window that sums to %g: everything would be clamped; the gain is "
+                "usually about sqrt(factor) = %g for a window that sums to 1",
+                u, plan->gain[u], sum, sqrt(plan->U));
     return 0;
 }
 
@@ -51,7 +58,8 @@ static int fill(struct br_upchannelize *plan, const struct br_upchannelize_param
 {
     unsigned U = plan->U, M = plan->M;
     size_t F = plan->nchannels, row = F * plan->nspectators;
-    plan->chunk = U < 32 ? 256 / U : 8; /* at least 8: the M-1 blocks before a chunk are unpacked again with it */
+    /* at least 8: the M-1 blocks before a chunk are unpacked again with it */
+    plan->chunk = U < 32 ? 256 / U : 8;
     plan->window = malloc(sizeof *plan->window * M * U);
     plan->gain = malloc(sizeof *plan->gain * U);
     plan->history = calloc((size_t)(M - 1) * U + 1, row);
@@ -115,13 +123,15 @@ static void copy(const struct br_upchannelize *plan, const uint8_t *e, size_t ro
     size_t F = plan->nchannels, bytes = F * plan->nspectators;
     for (size_t t = 0; t < nsteps; t++) {
         memcpy(out + t * bytes, e + t * row, bytes);
-        for (size_t f = 0; f < F; f++) out_valid[t * F + f] = !e_valid || e_valid[t * valid_row + f] ? 255 : 0;
+        for (size_t f = 0; f < F; f++)
+            out_valid[t * F + f] = !e_valid || e_valid[t * valid_row + f] ? 255 : 0;
     }
 }
 
-/* From the validity of the input of blocks [first, first + blocks): plan->missing, plan->lost and out_valid. */
-static void flag(struct br_upchannelize *plan, const uint8_t *e_valid, size_t valid_row, size_t first, size_t blocks,
-                 uint8_t *out_valid)
+/* From the validity of the input of blocks [first, first + blocks): plan->missing, plan->lost and out_valid.
+ */
+static void flag(struct br_upchannelize *plan, const uint8_t *e_valid, size_t valid_row, size_t first,
+                 size_t blocks, uint8_t *out_valid)
 {
     size_t F = plan->nchannels, U = plan->U, M = plan->M;
     uint8_t *now = plan->missing + (M - 1) * F;
@@ -134,7 +144,8 @@ static void flag(struct br_upchannelize *plan, const uint8_t *e_valid, size_t va
     for (size_t b = 0; b < blocks; b++) {
         for (size_t m = 0; m < M; m++)
             for (size_t f = 0; f < F; f++) plan->lost[b * F + f] |= plan->missing[(b + m) * F + f];
-        for (size_t f = 0; f < F; f++) memset(out_valid + ((first + b) * F + f) * U, plan->lost[b * F + f] ? 0 : 255, U);
+        for (size_t f = 0; f < F; f++)
+            memset(out_valid + ((first + b) * F + f) * U, plan->lost[b * F + f] ? 0 : 255, U);
     }
     memmove(plan->missing, plan->missing + blocks * F, (M - 1) * F);
 }
@@ -145,11 +156,13 @@ static void remember(struct br_upchannelize *plan, const uint8_t *e, size_t row,
     size_t bytes = plan->nchannels * plan->nspectators, wanted = (size_t)(plan->M - 1) * plan->U;
     size_t fresh = nsteps < wanted ? nsteps : wanted, old = wanted - fresh;
     memmove(plan->history, plan->history + fresh * bytes, old * bytes);
-    for (size_t t = 0; t < fresh; t++) memcpy(plan->history + (old + t) * bytes, e + (nsteps - fresh + t) * row, bytes);
+    for (size_t t = 0; t < fresh; t++)
+        memcpy(plan->history + (old + t) * bytes, e + (nsteps - fresh + t) * row, bytes);
 }
 
-uint64_t br_upchannelize_execute(struct br_upchannelize *plan, const uint8_t *e, size_t row, const uint8_t *e_valid,
-                                 size_t valid_row, size_t nsteps, uint8_t *out, uint8_t *out_valid)
+uint64_t br_upchannelize_execute(struct br_upchannelize *plan, const uint8_t *e, size_t row,
+                                 const uint8_t *e_valid, size_t valid_row, size_t nsteps, uint8_t *out,
+                                 uint8_t *out_valid)
 {
     uint64_t clamped = 0;
     if (plan->U == 1) {
@@ -159,9 +172,11 @@ uint64_t br_upchannelize_execute(struct br_upchannelize *plan, const uint8_t *e,
     size_t blocks = nsteps / plan->U;
     for (size_t first = 0; first < blocks; first += plan->chunk) {
         size_t count = blocks - first < plan->chunk ? blocks - first : plan->chunk;
-        struct upchannelize_job job = {.e = e, .row = row, .first = first, .blocks = count, .missing = plan->lost, .out = out};
+        struct upchannelize_job job = {
+            .e = e, .row = row, .first = first, .blocks = count, .missing = plan->lost, .out = out};
         flag(plan, e_valid, valid_row, first, count, out_valid);
-        clamped += plan->backend == BR_REFERENCE ? br_upchannelize_reference(plan, &job) : br_upchannelize_cpu(plan, &job);
+        clamped += plan->backend == BR_REFERENCE ? br_upchannelize_reference(plan, &job)
+                                                 : br_upchannelize_cpu(plan, &job);
     }
     remember(plan, e, row, nsteps);
     return clamped;

@@ -1,7 +1,7 @@
 /* plan.h - inside the polyphase filterbank.
  *
- * A call is cut into chunks of blocks (a block is U input steps, one output step). Channels and spectators are treated alike by
- * the filter, so that the fast path sees them as one row of F X samples. */
+ * A call is cut into chunks of blocks (a block is U input steps, one output step). Channels and spectators
+ * are treated alike by the filter, so that the fast path sees them as one row of F X samples. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_PLAN_H
 #define BEAMRING_KERNELS_UPCHANNELIZE_PLAN_H
 
@@ -22,7 +22,7 @@ struct upchannelize_filter {
 
 /* Some blocks of a call. */
 struct upchannelize_job {
-    const uint8_t *e;       /* of the whole call */
+    const uint8_t *e; /* of the whole call */
     size_t row;
     size_t first, blocks;   /* within the call */
     const uint8_t *missing; /* [blocks][F]: these outputs are missing */
@@ -33,10 +33,11 @@ struct br_upchannelize {
     enum br_backend backend;
     size_t nchannels, nspectators; /* F, X */
     unsigned U, M;
-    size_t chunk;      /* most blocks of a job */
-    uint8_t *history;  /* [(M-1) U][F X]: the rows before the next call */
-    uint8_t *missing;  /* [M-1 + chunk][F]: input blocks that have missing samples, the first M-1 from before */
-    uint8_t *lost;     /* [chunk][F]: outputs of this job that are missing */
+    size_t chunk;     /* most blocks of a job */
+    uint8_t *history; /* [(M-1) U][F X]: the rows before the next call */
+    uint8_t
+        *missing;  /* [M-1 + chunk][F]: input blocks that have missing samples, the first M-1 from before */
+    uint8_t *lost; /* [chunk][F]: outputs of this job that are missing */
 
     double *window, *gain; /* [M U], [U] */
 
@@ -53,10 +54,10 @@ struct br_upchannelize {
                          uint8_t *packed);
 };
 
-/* The row of input `steps_back` steps before the first step of the job's first block, (M-1) U >= steps_back > 0, or, with
- * negative steps_back, after it. */
-static inline const uint8_t *upchannelize_row(const struct br_upchannelize *plan, const struct upchannelize_job *job,
-                                              ptrdiff_t steps_back)
+/* The row of input `steps_back` steps before the first step of the job's first block, (M-1) U >= steps_back >
+ * 0, or, with negative steps_back, after it. */
+static inline const uint8_t *upchannelize_row(const struct br_upchannelize *plan,
+                                              const struct upchannelize_job *job, ptrdiff_t steps_back)
 {
     ptrdiff_t t = (ptrdiff_t)(job->first * plan->U) - steps_back, kept = (ptrdiff_t)((plan->M - 1) * plan->U);
     if (t >= 0) return job->e + (size_t)t * job->row;
@@ -71,7 +72,8 @@ int br_upchannelize_cpu_create(struct br_upchannelize *plan);
 void br_upchannelize_cpu_destroy(struct br_upchannelize *plan);
 
 void br_upchannelize_unpack_avx2(float *field, const uint8_t *rows, size_t count);
-void br_upchannelize_transform_avx2(const struct upchannelize_filter *filter, const float *field, float *spectrum);
+void br_upchannelize_transform_avx2(const struct upchannelize_filter *filter, const float *field,
+                                    float *spectrum);
 unsigned br_upchannelize_quantize_avx2(const struct upchannelize_filter *filter, const float *spectrum,
                                        const uint8_t *keep, uint8_t *packed);
 

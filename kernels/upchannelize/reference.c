@@ -41,7 +41,8 @@ uint64_t br_upchannelize_reference(const struct br_upchannelize *plan, const str
                         re += weight_re[s] * e_re - weight_im[s] * e_im;
                         im += weight_re[s] * e_im + weight_im[s] * e_re;
                     }
-                    unsigned low = quantize(plan->gain[u] * re, &clamped), high = quantize(plan->gain[u] * im, &clamped);
+                    unsigned low = quantize(plan->gain[u] * re, &clamped),
+                             high = quantize(plan->gain[u] * im, &clamped);
                     out[x] = (uint8_t)(low | high << 4);
                 }
             }

@@ -1,15 +1,16 @@
 /* transform.h - one block of eight samples: M taps, then a Fourier transform of odd frequencies.
  *
- * With s = m U + j the phases of the filterbank are (-1)^m (-1)^j e^{-2 i pi j (u + 1/2) / U} (U even). The signs are in the taps,
- *   z[j] = sum_m taps[m U + j] field[m U + j],      X[u] = sum_j z[j] e^{-2 i pi j (u + 1/2) / U},
- * and X comes from passes that halve or quarter the length. With j = j' + k N, N = U/4, and u = 4 r + q,
- *   X[4r + q] = sum_j' e^{-2 i pi j' r / N} ( e^{-2 i pi j' (q + 1/2) / U} sum_k (-i)^{k q} y_k ),  y_k = e^{-i pi k / 4} z[j' + k N]:
- * the first pass (taps, y_k, sum over k, times first[j'][q]) leaves ordinary transforms of length N, done in the usual way:
- * from length n, a quarter each time, times later[j'][q - 1] = e^{-2 i pi j' q / n}. Each pass works in place and so leaves
- * its digit of u first: X[u] ends at position[u]. The 1/sqrt(2) in y_1 and y_3 is in the taps as well.
+ * With s = m U + j the phases of the filterbank are (-1)^m (-1)^j e^{-2 i pi j (u + 1/2) / U} (U even). The
+ * signs are in the taps, z[j] = sum_m taps[m U + j] field[m U + j],      X[u] = sum_j z[j] e^{-2 i pi j (u +
+ * 1/2) / U}, and X comes from passes that halve or quarter the length. With j = j' + k N, N = U/4, and u = 4
+ * r + q, X[4r + q] = sum_j' e^{-2 i pi j' r / N} ( e^{-2 i pi j' (q + 1/2) / U} sum_k (-i)^{k q} y_k ),  y_k
+ * = e^{-i pi k / 4} z[j' + k N]: the first pass (taps, y_k, sum over k, times first[j'][q]) leaves ordinary
+ * transforms of length N, done in the usual way: from length n, a quarter each time, times later[j'][q - 1] =
+ * e^{-2 i pi j' q / n}. Each pass works in place and so leaves its digit of u first: X[u] ends at
+ * position[u]. The 1/sqrt(2) in y_1 and y_3 is in the taps as well.
  *
- * This header is compiled once for every instruction set; vectors are passed by address only, because how they are passed by
- * value depends on the instruction set. */
+ * This header is compiled once for every instruction set; vectors are passed by address only, because how
+ * they are passed by value depends on the instruction set. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_TRANSFORM_H
 #define BEAMRING_KERNELS_UPCHANNELIZE_TRANSFORM_H
 
@@ -64,7 +65,8 @@ EVERYWHERE void first_pass(const struct upchannelize_filter *filter, const struc
             z3.re += taps[3] * e[3 * N].re;
             z3.im += taps[3] * e[3 * N].im;
         }
-        struct z y1 = {z1.re + z1.im, z1.im - z1.re}, y2 = {z2.im, -z2.re}, y3 = {z3.im - z3.re, -z3.re - z3.im};
+        struct z y1 = {z1.re + z1.im, z1.im - z1.re}, y2 = {z2.im, -z2.re},
+                 y3 = {z3.im - z3.re, -z3.re - z3.im};
         four_point(&z0, &y1, &y2, &y3);
         turn(&out[j], &z0, first);
         turn(&out[j + N], &y1, first + 2);
@@ -103,7 +105,8 @@ EVERYWHERE void two_steps(const struct upchannelize_filter *filter, const struct
 }
 
 /* field [M U][re, im][LANES] -> spectrum [U][re, im][LANES], aligned to 32 bytes */
-EVERYWHERE void upchannelize_transform(const struct upchannelize_filter *filter, const float *field, float *spectrum)
+EVERYWHERE void upchannelize_transform(const struct upchannelize_filter *filter, const float *field,
+                                       float *spectrum)
 {
     const struct z *e = (const struct z *)(const void *)field;
     struct z *x = (struct z *)(void *)spectrum;

@@ -5,11 +5,11 @@
 struct shape {
     const char *name;
     size_t F, X, U, M, blocks, call; /* call: blocks per call */
-    int missing, own;                /* with missing input; with a window and gains that are not the default */
+    int missing, own; /* with missing input; with a window and gains that are not the default */
 };
 
 static const struct shape shapes[] = {
-    {"u1", 3, 5, 1, 4, 20, 7, 1, 0},   {"u2", 2, 130, 2, 4, 40, 9, 0, 0},  {"u4", 2, 30, 4, 3, 30, 4, 1, 0},
+    {"u1", 3, 5, 1, 4, 20, 7, 1, 0},   {"u2", 2, 130, 2, 4, 40, 9, 0, 0},   {"u4", 2, 30, 4, 3, 30, 4, 1, 0},
     {"u8", 3, 17, 8, 5, 25, 25, 0, 1}, {"u16", 2, 128, 16, 4, 12, 5, 0, 0}, {"u32", 1, 64, 32, 4, 9, 2, 1, 0},
     {"u64", 2, 9, 64, 2, 8, 3, 0, 1},  {"u128", 1, 20, 128, 4, 7, 3, 0, 0},
 };
@@ -18,7 +18,8 @@ static void one(const char *directory, const struct shape *n, enum br_backend ba
 {
     uint64_t seed = 1000 + n->U;
     size_t T = n->blocks * n->U, row = n->F * n->X, FU = n->F * n->U;
-    uint8_t *e = malloc(T * row), *valid = malloc(T * n->F), *out = malloc(T * row), *out_valid = malloc(n->blocks * FU);
+    uint8_t *e = malloc(T * row), *valid = malloc(T * n->F), *out = malloc(T * row),
+            *out_valid = malloc(n->blocks * FU);
     double *window = malloc(n->M * n->U * sizeof *window), *gain = malloc(n->U * sizeof *gain);
     for (size_t i = 0; i < T * row; i++) {
         /* narrower than the full range, so that not everything is clamped */
@@ -28,10 +29,14 @@ static void one(const char *directory, const struct shape *n, enum br_backend ba
     for (size_t i = 0; i < T * n->F; i++)
         valid[i] = n->missing && dump_random(&seed) % (4 * n->M * n->U) == 0 ? 0 : (uint8_t)(1 + i % 255);
     for (size_t i = 0; i < n->M * n->U; i++) window[i] = (double)(dump_random(&seed) % 1001) / 500.0 - 1;
-    for (size_t u = 0; u < n->U; u++) gain[u] = ((double)(dump_random(&seed) % 1001) / 1000.0 - 0.5) / (double)(u % 3 + 1);
+    for (size_t u = 0; u < n->U; u++)
+        gain[u] = ((double)(dump_random(&seed) % 1001) / 1000.0 - 0.5) / (double)(u % 3 + 1);
 
-    const struct br_upchannelize_params params = {.nchannels = n->F, .nspectators = n->X, .factor = (unsigned)n->U,
-                                                  .taps = (unsigned)n->M, .window = n->own ? window : NULL,
+    const struct br_upchannelize_params params = {.nchannels = n->F,
+                                                  .nspectators = n->X,
+                                                  .factor = (unsigned)n->U,
+                                                  .taps = (unsigned)n->M,
+                                                  .window = n->own ? window : NULL,
                                                   .gain = n->own ? gain : NULL};
     struct br_upchannelize *plan;
     struct br_why why;
@@ -42,8 +47,9 @@ static void one(const char *directory, const struct shape *n, enum br_backend ba
     uint64_t clamped = 0;
     for (size_t b = 0; b < n->blocks; b += n->call) {
         size_t blocks = n->blocks - b < n->call ? n->blocks - b : n->call;
-        clamped += br_upchannelize_execute(plan, e + b * n->U * row, row, n->missing ? valid + b * n->U * n->F : NULL,
-                                           n->F, blocks * n->U, out + b * n->U * row, out_valid + b * FU);
+        clamped += br_upchannelize_execute(plan, e + b * n->U * row, row,
+                                           n->missing ? valid + b * n->U * n->F : NULL, n->F, blocks * n->U,
+                                           out + b * n->U * row, out_valid + b * FU);
     }
     br_upchannelize_destroy(plan);
 

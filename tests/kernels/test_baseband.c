@@ -42,7 +42,8 @@ static int one(int64_t sum, int32_t s, uint64_t *clamped)
 {
     /* floor(sum / 2^s + 1/2) by search, so that no shift of this file repeats one of the library */
     int64_t level = -8;
-    while (level < 8 && (s == 0 ? level + 1 <= sum : 2 * (level + 1) * ((int64_t)1 << s) - ((int64_t)1 << s) <= 2 * sum))
+    while (level < 8 &&
+           (s == 0 ? level + 1 <= sum : 2 * (level + 1) * ((int64_t)1 << s) - ((int64_t)1 << s) <= 2 * sum))
         level++;
     if (level == -8 || level == 8) ++*clamped;
     return level == -8 ? -7 : level == 8 ? 7 : (int)level;
@@ -100,8 +101,13 @@ static void check_backend(const struct run *r, enum br_backend backend)
 {
     struct shape n = r->n;
     size_t outputs = n.B * n.F * n.P * n.T;
-    struct br_baseband_params params = {.nchannels = n.F, .npol = n.P, .nbeams = n.B, .ndishes = n.D, .weights = r->w,
-                                        .shift = r->shift, .weight_channels = n.WF};
+    struct br_baseband_params params = {.nchannels = n.F,
+                                        .npol = n.P,
+                                        .nbeams = n.B,
+                                        .ndishes = n.D,
+                                        .weights = r->w,
+                                        .shift = r->shift,
+                                        .weight_channels = n.WF};
     struct br_baseband *plan;
     struct br_why why;
     uint8_t *out = malloc(outputs + 1), *out_valid = malloc(n.F * n.T + 1);
@@ -173,12 +179,14 @@ static void small_and_ragged(void **state)
     finish(&r);
 }
 
-/* The largest sums there are must not overflow an intermediate: every sign of weight and field, full scale. */
+/* The largest sums there are must not overflow an intermediate: every sign of weight and field, full scale.
+ */
 static void extremes(void **state)
 {
     (void)state;
     static const uint8_t fields[] = {0x88, 0x77, 0x87, 0x78, 0x08, 0x80};
-    static const int8_t weights[][2] = {{127, 127}, {-127, -127}, {127, -127}, {-127, 127}, {0, 127}, {-127, 0}};
+    static const int8_t weights[][2] = {{127, 127},  {-127, -127}, {127, -127},
+                                        {-127, 127}, {0, 127},     {-127, 0}};
     static const size_t dishes[] = {1, 8, 16, 31, 512, 1024};
     for (size_t i = 0; i < 6; i++)
         for (size_t j = 0; j < 6; j++)
@@ -225,8 +233,13 @@ static void ties_round_up(void **state)
         int8_t w[16] = {0};
         int32_t shift[8];
         for (int b = 0; b < 8; b++) w[2 * b] = weight[b], shift[b] = 2;
-        struct br_baseband_params params = {.nchannels = 1, .npol = 1, .nbeams = 8, .ndishes = 1, .weights = w,
-                                            .shift = shift, .weight_channels = 1};
+        struct br_baseband_params params = {.nchannels = 1,
+                                            .npol = 1,
+                                            .nbeams = 8,
+                                            .ndishes = 1,
+                                            .weights = w,
+                                            .shift = shift,
+                                            .weight_channels = 1};
         struct br_baseband *plan;
         uint8_t e = 0x01, out[8];
         assert_int_equal(br_baseband_create(&plan, (enum br_backend)backend, &params, NULL), 0);
@@ -241,7 +254,12 @@ static void bad_parameters(void **state)
     (void)state;
     int8_t w[2 * 1 * 3 * 5 * 2] = {0};
     int32_t shift[2 * 3] = {0};
-    struct br_baseband_params good = {.nchannels = 2, .npol = 1, .nbeams = 3, .ndishes = 5, .weights = w, .shift = shift,
+    struct br_baseband_params good = {.nchannels = 2,
+                                      .npol = 1,
+                                      .nbeams = 3,
+                                      .ndishes = 5,
+                                      .weights = w,
+                                      .shift = shift,
                                       .weight_channels = 2};
     for (int backend = BR_REFERENCE; backend <= BR_CPU; backend++) {
         struct br_baseband *plan;
@@ -276,8 +294,9 @@ static void bad_parameters(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_shapes),  cmocka_unit_test(small_and_ragged), cmocka_unit_test(extremes),
-        cmocka_unit_test(partly_clamped), cmocka_unit_test(ties_round_up),    cmocka_unit_test(bad_parameters),
+        cmocka_unit_test(random_shapes), cmocka_unit_test(small_and_ragged),
+        cmocka_unit_test(extremes),      cmocka_unit_test(partly_clamped),
+        cmocka_unit_test(ties_round_up), cmocka_unit_test(bad_parameters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* The filterbank against the equation, written out here once more and left unrounded, so that ties can be told. */
+/* The filterbank against the equation, written out here once more and unrounded, so that ties can be told. */
 #include "kernels/upchannelize/upchannelize.h"
 
 #include <math.h>
@@ -48,7 +48,8 @@ static struct stream make(size_t F, size_t X, size_t U, size_t M, size_t blocks)
 static void add_missing(struct stream *s, size_t one_in)
 {
     s->valid = malloc(s->blocks * s->U * s->valid_row);
-    for (size_t i = 0; i < s->blocks * s->U * s->valid_row; i++) s->valid[i] = (uint8_t)(pick(0, one_in) ? pick(1, 255) : 0);
+    for (size_t i = 0; i < s->blocks * s->U * s->valid_row; i++)
+        s->valid[i] = (uint8_t)(pick(0, one_in) ? pick(1, 255) : 0);
 }
 
 static void drop(struct stream *s)
@@ -61,8 +62,7 @@ static void drop(struct stream *s)
 
 static struct br_upchannelize *plan_for(const struct stream *s, enum br_backend backend)
 {
-    struct br_upchannelize_params params = {.nchannels = s->F, .nspectators = s->X, .factor = (unsigned)s->U,
-                                            .taps = (unsigned)s->M, .window = s->window, .gain = s->gain};
+    struct br_upchannelize_params params = {s->F, s->X, (unsigned)s->U, (unsigned)s->M, s->window, s->gain};
     struct br_upchannelize *plan;
     struct br_why why = {""};
     if (br_upchannelize_create(&plan, backend, &params, &why) != 0) fail_msg("%s", why.text);
@@ -89,9 +89,9 @@ static struct result run(const struct stream *s, enum br_backend backend, const 
     memset(r.out_valid, 0x11, outputs(s) + 1);
     for (size_t b = 0, i = 0; b < s->blocks; i++) {
         size_t count = lengths && lengths[i] && lengths[i] < s->blocks - b ? lengths[i] : s->blocks - b;
-        r.clamped += br_upchannelize_execute(plan, s->e + b * s->U * s->row, s->row,
-                                             s->valid ? s->valid + b * s->U * s->valid_row : NULL, s->valid_row,
-                                             count * s->U, r.out + b * s->F * s->U * s->X, r.out_valid + b * s->F * s->U);
+        r.clamped += br_upchannelize_execute(
+            plan, s->e + b * s->U * s->row, s->row, s->valid ? s->valid + b * s->U * s->valid_row : NULL,
+            s->valid_row, count * s->U, r.out + b * s->F * s->U * s->X, r.out_valid + b * s->F * s->U);
         b += count;
     }
     assert_int_equal(r.out[outputs(s) * s->X], 0x11);
@@ -122,21 +122,24 @@ static int complete(const struct stream *s, size_t b, size_t f)
     return 1;
 }
 
-/* Every output of r against the equation; a level may be either neighbour when the value is within `tie` of the half. */
+/* Every output of r against the equation; within `tie` of a half level it may be either neighbour. */
 static void check_equation(const struct stream *s, const struct result *r, double tie)
 {
     static const double pi = 3.14159265358979323846;
     size_t U = s->U, M = s->M, length = M * U;
-    double *w = malloc(length * sizeof *w), *c_re = malloc(length * sizeof *c_re), *c_im = malloc(length * sizeof *c_im);
+    double *w = malloc(length * sizeof *w), *c_re = malloc(length * sizeof *c_re),
+           *c_im = malloc(length * sizeof *c_im);
     uint64_t fewest = 0, most = 0, valid = 0;
     for (size_t t = 0; t < length; t++) {
         double y = ((double)t - ((double)length - 1) / 2) / ((double)length + 1), z = (double)M * y;
-        w[t] = s->window ? s->window[t] : pow(cos(pi * y), 2) * (z != 0 ? sin(pi * z) / (pi * z) : 1) / (double)U;
+        w[t] = s->window ? s->window[t]
+                         : pow(cos(pi * y), 2) * (z != 0 ? sin(pi * z) / (pi * z) : 1) / (double)U;
     }
     for (size_t u = 0; u < U; u++) {
         double gain = s->gain ? s->gain[u] : sqrt((double)U);
         for (size_t t = 0; t < length; t++) {
-            double phase = pi * (double)t * (double)(U - 1) / (double)U - 2 * pi * (double)(u * t) / (double)U;
+            double phase =
+                pi * (double)t * (double)(U - 1) / (double)U - 2 * pi * (double)(u * t) / (double)U;
             c_re[t] = w[t] * cos(phase);
             c_im[t] = w[t] * sin(phase);
         }
@@ -160,8 +163,8 @@ static void check_equation(const struct stream *s, const struct result *r, doubl
                         double v = gain * value[i], inside = fmin(fmax(v, -7), 7);
                         int level = part(r->out[at * s->X + x], i);
                         if (fabs(level - inside) > 0.5 + tie)
-                            fail_msg("U=%zu M=%zu block %zu channel %zu,%zu sample %zu: %d for %.6f", U, M, b, f, u, x,
-                                     level, v);
+                            fail_msg("U=%zu M=%zu block %zu channel %zu,%zu sample %zu: %d for %.6f", U, M, b,
+                                     f, u, x, level, v);
                         fewest += fabs(v) > 7.5 + tie;
                         most += fabs(v) >= 7.5 - tie;
                     }
@@ -225,7 +228,8 @@ static void own_window_and_gain(void **state)
         s.gain = malloc(U * sizeof *s.gain);
         /* scaled far away from 1 and back by the gain */
         for (size_t i = 0; i < 3 * U; i++) s.window[i] = ((double)pick(0, 2000) - 1000) * 1e-3 * 1e-40;
-        for (size_t u = 0; u < U; u++) s.gain[u] = ((double)pick(0, 2000) - 1000) * 1e-3 / sqrt((double)U) * 1e40;
+        for (size_t u = 0; u < U; u++)
+            s.gain[u] = ((double)pick(0, 2000) - 1000) * 1e-3 / sqrt((double)U) * 1e40;
         check_both(&s);
         drop(&s);
     }
@@ -347,14 +351,16 @@ static void reset_starts_a_stream(void **state)
         struct br_upchannelize *plan = plan_for(&s, (enum br_backend)backend);
         struct result again = {malloc(outputs(&s) * s.X), malloc(outputs(&s)), 0};
         for (int i = 0; i < 2; i++) {
-            again.clamped = br_upchannelize_execute(plan, s.e, s.row, NULL, 0, 40, again.out, again.out_valid);
+            again.clamped =
+                br_upchannelize_execute(plan, s.e, s.row, NULL, 0, 40, again.out, again.out_valid);
             if (i == 0) br_upchannelize_reset(plan);
         }
         assert_same(&s, &fresh, &again);
         /* without a reset the third stream has the second's end for a history */
         br_upchannelize_execute(plan, s.e, s.row, NULL, 0, 40, again.out, again.out_valid);
         for (size_t i = 0; i < outputs(&s); i++) assert_int_equal(again.out_valid[i], 255);
-        assert_int_equal(br_upchannelize_execute(plan, s.e, s.row, NULL, 0, 0, again.out, again.out_valid), 0);
+        assert_int_equal(br_upchannelize_execute(plan, s.e, s.row, NULL, 0, 0, again.out, again.out_valid),
+                         0);
         br_upchannelize_destroy(plan);
         forget(&fresh);
         forget(&again);
@@ -383,10 +389,11 @@ static void tones_land_in_their_channel(void **state)
 {
     (void)state;
     for (size_t U = 2; U <= 64; U *= 4)
-        for (size_t u = 0; u < U; u += U > 8 ? 5 : 1) {
+        for (size_t u = 0; u < U; u += (U + 7) / 8) {
             struct stream s = make(1, 1, U, 4, 6);
             for (size_t t = 0; t < 6 * U; t++) {
-                double phase = 2 * 3.14159265358979323846 * ((double)u - ((double)U - 1) / 2) / (double)U * (double)t;
+                double phase =
+                    2 * 3.14159265358979323846 * ((double)u - ((double)U - 1) / 2) / (double)U * (double)t;
                 int re = (int)lrint(5 * cos(phase)), im = (int)lrint(5 * sin(phase));
                 s.e[t] = (uint8_t)((re & 15) | (im & 15) << 4);
             }
@@ -438,8 +445,8 @@ static void bad_parameters(void **state)
     (void)state;
     double window[16], gain[4] = {1, 1, 1, 1};
     for (int i = 0; i < 16; i++) window[i] = 0.25;
-    const struct br_upchannelize_params good = {.nchannels = 2, .nspectators = 3, .factor = 4, .taps = 4,
-                                                .window = window, .gain = gain};
+    const struct br_upchannelize_params good = {
+        .nchannels = 2, .nspectators = 3, .factor = 4, .taps = 4, .window = window, .gain = gain};
     struct br_upchannelize_params bad = good;
     bad.factor = 12;
     refuse(bad, "factor 12");
