@@ -5,10 +5,9 @@
  * of 16. Weights are kept ready for products of bytes with these: for the real part (A_re, -A_im), for the
  * imaginary part (A_im, A_re),
  *
- *   weights[wf][p][octet][dish pair][re, im][beam of octet][dish of pair][2]      padding dishes and beams
- * have weight 0
+ *   weights[wf][p][octet][dish pair][re, im][beam of octet][dish of pair][2]
  *
- * and the +8 is taken out by offset[wf][p][octet][re, im][beam] = 2^(s-1) - 8 sum(weights), which also
+ * with weight 0 for padding dishes and beams, and the +8 is taken out by offset[wf][p][octet][re, im][beam] = 2^(s-1) - 8 sum(weights), which also
  * rounds. */
 #ifndef BEAMRING_KERNELS_BASEBAND_PLAN_H
 #define BEAMRING_KERNELS_BASEBAND_PLAN_H

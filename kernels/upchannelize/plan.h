@@ -35,9 +35,8 @@ struct br_upchannelize {
     unsigned U, M;
     size_t chunk;     /* most blocks of a job */
     uint8_t *history; /* [(M-1) U][F X]: the rows before the next call */
-    uint8_t
-        *missing;  /* [M-1 + chunk][F]: input blocks that have missing samples, the first M-1 from before */
-    uint8_t *lost; /* [chunk][F]: outputs of this job that are missing */
+    uint8_t *missing; /* [M-1 + chunk][F]: input blocks with missing samples, the first M-1 from before */
+    uint8_t *lost;    /* [chunk][F]: outputs of this job that are missing */
 
     double *window, *gain; /* [M U], [U] */
 
@@ -54,8 +53,8 @@ struct br_upchannelize {
                          uint8_t *packed);
 };
 
-/* The row of input `steps_back` steps before the first step of the job's first block, (M-1) U >= steps_back >
- * 0, or, with negative steps_back, after it. */
+/* The row of input `steps_back` steps before the first step of the job's first block (at most (M-1) U), or,
+ * where it is negative, after it. */
 static inline const uint8_t *upchannelize_row(const struct br_upchannelize *plan,
                                               const struct upchannelize_job *job, ptrdiff_t steps_back)
 {

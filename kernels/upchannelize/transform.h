@@ -1,13 +1,21 @@
 /* transform.h - one block of eight samples: M taps, then a Fourier transform of odd frequencies.
  *
  * With s = m U + j the phases of the filterbank are (-1)^m (-1)^j e^{-2 i pi j (u + 1/2) / U} (U even). The
- * signs are in the taps, z[j] = sum_m taps[m U + j] field[m U + j],      X[u] = sum_j z[j] e^{-2 i pi j (u +
- * 1/2) / U}, and X comes from passes that halve or quarter the length. With j = j' + k N, N = U/4, and u = 4
- * r + q, X[4r + q] = sum_j' e^{-2 i pi j' r / N} ( e^{-2 i pi j' (q + 1/2) / U} sum_k (-i)^{k q} y_k ),  y_k
- * = e^{-i pi k / 4} z[j' + k N]: the first pass (taps, y_k, sum over k, times first[j'][q]) leaves ordinary
- * transforms of length N, done in the usual way: from length n, a quarter each time, times later[j'][q - 1] =
- * e^{-2 i pi j' q / n}. Each pass works in place and so leaves its digit of u first: X[u] ends at
- * position[u]. The 1/sqrt(2) in y_1 and y_3 is in the taps as well.
+ * signs are in the taps:
+ *
+ *   z[j] = sum_m taps[m U + j] field[m U + j]
+ *   X[u] = sum_j z[j] e^{-2 i pi j (u + 1/2) / U}
+ *
+ * and X comes from passes that quarter (or at the end halve) the length. With N = U/4, j = j' + k N and
+ * u = 4 r + q,
+ *
+ *   y_k = e^{-i pi k / 4} z[j' + k N]
+ *   X[4 r + q] = sum_j' e^{-2 i pi j' r / N} ( e^{-2 i pi j' (q + 1/2) / U} sum_k (-i)^{k q} y_k )
+ *
+ * The first pass (taps, y_k, sum over k, times first[j'][q]) leaves ordinary transforms of length N, done in
+ * the usual way: from length n, a quarter each time, times later[j'][q - 1] = e^{-2 i pi j' q / n}. Each pass
+ * works in place and leaves its digit of u first, so that X[u] ends at position[u]. The 1/sqrt(2) in y_1 and
+ * y_3 is in the taps as well.
  *
  * This header is compiled once for every instruction set; vectors are passed by address only, because how
  * they are passed by value depends on the instruction set. */
