@@ -466,39 +466,3 @@ int recording_describe(struct recording *recording, const struct dada_header *he
     recording->flat = recording_is_flat(s, &recording->row_bytes);
     return describe_position(&d);
 }
-
-int recording_same(const struct recording *a, const char *file_a, const struct recording *b, const char *file_b,
-                   struct br_error *error)
-{
-    const struct br_stream *x = &a->stream, *y = &b->stream;
-    const char *field = NULL;
-    if (a->own != b->own)
-        field = "DTYPE";
-    else if (!br_array_equal(&x->array, &y->array))
-        field = x->array.dtype != y->array.dtype ? "DTYPE" : "SHAPE (or AXES, FRAME_SAMPLES)";
-    else if (!br_array_equal(&x->side, &y->side))
-        field = "AUX_SHAPE";
-    else if (x->frame_samples != y->frame_samples)
-        field = "FRAME_SAMPLES";
-    else if (x->sample_ns.num != y->sample_ns.num || x->sample_ns.den != y->sample_ns.den)
-        field = "SAMPLE_NS (or TSAMP)";
-    else if (x->epoch_ns != y->epoch_ns)
-        field = "EPOCH_NS (or UTC_START)";
-    else if (x->nchannels != y->nchannels || memcmp(x->freq_mhz, y->freq_mhz, x->nchannels * sizeof *x->freq_mhz) != 0)
-        field = "FREQ_MHZ (or FREQ, BW)";
-    else if (memcmp(x->width_mhz, y->width_mhz, x->nchannels * sizeof *x->width_mhz) != 0)
-        field = "WIDTH_MHZ";
-    else if (x->nzones != y->nzones || memcmp(x->zone, y->zone, x->nzones * sizeof *x->zone) != 0)
-        field = "ZONE_0";
-    else if (x->scale < y->scale || x->scale > y->scale)
-        field = "SCALE";
-    else if (a->coding != b->coding)
-        field = "CODING";
-    else if ((x->beams == NULL) != (y->beams == NULL) ||
-             (x->beams != NULL && memcmp(x->beams, y->beams, x->nbeams * sizeof *x->beams) != 0))
-        field = "BEAMS_XY";
-    if (field == NULL) return BR_OK;
-    return br_fail(error, BR_E_FORMAT,
-                   "%s: its %s differs from that of %s; expected files of one recording: replay others separately", file_b,
-                   field, file_a);
-}

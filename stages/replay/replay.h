@@ -80,7 +80,7 @@ struct vdif_reader {
     uint16_t *element_of;        /* [VDIF_MAX_THREADS] */
     uint64_t rate;               /* base samples per second */
     size_t frame_spread;         /* samples in a VDIF frame */
-    int64_t second0;             /* Unix second from which samples are counted, ... */
+    uint32_t second0;            /* second from which samples are counted, as in the headers, ... */
     int64_t sample_of_second0;   /* ... and the base sample at its start (may be below 0) */
     uint64_t first, passes, max_gap;
     /* while running */

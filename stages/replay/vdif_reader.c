@@ -115,8 +115,8 @@ static int set_times(struct br_stage *stage, struct vdif_reader *r, const struct
         return br_stage_fail_at(stage, "files", "%s: frame number %u of %zu samples does not fit into a second of %llu samples; "
                                 "see `stream: {sample_ns: ...}`", file, earliest->number, r->frame_spread,
                                 (unsigned long long)r->rate);
-    r->second0 = vdif_unix_seconds(earliest);
-    int64_t second_ns = r->second0 * NS_PER_S;
+    r->second0 = earliest->seconds;
+    int64_t second_ns = vdif_unix_seconds(earliest) * NS_PER_S;
     r->sample_of_second0 = 0;
     s->epoch_ns = second_ns;
     if (hints->have_sample0) {
@@ -290,7 +290,7 @@ static int next_frame(struct br_stage *stage, struct vdif_reader *r, struct ahea
     if (left < r->like.frame_bytes) frame->samples = (uint32_t)((left - r->like.header_bytes) / r->nchannels);
     r->offset += left < r->like.frame_bytes ? left : r->like.frame_bytes;
 
-    int64_t second = vdif_unix_seconds(&h) - r->second0;
+    int64_t second = (int64_t)h.seconds - r->second0;
     uint64_t in_second = (uint64_t)h.number * r->frame_spread;
     __int128_t at = (__int128_t)second * (int64_t)r->rate + (int64_t)in_second + r->sample_of_second0;
     if (!vdif_alike(&h, &r->like) || in_second >= r->rate) {

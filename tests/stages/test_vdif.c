@@ -133,6 +133,16 @@ static void test_values(void **state)
     end_stage(r);
 }
 
+/* Seconds since an epoch of 2000, over four leap seconds; and within one half year. */
+static void test_leap_seconds(void **state)
+{
+    (void)state;
+    struct vdif_header h = {.epoch = 0, .seconds = 514629935};
+    assert_int_equal(vdif_unix_seconds(&h), 1461314731); /* 2016-04-22 08:45:31 UTC */
+    h = (struct vdif_header){.epoch = 33, .seconds = 10};
+    assert_int_equal(vdif_unix_seconds(&h), 1467331210); /* 2016-07-01 00:00:10 UTC */
+}
+
 /* Gaps, threads that lack, exchanged, repeated, late and corrupt frames. */
 static void test_disorder(void **state)
 {
@@ -350,7 +360,7 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),  cmocka_unit_test(test_disorder), cmocka_unit_test(test_files),
+        cmocka_unit_test(test_values),  cmocka_unit_test(test_leap_seconds), cmocka_unit_test(test_disorder), cmocka_unit_test(test_files),
         cmocka_unit_test(test_threads), cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
