@@ -1,0 +1,26 @@
+/* Eq. (6), one output at a time. */
+#include "kernels/common/half.h"
+#include "kernels/frb_beams/plan.h"
+
+#include <math.h>
+
+void br_frb_beams_reference(const struct br_frb_beams *plan, const uint16_t *in, const uint8_t *in_valid, size_t nsteps,
+                            uint16_t *out)
+{
+    size_t np = (size_t)2 * plan->m.n, nq = (size_t)2 * plan->n.n, B = plan->nbeams;
+    double u_m[2 * 1024], u_n[2 * 1024];
+    for (size_t f = 0; f < plan->nchannels; f++)
+        for (size_t b = 0; b < B; b++) {
+            br_frb_beams_weights(u_m, plan->m.n, plan->m.theta_mhz[b] * plan->freq_mhz[f]);
+            br_frb_beams_weights(u_n, plan->n.n, plan->n.theta_mhz[b] * plan->freq_mhz[f]);
+            for (size_t t = 0; t < nsteps; t++) {
+                double sum = 0;
+                const uint16_t *image = in + (f * nsteps + t) * plan->cells;
+                int valid = !in_valid || in_valid[f * nsteps + t];
+                for (size_t p = 0; valid && p < np; p++)
+                    for (size_t q = 0; q < nq; q++) sum += u_m[p] * u_n[q] * (double)br_half_to_float(image[p * nq + q]);
+                sum = fmax(fmin(sum, BR_HALF_MAX), -BR_HALF_MAX);
+                out[(f * nsteps + t) * B + b] = br_half_from_float((float)sum);
+            }
+        }
+}
