@@ -451,6 +451,10 @@ static void report_unknown(struct br_config *config, const struct br_node *key, 
                            const char *const *also, const char *prefix)
 {
     size_t nschema = 0, nalso = 0, n = 0;
+    if (config->nmistakes >= BR_CONFIG_MAX_ERRORS) { /* nobody will read it, and there may be a million */
+        config->nmistakes++;
+        return;
+    }
     while (schema != NULL && schema[nschema].name != NULL) nschema++;
     while (also != NULL && also[nalso] != NULL) nalso++;
     const char **names = br_config_alloc(config, (nschema + nalso + 1) * sizeof *names);
