@@ -83,7 +83,7 @@ def test_frb_chain_zoned():
 def test_fine_channels():
     """The recording of the upchannelized field equals the equation except at ties."""
     with harness.scratch() as d:
-        path = record_field(d)
+        path = record_field(d, samples=5990)  # the last step is covered in part
         harness.run(d, chain("factor: 16", 512))
         e, valid, _, _ = harness.read_e(path)
         want, ok, tie = harness.upchannelize(e[:5984], valid[:5984], 16, 4)
