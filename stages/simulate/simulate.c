@@ -1,0 +1,364 @@
+/* simulate - the electric field that a dish array would record: receiver noise, steady sources, dispersed bursts.
+ *
+ * Every value is a function of the seed and of its place in the stream, so that a run does not depend on frame sizes and can
+ * be repeated. */
+#include "runtime/stage.h"
+#include "stages/common/shape.h"
+#include "stages/simulate/random.h"
+#include "stages/simulate/sky.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FRAME_BYTES = 1 << 20, FRAME_STEP = 128 /* the largest upchannelization factor */, DISHES_PER_BLOCK = 4 };
+#define MAX_BURST_BYTES ((size_t)1 << 30)
+
+struct span_param {
+    int64_t first, count;
+};
+struct source_param {
+    double x_deg, y_deg, flux;
+};
+struct burst_param {
+    double x_deg, y_deg, dm, arrival_s, at_mhz, width_s, flux;
+};
+
+struct simulate {
+    int64_t samples, seed, frame_samples; /* parameters */
+    double duration_s, noise;
+    struct br_maps missing, sources, bursts;
+
+    size_t nchannels, npol, ndishes;
+    uint64_t origin, end, next; /* base samples */
+    double sample_s;
+    struct sky sky;
+    int16_t *table; /* [GAUSSIAN_ENTRIES] */
+    float *signal;  /* [2][ndishes] re, im */
+    int16_t *noise_row; /* [2][ndishes rounded up to blocks] */
+};
+
+static const struct br_param span_params[] = {
+    {.name = "first", .type = BR_P_INT, .offset = offsetof(struct span_param, first), .required = true, .min = 0, .max = 1e15,
+     .unit = "samples", .help = "where the span begins, counted from the start of the simulation"},
+    {.name = "count", .type = BR_P_INT, .offset = offsetof(struct span_param, count), .required = true, .min = 1, .max = 1e15,
+     .unit = "samples", .help = "length of the span"},
+    {0},
+};
+static const struct br_param source_params[] = {
+    {.name = "x_deg", .type = BR_P_REAL, .offset = offsetof(struct source_param, x_deg), .required = true, .min = -90, .max = 90,
+     .unit = "degrees", .help = "direction along m (north-south): the direction cosine is its sine"},
+    {.name = "y_deg", .type = BR_P_REAL, .offset = offsetof(struct source_param, y_deg), .required = true, .min = -90, .max = 90,
+     .unit = "degrees", .help = "direction along n (east-west)"},
+    {.name = "flux", .type = BR_P_REAL, .offset = offsetof(struct source_param, flux), .required = true, .min = 0, .max = 1e12,
+     .unit = "system noises", .help = "power in one dish, as a multiple of the noise's"},
+    {0},
+};
+static const struct br_param burst_params[] = {
+    {.name = "x_deg", .type = BR_P_REAL, .offset = offsetof(struct burst_param, x_deg), .required = true, .min = -90, .max = 90,
+     .unit = "degrees", .help = "direction along m (north-south): the direction cosine is its sine"},
+    {.name = "y_deg", .type = BR_P_REAL, .offset = offsetof(struct burst_param, y_deg), .required = true, .min = -90, .max = 90,
+     .unit = "degrees", .help = "direction along n (east-west)"},
+    {.name = "dm", .type = BR_P_REAL, .offset = offsetof(struct burst_param, dm), .required = true, .min = 0, .max = 1e5,
+     .unit = "pc cm^-3", .help = "dispersion measure; the delay is dm / 2.41e-4 / f^2 seconds, f in MHz"},
+    {.name = "arrival_s", .type = BR_P_REAL, .offset = offsetof(struct burst_param, arrival_s), .required = true, .min = -1e6,
+     .max = 1e9, .unit = "s", .help = "when its maximum arrives at the frequency at_mhz, after the start of the simulation"},
+    {.name = "at_mhz", .type = BR_P_REAL, .offset = offsetof(struct burst_param, at_mhz), .def = "0", .min = 0, .max = 1e6,
+     .unit = "MHz", .help = "the frequency that arrival_s speaks of; 0: the centre of the highest channel"},
+    {.name = "width_s", .type = BR_P_REAL, .offset = offsetof(struct burst_param, width_s), .required = true, .min = 1e-9,
+     .max = 1e3, .unit = "s", .help = "full width at half maximum of its Gaussian profile"},
+    {.name = "flux", .type = BR_P_REAL, .offset = offsetof(struct burst_param, flux), .required = true, .min = 0, .max = 1e12,
+     .unit = "system noises", .help = "power in one dish at its maximum, as a multiple of the noise's"},
+    {0},
+};
+static const struct br_param params[] = {
+    {.name = "samples", .type = BR_P_INT, .offset = offsetof(struct simulate, samples), .def = "0", .min = 0, .max = 1e15,
+     .unit = "samples", .help = "length of the simulation; or give duration_s"},
+    {.name = "duration_s", .type = BR_P_REAL, .offset = offsetof(struct simulate, duration_s), .min = 0, .max = 1e9, .unit = "s",
+     .help = "length of the simulation, rounded up to whole samples; or give samples"},
+    {.name = "seed", .type = BR_P_INT, .offset = offsetof(struct simulate, seed), .def = "0", .min = 0, .max = 9e15,
+     .help = "chooses the noise; the same seed gives the same field"},
+    {.name = "noise", .type = BR_P_REAL, .offset = offsetof(struct simulate, noise), .def = "2", .min = 1e-3, .max = 100,
+     .unit = "levels", .help = "rms of the receiver noise in each component of each dish"},
+    {.name = "sources", .type = BR_P_MAPS, .offset = offsetof(struct simulate, sources), .fields = source_params,
+     .size = sizeof(struct source_param), .max_count = 1000, .help = "list of steady sources {x_deg, y_deg, flux}"},
+    {.name = "bursts", .type = BR_P_MAPS, .offset = offsetof(struct simulate, bursts), .fields = burst_params,
+     .size = sizeof(struct burst_param), .max_count = 1000,
+     .help = "list of bursts {x_deg, y_deg, dm, arrival_s, at_mhz, width_s, flux}"},
+    {.name = "missing", .type = BR_P_MAPS, .offset = offsetof(struct simulate, missing), .fields = span_params,
+     .size = sizeof(struct span_param), .max_count = 100000, .help = "list of spans {first, count} without data"},
+    {.name = "frame_samples", .type = BR_P_INT, .offset = offsetof(struct simulate, frame_samples), .def = "0", .min = 0,
+     .max = 1 << 30, .unit = "samples", .help = "samples in a frame; 0: what makes about 1 MiB"},
+    {0},
+};
+static const struct br_port outputs[] = {{"out", "E[time][freq][pol][dish], int4x2"}, {0}};
+
+static int take_length(struct br_stage *stage, struct simulate *s)
+{
+    bool samples = br_stage_given(stage, "samples"), duration = br_stage_given(stage, "duration_s");
+    if (samples == duration)
+        return br_stage_fail(stage, BR_E_INVALID, "%s of samples and duration_s; expected exactly one",
+                             samples ? "it has both" : "it has none");
+    double count = samples ? (double)s->samples : ceil(s->duration_s / s->sample_s - 1e-9);
+    if (!(count >= 1 && count <= 1e15))
+        return br_stage_fail_at(stage, samples ? "samples" : "duration_s", "%.15g samples; expected 1 to 1e15", count);
+    s->end = s->origin + (samples ? (uint64_t)s->samples : (uint64_t)count);
+    return BR_OK;
+}
+
+/* Fills in the output's description from what `stream:` and `telescope:` say. */
+static int take_stream(struct br_stage *stage, struct simulate *s, struct br_stream *out)
+{
+    const struct br_stream_hints *hints = br_stage_hints(stage);
+    const struct br_telescope *t = br_stage_telescope(stage);
+    struct br_error error = {0};
+    if (t == NULL)
+        return br_stage_fail(stage, BR_E_INVALID, "it needs the dishes' places: add `telescope:` to the pipeline");
+    if (hints->nfreq == 0)
+        return br_stage_fail(stage, BR_E_INVALID, "it needs the frequencies of the channels: add `freq_mhz: {first, step, count}` to "
+                             "`stream:`");
+    if (hints->sample_ns.num <= 0)
+        return br_stage_fail(stage, BR_E_INVALID, "it needs the length of a sample: add `sample_ns` to `stream:`");
+    if (hints->coding != NULL && strcmp(hints->coding, "int4x2") != 0)
+        return br_stage_fail(stage, BR_E_INVALID, "the coding is '%s'; expected int4x2, in which it works", hints->coding);
+    s->nchannels = hints->nfreq;
+    s->npol = hints->npol > 0 ? hints->npol : 2;
+    s->ndishes = t->ndishes;
+    s->origin = s->next = hints->have_sample0 ? hints->sample0 : 0;
+
+    size_t row = s->nchannels * s->npol * s->ndishes;
+    uint64_t frame = (uint64_t)s->frame_samples;
+    if (frame == 0)
+        for (frame = FRAME_STEP; 2 * frame * row <= FRAME_BYTES;) frame *= 2;
+    size_t lengths[4] = {(size_t)frame, s->nchannels, s->npol, s->ndishes};
+    if (br_array_init(&out->array, BR_INT4X2, "time,freq,pol,dish", lengths, &error) != BR_OK)
+        return br_stage_fail(stage, BR_E_INVALID, "%s", error.text);
+    out->telescope = t;
+    out->frame_samples = frame;
+    out->epoch_ns = hints->have_epoch ? hints->epoch_ns : 0;
+    out->sample_ns = hints->sample_ns;
+    s->sample_s = br_stream_sample_s(out);
+    out->nchannels = s->nchannels;
+    double *freq = br_stage_alloc(stage, s->nchannels * sizeof *freq), *width = br_stage_alloc(stage, s->nchannels * sizeof *width);
+    for (size_t c = 0; c < s->nchannels; c++) {
+        freq[c] = hints->freq_mhz[c];
+        width[c] = hints->width_mhz > 0 ? hints->width_mhz : 1e-6 / s->sample_s;
+        if (!(freq[c] > 1e-6 / s->sample_s))
+            return br_stage_fail(stage, BR_E_INVALID, "channel %zu is at %.9g MHz; expected more than the %.6g MHz of one channel", c,
+                                 freq[c], 1e-6 / s->sample_s);
+    }
+    out->freq_mhz = freq;
+    out->width_mhz = width;
+    out->nzones = 1;
+    out->zone[0] = (struct br_zone){0, s->nchannels, 1, 1, 0};
+    return BR_OK;
+}
+
+static struct sky_source direction(double x_deg, double y_deg, double flux, double noise)
+{
+    return (struct sky_source){sin(x_deg * M_PI / 180), sin(y_deg * M_PI / 180), noise * sqrt(flux)};
+}
+
+static int check_direction(struct br_stage *stage, const char *param, size_t i, struct sky_source s)
+{
+    if (s.x * s.x + s.y * s.y <= 1 + 1e-12) return BR_OK;
+    return br_stage_fail_at(stage, param, "number %zu is below the horizon: the sines of x_deg and y_deg are %.6g and %.6g; the sum of "
+                            "their squares must not exceed 1", i + 1, s.x, s.y);
+}
+
+static struct burst_params burst_of(const struct simulate *s, const struct br_stream *stream, size_t i)
+{
+    const struct burst_param *p = (const struct burst_param *)s->bursts.value + i;
+    double ref = p->at_mhz;
+    for (size_t c = 0; p->at_mhz == 0 && c < stream->nchannels; c++) ref = fmax(ref, stream->freq_mhz[c]);
+    return (struct burst_params){.dm = p->dm, .arrival_s = p->arrival_s, .ref_mhz = ref, .width_s = p->width_s,
+                                 .rms = s->noise * sqrt(p->flux), .sample_s = s->sample_s, .nchannels = stream->nchannels,
+                                 .npol = s->npol, .freq_mhz = stream->freq_mhz, .seed = (uint64_t)s->seed, .number = (uint32_t)i};
+}
+
+static int configure(struct br_stage *stage, void *self)
+{
+    struct simulate *s = self;
+    struct br_stream *out = br_stage_output(stage, 0);
+    int status = take_stream(stage, s, out);
+    if (status == BR_OK) status = take_length(stage, s);
+    if (status != BR_OK) return status;
+    const struct source_param *source = s->sources.value;
+    for (size_t i = 0; i < s->sources.count && status == BR_OK; i++)
+        status = check_direction(stage, "sources", i, direction(source[i].x_deg, source[i].y_deg, 0, 0));
+    size_t bytes = 0;
+    const struct burst_param *burst = s->bursts.value;
+    for (size_t i = 0; i < s->bursts.count && status == BR_OK; i++) {
+        struct burst_params p = burst_of(s, out, i);
+        status = check_direction(stage, "bursts", i, direction(burst[i].x_deg, burst[i].y_deg, 0, 0));
+        if (status != BR_OK) return status;
+        if (p.width_s < s->sample_s)
+            return br_stage_fail_at(stage, "bursts", "number %zu is %.6g s wide; expected at least one sample, %.6g s", i + 1,
+                                    p.width_s, s->sample_s);
+        bytes += burst_bytes(&p);
+        if (bytes > MAX_BURST_BYTES)
+            return br_stage_fail_at(stage, "bursts", "number %zu is too long: the dispersed fields need %.3g GiB together; expected at "
+                                    "most 1", i + 1, (double)bytes / (1 << 30));
+    }
+    return status;
+}
+
+static int start(struct br_stage *stage, void *self)
+{
+    struct simulate *s = self;
+    const struct br_stream *out = br_stage_output(stage, 0);
+    struct br_error error = {0};
+    size_t blocks = (s->ndishes + DISHES_PER_BLOCK - 1) / DISHES_PER_BLOCK, count = s->sources.count + s->bursts.count;
+    s->table = malloc(GAUSSIAN_ENTRIES * sizeof *s->table);
+    s->signal = calloc(2 * s->ndishes, sizeof *s->signal);
+    s->noise_row = calloc(2 * blocks * DISHES_PER_BLOCK, sizeof *s->noise_row);
+    struct sky_source *place = calloc(count + 1, sizeof *place);
+    struct burst_params *burst = calloc(s->bursts.count + 1, sizeof *burst);
+    int status = BR_OK;
+    if (s->table == NULL || s->signal == NULL || s->noise_row == NULL || place == NULL || burst == NULL) {
+        status = br_no_memory(stage, GAUSSIAN_ENTRIES * sizeof *s->table);
+    } else {
+        const struct source_param *sources = s->sources.value;
+        const struct burst_param *bursts = s->bursts.value;
+        for (size_t i = 0; i < s->sources.count; i++)
+            place[i] = direction(sources[i].x_deg, sources[i].y_deg, sources[i].flux, s->noise);
+        for (size_t i = 0; i < s->bursts.count; i++) {
+            place[s->sources.count + i] = direction(bursts[i].x_deg, bursts[i].y_deg, 0, 0);
+            burst[i] = burst_of(s, out, i);
+        }
+        gaussian_table(s->table);
+        if (sky_make(&s->sky, out->telescope, place, s->sources.count, burst, s->bursts.count, s->nchannels, s->npol,
+                     out->freq_mhz, s->table, (uint64_t)s->seed, &error) != BR_OK)
+            status = br_stage_fail(stage, error.status, "%s", error.text);
+    }
+    free(place);
+    free(burst);
+    return status;
+}
+
+/* Noise of all dishes into noise_row, in units of 1 / GAUSSIAN_UNIT of its rms: four dishes from one random block. */
+static void draw_noise(const struct simulate *s, uint64_t sample, size_t line)
+{
+    size_t blocks = (s->ndishes + DISHES_PER_BLOCK - 1) / DISHES_PER_BLOCK;
+    int16_t *re = s->noise_row, *im = s->noise_row + blocks * DISHES_PER_BLOCK;
+    const int16_t *table = s->table;
+    for (size_t b = 0; b < blocks; b++) {
+        uint32_t r[4];
+        random_block((uint64_t)s->seed, sample, (uint32_t)line, RANDOM_NOISE | (uint32_t)b, r);
+        for (size_t i = 0; i < DISHES_PER_BLOCK; i++) {
+            re[b * DISHES_PER_BLOCK + i] = table[r[i] & 0xffff];
+            im[b * DISHES_PER_BLOCK + i] = table[r[i] >> 16];
+        }
+    }
+}
+
+/* To the nearest level (even when in the middle) in [-7, 7], as a nibble: adding 1.5 * 2^23 leaves the integer in the lowest bits
+ * of a float, in two's complement. */
+static inline uint32_t level(float v)
+{
+    union {
+        float f;
+        uint32_t u;
+    } x;
+    v = v < -7 ? -7 : v;
+    v = v > 7 ? 7 : v;
+    x.f = v + 12582912.0f;
+    return x.u & 15;
+}
+
+/* One time sample of one channel and polarisation, [dish]. Returns the number of components beyond the levels. */
+static unsigned fill_line(struct simulate *s, uint64_t sample, size_t channel, size_t pol, uint8_t *restrict e)
+{
+    size_t n = s->ndishes, padded = (n + DISHES_PER_BLOCK - 1) / DISHES_PER_BLOCK * DISHES_PER_BLOCK;
+    float *restrict re = s->signal, *restrict im = s->signal + n, unit = (float)(s->noise / GAUSSIAN_UNIT);
+    const int16_t *restrict zr = s->noise_row, *restrict zi = s->noise_row + padded;
+    unsigned beyond = 0;
+    sky_field(&s->sky, sample, (int64_t)(sample - s->origin), channel, pol, re, im);
+    draw_noise(s, sample, channel * s->npol + pol);
+    for (size_t d = 0; d < n; d++) {
+        float a = re[d] + unit * zr[d], b = im[d] + unit * zi[d];
+        beyond += (unsigned)(a > 7.5f) + (unsigned)(a < -7.5f) + (unsigned)(b > 7.5f) + (unsigned)(b < -7.5f);
+        e[d] = (uint8_t)(level(a) | level(b) << 4);
+    }
+    return beyond;
+}
+
+/* Marks the spans without data. */
+static void mark_missing(const struct simulate *s, const struct br_stream *stream, struct br_frame *out)
+{
+    const struct span_param *span = s->missing.value;
+    for (size_t i = 0; i < s->missing.count; i++) {
+        uint64_t from = s->origin + (uint64_t)span[i].first, to = from + (uint64_t)span[i].count;
+        if (from < out->first) from = out->first;
+        if (to > out->first + out->samples) to = out->first + out->samples;
+        if (from >= to) continue;
+        br_frame_open_validity(stream, out);
+        memset(out->valid + (from - out->first) * s->nchannels, BR_MISSING, (to - from) * s->nchannels);
+    }
+    if (!out->complete) br_frame_close_validity(stream, out);
+}
+
+static int process(struct br_stage *stage, void *self, const struct br_io *io)
+{
+    struct simulate *s = self;
+    const struct br_stream *stream = br_stage_output(stage, 0);
+    struct br_frame *out = io->out[0];
+    if (s->next == s->end || br_stage_stopping(stage)) return BR_FINISHED;
+    uint64_t end = (s->next / stream->frame_samples + 1) * stream->frame_samples;
+    if (end > s->end) end = s->end;
+    out->first = s->next;
+    out->samples = end - s->next;
+    out->complete = true;
+    out->missing = 0;
+    mark_missing(s, stream, out);
+
+    uint8_t *e = out->data;
+    uint64_t beyond = 0;
+    size_t row = s->nchannels * s->npol * s->ndishes;
+    for (uint64_t k = out->first; k < end; k++, e += row) {
+        if (!out->complete && out->valid[(k - out->first) * s->nchannels] == BR_MISSING) {
+            memset(e, 0, row);
+            continue;
+        }
+        uint8_t *line = e;
+        for (size_t c = 0; c < s->nchannels; c++)
+            for (size_t p = 0; p < s->npol; p++, line += s->ndishes) beyond += fill_line(s, k, c, p, line);
+    }
+    if (beyond > 0) br_stage_count_saturated(stage, beyond);
+    s->next = end;
+    return BR_PRODUCED;
+}
+
+static int stop(struct br_stage *stage, void *self)
+{
+    struct simulate *s = self;
+    (void)stage;
+    sky_free(&s->sky);
+    free(s->table);
+    free(s->signal);
+    free(s->noise_row);
+    return BR_OK;
+}
+
+BR_STAGE_EXPORT = {
+    .abi_version = BR_ABI_VERSION,
+    .type_size = sizeof(struct br_stage_type),
+    .name = "simulate",
+    .summary = "noise, steady sources and dispersed bursts as the telescope's dishes would record them",
+    .description =
+        "A source in direction (x, y), x = sin(x_deg) along m and y = sin(y_deg) along n, has the field "
+        "exp(-2 pi i (m x spacing_m + n y spacing_n)/lambda) at dish (m, n), lambda being that of the channel's centre. Sources and "
+        "bursts are white noise, unpolarised; `flux` is their power in one dish relative to the receiver noise's, so that a beam "
+        "of D dishes sees D times that. The sum is rounded to levels -7 to 7.\n\n"
+        "A burst's maximum arrives at `arrival_s` at the frequency `at_mhz` and dm/2.41e-4 (f^-2 - at_mhz^-2) seconds later at "
+        "frequency f, f in MHz. It is dispersed coherently: the delay follows this law also within a channel.\n\n"
+        "Frequencies, sample time and epoch come from `stream:`; base samples are counted from `sample0` on. Every value is a "
+        "function of seed, base sample, channel, polarisation and dish, whatever the frames. Missing samples are 0 and marked.\n",
+    .params = params,
+    .outputs = outputs,
+    .size = sizeof(struct simulate),
+    .configure = configure,
+    .start = start,
+    .process = process,
+    .stop = stop,
+};
