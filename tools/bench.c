@@ -13,7 +13,6 @@ uint64_t bench_now(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-#pragma weak bench_queue
 #pragma weak bench_frb
 #pragma weak bench_quantize
 enum { MOST_RUNS = 4096 };
