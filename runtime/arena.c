@@ -1,4 +1,5 @@
-/* arena.c - see arena.h. Blocks come zeroed from calloc and no byte is given out twice, so nothing is cleared again. */
+/* arena.c - see arena.h. Blocks come zeroed from calloc and no byte is given out twice, so nothing is cleared
+ * again. */
 #include "runtime/arena.h"
 
 #include <stdalign.h>

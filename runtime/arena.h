@@ -11,7 +11,8 @@ struct br_arena {
     struct br_arena_block *newest;
 };
 
-/* Zeroed memory, aligned for any type, that lives until br_arena_free; NULL when there is none. Not thread-safe. */
+/* Zeroed memory, aligned for any type, that lives until br_arena_free; NULL when there is none. Not
+ * thread-safe. */
 void *br_arena_alloc(struct br_arena *arena, size_t bytes);
 void br_arena_free(struct br_arena *arena);
 

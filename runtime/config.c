@@ -31,7 +31,7 @@ const char *br_config_file(struct br_config *config, const char *name)
     return copy;
 }
 
-/* --- loading -------------------------------------------------------------------------------------------------------------- */
+/* --- loading ---------------------------------------------------------------------------------- */
 
 static int begin(struct br_config **result, struct br_error *error)
 {
@@ -89,7 +89,7 @@ const struct br_node *br_node_get(const struct br_node *map, const char *key)
     return NULL;
 }
 
-/* --- mistakes ------------------------------------------------------------------------------------------------------------- */
+/* --- mistakes --------------------------------------------------------------------------------- */
 
 /* One mistake is one line on the terminal, whatever the user's text contains. */
 static void make_printable(char *text)
@@ -98,8 +98,8 @@ static void make_printable(char *text)
         if (*c < 0x20 || *c == 0x7f) *c = *c == '\n' || *c == '\t' ? ' ' : '?';
 }
 
-static void record(struct br_config *config, const char *file, unsigned line, unsigned column, const char *format,
-                   va_list args)
+static void record(struct br_config *config, const char *file, unsigned line, unsigned column,
+                   const char *format, va_list args)
 {
     size_t n = config->nmistakes++;
     if (n >= BR_CONFIG_MAX_ERRORS) return;
@@ -115,15 +115,21 @@ static void record(struct br_config *config, const char *file, unsigned line, un
     size_t rank = file == NULL ? SIZE_MAX : config->nfiles;
     for (size_t i = 0; file != NULL && i < config->nfiles; i++)
         if (strcmp(config->file[i], file) == 0) rank = i;
-    config->mistake[n] = (struct br_config_mistake){
-        file != NULL ? br_config_text(config, file, strlen(file)) : NULL, line, column, rank, n,
-        br_config_text(config, text, strlen(text))};
+    config->mistake[n] =
+        (struct br_config_mistake){file != NULL ? br_config_text(config, file, strlen(file)) : NULL,
+                                   line,
+                                   column,
+                                   rank,
+                                   n,
+                                   br_config_text(config, text, strlen(text))};
 }
 
 void br_config_verror(struct br_config *config, const struct br_node *at, const char *format, va_list args)
 {
-    if (at == NULL || at->file == NULL) record(config, NULL, 0, 0, format, args);
-    else record(config, at->file, at->line, at->column, format, args);
+    if (at == NULL || at->file == NULL)
+        record(config, NULL, 0, 0, format, args);
+    else
+        record(config, at->file, at->line, at->column, format, args);
 }
 
 void br_config_error(struct br_config *config, const struct br_node *at, const char *format, ...)
@@ -134,7 +140,8 @@ void br_config_error(struct br_config *config, const struct br_node *at, const c
     va_end(args);
 }
 
-void br_config_error_at(struct br_config *config, const char *file, unsigned line, unsigned column, const char *format, ...)
+void br_config_error_at(struct br_config *config, const char *file, unsigned line, unsigned column,
+                        const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -162,7 +169,8 @@ static int by_position(const void *left, const void *right)
 /* A node that aliases use twice makes its mistakes twice. */
 static bool same(const struct br_config_mistake *a, const struct br_config_mistake *b)
 {
-    return a->rank == b->rank && a->line == b->line && a->column == b->column && strcmp(a->text, b->text) == 0;
+    return a->rank == b->rank && a->line == b->line && a->column == b->column &&
+           strcmp(a->text, b->text) == 0;
 }
 
 void br_config_print_errors(const struct br_config *config, FILE *out)
@@ -174,9 +182,12 @@ void br_config_print_errors(const struct br_config *config, FILE *out)
     for (size_t i = 0; i < n; i++) {
         const struct br_config_mistake *mistake = sorted[i];
         if (i > 0 && same(mistake, sorted[i - 1])) continue;
-        if (mistake->file == NULL) fprintf(out, "%s\n", mistake->text);
-        else if (mistake->line == 0) fprintf(out, "%s: %s\n", mistake->file, mistake->text);
-        else fprintf(out, "%s:%u:%u: %s\n", mistake->file, mistake->line, mistake->column, mistake->text);
+        if (mistake->file == NULL)
+            fprintf(out, "%s\n", mistake->text);
+        else if (mistake->line == 0)
+            fprintf(out, "%s: %s\n", mistake->file, mistake->text);
+        else
+            fprintf(out, "%s:%u:%u: %s\n", mistake->file, mistake->line, mistake->column, mistake->text);
     }
     if (config->nmistakes > n) fprintf(out, "... and %zu more\n", config->nmistakes - n);
 }

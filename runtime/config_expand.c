@@ -1,9 +1,9 @@
 /* config_expand.c - ${VAR} and ${VAR:-default} in values; $${ stands for a literal ${.
  *
- * YAML gives braces, brackets and commas a meaning of their own, so a reference would break {a: ${A:-1}}. Before the YAML
- * parser sees the text, the ASCII characters of every reference are therefore hidden as U+E000 + c (private use), and shown
- * again in the scalars. It is not replaced by the value there and then: a value must not be able to change the document's
- * structure, and columns must stay those of the file. */
+ * YAML gives braces, brackets and commas a meaning of their own, so a reference would break {a: ${A:-1}}.
+ * Before the YAML parser sees the text, the ASCII characters of every reference are therefore hidden as
+ * U+E000 + c (private use), and shown again in the scalars. It is not replaced by the value there and then: a
+ * value must not be able to change the document's structure, and columns must stay those of the file. */
 #include "runtime/config_parts.h"
 
 #include <ctype.h>
@@ -81,12 +81,13 @@ size_t br_expand_show(char *text, size_t length)
 }
 
 /* The text behind one reference; NULL after a mistake. */
-static const char *lookup(struct br_config *config, const struct br_node *at, const char *text, size_t run, size_t name,
-                          size_t *length)
+static const char *lookup(struct br_config *config, const struct br_node *at, const char *text, size_t run,
+                          size_t name, size_t *length)
 {
     char variable[256];
     if (name >= sizeof variable) {
-        br_config_error(config, at, "the name of a variable in ${} has %zu characters; expected fewer than %zu", name,
+        br_config_error(config, at,
+                        "the name of a variable in ${} has %zu characters; expected fewer than %zu", name,
                         sizeof variable);
         return NULL;
     }
@@ -99,15 +100,20 @@ static const char *lookup(struct br_config *config, const struct br_node *at, co
         *length = run - (2 + name + 2) - 1;
         for (size_t i = 0; i + 1 < *length; i++)
             if (value[i] == '$' && value[i + 1] == '{') {
-                br_config_error(config, at, "the default of ${%s} holds another ${}; expected plain text: references do not "
-                                "nest", variable);
+                br_config_error(
+                    config, at,
+                    "the default of ${%s} holds another ${}; expected plain text: references do not "
+                    "nest",
+                    variable);
                 return NULL;
             }
         return value;
     }
     if (value == NULL) {
-        br_config_error(config, at, "the environment variable '%s' is not set; expected a value for it, or a default: "
-                        "${%s:-value}", variable, variable);
+        br_config_error(config, at,
+                        "the environment variable '%s' is not set; expected a value for it, or a default: "
+                        "${%s:-value}",
+                        variable, variable);
         return NULL;
     }
     *length = strlen(value);
@@ -115,7 +121,8 @@ static const char *lookup(struct br_config *config, const struct br_node *at, co
 }
 
 /* Writes the text with its references replaced to `out` (NULL: only count). SIZE_MAX after a mistake. */
-static size_t replace(struct br_config *config, const struct br_node *at, const char *text, size_t length, char *out)
+static size_t replace(struct br_config *config, const struct br_node *at, const char *text, size_t length,
+                      char *out)
 {
     size_t total = 0;
     for (size_t i = 0; i < length;) {
@@ -128,8 +135,10 @@ static size_t replace(struct br_config *config, const struct br_node *at, const 
         } else if (length - i >= 2 && memcmp(piece, "${", 2) == 0) {
             run = reference(piece, length - i, &name);
             if (run == 0) {
-                br_config_error(config, at, "'${' begins no reference; expected ${NAME} or ${NAME:-default}, or $${ for a "
-                                "literal ${");
+                br_config_error(
+                    config, at,
+                    "'${' begins no reference; expected ${NAME} or ${NAME:-default}, or $${ for a "
+                    "literal ${");
                 return SIZE_MAX;
             }
             piece = lookup(config, at, piece, run, name, &n);
@@ -142,15 +151,18 @@ static size_t replace(struct br_config *config, const struct br_node *at, const 
     return total;
 }
 
-const char *br_expand(struct br_config *config, const struct br_node *at, const char *text, size_t length, bool *whole)
+const char *br_expand(struct br_config *config, const struct br_node *at, const char *text, size_t length,
+                      bool *whole)
 {
     size_t name;
     *whole = length > 0 && reference(text, length, &name) == length;
     size_t total = replace(config, at, text, length, NULL);
     if (total == SIZE_MAX) return "";
     if (total > BR_CONFIG_MAX_TEXT - config->text_bytes) {
-        br_config_error(config, at, "the values hold more than %d bytes once ${} is replaced; expected a smaller "
-                        "configuration", BR_CONFIG_MAX_TEXT);
+        br_config_error(config, at,
+                        "the values hold more than %d bytes once ${} is replaced; expected a smaller "
+                        "configuration",
+                        BR_CONFIG_MAX_TEXT);
         return "";
     }
     config->text_bytes += total;

@@ -1,6 +1,7 @@
 /* config_set.c - `--set stage.key=value` and `--set key=value`.
  *
- * Nodes may be shared by aliases, so nothing is changed in place: the lists and maps on the way to the value are copied. */
+ * Nodes may be shared by aliases, so nothing is changed in place: the lists and maps on the way to the value
+ * are copied. */
 #include "runtime/config_parts.h"
 
 #include <stdlib.h>
@@ -20,7 +21,8 @@ static const char *const known[] = {"telescope", "stream", "device", "plugins", 
 static struct br_node *node_at(struct setting *s, enum br_node_kind kind, const char *where)
 {
     struct br_node *node = br_config_alloc(s->config, sizeof *node);
-    *node = (struct br_node){.kind = kind, .file = s->file, .line = s->number, .column = (unsigned)(where - s->text) + 1};
+    *node = (struct br_node){
+        .kind = kind, .file = s->file, .line = s->number, .column = (unsigned)(where - s->text) + 1};
     return node;
 }
 
@@ -51,7 +53,8 @@ static struct br_node *set_below(struct setting *s, const struct br_node *map, c
     while (at < map->count && strcmp(map->key[at]->text, key->text) != 0) at++;
     struct br_node *item = s->value;
     if (path[length] == '.') {
-        item = set_below(s, at < map->count ? map->item[at] : node_at(s, BR_NODE_MAP, path), path + length + 1);
+        item =
+            set_below(s, at < map->count ? map->item[at] : node_at(s, BR_NODE_MAP, path), path + length + 1);
         if (item == NULL) return NULL;
     }
     struct br_node *twin = copy(s->config, map, 1);
@@ -74,7 +77,8 @@ static void report_unknown(struct setting *s, const char *name, const struct br_
 {
     struct br_config *config = s->config;
     size_t nstages = stages != NULL && stages->kind == BR_NODE_LIST ? stages->count : 0, n = 0;
-    const char **names = br_config_alloc(config, (nstages + sizeof known / sizeof *known + 1) * sizeof *names);
+    const char **names =
+        br_config_alloc(config, (nstages + sizeof known / sizeof *known + 1) * sizeof *names);
     char list[400] = "";
     for (size_t i = 0; i < nstages; i++) {
         const char *stage = stage_name(stages->item[i]);
@@ -85,9 +89,11 @@ static void report_unknown(struct setting *s, const char *name, const struct br_
     }
     for (size_t i = 0; known[i] != NULL; i++) names[n++] = known[i];
     const char *similar = br_suggest(name, names);
-    br_config_error(config, node_at(s, BR_NODE_SCALAR, s->text),
-                    "there is no stage '%s'; expected one of the pipeline (%s) or a key of the file's top%s%s%s", name, list,
-                    similar != NULL ? "; did you mean '" : "", similar != NULL ? similar : "", similar != NULL ? "'?" : "");
+    br_config_error(
+        config, node_at(s, BR_NODE_SCALAR, s->text),
+        "there is no stage '%s'; expected one of the pipeline (%s) or a key of the file's top%s%s%s", name,
+        list, similar != NULL ? "; did you mean '" : "", similar != NULL ? similar : "",
+        similar != NULL ? "'?" : "");
 }
 
 static bool contains(const char *const *names, const char *name)
@@ -119,9 +125,11 @@ static void apply(struct setting *s, const char *equals)
             if (twin->item[i] == stages) twin->item[i] = list;
         config->root = twin;
     } else if (stage < nstages && !is_top) {
-        br_config_error(config, node_at(s, BR_NODE_SCALAR, s->text), "'%s' is a stage; expected %s.KEY=VALUE", first, first);
+        br_config_error(config, node_at(s, BR_NODE_SCALAR, s->text), "'%s' is a stage; expected %s.KEY=VALUE",
+                        first, first);
     } else if (strcmp(first, "include") == 0) {
-        br_config_error(config, node_at(s, BR_NODE_SCALAR, s->text), "files cannot be included by --set; expected 'include:' in "
+        br_config_error(config, node_at(s, BR_NODE_SCALAR, s->text),
+                        "files cannot be included by --set; expected 'include:' in "
                         "the file");
     } else if (s->text + length < equals && !is_top) {
         report_unknown(s, first, stages);
@@ -133,12 +141,15 @@ static void apply(struct setting *s, const char *equals)
 
 void br_config_set(struct br_config *config, const char *set, unsigned number)
 {
-    struct setting s = {.config = config, .file = br_config_file(config, "--set"), .text = set, .number = number};
+    struct setting s = {
+        .config = config, .file = br_config_file(config, "--set"), .text = set, .number = number};
     const char *equals = strchr(set, '=');
     if (equals == NULL || equals == set || set[0] == '.' || equals[-1] == '.' ||
         (strstr(set, "..") != NULL && strstr(set, "..") < equals)) {
-        br_config_error(config, node_at(&s, BR_NODE_SCALAR, set), "'%s' sets nothing; expected STAGE.KEY=VALUE or KEY=VALUE, such "
-                        "as upchannelize.factor=32", set);
+        br_config_error(config, node_at(&s, BR_NODE_SCALAR, set),
+                        "'%s' sets nothing; expected STAGE.KEY=VALUE or KEY=VALUE, such "
+                        "as upchannelize.factor=32",
+                        set);
         return;
     }
     size_t mistakes = config->nmistakes, length = strlen(equals + 1);
@@ -156,8 +167,8 @@ void br_config_set(struct br_config *config, const char *set, unsigned number)
     unsigned depth = 0;
     for (const char *c = set; c < equals; c++) depth += *c == '.';
     if (depth >= BR_CONFIG_MAX_DEPTH) {
-        br_config_error(config, node_at(&s, BR_NODE_SCALAR, set), "the path has %u keys; expected at most %d", depth + 1,
-                        BR_CONFIG_MAX_DEPTH);
+        br_config_error(config, node_at(&s, BR_NODE_SCALAR, set), "the path has %u keys; expected at most %d",
+                        depth + 1, BR_CONFIG_MAX_DEPTH);
         return;
     }
     apply(&s, equals);

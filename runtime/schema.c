@@ -1,5 +1,7 @@
-/* schema.c - fills a struct from a map by its schema, and says all that is wrong with the map. See config.h and param.h. */
+/* schema.c - fills a struct from a map by its schema, and says all that is wrong with the map. See config.h
+ * and param.h. */
 #include "runtime/config_parts.h"
+#include "runtime/schema_words.h"
 
 #include "buffers/stream.h"
 
@@ -8,135 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EXPECTED_LENGTH = 400, NAME_LENGTH = 200, SHOWN_LENGTH = 60 };
+enum { NAME_LENGTH = 200 };
 
-/* What is being read: for messages. `value` has the position, and is in the user's file unless is_default. */
-struct place {
-    struct br_config *config;
-    const char *name; /* "beams.grid[1]" */
-    const struct br_param *param;
-    bool is_default;
-};
+static size_t fill(struct br_config *config, const struct br_node *map, const struct br_param *schema,
+                   const char *const *also, const char *prefix, void *self);
 
-static size_t fill(struct br_config *config, const struct br_node *map, const struct br_param *schema, const char *const *also,
-                   const char *prefix, void *self);
-
-/* --- messages --------------------------------------------------------------------------------------------------------------- */
-
-static void append(char *text, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static void append(char *text, size_t size, const char *format, ...)
-{
-    size_t used = strlen(text);
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text + used, size - used, format, args);
-    va_end(args);
-}
-
-static bool is_list(enum br_param_type type)
-{
-    return type == BR_P_INTS || type == BR_P_REALS || type == BR_P_STRINGS || type == BR_P_MAPS;
-}
-
-static bool has_range(const struct br_param *param)
-{
-    return param->min != 0 || param->max != 0;
-}
-
-static bool has_counts(const struct br_param *param)
-{
-    return param->min_count != 0 || param->max_count != 0;
-}
-
-static void append_range(char *text, size_t size, const struct br_param *param)
-{
-    if (has_range(param)) append(text, size, " from %.15g to %.15g", param->min, param->max);
-    if (param->unit != NULL) append(text, size, " %s", param->unit);
-}
-
-static void append_keys(char *text, size_t size, const struct br_param *fields)
-{
-    for (const struct br_param *p = fields; p != NULL && p->name != NULL; p++)
-        append(text, size, "%s%s", p != fields ? ", " : "", p->name);
-}
-
-/* What one value of the parameter (one item, if it is a list) should be, in words. */
-static void expect_value(char *text, size_t size, const struct br_param *param)
-{
-    switch (param->type) {
-    case BR_P_BOOL: append(text, size, "true or false"); break;
-    case BR_P_INT:
-    case BR_P_INTS:
-        append(text, size, "a whole number");
-        append_range(text, size, param);
-        break;
-    case BR_P_REAL:
-    case BR_P_REALS:
-        append(text, size, "a number");
-        append_range(text, size, param);
-        break;
-    case BR_P_STRING:
-    case BR_P_STRINGS: append(text, size, "a text"); break;
-    case BR_P_PATH: append(text, size, "a path"); break;
-    case BR_P_RATIONAL:
-        append(text, size, "a positive number or fraction such as 2560 or 5120/3");
-        append_range(text, size, param);
-        break;
-    case BR_P_CHOICE:
-        for (size_t i = 0; param->choices != NULL && param->choices[i] != NULL; i++)
-            append(text, size, "%s%s", i == 0 ? "one of " : ", ", param->choices[i]);
-        break;
-    case BR_P_MAP:
-    case BR_P_MAPS:
-        append(text, size, "a map with ");
-        append_keys(text, size, param->fields);
-        break;
-    }
-}
-
-static void append_counts(char *text, size_t size, const struct br_param *param)
-{
-    if (!has_counts(param)) return;
-    if (param->max_count <= param->min_count && param->max_count != 0) append(text, size, "%zu ", param->min_count);
-    else if (param->max_count == 0) append(text, size, "at least %zu ", param->min_count);
-    else append(text, size, "%zu to %zu ", param->min_count, param->max_count);
-}
-
-static void expect(char *text, size_t size, const struct br_param *param)
-{
-    if (is_list(param->type)) {
-        append(text, size, "a list of ");
-        append_counts(text, size, param);
-        append(text, size, "items, each ");
-        if (param->group > 0) append(text, size, "a list of %zu: each ", param->group);
-    }
-    expect_value(text, size, param);
-}
-
-/* The value as the user wrote it, not too much of it. */
-static void show(char *text, size_t size, const struct br_node *value)
-{
-    text[0] = '\0';
-    if (value->kind == BR_NODE_LIST) append(text, size, "a list of %zu", value->count);
-    else if (value->kind == BR_NODE_MAP) append(text, size, "a map");
-    else if (strlen(value->text) <= SHOWN_LENGTH) append(text, size, "'%s'", value->text);
-    else append(text, size, "'%.*s...'", SHOWN_LENGTH, value->text);
-}
-
-/* Records "NAME: VALUE WRONG; expected ..."; false, for the caller to return. `words` replaces the expectation. */
-static bool wrong(const struct place *place, const struct br_node *value, const char *what, const char *words)
-{
-    char expected[EXPECTED_LENGTH] = "", shown[SHOWN_LENGTH + 40];
-    if (words != NULL) append(expected, sizeof expected, "%s", words);
-    else if (value->kind == BR_NODE_SCALAR || !is_list(place->param->type)) expect_value(expected, sizeof expected, place->param);
-    else expect(expected, sizeof expected, place->param);
-    show(shown, sizeof shown, value);
-    br_config_error(place->config, value, "%s: %s%s %s; expected %s", place->name, place->is_default ? "the default " : "", shown,
-                    what, expected);
-    return false;
-}
-
-/* --- one value -------------------------------------------------------------------------------------------------------------- */
+/* --- one value -------------------------------------------------------------------------------- */
 
 /* Nothing, or YAML's words for it. */
 static bool is_null(const struct br_node *value)
@@ -149,18 +28,19 @@ static bool is_null(const struct br_node *value)
 }
 
 /* A scalar that is not nothing. */
-static bool is_word(const struct place *place, const struct br_node *value)
+static bool is_word(const struct br_place *place, const struct br_node *value)
 {
-    if (value->kind != BR_NODE_SCALAR) return wrong(place, value, "is not a single value", NULL);
-    if (is_null(value)) return wrong(place, value, "is no value (leave the key out for its default)", NULL);
+    if (value->kind != BR_NODE_SCALAR) return br_words_wrong(place, value, "is not a single value", NULL);
+    if (is_null(value))
+        return br_words_wrong(place, value, "is no value (leave the key out for its default)", NULL);
     return true;
 }
 
-static bool in_range(const struct place *place, const struct br_node *value, double number)
+static bool in_range(const struct br_place *place, const struct br_node *value, double number)
 {
     const struct br_param *param = place->param;
-    if (!has_range(param) || (number >= param->min && number <= param->max)) return true;
-    return wrong(place, value, "is out of range", NULL);
+    if (!br_words_has_range(param) || (number >= param->min && number <= param->max)) return true;
+    return br_words_wrong(place, value, "is out of range", NULL);
 }
 
 /* Decimal numbers only: strtod would take words, hexadecimal and blanks as well. */
@@ -173,7 +53,7 @@ static bool parse_real(const char *text, double *number)
     return *end == '\0';
 }
 
-static bool read_bool(const struct place *place, const struct br_node *value, bool *out)
+static bool read_bool(const struct br_place *place, const struct br_node *value, bool *out)
 {
     if (!is_word(place, value)) return false;
     bool is_true = strcmp(value->text, "true") == 0;
@@ -185,42 +65,43 @@ static bool read_bool(const struct place *place, const struct br_node *value, bo
             if (strcmp(value->text, yes[i]) == 0) words = "true or false; did you mean 'true'?";
             if (strcmp(value->text, no[i]) == 0) words = "true or false; did you mean 'false'?";
         }
-        return wrong(place, value, value->quoted ? "is quoted, and so a text" : "is neither", words);
+        return br_words_wrong(place, value, value->quoted ? "is quoted, and so a text" : "is neither", words);
     }
     *out = is_true;
     return true;
 }
 
-static bool read_real(const struct place *place, const struct br_node *value, double *out)
+static bool read_real(const struct br_place *place, const struct br_node *value, double *out)
 {
     double number;
     if (!is_word(place, value)) return false;
-    if (value->quoted) return wrong(place, value, "is quoted, and so a text", NULL);
-    if (!parse_real(value->text, &number)) return wrong(place, value, "is no number", NULL);
-    if (!isfinite(number)) return wrong(place, value, "is too large", NULL);
+    if (value->quoted) return br_words_wrong(place, value, "is quoted, and so a text", NULL);
+    if (!parse_real(value->text, &number)) return br_words_wrong(place, value, "is no number", NULL);
+    if (!isfinite(number)) return br_words_wrong(place, value, "is too large", NULL);
     if (!in_range(place, value, number)) return false;
     *out = number;
     return true;
 }
 
 /* Also 1e6, which is how people write a million. */
-static bool read_int(const struct place *place, const struct br_node *value, int64_t *out)
+static bool read_int(const struct br_place *place, const struct br_node *value, int64_t *out)
 {
     if (!is_word(place, value)) return false;
-    if (value->quoted) return wrong(place, value, "is quoted, and so a text", NULL);
+    if (value->quoted) return br_words_wrong(place, value, "is quoted, and so a text", NULL);
     const char *digits = value->text + (value->text[0] == '-' || value->text[0] == '+');
     bool plain = digits[0] != '\0' && strspn(digits, "0123456789") == strlen(digits);
     if (plain && digits[0] == '0' && digits[1] != '\0')
-        return wrong(place, value, "begins with 0, which some read as octal", NULL);
+        return br_words_wrong(place, value, "begins with 0, which some read as octal", NULL);
     int64_t number = 0;
     double real;
     if (plain) {
         errno = 0;
         number = strtoll(value->text, NULL, 10);
-        if (errno != 0) return wrong(place, value, "does not fit into 64 bits", NULL);
+        if (errno != 0) return br_words_wrong(place, value, "does not fit into 64 bits", NULL);
     } else {
-        if (!parse_real(value->text, &real)) return wrong(place, value, "is no whole number", NULL);
-        if (!(fabs(real) <= 9007199254740992.0) || real != floor(real)) return wrong(place, value, "is no whole number", NULL);
+        if (!parse_real(value->text, &real)) return br_words_wrong(place, value, "is no whole number", NULL);
+        if (!(fabs(real) <= 9007199254740992.0) || real != floor(real))
+            return br_words_wrong(place, value, "is no whole number", NULL);
         number = (int64_t)real;
     }
     if (!in_range(place, value, (double)number)) return false;
@@ -228,15 +109,16 @@ static bool read_int(const struct place *place, const struct br_node *value, int
     return true;
 }
 
-static bool read_text(const struct place *place, const struct br_node *value, const char **out)
+static bool read_text(const struct br_place *place, const struct br_node *value, const char **out)
 {
     if (!is_word(place, value)) return false;
-    if (place->param->type == BR_P_PATH && value->text[0] == '\0') return wrong(place, value, "is empty", NULL);
+    if (place->param->type == BR_P_PATH && value->text[0] == '\0')
+        return br_words_wrong(place, value, "is empty", NULL);
     *out = value->text;
     return true;
 }
 
-static bool read_choice(const struct place *place, const struct br_node *value, const char **out)
+static bool read_choice(const struct br_place *place, const struct br_node *value, const char **out)
 {
     const char *const *choices = place->param->choices;
     if (!is_word(place, value)) return false;
@@ -245,94 +127,112 @@ static bool read_choice(const struct place *place, const struct br_node *value, 
             *out = choices[i];
             return true;
         }
-    char expected[EXPECTED_LENGTH] = "";
+    char expected[BR_WORDS_LENGTH] = "";
     const char *similar = br_suggest(value->text, choices);
-    expect_value(expected, sizeof expected, place->param);
-    if (similar != NULL) append(expected, sizeof expected, "; did you mean '%s'?", similar);
-    return wrong(place, value, "is no choice", expected);
+    br_words_expect_one(expected, sizeof expected, place->param);
+    if (similar != NULL) br_words_append(expected, sizeof expected, "; did you mean '%s'?", similar);
+    return br_words_wrong(place, value, "is no choice", expected);
 }
 
-static bool read_rational(const struct place *place, const struct br_node *value, struct br_rational *out)
+static bool read_rational(const struct br_place *place, const struct br_node *value, struct br_rational *out)
 {
     struct br_rational number;
     if (!is_word(place, value)) return false;
-    if (value->quoted) return wrong(place, value, "is quoted, and so a text", NULL);
-    if (br_rational_parse(value->text, &number, NULL) != BR_OK) return wrong(place, value, "is no positive fraction", NULL);
+    if (value->quoted) return br_words_wrong(place, value, "is quoted, and so a text", NULL);
+    if (br_rational_parse(value->text, &number, NULL) != BR_OK)
+        return br_words_wrong(place, value, "is no positive fraction", NULL);
     if (!in_range(place, value, (double)number.num / (double)number.den)) return false;
     *out = number;
     return true;
 }
 
-/* --- lists and maps --------------------------------------------------------------------------------------------------------- */
+/* --- lists and maps --------------------------------------------------------------------------- */
 
-static bool read_map(const struct place *place, const struct br_node *value, void *self)
+static bool read_map(const struct br_place *place, const struct br_node *value, void *self)
 {
-    if (value->kind != BR_NODE_MAP) return wrong(place, value, "is not a map", NULL);
+    if (value->kind != BR_NODE_MAP) return br_words_wrong(place, value, "is not a map", NULL);
     return fill(place->config, value, place->param->fields, NULL, place->name, self) == 0;
 }
 
 static size_t item_size(const struct br_param *param)
 {
     switch (param->type) {
-    case BR_P_INTS: return sizeof(int64_t);
-    case BR_P_REALS: return sizeof(double);
-    case BR_P_STRINGS: return sizeof(const char *);
-    default: return param->size;
+    case BR_P_INTS:
+        return sizeof(int64_t);
+    case BR_P_REALS:
+        return sizeof(double);
+    case BR_P_STRINGS:
+        return sizeof(const char *);
+    default:
+        return param->size;
     }
 }
 
-static bool read_number(const struct place *place, const struct br_node *value, void *out)
+static bool read_number(const struct br_place *place, const struct br_node *value, void *out)
 {
     return place->param->type == BR_P_INTS ? read_int(place, value, out) : read_real(place, value, out);
 }
 
 /* An item that is a list of numbers itself. */
-static bool read_group(const struct place *place, const struct br_node *value, char *out)
+static bool read_group(const struct br_place *place, const struct br_node *value, char *out)
 {
     size_t bad = 0;
     if (value->kind != BR_NODE_LIST || value->count != place->param->group) {
-        char expected[EXPECTED_LENGTH] = "";
-        append(expected, sizeof expected, "a list of %zu numbers", place->param->group);
-        return wrong(place, value, "does not fit", expected);
+        char expected[BR_WORDS_LENGTH] = "";
+        br_words_append(expected, sizeof expected, "a list of %zu numbers", place->param->group);
+        return br_words_wrong(place, value, "does not fit", expected);
     }
-    for (size_t i = 0; i < value->count; i++) bad += !read_number(place, value->item[i], out + i * item_size(place->param));
+    for (size_t i = 0; i < value->count; i++)
+        bad += !read_number(place, value->item[i], out + i * item_size(place->param));
     return bad == 0;
 }
 
-static bool read_item(const struct place *place, const struct br_node *value, void *out)
+static bool read_item(const struct br_place *place, const struct br_node *value, void *out)
 {
     switch (place->param->type) {
     case BR_P_INTS:
-    case BR_P_REALS: return place->param->group > 0 ? read_group(place, value, out) : read_number(place, value, out);
-    case BR_P_STRINGS: return read_text(place, value, out);
-    default: return read_map(place, value, out);
+    case BR_P_REALS:
+        return place->param->group > 0 ? read_group(place, value, out) : read_number(place, value, out);
+    case BR_P_STRINGS:
+        return read_text(place, value, out);
+    default:
+        return read_map(place, value, out);
     }
 }
 
-static bool count_fits(const struct place *place, const struct br_node *value, size_t count)
+static bool count_fits(const struct br_place *place, const struct br_node *value, size_t count)
 {
     const struct br_param *param = place->param;
-    if (!has_counts(param)) return true;
+    if (!br_words_has_counts(param)) return true;
     if (count >= param->min_count && (param->max_count == 0 || count <= param->max_count)) return true;
-    char what[64], expected[EXPECTED_LENGTH] = "";
+    char what[64], expected[BR_WORDS_LENGTH] = "";
     snprintf(what, sizeof what, "has %zu item%s", count, count == 1 ? "" : "s");
-    expect(expected, sizeof expected, param);
-    return wrong(place, value, what, expected);
+    br_words_expect(expected, sizeof expected, param);
+    return br_words_wrong(place, value, what, expected);
+}
+
+/* Numbers in an item. */
+static size_t group_size(const struct br_param *param)
+{
+    bool numbers = param->type == BR_P_INTS || param->type == BR_P_REALS;
+    return numbers && param->group > 0 ? param->group : 1;
 }
 
 /* An array of the items in the config's arena; a single value is a list of one, but for maps. */
-static bool read_list(const struct place *place, const struct br_node *value, size_t *count, const void **array)
+static bool read_list(const struct br_place *place, const struct br_node *value, size_t *count,
+                      const void **array)
 {
     const struct br_param *param = place->param;
     bool single = value->kind == BR_NODE_SCALAR && param->type != BR_P_MAPS;
-    if (!single && value->kind != BR_NODE_LIST) return wrong(place, value, "is not a list", NULL);
+    if (!single && value->kind != BR_NODE_LIST) return br_words_wrong(place, value, "is not a list", NULL);
     if (single && is_null(value)) return is_word(place, value);
-    size_t n = single ? 1 : value->count, each = param->group > 0 ? param->group : 1, size = each * item_size(param), bad = 0;
+    size_t n = single ? 1 : value->count, each = group_size(param);
+    size_t size = each * item_size(param), bad = 0;
     if (!count_fits(place, value, n)) return false;
     char *items = br_config_alloc(place->config, n * size);
     for (size_t i = 0; i < n; i++) {
         char name[NAME_LENGTH];
-        struct place item = *place;
+        struct br_place item = *place;
         snprintf(name, sizeof name, "%s[%zu]", place->name, i);
         if (!single) item.name = name;
         if (!read_item(&item, single ? value : value->item[i], items + i * size)) bad++;
@@ -349,17 +249,23 @@ static void set_absent(const struct br_param *param, void *field)
     if (param->type == BR_P_REAL) *(double *)field = NAN;
 }
 
-static bool read_param(const struct place *place, const struct br_node *value, void *field)
+static bool read_param(const struct br_place *place, const struct br_node *value, void *field)
 {
     const struct br_param *param = place->param;
     switch (param->type) {
-    case BR_P_BOOL: return read_bool(place, value, field);
-    case BR_P_INT: return read_int(place, value, field);
-    case BR_P_REAL: return read_real(place, value, field);
+    case BR_P_BOOL:
+        return read_bool(place, value, field);
+    case BR_P_INT:
+        return read_int(place, value, field);
+    case BR_P_REAL:
+        return read_real(place, value, field);
     case BR_P_STRING:
-    case BR_P_PATH: return read_text(place, value, field);
-    case BR_P_CHOICE: return read_choice(place, value, field);
-    case BR_P_RATIONAL: return read_rational(place, value, field);
+    case BR_P_PATH:
+        return read_text(place, value, field);
+    case BR_P_CHOICE:
+        return read_choice(place, value, field);
+    case BR_P_RATIONAL:
+        return read_rational(place, value, field);
     case BR_P_INTS: {
         struct br_ints *list = field;
         const void *array;
@@ -392,7 +298,8 @@ static bool read_param(const struct place *place, const struct br_node *value, v
         return true;
     }
     }
-    br_config_error(place->config, value, "%s: the schema gives it an unknown type (%d)", place->name, (int)param->type);
+    br_config_error(place->config, value, "%s: the schema gives it an unknown type (%d)", place->name,
+                    (int)param->type);
     return false;
 }
 
@@ -400,13 +307,14 @@ static bool read_param(const struct place *place, const struct br_node *value, v
 static struct br_node *parse_default(struct br_config *config, const struct br_node *map, const char *def)
 {
     struct br_node *node;
-    if (strpbrk(def, "[]{}\"'&*!|>%@`#:,?~$ \n") == NULL && def[0] != '\0') { /* surely a plain word: the usual case */
+    if (strpbrk(def, "[]{}\"'&*!|>%@`#:,?~$ \n") == NULL &&
+        def[0] != '\0') { /* surely a plain word: the usual case */
         node = br_config_alloc(config, sizeof *node);
         *node = (struct br_node){.kind = BR_NODE_SCALAR, .text = def};
     } else {
         size_t nodes = config->nodes; /* the limit is on what the user wrote */
-        struct br_origin origin = {map != NULL && map->file != NULL ? map->file : "default", map != NULL ? map->line : 1,
-                                   map != NULL ? map->column : 0};
+        struct br_origin origin = {map != NULL && map->file != NULL ? map->file : "default",
+                                   map != NULL ? map->line : 1, map != NULL ? map->column : 0};
         node = br_yaml_parse(config, origin, def, strlen(def), NULL);
         config->nodes = nodes;
         if (node == NULL) return NULL;
@@ -417,23 +325,25 @@ static struct br_node *parse_default(struct br_config *config, const struct br_n
     return node;
 }
 
-static void fill_param(struct br_config *config, const struct br_node *map, const struct br_param *param, const char *name,
-                       void *field)
+static void fill_param(struct br_config *config, const struct br_node *map, const struct br_param *param,
+                       const char *name, void *field)
 {
-    struct place place = {config, name, param, false};
+    struct br_place place = {config, name, param, false};
     const struct br_node *value = br_node_get(map, param->name);
     set_absent(param, field);
     if (value == NULL && param->required) {
-        char expected[EXPECTED_LENGTH] = "";
-        expect(expected, sizeof expected, param);
-        br_config_error(config, map, "'%s' is missing; expected %s%s%s%s", name, expected, param->help != NULL ? " (" : "",
-                        param->help != NULL ? param->help : "", param->help != NULL ? ")" : "");
+        char expected[BR_WORDS_LENGTH] = "";
+        br_words_expect(expected, sizeof expected, param);
+        br_config_error(config, map, "'%s' is missing; expected %s%s%s%s", name, expected,
+                        param->help != NULL ? " (" : "", param->help != NULL ? param->help : "",
+                        param->help != NULL ? ")" : "");
         return;
     }
     if (value == NULL && param->def != NULL) {
         place.is_default = true;
         value = parse_default(config, map, param->def);
-        if (value == NULL) br_config_error(config, map, "%s: the schema's default '%s' is no YAML", name, param->def);
+        if (value == NULL)
+            br_config_error(config, map, "%s: the schema's default '%s' is no YAML", name, param->def);
     }
     if (value != NULL) read_param(&place, value, field);
 }
@@ -461,15 +371,17 @@ static void report_unknown(struct br_config *config, const struct br_node *key, 
     for (size_t i = 0; i < nschema; i++) names[n++] = schema[i].name;
     for (size_t i = 0; i < nalso; i++) names[n++] = also[i];
     const char *similar = br_suggest(key->text, names);
-    char expected[EXPECTED_LENGTH] = "";
-    for (size_t i = 0; i < n; i++) append(expected, sizeof expected, "%s%s", i > 0 ? ", " : "", names[i]);
-    br_config_error(config, key, "unknown key '%.*s'%s%s%s; expected %s%s%s%s%s", SHOWN_LENGTH, key->text,
-                    prefix[0] != '\0' ? " in '" : "", prefix, prefix[0] != '\0' ? "'" : "", n > 0 ? "one of " : "no keys", expected,
-                    similar != NULL ? "; did you mean '" : "", similar != NULL ? similar : "", similar != NULL ? "'?" : "");
+    char expected[BR_WORDS_LENGTH] = "";
+    for (size_t i = 0; i < n; i++)
+        br_words_append(expected, sizeof expected, "%s%s", i > 0 ? ", " : "", names[i]);
+    br_config_error(config, key, "unknown key '%.*s'%s%s%s; expected %s%s%s%s%s", BR_WORDS_VALUE, key->text,
+                    prefix[0] != '\0' ? " in '" : "", prefix, prefix[0] != '\0' ? "'" : "",
+                    n > 0 ? "one of " : "no keys", expected, similar != NULL ? "; did you mean '" : "",
+                    similar != NULL ? similar : "", similar != NULL ? "'?" : "");
 }
 
-static size_t fill(struct br_config *config, const struct br_node *map, const struct br_param *schema, const char *const *also,
-                   const char *prefix, void *self)
+static size_t fill(struct br_config *config, const struct br_node *map, const struct br_param *schema,
+                   const char *const *also, const char *prefix, void *self)
 {
     size_t before = config->nmistakes;
     for (const struct br_param *param = schema; param != NULL && param->name != NULL; param++) {
@@ -478,7 +390,8 @@ static size_t fill(struct br_config *config, const struct br_node *map, const st
         fill_param(config, map, param, name, (char *)self + param->offset);
     }
     for (size_t i = 0; map != NULL && i < map->count; i++)
-        if (!is_known(map->key[i]->text, schema, also)) report_unknown(config, map->key[i], schema, also, prefix);
+        if (!is_known(map->key[i]->text, schema, also))
+            report_unknown(config, map->key[i], schema, also, prefix);
     return config->nmistakes - before;
 }
 
@@ -486,9 +399,9 @@ size_t br_config_fill(struct br_config *config, const struct br_node *map, const
                       const char *const *also, void *self)
 {
     if (map != NULL && map->kind != BR_NODE_MAP) {
-        char expected[EXPECTED_LENGTH] = "", shown[SHOWN_LENGTH + 40];
-        show(shown, sizeof shown, map);
-        append_keys(expected, sizeof expected, schema);
+        char expected[BR_WORDS_LENGTH] = "", shown[BR_WORDS_SHOWN];
+        br_words_show(shown, sizeof shown, map);
+        br_words_keys(expected, sizeof expected, schema);
         br_config_error(config, map, "%s is not a map; expected a map with %s", shown, expected);
         return 1;
     }

@@ -1,4 +1,5 @@
-/* suggest.c - "did you mean": the nearest of some names, by the number of slips that make one word of the other. */
+/* suggest.c - "did you mean": the nearest of some names, by the number of slips that make one word of the
+ * other. */
 #include "runtime/config.h"
 
 #include <ctype.h>
@@ -45,7 +46,8 @@ const char *br_suggest(const char *word, const char *const *names)
     if (names == NULL || length == 0 || length > LONGEST) return NULL;
     unsigned allowed = length <= 3 ? 1 : length <= 6 ? 2 : 3;
     const char *nearest = NULL;
-    unsigned smallest = 2 * allowed + 1; /* twice the slips; the beginning of a name counts as one and a half */
+    unsigned smallest =
+        2 * allowed + 1; /* twice the slips; the beginning of a name counts as one and a half */
     for (; *names != NULL; names++) {
         size_t n = strlen(*names);
         if (n == 0 || n > LONGEST) continue;

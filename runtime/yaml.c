@@ -1,7 +1,8 @@
 /* yaml.c - libyaml's events as a tree of br_node. See config_parts.h.
  *
- * Mistakes that leave the structure readable (a key given twice, a tag, a variable that is not set) are recorded and reading
- * goes on, so that the user sees them all; mistakes of syntax and the limits end it. Aliases share the node they name. */
+ * Mistakes that leave the structure readable (a key given twice, a tag, a variable that is not set) are
+ * recorded and reading goes on, so that the user sees them all; mistakes of syntax and the limits end it.
+ * Aliases share the node they name. */
 #include "runtime/config_parts.h"
 
 #include <stdint.h>
@@ -44,7 +45,7 @@ static unsigned column_of(const struct reader *reader, yaml_mark_t mark)
     return (unsigned)mark.column + 1 + (mark.line == 0 ? reader->origin.column : 0);
 }
 
-/* --- libyaml's own errors ------------------------------------------------------------------------------------------------- */
+/* --- libyaml's own errors --------------------------------------------------------------------- */
 
 /* Position of a byte: libyaml gives no mark for bytes that are no text at all. */
 static yaml_mark_t mark_of(const char *text, size_t offset)
@@ -86,16 +87,20 @@ static void report_syntax(struct reader *reader)
     char context[160] = "";
     if (p->context != NULL && p->error != YAML_READER_ERROR) {
         int used = snprintf(context, sizeof context, " %s", p->context);
-        if (reader->origin.line == 0 && p->context_mark.line < at.line && used > 0 && used < (int)sizeof context)
-            snprintf(context + used, sizeof context - (size_t)used, " that begins in line %zu", p->context_mark.line + 1);
+        if (reader->origin.line == 0 && p->context_mark.line < at.line && used > 0 &&
+            used < (int)sizeof context)
+            snprintf(context + used, sizeof context - (size_t)used, " that begins in line %zu",
+                     p->context_mark.line + 1);
     }
     const char *hint = "expected well-formed YAML";
-    if (p->error == YAML_READER_ERROR) hint = "expected text in UTF-8";
-    else if (character_at(reader, at) == '\t') hint = "expected blanks: tabs do not indent YAML";
+    if (p->error == YAML_READER_ERROR)
+        hint = "expected text in UTF-8";
+    else if (character_at(reader, at) == '\t')
+        hint = "expected blanks: tabs do not indent YAML";
     else if (strstr(problem, "mapping values are not allowed") != NULL)
         hint = "expected one 'key: value' a line; quote a text that holds ': '";
-    br_config_error_at(reader->config, reader->origin.file, line_of(reader, at), column_of(reader, at), "%s%s; %s", problem,
-                       context, hint);
+    br_config_error_at(reader->config, reader->origin.file, line_of(reader, at), column_of(reader, at),
+                       "%s%s; %s", problem, context, hint);
 }
 
 static bool next_event(struct reader *reader, yaml_event_t *event)
@@ -105,7 +110,7 @@ static bool next_event(struct reader *reader, yaml_event_t *event)
     return false;
 }
 
-/* --- nodes ---------------------------------------------------------------------------------------------------------------- */
+/* --- nodes ------------------------------------------------------------------------------------ */
 
 static struct br_node *read_node(struct reader *reader, yaml_event_t *event, unsigned depth, bool is_key);
 
@@ -117,9 +122,10 @@ static bool count(struct reader *reader, size_t nodes, yaml_mark_t at)
         config->nodes += nodes;
         return true;
     }
-    br_config_error_at(config, reader->origin.file, line_of(reader, at), column_of(reader, at),
-                       "the configuration holds more than %d values, counting what aliases repeat; expected a smaller one",
-                       BR_CONFIG_MAX_NODES);
+    br_config_error_at(
+        config, reader->origin.file, line_of(reader, at), column_of(reader, at),
+        "the configuration holds more than %d values, counting what aliases repeat; expected a smaller one",
+        BR_CONFIG_MAX_NODES);
     return false;
 }
 
@@ -129,9 +135,10 @@ static bool deep(struct reader *reader, unsigned depth, yaml_mark_t at)
         if (depth > reader->deepest) reader->deepest = depth;
         return false;
     }
-    br_config_error_at(reader->config, reader->origin.file, line_of(reader, at), column_of(reader, at),
-                       "more than %d lists and maps stand within each other; expected a flatter configuration",
-                       BR_CONFIG_MAX_DEPTH);
+    br_config_error_at(
+        reader->config, reader->origin.file, line_of(reader, at), column_of(reader, at),
+        "more than %d lists and maps stand within each other; expected a flatter configuration",
+        BR_CONFIG_MAX_DEPTH);
     return true;
 }
 
@@ -139,7 +146,9 @@ static struct br_node *new_node(struct reader *reader, enum br_node_kind kind, y
 {
     if (!count(reader, 1, at)) return NULL;
     struct br_node *node = br_config_alloc(reader->config, sizeof *node);
-    *node = (struct br_node){.kind = kind, .file = reader->origin.file, .line = line_of(reader, at),
+    *node = (struct br_node){.kind = kind,
+                             .file = reader->origin.file,
+                             .line = line_of(reader, at),
                              .column = column_of(reader, at)};
     return node;
 }
@@ -156,17 +165,20 @@ static struct br_node *read_alias(struct reader *reader, const yaml_event_t *eve
         for (struct anchor *a = reader->anchors; a != NULL; a = a->older) names[n++] = a->name;
         names[n] = NULL;
         const char *similar = anchor == NULL ? br_suggest(name, names) : NULL;
-        br_config_error_at(reader->config, reader->origin.file, line, column,
-                           anchor == NULL ? "'*%s' repeats a value, but nothing before it is marked '&%s'%s%s%s"
-                                          : "'*%s' stands within the value '&%s' that it repeats; expected a value that ends "
-                                            "before it%s%s%s",
-                           name, name, similar != NULL ? "; did you mean '*" : "", similar != NULL ? similar : "",
-                           similar != NULL ? "'?" : "");
+        br_config_error_at(
+            reader->config, reader->origin.file, line, column,
+            anchor == NULL
+                ? "'*%s' repeats a value, but nothing before it is marked '&%s'%s%s%s"
+                : "'*%s' stands within the value '&%s' that it repeats; expected a value that ends "
+                  "before it%s%s%s",
+            name, name, similar != NULL ? "; did you mean '*" : "", similar != NULL ? similar : "",
+            similar != NULL ? "'?" : "");
         struct br_node *nothing = new_node(reader, BR_NODE_SCALAR, event->start_mark);
         if (nothing != NULL) nothing->text = "";
         return nothing;
     }
-    if (deep(reader, depth + anchor->height, event->start_mark) || !count(reader, anchor->nodes, event->start_mark))
+    if (deep(reader, depth + anchor->height, event->start_mark) ||
+        !count(reader, anchor->nodes, event->start_mark))
         return NULL;
     return anchor->node;
 }
@@ -178,8 +190,10 @@ static void refuse_tag(struct reader *reader, const struct br_node *node, const 
     const char *text = (const char *)tag;
     if (text == NULL) return;
     bool is_standard = strncmp(text, standard, sizeof standard - 1) == 0;
-    br_config_error(reader->config, node, "the tag '%s%s' is not supported; expected a value without '!' (quote a text that "
-                    "looks like a number)", is_standard ? "!!" : "", is_standard ? text + sizeof standard - 1 : text);
+    br_config_error(reader->config, node,
+                    "the tag '%s%s' is not supported; expected a value without '!' (quote a text that "
+                    "looks like a number)",
+                    is_standard ? "!!" : "", is_standard ? text + sizeof standard - 1 : text);
 }
 
 static struct br_node *read_scalar(struct reader *reader, const yaml_event_t *event, bool is_key)
@@ -228,8 +242,10 @@ static void find_duplicates(struct reader *reader, const struct br_node *map)
             first = i;
             continue;
         }
-        br_config_error(reader->config, sorted[i], "the key '%s' is given twice (first in line %u, column %u); expected it "
-                        "once", sorted[i]->text, sorted[first]->line, sorted[first]->column);
+        br_config_error(reader->config, sorted[i],
+                        "the key '%s' is given twice (first in line %u, column %u); expected it "
+                        "once",
+                        sorted[i]->text, sorted[first]->line, sorted[first]->column);
     }
     free(sorted);
 }
@@ -237,9 +253,11 @@ static void find_duplicates(struct reader *reader, const struct br_node *map)
 static void check_key(struct reader *reader, const struct br_node *key)
 {
     if (key->kind != BR_NODE_SCALAR)
-        br_config_error(reader->config, key, "a key is a %s; expected a word", key->kind == BR_NODE_LIST ? "list" : "map");
+        br_config_error(reader->config, key, "a key is a %s; expected a word",
+                        key->kind == BR_NODE_LIST ? "list" : "map");
     else if (!key->quoted && strcmp(key->text, "<<") == 0)
-        br_config_error(reader->config, key, "merge keys ('<<') are not supported; expected the keys themselves, or 'include:' "
+        br_config_error(reader->config, key,
+                        "merge keys ('<<') are not supported; expected the keys themselves, or 'include:' "
                         "of a file with them");
 }
 
@@ -263,8 +281,11 @@ static struct br_node *read_collection(struct reader *reader, const yaml_event_t
             check_key(reader, link->key);
             if (link->key->kind != BR_NODE_SCALAR) { /* already a mistake: anything that is a word will do */
                 struct br_node *word = br_config_alloc(reader->config, sizeof *word);
-                *word = (struct br_node){.kind = BR_NODE_SCALAR, .file = link->key->file, .line = link->key->line,
-                                         .column = link->key->column, .text = "?"};
+                *word = (struct br_node){.kind = BR_NODE_SCALAR,
+                                         .file = link->key->file,
+                                         .line = link->key->line,
+                                         .column = link->key->column,
+                                         .text = "?"};
                 link->key = word;
             }
         }
@@ -290,11 +311,12 @@ static struct br_node *read_collection(struct reader *reader, const yaml_event_t
 static const yaml_char_t *anchor_of(const yaml_event_t *event)
 {
     if (event->type == YAML_SCALAR_EVENT) return event->data.scalar.anchor;
-    return event->type == YAML_MAPPING_START_EVENT ? event->data.mapping_start.anchor : event->data.sequence_start.anchor;
+    return event->type == YAML_MAPPING_START_EVENT ? event->data.mapping_start.anchor
+                                                   : event->data.sequence_start.anchor;
 }
 
-/* Makes the node that the event begins; the caller deletes the event. NULL: reading cannot go on. `depth` is that of the
- * node, from 1; recursion ends at BR_CONFIG_MAX_DEPTH. */
+/* Makes the node that the event begins; the caller deletes the event. NULL: reading cannot go on. `depth` is
+ * that of the node, from 1; recursion ends at BR_CONFIG_MAX_DEPTH. */
 static struct br_node *read_node(struct reader *reader, yaml_event_t *event, unsigned depth, bool is_key)
 {
     if (event->type == YAML_ALIAS_EVENT) return read_alias(reader, event, depth);
@@ -303,7 +325,8 @@ static struct br_node *read_node(struct reader *reader, yaml_event_t *event, uns
     if (name != NULL) {
         if (reader->nanchors++ >= BR_CONFIG_MAX_ANCHORS) {
             br_config_error_at(reader->config, reader->origin.file, line_of(reader, event->start_mark),
-                               column_of(reader, event->start_mark), "more than %d values are marked with '&'; expected fewer",
+                               column_of(reader, event->start_mark),
+                               "more than %d values are marked with '&'; expected fewer",
                                BR_CONFIG_MAX_ANCHORS);
             return NULL;
         }
@@ -315,8 +338,8 @@ static struct br_node *read_node(struct reader *reader, yaml_event_t *event, uns
     size_t before = reader->config->nodes;
     unsigned deepest = reader->deepest;
     if (anchor != NULL) reader->deepest = 0;
-    struct br_node *node =
-        event->type == YAML_SCALAR_EVENT ? read_scalar(reader, event, is_key) : read_collection(reader, event, depth);
+    struct br_node *node = event->type == YAML_SCALAR_EVENT ? read_scalar(reader, event, is_key)
+                                                            : read_collection(reader, event, depth);
     if (anchor != NULL) {
         anchor->node = node;
         anchor->nodes = reader->config->nodes - before;
@@ -326,7 +349,7 @@ static struct br_node *read_node(struct reader *reader, yaml_event_t *event, uns
     return node;
 }
 
-/* --- documents ------------------------------------------------------------------------------------------------------------ */
+/* --- documents -------------------------------------------------------------------------------- */
 
 /* Stream start, document, document end, stream end. */
 static struct br_node *read_document(struct reader *reader, bool *empty)
@@ -340,11 +363,12 @@ static struct br_node *read_document(struct reader *reader, bool *empty)
         yaml_mark_t at = event.start_mark;
         bool stop = type == YAML_STREAM_END_EVENT;
         if (type == YAML_DOCUMENT_START_EVENT && root != NULL) {
-            br_config_error_at(reader->config, reader->origin.file, line_of(reader, at), column_of(reader, at),
+            br_config_error_at(reader->config, reader->origin.file, line_of(reader, at),
+                               column_of(reader, at),
                                "a second document begins ('---'); expected one document");
             stop = true;
-        } else if (type == YAML_SCALAR_EVENT || type == YAML_ALIAS_EVENT || type == YAML_SEQUENCE_START_EVENT ||
-                   type == YAML_MAPPING_START_EVENT) {
+        } else if (type == YAML_SCALAR_EVENT || type == YAML_ALIAS_EVENT ||
+                   type == YAML_SEQUENCE_START_EVENT || type == YAML_MAPPING_START_EVENT) {
             root = read_node(reader, &event, 1, false);
             *empty = false;
             stop = root == NULL;
@@ -361,15 +385,16 @@ static struct br_node *read_document(struct reader *reader, bool *empty)
     return root;
 }
 
-struct br_node *br_yaml_parse(struct br_config *config, struct br_origin origin, const char *text, size_t length,
-                              bool *empty)
+struct br_node *br_yaml_parse(struct br_config *config, struct br_origin origin, const char *text,
+                              size_t length, bool *empty)
 {
     struct reader reader = {.config = config, .origin = origin};
     bool nothing = true;
     size_t bad;
     if (empty == NULL) empty = &nothing;
     *empty = false;
-    if (length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) text += 3, length -= 3; /* a byte order mark, of no use */
+    if (length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
+        text += 3, length -= 3; /* a byte order mark, of no use */
     char *hidden = br_expand_hide(text, length, &reader.length, &bad);
     reader.text = hidden;
     if (hidden == NULL || !yaml_parser_initialize(&reader.parser)) {
@@ -380,8 +405,9 @@ struct br_node *br_yaml_parse(struct br_config *config, struct br_origin origin,
     struct br_node *root = NULL;
     if (bad != SIZE_MAX) {
         yaml_mark_t at = mark_of(text, bad);
-        br_config_error_at(config, origin.file, line_of(&reader, at), column_of(&reader, at),
-                           "this character of the private use area (U+E000 to U+E07F) is reserved; expected other text");
+        br_config_error_at(
+            config, origin.file, line_of(&reader, at), column_of(&reader, at),
+            "this character of the private use area (U+E000 to U+E07F) is reserved; expected other text");
     } else {
         *empty = true;
         yaml_parser_set_encoding(&reader.parser, YAML_UTF8_ENCODING);

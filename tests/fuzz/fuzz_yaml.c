@@ -1,4 +1,5 @@
-/* fuzz_yaml.c - any bytes as a pipeline file: no crash, no hang, no leak; what is read obeys the limits and the schema.
+/* fuzz_yaml.c - any bytes as a pipeline file: no crash, no hang, no leak; what is read obeys the limits and
+ * the schema.
  *
  * Lines that begin with "#set " are taken as --set texts too. */
 #include "runtime/config_parts.h"
@@ -14,7 +15,11 @@ int LLVMFuzzerInitialize(int *argc, char ***argv);
 
 enum { MAX_SETS = 4, SET_LENGTH = 128 };
 
-struct item { int64_t n; double x; struct br_strings words; };
+struct item {
+    int64_t n;
+    double x;
+    struct br_strings words;
+};
 struct stage {
     bool flag;
     int64_t n;
@@ -29,7 +34,12 @@ struct stage {
 
 static const char *const choices[] = {"auto", "block", "drop", NULL};
 static const struct br_param item_fields[] = {
-    {.name = "n", .type = BR_P_INT, .offset = offsetof(struct item, n), .required = true, .min = 1, .max = 100},
+    {.name = "n",
+     .type = BR_P_INT,
+     .offset = offsetof(struct item, n),
+     .required = true,
+     .min = 1,
+     .max = 100},
     {.name = "x", .type = BR_P_REAL, .offset = offsetof(struct item, x), .def = "0.5", .min = -1, .max = 1},
     {.name = "words", .type = BR_P_STRINGS, .offset = offsetof(struct item, words), .def = "[a, 'b']"},
     {0},
@@ -72,10 +82,12 @@ static void must(bool holds)
 static size_t walk(const struct br_node *node, unsigned depth)
 {
     size_t nodes = 1;
-    must(depth <= BR_CONFIG_MAX_DEPTH + MAX_SETS + 1 && node->file != NULL && node->line > 0 && node->column > 0);
+    must(depth <= BR_CONFIG_MAX_DEPTH + MAX_SETS + 1 && node->file != NULL && node->line > 0 &&
+         node->column > 0);
     if (node->kind == BR_NODE_SCALAR) must(node->text != NULL);
     for (size_t i = 0; i < node->count; i++) {
-        if (node->kind == BR_NODE_MAP) must(node->key[i]->kind == BR_NODE_SCALAR && node->key[i]->text != NULL);
+        if (node->kind == BR_NODE_MAP)
+            must(node->key[i]->kind == BR_NODE_SCALAR && node->key[i]->text != NULL);
         nodes += walk(node->item[i], depth + 1);
     }
     return nodes;
@@ -116,14 +128,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     struct br_config *config;
     struct br_error error = {0};
-    if (br_config_parse(&config, "fuzz.yaml", (const char *)data, size, nset, sets, &error) != BR_OK) return 0;
+    if (br_config_parse(&config, "fuzz.yaml", (const char *)data, size, nset, sets, &error) != BR_OK)
+        return 0;
     const struct br_node *root = br_config_root(config);
     must(root != NULL || br_config_errors(config) > 0);
     if (root != NULL) {
         walk(root, 1);
         fill(config, root);
         const struct br_node *list = br_node_get(root, "pipeline");
-        for (size_t i = 0; list != NULL && list->kind == BR_NODE_LIST && i < list->count; i++) fill(config, list->item[i]);
+        for (size_t i = 0; list != NULL && list->kind == BR_NODE_LIST && i < list->count; i++)
+            fill(config, list->item[i]);
     }
     br_config_print_errors(config, nowhere);
     br_config_free(config);

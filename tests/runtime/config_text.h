@@ -14,7 +14,8 @@
 #include <cmocka.h>
 
 /* The text as file "t.yaml", with --set texts up to NULL. */
-static inline struct br_config *parse_set(const char *text, size_t length, size_t nset, const char *const *set)
+static inline struct br_config *parse_set(const char *text, size_t length, size_t nset,
+                                          const char *const *set)
 {
     struct br_config *config = NULL;
     struct br_error error = {0};
@@ -82,8 +83,10 @@ static inline const char *text_at(const struct br_config *config, const char *pa
     snprintf(copy, sizeof copy, "%s", path);
     for (char *key; node != NULL && (key = strsep(&rest, ".")) != NULL;) {
         size_t index = strtoul(key, NULL, 10);
-        if (node->kind == BR_NODE_LIST) node = index < node->count ? node->item[index] : NULL;
-        else node = br_node_get(node, key);
+        if (node->kind == BR_NODE_LIST)
+            node = index < node->count ? node->item[index] : NULL;
+        else
+            node = br_node_get(node, key);
     }
     return node != NULL && node->kind == BR_NODE_SCALAR ? node->text : NULL;
 }

@@ -1,12 +1,19 @@
-/* Filling a struct by a schema: every type, every refusal with its place and its suggestion, defaults, lifetimes. */
+/* Filling a struct by a schema: every type, every refusal with its place and its suggestion, defaults,
+ * lifetimes. */
 #include "config_text.h"
 
 #include "buffers/stream.h"
 
 #include <math.h>
 
-struct point { double x, y; };
-struct zone { int64_t channels, factor; struct br_ints list; struct point *at; };
+struct point {
+    double x, y;
+};
+struct zone {
+    int64_t channels, factor;
+    struct br_ints list;
+    struct point *at;
+};
 
 struct all {
     bool flag;
@@ -28,10 +35,24 @@ static const struct br_param point_fields[] = {
     {0},
 };
 static const struct br_param zone_fields[] = {
-    {.name = "channels", .type = BR_P_INT, .offset = offsetof(struct zone, channels), .required = true, .min = 1, .max = 1024},
-    {.name = "factor", .type = BR_P_INT, .offset = offsetof(struct zone, factor), .def = "1", .min = 1, .max = 128},
+    {.name = "channels",
+     .type = BR_P_INT,
+     .offset = offsetof(struct zone, channels),
+     .required = true,
+     .min = 1,
+     .max = 1024},
+    {.name = "factor",
+     .type = BR_P_INT,
+     .offset = offsetof(struct zone, factor),
+     .def = "1",
+     .min = 1,
+     .max = 128},
     {.name = "list", .type = BR_P_INTS, .offset = offsetof(struct zone, list), .def = "[7, 8]"},
-    {.name = "at", .type = BR_P_MAP, .offset = offsetof(struct zone, at), .fields = point_fields, .size = sizeof(struct point)},
+    {.name = "at",
+     .type = BR_P_MAP,
+     .offset = offsetof(struct zone, at),
+     .fields = point_fields,
+     .size = sizeof(struct point)},
     {0},
 };
 #define FIELD(f) .offset = offsetof(struct all, f)
@@ -65,10 +86,12 @@ static void test_all_types(void **state)
 {
     (void)state;
     struct all a;
-    struct br_config *config = good(fill(
-        "flag: true\nwhole: -10\nreal: 1.5\ntext: \"5\"\nchoice: slow\npath: a/b c\nrational: 5120/3\nints: [0, 65535, 1e3]\n"
-        "reals: [1, -2.5e-3, .5]\nstrings: [\"\", x]\nmap: {channels: 4, at: {x: 1}}\nmaps: [{channels: 1}, {channels: 2, "
-        "factor: 64, list: 9}]\n", &a));
+    struct br_config *config = good(fill("flag: true\nwhole: -10\nreal: 1.5\ntext: \"5\"\nchoice: "
+                                         "slow\npath: a/b c\nrational: 5120/3\nints: [0, 65535, 1e3]\n"
+                                         "reals: [1, -2.5e-3, .5]\nstrings: [\"\", x]\nmap: {channels: 4, "
+                                         "at: {x: 1}}\nmaps: [{channels: 1}, {channels: 2, "
+                                         "factor: 64, list: 9}]\n",
+                                         &a));
     assert_true(a.flag);
     assert_int_equal(a.whole, -10);
     assert_true(a.real == 1.5);
@@ -150,27 +173,40 @@ static void test_lifetime(void **state)
 static void test_values(void **state)
 {
     (void)state;
-    static const struct { const char *text, *message; } cases[] = {
+    static const struct {
+        const char *text, *message;
+    } cases[] = {
         {"flag: yes", "1:7: flag: 'yes' is neither; expected true or false; did you mean 'true'?"},
         {"flag: 0", "1:7: flag: '0' is neither; expected true or false; did you mean 'false'?"},
         {"flag: \"true\"", "1:7: flag: 'true' is quoted, and so a text; expected true or false"},
         {"flag: [true]", "1:7: flag: a list of 1 is not a single value; expected true or false"},
-        {"whole: many", "1:8: whole: 'many' is no whole number; expected a whole number from -10 to 100 samples"},
+        {"whole: many",
+         "1:8: whole: 'many' is no whole number; expected a whole number from -10 to 100 samples"},
         {"whole: 101", "1:8: whole: '101' is out of range; expected a whole number from -10 to 100 samples"},
         {"whole: -11", "1:8: whole: '-11' is out of range; expected a whole number from -10 to 100 samples"},
-        {"whole: 1.5", "1:8: whole: '1.5' is no whole number; expected a whole number from -10 to 100 samples"},
-        {"whole: 1 2", "1:8: whole: '1 2' is no whole number; expected a whole number from -10 to 100 samples"},
-        {"whole: 0x10", "1:8: whole: '0x10' is no whole number; expected a whole number from -10 to 100 samples"},
-        {"whole: 010", "1:8: whole: '010' begins with 0, which some read as octal; expected a whole number from -10 to 100 samples"},
-        {"whole: '5'", "1:8: whole: '5' is quoted, and so a text; expected a whole number from -10 to 100 samples"},
-        {"whole: 99999999999999999999", "1:8: whole: '99999999999999999999' does not fit into 64 bits; expected a whole number "
-                                        "from -10 to 100 samples"},
-        {"whole: 1e300", "1:8: whole: '1e300' is no whole number; expected a whole number from -10 to 100 samples"},
+        {"whole: 1.5",
+         "1:8: whole: '1.5' is no whole number; expected a whole number from -10 to 100 samples"},
+        {"whole: 1 2",
+         "1:8: whole: '1 2' is no whole number; expected a whole number from -10 to 100 samples"},
+        {"whole: 0x10",
+         "1:8: whole: '0x10' is no whole number; expected a whole number from -10 to 100 samples"},
+        {"whole: 010", "1:8: whole: '010' begins with 0, which some read as octal; expected a whole number "
+                       "from -10 to 100 samples"},
+        {"whole: '5'",
+         "1:8: whole: '5' is quoted, and so a text; expected a whole number from -10 to 100 samples"},
+        {"whole: 99999999999999999999",
+         "1:8: whole: '99999999999999999999' does not fit into 64 bits; expected a whole number "
+         "from -10 to 100 samples"},
+        {"whole: 1e300",
+         "1:8: whole: '1e300' is no whole number; expected a whole number from -10 to 100 samples"},
         {"whole: +", "1:8: whole: '+' is no whole number; expected a whole number from -10 to 100 samples"},
-        {"whole: {a: 1}", "1:8: whole: a map is not a single value; expected a whole number from -10 to 100 samples"},
-        {"whole:", "1:7: whole: '' is no value (leave the key out for its default); expected a whole number from -10 to 100 "
+        {"whole: {a: 1}",
+         "1:8: whole: a map is not a single value; expected a whole number from -10 to 100 samples"},
+        {"whole:", "1:7: whole: '' is no value (leave the key out for its default); expected a whole number "
+                   "from -10 to 100 "
                    "samples"},
-        {"real: ~", "1:7: real: '~' is no value (leave the key out for its default); expected a number from 0 to 1.5 MHz"},
+        {"real: ~", "1:7: real: '~' is no value (leave the key out for its default); expected a number from "
+                    "0 to 1.5 MHz"},
         {"real: 1.51", "1:7: real: '1.51' is out of range; expected a number from 0 to 1.5 MHz"},
         {"real: -1e-9", "1:7: real: '-1e-9' is out of range; expected a number from 0 to 1.5 MHz"},
         {"real: nan", "1:7: real: 'nan' is no number; expected a number from 0 to 1.5 MHz"},
@@ -182,32 +218,44 @@ static void test_values(void **state)
         {"text: null", "1:7: text: 'null' is no value (leave the key out for its default); expected a text"},
         {"path: ''", "1:7: path: '' is empty; expected a path"},
         {"choice: quick", "1:9: choice: 'quick' is no choice; expected one of fast, slow, nearest"},
-        {"choice: faster", "1:9: choice: 'faster' is no choice; expected one of fast, slow, nearest; did you mean 'fast'?"},
-        {"rational: 1/0", "1:11: rational: '1/0' is no positive fraction; expected a positive number or fraction such as 2560 or "
+        {"choice: faster",
+         "1:9: choice: 'faster' is no choice; expected one of fast, slow, nearest; did you mean 'fast'?"},
+        {"rational: 1/0", "1:11: rational: '1/0' is no positive fraction; expected a positive number or "
+                          "fraction such as 2560 or "
                           "5120/3"},
-        {"rational: -5", "1:11: rational: '-5' is no positive fraction; expected a positive number or fraction such as 2560 or "
+        {"rational: -5", "1:11: rational: '-5' is no positive fraction; expected a positive number or "
+                         "fraction such as 2560 or "
                          "5120/3"},
-        {"ints: []", "1:7: ints: a list of 0 has 0 items; expected a list of 1 to 3 items, each a whole number from 0 to 65535"},
-        {"ints: [1, 2, 3, 4]", "1:7: ints: a list of 4 has 4 items; expected a list of 1 to 3 items, each a whole number from 0 "
-                               "to 65535"},
+        {"ints: []", "1:7: ints: a list of 0 has 0 items; expected a list of 1 to 3 items, each a whole "
+                     "number from 0 to 65535"},
+        {"ints: [1, 2, 3, 4]",
+         "1:7: ints: a list of 4 has 4 items; expected a list of 1 to 3 items, each a whole number from 0 "
+         "to 65535"},
         {"ints: [1, x]", "1:11: ints[1]: 'x' is no whole number; expected a whole number from 0 to 65535"},
-        {"ints: [1, [2]]", "1:11: ints[1]: a list of 1 is not a single value; expected a list of 1 to 3 items, each a whole "
-                           "number from 0 to 65535"},
+        {"ints: [1, [2]]",
+         "1:11: ints[1]: a list of 1 is not a single value; expected a list of 1 to 3 items, each a whole "
+         "number from 0 to 65535"},
         {"ints: -1", "1:7: ints: '-1' is out of range; expected a whole number from 0 to 65535"},
-        {"ints: {a: 1}", "1:7: ints: a map is not a list; expected a list of 1 to 3 items, each a whole number from 0 to 65535"},
+        {"ints: {a: 1}", "1:7: ints: a map is not a list; expected a list of 1 to 3 items, each a whole "
+                         "number from 0 to 65535"},
         {"reals: ", "1:7: reals: '' is no value (leave the key out for its default); expected a number"},
         {"strings: a", "1:10: strings: 'a' has 1 item; expected a list of 2 items, each a text"},
         {"map: 5", "1:6: map: '5' is not a map; expected a map with channels, factor, list, at"},
         {"map: {channels: 5, at: {x: a}}", "1:28: map.at.x: 'a' is no number; expected a number"},
-        {"map: {channels: 5, fcator: 2}", "1:20: unknown key 'fcator' in 'map'; expected one of channels, factor, list, at; did "
-                                          "you mean 'factor'?"},
+        {"map: {channels: 5, fcator: 2}",
+         "1:20: unknown key 'fcator' in 'map'; expected one of channels, factor, list, at; did "
+         "you mean 'factor'?"},
         {"map: {factor: 5}", "1:6: 'map.channels' is missing; expected a whole number from 1 to 1024"},
-        {"maps: {channels: 5}", "1:7: maps: a map is not a list; expected a list of items, each a map with channels, factor, "
-                                "list, at"},
-        {"maps: [{channels: 5}, {channels: 5, factor: 0}]", "1:45: maps[1].factor: '0' is out of range; expected a whole number "
-                                                            "from 1 to 128"},
-        {"maps: [{channels: 5}, 7]", "1:23: maps[1]: '7' is not a map; expected a map with channels, factor, list, at"},
-        {"xyzzy: 1", "1:1: unknown key 'xyzzy'; expected one of flag, whole, real, text, choice, path, rational, ints, reals, "
+        {"maps: {channels: 5}",
+         "1:7: maps: a map is not a list; expected a list of items, each a map with channels, factor, "
+         "list, at"},
+        {"maps: [{channels: 5}, {channels: 5, factor: 0}]",
+         "1:45: maps[1].factor: '0' is out of range; expected a whole number "
+         "from 1 to 128"},
+        {"maps: [{channels: 5}, 7]",
+         "1:23: maps[1]: '7' is not a map; expected a map with channels, factor, list, at"},
+        {"xyzzy: 1", "1:1: unknown key 'xyzzy'; expected one of flag, whole, real, text, choice, path, "
+                     "rational, ints, reals, "
                      "strings, map, maps"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -223,9 +271,11 @@ static void test_all_at_once(void **state)
 {
     (void)state;
     struct all a;
-    struct br_config *config = fill("hole: 3\nreal: 7\nmaps:\n  - {factor: 0}\n  - {channels: x, factr: 2}\nflag: maybe\n", &a);
+    struct br_config *config =
+        fill("hole: 3\nreal: 7\nmaps:\n  - {factor: 0}\n  - {channels: x, factr: 2}\nflag: maybe\n", &a);
     assert_int_equal(br_config_errors(config), 7);
-    SAYS(config, "t.yaml:1:1: unknown key 'hole'", "did you mean 'whole'?", "t.yaml:2:7: ", "t.yaml:4:5: 'maps[0].channels' is missing",
+    SAYS(config, "t.yaml:1:1: unknown key 'hole'", "did you mean 'whole'?",
+         "t.yaml:2:7: ", "t.yaml:4:5: 'maps[0].channels' is missing",
          "t.yaml:4:14: ", "t.yaml:5:16: ", "t.yaml:5:19: ", "t.yaml:6:7: ");
 }
 
@@ -240,7 +290,8 @@ static void test_also(void **state)
     br_config_free(config);
     config = good(parse("stag: a\nx: 1\n"));
     assert_int_equal(br_config_fill(config, br_config_root(config), point_fields, also, &p), 1);
-    assert_messages(config, "t.yaml:1:1: unknown key 'stag'; expected one of x, y, stage, name; did you mean 'stage'?\n");
+    assert_messages(
+        config, "t.yaml:1:1: unknown key 'stag'; expected one of x, y, stage, name; did you mean 'stage'?\n");
     config = good(parse("[1, 2]\n"));
     assert_int_equal(br_config_fill(config, br_config_root(config), point_fields, also, &p), 1);
     assert_messages(config, "t.yaml:1:1: a list of 2 is not a map; expected a map with x, y\n");
@@ -250,16 +301,33 @@ static void test_also(void **state)
 static void test_defaults(void **state)
 {
     (void)state;
-    struct texts { const char *plain, *quoted, *empty; struct br_reals pair; struct point *point; struct br_maps none; };
+    struct texts {
+        const char *plain, *quoted, *empty;
+        struct br_reals pair;
+        struct point *point;
+        struct br_maps none;
+    };
     static const struct br_param defaults[] = {
         {.name = "plain", .type = BR_P_STRING, .offset = offsetof(struct texts, plain), .def = "some words"},
         {.name = "quoted", .type = BR_P_PATH, .offset = offsetof(struct texts, quoted), .def = "'*.dada'"},
         {.name = "empty", .type = BR_P_STRING, .offset = offsetof(struct texts, empty), .def = "\"\""},
-        {.name = "pair", .type = BR_P_REALS, .offset = offsetof(struct texts, pair), .def = "[0, 1]", .min_count = 2,
+        {.name = "pair",
+         .type = BR_P_REALS,
+         .offset = offsetof(struct texts, pair),
+         .def = "[0, 1]",
+         .min_count = 2,
          .max_count = 2},
-        {.name = "point", .type = BR_P_MAP, .offset = offsetof(struct texts, point), .def = "{x: 3}", .fields = point_fields,
+        {.name = "point",
+         .type = BR_P_MAP,
+         .offset = offsetof(struct texts, point),
+         .def = "{x: 3}",
+         .fields = point_fields,
          .size = sizeof(struct point)},
-        {.name = "none", .type = BR_P_MAPS, .offset = offsetof(struct texts, none), .def = "[]", .fields = point_fields,
+        {.name = "none",
+         .type = BR_P_MAPS,
+         .offset = offsetof(struct texts, none),
+         .def = "[]",
+         .fields = point_fields,
          .size = sizeof(struct point)},
         {0},
     };
@@ -283,7 +351,45 @@ static void test_defaults(void **state)
     int64_t two[2] = {0};
     config = good(parse("\n{}\n"));
     assert_true(br_config_fill(config, br_config_root(config), broken, NULL, two) >= 2);
-    SAYS(config, "t.yaml:2:1: n: the default '5' is out of range; expected a whole number from 0 to 4", "m: the schema's default '['");
+    SAYS(config, "t.yaml:2:1: n: the default '5' is out of range; expected a whole number from 0 to 4",
+         "m: the schema's default '['");
+}
+
+/* Lists of pairs: all numbers in one row, the counts are those of pairs. */
+static void test_groups(void **state)
+{
+    (void)state;
+    struct pairs {
+        struct br_reals reals;
+        struct br_ints ints;
+    };
+    static const struct br_param fields[] = {
+        {.name = "reals",
+         .type = BR_P_REALS,
+         .offset = offsetof(struct pairs, reals),
+         .group = 2,
+         .min = -1,
+         .max = 9},
+        {.name = "ints",
+         .type = BR_P_INTS,
+         .offset = offsetof(struct pairs, ints),
+         .group = 3,
+         .max_count = 1},
+        {0},
+    };
+    struct pairs p = {0};
+    struct br_config *config = good(parse("reals: [[1, 2], [3, 4.5], [-1, 0]]\nints: [[7, 8, 9]]\n"));
+    assert_int_equal(br_config_fill(config, br_config_root(config), fields, NULL, &p), 0);
+    assert_int_equal(p.reals.count, 6);
+    assert_true(p.reals.value[3] == 4.5 && p.reals.value[4] == -1);
+    assert_int_equal(p.ints.count, 3);
+    assert_int_equal(p.ints.value[2], 9);
+    br_config_free(config);
+    config = good(parse("reals: [[1, 2], [3], 4, [5, 6, 7], [1, 10]]\nints: [[1, 2, 3], [4, 5, 6]]\n"));
+    assert_int_equal(br_config_fill(config, br_config_root(config), fields, NULL, &p), 5);
+    SAYS(config,
+         "t.yaml:1:17: reals[1]: ", "t.yaml:1:22: reals[2]: '4' does not fit; expected a list of 2 numbers",
+         "t.yaml:1:25: reals[3]: ", "t.yaml:1:40: reals[4]: '10' is out of range", "t.yaml:2:7: ints: ");
 }
 
 /* Values too long to show and too many keys to list still make one line. */
@@ -313,16 +419,31 @@ static void test_long(void **state)
 static void test_suggest(void **state)
 {
     (void)state;
-    static const char *const names[] = {"upchannelize", "factor", "downsample", "in", "out", "frb_grid", "frb_beams", NULL};
-    static const struct { const char *word, *name; } cases[] = {
-        {"upchanelize", "upchannelize"}, {"factr", "factor"}, {"Factor", "factor"}, {"fcator", "factor"}, {"down", "downsample"},
-        {"ou", "out"}, {"frb-grid", "frb_grid"}, {"frb_beam", "frb_beams"}, {"x", NULL}, {"", NULL}, {"spectrum", NULL},
-        {"xyz", NULL}, {"downsampledownsampledownsampledownsampledownsample", NULL},
+    static const char *const names[] = {"upchannelize", "factor",   "downsample", "in",
+                                        "out",          "frb_grid", "frb_beams",  NULL};
+    static const struct {
+        const char *word, *name;
+    } cases[] = {
+        {"upchanelize", "upchannelize"},
+        {"factr", "factor"},
+        {"Factor", "factor"},
+        {"fcator", "factor"},
+        {"down", "downsample"},
+        {"ou", "out"},
+        {"frb-grid", "frb_grid"},
+        {"frb_beam", "frb_beams"},
+        {"x", NULL},
+        {"", NULL},
+        {"spectrum", NULL},
+        {"xyz", NULL},
+        {"downsampledownsampledownsampledownsampledownsample", NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *name = br_suggest(cases[i].word, names);
-        if (cases[i].name == NULL) assert_null(name);
-        else assert_string_equal(name != NULL ? name : "(none)", cases[i].name);
+        if (cases[i].name == NULL)
+            assert_null(name);
+        else
+            assert_string_equal(name != NULL ? name : "(none)", cases[i].name);
     }
     static const char *const none[] = {NULL};
     assert_null(br_suggest("a", none));
@@ -335,6 +456,7 @@ int main(void)
         cmocka_unit_test(test_all_types), cmocka_unit_test(test_absent),      cmocka_unit_test(test_lifetime),
         cmocka_unit_test(test_values),    cmocka_unit_test(test_all_at_once), cmocka_unit_test(test_also),
         cmocka_unit_test(test_defaults),  cmocka_unit_test(test_long),        cmocka_unit_test(test_suggest),
+        cmocka_unit_test(test_groups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,7 +43,9 @@ static void test_syntax(void **state)
     SAYS(parse("x: 1\nab: \x01\n"), "t.yaml:2:5: ", "control");
     SAYS(parse_set("a: 1\0b", 6, 0, NULL), "t.yaml:1:5: ");
     SAYS(parse("a: \"x\\0y\"\n"), "t.yaml:1:4: ", "character 0");
-    SAYS(parse("\xff\xfe" "a\0:\0 \0b\0"), "t.yaml:1:1: ", "UTF-8");
+    SAYS(parse("\xff\xfe"
+               "a\0:\0 \0b\0"),
+         "t.yaml:1:1: ", "UTF-8");
     SAYS(parse("a: 1\n--- \nb: 1\n"), "t.yaml:2:1: ", "one document");
     SAYS(parse("a: *b\n"), "t.yaml:1:4: ", "'*b'");
     SAYS(parse("a: &bem 1\nc: *bam\n"), "t.yaml:2:4: ", "did you mean '*bem'?");
@@ -57,13 +59,15 @@ static void test_syntax(void **state)
 static void test_empty(void **state)
 {
     (void)state;
-    static const char *const nothing[] = {"", "\n\n", "# only a comment\n", "---\n", "--- # nothing\n...\n", "\xef\xbb\xbf"};
+    static const char *const nothing[] = {
+        "", "\n\n", "# only a comment\n", "---\n", "--- # nothing\n...\n", "\xef\xbb\xbf"};
     for (size_t i = 0; i < sizeof nothing / sizeof *nothing; i++) {
         struct br_config *config = parse(nothing[i]);
         assert_null(br_config_root(config));
         assert_messages(config, "t.yaml:1:1: the file is empty; expected YAML\n");
     }
-    br_config_free(good(parse("\xef\xbb\xbf" "a: 1\n"))); /* a byte order mark is no mistake */
+    br_config_free(good(parse("\xef\xbb\xbf"
+                              "a: 1\n"))); /* a byte order mark is no mistake */
 }
 
 static void test_duplicates(void **state)
@@ -99,7 +103,8 @@ static void test_laughs(void **state)
     for (int i = 1; i < 9; i++) {
         size_t n = strlen(text);
         n += (size_t)snprintf(text + n, sizeof text - n, "a%d: &a%d [", i, i);
-        for (int k = 0; k < 10; k++) n += (size_t)snprintf(text + n, sizeof text - n, "*a%d%s", i - 1, k < 9 ? ", " : "]\n");
+        for (int k = 0; k < 10; k++)
+            n += (size_t)snprintf(text + n, sizeof text - n, "*a%d%s", i - 1, k < 9 ? ", " : "]\n");
     }
     SAYS(parse(text), "t.yaml:6:", "more than 1048576 values");
 }
@@ -147,7 +152,8 @@ static void test_many_errors(void **state)
     SAYS(config, "t.yaml:2:1: ", "t.yaml:201:1: ", "and 99 more");
 }
 
-/* One mistake is one line, in the order of the file whatever the order of finding, without a place at the end. */
+/* One mistake is one line, in the order of the file whatever the order of finding, without a place at the
+ * end. */
 static void test_printing(void **state)
 {
     (void)state;
@@ -167,9 +173,10 @@ static void test_variables(void **state)
     setenv("T_WORD", "one, two: [", 1);
     setenv("T_EMPTY", "", 1);
     unsetenv("T_NONE");
-    struct br_config *config = good(parse(
-        "a: ${T_WORD}\nb: {c: ${T_WORD}, d: x${T_NONE:-{1, 2}y, e: \"${T_EMPTY:-\xc3\xa9]}\"}\nf: $${T_WORD} $5 ${T_EMPTY}\n"
-        "g: |\n  ${T_WORD}\nh: ${T_EMPTY}\ni: '${T_NONE:-5}'\nj: 'n${T_NONE:-5}' # ${\n"));
+    struct br_config *config =
+        good(parse("a: ${T_WORD}\nb: {c: ${T_WORD}, d: x${T_NONE:-{1, 2}y, e: \"${T_EMPTY:-\xc3\xa9]}\"}\nf: "
+                   "$${T_WORD} $5 ${T_EMPTY}\n"
+                   "g: |\n  ${T_WORD}\nh: ${T_EMPTY}\ni: '${T_NONE:-5}'\nj: 'n${T_NONE:-5}' # ${\n"));
     assert_string_equal(text_at(config, "a"), "one, two: ["); /* a value never changes the structure */
     assert_string_equal(text_at(config, "b.c"), "one, two: [");
     assert_string_equal(text_at(config, "b.d"), "x{1, 2y");
@@ -184,9 +191,10 @@ static void test_variables(void **state)
     assert_true(br_node_get(br_config_root(config), "j")->quoted);
     br_config_free(config);
 
-    assert_messages(parse("a: 1\nb: {c: ${T_NONE}, d: 1}\n"),
-                    "t.yaml:2:8: the environment variable 'T_NONE' is not set; expected a value for it, or a default: "
-                    "${T_NONE:-value}\n");
+    assert_messages(
+        parse("a: 1\nb: {c: ${T_NONE}, d: 1}\n"),
+        "t.yaml:2:8: the environment variable 'T_NONE' is not set; expected a value for it, or a default: "
+        "${T_NONE:-value}\n");
     SAYS(parse("a: ${T_WORD\n"), "t.yaml:1:4: ", "begins no reference");
     SAYS(parse("a: \"${}\"\nb: \"${1}\"\nc: \"${A:b}\"\n"), "t.yaml:1:4: ", "t.yaml:2:4: ", "t.yaml:3:4: ");
     SAYS(parse("a: ${T_NONE:-${T_WORD}}\n"), "t.yaml:1:4: ", "do not nest");
@@ -217,9 +225,11 @@ static void test_variables_too_long(void **state)
 static void test_set(void **state)
 {
     (void)state;
-    static const char text[] = "telescope: {name: x}\npipeline:\n- {stage: simulate, seed: 1}\n- {stage: up, name: fine}\n";
-    const char *const set[] = {"telescope.name=y", "simulate.seed=2", "fine.factor=[1, 2]", "fine.beams.grid=a=b.c", "device=cpu",
-                               "stream.coding=chime", "simulate.seed=3", "telescope.name=\"${T_NONE:-z}\""};
+    static const char text[] =
+        "telescope: {name: x}\npipeline:\n- {stage: simulate, seed: 1}\n- {stage: up, name: fine}\n";
+    const char *const set[] = {
+        "telescope.name=y", "simulate.seed=2",     "fine.factor=[1, 2]", "fine.beams.grid=a=b.c",
+        "device=cpu",       "stream.coding=chime", "simulate.seed=3",    "telescope.name=\"${T_NONE:-z}\""};
     struct br_config *config = good(parse_set(text, strlen(text), sizeof set / sizeof *set, set));
     assert_string_equal(text_at(config, "telescope.name"), "z");
     assert_string_equal(text_at(config, "pipeline.0.seed"), "3");
@@ -228,24 +238,27 @@ static void test_set(void **state)
     assert_string_equal(text_at(config, "pipeline.1.beams.grid"), "a=b.c");
     assert_string_equal(text_at(config, "device"), "cpu");
     assert_string_equal(text_at(config, "stream.coding"), "chime");
-    const struct br_node *seed = br_node_get(br_node_get(br_config_root(config), "pipeline")->item[0], "seed");
+    const struct br_node *seed =
+        br_node_get(br_node_get(br_config_root(config), "pipeline")->item[0], "seed");
     assert_string_equal(seed->file, "--set");
     assert_int_equal(seed->line, 7); /* the seventh --set */
     assert_int_equal(seed->column, 15);
     br_config_free(config);
 
-    const char *const bad[] = {"simulat.seed=2", "seed", "=1", "simulate.=1", ".seed=1", "a..b=1", "simulate=1",
-                               "telescope.name.x=1", "fine.factor=[1", "include=x.yaml", "", "up.factor=3"};
+    const char *const bad[] = {"simulat.seed=2", "seed",           "=1",         "simulate.=1",
+                               ".seed=1",        "a..b=1",         "simulate=1", "telescope.name.x=1",
+                               "fine.factor=[1", "include=x.yaml", "",           "up.factor=3"};
     config = parse_set(text, strlen(text), sizeof bad / sizeof *bad, bad);
-    SAYS(config, "--set:1:1: there is no stage 'simulat'", "did you mean 'simulate'?", "--set:2:1: ", "--set:3:1: ", "--set:4:1: ",
-         "--set:5:1: ", "--set:6:1: ", "--set:7:1: ", "--set:8:16: 'telescope.name' has no keys", "--set:9:15: ", "--set:10:1: ",
-         "--set:11:1: ", "--set:12:1: there is no stage 'up'");
+    SAYS(config, "--set:1:1: there is no stage 'simulat'", "did you mean 'simulate'?",
+         "--set:2:1: ", "--set:3:1: ", "--set:4:1: ", "--set:5:1: ", "--set:6:1: ", "--set:7:1: ",
+         "--set:8:16: 'telescope.name' has no keys",
+         "--set:9:15: ", "--set:10:1: ", "--set:11:1: ", "--set:12:1: there is no stage 'up'");
     const char *const some[] = {"a=1"};
     SAYS(parse_set("", 0, 1, some), "empty");
     SAYS(parse_set("a: [", 4, 1, some), "t.yaml:1:5: ");
 }
 
-/* --- files -------------------------------------------------------------------------------------------------------------------- */
+/* --- files ------------------------------------------------------------------------------------ */
 
 static char folder[64];
 
@@ -304,7 +317,8 @@ static void test_include(void **state)
     (void)state;
     put("a.yaml", "include: [sub/b.yaml, sub/c.yaml]\nm: {x: a, n: {p: a}}\nl: [a]\n");
     put("sub/b.yaml", "m: {x: b, y: b, n: {q: b}}\nl: [b, b]\ns: b\n");
-    put("sub/c.yaml", "include: d.yaml\nm: {y: c, z: c}\ns: {t: c}\n"); /* relative to the file that includes it */
+    put("sub/c.yaml",
+        "include: d.yaml\nm: {y: c, z: c}\ns: {t: c}\n"); /* relative to the file that includes it */
     put("sub/d.yaml", "m: {z: d, w: d}\n");
     struct br_config *config = good(load("a.yaml"));
     assert_string_equal(text_at(config, "m.x"), "a"); /* the including file wins */
