@@ -1,0 +1,195 @@
+/* The quantizer, BEAMS beams of a channel at a time: two passes over time for mean and variance, and one that makes the levels
+ * and turns them from [time][beam] to [beam][time].
+ *
+ * Sums are of differences from the first valid sample, so that a constant block is exactly constant and a large mean costs no
+ * precision; they are closed every STEPS samples. */
+#include "kernels/common/cpu.h"
+#include "kernels/common/half.h"
+#include "kernels/quantize/plan.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The loops over beams, compiled twice. */
+struct quantize_loops {
+    /* With d = x - about: sum += d, squares += d^2. */
+    void (*add)(float *restrict sum, float *restrict squares, const float *restrict x, const float *restrict about,
+                size_t count);
+    /* levels = code of round((x - offset) / divisor), clamped; clamped += 1 where it was */
+    void (*round)(uint8_t *restrict levels, int32_t *restrict clamped, const float *restrict x, const float *restrict offset,
+                  const float *restrict divisor, float most, int bias, size_t count);
+};
+
+static inline void add_up(float *restrict sum, float *restrict squares, const float *restrict x, const float *restrict about,
+                          size_t count)
+{
+    for (size_t b = 0; b < count; b++) {
+        float d = x[b] - about[b];
+        sum[b] += d;
+        squares[b] += d * d;
+    }
+}
+
+static inline void round_levels(uint8_t *restrict levels, int32_t *restrict clamped, const float *restrict x,
+                                const float *restrict offset, const float *restrict divisor, float most, int bias, size_t count)
+{
+    const float magic = 0x1.8p23f; /* adding it leaves an integer, rounded half to even by the addition itself */
+    for (size_t b = 0; b < count; b++) {
+        float v = (x[b] - offset[b]) / divisor[b];
+        v = v < 1000 ? v : 1000; /* so that the addition works; also makes what is not a number one */
+        v = v > -1000 ? v : -1000;
+        v = (v + magic) - magic;
+        clamped[b] += (v > most) | (v < -most);
+        v = v < most ? v : most;
+        v = v > -most ? v : -most;
+        levels[b] = (uint8_t)((int)v + bias);
+    }
+}
+
+#define LOOPS(name, attribute)                                                                                           \
+    attribute static void add_##name(float *restrict s, float *restrict q, const float *restrict x,                      \
+                                     const float *restrict a, size_t n)                                                  \
+    {                                                                                                                    \
+        add_up(s, q, x, a, n);                                                                                           \
+    }                                                                                                                    \
+    attribute static void round_##name(uint8_t *restrict l, int32_t *restrict c, const float *restrict x,                \
+                                       const float *restrict o, const float *restrict d, float most, int bias, size_t n) \
+    {                                                                                                                    \
+        round_levels(l, c, x, o, d, most, bias, n);                                                                      \
+    }                                                                                                                    \
+    static const struct quantize_loops loops_##name = {add_##name, round_##name};
+
+LOOPS(generic, )
+#if BR_X86_64
+LOOPS(avx2, __attribute__((target("avx2"))))
+#endif
+
+int br_quantize_cpu_create(struct br_quantize *plan)
+{
+    plan->row = calloc(8 * BEAMS, sizeof *plan->row);
+    plan->clamped = calloc(BEAMS, sizeof *plan->clamped);
+    plan->levels = calloc(STEPS, BEAMS);
+    if (!plan->row || !plan->clamped || !plan->levels) return -1;
+    plan->pivot = plan->row + BEAMS;
+    plan->partial = plan->pivot + BEAMS;
+    plan->sum = plan->partial + 2 * BEAMS;
+    plan->squares = plan->sum + BEAMS;
+    plan->offset = plan->squares + BEAMS;
+    plan->divisor = plan->offset + BEAMS;
+    plan->loops = &loops_generic;
+#if BR_X86_64
+    if (br_cpu_has_avx2()) plan->loops = &loops_avx2;
+#endif
+    return 0;
+}
+
+void br_quantize_cpu_destroy(struct br_quantize *plan)
+{
+    free(plan->row);
+    free(plan->clamped);
+    free(plan->levels);
+}
+
+/* A chunk of beams of one channel. */
+struct chunk {
+    const uint16_t *in; /* first beam at the first step */
+    const uint8_t *valid;
+    size_t beams;
+};
+
+/* sum and squares of the differences from `about` over the valid steps. */
+static void sum_up(struct br_quantize *plan, const struct chunk *c, const float *about)
+{
+    memset(plan->sum, 0, c->beams * sizeof *plan->sum);
+    memset(plan->squares, 0, c->beams * sizeof *plan->squares);
+    for (size_t start = 0; start < plan->block; start += STEPS) {
+        size_t end = plan->block - start < STEPS ? plan->block : start + STEPS;
+        memset(plan->partial, 0, 2 * BEAMS * sizeof *plan->partial);
+        for (size_t t = start; t < end; t++) {
+            if (c->valid && !c->valid[t]) continue;
+            br_half_to_float_array(plan->row, c->in + t * plan->nbeams, c->beams);
+            plan->loops->add(plan->partial, plan->partial + BEAMS, plan->row, about, c->beams);
+        }
+        for (size_t b = 0; b < c->beams; b++) {
+            plan->sum[b] += plan->partial[b];
+            plan->squares[b] += plan->partial[BEAMS + b];
+        }
+    }
+}
+
+/* offset and divisor of every beam of the chunk, and its side. */
+static void statistics(struct br_quantize *plan, const struct chunk *c, float *side, size_t side_stride)
+{
+    size_t first = 0, count = 0;
+    for (size_t t = plan->block; t-- > 0;)
+        if (!c->valid || c->valid[t]) {
+            first = t;
+            count++;
+        }
+    if (count == 0) {
+        for (size_t b = 0; b < c->beams; b++) side[b * side_stride] = side[b * side_stride + 1] = 0;
+        return;
+    }
+    br_half_to_float_array(plan->pivot, c->in + first * plan->nbeams, c->beams);
+    sum_up(plan, c, plan->pivot);
+    for (size_t b = 0; b < c->beams; b++) plan->offset[b] = plan->pivot[b] + plan->sum[b] / (float)count;
+    sum_up(plan, c, plan->offset);
+    for (size_t b = 0; b < c->beams; b++) {
+        /* A first value far from the others left an error in the mean, which the second pass finds. */
+        float error = plan->sum[b] / (float)count, variance = plan->squares[b] / (float)count - error * error;
+        float scale = sqrtf(variance > 0 ? variance : 0) / (float)plan->levels_rms;
+        plan->offset[b] += error;
+        plan->divisor[b] = scale > 0 ? scale : 1; /* a constant block: all differences are 0 */
+        side[b * side_stride] = scale;
+        side[b * side_stride + 1] = plan->offset[b];
+    }
+}
+
+/* Steps [start, end) from [time][beam] to rows of `out`, packed two in a byte for 4 bits. */
+static void turn(const struct br_quantize *plan, size_t beams, size_t start, size_t end, uint8_t *out, size_t out_stride)
+{
+    size_t steps = end - start;
+    for (size_t b = 0; b < beams; b++) {
+        const uint8_t *from = plan->levels + b;
+        if (plan->bits == 8) {
+            uint8_t *to = out + b * out_stride + start;
+            for (size_t t = 0; t < steps; t++) to[t] = from[t * BEAMS];
+        } else {
+            uint8_t *to = out + b * out_stride + start / 2;
+            for (size_t t = 0; t < steps / 2; t++)
+                to[t] = (uint8_t)((from[2 * t * BEAMS] & 15) | from[(2 * t + 1) * BEAMS] << 4);
+        }
+    }
+}
+
+uint64_t br_quantize_cpu(struct br_quantize *plan, const uint16_t *in, size_t in_stride, const uint8_t *in_valid, uint8_t *out,
+                         float *side)
+{
+    size_t F = plan->nchannels, B = plan->nbeams, T = plan->block, row = plan->bits == 8 ? T : T / 2;
+    float most = plan->bits == 8 ? 127 : 7;
+    uint64_t clamped = 0;
+    for (size_t f = 0; f < F; f++)
+        for (size_t first = 0; first < B; first += BEAMS) {
+            struct chunk c = {.in = in + f * in_stride * B + first, .valid = in_valid ? in_valid + f * in_stride : NULL,
+                              .beams = B - first < BEAMS ? B - first : BEAMS};
+            statistics(plan, &c, side + (first * F + f) * 2, F * 2);
+            memset(plan->clamped, 0, c.beams * sizeof *plan->clamped);
+            for (size_t start = 0; start < T; start += STEPS) {
+                size_t end = T - start < STEPS ? T : start + STEPS;
+                for (size_t t = start; t < end; t++) {
+                    uint8_t *levels = plan->levels + (t - start) * BEAMS;
+                    if (c.valid && !c.valid[t]) {
+                        memset(levels, (int)missing_code(plan->bits), c.beams);
+                        continue;
+                    }
+                    br_half_to_float_array(plan->row, c.in + t * B, c.beams);
+                    plan->loops->round(levels, plan->clamped, plan->row, plan->offset, plan->divisor, most,
+                                       plan->bits == 8 ? 128 : 0, c.beams);
+                }
+                turn(plan, c.beams, start, end, out + (first * F + f) * row, F * row);
+            }
+            for (size_t b = 0; b < c.beams; b++) clamped += (uint64_t)plan->clamped[b];
+        }
+    return clamped;
+}

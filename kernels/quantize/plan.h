@@ -1,0 +1,43 @@
+/* plan.h - inside the quantizer. */
+#ifndef BEAMRING_KERNELS_QUANTIZE_PLAN_H
+#define BEAMRING_KERNELS_QUANTIZE_PLAN_H
+
+#include "kernels/quantize/quantize.h"
+
+/* The fast implementation works on this many beams at once, and turns them about this many time steps at a time. */
+enum { BEAMS = 256, STEPS = 64 };
+
+struct br_quantize {
+    enum br_backend backend;
+    size_t nchannels, nbeams, block;
+    unsigned bits;
+    double levels_rms;
+
+    /* cpu: see cpu.c; per beam of a chunk */
+    float *row;      /* one time step */
+    float *pivot, *sum, *squares, *offset, *divisor;
+    float *partial; /* [2][BEAMS] of sum and squares */
+    int32_t *clamped;
+    uint8_t *levels; /* [STEPS][BEAMS], then 8-bit or 4-bit codes */
+    const struct quantize_loops *loops;
+};
+
+/* What is stored for `level`, and for a missing sample. */
+static inline unsigned level_code(unsigned bits, int level)
+{
+    return bits == 8 ? (unsigned)(128 + level) : (unsigned)level & 15;
+}
+
+static inline unsigned missing_code(unsigned bits)
+{
+    return bits == 8 ? 0 : 8;
+}
+
+uint64_t br_quantize_reference(const struct br_quantize *plan, const uint16_t *in, size_t in_stride, const uint8_t *in_valid,
+                               uint8_t *out, float *side);
+int br_quantize_cpu_create(struct br_quantize *plan);
+void br_quantize_cpu_destroy(struct br_quantize *plan);
+uint64_t br_quantize_cpu(struct br_quantize *plan, const uint16_t *in, size_t in_stride, const uint8_t *in_valid, uint8_t *out,
+                         float *side);
+
+#endif
