@@ -53,13 +53,10 @@ static void settle(struct br_queue *queue, struct br_slot *slot, struct wake *wa
 {
     struct br_queue *pool = slot->pool;
     if (slot->needed > 0) return;
-    if (slot->waiting == 0 && pool != NULL) {
-        pool->used--;
+    if (slot->waiting == 0) {
+        if (pool != NULL) pool->used--;
         slot->pool = NULL;
-    }
-    if (slot->waiting + slot->reading == 0) {
-        br_slots_give(&queue->chain->slots, slot);
-        if (pool != queue->root) made_room(queue->root, wake); /* it may have run out of spare slots */
+        if (slot->reading == 0) br_slots_give(&queue->chain->slots, slot);
     }
     if (pool != NULL) made_room(pool, wake);
 }
@@ -94,11 +91,12 @@ static bool lap(struct br_queue *pool, struct wake *wake)
     return true;
 }
 
-/* True when the producer must sleep. Laps dropping readers as far as that makes room. */
+/* True when the producer must sleep. While it is false the chain has an idle slot, too, since there are as many as all pools and
+ * all dropping readers can hold at once. Laps dropping readers as far as that makes room. */
 static bool is_full(struct br_queue *queue, struct wake *wake)
 {
     if (!queue->limited) return false;
-    while (queue->used == queue->depth || (queue->parent == NULL && queue->chain->slots.nidle == 0))
+    while (queue->used == queue->depth)
         if (!lap(queue, wake)) return true;
     return false;
 }
