@@ -14,7 +14,9 @@
 
 /* Everything that one description needs, freed together. */
 struct pool {
-    struct piece { struct piece *next; } *pieces;
+    struct piece {
+        struct piece *next;
+    } * pieces;
 };
 
 static void *pool_alloc(void *owner, size_t bytes)
@@ -57,7 +59,7 @@ static void print_time(const char *name, int64_t ns)
     line(name, "%s UTC (MJD %.*s)", text_utc_format(utc, ns), 15, mjd);
 }
 
-/* --- DADA ------------------------------------------------------------------------------------------------------------------- */
+/* --- DADA ---------------------------------------------------------------------------------------- */
 
 static void print_frequencies(const struct br_stream *s)
 {
@@ -66,11 +68,12 @@ static void print_frequencies(const struct br_stream *s)
         low = s->freq_mhz[i] < low ? s->freq_mhz[i] : low;
         high = s->freq_mhz[i] > high ? s->freq_mhz[i] : high;
     }
-    line("channels", "%zu, centres %.10g to %.10g MHz, the first %.10g MHz and %.6g kHz wide", s->nchannels, low, high,
-         s->freq_mhz[0], 1e3 * s->width_mhz[0]);
+    line("channels", "%zu, centres %.10g to %.10g MHz, the first %.10g MHz and %.6g kHz wide", s->nchannels,
+         low, high, s->freq_mhz[0], 1e3 * s->width_mhz[0]);
     for (unsigned i = 0; i < s->nzones && (s->nzones > 1 || s->zone[0].factor > 1); i++)
-        line(i == 0 ? "zones" : "", "channels %zu to %zu: upchannelized by %u, %u base samples a step", s->zone[i].first_channel,
-             s->zone[i].first_channel + s->zone[i].nchannels - 1, s->zone[i].factor, s->zone[i].downsample);
+        line(i == 0 ? "zones" : "", "channels %zu to %zu: upchannelized by %u, %u base samples a step",
+             s->zone[i].first_channel, s->zone[i].first_channel + s->zone[i].nchannels - 1, s->zone[i].factor,
+             s->zone[i].downsample);
 }
 
 /* Sums up the sidecar. */
@@ -97,7 +100,8 @@ static int print_gaps(const struct recording *r, const char *path, uint64_t samp
     if (gaps.count == 0)
         line("missing", "nothing");
     else
-        line("missing", "%.4g %% missing, %.4g %% partly valid (%zu lines)", 100 * missing / all, 100 * partly / all, gaps.count);
+        line("missing", "%.4g %% missing, %.4g %% partly valid (%zu lines)", 100 * missing / all,
+             100 * partly / all, gaps.count);
     gaps_free(&gaps);
     return 0;
 }
@@ -106,14 +110,17 @@ static int print_recording(const struct recording *r, const char *path, uint64_t
 {
     const struct br_stream *s = &r->stream;
     char text[160];
-    uint64_t payload = file_bytes - r->payload_offset, left = 0, samples = recording_samples(r, payload, &left);
+    uint64_t payload = file_bytes - r->payload_offset, left = 0,
+             samples = recording_samples(r, payload, &left);
     if (r->own) {
         line("array", "%s, %s", br_array_format(&s->array, text, sizeof text),
              r->flat ? "sample after sample" : "frame after frame");
         line("frames", "%" PRIu64 " base samples", s->frame_samples);
     } else {
-        line("array", "int4x2 [time][freq %zu][pol %zu][dish %zu], coding %s unless the pipeline says otherwise", s->nchannels,
-             br_array_length(&s->array, "pol"), br_array_length(&s->array, "dish"), coding_name(r->coding));
+        line("array",
+             "int4x2 [time][freq %zu][pol %zu][dish %zu], coding %s unless the pipeline says otherwise",
+             s->nchannels, br_array_length(&s->array, "pol"), br_array_length(&s->array, "dish"),
+             coding_name(r->coding));
     }
     if (s->side.naxes > 0) line("beside", "%s in each frame", br_array_format(&s->side, text, sizeof text));
     print_frequencies(s);
@@ -122,14 +129,15 @@ static int print_recording(const struct recording *r, const char *path, uint64_t
     else if (s->nbeams > 0)
         line("beams", "%zu, directions %s", s->nbeams, s->beams != NULL ? "in the header" : "unknown");
     if (s->scale < 1 || s->scale > 1) line("scale", "%g x stored value", s->scale);
-    line("base sample", "%.10g us (%" PRId64 "/%" PRId64 " ns)", 1e-3 * (double)s->sample_ns.num / (double)s->sample_ns.den,
-         s->sample_ns.num, s->sample_ns.den);
+    line("base sample", "%.10g us (%" PRId64 "/%" PRId64 " ns)",
+         1e-3 * (double)s->sample_ns.num / (double)s->sample_ns.den, s->sample_ns.num, s->sample_ns.den);
     line("samples", "%" PRIu64 " to %" PRIu64 ": %" PRIu64 ", %.6g s", r->first, r->first + samples, samples,
          (double)samples * br_stream_sample_s(s));
     print_time("start", br_stream_time_ns(s, r->first));
     line("size", "%" PRIu64 " bytes of data", payload);
     if (left > 0 || samples < r->samples || payload < r->announced)
-        line("truncated", "the last %" PRIu64 " bytes are no whole sample; %" PRIu64 " bytes were announced", left, r->announced);
+        line("truncated", "the last %" PRIu64 " bytes are no whole sample; %" PRIu64 " bytes were announced",
+             left, r->announced);
     return samples > 0 ? print_gaps(r, path, samples) : 0;
 }
 
@@ -150,7 +158,8 @@ static int info_dada(const char *path)
         const char *value = dada_get(&header, names[i]);
         if (value != NULL && strcmp(value, "unset") != 0) line(names[i], "%s", value);
     }
-    int status = recording_describe(&recording, &header, NULL, NULL, NULL, (struct recording_memory){pool_alloc, &pool}, &error);
+    int status = recording_describe(&recording, &header, NULL, NULL, NULL,
+                                    (struct recording_memory){pool_alloc, &pool}, &error);
     if (status == BR_OK) {
         status = print_recording(&recording, path, file_bytes);
     } else {
@@ -164,48 +173,56 @@ static int info_dada(const char *path)
     return status;
 }
 
-/* --- VDIF ------------------------------------------------------------------------------------------------------------------- */
+/* --- VDIF ---------------------------------------------------------------------------------------- */
 
 static int info_vdif(const char *path, const struct vdif_scan *scan)
 {
     const struct vdif_header *h = &scan->first;
     printf("%s: VDIF%s\n", path, h->legacy ? ", legacy headers" : "");
-    line("samples", "complex 4-bit, %zu channels, %zu samples in a frame of %zu bytes", (size_t)1 << h->log2_channels,
-         vdif_samples(h), h->frame_bytes);
+    line("samples", "complex 4-bit, %zu channels, %zu samples in a frame of %zu bytes",
+         (size_t)1 << h->log2_channels, vdif_samples(h), h->frame_bytes);
     char threads[120];
     size_t used = 0;
     for (size_t i = 0; i < scan->nthreads && used + 12 < sizeof threads; i++)
-        used += (size_t)snprintf(threads + used, sizeof threads - used, i > 0 ? " %u" : "%u", scan->thread[i]);
+        used +=
+            (size_t)snprintf(threads + used, sizeof threads - used, i > 0 ? " %u" : "%u", scan->thread[i]);
     line("threads", "%zu: %s%s", scan->nthreads, threads, used + 12 >= sizeof threads ? " ..." : "");
     line("station", "%u, extended data version %u", h->station, h->edv);
-    if (h->rate_hz > 0) line("sample rate", "%" PRIu64 " Hz", h->rate_hz);
-    else line("sample rate", "not in the file: give `stream: {sample_ns: ...}`; the largest frame number seen is %u", scan->max_number);
+    if (h->rate_hz > 0)
+        line("sample rate", "%" PRIu64 " Hz", h->rate_hz);
+    else
+        line("sample rate",
+             "not in the file: give `stream: {sample_ns: ...}`; the largest frame number seen is %u",
+             scan->max_number);
     line("frequencies", "not in the file: give `stream: {freq_mhz: ...}`");
     print_time("second", vdif_unix_seconds(&scan->earliest) * 1000000000);
     line("first frame", "number %u of that second", scan->earliest.number);
     line("frames", "%" PRIu64, scan->frames);
     if (scan->truncated_bytes > 0)
-        line("truncated", "the last frame has %" PRIu64 " of %zu bytes", scan->truncated_bytes, h->frame_bytes);
+        line("truncated", "the last frame has %" PRIu64 " of %zu bytes", scan->truncated_bytes,
+             h->frame_bytes);
     return 0;
 }
 
-/* --- SIGPROC filterbank ----------------------------------------------------------------------------------------------------- */
+/* --- SIGPROC filterbank -------------------------------------------------------------------------- */
 
 /* A length and as many characters; false at the end of the file or when the length makes no sense. */
 static bool read_text(FILE *file, char text[81])
 {
     int32_t n;
-    if (fread(&n, sizeof n, 1, file) != 1 || n < 1 || n > 80 || fread(text, 1, (size_t)n, file) != (size_t)n) return false;
+    if (fread(&n, sizeof n, 1, file) != 1 || n < 1 || n > 80 || fread(text, 1, (size_t)n, file) != (size_t)n)
+        return false;
     text[n] = '\0';
     return true;
 }
 
 static int info_filterbank(const char *path, FILE *file)
 {
-    static const char *const integers[] = {"machine_id", "telescope_id", "data_type", "barycentric", "pulsarcentric", "nbits",
-                                           "nsamples", "nchans", "nifs", "nbeams", "ibeam", NULL};
-    static const char *const reals[] = {"src_raj", "src_dej", "az_start", "za_start", "tstart", "tsamp", "fch1", "foff",
-                                        "refdm", "period", NULL};
+    static const char *const integers[] = {"machine_id",    "telescope_id", "data_type", "barycentric",
+                                           "pulsarcentric", "nbits",        "nsamples",  "nchans",
+                                           "nifs",          "nbeams",       "ibeam",     NULL};
+    static const char *const reals[] = {"src_raj", "src_dej", "az_start", "za_start", "tstart", "tsamp",
+                                        "fch1",    "foff",    "refdm",    "period",   NULL};
     char key[81], text[81];
     double nchans = 0, nbits = 0, nifs = 1, tsamp = 0;
     bool good = read_text(file, key) && strcmp(key, "HEADER_START") == 0, ended = false;
@@ -248,7 +265,7 @@ static int info_filterbank(const char *path, FILE *file)
     return 0;
 }
 
-/* ---------------------------------------------------------------------------------------------------------------------------- */
+/* ------------------------------------------------------------------------------------------------- */
 
 static int info_file(const char *path)
 {
@@ -273,7 +290,8 @@ static int info_file(const char *path)
     if (vdif_scan_file(scan, path, &error) == BR_OK) {
         status = info_vdif(path, scan);
     } else {
-        fprintf(stderr, "beamring info: %s is neither a DADA nor a filterbank file, and as VDIF: %s\n", path, error.text);
+        fprintf(stderr, "beamring info: %s is neither a DADA nor a filterbank file, and as VDIF: %s\n", path,
+                error.text);
         status = 1;
     }
     free(scan);

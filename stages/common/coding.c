@@ -16,8 +16,8 @@ const char *coding_name(enum coding coding)
     return coding < CODING_UNKNOWN ? names[coding] : "?";
 }
 
-/* Offset binary and two's complement differ in the sign bit of each nibble, so both conversions are a few byte operations
- * without branches: the compiler makes vector code of these loops. */
+/* Offset binary and two's complement differ in the sign bit of each nibble, so both conversions are a few
+ * byte operations without branches: the compiler makes vector code of these loops. */
 void coding_convert(enum coding coding, const uint8_t *in, uint8_t *out, size_t count)
 {
     switch (coding) {

@@ -22,7 +22,8 @@ bool dada_probe(const void *start, size_t length)
     /* HDR_SIZE as the first word of a line, behind nothing but text */
     for (size_t i = 0; i + 9 <= length; i++) {
         if (text[i] == '\0') return false;
-        if ((i == 0 || text[i - 1] == '\n') && memcmp(text + i, "HDR_SIZE", 8) == 0 && isspace((unsigned char)text[i + 8]))
+        if ((i == 0 || text[i - 1] == '\n') && memcmp(text + i, "HDR_SIZE", 8) == 0 &&
+            isspace((unsigned char)text[i + 8]))
             return true;
     }
     return false;
@@ -59,7 +60,8 @@ static int parse_lines(struct dada_header *header, struct br_error *error)
     size_t lines = 1;
     for (const char *p = header->text; *p != '\0'; p++) lines += *p == '\n';
     header->entry = calloc(lines, sizeof *header->entry);
-    if (header->entry == NULL) return br_fail(error, BR_E_NO_MEMORY, "%s: no memory for its header", header->file);
+    if (header->entry == NULL)
+        return br_fail(error, BR_E_NO_MEMORY, "%s: no memory for its header", header->file);
     unsigned number = 0;
     for (char *line = header->text; line != NULL;) {
         char *next = strchr(line, '\n');
@@ -67,21 +69,24 @@ static int parse_lines(struct dada_header *header, struct br_error *error)
         number++;
         for (const char *p = line; *p != '\0'; p++)
             if ((unsigned char)*p < 0x20 && *p != '\t' && *p != '\r')
-                return br_fail(error, BR_E_FORMAT,
-                               "%s: line %u of the header holds the byte 0x%02x; expected text: the header is corrupt",
-                               header->file, number, (unsigned char)*p);
+                return br_fail(
+                    error, BR_E_FORMAT,
+                    "%s: line %u of the header holds the byte 0x%02x; expected text: the header is corrupt",
+                    header->file, number, (unsigned char)*p);
         struct dada_entry entry = {.line = number};
         int found = cut_line(line, &entry);
         if (found < 0)
-            return br_fail(error, BR_E_FORMAT, "%s: line %u of the header starts with '%.40s'; expected KEY value",
-                           header->file, number, entry.key);
+            return br_fail(error, BR_E_FORMAT,
+                           "%s: line %u of the header starts with '%.40s'; expected KEY value", header->file,
+                           number, entry.key);
         if (found > 0) header->entry[header->count++] = entry;
         line = next;
     }
     return BR_OK;
 }
 
-int dada_parse(struct dada_header *header, const char *file, const void *start, size_t length, struct br_error *error)
+int dada_parse(struct dada_header *header, const char *file, const void *start, size_t length,
+               struct br_error *error)
 {
     memset(header, 0, sizeof *header);
     size_t used = length < DADA_MAX_HEADER ? length : DADA_MAX_HEADER;
@@ -91,8 +96,8 @@ int dada_parse(struct dada_header *header, const char *file, const void *start, 
         dada_free(header);
         return br_fail(error, BR_E_NO_MEMORY, "%s: no memory for its header", file);
     }
-    /* HDR_SIZE first, from a scratch parse: it says how many of these bytes are header at all. The text ends at the first
-     * zero byte, so that payload behind a short header is never read as text. */
+    /* HDR_SIZE first, from a scratch parse: it says how many of these bytes are header at all. The text ends
+     * at the first zero byte, so that payload behind a short header is never read as text. */
     memcpy(header->text, start, used);
     header->text[used] = '\0';
     uint64_t size = DADA_BLOCK;
@@ -105,7 +110,8 @@ int dada_parse(struct dada_header *header, const char *file, const void *start, 
         snprintf(value, sizeof value, "%.*s", n < 31 ? (int)n : 31, v);
         if (text_u64(value, &size) != 0 || size < MIN_HEADER || size > DADA_MAX_HEADER) {
             dada_free(header);
-            return br_fail(error, BR_E_FORMAT, "%s: HDR_SIZE is '%s'; expected a number of bytes from %d to %d", file, value,
+            return br_fail(error, BR_E_FORMAT,
+                           "%s: HDR_SIZE is '%s'; expected a number of bytes from %d to %d", file, value,
                            MIN_HEADER, DADA_MAX_HEADER);
         }
         break;
@@ -137,12 +143,14 @@ static int read_fully(int fd, char *buffer, size_t length, size_t *got)
     return 0;
 }
 
-static int read_header(struct dada_header *header, const char *path, int fd, uint64_t *file_bytes, struct br_error *error)
+static int read_header(struct dada_header *header, const char *path, int fd, uint64_t *file_bytes,
+                       struct br_error *error)
 {
     struct stat info;
     if (fstat(fd, &info) != 0) return br_fail(error, BR_E_IO, "%s: %s", path, strerror(errno));
     if (!S_ISREG(info.st_mode)) return br_fail(error, BR_E_IO, "%s is not a regular file", path);
-    if (info.st_size == 0) return br_fail(error, BR_E_FORMAT, "%s is empty (0 bytes); expected a DADA header", path);
+    if (info.st_size == 0)
+        return br_fail(error, BR_E_FORMAT, "%s is empty (0 bytes); expected a DADA header", path);
     *file_bytes = (uint64_t)info.st_size;
     size_t want = DADA_BLOCK;
     for (;;) {
@@ -157,8 +165,9 @@ static int read_header(struct dada_header *header, const char *path, int fd, uin
         free(buffer);
         if (status <= 0) return status;
         if (got < want)
-            return br_fail(error, BR_E_FORMAT, "%s: HDR_SIZE is %zu, but the file has only %llu bytes: its header is truncated", path,
-                           header->size, (unsigned long long)info.st_size);
+            return br_fail(error, BR_E_FORMAT,
+                           "%s: HDR_SIZE is %zu, but the file has only %llu bytes: its header is truncated",
+                           path, header->size, (unsigned long long)info.st_size);
         want = header->size;
     }
 }
@@ -188,7 +197,8 @@ const char *dada_get(const struct dada_header *header, const char *key)
     return NULL;
 }
 
-int dada_bad(const struct dada_header *header, const char *key, struct br_error *error, const char *expected, ...)
+int dada_bad(const struct dada_header *header, const char *key, struct br_error *error, const char *expected,
+             ...)
 {
     char text[256];
     va_list args;
@@ -196,13 +206,14 @@ int dada_bad(const struct dada_header *header, const char *key, struct br_error 
     vsnprintf(text, sizeof text, expected, args);
     va_end(args);
     const char *value = dada_get(header, key);
-    if (value == NULL) return br_fail(error, BR_E_FORMAT, "%s: %s is missing; expected %s", header->file, key, text);
+    if (value == NULL)
+        return br_fail(error, BR_E_FORMAT, "%s: %s is missing; expected %s", header->file, key, text);
     return br_fail(error, BR_E_FORMAT, "%s: %s is '%.60s%s'; expected %s", header->file, key, value,
                    strlen(value) > 60 ? "..." : "", text);
 }
 
-int dada_get_u64(const struct dada_header *header, const char *key, uint64_t min, uint64_t max, uint64_t *value,
-                 struct br_error *error)
+int dada_get_u64(const struct dada_header *header, const char *key, uint64_t min, uint64_t max,
+                 uint64_t *value, struct br_error *error)
 {
     const char *text = dada_get(header, key);
     if (text == NULL) return 0;
@@ -248,7 +259,8 @@ size_t dada_count_reals(const struct dada_header *header, const char *key, size_
     }
 }
 
-int dada_get_reals(const struct dada_header *header, const char *key, size_t count, double *out, struct br_error *error)
+int dada_get_reals(const struct dada_header *header, const char *key, size_t count, double *out,
+                   struct br_error *error)
 {
     size_t total = 0, n;
     char name[64];
@@ -258,8 +270,8 @@ int dada_get_reals(const struct dada_header *header, const char *key, size_t cou
         if (text == NULL && part == 1) return 0;
         if (text == NULL) break;
         if (text_reals(text, out + total, count - total, &n) != 0)
-            return dada_bad(header, part_key, error, "numbers with commas between them, or first:step:count, %zu in all",
-                            count);
+            return dada_bad(header, part_key, error,
+                            "numbers with commas between them, or first:step:count, %zu in all", count);
         total += n;
     }
     return total == count ? 1 : dada_bad(header, key, error, "%zu numbers (it has %zu)", count, total);

@@ -68,8 +68,8 @@ int gaps_parse(struct gaps *gaps, const char *path, const char *text, size_t len
         }
         if (found < 0) {
             gaps_free(gaps);
-            return br_fail(error, BR_E_FORMAT, "%s:%zu: '%.*s'; expected %s", path, number, n < 60 ? (int)n : 60, text + at,
-                           expected);
+            return br_fail(error, BR_E_FORMAT, "%s:%zu: '%.*s'; expected %s", path, number,
+                           n < 60 ? (int)n : 60, text + at, expected);
         }
         gaps->count += (size_t)found;
         at += n + 1;
@@ -135,7 +135,8 @@ static size_t find(const struct gaps *gaps, uint64_t first)
     return low;
 }
 
-/* Bounds within which a line can touch a step that [from, to) touches, for the coarsest steps of the stream. */
+/* Bounds within which a line can touch a step that [from, to) touches, for the coarsest steps of the stream.
+ */
 static void widen(const struct br_stream *stream, uint64_t *from, uint64_t *to)
 {
     uint64_t a = *from, b = *to;
@@ -174,7 +175,8 @@ static struct cells part_cells(const struct br_stream *stream, const struct br_f
                           .first_step = frame->first / part.downsample};
 }
 
-static void apply_line(const struct gap *gap, const struct cells *cells, uint64_t shift, uint64_t from, uint64_t to)
+static void apply_line(const struct gap *gap, const struct cells *cells, uint64_t shift, uint64_t from,
+                       uint64_t to)
 {
     const struct br_part *part = &cells->part;
     uint64_t d = part->downsample;
@@ -190,14 +192,16 @@ static void apply_line(const struct gap *gap, const struct cells *cells, uint64_
     c1 -= part->first_channel;
     size_t s0 = (size_t)(first - cells->first_step), s1 = (size_t)(last - cells->first_step) + 1;
     if (cells->channel_stride == 1) {
-        for (size_t s = s0; s < s1; s++) memset(cells->valid + s * cells->step_stride + c0, gap->weight, c1 - c0);
+        for (size_t s = s0; s < s1; s++)
+            memset(cells->valid + s * cells->step_stride + c0, gap->weight, c1 - c0);
     } else {
-        for (size_t c = c0; c < c1; c++) memset(cells->valid + c * cells->channel_stride + s0, gap->weight, s1 - s0);
+        for (size_t c = c0; c < c1; c++)
+            memset(cells->valid + c * cells->channel_stride + s0, gap->weight, s1 - s0);
     }
 }
 
-void gaps_apply(const struct gaps *gaps, const struct br_stream *stream, struct br_frame *frame, uint64_t shift,
-                uint64_t from, uint64_t to)
+void gaps_apply(const struct gaps *gaps, const struct br_stream *stream, struct br_frame *frame,
+                uint64_t shift, uint64_t from, uint64_t to)
 {
     if (from >= to || gaps->count == 0) return;
     uint64_t low = from - shift, high = to - shift;
@@ -246,14 +250,16 @@ int gaps_describe(const struct br_stream *stream, const struct br_frame *frame, 
             const uint8_t *at = cells.valid + s * cells.step_stride;
             for (size_t c = 0; c < n; c++) row[c] = at[c * cells.channel_stride];
             if (s > 0 && memcmp(row, held, n) == 0) continue;
-            int status = s == 0 ? 0 : emit(&cells, held, cells.first_step + since, s - since, parts == 1, line, arg);
+            int status =
+                s == 0 ? 0 : emit(&cells, held, cells.first_step + since, s - since, parts == 1, line, arg);
             if (status != 0) return status;
             uint8_t *swap = held;
             held = row;
             row = swap;
             since = s;
         }
-        int status = emit(&cells, held, cells.first_step + since, cells.part.nsteps - since, parts == 1, line, arg);
+        int status =
+            emit(&cells, held, cells.first_step + since, cells.part.nsteps - since, parts == 1, line, arg);
         if (status != 0) return status;
     }
     return 0;
@@ -263,7 +269,7 @@ size_t gaps_format(char *buffer, const struct gap *gap)
 {
     int n = gap->nchannels == 0
                 ? snprintf(buffer, GAPS_LINE, "%" PRIu64 " %" PRIu64 "\n", gap->first, gap->count)
-                : snprintf(buffer, GAPS_LINE, "%" PRIu64 " %" PRIu64 " %" PRIu32 " %" PRIu32 " %u\n", gap->first,
-                           gap->count, gap->channel, gap->nchannels, gap->weight);
+                : snprintf(buffer, GAPS_LINE, "%" PRIu64 " %" PRIu64 " %" PRIu32 " %" PRIu32 " %u\n",
+                           gap->first, gap->count, gap->channel, gap->nchannels, gap->weight);
     return (size_t)n;
 }

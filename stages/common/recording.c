@@ -8,8 +8,8 @@
 
 enum { MAX_CHANNELS = 1 << 20, MAX_ELEMENTS = 1 << 20, MAX_DOWNSAMPLE = 1 << 30 };
 #define MAX_FRAME_SAMPLES (UINT64_C(1) << 40)
-#define MAX_FRAME_BYTES (UINT64_C(16) << 30)
-#define MAX_SAMPLE (UINT64_C(1) << 62) /* far below where sums overflow */
+#define MAX_FRAME_BYTES   (UINT64_C(16) << 30)
+#define MAX_SAMPLE        (UINT64_C(1) << 62) /* far below where sums overflow */
 
 /* The state that the parts of recording_describe share. */
 struct describe {
@@ -55,9 +55,10 @@ static size_t count_words(const char *text)
     return n;
 }
 
-/* The side array of the quantizer has an axis that is none of the field's, so its axes are taken as they are. */
-static int side_array(struct describe *d, enum br_dtype dtype, const char *axes, const size_t *lengths, size_t count,
-                      struct br_array *array)
+/* The side array of the quantizer has an axis that is none of the field's, so its axes are taken as they are.
+ */
+static int side_array(struct describe *d, enum br_dtype dtype, const char *axes, const size_t *lengths,
+                      size_t count, struct br_array *array)
 {
     *array = (struct br_array){.dtype = dtype, .naxes = (unsigned)count};
     __uint128_t bits = br_dtype_bits(dtype);
@@ -67,7 +68,8 @@ static int side_array(struct describe *d, enum br_dtype dtype, const char *axes,
         if (n == 0 || n >= BR_AXIS_NAME)
             return dada_bad(d->header, "AUX_AXES", d->error, "names of 1 to %d letters", BR_AXIS_NAME - 1);
         if (lengths[i] == 0 || bits > MAX_FRAME_BYTES)
-            return dada_bad(d->header, "AUX_SHAPE", d->error, "lengths of at least 1, in all at most %llu bytes",
+            return dada_bad(d->header, "AUX_SHAPE", d->error,
+                            "lengths of at least 1, in all at most %llu bytes",
                             (unsigned long long)(MAX_FRAME_BYTES / 8));
         memcpy(array->axis[i].name, axes, n);
         array->axis[i].length = lengths[i];
@@ -91,20 +93,23 @@ static int describe_array(struct describe *d, const char *prefix, struct br_arra
     if (dtype == BR_DTYPES)
         return dada_bad(d->header, key[0], d->error, "one of int4x2, int8x2, int8, uint8, int4, f16, f32");
     size_t lengths[BR_MAX_AXES];
-    if (value[1] == NULL) return dada_bad(d->header, key[1], d->error, "the names of the axes, slowest first");
+    if (value[1] == NULL)
+        return dada_bad(d->header, key[1], d->error, "the names of the axes, slowest first");
     size_t count = value[2] != NULL ? parse_lengths(value[2], lengths) : 0;
     if (count == 0 || count != count_words(value[1]))
-        return dada_bad(d->header, key[2], d->error, "one length for each axis of %s '%s', 0 for the streamed one", key[1],
-                        value[1]);
+        return dada_bad(d->header, key[2], d->error,
+                        "one length for each axis of %s '%s', 0 for the streamed one", key[1], value[1]);
     if (prefix[0] != '\0') return side_array(d, dtype, value[1], lengths, count, array);
     int status = br_array_init(array, dtype, value[1], lengths, d->error);
     if (status != BR_OK) {
-        br_error_context(d->error, "%s: %s '%s', %s '%s'", d->header->file, key[1], value[1], key[2], value[2]);
+        br_error_context(d->error, "%s: %s '%s', %s '%s'", d->header->file, key[1], value[1], key[2],
+                         value[2]);
         return status;
     }
     for (unsigned i = 0; i < array->naxes; i++)
         if (array->axis[i].length == 0 && strcmp(array->axis[i].name, "time") != 0)
-            return dada_bad(d->header, key[2], d->error, "lengths of at least 1 (only the time axis is 0); axis %s has 0",
+            return dada_bad(d->header, key[2], d->error,
+                            "lengths of at least 1 (only the time axis is 0); axis %s has 0",
                             array->axis[i].name);
     return 1;
 }
@@ -122,12 +127,14 @@ static int describe_zones(struct describe *d)
         const char *value = dada_get(d->header, key);
         unsigned long long first, n, factor, downsample, delay;
         if (value == NULL || strchr(value, '-') != NULL ||
-            sscanf(value, "%llu,%llu,%llu,%llu,%llu%c", &first, &n, &factor, &downsample, &delay, &rest) != 5 ||
-            first != next || n < 1 || n > MAX_CHANNELS || factor < 1 || factor > n || n % factor != 0 || downsample < 1 ||
-            downsample > MAX_DOWNSAMPLE || delay > MAX_DOWNSAMPLE)
+            sscanf(value, "%llu,%llu,%llu,%llu,%llu%c", &first, &n, &factor, &downsample, &delay, &rest) !=
+                5 ||
+            first != next || n < 1 || n > MAX_CHANNELS || factor < 1 || factor > n || n % factor != 0 ||
+            downsample < 1 || downsample > MAX_DOWNSAMPLE || delay > MAX_DOWNSAMPLE)
             return dada_bad(d->header, key, d->error,
                             "first channel (%zu),channels,factor,downsample,delay with whole factors", next);
-        s->zone[i] = (struct br_zone){(size_t)first, (size_t)n, (unsigned)factor, (unsigned)downsample, (unsigned)delay};
+        s->zone[i] = (struct br_zone){(size_t)first, (size_t)n, (unsigned)factor, (unsigned)downsample,
+                                      (unsigned)delay};
         next += (size_t)n;
     }
     s->nzones = (unsigned)nzones;
@@ -160,8 +167,8 @@ static int describe_sample_time(struct describe *d)
     }
     value = dada_get(d->header, "TSAMP");
     if (value == NULL)
-        return br_fail(d->error, BR_E_INVALID, "%s: neither SAMPLE_NS nor TSAMP; give `stream: {sample_ns: ...}`",
-                       d->header->file);
+        return br_fail(d->error, BR_E_INVALID,
+                       "%s: neither SAMPLE_NS nor TSAMP; give `stream: {sample_ns: ...}`", d->header->file);
     struct br_rational us;
     if (br_rational_parse(value, &us, &why) != BR_OK || us.num > INT64_MAX / 1000)
         return dada_bad(d->header, "TSAMP", d->error, "a positive number of microseconds");
@@ -196,7 +203,8 @@ static int describe_epoch(struct describe *d)
         return BR_OK;
     }
     return br_fail(d->error, BR_E_INVALID,
-                   "%s: none of EPOCH_NS, UTC_START, MJD_START; give `stream: {epoch_ns: ...}`", d->header->file);
+                   "%s: none of EPOCH_NS, UTC_START, MJD_START; give `stream: {epoch_ns: ...}`",
+                   d->header->file);
 }
 
 static int describe_frequencies(struct describe *d)
@@ -219,8 +227,8 @@ static int describe_frequencies(struct describe *d)
             for (size_t i = 0; i < n; i++) width[i] = critical;
     } else if (d->hints != NULL && d->hints->nfreq > 0) {
         if (d->hints->nfreq != n)
-            return br_fail(d->error, BR_E_INVALID, "%s has %zu channels; `stream: freq_mhz` lists %zu", d->header->file, n,
-                           d->hints->nfreq);
+            return br_fail(d->error, BR_E_INVALID, "%s has %zu channels; `stream: freq_mhz` lists %zu",
+                           d->header->file, n, d->hints->nfreq);
         memcpy(freq, d->hints->freq_mhz, n * sizeof *freq);
         for (size_t i = 0; i < n; i++) width[i] = d->hints->width_mhz > 0 ? d->hints->width_mhz : critical;
     } else {
@@ -230,7 +238,8 @@ static int describe_frequencies(struct describe *d)
         int has_band = dada_get_real(d->header, "BW", &band, d->error);
         if (has_band < 0) return has_band;
         if (!has || !has_band)
-            return br_fail(d->error, BR_E_INVALID, "%s: neither FREQ_MHZ nor both of FREQ and BW; give `stream: {freq_mhz: ...}`",
+            return br_fail(d->error, BR_E_INVALID,
+                           "%s: neither FREQ_MHZ nor both of FREQ and BW; give `stream: {freq_mhz: ...}`",
                            d->header->file);
         for (size_t i = 0; i < n; i++) {
             freq[i] = centre + band * (((double)i + 0.5) / (double)n - 0.5);
@@ -239,11 +248,13 @@ static int describe_frequencies(struct describe *d)
     }
     for (size_t i = 0; i < n; i++) {
         if (!(freq[i] > 0))
-            return br_fail(d->error, BR_E_FORMAT, "%s: the frequency of channel %zu is %g MHz; expected more than 0",
+            return br_fail(d->error, BR_E_FORMAT,
+                           "%s: the frequency of channel %zu is %g MHz; expected more than 0",
                            d->header->file, i, freq[i]);
         if (!(width[i] > 0))
-            return br_fail(d->error, BR_E_FORMAT, "%s: the width of channel %zu is %g MHz; expected more than 0",
-                           d->header->file, i, width[i]);
+            return br_fail(d->error, BR_E_FORMAT,
+                           "%s: the width of channel %zu is %g MHz; expected more than 0", d->header->file, i,
+                           width[i]);
     }
     return BR_OK;
 }
@@ -267,7 +278,8 @@ static int describe_beams(struct describe *d)
     if (grid == NULL) return BR_OK;
     size_t n[BR_MAX_AXES];
     if (parse_lengths(grid, n) != 2 || n[0] == 0 || n[1] == 0 || n[0] > s->nbeams || n[0] * n[1] != s->nbeams)
-        return dada_bad(d->header, "BEAMS_GRID", d->error, "two numbers whose product is %zu beams", s->nbeams);
+        return dada_bad(d->header, "BEAMS_GRID", d->error, "two numbers whose product is %zu beams",
+                        s->nbeams);
     s->beams_x = n[0];
     s->beams_y = n[1];
     return BR_OK;
@@ -283,8 +295,8 @@ static int describe_frame(struct describe *d)
     if (!found) return dada_bad(d->header, "FRAME_SAMPLES", d->error, "base samples in a full frame");
     for (unsigned i = 0; i < s->nzones; i++)
         if (frame % s->zone[i].downsample != 0)
-            return dada_bad(d->header, "FRAME_SAMPLES", d->error, "a multiple of the downsampling %u of zone %u",
-                            s->zone[i].downsample, i);
+            return dada_bad(d->header, "FRAME_SAMPLES", d->error,
+                            "a multiple of the downsampling %u of zone %u", s->zone[i].downsample, i);
     s->frame_samples = frame;
     bool zoned = br_stream_is_zoned(s);
     int time = br_array_axis(&s->array, "time");
@@ -304,24 +316,26 @@ static int describe_frame(struct describe *d)
         status = br_fail(d->error, BR_E_FORMAT, "frames would have %zu bytes; expected at most %llu",
                          br_array_bytes(&s->array), (unsigned long long)MAX_FRAME_BYTES);
     if (status != BR_OK)
-        br_error_context(d->error, "%s: FRAME_SAMPLES '%s'", d->header->file, dada_get(d->header, "FRAME_SAMPLES"));
+        br_error_context(d->error, "%s: FRAME_SAMPLES '%s'", d->header->file,
+                         dada_get(d->header, "FRAME_SAMPLES"));
     return status;
 }
 
 /* A length from the header or from the pipeline, which must agree. */
-static int agree(struct describe *d, const char *key, const char *axis, size_t given, const char *giver, size_t fallback,
-                 size_t *length)
+static int agree(struct describe *d, const char *key, const char *axis, size_t given, const char *giver,
+                 size_t fallback, size_t *length)
 {
     uint64_t value = 0;
     int found = dada_get_u64(d->header, key, 1, MAX_ELEMENTS, &value, d->error);
     if (found < 0) return found;
     if (found && given > 0 && given != value)
-        return br_fail(d->error, BR_E_INVALID, "%s: %s is %llu, but %s has %zu: the recording's shape contradicts it",
+        return br_fail(d->error, BR_E_INVALID,
+                       "%s: %s is %llu, but %s has %zu: the recording's shape contradicts it",
                        d->header->file, key, (unsigned long long)value, giver, given);
     if (!found) value = given > 0 ? given : fallback;
     if (value == 0)
-        return br_fail(d->error, BR_E_INVALID, "%s: %s is missing and %s does not say how many (%s axis)", d->header->file,
-                       key, giver, axis);
+        return br_fail(d->error, BR_E_INVALID, "%s: %s is missing and %s does not say how many (%s axis)",
+                       d->header->file, key, giver, axis);
     *length = (size_t)value;
     return BR_OK;
 }
@@ -343,10 +357,12 @@ static int describe_foreign(struct describe *d)
     if (status == BR_OK) status = expect(d, "ORDER", "TFPA", why);
     size_t f, p, n;
     const struct br_stream_hints *hints = d->hints;
-    if (status == BR_OK) status = agree(d, "NCHAN", "freq", hints ? hints->nfreq : 0, "`stream: freq_mhz`", 0, &f);
+    if (status == BR_OK)
+        status = agree(d, "NCHAN", "freq", hints ? hints->nfreq : 0, "`stream: freq_mhz`", 0, &f);
     if (status == BR_OK) status = agree(d, "NPOL", "pol", hints ? hints->npol : 0, "`stream: npol`", 0, &p);
     if (status == BR_OK)
-        status = agree(d, "NANT", "dish", d->telescope ? d->telescope->ndishes : 0, "`telescope: dishes`", 0, &n);
+        status =
+            agree(d, "NANT", "dish", d->telescope ? d->telescope->ndishes : 0, "`telescope: dishes`", 0, &n);
     if (status != BR_OK) return status;
     /* one step a frame until the reader chooses */
     status = br_array_init(&s->array, BR_INT4X2, "time,freq,pol,dish", (size_t[]){1, f, p, n}, d->error);
@@ -368,7 +384,8 @@ static int describe_own(struct describe *d)
     int status = describe_zones(d);
     if (status == BR_OK) status = describe_frame(d);
     if (status != BR_OK) return status;
-    if (s->nchannels > MAX_CHANNELS) return dada_bad(d->header, "SHAPE", d->error, "at most %d channels", MAX_CHANNELS);
+    if (s->nchannels > MAX_CHANNELS)
+        return dada_bad(d->header, "SHAPE", d->error, "at most %d channels", MAX_CHANNELS);
     s->scale = 1;
     int found = dada_get_real(d->header, "SCALE", &s->scale, d->error);
     if (found < 0) return found;
@@ -387,11 +404,12 @@ static int describe_coding(struct describe *d, const char *coding)
     if (said == NULL) said = "int4x2";
     r->coding = coding_from_name(said);
     if (r->coding == CODING_UNKNOWN)
-        return br_fail(d->error, BR_E_INVALID, "%s: the coding '%s' is unknown; expected int4x2, chime or vdif",
-                       d->header->file, said);
+        return br_fail(d->error, BR_E_INVALID,
+                       "%s: the coding '%s' is unknown; expected int4x2, chime or vdif", d->header->file,
+                       said);
     if (r->coding != CODING_INT4X2 && r->stream.array.dtype != BR_INT4X2)
-        return br_fail(d->error, BR_E_INVALID, "%s: coding %s does not go with DTYPE %s", d->header->file, said,
-                       br_dtype_name(r->stream.array.dtype));
+        return br_fail(d->error, BR_E_INVALID, "%s: coding %s does not go with DTYPE %s", d->header->file,
+                       said, br_dtype_name(r->stream.array.dtype));
     return BR_OK;
 }
 
@@ -408,7 +426,8 @@ static int describe_position(struct describe *d)
         uint64_t start = d->hints != NULL && d->hints->have_sample0 ? d->hints->sample0 : 0;
         if (!r->flat && offset != 0) return dada_bad(h, "SAMPLE0", d->error, "the first sample of the file");
         if (r->flat && offset % r->row_bytes != 0)
-            return dada_bad(h, "OBS_OFFSET", d->error, "a multiple of the %zu bytes of a time step", r->row_bytes);
+            return dada_bad(h, "OBS_OFFSET", d->error, "a multiple of the %zu bytes of a time step",
+                            r->row_bytes);
         r->first = start + (r->flat ? offset / r->row_bytes * r->stream.zone[0].downsample : 0);
         if (start > MAX_SAMPLE || r->first > MAX_SAMPLE)
             return dada_bad(h, "OBS_OFFSET", d->error, "a start below sample 2^62");
@@ -427,14 +446,16 @@ static int check_telescope(struct describe *d)
     struct br_stream *s = &d->out->stream;
     if (d->telescope != NULL && br_array_axis(&s->array, "dish") >= 0 &&
         br_array_length(&s->array, "dish") != d->telescope->ndishes)
-        return br_fail(d->error, BR_E_INVALID,
-                       "%s: SHAPE has %zu dishes, but the telescope '%s' has %u: the recording's shape contradicts it",
-                       d->header->file, br_array_length(&s->array, "dish"), d->telescope->name, d->telescope->ndishes);
+        return br_fail(
+            d->error, BR_E_INVALID,
+            "%s: SHAPE has %zu dishes, but the telescope '%s' has %u: the recording's shape contradicts it",
+            d->header->file, br_array_length(&s->array, "dish"), d->telescope->name, d->telescope->ndishes);
     if (d->out->own && d->hints != NULL && d->hints->npol > 0 && br_array_axis(&s->array, "pol") >= 0 &&
         br_array_length(&s->array, "pol") != d->hints->npol)
-        return br_fail(d->error, BR_E_INVALID,
-                       "%s: SHAPE has %zu polarisations, but `stream: npol` is %u: the recording's shape contradicts it",
-                       d->header->file, br_array_length(&s->array, "pol"), d->hints->npol);
+        return br_fail(
+            d->error, BR_E_INVALID,
+            "%s: SHAPE has %zu polarisations, but `stream: npol` is %u: the recording's shape contradicts it",
+            d->header->file, br_array_length(&s->array, "pol"), d->hints->npol);
     s->telescope = d->telescope;
     int status = br_stream_check(s, d->error);
     if (status != BR_OK) br_error_context(d->error, "%s", d->header->file);
@@ -442,8 +463,8 @@ static int check_telescope(struct describe *d)
 }
 
 int recording_describe(struct recording *recording, const struct dada_header *header,
-                       const struct br_stream_hints *hints, const struct br_telescope *telescope, const char *coding,
-                       struct recording_memory memory, struct br_error *error)
+                       const struct br_stream_hints *hints, const struct br_telescope *telescope,
+                       const char *coding, struct recording_memory memory, struct br_error *error)
 {
     struct describe d = {recording, header, hints, telescope, memory, error};
     memset(recording, 0, sizeof *recording);

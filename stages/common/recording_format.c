@@ -11,8 +11,12 @@
 /* The letter by which ORDER calls an axis. */
 static char letter(const char *axis)
 {
-    static const struct { const char *name; char letter; } letters[] = {
-        {"time", 'T'}, {"freq", 'F'}, {"pol", 'P'}, {"dish", 'A'}, {"beam", 'B'}, {"gridp", 'X'}, {"gridq", 'Y'},
+    static const struct {
+        const char *name;
+        char letter;
+    } letters[] = {
+        {"time", 'T'}, {"freq", 'F'},  {"pol", 'P'},   {"dish", 'A'},
+        {"beam", 'B'}, {"gridp", 'X'}, {"gridq", 'Y'},
     };
     for (size_t i = 0; i < sizeof letters / sizeof *letters; i++)
         if (strcmp(axis, letters[i].name) == 0) return letters[i].letter;
@@ -81,7 +85,8 @@ static void put_standard(struct dada_writer *w, const struct br_stream *s, const
     dada_put(w, "NCHAN", "%zu", s->nchannels);
     dada_put(w, "NANT", "%zu", br_array_length(array, "dish"));
     dada_put(w, "ORDER", "%s", order);
-    dada_put(w, "RESOLUTION", "%" PRIu64, flat ? (uint64_t)row : recording_frame_bytes(s, 0, s->frame_samples));
+    dada_put(w, "RESOLUTION", "%" PRIu64,
+             flat ? (uint64_t)row : recording_frame_bytes(s, 0, s->frame_samples));
     dada_put(w, "UTC_START", "%s", text_utc_format(text, start));
     dada_put(w, "MJD_START", "%s", text_mjd_format(text, start));
 }
@@ -99,7 +104,8 @@ void recording_format(struct dada_writer *w, const struct br_stream *s, const st
     dada_put(w, "SCALE", "%s", text_real_format((char[TEXT_REAL]){0}, s->scale));
     dada_put_reals(w, "FREQ_MHZ", s->freq_mhz, s->nchannels);
     bool same = true;
-    for (size_t i = 1; i < s->nchannels; i++) same = same && !(s->width_mhz[i] < s->width_mhz[0] || s->width_mhz[i] > s->width_mhz[0]);
+    for (size_t i = 1; i < s->nchannels; i++)
+        same = same && !(s->width_mhz[i] < s->width_mhz[0] || s->width_mhz[i] > s->width_mhz[0]);
     dada_put_reals(w, "WIDTH_MHZ", s->width_mhz, same ? 1 : s->nchannels);
     if (!br_stream_is_zoned(s)) dada_put(w, "DOWNSAMPLE", "%u", s->zone[0].downsample);
     dada_put(w, "NZONES", "%u", s->nzones);
@@ -107,7 +113,8 @@ void recording_format(struct dada_writer *w, const struct br_stream *s, const st
         const struct br_zone *z = &s->zone[i];
         char key[16];
         snprintf(key, sizeof key, "ZONE_%u", i);
-        dada_put(w, key, "%zu,%zu,%u,%u,%u", z->first_channel, z->nchannels, z->factor, z->downsample, z->delay);
+        dada_put(w, key, "%zu,%zu,%u,%u,%u", z->first_channel, z->nchannels, z->factor, z->downsample,
+                 z->delay);
     }
     if (s->beams != NULL && s->nbeams > 0) {
         if (s->beams_x > 0) dada_put(w, "BEAMS_GRID", "%zu,%zu", s->beams_x, s->beams_y);

@@ -7,7 +7,8 @@ bool recording_is_flat(const struct br_stream *stream, size_t *row_bytes)
 {
     const struct br_array *array = &stream->array;
     *row_bytes = 0;
-    if (array->naxes == 0 || br_array_axis(array, "time") != 0 || br_stream_is_zoned(stream) || stream->side.naxes > 0)
+    if (array->naxes == 0 || br_array_axis(array, "time") != 0 || br_stream_is_zoned(stream) ||
+        stream->side.naxes > 0)
         return false;
     size_t bits = br_dtype_bits(array->dtype);
     for (unsigned i = 1; i < array->naxes; i++) bits *= array->axis[i].length;
@@ -24,7 +25,8 @@ uint64_t recording_frame_end(const struct br_stream *stream, uint64_t at)
 uint64_t recording_frame_bytes(const struct br_stream *stream, uint64_t first, uint64_t samples)
 {
     struct br_frame frame = {.first = first, .samples = samples};
-    return (uint64_t)br_frame_bytes(stream, &frame) + (stream->side.naxes > 0 ? br_array_bytes(&stream->side) : 0);
+    return (uint64_t)br_frame_bytes(stream, &frame) +
+           (stream->side.naxes > 0 ? br_array_bytes(&stream->side) : 0);
 }
 
 /* A corrupt header can announce products that no 64-bit counter holds: such a span ends at 2^62. */
@@ -41,7 +43,8 @@ uint64_t recording_count_samples(const struct br_stream *stream, uint64_t first,
         uint64_t downsample = stream->zone[0].downsample, steps = bytes / row;
         return steps == 0 ? 0 : bounded((__uint128_t)steps * downsample - first % downsample);
     }
-    uint64_t end = recording_frame_end(stream, first), head = recording_frame_bytes(stream, first, end - first);
+    uint64_t end = recording_frame_end(stream, first),
+             head = recording_frame_bytes(stream, first, end - first);
     if (bytes < head) return 0;
     uint64_t full = recording_frame_bytes(stream, 0, stream->frame_samples);
     return bounded(end - first + (__uint128_t)((bytes - head) / full) * stream->frame_samples);
@@ -64,7 +67,8 @@ uint64_t recording_payload_bytes(const struct br_stream *stream, uint64_t first,
 {
     size_t row;
     if (samples == 0) return 0;
-    if (recording_is_flat(stream, &row)) return br_time_steps(first, samples, stream->zone[0].downsample) * (uint64_t)row;
+    if (recording_is_flat(stream, &row))
+        return br_time_steps(first, samples, stream->zone[0].downsample) * (uint64_t)row;
     uint64_t end = first + samples, last = (end - 1) / stream->frame_samples * stream->frame_samples;
     if (last < first) last = first;
     return recording_offset(stream, first, last) + recording_frame_bytes(stream, last, end - last);
@@ -74,8 +78,8 @@ uint64_t recording_samples(const struct recording *recording, uint64_t bytes, ui
 {
     const struct br_stream *stream = &recording->stream;
     uint64_t counted = recording_count_samples(stream, recording->first, bytes), said = recording->samples;
-    /* A frame or step that the stream's end cut short can only be told by the header. A header that was not brought up to
-     * date before the writer was killed says less than there is. */
+    /* A frame or step that the stream's end cut short can only be told by the header. A header that was not
+     * brought up to date before the writer was killed says less than there is. */
     if (said > 0 && said <= counted + stream->frame_samples) {
         uint64_t needed = recording_payload_bytes(stream, recording->first, said);
         if (needed == bytes || (needed < bytes && said > counted)) {
@@ -95,7 +99,8 @@ uint8_t recording_missing_byte(const struct br_stream *stream)
 }
 
 /* Copies `count` elements of `bits` bits, from element i of source to element j of target. */
-static void copy_elements(uint8_t *target, size_t j, const uint8_t *source, size_t i, size_t count, unsigned bits)
+static void copy_elements(uint8_t *target, size_t j, const uint8_t *source, size_t i, size_t count,
+                          unsigned bits)
 {
     if (bits >= 8) {
         memcpy(target + j * (bits / 8), source + i * (bits / 8), count * (bits / 8));
@@ -116,8 +121,8 @@ static void copy_elements(uint8_t *target, size_t j, const uint8_t *source, size
 
 /* Copies steps [step, step + n) of [outer][steps][inner] arrays, counted from each one's own first step. */
 static void copy_steps(uint8_t *target, uint64_t target_step, size_t target_steps, const uint8_t *source,
-                       uint64_t source_step, size_t source_steps, uint64_t step, size_t n, size_t outer, size_t inner,
-                       unsigned bits)
+                       uint64_t source_step, size_t source_steps, uint64_t step, size_t n, size_t outer,
+                       size_t inner, unsigned bits)
 {
     for (size_t o = 0; o < outer; o++)
         copy_elements(target, (o * target_steps + (size_t)(step - target_step)) * inner, source,
@@ -143,24 +148,26 @@ void recording_place(const struct br_stream *stream, struct br_frame *target, co
         uint64_t step = from / t.downsample;
         size_t n = br_time_steps(from, to - from, t.downsample);
         uint64_t target_step = target->first / t.downsample, source_step = source->first / t.downsample;
-        copy_steps((uint8_t *)target->data + t.offset, target_step, t.nsteps, (const uint8_t *)source->data + s.offset,
-                   source_step, s.nsteps, step, n, outer, inner, bits);
+        copy_steps((uint8_t *)target->data + t.offset, target_step, t.nsteps,
+                   (const uint8_t *)source->data + s.offset, source_step, s.nsteps, step, n, outer, inner,
+                   bits);
         size_t valid_outer = freq < time ? t.nchannels : 1, valid_inner = freq < time ? 1 : t.nchannels;
         uint8_t *valid = target->valid + t.valid_offset;
         if (source->complete) {
             for (size_t o = 0; o < valid_outer; o++)
-                memset(valid + (o * t.nsteps + (size_t)(step - target_step)) * valid_inner, BR_VALID, n * valid_inner);
+                memset(valid + (o * t.nsteps + (size_t)(step - target_step)) * valid_inner, BR_VALID,
+                       n * valid_inner);
         } else {
-            copy_steps(valid, target_step, t.nsteps, source->valid + s.valid_offset, source_step, s.nsteps, step, n,
-                       valid_outer, valid_inner, 8);
+            copy_steps(valid, target_step, t.nsteps, source->valid + s.valid_offset, source_step, s.nsteps,
+                       step, n, valid_outer, valid_inner, 8);
         }
     }
     if (stream->side.naxes > 0 && target->side != NULL && source->side != NULL)
         memcpy(target->side, source->side, br_array_bytes(&stream->side));
 }
 
-int recording_same(const struct recording *a, const char *file_a, const struct recording *b, const char *file_b,
-                   struct br_error *error)
+int recording_same(const struct recording *a, const char *file_a, const struct recording *b,
+                   const char *file_b, struct br_error *error)
 {
     const struct br_stream *x = &a->stream, *y = &b->stream;
     const char *field = NULL;
@@ -176,7 +183,8 @@ int recording_same(const struct recording *a, const char *file_a, const struct r
         field = "SAMPLE_NS (or TSAMP)";
     else if (x->epoch_ns != y->epoch_ns)
         field = "EPOCH_NS (or UTC_START)";
-    else if (x->nchannels != y->nchannels || memcmp(x->freq_mhz, y->freq_mhz, x->nchannels * sizeof *x->freq_mhz) != 0)
+    else if (x->nchannels != y->nchannels ||
+             memcmp(x->freq_mhz, y->freq_mhz, x->nchannels * sizeof *x->freq_mhz) != 0)
         field = "FREQ_MHZ (or FREQ, BW)";
     else if (memcmp(x->width_mhz, y->width_mhz, x->nchannels * sizeof *x->width_mhz) != 0)
         field = "WIDTH_MHZ";
@@ -190,7 +198,8 @@ int recording_same(const struct recording *a, const char *file_a, const struct r
              (x->beams != NULL && memcmp(x->beams, y->beams, x->nbeams * sizeof *x->beams) != 0))
         field = "BEAMS_XY";
     if (field == NULL) return BR_OK;
-    return br_fail(error, BR_E_FORMAT,
-                   "%s: its %s differs from that of %s; expected files of one recording: replay others separately", file_b,
-                   field, file_a);
+    return br_fail(
+        error, BR_E_FORMAT,
+        "%s: its %s differs from that of %s; expected files of one recording: replay others separately",
+        file_b, field, file_a);
 }

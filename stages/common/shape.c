@@ -27,5 +27,6 @@ void *br_stage_keep(struct br_stage *stage, void *memory, size_t bytes)
 
 int br_no_memory(struct br_stage *stage, size_t bytes)
 {
-    return br_stage_fail(stage, BR_E_NO_MEMORY, "not enough memory: %.1f MiB needed", (double)bytes / 1048576);
+    return br_stage_fail(stage, BR_E_NO_MEMORY, "not enough memory: %.1f MiB needed",
+                         (double)bytes / 1048576);
 }

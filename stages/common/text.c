@@ -8,8 +8,8 @@
 #include <string.h>
 #include <time.h>
 
-#define NS_PER_S 1000000000
-#define NS_PER_DAY ((int64_t)86400 * NS_PER_S)
+#define NS_PER_S          1000000000
+#define NS_PER_DAY        ((int64_t)86400 * NS_PER_S)
 #define MJD_OF_UNIX_EPOCH 40587
 
 int text_u64(const char *text, uint64_t *value)
@@ -64,7 +64,8 @@ double text_progression(double first, double step, size_t i)
 int text_is_progression(const double *values, size_t count, double *step)
 {
     if (count < 3) return 0;
-    const double candidates[2] = {values[1] - values[0], (values[count - 1] - values[0]) / (double)(count - 1)};
+    const double candidates[2] = {values[1] - values[0],
+                                  (values[count - 1] - values[0]) / (double)(count - 1)};
     for (int c = 0; c < 2; c++) {
         size_t i = 0;
         while (i < count && text_progression(values[0], candidates[c], i) == values[i]) i++;
@@ -166,8 +167,8 @@ int text_utc(const char *text, int64_t *ns)
     }
     if (*p == 'Z') p++;
     if (*p != '\0') return -1;
-    if (year < 1700 || year > 2250 || month < 1 || month > 12 || tm.tm_mday < 1 || tm.tm_mday > 31 || tm.tm_hour > 23 ||
-        tm.tm_min > 59 || tm.tm_sec > 60)
+    if (year < 1700 || year > 2250 || month < 1 || month > 12 || tm.tm_mday < 1 || tm.tm_mday > 31 ||
+        tm.tm_hour > 23 || tm.tm_min > 59 || tm.tm_sec > 60)
         return -1;
     tm.tm_year = year - 1900;
     tm.tm_mon = month - 1;
@@ -202,7 +203,8 @@ char *text_mjd_format(char *buffer, int64_t ns)
     int64_t day, part;
     split(ns, NS_PER_DAY, &day, &part);
     __uint128_t scaled = (__uint128_t)(uint64_t)part * 1000000000000000000u / (uint64_t)NS_PER_DAY;
-    snprintf(buffer, TEXT_TIME, "%lld.%018llu", (long long)(day + MJD_OF_UNIX_EPOCH), (unsigned long long)scaled);
+    snprintf(buffer, TEXT_TIME, "%lld.%018llu", (long long)(day + MJD_OF_UNIX_EPOCH),
+             (unsigned long long)scaled);
     return buffer;
 }
 

@@ -1,7 +1,7 @@
 /* text.h - strict conversions between text and numbers, lists and times, for file headers.
  *
- * All parsers take the whole string or nothing: 0 when it is well formed, -1 when it is not (the caller knows which file and
- * field to name). Formatters always terminate and return their buffer. */
+ * All parsers take the whole string or nothing: 0 when it is well formed, -1 when it is not (the caller knows
+ * which file and field to name). Formatters always terminate and return their buffer. */
 #ifndef BEAMRING_STAGES_COMMON_TEXT_H
 #define BEAMRING_STAGES_COMMON_TEXT_H
 
@@ -16,8 +16,8 @@ int text_i64(const char *text, int64_t *value);
 /* Finite numbers only. */
 int text_real(const char *text, double *value);
 
-/* "a,b,c", or "first:step:count" for first + i * step. At most `max` values go to `out` (NULL: only count them).
- * -1 when malformed or when there are more than `max`. */
+/* "a,b,c", or "first:step:count" for first + i * step. At most `max` values go to `out` (NULL: only count
+ * them). -1 when malformed or when there are more than `max`. */
 int text_reals(const char *text, double *out, size_t max, size_t *count);
 
 /* Element i of a first:step:count list; one function, so that who writes and who reads round alike. */

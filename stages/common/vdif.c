@@ -53,33 +53,44 @@ bool vdif_alike(const struct vdif_header *a, const struct vdif_header *b)
            a->epoch == b->epoch;
 }
 
-int vdif_check(const struct vdif_header *h, const char *file, uint64_t offset, uint64_t room, struct br_error *error)
+int vdif_check(const struct vdif_header *h, const char *file, uint64_t offset, uint64_t room,
+               struct br_error *error)
 {
     unsigned long long at = offset;
     if (h->frame_bytes <= h->header_bytes || h->frame_bytes > MAX_FRAME)
-        return br_fail(error, BR_E_FORMAT, "%s: the VDIF frame at byte %llu says that it has %zu bytes; expected more than "
-                       "its header's %zu, at most %d", file, at, h->frame_bytes, h->header_bytes, MAX_FRAME);
+        return br_fail(error, BR_E_FORMAT,
+                       "%s: the VDIF frame at byte %llu says that it has %zu bytes; expected more than "
+                       "its header's %zu, at most %d",
+                       file, at, h->frame_bytes, h->header_bytes, MAX_FRAME);
     if (!h->complex_data || h->bits != 4)
-        return br_fail(error, BR_E_FORMAT, "%s: the VDIF frame at byte %llu has %s %u-bit samples; only complex 4-bit ones "
-                       "can be replayed", file, at, h->complex_data ? "complex" : "real", h->bits);
+        return br_fail(error, BR_E_FORMAT,
+                       "%s: the VDIF frame at byte %llu has %s %u-bit samples; only complex 4-bit ones "
+                       "can be replayed",
+                       file, at, h->complex_data ? "complex" : "real", h->bits);
     if (h->log2_channels > MAX_LOG2_CHANNELS)
-        return br_fail(error, BR_E_FORMAT, "%s: the VDIF frame at byte %llu has 2^%u channels; expected at most 2^%d", file,
-                       at, h->log2_channels, MAX_LOG2_CHANNELS);
+        return br_fail(error, BR_E_FORMAT,
+                       "%s: the VDIF frame at byte %llu has 2^%u channels; expected at most 2^%d", file, at,
+                       h->log2_channels, MAX_LOG2_CHANNELS);
     if ((h->frame_bytes - h->header_bytes) % ((size_t)1 << h->log2_channels) != 0)
-        return br_fail(error, BR_E_FORMAT, "%s: the VDIF frame at byte %llu has %zu bytes of data, no multiple of its %zu "
-                       "channels", file, at, h->frame_bytes - h->header_bytes, (size_t)1 << h->log2_channels);
+        return br_fail(error, BR_E_FORMAT,
+                       "%s: the VDIF frame at byte %llu has %zu bytes of data, no multiple of its %zu "
+                       "channels",
+                       file, at, h->frame_bytes - h->header_bytes, (size_t)1 << h->log2_channels);
     if (h->header_bytes + ((size_t)1 << h->log2_channels) > room)
-        return br_fail(error, BR_E_FORMAT, "%s: the VDIF frame at byte %llu has %zu bytes, but only %llu are left in the "
-                       "file: it is truncated", file, at, h->frame_bytes, (unsigned long long)room);
+        return br_fail(error, BR_E_FORMAT,
+                       "%s: the VDIF frame at byte %llu has %zu bytes, but only %llu are left in the "
+                       "file: it is truncated",
+                       file, at, h->frame_bytes, (unsigned long long)room);
     return BR_OK;
 }
 
 int64_t vdif_unix_seconds(const struct vdif_header *header)
 {
-    /* VDIF counts every second since its epoch, Unix time leaves leap seconds out: those at the ends of 2005, 2008, June 2012,
-     * June 2015 and 2016, as the Unix time that follows them. */
+    /* VDIF counts every second since its epoch, Unix time leaves leap seconds out: those at the ends of 2005,
+     * 2008, June 2012, June 2015 and 2016, as the Unix time that follows them. */
     static const int64_t leaps[] = {1136073600, 1230768000, 1341100800, 1435708800, 1483228800};
-    struct tm first = {.tm_year = 100 + (int)header->epoch / 2, .tm_mon = header->epoch % 2 ? 6 : 0, .tm_mday = 1};
+    struct tm first = {
+        .tm_year = 100 + (int)header->epoch / 2, .tm_mon = header->epoch % 2 ? 6 : 0, .tm_mday = 1};
     int64_t start = (int64_t)timegm(&first), now = start + header->seconds;
     for (size_t i = 0; i < sizeof leaps / sizeof *leaps; i++)
         if (start < leaps[i] && now > leaps[i]) now--;
@@ -110,7 +121,8 @@ int vdif_scan(struct vdif_scan *scan, const char *file, uint64_t file_bytes, vdi
               struct br_error *error)
 {
     memset(scan, 0, sizeof *scan);
-    if (file_bytes == 0) return br_fail(error, BR_E_FORMAT, "%s is empty (0 bytes); expected VDIF frames", file);
+    if (file_bytes == 0)
+        return br_fail(error, BR_E_FORMAT, "%s is empty (0 bytes); expected VDIF frames", file);
     uint64_t offset = 0;
     for (unsigned i = 0; i < VDIF_SCAN_FRAMES && offset < file_bytes; i++) {
         uint8_t bytes[VDIF_HEADER] = {0};
@@ -128,8 +140,10 @@ int vdif_scan(struct vdif_scan *scan, const char *file, uint64_t file_bytes, vdi
             scan->first = scan->earliest = header;
         } else if (!vdif_alike(&header, &scan->first)) {
             if (i == 1)
-                return br_fail(error, BR_E_FORMAT, "%s: what follows the first VDIF frame, at byte %llu, is unlike it: the "
-                               "file is no VDIF, or its first header is corrupt", file, (unsigned long long)offset);
+                return br_fail(error, BR_E_FORMAT,
+                               "%s: what follows the first VDIF frame, at byte %llu, is unlike it: the "
+                               "file is no VDIF, or its first header is corrupt",
+                               file, (unsigned long long)offset);
             break; /* the reader counts it as corrupt */
         }
         if (earlier(&header, &scan->earliest)) scan->earliest = header;
@@ -174,5 +188,6 @@ int vdif_scan_file(struct vdif_scan *scan, const char *path, struct br_error *er
 void vdif_unpack(const uint8_t *payload, size_t samples, size_t nchannels, uint8_t *out, size_t elements)
 {
     size_t count = samples * nchannels;
-    for (size_t i = 0; i < count; i++) out[i * elements] = payload[i] ^ 0x88; /* offset binary to two's complement */
+    for (size_t i = 0; i < count; i++)
+        out[i * elements] = payload[i] ^ 0x88; /* offset binary to two's complement */
 }

@@ -1,7 +1,8 @@
 /* record - any stream into DADA files that `replay` reads back bit for bit.
  *
- * A file's header is brought up to date once a second and at the end; between, it promises less than there is, never more.
- * The sidecar with the gaps is written before the data it speaks of. So a killed run leaves files that can be replayed. */
+ * A file's header is brought up to date once a second and at the end; between, it promises less than there
+ * is, never more. The sidecar with the gaps is written before the data it speaks of. So a killed run leaves
+ * files that can be replayed. */
 #include "stages/common/recording.h"
 #include "stages/common/shape.h"
 #include "stages/record/sidecar.h"
@@ -17,7 +18,7 @@
 #include <unistd.h>
 
 enum { HEADER_SLACK = 512 };
-#define MAX_HOLE_BYTES (UINT64_C(1) << 30)
+#define MAX_HOLE_BYTES  (UINT64_C(1) << 30)
 #define HEADER_EVERY_NS UINT64_C(1000000000)
 
 struct record {
@@ -27,13 +28,13 @@ struct record {
 
     bool flat;
     size_t row_bytes;
-    char *header;             /* [file.header_bytes] */
+    char *header; /* [file.header_bytes] */
     struct recording_file file;
     int fd;
     char path[2048];
-    uint64_t end;             /* base sample after the last one written */
-    uint64_t used;            /* bytes of payload in the current file */
-    uint64_t obs_bytes;       /* ... and in the files before it */
+    uint64_t end;       /* base sample after the last one written */
+    uint64_t used;      /* bytes of payload in the current file */
+    uint64_t obs_bytes; /* ... and in the files before it */
     uint64_t files, bytes, samples;
     uint64_t header_ns;
     bool started_obs;
@@ -41,13 +42,28 @@ struct record {
 };
 
 static const struct br_param params[] = {
-    {.name = "directory", .type = BR_P_PATH, .offset = offsetof(struct record, directory), .def = ".",
+    {.name = "directory",
+     .type = BR_P_PATH,
+     .offset = offsetof(struct record, directory),
+     .def = ".",
      .help = "where the files go; made if it is not there"},
-    {.name = "prefix", .type = BR_P_STRING, .offset = offsetof(struct record, prefix), .required = true,
+    {.name = "prefix",
+     .type = BR_P_STRING,
+     .offset = offsetof(struct record, prefix),
+     .required = true,
      .help = "start of the file names: PREFIX_000000.dada, PREFIX_000001.dada, ..."},
-    {.name = "file_bytes", .type = BR_P_INT, .offset = offsetof(struct record, file_bytes), .def = "17179869184", .min = 0,
-     .max = 1e18, .unit = "bytes", .help = "data after which a new file is begun, at the end of a frame; 0: never"},
-    {.name = "overwrite", .type = BR_P_BOOL, .offset = offsetof(struct record, overwrite), .def = "false",
+    {.name = "file_bytes",
+     .type = BR_P_INT,
+     .offset = offsetof(struct record, file_bytes),
+     .def = "17179869184",
+     .min = 0,
+     .max = 1e18,
+     .unit = "bytes",
+     .help = "data after which a new file is begun, at the end of a frame; 0: never"},
+    {.name = "overwrite",
+     .type = BR_P_BOOL,
+     .offset = offsetof(struct record, overwrite),
+     .def = "false",
      .help = "replace an earlier recording of this directory and prefix, rather than refuse"},
     {0},
 };
@@ -70,7 +86,8 @@ static bool is_ours(const char *name, const char *prefix)
     return digits >= 6 && (strcmp(rest, ".dada") == 0 || strcmp(rest, ".dada.gaps") == 0);
 }
 
-/* Finds an earlier recording: copies the name of one of its files to `found`, or removes them all. 0, or errno. */
+/* Finds an earlier recording: copies the name of one of its files to `found`, or removes them all. 0, or
+ * errno. */
 static int earlier_files(const struct record *r, char *found, size_t size, bool away)
 {
     DIR *directory = opendir(r->directory);
@@ -92,14 +109,18 @@ static int configure(struct br_stage *stage, void *self)
     struct record *r = self;
     char found[2048];
     if (r->prefix[0] == '\0' || strchr(r->prefix, '/') != NULL)
-        return br_stage_fail_at(stage, "prefix", "'%s'; expected the start of a file name, without '/'", r->prefix);
+        return br_stage_fail_at(stage, "prefix", "'%s'; expected the start of a file name, without '/'",
+                                r->prefix);
     if (strlen(r->directory) + strlen(r->prefix) + 32 > sizeof r->path)
         return br_stage_fail_at(stage, "directory", "the name is too long");
     if (!r->overwrite) {
         earlier_files(r, found, sizeof found, false);
         if (found[0] != '\0')
-            return br_stage_fail_at(stage, "prefix", "%s exists: an earlier recording would be lost; move it away, choose another "
-                                    "prefix or directory, or set overwrite: true", found);
+            return br_stage_fail_at(
+                stage, "prefix",
+                "%s exists: an earlier recording would be lost; move it away, choose another "
+                "prefix or directory, or set overwrite: true",
+                found);
     }
     struct stat info;
     if (stat(r->directory, &info) == 0 && !S_ISDIR(info.st_mode))
@@ -129,19 +150,24 @@ static int start(struct br_stage *stage, void *self)
     if (sidecar_create(&r->gaps, stream->nchannels) != BR_OK) return br_no_memory(stage, 1 << 20);
 
     /* the header's size, from one that is written nowhere */
-    r->file = (struct recording_file){.name = r->prefix, .obs_id = r->prefix, .header_bytes = DADA_MAX_HEADER};
+    r->file =
+        (struct recording_file){.name = r->prefix, .obs_id = r->prefix, .header_bytes = DADA_MAX_HEADER};
     struct dada_writer writer = {0};
     recording_format(&writer, stream, &r->file);
     r->file.header_bytes = (writer.used + HEADER_SLACK + DADA_BLOCK - 1) / DADA_BLOCK * DADA_BLOCK;
     if (r->file.header_bytes > DADA_MAX_HEADER)
-        return br_stage_fail(stage, BR_E_INVALID, "the description of its input needs a header of %zu bytes; at most %d are allowed "
-                             "(fewer channels or beams)", r->file.header_bytes, DADA_MAX_HEADER);
+        return br_stage_fail(
+            stage, BR_E_INVALID,
+            "the description of its input needs a header of %zu bytes; at most %d are allowed "
+            "(fewer channels or beams)",
+            r->file.header_bytes, DADA_MAX_HEADER);
     r->header = malloc(r->file.header_bytes);
     if (r->header == NULL) return br_no_memory(stage, r->file.header_bytes);
 
     snprintf(r->path, sizeof r->path, "%s", r->directory);
     if (make_directory(r->path) != 0 || access(r->directory, W_OK | X_OK) != 0)
-        return br_stage_fail(stage, BR_E_IO, "cannot write into directory %s: %s", r->directory, strerror(errno));
+        return br_stage_fail(stage, BR_E_IO, "cannot write into directory %s: %s", r->directory,
+                             strerror(errno));
     int status = r->overwrite ? earlier_files(r, found, sizeof found, true) : 0;
     if (status != 0) return br_stage_fail(stage, BR_E_IO, "cannot remove %s: %s", found, strerror(status));
     return BR_OK;
@@ -165,8 +191,8 @@ static int write_all(int fd, const void *buffer, size_t length, uint64_t offset)
 /* What went wrong with the data file; what is in it stays readable. */
 static int failed(struct br_stage *stage, struct record *r, const char *what, int why)
 {
-    return br_stage_fail(stage, BR_E_IO, "cannot %s %s: %s; the %llu samples before that are in the file", what, r->path,
-                         strerror(why), (unsigned long long)(r->end - r->file.first));
+    return br_stage_fail(stage, BR_E_IO, "cannot %s %s: %s; the %llu samples before that are in the file",
+                         what, r->path, strerror(why), (unsigned long long)(r->end - r->file.first));
 }
 
 static int write_header(struct br_stage *stage, struct record *r)
@@ -178,7 +204,8 @@ static int write_header(struct br_stage *stage, struct record *r)
     r->file.payload_bytes = r->used;
     recording_format(&writer, br_stage_input(stage, 0), &r->file);
     if (!dada_finish(&writer, r->file.header_bytes))
-        return br_stage_fail(stage, BR_E_INTERNAL, "the header of %s does not fit into %zu bytes", r->path, r->file.header_bytes);
+        return br_stage_fail(stage, BR_E_INTERNAL, "the header of %s does not fit into %zu bytes", r->path,
+                             r->file.header_bytes);
     int why = write_all(r->fd, r->header, r->file.header_bytes, 0);
     r->header_ns = now_ns();
     return why == 0 ? BR_OK : failed(stage, r, "write the header of", why);
@@ -190,12 +217,14 @@ static int close_file(struct br_stage *stage, struct record *r)
     if (r->fd < 0) return BR_OK;
     int status = BR_OK;
     /* a frame that could not be written as a whole is cut off again */
-    if (ftruncate(r->fd, (off_t)(r->file.header_bytes + r->used)) != 0) status = failed(stage, r, "shorten", errno);
+    if (ftruncate(r->fd, (off_t)(r->file.header_bytes + r->used)) != 0)
+        status = failed(stage, r, "shorten", errno);
     int written = write_header(stage, r);
     if (close(r->fd) != 0 && written == BR_OK) written = failed(stage, r, "complete", errno);
     r->fd = -1;
     if (status == BR_OK) status = written;
-    if (sidecar_close(&r->gaps) != BR_OK && status == BR_OK) status = br_stage_fail(stage, BR_E_IO, "%s", r->gaps.error.text);
+    if (sidecar_close(&r->gaps) != BR_OK && status == BR_OK)
+        status = br_stage_fail(stage, BR_E_IO, "%s", r->gaps.error.text);
     r->obs_bytes += r->used;
     r->files++;
     return status;
@@ -213,11 +242,13 @@ static int open_file(struct br_stage *stage, struct record *r, uint64_t first)
     uint64_t d = stream->zone[0].downsample;
     r->file.obs_offset = r->flat ? (first / d - r->file.obs_first / d) * r->row_bytes : r->obs_bytes;
     r->used = 0;
-    snprintf(r->path, sizeof r->path, "%s/%s_%06llu.dada", r->directory, r->prefix, (unsigned long long)r->file.number);
+    snprintf(r->path, sizeof r->path, "%s/%s_%06llu.dada", r->directory, r->prefix,
+             (unsigned long long)r->file.number);
     char gaps[sizeof r->path + 8];
     snprintf(gaps, sizeof gaps, "%s.gaps", r->path);
     int flags = r->overwrite ? O_TRUNC : O_EXCL;
-    if (sidecar_open(&r->gaps, gaps, flags) != BR_OK) return br_stage_fail(stage, BR_E_IO, "%s", r->gaps.error.text);
+    if (sidecar_open(&r->gaps, gaps, flags) != BR_OK)
+        return br_stage_fail(stage, BR_E_IO, "%s", r->gaps.error.text);
     r->fd = open(r->path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0666);
     if (r->fd < 0) {
         int why = errno;
@@ -228,10 +259,10 @@ static int open_file(struct br_stage *stage, struct record *r, uint64_t first)
     return write_header(stage, r);
 }
 
-/* Whether the frame begins a new file: framed payloads can be short only at the ends of a file, and flat ones keep a hole as a
- * hole of the file (which takes no space) unless it is huge. */
-static bool wants_file(const struct record *r, const struct br_stream *stream, const struct br_frame *in, uint64_t bytes,
-                       uint64_t hole_bytes)
+/* Whether the frame begins a new file: framed payloads can be short only at the ends of a file, and flat ones
+ * keep a hole as a hole of the file (which takes no space) unless it is huge. */
+static bool wants_file(const struct record *r, const struct br_stream *stream, const struct br_frame *in,
+                       uint64_t bytes, uint64_t hole_bytes)
 {
     if (r->fd < 0) return true;
     if (!r->flat && (in->first != r->end || r->end % stream->frame_samples != 0)) return true;
@@ -246,7 +277,8 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     const struct br_frame *in = io->in[0];
     if (in == NULL) return BR_FINISHED;
     if (r->started_obs && in->first < r->end)
-        return br_stage_fail(stage, BR_E_INTERNAL, "a frame starts at sample %llu, before the end %llu of the last one",
+        return br_stage_fail(stage, BR_E_INTERNAL,
+                             "a frame starts at sample %llu, before the end %llu of the last one",
                              (unsigned long long)in->first, (unsigned long long)r->end);
     uint64_t d = stream->zone[0].downsample, bytes = br_frame_bytes(stream, in), hole = 0;
     if (r->fd >= 0 && r->flat) hole = (in->first / d - r->file.first / d) * r->row_bytes;
@@ -258,7 +290,8 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
         status = br_stage_fail(stage, BR_E_IO, "%s", r->gaps.error.text);
     }
     if (status != BR_OK) return status;
-    if (sidecar_frame(&r->gaps, stream, in) != BR_OK) return br_stage_fail(stage, BR_E_IO, "%s", r->gaps.error.text);
+    if (sidecar_frame(&r->gaps, stream, in) != BR_OK)
+        return br_stage_fail(stage, BR_E_IO, "%s", r->gaps.error.text);
 
     uint64_t at = r->flat ? (in->first / d - r->file.first / d) * r->row_bytes : r->used;
     uint64_t offset = r->file.header_bytes + at;
@@ -294,12 +327,14 @@ BR_STAGE_EXPORT = {
     .type_size = sizeof(struct br_stage_type),
     .name = "record",
     .summary = "any stream into DADA files",
-    .description =
-        "Writes `PREFIX_NNNNNN.dada`: an ASCII header that describes the stream completely (array, sample counter, frequencies, "
-        "zones, beams) and the data. `replay` reads it back bit for bit, so that a pipeline can be cut at any connection. Missing "
-        "and partly valid samples stand in `PREFIX_NNNNNN.dada.gaps`.\n\n"
-        "The files of a run that was killed, or of a disk that was full, can be replayed up to there. An earlier "
-        "recording of the same name is not touched unless `overwrite` is set.\n",
+    .description = "Writes `PREFIX_NNNNNN.dada`: an ASCII header that describes the stream completely "
+                   "(array, sample counter, frequencies, "
+                   "zones, beams) and the data. `replay` reads it back bit for bit, so that a pipeline can "
+                   "be cut at any connection. Missing "
+                   "and partly valid samples stand in `PREFIX_NNNNNN.dada.gaps`.\n\n"
+                   "The files of a run that was killed, or of a disk that was full, can be replayed up to "
+                   "there. An earlier "
+                   "recording of the same name is not touched unless `overwrite` is set.\n",
     .params = params,
     .inputs = inputs,
     .size = sizeof(struct record),

@@ -24,7 +24,8 @@ int sidecar_open(struct sidecar *sidecar, const char *path, int flags)
     sidecar->settled = sidecar->written = 0;
     sidecar->nlines = 0;
     sidecar->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0666);
-    if (sidecar->fd < 0) return br_fail(&sidecar->error, BR_E_IO, "cannot create %s: %s", path, strerror(errno));
+    if (sidecar->fd < 0)
+        return br_fail(&sidecar->error, BR_E_IO, "cannot create %s: %s", path, strerror(errno));
     return BR_OK;
 }
 
@@ -36,7 +37,8 @@ static int write_lines(struct sidecar *sidecar)
     for (size_t at = 0; at < used;) {
         ssize_t n = pwrite(sidecar->fd, sidecar->text + at, used - at, (off_t)(sidecar->settled + at));
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return br_fail(&sidecar->error, BR_E_IO, "cannot write %s: %s", sidecar->path, strerror(errno));
+        if (n < 0)
+            return br_fail(&sidecar->error, BR_E_IO, "cannot write %s: %s", sidecar->path, strerror(errno));
         at += (size_t)n;
     }
     uint64_t end = sidecar->settled + used;
@@ -76,7 +78,8 @@ static int add(void *arg, const struct gap *gap)
     size_t at = sidecar->nlines++;
     for (; at > 0; at--) {
         const struct gap *before = &sidecar->line[at - 1];
-        if (before->first < gap->first || (before->first == gap->first && before->channel <= gap->channel)) break;
+        if (before->first < gap->first || (before->first == gap->first && before->channel <= gap->channel))
+            break;
         sidecar->line[at] = *before;
     }
     sidecar->line[at] = *gap;

@@ -1,8 +1,8 @@
 /* sidecar.h - writes the .gaps file of a recording while it grows.
  *
- * Lines that go on from frame to frame are joined, so that the file does not depend on where frames were cut. Lines that may
- * still grow stand at the end of the file, which is rewritten with every frame that changes them: whenever the program dies,
- * the file tells of every frame that is in the recording. */
+ * Lines that go on from frame to frame are joined, so that the file does not depend on where frames were cut.
+ * Lines that may still grow stand at the end of the file, which is rewritten with every frame that changes
+ * them: whenever the program dies, the file tells of every frame that is in the recording. */
 #ifndef BEAMRING_STAGES_RECORD_SIDECAR_H
 #define BEAMRING_STAGES_RECORD_SIDECAR_H
 
@@ -20,7 +20,7 @@ struct sidecar {
     size_t nlines;
     bool changed;
     char *text;
-    uint8_t *scratch;          /* 2 bytes a channel */
+    uint8_t *scratch; /* 2 bytes a channel */
     struct br_error error;
 };
 

@@ -22,39 +22,47 @@ static int by_first(const void *a, const void *b)
 }
 
 /* One file: its header into `recording`, its place in time into `segment`. */
-static int describe_file(struct br_stage *stage, const char *path, const char *coding, struct recording *recording,
-                         struct segment *segment)
+static int describe_file(struct br_stage *stage, const char *path, const char *coding,
+                         struct recording *recording, struct segment *segment)
 {
     struct br_error error = {0};
     struct dada_header header;
     uint64_t file_bytes = 0, left = 0;
-    if (dada_read(&header, path, &file_bytes, &error) != BR_OK) return br_stage_fail_at(stage, "files", "%s", error.text);
+    if (dada_read(&header, path, &file_bytes, &error) != BR_OK)
+        return br_stage_fail_at(stage, "files", "%s", error.text);
     struct recording_memory memory = {pipeline_memory, stage};
-    int status = recording_describe(recording, &header, br_stage_hints(stage), br_stage_telescope(stage), coding, memory,
-                                    &error);
+    int status = recording_describe(recording, &header, br_stage_hints(stage), br_stage_telescope(stage),
+                                    coding, memory, &error);
     dada_free(&header);
     if (status != BR_OK) return br_stage_fail_at(stage, "files", "%s", error.text);
     uint64_t payload = file_bytes - recording->payload_offset;
     uint64_t samples = recording_samples(recording, payload, &left);
     if (samples < recording->samples || payload < recording->announced)
-        br_stage_warn(stage, "%s is truncated: it holds %llu of the %llu bytes of data that its header announces; the %llu whole "
-                      "samples are replayed", path, (unsigned long long)payload,
+        br_stage_warn(stage,
+                      "%s is truncated: it holds %llu of the %llu bytes of data that its header announces; "
+                      "the %llu whole "
+                      "samples are replayed",
+                      path, (unsigned long long)payload,
                       (unsigned long long)(recording->announced > payload
                                                ? recording->announced
                                                : recording_payload_bytes(&recording->stream, recording->first,
                                                                          recording->samples)),
                       (unsigned long long)samples);
     else if (left > 0)
-        br_stage_warn(stage, "%s is truncated: its last %llu bytes are no whole sample and are left out", path,
-                      (unsigned long long)left);
-    *segment = (struct segment){.path = path, .payload_offset = recording->payload_offset, .first = recording->first,
-                                .begin = recording->first, .end = recording->first + samples};
+        br_stage_warn(stage, "%s is truncated: its last %llu bytes are no whole sample and are left out",
+                      path, (unsigned long long)left);
+    *segment = (struct segment){.path = path,
+                                .payload_offset = recording->payload_offset,
+                                .first = recording->first,
+                                .begin = recording->first,
+                                .end = recording->first + samples};
 
     char *name = br_stage_alloc(stage, strlen(path) + 6);
     strcat(strcpy(name, path), ".gaps");
     if (gaps_read(&segment->gaps, name, recording->stream.nchannels, &error) != BR_OK)
         return br_stage_fail_at(stage, "files", "%s", error.text);
-    segment->gaps.gap = br_stage_keep(stage, segment->gaps.gap, segment->gaps.count * sizeof *segment->gaps.gap);
+    segment->gaps.gap =
+        br_stage_keep(stage, segment->gaps.gap, segment->gaps.count * sizeof *segment->gaps.gap);
     return BR_OK;
 }
 
@@ -65,13 +73,15 @@ static int choose_frame(struct br_stage *stage, struct dada_reader *reader, bool
     uint64_t frame = wanted > 0 ? wanted : own ? s->frame_samples : files_frame_samples(reader->row_bytes);
     if (!reader->flat) {
         if (frame == s->frame_samples) return BR_OK;
-        return br_stage_fail_at(stage, "frame_samples", "%llu; this recording consists of frames of %llu samples, which "
-                                "cannot be cut otherwise: leave frame_samples out", (unsigned long long)frame,
-                                (unsigned long long)s->frame_samples);
+        return br_stage_fail_at(stage, "frame_samples",
+                                "%llu; this recording consists of frames of %llu samples, which "
+                                "cannot be cut otherwise: leave frame_samples out",
+                                (unsigned long long)frame, (unsigned long long)s->frame_samples);
     }
     unsigned d = s->zone[0].downsample;
     if (frame % d != 0)
-        return br_stage_fail_at(stage, "frame_samples", "%llu; expected a multiple of the %u base samples of a time step",
+        return br_stage_fail_at(stage, "frame_samples",
+                                "%llu; expected a multiple of the %u base samples of a time step",
                                 (unsigned long long)frame, d);
     s->frame_samples = frame;
     s->array.axis[0].length = (size_t)(frame / d);
@@ -90,13 +100,16 @@ static int join_segments(struct br_stage *stage, struct dada_reader *reader, dou
         if (s[i].first < reader->end) {
             s[i].begin = reader->end;
             reader->needs_scratch = true;
-            br_stage_warn(stage, "%s starts at sample %llu, but %s reaches to %llu: the overlap is replayed once", s[i].path,
-                          (unsigned long long)s[i].first, s[last].path, (unsigned long long)reader->end);
+            br_stage_warn(
+                stage, "%s starts at sample %llu, but %s reaches to %llu: the overlap is replayed once",
+                s[i].path, (unsigned long long)s[i].first, s[last].path, (unsigned long long)reader->end);
         } else if (i > 0 && (double)(s[i].first - reader->end) * sample_s > max_gap_s) {
-            return br_stage_fail_at(stage, "files", "%s ends at sample %llu and %s starts at %llu, %.6g s later; expected a gap "
-                                    "of at most max_gap_s = %g s: replay them separately, or raise max_gap_s",
-                                    s[last].path, (unsigned long long)reader->end, s[i].path,
-                                    (unsigned long long)s[i].first, (double)(s[i].first - reader->end) * sample_s, max_gap_s);
+            return br_stage_fail_at(
+                stage, "files",
+                "%s ends at sample %llu and %s starts at %llu, %.6g s later; expected a gap "
+                "of at most max_gap_s = %g s: replay them separately, or raise max_gap_s",
+                s[last].path, (unsigned long long)reader->end, s[i].path, (unsigned long long)s[i].first,
+                (double)(s[i].first - reader->end) * sample_s, max_gap_s);
         }
         if (s[i].end > reader->end) {
             reader->end = s[i].end;
@@ -118,7 +131,8 @@ int dada_reader_configure(struct br_stage *stage, struct dada_reader *reader, co
     reader->segment = br_stage_alloc(stage, files->count * sizeof *reader->segment);
     for (size_t i = 0; i < files->count; i++) {
         struct recording recording;
-        int status = describe_file(stage, files->path[i], coding, i == 0 ? &base : &recording, &reader->segment[i]);
+        int status =
+            describe_file(stage, files->path[i], coding, i == 0 ? &base : &recording, &reader->segment[i]);
         if (status != BR_OK) return status;
         if (i > 0 && recording_same(&base, files->path[0], &recording, files->path[i], &error) != BR_OK)
             return br_stage_fail_at(stage, "files", "%s", error.text);
@@ -191,7 +205,8 @@ static bool find_segment(struct br_stage *stage, struct dada_reader *reader, uin
 }
 
 /* Marks steps as valid or missing. Only for flat payloads, where time is slowest. */
-static void mark_steps(const struct br_stream *stream, struct br_frame *frame, uint64_t step, uint64_t end, uint8_t validity)
+static void mark_steps(const struct br_stream *stream, struct br_frame *frame, uint64_t step, uint64_t end,
+                       uint8_t validity)
 {
     size_t n = stream->nchannels;
     uint64_t step0 = frame->first / stream->zone[0].downsample;
@@ -199,7 +214,8 @@ static void mark_steps(const struct br_stream *stream, struct br_frame *frame, u
 }
 
 /* In the chime coding a byte of zero says that a sample is missing: cells of only such bytes. */
-static void mark_unwritten(const struct dada_reader *reader, struct br_frame *frame, uint64_t step, size_t steps)
+static void mark_unwritten(const struct dada_reader *reader, struct br_frame *frame, uint64_t step,
+                           size_t steps)
 {
     const struct br_stream *s = &reader->stream;
     size_t cell = reader->row_bytes / s->nchannels, cells = steps * s->nchannels;
@@ -213,7 +229,8 @@ static void mark_unwritten(const struct dada_reader *reader, struct br_frame *fr
 }
 
 /* Base samples [from, to) of a flat frame, from the current segment. */
-static int read_rows(struct br_stage *stage, struct dada_reader *reader, struct br_frame *out, uint64_t from, uint64_t to)
+static int read_rows(struct br_stage *stage, struct dada_reader *reader, struct br_frame *out, uint64_t from,
+                     uint64_t to)
 {
     const struct segment *s = &reader->segment[reader->at];
     uint64_t d = reader->stream.zone[0].downsample, shift = reader->pass * reader->period;
@@ -222,7 +239,8 @@ static int read_rows(struct br_stage *stage, struct dada_reader *reader, struct 
     uint8_t *data = (uint8_t *)out->data + (size_t)(step - out->first / d) * reader->row_bytes;
     int status = open_segment(stage, reader, reader->at);
     if (status == BR_OK)
-        status = files_read(stage, reader->fd, s->path, data, bytes, s->payload_offset + skip * reader->row_bytes);
+        status =
+            files_read(stage, reader->fd, s->path, data, bytes, s->payload_offset + skip * reader->row_bytes);
     if (status != BR_OK) return status;
     if (!out->complete) mark_steps(&reader->stream, out, step, step + steps, BR_VALID);
     if (reader->coding == CODING_CHIME) mark_unwritten(reader, out, step, steps);
@@ -254,7 +272,8 @@ static int fill_flat(struct br_stage *stage, struct dada_reader *reader, struct 
     while (at < end && find_segment(stage, reader, at)) {
         const struct segment *s = &reader->segment[reader->at];
         uint64_t shift = reader->pass * reader->period;
-        uint64_t begin = s->begin + shift < end ? s->begin + shift : end, stop = s->end + shift < end ? s->end + shift : end;
+        uint64_t begin = s->begin + shift < end ? s->begin + shift : end,
+                 stop = s->end + shift < end ? s->end + shift : end;
         if (begin > at) miss_rows(reader, out, at, begin);
         if (begin > at) at = begin;
         if (at >= stop) continue;
@@ -268,7 +287,8 @@ static int fill_flat(struct br_stage *stage, struct dada_reader *reader, struct 
 }
 
 /* The file's frame that starts at `first` (counted in this pass), into `frame`. */
-static int read_frame(struct br_stage *stage, struct dada_reader *reader, struct br_frame *frame, uint64_t first)
+static int read_frame(struct br_stage *stage, struct dada_reader *reader, struct br_frame *frame,
+                      uint64_t first)
 {
     const struct br_stream *stream = &reader->stream;
     const struct segment *s = &reader->segment[reader->at];
@@ -277,7 +297,8 @@ static int read_frame(struct br_stage *stage, struct dada_reader *reader, struct
     int status = open_segment(stage, reader, reader->at);
     if (status == BR_OK) status = files_read(stage, reader->fd, s->path, frame->data, bytes, offset);
     if (status == BR_OK && stream->side.naxes > 0)
-        status = files_read(stage, reader->fd, s->path, frame->side, br_array_bytes(&stream->side), offset + bytes);
+        status = files_read(stage, reader->fd, s->path, frame->side, br_array_bytes(&stream->side),
+                            offset + bytes);
     if (status == BR_OK && reader->coding != CODING_INT4X2)
         coding_convert(reader->coding, frame->data, frame->data, bytes);
     return status;

@@ -32,7 +32,8 @@ int files_expand(struct br_stage *stage, const struct br_strings *patterns, stru
         if (found.gl_pathc == before) {
             if (i > 0) globfree(&found);
             bool pattern = strpbrk(patterns->value[i], "*?[") != NULL;
-            return br_stage_fail_at(stage, "files", pattern ? "no file matches '%s'" : "there is no file '%s'",
+            return br_stage_fail_at(stage, "files",
+                                    pattern ? "no file matches '%s'" : "there is no file '%s'",
                                     patterns->value[i]);
         }
     }
@@ -41,11 +42,13 @@ int files_expand(struct br_stage *stage, const struct br_strings *patterns, stru
     for (size_t i = 0; i < found.gl_pathc; i++) {
         if (is_sidecar(found.gl_pathv[i])) continue; /* a generous pattern matches those as well */
         bool again = false;
-        for (size_t k = 0; k < list->count; k++) again = again || strcmp(list->path[k], found.gl_pathv[i]) == 0;
+        for (size_t k = 0; k < list->count; k++)
+            again = again || strcmp(list->path[k], found.gl_pathv[i]) == 0;
         if (!again) list->path[list->count++] = keep(stage, found.gl_pathv[i]);
     }
     globfree(&found);
-    if (list->count == 0) return br_stage_fail_at(stage, "files", "only .gaps files match '%s'", patterns->value[0]);
+    if (list->count == 0)
+        return br_stage_fail_at(stage, "files", "only .gaps files match '%s'", patterns->value[0]);
     return BR_OK;
 }
 
@@ -57,7 +60,8 @@ int files_read(struct br_stage *stage, int fd, const char *path, void *buffer, s
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return br_stage_fail(stage, BR_E_IO, "cannot read %s: %s", path, strerror(errno));
         if (n == 0)
-            return br_stage_fail(stage, BR_E_IO, "%s ends at byte %llu: it became shorter while it was replayed", path,
+            return br_stage_fail(stage, BR_E_IO,
+                                 "%s ends at byte %llu: it became shorter while it was replayed", path,
                                  (unsigned long long)offset);
         at += n;
         length -= (size_t)n;

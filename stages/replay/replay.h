@@ -1,6 +1,7 @@
 /* replay.h - the two readers behind the stage `replay`.
  *
- * A reader fills one output frame after the other, in time, without holes: what the files lack becomes missing samples. */
+ * A reader fills one output frame after the other, in time, without holes: what the files lack becomes
+ * missing samples. */
 #ifndef BEAMRING_STAGES_REPLAY_H
 #define BEAMRING_STAGES_REPLAY_H
 
@@ -19,9 +20,11 @@ struct file_list {
 int files_expand(struct br_stage *stage, const struct br_strings *patterns, struct file_list *list);
 
 /* Reads exactly `length` bytes. Errors: BR_E_IO, with the file's name. */
-int files_read(struct br_stage *stage, int fd, const char *path, void *buffer, size_t length, uint64_t offset);
+int files_read(struct br_stage *stage, int fd, const char *path, void *buffer, size_t length,
+               uint64_t offset);
 
-/* Number of samples so that a frame of rows of `row_bytes` has about 1 MiB, for recordings that do not say. */
+/* Number of samples so that a frame of rows of `row_bytes` has about 1 MiB, for recordings that do not say.
+ */
 uint64_t files_frame_samples(size_t row_bytes);
 
 /* One file of a DADA recording. */
@@ -29,7 +32,8 @@ struct segment {
     const char *path;
     uint64_t payload_offset;
     uint64_t first;      /* base sample at the start of the payload */
-    uint64_t begin, end; /* base samples delivered from this file: later than `first` where an earlier file reaches over it */
+    uint64_t begin, end; /* base samples delivered from this file: later than `first` where an earlier file
+                            reaches over it */
     struct gaps gaps;
 };
 
@@ -41,13 +45,13 @@ struct dada_reader {
     uint8_t missing_byte;
     size_t count;
     struct segment *segment;
-    uint64_t first, end;  /* base samples of one pass */
-    uint64_t period;      /* by which a pass follows the one before */
-    uint64_t passes;      /* 0: without end */
+    uint64_t first, end; /* base samples of one pass */
+    uint64_t period;     /* by which a pass follows the one before */
+    uint64_t passes;     /* 0: without end */
     /* while running */
     uint64_t pass, cursor;
-    size_t at;            /* segment */
-    bool counted;         /* the overlap of the segment `at` is counted */
+    size_t at;    /* segment */
+    bool counted; /* the overlap of the segment `at` is counted */
     int fd;
     size_t fd_segment;
     struct br_frame scratch; /* of a file whose first frame an earlier file covers in part */
@@ -64,9 +68,9 @@ void dada_reader_stop(struct dada_reader *reader);
 struct ahead {
     size_t file;
     uint64_t offset;
-    uint64_t first;      /* base sample */
+    uint64_t first; /* base sample */
     uint32_t samples;
-    uint16_t element;    /* place of its thread on the fastest axes */
+    uint16_t element; /* place of its thread on the fastest axes */
     bool invalid;
 };
 
@@ -76,32 +80,33 @@ struct vdif_reader {
     struct br_stream stream;
     struct file_list files;
     struct vdif_header like;
-    size_t nchannels, elements;  /* elements: threads, [pol][dish] */
-    uint16_t *element_of;        /* [VDIF_MAX_THREADS] */
-    uint64_t rate;               /* base samples per second */
-    size_t frame_spread;         /* samples in a VDIF frame */
-    uint32_t second0;            /* second from which samples are counted, as in the headers, ... */
-    int64_t sample_of_second0;   /* ... and the base sample at its start (may be below 0) */
+    size_t nchannels, elements; /* elements: threads, [pol][dish] */
+    uint16_t *element_of;       /* [VDIF_MAX_THREADS] */
+    uint64_t rate;              /* base samples per second */
+    size_t frame_spread;        /* samples in a VDIF frame */
+    uint32_t second0;           /* second from which samples are counted, as in the headers, ... */
+    int64_t sample_of_second0;  /* ... and the base sample at its start (may be below 0) */
     uint64_t first, passes, max_gap;
     /* while running */
     uint64_t pass, shift, cursor, last_end, pass_end;
     size_t file;
     uint64_t offset, file_bytes;
-    bool at_end;                 /* all files of all passes are read */
+    bool at_end; /* all files of all passes are read */
     int fd;
     size_t fd_file;
-    uint8_t *window;             /* bytes [window_at, window_at + window_used) of file fd_file */
+    uint8_t *window; /* bytes [window_at, window_at + window_used) of file fd_file */
     size_t window_room, window_used;
     uint64_t window_at;
-    struct ahead *ahead;         /* a ring would not do: they leave in any order */
+    struct ahead *ahead; /* a ring would not do: they leave in any order */
     size_t nahead, ahead_room;
-    uint8_t *seen;               /* [samples of a frame][elements] */
-    uint64_t lost[3];            /* thread-samples not counted yet, by reason */
+    uint8_t *seen;    /* [samples of a frame][elements] */
+    uint64_t lost[3]; /* thread-samples not counted yet, by reason */
     uint64_t bad_frames, jumped;
 };
 
 int vdif_reader_configure(struct br_stage *stage, struct vdif_reader *reader, const struct file_list *files,
-                          const struct br_ints *threads, uint64_t frame_samples, uint64_t passes, double max_gap_s);
+                          const struct br_ints *threads, uint64_t frame_samples, uint64_t passes,
+                          double max_gap_s);
 int vdif_reader_start(struct br_stage *stage, struct vdif_reader *reader);
 int vdif_reader_fill(struct br_stage *stage, struct vdif_reader *reader, struct br_frame *out);
 void vdif_reader_stop(struct br_stage *stage, struct vdif_reader *reader);

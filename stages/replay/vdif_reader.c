@@ -1,7 +1,9 @@
-/* VDIF recordings: frames of single threads, in roughly the order of their times, into E[time][freq][pol][dish].
+/* VDIF recordings: frames of single threads, in roughly the order of their times, into
+ * E[time][freq][pol][dish].
  *
- * Frames are read ahead of their turn up to a bound, so that threads that lag behind and frames that changed places still
- * find their time; what comes later than that is late. A sample is valid when every thread has it. */
+ * Frames are read ahead of their turn up to a bound, so that threads that lag behind and frames that changed
+ * places still find their time; what comes later than that is late. A sample is valid when every thread has
+ * it. */
 #include "stages/common/shape.h"
 #include "stages/replay/replay.h"
 
@@ -18,11 +20,11 @@ enum { AHEAD_PER_THREAD = 64, WINDOW = 1 << 20 };
 enum { SEEN_VALID = 1, SEEN_INVALID = 2 };
 #define NS_PER_S 1000000000
 
-/* --- configure ----------------------------------------------------------------------------------------------------------- */
+/* --- configure ----------------------------------------------------------------------------------- */
 
 /* Looks at the start of every file: sorts them by time, and collects the threads. */
-static int scan_files(struct br_stage *stage, struct vdif_reader *r, const struct file_list *files, struct vdif_header *earliest,
-                      bool *has_thread, bool find_threads)
+static int scan_files(struct br_stage *stage, struct vdif_reader *r, const struct file_list *files,
+                      struct vdif_header *earliest, bool *has_thread, bool find_threads)
 {
     struct vdif_header *starts = br_stage_alloc(stage, files->count * sizeof *starts);
     r->files.count = files->count;
@@ -30,14 +32,20 @@ static int scan_files(struct br_stage *stage, struct vdif_reader *r, const struc
     struct vdif_scan *scan = br_stage_alloc(stage, sizeof *scan);
     for (size_t i = 0; i < files->count; i++) {
         struct br_error error = {0};
-        if (vdif_scan_file(scan, files->path[i], &error) != BR_OK) return br_stage_fail_at(stage, "files", "%s", error.text);
+        if (vdif_scan_file(scan, files->path[i], &error) != BR_OK)
+            return br_stage_fail_at(stage, "files", "%s", error.text);
         if (i == 0) r->like = scan->first;
         if (!vdif_alike(&r->like, &scan->first))
-            return br_stage_fail_at(stage, "files", "the frames of %s differ from those of %s in size, channels or reference epoch; "
-                                    "expected files of one recording", files->path[i], files->path[0]);
+            return br_stage_fail_at(
+                stage, "files",
+                "the frames of %s differ from those of %s in size, channels or reference epoch; "
+                "expected files of one recording",
+                files->path[i], files->path[0]);
         if (scan->truncated_bytes > 0)
-            br_stage_warn(stage, "%s is truncated: its last frame has %llu of %zu bytes; its whole samples are replayed",
-                          files->path[i], (unsigned long long)scan->truncated_bytes, scan->first.frame_bytes);
+            br_stage_warn(
+                stage,
+                "%s is truncated: its last frame has %llu of %zu bytes; its whole samples are replayed",
+                files->path[i], (unsigned long long)scan->truncated_bytes, scan->first.frame_bytes);
         for (size_t t = 0; find_threads && t < scan->nthreads; t++) has_thread[scan->thread[t]] = true;
         size_t at = i;
         const struct vdif_header *e = &scan->earliest;
@@ -55,8 +63,8 @@ static int scan_files(struct br_stage *stage, struct vdif_reader *r, const struc
 }
 
 /* Which place on the [pol][dish] axes each thread has. */
-static int map_threads(struct br_stage *stage, struct vdif_reader *r, const struct br_ints *threads, const bool *has_thread,
-                       size_t *npol, size_t *ndishes)
+static int map_threads(struct br_stage *stage, struct vdif_reader *r, const struct br_ints *threads,
+                       const bool *has_thread, size_t *npol, size_t *ndishes)
 {
     const struct br_stream_hints *hints = br_stage_hints(stage);
     const struct br_telescope *telescope = br_stage_telescope(stage);
@@ -72,16 +80,19 @@ static int map_threads(struct br_stage *stage, struct vdif_reader *r, const stru
     for (size_t i = 0; threads->count == 0 && i < VDIF_MAX_THREADS; i++)
         if (has_thread[i]) r->element_of[i] = (uint16_t)r->elements++;
     size_t n = r->elements;
-    *npol = hints->npol > 0 ? hints->npol : telescope != NULL && n % telescope->ndishes == 0 ? n / telescope->ndishes
-                                        : n % 2 == 0                                         ? 2
-                                                                                             : 1;
+    *npol = hints->npol > 0                                    ? hints->npol
+            : telescope != NULL && n % telescope->ndishes == 0 ? n / telescope->ndishes
+            : n % 2 == 0                                       ? 2
+                                                               : 1;
     *ndishes = n / *npol;
     if (n % *npol != 0 || (telescope != NULL && *ndishes != telescope->ndishes)) {
         char dishes[48] = "";
-        if (telescope != NULL) snprintf(dishes, sizeof dishes, " x %u dishes of the telescope", telescope->ndishes);
-        return br_stage_fail_at(stage, threads->count > 0 ? "threads" : "files", "%s has %zu threads; expected %zu polarisations%s: "
-                                "the recording's shape contradicts it (see stream: npol, and threads)", r->files.path[0], n,
-                                *npol, dishes);
+        if (telescope != NULL)
+            snprintf(dishes, sizeof dishes, " x %u dishes of the telescope", telescope->ndishes);
+        return br_stage_fail_at(stage, threads->count > 0 ? "threads" : "files",
+                                "%s has %zu threads; expected %zu polarisations%s: "
+                                "the recording's shape contradicts it (see stream: npol, and threads)",
+                                r->files.path[0], n, *npol, dishes);
     }
     return BR_OK;
 }
@@ -98,37 +109,47 @@ static int set_times(struct br_stage *stage, struct vdif_reader *r, const struct
         char text[64];
         struct br_error error = {0};
         snprintf(text, sizeof text, "%d/%llu", NS_PER_S, (unsigned long long)r->like.rate_hz);
-        if (br_rational_parse(text, &s->sample_ns, &error) != BR_OK) return br_stage_fail_at(stage, "files", "%s", error.text);
+        if (br_rational_parse(text, &s->sample_ns, &error) != BR_OK)
+            return br_stage_fail_at(stage, "files", "%s", error.text);
     } else {
-        return br_stage_fail_at(stage, "files", "%s: its VDIF headers do not say the sample time; give `stream: {sample_ns: ...}`",
-                                file);
+        return br_stage_fail_at(
+            stage, "files",
+            "%s: its VDIF headers do not say the sample time; give `stream: {sample_ns: ...}`", file);
     }
     __int128_t ns_den = (__int128_t)NS_PER_S * s->sample_ns.den;
     r->frame_spread = vdif_samples(&r->like);
     r->rate = (uint64_t)(ns_den / s->sample_ns.num);
     if (ns_den % s->sample_ns.num != 0 || r->rate == 0 || r->rate % r->frame_spread != 0)
-        return br_stage_fail_at(stage, "files", "%s: a sample time of %lld/%lld ns does not make a whole number of frames of %zu "
-                                "samples in a second, which VDIF demands; see `stream: {sample_ns: ...}`", file,
-                                (long long)s->sample_ns.num, (long long)s->sample_ns.den, r->frame_spread);
+        return br_stage_fail_at(
+            stage, "files",
+            "%s: a sample time of %lld/%lld ns does not make a whole number of frames of %zu "
+            "samples in a second, which VDIF demands; see `stream: {sample_ns: ...}`",
+            file, (long long)s->sample_ns.num, (long long)s->sample_ns.den, r->frame_spread);
     uint64_t in_second = (uint64_t)earliest->number * r->frame_spread;
     if (in_second >= r->rate)
-        return br_stage_fail_at(stage, "files", "%s: frame number %u of %zu samples does not fit into a second of %llu samples; "
-                                "see `stream: {sample_ns: ...}`", file, earliest->number, r->frame_spread,
-                                (unsigned long long)r->rate);
+        return br_stage_fail_at(
+            stage, "files",
+            "%s: frame number %u of %zu samples does not fit into a second of %llu samples; "
+            "see `stream: {sample_ns: ...}`",
+            file, earliest->number, r->frame_spread, (unsigned long long)r->rate);
     r->second0 = earliest->seconds;
     int64_t second_ns = vdif_unix_seconds(earliest) * NS_PER_S;
     r->sample_of_second0 = 0;
     s->epoch_ns = second_ns;
     if (hints->have_sample0) {
         r->sample_of_second0 = (int64_t)hints->sample0 - (int64_t)in_second;
-        s->epoch_ns = second_ns - (int64_t)((__int128_t)r->sample_of_second0 * s->sample_ns.num / s->sample_ns.den);
+        s->epoch_ns =
+            second_ns - (int64_t)((__int128_t)r->sample_of_second0 * s->sample_ns.num / s->sample_ns.den);
         if (hints->have_epoch) s->epoch_ns = hints->epoch_ns;
     } else if (hints->have_epoch) {
         __int128_t scaled = (__int128_t)(second_ns - hints->epoch_ns) * s->sample_ns.den;
         if (scaled % s->sample_ns.num != 0 || scaled / s->sample_ns.num + (__int128_t)in_second < 0 ||
             scaled / s->sample_ns.num > (__int128_t)1 << 61)
-            return br_stage_fail_at(stage, "files", "%s starts %.9f s after `stream: epoch_ns`; expected a whole number of samples, not "
-                                    "below 0", file, (double)(second_ns - hints->epoch_ns) * 1e-9);
+            return br_stage_fail_at(
+                stage, "files",
+                "%s starts %.9f s after `stream: epoch_ns`; expected a whole number of samples, not "
+                "below 0",
+                file, (double)(second_ns - hints->epoch_ns) * 1e-9);
         r->sample_of_second0 = (int64_t)(scaled / s->sample_ns.num);
         s->epoch_ns = hints->epoch_ns;
     }
@@ -142,11 +163,16 @@ static int set_frequencies(struct br_stage *stage, struct vdif_reader *r)
     struct br_stream *s = &r->stream;
     size_t n = (size_t)1 << r->like.log2_channels;
     if (hints->nfreq == 0)
-        return br_stage_fail_at(stage, "files", "%s: VDIF does not say the frequencies of its %zu channels; give "
-                                "`stream: {freq_mhz: ...}`", r->files.path[0], n);
+        return br_stage_fail_at(stage, "files",
+                                "%s: VDIF does not say the frequencies of its %zu channels; give "
+                                "`stream: {freq_mhz: ...}`",
+                                r->files.path[0], n);
     if (hints->nfreq != n)
-        return br_stage_fail_at(stage, "files", "%s has %zu channels, but `stream: freq_mhz` lists %zu: the recording's shape "
-                                "contradicts it", r->files.path[0], n, hints->nfreq);
+        return br_stage_fail_at(
+            stage, "files",
+            "%s has %zu channels, but `stream: freq_mhz` lists %zu: the recording's shape "
+            "contradicts it",
+            r->files.path[0], n, hints->nfreq);
     double *width = br_stage_alloc(stage, n * sizeof *width);
     double critical = 1e3 * (double)s->sample_ns.den / (double)s->sample_ns.num;
     for (size_t i = 0; i < n; i++) width[i] = hints->width_mhz > 0 ? hints->width_mhz : critical;
@@ -157,7 +183,8 @@ static int set_frequencies(struct br_stage *stage, struct vdif_reader *r)
 }
 
 int vdif_reader_configure(struct br_stage *stage, struct vdif_reader *r, const struct file_list *files,
-                          const struct br_ints *threads, uint64_t frame_samples, uint64_t passes, double max_gap_s)
+                          const struct br_ints *threads, uint64_t frame_samples, uint64_t passes,
+                          double max_gap_s)
 {
     struct vdif_header earliest = {0};
     bool *has_thread = br_stage_alloc(stage, VDIF_MAX_THREADS * sizeof *has_thread);
@@ -183,7 +210,7 @@ int vdif_reader_configure(struct br_stage *stage, struct vdif_reader *r, const s
     return BR_OK;
 }
 
-/* --- reading -------------------------------------------------------------------------------------------------------------- */
+/* --- reading ------------------------------------------------------------------------------------- */
 
 int vdif_reader_start(struct br_stage *stage, struct vdif_reader *r)
 {
@@ -212,9 +239,11 @@ static void count(struct br_stage *stage, struct vdif_reader *r, int reason, uin
 void vdif_reader_stop(struct br_stage *stage, struct vdif_reader *r)
 {
     if (r->bad_frames > 0)
-        br_stage_warn(stage, "%llu VDIF frames had corrupt headers and were left out", (unsigned long long)r->bad_frames);
+        br_stage_warn(stage, "%llu VDIF frames had corrupt headers and were left out",
+                      (unsigned long long)r->bad_frames);
     if (r->jumped > 0)
-        br_stage_warn(stage, "%llu VDIF frames were more than max_gap_s ahead of the others and were left out",
+        br_stage_warn(stage,
+                      "%llu VDIF frames were more than max_gap_s ahead of the others and were left out",
                       (unsigned long long)r->jumped);
     if (r->fd >= 0) close(r->fd);
     r->fd = -1;
@@ -242,7 +271,8 @@ static int open_file(struct br_stage *stage, struct vdif_reader *r, size_t file)
 }
 
 /* `length` bytes of the open file, by way of the window. */
-static int fetch(struct br_stage *stage, struct vdif_reader *r, uint64_t offset, size_t length, const uint8_t **bytes)
+static int fetch(struct br_stage *stage, struct vdif_reader *r, uint64_t offset, size_t length,
+                 const uint8_t **bytes)
 {
     if (offset < r->window_at || offset + length > r->window_at + r->window_used) {
         uint64_t left = r->file_bytes - offset;
@@ -269,8 +299,8 @@ static void next_file(struct vdif_reader *r)
     r->shift = r->pass * (r->pass_end - r->first);
 }
 
-/* The next VDIF frame that makes sense. 1: here it is; 0: there is none any more, or none in this stretch of the file (the
- * caller comes back); negative: a failure. */
+/* The next VDIF frame that makes sense. 1: here it is; 0: there is none any more, or none in this stretch of
+ * the file (the caller comes back); negative: a failure. */
 static int next_frame(struct br_stage *stage, struct vdif_reader *r, struct ahead *frame)
 {
     const uint8_t *bytes;
@@ -286,7 +316,8 @@ static int next_frame(struct br_stage *stage, struct vdif_reader *r, struct ahea
     if (status != BR_OK) return status;
     struct vdif_header h;
     vdif_decode(&h, bytes);
-    *frame = (struct ahead){.file = r->file, .offset = r->offset, .samples = (uint32_t)r->frame_spread, .invalid = h.invalid};
+    *frame = (struct ahead){
+        .file = r->file, .offset = r->offset, .samples = (uint32_t)r->frame_spread, .invalid = h.invalid};
     if (left < r->like.frame_bytes) frame->samples = (uint32_t)((left - r->like.header_bytes) / r->nchannels);
     r->offset += left < r->like.frame_bytes ? left : r->like.frame_bytes;
 
@@ -304,7 +335,8 @@ static int next_frame(struct br_stage *stage, struct vdif_reader *r, struct ahea
         count(stage, r, LATE, frame->samples);
         return 0;
     }
-    __int128_t limit = (__int128_t)(r->last_end - r->shift > r->first ? r->last_end - r->shift : r->first) + r->max_gap;
+    __int128_t limit =
+        (__int128_t)(r->last_end - r->shift > r->first ? r->last_end - r->shift : r->first) + r->max_gap;
     if (at > limit) {
         r->jumped++;
         count(stage, r, CORRUPT, frame->samples);
@@ -316,14 +348,15 @@ static int next_frame(struct br_stage *stage, struct vdif_reader *r, struct ahea
     return 1;
 }
 
-/* --- placing -------------------------------------------------------------------------------------------------------------- */
+/* --- placing ------------------------------------------------------------------------------------- */
 
 /* Writes what lies in the output frame [a, b) of a VDIF frame. */
-static int place(struct br_stage *stage, struct vdif_reader *r, struct br_frame *out, const struct ahead *frame, uint64_t a,
-                 uint64_t b)
+static int place(struct br_stage *stage, struct vdif_reader *r, struct br_frame *out,
+                 const struct ahead *frame, uint64_t a, uint64_t b)
 {
     const uint8_t *bytes;
-    uint64_t from = frame->first > a ? frame->first : a, end = frame->first + frame->samples, to = end < b ? end : b;
+    uint64_t from = frame->first > a ? frame->first : a, end = frame->first + frame->samples,
+             to = end < b ? end : b;
     int status = open_file(stage, r, frame->file);
     size_t length = r->like.header_bytes + (size_t)frame->samples * r->nchannels;
     if (status == BR_OK) status = fetch(stage, r, frame->offset, length, &bytes);
@@ -336,14 +369,16 @@ static int place(struct br_stage *stage, struct vdif_reader *r, struct br_frame 
         if (*seen != 0) continue;
         *seen = frame->invalid ? SEEN_INVALID : SEEN_VALID;
         vdif_unpack(payload, 1, r->nchannels,
-                    (uint8_t *)out->data + (size_t)(k - a) * r->nchannels * r->elements + frame->element, r->elements);
+                    (uint8_t *)out->data + (size_t)(k - a) * r->nchannels * r->elements + frame->element,
+                    r->elements);
     }
     if (repeated > 0) count(stage, r, DUPLICATE, repeated);
     return BR_OK;
 }
 
 /* Places what was read ahead; keeps what reaches beyond the output frame. */
-static int place_ahead(struct br_stage *stage, struct vdif_reader *r, struct br_frame *out, uint64_t a, uint64_t b)
+static int place_ahead(struct br_stage *stage, struct vdif_reader *r, struct br_frame *out, uint64_t a,
+                       uint64_t b)
 {
     size_t kept = 0;
     for (size_t i = 0; i < r->nahead; i++) {

@@ -1,5 +1,5 @@
-/* libFuzzer: any bytes as a DADA file and, behind a line of dashes, its .gaps file. The reader may refuse, never crash, and
- * what it accepts must be consistent: every frame of the payload has its place in it. */
+/* libFuzzer: any bytes as a DADA file and, behind a line of dashes, its .gaps file. The reader may refuse,
+ * never crash, and what it accepts must be consistent: every frame of the payload has its place in it. */
 #include "stages/common/gaps.h"
 #include "stages/common/recording.h"
 
@@ -44,7 +44,8 @@ static void check_gaps(const struct recording *r, const char *text, size_t lengt
     struct br_error error = {0};
     if (gaps_parse(&gaps, "fuzz.gaps", text, length, r->stream.nchannels, &error) != BR_OK) return;
     struct br_stream s = r->stream;
-    struct br_frame frame = {.first = r->first, .samples = s.frame_samples - r->first % s.frame_samples, .complete = true};
+    struct br_frame frame = {
+        .first = r->first, .samples = s.frame_samples - r->first % s.frame_samples, .complete = true};
     size_t cells = br_stream_max_validity(&s);
     if (cells <= 1 << 20) {
         frame.valid = malloc(cells);
@@ -71,7 +72,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (recording_describe(&recording, &header, NULL, NULL, NULL, from, &error) == BR_OK) {
         check_payload(&recording, length - header.size);
         check_payload(&recording, UINT64_C(1) << 33);
-        if (cut != NULL) check_gaps(&recording, (const char *)cut + sizeof rule - 1, size - length - (sizeof rule - 1));
+        if (cut != NULL)
+            check_gaps(&recording, (const char *)cut + sizeof rule - 1, size - length - (sizeof rule - 1));
     }
     for (unsigned i = 0; i < memory.used; i++) free(memory.piece[i]);
     dada_free(&header);

@@ -1,4 +1,5 @@
-/* libFuzzer: any bytes as a VDIF file. The scan may refuse, never crash; the frames of what it accepts can be unpacked. */
+/* libFuzzer: any bytes as a VDIF file. The scan may refuse, never crash; the frames of what it accepts can be
+ * unpacked. */
 #include "stages/common/vdif.h"
 
 #include <stdlib.h>

@@ -2,10 +2,10 @@
 #ifndef BEAMRING_TESTS_FILES_COMMON_H
 #define BEAMRING_TESTS_FILES_COMMON_H
 
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <setjmp.h>
 
 #include <cmocka.h>
 
@@ -43,7 +43,8 @@ static inline int remove_scratch(void **state)
     (void)state;
     DIR *directory = opendir(scratch);
     for (struct dirent *e; directory != NULL && (e = readdir(directory)) != NULL;)
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) unlinkat(dirfd(directory), e->d_name, 0);
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            unlinkat(dirfd(directory), e->d_name, 0);
     if (directory != NULL) closedir(directory);
     return rmdir(scratch);
 }
@@ -78,13 +79,20 @@ static inline uint64_t random64(uint64_t *seed)
     return z ^ (z >> 31);
 }
 
-static inline struct br_stream basic_stream(enum br_dtype dtype, const char *axes, const size_t *lengths, size_t nchannels,
-                                     uint64_t frame_samples, unsigned downsample)
+static inline struct br_stream basic_stream(enum br_dtype dtype, const char *axes, const size_t *lengths,
+                                            size_t nchannels, uint64_t frame_samples, unsigned downsample)
 {
-    static const double freq[16] = {400.1, 400.3, 400.7, 401, 402, 403, 404.5, 405, 406, 407, 408, 409, 410, 411, 412, 413};
+    static const double freq[16] = {400.1, 400.3, 400.7, 401, 402, 403, 404.5, 405,
+                                    406,   407,   408,   409, 410, 411, 412,   413};
     static const double width[16] = {.2, .2, .2, .2, .2, .2, .2, .2, .2, .2, .2, .2, .2, .2, .2, .3};
-    struct br_stream s = {.frame_samples = frame_samples, .epoch_ns = 1700000000123456789, .sample_ns = {5120, 3},
-                          .nchannels = nchannels, .freq_mhz = freq, .width_mhz = width, .nzones = 1, .scale = 0.125};
+    struct br_stream s = {.frame_samples = frame_samples,
+                          .epoch_ns = 1700000000123456789,
+                          .sample_ns = {5120, 3},
+                          .nchannels = nchannels,
+                          .freq_mhz = freq,
+                          .width_mhz = width,
+                          .nzones = 1,
+                          .scale = 0.125};
     s.zone[0] = (struct br_zone){0, nchannels, 1, downsample, 3};
     assert_int_equal(br_array_init(&s.array, dtype, axes, lengths, NULL), 0);
     return s;
@@ -93,12 +101,14 @@ static inline struct br_stream basic_stream(enum br_dtype dtype, const char *axe
 /* E[time][freq][pol][dish], flat in a file. */
 static inline struct br_stream field_stream(uint64_t frame_samples)
 {
-    return basic_stream(BR_INT4X2, "time,freq,pol,dish", (size_t[]){(size_t)frame_samples, 3, 2, 5}, 3, frame_samples, 1);
+    return basic_stream(BR_INT4X2, "time,freq,pol,dish", (size_t[]){(size_t)frame_samples, 3, 2, 5}, 3,
+                        frame_samples, 1);
 }
 
-/* Fills a frame that spans [first, first + samples) with random data; `validity` 0: complete, 1: some missing, 2: fractions. */
-static inline void random_frame(const struct br_stream *s, struct br_frame *f, uint64_t first, uint64_t samples, int validity,
-                         uint64_t *seed)
+/* Fills a frame that spans [first, first + samples) with random data; `validity` 0: complete, 1: some
+ * missing, 2: fractions. */
+static inline void random_frame(const struct br_stream *s, struct br_frame *f, uint64_t first,
+                                uint64_t samples, int validity, uint64_t *seed)
 {
     f->first = first;
     f->samples = samples;
@@ -111,7 +121,8 @@ static inline void random_frame(const struct br_stream *s, struct br_frame *f, u
     if (validity == 0) return;
     uint8_t held = 255;
     for (size_t i = 0; i < cells; i++) {
-        if (random64(seed) % 7 == 0) held = validity == 1 ? (random64(seed) % 2 ? 255 : 0) : (uint8_t)random64(seed);
+        if (random64(seed) % 7 == 0)
+            held = validity == 1 ? (random64(seed) % 2 ? 255 : 0) : (uint8_t)random64(seed);
         f->valid[i] = held;
     }
     br_frame_close_validity(s, f);

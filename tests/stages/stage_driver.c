@@ -37,7 +37,8 @@ struct br_stage *driver_new(const struct br_stage_type *type)
         if (p->type == BR_P_BOOL) *(bool *)field = strcmp(p->def, "true") == 0;
         if (p->type == BR_P_INT) *(int64_t *)field = strtoll(p->def, NULL, 10);
         if (p->type == BR_P_REAL) *(double *)field = strtod(p->def, NULL);
-        if (p->type == BR_P_STRING || p->type == BR_P_CHOICE || p->type == BR_P_PATH) *(const char **)field = p->def;
+        if (p->type == BR_P_STRING || p->type == BR_P_CHOICE || p->type == BR_P_PATH)
+            *(const char **)field = p->def;
     }
     return stage;
 }
@@ -140,7 +141,7 @@ void driver_frame_free(struct br_frame *frame)
     free(frame);
 }
 
-/* --- runtime/stage.h ------------------------------------------------------------------------------------------------------ */
+/* --- runtime/stage.h ----------------------------------------------------------------------------- */
 
 const struct br_stream *br_stage_input(const struct br_stage *stage, unsigned i)
 {
@@ -247,6 +248,7 @@ bool br_stage_stopping(const struct br_stage *stage)
 bool br_stage_sleep_until(struct br_stage *stage, uint64_t ns)
 {
     struct timespec until = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) != 0) {}
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) != 0) {
+    }
     return stage->stopping;
 }

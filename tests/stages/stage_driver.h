@@ -1,7 +1,8 @@
-/* stage_driver.h - runs one stage by hand: the runtime's side of runtime/stage.h, as little of it as tests need.
+/* stage_driver.h - runs one stage by hand: the runtime's side of runtime/stage.h, as little of it as tests
+ * need.
  *
- * The stage's sources are linked into the test with -Dbeamring_stage=NAME_stage, and the br_stage_* functions of this file
- * take the place of the runtime's. */
+ * The stage's sources are linked into the test with -Dbeamring_stage=NAME_stage, and the br_stage_* functions
+ * of this file take the place of the runtime's. */
 #ifndef BEAMRING_TESTS_STAGE_DRIVER_H
 #define BEAMRING_TESTS_STAGE_DRIVER_H
 
@@ -19,7 +20,7 @@ struct br_stage {
     struct br_stream in[BR_MAX_PORTS], out[BR_MAX_PORTS];
     struct br_stream_hints hints;
     const struct br_telescope *telescope;
-    const char *given[16];          /* names of parameters that were set */
+    const char *given[16]; /* names of parameters that were set */
     unsigned ngiven;
     char error[1024], warning[1024]; /* the first of each */
     int status;

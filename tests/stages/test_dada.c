@@ -17,8 +17,9 @@ static void write_dada(const char *name, const char *keys, uint64_t first, uint6
     write_file(in_scratch(name), file, HEADER + samples * ROW);
 }
 
-#define FOREIGN "NBIT 4\nNDIM 2\nNPOL 2\nNCHAN 2\nNANT 3\nORDER TFPA\nFREQ 600 # MHz\nBW -10\nTSAMP 2.56\n" \
-                "UTC_START 2024-02-29-12:00:00\nUNKNOWN whatever\n"
+#define FOREIGN                                                                                              \
+    "NBIT 4\nNDIM 2\nNPOL 2\nNCHAN 2\nNANT 3\nORDER TFPA\nFREQ 600 # MHz\nBW -10\nTSAMP 2.56\n"              \
+    "UTC_START 2024-02-29-12:00:00\nUNKNOWN whatever\n"
 
 static struct br_stage *make(const char *const *patterns, size_t n)
 {
@@ -40,12 +41,17 @@ static uint64_t replay(struct br_stage *r, uint64_t first, uint8_t *valid, enum 
         assert_int_equal(f->first, at);
         br_frame_open_validity(&r->out[0], f);
         for (; at < f->first + f->samples; at++) {
-            const uint8_t *v = f->valid + (at - f->first) * CHANNELS, *data = (uint8_t *)f->data + (at - f->first) * ROW;
+            const uint8_t *v = f->valid + (at - f->first) * CHANNELS,
+                          *data = (uint8_t *)f->data + (at - f->first) * ROW;
             valid[at - first] = v[0];
             for (unsigned i = 0; i < ROW && v[0] != 0; i++) {
                 uint8_t raw = (uint8_t)((at * ROW + i) % 251 + 1), low = raw & 15, high = raw >> 4;
-                int re = coding == CODING_INT4X2 ? (low ^ 8) - 8 : coding == CODING_CHIME ? high - 8 : low - 8;
-                int im = coding == CODING_INT4X2 ? (high ^ 8) - 8 : coding == CODING_CHIME ? low - 8 : high - 8;
+                int re = coding == CODING_INT4X2  ? (low ^ 8) - 8
+                         : coding == CODING_CHIME ? high - 8
+                                                  : low - 8;
+                int im = coding == CODING_INT4X2  ? (high ^ 8) - 8
+                         : coding == CODING_CHIME ? low - 8
+                                                  : high - 8;
                 assert_int_equal((int8_t)(data[i] << 4) >> 4, re);
                 assert_int_equal((int8_t)data[i] >> 4, im);
             }
@@ -98,8 +104,15 @@ static void test_foreign(void **state)
     /* the pipeline's word against the header's */
     static const double freq[2] = {700, 701};
     struct br_stage *r = make(&pattern, 1);
-    r->hints = (struct br_stream_hints){.have_epoch = true, .epoch_ns = 5, .sample_ns = {5120, 3}, .nfreq = 2, .freq_mhz = freq,
-                                        .width_mhz = 0.5, .have_sample0 = true, .sample0 = 37, .coding = "chime"};
+    r->hints = (struct br_stream_hints){.have_epoch = true,
+                                        .epoch_ns = 5,
+                                        .sample_ns = {5120, 3},
+                                        .nfreq = 2,
+                                        .freq_mhz = freq,
+                                        .width_mhz = 0.5,
+                                        .have_sample0 = true,
+                                        .sample0 = 37,
+                                        .coding = "chime"};
     assert_int_equal(driver_configure(r), 0);
     assert_int_equal(driver_start(r), 0);
     struct br_frame *f = driver_frame(&r->out[0]);
@@ -144,7 +157,9 @@ static void test_numbered(void **state)
 {
     (void)state;
     char keys[1024];
-    static const struct { uint64_t first, samples; } files[] = {{0, 50}, {70, 30}, {90, 40}, {75, 20}, {130, 10}};
+    static const struct {
+        uint64_t first, samples;
+    } files[] = {{0, 50}, {70, 30}, {90, 40}, {75, 20}, {130, 10}};
     for (int i = 0; i < 5; i++) {
         char name[16];
         snprintf(name, sizeof name, "f_%d.dada", 9 - i);
@@ -167,8 +182,10 @@ static void test_numbered(void **state)
     driver_free(r);
 
     /* a file of another shape */
-    write_dada("f_8.dada", "NBIT 4\nNDIM 2\nNPOL 1\nNCHAN 2\nNANT 6\nFREQ 600\nBW -10\nTSAMP 2.56\nUTC_START "
-                           "2024-02-29-12:00:00\nOBS_OFFSET 840\n", 70, 30);
+    write_dada("f_8.dada",
+               "NBIT 4\nNDIM 2\nNPOL 1\nNCHAN 2\nNANT 6\nFREQ 600\nBW -10\nTSAMP 2.56\nUTC_START "
+               "2024-02-29-12:00:00\nOBS_OFFSET 840\n",
+               70, 30);
     r = make(&pattern, 1);
     assert_int_equal(driver_configure(r), BR_E_INVALID);
     assert_non_null(strstr(r->error, "f_8.dada"));
@@ -205,7 +222,7 @@ static void test_errors(void **state)
 {
     (void)state;
 #define OWN_SHAPE "DTYPE int4x2\nAXES time,freq,pol,dish\nSHAPE 0,2,2,3\nFRAME_SAMPLES 16\n"
-#define OWN_TIME "SAMPLE_NS 2560\nEPOCH_NS 0\nFREQ_MHZ 600,601\n"
+#define OWN_TIME  "SAMPLE_NS 2560\nEPOCH_NS 0\nFREQ_MHZ 600,601\n"
     refused("NPOL 2\nNCHAN 2\nFREQ 600\nBW 10\nTSAMP 1\nUTC_START 2024-01-01-00:00:00\n", "NANT");
     refused("NPOL 2\nNANT 2\nFREQ 600\nBW 10\nTSAMP 1\nUTC_START 2024-01-01-00:00:00\n", "NCHAN");
     refused("NPOL 2\nNANT 2\nNCHAN 2\nTSAMP 1\nUTC_START 2024-01-01-00:00:00\n", "freq_mhz");
@@ -214,8 +231,10 @@ static void test_errors(void **state)
     refused("NPOL 2\nNANT 2\nNCHAN 2\nFREQ 600\nBW 10\nTSAMP 1\nUTC_START yesterday\n", "UTC_START");
     refused("NPOL 2\nNANT 2\nNCHAN 2\nFREQ 600\nBW 10\nTSAMP 0\nUTC_START 2024-01-01-00:00:00\n", "TSAMP");
     refused("NPOL 2\nNANT 2\nNCHAN 2\nFREQ nan\nBW 10\nTSAMP 1\nUTC_START 2024-01-01-00:00:00\n", "FREQ");
-    refused("NBIT 8\nNPOL 2\nNANT 2\nNCHAN 2\nFREQ 600\nBW 10\nTSAMP 1\nUTC_START 2024-01-01-00:00:00\n", "NBIT");
-    refused("ORDER FTPA\nNPOL 2\nNANT 2\nNCHAN 2\nFREQ 600\nBW 10\nTSAMP 1\nUTC_START 2024-01-01-00:00:00\n", "ORDER");
+    refused("NBIT 8\nNPOL 2\nNANT 2\nNCHAN 2\nFREQ 600\nBW 10\nTSAMP 1\nUTC_START 2024-01-01-00:00:00\n",
+            "NBIT");
+    refused("ORDER FTPA\nNPOL 2\nNANT 2\nNCHAN 2\nFREQ 600\nBW 10\nTSAMP 1\nUTC_START 2024-01-01-00:00:00\n",
+            "ORDER");
     refused(FOREIGN "OBS_OFFSET 7\n", "OBS_OFFSET");
     refused(FOREIGN "OBS_OFFSET 18446744073709551604\n", "OBS_OFFSET");
     refused(FOREIGN "CODING base64\n", "base64");
@@ -231,7 +250,9 @@ static void test_errors(void **state)
     refused("DTYPE int4x2\nAXES time,freq,pol,dish\nSHAPE 0,2,2\nFRAME_SAMPLES 16\n" OWN_TIME, "SHAPE");
     refused("DTYPE int4x2\nAXES freq,pol,dish\nSHAPE 2,2,3\nFRAME_SAMPLES 16\n" OWN_TIME, "time");
     refused("DTYPE int4x2\nAXES time,freq,pol,dish\nSHAPE 0,2,0,3\nFRAME_SAMPLES 16\n" OWN_TIME, "SHAPE");
-    refused("DTYPE int4x2\nAXES time,freq,pol,dish\nSHAPE 0,2,2,4611686018427387904\nFRAME_SAMPLES 16\n" OWN_TIME, "SHAPE");
+    refused(
+        "DTYPE int4x2\nAXES time,freq,pol,dish\nSHAPE 0,2,2,4611686018427387904\nFRAME_SAMPLES 16\n" OWN_TIME,
+        "SHAPE");
     refused("DTYPE int4x2\nAXES time,freq,pol,dish\nSHAPE 0,2,2,3\n" OWN_TIME, "FRAME_SAMPLES");
     refused("\001\002\n", "corrupt");
     clean();
@@ -311,8 +332,12 @@ static void test_numbers(void **state)
     assert_int_equal(dada_get_reals(&h, "C", 99, back, &error), BR_E_FORMAT);
     dada_free(&h);
 
-    static const struct { const char *text; int64_t ns; } times[] = {
-        {"1970-01-01-00:00:00", 0}, {"2024-02-29T12:00:00.5", 1709208000500000000}, {"1969-12-31-23:59:59.999999999", -1}};
+    static const struct {
+        const char *text;
+        int64_t ns;
+    } times[] = {{"1970-01-01-00:00:00", 0},
+                 {"2024-02-29T12:00:00.5", 1709208000500000000},
+                 {"1969-12-31-23:59:59.999999999", -1}};
     for (int i = 0; i < 3; i++) {
         int64_t ns = 7;
         char out[TEXT_TIME];
@@ -326,15 +351,16 @@ static void test_numbers(void **state)
     int64_t ns;
     assert_int_equal(text_mjd("60369.5", &ns), 0);
     assert_true(ns == INT64_C(1709208000000000000));
-    static const char *const bad[] = {"", "2024", "2024-13-01-00:00:00", "2024-01-01-25:00:00", "2024-01-01-00:00:00.x"};
+    static const char *const bad[] = {"", "2024", "2024-13-01-00:00:00", "2024-01-01-25:00:00",
+                                      "2024-01-01-00:00:00.x"};
     for (int i = 0; i < 5; i++) assert_int_equal(text_utc(bad[i], &ns), -1);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_foreign),  cmocka_unit_test(test_unwritten), cmocka_unit_test(test_numbered),
-        cmocka_unit_test(test_truncated), cmocka_unit_test(test_errors),   cmocka_unit_test(test_realtime),
+        cmocka_unit_test(test_foreign),   cmocka_unit_test(test_unwritten), cmocka_unit_test(test_numbered),
+        cmocka_unit_test(test_truncated), cmocka_unit_test(test_errors),    cmocka_unit_test(test_realtime),
         cmocka_unit_test(test_numbers),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);

@@ -14,15 +14,27 @@ static void test_parse(void **state)
     assert_int_equal(gaps.gap[0].first, 7);
     assert_int_equal(gaps.gap[1].weight, 77);
     assert_int_equal(gaps.gap[2].nchannels, 3);
-    assert_true(gaps_touch(&gaps, 7, 1) && gaps_touch(&gaps, 0, 8) && gaps_touch(&gaps, 23, 1) && gaps_touch(&gaps, 104, 9));
+    assert_true(gaps_touch(&gaps, 7, 1) && gaps_touch(&gaps, 0, 8) && gaps_touch(&gaps, 23, 1) &&
+                gaps_touch(&gaps, 104, 9));
     assert_false(gaps_touch(&gaps, 0, 7) || gaps_touch(&gaps, 8, 12) || gaps_touch(&gaps, 105, 1000));
     gaps_free(&gaps);
 
-    static const char *const bad[] = {"1", "1 2 3", "-1 2", "1 0", "1 2 3 1 0", "1 2 0 4 0", "1 2 0 0 0", "1 2 0 1 256",
-                                      "4611686018427387904 1", "99999999999999999999 1", "1 2 x 1 0", "1 2 0 1 0 9"};
+    static const char *const bad[] = {"1",
+                                      "1 2 3",
+                                      "-1 2",
+                                      "1 0",
+                                      "1 2 3 1 0",
+                                      "1 2 0 4 0",
+                                      "1 2 0 0 0",
+                                      "1 2 0 1 256",
+                                      "4611686018427387904 1",
+                                      "99999999999999999999 1",
+                                      "1 2 x 1 0",
+                                      "1 2 0 1 0 9"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct br_error why = {0};
-        if (gaps_parse(&gaps, "x.gaps", bad[i], strlen(bad[i]), 3, &why) != BR_E_FORMAT) fail_msg("'%s' is taken", bad[i]);
+        if (gaps_parse(&gaps, "x.gaps", bad[i], strlen(bad[i]), 3, &why) != BR_E_FORMAT)
+            fail_msg("'%s' is taken", bad[i]);
         assert_non_null(strstr(why.text, "x.gaps:1"));
     }
 }
@@ -75,7 +87,8 @@ static void test_identity(void **state)
     struct br_stream grid = basic_stream(BR_F16, "freq,time,gridp,gridq", (size_t[]){5, 8, 4, 6}, 5, 96, 12);
     identity(&grid, 13, 83, 0);
     identity(&grid, 96, 96, 96);
-    struct br_stream zoned = basic_stream(BR_INT4X2, "time,freq,pol,dish", (size_t[]){64, 3, 2, 5}, 16, 64, 1);
+    struct br_stream zoned =
+        basic_stream(BR_INT4X2, "time,freq,pol,dish", (size_t[]){64, 3, 2, 5}, 16, 64, 1);
     zoned.nzones = 2;
     zoned.zone[0] = (struct br_zone){0, 8, 4, 4, 6};
     zoned.zone[1] = (struct br_zone){8, 8, 8, 8, 12};
@@ -95,7 +108,8 @@ static void test_span(void **state)
     f->samples = 32;
     br_frame_open_validity(&s, f);
     gaps_apply(&gaps, &s, f, 0, 4, 20);
-    static const uint8_t want[2][8] = {{255, 0, 0, 255, 255, 255, 255, 255}, {255, 0, 0, 9, 9, 255, 255, 255}};
+    static const uint8_t want[2][8] = {{255, 0, 0, 255, 255, 255, 255, 255},
+                                       {255, 0, 0, 9, 9, 255, 255, 255}};
     assert_memory_equal(f->valid, want, 16);
     gaps_free(&gaps);
     driver_frame_free(f);

@@ -1,4 +1,5 @@
-/* record and replay are inverse to each other, whatever the stream; what a stopped writer leaves can be replayed. */
+/* record and replay are inverse to each other, whatever the stream; what a stopped writer leaves can be
+ * replayed. */
 #include "files_common.h"
 
 #include <signal.h>
@@ -6,7 +7,9 @@
 
 enum { MAX_FRAMES = 64 };
 
-struct span { uint64_t first, samples; };
+struct span {
+    uint64_t first, samples;
+};
 
 static struct br_stage *start_record(const struct br_stream *s, int64_t file_bytes)
 {
@@ -22,8 +25,8 @@ static struct br_stage *start_record(const struct br_stream *s, int64_t file_byt
 }
 
 /* Records frames with random contents; returns copies of them. */
-static size_t record_spans(const struct br_stream *s, const struct span *spans, int validity, int64_t file_bytes,
-                           struct br_frame **copies)
+static size_t record_spans(const struct br_stream *s, const struct span *spans, int validity,
+                           int64_t file_bytes, struct br_frame **copies)
 {
     struct br_stage *r = start_record(s, file_bytes);
     struct br_frame *f = driver_frame(s);
@@ -117,7 +120,8 @@ static void test_downsampled(void **state)
 static void test_zoned(void **state)
 {
     (void)state;
-    struct br_stream s = basic_stream(BR_INT4X2, "time,freq,pol,dish", (size_t[]){64, 3, 2, 5}, 2 * 4 + 8, 64, 1);
+    struct br_stream s =
+        basic_stream(BR_INT4X2, "time,freq,pol,dish", (size_t[]){64, 3, 2, 5}, 2 * 4 + 8, 64, 1);
     s.nzones = 2;
     s.zone[0] = (struct br_zone){0, 8, 4, 4, 6};
     s.zone[1] = (struct br_zone){8, 8, 8, 8, 12};
@@ -142,7 +146,8 @@ static void test_levels(void **state)
     (void)state;
     static const struct br_beam beams[6] = {{0, 0}, {0, .1}, {.2, 0}, {.2, .1}, {.3, 0}, {.3, .1}};
     struct br_stream s = basic_stream(BR_INT4, "beam,freq,time", (size_t[]){6, 5, 8}, 5, 96, 12);
-    s.side = (struct br_array){.dtype = BR_F32, .naxes = 3, .axis = {{"beam", 6}, {"freq", 5}, {"number", 2}}};
+    s.side =
+        (struct br_array){.dtype = BR_F32, .naxes = 3, .axis = {{"beam", 6}, {"freq", 5}, {"number", 2}}};
     s.nbeams = 6;
     s.beams = beams;
     s.beams_x = 3;
@@ -183,7 +188,8 @@ static void test_holes(void **state)
             }
             br_frame_open_validity(&flat, c);
             assert_memory_equal(valid, c->valid + (k - c->first) * 3, 3);
-            assert_memory_equal((uint8_t *)f->data + (k - at) * row, (uint8_t *)c->data + (k - c->first) * row, row);
+            assert_memory_equal((uint8_t *)f->data + (k - at) * row,
+                                (uint8_t *)c->data + (k - c->first) * row, row);
         }
     }
     assert_int_equal(driver_process(r, NULL, f), BR_FINISHED);
@@ -217,7 +223,8 @@ static void test_frame_sizes(void **state)
             br_frame_open_validity(&r->out[0], f);
             for (; at < f->first + f->samples; at++) {
                 struct br_frame *c = copies[at / 16];
-                assert_memory_equal((uint8_t *)f->data + (at - f->first) * 30, (uint8_t *)c->data + (at - c->first) * 30, 30);
+                assert_memory_equal((uint8_t *)f->data + (at - f->first) * 30,
+                                    (uint8_t *)c->data + (at - c->first) * 30, 30);
                 assert_memory_equal(f->valid + (at - f->first) * 3, c->valid + (at - c->first) * 3, 3);
             }
             assert_true(at == 51 || at % size == 0);
@@ -248,7 +255,8 @@ static void test_loop(void **state)
         for (; at < f->first + f->samples; at++) {
             uint64_t k = 5 + (at - 5) % 32;
             struct br_frame *c = copies[k / 16];
-            assert_memory_equal((uint8_t *)f->data + (at - f->first) * 30, (uint8_t *)c->data + (k - c->first) * 30, 30);
+            assert_memory_equal((uint8_t *)f->data + (at - f->first) * 30,
+                                (uint8_t *)c->data + (k - c->first) * 30, 30);
             assert_memory_equal(f->valid + (at - f->first) * 3, c->valid + (k - c->first) * 3, 3);
         }
     }
@@ -297,7 +305,8 @@ static void test_sidecar(void **state)
             br_frame_open_validity(&s, f);
             for (uint64_t k = first; k < first + size; k++) {
                 for (size_t c = 0; c < 3; c++) {
-                    bool missing = (k >= 10 && k < 150 && c == 1) || (k >= 40 && k < 41) || (k >= 90 && k < 130 && c == 0);
+                    bool missing = (k >= 10 && k < 150 && c == 1) || (k >= 40 && k < 41) ||
+                                   (k >= 90 && k < 130 && c == 0);
                     f->valid[(k - first) * 3 + c] = missing ? 0 : k == 180 && c == 2 ? 77 : 255;
                 }
             }
@@ -309,7 +318,8 @@ static void test_sidecar(void **state)
         size_t got_bytes;
         char *got = read_all(in_scratch("x_000000.dada.gaps"), &got_bytes);
         if (want == NULL) {
-            assert_string_equal(got, "10 30 1 1 0\n40 1\n41 49 1 1 0\n90 40 0 2 0\n130 20 1 1 0\n180 1 2 1 77\n");
+            assert_string_equal(got,
+                                "10 30 1 1 0\n40 1\n41 49 1 1 0\n90 40 0 2 0\n130 20 1 1 0\n180 1 2 1 77\n");
             want = got;
             bytes = got_bytes;
         } else {
@@ -403,10 +413,12 @@ static void test_refuses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_field),       cmocka_unit_test(test_downsampled), cmocka_unit_test(test_zoned),
-        cmocka_unit_test(test_grid),        cmocka_unit_test(test_levels),      cmocka_unit_test(test_holes),
-        cmocka_unit_test(test_frame_sizes), cmocka_unit_test(test_loop),        cmocka_unit_test(test_sidecar),
-        cmocka_unit_test(test_killed),      cmocka_unit_test(test_disk_full),   cmocka_unit_test(test_refuses),
+        cmocka_unit_test(test_field),       cmocka_unit_test(test_downsampled),
+        cmocka_unit_test(test_zoned),       cmocka_unit_test(test_grid),
+        cmocka_unit_test(test_levels),      cmocka_unit_test(test_holes),
+        cmocka_unit_test(test_frame_sizes), cmocka_unit_test(test_loop),
+        cmocka_unit_test(test_sidecar),     cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_disk_full),   cmocka_unit_test(test_refuses),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }

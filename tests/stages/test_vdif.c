@@ -1,4 +1,5 @@
-/* VDIF recordings: every value in its place, whatever order the frames come in; what is not there is missing. */
+/* VDIF recordings: every value in its place, whatever order the frames come in; what is not there is missing.
+ */
 #include "files_common.h"
 
 #include "stages/common/vdif.h"
@@ -26,7 +27,8 @@ static void put_header(uint8_t *at, struct fields f)
     put32(at + 12, 0x4241 | f.thread << 16 | (f.bits - 1) << 26 | (uint32_t)f.complex_data << 31);
 }
 
-/* The byte of sample k (from the first second on), channel and thread: an offset-binary pair that names its place. */
+/* The byte of sample k (from the first second on), channel and thread: an offset-binary pair that names its
+ * place. */
 static uint8_t value(uint64_t k, unsigned channel, unsigned thread)
 {
     uint64_t seed = k * 64 + channel * 8 + thread;
@@ -35,8 +37,13 @@ static uint8_t value(uint64_t k, unsigned channel, unsigned thread)
 
 static struct fields good(uint64_t k, unsigned thread)
 {
-    return (struct fields){.seconds = 1000 + (uint32_t)(k / RATE), .number = (uint32_t)(k % RATE / SPREAD), .thread = thread,
-                           .bits = 4, .log2_channels = 2, .epoch = 44, .complex_data = true};
+    return (struct fields){.seconds = 1000 + (uint32_t)(k / RATE),
+                           .number = (uint32_t)(k % RATE / SPREAD),
+                           .thread = thread,
+                           .bits = 4,
+                           .log2_channels = 2,
+                           .epoch = 44,
+                           .complex_data = true};
 }
 
 static size_t put_frame(uint8_t *at, uint64_t k, unsigned thread)
@@ -57,7 +64,8 @@ static struct br_stage *configure_vdif(const char *const *patterns, size_t n)
     return r;
 }
 
-/* Replays; data must be right wherever it is valid. Returns validity per sample of [first, ...), and how many. */
+/* Replays; data must be right wherever it is valid. Returns validity per sample of [first, ...), and how
+ * many. */
 static uint64_t replay(struct br_stage *r, uint64_t first, uint8_t *valid)
 {
     if (driver_configure(r) != 0) fail_msg("configure: %s", r->error);
@@ -74,7 +82,8 @@ static uint64_t replay(struct br_stage *r, uint64_t first, uint8_t *valid)
             for (unsigned c = 0; c < CHANNELS; c++) {
                 assert_int_equal(v[c], v[0]);
                 for (unsigned t = 0; t < THREADS && v[0] != 0; t++) {
-                    uint8_t got = ((uint8_t *)f->data)[((at - f->first) * CHANNELS + c) * THREADS + t], v8 = value(at, c, t);
+                    uint8_t got = ((uint8_t *)f->data)[((at - f->first) * CHANNELS + c) * THREADS + t],
+                            v8 = value(at, c, t);
                     int re = (int8_t)(got << 4) >> 4, im = (int8_t)got >> 4;
                     assert_int_equal(re, (v8 & 15) - 8);
                     assert_int_equal(im, (v8 >> 4) - 8);
@@ -184,8 +193,14 @@ static void test_disorder(void **state)
     n += put_span(buffer + n, 104, 120);
     n += put_span(buffer + n, 120, 2400);
     n += put_span(buffer + n, 200, 240);
-    put_header(buffer + n, (struct fields){.seconds = 1003, .number = 0, .thread = 0, .bits = 4, .log2_channels = 2,
-                                           .epoch = 44, .complex_data = true, .invalid = true});
+    put_header(buffer + n, (struct fields){.seconds = 1003,
+                                           .number = 0,
+                                           .thread = 0,
+                                           .bits = 4,
+                                           .log2_channels = 2,
+                                           .epoch = 44,
+                                           .complex_data = true,
+                                           .invalid = true});
     n += FRAME;
     n += put_frame(buffer + n, 2400, 1);
     write_file(path, buffer, n);
@@ -217,7 +232,8 @@ static void test_files(void **state)
     (void)state;
     const char *paths[2] = {in_scratch("b.vdif"), in_scratch("a.vdif")};
     write_file(paths[1], buffer, put_span(buffer, 0, 400));
-    write_file(paths[0], buffer, put_span(buffer, 480, 800) - FRAME - 9); /* truncated: 5 whole samples, of one thread */
+    write_file(paths[0], buffer,
+               put_span(buffer, 480, 800) - FRAME - 9); /* truncated: 5 whole samples, of one thread */
     struct br_stage *r = configure_vdif(paths, 2);
     assert_int_equal(replay(r, 0, valid), 797);
     assert_missing(valid, 792, 400, 480);
@@ -235,7 +251,8 @@ static void test_files(void **state)
         assert_int_equal(f->first, at);
         assert_true(f->complete);
         for (; at < f->first + f->samples; at++)
-            assert_int_equal(((uint8_t *)f->data)[(at - f->first) * CHANNELS * THREADS] ^ 0x88, value(at % 400, 0, 0));
+            assert_int_equal(((uint8_t *)f->data)[(at - f->first) * CHANNELS * THREADS] ^ 0x88,
+                             value(at % 400, 0, 0));
     }
     assert_int_equal(at, 1200);
     driver_frame_free(f);
@@ -258,7 +275,8 @@ static void test_threads(void **state)
         struct br_frame *f = driver_frame(&r->out[0]);
         assert_int_equal(driver_process(r, NULL, f), BR_PRODUCED);
         assert_true(f->complete);
-        for (uint64_t k = 0; k < 20; k++) assert_int_equal(((uint8_t *)f->data)[k * CHANNELS * (2u >> i)] ^ 0x88, value(k, 0, 1));
+        for (uint64_t k = 0; k < 20; k++)
+            assert_int_equal(((uint8_t *)f->data)[k * CHANNELS * (2u >> i)] ^ 0x88, value(k, 0, 1));
         driver_frame_free(f);
         end_stage(r);
     }
@@ -360,8 +378,8 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),  cmocka_unit_test(test_leap_seconds), cmocka_unit_test(test_disorder), cmocka_unit_test(test_files),
-        cmocka_unit_test(test_threads), cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_values), cmocka_unit_test(test_leap_seconds), cmocka_unit_test(test_disorder),
+        cmocka_unit_test(test_files),  cmocka_unit_test(test_threads),      cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }
