@@ -12,7 +12,8 @@ extern "C" {
 
 enum br_backend {
     BR_REFERENCE, /* the equation in float64 or int64, as plain as the page; slow */
-    BR_CPU        /* the fast implementation for one CPU thread */
+    BR_CPU,       /* the fast implementation for one CPU thread */
+    BR_CUDA       /* a GPU: see kernels/common/cuda.h for what is different */
 };
 
 /* A message for the user, filled when a function returns non-zero. */

@@ -1,0 +1,180 @@
+/* cuda.c - see cuda.h. Host code only: compiled by the C compiler against the CUDA runtime. */
+#include "kernels/common/cuda.h"
+
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROUNDS = 4, ALIGN = 256 };
+
+/* One round of uploads: what the device has yet to read stays in `pinned` until `done`. */
+struct round {
+    uint8_t *pinned, *device;
+    cudaEvent_t done;
+    bool used; /* `done` was recorded */
+};
+
+struct br_cuda {
+    int device;
+    cudaStream_t stream;
+    bool own_stream;
+    struct round round[ROUNDS];
+    unsigned now;
+    size_t room, filled;
+    unsigned long long *counter;
+    char failure[256]; /* of the first failing call; empty: none */
+};
+
+int br_cuda_devices(struct br_why *why)
+{
+    int n = 0;
+    cudaError_t status = cudaGetDeviceCount(&n);
+    if (status == cudaSuccess && n > 0) return n;
+    (void)cudaGetLastError();
+    br_because(why, "no CUDA device can be used: %s", status == cudaSuccess ? "the driver sees none" : cudaGetErrorString(status));
+    return 0;
+}
+
+bool br_cuda_ok(struct br_cuda *cuda, int status, const char *call)
+{
+    if (status == cudaSuccess) return true;
+    if (cuda->failure[0] == '\0')
+        snprintf(cuda->failure, sizeof cuda->failure, "%s on device %d failed: %s (%s)", call, cuda->device,
+                 cudaGetErrorString((cudaError_t)status), cudaGetErrorName((cudaError_t)status));
+    return false;
+}
+
+int br_cuda_check(struct br_cuda *cuda, struct br_why *why)
+{
+    br_cuda_ok(cuda, (int)cudaGetLastError(), "a kernel launch");
+    return cuda->failure[0] == '\0' ? 0 : br_because(why, "%s", cuda->failure);
+}
+
+int br_cuda_create(struct br_cuda **result, int device, void *stream, size_t upload_bytes, struct br_why *why)
+{
+    struct br_cuda *cuda = *result = calloc(1, sizeof *cuda);
+    if (cuda == NULL) return br_because(why, "no memory");
+    cuda->device = device;
+    cuda->stream = stream;
+    cuda->room = upload_bytes > 0 ? (upload_bytes + 16 * ALIGN) / ALIGN * ALIGN : 0;
+    bool ok = br_cuda_ok(cuda, cudaSetDevice(device), "cudaSetDevice");
+    if (ok && stream == NULL) {
+        ok = br_cuda_ok(cuda, cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        cuda->own_stream = ok;
+    }
+    for (unsigned i = 0; ok && i < ROUNDS && cuda->room > 0; i++) {
+        struct round *r = &cuda->round[i];
+        ok = br_cuda_ok(cuda, cudaMallocHost((void **)&r->pinned, cuda->room), "cudaMallocHost") &&
+             br_cuda_ok(cuda, cudaMalloc((void **)&r->device, cuda->room), "cudaMalloc") &&
+             br_cuda_ok(cuda, cudaEventCreateWithFlags(&r->done, cudaEventDisableTiming | cudaEventBlockingSync),
+                        "cudaEventCreateWithFlags");
+    }
+    ok = ok && br_cuda_ok(cuda, cudaMalloc((void **)&cuda->counter, sizeof *cuda->counter), "cudaMalloc") &&
+         br_cuda_ok(cuda, cudaMemsetAsync(cuda->counter, 0, sizeof *cuda->counter, cuda->stream), "cudaMemsetAsync");
+    if (ok) return 0;
+    br_because(why, "%s", cuda->failure);
+    br_cuda_destroy(cuda);
+    *result = NULL;
+    return -1;
+}
+
+void br_cuda_destroy(struct br_cuda *cuda)
+{
+    if (cuda == NULL) return;
+    cudaSetDevice(cuda->device);
+    if (cuda->stream != NULL) cudaStreamSynchronize(cuda->stream);
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        cudaFreeHost(cuda->round[i].pinned);
+        cudaFree(cuda->round[i].device);
+        if (cuda->round[i].done != NULL) cudaEventDestroy(cuda->round[i].done);
+    }
+    cudaFree(cuda->counter);
+    if (cuda->own_stream) cudaStreamDestroy(cuda->stream);
+    free(cuda);
+}
+
+int br_cuda_device(const struct br_cuda *cuda)
+{
+    return cuda->device;
+}
+
+void *br_cuda_stream(const struct br_cuda *cuda)
+{
+    return cuda->stream;
+}
+
+/* A round ends when the next begins: its event then stands behind all that uses it. */
+void br_cuda_begin(struct br_cuda *cuda)
+{
+    if (cuda->room == 0 || cuda->filled == 0) return; /* nothing was uploaded in this round: it goes on */
+    struct round *r = &cuda->round[cuda->now];
+    r->used = br_cuda_ok(cuda, cudaEventRecord(r->done, cuda->stream), "cudaEventRecord");
+    cuda->now = (cuda->now + 1) % ROUNDS;
+    cuda->filled = 0;
+    r = &cuda->round[cuda->now];
+    if (r->used) br_cuda_ok(cuda, cudaEventSynchronize(r->done), "cudaEventSynchronize");
+    r->used = false;
+}
+
+const void *br_cuda_upload(struct br_cuda *cuda, const void *host, size_t bytes)
+{
+    struct round *r = &cuda->round[cuda->now];
+    if (bytes > cuda->room - cuda->filled) {
+        br_cuda_ok(cuda, cudaErrorInvalidValue, "an upload larger than was announced");
+        return NULL;
+    }
+    uint8_t *from = r->pinned + cuda->filled, *to = r->device + cuda->filled;
+    memcpy(from, host, bytes);
+    cuda->filled += (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    if (cuda->filled > cuda->room) cuda->filled = cuda->room;
+    return br_cuda_ok(cuda, cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, cuda->stream), "cudaMemcpyAsync") ? to : NULL;
+}
+
+void *br_cuda_alloc(struct br_cuda *cuda, size_t bytes, struct br_why *why)
+{
+    void *memory = NULL;
+    cudaError_t status = cudaMalloc(&memory, bytes);
+    if (status == cudaSuccess) status = cudaMemsetAsync(memory, 0, bytes, cuda->stream);
+    if (status == cudaSuccess) return memory;
+    size_t available = 0, total = 0;
+    (void)cudaGetLastError();
+    cudaMemGetInfo(&available, &total);
+    br_because(why, "%.1f MiB on device %d: %s (%.1f of %.1f MiB are free)", (double)bytes / 1048576, cuda->device,
+               cudaGetErrorString(status), (double)available / 1048576, (double)total / 1048576);
+    cudaFree(memory);
+    return NULL;
+}
+
+void br_cuda_free(struct br_cuda *cuda, void *memory)
+{
+    if (memory == NULL) return;
+    cudaStreamSynchronize(cuda->stream);
+    cudaFree(memory);
+}
+
+void *br_cuda_table(struct br_cuda *cuda, const void *host, size_t bytes, struct br_why *why)
+{
+    void *memory = br_cuda_alloc(cuda, bytes, why);
+    if (memory == NULL) return NULL;
+    cudaError_t status = cudaMemcpyAsync(memory, host, bytes, cudaMemcpyHostToDevice, cuda->stream);
+    if (status == cudaSuccess) status = cudaStreamSynchronize(cuda->stream);
+    if (status == cudaSuccess) return memory;
+    br_because(why, "copying a table of %zu bytes to device %d: %s", bytes, cuda->device, cudaGetErrorString(status));
+    cudaFree(memory);
+    return NULL;
+}
+
+unsigned long long *br_cuda_counter(struct br_cuda *cuda)
+{
+    return cuda->counter;
+}
+
+uint64_t br_cuda_count(struct br_cuda *cuda)
+{
+    unsigned long long value = 0;
+    bool ok = br_cuda_ok(cuda, cudaMemcpyAsync(&value, cuda->counter, sizeof value, cudaMemcpyDeviceToHost, cuda->stream),
+                         "cudaMemcpyAsync") &&
+              br_cuda_ok(cuda, cudaStreamSynchronize(cuda->stream), "cudaStreamSynchronize");
+    return ok ? value : 0;
+}

@@ -1,0 +1,33 @@
+/* cuda_none.c - cuda.h in a build without the CUDA toolkit: there is no device, and it says why. */
+#include "kernels/common/cuda.h"
+
+int br_cuda_devices(struct br_why *why)
+{
+    br_because(why, "this beamring was built without CUDA");
+    return 0;
+}
+
+int br_cuda_create(struct br_cuda **cuda, int device, void *stream, size_t upload_bytes, struct br_why *why)
+{
+    (void)stream, (void)upload_bytes;
+    *cuda = NULL;
+    return br_because(why, "device %d: this beamring was built without CUDA", device);
+}
+
+/* Without a br_cuda nobody comes here; a program that links against a plan still needs the names. */
+void br_cuda_destroy(struct br_cuda *cuda)
+{
+    (void)cuda;
+}
+
+int br_cuda_check(struct br_cuda *cuda, struct br_why *why)
+{
+    (void)cuda;
+    return br_because(why, "this beamring was built without CUDA");
+}
+
+uint64_t br_cuda_count(struct br_cuda *cuda)
+{
+    (void)cuda;
+    return 0;
+}
