@@ -1,15 +1,17 @@
 /* FRB stage 2 as matrix products in float32.
  *
- * Arbitrary beams: beams[t][b] = sum_pq field[t][p][q] product[p][q][b], product = u_m[p][b] u_n[q][b]. The product is too
- * large to keep for every channel, so it is multiplied out again for each tile of time steps, `depth` p's and `block` beams at
- * a time, small enough to stay in cache.
+ * Arbitrary beams: beams[t][b] = sum_pq field[t][p][q] product[p][q][b], product = u_m[p][b] u_n[q][b]. The
+ * product is too large to keep for every channel, so it is multiplied out again for each tile of time steps,
+ * `depth` p's and `block` beams at a time, small enough to stay in cache.
  *
  * Factorizable beams: two products, in the order that needs fewer operations,
- *   n first: middle[t][p][j] = sum_q field[t][p][q] u_n[q][j];   beams[t][i][j] = sum_p u_m[i][p] middle[t][p][j]
- *   m first: middle[t][i][q] = sum_p u_m[i][p] field[t][p][q];   beams[t][i][j] = sum_q middle[t][i][q] u_n[q][j]
+ *   n first: middle[t][p][j] = sum_q field[t][p][q] u_n[q][j];   beams[t][i][j] = sum_p u_m[i][p]
+ * middle[t][p][j] m first: middle[t][i][q] = sum_p u_m[i][p] field[t][p][q];   beams[t][i][j] = sum_q
+ * middle[t][i][q] u_n[q][j]
  *
- * A step's result must not depend on which steps are computed with it. OpenBLAS adds in another order in the rows that remain
- * when it has taken as many as its kernels take at once (4, 8, 12 or 24): rows are padded with zeros, so that none remain. */
+ * A step's result must not depend on which steps are computed with it. OpenBLAS adds in another order in the
+ * rows that remain when it has taken as many as its kernels take at once (4, 8, 12 or 24): rows are padded
+ * with zeros, so that none remain. */
 #include "kernels/common/cpu.h"
 #include "kernels/common/half.h"
 #include "kernels/frb_beams/plan.h"
@@ -20,15 +22,16 @@
 #include <string.h>
 
 enum {
-    ROWS = 24,                  /* rows of products are rounded up to this */
-    TILE = 120, TILE_GRID = 16, /* time steps computed together; factorizable ones need smaller tiles to stay in cache */
-    BLOCK = 256,                /* beams whose weights are multiplied out together */
-    DEPTH = 384,                /* (p, q) whose weights are multiplied out together */
-    KEEP = 32 << 20             /* bytes of weights kept for arbitrary beams */
+    ROWS = 24, /* rows of products are rounded up to this */
+    TILE = 120,
+    TILE_GRID = 16, /* time steps computed together; factorizable ones need smaller tiles to stay in cache */
+    BLOCK = 256,    /* beams whose weights are multiplied out together */
+    DEPTH = 384,    /* (p, q) whose weights are multiplied out together */
+    KEEP = 32 << 20 /* bytes of weights kept for arbitrary beams */
 };
 
-/* Eq. (8): with x = pi (2 theta - q) / 2N, U = sin(2N x) cot(x) / 2N, where sin(2N x) = (-1)^q sin(2 pi theta) and sin(x),
- * cos(x) follow from those of q = 0 by rotation. Near x = 0 (mod pi) U is 1. */
+/* Eq. (8): with x = pi (2 theta - q) / 2N, U = sin(2N x) cot(x) / 2N, where sin(2N x) = (-1)^q sin(2 pi
+ * theta) and sin(x), cos(x) follow from those of q = 0 by rotation. Near x = 0 (mod pi) U is 1. */
 void br_frb_beams_axis_weights(float *u, const struct axis *axis, double freq_mhz)
 {
     double n = axis->n, tiny = 1e-6 / n;
@@ -42,7 +45,8 @@ void br_frb_beams_axis_weights(float *u, const struct axis *axis, double freq_mh
         double c = cos(M_PI * q / (2 * n)), s = sin(M_PI * q / (2 * n)), sign = q % 2 ? -1 : 1;
         float *row = u + q * axis->nbeams_even;
         for (size_t b = 0; b < axis->nbeams; b++) {
-            double sine = axis->sine[b] * c - axis->cosine[b] * s, cosine = axis->cosine[b] * c + axis->sine[b] * s;
+            double sine = axis->sine[b] * c - axis->cosine[b] * s,
+                   cosine = axis->cosine[b] * c + axis->sine[b] * s;
             double ratio = sign * axis->twist[b] * cosine / sine;
             row[b] = (float)(fabs(sine) < tiny ? 1 : ratio);
         }
@@ -50,8 +54,8 @@ void br_frb_beams_axis_weights(float *u, const struct axis *axis, double freq_mh
     }
 }
 
-static inline void outer(float *restrict product, const float *restrict u_m, const float *restrict u_n, size_t np, size_t nq,
-                         size_t stride, size_t block)
+static inline void outer(float *restrict product, const float *restrict u_m, const float *restrict u_n,
+                         size_t np, size_t nq, size_t stride, size_t block)
 {
     for (size_t p = 0; p < np; p++)
         for (size_t q = 0; q < nq; q++)
@@ -59,15 +63,15 @@ static inline void outer(float *restrict product, const float *restrict u_m, con
                 product[(p * nq + q) * block + b] = u_m[p * stride + b] * u_n[q * stride + b];
 }
 
-static void outer_generic(float *product, const float *u_m, const float *u_n, size_t np, size_t nq, size_t stride,
-                          size_t block)
+static void outer_generic(float *product, const float *u_m, const float *u_n, size_t np, size_t nq,
+                          size_t stride, size_t block)
 {
     outer(product, u_m, u_n, np, nq, stride, block);
 }
 
 #if BR_X86_64
-__attribute__((target("avx2"))) static void outer_avx2(float *product, const float *u_m, const float *u_n, size_t np, size_t nq,
-                                                       size_t stride, size_t block)
+__attribute__((target("avx2"))) static void outer_avx2(float *product, const float *u_m, const float *u_n,
+                                                       size_t np, size_t nq, size_t stride, size_t block)
 {
     outer(product, u_m, u_n, np, nq, stride, block);
 }
@@ -137,8 +141,8 @@ int br_frb_beams_cpu_create(struct br_frb_beams *plan)
     plan->middle = floats(middle);
     plan->beams = floats(beams);
     plan->step = malloc(plan->tile * sizeof *plan->step);
-    if (!plan->weights_m || !plan->weights_n || !plan->field || !plan->middle || !plan->beams || !plan->step ||
-        (!plan->beams_x && !plan->product))
+    if (!plan->weights_m || !plan->weights_n || !plan->field || !plan->middle || !plan->beams ||
+        !plan->step || (!plan->beams_x && !plan->product))
         return -1;
     for (size_t f = 0; plan->weights_kept && f < plan->nchannels; f++)
         make_weights(plan, f, plan->weights_m + f * size_m(plan), plan->weights_n + f * size_n(plan));
@@ -156,12 +160,13 @@ void br_frb_beams_cpu_destroy(struct br_frb_beams *plan)
     free(plan->step);
 }
 
-/* c[rows][columns] = (add ? c : 0) + a[rows][depth] b[depth][columns], row-major; `from` transposed: a[depth][rows]. */
-static void multiply(enum CBLAS_TRANSPOSE from, size_t rows, size_t columns, size_t depth, const float *a, size_t a_row,
-                     const float *b, size_t b_row, int add, float *c, size_t c_row)
+/* c[rows][columns] = (add ? c : 0) + a[rows][depth] b[depth][columns], row-major; `from` transposed:
+ * a[depth][rows]. */
+static void multiply(enum CBLAS_TRANSPOSE from, size_t rows, size_t columns, size_t depth, const float *a,
+                     size_t a_row, const float *b, size_t b_row, int add, float *c, size_t c_row)
 {
-    cblas_sgemm(CblasRowMajor, from, CblasNoTrans, (blasint)rows, (blasint)columns, (blasint)depth, 1, a, (blasint)a_row, b,
-                (blasint)b_row, add ? 1 : 0, c, (blasint)c_row);
+    cblas_sgemm(CblasRowMajor, from, CblasNoTrans, (blasint)rows, (blasint)columns, (blasint)depth, 1, a,
+                (blasint)a_row, b, (blasint)b_row, add ? 1 : 0, c, (blasint)c_row);
 }
 
 /* Clamps and rounds; `values` is scratch from here on. */
@@ -184,7 +189,8 @@ static size_t pad(float *rows, size_t count, size_t length)
 }
 
 /* `count` steps are in the tile; row `step` of out is [B]. */
-static void arbitrary(struct br_frb_beams *plan, const float *u_m, const float *u_n, size_t count, uint16_t *out)
+static void arbitrary(struct br_frb_beams *plan, const float *u_m, const float *u_n, size_t count,
+                      uint16_t *out)
 {
     size_t rows = pad(plan->field, count, plan->cells);
     size_t np = (size_t)2 * plan->m.n, nq = (size_t)2 * plan->n.n, stride = plan->m.nbeams_even;
@@ -194,27 +200,32 @@ static void arbitrary(struct br_frb_beams *plan, const float *u_m, const float *
         for (size_t p = 0; p < np; p += plan->depth) {
             size_t depth = np - p < plan->depth ? np - p : plan->depth;
             plan->outer(plan->product, u_m + p * stride + b, u_n + b, depth, nq, stride, block);
-            multiply(CblasNoTrans, rows, block, depth * nq, plan->field + p * nq, plan->cells, plan->product, block, p > 0,
-                     plan->beams, block);
+            multiply(CblasNoTrans, rows, block, depth * nq, plan->field + p * nq, plan->cells, plan->product,
+                     block, p > 0, plan->beams, block);
         }
-        for (size_t i = 0; i < count; i++) store(out + plan->step[i] * plan->nbeams + b, plan->beams + i * block, wanted);
+        for (size_t i = 0; i < count; i++)
+            store(out + plan->step[i] * plan->nbeams + b, plan->beams + i * block, wanted);
     }
 }
 
-static void factorizable(struct br_frb_beams *plan, const float *u_m, const float *u_n, size_t count, uint16_t *out)
+static void factorizable(struct br_frb_beams *plan, const float *u_m, const float *u_n, size_t count,
+                         uint16_t *out)
 {
-    size_t np = (size_t)2 * plan->m.n, nq = (size_t)2 * plan->n.n, bx = plan->beams_x, by = plan->n.nbeams_even;
+    size_t np = (size_t)2 * plan->m.n, nq = (size_t)2 * plan->n.n, bx = plan->beams_x,
+           by = plan->n.nbeams_even;
     size_t u_row = plan->m.nbeams_even, image = bx * by;
     if (plan->m_first) {
         for (size_t i = 0; i < count; i++)
-            multiply(CblasTrans, bx, nq, np, u_m, u_row, plan->field + i * plan->cells, nq, 0, plan->middle + i * bx * nq, nq);
+            multiply(CblasTrans, bx, nq, np, u_m, u_row, plan->field + i * plan->cells, nq, 0,
+                     plan->middle + i * bx * nq, nq);
         size_t rows = pad(plan->middle, count * bx, nq);
         multiply(CblasNoTrans, rows, by, nq, plan->middle, nq, u_n, by, 0, plan->beams, by);
     } else {
         size_t rows = pad(plan->field, count * np, nq);
         multiply(CblasNoTrans, rows, by, nq, plan->field, nq, u_n, by, 0, plan->middle, by);
         for (size_t i = 0; i < count; i++)
-            multiply(CblasTrans, bx, by, np, u_m, u_row, plan->middle + i * np * by, by, 0, plan->beams + i * image, by);
+            multiply(CblasTrans, bx, by, np, u_m, u_row, plan->middle + i * np * by, by, 0,
+                     plan->beams + i * image, by);
     }
     for (size_t i = 0; i < count; i++) {
         uint16_t *to = out + plan->step[i] * plan->nbeams;
@@ -222,11 +233,13 @@ static void factorizable(struct br_frb_beams *plan, const float *u_m, const floa
             store(to, plan->beams + i * image, image);
             continue;
         }
-        for (size_t x = 0; x < bx; x++) store(to + x * plan->beams_y, plan->beams + i * image + x * by, plan->beams_y);
+        for (size_t x = 0; x < bx; x++)
+            store(to + x * plan->beams_y, plan->beams + i * image + x * by, plan->beams_y);
     }
 }
 
-void br_frb_beams_cpu(struct br_frb_beams *plan, const uint16_t *in, const uint8_t *in_valid, size_t nsteps, uint16_t *out)
+void br_frb_beams_cpu(struct br_frb_beams *plan, const uint16_t *in, const uint8_t *in_valid, size_t nsteps,
+                      uint16_t *out)
 {
     for (size_t f = 0; f < plan->nchannels; f++) {
         const uint16_t *images = in + f * nsteps * plan->cells;
@@ -242,7 +255,8 @@ void br_frb_beams_cpu(struct br_frb_beams *plan, const uint16_t *in, const uint8
                     memset(to + t * plan->nbeams, 0, plan->nbeams * sizeof *to);
                     continue;
                 }
-                br_half_to_float_array(plan->field + count * plan->cells, images + t * plan->cells, plan->cells);
+                br_half_to_float_array(plan->field + count * plan->cells, images + t * plan->cells,
+                                       plan->cells);
                 plan->step[count++] = t;
             }
             if (count == 0) continue;

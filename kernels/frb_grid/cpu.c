@@ -4,11 +4,11 @@
  *   rows[q][m],  q < 2N, m < 2M  transformed along n: only the M rows that are not zero; m >= M stays zero
  *   sky[q][p],   p < 2M          transformed along m
  *
- * The grid is filled LANES cells at a time, from `source` to `target`. Where the dishes of these cells are within LANES of each
- * other in the input too, they are loaded from there (source >= 0) and put in `order`; cells without a dish get the field of
- * another, and their weight 0 makes it nothing. Other vectors are put together in `bytes` first (source < 0: from byte
- * -1 - source on). Cells past a row's end have weight 0: the zeros written there fall on the padding, or on cells that are
- * written later. */
+ * The grid is filled LANES cells at a time, from `source` to `target`. Where the dishes of these cells are
+ * within LANES of each other in the input too, they are loaded from there (source >= 0) and put in `order`;
+ * cells without a dish get the field of another, and their weight 0 makes it nothing. Other vectors are put
+ * together in `bytes` first (source < 0: from byte -1 - source on). Cells past a row's end have weight 0: the
+ * zeros written there fall on the padding, or on cells that are written later. */
 #include "kernels/common/cpu.h"
 #include "kernels/common/half.h"
 #include "kernels/common/planner.h"
@@ -24,7 +24,8 @@
 static void grid_generic(const struct br_frb_grid *plan, const float *weights, const uint8_t *e)
 {
     for (size_t v = 0; v < plan->nvectors; v++) {
-        const uint8_t *from = plan->source[v] >= 0 ? e + plan->source[v] : plan->bytes + (-1 - plan->source[v]);
+        const uint8_t *from =
+            plan->source[v] >= 0 ? e + plan->source[v] : plan->bytes + (-1 - plan->source[v]);
         const float *w_re = weights + v * 2 * LANES, *w_im = w_re + LANES;
         fftwf_complex *to = plan->field + plan->target[v];
         for (int i = 0; i < LANES; i++) {
@@ -39,18 +40,23 @@ static void grid_generic(const struct br_frb_grid *plan, const float *weights, c
 /* count is a multiple of LANES */
 static void square_generic(float *sum, const float *field, size_t count)
 {
-    for (size_t i = 0; i < count; i++) sum[i] += field[2 * i] * field[2 * i] + field[2 * i + 1] * field[2 * i + 1];
+    for (size_t i = 0; i < count; i++)
+        sum[i] += field[2 * i] * field[2 * i] + field[2 * i + 1] * field[2 * i + 1];
 }
 
 #if BR_X86_64
 /* Both make the same bits as the loops above: neither fuses a product and a sum. */
-__attribute__((target("avx2"))) static void grid_avx2(const struct br_frb_grid *plan, const float *weights, const uint8_t *e)
+__attribute__((target("avx2"))) static void grid_avx2(const struct br_frb_grid *plan, const float *weights,
+                                                      const uint8_t *e)
 {
     for (size_t v = 0; v < plan->nvectors; v++) {
-        const uint8_t *from = plan->source[v] >= 0 ? e + plan->source[v] : plan->bytes + (-1 - plan->source[v]);
-        __m256 w_re = _mm256_load_ps(weights + v * 2 * LANES), w_im = _mm256_load_ps(weights + v * 2 * LANES + LANES);
+        const uint8_t *from =
+            plan->source[v] >= 0 ? e + plan->source[v] : plan->bytes + (-1 - plan->source[v]);
+        __m256 w_re = _mm256_load_ps(weights + v * 2 * LANES),
+               w_im = _mm256_load_ps(weights + v * 2 * LANES + LANES);
         __m128i order = _mm_loadl_epi64((const __m128i *)(const void *)plan->order[v]);
-        __m256i both = _mm256_cvtepu8_epi32(_mm_shuffle_epi8(_mm_loadl_epi64((const __m128i *)(const void *)from), order));
+        __m256i both = _mm256_cvtepu8_epi32(
+            _mm_shuffle_epi8(_mm_loadl_epi64((const __m128i *)(const void *)from), order));
         __m256 e_re = _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(both, 28), 28));
         __m256 e_im = _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(both, 24), 28));
         __m256 re = _mm256_sub_ps(_mm256_mul_ps(e_re, w_re), _mm256_mul_ps(e_im, w_im));
@@ -66,7 +72,8 @@ __attribute__((target("avx2"))) static void square_avx2(float *sum, const float 
 {
     for (size_t i = 0; i < count; i += 8) {
         __m256 a = _mm256_load_ps(field + 2 * i), b = _mm256_load_ps(field + 2 * i + 8);
-        __m256 re = _mm256_shuffle_ps(a, b, 0x88), im = _mm256_shuffle_ps(a, b, 0xdd); /* cells 0 1 4 5 2 3 6 7 */
+        __m256 re = _mm256_shuffle_ps(a, b, 0x88),
+               im = _mm256_shuffle_ps(a, b, 0xdd); /* cells 0 1 4 5 2 3 6 7 */
         __m256 power = _mm256_add_ps(_mm256_mul_ps(re, re), _mm256_mul_ps(im, im));
         power = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(power), 0xd8));
         _mm256_store_ps(sum + i, _mm256_add_ps(_mm256_load_ps(sum + i), power));
@@ -81,7 +88,8 @@ static void *zeros(size_t count, size_t size)
     return memory;
 }
 
-/* source, target, order, moves; `dish` is the dish on each cell of the grid, its rows padded to whole vectors, or -1. */
+/* source, target, order, moves; `dish` is the dish on each cell of the grid, its rows padded to whole
+ * vectors, or -1. */
 static void make_vectors(struct br_frb_grid *plan, const int32_t *dish, size_t per_row)
 {
     int32_t last = (int32_t)plan->ndishes - LANES; /* the last place where a vector can be loaded */
@@ -108,13 +116,16 @@ static void make_vectors(struct br_frb_grid *plan, const int32_t *dish, size_t p
     }
 }
 
-static void make_weights(struct br_frb_grid *plan, const struct br_frb_grid_params *params, const int32_t *dish)
+static void make_weights(struct br_frb_grid *plan, const struct br_frb_grid_params *params,
+                         const int32_t *dish)
 {
     for (size_t i = 0; i < plan->weight_channels * plan->npol; i++)
         for (size_t c = 0; c < plan->nvectors * LANES; c++) {
-            float *w = plan->lane_weights + i * plan->nvectors * 2 * LANES + c / LANES * 2 * LANES + c % LANES;
+            float *w =
+                plan->lane_weights + i * plan->nvectors * 2 * LANES + c / LANES * 2 * LANES + c % LANES;
             if (dish[c] < 0) continue;
-            const float *given = params->weights ? params->weights + (i * plan->ndishes + (size_t)dish[c]) * 2 : NULL;
+            const float *given =
+                params->weights ? params->weights + (i * plan->ndishes + (size_t)dish[c]) * 2 : NULL;
             w[0] = given ? given[0] : 1;
             w[LANES] = given ? given[1] : 0;
         }
@@ -150,14 +161,16 @@ int br_frb_grid_cpu_create(struct br_frb_grid *plan, const struct br_frb_grid_pa
     plan->order = malloc(plan->nvectors * sizeof *plan->order);
     plan->moves = malloc(plan->nvectors * LANES * sizeof *plan->moves);
     plan->bytes = calloc(plan->nvectors, LANES);
-    plan->lane_weights = zeros(plan->weight_channels * plan->npol * plan->nvectors * 2 * LANES, sizeof(float));
+    plan->lane_weights =
+        zeros(plan->weight_channels * plan->npol * plan->nvectors * 2 * LANES, sizeof(float));
     plan->field = zeros(plan->cells / 2 + LANES, sizeof *plan->field);
     plan->rows = zeros(plan->cells, sizeof *plan->rows);
     plan->sky = zeros(plan->cells_padded, sizeof *plan->sky);
     plan->partial = zeros(plan->nchannels * plan->cells_padded, sizeof *plan->partial);
     plan->line = zeros((size_t)2 * plan->grid_n, sizeof *plan->line);
-    int failed = !dish || !plan->source || !plan->target || !plan->order || !plan->moves || !plan->bytes || !plan->lane_weights ||
-                 !plan->field || !plan->rows || !plan->sky || !plan->partial || !plan->line;
+    int failed = !dish || !plan->source || !plan->target || !plan->order || !plan->moves || !plan->bytes ||
+                 !plan->lane_weights || !plan->field || !plan->rows || !plan->sky || !plan->partial ||
+                 !plan->line;
     if (!failed && plan->downsample > PARTIAL) {
         plan->total = zeros(plan->nchannels * plan->cells_padded, sizeof *plan->total);
         failed = !plan->total;
@@ -168,8 +181,10 @@ int br_frb_grid_cpu_create(struct br_frb_grid *plan, const struct br_frb_grid_pa
             dish[params->dish_cell[2 * d] * per_row * LANES + params->dish_cell[2 * d + 1]] = (int32_t)d;
         make_vectors(plan, dish, per_row);
         make_weights(plan, params, dish);
-        plan->along_n = transform((fftwf_iodim){2 * N, 1, 2 * M}, (fftwf_iodim){M, 2 * N, 1}, plan->field, plan->rows);
-        plan->along_m = transform((fftwf_iodim){2 * M, 1, 1}, (fftwf_iodim){2 * N, 2 * M, 2 * M}, plan->rows, plan->sky);
+        plan->along_n =
+            transform((fftwf_iodim){2 * N, 1, 2 * M}, (fftwf_iodim){M, 2 * N, 1}, plan->field, plan->rows);
+        plan->along_m =
+            transform((fftwf_iodim){2 * M, 1, 1}, (fftwf_iodim){2 * N, 2 * M, 2 * M}, plan->rows, plan->sky);
         failed = !plan->along_n || !plan->along_m;
     }
     free(dish);
@@ -206,7 +221,8 @@ static void close_partial(const struct br_frb_grid *plan, size_t f)
     }
 }
 
-static void gather(uint8_t *restrict bytes, const uint8_t *restrict from, const uint16_t *restrict moves, size_t count)
+static void gather(uint8_t *restrict bytes, const uint8_t *restrict from, const uint16_t *restrict moves,
+                   size_t count)
 {
     for (size_t i = 0; i < count; i += LANES)
         for (size_t j = i; j < i + LANES; j++) bytes[j] = from[moves[j]];
@@ -239,7 +255,8 @@ unsigned br_frb_grid_cpu_add(struct br_frb_grid *plan, size_t f, unsigned first,
 void br_frb_grid_cpu_finish(struct br_frb_grid *plan, size_t f, double factor, uint16_t *out)
 {
     size_t np = (size_t)2 * plan->grid_m, nq = (size_t)2 * plan->grid_n;
-    float *sum = plan->partial + f * plan->cells_padded, *total = plan->total ? plan->total + f * plan->cells_padded : NULL;
+    float *sum = plan->partial + f * plan->cells_padded,
+          *total = plan->total ? plan->total + f * plan->cells_padded : NULL;
     if (out) {
         if (total) close_partial(plan, f);
         const float *from = total ? total : sum;

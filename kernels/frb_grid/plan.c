@@ -34,8 +34,8 @@ int br_frb_grid_log2_scale(const struct br_frb_grid_params *params)
 static int check(const struct br_frb_grid_params *p, struct br_why *why)
 {
     if (p->nchannels < 1 || p->npol < 1 || p->ndishes < 1)
-        return br_because(why, "%zu channels, %zu polarisations, %zu dishes: each must be at least 1", p->nchannels, p->npol,
-                          p->ndishes);
+        return br_because(why, "%zu channels, %zu polarisations, %zu dishes: each must be at least 1",
+                          p->nchannels, p->npol, p->ndishes);
     if (p->grid_m < 1 || p->grid_m > 64 || p->grid_n < 1 || p->grid_n > 64)
         return br_because(why, "a grid of %u x %u cells; expected 1 to 64 each", p->grid_m, p->grid_n);
     if (p->ndishes > (size_t)p->grid_m * p->grid_n)
@@ -44,38 +44,44 @@ static int check(const struct br_frb_grid_params *p, struct br_why *why)
     if (p->downsample < 1) return br_because(why, "downsample is 0; expected at least 1");
     if (!(p->threshold >= 0 && p->threshold <= 1))
         return br_because(why, "threshold is %g; expected 0 to 1", p->threshold);
-    if (p->nchannels > SIZE_MAX / 64 / ((size_t)4 * p->grid_m * p->grid_n) || p->npol > SIZE_MAX / 64 / p->ndishes)
+    if (p->nchannels > SIZE_MAX / 64 / ((size_t)4 * p->grid_m * p->grid_n) ||
+        p->npol > SIZE_MAX / 64 / p->ndishes)
         return br_because(why, "the sums of %zu channels do not fit into memory", p->nchannels);
 
     uint32_t owner[64 * 64] = {0};
     for (size_t d = 0; d < p->ndishes; d++) {
         unsigned m = p->dish_cell[2 * d], n = p->dish_cell[2 * d + 1];
         if (m >= p->grid_m || n >= p->grid_n)
-            return br_because(why, "dish %zu is on cell (%u, %u), outside the grid of %u x %u cells", d, m, n, p->grid_m,
-                              p->grid_n);
+            return br_because(why, "dish %zu is on cell (%u, %u), outside the grid of %u x %u cells", d, m, n,
+                              p->grid_m, p->grid_n);
         uint32_t *cell = &owner[m * p->grid_n + n];
-        if (*cell) return br_because(why, "dishes %u and %zu are both on cell (%u, %u)", (unsigned)*cell - 1, d, m, n);
+        if (*cell)
+            return br_because(why, "dishes %u and %zu are both on cell (%u, %u)", (unsigned)*cell - 1, d, m,
+                              n);
         *cell = (uint32_t)d + 1;
     }
     if (p->weights) {
         if (p->weight_channels != 1 && p->weight_channels != p->nchannels)
-            return br_because(why, "weights for %zu channels; expected 1 (shared by all) or %zu", p->weight_channels,
-                              p->nchannels);
+            return br_because(why, "weights for %zu channels; expected 1 (shared by all) or %zu",
+                              p->weight_channels, p->nchannels);
         for (size_t i = 0; i < p->weight_channels * p->npol * p->ndishes * 2; i++)
             if (!isfinite(p->weights[i])) {
-                size_t d = i / 2 % p->ndishes, pol = i / 2 / p->ndishes % p->npol, f = i / 2 / p->ndishes / p->npol;
-                return br_because(why, "the weight of channel %zu, polarisation %zu, dish %zu is not finite", f, pol, d);
+                size_t d = i / 2 % p->ndishes, pol = i / 2 / p->ndishes % p->npol,
+                       f = i / 2 / p->ndishes / p->npol;
+                return br_because(why, "the weight of channel %zu, polarisation %zu, dish %zu is not finite",
+                                  f, pol, d);
             }
     }
     if (br_frb_grid_log2_scale(p) > MAX_LOG2)
-        return br_because(why, "the weights are so large that intensities exceed the range of float32; make them smaller");
+        return br_because(
+            why, "the weights are so large that intensities exceed the range of float32; make them smaller");
     if (p->log2_scale < MIN_LOG2 || p->log2_scale > MAX_LOG2)
         return br_because(why, "log2_scale is %d; expected %d to %d", p->log2_scale, MIN_LOG2, MAX_LOG2);
     return 0;
 }
 
-int br_frb_grid_create(struct br_frb_grid **result, enum br_backend backend, const struct br_frb_grid_params *params,
-                       struct br_why *why)
+int br_frb_grid_create(struct br_frb_grid **result, enum br_backend backend,
+                       const struct br_frb_grid_params *params, struct br_why *why)
 {
     *result = NULL;
     if (check(params, why) != 0) return -1;
@@ -97,8 +103,8 @@ int br_frb_grid_create(struct br_frb_grid **result, enum br_backend backend, con
                                                            : br_frb_grid_cpu_create(plan, params)) != 0;
     if (failed) {
         br_frb_grid_destroy(plan);
-        return br_because(why, "no memory for the FRB grid of %zu channels and %u x %u cells", params->nchannels,
-                          params->grid_m, params->grid_n);
+        return br_because(why, "no memory for the FRB grid of %zu channels and %u x %u cells",
+                          params->nchannels, params->grid_m, params->grid_n);
     }
     *result = plan;
     return 0;
@@ -133,7 +139,8 @@ static uint8_t fraction(unsigned valid, unsigned total)
 }
 
 /* Writes the block as row 0 of each channel. */
-static void write_block(struct br_frb_grid *plan, uint16_t *out, size_t out_stride, uint8_t *out_valid, size_t valid_stride)
+static void write_block(struct br_frb_grid *plan, uint16_t *out, size_t out_stride, uint8_t *out_valid,
+                        size_t valid_stride)
 {
     for (size_t f = 0; f < plan->nchannels; f++) {
         uint16_t *image = out + f * out_stride * plan->cells;
@@ -156,16 +163,17 @@ void br_frb_grid_begin(struct br_frb_grid *plan, unsigned phase)
     plan->pending = phase % plan->downsample;
 }
 
-size_t br_frb_grid_execute(struct br_frb_grid *plan, const uint8_t *e, size_t row, const uint8_t *e_valid, size_t valid_row,
-                           size_t nsteps, size_t max_blocks, uint16_t *out, size_t out_stride, uint8_t *out_valid,
-                           size_t valid_stride, size_t *taken)
+size_t br_frb_grid_execute(struct br_frb_grid *plan, const uint8_t *e, size_t row, const uint8_t *e_valid,
+                           size_t valid_row, size_t nsteps, size_t max_blocks, uint16_t *out,
+                           size_t out_stride, uint8_t *out_valid, size_t valid_stride, size_t *taken)
 {
     size_t t = 0, blocks = 0, channel = plan->npol * plan->ndishes;
     while (t < nsteps && blocks < max_blocks) {
         unsigned first = plan->pending, count = plan->downsample - first;
         if (count > nsteps - t) count = (unsigned)(nsteps - t);
         for (size_t f = 0; f < plan->nchannels; f++) {
-            const uint8_t *from = e + t * row + f * channel, *valid = e_valid ? e_valid + t * valid_row + f : NULL;
+            const uint8_t *from = e + t * row + f * channel,
+                          *valid = e_valid ? e_valid + t * valid_row + f : NULL;
             plan->nvalid[f] +=
                 plan->backend == BR_REFERENCE
                     ? br_frb_grid_reference_add(plan, f, first, from, row, valid, valid_row, count)
@@ -187,7 +195,8 @@ unsigned br_frb_grid_pending(const struct br_frb_grid *plan)
     return plan->pending;
 }
 
-size_t br_frb_grid_flush(struct br_frb_grid *plan, uint16_t *out, size_t out_stride, uint8_t *out_valid, size_t valid_stride)
+size_t br_frb_grid_flush(struct br_frb_grid *plan, uint16_t *out, size_t out_stride, uint8_t *out_valid,
+                         size_t valid_stride)
 {
     if (plan->pending == 0) return 0;
     write_block(plan, out, out_stride, out_valid, valid_stride);

@@ -9,7 +9,8 @@
 /* Cells that are gridded at once. */
 enum { LANES = 8 };
 
-/* Float32 sums are closed after this many samples and added up in a second sum, so that long blocks keep their precision. */
+/* Float32 sums are closed after this many samples and added up in a second sum, so that long blocks keep
+ * their precision. */
 enum { PARTIAL = 256 };
 
 struct br_frb_grid {
@@ -47,10 +48,10 @@ struct br_frb_grid {
     void (*square)(float *sum, const float *field, size_t count);
 };
 
-/* Adds `nsteps` samples of channel f to the block, of which `first` have been counted before; e and e_valid stand at this
- * channel's first one. Returns the number of valid ones. */
-unsigned br_frb_grid_reference_add(struct br_frb_grid *plan, size_t f, unsigned first, const uint8_t *e, size_t row,
-                                   const uint8_t *e_valid, size_t valid_row, unsigned nsteps);
+/* Adds `nsteps` samples of channel f to the block, of which `first` have been counted before; e and e_valid
+ * stand at this channel's first one. Returns the number of valid ones. */
+unsigned br_frb_grid_reference_add(struct br_frb_grid *plan, size_t f, unsigned first, const uint8_t *e,
+                                   size_t row, const uint8_t *e_valid, size_t valid_row, unsigned nsteps);
 unsigned br_frb_grid_cpu_add(struct br_frb_grid *plan, size_t f, unsigned first, const uint8_t *e, size_t row,
                              const uint8_t *e_valid, size_t valid_row, unsigned nsteps);
 

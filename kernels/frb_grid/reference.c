@@ -21,11 +21,13 @@ int br_frb_grid_reference_create(struct br_frb_grid *plan, const struct br_frb_g
 }
 
 /* |sum_d W E exp(+2 pi i (m p / 2M + n q / 2N))|^2 */
-static double intensity(const struct br_frb_grid *plan, const float *w, const uint8_t *e, unsigned p, unsigned q)
+static double intensity(const struct br_frb_grid *plan, const float *w, const uint8_t *e, unsigned p,
+                        unsigned q)
 {
     double re = 0, im = 0;
     for (size_t d = 0; d < plan->ndishes; d++) {
-        double e_re = (e[d] & 15) < 8 ? e[d] & 15 : (e[d] & 15) - 16, e_im = e[d] >> 4 < 8 ? e[d] >> 4 : (e[d] >> 4) - 16;
+        double e_re = (e[d] & 15) < 8 ? e[d] & 15 : (e[d] & 15) - 16,
+               e_im = e[d] >> 4 < 8 ? e[d] >> 4 : (e[d] >> 4) - 16;
         double w_re = w ? (double)w[2 * d] : 1, w_im = w ? (double)w[2 * d + 1] : 0;
         double x = w_re * e_re - w_im * e_im, y = w_re * e_im + w_im * e_re;
         double phase = 2 * M_PI *
@@ -37,8 +39,8 @@ static double intensity(const struct br_frb_grid *plan, const float *w, const ui
     return re * re + im * im;
 }
 
-unsigned br_frb_grid_reference_add(struct br_frb_grid *plan, size_t f, unsigned first, const uint8_t *e, size_t row,
-                                   const uint8_t *e_valid, size_t valid_row, unsigned nsteps)
+unsigned br_frb_grid_reference_add(struct br_frb_grid *plan, size_t f, unsigned first, const uint8_t *e,
+                                   size_t row, const uint8_t *e_valid, size_t valid_row, unsigned nsteps)
 {
     unsigned nvalid = 0, np = 2 * plan->grid_m, nq = 2 * plan->grid_n;
     double *sum = plan->sum + f * plan->cells;
@@ -48,7 +50,8 @@ unsigned br_frb_grid_reference_add(struct br_frb_grid *plan, size_t f, unsigned 
         nvalid++;
         for (size_t pol = 0; pol < plan->npol; pol++) {
             size_t wf = plan->weight_channels == 1 ? 0 : f;
-            const float *w = plan->weights ? plan->weights + (wf * plan->npol + pol) * plan->ndishes * 2 : NULL;
+            const float *w =
+                plan->weights ? plan->weights + (wf * plan->npol + pol) * plan->ndishes * 2 : NULL;
             for (unsigned p = 0; p < np; p++)
                 for (unsigned q = 0; q < nq; q++)
                     sum[p * nq + q] += intensity(plan, w, e + t * row + pol * plan->ndishes, p, q);
@@ -60,6 +63,7 @@ unsigned br_frb_grid_reference_add(struct br_frb_grid *plan, size_t f, unsigned 
 void br_frb_grid_reference_finish(struct br_frb_grid *plan, size_t f, double factor, uint16_t *out)
 {
     double *sum = plan->sum + f * plan->cells;
-    for (size_t i = 0; out && i < plan->cells; i++) out[i] = br_half_from_float((float)fmin(factor * sum[i], BR_HALF_MAX));
+    for (size_t i = 0; out && i < plan->cells; i++)
+        out[i] = br_half_from_float((float)fmin(factor * sum[i], BR_HALF_MAX));
     memset(sum, 0, plan->cells * sizeof *sum);
 }

@@ -1,8 +1,8 @@
-/* The quantizer, BEAMS beams of a channel at a time: two passes over time for mean and variance, and one that makes the levels
- * and turns them from [time][beam] to [beam][time].
+/* The quantizer, BEAMS beams of a channel at a time: two passes over time for mean and variance, and one that
+ * makes the levels and turns them from [time][beam] to [beam][time].
  *
- * Sums are of differences from the first valid sample, so that a constant block is exactly constant and a large mean costs no
- * precision; they are closed every STEPS samples. */
+ * Sums are of differences from the first valid sample, so that a constant block is exactly constant and a
+ * large mean costs no precision; they are closed every STEPS samples. */
 #include "kernels/common/cpu.h"
 #include "kernels/common/half.h"
 #include "kernels/quantize/plan.h"
@@ -14,15 +14,16 @@
 /* The loops over beams, compiled twice. */
 struct quantize_loops {
     /* With d = x - about: sum += d, squares += d^2. */
-    void (*add)(float *restrict sum, float *restrict squares, const float *restrict x, const float *restrict about,
-                size_t count);
+    void (*add)(float *restrict sum, float *restrict squares, const float *restrict x,
+                const float *restrict about, size_t count);
     /* levels = code of round((x - offset) / divisor), clamped; clamped += 1 where it was */
-    void (*round)(uint8_t *restrict levels, int32_t *restrict clamped, const float *restrict x, const float *restrict offset,
-                  const float *restrict divisor, float most, int bias, size_t count);
+    void (*round)(uint8_t *restrict levels, int32_t *restrict clamped, const float *restrict x,
+                  const float *restrict offset, const float *restrict divisor, float most, int bias,
+                  size_t count);
 };
 
-static inline void add_up(float *restrict sum, float *restrict squares, const float *restrict x, const float *restrict about,
-                          size_t count)
+static inline void add_up(float *restrict sum, float *restrict squares, const float *restrict x,
+                          const float *restrict about, size_t count)
 {
     for (size_t b = 0; b < count; b++) {
         float d = x[b] - about[b];
@@ -32,9 +33,11 @@ static inline void add_up(float *restrict sum, float *restrict squares, const fl
 }
 
 static inline void round_levels(uint8_t *restrict levels, int32_t *restrict clamped, const float *restrict x,
-                                const float *restrict offset, const float *restrict divisor, float most, int bias, size_t count)
+                                const float *restrict offset, const float *restrict divisor, float most,
+                                int bias, size_t count)
 {
-    const float magic = 0x1.8p23f; /* adding it leaves an integer, rounded half to even by the addition itself */
+    /* Adding it leaves an integer, rounded half to even by the addition itself. */
+    const float magic = 0x1.8p23f;
     for (size_t b = 0; b < count; b++) {
         float v = (x[b] - offset[b]) / divisor[b];
         v = v < 1000 ? v : 1000; /* so that the addition works; also makes what is not a number one */
@@ -47,17 +50,18 @@ static inline void round_levels(uint8_t *restrict levels, int32_t *restrict clam
     }
 }
 
-#define LOOPS(name, attribute)                                                                                           \
-    attribute static void add_##name(float *restrict s, float *restrict q, const float *restrict x,                      \
-                                     const float *restrict a, size_t n)                                                  \
-    {                                                                                                                    \
-        add_up(s, q, x, a, n);                                                                                           \
-    }                                                                                                                    \
-    attribute static void round_##name(uint8_t *restrict l, int32_t *restrict c, const float *restrict x,                \
-                                       const float *restrict o, const float *restrict d, float most, int bias, size_t n) \
-    {                                                                                                                    \
-        round_levels(l, c, x, o, d, most, bias, n);                                                                      \
-    }                                                                                                                    \
+#define LOOPS(name, attribute)                                                                               \
+    attribute static void add_##name(float *restrict s, float *restrict q, const float *restrict x,          \
+                                     const float *restrict a, size_t n)                                      \
+    {                                                                                                        \
+        add_up(s, q, x, a, n);                                                                               \
+    }                                                                                                        \
+    attribute static void round_##name(uint8_t *restrict l, int32_t *restrict c, const float *restrict x,    \
+                                       const float *restrict o, const float *restrict d, float most,         \
+                                       int bias, size_t n)                                                   \
+    {                                                                                                        \
+        round_levels(l, c, x, o, d, most, bias, n);                                                          \
+    }                                                                                                        \
     static const struct quantize_loops loops_##name = {add_##name, round_##name};
 
 LOOPS(generic, )
@@ -147,7 +151,8 @@ static void statistics(struct br_quantize *plan, const struct chunk *c, float *s
 }
 
 /* Steps [start, end) from [time][beam] to rows of `out`, packed two in a byte for 4 bits. */
-static void turn(const struct br_quantize *plan, size_t beams, size_t start, size_t end, uint8_t *out, size_t out_stride)
+static void turn(const struct br_quantize *plan, size_t beams, size_t start, size_t end, uint8_t *out,
+                 size_t out_stride)
 {
     size_t steps = end - start;
     for (size_t b = 0; b < beams; b++) {
@@ -163,15 +168,16 @@ static void turn(const struct br_quantize *plan, size_t beams, size_t start, siz
     }
 }
 
-uint64_t br_quantize_cpu(struct br_quantize *plan, const uint16_t *in, size_t in_stride, const uint8_t *in_valid, uint8_t *out,
-                         float *side)
+uint64_t br_quantize_cpu(struct br_quantize *plan, const uint16_t *in, size_t in_stride,
+                         const uint8_t *in_valid, uint8_t *out, float *side)
 {
     size_t F = plan->nchannels, B = plan->nbeams, T = plan->block, row = plan->bits == 8 ? T : T / 2;
     float most = plan->bits == 8 ? 127 : 7;
     uint64_t clamped = 0;
     for (size_t f = 0; f < F; f++)
         for (size_t first = 0; first < B; first += BEAMS) {
-            struct chunk c = {.in = in + f * in_stride * B + first, .valid = in_valid ? in_valid + f * in_stride : NULL,
+            struct chunk c = {.in = in + f * in_stride * B + first,
+                              .valid = in_valid ? in_valid + f * in_stride : NULL,
                               .beams = B - first < BEAMS ? B - first : BEAMS};
             statistics(plan, &c, side + (first * F + f) * 2, F * 2);
             memset(plan->clamped, 0, c.beams * sizeof *plan->clamped);

@@ -2,14 +2,15 @@
 
 #include <stdlib.h>
 
-int br_quantize_create(struct br_quantize **result, enum br_backend backend, const struct br_quantize_params *params,
-                       struct br_why *why)
+int br_quantize_create(struct br_quantize **result, enum br_backend backend,
+                       const struct br_quantize_params *params, struct br_why *why)
 {
     *result = NULL;
     if (params->nchannels < 1 || params->nbeams < 1 || params->block < 1)
-        return br_because(why, "%zu channels, %zu beams, blocks of %zu samples: each must be at least 1", params->nchannels,
-                          params->nbeams, params->block);
-    if (params->bits != 4 && params->bits != 8) return br_because(why, "%u bits; expected 4 or 8", params->bits);
+        return br_because(why, "%zu channels, %zu beams, blocks of %zu samples: each must be at least 1",
+                          params->nchannels, params->nbeams, params->block);
+    if (params->bits != 4 && params->bits != 8)
+        return br_because(why, "%u bits; expected 4 or 8", params->bits);
     if (params->bits == 4 && params->block % 2 != 0)
         return br_because(why, "blocks of %zu samples; expected an even number for 4 bits", params->block);
     if (!(params->levels_rms >= 1e-6 && params->levels_rms <= 1e6))
@@ -37,8 +38,8 @@ void br_quantize_destroy(struct br_quantize *plan)
     free(plan);
 }
 
-uint64_t br_quantize_execute(struct br_quantize *plan, const uint16_t *in, size_t in_stride, const uint8_t *in_valid,
-                             uint8_t *out, float *side)
+uint64_t br_quantize_execute(struct br_quantize *plan, const uint16_t *in, size_t in_stride,
+                             const uint8_t *in_valid, uint8_t *out, float *side)
 {
     if (plan->backend == BR_REFERENCE) return br_quantize_reference(plan, in, in_stride, in_valid, out, side);
     return br_quantize_cpu(plan, in, in_stride, in_valid, out, side);

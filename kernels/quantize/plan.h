@@ -4,7 +4,8 @@
 
 #include "kernels/quantize/quantize.h"
 
-/* The fast implementation works on this many beams at once, and turns them about this many time steps at a time. */
+/* The fast implementation works on this many beams at once, and turns them about this many time steps at a
+ * time. */
 enum { BEAMS = 256, STEPS = 64 };
 
 struct br_quantize {
@@ -14,7 +15,7 @@ struct br_quantize {
     double levels_rms;
 
     /* cpu: see cpu.c; per beam of a chunk */
-    float *row;      /* one time step */
+    float *row; /* one time step */
     float *pivot, *sum, *squares, *offset, *divisor;
     float *partial; /* [2][BEAMS] of sum and squares */
     int32_t *clamped;
@@ -33,11 +34,11 @@ static inline unsigned missing_code(unsigned bits)
     return bits == 8 ? 0 : 8;
 }
 
-uint64_t br_quantize_reference(const struct br_quantize *plan, const uint16_t *in, size_t in_stride, const uint8_t *in_valid,
-                               uint8_t *out, float *side);
+uint64_t br_quantize_reference(const struct br_quantize *plan, const uint16_t *in, size_t in_stride,
+                               const uint8_t *in_valid, uint8_t *out, float *side);
 int br_quantize_cpu_create(struct br_quantize *plan);
 void br_quantize_cpu_destroy(struct br_quantize *plan);
-uint64_t br_quantize_cpu(struct br_quantize *plan, const uint16_t *in, size_t in_stride, const uint8_t *in_valid, uint8_t *out,
-                         float *side);
+uint64_t br_quantize_cpu(struct br_quantize *plan, const uint16_t *in, size_t in_stride,
+                         const uint8_t *in_valid, uint8_t *out, float *side);
 
 #endif

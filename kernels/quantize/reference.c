@@ -12,8 +12,8 @@ static void put(const struct br_quantize *plan, uint8_t *row, size_t t, unsigned
         row[t / 2] = (uint8_t)(t % 2 == 0 ? code : (row[t / 2] & 15) | code << 4);
 }
 
-uint64_t br_quantize_reference(const struct br_quantize *plan, const uint16_t *in, size_t in_stride, const uint8_t *in_valid,
-                               uint8_t *out, float *side)
+uint64_t br_quantize_reference(const struct br_quantize *plan, const uint16_t *in, size_t in_stride,
+                               const uint8_t *in_valid, uint8_t *out, float *side)
 {
     size_t F = plan->nchannels, B = plan->nbeams, T = plan->block;
     int most = plan->bits == 8 ? 127 : 7;
@@ -39,7 +39,8 @@ uint64_t br_quantize_reference(const struct br_quantize *plan, const uint16_t *i
                     put(plan, row, t, missing_code(plan->bits));
                     continue;
                 }
-                double level = scale > 0 ? rint(((double)br_half_to_float(series[t * B]) - offset) / scale) : 0;
+                double level =
+                    scale > 0 ? rint(((double)br_half_to_float(series[t * B]) - offset) / scale) : 0;
                 if (fabs(level) > most) clamped++;
                 put(plan, row, t, level_code(plan->bits, (int)fmax(fmin(level, most), -most)));
             }

@@ -1,4 +1,5 @@
-/* FRB stage 2: the weights, the matrix products beside Eq. (6), and what must not change a bit of a result. */
+/* FRB stage 2: the weights, the matrix products beside Eq. (6), and what must not change a bit of a result.
+ */
 #include "kernels/common/half.h"
 #include "kernels/frb_beams/frb_beams.h"
 
@@ -55,9 +56,17 @@ static struct run make(size_t T, size_t F, unsigned M, unsigned N, size_t bx, si
         r.valid[i] = (uint8_t)(pick(0, 2) ? pick(1, 255) : 0);
         if (!r.valid[i]) memset(r.in + i * r.cells, 0xff, r.cells * sizeof *r.in); /* must not be looked at */
     }
-    r.params = (struct br_frb_beams_params){.nchannels = F, .freq_mhz = r.freq, .grid_m = M, .grid_n = N,
-                                            .spacing_m_m = 8.5, .spacing_n_m = 6.3, .nbeams = B, .beam = r.beam,
-                                            .beams_x = bx, .beams_y = bx ? by : 0, .max_steps = T};
+    r.params = (struct br_frb_beams_params){.nchannels = F,
+                                            .freq_mhz = r.freq,
+                                            .grid_m = M,
+                                            .grid_n = N,
+                                            .spacing_m_m = 8.5,
+                                            .spacing_n_m = 6.3,
+                                            .nbeams = B,
+                                            .beam = r.beam,
+                                            .beams_x = bx,
+                                            .beams_y = bx ? by : 0,
+                                            .max_steps = T};
     return r;
 }
 
@@ -99,8 +108,9 @@ static void check(const struct run *r)
     }
     double rms = sqrt(sum / (double)count);
     if (!(sqrt(error / (double)count) <= 2e-3 * rms && worst <= 0.02 * rms))
-        fail_msg("%ux%u, %zu beams (%zu x %zu), T %zu: rms error %g, worst %g, rms %g", r->params.grid_m, r->params.grid_n, B,
-                 r->params.beams_x, r->params.beams_y, r->T, sqrt(error / (double)count), worst, rms);
+        fail_msg("%ux%u, %zu beams (%zu x %zu), T %zu: rms error %g, worst %g, rms %g", r->params.grid_m,
+                 r->params.grid_n, B, r->params.beams_x, r->params.beams_y, r->T, sqrt(error / (double)count),
+                 worst, rms);
     free(a);
     free(b);
 }
@@ -125,7 +135,8 @@ static void weights(void **state)
     }
 }
 
-/* The theorem that the two stages rest on: what they make together is the beam formed directly, Eqs. (2), (3). */
+/* The theorem that the two stages rest on: what they make together is the beam formed directly, Eqs. (2),
+ * (3). */
 static void equals_direct_beams(void **state)
 {
     (void)state;
@@ -139,7 +150,8 @@ static void equals_direct_beams(void **state)
             for (int q = 0; q < 2 * N; q++) {
                 double complex sum = 0;
                 for (int i = 0; i < M * N; i++)
-                    sum += field[i / N][i % N] * cexp(2 * M_PI * I * (i / N * p / (2.0 * M) + i % N * q / (2.0 * N)));
+                    sum += field[i / N][i % N] *
+                           cexp(2 * M_PI * I * (i / N * p / (2.0 * M) + i % N * q / (2.0 * N)));
                 r.in[p * 2 * N + q] = br_half_from_float((float)(creal(sum * conj(sum))));
             }
         uint16_t *out = compute(&r, (enum br_backend)backend);
@@ -147,7 +159,8 @@ static void equals_direct_beams(void **state)
             double complex sum = 0;
             for (int i = 0; i < M * N; i++)
                 sum += field[i / N][i % N] *
-                       cexp(2 * M_PI * I * (i / N * r.beam[2 * b] * 8.5 + i % N * r.beam[2 * b + 1] * 6.3) / lambda);
+                       cexp(2 * M_PI * I * (i / N * r.beam[2 * b] * 8.5 + i % N * r.beam[2 * b + 1] * 6.3) /
+                            lambda);
             double direct = creal(sum * conj(sum));
             assert_true(fabs((double)br_half_to_float(out[b]) - direct) < 0.02);
         }
@@ -161,8 +174,8 @@ static void random_shapes(void **state)
     (void)state;
     for (int i = 0; i < 60; i++) {
         int grid = i % 2;
-        struct run r = make(pick(1, 40), pick(1, 3), (unsigned)pick(1, 9), (unsigned)pick(1, 9), grid ? pick(1, 9) : 0,
-                            grid ? pick(1, 9) : pick(1, 40), i % 3 == 0);
+        struct run r = make(pick(1, 40), pick(1, 3), (unsigned)pick(1, 9), (unsigned)pick(1, 9),
+                            grid ? pick(1, 9) : 0, grid ? pick(1, 9) : pick(1, 40), i % 3 == 0);
         check(&r);
         finish(&r);
     }
@@ -175,7 +188,8 @@ static void larger_shapes(void **state)
     static const size_t shape[6][5] = {{3, 24, 24, 0, 50},   {140, 2, 3, 0, 300}, {2, 1, 200, 0, 7},
                                        {20, 16, 16, 1, 100}, {20, 16, 16, 90, 2}, {17, 8, 12, 32, 32}};
     for (int i = 0; i < 6; i++) {
-        struct run r = make(shape[i][0], 1, (unsigned)shape[i][1], (unsigned)shape[i][2], shape[i][3], shape[i][4], i == 1);
+        struct run r = make(shape[i][0], 1, (unsigned)shape[i][1], (unsigned)shape[i][2], shape[i][3],
+                            shape[i][4], i == 1);
         check(&r);
         finish(&r);
     }
@@ -222,7 +236,8 @@ static void steps_are_independent(void **state)
     }
 }
 
-/* With very many beams and channels the weights are not kept: the same bits as with one channel, where they are. */
+/* With very many beams and channels the weights are not kept: the same bits as with one channel, where they
+ * are. */
 static void weights_made_again(void **state)
 {
     (void)state;
@@ -268,12 +283,12 @@ static void bad_parameters(void **state)
         struct br_frb_beams *plan = (struct br_frb_beams *)&r;
         struct br_why why;
         struct br_frb_beams_params bad = r.params;
-#define REFUSED(text_in_it)                                                                   \
-    do {                                                                                      \
-        assert_int_equal(br_frb_beams_create(&plan, (enum br_backend)backend, &bad, &why), -1); \
-        assert_null(plan);                                                                    \
-        assert_non_null(strstr(why.text, text_in_it));                                        \
-        bad = r.params;                                                                       \
+#define REFUSED(text_in_it)                                                                                  \
+    do {                                                                                                     \
+        assert_int_equal(br_frb_beams_create(&plan, (enum br_backend)backend, &bad, &why), -1);              \
+        assert_null(plan);                                                                                   \
+        assert_non_null(strstr(why.text, text_in_it));                                                       \
+        bad = r.params;                                                                                      \
     } while (0)
         bad.nbeams = 9;
         REFUSED("9 beams are not 2 x 5");
@@ -303,10 +318,14 @@ static void bad_parameters(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(weights),               cmocka_unit_test(equals_direct_beams),
-        cmocka_unit_test(random_shapes),         cmocka_unit_test(larger_shapes),
-        cmocka_unit_test(degenerate_directions), cmocka_unit_test(steps_are_independent),
-        cmocka_unit_test(weights_made_again),    cmocka_unit_test(clamps),
+        cmocka_unit_test(weights),
+        cmocka_unit_test(equals_direct_beams),
+        cmocka_unit_test(random_shapes),
+        cmocka_unit_test(larger_shapes),
+        cmocka_unit_test(degenerate_directions),
+        cmocka_unit_test(steps_are_independent),
+        cmocka_unit_test(weights_made_again),
+        cmocka_unit_test(clamps),
         cmocka_unit_test(bad_parameters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

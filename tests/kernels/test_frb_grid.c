@@ -61,10 +61,18 @@ static struct run make(size_t T, size_t F, size_t P, unsigned M, unsigned N, siz
             r.weights[i] = (float)((double)dump_random(&seed) / 0x1p63 - 1);
     }
     for (size_t i = 0; i < T * r.row; i++) r.e[i] = (uint8_t)dump_random(&seed);
-    for (size_t i = 0; missing && i < T * r.valid_row; i++) r.e_valid[i] = (uint8_t)(pick(0, 99) < missing ? 0 : pick(1, 255));
-    r.params = (struct br_frb_grid_params){.nchannels = F, .npol = P, .ndishes = D, .grid_m = M, .grid_n = N,
-                                           .dish_cell = r.cell, .weights = r.weights, .weight_channels = weight_channels,
-                                           .downsample = downsample, .threshold = 0.5};
+    for (size_t i = 0; missing && i < T * r.valid_row; i++)
+        r.e_valid[i] = (uint8_t)(pick(0, 99) < missing ? 0 : pick(1, 255));
+    r.params = (struct br_frb_grid_params){.nchannels = F,
+                                           .npol = P,
+                                           .ndishes = D,
+                                           .grid_m = M,
+                                           .grid_n = N,
+                                           .dish_cell = r.cell,
+                                           .weights = r.weights,
+                                           .weight_channels = weight_channels,
+                                           .downsample = downsample,
+                                           .threshold = 0.5};
     r.params.log2_scale = br_frb_grid_log2_scale(&r.params);
     return r;
 }
@@ -83,7 +91,8 @@ struct image {
     uint8_t *valid;
 };
 
-/* Everything in one plan's life: from `phase` on, in calls of at most `most` samples (0: all at once), then a flush. */
+/* Everything in one plan's life: from `phase` on, in calls of at most `most` samples (0: all at once), then a
+ * flush. */
 static struct image compute(const struct run *r, enum br_backend backend, unsigned phase, size_t most)
 {
     struct image im = {.stride = (r->T + phase) / r->downsample + 2};
@@ -97,17 +106,20 @@ static struct image compute(const struct run *r, enum br_backend backend, unsign
     if (br_frb_grid_create(&plan, backend, &r->params, &why) != 0) fail_msg("%s", why.text);
     if (phase) br_frb_grid_begin(plan, phase);
     while (at < r->T) {
-        size_t n = most && most < r->T - at ? pick(1, most) : r->T - at, max = most ? pick(1, 3) : 1000000, taken = 99;
-        size_t got = br_frb_grid_execute(plan, r->e + at * r->row, r->row, r->e_valid ? r->e_valid + at * r->valid_row : NULL,
-                                         r->valid_row, n, max, im.out + im.blocks * r->cells, im.stride,
-                                         im.valid + im.blocks, im.stride, &taken);
+        size_t n = most && most < r->T - at ? pick(1, most) : r->T - at, max = most ? pick(1, 3) : 1000000,
+               taken = 99;
+        size_t got = br_frb_grid_execute(plan, r->e + at * r->row, r->row,
+                                         r->e_valid ? r->e_valid + at * r->valid_row : NULL, r->valid_row, n,
+                                         max, im.out + im.blocks * r->cells, im.stride, im.valid + im.blocks,
+                                         im.stride, &taken);
         assert_true(got <= max && taken <= n && (got == max || taken == n));
         at += taken;
         im.blocks += got;
         assert_int_equal(br_frb_grid_pending(plan), (at + phase) % r->downsample);
         assert_int_equal(im.blocks, (at + phase) / r->downsample);
     }
-    size_t more = br_frb_grid_flush(plan, im.out + im.blocks * r->cells, im.stride, im.valid + im.blocks, im.stride);
+    size_t more =
+        br_frb_grid_flush(plan, im.out + im.blocks * r->cells, im.stride, im.valid + im.blocks, im.stride);
     assert_int_equal(more, (r->T + phase) % r->downsample != 0);
     im.blocks += more;
     assert_int_equal(br_frb_grid_pending(plan), 0);
@@ -141,7 +153,8 @@ static void assert_close(const struct run *r, const struct image *a, const struc
     }
     double rms = sqrt(sum / (double)count);
     if (!(sqrt(error / (double)count) <= 2e-3 * rms && worst <= 0.02 * rms))
-        fail_msg("%ux%u D %zu: rms error %g, worst %g, rms %g", r->M, r->N, r->D, sqrt(error / (double)count), worst, rms);
+        fail_msg("%ux%u D %zu: rms error %g, worst %g, rms %g", r->M, r->N, r->D, sqrt(error / (double)count),
+                 worst, rms);
 }
 
 static void assert_same(const struct run *r, const struct image *a, const struct image *b)
@@ -191,8 +204,10 @@ static void calls_change_nothing(void **state)
 {
     (void)state;
     for (int i = 0; i < 40; i++) {
-        unsigned downsample = i % 5 == 0 ? 600 : (unsigned)pick(1, 40), phase = (unsigned)pick(0, downsample - 1);
-        struct run r = make(pick(1, 1500), pick(1, 2), 2, 3, 5, 11, downsample, 1, i % 2 ? 45 : 0, i % 3 == 0);
+        unsigned downsample = i % 5 == 0 ? 600 : (unsigned)pick(1, 40),
+                 phase = (unsigned)pick(0, downsample - 1);
+        struct run r =
+            make(pick(1, 1500), pick(1, 2), 2, 3, 5, 11, downsample, 1, i % 2 ? 45 : 0, i % 3 == 0);
         r.params.threshold = i % 4 ? 0.5 : 0;
         struct image all = compute(&r, BR_CPU, phase, 0), cut = compute(&r, BR_CPU, phase, 70);
         assert_same(&r, &all, &cut);
@@ -202,7 +217,8 @@ static void calls_change_nothing(void **state)
     }
 }
 
-/* Samples that are said to be missing, the phase, and the end of the stream are all the same thing: no contribution. */
+/* Samples that are said to be missing, the phase, and the end of the stream are all the same thing: no
+ * contribution. */
 static void missing_is_missing(void **state)
 {
     (void)state;
@@ -246,7 +262,8 @@ static void missing_is_missing(void **state)
     }
 }
 
-/* A constant field: every direction's intensity is that of one sample times T_ds, whatever the fraction that is valid. */
+/* A constant field: every direction's intensity is that of one sample times T_ds, whatever the fraction that
+ * is valid. */
 static void level_is_restored(void **state)
 {
     (void)state;
@@ -297,12 +314,12 @@ static void bad_parameters(void **state)
         struct br_frb_grid *plan = (struct br_frb_grid *)&r;
         struct br_why why;
         struct br_frb_grid_params bad = r.params;
-#define REFUSED(text_in_it)                                                                  \
-    do {                                                                                     \
-        assert_int_equal(br_frb_grid_create(&plan, (enum br_backend)backend, &bad, &why), -1); \
-        assert_null(plan);                                                                   \
-        assert_non_null(strstr(why.text, text_in_it));                                       \
-        bad = r.params;                                                                      \
+#define REFUSED(text_in_it)                                                                                  \
+    do {                                                                                                     \
+        assert_int_equal(br_frb_grid_create(&plan, (enum br_backend)backend, &bad, &why), -1);               \
+        assert_null(plan);                                                                                   \
+        assert_non_null(strstr(why.text, text_in_it));                                                       \
+        bad = r.params;                                                                                      \
     } while (0)
         r.cell[2 * 3] = 3;
         REFUSED("dish 3 is on cell (3, 3)");
@@ -339,7 +356,8 @@ static void bad_parameters(void **state)
     finish(&r);
 }
 
-/* The portable loops and the vector ones make the same bits. The choice is made once per process: a child makes the other. */
+/* The portable loops and the vector ones make the same bits. The choice is made once per process: a child
+ * makes the other. */
 static void portable_is_the_same(void **state)
 {
     (void)state;
@@ -377,8 +395,9 @@ static void portable_is_the_same(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(portable_is_the_same), cmocka_unit_test(against_equation), cmocka_unit_test(telescopes),
-        cmocka_unit_test(calls_change_nothing), cmocka_unit_test(missing_is_missing), cmocka_unit_test(level_is_restored),
+        cmocka_unit_test(portable_is_the_same), cmocka_unit_test(against_equation),
+        cmocka_unit_test(telescopes),           cmocka_unit_test(calls_change_nothing),
+        cmocka_unit_test(missing_is_missing),   cmocka_unit_test(level_is_restored),
         cmocka_unit_test(full_scale_fits),      cmocka_unit_test(bad_parameters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

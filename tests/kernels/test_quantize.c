@@ -38,15 +38,16 @@ struct run {
 };
 
 /* Gaussian noise about `mean`; missing samples are anything, also not a number. */
-static struct run make(size_t F, size_t B, size_t T, unsigned bits, double levels_rms, double mean, double deviation,
-                       unsigned missing)
+static struct run make(size_t F, size_t B, size_t T, unsigned bits, double levels_rms, double mean,
+                       double deviation, unsigned missing)
 {
     struct run r = {.stride = T + pick(0, 3), .params = {F, B, T, bits, levels_rms}};
     r.in = malloc(F * r.stride * B * sizeof *r.in);
     r.valid = missing ? malloc(F * r.stride) : NULL;
     r.out = malloc(B * F * T + 1);
     r.side = malloc(B * F * 2 * sizeof *r.side);
-    for (size_t i = 0; i < F * r.stride * B; i++) r.in[i] = br_half_from_float((float)(mean + deviation * gauss()));
+    for (size_t i = 0; i < F * r.stride * B; i++)
+        r.in[i] = br_half_from_float((float)(mean + deviation * gauss()));
     for (size_t i = 0; missing && i < F * r.stride; i++) {
         r.valid[i] = (uint8_t)(pick(0, 99) < missing ? 0 : pick(1, 255));
         for (size_t b = 0; !r.valid[i] && b < B; b++) r.in[i * B + b] = (uint16_t)dump_random(&seed);
@@ -95,9 +96,11 @@ static void check(const struct run *r)
                     if (pass == 1) square += (x - sum / n) * (x - sum / n);
                 }
             double offset = n > 0 ? sum / n : 0, scale = n > 0 ? sqrt(square / n) / r->params.levels_rms : 0;
-            double got_scale = (double)r->side[(b * F + f) * 2], got_offset = (double)r->side[(b * F + f) * 2 + 1];
+            double got_scale = (double)r->side[(b * F + f) * 2],
+                   got_offset = (double)r->side[(b * F + f) * 2 + 1];
             assert_true(fabs(got_scale - scale) <= 1e-5 * scale);
-            assert_true(fabs(got_offset - offset) <= 1e-5 * scale * r->params.levels_rms + 1e-7 * fabs(offset));
+            assert_true(fabs(got_offset - offset) <=
+                        1e-5 * scale * r->params.levels_rms + 1e-7 * fabs(offset));
             for (size_t t = 0; t < T; t++) {
                 size_t i = (b * F + f) * T + t;
                 int code = r->params.bits == 8 ? r->out[i] : r->out[i / 2] >> (i % 2 * 4) & 15, level;
@@ -113,7 +116,8 @@ static void check(const struct run *r)
                 maybe += fabs(low) > most || fabs(high) > most;
                 low = fmax(fmin(low, most), -most);
                 high = fmax(fmin(high, most), -most);
-                if (level < low || level > high) fail_msg("beam %zu channel %zu step %zu: %d, expected %g", b, f, t, level, low);
+                if (level < low || level > high)
+                    fail_msg("beam %zu channel %zu step %zu: %d, expected %g", b, f, t, level, low);
             }
         }
     assert_true(r->clamped >= surely && r->clamped <= maybe);
@@ -125,8 +129,8 @@ static void random_shapes(void **state)
     static const double means[4] = {0, 1, 30000, -0.01}, deviations[4] = {1, 0.01, 600, 1e-4};
     for (int i = 0; i < 80; i++) {
         int kind = i % 4;
-        struct run r = make(pick(1, 4), pick(1, i % 9 ? 40 : 600), 2 * pick(1, 100), i % 2 ? 4 : 8, i % 3 ? 2.5 : 60,
-                            means[kind], deviations[kind], i % 5 < 2 ? 40 : 0);
+        struct run r = make(pick(1, 4), pick(1, i % 9 ? 40 : 600), 2 * pick(1, 100), i % 2 ? 4 : 8,
+                            i % 3 ? 2.5 : 60, means[kind], deviations[kind], i % 5 < 2 ? 40 : 0);
         for (int backend = BR_REFERENCE; backend <= BR_CPU; backend++) {
             compute(&r, (enum br_backend)backend);
             check(&r);
@@ -167,7 +171,8 @@ static void constant_and_empty(void **state)
         for (unsigned bits = 4; bits <= 8; bits += 4) {
             struct run r = make(2, 5, 66, bits, 3, 1, 1, 30);
             for (size_t t = 0; t < 66; t++) {
-                for (size_t b = 0; r.valid[t] && b < 5; b++) r.in[t * 5 + b] = br_half_from_float(0.1f + 777 * (float)b);
+                for (size_t b = 0; r.valid[t] && b < 5; b++)
+                    r.in[t * 5 + b] = br_half_from_float(0.1f + 777 * (float)b);
                 r.valid[r.stride + t] = 0;
             }
             compute(&r, (enum br_backend)backend);
@@ -188,14 +193,20 @@ static void ties_and_clamping(void **state)
     static const struct {
         double levels_rms;
         int low4, high4, low8, high8;
-    } cases[5] = {{2.5, -2, 2, -2, 2}, {3.5, -4, 4, -4, 4}, {7.5, -7, 7, -8, 8}, {126.5, -7, 7, -126, 126}, {500, -7, 7, -127, 127}};
+    } cases[5] = {{2.5, -2, 2, -2, 2},
+                  {3.5, -4, 4, -4, 4},
+                  {7.5, -7, 7, -8, 8},
+                  {126.5, -7, 7, -126, 126},
+                  {500, -7, 7, -127, 127}};
     for (int backend = BR_REFERENCE; backend <= BR_CPU; backend++)
         for (int i = 0; i < 5; i++)
             for (unsigned bits = 4; bits <= 8; bits += 4) {
                 struct run r = make(1, 1, 8, bits, cases[i].levels_rms, 0, 0, 0);
-                for (size_t t = 0; t < 8; t++) r.in[t] = br_half_from_float((float)(t % 2 ? 1 : -1) * (float)cases[i].levels_rms);
+                for (size_t t = 0; t < 8; t++)
+                    r.in[t] = br_half_from_float((float)(t % 2 ? 1 : -1) * (float)cases[i].levels_rms);
                 compute(&r, (enum br_backend)backend);
-                int low = bits == 8 ? cases[i].low8 : cases[i].low4, high = bits == 8 ? cases[i].high8 : cases[i].high4;
+                int low = bits == 8 ? cases[i].low8 : cases[i].low4,
+                    high = bits == 8 ? cases[i].high8 : cases[i].high4;
                 for (size_t t = 0; t < 8; t++) {
                     int level = t % 2 ? high : low;
                     int code = bits == 8 ? r.out[t] : r.out[t / 2] >> (t % 2 * 4) & 15;
@@ -210,10 +221,10 @@ static void ties_and_clamping(void **state)
 static void bad_parameters(void **state)
 {
     (void)state;
-    static const struct br_quantize_params bad[] = {{0, 1, 2, 8, 1},  {1, 0, 2, 8, 1}, {1, 1, 0, 8, 1},   {1, 1, 2, 6, 1},
-                                                    {1, 1, 3, 4, 1},  {1, 1, 2, 8, 0}, {1, 1, 2, 8, -1}, {1, 1, 2, 8, NAN},
-                                                    {1, 1, 2, 8, INFINITY}};
-    static const char *const text[] = {"0 channels", "0 beams", "blocks of 0", "6 bits",    "blocks of 3",
+    static const struct br_quantize_params bad[] = {
+        {0, 1, 2, 8, 1}, {1, 0, 2, 8, 1},  {1, 1, 0, 8, 1},   {1, 1, 2, 6, 1},       {1, 1, 3, 4, 1},
+        {1, 1, 2, 8, 0}, {1, 1, 2, 8, -1}, {1, 1, 2, 8, NAN}, {1, 1, 2, 8, INFINITY}};
+    static const char *const text[] = {"0 channels", "0 beams",    "blocks of 0", "6 bits",    "blocks of 3",
                                        "levels_rms", "levels_rms", "levels_rms",  "levels_rms"};
     for (int backend = BR_REFERENCE; backend <= BR_CPU; backend++)
         for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -229,8 +240,9 @@ static void bad_parameters(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_shapes),      cmocka_unit_test(long_blocks),       cmocka_unit_test(odd_block_of_bytes),
-        cmocka_unit_test(constant_and_empty), cmocka_unit_test(ties_and_clamping), cmocka_unit_test(bad_parameters),
+        cmocka_unit_test(random_shapes),      cmocka_unit_test(long_blocks),
+        cmocka_unit_test(odd_block_of_bytes), cmocka_unit_test(constant_and_empty),
+        cmocka_unit_test(ties_and_clamping),  cmocka_unit_test(bad_parameters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
