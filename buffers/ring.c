@@ -2,16 +2,16 @@
  *
  * When there is no room the producer takes the oldest frames away from dropping readers (a lap); if that frees nothing it sleeps.
  *
- * SLEEP. A thread that must wait first lets others run on its processor, YIELDS times: a pipeline whose frames take microseconds
- * then hands them on without a system call to wake anybody, in batches of what the ring holds. Left alone on the processor that
- * takes 2 microseconds, after which the thread sleeps on a condition variable; signals are only sent to sleepers, after the lock
- * is let go. Where yielding took long, because the others compute, the thread sleeps at once the next few times, since a sleeper
- * is woken by preemption and one that yielded is not. */
+ * SLEEP. A thread that must wait, and whose last wait was brief, first lets others run on its processor, YIELDS times: a pipeline
+ * whose frames take microseconds then hands them on without a system call to wake anybody, in batches of what the ring holds.
+ * Left alone on the processor that takes 2 microseconds, after which the thread sleeps on a condition variable; signals are only
+ * sent to sleepers, after the lock is let go. After a long wait the thread sleeps at once the next time: a sleeper is woken by
+ * preemption, one that yielded to a thread that computes is not. */
 #include "buffers/ring.h"
 
 #include <sched.h>
 
-enum { YIELDS = 4, LONG_NS = 200000, MAX_SKIP = 64 };
+enum { YIELDS = 4, BRIEF_NS = 100000 };
 
 /* --- slots, under the lock ------------------------------------------------------------------------------------------------ */
 
@@ -173,32 +173,15 @@ static bool is_over(const struct br_queue *queue)
     return queue->aborted || queue->ended || queue->nattached == 0;
 }
 
-static bool hopeful(struct hope *hope)
-{
-    if (hope->skip == 0) return true;
-    hope->skip--;
-    return false;
-}
-
-static void learn(struct hope *hope, uint64_t since)
-{
-    if (now_ns() - since < LONG_NS)
-        hope->failures = 0;
-    else
-        hope->failures = hope->failures == 0 ? 1 : hope->failures < MAX_SKIP ? 2 * hope->failures : MAX_SKIP;
-    hope->skip = hope->failures;
-}
-
 static void sleep_for_space(struct br_queue *queue, struct wake *wake)
 {
     uint64_t since = now_ns();
     queue->wait_since = since;
-    if (hopeful(&queue->hope)) {
+    if (queue->last_wait_ns < BRIEF_NS) {
         unlock_and_wake(queue, wake);
         for (unsigned i = 0; i < YIELDS && atomic_load_explicit(&queue->used, memory_order_relaxed) > queue->depth / 2; i++)
             sched_yield();
         lock(queue);
-        learn(&queue->hope, since);
     }
     while (!is_over(queue) && is_full(queue, wake)) {
         wake_now(wake);
@@ -207,7 +190,8 @@ static void sleep_for_space(struct br_queue *queue, struct wake *wake)
     }
     queue->producer_sleeps = false;
     queue->wait_since = 0;
-    queue->counters.wait_ns += now_ns() - since;
+    queue->last_wait_ns = now_ns() - since;
+    queue->counters.wait_ns += queue->last_wait_ns;
 }
 
 int br_queue_acquire(struct br_queue *queue, struct br_frame **frame)
@@ -322,20 +306,20 @@ static void sleep_for_data(struct br_reader *reader)
 {
     struct br_queue *queue = reader->queue;
     uint64_t since = reader->wait_since = now_ns();
-    if (hopeful(&reader->hope)) {
+    if (reader->last_wait_ns < BRIEF_NS) {
         uint64_t all = queue->next;
         unlock(queue);
         for (unsigned i = 0; i < YIELDS && atomic_load_explicit(&queue->next, memory_order_relaxed) == all; i++)
             sched_yield();
         lock(queue);
-        learn(&reader->hope, since);
     }
     while (reader->next == queue->next && !queue->ended && !queue->aborted && !reader->detached) {
         queue->readers_sleep = true;
         pthread_cond_wait(&queue->data, &queue->chain->lock);
     }
     reader->wait_since = 0;
-    reader->counters.wait_ns += now_ns() - since;
+    reader->last_wait_ns = now_ns() - since;
+    reader->counters.wait_ns += reader->last_wait_ns;
 }
 
 int br_reader_wait(struct br_reader *reader, const struct br_frame **frame)

@@ -20,11 +20,6 @@ struct entry {
     uint64_t samples; /* as published: an alias may change the frame */
 };
 
-/* Whether a waiting thread yields its processor a few times before it sleeps: see ring.c. */
-struct hope {
-    unsigned skip, failures;
-};
-
 /* One lock per chain. */
 struct chain {
     pthread_mutex_t lock;
@@ -39,8 +34,7 @@ struct br_reader {
     uint64_t next;     /* the entry that it reads next */
     struct entry held; /* slot NULL: none */
     bool detached;
-    struct hope hope;
-    uint64_t wait_since; /* 0: not waiting */
+    uint64_t wait_since, last_wait_ns; /* since 0: not waiting */
     struct br_reader_counters counters;
 };
 
@@ -62,8 +56,7 @@ struct br_queue {
     bool limited;  /* it is a pool */
     bool sealed, ended, failed, aborted;
     bool producer_sleeps, readers_sleep;
-    struct hope hope; /* the producer's */
-    uint64_t wait_since;
+    uint64_t wait_since, last_wait_ns; /* the producer's */
     struct br_queue_counters counters;
     pthread_cond_t space, data;
 };

@@ -40,8 +40,8 @@ static void plain_put(struct plain *q, void *item)
     pthread_mutex_lock(&q->lock);
     while (q->count == DEPTH) pthread_cond_wait(&q->not_full, &q->lock);
     q->item[(q->next + q->count++) % DEPTH] = item;
-    pthread_cond_signal(&q->not_empty);
     pthread_mutex_unlock(&q->lock);
+    pthread_cond_signal(&q->not_empty);
 }
 
 static void *plain_take(struct plain *q)
@@ -51,8 +51,8 @@ static void *plain_take(struct plain *q)
     void *item = q->item[q->next];
     q->next = (q->next + 1) % DEPTH;
     q->count--;
-    pthread_cond_signal(&q->not_full);
     pthread_mutex_unlock(&q->lock);
+    pthread_cond_signal(&q->not_full);
     return item;
 }
 
