@@ -1,4 +1,5 @@
-/* baseband_beamform - coherent beams, Eq. (1) of the baseband kernel, with weights from a file or from directions. */
+/* baseband_beamform - coherent beams, Eq. (1) of the baseband kernel, with weights from a file or from
+ * directions. */
 #include "kernels/baseband/baseband.h"
 #include "runtime/stage.h"
 #include "stages/common/directions.h"
@@ -21,34 +22,50 @@ struct baseband_beamform {
 };
 
 static const struct br_param params[] = {
-    {.name = "weights", .type = BR_P_PATH, .offset = offsetof(struct baseband_beamform, weights_file),
-     .help = "HDF5 file with /weights int8 [freq or 1][pol][beam][dish][2] and /shift int32 [freq or 1][pol][beam]"},
+    {.name = "weights",
+     .type = BR_P_PATH,
+     .offset = offsetof(struct baseband_beamform, weights_file),
+     .help = "HDF5 file with /weights int8 [freq or 1][pol][beam][dish][2] and /shift int32 [freq or "
+             "1][pol][beam]"},
     BR_BEAMS_PARAM(struct baseband_beamform, beams, false, "where the beams point; the weights are computed"),
-    {.name = "gains", .type = BR_P_PATH, .offset = offsetof(struct baseband_beamform, gains_file),
-     .help = "HDF5 file with /gain complex64 [freq or 1][pol][dish], multiplied into weights computed from beams"},
-    {.name = "shift", .type = BR_P_INT, .offset = offsetof(struct baseband_beamform, shift), .def = "-1", .min = -1, .max = 30,
-     .help = "bits by which sums are shifted down, for all beams; -1: the file's, or what keeps the rms of white input"},
+    {.name = "gains",
+     .type = BR_P_PATH,
+     .offset = offsetof(struct baseband_beamform, gains_file),
+     .help = "HDF5 file with /gain complex64 [freq or 1][pol][dish], multiplied into weights computed from "
+             "beams"},
+    {.name = "shift",
+     .type = BR_P_INT,
+     .offset = offsetof(struct baseband_beamform, shift),
+     .def = "-1",
+     .min = -1,
+     .max = 30,
+     .help = "bits by which sums are shifted down, for all beams; -1: the file's, or what keeps the rms of "
+             "white input"},
     {0},
 };
 static const struct br_port inputs[] = {{"in", "E[time][freq][pol][dish], int4x2, not zoned"}, {0}};
 static const struct br_port outputs[] = {{"out", "J[beam][freq][pol][time], int4x2; -8 means missing"}, {0}};
 
-static int weights_from_file(struct br_stage *stage, struct baseband_beamform *bb, const struct br_stream *in, size_t npol,
-                             size_t ndishes)
+static int weights_from_file(struct br_stage *stage, struct baseband_beamform *bb, const struct br_stream *in,
+                             size_t npol, size_t ndishes)
 {
     struct br_error error = {0};
     struct br_weights *w = &bb->weights;
-    if (br_weights_read(w, bb->weights_file, &error) != BR_OK) return br_stage_fail_at(stage, "weights", "%s", error.text);
+    if (br_weights_read(w, bb->weights_file, &error) != BR_OK)
+        return br_stage_fail_at(stage, "weights", "%s", error.text);
     w->weight = br_stage_keep(stage, w->weight, w->nfreq * w->npol * w->nbeams * w->ndishes * 2);
     w->shift = br_stage_keep(stage, w->shift, w->nfreq * w->npol * w->nbeams * sizeof *w->shift);
     if ((w->nfreq != 1 && w->nfreq != in->nchannels) || w->npol != npol || w->ndishes != ndishes)
-        return br_stage_fail_at(stage, "weights", "%s: /weights has freq %zu, pol %zu, dish %zu; expected freq 1 or %zu, pol %zu, "
-                                "dish %zu", bb->weights_file, w->nfreq, w->npol, w->ndishes, in->nchannels, npol, ndishes);
+        return br_stage_fail_at(
+            stage, "weights",
+            "%s: /weights has freq %zu, pol %zu, dish %zu; expected freq 1 or %zu, pol %zu, "
+            "dish %zu",
+            bb->weights_file, w->nfreq, w->npol, w->ndishes, in->nchannels, npol, ndishes);
     return BR_OK;
 }
 
-/* White input of rms r per component gives a sum of rms r sqrt(sum_d |A|^2): the shift is the nearest power of two, so that
- * the output has about the input's rms (127 sqrt(D) without gains). */
+/* White input of rms r per component gives a sum of rms r sqrt(sum_d |A|^2): the shift is the nearest power
+ * of two, so that the output has about the input's rms (127 sqrt(D) without gains). */
 static int32_t shift_that_keeps_rms(const int8_t *weight, size_t ndishes)
 {
     double power = 0;
@@ -57,39 +74,51 @@ static int32_t shift_that_keeps_rms(const int8_t *weight, size_t ndishes)
     return (int32_t)(shift < 0 ? 0 : shift > 30 ? 30 : shift);
 }
 
-/* A = round(127 g / max|g| exp(+2 pi i (m x spacing_m + n y spacing_n) / lambda)), the conjugate of the phase that a source in
- * direction (x, y) has at dish (m, n). */
-static int weights_from_beams(struct br_stage *stage, struct baseband_beamform *bb, const struct br_stream *in,
-                              const struct br_stream *out, size_t npol, size_t ndishes)
+/* A = round(127 g / max|g| exp(+2 pi i (m x spacing_m + n y spacing_n) / lambda)), the conjugate of the phase
+ * that a source in direction (x, y) has at dish (m, n). */
+static int weights_from_beams(struct br_stage *stage, struct baseband_beamform *bb,
+                              const struct br_stream *in, const struct br_stream *out, size_t npol,
+                              size_t ndishes)
 {
     const struct br_telescope *t = in->telescope;
     struct br_error error = {0};
     struct br_gains gains = {1, npol, ndishes, NULL};
     if (t == NULL)
-        return br_stage_fail(stage, BR_E_INVALID, "weights from beam directions need the dishes' places: add `telescope:` to "
+        return br_stage_fail(stage, BR_E_INVALID,
+                             "weights from beam directions need the dishes' places: add `telescope:` to "
                              "the pipeline");
     if (bb->gains_file != NULL) {
-        if (br_gains_read(&gains, bb->gains_file, &error) != BR_OK) return br_stage_fail_at(stage, "gains", "%s", error.text);
-        gains.value = br_stage_keep(stage, gains.value, gains.nfreq * gains.npol * gains.ndishes * 2 * sizeof(float));
-        if ((gains.nfreq != 1 && gains.nfreq != in->nchannels) || gains.npol != npol || gains.ndishes != ndishes)
-            return br_stage_fail_at(stage, "gains", "%s: /gain is [%zu][%zu][%zu]; expected freq 1 or %zu, pol %zu, dish %zu",
-                                    bb->gains_file, gains.nfreq, gains.npol, gains.ndishes, in->nchannels, npol, ndishes);
+        if (br_gains_read(&gains, bb->gains_file, &error) != BR_OK)
+            return br_stage_fail_at(stage, "gains", "%s", error.text);
+        gains.value =
+            br_stage_keep(stage, gains.value, gains.nfreq * gains.npol * gains.ndishes * 2 * sizeof(float));
+        if ((gains.nfreq != 1 && gains.nfreq != in->nchannels) || gains.npol != npol ||
+            gains.ndishes != ndishes)
+            return br_stage_fail_at(
+                stage, "gains", "%s: /gain is [%zu][%zu][%zu]; expected freq 1 or %zu, pol %zu, dish %zu",
+                bb->gains_file, gains.nfreq, gains.npol, gains.ndishes, in->nchannels, npol, ndishes);
     }
     double largest = 0;
     for (size_t i = 0; gains.value != NULL && i < gains.nfreq * npol * ndishes; i++)
         largest = fmax(largest, hypot((double)gains.value[2 * i], (double)gains.value[2 * i + 1]));
-    if (gains.value != NULL && largest == 0) return br_stage_fail_at(stage, "gains", "%s: all gains are 0", bb->gains_file);
+    if (gains.value != NULL && largest == 0)
+        return br_stage_fail_at(stage, "gains", "%s: all gains are 0", bb->gains_file);
 
     size_t nbeams = out->nbeams, rows = in->nchannels * npol * nbeams;
-    bb->weights = (struct br_weights){in->nchannels, npol, nbeams, ndishes, br_stage_alloc(stage, rows * ndishes * 2),
+    bb->weights = (struct br_weights){in->nchannels,
+                                      npol,
+                                      nbeams,
+                                      ndishes,
+                                      br_stage_alloc(stage, rows * ndishes * 2),
                                       br_stage_alloc(stage, rows * sizeof(int32_t))};
     for (size_t row = 0; row < rows; row++) {
         size_t b = row % nbeams, p = row / nbeams % npol, f = row / nbeams / npol;
         double turns_per_m = 1e6 * in->freq_mhz[f] / BR_LIGHT_M_PER_S;
         int8_t *a = bb->weights.weight + row * ndishes * 2;
         for (size_t d = 0; d < ndishes; d++) {
-            double phase = 2 * M_PI * turns_per_m * (t->dishes[d].m * out->beams[b].x * t->spacing_m_m +
-                                                     t->dishes[d].n * out->beams[b].y * t->spacing_n_m);
+            double phase = 2 * M_PI * turns_per_m *
+                           (t->dishes[d].m * out->beams[b].x * t->spacing_m_m +
+                            t->dishes[d].n * out->beams[b].y * t->spacing_n_m);
             double re = 127 * cos(phase), im = 127 * sin(phase);
             if (gains.value != NULL) {
                 const float *g = gains.value + (((gains.nfreq == 1 ? 0 : f) * npol + p) * ndishes + d) * 2;
@@ -110,17 +139,20 @@ static int configure(struct br_stage *stage, void *self)
     struct baseband_beamform *bb = self;
     const struct br_stream *in = br_stage_input(stage, 0);
     struct br_stream *out = br_stage_output(stage, 0);
-    int status = br_expect_input(stage, 1u << BR_INT4X2, "time,freq,pol,dish", "int4x2 [time][freq][pol][dish]");
+    int status =
+        br_expect_input(stage, 1u << BR_INT4X2, "time,freq,pol,dish", "int4x2 [time][freq][pol][dish]");
     if (status != BR_OK) return status;
     if (br_stream_is_zoned(in))
-        return br_stage_fail(stage, BR_E_INVALID, "the zones of its input have samples of different lengths; expected one "
+        return br_stage_fail(stage, BR_E_INVALID,
+                             "the zones of its input have samples of different lengths; expected one "
                              "upchannelization factor for the whole band");
     size_t npol = in->array.axis[2].length, ndishes = in->array.axis[3].length;
     if ((bb->weights_file != NULL) == (bb->beams != NULL))
         return br_stage_fail(stage, BR_E_INVALID, "%s of weights and beams; expected exactly one",
                              bb->beams != NULL ? "it has both" : "it has none");
     if (bb->gains_file != NULL && bb->beams == NULL)
-        return br_stage_fail_at(stage, "gains", "gains go with beams; a file of weights already contains them");
+        return br_stage_fail_at(stage, "gains",
+                                "gains go with beams; a file of weights already contains them");
     if (bb->beams != NULL) {
         status = br_directions_configure(stage, bb->beams, out);
         if (status == BR_OK) status = weights_from_beams(stage, bb, in, out, npol, ndishes);
@@ -132,7 +164,8 @@ static int configure(struct br_stage *stage, void *self)
     }
     if (status != BR_OK) return status;
     struct br_weights *w = &bb->weights;
-    for (size_t i = 0; bb->shift >= 0 && i < w->nfreq * w->npol * w->nbeams; i++) w->shift[i] = (int32_t)bb->shift;
+    for (size_t i = 0; bb->shift >= 0 && i < w->nfreq * w->npol * w->nbeams; i++)
+        w->shift[i] = (int32_t)bb->shift;
 
     size_t lengths[4] = {out->nbeams, in->nchannels, npol, in->array.axis[0].length};
     struct br_error error = {0};
@@ -146,12 +179,17 @@ static int start(struct br_stage *stage, void *self)
     struct baseband_beamform *bb = self;
     const struct br_stream *in = br_stage_input(stage, 0);
     struct br_why why = {""};
-    struct br_baseband_params p = {.nchannels = in->nchannels, .npol = bb->weights.npol, .nbeams = bb->weights.nbeams,
-                                   .ndishes = bb->weights.ndishes, .weights = bb->weights.weight,
-                                   .shift = bb->weights.shift, .weight_channels = bb->weights.nfreq};
+    struct br_baseband_params p = {.nchannels = in->nchannels,
+                                   .npol = bb->weights.npol,
+                                   .nbeams = bb->weights.nbeams,
+                                   .ndishes = bb->weights.ndishes,
+                                   .weights = bb->weights.weight,
+                                   .shift = bb->weights.shift,
+                                   .weight_channels = bb->weights.nfreq};
     bb->saturated = calloc(bb->weights.nbeams, sizeof *bb->saturated);
     if (bb->saturated == NULL) return br_no_memory(stage, bb->weights.nbeams * sizeof *bb->saturated);
-    if (br_baseband_create(&bb->plan, BR_CPU, &p, &why) != 0) return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
+    if (br_baseband_create(&bb->plan, BR_CPU, &p, &why) != 0)
+        return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
     return BR_OK;
 }
 
@@ -163,8 +201,8 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     struct br_frame *out = io->out[0];
     if (in == NULL) return BR_FINISHED;
     size_t nsteps = br_stream_part(from, 0, in->first, in->samples).nsteps;
-    uint64_t clamped = br_baseband_execute(bb->plan, in->data, in->complete ? NULL : in->valid, nsteps, out->data,
-                                           in->complete ? NULL : out->valid, bb->saturated);
+    uint64_t clamped = br_baseband_execute(bb->plan, in->data, in->complete ? NULL : in->valid, nsteps,
+                                           out->data, in->complete ? NULL : out->valid, bb->saturated);
     bb->components += 2 * nsteps * from->nchannels * bb->weights.npol;
     if (in->complete) {
         out->complete = true;
@@ -198,11 +236,14 @@ BR_STAGE_EXPORT = {
     .type_size = sizeof(struct br_stage_type),
     .name = "baseband_beamform",
     .summary = "coherent beams of the electric field, exact in integers",
-    .description =
-        "J = clamp((sum over dishes of A E + 2^(s-1)) >> s, -7, 7) for every beam, channel, polarisation and sample; sums are exact.\n\n"
-        "The weights A and shifts s come from a file (`weights`) or follow from directions (`beams`): A = round(127 g/max|g| "
-        "exp(+2 pi i (m x spacing_m + n y spacing_n)/lambda)) at the centre of each channel, and s = the integer nearest to "
-        "log2 sqrt(sum |A|^2), which keeps the rms of white noise: log2(127 sqrt(D)) for D dishes without gains.\n",
+    .description = "J = clamp((sum over dishes of A E + 2^(s-1)) >> s, -7, 7) for every beam, channel, "
+                   "polarisation and sample; sums are exact.\n\n"
+                   "The weights A and shifts s come from a file (`weights`) or follow from directions "
+                   "(`beams`): A = round(127 g/max|g| "
+                   "exp(+2 pi i (m x spacing_m + n y spacing_n)/lambda)) at the centre of each channel, and "
+                   "s = the integer nearest to "
+                   "log2 sqrt(sum |A|^2), which keeps the rms of white noise: log2(127 sqrt(D)) for D dishes "
+                   "without gains.\n",
     .params = params,
     .inputs = inputs,
     .outputs = outputs,

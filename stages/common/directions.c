@@ -9,16 +9,41 @@
 enum { MAX_BEAMS = 1 << 20 };
 
 const struct br_param br_beams_fields[] = {
-    {.name = "grid", .type = BR_P_INTS, .offset = offsetof(struct br_beams_param, grid), .min = 1, .max = 65536,
-     .min_count = 2, .max_count = 2, .help = "a regular grid of beams: [along m (x), along n (y)]"},
-    {.name = "spacing_deg", .type = BR_P_REALS, .offset = offsetof(struct br_beams_param, spacing_deg), .unit = "degrees",
-     .min_count = 1, .max_count = 2, .help = "angle between neighbours of the grid; one number, or [along m, along n]"},
-    {.name = "center", .type = BR_P_REALS, .offset = offsetof(struct br_beams_param, center), .unit = "degrees",
-     .min_count = 2, .max_count = 2, .min = -90, .max = 90, .def = "[0, 0]", .help = "centre of the grid, [along m, along n]"},
-    {.name = "directions", .type = BR_P_REALS, .offset = offsetof(struct br_beams_param, directions), .group = 2,
-     .min_count = 1, .max_count = MAX_BEAMS,
+    {.name = "grid",
+     .type = BR_P_INTS,
+     .offset = offsetof(struct br_beams_param, grid),
+     .min = 1,
+     .max = 65536,
+     .min_count = 2,
+     .max_count = 2,
+     .help = "a regular grid of beams: [along m (x), along n (y)]"},
+    {.name = "spacing_deg",
+     .type = BR_P_REALS,
+     .offset = offsetof(struct br_beams_param, spacing_deg),
+     .unit = "degrees",
+     .min_count = 1,
+     .max_count = 2,
+     .help = "angle between neighbours of the grid; one number, or [along m, along n]"},
+    {.name = "center",
+     .type = BR_P_REALS,
+     .offset = offsetof(struct br_beams_param, center),
+     .unit = "degrees",
+     .min_count = 2,
+     .max_count = 2,
+     .min = -90,
+     .max = 90,
+     .def = "[0, 0]",
+     .help = "centre of the grid, [along m, along n]"},
+    {.name = "directions",
+     .type = BR_P_REALS,
+     .offset = offsetof(struct br_beams_param, directions),
+     .group = 2,
+     .min_count = 1,
+     .max_count = MAX_BEAMS,
      .help = "[[x, y], ...]: direction cosines along m and n"},
-    {.name = "file", .type = BR_P_PATH, .offset = offsetof(struct br_beams_param, file),
+    {.name = "file",
+     .type = BR_P_PATH,
+     .offset = offsetof(struct br_beams_param, file),
      .help = "HDF5 file with /beams float64 [beam][2], direction cosines along m and n"},
     {0},
 };
@@ -28,15 +53,18 @@ static int make_grid(struct br_directions *out, const struct br_beams_param *par
     size_t nx = (size_t)param->grid.value[0], ny = (size_t)param->grid.value[1];
     double spacing[2], center[2] = {0, 0};
     if (param->spacing_deg.count == 0)
-        return br_fail(error, BR_E_INVALID, "a grid of beams needs spacing_deg: the angle between neighbouring beams");
+        return br_fail(error, BR_E_INVALID,
+                       "a grid of beams needs spacing_deg: the angle between neighbouring beams");
     if (nx * ny > MAX_BEAMS)
-        return br_fail(error, BR_E_INVALID, "%zu x %zu beams are more than the %d that are allowed", nx, ny, MAX_BEAMS);
+        return br_fail(error, BR_E_INVALID, "%zu x %zu beams are more than the %d that are allowed", nx, ny,
+                       MAX_BEAMS);
     for (size_t axis = 0; axis < 2; axis++) {
         spacing[axis] = param->spacing_deg.value[axis < param->spacing_deg.count ? axis : 0];
         if (param->center.count == 2) center[axis] = param->center.value[axis];
         double edge = fabs(center[axis]) + fabs(spacing[axis]) * ((double)(axis == 0 ? nx : ny) - 1) / 2;
         if (!(edge <= 90))
-            return br_fail(error, BR_E_INVALID, "the grid of beams reaches %.6g degrees along %s; expected at most 90", edge,
+            return br_fail(error, BR_E_INVALID,
+                           "the grid of beams reaches %.6g degrees along %s; expected at most 90", edge,
                            axis == 0 ? "m" : "n");
     }
     out->beams = malloc(nx * ny * sizeof *out->beams);
@@ -56,7 +84,8 @@ static int make_grid(struct br_directions *out, const struct br_beams_param *par
 static int take_list(struct br_directions *out, const double *value, size_t nbeams, struct br_error *error)
 {
     if (nbeams > MAX_BEAMS)
-        return br_fail(error, BR_E_INVALID, "%zu beams are more than the %d that are allowed", nbeams, MAX_BEAMS);
+        return br_fail(error, BR_E_INVALID, "%zu beams are more than the %d that are allowed", nbeams,
+                       MAX_BEAMS);
     out->beams = malloc(nbeams * sizeof *out->beams);
     if (out->beams == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for %zu beams", nbeams);
     for (size_t i = 0; i < nbeams; i++) out->beams[i] = (struct br_beam){value[2 * i], value[2 * i + 1]};
@@ -64,7 +93,8 @@ static int take_list(struct br_directions *out, const double *value, size_t nbea
     return BR_OK;
 }
 
-int br_directions_make(struct br_directions *directions, const struct br_beams_param *param, struct br_error *error)
+int br_directions_make(struct br_directions *directions, const struct br_beams_param *param,
+                       struct br_error *error)
 {
     int forms = (param->grid.count > 0) + (param->directions.count > 0) + (param->file != NULL);
     int status;
@@ -84,14 +114,16 @@ int br_directions_make(struct br_directions *directions, const struct br_beams_p
         free(value);
     } else {
         if (param->directions.count % 2 != 0)
-            return br_fail(error, BR_E_INVALID, "directions has %zu numbers; expected an x and a y for each beam",
+            return br_fail(error, BR_E_INVALID,
+                           "directions has %zu numbers; expected an x and a y for each beam",
                            param->directions.count);
         status = take_list(directions, param->directions.value, param->directions.count / 2, error);
     }
     for (size_t i = 0; status == BR_OK && i < directions->nbeams; i++) {
         double x = directions->beams[i].x, y = directions->beams[i].y;
         if (!(x * x + y * y <= 1 + 1e-12))
-            status = br_fail(error, BR_E_INVALID, "beam %zu, (%.6g, %.6g), is no direction: x^2 + y^2 must not exceed 1", i, x, y);
+            status = br_fail(error, BR_E_INVALID,
+                             "beam %zu, (%.6g, %.6g), is no direction: x^2 + y^2 must not exceed 1", i, x, y);
     }
     if (status != BR_OK) {
         free(directions->beams);

@@ -4,8 +4,8 @@
  *   {directions: [[x, y], ...]}                                             direction cosines
  *   {file: beams.h5}                                                        /beams float64 [beam][2]
  *
- * A grid has x_i = sin(center_x + (i - (nx-1)/2) sx) and y_j likewise; beam i * ny + j points to (x_i, y_j), so that a grid is
- * the product of its two axes (factorizable). */
+ * A grid has x_i = sin(center_x + (i - (nx-1)/2) sx) and y_j likewise; beam i * ny + j points to (x_i, y_j),
+ * so that a grid is the product of its two axes (factorizable). */
 #ifndef BEAMRING_STAGES_COMMON_DIRECTIONS_H
 #define BEAMRING_STAGES_COMMON_DIRECTIONS_H
 
@@ -21,10 +21,10 @@ struct br_beams_param {
 extern const struct br_param br_beams_fields[];
 
 /* An entry of a stage's schema whose field is `const struct br_beams_param *`. */
-#define BR_BEAMS_PARAM(owner, member, need, text)                                                              \
-    {                                                                                                          \
-        .name = "beams", .type = BR_P_MAP, .offset = offsetof(owner, member), .help = text, .required = need,  \
-        .fields = br_beams_fields, .size = sizeof(struct br_beams_param)                                       \
+#define BR_BEAMS_PARAM(owner, member, need, text)                                                            \
+    {                                                                                                        \
+        .name = "beams", .type = BR_P_MAP, .offset = offsetof(owner, member), .help = text,                  \
+        .required = need, .fields = br_beams_fields, .size = sizeof(struct br_beams_param)                   \
     }
 
 struct br_directions {
@@ -34,9 +34,12 @@ struct br_directions {
 };
 
 /* Errors: BR_E_INVALID (not exactly one form, a direction that is none), and those of br_beams_read. */
-int br_directions_make(struct br_directions *directions, const struct br_beams_param *param, struct br_error *error);
+int br_directions_make(struct br_directions *directions, const struct br_beams_param *param,
+                       struct br_error *error);
 
-/* Puts the beams into a stream's description, in memory of the pipeline. Errors are those of the stage, at `beams`. */
-int br_directions_configure(struct br_stage *stage, const struct br_beams_param *param, struct br_stream *out);
+/* Puts the beams into a stream's description, in memory of the pipeline. Errors are those of the stage, at
+ * `beams`. */
+int br_directions_configure(struct br_stage *stage, const struct br_beams_param *param,
+                            struct br_stream *out);
 
 #endif

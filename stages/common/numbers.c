@@ -44,7 +44,8 @@ static int type_fits(hid_t type, enum kind kind)
     case INT8:
         return class == H5T_INTEGER && H5Tget_size(type) == 1 && H5Tget_sign(type) == H5T_SGN_2;
     case INT32:
-        return class == H5T_INTEGER && (H5Tget_size(type) < 4 || (H5Tget_size(type) == 4 && H5Tget_sign(type) == H5T_SGN_2));
+        return class == H5T_INTEGER &&
+               (H5Tget_size(type) < 4 || (H5Tget_size(type) == 4 && H5Tget_sign(type) == H5T_SGN_2));
     case FLOAT64:
         return class == H5T_FLOAT;
     }
@@ -54,11 +55,16 @@ static int type_fits(hid_t type, enum kind kind)
 static const char *class_name(hid_t type)
 {
     switch (H5Tget_class(type)) {
-    case H5T_INTEGER: return H5Tget_sign(type) == H5T_SGN_2 ? "a signed integer" : "an unsigned integer";
-    case H5T_FLOAT: return "a real float";
-    case H5T_COMPOUND: return "compound";
-    case H5T_STRING: return "text";
-    default: return "of another class";
+    case H5T_INTEGER:
+        return H5Tget_sign(type) == H5T_SGN_2 ? "a signed integer" : "an unsigned integer";
+    case H5T_FLOAT:
+        return "a real float";
+    case H5T_COMPOUND:
+        return "compound";
+    case H5T_STRING:
+        return "text";
+    default:
+        return "of another class";
     }
 }
 
@@ -70,25 +76,28 @@ static int read_open(hid_t set, const struct wanted *want, const char *path, hsi
     int status = BR_OK;
     hid_t type = H5Dget_type(set), space = H5Dget_space(set), memory = -1;
     if (type < 0 || space < 0) {
-        status = br_fail(error, BR_E_FORMAT, "%s: dataset %s cannot be read; the file seems damaged", path, want->name);
+        status = br_fail(error, BR_E_FORMAT, "%s: dataset %s cannot be read; the file seems damaged", path,
+                         want->name);
         goto done;
     }
     if (!type_fits(type, want->kind)) {
-        status = br_fail(error, BR_E_FORMAT, "%s: dataset %s has the wrong type: its elements are %s of %zu bytes; expected %s",
+        status = br_fail(error, BR_E_FORMAT,
+                         "%s: dataset %s has the wrong type: its elements are %s of %zu bytes; expected %s",
                          path, want->name, class_name(type), H5Tget_size(type), want->shape);
         goto done;
     }
     int rank = H5Sget_simple_extent_ndims(space);
     if (rank != want->rank) {
-        status = br_fail(error, BR_E_FORMAT, "%s: dataset %s has %d axes; expected %s", path, want->name, rank, want->shape);
+        status = br_fail(error, BR_E_FORMAT, "%s: dataset %s has %d axes; expected %s", path, want->name,
+                         rank, want->shape);
         goto done;
     }
     H5Sget_simple_extent_dims(space, dims, NULL);
     size_t bytes = sizes[want->kind];
     for (int i = 0; i < rank; i++) {
         if (dims[i] == 0) {
-            status = br_fail(error, BR_E_FORMAT, "%s: dataset %s is empty: axis %d has length 0; expected %s", path,
-                             want->name, i, want->shape);
+            status = br_fail(error, BR_E_FORMAT, "%s: dataset %s is empty: axis %d has length 0; expected %s",
+                             path, want->name, i, want->shape);
             goto done;
         }
         if (dims[i] > (SIZE_MAX >> 1) / bytes) {
@@ -99,7 +108,8 @@ static int read_open(hid_t set, const struct wanted *want, const char *path, hsi
     }
     *data = malloc(bytes);
     if (*data == NULL) {
-        status = br_fail(error, BR_E_NO_MEMORY, "%s: no memory for dataset %s (%zu bytes)", path, want->name, bytes);
+        status = br_fail(error, BR_E_NO_MEMORY, "%s: no memory for dataset %s (%zu bytes)", path, want->name,
+                         bytes);
         goto done;
     }
     memory = want->kind == COMPLEX64 ? complex_type()
@@ -109,7 +119,8 @@ static int read_open(hid_t set, const struct wanted *want, const char *path, hsi
     if (memory < 0 || H5Dread(set, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, *data) < 0) {
         free(*data);
         *data = NULL;
-        status = br_fail(error, BR_E_FORMAT, "%s: dataset %s cannot be read; the file seems damaged", path, want->name);
+        status = br_fail(error, BR_E_FORMAT, "%s: dataset %s cannot be read; the file seems damaged", path,
+                         want->name);
     }
 done:
     if (memory >= 0) H5Tclose(memory);
@@ -118,9 +129,10 @@ done:
     return status;
 }
 
-/* Opens the file and reads `count` datasets of it. Nothing stays open, and what was read is freed on failure. */
-static int read_datasets(const char *path, const struct wanted *want, size_t count, hsize_t (*dims)[8], void **data,
-                         struct br_error *error)
+/* Opens the file and reads `count` datasets of it. Nothing stays open, and what was read is freed on failure.
+ */
+static int read_datasets(const char *path, const struct wanted *want, size_t count, hsize_t (*dims)[8],
+                         void **data, struct br_error *error)
 {
     H5E_auto2_t report;
     void *report_data;
@@ -134,7 +146,8 @@ static int read_datasets(const char *path, const struct wanted *want, size_t cou
     for (size_t i = 0; i < count && status == BR_OK; i++) {
         hid_t set = H5Dopen2(file, want[i].name, H5P_DEFAULT);
         if (set < 0) {
-            status = br_fail(error, BR_E_FORMAT, "%s: there is no dataset %s; expected %s", path, want[i].name, want[i].shape);
+            status = br_fail(error, BR_E_FORMAT, "%s: there is no dataset %s; expected %s", path,
+                             want[i].name, want[i].shape);
             break;
         }
         status = read_open(set, &want[i], path, dims[i], &data[i], error);
@@ -164,26 +177,32 @@ int br_gains_read(struct br_gains *gains, const char *path, struct br_error *err
             gains->value = NULL;
             size_t dish = i % gains->ndishes, pol = i / gains->ndishes % gains->npol;
             return br_fail(error, BR_E_FORMAT,
-                           "%s: /gain[%zu][%zu][%zu] (freq, pol, dish) is not a finite number; write 0 for a dish that is "
-                           "to be left out", path, i / gains->ndishes / gains->npol, pol, dish);
+                           "%s: /gain[%zu][%zu][%zu] (freq, pol, dish) is not a finite number; write 0 for a "
+                           "dish that is "
+                           "to be left out",
+                           path, i / gains->ndishes / gains->npol, pol, dish);
         }
     return BR_OK;
 }
 
-static int check_weights(const struct br_weights *w, size_t shift_rows, const char *path, struct br_error *error)
+static int check_weights(const struct br_weights *w, size_t shift_rows, const char *path,
+                         struct br_error *error)
 {
     size_t rows = w->nfreq * w->npol * w->nbeams;
     for (size_t i = 0; i < rows * w->ndishes * 2; i++)
         if (w->weight[i] == -128) {
             size_t dish = i / 2 % w->ndishes, row = i / 2 / w->ndishes;
             return br_fail(error, BR_E_FORMAT,
-                           "%s: /weights[%zu][%zu][%zu][%zu][%zu] (freq, pol, beam, dish, re/im) is -128; weights lie in "
-                           "[-127, 127]", path, row / w->nbeams / w->npol, row / w->nbeams % w->npol, row % w->nbeams, dish,
+                           "%s: /weights[%zu][%zu][%zu][%zu][%zu] (freq, pol, beam, dish, re/im) is -128; "
+                           "weights lie in "
+                           "[-127, 127]",
+                           path, row / w->nbeams / w->npol, row / w->nbeams % w->npol, row % w->nbeams, dish,
                            i % 2);
         }
     for (size_t i = 0; i < shift_rows * w->npol * w->nbeams; i++)
         if (w->shift[i] < 0 || w->shift[i] > 30)
-            return br_fail(error, BR_E_FORMAT, "%s: /shift[%zu][%zu][%zu] (freq, pol, beam) is %d; shifts are 0 to 30", path,
+            return br_fail(error, BR_E_FORMAT,
+                           "%s: /shift[%zu][%zu][%zu] (freq, pol, beam) is %d; shifts are 0 to 30", path,
                            i / w->nbeams / w->npol, i / w->nbeams % w->npol, i % w->nbeams, w->shift[i]);
     return BR_OK;
 }
@@ -200,22 +219,27 @@ int br_weights_read(struct br_weights *weights, const char *path, struct br_erro
     const hsize_t *a = dims[0], *s = dims[1];
     *weights = (struct br_weights){a[0], a[1], a[2], a[3], data[0], data[1]};
     if (a[4] != 2)
-        status = br_fail(error, BR_E_FORMAT, "%s: the last axis of /weights has length %llu; expected 2 (re, im)", path,
-                         (unsigned long long)a[4]);
+        status =
+            br_fail(error, BR_E_FORMAT, "%s: the last axis of /weights has length %llu; expected 2 (re, im)",
+                    path, (unsigned long long)a[4]);
     else if (s[1] != a[1] || s[2] != a[2] || (s[0] != a[0] && s[0] != 1 && a[0] != 1))
-        status = br_fail(error, BR_E_FORMAT,
-                         "%s: /shift is [%llu][%llu][%llu] but /weights has freq %llu, pol %llu, beam %llu; expected "
-                         "[freq or 1][pol][beam]", path, (unsigned long long)s[0], (unsigned long long)s[1],
-                         (unsigned long long)s[2], (unsigned long long)a[0], (unsigned long long)a[1], (unsigned long long)a[2]);
+        status = br_fail(
+            error, BR_E_FORMAT,
+            "%s: /shift is [%llu][%llu][%llu] but /weights has freq %llu, pol %llu, beam %llu; expected "
+            "[freq or 1][pol][beam]",
+            path, (unsigned long long)s[0], (unsigned long long)s[1], (unsigned long long)s[2],
+            (unsigned long long)a[0], (unsigned long long)a[1], (unsigned long long)a[2]);
     else
         status = check_weights(weights, s[0], path, error);
     /* One of the two may be the same for all channels: both get the longer length. */
     if (status == BR_OK && s[0] != a[0]) {
-        size_t rows = s[0] > a[0] ? s[0] : a[0], few = s[0] > a[0] ? (size_t)(a[1] * a[2] * a[3] * 2) : (size_t)(s[1] * s[2] * 4);
+        size_t rows = s[0] > a[0] ? s[0] : a[0],
+               few = s[0] > a[0] ? (size_t)(a[1] * a[2] * a[3] * 2) : (size_t)(s[1] * s[2] * 4);
         void **narrow = s[0] > a[0] ? &data[0] : &data[1];
         char *wide = rows <= SIZE_MAX / few ? realloc(*narrow, rows * few) : NULL;
         if (wide == NULL) {
-            status = br_fail(error, BR_E_NO_MEMORY, "%s: no memory for the weights of %zu channels", path, rows);
+            status =
+                br_fail(error, BR_E_NO_MEMORY, "%s: no memory for the weights of %zu channels", path, rows);
         } else {
             for (size_t i = 1; i < rows; i++) memcpy(wide + i * few, wide, few);
             *narrow = wide;
@@ -232,18 +256,20 @@ int br_weights_read(struct br_weights *weights, const char *path, struct br_erro
 
 int br_beams_read(double **beams, size_t *nbeams, const char *path, struct br_error *error)
 {
-    static const struct wanted want = {"/beams", "float64 [beam][2] (direction cosines along m and n)", FLOAT64, 2};
+    static const struct wanted want = {"/beams", "float64 [beam][2] (direction cosines along m and n)",
+                                       FLOAT64, 2};
     hsize_t dims[1][8];
     void *data;
     int status = read_datasets(path, &want, 1, dims, &data, error);
     if (status != BR_OK) return status;
     const double *value = data;
     if (dims[0][1] != 2)
-        status = br_fail(error, BR_E_FORMAT, "%s: the last axis of /beams has length %llu; expected 2 (x, y)", path,
-                         (unsigned long long)dims[0][1]);
+        status = br_fail(error, BR_E_FORMAT, "%s: the last axis of /beams has length %llu; expected 2 (x, y)",
+                         path, (unsigned long long)dims[0][1]);
     for (size_t i = 0; status == BR_OK && i < 2 * dims[0][0]; i++)
         if (!isfinite(value[i]))
-            status = br_fail(error, BR_E_FORMAT, "%s: /beams[%zu][%zu] is not a finite number", path, i / 2, i % 2);
+            status = br_fail(error, BR_E_FORMAT, "%s: /beams[%zu][%zu] is not a finite number", path, i / 2,
+                             i % 2);
     if (status != BR_OK) {
         free(data);
         return status;

@@ -1,8 +1,9 @@
 /* numbers.h - the numbers that users bring in HDF5 files: gains, baseband weights, beam directions.
  *
- * Every reader checks dataset, type and shape and names file and dataset in its message; a value that cannot be used (not
- * finite, -128 as a weight) is named with its position. Complex numbers are stored as h5py does: {r, i}. Integers must fit
- * the type stated here; floats of any width are converted. Results are malloc'ed and freed by the caller. */
+ * Every reader checks dataset, type and shape and names file and dataset in its message; a value that cannot
+ * be used (not finite, -128 as a weight) is named with its position. Complex numbers are stored as h5py does:
+ * {r, i}. Integers must fit the type stated here; floats of any width are converted. Results are malloc'ed
+ * and freed by the caller. */
 #ifndef BEAMRING_STAGES_COMMON_NUMBERS_H
 #define BEAMRING_STAGES_COMMON_NUMBERS_H
 
@@ -20,7 +21,8 @@ struct br_gains {
 /* Errors: BR_E_IO, BR_E_FORMAT, BR_E_NO_MEMORY. */
 int br_gains_read(struct br_gains *gains, const char *path, struct br_error *error);
 
-/* /weights int8 [freq or 1][pol][beam][dish][2] = re, im in [-127, 127], and /shift int32 [freq or 1][pol][beam], 0 to 30 */
+/* /weights int8 [freq or 1][pol][beam][dish][2] = re, im in [-127, 127], and /shift int32 [freq or
+ * 1][pol][beam], 0 to 30 */
 struct br_weights {
     size_t nfreq, npol, nbeams, ndishes;
     int8_t *weight; /* [nfreq][npol][nbeams][ndishes][2] */

@@ -47,7 +47,8 @@ int files_earlier(const char *directory, const char *prefix, bool away, char *fo
         if (!is_ours(entry->d_name, prefix)) continue;
         snprintf(found, FILES_PATH, "%.4090s/%.255s", directory, entry->d_name);
         if (!away) break;
-        if (unlink(found) != 0) status = br_fail(error, BR_E_IO, "cannot remove %s: %s", found, strerror(errno));
+        if (unlink(found) != 0)
+            status = br_fail(error, BR_E_IO, "cannot remove %s: %s", found, strerror(errno));
     }
     closedir(dir);
     return status;
@@ -69,15 +70,17 @@ int files_create(struct files *files, size_t count, struct br_error *error)
     files->count = count;
     files->fd = malloc(count * sizeof *files->fd);
     files->size = calloc(count, sizeof *files->size);
-    if (files->fd == NULL || files->size == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for %zu files", count);
-    for (size_t i = 0; i < count; i++) files->fd[i] = -1;
+    for (size_t i = 0; files->fd != NULL && i < count; i++) files->fd[i] = -1;
+    if (files->fd == NULL || files->size == NULL)
+        return br_fail(error, BR_E_NO_MEMORY, "no memory for %zu files", count);
 
     char path[FILES_PATH];
     snprintf(path, sizeof path, "%s", files->directory);
     if (make_directory(path) != 0)
         return br_fail(error, BR_E_IO, "cannot make the directory %s: %s", files->directory, strerror(errno));
     if (access(files->directory, W_OK | X_OK) != 0)
-        return br_fail(error, BR_E_IO, "cannot write to the directory %s: %s", files->directory, strerror(errno));
+        return br_fail(error, BR_E_IO, "cannot write to the directory %s: %s", files->directory,
+                       strerror(errno));
 
     struct rlimit limit;
     files->keep_open = getrlimit(RLIMIT_NOFILE, &limit) == 0;
@@ -123,9 +126,11 @@ static int write_all(struct files *files, size_t i, const void *data, size_t byt
             char path[FILES_PATH];
             int reason = n == 0 ? ENOSPC : errno;
             path_of(files, i, path);
-            const char *cut = ftruncate(files->fd[i], (off_t)files->size[i]) == 0 ? "" : " (it ends with a part of a sample)";
-            return br_fail(error, BR_E_IO, "cannot write %s: %s; the %llu bytes before this are good%s", path, strerror(reason),
-                           (unsigned long long)files->size[i], cut);
+            const char *cut = ftruncate(files->fd[i], (off_t)files->size[i]) == 0
+                                  ? ""
+                                  : " (it ends with a part of a sample)";
+            return br_fail(error, BR_E_IO, "cannot write %s: %s; the %llu bytes before this are good%s", path,
+                           strerror(reason), (unsigned long long)files->size[i], cut);
         }
     }
     files->size[i] += bytes;

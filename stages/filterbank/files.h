@@ -1,4 +1,5 @@
-/* files.h - many files that grow at their end: all open when the system allows, else opened for each write. */
+/* files.h - many files that grow at their end: all open when the system allows, else opened for each write.
+ */
 #ifndef BEAMRING_STAGES_FILTERBANK_FILES_H
 #define BEAMRING_STAGES_FILTERBANK_FILES_H
 
@@ -21,12 +22,14 @@ struct files {
     uint64_t *size; /* [count] bytes that are whole */
 };
 
-/* Looks for files of an earlier run, PREFIXnnnn.fil and PREFIX.gaps with what may stand before the dot: copies the name of one to
- * `found` (FILES_PATH; empty when there is none), or removes them all. Errors: BR_E_IO. */
+/* Looks for files of an earlier run, PREFIXnnnn.fil and PREFIX.gaps with what may stand before the dot:
+ * copies the name of one to `found` (FILES_PATH; empty when there is none), or removes them all. Errors:
+ * BR_E_IO. */
 int files_earlier(const char *directory, const char *prefix, bool away, char *found, struct br_error *error);
 
-/* Makes the directory and those above it if there is none, and asks the system for as many open files as are needed; with fewer than that, files are
- * opened for each write. Errors: BR_E_NO_MEMORY, BR_E_IO. Free with files_destroy, also after a failure. */
+/* Makes the directory and those above it if there is none, and asks the system for as many open files as are
+ * needed; with fewer than that, files are opened for each write. Errors: BR_E_NO_MEMORY, BR_E_IO. Free with
+ * files_destroy, also after a failure. */
 int files_create(struct files *files, size_t count, struct br_error *error);
 
 /* Creates file i with these bytes. */

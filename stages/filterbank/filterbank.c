@@ -1,7 +1,7 @@
 /* filterbank - intensity beams into SIGPROC files, one per beam and band.
  *
- * All files of a band grow together, in whole samples. Nothing in a header depends on a file's length, so that a search can
- * read files while they grow. */
+ * All files of a band grow together, in whole samples. Nothing in a header depends on a file's length, so
+ * that a search can read files while they grow. */
 #include "runtime/stage.h"
 #include "stages/common/shape.h"
 #include "stages/filterbank/files.h"
@@ -28,44 +28,92 @@ struct filterbank {
     const size_t *beam;         /* [nbeams] of the stream */
     struct sigproc_band *bands; /* [nbands] */
     struct rows rows;
-    struct files files;       /* [band][beam] */
-    struct missing *missing;  /* [band] */
-    void *scratch;            /* rows of ROWS_BEAMS beams */
-    size_t chunk;             /* steps that fit */
+    struct files files;      /* [band][beam] */
+    struct missing *missing; /* [band] */
+    void *scratch;           /* rows of ROWS_BEAMS beams */
+    size_t chunk;            /* steps that fit */
     bool open;
-    unsigned part;            /* from 1: files after a long hole are further parts */
-    uint64_t next;            /* the step that is to be written next */
+    unsigned part; /* from 1: files after a long hole are further parts */
+    uint64_t next; /* the step that is to be written next */
 };
 
 static const char *const values_choices[] = {"levels", "intensity", NULL};
 static const struct br_param params[] = {
-    {.name = "directory", .type = BR_P_PATH, .offset = offsetof(struct filterbank, directory), .def = ".",
+    {.name = "directory",
+     .type = BR_P_PATH,
+     .offset = offsetof(struct filterbank, directory),
+     .def = ".",
      .help = "where the files go; it is made if there is none"},
-    {.name = "prefix", .type = BR_P_STRING, .offset = offsetof(struct filterbank, prefix), .def = "beam",
+    {.name = "prefix",
+     .type = BR_P_STRING,
+     .offset = offsetof(struct filterbank, prefix),
+     .def = "beam",
      .help = "files are PREFIXnnnn.fil, nnnn being the beam; with several bands PREFIXnnnn_bandN.fil"},
-    {.name = "beams", .type = BR_P_INTS, .offset = offsetof(struct filterbank, beams), .min = 0, .max = 1 << 20,
+    {.name = "beams",
+     .type = BR_P_INTS,
+     .offset = offsetof(struct filterbank, beams),
+     .min = 0,
+     .max = 1 << 20,
      .help = "numbers of the beams to write; default all"},
-    {.name = "values", .type = BR_P_CHOICE, .offset = offsetof(struct filterbank, values), .def = "levels",
+    {.name = "values",
+     .type = BR_P_CHOICE,
+     .offset = offsetof(struct filterbank, values),
+     .def = "levels",
      .choices = values_choices,
      .help = "of quantized beams: their levels as 8 bits, or the intensities they stand for as float32"},
-    {.name = "source", .type = BR_P_STRING, .offset = offsetof(struct filterbank, source),
+    {.name = "source",
+     .type = BR_P_STRING,
+     .offset = offsetof(struct filterbank, source),
      .help = "source_name of the header; default 'beam N'"},
-    {.name = "src_raj", .type = BR_P_REAL, .offset = offsetof(struct filterbank, src_raj), .def = "0", .unit = "hhmmss.s",
-     .min = 0, .max = 240000, .help = "right ascension for the header, as SIGPROC writes it"},
-    {.name = "src_dej", .type = BR_P_REAL, .offset = offsetof(struct filterbank, src_dej), .def = "0", .unit = "ddmmss.s",
-     .min = -900000, .max = 900000, .help = "declination for the header, as SIGPROC writes it"},
-    {.name = "telescope_id", .type = BR_P_INT, .offset = offsetof(struct filterbank, telescope_id), .def = "0", .min = 0,
-     .max = 100000, .help = "SIGPROC's number of the telescope; 20 is CHIME, 0 is none"},
-    {.name = "machine_id", .type = BR_P_INT, .offset = offsetof(struct filterbank, machine_id), .def = "0", .min = 0,
-     .max = 100000, .help = "SIGPROC's number of the backend"},
-    {.name = "max_gap_s", .type = BR_P_REAL, .offset = offsetof(struct filterbank, max_gap_s), .def = "60", .min = 0, .max = 1e6,
-     .unit = "s", .help = "lost frames are filled in with the mean; after a longer hole new files are begun (_part2)"},
-    {.name = "overwrite", .type = BR_P_BOOL, .offset = offsetof(struct filterbank, overwrite), .def = "false",
+    {.name = "src_raj",
+     .type = BR_P_REAL,
+     .offset = offsetof(struct filterbank, src_raj),
+     .def = "0",
+     .unit = "hhmmss.s",
+     .min = 0,
+     .max = 240000,
+     .help = "right ascension for the header, as SIGPROC writes it"},
+    {.name = "src_dej",
+     .type = BR_P_REAL,
+     .offset = offsetof(struct filterbank, src_dej),
+     .def = "0",
+     .unit = "ddmmss.s",
+     .min = -900000,
+     .max = 900000,
+     .help = "declination for the header, as SIGPROC writes it"},
+    {.name = "telescope_id",
+     .type = BR_P_INT,
+     .offset = offsetof(struct filterbank, telescope_id),
+     .def = "0",
+     .min = 0,
+     .max = 100000,
+     .help = "SIGPROC's number of the telescope; 20 is CHIME, 0 is none"},
+    {.name = "machine_id",
+     .type = BR_P_INT,
+     .offset = offsetof(struct filterbank, machine_id),
+     .def = "0",
+     .min = 0,
+     .max = 100000,
+     .help = "SIGPROC's number of the backend"},
+    {.name = "max_gap_s",
+     .type = BR_P_REAL,
+     .offset = offsetof(struct filterbank, max_gap_s),
+     .def = "60",
+     .min = 0,
+     .max = 1e6,
+     .unit = "s",
+     .help = "lost frames are filled in with the mean; after a longer hole new files are begun (_part2)"},
+    {.name = "overwrite",
+     .type = BR_P_BOOL,
+     .offset = offsetof(struct filterbank, overwrite),
+     .def = "false",
      .help = "replace earlier files of this directory and prefix, rather than refuse"},
     {0},
 };
 static const struct br_port inputs[] = {
-    {"in", "levels [beam][freq][time], uint8 or int4 (quantize), or J[freq][time][beam], f16 or f32 (frb_beams)"}, {0}};
+    {"in",
+     "levels [beam][freq][time], uint8 or int4 (quantize), or J[freq][time][beam], f16 or f32 (frb_beams)"},
+    {0}};
 
 static void band_and_part(const struct filterbank *fb, size_t band, char text[64])
 {
@@ -91,25 +139,37 @@ static bool has_axes(const struct br_array *array, const char *a, const char *b,
 static int take_form(struct br_stage *stage, struct filterbank *fb, const struct br_stream *in)
 {
     const struct br_array *array = &in->array;
-    bool is_levels = has_axes(array, "beam", "freq", "time") && (array->dtype == BR_UINT8 || array->dtype == BR_INT4);
-    bool is_floats = has_axes(array, "freq", "time", "beam") && (array->dtype == BR_F16 || array->dtype == BR_F32);
+    bool is_levels =
+        has_axes(array, "beam", "freq", "time") && (array->dtype == BR_UINT8 || array->dtype == BR_INT4);
+    bool is_floats =
+        has_axes(array, "freq", "time", "beam") && (array->dtype == BR_F16 || array->dtype == BR_F32);
     char text[160];
     if (!is_levels && !is_floats)
         return br_stage_fail(stage, BR_E_INVALID,
-                             "its input is %s, which is no intensity beams; it writes uint8 or int4 [beam][freq][time] (quantize makes "
+                             "its input is %s, which is no intensity beams; it writes uint8 or int4 "
+                             "[beam][freq][time] (quantize makes "
                              "it) and f16 or f32 [freq][time][beam] (frb_beams makes it)%s",
                              br_array_format(array, text, sizeof text),
-                             array->dtype == BR_INT4X2 ? "; `record` writes electric fields and voltages" : "");
-    if (br_stream_is_zoned(in)) return br_stage_fail(stage, BR_E_INVALID, "the zones of its input have different time steps");
+                             array->dtype == BR_INT4X2 ? "; `record` writes electric fields and voltages"
+                                                       : "");
+    if (br_stream_is_zoned(in))
+        return br_stage_fail(stage, BR_E_INVALID, "the zones of its input have different time steps");
     bool intensity = strcmp(fb->values, "intensity") == 0;
     if (is_floats && br_stage_given(stage, "values"))
         return br_stage_fail_at(stage, "values", "this is for quantized beams; the input is %s already",
                                 br_dtype_name(array->dtype));
     if (intensity && in->side.naxes == 0)
-        return br_stage_fail_at(stage, "values", "the input carries no scales and offsets, without which levels have no intensity");
-    fb->rows = (struct rows){
-        .form = array->dtype == BR_UINT8 ? ROWS_UINT8 : array->dtype == BR_INT4 ? ROWS_INT4 : array->dtype == BR_F16 ? ROWS_F16 : ROWS_F32,
-        .floats = is_floats || intensity, .nchannels = in->nchannels, .nbeams = br_array_length(array, "beam"), .scale = in->scale};
+        return br_stage_fail_at(
+            stage, "values",
+            "the input carries no scales and offsets, without which levels have no intensity");
+    fb->rows = (struct rows){.form = array->dtype == BR_UINT8  ? ROWS_UINT8
+                                     : array->dtype == BR_INT4 ? ROWS_INT4
+                                     : array->dtype == BR_F16  ? ROWS_F16
+                                                               : ROWS_F32,
+                             .floats = is_floats || intensity,
+                             .nchannels = in->nchannels,
+                             .nbeams = br_array_length(array, "beam"),
+                             .scale = in->scale};
     return BR_OK;
 }
 
@@ -120,13 +180,17 @@ static int configure(struct br_stage *stage, void *self)
     int status = take_form(stage, fb, in);
     if (status != BR_OK) return status;
     if (strchr(fb->prefix, '/') != NULL || strlen(fb->prefix) > 150)
-        return br_stage_fail_at(stage, "prefix", "'%.160s'; expected the start of a file's name, at most 150 letters without '/'",
-                                fb->prefix);
+        return br_stage_fail_at(
+            stage, "prefix", "'%.160s'; expected the start of a file's name, at most 150 letters without '/'",
+            fb->prefix);
     char found[FILES_PATH];
     files_earlier(fb->directory, fb->prefix, false, found, NULL);
     if (found[0] != '\0' && !fb->overwrite)
-        return br_stage_fail_at(stage, "directory", "%s exists and would be lost; move it away, choose another directory or prefix, "
-                                "or set overwrite: true", found);
+        return br_stage_fail_at(
+            stage, "directory",
+            "%s exists and would be lost; move it away, choose another directory or prefix, "
+            "or set overwrite: true",
+            found);
     fb->step = in->zone[0].downsample;
     fb->nbeams = fb->beams.count > 0 ? fb->beams.count : fb->rows.nbeams;
     size_t *beam = br_stage_alloc(stage, fb->nbeams * sizeof *beam);
@@ -134,8 +198,8 @@ static int configure(struct br_stage *stage, void *self)
     for (size_t i = 0; i < fb->nbeams; i++) {
         beam[i] = fb->beams.count > 0 ? (size_t)fb->beams.value[i] : i;
         if (beam[i] >= fb->rows.nbeams)
-            return br_stage_fail_at(stage, "beams", "beam %zu does not exist; the input has beams 0 to %zu", beam[i],
-                                    fb->rows.nbeams - 1);
+            return br_stage_fail_at(stage, "beams", "beam %zu does not exist; the input has beams 0 to %zu",
+                                    beam[i], fb->rows.nbeams - 1);
         if (taken[beam[i]]) return br_stage_fail_at(stage, "beams", "beam %zu is listed twice", beam[i]);
         taken[beam[i]] = true;
     }
@@ -180,7 +244,8 @@ static int start(struct br_stage *stage, void *self)
 }
 
 /* Begins all files, step `first` being their sample 0. */
-static int begin(struct filterbank *fb, const struct br_stream *stream, uint64_t first, struct br_error *error)
+static int begin(struct filterbank *fb, const struct br_stream *stream, uint64_t first,
+                 struct br_error *error)
 {
     int status = BR_OK;
     fb->part++;
@@ -197,14 +262,22 @@ static int begin(struct filterbank *fb, const struct br_stream *stream, uint64_t
             file_name(fb, band * fb->nbeams + i, name);
             snprintf(source, sizeof source, "beam %zu", fb->beam[i]);
             struct sigproc_header header = {
-                .rawdatafile = name, .source_name = fb->source != NULL ? fb->source : source,
-                .telescope_id = (int)fb->telescope_id, .machine_id = (int)fb->machine_id,
-                .src_raj = fb->src_raj, .src_dej = fb->src_dej, .fch1_mhz = b->fch1_mhz, .foff_mhz = b->foff_mhz,
-                .nchans = (int)b->nchannels, .nbits = fb->rows.floats ? 32 : 8, .nbeams = (int)fb->rows.nbeams,
+                .rawdatafile = name,
+                .source_name = fb->source != NULL ? fb->source : source,
+                .telescope_id = (int)fb->telescope_id,
+                .machine_id = (int)fb->machine_id,
+                .src_raj = fb->src_raj,
+                .src_dej = fb->src_dej,
+                .fch1_mhz = b->fch1_mhz,
+                .foff_mhz = b->foff_mhz,
+                .nchans = (int)b->nchannels,
+                .nbits = fb->rows.floats ? 32 : 8,
+                .nbeams = (int)fb->rows.nbeams,
                 .ibeam = (int)fb->beam[i] + 1,
                 .tstart_mjd = sigproc_mjd(sigproc_arrival_ns(stream, first, fb->step, b->delay)),
                 .tsamp_s = fb->step * br_stream_sample_s(stream)};
-            status = files_begin(&fb->files, band * fb->nbeams + i, bytes, sigproc_format(bytes, &header), error);
+            status =
+                files_begin(&fb->files, band * fb->nbeams + i, bytes, sigproc_format(bytes, &header), error);
         }
     }
     return status;
@@ -217,16 +290,16 @@ static int write_steps(struct filterbank *fb, size_t from, uint64_t steps, struc
     for (size_t band = 0; band < fb->nbands; band++) {
         const struct sigproc_band *b = &fb->bands[band];
         size_t row = b->nchannels * rows_value_bytes(&fb->rows);
-        int status = missing_add(&fb->missing[band], fb->rows.data == NULL ? NULL : fb->rows.valid, fb->rows.nsteps, from,
-                                 (size_t)steps, weight, error);
+        int status = missing_add(&fb->missing[band], fb->rows.data == NULL ? NULL : fb->rows.valid,
+                                 fb->rows.nsteps, from, (size_t)steps, weight, error);
         for (uint64_t done = 0; done < steps && status == BR_OK;) {
             size_t take = steps - done < fb->chunk ? (size_t)(steps - done) : fb->chunk;
             for (size_t i = 0; i < fb->nbeams && status == BR_OK; i += ROWS_BEAMS) {
                 size_t group = fb->nbeams - i < ROWS_BEAMS ? fb->nbeams - i : ROWS_BEAMS;
                 rows_make(&fb->rows, b, fb->beam + i, group, from + (size_t)done, take, fb->scratch);
                 for (size_t k = 0; k < group && status == BR_OK; k++)
-                    status = files_append(&fb->files, band * fb->nbeams + i + k, (uint8_t *)fb->scratch + k * take * row,
-                                          take * row, error);
+                    status = files_append(&fb->files, band * fb->nbeams + i + k,
+                                          (uint8_t *)fb->scratch + k * take * row, take * row, error);
             }
             done += take;
         }
@@ -301,18 +374,26 @@ BR_STAGE_EXPORT = {
     .type_size = sizeof(struct br_stage_type),
     .name = "filterbank",
     .summary = "intensity beams to SIGPROC filterbank files, one per beam and band",
-    .description =
-        "Channels descend in frequency. A file has one channel spacing, so that a stream with several upchannelization factors, "
-        "or with holes in its band, makes several files per beam. `tstart` is the UTC at which the first sample starts, less "
-        "the delay of the upchannelizer's filter: a burst stands at the time at which it arrived. Headers hold nothing that "
-        "changes: files can be read while they grow.\n\n"
-        "Quantized beams are written as 8-bit levels, as they are: 128 is the mean of a block of one channel, `levels_rms` "
-        "levels are its standard deviation, so that every channel has the same noise and the baseline is flat, which is what a "
-        "search works on. `values: intensity` undoes scale and offset and writes float32. Beams in f16 and f32 are written as "
-        "float32 in units of the stream's scale.\n\n"
-        "A missing or masked sample holds the mean: level 128, or with float32 the mean of the channel so far (running over "
-        "1024 samples, 0 before the first). PREFIX.gaps says where: `first count` for all channels, or `first count channel "
-        "nchannels weight`, in the file's own samples and channels; it serves all beams, and there is none when nothing is missing.\n",
+    .description = "Channels descend in frequency. A file has one channel spacing, so that a stream with "
+                   "several upchannelization factors, "
+                   "or with holes in its band, makes several files per beam. `tstart` is the UTC at which "
+                   "the first sample starts, less "
+                   "the delay of the upchannelizer's filter: a burst stands at the time at which it arrived. "
+                   "Headers hold nothing that "
+                   "changes: files can be read while they grow.\n\n"
+                   "Quantized beams are written as 8-bit levels, as they are: 128 is the mean of a block of "
+                   "one channel, `levels_rms` "
+                   "levels are its standard deviation, so that every channel has the same noise and the "
+                   "baseline is flat, which is what a "
+                   "search works on. `values: intensity` undoes scale and offset and writes float32. Beams "
+                   "in f16 and f32 are written as "
+                   "float32 in units of the stream's scale.\n\n"
+                   "A missing or masked sample holds the mean: level 128, or with float32 the mean of the "
+                   "channel so far (running over "
+                   "1024 samples, 0 before the first). PREFIX.gaps says where: `first count` for all "
+                   "channels, or `first count channel "
+                   "nchannels weight`, in the file's own samples and channels; it serves all beams, and "
+                   "there is none when nothing is missing.\n",
     .params = params,
     .inputs = inputs,
     .size = sizeof(struct filterbank),

@@ -9,7 +9,8 @@
 
 int missing_create(struct missing *missing, const struct sigproc_band *band, struct br_error *error)
 {
-    *missing = (struct missing){.band = band, .held = malloc(band->nchannels), .row = malloc(band->nchannels)};
+    *missing =
+        (struct missing){.band = band, .held = malloc(band->nchannels), .row = malloc(band->nchannels)};
     if (missing->held != NULL && missing->row != NULL) return BR_OK;
     return br_fail(error, BR_E_NO_MEMORY, "no memory for the validity of %zu channels", band->nchannels);
 }
@@ -45,7 +46,8 @@ static int write_held(struct missing *missing, struct br_error *error)
     if (steps == 0 || is_complete(held, n)) return BR_OK;
     FILE *file = fopen(missing->path, missing->made ? "ae" : "we");
     if (file == NULL) return br_fail(error, BR_E_IO, "cannot open %s: %s", missing->path, strerror(errno));
-    if (!missing->made) fputs("# first count [channel nchannels weight]: samples and channels as in the .fil files\n", file);
+    if (!missing->made)
+        fputs("# first count [channel nchannels weight]: samples and channels as in the .fil files\n", file);
     missing->made = true;
     for (size_t c = 0; c < n;) {
         size_t end = c + 1;
@@ -64,8 +66,8 @@ static int write_held(struct missing *missing, struct br_error *error)
     return bad ? br_fail(error, BR_E_IO, "cannot write %s: %s", missing->path, strerror(reason)) : BR_OK;
 }
 
-int missing_add(struct missing *missing, const uint8_t *valid, size_t nsteps, size_t from, size_t steps, uint8_t weight,
-                struct br_error *error)
+int missing_add(struct missing *missing, const uint8_t *valid, size_t nsteps, size_t from, size_t steps,
+                uint8_t weight, struct br_error *error)
 {
     size_t n = missing->band->nchannels;
     for (size_t done = 0; done < steps;) {
@@ -73,7 +75,8 @@ int missing_add(struct missing *missing, const uint8_t *valid, size_t nsteps, si
         if (valid == NULL)
             memset(missing->row, weight, n);
         else
-            for (size_t c = 0; c < n; c++) missing->row[c] = valid[missing->band->channel[c] * nsteps + from + done];
+            for (size_t c = 0; c < n; c++)
+                missing->row[c] = valid[missing->band->channel[c] * nsteps + from + done];
         if (missing->next == missing->since || memcmp(missing->row, missing->held, n) != 0) {
             int status = write_held(missing, error);
             if (status != BR_OK) return status;

@@ -21,14 +21,17 @@ static int level_of(const struct rows *rows, size_t i)
 }
 
 /* Tiles keep both the reads along time and the writes along frequency in the cache. */
-static void levels(const struct rows *rows, const struct sigproc_band *band, size_t beam, size_t from, size_t steps, uint8_t *out)
+static void levels(const struct rows *rows, const struct sigproc_band *band, size_t beam, size_t from,
+                   size_t steps, uint8_t *out)
 {
     size_t n = band->nchannels;
     for (size_t c0 = 0; c0 < n; c0 += TILE)
         for (size_t t0 = 0; t0 < steps; t0 += TILE)
             for (size_t c = c0; c < least(n, c0 + TILE); c++) {
-                size_t channel = band->channel[c], at = (beam * rows->nchannels + channel) * rows->nsteps + from;
-                const uint8_t *valid = rows->valid == NULL ? NULL : rows->valid + channel * rows->nsteps + from;
+                size_t channel = band->channel[c],
+                       at = (beam * rows->nchannels + channel) * rows->nsteps + from;
+                const uint8_t *valid =
+                    rows->valid == NULL ? NULL : rows->valid + channel * rows->nsteps + from;
                 for (size_t t = t0; t < least(steps, t0 + TILE); t++)
                     out[t * n + c] = valid != NULL && valid[t] == BR_MISSING
                                          ? ROWS_MEAN_LEVEL
@@ -37,7 +40,8 @@ static void levels(const struct rows *rows, const struct sigproc_band *band, siz
 }
 
 /* Levels turned back into intensities. The offset of a block is its mean. */
-static void restored(struct rows *rows, const struct sigproc_band *band, size_t beam, size_t from, size_t steps, float *out)
+static void restored(struct rows *rows, const struct sigproc_band *band, size_t beam, size_t from,
+                     size_t steps, float *out)
 {
     size_t n = band->nchannels;
     for (size_t c = 0; c < n; c++) {
@@ -56,12 +60,13 @@ static void restored(struct rows *rows, const struct sigproc_band *band, size_t 
 
 static float value_at(const struct rows *rows, size_t i)
 {
-    return (float)(rows->scale * (double)(rows->form == ROWS_F16 ? br_half_to_float(((const uint16_t *)rows->data)[i])
-                                                                 : ((const float *)rows->data)[i]));
+    return (float)(rows->scale * (double)(rows->form == ROWS_F16
+                                              ? br_half_to_float(((const uint16_t *)rows->data)[i])
+                                              : ((const float *)rows->data)[i]));
 }
 
-static void floats(struct rows *rows, const struct sigproc_band *band, const size_t *beam, size_t nbeams, size_t from,
-                   size_t steps, float *out)
+static void floats(struct rows *rows, const struct sigproc_band *band, const size_t *beam, size_t nbeams,
+                   size_t from, size_t steps, float *out)
 {
     size_t n = band->nchannels;
     for (size_t c = 0; c < n; c++)
@@ -69,7 +74,8 @@ static void floats(struct rows *rows, const struct sigproc_band *band, const siz
             size_t channel = band->channel[c], cell = channel * rows->nsteps + from + t;
             bool missing = rows->valid != NULL && rows->valid[cell] == BR_MISSING;
             for (size_t b = 0; b < nbeams; b++) {
-                float *mean = &rows->mean[channel * rows->nbeams + beam[b]], *to = &out[(b * steps + t) * n + c];
+                float *mean = &rows->mean[channel * rows->nbeams + beam[b]],
+                      *to = &out[(b * steps + t) * n + c];
                 uint16_t *seen = &rows->seen[channel * rows->nbeams + beam[b]];
                 if (missing) {
                     *to = *mean;
@@ -82,7 +88,8 @@ static void floats(struct rows *rows, const struct sigproc_band *band, const siz
         }
 }
 
-static void hole(const struct rows *rows, const struct sigproc_band *band, size_t beam, size_t steps, void *out)
+static void hole(const struct rows *rows, const struct sigproc_band *band, size_t beam, size_t steps,
+                 void *out)
 {
     size_t n = band->nchannels;
     if (!rows->floats) {
@@ -94,8 +101,8 @@ static void hole(const struct rows *rows, const struct sigproc_band *band, size_
         for (size_t c = 0; c < n; c++) value[t * n + c] = rows->mean[band->channel[c] * rows->nbeams + beam];
 }
 
-void rows_make(struct rows *rows, const struct sigproc_band *band, const size_t *beam, size_t nbeams, size_t from, size_t steps,
-               void *out)
+void rows_make(struct rows *rows, const struct sigproc_band *band, const size_t *beam, size_t nbeams,
+               size_t from, size_t steps, void *out)
 {
     size_t bytes = steps * band->nchannels * rows_value_bytes(rows);
     if (rows->data != NULL && (rows->form == ROWS_F16 || rows->form == ROWS_F32)) {

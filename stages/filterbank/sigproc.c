@@ -33,8 +33,8 @@ static size_t spaced(const struct channel *c, size_t count, double spacing)
 static struct sigproc_band make_band(const struct channel *c, size_t n, const uint32_t *order)
 {
     double spacing = n > 1 ? (c[0].freq - c[n - 1].freq) / (double)(n - 1) : c[0].width;
-    return (struct sigproc_band){.nchannels = n, .channel = order, .fch1_mhz = c[0].freq, .foff_mhz = -spacing,
-                                 .delay = c[0].delay};
+    return (struct sigproc_band){
+        .nchannels = n, .channel = order, .fch1_mhz = c[0].freq, .foff_mhz = -spacing, .delay = c[0].delay};
 }
 
 size_t sigproc_bands(const struct br_stream *stream, struct sigproc_band *bands, uint32_t *order)
@@ -42,10 +42,12 @@ size_t sigproc_bands(const struct br_stream *stream, struct sigproc_band *bands,
     size_t count = stream->nchannels, nbands = 0;
     struct channel *c = malloc((count > 0 ? count : 1) * sizeof *c);
     if (c == NULL) return 0;
-    for (size_t i = 0; i < count; i++) c[i] = (struct channel){stream->freq_mhz[i], stream->width_mhz[i], 0, (uint32_t)i};
+    for (size_t i = 0; i < count; i++)
+        c[i] = (struct channel){stream->freq_mhz[i], stream->width_mhz[i], 0, (uint32_t)i};
     for (unsigned z = 0; z < stream->nzones; z++)
         for (size_t i = 0; i < stream->zone[z].nchannels; i++)
-            if (stream->zone[z].first_channel + i < count) c[stream->zone[z].first_channel + i].delay = stream->zone[z].delay;
+            if (stream->zone[z].first_channel + i < count)
+                c[stream->zone[z].first_channel + i].delay = stream->zone[z].delay;
     qsort(c, count, sizeof *c, falling);
     for (size_t i = 0; i < count; i++) order[i] = c[i].index;
 
@@ -68,7 +70,8 @@ size_t sigproc_bands(const struct br_stream *stream, struct sigproc_band *bands,
     return nbands;
 }
 
-/* --- the header: all numbers little-endian, names and texts with their length before them -------------------------------------- */
+/* --- the header: all numbers little-endian, names and texts with their length before them
+ * -------------------------------------- */
 
 struct out {
     uint8_t *at;

@@ -1,7 +1,8 @@
 /* sigproc.h - the header of SIGPROC filterbank files, and how a stream's channels are dealt out to them.
  *
- * A filterbank file has one channel spacing and one time of arrival, so a stream with several upchannelization factors, or
- * with holes in its band, becomes several "bands", each a file of its own for every beam. */
+ * A filterbank file has one channel spacing and one time of arrival, so a stream with several
+ * upchannelization factors, or with holes in its band, becomes several "bands", each a file of its own for
+ * every beam. */
 #ifndef BEAMRING_STAGES_FILTERBANK_SIGPROC_H
 #define BEAMRING_STAGES_FILTERBANK_SIGPROC_H
 
@@ -12,13 +13,13 @@ struct sigproc_band {
     const uint32_t *channel; /* [nchannels] the stream's channel behind each of the file's; frequency falls */
     double fch1_mhz;         /* centre of the file's first channel, the highest */
     double foff_mhz;         /* < 0 */
-    unsigned delay;          /* base samples by which arrival times are earlier than the steps, see struct br_zone */
+    unsigned delay; /* base samples by which arrival times are earlier than the steps, see struct br_zone */
 };
 
-/* Deals out all channels: sorted by falling frequency, cut where the delay, the width or the spacing changes. A set of
- * channels of one kind that is equally spaced stays together whatever the spacing is; otherwise it is cut into runs of
- * neighbouring channels. `bands` and `order` have room for stream->nchannels entries; `order` is what the bands' `channel`
- * point into. Returns the number of bands; 0 if there is no memory. */
+/* Deals out all channels: sorted by falling frequency, cut where the delay, the width or the spacing changes.
+ * A set of channels of one kind that is equally spaced stays together whatever the spacing is; otherwise it
+ * is cut into runs of neighbouring channels. `bands` and `order` have room for stream->nchannels entries;
+ * `order` is what the bands' `channel` point into. Returns the number of bands; 0 if there is no memory. */
 size_t sigproc_bands(const struct br_stream *stream, struct sigproc_band *bands, uint32_t *order);
 
 struct sigproc_header {
@@ -32,14 +33,16 @@ struct sigproc_header {
 
 enum { SIGPROC_HEADER_MAX = 1024 };
 
-/* Writes the header into a buffer of SIGPROC_HEADER_MAX; returns its length. It holds nothing that changes while the file grows:
- * readers take the number of samples from the file's size. */
+/* Writes the header into a buffer of SIGPROC_HEADER_MAX; returns its length. It holds nothing that changes
+ * while the file grows: readers take the number of samples from the file's size. */
 size_t sigproc_format(uint8_t *buffer, const struct sigproc_header *header);
 
 /* Unix nanoseconds (UTC) as a modified Julian date. */
 double sigproc_mjd(int64_t unix_ns);
 
-/* Unix nanoseconds of the arrival of time step `step` of `downsample` base samples: its start less the delay. */
-int64_t sigproc_arrival_ns(const struct br_stream *stream, uint64_t step, unsigned downsample, unsigned delay);
+/* Unix nanoseconds of the arrival of time step `step` of `downsample` base samples: its start less the delay.
+ */
+int64_t sigproc_arrival_ns(const struct br_stream *stream, uint64_t step, unsigned downsample,
+                           unsigned delay);
 
 #endif

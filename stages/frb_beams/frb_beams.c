@@ -24,14 +24,19 @@ static int configure(struct br_stage *stage, void *self)
     struct frb_beams *fb = self;
     const struct br_stream *in = br_stage_input(stage, 0);
     struct br_stream *out = br_stage_output(stage, 0);
-    int status = br_expect_input(stage, 1u << BR_F16, "freq,time,gridp,gridq", "f16 [freq][time][gridp][gridq] (frb_grid makes it)");
+    int status = br_expect_input(stage, 1u << BR_F16, "freq,time,gridp,gridq",
+                                 "f16 [freq][time][gridp][gridq] (frb_grid makes it)");
     if (status != BR_OK) return status;
     if (in->telescope == NULL)
-        return br_stage_fail(stage, BR_E_INVALID, "beams need the spacing of the dish grid: add `telescope:` to the pipeline");
+        return br_stage_fail(stage, BR_E_INVALID,
+                             "beams need the spacing of the dish grid: add `telescope:` to the pipeline");
     const struct br_telescope *t = in->telescope;
-    if (in->array.axis[2].length != 2 * (size_t)t->grid_m || in->array.axis[3].length != 2 * (size_t)t->grid_n)
-        return br_stage_fail(stage, BR_E_INVALID, "its input has a grid of %zu x %zu; expected 2M x 2N = %u x %u for telescope '%s'",
-                             in->array.axis[2].length, in->array.axis[3].length, 2 * t->grid_m, 2 * t->grid_n, t->name);
+    if (in->array.axis[2].length != 2 * (size_t)t->grid_m ||
+        in->array.axis[3].length != 2 * (size_t)t->grid_n)
+        return br_stage_fail(
+            stage, BR_E_INVALID,
+            "its input has a grid of %zu x %zu; expected 2M x 2N = %u x %u for telescope '%s'",
+            in->array.axis[2].length, in->array.axis[3].length, 2 * t->grid_m, 2 * t->grid_n, t->name);
     status = br_directions_configure(stage, fb->beams, out);
     if (status != BR_OK) return status;
     size_t lengths[3] = {in->array.axis[0].length, in->array.axis[1].length, out->nbeams};
@@ -47,12 +52,20 @@ static int start(struct br_stage *stage, void *self)
     const struct br_stream *out = br_stage_output(stage, 0);
     const struct br_telescope *t = out->telescope;
     struct br_why why = {""};
-    struct br_frb_beams_params p = {
-        .nchannels = out->nchannels, .freq_mhz = out->freq_mhz, .grid_m = t->grid_m, .grid_n = t->grid_n,
-        .spacing_m_m = t->spacing_m_m, .spacing_n_m = t->spacing_n_m, .nbeams = out->nbeams,
-        .beam = (const double *)out->beams, .beams_x = out->beams_x, .beams_y = out->beams_y,
-        .max_steps = out->array.axis[1].length + 1}; /* a frame beside a loss may touch one step more */
-    if (br_frb_beams_create(&fb->plan, BR_CPU, &p, &why) != 0) return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
+    struct br_frb_beams_params p = {.nchannels = out->nchannels,
+                                    .freq_mhz = out->freq_mhz,
+                                    .grid_m = t->grid_m,
+                                    .grid_n = t->grid_n,
+                                    .spacing_m_m = t->spacing_m_m,
+                                    .spacing_n_m = t->spacing_n_m,
+                                    .nbeams = out->nbeams,
+                                    .beam = (const double *)out->beams,
+                                    .beams_x = out->beams_x,
+                                    .beams_y = out->beams_y,
+                                    .max_steps = out->array.axis[1].length +
+                                                 1}; /* a frame beside a loss may touch one step more */
+    if (br_frb_beams_create(&fb->plan, BR_CPU, &p, &why) != 0)
+        return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
     return BR_OK;
 }
 
@@ -84,11 +97,12 @@ BR_STAGE_EXPORT = {
     .type_size = sizeof(struct br_stage_type),
     .name = "frb_beams",
     .summary = "FRB stage 2: intensity beams in any directions, from the grid",
-    .description =
-        "Resamples the intensities of `frb_grid` to the beams asked for, exactly: each beam is a weighted sum over the whole "
-        "grid, the weights following from its direction and the channel's frequency. A regular grid of beams is the product "
-        "of its two axes and is formed in two cheaper steps.\n\n"
-        "A dish grid of spacing d repeats the sky every lambda/d in direction cosine.\n",
+    .description = "Resamples the intensities of `frb_grid` to the beams asked for, exactly: each beam is a "
+                   "weighted sum over the whole "
+                   "grid, the weights following from its direction and the channel's frequency. A regular "
+                   "grid of beams is the product "
+                   "of its two axes and is formed in two cheaper steps.\n\n"
+                   "A dish grid of spacing d repeats the sky every lambda/d in direction cosine.\n",
     .params = params,
     .inputs = inputs,
     .outputs = outputs,

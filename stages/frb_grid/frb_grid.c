@@ -1,7 +1,9 @@
-/* frb_grid - FRB stage 1: gridding, weights, zero-padded 2-d transform, square, sum over polarisation and time.
+/* frb_grid - FRB stage 1: gridding, weights, zero-padded 2-d transform, square, sum over polarisation and
+ * time.
  *
- * An output frame is filled over several calls, and an input frame may be spread over several output frames, so this file is
- * mostly about where blocks lie in both. All zones complete the same blocks of base samples. */
+ * An output frame is filled over several calls, and an input frame may be spread over several output frames,
+ * so this file is mostly about where blocks lie in both. All zones complete the same blocks of base samples.
+ */
 #include "kernels/frb_grid/frb_grid.h"
 #include "runtime/stage.h"
 #include "stages/common/numbers.h"
@@ -20,11 +22,11 @@ struct frb_grid {
 
     const float *gains; /* [gain_channels][pol][dish][2], NULL: all 1 */
     size_t gain_channels;
-    uint64_t block;     /* base samples per output step */
-    size_t nblocks;     /* steps in a full output frame */
-    size_t cells;       /* 2M x 2N */
-    size_t spectators;  /* pol x dish: bytes of one channel in a row of input */
-    unsigned boundary;  /* the largest input step, in base samples */
+    uint64_t block;    /* base samples per output step */
+    size_t nblocks;    /* steps in a full output frame */
+    size_t cells;      /* 2M x 2N */
+    size_t spectators; /* pol x dish: bytes of one channel in a row of input */
+    unsigned boundary; /* the largest input step, in base samples */
     int log2_scale;
     struct br_frb_grid *plan[BR_MAX_ZONES];
     float *weights[BR_MAX_ZONES]; /* expanded to fine channels; only while plans are made */
@@ -33,7 +35,8 @@ struct frb_grid {
     /* The stream: `cursor` is the base sample up to which input went into blocks. */
     bool running;
     uint64_t cursor;
-    /* The output frame being filled: blocks [first_block, first_block + length), of which zone z has done[z]. */
+    /* The output frame being filled: blocks [first_block, first_block + length), of which zone z has done[z].
+     */
     bool open;
     uint64_t start, first_block;
     size_t length, done[BR_MAX_ZONES];
@@ -42,56 +45,92 @@ struct frb_grid {
 };
 
 static const struct br_param params[] = {
-    {.name = "downsample", .type = BR_P_INT, .offset = offsetof(struct frb_grid, downsample), .def = "0", .min = 0, .max = 1 << 24,
-     .unit = "input samples", .help = "samples of the input in one output sample; for a band with one upchannelization factor"},
-    {.name = "integrate", .type = BR_P_INT, .offset = offsetof(struct frb_grid, integrate), .def = "0", .min = 0, .max = 1 << 24,
-     .unit = "base samples", .help = "base samples in one output sample; every zone's factor divides it"},
-    {.name = "gains", .type = BR_P_PATH, .offset = offsetof(struct frb_grid, gains_file),
-     .help = "HDF5 file with /gain complex64 [freq][pol][dish], freq being 1, the coarse or the fine channels; default all 1"},
-    {.name = "threshold", .type = BR_P_REAL, .offset = offsetof(struct frb_grid, threshold), .def = "0.5", .min = 0, .max = 1,
+    {.name = "downsample",
+     .type = BR_P_INT,
+     .offset = offsetof(struct frb_grid, downsample),
+     .def = "0",
+     .min = 0,
+     .max = 1 << 24,
+     .unit = "input samples",
+     .help = "samples of the input in one output sample; for a band with one upchannelization factor"},
+    {.name = "integrate",
+     .type = BR_P_INT,
+     .offset = offsetof(struct frb_grid, integrate),
+     .def = "0",
+     .min = 0,
+     .max = 1 << 24,
+     .unit = "base samples",
+     .help = "base samples in one output sample; every zone's factor divides it"},
+    {.name = "gains",
+     .type = BR_P_PATH,
+     .offset = offsetof(struct frb_grid, gains_file),
+     .help = "HDF5 file with /gain complex64 [freq][pol][dish], freq being 1, the coarse or the fine "
+             "channels; default all 1"},
+    {.name = "threshold",
+     .type = BR_P_REAL,
+     .offset = offsetof(struct frb_grid, threshold),
+     .def = "0.5",
+     .min = 0,
+     .max = 1,
      .help = "outputs with a smaller fraction of valid input are masked"},
-    {.name = "frame", .type = BR_P_INT, .offset = offsetof(struct frb_grid, frame), .def = "0", .min = 0, .max = 1 << 20,
-     .unit = "output samples", .help = "length of an output frame; 0 chooses one near the input's"},
+    {.name = "frame",
+     .type = BR_P_INT,
+     .offset = offsetof(struct frb_grid, frame),
+     .def = "0",
+     .min = 0,
+     .max = 1 << 20,
+     .unit = "output samples",
+     .help = "length of an output frame; 0 chooses one near the input's"},
     {0},
 };
 static const struct br_port inputs[] = {{"in", "E[time][freq][pol][dish], int4x2, zoned or not"}, {0}};
-static const struct br_port outputs[] = {{"out", "I[freq][time][gridp][gridq], f16, over all fine channels"}, {0}};
+static const struct br_port outputs[] = {{"out", "I[freq][time][gridp][gridq], f16, over all fine channels"},
+                                         {0}};
 
 static int take_block(struct br_stage *stage, struct frb_grid *fg, const struct br_stream *in)
 {
     if ((fg->downsample > 0) == (fg->integrate > 0))
-        return br_stage_fail(stage, BR_E_INVALID, "%s of downsample (input samples) and integrate (base samples); expected one",
+        return br_stage_fail(stage, BR_E_INVALID,
+                             "%s of downsample (input samples) and integrate (base samples); expected one",
                              fg->downsample > 0 ? "it has both" : "it has none");
     fg->boundary = 1;
     for (unsigned z = 0; z < in->nzones; z++)
         if (in->zone[z].downsample > fg->boundary) fg->boundary = in->zone[z].downsample;
     if (fg->downsample > 0 && br_stream_is_zoned(in))
-        return br_stage_fail_at(stage, "downsample", "the zones of its input have samples of different lengths; give "
+        return br_stage_fail_at(stage, "downsample",
+                                "the zones of its input have samples of different lengths; give "
                                 "`integrate` in base samples instead");
     fg->block = fg->downsample > 0 ? (uint64_t)fg->downsample * fg->boundary : (uint64_t)fg->integrate;
-    if (fg->block > UINT32_MAX) return br_stage_fail_at(stage, "downsample", "%llu base samples are too many for one step",
-                                                        (unsigned long long)fg->block);
+    if (fg->block > UINT32_MAX)
+        return br_stage_fail_at(stage, "downsample", "%llu base samples are too many for one step",
+                                (unsigned long long)fg->block);
     for (unsigned z = 0; z < in->nzones; z++)
         if (fg->block % in->zone[z].downsample != 0)
-            return br_stage_fail_at(stage, "integrate", "%llu base samples are not a multiple of the %u of one sample of zone %u",
+            return br_stage_fail_at(stage, "integrate",
+                                    "%llu base samples are not a multiple of the %u of one sample of zone %u",
                                     (unsigned long long)fg->block, in->zone[z].downsample, z);
     return BR_OK;
 }
 
-static int take_gains(struct br_stage *stage, struct frb_grid *fg, const struct br_stream *in, size_t npol, size_t ndishes)
+static int take_gains(struct br_stage *stage, struct frb_grid *fg, const struct br_stream *in, size_t npol,
+                      size_t ndishes)
 {
     struct br_error error = {0};
     struct br_gains gains;
     if (fg->gains_file == NULL) return BR_OK;
-    if (br_gains_read(&gains, fg->gains_file, &error) != BR_OK) return br_stage_fail_at(stage, "gains", "%s", error.text);
+    if (br_gains_read(&gains, fg->gains_file, &error) != BR_OK)
+        return br_stage_fail_at(stage, "gains", "%s", error.text);
     size_t ncoarse = 0;
     for (unsigned z = 0; z < in->nzones; z++) ncoarse += in->zone[z].nchannels / in->zone[z].factor;
     fg->gain_channels = gains.nfreq;
-    fg->gains = br_stage_keep(stage, gains.value, gains.nfreq * gains.npol * gains.ndishes * 2 * sizeof(float));
+    fg->gains =
+        br_stage_keep(stage, gains.value, gains.nfreq * gains.npol * gains.ndishes * 2 * sizeof(float));
     if (gains.npol != npol || gains.ndishes != ndishes ||
         (gains.nfreq != 1 && gains.nfreq != ncoarse && gains.nfreq != in->nchannels))
-        return br_stage_fail_at(stage, "gains", "%s: /gain is [%zu][%zu][%zu]; expected freq 1, %zu (coarse) or %zu (fine), "
-                                "pol %zu, dish %zu", fg->gains_file, gains.nfreq, gains.npol, gains.ndishes, ncoarse,
+        return br_stage_fail_at(stage, "gains",
+                                "%s: /gain is [%zu][%zu][%zu]; expected freq 1, %zu (coarse) or %zu (fine), "
+                                "pol %zu, dish %zu",
+                                fg->gains_file, gains.nfreq, gains.npol, gains.ndishes, ncoarse,
                                 in->nchannels, npol, ndishes);
     return BR_OK;
 }
@@ -102,10 +141,15 @@ static int zone_params(struct br_stage *stage, struct frb_grid *fg, unsigned z, 
     const struct br_stream *in = br_stage_input(stage, 0);
     const struct br_telescope *t = in->telescope;
     const struct br_zone *zone = &in->zone[z];
-    *p = (struct br_frb_grid_params){
-        .nchannels = zone->nchannels, .npol = in->array.axis[2].length, .ndishes = in->array.axis[3].length,
-        .grid_m = t->grid_m, .grid_n = t->grid_n, .dish_cell = (const uint16_t *)fg->dish_cell,
-        .downsample = (unsigned)(fg->block / zone->downsample), .log2_scale = fg->log2_scale, .threshold = fg->threshold};
+    *p = (struct br_frb_grid_params){.nchannels = zone->nchannels,
+                                     .npol = in->array.axis[2].length,
+                                     .ndishes = in->array.axis[3].length,
+                                     .grid_m = t->grid_m,
+                                     .grid_n = t->grid_n,
+                                     .dish_cell = (const uint16_t *)fg->dish_cell,
+                                     .downsample = (unsigned)(fg->block / zone->downsample),
+                                     .log2_scale = fg->log2_scale,
+                                     .threshold = fg->threshold};
     if (fg->gains == NULL) return BR_OK;
     size_t row = fg->spectators * 2, rows = fg->gain_channels == 1 ? 1 : zone->nchannels, coarse = 0;
     p->weight_channels = rows;
@@ -113,7 +157,7 @@ static int zone_params(struct br_stage *stage, struct frb_grid *fg, unsigned z, 
     if (fg->weights[z] == NULL) return br_no_memory(stage, rows * row * sizeof(float));
     for (unsigned i = 0; i < z; i++) coarse += in->zone[i].nchannels / in->zone[i].factor;
     for (size_t c = 0; c < rows; c++) {
-        size_t from = fg->gain_channels == 1                 ? 0
+        size_t from = fg->gain_channels == 1               ? 0
                       : fg->gain_channels == in->nchannels ? zone->first_channel + c
                                                            : coarse + c / zone->factor;
         memcpy(fg->weights[z] + c * row, fg->gains + from * row, row * sizeof(float));
@@ -135,13 +179,16 @@ static int configure(struct br_stage *stage, void *self)
     struct frb_grid *fg = self;
     const struct br_stream *in = br_stage_input(stage, 0);
     struct br_stream *out = br_stage_output(stage, 0);
-    int status = br_expect_input(stage, 1u << BR_INT4X2, "time,freq,pol,dish", "int4x2 [time][freq][pol][dish]");
+    int status =
+        br_expect_input(stage, 1u << BR_INT4X2, "time,freq,pol,dish", "int4x2 [time][freq][pol][dish]");
     if (status != BR_OK) return status;
     const struct br_telescope *t = in->telescope;
     if (t == NULL)
-        return br_stage_fail(stage, BR_E_INVALID, "it needs to know the cell of every dish: add `telescope:` to the pipeline");
+        return br_stage_fail(stage, BR_E_INVALID,
+                             "it needs to know the cell of every dish: add `telescope:` to the pipeline");
     if (t->grid_m > 64 || t->grid_n > 64)
-        return br_stage_fail(stage, BR_E_INVALID, "telescope '%s' has a grid of %u x %u cells; at most 64 x 64 are supported",
+        return br_stage_fail(stage, BR_E_INVALID,
+                             "telescope '%s' has a grid of %u x %u cells; at most 64 x 64 are supported",
                              t->name, t->grid_m, t->grid_n);
     size_t npol = in->array.axis[2].length, ndishes = in->array.axis[3].length;
     fg->spectators = npol * ndishes;
@@ -218,7 +265,8 @@ static int emit(struct frb_grid *fg, const struct br_stream *stream, struct br_f
     size_t steps = br_time_steps(fg->start, end - fg->start, (unsigned)fg->block);
     if (steps < fg->length) /* cut short: rows move together, as the frame is row-major in its own length */
         for (size_t c = 1; c < stream->nchannels; c++) {
-            memmove((uint16_t *)out->data + c * steps * fg->cells, row_of(fg, out, c, 0), steps * fg->cells * sizeof(uint16_t));
+            memmove((uint16_t *)out->data + c * steps * fg->cells, row_of(fg, out, c, 0),
+                    steps * fg->cells * sizeof(uint16_t));
             memmove(out->valid + c * steps, out->valid + c * fg->length, steps);
         }
     out->first = fg->start;
@@ -270,14 +318,16 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     for (unsigned z = 0; z < from->nzones; z++) {
         const struct br_zone *zone = &from->zone[z];
         struct br_part part = br_stream_part(from, zoned ? z : 0, in->first, in->samples);
-        size_t row = part.nchannels * fg->spectators, within = zone->first_channel - part.first_channel, took = 0;
-        const uint8_t *e = (const uint8_t *)in->data + part.offset + fg->taken[z] * row + within * fg->spectators;
+        size_t row = part.nchannels * fg->spectators, within = zone->first_channel - part.first_channel,
+               took = 0;
+        const uint8_t *e =
+            (const uint8_t *)in->data + part.offset + fg->taken[z] * row + within * fg->spectators;
         const uint8_t *valid =
             in->complete ? NULL : in->valid + part.valid_offset + fg->taken[z] * part.nchannels + within;
         if (fg->done[z] < fg->length && fg->taken[z] < part.nsteps)
             fg->done[z] += br_frb_grid_execute(
-                fg->plan[z], e, row, valid, part.nchannels, part.nsteps - fg->taken[z], fg->length - fg->done[z],
-                row_of(fg, out, zone->first_channel, fg->done[z]), fg->length,
+                fg->plan[z], e, row, valid, part.nchannels, part.nsteps - fg->taken[z],
+                fg->length - fg->done[z], row_of(fg, out, zone->first_channel, fg->done[z]), fg->length,
                 out->valid + zone->first_channel * fg->length + fg->done[z], fg->length, &took);
         fg->taken[z] += took;
         full = full && fg->done[z] == fg->length;
@@ -307,13 +357,16 @@ BR_STAGE_EXPORT = {
     .type_size = sizeof(struct br_stage_type),
     .name = "frb_grid",
     .summary = "FRB stage 1: intensities on a grid of directions, summed over polarisation and time",
-    .description =
-        "Puts the dishes on the telescope's M x N grid, multiplies by the gains, transforms (zero-padded to 2M x 2N), squares, "
-        "and sums over both polarisations and the samples of a block. Blocks are aligned to the base sample counter, so "
-        "that results do not depend on frames or on where a recording begins.\n\n"
-        "Values are float16 times one power of two for the whole stream, chosen so that int4 full scale on every dish cannot "
-        "overflow. Missing samples contribute nothing, the level of a partly valid block is restored, and a block with "
-        "too little valid input is masked.\n",
+    .description = "Puts the dishes on the telescope's M x N grid, multiplies by the gains, transforms "
+                   "(zero-padded to 2M x 2N), squares, "
+                   "and sums over both polarisations and the samples of a block. Blocks are aligned to the "
+                   "base sample counter, so "
+                   "that results do not depend on frames or on where a recording begins.\n\n"
+                   "Values are float16 times one power of two for the whole stream, chosen so that int4 full "
+                   "scale on every dish cannot "
+                   "overflow. Missing samples contribute nothing, the level of a partly valid block is "
+                   "restored, and a block with "
+                   "too little valid input is masked.\n",
     .params = params,
     .inputs = inputs,
     .outputs = outputs,

@@ -1,10 +1,11 @@
 /* quantize - intensities to 4 or 8 bits with a scale and offset per beam, channel and block of time.
  *
- * One output frame is one block, aligned to the step counter. A block of which the stream covers only a part (at its ends, or
- * beside a hole) is quantized with the rest missing and emitted as a short frame: only the steps that the stream covers.
- * Frames are packed row-major in their own length, also for 4 bits: element i is in byte i/2, the even one in the LOW nibble,
- * so that with an odd number of steps rows begin in the middle of a byte, and
- * a frame with an odd number of elements ends with half a byte of zero (br_array_bytes rounds up). */
+ * One output frame is one block, aligned to the step counter. A block of which the stream covers only a part
+ * (at its ends, or beside a hole) is quantized with the rest missing and emitted as a short frame: only the
+ * steps that the stream covers. Frames are packed row-major in their own length, also for 4 bits: element i
+ * is in byte i/2, the even one in the LOW nibble, so that with an odd number of steps rows begin in the
+ * middle of a byte, and a frame with an odd number of elements ends with half a byte of zero (br_array_bytes
+ * rounds up). */
 #include "kernels/quantize/quantize.h"
 #include "runtime/stage.h"
 #include "stages/common/shape.h"
@@ -17,25 +18,40 @@ struct quantize {
     double levels_rms;
 
     size_t nchannels, nbeams;
-    unsigned step;            /* base samples per time step */
+    unsigned step; /* base samples per time step */
     struct br_quantize *plan;
-    uint16_t *gathered;       /* [freq][block][beam]: a block that lies in several input frames */
-    uint8_t *gathered_valid;  /* [freq][block] */
+    uint16_t *gathered;      /* [freq][block][beam]: a block that lies in several input frames */
+    uint8_t *gathered_valid; /* [freq][block] */
 
     /* The block being filled covers steps [begin, fill) of [0, block), from base sample `start` on. */
     bool open;
     uint64_t start, number;
     size_t begin, fill;
-    uint64_t cursor;          /* base sample up to which input was taken */
-    size_t taken;             /* steps of the current input frame */
+    uint64_t cursor; /* base sample up to which input was taken */
+    size_t taken;    /* steps of the current input frame */
 };
 
 static const struct br_param params[] = {
-    {.name = "bits", .type = BR_P_INT, .offset = offsetof(struct quantize, bits), .required = true, .min = 4, .max = 8,
+    {.name = "bits",
+     .type = BR_P_INT,
+     .offset = offsetof(struct quantize, bits),
+     .required = true,
+     .min = 4,
+     .max = 8,
      .help = "bits per value: 4 or 8"},
-    {.name = "block", .type = BR_P_INT, .offset = offsetof(struct quantize, block), .def = "64", .min = 2, .max = 65536,
-     .unit = "time steps", .help = "steps that share one scale and offset"},
-    {.name = "levels_rms", .type = BR_P_REAL, .offset = offsetof(struct quantize, levels_rms), .min = 1e-3, .max = 1000,
+    {.name = "block",
+     .type = BR_P_INT,
+     .offset = offsetof(struct quantize, block),
+     .def = "64",
+     .min = 2,
+     .max = 65536,
+     .unit = "time steps",
+     .help = "steps that share one scale and offset"},
+    {.name = "levels_rms",
+     .type = BR_P_REAL,
+     .offset = offsetof(struct quantize, levels_rms),
+     .min = 1e-3,
+     .max = 1000,
      .help = "levels per standard deviation; default 2.5 for 4 bits, 16 for 8"},
     {0},
 };
@@ -49,21 +65,27 @@ static int configure(struct br_stage *stage, void *self)
     const struct br_stream *in = br_stage_input(stage, 0);
     struct br_stream *out = br_stage_output(stage, 0);
     struct br_error error = {0};
-    int status = br_expect_input(stage, 1u << BR_F16, "freq,time,beam", "f16 [freq][time][beam] (frb_beams makes it)");
+    int status =
+        br_expect_input(stage, 1u << BR_F16, "freq,time,beam", "f16 [freq][time][beam] (frb_beams makes it)");
     if (status != BR_OK) return status;
-    if (br_stream_is_zoned(in)) return br_stage_fail(stage, BR_E_INVALID, "the zones of its input have different time steps");
-    if (q->bits != 4 && q->bits != 8) return br_stage_fail_at(stage, "bits", "%lld; expected 4 or 8", (long long)q->bits);
-    if (q->block % 2 != 0) return br_stage_fail_at(stage, "block", "%lld is odd; expected an even number of steps", (long long)q->block);
+    if (br_stream_is_zoned(in))
+        return br_stage_fail(stage, BR_E_INVALID, "the zones of its input have different time steps");
+    if (q->bits != 4 && q->bits != 8)
+        return br_stage_fail_at(stage, "bits", "%lld; expected 4 or 8", (long long)q->bits);
+    if (q->block % 2 != 0)
+        return br_stage_fail_at(stage, "block", "%lld is odd; expected an even number of steps",
+                                (long long)q->block);
     if (!br_stage_given(stage, "levels_rms")) q->levels_rms = q->bits == 4 ? 2.5 : 16;
     q->step = in->zone[0].downsample;
     q->nchannels = in->nchannels;
     q->nbeams = in->array.axis[2].length;
     size_t lengths[3] = {q->nbeams, q->nchannels, (size_t)q->block}, pair[3] = {q->nbeams, q->nchannels, 2};
-    if (br_array_init(&out->array, q->bits == 4 ? BR_INT4 : BR_UINT8, "beam,freq,time", lengths, &error) != BR_OK)
+    if (br_array_init(&out->array, q->bits == 4 ? BR_INT4 : BR_UINT8, "beam,freq,time", lengths, &error) !=
+        BR_OK)
         return br_stage_fail(stage, BR_E_INVALID, "%s", error.text);
     /* The side array's last axis is {scale, offset}, which is none of the field's axes: described by hand. */
-    out->side = (struct br_array){.dtype = BR_F32, .naxes = 3,
-                                  .axis = {{"beam", pair[0]}, {"freq", pair[1]}, {"number", pair[2]}}};
+    out->side = (struct br_array){
+        .dtype = BR_F32, .naxes = 3, .axis = {{"beam", pair[0]}, {"freq", pair[1]}, {"number", pair[2]}}};
     out->frame_samples = (uint64_t)q->block * q->step;
     return BR_OK;
 }
@@ -73,12 +95,16 @@ static int start(struct br_stage *stage, void *self)
     struct quantize *q = self;
     struct br_why why = {""};
     size_t cells = q->nchannels * (size_t)q->block, values = cells * q->nbeams;
-    struct br_quantize_params p = {.nchannels = q->nchannels, .nbeams = q->nbeams, .block = (size_t)q->block,
-                                   .bits = (unsigned)q->bits, .levels_rms = q->levels_rms};
+    struct br_quantize_params p = {.nchannels = q->nchannels,
+                                   .nbeams = q->nbeams,
+                                   .block = (size_t)q->block,
+                                   .bits = (unsigned)q->bits,
+                                   .levels_rms = q->levels_rms};
     q->gathered = calloc(values, sizeof *q->gathered);
     q->gathered_valid = calloc(cells, 1);
     if (q->gathered == NULL || q->gathered_valid == NULL) return br_no_memory(stage, 2 * values + cells);
-    if (br_quantize_create(&q->plan, BR_CPU, &p, &why) != 0) return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
+    if (br_quantize_create(&q->plan, BR_CPU, &p, &why) != 0)
+        return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
     return BR_OK;
 }
 
@@ -91,7 +117,8 @@ static void open_block(struct quantize *q, uint64_t start)
     q->begin = q->fill = (size_t)(step % (uint64_t)q->block);
 }
 
-/* Moves steps [begin, fill) of all rows of a whole block together, into a frame of just these: elements only move down. */
+/* Moves steps [begin, fill) of all rows of a whole block together, into a frame of just these: elements only
+ * move down. */
 static void pack_part(const struct quantize *q, uint8_t *levels)
 {
     size_t steps = q->fill - q->begin, rows = q->nbeams * q->nchannels, block = (size_t)q->block;
@@ -102,15 +129,18 @@ static void pack_part(const struct quantize *q, uint8_t *levels)
             continue;
         }
         for (size_t t = 0; t < steps; t++, from++, to++) {
-            unsigned level = (unsigned)levels[from / 2] >> (from % 2 * 4) & 15, other = to % 2 == 0 ? 0xf0 : 0x0f;
+            unsigned level = (unsigned)levels[from / 2] >> (from % 2 * 4) & 15,
+                     other = to % 2 == 0 ? 0xf0 : 0x0f;
             levels[to / 2] = (uint8_t)((levels[to / 2] & other) | level << (to % 2 * 4));
         }
     }
-    if (q->bits == 4 && rows * steps % 2 != 0) levels[rows * steps / 2] &= 0x0f; /* the half byte at the end */
+    if (q->bits == 4 && rows * steps % 2 != 0)
+        levels[rows * steps / 2] &= 0x0f; /* the half byte at the end */
 }
 
 /* Finishes the frame, whose levels are in `valid_from` [freq][valid_stride] and in the frame already. */
-static int emit(struct br_stage *stage, struct quantize *q, struct br_frame *out, const uint8_t *valid, size_t stride)
+static int emit(struct br_stage *stage, struct quantize *q, struct br_frame *out, const uint8_t *valid,
+                size_t stride)
 {
     size_t steps = q->fill - q->begin;
     out->first = q->start;
@@ -133,7 +163,8 @@ static int emit_gathered(struct br_stage *stage, struct quantize *q, struct br_f
         memset(q->gathered_valid + c * block, BR_MISSING, q->begin);
         memset(q->gathered_valid + c * block + q->fill, BR_MISSING, block - q->fill);
     }
-    uint64_t clamped = br_quantize_execute(q->plan, q->gathered, block, q->gathered_valid, out->data, out->side);
+    uint64_t clamped =
+        br_quantize_execute(q->plan, q->gathered, block, q->gathered_valid, out->data, out->side);
     if (steps < block) pack_part(q, out->data);
     br_stage_count_saturated(stage, clamped);
     return emit(stage, q, out, q->gathered_valid + q->begin, block);
@@ -165,7 +196,8 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
         return emit_gathered(stage, q, out); /* a hole: the same input comes again */
     if (!q->open) open_block(q, q->taken == 0 ? in->first : q->cursor);
 
-    size_t block = (size_t)q->block, nsteps = br_time_steps(in->first, in->samples, q->step), left = nsteps - q->taken;
+    size_t block = (size_t)q->block, nsteps = br_time_steps(in->first, in->samples, q->step),
+           left = nsteps - q->taken;
     size_t take = left < block - q->fill ? left : block - q->fill, at = q->taken;
     uint64_t in_end = in->first + in->samples, block_end = (q->number + 1) * (uint64_t)q->block * q->step;
     bool whole = q->fill == 0 && take == block; /* straight from the frame */
@@ -177,8 +209,8 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     int result = 0;
     if (whole) {
         const uint8_t *valid = in->complete ? NULL : in->valid + at;
-        uint64_t clamped = br_quantize_execute(q->plan, (const uint16_t *)in->data + at * q->nbeams, nsteps, valid, out->data,
-                                               out->side);
+        uint64_t clamped = br_quantize_execute(q->plan, (const uint16_t *)in->data + at * q->nbeams, nsteps,
+                                               valid, out->data, out->side);
         br_stage_count_saturated(stage, clamped);
         result = emit(stage, q, out, valid, nsteps);
     } else if (q->fill == block) {
@@ -207,11 +239,15 @@ BR_STAGE_EXPORT = {
     .name = "quantize",
     .summary = "intensity beams to 4 or 8 bits, in the order of the wire",
     .description =
-        "For every beam, channel and block of time steps: level = round((J - offset)/scale), offset the mean and scale the standard "
-        "deviation / `levels_rms` over the valid steps. 4 bits: levels -7 to 7, -8 means missing. 8 bits: 128 + level, levels -127 "
+        "For every beam, channel and block of time steps: level = round((J - offset)/scale), offset the mean "
+        "and scale the standard "
+        "deviation / `levels_rms` over the valid steps. 4 bits: levels -7 to 7, -8 means missing. 8 bits: "
+        "128 + level, levels -127 "
         "to 127, 0 means missing. The scale and offset travel with each frame.\n\n"
-        "Blocks are aligned to the step counter. A frame is one block; where the stream covers only a part of a block (at its "
-        "ends, beside a hole), the frame holds the steps that it covers. 4-bit frames are packed without gaps: element i "
+        "Blocks are aligned to the step counter. A frame is one block; where the stream covers only a part "
+        "of a block (at its "
+        "ends, beside a hole), the frame holds the steps that it covers. 4-bit frames are packed without "
+        "gaps: element i "
         "of the row-major array is in byte i/2, the even one in the low half; a last half byte is zero.\n",
     .params = params,
     .inputs = inputs,

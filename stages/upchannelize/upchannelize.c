@@ -21,34 +21,64 @@ struct upchannelize {
     size_t spectators;                   /* pol x dish */
     unsigned boundary;                   /* the largest U: a frame that starts off it starts a stream */
     struct br_upchannelize *plan[BR_MAX_ZONES];
-    uint64_t cursor;                     /* base sample at which the last frame ended */
+    uint64_t cursor; /* base sample at which the last frame ended */
     bool begun;
-    /* One block of the largest U, in which a step that is only partly covered is filled up with missing samples. */
+    /* One block of the largest U, in which a step that is only partly covered is filled up with missing
+     * samples. */
     uint8_t *block, *block_valid;
 };
 
 static const struct br_param zone_params[] = {
-    {.name = "channels", .type = BR_P_INT, .offset = offsetof(struct zone_param, channels), .required = true, .min = 1,
-     .max = 1 << 20, .help = "coarse channels in this zone"},
-    {.name = "factor", .type = BR_P_INT, .offset = offsetof(struct zone_param, factor), .required = true, .min = 1, .max = 128,
+    {.name = "channels",
+     .type = BR_P_INT,
+     .offset = offsetof(struct zone_param, channels),
+     .required = true,
+     .min = 1,
+     .max = 1 << 20,
+     .help = "coarse channels in this zone"},
+    {.name = "factor",
+     .type = BR_P_INT,
+     .offset = offsetof(struct zone_param, factor),
+     .required = true,
+     .min = 1,
+     .max = 128,
      .help = "fine channels per coarse channel, U: a power of two"},
     {0},
 };
 static const struct br_param params[] = {
-    {.name = "factor", .type = BR_P_INT, .offset = offsetof(struct upchannelize, factor), .def = "0", .min = 0, .max = 128,
+    {.name = "factor",
+     .type = BR_P_INT,
+     .offset = offsetof(struct upchannelize, factor),
+     .def = "0",
+     .min = 0,
+     .max = 128,
      .help = "fine channels per coarse channel, U: 1, 2, 4, ... 128; for the whole band"},
-    {.name = "zones", .type = BR_P_MAPS, .offset = offsetof(struct upchannelize, zones), .fields = zone_params,
-     .size = sizeof(struct zone_param), .help = "list of {channels, factor} that covers the band, in the input's order"},
-    {.name = "taps", .type = BR_P_INT, .offset = offsetof(struct upchannelize, taps), .def = "4", .min = 1, .max = 32,
+    {.name = "zones",
+     .type = BR_P_MAPS,
+     .offset = offsetof(struct upchannelize, zones),
+     .fields = zone_params,
+     .size = sizeof(struct zone_param),
+     .help = "list of {channels, factor} that covers the band, in the input's order"},
+    {.name = "taps",
+     .type = BR_P_INT,
+     .offset = offsetof(struct upchannelize, taps),
+     .def = "4",
+     .min = 1,
+     .max = 32,
      .help = "length of the filter in output samples, M"},
-    {.name = "window", .type = BR_P_REALS, .offset = offsetof(struct upchannelize, window),
+    {.name = "window",
+     .type = BR_P_REALS,
+     .offset = offsetof(struct upchannelize, window),
      .help = "M U filter weights instead of the sinc-Hanning window; only with one factor"},
-    {.name = "gain", .type = BR_P_REALS, .offset = offsetof(struct upchannelize, gain),
+    {.name = "gain",
+     .type = BR_P_REALS,
+     .offset = offsetof(struct upchannelize, gain),
      .help = "U gains, one per fine channel, or one for all; default sqrt(U), which keeps the rms of noise"},
     {0},
 };
 static const struct br_port inputs[] = {{"in", "E[time][freq][pol][dish], int4x2"}, {0}};
-static const struct br_port outputs[] = {{"out", "E[time/U][freq*U][pol][dish], int4x2; one array per zone"}, {0}};
+static const struct br_port outputs[] = {{"out", "E[time/U][freq*U][pol][dish], int4x2; one array per zone"},
+                                         {0}};
 
 /* Fills in the zones of the input; neighbours of equal factor become one. */
 static int take_zones(struct br_stage *stage, struct upchannelize *up, size_t nchannels)
@@ -58,7 +88,8 @@ static int take_zones(struct br_stage *stage, struct upchannelize *up, size_t nc
     size_t count = up->zones.count > 0 ? up->zones.count : 1, total = 0;
     if (br_stage_given(stage, "factor") == (up->zones.count > 0))
         return br_stage_fail(stage, BR_E_INVALID, "%s; give the whole band one factor, or a list of zones",
-                             up->zones.count > 0 ? "both factor and zones are given" : "neither factor nor zones is given");
+                             up->zones.count > 0 ? "both factor and zones are given"
+                                                 : "neither factor nor zones is given");
     if (up->zones.count == 0 && up->factor < 1)
         return br_stage_fail_at(stage, "factor", "0 is no factor; expected 1, 2, 4, ... 128");
     for (size_t i = 0; i < count; i++) {
@@ -79,7 +110,8 @@ static int take_zones(struct br_stage *stage, struct upchannelize *up, size_t nc
         if (factor > up->boundary) up->boundary = factor;
     }
     if (total != nchannels)
-        return br_stage_fail_at(stage, "zones", "the zones hold %zu channels, but the input has %zu", total, nchannels);
+        return br_stage_fail_at(stage, "zones", "the zones hold %zu channels, but the input has %zu", total,
+                                nchannels);
     return BR_OK;
 }
 
@@ -88,14 +120,16 @@ static int configure(struct br_stage *stage, void *self)
     struct upchannelize *up = self;
     const struct br_stream *in = br_stage_input(stage, 0);
     struct br_stream *out = br_stage_output(stage, 0);
-    int status = br_expect_input(stage, 1u << BR_INT4X2, "time,freq,pol,dish", "int4x2 [time][freq][pol][dish]");
+    int status =
+        br_expect_input(stage, 1u << BR_INT4X2, "time,freq,pol,dish", "int4x2 [time][freq][pol][dish]");
     if (status != BR_OK) return status;
     up->nzones = 0;
     up->boundary = 1;
     for (unsigned z = 0; z < in->nzones; z++)
         if (in->zone[z].downsample != 1 || in->zone[z].factor != 1)
             return br_stage_fail(stage, BR_E_INVALID,
-                                 "its input is upchannelized already (U = %u, %u base samples per step); expected coarse channels",
+                                 "its input is upchannelized already (U = %u, %u base samples per step); "
+                                 "expected coarse channels",
                                  in->zone[z].factor, in->zone[z].downsample);
     status = take_zones(stage, up, in->nchannels);
     if (status != BR_OK) return status;
@@ -103,25 +137,31 @@ static int configure(struct br_stage *stage, void *self)
         unsigned u = up->coarse[z].factor;
         if (in->frame_samples % u != 0)
             return br_stage_fail(stage, BR_E_INVALID,
-                                 "the factor %u does not divide the frames of its input, %llu samples; choose frame_samples at "
-                                 "the source as a multiple of %u", u, (unsigned long long)in->frame_samples, up->boundary);
+                                 "the factor %u does not divide the frames of its input, %llu samples; "
+                                 "choose frame_samples at "
+                                 "the source as a multiple of %u",
+                                 u, (unsigned long long)in->frame_samples, up->boundary);
         if (up->window.count > 0 && (up->nzones > 1 || up->window.count != (size_t)up->taps * u))
-            return br_stage_fail_at(stage, "window", "it has %zu values; expected taps x factor = %llu, and one factor only",
+            return br_stage_fail_at(stage, "window",
+                                    "it has %zu values; expected taps x factor = %llu, and one factor only",
                                     up->window.count, (unsigned long long)up->taps * u);
         if (up->gain.count > 1 && (up->nzones > 1 || up->gain.count != u))
-            return br_stage_fail_at(stage, "gain", "it has %zu values; expected one, or factor = %u with one factor only",
+            return br_stage_fail_at(stage, "gain",
+                                    "it has %zu values; expected one, or factor = %u with one factor only",
                                     up->gain.count, u);
     }
     up->spectators = br_array_length(&in->array, "pol") * br_array_length(&in->array, "dish");
 
     size_t nfine = 0;
     for (unsigned z = 0; z < up->nzones; z++) nfine += up->coarse[z].nchannels * up->coarse[z].factor;
-    double *freq = br_stage_alloc(stage, nfine * sizeof *freq), *width = br_stage_alloc(stage, nfine * sizeof *width);
+    double *freq = br_stage_alloc(stage, nfine * sizeof *freq),
+           *width = br_stage_alloc(stage, nfine * sizeof *width);
     size_t at = 0;
     for (unsigned z = 0; z < up->nzones; z++) {
         const struct br_zone *zone = &up->coarse[z];
         unsigned u = zone->factor;
-        out->zone[z] = (struct br_zone){at, zone->nchannels * u, u, u, u > 1 ? (unsigned)(up->taps - 1) * u / 2 : 0};
+        out->zone[z] =
+            (struct br_zone){at, zone->nchannels * u, u, u, u > 1 ? (unsigned)(up->taps - 1) * u / 2 : 0};
         for (size_t c = zone->first_channel; c < zone->first_channel + zone->nchannels; c++)
             for (unsigned i = 0; i < u; i++, at++) {
                 freq[at] = in->freq_mhz[c] + ((double)i - ((double)u - 1) / 2) * in->width_mhz[c] / u;
@@ -132,7 +172,8 @@ static int configure(struct br_stage *stage, void *self)
     out->nchannels = nfine;
     out->freq_mhz = freq;
     out->width_mhz = width;
-    if (up->nzones == 1) { /* one array; with several factors `array` keeps the coarse lengths, see stream.h */
+    if (up->nzones ==
+        1) { /* one array; with several factors `array` keeps the coarse lengths, see stream.h */
         out->array.axis[0].length = (size_t)(in->frame_samples / up->boundary);
         out->array.axis[1].length = nfine;
     }
@@ -148,9 +189,11 @@ static int start(struct br_stage *stage, void *self)
     up->block_valid = calloc(up->boundary, in->nchannels);
     if (up->block == NULL || up->block_valid == NULL) return br_no_memory(stage, bytes);
     for (unsigned z = 0; z < up->nzones; z++) {
-        struct br_upchannelize_params p = {
-            .nchannels = up->coarse[z].nchannels, .nspectators = up->spectators, .factor = up->coarse[z].factor,
-            .taps = (unsigned)up->taps, .window = up->window.count > 0 ? up->window.value : NULL};
+        struct br_upchannelize_params p = {.nchannels = up->coarse[z].nchannels,
+                                           .nspectators = up->spectators,
+                                           .factor = up->coarse[z].factor,
+                                           .taps = (unsigned)up->taps,
+                                           .window = up->window.count > 0 ? up->window.value : NULL};
         double same[128];
         struct br_why why = {""};
         if (up->gain.count == 1) {
@@ -165,10 +208,10 @@ static int start(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
-/* One zone's part of a frame: the input's samples [first, first + samples), of which a step at either end may be only partly
- * covered. Returns the number of clamped components. */
-static uint64_t run_zone(struct upchannelize *up, unsigned z, const struct br_frame *in, size_t nchannels, uint8_t *out,
-                         uint8_t *out_valid)
+/* One zone's part of a frame: the input's samples [first, first + samples), of which a step at either end may
+ * be only partly covered. Returns the number of clamped components. */
+static uint64_t run_zone(struct upchannelize *up, unsigned z, const struct br_frame *in, size_t nchannels,
+                         uint8_t *out, uint8_t *out_valid)
 {
     const struct br_zone *zone = &up->coarse[z];
     size_t u = zone->factor, row = nchannels * up->spectators, width = zone->nchannels * up->spectators;
@@ -190,12 +233,13 @@ static uint64_t run_zone(struct upchannelize *up, unsigned z, const struct br_fr
             for (size_t i = 0; i < take; i++) {
                 memcpy(up->block + (phase + i) * width, e + i * row, width);
                 if (valid != NULL)
-                    memcpy(up->block_valid + (phase + i) * zone->nchannels, valid + i * nchannels, zone->nchannels);
+                    memcpy(up->block_valid + (phase + i) * zone->nchannels, valid + i * nchannels,
+                           zone->nchannels);
                 else
                     memset(up->block_valid + (phase + i) * zone->nchannels, BR_VALID, zone->nchannels);
             }
-            clamped += br_upchannelize_execute(up->plan[z], up->block, width, up->block_valid, zone->nchannels, u, out,
-                                               out_valid);
+            clamped += br_upchannelize_execute(up->plan[z], up->block, width, up->block_valid,
+                                               zone->nchannels, u, out, out_valid);
             out += width * u;
             out_valid += zone->nchannels * u;
             phase = 0;
@@ -246,13 +290,15 @@ BR_STAGE_EXPORT = {
     .type_size = sizeof(struct br_stage_type),
     .name = "upchannelize",
     .summary = "finer frequency channels (polyphase filterbank), by one factor or zone by zone",
-    .description =
-        "Splits each coarse channel into U fine ones; U is a power of two up to 128, the same for the whole band (`factor`) or "
-        "different in different zones of it (`zones`). U = 1 passes the data through.\n\n"
-        "Fine channel u of coarse channel c is centred at c + (u - (U-1)/2)/U coarse widths. An output whose window of M U "
-        "samples touches missing input, or reaches back before the stream began, is missing.\n\n"
-        "Frames keep their base samples. Where a stream starts or ends off a multiple of U, the first or last step is only "
-        "partly covered, and missing (unless U = 1).\n",
+    .description = "Splits each coarse channel into U fine ones; U is a power of two up to 128, the same for "
+                   "the whole band (`factor`) or "
+                   "different in different zones of it (`zones`). U = 1 passes the data through.\n\n"
+                   "Fine channel u of coarse channel c is centred at c + (u - (U-1)/2)/U coarse widths. An "
+                   "output whose window of M U "
+                   "samples touches missing input, or reaches back before the stream began, is missing.\n\n"
+                   "Frames keep their base samples. Where a stream starts or ends off a multiple of U, the "
+                   "first or last step is only "
+                   "partly covered, and missing (unless U = 1).\n",
     .params = params,
     .inputs = inputs,
     .outputs = outputs,

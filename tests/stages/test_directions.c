@@ -34,7 +34,8 @@ static void test_grid(void **state)
         }
     free(d.beams);
 
-    /* One spacing serves both axes, and the centre is the zenith unless given; an odd grid has a beam there. */
+    /* One spacing serves both axes, and the centre is the zenith unless given; an odd grid has a beam there.
+     */
     const int64_t odd[] = {3, 1};
     p = (struct br_beams_param){.grid = {2, odd}, .spacing_deg = {1, spacing}};
     assert_int_equal(br_directions_make(&d, &p, NULL), BR_OK);
@@ -65,7 +66,8 @@ static void test_file(void **state)
     close(fd);
     const double xy[2][2] = {{0.01, -0.02}, {0.5, 0.25}};
     hsize_t dims[2] = {2, 2};
-    hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), space = H5Screate_simple(2, dims, NULL);
+    hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT),
+          space = H5Screate_simple(2, dims, NULL);
     hid_t set = H5Dcreate2(file, "beams", H5T_IEEE_F64LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
     assert_true(H5Dwrite(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, xy) >= 0);
     H5Dclose(set);
@@ -95,7 +97,8 @@ static void test_refused(void **state)
     const int64_t size[] = {3, 4}, huge[] = {65536, 65536};
     const double spacing[] = {0.5}, wide[] = {61}, xy[] = {0.1, 0.2, 0.3}, beyond[] = {0.1, 0.2, 0.8, 0.8};
     refused((struct br_beams_param){0}, "none of grid");
-    refused((struct br_beams_param){.grid = {2, size}, .spacing_deg = {1, spacing}, .directions = {2, xy}}, "more than one");
+    refused((struct br_beams_param){.grid = {2, size}, .spacing_deg = {1, spacing}, .directions = {2, xy}},
+            "more than one");
     refused((struct br_beams_param){.grid = {2, size}}, "spacing_deg");
     refused((struct br_beams_param){.grid = {2, huge}, .spacing_deg = {1, spacing}}, "65536");
     refused((struct br_beams_param){.grid = {2, size}, .spacing_deg = {1, wide}}, "90");
@@ -107,7 +110,7 @@ static void test_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_grid), cmocka_unit_test(test_list), cmocka_unit_test(test_file),
-                                       cmocka_unit_test(test_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_grid), cmocka_unit_test(test_list),
+                                       cmocka_unit_test(test_file), cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

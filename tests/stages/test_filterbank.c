@@ -1,5 +1,5 @@
-/* The filterbank stage by hand: lost frames, long holes, steps that two frames share, what is refused, a full disk. Values, times
- * and frequencies are checked elsewhere, with other people's readers. */
+/* The filterbank stage by hand: lost frames, long holes, steps that two frames share, what is refused, a full
+ * disk. Values, times and frequencies are checked elsewhere, with other people's readers. */
 #include "files_common.h"
 
 #include <signal.h>
@@ -17,8 +17,15 @@ static struct br_stage *with_levels(const char *directory)
     struct br_stage *stage = driver_new(&filterbank_stage);
     struct br_stream *s = &stage->in[0];
     size_t lengths[3] = {BEAMS, CHANNELS, STEPS};
-    *s = (struct br_stream){.frame_samples = STEPS * DOWN, .sample_ns = {1000000, 1}, .nchannels = CHANNELS, .freq_mhz = freq,
-                            .width_mhz = width, .nzones = 1, .zone = {{0, CHANNELS, 1, DOWN, 0}}, .scale = 1, .nbeams = BEAMS};
+    *s = (struct br_stream){.frame_samples = STEPS * DOWN,
+                            .sample_ns = {1000000, 1},
+                            .nchannels = CHANNELS,
+                            .freq_mhz = freq,
+                            .width_mhz = width,
+                            .nzones = 1,
+                            .zone = {{0, CHANNELS, 1, DOWN, 0}},
+                            .scale = 1,
+                            .nbeams = BEAMS};
     assert_int_equal(br_array_init(&s->array, BR_UINT8, "beam,freq,time", lengths, NULL), BR_OK);
     driver_set_string(stage, "directory", directory);
     return stage;
@@ -55,7 +62,8 @@ static const double *find_real(const char *bytes, size_t size, const char *key)
 }
 
 /* Checks the file's rows against steps [first, first + count) of which [hole, hole_end) are missing. */
-static void check_file(const char *path, size_t beam, uint64_t first, uint64_t count, uint64_t hole, uint64_t hole_end)
+static void check_file(const char *path, size_t beam, uint64_t first, uint64_t count, uint64_t hole,
+                       uint64_t hole_end)
 {
     size_t bytes;
     char *file = read_all(path, &bytes);
@@ -67,7 +75,8 @@ static void check_file(const char *path, size_t beam, uint64_t first, uint64_t c
         for (size_t c = 0; c < CHANNELS; c++, row++)
             assert_int_equal(*row, t >= hole && t < hole_end ? 128 : level(beam, CHANNELS - 1 - c, t));
     double mjd = 40587 + (double)(first * DOWN) * 1e-3 / 86400;
-    assert_true(*find_real(file, bytes, "tstart") - mjd < 1e-9 && *find_real(file, bytes, "tstart") - mjd > -1e-9);
+    assert_true(*find_real(file, bytes, "tstart") - mjd < 1e-9 &&
+                *find_real(file, bytes, "tstart") - mjd > -1e-9);
     assert_true(*find_real(file, bytes, "tsamp") == 0.01);
     free(file);
 }
@@ -181,7 +190,8 @@ static void test_no_directory(void **state)
     driver_free(stage);
 }
 
-/* A limit on file sizes stands in for a full disk: the error names the file, and files end with a whole sample. */
+/* A limit on file sizes stands in for a full disk: the error names the file, and files end with a whole
+ * sample. */
 static void test_disk_full(void **state)
 {
     (void)state;
@@ -216,8 +226,8 @@ static void test_disk_full(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lost_frames),  cmocka_unit_test(test_long_hole),
-                                       cmocka_unit_test(test_refused),      cmocka_unit_test(test_no_directory),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lost_frames), cmocka_unit_test(test_long_hole),
+                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_no_directory),
                                        cmocka_unit_test(test_disk_full)};
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }

@@ -1,5 +1,5 @@
-/* Frames that a queue dropped: a stage with history must give what it would give had the lost samples been missing, and its
- * output must jump where its input did. */
+/* Frames that a queue dropped: a stage with history must give what it would give had the lost samples been
+ * missing, and its output must jump where its input did. */
 #include "stage_driver.h"
 
 #include <setjmp.h>
@@ -16,8 +16,13 @@ extern const struct br_stage_type upchannelize_stage, frb_grid_stage, quantize_s
 enum { FRAME = 256, HOLE = 256, HOLE_END = 768, END = 1216 };
 
 static const struct br_dish dishes[3] = {{0, 0}, {0, 1}, {1, 1}};
-static const struct br_telescope telescope = {.name = "t", .grid_m = 2, .grid_n = 2, .spacing_m_m = 8, .spacing_n_m = 6,
-                                              .ndishes = 3, .dishes = dishes};
+static const struct br_telescope telescope = {.name = "t",
+                                              .grid_m = 2,
+                                              .grid_n = 2,
+                                              .spacing_m_m = 8,
+                                              .spacing_n_m = 6,
+                                              .ndishes = 3,
+                                              .dishes = dishes};
 static const double freq[2] = {400, 401}, width[2] = {1, 1};
 
 /* What a stage put out, step by step: `row` bytes and a validity for each channel, by step number. */
@@ -28,7 +33,8 @@ struct product {
 
 static struct product product_new(size_t steps, size_t row, size_t channels)
 {
-    return (struct product){steps, row, channels, calloc(steps * channels, row), calloc(steps, channels), calloc(steps, 1)};
+    return (struct product){
+        steps, row, channels, calloc(steps * channels, row), calloc(steps, channels), calloc(steps, 1)};
 }
 
 static void product_free(struct product *p)
@@ -38,16 +44,18 @@ static void product_free(struct product *p)
     free(p->covered);
 }
 
-/* Sorts one frame's cells into the product. The row of a cell is contiguous for frb_grid and upchannelize, single levels with
- * beams far apart for quantize. */
+/* Sorts one frame's cells into the product. The row of a cell is contiguous for frb_grid and upchannelize,
+ * single levels with beams far apart for quantize. */
 static void collect(struct product *p, const struct br_stream *s, const struct br_frame *f)
 {
-    bool time_slow = strcmp(s->array.axis[0].name, "time") == 0, levels = strcmp(s->array.axis[0].name, "beam") == 0;
+    bool time_slow = strcmp(s->array.axis[0].name, "time") == 0,
+         levels = strcmp(s->array.axis[0].name, "beam") == 0;
     unsigned down = s->zone[0].downsample;
     size_t steps = br_time_steps(f->first, f->samples, down);
     for (size_t t = 0; t < steps; t++)
         for (size_t c = 0; c < p->channels; c++) {
-            size_t to = (f->first / down + t) * p->channels + c, cell = time_slow ? t * p->channels + c : c * steps + t;
+            size_t to = (f->first / down + t) * p->channels + c,
+                   cell = time_slow ? t * p->channels + c : c * steps + t;
             assert_true(f->first / down + t < p->steps);
             p->covered[f->first / down + t] = 1;
             p->valid[to] = f->complete ? 255 : f->valid[cell];
@@ -110,17 +118,25 @@ static struct br_stage *new_stage(const struct br_stage_type *type, bool beams)
 {
     struct br_stage *stage = driver_new(type);
     struct br_stream *s = &stage->in[0];
-    *s = (struct br_stream){.frame_samples = FRAME, .sample_ns = {1, 1}, .nchannels = 2, .freq_mhz = freq, .width_mhz = width,
-                            .nzones = 1, .zone = {{0, 2, 1, beams ? 8 : 1, 0}}, .scale = 1, .telescope = &telescope,
+    *s = (struct br_stream){.frame_samples = FRAME,
+                            .sample_ns = {1, 1},
+                            .nchannels = 2,
+                            .freq_mhz = freq,
+                            .width_mhz = width,
+                            .nzones = 1,
+                            .zone = {{0, 2, 1, beams ? 8 : 1, 0}},
+                            .scale = 1,
+                            .telescope = &telescope,
                             .nbeams = beams ? 3 : 0};
     size_t field[4] = {FRAME, 2, 2, 3}, j[3] = {2, FRAME / 8, 3};
-    assert_int_equal(br_array_init(&s->array, beams ? BR_F16 : BR_INT4X2, beams ? "freq,time,beam" : "time,freq,pol,dish",
-                                   beams ? j : field, NULL), BR_OK);
+    assert_int_equal(br_array_init(&s->array, beams ? BR_F16 : BR_INT4X2,
+                                   beams ? "freq,time,beam" : "time,freq,pol,dish", beams ? j : field, NULL),
+                     BR_OK);
     return stage;
 }
 
-static void compare(const struct br_stage_type *type, bool beams, const char *name, int64_t value, unsigned down, size_t row,
-                    size_t channels)
+static void compare(const struct br_stage_type *type, bool beams, const char *name, int64_t value,
+                    unsigned down, size_t row, size_t channels)
 {
     struct product p[2];
     for (int lost = 0; lost < 2; lost++) {
@@ -142,7 +158,8 @@ static void compare(const struct br_stage_type *type, bool beams, const char *na
         assert_memory_equal(p[1].valid + t * channels, p[0].valid + t * channels, channels);
         for (size_t c = 0; c < channels; c++)
             if (p[0].valid[t * channels + c] != 0) {
-                assert_memory_equal(p[1].data + (t * channels + c) * row, p[0].data + (t * channels + c) * row, row);
+                assert_memory_equal(p[1].data + (t * channels + c) * row,
+                                    p[0].data + (t * channels + c) * row, row);
                 seen++;
             }
     }
@@ -160,7 +177,8 @@ static void test_upchannelize(void **state)
 static void test_frb_grid(void **state)
 {
     (void)state;
-    compare(&frb_grid_stage, false, "integrate", 48, 48, 32, 2); /* 256 and 768 lie within blocks or on their edges */
+    compare(&frb_grid_stage, false, "integrate", 48, 48, 32,
+            2); /* 256 and 768 lie within blocks or on their edges */
     compare(&frb_grid_stage, false, "downsample", 5, 5, 32, 2);
 }
 

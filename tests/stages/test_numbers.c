@@ -35,11 +35,13 @@ static hid_t open_file(void)
     return file;
 }
 
-static void put(hid_t file, const char *name, hid_t stored, hid_t memory, int rank, const hsize_t *dims, const void *data)
+static void put(hid_t file, const char *name, hid_t stored, hid_t memory, int rank, const hsize_t *dims,
+                const void *data)
 {
     hid_t space = H5Screate_simple(rank, dims, NULL);
     hid_t set = H5Dcreate2(file, name, stored, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-    assert_true(set >= 0 && (data == NULL || H5Dwrite(set, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) >= 0));
+    assert_true(set >= 0 &&
+                (data == NULL || H5Dwrite(set, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) >= 0));
     H5Dclose(set);
     H5Sclose(space);
 }
@@ -136,7 +138,8 @@ static void test_gains_refused(void **state)
 
 enum { F = 2, P = 2, B = 3, D = 4 };
 
-static void put_weights(size_t nf, const int8_t *a, size_t ns, const int32_t *s, hid_t weight_type, hid_t shift_type)
+static void put_weights(size_t nf, const int8_t *a, size_t ns, const int32_t *s, hid_t weight_type,
+                        hid_t shift_type)
 {
     const hsize_t wd[5] = {nf, P, B, D, 2}, sd[3] = {ns, P, B};
     hid_t file = open_file();
@@ -162,7 +165,8 @@ static void test_weights(void **state)
             assert_int_equal(w.nbeams, B);
             assert_int_equal(w.ndishes, D);
             for (size_t f = 0; f < w.nfreq; f++) {
-                assert_memory_equal(w.weight + f * P * B * D * 2, a + (nf == 1 ? 0 : f) * P * B * D * 2, P * B * D * 2);
+                assert_memory_equal(w.weight + f * P * B * D * 2, a + (nf == 1 ? 0 : f) * P * B * D * 2,
+                                    P * B * D * 2);
                 assert_memory_equal(w.shift + f * P * B, s + (ns == 1 ? 0 : f) * P * B, P * B * sizeof *s);
             }
             free(w.weight);
@@ -241,8 +245,9 @@ static void test_beams(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gains),   cmocka_unit_test(test_gains_refused),   cmocka_unit_test(test_weights),
-        cmocka_unit_test(test_weights_refused), cmocka_unit_test(test_beams),
+        cmocka_unit_test(test_gains),   cmocka_unit_test(test_gains_refused),
+        cmocka_unit_test(test_weights), cmocka_unit_test(test_weights_refused),
+        cmocka_unit_test(test_beams),
     };
     return cmocka_run_group_tests(tests, make_path, drop_path);
 }

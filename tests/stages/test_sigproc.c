@@ -1,4 +1,5 @@
-/* Headers of filterbank files, byte for byte by a parser of its own, and how channels are dealt out to files. */
+/* Headers of filterbank files, byte for byte by a parser of its own, and how channels are dealt out to files.
+ */
 #include "stages/filterbank/sigproc.h"
 
 #include <math.h>
@@ -13,8 +14,13 @@
 /* A stream of `n` channels; the caller fills the rest in. */
 static struct br_stream stream_of(size_t n, const double *freq, const double *width)
 {
-    struct br_stream s = {.nchannels = n, .freq_mhz = freq, .width_mhz = width, .nzones = 1, .sample_ns = {5120, 1},
-                          .epoch_ns = INT64_C(1700000000000000000), .zone = {{0, n, 1, 192, 0}}};
+    struct br_stream s = {.nchannels = n,
+                          .freq_mhz = freq,
+                          .width_mhz = width,
+                          .nzones = 1,
+                          .sample_ns = {5120, 1},
+                          .epoch_ns = INT64_C(1700000000000000000),
+                          .zone = {{0, n, 1, 192, 0}}};
     return s;
 }
 
@@ -29,7 +35,8 @@ static void check_bands(const struct br_stream *s, const struct sigproc_band *ba
             assert_true(channel < s->nchannels && !seen[channel]);
             seen[channel] = true;
             total++;
-            assert_true(fabs(bands[b].fch1_mhz + (double)i * bands[b].foff_mhz - s->freq_mhz[channel]) < 1e-9);
+            assert_true(fabs(bands[b].fch1_mhz + (double)i * bands[b].foff_mhz - s->freq_mhz[channel]) <
+                        1e-9);
         }
     }
     assert_int_equal(total, s->nchannels);
@@ -49,7 +56,8 @@ static void test_ascending_is_reversed(void **state)
     assert_true(bands[0].foff_mhz == -0.1953125);
 }
 
-/* Coarse channels fall, the fine ones inside each rise, as upchannelize makes them of a CHIME band: still one file. */
+/* Coarse channels fall, the fine ones inside each rise, as upchannelize makes them of a CHIME band: still one
+ * file. */
 static void test_fine_channels_of_falling_coarse_ones(void **state)
 {
     (void)state;
@@ -71,8 +79,10 @@ static void test_zones_become_bands(void **state)
     double freq[12], width[12];
     struct sigproc_band bands[12];
     uint32_t order[12];
-    for (size_t i = 0; i < 8; i++) width[i] = 0.25, freq[i] = 400.125 + 0.25 * (double)i; /* two of 1 MHz, U = 4 */
-    for (size_t i = 8; i < 12; i++) width[i] = 0.5, freq[i] = 402.25 + 0.5 * (double)(i - 8); /* two of 1 MHz, U = 2 */
+    for (size_t i = 0; i < 8; i++)
+        width[i] = 0.25, freq[i] = 400.125 + 0.25 * (double)i; /* two of 1 MHz, U = 4 */
+    for (size_t i = 8; i < 12; i++)
+        width[i] = 0.5, freq[i] = 402.25 + 0.5 * (double)(i - 8); /* two of 1 MHz, U = 2 */
     struct br_stream s = stream_of(12, freq, width);
     s.nzones = 2;
     s.zone[0] = (struct br_zone){0, 8, 4, 192, 6};
@@ -120,7 +130,8 @@ static void test_one_channel(void **state)
     assert_true(band.fch1_mhz == 600 && band.foff_mhz == -0.390625);
 }
 
-/* --- a reader of headers ------------------------------------------------------------------------------------------------------ */
+/* --- a reader of headers
+ * ------------------------------------------------------------------------------------------------------ */
 
 struct reader {
     const uint8_t *at, *end;
@@ -129,7 +140,8 @@ struct reader {
 static uint32_t word(struct reader *r)
 {
     assert_true(r->end - r->at >= 4);
-    uint32_t w = (uint32_t)r->at[0] | (uint32_t)r->at[1] << 8 | (uint32_t)r->at[2] << 16 | (uint32_t)r->at[3] << 24;
+    uint32_t w =
+        (uint32_t)r->at[0] | (uint32_t)r->at[1] << 8 | (uint32_t)r->at[2] << 16 | (uint32_t)r->at[3] << 24;
     r->at += 4;
     return w;
 }
@@ -154,17 +166,29 @@ static double real(struct reader *r)
 static void test_header(void **state)
 {
     (void)state;
-    static const char *const reals[] = {"src_raj", "src_dej", "az_start", "za_start", "fch1", "foff", "tstart", "tsamp", NULL};
-    static const char *const ints[] = {"machine_id", "telescope_id", "data_type", "barycentric", "pulsarcentric", "nchans",
-                                       "nbeams", "ibeam", "nbits", "nifs", NULL};
+    static const char *const reals[] = {"src_raj", "src_dej", "az_start", "za_start", "fch1",
+                                        "foff",    "tstart",  "tsamp",    NULL};
+    static const char *const ints[] = {"machine_id",    "telescope_id", "data_type", "barycentric",
+                                       "pulsarcentric", "nchans",       "nbeams",    "ibeam",
+                                       "nbits",         "nifs",         NULL};
     const double want_real[] = {123456.7, -301530.5, 0, 0, 799.8046875, -0.390625, 60262.25, 0.00098304};
     const int want_int[] = {7, 20, 1, 0, 0, 1024, 60, 13, 8, 1};
     char long_name[300];
     memset(long_name, 'x', sizeof long_name - 1);
     long_name[sizeof long_name - 1] = '\0';
-    struct sigproc_header h = {.rawdatafile = long_name, .source_name = "beam 12", .telescope_id = 20, .machine_id = 7,
-                               .src_raj = 123456.7, .src_dej = -301530.5, .fch1_mhz = 799.8046875, .foff_mhz = -0.390625,
-                               .nchans = 1024, .nbits = 8, .nbeams = 60, .ibeam = 13, .tstart_mjd = 60262.25,
+    struct sigproc_header h = {.rawdatafile = long_name,
+                               .source_name = "beam 12",
+                               .telescope_id = 20,
+                               .machine_id = 7,
+                               .src_raj = 123456.7,
+                               .src_dej = -301530.5,
+                               .fch1_mhz = 799.8046875,
+                               .foff_mhz = -0.390625,
+                               .nchans = 1024,
+                               .nbits = 8,
+                               .nbeams = 60,
+                               .ibeam = 13,
+                               .tstart_mjd = 60262.25,
                                .tsamp_s = 0.00098304};
     uint8_t bytes[SIGPROC_HEADER_MAX];
     size_t length = sigproc_format(bytes, &h);
@@ -209,7 +233,8 @@ static void test_times(void **state)
     assert_true(sigproc_mjd(INT64_C(-43200000000000)) == 40586.5);
     struct br_stream s = stream_of(0, NULL, NULL);
     s.sample_ns = (struct br_rational){5120, 3};
-    /* Step 10 of 192 samples starts at base sample 1920; 24 samples of 1706.67 ns earlier is 1896 samples after the epoch. */
+    /* Step 10 of 192 samples starts at base sample 1920; 24 samples of 1706.67 ns earlier is 1896 samples
+     * after the epoch. */
     assert_int_equal(sigproc_arrival_ns(&s, 10, 192, 24) - s.epoch_ns, 3235840);
     assert_int_equal(sigproc_arrival_ns(&s, 0, 192, 24) - s.epoch_ns, -40960);
 }
@@ -217,9 +242,12 @@ static void test_times(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ascending_is_reversed), cmocka_unit_test(test_fine_channels_of_falling_coarse_ones),
-        cmocka_unit_test(test_zones_become_bands),    cmocka_unit_test(test_holes_in_the_band),
-        cmocka_unit_test(test_one_channel),           cmocka_unit_test(test_header),
+        cmocka_unit_test(test_ascending_is_reversed),
+        cmocka_unit_test(test_fine_channels_of_falling_coarse_ones),
+        cmocka_unit_test(test_zones_become_bands),
+        cmocka_unit_test(test_holes_in_the_band),
+        cmocka_unit_test(test_one_channel),
+        cmocka_unit_test(test_header),
         cmocka_unit_test(test_times),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
