@@ -7,7 +7,7 @@
 setup_packages() {
     local purpose=$1 package
     local -a wanted=(meson ninja-build gcc libc6-dev pkg-config libyaml-dev libev-dev libhdf5-dev libfftw3-dev libopenblas-dev
-        python3 python3-numpy python3-matplotlib) missing=()
+        python3 python3-numpy python3-matplotlib python3-yaml) missing=()
     case $purpose in
     demo) ;;
     test) wanted+=(libcmocka-dev clang python3-h5py python3-venv diffutils) ;;
@@ -63,7 +63,7 @@ setup_look_around() {
     done
     echo '#include <ev.h>' | cc -E - >/dev/null 2>&1 || missing+=("libev's header ev.h")
     command -v h5cc >/dev/null || pkg-config --exists hdf5 2>/dev/null || missing+=("HDF5 for C")
-    for name in numpy matplotlib; do
+    for name in numpy matplotlib yaml; do
         python3 -c "import $name" 2>/dev/null || missing+=("python3's $name")
     done
     if [ "$purpose" = test ]; then
