@@ -33,7 +33,8 @@ static size_t window_length(const struct burst_params *p)
 
 size_t burst_bytes(const struct burst_params *p)
 {
-    return window_length(p) * p->nchannels * p->npol * 2 * sizeof(float);
+    double bytes = (double)window_length(p) * (double)p->nchannels * (double)p->npol * 2 * sizeof(float);
+    return bytes < 0x1p60 ? (size_t)bytes : (size_t)1 << 60; /* exact below 2^53, and nobody has more */
 }
 
 /* One channel and polarisation: noise under the envelope, through the chirp. `centre` is the envelope's maximum in samples of the

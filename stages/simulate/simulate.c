@@ -13,6 +13,7 @@
 
 enum { FRAME_BYTES = 1 << 20, FRAME_STEP = 128 /* the largest upchannelization factor */, DISHES_PER_BLOCK = 4 };
 #define MAX_BURST_BYTES ((size_t)1 << 30)
+#define MAX_SAMPLE0 (UINT64_C(1) << 61)
 
 struct span_param {
     int64_t first, count;
@@ -121,6 +122,8 @@ static int take_stream(struct br_stage *stage, struct simulate *s, struct br_str
         return br_stage_fail(stage, BR_E_INVALID, "it needs the length of a sample: add `sample_ns` to `stream:`");
     if (hints->coding != NULL && strcmp(hints->coding, "int4x2") != 0)
         return br_stage_fail(stage, BR_E_INVALID, "the coding is '%s'; expected int4x2, in which it works", hints->coding);
+    if (hints->have_sample0 && hints->sample0 > MAX_SAMPLE0)
+        return br_stage_fail(stage, BR_E_INVALID, "sample0 is %llu; expected at most 2^61", (unsigned long long)hints->sample0);
     s->nchannels = hints->nfreq;
     s->npol = hints->npol > 0 ? hints->npol : 2;
     s->ndishes = t->ndishes;

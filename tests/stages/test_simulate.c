@@ -330,6 +330,8 @@ static void test_mistakes(void **state)
     put_real(stage, "bursts", 0, "dm", 1e5);
     put_real(stage, "bursts", 0, "width_s", 500);
     refused(stage, "GiB");
+    stage = rich(0, UINT64_MAX - 100);
+    refused(stage, "sample0");
 }
 
 static void test_stopping(void **state)
