@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { MARGIN = 64 }; /* samples for the ringing of the filter's sharp edges */
+enum { MARGIN = 64 };   /* samples for the ringing of the filter's sharp edges */
 #define HALF_WINDOW 2.5 /* envelope widths on either side of the maximum: 3e-8 of it is left there */
 
 /* Delay of frequency f against frequency ref, s. */
@@ -14,16 +14,26 @@ static double delay_s(const struct burst_params *p, double f_mhz, double ref_mhz
     return BURST_DISPERSION * p->dm * (1 / (f_mhz * f_mhz) - 1 / (ref_mhz * ref_mhz));
 }
 
-static double band_mhz(const struct burst_params *p) { return 1e-6 / p->sample_s; }
+static double band_mhz(const struct burst_params *p)
+{
+    return 1e-6 / p->sample_s;
+}
 
 /* Samples by which the channel's upper edge is early and its lower edge is late. */
-static double lead(const struct burst_params *p, double f) { return -delay_s(p, f + band_mhz(p) / 2, f) / p->sample_s; }
-static double lag(const struct burst_params *p, double f) { return delay_s(p, f - band_mhz(p) / 2, f) / p->sample_s; }
+static double lead(const struct burst_params *p, double f)
+{
+    return -delay_s(p, f + band_mhz(p) / 2, f) / p->sample_s;
+}
+static double lag(const struct burst_params *p, double f)
+{
+    return delay_s(p, f - band_mhz(p) / 2, f) / p->sample_s;
+}
 
 static size_t window_length(const struct burst_params *p)
 {
     double longest = 0;
-    for (size_t c = 0; c < p->nchannels; c++) longest = fmax(longest, lead(p, p->freq_mhz[c]) + lag(p, p->freq_mhz[c]));
+    for (size_t c = 0; c < p->nchannels; c++)
+        longest = fmax(longest, lead(p, p->freq_mhz[c]) + lag(p, p->freq_mhz[c]));
     longest += 2 * HALF_WINDOW * p->width_s / p->sample_s + 2 * MARGIN + 2;
     if (!(longest < 1e12)) return (size_t)1 << 40;
     size_t length = 1;
@@ -37,10 +47,11 @@ size_t burst_bytes(const struct burst_params *p)
     return bytes < 0x1p60 ? (size_t)bytes : (size_t)1 << 60; /* exact below 2^53, and nobody has more */
 }
 
-/* One channel and polarisation: noise under the envelope, through the chirp. `centre` is the envelope's maximum in samples of the
- * window. */
-static void fill(const struct burst_params *p, const int16_t *table, size_t channel, size_t pol, double centre, size_t length,
-                 fftw_complex *work, fftw_plan forward, fftw_plan backward, float *field)
+/* One channel and polarisation: noise under the envelope, through the chirp. `centre` is the envelope's
+ * maximum in samples of the window. */
+static void fill(const struct burst_params *p, const int16_t *table, size_t channel, size_t pol,
+                 double centre, size_t length, fftw_complex *work, fftw_plan forward, fftw_plan backward,
+                 float *field)
 {
     double f = p->freq_mhz[channel], width = p->width_s / p->sample_s;
     for (size_t i = 0; i < length; i++) {
@@ -56,7 +67,8 @@ static void fill(const struct burst_params *p, const int16_t *table, size_t chan
     fftw_execute(forward);
     for (size_t i = 0; i < length; i++) {
         double bin = i < length / 2 ? (double)i : (double)i - (double)length;
-        double v = bin / (double)length * band_mhz(p); /* offset from the centre; a later sample of e^{2 pi i v t} is further on */
+        double v = bin / (double)length *
+                   band_mhz(p); /* offset from the centre; a later sample of e^{2 pi i v t} is further on */
         double turns = 1e6 * BURST_DISPERSION * p->dm * v * v / (f * f * (f + v));
         turns -= floor(turns);
         double c = cos(2 * M_PI * turns) / (double)length, s = sin(2 * M_PI * turns) / (double)length;
@@ -71,7 +83,8 @@ static void fill(const struct burst_params *p, const int16_t *table, size_t chan
     }
 }
 
-int burst_make(struct burst *burst, const struct burst_params *p, const int16_t *table, struct br_error *error)
+int burst_make(struct burst *burst, const struct burst_params *p, const int16_t *table,
+               struct br_error *error)
 {
     size_t length = window_length(p), bytes = burst_bytes(p);
     *burst = (struct burst){.nchannels = p->nchannels, .npol = p->npol, .length = length};
@@ -89,7 +102,8 @@ int burst_make(struct burst *burst, const struct burst_params *p, const int16_t 
     } else {
         for (size_t c = 0; c < p->nchannels; c++) {
             double f = p->freq_mhz[c];
-            double maximum = (p->arrival_s + delay_s(p, f, p->ref_mhz)) / p->sample_s; /* at the channel's centre */
+            double maximum =
+                (p->arrival_s + delay_s(p, f, p->ref_mhz)) / p->sample_s; /* at the channel's centre */
             double start = floor(maximum - HALF_WINDOW * p->width_s / p->sample_s - lead(p, f)) - MARGIN;
             burst->first[c] = (int64_t)start;
             for (size_t pol = 0; pol < p->npol; pol++)

@@ -1,11 +1,12 @@
-/* random.h - random numbers that are a function of a counter, so that a value does not depend on what was drawn before. */
+/* random.h - random numbers that are a function of a counter, so that a value does not depend on what was
+ * drawn before. */
 #ifndef BEAMRING_STAGES_SIMULATE_RANDOM_H
 #define BEAMRING_STAGES_SIMULATE_RANDOM_H
 
 #include <stdint.h>
 
-/* 128 random bits for (seed, sample, line, what): Philox4x32-10 of Salmon et al. (2011), counter = {sample low, sample high,
- * line, what}, key = seed. */
+/* 128 random bits for (seed, sample, line, what): Philox4x32-10 of Salmon et al. (2011), counter = {sample
+ * low, sample high, line, what}, key = seed. */
 static inline void random_block(uint64_t seed, uint64_t sample, uint32_t line, uint32_t what, uint32_t out[4])
 {
     uint32_t a = (uint32_t)sample, b = (uint32_t)(sample >> 32), c = line, d = what;
@@ -25,15 +26,16 @@ static inline void random_block(uint64_t seed, uint64_t sample, uint32_t line, u
 /* What a block of random bits is for: the low bits number the block of dishes, source or burst. */
 enum random_use { RANDOM_NOISE = 0, RANDOM_SOURCE = 0x40000000, RANDOM_BURST = 0x60000000 };
 
-/* Normal deviates by table: 16 random bits choose one of 65536 quantiles, in units of 1 / GAUSSIAN_UNIT. Its tails end at 4.3
- * standard deviations. */
+/* Normal deviates by table: 16 random bits choose one of 65536 quantiles, in units of 1 / GAUSSIAN_UNIT. Its
+ * tails end at 4.3 standard deviations. */
 enum { GAUSSIAN_ENTRIES = 65536, GAUSSIAN_UNIT = 4096 };
 
 /* Fills table[GAUSSIAN_ENTRIES]: entry i is the quantile at (i + 1/2) / 65536. */
 void gaussian_table(int16_t *table);
 
 /* Complex normal deviate of unit variance in each component, from the first 32 bits of a block. */
-static inline void gaussian_pair(const int16_t *table, uint64_t seed, uint64_t sample, uint32_t line, uint32_t what, float z[2])
+static inline void gaussian_pair(const int16_t *table, uint64_t seed, uint64_t sample, uint32_t line,
+                                 uint32_t what, float z[2])
 {
     uint32_t r[4];
     random_block(seed, sample, line, what, r);

@@ -1,7 +1,8 @@
-/* simulate - the electric field that a dish array would record: receiver noise, steady sources, dispersed bursts.
+/* simulate - the electric field that a dish array would record: receiver noise, steady sources, dispersed
+ * bursts.
  *
- * Every value is a function of the seed and of its place in the stream, so that a run does not depend on frame sizes and can
- * be repeated. */
+ * Every value is a function of the seed and of its place in the stream, so that a run does not depend on
+ * frame sizes and can be repeated. */
 #include "runtime/stage.h"
 #include "stages/common/shape.h"
 #include "stages/simulate/random.h"
@@ -11,9 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FRAME_BYTES = 1 << 20, FRAME_STEP = 128 /* the largest upchannelization factor */, DISHES_PER_BLOCK = 4 };
+enum {
+    FRAME_BYTES = 1 << 20,
+    FRAME_STEP = 128 /* the largest upchannelization factor */,
+    DISHES_PER_BLOCK = 4
+};
 #define MAX_BURST_BYTES ((size_t)1 << 30)
-#define MAX_SAMPLE0 (UINT64_C(1) << 61)
+#define MAX_SAMPLE0     (UINT64_C(1) << 61)
 
 struct span_param {
     int64_t first, count;
@@ -34,62 +39,176 @@ struct simulate {
     uint64_t origin, end, next; /* base samples */
     double sample_s;
     struct sky sky;
-    int16_t *table; /* [GAUSSIAN_ENTRIES] */
-    float *signal;  /* [2][ndishes] re, im */
+    int16_t *table;     /* [GAUSSIAN_ENTRIES] */
+    float *signal;      /* [2][ndishes] re, im */
     int16_t *noise_row; /* [2][ndishes rounded up to blocks] */
 };
 
 static const struct br_param span_params[] = {
-    {.name = "first", .type = BR_P_INT, .offset = offsetof(struct span_param, first), .required = true, .min = 0, .max = 1e15,
-     .unit = "samples", .help = "where the span begins, counted from the start of the simulation"},
-    {.name = "count", .type = BR_P_INT, .offset = offsetof(struct span_param, count), .required = true, .min = 1, .max = 1e15,
-     .unit = "samples", .help = "length of the span"},
+    {.name = "first",
+     .type = BR_P_INT,
+     .offset = offsetof(struct span_param, first),
+     .required = true,
+     .min = 0,
+     .max = 1e15,
+     .unit = "samples",
+     .help = "where the span begins, counted from the start of the simulation"},
+    {.name = "count",
+     .type = BR_P_INT,
+     .offset = offsetof(struct span_param, count),
+     .required = true,
+     .min = 1,
+     .max = 1e15,
+     .unit = "samples",
+     .help = "length of the span"},
     {0},
 };
 static const struct br_param source_params[] = {
-    {.name = "x_deg", .type = BR_P_REAL, .offset = offsetof(struct source_param, x_deg), .required = true, .min = -90, .max = 90,
-     .unit = "degrees", .help = "direction along m (north-south): the direction cosine is its sine"},
-    {.name = "y_deg", .type = BR_P_REAL, .offset = offsetof(struct source_param, y_deg), .required = true, .min = -90, .max = 90,
-     .unit = "degrees", .help = "direction along n (east-west)"},
-    {.name = "flux", .type = BR_P_REAL, .offset = offsetof(struct source_param, flux), .required = true, .min = 0, .max = 1e12,
-     .unit = "system noises", .help = "power in one dish, as a multiple of the noise's"},
+    {.name = "x_deg",
+     .type = BR_P_REAL,
+     .offset = offsetof(struct source_param, x_deg),
+     .required = true,
+     .min = -90,
+     .max = 90,
+     .unit = "degrees",
+     .help = "direction along m (north-south): the direction cosine is its sine"},
+    {.name = "y_deg",
+     .type = BR_P_REAL,
+     .offset = offsetof(struct source_param, y_deg),
+     .required = true,
+     .min = -90,
+     .max = 90,
+     .unit = "degrees",
+     .help = "direction along n (east-west)"},
+    {.name = "flux",
+     .type = BR_P_REAL,
+     .offset = offsetof(struct source_param, flux),
+     .required = true,
+     .min = 0,
+     .max = 1e12,
+     .unit = "system noises",
+     .help = "power in one dish, as a multiple of the noise's"},
     {0},
 };
 static const struct br_param burst_params[] = {
-    {.name = "x_deg", .type = BR_P_REAL, .offset = offsetof(struct burst_param, x_deg), .required = true, .min = -90, .max = 90,
-     .unit = "degrees", .help = "direction along m (north-south): the direction cosine is its sine"},
-    {.name = "y_deg", .type = BR_P_REAL, .offset = offsetof(struct burst_param, y_deg), .required = true, .min = -90, .max = 90,
-     .unit = "degrees", .help = "direction along n (east-west)"},
-    {.name = "dm", .type = BR_P_REAL, .offset = offsetof(struct burst_param, dm), .required = true, .min = 0, .max = 1e5,
-     .unit = "pc cm^-3", .help = "dispersion measure; the delay is dm / 2.41e-4 / f^2 seconds, f in MHz"},
-    {.name = "arrival_s", .type = BR_P_REAL, .offset = offsetof(struct burst_param, arrival_s), .required = true, .min = -1e6,
-     .max = 1e9, .unit = "s", .help = "when its maximum arrives at the frequency at_mhz, after the start of the simulation"},
-    {.name = "at_mhz", .type = BR_P_REAL, .offset = offsetof(struct burst_param, at_mhz), .def = "0", .min = 0, .max = 1e6,
-     .unit = "MHz", .help = "the frequency that arrival_s speaks of; 0: the centre of the highest channel"},
-    {.name = "width_s", .type = BR_P_REAL, .offset = offsetof(struct burst_param, width_s), .required = true, .min = 1e-9,
-     .max = 1e3, .unit = "s", .help = "full width at half maximum of its Gaussian profile"},
-    {.name = "flux", .type = BR_P_REAL, .offset = offsetof(struct burst_param, flux), .required = true, .min = 0, .max = 1e12,
-     .unit = "system noises", .help = "power in one dish at its maximum, as a multiple of the noise's"},
+    {.name = "x_deg",
+     .type = BR_P_REAL,
+     .offset = offsetof(struct burst_param, x_deg),
+     .required = true,
+     .min = -90,
+     .max = 90,
+     .unit = "degrees",
+     .help = "direction along m (north-south): the direction cosine is its sine"},
+    {.name = "y_deg",
+     .type = BR_P_REAL,
+     .offset = offsetof(struct burst_param, y_deg),
+     .required = true,
+     .min = -90,
+     .max = 90,
+     .unit = "degrees",
+     .help = "direction along n (east-west)"},
+    {.name = "dm",
+     .type = BR_P_REAL,
+     .offset = offsetof(struct burst_param, dm),
+     .required = true,
+     .min = 0,
+     .max = 1e5,
+     .unit = "pc cm^-3",
+     .help = "dispersion measure; the delay is dm / 2.41e-4 / f^2 seconds, f in MHz"},
+    {.name = "arrival_s",
+     .type = BR_P_REAL,
+     .offset = offsetof(struct burst_param, arrival_s),
+     .required = true,
+     .min = -1e6,
+     .max = 1e9,
+     .unit = "s",
+     .help = "when its maximum arrives at the frequency at_mhz, after the start of the simulation"},
+    {.name = "at_mhz",
+     .type = BR_P_REAL,
+     .offset = offsetof(struct burst_param, at_mhz),
+     .def = "0",
+     .min = 0,
+     .max = 1e6,
+     .unit = "MHz",
+     .help = "the frequency that arrival_s speaks of; 0: the centre of the highest channel"},
+    {.name = "width_s",
+     .type = BR_P_REAL,
+     .offset = offsetof(struct burst_param, width_s),
+     .required = true,
+     .min = 1e-9,
+     .max = 1e3,
+     .unit = "s",
+     .help = "full width at half maximum of its Gaussian profile"},
+    {.name = "flux",
+     .type = BR_P_REAL,
+     .offset = offsetof(struct burst_param, flux),
+     .required = true,
+     .min = 0,
+     .max = 1e12,
+     .unit = "system noises",
+     .help = "power in one dish at its maximum, as a multiple of the noise's"},
     {0},
 };
 static const struct br_param params[] = {
-    {.name = "samples", .type = BR_P_INT, .offset = offsetof(struct simulate, samples), .def = "0", .min = 0, .max = 1e15,
-     .unit = "samples", .help = "length of the simulation; or give duration_s"},
-    {.name = "duration_s", .type = BR_P_REAL, .offset = offsetof(struct simulate, duration_s), .min = 0, .max = 1e9, .unit = "s",
+    {.name = "samples",
+     .type = BR_P_INT,
+     .offset = offsetof(struct simulate, samples),
+     .def = "0",
+     .min = 0,
+     .max = 1e15,
+     .unit = "samples",
+     .help = "length of the simulation; or give duration_s"},
+    {.name = "duration_s",
+     .type = BR_P_REAL,
+     .offset = offsetof(struct simulate, duration_s),
+     .min = 0,
+     .max = 1e9,
+     .unit = "s",
      .help = "length of the simulation, rounded up to whole samples; or give samples"},
-    {.name = "seed", .type = BR_P_INT, .offset = offsetof(struct simulate, seed), .def = "0", .min = 0, .max = 9e15,
+    {.name = "seed",
+     .type = BR_P_INT,
+     .offset = offsetof(struct simulate, seed),
+     .def = "0",
+     .min = 0,
+     .max = 9e15,
      .help = "chooses the noise; the same seed gives the same field"},
-    {.name = "noise", .type = BR_P_REAL, .offset = offsetof(struct simulate, noise), .def = "2", .min = 1e-3, .max = 100,
-     .unit = "levels", .help = "rms of the receiver noise in each component of each dish"},
-    {.name = "sources", .type = BR_P_MAPS, .offset = offsetof(struct simulate, sources), .fields = source_params,
-     .size = sizeof(struct source_param), .max_count = 1000, .help = "list of steady sources {x_deg, y_deg, flux}"},
-    {.name = "bursts", .type = BR_P_MAPS, .offset = offsetof(struct simulate, bursts), .fields = burst_params,
-     .size = sizeof(struct burst_param), .max_count = 1000,
+    {.name = "noise",
+     .type = BR_P_REAL,
+     .offset = offsetof(struct simulate, noise),
+     .def = "2",
+     .min = 1e-3,
+     .max = 100,
+     .unit = "levels",
+     .help = "rms of the receiver noise in each component of each dish"},
+    {.name = "sources",
+     .type = BR_P_MAPS,
+     .offset = offsetof(struct simulate, sources),
+     .fields = source_params,
+     .size = sizeof(struct source_param),
+     .max_count = 1000,
+     .help = "list of steady sources {x_deg, y_deg, flux}"},
+    {.name = "bursts",
+     .type = BR_P_MAPS,
+     .offset = offsetof(struct simulate, bursts),
+     .fields = burst_params,
+     .size = sizeof(struct burst_param),
+     .max_count = 1000,
      .help = "list of bursts {x_deg, y_deg, dm, arrival_s, at_mhz, width_s, flux}"},
-    {.name = "missing", .type = BR_P_MAPS, .offset = offsetof(struct simulate, missing), .fields = span_params,
-     .size = sizeof(struct span_param), .max_count = 100000, .help = "list of spans {first, count} without data"},
-    {.name = "frame_samples", .type = BR_P_INT, .offset = offsetof(struct simulate, frame_samples), .def = "0", .min = 0,
-     .max = 1 << 30, .unit = "samples", .help = "samples in a frame; 0: what makes about 1 MiB"},
+    {.name = "missing",
+     .type = BR_P_MAPS,
+     .offset = offsetof(struct simulate, missing),
+     .fields = span_params,
+     .size = sizeof(struct span_param),
+     .max_count = 100000,
+     .help = "list of spans {first, count} without data"},
+    {.name = "frame_samples",
+     .type = BR_P_INT,
+     .offset = offsetof(struct simulate, frame_samples),
+     .def = "0",
+     .min = 0,
+     .max = 1 << 30,
+     .unit = "samples",
+     .help = "samples in a frame; 0: what makes about 1 MiB"},
     {0},
 };
 static const struct br_port outputs[] = {{"out", "E[time][freq][pol][dish], int4x2"}, {0}};
@@ -102,7 +221,8 @@ static int take_length(struct br_stage *stage, struct simulate *s)
                              samples ? "it has both" : "it has none");
     double count = samples ? (double)s->samples : ceil(s->duration_s / s->sample_s - 1e-9);
     if (!(count >= 1 && count <= 1e15))
-        return br_stage_fail_at(stage, samples ? "samples" : "duration_s", "%.15g samples; expected 1 to 1e15", count);
+        return br_stage_fail_at(stage, samples ? "samples" : "duration_s",
+                                "%.15g samples; expected 1 to 1e15", count);
     s->end = s->origin + (samples ? (uint64_t)s->samples : (uint64_t)count);
     return BR_OK;
 }
@@ -114,16 +234,22 @@ static int take_stream(struct br_stage *stage, struct simulate *s, struct br_str
     const struct br_telescope *t = br_stage_telescope(stage);
     struct br_error error = {0};
     if (t == NULL)
-        return br_stage_fail(stage, BR_E_INVALID, "it needs the dishes' places: add `telescope:` to the pipeline");
+        return br_stage_fail(stage, BR_E_INVALID,
+                             "it needs the dishes' places: add `telescope:` to the pipeline");
     if (hints->nfreq == 0)
-        return br_stage_fail(stage, BR_E_INVALID, "it needs the frequencies of the channels: add `freq_mhz: {first, step, count}` to "
-                             "`stream:`");
+        return br_stage_fail(
+            stage, BR_E_INVALID,
+            "it needs the frequencies of the channels: add `freq_mhz: {first, step, count}` to "
+            "`stream:`");
     if (hints->sample_ns.num <= 0)
-        return br_stage_fail(stage, BR_E_INVALID, "it needs the length of a sample: add `sample_ns` to `stream:`");
+        return br_stage_fail(stage, BR_E_INVALID,
+                             "it needs the length of a sample: add `sample_ns` to `stream:`");
     if (hints->coding != NULL && strcmp(hints->coding, "int4x2") != 0)
-        return br_stage_fail(stage, BR_E_INVALID, "the coding is '%s'; expected int4x2, in which it works", hints->coding);
+        return br_stage_fail(stage, BR_E_INVALID, "the coding is '%s'; expected int4x2, in which it works",
+                             hints->coding);
     if (hints->have_sample0 && hints->sample0 > MAX_SAMPLE0)
-        return br_stage_fail(stage, BR_E_INVALID, "sample0 is %llu; expected at most 2^61", (unsigned long long)hints->sample0);
+        return br_stage_fail(stage, BR_E_INVALID, "sample0 is %llu; expected at most 2^61",
+                             (unsigned long long)hints->sample0);
     s->nchannels = hints->nfreq;
     s->npol = hints->npol > 0 ? hints->npol : 2;
     s->ndishes = t->ndishes;
@@ -142,13 +268,15 @@ static int take_stream(struct br_stage *stage, struct simulate *s, struct br_str
     out->sample_ns = hints->sample_ns;
     s->sample_s = br_stream_sample_s(out);
     out->nchannels = s->nchannels;
-    double *freq = br_stage_alloc(stage, s->nchannels * sizeof *freq), *width = br_stage_alloc(stage, s->nchannels * sizeof *width);
+    double *freq = br_stage_alloc(stage, s->nchannels * sizeof *freq),
+           *width = br_stage_alloc(stage, s->nchannels * sizeof *width);
     for (size_t c = 0; c < s->nchannels; c++) {
         freq[c] = hints->freq_mhz[c];
         width[c] = hints->width_mhz > 0 ? hints->width_mhz : 1e-6 / s->sample_s;
         if (!(freq[c] > 1e-6 / s->sample_s))
-            return br_stage_fail(stage, BR_E_INVALID, "channel %zu is at %.9g MHz; expected more than the %.6g MHz of one channel", c,
-                                 freq[c], 1e-6 / s->sample_s);
+            return br_stage_fail(stage, BR_E_INVALID,
+                                 "channel %zu is at %.9g MHz; expected more than the %.6g MHz of one channel",
+                                 c, freq[c], 1e-6 / s->sample_s);
     }
     out->freq_mhz = freq;
     out->width_mhz = width;
@@ -165,8 +293,11 @@ static struct sky_source direction(double x_deg, double y_deg, double flux, doub
 static int check_direction(struct br_stage *stage, const char *param, size_t i, struct sky_source s)
 {
     if (s.x * s.x + s.y * s.y <= 1 + 1e-12) return BR_OK;
-    return br_stage_fail_at(stage, param, "number %zu is below the horizon: the sines of x_deg and y_deg are %.6g and %.6g; the sum of "
-                            "their squares must not exceed 1", i + 1, s.x, s.y);
+    return br_stage_fail_at(
+        stage, param,
+        "number %zu is below the horizon: the sines of x_deg and y_deg are %.6g and %.6g; the sum of "
+        "their squares must not exceed 1",
+        i + 1, s.x, s.y);
 }
 
 static struct burst_params burst_of(const struct simulate *s, const struct br_stream *stream, size_t i)
@@ -174,9 +305,17 @@ static struct burst_params burst_of(const struct simulate *s, const struct br_st
     const struct burst_param *p = (const struct burst_param *)s->bursts.value + i;
     double ref = p->at_mhz;
     for (size_t c = 0; p->at_mhz == 0 && c < stream->nchannels; c++) ref = fmax(ref, stream->freq_mhz[c]);
-    return (struct burst_params){.dm = p->dm, .arrival_s = p->arrival_s, .ref_mhz = ref, .width_s = p->width_s,
-                                 .rms = s->noise * sqrt(p->flux), .sample_s = s->sample_s, .nchannels = stream->nchannels,
-                                 .npol = s->npol, .freq_mhz = stream->freq_mhz, .seed = (uint64_t)s->seed, .number = (uint32_t)i};
+    return (struct burst_params){.dm = p->dm,
+                                 .arrival_s = p->arrival_s,
+                                 .ref_mhz = ref,
+                                 .width_s = p->width_s,
+                                 .rms = s->noise * sqrt(p->flux),
+                                 .sample_s = s->sample_s,
+                                 .nchannels = stream->nchannels,
+                                 .npol = s->npol,
+                                 .freq_mhz = stream->freq_mhz,
+                                 .seed = (uint64_t)s->seed,
+                                 .number = (uint32_t)i};
 }
 
 static int configure(struct br_stage *stage, void *self)
@@ -196,12 +335,16 @@ static int configure(struct br_stage *stage, void *self)
         status = check_direction(stage, "bursts", i, direction(burst[i].x_deg, burst[i].y_deg, 0, 0));
         if (status != BR_OK) return status;
         if (p.width_s < s->sample_s)
-            return br_stage_fail_at(stage, "bursts", "number %zu is %.6g s wide; expected at least one sample, %.6g s", i + 1,
+            return br_stage_fail_at(stage, "bursts",
+                                    "number %zu is %.6g s wide; expected at least one sample, %.6g s", i + 1,
                                     p.width_s, s->sample_s);
         bytes += burst_bytes(&p);
         if (bytes > MAX_BURST_BYTES)
-            return br_stage_fail_at(stage, "bursts", "number %zu is too long: the dispersed fields need %.3g GiB together; expected at "
-                                    "most 1", i + 1, (double)bytes / (1 << 30));
+            return br_stage_fail_at(
+                stage, "bursts",
+                "number %zu is too long: the dispersed fields need %.3g GiB together; expected at "
+                "most 1",
+                i + 1, (double)bytes / (1 << 30));
     }
     return status;
 }
@@ -211,7 +354,8 @@ static int start(struct br_stage *stage, void *self)
     struct simulate *s = self;
     const struct br_stream *out = br_stage_output(stage, 0);
     struct br_error error = {0};
-    size_t blocks = (s->ndishes + DISHES_PER_BLOCK - 1) / DISHES_PER_BLOCK, count = s->sources.count + s->bursts.count;
+    size_t blocks = (s->ndishes + DISHES_PER_BLOCK - 1) / DISHES_PER_BLOCK,
+           count = s->sources.count + s->bursts.count;
     s->table = malloc(GAUSSIAN_ENTRIES * sizeof *s->table);
     s->signal = calloc(2 * s->ndishes, sizeof *s->signal);
     s->noise_row = calloc(2 * blocks * DISHES_PER_BLOCK, sizeof *s->noise_row);
@@ -230,8 +374,8 @@ static int start(struct br_stage *stage, void *self)
             burst[i] = burst_of(s, out, i);
         }
         gaussian_table(s->table);
-        if (sky_make(&s->sky, out->telescope, place, s->sources.count, burst, s->bursts.count, s->nchannels, s->npol,
-                     out->freq_mhz, s->table, (uint64_t)s->seed, &error) != BR_OK)
+        if (sky_make(&s->sky, out->telescope, place, s->sources.count, burst, s->bursts.count, s->nchannels,
+                     s->npol, out->freq_mhz, s->table, (uint64_t)s->seed, &error) != BR_OK)
             status = br_stage_fail(stage, error.status, "%s", error.text);
     }
     free(place);
@@ -239,7 +383,8 @@ static int start(struct br_stage *stage, void *self)
     return status;
 }
 
-/* Noise of all dishes into noise_row, in units of 1 / GAUSSIAN_UNIT of its rms: four dishes from one random block. */
+/* Noise of all dishes into noise_row, in units of 1 / GAUSSIAN_UNIT of its rms: four dishes from one random
+ * block. */
 static void draw_noise(const struct simulate *s, uint64_t sample, size_t line)
 {
     size_t blocks = (s->ndishes + DISHES_PER_BLOCK - 1) / DISHES_PER_BLOCK;
@@ -255,8 +400,8 @@ static void draw_noise(const struct simulate *s, uint64_t sample, size_t line)
     }
 }
 
-/* To the nearest level (even when in the middle) in [-7, 7], as a nibble: adding 1.5 * 2^23 leaves the integer in the lowest bits
- * of a float, in two's complement. */
+/* To the nearest level (even when in the middle) in [-7, 7], as a nibble: adding 1.5 * 2^23 leaves the
+ * integer in the lowest bits of a float, in two's complement. */
 static inline uint32_t level(float v)
 {
     union {
@@ -269,8 +414,10 @@ static inline uint32_t level(float v)
     return x.u & 15;
 }
 
-/* One time sample of one channel and polarisation, [dish]. Returns the number of components beyond the levels. */
-static unsigned fill_line(struct simulate *s, uint64_t sample, size_t channel, size_t pol, uint8_t *restrict e)
+/* One time sample of one channel and polarisation, [dish]. Returns the number of components beyond the
+ * levels. */
+static unsigned fill_line(struct simulate *s, uint64_t sample, size_t channel, size_t pol,
+                          uint8_t *restrict e)
 {
     size_t n = s->ndishes, padded = (n + DISHES_PER_BLOCK - 1) / DISHES_PER_BLOCK * DISHES_PER_BLOCK;
     float *restrict re = s->signal, *restrict im = s->signal + n, unit = (float)(s->noise / GAUSSIAN_UNIT);
@@ -350,13 +497,19 @@ BR_STAGE_EXPORT = {
     .summary = "noise, steady sources and dispersed bursts as the telescope's dishes would record them",
     .description =
         "A source in direction (x, y), x = sin(x_deg) along m and y = sin(y_deg) along n, has the field "
-        "exp(-2 pi i (m x spacing_m + n y spacing_n)/lambda) at dish (m, n), lambda being that of the channel's centre. Sources and "
-        "bursts are white noise, unpolarised; `flux` is their power in one dish relative to the receiver noise's, so that a beam "
+        "exp(-2 pi i (m x spacing_m + n y spacing_n)/lambda) at dish (m, n), lambda being that of the "
+        "channel's centre. Sources and "
+        "bursts are white noise, unpolarised; `flux` is their power in one dish relative to the receiver "
+        "noise's, so that a beam "
         "of D dishes sees D times that. The sum is rounded to levels -7 to 7.\n\n"
-        "A burst's maximum arrives at `arrival_s` at the frequency `at_mhz` and dm/2.41e-4 (f^-2 - at_mhz^-2) seconds later at "
-        "frequency f, f in MHz. It is dispersed coherently: the delay follows this law also within a channel.\n\n"
-        "Frequencies, sample time and epoch come from `stream:`; base samples are counted from `sample0` on. Every value is a "
-        "function of seed, base sample, channel, polarisation and dish, whatever the frames. Missing samples are 0 and marked.\n",
+        "A burst's maximum arrives at `arrival_s` at the frequency `at_mhz` and dm/2.41e-4 (f^-2 - "
+        "at_mhz^-2) seconds later at "
+        "frequency f, f in MHz. It is dispersed coherently: the delay follows this law also within a "
+        "channel.\n\n"
+        "Frequencies, sample time and epoch come from `stream:`; base samples are counted from `sample0` on. "
+        "Every value is a "
+        "function of seed, base sample, channel, polarisation and dish, whatever the frames. Missing samples "
+        "are 0 and marked.\n",
     .params = params,
     .outputs = outputs,
     .size = sizeof(struct simulate),

@@ -5,23 +5,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void fill_phases(float *phase, const struct br_telescope *t, const struct sky_source *source, double freq_mhz)
+static void fill_phases(float *phase, const struct br_telescope *t, const struct sky_source *source,
+                        double freq_mhz)
 {
     double turns_per_m = 1e6 * freq_mhz / BR_LIGHT_M_PER_S;
     for (size_t d = 0; d < t->ndishes; d++) {
-        double turns = -turns_per_m * (t->dishes[d].m * source->x * t->spacing_m_m + t->dishes[d].n * source->y * t->spacing_n_m);
+        double turns = -turns_per_m * (t->dishes[d].m * source->x * t->spacing_m_m +
+                                       t->dishes[d].n * source->y * t->spacing_n_m);
         phase[d] = (float)cos(2 * M_PI * turns);
         phase[t->ndishes + d] = (float)sin(2 * M_PI * turns);
     }
 }
 
-int sky_make(struct sky *sky, const struct br_telescope *telescope, const struct sky_source *source, size_t nsources,
-             const struct burst_params *bursts, size_t nbursts, size_t nchannels, size_t npol, const double *freq_mhz,
-             const int16_t *table, uint64_t seed, struct br_error *error)
+int sky_make(struct sky *sky, const struct br_telescope *telescope, const struct sky_source *source,
+             size_t nsources, const struct burst_params *bursts, size_t nbursts, size_t nchannels,
+             size_t npol, const double *freq_mhz, const int16_t *table, uint64_t seed, struct br_error *error)
 {
     size_t count = nsources + nbursts, ndishes = telescope->ndishes, row = 2 * ndishes;
-    *sky = (struct sky){.nsources = nsources, .nbursts = nbursts, .nchannels = nchannels, .npol = npol, .ndishes = ndishes,
-                        .table = table, .seed = seed};
+    *sky = (struct sky){.nsources = nsources,
+                        .nbursts = nbursts,
+                        .nchannels = nchannels,
+                        .npol = npol,
+                        .ndishes = ndishes,
+                        .table = table,
+                        .seed = seed};
     sky->rms = calloc(nsources + 1, sizeof *sky->rms);
     sky->burst = calloc(nbursts + 1, sizeof *sky->burst);
     sky->phase = calloc(count * nchannels * row + 1, sizeof *sky->phase);
@@ -32,7 +39,8 @@ int sky_make(struct sky *sky, const struct br_telescope *telescope, const struct
             fill_phases(sky->phase + (s * nchannels + c) * row, telescope, &source[s], freq_mhz[c]);
     for (size_t s = 0; s < nsources; s++) sky->rms[s] = (float)source[s].rms;
     int status = BR_OK;
-    for (size_t b = 0; b < nbursts && status == BR_OK; b++) status = burst_make(&sky->burst[b], &bursts[b], table, error);
+    for (size_t b = 0; b < nbursts && status == BR_OK; b++)
+        status = burst_make(&sky->burst[b], &bursts[b], table, error);
     return status;
 }
 
@@ -46,7 +54,8 @@ void sky_free(struct sky *sky)
 }
 
 /* field += (a + ib) phase, dish by dish */
-static void add(const float *restrict phase, size_t ndishes, float a, float b, float *restrict re, float *restrict im)
+static void add(const float *restrict phase, size_t ndishes, float a, float b, float *restrict re,
+                float *restrict im)
 {
     const float *restrict c = phase, *restrict s = phase + ndishes;
     for (size_t d = 0; d < ndishes; d++) {
@@ -55,20 +64,23 @@ static void add(const float *restrict phase, size_t ndishes, float a, float b, f
     }
 }
 
-void sky_field(const struct sky *sky, uint64_t sample, int64_t k, size_t channel, size_t pol, float *restrict re,
-               float *restrict im)
+void sky_field(const struct sky *sky, uint64_t sample, int64_t k, size_t channel, size_t pol,
+               float *restrict re, float *restrict im)
 {
     size_t row = 2 * sky->ndishes;
     memset(re, 0, sky->ndishes * sizeof *re);
     memset(im, 0, sky->ndishes * sizeof *im);
     for (size_t s = 0; s < sky->nsources; s++) {
         float z[2];
-        gaussian_pair(sky->table, sky->seed, sample, (uint32_t)(channel * sky->npol + pol), RANDOM_SOURCE | (uint32_t)s, z);
-        add(sky->phase + (s * sky->nchannels + channel) * row, sky->ndishes, sky->rms[s] * z[0], sky->rms[s] * z[1], re, im);
+        gaussian_pair(sky->table, sky->seed, sample, (uint32_t)(channel * sky->npol + pol),
+                      RANDOM_SOURCE | (uint32_t)s, z);
+        add(sky->phase + (s * sky->nchannels + channel) * row, sky->ndishes, sky->rms[s] * z[0],
+            sky->rms[s] * z[1], re, im);
     }
     for (size_t b = 0; b < sky->nbursts; b++) {
         const float *z = burst_at(&sky->burst[b], k, channel, pol);
         if (z != NULL)
-            add(sky->phase + ((sky->nsources + b) * sky->nchannels + channel) * row, sky->ndishes, z[0], z[1], re, im);
+            add(sky->phase + ((sky->nsources + b) * sky->nchannels + channel) * row, sky->ndishes, z[0], z[1],
+                re, im);
     }
 }

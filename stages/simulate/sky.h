@@ -1,7 +1,7 @@
 /* sky.h - what the dishes see: steady sources and bursts, each a plane wave from its direction.
  *
- * A wave from direction cosines (x, y) has the phase exp(-2 pi i (m x spacing_m + n y spacing_n) / lambda) at dish (m, n), lambda
- * being that of the channel's centre. */
+ * A wave from direction cosines (x, y) has the phase exp(-2 pi i (m x spacing_m + n y spacing_n) / lambda) at
+ * dish (m, n), lambda being that of the channel's centre. */
 #ifndef BEAMRING_STAGES_SIMULATE_SKY_H
 #define BEAMRING_STAGES_SIMULATE_SKY_H
 
@@ -15,23 +15,25 @@ struct sky_source {
 
 struct sky {
     size_t nsources, nbursts, nchannels, npol, ndishes;
-    float *rms;         /* [nsources] */
-    float *phase;       /* [nsources + nbursts][nchannels][2][ndishes]: cos, sin */
-    struct burst *burst; /* [nbursts] */
+    float *rms;           /* [nsources] */
+    float *phase;         /* [nsources + nbursts][nchannels][2][ndishes]: cos, sin */
+    struct burst *burst;  /* [nbursts] */
     const int16_t *table; /* gaussian_table's */
     uint64_t seed;
 };
 
-/* The sources' directions and strengths, then the bursts' directions, are in source[nsources + nbursts]; `bursts` is [nbursts].
- * `table` must outlive the sky. Errors: BR_E_NO_MEMORY. Free with sky_free in any case. */
-int sky_make(struct sky *sky, const struct br_telescope *telescope, const struct sky_source *source, size_t nsources,
-             const struct burst_params *bursts, size_t nbursts, size_t nchannels, size_t npol, const double *freq_mhz,
-             const int16_t *table, uint64_t seed, struct br_error *error);
+/* The sources' directions and strengths, then the bursts' directions, are in source[nsources + nbursts];
+ * `bursts` is [nbursts]. `table` must outlive the sky. Errors: BR_E_NO_MEMORY. Free with sky_free in any
+ * case. */
+int sky_make(struct sky *sky, const struct br_telescope *telescope, const struct sky_source *source,
+             size_t nsources, const struct burst_params *bursts, size_t nbursts, size_t nchannels,
+             size_t npol, const double *freq_mhz, const int16_t *table, uint64_t seed,
+             struct br_error *error);
 void sky_free(struct sky *sky);
 
-/* Sets re[ndishes], im[ndishes] to the field of all sources and bursts at base sample `sample`, which is number k of the
- * simulation. */
-void sky_field(const struct sky *sky, uint64_t sample, int64_t k, size_t channel, size_t pol, float *restrict re,
-               float *restrict im);
+/* Sets re[ndishes], im[ndishes] to the field of all sources and bursts at base sample `sample`, which is
+ * number k of the simulation. */
+void sky_field(const struct sky *sky, uint64_t sample, int64_t k, size_t channel, size_t pol,
+               float *restrict re, float *restrict im);
 
 #endif

@@ -1,5 +1,5 @@
-/* simulate: its random numbers, and that nothing depends on frames. What the field should be is checked in NumPy
- * (tests/oracle/simulate.py). */
+/* simulate: its random numbers, and that nothing depends on frames. What the field should be is checked in
+ * NumPy (tests/oracle/simulate.py). */
 #include "stage_driver.h"
 #include "stages/simulate/burst.h"
 #include "stages/simulate/random.h"
@@ -16,8 +16,13 @@ extern const struct br_stage_type simulate_stage;
 
 enum { CHANNELS = 3, POLS = 2, DISHES = 6, ROW = CHANNELS * POLS * DISHES };
 static const struct br_dish dishes[DISHES] = {{0, 0}, {0, 2}, {1, 1}, {2, 0}, {2, 3}, {3, 1}};
-static const struct br_telescope telescope = {.name = "test", .grid_m = 4, .grid_n = 4, .spacing_m_m = 8.5, .spacing_n_m = 6.3,
-                                              .ndishes = DISHES, .dishes = dishes};
+static const struct br_telescope telescope = {.name = "test",
+                                              .grid_m = 4,
+                                              .grid_n = 4,
+                                              .spacing_m_m = 8.5,
+                                              .spacing_n_m = 6.3,
+                                              .ndishes = DISHES,
+                                              .dishes = dishes};
 static const double freq_mhz[CHANNELS] = {400, 400.1953125, 400.390625};
 
 static struct br_stage *new_stage(void)
@@ -117,8 +122,14 @@ static void run_free(struct run *run)
     free(run->valid);
 }
 
-static int re_of(uint8_t e) { return ((e & 15) ^ 8) - 8; }
-static int im_of(uint8_t e) { return ((e >> 4) ^ 8) - 8; }
+static int re_of(uint8_t e)
+{
+    return ((e & 15) ^ 8) - 8;
+}
+static int im_of(uint8_t e)
+{
+    return ((e >> 4) ^ 8) - 8;
+}
 
 /* The known answers that come with the generator's publication. */
 static void test_philox(void **state)
@@ -156,7 +167,8 @@ static void test_gaussian(void **state)
     free(table);
 }
 
-/* Noise of rms 2 rounded to levels: variance 4 + 1/12 less what the clamp takes; all components independent. */
+/* Noise of rms 2 rounded to levels: variance 4 + 1/12 less what the clamp takes; all components independent.
+ */
 static void test_noise(void **state)
 {
     (void)state;
@@ -174,14 +186,16 @@ static void test_noise(void **state)
     }
     double count = 2.0 * N * ROW;
     for (int k = 8; k < 40; k++) /* P(level k) and what clamping it to 7 takes away */
-        beyond += 2 * (k * k - 49) * 0.5 * (erfc((k - 0.5) / 2 * M_SQRT1_2) - erfc((k + 0.5) / 2 * M_SQRT1_2));
+        beyond +=
+            2 * (k * k - 49) * 0.5 * (erfc((k - 0.5) / 2 * M_SQRT1_2) - erfc((k + 0.5) / 2 * M_SQRT1_2));
     double variance = 4 + 1.0 / 12 - beyond;
     assert_true(fabs(mean / count) < 5 * 2 / sqrt(count));
     assert_true(fabs(power / count / variance - 1) < 5 * sqrt(2 / count));
     double expected = erfc(7.5 / 2 * M_SQRT1_2) * count;
     assert_true(fabs((double)run.saturated - expected) < 6 * sqrt(expected));
 
-    /* correlation of every dish, polarisation and channel with the first one, at lags 0 and 1; of re with im */
+    /* correlation of every dish, polarisation and channel with the first one, at lags 0 and 1; of re with im
+     */
     for (size_t j = 0; j < ROW; j++)
         for (size_t lag = 0; lag <= LAG; lag++) {
             double rr = 0, ri = 0;
@@ -273,7 +287,8 @@ static void test_missing(void **state)
         unsigned any = 0;
         for (size_t i = 0; i < ROW; i++) any |= run.e[t * ROW + i];
         assert_int_equal(any == 0, missing);
-        for (size_t c = 0; c < CHANNELS; c++) assert_int_equal(run.valid[t * CHANNELS + c], missing ? BR_MISSING : BR_VALID);
+        for (size_t c = 0; c < CHANNELS; c++)
+            assert_int_equal(run.valid[t * CHANNELS + c], missing ? BR_MISSING : BR_VALID);
     }
     run_free(&run);
 }
