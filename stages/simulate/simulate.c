@@ -6,6 +6,7 @@
 #include "runtime/stage.h"
 #include "stages/common/shape.h"
 #include "stages/simulate/random.h"
+#include "stages/simulate/receiver.h"
 #include "stages/simulate/sky.h"
 
 #include <math.h>
@@ -14,8 +15,7 @@
 
 enum {
     FRAME_BYTES = 1 << 20,
-    FRAME_STEP = 128 /* the largest upchannelization factor */,
-    DISHES_PER_BLOCK = 4
+    FRAME_STEP = 128 /* the largest upchannelization factor */
 };
 #define MAX_BURST_BYTES ((size_t)1 << 30)
 #define MAX_SAMPLE0     (UINT64_C(1) << 61)
@@ -39,9 +39,9 @@ struct simulate {
     uint64_t origin, end, next; /* base samples */
     double sample_s;
     struct sky sky;
-    int16_t *table;     /* [GAUSSIAN_ENTRIES] */
-    float *signal;      /* [2][ndishes] re, im */
-    int16_t *noise_row; /* [2][ndishes rounded up to blocks] */
+    int16_t *table; /* [GAUSSIAN_ENTRIES] */
+    float *signal;  /* [2][ndishes] re, im */
+    struct receiver receiver;
 };
 
 static const struct br_param span_params[] = {
@@ -354,15 +354,14 @@ static int start(struct br_stage *stage, void *self)
     struct simulate *s = self;
     const struct br_stream *out = br_stage_output(stage, 0);
     struct br_error error = {0};
-    size_t blocks = (s->ndishes + DISHES_PER_BLOCK - 1) / DISHES_PER_BLOCK,
-           count = s->sources.count + s->bursts.count;
+    size_t count = s->sources.count + s->bursts.count;
     s->table = malloc(GAUSSIAN_ENTRIES * sizeof *s->table);
     s->signal = calloc(2 * s->ndishes, sizeof *s->signal);
-    s->noise_row = calloc(2 * blocks * DISHES_PER_BLOCK, sizeof *s->noise_row);
     struct sky_source *place = calloc(count + 1, sizeof *place);
     struct burst_params *burst = calloc(s->bursts.count + 1, sizeof *burst);
     int status = BR_OK;
-    if (s->table == NULL || s->signal == NULL || s->noise_row == NULL || place == NULL || burst == NULL) {
+    if (s->table == NULL || s->signal == NULL || place == NULL || burst == NULL ||
+        receiver_make(&s->receiver, s->ndishes, s->noise, s->table, (uint64_t)s->seed) != 0) {
         status = br_no_memory(stage, GAUSSIAN_ENTRIES * sizeof *s->table);
     } else {
         const struct source_param *sources = s->sources.value;
@@ -383,54 +382,13 @@ static int start(struct br_stage *stage, void *self)
     return status;
 }
 
-/* Noise of all dishes into noise_row, in units of 1 / GAUSSIAN_UNIT of its rms: four dishes from one random
- * block. */
-static void draw_noise(const struct simulate *s, uint64_t sample, size_t line)
-{
-    size_t blocks = (s->ndishes + DISHES_PER_BLOCK - 1) / DISHES_PER_BLOCK;
-    int16_t *re = s->noise_row, *im = s->noise_row + blocks * DISHES_PER_BLOCK;
-    const int16_t *table = s->table;
-    for (size_t b = 0; b < blocks; b++) {
-        uint32_t r[4];
-        random_block((uint64_t)s->seed, sample, (uint32_t)line, RANDOM_NOISE | (uint32_t)b, r);
-        for (size_t i = 0; i < DISHES_PER_BLOCK; i++) {
-            re[b * DISHES_PER_BLOCK + i] = table[r[i] & 0xffff];
-            im[b * DISHES_PER_BLOCK + i] = table[r[i] >> 16];
-        }
-    }
-}
-
-/* To the nearest level (even when in the middle) in [-7, 7], as a nibble: adding 1.5 * 2^23 leaves the
- * integer in the lowest bits of a float, in two's complement. */
-static inline uint32_t level(float v)
-{
-    union {
-        float f;
-        uint32_t u;
-    } x;
-    v = v < -7 ? -7 : v;
-    v = v > 7 ? 7 : v;
-    x.f = v + 12582912.0f;
-    return x.u & 15;
-}
-
 /* One time sample of one channel and polarisation, [dish]. Returns the number of components beyond the
  * levels. */
-static unsigned fill_line(struct simulate *s, uint64_t sample, size_t channel, size_t pol,
-                          uint8_t *restrict e)
+static unsigned fill_line(struct simulate *s, uint64_t sample, size_t channel, size_t pol, uint8_t *e)
 {
-    size_t n = s->ndishes, padded = (n + DISHES_PER_BLOCK - 1) / DISHES_PER_BLOCK * DISHES_PER_BLOCK;
-    float *restrict re = s->signal, *restrict im = s->signal + n, unit = (float)(s->noise / GAUSSIAN_UNIT);
-    const int16_t *restrict zr = s->noise_row, *restrict zi = s->noise_row + padded;
-    unsigned beyond = 0;
+    float *re = s->signal, *im = s->signal + s->ndishes;
     sky_field(&s->sky, sample, (int64_t)(sample - s->origin), channel, pol, re, im);
-    draw_noise(s, sample, channel * s->npol + pol);
-    for (size_t d = 0; d < n; d++) {
-        float a = re[d] + unit * zr[d], b = im[d] + unit * zi[d];
-        beyond += (unsigned)(a > 7.5f) + (unsigned)(a < -7.5f) + (unsigned)(b > 7.5f) + (unsigned)(b < -7.5f);
-        e[d] = (uint8_t)(level(a) | level(b) << 4);
-    }
-    return beyond;
+    return receiver_digitize(&s->receiver, sample, (uint32_t)(channel * s->npol + pol), re, im, e);
 }
 
 /* Marks the spans without data. */
@@ -486,7 +444,7 @@ static int stop(struct br_stage *stage, void *self)
     sky_free(&s->sky);
     free(s->table);
     free(s->signal);
-    free(s->noise_row);
+    receiver_free(&s->receiver);
     return BR_OK;
 }
 
