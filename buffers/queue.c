@@ -30,12 +30,13 @@ static int make_locks(struct br_queue *queue)
     return BR_OK;
 }
 
-static int check_alias(const char *name, const struct br_stream *stream, enum br_space space,
+static int check_alias(const char *name, const struct br_stream *stream, struct br_place place,
                        const struct br_reader *parent, struct br_error *error)
 {
     const struct br_queue *of = parent->queue;
     const struct br_stream *memory = &of->root->stream;
-    (void)space; /* there is one space */
+    if (place.space != of->place.space || (place.space == BR_SPACE_CUDA && place.device != of->place.device))
+        return br_fail(error, BR_E_INVALID, "queue '%s' cannot share the memory of '%s', which is elsewhere", name, of->name);
     if (of->nreaders != 1)
         return br_fail(error, BR_E_INVALID, "queue '%s' cannot share the memory of '%s', which has %u readers; expected one",
                        name, of->name, of->nreaders);
@@ -53,18 +54,19 @@ static int check_alias(const char *name, const struct br_stream *stream, enum br
 }
 
 int br_queue_create(struct br_queue **queue, const char *name, const struct br_stream *stream, unsigned depth,
-                    enum br_space space, struct br_reader *parent_reader, struct br_error *error)
+                    struct br_place place, struct br_reader *parent_reader, struct br_error *error)
 {
     *queue = NULL;
-    if (space != BR_SPACE_HOST)
-        return br_fail(error, BR_E_INVALID, "queue '%s': %d is no memory space", name, (int)space);
+    if (place.space != BR_SPACE_HOST && place.space != BR_SPACE_PINNED && place.space != BR_SPACE_CUDA)
+        return br_fail(error, BR_E_INVALID, "queue '%s': %d is no memory space", name, (int)place.space);
     if (parent_reader == NULL && (depth < 1 || depth > 1u << 20))
         return br_fail(error, BR_E_INVALID, "queue '%s' is %u frames deep; expected 1 to %u", name, depth, 1u << 20);
-    int status = parent_reader != NULL ? check_alias(name, stream, space, parent_reader, error) : BR_OK;
+    int status = parent_reader != NULL ? check_alias(name, stream, place, parent_reader, error) : BR_OK;
     if (status != BR_OK) return status;
     struct br_queue *q = calloc(1, sizeof *q);
     if (q == NULL) return br_fail(error, BR_E_NO_MEMORY, "queue '%s': no memory", name);
     q->parent = parent_reader;
+    q->place = place;
     q->root = parent_reader != NULL ? parent_reader->queue->root : q;
     q->depth = q->root == q ? depth : q->root->depth;
     q->stream = *stream;
@@ -120,13 +122,23 @@ static unsigned spare_slots(const struct br_queue *queue)
     return n;
 }
 
+void br_queue_set_stream(struct br_queue *queue, const struct br_gpu_stream *stream)
+{
+    queue->gpu = stream;
+}
+
+void br_reader_set_stream(struct br_reader *reader, const struct br_gpu_stream *stream)
+{
+    reader->gpu = stream;
+}
+
 int br_queue_seal(struct br_queue *queue, struct br_error *error)
 {
     if (queue->sealed) return BR_OK;
     unsigned count = queue->root->depth + spare_slots(queue->root);
     queue->limited = queue->parent == NULL || queue->parent->counters.policy == BR_POLICY_DROP;
     if (queue->parent == NULL) {
-        int status = br_slots_reserve(&queue->chain->slots, queue->name, &queue->stream, count, error);
+        int status = br_slots_reserve(&queue->chain->slots, queue->name, &queue->stream, queue->place, count, error);
         if (status != BR_OK) return status;
     }
     size_t length = 1;
@@ -137,13 +149,15 @@ int br_queue_seal(struct br_queue *queue, struct br_error *error)
         return br_fail(error, BR_E_NO_MEMORY, "queue '%s': no memory for %zu entries", queue->name, length);
     }
     queue->mask = length - 1;
-    queue->sealed = true;
-    return BR_OK;
+    int status = br_order_create(queue, count, error);
+    queue->sealed = status == BR_OK;
+    return status;
 }
 
 void br_queue_destroy(struct br_queue *queue)
 {
     if (queue == NULL) return;
+    br_order_destroy(queue);
     while (queue->readers != NULL) {
         struct br_reader *r = queue->readers;
         queue->readers = r->sibling;
@@ -166,7 +180,12 @@ void br_queue_destroy(struct br_queue *queue)
 
 size_t br_queue_bytes(const struct br_queue *queue)
 {
-    return queue->parent == NULL ? br_slots_bytes(&queue->stream, queue->depth + spare_slots(queue)) : 0;
+    return queue->parent == NULL ? br_slots_bytes(&queue->stream, queue->place, queue->depth + spare_slots(queue)) : 0;
+}
+
+size_t br_queue_device_bytes(const struct br_queue *queue)
+{
+    return queue->parent == NULL ? br_slots_device_bytes(&queue->stream, queue->place, queue->depth + spare_slots(queue)) : 0;
 }
 
 const struct br_stream *br_queue_stream(const struct br_queue *queue)
@@ -177,6 +196,13 @@ const struct br_stream *br_queue_stream(const struct br_queue *queue)
 const char *br_queue_name(const struct br_queue *queue)
 {
     return queue->name;
+}
+
+void br_queue_error(const struct br_queue *queue, struct br_error *error)
+{
+    lock(queue);
+    *error = queue->failure;
+    unlock(queue);
 }
 
 const struct br_queue *br_reader_queue(const struct br_reader *reader)

@@ -10,8 +10,16 @@
  * IN PLACE. An alias queue has no memory: its producer is the only reader of `parent`, and hands each parent frame on,
  * changed or not. The parent's slot is free again when every reader of the alias has released it.
  *
- * MEMORY SPACES. Host memory today; the space is a property of the queue so that readers and producers of one queue agree
- * on it. Nothing here allocates after br_queue_seal.
+ * MEMORY SPACES. A queue's frames live in host memory, in host memory locked for copies to and from GPUs (pinned), or on a GPU.
+ * On a GPU `data` and `side` are device memory; `valid` and everything else of a frame is host memory. Nothing here allocates
+ * after br_queue_seal.
+ *
+ * EVENTS. A producer or reader whose work on frames is enqueued on a CUDA stream says so with br_queue_set_stream or
+ * br_reader_set_stream before br_queue_seal. Then publish and release record an event on that stream, and the other side is
+ * ordered behind it: a stream is made to wait for the event, a host thread sleeps until it has happened. So a GPU
+ * producer publishes at once and a GPU reader releases at once; between GPU stages no host waits for a GPU. A dropping
+ * reader on a stream is the exception: its release waits for its work, since a frame that it has not finished must not be
+ * what its producer waits for.
  *
  * END. The producer ends the stream with br_queue_close (normal) or br_queue_fail (its stage failed: readers still get
  * everything published before). br_queue_abort wakes everybody with BR_E_STOPPED. A reader that gives up calls
@@ -22,6 +30,7 @@
 #define BEAMRING_BUFFERS_QUEUE_H
 
 #include "buffers/frame.h"
+#include "buffers/gpu.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -30,28 +39,42 @@ extern "C" {
 struct br_queue;
 struct br_reader;
 
-enum br_space { BR_SPACE_HOST };
+enum br_space { BR_SPACE_HOST, BR_SPACE_PINNED, BR_SPACE_CUDA };
+
+/* Where frames live; `device` counts for BR_SPACE_CUDA only. */
+struct br_place {
+    enum br_space space;
+    int device;
+};
+#define BR_HOST ((struct br_place){BR_SPACE_HOST, 0})
+
 enum br_policy { BR_POLICY_BLOCK, BR_POLICY_DROP };
 
 /* Creates an empty queue of `depth` >= 1 slots for frames of `stream` (copied). `name` is copied and used in messages.
  * `parent_reader` is NULL for a queue with memory of its own; else the queue is an alias of that reader's queue, `depth` is
  * ignored, and the reader's frames are released through the alias. Errors: BR_E_INVALID, BR_E_NO_MEMORY. */
 int br_queue_create(struct br_queue **queue, const char *name, const struct br_stream *stream, unsigned depth,
-                    enum br_space space, struct br_reader *parent_reader, struct br_error *error);
+                    struct br_place place, struct br_reader *parent_reader, struct br_error *error);
 
 /* Adds a reader; call before br_queue_seal. The reader belongs to the queue. `name` (copied) is the reading stage's. */
 int br_queue_add_reader(struct br_queue *queue, const char *name, enum br_policy policy, struct br_reader **reader,
                         struct br_error *error);
 
-/* Reserves the memory of all slots (touching every page, so that a machine too small for it says so now, in a message with
- * what was asked). Errors: BR_E_NO_MEMORY. */
+/* The stream on which the producer's (the reader's) work on frames is enqueued. Before br_queue_seal; `stream` must live longer
+ * than the queue. */
+void br_queue_set_stream(struct br_queue *queue, const struct br_gpu_stream *stream);
+void br_reader_set_stream(struct br_reader *reader, const struct br_gpu_stream *stream);
+
+/* Reserves the memory of all slots (touching every page of the host's, so that a machine too small for it says so now, in a
+ * message with what was asked and what was free) and creates all events. Errors: BR_E_NO_MEMORY, BR_E_DEVICE. */
 int br_queue_seal(struct br_queue *queue, struct br_error *error);
 
 /* Frees all; NULL is allowed. Every thread must be done with it; aliases first. */
 void br_queue_destroy(struct br_queue *queue);
 
-/* Bytes that br_queue_seal reserves (0 for an alias). */
+/* Bytes that br_queue_seal reserves in the host's memory and on the queue's device (0 for an alias). */
 size_t br_queue_bytes(const struct br_queue *queue);
+size_t br_queue_device_bytes(const struct br_queue *queue);
 
 const struct br_stream *br_queue_stream(const struct br_queue *queue);
 const char *br_queue_name(const struct br_queue *queue);
@@ -60,11 +83,12 @@ const char *br_queue_name(const struct br_queue *queue);
 
 /* Waits for a free slot and lends it to the producer until br_queue_publish. On an alias, lends the frame that its producer
  * holds on the parent (which it must hold). A frame starts with complete = true, missing = 0, first = samples = 0 (an alias
- * frame: as it came). BR_E_STOPPED when the queue was aborted, or when no reader is left attached. */
+ * frame: as it came). BR_E_STOPPED when the queue was aborted, or when no reader is left attached; BR_E_DEVICE, see br_queue_error. */
 int br_queue_acquire(struct br_queue *queue, struct br_frame **frame);
 
-/* Hands the acquired frame to all readers. frame->samples must be > 0. */
-void br_queue_publish(struct br_queue *queue);
+/* Hands the acquired frame to all readers. frame->samples must be > 0. BR_E_DEVICE when its event could not be recorded: then
+ * the frame is not published. */
+int br_queue_publish(struct br_queue *queue);
 
 /* Normal end of stream. An acquired, unpublished frame is given back. */
 void br_queue_close(struct br_queue *queue);
@@ -78,12 +102,13 @@ void br_queue_abort(struct br_queue *queue);
 /* --- a reader's side --------------------------------------------------------------------------------------------------- */
 
 /* Waits for the next frame and lends it until br_reader_release. Returns 1 with a frame, 0 at end of stream, BR_E_STOPPED
- * after an abort. */
+ * after an abort, BR_E_DEVICE (see br_queue_error) when the frame cannot be waited for. */
 int br_reader_wait(struct br_reader *reader, const struct br_frame **frame);
 
 /* Gives the frame back: it counts as delivered. For the parent reader of an alias, call only when the frame has been
- * published on the alias (then the slot follows the alias' readers), or to give up a frame that will not be. */
-void br_reader_release(struct br_reader *reader);
+ * published on the alias (then the slot follows the alias' readers), or to give up a frame that will not be. BR_E_DEVICE when
+ * its event could not be recorded; the frame is given back all the same. */
+int br_reader_release(struct br_reader *reader);
 
 /* Gives the frame back uncounted as delivered: it counts as discarded (the stage failed on it). */
 void br_reader_discard(struct br_reader *reader);
@@ -93,6 +118,9 @@ void br_reader_detach(struct br_reader *reader);
 
 /* True when the producer ended the stream with br_queue_fail. */
 bool br_reader_failed(const struct br_reader *reader);
+
+/* The first failure behind a BR_E_DEVICE of this queue and its readers. */
+void br_queue_error(const struct br_queue *queue, struct br_error *error);
 
 const struct br_queue *br_reader_queue(const struct br_reader *reader);
 const char *br_reader_name(const struct br_reader *reader);

@@ -219,19 +219,27 @@ int br_queue_acquire(struct br_queue *queue, struct br_frame **frame)
         unlock(queue);
         return BR_E_STOPPED;
     }
-    *frame = &queue->acquired->frame;
+    struct br_slot *slot = queue->acquired;
     unlock_and_wake(queue, &wake);
-    return BR_OK;
+    int status = br_order_producer(queue, slot);
+    if (status == BR_OK) *frame = &slot->frame;
+    return status;
 }
 
-void br_queue_publish(struct br_queue *queue)
+int br_queue_publish(struct br_queue *queue)
 {
     struct wake wake = {.n = 0};
     lock(queue);
     struct br_slot *slot = queue->acquired;
     if (slot == NULL || queue->ended) {
         unlock(queue);
-        return;
+        return BR_OK;
+    }
+    if (queue->gpu != NULL) { /* the event goes before the frame */
+        unlock(queue);
+        int status = br_order_ready(queue, slot);
+        if (status != BR_OK) return status;
+        lock(queue);
     }
     queue->acquired = NULL;
     uint64_t samples = slot->frame.samples;
@@ -262,6 +270,7 @@ void br_queue_publish(struct br_queue *queue)
         wake_later(&wake, &queue->data);
     }
     unlock_and_wake(queue, &wake);
+    return BR_OK;
 }
 
 static void end(struct br_queue *queue, bool failed)
@@ -344,36 +353,43 @@ int br_reader_wait(struct br_reader *reader, const struct br_frame **frame)
         }
         result = 1;
     }
-    if (result == 1) *frame = &reader->held.slot->frame;
+    struct br_slot *slot = reader->held.slot;
     unlock_and_wake(queue, &wake);
-    return result;
+    if (result != 1) return result;
+    int status = br_order_reader(reader, slot);
+    if (status != BR_OK) return status;
+    *frame = &slot->frame;
+    return 1;
 }
 
-static void give_back(struct br_reader *reader, bool delivered)
+static int give_back(struct br_reader *reader, bool delivered)
 {
     struct wake wake = {.n = 0};
+    struct br_slot *slot = reader->held.slot; /* only the reader's own thread changes it */
+    int status = slot != NULL ? br_order_released(reader, slot) : BR_OK;
     lock(reader->queue);
     let_go(reader, delivered, &wake);
     unlock_and_wake(reader->queue, &wake);
+    return status;
 }
 
-void br_reader_release(struct br_reader *reader)
+int br_reader_release(struct br_reader *reader)
 {
-    give_back(reader, true);
+    return give_back(reader, true);
 }
 
 void br_reader_discard(struct br_reader *reader)
 {
-    give_back(reader, false);
+    give_back(reader, false); /* whoever discards has failed already */
 }
 
 void br_reader_detach(struct br_reader *reader)
 {
     struct br_queue *queue = reader->queue;
     struct wake wake = {.n = 0};
+    give_back(reader, false);
     lock(queue);
     if (!reader->detached) {
-        let_go(reader, false, &wake);
         discard_unread(reader, &wake);
         reader->detached = true;
         queue->nattached--;

@@ -36,6 +36,9 @@ struct br_reader {
     bool detached;
     uint64_t wait_since, last_wait_ns; /* since 0: not waiting */
     struct br_reader_counters counters;
+    const struct br_gpu_stream *gpu; /* NULL: it reads with the host */
+    br_gpu_event *released;          /* [nevents of the queue], recorded on gpu */
+    bool *pending;                   /* [nevents]: that event was recorded, and nobody is ordered behind it yet */
 };
 
 struct br_queue {
@@ -46,6 +49,11 @@ struct br_queue {
     unsigned nreaders, nattached, nblocking, ndropping; /* the last two: attached ones */
     char *name;
     struct br_stream stream;
+    struct br_place place;
+    const struct br_gpu_stream *gpu; /* NULL: its producer writes with the host */
+    br_gpu_event *ready;             /* [nevents], recorded on gpu */
+    unsigned nevents;                /* slots of the chain */
+    struct br_error failure;         /* first one of a GPU call */
     unsigned depth;
     struct entry *ring; /* [mask + 1] */
     uint64_t mask;
@@ -100,5 +108,23 @@ static inline unsigned br_queue_fill(const struct br_queue *queue)
     }
     return (unsigned)most;
 }
+
+/* --- order.c: who is ordered behind whom, with events. The calling thread owns the slot; the lock is not held. ------------ */
+
+/* The producer behind everything that still reads the slot. */
+int br_order_producer(struct br_queue *queue, const struct br_slot *slot);
+
+/* What the producer enqueued on the slot is ready when this event happens. */
+int br_order_ready(struct br_queue *queue, const struct br_slot *slot);
+
+/* The reader behind the producer. */
+int br_order_reader(struct br_reader *reader, const struct br_slot *slot);
+
+/* What the reader enqueued on the slot is done when this event happens. */
+int br_order_released(struct br_reader *reader, const struct br_slot *slot);
+
+/* Events of a queue and its readers. */
+int br_order_create(struct br_queue *queue, unsigned count, struct br_error *error);
+void br_order_destroy(struct br_queue *queue);
 
 #endif

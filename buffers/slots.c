@@ -7,21 +7,32 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Data, side array and validity of a slot each begin on a cache line, so that neighbours never share one. */
+/* Data, side array and validity of a slot each begin on a cache line (of a GPU: two), so that neighbours never share one. */
 static size_t line(size_t bytes)
 {
-    return (bytes + 63) / 64 * 64;
+    return (bytes + 255) / 256 * 256;
 }
 
-static size_t slot_bytes(const struct br_stream *stream)
+static size_t data_bytes(const struct br_stream *stream)
 {
-    return line(br_stream_max_bytes(stream)) + line(br_array_bytes(&stream->side)) + line(br_stream_max_validity(stream));
+    return line(br_stream_max_bytes(stream)) + line(br_array_bytes(&stream->side));
 }
 
-size_t br_slots_bytes(const struct br_stream *stream, unsigned count)
+static size_t times(size_t bytes, unsigned count)
 {
-    size_t bytes;
-    return __builtin_mul_overflow(slot_bytes(stream), (size_t)count, &bytes) ? SIZE_MAX : bytes;
+    size_t all;
+    return __builtin_mul_overflow(bytes, (size_t)count, &all) ? SIZE_MAX : all;
+}
+
+size_t br_slots_bytes(const struct br_stream *stream, struct br_place place, unsigned count)
+{
+    size_t valid = line(br_stream_max_validity(stream));
+    return times(place.space == BR_SPACE_CUDA ? valid : data_bytes(stream) + valid, count);
+}
+
+size_t br_slots_device_bytes(const struct br_stream *stream, struct br_place place, unsigned count)
+{
+    return place.space == BR_SPACE_CUDA ? times(data_bytes(stream), count) : 0;
 }
 
 /* Memory that can still be had, in bytes; SIZE_MAX when the system does not say. Touching more than that would not fail: it
@@ -52,11 +63,42 @@ static int no_memory(const char *queue, unsigned count, size_t bytes, const char
                    (double)bytes / 1048576, why);
 }
 
-int br_slots_reserve(struct br_slots *slots, const char *queue, const struct br_stream *stream, unsigned count,
-                     struct br_error *error)
+/* Where the arrays of the frames are. */
+static void share_out(struct br_slots *slots, const struct br_stream *stream)
+{
+    uint8_t *valid = slots->memory, *data = slots->device != NULL ? slots->device : slots->memory;
+    uint8_t **host = slots->device != NULL ? &valid : &data;
+    for (unsigned i = 0; i < slots->count; i++) {
+        struct br_frame *frame = &slots->slot[i].frame;
+        frame->data = data;
+        data += line(br_stream_max_bytes(stream));
+        frame->side = stream->side.naxes > 0 ? data : NULL;
+        data += line(br_array_bytes(&stream->side));
+        frame->valid = *host;
+        *host += line(br_stream_max_validity(stream));
+        br_slots_give(slots, &slots->slot[i]);
+    }
+}
+
+/* What only a queue that has to do with a GPU needs. */
+static int reserve_for_gpu(struct br_slots *slots, const struct br_stream *stream, struct br_error *error)
+{
+    int status = BR_OK;
+    if (slots->place.space == BR_SPACE_PINNED) {
+        status = br_gpu_pin(slots->memory, slots->bytes, error);
+        slots->pinned = status == BR_OK;
+    } else if (slots->place.space == BR_SPACE_CUDA) {
+        status = br_gpu_alloc(&slots->device, slots->place.device, br_slots_device_bytes(stream, slots->place, slots->count), error);
+    }
+    return status;
+}
+
+int br_slots_reserve(struct br_slots *slots, const char *queue, const struct br_stream *stream, struct br_place place,
+                     unsigned count, struct br_error *error)
 {
     memset(slots, 0, sizeof *slots);
-    size_t bytes = br_slots_bytes(stream, count), free_bytes = available();
+    slots->place = place;
+    size_t bytes = br_slots_bytes(stream, place, count), free_bytes = available();
     if (bytes > free_bytes) {
         char why[80];
         snprintf(why, sizeof why, "the machine has %.1f MiB left", (double)free_bytes / 1048576);
@@ -80,22 +122,20 @@ int br_slots_reserve(struct br_slots *slots, const char *queue, const struct br_
 #endif
     long page = sysconf(_SC_PAGESIZE);
     for (size_t i = 0; i < bytes; i += (size_t)page) ((volatile uint8_t *)memory)[i] = 0;
-    uint8_t *at = memory;
-    for (unsigned i = 0; i < count; i++) {
-        struct br_frame *frame = &slots->slot[i].frame;
-        frame->data = at;
-        at += line(br_stream_max_bytes(stream));
-        frame->side = stream->side.naxes > 0 ? at : NULL;
-        at += line(br_array_bytes(&stream->side));
-        frame->valid = at;
-        at += line(br_stream_max_validity(stream));
-        br_slots_give(slots, &slots->slot[i]);
+    int status = reserve_for_gpu(slots, stream, error);
+    if (status != BR_OK) {
+        br_error_context(error, "queue '%s': no memory for %u frames; use fewer or shorter frames", queue, count);
+        br_slots_free(slots);
+        return status;
     }
+    share_out(slots, stream);
     return BR_OK;
 }
 
 void br_slots_free(struct br_slots *slots)
 {
+    if (slots->pinned) br_gpu_unpin(slots->memory);
+    br_gpu_free(slots->device, slots->place.device);
     if (slots->memory != NULL) munmap(slots->memory, slots->bytes);
     free(slots->slot);
     free(slots->idle);

@@ -18,17 +18,27 @@ struct br_slots {
     struct br_slot **idle; /* [nidle] the free ones, last in first out: the warmest memory is used next */
     unsigned count, nidle;
     uint64_t order;
-    void *memory;
-    size_t bytes; /* of memory */
+    struct br_place place;
+    void *memory;   /* of the host: everything, or just the validity of frames on a device */
+    void *device;   /* data and side arrays of frames on a device */
+    size_t bytes;   /* of memory */
+    bool pinned;
 };
 
-/* Bytes of memory for `count` frames of the stream; SIZE_MAX if that does not fit in size_t. */
-size_t br_slots_bytes(const struct br_stream *stream, unsigned count);
+/* Bytes of the host's memory, and of a device's, for `count` frames of the stream; SIZE_MAX if that does not fit in size_t. */
+size_t br_slots_bytes(const struct br_stream *stream, struct br_place place, unsigned count);
+size_t br_slots_device_bytes(const struct br_stream *stream, struct br_place place, unsigned count);
 
-/* Reserves and touches the memory. Errors: BR_E_NO_MEMORY, naming `queue`. */
-int br_slots_reserve(struct br_slots *slots, const char *queue, const struct br_stream *stream, unsigned count,
-                     struct br_error *error);
+/* Reserves and touches the memory. Errors: BR_E_NO_MEMORY, BR_E_DEVICE, naming `queue`. */
+int br_slots_reserve(struct br_slots *slots, const char *queue, const struct br_stream *stream, struct br_place place,
+                     unsigned count, struct br_error *error);
 void br_slots_free(struct br_slots *slots);
+
+/* Its place in the ring. */
+static inline unsigned br_slot_index(const struct br_slots *slots, const struct br_slot *slot)
+{
+    return (unsigned)(slot - slots->slot);
+}
 
 /* An empty frame that nobody needs yet; there must be an idle one. */
 struct br_slot *br_slots_take(struct br_slots *slots);

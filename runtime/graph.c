@@ -252,7 +252,7 @@ static int make_queues(struct br_graph *graph, struct br_error *error)
             struct br_edge *edge = &stage->out[i];
             edge->parent = shared_with(edge);
             if (edge->parent != NULL) edge->depth = edge->parent->depth;
-            int status = br_queue_create(&edge->queue, edge->name, &edge->stream, edge->depth, BR_SPACE_HOST,
+            int status = br_queue_create(&edge->queue, edge->name, &edge->stream, edge->depth, BR_HOST,
                                          edge->parent != NULL ? edge->parent->readers->reader : NULL, error);
             for (struct br_link *link = edge->readers; link != NULL && status == BR_OK; link = link->next)
                 status = br_queue_add_reader(edge->queue, link->stage->name, link->policy, &link->reader, error);

@@ -144,7 +144,7 @@ static int build(struct bench *b, unsigned queues)
     struct br_error error = {0};
     int status = br_array_init(&stream.array, BR_INT4X2, "time,freq,dish", (size_t[]){1, 1, FRAME_BYTES}, &error);
     for (unsigned i = 0; i < queues && status == BR_OK; i++) {
-        status = br_queue_create(&b->queue[i], "bench", &stream, DEPTH, BR_SPACE_HOST, i > 0 ? b->reader[i - 1] : NULL, &error);
+        status = br_queue_create(&b->queue[i], "bench", &stream, DEPTH, BR_HOST, i > 0 ? b->reader[i - 1] : NULL, &error);
         if (status == BR_OK) status = br_queue_add_reader(b->queue[i], "next", BR_POLICY_BLOCK, &b->reader[i], &error);
     }
     for (unsigned i = 0; i < queues && status == BR_OK; i++) status = br_queue_seal(b->queue[i], &error);

@@ -61,7 +61,7 @@ static void side_and_validity_have_memory(void **state)
     s.array.axis[0].length = 2;
     s.side = (struct br_array){.dtype = BR_F32, .naxes = 2, .axis = {{"freq", 2}, {"pair", 2}}};
     struct br_queue *q;
-    assert_int_equal(br_queue_create(&q, "x", &s, 2, BR_SPACE_HOST, NULL, NULL), 0);
+    assert_int_equal(br_queue_create(&q, "x", &s, 2, BR_HOST, NULL, NULL), 0);
     struct br_reader *r = reader(q, BR_POLICY_BLOCK);
     size_t promised = br_queue_bytes(q);
     seal(q);
@@ -253,17 +253,17 @@ static void refuses(void **state)
     struct br_error error = {0};
     struct br_queue *q, *other;
     struct br_reader *r, *r2;
-    assert_int_equal(br_queue_create(&q, "deep", &s, 0, BR_SPACE_HOST, NULL, &error), BR_E_INVALID);
+    assert_int_equal(br_queue_create(&q, "deep", &s, 0, BR_HOST, NULL, &error), BR_E_INVALID);
     assert_says(&error, "deep");
     assert_null(q);
     q = create("q", 2, NULL);
     r = reader(q, BR_POLICY_BLOCK);
     error = (struct br_error){0};
-    assert_int_equal(br_queue_create(&other, "other", &larger, 0, BR_SPACE_HOST, r, &error), BR_E_INVALID);
+    assert_int_equal(br_queue_create(&other, "other", &larger, 0, BR_HOST, r, &error), BR_E_INVALID);
     assert_says(&error, "larger");
     r2 = reader(q, BR_POLICY_BLOCK);
     error = (struct br_error){0};
-    assert_int_equal(br_queue_create(&other, "other", &s, 0, BR_SPACE_HOST, r, &error), BR_E_INVALID);
+    assert_int_equal(br_queue_create(&other, "other", &s, 0, BR_HOST, r, &error), BR_E_INVALID);
     assert_says(&error, "2 readers");
     seal(q);
     error = (struct br_error){0};
@@ -282,7 +282,7 @@ static void refuses(void **state)
     huge.frame_samples = huge.array.axis[0].length = (size_t)1 << 40;
     assert_int_equal(br_stream_check(&huge, NULL), 0);
     error = (struct br_error){0};
-    assert_int_equal(br_queue_create(&q, "huge", &huge, 8, BR_SPACE_HOST, NULL, &error), 0);
+    assert_int_equal(br_queue_create(&q, "huge", &huge, 8, BR_HOST, NULL, &error), 0);
     r = reader(q, BR_POLICY_BLOCK);
     assert_int_equal(br_queue_seal(q, &error), BR_E_NO_MEMORY);
     assert_says(&error, "huge");

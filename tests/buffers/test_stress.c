@@ -169,7 +169,7 @@ static void build(struct run *run, uint64_t *random)
     run->nleaves = 1 + (unsigned)(draw(random) % MAX_LEAVES);
     for (unsigned i = 0; i <= run->nstages; i++) {
         struct br_reader *parent = i == 0 ? NULL : run->stage[i - 1];
-        must_be_ok(br_queue_create(&run->queue[i], "q", &s, depth, BR_SPACE_HOST, parent, &error), &error);
+        must_be_ok(br_queue_create(&run->queue[i], "q", &s, depth, BR_HOST, parent, &error), &error);
         if (i == run->nstages) break;
         run->policy[i] = draw(random) % 4 == 0 ? BR_POLICY_DROP : BR_POLICY_BLOCK;
         must_be_ok(br_queue_add_reader(run->queue[i], "stage", run->policy[i], &run->stage[i], &error), &error);
@@ -287,7 +287,7 @@ static void two_streams_in_step(void **state)
     struct br_reader *r[2];
     for (unsigned depth = 1; depth < 6; depth += 2) {
         for (int i = 0; i < 2; i++) {
-            assert_int_equal(br_queue_create(&q[i], "q", &s, i == 0 ? depth : 1, BR_SPACE_HOST, NULL, NULL), 0);
+            assert_int_equal(br_queue_create(&q[i], "q", &s, i == 0 ? depth : 1, BR_HOST, NULL, NULL), 0);
             assert_int_equal(br_queue_add_reader(q[i], "r", BR_POLICY_BLOCK, &r[i], NULL), 0);
             assert_int_equal(br_queue_seal(q[i], NULL), 0);
         }
