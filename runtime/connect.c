@@ -163,8 +163,7 @@ static void read_inputs(struct br_graph *graph, bool doubtful)
     }
 }
 
-/* Puts the stages in an order in which producers come before readers; returns how many could be placed. */
-static size_t sort(struct br_graph *graph, bool *placed)
+bool br_graph_sort(struct br_graph *graph, bool *placed)
 {
     size_t n = 0;
     for (bool moved = true; moved;) {
@@ -179,7 +178,7 @@ static size_t sort(struct br_graph *graph, bool *placed)
             graph->order[n++] = stage;
         }
     }
-    return n;
+    return n == graph->nstages;
 }
 
 /* Walks upstream among the stages that could not be placed until one comes again: that is a cycle. */
@@ -222,5 +221,5 @@ void br_graph_connect(struct br_graph *graph)
                             edge->name, edge->name);
     }
     bool *placed = br_config_alloc(graph->config, graph->nstages * sizeof *placed);
-    if (sort(graph, placed) < graph->nstages) report_cycle(graph, placed);
+    if (!br_graph_sort(graph, placed)) report_cycle(graph, placed);
 }

@@ -23,6 +23,16 @@ struct br_edge *br_graph_edge(const struct br_graph *graph, size_t i)
     return NULL;
 }
 
+size_t br_graph_device_bytes(const struct br_graph *graph, int device)
+{
+    size_t bytes = 0, nedges = br_graph_nedges(graph);
+    for (size_t i = 0; i < nedges; i++) {
+        struct br_edge *edge = br_graph_edge(graph, i);
+        if (edge->queue != NULL && edge->place.device == device) bytes += br_queue_device_bytes(edge->queue);
+    }
+    return bytes;
+}
+
 size_t br_graph_bytes(const struct br_graph *graph)
 {
     size_t bytes = 0, nedges = br_graph_nedges(graph);
@@ -60,17 +70,6 @@ static const struct br_param common_params[] = {
     {0},
 };
 static const char *const common_keys[] = {"stage", "name", "device", "affinity", "in", "out", NULL};
-
-static void check_device(struct br_graph *graph, const struct br_node *map, const char *device)
-{
-    const struct br_node *at = br_node_get(map, "device");
-    if (at == NULL || device == NULL || strcmp(device, "auto") == 0 || strcmp(device, "cpu") == 0) return;
-    if (strncmp(device, "cuda", 4) == 0)
-        br_config_error(graph->config, at, "device: '%s' asks for a GPU, and this beamring was built without GPU support; "
-                        "expected auto or cpu", device);
-    else
-        br_config_error(graph->config, at, "device: '%s' is no device; expected auto or cpu", device);
-}
 
 static void add_plugins(struct br_graph *graph, const struct br_node *node, const struct br_strings *paths)
 {
@@ -130,7 +129,6 @@ static void read_stage(struct br_graph *graph, struct br_stage *stage, const str
                 known.item[known.count++] = node->item[i];
             }
     stage->ready = br_config_fill(config, &known, common_params, NULL, &p) == 0;
-    check_device(graph, node, p.device);
     if (p.name != NULL) stage->name = p.name;
     stage->affinity = p.affinity.count > 0 ? p.affinity : *affinity;
 
@@ -155,11 +153,13 @@ static int read_stages(struct br_graph *graph, const struct br_node *list, const
                         "%s; expected 'pipeline:' with a list of stages", list == NULL ? "there is no pipeline" : "no stages");
         return BR_OK;
     }
-    graph->stage = calloc(list->count, sizeof *graph->stage);
-    graph->order = calloc(list->count, sizeof *graph->order);
+    /* Every input may turn out to need a transfer before it; stages are pointed to, so that they cannot move later. */
+    size_t room = list->count * (1 + BR_MAX_PORTS);
+    graph->stage = calloc(room, sizeof *graph->stage);
+    graph->order = calloc(room, sizeof *graph->order);
     if (graph->stage == NULL || graph->order == NULL)
         return br_fail(error, BR_E_NO_MEMORY, "no memory for %zu stages", list->count);
-    graph->nstages = list->count;
+    graph->nstages = graph->nfile = list->count;
     for (size_t i = 0; i < list->count; i++) read_stage(graph, &graph->stage[i], list->item[i], affinity);
     for (size_t i = 0; i < list->count; i++)
         for (size_t k = 0; k < i; k++)
@@ -239,20 +239,36 @@ static struct br_edge *shared_with(const struct br_edge *edge)
     if ((stage->type->flags & BR_STAGE_IN_PLACE) == 0) return NULL;
     struct br_edge *parent = stage->in[0].edge;
     if (parent->readers->next != NULL || !all_block(parent) || !all_block(edge)) return NULL;
+    if ((parent->place.space == BR_SPACE_CUDA) != (edge->place.space == BR_SPACE_CUDA)) return NULL;
     if (br_stream_max_bytes(&edge->stream) != br_stream_max_bytes(&parent->stream) ||
         br_stream_max_validity(&edge->stream) != br_stream_max_validity(&parent->stream)) return NULL;
     return parent;
 }
 
-static int make_queues(struct br_graph *graph, struct br_error *error)
+static void share_memory(struct br_graph *graph)
 {
-    for (size_t s = 0; s < graph->nstages; s++) {
+    for (size_t s = graph->nstages; s-- > 0;) { /* readers first: locked memory is asked for at the end of a chain */
         struct br_stage *stage = graph->order[s];
         for (unsigned i = 0; i < stage->nout; i++) {
             struct br_edge *edge = &stage->out[i];
             edge->parent = shared_with(edge);
-            if (edge->parent != NULL) edge->depth = edge->parent->depth;
-            int status = br_queue_create(&edge->queue, edge->name, &edge->stream, edge->depth, BR_HOST,
+            if (edge->parent != NULL && edge->place.space == BR_SPACE_PINNED) edge->parent->place = edge->place;
+        }
+    }
+}
+
+static int make_queues(struct br_graph *graph, struct br_error *error)
+{
+    share_memory(graph);
+    for (size_t s = 0; s < graph->nstages; s++) {
+        struct br_stage *stage = graph->order[s];
+        for (unsigned i = 0; i < stage->nout; i++) {
+            struct br_edge *edge = &stage->out[i];
+            if (edge->parent != NULL) {
+                edge->depth = edge->parent->depth;
+                edge->place = edge->parent->place;
+            }
+            int status = br_queue_create(&edge->queue, edge->name, &edge->stream, edge->depth, edge->place,
                                          edge->parent != NULL ? edge->parent->readers->reader : NULL, error);
             for (struct br_link *link = edge->readers; link != NULL && status == BR_OK; link = link->next)
                 status = br_queue_add_reader(edge->queue, link->stage->name, link->policy, &link->reader, error);
@@ -295,16 +311,20 @@ int br_graph_build(struct br_graph **result, struct br_config *config, struct br
     }
     struct top_params top = {0};
     br_config_fill(config, root, top_params, top_also, &top);
-    check_device(graph, root, top.device);
     add_plugins(graph, br_node_get(root, "plugins"), &top.plugins);
     br_graph_read_telescope(graph, br_node_get(root, "telescope"));
     br_graph_read_hints(graph, br_node_get(root, "stream"));
     status = read_stages(graph, br_node_get(root, "pipeline"), &top.affinity, error);
     if (status != BR_OK) return status;
+    graph->ngpus = br_gpu_devices(&graph->no_gpu);
+    br_graph_place_stages(graph, root);
     if (graph->nstages > 0) br_graph_connect(graph);
     for (size_t s = 0; s < graph->nstages && graph->order[s] != NULL; s++) configure(graph, graph->order[s]);
-    for (size_t s = 0; s < graph->nstages; s++) graph->stage[s].phase = BR_PHASE_RUN;
     if (br_config_errors(config) > 0) return BR_E_INVALID;
+    br_graph_insert_transfers(graph);
+    bool *placed = br_config_alloc(config, graph->nstages * sizeof *placed);
+    br_graph_sort(graph, placed); /* it had an order before, and transfers only lengthen paths */
+    for (size_t s = 0; s < graph->nstages; s++) graph->stage[s].phase = BR_PHASE_RUN;
     return make_queues(graph, error);
 }
 
@@ -316,7 +336,10 @@ void br_graph_destroy(struct br_graph *graph)
         struct br_stage *stage = graph->order != NULL ? graph->order[s] : NULL;
         for (unsigned i = 0; stage != NULL && i < stage->nout; i++) br_queue_destroy(stage->out[i].queue);
     }
-    for (size_t s = 0; s < graph->nstages; s++) free(graph->stage[s].self);
+    for (size_t s = 0; s < graph->nstages; s++) {
+        br_gpu_stream_destroy(&graph->stage[s].gpu);
+        free(graph->stage[s].self);
+    }
     free(graph->stage);
     free(graph->order);
     br_plugins_destroy(graph->plugins);

@@ -40,6 +40,7 @@ struct br_edge {
     struct br_stream stream;
     struct br_link *readers;  /* in the order of the file */
     struct br_edge *parent;   /* the queue whose frames are handed on in place, or NULL */
+    struct br_place place;    /* where its frames live */
     struct br_queue *queue;
 };
 
@@ -50,6 +51,7 @@ struct br_stage_counters {
     _Atomic uint64_t calls;     /* of process */
     _Atomic uint64_t busy_ns;   /* spent in process */
     _Atomic uint64_t saturated;
+    _Atomic uint64_t gpu_ns, gpu_calls; /* GPU time of those calls of process that were sampled, and their number */
     struct {
         const char *_Atomic reason; /* NULL: unused */
         _Atomic uint64_t samples;
@@ -68,6 +70,9 @@ struct br_stage {
     struct br_link in[BR_MAX_PORTS];
     struct br_edge out[BR_MAX_PORTS];
     struct br_ints affinity;
+    int device;               /* the GPU it runs on; -1: the CPU */
+    bool device_given;        /* by the user, rather than by `auto` */
+    struct br_gpu_stream gpu; /* while it runs on one */
     bool ready;               /* parameters and connections are right: configure may be called */
 
     enum br_stage_phase phase;
@@ -85,11 +90,15 @@ struct br_graph {
     struct br_plugins *plugins;
     struct br_telescope *telescope; /* in the config's arena, or NULL */
     struct br_stream_hints hints;
-    size_t nstages;
-    struct br_stage *stage;        /* [nstages], in the order of the file */
+    size_t nstages, nfile;
+    struct br_stage *stage;        /* [nstages]: nfile in the order of the file, then the inserted transfers */
     struct br_stage **order;       /* [nstages], producers before their readers */
 
+    int ngpus;                     /* that can be used */
+    struct br_error no_gpu;        /* why there is none */
+
     /* While running. */
+    struct br_stage *_Atomic first_failed;
     _Atomic bool stopping;         /* sources are asked to end */
     bool stop_signalled;           /* under the mutex: the same, for sleepers */
     pthread_mutex_t mutex;
@@ -107,14 +116,24 @@ void br_graph_destroy(struct br_graph *graph);
 size_t br_graph_nedges(const struct br_graph *graph);
 struct br_edge *br_graph_edge(const struct br_graph *graph, size_t i);
 
-/* Bytes that all queues reserve when the run starts. */
+/* Bytes that all queues reserve when the run starts: of the host, and of a device. */
 size_t br_graph_bytes(const struct br_graph *graph);
+size_t br_graph_device_bytes(const struct br_graph *graph, int device);
 
 /* --- parts of br_graph_build in files of their own ------------------------------------------------------------------------ */
 
 /* Reads `telescope:` and `stream:` into the graph; mistakes go to the config. */
 void br_graph_read_telescope(struct br_graph *graph, const struct br_node *node);
 void br_graph_read_hints(struct br_graph *graph, const struct br_node *node);
+
+/* Decides on which device the stages run: the file's `device:` and each stage's own. */
+void br_graph_place_stages(struct br_graph *graph, const struct br_node *root);
+
+/* Inserts a transfer wherever the two sides of a queue live in different memory, and says where each queue lives. */
+void br_graph_insert_transfers(struct br_graph *graph);
+
+/* Puts `order` in order; false when there is a cycle, and then the stages that could be placed come first. */
+bool br_graph_sort(struct br_graph *graph, bool *placed);
 
 /* Reads the stages' `in:` and `out:` and connects them; finds unread queues and cycles; puts `order` in order. */
 void br_graph_connect(struct br_graph *graph);

@@ -13,6 +13,7 @@ static void stop_stages(struct br_graph *graph)
         struct br_stage *stage = graph->order[s];
         if (!stage->start_called || stage->type->stop == NULL) continue;
         bool failed_before = stage->error.status != BR_OK;
+        if (stage->device >= 0) br_gpu_use(stage->device, NULL);
         int status = stage->type->stop(stage, stage->self);
         if (status != BR_OK) br_fail(&stage->error, status, "stopping failed with status %d and gave no reason", status);
         if (status != BR_OK && !failed_before)
@@ -64,10 +65,41 @@ static void join(struct br_graph *graph)
     }
 }
 
+/* A stream for every stage on a GPU, known to its queues before they make their events. */
+static int make_streams(struct br_graph *graph, struct br_error *error)
+{
+    for (size_t s = 0; s < graph->nstages; s++) {
+        struct br_stage *stage = &graph->stage[s];
+        if (stage->device < 0) continue;
+        int status = br_gpu_stream_create(&stage->gpu, stage->device, error);
+        if (status != BR_OK) {
+            br_error_context(error, "stage '%s'", stage->name);
+            return status;
+        }
+        for (unsigned i = 0; i < stage->nin; i++) br_reader_set_stream(stage->in[i].reader, &stage->gpu);
+        for (unsigned i = 0; i < stage->nout; i++) br_queue_set_stream(stage->out[i].queue, &stage->gpu);
+    }
+    return BR_OK;
+}
+
+/* Waits for what is enqueued; a failure that shows only now belongs to the stage. */
+static void wait_for_gpus(struct br_graph *graph)
+{
+    for (size_t s = 0; s < graph->nstages; s++) {
+        struct br_stage *stage = graph->order[s];
+        struct br_error error = {0}, *into = stage->error.status == BR_OK ? &stage->error : &error;
+        if (stage->gpu.handle == NULL || br_gpu_stream_wait(&stage->gpu, into) == BR_OK) continue;
+        struct br_stage *nobody = NULL;
+        if (atomic_compare_exchange_strong(&graph->first_failed, &nobody, stage))
+            br_log(graph->log, BR_LOG_ERROR, stage->name, "%s", stage->error.text);
+    }
+}
+
 int br_pipeline_start(struct br_graph *graph, struct br_error *error)
 {
     size_t nedges = br_graph_nedges(graph);
-    int status = BR_OK;
+    int status = make_streams(graph, error);
+    if (status != BR_OK) return status;
     for (size_t s = 0; s < graph->nstages && status == BR_OK; s++) /* an alias after the queue that it shares */
         for (unsigned i = 0; i < graph->order[s]->nout && status == BR_OK; i++)
             status = br_queue_seal(graph->order[s]->out[i].queue, error);
@@ -80,6 +112,7 @@ int br_pipeline_start(struct br_graph *graph, struct br_error *error)
         struct br_stage *stage = graph->order[s];
         if (stage->type->start == NULL && stage->type->stop == NULL) continue;
         stage->start_called = true;
+        if (stage->device >= 0) br_gpu_use(stage->device, NULL);
         if (stage->type->start != NULL) status = stage->type->start(stage, stage->self);
         if (status != BR_OK) {
             br_fail(&stage->error, status, "it could not start (status %d) and gave no reason", status);
@@ -121,7 +154,10 @@ bool br_pipeline_ended(const struct br_graph *graph)
 int br_pipeline_finish(struct br_graph *graph, struct br_error *error)
 {
     join(graph);
+    wait_for_gpus(graph);
     stop_stages(graph);
+    const struct br_stage *first = atomic_load(&graph->first_failed);
+    if (first != NULL) return br_fail(error, first->error.status, "stage '%s': %s", first->name, first->error.text);
     for (size_t s = 0; s < graph->nstages; s++) {
         const struct br_stage *stage = graph->order[s];
         if (stage->error.status != BR_OK)

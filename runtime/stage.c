@@ -77,6 +77,53 @@ int br_stage_fail_at(struct br_stage *stage, const char *param, const char *form
     return BR_E_INVALID;
 }
 
+int br_stage_decline_gpu(struct br_stage *stage, const char *format, ...)
+{
+    char text[BR_ERROR_LENGTH];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (stage->device < 0) return BR_OK;
+    if (stage->device_given) return br_stage_fail(stage, BR_E_INVALID, "%s; choose `device: cpu` for it", text);
+    br_log(stage->graph->log, BR_LOG_NOTE, stage->name, "runs on the CPU: %s", text);
+    stage->device = -1;
+    return BR_OK;
+}
+
+int br_stage_device(const struct br_stage *stage)
+{
+    return stage->device;
+}
+
+void *br_stage_stream(const struct br_stage *stage)
+{
+    return stage->gpu.handle;
+}
+
+int br_stage_copy_rows(struct br_stage *stage, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                       size_t rows)
+{
+    struct br_error error = {0};
+    if (stage->device < 0) {
+        for (size_t i = 0; i < rows; i++) memcpy((char *)to + i * to_pitch, (const char *)from + i * from_pitch, width);
+        return BR_OK;
+    }
+    int status = br_gpu_copy_rows(to, to_pitch, from, from_pitch, width, rows, &stage->gpu, &error);
+    return status == BR_OK ? BR_OK : br_stage_fail(stage, status, "%s", error.text);
+}
+
+int br_stage_set_rows(struct br_stage *stage, void *to, size_t pitch, int byte, size_t width, size_t rows)
+{
+    struct br_error error = {0};
+    if (stage->device < 0) {
+        for (size_t i = 0; i < rows; i++) memset((char *)to + i * pitch, byte, width);
+        return BR_OK;
+    }
+    int status = br_gpu_set_rows(to, pitch, byte, width, rows, &stage->gpu, &error);
+    return status == BR_OK ? BR_OK : br_stage_fail(stage, status, "%s", error.text);
+}
+
 void br_stage_note(struct br_stage *stage, const char *format, ...)
 {
     va_list args;

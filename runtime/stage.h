@@ -29,6 +29,13 @@
  * After a loss (a dropping reader that was too slow) in->first jumps; a stage that keeps history treats the hole as
  * missing input.
  *
+ * GPU. A stage with BR_STAGE_CUDA runs on the GPU that `device:` names, or with `auto` on the first one if there is any;
+ * br_stage_device() says which, and -1 is the CPU. On a GPU, `data` and `side` of its frames are memory of that device, and
+ * `valid` is host memory as ever. process enqueues its work on br_stage_stream() and returns without waiting; the runtime orders
+ * the streams of neighbours by events and inserts copies where neighbours live in different memory. What validity follows from is
+ * validity alone, so process writes out->valid, first and samples at once, like on the CPU. The device is current in start,
+ * process and stop.
+ *
  * ERRORS. br_stage_fail(stage, status, ...) records the message (the stage's name is put before it) and returns status.
  * In configure, br_stage_fail_at(stage, "factor", ...) adds file:line:column of that parameter. */
 #ifndef BEAMRING_RUNTIME_STAGE_H
@@ -60,6 +67,7 @@ struct br_port {
 };
 
 enum br_stage_flags {
+    BR_STAGE_CUDA = 2,     /* it can run on a GPU, see GPU above */
     BR_STAGE_IN_PLACE = 1, /* out[0] may share memory with in[0]: frames are mapped one to one, of equal size, and process
                             * returns BR_CONSUMED | BR_PRODUCED together. The runtime does so when in[0]'s queue has no
                             * other reader; then in[0]->data == out[0]->data, and first, samples, validity are already
@@ -122,9 +130,25 @@ bool br_stage_given(const struct br_stage *stage, const char *param);
  * ends the program with a message: no data flows yet). */
 void *br_stage_alloc(struct br_stage *stage, size_t bytes);
 
+/* This stage cannot do what it is asked to on a GPU, for a reason that ends a sentence: "on a GPU the grid must be ...". Where
+ * the user left the choice (`auto`) it runs on the CPU and the user is told; where not, it is an error: then returns it. */
+int br_stage_decline_gpu(struct br_stage *stage, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 /* --- for every callback -------------------------------------------------------------------------------------------------- */
 
 const char *br_stage_name(const struct br_stage *stage);
+
+/* The GPU it runs on, or -1: the CPU. In configure before any br_stage_decline_gpu: where it would run. */
+int br_stage_device(const struct br_stage *stage);
+
+/* The cudaStream_t of its own; NULL on the CPU and in configure. */
+void *br_stage_stream(const struct br_stage *stage);
+
+/* Copies or sets rows of `width` bytes that lie pitches apart, in the memory of the stage's frames: at once on the CPU, in order
+ * with its stream on a GPU. Rows may not overlap. Status. */
+int br_stage_copy_rows(struct br_stage *stage, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                       size_t rows);
+int br_stage_set_rows(struct br_stage *stage, void *to, size_t pitch, int byte, size_t width, size_t rows);
 
 int br_stage_fail(struct br_stage *stage, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 int br_stage_fail_at(struct br_stage *stage, const char *param, const char *format, ...)

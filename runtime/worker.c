@@ -15,6 +15,9 @@ struct worker {
     struct br_frame *out[BR_MAX_PORTS];
     bool shares;          /* out[0] is in[0]'s memory */
     unsigned after_stop;  /* calls of a source since it was asked to end */
+    br_gpu_event begin, done; /* around a sampled call, on a GPU */
+    unsigned calls;
+    bool sampling;            /* the two are recorded and not looked at yet */
 };
 
 static uint64_t now_ns(void)
@@ -30,6 +33,7 @@ static int fetch_inputs(struct worker *w)
     for (unsigned i = 0; i < w->stage->nin; i++) {
         if (w->in[i] != NULL || w->in_ended[i]) continue;
         int got = br_reader_wait(w->stage->in[i].reader, &w->in[i]);
+        if (got == BR_E_DEVICE) br_queue_error(w->stage->in[i].edge->queue, &w->stage->error);
         if (got < 0) return got;
         if (got == 0) w->in_ended[i] = true;
     }
@@ -51,6 +55,7 @@ static int fetch_outputs(struct worker *w)
     for (unsigned i = 0; i < w->stage->nout; i++) {
         if (w->out[i] != NULL) continue;
         int status = br_queue_acquire(w->stage->out[i].queue, &w->out[i]);
+        if (status == BR_E_DEVICE) br_queue_error(w->stage->out[i].queue, &w->stage->error);
         if (status != BR_OK) return status;
         if (!w->shares && w->in[0] != NULL) {
             w->out[i]->first = w->in[0]->first;
@@ -60,18 +65,46 @@ static int fetch_outputs(struct worker *w)
     return BR_OK;
 }
 
+static void add(_Atomic uint64_t *counter, uint64_t n)
+{
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n, memory_order_relaxed);
+}
+
+/* GPU time is sampled: two events around one call in SAMPLE_EVERY, looked at when they have happened, so that nobody waits. */
+enum { SAMPLE_EVERY = 8 };
+
+static void begin_sample(struct worker *w)
+{
+    struct br_stage *stage = w->stage;
+    if (w->sampling && br_gpu_event_done(w->done)) {
+        double ms = br_gpu_event_ms(w->begin, w->done);
+        if (ms >= 0) add(&stage->counters.gpu_ns, (uint64_t)(ms * 1e6));
+        if (ms >= 0) add(&stage->counters.gpu_calls, 1);
+        w->sampling = false;
+    }
+    if (w->calls++ % SAMPLE_EVERY == 0 && !w->sampling) w->sampling = br_gpu_event_record(w->begin, &stage->gpu, NULL) == BR_OK;
+}
+
 static int call(struct worker *w)
 {
     struct br_stage *stage = w->stage;
     struct br_io io = {{0}, {0}};
     memcpy(io.in, w->in, sizeof io.in);
     memcpy(io.out, w->out, sizeof io.out);
+    bool was_sampling = w->sampling;
+    if (stage->device >= 0) {
+        begin_sample(w);
+        br_gpu_range_push(stage->name);
+    }
     uint64_t begin = now_ns();
     int result = stage->type->process(stage, stage->self, &io);
-    struct br_stage_counters *c = &stage->counters;
-    atomic_store_explicit(&c->busy_ns, atomic_load_explicit(&c->busy_ns, memory_order_relaxed) + now_ns() - begin,
-                          memory_order_relaxed);
-    atomic_store_explicit(&c->calls, atomic_load_explicit(&c->calls, memory_order_relaxed) + 1, memory_order_relaxed);
+    add(&stage->counters.busy_ns, now_ns() - begin);
+    add(&stage->counters.calls, 1);
+    if (stage->device >= 0) {
+        br_gpu_range_pop();
+        if (w->sampling && !was_sampling) br_gpu_event_record(w->done, &stage->gpu, NULL);
+        if (result >= 0 && br_gpu_last_error(&stage->error) != BR_OK) result = BR_E_DEVICE;
+    }
     return result;
 }
 
@@ -96,17 +129,24 @@ static int check_result(struct worker *w, int result)
 }
 
 /* Publishes and releases as `result` says. An output in shared memory goes before its input. */
-static void hand_on(struct worker *w, int result)
+static int hand_on(struct worker *w, int result)
 {
     struct br_stage *stage = w->stage;
+    int status = BR_OK;
     for (unsigned i = 0; (result & BR_PRODUCED) != 0 && i < stage->nout; i++) {
-        br_queue_publish(stage->out[i].queue);
+        status = br_queue_publish(stage->out[i].queue);
+        if (status != BR_OK) {
+            br_queue_error(stage->out[i].queue, &stage->error);
+            return status;
+        }
         w->out[i] = NULL;
     }
     for (unsigned i = 0; (result & BR_CONSUMED) != 0 && i < stage->nin; i++) {
-        if (w->in[i] != NULL) br_reader_release(stage->in[i].reader);
+        if (w->in[i] != NULL) status = br_reader_release(stage->in[i].reader);
+        if (status != BR_OK) br_queue_error(stage->in[i].edge->queue, &stage->error);
         w->in[i] = NULL;
     }
+    return status;
 }
 
 /* Runs the stage to its end. Returns BR_OK (all input worked off, or a source that ended), BR_E_STOPPED (aborted, or nobody
@@ -123,7 +163,8 @@ static int work(struct worker *w)
         int result = call(w);
         status = check_result(w, result);
         if (status != BR_OK) return status;
-        hand_on(w, result);
+        status = hand_on(w, result);
+        if (status != BR_OK) return status;
         if ((result & BR_FINISHED) != 0) return BR_OK;
         if (drain && (result & BR_PRODUCED) == 0) return BR_OK;
     }
@@ -143,7 +184,11 @@ static void end(struct worker *w, int status)
         br_reader_detach(stage->in[i].reader);
     }
     if (failed) {
-        br_log(stage->graph->log, BR_LOG_ERROR, stage->name, "%s; the other stages drain", stage->error.text);
+        /* A GPU that has failed fails everybody who works with it: the first message is the one that helps. */
+        struct br_stage *nobody = NULL;
+        bool first = atomic_compare_exchange_strong(&stage->graph->first_failed, &nobody, stage);
+        if (first || status != BR_E_DEVICE)
+            br_log(stage->graph->log, BR_LOG_ERROR, stage->name, "%s; the other stages drain", stage->error.text);
         br_pipeline_drain(stage->graph);
     }
     atomic_store(&stage->completed, status == BR_OK && (stage->nin == 0 || draining(w)));
@@ -153,7 +198,16 @@ void *br_worker(void *arg)
 {
     struct br_stage *stage = arg;
     struct worker w = {.stage = stage, .shares = stage->nout > 0 && stage->out[0].parent != NULL};
-    end(&w, work(&w));
+    int status = BR_OK;
+    if (stage->device >= 0) status = br_gpu_use(stage->device, &stage->error);
+    if (stage->device >= 0 && status == BR_OK) status = br_gpu_event_create(&w.begin, stage->device, true, &stage->error);
+    if (stage->device >= 0 && status == BR_OK) status = br_gpu_event_create(&w.done, stage->device, true, &stage->error);
+    if (status == BR_OK) status = work(&w);
+    end(&w, status);
+    if (stage->device >= 0) {
+        br_gpu_event_destroy(w.begin);
+        br_gpu_event_destroy(w.done);
+    }
     atomic_store(&stage->ended, true);
     if (stage->graph->on_end != NULL) stage->graph->on_end(stage->graph->on_end_arg);
     return NULL;
