@@ -21,6 +21,10 @@
 #include <immintrin.h>
 #endif
 
+/* Nibbles are left at the top of 32 bits, which keeps their sign; the weights are as much smaller, without
+ * rounding. */
+#define SHIFTED 0x1p28f
+
 static void grid_generic(const struct br_frb_grid *plan, const float *weights, const uint8_t *e)
 {
     for (size_t v = 0; v < plan->nvectors; v++) {
@@ -30,18 +34,26 @@ static void grid_generic(const struct br_frb_grid *plan, const float *weights, c
         fftwf_complex *to = plan->field + plan->target[v];
         for (int i = 0; i < LANES; i++) {
             int byte = from[plan->order[v][i]];
-            float re = (float)(((byte & 15) ^ 8) - 8), im = (float)(((byte >> 4) ^ 8) - 8);
+            float re = SHIFTED * (float)(((byte & 15) ^ 8) - 8),
+                  im = SHIFTED * (float)(((byte >> 4) ^ 8) - 8);
             to[i][0] = re * w_re[i] - im * w_im[i];
             to[i][1] = re * w_im[i] + im * w_re[i];
         }
     }
 }
 
+/* Where the sum of a cell is kept: with bits 1 and 2 of its number exchanged, the order in which vectors of
+ * (re, im) fall apart most cheaply. */
+static inline size_t place(size_t cell)
+{
+    return (cell & ~(size_t)6) | (cell & 2) << 1 | (cell & 4) >> 1;
+}
+
 /* count is a multiple of LANES */
 static void square_generic(float *sum, const float *field, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        sum[i] += field[2 * i] * field[2 * i] + field[2 * i + 1] * field[2 * i + 1];
+        sum[place(i)] += field[2 * i] * field[2 * i] + field[2 * i + 1] * field[2 * i + 1];
 }
 
 #if BR_X86_64
@@ -49,20 +61,27 @@ static void square_generic(float *sum, const float *field, size_t count)
 __attribute__((target("avx2"))) static void grid_avx2(const struct br_frb_grid *plan, const float *weights,
                                                       const uint8_t *e)
 {
-    for (size_t v = 0; v < plan->nvectors; v++) {
-        const uint8_t *from =
-            plan->source[v] >= 0 ? e + plan->source[v] : plan->bytes + (-1 - plan->source[v]);
+    /* In registers: for all the compiler knows, the stores below could change the plan. */
+    const int32_t *source = plan->source;
+    const uint32_t *target = plan->target;
+    const uint8_t(*orders)[LANES] = (const uint8_t(*)[LANES])plan->order, *bytes = plan->bytes;
+    float *field = &plan->field[0][0];
+    size_t nvectors = plan->nvectors;
+#pragma GCC unroll 4
+    for (size_t v = 0; v < nvectors; v++) {
+        const uint8_t *from = source[v] >= 0 ? e + source[v] : bytes + (-1 - source[v]);
         __m256 w_re = _mm256_load_ps(weights + v * 2 * LANES),
                w_im = _mm256_load_ps(weights + v * 2 * LANES + LANES);
-        __m128i order = _mm_loadl_epi64((const __m128i *)(const void *)plan->order[v]);
+        __m128i order = _mm_loadl_epi64((const __m128i *)(const void *)orders[v]);
         __m256i both = _mm256_cvtepu8_epi32(
             _mm_shuffle_epi8(_mm_loadl_epi64((const __m128i *)(const void *)from), order));
-        __m256 e_re = _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(both, 28), 28));
-        __m256 e_im = _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(both, 24), 28));
+        __m256 e_re = _mm256_cvtepi32_ps(_mm256_slli_epi32(both, 28));
+        __m256 e_im =
+            _mm256_cvtepi32_ps(_mm256_slli_epi32(_mm256_and_si256(both, _mm256_set1_epi32(0xf0)), 24));
         __m256 re = _mm256_sub_ps(_mm256_mul_ps(e_re, w_re), _mm256_mul_ps(e_im, w_im));
         __m256 im = _mm256_add_ps(_mm256_mul_ps(e_re, w_im), _mm256_mul_ps(e_im, w_re));
         __m256 low = _mm256_unpacklo_ps(re, im), high = _mm256_unpackhi_ps(re, im);
-        float *to = &plan->field[plan->target[v]][0];
+        float *to = field + 2 * (size_t)target[v];
         _mm256_storeu_ps(to, _mm256_permute2f128_ps(low, high, 0x20));
         _mm256_storeu_ps(to + 8, _mm256_permute2f128_ps(low, high, 0x31));
     }
@@ -70,12 +89,12 @@ __attribute__((target("avx2"))) static void grid_avx2(const struct br_frb_grid *
 
 __attribute__((target("avx2"))) static void square_avx2(float *sum, const float *field, size_t count)
 {
+#pragma GCC unroll 4
     for (size_t i = 0; i < count; i += 8) {
         __m256 a = _mm256_load_ps(field + 2 * i), b = _mm256_load_ps(field + 2 * i + 8);
-        __m256 re = _mm256_shuffle_ps(a, b, 0x88),
-               im = _mm256_shuffle_ps(a, b, 0xdd); /* cells 0 1 4 5 2 3 6 7 */
+        /* cells 0 1 4 5 2 3 6 7 */
+        __m256 re = _mm256_shuffle_ps(a, b, 0x88), im = _mm256_shuffle_ps(a, b, 0xdd);
         __m256 power = _mm256_add_ps(_mm256_mul_ps(re, re), _mm256_mul_ps(im, im));
-        power = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(power), 0xd8));
         _mm256_store_ps(sum + i, _mm256_add_ps(_mm256_load_ps(sum + i), power));
     }
 }
@@ -126,8 +145,8 @@ static void make_weights(struct br_frb_grid *plan, const struct br_frb_grid_para
             if (dish[c] < 0) continue;
             const float *given =
                 params->weights ? params->weights + (i * plan->ndishes + (size_t)dish[c]) * 2 : NULL;
-            w[0] = given ? given[0] : 1;
-            w[LANES] = given ? given[1] : 0;
+            w[0] = (given ? given[0] : 1) / SHIFTED;
+            w[LANES] = (given ? given[1] : 0) / SHIFTED;
         }
 }
 
@@ -262,7 +281,7 @@ void br_frb_grid_cpu_finish(struct br_frb_grid *plan, size_t f, double factor, u
         const float *from = total ? total : sum;
         for (size_t p = 0; p < np; p++) { /* sums are [q][p] */
             for (size_t q = 0; q < nq; q++) {
-                float value = from[q * np + p] * (float)factor;
+                float value = from[place(q * np + p)] * (float)factor;
                 plan->line[q] = value < BR_HALF_MAX ? value : BR_HALF_MAX;
             }
             br_half_from_float_array(out + p * nq, plan->line, nq);
