@@ -21,6 +21,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if BR_X86_64
+#include <immintrin.h>
+#endif
+
 enum {
     ROWS = 24, /* rows of products are rounded up to this */
     TILE = 120,
@@ -74,6 +78,20 @@ __attribute__((target("avx2"))) static void outer_avx2(float *product, const flo
                                                        size_t np, size_t nq, size_t stride, size_t block)
 {
     outer(product, u_m, u_n, np, nq, stride, block);
+}
+#endif
+
+#if BR_X86_64
+/* Whole vectors of `count` values; returns how many that are. What is not a number stays so, as below. */
+__attribute__((target("avx,f16c"))) static size_t store_f16c(uint16_t *out, const float *values, size_t count)
+{
+    const __m256 most = _mm256_set1_ps(BR_HALF_MAX), least = _mm256_set1_ps(-BR_HALF_MAX);
+    size_t i = 0;
+    for (; i + 8 <= count; i += 8) {
+        __m256 v = _mm256_max_ps(least, _mm256_min_ps(most, _mm256_loadu_ps(values + i)));
+        _mm_storeu_si128((__m128i *)(void *)(out + i), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+    }
+    return i;
 }
 #endif
 
@@ -169,15 +187,18 @@ static void multiply(enum CBLAS_TRANSPOSE from, size_t rows, size_t columns, siz
                 (blasint)a_row, b, (blasint)b_row, add ? 1 : 0, c, (blasint)c_row);
 }
 
-/* Clamps and rounds; `values` is scratch from here on. */
-static void store(uint16_t *out, float *values, size_t count)
+/* Clamps and rounds. */
+static void store(uint16_t *out, const float *values, size_t count)
 {
-    for (size_t i = 0; i < count; i++) {
+    size_t i = 0;
+#if BR_X86_64
+    if (br_cpu_has_f16c()) i = store_f16c(out, values, count);
+#endif
+    for (; i < count; i++) {
         float v = values[i];
         v = v > BR_HALF_MAX ? BR_HALF_MAX : v;
-        values[i] = v < -BR_HALF_MAX ? -BR_HALF_MAX : v;
+        out[i] = br_half_from_float(v < -BR_HALF_MAX ? -BR_HALF_MAX : v);
     }
-    br_half_from_float_array(out, values, count);
 }
 
 /* Makes `count` rows a multiple of ROWS with zeros; returns how many these are. */
