@@ -186,10 +186,11 @@ int br_frb_grid_cpu_create(struct br_frb_grid *plan, const struct br_frb_grid_pa
     plan->rows = zeros(plan->cells, sizeof *plan->rows);
     plan->sky = zeros(plan->cells_padded, sizeof *plan->sky);
     plan->partial = zeros(plan->nchannels * plan->cells_padded, sizeof *plan->partial);
+    plan->position = malloc(plan->cells * sizeof *plan->position);
     plan->line = zeros((size_t)2 * plan->grid_n, sizeof *plan->line);
     int failed = !dish || !plan->source || !plan->target || !plan->order || !plan->moves || !plan->bytes ||
                  !plan->lane_weights || !plan->field || !plan->rows || !plan->sky || !plan->partial ||
-                 !plan->line;
+                 !plan->position || !plan->line;
     if (!failed && plan->downsample > PARTIAL) {
         plan->total = zeros(plan->nchannels * plan->cells_padded, sizeof *plan->total);
         failed = !plan->total;
@@ -200,6 +201,10 @@ int br_frb_grid_cpu_create(struct br_frb_grid *plan, const struct br_frb_grid_pa
             dish[params->dish_cell[2 * d] * per_row * LANES + params->dish_cell[2 * d + 1]] = (int32_t)d;
         make_vectors(plan, dish, per_row);
         make_weights(plan, params, dish);
+        for (size_t i = 0; i < plan->cells; i++) { /* sums are [q][p] */
+            size_t p = i / (2 * plan->grid_n), q = i % (2 * plan->grid_n);
+            plan->position[i] = (uint16_t)place(q * 2 * plan->grid_m + p);
+        }
         plan->along_n =
             transform((fftwf_iodim){2 * N, 1, 2 * M}, (fftwf_iodim){M, 2 * N, 1}, plan->field, plan->rows);
         plan->along_m =
@@ -228,6 +233,7 @@ void br_frb_grid_cpu_destroy(struct br_frb_grid *plan)
     free(plan->order);
     free(plan->moves);
     free(plan->bytes);
+    free(plan->position);
 }
 
 /* Adds the partial sums to the total ones. */
@@ -279,9 +285,10 @@ void br_frb_grid_cpu_finish(struct br_frb_grid *plan, size_t f, double factor, u
     if (out) {
         if (total) close_partial(plan, f);
         const float *from = total ? total : sum;
-        for (size_t p = 0; p < np; p++) { /* sums are [q][p] */
+        for (size_t p = 0; p < np; p++) {
+            const uint16_t *position = plan->position + p * nq;
             for (size_t q = 0; q < nq; q++) {
-                float value = from[place(q * np + p)] * (float)factor;
+                float value = from[position[q]] * (float)factor;
                 plan->line[q] = value < BR_HALF_MAX ? value : BR_HALF_MAX;
             }
             br_half_from_float_array(out + p * nq, plan->line, nq);

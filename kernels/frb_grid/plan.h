@@ -43,7 +43,8 @@ struct br_frb_grid {
     fftwf_plan along_n, along_m;
     float *partial, *total; /* [F][cells_padded]; total is NULL when blocks are short */
     size_t cells_padded;
-    float *line; /* [2N] */
+    uint16_t *position; /* [2M][2N]: where the sums are */
+    float *line;        /* [2N] */
     void (*grid)(const struct br_frb_grid *plan, const float *weights, const uint8_t *e);
     void (*square)(float *sum, const float *field, size_t count);
 };
