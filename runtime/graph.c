@@ -177,8 +177,8 @@ static int read_stages(struct br_graph *graph, const struct br_node *list, const
 /* Several inputs advance together: same samples, same frames. */
 static bool inputs_agree(struct br_stage *stage)
 {
-    const struct br_stream *a = &stage->in[0].edge->stream;
     for (unsigned i = 1; i < stage->nin; i++) {
+        const struct br_stream *a = &stage->in[0].edge->stream;
         const struct br_stream *b = &stage->in[i].edge->stream;
         if (a->frame_samples == b->frame_samples && a->epoch_ns == b->epoch_ns && a->sample_ns.num == b->sample_ns.num &&
             a->sample_ns.den == b->sample_ns.den) continue;
