@@ -32,6 +32,7 @@ struct br_stage_totals {
     uint64_t out_frames, out_samples, out_missing; /* 0 for a sink */
     uint64_t lost_samples;
     uint64_t busy_ns, wait_in_ns, wait_out_ns, saturated, calls;
+    double gpu_ns_per_call; /* mean of the sampled calls; 0 on the CPU */
 };
 void br_stage_get_totals(const struct br_stage *stage, struct br_stage_totals *totals);
 

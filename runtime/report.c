@@ -29,6 +29,9 @@ void br_stage_get_totals(const struct br_stage *stage, struct br_stage_totals *t
     t->busy_ns = atomic_load_explicit(&stage->counters.busy_ns, memory_order_relaxed);
     t->calls = atomic_load_explicit(&stage->counters.calls, memory_order_relaxed);
     t->saturated = atomic_load_explicit(&stage->counters.saturated, memory_order_relaxed);
+    uint64_t gpu_ns = atomic_load_explicit(&stage->counters.gpu_ns, memory_order_relaxed);
+    uint64_t sampled = atomic_load_explicit(&stage->counters.gpu_calls, memory_order_relaxed);
+    t->gpu_ns_per_call = sampled > 0 ? (double)gpu_ns / (double)sampled : 0;
 }
 
 /* --- the balance ---------------------------------------------------------------------------------------------------------- */
@@ -114,6 +117,7 @@ static void print_stages(const struct br_graph *graph, FILE *out)
 {
     fprintf(out, "\n  %-20s %12s %14s %12s %14s %10s %9s %9s %9s %12s\n", "stage", "frames in", "samples in", "frames out",
             "samples out", "saturated", "busy s", "wait in s", "wait out", "us per frame");
+    bool any_gpu = false;
     for (size_t s = 0; s < graph->nstages; s++) {
         const struct br_stage *stage = &graph->stage[s];
         struct br_stage_totals t;
@@ -123,6 +127,15 @@ static void print_stages(const struct br_graph *graph, FILE *out)
                 stage->name, t.in_frames, t.in_samples, t.out_frames, t.out_samples, t.saturated, (double)t.busy_ns * 1e-9,
                 (double)t.wait_in_ns * 1e-9, (double)t.wait_out_ns * 1e-9,
                 frames > 0 ? (double)t.busy_ns * 1e-3 / (double)frames : 0);
+        any_gpu |= stage->device >= 0;
+    }
+    for (size_t s = 0; any_gpu && s < graph->nstages; s++) {
+        const struct br_stage *stage = &graph->stage[s];
+        struct br_stage_totals t;
+        br_stage_get_totals(stage, &t);
+        if (stage->device >= 0)
+            fprintf(out, "  %-20s on cuda:%d: %.1f us of GPU time per call (sampled), %.2f s together\n", stage->name, stage->device,
+                    t.gpu_ns_per_call * 1e-3, t.gpu_ns_per_call * 1e-9 * (double)t.calls);
     }
     for (size_t s = 0; s < graph->nstages; s++) print_losses(&graph->stage[s], out);
 }
@@ -216,6 +229,8 @@ static void json_stage(const struct br_stage *stage, FILE *out)
     fprintf(out, ", \"in_frames\": %" PRIu64 ", \"in_samples\": %" PRIu64 ", \"out_frames\": %" PRIu64 ", \"out_samples\": %" PRIu64
             ", \"out_missing\": %" PRIu64 ", \"saturated\": %" PRIu64 ", \"calls\": %" PRIu64, t.in_frames, t.in_samples,
             t.out_frames, t.out_samples, t.out_missing, t.saturated, t.calls);
+    if (stage->device >= 0)
+        fprintf(out, ", \"device\": %d, \"gpu_s\": %.6f", stage->device, t.gpu_ns_per_call * 1e-9 * (double)t.calls);
     fprintf(out, ", \"busy_s\": %.6f, \"wait_in_s\": %.6f, \"wait_out_s\": %.6f, \"lost\": {", (double)t.busy_ns * 1e-9,
             (double)t.wait_in_ns * 1e-9, (double)t.wait_out_ns * 1e-9);
     for (unsigned i = 0, n = 0; i < BR_MAX_LOSSES; i++) {

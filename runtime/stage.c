@@ -124,6 +124,14 @@ int br_stage_set_rows(struct br_stage *stage, void *to, size_t pitch, int byte, 
     return status == BR_OK ? BR_OK : br_stage_fail(stage, status, "%s", error.text);
 }
 
+int br_stage_wait(struct br_stage *stage)
+{
+    struct br_error error = {0};
+    if (stage->device < 0) return BR_OK;
+    int status = br_gpu_stream_wait(&stage->gpu, &error);
+    return status == BR_OK ? BR_OK : br_stage_fail(stage, status, "%s", error.text);
+}
+
 void br_stage_note(struct br_stage *stage, const char *format, ...)
 {
     va_list args;

@@ -150,6 +150,9 @@ int br_stage_copy_rows(struct br_stage *stage, void *to, size_t to_pitch, const 
                        size_t rows);
 int br_stage_set_rows(struct br_stage *stage, void *to, size_t pitch, int byte, size_t width, size_t rows);
 
+/* Waits until all that the stage has enqueued is done. Only for rare moments such as the end of a stream. Status. */
+int br_stage_wait(struct br_stage *stage);
+
 int br_stage_fail(struct br_stage *stage, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 int br_stage_fail_at(struct br_stage *stage, const char *param, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -4,11 +4,22 @@
 
 #include <math.h>
 
+static void print_stage(const struct br_stage *stage)
+{
+    printf("%s", stage->name);
+    if (stage->device >= 0) printf(" [cuda:%d]", stage->device);
+}
+
 static void print_readers(const struct br_edge *edge)
 {
-    printf("  %s -> ", edge->producer->name);
-    for (const struct br_link *link = edge->readers; link != NULL; link = link->next)
-        printf("%s%s%s", link != edge->readers ? ", " : "", link->stage->name, link->policy == BR_POLICY_DROP ? " (drop)" : "");
+    printf("  ");
+    print_stage(edge->producer);
+    printf(" -> ");
+    for (const struct br_link *link = edge->readers; link != NULL; link = link->next) {
+        if (link != edge->readers) printf(", ");
+        print_stage(link->stage);
+        if (link->policy == BR_POLICY_DROP) printf(" (drop)");
+    }
     putchar('\n');
 }
 
@@ -35,10 +46,16 @@ static void print_edge(const struct br_edge *edge)
     printf("  %zu channels, %.6g to %.6g MHz; %.6g us per step of %u base samples; frames of %llu samples, %.6g ms\n", s->nchannels,
            low, high, sample * 1e6 * s->zone[0].downsample, s->zone[0].downsample, (unsigned long long)s->frame_samples, frame * 1e3);
     if (br_stream_is_zoned(s)) print_zones(s);
-    if (edge->parent != NULL)
+    if (edge->parent != NULL) {
         printf("  handed on in place from '%s': no memory of its own; ", edge->parent->name);
-    else
-        printf("  %u slots, %s; ", edge->depth, format_bytes((double)br_queue_bytes(edge->queue), memory, sizeof memory));
+    } else if (edge->place.space == BR_SPACE_CUDA) {
+        printf("  %u slots, %s on cuda:%d", edge->depth, format_bytes((double)br_queue_device_bytes(edge->queue), memory, sizeof memory),
+               edge->place.device);
+        printf(" and %s of the host's for validity; ", format_bytes((double)br_queue_bytes(edge->queue), memory, sizeof memory));
+    } else {
+        printf("  %u slots, %s%s; ", edge->depth, format_bytes((double)br_queue_bytes(edge->queue), memory, sizeof memory),
+               edge->place.space == BR_SPACE_PINNED ? " locked for the GPU" : "");
+    }
     printf("%s/s in real time\n", format_bytes(bytes / frame, rate, sizeof rate));
 }
 
@@ -57,8 +74,16 @@ int cmd_check(int argc, char **argv)
                    graph->telescope->ndishes, graph->telescope->grid_m, graph->telescope->grid_n, graph->telescope->spacing_m_m,
                    graph->telescope->spacing_n_m);
         for (size_t i = 0; i < nedges; i++) print_edge(br_graph_edge(graph, i));
-        printf("\n%zu stages, %zu queues, total queue memory: %s\n", graph->nstages, nedges,
+        printf("\n%zu stages%s, %zu queues, total queue memory: %s\n", graph->nstages,
+               graph->nstages > graph->nfile ? " (with transfers)" : "", nedges,
                format_bytes((double)br_graph_bytes(graph), memory, sizeof memory));
+        for (int device = 0; device < graph->ngpus; device++) {
+            char name[128];
+            size_t bytes = br_graph_device_bytes(graph, device);
+            br_gpu_name(device, name, sizeof name);
+            if (bytes > 0)
+                printf("on cuda:%d (%s): %s of queues\n", device, name, format_bytes((double)bytes, memory, sizeof memory));
+        }
     }
     unload_pipeline(&loaded);
     return status;

@@ -8,8 +8,12 @@ static void print_dot(const struct br_graph *graph)
     char text[256];
     size_t nedges = br_graph_nedges(graph);
     puts("digraph beamring {\n  rankdir=LR; node [shape=box, fontname=\"sans-serif\"]; edge [fontname=\"sans-serif\", fontsize=10];");
-    for (size_t s = 0; s < graph->nstages; s++)
-        printf("  \"%s\" [label=\"%s\\n%s\"];\n", graph->stage[s].name, graph->stage[s].name, graph->stage[s].type->summary);
+    for (size_t s = 0; s < graph->nstages; s++) {
+        const struct br_stage *stage = &graph->stage[s];
+        printf("  \"%s\" [label=\"%s\\n%s", stage->name, stage->name, stage->type->summary);
+        if (stage->device >= 0) printf("\\ncuda:%d", stage->device);
+        printf("\"%s];\n", s >= graph->nfile ? ", style=rounded" : "");
+    }
     for (size_t i = 0; i < nedges; i++) {
         const struct br_edge *edge = br_graph_edge(graph, i);
         for (const struct br_link *link = edge->readers; link != NULL; link = link->next)
@@ -28,8 +32,9 @@ static void print_tree(const struct br_stage *stage, int indent)
         printf("%*s%s  %s%s\n", indent + 2, "", edge->name, br_array_format(&edge->stream.array, text, sizeof text),
                edge->parent != NULL ? "  (in place)" : "");
         for (const struct br_link *link = edge->readers; link != NULL; link = link->next) {
-            printf("%*s%s%s%s\n", indent + 4, "", link->policy == BR_POLICY_DROP ? "~> " : "-> ", link->stage->name,
-                   link->port > 0 ? "  (drawn above or below)" : "");
+            printf("%*s%s%s", indent + 4, "", link->policy == BR_POLICY_DROP ? "~> " : "-> ", link->stage->name);
+            if (link->stage->device >= 0) printf("  [cuda:%d]", link->stage->device);
+            puts(link->port > 0 ? "  (drawn above or below)" : "");
             if (link->port == 0) print_tree(link->stage, indent + 4);
         }
     }
