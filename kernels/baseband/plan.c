@@ -57,8 +57,21 @@ int br_baseband_create(struct br_baseband **result, enum br_backend backend,
     plan->ndishes = params->ndishes;
     plan->weight_channels = params->weight_channels;
 
-    int failed = 0;
-    if (backend == BR_REFERENCE) {
+    plan->recent = calloc(params->nbeams, sizeof *plan->recent);
+    plan->clamped = calloc(params->nbeams, sizeof *plan->clamped);
+    int failed = !plan->recent || !plan->clamped;
+    if (!failed && backend == BR_CUDA) {
+#if BR_WITH_CUDA
+        failed = params->cuda ? br_baseband_cuda_create(plan, params, why)
+                              : br_because(why, "the baseband beamformer on a GPU needs a br_cuda");
+#else
+        failed = br_because(why, "this beamring was built without CUDA");
+#endif
+        if (failed) {
+            br_baseband_destroy(plan);
+            return -1;
+        }
+    } else if (!failed && backend == BR_REFERENCE) {
         size_t beams = plan->weight_channels * plan->npol * plan->nbeams;
         plan->given_weights = malloc(beams * plan->ndishes * 2);
         plan->given_shift = malloc(beams * sizeof *plan->given_shift);
@@ -67,7 +80,7 @@ int br_baseband_create(struct br_baseband **result, enum br_backend backend,
             memcpy(plan->given_weights, params->weights, beams * plan->ndishes * 2);
             memcpy(plan->given_shift, params->shift, beams * sizeof *plan->given_shift);
         }
-    } else {
+    } else if (!failed) {
         failed = br_baseband_cpu_create(plan, params) != 0;
     }
     if (failed) {
@@ -82,6 +95,11 @@ int br_baseband_create(struct br_baseband **result, enum br_backend backend,
 void br_baseband_destroy(struct br_baseband *plan)
 {
     if (!plan) return;
+#if BR_WITH_CUDA
+    br_baseband_cuda_destroy(plan);
+#endif
+    free(plan->recent);
+    free(plan->clamped);
     free(plan->given_weights);
     free(plan->given_shift);
     free(plan->weights);
@@ -104,6 +122,33 @@ uint64_t br_baseband_execute(struct br_baseband *plan, const uint8_t *e, const u
     } else if (out_valid) {
         memset(out_valid, 255, nchannels * nsteps);
     }
-    if (plan->backend == BR_REFERENCE) return br_baseband_reference(plan, e, e_valid, nsteps, out, saturated);
-    return br_baseband_cpu(plan, e, e_valid, nsteps, out, saturated);
+#if BR_WITH_CUDA
+    if (plan->backend == BR_CUDA) {
+        br_baseband_cuda(plan, e, e_valid, nsteps, out);
+        return 0;
+    }
+#endif
+    memset(plan->recent, 0, plan->nbeams * sizeof *plan->recent);
+    uint64_t total = plan->backend == BR_REFERENCE
+                         ? br_baseband_reference(plan, e, e_valid, nsteps, out, plan->recent)
+                         : br_baseband_cpu(plan, e, e_valid, nsteps, out, plan->recent);
+    for (size_t b = 0; b < plan->nbeams; b++) {
+        plan->clamped[b] += plan->recent[b];
+        if (saturated) saturated[b] += plan->recent[b];
+    }
+    return total;
+}
+
+uint64_t br_baseband_saturated(struct br_baseband *plan, uint64_t *per_beam)
+{
+#if BR_WITH_CUDA
+    if (plan->backend == BR_CUDA && br_baseband_cuda_clamped(plan, plan->clamped) != 0)
+        memset(plan->clamped, 0, plan->nbeams * sizeof *plan->clamped);
+#endif
+    uint64_t total = 0;
+    for (size_t b = 0; b < plan->nbeams; b++) {
+        if (per_beam) per_beam[b] = plan->clamped[b];
+        total += plan->clamped[b];
+    }
+    return total;
 }

@@ -17,6 +17,10 @@
 /* Beams of an octet, dishes of a chunk: 8 pair products of at most 2 * 15 * 127 can be added in 16 bits. */
 enum { OCTET = 8, CHUNK = 16 };
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct octet_job {
     const int8_t *weights; /* of this octet */
     const int32_t *offset; /* [2][OCTET] */
@@ -47,6 +51,13 @@ struct br_baseband {
     uint8_t *field, *bytes, *valid;
     void (*unpack)(uint8_t *field, const uint8_t *e, size_t ndishes);
     void (*octet)(const struct octet_job *job);
+
+    /* both */
+    uint64_t *recent, *clamped; /* [B], of one execute; of all so far */
+
+    /* cuda */
+    struct br_cuda *cuda;
+    struct br_baseband_device *device; /* tables and counters on the device */
 };
 
 int br_baseband_cpu_create(struct br_baseband *plan, const struct br_baseband_params *params);
@@ -55,7 +66,16 @@ uint64_t br_baseband_cpu(struct br_baseband *plan, const uint8_t *e, const uint8
 uint64_t br_baseband_reference(const struct br_baseband *plan, const uint8_t *e, const uint8_t *e_valid,
                                size_t nsteps, uint8_t *out, uint64_t *saturated);
 
+/* Created in part after a failure: destroy frees what there is. `clamped` waits for the stream and fills [B]; -1 after a failure. */
+int br_baseband_cuda_create(struct br_baseband *plan, const struct br_baseband_params *params, struct br_why *why);
+void br_baseband_cuda_destroy(struct br_baseband *plan);
+void br_baseband_cuda(struct br_baseband *plan, const uint8_t *e, const uint8_t *e_valid, size_t nsteps, uint8_t *out);
+int br_baseband_cuda_clamped(const struct br_baseband *plan, uint64_t *per_beam);
+
 void br_baseband_unpack_avx2(uint8_t *field, const uint8_t *e, size_t ndishes);
 void br_baseband_octet_avx2(const struct octet_job *job);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

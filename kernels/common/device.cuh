@@ -60,7 +60,16 @@ __device__ __forceinline__ void copy_async_16(void *shared, const void *from, bo
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(
                      static_cast<unsigned>(__cvta_generic_to_shared(shared))),
-                 "l"(from), "r"(inside ? 16 : 0)
+                 "l"(__cvta_generic_to_global(from)), "r"(inside ? 16 : 0)
+                 : "memory");
+}
+
+/* The same for 4 bytes. */
+__device__ __forceinline__ void copy_async_4(void *shared, const void *from, bool inside)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(
+                     static_cast<unsigned>(__cvta_generic_to_shared(shared))),
+                 "l"(__cvta_generic_to_global(from)), "r"(inside ? 4 : 0)
                  : "memory");
 }
 
@@ -84,10 +93,32 @@ template <int LEFT> __device__ __forceinline__ void copy_async_wait()
  *   c[4]                          register: r1 r0 <-> row3 col0  thread: t4..t0 <-> row2 row1 row0 col2 col1 */
 __device__ __forceinline__ void mma_s8(int (&c)[4], const uint4 &a, const unsigned (&b)[2])
 {
-    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-                 "{%0, %1, %2, %3};\n"
-                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-                 : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b[0]), "r"(b[1]));
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};\n"
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b[0]), "r"(b[1]));
+}
+
+/* c += a b for one warp, a 16 rows by 16, b 16 by 8 columns, float16 with float32 sums.
+ *   a[4]  simd: k0  register: r1 r0 <-> k3 row3    thread: t4..t0 <-> row2 row1 row0 k2 k1
+ *   b[2]  simd: k0  register: r0    <-> k3         thread: t4..t0 <-> col2 col1 col0 k2 k1
+ *   c[4]            register: r1 r0 <-> row3 col0  thread: t4..t0 <-> row2 row1 row0 col2 col1 */
+__device__ __forceinline__ void mma_f16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2])
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};\n"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+/* Four matrices of 8 rows of 16 bytes from shared memory; lane 8 m + i gives the address of row i of matrix m.
+ *   to[4]  16 bits  simd: k0  register: m1 m0  thread: t4..t0 <-> row2 row1 row0 k2 k1 */
+__device__ __forceinline__ void load_matrices(unsigned (&to)[4], const void *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row)))
+                 : "memory");
 }
 
 } // namespace beamring
