@@ -45,7 +45,7 @@ void br_graph_place_stages(struct br_graph *graph, const struct br_node *root)
             br_config_error(graph->config, br_node_get(stage->node, "device"), "stage '%s' runs on the CPU only", stage->name);
         if (!can || wanted == ON_CPU) continue;
         could = true;
-        stage->device_given = wanted >= 0;
+        stage->device_given = own && wanted >= 0; /* a whole pipeline's device is a wish where a stage cannot */
         stage->device = wanted >= 0 ? wanted : graph->ngpus > 0 ? 0 : ON_CPU;
     }
     if (could && graph->ngpus == 0) br_log(graph->log, BR_LOG_NOTE, NULL, "%s: all stages run on the CPU", graph->no_gpu.text);

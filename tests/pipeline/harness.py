@@ -1,6 +1,7 @@
 """Runs the beamring program on YAML texts in temporary directories, and reads recordings independently of its C code.
 
-The program under test is named by BEAMRING (set by the build)."""
+The program under test is named by BEAMRING (set by the build). BEAMRING_TEST_DEVICE=cuda:0 puts every stage that can run there on
+that device, so that the same tests hold for the GPU."""
 import contextlib
 import os
 import subprocess
@@ -10,6 +11,7 @@ import tempfile
 import numpy as np
 
 PROGRAM = os.environ.get("BEAMRING", "build/tools/beamring")
+DEVICE = os.environ.get("BEAMRING_TEST_DEVICE", "cpu")
 C_M_PER_S = 299792458.0
 
 
@@ -31,6 +33,8 @@ def run(directory, text, *args, status=0, command="run", name="pipeline.yaml", *
     """Writes `text` to directory/name, runs it there, and insists on the exit status."""
     with open(os.path.join(directory, name), "w") as f:
         f.write(text)
+    if "\ndevice:" not in "\n" + text and text:
+        args = (*args, "--set", f"device={DEVICE}")
     result = beamring(command, name, *args, cwd=directory, **more)
     assert result.status == status, f"expected exit {status}: {result}"
     return result

@@ -65,8 +65,8 @@ def test_graph():
 
 
 def test_telescope():
-    wrong(GOOD.replace("[0, 2]", "[0, 6]", 1), "outside", "6")
-    wrong(GOOD.replace("[0, 2]", "[0, 0]", 1), "dish", "same cell")
+    wrong(GOOD.replace("[0, 4]", "[0, 12]", 1), "outside", "12")
+    wrong(GOOD.replace("[0, 4]", "[0, 0]", 1), "dish", "same cell")
 
 
 def test_yaml():
@@ -79,7 +79,9 @@ def test_yaml():
 
 
 def test_device():
-    wrong("device: cuda:0\n" + GOOD, "cuda:0", "GPU", where=1)
+    wrong("device: cuda:99\n" + GOOD, "cuda:99", "GPU", where=1)
+    wrong("device: tpu\n" + GOOD, "tpu", "expected auto, cpu or cuda:N", where=1)
+    wrong(GOOD.replace("seed: 1", "seed: 1, device: cuda:0"), "cuda:0", where=line(GOOD, "seed"))
 
 
 def replay(extra=""):

@@ -1,15 +1,15 @@
-"""The small telescope that the end-to-end tests share: 12 dishes, irregularly placed on a 4 x 6 grid, 5 coarse channels."""
+"""The small telescope that the end-to-end tests share: 12 dishes, irregularly placed on an 8 x 12 grid, 5 coarse channels."""
 import glob
 import os
 
 import harness
 
-DISHES = [[0, 0], [0, 2], [0, 5], [1, 1], [1, 3], [1, 4], [2, 0], [2, 2], [2, 5], [3, 1], [3, 3], [3, 5]]
+DISHES = [[0, 0], [0, 4], [0, 11], [2, 1], [2, 7], [3, 3], [4, 0], [4, 9], [5, 5], [6, 2], [7, 6], [7, 11]]
 SPACING = (8.5, 6.3)
 TELESCOPE = f"""
 telescope:
   name: small
-  grid: {{m: 4, n: 6}}
+  grid: {{m: 8, n: 12}}
   spacing_m: {{m: {SPACING[0]}, n: {SPACING[1]}}}
   dishes: {DISHES}
   latitude_deg: 49.3
