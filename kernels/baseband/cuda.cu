@@ -1,7 +1,8 @@
 /* The beamformer on a GPU: for each channel and polarisation a product of matrices on the int8 tensor cores.
  *
- * A block forms a tile of 32 MT beams (MT of 1 to 4) by 128 times, dishes in chunks of 128: while it multiplies one chunk, the next
- * one (of the next tile after the last) is on its way to shared memory. Blocks stay, and take every gridDim.x-th tile.
+ * A block forms a tile of 16 MT beams (MT of 1 to 4) by 128 times, each of its 4 warps 32 of the times; dishes go in chunks of 128:
+ * while it multiplies one chunk, the next one (of the next tile after the last) is on its way to shared memory. Blocks stay, and take
+ * every gridDim.x-th tile; several share a multiprocessor, so that one multiplies while another waits or writes.
  *
  * The field stays packed until it is in registers, where four dishes' bytes become 16 re and 16 im by a shift and a mask, and
  *
@@ -26,22 +27,28 @@ namespace
 constexpr int TIMES = 128, DISHES = 128;         /* of a tile; of a chunk */
 constexpr int ROWS = 16, STEP = 32;              /* of an MMA: beams, dishes */
 constexpr int STEPS = DISHES / STEP;
-constexpr int WARPS_B = 2, WARPS_T = 4, THREADS = 32 * WARPS_B * WARPS_T;
+constexpr int WARPS = 4, THREADS = 32 * WARPS;
 constexpr int STAGES = 2;
-constexpr int WARP_TIMES = TIMES / WARPS_T, COLUMNS = WARP_TIMES / 8; /* COLUMNS: MMAs side by side along time */
+constexpr int WARP_TIMES = TIMES / WARPS, COLUMNS = WARP_TIMES / 8; /* COLUMNS: MMAs side by side along time */
 constexpr int FRAGMENT = 32 * 16;                /* bytes of a weight matrix of ROWS beams by STEP dishes */
 constexpr int LARGEST = 4;                       /* MT */
+
+/* Blocks of which registers are to be left for one multiprocessor. */
+constexpr int resident(int mt)
+{
+    return mt == 1 ? 5 : mt <= 3 ? 3 : 2;
+}
 
 /* One chunk. */
 template <int MT> struct stage {
     uint8_t field[TIMES][DISHES];                          /* int4+4; 16-byte pieces of a row stand at place() */
-    uint8_t weights[WARPS_B * MT][STEPS][2][FRAGMENT];     /* [16 beams][step][re, im] in the order of the MMA's registers */
+    uint8_t weights[MT][STEPS][2][FRAGMENT];     /* [16 beams][step][re, im] in the order of the MMA's registers */
 };
 
 template <int MT> struct shared {
     stage<MT> stages[STAGES];
-    uint8_t out[WARPS_B * MT * ROWS][TIMES + 32]; /* + 32: the 4 rows that half a warp writes at once lie in different banks */
-    unsigned clamped[WARPS_B * MT * ROWS];
+    uint8_t out[MT * ROWS][TIMES + 32]; /* + 32: the 4 rows that half a warp writes at once lie in different banks */
+    unsigned clamped[MT * ROWS];
 };
 
 /* What a launch works on. */
@@ -126,31 +133,36 @@ template <int MT> __device__ __forceinline__ void load(stage<MT> &to, const work
     }
 
     /* weights: shape (channels, groups, chunks, STEPS 2 FRAGMENT), contiguous
-     * after the tile's and the chunk's offsets: shape (2 MT, STEPS 2 FRAGMENT), strides (chunks STEPS 2 FRAGMENT, 1)
-     * All threads together copy the 4 KiB of 16 beams at a time. */
-    constexpr int BYTES = STEPS * 2 * FRAGMENT;
-    static_assert(BYTES == THREADS * 16, "a pass of the block copies one group");
-    size_t group = static_cast<size_t>(at.wp) * w.groups + static_cast<size_t>(at.beam_tile) * (WARPS_B * MT);
+     * after the tile's and the chunk's offsets: shape (MT, STEPS 2 FRAGMENT), strides (chunks STEPS 2 FRAGMENT, 1)
+     * All threads together copy 2 of the 4 steps of 16 beams at a time, the second 2 only where there are such dishes. */
+    constexpr int BYTES = STEPS * 2 * FRAGMENT, PASS = THREADS * 16;
+    static_assert(BYTES == 2 * PASS, "two passes of the block copy one group");
+    size_t group = static_cast<size_t>(at.wp) * w.groups + static_cast<size_t>(at.beam_tile) * MT;
     const uint8_t *weights = w.weights + (group * w.chunks + at.chunk) * BYTES + threadIdx.x * 16;
+    bool both = w.D - static_cast<size_t>(at.chunk) * DISHES > DISHES / 2;
 #pragma unroll
-    for (int i = 0; i < WARPS_B * MT; i++)
-        copy_async_16(&to.weights[i][0][0][0] + threadIdx.x * 16, weights + static_cast<size_t>(i) * w.chunks * BYTES, true);
+    for (int i = 0; i < MT; i++) {
+        uint8_t *target = &to.weights[i][0][0][0] + threadIdx.x * 16;
+        const uint8_t *source = weights + static_cast<size_t>(i) * w.chunks * BYTES;
+        copy_async_16(target, source, true);
+        if (both) copy_async_16(target + PASS, source + PASS, true);
+    }
 }
 
 /* Adds the first `steps` times 32 dishes of a chunk to the sums of a warp: 16 MT beams by 32 times.
  *   re, im [MT][COLUMNS][4]  register: m <-> beams of 16,  j1 j0 <-> t2 t1,  r1 r0 <-> beam3 t0
  *                            thread:   t4 t3 t2 t1 t0 <-> beam2 beam1 beam0 t4 t3        (t: time in the warp's 32)
- *                            warp:     warp / 4 <-> upper or lower 16 MT beams,  warp % 4 <-> t6 t5 */
+ *                            warp:     w1 w0 <-> t6 t5 */
 template <int MT>
 __device__ __forceinline__ void multiply(const stage<MT> &from, int steps, int (&re)[MT][COLUMNS][4],
                                          int (&im)[MT][COLUMNS][4])
 {
     int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-    int first_group = warp / WARPS_T * MT, quad = lane / 4, within = lane % 4;
+    int quad = lane / 4, within = lane % 4;
     /* The time of MMA column `quad` in the first of the MMAs side by side; in the next ones 2, 4 and 6 later. */
-    int row = warp % WARPS_T * WARP_TIMES + quad / 2 * 8 + quad % 2;
+    int row = warp * WARP_TIMES + quad / 2 * 8 + quad % 2;
 
-#pragma unroll(MT == 2 ? 1 : 2)
+#pragma unroll 2
     for (int step = 0; step < steps; step++) {
         /* e_re, e_im, e_not_im [COLUMNS][2]
          *   simd: b1 b0 <-> dish1 dish0   register: j1 j0 <-> t2 t1, r0 <-> dish2
@@ -171,7 +183,7 @@ __device__ __forceinline__ void multiply(const stage<MT> &from, int steps, int (
         for (int m = 0; m < MT; m++) {
             /* a_re, a_im  simd: b1 b0 <-> dish1 dish0   register: r1 r0 <-> dish2 beam3
              *             thread: t4 t3 t2 t1 t0 <-> beam2 beam1 beam0 dish4 dish3 */
-            const uint8_t(*weights)[FRAGMENT] = from.weights[first_group + m][step];
+            const uint8_t(*weights)[FRAGMENT] = from.weights[m][step];
             uint4 a_re = *reinterpret_cast<const uint4 *>(weights[0] + lane * 16);
             uint4 a_im = *reinterpret_cast<const uint4 *>(weights[1] + lane * 16);
 #pragma unroll
@@ -199,7 +211,7 @@ __device__ __forceinline__ void finish(shared<MT> &sh, const work &w, const plac
                                        int (&im)[MT][COLUMNS][4])
 {
     int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-    int first_time = warp % WARPS_T * WARP_TIMES + lane % 4 * 8; /* of this thread's 8 in the tile */
+    int first_time = warp * WARP_TIMES + lane % 4 * 8; /* of this thread's 8 in the tile */
 
     size_t channel = at.fp / static_cast<unsigned>(w.P);
     unsigned live = 0; /* bit i: time i of the 8 exists and is not missing */
@@ -208,13 +220,13 @@ __device__ __forceinline__ void finish(shared<MT> &sh, const work &w, const plac
         size_t t = at.time() + first_time + i;
         if (t < w.T && (w.valid == nullptr || w.valid[t * w.F + channel])) live |= 1u << i;
     }
-    /* rounding: shape (channels, groups, ROWS) -> after the tile's offset: shape (2 MT ROWS,), contiguous */
-    const int4 *rounding = w.rounding + (static_cast<size_t>(at.wp) * w.groups + static_cast<size_t>(at.beam_tile) * (WARPS_B * MT)) * ROWS;
+    /* rounding: shape (channels, groups, ROWS) -> after the tile's offset: shape (MT ROWS,), contiguous */
+    const int4 *rounding = w.rounding + (static_cast<size_t>(at.wp) * w.groups + static_cast<size_t>(at.beam_tile) * MT) * ROWS;
 #pragma unroll
     for (int m = 0; m < MT; m++)
 #pragma unroll
         for (int upper = 0; upper < 2; upper++) {
-            int beam = (warp / WARPS_T * MT + m) * ROWS + upper * 8 + lane / 4;
+            int beam = m * ROWS + upper * 8 + lane / 4;
             int4 r = rounding[beam];
             unsigned clamped = 0, bytes[2] = {};
 #pragma unroll
@@ -239,8 +251,8 @@ __device__ __forceinline__ void finish(shared<MT> &sh, const work &w, const plac
 /* Bytes and counts from shared to global memory. Counts are integers: the order in which blocks add them does not matter. */
 template <int MT> __device__ __forceinline__ void store(shared<MT> &sh, const work &w, const place_in_work &at)
 {
-    constexpr int BEAMS = WARPS_B * MT * ROWS;
-    static_assert(BEAMS % 32 == 0 && BEAMS <= THREADS, "whole warps count");
+    constexpr int BEAMS = MT * ROWS;
+    static_assert(BEAMS <= THREADS, "a thread for each beam's count");
     size_t first_beam = static_cast<size_t>(at.beam_tile) * BEAMS, beams = min(static_cast<size_t>(BEAMS), w.B - first_beam);
     /* out: shape (B, F P, T), contiguous
      * after the tile's offset: shape (BEAMS, TIMES), strides (F P T, 1), fewer of both at the ends */
@@ -259,16 +271,17 @@ template <int MT> __device__ __forceinline__ void store(shared<MT> &sh, const wo
                 if (at.time() + t < w.T) out[beam * row_stride + t] = sh.out[beam][t];
     }
 
+    unsigned clamped = 0;
     if (threadIdx.x < BEAMS) {
-        unsigned clamped = sh.clamped[threadIdx.x];
+        clamped = sh.clamped[threadIdx.x];
         sh.clamped[threadIdx.x] = 0;
         if (clamped > 0) atomicAdd(&w.clamped[first_beam + threadIdx.x], static_cast<unsigned long long>(clamped));
-        unsigned sum = __reduce_add_sync(WHOLE_WARP, clamped);
-        if (threadIdx.x % 32 == 0 && sum > 0) atomicAdd(w.total, static_cast<unsigned long long>(sum));
     }
+    unsigned sum = __reduce_add_sync(WHOLE_WARP, clamped);
+    if (threadIdx.x % 32 == 0 && sum > 0) atomicAdd(w.total, static_cast<unsigned long long>(sum));
 }
 
-template <int MT> __global__ void __launch_bounds__(THREADS, MT <= 2 ? 2 : 1) beamform(work w)
+template <int MT> __global__ void __launch_bounds__(THREADS, resident(MT)) beamform(work w)
 {
     extern __shared__ __align__(128) uint8_t memory[];
     shared<MT> &sh = *reinterpret_cast<shared<MT> *>(memory);
@@ -276,7 +289,7 @@ template <int MT> __global__ void __launch_bounds__(THREADS, MT <= 2 ? 2 : 1) be
     place_in_work here, ahead;
     here.start(w);
     ahead.start(w);
-    if (threadIdx.x < WARPS_B * MT * ROWS) sh.clamped[threadIdx.x] = 0;
+    if (threadIdx.x < MT * ROWS) sh.clamped[threadIdx.x] = 0;
 
     load(sh.stages[0], w, ahead);
     copy_async_commit();
@@ -340,32 +353,34 @@ static void arrange(uint8_t *weights, int4 *rounding, const br_baseband_device *
         }
 }
 
-/* The tile: the fewest beams computed in vain, and of those the largest, as far as the device has shared memory for it. */
+/* The tile with which all tiles together cost least, as far as the device has shared memory for it: the time of one goes with its
+ * beams, plus about as much as for 16 beams to bring the field. */
 static int choose(br_baseband_device *d, const struct br_baseband_params *p, struct br_why *why)
 {
-    int device = br_cuda_device(p->cuda), room = 0, processors = 0, resident = 0;
+    int device = br_cuda_device(p->cuda), room = 0, processors = 0, together = 0;
     cudaDeviceGetAttribute(&room, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
     size_t least = SIZE_MAX;
     for (int mt = 1; mt <= LARGEST; mt++) {
-        size_t beams = WARPS_B * ROWS * static_cast<size_t>(mt), padded = (p->nbeams + beams - 1) / beams * beams;
-        if (padded > least || shared_bytes(mt) > static_cast<size_t>(room)) continue;
-        least = padded;
+        size_t beams = ROWS * static_cast<size_t>(mt), tiles = (p->nbeams + beams - 1) / beams;
+        size_t cost = tiles * (static_cast<size_t>(mt) + 1);
+        if (cost > least || shared_bytes(mt) > static_cast<size_t>(room)) continue;
+        least = cost;
         d->mt = mt;
-        d->beam_tiles = static_cast<unsigned>(padded / beams);
+        d->beam_tiles = static_cast<unsigned>(tiles);
     }
     if (d->mt == 0)
         return br_because(why, "device %d lets a block have %d bytes of shared memory; the baseband beamformer needs %zu", device, room,
                           shared_bytes(1));
-    d->groups = d->beam_tiles * WARPS_B * static_cast<unsigned>(d->mt);
+    d->groups = d->beam_tiles * static_cast<unsigned>(d->mt);
     d->chunks = static_cast<unsigned>((p->ndishes + DISHES - 1) / DISHES);
     const void *function = reinterpret_cast<const void *>(kernel_for(d->mt));
     int bytes = static_cast<int>(shared_bytes(d->mt));
     cudaError_t status = cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    if (status == cudaSuccess) status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, function, THREADS, bytes);
-    if (status != cudaSuccess || resident < 1)
+    if (status == cudaSuccess) status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&together, function, THREADS, bytes);
+    if (status != cudaSuccess || together < 1)
         return br_because(why, "the baseband beamformer cannot run on device %d: %s", device, cudaGetErrorString(status));
-    d->blocks = resident * processors;
+    d->blocks = together * processors;
     return 0;
 }
 

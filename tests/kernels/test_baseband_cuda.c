@@ -1,4 +1,5 @@
-/* The baseband beamformer on a GPU against the reference: same bytes, same counts. With BEAMRING_GPU_TIMES=1 also its times. */
+/* The baseband beamformer on a GPU against the reference: same bytes, same counts. With BEAMRING_GPU_TIMES=1 (or a
+ * telescope's name) also its times. */
 #include "kernels/baseband/baseband.h"
 #include "kernels/common/cuda.h"
 
@@ -362,7 +363,8 @@ static float median_ms(const struct timed *t, int copy)
 static void times(void **state)
 {
     NEEDS_DEVICE();
-    if (!getenv("BEAMRING_GPU_TIMES")) skip();
+    const char *wanted = getenv("BEAMRING_GPU_TIMES");
+    if (!wanted) skip();
     static const struct {
         const char *name;
         struct shape n;
@@ -373,6 +375,7 @@ static void times(void **state)
         {"HIRAX", {.T = 8192, .F = 64, .P = 2, .D = 256, .B = 64, .WF = 64}, 2.56},
     };
     for (size_t i = 0; i < 3; i++) {
+        if (strcmp(wanted, "1") != 0 && strcmp(wanted, telescopes[i].name) != 0) continue;
         struct shape n = telescopes[i].n;
         size_t inputs = n.T * n.F * n.P * n.D, outputs = n.B * n.F * n.P * n.T, rows = n.WF * n.P * n.B;
         struct timed t = {.T = n.T, .copied = (inputs + outputs) / 2};
