@@ -139,9 +139,9 @@ void br_pipeline_drain(struct br_graph *graph)
 
 void br_pipeline_abort(struct br_graph *graph)
 {
-    br_pipeline_drain(graph);
     size_t nedges = br_graph_nedges(graph);
     for (size_t i = 0; i < nedges; i++) br_queue_abort(br_graph_edge(graph, i)->queue);
+    br_pipeline_drain(graph); /* after: a stage that wakes from its sleep shall not go on to the next frame */
 }
 
 bool br_pipeline_ended(const struct br_graph *graph)
