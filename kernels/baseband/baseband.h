@@ -4,10 +4,11 @@
  *
  * s = s[f][p][b] >= 0, no rounding term at s = 0, arithmetic shift (rounds half up); sums exact in integers.
  *
- * With BR_CUDA e and out are device memory, validity is host memory and is uploaded (T F bytes for each execute in which
- * something is missing: br_cuda_create is told), and execute enqueues its work on the stream of params.cuda. The number of clamped
- * components is added to br_cuda_counter and to the plan's counters on the device, which br_baseband_saturated reads. Fastest
- * where e and out are 16-byte aligned and D and T multiples of 16; best is T a multiple of 128. */
+ * With BR_CUDA e and out are device memory, validity is host memory and is uploaded (T F bytes for each
+ * execute in which something is missing: br_cuda_create is told), and execute enqueues its work on the stream
+ * of params.cuda. The number of clamped components is added to br_cuda_counter and to the plan's counters on
+ * the device, which br_baseband_saturated reads. Fastest where e and out are 16-byte aligned and D and T
+ * multiples of 16; best is T a multiple of 128. */
 #ifndef BEAMRING_KERNELS_BASEBAND_H
 #define BEAMRING_KERNELS_BASEBAND_H
 
@@ -24,31 +25,32 @@ struct br_cuda;
 
 struct br_baseband_params {
     size_t nchannels, npol, nbeams, ndishes; /* F, P, B, D, each >= 1; D <= 65536 so that sums fit 32 bits */
-    const int8_t *weights;    /* [weight_channels][P][B][D][2] = re, im in [-127, 127] */
-    const int32_t *shift;     /* [weight_channels][P][B], 0 to 30 */
-    size_t weight_channels;   /* F, or 1 when all channels share them */
-    struct br_cuda *cuda;     /* BR_CUDA: where its work goes; must live longer than the plan. Not used otherwise */
+    const int8_t *weights;                   /* [weight_channels][P][B][D][2] = re, im in [-127, 127] */
+    const int32_t *shift;                    /* [weight_channels][P][B], 0 to 30 */
+    size_t weight_channels;                  /* F, or 1 when all channels share them */
+    struct br_cuda *cuda; /* BR_CUDA only: where its work goes; must live longer than the plan */
 };
 
 struct br_baseband;
 
-/* Copies the weights into its own layout. Returns -1 with `why` (a weight of -128 or a shift out of range is named with its
- * position). The plan has no state between calls. */
-int br_baseband_create(struct br_baseband **plan, enum br_backend backend, const struct br_baseband_params *params,
-                       struct br_why *why);
+/* Copies the weights into its own layout. Returns -1 with `why` (a weight of -128 or a shift out of range is
+ * named with its position). The plan has no state between calls. */
+int br_baseband_create(struct br_baseband **plan, enum br_backend backend,
+                       const struct br_baseband_params *params, struct br_why *why);
 void br_baseband_destroy(struct br_baseband *plan);
 
 /* e         [T][F][P][D] int4x2, components in [-8, 7]
  * e_valid   [T][F], 0 = missing; NULL: all valid
  * out       [B][F][P][T] int4x2; missing samples are 0x88 = (-8, -8)
  * out_valid [F][T], 0 or 255; may be NULL when e_valid is NULL
- * saturated [B], the number of components clamped is added per beam; NULL if not wanted. BR_CUDA adds nothing here
+ * saturated [B], the number of components clamped is added per beam; NULL if not wanted. Not with BR_CUDA
  * Returns the total number of clamped components; 0 with BR_CUDA. */
-uint64_t br_baseband_execute(struct br_baseband *plan, const uint8_t *e, const uint8_t *e_valid, size_t nsteps,
-                             uint8_t *out, uint8_t *out_valid, uint64_t *saturated);
+uint64_t br_baseband_execute(struct br_baseband *plan, const uint8_t *e, const uint8_t *e_valid,
+                             size_t nsteps, uint8_t *out, uint8_t *out_valid, uint64_t *saturated);
 
-/* Number of components clamped since the plan was created: fills per_beam [B] (NULL if not wanted), returns the total. With BR_CUDA
- * this waits for all that is enqueued on the stream; after a failure (br_cuda_check) everything is 0. */
+/* Number of components clamped since the plan was created: fills per_beam [B] (NULL if not wanted), returns
+ * the total. With BR_CUDA this waits for all that is enqueued on the stream; after a failure (br_cuda_check)
+ * everything is 0. */
 uint64_t br_baseband_saturated(struct br_baseband *plan, uint64_t *per_beam);
 
 #ifdef __cplusplus

@@ -1,315 +1,16 @@
-/* The beamformer on a GPU: for each channel and polarisation a product of matrices on the int8 tensor cores.
- *
- * A block forms a tile of 16 MT beams (MT of 1 to 4) by 128 times, each of its 4 warps 32 of the times; dishes go in chunks of 128:
- * while it multiplies one chunk, the next one (of the next tile after the last) is on its way to shared memory. Blocks stay, and take
- * every gridDim.x-th tile; several share a multiprocessor, so that one multiplies while another waits or writes.
- *
- * The field stays packed until it is in registers, where four dishes' bytes become 16 re and 16 im by a shift and a mask, and
- *
- *   16 J_re = sum_d A_re (16 E_re) + A_im (16 (-E_im - 1)) + 16 sum_d A_im,   16 J_im = sum_d A_re (16 E_im) + A_im (16 E_re),
- *
- * exact in 32 bits up to 65536 dishes (65536 * 2 * 127 * 128 < 2^31). The tensor core sums over k in any order: which dish is which
- * k is chosen so that a thread reads 8 consecutive dishes of the field at once; the weights are arranged to match on the host.
- * The order of times is chosen likewise, so that a thread ends up with 8 consecutive times of a beam. */
+/* The beamformer on a GPU, its plan: the tile's size, weights in the order of the tensor cores, launches. */
 #include "kernels/baseband/plan.h"
+#include "kernels/baseband/tile.cuh"
 #include "kernels/common/cuda.h"
-#include "kernels/common/device.cuh"
 
 #include <cuda_runtime.h>
 #include <stdlib.h>
 #include <string.h>
 
-using namespace beamring;
+using namespace beamring::baseband;
 
 namespace
 {
-
-constexpr int TIMES = 128, DISHES = 128;         /* of a tile; of a chunk */
-constexpr int ROWS = 16, STEP = 32;              /* of an MMA: beams, dishes */
-constexpr int STEPS = DISHES / STEP;
-constexpr int WARPS = 4, THREADS = 32 * WARPS;
-constexpr int STAGES = 2;
-constexpr int WARP_TIMES = TIMES / WARPS, COLUMNS = WARP_TIMES / 8; /* COLUMNS: MMAs side by side along time */
-constexpr int FRAGMENT = 32 * 16;                /* bytes of a weight matrix of ROWS beams by STEP dishes */
-constexpr int LARGEST = 4;                       /* MT */
-
-/* Blocks of which registers are to be left for one multiprocessor. */
-constexpr int resident(int mt)
-{
-    return mt == 1 ? 5 : mt <= 3 ? 3 : 2;
-}
-
-/* One chunk. */
-template <int MT> struct stage {
-    uint8_t field[TIMES][DISHES];                          /* int4+4; 16-byte pieces of a row stand at place() */
-    uint8_t weights[MT][STEPS][2][FRAGMENT];     /* [16 beams][step][re, im] in the order of the MMA's registers */
-};
-
-template <int MT> struct shared {
-    stage<MT> stages[STAGES];
-    uint8_t out[MT * ROWS][TIMES + 32]; /* + 32: the 4 rows that half a warp writes at once lie in different banks */
-    unsigned clamped[MT * ROWS];
-};
-
-/* What a launch works on. */
-struct work {
-    const uint8_t *e;       /* [T][F][P][D] */
-    const uint8_t *valid;   /* [T][F] or NULL */
-    const uint8_t *weights; /* [weight channel * P][16 beams][steps][re, im][FRAGMENT] */
-    const int4 *rounding;   /* [weight channel * P][16 beams][ROWS]: added to J_re, added to J_im, shift */
-    uint8_t *out;           /* [B][F][P][T] */
-    unsigned long long *clamped, *total; /* [B], [1] */
-    size_t T, F, P, B, D;
-    bool shared_weights;     /* one weight channel */
-    bool wide_in, wide_out;  /* pieces of 16 bytes of e, of out, are aligned */
-    unsigned chunks, groups; /* of 128 dishes; of 16 beams */
-    unsigned beam_tiles, tiles;
-};
-
-/* Where the 16-byte piece of a row of the field stands: half a warp reads two pieces each of rows t, t + 1, t + 8 and t + 9 (t even)
- * at once, and these lie in different banks. */
-__device__ __forceinline__ int place(int row, int piece)
-{
-    return (piece ^ ((row & 1) << 1 | (row & 8) >> 1)) * 16;
-}
-
-/* Walks through a block's chunks: tiles blockIdx.x, blockIdx.x + gridDim.x, ..., all chunks of each. Tiles are numbered
- * [time][channel and polarisation][beams]: blocks that run together share cache lines of the field, or its rows. */
-struct place_in_work {
-    unsigned tile, chunk;
-    unsigned time_tile, beam_tile, fp, wp; /* wp: whose weights */
-
-    __device__ __forceinline__ void find(const work &w)
-    {
-        unsigned rest = tile / w.beam_tiles, pairs = static_cast<unsigned>(w.F * w.P);
-        beam_tile = tile % w.beam_tiles;
-        time_tile = rest / pairs;
-        fp = rest % pairs;
-        wp = w.shared_weights ? fp % static_cast<unsigned>(w.P) : fp;
-    }
-    __device__ __forceinline__ size_t time() const { return static_cast<size_t>(time_tile) * TIMES; }
-    __device__ __forceinline__ void start(const work &w)
-    {
-        tile = blockIdx.x;
-        chunk = 0;
-        find(w);
-    }
-    __device__ __forceinline__ void advance(const work &w)
-    {
-        if (++chunk < w.chunks) return;
-        chunk = 0;
-        tile += gridDim.x;
-        if (tile < w.tiles) find(w);
-    }
-};
-
-/* Starts the copies of one chunk. All threads take part. */
-template <int MT> __device__ __forceinline__ void load(stage<MT> &to, const work &w, const place_in_work &at)
-{
-    /* e: shape (T, F P, D), contiguous
-     * after the tile's offset: shape (TIMES, D), strides (F P D, 1), fewer times at the end */
-    const uint8_t *e = w.e + (at.time() * w.F * w.P + at.fp) * w.D;
-    int piece = static_cast<int>(threadIdx.x) % 8, first_row = static_cast<int>(threadIdx.x) / 8;
-    size_t dish = static_cast<size_t>(at.chunk) * DISHES + static_cast<size_t>(piece) * 16, row_stride = w.F * w.P * w.D;
-
-    if (w.wide_in) {
-        /* 8 threads read the 128 bytes of a row, a warp 4 rows. */
-#pragma unroll
-        for (int row = first_row; row < TIMES; row += THREADS / 8) {
-            bool inside = at.time() + row < w.T && dish < w.D;
-            copy_async_16(to.field[row] + place(row, piece), inside ? e + row * row_stride + dish : w.e, inside);
-        }
-    } else {
-        /* Rows begin anywhere: byte by byte. Padding dishes are zero (any value would do: their weights are). */
-#pragma unroll 1
-        for (int row = first_row; row < TIMES; row += THREADS / 8) {
-            unsigned words[4] = {};
-            if (at.time() + row < w.T)
-#pragma unroll
-                for (int i = 0; i < 16; i++)
-                    if (dish + i < w.D) words[i / 4] |= static_cast<unsigned>(e[row * row_stride + dish + i]) << i % 4 * 8;
-            *reinterpret_cast<uint4 *>(to.field[row] + place(row, piece)) = make_uint4(words[0], words[1], words[2], words[3]);
-        }
-    }
-
-    /* weights: shape (channels, groups, chunks, STEPS 2 FRAGMENT), contiguous
-     * after the tile's and the chunk's offsets: shape (MT, STEPS 2 FRAGMENT), strides (chunks STEPS 2 FRAGMENT, 1)
-     * All threads together copy 2 of the 4 steps of 16 beams at a time, the second 2 only where there are such dishes. */
-    constexpr int BYTES = STEPS * 2 * FRAGMENT, PASS = THREADS * 16;
-    static_assert(BYTES == 2 * PASS, "two passes of the block copy one group");
-    size_t group = static_cast<size_t>(at.wp) * w.groups + static_cast<size_t>(at.beam_tile) * MT;
-    const uint8_t *weights = w.weights + (group * w.chunks + at.chunk) * BYTES + threadIdx.x * 16;
-    bool both = w.D - static_cast<size_t>(at.chunk) * DISHES > DISHES / 2;
-#pragma unroll
-    for (int i = 0; i < MT; i++) {
-        uint8_t *target = &to.weights[i][0][0][0] + threadIdx.x * 16;
-        const uint8_t *source = weights + static_cast<size_t>(i) * w.chunks * BYTES;
-        copy_async_16(target, source, true);
-        if (both) copy_async_16(target + PASS, source + PASS, true);
-    }
-}
-
-/* Adds the first `steps` times 32 dishes of a chunk to the sums of a warp: 16 MT beams by 32 times.
- *   re, im [MT][COLUMNS][4]  register: m <-> beams of 16,  j1 j0 <-> t2 t1,  r1 r0 <-> beam3 t0
- *                            thread:   t4 t3 t2 t1 t0 <-> beam2 beam1 beam0 t4 t3        (t: time in the warp's 32)
- *                            warp:     w1 w0 <-> t6 t5 */
-template <int MT>
-__device__ __forceinline__ void multiply(const stage<MT> &from, int steps, int (&re)[MT][COLUMNS][4],
-                                         int (&im)[MT][COLUMNS][4])
-{
-    int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-    int quad = lane / 4, within = lane % 4;
-    /* The time of MMA column `quad` in the first of the MMAs side by side; in the next ones 2, 4 and 6 later. */
-    int row = warp * WARP_TIMES + quad / 2 * 8 + quad % 2;
-
-#pragma unroll 2
-    for (int step = 0; step < steps; step++) {
-        /* e_re, e_im, e_not_im [COLUMNS][2]
-         *   simd: b1 b0 <-> dish1 dish0   register: j1 j0 <-> t2 t1, r0 <-> dish2
-         *   thread: t4 t3 t2 t1 t0 <-> t4 t3 t0 dish4 dish3 */
-        unsigned e_re[COLUMNS][2], e_im[COLUMNS][2], e_not_im[COLUMNS][2];
-#pragma unroll
-        for (int j = 0; j < COLUMNS; j++) {
-            const uint8_t *dishes = from.field[row + 2 * j] + place(row, step * 2 + within / 2) + within % 2 * 8;
-            uint2 packed = *reinterpret_cast<const uint2 *>(dishes);
-            e_re[j][0] = int4x4_re16(packed.x);
-            e_re[j][1] = int4x4_re16(packed.y);
-            e_im[j][0] = int4x4_im16(packed.x);
-            e_im[j][1] = int4x4_im16(packed.y);
-            e_not_im[j][0] = int4x4_not_im16(packed.x);
-            e_not_im[j][1] = int4x4_not_im16(packed.y);
-        }
-#pragma unroll
-        for (int m = 0; m < MT; m++) {
-            /* a_re, a_im  simd: b1 b0 <-> dish1 dish0   register: r1 r0 <-> dish2 beam3
-             *             thread: t4 t3 t2 t1 t0 <-> beam2 beam1 beam0 dish4 dish3 */
-            const uint8_t(*weights)[FRAGMENT] = from.weights[m][step];
-            uint4 a_re = *reinterpret_cast<const uint4 *>(weights[0] + lane * 16);
-            uint4 a_im = *reinterpret_cast<const uint4 *>(weights[1] + lane * 16);
-#pragma unroll
-            for (int j = 0; j < COLUMNS; j++) mma_s8(re[m][j], a_re, e_re[j]);
-#pragma unroll
-            for (int j = 0; j < COLUMNS; j++) mma_s8(im[m][j], a_re, e_im[j]);
-#pragma unroll
-            for (int j = 0; j < COLUMNS; j++) mma_s8(re[m][j], a_im, e_not_im[j]);
-#pragma unroll
-            for (int j = 0; j < COLUMNS; j++) mma_s8(im[m][j], a_im, e_re[j]);
-        }
-    }
-}
-
-__device__ __forceinline__ int round_and_clamp(int sum16, int added, int shift, bool counts, unsigned &clamped)
-{
-    int value = ((sum16 >> 4) + added) >> shift, kept = max(-7, min(7, value));
-    if (counts && value != kept) clamped++;
-    return kept;
-}
-
-/* Sums to bytes in shared memory, and zeroes the sums. */
-template <int MT>
-__device__ __forceinline__ void finish(shared<MT> &sh, const work &w, const place_in_work &at, int (&re)[MT][COLUMNS][4],
-                                       int (&im)[MT][COLUMNS][4])
-{
-    int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-    int first_time = warp * WARP_TIMES + lane % 4 * 8; /* of this thread's 8 in the tile */
-
-    size_t channel = at.fp / static_cast<unsigned>(w.P);
-    unsigned live = 0; /* bit i: time i of the 8 exists and is not missing */
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        size_t t = at.time() + first_time + i;
-        if (t < w.T && (w.valid == nullptr || w.valid[t * w.F + channel])) live |= 1u << i;
-    }
-    /* rounding: shape (channels, groups, ROWS) -> after the tile's offset: shape (MT ROWS,), contiguous */
-    const int4 *rounding = w.rounding + (static_cast<size_t>(at.wp) * w.groups + static_cast<size_t>(at.beam_tile) * MT) * ROWS;
-#pragma unroll
-    for (int m = 0; m < MT; m++)
-#pragma unroll
-        for (int upper = 0; upper < 2; upper++) {
-            int beam = m * ROWS + upper * 8 + lane / 4;
-            int4 r = rounding[beam];
-            unsigned clamped = 0, bytes[2] = {};
-#pragma unroll
-            for (int j = 0; j < COLUMNS; j++)
-#pragma unroll
-                for (int i = 0; i < 2; i++) {
-                    int &sum_re = re[m][j][upper * 2 + i], &sum_im = im[m][j][upper * 2 + i];
-                    bool is_live = live >> (j * 2 + i) & 1;
-                    int low = round_and_clamp(sum_re, r.x, r.z, is_live, clamped);
-                    int high = round_and_clamp(sum_im, r.y, r.z, is_live, clamped);
-                    bytes[j / 2] |= (is_live ? pack_int4(low, high) : MISSING_INT4) << (j % 2 * 2 + i) * 8;
-                    sum_re = sum_im = 0;
-                }
-            /* bytes[2]  simd: b1 b0 <-> t1 t0   register: r0 <-> t2   thread: t4..t0 <-> beam2 beam1 beam0 t4 t3 */
-            *reinterpret_cast<uint2 *>(&sh.out[beam][first_time]) = make_uint2(bytes[0], bytes[1]);
-            clamped += __shfl_xor_sync(WHOLE_WARP, clamped, 1);
-            clamped += __shfl_xor_sync(WHOLE_WARP, clamped, 2);
-            if (lane % 4 == 0 && clamped > 0) atomicAdd(&sh.clamped[beam], clamped);
-        }
-}
-
-/* Bytes and counts from shared to global memory. Counts are integers: the order in which blocks add them does not matter. */
-template <int MT> __device__ __forceinline__ void store(shared<MT> &sh, const work &w, const place_in_work &at)
-{
-    constexpr int BEAMS = MT * ROWS;
-    static_assert(BEAMS <= THREADS, "a thread for each beam's count");
-    size_t first_beam = static_cast<size_t>(at.beam_tile) * BEAMS, beams = min(static_cast<size_t>(BEAMS), w.B - first_beam);
-    /* out: shape (B, F P, T), contiguous
-     * after the tile's offset: shape (BEAMS, TIMES), strides (F P T, 1), fewer of both at the ends */
-    uint8_t *out = w.out + (first_beam * w.F * w.P + at.fp) * w.T + at.time();
-    size_t row_stride = w.F * w.P * w.T;
-
-    if (w.wide_out) {
-        /* 8 threads write the 128 bytes of a beam. */
-        int piece = static_cast<int>(threadIdx.x) % 8 * 16;
-        for (int beam = static_cast<int>(threadIdx.x) / 8; beam < beams; beam += THREADS / 8)
-            if (at.time() + piece < w.T)
-                *reinterpret_cast<uint4 *>(out + beam * row_stride + piece) = *reinterpret_cast<uint4 *>(&sh.out[beam][piece]);
-    } else {
-        for (int beam = static_cast<int>(threadIdx.x) / 32; beam < beams; beam += THREADS / 32)
-            for (int t = static_cast<int>(threadIdx.x) % 32; t < TIMES; t += 32)
-                if (at.time() + t < w.T) out[beam * row_stride + t] = sh.out[beam][t];
-    }
-
-    unsigned clamped = 0;
-    if (threadIdx.x < BEAMS) {
-        clamped = sh.clamped[threadIdx.x];
-        sh.clamped[threadIdx.x] = 0;
-        if (clamped > 0) atomicAdd(&w.clamped[first_beam + threadIdx.x], static_cast<unsigned long long>(clamped));
-    }
-    unsigned sum = __reduce_add_sync(WHOLE_WARP, clamped);
-    if (threadIdx.x % 32 == 0 && sum > 0) atomicAdd(w.total, static_cast<unsigned long long>(sum));
-}
-
-template <int MT> __global__ void __launch_bounds__(THREADS, resident(MT)) beamform(work w)
-{
-    extern __shared__ __align__(128) uint8_t memory[];
-    shared<MT> &sh = *reinterpret_cast<shared<MT> *>(memory);
-    int re[MT][COLUMNS][4] = {}, im[MT][COLUMNS][4] = {}; /* assigned as multiply() says */
-    place_in_work here, ahead;
-    here.start(w);
-    ahead.start(w);
-    if (threadIdx.x < MT * ROWS) sh.clamped[threadIdx.x] = 0;
-
-    load(sh.stages[0], w, ahead);
-    copy_async_commit();
-    for (unsigned turn = 0; here.tile < w.tiles; turn ^= 1) {
-        ahead.advance(w);
-        copy_async_wait<0>();
-        __syncthreads(); /* the chunk of this turn is here; the other stage, `out` and `clamped` have been read by all */
-        if (ahead.tile < w.tiles) load(sh.stages[turn ^ 1], w, ahead);
-        copy_async_commit();
-
-        size_t left = w.D - static_cast<size_t>(here.chunk) * DISHES;
-        multiply(sh.stages[turn], left < DISHES ? (static_cast<int>(left) + STEP - 1) / STEP : STEPS, re, im);
-        if (here.chunk + 1 == w.chunks) {
-            finish(sh, w, here, re, im);
-            __syncthreads();
-            store(sh, w, here);
-        }
-        here.advance(w);
-    }
-}
 
 using kernel = void (*)(work);
 
@@ -320,7 +21,10 @@ kernel kernel_for(int mt)
 
 size_t shared_bytes(int mt)
 {
-    return mt == 1 ? sizeof(shared<1>) : mt == 2 ? sizeof(shared<2>) : mt == 3 ? sizeof(shared<3>) : sizeof(shared<4>);
+    return mt == 1   ? sizeof(shared<1>)
+           : mt == 2 ? sizeof(shared<2>)
+           : mt == 3 ? sizeof(shared<3>)
+                     : sizeof(shared<4>);
 }
 
 } // namespace
@@ -333,8 +37,10 @@ struct br_baseband_device {
     unsigned chunks, groups, beam_tiles;
 };
 
-/* Weights in the order of the MMA's registers; see `work`, and the assignments of a_re and a_im in multiply(). */
-static void arrange(uint8_t *weights, int4 *rounding, const br_baseband_device *d, const struct br_baseband_params *p)
+/* Weights in the order of the MMA's registers; see struct work, and the
+ * assignments of a_re and a_im in multiply(). */
+static void arrange(uint8_t *weights, int4 *rounding, const br_baseband_device *d,
+                    const struct br_baseband_params *p)
 {
     size_t steps = static_cast<size_t>(d->chunks) * STEPS;
     for (size_t wp = 0; wp < p->weight_channels * p->npol; wp++)
@@ -344,7 +50,8 @@ static void arrange(uint8_t *weights, int4 *rounding, const br_baseband_device *
             int sum_im = 0, shift = p->shift[wp * p->nbeams + b], half = shift > 0 ? 1 << (shift - 1) : 0;
             for (size_t dish = 0; dish < p->ndishes; dish++) {
                 size_t in = dish % STEP, lane = row % 8 * 4 + in / 8, reg = in / 4 % 2 * 2 + row / 8;
-                uint8_t *re = weights + (group * steps + dish / STEP) * 2 * FRAGMENT + lane * 16 + reg * 4 + in % 4;
+                uint8_t *re =
+                    weights + (group * steps + dish / STEP) * 2 * FRAGMENT + lane * 16 + reg * 4 + in % 4;
                 re[0] = static_cast<uint8_t>(given[2 * dish]);
                 re[FRAGMENT] = static_cast<uint8_t>(given[2 * dish + 1]);
                 sum_im += given[2 * dish + 1];
@@ -353,8 +60,8 @@ static void arrange(uint8_t *weights, int4 *rounding, const br_baseband_device *
         }
 }
 
-/* The tile with which all tiles together cost least, as far as the device has shared memory for it: the time of one goes with its
- * beams, plus about as much as for 16 beams to bring the field. */
+/* The tile with which all tiles together cost least, as far as the device has shared memory for it: the time
+ * of one goes with its beams, plus about as much as for 16 beams to bring the field. */
 static int choose(br_baseband_device *d, const struct br_baseband_params *p, struct br_why *why)
 {
     int device = br_cuda_device(p->cuda), room = 0, processors = 0, together = 0;
@@ -370,21 +77,25 @@ static int choose(br_baseband_device *d, const struct br_baseband_params *p, str
         d->beam_tiles = static_cast<unsigned>(tiles);
     }
     if (d->mt == 0)
-        return br_because(why, "device %d lets a block have %d bytes of shared memory; the baseband beamformer needs %zu", device, room,
-                          shared_bytes(1));
+        return br_because(
+            why, "device %d lets a block have %d bytes of shared memory; the baseband beamformer needs %zu",
+            device, room, shared_bytes(1));
     d->groups = d->beam_tiles * static_cast<unsigned>(d->mt);
     d->chunks = static_cast<unsigned>((p->ndishes + DISHES - 1) / DISHES);
     const void *function = reinterpret_cast<const void *>(kernel_for(d->mt));
     int bytes = static_cast<int>(shared_bytes(d->mt));
     cudaError_t status = cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    if (status == cudaSuccess) status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&together, function, THREADS, bytes);
+    if (status == cudaSuccess)
+        status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&together, function, THREADS, bytes);
     if (status != cudaSuccess || together < 1)
-        return br_because(why, "the baseband beamformer cannot run on device %d: %s", device, cudaGetErrorString(status));
+        return br_because(why, "the baseband beamformer cannot run on device %d: %s", device,
+                          cudaGetErrorString(status));
     d->blocks = together * processors;
     return 0;
 }
 
-extern "C" int br_baseband_cuda_create(struct br_baseband *plan, const struct br_baseband_params *params, struct br_why *why)
+extern "C" int br_baseband_cuda_create(struct br_baseband *plan, const struct br_baseband_params *params,
+                                       struct br_why *why)
 {
     br_baseband_device *d = static_cast<br_baseband_device *>(calloc(1, sizeof *d));
     if (d == nullptr) return br_because(why, "no memory for the baseband beamformer");
@@ -393,12 +104,14 @@ extern "C" int br_baseband_cuda_create(struct br_baseband *plan, const struct br
     if (choose(d, params, why) != 0) return -1;
 
     size_t groups = params->weight_channels * params->npol * d->groups;
-    size_t weight_bytes = groups * d->chunks * STEPS * 2 * FRAGMENT, rounding_bytes = groups * ROWS * sizeof(int4);
+    size_t weight_bytes = groups * d->chunks * STEPS * 2 * FRAGMENT,
+           rounding_bytes = groups * ROWS * sizeof(int4);
     uint8_t *weights = static_cast<uint8_t *>(calloc(1, weight_bytes));
     int4 *rounding = static_cast<int4 *>(calloc(1, rounding_bytes));
     int failed = 0;
     if (weights == nullptr || rounding == nullptr)
-        failed = br_because(why, "no memory for the weights of %zu beams and %zu dishes", params->nbeams, params->ndishes);
+        failed = br_because(why, "no memory for the weights of %zu beams and %zu dishes", params->nbeams,
+                            params->ndishes);
     if (!failed) {
         arrange(weights, rounding, d, params);
         d->weights = static_cast<uint8_t *>(br_cuda_table(plan->cuda, weights, weight_bytes, why));
@@ -409,7 +122,8 @@ extern "C" int br_baseband_cuda_create(struct br_baseband *plan, const struct br
         failed = d->rounding == nullptr;
     }
     if (!failed) {
-        d->clamped = static_cast<unsigned long long *>(br_cuda_alloc(plan->cuda, params->nbeams * sizeof *d->clamped, why));
+        d->clamped = static_cast<unsigned long long *>(
+            br_cuda_alloc(plan->cuda, params->nbeams * sizeof *d->clamped, why));
         failed = d->clamped == nullptr;
     }
     free(weights);
@@ -426,7 +140,8 @@ extern "C" void br_baseband_cuda_destroy(struct br_baseband *plan)
     free(plan->device);
 }
 
-extern "C" void br_baseband_cuda(struct br_baseband *plan, const uint8_t *e, const uint8_t *e_valid, size_t nsteps, uint8_t *out)
+extern "C" void br_baseband_cuda(struct br_baseband *plan, const uint8_t *e, const uint8_t *e_valid,
+                                 size_t nsteps, uint8_t *out)
 {
     const br_baseband_device *d = plan->device;
     if (nsteps == 0) return;
@@ -461,7 +176,8 @@ extern "C" void br_baseband_cuda(struct br_baseband *plan, const uint8_t *e, con
     }
     w.tiles = static_cast<unsigned>(tiles);
     unsigned blocks = tiles < static_cast<size_t>(d->blocks) ? w.tiles : static_cast<unsigned>(d->blocks);
-    kernel_for(d->mt)<<<blocks, THREADS, shared_bytes(d->mt), static_cast<cudaStream_t>(br_cuda_stream(plan->cuda))>>>(w);
+    kernel_for(d->mt)<<<blocks, THREADS, shared_bytes(d->mt),
+                        static_cast<cudaStream_t>(br_cuda_stream(plan->cuda))>>>(w);
     br_cuda_ok(plan->cuda, cudaGetLastError(), "the launch of the baseband beamformer");
 }
 
@@ -470,8 +186,10 @@ extern "C" int br_baseband_cuda_clamped(const struct br_baseband *plan, uint64_t
     static_assert(sizeof(uint64_t) == sizeof(unsigned long long), "counters are 64 bits");
     cudaStream_t stream = static_cast<cudaStream_t>(br_cuda_stream(plan->cuda));
     size_t bytes = plan->nbeams * sizeof *per_beam;
-    bool ok = br_cuda_ok(plan->cuda, cudaMemcpyAsync(per_beam, plan->device->clamped, bytes, cudaMemcpyDeviceToHost, stream),
-                         "cudaMemcpyAsync") &&
-              br_cuda_ok(plan->cuda, cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    bool ok =
+        br_cuda_ok(plan->cuda,
+                   cudaMemcpyAsync(per_beam, plan->device->clamped, bytes, cudaMemcpyDeviceToHost, stream),
+                   "cudaMemcpyAsync") &&
+        br_cuda_ok(plan->cuda, cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     return ok ? 0 : -1;
 }

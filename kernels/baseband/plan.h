@@ -66,10 +66,13 @@ uint64_t br_baseband_cpu(struct br_baseband *plan, const uint8_t *e, const uint8
 uint64_t br_baseband_reference(const struct br_baseband *plan, const uint8_t *e, const uint8_t *e_valid,
                                size_t nsteps, uint8_t *out, uint64_t *saturated);
 
-/* Created in part after a failure: destroy frees what there is. `clamped` waits for the stream and fills [B]; -1 after a failure. */
-int br_baseband_cuda_create(struct br_baseband *plan, const struct br_baseband_params *params, struct br_why *why);
+/* Created in part after a failure: destroy frees what there is. `clamped` waits for the stream and fills [B];
+ * -1 after a failure. */
+int br_baseband_cuda_create(struct br_baseband *plan, const struct br_baseband_params *params,
+                            struct br_why *why);
 void br_baseband_cuda_destroy(struct br_baseband *plan);
-void br_baseband_cuda(struct br_baseband *plan, const uint8_t *e, const uint8_t *e_valid, size_t nsteps, uint8_t *out);
+void br_baseband_cuda(struct br_baseband *plan, const uint8_t *e, const uint8_t *e_valid, size_t nsteps,
+                      uint8_t *out);
 int br_baseband_cuda_clamped(const struct br_baseband *plan, uint64_t *per_beam);
 
 void br_baseband_unpack_avx2(uint8_t *field, const uint8_t *e, size_t ndishes);

@@ -1,5 +1,5 @@
-/* The baseband beamformer on a GPU against the reference: same bytes, same counts. With BEAMRING_GPU_TIMES=1 (or a
- * telescope's name) also its times. */
+/* The baseband beamformer on a GPU against the reference: same bytes, same counts. With BEAMRING_GPU_TIMES=1
+ * (or a telescope's name) also its times. */
 #include "kernels/baseband/baseband.h"
 #include "kernels/common/cuda.h"
 
@@ -116,7 +116,8 @@ static void *on_device(const void *host, size_t bytes)
     return memory;
 }
 
-static struct br_baseband *plan_of(enum br_backend backend, struct shape n, const int8_t *w, const int32_t *shift)
+static struct br_baseband *plan_of(enum br_backend backend, struct shape n, const int8_t *w,
+                                   const int32_t *shift)
 {
     const struct br_baseband_params params = {.nchannels = n.F,
                                               .npol = n.P,
@@ -132,12 +133,14 @@ static struct br_baseband *plan_of(enum br_backend backend, struct shape n, cons
     return plan;
 }
 
-/* Runs `n` with the given field and weights on both; the output stands between guards and is poisoned before every run. `off`:
- * bytes by which e and out are moved from their alignment. */
-static void same(struct shape n, const uint8_t *e, const uint8_t *e_valid, const int8_t *w, const int32_t *shift, size_t off)
+/* Runs `n` with the given field and weights on both; the output stands between guards and is poisoned before
+ * every run. `off`: bytes by which e and out are moved from their alignment. */
+static void same(struct shape n, const uint8_t *e, const uint8_t *e_valid, const int8_t *w,
+                 const int32_t *shift, size_t off)
 {
     enum { GUARD = 64 };
-    size_t inputs = n.T * n.F * n.P * n.D, outputs = n.B * n.F * n.P * n.T, around = outputs + 2 * GUARD + off;
+    size_t inputs = n.T * n.F * n.P * n.D, outputs = n.B * n.F * n.P * n.T,
+           around = outputs + 2 * GUARD + off;
     uint8_t *expected = malloc(outputs), *got = malloc(around), *moved = malloc(inputs + off);
     uint8_t *expected_valid = malloc(n.F * n.T), *valid = malloc(n.F * n.T);
     uint64_t *clamped = calloc(n.B, sizeof *clamped), *counted = calloc(n.B, sizeof *counted);
@@ -152,7 +155,9 @@ static void same(struct shape n, const uint8_t *e, const uint8_t *e_valid, const
         memset(valid, 0xee, n.F * n.T);
         cuda_ok(cudaMemset(device_out, again == 1 ? 0xee : 0x11, around));
         cuda_ok(cudaDeviceSynchronize());
-        assert_int_equal(br_baseband_execute(plan, device_e + off, e_valid, n.T, device_out + GUARD + off, valid, NULL), 0);
+        assert_int_equal(
+            br_baseband_execute(plan, device_e + off, e_valid, n.T, device_out + GUARD + off, valid, NULL),
+            0);
         assert_memory_equal(valid, expected_valid, n.F * n.T);
         assert_int_equal(br_baseband_saturated(plan, counted), again * total);
         for (size_t b = 0; b < n.B; b++) assert_int_equal(counted[b], again * clamped[b]);
@@ -162,7 +167,8 @@ static void same(struct shape n, const uint8_t *e, const uint8_t *e_valid, const
             printf("T %zu F %zu P %zu D %zu B %zu, %zu weight channels\n", n.T, n.F, n.P, n.D, n.B, n.WF);
         assert_memory_equal(got + GUARD + off, expected, outputs);
         for (size_t i = 0; i < GUARD + off; i++) assert_int_equal(got[i], again == 1 ? 0xee : 0x11);
-        for (size_t i = GUARD + off + outputs; i < around; i++) assert_int_equal(got[i], again == 1 ? 0xee : 0x11);
+        for (size_t i = GUARD + off + outputs; i < around; i++)
+            assert_int_equal(got[i], again == 1 ? 0xee : 0x11);
     }
     struct br_why why;
     if (br_cuda_check(cuda, &why) != 0) fail_msg("%s", why.text);
@@ -197,8 +203,8 @@ static void random_run(struct shape n, size_t shift_low, size_t shift_high, int 
     free(shift);
 }
 
-#define NEEDS_DEVICE() \
-    (void)state; \
+#define NEEDS_DEVICE()                                                                                       \
+    (void)state;                                                                                             \
     if (!cuda) skip()
 
 static void edges(void **state)
@@ -209,8 +215,8 @@ static void edges(void **state)
     for (size_t i = 0; i < sizeof dishes / sizeof *dishes; i++)
         for (size_t j = 0; j < sizeof times / sizeof *times; j += 3) {
             size_t D = dishes[i], T = times[(i + j) % 10];
-            random_run((struct shape){.T = T, .F = 2, .P = 1, .D = D, .B = 1 + (D + T) % 37, .WF = 1 + i % 2}, 3, 12, i % 3,
-                       j % 2);
+            random_run((struct shape){.T = T, .F = 2, .P = 1, .D = D, .B = 1 + (D + T) % 37, .WF = 1 + i % 2},
+                       3, 12, i % 3, j % 2);
         }
 }
 
@@ -220,7 +226,8 @@ static void beams(void **state)
     NEEDS_DEVICE();
     static const size_t counts[] = {1, 8, 16, 31, 32, 33, 64, 65, 96, 97, 127, 128, 129, 160, 200, 257};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        random_run((struct shape){.T = 130 + i, .F = 1, .P = 2, .D = 48 + i, .B = counts[i], .WF = 1}, 6, 12, 2, 0);
+        random_run((struct shape){.T = 130 + i, .F = 1, .P = 2, .D = 48 + i, .B = counts[i], .WF = 1}, 6, 12,
+                   2, 0);
 }
 
 static void random_shapes(void **state)
@@ -245,15 +252,17 @@ static void many_tiles(void **state)
     random_run((struct shape){.T = 1, .F = 700, .P = 2, .D = 33, .B = 3, .WF = 700}, 2, 9, 2, 0);
 }
 
-/* The largest sums there are: every sign of weight and field, full scale, up to the largest number of dishes. */
+/* The largest sums there are: every sign of weight and field, full scale, up to the largest number of dishes.
+ */
 static void extremes(void **state)
 {
     NEEDS_DEVICE();
     static const uint8_t fields[] = {0x88, 0x77, 0x87, 0x78, 0x08, 0x80};
-    static const int8_t weights[][2] = {{127, 127}, {-127, -127}, {127, -127}, {-127, 127}, {0, 127}, {-127, 0}};
+    static const int8_t weights[][2] = {{127, 127},  {-127, -127}, {127, -127},
+                                        {-127, 127}, {0, 127},     {-127, 0}};
     static const size_t dishes[] = {1, 31, 512, 1024, 65536};
     for (size_t k = 0; k < 5; k++)
-        for (size_t i = 0; i < 36; i += dishes[k] > 1024 ? 5 : 1) {
+        for (size_t i = 0; i<36; i += dishes[k]> 1024 ? 5 : 1) {
             struct shape n = {.T = 2, .F = 1, .P = 1, .D = dishes[k], .B = 9, .WF = 1};
             uint8_t *e = malloc(n.T * n.D);
             int8_t *w = malloc(n.B * n.D * 2);
@@ -309,7 +318,8 @@ static void failures(void **state)
     int32_t shift[1] = {0};
     assert_int_equal(br_cuda_create(&small, 0, NULL, 1, &why), 0);
     cuda = small;
-    struct br_baseband *plan = plan_of(BR_CUDA, (struct shape){.F = 1, .P = 1, .D = 1, .B = 1, .WF = 1}, w, shift);
+    struct br_baseband *plan =
+        plan_of(BR_CUDA, (struct shape){.F = 1, .P = 1, .D = 1, .B = 1, .WF = 1}, w, shift);
     cuda = usual;
     uint8_t *valid = calloc(1, 10000), *memory = br_cuda_alloc(small, 20000, &why);
     assert_non_null(memory);
@@ -335,7 +345,8 @@ struct timed {
     size_t T, copied;
 };
 
-/* Median milliseconds; inputs are rotated, so that none is in the cache. The copy moves as many bytes in all as the kernel. */
+/* Median milliseconds; inputs are rotated, so that none is in the cache. The copy moves as many bytes in all
+ * as the kernel. */
 static float median_ms(const struct timed *t, int copy)
 {
     cudaStream_t stream = br_cuda_stream(cuda);
@@ -347,7 +358,8 @@ static float median_ms(const struct timed *t, int copy)
         int set = (i + SETS) % SETS;
         cuda_ok(cudaEventRecord(start, stream));
         if (copy)
-            cuda_ok(cudaMemcpyAsync(t->e[set], t->e[(set + 1) % SETS], t->copied, cudaMemcpyDeviceToDevice, stream));
+            cuda_ok(cudaMemcpyAsync(t->e[set], t->e[(set + 1) % SETS], t->copied, cudaMemcpyDeviceToDevice,
+                                    stream));
         else
             br_baseband_execute(t->plan, t->e[set], NULL, t->T, t->out[set], NULL, NULL);
         cuda_ok(cudaEventRecord(stop, stream));
@@ -395,10 +407,12 @@ static void times(void **state)
         t.plan = plan_of(BR_CUDA, n, w, shift);
         float ms = median_ms(&t, 0), copy = median_ms(&t, 1);
         double operations = 8.0 * (double)inputs * (double)n.B;
-        printf("%-10s T %zu F %zu P %zu D %zu B %zu: %.3f ms, %.0f TOP/s, %.2f of a device copy of its %.0f MB (%.3f ms), "
+        printf("%-10s T %zu F %zu P %zu D %zu B %zu: %.3f ms, %.0f TOP/s, %.2f of a device copy of its %.0f "
+               "MB (%.3f ms), "
                "%.0f times real time\n",
-               telescopes[i].name, n.T, n.F, n.P, n.D, n.B, (double)ms, operations / (double)ms * 1e-9, (double)(copy / ms),
-               (double)(inputs + outputs) * 1e-6, (double)copy, (double)n.T * telescopes[i].sample_us * 1e-3 / (double)ms);
+               telescopes[i].name, n.T, n.F, n.P, n.D, n.B, (double)ms, operations / (double)ms * 1e-9,
+               (double)(copy / ms), (double)(inputs + outputs) * 1e-6, (double)copy,
+               (double)n.T * telescopes[i].sample_us * 1e-3 / (double)ms);
         br_baseband_destroy(t.plan);
         for (int set = 0; set < SETS; set++) {
             br_cuda_free(cuda, t.e[set]);
@@ -413,13 +427,14 @@ static void times(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest host[] = {cmocka_unit_test(without_a_device), cmocka_unit_test(counts_on_the_host)};
+    const struct CMUnitTest host[] = {cmocka_unit_test(without_a_device),
+                                      cmocka_unit_test(counts_on_the_host)};
     int failed = cmocka_run_group_tests(host, NULL, NULL);
 #if BR_WITH_CUDA
-    const struct CMUnitTest small[] = {cmocka_unit_test(edges), cmocka_unit_test(beams), cmocka_unit_test(call_lengths),
-                                       cmocka_unit_test(failures)};
-    const struct CMUnitTest more[] = {cmocka_unit_test(random_shapes), cmocka_unit_test(many_tiles), cmocka_unit_test(extremes),
-                                      cmocka_unit_test(times)};
+    const struct CMUnitTest small[] = {cmocka_unit_test(edges), cmocka_unit_test(beams),
+                                       cmocka_unit_test(call_lengths), cmocka_unit_test(failures)};
+    const struct CMUnitTest more[] = {cmocka_unit_test(random_shapes), cmocka_unit_test(many_tiles),
+                                      cmocka_unit_test(extremes), cmocka_unit_test(times)};
     failed += cmocka_run_group_tests_name("gpu, small shapes", small, open_device, close_device);
     if (!getenv("BEAMRING_GPU_SMALL")) /* set for compute-sanitizer */
         failed += cmocka_run_group_tests_name("gpu", more, open_device, close_device);
