@@ -252,3 +252,44 @@ bool br_stage_sleep_until(struct br_stage *stage, uint64_t ns)
     }
     return stage->stopping;
 }
+
+/* --- there is no GPU here ------------------------------------------------------------------------------------------------------ */
+
+int br_stage_device(const struct br_stage *stage)
+{
+    (void)stage;
+    return -1;
+}
+
+void *br_stage_stream(const struct br_stage *stage)
+{
+    (void)stage;
+    return NULL;
+}
+
+int br_stage_decline_gpu(struct br_stage *stage, const char *format, ...)
+{
+    (void)stage, (void)format;
+    return BR_OK;
+}
+
+int br_stage_wait(struct br_stage *stage)
+{
+    (void)stage;
+    return BR_OK;
+}
+
+int br_stage_copy_rows(struct br_stage *stage, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                       size_t rows)
+{
+    (void)stage;
+    for (size_t i = 0; i < rows; i++) memcpy((char *)to + i * to_pitch, (const char *)from + i * from_pitch, width);
+    return BR_OK;
+}
+
+int br_stage_set_rows(struct br_stage *stage, void *to, size_t pitch, int byte, size_t width, size_t rows)
+{
+    (void)stage;
+    for (size_t i = 0; i < rows; i++) memset((char *)to + i * pitch, byte, width);
+    return BR_OK;
+}

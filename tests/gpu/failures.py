@@ -1,0 +1,106 @@
+"""What a GPU can do to a pipeline: allocations, launches, copies and events that fail, and a kernel that writes where it must not.
+One message that names the stage and the call, exit 1, all threads joined soon, and what was written before is right."""
+import glob
+import os
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "pipeline"))
+import harness  # noqa: E402
+from small import STREAM, TELESCOPE, one  # noqa: E402
+
+INJECT = os.environ.get("BEAMRING_INJECT_LIBRARY", "")
+CHAIN = "device: cuda:0\n" + TELESCOPE + STREAM + """
+pipeline:
+  - {stage: simulate, duration_s: 3600, seed: 1, frame_samples: 3072, out: field}
+  - {stage: upchannelize, in: field, out: fine, factor: 16}
+  - {stage: frb_grid, in: fine, out: grid, integrate: 192}
+  - {stage: frb_beams, in: grid, out: beams, beams: {grid: [4, 4], spacing_deg: 1}}
+  - {stage: quantize, in: beams, out: levels, bits: 8}
+  - {stage: record, in: levels, directory: ., prefix: levels}
+  - {stage: record, name: record_fine, in: fine, directory: ., prefix: fine}
+"""
+
+
+def run(directory, text, inject=None, command="run", timeout=60):
+    with open(os.path.join(directory, "pipeline.yaml"), "w") as f:
+        f.write(text)
+    env = dict(os.environ)
+    if inject:
+        env.update(LD_PRELOAD=INJECT, BEAMRING_INJECT=inject)
+    begin = time.time()
+    done = subprocess.run([os.path.abspath(harness.PROGRAM), command, "pipeline.yaml"], cwd=directory, capture_output=True, text=True,
+                          timeout=timeout, env=env)
+    return done, time.time() - begin
+
+
+def reference(directory):
+    """The first of the same products, from a run that is stopped by its length."""
+    text = CHAIN.replace("duration_s: 3600", "samples: 200000")
+    done, _ = run(directory, text)
+    assert done.returncode == 0, done
+
+
+def payload(path):
+    size = harness.header(path)[1]
+    return open(path, "rb").read()[size:]
+
+
+def one_message(done, *expected):
+    errors = [line for line in done.stderr.splitlines() if "error:" in line]
+    assert done.returncode == 1, done
+    assert len(errors) == 1, done.stderr
+    for words in expected:
+        assert words in errors[0], (words, errors)
+
+
+def test_injected():
+    with harness.scratch() as good:
+        reference(good)
+        whole = payload(one(good, "fine*.dada"))
+        for inject in ("cudaMemcpyAsync:40", "__cudaLaunchKernel:60", "cudaEventRecord:150", "cudaStreamWaitEvent:150",
+                       "cudaEventSynchronize:40"):
+            with harness.scratch() as d:
+                done, seconds = run(d, CHAIN, inject)
+                call = inject.split(":")[0]
+                call = "launch" if "Launch" in call else call
+                print(f"{inject}: {seconds:.1f} s, {[l for l in done.stderr.splitlines() if 'error' in l]}")
+                one_message(done, call)
+                assert seconds < 15, seconds
+                for path in glob.glob(os.path.join(d, "fine*.dada")):
+                    got = payload(path)
+                    n = min(len(got), len(whole))
+                    assert n > 0 and got[:n] == whole[:n], f"{inject}: what was recorded before is not right"
+
+
+def test_no_memory():
+    for inject in ("cudaMalloc:1", "cudaMalloc:9", "cudaHostRegister:1"):
+        with harness.scratch() as d:
+            done, _ = run(d, CHAIN, inject)
+            one_message(done, "MiB")
+            assert "free" in done.stderr or "locked" in done.stderr, done.stderr
+
+
+def test_sticky():
+    """A kernel that writes to an address that is nobody's: the device is lost to the process, and everybody is told once."""
+    with harness.scratch() as d:
+        done, seconds = run(d, """
+pipeline:
+  - {stage: t_source, samples: 100000000000, frame_samples: 4096, out: a}
+  - {stage: t_gpu, in: a, out: b}
+  - {stage: t_gpu, name: bad, mode: fault, fault_at: 4096000, in: b, out: c}
+  - {stage: t_gpu, name: last, in: c, out: d}
+  - {stage: t_sink, in: d}
+""")
+        print(f"sticky: {seconds:.1f} s, {done.stderr}")
+        assert done.returncode == 1 and seconds < 30, done
+        errors = [line for line in done.stderr.splitlines() if "error:" in line]
+        assert len(errors) == 1 and "illegal" in errors[0].lower(), done.stderr
+
+
+if __name__ == "__main__":
+    if not INJECT or "no GPU" in harness.beamring("bench", "gpu").out:
+        print("no GPU: skipped")
+        sys.exit(77)
+    harness.main([test_injected, test_no_memory, test_sticky])
