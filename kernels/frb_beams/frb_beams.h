@@ -1,9 +1,11 @@
 /* frb_beams.h - FRB stage 2, Eqs. (6), (7) of the FRB note (limits as corrected in its errata):
  *
  *   J[f][t][b] = sum_{0<=p<2M} sum_{0<=q<2N} U_p^M(theta_fb) U_q^N(theta'_fb) I[f][t][p][q]
- *   U_q^N(theta) = 1/N sum_{s=0}^{N} A_s cos(pi (2 theta - q) s / N), A_s = 1 for 0 < s < N, 1/2 for s = 0 and N
+ *   U_q^N(theta) = 1/N sum_{s=0}^{N} A_s cos(pi (2 theta - q) s / N), A_s = 1 for 0 < s < N, 1/2 for s = 0
+ * and N
  *
- * theta = M x spacing_m / lambda_f, theta' = N y spacing_n / lambda_f for a beam with direction cosines (x, y). */
+ * theta = M x spacing_m / lambda_f, theta' = N y spacing_n / lambda_f for a beam with direction cosines (x,
+ * y). */
 #ifndef BEAMRING_KERNELS_FRB_BEAMS_H
 #define BEAMRING_KERNELS_FRB_BEAMS_H
 
@@ -17,15 +19,16 @@ extern "C" {
 #endif
 
 struct br_frb_beams_params {
-    size_t nchannels;          /* F */
-    const double *freq_mhz;    /* [F] */
-    unsigned grid_m, grid_n;   /* M, N */
+    size_t nchannels;                /* F */
+    const double *freq_mhz;          /* [F] */
+    unsigned grid_m, grid_n;         /* M, N */
     double spacing_m_m, spacing_n_m; /* metres */
-    size_t nbeams;             /* B */
-    const double *beam;        /* [B][2] = x, y */
-    size_t beams_x, beams_y;   /* B = beams_x * beams_y and beam (i, j) = i * beams_y + j has x from i, y from j only: use
-                                * the two-step product; 0, 0: arbitrary */
-    size_t max_steps;          /* the largest T of an execute, for scratch memory */
+    size_t nbeams;                   /* B */
+    const double *beam;              /* [B][2] = x, y */
+    size_t beams_x, beams_y; /* B = beams_x * beams_y and beam (i, j) = i * beams_y + j has x from i, y from j
+                              * only: use the two-step product; 0, 0: arbitrary */
+    size_t max_steps;        /* the largest T of an execute, for scratch memory */
+    struct br_cuda *cuda;    /* BR_CUDA: where its work goes; must live longer than the plan */
 };
 
 struct br_frb_beams;
@@ -33,14 +36,18 @@ struct br_frb_beams;
 /* U_q^N(theta) for 0 <= q < 2N, in double precision. */
 void br_frb_beams_weights(double *u, unsigned n, double theta);
 
-int br_frb_beams_create(struct br_frb_beams **plan, enum br_backend backend, const struct br_frb_beams_params *params,
-                        struct br_why *why);
+int br_frb_beams_create(struct br_frb_beams **plan, enum br_backend backend,
+                        const struct br_frb_beams_params *params, struct br_why *why);
 void br_frb_beams_destroy(struct br_frb_beams *plan);
 
-/* in  float16 bits [F][T][2M][2N]; out float16 bits [F][T][B], clamped to +-65504. Float32 sums (float64 in the reference).
- * in_valid [F][T] or NULL: steps with 0 are not computed, their output is 0. T <= max_steps. */
-void br_frb_beams_execute(struct br_frb_beams *plan, const uint16_t *in, const uint8_t *in_valid, size_t nsteps,
-                          uint16_t *out);
+/* in  float16 bits [F][T][2M][2N]; out float16 bits [F][T][B], clamped to +-65504. Float32 sums (float64 in
+ * the reference). in_valid [F][T] or NULL: steps with 0 are not computed, their output is 0. T <= max_steps.
+ *
+ * With BR_CUDA in and out are device memory (both multiples of 4 bytes, best of 16); in_valid stays host
+ * memory and is read before this returns, with one upload of F T bytes; the work is enqueued. Weights and
+ * intermediate values are float16: within 2e-3 relative rms of the reference. */
+void br_frb_beams_execute(struct br_frb_beams *plan, const uint16_t *in, const uint8_t *in_valid,
+                          size_t nsteps, uint16_t *out);
 
 #ifdef __cplusplus
 }

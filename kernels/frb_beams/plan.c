@@ -1,4 +1,5 @@
 #include "kernels/frb_beams/plan.h"
+#include "kernels/common/cuda.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -76,6 +77,16 @@ static int make_axis(struct axis *axis, unsigned n, double spacing, const double
     return 0;
 }
 
+static int make_cuda(struct br_frb_beams *plan, struct br_cuda *cuda, struct br_why *why)
+{
+    plan->cuda = cuda;
+#if BR_WITH_CUDA
+    return cuda ? br_frb_beams_cuda_create(plan, why) : br_because(why, "BR_CUDA needs a br_cuda");
+#else
+    return br_because(why, "this beamring was built without CUDA");
+#endif
+}
+
 int br_frb_beams_create(struct br_frb_beams **result, enum br_backend backend,
                         const struct br_frb_beams_params *params, struct br_why *why)
 {
@@ -101,7 +112,11 @@ int br_frb_beams_create(struct br_frb_beams **result, enum br_backend backend,
                  make_axis(&plan->n, params->grid_n, params->spacing_n_m, params->beam,
                            factorizable ? params->beams_y : params->nbeams, 1, 1) != 0;
     if (!failed) memcpy(plan->freq_mhz, params->freq_mhz, params->nchannels * sizeof *plan->freq_mhz);
-    if (!failed && backend != BR_REFERENCE) failed = br_frb_beams_cpu_create(plan) != 0;
+    if (!failed && backend == BR_CPU) failed = br_frb_beams_cpu_create(plan) != 0;
+    if (!failed && backend == BR_CUDA && make_cuda(plan, params->cuda, why) != 0) {
+        br_frb_beams_destroy(plan);
+        return -1;
+    }
     if (failed) {
         br_frb_beams_destroy(plan);
         return br_because(why, "no memory for the weights of %zu beams, %zu channels and %u x %u cells",
@@ -115,6 +130,9 @@ void br_frb_beams_destroy(struct br_frb_beams *plan)
 {
     if (!plan) return;
     br_frb_beams_cpu_destroy(plan);
+#if BR_WITH_CUDA
+    br_frb_beams_cuda_destroy(plan);
+#endif
     free(plan->freq_mhz);
     free(plan->m.theta_mhz);
     free(plan->m.sine);
@@ -126,8 +144,11 @@ void br_frb_beams_destroy(struct br_frb_beams *plan)
 void br_frb_beams_execute(struct br_frb_beams *plan, const uint16_t *in, const uint8_t *in_valid,
                           size_t nsteps, uint16_t *out)
 {
-    if (plan->backend == BR_REFERENCE)
-        br_frb_beams_reference(plan, in, in_valid, nsteps, out);
+    if (plan->backend == BR_REFERENCE) br_frb_beams_reference(plan, in, in_valid, nsteps, out);
+#if BR_WITH_CUDA
+    else if (plan->backend == BR_CUDA)
+        br_frb_beams_cuda(plan, in, in_valid, nsteps, out);
+#endif
     else
         br_frb_beams_cpu(plan, in, in_valid, nsteps, out);
 }

@@ -4,6 +4,10 @@
 
 #include "kernels/frb_beams/frb_beams.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* One axis of the grid: n cells, 2n directions, and where the beams lie on it. */
 struct axis {
     unsigned n;
@@ -33,6 +37,10 @@ struct br_frb_beams {
     size_t *step;        /* [tile]: the steps that are in it */
     void (*outer)(float *product, const float *u_m, const float *u_n, size_t np, size_t nq, size_t stride,
                   size_t block);
+
+    /* cuda: see cuda.cu */
+    struct br_cuda *cuda;
+    struct br_frb_beams_gpu *gpu;
 };
 
 /* u[q][beam] in float32 from a closed form of Eq. (7), good to 1e-7. */
@@ -45,4 +53,12 @@ void br_frb_beams_cpu_destroy(struct br_frb_beams *plan);
 void br_frb_beams_reference(const struct br_frb_beams *plan, const uint16_t *in, const uint8_t *in_valid,
                             size_t nsteps, uint16_t *out);
 
+int br_frb_beams_cuda_create(struct br_frb_beams *plan, struct br_why *why);
+void br_frb_beams_cuda(struct br_frb_beams *plan, const uint16_t *in, const uint8_t *in_valid, size_t nsteps,
+                       uint16_t *out);
+void br_frb_beams_cuda_destroy(struct br_frb_beams *plan);
+
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -1,0 +1,388 @@
+/* FRB stage 2 on a GPU against the reference. With BEAMRING_GPU_TIMES=1 also its times. */
+#include "kernels/common/half.h"
+#include "kernels/frb_beams/frb_beams.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/kernels/dump.h"
+
+static void without_a_device(void **state)
+{
+    (void)state;
+    const double freq = 600, beam[2] = {0, 0};
+    const struct br_frb_beams_params params = {.nchannels = 1,
+                                               .freq_mhz = &freq,
+                                               .grid_m = 2,
+                                               .grid_n = 2,
+                                               .spacing_m_m = 1,
+                                               .spacing_n_m = 1,
+                                               .nbeams = 1,
+                                               .beam = beam,
+                                               .max_steps = 1};
+    struct br_frb_beams *plan;
+    struct br_why why;
+    assert_int_equal(br_frb_beams_create(&plan, BR_CUDA, &params, &why), -1);
+    assert_null(plan);
+    assert_non_null(strstr(why.text, BR_WITH_CUDA ? "br_cuda" : "without CUDA"));
+}
+
+#if BR_WITH_CUDA
+#include "tests/kernels/gpu.h"
+
+static uint64_t seed = 4712;
+
+static size_t pick(size_t low, size_t high)
+{
+    return low + dump_random(&seed) % (high - low + 1);
+}
+
+static double uniform(void)
+{
+    return (double)(dump_random(&seed) >> 11) / 0x1p53;
+}
+
+struct run {
+    size_t T, F, cells;
+    size_t off; /* values by which in and out are moved from their alignment, even */
+    double *freq, *beam;
+    uint16_t *in;
+    uint8_t *valid;
+    struct br_frb_beams_params params;
+};
+
+/* bx = 0: `by` beams in arbitrary directions */
+static struct run make(size_t T, size_t F, size_t M, size_t N, size_t bx, size_t by, int missing)
+{
+    struct run r = {.T = T, .F = F, .cells = 4 * M * N};
+    size_t B = bx ? bx * by : by;
+    r.freq = malloc(F * sizeof *r.freq);
+    r.beam = malloc(B * 2 * sizeof *r.beam);
+    r.in = malloc(F * T * r.cells * sizeof *r.in);
+    r.valid = missing ? malloc(F * T) : NULL;
+    for (size_t f = 0; f < F; f++) r.freq[f] = 400 + 400 * uniform();
+    for (size_t b = 0; b < B; b++)
+        for (int c = 0; c < 2; c++) {
+            size_t same = c == 0 ? b / by * by : b % by; /* the beam that has this coordinate too */
+            r.beam[2 * b + (size_t)c] = bx && same != b ? r.beam[2 * same + (size_t)c] : uniform() - 0.5;
+        }
+    for (size_t i = 0; i < F * T * r.cells; i++) r.in[i] = br_half_from_float((float)(2000 * uniform()));
+    for (size_t i = 0; missing && i < F * T; i++) {
+        r.valid[i] = (uint8_t)(pick(0, 2) ? pick(1, 255) : 0);
+        if (!r.valid[i]) memset(r.in + i * r.cells, 0xff, r.cells * sizeof *r.in); /* must not be looked at */
+    }
+    r.params = (struct br_frb_beams_params){.nchannels = F,
+                                            .freq_mhz = r.freq,
+                                            .grid_m = (unsigned)M,
+                                            .grid_n = (unsigned)N,
+                                            .spacing_m_m = 8.5,
+                                            .spacing_n_m = 6.3,
+                                            .nbeams = B,
+                                            .beam = r.beam,
+                                            .beams_x = bx,
+                                            .beams_y = bx ? by : 0,
+                                            .max_steps = T};
+    return r;
+}
+
+static void finish(struct run *r)
+{
+    free(r->freq);
+    free(r->beam);
+    free(r->in);
+    free(r->valid);
+}
+
+static struct br_frb_beams *plan_of(const struct run *r, enum br_backend backend)
+{
+    struct br_frb_beams_params params = r->params;
+    struct br_frb_beams *plan;
+    struct br_why why;
+    params.cuda = gpu;
+    if (br_frb_beams_create(&plan, backend, &params, &why) != 0) fail_msg("%s", why.text);
+    return plan;
+}
+
+/* Twice the same bits, in exactly the bytes of the output. */
+static uint16_t *compute(const struct run *r)
+{
+    enum { GUARD = 64 };
+    struct br_frb_beams *plan = plan_of(r, BR_CUDA);
+    size_t count = r->F * r->T * r->params.nbeams, around = count + 2 * GUARD + r->off,
+           inputs = r->F * r->T * r->cells;
+    uint16_t *got = malloc(2 * around * sizeof *got), *out = malloc(count * sizeof *out);
+    uint16_t *in = gpu_poisoned((inputs + r->off) * sizeof *in, 0xff);
+    gpu_ok(cudaMemcpyAsync(in + r->off, r->in, inputs * sizeof *in, cudaMemcpyHostToDevice,
+                           br_cuda_stream(gpu)));
+    for (size_t again = 0; again < 2; again++) {
+        uint8_t poison = again ? 0x11 : 0xee;
+        uint16_t *memory = gpu_poisoned(around * sizeof *memory, poison), *to = got + again * around;
+        br_frb_beams_execute(plan, in + r->off, r->valid, r->T, memory + GUARD + r->off);
+        gpu_fetch(to, memory, around * sizeof *memory);
+        br_cuda_free(gpu, memory);
+        for (size_t i = 0; i < GUARD + r->off; i++) assert_int_equal(to[i], poison * 0x101);
+        for (size_t i = GUARD + r->off + count; i < around; i++) assert_int_equal(to[i], poison * 0x101);
+    }
+    assert_memory_equal(got + GUARD + r->off, got + around + GUARD + r->off, count * sizeof *got);
+    memcpy(out, got + GUARD + r->off, count * sizeof *out);
+    br_cuda_free(gpu, in);
+    br_frb_beams_destroy(plan);
+    free(got);
+    return out;
+}
+
+static double worst_seen; /* rms error */
+
+/* The normative tolerance: 2e-3 relative rms, no element off by more than 2 % of the rms; of elements that
+ * are themselves much larger than that, one unit in the last place is allowed. */
+static void check(const struct run *r)
+{
+    size_t B = r->params.nbeams, count = r->F * r->T * B;
+    uint16_t *a = compute(r), *b = malloc(count * sizeof *b);
+    struct br_frb_beams *plan = plan_of(r, BR_REFERENCE);
+    br_frb_beams_execute(plan, r->in, r->valid, r->T, b);
+    br_frb_beams_destroy(plan);
+    double sum = 0, error = 0, worst = 0;
+    for (size_t i = 0; i < count; i++) {
+        double x = (double)br_half_to_float(a[i]), y = (double)br_half_to_float(b[i]);
+        assert_true(isfinite(x) && isfinite(y));
+        if (r->valid && !r->valid[i / B]) assert_true(a[i] == 0 && b[i] == 0);
+        sum += y * y;
+        error += (x - y) * (x - y);
+        if (fabs(x - y) > fabs(y) * 0x1p-10 && fabs(x - y) > worst) worst = fabs(x - y);
+    }
+    double rms = sqrt(sum / (double)count), relative = rms > 0 ? sqrt(error / (double)count) / rms : 0;
+    if (relative > worst_seen) worst_seen = relative;
+    if (!(relative <= 2e-3 && worst <= 0.02 * rms))
+        fail_msg("%ux%u, %zu beams (%zu x %zu), T %zu F %zu: relative rms error %g, worst %g, rms %g",
+                 r->params.grid_m, r->params.grid_n, B, r->params.beams_x, r->params.beams_y, r->T, r->F,
+                 relative, worst, rms);
+    free(a);
+    free(b);
+}
+
+static void check_shape(size_t T, size_t F, size_t M, size_t N, size_t bx, size_t by, int missing, size_t off)
+{
+    struct run r = make(T, F, M, N, bx, by, missing);
+    r.off = off;
+    check(&r);
+    finish(&r);
+}
+
+/* Around the sizes of tiles, in small. */
+static void edges(void **state)
+{
+    NEEDS_GPU();
+    static const size_t steps[] = {1, 15, 16, 17, 33, 64, 65}, beams[] = {1, 7, 8, 31, 32, 33, 40, 257},
+                        cells[] = {1, 2, 4, 8, 12};
+    for (size_t i = 0; i < 20; i++) {
+        size_t T = steps[i % 7], M = cells[i % 5], N = cells[(i / 2 + 1) % 5];
+        check_shape(T, 1 + i % 2, M, N, 0, beams[i % 8], i % 3 == 0, i % 5 == 4 ? 2 : 0);
+        check_shape(T, 1 + i % 2, M, N, beams[i % 6], beams[(i + i / 6) % 7], i % 3 == 0, i % 5 == 4 ? 2 : 0);
+    }
+}
+
+static void random_shapes(void **state)
+{
+    NEEDS_GPU();
+    for (int i = 0; i < 80; i++) {
+        int grid = i % 2;
+        check_shape(pick(1, 90), pick(1, 3), pick(1, 9), pick(1, 9), grid ? pick(1, 20) : 0,
+                    grid ? pick(1, 20) : pick(1, 90), i % 3 == 0, i % 7 == 0 ? 2 * pick(0, 8) : 0);
+    }
+}
+
+/* The telescopes' grids; several stages, blocks of beams and tiles along every axis. */
+static void larger_shapes(void **state)
+{
+    NEEDS_GPU();
+    static const size_t shape[][5] = {{70, 24, 24, 0, 300}, {70, 22, 24, 0, 96},  {130, 8, 12, 0, 64},
+                                      {70, 16, 16, 0, 520}, {20, 32, 32, 0, 33},  {2, 1, 200, 0, 7},
+                                      {3, 100, 26, 0, 9},   {65, 24, 24, 16, 16}, {40, 22, 24, 32, 32},
+                                      {130, 8, 12, 10, 9},  {33, 16, 16, 64, 40}, {20, 16, 16, 1, 100},
+                                      {20, 16, 16, 90, 2},  {9, 3, 5, 130, 70},   {3, 2, 3, 5, 600},
+                                      {5, 32, 32, 17, 33},  {2, 3, 200, 5, 6},    {2, 100, 26, 7, 8}};
+    for (size_t i = 0; i < sizeof shape / sizeof *shape; i++)
+        check_shape(shape[i][0], 1 + (i == 3), shape[i][1], shape[i][2], shape[i][3], shape[i][4], i % 3 == 1,
+                    0);
+    printf("largest relative rms error so far: %.2e\n", worst_seen);
+}
+
+/* More tasks than blocks. */
+static void many_channels(void **state)
+{
+    NEEDS_GPU();
+    check_shape(3, 900, 2, 4, 0, 5, 1, 0);
+    check_shape(11, 700, 2, 4, 3, 8, 1, 0);
+}
+
+/* The sky of one bright point source in noise, seen by beams all over the sky or away from the source only:
+ * the small sums of large terms in which float16 weights would show first. */
+static void bright_source(void **state)
+{
+    NEEDS_GPU();
+    enum { M = 12, N = 8, T = 20 };
+    for (int i = 0; i < 12; i++) {
+        size_t bx = i % 3 ? 0 : 10, by = i % 3 ? 128 : 12;
+        double power = pow(10, i / 3), sine_m[2 * M], sine_n[2 * N];
+        struct run r = make(T, 1, M, N, bx, by, 0);
+        r.freq[0] = 600;
+        for (size_t b = 0; i % 2 && b < r.params.nbeams; b++)
+            for (size_t c = 0; c < 2; c++) r.beam[2 * b + c] = 0.1 + 0.1 * fabs(r.beam[2 * b + c]);
+        /* |FFT2|^2 of a plane wave from (-0.05123, -0.0711): a product of Dirichlet kernels */
+        for (int p = 0; p < 2 * M; p++) {
+            double x = M_PI * (p / (2.0 * M) - 0.05123 * 8.5 * 600 / 299.792458);
+            sine_m[p] = pow(sin(M * x) / sin(x) / M, 2);
+        }
+        for (int q = 0; q < 2 * N; q++) {
+            double x = M_PI * (q / (2.0 * N) - 0.0711 * 6.3 * 600 / 299.792458);
+            sine_n[q] = pow(sin(N * x) / sin(x) / N, 2);
+        }
+        for (size_t t = 0; t < T; t++)
+            for (size_t k = 0; k < r.cells; k++) {
+                double noise = 60000 / (1 + power) * (1 + 0.2 * (uniform() - 0.5));
+                double source = 60000 / (1 + power) * power * sine_m[k / (2 * N)] * sine_n[k % (2 * N)];
+                r.in[t * r.cells + k] = br_half_from_float((float)(noise + source));
+            }
+        check(&r);
+        finish(&r);
+    }
+    printf("largest relative rms error so far: %.2e\n", worst_seen);
+}
+
+/* A step's result is the same bits whatever else is computed with it, also by a plan for longer calls. */
+static void steps_are_independent(void **state)
+{
+    NEEDS_GPU();
+    for (int i = 0; i < 16; i++) {
+        int grid = i % 2;
+        size_t T = pick(1, 150), lone[4] = {0, T / 2, T - 1, pick(0, T - 1)};
+        struct run r = make(T, 1, pick(1, 12), pick(1, 12), grid ? pick(1, 40) : 0,
+                            grid ? pick(1, 40) : pick(1, 300), i % 3 == 0);
+        uint16_t *all = compute(&r);
+        for (int j = 0; j < 4; j++) {
+            struct run one = r;
+            one.T = j == 3 ? (T - lone[j] + 1) / 2 : 1; /* alone, or some */
+            one.in += lone[j] * r.cells;
+            if (one.valid) one.valid += lone[j];
+            if (j < 2) one.params.max_steps = one.T;
+            uint16_t *got = compute(&one);
+            assert_memory_equal(got, all + lone[j] * r.params.nbeams, one.T * r.params.nbeams * sizeof *got);
+            free(got);
+        }
+        free(all);
+        finish(&r);
+    }
+}
+
+static void clamps(void **state)
+{
+    NEEDS_GPU();
+    for (size_t bx = 0; bx <= 5; bx += 5) {
+        struct run r = make(1, 1, 1, 2, bx, bx ? 6 : 30, 0);
+        for (size_t i = 0; i < r.cells; i++) r.in[i] = 0x7bff;
+        r.in[0] = 0xfbff; /* also negative, which intensities never are */
+        uint16_t *out = compute(&r);
+        int large = 0;
+        for (size_t b = 0; b < 30; b++) {
+            assert_true((out[b] & 0x7fff) <= 0x7bff);
+            large += (out[b] & 0x7fff) == 0x7bff;
+        }
+        assert_true(large > 0);
+        free(out);
+        check(&r);
+        finish(&r);
+    }
+}
+
+/* Validity larger than was announced: execute returns, and the failure can be read. */
+static void failures(void **state)
+{
+    NEEDS_GPU();
+    struct br_cuda *usual = gpu;
+    struct br_why why;
+    struct run r = make(1, 1, 2, 2, 0, 3, 0);
+    r.params.max_steps = 10000;
+    assert_int_equal(br_cuda_create(&gpu, 0, NULL, 1, &why), 0);
+    struct br_frb_beams *plan = plan_of(&r, BR_CUDA);
+    uint8_t *valid = calloc(1, 10000);
+    uint16_t *memory = br_cuda_alloc(gpu, 10000 * 2 * (16 + 3), &why);
+    br_frb_beams_execute(plan, memory, valid, 10000, memory + 160000);
+    assert_int_equal(br_cuda_check(gpu, &why), -1);
+    br_frb_beams_destroy(plan);
+    br_cuda_free(gpu, memory);
+    br_cuda_destroy(gpu);
+    gpu = usual;
+    free(valid);
+    finish(&r);
+}
+
+struct timing {
+    struct br_frb_beams *plan;
+    size_t T;
+};
+
+static void run_once(void *self, void *in, void *out)
+{
+    struct timing *t = self;
+    br_frb_beams_execute(t->plan, in, NULL, t->T, out);
+}
+
+static void times(void **state)
+{
+    NEEDS_GPU();
+    if (!getenv("BEAMRING_GPU_TIMES")) skip();
+    static const struct {
+        const char *name;
+        size_t T, F, M, N, bx, by;
+    } shapes[] = {
+        {"CHORD grid 32 x 32", 64, 512, 24, 24, 32, 32},
+        {"pathfinder grid 32 x 32", 64, 1024, 8, 12, 32, 32},
+        {"HIRAX grid 64 x 40", 64, 512, 16, 16, 64, 40},
+        {"CHORD 1024 beams", 64, 256, 24, 24, 0, 1024},
+        {"CHORD 4096 beams", 64, 64, 24, 24, 0, 4096},
+        {"CHORD 1024 beams, T 16", 16, 512, 24, 24, 0, 1024},
+        {"pathfinder 1024 beams", 64, 1024, 8, 12, 0, 1024},
+        {"HIRAX 2560 beams", 64, 256, 16, 16, 0, 2560},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        size_t M = shapes[i].M, N = shapes[i].N, T = shapes[i].T, F = shapes[i].F;
+        struct run r = make(1, F, M, N, shapes[i].bx, shapes[i].by, 0);
+        size_t B = r.params.nbeams, in = F * T * r.cells * 2, out = F * T * B * 2;
+        r.params.max_steps = T;
+        struct timing t = {plan_of(&r, BR_CUDA), T};
+        double ms = gpu_time(shapes[i].name, run_once, &t, r.in, F * r.cells * 2, in, out);
+        double sums = shapes[i].bx ? 4.0 * (double)(M * N * shapes[i].by) + 2.0 * (double)(M * B)
+                                   : 4.0 * (double)(M * N * B);
+        printf(", %.0f TFLOP/s\n", 2 * sums * (double)(F * T) / ms * 1e-9);
+        br_frb_beams_destroy(t.plan);
+        finish(&r);
+    }
+}
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest host[] = {cmocka_unit_test(without_a_device)};
+    int failed = cmocka_run_group_tests(host, NULL, NULL);
+#if BR_WITH_CUDA
+    const struct CMUnitTest small[] = {cmocka_unit_test(edges), cmocka_unit_test(clamps),
+                                       cmocka_unit_test(failures)};
+    const struct CMUnitTest more[] = {
+        cmocka_unit_test(random_shapes),         cmocka_unit_test(larger_shapes),
+        cmocka_unit_test(many_channels),         cmocka_unit_test(bright_source),
+        cmocka_unit_test(steps_are_independent), cmocka_unit_test(times),
+    };
+    failed += cmocka_run_group_tests_name("gpu, small shapes", small, gpu_open, gpu_close);
+    if (!getenv("BEAMRING_GPU_SMALL")) /* set for compute-sanitizer */
+        failed += cmocka_run_group_tests_name("gpu", more, gpu_open, gpu_close);
+#endif
+    return failed;
+}
