@@ -4,6 +4,10 @@
 
 #include "kernels/quantize/quantize.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* The fast implementation works on this many beams at once, and turns them about this many time steps at a
  * time. */
 enum { BEAMS = 256, STEPS = 64 };
@@ -21,6 +25,10 @@ struct br_quantize {
     int32_t *clamped;
     uint8_t *levels; /* [STEPS][BEAMS], then 8-bit or 4-bit codes */
     const struct quantize_loops *loops;
+
+    /* cuda: see cuda.cu */
+    struct br_cuda *cuda;
+    struct br_quantize_gpu *gpu;
 };
 
 /* What is stored for `level`, and for a missing sample. */
@@ -40,5 +48,12 @@ int br_quantize_cpu_create(struct br_quantize *plan);
 void br_quantize_cpu_destroy(struct br_quantize *plan);
 uint64_t br_quantize_cpu(struct br_quantize *plan, const uint16_t *in, size_t in_stride,
                          const uint8_t *in_valid, uint8_t *out, float *side);
+int br_quantize_cuda_create(struct br_quantize *plan, struct br_why *why);
+void br_quantize_cuda_destroy(struct br_quantize *plan);
+void br_quantize_cuda(struct br_quantize *plan, const uint16_t *in, size_t in_stride, const uint8_t *in_valid,
+                      uint8_t *out, float *side);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

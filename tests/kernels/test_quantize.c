@@ -1,4 +1,5 @@
-/* The quantizer beside its definition, written here again from the header. */
+/* The quantizer beside its definition, written here again from the header; on a GPU too where there is one.
+ * With BEAMRING_GPU_TIMES=1 also its times there. */
 #include "kernels/common/half.h"
 #include "kernels/quantize/quantize.h"
 
@@ -13,8 +14,12 @@
 #include <cmocka.h>
 
 #include "tests/kernels/dump.h"
+#if BR_WITH_CUDA
+#include "tests/kernels/gpu.h"
+#endif
 
 static uint64_t seed = 12;
+static int last_backend = BR_CPU; /* BR_CUDA with a GPU */
 
 static size_t pick(size_t low, size_t high)
 {
@@ -30,6 +35,7 @@ static double gauss(void)
 
 struct run {
     size_t stride;
+    size_t off; /* values, bytes by which in, out are moved from their alignment on a GPU */
     struct br_quantize_params params;
     uint16_t *in;
     uint8_t *valid, *out;
@@ -41,7 +47,7 @@ struct run {
 static struct run make(size_t F, size_t B, size_t T, unsigned bits, double levels_rms, double mean,
                        double deviation, unsigned missing)
 {
-    struct run r = {.stride = T + pick(0, 3), .params = {F, B, T, bits, levels_rms}};
+    struct run r = {.stride = T + pick(0, 3), .params = {F, B, T, bits, levels_rms, NULL}};
     r.in = malloc(F * r.stride * B * sizeof *r.in);
     r.valid = missing ? malloc(F * r.stride) : NULL;
     r.out = malloc(B * F * T + 1);
@@ -56,12 +62,58 @@ static struct run make(size_t F, size_t B, size_t T, unsigned bits, double level
     return r;
 }
 
+#if BR_WITH_CUDA
+/* Everything that is not a block's output stays as it was. */
+static void compute_cuda(struct run *r, struct br_quantize *plan)
+{
+    enum { GUARD = 64 };
+    size_t rows = r->params.nbeams * r->params.nchannels, bytes = rows * r->params.block * r->params.bits / 8,
+           inputs = r->params.nchannels * r->stride * r->params.nbeams, around = bytes + 2 * GUARD + r->off;
+    uint16_t *in = gpu_poisoned((inputs + r->off) * sizeof *in, 0xff);
+    uint8_t *got = malloc(around), *first = malloc(bytes);
+    gpu_ok(cudaMemcpyAsync(in + r->off, r->in, inputs * sizeof *in, cudaMemcpyHostToDevice,
+                           br_cuda_stream(gpu)));
+    for (int again = 0; again < 2; again++) {
+        uint8_t poison = again ? 0x11 : 0xee, *out = gpu_poisoned(around, poison);
+        float *side = gpu_poisoned((2 * rows + 2) * sizeof *side, poison), tail[2];
+        uint64_t before = br_cuda_count(gpu);
+        assert_int_equal(
+            br_quantize_execute(plan, in + r->off, r->stride, r->valid, out + GUARD + r->off, side), 0);
+        r->clamped = br_cuda_count(gpu) - before;
+        gpu_fetch(got, out, around);
+        gpu_fetch(r->side, side, 2 * rows * sizeof *side);
+        gpu_fetch(tail, side + 2 * rows, sizeof tail);
+        br_cuda_free(gpu, out);
+        br_cuda_free(gpu, side);
+        for (size_t i = 0; i < GUARD + r->off; i++) assert_int_equal(got[i], poison);
+        for (size_t i = GUARD + r->off + bytes; i < around; i++) assert_int_equal(got[i], poison);
+        for (size_t i = 0; i < sizeof tail; i++) assert_int_equal(((uint8_t *)tail)[i], poison);
+        memcpy(r->out, got + GUARD + r->off, bytes);
+        if (again) assert_memory_equal(r->out, first, bytes);
+        memcpy(first, r->out, bytes);
+    }
+    br_cuda_free(gpu, in);
+    free(got);
+    free(first);
+}
+#endif
+
 static void compute(struct run *r, enum br_backend backend)
 {
+#if BR_WITH_CUDA
+    r->params.cuda = gpu;
+#endif
     struct br_quantize *plan;
     struct br_why why;
     size_t bytes = r->params.nbeams * r->params.nchannels * r->params.block * r->params.bits / 8;
     if (br_quantize_create(&plan, backend, &r->params, &why) != 0) fail_msg("%s", why.text);
+#if BR_WITH_CUDA
+    if (backend == BR_CUDA) {
+        compute_cuda(r, plan);
+        br_quantize_destroy(plan);
+        return;
+    }
+#endif
     for (int again = 0; again < 2; again++) {
         memset(r->out, 0xee, bytes);
         r->out[bytes] = 0x5a;
@@ -131,7 +183,7 @@ static void random_shapes(void **state)
         int kind = i % 4;
         struct run r = make(pick(1, 4), pick(1, i % 9 ? 40 : 600), 2 * pick(1, 100), i % 2 ? 4 : 8,
                             i % 3 ? 2.5 : 60, means[kind], deviations[kind], i % 5 < 2 ? 40 : 0);
-        for (int backend = BR_REFERENCE; backend <= BR_CPU; backend++) {
+        for (int backend = BR_REFERENCE; backend <= last_backend; backend++) {
             compute(&r, (enum br_backend)backend);
             check(&r);
         }
@@ -145,9 +197,12 @@ static void long_blocks(void **state)
     (void)state;
     struct run r = make(1, 3, 65536, 8, 16, 20000, 200, 10);
     r.in[1] = 0x7bff; /* an outlier right at the start */
-    if (r.valid) r.valid[0] = 1;
-    compute(&r, BR_CPU);
-    check(&r);
+    if (!r.valid[0]) r.in[0] = r.in[2] = br_half_from_float(20000);
+    r.valid[0] = 1;
+    for (int backend = BR_CPU; backend <= last_backend; backend++) {
+        compute(&r, (enum br_backend)backend);
+        check(&r);
+    }
     finish(&r);
 }
 
@@ -156,7 +211,7 @@ static void odd_block_of_bytes(void **state)
     (void)state;
     for (size_t T = 1; T < 140; T += 3) {
         struct run r = make(2, 3, T, 8, 16, 5, 1, 20);
-        for (int backend = BR_REFERENCE; backend <= BR_CPU; backend++) {
+        for (int backend = BR_REFERENCE; backend <= last_backend; backend++) {
             compute(&r, (enum br_backend)backend);
             check(&r);
         }
@@ -167,7 +222,7 @@ static void odd_block_of_bytes(void **state)
 static void constant_and_empty(void **state)
 {
     (void)state;
-    for (int backend = BR_REFERENCE; backend <= BR_CPU; backend++)
+    for (int backend = BR_REFERENCE; backend <= last_backend; backend++)
         for (unsigned bits = 4; bits <= 8; bits += 4) {
             struct run r = make(2, 5, 66, bits, 3, 1, 1, 30);
             for (size_t t = 0; t < 66; t++) {
@@ -198,7 +253,7 @@ static void ties_and_clamping(void **state)
                   {7.5, -7, 7, -8, 8},
                   {126.5, -7, 7, -126, 126},
                   {500, -7, 7, -127, 127}};
-    for (int backend = BR_REFERENCE; backend <= BR_CPU; backend++)
+    for (int backend = BR_REFERENCE; backend <= last_backend; backend++)
         for (int i = 0; i < 5; i++)
             for (unsigned bits = 4; bits <= 8; bits += 4) {
                 struct run r = make(1, 1, 8, bits, cases[i].levels_rms, 0, 0, 0);
@@ -222,11 +277,12 @@ static void bad_parameters(void **state)
 {
     (void)state;
     static const struct br_quantize_params bad[] = {
-        {0, 1, 2, 8, 1}, {1, 0, 2, 8, 1},  {1, 1, 0, 8, 1},   {1, 1, 2, 6, 1},       {1, 1, 3, 4, 1},
-        {1, 1, 2, 8, 0}, {1, 1, 2, 8, -1}, {1, 1, 2, 8, NAN}, {1, 1, 2, 8, INFINITY}};
+        {0, 1, 2, 8, 1, NULL},  {1, 0, 2, 8, 1, NULL},   {1, 1, 0, 8, 1, NULL},
+        {1, 1, 2, 6, 1, NULL},  {1, 1, 3, 4, 1, NULL},   {1, 1, 2, 8, 0, NULL},
+        {1, 1, 2, 8, -1, NULL}, {1, 1, 2, 8, NAN, NULL}, {1, 1, 2, 8, INFINITY, NULL}};
     static const char *const text[] = {"0 channels", "0 beams",    "blocks of 0", "6 bits",    "blocks of 3",
                                        "levels_rms", "levels_rms", "levels_rms",  "levels_rms"};
-    for (int backend = BR_REFERENCE; backend <= BR_CPU; backend++)
+    for (int backend = BR_REFERENCE; backend <= last_backend; backend++)
         for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
             struct br_quantize *plan = (struct br_quantize *)&seed;
             struct br_why why;
@@ -237,6 +293,89 @@ static void bad_parameters(void **state)
     br_quantize_destroy(NULL);
 }
 
+static void without_a_device(void **state)
+{
+    (void)state;
+    const struct br_quantize_params params = {1, 1, 2, 8, 1, NULL};
+    struct br_quantize *plan;
+    struct br_why why;
+    assert_int_equal(br_quantize_create(&plan, BR_CUDA, &params, &why), -1);
+    assert_null(plan);
+    assert_non_null(strstr(why.text, BR_WITH_CUDA ? "br_cuda" : "without CUDA"));
+}
+
+#if BR_WITH_CUDA
+/* Around the GPU's tiles: 64 beams, lines of 128 bytes, blocks that do not fit into shared memory, any
+ * alignment. */
+static void gpu_shapes(void **state)
+{
+    NEEDS_GPU();
+    static const size_t beams[] = {1, 2, 8, 62, 63, 64, 65, 66, 72, 128, 200},
+                        steps[] = {32, 64, 128, 130, 256, 512, 514};
+    for (size_t i = 0; i < 44; i++) {
+        struct run r = make(1 + i % 3, beams[i % 11], steps[i % 7], i / 2 % 2 ? 4 : 8, i % 3 ? 3 : 40, 1000,
+                            100, i % 4 ? 0 : 30);
+        r.off = i % 5 == 4 ? 1 + i % 3 : 0;
+        compute(&r, BR_CUDA);
+        check(&r);
+        finish(&r);
+    }
+}
+
+static void gpu_long_blocks(void **state)
+{
+    NEEDS_GPU();
+    static const size_t beams[] = {3, 64, 70};
+    for (size_t i = 0; i < 9; i++) {
+        struct run r =
+            make(2, beams[i % 3], i % 2 ? 4002 : 3072, i / 3 % 2 ? 4 : 8, 3, 20000, 200, i % 4 == 1 ? 50 : 0);
+        compute(&r, BR_CUDA);
+        check(&r);
+        finish(&r);
+    }
+}
+
+struct timing {
+    struct br_quantize *plan;
+    size_t T, levels; /* levels: bytes of them; the side stands behind */
+};
+
+static void run_once(void *self, void *in, void *out)
+{
+    struct timing *t = self;
+    br_quantize_execute(t->plan, in, t->T, NULL, out, (float *)(void *)((char *)out + t->levels));
+}
+
+static void gpu_times(void **state)
+{
+    NEEDS_GPU();
+    if (!getenv("BEAMRING_GPU_TIMES")) skip();
+    static const struct {
+        const char *name;
+        size_t F, B, T;
+        unsigned bits;
+    } shapes[] = {
+        {"CHORD 8 bits", 512, 1024, 256, 8},          {"CHORD 4 bits", 512, 1024, 256, 4},
+        {"pathfinder 8 bits", 1024, 1024, 128, 8},    {"pathfinder 4 bits", 1024, 1024, 128, 4},
+        {"HIRAX 8 bits", 256, 2560, 256, 8},          {"HIRAX 4 bits", 256, 2560, 256, 4},
+        {"CHORD 8 bits, T 1024", 128, 1024, 1024, 8},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        size_t F = shapes[i].F, B = shapes[i].B, T = shapes[i].T;
+        struct run r = make(1, B, T, 8, 16, 500, 30, 0);
+        struct timing t = {.T = T, .levels = F * B * T * shapes[i].bits / 8};
+        struct br_why why;
+        r.params.nchannels = F, r.params.bits = shapes[i].bits, r.params.cuda = gpu;
+        r.params.levels_rms = r.params.bits == 4 ? 2.5 : 16;
+        if (br_quantize_create(&t.plan, BR_CUDA, &r.params, &why) != 0) fail_msg("%s", why.text);
+        gpu_time(shapes[i].name, run_once, &t, r.in, T * B * 2, F * T * B * 2, t.levels + F * B * 8);
+        printf("\n");
+        br_quantize_destroy(t.plan);
+        finish(&r);
+    }
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -244,5 +383,18 @@ int main(void)
         cmocka_unit_test(odd_block_of_bytes), cmocka_unit_test(constant_and_empty),
         cmocka_unit_test(ties_and_clamping),  cmocka_unit_test(bad_parameters),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest host[] = {cmocka_unit_test(without_a_device)};
+    int failed = cmocka_run_group_tests(host, NULL, NULL);
+#if BR_WITH_CUDA
+    if (gpu_open(NULL) != 0) return 1;
+    if (gpu && !getenv("BEAMRING_GPU_SMALL")) last_backend = BR_CUDA; /* it is set for compute-sanitizer */
+    const struct CMUnitTest on_gpu[] = {cmocka_unit_test(gpu_shapes), cmocka_unit_test(gpu_long_blocks),
+                                        cmocka_unit_test(gpu_times)};
+    failed += cmocka_run_group_tests_name("gpu", on_gpu, NULL, NULL);
+#endif
+    failed += cmocka_run_group_tests(tests, NULL, NULL);
+#if BR_WITH_CUDA
+    gpu_close(NULL);
+#endif
+    return failed;
 }
