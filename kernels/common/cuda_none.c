@@ -31,3 +31,15 @@ uint64_t br_cuda_count(struct br_cuda *cuda)
     (void)cuda;
     return 0;
 }
+
+void *br_cuda_alloc(struct br_cuda *cuda, size_t bytes, struct br_why *why)
+{
+    (void)cuda, (void)bytes;
+    br_because(why, "this beamring was built without CUDA");
+    return NULL;
+}
+
+void br_cuda_free(struct br_cuda *cuda, void *memory)
+{
+    (void)cuda, (void)memory;
+}

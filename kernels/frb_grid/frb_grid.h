@@ -21,6 +21,8 @@
 extern "C" {
 #endif
 
+struct br_cuda; /* kernels/common/cuda.h */
+
 struct br_frb_grid_params {
     size_t nchannels, npol, ndishes; /* F, P, D */
     unsigned grid_m, grid_n;         /* M, N: 1 to 64 each on the CPU */
@@ -30,6 +32,7 @@ struct br_frb_grid_params {
     unsigned downsample;             /* T_ds >= 1 */
     int log2_scale;                  /* k; see br_frb_grid_log2_scale */
     double threshold;                /* 0 to 1, usually 0.5 */
+    struct br_cuda *cuda;            /* BR_CUDA: where its work goes; must live longer than the plan */
 };
 
 struct br_frb_grid;

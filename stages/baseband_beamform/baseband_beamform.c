@@ -3,6 +3,7 @@
 #include "kernels/baseband/baseband.h"
 #include "runtime/stage.h"
 #include "stages/common/directions.h"
+#include "stages/common/gpu.h"
 #include "stages/common/numbers.h"
 #include "stages/common/shape.h"
 
@@ -17,6 +18,7 @@ struct baseband_beamform {
 
     struct br_weights weights; /* nfreq is 1 or the input's channels; memory of the pipeline */
     struct br_baseband *plan;
+    struct br_cuda *cuda; /* NULL on the CPU */
     uint64_t *saturated; /* [beam] components clamped */
     uint64_t components; /* computed per beam */
 };
@@ -188,7 +190,11 @@ static int start(struct br_stage *stage, void *self)
                                    .weight_channels = bb->weights.nfreq};
     bb->saturated = calloc(bb->weights.nbeams, sizeof *bb->saturated);
     if (bb->saturated == NULL) return br_no_memory(stage, bb->weights.nbeams * sizeof *bb->saturated);
-    if (br_baseband_create(&bb->plan, BR_CPU, &p, &why) != 0)
+    enum br_backend backend;
+    int status = br_stage_backend(stage, br_stream_max_validity(in), &backend, &bb->cuda);
+    if (status != BR_OK) return status;
+    p.cuda = bb->cuda;
+    if (br_baseband_create(&bb->plan, backend, &p, &why) != 0)
         return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
     return BR_OK;
 }
@@ -212,12 +218,14 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
         br_frame_close_validity(stream, out);
     }
     br_stage_count_saturated(stage, clamped);
-    return BR_CONSUMED | BR_PRODUCED;
+    int status = br_stage_gpu_check(stage, bb->cuda);
+    return status != BR_OK ? status : BR_CONSUMED | BR_PRODUCED;
 }
 
 static int stop(struct br_stage *stage, void *self)
 {
     struct baseband_beamform *bb = self;
+    if (bb->cuda != NULL && bb->plan != NULL) br_baseband_saturated(bb->plan, bb->saturated);
     if (bb->components > 0) {
         double per = 100 / (double)bb->components;
         for (size_t b = 0; b < bb->weights.nbeams; b++)
@@ -227,6 +235,7 @@ static int stop(struct br_stage *stage, void *self)
                               per * (double)bb->saturated[b]);
     }
     br_baseband_destroy(bb->plan);
+    br_stage_gpu_end(stage, bb->cuda);
     free(bb->saturated);
     return BR_OK;
 }
@@ -247,6 +256,7 @@ BR_STAGE_EXPORT = {
     .params = params,
     .inputs = inputs,
     .outputs = outputs,
+    .flags = BR_STAGE_CUDA,
     .size = sizeof(struct baseband_beamform),
     .configure = configure,
     .start = start,

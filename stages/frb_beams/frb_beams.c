@@ -2,6 +2,7 @@
 #include "kernels/frb_beams/frb_beams.h"
 #include "runtime/stage.h"
 #include "stages/common/directions.h"
+#include "stages/common/gpu.h"
 #include "stages/common/shape.h"
 
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 struct frb_beams {
     const struct br_beams_param *beams; /* parameter */
     struct br_frb_beams *plan;
+    struct br_cuda *cuda; /* NULL on the CPU */
 };
 
 static const struct br_param params[] = {
@@ -64,7 +66,11 @@ static int start(struct br_stage *stage, void *self)
                                     .beams_y = out->beams_y,
                                     .max_steps = out->array.axis[1].length +
                                                  1}; /* a frame beside a loss may touch one step more */
-    if (br_frb_beams_create(&fb->plan, BR_CPU, &p, &why) != 0)
+    enum br_backend backend;
+    int status = br_stage_backend(stage, out->nchannels * p.max_steps, &backend, &fb->cuda);
+    if (status != BR_OK) return status;
+    p.cuda = fb->cuda;
+    if (br_frb_beams_create(&fb->plan, backend, &p, &why) != 0)
         return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
     return BR_OK;
 }
@@ -81,14 +87,15 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     out->complete = in->complete;
     out->missing = in->missing;
     if (!in->complete) memcpy(out->valid, in->valid, part.nsteps * part.nchannels);
-    return BR_CONSUMED | BR_PRODUCED;
+    int status = br_stage_gpu_check(stage, fb->cuda);
+    return status != BR_OK ? status : BR_CONSUMED | BR_PRODUCED;
 }
 
 static int stop(struct br_stage *stage, void *self)
 {
     struct frb_beams *fb = self;
-    (void)stage;
     br_frb_beams_destroy(fb->plan);
+    br_stage_gpu_end(stage, fb->cuda);
     return BR_OK;
 }
 
@@ -106,6 +113,7 @@ BR_STAGE_EXPORT = {
     .params = params,
     .inputs = inputs,
     .outputs = outputs,
+    .flags = BR_STAGE_CUDA,
     .size = sizeof(struct frb_beams),
     .configure = configure,
     .start = start,

@@ -6,6 +6,7 @@
  */
 #include "kernels/frb_grid/frb_grid.h"
 #include "runtime/stage.h"
+#include "stages/common/gpu.h"
 #include "stages/common/numbers.h"
 #include "stages/common/shape.h"
 
@@ -29,6 +30,8 @@ struct frb_grid {
     unsigned boundary; /* the largest input step, in base samples */
     int log2_scale;
     struct br_frb_grid *plan[BR_MAX_ZONES];
+    struct br_cuda *cuda;         /* NULL on the CPU */
+    uint16_t *row;                /* [nblocks][cells], where the frames are */
     float *weights[BR_MAX_ZONES]; /* expanded to fine channels; only while plans are made */
     uint16_t (*dish_cell)[2];
 
@@ -233,12 +236,19 @@ static int start(struct br_stage *stage, void *self)
 {
     struct frb_grid *fg = self;
     const struct br_stream *in = br_stage_input(stage, 0);
-    int status = BR_OK;
+    enum br_backend backend;
+    /* validity of a call, and a number for every block that it completes */
+    size_t upload = br_stream_max_validity(in) + 16 * in->nchannels * (fg->nblocks + 2);
+    int status = br_stage_backend(stage, upload, &backend, &fg->cuda);
+    if (status != BR_OK) return status;
+    fg->row = br_stage_scratch(stage, fg->cuda, fg->nblocks * fg->cells * sizeof *fg->row);
+    if (fg->row == NULL) return BR_E_NO_MEMORY;
     for (unsigned z = 0; z < in->nzones && status == BR_OK; z++) {
         struct br_frb_grid_params p;
         struct br_why why = {""};
         status = zone_params(stage, fg, z, &p);
-        if (status == BR_OK && br_frb_grid_create(&fg->plan[z], BR_CPU, &p, &why) != 0)
+        p.cuda = fg->cuda;
+        if (status == BR_OK && br_frb_grid_create(&fg->plan[z], backend, &p, &why) != 0)
             status = br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
     }
     free_weights(fg);
@@ -260,13 +270,17 @@ static uint16_t *row_of(const struct frb_grid *fg, const struct br_frame *out, s
 }
 
 /* Says what the frame holds, [start, end), and leaves it to be published. */
-static int emit(struct frb_grid *fg, const struct br_stream *stream, struct br_frame *out, uint64_t end)
+static int emit(struct br_stage *stage, struct frb_grid *fg, struct br_frame *out, uint64_t end)
 {
+    const struct br_stream *stream = br_stage_output(stage, 0);
     size_t steps = br_time_steps(fg->start, end - fg->start, (unsigned)fg->block);
+    size_t bytes = steps * fg->cells * sizeof(uint16_t);
     if (steps < fg->length) /* cut short: rows move together, as the frame is row-major in its own length */
-        for (size_t c = 1; c < stream->nchannels; c++) {
-            memmove((uint16_t *)out->data + c * steps * fg->cells, row_of(fg, out, c, 0),
-                    steps * fg->cells * sizeof(uint16_t));
+        for (size_t c = 1; c < stream->nchannels; c++) { /* by way of a row of its own: they may overlap */
+            int status = br_stage_copy_rows(stage, fg->row, bytes, row_of(fg, out, c, 0), bytes, bytes, 1);
+            if (status == BR_OK)
+                status = br_stage_copy_rows(stage, (uint8_t *)out->data + c * bytes, bytes, fg->row, bytes, bytes, 1);
+            if (status != BR_OK) return status;
             memmove(out->valid + c * steps, out->valid + c * fg->length, steps);
         }
     out->first = fg->start;
@@ -278,8 +292,9 @@ static int emit(struct frb_grid *fg, const struct br_stream *stream, struct br_f
 }
 
 /* The stream ends here, or is interrupted: unfinished blocks are finished as they are. */
-static int cut(struct frb_grid *fg, const struct br_stream *stream, struct br_frame *out)
+static int cut(struct br_stage *stage, struct frb_grid *fg, struct br_frame *out)
 {
+    const struct br_stream *stream = br_stage_output(stage, 0);
     for (unsigned z = 0; z < stream->nzones; z++) {
         size_t channel = stream->zone[z].first_channel;
         if (fg->done[z] < fg->length)
@@ -287,21 +302,25 @@ static int cut(struct frb_grid *fg, const struct br_stream *stream, struct br_fr
                                              out->valid + channel * fg->length + fg->done[z], fg->length);
     }
     fg->running = false;
-    return emit(fg, stream, out, fg->cursor);
+    int result = emit(stage, fg, out, fg->cursor), status = br_stage_gpu_check(stage, fg->cuda);
+    return status != BR_OK ? status : result;
 }
 
 static int process(struct br_stage *stage, void *self, const struct br_io *io)
 {
     struct frb_grid *fg = self;
-    const struct br_stream *from = br_stage_input(stage, 0), *stream = br_stage_output(stage, 0);
+    const struct br_stream *from = br_stage_input(stage, 0);
     const struct br_frame *in = io->in[0];
     struct br_frame *out = io->out[0];
-    if (in == NULL) return fg->open ? cut(fg, stream, out) | BR_FINISHED : BR_FINISHED;
+    if (in == NULL) {
+        int result = fg->open ? cut(stage, fg, out) : 0;
+        return result < 0 ? result : result | BR_FINISHED;
+    }
 
     if (!fg->resumed) {
         if (fg->running && !br_goes_on(fg->cursor, in->first, fg->boundary)) {
             fg->running = false;
-            if (fg->open) return cut(fg, stream, out); /* the same input comes again */
+            if (fg->open) return cut(stage, fg, out); /* the same input comes again */
         }
         memset(fg->taken, 0, sizeof fg->taken);
         fg->resumed = true;
@@ -336,7 +355,9 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     uint64_t in_end = in->first + in->samples, frame_end = (fg->first_block + fg->length) * fg->block;
     fg->cursor = full && frame_end < in_end ? frame_end : in_end;
     int result = 0;
-    if (full) result |= emit(fg, stream, out, fg->cursor);
+    int status = br_stage_gpu_check(stage, fg->cuda);
+    if (status == BR_OK && full) result = emit(stage, fg, out, fg->cursor);
+    if (status != BR_OK || result < 0) return status != BR_OK ? status : result;
     if (used) {
         fg->resumed = false;
         result |= BR_CONSUMED;
@@ -347,8 +368,9 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
 static int stop(struct br_stage *stage, void *self)
 {
     struct frb_grid *fg = self;
-    (void)stage;
     for (unsigned z = 0; z < BR_MAX_ZONES; z++) br_frb_grid_destroy(fg->plan[z]);
+    br_stage_scratch_free(fg->cuda, fg->row);
+    br_stage_gpu_end(stage, fg->cuda);
     return BR_OK;
 }
 

@@ -8,6 +8,7 @@
  * rounds up). */
 #include "kernels/quantize/quantize.h"
 #include "runtime/stage.h"
+#include "stages/common/gpu.h"
 #include "stages/common/shape.h"
 
 #include <stdlib.h>
@@ -20,7 +21,9 @@ struct quantize {
     size_t nchannels, nbeams;
     unsigned step; /* base samples per time step */
     struct br_quantize *plan;
-    uint16_t *gathered;      /* [freq][block][beam]: a block that lies in several input frames */
+    struct br_cuda *cuda;    /* NULL on the CPU */
+    uint8_t *levels;         /* on a GPU: a frame of levels in host memory, to pack a part of it; NULL on the CPU */
+    uint16_t *gathered;      /* [freq][block][beam]: a block that lies in several input frames; where the frames are */
     uint8_t *gathered_valid; /* [freq][block] */
 
     /* The block being filled covers steps [begin, fill) of [0, block), from base sample `start` on. */
@@ -100,10 +103,16 @@ static int start(struct br_stage *stage, void *self)
                                    .block = (size_t)q->block,
                                    .bits = (unsigned)q->bits,
                                    .levels_rms = q->levels_rms};
-    q->gathered = calloc(values, sizeof *q->gathered);
+    enum br_backend backend;
+    int status = br_stage_backend(stage, br_stream_max_validity(br_stage_input(stage, 0)) + cells, &backend, &q->cuda);
+    if (status != BR_OK) return status;
+    p.cuda = q->cuda;
+    q->gathered = br_stage_scratch(stage, q->cuda, values * sizeof *q->gathered);
+    if (q->gathered == NULL) return BR_E_NO_MEMORY;
     q->gathered_valid = calloc(cells, 1);
-    if (q->gathered == NULL || q->gathered_valid == NULL) return br_no_memory(stage, 2 * values + cells);
-    if (br_quantize_create(&q->plan, BR_CPU, &p, &why) != 0)
+    if (q->cuda != NULL) q->levels = calloc(values, 1);
+    if (q->gathered_valid == NULL || (q->cuda != NULL && q->levels == NULL)) return br_no_memory(stage, values + cells);
+    if (br_quantize_create(&q->plan, backend, &p, &why) != 0)
         return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
     return BR_OK;
 }
@@ -138,6 +147,22 @@ static void pack_part(const struct quantize *q, uint8_t *levels)
         levels[rows * steps / 2] &= 0x0f; /* the half byte at the end */
 }
 
+/* The same where the frame is: a GPU's goes by way of the host, which happens at the ends of a stream only. */
+static int pack_frame(struct br_stage *stage, struct quantize *q, uint8_t *levels)
+{
+    if (q->cuda == NULL) {
+        pack_part(q, levels);
+        return BR_OK;
+    }
+    size_t bytes = (q->nbeams * q->nchannels * (size_t)q->block * (size_t)q->bits + 7) / 8;
+    int status = br_stage_copy_rows(stage, q->levels, bytes, levels, bytes, bytes, 1);
+    if (status == BR_OK) status = br_stage_wait(stage);
+    if (status != BR_OK) return status;
+    pack_part(q, q->levels);
+    status = br_stage_copy_rows(stage, levels, bytes, q->levels, bytes, bytes, 1);
+    return status == BR_OK ? br_stage_wait(stage) : status;
+}
+
 /* Finishes the frame, whose levels are in `valid_from` [freq][valid_stride] and in the frame already. */
 static int emit(struct br_stage *stage, struct quantize *q, struct br_frame *out, const uint8_t *valid,
                 size_t stride)
@@ -165,24 +190,25 @@ static int emit_gathered(struct br_stage *stage, struct quantize *q, struct br_f
     }
     uint64_t clamped =
         br_quantize_execute(q->plan, q->gathered, block, q->gathered_valid, out->data, out->side);
-    if (steps < block) pack_part(q, out->data);
+    int status = br_stage_gpu_check(stage, q->cuda);
+    if (status == BR_OK && steps < block) status = pack_frame(stage, q, out->data);
+    if (status != BR_OK) return status;
     br_stage_count_saturated(stage, clamped);
     return emit(stage, q, out, q->gathered_valid + q->begin, block);
 }
 
 /* Moves `take` steps of the input frame into the block. */
-static void gather(struct quantize *q, const struct br_frame *in, size_t nsteps, size_t take)
+static int gather(struct br_stage *stage, struct quantize *q, const struct br_frame *in, size_t nsteps, size_t take)
 {
-    size_t block = (size_t)q->block;
-    const uint16_t *data = in->data;
+    size_t block = (size_t)q->block, row = q->nbeams * sizeof(uint16_t);
     for (size_t c = 0; c < q->nchannels; c++) {
-        memcpy(q->gathered + (c * block + q->fill) * q->nbeams, data + (c * nsteps + q->taken) * q->nbeams,
-               take * q->nbeams * sizeof *data);
         if (in->complete)
             memset(q->gathered_valid + c * block + q->fill, BR_VALID, take);
         else
             memcpy(q->gathered_valid + c * block + q->fill, in->valid + c * nsteps + q->taken, take);
     }
+    return br_stage_copy_rows(stage, (uint8_t *)q->gathered + q->fill * row, block * row,
+                              (const uint8_t *)in->data + q->taken * row, nsteps * row, take * row, q->nchannels);
 }
 
 static int process(struct br_stage *stage, void *self, const struct br_io *io)
@@ -190,7 +216,10 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     struct quantize *q = self;
     const struct br_frame *in = io->in[0];
     struct br_frame *out = io->out[0];
-    if (in == NULL) return q->open ? emit_gathered(stage, q, out) | BR_FINISHED : BR_FINISHED;
+    if (in == NULL) {
+        int last = q->open ? emit_gathered(stage, q, out) : 0;
+        return last < 0 ? last : last | BR_FINISHED;
+    }
 
     if (q->taken == 0 && q->open && !br_goes_on(q->cursor, in->first, q->step))
         return emit_gathered(stage, q, out); /* a hole: the same input comes again */
@@ -201,21 +230,23 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     size_t take = left < block - q->fill ? left : block - q->fill, at = q->taken;
     uint64_t in_end = in->first + in->samples, block_end = (q->number + 1) * (uint64_t)q->block * q->step;
     bool whole = q->fill == 0 && take == block; /* straight from the frame */
-    if (!whole) gather(q, in, nsteps, take);
+    int result = whole ? BR_OK : gather(stage, q, in, nsteps, take);
+    if (result != BR_OK) return result;
     q->taken += take;
     q->fill += take;
     q->cursor = q->fill == block && block_end < in_end ? block_end : in_end;
 
-    int result = 0;
     if (whole) {
         const uint8_t *valid = in->complete ? NULL : in->valid + at;
         uint64_t clamped = br_quantize_execute(q->plan, (const uint16_t *)in->data + at * q->nbeams, nsteps,
                                                valid, out->data, out->side);
         br_stage_count_saturated(stage, clamped);
-        result = emit(stage, q, out, valid, nsteps);
+        result = br_stage_gpu_check(stage, q->cuda);
+        if (result == BR_OK) result = emit(stage, q, out, valid, nsteps);
     } else if (q->fill == block) {
         result = emit_gathered(stage, q, out);
     }
+    if (result < 0) return result;
     if (q->taken == nsteps) {
         q->taken = 0;
         result |= BR_CONSUMED;
@@ -226,9 +257,10 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
 static int stop(struct br_stage *stage, void *self)
 {
     struct quantize *q = self;
-    (void)stage;
     br_quantize_destroy(q->plan);
-    free(q->gathered);
+    br_stage_scratch_free(q->cuda, q->gathered);
+    br_stage_gpu_end(stage, q->cuda);
+    free(q->levels);
     free(q->gathered_valid);
     return BR_OK;
 }
@@ -252,6 +284,7 @@ BR_STAGE_EXPORT = {
     .params = params,
     .inputs = inputs,
     .outputs = outputs,
+    .flags = BR_STAGE_CUDA,
     .size = sizeof(struct quantize),
     .configure = configure,
     .start = start,

@@ -1,6 +1,7 @@
 /* upchannelize - finer frequency channels by a polyphase filterbank, one plan per zone of the band. */
 #include "kernels/upchannelize/upchannelize.h"
 #include "runtime/stage.h"
+#include "stages/common/gpu.h"
 #include "stages/common/shape.h"
 
 #include <math.h>
@@ -23,8 +24,9 @@ struct upchannelize {
     struct br_upchannelize *plan[BR_MAX_ZONES];
     uint64_t cursor; /* base sample at which the last frame ended */
     bool begun;
+    struct br_cuda *cuda; /* NULL on the CPU */
     /* One block of the largest U, in which a step that is only partly covered is filled up with missing
-     * samples. */
+     * samples; `block` is where the frames are. */
     uint8_t *block, *block_valid;
 };
 
@@ -185,14 +187,19 @@ static int start(struct br_stage *stage, void *self)
     struct upchannelize *up = self;
     const struct br_stream *in = br_stage_input(stage, 0);
     size_t bytes = up->boundary * in->nchannels * up->spectators;
-    up->block = calloc(bytes, 1);
+    enum br_backend backend;
+    int status = br_stage_backend(stage, br_stream_max_validity(in), &backend, &up->cuda);
+    if (status != BR_OK) return status;
+    up->block = br_stage_scratch(stage, up->cuda, bytes);
+    if (up->block == NULL) return BR_E_NO_MEMORY;
     up->block_valid = calloc(up->boundary, in->nchannels);
-    if (up->block == NULL || up->block_valid == NULL) return br_no_memory(stage, bytes);
+    if (up->block_valid == NULL) return br_no_memory(stage, up->boundary * in->nchannels);
     for (unsigned z = 0; z < up->nzones; z++) {
         struct br_upchannelize_params p = {.nchannels = up->coarse[z].nchannels,
                                            .nspectators = up->spectators,
                                            .factor = up->coarse[z].factor,
                                            .taps = (unsigned)up->taps,
+                                           .cuda = up->cuda,
                                            .window = up->window.count > 0 ? up->window.value : NULL};
         double same[128];
         struct br_why why = {""};
@@ -202,43 +209,44 @@ static int start(struct br_stage *stage, void *self)
         } else if (up->gain.count > 1) {
             p.gain = up->gain.value;
         }
-        if (br_upchannelize_create(&up->plan[z], BR_CPU, &p, &why) != 0)
+        if (br_upchannelize_create(&up->plan[z], backend, &p, &why) != 0)
             return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
     }
     return BR_OK;
 }
 
 /* One zone's part of a frame: the input's samples [first, first + samples), of which a step at either end may
- * be only partly covered. Returns the number of clamped components. */
-static uint64_t run_zone(struct upchannelize *up, unsigned z, const struct br_frame *in, size_t nchannels,
-                         uint8_t *out, uint8_t *out_valid)
+ * be only partly covered. Adds the number of clamped components to `clamped`. Status. */
+static int run_zone(struct br_stage *stage, struct upchannelize *up, unsigned z, const struct br_frame *in,
+                    size_t nchannels, uint8_t *out, uint8_t *out_valid, uint64_t *clamped)
 {
     const struct br_zone *zone = &up->coarse[z];
     size_t u = zone->factor, row = nchannels * up->spectators, width = zone->nchannels * up->spectators;
     const uint8_t *e = (const uint8_t *)in->data + zone->first_channel * up->spectators;
     const uint8_t *valid = in->complete ? NULL : in->valid + zone->first_channel;
     size_t left = (size_t)in->samples, phase = (size_t)(in->first % u);
-    uint64_t clamped = 0;
     while (left > 0) {
         size_t take;
         if (phase == 0 && left >= u) { /* whole steps, straight from the frame */
             take = left - left % u;
-            clamped += br_upchannelize_execute(up->plan[z], e, row, valid, nchannels, take, out, out_valid);
+            *clamped += br_upchannelize_execute(up->plan[z], e, row, valid, nchannels, take, out, out_valid);
             out += take / u * width * u;
             out_valid += take / u * zone->nchannels * u;
         } else {
             take = left < u - phase ? left : u - phase;
-            memset(up->block, 0, u * width);
+            int status = br_stage_set_rows(stage, up->block, width, 0, width, u);
+            if (status == BR_OK)
+                status = br_stage_copy_rows(stage, up->block + phase * width, width, e, row, width, take);
+            if (status != BR_OK) return status;
             memset(up->block_valid, BR_MISSING, u * zone->nchannels);
             for (size_t i = 0; i < take; i++) {
-                memcpy(up->block + (phase + i) * width, e + i * row, width);
                 if (valid != NULL)
                     memcpy(up->block_valid + (phase + i) * zone->nchannels, valid + i * nchannels,
                            zone->nchannels);
                 else
                     memset(up->block_valid + (phase + i) * zone->nchannels, BR_VALID, zone->nchannels);
             }
-            clamped += br_upchannelize_execute(up->plan[z], up->block, width, up->block_valid,
+            *clamped += br_upchannelize_execute(up->plan[z], up->block, width, up->block_valid,
                                                zone->nchannels, u, out, out_valid);
             out += width * u;
             out_valid += zone->nchannels * u;
@@ -248,7 +256,7 @@ static uint64_t run_zone(struct upchannelize *up, unsigned z, const struct br_fr
         e += take * row;
         if (valid != NULL) valid += take * nchannels;
     }
-    return clamped;
+    return BR_OK;
 }
 
 static int process(struct br_stage *stage, void *self, const struct br_io *io)
@@ -265,22 +273,24 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
 
     out->complete = false;
     uint64_t clamped = 0;
-    for (unsigned z = 0; z < up->nzones; z++) {
+    int status = BR_OK;
+    for (unsigned z = 0; z < up->nzones && status == BR_OK; z++) {
         struct br_part part = br_stream_part(stream, z, in->first, in->samples);
-        clamped += run_zone(up, z, in, in_stream->nchannels, (uint8_t *)out->data + part.offset,
-                            out->valid + part.valid_offset);
+        status = run_zone(stage, up, z, in, in_stream->nchannels, (uint8_t *)out->data + part.offset,
+                          out->valid + part.valid_offset, &clamped);
     }
     br_frame_close_validity(stream, out);
     br_stage_count_saturated(stage, clamped);
-    return BR_CONSUMED | BR_PRODUCED;
+    if (status == BR_OK) status = br_stage_gpu_check(stage, up->cuda);
+    return status != BR_OK ? status : BR_CONSUMED | BR_PRODUCED;
 }
 
 static int stop(struct br_stage *stage, void *self)
 {
     struct upchannelize *up = self;
-    (void)stage;
     for (unsigned z = 0; z < up->nzones; z++) br_upchannelize_destroy(up->plan[z]);
-    free(up->block);
+    br_stage_scratch_free(up->cuda, up->block);
+    br_stage_gpu_end(stage, up->cuda);
     free(up->block_valid);
     return BR_OK;
 }
@@ -302,6 +312,7 @@ BR_STAGE_EXPORT = {
     .params = params,
     .inputs = inputs,
     .outputs = outputs,
+    .flags = BR_STAGE_CUDA,
     .size = sizeof(struct upchannelize),
     .configure = configure,
     .start = start,
