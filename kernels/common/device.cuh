@@ -111,13 +111,19 @@ __device__ __forceinline__ void mma_f16(float (&c)[4], const unsigned (&a)[4], c
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+/* Address in shared memory, as load_matrices wants it. */
+__device__ __forceinline__ unsigned shared_address(const void *shared)
+{
+    return static_cast<unsigned>(__cvta_generic_to_shared(shared));
+}
+
 /* Four matrices of 8 rows of 16 bytes from shared memory; lane 8 m + i gives the address of row i of matrix m.
  *   to[4]  16 bits  simd: k0  register: m1 m0  thread: t4..t0 <-> row2 row1 row0 k2 k1 */
-__device__ __forceinline__ void load_matrices(unsigned (&to)[4], const void *row)
+__device__ __forceinline__ void load_matrices(unsigned (&to)[4], unsigned row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row)))
+                 : "r"(row)
                  : "memory");
 }
 

@@ -63,6 +63,17 @@ __device__ __forceinline__ void load(uint4 *stage, const work &w, const uint16_t
     constexpr unsigned SHARE = THREADS / STEPS;
     unsigned octet = threadIdx.x % SHARE, p = 0;
     uint4 *to = stage + threadIdx.x / SHARE * w.stride;
+    if (w.wide_in && w.stage_octets == w.octets) {
+        /* The usual case: the pieces of a step are consecutive here and there. */
+        unsigned first = 2 * at.pair * w.octets, count = 2 * w.stage_pairs * w.octets,
+                 all = 2 * w.pairs * w.octets;
+#pragma unroll 2
+        for (unsigned i = octet; i < count; i += SHARE) {
+            bool inside = present && first + i < all;
+            copy_async_16(to + i, inside ? in + static_cast<size_t>(first + i) * 8 : in, inside);
+        }
+        return;
+    }
     for (;;) {
         for (; octet >= w.stage_octets; p++) octet -= w.stage_octets;
         if (p >= 2 * w.stage_pairs) break;
@@ -104,6 +115,8 @@ template <int MT> __global__ void __launch_bounds__(THREADS, 2) form(const work 
      * beam4 beam3 warp: w2 w1 w0 <-> beam7 beam6 beam5 */
     float sum[MT][4][4] = {};
 
+    uint4 p_next = __ldg(weights_p);
+
     position loading = {0, 0}, at = {0, 0};
     for (int s = 0; s < STAGES - 1; s++) {
         if (loading.pair < w.pairs) load<STEPS>(stages + s * STEPS * w.stride, w, in, loading, present);
@@ -122,17 +135,24 @@ template <int MT> __global__ void __launch_bounds__(THREADS, 2) form(const work 
                  octets = min(w.stage_octets, w.octets - at.octet);
         if (!active) pairs = 0;
         /* Lanes 0 to 15 give the addresses of 16 steps of the first p, 16 to 31 of the second. */
-        const uint4 *field = stages + (now * STEPS + lane % 16) * w.stride + lane / 16 * w.stage_octets;
+        unsigned field =
+            shared_address(stages + (now * STEPS + lane % 16) * w.stride + lane / 16 * w.stage_octets);
+        const uint4 *u = weights_q + static_cast<size_t>(at.octet) * 32;
+        uint4 q_next = __ldg(u);
         for (unsigned r = 0; r < pairs; r++) {
-            /* u_p.n  simd: p0  thread: t4 t3 t2 <-> column g of operation n */
-            const uint4 u_p = __ldg(weights_p + (at.pair + r) * 8);
-            const uint4 *u = weights_q + static_cast<size_t>(at.octet) * 32;
-            uint4 u_next = __ldg(u);
-#pragma unroll 2
+            /* u_p.n  simd: p0  thread: t4 t3 t2 <-> column g of operation n. Each is used once, and so far
+             * away that it is asked for one pair ahead. */
+            const uint4 u_p = p_next;
+            unsigned following = r + 1 < pairs                  ? at.pair + r + 1
+                                 : at.octet + octets < w.octets ? at.pair
+                                 : at.pair + pairs < w.pairs    ? at.pair + pairs
+                                                                : at.pair;
+            p_next = __ldg(weights_p + following * 8);
+#pragma unroll 1
             for (unsigned o = 0; o < octets; o++) {
                 /* u_q.n  simd: q0  thread: t4..t0 <-> g2 g1 g0 q2 q1 */
-                const uint4 u_q = u_next;
-                u_next = __ldg(u + (o + 1 < octets ? o + 1 : o) * 32);
+                const uint4 u_q = q_next;
+                q_next = __ldg(u + (o + 1 < octets ? o + 1 : 0) * 32);
                 /* b[n][2]  simd: q0  register: p0  thread: t4..t0 <-> g2 g1 g0 q2 q1 */
                 unsigned b[4][2];
                 outer_product(b[0], u_p.x, u_q.x);
@@ -143,11 +163,13 @@ template <int MT> __global__ void __launch_bounds__(THREADS, 2) form(const work 
                 for (int m = 0; m < MT; m++) {
                     /* a[4]  simd: q0  register: r1 r0 <-> p0 t3  thread: t4..t0 <-> t2 t1 t0 q2 q1 */
                     unsigned a[4];
-                    load_matrices(a, field + m * 16 * w.stride + r * 2 * w.stage_octets + o);
+                    load_matrices(a, field + m * 256 * w.stride); /* 16 steps of 16-byte pieces */
 #pragma unroll
                     for (int n = 0; n < 4; n++) mma_f16(sum[m][n], a, b[n]);
                 }
+                field += 16;
             }
+            field += 16 * (2 * w.stage_octets - octets);
         }
         at.advance(w);
     }

@@ -8,8 +8,8 @@
  * A warp forms one time step at a time, 32 j's by 16 IT i's; the 8 warps of a block share time steps when
  * there are more j's. 16 p's and up to 64 q's are in shared memory together. Y is computed transposed (rows
  * j); which j is which row is chosen such that a thread ends up with 8 consecutive j's of an i: row or column
- * g of part n (n = 0 to 3) of the 32 is j = 8 (g / 2) + 2 n + g % 2. Blocks stay, and take every gridDim.x-th
- * task. */
+ * g of part n (n = 0 to 3) of the 32 is j = 8 (g / 2) + 2 n + g % 2. Blocks stay, and do equal shares of
+ * the tasks. */
 #ifndef BEAMRING_KERNELS_FRB_BEAMS_GRID_CUH
 #define BEAMRING_KERNELS_FRB_BEAMS_GRID_CUH
 
@@ -42,15 +42,16 @@ struct work {
     bool wide_in, wide_out;    /* pieces of 16 bytes are aligned */
 };
 
-/* Walks through a block's stages: tasks blockIdx.x, blockIdx.x + gridDim.x, ..., p blocks, and chunks of q.
- * Tasks are numbered [F][time][j][i]: blocks that run together share cache lines of the field. */
+/* Walks through a block's stages: its tasks, their p blocks, and the chunks of q. Tasks are numbered
+ * [F][time][j][i], and a block's are consecutive: they share weights, and cache lines of the field. */
 struct position {
-    unsigned task, p_block, chunk;
+    unsigned task, end, p_block, chunk;
     unsigned f, step, j_block, i_block; /* the first ones of the task */
 
     __device__ __forceinline__ void start(const work &w)
     {
-        task = blockIdx.x;
+        task = static_cast<unsigned>(static_cast<unsigned long long>(w.tasks) * blockIdx.x / gridDim.x);
+        end = static_cast<unsigned>(static_cast<unsigned long long>(w.tasks) * (blockIdx.x + 1) / gridDim.x);
         p_block = chunk = 0;
         find(w);
     }
@@ -70,7 +71,7 @@ struct position {
         chunk = 0;
         if (++p_block < w.p_blocks) return;
         p_block = 0;
-        task += gridDim.x;
+        task++;
         find(w);
     }
 };
@@ -79,18 +80,19 @@ struct position {
  * use all banks. */
 __device__ __forceinline__ void load(uint4 *stage, const work &w, const position &at)
 {
-    unsigned rows = 16 * w.steps;
+    unsigned rows = 16 * w.steps, first_p = 16 * at.p_block, first_q = 8 * at.chunk * w.stage_octets;
+    size_t time = static_cast<size_t>(at.f) * w.T + at.step;
+    /* in: shape (F T, 2M, 2N), contiguous; after the stage's offset: shape (steps, 16, 8 stage_octets),
+     * strides (4MN, 2N, 1), less at the ends. Where the stage has all q's, the copies of a time step are
+     * consecutive. */
+    const uint16_t *in = w.in + (time * w.np + first_p) * w.nq + first_q;
     for (unsigned i = threadIdx.x; i < rows * w.stage_octets; i += THREADS) {
-        unsigned row = i * w.reciprocal >> 16, octet = i - row * w.stage_octets;
-        unsigned step = at.step + row / 16, p = 16 * at.p_block + row % 16,
-                 q = 8 * (at.chunk * w.stage_octets + octet);
-        bool inside = step < w.T && p < w.np && q < w.nq;
-        size_t time = static_cast<size_t>(at.f) * w.T + step;
-        if (inside && w.valid) inside = w.valid[time] != 0;
-        /* in: shape (F T, 2M, 2N), contiguous; after: shape (8), contiguous. Where the stage has all q's, the
-         * copies of a time step are consecutive. */
-        copy_piece(stage + row * (w.stage_octets + 1) + octet, w.in, (time * w.np + p) * w.nq + q,
-                   inside ? w.nq - q : 0, w.wide_in);
+        unsigned row = i * w.reciprocal >> 16, octet = i - row * w.stage_octets, step = row / 16,
+                 p = row % 16;
+        bool inside = at.step + step < w.T && first_p + p < w.np && first_q + 8 * octet < w.nq;
+        if (inside && w.valid) inside = w.valid[time + step] != 0;
+        copy_piece(stage + row * (w.stage_octets + 1) + octet, inside ? in : w.in,
+                   (step * w.np + p) * w.nq + 8 * octet, inside ? w.nq - first_q - 8 * octet : 0, w.wide_in);
     }
 }
 
@@ -110,23 +112,24 @@ template <int IT> __global__ void __launch_bounds__(THREADS, IT < 4 ? 2 : 1) for
     loading.start(w);
     at.start(w);
     for (int s = 0; s < STAGES - 1; s++) {
-        if (loading.task < w.tasks) load(stages + s * stage_size, w, loading);
+        if (loading.task < loading.end) load(stages + s * stage_size, w, loading);
         copy_async_commit();
         loading.advance(w);
     }
-    for (int now = 0; at.task < w.tasks; now = now == STAGES - 1 ? 0 : now + 1) {
+    for (int now = 0; at.task < at.end; now = now == STAGES - 1 ? 0 : now + 1) {
         copy_async_wait<STAGES - 2>();
         __syncthreads(); /* this stage has arrived for all; the one before it is no longer read */
-        if (loading.task < w.tasks) load(stages + (now == 0 ? STAGES - 1 : now - 1) * stage_size, w, loading);
+        if (loading.task < loading.end)
+            load(stages + (now == 0 ? STAGES - 1 : now - 1) * stage_size, w, loading);
         copy_async_commit();
         loading.advance(w);
 
         unsigned j_block = at.j_block + warp_j, step = at.step + warp_step;
         if (j_block < w.j_blocks && step < w.T) {
             /* Lanes 8 k to 8 k + 7 give the addresses of the p's (k / 2) 8 to (k / 2) 8 + 7, octet k % 2. */
-            const uint4 *field = stages + now * stage_size +
-                                 (warp_step * 16 + lane / 16 * 8 + lane % 8) * (w.stage_octets + 1) +
-                                 lane / 8 % 2;
+            unsigned field = shared_address(
+                stages + now * stage_size +
+                (warp_step * 16 + lane / 16 * 8 + lane % 8) * (w.stage_octets + 1) + lane / 8 % 2);
             /* weights_q: shape (F, j_blocks, q_steps, 2, 32), contiguous; after: shape (q_steps of the stage,
              * 2), stride 32 */
             unsigned q_steps = w.stage_octets / 2;
@@ -134,11 +137,11 @@ template <int IT> __global__ void __launch_bounds__(THREADS, IT < 4 ? 2 : 1) for
                 w.weights_q +
                 ((static_cast<size_t>(at.f) * w.j_blocks + j_block) * w.q_steps + at.chunk * q_steps) * 64 +
                 lane;
-#pragma unroll 1
+#pragma unroll 2
             for (unsigned k = 0; k < q_steps; k++) {
                 /* i[4]  simd: q0  register: r1 r0 <-> p3 q3  thread: t4..t0 <-> p2 p1 p0 q2 q1 */
                 unsigned i[4];
-                load_matrices(i, field + 2 * k);
+                load_matrices(i, field + 32 * k);
                 const unsigned low[2] = {i[0], i[1]}, high[2] = {i[2], i[3]}; /* p3 = 0, 1 */
 #pragma unroll
                 for (int m = 0; m < 2; m++) {

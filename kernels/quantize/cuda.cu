@@ -1,10 +1,11 @@
 /* The quantizer on a GPU. A block of threads takes 64 beams of a channel, a lane 2 of them; its 8 warps share
  * the time steps.
  *
- * As on the CPU: sums of differences from the first valid sample give the mean, sums of differences from that
- * mean its error and the variance. Their order is fixed: 32 steps of a warp, the warp's sums of those, the
- * warps. A third pass makes the levels, and turns them through shared memory into rows of time. Blocks of
- * time that fit are kept in shared memory, so that the input is read once. */
+ * Sums of differences from the first valid sample, and of their squares, give mean and variance; where that
+ * sample lies far from the mean, sums of differences from that mean give them again, as on the CPU. The order
+ * of the sums is fixed: 32 steps of a warp, the warp's sums of those, the warps. A last pass makes the
+ * levels, and turns them through shared memory into rows of time. Blocks of time that fit are kept in shared
+ * memory, so that the input is read once. */
 #include "kernels/quantize/plan.h"
 
 #include "kernels/common/cuda.h"
@@ -29,6 +30,7 @@ namespace
 constexpr int WARPS = 8, THREADS = 32 * WARPS;
 constexpr unsigned LANE_BEAMS = 2, BLOCK_BEAMS = 32 * LANE_BEAMS;
 constexpr unsigned CLOSED = 32;        /* steps of a warp that are summed up before their sum is added */
+constexpr float FAR = 16;              /* variances: from there on a mean costs its square's precision */
 constexpr unsigned LINE = 128;         /* bytes of a row of the output that are written together */
 constexpr unsigned PIECES = LINE / 16; /* a warp makes one */
 
@@ -113,10 +115,11 @@ __device__ __forceinline__ void sum_up(shared &s, const work &w, const series<KE
         unsigned end = min(w.T, start + CLOSED * WARPS);
 #pragma unroll 4
         for (unsigned t = start; t < end; t += WARPS) {
-            if (valid && !valid[t]) continue;
+            /* Missing values are read too, for the loads not to wait for each other. */
+            bool there = !valid || valid[t];
             float2 v = x.at(t);
-            v.x -= about.x;
-            v.y -= about.y;
+            v.x = there ? v.x - about.x : 0;
+            v.y = there ? v.y - about.y : 0;
             part.x += v.x;
             part.y += v.y;
             part_squares.x = fmaf(v.x, v.x, part_squares.x);
@@ -144,13 +147,15 @@ __device__ __forceinline__ void sum_up(shared &s, const work &w, const series<KE
 
 /* The code of one value in the low BITS bits; what is above them is not meant. */
 template <int BITS>
-__device__ __forceinline__ unsigned level(float x, float offset, float per_level, unsigned &clamped)
+__device__ __forceinline__ unsigned level(float x, float offset, float per_level, bool there,
+                                          unsigned &clamped)
 {
     constexpr float most = BITS == 8 ? 127 : 7;
     float v = (x - offset) * per_level;
-    clamped += fabsf(v) >= most + 0.5f; /* a tie rounds to the even number, which is most + 1 */
+    clamped += there && fabsf(v) >= most + 0.5f; /* a tie rounds to the even number, which is most + 1 */
     /* Adding 1.5 2^23 leaves an integer in the low bits, rounded half to even by the addition itself. */
-    return __float_as_uint(fmaxf(fminf(v, most), -most) + (12582912.0f + (BITS == 8 ? 128 : 0)));
+    v = fmaxf(fminf(v, most), -most) + (12582912.0f + (BITS == 8 ? 128 : 0));
+    return there ? __float_as_uint(v) : BITS == 8 ? 0 : 8;
 }
 
 /* The levels of this lane's beams from step `first` on, as many as 16 bytes hold:
@@ -160,21 +165,20 @@ __device__ __forceinline__ void make_piece(uint4 (&piece)[2], const work &w, con
                                            const uint8_t *valid, unsigned first, float2 offset,
                                            float2 per_level, unsigned &clamped)
 {
-    constexpr unsigned PER_WORD = 32 / BITS, MASK = (1u << BITS) - 1, MISSING = BITS == 8 ? 0 : 8;
+    piece[0] = piece[1] = make_uint4(0, 0, 0, 0);
+    if (first >= w.T) return;
+    constexpr unsigned PER_WORD = 32 / BITS, MASK = (1u << BITS) - 1;
     unsigned word[2][4];
 #pragma unroll
     for (unsigned i = 0; i < 4; i++) {
         word[0][i] = word[1][i] = 0;
 #pragma unroll
         for (unsigned k = 0; k < PER_WORD; k++) {
-            unsigned t = first + i * PER_WORD + k, a = MISSING, b = MISSING;
-            if (t < w.T && !(valid && !valid[t])) {
-                float2 v = x.at(t);
-                a = level<BITS>(v.x, offset.x, per_level.x, clamped);
-                b = level<BITS>(v.y, offset.y, per_level.y, clamped);
-            }
-            word[0][i] |= (a & MASK) << k * BITS;
-            word[1][i] |= (b & MASK) << k * BITS;
+            unsigned t = first + i * PER_WORD + k, last = min(t, w.T - 1);
+            bool there = t < w.T && (!valid || valid[last]);
+            float2 v = x.at(last);
+            word[0][i] |= (level<BITS>(v.x, offset.x, per_level.x, there, clamped) & MASK) << k * BITS;
+            word[1][i] |= (level<BITS>(v.y, offset.y, per_level.y, there, clamped) & MASK) << k * BITS;
         }
     }
     for (int beam = 0; beam < 2; beam++)
@@ -187,7 +191,7 @@ __device__ __forceinline__ float reciprocal(float scale)
     return scale > 0 ? 1 / scale : 1.0f;
 }
 
-template <int BITS, bool KEPT> __global__ void __launch_bounds__(THREADS, 2) quantize(const work w)
+template <int BITS, bool KEPT> __global__ void __launch_bounds__(THREADS, 4) quantize(const work w)
 {
     extern __shared__ uint4 memory[];
     shared &s = *reinterpret_cast<shared *>(memory);
@@ -223,14 +227,19 @@ template <int BITS, bool KEPT> __global__ void __launch_bounds__(THREADS, 2) qua
         float n = static_cast<float>(s.count);
         float2 sum, squares, first = x.at(s.first);
         sum_up(s, w, x, valid, first, sum, squares);
-        offset = make_float2(first.x + sum.x / n, first.y + sum.y / n);
-        sum_up(s, w, x, valid, offset, sum, squares);
-        /* A first value far from the others left an error in the mean. */
-        float2 error = make_float2(sum.x / n, sum.y / n);
-        scale.x = sqrtf(fmaxf(squares.x / n - error.x * error.x, 0)) / w.levels_rms;
-        scale.y = sqrtf(fmaxf(squares.y / n - error.y * error.y, 0)) / w.levels_rms;
-        offset.x += error.x;
-        offset.y += error.y;
+        float2 mean = make_float2(sum.x / n, sum.y / n);
+        float2 variance = make_float2(squares.x / n - mean.x * mean.x, squares.y / n - mean.y * mean.y);
+        offset = make_float2(first.x + mean.x, first.y + mean.y);
+        /* All warps have the same numbers here, and so decide alike. */
+        bool far = mean.x * mean.x > FAR * variance.x || mean.y * mean.y > FAR * variance.y;
+        if (__any_sync(WHOLE_WARP, far)) {
+            sum_up(s, w, x, valid, offset, sum, squares);
+            mean = make_float2(sum.x / n, sum.y / n);
+            variance = make_float2(squares.x / n - mean.x * mean.x, squares.y / n - mean.y * mean.y);
+            offset = make_float2(offset.x + mean.x, offset.y + mean.y);
+        }
+        scale.x = sqrtf(fmaxf(variance.x, 0)) / w.levels_rms;
+        scale.y = sqrtf(fmaxf(variance.y, 0)) / w.levels_rms;
     }
     /* One value per (beam, channel): too little to be written in whole cache lines. */
     if (warp == 0 && x.beam < beams) side[x.beam * w.F] = make_float2(scale.x, offset.x);

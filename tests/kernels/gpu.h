@@ -85,7 +85,7 @@ static inline double gpu_median_ms(const struct gpu_timed *t, size_t copied)
     gpu_ok(cudaEventCreate(&start));
     gpu_ok(cudaEventCreate(&stop));
     for (int i = -GPU_SETS; i < GPU_RUNS; i++) {
-        int set = (i + GPU_SETS) % GPU_SETS, other = (set + 1) % GPU_SETS;
+        int set = (i + GPU_SETS) % GPU_SETS, other = (set + 2) % GPU_SETS; /* not the next source */
         gpu_ok(cudaEventRecord(start, stream));
         if (copied)
             gpu_ok(cudaMemcpyAsync(t->in[other], t->in[set], copied, cudaMemcpyDeviceToDevice, stream));
