@@ -1,4 +1,5 @@
 /* What both implementations share: checks, the history between calls, and which outputs are missing. */
+#include "kernels/common/cuda.h"
 #include "kernels/upchannelize/plan.h"
 
 #include <math.h>
@@ -58,22 +59,26 @@ static int fill(struct br_upchannelize *plan, const struct br_upchannelize_param
 {
     unsigned U = plan->U, M = plan->M;
     size_t F = plan->nchannels, row = F * plan->nspectators;
-    /* at least 8: the M-1 blocks before a chunk are unpacked again with it */
-    plan->chunk = U < 32 ? 256 / U : 8;
+    int on_device = plan->backend == BR_CUDA;
+    /* at least 8: the M-1 blocks before a chunk are unpacked again with it; on a device a chunk is a launch */
+    plan->chunk = on_device ? 256 + (1 << 20) / (F < 256 ? 256 : F) : U < 32 ? 256 / U : 8;
     plan->window = malloc(sizeof *plan->window * M * U);
     plan->gain = malloc(sizeof *plan->gain * U);
-    plan->history = calloc((size_t)(M - 1) * U + 1, row);
+    plan->history = on_device ? NULL : calloc((size_t)(M - 1) * U + 1, row);
     plan->missing = malloc((M - 1 + plan->chunk) * F);
     plan->lost = malloc(plan->chunk * F);
-    if (!plan->window || !plan->gain || !plan->history || !plan->missing || !plan->lost)
+    if (!plan->window || !plan->gain || (!on_device && !plan->history) || !plan->missing || !plan->lost)
         return br_because(why, "no memory for %u taps of %u steps of %zu bytes", M, U, row);
     if (params->window)
         memcpy(plan->window, params->window, sizeof *plan->window * M * U);
     else
         br_upchannelize_window(plan->window, U, M);
     for (unsigned u = 0; u < U; u++) plan->gain[u] = params->gain ? params->gain[u] : sqrt(U);
+    if (U > 1 && check_level(plan, why) != 0) return -1;
+#if BR_WITH_CUDA
+    if (on_device) return br_upchannelize_cuda_create(plan, why);
+#endif
     if (U == 1) return 0;
-    if (check_level(plan, why) != 0) return -1;
     if (plan->backend == BR_CPU && br_upchannelize_cpu_create(plan) != 0)
         return br_because(why, "no memory for a filter with factor %u and %u taps", U, M);
     return 0;
@@ -84,6 +89,8 @@ int br_upchannelize_create(struct br_upchannelize **result, enum br_backend back
 {
     *result = NULL;
     if (check(params, why) != 0) return -1;
+    if (backend == BR_CUDA && !BR_WITH_CUDA) return br_because(why, "this beamring was built without CUDA");
+    if (backend == BR_CUDA && !params->cuda) return br_because(why, "the filterbank on a GPU needs a br_cuda");
     struct br_upchannelize *plan = calloc(1, sizeof *plan);
     if (!plan) return br_because(why, "no memory for the filterbank");
     plan->backend = backend;
@@ -91,6 +98,7 @@ int br_upchannelize_create(struct br_upchannelize **result, enum br_backend back
     plan->nspectators = params->nspectators;
     plan->U = params->factor;
     plan->M = params->taps;
+    plan->cuda = params->cuda;
     if (fill(plan, params, why) != 0) {
         br_upchannelize_destroy(plan);
         return -1;
@@ -104,6 +112,9 @@ void br_upchannelize_destroy(struct br_upchannelize *plan)
 {
     if (!plan) return;
     br_upchannelize_cpu_destroy(plan);
+#if BR_WITH_CUDA
+    br_upchannelize_cuda_destroy(plan);
+#endif
     free(plan->window);
     free(plan->gain);
     free(plan->history);
@@ -121,11 +132,16 @@ static void copy(const struct br_upchannelize *plan, const uint8_t *e, size_t ro
                  size_t valid_row, size_t nsteps, uint8_t *out, uint8_t *out_valid)
 {
     size_t F = plan->nchannels, bytes = F * plan->nspectators;
-    for (size_t t = 0; t < nsteps; t++) {
-        memcpy(out + t * bytes, e + t * row, bytes);
+    for (size_t t = 0; t < nsteps; t++)
         for (size_t f = 0; f < F; f++)
             out_valid[t * F + f] = !e_valid || e_valid[t * valid_row + f] ? 255 : 0;
+#if BR_WITH_CUDA
+    if (plan->backend == BR_CUDA) {
+        br_upchannelize_cuda_copy(plan, e, row, nsteps, out);
+        return;
     }
+#endif
+    for (size_t t = 0; t < nsteps; t++) memcpy(out + t * bytes, e + t * row, bytes);
 }
 
 /* From the validity of the input of blocks [first, first + blocks): plan->missing, plan->lost and out_valid.
@@ -169,15 +185,30 @@ uint64_t br_upchannelize_execute(struct br_upchannelize *plan, const uint8_t *e,
         copy(plan, e, row, e_valid, valid_row, nsteps, out, out_valid);
         return 0;
     }
+#if BR_WITH_CUDA
+    if (plan->backend == BR_CUDA) br_cuda_begin(plan->cuda);
+#endif
     size_t blocks = nsteps / plan->U;
     for (size_t first = 0; first < blocks; first += plan->chunk) {
         size_t count = blocks - first < plan->chunk ? blocks - first : plan->chunk;
         struct upchannelize_job job = {
             .e = e, .row = row, .first = first, .blocks = count, .missing = plan->lost, .out = out};
         flag(plan, e_valid, valid_row, first, count, out_valid);
+#if BR_WITH_CUDA
+        if (plan->backend == BR_CUDA) {
+            br_upchannelize_cuda(plan, &job);
+            continue;
+        }
+#endif
         clamped += plan->backend == BR_REFERENCE ? br_upchannelize_reference(plan, &job)
                                                  : br_upchannelize_cpu(plan, &job);
     }
+#if BR_WITH_CUDA
+    if (plan->backend == BR_CUDA) {
+        br_upchannelize_cuda_remember(plan, e, row, nsteps);
+        return 0;
+    }
+#endif
     remember(plan, e, row, nsteps);
     return clamped;
 }

@@ -7,6 +7,10 @@
 
 #include "kernels/upchannelize/upchannelize.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Samples of a row filtered together, and copied together (a cache line of input). */
 enum { LANES = 8, TILE = 64 };
 
@@ -51,6 +55,10 @@ struct br_upchannelize {
     void (*transform)(const struct upchannelize_filter *filter, const float *field, float *spectrum);
     unsigned (*quantize)(const struct upchannelize_filter *filter, const float *spectrum, const uint8_t *keep,
                          uint8_t *packed);
+
+    /* cuda */
+    struct br_cuda *cuda;
+    struct br_upchannelize_device *device; /* tables and history on the device, instead of `history` */
 };
 
 /* The row of input `steps_back` steps before the first step of the job's first block (at most (M-1) U), or,
@@ -76,4 +84,15 @@ void br_upchannelize_transform_avx2(const struct upchannelize_filter *filter, co
 unsigned br_upchannelize_quantize_avx2(const struct upchannelize_filter *filter, const float *spectrum,
                                        const uint8_t *keep, uint8_t *packed);
 
+/* Created in part after a failure: destroy frees what there is. A job's e and out are device memory. `copy` is all there is to do for
+ * U = 1. */
+int br_upchannelize_cuda_create(struct br_upchannelize *plan, struct br_why *why);
+void br_upchannelize_cuda_destroy(struct br_upchannelize *plan);
+void br_upchannelize_cuda(struct br_upchannelize *plan, const struct upchannelize_job *job);
+void br_upchannelize_cuda_remember(struct br_upchannelize *plan, const uint8_t *e, size_t row, size_t nsteps);
+void br_upchannelize_cuda_copy(const struct br_upchannelize *plan, const uint8_t *e, size_t row, size_t nsteps, uint8_t *out);
+
+#ifdef __cplusplus
+}
+#endif
 #endif

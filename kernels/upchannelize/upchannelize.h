@@ -8,7 +8,12 @@
  *
  * A plan keeps the last M-1 blocks of input, so that the length of a call never changes a result by a bit. An output whose
  * window touches a missing input sample of its coarse channel, or input from before the stream began, is missing: validity 0
- * and bytes 0x88 (-8, -8). For U = 1 nothing is lost: data and validity are copied. */
+ * and bytes 0x88 (-8, -8). For U = 1 nothing is lost: data and validity are copied.
+ *
+ * With BR_CUDA e and out are device memory, validity is host memory, the history stays on the device, and execute enqueues its work
+ * on the stream of params.cuda; an execute that makes outputs missing uploads nsteps/U * F bytes (br_cuda_create is told). The
+ * number of clamped components is added to br_cuda_counter. Fastest where e and out are 4-byte aligned, row and X multiples of 4 (of
+ * 32: whole sectors of memory), and M at most 4. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_H
 #define BEAMRING_KERNELS_UPCHANNELIZE_H
 
@@ -21,6 +26,8 @@
 extern "C" {
 #endif
 
+struct br_cuda;
+
 struct br_upchannelize_params {
     size_t nchannels;     /* coarse channels F */
     size_t nspectators;   /* pol x dish, X */
@@ -28,6 +35,7 @@ struct br_upchannelize_params {
     unsigned taps;        /* M: 1 to 32 */
     const double *window; /* [M U] or NULL for the default */
     const double *gain;   /* [U] or NULL for sqrt(U) */
+    struct br_cuda *cuda; /* BR_CUDA: where its work goes; must live longer than the plan. Not used otherwise */
 };
 
 struct br_upchannelize;
@@ -45,7 +53,7 @@ void br_upchannelize_reset(struct br_upchannelize *plan);
  * nsteps    a multiple of U
  * out       [nsteps/U][F*U][X] int4x2
  * out_valid [nsteps/U][F*U], 0 or 255; always written
- * Returns the number of output components (re, im) that were clamped. */
+ * Returns the number of output components (re, im) that were clamped; 0 with BR_CUDA. */
 uint64_t br_upchannelize_execute(struct br_upchannelize *plan, const uint8_t *e, size_t row, const uint8_t *e_valid,
                                  size_t valid_row, size_t nsteps, uint8_t *out, uint8_t *out_valid);
 
