@@ -75,7 +75,7 @@ static const struct {
     int (*run)(void);
 } parts[] = {
     {"queue", bench_queue}, {"upchannelize", bench_upchannelize}, {"baseband", bench_baseband}, {"frb", bench_frb},
-    {"quantize", bench_quantize},
+    {"quantize", bench_quantize}, {"gpu", bench_gpu},
 };
 enum { NPARTS = sizeof parts / sizeof *parts };
 
@@ -87,7 +87,7 @@ static int part_called(const char *name)
         names[i] = parts[i].name;
     }
     const char *near = br_suggest(name, names);
-    fprintf(stderr, "beamring bench: there is no part '%s'%s%s%s; expected queue, upchannelize, baseband, frb or quantize\n", name,
+    fprintf(stderr, "beamring bench: there is no part '%s'%s%s%s; expected queue, upchannelize, baseband, frb, quantize or gpu\n", name,
             near != NULL ? "; did you mean '" : "", near != NULL ? near : "", near != NULL ? "'?" : "");
     return -1;
 }

@@ -60,15 +60,14 @@ static void transforms(void *arg)
     }
 }
 
-/* The telescope's places row after row, without the few that have no dish. */
-static void place_dishes(const struct shape *s, uint16_t (*cell)[2])
+void bench_place_dishes(unsigned m, unsigned n, unsigned dishes, uint16_t (*cell)[2])
 {
-    unsigned d = 0, columns = s->dishes == 512 ? 22 : s->dishes == 64 ? 11 : s->n;
-    for (unsigned m = 0; m < s->m && d < s->dishes; m++) {
-        unsigned edge = s->dishes != 512 ? 0 : m == 0 || m == s->m - 1 ? 3 : m == 1 || m == s->m - 2 ? 1 : 0;
-        for (unsigned n = edge; n < columns - edge && d < s->dishes; n++, d++) {
-            cell[d][0] = (uint16_t)m;
-            cell[d][1] = (uint16_t)n;
+    unsigned d = 0, columns = dishes == 512 ? 22 : dishes == 64 ? 11 : n;
+    for (unsigned i = 0; i < m && d < dishes; i++) {
+        unsigned edge = dishes != 512 ? 0 : i == 0 || i == m - 1 ? 3 : i == 1 || i == m - 2 ? 1 : 0;
+        for (unsigned j = edge; j < columns - edge && d < dishes; j++, d++) {
+            cell[d][0] = (uint16_t)i;
+            cell[d][1] = (uint16_t)j;
         }
     }
 }
@@ -80,7 +79,7 @@ static int bench_grid(const struct shape *s)
     int M = (int)s->m, N = (int)s->n, shorts = 1;
     size_t cells = (size_t)4 * s->m * s->n;
     struct grid_bench b = {.row = NPOL * s->dishes, .samples = DOWNSAMPLE * BLOCKS};
-    place_dishes(s, cell);
+    bench_place_dishes(s->m, s->n, s->dishes, cell);
     for (size_t i = 0; i < NPOL * s->dishes * 2; i++) weights[i] = (float)random_byte() / 256;
     struct br_frb_grid_params params = {.nchannels = 1,
                                         .npol = NPOL,
