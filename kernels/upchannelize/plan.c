@@ -1,6 +1,6 @@
 /* What both implementations share: checks, the history between calls, and which outputs are missing. */
-#include "kernels/common/cuda.h"
 #include "kernels/upchannelize/plan.h"
+#include "kernels/common/cuda.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -60,7 +60,7 @@ static int fill(struct br_upchannelize *plan, const struct br_upchannelize_param
     unsigned U = plan->U, M = plan->M;
     size_t F = plan->nchannels, row = F * plan->nspectators;
     int on_device = plan->backend == BR_CUDA;
-    /* at least 8: the M-1 blocks before a chunk are unpacked again with it; on a device a chunk is a launch */
+    /* At least 8: the M-1 blocks before a chunk are unpacked again with it. On a device it is a launch. */
     plan->chunk = on_device ? 256 + (1 << 20) / (F < 256 ? 256 : F) : U < 32 ? 256 / U : 8;
     plan->window = malloc(sizeof *plan->window * M * U);
     plan->gain = malloc(sizeof *plan->gain * U);
@@ -90,7 +90,8 @@ int br_upchannelize_create(struct br_upchannelize **result, enum br_backend back
     *result = NULL;
     if (check(params, why) != 0) return -1;
     if (backend == BR_CUDA && !BR_WITH_CUDA) return br_because(why, "this beamring was built without CUDA");
-    if (backend == BR_CUDA && !params->cuda) return br_because(why, "the filterbank on a GPU needs a br_cuda");
+    if (backend == BR_CUDA && !params->cuda)
+        return br_because(why, "the filterbank on a GPU needs a br_cuda");
     struct br_upchannelize *plan = calloc(1, sizeof *plan);
     if (!plan) return br_because(why, "no memory for the filterbank");
     plan->backend = backend;
@@ -151,17 +152,21 @@ static void flag(struct br_upchannelize *plan, const uint8_t *e_valid, size_t va
 {
     size_t F = plan->nchannels, U = plan->U, M = plan->M;
     uint8_t *now = plan->missing + (M - 1) * F;
+    memset(plan->lost, 0, blocks * F);
+    memset(out_valid + first * F * U, 255, blocks * F * U);
+    if (!e_valid && !memchr(plan->missing, 1, (M - 1) * F)) return;
     memset(now, 0, blocks * F);
     for (size_t t = 0; e_valid && t < blocks * U; t++) {
         const uint8_t *valid = e_valid + (first * U + t) * valid_row;
         for (size_t f = 0; f < F; f++) now[t / U * F + f] |= !valid[f];
     }
-    memset(plan->lost, 0, blocks * F);
     for (size_t b = 0; b < blocks; b++) {
+        uint8_t *lost = plan->lost + b * F;
         for (size_t m = 0; m < M; m++)
-            for (size_t f = 0; f < F; f++) plan->lost[b * F + f] |= plan->missing[(b + m) * F + f];
+            for (size_t f = 0; f < F; f++) lost[f] |= plan->missing[(b + m) * F + f];
+        if (!memchr(lost, 1, F)) continue;
         for (size_t f = 0; f < F; f++)
-            memset(out_valid + ((first + b) * F + f) * U, plan->lost[b * F + f] ? 0 : 255, U);
+            if (lost[f]) memset(out_valid + ((first + b) * F + f) * U, 0, U);
     }
     memmove(plan->missing, plan->missing + blocks * F, (M - 1) * F);
 }

@@ -84,13 +84,14 @@ void br_upchannelize_transform_avx2(const struct upchannelize_filter *filter, co
 unsigned br_upchannelize_quantize_avx2(const struct upchannelize_filter *filter, const float *spectrum,
                                        const uint8_t *keep, uint8_t *packed);
 
-/* Created in part after a failure: destroy frees what there is. A job's e and out are device memory. `copy` is all there is to do for
- * U = 1. */
+/* Created in part after a failure: destroy frees what there is. A job's e and out are device memory. `copy`
+ * is all there is to do for U = 1. */
 int br_upchannelize_cuda_create(struct br_upchannelize *plan, struct br_why *why);
 void br_upchannelize_cuda_destroy(struct br_upchannelize *plan);
 void br_upchannelize_cuda(struct br_upchannelize *plan, const struct upchannelize_job *job);
 void br_upchannelize_cuda_remember(struct br_upchannelize *plan, const uint8_t *e, size_t row, size_t nsteps);
-void br_upchannelize_cuda_copy(const struct br_upchannelize *plan, const uint8_t *e, size_t row, size_t nsteps, uint8_t *out);
+void br_upchannelize_cuda_copy(const struct br_upchannelize *plan, const uint8_t *e, size_t row,
+                               size_t nsteps, uint8_t *out);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,5 @@
-/* filterbank.h - random streams for the filterbank, and its equation, written out here once more and unrounded, so that ties can be
- * told. Include after cmocka.h. */
+/* filterbank.h - random streams for the filterbank, and its equation, written out here once more and
+ * unrounded, so that ties can be told. Include after cmocka.h. */
 #ifndef BEAMRING_TESTS_KERNELS_FILTERBANK_H
 #define BEAMRING_TESTS_KERNELS_FILTERBANK_H
 
@@ -57,7 +57,8 @@ static inline void drop(struct stream *s)
     free(s->gain);
 }
 
-static inline struct br_upchannelize *plan_for(const struct stream *s, enum br_backend backend, struct br_cuda *cuda)
+static inline struct br_upchannelize *plan_for(const struct stream *s, enum br_backend backend,
+                                               struct br_cuda *cuda)
 {
     const struct br_upchannelize_params params = {.nchannels = s->F,
                                                   .nspectators = s->X,
