@@ -8,7 +8,11 @@
  * `threshold` is masked (all zero bytes, validity 0). The power 2^k is chosen so that int4 full scale on every dish cannot
  * overflow float16: 2^k >= npol T_ds 128 (max over f, pol of sum_d |W|)^2 / 65504.
  *
- * A plan carries the unfinished block from call to call, so that the length of a call never changes a result by a bit. */
+ * A plan carries the unfinished block from call to call, so that the length of a call never changes a result by a bit.
+ *
+ * BR_CUDA takes grids of 8, 12, ... 32 cells each way and one or two polarisations, e and out in device memory, and enqueues its
+ * work; validity stays in host memory. An execute uploads validity (if given) and 4 bytes per channel and block touched. Fields and
+ * first sums are float16 on the tensor cores, intensities float32. */
 #ifndef BEAMRING_KERNELS_FRB_GRID_H
 #define BEAMRING_KERNELS_FRB_GRID_H
 

@@ -1,7 +1,9 @@
 /* Parameters, and where blocks begin and end. */
+#include "kernels/common/cuda.h"
 #include "kernels/frb_grid/plan.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,6 +82,26 @@ static int check(const struct br_frb_grid_params *p, struct br_why *why)
     return 0;
 }
 
+/* -1 with `why`. */
+static int create_backend(struct br_frb_grid *plan, const struct br_frb_grid_params *params, struct br_why *why)
+{
+    int failed;
+    if (plan->backend == BR_CUDA) {
+#if BR_WITH_CUDA
+        plan->factor = malloc(plan->nchannels * (MOST_BLOCKS + 1) * sizeof *plan->factor);
+        if (!plan->factor) return br_because(why, "no memory for the FRB grid of %zu channels", plan->nchannels);
+        return br_frb_grid_cuda_create(plan, params, why);
+#else
+        return br_because(why, "this beamring was built without CUDA");
+#endif
+    }
+    failed = plan->backend == BR_REFERENCE ? br_frb_grid_reference_create(plan, params) : br_frb_grid_cpu_create(plan, params);
+    if (failed)
+        return br_because(why, "no memory for the FRB grid of %zu channels and %u x %u cells", params->nchannels,
+                          params->grid_m, params->grid_n);
+    return 0;
+}
+
 int br_frb_grid_create(struct br_frb_grid **result, enum br_backend backend,
                        const struct br_frb_grid_params *params, struct br_why *why)
 {
@@ -99,12 +121,10 @@ int br_frb_grid_create(struct br_frb_grid **result, enum br_backend backend,
     plan->cells = (size_t)4 * params->grid_m * params->grid_n;
     plan->weight_channels = params->weights ? params->weight_channels : 1;
     plan->nvalid = calloc(plan->nchannels, sizeof *plan->nvalid);
-    int failed = !plan->nvalid || (backend == BR_REFERENCE ? br_frb_grid_reference_create(plan, params)
-                                                           : br_frb_grid_cpu_create(plan, params)) != 0;
-    if (failed) {
+    int status = plan->nvalid ? create_backend(plan, params, why) : br_because(why, "no memory for the FRB grid");
+    if (status != 0) {
         br_frb_grid_destroy(plan);
-        return br_because(why, "no memory for the FRB grid of %zu channels and %u x %u cells",
-                          params->nchannels, params->grid_m, params->grid_n);
+        return status;
     }
     *result = plan;
     return 0;
@@ -113,7 +133,11 @@ int br_frb_grid_create(struct br_frb_grid **result, enum br_backend backend,
 void br_frb_grid_destroy(struct br_frb_grid *plan)
 {
     if (!plan) return;
+#if BR_WITH_CUDA
+    br_frb_grid_cuda_destroy(plan);
+#endif
     br_frb_grid_cpu_destroy(plan);
+    free(plan->factor);
     free(plan->dish_cell);
     free(plan->weights);
     free(plan->sum);
@@ -138,29 +162,119 @@ static uint8_t fraction(unsigned valid, unsigned total)
     return (uint8_t)(byte < 1 ? 1 : byte > 254 ? 254 : byte);
 }
 
+/* What channel f's sums of a finished block are multiplied by, relative to a block without missing samples: R, or 0 where the
+ * block is masked. Writes its validity. */
+static double restore(const struct br_frb_grid *plan, size_t f, uint8_t *validity)
+{
+    unsigned valid = plan->nvalid[f], total = plan->downsample;
+    bool masked = valid == 0 || (double)valid / total < plan->threshold;
+    *validity = masked ? 0 : fraction(valid, total);
+    return masked ? 0 : (double)total / valid;
+}
+
 /* Writes the block as row 0 of each channel. */
 static void write_block(struct br_frb_grid *plan, uint16_t *out, size_t out_stride, uint8_t *out_valid,
                         size_t valid_stride)
 {
     for (size_t f = 0; f < plan->nchannels; f++) {
         uint16_t *image = out + f * out_stride * plan->cells;
-        unsigned valid = plan->nvalid[f], total = plan->downsample;
-        if (valid == 0 || (double)valid / total < plan->threshold) {
+        double r = restore(plan, f, &out_valid[f * valid_stride]);
+        if (r == 0) {
             finish(plan, f, 0, NULL);
             memset(image, 0, plan->cells * sizeof *image);
-            out_valid[f * valid_stride] = 0;
         } else {
-            finish(plan, f, ldexp((double)total / valid, -plan->log2_scale), image);
-            out_valid[f * valid_stride] = fraction(valid, total);
+            finish(plan, f, ldexp(r, -plan->log2_scale), image);
         }
     }
     plan->pending = 0;
 }
 
+#if BR_WITH_CUDA
+/* Counts the valid ones of `count` samples of every channel into the unfinished block. */
+static void count_valid(struct br_frb_grid *plan, const uint8_t *e_valid, size_t valid_row, size_t count)
+{
+    if (!e_valid) {
+        for (size_t f = 0; f < plan->nchannels; f++) plan->nvalid[f] += (unsigned)count;
+        return;
+    }
+    for (size_t t = 0; t < count; t++)
+        for (size_t f = 0; f < plan->nchannels; f++) plan->nvalid[f] += e_valid[t * valid_row + f] != 0;
+}
+
+/* Factors of the block that is finished now; true when nothing of it is missing. */
+static bool close_block(struct br_frb_grid *plan, float *factor, uint8_t *out_valid, size_t valid_stride)
+{
+    float unit = br_frb_grid_cuda_unit(plan);
+    bool complete = true;
+    for (size_t f = 0; f < plan->nchannels; f++) {
+        double r = restore(plan, f, &out_valid[f * valid_stride]);
+        factor[f] = (float)(r * (double)unit);
+        complete = complete && r == 1;
+        plan->nvalid[f] = 0;
+    }
+    plan->pending = 0;
+    return complete;
+}
+
+/* br_frb_grid_execute on a GPU: the host looks at validity, launches take up to MOST_BLOCKS blocks each. */
+static size_t execute_cuda(struct br_frb_grid *plan, const uint8_t *e, size_t row, const uint8_t *e_valid, size_t valid_row,
+                           size_t nsteps, size_t max_blocks, uint16_t *out, size_t out_stride, uint8_t *out_valid,
+                           size_t valid_stride, size_t *taken)
+{
+    size_t t = 0, blocks = 0;
+    br_cuda_begin(plan->cuda);
+    while (t < nsteps && blocks < max_blocks) {
+        size_t begin = t, first = blocks, touched = 0;
+        struct frb_grid_span span = {.e = e + t * row, .row = row, .pending = plan->pending,
+                                     .out = out + blocks * plan->cells, .out_stride = out_stride};
+        bool complete = true;
+        while (t < nsteps && blocks < max_blocks && touched < MOST_BLOCKS) {
+            size_t count = plan->downsample - plan->pending;
+            if (count > nsteps - t) count = nsteps - t;
+            count_valid(plan, e_valid ? e_valid + t * valid_row : NULL, valid_row, count);
+            t += count;
+            plan->pending += (unsigned)count;
+            touched++;
+            if (plan->pending < plan->downsample) break;
+            complete &= close_block(plan, plan->factor + (blocks - first) * plan->nchannels, out_valid + blocks, valid_stride);
+            blocks++;
+        }
+        span.steps = t - begin;
+        span.blocks = touched;
+        if (e_valid) {
+            span.valid = br_cuda_upload(plan->cuda, e_valid + begin * valid_row,
+                                        (span.steps - 1) * valid_row + plan->nchannels);
+            span.valid_row = valid_row;
+        }
+        if (!complete)
+            span.factor = br_cuda_upload(plan->cuda, plan->factor, (blocks - first) * plan->nchannels * sizeof *plan->factor);
+        if ((e_valid && !span.valid) || (!complete && !span.factor)) break; /* br_cuda_check says why */
+        br_frb_grid_cuda_add(plan, &span);
+    }
+    *taken = t;
+    return blocks;
+}
+
+static void flush_cuda(struct br_frb_grid *plan, uint16_t *out, size_t out_stride, uint8_t *out_valid, size_t valid_stride)
+{
+    close_block(plan, plan->factor, out_valid, valid_stride);
+    br_cuda_begin(plan->cuda);
+    const float *factor = br_cuda_upload(plan->cuda, plan->factor, plan->nchannels * sizeof *plan->factor);
+    if (factor) br_frb_grid_cuda_flush(plan, factor, out, out_stride);
+}
+#endif
+
 void br_frb_grid_begin(struct br_frb_grid *plan, unsigned phase)
 {
-    for (size_t f = 0; f < plan->nchannels; f++) finish(plan, f, 0, NULL);
     plan->pending = phase % plan->downsample;
+#if BR_WITH_CUDA
+    if (plan->backend == BR_CUDA) {
+        br_frb_grid_cuda_begin(plan);
+        memset(plan->nvalid, 0, plan->nchannels * sizeof *plan->nvalid);
+        return;
+    }
+#endif
+    for (size_t f = 0; f < plan->nchannels; f++) finish(plan, f, 0, NULL);
 }
 
 size_t br_frb_grid_execute(struct br_frb_grid *plan, const uint8_t *e, size_t row, const uint8_t *e_valid,
@@ -168,6 +282,10 @@ size_t br_frb_grid_execute(struct br_frb_grid *plan, const uint8_t *e, size_t ro
                            size_t out_stride, uint8_t *out_valid, size_t valid_stride, size_t *taken)
 {
     size_t t = 0, blocks = 0, channel = plan->npol * plan->ndishes;
+#if BR_WITH_CUDA
+    if (plan->backend == BR_CUDA)
+        return execute_cuda(plan, e, row, e_valid, valid_row, nsteps, max_blocks, out, out_stride, out_valid, valid_stride, taken);
+#endif
     while (t < nsteps && blocks < max_blocks) {
         unsigned first = plan->pending, count = plan->downsample - first;
         if (count > nsteps - t) count = (unsigned)(nsteps - t);
@@ -199,6 +317,12 @@ size_t br_frb_grid_flush(struct br_frb_grid *plan, uint16_t *out, size_t out_str
                          size_t valid_stride)
 {
     if (plan->pending == 0) return 0;
+#if BR_WITH_CUDA
+    if (plan->backend == BR_CUDA) {
+        flush_cuda(plan, out, out_stride, out_valid, valid_stride);
+        return 1;
+    }
+#endif
     write_block(plan, out, out_stride, out_valid, valid_stride);
     return 1;
 }

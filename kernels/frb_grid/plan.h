@@ -6,6 +6,10 @@
 
 #include <fftw3.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Cells that are gridded at once. */
 enum { LANES = 8 };
 
@@ -47,7 +51,15 @@ struct br_frb_grid {
     float *line;        /* [2N] */
     void (*grid)(const struct br_frb_grid *plan, const float *weights, const uint8_t *e);
     void (*square)(float *sum, const float *field, size_t count);
+
+    /* cuda: see cuda.cu */
+    struct br_cuda *cuda;
+    struct frb_grid_gpu *gpu;
+    float *factor;  /* [MOST_BLOCKS][F], of the blocks of a launch */
 };
+
+/* Blocks that a launch on a GPU touches at most. */
+enum { MOST_BLOCKS = 64 };
 
 /* Adds `nsteps` samples of channel f to the block, of which `first` have been counted before; e and e_valid
  * stand at this channel's first one. Returns the number of valid ones. */
@@ -65,4 +77,27 @@ int br_frb_grid_reference_create(struct br_frb_grid *plan, const struct br_frb_g
 int br_frb_grid_cpu_create(struct br_frb_grid *plan, const struct br_frb_grid_params *params);
 void br_frb_grid_cpu_destroy(struct br_frb_grid *plan);
 
+/* Samples on a GPU: `steps` of all channels, which touch `blocks` blocks, the first of which had `pending` samples before. */
+struct frb_grid_span {
+    const uint8_t *e;
+    size_t row;
+    const uint8_t *valid;     /* [steps][valid_row] on the device, NULL: all valid */
+    size_t valid_row;
+    unsigned pending;
+    size_t steps, blocks;
+    const float *factor;      /* [blocks][F] on the device; NULL: nothing is missing */
+    uint16_t *out;
+    size_t out_stride;
+};
+
+int br_frb_grid_cuda_create(struct br_frb_grid *plan, const struct br_frb_grid_params *params, struct br_why *why);
+void br_frb_grid_cuda_destroy(struct br_frb_grid *plan);
+void br_frb_grid_cuda_begin(struct br_frb_grid *plan);
+void br_frb_grid_cuda_add(struct br_frb_grid *plan, const struct frb_grid_span *span);
+float br_frb_grid_cuda_unit(const struct br_frb_grid *plan); /* intensity per sum, nothing missing */
+void br_frb_grid_cuda_flush(struct br_frb_grid *plan, const float *factor, uint16_t *out, size_t out_stride); /* factor [F], there */
+
+#ifdef __cplusplus
+}
+#endif
 #endif

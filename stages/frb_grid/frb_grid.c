@@ -194,6 +194,10 @@ static int configure(struct br_stage *stage, void *self)
                              "telescope '%s' has a grid of %u x %u cells; at most 64 x 64 are supported",
                              t->name, t->grid_m, t->grid_n);
     size_t npol = in->array.axis[2].length, ndishes = in->array.axis[3].length;
+    if (t->grid_m % 4 != 0 || t->grid_n % 4 != 0 || t->grid_m < 8 || t->grid_m > 32 || t->grid_n < 8 || t->grid_n > 32)
+        status = br_stage_decline_gpu(stage, "on a GPU the grid must have 8, 12, ... 32 cells each way; telescope '%s' has %u x %u",
+                                      t->name, t->grid_m, t->grid_n);
+    if (status != BR_OK) return status;
     fg->spectators = npol * ndishes;
     fg->cells = 4 * (size_t)t->grid_m * t->grid_n;
     status = take_block(stage, fg, in);
@@ -392,6 +396,7 @@ BR_STAGE_EXPORT = {
     .params = params,
     .inputs = inputs,
     .outputs = outputs,
+    .flags = BR_STAGE_CUDA,
     .size = sizeof(struct frb_grid),
     .configure = configure,
     .start = start,
