@@ -42,7 +42,8 @@ void br_graph_place_stages(struct br_graph *graph, const struct br_node *root)
         bool can = (stage->type->flags & BR_STAGE_CUDA) != 0, own = br_node_get(stage->node, "device") != NULL;
         int wanted = own ? read_device(graph, stage->node) : all;
         if (wanted >= 0 && own && !can)
-            br_config_error(graph->config, br_node_get(stage->node, "device"), "stage '%s' runs on the CPU only", stage->name);
+            br_config_error(graph->config, br_node_get(stage->node, "device"), "device: 'cuda:%d': stage '%s' has no GPU "
+                            "implementation; expected auto or cpu", wanted, stage->name);
         if (!can || wanted == ON_CPU) continue;
         could = true;
         stage->device_given = own && wanted >= 0; /* a whole pipeline's device is a wish where a stage cannot */

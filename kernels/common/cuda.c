@@ -51,6 +51,27 @@ int br_cuda_check(struct br_cuda *cuda, struct br_why *why)
     return cuda->failure[0] == '\0' ? 0 : br_because(why, "%s", cuda->failure);
 }
 
+/* The stream, the rounds of uploads, the counter. -1 with `why`; br_cuda_destroy takes back what was made. */
+static int set_up(struct br_cuda *cuda, struct br_why *why)
+{
+    bool ok = br_cuda_ok(cuda, cudaSetDevice(cuda->device), "cudaSetDevice");
+    if (ok && cuda->stream == NULL) {
+        ok = br_cuda_ok(cuda, cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        cuda->own_stream = ok;
+    }
+    for (unsigned i = 0; ok && i < ROUNDS && cuda->room > 0; i++) {
+        struct round *r = &cuda->round[i];
+        r->device = br_cuda_alloc(cuda, cuda->room, why);
+        if (r->device == NULL) return -1;
+        ok = br_cuda_ok(cuda, cudaMallocHost((void **)&r->pinned, cuda->room), "cudaMallocHost") &&
+             br_cuda_ok(cuda, cudaEventCreateWithFlags(&r->done, cudaEventDisableTiming | cudaEventBlockingSync),
+                        "cudaEventCreateWithFlags");
+    }
+    if (!ok) return br_because(why, "%s", cuda->failure);
+    cuda->counter = br_cuda_alloc(cuda, sizeof *cuda->counter, why);
+    return cuda->counter != NULL ? 0 : -1;
+}
+
 int br_cuda_create(struct br_cuda **result, int device, void *stream, size_t upload_bytes, struct br_why *why)
 {
     struct br_cuda *cuda = *result = calloc(1, sizeof *cuda);
@@ -58,22 +79,7 @@ int br_cuda_create(struct br_cuda **result, int device, void *stream, size_t upl
     cuda->device = device;
     cuda->stream = stream;
     cuda->room = upload_bytes > 0 ? (upload_bytes + 16 * ALIGN) / ALIGN * ALIGN : 0;
-    bool ok = br_cuda_ok(cuda, cudaSetDevice(device), "cudaSetDevice");
-    if (ok && stream == NULL) {
-        ok = br_cuda_ok(cuda, cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-        cuda->own_stream = ok;
-    }
-    for (unsigned i = 0; ok && i < ROUNDS && cuda->room > 0; i++) {
-        struct round *r = &cuda->round[i];
-        ok = br_cuda_ok(cuda, cudaMallocHost((void **)&r->pinned, cuda->room), "cudaMallocHost") &&
-             br_cuda_ok(cuda, cudaMalloc((void **)&r->device, cuda->room), "cudaMalloc") &&
-             br_cuda_ok(cuda, cudaEventCreateWithFlags(&r->done, cudaEventDisableTiming | cudaEventBlockingSync),
-                        "cudaEventCreateWithFlags");
-    }
-    ok = ok && br_cuda_ok(cuda, cudaMalloc((void **)&cuda->counter, sizeof *cuda->counter), "cudaMalloc") &&
-         br_cuda_ok(cuda, cudaMemsetAsync(cuda->counter, 0, sizeof *cuda->counter, cuda->stream), "cudaMemsetAsync");
-    if (ok) return 0;
-    br_because(why, "%s", cuda->failure);
+    if (set_up(cuda, why) == 0) return 0;
     br_cuda_destroy(cuda);
     *result = NULL;
     return -1;
@@ -140,8 +146,8 @@ void *br_cuda_alloc(struct br_cuda *cuda, size_t bytes, struct br_why *why)
     size_t available = 0, total = 0;
     (void)cudaGetLastError();
     cudaMemGetInfo(&available, &total);
-    br_because(why, "%.1f MiB on device %d: %s (%.1f of %.1f MiB are free)", (double)bytes / 1048576, cuda->device,
-               cudaGetErrorString(status), (double)available / 1048576, (double)total / 1048576);
+    br_because(why, "%.1f MiB on device %d, of which %.1f of %.1f MiB are free: cudaMalloc failed: %s", (double)bytes / 1048576,
+               cuda->device, (double)available / 1048576, (double)total / 1048576, cudaGetErrorString(status));
     cudaFree(memory);
     return NULL;
 }
@@ -160,7 +166,8 @@ void *br_cuda_table(struct br_cuda *cuda, const void *host, size_t bytes, struct
     cudaError_t status = cudaMemcpyAsync(memory, host, bytes, cudaMemcpyHostToDevice, cuda->stream);
     if (status == cudaSuccess) status = cudaStreamSynchronize(cuda->stream);
     if (status == cudaSuccess) return memory;
-    br_because(why, "copying a table of %zu bytes to device %d: %s", bytes, cuda->device, cudaGetErrorString(status));
+    br_because(why, "copying a table of %zu bytes to device %d: cudaMemcpyAsync failed: %s", bytes, cuda->device,
+               cudaGetErrorString(status));
     cudaFree(memory);
     return NULL;
 }

@@ -59,8 +59,8 @@ def test_injected():
     with harness.scratch() as good:
         reference(good)
         whole = payload(one(good, "fine*.dada"))
-        for inject in ("cudaMemcpyAsync:40", "__cudaLaunchKernel:60", "cudaEventRecord:150", "cudaStreamWaitEvent:150",
-                       "cudaEventSynchronize:40"):
+        for inject in ("cudaMemcpyAsync:400", "__cudaLaunchKernel:400", "cudaEventRecord:900", "cudaStreamWaitEvent:900",
+                       "cudaEventSynchronize:200"):
             with harness.scratch() as d:
                 done, seconds = run(d, CHAIN, inject)
                 call = inject.split(":")[0]
