@@ -23,15 +23,18 @@ pipeline:
 """
 
 
-def run(directory, text, inject=None, command="run", timeout=60):
+def run(directory, text, inject=None, command="run", timeout=20):
     with open(os.path.join(directory, "pipeline.yaml"), "w") as f:
         f.write(text)
     env = dict(os.environ)
     if inject:
         env.update(LD_PRELOAD=INJECT, BEAMRING_INJECT=inject)
     begin = time.time()
-    done = subprocess.run([os.path.abspath(harness.PROGRAM), command, "pipeline.yaml"], cwd=directory, capture_output=True, text=True,
-                          timeout=timeout, env=env)
+    try:
+        done = subprocess.run([os.path.abspath(harness.PROGRAM), command, "pipeline.yaml"], cwd=directory, capture_output=True,
+                              text=True, timeout=timeout, env=env)
+    except subprocess.TimeoutExpired:
+        raise AssertionError(f"with {inject} the program did not end within {timeout} s")
     return done, time.time() - begin
 
 

@@ -36,6 +36,27 @@ REPLACE(cudaMemcpyAsync, (void *to, const void *from, size_t bytes, int kind, vo
 REPLACE(cudaEventRecord, (void *event, void *stream), (event, stream), UNKNOWN_ERROR)
 REPLACE(cudaStreamWaitEvent, (void *stream, void *event, unsigned flags), (stream, event, flags), UNKNOWN_ERROR)
 REPLACE(cudaEventSynchronize, (void *event), (event), UNKNOWN_ERROR)
-REPLACE(__cudaLaunchKernel,
-        (const void *kernel, struct dim3 grid, struct dim3 block, void **arguments, size_t shared, void *stream),
-        (kernel, grid, block, arguments, shared, stream), UNKNOWN_ERROR)
+
+/* A launch has no return value that its caller sees: it leaves its failure for cudaGetLastError. */
+static _Thread_local int last_error;
+
+int __cudaLaunchKernel(const void *kernel, struct dim3 grid, struct dim3 block, void **arguments, size_t shared, void *stream);
+__attribute__((visibility("default"))) int __cudaLaunchKernel(const void *kernel, struct dim3 grid, struct dim3 block, void **arguments,
+                                                              size_t shared, void *stream)
+{
+    static atomic_uint count;
+    static int (*real)(const void *, struct dim3, struct dim3, void **, size_t, void *);
+    if (real == NULL) *(void **)&real = dlsym(RTLD_NEXT, "__cudaLaunchKernel");
+    if (!fails("__cudaLaunchKernel", &count)) return real(kernel, grid, block, arguments, shared, stream);
+    return last_error = UNKNOWN_ERROR;
+}
+
+int cudaGetLastError(void);
+__attribute__((visibility("default"))) int cudaGetLastError(void)
+{
+    static int (*real)(void);
+    if (real == NULL) *(void **)&real = dlsym(RTLD_NEXT, "cudaGetLastError");
+    int status = last_error != 0 ? last_error : real();
+    last_error = 0;
+    return status;
+}
