@@ -228,11 +228,15 @@ static int stop(struct br_stage *stage, void *self)
     if (bb->cuda != NULL && bb->plan != NULL) br_baseband_saturated(bb->plan, bb->saturated);
     if (bb->components > 0) {
         double per = 100 / (double)bb->components;
-        for (size_t b = 0; b < bb->weights.nbeams; b++)
-            if (bb->saturated[b] > 0)
-                br_stage_note(stage, "beam %zu: %llu of %llu components clamped (%.2g %%)", b,
-                              (unsigned long long)bb->saturated[b], (unsigned long long)bb->components,
-                              per * (double)bb->saturated[b]);
+        size_t worst = 0;
+        uint64_t all = 0;
+        for (size_t b = 0; b < bb->weights.nbeams; b++) {
+            all += bb->saturated[b];
+            if (bb->saturated[b] > bb->saturated[worst]) worst = b;
+        }
+        if (all > 0)
+            br_stage_note(stage, "%.2g %% of all components were clamped, most in beam %zu: %.2g %%",
+                          per * (double)all / (double)bb->weights.nbeams, worst, per * (double)bb->saturated[worst]);
     }
     br_baseband_destroy(bb->plan);
     br_stage_gpu_end(stage, bb->cuda);

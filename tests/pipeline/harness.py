@@ -183,9 +183,10 @@ def beam_intensity(e, valid, dishes, spacing, freq_mhz, beams, block, first, thr
 
 
 def has_device():
-    """Whether a pipeline can be put on DEVICE: the program says so itself."""
+    """Whether a pipeline can be put on DEVICE (or, where that is the CPU, on a GPU): the program says so itself."""
     with scratch() as d:
-        result = run(d, "pipeline: []\n", command="check", status=2)
+        device = DEVICE if DEVICE != "cpu" else "cuda:0"
+        result = run(d, f"device: {device}\npipeline: []\n", command="check", status=2)
         return "asks for a GPU" not in result.err
 
 
