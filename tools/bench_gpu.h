@@ -65,8 +65,7 @@ struct gpu_work {
 void gpu_heading(void);
 void gpu_row(const struct gpu *g, const char *name, const struct gpu_work *work, double ms, double host_us);
 
-/* --- bench_gpu_gemm.c
- * ------------------------------------------------------------------------------------------------ */
+/* --- bench_gpu_gemm.c --------------------------------------------------------------------------------- */
 
 struct gpu_gemm {
     bool int8, narrow; /* int8 (else float16) operands; int8 results (else int32) */
@@ -77,8 +76,7 @@ struct gpu_gemm {
  * `why` (of 128 bytes) says why not. */
 double gpu_gemm(struct gpu *g, const struct gpu_gemm *gemm, char *why);
 
-/* --- bench_gpu_kernels.c: each prints its row and returns its milliseconds, negative after a failure
- * ------------------ */
+/* --- bench_gpu_kernels.c: each prints its row and returns its milliseconds, negative after a failure -- */
 
 /* A telescope, and what one node of it does. */
 struct gpu_node {
@@ -116,8 +114,7 @@ double gpu_quantize(struct gpu *g, const struct gpu_node *node, size_t channels,
 /* Number of the 8192^3 products' failures and all kernels' rows. Returns false after a failure. */
 bool gpu_kernels(struct gpu *g);
 
-/* --- bench_gpu_pipelines.c
- * ------------------------------------------------------------------------------------------------ */
+/* --- bench_gpu_pipelines.c ---------------------------------------------------------------------------- */
 
 /* Whole pipelines fed from locked memory. Returns how many take longer than they should. */
 int gpu_pipelines(struct gpu *g);

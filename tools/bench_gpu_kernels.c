@@ -125,8 +125,7 @@ static void zones_name(char *name, const char *kernel, const struct gpu_node *no
                  zone[nzones - 1].factor, all_channels(zone, nzones));
 }
 
-/* --- upchannelize
- * -------------------------------------------------------------------------------------------------------- */
+/* --- upchannelize ------------------------------------------------------------------------------------- */
 
 struct upchannelize {
     struct br_upchannelize *plan[MAX_ZONES];
@@ -185,9 +184,7 @@ done:
     return ms;
 }
 
-/* --- baseband
- * --------------------------------------------------------------------------------------------------------------
- */
+/* --- baseband ----------------------------------------------------------------------------------------- */
 
 struct baseband {
     struct br_baseband *plan;
@@ -240,9 +237,7 @@ double gpu_baseband(struct gpu *g, const struct gpu_node *node)
     return ms;
 }
 
-/* --- frb_grid
- * ----------------------------------------------------------------------------------------------------------------
- */
+/* --- frb_grid ----------------------------------------------------------------------------------------- */
 
 struct frb_grid {
     struct br_frb_grid *plan[MAX_ZONES];
@@ -329,9 +324,7 @@ done:
     return ms;
 }
 
-/* --- frb_beams
- * ----------------------------------------------------------------------------------------------------------------
- */
+/* --- frb_beams ---------------------------------------------------------------------------------------- */
 
 struct frb_beams {
     struct br_frb_beams *plan;
@@ -396,9 +389,7 @@ done:
     return ms;
 }
 
-/* --- quantize
- * ----------------------------------------------------------------------------------------------------------------
- */
+/* --- quantize ----------------------------------------------------------------------------------------- */
 
 struct quantize {
     struct br_quantize *plan;
@@ -428,7 +419,7 @@ double gpu_quantize(struct gpu *g, const struct gpu_node *node, size_t channels,
     double ms = -1;
     char name[ROW_NAME];
     struct br_why why = {""};
-    snprintf(name, sizeof name, "quantize to %u bits, %s, F %zu, T %zu, B %zu", bits, node->name, channels,
+    snprintf(name, sizeof name, "quantize to %u, %s, F %zu, T %zu, B %zu", bits, node->name, channels,
              steps, beams);
     if (br_quantize_create(&q.plan, BR_CUDA, &params, &why) != 0)
         refused(name, why.text);
@@ -440,9 +431,7 @@ double gpu_quantize(struct gpu *g, const struct gpu_node *node, size_t channels,
     return ms;
 }
 
-/* --- all
- * -------------------------------------------------------------------------------------------------------------------
- */
+/* --- all ---------------------------------------------------------------------------------------------- */
 
 bool gpu_kernels(struct gpu *g)
 {

@@ -32,8 +32,7 @@ enum {
 };
 #define EPOCH "1700000000000000000"
 
-/* --- copies alone
- * -------------------------------------------------------------------------------------------------------- */
+/* --- copies alone ------------------------------------------------------------------------------------- */
 
 /* COPIES of them on a stream of their own between LOCKED pieces of locked memory and as many on the device.
  */
@@ -91,9 +90,7 @@ double gpu_transfers(struct gpu *g, size_t to_device, size_t to_host)
     return ok ? ms : -1;
 }
 
-/* --- the two ends
- * ----------------------------------------------------------------------------------------------------------
- */
+/* --- the two ends ------------------------------------------------------------------------------------- */
 
 /* What happened at the sinks when; one pipeline runs at a time. */
 static struct {
@@ -156,9 +153,7 @@ static void replace(struct br_stage *stage, struct br_stage_type *type,
     stage->type = type;
 }
 
-/* --- a run
- * ----------------------------------------------------------------------------------------------------------------
- */
+/* --- a run -------------------------------------------------------------------------------------------- */
 
 /* What was measured of a pipeline. */
 struct result {
@@ -231,6 +226,10 @@ static bool run_text(struct gpu *g, const char *name, const char *text, bool fed
     measure_bytes(graph, r);
     for (size_t s = 0; s < graph->nstages; s++) {
         struct br_stage *stage = &graph->stage[s];
+        if (stage->nin > 0 && stage->nout > 0 && stage->device < 0) {
+            br_fail(&g->error, BR_E_DEVICE, "%s: stage '%s' runs on the CPU", name, stage->name);
+            goto done;
+        }
         if (fed && stage->nin == 0) replace(stage, &source_type, source);
         if (stage->nout == 0) replace(stage, &sink_type, sink);
     }
@@ -252,9 +251,7 @@ done:
     return ok;
 }
 
-/* --- the pipelines
- * ----------------------------------------------------------------------------------------------------------
- */
+/* --- the pipelines ------------------------------------------------------------------------------------ */
 
 enum part { FRB = 1, VOLTAGES = 2 };
 
