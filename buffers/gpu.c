@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 #include <nvtx3/nvToolsExt.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 /* BR_OK, or the failure of `call` in words. */
 static int check(cudaError_t status, const char *call, struct br_error *error)
@@ -15,6 +16,9 @@ static int check(cudaError_t status, const char *call, struct br_error *error)
 int br_gpu_devices(struct br_error *why)
 {
     int n = 0;
+    /* By default a device has 8 hardware queues, and streams that share one wait for each other; a pipeline has more streams. Read
+     * by the driver when it starts, which is here. */
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     cudaError_t status = cudaGetDeviceCount(&n);
     if (status == cudaSuccess && n > 0) return n;
     (void)cudaGetLastError();

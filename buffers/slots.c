@@ -144,7 +144,10 @@ void br_slots_free(struct br_slots *slots)
 
 struct br_slot *br_slots_take(struct br_slots *slots)
 {
-    struct br_slot *slot = slots->idle[--slots->nidle];
+    unsigned at = slots->place.space == BR_SPACE_HOST ? slots->head + slots->nidle - 1 : slots->head++;
+    struct br_slot *slot = slots->idle[at % slots->count];
+    slots->nidle--;
+    slots->head %= slots->count;
     slot->order = slots->order++;
     slot->frame.first = slot->frame.samples = slot->frame.missing = 0;
     slot->frame.complete = true;

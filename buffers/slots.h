@@ -15,8 +15,10 @@ struct br_slot {
 
 struct br_slots {
     struct br_slot *slot; /* [count] */
-    struct br_slot **idle; /* [nidle] the free ones, last in first out: the warmest memory is used next */
-    unsigned count, nidle;
+    /* The free ones, a ring of `count` from `head` on. In host memory the last in is the first out: its cache is the warmest.
+     * Where a GPU works on frames the first in is the first out: what was released last may be in use the longest. */
+    struct br_slot **idle;
+    unsigned count, nidle, head;
     uint64_t order;
     struct br_place place;
     void *memory;   /* of the host: everything, or just the validity of frames on a device */
@@ -45,7 +47,7 @@ struct br_slot *br_slots_take(struct br_slots *slots);
 
 static inline void br_slots_give(struct br_slots *slots, struct br_slot *slot)
 {
-    slots->idle[slots->nidle++] = slot;
+    slots->idle[(slots->head + slots->nidle++) % slots->count] = slot;
 }
 
 #endif

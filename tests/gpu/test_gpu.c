@@ -126,6 +126,41 @@ static void test_drop(void **state)
     end(&run);
 }
 
+/* A reader on a stream gives a slot back long before its work is done: the slot that comes next must be the one that was given
+ * back first, or the producer waits for the work that was enqueued last. */
+static void test_slots_take_turns(void **state)
+{
+    (void)state;
+    NO_GPU_SKIP();
+    static const double mhz[] = {400}, width[] = {1};
+    struct br_stream stream = {.array = {.dtype = BR_UINT8, .naxes = 2, .axis = {{"time", 64}, {"freq", 1}}}, .frame_samples = 64,
+                               .sample_ns = {1000, 1}, .nchannels = 1, .freq_mhz = mhz, .width_mhz = width, .nzones = 1,
+                               .zone = {{0, 1, 1, 1, 0}}, .scale = 1};
+    struct br_gpu_stream gpu;
+    struct br_queue *queue;
+    struct br_reader *reader;
+    struct br_error error = {0};
+    assert_int_equal(br_gpu_stream_create(&gpu, 0, &error), BR_OK);
+    assert_int_equal(br_queue_create(&queue, "q", &stream, 3, (struct br_place){BR_SPACE_PINNED, 0}, NULL, &error), BR_OK);
+    assert_int_equal(br_queue_add_reader(queue, "r", BR_POLICY_BLOCK, &reader, &error), BR_OK);
+    br_reader_set_stream(reader, &gpu);
+    assert_int_equal(br_queue_seal(queue, &error), BR_OK);
+    const void *used[7];
+    for (unsigned i = 0; i < 7; i++) {
+        struct br_frame *frame;
+        const struct br_frame *read;
+        assert_int_equal(br_queue_acquire(queue, &frame), BR_OK);
+        used[i] = frame->data;
+        frame->samples = 64;
+        br_queue_publish(queue);
+        assert_int_equal(br_reader_wait(reader, &read), 1);
+        br_reader_release(reader);
+        for (unsigned k = 1; k <= 2 && k <= i; k++) assert_ptr_not_equal(used[i], used[i - k]);
+    }
+    br_queue_destroy(queue);
+    br_gpu_stream_destroy(&gpu);
+}
+
 static void test_placement(void **state)
 {
     (void)state;
@@ -145,7 +180,7 @@ static void test_placement(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_transfers), cmocka_unit_test(test_no_host_waits), cmocka_unit_test(test_drop), cmocka_unit_test(test_placement),
+        cmocka_unit_test(test_transfers), cmocka_unit_test(test_no_host_waits), cmocka_unit_test(test_drop), cmocka_unit_test(test_slots_take_turns), cmocka_unit_test(test_placement),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
