@@ -111,6 +111,18 @@ __device__ __forceinline__ void mma_f16(float (&c)[4], const unsigned (&a)[4], c
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+/* The same, a 16 rows by 8, b 8 by 8 columns.
+ *   a[2]  simd: k0  register: r0 <-> row3  thread: t4..t0 <-> row2 row1 row0 k2 k1
+ *   b     simd: k0                         thread: t4..t0 <-> col2 col1 col0 k2 k1
+ *   c[4]  as above */
+__device__ __forceinline__ void mma_f16_k8(float (&c)[4], const unsigned (&a)[2], unsigned b)
+{
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
+        "{%0, %1, %2, %3};\n"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b));
+}
+
 /* Address in shared memory, as load_matrices wants it. */
 __device__ __forceinline__ unsigned shared_address(const void *shared)
 {

@@ -1,20 +1,19 @@
-/* FRB stage 1 on a GPU: both transforms of a sample are small products on the float16 tensor cores.
+/* FRB stage 1 on a GPU. A block of threads makes the image of one channel and one block of time: bytes of
+ * several times are copied to shared memory ahead of their use, put on their cells as float16 (field), and
+ * both transforms of a sample are small products on the tensor cores (power), whose squares are added up in
+ * registers. See transform.cuh.
  *
- * With A[p][m] = e^{i pi m p / M} and B[n][q] = e^{i pi n q / N} the zero-padded transform of a sample X is Y = A X B. A warp owns
- * 16 rows p. It keeps its part of A in registers for good; the sums of the first product, G = A X, lie in registers exactly as the
- * second product wants its left factor, so that nothing goes to memory between them; X and B are read from shared memory.
- * |Y|^2 is added up in float32 registers over the samples of a block of time.
- *
- * A thread block works on one channel and one block of time. Narrow grids have fewer than four groups of 16 rows: then several teams
- * of warps take turns with the samples (team g has those with g = sample mod teams, counted from the start of the block of
- * time), and their sums are added in the order of the teams. Sums of an unfinished block are kept per team, so that the order of
- * summation never depends on where calls end. */
+ * Samples are added one after the other, in the order of time, whatever the calls are; missing ones are
+ * zeros. The sums of a block that is not complete when a call ends are kept as they are, in device memory. In
+ * long blocks the sums are closed every PARTIAL samples, counted from the block's start, and added up in a
+ * second sum. */
 #include "kernels/common/cuda.h"
-#include "kernels/common/device.cuh"
+#include "kernels/common/half.h"
 #include "kernels/frb_grid/plan.h"
+#include "kernels/frb_grid/transform.cuh"
 
-#include <cuda_fp16.h>
 #include <cuda_runtime.h>
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,507 +23,390 @@ using namespace beamring;
 namespace
 {
 
-constexpr int WARPS = 4;   /* of a thread block: slabs * teams, or less */
-constexpr int QUADS = 4;   /* words of input per thread and sample: P D <= 2 M N fits */
-constexpr uint16_t NOWHERE = 0xffff;
+constexpr unsigned BATCH = 2;        /* samples that are put on their cells at a time */
+constexpr unsigned RAW_BYTES = 2048; /* per warp, about: of bytes waiting to be used */
+constexpr unsigned MOST_TIMES = 16;  /* that are copied at once */
 
-/* Everything that is the same for all launches of a plan. */
-struct layout {
-    int M, N, P, D;
-    int slabs, teams;   /* groups of 16 rows p; samples worked on side by side */
-    int columns;        /* N rounded up to 8 */
-    int pitch_m, pitch_n; /* halves from one n to the next in X, from one q to the next in B */
-    int plane;          /* halves of one of re, im of X: [columns][pitch_m] */
-    int inputs;         /* P D */
-    size_t cells;       /* 2M 2N */
-    const uint4 *a;     /* [slabs][KM][re, im][32 lanes] fragments */
-    const __half *b;    /* [re, im][2N][pitch_n] */
-    const uint16_t *place; /* [P D rounded up to 4]: where an input goes in X, or NOWHERE */
-    const float2 *weights; /* [F or 1][P D], largest modulus 1; or NULL */
-    size_t weight_step; /* P D, or 0: all channels share them */
+/* What is the same for all launches of a plan. */
+struct fixed {
+    unsigned M, N, P, D;
+    size_t F;
+    unsigned T;            /* samples of a block */
+    unsigned times, pitch; /* that are copied at once; bytes of shared memory for each, a multiple of 16 */
+    const uint2 *along_m, *along_n;
+    const unsigned *dishes; /* [NT][threads] */
+    const float4 *weights;  /* [F or 1][P][NT][threads] */
+    const float *level;     /* [F or 1]: what intensities are multiplied by for the weights' scale */
+    bool shared_weights;    /* by all channels */
 };
 
 struct work {
-    const uint8_t *e;
+    const uint8_t *e, *end; /* [steps][row]; behind the last byte */
     size_t row;
-    bool words;           /* input can be read four bytes at a time */
     const uint8_t *valid; /* [steps][valid_row] or NULL */
     size_t valid_row;
-    unsigned pending, T;  /* samples of block 0 before this launch; samples of a block */
-    size_t steps, blocks;
-    const float *factor;  /* [blocks][F] or NULL: all are `unit` */
+    unsigned pending; /* samples of block 0 before this launch */
+    size_t steps;
+    bool flush;          /* block 0 ends here */
+    const float *factor; /* [blocks][F] or NULL: all are `unit` */
     float unit;
-    __half *out;          /* [F][out_stride][cells] */
+    uint16_t *out; /* [F][out_stride][2M][2N] */
     size_t out_stride;
-    const float *before;  /* [F][teams][cells] sums of block 0, or NULL: none */
-    float *after;         /* the same of the last block, if it is not complete */
+    bool wide;            /* 16 bytes of out are aligned */
+    const float4 *before; /* [F][sums, second sums (long blocks)][2 NT][threads], of block 0; NULL: none */
+    float4 *after;        /* the same of the last block, when it is not complete */
 };
 
-__device__ __forceinline__ unsigned negate(unsigned pair)
+/* Copies `times` rows of this channel, from step `first` on, to raw[times][pitch], each from the multiple of
+ * 16 below its address on; zeros for missing samples. */
+template <int THREADS>
+__device__ __forceinline__ void stage(uint8_t *raw, const fixed &L, const work &w, size_t f, size_t first,
+                                      unsigned times)
 {
-    return pair ^ 0x80008000u;
-}
-
-__device__ __forceinline__ unsigned pack(float low, float high)
-{
-    __half2 pair = __floats2half2_rn(low, high);
-    return *reinterpret_cast<unsigned *>(&pair);
-}
-
-/* The words of this thread of one sample; what is behind the last input is anything. */
-__device__ __forceinline__ void fetch(unsigned (&raw)[QUADS], const layout &L, const work &w, const uint8_t *from, int thread,
-                                      int threads)
-{
-#pragma unroll
-    for (int i = 0; i < QUADS; i++) {
-        int at = 4 * (thread + i * threads);
-        raw[i] = 0;
-        if (at >= L.inputs) continue;
-        if (w.words) {
-            raw[i] = *reinterpret_cast<const unsigned *>(from + at);
-        } else {
-            for (int k = 0; k < 4; k++)
-                if (at + k < L.inputs) raw[i] |= static_cast<unsigned>(from[at + k]) << (8 * k);
-        }
-    }
-}
-
-/* Puts the sample on its cells: X[pol][re, im][n][m]; cells without a dish stay zero. */
-__device__ __forceinline__ void place(const unsigned (&raw)[QUADS], const layout &L, const uint16_t *places, const float2 *weights,
-                                      __half *x, int thread, int threads)
-{
-#pragma unroll
-    for (int i = 0; i < QUADS; i++) {
-        int at = 4 * (thread + i * threads);
-        if (at >= L.inputs) continue;
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            unsigned cell = places[at + k];
-            if (cell == NOWHERE) continue;
-            float re = static_cast<float>(int4_re(raw[i] >> (8 * k))), im = static_cast<float>(int4_im(raw[i] >> (8 * k)));
-            if (weights != nullptr) {
-                float2 v = weights[at + k];
-                float turned = v.x * re - v.y * im;
-                im = v.x * im + v.y * re;
-                re = turned;
-            }
-            x[cell] = __float2half_rn(re);
-            x[cell + L.plane] = __float2half_rn(im);
-        }
-    }
-}
-
-/* Adds |A X B|^2 of one polarisation to the warp's 16 rows.
- *   a[KM][4]   A: simd m0, register (m3 p3), thread (p2 p1 p0 m2 m1), k-step: m4
- *   g[KN][4]   G: simd n0, register (n3 p3), thread (p2 p1 p0 n2 n1), k-step: n4
- *   sum[QT][4]    register (p3 q0), thread (p2 p1 p0 q2 q1), tile: q3 and up */
-template <int KM, int QT>
-__device__ __forceinline__ void add_power(float (&sum)[QT][4], const unsigned (&a_re)[KM][4], const unsigned (&a_im)[KM][4],
-                                          const __half *x, const __half *b, const layout &L, int lane)
-{
-    constexpr int NT = (QT + 1) / 2, KN = (NT + 1) / 2; /* tiles of 8 n, steps of 16 n: N = 4 QT */
-    unsigned g_re[KN][4], g_im[KN][4];
-    const __half *at_x = x + (lane >> 2) * L.pitch_m + 2 * (lane & 3);
-#pragma unroll
-    for (int t = 0; t < 2 * KN; t++) {
-        float re[4] = {0, 0, 0, 0}, im[4] = {0, 0, 0, 0};
-        if (t < NT) {
-#pragma unroll
-            for (int k = 0; k < KM; k++) {
-                const unsigned *p = reinterpret_cast<const unsigned *>(at_x + 8 * t * L.pitch_m + 16 * k);
-                const unsigned *q = reinterpret_cast<const unsigned *>(at_x + 8 * t * L.pitch_m + 16 * k + L.plane);
-                unsigned x_re[2] = {p[0], p[4]}, x_im[2] = {q[0], q[4]}, minus[2] = {negate(q[0]), negate(q[4])};
-                mma_f16(re, a_re[k], x_re);
-                mma_f16(im, a_re[k], x_im);
-                mma_f16(re, a_im[k], minus);
-                mma_f16(im, a_im[k], x_re);
+    const unsigned inputs = L.P * L.D;
+    for (unsigned t = 0; t < times; t++, raw += L.pitch) {
+        const uint8_t *from = w.e + (first + t) * w.row + f * inputs;
+        const unsigned skip = static_cast<unsigned>(reinterpret_cast<uintptr_t>(from) % 16);
+        const bool there = !w.valid || w.valid[(first + t) * w.valid_row + f];
+        for (unsigned i = 16 * threadIdx.x; i < skip + inputs; i += 16 * THREADS) {
+            const uint8_t *at = from - skip + i;
+            if (at >= w.e && at + 16 <= w.end) {
+                copy_async_16(raw + i, at, there);
+            } else { /* the edges of the array */
+                for (unsigned k = i; k < i + 16; k++)
+                    raw[k] = there && k >= skip && k < skip + inputs ? at[k - i] : static_cast<uint8_t>(0);
             }
         }
-        g_re[t / 2][2 * (t % 2)] = pack(re[0], re[1]);
-        g_re[t / 2][2 * (t % 2) + 1] = pack(re[2], re[3]);
-        g_im[t / 2][2 * (t % 2)] = pack(im[0], im[1]);
-        g_im[t / 2][2 * (t % 2) + 1] = pack(im[2], im[3]);
     }
-    const __half *at_b = b + (lane >> 2) * L.pitch_n + 2 * (lane & 3);
-    const int other = 2 * L.N * L.pitch_n;
-#pragma unroll
-    for (int t = 0; t < QT; t++) {
-        float re[4] = {0, 0, 0, 0}, im[4] = {0, 0, 0, 0};
-#pragma unroll
-        for (int k = 0; k < KN; k++) {
-            const unsigned *p = reinterpret_cast<const unsigned *>(at_b + 8 * t * L.pitch_n + 16 * k);
-            const unsigned *q = reinterpret_cast<const unsigned *>(at_b + 8 * t * L.pitch_n + 16 * k + other);
-            unsigned b_re[2] = {p[0], p[4]}, b_im[2] = {q[0], q[4]}, minus[2] = {negate(q[0]), negate(q[4])};
-            mma_f16(re, g_re[k], b_re);
-            mma_f16(im, g_re[k], b_im);
-            mma_f16(re, g_im[k], minus);
-            mma_f16(im, g_im[k], b_re);
-        }
-#pragma unroll
-        for (int i = 0; i < 4; i++) sum[t][i] += re[i] * re[i] + im[i] * im[i];
-    }
+    copy_async_commit();
 }
 
-/* Dynamic shared memory: B, X[2 buffers][teams][P][re, im][plane] (afterwards the teams' sums), weights, places. */
-struct shared_bytes {
-    size_t b, x, weights, places;
-};
-
-__host__ __device__ inline shared_bytes shared_of(const layout &L)
+/* Warps of a multiprocessor that registers must suffice for. */
+constexpr int resident(int NT)
 {
-    shared_bytes s;
-    s.b = static_cast<size_t>(2) * 2 * L.N * L.pitch_n * sizeof(__half);
-    s.x = static_cast<size_t>(2) * L.teams * L.P * 2 * L.plane * sizeof(__half);
-    size_t sums = L.teams > 1 ? L.teams * L.cells * sizeof(float) : 0;
-    if (s.x < sums) s.x = sums;
-    s.x = (s.x + 15) / 16 * 16;
-    s.weights = L.weights != nullptr ? (static_cast<size_t>(L.inputs) * sizeof(float2) + 15) / 16 * 16 : 0;
-    s.places = (static_cast<size_t>(L.inputs) + 3) / 4 * 4 * sizeof(uint16_t);
-    return s;
+    return NT == 4 ? 12 : 16;
 }
 
-template <int KM, int QT> __global__ __launch_bounds__(32 * WARPS, QT >= 7 ? 2 : 3) void grid_kernel(const layout L, const work w)
+template <int MT, int NT>
+__global__ void __launch_bounds__(32 * MT, resident(NT) / MT) make_images(const fixed L, const work w)
 {
-    extern __shared__ __align__(16) unsigned char shared[];
-    const shared_bytes size = shared_of(L);
-    __half *b = reinterpret_cast<__half *>(shared), *x = reinterpret_cast<__half *>(shared + size.b);
-    float2 *weights = reinterpret_cast<float2 *>(shared + size.b + size.x);
-    uint16_t *places = reinterpret_cast<uint16_t *>(shared + size.b + size.x + size.weights);
-    const size_t f = blockIdx.x / w.blocks, block = blockIdx.x % w.blocks, F = gridDim.x / w.blocks;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, slab = warp % L.slabs, team = warp / L.slabs;
-    const int threads = 32 * L.slabs, thread = threadIdx.x - team * threads;
+    constexpr int THREADS = 32 * MT, VECTORS = 2 * NT * THREADS; /* float4s of the block's sums */
+    extern __shared__ uint4 memory[];
+    field<MT, NT>(*x)[BATCH] = reinterpret_cast<field<MT, NT>(*)[BATCH]>(memory); /* [2][BATCH] */
+    float4 *total = reinterpret_cast<float4 *>(x + 2) + threadIdx.x;              /* in long blocks */
+    const bool is_long = L.T > PARTIAL;
+    uint8_t *raw =
+        reinterpret_cast<uint8_t *>(x + 2) + (is_long ? VECTORS * sizeof(float4) : 0); /* [2][times][pitch] */
+    const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32, chunk_bytes = L.times * L.pitch;
+    const size_t f = blockIdx.x % L.F, block = blockIdx.x / L.F;
+    const unsigned pol_bit = L.P - 1; /* P is 1 or 2 */
 
-    for (size_t i = threadIdx.x; i < size.b / 4; i += blockDim.x)
-        reinterpret_cast<unsigned *>(b)[i] = reinterpret_cast<const unsigned *>(L.b)[i];
-    for (size_t i = threadIdx.x; i < size.x / 4; i += blockDim.x) reinterpret_cast<unsigned *>(x)[i] = 0;
-    for (int i = threadIdx.x; i < (L.inputs + 3) / 4 * 4; i += blockDim.x) places[i] = L.place[i];
-    if (L.weights != nullptr)
-        for (int i = threadIdx.x; i < L.inputs; i += blockDim.x) weights[i] = L.weights[f * L.weight_step + i];
-    const float2 *my_weights = L.weights != nullptr ? weights : nullptr;
-
-    unsigned a_re[KM][4], a_im[KM][4];
-#pragma unroll
-    for (int k = 0; k < KM; k++) {
-        const uint4 re = L.a[((slab * KM + k) * 2 + 0) * 32 + lane], im = L.a[((slab * KM + k) * 2 + 1) * 32 + lane];
-        a_re[k][0] = re.x, a_re[k][1] = re.y, a_re[k][2] = re.z, a_re[k][3] = re.w;
-        a_im[k][0] = im.x, a_im[k][1] = im.y, a_im[k][2] = im.z, a_im[k][3] = im.w;
-    }
-
-    /* Samples [begin, end) of the block of time are in this launch; sample r is step r + shift. */
+    /* Samples [begin, begin + count) of the block of time are in this launch, from step `first` on. */
     const unsigned begin = block == 0 ? w.pending : 0;
-    const long long shift = static_cast<long long>(block) * w.T - w.pending;
-    const unsigned end = static_cast<long long>(w.steps) - shift < w.T ? static_cast<unsigned>(w.steps - shift) : w.T;
+    const size_t first = block == 0 ? 0 : block * L.T - w.pending;
+    unsigned count = w.steps - first < L.T - begin ? static_cast<unsigned>(w.steps - first) : L.T - begin;
+    const bool complete = begin + count == L.T || w.flush;
+    float factor = complete && w.factor ? w.factor[block * L.F + f] : w.unit;
+    if (complete && factor == 0) count = 0; /* masked */
+    factor = fminf(factor * L.level[L.shared_weights ? 0 : f], FLT_MAX);
 
-    float sum[QT][4];
-    const int p = slab * 16 + (lane >> 2), q = 2 * (lane & 3);
-    const bool resume = block == 0 && w.before != nullptr;
-    const float *before = w.before + (f * L.teams + team) * L.cells;
+    /* weights: shape (F, P, NT, threads), contiguous; after: shape (P, NT), strides (NT threads, threads) */
+    const float4 *weights = L.weights + (L.shared_weights ? 0 : f) * L.P * NT * THREADS + threadIdx.x;
+    /* before, after: shape (F, 1 or 2, 2 NT, threads), contiguous; after: shape (1 or 2, 2 NT), strides (2 NT
+     * threads, threads) */
+    const size_t state = f * (is_long ? 2 : 1) * VECTORS + threadIdx.x;
+
+    waves<MT, NT> waves;
+    waves.load(L.along_m, L.along_n, warp, lane);
+    unsigned dishes[NT]; /* [NT]: n3 and up  simd: m0  thread: t4..t0 <-> n2 n1 n0 m2 m1  warp: m3 and up */
 #pragma unroll
-    for (int t = 0; t < QT; t++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            int row = p + 8 * (i >> 1);
-            sum[t][i] = resume && row < 2 * L.M ? before[row * 2 * L.N + 8 * t + q + (i & 1)] : 0;
+    for (int nt = 0; nt < NT; nt++) dishes[nt] = L.dishes[nt * THREADS + threadIdx.x];
+
+    power<MT, NT> sums;
+    sums.clear();
+    if (is_long) sums.store(total);
+    if (block == 0 && w.before) {
+        if (is_long) {
+            sums.load(w.before + state + VECTORS);
+            sums.store(total);
         }
-
-    /* Turns: every team takes one sample each. Input is one turn ahead in registers; X has two buffers, and one barrier a turn. */
-    const uint8_t *channel = w.e + f * L.inputs;
-    const size_t team_x = static_cast<size_t>(L.P) * 2 * L.plane, buffer = L.teams * team_x;
-    unsigned raw[QUADS];
-    unsigned turn = begin / L.teams, r = turn * L.teams + team;
-    auto wanted = [&](unsigned sample) {
-        return sample >= begin && sample < end &&
-               (w.valid == nullptr || w.valid[static_cast<size_t>(sample + shift) * w.valid_row + f] != 0);
-    };
-    __syncthreads(); /* tables are there, X is clear */
-    bool now = wanted(r), next = false;
-    if (now) {
-        fetch(raw, L, w, channel + static_cast<size_t>(r + shift) * w.row, thread, threads);
-        place(raw, L, places, my_weights, x + (turn & 1) * buffer + team * team_x, thread, threads);
+        sums.load(w.before + state);
     }
-    __syncthreads();
-    for (; turn * L.teams < end; turn++, now = next) {
-        r += L.teams;
-        next = wanted(r);
-        if (next) fetch(raw, L, w, channel + static_cast<size_t>(r + shift) * w.row, thread, threads);
-        if (now)
-            for (int pol = 0; pol < L.P; pol++)
-                add_power<KM, QT>(sum, a_re, a_im, x + (turn & 1) * buffer + team * team_x + pol * 2 * L.plane, b, L, lane);
-        if (next) place(raw, L, places, my_weights, x + (~turn & 1) * buffer + team * team_x, thread, threads);
+
+    unsigned flip = 0, ahead = 0;
+    if (count > 0) stage<THREADS>(raw, L, w, f, first, min(count, L.times));
+    for (unsigned c = 0; c < count; c += L.times, ahead ^= 1) {
+        const unsigned times = min(L.times, count - c), samples = times * L.P;
+        if (c + times < count)
+            stage<THREADS>(raw + (ahead ^ 1) * chunk_bytes, L, w, f, first + c + times,
+                           min(L.times, count - c - times));
+        else
+            copy_async_commit(); /* nothing: for the count of groups */
+        copy_async_wait<1>();
         __syncthreads();
+        for (unsigned s = 0; s < samples; s += BATCH, flip ^= 1) {
+#pragma unroll
+            for (unsigned i = 0; i < BATCH; i++) {
+                const unsigned t = (s + i) >> pol_bit, pol = (s + i) & pol_bit;
+                if (s + i >= samples) break;
+                const uintptr_t from =
+                    reinterpret_cast<uintptr_t>(w.e) + (first + c + t) * w.row + f * L.P * L.D;
+                x[flip][i].fill(raw + ahead * chunk_bytes + t * L.pitch + from % 16 + pol * L.D, dishes,
+                                weights + pol * NT * THREADS, warp, lane);
+            }
+            /* One barrier is enough: who fills this buffer again has passed the next one, and so have its
+             * readers. */
+            __syncthreads();
+#pragma unroll 1
+            for (unsigned i = 0; i < BATCH && s + i < samples; i++) {
+                const unsigned at = begin + c + ((s + i) >> pol_bit);
+                if (is_long && at % PARTIAL == 0 && at > 0 && ((s + i) & pol_bit) == 0) {
+                    sums.add(total);
+                    sums.store(total);
+                    sums.clear();
+                }
+                sums.add(x[flip][i], waves, warp, lane);
+            }
+        }
     }
 
-    if (end < w.T) { /* goes on in the next call */
-        float *after = w.after + (f * L.teams + team) * L.cells;
-#pragma unroll
-        for (int t = 0; t < QT; t++)
-#pragma unroll
-            for (int h = 0; h < 2; h++)
-                if (p + 8 * h < 2 * L.M)
-                    *reinterpret_cast<float2 *>(after + (p + 8 * h) * 2 * L.N + 8 * t + q) =
-                        make_float2(sum[t][2 * h], sum[t][2 * h + 1]);
+    if (!complete) { /* goes on in the next call */
+        sums.store(w.after + state);
+        if (is_long) {
+            sums.load(total);
+            sums.store(w.after + state + VECTORS);
+        }
         return;
     }
-    if (L.teams > 1) {
-        float *sums = reinterpret_cast<float *>(x); /* the last barrier stands behind every use of X */
-#pragma unroll
-        for (int t = 0; t < QT; t++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                int row = p + 8 * (i >> 1);
-                if (row < 2 * L.M) sums[team * L.cells + row * 2 * L.N + 8 * t + q + (i & 1)] = sum[t][i];
-            }
-        __syncthreads();
-        if (team > 0) return;
-#pragma unroll
-        for (int t = 0; t < QT; t++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                int row = p + 8 * (i >> 1);
-                for (int g = 1; g < L.teams && row < 2 * L.M; g++)
-                    sum[t][i] += sums[g * L.cells + row * 2 * L.N + 8 * t + q + (i & 1)];
-            }
-    }
-    const float factor = w.factor != nullptr ? w.factor[block * F + f] : w.unit;
-    __half *out = w.out + (f * w.out_stride + block) * L.cells;
-#pragma unroll
-    for (int t = 0; t < QT; t++)
-#pragma unroll
-        for (int h = 0; h < 2; h++)
-            if (p + 8 * h < 2 * L.M)
-                *reinterpret_cast<__half2 *>(out + (p + 8 * h) * 2 * L.N + 8 * t + q) =
-                    __floats2half2_rn(fminf(factor * sum[t][2 * h], 65504.f), fminf(factor * sum[t][2 * h + 1], 65504.f));
-}
-
-/* Writes an unfinished block as if the rest were missing. */
-__global__ __launch_bounds__(256) void flush_kernel(const float *sums, int teams, size_t cells, const float *factor, __half *out,
-                                                    size_t out_stride)
-{
-    const size_t f = blockIdx.x;
-    for (size_t i = threadIdx.x; i < cells; i += blockDim.x) {
-        float sum = 0;
-        for (int g = 0; g < teams && sums != nullptr; g++) {
-            float one = sums[(f * teams + g) * cells + i];
-            sum = g == 0 ? one : sum + one;
-        }
-        out[f * out_stride * cells + i] = __float2half_rn(fminf(factor[f] * sum, 65504.f));
+    if (is_long) sums.add(total);
+    __syncthreads(); /* the fields are not needed any more */
+    __half *image = reinterpret_cast<__half *>(memory);
+    sums.write(image, static_cast<int>(L.M), static_cast<int>(L.N), factor, warp, lane);
+    __syncthreads();
+    /* out: shape (F, out_stride, cells), contiguous; after: shape (cells), contiguous */
+    const unsigned cells = 4 * L.M * L.N;
+    uint16_t *out = w.out + (f * w.out_stride + block) * cells;
+    if (w.wide) {
+        for (unsigned i = threadIdx.x; i < cells / 8; i += THREADS)
+            reinterpret_cast<uint4 *>(out)[i] = memory[i];
+    } else {
+        for (unsigned i = threadIdx.x; i < cells; i += THREADS)
+            out[i] = reinterpret_cast<const uint16_t *>(memory)[i];
     }
 }
 
-typedef void (*grid_launch)(const layout, const work);
+using kernel = void (*)(fixed, work);
 
-template <int KM> grid_launch kernel_of(int N)
+template <int MT> kernel of_n(unsigned tiles)
 {
-    switch (N / 4) {
-    case 2: return grid_kernel<KM, 2>;
-    case 3: return grid_kernel<KM, 3>;
-    case 4: return grid_kernel<KM, 4>;
-    case 5: return grid_kernel<KM, 5>;
-    case 6: return grid_kernel<KM, 6>;
-    case 7: return grid_kernel<KM, 7>;
-    case 8: return grid_kernel<KM, 8>;
-    }
-    return nullptr;
+    return tiles == 1   ? make_images<MT, 1>
+           : tiles == 2 ? make_images<MT, 2>
+           : tiles == 3 ? make_images<MT, 3>
+                        : make_images<MT, 4>;
 }
 
-unsigned half_pair(double low, double high)
+kernel variant(unsigned m_tiles, unsigned n_tiles)
 {
-    __half pair[2] = {__float2half_rn(static_cast<float>(low)), __float2half_rn(static_cast<float>(high))};
-    unsigned word;
-    memcpy(&word, pair, sizeof word);
-    return word;
+    return m_tiles == 1   ? of_n<1>(n_tiles)
+           : m_tiles == 2 ? of_n<2>(n_tiles)
+           : m_tiles == 3 ? of_n<3>(n_tiles)
+                          : of_n<4>(n_tiles);
+}
+
+unsigned host_pair(double low, double high)
+{
+    return br_half_from_float(static_cast<float>(low)) |
+           static_cast<unsigned>(br_half_from_float(static_cast<float>(high))) << 16;
 }
 
 } // namespace
 
-struct frb_grid_gpu {
-    layout L;
-    grid_launch kernel;
-    size_t shared;
-    float unit;      /* 2^-k and the largest weight squared */
-    void *a, *b, *place, *weights;
-    float *sums[2];  /* [F][teams][cells] */
-    int current;     /* which of them holds the unfinished block */
-    bool fresh;      /* nothing is in it yet */
+struct br_frb_grid_gpu {
+    fixed fixed;
+    kernel kernel;
+    unsigned m_tiles, n_tiles, threads;
+    size_t shared_bytes;
+    void *along_m, *along_n, *dishes, *weights, *level;
+    float4 *sums[2]; /* of the unfinished block, in turn: one is read while the other is written */
+    int now;
+    bool resume; /* sums[now] holds an unfinished block */
 };
 
-/* A as the tensor cores want it: a[slab][k-step][re, im][lane][register], 16 rows p of a slab and 16 m of a step. */
-static int make_a(struct br_frb_grid *plan, int slabs, int steps, struct br_why *why)
+/* C and S as in waves, for `length` cells: [tiles of p][tiles of m][lane] of (C, S) */
+static void *make_waves(struct br_cuda *cuda, unsigned length, unsigned tiles, struct br_why *why)
 {
-    const int M = static_cast<int>(plan->grid_m);
-    const size_t bytes = static_cast<size_t>(slabs) * steps * 2 * 32 * 4 * sizeof(unsigned);
-    unsigned *a = static_cast<unsigned *>(calloc(1, bytes)), *at = a;
-    if (a == nullptr) return br_because(why, "no memory");
-    for (int slab = 0; slab < slabs; slab++)
-        for (int k = 0; k < steps; k++)
-            for (int part = 0; part < 2; part++)
-                for (int lane = 0; lane < 32; lane++)
-                    for (int reg = 0; reg < 4; reg++, at++) {
-                        double pair[2];
-                        for (int simd = 0; simd < 2; simd++) {
-                            int p = slab * 16 + (lane >> 2) + 8 * (reg & 1), m = 16 * k + 2 * (lane & 3) + simd + 8 * (reg >> 1);
-                            double angle = M_PI * (m * p % (2 * M)) / M;
-                            pair[simd] = p >= 2 * M || m >= M ? 0 : part == 0 ? cos(angle) : sin(angle);
-                        }
-                        *at = half_pair(pair[0], pair[1]);
-                    }
-    plan->gpu->a = br_cuda_table(plan->cuda, a, bytes, why);
-    free(a);
-    return plan->gpu->a != nullptr ? 0 : -1;
+    unsigned table[4 * 4 * 32][2];
+    for (unsigned i = 0; i < tiles * tiles * 32; i++) {
+        unsigned p = i / 32 / tiles * 8 + i % 32 / 4, m = i / 32 % tiles * 8 + i % 4 * 2;
+        double wave[2][2] = {{0}};
+        for (unsigned k = 0; k < 2; k++) {
+            if (p >= length || m + k >= length) continue;
+            double angle = M_PI * (p * (m + k) % (2 * length)) / length;
+            wave[0][k] = cos(angle);
+            wave[1][k] = p == 0 ? ((m + k) % 2 ? -1 : 1) : sin(angle);
+        }
+        table[i][0] = host_pair(wave[0][0], wave[0][1]);
+        table[i][1] = host_pair(wave[1][0], wave[1][1]);
+    }
+    return br_cuda_table(cuda, table, tiles * tiles * 32 * sizeof *table, why);
 }
 
-/* B[re, im][q][n], n fastest, zero behind N. */
-static int make_b(struct br_frb_grid *plan, int pitch, struct br_why *why)
+/* Which dishes, with which weights, a thread puts on its cells. */
+static int make_cells(struct br_frb_grid *plan, const struct br_frb_grid_params *params, struct br_why *why)
 {
-    const int N = static_cast<int>(plan->grid_n);
-    const size_t bytes = static_cast<size_t>(2) * 2 * N * pitch * sizeof(__half);
-    unsigned *b = static_cast<unsigned *>(calloc(1, bytes));
-    if (b == nullptr) return br_because(why, "no memory");
-    for (int part = 0; part < 2; part++)
-        for (int q = 0; q < 2 * N; q++)
-            for (int n = 0; n < N; n += 2) { /* N is even */
-                double first = M_PI * (n * q % (2 * N)) / N, second = M_PI * ((n + 1) * q % (2 * N)) / N;
-                b[((part * 2 * N + q) * pitch + n) / 2] =
-                    part == 0 ? half_pair(cos(first), cos(second)) : half_pair(sin(first), sin(second));
+    struct br_frb_grid_gpu *gpu = plan->gpu;
+    size_t pairs = static_cast<size_t>(gpu->n_tiles) * gpu->threads, P = plan->npol, D = plan->ndishes,
+           W = plan->weight_channels;
+    int32_t dish[32][32];
+    unsigned *dishes = static_cast<unsigned *>(calloc(pairs, sizeof *dishes));
+    float4 *weights = static_cast<float4 *>(calloc(W * P * pairs, sizeof *weights));
+    float *level = static_cast<float *>(malloc(W * sizeof *level));
+    bool ok = dishes && weights && level;
+    if (!ok) br_because(why, "no memory for the FRB grid");
+    for (unsigned i = 0; i < 32 * 32; i++) dish[i / 32][i % 32] = -1;
+    for (size_t d = 0; d < D; d++)
+        dish[params->dish_cell[2 * d]][params->dish_cell[2 * d + 1]] = static_cast<int32_t>(d);
+    for (size_t c = 0; ok && c < W; c++) {
+        /* Powers of two that bring the channel's weights below 1, so that float16 holds all sums. */
+        const float *given = params->weights ? params->weights + c * P * D * 2 : NULL;
+        double most = given ? 0 : 0.5;
+        int exponent;
+        for (size_t i = 0; given && i < P * D * 2; i++)
+            most = fmax(most, fabs(static_cast<double>(given[i])));
+        (void)frexp(most, &exponent);
+        if (!given || most == 0) exponent = 0;
+        level[c] = static_cast<float>(ldexp(1, 2 * exponent));
+        for (size_t i = 0; i < pairs; i++) {
+            size_t warp = i % gpu->threads / 32, lane = i % 32, n = i / gpu->threads * 8 + lane / 4,
+                   m = warp * 8 + lane % 4 * 2;
+            for (size_t k = 0; k < 2; k++) {
+                int32_t d = dish[m + k][n];
+                if (d < 0) continue; /* weight 0 */
+                if (c == 0) dishes[i] |= static_cast<unsigned>(d) << 16 * k;
+                for (size_t pol = 0; pol < P; pol++) {
+                    float *to = &weights[(c * P + pol) * pairs + i].x + 2 * k;
+                    const float *w = given ? given + (pol * D + static_cast<size_t>(d)) * 2 : NULL;
+                    to[0] = w ? static_cast<float>(ldexp(static_cast<double>(w[0]), -exponent)) : 1;
+                    to[1] = w ? static_cast<float>(ldexp(static_cast<double>(w[1]), -exponent)) : 0;
+                }
             }
-    plan->gpu->b = br_cuda_table(plan->cuda, b, bytes, why);
-    free(b);
-    return plan->gpu->b != nullptr ? 0 : -1;
-}
-
-static int make_places(struct br_frb_grid *plan, const struct br_frb_grid_params *params, const layout &L, struct br_why *why)
-{
-    const size_t count = (static_cast<size_t>(L.inputs) + 3) / 4 * 4;
-    uint16_t *place = static_cast<uint16_t *>(malloc(count * sizeof *place));
-    if (place == nullptr) return br_because(why, "no memory");
-    for (size_t i = 0; i < count; i++) {
-        size_t pol = i / L.D, d = i % L.D;
-        place[i] = i >= static_cast<size_t>(L.inputs)
-                       ? NOWHERE
-                       : static_cast<uint16_t>(pol * 2 * L.plane + params->dish_cell[2 * d + 1] * L.pitch_m + params->dish_cell[2 * d]);
+        }
     }
-    plan->gpu->place = br_cuda_table(plan->cuda, place, count * sizeof *place, why);
-    free(place);
-    return plan->gpu->place != nullptr ? 0 : -1;
-}
-
-/* Weights with the largest modulus 1, so that float16 holds every partial sum; its square joins the scale. */
-static int make_weights(struct br_frb_grid *plan, const struct br_frb_grid_params *params, struct br_why *why)
-{
-    if (params->weights == nullptr) return 0;
-    const size_t count = params->weight_channels * plan->npol * plan->ndishes;
-    double largest = 0;
-    for (size_t i = 0; i < count; i++)
-        largest = fmax(largest, hypot(static_cast<double>(params->weights[2 * i]), static_cast<double>(params->weights[2 * i + 1])));
-    float *weights = static_cast<float *>(malloc(2 * count * sizeof *weights));
-    if (weights == nullptr) return br_because(why, "no memory");
-    for (size_t i = 0; i < 2 * count; i++)
-        weights[i] = largest > 0 ? static_cast<float>(static_cast<double>(params->weights[i]) / largest) : 0;
-    plan->gpu->weights = br_cuda_table(plan->cuda, weights, 2 * count * sizeof *weights, why);
-    plan->gpu->unit = static_cast<float>(ldexp(largest * largest, -plan->log2_scale));
+    ok = ok && (gpu->dishes = br_cuda_table(plan->cuda, dishes, pairs * sizeof *dishes, why)) &&
+         (gpu->weights = br_cuda_table(plan->cuda, weights, W * P * pairs * sizeof *weights, why)) &&
+         (gpu->level = br_cuda_table(plan->cuda, level, W * sizeof *level, why));
+    free(dishes);
     free(weights);
-    return plan->gpu->weights != nullptr ? 0 : -1;
-}
-
-int br_frb_grid_cuda_create(struct br_frb_grid *plan, const struct br_frb_grid_params *params, struct br_why *why)
-{
-    const unsigned M = plan->grid_m, N = plan->grid_n;
-    if (M % 4 != 0 || N % 4 != 0 || M < 8 || M > 32 || N < 8 || N > 32 || plan->npol > 2)
-        return br_because(why, "on a GPU the grid must have 8, 12, ... 32 cells each way and one or two polarisations, not %u x %u cells "
-                          "and %zu", M, N, plan->npol);
-    if (params->cuda == nullptr) return br_because(why, "BR_CUDA needs params.cuda");
-    struct frb_grid_gpu *gpu = plan->gpu = static_cast<struct frb_grid_gpu *>(calloc(1, sizeof *gpu));
-    if (gpu == nullptr) return br_because(why, "no memory");
-    plan->cuda = params->cuda;
-    layout L = {};
-    L.M = static_cast<int>(M), L.N = static_cast<int>(N);
-    L.P = static_cast<int>(plan->npol), L.D = static_cast<int>(plan->ndishes);
-    L.inputs = L.P * L.D;
-    L.slabs = (2 * L.M + 15) / 16;
-    L.teams = WARPS / L.slabs;
-    L.columns = (L.N + 7) / 8 * 8;
-    /* Rows of 12 or 20 words: the 8 rows by 4 words that a warp reads at once lie in 32 different banks. */
-    L.pitch_m = L.M > 16 ? 40 : 24;
-    L.pitch_n = L.N > 16 ? 40 : 24;
-    L.plane = L.columns * L.pitch_m;
-    L.cells = plan->cells;
-    gpu->unit = static_cast<float>(ldexp(1, -plan->log2_scale));
-    gpu->fresh = true;
-    gpu->kernel = M > 16 ? kernel_of<2>(L.N) : kernel_of<1>(L.N);
-    if (make_a(plan, L.slabs, M > 16 ? 2 : 1, why) != 0 || make_b(plan, L.pitch_n, why) != 0 ||
-        make_places(plan, params, L, why) != 0 || make_weights(plan, params, why) != 0) return -1;
-    for (int i = 0; i < 2; i++) {
-        gpu->sums[i] = static_cast<float *>(
-            br_cuda_alloc(plan->cuda, plan->nchannels * L.teams * L.cells * sizeof(float), why));
-        if (gpu->sums[i] == nullptr) return -1;
-    }
-    L.a = static_cast<const uint4 *>(gpu->a);
-    L.b = static_cast<const __half *>(gpu->b);
-    L.place = static_cast<const uint16_t *>(gpu->place);
-    L.weights = static_cast<const float2 *>(gpu->weights);
-    L.weight_step = plan->weight_channels > 1 ? static_cast<size_t>(L.inputs) : 0;
-    gpu->L = L;
-    shared_bytes s = shared_of(L);
-    gpu->shared = s.b + s.x + s.weights + s.places;
-    cudaError_t status = cudaFuncSetAttribute(reinterpret_cast<const void *>(gpu->kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                              static_cast<int>(gpu->shared));
-    if (status != cudaSuccess)
-        return br_because(why, "the FRB grid needs %zu bytes of shared memory: %s", gpu->shared, cudaGetErrorString(status));
-    return 0;
+    free(level);
+    return ok ? 0 : -1;
 }
 
 void br_frb_grid_cuda_destroy(struct br_frb_grid *plan)
 {
-    struct frb_grid_gpu *gpu = plan->gpu;
-    if (gpu == nullptr) return;
-    void *memory[] = {gpu->a, gpu->b, gpu->place, gpu->weights, gpu->sums[0], gpu->sums[1]};
+    struct br_frb_grid_gpu *gpu = plan->gpu;
+    if (!gpu) return;
+    void *memory[] = {gpu->along_m, gpu->along_n, gpu->dishes, gpu->weights,
+                      gpu->level,   gpu->sums[0], gpu->sums[1]};
     for (void *one : memory) br_cuda_free(plan->cuda, one);
     free(gpu);
-    plan->gpu = nullptr;
+    plan->gpu = NULL;
+}
+
+int br_frb_grid_cuda_create(struct br_frb_grid *plan, const struct br_frb_grid_params *params,
+                            struct br_why *why)
+{
+    unsigned M = plan->grid_m, N = plan->grid_n;
+    size_t F = plan->nchannels, inputs = plan->npol * plan->ndishes;
+    if (M % 4 != 0 || N % 4 != 0 || M < 8 || M > 32 || N < 8 || N > 32)
+        return br_because(why, "on a GPU the grid must have 8, 12, ... 32 cells each way, not %u x %u", M, N);
+    if (plan->npol > 2)
+        return br_because(why, "%zu polarisations; on a GPU 1 or 2 are supported", plan->npol);
+    if (F > (1u << 31) / (MOST_BLOCKS + 1))
+        return br_because(why, "%zu channels are too many for one launch on a GPU", F);
+    if (!params->cuda) return br_because(why, "BR_CUDA needs a br_cuda");
+    struct br_frb_grid_gpu *gpu = plan->gpu = static_cast<struct br_frb_grid_gpu *>(calloc(1, sizeof *gpu));
+    if (!gpu) return br_because(why, "no memory for the FRB grid");
+    plan->cuda = params->cuda;
+    gpu->m_tiles = (M + 7) / 8;
+    gpu->n_tiles = (N + 7) / 8;
+    gpu->threads = 32 * gpu->m_tiles;
+    gpu->kernel = variant(gpu->m_tiles, gpu->n_tiles);
+    gpu->along_m = make_waves(plan->cuda, M, gpu->m_tiles, why);
+    gpu->along_n = make_waves(plan->cuda, N, gpu->n_tiles, why);
+    if (!gpu->along_m || !gpu->along_n || make_cells(plan, params, why) != 0) return -1;
+    size_t sum_bytes = static_cast<size_t>(2) * gpu->n_tiles * gpu->threads * sizeof(float4);
+    bool is_long = plan->downsample > PARTIAL;
+    for (int i = 0; i < 2; i++) {
+        gpu->sums[i] =
+            static_cast<float4 *>(br_cuda_alloc(plan->cuda, F * (is_long ? 2 : 1) * sum_bytes, why));
+        if (!gpu->sums[i]) return -1;
+    }
+
+    fixed &L = gpu->fixed;
+    L.M = M, L.N = N, L.P = static_cast<unsigned>(plan->npol), L.D = static_cast<unsigned>(plan->ndishes);
+    L.F = F, L.T = plan->downsample;
+    L.pitch = static_cast<unsigned>((inputs + 30) / 16 * 16);
+    L.times = RAW_BYTES * gpu->m_tiles / L.pitch;
+    L.times = L.times < 2 ? 2 : L.times > MOST_TIMES ? MOST_TIMES : L.times;
+    L.along_m = static_cast<const uint2 *>(gpu->along_m);
+    L.along_n = static_cast<const uint2 *>(gpu->along_n);
+    L.dishes = static_cast<const unsigned *>(gpu->dishes);
+    L.weights = static_cast<const float4 *>(gpu->weights);
+    L.level = static_cast<const float *>(gpu->level);
+    L.shared_weights = plan->weight_channels == 1;
+    gpu->shared_bytes = 2 * BATCH * sizeof(uint2) * 32 * gpu->m_tiles * gpu->n_tiles +
+                        (is_long ? sum_bytes : 0) + static_cast<size_t>(2) * L.times * L.pitch;
+    cudaError_t status = cudaFuncSetAttribute(reinterpret_cast<const void *>(gpu->kernel),
+                                              cudaFuncAttributeMaxDynamicSharedMemorySize, 64 << 10);
+    if (status == cudaSuccess) return 0;
+    (void)cudaGetLastError();
+    return br_because(why, "shared memory for the FRB grid on device %d: %s", br_cuda_device(plan->cuda),
+                      cudaGetErrorString(status));
 }
 
 void br_frb_grid_cuda_begin(struct br_frb_grid *plan)
 {
-    plan->gpu->fresh = true;
-}
-
-void br_frb_grid_cuda_add(struct br_frb_grid *plan, const struct frb_grid_span *span)
-{
-    struct frb_grid_gpu *gpu = plan->gpu;
-    work w = {};
-    w.e = span->e;
-    w.row = span->row;
-    w.words = reinterpret_cast<uintptr_t>(span->e) % 4 == 0 && span->row % 4 == 0 && gpu->L.inputs % 4 == 0;
-    w.valid = span->valid;
-    w.valid_row = span->valid_row;
-    w.pending = span->pending;
-    w.T = plan->downsample;
-    w.steps = span->steps;
-    w.blocks = span->blocks;
-    w.factor = span->factor;
-    w.unit = gpu->unit;
-    w.out = reinterpret_cast<__half *>(span->out);
-    w.out_stride = span->out_stride;
-    w.before = gpu->fresh ? nullptr : gpu->sums[gpu->current];
-    w.after = gpu->sums[!gpu->current];
-    gpu->kernel<<<static_cast<unsigned>(plan->nchannels * span->blocks), 32 * gpu->L.slabs * gpu->L.teams, gpu->shared,
-                  static_cast<cudaStream_t>(br_cuda_stream(plan->cuda))>>>(gpu->L, w);
-    br_cuda_ok(plan->cuda, cudaGetLastError(), "launching the FRB grid");
-    const bool unfinished = (span->pending + span->steps) % plan->downsample != 0;
-    if (unfinished) gpu->current = !gpu->current;
-    gpu->fresh = !unfinished;
+    plan->gpu->resume = false;
 }
 
 float br_frb_grid_cuda_unit(const struct br_frb_grid *plan)
 {
-    return plan->gpu->unit;
+    return static_cast<float>(ldexp(1, -plan->log2_scale));
+}
+
+static void launch(struct br_frb_grid *plan, work &w, size_t blocks)
+{
+    struct br_frb_grid_gpu *gpu = plan->gpu;
+    w.unit = br_frb_grid_cuda_unit(plan);
+    w.wide = reinterpret_cast<uintptr_t>(w.out) % 16 == 0;
+    w.before = gpu->resume ? gpu->sums[gpu->now] : NULL;
+    w.after = gpu->sums[!gpu->now];
+    gpu->kernel<<<static_cast<unsigned>(plan->nchannels * blocks), gpu->threads, gpu->shared_bytes,
+                  static_cast<cudaStream_t>(br_cuda_stream(plan->cuda))>>>(gpu->fixed, w);
+    br_cuda_ok(plan->cuda, cudaGetLastError(), "the launch of the FRB grid");
+}
+
+void br_frb_grid_cuda_add(struct br_frb_grid *plan, const struct frb_grid_span *span)
+{
+    struct br_frb_grid_gpu *gpu = plan->gpu;
+    work w = {};
+    w.e = span->e, w.row = span->row, w.steps = span->steps;
+    w.end = span->e + (span->steps - 1) * span->row + plan->nchannels * plan->npol * plan->ndishes;
+    w.valid = span->valid, w.valid_row = span->valid_row;
+    w.pending = span->pending;
+    w.factor = span->factor;
+    w.out = span->out, w.out_stride = span->out_stride;
+    launch(plan, w, span->blocks);
+    gpu->resume = (span->pending + span->steps) % plan->downsample != 0;
+    if (gpu->resume) gpu->now = !gpu->now;
 }
 
 void br_frb_grid_cuda_flush(struct br_frb_grid *plan, const float *factor, uint16_t *out, size_t out_stride)
 {
-    struct frb_grid_gpu *gpu = plan->gpu;
-    flush_kernel<<<static_cast<unsigned>(plan->nchannels), 256, 0, static_cast<cudaStream_t>(br_cuda_stream(plan->cuda))>>>(
-        gpu->fresh ? nullptr : gpu->sums[gpu->current], gpu->L.teams, gpu->L.cells, factor, reinterpret_cast<__half *>(out), out_stride);
-    br_cuda_ok(plan->cuda, cudaGetLastError(), "launching the end of the FRB grid");
-    gpu->fresh = true;
+    work w = {};
+    w.flush = true;
+    w.factor = factor;
+    w.out = out, w.out_stride = out_stride;
+    launch(plan, w, 1);
+    plan->gpu->resume = false;
 }

@@ -1,6 +1,6 @@
 /* Parameters, and where blocks begin and end. */
-#include "kernels/common/cuda.h"
 #include "kernels/frb_grid/plan.h"
+#include "kernels/common/cuda.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -83,22 +83,25 @@ static int check(const struct br_frb_grid_params *p, struct br_why *why)
 }
 
 /* -1 with `why`. */
-static int create_backend(struct br_frb_grid *plan, const struct br_frb_grid_params *params, struct br_why *why)
+static int create_backend(struct br_frb_grid *plan, const struct br_frb_grid_params *params,
+                          struct br_why *why)
 {
     int failed;
     if (plan->backend == BR_CUDA) {
 #if BR_WITH_CUDA
         plan->factor = malloc(plan->nchannels * (MOST_BLOCKS + 1) * sizeof *plan->factor);
-        if (!plan->factor) return br_because(why, "no memory for the FRB grid of %zu channels", plan->nchannels);
+        if (!plan->factor)
+            return br_because(why, "no memory for the FRB grid of %zu channels", plan->nchannels);
         return br_frb_grid_cuda_create(plan, params, why);
 #else
         return br_because(why, "this beamring was built without CUDA");
 #endif
     }
-    failed = plan->backend == BR_REFERENCE ? br_frb_grid_reference_create(plan, params) : br_frb_grid_cpu_create(plan, params);
+    failed = plan->backend == BR_REFERENCE ? br_frb_grid_reference_create(plan, params)
+                                           : br_frb_grid_cpu_create(plan, params);
     if (failed)
-        return br_because(why, "no memory for the FRB grid of %zu channels and %u x %u cells", params->nchannels,
-                          params->grid_m, params->grid_n);
+        return br_because(why, "no memory for the FRB grid of %zu channels and %u x %u cells",
+                          params->nchannels, params->grid_m, params->grid_n);
     return 0;
 }
 
@@ -121,7 +124,8 @@ int br_frb_grid_create(struct br_frb_grid **result, enum br_backend backend,
     plan->cells = (size_t)4 * params->grid_m * params->grid_n;
     plan->weight_channels = params->weights ? params->weight_channels : 1;
     plan->nvalid = calloc(plan->nchannels, sizeof *plan->nvalid);
-    int status = plan->nvalid ? create_backend(plan, params, why) : br_because(why, "no memory for the FRB grid");
+    int status =
+        plan->nvalid ? create_backend(plan, params, why) : br_because(why, "no memory for the FRB grid");
     if (status != 0) {
         br_frb_grid_destroy(plan);
         return status;
@@ -162,8 +166,8 @@ static uint8_t fraction(unsigned valid, unsigned total)
     return (uint8_t)(byte < 1 ? 1 : byte > 254 ? 254 : byte);
 }
 
-/* What channel f's sums of a finished block are multiplied by, relative to a block without missing samples: R, or 0 where the
- * block is masked. Writes its validity. */
+/* What channel f's sums of a finished block are multiplied by, relative to a block without missing samples:
+ * R, or 0 where the block is masked. Writes its validity. */
 static double restore(const struct br_frb_grid *plan, size_t f, uint8_t *validity)
 {
     unsigned valid = plan->nvalid[f], total = plan->downsample;
@@ -217,16 +221,19 @@ static bool close_block(struct br_frb_grid *plan, float *factor, uint8_t *out_va
 }
 
 /* br_frb_grid_execute on a GPU: the host looks at validity, launches take up to MOST_BLOCKS blocks each. */
-static size_t execute_cuda(struct br_frb_grid *plan, const uint8_t *e, size_t row, const uint8_t *e_valid, size_t valid_row,
-                           size_t nsteps, size_t max_blocks, uint16_t *out, size_t out_stride, uint8_t *out_valid,
-                           size_t valid_stride, size_t *taken)
+static size_t execute_cuda(struct br_frb_grid *plan, const uint8_t *e, size_t row, const uint8_t *e_valid,
+                           size_t valid_row, size_t nsteps, size_t max_blocks, uint16_t *out,
+                           size_t out_stride, uint8_t *out_valid, size_t valid_stride, size_t *taken)
 {
     size_t t = 0, blocks = 0;
     br_cuda_begin(plan->cuda);
     while (t < nsteps && blocks < max_blocks) {
         size_t begin = t, first = blocks, touched = 0;
-        struct frb_grid_span span = {.e = e + t * row, .row = row, .pending = plan->pending,
-                                     .out = out + blocks * plan->cells, .out_stride = out_stride};
+        struct frb_grid_span span = {.e = e + t * row,
+                                     .row = row,
+                                     .pending = plan->pending,
+                                     .out = out + blocks * plan->cells,
+                                     .out_stride = out_stride};
         bool complete = true;
         while (t < nsteps && blocks < max_blocks && touched < MOST_BLOCKS) {
             size_t count = plan->downsample - plan->pending;
@@ -236,7 +243,8 @@ static size_t execute_cuda(struct br_frb_grid *plan, const uint8_t *e, size_t ro
             plan->pending += (unsigned)count;
             touched++;
             if (plan->pending < plan->downsample) break;
-            complete &= close_block(plan, plan->factor + (blocks - first) * plan->nchannels, out_valid + blocks, valid_stride);
+            complete &= close_block(plan, plan->factor + (blocks - first) * plan->nchannels,
+                                    out_valid + blocks, valid_stride);
             blocks++;
         }
         span.steps = t - begin;
@@ -247,7 +255,8 @@ static size_t execute_cuda(struct br_frb_grid *plan, const uint8_t *e, size_t ro
             span.valid_row = valid_row;
         }
         if (!complete)
-            span.factor = br_cuda_upload(plan->cuda, plan->factor, (blocks - first) * plan->nchannels * sizeof *plan->factor);
+            span.factor = br_cuda_upload(plan->cuda, plan->factor,
+                                         (blocks - first) * plan->nchannels * sizeof *plan->factor);
         if ((e_valid && !span.valid) || (!complete && !span.factor)) break; /* br_cuda_check says why */
         br_frb_grid_cuda_add(plan, &span);
     }
@@ -255,7 +264,8 @@ static size_t execute_cuda(struct br_frb_grid *plan, const uint8_t *e, size_t ro
     return blocks;
 }
 
-static void flush_cuda(struct br_frb_grid *plan, uint16_t *out, size_t out_stride, uint8_t *out_valid, size_t valid_stride)
+static void flush_cuda(struct br_frb_grid *plan, uint16_t *out, size_t out_stride, uint8_t *out_valid,
+                       size_t valid_stride)
 {
     close_block(plan, plan->factor, out_valid, valid_stride);
     br_cuda_begin(plan->cuda);
@@ -284,7 +294,8 @@ size_t br_frb_grid_execute(struct br_frb_grid *plan, const uint8_t *e, size_t ro
     size_t t = 0, blocks = 0, channel = plan->npol * plan->ndishes;
 #if BR_WITH_CUDA
     if (plan->backend == BR_CUDA)
-        return execute_cuda(plan, e, row, e_valid, valid_row, nsteps, max_blocks, out, out_stride, out_valid, valid_stride, taken);
+        return execute_cuda(plan, e, row, e_valid, valid_row, nsteps, max_blocks, out, out_stride, out_valid,
+                            valid_stride, taken);
 #endif
     while (t < nsteps && blocks < max_blocks) {
         unsigned first = plan->pending, count = plan->downsample - first;

@@ -54,8 +54,8 @@ struct br_frb_grid {
 
     /* cuda: see cuda.cu */
     struct br_cuda *cuda;
-    struct frb_grid_gpu *gpu;
-    float *factor;  /* [MOST_BLOCKS][F], of the blocks of a launch */
+    struct br_frb_grid_gpu *gpu;
+    float *factor; /* [MOST_BLOCKS][F], of the blocks of a launch */
 };
 
 /* Blocks that a launch on a GPU touches at most. */
@@ -77,25 +77,28 @@ int br_frb_grid_reference_create(struct br_frb_grid *plan, const struct br_frb_g
 int br_frb_grid_cpu_create(struct br_frb_grid *plan, const struct br_frb_grid_params *params);
 void br_frb_grid_cpu_destroy(struct br_frb_grid *plan);
 
-/* Samples on a GPU: `steps` of all channels, which touch `blocks` blocks, the first of which had `pending` samples before. */
+/* Samples on a GPU: `steps` of all channels, which touch `blocks` blocks, the first of which had `pending`
+ * samples before. */
 struct frb_grid_span {
     const uint8_t *e;
     size_t row;
-    const uint8_t *valid;     /* [steps][valid_row] on the device, NULL: all valid */
+    const uint8_t *valid; /* [steps][valid_row] on the device, NULL: all valid */
     size_t valid_row;
     unsigned pending;
     size_t steps, blocks;
-    const float *factor;      /* [blocks][F] on the device; NULL: nothing is missing */
+    const float *factor; /* [blocks][F] on the device; NULL: nothing is missing */
     uint16_t *out;
     size_t out_stride;
 };
 
-int br_frb_grid_cuda_create(struct br_frb_grid *plan, const struct br_frb_grid_params *params, struct br_why *why);
+int br_frb_grid_cuda_create(struct br_frb_grid *plan, const struct br_frb_grid_params *params,
+                            struct br_why *why);
 void br_frb_grid_cuda_destroy(struct br_frb_grid *plan);
 void br_frb_grid_cuda_begin(struct br_frb_grid *plan);
 void br_frb_grid_cuda_add(struct br_frb_grid *plan, const struct frb_grid_span *span);
 float br_frb_grid_cuda_unit(const struct br_frb_grid *plan); /* intensity per sum, nothing missing */
-void br_frb_grid_cuda_flush(struct br_frb_grid *plan, const float *factor, uint16_t *out, size_t out_stride); /* factor [F], there */
+void br_frb_grid_cuda_flush(struct br_frb_grid *plan, const float *factor, uint16_t *out,
+                            size_t out_stride); /* factor [F], there */
 
 #ifdef __cplusplus
 }
