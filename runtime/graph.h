@@ -51,6 +51,7 @@ struct br_stage_counters {
     _Atomic uint64_t calls;     /* of process */
     _Atomic uint64_t busy_ns;   /* spent in process */
     _Atomic uint64_t saturated;
+    _Atomic uint64_t cpu_ns;    /* of the stage's thread, once it has ended */
     _Atomic uint64_t gpu_ns, gpu_calls; /* GPU time of those calls of process that were sampled, and their number */
     struct {
         const char *_Atomic reason; /* NULL: unused */

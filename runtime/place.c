@@ -60,6 +60,18 @@ static int transfer_configure(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
+/* A copy engine serves its streams in turn, one copy at a time: pieces of this size keep the small copies of other stages from
+ * waiting for a whole frame. */
+#define PIECE ((size_t)16 << 20)
+
+static int copy_in_pieces(void *to, const void *from, size_t bytes, const struct br_gpu_stream *stream, struct br_error *error)
+{
+    int status = BR_OK;
+    for (size_t at = 0; at < bytes && status == BR_OK; at += PIECE)
+        status = br_gpu_copy((uint8_t *)to + at, (const uint8_t *)from + at, bytes - at < PIECE ? bytes - at : PIECE, stream, error);
+    return status;
+}
+
 /* Enqueues the copy of one frame. What the host knows of it goes at once. */
 static int transfer_process(struct br_stage *stage, void *self, const struct br_io *io)
 {
@@ -69,7 +81,7 @@ static int transfer_process(struct br_stage *stage, void *self, const struct br_
     struct br_frame *out = io->out[0];
     struct br_error error = {0};
     if (in == NULL) return BR_FINISHED;
-    int status = br_gpu_copy(out->data, in->data, br_frame_bytes(stream, in), &stage->gpu, &error);
+    int status = copy_in_pieces(out->data, in->data, br_frame_bytes(stream, in), &stage->gpu, &error);
     if (status == BR_OK && in->side != NULL)
         status = br_gpu_copy(out->side, in->side, br_array_bytes(&stream->side), &stage->gpu, &error);
     if (status != BR_OK) return br_stage_fail(stage, status, "%s", error.text);

@@ -3,6 +3,17 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <time.h>
+
+/* Processor time of the stage's thread so far. */
+static uint64_t cpu_ns(const struct br_stage *stage)
+{
+    struct timespec t = {0};
+    clockid_t clock;
+    if (atomic_load(&stage->ended) || !stage->has_thread) return atomic_load(&stage->counters.cpu_ns);
+    if (pthread_getcpuclockid(stage->thread, &clock) != 0 || clock_gettime(clock, &t) != 0) return 0;
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
 
 void br_stage_get_totals(const struct br_stage *stage, struct br_stage_totals *t)
 {
@@ -26,6 +37,7 @@ void br_stage_get_totals(const struct br_stage *stage, struct br_stage_totals *t
     }
     for (unsigned i = 0; i < BR_MAX_LOSSES; i++)
         t->lost_samples += atomic_load_explicit(&stage->counters.lost[i].samples, memory_order_relaxed);
+    t->cpu_ns = cpu_ns(stage);
     t->busy_ns = atomic_load_explicit(&stage->counters.busy_ns, memory_order_relaxed);
     t->calls = atomic_load_explicit(&stage->counters.calls, memory_order_relaxed);
     t->saturated = atomic_load_explicit(&stage->counters.saturated, memory_order_relaxed);
@@ -115,16 +127,17 @@ static void print_losses(const struct br_stage *stage, FILE *out)
 
 static void print_stages(const struct br_graph *graph, FILE *out)
 {
-    fprintf(out, "\n  %-20s %12s %14s %12s %14s %10s %9s %9s %9s %12s\n", "stage", "frames in", "samples in", "frames out",
-            "samples out", "saturated", "busy s", "wait in s", "wait out", "us per frame");
+    fprintf(out, "\n  %-20s %12s %14s %12s %14s %10s %9s %9s %9s %9s %12s\n", "stage", "frames in", "samples in", "frames out",
+            "samples out", "saturated", "busy s", "cpu s", "wait in s", "wait out", "us per frame");
     bool any_gpu = false;
     for (size_t s = 0; s < graph->nstages; s++) {
         const struct br_stage *stage = &graph->stage[s];
         struct br_stage_totals t;
         br_stage_get_totals(stage, &t);
         uint64_t frames = stage->nin > 0 ? t.in_frames : t.out_frames;
-        fprintf(out, "  %-20s %12" PRIu64 " %14" PRIu64 " %12" PRIu64 " %14" PRIu64 " %10" PRIu64 " %9.2f %9.2f %9.2f %12.1f\n",
+        fprintf(out, "  %-20s %12" PRIu64 " %14" PRIu64 " %12" PRIu64 " %14" PRIu64 " %10" PRIu64 " %9.2f %9.2f %9.2f %9.2f %12.1f\n",
                 stage->name, t.in_frames, t.in_samples, t.out_frames, t.out_samples, t.saturated, (double)t.busy_ns * 1e-9,
+                (double)t.cpu_ns * 1e-9,
                 (double)t.wait_in_ns * 1e-9, (double)t.wait_out_ns * 1e-9,
                 frames > 0 ? (double)t.busy_ns * 1e-3 / (double)frames : 0);
         any_gpu |= stage->device >= 0;
@@ -231,7 +244,8 @@ static void json_stage(const struct br_stage *stage, FILE *out)
             t.out_frames, t.out_samples, t.out_missing, t.saturated, t.calls);
     if (stage->device >= 0)
         fprintf(out, ", \"device\": %d, \"gpu_s\": %.6f", stage->device, t.gpu_ns_per_call * 1e-9 * (double)t.calls);
-    fprintf(out, ", \"busy_s\": %.6f, \"wait_in_s\": %.6f, \"wait_out_s\": %.6f, \"lost\": {", (double)t.busy_ns * 1e-9,
+    fprintf(out, ", \"busy_s\": %.6f, \"cpu_s\": %.6f, \"wait_in_s\": %.6f, \"wait_out_s\": %.6f, \"lost\": {",
+            (double)t.busy_ns * 1e-9, (double)t.cpu_ns * 1e-9,
             (double)t.wait_in_ns * 1e-9, (double)t.wait_out_ns * 1e-9);
     for (unsigned i = 0, n = 0; i < BR_MAX_LOSSES; i++) {
         const char *reason = atomic_load_explicit(&stage->counters.lost[i].reason, memory_order_acquire);

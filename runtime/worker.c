@@ -20,10 +20,10 @@ struct worker {
     bool sampling;            /* the two are recorded and not looked at yet */
 };
 
-static uint64_t now_ns(void)
+static uint64_t clock_ns(clockid_t clock)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
@@ -96,9 +96,9 @@ static int call(struct worker *w)
         begin_sample(w);
         br_gpu_range_push(stage->name);
     }
-    uint64_t begin = now_ns();
+    uint64_t begin = clock_ns(CLOCK_MONOTONIC);
     int result = stage->type->process(stage, stage->self, &io);
-    add(&stage->counters.busy_ns, now_ns() - begin);
+    add(&stage->counters.busy_ns, clock_ns(CLOCK_MONOTONIC) - begin);
     add(&stage->counters.calls, 1);
     if (stage->device >= 0) {
         br_gpu_range_pop();
@@ -208,6 +208,7 @@ void *br_worker(void *arg)
         br_gpu_event_destroy(w.begin);
         br_gpu_event_destroy(w.done);
     }
+    atomic_store(&stage->counters.cpu_ns, clock_ns(CLOCK_THREAD_CPUTIME_ID));
     atomic_store(&stage->ended, true);
     if (stage->graph->on_end != NULL) stage->graph->on_end(stage->graph->on_end_arg);
     return NULL;
