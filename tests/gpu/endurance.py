@@ -81,6 +81,10 @@ def main():
     print(f"{stats['wall_s']:.0f} s, {stats['stream_s']:.0f} s of telescope time, {gigabytes:.0f} GB of field, "
           f"{gigabytes / stats['wall_s']:.2f} GB/s; host {settled[0][1]:.0f} MiB {host:+.1f}, device {settled[0][2]:.0f} MiB "
           f"{device:+.1f}; exit {program.returncode}, balanced {stats['balanced']}")
+    for s in stats["stages"]:
+        frames = max(s["in_frames"], s["out_frames"], 1)
+        print(f"  {s['name']:20s} {frames:8d} frames, processor time {1e6 * s['cpu_s'] / frames:8.1f} us a frame, GPU "
+              f"{1e6 * s.get('gpu_s', 0) / frames:8.1f} us")
     good = program.returncode == 130 and stats["balanced"] and host < 4 and device < 4
     if not good:
         print(out[-3000:], err[-3000:])
