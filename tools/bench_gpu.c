@@ -260,8 +260,8 @@ int bench_gpu(void)
     static struct gpu g;
     char name[128];
     int shorts = 0;
-    struct br_why why;
-    if (br_cuda_devices(&why) == 0) {
+    struct br_error why = {0};
+    if (br_gpu_devices(&why) == 0) { /* the first call of the driver: it is set up for pipelines */
         printf("no GPU: skipped (%s)\n", why.text);
         return 0;
     }

@@ -111,7 +111,7 @@ double gpu_frb_beams(struct gpu *g, const struct gpu_node *node, size_t channels
 double gpu_quantize(struct gpu *g, const struct gpu_node *node, size_t channels, size_t beams, size_t steps,
                     unsigned bits);
 
-/* Number of the 8192^3 products' failures and all kernels' rows. Returns false after a failure. */
+/* All kernels at the shapes of all telescopes. False after a failure. */
 bool gpu_kernels(struct gpu *g);
 
 /* --- bench_gpu_pipelines.c ---------------------------------------------------------------------------- */

@@ -419,8 +419,8 @@ double gpu_quantize(struct gpu *g, const struct gpu_node *node, size_t channels,
     double ms = -1;
     char name[ROW_NAME];
     struct br_why why = {""};
-    snprintf(name, sizeof name, "quantize to %u, %s, F %zu, T %zu, B %zu", bits, node->name, channels,
-             steps, beams);
+    snprintf(name, sizeof name, "quantize to %u, %s, F %zu, T %zu, B %zu", bits, node->name, channels, steps,
+             beams);
     if (br_quantize_create(&q.plan, BR_CUDA, &params, &why) != 0)
         refused(name, why.text);
     else if (make_sets(g, &q.sets, values * 2, GPU_POWERS, values * bits / 8, side))

@@ -9,7 +9,7 @@
 #include "tools/bench.h"
 #include "tools/bench_gpu.h"
 
-#include <stdarg.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,23 +19,24 @@
 #include <unistd.h>
 
 enum {
+    FRAMES = 144, /* of a run; the first WARM and the last COOL are not looked at */
     WARM = 24,
-    FRAMES = 144,
+    COOL = 16,
+    MOST_STAGES = 24,
     MARKS = 1024,
     SLOTS = 16,
     COPIES = 12,
     LOCKED = 2,
-    REPLAYED = 2,
-    HEADER = 4096,
-    SIDE = 32,
-    BLOCK = 256 /* FRB beams are SIDE x SIDE, quantized BLOCK steps at a time */
+    REPLAYED = 2,  /* frames in the recording */
+    HEADER = 4096, /* bytes before them */
+    SIDE = 32,     /* FRB beams are SIDE x SIDE */
+    BLOCK = 256    /* ... quantized so many steps at a time */
 };
 #define EPOCH "1700000000000000000"
 
 /* --- copies alone ------------------------------------------------------------------------------------- */
 
-/* COPIES of them on a stream of their own between LOCKED pieces of locked memory and as many on the device.
- */
+/* COPIES of them on a stream of their own, between LOCKED pieces of locked memory and as many on the GPU. */
 struct copies {
     struct br_gpu_stream stream;
     size_t bytes;
@@ -95,12 +96,16 @@ double gpu_transfers(struct gpu *g, size_t to_device, size_t to_host)
 /* What happened at the sinks when; one pipeline runs at a time. */
 static struct {
     const struct gpu *g;
+    const struct br_graph *graph;
     uint64_t samples, next, frames; /* of a frame; frames sent and to be sent */
     const void *filled[SLOTS];      /* slots of the source's queue that have their data */
     struct mark {
         uint64_t ns, cpu_ns, end;
     } mark[MARKS]; /* the first sink's */
-    unsigned nmarks;
+    unsigned nmarks, looked;
+    struct look {
+        uint64_t end, cpu_ns[MOST_STAGES], calls[MOST_STAGES];
+    } look[2]; /* at all stages: the first one, and the last one while the source is busy */
 } run;
 
 static uint64_t process_cpu(void)
@@ -133,13 +138,39 @@ static int source(struct br_stage *stage, void *self, const struct br_io *io)
     return BR_PRODUCED;
 }
 
+/* CPU time of a stage's thread; 0 once it has ended. */
+static uint64_t thread_cpu(const struct br_stage *stage)
+{
+    struct timespec t;
+    clockid_t clock;
+    if (atomic_load(&stage->ended) || pthread_getcpuclockid(stage->thread, &clock) != 0 ||
+        clock_gettime(clock, &t) != 0)
+        return 0;
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void look_at_stages(uint64_t end)
+{
+    if (end < WARM * run.samples || end > (run.frames - COOL) * run.samples) return;
+    struct look *look = &run.look[run.looked];
+    run.looked = 1;
+    look->end = end;
+    for (size_t s = 0; s < run.graph->nstages && s < MOST_STAGES; s++) {
+        const struct br_stage *stage = &run.graph->stage[s];
+        look->cpu_ns[s] = thread_cpu(stage);
+        look->calls[s] = atomic_load_explicit(&stage->counters.calls, memory_order_relaxed);
+    }
+}
+
 static int sink(struct br_stage *stage, void *self, const struct br_io *io)
 {
     (void)self;
-    if (io->in[0] == NULL) return BR_FINISHED;
-    if (strcmp(br_stage_name(stage), "sink") == 0 && run.nmarks < MARKS)
-        run.mark[run.nmarks++] =
-            (struct mark){bench_now(), process_cpu(), io->in[0]->first + io->in[0]->samples};
+    const struct br_frame *in = io->in[0];
+    if (in == NULL) return BR_FINISHED;
+    if (strcmp(br_stage_name(stage), "sink") != 0) return BR_CONSUMED;
+    if (run.nmarks < MARKS)
+        run.mark[run.nmarks++] = (struct mark){bench_now(), process_cpu(), in->first + in->samples};
+    look_at_stages(in->first + in->samples);
     return BR_CONSUMED;
 }
 
@@ -204,8 +235,33 @@ static double hops(const struct br_graph *graph)
     return frames / (double)run.frames;
 }
 
-/* Runs the pipeline of `text` to its end. `fed`: its source is replaced. */
-static bool run_text(struct gpu *g, const char *name, const char *text, bool fed, struct result *r)
+/* Where the time goes in the pipeline's stages: those that the runtime inserted are the copies. */
+static void report_stages(const struct br_graph *graph)
+{
+    const struct look *a = &run.look[0], *b = &run.look[1];
+    if (b->end <= a->end) return;
+    double frames = (double)(b->end - a->end) / (double)run.samples;
+    printf("\n%-40s %14s %14s %14s\n", "stage of a pipeline with both", "calls a frame", "CPU us a call",
+           "GPU ms a call");
+    for (size_t s = 0; s < graph->nstages && s < MOST_STAGES; s++) {
+        struct br_stage_totals totals;
+        double calls = (double)(b->calls[s] - a->calls[s]);
+        br_stage_get_totals(&graph->stage[s], &totals);
+        printf("%-40s %14.2f ", graph->stage[s].name, calls / frames);
+        if (calls > 0 && b->cpu_ns[s] > 0)
+            printf("%14.1f ", (double)(b->cpu_ns[s] - a->cpu_ns[s]) * 1e-3 / calls);
+        else
+            printf("%14s ", "-");
+        if (totals.gpu_ns_per_call > 0)
+            printf("%14.4f\n", totals.gpu_ns_per_call * 1e-6);
+        else
+            printf("%14s\n", "-");
+    }
+}
+
+/* Runs the pipeline of `text` to its end. `fed`: its source is replaced; `stages`: prints what they did. */
+static bool run_text(struct gpu *g, const char *name, const char *text, bool fed, bool stages,
+                     struct result *r)
 {
     static struct br_stage_type source_type, sink_type;
     const struct mark *first, *last;
@@ -216,7 +272,8 @@ static bool run_text(struct gpu *g, const char *name, const char *text, bool fed
     *r = (struct result){0};
     run.g = g;
     run.next = 0;
-    run.nmarks = 0;
+    run.nmarks = run.looked = 0;
+    memset(run.look, 0, sizeof run.look);
     memset(run.filled, 0, sizeof run.filled);
     br_log_init(&log, stderr, BR_LOG_WARNING);
     int status = br_config_parse(&config, name, text, strlen(text), 0, NULL, &g->error);
@@ -224,6 +281,7 @@ static bool run_text(struct gpu *g, const char *name, const char *text, bool fed
     if (config != NULL && br_config_errors(config) > 0) br_config_print_errors(config, stderr);
     if (status != BR_OK) goto done;
     measure_bytes(graph, r);
+    run.graph = graph;
     for (size_t s = 0; s < graph->nstages; s++) {
         struct br_stage *stage = &graph->stage[s];
         if (stage->nin > 0 && stage->nout > 0 && stage->device < 0) {
@@ -242,6 +300,7 @@ static bool run_text(struct gpu *g, const char *name, const char *text, bool fed
     double frames = (double)(last->end - first->end) / (double)run.samples;
     r->ms = (double)(last->ns - first->ns) * 1e-6 / frames;
     r->host_us = (double)(last->cpu_ns - first->cpu_ns) * 1e-3 / frames / hops(graph);
+    if (stages) report_stages(graph);
     ok = true;
 done:
     if (!ok && g->error.status == BR_OK) br_fail(&g->error, BR_E_INTERNAL, "%s: nothing came out", name);
@@ -368,10 +427,10 @@ static void measure_replay(struct gpu *g, const struct gpu_node *node, double co
     struct result r;
     snprintf(path, sizeof path, "/dev/shm/beamring_bench_%d.dada", (int)getpid());
     if (make_recording(g, node, path)) {
-        snprintf(from, sizeof from, "  - {stage: replay, files: %s, loop: %d, out: field}\n", path,
-                 FRAMES / REPLAYED);
+        snprintf(from, sizeof from, "  - {stage: replay, name: source, files: %s, loop: %d, out: field}\n",
+                 path, FRAMES / REPLAYED);
         char *text = pipeline_text(node, "cuda:0", from, VOLTAGES);
-        if (text != NULL && run_text(g, "bench replay", text, false, &r)) {
+        if (text != NULL && run_text(g, "bench replay", text, false, false, &r)) {
             report(node, "baseband, replayed from /dev/shm", &r, copies, kernels, false);
             printf("%40s replay reads %.1f GB/s; the stages behind it wait\n", "",
                    (double)r.in_bytes / r.ms * 1e-6);
@@ -396,14 +455,15 @@ int gpu_pipelines(struct gpu *g)
     int shorts = 0;
     run.samples = node->samples;
     run.frames = FRAMES;
-    snprintf(from, sizeof from, "  - {stage: simulate, samples: 1000000, frame_samples: %zu, out: field}\n",
+    snprintf(from, sizeof from,
+             "  - {stage: simulate, name: source, samples: 1000000, frame_samples: %zu, out: field}\n",
              node->samples);
     printf("\nCHORD's pipelines: frames of %.0f MB every %.1f ms; their kernels alone:\n",
            (double)(node->samples * node->channels * NPOL * node->dishes) * 1e-6,
            (double)node->samples * node->sample_us * 1e-3);
     for (int i = 0; i < N; i++) {
         char *text = pipeline_text(node, "cuda:0", from, pipelines[i].parts);
-        bool ok = text != NULL && run_text(g, pipelines[i].name, text, true, &r[i]);
+        bool ok = text != NULL && run_text(g, pipelines[i].name, text, true, i == N - 1, &r[i]);
         free(text);
         if (!ok) return 1;
         copies[i] = gpu_transfers(g, r[i].in_bytes, r[i].out_bytes);
