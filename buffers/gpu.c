@@ -141,14 +141,6 @@ int br_gpu_copy(void *to, const void *from, size_t bytes, const struct br_gpu_st
     return check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream->handle), "cudaMemcpyAsync", error);
 }
 
-int br_gpu_copy_rows(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t rows,
-                     const struct br_gpu_stream *stream, struct br_error *error)
-{
-    if (width == 0 || rows == 0) return BR_OK;
-    return check(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, rows, cudaMemcpyDefault, stream->handle),
-                 "cudaMemcpy2DAsync", error);
-}
-
 int br_gpu_set_rows(void *to, size_t pitch, int byte, size_t width, size_t rows, const struct br_gpu_stream *stream,
                     struct br_error *error)
 {

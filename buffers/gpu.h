@@ -11,6 +11,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef void *br_gpu_event; /* cudaEvent_t */
 
 /* A stream of one device. Plain data: handed around by pointer, owned by who created it. */
@@ -50,9 +54,11 @@ int br_gpu_event_wait(br_gpu_event event, struct br_error *error); /* host after
 bool br_gpu_event_done(br_gpu_event event);
 double br_gpu_event_ms(br_gpu_event from, br_gpu_event to); /* both timed and done; negative on failure */
 
-/* Copies in order with the stream, between any two spaces (peer copies too); rows of `width` bytes, pitches apart. */
+/* Copies in order with the stream, between any two spaces (peer copies too). */
 int br_gpu_copy(void *to, const void *from, size_t bytes, const struct br_gpu_stream *stream, struct br_error *error);
-int br_gpu_copy_rows(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t rows,
+
+/* Within the stream's device: rows of `width` bytes, pitches apart, that do not overlap. */
+int br_gpu_move_rows(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t rows,
                      const struct br_gpu_stream *stream, struct br_error *error);
 int br_gpu_set_rows(void *to, size_t pitch, int byte, size_t width, size_t rows, const struct br_gpu_stream *stream,
                     struct br_error *error);
@@ -64,4 +70,7 @@ int br_gpu_last_error(struct br_error *error);
 void br_gpu_range_push(const char *name);
 void br_gpu_range_pop(void);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

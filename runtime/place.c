@@ -62,7 +62,7 @@ static int transfer_configure(struct br_stage *stage, void *self)
 
 /* A copy engine serves its streams in turn, one copy at a time: pieces of this size keep the small copies of other stages from
  * waiting for a whole frame. */
-#define PIECE ((size_t)16 << 20)
+#define PIECE ((size_t)64 << 20)
 
 static int copy_in_pieces(void *to, const void *from, size_t bytes, const struct br_gpu_stream *stream, struct br_error *error)
 {

@@ -109,7 +109,7 @@ int br_stage_copy_rows(struct br_stage *stage, void *to, size_t to_pitch, const 
         for (size_t i = 0; i < rows; i++) memcpy((char *)to + i * to_pitch, (const char *)from + i * from_pitch, width);
         return BR_OK;
     }
-    int status = br_gpu_copy_rows(to, to_pitch, from, from_pitch, width, rows, &stage->gpu, &error);
+    int status = br_gpu_move_rows(to, to_pitch, from, from_pitch, width, rows, &stage->gpu, &error);
     return status == BR_OK ? BR_OK : br_stage_fail(stage, status, "%s", error.text);
 }
 
@@ -124,11 +124,15 @@ int br_stage_set_rows(struct br_stage *stage, void *to, size_t pitch, int byte, 
     return status == BR_OK ? BR_OK : br_stage_fail(stage, status, "%s", error.text);
 }
 
-int br_stage_wait(struct br_stage *stage)
+int br_stage_exchange(struct br_stage *stage, void *to, const void *from, size_t bytes)
 {
     struct br_error error = {0};
-    if (stage->device < 0) return BR_OK;
-    int status = br_gpu_stream_wait(&stage->gpu, &error);
+    if (stage->device < 0) {
+        memcpy(to, from, bytes);
+        return BR_OK;
+    }
+    int status = br_gpu_copy(to, from, bytes, &stage->gpu, &error);
+    if (status == BR_OK) status = br_gpu_stream_wait(&stage->gpu, &error);
     return status == BR_OK ? BR_OK : br_stage_fail(stage, status, "%s", error.text);
 }
 

@@ -130,6 +130,11 @@ bool br_stage_given(const struct br_stage *stage, const char *param);
  * ends the program with a message: no data flows yet). */
 void *br_stage_alloc(struct br_stage *stage, size_t bytes);
 
+/* Says that the stage will read the file `path`, or write files DIRECTORY/PREFIX<number>SUFFIX: names that the parameter `param`
+ * gives. What one stage would write and another one reads or writes too is an error: then returns it. */
+int br_stage_reads_file(struct br_stage *stage, const char *param, const char *path);
+int br_stage_writes_files(struct br_stage *stage, const char *param, const char *directory, const char *prefix, const char *suffix);
+
 /* This stage cannot do what it is asked to on a GPU, for a reason that ends a sentence: "on a GPU the grid must be ...". Where
  * the user left the choice (`auto`) it runs on the CPU and the user is told; where not, it is an error: then returns it. */
 int br_stage_decline_gpu(struct br_stage *stage, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -150,8 +155,9 @@ int br_stage_copy_rows(struct br_stage *stage, void *to, size_t to_pitch, const 
                        size_t rows);
 int br_stage_set_rows(struct br_stage *stage, void *to, size_t pitch, int byte, size_t width, size_t rows);
 
-/* Waits until all that the stage has enqueued is done. Only for rare moments such as the end of a stream. Status. */
-int br_stage_wait(struct br_stage *stage);
+/* Copies between the host's memory and that of the stage's frames, and waits for it. Only for rare moments such as the end of a
+ * stream. Status. */
+int br_stage_exchange(struct br_stage *stage, void *to, const void *from, size_t bytes);
 
 int br_stage_fail(struct br_stage *stage, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 int br_stage_fail_at(struct br_stage *stage, const char *param, const char *format, ...)

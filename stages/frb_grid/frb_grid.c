@@ -135,6 +135,9 @@ static int take_gains(struct br_stage *stage, struct frb_grid *fg, const struct 
                                 "pol %zu, dish %zu",
                                 fg->gains_file, gains.nfreq, gains.npol, gains.ndishes, ncoarse,
                                 in->nchannels, npol, ndishes);
+    size_t count = gains.nfreq * npol * ndishes * 2, zeros = 0;
+    while (zeros < count && fg->gains[zeros] == 0) zeros++;
+    if (zeros == count) return br_stage_fail_at(stage, "gains", "%s: all gains are 0", fg->gains_file);
     return BR_OK;
 }
 
@@ -197,6 +200,7 @@ static int configure(struct br_stage *stage, void *self)
     if (t->grid_m % 4 != 0 || t->grid_n % 4 != 0 || t->grid_m < 8 || t->grid_m > 32 || t->grid_n < 8 || t->grid_n > 32)
         status = br_stage_decline_gpu(stage, "on a GPU the grid must have 8, 12, ... 32 cells each way; telescope '%s' has %u x %u",
                                       t->name, t->grid_m, t->grid_n);
+    if (status == BR_OK && npol > 2) status = br_stage_decline_gpu(stage, "on a GPU it takes one or two polarisations, not %zu", npol);
     if (status != BR_OK) return status;
     fg->spectators = npol * ndishes;
     fg->cells = 4 * (size_t)t->grid_m * t->grid_n;

@@ -155,12 +155,10 @@ static int pack_frame(struct br_stage *stage, struct quantize *q, uint8_t *level
         return BR_OK;
     }
     size_t bytes = (q->nbeams * q->nchannels * (size_t)q->block * (size_t)q->bits + 7) / 8;
-    int status = br_stage_copy_rows(stage, q->levels, bytes, levels, bytes, bytes, 1);
-    if (status == BR_OK) status = br_stage_wait(stage);
+    int status = br_stage_exchange(stage, q->levels, levels, bytes);
     if (status != BR_OK) return status;
     pack_part(q, q->levels);
-    status = br_stage_copy_rows(stage, levels, bytes, q->levels, bytes, bytes, 1);
-    return status == BR_OK ? br_stage_wait(stage) : status;
+    return br_stage_exchange(stage, levels, q->levels, bytes);
 }
 
 /* Finishes the frame, whose levels are in `valid_from` [freq][valid_stride] and in the frame already. */
