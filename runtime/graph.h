@@ -95,6 +95,8 @@ struct br_graph {
     struct br_stage *stage;        /* [nstages]: nfile in the order of the file, then the inserted transfers */
     struct br_stage **order;       /* [nstages], producers before their readers */
 
+    struct br_claim *claims;       /* files that stages read and write; see claim.c */
+
     int ngpus;                     /* that can be used */
     struct br_error no_gpu;        /* why there is none */
 

@@ -35,6 +35,7 @@ struct filterbank {
     bool open;
     unsigned part; /* from 1: files after a long hole are further parts */
     uint64_t next; /* the step that is to be written next */
+    uint64_t written; /* steps in all */
 };
 
 static const char *const values_choices[] = {"levels", "intensity", NULL};
@@ -183,6 +184,9 @@ static int configure(struct br_stage *stage, void *self)
         return br_stage_fail_at(
             stage, "prefix", "'%.160s'; expected the start of a file's name, at most 150 letters without '/'",
             fb->prefix);
+    status = br_stage_writes_files(stage, br_stage_given(stage, "prefix") ? "prefix" : "directory", fb->directory, fb->prefix,
+                                   ".fil");
+    if (status != BR_OK) return status;
     char found[FILES_PATH];
     files_earlier(fb->directory, fb->prefix, false, found, NULL);
     if (found[0] != '\0' && !fb->overwrite)
@@ -306,6 +310,7 @@ static int write_steps(struct filterbank *fb, size_t from, uint64_t steps, struc
         if (status != BR_OK) return status;
     }
     fb->next += steps;
+    fb->written += steps;
     return BR_OK;
 }
 
@@ -360,6 +365,10 @@ static int stop(struct br_stage *stage, void *self)
     struct filterbank *fb = self;
     struct br_error error = {0};
     int status = end(fb, &error);
+    size_t files = fb->nbands * fb->nbeams * fb->part;
+    if (fb->part > 0)
+        br_stage_note(stage, "%llu samples of %zu beam%s in %zu file%s, %s/%s*.fil", (unsigned long long)fb->written, fb->nbeams,
+                      fb->nbeams == 1 ? "" : "s", files, files == 1 ? "" : "s", fb->directory, fb->prefix);
     for (size_t b = 0; fb->missing != NULL && b < fb->nbands; b++) missing_destroy(&fb->missing[b]);
     files_destroy(&fb->files);
     free(fb->missing);

@@ -37,7 +37,7 @@ struct record {
     uint64_t obs_bytes; /* ... and in the files before it */
     uint64_t files, bytes, samples;
     uint64_t header_ns;
-    bool started_obs;
+    bool started_obs, ready;
     struct sidecar gaps;
 };
 
@@ -113,6 +113,9 @@ static int configure(struct br_stage *stage, void *self)
                                 r->prefix);
     if (strlen(r->directory) + strlen(r->prefix) + 32 > sizeof r->path)
         return br_stage_fail_at(stage, "directory", "the name is too long");
+    snprintf(found, sizeof found, "%s_", r->prefix);
+    int status = br_stage_writes_files(stage, "prefix", r->directory, found, ".dada");
+    if (status != BR_OK) return status;
     if (!r->overwrite) {
         earlier_files(r, found, sizeof found, false);
         if (found[0] != '\0')
@@ -170,6 +173,7 @@ static int start(struct br_stage *stage, void *self)
                              strerror(errno));
     int status = r->overwrite ? earlier_files(r, found, sizeof found, true) : 0;
     if (status != 0) return br_stage_fail(stage, BR_E_IO, "cannot remove %s: %s", found, strerror(status));
+    r->ready = true;
     return BR_OK;
 }
 
@@ -314,7 +318,7 @@ static int stop(struct br_stage *stage, void *self)
     if (r->files > 0)
         br_stage_note(stage, "%llu samples in %llu file%s %s/%s_*.dada", (unsigned long long)r->samples,
                       (unsigned long long)r->files, r->files == 1 ? "," : "s,", r->directory, r->prefix);
-    else
+    else if (r->ready)
         br_stage_warn(stage, "no data came, so there is no file");
     sidecar_destroy(&r->gaps);
     free(r->header);

@@ -106,8 +106,10 @@ static int recognise(struct br_stage *stage, const char *path, bool *vdif)
 static int configure(struct br_stage *stage, void *self)
 {
     struct replay *r = self;
-    struct file_list files;
+    struct file_list files = {0};
     int status = files_expand(stage, &r->files, &files);
+    for (size_t i = 0; i < files.count && status == BR_OK; i++)
+        status = br_stage_reads_file(stage, "files", files.path[i]);
     if (status != BR_OK) return status;
     r->vdif = strcmp(r->format, "vdif") == 0;
     if (strcmp(r->format, "auto") == 0) status = recognise(stage, files.path[0], &r->vdif);

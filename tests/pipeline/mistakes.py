@@ -166,6 +166,35 @@ def test_disk_full():
         assert (got == want).all()
 
 
+def test_same_files():
+    """No stage writes over what another one writes, or reads: refused before anything is touched, however the path is written."""
+    with harness.scratch() as d:
+        path = record_field(d, samples=3000)
+        whole = open(path, "rb").read()
+        os.mkdir(os.path.join(d, "out"))
+        copy = replay().replace("directory: out, prefix: copy", "directory: %s, prefix: field, overwrite: true")
+        for directory in (".", "out/..", d):
+            result = harness.run(d, copy % directory, status=2)
+            assert "'replay' reads the same file" in result.err and "pipeline.yaml:" in result.err, result
+        os.symlink(path, os.path.join(d, "out", "link.dada"))
+        result = harness.run(d, (copy % ".").replace("files: field*", "files: out/*"), status=2)
+        assert "'replay' reads the same file" in result.err, result
+        assert open(path, "rb").read() == whole
+        two = replay() + "  - {stage: record, name: again, in: field, directory: new/./., prefix: copy, overwrite: true}\n"
+        result = harness.run(d, two.replace("directory: out", "directory: new"), status=2)
+        assert "'record' writes the same files" in result.err, result
+        os.remove(os.path.join(d, "out", "link.dada"))
+        harness.run(d, two.replace("new/./., prefix: copy", "out, prefix: copy_2"))
+        assert len(glob.glob(os.path.join(d, "out", "copy*.dada"))) == 2
+
+
+def test_not_started():
+    """A directory that cannot be made fails the run; nobody is told that no data came."""
+    with harness.scratch() as d:
+        result = harness.run(d, GOOD.replace("directory: .", "directory: pipeline.yaml/below"), status=1)
+        assert "pipeline.yaml/below" in result.err and "no data came" not in result.err, result
+
+
 def test_interrupt():
     """SIGINT drains: exit 130, the balance adds up, and what was recorded is whole."""
     with harness.scratch() as d:
@@ -199,4 +228,5 @@ def test_no_plugin():
 
 if __name__ == "__main__":
     harness.main([test_good, test_keys, test_all_errors_at_once, test_graph, test_telescope, test_yaml, test_device,
-                  test_recordings, test_truncated_payload, test_disk_full, test_interrupt, test_no_plugin])
+                  test_recordings, test_truncated_payload, test_disk_full, test_same_files, test_not_started, test_interrupt,
+                  test_no_plugin])
