@@ -39,7 +39,11 @@ int main(int argc, char **argv)
     }
     const char *names[sizeof commands / sizeof *commands + 1] = {NULL};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
-        if (strcmp(argv[1], commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);
+        if (strcmp(argv[1], commands[i].name) == 0) {
+            if (argc < 3 || (strcmp(argv[2], "--help") != 0 && strcmp(argv[2], "-h") != 0)) return commands[i].run(argc - 1, argv + 1);
+            printf("beamring %s %s\n    %s\n", commands[i].name, commands[i].arguments, commands[i].help);
+            return 0;
+        }
         names[i] = commands[i].name;
     }
     const char *near = br_suggest(argv[1], names);
