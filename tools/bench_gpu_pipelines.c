@@ -347,7 +347,7 @@ static char *pipeline_text(const struct gpu_node *node, const char *device, cons
         fprintf(out,
                 "  - {stage: baseband_beamform, in: field, out: voltage, beams: {grid: [8, %zu], "
                 "spacing_deg: 0.1}}\n"
-                "  - {stage: record, name: %s, in: voltage, directory: nowhere, prefix: none}\n",
+                "  - {stage: record, name: %s, in: voltage, directory: nowhere, prefix: nothing}\n",
                 node->voltages / 8, parts & FRB ? "sink2" : "sink");
     fclose(out);
     return text;

@@ -198,7 +198,7 @@ static void write_block(struct br_frb_grid *plan, uint16_t *out, size_t out_stri
 static void count_valid(struct br_frb_grid *plan, const uint8_t *e_valid, size_t valid_row, size_t count)
 {
     if (!e_valid) {
-        for (size_t f = 0; f < plan->nchannels; f++) plan->nvalid[f] += (unsigned)count;
+        plan->all_valid += (unsigned)count;
         return;
     }
     for (size_t t = 0; t < count; t++)
@@ -209,13 +209,19 @@ static void count_valid(struct br_frb_grid *plan, const uint8_t *e_valid, size_t
 static bool close_block(struct br_frb_grid *plan, float *factor, uint8_t *out_valid, size_t valid_stride)
 {
     float unit = br_frb_grid_cuda_unit(plan);
-    bool complete = true;
-    for (size_t f = 0; f < plan->nchannels; f++) {
+    bool complete = true, whole = plan->all_valid == plan->downsample; /* the usual case is worth the shortcut */
+    for (size_t f = 0; whole && f < plan->nchannels; f++) {
+        factor[f] = unit;
+        out_valid[f * valid_stride] = 255;
+    }
+    for (size_t f = 0; !whole && f < plan->nchannels; f++) {
+        plan->nvalid[f] += plan->all_valid;
         double r = restore(plan, f, &out_valid[f * valid_stride]);
         factor[f] = (float)(r * (double)unit);
         complete = complete && r == 1;
         plan->nvalid[f] = 0;
     }
+    plan->all_valid = 0;
     plan->pending = 0;
     return complete;
 }
@@ -281,6 +287,7 @@ void br_frb_grid_begin(struct br_frb_grid *plan, unsigned phase)
     if (plan->backend == BR_CUDA) {
         br_frb_grid_cuda_begin(plan);
         memset(plan->nvalid, 0, plan->nchannels * sizeof *plan->nvalid);
+        plan->all_valid = 0;
         return;
     }
 #endif

@@ -263,7 +263,7 @@ static void copy_rows(const struct br_upchannelize *plan, uint8_t *to, const uin
         row == width
             ? cudaMemcpyAsync(to, from, count * width, cudaMemcpyDeviceToDevice, stream)
             : cudaMemcpy2DAsync(to, width, from, row, width, count, cudaMemcpyDeviceToDevice, stream);
-    br_cuda_ok(plan->cuda, status, "a copy of the filterbank's input");
+    br_cuda_ok(plan->cuda, status, "cudaMemcpyAsync of the filterbank's input");
 }
 
 extern "C" void br_upchannelize_cuda_copy(const struct br_upchannelize *plan, const uint8_t *e, size_t row,
