@@ -63,8 +63,9 @@ static bool read_output(struct br_stage *stage, unsigned i, const struct br_node
     edge->at = node;
     if (node->kind == BR_NODE_MAP) {
         struct out_params p = {0};
-        if (br_config_fill(config, node, out_params, NULL, &p) > 0) return false;
-        edge->name = p.name;
+        bool wrong = br_config_fill(config, node, out_params, NULL, &p) > 0;
+        edge->name = p.name; /* with a wrong depth it is still the queue that others read */
+        if (wrong) return false;
         edge->depth_given = br_node_get(node, "depth") != NULL;
         edge->depth = edge->depth_given ? (unsigned)p.depth : 0;
     } else {
@@ -83,8 +84,9 @@ static bool read_input(struct br_stage *stage, unsigned i, const struct br_node 
     link->policy = BR_POLICY_BLOCK;
     if (node->kind == BR_NODE_MAP) {
         struct in_params p = {0};
-        if (br_config_fill(config, node, in_params, NULL, &p) > 0) return false;
+        bool wrong = br_config_fill(config, node, in_params, NULL, &p) > 0;
         *from = p.from;
+        if (wrong) return false;
         link->policy = strcmp(p.policy, "drop") == 0 ? BR_POLICY_DROP : BR_POLICY_BLOCK;
     } else {
         *from = queue_name(config, node);
@@ -151,7 +153,8 @@ static void read_inputs(struct br_graph *graph, bool doubtful)
         for (unsigned i = 0; i < stage->nin; i++) {
             const char *from = NULL;
             struct br_link *link = &stage->in[i];
-            if (read_input(stage, i, node[i], &from)) link->edge = find_queue(graph, node[i], from, doubtful);
+            if (!read_input(stage, i, node[i], &from)) stage->ready = false;
+            if (from != NULL) link->edge = find_queue(graph, node[i], from, doubtful);
             if (link->edge == NULL) {
                 stage->ready = false;
                 continue;

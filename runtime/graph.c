@@ -312,14 +312,16 @@ int br_graph_build(struct br_graph **result, struct br_config *config, struct br
     struct top_params top = {0};
     br_config_fill(config, root, top_params, top_also, &top);
     add_plugins(graph, br_node_get(root, "plugins"), &top.plugins);
+    size_t before = br_config_errors(config);
     br_graph_read_telescope(graph, br_node_get(root, "telescope"));
     br_graph_read_hints(graph, br_node_get(root, "stream"));
+    bool known = br_config_errors(config) == before; /* else stages would ask for what is there, but wrong */
     status = read_stages(graph, br_node_get(root, "pipeline"), &top.affinity, error);
     if (status != BR_OK) return status;
     graph->ngpus = br_gpu_devices(&graph->no_gpu);
     br_graph_place_stages(graph, root);
     if (graph->nstages > 0) br_graph_connect(graph);
-    for (size_t s = 0; s < graph->nstages && graph->order[s] != NULL; s++) configure(graph, graph->order[s]);
+    for (size_t s = 0; known && s < graph->nstages && graph->order[s] != NULL; s++) configure(graph, graph->order[s]);
     if (br_config_errors(config) > 0) return BR_E_INVALID;
     br_graph_insert_transfers(graph);
     bool *placed = br_config_alloc(config, graph->nstages * sizeof *placed);

@@ -42,7 +42,8 @@ static int write_stats(const struct loop *loop, int exit_status)
         bad |= fclose(file) != 0;
         if (!bad && rename(temporary, loop->options->stats_path) == 0) return BR_OK;
     }
-    br_log(loop->graph->log, BR_LOG_ERROR, NULL, "statistics file '%s': %s", loop->options->stats_path, strerror(errno));
+    br_log(loop->graph->log, BR_LOG_ERROR, NULL, "cannot write the statistics file '%s': %s", loop->options->stats_path,
+           strerror(errno));
     return BR_E_IO;
 }
 
@@ -101,21 +102,26 @@ static void wake_loop(void *arg)
 
 static void watch(struct loop *loop)
 {
-    static ev_signal interrupt, terminate, report;
+    static ev_signal interrupt, terminate, hangup, report;
+    struct sigaction before;
     ev_signal_init(&interrupt, on_interrupt, SIGINT);
     ev_signal_init(&terminate, on_interrupt, SIGTERM);
+    ev_signal_init(&hangup, on_interrupt, SIGHUP);
     ev_signal_init(&report, on_report, SIGUSR1);
     ev_timer_init(&loop->progress, on_progress, 0.25, 0.5);
     ev_timer_init(&loop->stats, on_stats, 5, 5);
-    interrupt.data = terminate.data = report.data = loop->progress.data = loop->stats.data = loop;
+    interrupt.data = terminate.data = hangup.data = report.data = loop->progress.data = loop->stats.data = loop;
     ev_signal_start(loop->ev, &interrupt);
     ev_signal_start(loop->ev, &terminate);
     ev_signal_start(loop->ev, &report);
+    /* A terminal that goes away drains the pipeline too, unless the user (nohup) said that it shall not matter. */
+    if (sigaction(SIGHUP, NULL, &before) != 0 || before.sa_handler != SIG_IGN) ev_signal_start(loop->ev, &hangup);
     if (loop->options->progress) ev_timer_start(loop->ev, &loop->progress);
     if (loop->options->stats_path != NULL) ev_timer_start(loop->ev, &loop->stats);
     ev_run(loop->ev, 0);
     ev_signal_stop(loop->ev, &interrupt);
     ev_signal_stop(loop->ev, &terminate);
+    ev_signal_stop(loop->ev, &hangup);
     ev_signal_stop(loop->ev, &report);
     ev_timer_stop(loop->ev, &loop->progress);
     ev_timer_stop(loop->ev, &loop->stats);
@@ -140,7 +146,9 @@ int br_pipeline_run(struct br_graph *graph, const struct br_run_options *options
     graph->on_end_arg = &loop;
     loop.start_ns = now_ns();
     int status = 0;
-    if (br_pipeline_start(graph, &error) != BR_OK) {
+    if (options->stats_path != NULL && write_stats(&loop, -1) != BR_OK) {
+        status = 2; /* better now than after a night's recording */
+    } else if (br_pipeline_start(graph, &error) != BR_OK) {
         br_log(graph->log, BR_LOG_ERROR, NULL, "%s", error.text);
         status = 1;
     } else {

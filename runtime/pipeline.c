@@ -97,15 +97,13 @@ static void wait_for_gpus(struct br_graph *graph)
 
 int br_pipeline_start(struct br_graph *graph, struct br_error *error)
 {
-    size_t nedges = br_graph_nedges(graph);
     int status = make_streams(graph, error);
     if (status != BR_OK) return status;
     for (size_t s = 0; s < graph->nstages && status == BR_OK; s++) /* an alias after the queue that it shares */
         for (unsigned i = 0; i < graph->order[s]->nout && status == BR_OK; i++)
             status = br_queue_seal(graph->order[s]->out[i].queue, error);
     if (status != BR_OK) {
-        br_error_context(error, "the %zu queues of this pipeline need %.1f MiB", nedges,
-                         (double)br_graph_bytes(graph) / (1 << 20));
+        br_error_context(error, "the pipeline's queues need %.1f MiB", (double)br_graph_bytes(graph) / (1 << 20));
         return status;
     }
     for (size_t s = 0; s < graph->nstages && status == BR_OK; s++) {

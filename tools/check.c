@@ -74,7 +74,7 @@ int cmd_check(int argc, char **argv)
                    graph->telescope->ndishes, graph->telescope->grid_m, graph->telescope->grid_n, graph->telescope->spacing_m_m,
                    graph->telescope->spacing_n_m);
         for (size_t i = 0; i < nedges; i++) print_edge(br_graph_edge(graph, i));
-        printf("\n%zu stages%s, %zu queues, total queue memory: %s\n", graph->nstages,
+        printf("\nstages: %zu%s, queues: %zu, total queue memory: %s\n", graph->nstages,
                graph->nstages > graph->nfile ? " (with transfers)" : "", nedges,
                format_bytes((double)br_graph_bytes(graph), memory, sizeof memory));
         for (int device = 0; device < graph->ngpus; device++) {

@@ -100,7 +100,7 @@ static int print_gaps(const struct recording *r, const char *path, uint64_t samp
     if (gaps.count == 0)
         line("missing", "nothing");
     else
-        line("missing", "%.4g %% missing, %.4g %% partly valid (%zu lines)", 100 * missing / all,
+        line("missing", "%.4g %% missing, %.4g %% partly valid (lines of .gaps: %zu)", 100 * missing / all,
              100 * partly / all, gaps.count);
     gaps_free(&gaps);
     return 0;

@@ -166,6 +166,22 @@ def test_disk_full():
         assert (got == want).all()
 
 
+def test_no_echo():
+    """One mistake is one message: a wrong depth, policy or telescope does not make others out of what depends on it."""
+    for right, false in [("out: fine", "out: {name: fine, depth: 0}"), ("in: fine", "in: {from: fine, policy: lossy}"),
+                         ("m: 8.5", "m: -1"), ("step: 0.1953125", "step: 0")]:
+        with harness.scratch() as d:
+            result = harness.run(d, GOOD.replace(right, false), status=2)
+            assert result.err.count("pipeline.yaml:") == 1, result
+
+
+def test_statistics():
+    """A statistics file that cannot be written is said before anything starts."""
+    with harness.scratch() as d:
+        result = harness.run(d, GOOD, "--stats", "nowhere/stats.json", status=2)
+        assert "nowhere/stats.json" in result.err and os.listdir(d) == ["pipeline.yaml"], result
+
+
 def test_same_files():
     """No stage writes over what another one writes, or reads: refused before anything is touched, however the path is written."""
     with harness.scratch() as d:
@@ -195,8 +211,7 @@ def test_not_started():
         assert "pipeline.yaml/below" in result.err and "no data came" not in result.err, result
 
 
-def test_interrupt():
-    """SIGINT drains: exit 130, the balance adds up, and what was recorded is whole."""
+def interrupted(number):
     with harness.scratch() as d:
         with open(os.path.join(d, "pipeline.yaml"), "w") as f:
             f.write(TELESCOPE + STREAM + """
@@ -211,12 +226,18 @@ pipeline:
             if sum(os.path.getsize(p) for p in glob.glob(os.path.join(d, "field*.dada"))) > 1 << 20:
                 break
             time.sleep(0.05)
-        running.send_signal(signal.SIGINT)
+        running.send_signal(number)
         out, err = running.communicate(timeout=30)
         assert running.returncode == 130, (running.returncode, out, err)
         keys, size = harness.header(one(d, "field*.dada"))
         payload = os.path.getsize(one(d, "field*.dada")) - size
         assert payload > 0 and payload % (5 * 2 * 12 * 1024) == 0 and payload == int(keys["FILE_SIZE"]), (payload, keys)
+
+
+def test_interrupt():
+    """SIGINT, and a terminal that goes away, drain: exit 130, the balance adds up, and what was recorded is whole."""
+    interrupted(signal.SIGINT)
+    interrupted(signal.SIGHUP)
 
 
 def test_no_plugin():
@@ -228,5 +249,5 @@ def test_no_plugin():
 
 if __name__ == "__main__":
     harness.main([test_good, test_keys, test_all_errors_at_once, test_graph, test_telescope, test_yaml, test_device,
-                  test_recordings, test_truncated_payload, test_disk_full, test_same_files, test_not_started, test_interrupt,
-                  test_no_plugin])
+                  test_recordings, test_truncated_payload, test_disk_full, test_no_echo, test_statistics,
+                  test_same_files, test_not_started, test_interrupt, test_no_plugin])
