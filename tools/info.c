@@ -129,8 +129,9 @@ static int print_recording(const struct recording *r, const char *path, uint64_t
     else if (s->nbeams > 0)
         line("beams", "%zu, directions %s", s->nbeams, s->beams != NULL ? "in the header" : "unknown");
     if (s->scale < 1 || s->scale > 1) line("scale", "%g x stored value", s->scale);
-    line("base sample", "%.10g us (%" PRId64 "/%" PRId64 " ns)",
-         1e-3 * (double)s->sample_ns.num / (double)s->sample_ns.den, s->sample_ns.num, s->sample_ns.den);
+    double sample_us = 1e-3 * (double)s->sample_ns.num / (double)s->sample_ns.den;
+    if (s->sample_ns.den == 1) line("base sample", "%.10g us", sample_us);
+    else line("base sample", "%.10g us (%" PRId64 "/%" PRId64 " ns)", sample_us, s->sample_ns.num, s->sample_ns.den);
     line("samples", "%" PRIu64 " to %" PRIu64 ": %" PRIu64 ", %.6g s", r->first, r->first + samples, samples,
          (double)samples * br_stream_sample_s(s));
     print_time("start", br_stream_time_ns(s, r->first));

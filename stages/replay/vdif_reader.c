@@ -122,9 +122,9 @@ static int set_times(struct br_stage *stage, struct vdif_reader *r, const struct
     if (ns_den % s->sample_ns.num != 0 || r->rate == 0 || r->rate % r->frame_spread != 0)
         return br_stage_fail_at(
             stage, "files",
-            "%s: a sample time of %lld/%lld ns does not make a whole number of frames of %zu "
-            "samples in a second, which VDIF demands; see `stream: {sample_ns: ...}`",
-            file, (long long)s->sample_ns.num, (long long)s->sample_ns.den, r->frame_spread);
+            "%s: a sample time of %.10g ns does not make a whole number of frames of %zu "
+            "samples in a second, which VDIF demands; give the right one: `stream: {sample_ns: ...}`",
+            file, (double)s->sample_ns.num / (double)s->sample_ns.den, r->frame_spread);
     uint64_t in_second = (uint64_t)earliest->number * r->frame_spread;
     if (in_second >= r->rate)
         return br_stage_fail_at(

@@ -131,6 +131,54 @@ def test_recordings():
     damaged(lambda p: None, "11", "12", "dish", telescope=fewer)
 
 
+def test_numbers():
+    """Gains and weights that cannot be meant: the file, the element and what was expected."""
+    try:
+        import h5py
+        import numpy as np
+    except ImportError:
+        print("skipped: no h5py")
+        return
+    gains, weights = np.ones((1, 2, 12), np.complex64), np.ones((1, 2, 3, 12, 2), np.int8)
+    blind, low = gains.copy(), weights.copy()
+    blind[0, 1, 7], low[0, 1, 2, 5, 1] = np.nan, -128
+    grid = "{stage: frb_grid, in: field, out: out, integrate: 192, gains: n.h5}"
+    baseband = "{stage: baseband_beamform, in: field, out: out, weights: n.h5}"
+    shift = np.ones((1, 2, 3), np.int32)
+    for stage, numbers, expected in [(grid, {"gain": gains[:, :, 1:]}, ["[1][2][11]", "dish 12"]), (grid, {"gain": blind}, ["/gain[0][1][7]"]),
+                                     (grid, {"gain": 0 * gains}, ["all gains are 0"]), (grid, {"gains": gains}, ["/gain"]),
+                                     (baseband, {"weights": low, "shift": shift}, ["/weights[0][1][2][5][1]", "-128"]),
+                                     (baseband, {"weights": weights[:, :, :, 1:], "shift": shift}, ["dish 11", "dish 12"]),
+                                     (baseband, {"weights": weights}, ["/shift"]),
+                                     (baseband, {"weights": weights, "shift": 40 * shift}, ["40", "0 to 30"])]:
+        with harness.scratch() as d:
+            with h5py.File(os.path.join(d, "n.h5"), "w") as file:
+                for name, value in numbers.items():
+                    file[name] = value
+            result = harness.run(d, TELESCOPE + STREAM + "pipeline:\n  - {stage: simulate, samples: 4096, out: field}\n  - " + stage +
+                                 "\n  - {stage: record, in: out, prefix: out}\n", status=2)
+            assert "n.h5" in result.err and all(words in result.err for words in expected), (expected, result)
+
+
+def test_stage_fails():
+    """A stage that fails in mid-stream: exit 1, the others drain, what was recorded is whole, and the balance adds up."""
+    plugins = os.path.join(os.path.dirname(os.path.abspath(harness.PROGRAM)), "..", "tests", "runtime")
+    if not os.path.exists(os.path.join(plugins, "t_pass.so")):
+        print("skipped: no test plugins beside the program")
+        return
+    with harness.scratch() as d:
+        result = harness.run(d, f"plugins: [{plugins}]\n" + """
+pipeline:
+  - {stage: t_source, out: a, samples: 5000}
+  - {stage: t_pass, in: a, out: b, fail_at: 1000}
+  - {stage: record, in: b, prefix: b}
+  - {stage: t_sink, in: a}
+""", status=1)
+        assert "t_pass: error: told to fail" in result.err and "every sample is accounted for" in result.out, result
+        path = one(d, "b_*.dada")
+        assert os.path.getsize(path) - harness.header(path)[1] == 1024, result
+
+
 def test_truncated_payload():
     """A recording that stops in mid-sample: whole samples are replayed, the rest is said."""
     with harness.scratch() as d:
@@ -249,5 +297,5 @@ def test_no_plugin():
 
 if __name__ == "__main__":
     harness.main([test_good, test_keys, test_all_errors_at_once, test_graph, test_telescope, test_yaml, test_device,
-                  test_recordings, test_truncated_payload, test_disk_full, test_no_echo, test_statistics,
-                  test_same_files, test_not_started, test_interrupt, test_no_plugin])
+                  test_recordings, test_numbers, test_stage_fails, test_truncated_payload, test_disk_full,
+                  test_no_echo, test_statistics, test_same_files, test_not_started, test_interrupt, test_no_plugin])
