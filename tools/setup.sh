@@ -20,16 +20,26 @@ setup_packages() {
     for package in "${wanted[@]}"; do
         setup_has "$package" || missing+=("$package")
     done
-    # clang's sanitizer and fuzzer runtimes are a package of their own in newer releases.
-    if [ "$purpose" = test ] && ! setup_has libclang-rt-dev && setup_knows libclang-rt-dev; then missing+=(libclang-rt-dev); fi
-    [ ${#missing[@]} = 0 ] && return
+    if [ ${#missing[@]} != 0 ]; then setup_install "${missing[@]}" || return; fi
+    # clang's sanitizer and fuzzer runtimes are a package of their own in newer releases, under different names.
+    if [ "$purpose" = test ] && ! setup_can_fuzz; then
+        local version
+        version=$(clang -dumpversion | cut -d. -f1)
+        for package in libclang-rt-dev "libclang-rt-$version-dev"; do
+            if ! setup_can_fuzz && setup_knows "$package"; then setup_install "$package" || return; fi
+        done
+    fi
+    return 0
+}
 
-    echo "installing with apt-get: ${missing[*]}"
+# setup_install PACKAGES...
+setup_install() {
+    echo "installing with apt-get: $*"
     local -a as_root=()
     if [ "$(id -u)" != 0 ]; then
         if ! command -v sudo >/dev/null; then
-            echo "these packages are missing: ${missing[*]}" >&2
-            echo "install them as root (there is no sudo here): apt-get install ${missing[*]}" >&2
+            echo "these packages are missing: $*" >&2
+            echo "install them as root (there is no sudo here): apt-get install $*" >&2
             return 1
         fi
         as_root=(sudo)
@@ -37,13 +47,18 @@ setup_packages() {
     local log
     log=$(mktemp)
     if ! { "${as_root[@]}" apt-get update -qq &&
-        "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"; } \
-        >"$log" 2>&1; then
+        "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"; } >"$log" 2>&1; then
         tail -n 20 "$log" >&2
-        echo "apt-get could not install ${missing[*]}; its whole output is in $log" >&2
+        echo "apt-get could not install $*; its whole output is in $log" >&2
         return 1
     fi
     rm -f "$log"
+}
+
+# Whether clang is there and can link a program with its fuzzer and sanitizers.
+setup_can_fuzz() {
+    echo 'int LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n) { return d != 0 && n == 1; }' |
+        clang -x c -fsanitize=fuzzer,address,undefined -o /dev/null - 2>/dev/null
 }
 
 setup_has() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
