@@ -99,6 +99,7 @@ struct br_graph {
 
     int ngpus;                     /* that can be used */
     struct br_error no_gpu;        /* why there is none */
+    bool gpu_wanted;               /* a stage would run on one */
 
     /* While running. */
     struct br_stage *_Atomic first_failed;

@@ -13,6 +13,7 @@ struct loop {
     struct ev_loop *ev;
     ev_async ended;
     ev_timer progress, stats;
+    ev_signal interrupt, terminate, hangup, report;
     uint64_t start_ns;
     unsigned signals; /* SIGINT and SIGTERM so far */
 };
@@ -100,29 +101,33 @@ static void wake_loop(void *arg)
     ev_async_send(loop->ev, &loop->ended);
 }
 
+/* From before the stages start: an interrupt while files are opened drains the pipeline as soon as it runs. */
 static void watch(struct loop *loop)
 {
-    static ev_signal interrupt, terminate, hangup, report;
     struct sigaction before;
-    ev_signal_init(&interrupt, on_interrupt, SIGINT);
-    ev_signal_init(&terminate, on_interrupt, SIGTERM);
-    ev_signal_init(&hangup, on_interrupt, SIGHUP);
-    ev_signal_init(&report, on_report, SIGUSR1);
+    ev_signal_init(&loop->interrupt, on_interrupt, SIGINT);
+    ev_signal_init(&loop->terminate, on_interrupt, SIGTERM);
+    ev_signal_init(&loop->hangup, on_interrupt, SIGHUP);
+    ev_signal_init(&loop->report, on_report, SIGUSR1);
     ev_timer_init(&loop->progress, on_progress, 0.25, 0.5);
     ev_timer_init(&loop->stats, on_stats, 5, 5);
-    interrupt.data = terminate.data = hangup.data = report.data = loop->progress.data = loop->stats.data = loop;
-    ev_signal_start(loop->ev, &interrupt);
-    ev_signal_start(loop->ev, &terminate);
-    ev_signal_start(loop->ev, &report);
+    loop->interrupt.data = loop->terminate.data = loop->hangup.data = loop->report.data = loop;
+    loop->progress.data = loop->stats.data = loop;
+    ev_signal_start(loop->ev, &loop->interrupt);
+    ev_signal_start(loop->ev, &loop->terminate);
+    ev_signal_start(loop->ev, &loop->report);
     /* A terminal that goes away drains the pipeline too, unless the user (nohup) said that it shall not matter. */
-    if (sigaction(SIGHUP, NULL, &before) != 0 || before.sa_handler != SIG_IGN) ev_signal_start(loop->ev, &hangup);
+    if (sigaction(SIGHUP, NULL, &before) != 0 || before.sa_handler != SIG_IGN) ev_signal_start(loop->ev, &loop->hangup);
     if (loop->options->progress) ev_timer_start(loop->ev, &loop->progress);
     if (loop->options->stats_path != NULL) ev_timer_start(loop->ev, &loop->stats);
-    ev_run(loop->ev, 0);
-    ev_signal_stop(loop->ev, &interrupt);
-    ev_signal_stop(loop->ev, &terminate);
-    ev_signal_stop(loop->ev, &hangup);
-    ev_signal_stop(loop->ev, &report);
+}
+
+static void unwatch(struct loop *loop)
+{
+    ev_signal_stop(loop->ev, &loop->interrupt);
+    ev_signal_stop(loop->ev, &loop->terminate);
+    ev_signal_stop(loop->ev, &loop->hangup);
+    ev_signal_stop(loop->ev, &loop->report);
     ev_timer_stop(loop->ev, &loop->progress);
     ev_timer_stop(loop->ev, &loop->stats);
     br_log_progress(loop->graph->log, "");
@@ -146,13 +151,15 @@ int br_pipeline_run(struct br_graph *graph, const struct br_run_options *options
     graph->on_end_arg = &loop;
     loop.start_ns = now_ns();
     int status = 0;
+    watch(&loop);
     if (options->stats_path != NULL && write_stats(&loop, -1) != BR_OK) {
         status = 2; /* better now than after a night's recording */
     } else if (br_pipeline_start(graph, &error) != BR_OK) {
         br_log(graph->log, BR_LOG_ERROR, NULL, "%s", error.text);
         status = 1;
     } else {
-        watch(&loop);
+        ev_run(loop.ev, 0);
+        unwatch(&loop);
         if (br_pipeline_finish(graph, &error) != BR_OK || loop.signals > 1) status = 1;
         struct br_run_times times = times_now(&loop);
         if (options->report) br_report_text(graph, &times, options->out);
@@ -160,6 +167,7 @@ int br_pipeline_run(struct br_graph *graph, const struct br_run_options *options
         if (status == 0 && loop.signals == 1) status = 130;
         if (options->stats_path != NULL && write_stats(&loop, status) != BR_OK) status = 1;
     }
+    unwatch(&loop);
     ev_async_stop(loop.ev, &loop.ended);
     graph->on_end = NULL;
     ev_loop_destroy(loop.ev);

@@ -97,6 +97,8 @@ static void wait_for_gpus(struct br_graph *graph)
 
 int br_pipeline_start(struct br_graph *graph, struct br_error *error)
 {
+    if (graph->gpu_wanted && graph->ngpus == 0)
+        br_log(graph->log, BR_LOG_NOTE, NULL, "%s: all stages run on the CPU", graph->no_gpu.text);
     int status = make_streams(graph, error);
     if (status != BR_OK) return status;
     for (size_t s = 0; s < graph->nstages && status == BR_OK; s++) /* an alias after the queue that it shares */

@@ -33,7 +33,6 @@ static int read_device(struct br_graph *graph, const struct br_node *map)
 
 void br_graph_place_stages(struct br_graph *graph, const struct br_node *root)
 {
-    bool could = false;
     int all = read_device(graph, root);
     for (size_t s = 0; s < graph->nstages; s++) {
         struct br_stage *stage = &graph->stage[s];
@@ -45,11 +44,10 @@ void br_graph_place_stages(struct br_graph *graph, const struct br_node *root)
             br_config_error(graph->config, br_node_get(stage->node, "device"), "device: 'cuda:%d': stage '%s' has no GPU "
                             "implementation; expected auto or cpu", wanted, stage->name);
         if (!can || wanted == ON_CPU) continue;
-        could = true;
+        graph->gpu_wanted = true;
         stage->device_given = own && wanted >= 0; /* a whole pipeline's device is a wish where a stage cannot */
         stage->device = wanted >= 0 ? wanted : graph->ngpus > 0 ? 0 : ON_CPU;
     }
-    if (could && graph->ngpus == 0) br_log(graph->log, BR_LOG_NOTE, NULL, "%s: all stages run on the CPU", graph->no_gpu.text);
 }
 
 /* --- transfers ---------------------------------------------------------------------------------------------------------------- */
