@@ -15,7 +15,7 @@ struct loop {
     ev_timer progress, stats;
     ev_signal interrupt, terminate, hangup, report;
     uint64_t start_ns;
-    unsigned signals; /* SIGINT and SIGTERM so far */
+    unsigned signals; /* that ask for an end, so far */
 };
 
 static uint64_t now_ns(void)

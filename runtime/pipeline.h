@@ -66,7 +66,7 @@ struct br_run_options {
     FILE *out;              /* for the report */
 };
 
-/* Starts the graph, watches signals (first SIGINT or SIGTERM drains, second aborts; SIGUSR1 prints the counters), and
+/* Starts the graph, watches signals (first SIGINT, SIGTERM or SIGHUP drains, second aborts; SIGUSR1 prints the counters), and
  * finishes it. Returns the program's exit status: 0, 1 or 130. */
 int br_pipeline_run(struct br_graph *graph, const struct br_run_options *options);
 

@@ -33,7 +33,7 @@ double gpu_gemm(struct gpu *g, const struct gpu_gemm *gemm, char *why)
                     f(cublasLtMatmulAlgoGetHeuristic) f(cublasLtMatmul)
 #define MEMBER(name) __typeof__(&name) name;
 static struct {
-    void *library;
+    void *loaded; /* NULL: not yet */
     FUNCTIONS(MEMBER)
 } lt;
 
@@ -45,7 +45,7 @@ static bool load(char *why)
     static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12",
                                         "/usr/local/cuda/lib64/libcublasLt.so.13",
                                         "/usr/local/cuda/lib64/libcublasLt.so.12"};
-    if (lt.library != NULL) return true;
+    if (lt.loaded != NULL) return true;
     void *library = NULL;
     for (size_t i = 0; library == NULL && i < sizeof names / sizeof *names; i++)
         library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
@@ -59,7 +59,7 @@ static bool load(char *why)
         return false;                                                                                        \
     }
     FUNCTIONS(LOOK_UP)
-    lt.library = library;
+    lt.loaded = library;
     return true;
 }
 

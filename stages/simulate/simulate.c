@@ -63,23 +63,28 @@ static const struct br_param span_params[] = {
      .help = "length of the span"},
     {0},
 };
+
+/* Where something is on the sky: the first parameters of sources and bursts. */
+#define DIRECTION(struct_type) \
+    {.name = "x_deg", \
+     .type = BR_P_REAL, \
+     .offset = offsetof(struct_type, x_deg), \
+     .required = true, \
+     .min = -90, \
+     .max = 90, \
+     .unit = "degrees", \
+     .help = "direction along m (north-south): the direction cosine is its sine"}, \
+    {.name = "y_deg", \
+     .type = BR_P_REAL, \
+     .offset = offsetof(struct_type, y_deg), \
+     .required = true, \
+     .min = -90, \
+     .max = 90, \
+     .unit = "degrees", \
+     .help = "direction along n (east-west)"}
+
 static const struct br_param source_params[] = {
-    {.name = "x_deg",
-     .type = BR_P_REAL,
-     .offset = offsetof(struct source_param, x_deg),
-     .required = true,
-     .min = -90,
-     .max = 90,
-     .unit = "degrees",
-     .help = "direction along m (north-south): the direction cosine is its sine"},
-    {.name = "y_deg",
-     .type = BR_P_REAL,
-     .offset = offsetof(struct source_param, y_deg),
-     .required = true,
-     .min = -90,
-     .max = 90,
-     .unit = "degrees",
-     .help = "direction along n (east-west)"},
+    DIRECTION(struct source_param),
     {.name = "flux",
      .type = BR_P_REAL,
      .offset = offsetof(struct source_param, flux),
@@ -91,22 +96,7 @@ static const struct br_param source_params[] = {
     {0},
 };
 static const struct br_param burst_params[] = {
-    {.name = "x_deg",
-     .type = BR_P_REAL,
-     .offset = offsetof(struct burst_param, x_deg),
-     .required = true,
-     .min = -90,
-     .max = 90,
-     .unit = "degrees",
-     .help = "direction along m (north-south): the direction cosine is its sine"},
-    {.name = "y_deg",
-     .type = BR_P_REAL,
-     .offset = offsetof(struct burst_param, y_deg),
-     .required = true,
-     .min = -90,
-     .max = 90,
-     .unit = "degrees",
-     .help = "direction along n (east-west)"},
+    DIRECTION(struct burst_param),
     {.name = "dm",
      .type = BR_P_REAL,
      .offset = offsetof(struct burst_param, dm),

@@ -44,4 +44,19 @@ static inline uint64_t dump_random(uint64_t *state)
     return z ^ (z >> 31);
 }
 
+/* The program: ONE(directory, &case, backend) for every case and both backends. */
+#define DUMP_MAIN(CASES, ONE)                                          \
+    int main(int argc, char **argv)                                    \
+    {                                                                  \
+        if (argc != 2) {                                               \
+            fprintf(stderr, "usage: %s DIRECTORY\n", argv[0]);         \
+            return 2;                                                  \
+        }                                                              \
+        for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {    \
+            ONE(argv[1], &CASES[i], BR_REFERENCE);                     \
+            ONE(argv[1], &CASES[i], BR_CPU);                           \
+        }                                                              \
+        return 0;                                                      \
+    }
+
 #endif

@@ -96,15 +96,4 @@ static void one(const char *directory, const struct shape *n, enum br_backend ba
     free(w);
 }
 
-int main(int argc, char **argv)
-{
-    if (argc != 2) {
-        fprintf(stderr, "usage: %s DIRECTORY\n", argv[0]);
-        return 2;
-    }
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        one(argv[1], &shapes[i], BR_REFERENCE);
-        one(argv[1], &shapes[i], BR_CPU);
-    }
-    return 0;
-}
+DUMP_MAIN(shapes, one)
