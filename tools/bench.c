@@ -1,5 +1,6 @@
-/* bench.c - `beamring bench`: runs the parts asked for, or all. */
+/* bench.c - `beamring bench`: runs the parts asked for, or all, on the CPU and on the GPU. */
 #include "tools/bench.h"
+#include "tools/bench_gpu.h"
 #include "tools/commands.h"
 
 #include <stdlib.h>
@@ -13,8 +14,6 @@ uint64_t bench_now(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-#pragma weak bench_frb
-#pragma weak bench_quantize
 enum { MOST_RUNS = 4096 };
 
 static int by_value(const void *a, const void *b)
@@ -70,44 +69,85 @@ int bench_report(const char *what, double value, const char *unit, const char *a
     return falls_short;
 }
 
+/* What can be measured: on the CPU, on the GPU, or both. */
 static const struct {
     const char *name;
-    int (*run)(void);
+    int (*cpu)(void);
+    gpu_part *gpu;
 } parts[] = {
-    {"queue", bench_queue}, {"upchannelize", bench_upchannelize}, {"baseband", bench_baseband}, {"frb", bench_frb},
-    {"quantize", bench_quantize}, {"gpu", bench_gpu},
+    {"queue", bench_queue, NULL},
+    {"upchannelize", bench_upchannelize, bench_gpu_upchannelize},
+    {"baseband", bench_baseband, bench_gpu_baseband},
+    {"frb_grid", bench_frb_grid, bench_gpu_frb_grid},
+    {"frb_beams", bench_frb_beams, bench_gpu_frb_beams},
+    {"quantize", bench_quantize, bench_gpu_quantize},
+    {"pipelines", NULL, gpu_pipelines},
 };
 enum { NPARTS = sizeof parts / sizeof *parts };
 
-static int part_called(const char *name)
+static bool wanted[NPARTS];
+
+/* Marks the part called by the first `length` characters of `name`. */
+static bool want(const char *name, size_t length)
 {
-    const char *names[NPARTS + 1] = {NULL};
+    const char *names[NPARTS + 1] = {NULL}, *near;
+    char asked[64];
     for (int i = 0; i < NPARTS; i++) {
-        if (strcmp(parts[i].name, name) == 0) return i;
         names[i] = parts[i].name;
+        if (strlen(names[i]) == length && strncmp(names[i], name, length) == 0) return wanted[i] = true;
     }
-    const char *near = br_suggest(name, names);
-    fprintf(stderr, "beamring bench: there is no part '%s'%s%s%s; expected queue, upchannelize, baseband, frb, quantize or gpu\n", name,
-            near != NULL ? "; did you mean '" : "", near != NULL ? near : "", near != NULL ? "'?" : "");
-    return -1;
+    snprintf(asked, sizeof asked, "%.*s", (int)length, name);
+    near = br_suggest(asked, names);
+    fprintf(stderr, "beamring bench: there is no part '%s'%s%s%s; expected", asked, near != NULL ? "; did you mean '" : "",
+            near != NULL ? near : "", near != NULL ? "'?" : "");
+    for (int i = 0; i < NPARTS; i++) fprintf(stderr, "%s %s", i > 0 ? "," : "", names[i]);
+    fputc('\n', stderr);
+    return false;
+}
+
+/* Names separated by commas. */
+static bool want_all_of(const char *list)
+{
+    for (;;) {
+        size_t length = strcspn(list, ",");
+        if (!want(list, length)) return false;
+        if (list[length] == '\0') return true;
+        list += length + 1;
+    }
 }
 
 int cmd_bench(int argc, char **argv)
 {
-    bool wanted[NPARTS] = {false}, strict = false, all = true;
+    bool strict = false, cpu = true, gpu = true, all = true;
+    gpu_part *on_gpu[NPARTS];
+    unsigned non_gpu = 0;
+    int shorts = 0;
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--strict") == 0) {
+        if (strcmp(argv[i], "--strict") == 0)
             strict = true;
-            continue;
+        else if (strcmp(argv[i], "--cpu") == 0)
+            gpu = false;
+        else if (strcmp(argv[i], "--gpu") == 0)
+            cpu = false;
+        else {
+            if (strcmp(argv[i], "--only") == 0 && ++i == argc) {
+                fputs("beamring bench: --only expects names of parts, separated by commas\n", stderr);
+                return 2;
+            }
+            if (!want_all_of(argv[i])) return 2;
+            all = false;
         }
-        int part = part_called(argv[i]);
-        if (part < 0) return 2;
-        wanted[part] = true;
-        all = false;
     }
-    int falls_short = 0;
-    for (int i = 0; i < NPARTS; i++)
-        if ((all || wanted[i]) && parts[i].run != NULL) falls_short += parts[i].run();
-    if (falls_short > 0) printf("%d result%s of what is required\n", falls_short, falls_short == 1 ? " falls short" : "s fall short");
-    return strict && falls_short > 0;
+    if (!cpu && !gpu) {
+        fputs("beamring bench: --cpu leaves out the GPU and --gpu the CPU; expected at most one of them\n", stderr);
+        return 2;
+    }
+    for (int i = 0; i < NPARTS; i++) {
+        if (!all && !wanted[i]) continue;
+        if (cpu && parts[i].cpu != NULL) shorts += parts[i].cpu();
+        if (gpu && parts[i].gpu != NULL) on_gpu[non_gpu++] = parts[i].gpu;
+    }
+    if (non_gpu > 0) shorts += bench_gpu_parts(on_gpu, non_gpu);
+    if (shorts > 0) printf("%d result%s of what is required\n", shorts, shorts == 1 ? " falls short" : "s fall short");
+    return strict && shorts > 0;
 }

@@ -27,9 +27,9 @@ int bench_report(const char *what, double value, const char *unit, const char *a
 int bench_queue(void);
 int bench_upchannelize(void);
 int bench_baseband(void);
-int bench_frb(void);      /* frb_grid and frb_beams */
+int bench_frb_grid(void);
+int bench_frb_beams(void);
 int bench_quantize(void);
-int bench_gpu(void);      /* the same on the GPU, its ceilings, whole pipelines */
 
 /* A telescope's dishes on its grid of m x n cells: row after row, without the few places that have no dish. */
 void bench_place_dishes(unsigned m, unsigned n, unsigned dishes, uint16_t (*cell)[2]);

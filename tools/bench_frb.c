@@ -226,12 +226,18 @@ done:
     return shorts;
 }
 
-int bench_frb(void)
+int bench_frb_grid(void)
+{
+    int shorts = 0;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) shorts += bench_grid(&shapes[i]);
+    return shorts;
+}
+
+int bench_frb_beams(void)
 {
     int shorts = 0;
     openblas_set_num_threads(1);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        shorts += bench_grid(&shapes[i]);
         shorts += bench_beams(&shapes[i], 0);
         shorts += bench_beams(&shapes[i], 1);
     }

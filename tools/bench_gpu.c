@@ -255,7 +255,7 @@ static void close_device(struct gpu *g)
     if (g->stream.handle != NULL) br_gpu_stream_destroy(&g->stream);
 }
 
-int bench_gpu(void)
+int bench_gpu_parts(gpu_part *const *parts, unsigned n)
 {
     static struct gpu g;
     char name[128];
@@ -268,7 +268,8 @@ int bench_gpu(void)
     br_gpu_name(0, name, sizeof name);
     printf("GPU: %s\n", name);
     if (open_device(&g)) measure_ceilings(&g);
-    if (gpu_ok(&g, BR_OK) && gpu_kernels(&g)) shorts = gpu_pipelines(&g);
+    gpu_heading();
+    for (unsigned i = 0; i < n && gpu_ok(&g, BR_OK); i++) shorts += parts[i](&g);
     if (!gpu_ok(&g, BR_OK)) {
         fprintf(stderr, "bench gpu: %s\n", g.error.text);
         shorts++;

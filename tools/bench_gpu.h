@@ -76,7 +76,7 @@ struct gpu_gemm {
  * `why` (of 128 bytes) says why not. */
 double gpu_gemm(struct gpu *g, const struct gpu_gemm *gemm, char *why);
 
-/* --- bench_gpu_kernels.c: each prints its row and returns its milliseconds, negative after a failure -- */
+/* --- bench_gpu_<kernel>.c: each prints its row and returns its milliseconds, negative after a failure -- */
 
 /* A telescope, and what one node of it does. */
 struct gpu_node {
@@ -111,8 +111,48 @@ double gpu_frb_beams(struct gpu *g, const struct gpu_node *node, size_t channels
 double gpu_quantize(struct gpu *g, const struct gpu_node *node, size_t channels, size_t beams, size_t steps,
                     unsigned bits);
 
-/* All kernels at the shapes of all telescopes. False after a failure. */
-bool gpu_kernels(struct gpu *g);
+/* 48 channels of a node with the resolutions that dispersion asks for, from the band's top to its bottom. */
+enum { GPU_MIX = 7 };
+extern const struct gpu_zone gpu_mix[GPU_MIX];
+
+/* The kernels at the shapes of all telescopes: each prints its rows and returns how many fall short of what is required. */
+int bench_gpu_upchannelize(struct gpu *g);
+int bench_gpu_baseband(struct gpu *g);
+int bench_gpu_frb_grid(struct gpu *g);
+int bench_gpu_frb_beams(struct gpu *g);
+int bench_gpu_quantize(struct gpu *g);
+
+/* --- bench_gpu_kernels.c: what they share ------------------------------------------------------------------ */
+
+enum { GPU_DATA = 16, GPU_ZONES = 8, GPU_ROW_NAME = 64 };
+
+/* Inputs, outputs and side results to use in turn. */
+struct gpu_data {
+    unsigned n;
+    uint8_t *in[GPU_DATA], *out[GPU_DATA];
+    float *side[GPU_DATA];
+};
+bool gpu_make_data(struct gpu *g, struct gpu_data *s, size_t in, enum gpu_random kind, size_t out, size_t side);
+
+/* Times and prints one kernel, and gives back its memory. Milliseconds; negative after a failure. */
+double gpu_measure(struct gpu *g, const char *name, void (*enqueue)(void *, unsigned), void *arg, const struct gpu_work *work);
+
+/* Says that a kernel cannot be measured; the others are all the same. */
+void gpu_refused(const char *name, const char *why);
+
+/* Prints whether `value` is at most what is required. Returns 1 if it is not, or if it was not measured (negative). */
+int gpu_require(const char *name, double value, const char *unit, double most);
+
+uint32_t gpu_random_number(void); /* 24 bits */
+size_t gpu_all_channels(const struct gpu_zone *zone, unsigned nzones);
+void gpu_zones_name(char *name, const char *kernel, const struct gpu_node *node, const struct gpu_zone *zone, unsigned nzones);
+
+/* --- bench_gpu.c ------------------------------------------------------------------------------------------- */
+
+typedef int gpu_part(struct gpu *g);
+
+/* Opens the first GPU, measures the ceilings and then each of the `n` parts. Returns how many results fall short. */
+int bench_gpu_parts(gpu_part *const *parts, unsigned n);
 
 /* --- bench_gpu_pipelines.c ---------------------------------------------------------------------------- */
 
