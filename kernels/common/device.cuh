@@ -100,9 +100,9 @@ __device__ __forceinline__ void mma_s8(int (&c)[4], const uint4 &a, const unsign
 }
 
 /* c += a b for one warp, a 16 rows by 16, b 16 by 8 columns, float16 with float32 sums.
- *   a[4]  simd: k0  register: r1 r0 <-> k3 row3    thread: t4..t0 <-> row2 row1 row0 k2 k1
- *   b[2]  simd: k0  register: r0    <-> k3         thread: t4..t0 <-> col2 col1 col0 k2 k1
- *   c[4]            register: r1 r0 <-> row3 col0  thread: t4..t0 <-> row2 row1 row0 col2 col1 */
+ *   a[4]  simd: b0 <-> k0  register: r1 r0 <-> k3 row3    thread: t4..t0 <-> row2 row1 row0 k2 k1
+ *   b[2]  simd: b0 <-> k0  register: r0    <-> k3         thread: t4..t0 <-> col2 col1 col0 k2 k1
+ *   c[4]                   register: r1 r0 <-> row3 col0  thread: t4..t0 <-> row2 row1 row0 col2 col1 */
 __device__ __forceinline__ void mma_f16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2])
 {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
@@ -112,8 +112,8 @@ __device__ __forceinline__ void mma_f16(float (&c)[4], const unsigned (&a)[4], c
 }
 
 /* The same, a 16 rows by 8, b 8 by 8 columns.
- *   a[2]  simd: k0  register: r0 <-> row3  thread: t4..t0 <-> row2 row1 row0 k2 k1
- *   b     simd: k0                         thread: t4..t0 <-> col2 col1 col0 k2 k1
+ *   a[2]  simd: b0 <-> k0  register: r0 <-> row3  thread: t4..t0 <-> row2 row1 row0 k2 k1
+ *   b     simd: b0 <-> k0                         thread: t4..t0 <-> col2 col1 col0 k2 k1
  *   c[4]  as above */
 __device__ __forceinline__ void mma_f16_k8(float (&c)[4], const unsigned (&a)[2], unsigned b)
 {
@@ -130,7 +130,7 @@ __device__ __forceinline__ unsigned shared_address(const void *shared)
 }
 
 /* Four matrices of 8 rows of 16 bytes from shared memory; lane 8 m + i gives the address of row i of matrix m.
- *   to[4]  16 bits  simd: k0  register: m1 m0  thread: t4..t0 <-> row2 row1 row0 k2 k1 */
+ *   to[4]  of 16 bits  simd: b0 <-> k0  register: r1 r0 <-> m1 m0  thread: t4..t0 <-> row2 row1 row0 k2 k1 */
 __device__ __forceinline__ void load_matrices(unsigned (&to)[4], unsigned row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
