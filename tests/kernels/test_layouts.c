@@ -24,12 +24,15 @@ static void count_wavefronts(void **state)
         unsigned bytes;
         int stride;
         unsigned wavefronts, fewest;
-    } cases[] = {
-        {4, 4, 1, 1},     {4, 8, 2, 1},    {4, 128, 32, 1}, {4, 132, 1, 1}, {4, 0, 1, 1}, /* one word for all: a broadcast */
-        {1, 1, 1, 1},     {2, 2, 1, 1},    {1, 4, 1, 1},    {1, 128, 32, 1},
-        {8, 8, 2, 2},     {8, 16, 4, 2},   {8, 0, 2, 2},    {8, 136, 2, 2},  {8, 128, 32, 2},
-        {16, 16, 4, 4},   {16, 32, 8, 4},  {16, 0, 4, 4},   {16, 144, 4, 4}, {16, 128, 32, 4},
-    };
+    } cases[] =
+        {
+            {4, 4, 1, 1},    {4, 8, 2, 1},     {4, 128, 32, 1}, {4, 132, 1, 1},
+            {4, 0, 1, 1}, /* one word for all: a broadcast */
+            {1, 1, 1, 1},    {2, 2, 1, 1},     {1, 4, 1, 1},    {1, 128, 32, 1},
+            {8, 8, 2, 2},    {8, 16, 4, 2},    {8, 0, 2, 2},    {8, 136, 2, 2},
+            {8, 128, 32, 2}, {16, 16, 4, 4},   {16, 32, 8, 4},  {16, 0, 4, 4},
+            {16, 144, 4, 4}, {16, 128, 32, 4},
+        };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct layouts_access access = every_lane(cases[i].bytes, cases[i].stride);
         assert_int_equal(layouts_wavefronts(&access), cases[i].wavefronts);
@@ -64,7 +67,8 @@ static void find_places_out_of_bounds(void **state)
     (void)state;
     struct layouts report = {0};
     layouts_variant(&report, "beyond");
-    struct layouts_pass *pass = layouts_begin(layouts_region(&report, LAYOUTS_SHARED, "r", 127, 1), LAYOUTS_WRITE, "w");
+    struct layouts_pass *pass =
+        layouts_begin(layouts_region(&report, LAYOUTS_SHARED, "r", 127, 1), LAYOUTS_WRITE, "w");
     struct layouts_access access = every_lane(4, 4);
     layouts_access(pass, &access);
     layouts_end(pass, 0, 1);
@@ -77,7 +81,8 @@ static void find_accesses_out_of_line(void **state)
     (void)state;
     struct layouts report = {0};
     layouts_variant(&report, "odd");
-    struct layouts_pass *pass = layouts_begin(layouts_region(&report, LAYOUTS_SHARED, "r", 1024, 1), LAYOUTS_WRITE, "w");
+    struct layouts_pass *pass =
+        layouts_begin(layouts_region(&report, LAYOUTS_SHARED, "r", 1024, 1), LAYOUTS_WRITE, "w");
     struct layouts_access access = {.bytes = 8};
     layouts_lane(&access, 5, 12);
     layouts_access(pass, &access);
@@ -199,21 +204,32 @@ static void compare_register_assignments(void **state)
     static const char *const good[] = {
         "simd: b0 <-> k0  register: r1 r0 <-> k3 row3  thread: t4 t3 t2 t1 t0 <-> row2 row1 row0 k2 k1",
         "b0 <-> k0 r0 r1 <-> row3 k3 t0 t1 t2 t3 t4 <-> k1 k2 row0 row1 row2",
-        "simd: b <-> k0, register: r1..r0 <-> k3 row3\n *  thread: t4..t0 <-> row2..row0 k2 k1   c[4] and so on",
+        "simd: b <-> k0, register: r1..r0 <-> k3 row3\n *  thread: t4..t0 <-> row2..row0 k2 k1   c[4] and so "
+        "on",
         "b0 <-> k0, r 0 <-> row 3, r1 <-> k3, t4 t3 t2 <-> row2 row1 row0, t1 t0 <-> k2 k1.",
     };
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
         assert_true(layouts_assignment(&report, "a", good[i], "b r t", "k row", a_of_mma, NULL));
-    static const char *const bad[] = {
-        "simd: b0 <-> k0  register: r1 r0 <-> row3 k3  thread: t4 t3 t2 t1 t0 <-> row2 row1 row0 k2 k1", /* r0, r1 exchanged */
-        "simd: b0 <-> k0  register: r1 r0 <-> k3 row3  thread: t4 t3 t2 t1 t0 <-> row2 row1 k2 row0 k1",
-        "simd: b0 <-> k0  register: r1 r0 <-> k3 row3  thread: t4 t3 t2 t1 <-> row2 row1 row0 k2", /* a bit is missing */
-        "simd: b0 <-> k0  register: r1 r0 <-> k3 row3  thread: t4 t3 t2 t1 t0 <-> row2 row1 row0 k2 k2",
-        "simd: b0 <-> k0  register: r1 r0 <-> k3 row3  thread: t4 t3 t2 t1 t0 <-> row2 row1 row0 k2 d1",
-        "simd: b0 <-> k0  register: r1 r0 <-> k3  thread: t4 t3 t2 t1 t0 <-> row2 row1 row0 k2 k1",
-        "",
-        "nothing of the kind",
-    };
+    static const char
+        *const
+            bad
+                [] =
+                    {
+                        "simd: b0 <-> k0  register: r1 r0 <-> row3 k3  thread: t4 t3 t2 t1 t0 <-> row2 row1 "
+                        "row0 k2 k1", /* r0, r1 exchanged */
+                        "simd: b0 <-> k0  register: r1 r0 <-> k3 row3  thread: t4 t3 t2 t1 t0 <-> row2 row1 "
+                        "k2 row0 k1",
+                        "simd: b0 <-> k0  register: r1 r0 <-> k3 row3  thread: t4 t3 t2 t1 <-> row2 row1 "
+                        "row0 k2", /* a bit is missing */
+                        "simd: b0 <-> k0  register: r1 r0 <-> k3 row3  thread: t4 t3 t2 t1 t0 <-> row2 row1 "
+                        "row0 k2 k2",
+                        "simd: b0 <-> k0  register: r1 r0 <-> k3 row3  thread: t4 t3 t2 t1 t0 <-> row2 row1 "
+                        "row0 k2 d1",
+                        "simd: b0 <-> k0  register: r1 r0 <-> k3  thread: t4 t3 t2 t1 t0 <-> row2 row1 row0 "
+                        "k2 k1",
+                        "",
+                        "nothing of the kind",
+                    };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_false(layouts_assignment(&report, "a", bad[i], "b r t", "k row", a_of_mma, NULL));
     unsigned mask = 4; /* a function that is wrong for some threads only */
@@ -227,10 +243,11 @@ static void read_comments_of_sources(void **state)
     struct layouts report = {0};
     layouts_variant(&report, "comments");
     /* The f16 MMA's a, as kernels/common/device.cuh says. */
-    assert_true(layouts_comment(&report, "kernels/common/device.cuh", "float16 with float32 sums.\n *   a[4]", "b r t", "k row",
-                                a_of_mma, NULL));
+    assert_true(layouts_comment(&report, "kernels/common/device.cuh", "float16 with float32 sums.\n *   a[4]",
+                                "b r t", "k row", a_of_mma, NULL));
     assert_false(layouts_comment(&report, "kernels/common/none.cuh", "a", "b r t", "k row", a_of_mma, NULL));
-    assert_false(layouts_comment(&report, "kernels/common/device.cuh", "no such tag", "b r t", "k row", a_of_mma, NULL));
+    assert_false(layouts_comment(&report, "kernels/common/device.cuh", "no such tag", "b r t", "k row",
+                                 a_of_mma, NULL));
     layouts_finish(&report);
 }
 

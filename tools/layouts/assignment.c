@@ -97,8 +97,8 @@ static unsigned read_side(const char **text, struct bit *bits, unsigned room, un
             continue;
         }
         const char *peek = after;
-        if (isalpha((unsigned char)word[0]) && !isdigit((unsigned char)word[strlen(word) - 1]) && next_word(&peek, following) &&
-            is_number(following) && strlen(word) + strlen(following) < WORD) {
+        if (isalpha((unsigned char)word[0]) && !isdigit((unsigned char)word[strlen(word) - 1]) &&
+            next_word(&peek, following) && is_number(following) && strlen(word) + strlen(following) < WORD) {
             strcat(word, following); /* "lane 0" */
             after = peek;
         }
@@ -156,12 +156,14 @@ static int find_name(const struct names *names, const char *name)
 }
 
 /* Each bit belongs to one of the variables, and none stands twice. Fills which variable. */
-static bool resolve(const struct bit *bits, unsigned count, const struct names *names, int *variable, char *wrong, size_t wrong_size)
+static bool resolve(const struct bit *bits, unsigned count, const struct names *names, int *variable,
+                    char *wrong, size_t wrong_size)
 {
     for (unsigned i = 0; i < count; i++) {
         variable[i] = find_name(names, bits[i].name);
         if (variable[i] < 0) {
-            snprintf(wrong, wrong_size, "%s%d belongs to none of the variables", bits[i].name, bits[i].number);
+            snprintf(wrong, wrong_size, "%s%d belongs to none of the variables", bits[i].name,
+                     bits[i].number);
             return false;
         }
         for (unsigned j = 0; j < i; j++)
@@ -174,7 +176,8 @@ static bool resolve(const struct bit *bits, unsigned count, const struct names *
 }
 
 /* The physical variables must run from 0 to a power of two: no bit between is left out. */
-static bool complete(const struct assignment *a, const int *variable, const struct names *names, char *wrong, size_t wrong_size)
+static bool complete(const struct assignment *a, const int *variable, const struct names *names, char *wrong,
+                     size_t wrong_size)
 {
     for (unsigned v = 0; v < names->count; v++) {
         int highest = -1, count = 0;
@@ -184,15 +187,17 @@ static bool complete(const struct assignment *a, const int *variable, const stru
                 if (a->physical[i].number > highest) highest = a->physical[i].number;
             }
         if (count != highest + 1 || count == 0) {
-            snprintf(wrong, wrong_size, "%d bits of %s are given, the highest is %d", count, names->name[v], highest);
+            snprintf(wrong, wrong_size, "%d bits of %s are given, the highest is %d", count, names->name[v],
+                     highest);
             return false;
         }
     }
     return true;
 }
 
-static bool compare(const struct assignment *a, const int *physical_of, const int *logical_of, const struct names *physical,
-                    const struct names *logical, layouts_function *function, const void *context, char *wrong, size_t wrong_size)
+static bool compare(const struct assignment *a, const int *physical_of, const int *logical_of,
+                    const struct names *physical, const struct names *logical, layouts_function *function,
+                    const void *context, char *wrong, size_t wrong_size)
 {
     for (unsigned value = 0; value < 1u << a->count; value++) {
         unsigned in[VARIABLES] = {0}, said[VARIABLES] = {0}, is[VARIABLES] = {0};
@@ -203,7 +208,8 @@ static bool compare(const struct assignment *a, const int *physical_of, const in
         function(context, in, is);
         for (unsigned v = 0; v < logical->count; v++) {
             if (is[v] == said[v]) continue;
-            int used = snprintf(wrong, wrong_size, "%s is %u, the text says %u, at", logical->name[v], is[v], said[v]);
+            int used = snprintf(wrong, wrong_size, "%s is %u, the text says %u, at", logical->name[v], is[v],
+                                said[v]);
             for (unsigned p = 0; p < physical->count && used >= 0 && (size_t)used < wrong_size; p++)
                 used += snprintf(wrong + used, wrong_size - (size_t)used, " %s=%u", physical->name[p], in[p]);
             return false;
@@ -212,8 +218,8 @@ static bool compare(const struct assignment *a, const int *physical_of, const in
     return true;
 }
 
-bool layouts_assignment(struct layouts *report, const char *what, const char *text, const char *physical, const char *logical,
-                        layouts_function *function, const void *context)
+bool layouts_assignment(struct layouts *report, const char *what, const char *text, const char *physical,
+                        const char *logical, layouts_function *function, const void *context)
 {
     struct assignment a;
     struct names physical_names, logical_names;
@@ -224,9 +230,11 @@ bool layouts_assignment(struct layouts *report, const char *what, const char *te
                 resolve(a.physical, a.count, &physical_names, physical_of, wrong, sizeof wrong) &&
                 resolve(a.logical, a.count, &logical_names, logical_of, wrong, sizeof wrong) &&
                 complete(&a, physical_of, &physical_names, wrong, sizeof wrong) &&
-                compare(&a, physical_of, logical_of, &physical_names, &logical_names, function, context, wrong, sizeof wrong);
+                compare(&a, physical_of, logical_of, &physical_names, &logical_names, function, context,
+                        wrong, sizeof wrong);
     report->passes++;
-    if (report->out && report->verbose && good) fprintf(report->out, "  %s: the register assignment is as said\n", what);
+    if (report->out && report->verbose && good)
+        fprintf(report->out, "  %s: the register assignment is as said\n", what);
     return layouts_expect(report, good, "register assignment of %s: %s", what, wrong);
 }
 
@@ -246,8 +254,8 @@ static char *read_source(const char *path)
     return text;
 }
 
-bool layouts_comment(struct layouts *report, const char *path, const char *tag, const char *physical, const char *logical,
-                     layouts_function *function, const void *context)
+bool layouts_comment(struct layouts *report, const char *path, const char *tag, const char *physical,
+                     const char *logical, layouts_function *function, const void *context)
 {
     char *source = read_source(path);
     if (!layouts_expect(report, source != NULL, "%s cannot be read", path)) return false;

@@ -28,7 +28,7 @@ struct layouts_pass {
     unsigned failures;
     uint64_t accesses;
     unsigned most_wavefronts, fewest_wavefronts, broken; /* the worst seen; pieces of less than a line seen */
-    uint32_t *touched; /* [elements] */
+    uint32_t *touched;                                   /* [elements] */
     bool ended;
     char what[128];
 };
@@ -52,7 +52,8 @@ static void fail(struct layouts *report, bool shown, const char *where, const ch
     if (report->out && shown) fprintf(report->out, "FAILED  %s: %s\n", report->variant, report->last);
 }
 
-static void fail_pass(struct layouts_pass *pass, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void fail_pass(struct layouts_pass *pass, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 static void fail_pass(struct layouts_pass *pass, const char *format, ...)
 {
     char where[256];
@@ -110,8 +111,8 @@ bool layouts_finish(struct layouts *report)
     return report->failures == 0;
 }
 
-struct layouts_region *layouts_region(struct layouts *report, enum layouts_space space, const char *name, size_t elements,
-                                      size_t element_bytes)
+struct layouts_region *layouts_region(struct layouts *report, enum layouts_space space, const char *name,
+                                      size_t elements, size_t element_bytes)
 {
     struct layouts_region *region = zeroed(1, sizeof *region);
     *region = (struct layouts_region){.next = report->regions,
@@ -144,7 +145,8 @@ void layouts_clear(struct layouts_region *region)
 
 /* ---- passes ---- */
 
-struct layouts_pass *layouts_begin(struct layouts_region *region, enum layouts_direction direction, const char *format, ...)
+struct layouts_pass *layouts_begin(struct layouts_region *region, enum layouts_direction direction,
+                                   const char *format, ...)
 {
     struct layouts_pass *pass = zeroed(1, sizeof *pass);
     *pass = (struct layouts_pass){.next = region->passes,
@@ -210,7 +212,8 @@ static unsigned wavefronts_of(const struct layouts_access *access, unsigned firs
 unsigned layouts_wavefronts(const struct layouts_access *access)
 {
     unsigned lanes = lanes_at_once(access->bytes), sum = 0;
-    for (unsigned first = 0; first < LAYOUTS_LANES; first += lanes) sum += wavefronts_of(access, first, lanes);
+    for (unsigned first = 0; first < LAYOUTS_LANES; first += lanes)
+        sum += wavefronts_of(access, first, lanes);
     return sum;
 }
 
@@ -218,7 +221,8 @@ unsigned layouts_fewest_wavefronts(const struct layouts_access *access)
 {
     unsigned lanes = lanes_at_once(access->bytes), fewest = 0;
     uint32_t together = lanes == 32 ? UINT32_MAX : (UINT32_C(1) << lanes) - 1;
-    for (unsigned first = 0; first < LAYOUTS_LANES; first += lanes) fewest += (access->active & together << first) != 0;
+    for (unsigned first = 0; first < LAYOUTS_LANES; first += lanes)
+        fewest += (access->active & together << first) != 0;
     return fewest;
 }
 
@@ -231,9 +235,10 @@ static void check_wavefronts(struct layouts_pass *pass, const struct layouts_acc
         pass->fewest_wavefronts = fewest;
     }
     if (wavefronts > allowed)
-        fail_pass(pass, "access %" PRIu64 " (%u bytes, lane 0 at %" PRId64 ", lane 1 at %" PRId64
-                  ") takes %u wavefronts, %u allowed: bank conflicts", pass->accesses, access->bytes, access->at[0], access->at[1],
-                  wavefronts, allowed);
+        fail_pass(pass,
+                  "access %" PRIu64 " (%u bytes, lane 0 at %" PRId64 ", lane 1 at %" PRId64
+                  ") takes %u wavefronts, %u allowed: bank conflicts",
+                  pass->accesses, access->bytes, access->at[0], access->at[1], wavefronts, allowed);
 }
 
 /* ---- global memory ---- */
@@ -267,8 +272,10 @@ static void check_lines(struct layouts_pass *pass, const struct layouts_access *
     pass->broken++;
     unsigned grain = pass->grain ? pass->grain : LAYOUTS_LINE;
     if (!whole_pieces(access, grain))
-        fail_pass(pass, "access %" PRIu64 " (%u bytes, lane 0 at %" PRId64 ", lane 1 at %" PRId64
-                  ") does not touch whole pieces of %u bytes", pass->accesses, access->bytes, access->at[0], access->at[1], grain);
+        fail_pass(pass,
+                  "access %" PRIu64 " (%u bytes, lane 0 at %" PRId64 ", lane 1 at %" PRId64
+                  ") does not touch whole pieces of %u bytes",
+                  pass->accesses, access->bytes, access->at[0], access->at[1], grain);
 }
 
 /* ---- any access ---- */
@@ -280,13 +287,15 @@ static bool check_places(struct layouts_pass *pass, const struct layouts_access 
         if (!is_active(access, lane)) continue;
         int64_t at = access->at[lane];
         if (at < 0 || at + access->bytes > end) {
-            fail_pass(pass, "access %" PRIu64 ", lane %u: bytes %" PRId64 " to %" PRId64 " are out of bounds, there are %" PRId64,
+            fail_pass(pass,
+                      "access %" PRIu64 ", lane %u: bytes %" PRId64 " to %" PRId64
+                      " are out of bounds, there are %" PRId64,
                       pass->accesses, lane, at, at + access->bytes - 1, end);
             return false;
         }
         if (at % access->bytes || at % (int64_t)pass->region->element_bytes) {
-            fail_pass(pass, "access %" PRIu64 ", lane %u: offset %" PRId64 " is no multiple of %s", pass->accesses, lane, at,
-                      at % access->bytes ? "the access' width" : "the element");
+            fail_pass(pass, "access %" PRIu64 ", lane %u: offset %" PRId64 " is no multiple of %s",
+                      pass->accesses, lane, at, at % access->bytes ? "the access' width" : "the element");
             return false;
         }
     }
@@ -306,19 +315,22 @@ static void touch(struct layouts_pass *pass, const struct layouts_access *access
             if (pass->direction == LAYOUTS_WRITE)
                 region->holds[first + i] = item;
             else if (access->items && item != LAYOUTS_ANY && item != region->holds[first + i])
-                fail_pass(pass, "access %" PRIu64 ", lane %u reads element %zu for item %" PRId64 ", which holds %s %" PRId64,
-                          pass->accesses, lane, first + i, item, region->holds[first + i] < 0 ? "nothing known:" : "item",
-                          region->holds[first + i]);
+                fail_pass(pass,
+                          "access %" PRIu64 ", lane %u reads element %zu for item %" PRId64
+                          ", which holds %s %" PRId64,
+                          pass->accesses, lane, first + i, item,
+                          region->holds[first + i] < 0 ? "nothing known:" : "item", region->holds[first + i]);
         }
     }
 }
 
 void layouts_access(struct layouts_pass *pass, const struct layouts_access *access)
 {
-    bool width = access->bytes == 1 || access->bytes == 2 || access->bytes == 4 || access->bytes == 8 || access->bytes == 16;
+    bool width = access->bytes == 1 || access->bytes == 2 || access->bytes == 4 || access->bytes == 8 ||
+                 access->bytes == 16;
     if (!width || access->bytes % pass->region->element_bytes)
-        fail_pass(pass, "access %" PRIu64 ": %u bytes is no width, or no multiple of the element's %zu", pass->accesses,
-                  access->bytes, pass->region->element_bytes);
+        fail_pass(pass, "access %" PRIu64 ": %u bytes is no width, or no multiple of the element's %zu",
+                  pass->accesses, access->bytes, pass->region->element_bytes);
     else if (access->active && check_places(pass, access)) {
         if (pass->region->space == LAYOUTS_SHARED)
             check_wavefronts(pass, access);
@@ -333,10 +345,11 @@ static void print_pass(const struct layouts_pass *pass)
 {
     struct layouts *report = pass->region->report;
     if (!report->out || (!report->verbose && !pass->reason[0])) return;
-    fprintf(report->out, "%s  %s, %s: %" PRIu64 " accesses", report->verbose ? "" : report->variant, pass->region->name, pass->what,
-            pass->accesses);
+    fprintf(report->out, "%s  %s, %s: %" PRIu64 " accesses", report->verbose ? "" : report->variant,
+            pass->region->name, pass->what, pass->accesses);
     if (pass->region->space == LAYOUTS_SHARED)
-        fprintf(report->out, ", at most %u wavefronts (fewest %u)", pass->most_wavefronts, pass->fewest_wavefronts);
+        fprintf(report->out, ", at most %u wavefronts (fewest %u)", pass->most_wavefronts,
+                pass->fewest_wavefronts);
     else if (pass->broken)
         fprintf(report->out, ", %u not of whole cache lines", pass->broken);
     if (pass->reason[0]) fprintf(report->out, "; allowed: %s", pass->reason);
@@ -348,9 +361,11 @@ void layouts_end(struct layouts_pass *pass, unsigned least, unsigned most)
     struct layouts_region *region = pass->region;
     for (size_t i = 0; i < region->elements; i++) {
         if (pass->touched[i] > most)
-            fail_pass(pass, "element %zu is touched %u times, at most %u expected", i, pass->touched[i], most);
+            fail_pass(pass, "element %zu is touched %u times, at most %u expected", i, pass->touched[i],
+                      most);
         else if (pass->touched[i] < least && !region->padding[i])
-            fail_pass(pass, "element %zu is touched %u times, at least %u expected", i, pass->touched[i], least);
+            fail_pass(pass, "element %zu is touched %u times, at least %u expected", i, pass->touched[i],
+                      least);
     }
     if (pass->accesses == 0) fail_pass(pass, "has no access");
     pass->ended = true;

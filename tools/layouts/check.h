@@ -36,12 +36,12 @@ struct layouts_pass;
 
 /* A report over any number of variants. Start with {.out = stdout}; call layouts_finish at the end. */
 struct layouts {
-    FILE *out;          /* where lines go; NULL: nowhere */
-    bool verbose;       /* a line for each pass */
-    unsigned failures;  /* of all variants */
+    FILE *out;         /* where lines go; NULL: nowhere */
+    bool verbose;      /* a line for each pass */
+    unsigned failures; /* of all variants */
     unsigned variants, passes, exceptions;
     uint64_t accesses;
-    char last[512];     /* the last failure */
+    char last[512]; /* the last failure */
     char variant[160];
     struct layouts_region *regions;
 };
@@ -51,14 +51,15 @@ void layouts_variant(struct layouts *report, const char *format, ...) __attribut
 /* Ends the last variant and releases everything. Returns whether nothing failed. */
 bool layouts_finish(struct layouts *report);
 /* Something of the caller's own that must hold: true, or a failure with the text. Returns `holds`. */
-bool layouts_expect(struct layouts *report, bool holds, const char *format, ...) __attribute__((format(printf, 3, 4)));
+bool layouts_expect(struct layouts *report, bool holds, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* ---- memory ---- */
 
 /* `elements` of `element_bytes` each. Offset 0 is a multiple of 128 bytes. Lives until the next variant. A region of global
  * memory may be a small array of the real shape: offsets are then the true ones. */
-struct layouts_region *layouts_region(struct layouts *report, enum layouts_space space, const char *name, size_t elements,
-                                      size_t element_bytes);
+struct layouts_region *layouts_region(struct layouts *report, enum layouts_space space, const char *name,
+                                      size_t elements, size_t element_bytes);
 /* Elements that nobody need touch. */
 void layouts_padding(struct layouts_region *region, size_t first, size_t count);
 /* Element i holds item i: an input. Without this a region holds nothing until it is written. */
@@ -76,10 +77,11 @@ void layouts_clear(struct layouts_region *region);
  * 4 bytes delivers one word, to as many lanes as want it. */
 struct layouts_access {
     unsigned bytes;
-    uint32_t active;                /* bit per lane */
-    int64_t at[LAYOUTS_LANES];      /* byte offset from the region's start */
-    bool items;                     /* item[][] says what stands there; else only places are checked */
-    int64_t item[LAYOUTS_LANES][16]; /* of each element that the lane touches, in order of address; LAYOUTS_ANY: anything */
+    uint32_t active;           /* bit per lane */
+    int64_t at[LAYOUTS_LANES]; /* byte offset from the region's start */
+    bool items;                /* item[][] says what stands there; else only places are checked */
+    int64_t item[LAYOUTS_LANES]
+                [16]; /* of each element that the lane touches, in order of address; LAYOUTS_ANY: anything */
 };
 
 enum { LAYOUTS_ANY = -1 };
@@ -100,8 +102,8 @@ static inline void layouts_lane_items(struct layouts_access *access, unsigned la
 }
 
 /* All accesses of one kind to a region; any number of passes may be open at once. */
-struct layouts_pass *layouts_begin(struct layouts_region *region, enum layouts_direction direction, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+struct layouts_pass *layouts_begin(struct layouts_region *region, enum layouts_direction direction,
+                                   const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Shared memory: the accesses of this pass may take up to `wavefronts` each, because of `reason`. */
 void layouts_allow_wavefronts(struct layouts_pass *pass, unsigned wavefronts, const char *reason);
 /* Global memory: accesses may touch pieces of `grain` bytes instead of whole cache lines: LAYOUTS_SECTOR, or less (1 = anything). */
@@ -129,12 +131,12 @@ unsigned layouts_fewest_wavefronts(const struct layouts_access *access);
  *             that are not in the text must come out as 0
  * Every value of the physical variables is tried, and no two may give the same logical ones. */
 typedef void layouts_function(const void *context, const unsigned *physical, unsigned *logical);
-bool layouts_assignment(struct layouts *report, const char *what, const char *text, const char *physical, const char *logical,
-                        layouts_function *function, const void *context);
+bool layouts_assignment(struct layouts *report, const char *what, const char *text, const char *physical,
+                        const char *logical, layouts_function *function, const void *context);
 
 /* The same for an assignment as it stands in a comment of a source file: `tag` is what precedes it there ("a_re, a_im"; its only
  * occurrence, or the first), `path` counts from the project's top. */
-bool layouts_comment(struct layouts *report, const char *path, const char *tag, const char *physical, const char *logical,
-                     layouts_function *function, const void *context);
+bool layouts_comment(struct layouts *report, const char *path, const char *tag, const char *physical,
+                     const char *logical, layouts_function *function, const void *context);
 
 #endif

@@ -29,7 +29,9 @@ static bool wanted(const char *name, int argc, char **argv)
 
 static int usage(const char *wrong)
 {
-    fprintf(stderr, "beamring-layouts: %s is no kernel and no option; usage: beamring-layouts [-v] [KERNEL...], KERNEL one of",
+    fprintf(stderr,
+            "beamring-layouts: %s is no kernel and no option; usage: beamring-layouts [-v] [KERNEL...], "
+            "KERNEL one of",
             wrong);
     for (const struct kernel *k = kernels; k->name; k++) fprintf(stderr, " %s", k->name);
     fprintf(stderr, "\n");
@@ -50,8 +52,9 @@ int main(int argc, char **argv)
         struct layouts report = {.out = stdout, .verbose = verbose};
         k->check(&report);
         if (!layouts_finish(&report)) good = false;
-        printf("%s: %u variants, %u passes, %llu accesses, %u exceptions, %u failures\n", k->name, report.variants, report.passes,
-               (unsigned long long)report.accesses, report.exceptions, report.failures);
+        printf("%s: %u variants, %u passes, %llu accesses, %u exceptions, %u failures\n", k->name,
+               report.variants, report.passes, (unsigned long long)report.accesses, report.exceptions,
+               report.failures);
     }
     return good ? 0 : 1;
 }
