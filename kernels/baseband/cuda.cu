@@ -49,9 +49,8 @@ static void arrange(uint8_t *weights, int4 *rounding, const br_baseband_device *
             size_t group = wp * d->groups + b / ROWS, row = b % ROWS;
             int sum_im = 0, shift = p->shift[wp * p->nbeams + b], half = shift > 0 ? 1 << (shift - 1) : 0;
             for (size_t dish = 0; dish < p->ndishes; dish++) {
-                size_t in = dish % STEP, lane = row % 8 * 4 + in / 8, reg = in / 4 % 2 * 2 + row / 8;
-                uint8_t *re =
-                    weights + (group * steps + dish / STEP) * 2 * FRAGMENT + lane * 16 + reg * 4 + in % 4;
+                int place = br_tile_weight_of(static_cast<int>(row), static_cast<int>(dish % STEP));
+                uint8_t *re = weights + (group * steps + dish / STEP) * 2 * FRAGMENT + place;
                 re[0] = static_cast<uint8_t>(given[2 * dish]);
                 re[FRAGMENT] = static_cast<uint8_t>(given[2 * dish + 1]);
                 sum_im += given[2 * dish + 1];

@@ -19,6 +19,7 @@
 #ifndef BEAMRING_KERNELS_BASEBAND_TILE_CUH
 #define BEAMRING_KERNELS_BASEBAND_TILE_CUH
 
+#include "kernels/baseband/layout.h"
 #include "kernels/common/device.cuh"
 
 #include <stddef.h>
@@ -27,15 +28,12 @@
 namespace beamring::baseband
 {
 
-constexpr int TIMES = 128, DISHES = 128; /* of a tile; of a chunk */
-constexpr int ROWS = 16, STEP = 32;      /* of an MMA: beams, dishes */
-constexpr int STEPS = DISHES / STEP;
-constexpr int WARPS = 4, THREADS = 32 * WARPS;
+/* As in layout.h. */
+constexpr int TIMES = BR_TILE_TIMES, DISHES = BR_TILE_DISHES;
+constexpr int ROWS = BR_TILE_ROWS, STEP = BR_TILE_STEP, STEPS = BR_TILE_STEPS;
+constexpr int THREADS = BR_TILE_THREADS, COLUMNS = BR_TILE_COLUMNS, FRAGMENT = BR_TILE_FRAGMENT;
+constexpr int LARGEST = BR_TILE_LARGEST;
 constexpr int STAGES = 2;
-constexpr int WARP_TIMES = TIMES / WARPS;
-constexpr int COLUMNS = WARP_TIMES / 8; /* MMAs side by side along time */
-constexpr int FRAGMENT = 32 * 16;       /* bytes of a weight matrix of ROWS beams by STEP dishes */
-constexpr int LARGEST = 4;              /* MT */
 
 /* Blocks of which registers are to be left for one multiprocessor. */
 constexpr int resident(int mt)
@@ -45,14 +43,14 @@ constexpr int resident(int mt)
 
 /* One chunk. */
 template <int MT> struct stage {
-    uint8_t field[TIMES][DISHES]; /* int4+4; 16-byte pieces of a row stand at place() */
+    uint8_t field[TIMES][DISHES]; /* int4+4; 16-byte pieces of a row stand at br_tile_field_place */
     /* [16 beams][step][re, im], each in the order of the MMA's registers */
     uint8_t weights[MT][STEPS][2][FRAGMENT];
 };
 
 template <int MT> struct shared {
     stage<MT> stages[STAGES];
-    uint8_t out[MT * ROWS][TIMES + 32]; /* + 32: the 4 rows that half a warp writes lie in different banks */
+    uint8_t out[MT * ROWS * BR_TILE_OUT_ROW]; /* at br_tile_out_place */
     unsigned clamped[MT * ROWS];
 };
 
@@ -70,13 +68,6 @@ struct work {
     unsigned chunks, groups; /* of 128 dishes; of 16 beams */
     unsigned beam_tiles, tiles;
 };
-
-/* Where the 16-byte piece of a row of the field stands: half a warp reads two pieces each of
- * rows t, t + 1, t + 8 and t + 9 (t even) at once, and these lie in different banks. */
-__device__ __forceinline__ int place(int row, int piece)
-{
-    return (piece ^ ((row & 1) << 1 | (row & 8) >> 1)) * 16;
-}
 
 /* Walks through a block's chunks: tiles blockIdx.x, blockIdx.x + gridDim.x, ..., all chunks of each. Tiles
  * are numbered [time][channel and polarisation][beams]: blocks that run together share cache lines of the
@@ -125,7 +116,8 @@ template <int MT> __device__ __forceinline__ void load(stage<MT> &to, const work
     /* e: shape (T, F P, D), contiguous
      * after the tile's, the chunk's and the thread's offsets: shape (TIMES, 16), strides (F P D, 1), fewer of
      * both at the ends */
-    int piece = static_cast<int>(threadIdx.x) % 8, first_row = static_cast<int>(threadIdx.x) / 8;
+    int piece = br_tile_copy_piece(static_cast<int>(threadIdx.x));
+    int first_row = br_tile_copy_row(static_cast<int>(threadIdx.x), 0);
     int times = at.times(w), dishes = at.dishes(w) - piece * 16; /* dishes: from this thread's piece on */
     size_t row_stride = w.F * w.P * w.D;
     const uint8_t *e =
@@ -137,7 +129,7 @@ template <int MT> __device__ __forceinline__ void load(stage<MT> &to, const work
 #pragma unroll
         for (int row = first_row; row < TIMES; row += THREADS / 8, from += THREADS / 8 * row_stride) {
             bool inside = row < times && dishes > 0;
-            copy_async_16(to.field[row] + place(row, piece), inside ? from : w.e, inside);
+            copy_async_16(to.field[row] + br_tile_field_place(row, piece), inside ? from : w.e, inside);
         }
     } else {
         /* Rows begin anywhere: byte by byte. Padding dishes become zero, as their weights are. */
@@ -149,7 +141,7 @@ template <int MT> __device__ __forceinline__ void load(stage<MT> &to, const work
                 for (int i = 0; i < 16; i++)
                     if (i < dishes)
                         words[i / 4] |= static_cast<unsigned>(e[row * row_stride + i]) << i % 4 * 8;
-            *reinterpret_cast<uint4 *>(to.field[row] + place(row, piece)) =
+            *reinterpret_cast<uint4 *>(to.field[row] + br_tile_field_place(row, piece)) =
                 make_uint4(words[0], words[1], words[2], words[3]);
         }
     }
@@ -174,29 +166,27 @@ template <int MT> __device__ __forceinline__ void load(stage<MT> &to, const work
 }
 
 /* Adds the first `steps` times 32 dishes of a chunk to the sums of a warp: 16 MT beams by 32 times.
- *   re, im [MT][COLUMNS][4]  register: m <-> beams of 16,  j1 j0 <-> t2 t1,  r1 r0 <-> beam3 t0
- *                            thread:   t4 t3 t2 t1 t0 <-> beam2 beam1 beam0 t4 t3
- *                            warp:     w1 w0 <-> t6 t5      (on the right t is time, in the tile) */
+ *   re, im [m][j][r]  register: m1 m0 <-> beam5 beam4, j1 j0 <-> time2 time1, r1 r0 <-> beam3 time0
+ *                     thread:   t4 t3 t2 t1 t0 <-> beam2 beam1 beam0 time4 time3
+ *                     warp:     w1 w0 <-> time6 time5 */
 template <int MT>
 __device__ __forceinline__ void multiply(const stage<MT> &from, int steps, int (&re)[MT][COLUMNS][4],
                                          int (&im)[MT][COLUMNS][4])
 {
     int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-    int quad = lane / 4, within = lane % 4;
-    /* The time of MMA column `quad` in the first of the MMAs side by side; 2, 4 and 6 later in the next ones.
-     */
-    int row = warp * WARP_TIMES + quad / 2 * 8 + quad % 2;
+    /* The time of the column of which this thread holds a part, in the first of the MMAs side by side; 2, 4 and 6 later
+     * in the next ones, at the same place in their rows. */
+    int row = br_tile_time(warp, 0, lane / 4);
 
 #pragma unroll 2
     for (int step = 0; step < steps; step++) {
-        /* e_re, e_im, e_not_im [COLUMNS][2]
-         *   simd: b1 b0 <-> dish1 dish0   register: j1 j0 <-> t2 t1, r0 <-> dish2
-         *   thread: t4 t3 t2 t1 t0 <-> t4 t3 t0 dish4 dish3 */
+        /* e_re, e_im, e_not_im [j][r]
+         *   simd: b1 b0 <-> dish1 dish0   register: j1 j0 <-> time2 time1, r0 <-> dish2
+         *   thread: t4 t3 t2 t1 t0 <-> time4 time3 time0 dish4 dish3   warp: w1 w0 <-> time6 time5 */
         unsigned e_re[COLUMNS][2], e_im[COLUMNS][2], e_not_im[COLUMNS][2];
 #pragma unroll
         for (int j = 0; j < COLUMNS; j++) {
-            const uint8_t *dishes =
-                from.field[row + 2 * j] + place(row, step * 2 + within / 2) + within % 2 * 8;
+            const uint8_t *dishes = from.field[row + 2 * j] + br_tile_field_read(row, step, lane);
             uint2 packed = *reinterpret_cast<const uint2 *>(dishes);
             e_re[j][0] = int4x4_re16(packed.x);
             e_re[j][1] = int4x4_re16(packed.y);
@@ -210,8 +200,8 @@ __device__ __forceinline__ void multiply(const stage<MT> &from, int steps, int (
             /* a_re, a_im  simd: b1 b0 <-> dish1 dish0   register: r1 r0 <-> dish2 beam3
              *             thread: t4 t3 t2 t1 t0 <-> beam2 beam1 beam0 dish4 dish3 */
             const uint8_t(*weights)[FRAGMENT] = from.weights[m][step];
-            uint4 a_re = *reinterpret_cast<const uint4 *>(weights[0] + lane * 16);
-            uint4 a_im = *reinterpret_cast<const uint4 *>(weights[1] + lane * 16);
+            uint4 a_re = *reinterpret_cast<const uint4 *>(weights[0] + br_tile_weight_place(lane, 0, 0));
+            uint4 a_im = *reinterpret_cast<const uint4 *>(weights[1] + br_tile_weight_place(lane, 0, 0));
 #pragma unroll
             for (int j = 0; j < COLUMNS; j++) mma_s8(re[m][j], a_re, e_re[j]);
 #pragma unroll
@@ -238,7 +228,7 @@ __device__ __forceinline__ void finish(shared<MT> &sh, const work &w, const plac
                                        int (&re)[MT][COLUMNS][4], int (&im)[MT][COLUMNS][4])
 {
     int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-    int first_time = warp * WARP_TIMES + lane % 4 * 8; /* of this thread's 8 in the tile */
+    int first_time = br_tile_first_time(warp, lane); /* of this thread's 8 in the tile */
 
     size_t channel = at.fp / static_cast<unsigned>(w.P);
     int times = at.times(w);
@@ -255,7 +245,7 @@ __device__ __forceinline__ void finish(shared<MT> &sh, const work &w, const plac
     for (int m = 0; m < MT; m++)
 #pragma unroll
         for (int upper = 0; upper < 2; upper++) {
-            int beam = m * ROWS + upper * 8 + lane / 4;
+            int beam = br_tile_beam(m, upper, lane);
             int4 r = rounding[beam];
             unsigned clamped = 0, bytes[2] = {};
 #pragma unroll
@@ -269,9 +259,10 @@ __device__ __forceinline__ void finish(shared<MT> &sh, const work &w, const plac
                     bytes[j / 2] |= (is_live ? pack_int4(low, high) : MISSING_INT4) << (j % 2 * 2 + i) * 8;
                     sum_re = sum_im = 0;
                 }
-            /* bytes[2]  simd: b1 b0 <-> t1 t0   register: r0 <-> t2
-             *           thread: t4 t3 t2 t1 t0 <-> beam2 beam1 beam0 t4 t3 */
-            *reinterpret_cast<uint2 *>(&sh.out[beam][first_time]) = make_uint2(bytes[0], bytes[1]);
+            /* bytes[r]  simd: b1 b0 <-> time1 time0   register: r0 <-> time2
+             *           thread: t4 t3 t2 t1 t0 <-> beam2 beam1 beam0 time4 time3   warp: w1 w0 <-> time6 time5 */
+            *reinterpret_cast<uint2 *>(&sh.out[br_tile_out_place(beam, first_time)]) =
+                make_uint2(bytes[0], bytes[1]);
             clamped += __shfl_xor_sync(WHOLE_WARP, clamped, 1);
             clamped += __shfl_xor_sync(WHOLE_WARP, clamped, 2);
             if (lane % 4 == 0 && clamped > 0) atomicAdd(&sh.clamped[beam], clamped);
@@ -295,15 +286,15 @@ __device__ __forceinline__ void store(shared<MT> &sh, const work &w, const place
 
     if (w.wide_out) {
         /* 8 threads write the 128 bytes of a beam. */
-        int piece = static_cast<int>(threadIdx.x) % 8 * 16;
-        for (int beam = static_cast<int>(threadIdx.x) / 8; beam < beams; beam += THREADS / 8)
+        int piece = br_tile_copy_piece(static_cast<int>(threadIdx.x)) * 16;
+        for (int beam = br_tile_copy_row(static_cast<int>(threadIdx.x), 0); beam < beams; beam += THREADS / 8)
             if (piece < times)
                 *reinterpret_cast<uint4 *>(out + beam * row_stride + piece) =
-                    *reinterpret_cast<uint4 *>(&sh.out[beam][piece]);
+                    *reinterpret_cast<uint4 *>(&sh.out[br_tile_out_place(beam, piece)]);
     } else {
         for (int beam = static_cast<int>(threadIdx.x) / 32; beam < beams; beam += THREADS / 32)
             for (int t = static_cast<int>(threadIdx.x) % 32; t < times; t += 32)
-                out[beam * row_stride + t] = sh.out[beam][t];
+                out[beam * row_stride + t] = sh.out[br_tile_out_place(beam, t)];
     }
 
     unsigned clamped = 0;
