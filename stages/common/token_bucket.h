@@ -1,0 +1,37 @@
+/* token_bucket.h - pacing: at most `burst` at once, `rate` per second in the long run. */
+#ifndef BEAMRING_STAGES_COMMON_TOKEN_BUCKET_H
+#define BEAMRING_STAGES_COMMON_TOKEN_BUCKET_H
+
+#include <stdint.h>
+
+struct token_bucket {
+    double rate;   /* per second; 0: no limit */
+    double burst;
+    double tokens; /* that may be spent now */
+    uint64_t at;   /* ns, when they were counted; 0: not yet, and the bucket is full */
+};
+
+/* How many pieces of `size` may go at time `now`, at most `wanted`. */
+static inline unsigned token_bucket_ask(struct token_bucket *b, uint64_t now, double size, unsigned wanted)
+{
+    if (b->rate <= 0) return wanted;
+    b->tokens = b->at == 0 ? b->burst : b->tokens + b->rate * (double)(now - b->at) * 1e-9;
+    if (b->tokens > b->burst) b->tokens = b->burst;
+    b->at = now;
+    double pieces = b->tokens / size;
+    return pieces < wanted ? (unsigned)pieces : wanted;
+}
+
+static inline void token_bucket_spend(struct token_bucket *b, double amount)
+{
+    b->tokens -= amount;
+}
+
+/* When there will be `amount` (no more than burst), after an ask. */
+static inline uint64_t token_bucket_when(const struct token_bucket *b, double amount)
+{
+    if (amount > b->burst) amount = b->burst;
+    return amount <= b->tokens ? b->at : b->at + (uint64_t)((amount - b->tokens) / b->rate * 1e9) + 1;
+}
+
+#endif

@@ -1,0 +1,283 @@
+/* The FRB-node protocol, sending: see stages/common/frb_node.h. The frames of a 4-bit quantizer with blocks of 256 samples are what
+ * a minichunk holds, byte for byte; only the head of a minichunk and its scales are made here. */
+#include "stages/common/shape.h"
+#include "stages/packetize/calibration.h"
+#include "stages/packetize/packetize.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct frb_destination {
+    struct frb_node_document document;
+    int lock; /* holds its channels, so that nobody else on this machine sends them there; -1 */
+};
+
+struct frb_sender {
+    struct frb_destination *to; /* [peers.count] */
+    size_t nchannels;
+    uint64_t minichunk;    /* base samples */
+    uint64_t seq_base;     /* base samples per sequence number */
+    struct calibration calibration;
+    float *deviation;      /* [nchannels] */
+    uint16_t *scales;      /* [beam][freq][2], f16 */
+    uint8_t *levels;       /* [beam][freq][128]: a minichunk of which the stream covers a part */
+    uint8_t header[FRB_NODE_HEADER];
+    bool any;
+    uint64_t last;         /* number of the last minichunk */
+};
+
+static struct document_param document_params(const struct packetize *p)
+{
+    return (struct document_param){.zones = p->zones,
+                                   .site = p->site,
+                                   .beamset = p->beamset,
+                                   .first_beam_id = p->first_beam_id,
+                                   .noise_variance = p->noise_variance};
+}
+
+static int configure(struct br_stage *stage, struct packetize *p)
+{
+    const struct br_stream *in = br_stage_input(stage, 0);
+    const struct br_array *a = &in->array;
+    char text[160];
+    bool fits = a->naxes == 3 && a->dtype == BR_INT4 && br_array_axis(a, "beam") == 0 && br_array_axis(a, "freq") == 1 &&
+                br_array_axis(a, "time") == 2 && in->side.naxes == 3;
+    if (!fits || a->axis[2].length != FRB_NODE_STEPS)
+        return br_stage_fail(stage, BR_E_INVALID, "its input is %s%s; frb-node sends int4 [beam][freq][time 256] with scales: put "
+                             "`quantize` with bits: 4, block: 256 in front", br_array_format(a, text, sizeof text),
+                             fits ? "" : ", or has no scales");
+    if (br_stream_is_zoned(in)) return br_stage_fail(stage, BR_E_INVALID, "the zones of its input have different time steps");
+    int status = share_beams(stage, p, a->axis[0].length);
+    if (status != BR_OK) return status;
+    for (size_t i = 0; i < p->destinations.count; i++) {
+        struct document_param param = document_params(p);
+        struct frb_node_document document;
+        struct br_error error = {0};
+        char *yaml = NULL;
+        size_t length;
+        status = document_make(&document, in, &param, (size_t)p->destination[i].first_beam, (size_t)p->destination[i].beams, &error);
+        if (status == BR_OK) status = frb_node_write(&document, &yaml, &length, &error);
+        frb_node_free(&document);
+        free(yaml);
+        if (status != BR_OK) return br_stage_fail(stage, BR_E_INVALID, "%s", error.text);
+        for (size_t k = 0; k < i; k++) {
+            const struct destination_param *x = &p->destination[i], *y = &p->destination[k];
+            if (strcmp(x->address, y->address) == 0)
+                return br_stage_fail_at(stage, "destinations", "%s stands there twice: it would receive its channels from two senders",
+                                        x->address);
+        }
+    }
+    return BR_OK;
+}
+
+/* Locks the bytes [first, first + count) of the destination's lock file, one byte per channel. 0 when somebody has them. */
+static bool lock_channels(int fd, int64_t first, int64_t count)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = first, .l_len = count};
+    return fcntl(fd, F_OFD_SETLK, &lock) == 0;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Receivers take the same channels from two senders without a word, and mix them: so whoever sends some to a destination holds a
+ * lock on them, for all programs of this machine. */
+static int claim_channels(struct br_stage *stage, const struct packetize *p, size_t i)
+{
+    struct frb_sender *s = p->state;
+    const struct peer *peer = &p->peers.peer[i];
+    const struct frb_node_ints *channels = &s->to[i].document.freq_channels;
+    char path[256];
+    const char *directory = getenv("XDG_RUNTIME_DIR");
+    if (directory == NULL || access(directory, W_OK) != 0) directory = "/tmp";
+    snprintf(path, sizeof path, "%.100s/beamring-frb-node-%.120s.lock", directory, peer->to.resolved);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0) fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        br_stage_warn(stage, "cannot open %s (%s): whether another program sends the same channels to %s is not known", path,
+                      strerror(errno), peer->to.text);
+        return BR_OK;
+    }
+    s->to[i].lock = fd;
+    int64_t *sorted = malloc(channels->count * sizeof *sorted);
+    if (sorted == NULL) return br_no_memory(stage, channels->count * sizeof *sorted);
+    memcpy(sorted, channels->value, channels->count * sizeof *sorted);
+    qsort(sorted, channels->count, sizeof *sorted, by_value);
+    int status = BR_OK;
+    for (size_t from = 0, to; from < channels->count && status == BR_OK; from = to) {
+        for (to = from + 1; to < channels->count && sorted[to] == sorted[to - 1] + 1; to++) continue;
+        if (!lock_channels(fd, sorted[from], sorted[to - 1] + 1 - sorted[from]))
+            status = br_stage_fail(stage, BR_E_INVALID, "another sender on this machine sends some of the channels %" PRId64 " to %" PRId64
+                                   " to %s already; the receiver would mix them. Stop it, or send it other channels (lock: %s)",
+                                   sorted[from], sorted[to - 1], peer->to.text, path);
+    }
+    free(sorted);
+    return status;
+}
+
+static int save_document(struct br_stage *stage, const struct packetize *p, size_t i, const char *yaml, size_t length)
+{
+    char path[4200];
+    if (i == 0) snprintf(path, sizeof path, "%s", p->document);
+    else snprintf(path, sizeof path, "%s.%zu", p->document, i);
+    FILE *file = fopen(path, "we");
+    if (file == NULL) return br_stage_fail(stage, BR_E_IO, "cannot write %s: %s", path, strerror(errno));
+    bool bad = fwrite(yaml, 1, length - 1, file) != length - 1;
+    bad = fclose(file) != 0 || bad;
+    return bad ? br_stage_fail(stage, BR_E_IO, "cannot write %s: %s", path, strerror(errno)) : BR_OK;
+}
+
+/* What is said to destination i first. */
+static int make_hello(struct br_stage *stage, struct packetize *p, size_t i)
+{
+    struct frb_sender *s = p->state;
+    struct document_param param = document_params(p);
+    struct frb_node_document *document = &s->to[i].document;
+    struct br_error error = {0};
+    char *yaml = NULL;
+    size_t length = 0;
+    int status = document_make(document, br_stage_input(stage, 0), &param, (size_t)p->destination[i].first_beam,
+                               (size_t)p->destination[i].beams, &error);
+    if (status == BR_OK) status = frb_node_write(document, &yaml, &length, &error);
+    if (status != BR_OK) return br_stage_fail(stage, status, "%s", error.text);
+    uint32_t prefix[3] = {FRB_NODE_MAGIC, p->acks ? FRB_NODE_ACK : 0, (uint32_t)length};
+    struct peer *peer = &p->peers.peer[i];
+    peer->hello = malloc(sizeof prefix + length);
+    if (peer->hello != NULL) {
+        memcpy(peer->hello, prefix, sizeof prefix);
+        memcpy((char *)peer->hello + sizeof prefix, yaml, length);
+        peer->hello_bytes = sizeof prefix + length;
+        if (p->document != NULL) status = save_document(stage, p, i, yaml, length);
+    }
+    free(yaml);
+    return peer->hello != NULL ? status : br_no_memory(stage, sizeof prefix + length);
+}
+
+static int start(struct br_stage *stage, struct packetize *p)
+{
+    const struct br_stream *in = br_stage_input(stage, 0);
+    struct frb_sender *s = p->state = calloc(1, sizeof *s);
+    if (s == NULL) return br_no_memory(stage, sizeof *s);
+    size_t n = p->destinations.count;
+    s->nchannels = in->nchannels;
+    s->to = calloc(n, sizeof *s->to);
+    size_t cells = p->nbeams * s->nchannels;
+    s->scales = malloc(cells * 2 * sizeof *s->scales);
+    s->levels = malloc(cells * FRB_NODE_ROW);
+    s->deviation = malloc(s->nchannels * sizeof *s->deviation);
+    if (s->to == NULL || s->scales == NULL || s->levels == NULL || s->deviation == NULL) return br_no_memory(stage, cells * FRB_NODE_CELL);
+    for (size_t i = 0; i < n; i++) s->to[i].lock = -1;
+    int status = start_peers(stage, p, p->acks);
+    for (size_t i = 0; i < n && status == BR_OK; i++) {
+        status = make_hello(stage, p, i);
+        if (status == BR_OK) status = claim_channels(stage, p, i);
+    }
+    if (status != BR_OK) return status;
+    const struct frb_node_document *d = &s->to[0].document;
+    s->seq_base = (uint64_t)in->zone[0].downsample / (uint64_t)d->seq_per_frb_time_sample;
+    s->minichunk = (uint64_t)in->zone[0].downsample * FRB_NODE_STEPS;
+    for (size_t f = 0; f < s->nchannels; f++) {
+        double mhz, width;
+        size_t zone = frb_node_channel(d, d->freq_channels.value[f], &mhz, &width);
+        s->deviation[f] = (float)sqrt(d->noise_variance.value[d->noise_variance.count > 1 ? zone : 0]);
+    }
+    double minichunk_s = (double)s->minichunk * br_stream_sample_s(in);
+    s->calibration = (struct calibration){
+        .nbeams = p->nbeams,
+        .nchannels = s->nchannels,
+        .deviation = s->deviation,
+        .levels_variance = (float)calibration_levels(p->levels_rms),
+        .follow = p->calibration_s > 0 ? (float)(1 - exp(-minichunk_s / p->calibration_s)) : 1,
+    };
+    return calibration_create(&s->calibration) == 0 ? BR_OK : br_no_memory(stage, 12 * cells);
+}
+
+/* Spreads a frame of `steps` steps, packed without gaps, over whole rows from step `at` on; the rest is masked. */
+static void spread(const struct frb_sender *s, size_t rows, const uint8_t *packed, size_t steps, size_t at)
+{
+    memset(s->levels, 0x88, rows * FRB_NODE_ROW);
+    for (size_t row = 0, from = 0; row < rows; row++) {
+        uint8_t *to = s->levels + row * FRB_NODE_ROW;
+        for (size_t t = at; t < at + steps; t++, from++) {
+            unsigned level = (unsigned)packed[from / 2] >> (from % 2 * 4) & 15, shift = t % 2 * 4;
+            to[t / 2] = (uint8_t)((to[t / 2] & (0xf0 >> shift)) | level << shift);
+        }
+    }
+}
+
+static int frame(struct br_stage *stage, struct packetize *p, const struct br_frame *in)
+{
+    struct frb_sender *s = p->state;
+    unsigned step = br_stage_input(stage, 0)->zone[0].downsample;
+    int status = BR_OK;
+    if (!p->opened) status = peers_open(&p->peers);
+    p->opened = true;
+    if (status != BR_OK) return status;
+    uint64_t number = in->first / s->minichunk;
+    if (s->any && number <= s->last) {
+        /* A hole within a minichunk, behind which the quantizer began anew: seq may not stand still. */
+        br_stage_count_lost(stage, "behind a hole in the same minichunk", in->samples);
+        return BR_OK;
+    }
+    size_t steps = br_time_steps(in->first, in->samples, step), rows = p->nbeams * s->nchannels;
+    const uint8_t *levels = in->data;
+    if (steps != FRB_NODE_STEPS) {
+        spread(s, rows, levels, steps, (size_t)(in->first / step % FRB_NODE_STEPS));
+        levels = s->levels;
+    }
+    calibrate(&s->calibration, in->side, s->scales);
+    uint32_t magic = FRB_NODE_MAGIC;
+    uint64_t seq = number * s->minichunk / s->seq_base;
+    memcpy(s->header, &magic, sizeof magic);
+    memcpy(s->header + 4, &seq, sizeof seq);
+    for (size_t i = 0; i < p->peers.count; i++) {
+        struct peer *peer = &p->peers.peer[i];
+        size_t first = (size_t)p->destination[i].first_beam * s->nchannels, cells = (size_t)p->destination[i].beams * s->nchannels;
+        if (!peer_ready(&p->peers, peer)) continue;
+        peer_add(peer, s->header, sizeof s->header);
+        peer_add(peer, s->scales + 2 * first, 4 * cells);
+        peer_add(peer, levels + first * FRB_NODE_ROW, cells * FRB_NODE_ROW);
+    }
+    s->any = true;
+    s->last = number;
+    int missed = peers_send(&p->peers);
+    if (missed > 0) br_stage_count_lost(stage, "a destination was not there", in->samples);
+    return missed < 0 ? missed : BR_OK;
+}
+
+static int finish(struct br_stage *stage, struct packetize *p)
+{
+    (void)stage;
+    if (p->opened) peers_close(&p->peers);
+    return BR_OK;
+}
+
+static int stop(struct br_stage *stage, struct packetize *p)
+{
+    struct frb_sender *s = p->state;
+    report_peers(stage, p, "minichunks");
+    if (s == NULL) return BR_OK;
+    for (size_t i = 0; s->to != NULL && p->peers.peer != NULL && i < p->destinations.count; i++) {
+        frb_node_free(&s->to[i].document);
+        free(p->peers.peer[i].hello);
+        if (s->to[i].lock >= 0) close(s->to[i].lock);
+    }
+    calibration_free(&s->calibration);
+    free(s->to);
+    free(s->deviation);
+    free(s->scales);
+    free(s->levels);
+    free(s);
+    return BR_OK;
+}
+
+const struct wire_format frb_node_format = {"frb-node", configure, start, frame, finish, stop};

@@ -1,0 +1,56 @@
+/* packetize.h - inside the stage: its parameters, and one set of callbacks per format. */
+#ifndef BEAMRING_STAGES_PACKETIZE_PACKETIZE_H
+#define BEAMRING_STAGES_PACKETIZE_PACKETIZE_H
+
+#include "stages/packetize/document.h"
+#include "stages/packetize/peers.h"
+
+struct destination_param {
+    const char *address;
+    int64_t first_beam, beams; /* beams 0: its share */
+};
+
+struct packetize;
+
+struct wire_format {
+    const char *name;
+    int (*configure)(struct br_stage *stage, struct packetize *p);
+    int (*start)(struct br_stage *stage, struct packetize *p);
+    int (*frame)(struct br_stage *stage, struct packetize *p, const struct br_frame *in);
+    int (*finish)(struct br_stage *stage, struct packetize *p); /* all input was seen */
+    int (*stop)(struct br_stage *stage, struct packetize *p);
+};
+extern const struct wire_format frb_node_format, chime_l0_format, kotekan_format;
+
+struct packetize {
+    /* parameters */
+    const char *format;
+    struct br_maps destinations; /* struct destination_param */
+    double connect_s, stall_s, retry_s, idle_s, close_s;
+    bool reconnect, acks;
+    int64_t beamset, first_beam_id;
+    const struct zones_param *zones;
+    const struct site_param *site;
+    struct br_reals noise_variance;
+    double levels_rms, calibration_s;
+    const char *document;
+    int64_t version, steps, packet_beams, packet_channels, send_buffer, multicast_hops;
+    double rate, burst;
+    const char *multicast_interface;
+
+    const struct wire_format *wire;
+    size_t nbeams;
+    struct destination_param *destination; /* [destinations.count], beams filled in */
+    struct peers peers;
+    bool opened;
+    void *state; /* of the format */
+};
+
+/* Gives every destination its beams. Status. */
+int share_beams(struct br_stage *stage, struct packetize *p, size_t nbeams);
+
+/* Resolves the destinations and prepares the connections to them; and says at the end how it went with each. */
+int start_peers(struct br_stage *stage, struct packetize *p, bool acks);
+void report_peers(struct br_stage *stage, const struct packetize *p, const char *what);
+
+#endif

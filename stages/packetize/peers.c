@@ -1,0 +1,289 @@
+#include "stages/packetize/peers.h"
+
+#include <errno.h>
+#include <linux/sockios.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum { LOOK_MS = 50, FIRST_BACKOFF_NS = 100000000, STOP_PATIENCE_S = 5, MAX_PEERS = 256 };
+
+static uint64_t in_ns(double seconds)
+{
+    return (uint64_t)(seconds * 1e9);
+}
+
+static void hang_up(struct peer *peer)
+{
+    if (peer->fd >= 0) close(peer->fd);
+    peer->fd = -1;
+    peer->state = PEER_DOWN;
+    peer->npieces = 0;
+}
+
+/* The peer is gone, or was never there. BR_OK when the stage goes on without it. */
+static int lose(struct peers *peers, struct peer *peer, const char *why)
+{
+    bool was_up = peer->state == PEER_UP;
+    hang_up(peer);
+    uint64_t most = in_ns(peers->retry_s);
+    peer->backoff_ns = was_up || peer->backoff_ns == 0 ? FIRST_BACKOFF_NS : 2 * peer->backoff_ns;
+    if (peer->backoff_ns > most) peer->backoff_ns = most;
+    peer->retry_at = net_now() + peer->backoff_ns;
+    if (!peers->reconnect)
+        return br_stage_fail(peers->stage, BR_E_IO, "%s: %s after %llu messages (reconnect: true would go on without it)",
+                             peer->to.text, why, (unsigned long long)peer->sent);
+    if (was_up || !peer->told)
+        br_stage_warn(peers->stage, "%s: %s after %llu messages; going on without it, and trying again", peer->to.text, why,
+                      (unsigned long long)peer->sent);
+    peer->told = true;
+    return BR_OK;
+}
+
+static int try_to_connect(struct peers *peers, struct peer *peer)
+{
+    peer->fd = net_connect(&peer->to);
+    if (peer->fd < 0) {
+        char why[160];
+        snprintf(why, sizeof why, "cannot connect: %s", strerror(errno));
+        return lose(peers, peer, why);
+    }
+    peer->state = PEER_CONNECTING;
+    peer->progress_at = net_now();
+    return BR_OK;
+}
+
+static int finish_connecting(struct peers *peers, struct peer *peer)
+{
+    int reason = net_connected(peer->fd);
+    if (reason != 0) {
+        char why[160];
+        snprintf(why, sizeof why, "cannot connect: %s", strerror(reason));
+        return lose(peers, peer, why);
+    }
+    if (peer->told) br_stage_note(peers->stage, "%s: connected", peer->to.text);
+    peer->state = PEER_UP;
+    peer->told = false;
+    peer->connections++;
+    peer->hello_sent = 0;
+    peer->expected_acks = peer->acked = peer->refused = 0;
+    peer->progress_at = net_now();
+    return BR_OK;
+}
+
+/* Sends as much as the system takes now. */
+static int push(struct peers *peers, struct peer *peer)
+{
+    while (peer->hello_sent < peer->hello_bytes || peer->npieces > 0) {
+        struct iovec all[PEER_PIECES + 1];
+        unsigned n = 0;
+        if (peer->hello_sent < peer->hello_bytes)
+            all[n++] = (struct iovec){(char *)peer->hello + peer->hello_sent, peer->hello_bytes - peer->hello_sent};
+        for (unsigned i = 0; i < peer->npieces; i++) all[n++] = peer->piece[i];
+        struct msghdr message = {.msg_iov = all, .msg_iovlen = n};
+        ssize_t sent = sendmsg(peer->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0 && errno == EINTR) continue;
+        if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return BR_OK;
+        if (sent < 0) {
+            char why[160];
+            snprintf(why, sizeof why, "connection lost (%s)", strerror(errno));
+            return lose(peers, peer, why);
+        }
+        peer->progress_at = net_now();
+        size_t left = (size_t)sent, hello = peer->hello_bytes - peer->hello_sent;
+        if (hello > left) hello = left;
+        peer->hello_sent += hello;
+        left -= hello;
+        unsigned done = 0;
+        while (done < peer->npieces && left >= peer->piece[done].iov_len) left -= peer->piece[done++].iov_len;
+        if (done < peer->npieces) {
+            peer->piece[done].iov_base = (char *)peer->piece[done].iov_base + left;
+            peer->piece[done].iov_len -= left;
+        }
+        memmove(peer->piece, peer->piece + done, (peer->npieces - done) * sizeof *peer->piece);
+        peer->npieces -= done;
+    }
+    return BR_OK;
+}
+
+/* Reads what the peer answers: acknowledgements, or the end of the connection. */
+static int listen_to(struct peers *peers, struct peer *peer)
+{
+    uint8_t answer[4096];
+    for (;;) {
+        ssize_t n = recv(peer->fd, answer, sizeof answer, MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return BR_OK;
+        if (n <= 0) {
+            char why[160];
+            snprintf(why, sizeof why, "%s%s", n == 0 ? "the receiver closed the connection" : "connection lost: ",
+                     n == 0 ? "" : strerror(errno));
+            return lose(peers, peer, why);
+        }
+        for (ssize_t i = 0; i < n; i++) *(answer[i] == 1 ? &peer->acked : &peer->refused) += 1;
+        peer->progress_at = net_now();
+    }
+}
+
+/* Waits up to `ms` for anything to happen to the peers, and lets it happen. */
+static int serve(struct peers *peers, int ms)
+{
+    struct pollfd wait[MAX_PEERS];
+    for (size_t i = 0; i < peers->count; i++) {
+        const struct peer *peer = &peers->peer[i];
+        bool writes = peer->state == PEER_CONNECTING || peer->npieces > 0 || peer->hello_sent < peer->hello_bytes;
+        wait[i] = (struct pollfd){.fd = peer->state == PEER_DOWN ? -1 : peer->fd, .events = (short)(POLLIN | (writes ? POLLOUT : 0))};
+    }
+    if (poll(wait, peers->count, ms) < 0 && errno != EINTR)
+        return br_stage_fail(peers->stage, BR_E_IO, "cannot wait for the network: %s", strerror(errno));
+    int status = BR_OK;
+    for (size_t i = 0; i < peers->count && status == BR_OK; i++) {
+        struct peer *peer = &peers->peer[i];
+        if (wait[i].fd < 0 || wait[i].revents == 0) continue;
+        if (peer->state == PEER_CONNECTING) status = finish_connecting(peers, peer);
+        else if ((wait[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0) status = listen_to(peers, peer);
+        if (status == BR_OK && peer->state == PEER_UP) status = push(peers, peer);
+    }
+    return status;
+}
+
+/* True once the pipeline has been stopping for long enough. */
+static bool out_of_patience(struct peers *peers)
+{
+    if (!br_stage_stopping(peers->stage)) return false;
+    uint64_t now = net_now();
+    if (peers->stop_seen == 0) peers->stop_seen = now;
+    return now - peers->stop_seen > (uint64_t)STOP_PATIENCE_S * 1000000000;
+}
+
+int peers_open(struct peers *peers)
+{
+    uint64_t until = net_now() + in_ns(peers->connect_s);
+    int status = BR_OK;
+    for (size_t i = 0; i < peers->count; i++) peers->peer[i].fd = -1;
+    if (peers->count > MAX_PEERS)
+        return br_stage_fail(peers->stage, BR_E_INVALID, "%zu destinations; at most %d are possible", peers->count, MAX_PEERS);
+    for (;;) {
+        size_t up = 0;
+        bool reconnect = peers->reconnect;
+        peers->reconnect = true; /* until the time is up, a refusal is no failure: the receiver may be starting */
+        for (size_t i = 0; i < peers->count && status == BR_OK; i++) {
+            struct peer *peer = &peers->peer[i];
+            if (peer->state == PEER_DOWN && net_now() >= peer->retry_at) status = try_to_connect(peers, peer);
+            up += peer->state == PEER_UP;
+        }
+        if (status == BR_OK && up < peers->count) status = serve(peers, LOOK_MS);
+        peers->reconnect = reconnect;
+        if (status != BR_OK || up == peers->count) return status;
+        if (net_now() >= until || br_stage_stopping(peers->stage)) break;
+    }
+    for (size_t i = 0; i < peers->count && status == BR_OK && !peers->reconnect; i++)
+        if (peers->peer[i].state != PEER_UP)
+            status = br_stage_fail(peers->stage, BR_E_IO, "%s could not be reached within connect_s = %g s",
+                                   peers->peer[i].to.text, peers->connect_s);
+    return status;
+}
+
+bool peer_ready(struct peers *peers, struct peer *peer)
+{
+    bool reconnect = peers->reconnect;
+    peers->reconnect = true;
+    if (peer->state == PEER_DOWN && net_now() >= peer->retry_at) try_to_connect(peers, peer);
+    if (peer->state == PEER_CONNECTING) {
+        struct pollfd wait = {.fd = peer->fd, .events = POLLOUT};
+        if (poll(&wait, 1, 0) == 1) finish_connecting(peers, peer);
+    }
+    peers->reconnect = reconnect;
+    if (peer->state != PEER_UP) peer->missed++;
+    return peer->state == PEER_UP;
+}
+
+void peer_add(struct peer *peer, const void *data, size_t bytes)
+{
+    if (bytes > 0) peer->piece[peer->npieces++] = (struct iovec){(void *)(uintptr_t)data, bytes};
+}
+
+int peers_send(struct peers *peers)
+{
+    bool had[MAX_PEERS] = {false};
+    int status = BR_OK, missed = 0;
+    uint64_t now = net_now();
+    for (size_t i = 0; i < peers->count && status == BR_OK; i++) {
+        struct peer *peer = &peers->peer[i];
+        had[i] = peer->npieces > 0;
+        if (!had[i]) continue;
+        peer->progress_at = now;
+        if (peers->acks) status = listen_to(peers, peer);
+        if (status == BR_OK && peer->state == PEER_UP) status = push(peers, peer);
+    }
+    for (bool busy = true; busy && status == BR_OK;) {
+        busy = false;
+        for (size_t i = 0; i < peers->count && status == BR_OK; i++) {
+            struct peer *peer = &peers->peer[i];
+            if (!had[i] || peer->state != PEER_UP || peer->npieces == 0) continue;
+            double still = (double)(net_now() - peer->progress_at) * 1e-9;
+            if (still > peers->stall_s || (still > 1 && out_of_patience(peers))) status = lose(peers, peer, "it stopped reading");
+            else busy = true;
+        }
+        if (busy && status == BR_OK) status = serve(peers, LOOK_MS);
+    }
+    if (status != BR_OK) return status;
+    for (size_t i = 0; i < peers->count; i++) {
+        struct peer *peer = &peers->peer[i];
+        bool arrived = had[i] && peer->state == PEER_UP;
+        if (arrived) peer->expected_acks++;
+        if (arrived) peer->sent++;
+        else missed++;
+        if (had[i] && !arrived) peer->missed++;
+    }
+    return missed;
+}
+
+/* Bytes that the peer's system has not acknowledged yet. */
+static bool all_arrived(const struct peer *peer)
+{
+    int left = 0;
+    return peer->hello_sent == peer->hello_bytes && (ioctl(peer->fd, SIOCOUTQ, &left) != 0 || left == 0);
+}
+
+void peers_close(struct peers *peers)
+{
+    bool reconnect = peers->reconnect;
+    uint64_t moved = net_now(), arrived_at = 0, answers = 0;
+    peers->reconnect = true; /* what happens now is told, and fails nothing */
+    for (;;) {
+        uint64_t now = net_now(), seen = 0;
+        bool waiting = false, arrived = true;
+        for (size_t i = 0; i < peers->count; i++) {
+            const struct peer *peer = &peers->peer[i];
+            if (peer->state != PEER_UP) continue;
+            seen += peer->acked + peer->refused;
+            arrived = arrived && all_arrived(peer);
+            if (peers->acks) waiting = waiting || peer->acked + peer->refused < peer->expected_acks;
+        }
+        if (!arrived) arrived_at = 0;
+        else if (arrived_at == 0) arrived_at = now;
+        if (!peers->acks) waiting = arrived_at == 0 || now - arrived_at < in_ns(peers->idle_s);
+        if (seen != answers) moved = now;
+        answers = seen;
+        if (!waiting) break;
+        if (now - moved > in_ns(peers->close_s + peers->idle_s)) {
+            br_stage_warn(peers->stage, "not everything that was sent has been %s within %g s", peers->acks ? "answered" : "taken in",
+                          peers->close_s);
+            break;
+        }
+        bool any = false;
+        for (size_t i = 0; i < peers->count; i++) any = any || peers->peer[i].state == PEER_UP;
+        if (!any || serve(peers, 10) != BR_OK) break;
+    }
+    peers->reconnect = reconnect;
+    peers_abandon(peers);
+}
+
+void peers_abandon(struct peers *peers)
+{
+    for (size_t i = 0; i < peers->count; i++)
+        if (peers->peer[i].state != PEER_DOWN) hang_up(&peers->peer[i]);
+}
