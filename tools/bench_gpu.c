@@ -13,7 +13,7 @@
 
 #define PIECE ((size_t)16 << 20)
 #define PLUG  ((size_t)1 << 30)
-enum { SHIFTS = 4096, PLUGS = 10, UPLOADS = 8 << 20 };
+enum { SHIFTS = 4096, PLUGS = 10, UPLOADS = 1 << 20 };
 
 /* --- memory ------------------------------------------------------------------------------------------- */
 

@@ -1,12 +1,15 @@
 /* cuda.c - see cuda.h. Host code only: compiled by the C compiler against the CUDA runtime. */
 #include "kernels/common/cuda.h"
 
+#include "kernels/common/upload.h"
+
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS = 4, ALIGN = 256 };
+/* Rounds: so many executes with uploads may be enqueued ahead of the device, which is several frames of a pipeline. */
+enum { ROUNDS = 32, ALIGN = 256 };
 
 /* One round of uploads: what the device has yet to read stays in `pinned` until `done`. */
 struct round {
@@ -134,7 +137,8 @@ const void *br_cuda_upload(struct br_cuda *cuda, const void *host, size_t bytes)
     memcpy(from, host, bytes);
     cuda->filled += (bytes + ALIGN - 1) / ALIGN * ALIGN;
     if (cuda->filled > cuda->room) cuda->filled = cuda->room;
-    return br_cuda_ok(cuda, cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, cuda->stream), "cudaMemcpyAsync") ? to : NULL;
+    br_cuda_launch_upload(to, from, bytes, cuda->stream);
+    return to;
 }
 
 void *br_cuda_alloc(struct br_cuda *cuda, size_t bytes, struct br_why *why)
