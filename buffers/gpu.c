@@ -5,6 +5,7 @@
 #include <nvtx3/nvToolsExt.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 /* BR_OK, or the failure of `call` in words. */
 static int check(cudaError_t status, const char *call, struct br_error *error)
@@ -120,9 +121,45 @@ int br_gpu_event_order(br_gpu_event event, const struct br_gpu_stream *stream, s
     return check(cudaStreamWaitEvent(stream->handle, event, 0), "cudaStreamWaitEvent", error);
 }
 
-int br_gpu_event_wait(br_gpu_event event, struct br_error *error)
+/* --- waiting for an event ------------------------------------------------------------------------------------------------------
+ *
+ * The driver's own blocking wait goes through an interrupt and a thread of the driver's: on an H200 in a virtual machine it cost
+ * 78 us of processor time and woke its caller 370 us late. Frames come at a regular pace, so that it is known quite well how long
+ * to sleep: most of the shortest of the last waits at one go, then a few short naps. Whoever is surprised by a much longer wait
+ * hands over to the driver after POLLS naps. */
+enum { POLLS = 16, NAP_NS = 20000 };
+
+static uint64_t now_ns(void)
 {
-    return check(cudaEventSynchronize(event), "cudaEventSynchronize", error);
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void nap(uint64_t ns)
+{
+    struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+    nanosleep(&t, NULL);
+}
+
+int br_gpu_event_wait(br_gpu_event event, struct br_gpu_waits *waits, struct br_error *error)
+{
+    uint64_t begin = now_ns(), waited = 0, expected = UINT64_MAX;
+    cudaError_t status = cudaEventQuery(event);
+    for (int i = 0; i < BR_GPU_WAITS; i++)
+        if (waits->ns[i] < expected) expected = waits->ns[i];
+    if (status == cudaErrorNotReady && expected > 4 * NAP_NS) {
+        nap(expected - expected / 16);
+        status = cudaEventQuery(event);
+    }
+    for (int i = 0; i < POLLS && status == cudaErrorNotReady; i++) {
+        waited = now_ns() - begin;
+        nap(waited / 32 > NAP_NS ? waited / 32 : NAP_NS);
+        status = cudaEventQuery(event);
+    }
+    if (status == cudaErrorNotReady) status = cudaEventSynchronize(event);
+    waits->ns[waits->next++ % BR_GPU_WAITS] = now_ns() - begin;
+    return check(status, "waiting for an event", error);
 }
 
 bool br_gpu_event_done(br_gpu_event event)

@@ -50,7 +50,16 @@ int br_gpu_event_create(br_gpu_event *event, int device, bool timed, struct br_e
 void br_gpu_event_destroy(br_gpu_event event);
 int br_gpu_event_record(br_gpu_event event, const struct br_gpu_stream *stream, struct br_error *error);
 int br_gpu_event_order(br_gpu_event event, const struct br_gpu_stream *stream, struct br_error *error); /* stream after event */
-int br_gpu_event_wait(br_gpu_event event, struct br_error *error); /* host after event */
+
+/* How long one place in the code waited for its last events, in nanoseconds; all zero to begin with. */
+enum { BR_GPU_WAITS = 4 };
+struct br_gpu_waits {
+    uint64_t ns[BR_GPU_WAITS];
+    unsigned next;
+};
+
+/* Host after event: the calling thread sleeps until the event has happened, and learns in `waits` for how long. */
+int br_gpu_event_wait(br_gpu_event event, struct br_gpu_waits *waits, struct br_error *error);
 bool br_gpu_event_done(br_gpu_event event);
 double br_gpu_event_ms(br_gpu_event from, br_gpu_event to); /* both timed and done; negative on failure */
 

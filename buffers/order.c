@@ -14,10 +14,11 @@ static int keep(struct br_queue *queue, int status, const struct br_error *error
 }
 
 /* The host sleeps until the event has happened; the time counts as waiting. */
-static int wait_for(const struct br_queue *queue, br_gpu_event event, uint64_t *wait_ns, struct br_error *error)
+static int wait_for(const struct br_queue *queue, br_gpu_event event, struct br_gpu_waits *waits, uint64_t *wait_ns,
+                    struct br_error *error)
 {
     uint64_t begin = now_ns();
-    int status = br_gpu_event_wait(event, error);
+    int status = br_gpu_event_wait(event, waits, error);
     lock(queue);
     *wait_ns += now_ns() - begin;
     unlock(queue);
@@ -34,7 +35,7 @@ int br_order_producer(struct br_queue *queue, const struct br_slot *slot)
         for (struct br_reader *r = q->readers; r != NULL; r = r->sibling) {
             if (r->gpu == NULL || !r->pending[i] || status != BR_OK) continue;
             /* Work on the producer's own stream is in order by itself. */
-            if (queue->gpu == NULL) status = wait_for(queue, r->released[i], &queue->counters.wait_ns, &error);
+            if (queue->gpu == NULL) status = wait_for(queue, r->released[i], &queue->gpu_waits, &queue->counters.wait_ns, &error);
             else if (queue->gpu->handle != r->gpu->handle) status = br_gpu_event_order(r->released[i], queue->gpu, &error);
             r->pending[i] = false;
         }
@@ -55,7 +56,7 @@ int br_order_reader(struct br_reader *reader, const struct br_slot *slot)
     if (queue->gpu == NULL) return BR_OK;
     br_gpu_event ready = queue->ready[br_slot_index(&queue->chain->slots, slot)];
     int status = reader->gpu != NULL ? br_gpu_event_order(ready, reader->gpu, &error)
-                                     : wait_for(queue, ready, &reader->counters.wait_ns, &error);
+                                     : wait_for(queue, ready, &reader->gpu_waits, &reader->counters.wait_ns, &error);
     return keep(queue, status, &error);
 }
 
@@ -67,7 +68,7 @@ int br_order_released(struct br_reader *reader, const struct br_slot *slot)
     unsigned i = br_slot_index(&queue->chain->slots, slot);
     int status = br_gpu_event_record(reader->released[i], reader->gpu, &error);
     if (status == BR_OK && reader->counters.policy == BR_POLICY_DROP)
-        status = wait_for(queue, reader->released[i], &reader->counters.wait_ns, &error);
+        status = wait_for(queue, reader->released[i], &reader->gpu_waits, &reader->counters.wait_ns, &error);
     else
         reader->pending[i] = status == BR_OK;
     return keep(queue, status, &error);

@@ -39,6 +39,7 @@ struct br_reader {
     const struct br_gpu_stream *gpu; /* NULL: it reads with the host */
     br_gpu_event *released;          /* [nevents of the queue], recorded on gpu */
     bool *pending;                   /* [nevents]: that event was recorded, and nobody is ordered behind it yet */
+    struct br_gpu_waits gpu_waits;   /* of its thread, for the producer or for its own work */
 };
 
 struct br_queue {
@@ -52,6 +53,7 @@ struct br_queue {
     struct br_place place;
     const struct br_gpu_stream *gpu; /* NULL: its producer writes with the host */
     br_gpu_event *ready;             /* [nevents], recorded on gpu */
+    struct br_gpu_waits gpu_waits;   /* of the producer's thread, for readers */
     unsigned nevents;                /* slots of the chain */
     struct br_error failure;         /* first one of a GPU call */
     unsigned depth;
