@@ -23,12 +23,19 @@ extern "C" {
 
 struct br_cuda;
 
+/* Which kernel a GPU runs: the results are the same. */
+enum br_baseband_gpu {
+    BR_BASEBAND_AUTO,    /* the one made for the device, where there is one for the plan's shape */
+    BR_BASEBAND_PORTABLE /* the one that runs on every device; for tests and benchmarks */
+};
+
 struct br_baseband_params {
     size_t nchannels, npol, nbeams, ndishes; /* F, P, B, D, each >= 1; D <= 65536 so that sums fit 32 bits */
     const int8_t *weights;                   /* [weight_channels][P][B][D][2] = re, im in [-127, 127] */
     const int32_t *shift;                    /* [weight_channels][P][B], 0 to 30 */
     size_t weight_channels;                  /* F, or 1 when all channels share them */
     struct br_cuda *cuda; /* BR_CUDA only: where its work goes; must live longer than the plan */
+    enum br_baseband_gpu gpu;
 };
 
 struct br_baseband;

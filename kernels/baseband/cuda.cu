@@ -1,4 +1,5 @@
 /* The beamformer on a GPU, its plan: the tile's size, weights in the order of the tensor cores, launches. */
+#include "kernels/baseband/hopper.h"
 #include "kernels/baseband/plan.h"
 #include "kernels/baseband/tile.cuh"
 #include "kernels/common/cuda.h"
@@ -35,6 +36,7 @@ struct br_baseband_device {
     unsigned long long *clamped; /* [B] */
     int mt, blocks;              /* blocks: as many as run at once */
     unsigned chunks, groups, beam_tiles;
+    struct br_baseband_hopper *hopper; /* NULL: not here */
 };
 
 /* Weights in the order of the MMA's registers; see struct work, and the
@@ -127,12 +129,15 @@ extern "C" int br_baseband_cuda_create(struct br_baseband *plan, const struct br
     }
     free(weights);
     free(rounding);
+    if (!failed && params->gpu == BR_BASEBAND_AUTO)
+        failed = br_baseband_hopper_create(&d->hopper, params, why) != 0;
     return failed ? -1 : 0;
 }
 
 extern "C" void br_baseband_cuda_destroy(struct br_baseband *plan)
 {
     if (plan->device == nullptr) return;
+    br_baseband_hopper_destroy(plan->device->hopper);
     br_cuda_free(plan->cuda, plan->device->weights);
     br_cuda_free(plan->cuda, plan->device->rounding);
     br_cuda_free(plan->cuda, plan->device->clamped);
@@ -151,6 +156,7 @@ extern "C" void br_baseband_cuda(struct br_baseband *plan, const uint8_t *e, con
         w.valid = static_cast<const uint8_t *>(br_cuda_upload(plan->cuda, e_valid, samples));
         if (w.valid == nullptr) return; /* br_cuda_check says why */
     }
+    if (d->hopper != nullptr && br_baseband_hopper(d->hopper, e, w.valid, nsteps, out, d->clamped)) return;
     w.e = e;
     w.weights = d->weights;
     w.rounding = d->rounding;

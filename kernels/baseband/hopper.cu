@@ -1,0 +1,218 @@
+/* The beamformer on Hopper, its plan: the variant, weights as they are to stand in shared memory, launches. */
+#include "kernels/baseband/hopper.cuh"
+#include "kernels/baseband/hopper.h"
+#include "kernels/common/cuda.h"
+
+#include <cuda_runtime.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+using namespace beamring::baseband::hopper;
+
+using kernel = void (*)(const work, const CUtensorMap, const CUtensorMap);
+
+/* What the host needs to know of a variant. */
+struct kind {
+    kernel run;
+    unsigned beams, fps, threads, piece, consumers, weights;
+    places (*place)(unsigned chunks, unsigned buffers, unsigned stages, unsigned beam_tiles);
+};
+
+template <class V> static kind kind_of()
+{
+    return {beamform<V>,  V::BEAMS,     V::FPS,     V::THREADS,
+            V::PIECE,     V::CONSUMERS, V::WEIGHTS, places_of<V>};
+}
+
+struct br_baseband_hopper {
+    struct br_cuda *cuda;
+    kind k;
+    work w; /* all but what changes from call to call */
+    unsigned processors, shared;
+    uint8_t *weights;
+    float *scales;
+    decltype(&cuTensorMapEncodeTiled) encode;
+};
+
+/* Shared memory: two buffers of weights where these are small, and as many stages as there is room for. At least two stages for each
+ * warpgroup; false if there is no room for these. */
+static bool fits(const kind &k, work *w, unsigned room)
+{
+    constexpr unsigned SMALL = 48 * 1024;
+    w->buffers = 2 * w->chunks * k.weights <= SMALL ? 2 : 1;
+    for (w->stages = MOST_STAGES; w->stages >= 2; w->stages--)
+        if (k.place(w->chunks, w->buffers, w->stages, w->beam_tiles).bytes <= room) return true;
+    return false;
+}
+
+/* The variant with which all tiles together cost least: the time of one goes with its beams, plus about as much as for 12 beams to
+ * bring and unpack the field. */
+static bool choose(struct br_baseband_hopper *h, const br_baseband_params *p, unsigned room)
+{
+    bool pair = p->ndishes == 64 && p->npol % 2 == 0 && p->nbeams <= 16;
+    const kind kinds[] = {kind_of<variant<16, true>>(), kind_of<variant<16, false>>(), kind_of<variant<32, false>>(),
+                          kind_of<variant<64, false>>(), kind_of<variant<96, false>>()};
+    size_t least = SIZE_MAX;
+    work chosen = {};
+    for (size_t i = pair ? 0 : 1; i < (pair ? 1 : sizeof kinds / sizeof *kinds); i++) {
+        const kind &k = kinds[i];
+        work w = {};
+        w.chunks = static_cast<unsigned>((p->ndishes + DISHES - 1) / DISHES);
+        w.beam_tiles = static_cast<unsigned>((p->nbeams + k.beams - 1) / k.beams);
+        size_t cost = w.beam_tiles * (static_cast<size_t>(k.beams) + 12);
+        if (cost >= least || !fits(k, &w, room)) continue;
+        least = cost;
+        chosen = w;
+        h->k = k;
+    }
+    h->w = chosen;
+    return least != SIZE_MAX;
+}
+
+static void arrange(uint8_t *weights, float *scales, const struct br_baseband_hopper *h, const br_baseband_params *p)
+{
+    const work &w = h->w;
+    unsigned beams = h->k.beams, fps = h->k.fps;
+    for (size_t wp = 0; wp < p->weight_channels * p->npol; wp++)
+        for (size_t b = 0; b < p->nbeams; b++) {
+            const int8_t *given = p->weights + (wp * p->nbeams + b) * p->ndishes * 2;
+            size_t row = wp / fps * w.beam_tiles + b / beams, within = wp % fps;
+            unsigned beam = static_cast<unsigned>(b % beams);
+            scales[(row * fps + within) * beams + beam] = ldexpf(1, -(p->shift[wp * p->nbeams + b] + 8));
+            for (size_t dish = 0; dish < p->ndishes; dish++) {
+                uint8_t *chunk = weights + (row * w.chunks + dish / DISHES) * h->k.weights;
+                unsigned in = static_cast<unsigned>(dish % DISHES + within * 64);
+                chunk[br_hopper_weight(beams, 0, beam, in)] = static_cast<uint8_t>(-given[2 * dish + 1]);
+                chunk[br_hopper_weight(beams, 1, beam, in)] = static_cast<uint8_t>(given[2 * dish]);
+                chunk[br_hopper_weight(beams, 2, beam, in)] = static_cast<uint8_t>(given[2 * dish + 1]);
+            }
+        }
+}
+
+static int make_tables(struct br_baseband_hopper *h, const br_baseband_params *p, struct br_why *why)
+{
+    size_t rows = p->weight_channels * p->npol / h->k.fps * h->w.beam_tiles,
+           weight_bytes = rows * h->w.chunks * h->k.weights,
+           scale_bytes = rows * h->k.fps * h->k.beams * sizeof(float);
+    uint8_t *weights = static_cast<uint8_t *>(calloc(1, weight_bytes));
+    float *scales = static_cast<float *>(calloc(1, scale_bytes));
+    int failed = 0;
+    if (weights == nullptr || scales == nullptr) {
+        failed = br_because(why, "no memory for the weights of %zu beams and %zu dishes", p->nbeams, p->ndishes);
+    } else {
+        arrange(weights, scales, h, p);
+        h->weights = static_cast<uint8_t *>(br_cuda_table(h->cuda, weights, weight_bytes, why));
+        if (h->weights != nullptr)
+            h->scales = static_cast<float *>(br_cuda_table(h->cuda, scales, scale_bytes, why));
+        failed = h->scales == nullptr ? -1 : 0;
+    }
+    free(weights);
+    free(scales);
+    return failed;
+}
+
+/* The driver's function that describes tensors; NULL where the driver lacks it. */
+static decltype(&cuTensorMapEncodeTiled) find_encode()
+{
+    void *function = nullptr;
+    cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+    cudaError_t status = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &result);
+#else
+    cudaError_t status = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &result);
+#endif
+    if (status == cudaSuccess && result == cudaDriverEntryPointSuccess)
+        return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
+    (void)cudaGetLastError();
+    return nullptr;
+}
+
+extern "C" int br_baseband_hopper_create(struct br_baseband_hopper **hopper, const struct br_baseband_params *p,
+                                         struct br_why *why)
+{
+    *hopper = nullptr;
+    int device = br_cuda_device(p->cuda), major = 0, minor = 0, room = 0, processors = 0;
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+    cudaDeviceGetAttribute(&room, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+    bool takes = major == 9 && minor == 0 && p->ndishes % 16 == 0 && p->ndishes <= MOST_CHUNKS * DISHES &&
+                 p->nbeams <= MOST_BEAMS && p->nchannels * p->npol * p->ndishes < INT32_MAX / 2;
+    decltype(&cuTensorMapEncodeTiled) encode = takes ? find_encode() : nullptr;
+    if (encode == nullptr) return 0;
+
+    struct br_baseband_hopper *h = static_cast<struct br_baseband_hopper *>(calloc(1, sizeof *h));
+    if (h == nullptr) return br_because(why, "no memory for the baseband beamformer");
+    h->cuda = p->cuda;
+    h->encode = encode;
+    h->processors = static_cast<unsigned>(processors);
+    if (!choose(h, p, static_cast<unsigned>(room))) {
+        free(h);
+        return 0;
+    }
+    *hopper = h;
+    h->shared = h->k.place(h->w.chunks, h->w.buffers, h->w.stages, h->w.beam_tiles).bytes;
+    cudaError_t status = cudaFuncSetAttribute(reinterpret_cast<const void *>(h->k.run),
+                                              cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(h->shared));
+    if (status != cudaSuccess)
+        return br_because(why, "the baseband beamformer cannot run on device %d: %s", device, cudaGetErrorString(status));
+    if (make_tables(h, p, why) != 0) return -1;
+
+    work &w = h->w;
+    w.weights = h->weights;
+    w.scales = h->scales;
+    w.total = br_cuda_counter(p->cuda);
+    w.F = static_cast<unsigned>(p->nchannels);
+    w.P = static_cast<unsigned>(p->npol);
+    w.B = static_cast<unsigned>(p->nbeams);
+    w.D = static_cast<unsigned>(p->ndishes);
+    w.weight_rows = static_cast<unsigned>(p->weight_channels * p->npol / h->k.fps);
+    w.groups = static_cast<unsigned>(p->nchannels * p->npol / h->k.fps) * w.beam_tiles;
+    return 0;
+}
+
+extern "C" void br_baseband_hopper_destroy(struct br_baseband_hopper *h)
+{
+    if (h == nullptr) return;
+    br_cuda_free(h->cuda, h->weights);
+    br_cuda_free(h->cuda, h->scales);
+    free(h);
+}
+
+extern "C" bool br_baseband_hopper(struct br_baseband_hopper *h, const uint8_t *e, const uint8_t *valid, size_t nsteps,
+                                   uint8_t *out, unsigned long long *clamped)
+{
+    size_t time_tiles = (nsteps + TIMES - 1) / TIMES;
+    if (reinterpret_cast<uintptr_t>(e) % 16 != 0 || nsteps > INT32_MAX / 2 || time_tiles * h->w.groups > UINT32_MAX / 2)
+        return false;
+    work w = h->w;
+    w.valid = valid;
+    w.out = out;
+    w.clamped = clamped;
+    w.T = static_cast<unsigned>(nsteps);
+    w.time_tiles = static_cast<unsigned>(time_tiles);
+    w.store_tensor = nsteps % 16 == 0 && reinterpret_cast<uintptr_t>(out) % 16 == 0;
+
+    /* e: shape (T, F P D); out: shape (B, F P, T), contiguous. The slowest dimension comes last here. */
+    CUtensorMap field = {}, out_map = {};
+    cuuint64_t fp = static_cast<cuuint64_t>(w.F) * w.P, field_size[2] = {fp * w.D, nsteps}, field_stride[1] = {fp * w.D};
+    cuuint32_t field_box[2] = {DISHES, h->k.piece}, ones[3] = {1, 1, 1};
+    CUresult status = h->encode(&field, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, const_cast<uint8_t *>(e), field_size, field_stride,
+                                field_box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (status == CUDA_SUCCESS && w.store_tensor) {
+        cuuint64_t out_size[3] = {nsteps, fp, w.B}, out_stride[2] = {nsteps, fp * nsteps};
+        cuuint32_t out_box[3] = {TIMES, 1, h->k.beams};
+        status = h->encode(&out_map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 3, out, out_size, out_stride, out_box, ones,
+                           CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_NONE,
+                           CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    }
+    if (status != CUDA_SUCCESS) return false;
+
+    size_t tiles = time_tiles * w.groups;
+    unsigned blocks = tiles < h->processors ? static_cast<unsigned>(tiles) : h->processors;
+    h->k.run<<<blocks, h->k.threads, h->shared, static_cast<cudaStream_t>(br_cuda_stream(h->cuda))>>>(w, field, out_map);
+    br_cuda_ok(h->cuda, cudaGetLastError(), "the launch of the baseband beamformer");
+    return true;
+}

@@ -1,0 +1,530 @@
+/* hopper.cuh - the beamformer on Hopper, the kernel: for each channel and polarisation a product of matrices with wgmma.
+ *
+ * Times are the product's rows, beams its columns: 2 BEAMS of them, first all real parts, then all imaginary ones. The field comes
+ * packed to shared memory (tensor memory accelerator), goes from there to registers and becomes 16 re and 16 im there, by a shift
+ * and a mask; these registers are the products' operand a. With the weights -im, re and im of a chunk of dishes one after the other
+ * in shared memory, operand b is a window of them:
+ *
+ *   16 (J_re | J_im) = sum_d 16 E_re (A_re | A_im) + 16 E_im (-A_im | A_re),
+ *
+ * exact in 32 bits up to 65536 dishes; all of a sum stays in one thread's register.
+ *
+ * A block has a warpgroup of which single threads start the loads, and 2 or 3 warpgroups that multiply: these take turns at the
+ * block's tiles of 128 times, each with stages and output of its own, so that one multiplies while another rounds. Blocks stay;
+ * each has a contiguous part of all tiles, numbered [channel and polarisation][beam tile][time], and loads weights, chunk by
+ * chunk as the ones before are done with, only where it comes to another channel. Where a channel and polarisation has only 64
+ * dishes, a chunk holds two of them (PAIR).
+ *
+ * Rounding: J + 8 = floor(sum / 2^s + 8.5), clamped to [0, 16] so that 0 and 16 are the values that a nibble does not hold. Sums of
+ * up to 8192 dishes are exact in float32 (16 sum has at most 24 significant bits), so that is two fused multiply-adds that round down:
+ * one into [0, 1], which the hardware clamps to, one that moves 16 times that to the low bits. */
+#ifndef BEAMRING_KERNELS_BASEBAND_HOPPER_CUH
+#define BEAMRING_KERNELS_BASEBAND_HOPPER_CUH
+
+#include "kernels/baseband/hopper_layout.h"
+#include "kernels/common/hopper.cuh"
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace beamring::baseband::hopper
+{
+
+constexpr int TIMES = 128, DISHES = 128;      /* of a tile; of a chunk */
+constexpr int MOST_CHUNKS = 8, MOST_STAGES = 8; /* D up to 1024 */
+constexpr int MOST_BEAMS = 1024;
+
+template <int BEAMS_, bool PAIR_> struct variant {
+    static constexpr int BEAMS = BEAMS_;
+    static constexpr bool PAIR = PAIR_;
+    static constexpr int FPS = PAIR ? 2 : 1;         /* channels and polarisations in a chunk */
+    static constexpr int MT = BEAMS <= 32 ? 2 : 1;   /* products of 64 times at once */
+    static constexpr int PIECE = 64 * MT, PIECES = TIMES / PIECE;
+    static constexpr int CONSUMERS = BEAMS <= 16 ? 3 : 2; /* warpgroups that multiply */
+    static constexpr int THREADS = 128 * (CONSUMERS + 1);
+    static constexpr int REGISTERS = CONSUMERS == 2 ? 232 : 152; /* of a thread that multiplies */
+    static constexpr int STAGE = PIECE * DISHES;                 /* bytes */
+    static constexpr int WEIGHTS = 3 * BEAMS * DISHES;           /* of a chunk */
+    static constexpr int OUT = BEAMS * TIMES, OUTS = BEAMS <= 32 ? 2 : 1;
+    static constexpr int SCALES = FPS * BEAMS * static_cast<int>(sizeof(float));
+    static constexpr int COUNTERS = BEAMS / 4; /* a thread's beams */
+};
+
+struct barriers {
+    barrier full[3][MOST_STAGES], empty[3][MOST_STAGES];
+    barrier weights_full[2][MOST_CHUNKS], weights_empty[2][MOST_CHUNKS];
+};
+
+/* What a launch works on. */
+struct work {
+    const uint8_t *weights; /* [weight channel, P / FPS][beam tile][chunk][WEIGHTS], as they stand in shared memory */
+    const float *scales;    /* [weight channel, P / FPS][beam tile][FPS][BEAMS]: 2^-(s + 8) */
+    const uint8_t *valid;   /* [T][F] or NULL */
+    uint8_t *out;           /* [B][F][P][T] */
+    unsigned long long *clamped, *total; /* [B], [1] */
+    unsigned T, F, P, B, D;
+    unsigned chunks, beam_tiles, time_tiles;
+    unsigned weight_rows; /* channels and polarisations, by FPS, that have weights of their own */
+    unsigned groups;      /* ((F P) / FPS) beam_tiles */
+    unsigned stages;      /* of each warpgroup */
+    unsigned buffers;     /* of weights: 1 or 2 */
+    bool store_tensor;    /* else `out` or T is not a multiple of 16 */
+};
+
+/* Bytes from the start of the block's shared memory. */
+struct places {
+    unsigned weights, stages, out, scales, counts, barriers, bytes;
+};
+
+template <class V> __host__ __device__ inline places places_of(unsigned chunks, unsigned buffers, unsigned stages,
+                                                                unsigned beam_tiles)
+{
+    places p;
+    p.weights = 0;
+    p.stages = p.weights + buffers * chunks * V::WEIGHTS;
+    p.out = p.stages + V::CONSUMERS * stages * V::STAGE;
+    p.scales = p.out + V::CONSUMERS * V::OUTS * V::OUT;
+    p.counts = p.scales + buffers * V::SCALES;
+    p.barriers = p.counts + beam_tiles * V::BEAMS * static_cast<unsigned>(sizeof(unsigned));
+    p.bytes = p.barriers + static_cast<unsigned>(sizeof(barriers));
+    return p;
+}
+
+/* A block's tiles: those from `now` to `end`, in segments of one group each. */
+struct segments {
+    unsigned now, end;
+    unsigned group, tile, count;
+
+    __device__ __forceinline__ void find(const work &w)
+    {
+        group = now / w.time_tiles;
+        tile = now % w.time_tiles;
+        count = min(end - now, w.time_tiles - tile);
+    }
+    __device__ __forceinline__ void start(const work &w)
+    {
+        size_t tiles = static_cast<size_t>(w.groups) * w.time_tiles;
+        now = static_cast<unsigned>(tiles * blockIdx.x / gridDim.x);
+        end = static_cast<unsigned>(tiles * (blockIdx.x + 1) / gridDim.x);
+        find(w);
+    }
+    __device__ __forceinline__ bool more() const { return now < end; }
+    __device__ __forceinline__ void next(const work &w)
+    {
+        now += count;
+        if (more()) find(w);
+    }
+    /* First of the segment's tiles that warpgroup `consumer` of `n` takes; further ones are n apart. `before`: the block's tiles
+     * before this segment. */
+    __device__ __forceinline__ static unsigned first(unsigned before, unsigned consumer, unsigned n)
+    {
+        return (consumer + n - before % n) % n;
+    }
+};
+
+/* Where a ring of stages or buffers has come to. */
+struct ring {
+    unsigned at = 0, phase = 0;
+    __device__ __forceinline__ void advance(unsigned length)
+    {
+        if (++at == length) {
+            at = 0;
+            phase ^= 1;
+        }
+    }
+};
+
+/* ---- loads: one thread each ---- */
+
+/* The field, for one warpgroup. */
+template <class V>
+__device__ __forceinline__ void load_field(const work &w, const CUtensorMap *field, uint8_t *stages, barriers &b,
+                                           unsigned consumer)
+{
+    ring at;
+    unsigned before = 0;
+    segments s;
+    for (s.start(w); s.more(); before += s.count, s.next(w)) {
+        int x = static_cast<int>(s.group / w.beam_tiles * (V::PAIR ? DISHES : w.D));
+        for (unsigned k = s.first(before, consumer, V::CONSUMERS); k < s.count; k += V::CONSUMERS)
+            for (int piece = 0; piece < V::PIECES; piece++)
+                for (unsigned chunk = 0; chunk < w.chunks; chunk++, at.advance(w.stages)) {
+                    barrier_wait(&b.empty[consumer][at.at], at.phase ^ 1);
+                    barrier_expect(&b.full[consumer][at.at], V::STAGE);
+                    tensor_load(stages + at.at * V::STAGE, field, &b.full[consumer][at.at],
+                                x + static_cast<int>(chunk) * DISHES,
+                                static_cast<int>((s.tile + k) * TIMES) + piece * V::PIECE);
+                }
+    }
+}
+
+/* Weights and scales. The scales come with the last chunk: they are in use as long as that. */
+template <class V>
+__device__ __forceinline__ void load_weights(const work &w, uint8_t *weights, float *scales, barriers &b)
+{
+    ring at;
+    segments s;
+    for (s.start(w); s.more(); s.next(w), at.advance(w.buffers)) {
+        /* weights: shape (weight_rows, beam_tiles, chunks, WEIGHTS), scales: (weight_rows, beam_tiles, FPS BEAMS), contiguous */
+        size_t row = static_cast<size_t>(s.group / w.beam_tiles % w.weight_rows) * w.beam_tiles + s.group % w.beam_tiles;
+        for (unsigned chunk = 0; chunk < w.chunks; chunk++) {
+            barrier *full = &b.weights_full[at.at][chunk];
+            bool last = chunk + 1 == w.chunks;
+            barrier_wait(&b.weights_empty[at.at][chunk], at.phase ^ 1);
+            barrier_expect(full, V::WEIGHTS + (last ? V::SCALES : 0));
+            bulk_load(weights + (at.at * w.chunks + chunk) * V::WEIGHTS, w.weights + (row * w.chunks + chunk) * V::WEIGHTS,
+                      V::WEIGHTS, full);
+            if (last)
+                bulk_load(scales + at.at * V::FPS * V::BEAMS, w.scales + row * V::FPS * V::BEAMS, V::SCALES, full);
+        }
+    }
+}
+
+/* ---- rounding ---- */
+
+constexpr unsigned ONES = 0x01010101u;
+
+/* u + 15 in the low bits, u = clamp(floor(sum / 2^s + 8.5), 0, 16), sum = sum16 / 16, scale = 2^-(s + 8). Above them are the bits
+ * of 2^23 (+ `more`) as a float. */
+__device__ __forceinline__ unsigned rounded(int sum16, float scale, float more)
+{
+    float share, moved;
+    asm("fma.rm.sat.f32 %0, %1, %2, %3;\n" : "=f"(share) : "f"(__int2float_rn(sum16)), "f"(scale), "f"(8.5f / 16));
+    asm("fma.rm.f32 %0, %1, %2, %3;\n" : "=f"(moved) : "f"(share), "f"(16.0f), "f"(8388608.0f + 15 + more));
+    return __float_as_uint(moved);
+}
+
+/* Four sums to four values: v = u clamped to [1, 15], in the high nibble of its byte. `whole`: 16 in the byte of each value that
+ * was not clamped. The high bits of the first float's are taken away by what is added to the last one. */
+__device__ __forceinline__ unsigned quantize(const int (&sum16)[4], float scale01, float scale23, unsigned &whole)
+{
+    unsigned bytes = rounded(sum16[0], scale01, 0) + (rounded(sum16[1], scale01, 0) << 8) +
+                     (rounded(sum16[2], scale23, 0) << 16) + (rounded(sum16[3], scale23, 256 - 0x4b) << 24);
+    /* a byte: u + 15.  low nibble 15: clamped, bit 4 not set: clamped from below */
+    unsigned low = bytes & 0x0f * ONES, next = low + ONES, below = ~bytes & 0x10 * ONES;
+    whole = ~next & 0x10 * ONES;
+    return low * 16 + (whole - below * 14);
+}
+
+/* ---- a warpgroup that multiplies ---- */
+
+template <class V> struct consumer {
+    const work &w;
+    const CUtensorMap *out_map;
+    uint8_t *stages, *out;
+    const uint8_t *weights;
+    const float *scales;
+    barriers &b;
+    unsigned which; /* of the block's consumers */
+    unsigned thread, lane, warp, quad;
+
+    /* whole: 16 for each component that was not clamped, of beams
+     *   register: i <-> beam: i / 2 * 8 + i % 2  thread: t1 t0 <-> beam2 beam1 */
+    unsigned whole[V::COUNTERS], times; /* times: that this thread has formed and that are not missing */
+
+    __device__ __forceinline__ void meet() const
+    {
+        asm volatile("bar.sync %0, 128;\n" ::"r"(which + 1) : "memory");
+    }
+
+    /* Which of the thread's times are not missing, a byte of 1 or 0 each; with mt = 1 two times, twice. */
+    __device__ __forceinline__ unsigned find_live(unsigned first_time, unsigned channel)
+    {
+        unsigned live = ONES;
+        if (w.valid != nullptr) {
+            live = 0;
+#pragma unroll
+            for (unsigned i = 0; i < 2 * V::MT; i++) {
+                /* valid: shape (T, F), contiguous */
+                size_t t = static_cast<size_t>(first_time) + i;
+                if (t < w.T && w.valid[t * w.F + channel]) live |= 1u << 8 * i;
+            }
+            if (V::MT == 1) live |= live << 16;
+        }
+        times += __popc(live) / (V::MT == 1 ? 2 : 1) * V::FPS;
+        return live;
+    }
+
+    /* The sums of a piece to bytes in shared memory.
+     *   sums [MT][BEAMS]  m: time1 (mt = 2)   register: r.. r3 r2 r1 r0 <-> im beam.. beam3 upper beam0 (r2, r.. after one another)
+     *                     thread: t4 t3 t2 t1 t0 <-> row2 row1 row0 beam2 beam1 */
+    __device__ __forceinline__ void finish(const int (&sums)[V::MT][V::BEAMS], const float *scale, unsigned live, uint8_t *to,
+                                           unsigned piece)
+    {
+        unsigned keep = live * 255;
+        unsigned time = piece * V::PIECE + br_hopper_time(V::MT, 0, 0, lane, warp);
+#pragma unroll
+        for (int j = 0; j < V::BEAMS / 8; j++) {
+            /* scale: shape (BEAMS,); 64-bit reads, the same for all rows */
+            float2 s = *reinterpret_cast<const float2 *>(scale + j * 8 + quad * 2);
+            unsigned not_clamped;
+            if (V::MT == 2) {
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                    float one = e == 0 ? s.x : s.y;
+                    constexpr int M = V::MT - 1;
+                    const int re4[4] = {sums[0][j * 4 + e], sums[0][j * 4 + 2 + e], sums[M][j * 4 + e], sums[M][j * 4 + 2 + e]};
+                    constexpr int IM = V::BEAMS / 2;
+                    const int im4[4] = {sums[0][IM + j * 4 + e], sums[0][IM + j * 4 + 2 + e], sums[M][IM + j * 4 + e],
+                                        sums[M][IM + j * 4 + 2 + e]};
+                    unsigned re = quantize(re4, one, one, not_clamped);
+                    whole[2 * j + e] = __dp4a(not_clamped, live, whole[2 * j + e]);
+                    unsigned im = quantize(im4, one, one, not_clamped);
+                    whole[2 * j + e] = __dp4a(not_clamped, live, whole[2 * j + e]);
+                    /* v to two's complement: its top bit changes; a missing sample becomes (-8, -8) */
+                    *reinterpret_cast<unsigned *>(to + br_hopper_out(j * 8 + quad * 2 + e, time)) =
+                        ((im ^ re >> 4) & keep) ^ 0x88 * ONES;
+                }
+            } else {
+                constexpr int IM = V::BEAMS / 2;
+                const int re4[4] = {sums[0][j * 4], sums[0][j * 4 + 2], sums[0][j * 4 + 1], sums[0][j * 4 + 3]};
+                const int im4[4] = {sums[0][IM + j * 4], sums[0][IM + j * 4 + 2], sums[0][IM + j * 4 + 1],
+                                    sums[0][IM + j * 4 + 3]};
+                unsigned re = quantize(re4, s.x, s.y, not_clamped);
+                whole[2 * j] = __dp4a(not_clamped, live & 0xffff, whole[2 * j]);
+                whole[2 * j + 1] = __dp4a(not_clamped, live & 0xffff0000, whole[2 * j + 1]);
+                unsigned im = quantize(im4, s.x, s.y, not_clamped);
+                whole[2 * j] = __dp4a(not_clamped, live & 0xffff, whole[2 * j]);
+                whole[2 * j + 1] = __dp4a(not_clamped, live & 0xffff0000, whole[2 * j + 1]);
+                unsigned bytes = ((im ^ re >> 4) & keep) ^ 0x88 * ONES;
+                *reinterpret_cast<uint16_t *>(to + br_hopper_out(j * 8 + quad * 2, time)) = static_cast<uint16_t>(bytes);
+                *reinterpret_cast<uint16_t *>(to + br_hopper_out(j * 8 + quad * 2 + 1, time)) =
+                    static_cast<uint16_t>(bytes >> 16);
+            }
+        }
+    }
+
+    /* Before bytes are written to an output that was stored before. */
+    __device__ __forceinline__ void reuse_out()
+    {
+        if (thread == 0) bulk_wait_read<V::OUTS - 1>();
+        meet();
+    }
+
+    /* Bytes of a tile from shared to global memory. */
+    __device__ __forceinline__ void store(const uint8_t *from, unsigned tile, unsigned fp, unsigned first_beam)
+    {
+        publish_shared();
+        meet();
+        if (w.store_tensor) {
+            if (thread == 0) {
+                tensor_store(out_map, from, static_cast<int>(tile * TIMES), static_cast<int>(fp), static_cast<int>(first_beam));
+                bulk_commit();
+            }
+            return;
+        }
+        /* out: shape (B, F P, T), contiguous
+         * after the tile's offset: shape (BEAMS, TIMES), strides (F P T, 1), fewer of both at the ends */
+        size_t row_stride = static_cast<size_t>(w.F) * w.P * w.T;
+        uint8_t *to = w.out + static_cast<size_t>(first_beam) * row_stride + static_cast<size_t>(fp) * w.T + tile * TIMES;
+        unsigned there = min(static_cast<unsigned>(TIMES), w.T - tile * TIMES), beams = min(V::BEAMS + 0u, w.B - first_beam);
+#pragma unroll 1
+        for (unsigned beam = warp; beam < beams; beam += 4)
+#pragma unroll
+            for (unsigned t = lane; t < TIMES; t += 32)
+                if (t < there) to[beam * row_stride + t] = from[br_hopper_out(beam, t)];
+    }
+
+    /* Adds what was clamped to the block's counts, of beams from `first_beam` on. */
+    __device__ __forceinline__ void count(unsigned *counts)
+    {
+#pragma unroll
+        for (int i = 0; i < V::COUNTERS; i++) {
+            unsigned clamped = 2 * times - whole[i] / 16;
+#pragma unroll
+            for (int offset = 4; offset < 32; offset *= 2) clamped += __shfl_xor_sync(WHOLE_WARP, clamped, offset);
+            if (lane < 4 && clamped > 0) atomicAdd(&counts[i / 2 * 8 + quad * 2 + i % 2], clamped);
+            whole[i] = 0;
+        }
+        times = 0;
+    }
+
+    __device__ __forceinline__ void run(unsigned *counts)
+    {
+        int sums[V::MT][V::BEAMS]; /* assigned as finish() says */
+#pragma unroll
+        for (int i = 0; i < V::COUNTERS; i++) whole[i] = 0;
+        times = 0;
+        ring at, buffer;
+        unsigned before = 0, out_turn = 0;
+        /* Row of the field in a stage that this thread reads in product 0, upper 0. */
+        segments s;
+        for (s.start(w); s.more(); before += s.count, s.next(w), buffer.advance(w.buffers)) {
+            unsigned fp = s.group / w.beam_tiles * V::FPS, beam_tile = s.group % w.beam_tiles;
+            const uint8_t *my_weights = weights + buffer.at * w.chunks * V::WEIGHTS;
+            const float *my_scales = scales + buffer.at * V::FPS * V::BEAMS;
+            unsigned first = s.first(before, which, V::CONSUMERS);
+            if (first >= s.count) /* none of the tiles is this warpgroup's: it need not hold the weights */
+                for (unsigned chunk = 0; chunk < w.chunks; chunk++) {
+                    barrier_wait(&b.weights_full[buffer.at][chunk], buffer.phase);
+                    if (lane == 0) barrier_arrive(&b.weights_empty[buffer.at][chunk]);
+                }
+            for (unsigned k = first; k < s.count; k += V::CONSUMERS) {
+                bool last_tile = k + V::CONSUMERS >= s.count;
+                unsigned tile = s.tile + k;
+#pragma unroll 1
+                for (unsigned piece = 0; piece < V::PIECES; piece++) {
+                    bool fresh = k == first && piece == 0, last = last_tile && piece + 1 == V::PIECES;
+                    unsigned live = find_live(tile * TIMES + piece * V::PIECE + br_hopper_time(V::MT, 0, 0, lane, warp),
+                                              fp / w.P);
+#pragma unroll 1
+                    for (unsigned chunk = 0; chunk < w.chunks; chunk++) {
+                        barrier_wait(&b.full[which][at.at], at.phase);
+                        if (fresh) barrier_wait(&b.weights_full[buffer.at][chunk], buffer.phase);
+                        uint64_t b_of_im = br_wgmma_descriptor(shared_address(my_weights + chunk * V::WEIGHTS), 16, 1024,
+                                                               BR_WGMMA_128);
+                        uint64_t b_of_re = b_of_im + V::BEAMS * 128 / 16;
+#pragma unroll
+                        for (int half = 0; half < 2; half++) {
+                            /* packed [MT][upper]  simd: b1 b0 <-> dish1 dish0  register: .w .z .y .x <-> step, dish2
+                             *   thread: t4 t3 t2 t1 t0 <-> row2 row1 row0 dish5 dish4   (dish3 <-> step) */
+                            uint4 packed[V::MT][2];
+#pragma unroll
+                            for (int m = 0; m < V::MT; m++)
+#pragma unroll
+                                for (int upper = 0; upper < 2; upper++)
+                                    packed[m][upper] = *reinterpret_cast<const uint4 *>(
+                                        stages + at.at * V::STAGE +
+                                        br_hopper_field(br_hopper_time(V::MT, m, upper, lane, warp), half * 4 + quad));
+                            if (half == 1) {
+                                __syncwarp();
+                                if (lane == 0) barrier_arrive(&b.empty[which][at.at]);
+                            }
+#pragma unroll
+                            for (int step = 0; step < 2; step++) {
+                                /* a_re, a_im [MT][4], operand a: see br_wgmma_s8_a */
+                                unsigned a_re[V::MT][4], a_im[V::MT][4];
+                                wgmma_wait<1>();
+                                if (half == 0 && step == 1 && last && chunk > 0 && lane == 0)
+                                    barrier_arrive(&b.weights_empty[buffer.at][chunk - 1]);
+#pragma unroll
+                                for (int m = 0; m < V::MT; m++)
+#pragma unroll
+                                    for (int upper = 0; upper < 2; upper++)
+#pragma unroll
+                                        for (int k4 = 0; k4 < 2; k4++) {
+                                            const uint4 &p = packed[m][upper];
+                                            unsigned word = step == 0 ? (k4 == 0 ? p.x : p.y) : (k4 == 0 ? p.z : p.w);
+                                            a_re[m][upper + 2 * k4] = int4x4_re16(word);
+                                            a_im[m][upper + 2 * k4] = int4x4_im16(word);
+                                        }
+#pragma unroll
+                                for (int m = 0; m < V::MT; m++) {
+                                    wgmma_hold(a_re[m]);
+                                    wgmma_hold(a_im[m]);
+                                }
+                                unsigned offset = (half * 2 + step) * 32 / 16;
+                                bool adds = step > 0 || (!V::PAIR && (half > 0 || chunk > 0));
+                                wgmma_fence();
+#pragma unroll
+                                for (int m = 0; m < V::MT; m++)
+                                    wgmma_s8<2 * V::BEAMS>::multiply(sums[m], a_re[m], b_of_re + offset, adds);
+#pragma unroll
+                                for (int m = 0; m < V::MT; m++)
+                                    wgmma_s8<2 * V::BEAMS>::multiply(sums[m], a_im[m], b_of_im + offset, true);
+                                wgmma_commit();
+                            }
+                            if (V::PAIR) {
+                                uint8_t *to = out + out_turn * V::OUT;
+                                reuse_out();
+                                wgmma_wait<0>();
+                                finish(sums, my_scales + half * V::BEAMS, live, to, piece);
+                                store(to, tile, fp + half, beam_tile * V::BEAMS);
+                                out_turn = (out_turn + 1) % V::OUTS;
+                            }
+                        }
+                        at.advance(w.stages);
+                    }
+                    if (!V::PAIR) {
+                        uint8_t *to = out + out_turn * V::OUT;
+                        if (piece == 0) reuse_out();
+                        wgmma_wait<0>();
+                        finish(sums, my_scales, live, to, piece);
+                        if (piece + 1 == V::PIECES) {
+                            store(to, tile, fp, beam_tile * V::BEAMS);
+                            out_turn = (out_turn + 1) % V::OUTS;
+                        }
+                    }
+                    if (last) {
+                        __syncwarp(); /* the scales have been read */
+                        if (lane == 0) barrier_arrive(&b.weights_empty[buffer.at][w.chunks - 1]);
+                    }
+                }
+            }
+            if (w.beam_tiles > 1) count(counts + beam_tile * V::BEAMS);
+        }
+        if (w.beam_tiles == 1) count(counts);
+        if (thread == 0) bulk_wait_read<0>();
+    }
+};
+
+template <class V>
+__global__ void __launch_bounds__(V::THREADS, 1)
+    beamform(const work w, const __grid_constant__ CUtensorMap field, const __grid_constant__ CUtensorMap out_map)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    extern __shared__ __align__(1024) uint8_t memory[];
+    const places p = places_of<V>(w.chunks, w.buffers, w.stages, w.beam_tiles);
+    barriers &b = *reinterpret_cast<barriers *>(memory + p.barriers);
+    float *scales = reinterpret_cast<float *>(memory + p.scales);
+    unsigned *counts = reinterpret_cast<unsigned *>(memory + p.counts);
+    unsigned group = __shfl_sync(WHOLE_WARP, threadIdx.x / 128, 0), warp = threadIdx.x / 32 % 4;
+
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < V::CONSUMERS; i++)
+            for (int j = 0; j < MOST_STAGES; j++) {
+                barrier_start(&b.full[i][j], 1);
+                barrier_start(&b.empty[i][j], 4);
+            }
+        for (int i = 0; i < 2; i++)
+            for (int j = 0; j < MOST_CHUNKS; j++) {
+                barrier_start(&b.weights_full[i][j], 1);
+                barrier_start(&b.weights_empty[i][j], 4 * V::CONSUMERS);
+            }
+        barrier_publish();
+    }
+    for (unsigned i = threadIdx.x; i < w.beam_tiles * V::BEAMS; i += V::THREADS) counts[i] = 0;
+    __syncthreads();
+
+    if (group == V::CONSUMERS) {
+        registers_fewer<40>();
+        if (threadIdx.x % 32 == 0) {
+            if (warp < V::CONSUMERS)
+                load_field<V>(w, &field, memory + p.stages + warp * w.stages * V::STAGE, b, warp);
+            else if (warp == V::CONSUMERS)
+                load_weights<V>(w, memory + p.weights, scales, b);
+        }
+    } else {
+        registers_more<V::REGISTERS>();
+        consumer<V> c = {w,
+                         &out_map,
+                         memory + p.stages + group * w.stages * V::STAGE,
+                         memory + p.out + group * V::OUTS * V::OUT,
+                         memory + p.weights,
+                         scales,
+                         b,
+                         group,
+                         threadIdx.x % 128,
+                         threadIdx.x % 32,
+                         warp,
+                         threadIdx.x % 4,
+                         {},
+                         0};
+        c.run(counts);
+        /* All that multiply have counted. */
+        asm volatile("bar.sync 4, %0;\n" ::"n"(128 * V::CONSUMERS) : "memory");
+        unsigned sum = 0;
+        for (unsigned beam = threadIdx.x; beam < w.beam_tiles * V::BEAMS; beam += 128 * V::CONSUMERS) {
+            unsigned clamped = counts[beam];
+            if (clamped > 0) atomicAdd(&w.clamped[beam], static_cast<unsigned long long>(clamped));
+            sum += clamped;
+        }
+        sum = __reduce_add_sync(WHOLE_WARP, sum);
+        if (threadIdx.x % 32 == 0 && sum > 0) atomicAdd(w.total, static_cast<unsigned long long>(sum));
+    }
+#endif
+}
+
+} // namespace beamring::baseband::hopper
+
+#endif
