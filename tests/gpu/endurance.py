@@ -1,6 +1,7 @@
 """Runs a whole pipeline on a GPU for a long time and watches its memory: host and device must not grow, the balance must be exact.
 
-    python3 tests/gpu/endurance.py [SECONDS]     600 by default; BEAMRING names the program, BEAMRING_PLUGIN_PATH the test plugins
+    python3 tests/gpu/endurance.py [SECONDS]     600 by default; BEAMRING names the program, BEAMRING_PLUGIN_PATH the test plugins,
+                                                 BEAMRING_TEST_DEVICE a GPU other than cuda:0
 """
 import json
 import os
@@ -26,7 +27,8 @@ pipeline:
   - {stage: simulate, samples: 49152, seed: 1, frame_samples: 12288, out: field, missing: [{first: 20000, count: 300}]}
   - {stage: record, in: field, directory: ., prefix: field}
 """
-PLAY = "device: cuda:0\n" + STREAM + """
+DEVICE = os.environ.get("BEAMRING_TEST_DEVICE", "cuda:0")
+PLAY = f"device: {DEVICE}\n" + STREAM + """
 pipeline:
   - {stage: replay, files: field*.dada, loop: 0, frame_samples: 12288, out: field}
   - {stage: upchannelize, in: field, out: fine, factor: 16}
@@ -47,7 +49,7 @@ def resident_mib(pid):
 
 
 def device_mib():
-    out = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"], capture_output=True, text=True)
+    out = subprocess.run(["nvidia-smi", "-i", DEVICE.split(":")[1], "--query-gpu=memory.used", "--format=csv,noheader,nounits"], capture_output=True, text=True)
     return float(out.stdout.split()[0])
 
 
@@ -57,7 +59,7 @@ def main():
         d = os.path.join("/dev/shm", os.path.basename(base)) if os.path.isdir("/dev/shm") else base
         os.makedirs(d, exist_ok=True)
         try:
-            if not harness.has_device():
+            if not harness.has_device(DEVICE):
                 print("no GPU: skipped")
                 return 77
             harness.run(d, RECORD, name="record.yaml")

@@ -182,10 +182,9 @@ def beam_intensity(e, valid, dishes, spacing, freq_mhz, beams, block, first, thr
     return out, fraction
 
 
-def has_device():
-    """Whether a pipeline can be put on DEVICE (or, where that is the CPU, on a GPU): the program says so itself."""
+def has_device(device=DEVICE if DEVICE != "cpu" else "cuda:0"):
+    """Whether a pipeline can be put on a device: the program says so itself."""
     with scratch() as d:
-        device = DEVICE if DEVICE != "cpu" else "cuda:0"
         result = run(d, f"device: {device}\npipeline: []\n", command="check", status=2)
         return "asks for a GPU" not in result.err
 
