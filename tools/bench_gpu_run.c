@@ -146,6 +146,22 @@ static double hops(const struct br_graph *graph)
     return frames / (double)run.frames;
 }
 
+static void add_up_threads(const struct br_graph *graph, struct gpu_run_result *r)
+{
+    const struct look *a = &run.look[0], *b = &run.look[1];
+    double frames = (double)(b->end - a->end) / (double)run.samples, middle = 0, calls = 0;
+    if (b->end <= a->end) return;
+    for (size_t s = 0; s < graph->nstages && s < MOST_STAGES; s++) {
+        const struct br_stage *stage = &graph->stage[s];
+        double us = (double)(b->cpu_ns[s] - a->cpu_ns[s]) * 1e-3;
+        r->threads_us += us / frames;
+        if (stage->nin == 0 || stage->nout == 0 || strcmp(stage->type->name, "transfer") == 0) continue;
+        middle += us;
+        calls += (double)(b->calls[s] - a->calls[s]);
+    }
+    if (calls > 0) r->middle_us = middle / calls;
+}
+
 /* Where the time goes in the pipeline's stages: those that the runtime inserted are the copies. */
 static void report_stages(const struct br_graph *graph)
 {
@@ -213,6 +229,7 @@ bool gpu_run(struct gpu *g, const struct gpu_run *what, struct gpu_run_result *r
     r->ms = (double)(last->ns - first->ns) * 1e-6 / frames;
     r->cpu_us = (double)(last->cpu_ns - first->cpu_ns) * 1e-3 / frames;
     r->hops = hops(graph);
+    add_up_threads(graph, r);
     if (what->stages) report_stages(graph);
     if (what->ended != NULL) what->ended(g, graph);
     ok = true;

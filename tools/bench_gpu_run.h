@@ -26,6 +26,8 @@ struct gpu_run {
 /* What was measured. */
 struct gpu_run_result {
     double ms, cpu_us;          /* of a frame: wall clock; CPU time of the whole process */
+    double threads_us;          /* of that, the stages' threads */
+    double middle_us;           /* CPU time of a call of the stages between the two ends and the copies, their mean */
     double hops;                /* queues that a frame passes; more where stages cut it up */
     size_t in_bytes, out_bytes; /* that a frame moves to the device and back */
     size_t grid_steps;          /* time steps in a frame of FRB stage 1, 0 without */
