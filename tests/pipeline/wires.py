@@ -9,6 +9,7 @@ import numpy as np
 import harness
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "oracle"))
+import chime_l0  # noqa: E402
 import frb_node  # noqa: E402
 
 CONFIG = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "config")
@@ -137,5 +138,83 @@ def test_frb_node_values():
         assert f"{len(chunks)} assembled and 0 dropped there" in result.err, result.err
 
 
+
+L0_HEAD = f"""
+include: {CONFIG}/telescopes/pathfinder.yaml
+stream:
+  epoch_ns: 1600000000000000000
+  sample_ns: 2560
+  sample0: FIRST
+  freq_mhz: {{first: {800 - 12 * 0.390625}, step: 0.390625, count: 5}}
+pipeline:
+  - {{stage: simulate, out: e, seed: 7, frame_samples: 1000, duration_s: DURATION}}
+  - {{stage: upchannelize, in: e, out: fine, factor: 4}}
+  - {{stage: frb_grid, in: fine, out: i, integrate: 12}}
+  - {{stage: frb_beams, in: i, out: j, beams: {{grid: [3, 3], spacing_deg: 0.3}}}}
+"""
+
+
+def l0_head(first=0, duration=0.02):
+    return L0_HEAD.replace("FIRST", str(first)).replace("DURATION", str(duration))
+
+
+def recorded_intensities(path):
+    """J f32 [freq][step][beam] in physical units, valid [freq][step], number of the first step."""
+    j, first, keys, _ = harness.read_frames(path)
+    valid = harness.read_gaps(path, first, j.shape[1], j.shape[0], int(keys["DOWNSAMPLE"])).T > 0
+    return j.astype(np.float32) * np.float32(float(keys.get("SCALE", 1))), valid, first
+
+
+def check_packets(packets, j, valid, first, steps, beams, version=2):
+    """Every packet against the quantizer's definition, applied to what was recorded; and all of them are there."""
+    F, nsteps, _ = j.shape
+    nup, ids = 4, np.arange(12, 7, -1)  # coarse channels in the order of the stream
+    seen = set()
+    blocks = range(first // steps, (first + nsteps - 1) // steps + 1)
+    for p in packets:
+        assert (p["version"], p["counts"], p["data"].shape[2:]) == (version, 12, (nup, steps))
+        assert p["frame0_ns"] == (1600000000000000000 if version == 2 else None)
+        number = p["count"] // (12 * steps)
+        for b, beam in enumerate(p["beams"]):
+            for f, coarse in enumerate(p["coarse"]):
+                assert (number, beam, coarse) not in seen
+                seen.add((number, beam, coarse))
+                x, ok = np.zeros((nup, steps), np.float32), np.zeros((nup, steps), bool)
+                k = int(np.flatnonzero(ids == coarse)[0])
+                rows = slice(k * nup, (k + 1) * nup)
+                lo, hi = max(number * steps, first), min((number + 1) * steps, first + nsteps)
+                at = slice(lo - number * steps, hi - number * steps)
+                # fine channels ascend in the stream and descend on the wire
+                x[:, at] = j[rows, lo - first:hi - first, beam - 200][::-1]
+                ok[:, at] = valid[rows, lo - first:hi - first][::-1]
+                data, scale, offset = chime_l0.quantize(x, ok)
+                assert np.array_equal(p["data"][b, f], data), (number, beam, coarse)
+                assert p["scale"][b, f] == scale and p["offset"][b, f] == offset
+    assert seen == {(n, b + 200, c) for n in blocks for b in beams for c in ids}
+
+
+def test_chime_l0_values():
+    for version, steps, split in ((2, 16, "beams: 5"), (1, 32, "beams: 5")):
+        with harness.scratch() as d:
+            a, b = chime_l0.Receiver(), chime_l0.Receiver()
+            harness.run(d, l0_head(12 * 1000 + 7) + f"""
+  - {{stage: record, in: j, directory: ., prefix: j}}
+  - stage: packetize
+    in: j
+    format: chime-l0
+    version: {version}
+    steps: {steps}
+    packet_beams: 2
+    packet_channels: 3
+    first_beam_id: 200
+    rate: 2e7
+    destinations: [{{address: "{a.address}", beams: 5}}, {{address: "{b.address}", first_beam: 5, beams: 4}}]
+""")
+            j, valid, first = recorded_intensities(os.path.join(d, "j_000000.dada"))
+            assert not valid.all() and valid.any()
+            check_packets(a.finish(), j, valid, first, steps, range(5), version)
+            check_packets(b.finish(), j, valid, first, steps, range(5, 9), version)
+
+
 if __name__ == "__main__":
-    harness.main([test_frb_node_values])
+    harness.main([test_frb_node_values, test_chime_l0_values])
