@@ -1,12 +1,12 @@
-/* FRB stage 1 on a GPU. A block of threads makes the image of one channel and one block of time: bytes of
- * several times are copied to shared memory ahead of their use, put on their cells as float16 (field), and
- * both transforms of a sample are small products on the tensor cores (power), whose squares are added up in
- * registers. See transform.cuh.
+/* FRB stage 1 on a GPU. One warp makes the image of one channel and one block of time, on its own and without barriers (on
+ * grids of more than 24 cells along m: half of it): bytes of several times are copied to its part of shared memory ahead of their
+ * use; all the rest happens in its registers (transform.cuh). One launch does the blocks of any number of plans that share
+ * their grid (the zones of a stage), the longest first, so that few channels with long blocks and many with short ones fill
+ * the GPU together.
  *
- * Samples are added one after the other, in the order of time, whatever the calls are; missing ones are
- * zeros. The sums of a block that is not complete when a call ends are kept as they are, in device memory. In
- * long blocks the sums are closed every PARTIAL samples, counted from the block's start, and added up in a
- * second sum. */
+ * Samples are added one after the other, in the order of time, whatever the calls are; missing ones are zeros. The sums of a block
+ * that is not complete when a call ends are kept as they are, in device memory. In long blocks the sums are closed every PARTIAL
+ * samples, counted from the block's start, and added up in a second sum. */
 #include "kernels/common/cuda.h"
 #include "kernels/common/half.h"
 #include "kernels/frb_grid/plan.h"
@@ -23,186 +23,202 @@ using namespace beamring;
 namespace
 {
 
-constexpr unsigned BATCH = 2;        /* samples that are put on their cells at a time */
-constexpr unsigned RAW_BYTES = 2048; /* per warp, about: of bytes waiting to be used */
-constexpr unsigned MOST_TIMES = 16;  /* that are copied at once */
+constexpr unsigned RAW_BYTES = 2048; /* about: of bytes that are copied at once */
+constexpr unsigned MOST_TIMES = 32;  /* the same in samples */
 
-/* What is the same for all launches of a plan. */
-struct fixed {
+/* What is the same for all plans of a launch. */
+struct grid {
     unsigned M, N, P, D;
-    size_t F;
-    unsigned T;            /* samples of a block */
-    unsigned times, pitch; /* that are copied at once; bytes of shared memory for each, a multiple of 16 */
-    const uint2 *along_m, *along_n;
-    const unsigned *dishes; /* [NT][threads] */
-    const float4 *weights;  /* [F or 1][P][NT][threads] */
-    const float *level;     /* [F or 1]: what intensities are multiplied by for the weights' scale */
-    bool shared_weights;    /* by all channels */
+    const uint2 *along_m, *along_n; /* see frb_grid_wave */
+};
+
+/* The blocks of one plan. */
+struct job {
+    unsigned first_task; /* of the launch's: the number of tasks of the jobs before */
+    unsigned T;          /* samples of a block */
+    unsigned F, pending; /* samples of block 0 before this launch */
+    const uint8_t *e, *end; /* [steps][row]; behind the last byte */
+    size_t row, steps;
+    const uint8_t *valid; /* [steps][valid_row] or NULL */
+    size_t valid_row;
+    const unsigned *dishes; /* [pairs][lane]: simd: m0 */
+    const uint2 *weights;   /* [F or 1][P][frb_grid_weights] */
+    const float *level;   /* [F or 1]: what intensities are multiplied by for the weights' scale */
+    const float *factor;  /* [blocks][F] or NULL: all are `unit` */
+    uint16_t *out;        /* [F][out_stride][2M][2N] */
+    size_t out_stride;
+    const float4 *before; /* [F][groups][sums, second sums (long blocks)] of block 0; NULL: none */
+    float4 *after;        /* the same of the last block, when it is not complete */
+    float unit;
+    uint16_t times, pitch; /* that are copied at once; bytes of shared memory for each, a multiple of 16 */
+    bool flush;            /* block 0 ends here */
+    bool shared_weights;   /* by all channels */
+    bool wide;             /* 16 bytes of out are aligned */
 };
 
 struct work {
-    const uint8_t *e, *end; /* [steps][row]; behind the last byte */
-    size_t row;
-    const uint8_t *valid; /* [steps][valid_row] or NULL */
-    size_t valid_row;
-    unsigned pending; /* samples of block 0 before this launch */
-    size_t steps;
-    bool flush;          /* block 0 ends here */
-    const float *factor; /* [blocks][F] or NULL: all are `unit` */
-    float unit;
-    uint16_t *out; /* [F][out_stride][2M][2N] */
-    size_t out_stride;
-    bool wide;            /* 16 bytes of out are aligned */
-    const float4 *before; /* [F][sums, second sums (long blocks)][2 NT][threads], of block 0; NULL: none */
-    float4 *after;        /* the same of the last block, when it is not complete */
+    struct grid grid;
+    unsigned njobs;
+    struct job job[MOST_JOBS];
 };
 
-/* Copies `times` rows of this channel, from step `first` on, to raw[times][pitch], each from the multiple of
- * 16 below its address on; zeros for missing samples. */
-template <int THREADS>
-__device__ __forceinline__ void stage(uint8_t *raw, const fixed &L, const work &w, size_t f, size_t first,
-                                      unsigned times)
+/* Copies `times` rows of this channel, from step `first` on, to raw[times][pitch], each from the multiple of 16 below its
+ * address on; zeros for missing samples. */
+__device__ __forceinline__ void stage(uint8_t *raw, const job &w, unsigned inputs, size_t f, size_t first, unsigned times)
 {
-    const unsigned inputs = L.P * L.D;
-    for (unsigned t = 0; t < times; t++, raw += L.pitch) {
+    const unsigned pieces = w.pitch / 16u, inverse = 65536u / pieces + 1;
+    for (unsigned i = threadIdx.x; i < times * pieces; i += 32) {
+        const unsigned t = i * inverse >> 16, piece = (i - t * pieces) * 16;
         const uint8_t *from = w.e + (first + t) * w.row + f * inputs;
         const unsigned skip = static_cast<unsigned>(reinterpret_cast<uintptr_t>(from) % 16);
+        if (piece >= skip + inputs) continue;
         const bool there = !w.valid || w.valid[(first + t) * w.valid_row + f];
-        for (unsigned i = 16 * threadIdx.x; i < skip + inputs; i += 16 * THREADS) {
-            const uint8_t *at = from - skip + i;
-            if (at >= w.e && at + 16 <= w.end) {
-                copy_async_16(raw + i, at, there);
-            } else { /* the edges of the array */
-                for (unsigned k = i; k < i + 16; k++)
-                    raw[k] = there && k >= skip && k < skip + inputs ? at[k - i] : static_cast<uint8_t>(0);
-            }
+        const uint8_t *at = from - skip + piece;
+        uint8_t *to = raw + 16 * i;
+        if (at >= w.e && at + 16 <= w.end) {
+            copy_async_16(to, at, there);
+        } else { /* the edges of the array */
+            for (unsigned k = 0; k < 16; k++)
+                to[k] = there && piece + k >= skip && piece + k < skip + inputs ? at[k] : static_cast<uint8_t>(0);
         }
     }
     copy_async_commit();
 }
 
 /* Warps of a multiprocessor that registers must suffice for. */
-constexpr int resident(int NT)
+constexpr int resident(int MT, int NT, int PT)
 {
-    return NT == 4 ? 12 : 16;
+    return 8 * PT * NT + 2 * PT * MT + 2 * NT * NT > 96 ? 8 : PT * NT > 4 ? 12 : PT * NT > 2 ? 16 : 24;
 }
 
-template <int MT, int NT>
-__global__ void __launch_bounds__(32 * MT, resident(NT) / MT) make_images(const fixed L, const work w)
+/* MT, NT: tiles of the grid; PT: tiles of p that a warp makes. */
+template <int MT, int NT, int PT>
+__global__ void __launch_bounds__(32, resident(MT, NT, PT)) make_images(const __grid_constant__ work all)
 {
-    constexpr int THREADS = 32 * MT, VECTORS = 2 * NT * THREADS; /* float4s of the block's sums */
+    constexpr int GROUPS = MT / PT, VECTORS = 2 * PT * NT * 32; /* float4s of the block's sums */
     extern __shared__ uint4 memory[];
-    field<MT, NT>(*x)[BATCH] = reinterpret_cast<field<MT, NT>(*)[BATCH]>(memory); /* [2][BATCH] */
-    float4 *total = reinterpret_cast<float4 *>(x + 2) + threadIdx.x;              /* in long blocks */
-    const bool is_long = L.T > PARTIAL;
-    uint8_t *raw =
-        reinterpret_cast<uint8_t *>(x + 2) + (is_long ? VECTORS * sizeof(float4) : 0); /* [2][times][pitch] */
-    const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32, chunk_bytes = L.times * L.pitch;
-    const size_t f = blockIdx.x % L.F, block = blockIdx.x / L.F;
-    const unsigned pol_bit = L.P - 1; /* P is 1 or 2 */
+    const grid &L = all.grid;
+    unsigned j = 0;
+    while (j + 1 < all.njobs && blockIdx.x >= all.job[j + 1].first_task) j++;
+    const job &w = all.job[j];
+    const unsigned task = blockIdx.x - w.first_task, lane = threadIdx.x;
+    const unsigned group = task % GROUPS, p_tile = group * PT, block = task / GROUPS / w.F;
+    const size_t f = task / GROUPS % w.F;
+
+    const bool is_long = w.T > PARTIAL;
+    float4 *total = reinterpret_cast<float4 *>(memory); /* in long blocks */
+    uint8_t *raw = reinterpret_cast<uint8_t *>(memory + (is_long ? VECTORS : 0)); /* [2][times][pitch] */
+    const unsigned inputs = L.P * L.D, chunk_bytes = w.times * w.pitch;
 
     /* Samples [begin, begin + count) of the block of time are in this launch, from step `first` on. */
     const unsigned begin = block == 0 ? w.pending : 0;
-    const size_t first = block == 0 ? 0 : block * L.T - w.pending;
-    unsigned count = w.steps - first < L.T - begin ? static_cast<unsigned>(w.steps - first) : L.T - begin;
-    const bool complete = begin + count == L.T || w.flush;
-    float factor = complete && w.factor ? w.factor[block * L.F + f] : w.unit;
+    const size_t first = block == 0 ? 0 : static_cast<size_t>(block) * w.T - w.pending;
+    unsigned count = w.steps - first < w.T - begin ? static_cast<unsigned>(w.steps - first) : w.T - begin;
+    const bool complete = begin + count == w.T || w.flush;
+    float factor = complete && w.factor ? w.factor[static_cast<size_t>(block) * w.F + f] : w.unit;
     if (complete && factor == 0) count = 0; /* masked */
-    factor = fminf(factor * L.level[L.shared_weights ? 0 : f], FLT_MAX);
+    factor = fminf(factor * w.level[w.shared_weights ? 0 : f], FLT_MAX);
 
-    /* weights: shape (F, P, NT, threads), contiguous; after: shape (P, NT), strides (NT threads, threads) */
-    const float4 *weights = L.weights + (L.shared_weights ? 0 : f) * L.P * NT * THREADS + threadIdx.x;
-    /* before, after: shape (F, 1 or 2, 2 NT, threads), contiguous; after: shape (1 or 2, 2 NT), strides (2 NT
-     * threads, threads) */
-    const size_t state = f * (is_long ? 2 : 1) * VECTORS + threadIdx.x;
+    /* weights: shape (F, P, pairs and lanes), contiguous; after: shape (P, pairs and lanes) */
+    const unsigned polarisation = frb_grid_weights(MT * NT);
+    const uint2 *weights = w.weights + (w.shared_weights ? 0 : f) * L.P * polarisation + frb_grid_weight(0, lane);
+    /* before, after: shape (F, groups, 1 or 2, VECTORS), contiguous; after: shape (1 or 2, VECTORS) */
+    const size_t state = (f * GROUPS + group) * (is_long ? 2 : 1) * VECTORS;
 
-    waves<MT, NT> waves;
-    waves.load(L.along_m, L.along_n, warp, lane);
-    unsigned dishes[NT]; /* [NT]: n3 and up  simd: m0  thread: t4..t0 <-> n2 n1 n0 m2 m1  warp: m3 and up */
+    waves<MT, NT, PT> waves;
+    waves.load(L.along_m, L.along_n, p_tile, lane);
+    const bool lone_p = p_tile == 0 && lane / 4 == 0, lone_q = lane % 4 == 0;
+    unsigned dishes[MT * NT]; /* simd: m0 */
 #pragma unroll
-    for (int nt = 0; nt < NT; nt++) dishes[nt] = L.dishes[nt * THREADS + threadIdx.x];
+    for (int i = 0; i < MT * NT; i++) dishes[i] = w.dishes[i * 32 + lane];
 
-    power<MT, NT> sums;
+    power<MT, NT, PT> sums;
     sums.clear();
-    if (is_long) sums.store(total);
+    if (is_long) sums.store(total, lane);
     if (block == 0 && w.before) {
         if (is_long) {
-            sums.load(w.before + state + VECTORS);
-            sums.store(total);
+            sums.add(w.before + state + VECTORS, lane);
+            sums.store(total, lane);
+            sums.clear();
         }
-        sums.load(w.before + state);
+        sums.add(w.before + state, lane);
     }
 
-    unsigned flip = 0, ahead = 0;
-    if (count > 0) stage<THREADS>(raw, L, w, f, first, min(count, L.times));
-    for (unsigned c = 0; c < count; c += L.times, ahead ^= 1) {
-        const unsigned times = min(L.times, count - c), samples = times * L.P;
-        if (c + times < count)
-            stage<THREADS>(raw + (ahead ^ 1) * chunk_bytes, L, w, f, first + c + times,
-                           min(L.times, count - c - times));
+    unsigned ahead = 0, times = min(count, min(static_cast<unsigned>(w.times), PARTIAL - begin % PARTIAL));
+    if (count > 0) stage(raw, w, inputs, f, first, times);
+    for (unsigned c = 0; c < count; ahead ^= 1) {
+        /* No chunk reaches over the end of a partial sum. */
+        const unsigned at = begin + c, next = c + times,
+                       more = min(count - next, min(static_cast<unsigned>(w.times), PARTIAL - (begin + next) % PARTIAL));
+        if (more > 0)
+            stage(raw + (ahead ^ 1) * chunk_bytes, w, inputs, f, first + next, more);
         else
             copy_async_commit(); /* nothing: for the count of groups */
         copy_async_wait<1>();
-        __syncthreads();
-        for (unsigned s = 0; s < samples; s += BATCH, flip ^= 1) {
-#pragma unroll
-            for (unsigned i = 0; i < BATCH; i++) {
-                const unsigned t = (s + i) >> pol_bit, pol = (s + i) & pol_bit;
-                if (s + i >= samples) break;
-                const uintptr_t from =
-                    reinterpret_cast<uintptr_t>(w.e) + (first + c + t) * w.row + f * L.P * L.D;
-                x[flip][i].fill(raw + ahead * chunk_bytes + t * L.pitch + from % 16 + pol * L.D, dishes,
-                                weights + pol * NT * THREADS, warp, lane);
-            }
-            /* One barrier is enough: who fills this buffer again has passed the next one, and so have its
-             * readers. */
-            __syncthreads();
+        __syncwarp();
+        if (is_long && at % PARTIAL == 0 && at > 0) {
+            sums.add(total, lane);
+            sums.store(total, lane);
+            sums.clear();
+        }
+        for (unsigned t = 0; t < times; t++) {
+            const uintptr_t from = reinterpret_cast<uintptr_t>(w.e) + (first + c + t) * w.row + f * inputs;
+            const uint8_t *e = raw + ahead * chunk_bytes + t * w.pitch + from % 16;
 #pragma unroll 1
-            for (unsigned i = 0; i < BATCH && s + i < samples; i++) {
-                const unsigned at = begin + c + ((s + i) >> pol_bit);
-                if (is_long && at % PARTIAL == 0 && at > 0 && ((s + i) & pol_bit) == 0) {
-                    sums.add(total);
-                    sums.store(total);
-                    sums.clear();
-                }
-                sums.add(x[flip][i], waves, warp, lane);
+            for (unsigned pol = 0; pol < L.P; pol++) {
+                field<MT, NT> x;
+                x.fill(e + pol * L.D, dishes, weights + pol * polarisation);
+                sums.add(x, waves, lone_p, lone_q);
             }
         }
+        __syncwarp();
+        c = next, times = more;
     }
 
     if (!complete) { /* goes on in the next call */
-        sums.store(w.after + state);
+        sums.store(w.after + state, lane);
         if (is_long) {
-            sums.load(total);
-            sums.store(w.after + state + VECTORS);
+            sums.clear();
+            sums.add(total, lane);
+            sums.store(w.after + state + VECTORS, lane);
         }
         return;
     }
-    if (is_long) sums.add(total);
-    __syncthreads(); /* the fields are not needed any more */
+    if (is_long) sums.add(total, lane);
+    __syncwarp(); /* the rest of shared memory is not needed any more */
     __half *image = reinterpret_cast<__half *>(memory);
-    sums.write(image, static_cast<int>(L.M), static_cast<int>(L.N), factor, warp, lane);
-    __syncthreads();
+    sums.write(image, L.M, L.N, factor, p_tile, lane);
+    __syncwarp();
     /* out: shape (F, out_stride, cells), contiguous; after: shape (cells), contiguous */
     const unsigned cells = 4 * L.M * L.N;
     uint16_t *out = w.out + (f * w.out_stride + block) * cells;
-    if (w.wide) {
-        for (unsigned i = threadIdx.x; i < cells / 8; i += THREADS)
-            reinterpret_cast<uint4 *>(out)[i] = memory[i];
-    } else {
-        for (unsigned i = threadIdx.x; i < cells; i += THREADS)
-            out[i] = reinterpret_cast<const uint16_t *>(memory)[i];
+    for (unsigned i = 8 * lane; i < cells; i += 8 * 32) { /* N being a multiple of 4, 8 values are in the same row */
+        if (GROUPS > 1) {
+            const unsigned row = i / (2 * L.N), p = row < L.M ? row : row == L.M ? 0 : 2 * L.M - row;
+            if (p / 8 / PT != group) continue;
+        }
+        if (w.wide)
+            *reinterpret_cast<uint4 *>(out + i) = memory[i / 8];
+        else
+            for (unsigned k = i; k < i + 8; k++) out[k] = reinterpret_cast<const uint16_t *>(memory)[k];
     }
 }
 
-using kernel = void (*)(fixed, work);
+using kernel = void (*)(work);
+
+/* More than three tiles of p do not fit into a warp's registers. */
+constexpr int p_tiles(int MT)
+{
+    return MT == 4 ? 2 : MT;
+}
 
 template <int MT> kernel of_n(unsigned tiles)
 {
-    return tiles == 1   ? make_images<MT, 1>
-           : tiles == 2 ? make_images<MT, 2>
-           : tiles == 3 ? make_images<MT, 3>
-                        : make_images<MT, 4>;
+    constexpr int PT = p_tiles(MT);
+    return tiles == 1   ? make_images<MT, 1, PT>
+           : tiles == 2 ? make_images<MT, 2, PT>
+           : tiles == 3 ? make_images<MT, 3, PT>
+                        : make_images<MT, 4, PT>;
 }
 
 kernel variant(unsigned m_tiles, unsigned n_tiles)
@@ -222,44 +238,48 @@ unsigned host_pair(double low, double high)
 } // namespace
 
 struct br_frb_grid_gpu {
-    fixed fixed;
+    struct grid grid;
     kernel kernel;
-    unsigned m_tiles, n_tiles, threads;
+    unsigned m_tiles, n_tiles, groups;
     size_t shared_bytes;
     void *along_m, *along_n, *dishes, *weights, *level;
     float4 *sums[2]; /* of the unfinished block, in turn: one is read while the other is written */
     int now;
-    bool resume; /* sums[now] holds an unfinished block */
+    bool resume, shared_weights; /* sums[now] holds an unfinished block; */
 };
 
-/* C and S as in waves, for `length` cells: [tiles of p][tiles of m][lane] of (C, S) */
+/* C and S of fft.cuh for `length` cells, see frb_grid_wave. */
 static void *make_waves(struct br_cuda *cuda, unsigned length, unsigned tiles, struct br_why *why)
 {
     unsigned table[4 * 4 * 32][2];
-    for (unsigned i = 0; i < tiles * tiles * 32; i++) {
-        unsigned p = i / 32 / tiles * 8 + i % 32 / 4, m = i / 32 % tiles * 8 + i % 4 * 2;
-        double wave[2][2] = {{0}};
-        for (unsigned k = 0; k < 2; k++) {
-            if (p >= length || m + k >= length) continue;
-            double angle = M_PI * (p * (m + k) % (2 * length)) / length;
-            wave[0][k] = cos(angle);
-            wave[1][k] = p == 0 ? ((m + k) % 2 ? -1 : 1) : sin(angle);
-        }
-        table[i][0] = host_pair(wave[0][0], wave[0][1]);
-        table[i][1] = host_pair(wave[1][0], wave[1][1]);
-    }
+    for (unsigned i = 0; i < tiles; i++)
+        for (unsigned j = 0; j < tiles; j++)
+            for (unsigned lane = 0; lane < 32; lane++) {
+                double wave[2][2] = {{0}};
+                unsigned p = frb_grid_wave_p(i, lane);
+                for (unsigned k = 0; k < 2; k++) {
+                    unsigned m = frb_grid_wave_m(j, lane, k);
+                    if (p >= length || m >= length) continue;
+                    double angle = M_PI * (p * m % (2 * length)) / length;
+                    wave[0][k] = p == 0 ? m % 2 == 0 : cos(angle);
+                    wave[1][k] = p == 0 ? m % 2 == 1 : sin(angle);
+                }
+                unsigned *to = table[frb_grid_wave(tiles, i, j, lane)];
+                to[0] = host_pair(wave[0][0], wave[0][1]);
+                to[1] = host_pair(wave[1][0], wave[1][1]);
+            }
     return br_cuda_table(cuda, table, tiles * tiles * 32 * sizeof *table, why);
 }
 
-/* Which dishes, with which weights, a thread puts on its cells. */
+/* Which dishes, with which weights, a lane puts on its cells. */
 static int make_cells(struct br_frb_grid *plan, const struct br_frb_grid_params *params, struct br_why *why)
 {
     struct br_frb_grid_gpu *gpu = plan->gpu;
-    size_t pairs = static_cast<size_t>(gpu->n_tiles) * gpu->threads, P = plan->npol, D = plan->ndishes,
-           W = plan->weight_channels;
+    const unsigned MT = gpu->m_tiles, NT = gpu->n_tiles, polarisation = frb_grid_weights(MT * NT);
+    size_t P = plan->npol, D = plan->ndishes, W = plan->weight_channels;
     int32_t dish[32][32];
-    unsigned *dishes = static_cast<unsigned *>(calloc(pairs, sizeof *dishes));
-    float4 *weights = static_cast<float4 *>(calloc(W * P * pairs, sizeof *weights));
+    unsigned *dishes = static_cast<unsigned *>(calloc(MT * NT * 32, sizeof *dishes));
+    uint16_t(*weights)[4] = static_cast<uint16_t(*)[4]>(calloc(W * P * polarisation, sizeof *weights));
     float *level = static_cast<float *>(malloc(W * sizeof *level));
     bool ok = dishes && weights && level;
     if (!ok) br_because(why, "no memory for the FRB grid");
@@ -276,24 +296,23 @@ static int make_cells(struct br_frb_grid *plan, const struct br_frb_grid_params 
         (void)frexp(most, &exponent);
         if (!given || most == 0) exponent = 0;
         level[c] = static_cast<float>(ldexp(1, 2 * exponent));
-        for (size_t i = 0; i < pairs; i++) {
-            size_t warp = i % gpu->threads / 32, lane = i % 32, n = i / gpu->threads * 8 + lane / 4,
-                   m = warp * 8 + lane % 4 * 2;
-            for (size_t k = 0; k < 2; k++) {
-                int32_t d = dish[m + k][n];
-                if (d < 0) continue; /* weight 0 */
-                if (c == 0) dishes[i] |= static_cast<unsigned>(d) << 16 * k;
-                for (size_t pol = 0; pol < P; pol++) {
-                    float *to = &weights[(c * P + pol) * pairs + i].x + 2 * k;
-                    const float *w = given ? given + (pol * D + static_cast<size_t>(d)) * 2 : NULL;
-                    to[0] = w ? static_cast<float>(ldexp(static_cast<double>(w[0]), -exponent)) : 1;
-                    to[1] = w ? static_cast<float>(ldexp(static_cast<double>(w[1]), -exponent)) : 0;
+        for (unsigned i = 0; i < MT * NT * 64; i++) {
+            unsigned mt = i / 64 / NT, nt = i / 64 % NT, lane = i / 2 % 32, k = i % 2, pair = frb_grid_pair(MT, mt, nt);
+            int32_t d = dish[frb_grid_cell_m(mt, lane, k)][frb_grid_cell_n(nt, lane)];
+            if (d < 0) continue; /* weight 0 */
+            if (c == 0) dishes[pair * 32 + lane] |= static_cast<unsigned>(d) << 16 * k;
+            for (size_t pol = 0; pol < P; pol++) {
+                const float *w = given ? given + (pol * D + static_cast<size_t>(d)) * 2 : NULL;
+                uint16_t *to = weights[(c * P + pol) * polarisation + frb_grid_weight(pair, lane)];
+                for (int part = 0; part < 2; part++) {
+                    double value = w ? ldexp(static_cast<double>(w[part]), -exponent) : 1 - part;
+                    to[2 * part + k] = br_half_from_float(static_cast<float>(value));
                 }
             }
         }
     }
-    ok = ok && (gpu->dishes = br_cuda_table(plan->cuda, dishes, pairs * sizeof *dishes, why)) &&
-         (gpu->weights = br_cuda_table(plan->cuda, weights, W * P * pairs * sizeof *weights, why)) &&
+    ok = ok && (gpu->dishes = br_cuda_table(plan->cuda, dishes, MT * NT * 32 * sizeof *dishes, why)) &&
+         (gpu->weights = br_cuda_table(plan->cuda, weights, W * P * polarisation * sizeof *weights, why)) &&
          (gpu->level = br_cuda_table(plan->cuda, level, W * sizeof *level, why));
     free(dishes);
     free(weights);
@@ -316,12 +335,12 @@ int br_frb_grid_cuda_create(struct br_frb_grid *plan, const struct br_frb_grid_p
                             struct br_why *why)
 {
     unsigned M = plan->grid_m, N = plan->grid_n;
-    size_t F = plan->nchannels, inputs = plan->npol * plan->ndishes;
+    size_t F = plan->nchannels;
     if (M % 4 != 0 || N % 4 != 0 || M < 8 || M > 32 || N < 8 || N > 32)
         return br_because(why, "on a GPU the grid must have 8, 12, ... 32 cells each way, not %u x %u", M, N);
     if (plan->npol > 2)
         return br_because(why, "%zu polarisations; on a GPU 1 or 2 are supported", plan->npol);
-    if (F > (1u << 31) / (MOST_BLOCKS + 1))
+    if (F > (1u << 30) / (2 * MOST_BLOCKS * MOST_JOBS))
         return br_because(why, "%zu channels are too many for one launch on a GPU", F);
     if (!params->cuda) return br_because(why, "BR_CUDA needs a br_cuda");
     struct br_frb_grid_gpu *gpu = plan->gpu = static_cast<struct br_frb_grid_gpu *>(calloc(1, sizeof *gpu));
@@ -329,35 +348,31 @@ int br_frb_grid_cuda_create(struct br_frb_grid *plan, const struct br_frb_grid_p
     plan->cuda = params->cuda;
     gpu->m_tiles = (M + 7) / 8;
     gpu->n_tiles = (N + 7) / 8;
-    gpu->threads = 32 * gpu->m_tiles;
+    const int p = p_tiles(static_cast<int>(gpu->m_tiles));
+    gpu->groups = gpu->m_tiles / static_cast<unsigned>(p);
     gpu->kernel = variant(gpu->m_tiles, gpu->n_tiles);
+    gpu->shared_weights = plan->weight_channels == 1;
     gpu->along_m = make_waves(plan->cuda, M, gpu->m_tiles, why);
     gpu->along_n = make_waves(plan->cuda, N, gpu->n_tiles, why);
     if (!gpu->along_m || !gpu->along_n || make_cells(plan, params, why) != 0) return -1;
-    size_t sum_bytes = static_cast<size_t>(2) * gpu->n_tiles * gpu->threads * sizeof(float4);
-    bool is_long = plan->downsample > PARTIAL;
+    const size_t sum_bytes = static_cast<size_t>(2) * gpu->m_tiles * gpu->n_tiles * 32 * sizeof(float4);
+    const bool is_long = plan->downsample > PARTIAL;
     for (int i = 0; i < 2; i++) {
         gpu->sums[i] =
             static_cast<float4 *>(br_cuda_alloc(plan->cuda, F * (is_long ? 2 : 1) * sum_bytes, why));
         if (!gpu->sums[i]) return -1;
     }
 
-    fixed &L = gpu->fixed;
+    grid &L = gpu->grid;
     L.M = M, L.N = N, L.P = static_cast<unsigned>(plan->npol), L.D = static_cast<unsigned>(plan->ndishes);
-    L.F = F, L.T = plan->downsample;
-    L.pitch = static_cast<unsigned>((inputs + 30) / 16 * 16);
-    L.times = RAW_BYTES * gpu->m_tiles / L.pitch;
-    L.times = L.times < 2 ? 2 : L.times > MOST_TIMES ? MOST_TIMES : L.times;
     L.along_m = static_cast<const uint2 *>(gpu->along_m);
     L.along_n = static_cast<const uint2 *>(gpu->along_n);
-    L.dishes = static_cast<const unsigned *>(gpu->dishes);
-    L.weights = static_cast<const float4 *>(gpu->weights);
-    L.level = static_cast<const float *>(gpu->level);
-    L.shared_weights = plan->weight_channels == 1;
-    gpu->shared_bytes = 2 * BATCH * sizeof(uint2) * 32 * gpu->m_tiles * gpu->n_tiles +
-                        (is_long ? sum_bytes : 0) + static_cast<size_t>(2) * L.times * L.pitch;
+    const size_t pitch = (plan->npol * plan->ndishes + 30) / 16 * 16;
+    const size_t raw = 2 * (pitch > RAW_BYTES ? pitch : RAW_BYTES), image = 8 * static_cast<size_t>(M) * N;
+    gpu->shared_bytes = raw + (is_long ? sum_bytes / gpu->groups : 0);
+    if (gpu->shared_bytes < image) gpu->shared_bytes = image;
     cudaError_t status = cudaFuncSetAttribute(reinterpret_cast<const void *>(gpu->kernel),
-                                              cudaFuncAttributeMaxDynamicSharedMemorySize, 64 << 10);
+                                              cudaFuncAttributeMaxDynamicSharedMemorySize, 48 << 10);
     if (status == cudaSuccess) return 0;
     (void)cudaGetLastError();
     return br_because(why, "shared memory for the FRB grid on device %d: %s", br_cuda_device(plan->cuda),
@@ -374,39 +389,63 @@ float br_frb_grid_cuda_unit(const struct br_frb_grid *plan)
     return static_cast<float>(ldexp(1, -plan->log2_scale));
 }
 
-static void launch(struct br_frb_grid *plan, work &w, size_t blocks)
+bool br_frb_grid_cuda_together(const struct br_frb_grid *a, const struct br_frb_grid *b)
+{
+    return a->cuda == b->cuda && a->grid_m == b->grid_m && a->grid_n == b->grid_n && a->npol == b->npol &&
+           a->ndishes == b->ndishes;
+}
+
+static job job_of(struct br_frb_grid *plan, const struct frb_grid_span *span)
 {
     struct br_frb_grid_gpu *gpu = plan->gpu;
+    const size_t inputs = plan->npol * plan->ndishes;
+    job w = {};
+    w.T = plan->downsample;
+    w.F = static_cast<unsigned>(plan->nchannels);
+    w.pending = span->pending;
+    w.e = span->e, w.row = span->row, w.steps = span->steps;
+    if (span->steps > 0) w.end = span->e + (span->steps - 1) * span->row + plan->nchannels * inputs;
+    w.valid = span->valid, w.valid_row = span->valid_row;
+    w.dishes = static_cast<const unsigned *>(gpu->dishes);
+    w.weights = static_cast<const uint2 *>(gpu->weights);
+    w.level = static_cast<const float *>(gpu->level);
+    w.factor = span->factor;
     w.unit = br_frb_grid_cuda_unit(plan);
+    w.out = span->out, w.out_stride = span->out_stride;
     w.wide = reinterpret_cast<uintptr_t>(w.out) % 16 == 0;
     w.before = gpu->resume ? gpu->sums[gpu->now] : NULL;
     w.after = gpu->sums[!gpu->now];
-    gpu->kernel<<<static_cast<unsigned>(plan->nchannels * blocks), gpu->threads, gpu->shared_bytes,
-                  static_cast<cudaStream_t>(br_cuda_stream(plan->cuda))>>>(gpu->fixed, w);
-    br_cuda_ok(plan->cuda, cudaGetLastError(), "the launch of the FRB grid");
+    const bool aligned = reinterpret_cast<uintptr_t>(w.e) % 16 == 0 && w.row % 16 == 0 && inputs % 16 == 0;
+    w.pitch = static_cast<uint16_t>(aligned ? inputs : (inputs + 30) / 16 * 16);
+    const unsigned times = RAW_BYTES / w.pitch;
+    w.times = static_cast<uint16_t>(times < 1 ? 1 : times > MOST_TIMES ? MOST_TIMES : times);
+    w.flush = span->flush;
+    w.shared_weights = gpu->shared_weights;
+    return w;
 }
 
-void br_frb_grid_cuda_add(struct br_frb_grid *plan, const struct frb_grid_span *span)
+void br_frb_grid_cuda_add(struct br_frb_grid *const *plan, const struct frb_grid_span *span, size_t n)
 {
-    struct br_frb_grid_gpu *gpu = plan->gpu;
-    work w = {};
-    w.e = span->e, w.row = span->row, w.steps = span->steps;
-    w.end = span->e + (span->steps - 1) * span->row + plan->nchannels * plan->npol * plan->ndishes;
-    w.valid = span->valid, w.valid_row = span->valid_row;
-    w.pending = span->pending;
-    w.factor = span->factor;
-    w.out = span->out, w.out_stride = span->out_stride;
-    launch(plan, w, span->blocks);
-    gpu->resume = (span->pending + span->steps) % plan->downsample != 0;
-    if (gpu->resume) gpu->now = !gpu->now;
-}
-
-void br_frb_grid_cuda_flush(struct br_frb_grid *plan, const float *factor, uint16_t *out, size_t out_stride)
-{
-    work w = {};
-    w.flush = true;
-    w.factor = factor;
-    w.out = out, w.out_stride = out_stride;
-    launch(plan, w, 1);
-    plan->gpu->resume = false;
+    work w;
+    size_t order[MOST_JOBS], tasks = 0, shared_bytes = 0;
+    struct br_frb_grid_gpu *gpu = plan[0]->gpu;
+    for (size_t i = 0; i < n; i++) { /* the longest blocks first */
+        size_t k = i;
+        for (; k > 0 && plan[order[k - 1]]->downsample < plan[i]->downsample; k--) order[k] = order[k - 1];
+        order[k] = i;
+    }
+    w.grid = gpu->grid;
+    w.njobs = static_cast<unsigned>(n);
+    for (size_t k = 0; k < n; k++) {
+        struct br_frb_grid *p = plan[order[k]];
+        const struct frb_grid_span *s = &span[order[k]];
+        w.job[k] = job_of(p, s);
+        w.job[k].first_task = static_cast<unsigned>(tasks);
+        tasks += p->nchannels * s->blocks * gpu->groups;
+        if (p->gpu->shared_bytes > shared_bytes) shared_bytes = p->gpu->shared_bytes;
+        p->gpu->resume = !s->flush && (s->pending + s->steps) % p->downsample != 0;
+        if (p->gpu->resume) p->gpu->now = !p->gpu->now;
+    }
+    gpu->kernel<<<static_cast<unsigned>(tasks), 32, shared_bytes, static_cast<cudaStream_t>(br_cuda_stream(plan[0]->cuda))>>>(w);
+    br_cuda_ok(plan[0]->cuda, cudaGetLastError(), "the launch of the FRB grid");
 }

@@ -64,6 +64,23 @@ size_t br_frb_grid_execute(struct br_frb_grid *plan, const uint8_t *e, size_t ro
                            size_t valid_row, size_t nsteps, size_t max_blocks, uint16_t *out, size_t out_stride,
                            uint8_t *out_valid, size_t valid_stride, size_t *taken);
 
+/* The same for several plans at once, none of them twice: what goes in and, last, what comes of it. On a GPU all of them are one
+ * launch (of up to 64 blocks each) as long as they share br_cuda, grid, polarisations and number of dishes, which fills the
+ * device better than one after the other. */
+struct br_frb_grid_call {
+    struct br_frb_grid *plan;
+    const uint8_t *e;
+    size_t row;
+    const uint8_t *e_valid;
+    size_t valid_row, nsteps, max_blocks;
+    uint16_t *out;
+    size_t out_stride;
+    uint8_t *out_valid;
+    size_t valid_stride;
+    size_t blocks, taken;
+};
+void br_frb_grid_execute_all(struct br_frb_grid_call *call, size_t ncalls);
+
 /* Samples (missing or not, phase included) in the unfinished block. */
 unsigned br_frb_grid_pending(const struct br_frb_grid *plan);
 

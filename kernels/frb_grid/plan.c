@@ -194,89 +194,146 @@ static void write_block(struct br_frb_grid *plan, uint16_t *out, size_t out_stri
 }
 
 #if BR_WITH_CUDA
-/* Counts the valid ones of `count` samples of every channel into the unfinished block. */
+/* Counts the valid ones of `count` samples of every channel into the unfinished block. Mostly all are, which is quickly seen. */
 static void count_valid(struct br_frb_grid *plan, const uint8_t *e_valid, size_t valid_row, size_t count)
 {
-    if (!e_valid) {
+    size_t F = plan->nchannels;
+    if (!e_valid || (valid_row == F && !memchr(e_valid, 0, count * F))) {
         plan->all_valid += (unsigned)count;
         return;
     }
-    for (size_t t = 0; t < count; t++)
-        for (size_t f = 0; f < plan->nchannels; f++) plan->nvalid[f] += e_valid[t * valid_row + f] != 0;
+    for (size_t t = 0; t < count; t++, e_valid += valid_row) {
+        if (!memchr(e_valid, 0, F))
+            plan->all_valid++;
+        else
+            for (size_t f = 0; f < F; f++) plan->nvalid[f] += e_valid[f] != 0;
+    }
 }
 
-/* Factors of the block that is finished now; true when nothing of it is missing. */
-static bool close_block(struct br_frb_grid *plan, float *factor, uint8_t *out_valid, size_t valid_stride)
+/* What one call of many has come to. */
+struct progress {
+    size_t t, blocks;          /* samples taken, blocks written */
+    size_t first;              /* block that the next launch begins with */
+    struct frb_grid_span span; /* of the next launch */
+    bool missing;              /* something in it */
+    bool partial;              /* some block of it has factors */
+};
+
+/* The factors of a launch are written only if one of its blocks needs them: blocks [from, to) of it, of which nothing is missing. */
+static void fill_factors(struct br_frb_grid *plan, size_t from, size_t to)
 {
     float unit = br_frb_grid_cuda_unit(plan);
-    bool complete = true, whole = plan->all_valid == plan->downsample; /* the usual case is worth the shortcut */
-    for (size_t f = 0; whole && f < plan->nchannels; f++) {
-        factor[f] = unit;
-        out_valid[f * valid_stride] = 255;
-    }
-    for (size_t f = 0; !whole && f < plan->nchannels; f++) {
+    for (size_t i = from * plan->nchannels; i < to * plan->nchannels; i++) plan->factor[i] = unit;
+}
+
+static void fill_valid(struct br_frb_grid *plan, uint8_t *out_valid, size_t valid_stride, size_t blocks)
+{
+    for (size_t f = 0; blocks > 0 && f < plan->nchannels; f++) memset(out_valid + f * valid_stride, 255, blocks);
+}
+
+/* Factors of the block that is finished now, of which something is missing. */
+static void close_block(struct br_frb_grid *plan, float *factor, uint8_t *out_valid, size_t valid_stride)
+{
+    float unit = br_frb_grid_cuda_unit(plan);
+    for (size_t f = 0; f < plan->nchannels; f++) {
         plan->nvalid[f] += plan->all_valid;
-        double r = restore(plan, f, &out_valid[f * valid_stride]);
-        factor[f] = (float)(r * (double)unit);
-        complete = complete && r == 1;
+        factor[f] = (float)(restore(plan, f, &out_valid[f * valid_stride]) * (double)unit);
         plan->nvalid[f] = 0;
     }
     plan->all_valid = 0;
     plan->pending = 0;
-    return complete;
 }
 
-/* br_frb_grid_execute on a GPU: the host looks at validity, launches take up to MOST_BLOCKS blocks each. */
-static size_t execute_cuda(struct br_frb_grid *plan, const uint8_t *e, size_t row, const uint8_t *e_valid,
-                           size_t valid_row, size_t nsteps, size_t max_blocks, uint16_t *out,
-                           size_t out_stride, uint8_t *out_valid, size_t valid_stride, size_t *taken)
+/* Looks at the validity of as many blocks as a launch takes, and says what is to be launched. False when there is nothing left. */
+static bool prepare(struct br_frb_grid_call *call, struct progress *now)
 {
-    size_t t = 0, blocks = 0;
-    br_cuda_begin(plan->cuda);
-    while (t < nsteps && blocks < max_blocks) {
-        size_t begin = t, first = blocks, touched = 0;
-        struct frb_grid_span span = {.e = e + t * row,
-                                     .row = row,
-                                     .pending = plan->pending,
-                                     .out = out + blocks * plan->cells,
-                                     .out_stride = out_stride};
-        bool complete = true;
-        while (t < nsteps && blocks < max_blocks && touched < MOST_BLOCKS) {
-            size_t count = plan->downsample - plan->pending;
-            if (count > nsteps - t) count = nsteps - t;
-            count_valid(plan, e_valid ? e_valid + t * valid_row : NULL, valid_row, count);
-            t += count;
-            plan->pending += (unsigned)count;
-            touched++;
-            if (plan->pending < plan->downsample) break;
-            complete &= close_block(plan, plan->factor + (blocks - first) * plan->nchannels,
-                                    out_valid + blocks, valid_stride);
-            blocks++;
+    struct br_frb_grid *plan = call->plan;
+    size_t begin = now->t, touched = 0, whole = 0; /* blocks before this one of which nothing is missing, validity not written */
+    now->first = now->blocks;
+    now->missing = now->partial = false;
+    now->span = (struct frb_grid_span){.e = call->e + begin * call->row,
+                                       .row = call->row,
+                                       .valid_row = call->valid_row,
+                                       .pending = plan->pending,
+                                       .out = call->out + now->blocks * plan->cells,
+                                       .out_stride = call->out_stride};
+    while (now->t < call->nsteps && now->blocks < call->max_blocks && touched < MOST_BLOCKS) {
+        size_t count = plan->downsample - plan->pending;
+        unsigned valid = plan->all_valid;
+        if (count > call->nsteps - now->t) count = call->nsteps - now->t;
+        count_valid(plan, call->e_valid ? call->e_valid + now->t * call->valid_row : NULL, call->valid_row, count);
+        now->missing |= plan->all_valid - valid != count;
+        now->t += count;
+        plan->pending += (unsigned)count;
+        touched++;
+        if (plan->pending < plan->downsample) break;
+        if (plan->all_valid == plan->downsample) {
+            if (now->partial) fill_factors(plan, now->blocks - now->first, now->blocks - now->first + 1);
+            plan->all_valid = plan->pending = 0;
+            whole++;
+        } else {
+            if (!now->partial) fill_factors(plan, 0, now->blocks - now->first);
+            now->partial = true;
+            fill_valid(plan, call->out_valid + now->blocks - whole, call->valid_stride, whole);
+            whole = 0;
+            close_block(plan, plan->factor + (now->blocks - now->first) * plan->nchannels, call->out_valid + now->blocks,
+                        call->valid_stride);
         }
-        span.steps = t - begin;
-        span.blocks = touched;
-        if (e_valid) {
-            span.valid = br_cuda_upload(plan->cuda, e_valid + begin * valid_row,
-                                        (span.steps - 1) * valid_row + plan->nchannels);
-            span.valid_row = valid_row;
-        }
-        if (!complete)
-            span.factor = br_cuda_upload(plan->cuda, plan->factor,
-                                         (blocks - first) * plan->nchannels * sizeof *plan->factor);
-        if ((e_valid && !span.valid) || (!complete && !span.factor)) break; /* br_cuda_check says why */
-        br_frb_grid_cuda_add(plan, &span);
+        now->blocks++;
     }
-    *taken = t;
-    return blocks;
+    fill_valid(plan, call->out_valid + now->blocks - whole, call->valid_stride, whole);
+    now->span.steps = now->t - begin;
+    now->span.blocks = touched;
+    return touched > 0;
+}
+
+/* False when there is no room; br_cuda_check says why. */
+static bool upload(const struct br_frb_grid_call *call, struct progress *now)
+{
+    struct br_frb_grid *plan = call->plan;
+    struct frb_grid_span *span = &now->span;
+    if (now->missing)
+        span->valid = br_cuda_upload(plan->cuda, call->e_valid + (now->t - span->steps) * call->valid_row,
+                                     (span->steps - 1) * call->valid_row + plan->nchannels);
+    if (now->partial)
+        span->factor = br_cuda_upload(plan->cuda, plan->factor,
+                                      (now->blocks - now->first) * plan->nchannels * sizeof *plan->factor);
+    return (!now->missing || span->valid) && (!now->partial || span->factor);
+}
+
+/* The host looks at validity; launches take up to MOST_BLOCKS blocks of each call. */
+static void execute_cuda(struct br_frb_grid_call *call, size_t ncalls)
+{
+    struct progress now[MOST_JOBS] = {{0}};
+    bool more = ncalls > 0;
+    if (more) br_cuda_begin(call[0].plan->cuda);
+    while (more) {
+        struct br_frb_grid *plan[MOST_JOBS];
+        struct frb_grid_span span[MOST_JOBS];
+        size_t n = 0;
+        for (size_t i = 0; more && i < ncalls; i++) {
+            if (!prepare(&call[i], &now[i])) continue;
+            more = upload(&call[i], &now[i]);
+            plan[n] = call[i].plan;
+            span[n++] = now[i].span;
+        }
+        more = more && n > 0;
+        if (more) br_frb_grid_cuda_add(plan, span, n);
+    }
+    for (size_t i = 0; i < ncalls; i++) {
+        call[i].taken = now[i].t;
+        call[i].blocks = now[i].blocks;
+    }
 }
 
 static void flush_cuda(struct br_frb_grid *plan, uint16_t *out, size_t out_stride, uint8_t *out_valid,
                        size_t valid_stride)
 {
+    struct frb_grid_span span = {.blocks = 1, .flush = true, .out = out, .out_stride = out_stride};
     close_block(plan, plan->factor, out_valid, valid_stride);
     br_cuda_begin(plan->cuda);
-    const float *factor = br_cuda_upload(plan->cuda, plan->factor, plan->nchannels * sizeof *plan->factor);
-    if (factor) br_frb_grid_cuda_flush(plan, factor, out, out_stride);
+    span.factor = br_cuda_upload(plan->cuda, plan->factor, plan->nchannels * sizeof *plan->factor);
+    if (span.factor) br_frb_grid_cuda_add(&plan, &span, 1);
 }
 #endif
 
@@ -294,36 +351,65 @@ void br_frb_grid_begin(struct br_frb_grid *plan, unsigned phase)
     for (size_t f = 0; f < plan->nchannels; f++) finish(plan, f, 0, NULL);
 }
 
-size_t br_frb_grid_execute(struct br_frb_grid *plan, const uint8_t *e, size_t row, const uint8_t *e_valid,
-                           size_t valid_row, size_t nsteps, size_t max_blocks, uint16_t *out,
-                           size_t out_stride, uint8_t *out_valid, size_t valid_stride, size_t *taken)
+static void execute_cpu(struct br_frb_grid_call *call)
 {
-    size_t t = 0, blocks = 0, channel = plan->npol * plan->ndishes;
-#if BR_WITH_CUDA
-    if (plan->backend == BR_CUDA)
-        return execute_cuda(plan, e, row, e_valid, valid_row, nsteps, max_blocks, out, out_stride, out_valid,
-                            valid_stride, taken);
-#endif
-    while (t < nsteps && blocks < max_blocks) {
+    struct br_frb_grid *plan = call->plan;
+    const size_t channel = plan->npol * plan->ndishes;
+    while (call->taken < call->nsteps && call->blocks < call->max_blocks) {
         unsigned first = plan->pending, count = plan->downsample - first;
-        if (count > nsteps - t) count = (unsigned)(nsteps - t);
+        if (count > call->nsteps - call->taken) count = (unsigned)(call->nsteps - call->taken);
         for (size_t f = 0; f < plan->nchannels; f++) {
-            const uint8_t *from = e + t * row + f * channel,
-                          *valid = e_valid ? e_valid + t * valid_row + f : NULL;
+            const uint8_t *from = call->e + call->taken * call->row + f * channel,
+                          *valid = call->e_valid ? call->e_valid + call->taken * call->valid_row + f : NULL;
             plan->nvalid[f] +=
                 plan->backend == BR_REFERENCE
-                    ? br_frb_grid_reference_add(plan, f, first, from, row, valid, valid_row, count)
-                    : br_frb_grid_cpu_add(plan, f, first, from, row, valid, valid_row, count);
+                    ? br_frb_grid_reference_add(plan, f, first, from, call->row, valid, call->valid_row, count)
+                    : br_frb_grid_cpu_add(plan, f, first, from, call->row, valid, call->valid_row, count);
         }
-        t += count;
+        call->taken += count;
         plan->pending += count;
         if (plan->pending == plan->downsample) {
-            write_block(plan, out + blocks * plan->cells, out_stride, out_valid + blocks, valid_stride);
-            blocks++;
+            write_block(plan, call->out + call->blocks * plan->cells, call->out_stride, call->out_valid + call->blocks,
+                        call->valid_stride);
+            call->blocks++;
         }
     }
-    *taken = t;
-    return blocks;
+}
+
+void br_frb_grid_execute_all(struct br_frb_grid_call *call, size_t ncalls)
+{
+    for (size_t i = 0; i < ncalls; i++) call[i].taken = call[i].blocks = 0;
+#if BR_WITH_CUDA
+    /* As many as can go together. */
+    for (size_t i = 0, n; i < ncalls && call[i].plan->backend == BR_CUDA; i += n) {
+        for (n = 1; n < MOST_JOBS && i + n < ncalls && call[i + n].plan->backend == BR_CUDA &&
+                    br_frb_grid_cuda_together(call[i].plan, call[i + n].plan);)
+            n++;
+        execute_cuda(call + i, n);
+    }
+#endif
+    for (size_t i = 0; i < ncalls; i++)
+        if (call[i].plan->backend != BR_CUDA) execute_cpu(&call[i]);
+}
+
+size_t br_frb_grid_execute(struct br_frb_grid *plan, const uint8_t *e, size_t row, const uint8_t *e_valid,
+                           size_t valid_row, size_t nsteps, size_t max_blocks, uint16_t *out, size_t out_stride,
+                           uint8_t *out_valid, size_t valid_stride, size_t *taken)
+{
+    struct br_frb_grid_call call = {.plan = plan,
+                                    .e = e,
+                                    .row = row,
+                                    .e_valid = e_valid,
+                                    .valid_row = valid_row,
+                                    .nsteps = nsteps,
+                                    .max_blocks = max_blocks,
+                                    .out = out,
+                                    .out_stride = out_stride,
+                                    .out_valid = out_valid,
+                                    .valid_stride = valid_stride};
+    br_frb_grid_execute_all(&call, 1);
+    *taken = call.taken;
+    return call.blocks;
 }
 
 unsigned br_frb_grid_pending(const struct br_frb_grid *plan)

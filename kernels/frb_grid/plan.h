@@ -5,6 +5,7 @@
 #include "kernels/frb_grid/frb_grid.h"
 
 #include <fftw3.h>
+#include <stdbool.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -62,6 +63,9 @@ struct br_frb_grid {
 /* Blocks that a launch on a GPU touches at most. */
 enum { MOST_BLOCKS = 64 };
 
+/* Plans that one launch serves at most. */
+enum { MOST_JOBS = 16 };
+
 /* Adds `nsteps` samples of channel f to the block, of which `first` have been counted before; e and e_valid
  * stand at this channel's first one. Returns the number of valid ones. */
 unsigned br_frb_grid_reference_add(struct br_frb_grid *plan, size_t f, unsigned first, const uint8_t *e,
@@ -90,16 +94,17 @@ struct frb_grid_span {
     const float *factor; /* [blocks][F] on the device; NULL: nothing is missing */
     uint16_t *out;
     size_t out_stride;
+    bool flush; /* no samples; block 0 ends */
 };
 
 int br_frb_grid_cuda_create(struct br_frb_grid *plan, const struct br_frb_grid_params *params,
                             struct br_why *why);
 void br_frb_grid_cuda_destroy(struct br_frb_grid *plan);
 void br_frb_grid_cuda_begin(struct br_frb_grid *plan);
-void br_frb_grid_cuda_add(struct br_frb_grid *plan, const struct frb_grid_span *span);
+/* One launch for n plans, 1 to MOST_JOBS, that go together; a span has at least one block. */
+void br_frb_grid_cuda_add(struct br_frb_grid *const *plan, const struct frb_grid_span *span, size_t n);
+bool br_frb_grid_cuda_together(const struct br_frb_grid *a, const struct br_frb_grid *b);
 float br_frb_grid_cuda_unit(const struct br_frb_grid *plan); /* intensity per sum, nothing missing */
-void br_frb_grid_cuda_flush(struct br_frb_grid *plan, const float *factor, uint16_t *out,
-                            size_t out_stride); /* factor [F], there */
 
 #ifdef __cplusplus
 }
