@@ -1,6 +1,11 @@
 /* replay - recorded files as a stream: the electric field, or any product that `record` wrote. */
 #include "stages/replay/replay.h"
 
+#include "stages/common/chime_hdf5.h"
+#include "stages/common/guppi.h"
+#include "stages/common/kotekan_raw.h"
+#include "stages/replay/extents.h"
+
 #include <fcntl.h>
 #include <string.h>
 #include <time.h>
@@ -8,20 +13,22 @@
 
 struct replay {
     struct br_strings files; /* parameters */
-    int64_t frame_samples, loop;
+    int64_t frame_samples, loop, readers;
     bool realtime;
     const char *format, *coding;
     struct br_ints threads;
     double max_gap_s;
 
-    bool vdif;
+    enum { DADA, VDIF, CHIME, GUPPI, KOTEKAN } is;
     struct dada_reader dada;
-    struct vdif_reader vdif_reader;
+    struct vdif_reader vdif;
+    struct extents extents; /* all others */
+    const struct br_stream *stream;
     bool running;
     uint64_t started_ns, first; /* CLOCK_MONOTONIC when the first frame went out, and its first sample */
 };
 
-static const char *const formats[] = {"auto", "dada", "vdif", NULL};
+static const char *const formats[] = {"auto", "dada", "vdif", "chime", "guppi", "kotekan", NULL};
 static const char *const codings[] = {"int4x2", "chime", "vdif", NULL};
 static const struct br_param params[] = {
     {.name = "files",
@@ -57,6 +64,14 @@ static const struct br_param params[] = {
      .min = 0,
      .max = 1e9,
      .help = "how often the recording is played; 0: until interrupted"},
+    {.name = "readers",
+     .type = BR_P_INT,
+     .offset = offsetof(struct replay, readers),
+     .def = "0",
+     .min = 0,
+     .max = 64,
+     .unit = "threads",
+     .help = "threads that read at the same time (not for VDIF); 0: half of the processors, at most 8"},
     {.name = "realtime",
      .type = BR_P_BOOL,
      .offset = offsetof(struct replay, realtime),
@@ -82,25 +97,46 @@ static const struct br_port outputs[] = {
     {"out", "E[time][freq][pol][dish], int4x2, or whatever stream the files were recorded from"}, {0}};
 
 /* What the file is: its own words, or whether its start makes sense as VDIF. */
-static int recognise(struct br_stage *stage, const char *path, bool *vdif)
+static int recognise(struct br_stage *stage, struct replay *r, const char *path)
 {
     char start[4096];
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t got = fd < 0 ? -1 : read(fd, start, sizeof start);
     if (fd >= 0) close(fd);
-    *vdif = false;
+    for (int i = 1; formats[i] != NULL; i++)
+        if (strcmp(r->format, formats[i]) == 0) r->is = (unsigned)i - 1;
+    if (strcmp(r->format, "auto") != 0) return BR_OK;
+    r->is = DADA;
     if (got <= 0 || dada_probe(start, (size_t)got))
         return BR_OK; /* the DADA reader says what is wrong with it */
+    if (chime_probe(start, (size_t)got))
+        r->is = CHIME;
+    else if (guppi_probe(start, (size_t)got))
+        r->is = GUPPI;
+    else if (kotekan_raw_probe(start, (size_t)got))
+        r->is = KOTEKAN;
+    if (r->is != DADA) return BR_OK;
     struct br_error error = {0};
     struct vdif_scan scan;
     if (vdif_scan_file(&scan, path, &error) != BR_OK)
         return br_stage_fail_at(
             stage, "files",
-            "%s is no DADA file (it does not start with a header of KEY value lines), and as "
-            "VDIF: %s",
+            "%s is no DADA file (it does not start with a header of KEY value lines), none of the "
+            "formats with a mark of their own (CHIME's HDF5, GUPPI RAW, kotekan's raw frames), and as VDIF: "
+            "%s",
             path, error.text);
-    *vdif = true;
+    r->is = VDIF;
     return BR_OK;
+}
+
+static int configure_extents(struct br_stage *stage, struct replay *r, const struct file_list *files)
+{
+    static int (*const configure_as[])(struct br_stage *, struct extents *, const struct file_list *,
+                                       const struct extents_wish *) = {
+        [CHIME] = chime_configure, [GUPPI] = guppi_configure, [KOTEKAN] = kotekan_configure};
+    struct extents_wish wish = {r->coding, (uint64_t)r->frame_samples, (uint64_t)r->loop, r->max_gap_s,
+                                (unsigned)r->readers};
+    return configure_as[r->is](stage, &r->extents, files, &wish);
 }
 
 static int configure(struct br_stage *stage, void *self)
@@ -110,29 +146,29 @@ static int configure(struct br_stage *stage, void *self)
     int status = files_expand(stage, &r->files, &files);
     for (size_t i = 0; i < files.count && status == BR_OK; i++)
         status = br_stage_reads_file(stage, "files", files.path[i]);
-    if (status != BR_OK) return status;
-    r->vdif = strcmp(r->format, "vdif") == 0;
-    if (strcmp(r->format, "auto") == 0) status = recognise(stage, files.path[0], &r->vdif);
+    if (status == BR_OK) status = recognise(stage, r, files.path[0]);
     if (status != BR_OK) return status;
     uint64_t frame = (uint64_t)r->frame_samples, passes = (uint64_t)r->loop;
-    if (r->vdif && r->coding != NULL && strcmp(r->coding, "vdif") != 0)
+    if (r->is == VDIF && r->coding != NULL && strcmp(r->coding, "vdif") != 0)
         return br_stage_fail_at(stage, "coding", "%s; VDIF files have the coding vdif", r->coding);
-    if (!r->vdif && r->threads.count > 0)
+    if (r->is != VDIF && r->threads.count > 0)
         return br_stage_fail_at(stage, "threads", "only VDIF files have threads; %s is none", files.path[0]);
-    if (r->vdif)
-        status =
-            vdif_reader_configure(stage, &r->vdif_reader, &files, &r->threads, frame, passes, r->max_gap_s);
-    else
+    r->stream = r->is == VDIF ? &r->vdif.stream : r->is == DADA ? &r->dada.stream : &r->extents.stream;
+    if (r->is == VDIF)
+        status = vdif_reader_configure(stage, &r->vdif, &files, &r->threads, frame, passes, r->max_gap_s);
+    else if (r->is == DADA)
         status = dada_reader_configure(stage, &r->dada, &files, r->coding, frame, passes, r->max_gap_s);
-    if (status != BR_OK) return status;
-    *br_stage_output(stage, 0) = r->vdif ? r->vdif_reader.stream : r->dada.stream;
-    return BR_OK;
+    else
+        status = configure_extents(stage, r, &files);
+    if (status == BR_OK) *br_stage_output(stage, 0) = *r->stream;
+    return status;
 }
 
 static int start(struct br_stage *stage, void *self)
 {
     struct replay *r = self;
-    return r->vdif ? vdif_reader_start(stage, &r->vdif_reader) : dada_reader_start(stage, &r->dada);
+    if (r->is == VDIF) return vdif_reader_start(stage, &r->vdif);
+    return r->is == DADA ? dada_reader_start(stage, &r->dada) : extents_start(stage, &r->extents);
 }
 
 /* Waits until the frame's last sample would have been taken. True when the pipeline stops. */
@@ -145,7 +181,7 @@ static bool pace(struct br_stage *stage, struct replay *r, const struct br_frame
         r->first = frame->first;
         r->running = true;
     }
-    const struct br_rational *t = &(r->vdif ? &r->vdif_reader.stream : &r->dada.stream)->sample_ns;
+    const struct br_rational *t = &r->stream->sample_ns;
     __uint128_t span =
         (__uint128_t)(frame->first + frame->samples - r->first) * (uint64_t)t->num / (uint64_t)t->den;
     return br_stage_sleep_until(stage, r->started_ns + (uint64_t)span);
@@ -156,8 +192,9 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     struct replay *r = self;
     struct br_frame *out = io->out[0];
     if (br_stage_stopping(stage)) return BR_FINISHED;
-    int result =
-        r->vdif ? vdif_reader_fill(stage, &r->vdif_reader, out) : dada_reader_fill(stage, &r->dada, out);
+    int result = r->is == VDIF   ? vdif_reader_fill(stage, &r->vdif, out)
+                 : r->is == DADA ? dada_reader_fill(stage, &r->dada, out)
+                                 : extents_fill(stage, &r->extents, out);
     if (result == BR_PRODUCED && r->realtime && pace(stage, r, out)) return BR_FINISHED;
     return result;
 }
@@ -165,10 +202,12 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
 static int stop(struct br_stage *stage, void *self)
 {
     struct replay *r = self;
-    if (r->vdif)
-        vdif_reader_stop(stage, &r->vdif_reader);
-    else
+    if (r->is == VDIF)
+        vdif_reader_stop(stage, &r->vdif);
+    else if (r->is == DADA)
         dada_reader_stop(&r->dada);
+    else
+        extents_stop(&r->extents);
     return BR_OK;
 }
 
@@ -177,19 +216,32 @@ BR_STAGE_EXPORT = {
     .type_size = sizeof(struct br_stage_type),
     .name = "replay",
     .summary = "recorded files as a stream",
-    .description = "Plays DADA and VDIF (complex 4-bit) recordings, as fast as the pipeline takes them or in "
-                   "real time. What `record` wrote "
-                   "comes back bit for bit, at any connection of a pipeline. Files of others hold "
-                   "E[time][freq][pol][dish]; what their "
-                   "headers lack comes from `stream:` and `telescope:`.\n\n"
-                   "The files of one recording are joined in the order of their times (`OBS_OFFSET`, "
-                   "`SAMPLE0`, or the time in each VDIF "
-                   "frame). Gaps become missing samples. Data that comes twice is delivered once and counted "
-                   "as lost, reason `duplicate`; "
-                   "VDIF frames that come after their time was handed on, reason `late`; frames with a "
-                   "senseless header, reason "
-                   "`corrupt`. A file that ends in the middle of a sample is played up to its last whole "
-                   "sample, with a warning.\n",
+    .description =
+        "Plays recordings, as fast as the pipeline takes them or in real time. What `record` wrote comes "
+        "back bit for bit, at any "
+        "connection of a pipeline. Files of others hold E[time][freq][pol][dish]; what their headers lack "
+        "comes from `stream:` and "
+        "`telescope:`.\n\n"
+        "| format | what it is | what `stream:` must add |\n|---|---|---|\n"
+        "| `dada` | PSRDADA, of `record` or of others (complex 4-bit) | what the header lacks |\n"
+        "| `vdif` | VDIF, complex 4-bit; a thread is a polarisation of a dish | `freq_mhz`; `sample_ns` "
+        "where the headers lack it |\n"
+        "| `chime` | CHIME baseband: HDF5, a file for each frequency, bitshuffled (with or without LZ4) or "
+        "not | |\n"
+        "| `guppi` | GUPPI RAW, complex 8-bit: the stream is int8x2; with `NANTS`, antennas are dishes | |\n"
+        "| `kotekan` | frames of kotekan's rawFileWrite, with chordMetadata | `sample_ns`, `epoch_ns`; "
+        "`freq_mhz` unless channel number "
+        "times channel width is right (for CHIME's coding: 800 MHz down) |\n\n"
+        "The files of one recording are joined by their times and their frequencies: files that continue "
+        "each other, files of different "
+        "channels side by side (of `chime`, `guppi`, `kotekan`). Gaps become missing samples, and so do "
+        "samples that a CHIME file never "
+        "got. Data that comes twice is delivered once and counted as lost, reason `duplicate` (not the "
+        "overlap of GUPPI blocks); "
+        "VDIF frames that come after their time was handed on, reason `late`; frames with a senseless "
+        "header, reason "
+        "`corrupt`. A file that ends in the middle of a sample is played up to its last whole "
+        "sample (GUPPI: block), with a warning.\n",
     .params = params,
     .outputs = outputs,
     .size = sizeof(struct replay),

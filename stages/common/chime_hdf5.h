@@ -1,0 +1,57 @@
+/* chime_hdf5.h - CHIME baseband files: HDF5, one event and one frequency each.
+ *
+ * Dataset /baseband: u8 (ntime, ninput), a byte per sample in the coding `chime`, 0 where nothing was
+ * written; contiguous, or in chunks that may be compressed by bitshuffle (with or without LZ4). The library
+ * is asked where the bytes lie, when the file is opened; reading them is plain I/O that any thread may do. */
+#ifndef BEAMRING_STAGES_COMMON_CHIME_HDF5_H
+#define BEAMRING_STAGES_COMMON_CHIME_HDF5_H
+
+#include "buffers/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Where the samples are. A contiguous dataset is one chunk of all rows and columns. */
+struct chime_chunks {
+    uint64_t rows, columns; /* of the dataset: ntime, ninput */
+    uint64_t chunk_rows, chunk_columns;
+    uint64_t down, across; /* number of chunks along time and inputs */
+    bool bitshuffle, lz4;
+    size_t block; /* of bitshuffle; see bitshuffle_decode */
+    struct chime_chunk {
+        uint64_t offset; /* UINT64_MAX: never written, so all zeros */
+        uint32_t bytes;
+        bool plain; /* stored without its filter */
+    } * chunk;      /* [down][across] */
+};
+
+struct chime_file {
+    int64_t freq_id;
+    double freq_mhz;   /* NAN when the file does not say */
+    double delta_time; /* seconds */
+    uint64_t time0_fpga_count;
+    double time0_ctime, time0_ctime_offset; /* Unix seconds of the first sample, and what a double cannot hold
+                                               of it; NAN, 0 */
+    int64_t event_id;                       /* -1 when absent */
+    struct chime_chunks chunks;
+};
+
+/* True when the start of a file is HDF5's. */
+bool chime_probe(const void *start, size_t length);
+
+/* Opens, reads all that is described above, and closes. Free with chime_free. Not thread-safe, like HDF5.
+ * Errors: BR_E_IO, BR_E_FORMAT naming the file and the attribute or dataset, BR_E_NO_MEMORY. */
+int chime_open(struct chime_file *file, const char *path, struct br_error *error);
+void chime_free(struct chime_file *file);
+
+/* Memory that chime_read needs. */
+size_t chime_scratch(const struct chime_chunks *chunks);
+
+/* Reads rows [row, row + rows) of all columns from the open file `fd`, `pitch` bytes apart, as they are
+ * stored (coding chime). Thread-safe. Errors: BR_E_IO, BR_E_FORMAT for a chunk that cannot be decompressed.
+ */
+int chime_read(const struct chime_chunks *chunks, int fd, const char *path, uint64_t row, uint64_t rows,
+               uint8_t *out, size_t pitch, void *scratch, struct br_error *error);
+
+#endif

@@ -1,0 +1,126 @@
+/* CHIME baseband files, one for each frequency of an event, in HDF5. */
+#include "stages/common/chime_hdf5.h"
+#include "stages/common/shape.h"
+#include "stages/replay/extents.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const double top_mhz = 800, step_mhz = -0.390625;
+
+struct scan {
+    struct br_stage *stage;
+    struct extents *e;
+    struct channel_groups groups;
+    struct chime_file like;
+    struct br_rational sample_ns;
+    bool have_epoch;
+    int64_t epoch_ns;
+    uint64_t row_samples;
+};
+
+/* Unix time of sample 0 of the counter; false when the file does not say. */
+static bool epoch_of(const struct scan *s, const struct chime_file *f, int64_t *ns)
+{
+    if (isnan(f->time0_ctime)) return false;
+    double whole =
+        floor(f->time0_ctime); /* the parts one by one: each is exact, or much below a nanosecond off */
+    int64_t start =
+        (int64_t)whole * 1000000000 + llround((f->time0_ctime - whole + f->time0_ctime_offset) * 1e9);
+    __int128_t since = (__int128_t)f->time0_fpga_count * s->sample_ns.num;
+    since = (since + s->sample_ns.den / 2) / s->sample_ns.den;
+    if (since > INT64_MAX / 2) return false;
+    *ns = start - (int64_t)since;
+    return true;
+}
+
+static int begin(struct scan *s, const char *path, const struct chime_file *f)
+{
+    const struct br_stream_hints *hints = br_stage_hints(s->stage);
+    struct br_error error = {0};
+    char text[64];
+    s->like = *f;
+    snprintf(text, sizeof text, "%.6f", f->delta_time * 1e9);
+    if (br_rational_parse(text, &s->sample_ns, &error) != BR_OK)
+        return br_stage_fail_at(s->stage, "files", "%s: delta_time: %s", path, error.text);
+    if (hints->sample_ns.num > 0) s->sample_ns = hints->sample_ns;
+    s->have_epoch = epoch_of(s, f, &s->epoch_ns);
+    if (!s->have_epoch && !hints->have_epoch)
+        return br_stage_fail_at(
+            s->stage, "files",
+            "%s: no attribute time0_ctime, so its time is not known; give `stream: {epoch_ns: ...}`", path);
+    return BR_OK;
+}
+
+static int check_alike(struct scan *s, const char *path, const struct chime_file *f)
+{
+    const struct chime_file *like = &s->like;
+    const char *what = f->chunks.columns != like->chunks.columns           ? "number of inputs"
+                       : fabs(f->delta_time / like->delta_time - 1) > 1e-9 ? "sample time (delta_time)"
+                       : like->event_id >= 0 && f->event_id >= 0 && f->event_id != like->event_id ? "event_id"
+                                                                                                  : NULL;
+    int64_t epoch = 0;
+    /* a clock's jitter is no other time; a sample is */
+    if (what == NULL && s->have_epoch && epoch_of(s, f, &epoch) &&
+        fabs((double)(epoch - s->epoch_ns)) > 0.5e9 * f->delta_time)
+        what = "epoch (time0_ctime less time0_fpga_count samples)";
+    if (what == NULL) return BR_OK;
+    return br_stage_fail_at(s->stage, "files", "%s has another %s than %s; expected files of one event", path,
+                            what, s->e->files.path[0]);
+}
+
+static int add_file(struct scan *s, size_t file)
+{
+    const char *path = s->e->files.path[file];
+    struct chime_file f;
+    struct br_error error = {0};
+    if (chime_open(&f, path, &error) != BR_OK) return br_stage_fail_at(s->stage, "files", "%s", error.text);
+    struct chime_chunks *chunks = br_stage_alloc(s->stage, sizeof *chunks);
+    f.chunks.chunk =
+        br_stage_keep(s->stage, f.chunks.chunk, f.chunks.down * f.chunks.across * sizeof *f.chunks.chunk);
+    *chunks = f.chunks;
+    int status = file == 0 ? begin(s, path, &f) : check_alike(s, path, &f);
+    struct extent *x = status == BR_OK ? extents_add(s->e) : NULL;
+    if (status == BR_OK && x == NULL) return br_no_memory(s->stage, s->e->count * sizeof *x);
+    if (status != BR_OK) return status;
+    double mhz = isnan(f.freq_mhz) ? top_mhz + step_mhz * (double)f.freq_id : f.freq_mhz;
+    bool plain =
+        chunks->down * chunks->across == 1 && chunks->chunk[0].plain && chunks->chunk[0].offset != UINT64_MAX;
+    if (!plain && chunks->down > 1 && chunks->chunk_rows > s->row_samples)
+        s->row_samples = chunks->chunk_rows;
+    *x = (struct extent){.file = file,
+                         .offset = plain ? chunks->chunk[0].offset : 0,
+                         .first = f.time0_fpga_count,
+                         .begin = f.time0_fpga_count,
+                         .end = f.time0_fpga_count + chunks->rows,
+                         .channel = (uint32_t)channels_add(s->stage, &s->groups, 1, &f.freq_id, &mhz),
+                         .stride_time = chunks->columns,
+                         .stride_freq = chunks->columns,
+                         .stride_dish = 1,
+                         .chunks = plain ? NULL : chunks};
+    return BR_OK;
+}
+
+int chime_configure(struct br_stage *stage, struct extents *e, const struct file_list *files,
+                    const struct extents_wish *wish)
+{
+    const struct br_stream_hints *hints = br_stage_hints(stage);
+    struct scan s = {.stage = stage, .e = e};
+    e->files = *files;
+    e->passes = wish->passes;
+    e->threads = wish->threads;
+    e->element_bytes = 1;
+    e->coding = wish->coding != NULL ? coding_from_name(wish->coding) : CODING_CHIME;
+    int status = BR_OK;
+    for (size_t i = 0; i < files->count && status == BR_OK; i++) status = add_file(&s, i);
+    e->extent = br_stage_keep(stage, e->extent, e->count * sizeof *e->extent);
+    if (status != BR_OK) return status;
+    e->stream.sample_ns = s.sample_ns;
+    e->stream.epoch_ns = hints->have_epoch ? hints->epoch_ns : s.epoch_ns;
+    status = extents_elements(stage, files->path[0], s.like.chunks.columns, 0, &e->npol, &e->ndish);
+    for (size_t i = 0; i < e->count; i++) e->extent[i].stride_pol = e->ndish;
+    if (status == BR_OK) status = channels_join(stage, e, &s.groups, fabs(step_mhz));
+    return status == BR_OK ? extents_configure(stage, e, wish->frame_samples, s.row_samples, wish->max_gap_s)
+                           : status;
+}

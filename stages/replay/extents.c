@@ -1,0 +1,546 @@
+#include "stages/replay/extents.h"
+
+#include "stages/common/chime_hdf5.h"
+#include "stages/common/shape.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    SCRATCH = 512 << 10, /* of a thread: what fits into a core's cache */
+    PIECE = 256 << 10,   /* bytes of the frame that make a piece of work */
+    LINE_CHANNELS = 16   /* channels of a plane-wise piece: its writes are whole cache lines */
+};
+
+/* Some samples of an extent, for one thread. */
+struct piece {
+    size_t extent;
+    uint64_t from, to;           /* base samples of the files */
+    uint64_t row;                /* of the output frame, of `from` */
+    uint32_t channel, nchannels; /* of the extent */
+};
+
+/* --- configure ----------------------------------------------------------------------------------- */
+
+int extents_elements(struct br_stage *stage, const char *file, size_t elements, size_t npol_found,
+                     size_t *npol, size_t *ndish)
+{
+    const struct br_stream_hints *hints = br_stage_hints(stage);
+    const struct br_telescope *telescope = br_stage_telescope(stage);
+    size_t p = npol_found > 0                                            ? npol_found
+               : hints->npol > 0                                         ? hints->npol
+               : telescope != NULL && elements % telescope->ndishes == 0 ? elements / telescope->ndishes
+               : elements % 2 == 0                                       ? 2
+                                                                         : 1;
+    if (elements % p != 0 || (hints->npol > 0 && hints->npol != p) ||
+        (telescope != NULL && elements / p != telescope->ndishes))
+        return br_stage_fail_at(
+            stage, "files",
+            "%s has %zu inputs, %zu polarisations of %zu dishes; the pipeline has %u of %u: the "
+            "recording's shape contradicts it (see `stream: npol` and `telescope: dishes`)",
+            file, elements, p, elements / p, hints->npol > 0 ? hints->npol : (unsigned)p,
+            telescope != NULL ? telescope->ndishes : (unsigned)(elements / p));
+    *npol = p;
+    *ndish = elements / p;
+    return BR_OK;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct extent *x = a, *y = b;
+    if (x->channel != y->channel) return x->channel < y->channel ? -1 : 1;
+    if (x->nchannels != y->nchannels) return x->nchannels < y->nchannels ? -1 : 1;
+    if (x->first != y->first) return x->first < y->first ? -1 : 1;
+    if (x->end != y->end) return x->end > y->end ? -1 : 1; /* the longer one counts */
+    if (x->file != y->file) return x->file < y->file ? -1 : 1;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+static bool same_track(const struct extent *a, const struct extent *b)
+{
+    return a->channel == b->channel && a->nchannels == b->nchannels;
+}
+
+/* Cuts off what an earlier extent of the track has, and refuses holes that are more likely a wrong time than
+ * a pause. */
+static int join_track(struct br_stage *stage, struct extents *e, struct track *track, double max_gap)
+{
+    struct extent *x = &e->extent[track->extent];
+    uint64_t reach = x->first;
+    bool told = false;
+    for (size_t i = 0; i < track->count; i++) {
+        x[i].begin = x[i].first < reach ? reach : x[i].first;
+        if (x[i].begin > x[i].end) x[i].begin = x[i].end;
+        if (x[i].first < reach && !x[i].overlap_meant && !told) {
+            told = true;
+            br_stage_warn(stage, "%s: samples from %llu on come again: the overlap is replayed once",
+                          e->files.path[x[i].file], (unsigned long long)x[i].first);
+        }
+        if (x[i].first > reach && (double)(x[i].first - reach) * br_stream_sample_s(&e->stream) > max_gap)
+            return br_stage_fail_at(
+                stage, "files",
+                "%s ends at sample %llu and %s goes on at %llu, %.6g s later; expected a gap of at "
+                "most max_gap_s = %g s: replay them separately, or raise max_gap_s",
+                e->files.path[x[i - 1].file], (unsigned long long)reach, e->files.path[x[i].file],
+                (unsigned long long)x[i].first, (double)(x[i].first - reach) * br_stream_sample_s(&e->stream),
+                max_gap);
+        if (x[i].end > reach) reach = x[i].end;
+    }
+    if (x->first < e->first) e->first = x->first;
+    if (reach > e->last) e->last = reach;
+    return BR_OK;
+}
+
+static int join(struct br_stage *stage, struct extents *e, double max_gap)
+{
+    qsort(e->extent, e->count, sizeof *e->extent, by_place);
+    for (size_t i = 0; i < e->count; i++)
+        e->ntracks += i == 0 || !same_track(&e->extent[i - 1], &e->extent[i]);
+    e->track = br_stage_alloc(stage, e->ntracks * sizeof *e->track);
+    struct track *track = e->track - 1;
+    for (size_t i = 0; i < e->count; i++) {
+        const struct extent *x = &e->extent[i];
+        if (i == 0 || !same_track(x - 1, x)) {
+            (++track)->extent = i;
+            if (i > 0 && x[-1].channel + x[-1].nchannels > x->channel)
+                return br_stage_fail_at(
+                    stage, "files",
+                    "%s and %s have some of their channels in common, not all; expected files of "
+                    "the same channels, or of different ones",
+                    e->files.path[x[-1].file], e->files.path[x->file]);
+        }
+        track->count++;
+    }
+    e->first = UINT64_MAX;
+    for (size_t i = 0; i < e->ntracks; i++) {
+        int status = join_track(stage, e, &e->track[i], max_gap);
+        if (status != BR_OK) return status;
+    }
+    for (size_t i = 0; i < e->ntracks; i++) {
+        const struct extent *x = &e->extent[e->track[i].extent];
+        double late = (double)(x->first - e->first) * br_stream_sample_s(&e->stream);
+        if (late > max_gap)
+            return br_stage_fail_at(
+                stage, "files",
+                "%s starts %.6g s after the first of the files; expected a gap of at most max_gap_s = "
+                "%g s: replay them separately, or raise max_gap_s",
+                e->files.path[x->file], late, max_gap);
+    }
+    if (e->last <= e->first)
+        return br_stage_fail_at(stage, "files", "%s has a header but not one whole sample", e->files.path[0]);
+    return BR_OK;
+}
+
+int extents_configure(struct br_stage *stage, struct extents *e, uint64_t frame_samples, uint64_t row_samples,
+                      double max_gap_s)
+{
+    struct br_stream *s = &e->stream;
+    e->cell_bytes = e->npol * e->ndish * e->element_bytes;
+    e->row_bytes = e->cell_bytes * s->nchannels;
+    int status = join(stage, e, max_gap_s);
+    if (status != BR_OK) return status;
+    if (frame_samples == 0) {
+        frame_samples = files_frame_samples(e->row_bytes);
+        while (row_samples > 0 && frame_samples % row_samples != 0)
+            frame_samples = (frame_samples / row_samples + 1) * row_samples;
+    }
+    s->frame_samples = frame_samples;
+    s->nzones = 1;
+    s->zone[0] = (struct br_zone){0, s->nchannels, 1, 1, 0};
+    s->scale = 1;
+    s->telescope = br_stage_telescope(stage);
+    size_t lengths[4] = {(size_t)frame_samples, s->nchannels, e->npol, e->ndish};
+    struct br_error error = {0};
+    if (br_array_init(&s->array, e->element_bytes == 2 ? BR_INT8X2 : BR_INT4X2, "time,freq,pol,dish", lengths,
+                      &error) != BR_OK)
+        return br_stage_fail_at(stage, "files", "%s", error.text);
+    return BR_OK;
+}
+
+/* --- start and stop ------------------------------------------------------------------------------ */
+
+int extents_start(struct br_stage *stage, struct extents *e)
+{
+    size_t scratch = SCRATCH;
+    for (size_t i = 0; i < e->count; i++) {
+        if (e->extent[i].chunks == NULL) continue;
+        size_t bytes = chime_scratch(e->extent[i].chunks);
+        if (bytes > scratch) scratch = bytes;
+    }
+    e->cursor = e->first;
+    e->pass = 0;
+    e->fd = malloc(e->files.count * sizeof *e->fd);
+    e->open = malloc(e->files.count * sizeof *e->open);
+    e->needed = calloc(e->files.count, sizeof *e->needed);
+    /* at most one more piece for each extent that a frame meets, and for each group of channels */
+    size_t bytes = e->row_bytes * (size_t)e->stream.frame_samples;
+    e->pieces_room = 64 + 2 * (bytes / PIECE) + e->stream.nchannels;
+    e->piece = malloc(e->pieces_room * sizeof *e->piece);
+    e->pool = pool_start(pool_threads(e->threads), scratch);
+    if (e->fd == NULL || e->open == NULL || e->needed == NULL || e->piece == NULL || e->pool == NULL)
+        return br_no_memory(stage, scratch * pool_threads(e->threads));
+    for (size_t i = 0; i < e->files.count; i++) e->fd[i] = -1;
+    for (size_t i = 0; i < e->count; i++)
+        if (e->extent[i].end > e->needed[e->extent[i].file]) e->needed[e->extent[i].file] = e->extent[i].end;
+    return BR_OK;
+}
+
+void extents_stop(struct extents *e)
+{
+    pool_stop(e->pool);
+    for (size_t i = 0; i < e->nopen; i++) close(e->fd[e->open[i]]);
+    free(e->fd);
+    free(e->open);
+    free(e->needed);
+    free(e->piece);
+    e->pool = NULL;
+    e->fd = NULL;
+    e->open = NULL;
+    e->needed = NULL;
+    e->piece = NULL;
+    e->nopen = 0;
+}
+
+static int open_file(struct br_stage *stage, struct extents *e, size_t file)
+{
+    if (e->fd[file] >= 0) return BR_OK;
+    e->fd[file] = open(e->files.path[file], O_RDONLY | O_CLOEXEC);
+    if (e->fd[file] < 0)
+        return br_stage_fail(stage, BR_E_IO, "cannot open %s: %s", e->files.path[file], strerror(errno));
+    e->open[e->nopen++] = file;
+    return BR_OK;
+}
+
+/* Closes the files of which nothing comes any more in this pass; all of them with at = UINT64_MAX. */
+static void close_files(struct extents *e, uint64_t at)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < e->nopen; i++) {
+        size_t file = e->open[i];
+        if (e->needed[file] > at) {
+            e->open[kept++] = file;
+            continue;
+        }
+        close(e->fd[file]);
+        e->fd[file] = -1;
+    }
+    e->nopen = kept;
+}
+
+/* --- pieces: what threads do --------------------------------------------------------------------- */
+
+/* Where the bytes of an extent lie relative to each other. */
+static bool cell_is_whole(const struct extents *e, const struct extent *x)
+{
+    return (e->ndish == 1 || x->stride_dish == e->element_bytes) &&
+           (e->npol == 1 || x->stride_pol == e->ndish * e->element_bytes);
+}
+
+static bool is_row_wise(const struct extents *e, const struct extent *x)
+{
+    return cell_is_whole(e, x) && (x->nchannels == 1 || x->stride_freq == e->cell_bytes) &&
+           x->stride_time == e->cell_bytes * x->nchannels;
+}
+
+static void piece_failed(struct extents *e, const struct br_error *error)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&lock);
+    if (e->failed == 0) e->error = *error;
+    e->failed = error->status;
+    pthread_mutex_unlock(&lock);
+}
+
+/* Bytes of one cell after the other, `pitch` apart, from the file's coding to ours; marks cells in which
+ * nothing was written. */
+static void put_cells(const struct extents *e, const uint8_t *in, size_t in_pitch, uint8_t *out,
+                      size_t out_pitch, size_t bytes, size_t n, uint8_t *valid, size_t valid_pitch)
+{
+    for (size_t i = 0; i < n; i++, in += in_pitch, out += out_pitch) {
+        if (e->coding == CODING_CHIME)
+            for (size_t c = 0; c < bytes / e->cell_bytes; c++)
+                if (coding_all_missing(CODING_CHIME, in + c * e->cell_bytes, e->cell_bytes))
+                    valid[i * valid_pitch + c] = BR_MISSING;
+        if (in != out || e->coding != CODING_INT4X2) coding_convert(e->coding, in, out, bytes);
+    }
+}
+
+/* Samples as they stand in the frame, or a part of its rows. */
+static int read_rows(struct extents *e, const struct piece *p, uint8_t *scratch, struct br_error *error)
+{
+    const struct extent *x = &e->extent[p->extent];
+    size_t row = x->nchannels * e->cell_bytes, n = (size_t)(p->to - p->from), nchannels = e->stream.nchannels;
+    uint8_t *out = (uint8_t *)e->out->data + p->row * e->row_bytes + x->channel * e->cell_bytes;
+    uint8_t *valid = e->out->valid + p->row * nchannels + x->channel;
+    uint64_t at = x->offset + (p->from - x->first) * row;
+    bool whole = row == e->row_bytes;
+    size_t room = whole ? (size_t)PIECE : (size_t)SCRATCH / 2, most = room / row > 0 ? room / row : 1;
+    if (!whole && row > SCRATCH)
+        return files_pread(e->fd[x->file], e->files.path[x->file], out, row, at, error);
+    for (size_t i = 0; i < n; i += most) {
+        size_t rows = n - i < most ? n - i : most;
+        uint8_t *to = out + i * e->row_bytes, *from = whole ? to : scratch;
+        int status =
+            files_pread(e->fd[x->file], e->files.path[x->file], from, rows * row, at + i * row, error);
+        if (status != BR_OK) return status;
+        if (!whole || e->coding != CODING_INT4X2)
+            put_cells(e, from, row, to, e->row_bytes, row, rows, valid + i * nchannels, nchannels);
+    }
+    return BR_OK;
+}
+
+static int read_chunks(struct extents *e, const struct piece *p, uint8_t *scratch, struct br_error *error)
+{
+    const struct extent *x = &e->extent[p->extent];
+    size_t n = (size_t)(p->to - p->from), nchannels = e->stream.nchannels;
+    uint8_t *out = (uint8_t *)e->out->data + p->row * e->row_bytes + x->channel * e->cell_bytes;
+    int status = chime_read(x->chunks, e->fd[x->file], e->files.path[x->file], p->from - x->first, n, out,
+                            e->row_bytes, scratch, error);
+    if (status != BR_OK) return status;
+    put_cells(e, out, e->row_bytes, out, e->row_bytes, e->cell_bytes, n,
+              e->out->valid + p->row * nchannels + x->channel, nchannels);
+    return BR_OK;
+}
+
+/* Transposes [planes][n] units into rows; constant sizes so that units are moved in registers. */
+#define TRANSPOSE(type)                                                                                      \
+    for (size_t t = 0; t < n; t++)                                                                           \
+        for (size_t c = 0; c < planes; c++)                                                                  \
+    memcpy(out + t * pitch + c * step, in + (c * n + t) * sizeof(type), sizeof(type))
+
+static void transpose(const uint8_t *in, size_t planes, size_t n, size_t unit, uint8_t *out, size_t pitch,
+                      size_t step)
+{
+    switch (unit) {
+    case 1:
+        TRANSPOSE(uint8_t);
+        break;
+    case 2:
+        TRANSPOSE(uint16_t);
+        break;
+    case 4:
+        TRANSPOSE(uint32_t);
+        break;
+    case 8:
+        TRANSPOSE(uint64_t);
+        break;
+    default:
+        for (size_t t = 0; t < n; t++)
+            for (size_t c = 0; c < planes; c++)
+                memcpy(out + t * pitch + c * step, in + (c * n + t) * unit, unit);
+    }
+}
+
+/* Frequency slower than time: some channels at a time, so that both the reads and the writes are long enough.
+ * Dishes may be slower still. */
+static int read_planes(struct extents *e, const struct piece *p, uint8_t *scratch, struct br_error *error)
+{
+    const struct extent *x = &e->extent[p->extent];
+    bool apart = !cell_is_whole(e, x); /* a plane is one dish, its polarisations side by side */
+    size_t unit = (size_t)x->stride_time, parts = apart ? e->ndish : 1, n = (size_t)(p->to - p->from);
+    size_t most = SCRATCH / (unit * p->nchannels), nchannels = e->stream.nchannels;
+    if (most == 0)
+        return br_fail(error, BR_E_FORMAT, "%s: a sample of %zu bytes is too long", e->files.path[x->file],
+                       unit);
+    for (size_t i = 0; i < n; i += most) {
+        size_t rows = n - i < most ? n - i : most;
+        for (size_t d = 0; d < parts; d++) {
+            for (size_t c = 0; c < p->nchannels; c++) {
+                uint64_t at = x->offset + (p->channel + c) * x->stride_freq + d * x->stride_dish +
+                              (p->from - x->first + i) * unit;
+                int status = files_pread(e->fd[x->file], e->files.path[x->file], scratch + c * rows * unit,
+                                         rows * unit, at, error);
+                if (status != BR_OK) return status;
+            }
+            uint8_t *out = (uint8_t *)e->out->data + (p->row + i) * e->row_bytes +
+                           (x->channel + p->channel) * e->cell_bytes;
+            if (!apart) {
+                transpose(scratch, p->nchannels, rows, unit, out, e->row_bytes, e->cell_bytes);
+                continue;
+            }
+            for (size_t t = 0; t < rows; t++)
+                for (size_t c = 0; c < p->nchannels; c++)
+                    for (size_t q = 0; q < e->npol; q++)
+                        memcpy(out + t * e->row_bytes + c * e->cell_bytes +
+                                   (q * e->ndish + d) * e->element_bytes,
+                               scratch + (c * rows + t) * unit + q * e->element_bytes, e->element_bytes);
+        }
+        if (e->coding != CODING_INT4X2) {
+            uint8_t *out = (uint8_t *)e->out->data + (p->row + i) * e->row_bytes +
+                           (x->channel + p->channel) * e->cell_bytes;
+            put_cells(e, out, e->row_bytes, out, e->row_bytes, p->nchannels * e->cell_bytes, rows,
+                      e->out->valid + (p->row + i) * nchannels + x->channel + p->channel, nchannels);
+        }
+    }
+    return BR_OK;
+}
+
+static void read_piece(void *arg, size_t job, void *scratch)
+{
+    struct extents *e = arg;
+    const struct piece *p = &e->piece[job];
+    const struct extent *x = &e->extent[p->extent];
+    struct br_error error = {0};
+    int status = x->chunks != NULL   ? read_chunks(e, p, scratch, &error)
+                 : is_row_wise(e, x) ? read_rows(e, p, scratch, &error)
+                                     : read_planes(e, p, scratch, &error);
+    if (status != BR_OK) piece_failed(e, &error);
+}
+
+/* --- frames -------------------------------------------------------------------------------------- */
+
+static void run_pieces(struct extents *e)
+{
+    pool_run(e->pool, e->npieces, read_piece, e);
+    e->npieces = 0;
+}
+
+static void mark(struct extents *e, const struct extent *x, uint64_t row, uint64_t rows, uint8_t validity)
+{
+    size_t n = e->stream.nchannels;
+    if (x->nchannels == n) {
+        memset(e->out->valid + row * n, validity, (size_t)rows * n);
+        return;
+    }
+    for (uint64_t t = 0; t < rows; t++)
+        memset(e->out->valid + (row + t) * n + x->channel, validity, x->nchannels);
+}
+
+/* Cuts samples [from, to) of an extent into pieces. */
+static void add_pieces(struct extents *e, size_t extent, uint64_t from, uint64_t to, uint64_t row)
+{
+    const struct extent *x = &e->extent[extent];
+    bool planes = x->chunks == NULL && !is_row_wise(e, x);
+    uint64_t bytes = e->cell_bytes * x->nchannels;
+    uint64_t step = planes              ? to - from
+                    : x->chunks != NULL ? x->chunks->chunk_rows
+                    : PIECE / bytes > 0 ? PIECE / bytes
+                                        : 1;
+    if (x->chunks != NULL && step * bytes > 4 * PIECE && !x->chunks->bitshuffle)
+        step = PIECE / bytes > 0 ? PIECE / bytes : 1;
+    uint32_t across = planes ? LINE_CHANNELS : x->nchannels;
+    for (uint64_t at = from; at < to;) {
+        uint64_t stop = (at - x->first) / step * step + step + x->first;
+        if (planes || stop > to) stop = to;
+        for (uint32_t c = 0; c < x->nchannels; c += across) {
+            if (e->npieces == e->pieces_room) run_pieces(e);
+            e->piece[e->npieces++] =
+                (struct piece){extent, at,
+                               stop,   row + (at - from),
+                               c,      x->nchannels - c < across ? x->nchannels - c : across};
+        }
+        at = stop;
+    }
+}
+
+static void count_duplicates(struct br_stage *stage, struct extents *e, uint64_t channel_samples)
+{
+    e->duplicates += channel_samples;
+    uint64_t whole = e->duplicates / e->stream.nchannels;
+    if (whole > 0) br_stage_count_lost(stage, "duplicate", whole);
+    e->duplicates %= e->stream.nchannels;
+}
+
+/* Samples [a, b) of this pass, as far as a track has them, from row `row` of the frame on. Returns the cells
+ * covered, or a negative status. */
+static int64_t add_track(struct br_stage *stage, struct extents *e, struct track *track, uint64_t a,
+                         uint64_t b, uint64_t row)
+{
+    uint64_t cells = 0;
+    for (; track->at < track->count; track->at++) {
+        size_t i = track->extent + track->at;
+        const struct extent *x = &e->extent[i];
+        if (x->first >= b) break;
+        uint64_t from = x->begin > a ? x->begin : a, to = x->end < b ? x->end : b;
+        if (from < to) {
+            int status = open_file(stage, e, x->file);
+            if (status != BR_OK) return status;
+            if (!e->out->complete) mark(e, x, row + (from - a), to - from, BR_VALID);
+            add_pieces(e, i, from, to, row + (from - a));
+            cells += (to - from) * x->nchannels;
+        }
+        if (x->end > b) break; /* it goes on in the next frame */
+        if (!x->overlap_meant && x->begin > x->first)
+            count_duplicates(stage, e, (x->begin - x->first) * x->nchannels);
+    }
+    return (int64_t)cells;
+}
+
+/* Zeros for the cells that no extent has. */
+static void clear_missing(struct extents *e, uint64_t cells)
+{
+    uint8_t *data = e->out->data;
+    for (uint64_t i = 0; i < cells;) {
+        if (e->out->valid[i] != BR_MISSING) {
+            i++;
+            continue;
+        }
+        uint64_t end = i + 1;
+        while (end < cells && e->out->valid[end] == BR_MISSING) end++;
+        memset(data + i * e->cell_bytes, 0, (size_t)(end - i) * e->cell_bytes);
+        i = end;
+    }
+}
+
+/* True when extents alone cover every cell of [a, b): then nothing has to be marked. */
+static bool covered(const struct extents *e, uint64_t a, uint64_t b)
+{
+    if (e->coding == CODING_CHIME || b > e->last) return false;
+    uint32_t channel = 0;
+    for (size_t i = 0; i < e->ntracks; i++) {
+        const struct track *track = &e->track[i];
+        const struct extent *x = &e->extent[track->extent];
+        if (x->channel != channel) return false;
+        channel += x->nchannels;
+        uint64_t reach = a;
+        for (size_t k = track->at; k < track->count && reach < b && x[k].begin <= reach; k++)
+            if (x[k].end > reach) reach = x[k].end;
+        if (reach < b) return false;
+    }
+    return channel == e->stream.nchannels;
+}
+
+int extents_fill(struct br_stage *stage, struct extents *e, struct br_frame *out)
+{
+    uint64_t a = e->cursor, b = recording_frame_end(&e->stream, a), length = e->last - e->first;
+    uint64_t nchannels = e->stream.nchannels, shift = e->pass * length;
+    out->first = a;
+    out->samples = b - a;
+    out->missing = 0;
+    e->out = out;
+    e->npieces = 0;
+    e->failed = 0;
+    out->complete = covered(e, a - shift, b - shift);
+    if (!out->complete) memset(out->valid, BR_MISSING, (size_t)((b - a) * nchannels));
+    uint64_t at = a, cells = 0;
+    while (at < b) {
+        if (at == e->last + shift) {
+            if (e->passes != 0 && e->pass + 1 >= e->passes) break;
+            e->pass++;
+            shift += length;
+            for (size_t i = 0; i < e->ntracks; i++) e->track[i].at = 0;
+            if (e->npieces > 0) run_pieces(e);
+            close_files(e, UINT64_MAX);
+        }
+        uint64_t stop = e->last + shift < b ? e->last + shift : b;
+        for (size_t i = 0; i < e->ntracks; i++) {
+            int64_t got = add_track(stage, e, &e->track[i], at - shift, stop - shift, at - a);
+            if (got < 0) return (int)got;
+            cells += (uint64_t)got;
+        }
+        at = stop;
+    }
+    if (at == a) return BR_FINISHED;
+    out->samples = at - a;
+    if (!out->complete && cells < (at - a) * nchannels) clear_missing(e, (at - a) * nchannels);
+    run_pieces(e);
+    if (e->failed != 0) return br_stage_fail(stage, e->failed, "%s", e->error.text);
+    close_files(e, at - shift);
+    e->cursor = at;
+    if (!out->complete) br_frame_close_validity(&e->stream, out);
+    return BR_PRODUCED;
+}

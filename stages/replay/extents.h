@@ -1,0 +1,113 @@
+/* extents.h - recordings whose headers are few and whose samples lie in large regular pieces: kotekan's raw
+ * frames, GUPPI RAW blocks, CHIME baseband files. They become E[time][freq][pol][dish].
+ *
+ * An extent is one such piece: some samples of some channels. Extents of the same channels form a track;
+ * tracks lie side by side along frequency, each with its own start, end and holes. A format's reader finds
+ * the extents when the pipeline is configured; all the rest happens here. */
+#ifndef BEAMRING_STAGES_REPLAY_EXTENTS_H
+#define BEAMRING_STAGES_REPLAY_EXTENTS_H
+
+#include "stages/common/coding.h"
+#include "stages/replay/pool.h"
+#include "stages/replay/replay.h"
+
+struct chime_chunks;
+
+struct extent {
+    size_t file;
+    uint64_t offset;     /* of its first sample in the file, bytes */
+    uint64_t first, end; /* base samples */
+    uint64_t begin;      /* delivered from here on: an earlier extent reaches over what is before */
+    uint32_t channel, nchannels;
+    uint64_t stride_time, stride_freq, stride_pol, stride_dish; /* bytes in the file */
+    const struct chime_chunks *chunks; /* NULL: the bytes are in the file as they are */
+    bool overlap_meant;                /* the format repeats samples on purpose: not counted as duplicate */
+};
+
+struct extents {
+    struct br_stream stream;
+    enum coding coding;
+    size_t npol, ndish, element_bytes, cell_bytes, row_bytes; /* cell: one channel of one sample */
+    struct file_list files;
+    size_t count, room;
+    struct extent *extent; /* sorted by channel, then time */
+    size_t ntracks;
+    struct track {
+        size_t extent, count; /* its extents */
+        size_t at;            /* the next one, counted from `extent` */
+    } * track;
+    uint64_t first, last; /* base samples of one pass; last is exclusive */
+    uint64_t passes;
+    unsigned threads;
+    /* while running */
+    uint64_t pass, cursor;
+    uint64_t duplicates; /* channel-samples not counted yet */
+    int *fd;             /* [files], -1: closed */
+    uint64_t *needed;    /* [files] end of its last extent */
+    size_t nopen;
+    size_t *open; /* [files] indices of open files */
+    struct pool *pool;
+    struct piece *piece;
+    size_t npieces, pieces_room;
+    struct br_frame *out;
+    struct br_error error; /* the first one of a piece */
+    int failed;
+};
+
+/* Sorts and joins what the caller has filled in: coding, npol, ndish, element_bytes, files, extents, passes,
+ * threads, and of the stream everything but the array, frame_samples and zones. `row_samples`: samples that
+ * are cheap to read at once (a chunk), or 0. Errors: two extents that have some, not all channels in common;
+ * holes longer than max_gap_s. */
+int extents_configure(struct br_stage *stage, struct extents *e, uint64_t frame_samples, uint64_t row_samples,
+                      double max_gap_s);
+int extents_start(struct br_stage *stage, struct extents *e);
+int extents_fill(struct br_stage *stage, struct extents *e, struct br_frame *out);
+void extents_stop(struct extents *e);
+
+/* The channels of one file: those of one node, or one of many. Files of one observation have the same ones or
+ * quite others. */
+struct channel_group {
+    size_t n;
+    int64_t *id;      /* [n] what tells channels apart: a channel number, or hertz */
+    double *mhz;      /* [n] centres */
+    uint32_t channel; /* of the first one in the stream, once all are known */
+};
+
+struct channel_groups {
+    size_t count, room;
+    struct channel_group *group;
+};
+
+/* The group of these channels, added if it is new: its index, for extent.channel until channels_join. */
+size_t channels_add(struct br_stage *stage, struct channel_groups *groups, size_t n, const int64_t *id,
+                    const double *mhz);
+
+/* Puts the groups side by side in the order of their first ids, into the stream's channel table, and turns
+ * the group indices in the extents into channels. `stream: freq_mhz` takes precedence. Errors: groups with
+ * some channels in common; frequencies that are not above 0; another number of channels than the user's. */
+int channels_join(struct br_stage *stage, struct extents *e, struct channel_groups *groups, double width_mhz);
+
+/* Number of dishes from `elements` inputs, with the user's npol and the telescope. Errors when they disagree.
+ */
+int extents_elements(struct br_stage *stage, const char *file, size_t elements, size_t npol_found,
+                     size_t *npol, size_t *ndish);
+
+/* The readers: each finds the extents of its format in the files and configures them. `coding` may be NULL.
+ */
+struct extents_wish {
+    const char *coding;
+    uint64_t frame_samples, passes;
+    double max_gap_s;
+    unsigned threads;
+};
+int guppi_configure(struct br_stage *stage, struct extents *e, const struct file_list *files,
+                    const struct extents_wish *wish);
+int kotekan_configure(struct br_stage *stage, struct extents *e, const struct file_list *files,
+                      const struct extents_wish *wish);
+int chime_configure(struct br_stage *stage, struct extents *e, const struct file_list *files,
+                    const struct extents_wish *wish);
+
+/* Room for one more extent of a list that grows while files are looked at; NULL without memory. */
+struct extent *extents_add(struct extents *e);
+
+#endif

@@ -1,0 +1,202 @@
+/* GUPPI RAW files: blocks one behind the other, placed in time by their packet numbers. */
+#include "stages/common/guppi.h"
+#include "stages/common/shape.h"
+#include "stages/replay/extents.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { HEADER_ROOM = (GUPPI_MAX_CARDS + 2) * GUPPI_CARD };
+
+struct scan {
+    struct br_stage *stage;
+    struct extents *e;
+    struct channel_groups groups;
+    struct guppi_header like;
+    bool begun;
+    char *text;
+    uint64_t number; /* of blocks without PKTIDX: they follow each other */
+    int64_t *id;
+    double *mhz;
+};
+
+/* Channels of a block, [nchan], as frequencies in the file's order. */
+static size_t add_channels(struct scan *s, const struct guppi_header *h)
+{
+    for (size_t i = 0; i < h->nchan; i++) {
+        s->mhz[i] = h->obsfreq_mhz + h->obsbw_mhz * (((double)i + 0.5) / (double)h->nchan - 0.5);
+        s->id[i] = llround(s->mhz[i] * 1e6);
+    }
+    return channels_add(s->stage, &s->groups, h->nchan, s->id, s->mhz);
+}
+
+static int begin(struct scan *s, const struct guppi_header *h)
+{
+    s->begun = true;
+    s->like = *h;
+    s->id = br_stage_alloc(s->stage, h->nchan * sizeof *s->id);
+    s->mhz = br_stage_alloc(s->stage, h->nchan * sizeof *s->mhz);
+    return BR_OK;
+}
+
+/* Base sample of a block. Blocks whose header does not say how many packets they have are taken to follow
+ * each other. */
+static int block_first(struct scan *s, const char *path, uint64_t at, const struct guppi_header *h,
+                       uint64_t *first)
+{
+    uint64_t packets = guppi_packets(h), step = h->samples - h->overlap;
+    if (!h->have_pktidx || packets == 0) {
+        *first = s->number * step;
+        return BR_OK;
+    }
+    __uint128_t scaled = (__uint128_t)h->pktidx * step;
+    if (scaled % packets != 0 || scaled / packets > (__uint128_t)1 << 61)
+        return br_stage_fail_at(
+            s->stage, "files",
+            "%s: the GUPPI block at byte %llu has PKTIDX = %llu, which is no whole number of samples "
+            "(%llu packets hold %llu samples)",
+            path, (unsigned long long)at, (unsigned long long)h->pktidx, (unsigned long long)packets,
+            (unsigned long long)step);
+    *first = (uint64_t)(scaled / packets);
+    return BR_OK;
+}
+
+static int check_alike(struct scan *s, const char *path, uint64_t at, const struct guppi_header *h)
+{
+    const struct guppi_header *like = &s->like;
+    const char *what = h->nchan != like->nchan || h->npol != like->npol || h->nants != like->nants
+                           ? "shape (OBSNCHAN, NPOL, NANTS)"
+                       : h->sample_ns.num != like->sample_ns.num || h->sample_ns.den != like->sample_ns.den
+                           ? "sample time (TBIN)"
+                       : h->have_epoch && like->have_epoch && h->epoch_ns != like->epoch_ns
+                           ? "start (STT_IMJD, STT_SMJD, STT_OFFS)"
+                           : NULL;
+    if (what == NULL) return BR_OK;
+    return br_stage_fail_at(
+        s->stage, "files",
+        "%s: the GUPPI block at byte %llu has another %s than the first one of %s; expected files of "
+        "one recording",
+        path, (unsigned long long)at, what, s->e->files.path[0]);
+}
+
+static int add_block(struct scan *s, size_t file, uint64_t at, uint64_t left, const struct guppi_header *h)
+{
+    const char *path = s->e->files.path[file];
+    uint64_t first = 0;
+    int status = s->begun ? check_alike(s, path, at, h) : begin(s, h);
+    if (status == BR_OK) status = block_first(s, path, at, h, &first);
+    if (status != BR_OK) return status;
+    s->number++;
+    if (left < h->header_bytes || left - h->header_bytes < h->blocsize) {
+        br_stage_warn(s->stage, "%s is truncated: its last block has %llu of %llu bytes and is left out",
+                      path, (unsigned long long)(left > h->header_bytes ? left - h->header_bytes : 0),
+                      (unsigned long long)h->blocsize);
+        return BR_OK;
+    }
+    struct extent *x = extents_add(s->e);
+    if (x == NULL) return br_no_memory(s->stage, s->e->count * sizeof *x);
+    uint64_t plane = 2 * h->npol * h->samples;
+    *x = (struct extent){.file = file,
+                         .offset = at + h->header_bytes,
+                         .first = first,
+                         .begin = first,
+                         .end = first + h->samples,
+                         .channel = (uint32_t)add_channels(s, h),
+                         .stride_time = 2 * h->npol,
+                         .stride_freq = plane,
+                         .stride_pol = 2,
+                         .stride_dish = plane * h->nchan,
+                         .overlap_meant = h->overlap > 0};
+    return BR_OK;
+}
+
+static int scan_file(struct scan *s, size_t file)
+{
+    const char *path = s->e->files.path[file];
+    struct stat info;
+    int fd = open(path, O_RDONLY | O_CLOEXEC), status = BR_OK;
+    if (fd < 0 || fstat(fd, &info) != 0) {
+        if (fd >= 0) close(fd);
+        return br_stage_fail_at(s->stage, "files", "cannot open %s: %s", path, strerror(errno));
+    }
+    uint64_t size = (uint64_t)info.st_size, at = 0;
+    s->number = 0;
+    while (status == BR_OK && at < size) {
+        struct guppi_header h;
+        struct br_error error = {0};
+        size_t length = 0;
+        int more = 1;
+        for (size_t want = 16 * GUPPI_ALIGN; more == 1 && status == BR_OK && want < 2 * HEADER_ROOM;
+             want *= 4) {
+            if (want > HEADER_ROOM) want = HEADER_ROOM;
+            length = size - at < want ? (size_t)(size - at) : want;
+            status = files_read(s->stage, fd, path, s->text, length, at);
+            if (status == BR_OK) more = guppi_parse(&h, path, at, s->text, length, &error);
+            if (length < want || want == HEADER_ROOM) break;
+        }
+        if (status != BR_OK) break;
+        if (more == 1 && at > 0) {
+            br_stage_warn(s->stage, "%s is truncated in the header of its last block, which is left out",
+                          path);
+            break;
+        }
+        if (more == 1) {
+            status = br_stage_fail_at(s->stage, "files", "%s: the file ends in its first GUPPI header", path);
+        } else if (more < 0) {
+            status = br_stage_fail_at(s->stage, "files", "%s", error.text);
+        } else {
+            status = add_block(s, file, at, size - at, &h);
+            at += h.header_bytes + h.blocsize;
+        }
+    }
+    close(fd);
+    if (status == BR_OK && size == 0) status = br_stage_fail_at(s->stage, "files", "%s is empty", path);
+    return status;
+}
+
+static int set_times(struct scan *s, struct br_stream *stream)
+{
+    const struct br_stream_hints *hints = br_stage_hints(s->stage);
+    const struct guppi_header *h = &s->like;
+    stream->sample_ns = hints->sample_ns.num > 0 ? hints->sample_ns : h->sample_ns;
+    stream->epoch_ns = hints->have_epoch ? hints->epoch_ns : h->epoch_ns;
+    if (!hints->have_epoch && !h->have_epoch)
+        return br_stage_fail_at(s->stage, "files",
+                                "%s: no STT_IMJD and STT_SMJD in its headers; give `stream: {epoch_ns: ...}`",
+                                s->e->files.path[0]);
+    return BR_OK;
+}
+
+int guppi_configure(struct br_stage *stage, struct extents *e, const struct file_list *files,
+                    const struct extents_wish *wish)
+{
+    struct scan s = {.stage = stage, .e = e, .text = malloc(HEADER_ROOM)};
+    if (s.text == NULL) return br_no_memory(stage, HEADER_ROOM);
+    e->files = *files;
+    e->passes = wish->passes;
+    e->threads = wish->threads;
+    e->coding = CODING_INT4X2; /* nothing to convert */
+    e->element_bytes = 2;
+    int status = BR_OK;
+    for (size_t i = 0; i < files->count && status == BR_OK; i++) status = scan_file(&s, i);
+    free(s.text);
+    e->extent = br_stage_keep(stage, e->extent, e->count * sizeof *e->extent);
+    if (status != BR_OK) return status;
+    if (e->count == 0) return br_stage_fail_at(stage, "files", "%s has no whole GUPPI block", files->path[0]);
+    if (wish->coding != NULL)
+        return br_stage_fail_at(
+            stage, "coding", "%s; GUPPI RAW files hold complex samples of 8 + 8 bits, which have no coding",
+            wish->coding);
+    status = set_times(&s, &e->stream);
+    if (status == BR_OK)
+        status = extents_elements(stage, files->path[0], s.like.nants * s.like.npol, s.like.npol, &e->npol,
+                                  &e->ndish);
+    if (status == BR_OK)
+        status = channels_join(stage, e, &s.groups, fabs(s.like.obsbw_mhz) / (double)s.like.nchan);
+    return status == BR_OK ? extents_configure(stage, e, wish->frame_samples, 0, wish->max_gap_s) : status;
+}

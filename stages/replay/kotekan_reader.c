@@ -1,0 +1,186 @@
+/* kotekan's raw files: the frames say which channels and samples they are. */
+#include "stages/common/kotekan_raw.h"
+#include "stages/common/shape.h"
+#include "stages/replay/extents.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MOST_FRAMES = 1 << 24 };
+static const double chime_top_mhz = 800, chime_step_mhz = -0.390625;
+
+struct scan {
+    struct br_stage *stage;
+    struct extents *e;
+    struct channel_groups groups;
+    struct kotekan_frame frame;
+    struct kotekan_field like;
+    bool begun;
+    struct br_rational sample_ns;
+    double width_mhz;
+    int64_t *id;
+    double *mhz;
+};
+
+static int begin(struct scan *s, const char *path, const struct kotekan_field *field)
+{
+    const struct br_stream_hints *hints = br_stage_hints(s->stage);
+    s->begun = true;
+    s->like = *field;
+    if (hints->sample_ns.num <= 0)
+        return br_stage_fail_at(
+            s->stage, "files",
+            "%s: chordMetadata does not say the sample time; give `stream: {sample_ns: ...}`", path);
+    if (!hints->have_epoch)
+        return br_stage_fail_at(
+            s->stage, "files",
+            "%s: chordMetadata counts samples from an epoch that it does not name; give `stream: "
+            "{epoch_ns: ...}`",
+            path);
+    s->sample_ns = hints->sample_ns;
+    s->width_mhz = 1e3 * (double)s->sample_ns.den / (double)s->sample_ns.num;
+    s->id = br_stage_alloc(s->stage, field->nfreq * sizeof *s->id);
+    s->mhz = br_stage_alloc(s->stage, field->nfreq * sizeof *s->mhz);
+    return BR_OK;
+}
+
+static int check_alike(struct scan *s, const char *path, const struct kotekan_field *f)
+{
+    const struct kotekan_field *like = &s->like;
+    if (f->npol == like->npol && f->ndish == like->ndish && f->chime == like->chime) return BR_OK;
+    return br_stage_fail_at(
+        s->stage, "files",
+        "%s holds %llu polarisations of %llu dishes%s, %s %llu of %llu%s; expected files of one recording",
+        path, (unsigned long long)f->npol, (unsigned long long)f->ndish,
+        f->chime ? " in the coding chime" : "", s->e->files.path[0], (unsigned long long)like->npol,
+        (unsigned long long)like->ndish, like->chime ? " in the coding chime" : "");
+}
+
+/* The frame's channels: their numbers times the channel width (CHIME: down from 800 MHz), unless the user
+ * lists frequencies. */
+static int add_channels(struct scan *s, const char *path, const struct kotekan_field *f, size_t *group)
+{
+    const struct chord_metadata *m = &s->frame.metadata;
+    const struct br_stream_hints *hints = br_stage_hints(s->stage);
+    if (f->nfreq != s->like.nfreq) { /* another node's share may be of another size */
+        s->id = br_stage_alloc(s->stage, f->nfreq * sizeof *s->id);
+        s->mhz = br_stage_alloc(s->stage, f->nfreq * sizeof *s->mhz);
+        s->like.nfreq = f->nfreq;
+    }
+    for (uint64_t i = 0; i < f->nfreq; i++) {
+        bool said = m->nfreq > 0 && m->coarse_freq[i] >= 0;
+        if (!said && hints->nfreq != f->nfreq)
+            return br_stage_fail_at(
+                s->stage, "files",
+                "%s: chordMetadata does not say which channels its %llu are; give `stream: {freq_mhz: "
+                "...}`",
+                path, (unsigned long long)f->nfreq);
+        s->id[i] = said ? m->coarse_freq[i] : (int64_t)i;
+        s->mhz[i] =
+            f->chime ? chime_top_mhz + chime_step_mhz * (double)s->id[i] : s->width_mhz * (double)s->id[i];
+    }
+    *group = channels_add(s->stage, &s->groups, f->nfreq, s->id, s->mhz);
+    return BR_OK;
+}
+
+static int add_frame(struct scan *s, size_t file)
+{
+    const char *path = s->e->files.path[file];
+    const struct kotekan_frame *frame = &s->frame;
+    struct kotekan_field f;
+    struct br_error error = {0};
+    if (kotekan_raw_field(&frame->metadata, path, &f, &error) != BR_OK)
+        return br_stage_fail_at(s->stage, "files", "%s", error.text);
+    int status = s->begun ? check_alike(s, path, &f) : begin(s, path, &f);
+    if (status != BR_OK) return status;
+    uint64_t samples = f.samples;
+    if (frame->there < frame->bytes) {
+        bool time_slowest = f.stride_time >= f.stride_freq;
+        samples = time_slowest ? frame->there / f.stride_time : 0;
+        br_stage_warn(
+            s->stage,
+            "%s is truncated: its last frame has %llu of %llu bytes; %llu whole samples of it are replayed",
+            path, (unsigned long long)frame->there, (unsigned long long)frame->bytes,
+            (unsigned long long)samples);
+    }
+    if (samples == 0) return BR_OK;
+    size_t group = 0;
+    status = add_channels(s, path, &f, &group);
+    struct extent *x = status == BR_OK ? extents_add(s->e) : NULL;
+    if (status == BR_OK && x == NULL) return br_no_memory(s->stage, s->e->count * sizeof *x);
+    if (status != BR_OK) return status;
+    *x = (struct extent){.file = file,
+                         .offset = frame->offset,
+                         .first = f.first,
+                         .begin = f.first,
+                         .end = f.first + samples,
+                         .channel = (uint32_t)group,
+                         .stride_time = f.stride_time,
+                         .stride_freq = f.stride_freq,
+                         .stride_pol = f.stride_pol,
+                         .stride_dish = f.stride_dish};
+    return BR_OK;
+}
+
+static int scan_file(struct scan *s, size_t file)
+{
+    const char *path = s->e->files.path[file];
+    struct stat info;
+    int fd = open(path, O_RDONLY | O_CLOEXEC), status = BR_OK;
+    if (fd < 0 || fstat(fd, &info) != 0) {
+        if (fd >= 0) close(fd);
+        return br_stage_fail_at(s->stage, "files", "cannot open %s: %s", path, strerror(errno));
+    }
+    uint64_t size = (uint64_t)info.st_size, at = 0;
+    while (status == BR_OK && (at < size || at == 0)) {
+        struct br_error error = {0};
+        if (at > 0 && size - at < KOTEKAN_RAW_HEADER && size - at < 4 + CHORD_METADATA_NEW_BYTES) {
+            br_stage_warn(s->stage, "%s is truncated in the header of its last frame, which is left out",
+                          path);
+            break;
+        }
+        status = kotekan_raw_read(&s->frame, fd, path, at, size, &error);
+        if (status != BR_OK) status = br_stage_fail_at(s->stage, "files", "%s", error.text);
+        if (status == BR_OK) status = add_frame(s, file);
+        if (status == BR_OK && s->e->count > MOST_FRAMES)
+            status = br_stage_fail_at(s->stage, "files", "%s: too many frames", path);
+        at = s->frame.offset + s->frame.bytes;
+    }
+    close(fd);
+    return status;
+}
+
+int kotekan_configure(struct br_stage *stage, struct extents *e, const struct file_list *files,
+                      const struct extents_wish *wish)
+{
+    const struct br_stream_hints *hints = br_stage_hints(stage);
+    struct scan *s = br_stage_alloc(stage, sizeof *s);
+    *s = (struct scan){.stage = stage, .e = e};
+    e->files = *files;
+    e->passes = wish->passes;
+    e->threads = wish->threads;
+    e->element_bytes = 1;
+    int status = BR_OK;
+    for (size_t i = 0; i < files->count && status == BR_OK; i++) status = scan_file(s, i);
+    e->extent = br_stage_keep(stage, e->extent, e->count * sizeof *e->extent);
+    if (status != BR_OK) return status;
+    if (e->count == 0) return br_stage_fail_at(stage, "files", "%s has no whole sample", files->path[0]);
+    e->coding = wish->coding != NULL ? coding_from_name(wish->coding)
+                : s->like.chime      ? CODING_CHIME
+                                     : CODING_INT4X2;
+    e->stream.sample_ns = s->sample_ns;
+    e->stream.epoch_ns = hints->epoch_ns;
+    size_t npol = 0, ndish = 0, elements = (size_t)(s->like.npol * s->like.ndish);
+    /* a frame of inputs without polarisations is split as the pipeline says */
+    status = extents_elements(stage, files->path[0], elements, s->like.npol > 1 ? (size_t)s->like.npol : 0,
+                              &npol, &ndish);
+    e->npol = npol;
+    e->ndish = ndish;
+    for (size_t i = 0; i < e->count; i++) e->extent[i].stride_pol = ndish;
+    if (status == BR_OK) status = channels_join(stage, e, &s->groups, s->width_mhz);
+    return status == BR_OK ? extents_configure(stage, e, wish->frame_samples, 0, wish->max_gap_s) : status;
+}
