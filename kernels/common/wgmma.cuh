@@ -4,10 +4,12 @@
  * first one after registers of c or a have been written, commit, wait before c or a are touched again. Which element is in
  * which register: fragments.h.
  *
+ *   wgmma_hold(c);                                    (and registers of a: what is written to them is, before the fence)
  *   wgmma_fence();
  *   wgmma_s8<96>::multiply(c, a, b, true);
  *   wgmma_commit();
- *   wgmma_wait<0>(); */
+ *   wgmma_wait<0>();
+ *   wgmma_hold(c); */
 #ifndef BEAMRING_KERNELS_COMMON_WGMMA_CUH
 #define BEAMRING_KERNELS_COMMON_WGMMA_CUH
 

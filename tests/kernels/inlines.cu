@@ -270,7 +270,7 @@ __global__ void __launch_bounds__(32)
     for (unsigned i = threadIdx.x; i < sizeof box; i += 32) seen[i] = box[i];
     publish_shared();
     __syncwarp();
-    if (threadIdx.x == 0) {
+    if (threadIdx.x == 0 && x >= 0 && y >= 0) {
         tensor_store(&to, box, x, y);
         bulk_commit();
         bulk_wait_read<0>();

@@ -37,7 +37,8 @@ int inlines_wgmma(int is_float, int columns, int from_registers, int swizzled, c
                   void *c);
 
 /* A box of 16 rows of 128 bytes at (x, y) of in [rows][row_bytes], by the accelerator with its swizzle to shared memory, from there as
- * it lies to seen [2048], and back to out at the same place. 1 where the device or driver has no such thing. */
+ * it lies to seen [2048], and back to out at the same place (where
+ * neither coordinate is negative). 1 where the device or driver has no such thing. */
 int inlines_tensor(const uint8_t *in, uint8_t *seen, uint8_t *out, unsigned rows, unsigned row_bytes, int x,
                    int y);
 

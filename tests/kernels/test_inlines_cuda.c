@@ -301,20 +301,25 @@ static void products_of_a_warpgroup(void **state)
 static void boxes_of_a_tensor(void **state)
 {
     NEEDS_GPU();
-    enum { ROWS = 40, BYTES = 272 };
+    enum { ROWS = 40, BYTES = 272, SEEN = 2048 };
     static const int at[][2] = {{0, 0},    {128, 16}, {144, 3},  {256, 30},
                                 {-128, 0}, {16, -10}, {-16, 35}, {272, 0}};
-    uint8_t *in = both_sides(ROWS * BYTES), *out = both_sides(ROWS * BYTES), *seen = both_sides(2048);
-    for (unsigned i = 0; i < ROWS * BYTES; i++) in[i] = (uint8_t)(1 + dump_random(&seed) % 255);
+    static uint8_t in[ROWS * BYTES], out[ROWS * BYTES], seen[SEEN];
+    uint8_t *device_in = gpu_poisoned(sizeof in, 0), *device_out = gpu_poisoned(sizeof out, 0),
+            *device_seen = gpu_poisoned(sizeof seen, 0xee);
+    for (unsigned i = 0; i < sizeof in; i++) in[i] = (uint8_t)(1 + dump_random(&seed) % 255);
+    gpu_ok(cudaMemcpy(device_in, in, sizeof in, cudaMemcpyHostToDevice));
     for (unsigned i = 0; i < sizeof at / sizeof *at; i++) {
-        int x = at[i][0], y = at[i][1], status;
-        memset(out, 0, ROWS * BYTES);
-        status = inlines_tensor(in, seen, out, ROWS, BYTES, x, y);
+        int x = at[i][0], y = at[i][1];
+        gpu_ok(cudaMemset(device_out, 0, sizeof out));
+        int status = inlines_tensor(device_in, device_seen, device_out, ROWS, BYTES, x, y);
         if (status == 1) {
             printf("no tensor memory accelerator: skipped\n");
             skip();
         }
-        done(status);
+        if (status != 0) fail_msg("box at %d, %d: %s", x, y, cudaGetErrorString(cudaGetLastError()));
+        gpu_ok(cudaMemcpy(out, device_out, sizeof out, cudaMemcpyDeviceToHost));
+        gpu_ok(cudaMemcpy(seen, device_seen, sizeof seen, cudaMemcpyDeviceToHost));
         for (int row = 0; row < 16; row++)
             for (int byte = 0; byte < 128; byte++) {
                 bool inside = y + row >= 0 && y + row < ROWS && x + byte >= 0 && x + byte < BYTES;
@@ -323,13 +328,13 @@ static void boxes_of_a_tensor(void **state)
             }
         for (int row = 0; row < ROWS; row++)
             for (int byte = 0; byte < BYTES; byte++) {
-                bool inside = row >= y && row < y + 16 && byte >= x && byte < x + 128;
+                bool inside = x >= 0 && y >= 0 && row >= y && row < y + 16 && byte >= x && byte < x + 128;
                 assert_int_equal(out[row * BYTES + byte], inside ? in[row * BYTES + byte] : 0);
             }
     }
-    gpu_ok(cudaFree(in));
-    gpu_ok(cudaFree(out));
-    gpu_ok(cudaFree(seen));
+    br_cuda_free(gpu, device_in);
+    br_cuda_free(gpu, device_out);
+    br_cuda_free(gpu, device_seen);
 }
 #endif
 
