@@ -329,7 +329,7 @@ static void send_answers(struct frb_receiver *r, struct frb_connection *c)
     frb_connection_end(r, c);
 }
 
-/* Reads what is there, but not for ever: others wait too. */
+/* Reads what is there, but one minichunk at most: of senders whose data waits already none may run ahead of the others. */
 static void read_some(struct frb_receiver *r, struct frb_connection *c)
 {
     for (unsigned turns = 0; turns < 64 && r->failure.status == BR_OK; turns++) {
@@ -345,10 +345,12 @@ static void read_some(struct frb_receiver *r, struct frb_connection *c)
                 snprintf(r->complaint, sizeof r->complaint, "a connection ended within a message%s%s", n < 0 ? ": " : "",
                          n < 0 ? strerror(errno) : "");
             }
+            if (c->nanswers > 0) send(c->fd, c->answer, c->nanswers, MSG_NOSIGNAL | MSG_DONTWAIT);
             frb_connection_end(r, c);
             return;
         }
         c->heard_at = net_now();
+        bool body = c->state == FRB_BODY;
         if (!frb_connection_got(r, c, (size_t)n)) {
             frb_connection_end(r, c);
             return;
@@ -357,6 +359,7 @@ static void read_some(struct frb_receiver *r, struct frb_connection *c)
             send_answers(r, c);
             if (c->state == FRB_FREE) return;
         }
+        if (body && c->state != FRB_BODY) return;
     }
 }
 
