@@ -1,4 +1,4 @@
-/* finish.cuh - the filterbank on a GPU, last part: from the exchange to the output. cuda.cu says how the work
+/* finish.cuh - the filterbank on a GPU, last part: from the exchange to the output. float32.cuh says how the work
  * is divided. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_FINISH_CUH
 #define BEAMRING_KERNELS_UPCHANNELIZE_FINISH_CUH

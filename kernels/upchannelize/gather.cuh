@@ -1,5 +1,5 @@
 /* gather.cuh - the filterbank on a GPU, first part: what its kernels share, and from the input to the
- * exchange. cuda.cu says how the work is divided. */
+ * exchange. float32.cuh says how the work is divided. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_GATHER_CUH
 #define BEAMRING_KERNELS_UPCHANNELIZE_GATHER_CUH
 

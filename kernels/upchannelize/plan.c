@@ -126,49 +126,82 @@ void br_upchannelize_destroy(struct br_upchannelize *plan)
 
 void br_upchannelize_reset(struct br_upchannelize *plan)
 {
-    memset(plan->missing, 1, (plan->M - 1) * plan->nchannels);
+    br_upchannelize_reset_at(plan, 0);
 }
 
-static void copy(const struct br_upchannelize *plan, const uint8_t *e, size_t row, const uint8_t *e_valid,
-                 size_t valid_row, size_t nsteps, uint8_t *out, uint8_t *out_valid)
+void br_upchannelize_reset_at(struct br_upchannelize *plan, uint64_t at)
 {
+    memset(plan->missing, 1, (plan->M - 1) * plan->nchannels);
+    plan->gaps = plan->M > 1;
+    plan->at = at;
+}
+
+int br_upchannelize_whole(const struct br_upchannelize *plan)
+{
+    return plan->U == 1 || !plan->gaps;
+}
+
+static void copy(const struct br_upchannelize_call *call)
+{
+    const struct br_upchannelize *plan = call->plan;
     size_t F = plan->nchannels, bytes = F * plan->nspectators;
-    for (size_t t = 0; t < nsteps; t++)
+    if (call->out_valid && !call->e_valid) memset(call->out_valid, 255, call->nsteps * F);
+    for (size_t t = 0; call->out_valid && call->e_valid && t < call->nsteps; t++)
         for (size_t f = 0; f < F; f++)
-            out_valid[t * F + f] = !e_valid || e_valid[t * valid_row + f] ? 255 : 0;
+            call->out_valid[t * F + f] = call->e_valid[t * call->valid_row + f] ? 255 : 0;
 #if BR_WITH_CUDA
     if (plan->backend == BR_CUDA) {
-        br_upchannelize_cuda_copy(plan, e, row, nsteps, out);
+        br_upchannelize_cuda_copy(plan, call->e, call->row, call->nsteps, call->out);
         return;
     }
 #endif
-    for (size_t t = 0; t < nsteps; t++) memcpy(out + t * bytes, e + t * row, bytes);
+    for (size_t t = 0; t < call->nsteps; t++) memcpy(call->out + t * bytes, call->e + t * call->row, bytes);
 }
 
-/* From the validity of the input of blocks [first, first + blocks): plan->missing, plan->lost and out_valid.
- */
-static void flag(struct br_upchannelize *plan, const uint8_t *e_valid, size_t valid_row, size_t first,
-                 size_t blocks, uint8_t *out_valid)
+/* plan->missing of the input of blocks [first, first + blocks). */
+static void find_missing(struct br_upchannelize *plan, const uint8_t *e_valid, size_t valid_row, size_t first,
+                         size_t blocks)
+{
+    size_t F = plan->nchannels, U = plan->U;
+    uint8_t *now = plan->missing + (plan->M - 1) * F;
+    memset(now, 0, blocks * F);
+    if (!e_valid) return;
+    for (size_t t = 0; t < blocks * U; t++) {
+        const uint8_t *valid = e_valid + (first * U + t) * valid_row, *end = valid + F;
+        for (const uint8_t *gap = valid; (gap = memchr(gap, 0, (size_t)(end - gap))) != NULL; gap++)
+            now[t / U * F + (size_t)(gap - valid)] = 1;
+    }
+}
+
+/* From the validity of the input of blocks [first, first + blocks): plan->missing, plan->lost and out_valid (unless NULL).
+ * Returns whether there is anything in plan->lost; where all is valid none of this is touched. */
+static int flag(struct br_upchannelize *plan, const uint8_t *e_valid, size_t valid_row, size_t first, size_t blocks,
+                uint8_t *out_valid)
 {
     size_t F = plan->nchannels, U = plan->U, M = plan->M;
-    uint8_t *now = plan->missing + (M - 1) * F;
+    int any = 0;
+    if (out_valid) memset(out_valid + first * F * U, 255, blocks * F * U);
+    if (!e_valid && !plan->gaps) return 0;
+    find_missing(plan, e_valid, valid_row, first, blocks);
     memset(plan->lost, 0, blocks * F);
-    memset(out_valid + first * F * U, 255, blocks * F * U);
-    if (!e_valid && !memchr(plan->missing, 1, (M - 1) * F)) return;
-    memset(now, 0, blocks * F);
-    for (size_t t = 0; e_valid && t < blocks * U; t++) {
-        const uint8_t *valid = e_valid + (first * U + t) * valid_row;
-        for (size_t f = 0; f < F; f++) now[t / U * F + f] |= !valid[f];
+    /* each block with gaps makes this and the next M-1 outputs missing */
+    for (size_t b = 0; b < M - 1 + blocks; b++) {
+        const uint8_t *missing = plan->missing + b * F;
+        if (!memchr(missing, 1, F)) continue;
+        size_t from = b < M - 1 ? 0 : b - (M - 1), to = b < blocks ? b + 1 : blocks;
+        for (size_t i = from; i < to; i++)
+            for (size_t f = 0; f < F; f++) plan->lost[i * F + f] |= missing[f];
+        any |= to > from;
     }
-    for (size_t b = 0; b < blocks; b++) {
-        uint8_t *lost = plan->lost + b * F;
-        for (size_t m = 0; m < M; m++)
-            for (size_t f = 0; f < F; f++) lost[f] |= plan->missing[(b + m) * F + f];
+    for (size_t b = 0; any && b < blocks; b++) {
+        const uint8_t *lost = plan->lost + b * F;
         if (!memchr(lost, 1, F)) continue;
         for (size_t f = 0; f < F; f++)
-            if (lost[f]) memset(out_valid + ((first + b) * F + f) * U, 0, U);
+            if (lost[f] && out_valid) memset(out_valid + ((first + b) * F + f) * U, 0, U);
     }
     memmove(plan->missing, plan->missing + blocks * F, (M - 1) * F);
+    plan->gaps = memchr(plan->missing, 1, (M - 1) * F) != NULL;
+    return any;
 }
 
 /* Keeps the last (M-1) U rows. */
@@ -181,39 +214,60 @@ static void remember(struct br_upchannelize *plan, const uint8_t *e, size_t row,
         memcpy(plan->history + (old + t) * bytes, e + (nsteps - fresh + t) * row, bytes);
 }
 
-uint64_t br_upchannelize_execute(struct br_upchannelize *plan, const uint8_t *e, size_t row,
-                                 const uint8_t *e_valid, size_t valid_row, size_t nsteps, uint8_t *out,
-                                 uint8_t *out_valid)
+static uint64_t execute(const struct br_upchannelize_call *call, int beside)
 {
+    struct br_upchannelize *plan = call->plan;
     uint64_t clamped = 0;
     if (plan->U == 1) {
-        copy(plan, e, row, e_valid, valid_row, nsteps, out, out_valid);
+        copy(call);
         return 0;
     }
 #if BR_WITH_CUDA
     if (plan->backend == BR_CUDA) br_cuda_begin(plan->cuda);
+#else
+    (void)beside;
 #endif
-    size_t blocks = nsteps / plan->U;
+    size_t blocks = call->nsteps / plan->U;
     for (size_t first = 0; first < blocks; first += plan->chunk) {
         size_t count = blocks - first < plan->chunk ? blocks - first : plan->chunk;
+        int any = flag(plan, call->e_valid, call->valid_row, first, count, call->out_valid);
         struct upchannelize_job job = {
-            .e = e, .row = row, .first = first, .blocks = count, .missing = plan->lost, .out = out};
-        flag(plan, e_valid, valid_row, first, count, out_valid);
+            .e = call->e, .row = call->row, .first = first, .blocks = count, .missing = plan->lost, .out = call->out};
 #if BR_WITH_CUDA
         if (plan->backend == BR_CUDA) {
+            job.missing = any ? plan->lost : NULL;
+            job.at = plan->at;
+            job.last = first + count == blocks;
+            job.beside = beside != 0;
             br_upchannelize_cuda(plan, &job);
             continue;
         }
 #endif
+        if (!any) memset(plan->lost, 0, count * plan->nchannels);
         clamped += plan->backend == BR_REFERENCE ? br_upchannelize_reference(plan, &job)
                                                  : br_upchannelize_cpu(plan, &job);
     }
+    plan->at += blocks;
 #if BR_WITH_CUDA
     if (plan->backend == BR_CUDA) {
-        br_upchannelize_cuda_remember(plan, e, row, nsteps);
+        br_upchannelize_cuda_remember(plan, call->e, call->row, call->nsteps);
         return 0;
     }
 #endif
-    remember(plan, e, row, nsteps);
+    remember(plan, call->e, call->row, call->nsteps);
     return clamped;
+}
+
+uint64_t br_upchannelize_execute_all(const struct br_upchannelize_call *calls, size_t count)
+{
+    uint64_t clamped = 0;
+    for (size_t i = 0; i < count; i++) clamped += execute(&calls[i], i > 0);
+    return clamped;
+}
+
+uint64_t br_upchannelize_execute(struct br_upchannelize *plan, const uint8_t *e, size_t row,
+                                 const uint8_t *e_valid, size_t valid_row, size_t nsteps, uint8_t *out,
+                                 uint8_t *out_valid)
+{
+    return execute(&(struct br_upchannelize_call){plan, e, row, e_valid, valid_row, nsteps, out, out_valid}, 0);
 }

@@ -7,6 +7,8 @@
 
 #include "kernels/upchannelize/upchannelize.h"
 
+#include <stdbool.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -29,8 +31,12 @@ struct upchannelize_job {
     const uint8_t *e; /* of the whole call */
     size_t row;
     size_t first, blocks;   /* within the call */
-    const uint8_t *missing; /* [blocks][F]: these outputs are missing */
+    const uint8_t *missing; /* [blocks][F]: these outputs are missing; NULL (only with BR_CUDA): none is */
     uint8_t *out;           /* of the whole call */
+    /* cuda */
+    uint64_t at; /* the call's first block, counted from the start of the stream */
+    bool last;   /* of the call */
+    bool beside; /* does not depend on the launch before it */
 };
 
 struct br_upchannelize {
@@ -41,6 +47,8 @@ struct br_upchannelize {
     uint8_t *history; /* [(M-1) U][F X]: the rows before the next call */
     uint8_t *missing; /* [M-1 + chunk][F]: input blocks with missing samples, the first M-1 from before */
     uint8_t *lost;    /* [chunk][F]: outputs of this job that are missing */
+    bool gaps;        /* whether there is any 1 among the first M-1 of `missing` */
+    uint64_t at;      /* the next block, counted from the start of the stream */
 
     double *window, *gain; /* [M U], [U] */
 

@@ -12,8 +12,10 @@
  *
  * With BR_CUDA e and out are device memory, validity is host memory, the history stays on the device, and execute enqueues its work
  * on the stream of params.cuda; an execute that makes outputs missing uploads nsteps/U * F bytes (br_cuda_create is told). The
- * number of clamped components is added to br_cuda_counter. Fastest where e and out are 4-byte aligned, row and X multiples of 4 (of
- * 32: whole sectors of memory), and M at most 4. */
+ * number of clamped components is added to br_cuda_counter. Where X is a multiple of 64, M at most 8 (4 for U of 32 and more) and
+ * the gain not so large that most outputs are clamped, it computes in float16 on tensor cores: levels may differ by one where the
+ * unrounded value is within a few thousandths of a half level; elsewhere in float32. Fastest where e and row are multiples of 8 and
+ * out of 16. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_H
 #define BEAMRING_KERNELS_UPCHANNELIZE_H
 
@@ -48,14 +50,33 @@ void br_upchannelize_destroy(struct br_upchannelize *plan);
 /* Forgets the history: the next input starts a stream (or follows a hole in it). */
 void br_upchannelize_reset(struct br_upchannelize *plan);
 
+/* The same where the next input is output step `at` of something that is cut into streams elsewhere at another time: a GPU groups
+ * its sums by `at` modulo 16, and with it results do not depend on the cuts by a bit. */
+void br_upchannelize_reset_at(struct br_upchannelize *plan, uint64_t at);
+
+/* Whether all outputs of the next execute are valid if all its input is. */
+int br_upchannelize_whole(const struct br_upchannelize *plan);
+
 /* e         [nsteps][row] bytes int4x2, of which this plan's channels are the first F*X bytes of each row (row >= F*X)
  * e_valid   [nsteps][valid_row] 0 or not, first F of each row; NULL: all valid
  * nsteps    a multiple of U
  * out       [nsteps/U][F*U][X] int4x2
- * out_valid [nsteps/U][F*U], 0 or 255; always written
+ * out_valid [nsteps/U][F*U], 0 or 255; NULL: not wanted
  * Returns the number of output components (re, im) that were clamped; 0 with BR_CUDA. */
 uint64_t br_upchannelize_execute(struct br_upchannelize *plan, const uint8_t *e, size_t row, const uint8_t *e_valid,
                                  size_t valid_row, size_t nsteps, uint8_t *out, uint8_t *out_valid);
+
+/* The same for each of several plans of one backend (zones of a band), of which no one reads what another writes: on a GPU they run
+ * beside each other. */
+struct br_upchannelize_call {
+    struct br_upchannelize *plan;
+    const uint8_t *e;
+    size_t row;
+    const uint8_t *e_valid;
+    size_t valid_row, nsteps;
+    uint8_t *out, *out_valid;
+};
+uint64_t br_upchannelize_execute_all(const struct br_upchannelize_call *calls, size_t count);
 
 /* The default window, [M U]. */
 void br_upchannelize_window(double *window, unsigned factor, unsigned taps);
