@@ -1,8 +1,8 @@
 /* device.cuh - small device functions that several kernels share: int4+4 values, copies to shared memory, tensor cores.
  *
- * A byte of the electric field is int4+4: real part in the low nibble, imaginary part in the high one, both two's complement.
- * Register assignments in comments are written physical <-> logical: simd (byte or half of a register), register, thread (lane),
- * warp. */
+ * A byte of the electric field is int4+4: real part in the low nibble, imaginary part in the high one, both two's
+ * complement. Register assignments in comments are written physical <-> logical: simd (byte or half of a register),
+ * register, thread (lane), warp. */
 #ifndef BEAMRING_KERNELS_COMMON_DEVICE_CUH
 #define BEAMRING_KERNELS_COMMON_DEVICE_CUH
 

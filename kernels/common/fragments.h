@@ -1,8 +1,8 @@
 /* fragments.h - which element of a matrix stands in which register, and where the tensor cores want it in shared memory.
  *
- * For the instructions that mma.cuh and hopper.cuh wrap. A matrix a is M rows by K, b is K by N columns, c M rows by N columns;
- * `lane` counts in the warp (mma) or in the warpgroup (wgmma, 0 to 127); `reg` counts the registers of one lane, `part` the int8 or
- * float16 values of a register from the low end. */
+ * For the instructions that device.cuh and wgmma.cuh wrap. A matrix a is M rows by K, b is K by N columns, c M rows by
+ * N columns; `lane` counts in the warp (mma) or in the warpgroup (wgmma, 0 to 127); `reg` counts the registers of one
+ * lane, `part` the int8 or float16 values of a register from the low end. */
 #ifndef BEAMRING_KERNELS_COMMON_FRAGMENTS_H
 #define BEAMRING_KERNELS_COMMON_FRAGMENTS_H
 
@@ -92,8 +92,9 @@ static inline BR_HD struct br_cell br_wgmma_f16_a(unsigned reg, unsigned part, u
 enum br_wgmma_swizzle { BR_WGMMA_PLAIN, BR_WGMMA_128, BR_WGMMA_64, BR_WGMMA_32 };
 
 /* What wgmma takes for a matrix in shared memory.
- *   address  in shared memory, in bytes, multiple of 16; of the first element, in swizzled layouts inside a pattern that starts at
- *            a multiple of 1024, 512 or 256 bytes (a later k: the address + its bytes in the row, unswizzled)
+ *   address  in shared memory, in bytes, multiple of 16; of the first element, in swizzled layouts inside a pattern
+ *            that starts at a multiple of 1024, 512 or 256 bytes (a later k: the address + its bytes in the row,
+ *            unswizzled)
  *   leading  bytes from one core matrix to the next along k (plain only; ignored in swizzled layouts)
  *   stride   bytes from 8 rows to the next 8 rows (columns of b are its rows) */
 static inline BR_HD uint64_t br_wgmma_descriptor(unsigned address, unsigned leading, unsigned stride,
@@ -111,7 +112,8 @@ static inline BR_HD unsigned br_wgmma_plain_place(unsigned row, unsigned byte, u
     return row / 8 * stride + byte / 16 * leading + row % 8 * 16 + byte % 16;
 }
 
-/* The same for rows of 128 bytes in the 128-byte swizzle (descriptor: stride 1024): what the tensor memory accelerator writes. */
+/* The same for rows of 128 bytes in the 128-byte swizzle (descriptor: stride 1024): what the tensor memory
+ * accelerator writes. */
 static inline BR_HD unsigned br_wgmma_128_place(unsigned row, unsigned byte)
 {
     return br_swizzle_128_bytes(row * 128 + byte);
@@ -126,8 +128,8 @@ static inline BR_HD unsigned br_transpose_selector(unsigned simd, unsigned high)
     return simd == 0 ? (high ? 0x7351u : 0x6240u) : (high ? 0x7632u : 0x5410u);
 }
 
-/* Where value `part` of register `reg` (of two) comes from when the register bit and bit `simd` of the value's number change places:
- * register in .row, value in .column. */
+/* Where value `part` of register `reg` (of two) comes from when the register bit and bit `simd` of the value's number
+ * change places: register in .row, value in .column. */
 static inline BR_HD struct br_cell br_transpose_source(unsigned simd, unsigned reg, unsigned part)
 {
     return br_cell(br_bit(part, simd), (part & ~(1u << simd)) | reg << simd);

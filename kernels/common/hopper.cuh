@@ -80,9 +80,10 @@ __device__ __forceinline__ void tensor_prefetch(const CUtensorMap *map)
     asm volatile("prefetch.tensormap [%0];\n" ::"l"(map) : "memory");
 }
 
-/* A box at coordinates x (fastest), y, ... of the tensor, to shared memory (aligned to 128 bytes, swizzled ones to their pattern).
- * Elements outside of the tensor become zero, and count as bytes too; a box may lie outside on any side, wholly or in part. x times
- * the element's size must be a multiple of 16 bytes: anything else is an illegal instruction. */
+/* A box at coordinates x (fastest), y, ... of the tensor, to shared memory (aligned to 128 bytes, swizzled ones to
+ * their pattern). Elements outside of the tensor become zero, and count as bytes too; a box may lie outside on any
+ * side, wholly or in part. x times the element's size must be a multiple of 16 bytes: anything else is an illegal
+ * instruction. */
 __device__ __forceinline__ void tensor_load(void *to, const CUtensorMap *map, barrier *full, int x, int y)
 {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
@@ -119,9 +120,9 @@ __device__ __forceinline__ void bulk_load(void *to, const void *from, unsigned b
         : "memory");
 }
 
-/* A box from shared memory to the tensor; what lies beyond the tensor's ends is not written, but no coordinate may be negative (an
- * illegal instruction), and x is as in tensor_load. After publish_shared() by the writers and a barrier, by one thread, which then
- * commits. */
+/* A box from shared memory to the tensor; what lies beyond the tensor's ends is not written, but no coordinate may be
+ * negative (an illegal instruction), and x is as in tensor_load. After publish_shared() by the writers and a barrier,
+ * by one thread, which then commits. */
 __device__ __forceinline__ void tensor_store(const CUtensorMap *map, const void *from, int x, int y)
 {
     asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];\n" ::"l"(map),

@@ -1,6 +1,7 @@
-/* The baseband beamformer against the exact sum, for thousands of shapes and inputs: on the CPU, and on a GPU with the kernel that
- * suits the device and with the portable one. What is expected is summed here in plain integers; of large shapes for some of the
- * outputs, chosen at random, and then the GPU's kernels are compared with each other in all of them. */
+/* The baseband beamformer against the exact sum, for thousands of shapes and inputs: on the CPU, and on a GPU with
+ * the kernel that suits the device and with the portable one. What is expected is summed here in plain integers; of
+ * large shapes for some of the outputs, chosen at random, and then the GPU's kernels are compared with each other in
+ * all of them. */
 #include "kernels/baseband/baseband.h"
 
 #include <setjmp.h>
@@ -232,8 +233,8 @@ static void end(struct run *r)
     free(r->clamped);
 }
 
-/* Any shape up to 128 beams and 1024 dishes (multiples of 16) of which the outputs take at most `work` products, with any field,
- * weights and shifts. */
+/* Any shape up to 128 beams and 1024 dishes (multiples of 16) of which the outputs take at most `work` products, with
+ * any field, weights and shifts. */
 static void random_cases(const struct kind *kinds, size_t count, size_t cases, size_t work)
 {
     struct run r = begin(1 << 20, 1 << 20, 1 << 23, 1 << 20, 1 << 20);

@@ -1,4 +1,5 @@
-/* The device inlines that kernels share, each alone: values of int4, transposes, matrix products, the tensor memory accelerator. */
+/* The device inlines that kernels share, each alone: values of int4, transposes, matrix products, the tensor memory
+ * accelerator. */
 #include "kernels/common/fragments.h"
 #include "kernels/common/half.h"
 

@@ -1,8 +1,8 @@
 /* check.h - proves, on the CPU, that a kernel's layouts are right.
  *
- * tools/layouts/KERNEL.c defines `void layouts_KERNEL(struct layouts *report)` (KERNEL as in the list in tools/layouts/meson.build)
- * and in it replays what each variant of the kernel does, through the functions of kernels/KERNEL/layout.h that the kernel
- * itself uses:
+ * tools/layouts/KERNEL.c defines `void layouts_KERNEL(struct layouts *report)` (KERNEL as in the list in
+ * tools/layouts/meson.build) and in it replays what each variant of the kernel does, through the functions of
+ * kernels/KERNEL/layout.h that the kernel itself uses:
  *
  *   layouts_variant(report, "MT=%d", mt);
  *   struct layouts_region *field = layouts_region(report, LAYOUTS_SHARED, "field", 128 * 128, 1);
@@ -73,8 +73,8 @@ void layouts_clear(struct layouts_region *region);
  *   loads, stores, cp.async      bytes = 1, 2, 4, 8 or 16 per lane
  *   ldmatrix, stmatrix           bytes = 16, lanes 0..8n-1 with the addresses of the rows (x1, x2, x4: 8, 16, 32 lanes)
  *   wgmma operands, TMA boxes    bytes = 16, each 8 rows of 16 bytes of a core matrix as 8 lanes
- * Wavefronts in shared memory: 32 lanes at once up to 4 bytes, half-warps for 8, quarter-warps for 16; within these, each bank of
- * 4 bytes delivers one word, to as many lanes as want it. */
+ * Wavefronts in shared memory: 32 lanes at once up to 4 bytes, half-warps for 8, quarter-warps for 16; within these,
+ * each bank of 4 bytes delivers one word, to as many lanes as want it. */
 struct layouts_access {
     unsigned bytes;
     uint32_t active;           /* bit per lane */
@@ -106,7 +106,8 @@ struct layouts_pass *layouts_begin(struct layouts_region *region, enum layouts_d
                                    const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Shared memory: the accesses of this pass may take up to `wavefronts` each, because of `reason`. */
 void layouts_allow_wavefronts(struct layouts_pass *pass, unsigned wavefronts, const char *reason);
-/* Global memory: accesses may touch pieces of `grain` bytes instead of whole cache lines: LAYOUTS_SECTOR, or less (1 = anything). */
+/* Global memory: accesses may touch pieces of `grain` bytes instead of whole cache lines: LAYOUTS_SECTOR, or less (1
+ * = anything). */
 void layouts_allow_pieces(struct layouts_pass *pass, unsigned grain, const char *reason);
 void layouts_access(struct layouts_pass *pass, const struct layouts_access *access);
 /* Ends the pass: each element that is not padding has been touched at least and at most so many times (each lane counts). */
@@ -121,9 +122,9 @@ unsigned layouts_fewest_wavefronts(const struct layouts_access *access);
 /* Whether a register assignment in words is what the kernel's functions do.
  *   text      groups "physical bits <-> logical bits", as many on each side, most significant first or as written bit by bit:
  *               "simd: b1 b0 <-> k1 k0   register: r1 r0 <-> k4 row3   thread: t4..t0 <-> row2 row1 row0 k3 k2"
- *             A bit is a name and a number (k3; "lane 3" is lane3), or a name alone for its bit 0 (ReIm). Labels (words that end
- *             with a colon), commas, braces and the *s of a comment do not count; `a4..a0` stands for a4 a3 a2 a1 a0. Ends where
- *             no further group follows.
+ *             A bit is a name and a number (k3; "lane 3" is lane3), or a name alone for its bit 0 (ReIm). Labels
+ *             (words that end with a colon), commas, braces and the *s of a comment do not count; `a4..a0` stands for
+ *             a4 a3 a2 a1 a0. Ends where no further group follows.
  *   physical  names of the physical variables, separated by spaces: "b r t w"; each bit of theirs from 0 to the highest one
  *             named must be in the text
  *   logical   names of the logical variables: "k row"
@@ -134,8 +135,8 @@ typedef void layouts_function(const void *context, const unsigned *physical, uns
 bool layouts_assignment(struct layouts *report, const char *what, const char *text, const char *physical,
                         const char *logical, layouts_function *function, const void *context);
 
-/* The same for an assignment as it stands in a comment of a source file: `tag` is what precedes it there ("a_re, a_im"; its only
- * occurrence, or the first), `path` counts from the project's top. */
+/* The same for an assignment as it stands in a comment of a source file: `tag` is what precedes it there ("a_re,
+ * a_im"; its only occurrence, or the first), `path` counts from the project's top. */
 bool layouts_comment(struct layouts *report, const char *path, const char *tag, const char *physical,
                      const char *logical, layouts_function *function, const void *context);
 
