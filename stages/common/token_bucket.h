@@ -2,6 +2,7 @@
 #ifndef BEAMRING_STAGES_COMMON_TOKEN_BUCKET_H
 #define BEAMRING_STAGES_COMMON_TOKEN_BUCKET_H
 
+#include <math.h>
 #include <stdint.h>
 
 struct token_bucket {
@@ -11,15 +12,14 @@ struct token_bucket {
     uint64_t at;   /* ns, when they were counted; 0: not yet, and the bucket is full */
 };
 
-/* How many pieces of `size` may go at time `now`, at most `wanted`. */
-static inline unsigned token_bucket_ask(struct token_bucket *b, uint64_t now, double size, unsigned wanted)
+/* What may be spent at time `now`. */
+static inline double token_bucket_fill(struct token_bucket *b, uint64_t now)
 {
-    if (b->rate <= 0) return wanted;
+    if (b->rate <= 0) return HUGE_VAL;
     b->tokens = b->at == 0 ? b->burst : b->tokens + b->rate * (double)(now - b->at) * 1e-9;
     if (b->tokens > b->burst) b->tokens = b->burst;
     b->at = now;
-    double pieces = b->tokens / size;
-    return pieces < wanted ? (unsigned)pieces : wanted;
+    return b->tokens;
 }
 
 static inline void token_bucket_spend(struct token_bucket *b, double amount)
@@ -27,7 +27,7 @@ static inline void token_bucket_spend(struct token_bucket *b, double amount)
     b->tokens -= amount;
 }
 
-/* When there will be `amount` (no more than burst), after an ask. */
+/* When there will be `amount` (no more than burst), after a fill. */
 static inline uint64_t token_bucket_when(const struct token_bucket *b, double amount)
 {
     if (amount > b->burst) amount = b->burst;

@@ -230,7 +230,6 @@ static int send_packets(struct br_stage *stage, struct packetize *p, struct l0_d
     struct l0_sender *s = p->state;
     for (size_t done = 0; done < d->nslots;) {
         unsigned most = d->nslots - done < BATCH ? (unsigned)(d->nslots - done) : BATCH;
-        double size = (double)d->slot[done].length; /* the first ones are the largest */
         if (br_stage_stopping(stage)) {
             if (p->peers.stop_seen == 0) p->peers.stop_seen = net_now();
             if (net_now() - p->peers.stop_seen > (uint64_t)STOP_PATIENCE_MS * 1000000) {
@@ -238,15 +237,16 @@ static int send_packets(struct br_stage *stage, struct packetize *p, struct l0_d
                 return BR_OK;
             }
         }
-        unsigned n = token_bucket_ask(&s->bucket, net_now(), size, most);
+        double tokens = token_bucket_fill(&s->bucket, net_now()), size = (double)d->slot[done].length;
+        unsigned n = 0;
+        for (double bytes = 0; n < most && (bytes += (double)d->slot[done + n].length) <= tokens; n++) {
+            s->piece[n] = (struct iovec){d->slot[done + n].bytes, d->slot[done + n].length};
+            s->message[n].msg_hdr = (struct msghdr){.msg_iov = &s->piece[n], .msg_iovlen = 1};
+        }
         if (n == 0) {
             double some = s->bucket.rate * 1e-3; /* do not wake up for every packet */
             wait_for(stage, d->fd, token_bucket_when(&s->bucket, some > size ? some : size));
             continue;
-        }
-        for (unsigned k = 0; k < n; k++) {
-            s->piece[k] = (struct iovec){d->slot[done + k].bytes, d->slot[done + k].length};
-            s->message[k].msg_hdr = (struct msghdr){.msg_iov = &s->piece[k], .msg_iovlen = 1};
         }
         int sent = sendmmsg(d->fd, s->message, n, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (sent < 0 && errno == EINTR) continue;

@@ -593,6 +593,205 @@ pipeline:
         assert "another sender on this machine sends some of the channels 0 to 2" in result.err, result
 
 
+
+# --- chime-l0 and kotekan, receiving -----------------------------------------------------------------------------------------------
+
+EPOCH = 1600000000000000000
+
+
+def l0_receiver(directory, port, more="idle_s: 1.5, hold_s: 1", window=8):
+    return Running(directory, f"""
+stream: {{epoch_ns: {EPOCH}}}
+pipeline:
+  - {{stage: receive, format: chime-l0, address: "127.0.0.1:{port}", beams: {{first: 100, count: 4}}, channels: {{first: 20, count: 6}},
+      nupfreq: 2, steps: 16, window: {window}, {more}, out: q}}
+  - {{stage: record, in: q, directory: ., prefix: r}}
+""")
+
+
+def l0_packets(rng, blocks, first=1000):
+    """[(block, beam index, coarse index, packet)], and levels [block][beam][coarse][up][time], scale, offset [block][beam][coarse]."""
+    data = rng.integers(0, 256, (blocks, 4, 6, 2, 16)).astype(np.uint8)
+    scale = rng.random((blocks, 4, 6)).astype(np.float32)
+    offset = rng.normal(0, 5, (blocks, 4, 6)).astype(np.float32)
+    packets = []
+    for n in range(blocks):
+        for b in (0, 2):
+            for c in (0, 3):
+                cut = np.s_[n, b:b + 2, c:c + 3]
+                packets.append((n, b, c, chime_l0.encode(2, 384, EPOCH, (first + n) * 384 * 16, range(100 + b, 102 + b), range(20 + c, 23 + c),
+                                                         scale[cut], offset[cut], data[cut])))
+    return packets, data, scale, offset
+
+
+def check_l0(directory, arrived, data, scale, offset, first=1000):
+    """`arrived` holds (block, beam, coarse) of the packets that are to be in the recording; all else must be missing."""
+    got = {at // (384 * 16) - first: (x, y) for at, x, y in recordings(directory)}
+    assert set(got) <= set(range(len(data))), sorted(set(got) - set(range(len(data))))
+    assert {n for n, _, _ in arrived} <= set(got), "a block that came in part is not there"
+    for n, (x, y) in got.items():
+        want, side = np.zeros((4, 6, 2, 16), np.uint8), np.zeros((4, 6, 2, 2), np.float32)
+        for b in (0, 2):
+            for c in (0, 3):
+                if (n, b, c) in arrived:
+                    cut = np.s_[b:b + 2, c:c + 3]
+                    want[cut] = np.where(data[n][cut] == 255, 0, data[n][cut])
+                    side[cut + (slice(None), 0)] = scale[n][cut][..., None]
+                    side[cut + (slice(None), 1)] = (offset[n][cut] + np.float32(128) * scale[n][cut])[..., None]
+        assert np.array_equal(x, want.reshape(4, 12, 16)) and np.array_equal(y, side.reshape(4, 12, 2)), n
+
+
+def expected_assembly(sent, window, blocks):
+    """What a window of blocks makes of packets in this order: who arrives, and the counters."""
+    arrived, tail, opened, counts = set(), None, {}, {"late": 0, "duplicate": 0, "received": 0}
+
+    def hand_on():
+        nonlocal tail
+        tail = min(opened) + 1
+        del opened[tail - 1]
+
+    for key in sent:
+        n = key[0]
+        tail = n if tail is None else tail
+        if n < tail:
+            counts["late"] += 1
+            continue
+        while n - tail >= window and opened:
+            hand_on()
+        tail = max(tail, n - window + 1)
+        if key in opened.setdefault(n, set()):
+            counts["duplicate"] += 1
+            continue
+        opened[n].add(key)
+        arrived.add(key)
+        counts["received"] += 1
+        while tail in opened and len(opened[tail]) == 4:
+            hand_on()
+    return arrived, counts
+
+
+def test_chime_l0_sweep():
+    """Loss, duplicates, reordering within the window and beyond, corrupt headers: what arrived is bit-identical, what did not is missing,
+    and everything is counted."""
+    blocks, window = 150, 8
+    for k, rate in enumerate((0, 1e-4, 1e-2, 1e-1)):
+        rng = np.random.default_rng(10 + k)
+        with harness.scratch() as d:
+            port = free_port(socket.SOCK_DGRAM)
+            packets, data, scale, offset = l0_packets(rng, blocks)
+            order = []  # (place, key, bytes)
+            corrupt = 0
+            for i, (n, b, c, packet) in enumerate(packets):
+                if n > 0 and rng.random() < rate:  # lost
+                    continue
+                if n > 0 and rng.random() < rate:  # corrupt, so that it can be seen
+                    bad = bytearray(packet)
+                    at = int(rng.choice([0, 4, 6, 8, 23, 24, 26, 28, 30]))
+                    bad[at] ^= 0x40
+                    order.append((i, None, bytes(bad) if rng.random() < 0.5 else packet[:int(rng.integers(0, len(packet)))]))
+                    corrupt += 1
+                    continue
+                late = int(rng.integers(1, 4 * 4)) if n > 0 and rng.random() < rate else 0       # within the window
+                late += 4 * (window + 4) if n > 0 and rng.random() < rate / 4 else 0             # and beyond
+                order.append((i + late + 0.5 * (late > 0), (n, b, c), packet))
+                if rng.random() < rate:
+                    order.append((i + int(rng.integers(0, 8)) + 0.7, (n, b, c), packet))
+            order.sort(key=lambda x: x[0])
+            run = l0_receiver(d, port, window=window)
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+                s.connect(("127.0.0.1", port))
+                for i, (_, _, packet) in enumerate(order):
+                    s.send(packet)
+                    if i % 32 == 31:
+                        time.sleep(0.002)
+            run.finish()
+            arrived, want = expected_assembly([key for _, key, _ in order if key], window, blocks)
+            check_l0(d, arrived, data, scale, offset)
+            counts = run.counts()
+            last = max(n for n, _, _ in arrived)
+            want |= {"malformed": corrupt, "missing": 24 * (last + 1) - 6 * len(arrived)}
+            # what comes again after its block was complete is late or a duplicate, as the block was handed on or not
+            assert counts["late"] + counts["duplicate"] == want["late"] + want["duplicate"], (rate, counts, want)
+            assert all(counts[name] == want[name] for name in ("received", "malformed", "missing")), (rate, counts, want)
+            assert rate < 1e-2 or (want["late"] > 0 or rate < 1e-1) and want["malformed"] > 0 and want["missing"] > 0, want
+
+
+def test_chime_l0_bad_packets():
+    """Every field wrong in turn, cut at every byte of the header, another epoch, beams and channels that nobody asked for, counts far off:
+    counted, and the good packets between are all there."""
+    rng = np.random.default_rng(3)
+    with harness.scratch() as d:
+        port = free_port(socket.SOCK_DGRAM)
+        packets, data, scale, offset = l0_packets(rng, 60)
+        good = packets[0][3]
+        bad = [good[:n] for n in range(0, 33)] + [good[:-1], good + b"\0", b"", b"x" * 9000]
+        for at, form, values in ((0, "<I", (0, 1, 3, 2**31, 2**32 - 1)), (4, "<h", (0, -1, 32767, -32768)), (6, "<H", (0, 1, 383, 65535)),
+                                 (8, "<Q", (0, 1, 2**63, 2**64 - 1)), (16, "<Q", (1, 384, 2**31, 2**63 - 1, 2**64 - 1, 2**63)),
+                                 (24, "<H", (0, 1, 3, 65535)), (26, "<H", (0, 2, 1025, 65535)), (28, "<H", (0, 1, 65, 65535)),
+                                 (30, "<H", (0, 8, 15, 2048)), (32, "<H", (0, 99, 104, 65535)), (36, "<H", (0, 19, 26, 1023, 1024, 65535))):
+            for value in values:
+                one = bytearray(good)
+                struct.pack_into(form, one, at, value)
+                bad.append(bytes(one))
+        far = bytearray(good)
+        struct.pack_into("<Q", far, 16, 384 * 16 * 10**9)
+        bad += [bytes(far)] * 3
+        run = l0_receiver(d, port)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+            s.connect(("127.0.0.1", port))
+            for i, (n, b, c, packet) in enumerate(packets):
+                s.send(packet)
+                for x in bad[i::len(packets)]:
+                    s.send(x)
+                time.sleep(0.001)
+        run.finish()
+        check_l0(d, {p[:3] for p in packets}, data, scale, offset)
+        counts = run.counts()
+        assert counts["received"] == len(packets) and counts["malformed"] == len(bad) and counts["late"] == counts["missing"] == 0, (counts, len(bad))
+    with harness.scratch() as d:  # the very first packet has a corrupt count: the rest is not late for ever
+        port = free_port(socket.SOCK_DGRAM)
+        run = l0_receiver(d, port)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+            s.connect(("127.0.0.1", port))
+            s.send(bytes(far))
+            for i, p in enumerate(packets):
+                s.send(p[3])
+                time.sleep(0.0005)
+        run.finish()
+        counts = run.counts()
+        assert counts["received"] > len(packets) - 10 and counts["late"] == 0, counts
+
+
+def test_chime_l0_pacing():
+    """The rate asked for within 2 %, and no burst above the one asked for, by the times of arrival."""
+    with harness.scratch() as d:
+        receiver = chime_l0.Receiver()
+        rate, burst, stamps = 4e6, 60000, []
+        take = receiver.sock.recv
+        receiver.sock = type("Stamped", (), {"recv": lambda self, n: (take(n), stamps.append(time.monotonic()))[0],
+                                             "settimeout": lambda self, t, s=receiver.sock: s.settimeout(t),
+                                             "close": lambda self, s=receiver.sock: s.close()})()
+        time.sleep(0.1)
+        harness.run(d, l0_head(0, 0.25) + "  - {stage: record, in: j, directory: ., prefix: j}\n")
+        harness.run(d, f"""
+include: {CONFIG}/telescopes/pathfinder.yaml
+pipeline:
+  - {{stage: replay, files: j_*.dada, out: j}}
+  - {{stage: packetize, in: j, format: chime-l0, rate: {rate}, burst: {burst}, destinations: [{{address: "{receiver.address}"}}]}}
+""")
+        packets = receiver.finish()
+        stamps, sizes = np.array(stamps[-len(receiver.packets):]), np.array([len(p) for p in receiver.packets])
+        assert len(packets) > 500
+        total = np.concatenate([[0], np.cumsum(sizes)])
+        spent = stamps[-1] - stamps[0]
+        got = (total[-2] - burst) / spent
+        assert spent > 0.2 and abs(got / rate - 1) < 0.02, (got, spent)
+        for i in range(0, len(stamps), 7):  # in any span: burst + rate x time, and what a late reader sees at once
+            ahead = total[i + 1:] - total[i] - burst - rate * (stamps[i:] - stamps[i])
+            assert ahead.max() <= 0.02 * rate, (i, ahead.max())
+
+
 if __name__ == "__main__":
     harness.main([test_frb_node_values, test_chime_l0_values, test_frb_node_receive, test_frb_node_there_and_back,
-                  test_frb_node_bad_peers, test_frb_node_reconnect, test_frb_node_deaf_peers, test_interrupt_while_blocked, test_refused])
+                  test_frb_node_bad_peers, test_frb_node_reconnect, test_frb_node_deaf_peers, test_interrupt_while_blocked, test_refused, test_chime_l0_sweep,
+                  test_chime_l0_bad_packets, test_chime_l0_pacing])
