@@ -74,7 +74,8 @@ void layouts_clear(struct layouts_region *region);
  *   ldmatrix, stmatrix           bytes = 16, lanes 0..8n-1 with the addresses of the rows (x1, x2, x4: 8, 16, 32 lanes)
  *   wgmma operands, TMA boxes    bytes = 16, each 8 rows of 16 bytes of a core matrix as 8 lanes
  * Wavefronts in shared memory: 32 lanes at once up to 4 bytes, half-warps for 8, quarter-warps for 16; within these,
- * each bank of 4 bytes delivers one word, to as many lanes as want it. */
+ * each bank of 4 bytes delivers one word, to as many lanes as want it. (Loads of 8 and 16 bytes of which neighbouring lanes
+ * read the same take half of that; they count in full.) */
 struct layouts_access {
     unsigned bytes;
     uint32_t active;           /* bit per lane */
@@ -130,7 +131,7 @@ unsigned layouts_fewest_wavefronts(const struct layouts_access *access);
  *   logical   names of the logical variables: "k row"
  *   function  the kernel's: for values of the physical variables (in the order of `physical`) those of the logical ones; bits
  *             that are not in the text must come out as 0
- * Every value of the physical variables is tried, and no two may give the same logical ones. */
+ * Every value of the physical variables is tried. */
 typedef void layouts_function(const void *context, const unsigned *physical, unsigned *logical);
 bool layouts_assignment(struct layouts *report, const char *what, const char *text, const char *physical,
                         const char *logical, layouts_function *function, const void *context);
