@@ -257,14 +257,14 @@ static char *read_source(const char *path)
 bool layouts_comment(struct layouts *report, const char *path, const char *tag, const char *physical,
                      const char *logical, layouts_function *function, const void *context)
 {
-    char *source = read_source(path);
-    if (!layouts_expect(report, source != NULL, "%s cannot be read", path)) return false;
+    char *source = read_source(path), what[256];
+    snprintf(what, sizeof what, "`%s` in %s", tag, path);
+    if (!layouts_expect(report, source != NULL, "the source of %s cannot be read", what)) return false;
     char *found = strstr(source, tag);
-    bool good = layouts_expect(report, found != NULL, "%s has no comment with `%s`", path, tag);
+    bool good = layouts_expect(report, found != NULL, "there is no comment %s", what);
     if (good) {
-        char *text = found + strlen(tag), *end = strstr(text, "*/"), what[256];
+        char *text = found + strlen(tag), *end = strstr(text, "*/");
         if (end) *end = 0;
-        snprintf(what, sizeof what, "%s in %s", tag, path);
         good = layouts_assignment(report, what, text, physical, logical, function, context);
     }
     free(source);
