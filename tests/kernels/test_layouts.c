@@ -204,8 +204,7 @@ static void compare_register_assignments(void **state)
     static const char *const good[] = {
         "simd: b0 <-> k0  register: r1 r0 <-> k3 row3  thread: t4 t3 t2 t1 t0 <-> row2 row1 row0 k2 k1",
         "b0 <-> k0 r0 r1 <-> row3 k3 t0 t1 t2 t3 t4 <-> k1 k2 row0 row1 row2",
-        "simd: b <-> k0, register: r1..r0 <-> k3 row3\n *  thread: t4..t0 <-> row2..row0 k2 k1   c[4] and so "
-        "on",
+        "simd: b <-> k0, register: r1..r0 <-> k3 row3\n *  thread: t4..t0 <-> row2..row0 k2 k1   c[4] too",
         "b0 <-> k0, r 0 <-> row 3, r1 <-> k3, t4 t3 t2 <-> row2 row1 row0, t1 t0 <-> k2 k1.",
     };
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
