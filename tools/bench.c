@@ -81,6 +81,8 @@ static const struct {
     {"frb_grid", bench_frb_grid, bench_gpu_frb_grid},
     {"frb_beams", bench_frb_beams, bench_gpu_frb_beams},
     {"quantize", bench_quantize, bench_gpu_quantize},
+    {"replay", bench_replay, NULL},
+    {"wires", bench_wires, NULL},
     {"pipelines", NULL, gpu_pipelines},
 };
 enum { NPARTS = sizeof parts / sizeof *parts };

@@ -30,6 +30,8 @@ int bench_baseband(void);
 int bench_frb_grid(void);
 int bench_frb_beams(void);
 int bench_quantize(void);
+int bench_replay(void);
+int bench_wires(void);   /* packetize */
 
 /* A telescope's dishes on its grid of m x n cells: row after row, without the few places that have no dish. */
 void bench_place_dishes(unsigned m, unsigned n, unsigned dishes, uint16_t (*cell)[2]);

@@ -70,4 +70,9 @@ int vdif_scan_file(struct vdif_scan *scan, const char *path, struct br_error *er
  * out[(t * nchannels + f) * elements], converted to int4x2. */
 void vdif_unpack(const uint8_t *payload, size_t samples, size_t nchannels, uint8_t *out, size_t elements);
 
+/* The same at out[(t * nchannels + f) * elements + element]; the neighbouring elements may be read and
+ * written back. */
+void vdif_unpack_element(const uint8_t *payload, size_t samples, size_t nchannels, uint8_t *out,
+                         size_t elements, size_t element);
+
 #endif

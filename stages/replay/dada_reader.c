@@ -4,9 +4,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { SLICE = 128 << 10 };
 
 static void *pipeline_memory(void *owner, size_t bytes)
 {
@@ -122,7 +125,8 @@ static int join_segments(struct br_stage *stage, struct dada_reader *reader, dou
 }
 
 int dada_reader_configure(struct br_stage *stage, struct dada_reader *reader, const struct file_list *files,
-                          const char *coding, uint64_t frame_samples, uint64_t passes, double max_gap_s)
+                          const char *coding, uint64_t frame_samples, uint64_t passes, double max_gap_s,
+                          unsigned threads)
 {
     struct br_error error = {0};
     struct recording base = {0};
@@ -143,6 +147,7 @@ int dada_reader_configure(struct br_stage *stage, struct dada_reader *reader, co
     reader->row_bytes = base.row_bytes;
     reader->missing_byte = recording_missing_byte(&base.stream);
     reader->passes = passes;
+    reader->threads = threads;
     int status = choose_frame(stage, reader, base.own, frame_samples);
     if (status == BR_OK) status = join_segments(stage, reader, max_gap_s);
     if (status != BR_OK) return status;
@@ -156,6 +161,8 @@ int dada_reader_start(struct br_stage *stage, struct dada_reader *reader)
     const struct br_stream *s = &reader->stream;
     reader->fd = -1;
     reader->cursor = reader->first;
+    reader->pool = pool_start(pool_threads(reader->threads), 0);
+    if (reader->pool == NULL) return br_no_memory(stage, 64 * pool_threads(reader->threads));
     if (!reader->needs_scratch || reader->flat) return BR_OK;
     size_t data = br_stream_max_bytes(s), side = s->side.naxes > 0 ? br_array_bytes(&s->side) : 1;
     reader->scratch.data = malloc(data);
@@ -168,6 +175,8 @@ void dada_reader_stop(struct dada_reader *reader)
 {
     if (reader->fd >= 0) close(reader->fd);
     reader->fd = -1;
+    pool_stop(reader->pool);
+    reader->pool = NULL;
     free(reader->scratch.data);
     free(reader->scratch.side);
     reader->scratch = (struct br_frame){0};
@@ -213,19 +222,47 @@ static void mark_steps(const struct br_stream *stream, struct br_frame *frame, u
     if (end > step) memset(frame->valid + (step - step0) * n, validity, (size_t)(end - step) * n);
 }
 
-/* In the chime coding a byte of zero says that a sample is missing: cells of only such bytes. */
-static void mark_unwritten(const struct dada_reader *reader, struct br_frame *frame, uint64_t step,
-                           size_t steps)
+/* Bytes of a file, read in slices by several threads. A slice is small enough to stay in a core's cache while
+ * it is converted. */
+struct slices {
+    int fd;
+    const char *path;
+    uint8_t *data;
+    uint64_t offset;
+    size_t bytes, slice;
+    enum coding coding;
+    size_t cell; /* bytes of a channel's sample; with `valid`, cells in which nothing was written become
+                    missing */
+    uint8_t *valid;
+    atomic_int failed;
+    struct br_error error; /* the first one */
+};
+
+static void read_slice(void *arg, size_t job, void *scratch)
 {
-    const struct br_stream *s = &reader->stream;
-    size_t cell = reader->row_bytes / s->nchannels, cells = steps * s->nchannels;
-    size_t at = (size_t)(step - frame->first / s->zone[0].downsample) * s->nchannels;
-    const uint8_t *data = (const uint8_t *)frame->data + at * cell;
-    for (size_t i = 0; i < cells; i++) {
-        if (!coding_all_missing(reader->coding, data + i * cell, cell)) continue;
-        br_frame_open_validity(s, frame);
-        frame->valid[at + i] = BR_MISSING;
+    (void)scratch;
+    struct slices *s = arg;
+    size_t from = job * s->slice, bytes = s->bytes - from < s->slice ? s->bytes - from : s->slice;
+    uint8_t *data = s->data + from;
+    struct br_error error = {0};
+    if (files_pread(s->fd, s->path, data, bytes, s->offset + from, &error) != BR_OK) {
+        if (atomic_exchange(&s->failed, 1) == 0) s->error = error;
+        return;
     }
+    for (size_t i = 0; s->valid != NULL && i < bytes; i += s->cell)
+        if (coding_all_missing(s->coding, data + i, s->cell)) s->valid[(from + i) / s->cell] = BR_MISSING;
+    if (s->coding != CODING_INT4X2) coding_convert(s->coding, data, data, bytes);
+}
+
+static int read_slices(struct br_stage *stage, struct dada_reader *reader, struct slices *s)
+{
+    size_t unit = s->cell > 0 ? s->cell : 1;
+    s->fd = reader->fd;
+    s->coding = reader->coding;
+    s->slice = SLICE / unit > 0 ? SLICE / unit * unit : unit;
+    pool_run(reader->pool, (s->bytes + s->slice - 1) / s->slice, read_slice, s);
+    if (atomic_load(&s->failed) != 0) return br_stage_fail(stage, s->error.status, "%s", s->error.text);
+    return BR_OK;
 }
 
 /* Base samples [from, to) of a flat frame, from the current segment. */
@@ -238,13 +275,19 @@ static int read_rows(struct br_stage *stage, struct dada_reader *reader, struct 
     size_t steps = br_time_steps(from, to - from, (unsigned)d), bytes = steps * reader->row_bytes;
     uint8_t *data = (uint8_t *)out->data + (size_t)(step - out->first / d) * reader->row_bytes;
     int status = open_segment(stage, reader, reader->at);
-    if (status == BR_OK)
-        status =
-            files_read(stage, reader->fd, s->path, data, bytes, s->payload_offset + skip * reader->row_bytes);
     if (status != BR_OK) return status;
+    struct slices slices = {.path = s->path,
+                            .data = data,
+                            .bytes = bytes,
+                            .offset = s->payload_offset + skip * reader->row_bytes};
+    if (reader->coding == CODING_CHIME) { /* its bytes can say that they are missing */
+        br_frame_open_validity(&reader->stream, out);
+        slices.cell = reader->row_bytes / reader->stream.nchannels;
+        slices.valid = out->valid + (size_t)(step - out->first / d) * reader->stream.nchannels;
+    }
     if (!out->complete) mark_steps(&reader->stream, out, step, step + steps, BR_VALID);
-    if (reader->coding == CODING_CHIME) mark_unwritten(reader, out, step, steps);
-    if (reader->coding != CODING_INT4X2) coding_convert(reader->coding, data, data, bytes);
+    status = read_slices(stage, reader, &slices);
+    if (status != BR_OK) return status;
     if (gaps_touch(&s->gaps, from - shift, to - from)) {
         br_frame_open_validity(&reader->stream, out);
         gaps_apply(&s->gaps, &reader->stream, out, shift, from, to);
@@ -295,12 +338,11 @@ static int read_frame(struct br_stage *stage, struct dada_reader *reader, struct
     size_t bytes = br_frame_bytes(stream, frame);
     uint64_t offset = s->payload_offset + recording_offset(stream, s->first, first);
     int status = open_segment(stage, reader, reader->at);
-    if (status == BR_OK) status = files_read(stage, reader->fd, s->path, frame->data, bytes, offset);
+    struct slices slices = {.path = s->path, .data = frame->data, .bytes = bytes, .offset = offset};
+    if (status == BR_OK) status = read_slices(stage, reader, &slices);
     if (status == BR_OK && stream->side.naxes > 0)
         status = files_read(stage, reader->fd, s->path, frame->side, br_array_bytes(&stream->side),
                             offset + bytes);
-    if (status == BR_OK && reader->coding != CODING_INT4X2)
-        coding_convert(reader->coding, frame->data, frame->data, bytes);
     return status;
 }
 

@@ -11,8 +11,11 @@
 #include <unistd.h>
 
 enum {
-    SCRATCH = 512 << 10, /* of a thread: what fits into a core's cache */
+    SCRATCH = 256 << 10, /* of a thread: what fits into a core's cache */
+    PAGE = 4096,         /* the kernel copies fastest between equal places in a page */
+    SLAB = 64 << 10,     /* read at once and then converted, while it is in the nearest caches */
     PIECE = 256 << 10,   /* bytes of the frame that make a piece of work */
+    PLANE_PAD = 64,      /* bytes between planes, so that they do not meet in the same sets of a cache */
     LINE_CHANNELS = 16   /* channels of a plane-wise piece: its writes are whole cache lines */
 };
 
@@ -135,6 +138,19 @@ static int join(struct br_stage *stage, struct extents *e, double max_gap)
     return BR_OK;
 }
 
+/* Where the bytes of an extent lie relative to each other. */
+static bool cell_is_whole(const struct extents *e, const struct extent *x)
+{
+    return (e->ndish == 1 || x->stride_dish == e->element_bytes) &&
+           (e->npol == 1 || x->stride_pol == e->ndish * e->element_bytes);
+}
+
+static bool is_row_wise(const struct extents *e, const struct extent *x)
+{
+    return cell_is_whole(e, x) && (x->nchannels == 1 || x->stride_freq == e->cell_bytes) &&
+           x->stride_time == e->cell_bytes * x->nchannels;
+}
+
 int extents_configure(struct br_stage *stage, struct extents *e, uint64_t frame_samples, uint64_t row_samples,
                       double max_gap_s)
 {
@@ -144,7 +160,9 @@ int extents_configure(struct br_stage *stage, struct extents *e, uint64_t frame_
     int status = join(stage, e, max_gap_s);
     if (status != BR_OK) return status;
     if (frame_samples == 0) {
-        frame_samples = files_frame_samples(e->row_bytes);
+        bool planes = !is_row_wise(e, &e->extent[0]) && e->extent[0].chunks == NULL;
+        /* long enough for long reads of each channel */
+        frame_samples = files_frame_samples(planes ? e->row_bytes / 2 + 1 : e->row_bytes);
         while (row_samples > 0 && frame_samples % row_samples != 0)
             frame_samples = (frame_samples / row_samples + 1) * row_samples;
     }
@@ -233,19 +251,6 @@ static void close_files(struct extents *e, uint64_t at)
 
 /* --- pieces: what threads do --------------------------------------------------------------------- */
 
-/* Where the bytes of an extent lie relative to each other. */
-static bool cell_is_whole(const struct extents *e, const struct extent *x)
-{
-    return (e->ndish == 1 || x->stride_dish == e->element_bytes) &&
-           (e->npol == 1 || x->stride_pol == e->ndish * e->element_bytes);
-}
-
-static bool is_row_wise(const struct extents *e, const struct extent *x)
-{
-    return cell_is_whole(e, x) && (x->nchannels == 1 || x->stride_freq == e->cell_bytes) &&
-           x->stride_time == e->cell_bytes * x->nchannels;
-}
-
 static void piece_failed(struct extents *e, const struct br_error *error)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -278,12 +283,12 @@ static int read_rows(struct extents *e, const struct piece *p, uint8_t *scratch,
     uint8_t *valid = e->out->valid + p->row * nchannels + x->channel;
     uint64_t at = x->offset + (p->from - x->first) * row;
     bool whole = row == e->row_bytes;
-    size_t room = whole ? (size_t)PIECE : (size_t)SCRATCH / 2, most = room / row > 0 ? room / row : 1;
+    size_t room = whole ? (size_t)PIECE : (size_t)SLAB, most = room / row > 0 ? room / row : 1;
     if (!whole && row > SCRATCH)
         return files_pread(e->fd[x->file], e->files.path[x->file], out, row, at, error);
     for (size_t i = 0; i < n; i += most) {
         size_t rows = n - i < most ? n - i : most;
-        uint8_t *to = out + i * e->row_bytes, *from = whole ? to : scratch;
+        uint8_t *to = out + i * e->row_bytes, *from = whole ? to : scratch + (at + i * row) % PAGE;
         int status =
             files_pread(e->fd[x->file], e->files.path[x->file], from, rows * row, at + i * row, error);
         if (status != BR_OK) return status;
@@ -306,32 +311,59 @@ static int read_chunks(struct extents *e, const struct piece *p, uint8_t *scratc
     return BR_OK;
 }
 
-/* Transposes [planes][n] units into rows; constant sizes so that units are moved in registers. */
-#define TRANSPOSE(type)                                                                                      \
-    for (size_t t = 0; t < n; t++)                                                                           \
-        for (size_t c = 0; c < planes; c++)                                                                  \
-    memcpy(out + t * pitch + c * step, in + (c * n + t) * sizeof(type), sizeof(type))
+typedef uint32_t words __attribute__((vector_size(16)));
 
-static void transpose(const uint8_t *in, size_t planes, size_t n, size_t unit, uint8_t *out, size_t pitch,
-                      size_t step)
+static words load_words(const uint8_t *from)
 {
+    words value;
+    memcpy(&value, from, sizeof value);
+    return value;
+}
+
+/* Four planes of four units of 4 bytes, in registers. */
+static void transpose_4x4(const uint8_t *in, size_t plane, uint8_t *out, size_t pitch)
+{
+    words a = load_words(in), b = load_words(in + plane), c = load_words(in + 2 * plane),
+          d = load_words(in + 3 * plane);
+    words ab = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab2 = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    words cd = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd2 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    words row[4] = {__builtin_shufflevector(ab, cd, 0, 1, 4, 5), __builtin_shufflevector(ab, cd, 2, 3, 6, 7),
+                    __builtin_shufflevector(ab2, cd2, 0, 1, 4, 5),
+                    __builtin_shufflevector(ab2, cd2, 2, 3, 6, 7)};
+    for (size_t t = 0; t < 4; t++) memcpy(out + t * pitch, &row[t], sizeof row[t]);
+}
+
+/* Transposes planes of n units, `plane` bytes apart, into rows; a unit's neighbour in a row is `step` bytes
+ * on. Constant sizes so that units are moved in registers. */
+#define TRANSPOSE(bytes)                                                                                     \
+    for (size_t t = from; t < n; t++)                                                                        \
+        for (size_t c = 0; c < planes; c++)                                                                  \
+    memcpy(out + t * pitch + c * step, in + c * plane + t * (bytes), bytes)
+
+static void transpose(const uint8_t *in, size_t planes, size_t plane, size_t n, size_t unit, uint8_t *out,
+                      size_t pitch, size_t step)
+{
+    size_t from = 0;
+    if (unit == 4 && step == 4 && planes % 4 == 0)
+        for (; from + 4 <= n; from += 4)
+            for (size_t c = 0; c < planes; c += 4)
+                transpose_4x4(in + c * plane + 4 * from, plane, out + from * pitch + 4 * c, pitch);
     switch (unit) {
     case 1:
-        TRANSPOSE(uint8_t);
+        TRANSPOSE(1);
         break;
     case 2:
-        TRANSPOSE(uint16_t);
+        TRANSPOSE(2);
         break;
     case 4:
-        TRANSPOSE(uint32_t);
+        TRANSPOSE(4);
         break;
     case 8:
-        TRANSPOSE(uint64_t);
+        TRANSPOSE(8);
         break;
     default:
-        for (size_t t = 0; t < n; t++)
-            for (size_t c = 0; c < planes; c++)
-                memcpy(out + t * pitch + c * step, in + (c * n + t) * unit, unit);
+        TRANSPOSE(unit);
+        break;
     }
 }
 
@@ -342,24 +374,24 @@ static int read_planes(struct extents *e, const struct piece *p, uint8_t *scratc
     const struct extent *x = &e->extent[p->extent];
     bool apart = !cell_is_whole(e, x); /* a plane is one dish, its polarisations side by side */
     size_t unit = (size_t)x->stride_time, parts = apart ? e->ndish : 1, n = (size_t)(p->to - p->from);
-    size_t most = SCRATCH / (unit * p->nchannels), nchannels = e->stream.nchannels;
+    size_t most = (SCRATCH / p->nchannels - PLANE_PAD) / unit, nchannels = e->stream.nchannels;
     if (most == 0)
         return br_fail(error, BR_E_FORMAT, "%s: a sample of %zu bytes is too long", e->files.path[x->file],
                        unit);
     for (size_t i = 0; i < n; i += most) {
-        size_t rows = n - i < most ? n - i : most;
+        size_t rows = n - i < most ? n - i : most, plane = rows * unit + PLANE_PAD;
         for (size_t d = 0; d < parts; d++) {
             for (size_t c = 0; c < p->nchannels; c++) {
                 uint64_t at = x->offset + (p->channel + c) * x->stride_freq + d * x->stride_dish +
                               (p->from - x->first + i) * unit;
-                int status = files_pread(e->fd[x->file], e->files.path[x->file], scratch + c * rows * unit,
+                int status = files_pread(e->fd[x->file], e->files.path[x->file], scratch + c * plane,
                                          rows * unit, at, error);
                 if (status != BR_OK) return status;
             }
             uint8_t *out = (uint8_t *)e->out->data + (p->row + i) * e->row_bytes +
                            (x->channel + p->channel) * e->cell_bytes;
             if (!apart) {
-                transpose(scratch, p->nchannels, rows, unit, out, e->row_bytes, e->cell_bytes);
+                transpose(scratch, p->nchannels, plane, rows, unit, out, e->row_bytes, e->cell_bytes);
                 continue;
             }
             for (size_t t = 0; t < rows; t++)
@@ -367,7 +399,7 @@ static int read_planes(struct extents *e, const struct piece *p, uint8_t *scratc
                     for (size_t q = 0; q < e->npol; q++)
                         memcpy(out + t * e->row_bytes + c * e->cell_bytes +
                                    (q * e->ndish + d) * e->element_bytes,
-                               scratch + (c * rows + t) * unit + q * e->element_bytes, e->element_bytes);
+                               scratch + c * plane + t * unit + q * e->element_bytes, e->element_bytes);
         }
         if (e->coding != CODING_INT4X2) {
             uint8_t *out = (uint8_t *)e->out->data + (p->row + i) * e->row_bytes +
@@ -416,16 +448,14 @@ static void add_pieces(struct extents *e, size_t extent, uint64_t from, uint64_t
     const struct extent *x = &e->extent[extent];
     bool planes = x->chunks == NULL && !is_row_wise(e, x);
     uint64_t bytes = e->cell_bytes * x->nchannels;
-    uint64_t step = planes              ? to - from
-                    : x->chunks != NULL ? x->chunks->chunk_rows
-                    : PIECE / bytes > 0 ? PIECE / bytes
-                                        : 1;
-    if (x->chunks != NULL && step * bytes > 4 * PIECE && !x->chunks->bitshuffle)
-        step = PIECE / bytes > 0 ? PIECE / bytes : 1;
     uint32_t across = planes ? LINE_CHANNELS : x->nchannels;
+    uint64_t step = x->chunks != NULL && x->chunks->bitshuffle ? x->chunks->chunk_rows
+                    : planes                                   ? SCRATCH / across / e->cell_bytes
+                                                               : PIECE / bytes;
+    if (step == 0) step = 1;
     for (uint64_t at = from; at < to;) {
-        uint64_t stop = (at - x->first) / step * step + step + x->first;
-        if (planes || stop > to) stop = to;
+        uint64_t stop = planes ? at + step : (at - x->first) / step * step + step + x->first;
+        if (stop > to) stop = to;
         for (uint32_t c = 0; c < x->nchannels; c += across) {
             if (e->npieces == e->pieces_room) run_pieces(e);
             e->piece[e->npieces++] =

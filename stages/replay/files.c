@@ -52,7 +52,8 @@ int files_expand(struct br_stage *stage, const struct br_strings *patterns, stru
     return BR_OK;
 }
 
-int files_pread(int fd, const char *path, void *buffer, size_t length, uint64_t offset, struct br_error *error)
+int files_pread(int fd, const char *path, void *buffer, size_t length, uint64_t offset,
+                struct br_error *error)
 {
     char *at = buffer;
     while (length > 0) {
@@ -60,8 +61,8 @@ int files_pread(int fd, const char *path, void *buffer, size_t length, uint64_t 
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return br_fail(error, BR_E_IO, "cannot read %s: %s", path, strerror(errno));
         if (n == 0)
-            return br_fail(error, BR_E_IO, "%s ends at byte %llu: it became shorter while it was replayed", path,
-                           (unsigned long long)offset);
+            return br_fail(error, BR_E_IO, "%s ends at byte %llu: it became shorter while it was replayed",
+                           path, (unsigned long long)offset);
         at += n;
         length -= (size_t)n;
         offset += (uint64_t)n;

@@ -31,7 +31,7 @@ unsigned pool_threads(unsigned wanted)
     if (wanted > 0) return wanted < MOST ? wanted : MOST;
     cpu_set_t set;
     int processors = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-    return processors < 4 ? 1 : processors < 16 ? (unsigned)processors / 2 : 8;
+    return processors < 2 ? 1 : processors < 4 ? 2 : processors < 16 ? (unsigned)processors / 2 : 8;
 }
 
 static void work_off(struct pool *pool, void *scratch)
@@ -62,8 +62,8 @@ struct pool *pool_start(unsigned threads, size_t scratch)
 {
     struct pool *pool = calloc(1, sizeof *pool);
     if (pool == NULL) return NULL;
-    pool->scratch = (scratch + 63) / 64 * 64;
-    pool->memory = aligned_alloc(64, (pool->scratch > 0 ? pool->scratch : 64) * threads);
+    pool->scratch = (scratch + 4095) / 4096 * 4096;
+    pool->memory = aligned_alloc(4096, (pool->scratch > 0 ? pool->scratch : 4096) * threads);
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->begin, NULL);
     pthread_cond_init(&pool->end, NULL);

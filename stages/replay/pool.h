@@ -7,11 +7,12 @@
 
 struct pool;
 
-/* The number of threads for `wanted`; 0: half of the processors that the program may use, 1 to 8. */
+/* The number of threads for `wanted`; 0: half of the processors that the program may use, 2 to 8 (1 where
+ * there is but one). */
 unsigned pool_threads(unsigned wanted);
 
-/* A pool of `threads` with `scratch` bytes of memory for each; the caller of pool_run counts as one of them.
- * NULL without memory or threads. */
+/* A pool of `threads` with `scratch` bytes of memory, aligned to pages, for each; the caller of pool_run
+ * counts as one of them. NULL without memory or threads. */
 struct pool *pool_start(unsigned threads, size_t scratch);
 void pool_stop(struct pool *pool); /* NULL is allowed */
 

@@ -71,7 +71,7 @@ static const struct br_param params[] = {
      .min = 0,
      .max = 64,
      .unit = "threads",
-     .help = "threads that read at the same time (not for VDIF); 0: half of the processors, at most 8"},
+     .help = "threads that read at the same time (not for VDIF); 0: half of the processors, 2 to 8"},
     {.name = "realtime",
      .type = BR_P_BOOL,
      .offset = offsetof(struct replay, realtime),
@@ -157,7 +157,8 @@ static int configure(struct br_stage *stage, void *self)
     if (r->is == VDIF)
         status = vdif_reader_configure(stage, &r->vdif, &files, &r->threads, frame, passes, r->max_gap_s);
     else if (r->is == DADA)
-        status = dada_reader_configure(stage, &r->dada, &files, r->coding, frame, passes, r->max_gap_s);
+        status = dada_reader_configure(stage, &r->dada, &files, r->coding, frame, passes, r->max_gap_s,
+                                       (unsigned)r->readers);
     else
         status = configure_extents(stage, r, &files);
     if (status == BR_OK) *br_stage_output(stage, 0) = *r->stream;

@@ -9,6 +9,7 @@
 #include "stages/common/gaps.h"
 #include "stages/common/recording.h"
 #include "stages/common/vdif.h"
+#include "stages/replay/pool.h"
 
 /* Files in the order of their names; NULL-terminated copies in the pipeline's memory. */
 struct file_list {
@@ -58,12 +59,15 @@ struct dada_reader {
     bool counted; /* the overlap of the segment `at` is counted */
     int fd;
     size_t fd_segment;
+    unsigned threads;
+    struct pool *pool;
     struct br_frame scratch; /* of a file whose first frame an earlier file covers in part */
     bool needs_scratch;
 };
 
 int dada_reader_configure(struct br_stage *stage, struct dada_reader *reader, const struct file_list *files,
-                          const char *coding, uint64_t frame_samples, uint64_t passes, double max_gap_s);
+                          const char *coding, uint64_t frame_samples, uint64_t passes, double max_gap_s,
+                          unsigned threads);
 int dada_reader_start(struct br_stage *stage, struct dada_reader *reader);
 int dada_reader_fill(struct br_stage *stage, struct dada_reader *reader, struct br_frame *out);
 void dada_reader_stop(struct dada_reader *reader);
@@ -103,7 +107,7 @@ struct vdif_reader {
     uint64_t window_at;
     struct ahead *ahead; /* a ring would not do: they leave in any order */
     size_t nahead, ahead_room;
-    uint8_t *seen;    /* [samples of a frame][elements] */
+    uint8_t *seen;    /* [elements][samples of a frame] */
     uint64_t lost[3]; /* thread-samples not counted yet, by reason */
     uint64_t bad_frames, jumped;
 };

@@ -16,7 +16,11 @@
 #include <unistd.h>
 
 enum { DUPLICATE, LATE, CORRUPT };
-enum { AHEAD_PER_THREAD = 64, WINDOW = 1 << 20 };
+enum {
+    AHEAD_PER_THREAD = 64,
+    WINDOW = 256 << 10,
+    PAGE = 4096 /* the kernel copies fastest between equal places in a page */
+};
 enum { SEEN_VALID = 1, SEEN_INVALID = 2 };
 #define NS_PER_S 1000000000
 
@@ -217,10 +221,11 @@ int vdif_reader_start(struct br_stage *stage, struct vdif_reader *r)
     r->fd = -1;
     r->cursor = r->last_end = r->pass_end = r->first;
     r->ahead_room = AHEAD_PER_THREAD * r->elements;
-    r->window_room = 2 * r->like.frame_bytes > WINDOW ? 2 * r->like.frame_bytes : WINDOW;
+    r->window_room =
+        (2 * r->like.frame_bytes > WINDOW ? 2 * r->like.frame_bytes : WINDOW) / PAGE * PAGE + 2 * PAGE;
     size_t seen = (size_t)r->stream.frame_samples * r->elements;
     r->ahead = malloc(r->ahead_room * sizeof *r->ahead);
-    r->window = malloc(r->window_room);
+    r->window = aligned_alloc(PAGE, r->window_room);
     r->seen = malloc(seen);
     if (r->ahead == NULL || r->window == NULL || r->seen == NULL)
         return br_no_memory(stage, r->ahead_room * sizeof *r->ahead + r->window_room + seen);
@@ -275,12 +280,12 @@ static int fetch(struct br_stage *stage, struct vdif_reader *r, uint64_t offset,
                  const uint8_t **bytes)
 {
     if (offset < r->window_at || offset + length > r->window_at + r->window_used) {
-        uint64_t left = r->file_bytes - offset;
+        uint64_t begin = offset / PAGE * PAGE, left = r->file_bytes - begin;
         size_t want = left < r->window_room ? (size_t)left : r->window_room;
         r->window_used = 0;
-        int status = files_read(stage, r->fd, r->files.path[r->fd_file], r->window, want, offset);
+        int status = files_read(stage, r->fd, r->files.path[r->fd_file], r->window, want, begin);
         if (status != BR_OK) return status;
-        r->window_at = offset;
+        r->window_at = begin;
         r->window_used = want;
     }
     *bytes = r->window + (offset - r->window_at);
@@ -362,15 +367,22 @@ static int place(struct br_stage *stage, struct vdif_reader *r, struct br_frame 
     if (status == BR_OK) status = fetch(stage, r, frame->offset, length, &bytes);
     if (status != BR_OK) return status;
     const uint8_t *payload = bytes + r->like.header_bytes + (size_t)(from - frame->first) * r->nchannels;
+    uint8_t *seen = r->seen + (size_t)r->stream.frame_samples * frame->element;
     uint64_t repeated = 0;
-    for (uint64_t k = from; k < to; k++, payload += r->nchannels) {
-        uint8_t *seen = r->seen + (size_t)(k - a) * r->elements + frame->element;
-        repeated += *seen != 0;
-        if (*seen != 0) continue;
-        *seen = frame->invalid ? SEEN_INVALID : SEEN_VALID;
-        vdif_unpack(payload, 1, r->nchannels,
-                    (uint8_t *)out->data + (size_t)(k - a) * r->nchannels * r->elements + frame->element,
-                    r->elements);
+    for (uint64_t k = from; k < to;) {
+        /* a run of samples that this thread does not have yet */
+        uint64_t end_of_run = k;
+        if (seen[k - a] == 0 && memcmp(seen + (k - a), seen + (k - a) + 1, (size_t)(to - k) - 1) == 0)
+            end_of_run = to;
+        while (end_of_run < to && seen[end_of_run - a] == 0) end_of_run++;
+        if (end_of_run > k) {
+            size_t n = (size_t)(end_of_run - k);
+            memset(seen + (k - a), frame->invalid ? SEEN_INVALID : SEEN_VALID, n);
+            vdif_unpack_element(payload + (size_t)(k - from) * r->nchannels, n, r->nchannels,
+                                (uint8_t *)out->data + (size_t)(k - a) * r->nchannels * r->elements,
+                                r->elements, frame->element);
+        }
+        for (k = end_of_run; k < to && seen[k - a] != 0; k++) repeated++;
     }
     if (repeated > 0) count(stage, r, DUPLICATE, repeated);
     return BR_OK;
@@ -399,13 +411,15 @@ static void close_frame(struct vdif_reader *r, struct br_frame *out)
     size_t row = r->nchannels * r->elements, samples = (size_t)out->samples;
     out->complete = true;
     out->missing = 0;
-    for (size_t k = 0; k < samples; k++) {
-        bool good = true;
-        for (size_t e = 0; e < r->elements; e++) good = good && r->seen[k * r->elements + e] == SEEN_VALID;
-        if (good) continue;
+    for (size_t e = 0; e < r->elements; e++) {
+        const uint8_t *seen = r->seen + (size_t)r->stream.frame_samples * e;
+        if (samples == 0 || (seen[0] == SEEN_VALID && memcmp(seen, seen + 1, samples - 1) == 0)) continue;
         br_frame_open_validity(&r->stream, out);
-        memset(out->valid + k * r->nchannels, BR_MISSING, r->nchannels);
-        memset((uint8_t *)out->data + k * row, 0, row);
+        for (size_t k = 0; k < samples; k++) {
+            if (seen[k] == SEEN_VALID) continue;
+            memset(out->valid + k * r->nchannels, BR_MISSING, r->nchannels);
+            memset((uint8_t *)out->data + k * row, 0, row);
+        }
     }
     if (!out->complete) br_frame_close_validity(&r->stream, out);
 }
@@ -413,7 +427,8 @@ static void close_frame(struct vdif_reader *r, struct br_frame *out)
 int vdif_reader_fill(struct br_stage *stage, struct vdif_reader *r, struct br_frame *out)
 {
     uint64_t a = r->cursor, b = recording_frame_end(&r->stream, a);
-    memset(r->seen, 0, (size_t)(b - a) * r->elements);
+    for (size_t e = 0; e < r->elements; e++)
+        memset(r->seen + (size_t)r->stream.frame_samples * e, 0, (size_t)(b - a));
     int status = place_ahead(stage, r, out, a, b);
     while (status >= 0 && !r->at_end && r->nahead < r->ahead_room && !br_stage_stopping(stage)) {
         struct ahead frame = {0};
