@@ -4,7 +4,9 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -241,6 +243,10 @@ static void read_comments_of_sources(void **state)
     (void)state;
     struct layouts report = {0};
     layouts_variant(&report, "comments");
+    if (access(LAYOUTS_TOP "/kernels/common/device.cuh", R_OK) != 0) {
+        printf("no sources here: skipped\n");
+        skip();
+    }
     /* The f16 MMA's a, as kernels/common/device.cuh says. */
     assert_true(layouts_comment(&report, "kernels/common/device.cuh", "float16 with float32 sums.\n *   a[4]",
                                 "b r t", "k row", a_of_mma, NULL));
