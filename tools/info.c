@@ -1,5 +1,9 @@
-/* info.c - `beamring info FILE...`: what a recording (DADA, VDIF) or filterbank file holds. */
+/* info.c - `beamring info FILE...`: what a recording or a filterbank file holds. */
+#include "tools/info.h"
+#include "stages/common/chime_hdf5.h"
 #include "stages/common/gaps.h"
+#include "stages/common/guppi.h"
+#include "stages/common/kotekan_raw.h"
 #include "stages/common/recording.h"
 #include "stages/common/text.h"
 #include "stages/common/vdif.h"
@@ -41,8 +45,7 @@ static void pool_free(struct pool *pool)
     }
 }
 
-static void line(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void line(const char *name, const char *format, ...)
+void info_line(const char *name, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -52,11 +55,11 @@ static void line(const char *name, const char *format, ...)
     va_end(args);
 }
 
-static void print_time(const char *name, int64_t ns)
+void info_time(const char *name, int64_t ns)
 {
     char utc[TEXT_TIME], mjd[TEXT_TIME];
     text_mjd_format(mjd, ns);
-    line(name, "%s UTC (MJD %.*s)", text_utc_format(utc, ns), 15, mjd);
+    info_line(name, "%s UTC (MJD %.*s)", text_utc_format(utc, ns), 15, mjd);
 }
 
 /* --- DADA ---------------------------------------------------------------------------------------- */
@@ -68,12 +71,12 @@ static void print_frequencies(const struct br_stream *s)
         low = s->freq_mhz[i] < low ? s->freq_mhz[i] : low;
         high = s->freq_mhz[i] > high ? s->freq_mhz[i] : high;
     }
-    line("channels", "%zu, centres %.10g to %.10g MHz, the first %.10g MHz and %.6g kHz wide", s->nchannels,
-         low, high, s->freq_mhz[0], 1e3 * s->width_mhz[0]);
+    info_line("channels", "%zu, centres %.10g to %.10g MHz, the first %.10g MHz and %.6g kHz wide",
+              s->nchannels, low, high, s->freq_mhz[0], 1e3 * s->width_mhz[0]);
     for (unsigned i = 0; i < s->nzones && (s->nzones > 1 || s->zone[0].factor > 1); i++)
-        line(i == 0 ? "zones" : "", "channels %zu to %zu: upchannelized by %u, %u base samples a step",
-             s->zone[i].first_channel, s->zone[i].first_channel + s->zone[i].nchannels - 1, s->zone[i].factor,
-             s->zone[i].downsample);
+        info_line(i == 0 ? "zones" : "", "channels %zu to %zu: upchannelized by %u, %u base samples a step",
+                  s->zone[i].first_channel, s->zone[i].first_channel + s->zone[i].nchannels - 1,
+                  s->zone[i].factor, s->zone[i].downsample);
 }
 
 /* Sums up the sidecar. */
@@ -98,10 +101,10 @@ static int print_gaps(const struct recording *r, const char *path, uint64_t samp
     }
     double all = (double)samples * (double)r->stream.nchannels;
     if (gaps.count == 0)
-        line("missing", "nothing");
+        info_line("missing", "nothing");
     else
-        line("missing", "%.4g %% missing, %.4g %% partly valid (lines of .gaps: %zu)", 100 * missing / all,
-             100 * partly / all, gaps.count);
+        info_line("missing", "%.4g %% missing, %.4g %% partly valid (lines of .gaps: %zu)",
+                  100 * missing / all, 100 * partly / all, gaps.count);
     gaps_free(&gaps);
     return 0;
 }
@@ -113,32 +116,37 @@ static int print_recording(const struct recording *r, const char *path, uint64_t
     uint64_t payload = file_bytes - r->payload_offset, left = 0,
              samples = recording_samples(r, payload, &left);
     if (r->own) {
-        line("array", "%s, %s", br_array_format(&s->array, text, sizeof text),
-             r->flat ? "sample after sample" : "frame after frame");
-        line("frames", "%" PRIu64 " base samples", s->frame_samples);
+        info_line("array", "%s, %s", br_array_format(&s->array, text, sizeof text),
+                  r->flat ? "sample after sample" : "frame after frame");
+        info_line("frames", "%" PRIu64 " base samples", s->frame_samples);
     } else {
-        line("array",
-             "int4x2 [time][freq %zu][pol %zu][dish %zu], coding %s unless the pipeline says otherwise",
-             s->nchannels, br_array_length(&s->array, "pol"), br_array_length(&s->array, "dish"),
-             coding_name(r->coding));
+        info_line("array",
+                  "int4x2 [time][freq %zu][pol %zu][dish %zu], coding %s unless the pipeline says otherwise",
+                  s->nchannels, br_array_length(&s->array, "pol"), br_array_length(&s->array, "dish"),
+                  coding_name(r->coding));
     }
-    if (s->side.naxes > 0) line("beside", "%s in each frame", br_array_format(&s->side, text, sizeof text));
+    if (s->side.naxes > 0)
+        info_line("beside", "%s in each frame", br_array_format(&s->side, text, sizeof text));
     print_frequencies(s);
     if (s->nbeams > 0 && s->beams_x > 0)
-        line("beams", "%zu, a grid of %zu x %zu", s->nbeams, s->beams_x, s->beams_y);
+        info_line("beams", "%zu, a grid of %zu x %zu", s->nbeams, s->beams_x, s->beams_y);
     else if (s->nbeams > 0)
-        line("beams", "%zu, directions %s", s->nbeams, s->beams != NULL ? "in the header" : "unknown");
-    if (s->scale < 1 || s->scale > 1) line("scale", "%g x stored value", s->scale);
+        info_line("beams", "%zu, directions %s", s->nbeams, s->beams != NULL ? "in the header" : "unknown");
+    if (s->scale < 1 || s->scale > 1) info_line("scale", "%g x stored value", s->scale);
     double sample_us = 1e-3 * (double)s->sample_ns.num / (double)s->sample_ns.den;
-    if (s->sample_ns.den == 1) line("base sample", "%.10g us", sample_us);
-    else line("base sample", "%.10g us (%" PRId64 "/%" PRId64 " ns)", sample_us, s->sample_ns.num, s->sample_ns.den);
-    line("samples", "%" PRIu64 " to %" PRIu64 ": %" PRIu64 ", %.6g s", r->first, r->first + samples, samples,
-         (double)samples * br_stream_sample_s(s));
-    print_time("start", br_stream_time_ns(s, r->first));
-    line("size", "%" PRIu64 " bytes of data", payload);
+    if (s->sample_ns.den == 1)
+        info_line("base sample", "%.10g us", sample_us);
+    else
+        info_line("base sample", "%.10g us (%" PRId64 "/%" PRId64 " ns)", sample_us, s->sample_ns.num,
+                  s->sample_ns.den);
+    info_line("samples", "%" PRIu64 " to %" PRIu64 ": %" PRIu64 ", %.6g s", r->first, r->first + samples,
+              samples, (double)samples * br_stream_sample_s(s));
+    info_time("start", br_stream_time_ns(s, r->first));
+    info_line("size", "%" PRIu64 " bytes of data", payload);
     if (left > 0 || samples < r->samples || payload < r->announced)
-        line("truncated", "the last %" PRIu64 " bytes are no whole sample; %" PRIu64 " bytes were announced",
-             left, r->announced);
+        info_line("truncated",
+                  "the last %" PRIu64 " bytes are no whole sample; %" PRIu64 " bytes were announced", left,
+                  r->announced);
     return samples > 0 ? print_gaps(r, path, samples) : 0;
 }
 
@@ -157,14 +165,14 @@ static int info_dada(const char *path)
     printf("%s: DADA\n", path);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const char *value = dada_get(&header, names[i]);
-        if (value != NULL && strcmp(value, "unset") != 0) line(names[i], "%s", value);
+        if (value != NULL && strcmp(value, "unset") != 0) info_line(names[i], "%s", value);
     }
     int status = recording_describe(&recording, &header, NULL, NULL, NULL,
                                     (struct recording_memory){pool_alloc, &pool}, &error);
     if (status == BR_OK) {
         status = print_recording(&recording, path, file_bytes);
     } else {
-        for (size_t i = 0; i < header.count; i++) line(header.entry[i].key, "%s", header.entry[i].value);
+        for (size_t i = 0; i < header.count; i++) info_line(header.entry[i].key, "%s", header.entry[i].value);
         fprintf(stderr, "beamring info: %s\n", error.text);
         /* what a pipeline can supply is no fault of the file */
         status = status == BR_E_INVALID ? 0 : 1;
@@ -180,28 +188,28 @@ static int info_vdif(const char *path, const struct vdif_scan *scan)
 {
     const struct vdif_header *h = &scan->first;
     printf("%s: VDIF%s\n", path, h->legacy ? ", legacy headers" : "");
-    line("samples", "complex 4-bit, %zu channels, %zu samples in a frame of %zu bytes",
-         (size_t)1 << h->log2_channels, vdif_samples(h), h->frame_bytes);
+    info_line("samples", "complex 4-bit, %zu channels, %zu samples in a frame of %zu bytes",
+              (size_t)1 << h->log2_channels, vdif_samples(h), h->frame_bytes);
     char threads[120];
     size_t used = 0;
     for (size_t i = 0; i < scan->nthreads && used + 12 < sizeof threads; i++)
         used +=
             (size_t)snprintf(threads + used, sizeof threads - used, i > 0 ? " %u" : "%u", scan->thread[i]);
-    line("threads", "%zu: %s%s", scan->nthreads, threads, used + 12 >= sizeof threads ? " ..." : "");
-    line("station", "%u, extended data version %u", h->station, h->edv);
+    info_line("threads", "%zu: %s%s", scan->nthreads, threads, used + 12 >= sizeof threads ? " ..." : "");
+    info_line("station", "%u, extended data version %u", h->station, h->edv);
     if (h->rate_hz > 0)
-        line("sample rate", "%" PRIu64 " Hz", h->rate_hz);
+        info_line("sample rate", "%" PRIu64 " Hz", h->rate_hz);
     else
-        line("sample rate",
-             "not in the file: give `stream: {sample_ns: ...}`; the largest frame number seen is %u",
-             scan->max_number);
-    line("frequencies", "not in the file: give `stream: {freq_mhz: ...}`");
-    print_time("second", vdif_unix_seconds(&scan->earliest) * 1000000000);
-    line("first frame", "number %u of that second", scan->earliest.number);
-    line("frames", "%" PRIu64, scan->frames);
+        info_line("sample rate",
+                  "not in the file: give `stream: {sample_ns: ...}`; the largest frame number seen is %u",
+                  scan->max_number);
+    info_line("frequencies", "not in the file: give `stream: {freq_mhz: ...}`");
+    info_time("second", vdif_unix_seconds(&scan->earliest) * 1000000000);
+    info_line("first frame", "number %u of that second", scan->earliest.number);
+    info_line("frames", "%" PRIu64, scan->frames);
     if (scan->truncated_bytes > 0)
-        line("truncated", "the last frame has %" PRIu64 " of %zu bytes", scan->truncated_bytes,
-             h->frame_bytes);
+        info_line("truncated", "the last frame has %" PRIu64 " of %zu bytes", scan->truncated_bytes,
+                  h->frame_bytes);
     return 0;
 }
 
@@ -240,13 +248,13 @@ static int info_filterbank(const char *path, FILE *file)
         if (is_integer) {
             good = fread(&integer, sizeof integer, 1, file) == 1;
             real = integer;
-            line(key, "%d", integer);
+            info_line(key, "%d", integer);
         } else if (is_real) {
             good = fread(&real, sizeof real, 1, file) == 1;
-            line(key, "%.15g", real);
+            info_line(key, "%.15g", real);
         } else {
             good = read_text(file, text);
-            line(key, "%s", text);
+            info_line(key, "%s", text);
         }
         if (strcmp(key, "nchans") == 0) nchans = real;
         if (strcmp(key, "nbits") == 0) nbits = real;
@@ -261,7 +269,7 @@ static int info_filterbank(const char *path, FILE *file)
     double bits = nchans * nbits * nifs;
     if (bits > 0) {
         double samples = 8 * (double)(ftell(file) - start) / bits;
-        line("samples", "%.0f, %.6g s", samples, samples * tsamp);
+        info_line("samples", "%.0f, %.6g s", samples, samples * tsamp);
     }
     return 0;
 }
@@ -285,14 +293,19 @@ static int info_file(const char *path)
     fclose(file);
     if (status >= 0) return status;
     if (got == 0 || dada_probe(start, got)) return info_dada(path);
+    if (chime_probe(start, got)) return info_chime(path);
+    if (guppi_probe(start, got)) return info_guppi(path);
+    if (kotekan_raw_probe(start, got)) return info_kotekan(path);
     struct vdif_scan *scan = malloc(sizeof *scan);
     struct br_error error = {0};
     if (scan == NULL) return 1;
     if (vdif_scan_file(scan, path, &error) == BR_OK) {
         status = info_vdif(path, scan);
     } else {
-        fprintf(stderr, "beamring info: %s is neither a DADA nor a filterbank file, and as VDIF: %s\n", path,
-                error.text);
+        fprintf(stderr,
+                "beamring info: %s is none of DADA, CHIME baseband (HDF5), GUPPI RAW, kotekan raw and "
+                "filterbank, and as VDIF: %s\n",
+                path, error.text);
         status = 1;
     }
     free(scan);
@@ -302,7 +315,9 @@ static int info_file(const char *path)
 int cmd_info(int argc, char **argv)
 {
     if (argc < 2 || argv[1][0] == '-') {
-        fputs("usage: beamring info FILE...\nSays what DADA, VDIF and filterbank files hold.\n", stderr);
+        fputs("usage: beamring info FILE...\nSays what DADA, VDIF, CHIME baseband (HDF5), GUPPI RAW, kotekan "
+              "raw and filterbank files hold.\n",
+              stderr);
         return 2;
     }
     int status = 0;
