@@ -22,12 +22,17 @@ static inline double token_bucket_fill(struct token_bucket *b, uint64_t now)
     return b->tokens;
 }
 
-static inline void token_bucket_spend(struct token_bucket *b, double amount)
+/* `amount` was sent, which took until `now`. From then on no more than the rest of a burst may follow at once, however long the
+ * sending took: so no span of time holds more than burst + rate x its length. */
+static inline void token_bucket_spend(struct token_bucket *b, double amount, uint64_t now)
 {
-    b->tokens -= amount;
+    if (b->rate <= 0) return;
+    b->tokens += b->rate * (double)(now - b->at) * 1e-9 - amount;
+    if (b->tokens > b->burst - amount) b->tokens = b->burst - amount;
+    b->at = now;
 }
 
-/* When there will be `amount` (no more than burst), after a fill. */
+/* When there will be `amount` (no more than burst). */
 static inline uint64_t token_bucket_when(const struct token_bucket *b, double amount)
 {
     if (amount > b->burst) amount = b->burst;

@@ -7,16 +7,16 @@
 #include <string.h>
 
 #if BR_X86_64
-#include <emmintrin.h>
+#include <immintrin.h>
 #endif
 
-/* The loops over beams, compiled twice. All run over L0_GROUP beams, however many there are. */
+/* The loops over beams. All run over L0_GROUP beams, however many there are. */
 struct l0_loops {
     void (*extremes)(float *restrict low, float *restrict high, const float *restrict x);
     void (*round)(uint8_t *restrict levels, const float *restrict x, const float *restrict offset, const float *restrict scale);
 };
 
-static inline void find_extremes(float *restrict low, float *restrict high, const float *restrict x)
+static void find_extremes(float *restrict low, float *restrict high, const float *restrict x)
 {
     for (size_t b = 0; b < L0_GROUP; b++) {
         low[b] = x[b] < low[b] ? x[b] : low[b];
@@ -24,33 +24,49 @@ static inline void find_extremes(float *restrict low, float *restrict high, cons
     }
 }
 
-static inline void round_levels(uint8_t *restrict levels, const float *restrict x, const float *restrict offset,
-                                const float *restrict scale)
+/* What is no number becomes 254. */
+static void round_levels(uint8_t *restrict levels, const float *restrict x, const float *restrict offset, const float *restrict scale)
 {
     const float magic = 0x1.8p23f; /* adding it leaves an integer, rounded half to even by the addition itself */
     for (size_t b = 0; b < L0_GROUP; b++) {
         float v = (x[b] - offset[b]) / scale[b];
-        v = v < 254 ? v : 254; /* also what is no number */
+        v = v < 254 ? v : 254;
         v = v > 1 ? v : 1;
         levels[b] = (uint8_t)(int)((v + magic) - magic);
     }
 }
 
-#define LOOPS(name, attribute)                                                                               \
-    attribute static void extremes_##name(float *restrict l, float *restrict h, const float *restrict x)     \
-    {                                                                                                        \
-        find_extremes(l, h, x);                                                                              \
-    }                                                                                                        \
-    attribute static void round_##name(uint8_t *restrict l, const float *restrict x, const float *restrict o, \
-                                       const float *restrict s)                                              \
-    {                                                                                                        \
-        round_levels(l, x, o, s);                                                                            \
-    }                                                                                                        \
-    static const struct l0_loops loops_##name = {extremes_##name, round_##name};
+static const struct l0_loops loops_generic = {find_extremes, round_levels};
 
-LOOPS(generic, )
 #if BR_X86_64
-LOOPS(avx2, __attribute__((target("avx2"))))
+__attribute__((target("avx2"))) static void find_extremes_avx2(float *restrict low, float *restrict high, const float *restrict x)
+{
+    for (size_t b = 0; b < L0_GROUP; b += 8) {
+        __m256 v = _mm256_loadu_ps(x + b); /* where it is no number the second operand wins */
+        _mm256_storeu_ps(low + b, _mm256_min_ps(v, _mm256_loadu_ps(low + b)));
+        _mm256_storeu_ps(high + b, _mm256_max_ps(v, _mm256_loadu_ps(high + b)));
+    }
+}
+
+__attribute__((target("avx2"))) static void round_levels_avx2(uint8_t *restrict levels, const float *restrict x,
+                                                              const float *restrict offset, const float *restrict scale)
+{
+    const __m256 least = _mm256_set1_ps(1), most = _mm256_set1_ps(254);
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    for (size_t b = 0; b < L0_GROUP; b += 32) {
+        __m256i v[4];
+        for (size_t i = 0; i < 4; i++) {
+            size_t at = b + 8 * i;
+            __m256 y = _mm256_div_ps(_mm256_sub_ps(_mm256_loadu_ps(x + at), _mm256_loadu_ps(offset + at)), _mm256_loadu_ps(scale + at));
+            v[i] = _mm256_cvtps_epi32(_mm256_max_ps(_mm256_min_ps(y, most), least));
+        }
+        /* packing works on the halves of a register: the four-byte groups come out as 0 2 4 6 | 1 3 5 7 */
+        __m256i bytes = _mm256_packus_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
+        _mm256_storeu_si256((__m256i *)(void *)(levels + b), _mm256_permutevar8x32_epi32(bytes, order));
+    }
+}
+
+static const struct l0_loops loops_avx2 = {find_extremes_avx2, round_levels_avx2};
 #endif
 
 int l0_encoder_create(struct l0_encoder *e)

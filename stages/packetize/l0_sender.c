@@ -186,14 +186,14 @@ static int start(struct br_stage *stage, struct packetize *p)
     return BR_OK;
 }
 
-/* Quantizes a block into the packets of destination i. */
-static void encode(const struct packetize *p, size_t i, const void *in, const uint8_t *valid, size_t stride)
+/* Quantizes beams [b0, end) of a block into their packets of destination i. */
+static void encode(const struct packetize *p, size_t i, size_t b0, size_t end, const void *in, const uint8_t *valid, size_t stride)
 {
     struct l0_sender *s = p->state;
     const struct l0_destination *d = &s->to[i];
     size_t pb = (size_t)p->packet_beams, pc = (size_t)p->packet_channels, cell = (size_t)s->nup * s->steps;
-    size_t first = (size_t)p->destination[i].first_beam, end = first + (size_t)p->destination[i].beams;
-    for (size_t b0 = first; b0 < end; b0 += L0_GROUP)
+    size_t first = (size_t)p->destination[i].first_beam;
+    for (; b0 < end; b0 += L0_GROUP)
         for (size_t c = 0; c < s->ncoarse; c++) {
             size_t count = end - b0 < L0_GROUP ? end - b0 : L0_GROUP;
             uint8_t *data[L0_GROUP];
@@ -225,21 +225,22 @@ static void wait_for(struct br_stage *stage, int fd, uint64_t until)
     }
 }
 
-static int send_packets(struct br_stage *stage, struct packetize *p, struct l0_destination *d)
+/* Sends packets [done, end) of a destination. */
+static int send_packets(struct br_stage *stage, struct packetize *p, struct l0_destination *d, size_t done, size_t end)
 {
     struct l0_sender *s = p->state;
-    for (size_t done = 0; done < d->nslots;) {
-        unsigned most = d->nslots - done < BATCH ? (unsigned)(d->nslots - done) : BATCH;
+    while (done < end) {
+        unsigned most = end - done < BATCH ? (unsigned)(end - done) : BATCH;
         if (br_stage_stopping(stage)) {
             if (p->peers.stop_seen == 0) p->peers.stop_seen = net_now();
             if (net_now() - p->peers.stop_seen > (uint64_t)STOP_PATIENCE_MS * 1000000) {
-                s->given_up += d->nslots - done;
+                s->given_up += end - done;
                 return BR_OK;
             }
         }
         double tokens = token_bucket_fill(&s->bucket, net_now()), size = (double)d->slot[done].length;
         unsigned n = 0;
-        for (double bytes = 0; n < most && (bytes += (double)d->slot[done + n].length) <= tokens; n++) {
+        for (double sum = 0; n < most && (sum += (double)d->slot[done + n].length) <= tokens; n++) {
             s->piece[n] = (struct iovec){d->slot[done + n].bytes, d->slot[done + n].length};
             s->message[n].msg_hdr = (struct msghdr){.msg_iov = &s->piece[n], .msg_iovlen = 1};
         }
@@ -259,7 +260,9 @@ static int send_packets(struct br_stage *stage, struct packetize *p, struct l0_d
             continue;
         }
         if (sent < 0) return br_stage_fail(stage, BR_E_IO, "cannot send to %s: %s", d->to.text, strerror(errno));
-        for (int k = 0; k < sent; k++) token_bucket_spend(&s->bucket, (double)d->slot[done + (size_t)k].length);
+        double bytes = 0;
+        for (int k = 0; k < sent; k++) bytes += (double)d->slot[done + (size_t)k].length;
+        token_bucket_spend(&s->bucket, bytes, net_now());
         done += (size_t)sent;
         d->sent += (uint64_t)sent;
     }
@@ -271,11 +274,17 @@ static int send_block(struct br_stage *stage, struct packetize *p, uint64_t numb
     struct l0_sender *s = p->state;
     uint64_t count = number * s->steps * s->step;
     int status = BR_OK;
-    for (size_t i = 0; i < p->destinations.count && status == BR_OK; i++) {
+    /* A few beams at a time, so that packets are still in the cache when they are sent. */
+    size_t pb = (size_t)p->packet_beams, together = pb < L0_GROUP ? L0_GROUP / pb * pb : pb;
+    for (size_t i = 0; i < p->destinations.count; i++) {
         struct l0_destination *d = &s->to[i];
-        encode(p, i, in, valid, stride);
+        size_t first = (size_t)p->destination[i].first_beam, beams = (size_t)p->destination[i].beams;
         for (size_t k = 0; k < d->nslots; k++) memcpy(d->slot[k].bytes + (p->version == 1 ? 8 : 16), &count, sizeof count);
-        status = send_packets(stage, p, d);
+        for (size_t b = 0; b < beams && status == BR_OK; b += together) {
+            size_t end = b + together < beams ? b + together : beams;
+            encode(p, i, first + b, first + end, in, valid, stride);
+            status = send_packets(stage, p, d, b / pb * d->per_beams, (end + pb - 1) / pb * d->per_beams);
+        }
     }
     return status;
 }
