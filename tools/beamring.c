@@ -12,6 +12,11 @@ static const struct {
     {"graph", "FILE [--dot] [--set KEY=VALUE]...", "draws it, as text or for Graphviz", cmd_graph},
     {"stages", "[NAME] [--markdown]", "lists the stages, or describes one", cmd_stages},
     {"info", "FILE...", "says what recordings and filterbank files hold", cmd_info},
+    {"receive", "frb-node|chime-l0 ADDRESS [--directory DIR] [--idle S] [--seconds S] [--until-closed] [--hold S] [--window N]\n"
+     "      frb-node: [--senders N] [--handshake S]\n"
+     "      chime-l0: --beams N --channels N --epoch-ns N [--first-beam N] [--first-channel N] [--nupfreq N] [--steps N] [--counts N]\n"
+     "                [--interface ADDRESS]",
+     "receives FRB beams, records and counts them", cmd_receive},
     {"bench", "[PART]... [--strict]", "measures kernels and queues beside what they can be compared with", cmd_bench},
 };
 

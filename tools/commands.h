@@ -11,6 +11,7 @@ int cmd_graph(int argc, char **argv);
 int cmd_stages(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
+int cmd_receive(int argc, char **argv);
 
 /* A pipeline file loaded and checked: what run, check and graph begin with. */
 struct loaded {
