@@ -17,6 +17,7 @@ static const struct {
      "      chime-l0: --beams N --channels N --epoch-ns N [--first-beam N] [--first-channel N] [--nupfreq N] [--steps N] [--counts N]\n"
      "                [--interface ADDRESS]",
      "receives FRB beams, records and counts them", cmd_receive},
+    {"convert", "--to FORMAT [--stream YAML] [--lossy] IN... DIRECTORY/PREFIX", "writes recordings in another format", cmd_convert},
     {"bench", "[PART]... [--strict]", "measures kernels and queues beside what they can be compared with", cmd_bench},
 };
 

@@ -10,6 +10,7 @@ int cmd_check(int argc, char **argv);
 int cmd_graph(int argc, char **argv);
 int cmd_stages(int argc, char **argv);
 int cmd_info(int argc, char **argv);
+int cmd_convert(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_receive(int argc, char **argv);
 

@@ -1,10 +1,11 @@
-/* record - any stream into DADA files that `replay` reads back bit for bit.
+/* record - any stream into DADA files that `replay` reads back bit for bit; other formats are in foreign.h.
  *
  * A file's header is brought up to date once a second and at the end; between, it promises less than there
  * is, never more. The sidecar with the gaps is written before the data it speaks of. So a killed run leaves
  * files that can be replayed. */
 #include "stages/common/recording.h"
 #include "stages/common/shape.h"
+#include "stages/record/foreign.h"
 #include "stages/record/sidecar.h"
 
 #include <dirent.h>
@@ -22,9 +23,11 @@ enum { HEADER_SLACK = 512 };
 #define HEADER_EVERY_NS UINT64_C(1000000000)
 
 struct record {
-    const char *directory, *prefix; /* parameters */
+    const char *directory, *prefix, *format; /* parameters */
     int64_t file_bytes;
-    bool overwrite;
+    bool overwrite, lossy;
+
+    struct foreign foreign; /* its format is NULL for DADA, which is the rest of this file */
 
     bool flat;
     size_t row_bytes;
@@ -41,6 +44,8 @@ struct record {
     struct sidecar gaps;
 };
 
+static const char *const formats[] = {"dada", "kotekan", "guppi", "chime", NULL};
+static const struct foreign_format *const foreign_formats[] = {&foreign_kotekan, &foreign_guppi, &foreign_chime};
 static const struct br_param params[] = {
     {.name = "directory",
      .type = BR_P_PATH,
@@ -52,6 +57,17 @@ static const struct br_param params[] = {
      .offset = offsetof(struct record, prefix),
      .required = true,
      .help = "start of the file names: PREFIX_000000.dada, PREFIX_000001.dada, ..."},
+    {.name = "format",
+     .type = BR_P_CHOICE,
+     .offset = offsetof(struct record, format),
+     .def = "dada",
+     .choices = formats,
+     .help = "format of the files; all but dada take the electric field only, and cannot say everything"},
+    {.name = "lossy",
+     .type = BR_P_BOOL,
+     .offset = offsetof(struct record, lossy),
+     .def = "false",
+     .help = "write in another format even what it cannot say, with a warning, rather than refuse"},
     {.name = "file_bytes",
      .type = BR_P_INT,
      .offset = offsetof(struct record, file_bytes),
@@ -59,7 +75,7 @@ static const struct br_param params[] = {
      .min = 0,
      .max = 1e18,
      .unit = "bytes",
-     .help = "data after which a new file is begun, at the end of a frame; 0: never"},
+     .help = "data after which a new DADA file is begun, at the end of a frame; 0: never"},
     {.name = "overwrite",
      .type = BR_P_BOOL,
      .offset = offsetof(struct record, overwrite),
@@ -111,6 +127,12 @@ static int configure(struct br_stage *stage, void *self)
     if (r->prefix[0] == '\0' || strchr(r->prefix, '/') != NULL)
         return br_stage_fail_at(stage, "prefix", "'%s'; expected the start of a file name, without '/'",
                                 r->prefix);
+    for (size_t i = 0; i < sizeof foreign_formats / sizeof *foreign_formats; i++) {
+        if (strcmp(r->format, foreign_formats[i]->name) != 0) continue;
+        r->foreign = (struct foreign){.format = foreign_formats[i], .directory = r->directory, .prefix = r->prefix, .lossy = r->lossy,
+                                      .overwrite = r->overwrite};
+        return foreign_configure(stage, &r->foreign);
+    }
     if (strlen(r->directory) + strlen(r->prefix) + 32 > sizeof r->path)
         return br_stage_fail_at(stage, "directory", "the name is too long");
     snprintf(found, sizeof found, "%s_", r->prefix);
@@ -149,6 +171,11 @@ static int start(struct br_stage *stage, void *self)
     const struct br_stream *stream = br_stage_input(stage, 0);
     char found[2048];
     r->fd = r->gaps.fd = -1;
+    if (r->foreign.format != NULL) {
+        snprintf(r->path, sizeof r->path, "%s", r->directory);
+        make_directory(r->path); /* foreign_start says what is wrong */
+        return foreign_start(stage, &r->foreign);
+    }
     r->flat = recording_is_flat(stream, &r->row_bytes);
     if (sidecar_create(&r->gaps, stream->nchannels) != BR_OK) return br_no_memory(stage, 1 << 20);
 
@@ -280,6 +307,10 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     const struct br_stream *stream = br_stage_input(stage, 0);
     const struct br_frame *in = io->in[0];
     if (in == NULL) return BR_FINISHED;
+    if (r->foreign.format != NULL) {
+        int result = foreign_process(stage, &r->foreign, in);
+        return result == BR_OK ? BR_CONSUMED : result;
+    }
     if (r->started_obs && in->first < r->end)
         return br_stage_fail(stage, BR_E_INTERNAL,
                              "a frame starts at sample %llu, before the end %llu of the last one",
@@ -314,6 +345,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
 static int stop(struct br_stage *stage, void *self)
 {
     struct record *r = self;
+    if (r->foreign.format != NULL) return foreign_stop(stage, &r->foreign);
     int status = close_file(stage, r);
     if (r->files > 0)
         br_stage_note(stage, "%llu samples in %llu file%s %s/%s_*.dada", (unsigned long long)r->samples,
@@ -330,7 +362,7 @@ BR_STAGE_EXPORT = {
     .abi_version = BR_ABI_VERSION,
     .type_size = sizeof(struct br_stage_type),
     .name = "record",
-    .summary = "any stream into DADA files",
+    .summary = "any stream into DADA files, the electric field into those of other systems",
     .description = "Writes `PREFIX_NNNNNN.dada`: an ASCII header that describes the stream completely "
                    "(array, sample counter, frequencies, "
                    "zones, beams) and the data. `replay` reads it back bit for bit, so that a pipeline can "
@@ -338,7 +370,11 @@ BR_STAGE_EXPORT = {
                    "and partly valid samples stand in `PREFIX_NNNNNN.dada.gaps`.\n\n"
                    "The files of a run that was killed, or of a disk that was full, can be replayed up to "
                    "there. An earlier "
-                   "recording of the same name is not touched unless `overwrite` is set.\n",
+                   "recording of the same name is not touched unless `overwrite` is set.\n\n"
+                   "With another `format` the electric field is written as `PREFIX_NNNNNNN.raw` (kotekan: a frame with chordMetadata in "
+                   "each; guppi: a block for each frame, all in one file) or `PREFIX_NNNNNNN.h5` (chime: a file for each channel, N its "
+                   "number). What such a file cannot say (frequencies off its raster, samples that are flagged or, in kotekan's and "
+                   "GUPPI's, missing, other than frame by frame) is an error that names it, unless `lossy` is set.\n",
     .params = params,
     .inputs = inputs,
     .size = sizeof(struct record),

@@ -1,0 +1,165 @@
+/* CHIME baseband files: one for each channel; what is never written, or missing, is zero. */
+#include "stages/common/shape.h"
+#include "stages/record/foreign.h"
+
+#include <hdf5.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHUNK = 1 << 20 };
+static const double top_mhz = 800, step_mhz = -0.390625;
+
+static int configure(struct br_stage *stage, struct foreign *f)
+{
+    const struct br_stream *s = br_stage_input(stage, 0);
+    if (!foreign_numbers(s, top_mhz, step_mhz, f->id)) {
+        foreign_loses(
+            f, "the channel numbers (the frequencies are not 800 MHz less a whole number of 0.390625 MHz)");
+        for (size_t i = 0; i < s->nchannels; i++) f->id[i] = (int32_t)i;
+    }
+    for (size_t i = 0; i < s->nchannels; i++)
+        if (fabs(s->width_mhz[i] / step_mhz + 1) > 1e-9) {
+            foreign_loses(f, "the channel width %.9g MHz (a reader takes 0.390625)", s->width_mhz[i]);
+            break;
+        }
+    if (s->sample_ns.den != 1)
+        foreign_loses(f, "the exact sample time %lld/%lld ns", (long long)s->sample_ns.num,
+                      (long long)s->sample_ns.den);
+    br_stage_note(stage,
+                  "CHIME's files have inputs in a row; who reads them must be told that they are %zu "
+                  "polarisations of %zu dishes: npol: "
+                  "%zu",
+                  f->npol, f->ndish, f->npol);
+    return BR_OK;
+}
+
+static void put(hid_t file, const char *name, hid_t type, const void *value)
+{
+    hid_t space = H5Screate(H5S_SCALAR),
+          attribute = H5Acreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+    H5Awrite(attribute, type, value);
+    H5Aclose(attribute);
+    H5Sclose(space);
+}
+
+static bool make_file(const struct foreign *f, const struct br_stream *s, size_t channel, hid_t *file,
+                      hid_t *dataset)
+{
+    hsize_t inputs = f->cell, none[2] = {0, inputs}, most[2] = {H5S_UNLIMITED, inputs};
+    hsize_t chunk[2] = {CHUNK / inputs > 0 ? CHUNK / inputs : 1, inputs};
+    *file = H5Fcreate(f->path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    if (*file < 0) return false;
+    int64_t ns = br_stream_time_ns(s, f->first), id = f->id[channel];
+    double delta = br_stream_sample_s(s), ctime = (double)(ns / 1000) * 1e-6;
+    /* what the double has not: as a reader adds it, whole seconds apart */
+    double whole = floor(ctime),
+           offset = ((double)(ns - (int64_t)whole * 1000000000) - (ctime - whole) * 1e9) * 1e-9;
+    put(*file, "freq_id", H5T_NATIVE_INT64, &id);
+    put(*file, "freq", H5T_NATIVE_DOUBLE, &s->freq_mhz[channel]);
+    put(*file, "delta_time", H5T_NATIVE_DOUBLE, &delta);
+    put(*file, "time0_fpga_count", H5T_NATIVE_UINT64, &f->first);
+    put(*file, "time0_ctime", H5T_NATIVE_DOUBLE, &ctime);
+    put(*file, "time0_ctime_offset", H5T_NATIVE_DOUBLE, &offset);
+    hid_t space = H5Screate_simple(2, none, most), plist = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_chunk(plist, 2, chunk);
+    *dataset = H5Dcreate2(*file, "baseband", H5T_NATIVE_UINT8, space, H5P_DEFAULT, plist, H5P_DEFAULT);
+    H5Pclose(plist);
+    H5Sclose(space);
+    hid_t group = H5Gcreate2(*file, "index_map", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+          line = H5Screate_simple(1, &inputs, NULL);
+    hid_t input = H5Dcreate2(group, "input", H5T_NATIVE_UINT32, line, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    uint32_t *numbers = malloc(inputs * sizeof *numbers);
+    for (size_t i = 0; numbers != NULL && i < inputs; i++) numbers[i] = (uint32_t)i;
+    bool good = numbers != NULL &&
+                H5Dwrite(input, H5T_NATIVE_UINT32, H5S_ALL, H5S_ALL, H5P_DEFAULT, numbers) >= 0 &&
+                *dataset >= 0;
+    free(numbers);
+    H5Dclose(input);
+    H5Sclose(line);
+    H5Gclose(group);
+    return good;
+}
+
+static int start(struct br_stage *stage, struct foreign *f)
+{
+    f->hdf5 = malloc(2 * f->nchannels * sizeof *f->hdf5);
+    if (f->hdf5 == NULL) return br_no_memory(stage, 2 * f->nchannels * sizeof *f->hdf5);
+    for (size_t i = 0; i < 2 * f->nchannels; i++) f->hdf5[i] = -1;
+    for (size_t i = 0; i < f->nchannels; i++) {
+        int status = foreign_name(stage, f, (uint64_t)f->id[i]);
+        if (status != BR_OK) return status;
+    }
+    f->files = 0;
+    return BR_OK;
+}
+
+/* A channel's rows in the coding chime: value + 8, real part high; zero where it is missing. */
+static void encode(struct foreign *f, const struct br_frame *frame, size_t channel, uint8_t *out)
+{
+    for (size_t t = 0; t < frame->samples; t++, out += f->cell) {
+        size_t at = t * f->nchannels + channel;
+        const uint8_t *in = (const uint8_t *)frame->data + at * f->cell;
+        if (!frame->complete && frame->valid[at] == BR_MISSING) {
+            memset(out, 0, f->cell);
+            continue;
+        }
+        for (size_t i = 0; i < f->cell; i++) {
+            uint8_t flipped = in[i] ^ 0x88;
+            out[i] = (uint8_t)(flipped << 4 | flipped >> 4);
+            if (out[i] != 0) continue;
+            out[i] = 0x10; /* -7 - 8i: 0 would say that it is missing */
+            f->changed++;
+        }
+    }
+}
+
+static bool write_rows(hid_t dataset, hsize_t row, hsize_t rows, hsize_t inputs, const uint8_t *bytes)
+{
+    hsize_t size[2] = {row + rows, inputs}, at[2] = {row, 0}, count[2] = {rows, inputs};
+    if (H5Dset_extent(dataset, size) < 0) return false;
+    hid_t space = H5Dget_space(dataset), memory = H5Screate_simple(2, count, NULL);
+    bool good = H5Sselect_hyperslab(space, H5S_SELECT_SET, at, NULL, count, NULL) >= 0 &&
+                H5Dwrite(dataset, H5T_NATIVE_UINT8, memory, space, H5P_DEFAULT, bytes) >= 0;
+    H5Sclose(memory);
+    H5Sclose(space);
+    return good;
+}
+
+static int write_frame(struct br_stage *stage, struct foreign *f, const struct br_frame *frame)
+{
+    const struct br_stream *s = br_stage_input(stage, 0);
+    for (size_t i = 0; i < f->nchannels; i++) {
+        hid_t file = f->hdf5[2 * i], dataset = f->hdf5[2 * i + 1];
+        bool good = true;
+        if (file < 0) {
+            int status = foreign_name(stage, f, (uint64_t)f->id[i]);
+            if (status != BR_OK) return status;
+            good = make_file(f, s, i, &file, &dataset);
+            f->hdf5[2 * i] = file;
+            f->hdf5[2 * i + 1] = dataset;
+        }
+        encode(f, frame, i, f->bytes);
+        if (!good || !write_rows(dataset, frame->first - f->first, frame->samples, f->cell, f->bytes))
+            return br_stage_fail(stage, BR_E_IO, "HDF5 cannot write channel %d to %s/%s_*.h5", f->id[i],
+                                 f->directory, f->prefix);
+    }
+    return BR_OK;
+}
+
+static int stop(struct br_stage *stage, struct foreign *f)
+{
+    int status = BR_OK;
+    for (size_t i = 0; f->hdf5 != NULL && i < f->nchannels; i++) {
+        bool good = f->hdf5[2 * i + 1] < 0 || H5Dclose(f->hdf5[2 * i + 1]) >= 0;
+        if (f->hdf5[2 * i] >= 0) good = H5Fclose(f->hdf5[2 * i]) >= 0 && good;
+        if (!good && status == BR_OK)
+            status = br_stage_fail(stage, BR_E_IO, "HDF5 cannot complete a file %s/%s_*.h5", f->directory,
+                                   f->prefix);
+    }
+    free(f->hdf5);
+    f->hdf5 = NULL;
+    return status;
+}
+
+const struct foreign_format foreign_chime = {"chime", "h5", false, true, configure, start, write_frame, stop};

@@ -1,0 +1,67 @@
+/* foreign.h - `record` in other systems' formats: the electric field as kotekan's raw frames, CHIME baseband
+ * files, GUPPI RAW.
+ *
+ * None of them can say all that a stream says. What would be lost is named and refused, unless the user wants
+ * it (`lossy`): when the pipeline is configured where the stream's description shows it, else at the first
+ * sample that shows it. */
+#ifndef BEAMRING_STAGES_RECORD_FOREIGN_H
+#define BEAMRING_STAGES_RECORD_FOREIGN_H
+
+#include "runtime/stage.h"
+
+#include <stdio.h>
+
+struct foreign;
+
+struct foreign_format {
+    const char *name, *suffix; /* of `format:`, and of the files: PREFIX_NNNNNNN.suffix */
+    bool wide;                 /* takes int8x2 as well */
+    bool says_missing;         /* a sample that is missing in all inputs of a channel */
+    /* Finds what of the description would be lost: foreign_loses for each; and says what a reader must be
+     * told: notes. */
+    int (*configure)(struct br_stage *stage, struct foreign *f);
+    int (*start)(struct br_stage *stage, struct foreign *f);
+    int (*write)(struct br_stage *stage, struct foreign *f, const struct br_frame *frame);
+    int (*stop)(struct br_stage *stage, struct foreign *f);
+};
+
+extern const struct foreign_format foreign_kotekan, foreign_guppi, foreign_chime;
+
+struct foreign {
+    const struct foreign_format *format;
+    const char *directory, *prefix;
+    bool lossy, overwrite;
+    char losses[768];                    /* of the description, "; " between them */
+    size_t ndish, npol, nchannels, cell; /* cell: bytes of a channel's sample */
+    int32_t *id;                         /* [nchannels] channel numbers */
+    uint8_t *bytes;                      /* of a frame, in the format's order */
+    size_t bytes_room;
+    uint64_t unmarked; /* channel-samples whose validity the format cannot say */
+    uint64_t changed;  /* bytes of samples whose value it cannot say */
+    uint64_t files, frames, samples;
+    uint64_t first; /* base sample of the first frame */
+    char path[2048];
+    bool started;
+    FILE *file;    /* guppi */
+    int64_t *hdf5; /* chime: [nchannels] file and dataset handles */
+};
+
+/* The callbacks of the stage, once its parameters are in `f`. */
+int foreign_configure(struct br_stage *stage, struct foreign *f);
+int foreign_start(struct br_stage *stage, struct foreign *f);
+int foreign_process(struct br_stage *stage, struct foreign *f, const struct br_frame *frame);
+int foreign_stop(struct br_stage *stage, struct foreign *f);
+
+/* Adds to what would be lost. */
+void foreign_loses(struct foreign *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* PREFIX_NNNNNNN.suffix into f->path. Refuses to replace a file unless the user wants it. */
+int foreign_name(struct br_stage *stage, struct foreign *f, uint64_t number);
+
+/* The user's channel numbers by frequency: (mhz - zero) / step, when all are whole and distinct; false
+ * otherwise. */
+bool foreign_numbers(const struct br_stream *stream, double zero_mhz, double step_mhz, int32_t *id);
+
+int foreign_failed(struct br_stage *stage, const struct foreign *f, const char *what);
+
+#endif

@@ -1,0 +1,132 @@
+/* GUPPI RAW: a block for each frame, all in one file. */
+#include "stages/common/guppi.h"
+#include "stages/record/foreign.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HEADER = 4096, MJD_OF_1970 = 40587 };
+#define NS_PER_DAY INT64_C(86400000000000)
+
+/* The header of a block; its length, 0 when it does not fit. */
+static size_t put_header(const struct foreign *f, const struct br_stream *s, uint64_t first, uint64_t samples,
+                         char *text)
+{
+    struct guppi_writer w = {text, HEADER, 0};
+    double step = s->nchannels > 1
+                      ? (s->freq_mhz[s->nchannels - 1] - s->freq_mhz[0]) / (double)(s->nchannels - 1)
+                      : s->width_mhz[0];
+    /* a band that is exact to its last digits is written so */
+    double band = nearbyint(step * (double)s->nchannels * 1e9) / 1e9;
+    int64_t days = s->epoch_ns / NS_PER_DAY, rest = s->epoch_ns % NS_PER_DAY;
+    if (rest < 0) days--, rest += NS_PER_DAY;
+    guppi_put_text(&w, "BACKEND", "GUPPI");
+    guppi_put_text(&w, "TELESCOP", s->telescope != NULL ? s->telescope->name : "unset");
+    guppi_put_text(&w, "SRC_NAME", "unset");
+    guppi_put_real(&w, "OBSFREQ", (s->freq_mhz[0] + s->freq_mhz[s->nchannels - 1]) / 2);
+    guppi_put_real(&w, "OBSBW", band);
+    guppi_put_int(&w, "OBSNCHAN", (int64_t)(s->nchannels * f->ndish));
+    if (f->ndish > 1) guppi_put_int(&w, "NANTS", (int64_t)f->ndish);
+    guppi_put_int(&w, "NPOL", f->npol == 2 ? 4 : 1);
+    guppi_put_int(&w, "NBITS", 8);
+    guppi_put_real(&w, "TBIN", br_stream_sample_s(s));
+    guppi_put_int(&w, "OVERLAP", 0);
+    guppi_put_int(&w, "BLOCSIZE", (int64_t)(2 * samples * s->nchannels * f->npol * f->ndish));
+    guppi_put_int(&w, "PKTIDX", (int64_t)first); /* a packet is a sample */
+    guppi_put_int(&w, "PIPERBLK", (int64_t)samples);
+    guppi_put_int(&w, "STT_IMJD", days + MJD_OF_1970);
+    guppi_put_int(&w, "STT_SMJD", rest / 1000000000);
+    guppi_put_real(&w, "STT_OFFS", (double)(rest % 1000000000) * 1e-9);
+    guppi_put_int(&w, "DIRECTIO", 1);
+    return guppi_finish(&w, true) ? w.used : 0;
+}
+
+/* Writes a header and looks at what comes back. */
+static int configure(struct br_stage *stage, struct foreign *f)
+{
+    const struct br_stream *s = br_stage_input(stage, 0);
+    char text[HEADER];
+    struct guppi_header h;
+    struct br_error error = {0};
+    if (f->npol > 2)
+        return br_stage_fail_at(stage, "format", "guppi: it has 1 or 2 polarisations; the input has %zu",
+                                f->npol);
+    size_t length = put_header(f, s, 0, 1, text);
+    if (length == 0 || guppi_parse(&h, f->prefix, 0, text, length, &error) != 0)
+        return br_stage_fail_at(stage, "format", "guppi cannot describe this stream: %s", error.text);
+    if (h.epoch_ns != s->epoch_ns)
+        foreign_loses(f, "the epoch to the nanosecond (%+lld ns)", (long long)(h.epoch_ns - s->epoch_ns));
+    if (h.sample_ns.num != s->sample_ns.num || h.sample_ns.den != s->sample_ns.den)
+        foreign_loses(f, "the exact sample time %lld/%lld ns (it becomes %lld/%lld)",
+                      (long long)s->sample_ns.num, (long long)s->sample_ns.den, (long long)h.sample_ns.num,
+                      (long long)h.sample_ns.den);
+    double width = fabs(h.obsbw_mhz) / (double)h.nchan;
+    bool freq = true, widths = true;
+    for (size_t i = 0; i < s->nchannels; i++) {
+        double mhz = h.obsfreq_mhz + h.obsbw_mhz * (((double)i + 0.5) / (double)h.nchan - 0.5);
+        freq = freq && fabs(mhz - s->freq_mhz[i]) < 1e-9 * mhz;
+        widths = widths && fabs(width / s->width_mhz[i] - 1) < 1e-9;
+    }
+    if (!freq) foreign_loses(f, "the frequencies (channels must be equally spaced)");
+    if (!widths) foreign_loses(f, "the channel widths (a channel is as wide as their spacing)");
+    return BR_OK;
+}
+
+static int start(struct br_stage *stage, struct foreign *f)
+{
+    f->file = NULL;
+    int status = foreign_name(stage, f, 0);
+    f->files = 0;
+    return status;
+}
+
+/* [time][freq][pol][dish] -> [dish][freq][time][pol], int8 pairs. */
+static size_t reorder(const struct foreign *f, const struct br_stream *s, const struct br_frame *frame,
+                      uint8_t *out)
+{
+    const uint8_t *in = frame->data;
+    bool narrow = s->array.dtype == BR_INT4X2;
+    size_t nt = (size_t)frame->samples, nf = s->nchannels, np = f->npol, nd = f->ndish;
+    uint8_t *to = out;
+    for (size_t d = 0; d < nd; d++)
+        for (size_t c = 0; c < nf; c++)
+            for (size_t t = 0; t < nt; t++)
+                for (size_t p = 0; p < np; p++, to += 2) {
+                    size_t at = ((t * nf + c) * np + p) * nd + d;
+                    if (narrow) {
+                        to[0] = (uint8_t)(((in[at] & 15) ^ 8) - 8);
+                        to[1] = (uint8_t)(((in[at] >> 4) ^ 8) - 8);
+                    } else {
+                        memcpy(to, in + 2 * at, 2);
+                    }
+                }
+    return (size_t)(to - out);
+}
+
+static int write_frame(struct br_stage *stage, struct foreign *f, const struct br_frame *frame)
+{
+    const struct br_stream *s = br_stage_input(stage, 0);
+    char text[HEADER];
+    if (f->file == NULL) {
+        int status = foreign_name(stage, f, 0);
+        if (status != BR_OK) return status;
+        f->file = fopen(f->path, "wbe");
+        if (f->file == NULL) return foreign_failed(stage, f, "make");
+    }
+    size_t head = put_header(f, s, frame->first, frame->samples, text),
+           bytes = reorder(f, s, frame, f->bytes);
+    if (fwrite(text, 1, head, f->file) == head && fwrite(f->bytes, 1, bytes, f->file) == bytes) return BR_OK;
+    return foreign_failed(stage, f, "write");
+}
+
+static int stop(struct br_stage *stage, struct foreign *f)
+{
+    int status = f->file != NULL && fclose(f->file) != 0 ? foreign_failed(stage, f, "write") : BR_OK;
+    f->file = NULL;
+    return status;
+}
+
+const struct foreign_format foreign_guppi = {"guppi",   "raw", true,        false,
+                                             configure, start, write_frame, stop};
