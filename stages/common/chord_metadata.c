@@ -84,13 +84,14 @@ static void put64(uint8_t *b, int64_t value)
     for (int i = 0; i < 8; i++) b[i] = (uint8_t)((uint64_t)value >> 8 * i);
 }
 
+/* Up to its NUL; what stands behind it does not matter. */
 static void get_name(char *name, const uint8_t *b)
 {
-    memcpy(name, b, CHORD_NAME);
-    name[CHORD_NAME] = 0;
+    memset(name, 0, CHORD_NAME + 1);
+    for (size_t i = 0; i < CHORD_NAME && b[i] != 0; i++) name[i] = (char)b[i];
 }
 
-/* A name for messages is printable; what is behind its NUL does not matter. */
+/* A name for messages is printable. */
 static bool printable(const char *name)
 {
     for (; *name != 0; name++)
