@@ -205,22 +205,26 @@ def test_chime_l0_pacing():
     with harness.scratch() as d:
         rate, burst = 3e6, 150000
         harness.run(d, l0_head(0, 0.15) + "  - {stage: record, in: j, directory: ., prefix: j}\n")
-        receiver = chime_l0.Receiver()
-        harness.run(d, f"""
+        for attempt in range(5):  # a machine that is busy with other things may be slower, but nothing makes it faster
+            receiver = chime_l0.Receiver(quiet=0.3)
+            harness.run(d, f"""
 include: {CONFIG}/telescopes/pathfinder.yaml
 pipeline:
   - {{stage: replay, files: j_*.dada, out: j}}
   - {{stage: packetize, in: j, format: chime-l0, rate: {rate}, burst: {burst}, destinations: [{{address: "{receiver.address}"}}]}}
 """)
-        receiver.finish()
-        sizes, stamps = np.array([len(p) for p in receiver.packets]), np.array(receiver.stamps)
-        assert len(sizes) == len(stamps) > 500
-        line = np.cumsum(sizes) - sizes - rate * (stamps - stamps[0]) * 1e-9  # sent before each packet, above the rate
-        most = (line + sizes - np.minimum.accumulate(line)).max()
-        assert most <= burst * 1.001, most
-        spent = (stamps[-1] - stamps[0]) * 1e-9
-        got = (sizes.sum() - burst) / spent
-        assert spent > 0.2 and abs(got / rate - 1) < 0.02, (got, spent)
+            receiver.finish()
+            sizes, stamps = np.array([len(p) for p in receiver.packets]), np.array(receiver.stamps)
+            assert len(sizes) == len(stamps) > 500
+            line = np.cumsum(sizes) - sizes - rate * (stamps - stamps[0]) * 1e-9  # sent before each packet, above the rate
+            most = (line + sizes - np.minimum.accumulate(line)).max()
+            assert most <= burst * 1.001, most
+            spent = (stamps[-1] - stamps[0]) * 1e-9
+            got = (sizes.sum() - burst) / spent
+            assert spent > 0.2 and got < 1.02 * rate, (got, spent)
+            if got > 0.98 * rate:
+                return
+        assert False, (got, spent)
 
 
 if __name__ == "__main__":
