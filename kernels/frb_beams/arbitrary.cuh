@@ -25,16 +25,16 @@ constexpr int MOST_PIECES = 24; /* 16-byte pieces of one time step in a stage */
 
 /* What a launch works on. */
 struct work {
-    const uint16_t *in;     /* [F][T][2M][2N] */
-    const uint8_t *valid;   /* [F][T] or NULL */
-    const uint4 *weights_q; /* [F][blocks][octets][32 lanes]: 2^7 U_q, see fill() in cuda.cu */
+    const uint16_t *in;     /* [F][stride][2M][2N] */
+    const uint8_t *valid;   /* [F][stride] or NULL */
+    const uint4 *weights_q; /* [F][blocks][octets][32 lanes]: 2^7 U_q, see steer.cuh */
     const uint4 *weights_p; /* [F][blocks][pairs][8] */
-    uint16_t *out;          /* [F][T][B] */
-    unsigned T, B, nq, cells;
+    uint16_t *out;          /* [F][stride][B] */
+    unsigned T, stride, B, nq, cells; /* stride: steps of a channel in memory, of which T are formed */
     unsigned blocks;                    /* of 32 beams */
     unsigned pairs, octets;             /* of p; of q */
     unsigned stage_pairs, stage_octets; /* at most this many in a stage */
-    unsigned stride; /* of a time step in a stage: an odd number of pieces, so that 8 rows use all banks */
+    unsigned stride_pieces; /* of a time step in a stage: an odd number of pieces, so that 8 rows use all banks */
     unsigned step_tiles, beam_tiles;
     bool wide_in, wide_out; /* pieces of 16 bytes are aligned */
 };
@@ -62,7 +62,7 @@ __device__ __forceinline__ void load(uint4 *stage, const work &w, const uint16_t
 {
     constexpr unsigned SHARE = THREADS / STEPS;
     unsigned octet = threadIdx.x % SHARE, p = 0;
-    uint4 *to = stage + threadIdx.x / SHARE * w.stride;
+    uint4 *to = stage + threadIdx.x / SHARE * w.stride_pieces;
     if (w.wide_in && w.stage_octets == w.octets) {
         /* The usual case: the pieces of a step are consecutive here and there. */
         unsigned first = 2 * at.pair * w.octets, count = 2 * w.stage_pairs * w.octets,
@@ -98,11 +98,11 @@ template <int MT> __global__ void __launch_bounds__(THREADS, 2) form(const work 
     unsigned steps = min(w.T - first_step, static_cast<unsigned>(STEPS));
     bool active = block < w.blocks;
 
-    size_t first_time = static_cast<size_t>(f) * w.T + first_step;
+    size_t first_time = static_cast<size_t>(f) * w.stride + first_step;
     unsigned row = threadIdx.x / (THREADS / STEPS); /* the step that this thread copies */
     bool present = row < steps && (!w.valid || w.valid[first_time + row]);
-    /* in: shape (F T, cells), contiguous; after: shape (cells), contiguous.
-     * out: shape (F T, B), contiguous; after: shape (steps, B), contiguous. */
+    /* in: shape (F stride, cells), contiguous; after: shape (cells), contiguous.
+     * out: shape (F stride, B), contiguous; after: shape (steps, B), contiguous. */
     const uint16_t *in = present ? w.in + (first_time + row) * w.cells : w.in;
     uint16_t *out = w.out + first_time * w.B;
 
@@ -119,7 +119,7 @@ template <int MT> __global__ void __launch_bounds__(THREADS, 2) form(const work 
 
     position loading = {0, 0}, at = {0, 0};
     for (int s = 0; s < STAGES - 1; s++) {
-        if (loading.pair < w.pairs) load<STEPS>(stages + s * STEPS * w.stride, w, in, loading, present);
+        if (loading.pair < w.pairs) load<STEPS>(stages + s * STEPS * w.stride_pieces, w, in, loading, present);
         copy_async_commit();
         loading.advance(w);
     }
@@ -127,7 +127,7 @@ template <int MT> __global__ void __launch_bounds__(THREADS, 2) form(const work 
         copy_async_wait<STAGES - 2>();
         __syncthreads(); /* this stage has arrived for all; the one before it is no longer read */
         int next = now == 0 ? STAGES - 1 : now - 1;
-        if (loading.pair < w.pairs) load<STEPS>(stages + next * STEPS * w.stride, w, in, loading, present);
+        if (loading.pair < w.pairs) load<STEPS>(stages + next * STEPS * w.stride_pieces, w, in, loading, present);
         copy_async_commit();
         loading.advance(w);
 
@@ -136,7 +136,7 @@ template <int MT> __global__ void __launch_bounds__(THREADS, 2) form(const work 
         if (!active) pairs = 0;
         /* Lanes 0 to 15 give the addresses of 16 steps of the first p, 16 to 31 of the second. */
         unsigned field =
-            shared_address(stages + (now * STEPS + lane % 16) * w.stride + lane / 16 * w.stage_octets);
+            shared_address(stages + (now * STEPS + lane % 16) * w.stride_pieces + lane / 16 * w.stage_octets);
         const uint4 *u = weights_q + static_cast<size_t>(at.octet) * 32;
         uint4 q_next = __ldg(u);
         for (unsigned r = 0; r < pairs; r++) {
@@ -163,7 +163,7 @@ template <int MT> __global__ void __launch_bounds__(THREADS, 2) form(const work 
                 for (int m = 0; m < MT; m++) {
                     /* a[4]  simd: q0  register: r1 r0 <-> p0 t3  thread: t4..t0 <-> t2 t1 t0 q2 q1 */
                     unsigned a[4];
-                    load_matrices(a, field + m * 256 * w.stride); /* 16 steps of 16-byte pieces */
+                    load_matrices(a, field + m * 256 * w.stride_pieces); /* 16 steps of 16-byte pieces */
 #pragma unroll
                     for (int n = 0; n < 4; n++) mma_f16(sum[m][n], a, b[n]);
                 }

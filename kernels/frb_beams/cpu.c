@@ -162,9 +162,14 @@ int br_frb_beams_cpu_create(struct br_frb_beams *plan)
     if (!plan->weights_m || !plan->weights_n || !plan->field || !plan->middle || !plan->beams ||
         !plan->step || (!plan->beams_x && !plan->product))
         return -1;
+    br_frb_beams_cpu_steer(plan);
+    return 0;
+}
+
+void br_frb_beams_cpu_steer(struct br_frb_beams *plan)
+{
     for (size_t f = 0; plan->weights_kept && f < plan->nchannels; f++)
         make_weights(plan, f, plan->weights_m + f * size_m(plan), plan->weights_n + f * size_n(plan));
-    return 0;
 }
 
 void br_frb_beams_cpu_destroy(struct br_frb_beams *plan)
@@ -259,19 +264,18 @@ static void factorizable(struct br_frb_beams *plan, const float *u_m, const floa
     }
 }
 
-void br_frb_beams_cpu(struct br_frb_beams *plan, const uint16_t *in, const uint8_t *in_valid, size_t nsteps,
-                      uint16_t *out)
+void br_frb_beams_cpu(struct br_frb_beams *plan, const struct span *span)
 {
     for (size_t f = 0; f < plan->nchannels; f++) {
-        const uint16_t *images = in + f * nsteps * plan->cells;
-        const uint8_t *valid = in_valid ? in_valid + f * nsteps : NULL;
-        uint16_t *to = out + f * nsteps * plan->nbeams;
+        const uint16_t *images = span->in + f * span->stride * plan->cells;
+        const uint8_t *valid = span->valid ? span->valid + f * span->stride : NULL;
+        uint16_t *to = span->out + f * span->stride * plan->nbeams;
         float *u_m = plan->weights_m + (plan->weights_kept ? f * size_m(plan) : 0);
         float *u_n = plan->weights_n + (plan->weights_kept ? f * size_n(plan) : 0);
         int made = plan->weights_kept;
-        for (size_t t = 0; t < nsteps;) {
+        for (size_t t = 0; t < span->count;) {
             size_t count = 0;
-            for (; t < nsteps && count < plan->tile; t++) {
+            for (; t < span->count && count < plan->tile; t++) {
                 if (valid && !valid[t]) {
                     memset(to + t * plan->nbeams, 0, plan->nbeams * sizeof *to);
                     continue;

@@ -11,6 +11,7 @@
 
 #include "kernels/common/kernel.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -28,7 +29,10 @@ struct br_frb_beams_params {
     size_t beams_x, beams_y; /* B = beams_x * beams_y and beam (i, j) = i * beams_y + j has x from i, y from j
                               * only: use the two-step product; 0, 0: arbitrary */
     size_t max_steps;        /* the largest T of an execute, for scratch memory */
+    bool steered;            /* br_frb_beams_steer may be called: room for the weights of two sets of beams */
     struct br_cuda *cuda;    /* BR_CUDA: where its work goes; must live longer than the plan */
+    bool portable;           /* BR_CUDA: the kernels for any GPU, also where there are others */
+    bool float32;            /* BR_CUDA: weights and products in float32, any beams: 15 to 20 times slower */
 };
 
 struct br_frb_beams;
@@ -40,12 +44,18 @@ int br_frb_beams_create(struct br_frb_beams **plan, enum br_backend backend,
                         const struct br_frb_beams_params *params, struct br_why *why);
 void br_frb_beams_destroy(struct br_frb_beams *plan);
 
+/* Points the beams somewhere else from step `first_step` on, counted from the first step of the next execute; 0: all of it. `beam` as
+ * in the parameters: as many beams, on a grid if they were. What is enqueued or computed before is not touched, and nothing waits:
+ * with BR_CUDA the new weights are made on the device, in order with the rest, from one upload of 16 to 32 B bytes. -1 with `why`:
+ * beams that are not so, a plan not created `steered`, or the last steering not yet due. */
+int br_frb_beams_steer(struct br_frb_beams *plan, const double *beam, size_t first_step, struct br_why *why);
+
 /* in  float16 bits [F][T][2M][2N]; out float16 bits [F][T][B], clamped to +-65504. Float32 sums (float64 in
  * the reference). in_valid [F][T] or NULL: steps with 0 are not computed, their output is 0. T <= max_steps.
  *
- * With BR_CUDA in and out are device memory (both multiples of 4 bytes, best of 16); in_valid stays host
+ * With BR_CUDA in and out are device memory (multiples of 16 bytes; of 4 if `portable`); in_valid stays host
  * memory and is read before this returns, with one upload of F T bytes; the work is enqueued. Weights and
- * intermediate values are float16: within 2e-3 relative rms of the reference. */
+ * intermediate values are float16 (unless float32 is asked for): within 2e-3 relative rms of the reference. */
 void br_frb_beams_execute(struct br_frb_beams *plan, const uint16_t *in, const uint8_t *in_valid,
                           size_t nsteps, uint16_t *out);
 

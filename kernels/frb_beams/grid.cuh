@@ -26,12 +26,12 @@ constexpr int MOST_OCTETS = 8; /* of q, in a stage */
 
 /* What a launch works on. */
 struct work {
-    const uint16_t *in;     /* [F][T][2M][2N] */
-    const uint8_t *valid;   /* [F][T] or NULL */
-    const uint4 *weights_q; /* [F][j_blocks][q_steps][2][32 lanes]: 2^7 U_q, see fill() in cuda.cu */
-    const uint4 *weights_p; /* [F][p_blocks][i_tiles][32 lanes]: 2^7 U_p */
-    uint16_t *out;          /* [F][T][bx][by] */
-    unsigned T, np, nq, bx, by;
+    const uint16_t *in;     /* [F][stride][2M][2N] */
+    const uint8_t *valid;   /* [F][stride] or NULL */
+    const uint4 *weights_q; /* [F][j_blocks][q_steps][2][32 lanes]: scaled U_q, see steer.cuh */
+    const uint4 *weights_p; /* [F][p_blocks][i_tiles][32 lanes]: scaled U_p */
+    uint16_t *out;          /* [F][stride][bx][by] */
+    unsigned T, stride, np, nq, bx, by; /* stride: steps of a channel in memory, of which T are formed */
     unsigned j_blocks, i_tiles;    /* of 32, of 16; i_tiles a multiple of IT */
     unsigned p_blocks, q_steps;    /* of 16 p's, of 16 q's; q_steps a whole number of stages */
     unsigned chunks, stage_octets; /* stages along q; octets of q in each, even */
@@ -81,8 +81,8 @@ struct position {
 __device__ __forceinline__ void load(uint4 *stage, const work &w, const position &at)
 {
     unsigned rows = 16 * w.steps, first_p = 16 * at.p_block, first_q = 8 * at.chunk * w.stage_octets;
-    size_t time = static_cast<size_t>(at.f) * w.T + at.step;
-    /* in: shape (F T, 2M, 2N), contiguous; after the stage's offset: shape (steps, 16, 8 stage_octets),
+    size_t time = static_cast<size_t>(at.f) * w.stride + at.step;
+    /* in: shape (F stride, 2M, 2N), contiguous; after the stage's offset: shape (steps, 16, 8 stage_octets),
      * strides (4MN, 2N, 1), less at the ends. Where the stage has all q's, the copies of a time step are
      * consecutive. */
     const uint16_t *in = w.in + (time * w.np + first_p) * w.nq + first_q;
@@ -181,9 +181,9 @@ template <int IT> __global__ void __launch_bounds__(THREADS, IT < 4 ? 2 : 1) for
                 }
                 if (at.p_block + 1 == w.p_blocks) {
                     unsigned j = j_block * 32 + lane % 4 * 8;
-                    /* out: shape (F T, bx, by), contiguous; after: shape (bx), stride by. Four lanes write 64
+                    /* out: shape (F stride, bx, by), contiguous; after: shape (bx), stride by. Four lanes write 64
                      * consecutive bytes. */
-                    uint16_t *out = w.out + (static_cast<size_t>(at.f) * w.T + step) * w.bx * w.by + j;
+                    uint16_t *out = w.out + (static_cast<size_t>(at.f) * w.stride + step) * w.bx * w.by + j;
 #pragma unroll
                     for (int m = 0; m < IT; m++)
 #pragma unroll

@@ -19,22 +19,22 @@ void br_frb_beams_weights(double *u, unsigned n, double theta)
     }
 }
 
-static int check_beams(const struct br_frb_beams_params *p, struct br_why *why)
+static int check_beams(const double *beam, size_t nbeams, size_t beams_x, size_t beams_y, struct br_why *why)
 {
-    for (size_t b = 0; b < p->nbeams; b++)
-        if (!isfinite(p->beam[2 * b]) || !isfinite(p->beam[2 * b + 1]))
+    for (size_t b = 0; b < nbeams; b++)
+        if (!isfinite(beam[2 * b]) || !isfinite(beam[2 * b + 1]))
             return br_because(why, "beam %zu has the direction (%g, %g); expected finite direction cosines",
-                              b, p->beam[2 * b], p->beam[2 * b + 1]);
-    if (p->beams_x == 0 && p->beams_y == 0) return 0;
-    if (p->beams_x == 0 || p->nbeams / p->beams_x != p->beams_y || p->nbeams % p->beams_x != 0)
-        return br_because(why, "%zu beams are not %zu x %zu", p->nbeams, p->beams_x, p->beams_y);
-    for (size_t b = 0; b < p->nbeams; b++) {
-        double x = p->beam[b / p->beams_y * p->beams_y * 2], y = p->beam[b % p->beams_y * 2 + 1];
-        if (fabs(p->beam[2 * b] - x) > 1e-9 || fabs(p->beam[2 * b + 1] - y) > 1e-9)
+                              b, beam[2 * b], beam[2 * b + 1]);
+    if (beams_x == 0 && beams_y == 0) return 0;
+    if (beams_x == 0 || nbeams / beams_x != beams_y || nbeams % beams_x != 0)
+        return br_because(why, "%zu beams are not %zu x %zu", nbeams, beams_x, beams_y);
+    for (size_t b = 0; b < nbeams; b++) {
+        double x = beam[b / beams_y * beams_y * 2], y = beam[b % beams_y * 2 + 1];
+        if (fabs(beam[2 * b] - x) > 1e-9 || fabs(beam[2 * b + 1] - y) > 1e-9)
             return br_because(
                 why,
                 "beam %zu has the direction (%g, %g); on a grid of %zu x %zu beams it would have (%g, %g)", b,
-                p->beam[2 * b], p->beam[2 * b + 1], p->beams_x, p->beams_y, x, y);
+                beam[2 * b], beam[2 * b + 1], beams_x, beams_y, x, y);
     }
     return 0;
 }
@@ -57,24 +57,43 @@ static int check(const struct br_frb_beams_params *p, struct br_why *why)
     if (p->nbeams > SIZE_MAX / 64 / (4 * MAX_CELLS) / p->nchannels)
         return br_because(why, "the weights of %zu beams and %zu channels do not fit into memory", p->nbeams,
                           p->nchannels);
-    return check_beams(p, why);
+    return check_beams(p->beam, p->nbeams, p->beams_x, p->beams_y, why);
 }
 
 /* Positions are those of beams 0, stride, 2 stride, ...; component 0 is x, 1 is y. */
-static int make_axis(struct axis *axis, unsigned n, double spacing, const double *beam, size_t nbeams,
-                     size_t stride, int component)
+static void find_theta(double *theta_mhz, const struct axis *axis, double spacing, const double *beam, size_t stride,
+                       int component)
+{
+    for (size_t i = 0; i < axis->nbeams; i++)
+        theta_mhz[i] = axis->n * beam[2 * i * stride + (size_t)component] * spacing / speed_of_light;
+}
+
+static int make_axis(struct axis *axis, unsigned n, size_t nbeams)
 {
     axis->n = n;
     axis->nbeams = nbeams;
     axis->nbeams_even = (nbeams + VECTOR - 1) / VECTOR * VECTOR;
     axis->theta_mhz = malloc(nbeams * sizeof *axis->theta_mhz);
+    axis->next_theta_mhz = malloc(nbeams * sizeof *axis->next_theta_mhz);
     axis->sine = calloc(3 * axis->nbeams_even, sizeof *axis->sine);
-    if (!axis->theta_mhz || !axis->sine) return -1;
+    if (!axis->theta_mhz || !axis->next_theta_mhz || !axis->sine) return -1;
     axis->cosine = axis->sine + axis->nbeams_even;
     axis->twist = axis->cosine + axis->nbeams_even;
-    for (size_t i = 0; i < nbeams; i++)
-        axis->theta_mhz[i] = n * beam[2 * i * stride + (size_t)component] * spacing / speed_of_light;
     return 0;
+}
+
+static void free_axis(struct axis *axis)
+{
+    free(axis->theta_mhz);
+    free(axis->next_theta_mhz);
+    free(axis->sine);
+}
+
+static void switch_axis(struct axis *axis)
+{
+    double *theta = axis->theta_mhz;
+    axis->theta_mhz = axis->next_theta_mhz;
+    axis->next_theta_mhz = theta;
 }
 
 static int make_cuda(struct br_frb_beams *plan, struct br_cuda *cuda, struct br_why *why)
@@ -100,17 +119,23 @@ int br_frb_beams_create(struct br_frb_beams **result, enum br_backend backend,
     plan->max_steps = params->max_steps;
     plan->cells = (size_t)4 * params->grid_m * params->grid_n;
     plan->freq_mhz = malloc(params->nchannels * sizeof *plan->freq_mhz);
-    int factorizable = backend != BR_REFERENCE && params->beams_x > 0;
+    plan->spacing_m_m = params->spacing_m_m;
+    plan->spacing_n_m = params->spacing_n_m;
+    plan->steered = params->steered;
+    plan->portable = params->portable;
+    plan->float32 = params->float32;
+    int factorizable = backend != BR_REFERENCE && params->beams_x > 0 && !(backend == BR_CUDA && params->float32);
     if (factorizable) {
         plan->beams_x = params->beams_x;
         plan->beams_y = params->beams_y;
     }
     int failed = !plan->freq_mhz ||
-                 make_axis(&plan->m, params->grid_m, params->spacing_m_m, params->beam,
-                           factorizable ? params->beams_x : params->nbeams,
-                           factorizable ? params->beams_y : 1, 0) != 0 ||
-                 make_axis(&plan->n, params->grid_n, params->spacing_n_m, params->beam,
-                           factorizable ? params->beams_y : params->nbeams, 1, 1) != 0;
+                 make_axis(&plan->m, params->grid_m, factorizable ? params->beams_x : params->nbeams) != 0 ||
+                 make_axis(&plan->n, params->grid_n, factorizable ? params->beams_y : params->nbeams) != 0;
+    if (!failed) {
+        find_theta(plan->m.theta_mhz, &plan->m, plan->spacing_m_m, params->beam, factorizable ? plan->beams_y : 1, 0);
+        find_theta(plan->n.theta_mhz, &plan->n, plan->spacing_n_m, params->beam, 1, 1);
+    }
     if (!failed) memcpy(plan->freq_mhz, params->freq_mhz, params->nchannels * sizeof *plan->freq_mhz);
     if (!failed && backend == BR_CPU) failed = br_frb_beams_cpu_create(plan) != 0;
     if (!failed && backend == BR_CUDA && make_cuda(plan, params->cuda, why) != 0) {
@@ -134,21 +159,74 @@ void br_frb_beams_destroy(struct br_frb_beams *plan)
     br_frb_beams_cuda_destroy(plan);
 #endif
     free(plan->freq_mhz);
-    free(plan->m.theta_mhz);
-    free(plan->m.sine);
-    free(plan->n.theta_mhz);
-    free(plan->n.sine);
+    free_axis(&plan->m);
+    free_axis(&plan->n);
     free(plan);
+}
+
+int br_frb_beams_steer(struct br_frb_beams *plan, const double *beam, size_t first_step, struct br_why *why)
+{
+    if (!plan->steered) return br_because(why, "these beams were not said to be steered");
+    if (plan->steering)
+        return br_because(why, "the beams are steered again %zu steps before the last steering is due", plan->steer_at);
+    if (check_beams(beam, plan->nbeams, plan->beams_x, plan->beams_y, why) != 0) return -1;
+    find_theta(plan->m.next_theta_mhz, &plan->m, plan->spacing_m_m, beam, plan->beams_x ? plan->beams_y : 1, 0);
+    find_theta(plan->n.next_theta_mhz, &plan->n, plan->spacing_n_m, beam, 1, 1);
+    plan->steering = true;
+    plan->steer_at = first_step;
+#if BR_WITH_CUDA
+    if (plan->backend == BR_CUDA) br_frb_beams_cuda_steer(plan);
+#endif
+    return 0;
+}
+
+static void switch_beams(struct br_frb_beams *plan)
+{
+    plan->steering = false;
+    switch_axis(&plan->m);
+    switch_axis(&plan->n);
+    if (plan->backend == BR_CPU) br_frb_beams_cpu_steer(plan);
+#if BR_WITH_CUDA
+    if (plan->backend == BR_CUDA) br_frb_beams_cuda_switch(plan);
+#endif
+}
+
+/* Steps first to first + count - 1 of `all`. */
+static void form(struct br_frb_beams *plan, const struct span *all, size_t first, size_t count)
+{
+    const struct span span = {.in = all->in + first * plan->cells,
+                              .valid = all->valid ? all->valid + first : NULL,
+                              .out = all->out + first * plan->nbeams,
+                              .count = count,
+                              .stride = all->stride};
+    if (count == 0) return;
+    if (plan->backend == BR_REFERENCE) br_frb_beams_reference(plan, &span);
+#if BR_WITH_CUDA
+    else if (plan->backend == BR_CUDA)
+        br_frb_beams_cuda(plan, &span);
+#endif
+    else
+        br_frb_beams_cpu(plan, &span);
 }
 
 void br_frb_beams_execute(struct br_frb_beams *plan, const uint16_t *in, const uint8_t *in_valid,
                           size_t nsteps, uint16_t *out)
 {
-    if (plan->backend == BR_REFERENCE) br_frb_beams_reference(plan, in, in_valid, nsteps, out);
+    const struct span all = {.in = in, .valid = in_valid, .out = out, .count = nsteps, .stride = nsteps};
+    const struct span *span = &all;
 #if BR_WITH_CUDA
-    else if (plan->backend == BR_CUDA)
-        br_frb_beams_cuda(plan, in, in_valid, nsteps, out);
+    struct span on_device = all;
+    if (plan->backend == BR_CUDA) {
+        if (!br_frb_beams_cuda_begin(plan, in_valid, nsteps, &on_device.valid)) return;
+        span = &on_device;
+    }
 #endif
-    else
-        br_frb_beams_cpu(plan, in, in_valid, nsteps, out);
+    size_t before = plan->steering && plan->steer_at < nsteps ? plan->steer_at : nsteps;
+    form(plan, span, 0, before);
+    if (before < nsteps) {
+        switch_beams(plan);
+        form(plan, span, before, nsteps - before);
+    } else if (plan->steering) {
+        plan->steer_at -= nsteps;
+    }
 }

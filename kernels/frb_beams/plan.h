@@ -14,6 +14,7 @@ struct axis {
     size_t nbeams;                 /* positions along this axis */
     size_t nbeams_even;            /* the same, rounded up to whole vectors; the rest have weight 0 */
     double *theta_mhz;             /* [nbeams]: theta at 1 MHz; theta grows with frequency */
+    double *next_theta_mhz;        /* [nbeams]: of the beams to come */
     double *sine, *cosine, *twist; /* [nbeams_even]: scratch, see br_frb_beams_axis_weights */
 };
 
@@ -23,6 +24,10 @@ struct br_frb_beams {
     size_t cells;                                          /* 2M 2N */
     double *freq_mhz;
     struct axis m, n;
+    double spacing_m_m, spacing_n_m;
+    bool steered, portable, float32; /* as in the parameters */
+    bool steering;                   /* next_theta_mhz is valid from step steer_at of the next execute on */
+    size_t steer_at;
 
     /* cpu: see cpu.c */
     float *weights_m, *weights_n; /* of all channels, or of one when those would need too much memory */
@@ -46,17 +51,38 @@ struct br_frb_beams {
 /* u[q][beam] in float32 from a closed form of Eq. (7), good to 1e-7. */
 void br_frb_beams_axis_weights(float *u, const struct axis *axis, double freq_mhz);
 
+/* The steps that an execute forms with one set of beams: `count` of them, `stride` in memory from a channel to the next. */
+struct span {
+    const uint16_t *in;
+    const uint8_t *valid; /* or NULL; with BR_CUDA on the device */
+    uint16_t *out;
+    size_t count, stride;
+};
+
 int br_frb_beams_cpu_create(struct br_frb_beams *plan);
-void br_frb_beams_cpu(struct br_frb_beams *plan, const uint16_t *in, const uint8_t *in_valid, size_t nsteps,
-                      uint16_t *out);
+void br_frb_beams_cpu(struct br_frb_beams *plan, const struct span *span);
+void br_frb_beams_cpu_steer(struct br_frb_beams *plan); /* theta_mhz has changed */
 void br_frb_beams_cpu_destroy(struct br_frb_beams *plan);
-void br_frb_beams_reference(const struct br_frb_beams *plan, const uint16_t *in, const uint8_t *in_valid,
-                            size_t nsteps, uint16_t *out);
+void br_frb_beams_reference(const struct br_frb_beams *plan, const struct span *span);
 
 int br_frb_beams_cuda_create(struct br_frb_beams *plan, struct br_why *why);
-void br_frb_beams_cuda(struct br_frb_beams *plan, const uint16_t *in, const uint8_t *in_valid, size_t nsteps,
-                       uint16_t *out);
+/* Starts an execute: brings the validity of all its steps (or NULL) to the device. False after a failure, which is kept. */
+bool br_frb_beams_cuda_begin(struct br_frb_beams *plan, const uint8_t *in_valid, size_t nsteps, const uint8_t **valid);
+void br_frb_beams_cuda(struct br_frb_beams *plan, const struct span *span);
+void br_frb_beams_cuda_steer(struct br_frb_beams *plan);  /* enqueues the making of the weights of next_theta_mhz */
+void br_frb_beams_cuda_switch(struct br_frb_beams *plan); /* to these weights */
 void br_frb_beams_cuda_destroy(struct br_frb_beams *plan);
+
+/* What another kernel needs to form a grid of beams with the same bits: see grid.cuh for the weights. They change when the beams are
+ * steered. */
+struct br_frb_beams_grid {
+    const void *weights_q, *weights_p; /* on the device */
+    unsigned np, nq, bx, by, j_blocks, i_tiles, q_steps, p_blocks;
+    float middle_scale, scale;
+};
+
+/* False for a plan whose beams are not on a grid, or not on a GPU, or in float32. */
+bool br_frb_beams_cuda_grid(const struct br_frb_beams *plan, struct br_frb_beams_grid *grid);
 
 #ifdef __cplusplus
 }

@@ -4,8 +4,7 @@
 
 #include <math.h>
 
-void br_frb_beams_reference(const struct br_frb_beams *plan, const uint16_t *in, const uint8_t *in_valid,
-                            size_t nsteps, uint16_t *out)
+void br_frb_beams_reference(const struct br_frb_beams *plan, const struct span *span)
 {
     size_t np = (size_t)2 * plan->m.n, nq = (size_t)2 * plan->n.n, B = plan->nbeams;
     double u_m[2 * 1024], u_n[2 * 1024];
@@ -13,15 +12,15 @@ void br_frb_beams_reference(const struct br_frb_beams *plan, const uint16_t *in,
         for (size_t b = 0; b < B; b++) {
             br_frb_beams_weights(u_m, plan->m.n, plan->m.theta_mhz[b] * plan->freq_mhz[f]);
             br_frb_beams_weights(u_n, plan->n.n, plan->n.theta_mhz[b] * plan->freq_mhz[f]);
-            for (size_t t = 0; t < nsteps; t++) {
+            for (size_t t = 0; t < span->count; t++) {
                 double sum = 0;
-                const uint16_t *image = in + (f * nsteps + t) * plan->cells;
-                int valid = !in_valid || in_valid[f * nsteps + t];
+                const uint16_t *image = span->in + (f * span->stride + t) * plan->cells;
+                int valid = !span->valid || span->valid[f * span->stride + t];
                 for (size_t p = 0; valid && p < np; p++)
                     for (size_t q = 0; q < nq; q++)
                         sum += u_m[p] * u_n[q] * (double)br_half_to_float(image[p * nq + q]);
                 sum = fmax(fmin(sum, BR_HALF_MAX), -BR_HALF_MAX);
-                out[(f * nsteps + t) * B + b] = br_half_from_float((float)sum);
+                span->out[(f * span->stride + t) * B + b] = br_half_from_float((float)sum);
             }
         }
 }

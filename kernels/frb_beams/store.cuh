@@ -17,6 +17,14 @@ __device__ __forceinline__ unsigned pack_halves(float low, float high)
     return *reinterpret_cast<unsigned *>(&both);
 }
 
+/* Clamped to what is finite in float16. */
+__device__ __forceinline__ unsigned pack_clamped(float low, float high)
+{
+    unsigned both;
+    asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;\n" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+}
+
 /* b[0] = low half of u_p times u_q, b[1] = its high half times u_q. */
 __device__ __forceinline__ void outer_product(unsigned (&b)[2], unsigned u_p, unsigned u_q)
 {
@@ -49,8 +57,7 @@ __device__ __forceinline__ void store_octet(uint16_t *out, const float (&sum)[4]
     unsigned word[4]; /* simd: i0  register: i2 i1 */
 #pragma unroll
     for (int n = 0; n < 4; n++)
-        word[n] = pack_halves(fmaxf(fminf(sum[n][2 * half] * scale, 65504.0f), -65504.0f),
-                              fmaxf(fminf(sum[n][2 * half + 1] * scale, 65504.0f), -65504.0f));
+        word[n] = pack_clamped(sum[n][2 * half] * scale, sum[n][2 * half + 1] * scale);
     if (wide) {
         *reinterpret_cast<uint4 *>(out) = make_uint4(word[0], word[1], word[2], word[3]);
     } else {

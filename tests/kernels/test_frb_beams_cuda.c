@@ -168,11 +168,16 @@ static void check(const struct run *r)
     free(b);
 }
 
+/* With the kernel that is best here and, where that is another, with the one for any GPU; only the latter takes memory that is not
+ * aligned. */
 static void check_shape(size_t T, size_t F, size_t M, size_t N, size_t bx, size_t by, int missing, size_t off)
 {
     struct run r = make(T, F, M, N, bx, by, missing);
     r.off = off;
-    check(&r);
+    for (int portable = off % 8 != 0; portable < 2; portable++) {
+        r.params.portable = portable;
+        check(&r);
+    }
     finish(&r);
 }
 
@@ -212,6 +217,26 @@ static void larger_shapes(void **state)
     for (size_t i = 0; i < sizeof shape / sizeof *shape; i++)
         check_shape(shape[i][0], 1 + (i == 3), shape[i][1], shape[i][2], shape[i][3], shape[i][4], i % 3 == 1,
                     0);
+    printf("largest relative rms error so far: %.2e\n", worst_seen);
+}
+
+/* The kernels that only some shapes have: around the sizes of their tiles, and more of these than there are multiprocessors. */
+static void special_shapes(void **state)
+{
+    NEEDS_GPU();
+    static const size_t cells[][2] = {{24, 24}, {22, 24}, {5, 12}, {8, 12}, {3, 16}, {16, 16}, {1, 24}},
+                        arbitrary[] = {8, 56, 64, 136, 256, 264, 384, 392, 768, 1000},
+                        grid[][2] = {{96, 96}, {32, 48}, {64, 64}, {7, 40}, {33, 130}, {100, 24}, {97, 9}, {200, 96}};
+    for (size_t i = 0; i < 7; i++)
+        for (size_t j = 0; j < 2; j++) {
+            size_t which = i * 2 + j;
+            check_shape(1 + 31 * (which % 5), 1 + which % 2, cells[i][0], cells[i][1], 0, arbitrary[which % 10], which % 3 == 0, 0);
+            check_shape(1 + 5 * (which % 4), 1 + which % 2, cells[i][0], cells[i][1], grid[which % 8][0], grid[which % 8][1],
+                        which % 3 == 1, 0);
+        }
+    check_shape(3, 300, 2, 12, 0, 8, 1, 0);
+    check_shape(70, 80, 1, 16, 0, 264, 1, 0);
+    check_shape(2, 700, 2, 12, 3, 8, 1, 0);
     printf("largest relative rms error so far: %.2e\n", worst_seen);
 }
 
@@ -257,6 +282,77 @@ static void bright_source(void **state)
     printf("largest relative rms error so far: %.2e\n", worst_seen);
 }
 
+/* Float32 throughout: what is left is the rounding of the output. */
+static void float32(void **state)
+{
+    NEEDS_GPU();
+    static const size_t shape[][5] = {{70, 24, 24, 0, 136}, {3, 8, 12, 0, 7},   {129, 3, 5, 0, 130}, {20, 4, 4, 6, 10},
+                                      {17, 16, 16, 8, 32},  {5, 1, 3, 0, 1}, {2, 40, 40, 0, 5}};
+    for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
+        struct run r = make(shape[i][0], 1 + i % 2, shape[i][1], shape[i][2], shape[i][3], shape[i][4], i % 3 == 1);
+        r.params.float32 = true;
+        r.off = i % 3 == 2 ? 2 : 0;
+        double before = worst_seen;
+        worst_seen = 0;
+        check(&r);
+        if (!(worst_seen <= 4e-4)) fail_msg("relative rms error %g in float32", worst_seen);
+        worst_seen = before;
+        finish(&r);
+    }
+}
+
+/* Beams steered within an execute, at its ends, and some executes ahead: the same bits as plans for each set of beams. */
+static void steered(void **state)
+{
+    NEEDS_GPU();
+    static const size_t shape[][4] = {{24, 24, 0, 392}, {8, 12, 0, 30}, {24, 24, 16, 16}, {3, 5, 6, 9}, {16, 16, 64, 40}, {2, 12, 0, 24}};
+    static const size_t at[] = {0, 1, 13, 39, 40, 41, 80, 95};
+    enum { T = 40, F = 2, EXECUTES = 3 };
+    for (size_t i = 0; i < sizeof shape / sizeof *shape * 8; i++) {
+        const size_t *s = shape[i / 8], when = at[i % 8];
+        struct run r = make(EXECUTES * T, F, s[0], s[1], s[2], s[3], i % 3 == 0), one = r, other = make(1, F, s[0], s[1], s[2], s[3], 0);
+        size_t B = r.params.nbeams, in = F * T * r.cells, out = F * T * B;
+        struct br_why why;
+        uint16_t *got[EXECUTES], *expected[2];
+        r.params.portable = i / 8 == 5;
+        r.params.float32 = i / 8 == 1 && i % 2;
+        r.params.steered = true;
+        one.params = r.params;
+        one.T = one.params.max_steps = r.params.max_steps = T;
+        struct br_frb_beams *plan = plan_of(&r, BR_CUDA);
+        uint16_t *device_in = gpu_poisoned(in * EXECUTES * 2, 0xff), *device_out = gpu_poisoned(out * EXECUTES * 2, 0xee);
+        gpu_ok(cudaMemcpyAsync(device_in, r.in, in * EXECUTES * 2, cudaMemcpyHostToDevice, br_cuda_stream(gpu)));
+        assert_int_equal(br_frb_beams_steer(plan, other.beam, when, &why), 0);
+        if (when > 0) {
+            assert_int_equal(br_frb_beams_steer(plan, other.beam, when, &why), -1);
+            assert_non_null(strstr(why.text, "steered again"));
+        }
+        for (size_t e = 0; e < EXECUTES; e++)
+            br_frb_beams_execute(plan, device_in + e * in, r.valid ? r.valid + e * F * T : NULL, T, device_out + e * out);
+        for (size_t e = 0; e < EXECUTES; e++) {
+            got[e] = malloc(out * 2);
+            gpu_fetch(got[e], device_out + e * out, out * 2);
+            for (int k = 0; k < 2; k++) {
+                one.in = r.in + e * in;
+                one.valid = r.valid ? r.valid + e * F * T : NULL;
+                one.params.beam = k ? other.beam : r.beam;
+                expected[k] = compute(&one);
+            }
+            for (size_t f = 0; f < F; f++)
+                for (size_t t = 0; t < T; t++)
+                    assert_memory_equal(got[e] + (f * T + t) * B, expected[e * T + t >= when] + (f * T + t) * B, B * 2);
+            free(expected[0]);
+            free(expected[1]);
+            free(got[e]);
+        }
+        br_cuda_free(gpu, device_in);
+        br_cuda_free(gpu, device_out);
+        br_frb_beams_destroy(plan);
+        finish(&r);
+        finish(&other);
+    }
+}
+
 /* A step's result is the same bits whatever else is computed with it, also by a plan for longer calls. */
 static void steps_are_independent(void **state)
 {
@@ -300,6 +396,22 @@ static void clamps(void **state)
         check(&r);
         finish(&r);
     }
+}
+
+/* The kernels that only some shapes have, in small. */
+static void special_edges(void **state)
+{
+    NEEDS_GPU();
+    check_shape(65, 1, 2, 12, 0, 264, 1, 0);
+    check_shape(1, 2, 3, 16, 0, 8, 0, 0);
+    check_shape(3, 2, 2, 24, 0, 392, 1, 0);
+    check_shape(5, 2, 3, 12, 97, 33, 1, 0);
+    check_shape(5, 1, 2, 24, 96, 32, 0, 0);
+    check_shape(4, 2, 2, 16, 40, 130, 1, 0);
+    struct run r = make(5, 1, 2, 4, 0, 30, 1);
+    r.params.float32 = true;
+    check(&r);
+    finish(&r);
 }
 
 /* Validity larger than was announced: execute returns, and the failure can be read. */
@@ -372,10 +484,12 @@ int main(void)
     const struct CMUnitTest host[] = {cmocka_unit_test(without_a_device)};
     int failed = cmocka_run_group_tests(host, NULL, NULL);
 #if BR_WITH_CUDA
-    const struct CMUnitTest small[] = {cmocka_unit_test(edges), cmocka_unit_test(clamps),
+    const struct CMUnitTest small[] = {cmocka_unit_test(edges), cmocka_unit_test(special_edges), cmocka_unit_test(clamps),
                                        cmocka_unit_test(failures)};
     const struct CMUnitTest more[] = {
         cmocka_unit_test(random_shapes),         cmocka_unit_test(larger_shapes),
+        cmocka_unit_test(special_shapes),        cmocka_unit_test(float32),
+        cmocka_unit_test(steered),
         cmocka_unit_test(many_channels),         cmocka_unit_test(bright_source),
         cmocka_unit_test(steps_are_independent),
     };
