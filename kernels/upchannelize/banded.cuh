@@ -20,14 +20,17 @@ template <int TILES> struct band_words {
     unsigned word[4][TILES / 4];
 };
 
+/* column: the lane's; lane_offset: the same and the lane's time */
 template <int TILES>
-__device__ __forceinline__ void load_band(band_words<TILES> &to, const tensor_work &w, int t, int column)
+__device__ __forceinline__ void load_band(band_words<TILES> &to, const tensor_work &w, int t, int column,
+                                          unsigned lane_offset)
 {
     if (t >= 0 && t + BR_BAND <= w.steps && w.wide_in) {
-        /* e: shape (T, row) -> after the lane's offset: shape (4, TILES), strides (4 row, 1) */
-        const uint8_t *from = w.e + static_cast<size_t>(t + static_cast<int>(threadIdx.x) % 4) * w.row + column;
+        /* e: shape (T, row) -> after the chunk's and the lane's offset: shape (4, TILES), strides (4 row, 1) */
+        const uint8_t *rows = w.e + static_cast<size_t>(t) * w.row;
 #pragma unroll
-        for (int i = 0; i < 4; i++, from += 4 * w.row) {
+        for (int i = 0; i < 4; i++, rows += 4 * w.row) {
+            const uint8_t *from = rows + lane_offset;
             if constexpr (TILES == 8) {
                 uint2 both = __ldg(reinterpret_cast<const uint2 *>(from));
                 to.word[i][0] = both.x;
@@ -37,13 +40,18 @@ __device__ __forceinline__ void load_band(band_words<TILES> &to, const tensor_wo
             }
         }
     } else {
-#pragma unroll
+#pragma unroll 1
         for (int i = 0; i < 4; i++) {
             /* what is after the call has coefficients of 0 in every row that is stored */
             const uint8_t *from =
                 field_row(w, min(t + 4 * i + static_cast<int>(threadIdx.x) % 4, w.steps - 1)) + column;
 #pragma unroll
-            for (int k = 0; k < TILES / 4; k++) to.word[i][k] = load_bytes(from + 4 * k);
+            for (int k = 0; k < TILES / 4; k++) {
+                unsigned word = load_bytes(from + 4 * k);
+#pragma unroll
+                for (int to_i = 0; to_i < 4; to_i++)
+                    if (to_i == i) to.word[to_i][k] = word;
+            }
         }
     }
 }
@@ -54,6 +62,7 @@ template <int LAGS, int TILES> struct band {
     /* sums of the chunk of that lag (sums[0]: this one), as far as they go.
      *   simd: column0   register: lag, tile, then C_re, S_re, C_im, S_im   thread: pair 2 1 0, column 2 1 */
     unsigned sums[LAGS > 1 ? LAGS - 1 : 1][TILES][4];
+    uint4 start; /* what sums begin with */
 
     /* One chunk; sum: this chunk's sums of one tile. */
     __device__ __forceinline__ void add(unsigned (&sum)[4], const band_words<TILES> &words, int j)
@@ -65,22 +74,23 @@ template <int LAGS, int TILES> struct band {
 #pragma unroll
         for (int part = 0; part < 2; part++) {
             unsigned b0 = part ? im[0] : re[0], b1 = part ? im[1] : re[1];
+            unsigned c_start = part ? start.z : start.x, s_start = part ? start.w : start.y;
             bool alone = LAGS == 1;
-            multiply(sum[2 * part], sum[2 * part + 1], matrix[0], b0, b1, alone ? 0 : sums[0][j][2 * part],
-                     alone ? 0 : sums[0][j][2 * part + 1]);
+            multiply(sum[2 * part], sum[2 * part + 1], matrix[0], b0, b1, alone ? c_start : sums[0][j][2 * part],
+                     alone ? s_start : sums[0][j][2 * part + 1]);
 #pragma unroll
             for (int lag = 1; lag < LAGS; lag++) {
                 unsigned *to = &sums[lag - 1][j][2 * part];
                 bool first = lag == LAGS - 1;
                 const unsigned *from = &sums[first ? 0 : lag][j][2 * part];
-                multiply(to[0], to[1], matrix[lag], b0, b1, first ? 0 : from[0], first ? 0 : from[1]);
+                multiply(to[0], to[1], matrix[lag], b0, b1, first ? c_start : from[0], first ? s_start : from[1]);
             }
         }
     }
 };
 
 template <int LAGS, int TILES>
-__global__ void __launch_bounds__(BR_BAND_WARPS * 32, LAGS <= 2 ? 5 : LAGS == 3 ? 4 : 3) banded(const tensor_work w)
+__global__ void __launch_bounds__(BR_BAND_WARPS * 32, TILES == 8 ? (LAGS <= 2 ? 5 : LAGS == 3 ? 4 : 3) : LAGS <= 2 ? 6 : LAGS <= 4 ? 4 : 3) banded(const tensor_work w)
 {
     constexpr int SPAN = TILES * 8;
     int lane = static_cast<int>(threadIdx.x) % 32, pair = lane / 4, half = w.U / 2, per_chunk = BR_BAND / w.U;
@@ -98,11 +108,13 @@ __global__ void __launch_bounds__(BR_BAND_WARPS * 32, LAGS <= 2 ? 5 : LAGS == 3 
     int chunk = (w.phase + w.first) / per_chunk + static_cast<int>(blockIdx.y - 1) * w.each,
         end = min((w.phase + w.last + per_chunk - 1) / per_chunk, chunk + w.each);
     int column = base + static_cast<int>(br_upch_sample(TILES, static_cast<unsigned>(pair), 0));
+    unsigned lane_offset = static_cast<unsigned>(lane % 4) * static_cast<unsigned>(w.row) + static_cast<unsigned>(column);
     auto step_of = [&](int c) { return c * BR_BAND - w.phase * w.U; };
 
     band<LAGS, TILES> filter;
 #pragma unroll
     for (int lag = 0; lag < LAGS; lag++) filter.matrix[lag] = __ldg(w.matrices + lag * 32 + lane);
+    filter.start = __ldg(w.starts + pair);
 #pragma unroll
     for (int lag = 0; lag < (LAGS > 1 ? LAGS - 1 : 1); lag++)
 #pragma unroll
@@ -114,11 +126,11 @@ __global__ void __launch_bounds__(BR_BAND_WARPS * 32, LAGS <= 2 ? 5 : LAGS == 3 
     float counts[4] = {0, 0, 0, 0};
 
     band_words<TILES> words, next;
-    load_band<TILES>(next, w, step_of(chunk - (LAGS - 1)), column);
+    load_band<TILES>(next, w, step_of(chunk - (LAGS - 1)), column, lane_offset);
 #pragma unroll 1
     for (int c = chunk - (LAGS - 1); c < chunk; c++) {
         words = next;
-        load_band<TILES>(next, w, step_of(c + 1), column);
+        load_band<TILES>(next, w, step_of(c + 1), column, lane_offset);
 #pragma unroll
         for (int j = 0; j < TILES; j++) {
             unsigned sum[4];
@@ -127,18 +139,18 @@ __global__ void __launch_bounds__(BR_BAND_WARPS * 32, LAGS <= 2 ? 5 : LAGS == 3 
     }
 
     /* out: shape (T/U, F, U, X), contiguous
-     * after the block's and the lane's offset: shape (2, 2 TILES), strides (`apart`, 1), for each chunk */
+     * after the chunk's and the lane's offset: shape (2, 2 TILES), strides (from u to U-1-u, 1), for each chunk */
     int block = chunk * per_chunk - w.phase + pair / half;
-    size_t f = static_cast<size_t>(base) / w.X, x = base - f * w.X + br_upch_sample(TILES, lane % 4 * 2, 0);
-    uint8_t *out = w.out + (static_cast<ptrdiff_t>(block) * static_cast<ptrdiff_t>(w.F) + static_cast<ptrdiff_t>(f)) *
-                               static_cast<ptrdiff_t>(w.U * w.X) +
-                   static_cast<ptrdiff_t>(u * w.X + x);
-    size_t apart = (w.U - 1 - 2 * u) * w.X;
+    size_t f = static_cast<size_t>(base) / w.X, x = base - f * w.X + br_upch_sample(TILES, lane % 4 * 2, 0),
+           channel = static_cast<size_t>(pair / half) * w.width * w.U + f * w.U * w.X + x;
+    unsigned low_offset = static_cast<unsigned>(channel + u * w.X),
+             high_offset = static_cast<unsigned>(channel + (w.U - 1 - u) * w.X);
+    uint8_t *out = w.out + static_cast<ptrdiff_t>(step_of(chunk)) * w.width;
 
 #pragma unroll 1
     for (; chunk < end; chunk++, block += per_chunk, out += static_cast<size_t>(w.width) * BR_BAND) {
         words = next;
-        if (chunk + 1 < end) load_band<TILES>(next, w, step_of(chunk + 1), column);
+        if (chunk + 1 < end) load_band<TILES>(next, w, step_of(chunk + 1), column, lane_offset);
         bool inside = block >= w.first && block < w.last,
              kept = inside && (w.lost == nullptr || !w.lost[static_cast<size_t>(block - w.first) * w.F + f]);
         float before[2] = {counts[0], counts[2]};
@@ -170,15 +182,15 @@ __global__ void __launch_bounds__(BR_BAND_WARPS * 32, LAGS <= 2 ? 5 : LAGS == 3 
         if (!w.wide_out) {
 #pragma unroll
             for (int i = 0; i < TILES / 2; i++) {
-                store_bytes(out + 4 * i, low[i]);
-                store_bytes(out + apart + 4 * i, high[i]);
+                store_bytes(out + low_offset + 4 * i, low[i]);
+                store_bytes(out + high_offset + 4 * i, high[i]);
             }
         } else if constexpr (TILES == 8) {
-            *reinterpret_cast<uint4 *>(out) = make_uint4(low[0], low[1], low[2], low[3]);
-            *reinterpret_cast<uint4 *>(out + apart) = make_uint4(high[0], high[1], high[2], high[3]);
+            *reinterpret_cast<uint4 *>(out + low_offset) = make_uint4(low[0], low[1], low[2], low[3]);
+            *reinterpret_cast<uint4 *>(out + high_offset) = make_uint4(high[0], high[1], high[2], high[3]);
         } else {
-            *reinterpret_cast<uint2 *>(out) = make_uint2(low[0], low[1]);
-            *reinterpret_cast<uint2 *>(out + apart) = make_uint2(high[0], high[1]);
+            *reinterpret_cast<uint2 *>(out + low_offset) = make_uint2(low[0], low[1]);
+            *reinterpret_cast<uint2 *>(out + high_offset) = make_uint2(high[0], high[1]);
         }
     }
     add_counts(counts, w.clamped);

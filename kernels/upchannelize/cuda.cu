@@ -209,7 +209,8 @@ static void launch_tensor(struct br_upchannelize *plan, const struct upchanneliz
     w.out = job->out;
     w.matrices = reinterpret_cast<const uint4 *>(table + d->tensor_at.matrices);
     w.rules = reinterpret_cast<const uint2 *>(table + d->tensor_at.rules);
-    w.taps = reinterpret_cast<const uint2 *>(table + d->tensor_at.taps);
+    w.taps = reinterpret_cast<const uint4 *>(table + d->tensor_at.taps);
+    w.starts = reinterpret_cast<const uint4 *>(table + d->tensor_at.starts);
     w.clamped = br_cuda_counter(plan->cuda);
     w.row = job->row;
     w.F = plan->nchannels;
@@ -221,7 +222,9 @@ static void launch_tensor(struct br_upchannelize *plan, const struct upchanneliz
     w.first = static_cast<int>(job->first);
     w.last = static_cast<int>(last);
     w.steps = w.last * w.U;
-    w.wide_in = reinterpret_cast<uintptr_t>(job->e) % 8 == 0 && job->row % 8 == 0;
+    /* and their offsets fit 32 bits */
+    w.wide_in = reinterpret_cast<uintptr_t>(job->e) % 8 == 0 && job->row % 8 == 0 &&
+                job->row * static_cast<size_t>(v.unit) <= UINT32_MAX;
     w.wide_out = reinterpret_cast<uintptr_t>(job->out) % 16 == 0;
 
     size_t unit_blocks = static_cast<size_t>(v.unit) / plan->U;

@@ -14,16 +14,20 @@
 
 #include "kernels/upchannelize/level.cuh"
 
+#ifndef FOLD_K8
+#define FOLD_K8 1
+#endif
+
 namespace
 {
 
 template <int U> struct folding {
     static constexpr int THREADS = 4 * U, BLOCKS = U == 32 ? 4 : U == 64 ? 2 : 1;
     static constexpr int STEPS = U / 32; /* products of 16 rows of the folded field */
-    static constexpr bool SHARED_MATRICES = U == 128;
+    static constexpr bool SHARED_MATRICES = U >= 64;
     static constexpr size_t FIELD = sizeof(unsigned) * 4 * (U / 4) * BR_FOLD_SPAN; /* one output step */
     static constexpr size_t MATRICES = SHARED_MATRICES ? sizeof(uint4) * 32 * 2 * STEPS * STEPS : 0;
-    static constexpr size_t SHARED = 2 * BR_FOLD_TURN * FIELD + MATRICES;
+    static constexpr size_t SHARED = 2 * BR_FOLD_TURN * FIELD + MATRICES + (U / 4) * 3 * sizeof(uint4) + U * sizeof(uint2);
 };
 
 /* words [4]   simd: sample 1 0   register: time (j, j + 1, partners of both)   thread: sample 5 4 3 2, then j / 2 */
@@ -33,70 +37,76 @@ template <int U> struct fold_input {
 
 struct fold_position {
     int column;
-    int time[3]; /* j (and j + 1), the partners of both */
+    unsigned time[4], offset[4]; /* j, j + 1, the partners of both; where in e they and the column are from a block's first row on */
 };
 
 template <int U>
 __device__ __forceinline__ void load_fold(fold_input<U> &to, const tensor_work &w, const fold_position &p, int block)
 {
-    /* e: shape (T, row) -> after the thread's offset: four times' words of 4 samples */
-    const uint8_t *row = field_row(w, block * U) + p.column;
-    size_t stride = block < 0 ? static_cast<size_t>(w.width) : w.row;
-    const uint8_t *from[4] = {row + p.time[0] * stride, row + (p.time[0] + 1) * stride, row + p.time[1] * stride,
-                              row + p.time[2] * stride};
-    if (w.wide_in) {
+    if (block >= 0 && w.wide_in) {
+        /* e: shape (T, row) -> after the block's and the thread's offset: four times' words of 4 samples */
+        const uint8_t *rows = w.e + static_cast<size_t>(block) * (U * w.row);
 #pragma unroll
-        for (int i = 0; i < 4; i++) to.word[i] = __ldg(reinterpret_cast<const unsigned *>(from[i]));
+        for (int i = 0; i < 4; i++) to.word[i] = __ldg(reinterpret_cast<const unsigned *>(rows + p.offset[i]));
     } else {
+#pragma unroll 1
+        for (int i = 0; i < 4; i++) {
+            unsigned time = i == 0 ? p.time[0] : i == 1 ? p.time[1] : i == 2 ? p.time[2] : p.time[3],
+                     word = load_bytes(field_row(w, block * U + static_cast<int>(time)) + p.column);
 #pragma unroll
-        for (int i = 0; i < 4; i++) to.word[i] = load_bytes(from[i]);
+            for (int to_i = 0; to_i < 4; to_i++)
+                if (to_i == i) to.word[to_i] = word;
+        }
     }
 }
 
+/* A pair of times' tables, in shared memory. simd: time 0   taps: [RING], j and j + 1, then of their partners; starts: what sums begin
+ * with, re and im of j and j + 1, then of their partners. */
+struct fold_taps {
+    unsigned taps[2][BR_FOLD_RING], starts[4];
+};
+
 template <int U> struct fold_filter {
-    uint2 taps[BR_FOLD_RING]; /* simd: time 0   x: j, j + 1   y: their partners */
     /* of the next outputs   simd: time 0   register: output, sample 1 0, then re, im of j, re, im of partners */
     unsigned sums[BR_FOLD_RING - 1][4][4];
 
-    __device__ __forceinline__ void start(const tensor_work &w, int pair)
+    __device__ __forceinline__ void start(const fold_taps &t)
     {
-#pragma unroll
-        for (int m = 0; m < BR_FOLD_RING; m++) taps[m] = __ldg(w.taps + pair * BR_FOLD_RING + m);
 #pragma unroll
         for (int m = 0; m < BR_FOLD_RING - 1; m++)
 #pragma unroll
             for (int i = 0; i < 4; i++)
 #pragma unroll
-                for (int k = 0; k < 4; k++) sums[m][i][k] = 0;
+                for (int k = 0; k < 4; k++) sums[m][i][k] = t.starts[k];
     }
 
     /* z of sample i: re, im of j and j + 1, re, im of their partners */
-    __device__ __forceinline__ void add(unsigned (&z)[4], const fold_input<U> &input, int i)
+    __device__ __forceinline__ void add(unsigned (&z)[4], const fold_input<U> &input, int i, const fold_taps &t)
     {
         unsigned field[4];
         unpack(field[0], field[1], input.word[0], input.word[1], i);
         unpack(field[2], field[3], input.word[2], input.word[3], i);
 #pragma unroll
         for (int k = 0; k < 4; k++) {
-            auto tap = [&](int m) { return k < 2 ? taps[m].x : taps[m].y; };
-            z[k] = fma2(tap(3), field[k], sums[0][i][k]);
-            sums[0][i][k] = fma2(tap(2), field[k], sums[1][i][k]);
-            sums[1][i][k] = fma2(tap(1), field[k], sums[2][i][k]);
-            sums[2][i][k] = mul2(tap(0), field[k]);
+            const unsigned(&tap)[BR_FOLD_RING] = t.taps[k / 2];
+            z[k] = fma2(tap[3], field[k], sums[0][i][k]);
+            sums[0][i][k] = fma2(tap[2], field[k], sums[1][i][k]);
+            sums[1][i][k] = fma2(tap[1], field[k], sums[2][i][k]);
+            sums[2][i][k] = fma2(tap[0], field[k], t.starts[k]);
         }
     }
 };
 
 /* One output step's folded field to shared memory. both: 1 for times that have a partner other than themselves, else 0. */
 template <int U>
-__device__ __forceinline__ void fold(unsigned *field, fold_filter<U> &filter, const fold_input<U> &input, int pair,
-                                     int quad, unsigned both)
+__device__ __forceinline__ void fold(unsigned *field, fold_filter<U> &filter, const fold_input<U> &input,
+                                     const fold_taps &taps, int pair, int quad, unsigned both)
 {
     uint4 planes[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         unsigned z[4];
-        filter.add(z, input, i);
+        filter.add(z, input, i, taps);
         unsigned minus = both ^ 0x80008000u;
         reinterpret_cast<unsigned *>(&planes[0])[i] = fma2(minus, z[2], z[0]);
         reinterpret_cast<unsigned *>(&planes[1])[i] = fma2(minus, z[3], z[1]);
@@ -136,8 +146,13 @@ __device__ __forceinline__ void transform_fold(fold_sums<U> &sums, const unsigne
 #pragma unroll
                 for (int j = 0; j < BR_FOLD_TILES; j++) {
                     unsigned(&sum)[2] = sums[j][2 * part + is_sin];
+#if FOLD_K8
+                    multiply_8(sum[0], sum[1], a.x, a.y, tile_of(0, j), step > 0 ? sum[0] : 0, step > 0 ? sum[1] : 0);
+                    multiply_8(sum[0], sum[1], a.z, a.w, tile_of(1, j), sum[0], sum[1]);
+#else
                     multiply(sum[0], sum[1], a, tile_of(0, j), tile_of(1, j), step > 0 ? sum[0] : 0,
                              step > 0 ? sum[1] : 0);
+#endif
                 }
             }
         }
@@ -149,7 +164,9 @@ __global__ void __launch_bounds__(folding<U>::THREADS, folding<U>::BLOCKS) folde
     using s = folding<U>;
     extern __shared__ uint4 shared[]; /* fields [2][TURN][4 planes][U/4][SPAN], matrices */
     unsigned *fields = reinterpret_cast<unsigned *>(shared);
-    uint4 *shared_matrices = shared + 2 * BR_FOLD_TURN * s::FIELD / sizeof(uint4);
+    uint4 *shared_matrices = shared + 2 * BR_FOLD_TURN * s::FIELD / sizeof(uint4),
+          *shared_taps = shared_matrices + s::MATRICES / sizeof(uint4); /* [U/4][3]: fold_taps */
+    uint2 *shared_rules = reinterpret_cast<uint2 *>(shared_taps + U / 4 * 3);
     int lane = static_cast<int>(threadIdx.x) % 32, quad = static_cast<int>(threadIdx.x) % 16,
         pair = static_cast<int>(threadIdx.x) / 16, base = static_cast<int>(blockIdx.x) * BR_FOLD_SPAN;
     let_next_begin();
@@ -159,9 +176,14 @@ __global__ void __launch_bounds__(folding<U>::THREADS, folding<U>::BLOCKS) folde
         return;
     }
     int block = w.first + static_cast<int>(blockIdx.y - 1) * w.each, end = min(w.last, block + w.each);
-    const fold_position p = {base + quad * 4,
-                             {2 * pair, static_cast<int>(br_fold_partner(U, 2 * static_cast<unsigned>(pair))),
-                              static_cast<int>(br_fold_partner(U, 2 * static_cast<unsigned>(pair) + 1))}};
+    fold_position p;
+    p.column = base + quad * 4;
+#pragma unroll
+    for (unsigned i = 0; i < 4; i++) {
+        unsigned j = 2 * static_cast<unsigned>(pair) + i % 2;
+        p.time[i] = i < 2 ? j : br_fold_partner(U, j);
+        p.offset[i] = p.time[i] * static_cast<unsigned>(w.row) + static_cast<unsigned>(p.column);
+    }
     unsigned both = pair == 0 ? 0x3c000000u : 0x3c003c00u;
 
     const struct br_fold_share share = br_fold_share(threadIdx.x / 32);
@@ -182,14 +204,24 @@ __global__ void __launch_bounds__(folding<U>::THREADS, folding<U>::BLOCKS) folde
             return kept_matrices[is_sin * s::STEPS + step];
     };
 
+    for (int i = static_cast<int>(threadIdx.x); i < U / 4 * 3; i += s::THREADS) shared_taps[i] = __ldg(w.taps + i);
+    for (int i = static_cast<int>(threadIdx.x); i < U; i += s::THREADS) shared_rules[i] = __ldg(w.rules + i);
+    __syncthreads();
+    /* read again for each turn: there are no registers to keep them */
+    auto read_taps = [&](fold_taps &taps) {
+        uint4 a = shared_taps[pair * 3], b = shared_taps[pair * 3 + 1], c = shared_taps[pair * 3 + 2];
+        taps = {{{a.x, a.y, a.z, a.w}, {b.x, b.y, b.z, b.w}}, {c.x, c.y, c.z, c.w}};
+    };
     fold_filter<U> filter;
-    filter.start(w, pair);
+    fold_taps taps;
+    read_taps(taps);
+    filter.start(taps);
     fold_input<U> words[BR_FOLD_TURN];
     for (int before = min(w.M, BR_FOLD_RING) - 1; before > 0; before--) {
         load_fold<U>(words[0], w, p, block - before);
         unsigned z[4];
 #pragma unroll
-        for (int i = 0; i < 4; i++) filter.add(z, words[0], i);
+        for (int i = 0; i < 4; i++) filter.add(z, words[0], i, taps);
     }
 #pragma unroll
     for (int t = 0; t < BR_FOLD_TURN; t++) load_fold<U>(words[t], w, p, min(block + t, end - 1));
@@ -200,15 +232,20 @@ __global__ void __launch_bounds__(folding<U>::THREADS, folding<U>::BLOCKS) folde
     int u = static_cast<int>(share.rows) * 16 + lane / 4;
     size_t f = static_cast<size_t>(base) / w.X,
            x = base - f * w.X + share.half * (BR_FOLD_SPAN / 2) + br_upch_sample(BR_FOLD_TILES, lane % 4 * 2, 0);
+    unsigned low_offset = static_cast<unsigned>((f * U + u) * w.X + x),
+             high_offset = static_cast<unsigned>((f * U + U - 1 - u) * w.X + x);
     float counts[4] = {0, 0, 0, 0};
     int buffer = 0;
 
 #pragma unroll 1
     for (; block < end; block += BR_FOLD_TURN, buffer ^= 1) {
         unsigned *field = fields + buffer * (BR_FOLD_TURN * s::FIELD / sizeof(unsigned));
+        asm volatile("" ::: "memory");
+        read_taps(taps);
 #pragma unroll
         for (int t = 0; t < BR_FOLD_TURN; t++) {
-            fold<U>(field + t * (s::FIELD / sizeof(unsigned)), filter, words[t], pair, quad, both);
+            fold<U>(field + t * (s::FIELD / sizeof(unsigned)), filter, words[t], taps, pair, quad,
+                    both);
             if (block + BR_FOLD_TURN < end)
                 load_fold<U>(words[t], w, p, min(block + BR_FOLD_TURN + t, end - 1));
         }
@@ -220,10 +257,10 @@ __global__ void __launch_bounds__(folding<U>::THREADS, folding<U>::BLOCKS) folde
                           matrix);
         bool kept = w.lost == nullptr || !w.lost[static_cast<size_t>(mine - w.first) * w.F + f];
         float before[2] = {counts[0], counts[2]};
-        uint8_t *out = w.out + ((static_cast<size_t>(mine) * w.F + f) * U + u) * w.X + x;
+        uint8_t *out = w.out + static_cast<size_t>(mine) * (static_cast<size_t>(w.width) * U);
 #pragma unroll
         for (int upper = 0; upper < 2; upper++) {
-            const pair_rules rules = {__ldg(w.rules + u + 8 * upper), __ldg(w.rules + U - 1 - u - 8 * upper)};
+            const pair_rules rules = {shared_rules[u + 8 * upper], shared_rules[U - 1 - u - 8 * upper]};
             unsigned low_tile[4], high_tile[4];
 #pragma unroll
             for (int j = 0; j < BR_FOLD_TILES; j++)
@@ -235,7 +272,8 @@ __global__ void __launch_bounds__(folding<U>::THREADS, folding<U>::BLOCKS) folde
                 counts[2] = before[1];
                 low.x = low.y = high.x = high.y = beamring::MISSING_INT4 * 0x01010101u;
             }
-            uint8_t *to = out + 8 * upper * w.X, *other = out + (U - 1 - 2 * u - 8 * upper) * w.X;
+            uint8_t *to = out + (low_offset + static_cast<unsigned>(8 * upper) * static_cast<unsigned>(w.X)),
+                    *other = out + (high_offset - static_cast<unsigned>(8 * upper) * static_cast<unsigned>(w.X));
             if (w.wide_out) {
                 *reinterpret_cast<uint2 *>(to) = low;
                 *reinterpret_cast<uint2 *>(other) = high;

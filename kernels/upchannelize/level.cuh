@@ -2,7 +2,12 @@
  *
  * Fine channels u and U-1-u have conjugate phases: with C and S the sums of cos and sin of the phase times the field,
  * X[u] = C + i S and X[U-1-u] = C - i S. So matrices hold cos and sin only, the field's parts stand in columns of their own, and
- * there are half as many products as in a complex transform. All sums are float16, in levels of the output. */
+ * there are half as many products as in a complex transform. All sums are float16.
+ *
+ * Integers become float16 without a conversion: n in the last bits is n 2^-24, a subnormal, with which tensor cores and
+ * multiplications are as fast as with any other number. A nibble with its sign bit flipped is so 8 + re, and, left in the upper half of
+ * its byte, 16 (8 + im): imaginary parts are 16 times as large until C and S meet. Of sums, 8 times all coefficients is taken off
+ * by what they begin with. The other way the product of a sum with `ratio` is rounded to an integer by being so small. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_LEVEL_CUH
 #define BEAMRING_KERNELS_UPCHANNELIZE_LEVEL_CUH
 
@@ -24,8 +29,9 @@ struct tensor_work {
     const uint8_t *lost;    /* [last - first][F] or NULL */
     uint8_t *out;           /* [steps / U][F][U][X] */
     const uint4 *matrices;  /* fragments of 32 lanes */
-    const uint2 *rules;     /* [U] */
-    const uint2 *taps;      /* folded: [U/4][RING] */
+    const uint2 *rules;     /* [U]: ratio, bound */
+    const uint4 *taps;      /* folded: [U/4][fold_taps] */
+    const uint4 *starts;    /* banded: [8]: C_re, S_re, C_im, S_im of a row */
     unsigned long long *clamped;
     size_t row, F, X;
     int U, M, width, kept;
@@ -51,20 +57,6 @@ __device__ __forceinline__ void end_after_previous()
 
 /* ---- float16, two at a time ---- */
 
-__device__ __forceinline__ unsigned add2(unsigned a, unsigned b)
-{
-    unsigned c;
-    asm("add.rn.f16x2 %0, %1, %2;\n" : "=r"(c) : "r"(a), "r"(b));
-    return c;
-}
-
-__device__ __forceinline__ unsigned sub2(unsigned a, unsigned b)
-{
-    unsigned c;
-    asm("sub.rn.f16x2 %0, %1, %2;\n" : "=r"(c) : "r"(a), "r"(b));
-    return c;
-}
-
 __device__ __forceinline__ unsigned fma2(unsigned a, unsigned b, unsigned c)
 {
     unsigned d;
@@ -72,11 +64,12 @@ __device__ __forceinline__ unsigned fma2(unsigned a, unsigned b, unsigned c)
     return d;
 }
 
-__device__ __forceinline__ unsigned mul2(unsigned a, unsigned b)
+/* a b - c */
+__device__ __forceinline__ unsigned fms2(unsigned a, unsigned b, unsigned c)
 {
-    unsigned c;
-    asm("mul.rn.f16x2 %0, %1, %2;\n" : "=r"(c) : "r"(a), "r"(b));
-    return c;
+    unsigned d;
+    asm("{.reg .b32 n;\n neg.f16x2 n, %3;\n fma.rn.f16x2 %0, %1, %2, n;}\n" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
 }
 
 /* 1 where |a| >= b, else 0 */
@@ -96,31 +89,37 @@ __device__ __forceinline__ void multiply(unsigned &d0, unsigned &d1, const uint4
         : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1), "r"(c0), "r"(c1));
 }
 
+/* The same with the first or the last 8 of k: one register of b each, where two would have to be brought together. */
+__device__ __forceinline__ void multiply_8(unsigned &d0, unsigned &d1, unsigned a0, unsigned a1, unsigned b,
+                                           unsigned c0, unsigned c1)
+{
+    asm("mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16 {%0, %1}, {%2, %3}, {%4}, {%5, %6};\n"
+        : "=r"(d0), "=r"(d1)
+        : "r"(a0), "r"(a1), "r"(b), "r"(c0), "r"(c1));
+}
+
 /* ---- samples ---- */
 
-/* Real and imaginary parts of byte `i` of two words (two times of one sample of the row), exactly: as the last bits of 1024 + 8 + re
- * and of 64 + 8 + im.    simd: b0 <-> time */
+/* 8 + re and 16 (8 + im) of byte `i` of two words (two times of one sample of the row), times 2^-24.    simd: b0 <-> time */
 __device__ __forceinline__ void unpack(unsigned &re, unsigned &im, unsigned early, unsigned late, int i)
 {
-    unsigned bytes = __byte_perm(early, late, 0x0400u + 0x1111u * static_cast<unsigned>(i)), re_bits, im_bits;
-    asm("lop3.b32 %0, %1, 0x000f000f, %2, 0x6a;\n" : "=r"(re_bits) : "r"(bytes), "r"(0x64086408u));
-    asm("lop3.b32 %0, %1, 0x00f000f0, %2, 0x6a;\n" : "=r"(im_bits) : "r"(bytes), "r"(0x54805480u));
-    re = add2(re_bits, 0xe408e408u); /* - 1032 */
-    im = add2(im_bits, 0xd480d480u); /* - 72 */
+    unsigned bytes = __byte_perm(early, late, 0x0400u + 0x1111u * static_cast<unsigned>(i));
+    asm("lop3.b32 %0, %1, 0x000f000f, %2, 0x6a;\n" : "=r"(re) : "r"(bytes), "r"(0x00080008u));
+    asm("lop3.b32 %0, %1, 0x00f000f0, %2, 0x6a;\n" : "=r"(im) : "r"(bytes), "r"(0x00800080u));
 }
 
 /* ---- levels ---- */
 
-/* For an output row, of both float16 halves: x = ratio, what the sum is multiplied with (matrices have the larger gain of a pair of
- * fine channels); y = bound, the size of a sum from which on it is clamped. */
+/* For an output row, of both float16 halves: x = ratio, what the sum is multiplied with to be levels times 2^-24 (matrices have the
+ * larger gain of a pair of fine channels); y = bound, the size of a sum from which on it is clamped. */
 struct pair_rules {
     uint2 low, high; /* u, U-1-u */
 };
 
-/* A sum to level + 7, clamped to 0 to 14. Added to 1536 a number is rounded to an integer, half to even, in the lower bits. */
+/* A sum to level + 7, clamped to 0 to 14: rounded half to even to a subnormal, whose bits are an integer (less than 0: their sign). */
 __device__ __forceinline__ unsigned level(unsigned sum, unsigned ratio)
 {
-    return __viaddmin_s16x2_relu(fma2(sum, ratio, 0x66006600u), 0x9a079a07u, 0x000e000eu);
+    return __vimin_s16x2_relu(fma2(sum, ratio, 0x00070007u), 0x000e000eu);
 }
 
 /* One tile's sums of a pair of fine channels, of two samples each: their bytes (level + 7 in both nibbles) in the low byte of
@@ -128,8 +127,9 @@ __device__ __forceinline__ unsigned level(unsigned sum, unsigned ratio)
 __device__ __forceinline__ void to_levels(unsigned &low, unsigned &high, unsigned c_re, unsigned s_re, unsigned c_im,
                                           unsigned s_im, const pair_rules &rules, float (&counts)[4])
 {
-    unsigned low_re = sub2(c_re, s_im), low_im = add2(c_im, s_re);
-    unsigned high_re = add2(c_re, s_im), high_im = sub2(c_im, s_re);
+    constexpr unsigned SIXTEENTH = 0x2c002c00u, MINUS_SIXTEENTH = 0xac00ac00u;
+    unsigned low_re = fma2(s_im, MINUS_SIXTEENTH, c_re), low_im = fma2(c_im, SIXTEENTH, s_re);
+    unsigned high_re = fma2(s_im, SIXTEENTH, c_re), high_im = fms2(c_im, SIXTEENTH, s_re);
     const unsigned clamped[4] = {beyond2(low_re, rules.low.y), beyond2(high_re, rules.high.y),
                                  beyond2(low_im, rules.low.y), beyond2(high_im, rules.high.y)},
                    ones[2] = {0x3c003c00u, 0x3c003c00u};

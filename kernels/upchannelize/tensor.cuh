@@ -16,6 +16,9 @@ namespace
 
 constexpr int MOST_LAGS = 8;
 /* Outputs beyond this many levels would leave the range in which adding 1536 rounds. */
+#ifndef WIDE_LAGS
+#define WIDE_LAGS 3
+#endif
 constexpr double TENSOR_LEVELS = 1400;
 
 struct tensor_variant {
@@ -50,7 +53,7 @@ bool tensor_fits(const struct br_upchannelize *plan)
 
 template <int LAGS> void choose_band(tensor_variant &v, int lags)
 {
-    constexpr int TILES = LAGS <= 4 ? 8 : 4;
+    constexpr int TILES = LAGS <= WIDE_LAGS ? 8 : 4;
     if (lags == LAGS)
         v = {banded<LAGS, TILES>, BR_BAND_WARPS * 32, BR_BAND_WARPS * TILES * 8, 0, BR_BAND, 1, LAGS - 1, LAGS * BR_BAND};
     else if constexpr (LAGS < MOST_LAGS)
@@ -75,14 +78,15 @@ tensor_variant tensor_variant_for(int U, int M)
 
 /* The tables, one after another. */
 struct tensor_tables {
-    size_t matrices, rules, taps, bytes; /* offsets in bytes */
+    size_t matrices, rules, taps, starts, bytes; /* offsets in bytes */
 };
 
 tensor_tables tensor_places(int U, int M)
 {
     size_t fragments = U <= BR_BAND ? static_cast<size_t>(lags_of(U, M)) : static_cast<size_t>(U / 32) * (U / 32) * 2,
-           rules = fragments * 32 * sizeof(uint4), taps = rules + static_cast<size_t>(U < 4 ? 4 : U) * sizeof(uint2);
-    return {0, rules, taps, taps + static_cast<size_t>(U / 4 + 1) * BR_FOLD_RING * sizeof(uint2)};
+           rules = fragments * 32 * sizeof(uint4), taps = rules + static_cast<size_t>(U) * sizeof(uint2),
+           starts = taps + static_cast<size_t>(U / 4) * sizeof(fold_taps);
+    return {0, rules, taps, starts, starts + 8 * sizeof(uint4)};
 }
 
 unsigned halves(double low, double high)
@@ -120,21 +124,34 @@ double fold_element(const struct br_upchannelize *plan, double largest, bool is_
     return largest * pair_gain(plan, row) * (is_sin ? sin(phase) : cos(phase));
 }
 
-void fill_tensor_tables(uint8_t *table, const tensor_tables &at, const struct br_upchannelize *plan)
+double from_half(unsigned half)
 {
-    int U = static_cast<int>(plan->U), M = static_cast<int>(plan->M);
-    unsigned *matrix = reinterpret_cast<unsigned *>(table + at.matrices);
-    uint2 *rules = reinterpret_cast<uint2 *>(table + at.rules), *taps = reinterpret_cast<uint2 *>(table + at.taps);
-    double largest = largest_of(plan->window, plan->M * plan->U);
-    if (largest == 0) largest = 1;
-    for (size_t fragment = 0; fragment < at.rules / (32 * sizeof(uint4)); fragment++)
+    return static_cast<double>(br_half_to_float(static_cast<uint16_t>(half)));
+}
+
+/* Elements come with a factor that makes good use of float16: sums are in units of 2^24 / factor to the level. */
+double matrix_factor(const struct br_upchannelize *plan)
+{
+    if (plan->U > BR_BAND) return 1;
+    double largest = largest_of(plan->window, plan->M * plan->U) * largest_of(plan->gain, plan->U), factor = 4096;
+    while (factor > 1 && largest * factor > 16384) factor /= 2;
+    return factor;
+}
+
+/* Taps are at most this. */
+constexpr double TAPS = 8192;
+
+void fill_matrices(unsigned *matrix, size_t fragments, const struct br_upchannelize *plan, double largest)
+{
+    double factor = matrix_factor(plan);
+    for (size_t fragment = 0; fragment < fragments; fragment++)
         for (unsigned lane = 0; lane < 32; lane++)
             for (unsigned reg = 0; reg < 4; reg++) {
                 double value[2];
                 for (unsigned part = 0; part < 2; part++) {
                     struct br_cell cell = br_mma_f16_a(reg, part, lane);
-                    if (U <= BR_BAND) {
-                        value[part] = band_element(plan, static_cast<int>(fragment), cell.row, cell.column);
+                    if (plan->U <= BR_BAND) {
+                        value[part] = factor * band_element(plan, static_cast<int>(fragment), cell.row, cell.column);
                     } else { /* [U/32 rows][cos, sin][U/32 steps] */
                         size_t steps = plan->U / 32, step = fragment % steps, rest = fragment / steps;
                         value[part] =
@@ -144,20 +161,63 @@ void fill_tensor_tables(uint8_t *table, const tensor_tables &at, const struct br
                 }
                 *matrix++ = halves(value[0], value[1]);
             }
+}
+
+/* Banded: what takes off 8 times the coefficients (as they are rounded) of each row. */
+void fill_starts(unsigned *starts, const struct br_upchannelize *plan)
+{
+    double factor = matrix_factor(plan);
+    for (unsigned row = 0; row < 16; row++) {
+        double sum = 0;
+        for (int lag = 0; lag < lags_of(static_cast<int>(plan->U), static_cast<int>(plan->M)); lag++)
+            for (unsigned k = 0; k < BR_BAND; k++)
+                sum += from_half(halves(factor * band_element(plan, lag, row, k), 0));
+        double start = -8 * 0x1p-24 * sum;
+        starts[row % 8 * 4 + row / 8] = halves(start, start);
+        starts[row % 8 * 4 + row / 8 + 2] = halves(16 * start, 16 * start);
+    }
+}
+
+void fill_taps(fold_taps *taps, const struct br_upchannelize *plan, double largest)
+{
+    int U = static_cast<int>(plan->U), M = static_cast<int>(plan->M);
+    for (int pair = 0; pair < U / 4; pair++, taps++)
+        for (int k = 0; k < 2; k++) {
+            double sum[2] = {0, 0};
+            for (int m = 0; m < M; m++) {
+                double tap[2];
+                for (unsigned i = 0; i < 2; i++) {
+                    unsigned j = 2 * static_cast<unsigned>(pair) + i, time = k == 0 ? j : br_fold_partner(plan->U, j);
+                    tap[i] = TAPS * plan->window[m * U + static_cast<int>(time)] / largest * (m % 2 ? -1 : 1);
+                    sum[i] += from_half(halves(tap[i], 0));
+                }
+                taps->taps[k][BR_FOLD_RING - M + m] = halves(tap[0], tap[1]);
+            }
+            for (int part = 0; part < 2; part++) {
+                double scale = (part ? 16 : 1) * -8 * 0x1p-24;
+                taps->starts[2 * k + part] = halves(scale * sum[0], scale * sum[1]);
+            }
+        }
+}
+
+void fill_tensor_tables(uint8_t *table, const tensor_tables &at, const struct br_upchannelize *plan)
+{
+    int U = static_cast<int>(plan->U);
+    uint2 *rules = reinterpret_cast<uint2 *>(table + at.rules);
+    double largest = largest_of(plan->window, plan->M * plan->U),
+           unit = 0x1p-24 * (U <= BR_BAND ? matrix_factor(plan) : TAPS); /* of sums, for one level */
+    if (largest == 0) largest = 1;
+    fill_matrices(reinterpret_cast<unsigned *>(table + at.matrices), at.rules / (32 * sizeof(uint4)), plan, largest);
     for (int u = 0; u < U; u++) {
         double gain = pair_gain(plan, u), ratio = gain > 0 ? plan->gain[u] / gain : 0,
-               bound = ratio != 0 ? fmin(7.5 / fabs(ratio), 65504) : 65504;
+               bound = ratio != 0 ? fmin(7.5 * unit / fabs(ratio), 65504) : 65504;
+        ratio *= 0x1p-24 / unit;
         rules[u] = make_uint2(halves(ratio, ratio), halves(bound, bound));
     }
-    if (U <= BR_BAND) return;
-    for (int pair = 0; pair < U / 4; pair++)
-        for (int m = 0; m < M; m++) {
-            auto tap = [&](int j) { return plan->window[m * U + j] / largest * (m % 2 ? -1 : 1); };
-            auto partner = [&](int j) { return static_cast<int>(br_fold_partner(plan->U, static_cast<unsigned>(j))); };
-            taps[pair * BR_FOLD_RING + BR_FOLD_RING - M + m] =
-                make_uint2(halves(tap(2 * pair), tap(2 * pair + 1)),
-                           halves(tap(partner(2 * pair)), tap(partner(2 * pair + 1))));
-        }
+    if (U <= BR_BAND)
+        fill_starts(reinterpret_cast<unsigned *>(table + at.starts), plan);
+    else
+        fill_taps(reinterpret_cast<fold_taps *>(table + at.taps), plan, largest);
 }
 
 } // namespace

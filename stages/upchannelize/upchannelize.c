@@ -215,71 +215,103 @@ static int start(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
-/* One zone's part of a frame: the input's samples [first, first + samples), of which a step at either end may
- * be only partly covered. Adds the number of clamped components to `clamped`. Status. */
-static int run_zone(struct br_stage *stage, struct upchannelize *up, unsigned z, const struct br_frame *in,
-                    size_t nchannels, uint8_t *out, uint8_t *out_valid, uint64_t *clamped)
+/* One zone's part of a frame; first, left: base samples. `call` is complete but for nsteps. */
+struct zone_part {
+    struct br_upchannelize_call call;
+    size_t u, width, nchannels;
+};
+
+static struct zone_part part_of_zone(struct br_stage *stage, struct upchannelize *up, unsigned z,
+                                     const struct br_frame *in, struct br_frame *out)
 {
     const struct br_zone *zone = &up->coarse[z];
-    size_t u = zone->factor, row = nchannels * up->spectators, width = zone->nchannels * up->spectators;
-    const uint8_t *e = (const uint8_t *)in->data + zone->first_channel * up->spectators;
-    const uint8_t *valid = in->complete ? NULL : in->valid + zone->first_channel;
-    size_t left = (size_t)in->samples, phase = (size_t)(in->first % u);
+    size_t nchannels = br_stage_input(stage, 0)->nchannels;
+    struct br_part at = br_stream_part(br_stage_output(stage, 0), z, in->first, in->samples);
+    return (struct zone_part){
+        {up->plan[z], (const uint8_t *)in->data + zone->first_channel * up->spectators, nchannels * up->spectators,
+         in->complete ? NULL : in->valid + zone->first_channel, nchannels, (size_t)in->samples,
+         (uint8_t *)out->data + at.offset, out->valid + at.valid_offset},
+        zone->factor,
+        zone->nchannels * up->spectators,
+        zone->nchannels};
+}
+
+/* A frame of which a step at either end may be only partly covered. Adds the number of clamped components to `clamped`. Status. */
+static int run_steps(struct br_stage *stage, struct upchannelize *up, struct zone_part *p, uint64_t first,
+                     uint64_t *clamped)
+{
+    struct br_upchannelize_call *call = &p->call;
+    size_t u = p->u, left = call->nsteps, phase = (size_t)(first % u);
     while (left > 0) {
-        size_t take;
+        size_t take, steps;
         if (phase == 0 && left >= u) { /* whole steps, straight from the frame */
-            take = left - left % u;
-            *clamped += br_upchannelize_execute(up->plan[z], e, row, valid, nchannels, take, out, out_valid);
-            out += take / u * width * u;
-            out_valid += take / u * zone->nchannels * u;
+            steps = take = left - left % u;
+            call->nsteps = take;
+            *clamped += br_upchannelize_execute_all(call, 1);
         } else {
+            steps = u;
             take = left < u - phase ? left : u - phase;
-            int status = br_stage_set_rows(stage, up->block, width, 0, width, u);
+            int status = br_stage_set_rows(stage, up->block, p->width, 0, p->width, u);
             if (status == BR_OK)
-                status = br_stage_copy_rows(stage, up->block + phase * width, width, e, row, width, take);
+                status = br_stage_copy_rows(stage, up->block + phase * p->width, p->width, call->e, call->row, p->width,
+                                            take);
             if (status != BR_OK) return status;
-            memset(up->block_valid, BR_MISSING, u * zone->nchannels);
+            memset(up->block_valid, BR_MISSING, u * p->nchannels);
             for (size_t i = 0; i < take; i++) {
-                if (valid != NULL)
-                    memcpy(up->block_valid + (phase + i) * zone->nchannels, valid + i * nchannels,
-                           zone->nchannels);
+                uint8_t *to = up->block_valid + (phase + i) * p->nchannels;
+                if (call->e_valid != NULL)
+                    memcpy(to, call->e_valid + i * call->valid_row, p->nchannels);
                 else
-                    memset(up->block_valid + (phase + i) * zone->nchannels, BR_VALID, zone->nchannels);
+                    memset(to, BR_VALID, p->nchannels);
             }
-            *clamped += br_upchannelize_execute(up->plan[z], up->block, width, up->block_valid,
-                                               zone->nchannels, u, out, out_valid);
-            out += width * u;
-            out_valid += zone->nchannels * u;
+            *clamped += br_upchannelize_execute(call->plan, up->block, p->width, up->block_valid, p->nchannels, u,
+                                                call->out, call->out_valid);
             phase = 0;
         }
+        call->out += steps * p->width;
+        call->out_valid += steps * p->nchannels;
         left -= take;
-        e += take * row;
-        if (valid != NULL) valid += take * nchannels;
+        call->e += take * call->row;
+        if (call->e_valid != NULL) call->e_valid += take * call->valid_row;
     }
     return BR_OK;
+}
+
+/* All zones of a frame. Whole steps everywhere, which is nearly always so, go together; where everything is valid nobody writes a
+ * byte of validity. */
+static int run_zones(struct br_stage *stage, struct upchannelize *up, const struct br_frame *in, struct br_frame *out,
+                     uint64_t *clamped)
+{
+    struct br_upchannelize_call calls[BR_MAX_ZONES];
+    bool together = in->first % up->boundary == 0 && in->samples % up->boundary == 0, valid = in->complete;
+    for (unsigned z = 0; z < up->nzones; z++) valid = valid && br_upchannelize_whole(up->plan[z]);
+    valid = valid && together;
+    out->complete = valid;
+    int status = BR_OK;
+    for (unsigned z = 0; z < up->nzones && status == BR_OK; z++) {
+        struct zone_part part = part_of_zone(stage, up, z, in, out);
+        if (!together) status = run_steps(stage, up, &part, in->first, clamped);
+        calls[z] = part.call;
+        if (valid) calls[z].out_valid = NULL;
+    }
+    if (together) *clamped += br_upchannelize_execute_all(calls, up->nzones);
+    if (!valid) br_frame_close_validity(br_stage_output(stage, 0), out);
+    return status;
 }
 
 static int process(struct br_stage *stage, void *self, const struct br_io *io)
 {
     struct upchannelize *up = self;
-    const struct br_stream *in_stream = br_stage_input(stage, 0), *stream = br_stage_output(stage, 0);
     const struct br_frame *in = io->in[0];
     struct br_frame *out = io->out[0];
     if (in == NULL) return BR_FINISHED;
     if (!up->begun || !br_goes_on(up->cursor, in->first, up->boundary))
-        for (unsigned z = 0; z < up->nzones; z++) br_upchannelize_reset(up->plan[z]);
+        for (unsigned z = 0; z < up->nzones; z++) br_upchannelize_reset_at(up->plan[z], in->first / up->coarse[z].factor);
     up->begun = true;
     up->cursor = in->first + in->samples;
 
-    out->complete = false;
     uint64_t clamped = 0;
-    int status = BR_OK;
-    for (unsigned z = 0; z < up->nzones && status == BR_OK; z++) {
-        struct br_part part = br_stream_part(stream, z, in->first, in->samples);
-        status = run_zone(stage, up, z, in, in_stream->nchannels, (uint8_t *)out->data + part.offset,
-                          out->valid + part.valid_offset, &clamped);
-    }
-    br_frame_close_validity(stream, out);
+    int status = run_zones(stage, up, in, out, &clamped);
     br_stage_count_saturated(stage, clamped);
     if (status == BR_OK) status = br_stage_gpu_check(stage, up->cuda);
     return status != BR_OK ? status : BR_CONSUMED | BR_PRODUCED;

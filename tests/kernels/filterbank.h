@@ -106,14 +106,15 @@ static inline int complete(const struct stream *s, size_t b, size_t f)
     return 1;
 }
 
-/* Every output of r against the equation; within `tie` of a half level it may be either neighbour. */
-static inline void check_equation(const struct stream *s, const struct result *r, double tie)
+/* Every output of r against the equation; within `tie` of a half level it may be either neighbour. Returns the share of outputs
+ * (both parts) that are what float64 rounds to. */
+static inline double check_equation(const struct stream *s, const struct result *r, double tie)
 {
     static const double pi = 3.14159265358979323846;
     size_t U = s->U, M = s->M, length = M * U;
     double *w = malloc(length * sizeof *w), *c_re = malloc(length * sizeof *c_re),
            *c_im = malloc(length * sizeof *c_im);
-    uint64_t fewest = 0, most = 0, valid = 0;
+    uint64_t fewest = 0, most = 0, valid = 0, equal = 0;
     for (size_t t = 0; t < length; t++) {
         double y = ((double)t - ((double)length - 1) / 2) / ((double)length + 1), z = (double)M * y;
         w[t] = s->window ? s->window[t]
@@ -143,6 +144,7 @@ static inline void check_equation(const struct stream *s, const struct result *r
                         value[0] += c_re[t] * part(e, 0) - c_im[t] * part(e, 1);
                         value[1] += c_re[t] * part(e, 1) + c_im[t] * part(e, 0);
                     }
+                    int same = 1;
                     for (int i = 0; i < 2; i++) {
                         double v = gain * value[i], inside = fmin(fmax(v, -7), 7);
                         int level = part(r->out[at * s->X + x], i);
@@ -151,7 +153,9 @@ static inline void check_equation(const struct stream *s, const struct result *r
                                      f, u, x, level, v);
                         fewest += fabs(v) > 7.5 + tie;
                         most += fabs(v) >= 7.5 - tie;
+                        same &= level == (int)fmin(fmax(rint(v), -7), 7);
                     }
+                    equal += (uint64_t)same;
                     valid++;
                 }
             }
@@ -162,6 +166,65 @@ static inline void check_equation(const struct stream *s, const struct result *r
     free(w);
     free(c_re);
     free(c_im);
+    return valid > 0 ? (double)equal / (double)valid : 1;
+}
+
+/* A tone at fine channel `at` (which may lie between two), of which sample x of X has the phase 2 pi x / X, as int4x2; gain 1. */
+enum { TONE = 5 };
+
+static inline void make_tone(struct stream *s, double at)
+{
+    static const double pi = 3.14159265358979323846;
+    double turns = (at - ((double)s->U - 1) / 2) / (double)s->U;
+    for (size_t t = 0; t < s->blocks * s->U; t++)
+        for (size_t x = 0; x < s->X; x++) {
+            double phase = 2 * pi * (turns * (double)t + (double)x / (double)s->X);
+            int re = (int)lrint(TONE * cos(phase)), im = (int)lrint(TONE * sin(phase));
+            s->e[t * s->row + x] = (uint8_t)((re & 15) | (im & 15) << 4);
+        }
+}
+
+/* The last output of a tone against the analytic response of each fine channel, TONE sum_s W[s] e^{2 i pi (at - u) s / U}, which the
+ * samples' phases turn: every output must be it and what the filter makes of the tone's own rounding to int4, rounded; and the
+ * response, averaged over the samples with their phases taken off, comes near it without knowing of that. */
+static inline void check_tone(const struct stream *s, const struct result *r, double at)
+{
+    static const double pi = 3.14159265358979323846;
+    size_t U = s->U, length = s->M * U, b = s->blocks - 1, first = (b + 1 - s->M) * U;
+    double *w = malloc(length * sizeof *w), turns = (at - ((double)U - 1) / 2) / (double)U;
+    br_upchannelize_window(w, (unsigned)U, (unsigned)s->M);
+    for (size_t u = 0; u < U; u++) {
+        double h_re = 0, h_im = 0, mean_re = 0, mean_im = 0;
+        for (size_t t = 0; t < length; t++) {
+            double phase = 2 * pi * (turns * (double)first + (at - (double)u) * (double)t / (double)U);
+            h_re += TONE * w[t] * cos(phase);
+            h_im += TONE * w[t] * sin(phase);
+        }
+        for (size_t x = 0; x < s->X; x++) {
+            unsigned out = r->out[(b * U + u) * s->X + x];
+            double angle = 2 * pi * (double)x / (double)s->X, c = cos(angle), d = sin(angle), re = part(out, 0),
+                   im = part(out, 1), want_re = h_re * c - h_im * d, want_im = h_re * d + h_im * c;
+            for (size_t t = 0; t < length; t++) {
+                unsigned e = s->e[(first + t) * s->row + x];
+                double tone = 2 * pi * turns * (double)(first + t) + angle, error_re = part(e, 0) - TONE * cos(tone),
+                       error_im = part(e, 1) - TONE * sin(tone),
+                       phase = pi * (double)t * ((double)U - 1 - 2 * (double)u) / (double)U;
+                want_re += w[t] * (error_re * cos(phase) - error_im * sin(phase));
+                want_im += w[t] * (error_re * sin(phase) + error_im * cos(phase));
+            }
+            if (fabs(re - fmin(fmax(want_re, -7), 7)) > 0.51 || fabs(im - fmin(fmax(want_im, -7), 7)) > 0.51)
+                fail_msg("U=%zu tone at %.1f, channel %zu: (%g, %g), expected (%.3f, %.3f)", U, at, u, re, im, want_re,
+                         want_im);
+            mean_re += (re * c + im * d) / (double)s->X;
+            mean_im += (im * c - re * d) / (double)s->X;
+        }
+        /* the noise of both roundings over the samples; where all of them are rounded alike, at most half a level */
+        double far = hypot(mean_re - h_re, mean_im - h_im), level = hypot(h_re, h_im);
+        if (far > (level > 1 ? 0.35 : 0.75))
+            fail_msg("U=%zu tone at %.1f, channel %zu: response (%.3f, %.3f), expected (%.3f, %.3f)", U, at, u, mean_re,
+                     mean_im, h_re, h_im);
+    }
+    free(w);
 }
 
 #endif

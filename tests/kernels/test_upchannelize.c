@@ -264,6 +264,48 @@ static void tones_land_in_their_channel(void **state)
         }
 }
 
+/* In fine channels and between them. */
+static void tones_match_the_analytic_response(void **state)
+{
+    (void)state;
+    for (size_t U = 2; U <= 128; U *= 2)
+        for (size_t i = 0; i < 8; i++) {
+            double at = i % 2 ? (double)pick(0, U - 2) + 0.5 : (double)pick(0, U - 1);
+            struct stream s = make(1, 64, U, 4, 5);
+            make_tone(&s, at);
+            s.gain = malloc(U * sizeof *s.gain);
+            for (size_t u = 0; u < U; u++) s.gain[u] = 1;
+            struct result r = run(&s, BR_CPU, NULL);
+            check_tone(&s, &r, at);
+            forget(&r);
+            drop(&s);
+        }
+}
+
+/* Without bytes of validity, which are all 255 once `whole` says so. */
+static void validity_is_not_wanted(void **state)
+{
+    (void)state;
+    struct stream s = make(2, 12, 4, 3, 10);
+    struct br_upchannelize *plan = plan_for(&s, BR_CPU, NULL);
+    uint8_t *out = malloc(outputs(&s) * s.X), *again = malloc(outputs(&s) * s.X), *valid = malloc(outputs(&s));
+    assert_false(br_upchannelize_whole(plan));
+    br_upchannelize_execute(plan, s.e, s.row, NULL, 0, 40, out, NULL);
+    assert_true(br_upchannelize_whole(plan));
+    br_upchannelize_execute(plan, s.e, s.row, NULL, 0, 40, out, NULL);
+    const struct br_upchannelize_call call = {plan, s.e, s.row, NULL, 0, 40, again, valid};
+    br_upchannelize_execute_all(&call, 1);
+    assert_memory_equal(out, again, outputs(&s) * s.X);
+    for (size_t i = 0; i < outputs(&s); i++) assert_int_equal(valid[i], 255);
+    br_upchannelize_reset(plan);
+    assert_false(br_upchannelize_whole(plan));
+    br_upchannelize_destroy(plan);
+    free(out);
+    free(again);
+    free(valid);
+    drop(&s);
+}
+
 static void default_window(void **state)
 {
     (void)state;
@@ -342,6 +384,7 @@ int main(void)
         cmocka_unit_test(reset_starts_a_stream),
         cmocka_unit_test(factor_one_copies),
         cmocka_unit_test(tones_land_in_their_channel),
+        cmocka_unit_test(tones_match_the_analytic_response), cmocka_unit_test(validity_is_not_wanted),
         cmocka_unit_test(default_window),
         cmocka_unit_test(bad_parameters),
     };

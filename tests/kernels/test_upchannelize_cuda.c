@@ -113,11 +113,32 @@ static struct result run_at(const struct stream *s, const size_t *lengths, size_
     return r;
 }
 
+/* Shapes for tensor cores, where sums are float16: what their rounding makes of outputs of up to 7 levels is seldom more than a
+ * hundredth of a level. */
+static int float16(const struct stream *s)
+{
+    return s->X % 64 == 0 && s->M <= (s->U <= 16 ? 8 : 4);
+}
+
 static void check(const struct stream *s, size_t off_in, size_t off_out)
 {
     struct result r = run_at(s, NULL, off_in, off_out);
-    check_equation(s, &r, 1e-4);
+    double equal = check_equation(s, &r, float16(s) ? 0.02 : 1e-4);
+    if (outputs(s) * s->X > 3000 && equal < 0.995)
+        fail_msg("U=%zu M=%zu X=%zu: only %.3f %% are equal", s->U, s->M, s->X, 100 * equal);
     forget(&r);
+}
+
+/* Noise of rms about 2.4, as telescopes set it. */
+static struct stream make_noise(size_t F, size_t X, size_t U, size_t M, size_t blocks)
+{
+    struct stream s = make(F, X, U, M, blocks);
+    for (size_t i = 0; i < blocks * U * s.row; i++) {
+        int re = (int)pick(0, 4) + (int)pick(0, 4) + (int)pick(0, 4) - 6,
+            im = (int)pick(0, 4) + (int)pick(0, 4) + (int)pick(0, 4) - 6;
+        s.e[i] = (uint8_t)((re & 15) | (im & 15) << 4);
+    }
+    return s;
 }
 
 /* Every kernel, with rows that fill whole words and rows that do not. */
@@ -133,6 +154,77 @@ static void every_factor(void **state)
             check(&s, i % 3 == 2, i % 4 == 3);
             drop(&s);
         }
+}
+
+/* The tensor cores' kernels: every number of taps, with data that stand well and badly. */
+static void every_factor_on_tensor_cores(void **state)
+{
+    NEEDS_DEVICE();
+    for (size_t U = 2; U <= 128; U *= 2)
+        for (size_t M = 1; M <= (U <= 16 ? 8 : 4); M++) {
+            size_t most = 30 / U + 1;
+            struct stream s = make_noise(M % 3 + 1, M == 4 ? 192 : 64, U, M, M - 1 + pick(most, 2 * most + 1));
+            check(&s, M % 2 ? 0 : pick(1, 8), M % 4 == 3 ? pick(1, 15) : 0);
+            drop(&s);
+        }
+}
+
+static void tones_match_the_analytic_response(void **state)
+{
+    NEEDS_DEVICE();
+    for (size_t U = 2; U <= 128; U *= 2)
+        for (size_t i = 0; i < 16; i++) {
+            double at = i % 2 ? (double)pick(0, U - 2) + 0.5 : (double)pick(0, U - 1);
+            struct stream s = make(1, 64, U, 4, 5);
+            make_tone(&s, at);
+            s.gain = malloc(U * sizeof *s.gain);
+            for (size_t u = 0; u < U; u++) s.gain[u] = 1;
+            struct result r = run_at(&s, NULL, 0, 0);
+            check_tone(&s, &r, at);
+            forget(&r);
+            drop(&s);
+        }
+}
+
+/* Three zones of a band at once, in two calls: what each gives alone. */
+static void zones_beside_each_other(void **state)
+{
+    NEEDS_DEVICE();
+    enum { ZONES = 3, STEPS = 384 };
+    struct stream zone[ZONES] = {make_noise(2, 64, 4, 4, STEPS / 4), make_noise(2, 64, 64, 4, STEPS / 64),
+                                 make_noise(2, 64, 16, 3, STEPS / 16)};
+    struct br_upchannelize_call calls[ZONES];
+    uint8_t *valid = malloc(STEPS * 2);
+    for (int z = 0; z < ZONES; z++)
+        calls[z] = (struct br_upchannelize_call){plan_for(&zone[z], BR_CUDA, cuda),
+                                                 on_device(zone[z].e, STEPS * 128),
+                                                 128,
+                                                 NULL,
+                                                 0,
+                                                 STEPS / 2,
+                                                 on_device(zone[z].e, STEPS * 128),
+                                                 valid};
+    for (int half = 0; half < 2; half++) {
+        br_upchannelize_execute_all(calls, ZONES);
+        for (int z = 0; z < ZONES; z++) {
+            calls[z].e += STEPS / 2 * 128;
+            calls[z].out += STEPS / 2 * 128;
+        }
+    }
+    for (int z = 0; z < ZONES; z++) {
+        uint8_t *out = malloc(STEPS * 128);
+        br_cuda_count(cuda);
+        cuda_ok(cudaMemcpy(out, calls[z].out - STEPS * 128, STEPS * 128, cudaMemcpyDeviceToHost));
+        struct result alone = run_at(&zone[z], NULL, 0, 0);
+        assert_memory_equal(out, alone.out, STEPS * 128);
+        forget(&alone);
+        free(out);
+        br_upchannelize_destroy(calls[z].plan);
+        br_cuda_free(cuda, (void *)(uintptr_t)(calls[z].e - STEPS * 128));
+        br_cuda_free(cuda, calls[z].out - STEPS * 128);
+        drop(&zone[z]);
+    }
+    free(valid);
 }
 
 static void many_taps(void **state)
@@ -152,6 +244,10 @@ static void missing_samples(void **state)
         for (size_t i = 0; i < 2; i++) {
             size_t M = pick(1, 5), most = U > 32 ? 2 : 8;
             struct stream s = make(pick(2, most), i ? 4 * pick(1, 2) : pick(1, 7), U, M, 12);
+            add_missing(&s, 4 * M * U);
+            check(&s, 0, 0);
+            drop(&s);
+            s = make_noise(2, 64, U, M > 4 ? 4 : M, 7);
             add_missing(&s, 4 * M * U);
             check(&s, 0, 0);
             drop(&s);
@@ -211,11 +307,11 @@ static void ties_round_to_even(void **state)
 static void call_lengths_change_nothing(void **state)
 {
     NEEDS_DEVICE();
-    for (int round = 0; round < 16; round++) {
-        size_t U = (size_t)1 << round % 8, lengths[64];
+    for (int round = 0; round < 32; round++) {
+        size_t U = (size_t)1 << round / 2 % 8, lengths[64];
         struct stream s =
-            make(pick(1, 4), round % 3 ? pick(1, 80) : 4 * pick(1, 20), U, pick(1, 6), 1200 / U / 2 + 7);
-        if (round & 8) add_missing(&s, 300);
+            make(pick(1, 4), round % 2 ? 64 : pick(1, 80), U, pick(1, 6), 1200 / U / 2 + 7);
+        if (round & 16) add_missing(&s, 300);
         for (size_t i = 0; i < 64; i++) lengths[i] = pick(1, 1 + 400 / U / (i % 7 + 1));
         struct result whole = run_at(&s, NULL, 0, 0), pieces = run_at(&s, lengths, pick(0, 3), pick(0, 3));
         assert_same(&s, &whole, &pieces);
@@ -230,7 +326,7 @@ static void part_of_a_row(void **state)
 {
     NEEDS_DEVICE();
     for (size_t U = 1; U <= 16; U *= 4)
-        for (size_t X = 20; X <= 21; X++) {
+        for (size_t X = 20; X <= 64; X = X == 21 ? 64 : X + 1) {
             size_t T = 9 * U;
             struct stream zone = make(2, X, U, 4, 9);
             add_missing(&zone, 60);
@@ -336,10 +432,10 @@ static void like_the_cpu(void **state)
                     fail_msg("U=%zu M=%zu X=%zu: sample %zu is %d levels off", U, M, X, i, difference);
                 other += difference != 0;
             }
-        if (other > components / 10000)
+        if (other > (float16(&s) ? components / 200 : components / 10000))
             fail_msg("U=%zu M=%zu X=%zu: %zu of %zu differ", U, M, X, other, components);
         double more = (double)r.clamped - (double)c.clamped;
-        assert_true(fabs(more) <= (double)components * 1e-4);
+        assert_true(fabs(more) <= (double)components * (float16(&s) ? 1e-3 : 1e-4));
         br_upchannelize_destroy(plan);
         forget(&r);
         forget(&c);
@@ -444,7 +540,11 @@ int main(void)
     int failed = cmocka_run_group_tests(host, NULL, NULL);
 #if BR_WITH_CUDA
     const struct CMUnitTest small[] = {
-        cmocka_unit_test(every_factor),       cmocka_unit_test(many_taps),
+        cmocka_unit_test(every_factor),
+        cmocka_unit_test(every_factor_on_tensor_cores),
+        cmocka_unit_test(tones_match_the_analytic_response),
+        cmocka_unit_test(zones_beside_each_other),
+        cmocka_unit_test(many_taps),
         cmocka_unit_test(missing_samples),    cmocka_unit_test(own_window_and_gain),
         cmocka_unit_test(ties_round_to_even), cmocka_unit_test(call_lengths_change_nothing),
         cmocka_unit_test(part_of_a_row),      cmocka_unit_test(reset_starts_a_stream),
