@@ -323,6 +323,7 @@ int br_graph_build(struct br_graph **result, struct br_config *config, struct br
     if (graph->nstages > 0) br_graph_connect(graph);
     for (size_t s = 0; known && s < graph->nstages && graph->order[s] != NULL; s++) configure(graph, graph->order[s]);
     if (br_config_errors(config) > 0) return BR_E_INVALID;
+    br_graph_absorb(graph);
     br_graph_insert_transfers(graph);
     bool *placed = br_config_alloc(config, graph->nstages * sizeof *placed);
     br_graph_sort(graph, placed); /* it had an order before, and transfers only lengthen paths */

@@ -100,7 +100,7 @@ struct br_run_times br_run_times(const struct br_graph *graph, uint64_t start_ns
     struct br_run_times times = {.wall_s = (double)(now_ns - start_ns) * 1e-9};
     for (size_t s = 0; s < graph->nstages; s++) {
         const struct br_stage *stage = &graph->stage[s];
-        if (stage->nin > 0) continue;
+        if (stage->nin > 0 || stage->nout == 0) continue;
         struct br_queue_counters q;
         br_queue_get_counters(stage->out[0].queue, &q);
         double seconds = (double)q.samples * br_stream_sample_s(&stage->out[0].stream);
@@ -133,6 +133,10 @@ static void print_stages(const struct br_graph *graph, FILE *out)
     for (size_t s = 0; s < graph->nstages; s++) {
         const struct br_stage *stage = &graph->stage[s];
         struct br_stage_totals t;
+        if (stage->absorbed_by != NULL) {
+            fprintf(out, "  %-20s done by '%s'\n", stage->name, stage->absorbed_by->name);
+            continue;
+        }
         br_stage_get_totals(stage, &t);
         uint64_t frames = stage->nin > 0 ? t.in_frames : t.out_frames;
         fprintf(out, "  %-20s %12" PRIu64 " %14" PRIu64 " %12" PRIu64 " %14" PRIu64 " %10" PRIu64 " %9.2f %9.2f %9.2f %9.2f %12.1f\n",
@@ -239,6 +243,10 @@ static void json_stage(const struct br_stage *stage, FILE *out)
     json_string(out, stage->name);
     fputs(", \"stage\": ", out);
     json_string(out, stage->type->name);
+    if (stage->absorbed_by != NULL) {
+        fputs(", \"done_by\": ", out);
+        json_string(out, stage->absorbed_by->name);
+    }
     fprintf(out, ", \"in_frames\": %" PRIu64 ", \"in_samples\": %" PRIu64 ", \"out_frames\": %" PRIu64 ", \"out_samples\": %" PRIu64
             ", \"out_missing\": %" PRIu64 ", \"saturated\": %" PRIu64 ", \"calls\": %" PRIu64, t.in_frames, t.in_samples,
             t.out_frames, t.out_samples, t.out_missing, t.saturated, t.calls);

@@ -139,6 +139,15 @@ int br_stage_writes_files(struct br_stage *stage, const char *param, const char 
  * the user left the choice (`auto`) it runs on the CPU and the user is told; where not, it is an error: then returns it. */
 int br_stage_decline_gpu(struct br_stage *stage, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Two stages in one. A stage whose output follows from its input and the description of its output alone says so with
+ * br_stage_offer. The only stage that reads this output may then take over its work: br_stage_absorb returns the description of what
+ * the stage of type `type` before it reads, and from `start` on that is what br_stage_input and process's frames are; the stage
+ * before it is not started, and the queue between them does not exist. (What br_stage_input returned in configure stays as it was
+ * and lives as long as the pipeline.) NULL where this cannot be, and nothing changes: another type, another reader, another device,
+ * frames that may be dropped between them, no offer. The user is told of it. One input only. */
+void br_stage_offer(struct br_stage *stage);
+const struct br_stream *br_stage_absorb(struct br_stage *stage, const char *type);
+
 /* --- for every callback -------------------------------------------------------------------------------------------------- */
 
 const char *br_stage_name(const struct br_stage *stage);

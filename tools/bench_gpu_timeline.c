@@ -51,7 +51,7 @@ void gpu_timeline_begin(struct gpu *g, struct br_graph *graph)
     for (size_t s = 0; s < graph->nstages && timeline.n < STAGES; s++) {
         struct br_stage *stage = graph->order[s];
         struct traced *t = &timeline.traced[timeline.n];
-        if (stage->nin == 0) timeline.samples = stage->out[0].stream.frame_samples;
+        if (stage->nin == 0 && stage->nout > 0) timeline.samples = stage->out[0].stream.frame_samples;
         if (stage->device < 0) continue;
         *t = (struct traced){.stage = stage, .process = stage->type->process};
         for (int i = 0; i < CALLS; i++)

@@ -1,5 +1,5 @@
-/* any.cuh - the quantizer for any shape and alignment. A block of threads takes 64 beams of a channel, a lane 2 of them; its 8
- * warps share the time steps.
+/* any.cuh - the quantizer for any shape and alignment. A block of threads takes 64 beams of a channel, a lane
+ * 2 of them; its 8 warps share the time steps.
  *
  * Sums of differences from the first valid sample, and of their squares, give mean and variance; where that
  * sample lies far from the mean, sums of differences from that mean give them again, as on the CPU. The order

@@ -1,5 +1,5 @@
-/* The quantizer on a GPU: which kernel takes a launch. Blocks of 64, 128 or 256 steps with beams by the 8 and aligned memory go to
- * tile.cuh, everything else to any.cuh. */
+/* The quantizer on a GPU: which kernel takes a launch. Blocks of 64, 128 or 256 steps with beams by the 8 and
+ * aligned memory go to tile.cuh, everything else to any.cuh. */
 #include "kernels/quantize/any.cuh"
 #include "kernels/quantize/plan.h"
 #include "kernels/quantize/tile.cuh"
@@ -35,14 +35,19 @@ kernel any_variant(unsigned bits, bool kept)
 kernel rows_variant(unsigned bits, size_t steps, size_t *shared_bytes)
 {
     *shared_bytes = steps == 64 ? sizeof(tile<64>) : steps == 128 ? sizeof(tile<128>) : sizeof(tile<256>);
-    if (bits == 8) return steps == 64 ? rows<8, 64> : steps == 128 ? rows<8, 128> : steps == 256 ? rows<8, 256> : nullptr;
+    if (bits == 8)
+        return steps == 64    ? rows<8, 64>
+               : steps == 128 ? rows<8, 128>
+               : steps == 256 ? rows<8, 256>
+                              : nullptr;
     return steps == 64 ? rows<4, 64> : steps == 128 ? rows<4, 128> : steps == 256 ? rows<4, 256> : nullptr;
 }
 
 int allow_shared(struct br_quantize *plan, kernel of, size_t bytes, struct br_why *why)
 {
-    cudaError_t status = cudaFuncSetAttribute(reinterpret_cast<const void *>(of),
-                                              cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+    cudaError_t status =
+        cudaFuncSetAttribute(reinterpret_cast<const void *>(of), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(bytes));
     if (status == cudaSuccess) return 0;
     (void)cudaGetLastError();
     return br_because(why, "%zu bytes of shared memory on device %d: %s", bytes, br_cuda_device(plan->cuda),
@@ -79,7 +84,8 @@ extern "C" int br_quantize_cuda_create(struct br_quantize *plan, struct br_why *
     size_t bytes = sizeof(shared) + plan->block * BLOCK_BEAMS * sizeof(uint16_t);
     plan->gpu->kept = most > 0 && bytes <= static_cast<size_t>(most);
     plan->gpu->shared_bytes = plan->gpu->kept ? bytes : sizeof(shared);
-    if (most > 0 && allow_shared(plan, any_variant(plan->bits, true), static_cast<size_t>(most), why) != 0) return -1;
+    if (most > 0 && allow_shared(plan, any_variant(plan->bits, true), static_cast<size_t>(most), why) != 0)
+        return -1;
     size_t tile_bytes;
     kernel fast = rows_variant(plan->bits, plan->block, &tile_bytes);
     int together = 1, processors = 1;

@@ -1,10 +1,11 @@
 /* rows.cuh - 8 beams of a channel, all steps of the block in a warp's registers: statistics and levels.
  *
- * The tensor cores add up: with a beam's values both as rows of one operand and as columns of the other, the diagonal of the
- * product is the sum of squares; rows of ones beside them give the sum. Products are exact and sums float32, 64 steps at most in
- * one chain of them. Mean and variance follow where the mean is not large beside the deviation; where it is, sums of differences
- * from the mean (as float16: a constant block is then exactly constant) give them again, in float32 as on the CPU. Each beam
- * decides by its own numbers, so that its bits depend on nothing else. */
+ * The tensor cores add up: with a beam's values both as rows of one operand and as columns of the other, the
+ * diagonal of the product is the sum of squares; rows of ones beside them give the sum. Products are exact
+ * and sums float32, 64 steps at most in one chain of them. Mean and variance follow where the mean is not
+ * large beside the deviation; where it is, sums of differences from the mean (as float16: a constant block is
+ * then exactly constant) give them again, in float32 as on the CPU. Each beam decides by its own numbers, so
+ * that its bits depend on nothing else. */
 #ifndef BEAMRING_KERNELS_QUANTIZE_ROWS_CUH
 #define BEAMRING_KERNELS_QUANTIZE_ROWS_CUH
 
@@ -19,9 +20,10 @@ namespace beamring
 namespace quantize
 {
 
-constexpr float FAR = 16; /* variances: from there on a mean costs its square's precision */
+constexpr float FAR = 64; /* variances: from there on a mean costs its square's precision */
 
-/* Of one beam, the same in the 4 lanes that have it. The level before rounding is (value - near) * slope + shift. */
+/* Of one beam, the same in the 4 lanes that have it. The level before rounding is (value - near) * slope +
+ * shift. */
 struct statistics {
     float scale, offset;
     float near, slope, shift;
@@ -44,10 +46,11 @@ __device__ __forceinline__ float2 both(unsigned pair)
     return __half22float2(*reinterpret_cast<const __half2 *>(&pair));
 }
 
-/* Missing values must be 0 in x, their number is known from rule. `keep(r)`: 0xffff for each half of x[r] that is valid. */
+/* Missing values must be 0 in x, their number is known from rule. `keep(r)`: 0xffff for each half of x[r]
+ * that is valid. */
 template <int BITS, int STEPS, class Keep>
-__device__ __forceinline__ statistics find_statistics(const unsigned (&x)[STEPS / 8], const rule &rule, unsigned lane,
-                                                      const Keep &keep)
+__device__ __forceinline__ statistics find_statistics(const unsigned (&x)[STEPS / 8], const rule &rule,
+                                                      unsigned lane, const Keep &keep)
 {
     constexpr int CHAINS = STEPS >= 64 ? STEPS / 64 : 1, LINKS = STEPS / 16 / CHAINS;
     constexpr float HALF_RANGE = BITS == 8 ? 128 : 8;
@@ -56,7 +59,8 @@ __device__ __forceinline__ statistics find_statistics(const unsigned (&x)[STEPS 
     float squares = 0, sum = 0;
 #pragma unroll
     for (int chain = 0; chain < CHAINS; chain++) {
-        /* c[4]  register: r1 r0 <-> (sum of squares or of values), col0  thread: t4..t0 <-> row2 row1 row0 col2 col1 */
+        /* c[4]  register: r1 r0 <-> (sum of squares or of values), col0  thread: t4..t0 <-> row2 row1 row0
+         * col2 col1 */
         float c[4] = {0, 0, 0, 0};
 #pragma unroll
         for (int link = 0; link < LINKS; link++) {
@@ -109,27 +113,43 @@ __device__ __forceinline__ statistics find_statistics(const unsigned (&x)[STEPS 
     return s;
 }
 
-/* A level plus 2^(BITS - 1), in the low bits of the result: 0 to 2^BITS, of which both ends stand for all that lies beyond. The
- * multiplication saturates to [0, 1]; adding 1.5 2^23 leaves an integer, rounded half to even by the addition itself. */
+/* A level plus 2^(BITS - 1), in the low bits of the result: 0 to 2^BITS, of which both ends stand for all
+ * that lies beyond. The multiplication saturates to [0, 1]; adding 1.5 2^23 leaves an integer, rounded half
+ * to even by the addition itself. */
 template <int BITS> __device__ __forceinline__ unsigned raw_level(float value, const statistics &s)
 {
-    return __float_as_uint(fmaf(__saturatef(fmaf(value, s.slope, s.shift)), static_cast<float>(1 << BITS), 12582912.0f));
+    return __float_as_uint(
+        fmaf(__saturatef(fmaf(value, s.slope, s.shift)), static_cast<float>(1 << BITS), 12582912.0f));
 }
 
-/* Brings 0 and 2^BITS of the raw levels in the fields of a word into range and counts them, per field, where `keep` has the
- * field's bit BITS. */
-template <int BITS> __device__ __forceinline__ unsigned clamp_raw(unsigned raw, unsigned keep, unsigned &clamped)
+/* Brings 0 and 256 of two raw levels, in halves of a word, into range and counts them where `keep` has bit 8
+ * of the half. */
+__device__ __forceinline__ unsigned clamp_bytes(unsigned raw, unsigned keep, unsigned &clamped)
 {
-    constexpr unsigned TOP = BITS == 8 ? 0x01000100u : 0x10101010u, REST = BITS == 8 ? 0x00ff00ffu : 0x0f0f0f0fu;
-    unsigned high = (raw & keep & TOP) >> BITS, low = (~(raw + REST) & keep & TOP) >> BITS;
+    constexpr unsigned TOP = 0x01000100u, REST = 0x00ff00ffu;
+    unsigned high = (raw & keep & TOP) >> 8, low = (~(raw + REST) & keep & TOP) >> 8;
     clamped += high + low;
     return raw - high + low;
 }
 
-/* The levels of 32 / BITS steps as they are stored, from the registers that have them. With MISSING, valid[i] is 0xff where step
- * i of these is valid, else 0. NEAR: some beam of the warp needs `near`. */
+/* Two's complement nibbles of raw levels 0 to 16, those of even steps in the bytes of `even`, of odd ones in
+ * those of `odd`. Both 0 and 16 leave 0 in the low four bits: they become 1 or 15 (levels -7 and 7), and are
+ * counted, per nibble, where `keep` has it. */
+__device__ __forceinline__ unsigned clamp_nibbles(unsigned even, unsigned odd, unsigned keep,
+                                                  unsigned &clamped)
+{
+    constexpr unsigned LOW = 0x0f0f0f0fu;
+    unsigned raw = (even & LOW) | (odd << 4 & ~LOW), high = (even >> 4 & LOW) | (odd & ~LOW);
+    unsigned zero = (~((raw & 0x77777777u) + 0x77777777u | raw) & keep & 0x88888888u) >> 3;
+    clamped += zero;
+    return (raw + 14 * high + zero) ^ 0x88888888u;
+}
+
+/* The levels of 32 / BITS steps as they are stored, from the registers that have them. With MISSING, valid[i]
+ * is 0xff where step i of these is valid, else 0. NEAR: some beam of the warp needs `near`. */
 template <int BITS, bool MISSING, bool NEAR>
-__device__ __forceinline__ unsigned make_word(const unsigned *x, const statistics &s, const unsigned *valid, unsigned &clamped)
+__device__ __forceinline__ unsigned make_word(const unsigned *x, const statistics &s, const unsigned *valid,
+                                              unsigned &clamped)
 {
     constexpr int PAIRS = 16 / BITS;
     unsigned even[PAIRS], odd[PAIRS];
@@ -143,37 +163,42 @@ __device__ __forceinline__ unsigned make_word(const unsigned *x, const statistic
     if (BITS == 8) {
         /* fields of 16 bits: steps 0 and 2, 1 and 3 */
         unsigned keep = MISSING ? valid[0] : 0xffffffffu;
-        unsigned a = clamp_raw<BITS>(__byte_perm(even[0], even[1], 0x5410), MISSING ? keep << 8 : keep, clamped);
-        unsigned b = clamp_raw<BITS>(__byte_perm(odd[0], odd[1], 0x5410), keep, clamped);
-        unsigned word = a + (b << 8); /* a level is in 1 to 255 now, but where it is not kept */
-        return MISSING ? __byte_perm(a, b, 0x6240) & keep : word;
+        unsigned a = clamp_bytes(__byte_perm(even[0], even[1], 0x5410), MISSING ? keep << 8 : keep, clamped);
+        unsigned b = clamp_bytes(__byte_perm(odd[0], odd[1], 0x5410), keep, clamped);
+        return __byte_perm(a, b, 0x6240) & keep; /* 1 to 255, but where it is not kept */
     }
     /* fields of 8 bits: steps 0, 2, 4, 6, and 1, 3, 5, 7 */
-    unsigned a = __byte_perm(__byte_perm(even[0], even[1], 0x0040), __byte_perm(even[PAIRS - 2], even[PAIRS - 1], 0x0040), 0x5410);
-    unsigned b = __byte_perm(__byte_perm(odd[0], odd[1], 0x0040), __byte_perm(odd[PAIRS - 2], odd[PAIRS - 1], 0x0040), 0x5410);
-    unsigned keep_a = MISSING ? __byte_perm(valid[0], valid[1], 0x6420) : 0xffffffffu;
-    unsigned keep_b = MISSING ? __byte_perm(valid[0], valid[1], 0x7531) : 0xffffffffu;
-    a = clamp_raw<BITS>(a, keep_a, clamped);
-    b = clamp_raw<BITS>(b, keep_b, clamped);
-    if (!MISSING) return (a + (b << 4)) ^ 0x88888888u;
-    unsigned keep = (keep_a & 0x0f0f0f0fu) | (keep_b & 0xf0f0f0f0u);
-    unsigned word = ((a & 0x0f0f0f0fu) | (b & 0x0f0f0f0fu) << 4) ^ 0x88888888u;
-    return (word & keep) | (0x88888888u & ~keep);
+    unsigned a = __byte_perm(__byte_perm(even[0], even[1], 0x0040),
+                             __byte_perm(even[PAIRS - 2], even[PAIRS - 1], 0x0040), 0x5410);
+    unsigned b = __byte_perm(__byte_perm(odd[0], odd[1], 0x0040),
+                             __byte_perm(odd[PAIRS - 2], odd[PAIRS - 1], 0x0040), 0x5410);
+    unsigned keep = 0xffffffffu;
+    if (MISSING) {
+        unsigned of_even = __byte_perm(valid[0], valid[1], 0x6420),
+                 of_odd = __byte_perm(valid[0], valid[1], 0x7531);
+        keep = (of_even & 0x0f0f0f0fu) | (of_odd & 0xf0f0f0f0u);
+    }
+    unsigned word = clamp_nibbles(a, b, keep, clamped);
+    return MISSING ? (word & keep) | (0x88888888u & ~keep) : word;
 }
 
-/* Sum of the fields that clamp_raw counted in. */
+/* Sum of the fields that were counted in: halves, or nibbles. */
 template <int BITS> __device__ __forceinline__ unsigned sum_fields(unsigned clamped)
 {
     if (BITS == 8) return (clamped & 0xffffu) + (clamped >> 16);
-    return static_cast<unsigned>(__dp4a(clamped, 0x01010101u, 0u));
+    return static_cast<unsigned>(
+        __dp4a((clamped & 0x0f0f0f0fu) + (clamped >> 4 & 0x0f0f0f0fu), 0x01010101u, 0u));
 }
 
-/* Writes the rows of 8 beams: `out` is this lane's beam's. valid: [STEPS] in shared memory, 0xff or 0, as words. */
+/* Writes the rows of 8 beams: `out` is this lane's beam's. valid: [STEPS] in shared memory, 0xff or 0, as
+ * words. */
 template <int BITS, int STEPS, bool MISSING, bool NEAR>
-__device__ __forceinline__ void write_levels(uint8_t *out, const unsigned (&x)[STEPS / 8], const statistics &s,
-                                             const uint8_t *valid, unsigned q, bool inside, unsigned &clamped)
+__device__ __forceinline__ void write_levels(uint8_t *out, const unsigned (&x)[STEPS / 8],
+                                             const statistics &s, const uint8_t *valid, unsigned q,
+                                             bool inside, unsigned &clamped)
 {
-    constexpr unsigned PIECE_STEPS = 128 / BITS < STEPS / 4 ? 128 / BITS : STEPS / 4; /* br_quantize_piece_steps */
+    constexpr unsigned PIECE_STEPS =
+        128 / BITS < STEPS / 4 ? 128 / BITS : STEPS / 4; /* br_quantize_piece_steps */
     constexpr unsigned PAIRS = PIECE_STEPS / 2, WORDS = PIECE_STEPS * BITS / 32, PER_WORD = 32 / BITS;
 #pragma unroll
     for (unsigned piece = 0; piece < STEPS / 8 / PAIRS; piece++) {
@@ -199,11 +224,12 @@ __device__ __forceinline__ void write_levels(uint8_t *out, const unsigned (&x)[S
     }
 }
 
-/* The whole of it for a warp. x is 0 where a value is missing. `out` and `side` are where this lane's beam (lane / 4) has its row and its pair of numbers; not
- * `inside`: there is no such beam. */
+/* The whole of it for a warp. x is 0 where a value is missing. `out` and `side` are where this lane's beam
+ * (lane / 4) has its row and its pair of numbers; not `inside`: there is no such beam. */
 template <int BITS, int STEPS, bool MISSING>
-__device__ __forceinline__ void quantize_rows(const unsigned (&x)[STEPS / 8], const rule &rule, const uint8_t *valid, uint8_t *out,
-                                              float2 *side, bool inside, unsigned &clamped)
+__device__ __forceinline__ void quantize_rows(const unsigned (&x)[STEPS / 8], const rule &rule,
+                                              const uint8_t *valid, uint8_t *out, float2 *side, bool inside,
+                                              unsigned &clamped)
 {
     unsigned lane = threadIdx.x % 32, q = lane % 4;
     auto keep = [&](int r) {

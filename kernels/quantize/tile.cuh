@@ -1,7 +1,8 @@
-/* tile.cuh - the quantizer for blocks of 64, 128 or 256 steps: a block of threads takes 64 beams of a channel, a warp 8 of them.
+/* tile.cuh - the quantizer for blocks of 64, 128 or 256 steps: a block of threads takes 64 beams of a
+ * channel, a warp 8 of them.
  *
- * All of the tile comes into shared memory, in lines of 128 bytes, and from there turned into the warps' registers
- * (kernels/quantize/layout.h): the input is read once. */
+ * All of the tile comes into shared memory, in lines of 128 bytes, and from there turned into the warps'
+ * registers (kernels/quantize/layout.h): the input is read once. */
 #ifndef BEAMRING_KERNELS_QUANTIZE_TILE_CUH
 #define BEAMRING_KERNELS_QUANTIZE_TILE_CUH
 
@@ -17,12 +18,13 @@ namespace quantize
 constexpr unsigned TILE_BEAMS = 64;
 
 template <int STEPS> struct tile {
-    uint4 chunks[STEPS * 8];  /* [step][br_quantize_chunk]: 8 beams each */
+    uint4 chunks[STEPS * 8]; /* [step][br_quantize_chunk]: 8 beams each */
     uint8_t valid[2][STEPS]; /* 0xff or 0; of this tile and of the next */
 };
 
-/* Four matrices of 8 rows of 16 bytes from shared memory, turned; lane 8 m + i gives the address of row i of matrix m.
- *   to[4]  16 bits  simd: row0  register: m1 m0  thread: t4..t0 <-> k2 k1 k0 row2 row1   (k: the column) */
+/* Four matrices of 8 rows of 16 bytes from shared memory, turned; lane 8 m + i gives the address of row i of
+ * matrix m. to[4]  16 bits  simd: row0  register: m1 m0  thread: t4..t0 <-> k2 k1 k0 row2 row1   (k: the
+ * column) */
 __device__ __forceinline__ void load_turned(unsigned *to, unsigned row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
@@ -34,7 +36,8 @@ __device__ __forceinline__ void load_turned(unsigned *to, unsigned row)
 /* 16 bytes to shared memory, of which the first `bytes` (16 or 0) come from `from` and the others are 0. */
 __device__ __forceinline__ void copy_16(unsigned to, const void *from, unsigned bytes)
 {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(__cvta_generic_to_global(from)), "r"(bytes)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to),
+                 "l"(__cvta_generic_to_global(from)), "r"(bytes)
                  : "memory");
 }
 
@@ -43,8 +46,8 @@ struct position {
     unsigned f, beam_tile, step_f, step_tile;
 
     __device__ __forceinline__ position(const work &w)
-        : f(blockIdx.x / w.beam_tiles), beam_tile(blockIdx.x % w.beam_tiles), step_f(gridDim.x / w.beam_tiles),
-          step_tile(gridDim.x % w.beam_tiles)
+        : f(blockIdx.x / w.beam_tiles), beam_tile(blockIdx.x % w.beam_tiles),
+          step_f(gridDim.x / w.beam_tiles), step_tile(gridDim.x % w.beam_tiles)
     {
     }
     __device__ __forceinline__ void advance(const work &w)
@@ -56,10 +59,12 @@ struct position {
 };
 
 /* Starts the copies of a tile. What is missing, and beams that there are not, become 0. */
-template <int BITS, int STEPS> __device__ __forceinline__ void load(tile<STEPS> &s, const work &w, const position &at)
+template <int BITS, int STEPS>
+__device__ __forceinline__ void load(tile<STEPS> &s, const work &w, const position &at)
 {
     constexpr unsigned ROWS = THREADS / 8; /* at once: 8 threads copy the 128 bytes of a step */
-    const unsigned first = threadIdx.x / 8 % ROWS, chunk = threadIdx.x % 8, first_beam = at.beam_tile * TILE_BEAMS + 8 * chunk;
+    const unsigned first = threadIdx.x / 8 % ROWS, chunk = threadIdx.x % 8,
+                   first_beam = at.beam_tile * TILE_BEAMS + 8 * chunk;
     const bool exist = first_beam < w.B;
     /* in: shape (F, stride, B), contiguous; after: shape (STEPS), stride B */
     const uint16_t *in = exist ? w.in + (at.f * w.stride + first) * w.B + first_beam : w.in;
@@ -75,8 +80,10 @@ template <int BITS, int STEPS> __device__ __forceinline__ void load(tile<STEPS> 
     }
 }
 
-/* Blocks stay, and take every gridDim.x'th tile: the next one is on its way while this one's levels are made. */
-template <int BITS, int STEPS> __global__ void __launch_bounds__(THREADS, STEPS == 256 ? 3 : 4) rows(const work w)
+/* Blocks stay, and take every gridDim.x'th tile: the next one is on its way while this one's levels are made.
+ */
+template <int BITS, int STEPS>
+__global__ void __launch_bounds__(THREADS, STEPS == 256 ? 3 : 4) rows(const work w)
 {
     extern __shared__ uint4 memory[]; /* by 128 bytes, as the places of chunks require */
     tile<STEPS> &s = *reinterpret_cast<tile<STEPS> *>(memory);
@@ -84,11 +91,13 @@ template <int BITS, int STEPS> __global__ void __launch_bounds__(THREADS, STEPS 
     unsigned valid_steps = STEPS, clamped = 0, half = 0;
     position at(w), next(w);
 
-    /* Starts loading tile `next` and counts its valid steps; all threads have read the one before when this returns. */
+    /* Starts loading tile `next` and counts its valid steps; all threads have read the one before when this
+     * returns. */
     auto begin = [&]() {
         unsigned steps = STEPS;
         if (w.valid && next.f < w.F) {
-            bool there = threadIdx.x < STEPS && w.valid[static_cast<size_t>(next.f) * STEPS + threadIdx.x] != 0;
+            bool there =
+                threadIdx.x < STEPS && w.valid[static_cast<size_t>(next.f) * STEPS + threadIdx.x] != 0;
             if (threadIdx.x < STEPS) s.valid[half][threadIdx.x] = there ? 0xff : 0;
             steps = static_cast<unsigned>(__syncthreads_count(there));
         } else {
@@ -100,8 +109,8 @@ template <int BITS, int STEPS> __global__ void __launch_bounds__(THREADS, STEPS 
         return steps;
     };
 
-    /* Lane 8 m + i of a load gives row i of matrix m, the steps of register r + m: of their bits, r's are no others' and do not
-     * move the chunk. */
+    /* Lane 8 m + i of a load gives row i of matrix m, the steps of register r + m: of their bits, r's are no
+     * others' and do not move the chunk. */
     const unsigned first = br_quantize_step(BITS, STEPS, lane / 8, lane % 8 / 2, lane % 2);
     const unsigned from = shared_address(s.chunks + first * 8 + br_quantize_chunk(BITS, STEPS, first, warp));
 
@@ -110,7 +119,8 @@ template <int BITS, int STEPS> __global__ void __launch_bounds__(THREADS, STEPS 
         __syncthreads();
         unsigned x[STEPS / 8]; /* see layout.h */
 #pragma unroll
-        for (unsigned r = 0; r < STEPS / 8; r += 4) load_turned(x + r, from + br_quantize_step(BITS, STEPS, r, 0, 0) * 128);
+        for (unsigned r = 0; r < STEPS / 8; r += 4)
+            load_turned(x + r, from + br_quantize_step(BITS, STEPS, r, 0, 0) * 128);
         half ^= 1;
         unsigned steps = begin();
 
@@ -120,10 +130,11 @@ template <int BITS, int STEPS> __global__ void __launch_bounds__(THREADS, STEPS 
             size_t row = static_cast<size_t>(beam) * w.F + at.f;
             uint8_t *out = w.out + row * (STEPS * BITS / 8);
             if (valid_steps == STEPS)
-                quantize_rows<BITS, STEPS, false>(x, make_rule(w.levels_rms, STEPS), nullptr, out, w.side + row, true, clamped);
+                quantize_rows<BITS, STEPS, false>(x, make_rule(w.levels_rms, STEPS), nullptr, out,
+                                                  w.side + row, true, clamped);
             else
-                quantize_rows<BITS, STEPS, true>(x, make_rule(w.levels_rms, valid_steps), s.valid[half ^ 1], out, w.side + row,
-                                                 true, clamped);
+                quantize_rows<BITS, STEPS, true>(x, make_rule(w.levels_rms, valid_steps), s.valid[half ^ 1],
+                                                 out, w.side + row, true, clamped);
         }
         valid_steps = steps;
     }

@@ -20,7 +20,7 @@ struct work {
     float2 *side;         /* [B][F]: scale, offset */
     unsigned long long *clamped;
     size_t stride, F, B;
-    unsigned T, row; /* row: bytes of T levels */
+    unsigned T, row;            /* row: bytes of T levels */
     unsigned beam_tiles, tiles; /* tiles of all channels */
     float levels_rms;
     bool pairs, wide_in, wide_out; /* 2 beams of in, 16 bytes of in, 16 bytes of out are aligned */

@@ -45,6 +45,7 @@ static int configure(struct br_stage *stage, void *self)
     struct br_error error = {0};
     if (br_array_init(&out->array, BR_F16, "freq,time,beam", lengths, &error) != BR_OK)
         return br_stage_fail(stage, BR_E_INVALID, "%s", error.text);
+    br_stage_offer(stage); /* what it makes follows from the two streams */
     return BR_OK;
 }
 

@@ -6,6 +6,8 @@
  * is in byte i/2, the even one in the LOW nibble, so that with an odd number of steps rows begin in the
  * middle of a byte, and a frame with an odd number of elements ends with half a byte of zero (br_array_bytes
  * rounds up). */
+#include "kernels/frb_beams/frb_beams.h"
+#include "kernels/quantize/fused.h"
 #include "kernels/quantize/quantize.h"
 #include "runtime/stage.h"
 #include "stages/common/gpu.h"
@@ -17,6 +19,7 @@
 struct quantize {
     int64_t bits, block; /* parameters */
     double levels_rms;
+    bool fuse;
 
     size_t nchannels, nbeams;
     unsigned step; /* base samples per time step */
@@ -25,6 +28,14 @@ struct quantize {
     uint8_t *levels;         /* on a GPU: a frame of levels in host memory, to pack a part of it; NULL on the CPU */
     uint16_t *gathered;      /* [freq][block][beam]: a block that lies in several input frames; where the frames are */
     uint8_t *gathered_valid; /* [freq][block] */
+
+    /* When it does the work of frb_beams too: its input is I, and blocks that lie in one frame go through `fused`. Of other frames
+     * all of J is formed, from which blocks are gathered. */
+    const struct br_stream *beams; /* the description of J; NULL: J is the input */
+    struct br_frb_beams *forming;
+    struct br_fused *fused;
+    uint16_t *formed;  /* [freq][step][beam], of the current input frame */
+    bool have_formed;
 
     /* The block being filled covers steps [begin, fill) of [0, block), from base sample `start` on. */
     bool open;
@@ -56,11 +67,29 @@ static const struct br_param params[] = {
      .min = 1e-3,
      .max = 1000,
      .help = "levels per standard deviation; default 2.5 for 4 bits, 16 for 8"},
+    {.name = "fuse",
+     .type = BR_P_BOOL,
+     .offset = offsetof(struct quantize, fuse),
+     .def = "true",
+     .help = "form the beams of a `frb_beams` before it in the same kernel, where there is one; the result is the same"},
     {0},
 };
 static const struct br_port inputs[] = {{"in", "J[freq][time][beam], f16"}, {0}};
 static const struct br_port outputs[] = {
     {"out", "levels [beam][freq][time], int4 or uint8, with f32 [beam][freq][2] = {scale, offset}"}, {0}};
+
+/* Takes over the work of frb_beams where there is a kernel for both: its input's frames are whole blocks, the beams a grid, and the
+ * GPU and the shapes such that br_fused_can. */
+static void absorb(struct br_stage *stage, struct quantize *q)
+{
+    const struct br_stream *beams = br_stage_input(stage, 0);
+    const struct br_telescope *t = beams->telescope;
+    struct br_why why = {""};
+    if (!q->fuse || br_stage_device(stage) < 0 || t == NULL || beams->beams_x == 0) return;
+    if (beams->frame_samples % ((uint64_t)q->block * q->step) != 0) return;
+    if (!br_fused_can(br_stage_device(stage), t->grid_m, t->grid_n, beams->beams_x, beams->beams_y, (size_t)q->block, &why)) return;
+    if (br_stage_absorb(stage, "frb_beams") != NULL) q->beams = beams;
+}
 
 static int configure(struct br_stage *stage, void *self)
 {
@@ -90,7 +119,33 @@ static int configure(struct br_stage *stage, void *self)
     out->side = (struct br_array){
         .dtype = BR_F32, .naxes = 3, .axis = {{"beam", pair[0]}, {"freq", pair[1]}, {"number", pair[2]}}};
     out->frame_samples = (uint64_t)q->block * q->step;
+    absorb(stage, q);
     return BR_OK;
+}
+
+/* The plan of frb_beams, the kernel for both, and room for J of one frame. */
+static int start_forming(struct br_stage *stage, struct quantize *q)
+{
+    const struct br_stream *j = q->beams;
+    const struct br_telescope *t = j->telescope;
+    struct br_why why = {""};
+    struct br_frb_beams_params p = {.nchannels = j->nchannels,
+                                    .freq_mhz = j->freq_mhz,
+                                    .grid_m = t->grid_m,
+                                    .grid_n = t->grid_n,
+                                    .spacing_m_m = t->spacing_m_m,
+                                    .spacing_n_m = t->spacing_n_m,
+                                    .nbeams = j->nbeams,
+                                    .beam = (const double *)j->beams,
+                                    .beams_x = j->beams_x,
+                                    .beams_y = j->beams_y,
+                                    .max_steps = j->array.axis[1].length + 1, /* beside a loss a frame may touch one more */
+                                    .cuda = q->cuda};
+    if (br_frb_beams_create(&q->forming, BR_CUDA, &p, &why) != 0 ||
+        br_fused_create(&q->fused, q->forming, (unsigned)q->bits, q->levels_rms, &why) != 0)
+        return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
+    q->formed = br_stage_scratch(stage, q->cuda, p.nchannels * p.max_steps * p.nbeams * sizeof *q->formed);
+    return q->formed == NULL ? BR_E_NO_MEMORY : BR_OK;
 }
 
 static int start(struct br_stage *stage, void *self)
@@ -114,7 +169,7 @@ static int start(struct br_stage *stage, void *self)
     if (q->gathered_valid == NULL || (q->cuda != NULL && q->levels == NULL)) return br_no_memory(stage, values + cells);
     if (br_quantize_create(&q->plan, backend, &p, &why) != 0)
         return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
-    return BR_OK;
+    return q->beams != NULL ? start_forming(stage, q) : BR_OK;
 }
 
 static void open_block(struct quantize *q, uint64_t start)
@@ -199,6 +254,12 @@ static int emit_gathered(struct br_stage *stage, struct quantize *q, struct br_f
 static int gather(struct br_stage *stage, struct quantize *q, const struct br_frame *in, size_t nsteps, size_t take)
 {
     size_t block = (size_t)q->block, row = q->nbeams * sizeof(uint16_t);
+    const uint8_t *beams = in->data;
+    if (q->beams != NULL && !q->have_formed) {
+        br_frb_beams_execute(q->forming, in->data, in->complete ? NULL : in->valid, nsteps, q->formed);
+        q->have_formed = true;
+    }
+    if (q->beams != NULL) beams = (const uint8_t *)q->formed;
     for (size_t c = 0; c < q->nchannels; c++) {
         if (in->complete)
             memset(q->gathered_valid + c * block + q->fill, BR_VALID, take);
@@ -206,7 +267,18 @@ static int gather(struct br_stage *stage, struct quantize *q, const struct br_fr
             memcpy(q->gathered_valid + c * block + q->fill, in->valid + c * nsteps + q->taken, take);
     }
     return br_stage_copy_rows(stage, (uint8_t *)q->gathered + q->fill * row, block * row,
-                              (const uint8_t *)in->data + q->taken * row, nsteps * row, take * row, q->nchannels);
+                              beams + q->taken * row, nsteps * row, take * row, q->nchannels);
+}
+
+/* Quantizes a block that is all in the input frame, from its step `at` on. Returns the levels that were clamped, as far as known. */
+static uint64_t quantize_frame(struct quantize *q, const struct br_frame *in, size_t nsteps, size_t at, const uint8_t *valid,
+                               struct br_frame *out)
+{
+    const uint16_t *data = in->data;
+    if (q->beams == NULL) return br_quantize_execute(q->plan, data + at * q->nbeams, nsteps, valid, out->data, out->side);
+    size_t cells = 4 * (size_t)q->beams->telescope->grid_m * q->beams->telescope->grid_n;
+    br_fused_execute(q->fused, data + at * cells, nsteps, valid, out->data, out->side);
+    return 0;
 }
 
 static int process(struct br_stage *stage, void *self, const struct br_io *io)
@@ -236,8 +308,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
 
     if (whole) {
         const uint8_t *valid = in->complete ? NULL : in->valid + at;
-        uint64_t clamped = br_quantize_execute(q->plan, (const uint16_t *)in->data + at * q->nbeams, nsteps,
-                                               valid, out->data, out->side);
+        uint64_t clamped = quantize_frame(q, in, nsteps, at, valid, out);
         br_stage_count_saturated(stage, clamped);
         result = br_stage_gpu_check(stage, q->cuda);
         if (result == BR_OK) result = emit(stage, q, out, valid, nsteps);
@@ -247,6 +318,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     if (result < 0) return result;
     if (q->taken == nsteps) {
         q->taken = 0;
+        q->have_formed = false;
         result |= BR_CONSUMED;
     }
     return result;
@@ -256,7 +328,10 @@ static int stop(struct br_stage *stage, void *self)
 {
     struct quantize *q = self;
     br_quantize_destroy(q->plan);
+    br_fused_destroy(q->fused);
+    br_frb_beams_destroy(q->forming);
     br_stage_scratch_free(q->cuda, q->gathered);
+    br_stage_scratch_free(q->cuda, q->formed);
     br_stage_gpu_end(stage, q->cuda);
     free(q->levels);
     free(q->gathered_valid);
@@ -278,7 +353,10 @@ BR_STAGE_EXPORT = {
         "of a block (at its "
         "ends, beside a hole), the frame holds the steps that it covers. 4-bit frames are packed without "
         "gaps: element i "
-        "of the row-major array is in byte i/2, the even one in the low half; a last half byte is zero.\n",
+        "of the row-major array is in byte i/2, the even one in the low half; a last half byte is zero.\n\n"
+        "Behind `frb_beams` on the same GPU, with a grid of beams, blocks of 256 steps and frames of whole blocks, it forms the beams "
+        "itself and their float16 intensities are never written, unless something else reads them too. `beamring graph` shows it; "
+        "`fuse: false` keeps the two stages apart. The result is the same, bit for bit.\n",
     .params = params,
     .inputs = inputs,
     .outputs = outputs,

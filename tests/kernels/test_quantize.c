@@ -323,8 +323,9 @@ static void gpu_shapes(void **state)
     }
 }
 
-/* Blocks of 64, 128 and 256 steps with whole vectors of beams: means on both sides of what is subtracted before squaring,
- * deviations of less than a unit of float16, missing samples, nothing but missing samples. */
+/* Blocks of 64, 128 and 256 steps with whole vectors of beams: means on both sides of what is subtracted
+ * before squaring, deviations of less than a unit of float16, missing samples, nothing but missing samples.
+ */
 static void gpu_rows(void **state)
 {
     NEEDS_GPU();
@@ -332,8 +333,8 @@ static void gpu_rows(void **state)
     static const double means[] = {0, 3, 1000, -5, 30000, 0.7}, deviations[] = {1, 1, 100, 0.002, 600, 0.1};
     static const unsigned missing[] = {0, 30, 0, 2, 100};
     for (size_t i = 0; i < 60; i++) {
-        struct run r = make(1 + i % 3, beams[i % 4], steps[i % 3], i / 3 % 2 ? 4 : 8, i / 6 % 2 ? 2.5 : 60, means[i / 2 % 6],
-                            deviations[i / 2 % 6], missing[i % 5]);
+        struct run r = make(1 + i % 3, beams[i % 4], steps[i % 3], i / 3 % 2 ? 4 : 8, i / 6 % 2 ? 2.5 : 60,
+                            means[i / 2 % 6], deviations[i / 2 % 6], missing[i % 5]);
         compute(&r, BR_CUDA);
         check(&r);
         finish(&r);
@@ -372,10 +373,14 @@ static void gpu_times(void **state)
         size_t F, B, T;
         unsigned bits;
     } shapes[] = {
-        {"CHORD sent, 4 bits", 449, 1024, 256, 4},   {"CHORD sent, 8 bits", 449, 1024, 256, 8},
-        {"pathfinder 8 bits", 1024, 1024, 128, 8},    {"pathfinder 4 bits", 1024, 1024, 128, 4},
-        {"HIRAX 8 bits", 256, 2560, 256, 8},          {"HIRAX 4 bits", 256, 2560, 256, 4},
-        {"CHORD 8 bits, T 1024", 128, 1024, 1024, 8}, {"CHORD sent, 4 bits, T 64", 1796, 1024, 64, 4},
+        {"CHORD sent, 4 bits", 449, 1024, 256, 4},
+        {"CHORD sent, 8 bits", 449, 1024, 256, 8},
+        {"pathfinder 8 bits", 1024, 1024, 128, 8},
+        {"pathfinder 4 bits", 1024, 1024, 128, 4},
+        {"HIRAX 8 bits", 256, 2560, 256, 8},
+        {"HIRAX 4 bits", 256, 2560, 256, 4},
+        {"CHORD 8 bits, T 1024", 128, 1024, 1024, 8},
+        {"CHORD sent, 4 bits, T 64", 1796, 1024, 64, 4},
         {"CHORD sent, 4 bits, far", 449, 1024, 256, 4},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
@@ -408,7 +413,7 @@ int main(void)
     if (gpu_open(NULL) != 0) return 1;
     if (gpu && !getenv("BEAMRING_GPU_SMALL")) last_backend = BR_CUDA; /* it is set for compute-sanitizer */
     const struct CMUnitTest on_gpu[] = {cmocka_unit_test(gpu_shapes), cmocka_unit_test(gpu_rows),
-                                       cmocka_unit_test(gpu_long_blocks)};
+                                        cmocka_unit_test(gpu_long_blocks)};
     const struct CMUnitTest timed[] = {cmocka_unit_test(gpu_times)};
     if (getenv("BEAMRING_GPU_TIMES"))
         return cmocka_run_group_tests_name("gpu, times", timed, NULL, NULL) + gpu_close(NULL);

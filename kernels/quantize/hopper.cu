@@ -1,0 +1,134 @@
+/* The launch of the kernel that forms and quantizes beams at once (fused.cuh). */
+#include "kernels/quantize/fused.h"
+
+#include "kernels/common/cuda.h"
+#include "kernels/frb_beams/plan.h"
+#include "kernels/quantize/fused.cuh"
+
+#include <cuda_runtime.h>
+#include <stdlib.h>
+#include <string.h>
+
+using namespace beamring;
+
+struct br_fused {
+    struct br_cuda *cuda;
+    struct br_frb_beams *beams;
+    uint8_t *valid; /* [F][256] on the host: what is uploaded */
+    unsigned bits, channels;
+    float levels_rms;
+};
+
+namespace
+{
+
+using kernel = void (*)(fused::work);
+
+kernel variant(unsigned bits, const struct br_frb_beams_grid &grid)
+{
+    if (grid.np == fused::MOST_CELLS && grid.nq == fused::MOST_CELLS)
+        return bits == 8 ? fused::beams<8, true> : fused::beams<4, true>;
+    return bits == 8 ? fused::beams<8, false> : fused::beams<4, false>;
+}
+
+} // namespace
+
+extern "C" bool br_fused_can(int device, unsigned grid_m, unsigned grid_n, size_t beams_x, size_t beams_y,
+                             size_t block, struct br_why *why)
+{
+    int major = 0;
+    why->text[0] = 0;
+    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess || major < 9)
+        br_because(why, "the GPU is of compute capability %d, less than 9", major);
+    else if (block != BR_FUSED_BLOCK)
+        br_because(why, "blocks have %zu steps, not %d", block, BR_FUSED_BLOCK);
+    else if (beams_x == 0)
+        br_because(why, "the beams are not on a grid");
+    else if (beams_x * beams_y % 8 != 0)
+        br_because(why, "%zu x %zu beams are not a multiple of 8", beams_x, beams_y);
+    else if (grid_m % 4 != 0 || grid_n % 2 != 0 || 2 * grid_m > fused::MOST_CELLS ||
+             2 * grid_n > fused::MOST_CELLS)
+        br_because(
+            why, "the field has %u x %u cells, not at most %u, the first a multiple of 8 and the second of 4",
+            2 * grid_m, 2 * grid_n, fused::MOST_CELLS);
+    return !why->text[0];
+}
+
+extern "C" int br_fused_create(struct br_fused **result, struct br_frb_beams *beams, unsigned bits,
+                               double levels_rms, struct br_why *why)
+{
+    struct br_frb_beams_grid grid;
+    *result = NULL;
+    if (!br_frb_beams_cuda_grid(beams, &grid))
+        return br_because(why, "the beams are not on a grid, or not on a GPU");
+    if (grid.middle_scale != 1 || grid.scale != 1)
+        return br_because(why, "the weights of these beams do not have their scale in them");
+    if (!br_fused_can(br_cuda_device(beams->cuda), grid.np / 2, grid.nq / 2, grid.bx, grid.by, BR_FUSED_BLOCK,
+                      why))
+        return -1;
+    struct br_fused *plan = static_cast<struct br_fused *>(calloc(1, sizeof *plan));
+    if (plan) plan->valid = static_cast<uint8_t *>(malloc(beams->nchannels * BR_FUSED_BLOCK));
+    if (!plan || !plan->valid) {
+        br_fused_destroy(plan);
+        return br_because(why, "no memory for the quantizer");
+    }
+    plan->cuda = beams->cuda;
+    plan->beams = beams;
+    plan->bits = bits;
+    plan->channels = static_cast<unsigned>(beams->nchannels);
+    plan->levels_rms = static_cast<float>(levels_rms);
+    cudaError_t status =
+        cudaFuncSetAttribute(reinterpret_cast<const void *>(variant(bits, grid)),
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(fused::shared));
+    if (status == cudaSuccess) {
+        *result = plan;
+        return 0;
+    }
+    (void)cudaGetLastError();
+    br_fused_destroy(plan);
+    return br_because(why, "%zu bytes of shared memory on device %d: %s", sizeof(fused::shared),
+                      br_cuda_device(beams->cuda), cudaGetErrorString(status));
+}
+
+extern "C" void br_fused_destroy(struct br_fused *plan)
+{
+    if (!plan) return;
+    free(plan->valid);
+    free(plan);
+}
+
+extern "C" void br_fused_execute(struct br_fused *plan, const uint16_t *in, size_t in_stride,
+                                 const uint8_t *in_valid, uint8_t *out, float *side)
+{
+    struct br_frb_beams_grid grid;
+    fused::work w = {};
+    br_cuda_begin(plan->cuda);
+    br_frb_beams_cuda_grid(plan->beams, &grid);
+    if (in_valid) {
+        for (size_t f = 0; f < plan->channels; f++)
+            memcpy(plan->valid + f * BR_FUSED_BLOCK, in_valid + f * in_stride, BR_FUSED_BLOCK);
+        w.valid = static_cast<const uint8_t *>(
+            br_cuda_upload(plan->cuda, plan->valid, plan->channels * BR_FUSED_BLOCK));
+        if (!w.valid) return; /* the failure is kept */
+    }
+    w.in = in, w.out = out, w.side = reinterpret_cast<float2 *>(side),
+    w.clamped = br_cuda_counter(plan->cuda);
+    w.weights_q = static_cast<const uint2 *>(grid.weights_q),
+    w.weights_p = static_cast<const uint4 *>(grid.weights_p);
+    w.stride = in_stride, w.F = plan->channels;
+    w.np = grid.np, w.nq = grid.nq, w.bx = grid.bx, w.by = grid.by;
+    w.j_tiles = grid.j_blocks, w.i_tiles = grid.i_tiles, w.q_steps = grid.q_steps, w.p_steps = grid.p_blocks;
+    w.i_blocks = (grid.bx + 15) / 16;
+    w.levels_rms = plan->levels_rms;
+
+    cudaLaunchAttribute clusters = {};
+    clusters.id = cudaLaunchAttributeClusterDimension;
+    clusters.val.clusterDim.x = fused::CLUSTER, clusters.val.clusterDim.y = clusters.val.clusterDim.z = 1;
+    cudaLaunchConfig_t launch = {};
+    launch.gridDim = dim3(w.F * w.j_tiles * fused::CLUSTER), launch.blockDim = dim3(fused::THREADS);
+    launch.dynamicSmemBytes = sizeof(fused::shared);
+    launch.stream = static_cast<cudaStream_t>(br_cuda_stream(plan->cuda));
+    launch.attrs = &clusters, launch.numAttrs = 1;
+    br_cuda_ok(plan->cuda, cudaLaunchKernelEx(&launch, variant(plan->bits, grid), w),
+               "the launch of the quantized beams");
+}
