@@ -4,12 +4,11 @@ import os
 
 import harness
 
-CONFIG = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "config")
 SHORT = {"DURATION": "0.02", "DEMO_OUT": "out"}  # the demo's pipelines find the same recording
 
 
 def path(name):
-    return os.path.join(CONFIG, name)
+    return os.path.join(harness.CONFIG, name)
 
 
 def in_scratch(name, command, env=SHORT):

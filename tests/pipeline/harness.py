@@ -14,6 +14,10 @@ PROGRAM = os.environ.get("BEAMRING", "build/tools/beamring")
 DEVICE = os.environ.get("BEAMRING_TEST_DEVICE", "cpu")
 C_M_PER_S = 299792458.0
 
+_TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+# The pipelines and telescopes that are installed: in the sources, and in a bundle.
+CONFIG = next(d for d in (os.path.join(_TOP, "config"), os.path.join(_TOP, "share", "beamring", "config")) if os.path.isdir(d))
+
 
 class Result:
     def __init__(self, status, out, err):

@@ -14,7 +14,7 @@ import harness
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "oracle"))
 import chime_l0  # noqa: E402
 
-CONFIG = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "config")
+CONFIG = harness.CONFIG
 
 HEAD = f"""
 include: {CONFIG}/telescopes/pathfinder.yaml
