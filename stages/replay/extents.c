@@ -11,12 +11,13 @@
 #include <unistd.h>
 
 enum {
-    SCRATCH = 256 << 10, /* of a thread: what fits into a core's cache */
-    PAGE = 4096,         /* the kernel copies fastest between equal places in a page */
-    SLAB = 64 << 10,     /* read at once and then converted, while it is in the nearest caches */
-    PIECE = 256 << 10,   /* bytes of the frame that make a piece of work */
-    PLANE_PAD = 64,      /* bytes between planes, so that they do not meet in the same sets of a cache */
-    LINE_CHANNELS = 16   /* channels of a plane-wise piece: its writes are whole cache lines */
+    SCRATCH = 256 << 10,   /* of a thread: what fits into a core's cache */
+    PAGE = 4096,           /* the kernel copies fastest between equal places in a page */
+    SLAB = 64 << 10,       /* read at once and then converted, while it is in the nearest caches */
+    MOST_FRAME = 32 << 20, /* bytes that we choose ourselves */
+    PIECE = 256 << 10,     /* bytes of the frame that make a piece of work */
+    PLANE_PAD = 64,        /* bytes between planes, so that they do not meet in the same sets of a cache */
+    LINE_CHANNELS = 16     /* channels of a plane-wise piece: its writes are whole cache lines */
 };
 
 /* Some samples of an extent, for one thread. */
@@ -163,8 +164,11 @@ int extents_configure(struct br_stage *stage, struct extents *e, uint64_t frame_
         bool planes = !is_row_wise(e, &e->extent[0]) && e->extent[0].chunks == NULL;
         /* long enough for long reads of each channel */
         frame_samples = files_frame_samples(planes ? e->row_bytes / 2 + 1 : e->row_bytes);
-        while (row_samples > 0 && frame_samples % row_samples != 0)
-            frame_samples = (frame_samples / row_samples + 1) * row_samples;
+        if (row_samples > 0) { /* chunks that frames cut are decoded for both: let there be few */
+            uint64_t chunks = (frame_samples + row_samples - 1) / row_samples;
+            while (chunks < 8 && 2 * chunks * row_samples * e->row_bytes <= MOST_FRAME) chunks *= 2;
+            frame_samples = chunks * row_samples;
+        }
     }
     s->frame_samples = frame_samples;
     s->nzones = 1;

@@ -10,6 +10,7 @@
 #include "stages/common/recording.h"
 #include "stages/common/vdif.h"
 #include "stages/replay/pool.h"
+#include "stages/replay/prefetch.h"
 
 /* Files in the order of their names; NULL-terminated copies in the pipeline's memory. */
 struct file_list {
@@ -102,9 +103,7 @@ struct vdif_reader {
     bool at_end; /* all files of all passes are read */
     int fd;
     size_t fd_file;
-    uint8_t *window; /* bytes [window_at, window_at + window_used) of file fd_file */
-    size_t window_room, window_used;
-    uint64_t window_at;
+    struct prefetch *prefetch;
     struct ahead *ahead; /* a ring would not do: they leave in any order */
     size_t nahead, ahead_room;
     uint8_t *seen;    /* [elements][samples of a frame] */

@@ -221,14 +221,12 @@ int vdif_reader_start(struct br_stage *stage, struct vdif_reader *r)
     r->fd = -1;
     r->cursor = r->last_end = r->pass_end = r->first;
     r->ahead_room = AHEAD_PER_THREAD * r->elements;
-    r->window_room =
-        (2 * r->like.frame_bytes > WINDOW ? 2 * r->like.frame_bytes : WINDOW) / PAGE * PAGE + 2 * PAGE;
     size_t seen = (size_t)r->stream.frame_samples * r->elements;
     r->ahead = malloc(r->ahead_room * sizeof *r->ahead);
-    r->window = aligned_alloc(PAGE, r->window_room);
+    r->prefetch = prefetch_start(WINDOW, r->like.frame_bytes);
     r->seen = malloc(seen);
-    if (r->ahead == NULL || r->window == NULL || r->seen == NULL)
-        return br_no_memory(stage, r->ahead_room * sizeof *r->ahead + r->window_room + seen);
+    if (r->ahead == NULL || r->prefetch == NULL || r->seen == NULL)
+        return br_no_memory(stage, r->ahead_room * sizeof *r->ahead + 2 * WINDOW + seen);
     return BR_OK;
 }
 
@@ -250,13 +248,13 @@ void vdif_reader_stop(struct br_stage *stage, struct vdif_reader *r)
         br_stage_warn(stage,
                       "%llu VDIF frames were more than max_gap_s ahead of the others and were left out",
                       (unsigned long long)r->jumped);
+    prefetch_stop(r->prefetch); /* it reads from the file */
     if (r->fd >= 0) close(r->fd);
     r->fd = -1;
     free(r->ahead);
-    free(r->window);
     free(r->seen);
     r->ahead = NULL;
-    r->window = NULL;
+    r->prefetch = NULL;
     r->seen = NULL;
 }
 
@@ -264,6 +262,7 @@ void vdif_reader_stop(struct br_stage *stage, struct vdif_reader *r)
 static int open_file(struct br_stage *stage, struct vdif_reader *r, size_t file)
 {
     if (r->fd >= 0 && r->fd_file == file) return BR_OK;
+    prefetch_forget(r->prefetch);
     if (r->fd >= 0) close(r->fd);
     struct stat info;
     r->fd = open(r->files.path[file], O_RDONLY | O_CLOEXEC);
@@ -271,25 +270,17 @@ static int open_file(struct br_stage *stage, struct vdif_reader *r, size_t file)
         return br_stage_fail(stage, BR_E_IO, "cannot open %s: %s", r->files.path[file], strerror(errno));
     r->fd_file = file;
     r->file_bytes = (uint64_t)info.st_size;
-    r->window_used = 0;
     return BR_OK;
 }
 
-/* `length` bytes of the open file, by way of the window. */
+/* `length` bytes of the open file. */
 static int fetch(struct br_stage *stage, struct vdif_reader *r, uint64_t offset, size_t length,
                  const uint8_t **bytes)
 {
-    if (offset < r->window_at || offset + length > r->window_at + r->window_used) {
-        uint64_t begin = offset / PAGE * PAGE, left = r->file_bytes - begin;
-        size_t want = left < r->window_room ? (size_t)left : r->window_room;
-        r->window_used = 0;
-        int status = files_read(stage, r->fd, r->files.path[r->fd_file], r->window, want, begin);
-        if (status != BR_OK) return status;
-        r->window_at = begin;
-        r->window_used = want;
-    }
-    *bytes = r->window + (offset - r->window_at);
-    return BR_OK;
+    struct br_error error = {0};
+    int status = prefetch_get(r->prefetch, r->fd, r->files.path[r->fd_file], r->file_bytes, offset, length,
+                              bytes, &error);
+    return status == BR_OK ? BR_OK : br_stage_fail(stage, status, "%s", error.text);
 }
 
 /* Ends the current file, and with the last one the pass. */
