@@ -15,8 +15,8 @@ struct l0_encoder {
     unsigned nup, steps; /* fine channels of a coarse one; time steps of a block */
     bool half;           /* input f16, else f32 */
     float factor;        /* physical value = factor * stored value */
-    float *row;          /* [nup steps][L0_GROUP] */
     uint8_t *levels;     /* [nup steps][L0_GROUP] */
+    uint16_t *copy;      /* [nup steps][L0_GROUP] */
     const struct l0_loops *loops;
 };
 
