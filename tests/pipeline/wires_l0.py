@@ -47,10 +47,10 @@ def check_packets(packets, j, valid, first, steps, beams, version=2):
 
 
 def test_chime_l0_values():
-    for version, steps, split in ((2, 16, "beams: 5"), (1, 32, "beams: 5")):
+    for version, steps, grid, n, beams in ((2, 16, "[3, 3]", 5, 9), (1, 32, "[3, 3]", 5, 9), (2, 16, "[6, 11]", 64, 66)):
         with harness.scratch() as d:
             a, b = chime_l0.Receiver(), chime_l0.Receiver()
-            harness.run(d, l0_head(12 * 1000 + 7) + f"""
+            harness.run(d, l0_head(12 * 1000 + 7, 0.02 if beams < 10 else 0.006).replace("[3, 3]", grid) + f"""
   - {{stage: record, in: j, directory: ., prefix: j}}
   - stage: packetize
     in: j
@@ -61,12 +61,13 @@ def test_chime_l0_values():
     packet_channels: 3
     first_beam_id: 200
     rate: 2e7
-    destinations: [{{address: "{a.address}", beams: 5}}, {{address: "{b.address}", first_beam: 5, beams: 4}}]
+    destinations: [{{address: "{a.address}", beams: {n}}},
+      {{address: "{b.address}", first_beam: {n}, beams: {beams - n}}}]
 """)
             j, valid, first = recorded_intensities(os.path.join(d, "j_000000.dada"))
             assert not valid.all() and valid.any()
-            check_packets(a.finish(), j, valid, first, steps, range(5), version)
-            check_packets(b.finish(), j, valid, first, steps, range(5, 9), version)
+            check_packets(a.finish(), j, valid, first, steps, range(n), version)
+            check_packets(b.finish(), j, valid, first, steps, range(n, beams), version)
 
 
 def l0_receiver(directory, port, more="idle_s: 1, hold_s: 0.9", window=8):
