@@ -18,7 +18,8 @@ static const struct {
      "                [--interface ADDRESS]",
      "receives FRB beams, records and counts them", cmd_receive},
     {"convert", "--to FORMAT [--stream YAML] [--lossy] IN... DIRECTORY/PREFIX", "writes recordings in another format", cmd_convert},
-    {"bench", "[PART]... [--strict]", "measures kernels and queues beside what they can be compared with", cmd_bench},
+    {"bench", "[--only PART[,PART]...] [--cpu|--gpu] [--strict]",
+     "measures kernels, queues, files and networks beside what they can be compared with", cmd_bench},
 };
 
 static void usage(FILE *out)
