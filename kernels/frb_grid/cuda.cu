@@ -29,6 +29,7 @@ constexpr unsigned MOST_TIMES = 32;  /* the same in samples */
 /* What is the same for all plans of a launch. */
 struct grid {
     unsigned M, N, P, D;
+    unsigned zero; /* 0, but the compiler does not know it */
     const uint2 *along_m, *along_n; /* see frb_grid_wave */
 };
 
@@ -51,6 +52,8 @@ struct job {
     float4 *after;        /* the same of the last block, when it is not complete */
     float unit;
     uint16_t times, pitch; /* that are copied at once; bytes of shared memory for each, a multiple of 16 */
+    unsigned inverse;      /* 65536 over the 16 bytes of a pitch, rounded up */
+    bool aligned;          /* every row begins and ends at a multiple of 16 */
     bool flush;            /* block 0 ends here */
     bool shared_weights;   /* by all channels */
     bool wide;             /* 16 bytes of out are aligned */
@@ -66,30 +69,48 @@ struct work {
  * address on; zeros for missing samples. */
 __device__ __forceinline__ void stage(uint8_t *raw, const job &w, unsigned inputs, size_t f, size_t first, unsigned times)
 {
-    const unsigned pieces = w.pitch / 16u, inverse = 65536u / pieces + 1;
-    for (unsigned i = threadIdx.x; i < times * pieces; i += 32) {
-        const unsigned t = i * inverse >> 16, piece = (i - t * pieces) * 16;
-        const uint8_t *from = w.e + (first + t) * w.row + f * inputs;
-        const unsigned skip = static_cast<unsigned>(reinterpret_cast<uintptr_t>(from) % 16);
-        if (piece >= skip + inputs) continue;
-        const bool there = !w.valid || w.valid[(first + t) * w.valid_row + f];
-        const uint8_t *at = from - skip + piece;
-        uint8_t *to = raw + 16 * i;
-        if (at >= w.e && at + 16 <= w.end) {
-            copy_async_16(to, at, there);
-        } else { /* the edges of the array */
-            for (unsigned k = 0; k < 16; k++)
-                to[k] = there && piece + k >= skip && piece + k < skip + inputs ? at[k] : static_cast<uint8_t>(0);
+    const unsigned pieces = w.pitch / 16u;
+    const uint8_t *here = w.e + first * w.row + f * inputs;
+    if (w.aligned) {
+#pragma unroll 1
+        for (unsigned i = threadIdx.x; i < times * pieces; i += 32) {
+            const unsigned t = i * w.inverse >> 16; /* i / pieces */
+            const bool there = !w.valid || w.valid[(first + t) * w.valid_row + f];
+            copy_async_16(raw + 16 * i, here + t * (w.row - w.pitch) + 16 * i, there);
+        }
+    } else {
+#pragma unroll 1
+        for (unsigned i = threadIdx.x; i < times * pieces; i += 32) {
+            const unsigned t = i * w.inverse >> 16, piece = (i - t * pieces) * 16;
+            const uint8_t *from = here + t * w.row;
+            const unsigned skip = static_cast<unsigned>(reinterpret_cast<uintptr_t>(from) % 16);
+            if (piece >= skip + inputs) continue;
+            const bool there = !w.valid || w.valid[(first + t) * w.valid_row + f];
+            const uint8_t *at = from - skip + piece;
+            uint8_t *to = raw + 16 * i;
+            if (at >= w.e && at + 16 <= w.end) {
+                copy_async_16(to, at, there);
+            } else { /* the edges of the array */
+                for (unsigned k = 0; k < 16; k++)
+                    to[k] = there && piece + k >= skip && piece + k < skip + inputs ? at[k] : static_cast<uint8_t>(0);
+            }
         }
     }
     copy_async_commit();
 }
 
-/* Warps of a multiprocessor that registers must suffice for. */
+/* Warps of a multiprocessor that registers must suffice for: as many as nothing goes to local memory. */
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ < 900
+constexpr int resident(int, int NT, int PT)
+{
+    return PT * NT > 4 || NT == 4 ? 8 : PT * NT > 1 ? 12 : 20;
+}
+#else
 constexpr int resident(int MT, int NT, int PT)
 {
-    return 8 * PT * NT + 2 * PT * MT + 2 * NT * NT > 96 ? 8 : PT * NT > 4 ? 12 : PT * NT > 2 ? 16 : 24;
+    return PT * NT > 6 || (PT == 2 && NT == 3) ? 8 : PT * NT > 4 || (MT == 4 && NT == 2) ? 12 : PT * NT > 2 ? 16 : 24;
 }
+#endif
 
 /* MT, NT: tiles of the grid; PT: tiles of p that a warp makes. */
 template <int MT, int NT, int PT>
@@ -167,8 +188,8 @@ __global__ void __launch_bounds__(32, resident(MT, NT, PT)) make_images(const __
 #pragma unroll 1
             for (unsigned pol = 0; pol < L.P; pol++) {
                 field<MT, NT> x;
-                x.fill(e + pol * L.D, dishes, weights + pol * polarisation);
-                sums.add(x, waves, lone_p, lone_q);
+                x.fill(e + pol * L.D, dishes, weights + pol * polarisation, lane);
+                sums.add(x, waves, lone_p, lone_q, L.zero);
             }
         }
         __syncwarp();
@@ -192,6 +213,7 @@ __global__ void __launch_bounds__(32, resident(MT, NT, PT)) make_images(const __
     /* out: shape (F, out_stride, cells), contiguous; after: shape (cells), contiguous */
     const unsigned cells = 4 * L.M * L.N;
     uint16_t *out = w.out + (f * w.out_stride + block) * cells;
+#pragma unroll 1
     for (unsigned i = 8 * lane; i < cells; i += 8 * 32) { /* N being a multiple of 4, 8 values are in the same row */
         if (GROUPS > 1) {
             const unsigned row = i / (2 * L.N), p = row < L.M ? row : row == L.M ? 0 : 2 * L.M - row;
@@ -206,19 +228,17 @@ __global__ void __launch_bounds__(32, resident(MT, NT, PT)) make_images(const __
 
 using kernel = void (*)(work);
 
-/* More than three tiles of p do not fit into a warp's registers. */
-constexpr int p_tiles(int MT)
+template <int MT, int NT> kernel one()
 {
-    return MT == 4 ? 2 : MT;
+    return make_images<MT, NT, MT == 4 ? 2 : MT == 3 && NT == 4 ? 1 : MT>; /* frb_grid_p_tiles */
 }
 
 template <int MT> kernel of_n(unsigned tiles)
 {
-    constexpr int PT = p_tiles(MT);
-    return tiles == 1   ? make_images<MT, 1, PT>
-           : tiles == 2 ? make_images<MT, 2, PT>
-           : tiles == 3 ? make_images<MT, 3, PT>
-                        : make_images<MT, 4, PT>;
+    return tiles == 1   ? one<MT, 1>()
+           : tiles == 2 ? one<MT, 2>()
+           : tiles == 3 ? one<MT, 3>()
+                        : one<MT, 4>();
 }
 
 kernel variant(unsigned m_tiles, unsigned n_tiles)
@@ -248,27 +268,51 @@ struct br_frb_grid_gpu {
     bool resume, shared_weights; /* sums[now] holds an unfinished block; */
 };
 
-/* C and S of fft.cuh for `length` cells, see frb_grid_wave. */
-static void *make_waves(struct br_cuda *cuda, unsigned length, unsigned tiles, struct br_why *why)
+/* C and S of fft.cuh for M cells, see frb_grid_wave. */
+static void *make_waves_m(struct br_cuda *cuda, unsigned M, struct br_why *why)
 {
-    unsigned table[4 * 4 * 32][2];
-    for (unsigned i = 0; i < tiles; i++)
-        for (unsigned j = 0; j < tiles; j++)
-            for (unsigned lane = 0; lane < 32; lane++) {
-                double wave[2][2] = {{0}};
-                unsigned p = frb_grid_wave_p(i, lane);
-                for (unsigned k = 0; k < 2; k++) {
-                    unsigned m = frb_grid_wave_m(j, lane, k);
-                    if (p >= length || m >= length) continue;
-                    double angle = M_PI * (p * m % (2 * length)) / length;
-                    wave[0][k] = p == 0 ? m % 2 == 0 : cos(angle);
-                    wave[1][k] = p == 0 ? m % 2 == 1 : sin(angle);
-                }
-                unsigned *to = table[frb_grid_wave(tiles, i, j, lane)];
-                to[0] = host_pair(wave[0][0], wave[0][1]);
-                to[1] = host_pair(wave[1][0], wave[1][1]);
-            }
+    unsigned table[4 * 4 * 32][2] = {{0}};
+    const unsigned tiles = (M + 7) / 8;
+    for (unsigned i = 0; i < tiles * tiles * 32; i++) {
+        const unsigned p_tile = i / 32 / tiles, m_tile = i / 32 % tiles, lane = i % 32, p = frb_grid_wave_p(p_tile, lane);
+        double c[2] = {0}, s[2] = {0};
+        for (unsigned k = 0; k < 2; k++) {
+            const unsigned m = frb_grid_wave_m(m_tile, lane, k);
+            if (p >= M || m >= M) continue;
+            const double angle = M_PI * (p * m % (2 * M)) / M;
+            c[k] = p == 0 ? m % 2 == 0 : cos(angle);
+            s[k] = p == 0 ? m % 2 == 1 : sin(angle);
+        }
+        unsigned *to = table[frb_grid_wave(tiles, p_tile, m_tile, lane)];
+        to[0] = host_pair(c[0], c[1]);
+        to[1] = host_pair(s[0], s[1]);
+    }
     return br_cuda_table(cuda, table, tiles * tiles * 32 * sizeof *table, why);
+}
+
+/* The same along n, but that the pair q = 0 is C for 0 and S for N: of cells, or of sums and differences of mirror images. */
+static void *make_waves_n(struct br_cuda *cuda, unsigned N, struct br_why *why)
+{
+    unsigned table[4 * 4 * 32][2] = {{0}};
+    const unsigned tiles = (N + 7) / 8, inner = frb_grid_folded_tiles(tiles);
+    for (unsigned at = 0; at < tiles * inner * 32; at++) {
+        const unsigned q_tile = at / 32 / inner, tile = at / 32 % inner, lane = at % 32, q = frb_grid_wave_p(q_tile, lane);
+        double c[2] = {0}, s[2] = {0};
+        for (unsigned i = 0; i < 4; i++) {
+            const unsigned k = i / 2, sine = i % 2, j = frb_grid_wave_j(tiles, sine, tile, lane, k);
+            if (q >= N || j >= (tiles < 2 ? N : N / 2)) continue;
+            /* half cells from cell 0, or from the middle */
+            const double angle = M_PI * ((sine && q == 0 ? N : q) * (tiles < 2 ? 2 * j : 2 * j + 1) % (4 * N)) / (2 * N);
+            if (!sine)
+                c[k] = cos(angle);
+            else /* of one tile the pair q = 0 is real */
+                s[k] = tiles < 2 && q == 0 ? cos(angle) : sin(angle);
+        }
+        unsigned *to = table[frb_grid_wave(inner, q_tile, tile, lane)];
+        to[0] = host_pair(c[0], c[1]);
+        to[1] = host_pair(s[0], s[1]);
+    }
+    return br_cuda_table(cuda, table, tiles * inner * 32 * sizeof *table, why);
 }
 
 /* Which dishes, with which weights, a lane puts on its cells. */
@@ -298,7 +342,8 @@ static int make_cells(struct br_frb_grid *plan, const struct br_frb_grid_params 
         level[c] = static_cast<float>(ldexp(1, 2 * exponent));
         for (unsigned i = 0; i < MT * NT * 64; i++) {
             unsigned mt = i / 64 / NT, nt = i / 64 % NT, lane = i / 2 % 32, k = i % 2, pair = frb_grid_pair(MT, mt, nt);
-            int32_t d = dish[frb_grid_cell_m(mt, lane, k)][frb_grid_cell_n(nt, lane)];
+            unsigned n = frb_grid_cell_n(plan->grid_n, nt, lane);
+            int32_t d = n < plan->grid_n ? dish[frb_grid_cell_m(mt, lane, k)][n] : -1;
             if (d < 0) continue; /* weight 0 */
             if (c == 0) dishes[pair * 32 + lane] |= static_cast<unsigned>(d) << 16 * k;
             for (size_t pol = 0; pol < P; pol++) {
@@ -348,12 +393,11 @@ int br_frb_grid_cuda_create(struct br_frb_grid *plan, const struct br_frb_grid_p
     plan->cuda = params->cuda;
     gpu->m_tiles = (M + 7) / 8;
     gpu->n_tiles = (N + 7) / 8;
-    const int p = p_tiles(static_cast<int>(gpu->m_tiles));
-    gpu->groups = gpu->m_tiles / static_cast<unsigned>(p);
+    gpu->groups = gpu->m_tiles / frb_grid_p_tiles(gpu->m_tiles, gpu->n_tiles);
     gpu->kernel = variant(gpu->m_tiles, gpu->n_tiles);
     gpu->shared_weights = plan->weight_channels == 1;
-    gpu->along_m = make_waves(plan->cuda, M, gpu->m_tiles, why);
-    gpu->along_n = make_waves(plan->cuda, N, gpu->n_tiles, why);
+    gpu->along_m = make_waves_m(plan->cuda, M, why);
+    gpu->along_n = make_waves_n(plan->cuda, N, why);
     if (!gpu->along_m || !gpu->along_n || make_cells(plan, params, why) != 0) return -1;
     const size_t sum_bytes = static_cast<size_t>(2) * gpu->m_tiles * gpu->n_tiles * 32 * sizeof(float4);
     const bool is_long = plan->downsample > PARTIAL;
@@ -416,7 +460,9 @@ static job job_of(struct br_frb_grid *plan, const struct frb_grid_span *span)
     w.before = gpu->resume ? gpu->sums[gpu->now] : NULL;
     w.after = gpu->sums[!gpu->now];
     const bool aligned = reinterpret_cast<uintptr_t>(w.e) % 16 == 0 && w.row % 16 == 0 && inputs % 16 == 0;
+    w.aligned = aligned;
     w.pitch = static_cast<uint16_t>(aligned ? inputs : (inputs + 30) / 16 * 16);
+    w.inverse = 65536u / (w.pitch / 16u) + 1;
     const unsigned times = RAW_BYTES / w.pitch;
     w.times = static_cast<uint16_t>(times < 1 ? 1 : times > MOST_TIMES ? MOST_TIMES : times);
     w.flush = span->flush;

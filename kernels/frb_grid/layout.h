@@ -13,9 +13,29 @@ static inline BR_HD unsigned frb_grid_cell_m(unsigned tile, unsigned lane, unsig
     return 8 * tile + 2 * (lane % 4) + simd;
 }
 
-static inline BR_HD unsigned frb_grid_cell_n(unsigned tile, unsigned lane)
+/* Along n, from two tiles on, cells that are mirror images of each other, N / 2 + j and N / 2 - 1 - j, stand in the same column of
+ * different tiles, j = 0 to 7 (and 8 to 15) first of the one half and then of the other; or, in three tiles, those of
+ * j = 8 to 11 in columns of the third one that are 4 apart. N: no cell. */
+static inline BR_HD unsigned frb_grid_cell_n(unsigned N, unsigned tile, unsigned lane)
 {
-    return 8 * tile + lane / 4;
+    const unsigned tiles = (N + 7) / 8, column = lane / 4;
+    if (tiles < 2) return column;
+    const unsigned j = tiles == 4 ? tile % 2 * 8 + column : tile < 2 ? column : 8 + column % 4;
+    const unsigned mirrored = tiles == 4 ? tile / 2 : tile < 2 ? tile : column / 4;
+    return j >= N / 2 ? N : mirrored ? N / 2 - 1 - j : N / 2 + j;
+}
+
+/* Where these stood, their sums and differences then stand: sums in tile 0 (and 1), differences in tile 1 (or 2 and 3); in the
+ * third of three tiles sums are the first four columns. Products over cells of the one or the other take that many tiles, */
+static inline BR_HD unsigned frb_grid_folded_tiles(unsigned n_tiles)
+{
+    return (n_tiles + 1) / 2;
+}
+
+/* which are these. */
+static inline BR_HD unsigned frb_grid_folded_tile(unsigned n_tiles, unsigned difference, unsigned k)
+{
+    return n_tiles == 1 ? 0 : n_tiles == 3 ? (k == 1 ? 2 : difference) : difference * (n_tiles / 2) + k;
 }
 
 static inline BR_HD unsigned frb_grid_pair(unsigned m_tiles, unsigned m_tile, unsigned n_tile)
@@ -38,9 +58,9 @@ static inline BR_HD unsigned frb_grid_weights(unsigned pairs)
 /* Tables of cosines and sines, left factor of the first transform and right factor of the second:
  *   simd: b <-> m0   thread: t4..t0 <-> p2 p1 p0 m2 m1
  * [tiles of p][tiles of m][lane] of (C, C', S, S') float16; in units of these 8 bytes. */
-static inline BR_HD unsigned frb_grid_wave(unsigned tiles, unsigned p_tile, unsigned m_tile, unsigned lane)
+static inline BR_HD unsigned frb_grid_wave(unsigned m_tiles, unsigned p_tile, unsigned m_tile, unsigned lane)
 {
-    return (p_tile * tiles + m_tile) * 32 + lane;
+    return (p_tile * m_tiles + m_tile) * 32 + lane;
 }
 
 static inline BR_HD unsigned frb_grid_wave_p(unsigned tile, unsigned lane)
@@ -51,6 +71,20 @@ static inline BR_HD unsigned frb_grid_wave_p(unsigned tile, unsigned lane)
 static inline BR_HD unsigned frb_grid_wave_m(unsigned tile, unsigned lane, unsigned simd)
 {
     return 8 * tile + 2 * (lane % 4) + simd;
+}
+
+/* Along n the same with frb_grid_folded_tiles; cells are then j of sums (cosines) and differences (sines). 16: none. */
+static inline BR_HD unsigned frb_grid_wave_j(unsigned n_tiles, unsigned difference, unsigned k, unsigned lane, unsigned simd)
+{
+    const unsigned column = 2 * (lane % 4) + simd;
+    if (n_tiles != 3 || k == 0) return 8 * k + column;
+    return column / 4 == difference ? 8 + column % 4 : 16;
+}
+
+/* Tiles of p that one warp makes: what fits into its registers. */
+static inline BR_HD unsigned frb_grid_p_tiles(unsigned m_tiles, unsigned n_tiles)
+{
+    return m_tiles == 4 ? 2 : m_tiles == 3 && n_tiles == 4 ? 1 : m_tiles;
 }
 
 /* Sums of intensity:

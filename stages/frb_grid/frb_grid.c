@@ -245,8 +245,8 @@ static int start(struct br_stage *stage, void *self)
     struct frb_grid *fg = self;
     const struct br_stream *in = br_stage_input(stage, 0);
     enum br_backend backend;
-    /* validity of a call, and a number for every block that it completes */
-    size_t upload = br_stream_max_validity(in) + 16 * in->nchannels * (fg->nblocks + 2);
+    /* validity of a call, and a number for every block that it completes; each zone's begin at a multiple of 256 */
+    size_t upload = br_stream_max_validity(in) + 16 * in->nchannels * (fg->nblocks + 2) + 512 * in->nzones * (fg->nblocks / 64 + 2);
     int status = br_stage_backend(stage, upload, &backend, &fg->cuda);
     if (status != BR_OK) return status;
     fg->row = br_stage_scratch(stage, fg->cuda, fg->nblocks * fg->cells * sizeof *fg->row);
@@ -341,24 +341,43 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     }
     if (!fg->open) open_frame(fg, fg->cursor);
 
-    bool full = true, used = true, zoned = br_stream_is_zoned(from);
+    struct br_frb_grid_call call[BR_MAX_ZONES];
+    size_t steps[BR_MAX_ZONES], ncalls = 0;
+    unsigned zone_of[BR_MAX_ZONES]; /* of a call */
+    bool zoned = br_stream_is_zoned(from);
     for (unsigned z = 0; z < from->nzones; z++) {
         const struct br_zone *zone = &from->zone[z];
         struct br_part part = br_stream_part(from, zoned ? z : 0, in->first, in->samples);
-        size_t row = part.nchannels * fg->spectators, within = zone->first_channel - part.first_channel,
-               took = 0;
+        size_t row = part.nchannels * fg->spectators, within = zone->first_channel - part.first_channel;
         const uint8_t *e =
             (const uint8_t *)in->data + part.offset + fg->taken[z] * row + within * fg->spectators;
         const uint8_t *valid =
             in->complete ? NULL : in->valid + part.valid_offset + fg->taken[z] * part.nchannels + within;
-        if (fg->done[z] < fg->length && fg->taken[z] < part.nsteps)
-            fg->done[z] += br_frb_grid_execute(
-                fg->plan[z], e, row, valid, part.nchannels, part.nsteps - fg->taken[z],
-                fg->length - fg->done[z], row_of(fg, out, zone->first_channel, fg->done[z]), fg->length,
-                out->valid + zone->first_channel * fg->length + fg->done[z], fg->length, &took);
-        fg->taken[z] += took;
+        size_t left = part.nsteps - fg->taken[z];
+        steps[z] = part.nsteps;
+        if (fg->done[z] == fg->length || left == 0) continue;
+        zone_of[ncalls] = z;
+        call[ncalls++] = (struct br_frb_grid_call){.plan = fg->plan[z],
+                                                   .e = e,
+                                                   .row = row,
+                                                   .e_valid = valid,
+                                                   .valid_row = part.nchannels,
+                                                   .nsteps = left,
+                                                   .max_blocks = fg->length - fg->done[z],
+                                                   .out = row_of(fg, out, zone->first_channel, fg->done[z]),
+                                                   .out_stride = fg->length,
+                                                   .out_valid = out->valid + zone->first_channel * fg->length + fg->done[z],
+                                                   .valid_stride = fg->length};
+    }
+    br_frb_grid_execute_all(call, ncalls); /* all zones at once: few channels with long blocks do not fill a GPU */
+    for (size_t i = 0; i < ncalls; i++) {
+        fg->done[zone_of[i]] += call[i].blocks;
+        fg->taken[zone_of[i]] += call[i].taken;
+    }
+    bool full = true, used = true;
+    for (unsigned z = 0; z < from->nzones; z++) {
         full = full && fg->done[z] == fg->length;
-        used = used && fg->taken[z] == part.nsteps;
+        used = used && fg->taken[z] == steps[z];
     }
     uint64_t in_end = in->first + in->samples, frame_end = (fg->first_block + fg->length) * fg->block;
     fg->cursor = full && frame_end < in_end ? frame_end : in_end;
