@@ -11,13 +11,13 @@
 #include <unistd.h>
 
 enum {
-    SCRATCH = 256 << 10,   /* of a thread: what fits into a core's cache */
+    SCRATCH = 128 << 10,   /* of a thread: what fits into a core's cache */
     PAGE = 4096,           /* the kernel copies fastest between equal places in a page */
     SLAB = 64 << 10,       /* read at once and then converted, while it is in the nearest caches */
     MOST_FRAME = 32 << 20, /* bytes that we choose ourselves */
     PIECE = 256 << 10,     /* bytes of the frame that make a piece of work */
     PLANE_PAD = 64,        /* bytes between planes, so that they do not meet in the same sets of a cache */
-    LINE_CHANNELS = 16     /* channels of a plane-wise piece: its writes are whole cache lines */
+    PLANES = 8             /* channels of a plane-wise piece: as many streams as a core follows at a time */
 };
 
 /* Some samples of an extent, for one thread. */
@@ -189,8 +189,9 @@ int extents_start(struct br_stage *stage, struct extents *e)
 {
     size_t scratch = SCRATCH;
     for (size_t i = 0; i < e->count; i++) {
-        if (e->extent[i].chunks == NULL) continue;
-        size_t bytes = chime_scratch(e->extent[i].chunks);
+        const struct extent *x = &e->extent[i];
+        size_t row = x->nchannels * e->cell_bytes + PAGE,
+               bytes = x->chunks != NULL ? chime_scratch(x->chunks) : row;
         if (bytes > scratch) scratch = bytes;
     }
     e->cursor = e->first;
@@ -288,8 +289,6 @@ static int read_rows(struct extents *e, const struct piece *p, uint8_t *scratch,
     uint64_t at = x->offset + (p->from - x->first) * row;
     bool whole = row == e->row_bytes;
     size_t room = whole ? (size_t)PIECE : (size_t)SLAB, most = room / row > 0 ? room / row : 1;
-    if (!whole && row > SCRATCH)
-        return files_pread(e->fd[x->file], e->files.path[x->file], out, row, at, error);
     for (size_t i = 0; i < n; i += most) {
         size_t rows = n - i < most ? n - i : most;
         uint8_t *to = out + i * e->row_bytes, *from = whole ? to : scratch + (at + i * row) % PAGE;
@@ -378,10 +377,8 @@ static int read_planes(struct extents *e, const struct piece *p, uint8_t *scratc
     const struct extent *x = &e->extent[p->extent];
     bool apart = !cell_is_whole(e, x); /* a plane is one dish, its polarisations side by side */
     size_t unit = (size_t)x->stride_time, parts = apart ? e->ndish : 1, n = (size_t)(p->to - p->from);
-    size_t most = (SCRATCH / p->nchannels - PLANE_PAD) / unit, nchannels = e->stream.nchannels;
-    if (most == 0)
-        return br_fail(error, BR_E_FORMAT, "%s: a sample of %zu bytes is too long", e->files.path[x->file],
-                       unit);
+    size_t most = (SCRATCH / PLANES - PLANE_PAD) / unit, nchannels = e->stream.nchannels;
+    if (most == 0) most = 1; /* extents_start made room for it */
     for (size_t i = 0; i < n; i += most) {
         size_t rows = n - i < most ? n - i : most, plane = rows * unit + PLANE_PAD;
         for (size_t d = 0; d < parts; d++) {
@@ -452,7 +449,7 @@ static void add_pieces(struct extents *e, size_t extent, uint64_t from, uint64_t
     const struct extent *x = &e->extent[extent];
     bool planes = x->chunks == NULL && !is_row_wise(e, x);
     uint64_t bytes = e->cell_bytes * x->nchannels;
-    uint32_t across = planes ? LINE_CHANNELS : x->nchannels;
+    uint32_t across = planes ? PLANES : x->nchannels;
     uint64_t step = x->chunks != NULL && x->chunks->bitshuffle ? x->chunks->chunk_rows
                     : planes                                   ? SCRATCH / across / e->cell_bytes
                                                                : PIECE / bytes;

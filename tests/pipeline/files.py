@@ -116,6 +116,17 @@ def test_kotekan_one_file_and_loop():
         same(replay(d, "[x.raw, y.raw]", STREAM), e, whole, 1000)
 
 
+def test_kotekan_long_rows():
+    """Rows and cells that are longer than what is read at once."""
+    for order in ("TFPD", "FTPD"):
+        with harness.scratch() as d:
+            e = other.noise((6, 40, 2, 9000), 3)
+            ids = list(range(1000, 1040))
+            for k in range(2):
+                write(d, f"{k}.raw", other.kotekan_frame(e[:, 20 * k:20 * k + 20], ids[20 * k:20 * k + 20], 7, order=order))
+            same(replay(d, '"*.raw"', STREAM), e, np.ones((6, 40), bool), 7)
+
+
 def test_kotekan_refused():
     e = other.noise((10, 2, 2, 3), 1)
     good = other.kotekan_frame(e, [2000, 2001], 1000)
