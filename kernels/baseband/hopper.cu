@@ -1,7 +1,9 @@
-/* The beamformer on Hopper, its plan: the variant, weights as they are to stand in shared memory, launches. */
+/* The beamformer on Hopper, its plan: the variant, weights as they are to stand in shared memory, launches.
+ */
 #include "kernels/baseband/hopper.cuh"
 #include "kernels/baseband/hopper.h"
 #include "kernels/common/cuda.h"
+#include "kernels/common/tensor_map.cuh"
 
 #include <cuda_runtime.h>
 #include <math.h>
@@ -21,8 +23,7 @@ struct kind {
 
 template <class V> static kind kind_of()
 {
-    return {beamform<V>,  V::BEAMS,     V::FPS,     V::THREADS,
-            V::PIECE,     V::CONSUMERS, V::WEIGHTS, places_of<V>};
+    return {beamform<V>, V::BEAMS, V::FPS, V::THREADS, V::PIECE, V::CONSUMERS, V::WEIGHTS, places_of<V>};
 }
 
 struct br_baseband_hopper {
@@ -32,11 +33,11 @@ struct br_baseband_hopper {
     unsigned processors, shared;
     uint8_t *weights;
     float *scales;
-    decltype(&cuTensorMapEncodeTiled) encode;
+    beamring::tensor_map_encoder encode;
 };
 
-/* Shared memory: two buffers of weights where these are small, and as many stages as there is room for. At least two stages for each
- * warpgroup; false if there is no room for these. */
+/* Shared memory: two buffers of weights where these are small, and as many stages as there is room for. At
+ * least two stages for each warpgroup; false if there is no room for these. */
 static bool fits(const kind &k, work *w, unsigned room)
 {
     constexpr unsigned SMALL = 48 * 1024;
@@ -46,13 +47,14 @@ static bool fits(const kind &k, work *w, unsigned room)
     return false;
 }
 
-/* The variant with which all tiles together cost least: the time of one goes with its beams, plus about as much as for 12 beams to
- * bring and unpack the field. */
+/* The variant with which all tiles together cost least: the time of one goes with its beams, plus about as
+ * much as for 12 beams to bring and unpack the field. */
 static bool choose(struct br_baseband_hopper *h, const br_baseband_params *p, unsigned room)
 {
     bool pair = p->ndishes == 64 && p->npol % 2 == 0 && p->nbeams <= 16;
-    const kind kinds[] = {kind_of<variant<16, true>>(), kind_of<variant<16, false>>(), kind_of<variant<32, false>>(),
-                          kind_of<variant<64, false>>(), kind_of<variant<96, false>>()};
+    const kind kinds[] = {kind_of<variant<16, true>>(), kind_of<variant<16, false>>(),
+                          kind_of<variant<32, false>>(), kind_of<variant<64, false>>(),
+                          kind_of<variant<96, false>>()};
     size_t least = SIZE_MAX;
     work chosen = {};
     for (size_t i = pair ? 0 : 1; i < (pair ? 1 : sizeof kinds / sizeof *kinds); i++) {
@@ -70,7 +72,8 @@ static bool choose(struct br_baseband_hopper *h, const br_baseband_params *p, un
     return least != SIZE_MAX;
 }
 
-static void arrange(uint8_t *weights, float *scales, const struct br_baseband_hopper *h, const br_baseband_params *p)
+static void arrange(uint8_t *weights, float *scales, const struct br_baseband_hopper *h,
+                    const br_baseband_params *p)
 {
     const work &w = h->w;
     unsigned beams = h->k.beams, fps = h->k.fps;
@@ -99,7 +102,8 @@ static int make_tables(struct br_baseband_hopper *h, const br_baseband_params *p
     float *scales = static_cast<float *>(calloc(1, scale_bytes));
     int failed = 0;
     if (weights == nullptr || scales == nullptr) {
-        failed = br_because(why, "no memory for the weights of %zu beams and %zu dishes", p->nbeams, p->ndishes);
+        failed =
+            br_because(why, "no memory for the weights of %zu beams and %zu dishes", p->nbeams, p->ndishes);
     } else {
         arrange(weights, scales, h, p);
         h->weights = static_cast<uint8_t *>(br_cuda_table(h->cuda, weights, weight_bytes, why));
@@ -112,24 +116,8 @@ static int make_tables(struct br_baseband_hopper *h, const br_baseband_params *p
     return failed;
 }
 
-/* The driver's function that describes tensors; NULL where the driver lacks it. */
-static decltype(&cuTensorMapEncodeTiled) find_encode()
-{
-    void *function = nullptr;
-    cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-#if CUDART_VERSION >= 12050
-    cudaError_t status = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &result);
-#else
-    cudaError_t status = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &result);
-#endif
-    if (status == cudaSuccess && result == cudaDriverEntryPointSuccess)
-        return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
-    (void)cudaGetLastError();
-    return nullptr;
-}
-
-extern "C" int br_baseband_hopper_create(struct br_baseband_hopper **hopper, const struct br_baseband_params *p,
-                                         struct br_why *why)
+extern "C" int br_baseband_hopper_create(struct br_baseband_hopper **hopper,
+                                         const struct br_baseband_params *p, struct br_why *why)
 {
     *hopper = nullptr;
     int device = br_cuda_device(p->cuda), major = 0, minor = 0, room = 0, processors = 0;
@@ -139,7 +127,7 @@ extern "C" int br_baseband_hopper_create(struct br_baseband_hopper **hopper, con
     cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
     bool takes = major == 9 && minor == 0 && p->ndishes % 16 == 0 && p->ndishes <= MOST_CHUNKS * DISHES &&
                  p->nbeams <= MOST_BEAMS && p->nchannels * p->npol * p->ndishes < INT32_MAX / 2;
-    decltype(&cuTensorMapEncodeTiled) encode = takes ? find_encode() : nullptr;
+    beamring::tensor_map_encoder encode = takes ? beamring::find_tensor_map_encoder() : nullptr;
     if (encode == nullptr) return 0;
 
     struct br_baseband_hopper *h = static_cast<struct br_baseband_hopper *>(calloc(1, sizeof *h));
@@ -153,10 +141,12 @@ extern "C" int br_baseband_hopper_create(struct br_baseband_hopper **hopper, con
     }
     *hopper = h;
     h->shared = h->k.place(h->w.chunks, h->w.buffers, h->w.stages, h->w.beam_tiles).bytes;
-    cudaError_t status = cudaFuncSetAttribute(reinterpret_cast<const void *>(h->k.run),
-                                              cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(h->shared));
+    cudaError_t status =
+        cudaFuncSetAttribute(reinterpret_cast<const void *>(h->k.run),
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(h->shared));
     if (status != cudaSuccess)
-        return br_because(why, "the baseband beamformer cannot run on device %d: %s", device, cudaGetErrorString(status));
+        return br_because(why, "the baseband beamformer cannot run on device %d: %s", device,
+                          cudaGetErrorString(status));
     if (make_tables(h, p, why) != 0) return -1;
 
     work &w = h->w;
@@ -180,11 +170,12 @@ extern "C" void br_baseband_hopper_destroy(struct br_baseband_hopper *h)
     free(h);
 }
 
-extern "C" bool br_baseband_hopper(struct br_baseband_hopper *h, const uint8_t *e, const uint8_t *valid, size_t nsteps,
-                                   uint8_t *out, unsigned long long *clamped)
+extern "C" bool br_baseband_hopper(struct br_baseband_hopper *h, const uint8_t *e, const uint8_t *valid,
+                                   size_t nsteps, uint8_t *out, unsigned long long *clamped)
 {
     size_t time_tiles = (nsteps + TIMES - 1) / TIMES;
-    if (reinterpret_cast<uintptr_t>(e) % 16 != 0 || nsteps > INT32_MAX / 2 || time_tiles * h->w.groups > UINT32_MAX / 2)
+    if (reinterpret_cast<uintptr_t>(e) % 16 != 0 || nsteps > INT32_MAX / 2 ||
+        time_tiles * h->w.groups > UINT32_MAX / 2)
         return false;
     work w = h->w;
     w.valid = valid;
@@ -196,23 +187,26 @@ extern "C" bool br_baseband_hopper(struct br_baseband_hopper *h, const uint8_t *
 
     /* e: shape (T, F P D); out: shape (B, F P, T), contiguous. The slowest dimension comes last here. */
     CUtensorMap field = {}, out_map = {};
-    cuuint64_t fp = static_cast<cuuint64_t>(w.F) * w.P, field_size[2] = {fp * w.D, nsteps}, field_stride[1] = {fp * w.D};
+    cuuint64_t fp = static_cast<cuuint64_t>(w.F) * w.P, field_size[2] = {fp * w.D, nsteps},
+               field_stride[1] = {fp * w.D};
     cuuint32_t field_box[2] = {DISHES, h->k.piece}, ones[3] = {1, 1, 1};
-    CUresult status = h->encode(&field, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, const_cast<uint8_t *>(e), field_size, field_stride,
-                                field_box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                                CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    CUresult status =
+        h->encode(&field, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, const_cast<uint8_t *>(e), field_size,
+                  field_stride, field_box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                  CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (status == CUDA_SUCCESS && w.store_tensor) {
         cuuint64_t out_size[3] = {nsteps, fp, w.B}, out_stride[2] = {nsteps, fp * nsteps};
         cuuint32_t out_box[3] = {TIMES, 1, h->k.beams};
-        status = h->encode(&out_map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 3, out, out_size, out_stride, out_box, ones,
-                           CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_NONE,
-                           CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+        status = h->encode(&out_map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 3, out, out_size, out_stride, out_box,
+                           ones, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                           CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     }
     if (status != CUDA_SUCCESS) return false;
 
     size_t tiles = time_tiles * w.groups;
     unsigned blocks = tiles < h->processors ? static_cast<unsigned>(tiles) : h->processors;
-    h->k.run<<<blocks, h->k.threads, h->shared, static_cast<cudaStream_t>(br_cuda_stream(h->cuda))>>>(w, field, out_map);
+    h->k.run<<<blocks, h->k.threads, h->shared, static_cast<cudaStream_t>(br_cuda_stream(h->cuda))>>>(
+        w, field, out_map);
     br_cuda_ok(h->cuda, cudaGetLastError(), "the launch of the baseband beamformer");
     return true;
 }

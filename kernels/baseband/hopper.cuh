@@ -1,23 +1,27 @@
-/* hopper.cuh - the beamformer on Hopper, the kernel: for each channel and polarisation a product of matrices with wgmma.
+/* hopper.cuh - the beamformer on Hopper, the kernel: for each channel and polarisation a product of matrices
+ * with wgmma.
  *
- * Times are the product's rows, beams its columns: 2 BEAMS of them, first all real parts, then all imaginary ones. The field comes
- * packed to shared memory (tensor memory accelerator), goes from there to registers and becomes 16 re and 16 im there, by a shift
- * and a mask; these registers are the products' operand a. With the weights -im, re and im of a chunk of dishes one after the other
- * in shared memory, operand b is a window of them:
+ * Times are the product's rows, beams its columns: 2 BEAMS of them, first all real parts, then all imaginary
+ * ones. The field comes packed to shared memory (tensor memory accelerator), goes from there to registers and
+ * becomes 16 re and 16 im there, by a shift and a mask; these registers are the products' operand a. With the
+ * weights -im, re and im of a chunk of dishes one after the other in shared memory, operand b is a window of
+ * them:
  *
  *   16 (J_re | J_im) = sum_d 16 E_re (A_re | A_im) + 16 E_im (-A_im | A_re),
  *
  * exact in 32 bits up to 65536 dishes; all of a sum stays in one thread's register.
  *
- * A block has a warpgroup of which single threads start the loads, and 2 or 3 warpgroups that multiply: these take turns at the
- * block's tiles of 128 times, each with stages and output of its own, so that one multiplies while another rounds. Blocks stay;
- * each has a contiguous part of all tiles, numbered [channel and polarisation][beam tile][time], and loads weights, chunk by
- * chunk as the ones before are done with, only where it comes to another channel. Where a channel and polarisation has only 64
- * dishes, a chunk holds two of them (PAIR).
+ * A block has a warpgroup of which single threads start the loads, and 2 or 3 warpgroups that multiply, each
+ * with stages of its own. With many beams, two share each tile of 128 times, one multiplying while the other
+ * rounds; with few, where memory is what counts, they take turns at tiles. Blocks stay; each has a contiguous
+ * part of all tiles, numbered [channel and polarisation][beam tile][time], and loads weights, chunk by chunk
+ * as the ones before are done with, only where it comes to another channel. Where a channel and polarisation
+ * has only 64 dishes, a chunk holds two of them (PAIR).
  *
- * Rounding: J + 8 = floor(sum / 2^s + 8.5), clamped to [0, 16] so that 0 and 16 are the values that a nibble does not hold. Sums of
- * up to 8192 dishes are exact in float32 (16 sum has at most 24 significant bits), so that is two fused multiply-adds that round down:
- * one into [0, 1], which the hardware clamps to, one that moves 16 times that to the low bits. */
+ * Rounding: J + 8 = floor(sum / 2^s + 8.5), clamped to [0, 16] so that 0 and 16 are the values that a nibble
+ * does not hold. Sums of up to 8192 dishes are exact in float32 (16 sum has at most 24 significant bits), so
+ * that is two fused multiply-adds that round down: one into [0, 1], which the hardware clamps to, one that
+ * moves 16 times that to the low bits. */
 #ifndef BEAMRING_KERNELS_BASEBAND_HOPPER_CUH
 #define BEAMRING_KERNELS_BASEBAND_HOPPER_CUH
 
@@ -30,22 +34,27 @@
 namespace beamring::baseband::hopper
 {
 
-constexpr int TIMES = 128, DISHES = 128;      /* of a tile; of a chunk */
+constexpr int TIMES = 128, DISHES = 128;        /* of a tile; of a chunk */
 constexpr int MOST_CHUNKS = 8, MOST_STAGES = 8; /* D up to 1024 */
 constexpr int MOST_BEAMS = 1024;
 
 template <int BEAMS_, bool PAIR_> struct variant {
     static constexpr int BEAMS = BEAMS_;
     static constexpr bool PAIR = PAIR_;
-    static constexpr int FPS = PAIR ? 2 : 1;         /* channels and polarisations in a chunk */
-    static constexpr int MT = BEAMS <= 32 ? 2 : 1;   /* products of 64 times at once */
-    static constexpr int PIECE = 64 * MT, PIECES = TIMES / PIECE;
-    static constexpr int CONSUMERS = BEAMS <= 16 ? 3 : 2; /* warpgroups that multiply */
+    static constexpr int FPS = PAIR ? 2 : 1; /* channels and polarisations in a chunk */
+    /* Many beams: two warpgroups form half of each tile's times each. Few: they take turns at tiles. */
+    static constexpr bool HALVES = BEAMS > 16;
+    static constexpr int MT = HALVES ? 1 : 2;      /* products of 64 times at once */
+    static constexpr int PIECE = 64 * MT;          /* times of a tile that a warpgroup forms */
+    static constexpr int CONSUMERS = PAIR ? 3 : 2; /* warpgroups that multiply */
+    static constexpr unsigned EVERY =
+        HALVES ? 1 : CONSUMERS; /* tiles from one of a warpgroup's to its next */
     static constexpr int THREADS = 128 * (CONSUMERS + 1);
     static constexpr int REGISTERS = CONSUMERS == 2 ? 232 : 152; /* of a thread that multiplies */
     static constexpr int STAGE = PIECE * DISHES;                 /* bytes */
     static constexpr int WEIGHTS = 3 * BEAMS * DISHES;           /* of a chunk */
-    static constexpr int OUT = BEAMS * TIMES, OUTS = BEAMS <= 32 ? 2 : 1;
+    static constexpr int OUT = FPS * BEAMS * TIMES;              /* of a tile */
+    static constexpr int OUTS = HALVES ? 2 : 2 * CONSUMERS;
     static constexpr int SCALES = FPS * BEAMS * static_cast<int>(sizeof(float));
     static constexpr int COUNTERS = BEAMS / 4; /* a thread's beams */
 };
@@ -57,10 +66,11 @@ struct barriers {
 
 /* What a launch works on. */
 struct work {
-    const uint8_t *weights; /* [weight channel, P / FPS][beam tile][chunk][WEIGHTS], as they stand in shared memory */
-    const float *scales;    /* [weight channel, P / FPS][beam tile][FPS][BEAMS]: 2^-(s + 8) */
-    const uint8_t *valid;   /* [T][F] or NULL */
-    uint8_t *out;           /* [B][F][P][T] */
+    const uint8_t
+        *weights; /* [weight channel, P / FPS][beam tile][chunk][WEIGHTS], as they stand in shared memory */
+    const float *scales;                 /* [weight channel, P / FPS][beam tile][FPS][BEAMS]: 2^-(s + 8) */
+    const uint8_t *valid;                /* [T][F] or NULL */
+    uint8_t *out;                        /* [B][F][P][T] */
     unsigned long long *clamped, *total; /* [B], [1] */
     unsigned T, F, P, B, D;
     unsigned chunks, beam_tiles, time_tiles;
@@ -76,14 +86,15 @@ struct places {
     unsigned weights, stages, out, scales, counts, barriers, bytes;
 };
 
-template <class V> __host__ __device__ inline places places_of(unsigned chunks, unsigned buffers, unsigned stages,
-                                                                unsigned beam_tiles)
+template <class V>
+__host__ __device__ inline places places_of(unsigned chunks, unsigned buffers, unsigned stages,
+                                            unsigned beam_tiles)
 {
     places p;
     p.weights = 0;
     p.stages = p.weights + buffers * chunks * V::WEIGHTS;
     p.out = p.stages + V::CONSUMERS * stages * V::STAGE;
-    p.scales = p.out + V::CONSUMERS * V::OUTS * V::OUT;
+    p.scales = p.out + V::OUTS * V::OUT;
     p.counts = p.scales + buffers * V::SCALES;
     p.barriers = p.counts + beam_tiles * V::BEAMS * static_cast<unsigned>(sizeof(unsigned));
     p.bytes = p.barriers + static_cast<unsigned>(sizeof(barriers));
@@ -114,11 +125,11 @@ struct segments {
         now += count;
         if (more()) find(w);
     }
-    /* First of the segment's tiles that warpgroup `consumer` of `n` takes; further ones are n apart. `before`: the block's tiles
-     * before this segment. */
-    __device__ __forceinline__ static unsigned first(unsigned before, unsigned consumer, unsigned n)
+    /* First of the segment's tiles that a warpgroup takes, of which each takes every so many. `before`: the
+     * block's tiles before this segment. */
+    __device__ __forceinline__ static unsigned first(unsigned before, unsigned consumer, unsigned every)
     {
-        return (consumer + n - before % n) % n;
+        return (consumer + every - before % every) % every;
     }
 };
 
@@ -138,23 +149,23 @@ struct ring {
 
 /* The field, for one warpgroup. */
 template <class V>
-__device__ __forceinline__ void load_field(const work &w, const CUtensorMap *field, uint8_t *stages, barriers &b,
-                                           unsigned consumer)
+__device__ __forceinline__ void load_field(const work &w, const CUtensorMap *field, uint8_t *stages,
+                                           barriers &b, unsigned consumer)
 {
     ring at;
     unsigned before = 0;
     segments s;
     for (s.start(w); s.more(); before += s.count, s.next(w)) {
         int x = static_cast<int>(s.group / w.beam_tiles * (V::PAIR ? DISHES : w.D));
-        for (unsigned k = s.first(before, consumer, V::CONSUMERS); k < s.count; k += V::CONSUMERS)
-            for (int piece = 0; piece < V::PIECES; piece++)
-                for (unsigned chunk = 0; chunk < w.chunks; chunk++, at.advance(w.stages)) {
-                    barrier_wait(&b.empty[consumer][at.at], at.phase ^ 1);
-                    barrier_expect(&b.full[consumer][at.at], V::STAGE);
-                    tensor_load(stages + at.at * V::STAGE, field, &b.full[consumer][at.at],
-                                x + static_cast<int>(chunk) * DISHES,
-                                static_cast<int>((s.tile + k) * TIMES) + piece * V::PIECE);
-                }
+        for (unsigned k = s.first(before, consumer, V::EVERY); k < s.count; k += V::EVERY) {
+            int t = static_cast<int>((s.tile + k) * TIMES + (V::HALVES ? consumer * V::PIECE : 0));
+            for (unsigned chunk = 0; chunk < w.chunks; chunk++, at.advance(w.stages)) {
+                barrier_wait(&b.empty[consumer][at.at], at.phase ^ 1);
+                barrier_expect(&b.full[consumer][at.at], V::STAGE);
+                tensor_load(stages + at.at * V::STAGE, field, &b.full[consumer][at.at],
+                            x + static_cast<int>(chunk) * DISHES, t);
+            }
+        }
     }
 }
 
@@ -165,17 +176,20 @@ __device__ __forceinline__ void load_weights(const work &w, uint8_t *weights, fl
     ring at;
     segments s;
     for (s.start(w); s.more(); s.next(w), at.advance(w.buffers)) {
-        /* weights: shape (weight_rows, beam_tiles, chunks, WEIGHTS), scales: (weight_rows, beam_tiles, FPS BEAMS), contiguous */
-        size_t row = static_cast<size_t>(s.group / w.beam_tiles % w.weight_rows) * w.beam_tiles + s.group % w.beam_tiles;
+        /* weights: shape (weight_rows, beam_tiles, chunks, WEIGHTS), scales: (weight_rows, beam_tiles, FPS
+         * BEAMS), contiguous */
+        size_t row = static_cast<size_t>(s.group / w.beam_tiles % w.weight_rows) * w.beam_tiles +
+                     s.group % w.beam_tiles;
         for (unsigned chunk = 0; chunk < w.chunks; chunk++) {
             barrier *full = &b.weights_full[at.at][chunk];
             bool last = chunk + 1 == w.chunks;
             barrier_wait(&b.weights_empty[at.at][chunk], at.phase ^ 1);
             barrier_expect(full, V::WEIGHTS + (last ? V::SCALES : 0));
-            bulk_load(weights + (at.at * w.chunks + chunk) * V::WEIGHTS, w.weights + (row * w.chunks + chunk) * V::WEIGHTS,
-                      V::WEIGHTS, full);
+            bulk_load(weights + (at.at * w.chunks + chunk) * V::WEIGHTS,
+                      w.weights + (row * w.chunks + chunk) * V::WEIGHTS, V::WEIGHTS, full);
             if (last)
-                bulk_load(scales + at.at * V::FPS * V::BEAMS, w.scales + row * V::FPS * V::BEAMS, V::SCALES, full);
+                bulk_load(scales + at.at * V::FPS * V::BEAMS, w.scales + row * V::FPS * V::BEAMS, V::SCALES,
+                          full);
         }
     }
 }
@@ -184,19 +198,23 @@ __device__ __forceinline__ void load_weights(const work &w, uint8_t *weights, fl
 
 constexpr unsigned ONES = 0x01010101u;
 
-/* u + 15 in the low bits, u = clamp(floor(sum / 2^s + 8.5), 0, 16), sum = sum16 / 16, scale = 2^-(s + 8). Above them are the bits
- * of 2^23 (+ `more`) as a float. */
+/* u + 15 in the low bits, u = clamp(floor(sum / 2^s + 8.5), 0, 16), sum = sum16 / 16, scale = 2^-(s + 8).
+ * Above them are the bits of 2^23 (+ `more`) as a float. */
 __device__ __forceinline__ unsigned rounded(int sum16, float scale, float more)
 {
     float share, moved;
-    asm("fma.rm.sat.f32 %0, %1, %2, %3;\n" : "=f"(share) : "f"(__int2float_rn(sum16)), "f"(scale), "f"(8.5f / 16));
+    asm("fma.rm.sat.f32 %0, %1, %2, %3;\n"
+        : "=f"(share)
+        : "f"(__int2float_rn(sum16)), "f"(scale), "f"(8.5f / 16));
     asm("fma.rm.f32 %0, %1, %2, %3;\n" : "=f"(moved) : "f"(share), "f"(16.0f), "f"(8388608.0f + 15 + more));
     return __float_as_uint(moved);
 }
 
-/* Four sums to four values: v = u clamped to [1, 15], in the high nibble of its byte. `whole`: 16 in the byte of each value that
- * was not clamped. The high bits of the first float's are taken away by what is added to the last one. */
-__device__ __forceinline__ unsigned quantize(const int (&sum16)[4], float scale01, float scale23, unsigned &whole)
+/* Four sums to four values: v = u clamped to [1, 15], in the high nibble of its byte. `whole`: 16 in the byte
+ * of each value that was not clamped. The high bits of the first float's are taken away by what is added to
+ * the last one. */
+__device__ __forceinline__ unsigned quantize(const int (&sum16)[4], float scale01, float scale23,
+                                             unsigned &whole)
 {
     unsigned bytes = rounded(sum16[0], scale01, 0) + (rounded(sum16[1], scale01, 0) << 8) +
                      (rounded(sum16[2], scale23, 0) << 16) + (rounded(sum16[3], scale23, 256 - 0x4b) << 24);
@@ -215,12 +233,25 @@ template <class V> struct consumer {
     const uint8_t *weights;
     const float *scales;
     barriers &b;
-    unsigned which; /* of the block's consumers */
-    unsigned thread, lane, warp, quad;
+    unsigned which;                                /* of the block's consumers */
+    unsigned thread, lane, warp, quad, first_time; /* first_time: of its times, in a tile */
 
     /* whole: 16 for each component that was not clamped, of beams
      *   register: i <-> beam: i / 2 * 8 + i % 2  thread: t1 t0 <-> beam2 beam1 */
     unsigned whole[V::COUNTERS], times; /* times: that this thread has formed and that are not missing */
+
+    /* Two warpgroups share the tensor cores best when one rounds while the other multiplies, and left alone
+     * they would stay where they are, in step with each other: so each, before it rounds its half of tile i
+     * (of `tiles`), waits until the other has rounded its one before (warpgroup 0: of tile i - 1, warpgroup
+     * 1: of tile i). */
+    __device__ __forceinline__ void await_turn(unsigned i) const
+    {
+        if (which == 1 || i > 0) asm volatile("bar.sync %0, 256;\n" ::"r"(5 + which) : "memory");
+    }
+    __device__ __forceinline__ void give_turn(unsigned i, unsigned tiles) const
+    {
+        if (which == 0 || i + 1 < tiles) asm volatile("bar.arrive %0, 256;\n" ::"r"(6 - which) : "memory");
+    }
 
     __device__ __forceinline__ void meet() const
     {
@@ -246,13 +277,17 @@ template <class V> struct consumer {
     }
 
     /* The sums of a piece to bytes in shared memory.
-     *   sums [MT][BEAMS]  m: time1 (mt = 2)   register: r.. r3 r2 r1 r0 <-> im beam.. beam3 upper beam0 (r2, r.. after one another)
-     *                     thread: t4 t3 t2 t1 t0 <-> row2 row1 row0 beam2 beam1 */
-    __device__ __forceinline__ void finish(const int (&sums)[V::MT][V::BEAMS], const float *scale, unsigned live, uint8_t *to,
-                                           unsigned piece)
+     *   sums [MT][BEAMS], of 16 beams  register: r3 r2 r1 r0 <-> im beam3 upper beam0
+     *     thread: t4 t3 t2 t1 t0 <-> row2 row1 row0 beam2 beam1     (of more: beam bits 4, 5, 6 between im
+     * and beam3) */
+    __device__ __forceinline__ void finish(const int (&sums)[V::MT][V::BEAMS], const float *scale,
+                                           unsigned live, uint8_t *to)
     {
         unsigned keep = live * 255;
-        unsigned time = piece * V::PIECE + br_hopper_time(V::MT, 0, 0, lane, warp);
+        /* Of its first beam in each eight, and of the next one: eight beams further, all is the same, 8 rows
+         * of 128 bytes on. */
+        unsigned time = first_time + br_hopper_time(V::MT, 0, 0, lane, warp);
+        uint8_t *place[2] = {to + br_hopper_out(quad * 2, time), to + br_hopper_out(quad * 2 + 1, time)};
 #pragma unroll
         for (int j = 0; j < V::BEAMS / 8; j++) {
             /* scale: shape (BEAMS,); 64-bit reads, the same for all rows */
@@ -263,21 +298,23 @@ template <class V> struct consumer {
                 for (int e = 0; e < 2; e++) {
                     float one = e == 0 ? s.x : s.y;
                     constexpr int M = V::MT - 1;
-                    const int re4[4] = {sums[0][j * 4 + e], sums[0][j * 4 + 2 + e], sums[M][j * 4 + e], sums[M][j * 4 + 2 + e]};
+                    const int re4[4] = {sums[0][j * 4 + e], sums[0][j * 4 + 2 + e], sums[M][j * 4 + e],
+                                        sums[M][j * 4 + 2 + e]};
                     constexpr int IM = V::BEAMS / 2;
-                    const int im4[4] = {sums[0][IM + j * 4 + e], sums[0][IM + j * 4 + 2 + e], sums[M][IM + j * 4 + e],
-                                        sums[M][IM + j * 4 + 2 + e]};
+                    const int im4[4] = {sums[0][IM + j * 4 + e], sums[0][IM + j * 4 + 2 + e],
+                                        sums[M][IM + j * 4 + e], sums[M][IM + j * 4 + 2 + e]};
                     unsigned re = quantize(re4, one, one, not_clamped);
                     whole[2 * j + e] = __dp4a(not_clamped, live, whole[2 * j + e]);
                     unsigned im = quantize(im4, one, one, not_clamped);
                     whole[2 * j + e] = __dp4a(not_clamped, live, whole[2 * j + e]);
                     /* v to two's complement: its top bit changes; a missing sample becomes (-8, -8) */
-                    *reinterpret_cast<unsigned *>(to + br_hopper_out(j * 8 + quad * 2 + e, time)) =
+                    *reinterpret_cast<unsigned *>(place[e] + j * 8 * TIMES) =
                         ((im ^ re >> 4) & keep) ^ 0x88 * ONES;
                 }
             } else {
                 constexpr int IM = V::BEAMS / 2;
-                const int re4[4] = {sums[0][j * 4], sums[0][j * 4 + 2], sums[0][j * 4 + 1], sums[0][j * 4 + 3]};
+                const int re4[4] = {sums[0][j * 4], sums[0][j * 4 + 2], sums[0][j * 4 + 1],
+                                    sums[0][j * 4 + 3]};
                 const int im4[4] = {sums[0][IM + j * 4], sums[0][IM + j * 4 + 2], sums[0][IM + j * 4 + 1],
                                     sums[0][IM + j * 4 + 3]};
                 unsigned re = quantize(re4, s.x, s.y, not_clamped);
@@ -287,42 +324,46 @@ template <class V> struct consumer {
                 whole[2 * j] = __dp4a(not_clamped, live & 0xffff, whole[2 * j]);
                 whole[2 * j + 1] = __dp4a(not_clamped, live & 0xffff0000, whole[2 * j + 1]);
                 unsigned bytes = ((im ^ re >> 4) & keep) ^ 0x88 * ONES;
-                *reinterpret_cast<uint16_t *>(to + br_hopper_out(j * 8 + quad * 2, time)) = static_cast<uint16_t>(bytes);
-                *reinterpret_cast<uint16_t *>(to + br_hopper_out(j * 8 + quad * 2 + 1, time)) =
-                    static_cast<uint16_t>(bytes >> 16);
+                *reinterpret_cast<uint16_t *>(place[0] + j * 8 * TIMES) = static_cast<uint16_t>(bytes);
+                *reinterpret_cast<uint16_t *>(place[1] + j * 8 * TIMES) = static_cast<uint16_t>(bytes >> 16);
             }
         }
     }
 
-    /* Before bytes are written to an output that was stored before. */
-    __device__ __forceinline__ void reuse_out()
-    {
-        if (thread == 0) bulk_wait_read<V::OUTS - 1>();
-        meet();
-    }
-
     /* Bytes of a tile from shared to global memory. */
-    __device__ __forceinline__ void store(const uint8_t *from, unsigned tile, unsigned fp, unsigned first_beam)
+    __device__ __forceinline__ void store(const uint8_t *from, unsigned tile, unsigned first_fp,
+                                          unsigned first_beam)
     {
-        publish_shared();
+        /* Once all have met, the bytes of the tile before have been read, and the next ones can go where
+         * those stood. */
+        if (thread == 0) bulk_wait_read<0>();
         meet();
         if (w.store_tensor) {
             if (thread == 0) {
-                tensor_store(out_map, from, static_cast<int>(tile * TIMES), static_cast<int>(fp), static_cast<int>(first_beam));
+#pragma unroll
+                for (int i = 0; i < V::FPS; i++)
+                    tensor_store(out_map, from + i * (V::OUT / V::FPS), static_cast<int>(tile * TIMES),
+                                 static_cast<int>(first_fp) + i, static_cast<int>(first_beam));
                 bulk_commit();
             }
             return;
         }
-        /* out: shape (B, F P, T), contiguous
-         * after the tile's offset: shape (BEAMS, TIMES), strides (F P T, 1), fewer of both at the ends */
-        size_t row_stride = static_cast<size_t>(w.F) * w.P * w.T;
-        uint8_t *to = w.out + static_cast<size_t>(first_beam) * row_stride + static_cast<size_t>(fp) * w.T + tile * TIMES;
-        unsigned there = min(static_cast<unsigned>(TIMES), w.T - tile * TIMES), beams = min(V::BEAMS + 0u, w.B - first_beam);
+        /* out: shape (B, F P, T), contiguous after the tile's offset: shape (BEAMS, FPS, TIMES), strides (F P
+         * T, T, 1), fewer of beams and times at the ends from: [FPS][BEAMS][TIMES], swizzled */
+        size_t fp_stride = w.T, beam_stride = static_cast<size_t>(w.F) * w.P * w.T;
+        uint8_t *to = w.out + static_cast<size_t>(first_beam) * beam_stride +
+                      static_cast<size_t>(first_fp) * fp_stride + static_cast<size_t>(tile) * TIMES;
+        unsigned there = min(static_cast<unsigned>(TIMES), w.T - tile * TIMES),
+                 beams = min(V::BEAMS + 0u, w.B - first_beam);
 #pragma unroll 1
-        for (unsigned beam = warp; beam < beams; beam += 4)
+        for (unsigned row = warp; row < V::FPS * beams; row += 4) {
+            unsigned beam = row / V::FPS, fp = row % V::FPS;
 #pragma unroll
             for (unsigned t = lane; t < TIMES; t += 32)
-                if (t < there) to[beam * row_stride + t] = from[br_hopper_out(beam, t)];
+                if (t < there)
+                    to[beam * beam_stride + fp * fp_stride + t] =
+                        from[fp * (V::OUT / V::FPS) + br_hopper_out(beam, t)];
+        }
     }
 
     /* Adds what was clamped to the block's counts, of beams from `first_beam` on. */
@@ -332,11 +373,68 @@ template <class V> struct consumer {
         for (int i = 0; i < V::COUNTERS; i++) {
             unsigned clamped = 2 * times - whole[i] / 16;
 #pragma unroll
-            for (int offset = 4; offset < 32; offset *= 2) clamped += __shfl_xor_sync(WHOLE_WARP, clamped, offset);
+            for (int offset = 4; offset < 32; offset *= 2)
+                clamped += __shfl_xor_sync(WHOLE_WARP, clamped, offset);
             if (lane < 4 && clamped > 0) atomicAdd(&counts[i / 2 * 8 + quad * 2 + i % 2], clamped);
             whole[i] = 0;
         }
         times = 0;
+    }
+
+    /* Multiplies half a chunk and adds it to the sums, or, without `adds`, sets them; one step is still under
+     * way at its end. Where `earlier` is not NULL, arrives there once what was multiplied before is done
+     * with. */
+    __device__ __forceinline__ void multiply(int (&sums)[V::MT][V::BEAMS], const ring &at,
+                                             const uint8_t *chunk, int half, bool adds,
+                                             barrier *earlier) const
+    {
+        uint64_t b_of_im =
+            br_wgmma_descriptor(shared_address(chunk), 16, 1024, BR_WGMMA_128) + half * 64 / 16;
+        uint64_t b_of_re = b_of_im + V::BEAMS * DISHES / 16; /* descriptors count in 16 bytes */
+        /* packed [MT][upper]  simd: b1 b0 <-> dish1 dish0   register: r1 r0 <-> dish3 dish2
+         *   thread: t4 t3 t2 t1 t0 <-> row2 row1 row0 dish5 dish4 */
+        uint4 packed[V::MT][2];
+#pragma unroll
+        for (int m = 0; m < V::MT; m++)
+#pragma unroll
+            for (int upper = 0; upper < 2; upper++)
+                packed[m][upper] = *reinterpret_cast<const uint4 *>(
+                    stages + at.at * V::STAGE +
+                    br_hopper_field(br_hopper_time(V::MT, m, upper, lane, warp), half * 4 + quad));
+        if (half == 1) {
+            __syncwarp();
+            if (lane == 0) barrier_arrive(&b.empty[which][at.at]);
+        }
+#pragma unroll
+        for (int step = 0; step < 2; step++) {
+            /* a_re, a_im [MT][4], operand a: see br_wgmma_s8_a */
+            unsigned a_re[V::MT][4], a_im[V::MT][4];
+            wgmma_wait<1>();
+            if (step == 1 && earlier != nullptr && lane == 0) barrier_arrive(earlier);
+#pragma unroll
+            for (int m = 0; m < V::MT; m++) {
+#pragma unroll
+                for (int upper = 0; upper < 2; upper++)
+#pragma unroll
+                    for (int k4 = 0; k4 < 2; k4++) {
+                        const uint4 &p = packed[m][upper];
+                        unsigned word = step == 0 ? (k4 == 0 ? p.x : p.y) : (k4 == 0 ? p.z : p.w);
+                        a_re[m][upper + 2 * k4] = int4x4_re16(word);
+                        a_im[m][upper + 2 * k4] = int4x4_im16(word);
+                    }
+                wgmma_hold(a_re[m]);
+                wgmma_hold(a_im[m]);
+            }
+            wgmma_fence();
+#pragma unroll
+            for (int m = 0; m < V::MT; m++)
+                wgmma_s8<2 * V::BEAMS>::multiply(sums[m], a_re[m], b_of_re + step * 32 / 16,
+                                                 adds || step > 0);
+#pragma unroll
+            for (int m = 0; m < V::MT; m++)
+                wgmma_s8<2 * V::BEAMS>::multiply(sums[m], a_im[m], b_of_im + step * 32 / 16, true);
+            wgmma_commit();
+        }
     }
 
     __device__ __forceinline__ void run(unsigned *counts)
@@ -346,109 +444,48 @@ template <class V> struct consumer {
         for (int i = 0; i < V::COUNTERS; i++) whole[i] = 0;
         times = 0;
         ring at, buffer;
-        unsigned before = 0, out_turn = 0;
-        /* Row of the field in a stage that this thread reads in product 0, upper 0. */
+        unsigned before = 0, done = 0; /* tiles */
         segments s;
-        for (s.start(w); s.more(); before += s.count, s.next(w), buffer.advance(w.buffers)) {
+        s.start(w);
+        const unsigned tiles = s.end - s.now;
+        for (; s.more(); before += s.count, s.next(w), buffer.advance(w.buffers)) {
             unsigned fp = s.group / w.beam_tiles * V::FPS, beam_tile = s.group % w.beam_tiles;
             const uint8_t *my_weights = weights + buffer.at * w.chunks * V::WEIGHTS;
             const float *my_scales = scales + buffer.at * V::FPS * V::BEAMS;
-            unsigned first = s.first(before, which, V::CONSUMERS);
+            unsigned first = s.first(before, which, V::EVERY);
             if (first >= s.count) /* none of the tiles is this warpgroup's: it need not hold the weights */
                 for (unsigned chunk = 0; chunk < w.chunks; chunk++) {
                     barrier_wait(&b.weights_full[buffer.at][chunk], buffer.phase);
                     if (lane == 0) barrier_arrive(&b.weights_empty[buffer.at][chunk]);
                 }
-            for (unsigned k = first; k < s.count; k += V::CONSUMERS) {
-                bool last_tile = k + V::CONSUMERS >= s.count;
+            for (unsigned k = first; k < s.count; k += V::EVERY, done++) {
+                bool fresh = k == first, last = k + V::EVERY >= s.count;
                 unsigned tile = s.tile + k;
+                unsigned live =
+                    find_live(tile * TIMES + first_time + br_hopper_time(V::MT, 0, 0, lane, warp), fp / w.P);
+                uint8_t *to = out + done % 2 * V::OUT;
 #pragma unroll 1
-                for (unsigned piece = 0; piece < V::PIECES; piece++) {
-                    bool fresh = k == first && piece == 0, last = last_tile && piece + 1 == V::PIECES;
-                    unsigned live = find_live(tile * TIMES + piece * V::PIECE + br_hopper_time(V::MT, 0, 0, lane, warp),
-                                              fp / w.P);
-#pragma unroll 1
-                    for (unsigned chunk = 0; chunk < w.chunks; chunk++) {
-                        barrier_wait(&b.full[which][at.at], at.phase);
-                        if (fresh) barrier_wait(&b.weights_full[buffer.at][chunk], buffer.phase);
-                        uint64_t b_of_im = br_wgmma_descriptor(shared_address(my_weights + chunk * V::WEIGHTS), 16, 1024,
-                                                               BR_WGMMA_128);
-                        uint64_t b_of_re = b_of_im + V::BEAMS * 128 / 16;
-#pragma unroll
-                        for (int half = 0; half < 2; half++) {
-                            /* packed [MT][upper]  simd: b1 b0 <-> dish1 dish0  register: .w .z .y .x <-> step, dish2
-                             *   thread: t4 t3 t2 t1 t0 <-> row2 row1 row0 dish5 dish4   (dish3 <-> step) */
-                            uint4 packed[V::MT][2];
-#pragma unroll
-                            for (int m = 0; m < V::MT; m++)
-#pragma unroll
-                                for (int upper = 0; upper < 2; upper++)
-                                    packed[m][upper] = *reinterpret_cast<const uint4 *>(
-                                        stages + at.at * V::STAGE +
-                                        br_hopper_field(br_hopper_time(V::MT, m, upper, lane, warp), half * 4 + quad));
-                            if (half == 1) {
-                                __syncwarp();
-                                if (lane == 0) barrier_arrive(&b.empty[which][at.at]);
-                            }
-#pragma unroll
-                            for (int step = 0; step < 2; step++) {
-                                /* a_re, a_im [MT][4], operand a: see br_wgmma_s8_a */
-                                unsigned a_re[V::MT][4], a_im[V::MT][4];
-                                wgmma_wait<1>();
-                                if (half == 0 && step == 1 && last && chunk > 0 && lane == 0)
-                                    barrier_arrive(&b.weights_empty[buffer.at][chunk - 1]);
-#pragma unroll
-                                for (int m = 0; m < V::MT; m++)
-#pragma unroll
-                                    for (int upper = 0; upper < 2; upper++)
-#pragma unroll
-                                        for (int k4 = 0; k4 < 2; k4++) {
-                                            const uint4 &p = packed[m][upper];
-                                            unsigned word = step == 0 ? (k4 == 0 ? p.x : p.y) : (k4 == 0 ? p.z : p.w);
-                                            a_re[m][upper + 2 * k4] = int4x4_re16(word);
-                                            a_im[m][upper + 2 * k4] = int4x4_im16(word);
-                                        }
-#pragma unroll
-                                for (int m = 0; m < V::MT; m++) {
-                                    wgmma_hold(a_re[m]);
-                                    wgmma_hold(a_im[m]);
-                                }
-                                unsigned offset = (half * 2 + step) * 32 / 16;
-                                bool adds = step > 0 || (!V::PAIR && (half > 0 || chunk > 0));
-                                wgmma_fence();
-#pragma unroll
-                                for (int m = 0; m < V::MT; m++)
-                                    wgmma_s8<2 * V::BEAMS>::multiply(sums[m], a_re[m], b_of_re + offset, adds);
-#pragma unroll
-                                for (int m = 0; m < V::MT; m++)
-                                    wgmma_s8<2 * V::BEAMS>::multiply(sums[m], a_im[m], b_of_im + offset, true);
-                                wgmma_commit();
-                            }
-                            if (V::PAIR) {
-                                uint8_t *to = out + out_turn * V::OUT;
-                                reuse_out();
-                                wgmma_wait<0>();
-                                finish(sums, my_scales + half * V::BEAMS, live, to, piece);
-                                store(to, tile, fp + half, beam_tile * V::BEAMS);
-                                out_turn = (out_turn + 1) % V::OUTS;
-                            }
-                        }
-                        at.advance(w.stages);
-                    }
-                    if (!V::PAIR) {
-                        uint8_t *to = out + out_turn * V::OUT;
-                        if (piece == 0) reuse_out();
+                for (unsigned chunk = 0; chunk < w.chunks; chunk++, at.advance(w.stages)) {
+                    barrier_wait(&b.full[which][at.at], at.phase);
+                    if (fresh) barrier_wait(&b.weights_full[buffer.at][chunk], buffer.phase);
+                    const uint8_t *here = my_weights + chunk * V::WEIGHTS;
+                    multiply(sums, at, here, 0, chunk > 0,
+                             last && chunk > 0 ? &b.weights_empty[buffer.at][chunk - 1] : nullptr);
+                    if (V::PAIR) {
                         wgmma_wait<0>();
-                        finish(sums, my_scales, live, to, piece);
-                        if (piece + 1 == V::PIECES) {
-                            store(to, tile, fp, beam_tile * V::BEAMS);
-                            out_turn = (out_turn + 1) % V::OUTS;
-                        }
+                        finish(sums, my_scales, live, to);
                     }
-                    if (last) {
-                        __syncwarp(); /* the scales have been read */
-                        if (lane == 0) barrier_arrive(&b.weights_empty[buffer.at][w.chunks - 1]);
-                    }
+                    multiply(sums, at, here, 1, !V::PAIR, nullptr);
+                }
+                if (V::HALVES) await_turn(done);
+                wgmma_wait<0>();
+                finish(sums, my_scales + (V::FPS - 1) * V::BEAMS, live, to + V::OUT - V::OUT / V::FPS);
+                publish_shared();
+                if (!V::HALVES || which == 1) store(to, tile, fp, beam_tile * V::BEAMS);
+                if (V::HALVES) give_turn(done, tiles);
+                if (last) {
+                    __syncwarp(); /* the scales have been read */
+                    if (lane == 0) barrier_arrive(&b.weights_empty[buffer.at][w.chunks - 1]);
                 }
             }
             if (w.beam_tiles > 1) count(counts + beam_tile * V::BEAMS);
@@ -460,7 +497,8 @@ template <class V> struct consumer {
 
 template <class V>
 __global__ void __launch_bounds__(V::THREADS, 1)
-    beamform(const work w, const __grid_constant__ CUtensorMap field, const __grid_constant__ CUtensorMap out_map)
+    beamform(const work w, const __grid_constant__ CUtensorMap field,
+             const __grid_constant__ CUtensorMap out_map)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) uint8_t memory[];
@@ -499,7 +537,7 @@ __global__ void __launch_bounds__(V::THREADS, 1)
         consumer<V> c = {w,
                          &out_map,
                          memory + p.stages + group * w.stages * V::STAGE,
-                         memory + p.out + group * V::OUTS * V::OUT,
+                         memory + p.out + (V::HALVES ? 0 : group * 2 * V::OUT),
                          memory + p.weights,
                          scales,
                          b,
@@ -508,6 +546,7 @@ __global__ void __launch_bounds__(V::THREADS, 1)
                          threadIdx.x % 32,
                          warp,
                          threadIdx.x % 4,
+                         V::HALVES ? group * V::PIECE : 0,
                          {},
                          0};
         c.run(counts);

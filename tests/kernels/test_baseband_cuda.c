@@ -1,10 +1,11 @@
-/* The baseband beamformer on a GPU against the reference: same bytes, same counts. With BEAMRING_GPU_TIMES=1
- * (or a telescope's name) also its times. */
+/* The baseband beamformer on a GPU, the kernel made for the device and the portable one, against the reference:
+ * same bytes, same counts. With BEAMRING_GPU_TIMES=1 (or a telescope's name) also its times. */
 #include "kernels/baseband/baseband.h"
 #include "kernels/common/cuda.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -116,8 +117,8 @@ static void *on_device(const void *host, size_t bytes)
     return memory;
 }
 
-static struct br_baseband *plan_of(enum br_backend backend, struct shape n, const int8_t *w,
-                                   const int32_t *shift)
+static struct br_baseband *plan_of(enum br_backend backend, enum br_baseband_gpu gpu, struct shape n,
+                                   const int8_t *w, const int32_t *shift)
 {
     const struct br_baseband_params params = {.nchannels = n.F,
                                               .npol = n.P,
@@ -126,27 +127,32 @@ static struct br_baseband *plan_of(enum br_backend backend, struct shape n, cons
                                               .weights = w,
                                               .shift = shift,
                                               .weight_channels = n.WF,
-                                              .cuda = cuda};
+                                              .cuda = cuda,
+                                              .gpu = gpu};
     struct br_baseband *plan;
     struct br_why why;
     if (br_baseband_create(&plan, backend, &params, &why) != 0) fail_msg("%s", why.text);
     return plan;
 }
 
-/* Runs `n` with the given field and weights on both; the output stands between guards and is poisoned before
- * every run. `off`: bytes by which e and out are moved from their alignment. */
-static void same(struct shape n, const uint8_t *e, const uint8_t *e_valid, const int8_t *w,
-                 const int32_t *shift, size_t off)
+/* What `n` with the given field and weights becomes. */
+struct expected {
+    uint8_t *out, *valid;
+    uint64_t *clamped, total;
+};
+
+/* Runs one of the device's kernels; the output stands between guards and is poisoned before every run. `off`:
+ * bytes by which e and out are moved from their alignment. */
+static void same_on(enum br_baseband_gpu gpu, struct shape n, const uint8_t *e, const uint8_t *e_valid,
+                    const int8_t *w, const int32_t *shift, size_t off, const struct expected *expected)
 {
     enum { GUARD = 64 };
     size_t inputs = n.T * n.F * n.P * n.D, outputs = n.B * n.F * n.P * n.T,
            around = outputs + 2 * GUARD + off;
-    uint8_t *expected = malloc(outputs), *got = malloc(around), *moved = malloc(inputs + off);
-    uint8_t *expected_valid = malloc(n.F * n.T), *valid = malloc(n.F * n.T);
-    uint64_t *clamped = calloc(n.B, sizeof *clamped), *counted = calloc(n.B, sizeof *counted);
-    struct br_baseband *reference = plan_of(BR_REFERENCE, n, w, shift), *plan = plan_of(BR_CUDA, n, w, shift);
+    uint8_t *got = malloc(around), *moved = malloc(inputs + off), *valid = malloc(n.F * n.T);
+    uint64_t *counted = calloc(n.B, sizeof *counted);
+    struct br_baseband *plan = plan_of(BR_CUDA, gpu, n, w, shift);
 
-    uint64_t total = br_baseband_execute(reference, e, e_valid, n.T, expected, expected_valid, clamped);
     memcpy(moved + off, e, inputs);
     memset(got, 0xee, around);
     uint8_t *device_e = on_device(moved, inputs + off), *device_out = on_device(got, around);
@@ -158,14 +164,18 @@ static void same(struct shape n, const uint8_t *e, const uint8_t *e_valid, const
         assert_int_equal(
             br_baseband_execute(plan, device_e + off, e_valid, n.T, device_out + GUARD + off, valid, NULL),
             0);
-        assert_memory_equal(valid, expected_valid, n.F * n.T);
-        assert_int_equal(br_baseband_saturated(plan, counted), again * total);
-        for (size_t b = 0; b < n.B; b++) assert_int_equal(counted[b], again * clamped[b]);
-        assert_int_equal(br_cuda_count(cuda) - before, again * total);
+        assert_memory_equal(valid, expected->valid, n.F * n.T);
+        bool good = br_baseband_saturated(plan, counted) == again * expected->total;
+        for (size_t b = 0; b < n.B; b++) good = good && counted[b] == again * expected->clamped[b];
         cuda_ok(cudaMemcpy(got, device_out, around, cudaMemcpyDeviceToHost));
-        if (memcmp(got + GUARD + off, expected, outputs) != 0)
-            printf("T %zu F %zu P %zu D %zu B %zu, %zu weight channels\n", n.T, n.F, n.P, n.D, n.B, n.WF);
-        assert_memory_equal(got + GUARD + off, expected, outputs);
+        good = good && memcmp(got + GUARD + off, expected->out, outputs) == 0;
+        if (!good)
+            printf("%s: T %zu F %zu P %zu D %zu B %zu, %zu weight channels, missing %d, off %zu\n",
+                   gpu == BR_BASEBAND_PORTABLE ? "portable" : "the device's own", n.T, n.F, n.P, n.D, n.B, n.WF,
+                   e_valid != NULL, off);
+        assert_memory_equal(got + GUARD + off, expected->out, outputs);
+        for (size_t b = 0; b < n.B; b++) assert_int_equal(counted[b], again * expected->clamped[b]);
+        assert_int_equal(br_cuda_count(cuda) - before, again * expected->total);
         for (size_t i = 0; i < GUARD + off; i++) assert_int_equal(got[i], again == 1 ? 0xee : 0x11);
         for (size_t i = GUARD + off + outputs; i < around; i++)
             assert_int_equal(got[i], again == 1 ? 0xee : 0x11);
@@ -174,15 +184,27 @@ static void same(struct shape n, const uint8_t *e, const uint8_t *e_valid, const
     if (br_cuda_check(cuda, &why) != 0) fail_msg("%s", why.text);
     br_cuda_free(cuda, device_e);
     br_cuda_free(cuda, device_out);
-    br_baseband_destroy(reference);
     br_baseband_destroy(plan);
-    free(expected);
     free(got);
     free(moved);
-    free(expected_valid);
     free(valid);
-    free(clamped);
     free(counted);
+}
+
+static void same(struct shape n, const uint8_t *e, const uint8_t *e_valid, const int8_t *w,
+                 const int32_t *shift, size_t off)
+{
+    struct expected x = {.out = malloc(n.B * n.F * n.P * n.T),
+                         .valid = malloc(n.F * n.T),
+                         .clamped = calloc(n.B, sizeof *x.clamped)};
+    struct br_baseband *reference = plan_of(BR_REFERENCE, BR_BASEBAND_AUTO, n, w, shift);
+    x.total = br_baseband_execute(reference, e, e_valid, n.T, x.out, x.valid, x.clamped);
+    br_baseband_destroy(reference);
+    same_on(BR_BASEBAND_AUTO, n, e, e_valid, w, shift, off, &x);
+    same_on(BR_BASEBAND_PORTABLE, n, e, e_valid, w, shift, off, &x);
+    free(x.out);
+    free(x.valid);
+    free(x.clamped);
 }
 
 static void random_run(struct shape n, size_t shift_low, size_t shift_high, int missing, size_t off)
@@ -235,7 +257,7 @@ static void random_shapes(void **state)
     NEEDS_DEVICE();
     for (int round = 0; round < 60; round++) {
         struct shape n = {.F = pick(1, 4), .P = pick(1, 2), .D = pick(1, 1024), .B = pick(1, 200)};
-        if (round % 3 == 0) n.D = (n.D + 15) / 16 * 16;
+        if (round % 3 != 0) n.D = (n.D + 15) / 16 * 16;
         size_t most = 6000000 / (n.F * n.P * n.D * n.B) + 1;
         n.T = pick(1, most > 500 ? 500 : most);
         if (round % 4 == 0) n.T = (n.T + 15) / 16 * 16;
@@ -244,12 +266,49 @@ static void random_shapes(void **state)
     }
 }
 
+/* Thousands of small ones, of the shapes for which devices have kernels of their own; some with two channels and
+ * polarisations at a time. */
+static void thousands(void **state)
+{
+    NEEDS_DEVICE();
+    for (int round = 0; round < 1500; round++) {
+        struct shape n = {.F = pick(1, 3), .P = pick(1, 2), .D = 16 * pick(1, 16), .B = pick(1, 128)};
+        if (round % 4 == 0) n.D = 64, n.B = pick(1, 16);
+        if (round % 16 == 1) n.D = 16 * pick(17, 64);
+        size_t most = 400000 / (n.F * n.P * n.D * n.B) + 1;
+        n.T = pick(1, most > 700 ? 700 : most);
+        if (round % 3 != 0) n.T = (n.T + 15) / 16 * 16;
+        n.WF = pick(0, 1) ? n.F : 1;
+        size_t low = pick(0, 20);
+        random_run(n, low, pick(low, 20), round % 4, round % 50 == 49 ? pick(0, 3) : 0);
+    }
+}
+
+/* Blocks that take many tiles and come to other weights, with little work. */
+static void many_channels(void **state)
+{
+    NEEDS_DEVICE();
+    random_run((struct shape){.T = 1, .F = 700, .P = 2, .D = 16, .B = 3, .WF = 700}, 2, 9, 2, 0);
+    random_run((struct shape){.T = 3, .F = 400, .P = 2, .D = 64, .B = 3, .WF = 400}, 2, 9, 2, 0);
+    random_run((struct shape){.T = 16, .F = 500, .P = 1, .D = 16, .B = 3, .WF = 1}, 2, 9, 0, 0);
+    random_run((struct shape){.T = 2, .F = 200, .P = 2, .D = 16, .B = 67, .WF = 200}, 2, 9, 2, 0);
+}
+
 /* More tiles than blocks: every block takes several, in long and short frames. */
 static void many_tiles(void **state)
 {
     NEEDS_DEVICE();
     random_run((struct shape){.T = 3000, .F = 12, .P = 2, .D = 16, .B = 5, .WF = 12}, 2, 9, 2, 0);
     random_run((struct shape){.T = 1, .F = 700, .P = 2, .D = 33, .B = 3, .WF = 700}, 2, 9, 2, 0);
+    /* of Hopper's variants: 16 beams two channels at a time, 16, 32, 64 and 96, the last two also as one of
+     * several */
+    random_run((struct shape){.T = 1300, .F = 40, .P = 2, .D = 64, .B = 4, .WF = 40}, 2, 11, 2, 0);
+    random_run((struct shape){.T = 1300, .F = 20, .P = 2, .D = 32, .B = 9, .WF = 1}, 2, 9, 2, 0);
+    random_run((struct shape){.T = 640, .F = 33, .P = 2, .D = 48, .B = 23, .WF = 33}, 2, 9, 0, 0);
+    random_run((struct shape){.T = 400, .F = 50, .P = 2, .D = 144, .B = 50, .WF = 1}, 2, 9, 2, 0);
+    random_run((struct shape){.T = 390, .F = 67, .P = 2, .D = 16, .B = 90, .WF = 67}, 2, 9, 2, 0);
+    random_run((struct shape){.T = 390, .F = 34, .P = 1, .D = 16, .B = 128, .WF = 34}, 2, 9, 2, 0);
+    random_run((struct shape){.T = 129, .F = 70, .P = 2, .D = 160, .B = 33, .WF = 70}, 2, 9, 0, 0);
 }
 
 /* The largest sums there are: every sign of weight and field, full scale, up to the largest number of dishes.
@@ -288,7 +347,7 @@ static void call_lengths(void **state)
     fill(e, sizeof e);
     for (size_t i = 0; i < sizeof w; i++) w[i] = (int8_t)((int)(dump_random(&seed) % 255) - 127);
     for (size_t i = 0; i < P * B; i++) shift[i] = 9;
-    struct br_baseband *plan = plan_of(BR_CUDA, n, w, shift);
+    struct br_baseband *plan = plan_of(BR_CUDA, BR_BASEBAND_AUTO, n, w, shift);
     uint8_t *device_e = on_device(e, sizeof e), *device_out = on_device(whole, sizeof whole);
     br_baseband_execute(plan, device_e, NULL, T, device_out, NULL, NULL);
     uint64_t total = br_baseband_saturated(plan, NULL);
@@ -319,7 +378,7 @@ static void failures(void **state)
     assert_int_equal(br_cuda_create(&small, 0, NULL, 1, &why), 0);
     cuda = small;
     struct br_baseband *plan =
-        plan_of(BR_CUDA, (struct shape){.F = 1, .P = 1, .D = 1, .B = 1, .WF = 1}, w, shift);
+        plan_of(BR_CUDA, BR_BASEBAND_AUTO, (struct shape){.F = 1, .P = 1, .D = 1, .B = 1, .WF = 1}, w, shift);
     cuda = usual;
     uint8_t *valid = calloc(1, 10000), *memory = br_cuda_alloc(small, 20000, &why);
     assert_non_null(memory);
@@ -404,7 +463,7 @@ static void times(void **state)
             t.out[set] = br_cuda_alloc(cuda, outputs, &why);
             if (!t.out[set]) fail_msg("%s", why.text);
         }
-        t.plan = plan_of(BR_CUDA, n, w, shift);
+        t.plan = plan_of(BR_CUDA, BR_BASEBAND_AUTO, n, w, shift);
         float ms = median_ms(&t, 0), copy = median_ms(&t, 1);
         double operations = 8.0 * (double)inputs * (double)n.B;
         printf("%-10s T %zu F %zu P %zu D %zu B %zu: %.3f ms, %.0f TOP/s, %.2f of a device copy of its %.0f "
@@ -432,8 +491,10 @@ int main(void)
     int failed = cmocka_run_group_tests(host, NULL, NULL);
 #if BR_WITH_CUDA
     const struct CMUnitTest small[] = {cmocka_unit_test(edges), cmocka_unit_test(beams),
-                                       cmocka_unit_test(call_lengths), cmocka_unit_test(failures)};
-    const struct CMUnitTest more[] = {cmocka_unit_test(random_shapes), cmocka_unit_test(many_tiles),
+                                       cmocka_unit_test(call_lengths), cmocka_unit_test(failures),
+                                       cmocka_unit_test(many_channels)};
+    const struct CMUnitTest more[] = {cmocka_unit_test(random_shapes), cmocka_unit_test(thousands),
+                                      cmocka_unit_test(many_tiles),
                                       cmocka_unit_test(extremes), cmocka_unit_test(times)};
     failed += cmocka_run_group_tests_name("gpu, small shapes", small, open_device, close_device);
     if (!getenv("BEAMRING_GPU_SMALL")) /* set for compute-sanitizer */
