@@ -227,7 +227,7 @@ int guppi_parse(struct guppi_header *h, const char *file, uint64_t offset, const
 
 uint64_t guppi_packets(const struct guppi_header *h)
 {
-    if (h->piperblk > 0) return h->piperblk;
+    if (h->piperblk > 0 || h->samples == 0) return h->piperblk;
     uint64_t bytes = (h->samples - h->overlap) * (h->blocsize / h->samples);
     return h->pktsize > 0 && bytes % h->pktsize == 0 ? bytes / h->pktsize : 0;
 }
