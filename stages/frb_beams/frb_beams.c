@@ -9,17 +9,88 @@
 #include <string.h>
 
 struct frb_beams {
-    const struct br_beams_param *beams; /* parameter */
+    const struct br_beams_param *beams; /* parameters */
+    const char *precision;
+    struct br_maps steer;
+
+    struct steering *steering; /* [steer.count], in order of time */
+    size_t next;               /* the first of these that is not yet in force */
     struct br_frb_beams *plan;
     struct br_cuda *cuda; /* NULL on the CPU */
 };
 
+struct steer_param {
+    int64_t sample;
+    const struct br_beams_param *beams;
+};
+
+/* Beams from a sample on. */
+struct steering {
+    uint64_t sample;
+    const struct br_beam *beams;
+};
+
+static const char *const precisions[] = {"float16", "float32", NULL};
+
+static const struct br_param steer_params[] = {
+    {.name = "sample",
+     .type = BR_P_INT,
+     .offset = offsetof(struct steer_param, sample),
+     .required = true,
+     .min = 0,
+     .max = (double)(1LL << 52),
+     .unit = "base samples",
+     .help = "the beams point there from the first output sample on that begins at or after this one"},
+    BR_BEAMS_PARAM(struct steer_param, beams, true, "as many beams as before, on a grid of the same shape if they were"),
+    {0},
+};
+
 static const struct br_param params[] = {
     BR_BEAMS_PARAM(struct frb_beams, beams, true, "where the beams point"),
+    {.name = "steer",
+     .type = BR_P_MAPS,
+     .offset = offsetof(struct frb_beams, steer),
+     .fields = steer_params,
+     .size = sizeof(struct steer_param),
+     .help = "list of {sample, beams} in order of time: where the beams point later on"},
+    {.name = "precision",
+     .type = BR_P_CHOICE,
+     .offset = offsetof(struct frb_beams, precision),
+     .choices = precisions,
+     .def = "float16",
+     .help = "of weights and products on a GPU; float32 takes 15 to 20 times as long, for a grid of beams more. On the CPU it is "
+             "always float32"},
     {0},
 };
 static const struct br_port inputs[] = {{"in", "I[freq][time][gridp][gridq], f16, from frb_grid"}, {0}};
 static const struct br_port outputs[] = {{"out", "J[freq][time][beam], f16"}, {0}};
+
+/* Two steerings in one frame cannot both be obeyed, so that they must be further apart. */
+static int configure_steering(struct br_stage *stage, struct frb_beams *fb, const struct br_stream *in,
+                              const struct br_stream *out)
+{
+    const struct steer_param *param = fb->steer.value;
+    uint64_t apart = in->frame_samples + in->zone[0].downsample;
+    fb->steering = br_stage_alloc(stage, (fb->steer.count + 1) * sizeof *fb->steering);
+    for (size_t i = 0; i < fb->steer.count; i++) {
+        struct br_stream later = {0};
+        int status = br_directions_configure(stage, param[i].beams, &later);
+        if (status != BR_OK) return status;
+        if (later.nbeams != out->nbeams || later.beams_x != out->beams_x || later.beams_y != out->beams_y)
+            return br_stage_fail_at(stage, "steer",
+                                    "from sample %lld on there are %zu beams (%zu x %zu); expected %zu (%zu x %zu) as before: "
+                                    "steering moves beams, it cannot add or remove any",
+                                    (long long)param[i].sample, later.nbeams, later.beams_x, later.beams_y, out->nbeams,
+                                    out->beams_x, out->beams_y);
+        fb->steering[i] = (struct steering){(uint64_t)param[i].sample, later.beams};
+        if (i > 0 && fb->steering[i].sample < fb->steering[i - 1].sample + apart)
+            return br_stage_fail_at(stage, "steer",
+                                    "sample %lld follows sample %lld; expected at least %llu samples (a frame and an output sample) "
+                                    "between them, in order of time",
+                                    (long long)param[i].sample, (long long)param[i - 1].sample, (unsigned long long)apart);
+    }
+    return BR_OK;
+}
 
 static int configure(struct br_stage *stage, void *self)
 {
@@ -40,12 +111,14 @@ static int configure(struct br_stage *stage, void *self)
             "its input has a grid of %zu x %zu; expected 2M x 2N = %u x %u for telescope '%s'",
             in->array.axis[2].length, in->array.axis[3].length, 2 * t->grid_m, 2 * t->grid_n, t->name);
     status = br_directions_configure(stage, fb->beams, out);
+    if (status == BR_OK) status = configure_steering(stage, fb, in, out);
     if (status != BR_OK) return status;
     size_t lengths[3] = {in->array.axis[0].length, in->array.axis[1].length, out->nbeams};
     struct br_error error = {0};
     if (br_array_init(&out->array, BR_F16, "freq,time,beam", lengths, &error) != BR_OK)
         return br_stage_fail(stage, BR_E_INVALID, "%s", error.text);
-    br_stage_offer(stage); /* what it makes follows from the two streams */
+    if (fb->steer.count == 0 && strcmp(fb->precision, "float16") == 0)
+        br_stage_offer(stage); /* what it makes follows from the two streams */
     return BR_OK;
 }
 
@@ -66,12 +139,39 @@ static int start(struct br_stage *stage, void *self)
                                     .beams_x = out->beams_x,
                                     .beams_y = out->beams_y,
                                     .max_steps = out->array.axis[1].length +
-                                                 1}; /* a frame beside a loss may touch one step more */
+                                                 1, /* a frame beside a loss may touch one step more */
+                                    .steered = fb->steer.count > 0,
+                                    .float32 = strcmp(fb->precision, "float32") == 0};
     enum br_backend backend;
-    int status = br_stage_backend(stage, out->nchannels * p.max_steps, &backend, &fb->cuda);
+    size_t directions = 2 * p.nbeams * 2 * sizeof(float); /* that steering uploads, at most */
+    int status = br_stage_backend(stage, out->nchannels * p.max_steps + directions, &backend, &fb->cuda);
     if (status != BR_OK) return status;
     p.cuda = fb->cuda;
     if (br_frb_beams_create(&fb->plan, backend, &p, &why) != 0)
+        return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
+    return BR_OK;
+}
+
+/* Number of the output step that begins at or after a sample. */
+static uint64_t step_at(uint64_t sample, unsigned downsample)
+{
+    return (sample + downsample - 1) / downsample;
+}
+
+/* Steers where that is due in the frame, or was due before it. */
+static int steer(struct br_stage *stage, struct frb_beams *fb, uint64_t first, const struct br_part *part)
+{
+    uint64_t first_step = first / part->downsample;
+    struct br_why why = {""};
+    /* Frames may have been lost: of those due before this one only the last matters. */
+    while (fb->next + 1 < fb->steer.count && step_at(fb->steering[fb->next + 1].sample, part->downsample) <= first_step)
+        fb->next++;
+    if (fb->next == fb->steer.count) return BR_OK;
+    const struct steering *s = &fb->steering[fb->next];
+    uint64_t step = step_at(s->sample, part->downsample);
+    if (step >= first_step + part->nsteps) return BR_OK;
+    fb->next++;
+    if (br_frb_beams_steer(fb->plan, (const double *)s->beams, step > first_step ? (size_t)(step - first_step) : 0, &why) != 0)
         return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
     return BR_OK;
 }
@@ -84,11 +184,13 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     struct br_frame *out = io->out[0];
     if (in == NULL) return BR_FINISHED;
     struct br_part part = br_stream_part(stream, 0, in->first, in->samples);
+    int status = steer(stage, fb, in->first, &part);
+    if (status != BR_OK) return status;
     br_frb_beams_execute(fb->plan, in->data, in->complete ? NULL : in->valid, part.nsteps, out->data);
     out->complete = in->complete;
     out->missing = in->missing;
     if (!in->complete) memcpy(out->valid, in->valid, part.nsteps * part.nchannels);
-    int status = br_stage_gpu_check(stage, fb->cuda);
+    status = br_stage_gpu_check(stage, fb->cuda);
     return status != BR_OK ? status : BR_CONSUMED | BR_PRODUCED;
 }
 
@@ -110,7 +212,11 @@ BR_STAGE_EXPORT = {
                    "grid, the weights following from its direction and the channel's frequency. A regular "
                    "grid of beams is the product "
                    "of its two axes and is formed in two cheaper steps.\n\n"
-                   "A dish grid of spacing d repeats the sky every lambda/d in direction cosine.\n",
+                   "A dish grid of spacing d repeats the sky every lambda/d in direction cosine.\n\n"
+                   "`steer: [{sample: 1000000, beams: {...}}, ...]` points the beams somewhere else while they are formed: to the "
+                   "sample, whatever the frames, and without a pause. On a GPU only the new directions are sent there, and the weights "
+                   "are made there. Files and packets go on carrying the directions that `beams` gives. Beams that are steered or in "
+                   "float32 are not quantized in the same kernel.\n",
     .params = params,
     .inputs = inputs,
     .outputs = outputs,
