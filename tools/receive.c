@@ -14,6 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { MOST_KEPT = 8 };
+
 static volatile sig_atomic_t interrupted;
 
 static void on_signal(int number)
@@ -40,17 +42,20 @@ struct recorder {
     struct recording_file file;
     uint64_t end, used;
     bool failed;
+    void *kept[MOST_KEPT];
+    unsigned nkept;
 };
 
+/* Memory of the stream's description, which lives as long as the recorder. */
 static void *keep(void *owner, size_t bytes)
 {
-    (void)owner;
+    struct recorder *r = owner;
     void *memory = calloc(1, bytes > 0 ? bytes : 1);
-    if (memory == NULL) {
+    if (memory == NULL || r->nkept == MOST_KEPT) {
         fprintf(stderr, "beamring receive: no memory\n");
         exit(1);
     }
-    return memory; /* until the program ends */
+    return r->kept[r->nkept++] = memory;
 }
 
 static void record_failed(struct recorder *r, const char *what)
@@ -199,7 +204,7 @@ static int receive_frb_node(const struct options *o, const struct net_address *a
         if (!r.ready || known) continue;
         known = true;
         save_document(o, &r.document);
-        status = frb_node_stream(&r.document, &recorder->stream, keep, NULL, &error);
+        status = frb_node_stream(&r.document, &recorder->stream, keep, recorder, &error);
     }
     if (status != BR_OK) fprintf(stderr, "beamring receive: %s\n", error.text);
     print_counts(&r.counts);
@@ -213,14 +218,14 @@ static int receive_chime_l0(const struct options *o, const struct net_address *a
     struct br_error error = {0};
     struct clock clock = {net_now(), net_now(), 0};
     bool over = false, flush;
-    uint16_t *beams = keep(NULL, (size_t)o->beams * 2), *coarse = keep(NULL, (size_t)o->channels * 2);
+    uint16_t *beams = keep(recorder, (size_t)o->beams * 2), *coarse = keep(recorder, (size_t)o->channels * 2);
     for (long i = 0; i < o->beams; i++) beams[i] = (uint16_t)(o->first_beam + i);
     for (long i = 0; i < o->channels; i++) coarse[i] = (uint16_t)(o->first_channel + i);
     r = (struct l0_receiver){.fd = -1, .nupfreq = (unsigned)o->nupfreq, .nsteps = (unsigned)o->steps, .counts_per_sample = (unsigned)o->counts,
                              .frame0_ns = (uint64_t)o->epoch_ns, .nbeams = (size_t)o->beams, .ncoarse = (size_t)o->channels,
                              .beam_ids = beams, .coarse_ids = coarse, .window = (unsigned)o->window};
     int status = l0_receiver_prepare(&r, &error);
-    if (status == BR_OK) status = l0_receiver_stream(&r, &recorder->stream, keep, NULL, &error);
+    if (status == BR_OK) status = l0_receiver_stream(&r, &recorder->stream, keep, recorder, &error);
     if (status == BR_OK && (r.fd = net_udp_receiver(at, 1 << 25, o->interface, &error)) < 0) status = error.status;
     if (status == BR_OK) fprintf(stderr, "beamring receive: listening on port %u\n", net_port(r.fd));
     while (status == BR_OK) {
@@ -334,5 +339,6 @@ int cmd_receive(int argc, char **argv)
     free(recorder.frame.valid);
     free(recorder.frame.side);
     free(recorder.header);
+    while (recorder.nkept > 0) free(recorder.kept[--recorder.nkept]);
     return recorder.failed ? 1 : status;
 }
