@@ -6,12 +6,24 @@
 #include "stages/packetize/packetize.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { BATCH = 64, STOP_PATIENCE_MS = 5000 };
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
+
+/* Packets of one call; and how many, and how many bytes, the system takes as one message that it cuts into packets itself. */
+enum { BATCH = 240, SEGMENTS = 60, SEGMENTS_BYTES = 64000, STOP_PATIENCE_MS = 5000 };
+
+union segment_control { /* room for, and alignment of, a control message with a u16 */
+    char bytes[CMSG_SPACE(sizeof(uint16_t))];
+    struct cmsghdr align;
+};
 
 /* One packet of a block, with its place in memory. */
 struct l0_slot {
@@ -26,6 +38,7 @@ struct l0_destination {
     int fd;
     struct l0_slot *slot; /* [nslots], beams slow */
     size_t nslots, per_beams; /* per_beams: packets that share their beams */
+    bool whole; /* the system cannot cut messages into packets on the way there: each is a message */
     uint64_t sent, refused;
 };
 
@@ -40,6 +53,8 @@ struct l0_sender {
     uint8_t *packets;
     struct mmsghdr *message; /* [BATCH] */
     struct iovec *piece;     /* [BATCH] */
+    union segment_control *control; /* [BATCH] */
+    unsigned *held;          /* [BATCH] packets in each message */
 
     /* A block that lies in several frames. */
     void *gathered;          /* [freq][steps][beam] */
@@ -166,9 +181,11 @@ static int start(struct br_stage *stage, struct packetize *p)
     s->to = calloc(n, sizeof *s->to);
     s->message = calloc(BATCH, sizeof *s->message);
     s->piece = calloc(BATCH, sizeof *s->piece);
+    s->control = calloc(BATCH, sizeof *s->control);
+    s->held = calloc(BATCH, sizeof *s->held);
     s->gathered = malloc(in->nchannels * s->steps * p->nbeams * s->value_bytes);
     s->gathered_valid = malloc(in->nchannels * s->steps);
-    if (!s->to || !s->message || !s->piece || !s->gathered || !s->gathered_valid || l0_encoder_create(&s->encoder) != 0)
+    if (!s->to || !s->message || !s->piece || !s->control || !s->held || !s->gathered || !s->gathered_valid || l0_encoder_create(&s->encoder) != 0)
         return br_no_memory(stage, in->nchannels * s->steps * p->nbeams * s->value_bytes);
     for (size_t i = 0; i < n; i++) s->to[i].fd = -1;
     for (size_t i = 0; i < n; i++) {
@@ -225,6 +242,39 @@ static void wait_for(struct br_stage *stage, int fd, uint64_t until)
     }
 }
 
+/* Makes messages of packets [done, done + n): as many equal ones as possible in each, the last one may be shorter. Crossing into
+ * the system's network code costs more than copying a packet. Returns the number of messages. */
+static unsigned make_messages(struct l0_sender *s, const struct l0_destination *d, size_t done, unsigned n)
+{
+    unsigned messages = 0;
+    for (unsigned i = 0; i < n; messages++) {
+        size_t length = d->slot[done + i].length, bytes = 0;
+        unsigned count = 0;
+        while (i + count < n && count < (d->whole ? 1 : SEGMENTS)) {
+            const struct l0_slot *slot = &d->slot[done + i + count];
+            if (count > 0 && (slot->length > length || bytes != count * length || bytes + slot->length > SEGMENTS_BYTES)) break;
+            s->piece[i + count] = (struct iovec){slot->bytes, slot->length};
+            bytes += slot->length;
+            count++;
+        }
+        struct msghdr *message = &s->message[messages].msg_hdr;
+        *message = (struct msghdr){.msg_iov = &s->piece[i], .msg_iovlen = count};
+        if (count > 1) {
+            uint16_t segment = (uint16_t)length;
+            message->msg_control = &s->control[messages];
+            message->msg_controllen = sizeof s->control[messages];
+            struct cmsghdr *control = CMSG_FIRSTHDR(message);
+            control->cmsg_level = IPPROTO_UDP;
+            control->cmsg_type = UDP_SEGMENT;
+            control->cmsg_len = CMSG_LEN(sizeof segment);
+            memcpy(CMSG_DATA(control), &segment, sizeof segment);
+        }
+        s->held[messages] = count;
+        i += count;
+    }
+    return messages;
+}
+
 /* Sends packets [done, end) of a destination. */
 static int send_packets(struct br_stage *stage, struct packetize *p, struct l0_destination *d, size_t done, size_t end)
 {
@@ -240,17 +290,19 @@ static int send_packets(struct br_stage *stage, struct packetize *p, struct l0_d
         }
         double tokens = token_bucket_fill(&s->bucket, net_now()), size = (double)d->slot[done].length;
         unsigned n = 0;
-        for (double sum = 0; n < most && (sum += (double)d->slot[done + n].length) <= tokens; n++) {
-            s->piece[n] = (struct iovec){d->slot[done + n].bytes, d->slot[done + n].length};
-            s->message[n].msg_hdr = (struct msghdr){.msg_iov = &s->piece[n], .msg_iovlen = 1};
-        }
+        for (double sum = 0; n < most && (sum += (double)d->slot[done + n].length) <= tokens; n++) continue;
         if (n == 0) {
             double some = s->bucket.rate * 1e-3; /* do not wake up for every packet */
             wait_for(stage, d->fd, token_bucket_when(&s->bucket, some > size ? some : size));
             continue;
         }
-        int sent = sendmmsg(d->fd, s->message, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+        unsigned messages = make_messages(s, d, done, n);
+        int sent = sendmmsg(d->fd, s->message, messages, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (sent < 0 && errno == EINTR) continue;
+        if (sent < 0 && !d->whole && (errno == EINVAL || errno == EMSGSIZE || errno == EIO || errno == EOPNOTSUPP)) {
+            d->whole = true; /* an interface with small packets, or an old system */
+            continue;
+        }
         if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS)) {
             wait_for(stage, d->fd, 0);
             continue;
@@ -260,11 +312,12 @@ static int send_packets(struct br_stage *stage, struct packetize *p, struct l0_d
             continue;
         }
         if (sent < 0) return br_stage_fail(stage, BR_E_IO, "cannot send to %s: %s", d->to.text, strerror(errno));
-        double bytes = 0;
-        for (int k = 0; k < sent; k++) bytes += (double)d->slot[done + (size_t)k].length;
-        token_bucket_spend(&s->bucket, bytes, net_now());
-        done += (size_t)sent;
-        d->sent += (uint64_t)sent;
+        size_t packets = 0, bytes = 0;
+        for (int k = 0; k < sent; k++) packets += s->held[k];
+        for (size_t k = 0; k < packets; k++) bytes += d->slot[done + k].length;
+        token_bucket_spend(&s->bucket, (double)bytes, net_now());
+        done += packets;
+        d->sent += packets;
     }
     return BR_OK;
 }
@@ -361,6 +414,8 @@ static int stop(struct br_stage *stage, struct packetize *p)
     free(s->to);
     free(s->message);
     free(s->piece);
+    free(s->control);
+    free(s->held);
     free(s->gathered);
     free(s->gathered_valid);
     free(s->packets);
