@@ -62,7 +62,7 @@ struct l0_sender {
     size_t value_bytes;
     bool open;
     uint64_t number;         /* block being gathered */
-    uint64_t given_up;       /* packets that were not sent because the pipeline stopped */
+    uint64_t given_up;       /* packets that were not sent: the pipeline stopped, or there was no way */
 };
 
 /* Finds the coarse channels of the stream and where their fine channels are. */
@@ -307,8 +307,14 @@ static int send_packets(struct br_stage *stage, struct packetize *p, struct l0_d
             wait_for(stage, d->fd, 0);
             continue;
         }
-        if (sent < 0 && (errno == ECONNREFUSED || errno == EHOSTUNREACH || errno == ENETUNREACH)) {
+        if (sent < 0 && errno == ECONNREFUSED) {
             d->refused++; /* an answer to an earlier packet: nobody listens there now */
+            continue;
+        }
+        if (sent < 0 && (errno == EHOSTUNREACH || errno == ENETUNREACH || errno == ENETDOWN)) {
+            s->given_up += s->held[0]; /* the way there is gone, for now */
+            d->refused++;
+            done += s->held[0];
             continue;
         }
         if (sent < 0) return br_stage_fail(stage, BR_E_IO, "cannot send to %s: %s", d->to.text, strerror(errno));
@@ -390,7 +396,7 @@ static int frame(struct br_stage *stage, struct packetize *p, const struct br_fr
         }
         t += take;
     }
-    if (s->given_up > given_up) br_stage_count_lost(stage, "stopped before it was sent", in->samples);
+    if (s->given_up > given_up) br_stage_count_lost(stage, "not sent", in->samples);
     return status;
 }
 

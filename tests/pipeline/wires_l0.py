@@ -1,4 +1,5 @@
 """CHIME's L0 packets: values, pacing, loss, duplicates, reordering, corrupt packets."""
+import json
 import os
 import socket
 import struct
@@ -7,7 +8,7 @@ import time
 import numpy as np
 
 import harness
-from wires_common import check_l0, CONFIG, EPOCH, free_port, l0_head, l0_packets, Running
+from wires_common import check_l0, CONFIG, EPOCH, free_port, l0_head, l0_packets, receive_tool, Running
 import chime_l0  # noqa: E402
 
 
@@ -228,5 +229,27 @@ pipeline:
         assert False, (got, spent)
 
 
+def test_chime_l0_multicast():
+    """A multicast group on the loopback, and two receivers in it."""
+    port = free_port(socket.SOCK_DGRAM)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        try:
+            s.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, socket.inet_aton("239.77.1.2") + socket.inet_aton("127.0.0.1"))
+        except OSError as error:
+            print(f"no multicast here, skipped: {error}")
+            return
+    with harness.scratch() as d:
+        tools = [receive_tool(d, "chime-l0", f"239.77.1.2:{port}", "--interface", "127.0.0.1", "--directory", f"out{k}", "--beams", 9,
+                              "--channels", 5, "--first-channel", 8, "--nupfreq", 4, "--steps", 16, "--counts", 12, "--epoch-ns", EPOCH,
+                              "--idle", 2, "--window", 64) for k in (0, 1)]
+        result = harness.run(d, l0_head(12 * 16 * 10, 0.01) + f"""
+  - {{stage: packetize, in: j, format: chime-l0, multicast_interface: 127.0.0.1, rate: 1e7, destinations: [{{address: "239.77.1.2:{port}"}}]}}
+""")
+        for tool in tools:
+            counts = json.loads(tool.communicate(timeout=20)[0])
+            assert counts["received"] > 100 and f": {counts['received']} packets sent" in result.err, (counts, result.err)
+            assert all(counts[k] == 0 for k in ("late", "duplicate", "missing", "malformed")), counts
+
+
 if __name__ == "__main__":
-    harness.main([test_chime_l0_values, test_chime_l0_sweep, test_chime_l0_bad_packets, test_chime_l0_pacing])
+    harness.main([test_chime_l0_values, test_chime_l0_sweep, test_chime_l0_bad_packets, test_chime_l0_pacing, test_chime_l0_multicast])
