@@ -69,6 +69,7 @@ void gpu_row(const struct gpu *g, const char *name, const struct gpu_work *work,
 
 struct gpu_gemm {
     bool int8, narrow; /* int8 (else float16) operands; int8 results (else int32) */
+    bool float32;      /* float32 operands, not by tensor cores */
     size_t m, n, k, batch;
 };
 

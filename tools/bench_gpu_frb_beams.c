@@ -9,6 +9,7 @@
 
 struct frb_beams {
     struct br_frb_beams *plan;
+    const double *direction;
     size_t steps;
     struct gpu_data sets;
 };
@@ -20,8 +21,19 @@ static void run_frb_beams(void *arg, unsigned i)
                          (uint16_t *)(void *)b->sets.out[i % b->sets.n]);
 }
 
-double gpu_frb_beams(struct gpu *g, const struct gpu_node *node, size_t channels, size_t steps, size_t bx,
-                     size_t by)
+static void run_steer(void *arg, unsigned i)
+{
+    struct frb_beams *b = arg;
+    struct br_why why;
+    (void)i;
+    br_frb_beams_steer(b->plan, b->direction, 0, &why);
+}
+
+enum what { BEAMS, BEAMS_FLOAT32, STEERING };
+
+/* Milliseconds of forming beams, or of steering them; negative after a failure. */
+static double bench(struct gpu *g, const struct gpu_node *node, size_t channels, size_t steps, size_t bx, size_t by,
+                    enum what what)
 {
     struct frb_beams b = {.steps = steps};
     size_t nbeams = by > 0 ? bx * by : bx, cells = (size_t)4 * node->m * node->n, columns = by > 0 ? by : 64;
@@ -34,7 +46,11 @@ double gpu_frb_beams(struct gpu *g, const struct gpu_node *node, size_t channels
     char name[GPU_ROW_NAME], beams[32];
     struct br_why why = {"no memory"};
     snprintf(beams, sizeof beams, by > 0 ? "%zu x %zu" : "%zu", bx, by);
-    snprintf(name, sizeof name, "frb_beams, %s, F %zu, T %zu, B %s", node->name, channels, steps, beams);
+    if (what == STEERING)
+        snprintf(name, sizeof name, "frb_beams, %s, F %zu, B %s: steer", node->name, channels, beams);
+    else
+        snprintf(name, sizeof name, "frb_beams%s, %s, F %zu, T %zu, B %s", what == BEAMS_FLOAT32 ? " f32" : "", node->name,
+                 channels, steps, beams);
     if (direction == NULL || freq == NULL) {
         gpu_refused(name, why.text);
         goto done;
@@ -56,9 +72,14 @@ double gpu_frb_beams(struct gpu *g, const struct gpu_node *node, size_t channels
                                                .beams_x = by > 0 ? bx : 0,
                                                .beams_y = by,
                                                .max_steps = steps,
+                                               .steered = what == STEERING,
+                                               .float32 = what == BEAMS_FLOAT32,
                                                .cuda = g->cuda};
+    b.direction = direction;
     if (br_frb_beams_create(&b.plan, BR_CUDA, &params, &why) != 0)
         gpu_refused(name, why.text);
+    else if (what == STEERING) /* reads directions, writes what weights are made of: 32 bytes a beam and channel */
+        ms = gpu_measure(g, name, run_steer, &b, &(struct gpu_work){(double)(channels * nbeams) * 32, 0, false, 0});
     else if (gpu_make_data(g, &b.sets, in, GPU_POWERS, out, 0))
         ms = gpu_measure(g, name, run_frb_beams, &b,
                      &(struct gpu_work){(double)(in + out), 2 * products, false,
@@ -68,6 +89,29 @@ done:
     free(direction);
     free(freq);
     return ms;
+}
+
+double gpu_frb_beams(struct gpu *g, const struct gpu_node *node, size_t channels, size_t steps, size_t bx, size_t by)
+{
+    return bench(g, node, channels, steps, bx, by, BEAMS);
+}
+
+/* Beside the library's product in float32, with all weights made before. Returns how many fall short. */
+static int bench_float32(struct gpu *g, const struct gpu_node *node)
+{
+    enum { CHANNELS = 16 };
+    char why[128] = "";
+    double ms = bench(g, node, CHANNELS, node->steps, node->beams, 0, BEAMS_FLOAT32);
+    const struct gpu_gemm gemm = {
+        .float32 = true, .m = node->beams, .n = node->steps, .k = (size_t)4 * node->m * node->n, .batch = CHANNELS};
+    double library = gpu_gemm(g, &gemm, why);
+    gpu_free_all(g);
+    if (library <= 0) {
+        gpu_refused("the library's product in float32", why);
+        return 0;
+    }
+    printf("  cuBLASLt in float32, weights ready: %.3f ms\n", library);
+    return gpu_require("CHORD, float32", ms * 1e3, "us", library * 1e3 / 0.8);
 }
 
 int bench_gpu_frb_beams(struct gpu *g)
@@ -82,5 +126,6 @@ int bench_gpu_frb_beams(struct gpu *g)
         double ms = gpu_frb_beams(g, nodes[i], nodes[i]->fine, nodes[i]->steps, nodes[i]->bx, nodes[i]->by);
         if (i == 0) shorts += gpu_require("CHORD, a grid of beams", ms * 1e3, "us", 450);
     }
-    return shorts;
+    shorts += gpu_require("CHORD, steering", bench(g, &gpu_chord, gpu_chord.fine, 1, gpu_chord.beams, 0, STEERING) * 1e3, "us", 50);
+    return shorts + bench_float32(g, &gpu_chord);
 }

@@ -100,7 +100,7 @@ static void set_batch(struct product *p, cublasLtMatrixLayout_t layout, size_t b
 static void describe(struct product *p, const struct gpu_gemm *s)
 {
     bool ints = s->int8 && !s->narrow;
-    cudaDataType_t in = s->int8 ? CUDA_R_8I : CUDA_R_16F, out = ints ? CUDA_R_32I : in,
+    cudaDataType_t in = s->int8 ? CUDA_R_8I : s->float32 ? CUDA_R_32F : CUDA_R_16F, out = ints ? CUDA_R_32I : in,
                    scale = ints ? CUDA_R_32I : CUDA_R_32F;
     static const int32_t int_one = 1, int_zero = 0;
     static const float small = 1.0f / 4096, real_one = 1, real_zero = 0;
@@ -126,7 +126,7 @@ static void describe(struct product *p, const struct gpu_gemm *s)
 double gpu_gemm(struct gpu *g, const struct gpu_gemm *s, char *why)
 {
     struct product p = {.g = g};
-    size_t in = s->int8 ? 1 : 2, out = s->int8 && !s->narrow ? 4 : in;
+    size_t in = s->int8 ? 1 : s->float32 ? 4 : 2, out = s->int8 && !s->narrow ? 4 : in;
     int found = 0;
     double best = 0;
     if (!load(why)) return 0;

@@ -46,8 +46,8 @@ void br_frb_beams_destroy(struct br_frb_beams *plan);
 
 /* Points the beams somewhere else from step `first_step` on, counted from the first step of the next execute; 0: all of it. `beam` as
  * in the parameters: as many beams, on a grid if they were. What is enqueued or computed before is not touched, and nothing waits:
- * with BR_CUDA the new weights are made on the device, in order with the rest, from one upload of 16 to 32 B bytes. -1 with `why`:
- * beams that are not so, a plan not created `steered`, or the last steering not yet due. */
+ * with BR_CUDA the new weights are made on the device, in order with the rest, from one upload of at most 16 B bytes. Called again
+ * before it is due, it replaces what was said. -1 with `why`: beams that are not so, or a plan not created `steered`. */
 int br_frb_beams_steer(struct br_frb_beams *plan, const double *beam, size_t first_step, struct br_why *why);
 
 /* in  float16 bits [F][T][2M][2N]; out float16 bits [F][T][B], clamped to +-65504. Float32 sums (float64 in

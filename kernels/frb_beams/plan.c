@@ -167,8 +167,6 @@ void br_frb_beams_destroy(struct br_frb_beams *plan)
 int br_frb_beams_steer(struct br_frb_beams *plan, const double *beam, size_t first_step, struct br_why *why)
 {
     if (!plan->steered) return br_because(why, "these beams were not said to be steered");
-    if (plan->steering)
-        return br_because(why, "the beams are steered again %zu steps before the last steering is due", plan->steer_at);
     if (check_beams(beam, plan->nbeams, plan->beams_x, plan->beams_y, why) != 0) return -1;
     find_theta(plan->m.next_theta_mhz, &plan->m, plan->spacing_m_m, beam, plan->beams_x ? plan->beams_y : 1, 0);
     find_theta(plan->n.next_theta_mhz, &plan->n, plan->spacing_n_m, beam, 1, 1);

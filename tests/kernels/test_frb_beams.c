@@ -315,6 +315,46 @@ static void bad_parameters(void **state)
     finish(&r);
 }
 
+/* Beams steered within an execute, at its ends and later: the same bits as plans for each set of beams. */
+static void steered(void **state)
+{
+    (void)state;
+    enum { T = 20, F = 2 };
+    static const size_t when[] = {0, 1, 7, 19, 20, 33};
+    for (int i = 0; i < 24; i++) {
+        size_t bx = i % 2 ? 3 : 0, at = when[i % 6];
+        enum br_backend backend = i < 12 ? BR_CPU : BR_REFERENCE;
+        struct run r = make(T, F, 3, 4, bx, 5, i % 4 == 0), other = make(1, F, 3, 4, bx, 5, 0), later = r;
+        size_t B = r.params.nbeams, count = T * F * B;
+        struct br_frb_beams *plan;
+        struct br_why why;
+        later.params.beam = other.beam;
+        uint16_t *out = malloc(2 * count * sizeof *out), *expected[2] = {compute(&r, backend), compute(&later, backend)};
+        assert_int_equal(br_frb_beams_create(&plan, backend, &r.params, &why), 0);
+        assert_int_equal(br_frb_beams_steer(plan, other.beam, at, &why), -1);
+        assert_non_null(strstr(why.text, "steered"));
+        br_frb_beams_destroy(plan);
+        r.params.steered = true;
+        assert_int_equal(br_frb_beams_create(&plan, backend, &r.params, &why), 0);
+        assert_int_equal(br_frb_beams_steer(plan, r.beam, 3, &why), 0);
+        assert_int_equal(br_frb_beams_steer(plan, other.beam, at, &why), 0); /* replaces it */
+        for (size_t e = 0; e < 2; e++) br_frb_beams_execute(plan, r.in, r.valid, T, out + e * count);
+        for (size_t e = 0; e < 2; e++)
+            for (size_t f = 0; f < F; f++)
+                for (size_t t = 0; t < T; t++)
+                    assert_memory_equal(out + e * count + (f * T + t) * B, expected[e * T + t >= at] + (f * T + t) * B,
+                                        B * sizeof *out);
+        other.beam[0] = NAN;
+        assert_int_equal(br_frb_beams_steer(plan, other.beam, 0, &why), -1);
+        br_frb_beams_destroy(plan);
+        free(out);
+        free(expected[0]);
+        free(expected[1]);
+        finish(&r);
+        finish(&other);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -326,7 +366,7 @@ int main(void)
         cmocka_unit_test(steps_are_independent),
         cmocka_unit_test(weights_made_again),
         cmocka_unit_test(clamps),
-        cmocka_unit_test(bad_parameters),
+        cmocka_unit_test(steered), cmocka_unit_test(bad_parameters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
