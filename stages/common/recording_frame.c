@@ -166,6 +166,15 @@ void recording_place(const struct br_stream *stream, struct br_frame *target, co
         memcpy(target->side, source->side, br_array_bytes(&stream->side));
 }
 
+bool recording_epochs_agree(const struct br_stream *stream, const struct br_stream *other, uint64_t first, int64_t *later)
+{
+    __int128_t scaled = ((__int128_t)other->epoch_ns - stream->epoch_ns) * stream->sample_ns.den;
+    __int128_t samples = scaled / stream->sample_ns.num, begin = (__int128_t)first + samples;
+    if (scaled % stream->sample_ns.num != 0 || begin < 0 || begin > (__int128_t)1 << 62) return false;
+    *later = (int64_t)samples;
+    return true;
+}
+
 int recording_same(const struct recording *a, const char *file_a, const struct recording *b,
                    const char *file_b, struct br_error *error)
 {

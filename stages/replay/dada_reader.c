@@ -124,6 +124,25 @@ static int join_segments(struct br_stage *stage, struct dada_reader *reader, dou
     return BR_OK;
 }
 
+/* A file whose samples are counted from another epoch: where that is a whole number of samples off, they are
+ * counted from the first file's. */
+static void move_epoch(const struct recording *base, struct recording *r, struct segment *segment)
+{
+    int64_t later = 0;
+    if (!r->flat || r->stream.sample_ns.num != base->stream.sample_ns.num ||
+        r->stream.sample_ns.den != base->stream.sample_ns.den ||
+        r->stream.epoch_ns == base->stream.epoch_ns || r->stream.zone[0].downsample != 1 ||
+        !recording_epochs_agree(&base->stream, &r->stream, r->first, &later))
+        return;
+    r->stream.epoch_ns = base->stream.epoch_ns;
+    segment->first = segment->begin = (uint64_t)((int64_t)segment->first + later);
+    segment->end = (uint64_t)((int64_t)segment->end + later);
+    for (size_t i = 0; i < segment->gaps.count; i++) {
+        segment->gaps.gap[i].first = (uint64_t)((int64_t)segment->gaps.gap[i].first + later);
+        segment->gaps.gap[i].reach = (uint64_t)((int64_t)segment->gaps.gap[i].reach + later);
+    }
+}
+
 int dada_reader_configure(struct br_stage *stage, struct dada_reader *reader, const struct file_list *files,
                           const char *coding, uint64_t frame_samples, uint64_t passes, double max_gap_s,
                           unsigned threads)
@@ -138,7 +157,9 @@ int dada_reader_configure(struct br_stage *stage, struct dada_reader *reader, co
         int status =
             describe_file(stage, files->path[i], coding, i == 0 ? &base : &recording, &reader->segment[i]);
         if (status != BR_OK) return status;
-        if (i > 0 && recording_same(&base, files->path[0], &recording, files->path[i], &error) != BR_OK)
+        if (i == 0) continue;
+        move_epoch(&base, &recording, &reader->segment[i]);
+        if (recording_same(&base, files->path[0], &recording, files->path[i], &error) != BR_OK)
             return br_stage_fail_at(stage, "files", "%s", error.text);
     }
     reader->stream = base.stream;

@@ -156,6 +156,7 @@ int extents_configure(struct br_stage *stage, struct extents *e, uint64_t frame_
                       double max_gap_s)
 {
     struct br_stream *s = &e->stream;
+    for (size_t i = 0; i < e->count; i++) e->has_gaps = e->has_gaps || e->extent[i].gaps != NULL;
     e->cell_bytes = e->npol * e->ndish * e->element_bytes;
     e->row_bytes = e->cell_bytes * s->nchannels;
     int status = join(stage, e, max_gap_s);
@@ -535,6 +536,26 @@ static bool covered(const struct extents *e, uint64_t a, uint64_t b)
     return channel == e->stream.nchannels;
 }
 
+/* What the files' own lists say of the samples of the frame, up to `end`, the last of them in the pass that
+ * is `shift` samples late. Passes before it that the frame meets are marked as well. */
+static void mark_gaps(struct extents *e, uint64_t end, uint64_t shift)
+{
+    uint64_t length = e->last - e->first, begin = e->out->first;
+    for (size_t i = 0; i < e->count; i++) {
+        const struct extent *x = &e->extent[i];
+        if (x->gaps == NULL) continue;
+        for (uint64_t late = shift;; late -= length) {
+            uint64_t from = x->begin + late > begin ? x->begin + late : begin,
+                     to = x->end + late < end ? x->end + late : end;
+            if (from < to && gaps_touch(x->gaps, from - late, to - from)) {
+                br_frame_open_validity(&e->stream, e->out);
+                gaps_apply(x->gaps, &e->stream, e->out, late, from, to);
+            }
+            if (late == 0 || e->last + late - length <= begin) break;
+        }
+    }
+}
+
 int extents_fill(struct br_stage *stage, struct extents *e, struct br_frame *out)
 {
     uint64_t a = e->cursor, b = recording_frame_end(&e->stream, a), length = e->last - e->first;
@@ -570,6 +591,7 @@ int extents_fill(struct br_stage *stage, struct extents *e, struct br_frame *out
     if (!out->complete && cells < (at - a) * nchannels) clear_missing(e, (at - a) * nchannels);
     run_pieces(e);
     if (e->failed != 0) return br_stage_fail(stage, e->failed, "%s", e->error.text);
+    if (e->has_gaps) mark_gaps(e, at, shift);
     close_files(e, at - shift);
     e->cursor = at;
     if (!out->complete) br_frame_close_validity(&e->stream, out);

@@ -21,7 +21,8 @@ struct extent {
     uint32_t channel, nchannels;
     uint64_t stride_time, stride_freq, stride_pol, stride_dish; /* bytes in the file */
     const struct chime_chunks *chunks; /* NULL: the bytes are in the file as they are */
-    bool overlap_meant;                /* the format repeats samples on purpose: not counted as duplicate */
+    const struct gaps *gaps; /* samples that are marked otherwise, in channels of the stream; or NULL */
+    bool overlap_meant;      /* the format repeats samples on purpose: not counted as duplicate */
 };
 
 struct extents {
@@ -36,6 +37,7 @@ struct extents {
         size_t extent, count; /* its extents */
         size_t at;            /* the next one, counted from `extent` */
     } * track;
+    bool has_gaps;        /* some extent has */
     uint64_t first, last; /* base samples of one pass; last is exclusive */
     uint64_t passes;
     unsigned threads;
@@ -100,6 +102,11 @@ struct extents_wish {
     double max_gap_s;
     unsigned threads;
 };
+/* True when these are DADA files of the electric field that do not all have the same channels: then
+ * bands_configure reads them. */
+bool bands_are_several(struct br_stage *stage, const struct file_list *files, const char *coding);
+int bands_configure(struct br_stage *stage, struct extents *e, const struct file_list *files,
+                    const struct extents_wish *wish);
 int guppi_configure(struct br_stage *stage, struct extents *e, const struct file_list *files,
                     const struct extents_wish *wish);
 int kotekan_configure(struct br_stage *stage, struct extents *e, const struct file_list *files,

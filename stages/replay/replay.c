@@ -19,7 +19,7 @@ struct replay {
     struct br_ints threads;
     double max_gap_s;
 
-    enum { DADA, VDIF, CHIME, GUPPI, KOTEKAN } is;
+    enum { DADA, VDIF, CHIME, GUPPI, KOTEKAN, BANDS } is;
     struct dada_reader dada;
     struct vdif_reader vdif;
     struct extents extents; /* all others */
@@ -132,8 +132,10 @@ static int recognise(struct br_stage *stage, struct replay *r, const char *path)
 static int configure_extents(struct br_stage *stage, struct replay *r, const struct file_list *files)
 {
     static int (*const configure_as[])(struct br_stage *, struct extents *, const struct file_list *,
-                                       const struct extents_wish *) = {
-        [CHIME] = chime_configure, [GUPPI] = guppi_configure, [KOTEKAN] = kotekan_configure};
+                                       const struct extents_wish *) = {[CHIME] = chime_configure,
+                                                                       [GUPPI] = guppi_configure,
+                                                                       [KOTEKAN] = kotekan_configure,
+                                                                       [BANDS] = bands_configure};
     struct extents_wish wish = {r->coding, (uint64_t)r->frame_samples, (uint64_t)r->loop, r->max_gap_s,
                                 (unsigned)r->readers};
     return configure_as[r->is](stage, &r->extents, files, &wish);
@@ -148,6 +150,7 @@ static int configure(struct br_stage *stage, void *self)
         status = br_stage_reads_file(stage, "files", files.path[i]);
     if (status == BR_OK) status = recognise(stage, r, files.path[0]);
     if (status != BR_OK) return status;
+    if (r->is == DADA && files.count > 1 && bands_are_several(stage, &files, r->coding)) r->is = BANDS;
     uint64_t frame = (uint64_t)r->frame_samples, passes = (uint64_t)r->loop;
     if (r->is == VDIF && r->coding != NULL && strcmp(r->coding, "vdif") != 0)
         return br_stage_fail_at(stage, "coding", "%s; VDIF files have the coding vdif", r->coding);
@@ -235,7 +238,7 @@ BR_STAGE_EXPORT = {
         "times channel width is right (for CHIME's coding: 800 MHz down) |\n\n"
         "The files of one recording are joined by their times and their frequencies: files that continue "
         "each other, files of different "
-        "channels side by side (of `chime`, `guppi`, `kotekan`). Gaps become missing samples, and so do "
+        "channels side by side (not of `vdif`). Gaps become missing samples, and so do "
         "samples that a CHIME file never "
         "got. Data that comes twice is delivered once and counted as lost, reason `duplicate` (not the "
         "overlap of GUPPI blocks); "

@@ -320,17 +320,49 @@ def test_guppi_refused():
             same(got, v[:48], np.ones((48, 4), bool), 0)
 
 
+def band(d, name, e, valid, first, mhz, epoch):
+    """A DADA recording of ours, in Python."""
+    dada(d, e, valid, first, mhz, epoch=epoch)
+    for end in ("", ".gaps"):
+        os.rename(os.path.join(d, "in.dada" + end), os.path.join(d, name + end))
+
+
+def test_dada_bands():
+    """DADA files of different channels, whose samples count from different epochs: side by side, with their gaps."""
+    with harness.scratch() as d:
+        epoch = 1600000000123456789
+        e = other.noise((300, 5, 2, 3), 2)
+        valid = np.random.default_rng(1).random((300, 5)) < 0.9
+        valid[200:, :2] = False
+        valid[:30, 2:] = False
+        valid[150:170, 2:] = False
+        e *= valid[..., None, None]
+        mhz = [400.0, 401.0, 500.0, 501.0, 502.0]
+        band(d, "a.dada", e[:200, :2], valid[:200, :2], 1000, mhz[:2], epoch)
+        band(d, "b.dada", e[30:150, 2:], valid[30:150, 2:], 1030, mhz[2:], epoch)
+        band(d, "c.dada", e[170:, 2:], valid[170:, 2:], 1170 - 400, mhz[2:], epoch + 400 * 2560)
+        for extra in ("", ", frame_samples: 41", ", frame_samples: 1000, readers: 3"):
+            same(replay(d, '"*.dada"', "", extra), e, valid, 1000, epoch, mhz)
+        got = replay(d, '"*.dada"', "", ", loop: 3, frame_samples: 700")
+        same(got, np.tile(e, (3, 1, 1, 1)), np.tile(valid, (3, 1)), 1000, epoch, mhz)
+        same(replay(d, '"[bc].dada"', ""), e[30:, 2:], valid[30:, 2:], 1030, epoch, mhz[2:])
+        band(d, "c.dada", e[170:, 2:], valid[170:, 2:], 1170, mhz[2:], epoch + 1)
+        assert "EPOCH_NS" in replay(d, '"*.dada"', "", status=2).err
+        band(d, "c.dada", e[170:, 1:4], valid[170:, 1:4], 1170, mhz[1:4], epoch)
+        assert "twice" in replay(d, '"*.dada"', "", status=2).err
+
+
 def read_dada(d, pattern):
     (path,) = glob.glob(os.path.join(d, pattern))
     e, valid, first, keys = harness.read_e(path)
     return e, valid, first, keys
 
 
-def dada(d, e, valid, first, mhz, sample_ns="2560", width=0.390625):
+def dada(d, e, valid, first, mhz, sample_ns="2560", width=0.390625, epoch=1600000000123456789):
     """A recording of ours, written in Python."""
     keys = {"HEADER": "DADA", "HDR_SIZE": 4096, "DTYPE": "int4x2", "AXES": "time,freq,pol,dish",
             "SHAPE": "0," + ",".join(map(str, e.shape[1:])), "FRAME_SAMPLES": 32, "SAMPLE0": first, "SAMPLE_NS": sample_ns,
-            "EPOCH_NS": 1600000000123456789, "FREQ_MHZ": ",".join(map(repr, mhz)), "WIDTH_MHZ": width}
+            "EPOCH_NS": epoch, "FREQ_MHZ": ",".join(map(repr, mhz)), "WIDTH_MHZ": width}
     head = "".join(f"{k} {v}\n" for k, v in keys.items()).encode().ljust(4096, b"\0")
     write(d, "in.dada", head + other.pack_int4x2(e).tobytes())
     with open(os.path.join(d, "in.dada.gaps"), "w") as f:

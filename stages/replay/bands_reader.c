@@ -1,0 +1,150 @@
+/* DADA recordings whose files hold different channels: side by side in one stream. */
+#include "stages/common/shape.h"
+#include "stages/replay/extents.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void *pipeline_memory(void *owner, size_t bytes)
+{
+    return br_stage_alloc(owner, bytes);
+}
+
+/* A file's description, without what the user says of the channels of all files together. */
+static int describe(struct br_stage *stage, const char *path, const char *coding, struct recording *r,
+                    uint64_t *file_bytes, struct br_error *error)
+{
+    struct br_stream_hints hints = *br_stage_hints(stage);
+    struct dada_header header;
+    hints.nfreq = 0;
+    hints.freq_mhz = NULL;
+    int status = dada_read(&header, path, file_bytes, error);
+    if (status != BR_OK) return status;
+    struct recording_memory memory = {pipeline_memory, stage};
+    status = recording_describe(r, &header, &hints, br_stage_telescope(stage), coding, memory, error);
+    dada_free(&header);
+    return status;
+}
+
+/* E[time][freq][pol][dish], a step for each base sample. */
+static bool is_field(const struct recording *r)
+{
+    static const char *const axes[] = {"time", "freq", "pol", "dish"};
+    const struct br_array *a = &r->stream.array;
+    bool good = r->flat && a->naxes == 4 && (a->dtype == BR_INT4X2 || a->dtype == BR_INT8X2) &&
+                r->stream.side.naxes == 0 && r->stream.nzones == 1 && r->stream.zone[0].downsample == 1 &&
+                r->stream.zone[0].factor == 1;
+    for (unsigned i = 0; good && i < 4; i++) good = strcmp(a->axis[i].name, axes[i]) == 0;
+    return good;
+}
+
+bool bands_are_several(struct br_stage *stage, const struct file_list *files, const char *coding)
+{
+    struct recording first, r;
+    uint64_t bytes;
+    bool several = false;
+    for (size_t i = 0; i < files->count; i++) {
+        struct br_error ignored = {0}; /* the reader that is chosen says what is wrong */
+        if (describe(stage, files->path[i], coding, i == 0 ? &first : &r, &bytes, &ignored) != BR_OK)
+            return false;
+        if (!is_field(i == 0 ? &first : &r)) return false;
+        several = several || (i > 0 && (r.stream.nchannels != first.stream.nchannels ||
+                                        memcmp(r.stream.freq_mhz, first.stream.freq_mhz,
+                                               r.stream.nchannels * sizeof(double)) != 0));
+    }
+    return several;
+}
+
+/* What the files must have in common, and the samples between their epochs. */
+static int compare(struct br_stage *stage, const struct recording *a, const char *file_a,
+                   const struct recording *b, const char *file_b, int64_t *later)
+{
+    const struct br_stream *x = &a->stream, *y = &b->stream;
+    bool shape = x->array.dtype == y->array.dtype && x->array.axis[2].length == y->array.axis[2].length &&
+                 x->array.axis[3].length == y->array.axis[3].length && a->coding == b->coding;
+    const char *what = !shape ? "shape (DTYPE, SHAPE, CODING)"
+                       : x->sample_ns.num != y->sample_ns.num || x->sample_ns.den != y->sample_ns.den
+                           ? "SAMPLE_NS (or TSAMP)"
+                       : !recording_epochs_agree(x, y, b->first, later)
+                           ? "EPOCH_NS (or UTC_START), by no whole number of samples"
+                           : NULL;
+    if (what == NULL) return BR_OK;
+    return br_stage_fail_at(stage, "files", "%s differs from %s in %s; expected files of one recording",
+                            file_b, file_a, what);
+}
+
+static int add_file(struct br_stage *stage, struct extents *e, struct channel_groups *groups, size_t file,
+                    const char *coding, struct recording *base)
+{
+    struct br_error error = {0};
+    struct recording r;
+    uint64_t bytes = 0, left = 0;
+    int64_t later = 0;
+    const char *path = e->files.path[file];
+    if (describe(stage, path, coding, &r, &bytes, &error) != BR_OK)
+        return br_stage_fail_at(stage, "files", "%s", error.text);
+    if (file == 0) *base = r;
+    int status = compare(stage, base, e->files.path[0], &r, path, &later);
+    if (status != BR_OK) return status;
+    uint64_t samples = recording_samples(&r, bytes - r.payload_offset, &left);
+    if (left > 0 || samples < r.samples)
+        br_stage_warn(stage, "%s is truncated: its %llu whole samples are replayed", path,
+                      (unsigned long long)samples);
+    const struct br_stream *s = &r.stream;
+    int64_t *id = br_stage_alloc(stage, s->nchannels * sizeof *id);
+    for (size_t i = 0; i < s->nchannels; i++) id[i] = llround(s->freq_mhz[i] * 1e6);
+    struct gaps *gaps = br_stage_alloc(stage, sizeof *gaps);
+    char *name = br_stage_alloc(stage, strlen(path) + 6);
+    strcat(strcpy(name, path), ".gaps");
+    if (gaps_read(gaps, name, s->nchannels, &error) != BR_OK)
+        return br_stage_fail_at(stage, "files", "%s", error.text);
+    gaps->gap = br_stage_keep(stage, gaps->gap, gaps->count * sizeof *gaps->gap);
+    struct extent *x = extents_add(e);
+    if (x == NULL) return br_no_memory(stage, e->count * sizeof *x);
+    uint64_t first = (uint64_t)((int64_t)r.first + later), cell = r.row_bytes / s->nchannels,
+             dish = s->array.axis[3].length;
+    for (size_t i = 0; i < gaps->count; i++) {
+        gaps->gap[i].first = (uint64_t)((int64_t)gaps->gap[i].first + later);
+        gaps->gap[i].reach = (uint64_t)((int64_t)gaps->gap[i].reach + later);
+    }
+    *x = (struct extent){.file = file,
+                         .offset = r.payload_offset,
+                         .first = first,
+                         .begin = first,
+                         .end = first + samples,
+                         .channel = (uint32_t)channels_add(stage, groups, s->nchannels, id, s->freq_mhz),
+                         .stride_time = r.row_bytes,
+                         .stride_freq = cell,
+                         .stride_pol = cell / s->array.axis[2].length,
+                         .stride_dish = cell / s->array.axis[2].length / dish,
+                         .gaps = gaps->count > 0 ? gaps : NULL};
+    return BR_OK;
+}
+
+int bands_configure(struct br_stage *stage, struct extents *e, const struct file_list *files,
+                    const struct extents_wish *wish)
+{
+    struct recording base = {0};
+    struct channel_groups groups = {0};
+    e->files = *files;
+    e->passes = wish->passes;
+    e->threads = wish->threads;
+    int status = BR_OK;
+    for (size_t i = 0; i < files->count && status == BR_OK; i++)
+        status = add_file(stage, e, &groups, i, wish->coding, &base);
+    e->extent = br_stage_keep(stage, e->extent, e->count * sizeof *e->extent);
+    if (status != BR_OK) return status;
+    e->coding = base.coding;
+    e->npol = base.stream.array.axis[2].length;
+    e->ndish = base.stream.array.axis[3].length;
+    e->element_bytes = base.stream.array.dtype == BR_INT8X2 ? 2 : 1;
+    e->stream.sample_ns = base.stream.sample_ns;
+    e->stream.epoch_ns = base.stream.epoch_ns;
+    status = channels_join(stage, e, &groups, base.stream.width_mhz[0]);
+    for (size_t i = 0; status == BR_OK && i < e->count; i++) { /* the lines speak of their file's channels */
+        const struct gaps *gaps = e->extent[i].gaps;
+        for (size_t k = 0; gaps != NULL && k < gaps->count; k++) gaps->gap[k].channel += e->extent[i].channel;
+    }
+    return status == BR_OK ? extents_configure(stage, e, wish->frame_samples, 0, wish->max_gap_s) : status;
+}
