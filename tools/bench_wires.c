@@ -1,5 +1,6 @@
-/* The senders of packetize beside the least that anything could do: the same bytes, ready made, from one thread through the same
- * loopback. The stage is driven by hand, frame after frame, so that nothing but itself is measured; another thread reads. */
+/* The senders of packetize beside the least that anything could do: the same bytes, ready made, from one
+ * thread through the same loopback. The stage is driven by hand, frame after frame, so that nothing but
+ * itself is measured; another thread reads. */
 #include "runtime/graph.h"
 #include "tools/bench.h"
 
@@ -61,7 +62,9 @@ static void *read_udp(void *arg)
     while (!atomic_load(&r->stop)) {
         for (int i = 0; i < BATCH; i++) {
             piece[i] = (struct iovec){data[i], sizeof data[i]};
-            message[i].msg_hdr = (struct msghdr){.msg_iov = &piece[i], .msg_iovlen = 1, .msg_control = control[i],
+            message[i].msg_hdr = (struct msghdr){.msg_iov = &piece[i],
+                                                 .msg_iovlen = 1,
+                                                 .msg_control = control[i],
                                                  .msg_controllen = r->stamp != NULL ? sizeof control[i] : 0};
         }
         struct pollfd wait = {.fd = r->fd, .events = POLLIN};
@@ -89,8 +92,8 @@ static bool start_reader(struct reader *r, bool udp, bool stamps)
     if (stamps) r->stamp = calloc(STAMPS, sizeof *r->stamp);
     if (udp) setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer);
     if (stamps) setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, &yes, sizeof yes);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof a) != 0 || getsockname(fd, (struct sockaddr *)&a, &length) != 0 ||
-        (!udp && listen(fd, 4) != 0)) {
+    if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof a) != 0 ||
+        getsockname(fd, (struct sockaddr *)&a, &length) != 0 || (!udp && listen(fd, 4) != 0)) {
         fprintf(stderr, "bench wires: no socket: %s\n", strerror(errno));
         return false;
     }
@@ -134,7 +137,8 @@ static bool make_driven(struct driven *d, const char *text)
     d->stage->phase = BR_PHASE_RUN;
     d->stream = br_stage_input(d->stage, 0);
     size_t bytes = (br_stream_max_bytes(d->stream) + 63) / 64 * 64;
-    d->frame = (struct br_frame){.samples = d->stream->frame_samples, .complete = true, .data = aligned_alloc(64, bytes)};
+    d->frame = (struct br_frame){
+        .samples = d->stream->frame_samples, .complete = true, .data = aligned_alloc(64, bytes)};
     if (d->stream->side.naxes > 0) d->frame.side = malloc(br_array_bytes(&d->stream->side));
     if (d->stage->type->start(d->stage, d->stage->self) == BR_OK) return d->frame.data != NULL;
     fprintf(stderr, "bench wires: %s\n", d->stage->error.text);
@@ -165,7 +169,9 @@ static uint32_t random_word(void)
     return state = state * 1664525 + 1013904223;
 }
 
-/* --- frb-node --------------------------------------------------------------------------------------------------------------- */
+/* --- frb-node
+ * ---------------------------------------------------------------------------------------------------------------
+ */
 
 struct tcp_bench {
     struct driven stage;
@@ -201,9 +207,9 @@ static void send_bare(void *arg)
     wait_for_bytes(&b->at_bare, before + MINICHUNKS * b->bytes);
 }
 
-static const char telescope[] =
-    "telescope: {name: bench, grid: {m: 8, n: 8}, spacing_m: {m: 8.5, n: 6.3}, latitude_deg: 49, longitude_deg: -119,\n"
-    "  dishes: [[0, 0], [0, 1], [1, 0]]}\n";
+static const char telescope[] = "telescope: {name: bench, grid: {m: 8, n: 8}, spacing_m: {m: 8.5, n: 6.3}, "
+                                "latitude_deg: 49, longitude_deg: -119,\n"
+                                "  dishes: [[0, 0], [0, 1], [1, 0]]}\n";
 
 static int bench_frb_node(void)
 {
@@ -212,23 +218,29 @@ static int bench_frb_node(void)
     char text[2048];
     if (!start_reader(&b.at_stage, false, false) || !start_reader(&b.at_bare, false, false)) return 1;
     snprintf(text, sizeof text,
-             "%sdevice: cpu\nstream: {sample_ns: 5120, epoch_ns: 1700000000000000000, freq_mhz: {first: 400, step: 0.1953125, count: %d}}\n"
+             "%sdevice: cpu\nstream: {sample_ns: 5120, epoch_ns: 1700000000000000000, freq_mhz: {first: 400, "
+             "step: 0.1953125, count: %d}}\n"
              "pipeline:\n"
              "  - {stage: simulate, out: e, frame_samples: 49152, samples: 1}\n"
              "  - {stage: frb_grid, in: e, out: i, integrate: 192}\n"
              "  - {stage: frb_beams, in: i, out: j, beams: {grid: [6, 10], spacing_deg: 0.1}}\n"
              "  - {stage: quantize, in: j, out: q, bits: 4, block: 256}\n"
-             "  - {stage: packetize, in: q, format: frb-node, idle_s: 0, destinations: [{address: \"127.0.0.1:%u\"}]}\n",
+             "  - {stage: packetize, in: q, format: frb-node, idle_s: 0, destinations: [{address: "
+             "\"127.0.0.1:%u\"}]}\n",
              telescope, CHANNELS, b.at_stage.port);
     int shorts = 1;
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)b.at_bare.port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)b.at_bare.port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     b.bare = socket(AF_INET, SOCK_STREAM, 0);
     b.message = malloc(b.bytes);
-    if (b.message != NULL && make_driven(&b.stage, text) && connect(b.bare, (struct sockaddr *)&to, sizeof to) == 0) {
+    if (b.message != NULL && make_driven(&b.stage, text) &&
+        connect(b.bare, (struct sockaddr *)&to, sizeof to) == 0) {
         uint32_t *levels = b.stage.frame.data;
         float *side = b.stage.frame.side;
         for (size_t i = 0; i < (size_t)BEAMS * CHANNELS * 32; i++) levels[i] = random_word();
-        for (size_t i = 0; i < (size_t)BEAMS * CHANNELS * 2; i++) side[i] = 1 + (float)(random_word() >> 8) * 0x1p-24f;
+        for (size_t i = 0; i < (size_t)BEAMS * CHANNELS * 2; i++)
+            side[i] = 1 + (float)(random_word() >> 8) * 0x1p-24f;
         for (size_t i = 0; i < b.bytes; i++) b.message[i] = (char)(random_word() >> 24);
         send_frame(&b.stage); /* connects, and says hello */
         while (atomic_load(&b.at_stage.bytes) < b.bytes) sched_yield();
@@ -237,7 +249,8 @@ static int bench_frb_node(void)
         bench_pair(send_minichunks, &b, send_bare, &b, 9, &ours, &theirs);
         char what[96];
         snprintf(what, sizeof what, "frb-node, minichunks of %.2f MB", (double)b.bytes * 1e-6);
-        shorts = bench_report(what, MINICHUNKS * (double)b.bytes / ours * 1e-6, "MB/s", "a blocking TCP sender, same bytes", theirs / ours, 0.6, 1);
+        shorts = bench_report(what, MINICHUNKS * (double)b.bytes / ours * 1e-6, "MB/s",
+                              "a blocking TCP sender, same bytes", theirs / ours, 0.6, 1);
     } else {
         fprintf(stderr, "bench wires: cannot begin: %s\n", strerror(errno));
     }
@@ -249,7 +262,9 @@ static int bench_frb_node(void)
     return shorts;
 }
 
-/* --- chime-l0 --------------------------------------------------------------------------------------------------------------- */
+/* --- chime-l0
+ * ---------------------------------------------------------------------------------------------------------------
+ */
 
 struct udp_bench {
     struct driven stage;
@@ -286,15 +301,17 @@ static bool make_udp(struct udp_bench *b, unsigned beams, unsigned coarse, bool 
 {
     char text[2048];
     if (!start_reader(&b->reader, true, stamps)) return false;
-    snprintf(text, sizeof text,
-             "%sdevice: cpu\nstream: {sample_ns: 2560, epoch_ns: 1700000000000000000, freq_mhz: {first: 600, step: 0.390625, count: %u}}\n"
-             "pipeline:\n"
-             "  - {stage: simulate, out: e, frame_samples: %d, samples: 1}\n"
-             "  - {stage: upchannelize, in: e, out: u, factor: 16}\n"
-             "  - {stage: frb_grid, in: u, out: i, integrate: 384}\n"
-             "  - {stage: frb_beams, in: i, out: j, beams: {grid: [%u, 4], spacing_deg: 0.1}}\n"
-             "  - {stage: packetize, in: j, format: chime-l0%s, destinations: [{address: \"127.0.0.1:%u\"}]}\n",
-             telescope, coarse, BLOCKS * 16 * 384, beams / 4, more, b->reader.port);
+    snprintf(
+        text, sizeof text,
+        "%sdevice: cpu\nstream: {sample_ns: 2560, epoch_ns: 1700000000000000000, freq_mhz: {first: 600, "
+        "step: 0.390625, count: %u}}\n"
+        "pipeline:\n"
+        "  - {stage: simulate, out: e, frame_samples: %d, samples: 1}\n"
+        "  - {stage: upchannelize, in: e, out: u, factor: 16}\n"
+        "  - {stage: frb_grid, in: u, out: i, integrate: 384}\n"
+        "  - {stage: frb_beams, in: i, out: j, beams: {grid: [%u, 4], spacing_deg: 0.1}}\n"
+        "  - {stage: packetize, in: j, format: chime-l0%s, destinations: [{address: \"127.0.0.1:%u\"}]}\n",
+        telescope, coarse, BLOCKS * 16 * 384, beams / 4, more, b->reader.port);
     if (!make_driven(&b->stage, text)) return false;
     uint16_t *data = b->stage.frame.data;
     size_t values = br_stream_max_bytes(b->stage.stream) / 2;
@@ -308,15 +325,17 @@ static int bench_packets(void)
     struct udp_bench b = {.bare = socket(AF_INET, SOCK_DGRAM, 0), .packets = malloc((size_t)1024 * PACKET)};
     int shorts = 1;
     if (b.bare >= 0 && b.packets != NULL && make_udp(&b, 128, 16, false, "")) {
-        struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)b.reader.port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        struct sockaddr_in to = {.sin_family = AF_INET,
+                                 .sin_port = htons((uint16_t)b.reader.port),
+                                 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
         for (size_t i = 0; i < (size_t)1024 * PACKET; i++) b.packets[i] = (char)(random_word() >> 24);
         if (connect(b.bare, (struct sockaddr *)&to, sizeof to) == 0) {
             double ours, theirs;
             bench_pair(send_blocks, &b, send_packets, &b, 9, &ours, &theirs);
             double rate = (double)b.count / ours;
             bool fast = rate >= 3e5; /* either is enough */
-            shorts = bench_report("chime-l0, packets of 4272 bytes, quantized (>= 300 or 0.8)", rate * 1e-3, "k/s", "a bare sendmmsg loop",
-                                  theirs / ours, fast ? 0 : 0.8, 1);
+            shorts = bench_report("chime-l0, packets of 4272 bytes, quantized (>= 300 or 0.8)", rate * 1e-3,
+                                  "k/s", "a bare sendmmsg loop", theirs / ours, fast ? 0 : 0.8, 1);
         }
     }
     drop_driven(&b.stage);
@@ -326,7 +345,8 @@ static int bench_packets(void)
     return shorts;
 }
 
-/* What arrived, by the kernel's clock: the mean rate, and the most that any span of time held above the rate. */
+/* What arrived, by the kernel's clock: the mean rate, and the most that any span of time held above the rate.
+ */
 static int bench_pacing(void)
 {
     const double rate = 20e6, burst = 200e3;
@@ -343,10 +363,14 @@ static int bench_pacing(void)
             if (line + PACKET - least > worst) worst = line + PACKET - least;
         }
         double seconds = (double)(t[n - 1] - t[0]) * 1e-9, mean = ((double)n * PACKET - burst) / seconds;
-        shorts = bench_report("chime-l0 paced: error of the rate", mean * 1e-6, "MB/s", "the rate asked for (1 + |error|)",
+        shorts = bench_report("chime-l0 paced: error of the rate", mean * 1e-6, "MB/s",
+                              "the rate asked for (1 + |error|)",
                               1 + (mean > rate ? mean / rate - 1 : 1 - mean / rate), 1.02, 0);
-        shorts += bench_report("chime-l0 paced: largest burst", worst * 1e-3, "kB", "the burst asked for", worst / burst, 1, 0);
-        if (n != sent) fprintf(stderr, "bench wires: %llu of %llu paced packets arrived\n", (unsigned long long)n, (unsigned long long)sent);
+        shorts += bench_report("chime-l0 paced: largest burst", worst * 1e-3, "kB", "the burst asked for",
+                               worst / burst, 1, 0);
+        if (n != sent)
+            fprintf(stderr, "bench wires: %llu of %llu paced packets arrived\n", (unsigned long long)n,
+                    (unsigned long long)sent);
     }
     drop_driven(&b.stage);
     stop_reader(&b.reader);

@@ -17,8 +17,9 @@ int assembly_create(struct assembly *a, struct br_error *error)
     }
     if (enough) return BR_OK;
     assembly_free(a);
-    return br_fail(error, BR_E_NO_MEMORY, "no memory for %u blocks of %zu beams and %zu channels (%zu bytes each)", a->window, a->nbeams,
-                   a->nchannels, cells * (a->row + 8));
+    return br_fail(error, BR_E_NO_MEMORY,
+                   "no memory for %u blocks of %zu beams and %zu channels (%zu bytes each)", a->window,
+                   a->nbeams, a->nchannels, cells * (a->row + 8));
 }
 
 void assembly_free(struct assembly *a)
@@ -93,7 +94,8 @@ void assembly_done(struct assembly *a, struct assembly_block *block)
     if (a->pressed && (a->wanted < a->tail || a->wanted - a->tail < a->window)) a->pressed = false;
 }
 
-void assembly_fill(const struct assembly *a, const struct assembly_block *block, const struct br_stream *stream, struct br_frame *frame)
+void assembly_fill(const struct assembly *a, const struct assembly_block *block,
+                   const struct br_stream *stream, struct br_frame *frame)
 {
     size_t cells = a->nbeams * a->nchannels, steps = a->nibbles ? 2 * a->row : a->row;
     memcpy(frame->data, block->levels, cells * a->row);

@@ -31,13 +31,17 @@ const char *l0_parse(struct l0_packet *p, const uint8_t *bytes, size_t length)
     p->nupfreq = l0_u16(at + 8, 2);
     p->nsteps = l0_u16(at + 8, 3);
     if (p->counts_per_sample == 0) return "fpga_counts_per_sample is 0";
-    if (p->nbeams == 0 || p->nfreq == 0 || p->nfreq > L0_CHANNELS) return "it has no beams or channels, or too many";
+    if (p->nbeams == 0 || p->nfreq == 0 || p->nfreq > L0_CHANNELS)
+        return "it has no beams or channels, or too many";
     if (p->nupfreq == 0 || p->nupfreq > L0_UPFREQ_MAX) return "nupfreq is not 1 to 64";
-    if (p->nsteps == 0 || p->nsteps > L0_STEPS_MAX || (p->nsteps & (p->nsteps - 1)) != 0) return "ntsamp is no power of two up to 1024";
-    size_t data = (size_t)p->nbeams * p->nfreq * p->nupfreq * p->nsteps, header = l0_header_bytes(version, p->nbeams, p->nfreq);
+    if (p->nsteps == 0 || p->nsteps > L0_STEPS_MAX || (p->nsteps & (p->nsteps - 1)) != 0)
+        return "ntsamp is no power of two up to 1024";
+    size_t data = (size_t)p->nbeams * p->nfreq * p->nupfreq * p->nsteps,
+           header = l0_header_bytes(version, p->nbeams, p->nfreq);
     if (data_bytes < 0 || data != (size_t)data_bytes) return "data_nbytes is not nbeams nfreq nupfreq ntsamp";
     if (length != header + data) return "its length is not that of its header and data";
-    if (p->count % ((uint64_t)p->counts_per_sample * p->nsteps) != 0) return "fpga_count is no multiple of a packet's counts";
+    if (p->count % ((uint64_t)p->counts_per_sample * p->nsteps) != 0)
+        return "fpga_count is no multiple of a packet's counts";
     p->beam_ids = at + 16;
     p->freq_ids = p->beam_ids + 2 * (size_t)p->nbeams;
     p->scales = p->freq_ids + 2 * (size_t)p->nfreq;
@@ -48,10 +52,12 @@ const char *l0_parse(struct l0_packet *p, const uint8_t *bytes, size_t length)
     return NULL;
 }
 
-uint8_t *l0_put_header(uint8_t *bytes, const struct l0_packet *p, const uint16_t *beam_ids, const uint16_t *freq_ids)
+uint8_t *l0_put_header(uint8_t *bytes, const struct l0_packet *p, const uint16_t *beam_ids,
+                       const uint16_t *freq_ids)
 {
     uint32_t version = p->version;
-    uint16_t words[] = {(uint16_t)(p->nbeams * p->nfreq * p->nupfreq * p->nsteps), (uint16_t)p->counts_per_sample};
+    uint16_t words[] = {(uint16_t)(p->nbeams * p->nfreq * p->nupfreq * p->nsteps),
+                        (uint16_t)p->counts_per_sample};
     uint16_t shape[] = {(uint16_t)p->nbeams, (uint16_t)p->nfreq, (uint16_t)p->nupfreq, (uint16_t)p->nsteps};
     memcpy(bytes, &version, 4);
     memcpy(bytes + 4, words, 4);
@@ -74,8 +80,10 @@ double l0_channel_mhz(unsigned coarse, unsigned up, unsigned nupfreq)
 
 bool l0_channel(double mhz, double width_mhz, unsigned *coarse, unsigned *up, unsigned *nupfreq)
 {
-    double factor = L0_WIDTH_MHZ / width_mhz, place = (L0_TOP_MHZ - mhz) / L0_WIDTH_MHZ + 0.5; /* from the upper edge of channel 0 */
-    if (!(factor >= 0.999 && factor < L0_UPFREQ_MAX + 0.001 && fabs(factor - round(factor)) < 1e-3)) return false;
+    double factor = L0_WIDTH_MHZ / width_mhz,
+           place = (L0_TOP_MHZ - mhz) / L0_WIDTH_MHZ + 0.5; /* from the upper edge of channel 0 */
+    if (!(factor >= 0.999 && factor < L0_UPFREQ_MAX + 0.001 && fabs(factor - round(factor)) < 1e-3))
+        return false;
     if (!(place > 0 && place < L0_CHANNELS)) return false;
     *nupfreq = (unsigned)round(factor);
     *coarse = (unsigned)place;

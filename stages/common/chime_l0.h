@@ -1,11 +1,11 @@
 /* chime_l0.h - the UDP packets, versions 1 and 2, by which CHIME's L0 feeds its L1. Little-endian, packed:
  *
- *   u32 version; i16 data_nbytes; u16 fpga_counts_per_sample; [version 2: u64 fpga_frame0_ns;] u64 fpga_count;
- *   u16 nbeams, nfreq, nupfreq, ntsamp; u16 beam_ids[nbeams]; u16 coarse_freq_ids[nfreq]; f32 scale[nbeams][nfreq];
- *   f32 offset[nbeams][nfreq]; u8 data[nbeams][nfreq][nupfreq][ntsamp]
+ *   u32 version; i16 data_nbytes; u16 fpga_counts_per_sample; [version 2: u64 fpga_frame0_ns;] u64
+ * fpga_count; u16 nbeams, nfreq, nupfreq, ntsamp; u16 beam_ids[nbeams]; u16 coarse_freq_ids[nfreq]; f32
+ * scale[nbeams][nfreq]; f32 offset[nbeams][nfreq]; u8 data[nbeams][nfreq][nupfreq][ntsamp]
  *
- * Intensity = scale * byte + offset; bytes 0 and 255 are masked. Coarse channel 0 is at 800 MHz, each next one 0.390625 MHz lower;
- * fine channels descend in frequency too. */
+ * Intensity = scale * byte + offset; bytes 0 and 255 are masked. Coarse channel 0 is at 800 MHz, each next
+ * one 0.390625 MHz lower; fine channels descend in frequency too. */
 #ifndef BEAMRING_STAGES_COMMON_CHIME_L0_H
 #define BEAMRING_STAGES_COMMON_CHIME_L0_H
 
@@ -22,7 +22,7 @@ enum {
     L0_DATA_MAX = 32767,
     L0_COUNT_NS = 2560 /* one count */
 };
-#define L0_TOP_MHZ 800.0
+#define L0_TOP_MHZ   800.0
 #define L0_WIDTH_MHZ 0.390625
 
 struct l0_packet {
@@ -57,9 +57,11 @@ static inline float l0_f32(const uint8_t *at, size_t i)
 const char *l0_parse(struct l0_packet *packet, const uint8_t *bytes, size_t length);
 
 /* Writes all up to the scales; returns where these begin. */
-uint8_t *l0_put_header(uint8_t *bytes, const struct l0_packet *packet, const uint16_t *beam_ids, const uint16_t *freq_ids);
+uint8_t *l0_put_header(uint8_t *bytes, const struct l0_packet *packet, const uint16_t *beam_ids,
+                       const uint16_t *freq_ids);
 
-/* Coarse channel and place in it (0: highest) of a channel; false when it is none of 800 - 0.390625 k MHz cut into nupfreq. */
+/* Coarse channel and place in it (0: highest) of a channel; false when it is none of 800 - 0.390625 k MHz cut
+ * into nupfreq. */
 bool l0_channel(double mhz, double width_mhz, unsigned *coarse, unsigned *up, unsigned *nupfreq);
 double l0_channel_mhz(unsigned coarse, unsigned up, unsigned nupfreq);
 

@@ -46,11 +46,12 @@ enum { NKEYS = sizeof keys / sizeof *keys };
 void frb_node_free(struct frb_node_document *document)
 {
     for (size_t i = 0; i < NKEYS; i++)
-        if (keys[i].kind >= INTEGERS) free(((struct frb_node_ints *)((char *)document + keys[i].offset))->value);
+        if (keys[i].kind >= INTEGERS)
+            free(((struct frb_node_ints *)((char *)document + keys[i].offset))->value);
     *document = (struct frb_node_document){0};
 }
 
-/* --- what a document must satisfy ------------------------------------------------------------------------------------------- */
+/* --- what a document must satisfy ----------------------------------------------------------------------- */
 
 static int64_t sum(const struct frb_node_ints *list)
 {
@@ -67,8 +68,10 @@ int64_t frb_node_total_channels(const struct frb_node_document *document)
 size_t frb_node_channel(const struct frb_node_document *d, int64_t channel, double *mhz, double *width_mhz)
 {
     size_t zone = 0;
-    while (zone + 1 < d->zone_nfreq.count && channel >= d->zone_nfreq.value[zone]) channel -= d->zone_nfreq.value[zone++];
-    double low = d->zone_freq_edges.value[zone], width = (d->zone_freq_edges.value[zone + 1] - low) / (double)d->zone_nfreq.value[zone];
+    while (zone + 1 < d->zone_nfreq.count && channel >= d->zone_nfreq.value[zone])
+        channel -= d->zone_nfreq.value[zone++];
+    double low = d->zone_freq_edges.value[zone],
+           width = (d->zone_freq_edges.value[zone + 1] - low) / (double)d->zone_nfreq.value[zone];
     *mhz = low + ((double)channel + 0.5) * width;
     *width_mhz = width;
     return zone;
@@ -88,7 +91,8 @@ static int check_distinct(const char *name, const struct frb_node_ints *list, st
     memcpy(sorted, list->value, list->count * sizeof *sorted);
     qsort(sorted, list->count, sizeof *sorted, by_value);
     for (size_t i = 1; i < list->count && status == BR_OK; i++)
-        if (sorted[i] == sorted[i - 1]) status = br_fail(error, BR_E_FORMAT, "%s: %" PRId64 " stands there twice", name, sorted[i]);
+        if (sorted[i] == sorted[i - 1])
+            status = br_fail(error, BR_E_FORMAT, "%s: %" PRId64 " stands there twice", name, sorted[i]);
     free(sorted);
     return status;
 }
@@ -100,9 +104,11 @@ static double dot(const struct frb_node_reals *a, const struct frb_node_reals *b
 
 static int check_axis(const char *name, const struct frb_node_reals *axis, struct br_error *error)
 {
-    if (axis->count != 3) return br_fail(error, BR_E_FORMAT, "%s: %zu numbers; expected 3: East, North, Up", name, axis->count);
+    if (axis->count != 3)
+        return br_fail(error, BR_E_FORMAT, "%s: %zu numbers; expected 3: East, North, Up", name, axis->count);
     double length = sqrt(dot(axis, axis));
-    if (!(fabs(length - 1) <= 1e-6)) return br_fail(error, BR_E_FORMAT, "%s: its length is %g; expected 1", name, length);
+    if (!(fabs(length - 1) <= 1e-6))
+        return br_fail(error, BR_E_FORMAT, "%s: its length is %g; expected 1", name, length);
     return BR_OK;
 }
 
@@ -118,11 +124,14 @@ static int check_geometry(const struct frb_node_document *d, struct br_error *er
     if (!(fabs(dot(&d->tel_dish_elev_axis, &d->tel_dish_vert_axis)) <= 1e-6))
         return br_fail(error, BR_E_FORMAT, "tel_dish_elev_axis and tel_dish_vert_axis are not orthogonal");
     if (!(d->tel_dish_separation_x_m > 0) || !(d->tel_dish_separation_y_m > 0))
-        return br_fail(error, BR_E_FORMAT, "tel_dish_separation_x_m, _y_m: %g, %g; expected positive distances",
+        return br_fail(error, BR_E_FORMAT,
+                       "tel_dish_separation_x_m, _y_m: %g, %g; expected positive distances",
                        d->tel_dish_separation_x_m, d->tel_dish_separation_y_m);
-    if (!isfinite(d->tel_dish_coelev_deg)) return br_fail(error, BR_E_FORMAT, "tel_dish_coelev_deg is not finite");
+    if (!isfinite(d->tel_dish_coelev_deg))
+        return br_fail(error, BR_E_FORMAT, "tel_dish_coelev_deg is not finite");
     if (!(fabs(d->tel_origin_itrs_lat_deg) <= 90) || !(fabs(d->tel_origin_itrs_lon_deg) <= 360))
-        return br_fail(error, BR_E_FORMAT, "tel_origin_itrs_lat_deg, _lon_deg: %g, %g; expected a place on the Earth",
+        return br_fail(error, BR_E_FORMAT,
+                       "tel_origin_itrs_lat_deg, _lon_deg: %g, %g; expected a place on the Earth",
                        d->tel_origin_itrs_lat_deg, d->tel_origin_itrs_lon_deg);
     return BR_OK;
 }
@@ -132,28 +141,34 @@ static int check_channels(const struct frb_node_document *d, struct br_error *er
     size_t zones = d->zone_nfreq.count;
     if (zones < 1) return br_fail(error, BR_E_FORMAT, "zone_nfreq: it is empty; expected at least one zone");
     if (d->zone_freq_edges.count != zones + 1)
-        return br_fail(error, BR_E_FORMAT, "zone_freq_edges: %zu edges for %zu zones; expected %zu", d->zone_freq_edges.count, zones,
-                       zones + 1);
+        return br_fail(error, BR_E_FORMAT, "zone_freq_edges: %zu edges for %zu zones; expected %zu",
+                       d->zone_freq_edges.count, zones, zones + 1);
     for (size_t z = 0; z < zones; z++) {
         if (d->zone_nfreq.value[z] < 1 || d->zone_nfreq.value[z] > INT32_MAX)
-            return br_fail(error, BR_E_FORMAT, "zone_nfreq: %" PRId64 " channels in zone %zu; expected at least 1",
+            return br_fail(error, BR_E_FORMAT,
+                           "zone_nfreq: %" PRId64 " channels in zone %zu; expected at least 1",
                            d->zone_nfreq.value[z], z);
-        if (!(d->zone_freq_edges.value[z] > 0) || !(d->zone_freq_edges.value[z + 1] > d->zone_freq_edges.value[z]))
-            return br_fail(error, BR_E_FORMAT, "zone_freq_edges: %g is followed by %g; expected positive, increasing MHz",
+        if (!(d->zone_freq_edges.value[z] > 0) ||
+            !(d->zone_freq_edges.value[z + 1] > d->zone_freq_edges.value[z]))
+            return br_fail(error, BR_E_FORMAT,
+                           "zone_freq_edges: %g is followed by %g; expected positive, increasing MHz",
                            d->zone_freq_edges.value[z], d->zone_freq_edges.value[z + 1]);
     }
     int64_t total = sum(&d->zone_nfreq);
     if (d->freq_channels.count < 1) return br_fail(error, BR_E_FORMAT, "freq_channels: it is empty");
     for (size_t i = 0; i < d->freq_channels.count; i++)
         if (d->freq_channels.value[i] < 0 || d->freq_channels.value[i] >= total)
-            return br_fail(error, BR_E_FORMAT, "freq_channels: %" PRId64 "; expected 0 to %" PRId64 ", the zones' channels",
+            return br_fail(error, BR_E_FORMAT,
+                           "freq_channels: %" PRId64 "; expected 0 to %" PRId64 ", the zones' channels",
                            d->freq_channels.value[i], total - 1);
     if (d->noise_variance.count != 1 && d->noise_variance.count != zones)
-        return br_fail(error, BR_E_FORMAT, "noise_variance: %zu numbers for %zu zones; expected one, or one per zone",
+        return br_fail(error, BR_E_FORMAT,
+                       "noise_variance: %zu numbers for %zu zones; expected one, or one per zone",
                        d->noise_variance.count, zones);
     for (size_t z = 0; z < d->noise_variance.count; z++)
         if (!(d->noise_variance.value[z] > 0) || !isfinite(d->noise_variance.value[z]))
-            return br_fail(error, BR_E_FORMAT, "noise_variance: %g; expected a positive number", d->noise_variance.value[z]);
+            return br_fail(error, BR_E_FORMAT, "noise_variance: %g; expected a positive number",
+                           d->noise_variance.value[z]);
     return check_distinct("freq_channels", &d->freq_channels, error);
 }
 
@@ -162,13 +177,15 @@ static int check_beams(const struct frb_node_document *d, struct br_error *error
     size_t beams = d->beam_ids.count;
     if (beams < 1) return br_fail(error, BR_E_FORMAT, "beam_ids: it is empty");
     if (d->beam_positions_x.count != beams || d->beam_positions_y.count != beams)
-        return br_fail(error, BR_E_FORMAT, "beam_positions_x, _y: %zu and %zu positions for %zu beams", d->beam_positions_x.count,
-                       d->beam_positions_y.count, beams);
+        return br_fail(error, BR_E_FORMAT, "beam_positions_x, _y: %zu and %zu positions for %zu beams",
+                       d->beam_positions_x.count, d->beam_positions_y.count, beams);
     for (size_t b = 0; b < beams; b++) {
         double x = d->beam_positions_x.value[b], y = d->beam_positions_y.value[b];
         if (!(x * x + y * y <= 1))
-            return br_fail(error, BR_E_FORMAT, "beam_positions_x, _y: beam %zu at (%g, %g); expected direction cosines, x^2 + y^2 <= 1",
-                           b, x, y);
+            return br_fail(
+                error, BR_E_FORMAT,
+                "beam_positions_x, _y: beam %zu at (%g, %g); expected direction cosines, x^2 + y^2 <= 1", b,
+                x, y);
     }
     return check_distinct("beam_ids", &d->beam_ids, error);
 }
@@ -177,16 +194,20 @@ int frb_node_check(const struct frb_node_document *d, struct br_error *error)
 {
     if (d->version != 2) return br_fail(error, BR_E_FORMAT, "version: %" PRId64 "; expected 2", d->version);
     if (d->unix_ns_at_seq_0 <= 0)
-        return br_fail(error, BR_E_FORMAT, "unix_ns_at_seq_0: %" PRId64 "; expected a positive time", d->unix_ns_at_seq_0);
-    if (d->dt_ns_per_seq <= 0) return br_fail(error, BR_E_FORMAT, "dt_ns_per_seq: %" PRId64 "; expected at least 1", d->dt_ns_per_seq);
+        return br_fail(error, BR_E_FORMAT, "unix_ns_at_seq_0: %" PRId64 "; expected a positive time",
+                       d->unix_ns_at_seq_0);
+    if (d->dt_ns_per_seq <= 0)
+        return br_fail(error, BR_E_FORMAT, "dt_ns_per_seq: %" PRId64 "; expected at least 1",
+                       d->dt_ns_per_seq);
     if (d->seq_per_frb_time_sample <= 0 || d->seq_per_frb_time_sample > INT32_MAX)
-        return br_fail(error, BR_E_FORMAT, "seq_per_frb_time_sample: %" PRId64 "; expected at least 1", d->seq_per_frb_time_sample);
+        return br_fail(error, BR_E_FORMAT, "seq_per_frb_time_sample: %" PRId64 "; expected at least 1",
+                       d->seq_per_frb_time_sample);
     int status = check_channels(d, error);
     if (status == BR_OK) status = check_beams(d, error);
     return status == BR_OK ? check_geometry(d, error) : status;
 }
 
-/* --- writing ---------------------------------------------------------------------------------------------------------------- */
+/* --- writing -------------------------------------------------------------------------------------------- */
 
 struct text {
     char *at;
@@ -229,7 +250,8 @@ static void add_real(struct text *text, double value)
     add(text, "%s", digits);
 }
 
-int frb_node_write(const struct frb_node_document *document, char **out, size_t *length, struct br_error *error)
+int frb_node_write(const struct frb_node_document *document, char **out, size_t *length,
+                   struct br_error *error)
 {
     struct text text = {0};
     int status = frb_node_check(document, error);
@@ -246,8 +268,10 @@ int frb_node_write(const struct frb_node_document *document, char **out, size_t 
         } else if (keys[i].kind >= INTEGERS) {
             for (size_t k = 0; k < ints->count; k++) {
                 add(&text, "%s", k == 0 ? "[" : k % 16 == 0 ? ",\n  " : ", ");
-                if (keys[i].kind == INTEGERS) add(&text, "%" PRId64, ints->value[k]);
-                else add_real(&text, reals->value[k]);
+                if (keys[i].kind == INTEGERS)
+                    add(&text, "%" PRId64, ints->value[k]);
+                else
+                    add_real(&text, reals->value[k]);
             }
             add(&text, "]");
         }
@@ -259,15 +283,17 @@ int frb_node_write(const struct frb_node_document *document, char **out, size_t 
     }
     if (text.used + 1 > FRB_NODE_YAML_MAX) {
         free(text.at);
-        return br_fail(error, BR_E_FORMAT, "the document has %zu bytes; the protocol allows %d: send fewer beams to a destination",
-                       text.used + 1, FRB_NODE_YAML_MAX);
+        return br_fail(
+            error, BR_E_FORMAT,
+            "the document has %zu bytes; the protocol allows %d: send fewer beams to a destination",
+            text.used + 1, FRB_NODE_YAML_MAX);
     }
     *out = text.at;
     *length = text.used + 1;
     return BR_OK;
 }
 
-/* --- reading ---------------------------------------------------------------------------------------------------------------- */
+/* --- reading -------------------------------------------------------------------------------------------- */
 
 struct reader {
     struct frb_node_document *document;
@@ -286,7 +312,8 @@ static int take_number(struct reader *r, const char *text)
     int64_t integer = 0;
     double real = 0;
     if (whole ? text_i64(text, &integer) != 0 : text_real(text, &real) != 0)
-        return br_fail(r->error, BR_E_FORMAT, "%s: '%.40s' is no %s", key->name, text, whole ? "integer" : "number");
+        return br_fail(r->error, BR_E_FORMAT, "%s: '%.40s' is no %s", key->name, text,
+                       whole ? "integer" : "number");
     if (key->kind == INTEGER) *(int64_t *)field = integer;
     if (key->kind == REAL) *(double *)field = real;
     if (key->kind < INTEGERS) return BR_OK;
@@ -298,8 +325,10 @@ static int take_number(struct reader *r, const char *text)
         list->value = grown;
         r->room = room;
     }
-    if (whole) list->value[list->count++] = integer;
-    else ((struct frb_node_reals *)field)->value[list->count++] = real;
+    if (whole)
+        list->value[list->count++] = integer;
+    else
+        ((struct frb_node_reals *)field)->value[list->count++] = real;
     return BR_OK;
 }
 
@@ -321,7 +350,8 @@ static int take_scalar(struct reader *r, const yaml_event_t *event)
     const char *text = (const char *)event->data.scalar.value;
     if (event->data.scalar.anchor != NULL || event->data.scalar.tag != NULL)
         return br_fail(r->error, BR_E_FORMAT, "anchors and tags are not allowed");
-    if (strlen(text) != event->data.scalar.length) return br_fail(r->error, BR_E_FORMAT, "a text holds a zero byte");
+    if (strlen(text) != event->data.scalar.length)
+        return br_fail(r->error, BR_E_FORMAT, "a text holds a zero byte");
     if (r->key == NULL) return take_key(r, text);
     if (!r->in_list && (r->key->kind == INTEGERS || r->key->kind == REALS))
         return br_fail(r->error, BR_E_FORMAT, "%s: '%.40s'; expected a list", r->key->name, text);
@@ -334,18 +364,23 @@ static int take_scalar(struct reader *r, const yaml_event_t *event)
 static int take_event(struct reader *r, const yaml_event_t *event)
 {
     switch (event->type) {
-    case YAML_SCALAR_EVENT: return take_scalar(r, event);
+    case YAML_SCALAR_EVENT:
+        return take_scalar(r, event);
     case YAML_SEQUENCE_START_EVENT:
         if (r->key == NULL || r->in_list || r->key->kind < INTEGERS)
-            return br_fail(r->error, BR_E_FORMAT, "%s: a list where a number was expected", r->key != NULL ? r->key->name : "a key");
+            return br_fail(r->error, BR_E_FORMAT, "%s: a list where a number was expected",
+                           r->key != NULL ? r->key->name : "a key");
         r->in_list = true;
         return BR_OK;
     case YAML_SEQUENCE_END_EVENT:
         r->in_list = false;
         r->key = NULL;
         return BR_OK;
-    case YAML_MAPPING_END_EVENT: return 1;
-    default: return br_fail(r->error, BR_E_FORMAT, "%s: expected a number or a list of numbers", r->key != NULL ? r->key->name : "a key");
+    case YAML_MAPPING_END_EVENT:
+        return 1;
+    default:
+        return br_fail(r->error, BR_E_FORMAT, "%s: expected a number or a list of numbers",
+                       r->key != NULL ? r->key->name : "a key");
     }
 }
 
@@ -356,11 +391,13 @@ static int take_events(struct reader *r, yaml_parser_t *parser)
     for (;;) {
         yaml_event_t event;
         if (!yaml_parser_parse(parser, &event))
-            return br_fail(r->error, BR_E_FORMAT, "it is no YAML: %s in line %zu", parser->problem ? parser->problem : "no memory",
-                           parser->problem_mark.line + 1);
+            return br_fail(r->error, BR_E_FORMAT, "it is no YAML: %s in line %zu",
+                           parser->problem ? parser->problem : "no memory", parser->problem_mark.line + 1);
         int status = BR_OK;
-        if (in_map) status = take_event(r, &event);
-        else if (event.type == YAML_MAPPING_START_EVENT) in_map = true;
+        if (in_map)
+            status = take_event(r, &event);
+        else if (event.type == YAML_MAPPING_START_EVENT)
+            in_map = true;
         else if (event.type != YAML_STREAM_START_EVENT && event.type != YAML_DOCUMENT_START_EVENT)
             status = br_fail(r->error, BR_E_FORMAT, "expected a mapping with the keys of the protocol");
         yaml_event_delete(&event);
@@ -368,7 +405,8 @@ static int take_events(struct reader *r, yaml_parser_t *parser)
     }
 }
 
-int frb_node_parse(struct frb_node_document *document, const char *text, size_t length, struct br_error *error)
+int frb_node_parse(struct frb_node_document *document, const char *text, size_t length,
+                   struct br_error *error)
 {
     struct br_error local = {0};
     struct reader reader = {.document = document, .error = error != NULL ? error : &local};
@@ -385,14 +423,17 @@ int frb_node_parse(struct frb_node_document *document, const char *text, size_t 
     return status;
 }
 
-bool frb_node_agree(const struct frb_node_document *a, const struct frb_node_document *b, struct br_error *why)
+bool frb_node_agree(const struct frb_node_document *a, const struct frb_node_document *b,
+                    struct br_error *why)
 {
     for (size_t i = 0; i < NKEYS; i++) {
         const void *x = (const char *)a + keys[i].offset, *y = (const char *)b + keys[i].offset;
         const struct frb_node_ints *s = x, *t = y;
         if (strcmp(keys[i].name, "freq_channels") == 0) continue;
-        bool same = keys[i].kind < INTEGERS ? memcmp(x, y, 8) == 0
-                                            : s->count == t->count && memcmp(s->value, t->value, s->count * sizeof *s->value) == 0;
+        bool same =
+            keys[i].kind < INTEGERS
+                ? memcmp(x, y, 8) == 0
+                : s->count == t->count && memcmp(s->value, t->value, s->count * sizeof *s->value) == 0;
         if (same) continue;
         br_fail(why, BR_E_FORMAT, "%s differs from that of the first sender", keys[i].name);
         return false;
@@ -400,8 +441,8 @@ bool frb_node_agree(const struct frb_node_document *a, const struct frb_node_doc
     return true;
 }
 
-int frb_node_stream(const struct frb_node_document *d, struct br_stream *stream, void *(*alloc)(void *owner, size_t bytes), void *owner,
-                    struct br_error *error)
+int frb_node_stream(const struct frb_node_document *d, struct br_stream *stream,
+                    void *(*alloc)(void *owner, size_t bytes), void *owner, struct br_error *error)
 {
     size_t F = d->freq_channels.count, B = d->beam_ids.count, lengths[3] = {B, F, FRB_NODE_STEPS};
     double *mhz = alloc(owner, F * sizeof *mhz), *width = alloc(owner, F * sizeof *width);
@@ -409,7 +450,8 @@ int frb_node_stream(const struct frb_node_document *d, struct br_stream *stream,
     const struct br_telescope *telescope = stream->telescope;
     for (size_t f = 0; f < F; f++) frb_node_channel(d, d->freq_channels.value[f], &mhz[f], &width[f]);
     /* the wire's x runs east, ours north along m: see docs/user-guide.md */
-    for (size_t b = 0; b < B; b++) beams[b] = (struct br_beam){d->beam_positions_y.value[b], d->beam_positions_x.value[b]};
+    for (size_t b = 0; b < B; b++)
+        beams[b] = (struct br_beam){d->beam_positions_y.value[b], d->beam_positions_x.value[b]};
     *stream = (struct br_stream){.frame_samples = (uint64_t)d->seq_per_frb_time_sample * FRB_NODE_STEPS,
                                  .epoch_ns = d->unix_ns_at_seq_0,
                                  .sample_ns = {d->dt_ns_per_seq, 1},
@@ -422,6 +464,7 @@ int frb_node_stream(const struct frb_node_document *d, struct br_stream *stream,
                                  .telescope = telescope,
                                  .nbeams = B,
                                  .beams = beams};
-    stream->side = (struct br_array){.dtype = BR_F32, .naxes = 3, .axis = {{"beam", B}, {"freq", F}, {"number", 2}}};
+    stream->side =
+        (struct br_array){.dtype = BR_F32, .naxes = 3, .axis = {{"beam", B}, {"freq", F}, {"number", 2}}};
     return br_array_init(&stream->array, BR_INT4, "beam,freq,time", lengths, error);
 }

@@ -40,7 +40,7 @@ int frb_receiver_prepare(struct frb_receiver *r, struct br_error *error)
     return status;
 }
 
-/* --- one connection --------------------------------------------------------------------------------------------------------- */
+/* --- one connection ------------------------------------------------------------------------------------- */
 
 static void expect(struct frb_connection *c, enum frb_connection_state state, size_t bytes)
 {
@@ -94,7 +94,8 @@ static bool take_prefix(struct frb_receiver *r, struct frb_connection *c)
     memcpy(&magic, c->head, 4);
     memcpy(&c->flags, c->head + 4, 4);
     memcpy(&length, c->head + 8, 4);
-    if (magic != FRB_NODE_MAGIC) return refuse(r, "it began with 0x%08x; expected the magic number 0x%08x", magic, FRB_NODE_MAGIC);
+    if (magic != FRB_NODE_MAGIC)
+        return refuse(r, "it began with 0x%08x; expected the magic number 0x%08x", magic, FRB_NODE_MAGIC);
     if ((c->flags & ~(uint32_t)FRB_NODE_ACK) != 0) return refuse(r, "it set unknown flags 0x%08x", c->flags);
     if (length <= 0 || length > FRB_NODE_YAML_MAX)
         return refuse(r, "it announced a document of %d bytes; expected 1 to %d", length, FRB_NODE_YAML_MAX);
@@ -108,7 +109,10 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-struct place { int64_t channel; uint32_t index; };
+struct place {
+    int64_t channel;
+    uint32_t index;
+};
 
 static int by_channel(const void *a, const void *b)
 {
@@ -127,7 +131,8 @@ static bool place_channels(struct frb_receiver *r, struct frb_connection *c)
     for (size_t i = 0; ok && i < all->count; i++) places[i] = (struct place){all->value[i], (uint32_t)i};
     if (ok) qsort(places, all->count, sizeof *places, by_channel);
     for (size_t i = 0; ok && i < own->count; i++) {
-        struct place wanted = {own->value[i], 0}, *found = bsearch(&wanted, places, all->count, sizeof *places, by_channel);
+        struct place wanted = {own->value[i], 0},
+                     *found = bsearch(&wanted, places, all->count, sizeof *places, by_channel);
         ok = found != NULL || refuse(r, "it sends channel %" PRId64 ", which is not expected", own->value[i]);
         if (ok) c->channel[i] = found->index;
     }
@@ -142,7 +147,8 @@ static bool join(struct frb_receiver *r, struct frb_connection *c)
     if (!frb_node_agree(&r->document, &c->document, &why)) return refuse(r, "its document: %s", why.text);
     if (!place_channels(r, c)) return false;
     size_t cells = c->document.beam_ids.count * c->document.freq_channels.count;
-    if (cells > MAX_BODY / FRB_NODE_CELL) return refuse(r, "minichunks of %zu beams x channels are too large", cells);
+    if (cells > MAX_BODY / FRB_NODE_CELL)
+        return refuse(r, "minichunks of %zu beams x channels are too large", cells);
     expect(c, FRB_HEAD, FRB_NODE_HEADER);
     return make_room(r, c, cells * FRB_NODE_CELL);
 }
@@ -180,7 +186,9 @@ static bool adopt(struct frb_receiver *r)
     size_t n = 0, distinct = 0;
     for (unsigned i = 0; i < FRB_CONNECTIONS; i++) {
         const struct frb_node_ints *own = &r->connection[i].document.freq_channels;
-        if (r->connection[i].state != FRB_WAITING || !frb_node_agree(&r->document, &r->connection[i].document, NULL)) continue;
+        if (r->connection[i].state != FRB_WAITING ||
+            !frb_node_agree(&r->document, &r->connection[i].document, NULL))
+            continue;
         memcpy(all + n, own->value, own->count * sizeof *all);
         n += own->count;
     }
@@ -211,8 +219,10 @@ static bool take_text(struct frb_receiver *r, struct frb_connection *c)
     for (unsigned i = 0; r->ready && i < FRB_CONNECTIONS; i++) {
         struct frb_connection *other = &r->connection[i];
         if (other->state != FRB_WAITING || join(r, other)) continue;
-        if (other == c) ok = false;
-        else frb_connection_end(r, other);
+        if (other == c)
+            ok = false;
+        else
+            frb_connection_end(r, other);
     }
     return ok;
 }
@@ -223,10 +233,12 @@ static bool take_head(struct frb_receiver *r, struct frb_connection *c)
     uint64_t seq, last = c->seq, step = (uint64_t)r->document.seq_per_frb_time_sample * FRB_NODE_STEPS;
     memcpy(&magic, c->head, 4);
     memcpy(&seq, c->head + 4, 8);
-    if (magic != FRB_NODE_MAGIC) return refuse(r, "a minichunk began with 0x%08x; expected 0x%08x", magic, FRB_NODE_MAGIC);
+    if (magic != FRB_NODE_MAGIC)
+        return refuse(r, "a minichunk began with 0x%08x; expected 0x%08x", magic, FRB_NODE_MAGIC);
     if (seq % step != 0 || seq > INT64_MAX - step)
         return refuse(r, "a minichunk with seq %" PRIu64 "; expected a multiple of %" PRIu64, seq, step);
-    if (c->any && seq <= last) return refuse(r, "seq went from %" PRIu64 " to %" PRIu64 "; expected it to grow", last, seq);
+    if (c->any && seq <= last)
+        return refuse(r, "seq went from %" PRIu64 " to %" PRIu64 "; expected it to grow", last, seq);
     c->any = true;
     c->seq = seq;
     expect(c, FRB_BODY, c->document.beam_ids.count * c->document.freq_channels.count * FRB_NODE_CELL);
@@ -282,11 +294,17 @@ bool frb_connection_got(struct frb_receiver *r, struct frb_connection *c, size_t
     c->got += bytes;
     if (c->got < c->want) return true;
     switch (c->state) {
-    case FRB_PREFIX: return take_prefix(r, c);
-    case FRB_TEXT: return take_text(r, c);
-    case FRB_HEAD: return take_head(r, c);
-    case FRB_BODY: place_body(r, c); return true;
-    default: return true;
+    case FRB_PREFIX:
+        return take_prefix(r, c);
+    case FRB_TEXT:
+        return take_text(r, c);
+    case FRB_HEAD:
+        return take_head(r, c);
+    case FRB_BODY:
+        place_body(r, c);
+        return true;
+    default:
+        return true;
     }
 }
 
@@ -296,7 +314,7 @@ void frb_receiver_retry(struct frb_receiver *r)
         if (r->connection[i].state == FRB_HELD) place_body(r, &r->connection[i]);
 }
 
-/* --- the network ------------------------------------------------------------------------------------------------------------ */
+/* --- the network ---------------------------------------------------------------------------------------- */
 
 static void welcome(struct frb_receiver *r)
 {
@@ -323,13 +341,16 @@ static void send_answers(struct frb_receiver *r, struct frb_connection *c)
         c->nanswers -= (size_t)n;
     }
     if (c->nanswers == 0) c->stuck_at = 0;
-    if (c->nanswers == 0 || (c->nanswers < FRB_ANSWERS && net_now() - c->stuck_at < (uint64_t)STUCK_S * 1000000000)) return;
+    if (c->nanswers == 0 ||
+        (c->nanswers < FRB_ANSWERS && net_now() - c->stuck_at < (uint64_t)STUCK_S * 1000000000))
+        return;
     snprintf(r->complaint, sizeof r->complaint, "it does not read its acknowledgements");
     r->counts.silent++;
     frb_connection_end(r, c);
 }
 
-/* Reads what is there, but one minichunk at most: of senders whose data waits already none may run ahead of the others. */
+/* Reads what is there, but one minichunk at most: of senders whose data waits already none may run ahead of
+ * the others. */
 static void read_some(struct frb_receiver *r, struct frb_connection *c)
 {
     for (unsigned turns = 0; turns < 64 && r->failure.status == BR_OK; turns++) {
@@ -342,8 +363,8 @@ static void read_some(struct frb_receiver *r, struct frb_connection *c)
         if (n <= 0) {
             if (n < 0 || c->got > 0 || c->state != FRB_HEAD) {
                 r->counts.broken++;
-                snprintf(r->complaint, sizeof r->complaint, "a connection ended within a message%s%s", n < 0 ? ": " : "",
-                         n < 0 ? strerror(errno) : "");
+                snprintf(r->complaint, sizeof r->complaint, "a connection ended within a message%s%s",
+                         n < 0 ? ": " : "", n < 0 ? strerror(errno) : "");
             }
             if (c->nanswers > 0) send(c->fd, c->answer, c->nanswers, MSG_NOSIGNAL | MSG_DONTWAIT);
             frb_connection_end(r, c);
@@ -367,7 +388,8 @@ static void drop_silent(struct frb_receiver *r, struct frb_connection *c)
 {
     bool greeting = c->state == FRB_PREFIX || c->state == FRB_TEXT;
     if (!greeting || (double)(net_now() - c->heard_at) * 1e-9 < r->handshake_s) return;
-    snprintf(r->complaint, sizeof r->complaint, "a peer connected and did not say its document within %g s", r->handshake_s);
+    snprintf(r->complaint, sizeof r->complaint, "a peer connected and did not say its document within %g s",
+             r->handshake_s);
     r->counts.silent++;
     frb_connection_end(r, c);
 }
@@ -384,7 +406,8 @@ int frb_receiver_step(struct frb_receiver *r, int ms, struct br_error *error)
     }
     wait[FRB_CONNECTIONS] = (struct pollfd){.fd = r->listener, .events = POLLIN};
     int n = poll(wait, FRB_CONNECTIONS + 1, r->ready && r->assembly.pressed ? 0 : ms);
-    if (n < 0 && errno != EINTR) return br_fail(error, BR_E_IO, "cannot wait for the network: %s", strerror(errno));
+    if (n < 0 && errno != EINTR)
+        return br_fail(error, BR_E_IO, "cannot wait for the network: %s", strerror(errno));
     for (unsigned i = 0; i < FRB_CONNECTIONS; i++) {
         struct frb_connection *c = &r->connection[i];
         if (c->state == FRB_FREE) continue;

@@ -11,18 +11,21 @@ int l0_receiver_prepare(struct l0_receiver *r, struct br_error *error)
     memset(r->beam_of, 0, sizeof r->beam_of);
     memset(r->coarse_of, 0, sizeof r->coarse_of);
     for (size_t b = 0; b < r->nbeams; b++) {
-        if (r->beam_of[r->beam_ids[b]] != 0) return br_fail(error, BR_E_INVALID, "beam %u is listed twice", r->beam_ids[b]);
+        if (r->beam_of[r->beam_ids[b]] != 0)
+            return br_fail(error, BR_E_INVALID, "beam %u is listed twice", r->beam_ids[b]);
         r->beam_of[r->beam_ids[b]] = (uint16_t)(b + 1);
     }
     for (size_t c = 0; c < r->ncoarse; c++) {
         if (r->coarse_ids[c] >= L0_CHANNELS || r->coarse_of[r->coarse_ids[c]] != 0)
-            return br_fail(error, BR_E_INVALID, "channel %u is listed twice, or beyond 1023", r->coarse_ids[c]);
+            return br_fail(error, BR_E_INVALID, "channel %u is listed twice, or beyond 1023",
+                           r->coarse_ids[c]);
         r->coarse_of[r->coarse_ids[c]] = (uint16_t)(c + 1);
     }
     r->buffer = malloc((size_t)L0_BATCH * L0_BUFFER);
     r->message = calloc(L0_BATCH, sizeof *r->message);
     r->piece = calloc(L0_BATCH, sizeof *r->piece);
-    if (r->buffer == NULL || r->message == NULL || r->piece == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for packets");
+    if (r->buffer == NULL || r->message == NULL || r->piece == NULL)
+        return br_fail(error, BR_E_NO_MEMORY, "no memory for packets");
     for (size_t i = 0; i < L0_BATCH; i++) {
         r->piece[i] = (struct iovec){r->buffer + i * L0_BUFFER, L0_BUFFER};
         r->message[i].msg_hdr = (struct msghdr){.msg_iov = &r->piece[i], .msg_iovlen = 1};
@@ -91,7 +94,8 @@ static void scatter(struct l0_receiver *r, const struct l0_packet *p, struct ass
     bool fresh = false;
     for (size_t b = 0; b < p->nbeams; b++)
         for (size_t f = 0; f < p->nfreq; f++) {
-            size_t beam = r->beam_of[l0_u16(p->beam_ids, b)] - 1u, coarse = r->coarse_of[l0_u16(p->freq_ids, f)] - 1u;
+            size_t beam = r->beam_of[l0_u16(p->beam_ids, b)] - 1u,
+                   coarse = r->coarse_of[l0_u16(p->freq_ids, f)] - 1u;
             if (!assembly_mark(block, beam * r->ncoarse + coarse)) continue;
             fresh = true;
             size_t from = b * p->nfreq + f, to = (beam * r->ncoarse + coarse) * r->nupfreq;
@@ -119,8 +123,8 @@ bool l0_receiver_take(struct l0_receiver *r, const uint8_t *bytes, size_t length
         if (!believe(r, number)) return refuse(r, "its fpga_count is far from that of the others");
     }
     if (number < r->assembly.tail && r->agreeing >= L0_BELIEVE) {
-        /* The counter has gone back for good. Frames of a stream cannot, so that all of it is late, unless what came first was the
-         * mistake and nothing was handed on yet. */
+        /* The counter has gone back for good. Frames of a stream cannot, so that all of it is late, unless
+         * what came first was the mistake and nothing was handed on yet. */
         bool anew = r->counts.blocks == 0 && r->counts.received < L0_BELIEVE;
         for (unsigned i = 0; anew && i < r->window; i++) r->assembly.block[i].open = false;
         if (anew) r->assembly.started = false;
@@ -140,12 +144,14 @@ int l0_receiver_step(struct l0_receiver *r, int ms, struct br_error *error)
 {
     for (unsigned turn = 0; turn < 16; turn++) {
         for (; r->next < r->nbatch; r->next++)
-            if (!l0_receiver_take(r, r->buffer + (size_t)r->next * L0_BUFFER, r->message[r->next].msg_len)) return BR_OK;
+            if (!l0_receiver_take(r, r->buffer + (size_t)r->next * L0_BUFFER, r->message[r->next].msg_len))
+                return BR_OK;
         r->next = r->nbatch = 0;
         if (assembly_ready(&r->assembly, false) != NULL) return BR_OK;
         struct pollfd wait = {.fd = r->fd, .events = POLLIN};
         int n = turn == 0 ? poll(&wait, 1, ms) : 1;
-        if (n < 0 && errno != EINTR) return br_fail(error, BR_E_IO, "cannot wait for packets: %s", strerror(errno));
+        if (n < 0 && errno != EINTR)
+            return br_fail(error, BR_E_IO, "cannot wait for packets: %s", strerror(errno));
         if (n <= 0) return BR_OK;
         int got = recvmmsg(r->fd, r->message, L0_BATCH, MSG_DONTWAIT, NULL);
         if (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR && errno != ECONNREFUSED)
@@ -156,8 +162,8 @@ int l0_receiver_step(struct l0_receiver *r, int ms, struct br_error *error)
     return BR_OK;
 }
 
-int l0_receiver_stream(const struct l0_receiver *r, struct br_stream *stream, void *(*alloc)(void *owner, size_t bytes), void *owner,
-                       struct br_error *error)
+int l0_receiver_stream(const struct l0_receiver *r, struct br_stream *stream,
+                       void *(*alloc)(void *owner, size_t bytes), void *owner, struct br_error *error)
 {
     size_t F = r->ncoarse * r->nupfreq, lengths[3] = {r->nbeams, F, r->nsteps};
     double *mhz = alloc(owner, F * sizeof *mhz), *width = alloc(owner, F * sizeof *width);
@@ -177,6 +183,7 @@ int l0_receiver_stream(const struct l0_receiver *r, struct br_stream *stream, vo
                                  .scale = 1,
                                  .telescope = telescope,
                                  .nbeams = r->nbeams};
-    stream->side = (struct br_array){.dtype = BR_F32, .naxes = 3, .axis = {{"beam", r->nbeams}, {"freq", F}, {"number", 2}}};
+    stream->side = (struct br_array){
+        .dtype = BR_F32, .naxes = 3, .axis = {{"beam", r->nbeams}, {"freq", F}, {"number", 2}}};
     return br_array_init(&stream->array, BR_UINT8, "beam,freq,time", lengths, error);
 }

@@ -51,7 +51,9 @@ int net_resolve(struct net_address *address, const char *text, int type, struct 
     char host[NET_TEXT], port[8];
     *address = (struct net_address){0};
     if (!split(text, host, port))
-        return br_fail(error, BR_E_INVALID, "'%.100s' is no address; expected host:port, such as 10.0.0.7:5000 or [::1]:5000", text);
+        return br_fail(error, BR_E_INVALID,
+                       "'%.100s' is no address; expected host:port, such as 10.0.0.7:5000 or [::1]:5000",
+                       text);
     snprintf(address->text, sizeof address->text, "%s", text);
     struct addrinfo wanted = {.ai_socktype = type, .ai_flags = AI_NUMERICSERV}, *found = NULL;
     if (host[0] == '\0') {
@@ -66,7 +68,8 @@ int net_resolve(struct net_address *address, const char *text, int type, struct 
     address->length = found->ai_addrlen;
     freeaddrinfo(found);
     char name[INET6_ADDRSTRLEN + 16] = "?";
-    getnameinfo((struct sockaddr *)&address->address, address->length, name, sizeof name, NULL, 0, NI_NUMERICHOST);
+    getnameinfo((struct sockaddr *)&address->address, address->length, name, sizeof name, NULL, 0,
+                NI_NUMERICHOST);
     snprintf(address->resolved, sizeof address->resolved, "%s:%s", name, port);
     return BR_OK;
 }
@@ -90,7 +93,8 @@ int net_listen(const struct net_address *address, struct br_error *error)
 {
     int fd = make_socket(address, SOCK_STREAM, error), yes = 1;
     if (fd < 0) return -1;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes); /* of connections that are closing, not of listeners */
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes,
+               sizeof yes); /* of connections that are closing, not of listeners */
     if (bind(fd, (const struct sockaddr *)&address->address, address->length) != 0 || listen(fd, 64) != 0)
         return fail_closed(fd, "listen on", address, error);
     return fd;
@@ -110,7 +114,8 @@ int net_connect(const struct net_address *address)
     int fd = socket(address->address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), yes = 1;
     if (fd < 0) return -1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-    if (connect(fd, (const struct sockaddr *)&address->address, address->length) == 0 || errno == EINPROGRESS) return fd;
+    if (connect(fd, (const struct sockaddr *)&address->address, address->length) == 0 || errno == EINPROGRESS)
+        return fd;
     int why = errno;
     close(fd);
     errno = why;
@@ -126,7 +131,8 @@ int net_connected(int fd)
 
 static bool is_multicast(const struct net_address *address)
 {
-    if (address->address.ss_family == AF_INET6) return IN6_IS_ADDR_MULTICAST(&((const struct sockaddr_in6 *)&address->address)->sin6_addr);
+    if (address->address.ss_family == AF_INET6)
+        return IN6_IS_ADDR_MULTICAST(&((const struct sockaddr_in6 *)&address->address)->sin6_addr);
     return IN_MULTICAST(ntohl(((const struct sockaddr_in *)&address->address)->sin_addr.s_addr));
 }
 
@@ -134,12 +140,13 @@ static bool interface_of(const char *text, struct in_addr *interface, struct br_
 {
     interface->s_addr = htonl(INADDR_ANY);
     if (text == NULL || inet_pton(AF_INET, text, interface) == 1) return true;
-    br_fail(error, BR_E_IO, "'%s' is no interface for multicast; expected an IPv4 address of this machine", text);
+    br_fail(error, BR_E_IO, "'%s' is no interface for multicast; expected an IPv4 address of this machine",
+            text);
     return false;
 }
 
-int net_udp_sender(const struct net_address *destination, int buffer_bytes, int multicast_hops, const char *multicast_interface,
-                   struct br_error *error)
+int net_udp_sender(const struct net_address *destination, int buffer_bytes, int multicast_hops,
+                   const char *multicast_interface, struct br_error *error)
 {
     struct in_addr interface;
     if (!interface_of(multicast_interface, &interface, error)) return -1;
@@ -148,7 +155,8 @@ int net_udp_sender(const struct net_address *destination, int buffer_bytes, int 
     if (buffer_bytes > 0) setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer_bytes, sizeof buffer_bytes);
     if (is_multicast(destination) && destination->address.ss_family == AF_INET) {
         setsockopt(fd, IPPROTO_IP, IP_MULTICAST_TTL, &multicast_hops, sizeof multicast_hops);
-        if (multicast_interface != NULL && setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &interface, sizeof interface) != 0)
+        if (multicast_interface != NULL &&
+            setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &interface, sizeof interface) != 0)
             return fail_closed(fd, "choose the interface for", destination, error);
     }
     if (connect(fd, (const struct sockaddr *)&destination->address, destination->length) != 0)
@@ -156,18 +164,22 @@ int net_udp_sender(const struct net_address *destination, int buffer_bytes, int 
     return fd;
 }
 
-int net_udp_receiver(const struct net_address *address, int buffer_bytes, const char *multicast_interface, struct br_error *error)
+int net_udp_receiver(const struct net_address *address, int buffer_bytes, const char *multicast_interface,
+                     struct br_error *error)
 {
     struct in_addr interface;
     if (!interface_of(multicast_interface, &interface, error)) return -1;
     int fd = make_socket(address, SOCK_DGRAM, error), yes = 1;
     if (fd < 0) return -1;
     bool group = is_multicast(address) && address->address.ss_family == AF_INET;
-    if (group) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes); /* several may listen to one group */
+    if (group)
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes); /* several may listen to one group */
     if (buffer_bytes > 0) setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &buffer_bytes, sizeof buffer_bytes);
-    if (bind(fd, (const struct sockaddr *)&address->address, address->length) != 0) return fail_closed(fd, "receive on", address, error);
+    if (bind(fd, (const struct sockaddr *)&address->address, address->length) != 0)
+        return fail_closed(fd, "receive on", address, error);
     if (group) {
-        struct ip_mreq request = {.imr_multiaddr = ((const struct sockaddr_in *)&address->address)->sin_addr, .imr_interface = interface};
+        struct ip_mreq request = {.imr_multiaddr = ((const struct sockaddr_in *)&address->address)->sin_addr,
+                                  .imr_interface = interface};
         if (setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &request, sizeof request) != 0)
             return fail_closed(fd, "join the group", address, error);
     }

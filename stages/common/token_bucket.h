@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 struct token_bucket {
-    double rate;   /* per second; 0: no limit */
+    double rate; /* per second; 0: no limit */
     double burst;
     double tokens; /* that may be spent now */
     uint64_t at;   /* ns, when they were counted; 0: not yet, and the bucket is full */
@@ -22,8 +22,8 @@ static inline double token_bucket_fill(struct token_bucket *b, uint64_t now)
     return b->tokens;
 }
 
-/* `amount` was sent, which took until `now`. From then on no more than the rest of a burst may follow at once, however long the
- * sending took: so no span of time holds more than burst + rate x its length. */
+/* `amount` was sent, which took until `now`. From then on no more than the rest of a burst may follow at
+ * once, however long the sending took: so no span of time holds more than burst + rate x its length. */
 static inline void token_bucket_spend(struct token_bucket *b, double amount, uint64_t now)
 {
     if (b->rate <= 0) return;

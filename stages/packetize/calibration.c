@@ -10,7 +10,8 @@ double calibration_levels(double rms)
 {
     double sum = 0;
     for (int x = 1; x <= 7; x++) {
-        double inner = erfc((x - 0.5) / (rms * sqrt(2))), outer = x < 7 ? erfc((x + 0.5) / (rms * sqrt(2))) : 0;
+        double inner = erfc((x - 0.5) / (rms * sqrt(2))),
+               outer = x < 7 ? erfc((x + 0.5) / (rms * sqrt(2))) : 0;
         sum += x * x * (inner - outer); /* both signs */
     }
     return sum;

@@ -1,4 +1,5 @@
-/* document.h - the document of the FRB-node protocol for a stream: from its channels, beams, times and telescope. */
+/* document.h - the document of the FRB-node protocol for a stream: from its channels, beams, times and
+ * telescope. */
 #ifndef BEAMRING_STAGES_PACKETIZE_DOCUMENT_H
 #define BEAMRING_STAGES_PACKETIZE_DOCUMENT_H
 
@@ -23,9 +24,9 @@ struct document_param {
     struct br_reals noise_variance;
 };
 
-/* Fills the document for beams [first, first + count) of the stream, malloc'ed. Errors: BR_E_INVALID, saying what the pipeline
- * lacks; those of frb_node_check. */
-int document_make(struct frb_node_document *document, const struct br_stream *stream, const struct document_param *param, size_t first,
-                  size_t count, struct br_error *error);
+/* Fills the document for beams [first, first + count) of the stream, malloc'ed. Errors: BR_E_INVALID, saying
+ * what the pipeline lacks; those of frb_node_check. */
+int document_make(struct frb_node_document *document, const struct br_stream *stream,
+                  const struct document_param *param, size_t first, size_t count, struct br_error *error);
 
 #endif

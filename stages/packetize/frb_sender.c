@@ -1,5 +1,6 @@
-/* The FRB-node protocol, sending: see stages/common/frb_node.h. The frames of a 4-bit quantizer with blocks of 256 samples are what
- * a minichunk holds, byte for byte; only the head of a minichunk and its scales are made here. */
+/* The FRB-node protocol, sending: see stages/common/frb_node.h. The frames of a 4-bit quantizer with blocks
+ * of 256 samples are what a minichunk holds, byte for byte; only the head of a minichunk and its scales are
+ * made here. */
 #include "stages/common/shape.h"
 #include "stages/packetize/calibration.h"
 #include "stages/packetize/packetize.h"
@@ -21,15 +22,15 @@ struct frb_destination {
 struct frb_sender {
     struct frb_destination *to; /* [peers.count] */
     size_t nchannels;
-    uint64_t minichunk;    /* base samples */
-    uint64_t seq_base;     /* base samples per sequence number */
+    uint64_t minichunk; /* base samples */
+    uint64_t seq_base;  /* base samples per sequence number */
     struct calibration calibration;
-    float *deviation;      /* [nchannels] */
-    uint16_t *scales;      /* [beam][freq][2], f16 */
-    uint8_t *levels;       /* [beam][freq][128]: a minichunk of which the stream covers a part */
+    float *deviation; /* [nchannels] */
+    uint16_t *scales; /* [beam][freq][2], f16 */
+    uint8_t *levels;  /* [beam][freq][128]: a minichunk of which the stream covers a part */
     uint8_t header[FRB_NODE_HEADER];
     bool any;
-    uint64_t last;         /* number of the last minichunk */
+    uint64_t last; /* number of the last minichunk */
 };
 
 static struct document_param document_params(const struct packetize *p)
@@ -46,13 +47,15 @@ static int configure(struct br_stage *stage, struct packetize *p)
     const struct br_stream *in = br_stage_input(stage, 0);
     const struct br_array *a = &in->array;
     char text[160];
-    bool fits = a->naxes == 3 && a->dtype == BR_INT4 && br_array_axis(a, "beam") == 0 && br_array_axis(a, "freq") == 1 &&
-                br_array_axis(a, "time") == 2 && in->side.naxes == 3;
+    bool fits = a->naxes == 3 && a->dtype == BR_INT4 && br_array_axis(a, "beam") == 0 &&
+                br_array_axis(a, "freq") == 1 && br_array_axis(a, "time") == 2 && in->side.naxes == 3;
     if (!fits || a->axis[2].length != FRB_NODE_STEPS)
-        return br_stage_fail(stage, BR_E_INVALID, "its input is %s%s; frb-node sends int4 [beam][freq][time 256] with scales: put "
-                             "`quantize` with bits: 4, block: 256 in front", br_array_format(a, text, sizeof text),
-                             fits ? "" : ", or has no scales");
-    if (br_stream_is_zoned(in)) return br_stage_fail(stage, BR_E_INVALID, "the zones of its input have different time steps");
+        return br_stage_fail(stage, BR_E_INVALID,
+                             "its input is %s%s; frb-node sends int4 [beam][freq][time 256] with scales: put "
+                             "`quantize` with bits: 4, block: 256 in front",
+                             br_array_format(a, text, sizeof text), fits ? "" : ", or has no scales");
+    if (br_stream_is_zoned(in))
+        return br_stage_fail(stage, BR_E_INVALID, "the zones of its input have different time steps");
     int status = share_beams(stage, p, a->axis[0].length);
     if (status != BR_OK) return status;
     for (size_t i = 0; i < p->destinations.count; i++) {
@@ -61,7 +64,8 @@ static int configure(struct br_stage *stage, struct packetize *p)
         struct br_error error = {0};
         char *yaml = NULL;
         size_t length;
-        status = document_make(&document, in, &param, (size_t)p->destination[i].first_beam, (size_t)p->destination[i].beams, &error);
+        status = document_make(&document, in, &param, (size_t)p->destination[i].first_beam,
+                               (size_t)p->destination[i].beams, &error);
         if (status == BR_OK) status = frb_node_write(&document, &yaml, &length, &error);
         frb_node_free(&document);
         free(yaml);
@@ -69,14 +73,16 @@ static int configure(struct br_stage *stage, struct packetize *p)
         for (size_t k = 0; k < i; k++) {
             const struct destination_param *x = &p->destination[i], *y = &p->destination[k];
             if (strcmp(x->address, y->address) == 0)
-                return br_stage_fail_at(stage, "destinations", "%s stands there twice: it would receive its channels from two senders",
-                                        x->address);
+                return br_stage_fail_at(
+                    stage, "destinations",
+                    "%s stands there twice: it would receive its channels from two senders", x->address);
         }
     }
     return BR_OK;
 }
 
-/* Locks the bytes [first, first + count) of the destination's lock file, one byte per channel. 0 when somebody has them. */
+/* Locks the bytes [first, first + count) of the destination's lock file, one byte per channel. 0 when
+ * somebody has them. */
 static bool lock_channels(int fd, int64_t first, int64_t count)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = first, .l_len = count};
@@ -89,8 +95,8 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Receivers take the same channels from two senders without a word, and mix them: so whoever sends some to a destination holds a
- * lock on them, for all programs of this machine. */
+/* Receivers take the same channels from two senders without a word, and mix them: so whoever sends some to a
+ * destination holds a lock on them, for all programs of this machine. */
 static int claim_channels(struct br_stage *stage, const struct packetize *p, size_t i)
 {
     struct frb_sender *s = p->state;
@@ -103,8 +109,9 @@ static int claim_channels(struct br_stage *stage, const struct packetize *p, siz
     int fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0) fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) {
-        br_stage_warn(stage, "cannot open %s (%s): whether another program sends the same channels to %s is not known", path,
-                      strerror(errno), peer->to.text);
+        br_stage_warn(
+            stage, "cannot open %s (%s): whether another program sends the same channels to %s is not known",
+            path, strerror(errno), peer->to.text);
         return BR_OK;
     }
     s->to[i].lock = fd;
@@ -116,19 +123,24 @@ static int claim_channels(struct br_stage *stage, const struct packetize *p, siz
     for (size_t from = 0, to; from < channels->count && status == BR_OK; from = to) {
         for (to = from + 1; to < channels->count && sorted[to] == sorted[to - 1] + 1; to++) continue;
         if (!lock_channels(fd, sorted[from], sorted[to - 1] + 1 - sorted[from]))
-            status = br_stage_fail(stage, BR_E_INVALID, "another sender on this machine sends some of the channels %" PRId64 " to %" PRId64
-                                   " to %s already; the receiver would mix them. Stop it, or send it other channels (lock: %s)",
-                                   sorted[from], sorted[to - 1], peer->to.text, path);
+            status = br_stage_fail(
+                stage, BR_E_INVALID,
+                "another sender on this machine sends some of the channels %" PRId64 " to %" PRId64
+                " to %s already; the receiver would mix them. Stop it, or send it other channels (lock: %s)",
+                sorted[from], sorted[to - 1], peer->to.text, path);
     }
     free(sorted);
     return status;
 }
 
-static int save_document(struct br_stage *stage, const struct packetize *p, size_t i, const char *yaml, size_t length)
+static int save_document(struct br_stage *stage, const struct packetize *p, size_t i, const char *yaml,
+                         size_t length)
 {
     char path[4200];
-    if (i == 0) snprintf(path, sizeof path, "%s", p->document);
-    else snprintf(path, sizeof path, "%s.%zu", p->document, i);
+    if (i == 0)
+        snprintf(path, sizeof path, "%s", p->document);
+    else
+        snprintf(path, sizeof path, "%s.%zu", p->document, i);
     FILE *file = fopen(path, "we");
     if (file == NULL) return br_stage_fail(stage, BR_E_IO, "cannot write %s: %s", path, strerror(errno));
     bool bad = fwrite(yaml, 1, length - 1, file) != length - 1;
@@ -145,8 +157,8 @@ static int make_hello(struct br_stage *stage, struct packetize *p, size_t i)
     struct br_error error = {0};
     char *yaml = NULL;
     size_t length = 0;
-    int status = document_make(document, br_stage_input(stage, 0), &param, (size_t)p->destination[i].first_beam,
-                               (size_t)p->destination[i].beams, &error);
+    int status = document_make(document, br_stage_input(stage, 0), &param,
+                               (size_t)p->destination[i].first_beam, (size_t)p->destination[i].beams, &error);
     if (status == BR_OK) status = frb_node_write(document, &yaml, &length, &error);
     if (status != BR_OK) return br_stage_fail(stage, status, "%s", error.text);
     uint32_t prefix[3] = {FRB_NODE_MAGIC, p->acks ? FRB_NODE_ACK : 0, (uint32_t)length};
@@ -174,7 +186,8 @@ static int start(struct br_stage *stage, struct packetize *p)
     s->scales = malloc(cells * 2 * sizeof *s->scales);
     s->levels = malloc(cells * FRB_NODE_ROW);
     s->deviation = malloc(s->nchannels * sizeof *s->deviation);
-    if (s->to == NULL || s->scales == NULL || s->levels == NULL || s->deviation == NULL) return br_no_memory(stage, cells * FRB_NODE_CELL);
+    if (s->to == NULL || s->scales == NULL || s->levels == NULL || s->deviation == NULL)
+        return br_no_memory(stage, cells * FRB_NODE_CELL);
     for (size_t i = 0; i < n; i++) s->to[i].lock = -1;
     int status = start_peers(stage, p, p->acks);
     for (size_t i = 0; i < n && status == BR_OK; i++) {
@@ -201,7 +214,8 @@ static int start(struct br_stage *stage, struct packetize *p)
     return calibration_create(&s->calibration) == 0 ? BR_OK : br_no_memory(stage, 12 * cells);
 }
 
-/* Spreads a frame of `steps` steps, packed without gaps, over whole rows from step `at` on; the rest is masked. */
+/* Spreads a frame of `steps` steps, packed without gaps, over whole rows from step `at` on; the rest is
+ * masked. */
 static void spread(const struct frb_sender *s, size_t rows, const uint8_t *packed, size_t steps, size_t at)
 {
     memset(s->levels, 0x88, rows * FRB_NODE_ROW);
@@ -241,7 +255,8 @@ static int frame(struct br_stage *stage, struct packetize *p, const struct br_fr
     memcpy(s->header + 4, &seq, sizeof seq);
     for (size_t i = 0; i < p->peers.count; i++) {
         struct peer *peer = &p->peers.peer[i];
-        size_t first = (size_t)p->destination[i].first_beam * s->nchannels, cells = (size_t)p->destination[i].beams * s->nchannels;
+        size_t first = (size_t)p->destination[i].first_beam * s->nchannels,
+               cells = (size_t)p->destination[i].beams * s->nchannels;
         if (!peer_ready(&p->peers, peer)) continue;
         peer_add(peer, s->header, sizeof s->header);
         peer_add(peer, s->scales + 2 * first, 4 * cells);

@@ -1,5 +1,6 @@
-/* kotekan's bufferSend: every frame is u32 metadata bytes, u32 frame bytes, chordMetadata, the array. Receivers know one size of frame
- * only, so that short frames are filled up; a sample that is missing is sent as zero, for the link has no word for it. */
+/* kotekan's bufferSend: every frame is u32 metadata bytes, u32 frame bytes, chordMetadata, the array.
+ * Receivers know one size of frame only, so that short frames are filled up; a sample that is missing is sent
+ * as zero, for the link has no word for it. */
 #include "stages/common/chord_metadata.h"
 #include "stages/common/recording.h"
 #include "stages/common/shape.h"
@@ -22,19 +23,26 @@ struct kotekan_sender {
 static enum chord_type type_of(enum br_dtype dtype)
 {
     switch (dtype) {
-    case BR_INT4X2: return CHORD_INT4X2;
-    case BR_INT8: return CHORD_INT8;
-    case BR_UINT8: return CHORD_UINT8;
-    case BR_F16: return CHORD_FLOAT16;
-    case BR_F32: return CHORD_FLOAT32;
-    default: return CHORD_UNKNOWN;
+    case BR_INT4X2:
+        return CHORD_INT4X2;
+    case BR_INT8:
+        return CHORD_INT8;
+    case BR_UINT8:
+        return CHORD_UINT8;
+    case BR_F16:
+        return CHORD_FLOAT16;
+    case BR_F32:
+        return CHORD_FLOAT32;
+    default:
+        return CHORD_UNKNOWN;
     }
 }
 
 static const char *name_of(const char *axis)
 {
-    static const char *const names[][2] = {{"time", "T"}, {"freq", "F"}, {"pol", "P"}, {"dish", "D"}, {"beam", "B"},
-                                           {"gridp", "beamP"}, {"gridq", "beamQ"}};
+    static const char *const names[][2] = {{"time", "T"},     {"freq", "F"}, {"pol", "P"},
+                                           {"dish", "D"},     {"beam", "B"}, {"gridp", "beamP"},
+                                           {"gridq", "beamQ"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(names[i][0], axis) == 0) return names[i][1];
     return axis;
@@ -45,7 +53,9 @@ static int number_channels(struct br_stage *stage, struct kotekan_sender *s, con
 {
     unsigned factor = in->zone[0].factor;
     size_t n = in->nchannels / factor;
-    if (n > CHORD_MAX_FREQ) return br_stage_fail(stage, BR_E_INVALID, "%zu coarse channels; kotekan's metadata has room for %d", n, CHORD_MAX_FREQ);
+    if (n > CHORD_MAX_FREQ)
+        return br_stage_fail(stage, BR_E_INVALID, "%zu coarse channels; kotekan's metadata has room for %d",
+                             n, CHORD_MAX_FREQ);
     for (size_t i = 0; i < n; i++) {
         double mhz = 0, width = 0;
         for (unsigned u = 0; u < factor; u++) {
@@ -65,14 +75,18 @@ static int configure(struct br_stage *stage, struct packetize *p)
     for (unsigned z = 1; z < in->nzones; z++) one_zone = one_zone && in->zone[z].factor == in->zone[0].factor;
     if (!one_zone || in->side.naxes > 0 || type_of(in->array.dtype) == CHORD_UNKNOWN)
         return br_stage_fail(stage, BR_E_INVALID, "its input has %s, which a frame of kotekan cannot hold",
-                             !one_zone ? "zones" : in->side.naxes > 0 ? "scales and offsets" : br_dtype_name(in->array.dtype));
+                             !one_zone            ? "zones"
+                             : in->side.naxes > 0 ? "scales and offsets"
+                                                  : br_dtype_name(in->array.dtype));
     if (br_array_bytes(&in->array) > INT32_MAX)
-        return br_stage_fail(stage, BR_E_INVALID, "frames of %zu bytes; at most %d are possible", br_array_bytes(&in->array), INT32_MAX);
+        return br_stage_fail(stage, BR_E_INVALID, "frames of %zu bytes; at most %d are possible",
+                             br_array_bytes(&in->array), INT32_MAX);
     size_t beams = p->destinations.count; /* everybody gets everything */
     const struct destination_param *d = p->destinations.value;
     for (size_t i = 0; i < p->destinations.count; i++)
         if (d[i].first_beam != 0 || d[i].beams != 0)
-            return br_stage_fail_at(stage, "destinations", "first_beam and beams are not for format kotekan: all get whole frames");
+            return br_stage_fail_at(stage, "destinations",
+                                    "first_beam and beams are not for format kotekan: all get whole frames");
     int status = share_beams(stage, p, beams);
     return status == BR_OK ? number_channels(stage, s, in) : status;
 }
@@ -81,8 +95,13 @@ static int start(struct br_stage *stage, struct packetize *p)
 {
     const struct br_stream *in = br_stage_input(stage, 0);
     struct kotekan_sender *s = p->state;
-    bool field = in->array.naxes == 4 && br_array_axis(&in->array, "time") == 0 && br_array_axis(&in->array, "dish") == 3;
-    chord_metadata_init(&s->metadata, field ? "E" : br_array_axis(&in->array, "beam") >= 0 ? "J" : "I", type_of(in->array.dtype));
+    bool field = in->array.naxes == 4 && br_array_axis(&in->array, "time") == 0 &&
+                 br_array_axis(&in->array, "dish") == 3;
+    chord_metadata_init(&s->metadata,
+                        field                                    ? "E"
+                        : br_array_axis(&in->array, "beam") >= 0 ? "J"
+                                                                 : "I",
+                        type_of(in->array.dtype));
     for (unsigned i = 0; i < in->array.naxes; i++)
         chord_metadata_add(&s->metadata, name_of(in->array.axis[i].name), in->array.axis[i].length);
     chord_metadata_finish(&s->metadata);
@@ -96,7 +115,8 @@ static int start(struct br_stage *stage, struct packetize *p)
 }
 
 /* A whole frame around `in`, zero where nothing is. */
-static const void *fill_up(const struct br_stream *stream, struct kotekan_sender *s, const struct br_frame *in, uint64_t first)
+static const void *fill_up(const struct br_stream *stream, struct kotekan_sender *s,
+                           const struct br_frame *in, uint64_t first)
 {
     struct br_frame *w = &s->whole;
     w->first = first;
@@ -105,7 +125,8 @@ static const void *fill_up(const struct br_stream *stream, struct kotekan_sender
     memset(w->data, 0, s->data_bytes);
     memset(w->valid, BR_MISSING, s->cells);
     recording_place(stream, w, in, in->first, in->first + in->samples);
-    if (br_array_axis(&stream->array, "time") != 0 || br_array_axis(&stream->array, "freq") != 1) return w->data;
+    if (br_array_axis(&stream->array, "time") != 0 || br_array_axis(&stream->array, "freq") != 1)
+        return w->data;
     size_t cells = stream->array.axis[0].length * stream->nchannels, bytes = s->data_bytes / cells;
     for (size_t i = 0; i < cells; i++)
         if (w->valid[i] == BR_MISSING) memset((uint8_t *)w->data + i * bytes, 0, bytes);
@@ -124,8 +145,8 @@ static int frame(struct br_stage *stage, struct packetize *p, const struct br_fr
     const void *data = in->data;
     if (in->samples != stream->frame_samples || !in->complete) data = fill_up(stream, s, in, first);
     s->metadata.frame_counter = s->counter++ & INT32_MAX;
-    chord_metadata_set_times(&s->metadata, stream->nchannels / stream->zone[0].factor, s->coarse, stream->zone[0].factor, first,
-                             stream->zone[0].downsample);
+    chord_metadata_set_times(&s->metadata, stream->nchannels / stream->zone[0].factor, s->coarse,
+                             stream->zone[0].factor, first, stream->zone[0].downsample);
     chord_metadata_encode(&s->metadata, s->bytes);
     for (size_t i = 0; i < p->peers.count; i++) {
         struct peer *peer = &p->peers.peer[i];

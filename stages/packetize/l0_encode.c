@@ -15,15 +15,17 @@ struct tile {
     const uint8_t *in;    /* first beam, fine channel 0 of the input, step 0 */
     const uint8_t *valid; /* likewise, or NULL */
     const uint32_t *channel;
-    size_t stride;        /* steps of the input per channel */
-    size_t step_bytes;    /* of the input between two steps */
-    size_t count;         /* beams */
+    size_t stride;     /* steps of the input per channel */
+    size_t step_bytes; /* of the input between two steps */
+    size_t count;      /* beams */
 };
 
-/* The loops over the values of a tile. low, high, offset, scale are [L0_GROUP]; levels [nup steps][L0_GROUP]. */
+/* The loops over the values of a tile. low, high, offset, scale are [L0_GROUP]; levels [nup steps][L0_GROUP].
+ */
 struct l0_loops {
     void (*extremes)(const struct l0_encoder *e, const struct tile *tile, float *low, float *high);
-    void (*round)(const struct l0_encoder *e, const struct tile *tile, const float *offset, const float *scale);
+    void (*round)(const struct l0_encoder *e, const struct tile *tile, const float *offset,
+                  const float *scale);
 };
 
 static inline const uint8_t *row_of(const struct tile *tile, size_t u, size_t t)
@@ -38,8 +40,10 @@ static inline bool is_missing(const struct tile *tile, size_t u, size_t t)
 
 static void take_row(const struct l0_encoder *e, const uint8_t *in, size_t count, float *row)
 {
-    if (e->half) br_half_to_float_array(row, (const uint16_t *)(const void *)in, count);
-    else memcpy(row, in, count * sizeof *row);
+    if (e->half)
+        br_half_to_float_array(row, (const uint16_t *)(const void *)in, count);
+    else
+        memcpy(row, in, count * sizeof *row);
     for (size_t b = 0; b < count; b++) row[b] *= e->factor;
 }
 
@@ -58,9 +62,11 @@ static void find_extremes(const struct l0_encoder *e, const struct tile *tile, f
 }
 
 /* What is no number becomes 254. */
-static void round_levels(const struct l0_encoder *e, const struct tile *tile, const float *offset, const float *scale)
+static void round_levels(const struct l0_encoder *e, const struct tile *tile, const float *offset,
+                         const float *scale)
 {
-    const float magic = 0x1.8p23f; /* adding it leaves an integer, rounded half to even by the addition itself */
+    const float magic =
+        0x1.8p23f; /* adding it leaves an integer, rounded half to even by the addition itself */
     for (size_t u = 0; u < e->nup; u++)
         for (size_t t = 0; t < e->steps; t++) {
             float x[L0_GROUP];
@@ -91,14 +97,15 @@ FAST static inline __m256 eight(const uint16_t *row)
     return _mm256_cvtph_ps(_mm_load_si128((const __m128i *)(const void *)row));
 }
 
-/* Rows of the input are often powers of two apart, of which a cache keeps few: the first pass puts them side by side for the second.
- * f16 with a factor of 1 and whole groups of 32 beams: the usual case. */
+/* Rows of the input are often powers of two apart, of which a cache keeps few: the first pass puts them side
+ * by side for the second. f16 with a factor of 1 and whole groups of 32 beams: the usual case. */
 static bool is_plain(const struct l0_encoder *e, const struct tile *tile)
 {
     return e->half && e->factor == 1.0f && tile->count % WIDE == 0;
 }
 
-FAST static void find_extremes_avx2(const struct l0_encoder *e, const struct tile *tile, float *low, float *high)
+FAST static void find_extremes_avx2(const struct l0_encoder *e, const struct tile *tile, float *low,
+                                    float *high)
 {
     if (!is_plain(e, tile)) {
         find_extremes(e, tile, low, high);
@@ -130,7 +137,8 @@ FAST static void find_extremes_avx2(const struct l0_encoder *e, const struct til
     }
 }
 
-FAST static void round_levels_avx2(const struct l0_encoder *e, const struct tile *tile, const float *offset, const float *scale)
+FAST static void round_levels_avx2(const struct l0_encoder *e, const struct tile *tile, const float *offset,
+                                   const float *scale)
 {
     if (!is_plain(e, tile)) {
         round_levels(e, tile, offset, scale);
@@ -157,8 +165,10 @@ FAST static void round_levels_avx2(const struct l0_encoder *e, const struct tile
                     __m256 y = _mm256_div_ps(_mm256_sub_ps(eight(row + 8 * i), start[i]), divisor[i]);
                     v[i] = _mm256_cvtps_epi32(_mm256_max_ps(_mm256_min_ps(y, most), least));
                 }
-                /* packing works on the halves of a register: the four-byte groups come out as 0 2 4 6 | 1 3 5 7 */
-                __m256i bytes = _mm256_packus_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
+                /* packing works on the halves of a register: the four-byte groups come out as 0 2 4 6 | 1 3 5
+                 * 7 */
+                __m256i bytes =
+                    _mm256_packus_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
                 _mm256_storeu_si256((__m256i *)(void *)levels, _mm256_permutevar8x32_epi32(bytes, order));
             }
     }
@@ -190,7 +200,8 @@ void l0_encoder_free(struct l0_encoder *e)
 static void turn_tile(const uint8_t *levels, uint8_t *const *data, size_t at)
 {
     __m128i a[16], b[16];
-    for (size_t i = 0; i < 16; i++) a[i] = _mm_load_si128((const __m128i *)(const void *)(levels + i * L0_GROUP));
+    for (size_t i = 0; i < 16; i++)
+        a[i] = _mm_load_si128((const __m128i *)(const void *)(levels + i * L0_GROUP));
     /* four rounds of interleaving row i with row i + 8: after them byte k of row i is byte i of row k */
     for (unsigned round = 0; round < 4; round++) {
         for (size_t i = 0; i < 8; i++) {
@@ -224,8 +235,9 @@ static bool has_any(const struct l0_encoder *e, const struct tile *tile)
     return false;
 }
 
-void l0_encode(struct l0_encoder *e, const void *in, const uint8_t *valid, size_t stride, const uint32_t *channel, size_t first,
-               size_t count, uint8_t *const *data, float *scale, float *offset)
+void l0_encode(struct l0_encoder *e, const void *in, const uint8_t *valid, size_t stride,
+               const uint32_t *channel, size_t first, size_t count, uint8_t *const *data, float *scale,
+               float *offset)
 {
     float low[L0_GROUP], high[L0_GROUP], start[L0_GROUP], divisor[L0_GROUP];
     size_t value_bytes = e->half ? 2 : 4;

@@ -17,7 +17,8 @@
 #define UDP_SEGMENT 103
 #endif
 
-/* Packets of one call; and how many, and how many bytes, the system takes as one message that it cuts into packets itself. */
+/* Packets of one call; and how many, and how many bytes, the system takes as one message that it cuts into
+ * packets itself. */
 enum { BATCH = 240, SEGMENTS = 60, SEGMENTS_BYTES = 64000, STOP_PATIENCE_MS = 5000 };
 
 union segment_control { /* room for, and alignment of, a control message with a u16 */
@@ -29,14 +30,14 @@ union segment_control { /* room for, and alignment of, a control message with a 
 struct l0_slot {
     uint8_t *bytes, *scales, *data; /* scales: where the scales begin, the offsets follow */
     size_t length;
-    size_t first_beam, nbeams;  /* of the stream */
+    size_t first_beam, nbeams;    /* of the stream */
     size_t first_coarse, ncoarse; /* of the coarse table */
 };
 
 struct l0_destination {
     struct net_address to;
     int fd;
-    struct l0_slot *slot; /* [nslots], beams slow */
+    struct l0_slot *slot;     /* [nslots], beams slow */
     size_t nslots, per_beams; /* per_beams: packets that share their beams */
     bool whole; /* the system cannot cut messages into packets on the way there: each is a message */
     uint64_t sent, refused;
@@ -51,18 +52,18 @@ struct l0_sender {
     struct l0_encoder encoder;
     struct token_bucket bucket;
     uint8_t *packets;
-    struct mmsghdr *message; /* [BATCH] */
-    struct iovec *piece;     /* [BATCH] */
+    struct mmsghdr *message;        /* [BATCH] */
+    struct iovec *piece;            /* [BATCH] */
     union segment_control *control; /* [BATCH] */
-    unsigned *held;          /* [BATCH] packets in each message */
+    unsigned *held;                 /* [BATCH] packets in each message */
 
     /* A block that lies in several frames. */
     void *gathered;          /* [freq][steps][beam] */
     uint8_t *gathered_valid; /* [freq][steps] */
     size_t value_bytes;
     bool open;
-    uint64_t number;         /* block being gathered */
-    uint64_t given_up;       /* packets that were not sent: the pipeline stopped, or there was no way */
+    uint64_t number;   /* block being gathered */
+    uint64_t given_up; /* packets that were not sent: the pipeline stopped, or there was no way */
 };
 
 /* Finds the coarse channels of the stream and where their fine channels are. */
@@ -70,14 +71,17 @@ static int find_channels(struct br_stage *stage, struct l0_sender *s, const stru
 {
     size_t F = in->nchannels, place[L0_CHANNELS];
     uint32_t *channel = br_stage_alloc(stage, F * sizeof *channel);
-    uint16_t *ids = br_stage_alloc(stage, F * sizeof *ids), *filled = br_stage_alloc(stage, F * sizeof *filled);
+    uint16_t *ids = br_stage_alloc(stage, F * sizeof *ids),
+             *filled = br_stage_alloc(stage, F * sizeof *filled);
     for (size_t i = 0; i < L0_CHANNELS; i++) place[i] = F;
     for (size_t f = 0; f < F; f++) {
         unsigned coarse, up, nup;
         if (!l0_channel(in->freq_mhz[f], in->width_mhz[f], &coarse, &up, &nup) || (f > 0 && nup != s->nup))
-            return br_stage_fail(stage, BR_E_INVALID, "channel %zu (%.9g MHz wide at %.9g MHz) is no %spart of the channels of 0.390625 MHz "
-                                 "at 800, 799.609375, ... MHz that chime-l0 knows", f, in->width_mhz[f], in->freq_mhz[f],
-                                 f > 0 ? "equal " : "");
+            return br_stage_fail(
+                stage, BR_E_INVALID,
+                "channel %zu (%.9g MHz wide at %.9g MHz) is no %spart of the channels of 0.390625 MHz "
+                "at 800, 799.609375, ... MHz that chime-l0 knows",
+                f, in->width_mhz[f], in->freq_mhz[f], f > 0 ? "equal " : "");
         s->nup = nup;
         if (place[coarse] == F) {
             place[coarse] = s->ncoarse;
@@ -89,8 +93,11 @@ static int find_channels(struct br_stage *stage, struct l0_sender *s, const stru
     }
     for (size_t i = 0; i < s->ncoarse; i++)
         if (filled[i] != s->nup)
-            return br_stage_fail(stage, BR_E_INVALID, "the stream has %u of the %u fine channels of coarse channel %u; chime-l0 sends "
-                                 "whole coarse channels", filled[i], s->nup, ids[i]);
+            return br_stage_fail(
+                stage, BR_E_INVALID,
+                "the stream has %u of the %u fine channels of coarse channel %u; chime-l0 sends "
+                "whole coarse channels",
+                filled[i], s->nup, ids[i]);
     s->channel = channel;
     s->coarse_id = ids;
     return BR_OK;
@@ -101,16 +108,22 @@ static int configure(struct br_stage *stage, struct packetize *p)
     const struct br_stream *in = br_stage_input(stage, 0);
     const struct br_array *a = &in->array;
     char text[160];
-    if (a->naxes != 3 || (a->dtype != BR_F16 && a->dtype != BR_F32) || br_array_axis(a, "freq") != 0 || br_array_axis(a, "time") != 1 ||
-        br_array_axis(a, "beam") != 2)
-        return br_stage_fail(stage, BR_E_INVALID, "its input is %s; chime-l0 sends f16 or f32 [freq][time][beam] (frb_beams makes it), "
-                             "which it quantizes itself", br_array_format(a, text, sizeof text));
-    if (br_stream_is_zoned(in)) return br_stage_fail(stage, BR_E_INVALID, "the zones of its input have different time steps");
+    if (a->naxes != 3 || (a->dtype != BR_F16 && a->dtype != BR_F32) || br_array_axis(a, "freq") != 0 ||
+        br_array_axis(a, "time") != 1 || br_array_axis(a, "beam") != 2)
+        return br_stage_fail(
+            stage, BR_E_INVALID,
+            "its input is %s; chime-l0 sends f16 or f32 [freq][time][beam] (frb_beams makes it), "
+            "which it quantizes itself",
+            br_array_format(a, text, sizeof text));
+    if (br_stream_is_zoned(in))
+        return br_stage_fail(stage, BR_E_INVALID, "the zones of its input have different time steps");
     if (in->sample_ns.num != L0_COUNT_NS || in->sample_ns.den != 1)
-        return br_stage_fail(stage, BR_E_INVALID, "its base samples last %lld/%lld ns; the counts of chime-l0 last %d ns",
+        return br_stage_fail(stage, BR_E_INVALID,
+                             "its base samples last %lld/%lld ns; the counts of chime-l0 last %d ns",
                              (long long)in->sample_ns.num, (long long)in->sample_ns.den, L0_COUNT_NS);
     if (in->zone[0].downsample > UINT16_MAX)
-        return br_stage_fail(stage, BR_E_INVALID, "a time step of %u counts; at most %u are possible", in->zone[0].downsample, UINT16_MAX);
+        return br_stage_fail(stage, BR_E_INVALID, "a time step of %u counts; at most %u are possible",
+                             in->zone[0].downsample, UINT16_MAX);
     if ((p->steps & (p->steps - 1)) != 0)
         return br_stage_fail_at(stage, "steps", "%lld; expected a power of two", (long long)p->steps);
     struct l0_sender *s = p->state = br_stage_alloc(stage, sizeof *s);
@@ -126,10 +139,14 @@ static int configure(struct br_stage *stage, struct packetize *p)
     size_t nf = (size_t)p->packet_channels < s->ncoarse ? (size_t)p->packet_channels : s->ncoarse;
     size_t data = nb * nf * s->nup * s->steps, all = data + l0_header_bytes((unsigned)p->version, nb, nf);
     if (data > L0_DATA_MAX || all > L0_PACKET_MAX)
-        return br_stage_fail_at(stage, "steps", "packets of %zu beams x %zu channels x %u x %u steps take %zu bytes; at most %d are allowed: "
-                                "put fewer packet_beams, packet_channels or steps into one", nb, nf, s->nup, s->steps, all, L0_PACKET_MAX);
+        return br_stage_fail_at(
+            stage, "steps",
+            "packets of %zu beams x %zu channels x %u x %u steps take %zu bytes; at most %d are allowed: "
+            "put fewer packet_beams, packet_channels or steps into one",
+            nb, nf, s->nup, s->steps, all, L0_PACKET_MAX);
     if (p->rate > 0 && p->burst < (double)all)
-        return br_stage_fail_at(stage, "burst", "%g bytes; expected at least one packet, %zu bytes", p->burst, all);
+        return br_stage_fail_at(stage, "burst", "%g bytes; expected at least one packet, %zu bytes", p->burst,
+                                all);
     return BR_OK;
 }
 
@@ -144,13 +161,16 @@ static size_t lay_out(const struct packetize *p, const struct br_stream *in, siz
     d->per_beams = (s->ncoarse + pc - 1) / pc;
     for (size_t b = (size_t)p->destination[i].first_beam; b < end; b += pb)
         for (size_t c = 0; c < s->ncoarse; c += pc, d->nslots++) {
-            struct l0_slot slot = {.first_beam = b, .nbeams = end - b < pb ? end - b : pb, .first_coarse = c,
+            struct l0_slot slot = {.first_beam = b,
+                                   .nbeams = end - b < pb ? end - b : pb,
+                                   .first_coarse = c,
                                    .ncoarse = s->ncoarse - c < pc ? s->ncoarse - c : pc};
             size_t header = l0_header_bytes((unsigned)p->version, slot.nbeams, slot.ncoarse);
             slot.length = header + slot.nbeams * slot.ncoarse * s->nup * s->steps;
             if (bytes != NULL) {
                 uint16_t ids[L0_PACKET_MAX];
-                for (size_t k = 0; k < slot.nbeams; k++) ids[k] = (uint16_t)((size_t)p->first_beam_id + b + k);
+                for (size_t k = 0; k < slot.nbeams; k++)
+                    ids[k] = (uint16_t)((size_t)p->first_beam_id + b + k);
                 struct l0_packet packet = {.version = (unsigned)p->version,
                                            .counts_per_sample = s->step,
                                            .frame0_ns = (uint64_t)in->epoch_ns,
@@ -175,7 +195,10 @@ static int start(struct br_stage *stage, struct packetize *p)
     size_t n = p->destinations.count, total = 0;
     struct br_error error = {0};
     s->value_bytes = in->array.dtype == BR_F16 ? 2 : 4;
-    s->encoder = (struct l0_encoder){.nbeams = p->nbeams, .nup = s->nup, .steps = s->steps, .half = s->value_bytes == 2,
+    s->encoder = (struct l0_encoder){.nbeams = p->nbeams,
+                                     .nup = s->nup,
+                                     .steps = s->steps,
+                                     .half = s->value_bytes == 2,
                                      .factor = (float)in->scale};
     s->bucket = (struct token_bucket){.rate = p->rate, .burst = p->burst};
     s->to = calloc(n, sizeof *s->to);
@@ -185,13 +208,15 @@ static int start(struct br_stage *stage, struct packetize *p)
     s->held = calloc(BATCH, sizeof *s->held);
     s->gathered = malloc(in->nchannels * s->steps * p->nbeams * s->value_bytes);
     s->gathered_valid = malloc(in->nchannels * s->steps);
-    if (!s->to || !s->message || !s->piece || !s->control || !s->held || !s->gathered || !s->gathered_valid || l0_encoder_create(&s->encoder) != 0)
+    if (!s->to || !s->message || !s->piece || !s->control || !s->held || !s->gathered || !s->gathered_valid ||
+        l0_encoder_create(&s->encoder) != 0)
         return br_no_memory(stage, in->nchannels * s->steps * p->nbeams * s->value_bytes);
     for (size_t i = 0; i < n; i++) s->to[i].fd = -1;
     for (size_t i = 0; i < n; i++) {
         if (net_resolve(&s->to[i].to, p->destination[i].address, SOCK_DGRAM, &error) != BR_OK)
             return br_stage_fail(stage, error.status, "%s", error.text);
-        s->to[i].fd = net_udp_sender(&s->to[i].to, (int)p->send_buffer, (int)p->multicast_hops, p->multicast_interface, &error);
+        s->to[i].fd = net_udp_sender(&s->to[i].to, (int)p->send_buffer, (int)p->multicast_hops,
+                                     p->multicast_interface, &error);
         if (s->to[i].fd < 0) return br_stage_fail(stage, error.status, "%s", error.text);
         total += lay_out(p, in, i, NULL);
         s->to[i].slot = calloc(s->to[i].nslots, sizeof *s->to[i].slot);
@@ -204,7 +229,8 @@ static int start(struct br_stage *stage, struct packetize *p)
 }
 
 /* Quantizes beams [b0, end) of a block into their packets of destination i. */
-static void encode(const struct packetize *p, size_t i, size_t b0, size_t end, const void *in, const uint8_t *valid, size_t stride)
+static void encode(const struct packetize *p, size_t i, size_t b0, size_t end, const void *in,
+                   const uint8_t *valid, size_t stride)
 {
     struct l0_sender *s = p->state;
     const struct l0_destination *d = &s->to[i];
@@ -220,7 +246,8 @@ static void encode(const struct packetize *p, size_t i, size_t b0, size_t end, c
                 const struct l0_slot *slot = &d->slot[b / pb * d->per_beams + c / pc];
                 data[k] = slot->data + (b % pb * slot->ncoarse + c % pc) * cell;
             }
-            l0_encode(&s->encoder, in, valid, stride, s->channel + c * s->nup, b0, count, data, scale, offset);
+            l0_encode(&s->encoder, in, valid, stride, s->channel + c * s->nup, b0, count, data, scale,
+                      offset);
             for (size_t k = 0; k < count; k++) {
                 size_t b = b0 + k - first;
                 const struct l0_slot *slot = &d->slot[b / pb * d->per_beams + c / pc];
@@ -235,15 +262,17 @@ static void encode(const struct packetize *p, size_t i, size_t b0, size_t end, c
 static void wait_for(struct br_stage *stage, int fd, uint64_t until)
 {
     struct pollfd wait = {.fd = fd, .events = POLLOUT};
-    if (until == 0) poll(&wait, 1, 50);
+    if (until == 0)
+        poll(&wait, 1, 50);
     else if (br_stage_sleep_until(stage, until)) {
         uint64_t now = net_now(); /* the pipeline stops: what is on its way is still paced */
         if (until > now) poll(NULL, 0, until - now > 50000000 ? 50 : (int)((until - now) / 1000000) + 1);
     }
 }
 
-/* Makes messages of packets [done, done + n): as many equal ones as possible in each, the last one may be shorter. Crossing into
- * the system's network code costs more than copying a packet. Returns the number of messages. */
+/* Makes messages of packets [done, done + n): as many equal ones as possible in each, the last one may be
+ * shorter. Crossing into the system's network code costs more than copying a packet. Returns the number of
+ * messages. */
 static unsigned make_messages(struct l0_sender *s, const struct l0_destination *d, size_t done, unsigned n)
 {
     unsigned messages = 0;
@@ -252,7 +281,9 @@ static unsigned make_messages(struct l0_sender *s, const struct l0_destination *
         unsigned count = 0;
         while (i + count < n && count < (d->whole ? 1 : SEGMENTS)) {
             const struct l0_slot *slot = &d->slot[done + i + count];
-            if (count > 0 && (slot->length > length || bytes != count * length || bytes + slot->length > SEGMENTS_BYTES)) break;
+            if (count > 0 &&
+                (slot->length > length || bytes != count * length || bytes + slot->length > SEGMENTS_BYTES))
+                break;
             s->piece[i + count] = (struct iovec){slot->bytes, slot->length};
             bytes += slot->length;
             count++;
@@ -276,7 +307,8 @@ static unsigned make_messages(struct l0_sender *s, const struct l0_destination *
 }
 
 /* Sends packets [done, end) of a destination. */
-static int send_packets(struct br_stage *stage, struct packetize *p, struct l0_destination *d, size_t done, size_t end)
+static int send_packets(struct br_stage *stage, struct packetize *p, struct l0_destination *d, size_t done,
+                        size_t end)
 {
     struct l0_sender *s = p->state;
     while (done < end) {
@@ -299,7 +331,8 @@ static int send_packets(struct br_stage *stage, struct packetize *p, struct l0_d
         unsigned messages = make_messages(s, d, done, n);
         int sent = sendmmsg(d->fd, s->message, messages, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (sent < 0 && errno == EINTR) continue;
-        if (sent < 0 && !d->whole && (errno == EINVAL || errno == EMSGSIZE || errno == EIO || errno == EOPNOTSUPP)) {
+        if (sent < 0 && !d->whole &&
+            (errno == EINVAL || errno == EMSGSIZE || errno == EIO || errno == EOPNOTSUPP)) {
             d->whole = true; /* an interface with small packets, or an old system */
             continue;
         }
@@ -317,7 +350,8 @@ static int send_packets(struct br_stage *stage, struct packetize *p, struct l0_d
             done += s->held[0];
             continue;
         }
-        if (sent < 0) return br_stage_fail(stage, BR_E_IO, "cannot send to %s: %s", d->to.text, strerror(errno));
+        if (sent < 0)
+            return br_stage_fail(stage, BR_E_IO, "cannot send to %s: %s", d->to.text, strerror(errno));
         size_t packets = 0, bytes = 0;
         for (int k = 0; k < sent; k++) packets += s->held[k];
         for (size_t k = 0; k < packets; k++) bytes += d->slot[done + k].length;
@@ -328,7 +362,8 @@ static int send_packets(struct br_stage *stage, struct packetize *p, struct l0_d
     return BR_OK;
 }
 
-static int send_block(struct br_stage *stage, struct packetize *p, uint64_t number, const void *in, const uint8_t *valid, size_t stride)
+static int send_block(struct br_stage *stage, struct packetize *p, uint64_t number, const void *in,
+                      const uint8_t *valid, size_t stride)
 {
     struct l0_sender *s = p->state;
     uint64_t count = number * s->steps * s->step;
@@ -338,7 +373,8 @@ static int send_block(struct br_stage *stage, struct packetize *p, uint64_t numb
     for (size_t i = 0; i < p->destinations.count; i++) {
         struct l0_destination *d = &s->to[i];
         size_t first = (size_t)p->destination[i].first_beam, beams = (size_t)p->destination[i].beams;
-        for (size_t k = 0; k < d->nslots; k++) memcpy(d->slot[k].bytes + (p->version == 1 ? 8 : 16), &count, sizeof count);
+        for (size_t k = 0; k < d->nslots; k++)
+            memcpy(d->slot[k].bytes + (p->version == 1 ? 8 : 16), &count, sizeof count);
         for (size_t b = 0; b < beams && status == BR_OK; b += together) {
             size_t end = b + together < beams ? b + together : beams;
             encode(p, i, first + b, first + end, in, valid, stride);
@@ -358,7 +394,8 @@ static int flush(struct br_stage *stage, struct packetize *p)
 }
 
 /* Copies `take` steps from step `from` of the frame on into the block, from its step `at` on. */
-static void gather(const struct packetize *p, const struct br_frame *in, size_t nsteps, size_t from, size_t at, size_t take)
+static void gather(const struct packetize *p, const struct br_frame *in, size_t nsteps, size_t from,
+                   size_t at, size_t take)
 {
     struct l0_sender *s = p->state;
     size_t row = p->nbeams * s->value_bytes, F = s->ncoarse * s->nup;
@@ -368,7 +405,8 @@ static void gather(const struct packetize *p, const struct br_frame *in, size_t 
             uint8_t *old = &s->gathered_valid[f * s->steps + at + t];
             if (valid <= *old) continue; /* a step that two frames share: the one that holds more of it */
             *old = valid;
-            memcpy((uint8_t *)s->gathered + (f * s->steps + at + t) * row, (const uint8_t *)in->data + (f * nsteps + from + t) * row, row);
+            memcpy((uint8_t *)s->gathered + (f * s->steps + at + t) * row,
+                   (const uint8_t *)in->data + (f * nsteps + from + t) * row, row);
         }
 }
 
@@ -382,11 +420,13 @@ static int frame(struct br_stage *stage, struct packetize *p, const struct br_fr
     for (size_t t = 0; t < nsteps && status == BR_OK;) {
         uint64_t step = in->first / s->step + t, number = step / s->steps;
         size_t at = (size_t)(step % s->steps), take = s->steps - at < nsteps - t ? s->steps - at : nsteps - t;
-        bool partial = (t == 0 && in->first % s->step != 0) || (t + take == nsteps && (in->first + in->samples) % s->step != 0);
+        bool partial = (t == 0 && in->first % s->step != 0) ||
+                       (t + take == nsteps && (in->first + in->samples) % s->step != 0);
         if (s->open && s->number != number) status = flush(stage, p);
         if (status != BR_OK) return status;
         if (!s->open && take == s->steps && !partial) {
-            status = send_block(stage, p, number, (const uint8_t *)in->data + t * row, in->complete ? NULL : in->valid + t, nsteps);
+            status = send_block(stage, p, number, (const uint8_t *)in->data + t * row,
+                                in->complete ? NULL : in->valid + t, nsteps);
         } else {
             if (!s->open) memset(s->gathered_valid, BR_MISSING, s->ncoarse * s->nup * s->steps);
             s->open = true;
@@ -411,8 +451,8 @@ static int stop(struct br_stage *stage, struct packetize *p)
     for (size_t i = 0; s->to != NULL && i < p->destinations.count; i++) {
         struct l0_destination *d = &s->to[i];
         if (p->opened)
-            br_stage_note(stage, "%s: %llu packets sent, %llu times nobody listened", d->to.text, (unsigned long long)d->sent,
-                          (unsigned long long)d->refused);
+            br_stage_note(stage, "%s: %llu packets sent, %llu times nobody listened", d->to.text,
+                          (unsigned long long)d->sent, (unsigned long long)d->refused);
         if (d->fd >= 0) close(d->fd);
         free(d->slot);
     }

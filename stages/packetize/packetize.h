@@ -49,7 +49,8 @@ struct packetize {
 /* Gives every destination its beams. Status. */
 int share_beams(struct br_stage *stage, struct packetize *p, size_t nbeams);
 
-/* Resolves the destinations and prepares the connections to them; and says at the end how it went with each. */
+/* Resolves the destinations and prepares the connections to them; and says at the end how it went with each.
+ */
 int start_peers(struct br_stage *stage, struct packetize *p, bool acks);
 void report_peers(struct br_stage *stage, const struct packetize *p, const char *what);
 

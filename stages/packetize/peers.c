@@ -33,11 +33,12 @@ static int lose(struct peers *peers, struct peer *peer, const char *why)
     if (peer->backoff_ns > most) peer->backoff_ns = most;
     peer->retry_at = net_now() + peer->backoff_ns;
     if (!peers->reconnect)
-        return br_stage_fail(peers->stage, BR_E_IO, "%s: %s after %llu messages (reconnect: true would go on without it)",
+        return br_stage_fail(peers->stage, BR_E_IO,
+                             "%s: %s after %llu messages (reconnect: true would go on without it)",
                              peer->to.text, why, (unsigned long long)peer->sent);
     if (was_up || !peer->told)
-        br_stage_warn(peers->stage, "%s: %s after %llu messages; going on without it, and trying again", peer->to.text, why,
-                      (unsigned long long)peer->sent);
+        br_stage_warn(peers->stage, "%s: %s after %llu messages; going on without it, and trying again",
+                      peer->to.text, why, (unsigned long long)peer->sent);
     peer->told = true;
     return BR_OK;
 }
@@ -80,7 +81,8 @@ static int push(struct peers *peers, struct peer *peer)
         struct iovec all[PEER_PIECES + 1];
         unsigned n = 0;
         if (peer->hello_sent < peer->hello_bytes)
-            all[n++] = (struct iovec){(char *)peer->hello + peer->hello_sent, peer->hello_bytes - peer->hello_sent};
+            all[n++] =
+                (struct iovec){(char *)peer->hello + peer->hello_sent, peer->hello_bytes - peer->hello_sent};
         for (unsigned i = 0; i < peer->npieces; i++) all[n++] = peer->piece[i];
         struct msghdr message = {.msg_iov = all, .msg_iovlen = n};
         ssize_t sent = sendmsg(peer->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -118,7 +120,8 @@ static int listen_to(struct peers *peers, struct peer *peer)
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return BR_OK;
         if (n <= 0) {
             char why[160];
-            snprintf(why, sizeof why, "%s%s", n == 0 ? "the receiver closed the connection" : "connection lost: ",
+            snprintf(why, sizeof why, "%s%s",
+                     n == 0 ? "the receiver closed the connection" : "connection lost: ",
                      n == 0 ? "" : strerror(errno));
             return lose(peers, peer, why);
         }
@@ -133,8 +136,10 @@ static int serve(struct peers *peers, int ms)
     struct pollfd wait[MAX_PEERS];
     for (size_t i = 0; i < peers->count; i++) {
         const struct peer *peer = &peers->peer[i];
-        bool writes = peer->state == PEER_CONNECTING || peer->npieces > 0 || peer->hello_sent < peer->hello_bytes;
-        wait[i] = (struct pollfd){.fd = peer->state == PEER_DOWN ? -1 : peer->fd, .events = (short)(POLLIN | (writes ? POLLOUT : 0))};
+        bool writes =
+            peer->state == PEER_CONNECTING || peer->npieces > 0 || peer->hello_sent < peer->hello_bytes;
+        wait[i] = (struct pollfd){.fd = peer->state == PEER_DOWN ? -1 : peer->fd,
+                                  .events = (short)(POLLIN | (writes ? POLLOUT : 0))};
     }
     if (poll(wait, peers->count, ms) < 0 && errno != EINTR)
         return br_stage_fail(peers->stage, BR_E_IO, "cannot wait for the network: %s", strerror(errno));
@@ -142,8 +147,10 @@ static int serve(struct peers *peers, int ms)
     for (size_t i = 0; i < peers->count && status == BR_OK; i++) {
         struct peer *peer = &peers->peer[i];
         if (wait[i].fd < 0 || wait[i].revents == 0) continue;
-        if (peer->state == PEER_CONNECTING) status = finish_connecting(peers, peer);
-        else if ((wait[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0) status = listen_to(peers, peer);
+        if (peer->state == PEER_CONNECTING)
+            status = finish_connecting(peers, peer);
+        else if ((wait[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0)
+            status = listen_to(peers, peer);
         if (status == BR_OK && peer->state == PEER_UP) status = push(peers, peer);
     }
     return status;
@@ -164,11 +171,13 @@ int peers_open(struct peers *peers)
     int status = BR_OK;
     for (size_t i = 0; i < peers->count; i++) peers->peer[i].fd = -1;
     if (peers->count > MAX_PEERS)
-        return br_stage_fail(peers->stage, BR_E_INVALID, "%zu destinations; at most %d are possible", peers->count, MAX_PEERS);
+        return br_stage_fail(peers->stage, BR_E_INVALID, "%zu destinations; at most %d are possible",
+                             peers->count, MAX_PEERS);
     for (;;) {
         size_t up = 0;
         bool reconnect = peers->reconnect;
-        peers->reconnect = true; /* until the time is up, a refusal is no failure: the receiver may be starting */
+        peers->reconnect =
+            true; /* until the time is up, a refusal is no failure: the receiver may be starting */
         for (size_t i = 0; i < peers->count && status == BR_OK; i++) {
             struct peer *peer = &peers->peer[i];
             if (peer->state == PEER_DOWN && net_now() >= peer->retry_at) status = try_to_connect(peers, peer);
@@ -224,8 +233,10 @@ int peers_send(struct peers *peers)
             struct peer *peer = &peers->peer[i];
             if (!had[i] || peer->state != PEER_UP || peer->npieces == 0) continue;
             double still = (double)(net_now() - peer->progress_at) * 1e-9;
-            if (still > peers->stall_s || (still > 1 && out_of_patience(peers))) status = lose(peers, peer, "it stopped reading");
-            else busy = true;
+            if (still > peers->stall_s || (still > 1 && out_of_patience(peers)))
+                status = lose(peers, peer, "it stopped reading");
+            else
+                busy = true;
         }
         if (busy && status == BR_OK) status = serve(peers, LOOK_MS);
     }
@@ -234,8 +245,10 @@ int peers_send(struct peers *peers)
         struct peer *peer = &peers->peer[i];
         bool arrived = had[i] && peer->state == PEER_UP;
         if (arrived) peer->expected_acks++;
-        if (arrived) peer->sent++;
-        else missed++;
+        if (arrived)
+            peer->sent++;
+        else
+            missed++;
         if (had[i] && !arrived) peer->missed++;
     }
     return missed;
@@ -263,15 +276,17 @@ void peers_close(struct peers *peers)
             arrived = arrived && all_arrived(peer);
             if (peers->acks) waiting = waiting || peer->acked + peer->refused < peer->expected_acks;
         }
-        if (!arrived) arrived_at = 0;
-        else if (arrived_at == 0) arrived_at = now;
+        if (!arrived)
+            arrived_at = 0;
+        else if (arrived_at == 0)
+            arrived_at = now;
         if (!peers->acks) waiting = arrived_at == 0 || now - arrived_at < in_ns(peers->idle_s);
         if (seen != answers) moved = now;
         answers = seen;
         if (!waiting) break;
         if (now - moved > in_ns(peers->close_s + peers->idle_s)) {
-            br_stage_warn(peers->stage, "not everything that was sent has been %s within %g s", peers->acks ? "answered" : "taken in",
-                          peers->close_s);
+            br_stage_warn(peers->stage, "not everything that was sent has been %s within %g s",
+                          peers->acks ? "answered" : "taken in", peers->close_s);
             break;
         }
         bool any = false;

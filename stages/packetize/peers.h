@@ -1,8 +1,9 @@
-/* peers.h - TCP connections to several receivers at once, for senders: connecting with back-off, sending without blocking,
- * noticing peers that stop reading or go away, and closing without losing what is still on its way.
+/* peers.h - TCP connections to several receivers at once, for senders: connecting with back-off, sending
+ * without blocking, noticing peers that stop reading or go away, and closing without losing what is still on
+ * its way.
  *
- * What is sent to a peer at a time is a message of a few pieces of memory; a peer that is down, or breaks in mid-message, misses
- * it and goes on with a later one. */
+ * What is sent to a peer at a time is a message of a few pieces of memory; a peer that is down, or breaks in
+ * mid-message, misses it and goes on with a later one. */
 #ifndef BEAMRING_STAGES_PACKETIZE_PEERS_H
 #define BEAMRING_STAGES_PACKETIZE_PEERS_H
 
@@ -19,14 +20,14 @@ struct peer {
     struct net_address to;
     enum peer_state state;
     int fd;
-    void *hello;        /* sent first on every connection; owned by the sender */
+    void *hello; /* sent first on every connection; owned by the sender */
     size_t hello_bytes;
     size_t hello_sent;
     struct iovec piece[PEER_PIECES]; /* what remains of the message */
     unsigned npieces;
     uint64_t retry_at, backoff_ns, progress_at; /* CLOCK_MONOTONIC */
-    bool told;          /* that it cannot be reached: once per outage */
-    uint64_t sent, missed, connections; /* messages; times it was reached */
+    bool told;                                  /* that it cannot be reached: once per outage */
+    uint64_t sent, missed, connections;         /* messages; times it was reached */
     uint64_t expected_acks, acked, refused; /* answers to wait for; bytes that came: 1, and anything else */
 };
 
@@ -34,26 +35,30 @@ struct peers {
     struct br_stage *stage;
     struct peer *peer; /* [count] */
     size_t count;
-    bool acks;         /* receivers answer one byte per message */
-    bool reconnect;    /* go on without a peer that is lost, and try again; else its loss is the stage's failure */
+    bool acks;      /* receivers answer one byte per message */
+    bool reconnect; /* go on without a peer that is lost, and try again; else its loss is the stage's failure
+                     */
     double connect_s, stall_s, retry_s, idle_s, close_s;
     uint64_t stop_seen; /* when the pipeline was first seen to stop; 0: not yet */
 };
 
-/* Waits until every peer is up, at most connect_s. Then those that are not have failed, or are down (reconnect). Status. */
+/* Waits until every peer is up, at most connect_s. Then those that are not have failed, or are down
+ * (reconnect). Status. */
 int peers_open(struct peers *peers);
 
-/* True when a message may be given to the peer; tries to bring it up again without waiting, else counts a missed message. */
+/* True when a message may be given to the peer; tries to bring it up again without waiting, else counts a
+ * missed message. */
 bool peer_ready(struct peers *peers, struct peer *peer);
 
 /* Adds a piece to the peer's message. The memory must stay until peers_send returns. */
 void peer_add(struct peer *peer, const void *data, size_t bytes);
 
-/* Sends the messages of all peers; returns when each of them is with the system, or its peer was given up. Returns the number of
- * peers that missed the message, or a negative status. */
+/* Sends the messages of all peers; returns when each of them is with the system, or its peer was given up.
+ * Returns the number of peers that missed the message, or a negative status. */
 int peers_send(struct peers *peers);
 
-/* Waits until everything has arrived - all answers are there, or all bytes acknowledged and idle_s of peace - and closes. */
+/* Waits until everything has arrived - all answers are there, or all bytes acknowledged and idle_s of peace -
+ * and closes. */
 void peers_close(struct peers *peers);
 
 /* Closes at once what is still open. */

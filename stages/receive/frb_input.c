@@ -20,9 +20,12 @@ static int read_document(struct br_stage *stage, const char *path, struct frb_no
     FILE *file = fopen(path, "re");
     size_t length = file != NULL && text != NULL ? fread(text, 1, FRB_NODE_YAML_MAX, file) : 0;
     int status = BR_OK;
-    if (text == NULL) status = br_no_memory(stage, FRB_NODE_YAML_MAX);
-    else if (file == NULL || ferror(file)) status = br_stage_fail_at(stage, "document", "cannot read %s: %s", path, strerror(errno));
-    else if (length == FRB_NODE_YAML_MAX) status = br_stage_fail_at(stage, "document", "%s is longer than the 1 MiB of the protocol", path);
+    if (text == NULL)
+        status = br_no_memory(stage, FRB_NODE_YAML_MAX);
+    else if (file == NULL || ferror(file))
+        status = br_stage_fail_at(stage, "document", "cannot read %s: %s", path, strerror(errno));
+    else if (length == FRB_NODE_YAML_MAX)
+        status = br_stage_fail_at(stage, "document", "%s is longer than the 1 MiB of the protocol", path);
     else if (frb_node_parse(document, text, length, &error) != BR_OK)
         status = br_stage_fail_at(stage, "document", "%s: %s", path, error.text);
     if (file != NULL) fclose(file);
@@ -36,8 +39,10 @@ static int configure(struct br_stage *stage, struct receive *r)
     struct br_error error = {0};
     struct frb_node_document document = {0};
     if (r->document == NULL)
-        return br_stage_fail(stage, BR_E_INVALID, "document is missing; expected the YAML file of what will come (packetize writes it with "
-                             "document:, `beamring receive` records it)");
+        return br_stage_fail(
+            stage, BR_E_INVALID,
+            "document is missing; expected the YAML file of what will come (packetize writes it with "
+            "document:, `beamring receive` records it)");
     int status = br_stage_reads_file(stage, "document", r->document);
     if (status == BR_OK) status = read_document(stage, r->document, &document);
     if (status != BR_OK) return status;
@@ -56,7 +61,8 @@ static int start(struct br_stage *stage, struct receive *r)
     f->handshake_s = r->handshake_s;
     r->counts = &f->counts;
     int status = read_document(stage, r->document, &f->document);
-    if (status == BR_OK && frb_receiver_prepare(f, &error) != BR_OK) status = br_stage_fail(stage, error.status, "%s", error.text);
+    if (status == BR_OK && frb_receiver_prepare(f, &error) != BR_OK)
+        status = br_stage_fail(stage, error.status, "%s", error.text);
     if (status != BR_OK) return status;
     f->listener = net_listen(&r->at, &error);
     if (f->listener < 0) return br_stage_fail(stage, error.status, "%s", error.text);

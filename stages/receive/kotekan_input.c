@@ -1,5 +1,5 @@
-/* receive, format kotekan: frames of E as bufferSend sends them, u32 metadata bytes, u32 frame bytes, chordMetadata, the array. The
- * sender's frames may have any length and begin anywhere: they are cut anew. */
+/* receive, format kotekan: frames of E as bufferSend sends them, u32 metadata bytes, u32 frame bytes,
+ * chordMetadata, the array. The sender's frames may have any length and begin anywhere: they are cut anew. */
 #include "stages/common/chord_metadata.h"
 #include "stages/common/coding.h"
 #include "stages/common/shape.h"
@@ -33,7 +33,7 @@ struct kotekan_input {
     struct wire_counts counts;
     struct link link[LINKS];
     unsigned nopen;
-    size_t row;  /* bytes of a time step */
+    size_t row; /* bytes of a time step */
     bool any;
     uint64_t cursor; /* the next sample to be written */
     /* The frame being filled. */
@@ -48,13 +48,18 @@ static int configure(struct br_stage *stage, struct receive *r)
     struct br_stream *out = br_stage_output(stage, 0);
     struct br_error error = {0};
     if (telescope == NULL || hints->nfreq == 0 || hints->sample_ns.num == 0 || !hints->have_epoch)
-        return br_stage_fail(stage, BR_E_INVALID, "kotekan's metadata does not say the dishes, channels and times of E: add `telescope:` and "
-                             "stream: {epoch_ns: ..., sample_ns: ..., freq_mhz: ...} to the pipeline");
+        return br_stage_fail(
+            stage, BR_E_INVALID,
+            "kotekan's metadata does not say the dishes, channels and times of E: add `telescope:` and "
+            "stream: {epoch_ns: ..., sample_ns: ..., freq_mhz: ...} to the pipeline");
     if (r->coding != NULL && strcmp(r->coding, "int4x2") != 0 && strcmp(r->coding, "chime") != 0)
         return br_stage_fail_at(stage, "coding", "'%.40s'; expected int4x2 or chime", r->coding);
-    size_t F = hints->nfreq, lengths[4] = {(size_t)r->frame_samples, F, hints->npol > 0 ? hints->npol : 2, telescope->ndishes};
+    size_t F = hints->nfreq,
+           lengths[4] = {(size_t)r->frame_samples, F, hints->npol > 0 ? hints->npol : 2, telescope->ndishes};
     double *width = br_stage_alloc(stage, F * sizeof *width);
-    for (size_t f = 0; f < F; f++) width[f] = hints->width_mhz > 0 ? hints->width_mhz : 1e3 * (double)hints->sample_ns.den / (double)hints->sample_ns.num;
+    for (size_t f = 0; f < F; f++)
+        width[f] = hints->width_mhz > 0 ? hints->width_mhz
+                                        : 1e3 * (double)hints->sample_ns.den / (double)hints->sample_ns.num;
     *out = (struct br_stream){.frame_samples = (uint64_t)r->frame_samples,
                               .epoch_ns = hints->epoch_ns,
                               .sample_ns = hints->sample_ns,
@@ -92,7 +97,8 @@ static void close_link(struct kotekan_input *k, struct link *link)
     k->nopen--;
 }
 
-static void refuse(struct receive *r, struct link *link, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void refuse(struct receive *r, struct link *link, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 static void refuse(struct receive *r, struct link *link, const char *format, ...)
 {
     struct kotekan_input *k = r->state;
@@ -116,22 +122,28 @@ static void take_sizes(struct receive *r, struct link *link)
     const struct kotekan_input *k = r->state;
     uint32_t metadata = link->sizes[0], frame = link->sizes[1];
     if (metadata > CHORD_METADATA_BYTES || !chord_metadata_size_known(metadata))
-        refuse(r, link, "it announced %" PRIu32 " bytes of metadata; expected %d of chordMetadata", metadata, CHORD_METADATA_BYTES);
+        refuse(r, link, "it announced %" PRIu32 " bytes of metadata; expected %d of chordMetadata", metadata,
+               CHORD_METADATA_BYTES);
     else if (frame == 0 || frame % k->row != 0 || frame > (uint64_t)r->max_frame_bytes)
-        refuse(r, link, "it announced a frame of %" PRIu32 " bytes; expected a multiple of the %zu bytes of a sample, at most %" PRId64, frame,
-               k->row, r->max_frame_bytes);
-    else expect(link, LINK_METADATA, metadata);
+        refuse(r, link,
+               "it announced a frame of %" PRIu32
+               " bytes; expected a multiple of the %zu bytes of a sample, at most %" PRId64,
+               frame, k->row, r->max_frame_bytes);
+    else
+        expect(link, LINK_METADATA, metadata);
 }
 
 /* What is wrong with the array that the metadata describes; NULL: nothing. */
 static const char *check_array(const struct br_array *wanted, const struct chord_metadata *m)
 {
     static const char *const names[] = {"T", "F", "P", "D"};
-    if (m->type != CHORD_INT4X2 && m->type != CHORD_INT4X2_CHIME) return "its type is not int4x2 (int4p4) or its CHIME coding";
+    if (m->type != CHORD_INT4X2 && m->type != CHORD_INT4X2_CHIME)
+        return "its type is not int4x2 (int4p4) or its CHIME coding";
     if (m->dims != 4) return "it has not the 4 dimensions T, F, P, D";
     for (int i = 0; i < 4; i++) {
         if (strcmp(m->dim_name[i], names[i]) != 0) return "its dimensions are not T, F, P, D";
-        if (i > 0 && (size_t)m->dim[i] != wanted->axis[i].length) return "it has other numbers of channels, polarisations or dishes than the pipeline";
+        if (i > 0 && (size_t)m->dim[i] != wanted->axis[i].length)
+            return "it has other numbers of channels, polarisations or dishes than the pipeline";
     }
     return NULL;
 }
@@ -187,7 +199,9 @@ static void read_some(struct br_stage *stage, struct receive *r, struct link *li
 {
     struct kotekan_input *k = r->state;
     for (unsigned turns = 0; turns < 64 && link->state != LINK_HELD && link->state != LINK_FREE; turns++) {
-        uint8_t *to = link->state == LINK_SIZES ? (uint8_t *)link->sizes : link->state == LINK_METADATA ? link->metadata : link->body;
+        uint8_t *to = link->state == LINK_SIZES      ? (uint8_t *)link->sizes
+                      : link->state == LINK_METADATA ? link->metadata
+                                                     : link->body;
         ssize_t n = recv(link->fd, to + link->got, link->want - link->got, MSG_DONTWAIT);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
@@ -237,14 +251,17 @@ static int step(struct br_stage *stage, struct receive *r, int ms)
     }
     wait[LINKS] = (struct pollfd){.fd = k->listener, .events = POLLIN};
     int n = poll(wait, LINKS + 1, held ? 0 : ms);
-    if (n < 0 && errno != EINTR) return br_stage_fail(stage, BR_E_IO, "cannot wait for the network: %s", strerror(errno));
+    if (n < 0 && errno != EINTR)
+        return br_stage_fail(stage, BR_E_IO, "cannot wait for the network: %s", strerror(errno));
     for (unsigned i = 0; i < LINKS; i++) {
         struct link *link = &k->link[i];
         if (n > 0 && wait[i].fd >= 0 && wait[i].revents != 0) read_some(stage, r, link);
-        bool silent = link->state != LINK_FREE && link->state != LINK_HELD && (link->got > 0 || link->state != LINK_SIZES) &&
+        bool silent = link->state != LINK_FREE && link->state != LINK_HELD &&
+                      (link->got > 0 || link->state != LINK_SIZES) &&
                       (double)(net_now() - link->heard_at) * 1e-9 > r->handshake_s;
         if (!silent) continue;
-        snprintf(r->complaint, sizeof r->complaint, "a peer said nothing for %g s within a frame", r->handshake_s);
+        snprintf(r->complaint, sizeof r->complaint, "a peer said nothing for %g s within a frame",
+                 r->handshake_s);
         k->counts.silent++;
         close_link(k, link);
     }
@@ -253,8 +270,8 @@ static int step(struct br_stage *stage, struct receive *r, int ms)
 }
 
 /* Writes samples [from, to) of the held frame into the output; a CHIME cell without any sample is missing. */
-static void copy_rows(const struct kotekan_input *k, const struct br_stream *stream, const struct link *link, struct br_frame *out,
-                      uint64_t from, uint64_t to)
+static void copy_rows(const struct kotekan_input *k, const struct br_stream *stream, const struct link *link,
+                      struct br_frame *out, uint64_t from, uint64_t to)
 {
     size_t rows = (size_t)(to - from), at = (size_t)(from - k->begin), cell = k->row / stream->nchannels;
     const uint8_t *source = link->body + (size_t)(from - link->first) * k->row;
@@ -266,7 +283,8 @@ static void copy_rows(const struct kotekan_input *k, const struct br_stream *str
     coding_convert(coding, source, (uint8_t *)out->data + at * k->row, rows * k->row);
 }
 
-static void mark_missing(struct kotekan_input *k, const struct br_stream *stream, struct br_frame *out, uint64_t from, uint64_t to)
+static void mark_missing(struct kotekan_input *k, const struct br_stream *stream, struct br_frame *out,
+                         uint64_t from, uint64_t to)
 {
     size_t at = (size_t)(from - k->begin), rows = (size_t)(to - from);
     memset(out->valid + at * stream->nchannels, BR_MISSING, rows * stream->nchannels);
@@ -290,7 +308,8 @@ static struct link *earliest(struct kotekan_input *k)
 {
     struct link *found = NULL;
     for (unsigned i = 0; i < LINKS; i++)
-        if (k->link[i].state == LINK_HELD && (found == NULL || k->link[i].first < found->first)) found = &k->link[i];
+        if (k->link[i].state == LINK_HELD && (found == NULL || k->link[i].first < found->first))
+            found = &k->link[i];
     return found;
 }
 

@@ -16,16 +16,20 @@ static int describe(struct br_stage *stage, const struct receive *r, struct l0_r
 {
     const struct br_stream_hints *hints = br_stage_hints(stage);
     if (r->beams == NULL || r->channels == NULL)
-        return br_stage_fail(stage, BR_E_INVALID, "beams and channels are missing; expected what to receive, such as "
+        return br_stage_fail(stage, BR_E_INVALID,
+                             "beams and channels are missing; expected what to receive, such as "
                              "beams: {first: 0, count: 4}, channels: {first: 0, count: 1024}");
     if (r->beams->first + r->beams->count > 65536)
-        return br_stage_fail_at(stage, "beams", "ids up to %lld; expected at most 65535", (long long)(r->beams->first + r->beams->count - 1));
+        return br_stage_fail_at(stage, "beams", "ids up to %lld; expected at most 65535",
+                                (long long)(r->beams->first + r->beams->count - 1));
     if (r->channels->first + r->channels->count > L0_CHANNELS)
         return br_stage_fail_at(stage, "channels", "up to %lld; expected at most 1023",
                                 (long long)(r->channels->first + r->channels->count - 1));
-    if ((r->steps & (r->steps - 1)) != 0) return br_stage_fail_at(stage, "steps", "%lld; expected a power of two", (long long)r->steps);
+    if ((r->steps & (r->steps - 1)) != 0)
+        return br_stage_fail_at(stage, "steps", "%lld; expected a power of two", (long long)r->steps);
     if (!hints->have_epoch || hints->epoch_ns < 0)
-        return br_stage_fail(stage, BR_E_INVALID, "the time of count 0 is missing; add stream: {epoch_ns: ...} to the pipeline");
+        return br_stage_fail(stage, BR_E_INVALID,
+                             "the time of count 0 is missing; add stream: {epoch_ns: ...} to the pipeline");
     l0->nbeams = (size_t)r->beams->count;
     l0->ncoarse = (size_t)r->channels->count;
     uint16_t *beams = br_stage_alloc(stage, l0->nbeams * 2), *coarse = br_stage_alloc(stage, l0->ncoarse * 2);

@@ -8,64 +8,165 @@ enum { LOOK_MS = 50 };
 
 static const char *const format_choices[] = {"frb-node", "chime-l0", "kotekan", NULL};
 static const struct br_param range_fields[] = {
-    {.name = "first", .type = BR_P_INT, .offset = offsetof(struct range_param, first), .def = "0", .min = 0, .max = 65535,
+    {.name = "first",
+     .type = BR_P_INT,
+     .offset = offsetof(struct range_param, first),
+     .def = "0",
+     .min = 0,
+     .max = 65535,
      .help = "the first id"},
-    {.name = "count", .type = BR_P_INT, .offset = offsetof(struct range_param, count), .required = true, .min = 1, .max = 65536,
+    {.name = "count",
+     .type = BR_P_INT,
+     .offset = offsetof(struct range_param, count),
+     .required = true,
+     .min = 1,
+     .max = 65536,
      .help = "how many"},
     {0},
 };
 #define AT(field) .offset = offsetof(struct receive, field)
 static const struct br_param params[] = {
-    {.name = "format", .type = BR_P_CHOICE, AT(format), .required = true, .choices = format_choices, .help = "what the senders speak"},
-    {.name = "address", .type = BR_P_STRING, AT(address), .required = true,
-     .help = "where to listen: host:port, or *:port for all addresses of this machine; chime-l0: may be a multicast group"},
-    {.name = "hold_s", .type = BR_P_REAL, AT(hold_s), .def = "2", .min = 0.01, .max = 1e6, .unit = "s",
+    {.name = "format",
+     .type = BR_P_CHOICE,
+     AT(format),
+     .required = true,
+     .choices = format_choices,
+     .help = "what the senders speak"},
+    {.name = "address",
+     .type = BR_P_STRING,
+     AT(address),
+     .required = true,
+     .help = "where to listen: host:port, or *:port for all addresses of this machine; chime-l0: may be a "
+             "multicast group"},
+    {.name = "hold_s",
+     .type = BR_P_REAL,
+     AT(hold_s),
+     .def = "2",
+     .min = 0.01,
+     .max = 1e6,
+     .unit = "s",
      .help = "when nothing comes for so long, what is there is handed on, complete or not"},
-    {.name = "idle_s", .type = BR_P_REAL, AT(idle_s), .def = "0", .min = 0, .max = 1e6, .unit = "s",
+    {.name = "idle_s",
+     .type = BR_P_REAL,
+     AT(idle_s),
+     .def = "0",
+     .min = 0,
+     .max = 1e6,
+     .unit = "s",
      .help = "end when nothing came for so long; 0: never"},
-    {.name = "until_closed", .type = BR_P_BOOL, AT(until_closed), .def = "false",
+    {.name = "until_closed",
+     .type = BR_P_BOOL,
+     AT(until_closed),
+     .def = "false",
      .help = "TCP: end when the last sender has closed its connection"},
-    {.name = "window", .type = BR_P_INT, AT(window), .def = "16", .min = 2, .max = 4096, .unit = "frames",
+    {.name = "window",
+     .type = BR_P_INT,
+     AT(window),
+     .def = "16",
+     .min = 2,
+     .max = 4096,
+     .unit = "frames",
      .help = "how far data may be ahead of what has not arrived before that counts as missing"},
-    {.name = "handshake_s", .type = BR_P_REAL, AT(handshake_s), .def = "10", .min = 0.1, .max = 1e6, .unit = "s",
+    {.name = "handshake_s",
+     .type = BR_P_REAL,
+     AT(handshake_s),
+     .def = "10",
+     .min = 0.1,
+     .max = 1e6,
+     .unit = "s",
      .help = "TCP: who has not introduced himself by then is closed"},
-    {.name = "document", .type = BR_P_PATH, AT(document),
-     .help = "frb-node: YAML file with the document that senders must agree with, and all channels to receive; packetize writes it"},
-    {.name = "beams", .type = BR_P_MAP, AT(beams), .fields = range_fields, .size = sizeof(struct range_param),
+    {.name = "document",
+     .type = BR_P_PATH,
+     AT(document),
+     .help = "frb-node: YAML file with the document that senders must agree with, and all channels to "
+             "receive; packetize writes it"},
+    {.name = "beams",
+     .type = BR_P_MAP,
+     AT(beams),
+     .fields = range_fields,
+     .size = sizeof(struct range_param),
      .help = "chime-l0: ids of the beams to receive"},
-    {.name = "channels", .type = BR_P_MAP, AT(channels), .fields = range_fields, .size = sizeof(struct range_param),
+    {.name = "channels",
+     .type = BR_P_MAP,
+     AT(channels),
+     .fields = range_fields,
+     .size = sizeof(struct range_param),
      .help = "chime-l0: coarse channels to receive, 0 at 800 MHz"},
-    {.name = "nupfreq", .type = BR_P_INT, AT(nupfreq), .def = "16", .min = 1, .max = 64, .help = "chime-l0: fine channels per coarse one"},
-    {.name = "steps", .type = BR_P_INT, AT(steps), .def = "16", .min = 1, .max = 1024, .help = "chime-l0: time steps of a packet"},
-    {.name = "counts_per_sample", .type = BR_P_INT, AT(counts_per_sample), .def = "384", .min = 1, .max = 65535,
+    {.name = "nupfreq",
+     .type = BR_P_INT,
+     AT(nupfreq),
+     .def = "16",
+     .min = 1,
+     .max = 64,
+     .help = "chime-l0: fine channels per coarse one"},
+    {.name = "steps",
+     .type = BR_P_INT,
+     AT(steps),
+     .def = "16",
+     .min = 1,
+     .max = 1024,
+     .help = "chime-l0: time steps of a packet"},
+    {.name = "counts_per_sample",
+     .type = BR_P_INT,
+     AT(counts_per_sample),
+     .def = "384",
+     .min = 1,
+     .max = 65535,
      .help = "chime-l0: counts of 2.56 us in a time step"},
-    {.name = "receive_buffer", .type = BR_P_INT, AT(receive_buffer), .def = "8388608", .min = 0, .max = 1 << 30, .unit = "bytes",
+    {.name = "receive_buffer",
+     .type = BR_P_INT,
+     AT(receive_buffer),
+     .def = "8388608",
+     .min = 0,
+     .max = 1 << 30,
+     .unit = "bytes",
      .help = "chime-l0: size of the socket's buffer; the system may allow less"},
-    {.name = "multicast_interface", .type = BR_P_STRING, AT(multicast_interface),
+    {.name = "multicast_interface",
+     .type = BR_P_STRING,
+     AT(multicast_interface),
      .help = "chime-l0: address of this machine on whose network the multicast group is joined"},
-    {.name = "frame_samples", .type = BR_P_INT, AT(frame_samples), .def = "2048", .min = 1, .max = 1 << 30,
+    {.name = "frame_samples",
+     .type = BR_P_INT,
+     AT(frame_samples),
+     .def = "2048",
+     .min = 1,
+     .max = 1 << 30,
      .help = "kotekan: base samples per frame of the output, whatever the sender's frames are"},
-    {.name = "coding", .type = BR_P_STRING, AT(coding), .help = "kotekan: int4x2 or chime, over what the metadata says"},
-    {.name = "max_frame_bytes", .type = BR_P_INT, AT(max_frame_bytes), .def = "1073741824", .min = 1, .max = 1e12,
+    {.name = "coding",
+     .type = BR_P_STRING,
+     AT(coding),
+     .help = "kotekan: int4x2 or chime, over what the metadata says"},
+    {.name = "max_frame_bytes",
+     .type = BR_P_INT,
+     AT(max_frame_bytes),
+     .def = "1073741824",
+     .min = 1,
+     .max = 1e12,
      .help = "kotekan: the largest frame that is believed"},
     {0},
 };
-static const struct br_port outputs[] = {
-    {"out", "frb-node: int4 [beam][freq][time 256] with scales; chime-l0: uint8 [beam][freq][time] with scales; kotekan: "
-            "E[time][freq][pol][dish], int4x2"}, {0}};
+static const struct br_port outputs[] = {{"out", "frb-node: int4 [beam][freq][time 256] with scales; "
+                                                 "chime-l0: uint8 [beam][freq][time] with scales; kotekan: "
+                                                 "E[time][freq][pol][dish], int4x2"},
+                                         {0}};
 
 static int check_parameters(struct br_stage *stage, const struct receive *r)
 {
     static const struct {
         const char *prefix, *formats;
-    } owners[] = {{"TCP:", "frb-node kotekan"}, {"frb-node:", "frb-node"}, {"chime-l0:", "chime-l0"}, {"kotekan:", "kotekan"}};
+    } owners[] = {{"TCP:", "frb-node kotekan"},
+                  {"frb-node:", "frb-node"},
+                  {"chime-l0:", "chime-l0"},
+                  {"kotekan:", "kotekan"}};
     for (const struct br_param *param = params; param->name != NULL; param++)
         for (size_t i = 0; i < sizeof owners / sizeof *owners; i++)
-            if (strncmp(param->help, owners[i].prefix, strlen(owners[i].prefix)) == 0 && strstr(owners[i].formats, r->format) == NULL &&
-                br_stage_given(stage, param->name))
+            if (strncmp(param->help, owners[i].prefix, strlen(owners[i].prefix)) == 0 &&
+                strstr(owners[i].formats, r->format) == NULL && br_stage_given(stage, param->name))
                 return br_stage_fail_at(stage, param->name, "this is not for format %s", r->format);
     if (!net_is_address(r->address))
-        return br_stage_fail_at(stage, "address", "'%.100s' is no address; expected host:port, such as *:5000 or 127.0.0.1:5000", r->address);
+        return br_stage_fail_at(
+            stage, "address", "'%.100s' is no address; expected host:port, such as *:5000 or 127.0.0.1:5000",
+            r->address);
     return BR_OK;
 }
 
@@ -95,7 +196,8 @@ static void count_losses(struct br_stage *stage, struct receive *r)
     static const struct {
         const char *reason;
         size_t offset;
-    } kinds[] = {{"late", offsetof(struct wire_counts, late)}, {"duplicate", offsetof(struct wire_counts, duplicate)},
+    } kinds[] = {{"late", offsetof(struct wire_counts, late)},
+                 {"duplicate", offsetof(struct wire_counts, duplicate)},
                  {"malformed", offsetof(struct wire_counts, malformed)}};
     uint64_t samples = br_stage_output(stage, 0)->frame_samples;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -119,7 +221,8 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     if (pieces != r->changed) r->heard_ns = now;
     r->changed = pieces;
     double quiet = (double)(now - r->heard_ns) * 1e-9;
-    bool closed = r->until_closed && r->had_peers && !r->wire->connected(r), idle = r->idle_s > 0 && quiet > r->idle_s;
+    bool closed = r->until_closed && r->had_peers && !r->wire->connected(r),
+         idle = r->idle_s > 0 && quiet > r->idle_s;
     r->had_peers = r->had_peers || r->wire->connected(r);
     bool end = stopping || closed || idle;
     int got = r->wire->fill(stage, r, io->out[0], end || quiet > r->hold_s);
@@ -137,9 +240,12 @@ static int stop(struct br_stage *stage, void *self)
     struct receive *r = self;
     if (r->started) {
         const struct wire_counts *c = r->counts;
-        br_stage_note(stage, "%" PRIu64 " received, %" PRIu64 " late, %" PRIu64 " duplicate, %" PRIu64 " missing, %" PRIu64 " malformed; "
-                      "%" PRIu64 " connections, %" PRIu64 " broken, %" PRIu64 " silent", c->received, c->late, c->duplicate, c->missing,
-                      c->malformed, c->connections, c->broken, c->silent);
+        br_stage_note(stage,
+                      "%" PRIu64 " received, %" PRIu64 " late, %" PRIu64 " duplicate, %" PRIu64
+                      " missing, %" PRIu64 " malformed; "
+                      "%" PRIu64 " connections, %" PRIu64 " broken, %" PRIu64 " silent",
+                      c->received, c->late, c->duplicate, c->missing, c->malformed, c->connections, c->broken,
+                      c->silent);
     }
     r->wire->stop(r);
     return BR_OK;
@@ -150,13 +256,16 @@ BR_STAGE_EXPORT = {
     .type_size = sizeof(struct br_stage_type),
     .name = "receive",
     .summary = "beams and electric fields from the network",
-    .description =
-        "`frb-node` (TCP): what X-engine nodes send to FRB-search nodes. Senders must agree with `document`, and together bring its "
-        "channels. `chime-l0` (UDP): CHIME's L0 packets. `kotekan` (TCP): frames of E from kotekan's bufferSend; what the "
-        "metadata lacks comes from `stream:` and `telescope:`.\n\n"
-        "Frames are handed on in order, when they are complete or data `window` frames ahead of them has come. What is late, duplicate "
-        "or malformed is counted, each by itself, in units of a frame's samples; what is missing is marked. A sender that breaks "
-        "the protocol is closed, and the others go on.\n",
+    .description = "`frb-node` (TCP): what X-engine nodes send to FRB-search nodes. Senders must agree with "
+                   "`document`, and together bring its "
+                   "channels. `chime-l0` (UDP): CHIME's L0 packets. `kotekan` (TCP): frames of E from "
+                   "kotekan's bufferSend; what the "
+                   "metadata lacks comes from `stream:` and `telescope:`.\n\n"
+                   "Frames are handed on in order, when they are complete or data `window` frames ahead of "
+                   "them has come. What is late, duplicate "
+                   "or malformed is counted, each by itself, in units of a frame's samples; what is missing "
+                   "is marked. A sender that breaks "
+                   "the protocol is closed, and the others go on.\n",
     .params = params,
     .outputs = outputs,
     .size = sizeof(struct receive),

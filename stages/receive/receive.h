@@ -18,7 +18,8 @@ struct receive_format {
     int (*start)(struct br_stage *stage, struct receive *r);
     /* Waits up to `ms`. Status. */
     int (*step)(struct br_stage *stage, struct receive *r, int ms);
-    /* Fills the frame if there is one to hand on: 1, else 0, or a status. `flush`: what is there, complete or not. */
+    /* Fills the frame if there is one to hand on: 1, else 0, or a status. `flush`: what is there, complete or
+     * not. */
     int (*fill)(struct br_stage *stage, struct receive *r, struct br_frame *out, bool flush);
     bool (*connected)(const struct receive *r);
     void (*stop)(struct receive *r);

@@ -1,4 +1,5 @@
-/* libFuzzer: any packets to a receiver of CHIME's L0. Input: u16 length, then so many bytes, again and again. */
+/* libFuzzer: any packets to a receiver of CHIME's L0. Input: u16 length, then so many bytes, again and again.
+ */
 #include "stages/common/l0_receiver.h"
 
 #include <stdlib.h>
@@ -21,10 +22,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static struct l0_receiver r;
     static const uint16_t beams[] = {5, 6}, coarse[] = {3, 9, 4};
     struct br_stream stream = {0};
-    r = (struct l0_receiver){.fd = -1, .nupfreq = 2, .nsteps = 4, .counts_per_sample = 3, .frame0_ns = 7, .nbeams = 2, .ncoarse = 3,
-                             .beam_ids = beams, .coarse_ids = coarse, .window = 3};
-    if (l0_receiver_prepare(&r, NULL) != BR_OK || l0_receiver_stream(&r, &stream, keep, NULL, NULL) != BR_OK) abort();
-    struct br_frame frame = {.data = malloc(br_stream_max_bytes(&stream)), .valid = malloc(br_stream_max_validity(&stream)),
+    r = (struct l0_receiver){.fd = -1,
+                             .nupfreq = 2,
+                             .nsteps = 4,
+                             .counts_per_sample = 3,
+                             .frame0_ns = 7,
+                             .nbeams = 2,
+                             .ncoarse = 3,
+                             .beam_ids = beams,
+                             .coarse_ids = coarse,
+                             .window = 3};
+    if (l0_receiver_prepare(&r, NULL) != BR_OK || l0_receiver_stream(&r, &stream, keep, NULL, NULL) != BR_OK)
+        abort();
+    struct br_frame frame = {.data = malloc(br_stream_max_bytes(&stream)),
+                             .valid = malloc(br_stream_max_validity(&stream)),
                              .side = malloc(br_array_bytes(&stream.side))};
     uint64_t pieces = 0, last = 0;
     while (size >= 2) {

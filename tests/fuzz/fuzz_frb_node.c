@@ -1,5 +1,6 @@
-/* libFuzzer: any bytes from two senders of the FRB-node protocol, in any pieces. Input: a byte whose top bit is the sender and whose
- * rest is a count (0: the sender goes away, and another one comes), then so many bytes. */
+/* libFuzzer: any bytes from two senders of the FRB-node protocol, in any pieces. Input: a byte whose top bit
+ * is the sender and whose rest is a count (0: the sender goes away, and another one comes), then so many
+ * bytes. */
 #include "stages/common/frb_receiver.h"
 
 #include <stdlib.h>
@@ -24,7 +25,8 @@ static void hand_on(struct frb_receiver *r, struct br_stream *stream, struct br_
     if (!r->ready) return;
     if (stream->nchannels == 0) {
         if (frb_node_stream(&r->document, stream, keep, NULL, NULL) != BR_OK) abort();
-        *frame = (struct br_frame){.data = malloc(br_stream_max_bytes(stream)), .valid = malloc(br_stream_max_validity(stream)),
+        *frame = (struct br_frame){.data = malloc(br_stream_max_bytes(stream)),
+                                   .valid = malloc(br_stream_max_validity(stream)),
                                    .side = malloc(br_array_bytes(&stream->side))};
     }
     uint64_t last = 0;

@@ -1,5 +1,6 @@
-/* libFuzzer: any bytes on a link from kotekan's bufferSend, in any pieces. Input: u16 count, then so many bytes, again and again; a
- * count of 0 ends the connection, and another one begins. The format's callbacks are driven as the stage drives them. */
+/* libFuzzer: any bytes on a link from kotekan's bufferSend, in any pieces. Input: u16 count, then so many
+ * bytes, again and again; a count of 0 ends the connection, and another one begins. The format's callbacks
+ * are driven as the stage drives them. */
 #include "runtime/graph.h"
 #include "stages/receive/kotekan_input.c"
 
@@ -25,9 +26,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct kotekan_input *k = calloc(1, sizeof *k);
     stage.nout = 1;
     struct br_stream *stream = &stage.out[0].stream;
-    *stream = (struct br_stream){.frame_samples = 16, .sample_ns = {5120, 1}, .nchannels = 1, .freq_mhz = &mhz, .width_mhz = &width,
-                                      .nzones = 1, .zone = {{0, 1, 1, 1, 0}}, .scale = 1};
-    if (k == NULL || br_array_init(&stream->array, BR_INT4X2, "time,freq,pol,dish", (size_t[]){16, 1, 1, 2}, NULL) != BR_OK) abort();
+    *stream = (struct br_stream){.frame_samples = 16,
+                                 .sample_ns = {5120, 1},
+                                 .nchannels = 1,
+                                 .freq_mhz = &mhz,
+                                 .width_mhz = &width,
+                                 .nzones = 1,
+                                 .zone = {{0, 1, 1, 1, 0}},
+                                 .scale = 1};
+    if (k == NULL || br_array_init(&stream->array, BR_INT4X2, "time,freq,pol,dish", (size_t[]){16, 1, 1, 2},
+                                   NULL) != BR_OK)
+        abort();
     k->listener = -1;
     k->row = 2;
     r = (struct receive){.state = k, .max_frame_bytes = 1 << 16, .handshake_s = 1e6, .counts = &k->counts};
@@ -39,12 +48,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         data += 2;
         size -= 2;
         if (count > size) count = size;
-        if (count > 0 && send(peer, data, count, MSG_NOSIGNAL) < 0) count = 0; /* refused before: a new connection */
+        if (count > 0 && send(peer, data, count, MSG_NOSIGNAL) < 0)
+            count = 0; /* refused before: a new connection */
         if (count == 0) close(peer);
         read_some(&stage, &r, &k->link[0]);
         do {
             got = fill(&stage, &r, &frame, false);
-            if (got == 1 && (frame.first < next || frame.samples == 0 || frame.first % 16 + frame.samples > 16)) abort();
+            if (got == 1 &&
+                (frame.first < next || frame.samples == 0 || frame.first % 16 + frame.samples > 16))
+                abort();
             if (got == 1) next = frame.first + frame.samples;
             if (k->link[0].state != LINK_FREE) read_some(&stage, &r, &k->link[0]);
         } while (got == 1);

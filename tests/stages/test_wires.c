@@ -1,5 +1,6 @@
-/* packetize and receive by hand, in one thread over the loopback: what goes in at one end comes out at the other. Values on the wire
- * and peers that misbehave are tested elsewhere, with code of their own; here the sanitizers look on. */
+/* packetize and receive by hand, in one thread over the loopback: what goes in at one end comes out at the
+ * other. Values on the wire and peers that misbehave are tested elsewhere, with code of their own; here the
+ * sanitizers look on. */
 #include "files_common.h"
 
 #include "kernels/common/half.h"
@@ -76,11 +77,21 @@ static void test_frb_node(void **state)
     enum { BEAMS = 3, CHANNELS = 4, DOWN = 10, FRAMES = 6 };
     static const double freq[CHANNELS] = {400.5, 401.5, 402.5, 403.5}, width[CHANNELS] = {1, 1, 1, 1};
     static const struct br_beam beams[BEAMS] = {{0, 0}, {0.01, 0}, {0, 0.02}};
-    struct br_stream s = {.frame_samples = 256 * DOWN, .epoch_ns = 1, .sample_ns = {5120, 1}, .nchannels = CHANNELS, .freq_mhz = freq,
-                          .width_mhz = width, .nzones = 1, .zone = {{0, CHANNELS, 1, DOWN, 0}}, .scale = 1, .telescope = &telescope,
-                          .nbeams = BEAMS, .beams = beams};
+    struct br_stream s = {.frame_samples = 256 * DOWN,
+                          .epoch_ns = 1,
+                          .sample_ns = {5120, 1},
+                          .nchannels = CHANNELS,
+                          .freq_mhz = freq,
+                          .width_mhz = width,
+                          .nzones = 1,
+                          .zone = {{0, CHANNELS, 1, DOWN, 0}},
+                          .scale = 1,
+                          .telescope = &telescope,
+                          .nbeams = BEAMS,
+                          .beams = beams};
     br_array_init(&s.array, BR_INT4, "beam,freq,time", (size_t[]){BEAMS, CHANNELS, 256}, NULL);
-    s.side = (struct br_array){.dtype = BR_F32, .naxes = 3, .axis = {{"beam", BEAMS}, {"freq", CHANNELS}, {"number", 2}}};
+    s.side = (struct br_array){
+        .dtype = BR_F32, .naxes = 3, .axis = {{"beam", BEAMS}, {"freq", CHANNELS}, {"number", 2}}};
     char address[64], *document = strdup(in_scratch("document.yaml"));
     strcpy(address, free_address(SOCK_STREAM));
     const struct destination to = {address, 0, 0};
@@ -118,7 +129,8 @@ static void test_frb_node(void **state)
         for (size_t row = 0; row < BEAMS * CHANNELS; row++)
             for (size_t t = 0; t < 256; t++) {
                 size_t a = row * 256 + t, b = row * steps + t - at;
-                unsigned level = x[a / 2] >> (a % 2 * 4) & 15, want = t < at ? 8 : y[b / 2] >> (b % 2 * 4) & 15;
+                unsigned level = x[a / 2] >> (a % 2 * 4) & 15,
+                         want = t < at ? 8 : y[b / 2] >> (b % 2 * 4) & 15;
                 assert_int_equal(level, want);
             }
         driver_frame_free(sent[i]);
@@ -140,8 +152,16 @@ static void test_chime_l0(void **state)
         freq[f] = 800 - 0.390625 * (12.5 - (f + 0.5) / UP);
         width[f] = 0.390625 / UP;
     }
-    struct br_stream s = {.frame_samples = STEPS * DOWN, .epoch_ns = 77, .sample_ns = {2560, 1}, .nchannels = COARSE * UP, .freq_mhz = freq,
-                          .width_mhz = width, .nzones = 1, .zone = {{0, COARSE * UP, UP, DOWN, 0}}, .scale = 0.5, .nbeams = BEAMS};
+    struct br_stream s = {.frame_samples = STEPS * DOWN,
+                          .epoch_ns = 77,
+                          .sample_ns = {2560, 1},
+                          .nchannels = COARSE * UP,
+                          .freq_mhz = freq,
+                          .width_mhz = width,
+                          .nzones = 1,
+                          .zone = {{0, COARSE * UP, UP, DOWN, 0}},
+                          .scale = 0.5,
+                          .nbeams = BEAMS};
     br_array_init(&s.array, BR_F16, "freq,time,beam", (size_t[]){COARSE * UP, STEPS, BEAMS}, NULL);
     char address[64];
     strcpy(address, free_address(SOCK_DGRAM));
@@ -162,7 +182,8 @@ static void test_chime_l0(void **state)
     for (int i = 0; i < FRAMES; i++) {
         random_frame(&s, in, (uint64_t)(100 + i) * STEPS * DOWN, STEPS * DOWN, i % 2, &seed);
         uint16_t *x = in->data;
-        for (size_t k = 0; k < COARSE * UP * STEPS * BEAMS; k++) x[k] = br_half_from_float((float)(random64(&seed) % 1000) - 500);
+        for (size_t k = 0; k < COARSE * UP * STEPS * BEAMS; k++)
+            x[k] = br_half_from_float((float)(random64(&seed) % 1000) - 500);
         assert_int_equal(driver_process(send, in, NULL), BR_CONSUMED);
         br_frame_open_validity(&s, in);
         next_frame(take, out);
@@ -175,7 +196,8 @@ static void test_chime_l0(void **state)
                 for (size_t t = 0; t < STEPS; t++) {
                     uint8_t level = ((const uint8_t *)out->data)[(b * COARSE * UP + f) * STEPS + t];
                     bool valid = in->valid[from * STEPS + t] != BR_MISSING;
-                    float value = side[0] * (float)(level - 128) + side[1], want = 0.5f * br_half_to_float(x[(from * STEPS + t) * BEAMS + b]);
+                    float value = side[0] * (float)(level - 128) + side[1],
+                          want = 0.5f * br_half_to_float(x[(from * STEPS + t) * BEAMS + b]);
                     assert_int_equal(level != 0, valid);
                     assert_int_equal(out->valid[f * STEPS + t], valid ? BR_VALID : BR_MISSING);
                     assert_int_not_equal(level, 255);
