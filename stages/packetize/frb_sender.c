@@ -29,8 +29,10 @@ struct frb_sender {
     uint16_t *scales; /* [beam][freq][2], f16 */
     uint8_t *levels;  /* [beam][freq][128]: a minichunk of which the stream covers a part */
     uint8_t header[FRB_NODE_HEADER];
-    bool any;
-    uint64_t last; /* number of the last minichunk */
+    /* A minichunk of which a part has come: its scale and offset, number and base samples. */
+    bool holding;
+    float *side; /* [beam][freq][2] */
+    uint64_t held, held_samples;
 };
 
 static struct document_param document_params(const struct packetize *p)
@@ -185,8 +187,9 @@ static int start(struct br_stage *stage, struct packetize *p)
     size_t cells = p->nbeams * s->nchannels;
     s->scales = malloc(cells * 2 * sizeof *s->scales);
     s->levels = malloc(cells * FRB_NODE_ROW);
+    s->side = malloc(cells * 2 * sizeof *s->side);
     s->deviation = malloc(s->nchannels * sizeof *s->deviation);
-    if (s->to == NULL || s->scales == NULL || s->levels == NULL || s->deviation == NULL)
+    if (s->to == NULL || s->scales == NULL || s->levels == NULL || s->side == NULL || s->deviation == NULL)
         return br_no_memory(stage, cells * FRB_NODE_CELL);
     for (size_t i = 0; i < n; i++) s->to[i].lock = -1;
     int status = start_peers(stage, p, p->acks);
@@ -214,41 +217,44 @@ static int start(struct br_stage *stage, struct packetize *p)
     return calibration_create(&s->calibration) == 0 ? BR_OK : br_no_memory(stage, 12 * cells);
 }
 
-/* Spreads a frame of `steps` steps, packed without gaps, over whole rows from step `at` on; the rest is
- * masked. */
-static void spread(const struct frb_sender *s, size_t rows, const uint8_t *packed, size_t steps, size_t at)
+/* Level of another part of the minichunk in the scale and offset of this one; -8 stays -8. */
+static int rescaled(int level, const float *from, const float *to)
 {
-    memset(s->levels, 0x88, rows * FRB_NODE_ROW);
-    for (size_t row = 0, from = 0; row < rows; row++) {
-        uint8_t *to = s->levels + row * FRB_NODE_ROW;
+    if (level == -8) return -8;
+    float x = to[0] > 0 ? rintf((from[0] * (float)level + from[1] - to[1]) / to[0]) : 0;
+    return (int)fminf(fmaxf(x, -7), 7);
+}
+
+/* Adds a frame of `steps` steps, packed without gaps, to the minichunk that is held, from step `at` on. Where
+ * the held part has no scale of its own (nothing valid in it, or a constant) the new one's is taken. */
+static void add_part(struct frb_sender *s, size_t rows, const uint8_t *packed, const float *side,
+                     size_t steps, size_t at)
+{
+    for (size_t row = 0, from = 0; row < rows; row++, side += 2) {
+        uint8_t *levels = s->levels + row * FRB_NODE_ROW;
+        float *held = s->side + 2 * row, other[2] = {held[0], held[1]};
+        bool adopt = !(held[0] > 0) && side[0] > 0;
+        for (size_t t = 0; adopt && t < FRB_NODE_STEPS; t++) {
+            unsigned shift = t % 2 * 4;
+            int level = (levels[t / 2] >> shift & 15) == 8 ? -8 : rescaled(0, other, side);
+            levels[t / 2] = (uint8_t)((levels[t / 2] & (0xf0 >> shift)) | ((unsigned)level & 15) << shift);
+        }
+        if (adopt) memcpy(held, side, sizeof other);
         for (size_t t = at; t < at + steps; t++, from++) {
-            unsigned level = (unsigned)packed[from / 2] >> (from % 2 * 4) & 15, shift = t % 2 * 4;
-            to[t / 2] = (uint8_t)((to[t / 2] & (0xf0 >> shift)) | level << shift);
+            unsigned shift = t % 2 * 4;
+            int level = (int)((packed[from / 2] >> (from % 2 * 4) & 15) ^ 8) - 8;
+            if (level == -8) continue;
+            if (held[0] > 0 && memcmp(held, side, sizeof other) != 0) level = rescaled(level, side, held);
+            levels[t / 2] = (uint8_t)((levels[t / 2] & (0xf0 >> shift)) | ((unsigned)level & 15) << shift);
         }
     }
 }
 
-static int frame(struct br_stage *stage, struct packetize *p, const struct br_frame *in)
+static int send_minichunk(struct br_stage *stage, struct packetize *p, uint64_t number, const uint8_t *levels,
+                          const float *side, uint64_t samples)
 {
     struct frb_sender *s = p->state;
-    unsigned step = br_stage_input(stage, 0)->zone[0].downsample;
-    int status = BR_OK;
-    if (!p->opened) status = peers_open(&p->peers);
-    p->opened = true;
-    if (status != BR_OK) return status;
-    uint64_t number = in->first / s->minichunk;
-    if (s->any && number <= s->last) {
-        /* A hole within a minichunk, behind which the quantizer began anew: seq may not stand still. */
-        br_stage_count_lost(stage, "behind a hole in the same minichunk", in->samples);
-        return BR_OK;
-    }
-    size_t steps = br_time_steps(in->first, in->samples, step), rows = p->nbeams * s->nchannels;
-    const uint8_t *levels = in->data;
-    if (steps != FRB_NODE_STEPS) {
-        spread(s, rows, levels, steps, (size_t)(in->first / step % FRB_NODE_STEPS));
-        levels = s->levels;
-    }
-    calibrate(&s->calibration, in->side, s->scales);
+    calibrate(&s->calibration, side, s->scales);
     uint32_t magic = FRB_NODE_MAGIC;
     uint64_t seq = number * s->minichunk / s->seq_base;
     memcpy(s->header, &magic, sizeof magic);
@@ -262,18 +268,53 @@ static int frame(struct br_stage *stage, struct packetize *p, const struct br_fr
         peer_add(peer, s->scales + 2 * first, 4 * cells);
         peer_add(peer, levels + first * FRB_NODE_ROW, cells * FRB_NODE_ROW);
     }
-    s->any = true;
-    s->last = number;
     int missed = peers_send(&p->peers);
-    if (missed > 0) br_stage_count_lost(stage, "a destination was not there", in->samples);
+    if (missed > 0) br_stage_count_lost(stage, "a destination was not there", samples);
     return missed < 0 ? missed : BR_OK;
+}
+
+/* Sends the minichunk that is held, if there is one. */
+static int flush(struct br_stage *stage, struct packetize *p)
+{
+    struct frb_sender *s = p->state;
+    if (!s->holding) return BR_OK;
+    s->holding = false;
+    return send_minichunk(stage, p, s->held, s->levels, s->side, s->held_samples);
+}
+
+/* A frame that is a whole minichunk goes out as it is. Of a shorter one (at the ends of the stream, beside a
+ * hole) the rest is masked; it is held until a later minichunk begins, for behind a hole another part of it
+ * may come, and seq may not stand still. */
+static int frame(struct br_stage *stage, struct packetize *p, const struct br_frame *in)
+{
+    struct frb_sender *s = p->state;
+    unsigned step = br_stage_input(stage, 0)->zone[0].downsample;
+    int status = BR_OK;
+    if (!p->opened) status = peers_open(&p->peers);
+    p->opened = true;
+    uint64_t number = in->first / s->minichunk;
+    if (status == BR_OK && s->holding && s->held != number) status = flush(stage, p);
+    if (status != BR_OK) return status;
+    size_t steps = br_time_steps(in->first, in->samples, step), rows = p->nbeams * s->nchannels;
+    if (steps == FRB_NODE_STEPS && !s->holding)
+        return send_minichunk(stage, p, number, in->data, in->side, in->samples);
+    if (!s->holding) {
+        memset(s->levels, 0x88, rows * FRB_NODE_ROW);
+        memcpy(s->side, in->side, 2 * rows * sizeof *s->side);
+        s->held_samples = 0;
+    }
+    s->holding = true;
+    s->held = number;
+    s->held_samples += in->samples;
+    add_part(s, rows, in->data, in->side, steps, (size_t)(in->first / step % FRB_NODE_STEPS));
+    return BR_OK;
 }
 
 static int finish(struct br_stage *stage, struct packetize *p)
 {
-    (void)stage;
+    int status = flush(stage, p);
     if (p->opened) peers_close(&p->peers);
-    return BR_OK;
+    return status;
 }
 
 static int stop(struct br_stage *stage, struct packetize *p)
@@ -291,6 +332,7 @@ static int stop(struct br_stage *stage, struct packetize *p)
     free(s->deviation);
     free(s->scales);
     free(s->levels);
+    free(s->side);
     free(s);
     return BR_OK;
 }

@@ -143,6 +143,69 @@ static void test_frb_node(void **state)
     free(document);
 }
 
+/* Two parts of one minichunk with a hole between, each with a scale of its own: they arrive as one, in the
+ * first one's. */
+static void test_split_minichunk(void **state)
+{
+    (void)state;
+    enum { DOWN = 10 };
+    static const double freq[1] = {400.5}, width[1] = {1};
+    static const struct br_beam beam = {0, 0};
+    struct br_stream s = {.frame_samples = 256 * DOWN,
+                          .epoch_ns = 1,
+                          .sample_ns = {5120, 1},
+                          .nchannels = 1,
+                          .freq_mhz = freq,
+                          .width_mhz = width,
+                          .nzones = 1,
+                          .zone = {{0, 1, 1, DOWN, 0}},
+                          .scale = 1,
+                          .telescope = &telescope,
+                          .nbeams = 1,
+                          .beams = &beam};
+    br_array_init(&s.array, BR_INT4, "beam,freq,time", (size_t[]){1, 1, 256}, NULL);
+    s.side =
+        (struct br_array){.dtype = BR_F32, .naxes = 3, .axis = {{"beam", 1}, {"freq", 1}, {"number", 2}}};
+    char address[64], *document = strdup(in_scratch("document.yaml"));
+    strcpy(address, free_address(SOCK_STREAM));
+    const struct destination to = {address, 0, 0};
+    struct br_stage *send = sender("frb-node", &to, &s), *take = driver_new(&receive_stage);
+    *(double *)field_of(send, "idle_s") = 0;
+    driver_set_string(send, "document", document);
+    begin(send);
+    driver_set_string(take, "format", "frb-node");
+    driver_set_string(take, "address", address);
+    driver_set_string(take, "document", document);
+    begin(take);
+
+    uint64_t seed = 9;
+    struct br_frame *a = driver_frame(&s), *b = driver_frame(&s), *got = driver_frame(&take->out[0]);
+    random_frame(&s, a, 2560, 1000, 0, &seed);        /* steps 0 to 99 of minichunk 1 */
+    random_frame(&s, b, 2560 + 1510, 1050, 0, &seed); /* steps 151 to 255 */
+    const float sides[2][2] = {{2, 10}, {1, 7}};
+    memcpy(a->side, sides[0], sizeof sides[0]);
+    memcpy(b->side, sides[1], sizeof sides[1]);
+    assert_int_equal(driver_process(send, a, NULL), BR_CONSUMED);
+    assert_int_equal(driver_process(send, b, NULL), BR_CONSUMED);
+    assert_int_equal(driver_process(send, NULL, NULL), BR_FINISHED);
+    next_frame(take, got);
+    assert_int_equal(got->first, 2560);
+    for (size_t t = 0; t < 256; t++) {
+        const uint8_t *x = got->data, *y = t < 100 ? a->data : b->data;
+        int level = (int)((x[t / 2] >> (t % 2 * 4) & 15) ^ 8) - 8, want = -8;
+        size_t from = t < 100 ? t : t - 151;
+        if (t < 100 || t >= 151) want = (int)((y[from / 2] >> (from % 2 * 4) & 15) ^ 8) - 8;
+        if (t >= 151 && want != -8) want = (int)fmin(fmax(rint((want + 7.0 - 10) / 2), -7), 7);
+        assert_int_equal(level, want);
+    }
+    driver_frame_free(a);
+    driver_frame_free(b);
+    driver_frame_free(got);
+    end_stage(send);
+    end_stage(take);
+    free(document);
+}
+
 static void test_chime_l0(void **state)
 {
     (void)state;
@@ -213,6 +276,8 @@ static void test_chime_l0(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_frb_node), cmocka_unit_test(test_chime_l0)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_frb_node),
+                                       cmocka_unit_test(test_split_minichunk),
+                                       cmocka_unit_test(test_chime_l0)};
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }
