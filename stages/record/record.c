@@ -45,7 +45,8 @@ struct record {
 };
 
 static const char *const formats[] = {"dada", "kotekan", "guppi", "chime", NULL};
-static const struct foreign_format *const foreign_formats[] = {&foreign_kotekan, &foreign_guppi, &foreign_chime};
+static const struct foreign_format *const foreign_formats[] = {&foreign_kotekan, &foreign_guppi,
+                                                               &foreign_chime};
 static const struct br_param params[] = {
     {.name = "directory",
      .type = BR_P_PATH,
@@ -129,7 +130,10 @@ static int configure(struct br_stage *stage, void *self)
                                 r->prefix);
     for (size_t i = 0; i < sizeof foreign_formats / sizeof *foreign_formats; i++) {
         if (strcmp(r->format, foreign_formats[i]->name) != 0) continue;
-        r->foreign = (struct foreign){.format = foreign_formats[i], .directory = r->directory, .prefix = r->prefix, .lossy = r->lossy,
+        r->foreign = (struct foreign){.format = foreign_formats[i],
+                                      .directory = r->directory,
+                                      .prefix = r->prefix,
+                                      .lossy = r->lossy,
                                       .overwrite = r->overwrite};
         return foreign_configure(stage, &r->foreign);
     }
@@ -363,18 +367,22 @@ BR_STAGE_EXPORT = {
     .type_size = sizeof(struct br_stage_type),
     .name = "record",
     .summary = "any stream into DADA files, the electric field into those of other systems",
-    .description = "Writes `PREFIX_NNNNNN.dada`: an ASCII header that describes the stream completely "
-                   "(array, sample counter, frequencies, "
-                   "zones, beams) and the data. `replay` reads it back bit for bit, so that a pipeline can "
-                   "be cut at any connection. Missing "
-                   "and partly valid samples stand in `PREFIX_NNNNNN.dada.gaps`.\n\n"
-                   "The files of a run that was killed, or of a disk that was full, can be replayed up to "
-                   "there. An earlier "
-                   "recording of the same name is not touched unless `overwrite` is set.\n\n"
-                   "With another `format` the electric field is written as `PREFIX_NNNNNNN.raw` (kotekan: a frame with chordMetadata in "
-                   "each; guppi: a block for each frame, all in one file) or `PREFIX_NNNNNNN.h5` (chime: a file for each channel, N its "
-                   "number). What such a file cannot say (frequencies off its raster, samples that are flagged or, in kotekan's and "
-                   "GUPPI's, missing, other than frame by frame) is an error that names it, unless `lossy` is set.\n",
+    .description =
+        "Writes `PREFIX_NNNNNN.dada`: an ASCII header that describes the stream completely "
+        "(array, sample counter, frequencies, "
+        "zones, beams) and the data. `replay` reads it back bit for bit, so that a pipeline can "
+        "be cut at any connection. Missing "
+        "and partly valid samples stand in `PREFIX_NNNNNN.dada.gaps`.\n\n"
+        "The files of a run that was killed, or of a disk that was full, can be replayed up to "
+        "there. An earlier "
+        "recording of the same name is not touched unless `overwrite` is set.\n\n"
+        "With another `format` the electric field is written as `PREFIX_NNNNNNN.raw` (kotekan: a frame with "
+        "chordMetadata in "
+        "each; guppi: a block for each frame, all in one file) or `PREFIX_NNNNNNN.h5` (chime: a file for "
+        "each channel, N its "
+        "number). What such a file cannot say (frequencies off its raster, samples that are flagged or, in "
+        "kotekan's and "
+        "GUPPI's, missing, other than frame by frame) is an error that names it, unless `lossy` is set.\n",
     .params = params,
     .inputs = inputs,
     .size = sizeof(struct record),

@@ -1,3 +1,4 @@
+/* extents.c - reading the samples of extents into frames, piece by piece. */
 #include "stages/replay/extents.h"
 
 #include "stages/common/chime_hdf5.h"
@@ -11,13 +12,12 @@
 #include <unistd.h>
 
 enum {
-    SCRATCH = 128 << 10,   /* of a thread: what fits into a core's cache */
-    PAGE = 4096,           /* the kernel copies fastest between equal places in a page */
-    SLAB = 64 << 10,       /* read at once and then converted, while it is in the nearest caches */
-    MOST_FRAME = 32 << 20, /* bytes that we choose ourselves */
-    PIECE = 256 << 10,     /* bytes of the frame that make a piece of work */
-    PLANE_PAD = 64,        /* bytes between planes, so that they do not meet in the same sets of a cache */
-    PLANES = 8             /* channels of a plane-wise piece: as many streams as a core follows at a time */
+    SCRATCH = 128 << 10, /* of a thread: what fits into a core's cache */
+    PAGE = 4096,         /* the kernel copies fastest between equal places in a page */
+    SLAB = 64 << 10,     /* read at once and then converted, while it is in the nearest caches */
+    PIECE = 256 << 10,   /* bytes of the frame that make a piece of work */
+    PLANE_PAD = 64,      /* bytes between planes, so that they do not meet in the same sets of a cache */
+    PLANES = 8           /* channels of a plane-wise piece: as many streams as a core follows at a time */
 };
 
 /* Some samples of an extent, for one thread. */
@@ -27,162 +27,6 @@ struct piece {
     uint64_t row;                /* of the output frame, of `from` */
     uint32_t channel, nchannels; /* of the extent */
 };
-
-/* --- configure ----------------------------------------------------------------------------------- */
-
-int extents_elements(struct br_stage *stage, const char *file, size_t elements, size_t npol_found,
-                     size_t *npol, size_t *ndish)
-{
-    const struct br_stream_hints *hints = br_stage_hints(stage);
-    const struct br_telescope *telescope = br_stage_telescope(stage);
-    size_t p = npol_found > 0                                            ? npol_found
-               : hints->npol > 0                                         ? hints->npol
-               : telescope != NULL && elements % telescope->ndishes == 0 ? elements / telescope->ndishes
-               : elements % 2 == 0                                       ? 2
-                                                                         : 1;
-    if (elements % p != 0 || (hints->npol > 0 && hints->npol != p) ||
-        (telescope != NULL && elements / p != telescope->ndishes))
-        return br_stage_fail_at(
-            stage, "files",
-            "%s has %zu inputs, %zu polarisations of %zu dishes; the pipeline has %u of %u: the "
-            "recording's shape contradicts it (see `stream: npol` and `telescope: dishes`)",
-            file, elements, p, elements / p, hints->npol > 0 ? hints->npol : (unsigned)p,
-            telescope != NULL ? telescope->ndishes : (unsigned)(elements / p));
-    *npol = p;
-    *ndish = elements / p;
-    return BR_OK;
-}
-
-static int by_place(const void *a, const void *b)
-{
-    const struct extent *x = a, *y = b;
-    if (x->channel != y->channel) return x->channel < y->channel ? -1 : 1;
-    if (x->nchannels != y->nchannels) return x->nchannels < y->nchannels ? -1 : 1;
-    if (x->first != y->first) return x->first < y->first ? -1 : 1;
-    if (x->end != y->end) return x->end > y->end ? -1 : 1; /* the longer one counts */
-    if (x->file != y->file) return x->file < y->file ? -1 : 1;
-    return x->offset < y->offset ? -1 : x->offset > y->offset;
-}
-
-static bool same_track(const struct extent *a, const struct extent *b)
-{
-    return a->channel == b->channel && a->nchannels == b->nchannels;
-}
-
-/* Cuts off what an earlier extent of the track has, and refuses holes that are more likely a wrong time than
- * a pause. */
-static int join_track(struct br_stage *stage, struct extents *e, struct track *track, double max_gap)
-{
-    struct extent *x = &e->extent[track->extent];
-    uint64_t reach = x->first;
-    bool told = false;
-    for (size_t i = 0; i < track->count; i++) {
-        x[i].begin = x[i].first < reach ? reach : x[i].first;
-        if (x[i].begin > x[i].end) x[i].begin = x[i].end;
-        if (x[i].first < reach && !x[i].overlap_meant && !told) {
-            told = true;
-            br_stage_warn(stage, "%s: samples from %llu on come again: the overlap is replayed once",
-                          e->files.path[x[i].file], (unsigned long long)x[i].first);
-        }
-        if (x[i].first > reach && (double)(x[i].first - reach) * br_stream_sample_s(&e->stream) > max_gap)
-            return br_stage_fail_at(
-                stage, "files",
-                "%s ends at sample %llu and %s goes on at %llu, %.6g s later; expected a gap of at "
-                "most max_gap_s = %g s: replay them separately, or raise max_gap_s",
-                e->files.path[x[i - 1].file], (unsigned long long)reach, e->files.path[x[i].file],
-                (unsigned long long)x[i].first, (double)(x[i].first - reach) * br_stream_sample_s(&e->stream),
-                max_gap);
-        if (x[i].end > reach) reach = x[i].end;
-    }
-    if (x->first < e->first) e->first = x->first;
-    if (reach > e->last) e->last = reach;
-    return BR_OK;
-}
-
-static int join(struct br_stage *stage, struct extents *e, double max_gap)
-{
-    qsort(e->extent, e->count, sizeof *e->extent, by_place);
-    for (size_t i = 0; i < e->count; i++)
-        e->ntracks += i == 0 || !same_track(&e->extent[i - 1], &e->extent[i]);
-    e->track = br_stage_alloc(stage, e->ntracks * sizeof *e->track);
-    struct track *track = e->track - 1;
-    for (size_t i = 0; i < e->count; i++) {
-        const struct extent *x = &e->extent[i];
-        if (i == 0 || !same_track(x - 1, x)) {
-            (++track)->extent = i;
-            if (i > 0 && x[-1].channel + x[-1].nchannels > x->channel)
-                return br_stage_fail_at(
-                    stage, "files",
-                    "%s and %s have some of their channels in common, not all; expected files of "
-                    "the same channels, or of different ones",
-                    e->files.path[x[-1].file], e->files.path[x->file]);
-        }
-        track->count++;
-    }
-    e->first = UINT64_MAX;
-    for (size_t i = 0; i < e->ntracks; i++) {
-        int status = join_track(stage, e, &e->track[i], max_gap);
-        if (status != BR_OK) return status;
-    }
-    for (size_t i = 0; i < e->ntracks; i++) {
-        const struct extent *x = &e->extent[e->track[i].extent];
-        double late = (double)(x->first - e->first) * br_stream_sample_s(&e->stream);
-        if (late > max_gap)
-            return br_stage_fail_at(
-                stage, "files",
-                "%s starts %.6g s after the first of the files; expected a gap of at most max_gap_s = "
-                "%g s: replay them separately, or raise max_gap_s",
-                e->files.path[x->file], late, max_gap);
-    }
-    if (e->last <= e->first)
-        return br_stage_fail_at(stage, "files", "%s has a header but not one whole sample", e->files.path[0]);
-    return BR_OK;
-}
-
-/* Where the bytes of an extent lie relative to each other. */
-static bool cell_is_whole(const struct extents *e, const struct extent *x)
-{
-    return (e->ndish == 1 || x->stride_dish == e->element_bytes) &&
-           (e->npol == 1 || x->stride_pol == e->ndish * e->element_bytes);
-}
-
-static bool is_row_wise(const struct extents *e, const struct extent *x)
-{
-    return cell_is_whole(e, x) && (x->nchannels == 1 || x->stride_freq == e->cell_bytes) &&
-           x->stride_time == e->cell_bytes * x->nchannels;
-}
-
-int extents_configure(struct br_stage *stage, struct extents *e, uint64_t frame_samples, uint64_t row_samples,
-                      double max_gap_s)
-{
-    struct br_stream *s = &e->stream;
-    for (size_t i = 0; i < e->count; i++) e->has_gaps = e->has_gaps || e->extent[i].gaps != NULL;
-    e->cell_bytes = e->npol * e->ndish * e->element_bytes;
-    e->row_bytes = e->cell_bytes * s->nchannels;
-    int status = join(stage, e, max_gap_s);
-    if (status != BR_OK) return status;
-    if (frame_samples == 0) {
-        bool planes = !is_row_wise(e, &e->extent[0]) && e->extent[0].chunks == NULL;
-        /* long enough for long reads of each channel */
-        frame_samples = files_frame_samples(planes ? e->row_bytes / 2 + 1 : e->row_bytes);
-        if (row_samples > 0) { /* chunks that frames cut are decoded for both: let there be few */
-            uint64_t chunks = (frame_samples + row_samples - 1) / row_samples;
-            while (chunks < 8 && 2 * chunks * row_samples * e->row_bytes <= MOST_FRAME) chunks *= 2;
-            frame_samples = chunks * row_samples;
-        }
-    }
-    s->frame_samples = frame_samples;
-    s->nzones = 1;
-    s->zone[0] = (struct br_zone){0, s->nchannels, 1, 1, 0};
-    s->scale = 1;
-    s->telescope = br_stage_telescope(stage);
-    size_t lengths[4] = {(size_t)frame_samples, s->nchannels, e->npol, e->ndish};
-    struct br_error error = {0};
-    if (br_array_init(&s->array, e->element_bytes == 2 ? BR_INT8X2 : BR_INT4X2, "time,freq,pol,dish", lengths,
-                      &error) != BR_OK)
-        return br_stage_fail_at(stage, "files", "%s", error.text);
-    return BR_OK;
-}
 
 /* --- start and stop ------------------------------------------------------------------------------ */
 
@@ -376,7 +220,7 @@ static void transpose(const uint8_t *in, size_t planes, size_t plane, size_t n, 
 static int read_planes(struct extents *e, const struct piece *p, uint8_t *scratch, struct br_error *error)
 {
     const struct extent *x = &e->extent[p->extent];
-    bool apart = !cell_is_whole(e, x); /* a plane is one dish, its polarisations side by side */
+    bool apart = !extent_cell_is_whole(e, x); /* a plane is one dish, its polarisations side by side */
     size_t unit = (size_t)x->stride_time, parts = apart ? e->ndish : 1, n = (size_t)(p->to - p->from);
     size_t most = (SCRATCH / PLANES - PLANE_PAD) / unit, nchannels = e->stream.nchannels;
     if (most == 0) most = 1; /* extents_start made room for it */
@@ -419,9 +263,9 @@ static void read_piece(void *arg, size_t job, void *scratch)
     const struct piece *p = &e->piece[job];
     const struct extent *x = &e->extent[p->extent];
     struct br_error error = {0};
-    int status = x->chunks != NULL   ? read_chunks(e, p, scratch, &error)
-                 : is_row_wise(e, x) ? read_rows(e, p, scratch, &error)
-                                     : read_planes(e, p, scratch, &error);
+    int status = x->chunks != NULL          ? read_chunks(e, p, scratch, &error)
+                 : extent_is_row_wise(e, x) ? read_rows(e, p, scratch, &error)
+                                            : read_planes(e, p, scratch, &error);
     if (status != BR_OK) piece_failed(e, &error);
 }
 
@@ -448,7 +292,7 @@ static void mark(struct extents *e, const struct extent *x, uint64_t row, uint64
 static void add_pieces(struct extents *e, size_t extent, uint64_t from, uint64_t to, uint64_t row)
 {
     const struct extent *x = &e->extent[extent];
-    bool planes = x->chunks == NULL && !is_row_wise(e, x);
+    bool planes = x->chunks == NULL && !extent_is_row_wise(e, x);
     uint64_t bytes = e->cell_bytes * x->nchannels;
     uint32_t across = planes ? PLANES : x->nchannels;
     uint64_t step = x->chunks != NULL && x->chunks->bitshuffle ? x->chunks->chunk_rows

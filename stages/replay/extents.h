@@ -94,6 +94,11 @@ int channels_join(struct br_stage *stage, struct extents *e, struct channel_grou
 int extents_elements(struct br_stage *stage, const char *file, size_t elements, size_t npol_found,
                      size_t *npol, size_t *ndish);
 
+/* How the bytes of an extent lie: all inputs of a channel's sample side by side; and all channels of a
+ * sample, too. */
+bool extent_cell_is_whole(const struct extents *e, const struct extent *x);
+bool extent_is_row_wise(const struct extents *e, const struct extent *x);
+
 /* The readers: each finds the extents of its format in the files and configures them. `coding` may be NULL.
  */
 struct extents_wish {
