@@ -4,6 +4,7 @@
 
 #include <hdf5.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -126,7 +127,7 @@ static bool write_rows(hid_t dataset, hsize_t row, hsize_t rows, hsize_t inputs,
     return good;
 }
 
-static int write_frame(struct br_stage *stage, struct foreign *f, const struct br_frame *frame)
+static int write_channels(struct br_stage *stage, struct foreign *f, const struct br_frame *frame)
 {
     const struct br_stream *s = br_stage_input(stage, 0);
     for (size_t i = 0; i < f->nchannels; i++) {
@@ -145,6 +146,16 @@ static int write_frame(struct br_stage *stage, struct foreign *f, const struct b
                                  f->directory, f->prefix);
     }
     return BR_OK;
+}
+
+/* HDF5 knows no threads, and a pipeline may have several recorders. */
+static int write_frame(struct br_stage *stage, struct foreign *f, const struct br_frame *frame)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&lock);
+    int status = write_channels(stage, f, frame);
+    pthread_mutex_unlock(&lock);
+    return status;
 }
 
 static int stop(struct br_stage *stage, struct foreign *f)

@@ -434,6 +434,19 @@ def test_convert():
                 convert(d, to, "--lossy")
 
 
+def test_two_recorders():
+    """Two stages that write HDF5 at the same time."""
+    with harness.scratch() as d:
+        e = other.noise((3000, 3, 2, 3), 9)
+        dada(d, e, np.ones((3000, 3), bool), 320, [500.0, 600.0, 700.0])
+        names = ("a", "b", "c")
+        harness.run(d, "pipeline:\n  - {stage: replay, files: in.dada, out: field}\n" + "".join(
+            f"  - {{stage: record, name: {n}, in: field, directory: {n}, prefix: x, format: chime}}\n" for n in names))
+        for n in names:
+            got = replay(d, f"\"{n}/*.h5\"", "")
+            same(got, e[:, ::-1], np.ones((3000, 3), bool), 320)
+
+
 def test_convert_refused():
     e = other.noise((64, 3, 2, 3), 9)
     whole = np.ones((64, 3), bool)
