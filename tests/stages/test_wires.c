@@ -4,6 +4,7 @@
 #include "files_common.h"
 
 #include "kernels/common/half.h"
+#include "stages/packetize/calibration.h"
 
 #include <arpa/inet.h>
 #include <math.h>
@@ -206,6 +207,66 @@ static void test_split_minichunk(void **state)
     free(document);
 }
 
+static float gaussian(uint64_t *seed)
+{
+    double u = ((double)(random64(seed) >> 11) + 0.5) * 0x1p-53, v = (double)(random64(seed) >> 11) * 0x1p-53;
+    return (float)(sqrt(-2 * log(u)) * cos(2 * M_PI * v));
+}
+
+/* Gaussian noise, quantized as the quantizer does it: what is sent has mean 0 and the variance asked for,
+ * whatever the channel's own baseline and noise; a block with a burst keeps its height, and hardly moves what
+ * comes after it. */
+static void test_noise(void **state)
+{
+    (void)state;
+    enum { CHANNELS = 2, BLOCKS = 400, BURST = 300 };
+    const float deviation[CHANNELS] = {1, 3}, sigma[CHANNELS] = {0.02f, 70}, baseline[CHANNELS] = {5, 1000};
+    struct calibration c = {.nbeams = 1,
+                            .nchannels = CHANNELS,
+                            .deviation = deviation,
+                            .levels_variance = (float)calibration_levels(2.5),
+                            .follow = 0.02f};
+    assert_int_equal(calibration_create(&c), 0);
+    uint64_t seed = 5;
+    double sum[CHANNELS] = {0}, squares[CHANNELS] = {0}, n = 0;
+    for (int block = 0; block < BLOCKS; block++) {
+        float x[CHANNELS][256], side[2 * CHANNELS];
+        uint16_t wire[2 * CHANNELS];
+        for (int f = 0; f < CHANNELS; f++) {
+            double mean = 0, rms = 0;
+            for (int t = 0; t < 256; t++) {
+                x[f][t] = baseline[f] + sigma[f] * (gaussian(&seed) + (block == BURST && t < 64 ? 8 : 0));
+                mean += (double)x[f][t] / 256;
+            }
+            for (int t = 0; t < 256; t++) rms += pow((double)x[f][t] - mean, 2) / 256;
+            side[2 * f] = (float)(sqrt(rms) / 2.5);
+            side[2 * f + 1] = (float)mean;
+        }
+        calibrate(&c, side, wire);
+        for (int f = 0; f < CHANNELS; f++) {
+            double high = 0;
+            for (int t = 0; t < 256; t++) {
+                float level = fminf(fmaxf(rintf((x[f][t] - side[2 * f + 1]) / side[2 * f]), -7), 7);
+                double value =
+                    (double)(br_half_to_float(wire[2 * f]) * level + br_half_to_float(wire[2 * f + 1]));
+                if (block == BURST && t < 64) high += value / 64;
+                if (block < 20 || block == BURST) continue;
+                sum[f] += value;
+                squares[f] += value * value;
+                n += f == 0;
+            }
+            if (block == BURST) assert_true(fabs(high / (double)deviation[f] - 8) < 0.6);
+        }
+    }
+    for (int f = 0; f < CHANNELS; f++) {
+        double mean = sum[f] / n, variance = squares[f] / n - mean * mean,
+               want = pow((double)deviation[f], 2);
+        assert_true(fabs(mean) < 0.05 * (double)deviation[f]);
+        assert_true(fabs(variance / want - 1) < 0.03);
+    }
+    calibration_free(&c);
+}
+
 static void test_chime_l0(void **state)
 {
     (void)state;
@@ -277,7 +338,7 @@ static void test_chime_l0(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_frb_node),
-                                       cmocka_unit_test(test_split_minichunk),
+                                       cmocka_unit_test(test_split_minichunk), cmocka_unit_test(test_noise),
                                        cmocka_unit_test(test_chime_l0)};
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }
