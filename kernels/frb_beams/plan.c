@@ -64,8 +64,8 @@ static int check(const struct br_frb_beams_params *p, struct br_why *why)
 static void find_theta(double *theta_mhz, const struct axis *axis, double spacing, const double *beam, size_t stride,
                        int component)
 {
-    for (size_t i = 0; i < axis->nbeams; i++)
-        theta_mhz[i] = axis->n * beam[2 * i * stride + (size_t)component] * spacing / speed_of_light;
+    double scale = axis->n * spacing / speed_of_light;
+    for (size_t i = 0; i < axis->nbeams; i++) theta_mhz[i] = scale * beam[2 * i * stride + (size_t)component];
 }
 
 static int make_axis(struct axis *axis, unsigned n, size_t nbeams)
