@@ -37,7 +37,8 @@ void calibration_free(struct calibration *c)
 
 static float in_half(float value)
 {
-    return fminf(fmaxf(value, -BR_HALF_MAX), BR_HALF_MAX);
+    value = value < BR_HALF_MAX ? value : BR_HALF_MAX;
+    return value > -BR_HALF_MAX ? value : -BR_HALF_MAX;
 }
 
 void calibrate(struct calibration *c, const float *side, uint16_t *wire)
