@@ -9,12 +9,12 @@
  * middle[t][p][j] m first: middle[t][i][q] = sum_p u_m[i][p] field[t][p][q];   beams[t][i][j] = sum_q
  * middle[t][i][q] u_n[q][j]
  *
- * A step's result must not depend on which steps are computed with it. OpenBLAS adds in another order in the
- * rows that remain when it has taken as many as its kernels take at once (4, 8, 12 or 24): rows are padded
- * with zeros, so that none remain. */
+ * A step's result must not depend on which steps are computed with it: products whose rows are steps are our
+ * own (rows.h), products within a step are OpenBLAS's. */
 #include "kernels/common/cpu.h"
 #include "kernels/common/half.h"
 #include "kernels/frb_beams/plan.h"
+#include "kernels/frb_beams/rows.h"
 
 #include <cblas.h>
 #include <math.h>
@@ -26,11 +26,11 @@
 #endif
 
 enum {
-    ROWS = 24, /* rows of products are rounded up to this */
     TILE = 120,
     TILE_GRID = 16, /* time steps computed together; factorizable ones need smaller tiles to stay in cache */
     BLOCK = 256,    /* beams whose weights are multiplied out together */
     DEPTH = 384,    /* (p, q) whose weights are multiplied out together */
+    APART = 16,     /* floats between the images of a tile: images of 4 KiB would all lie in the same cache sets */
     KEEP = 32 << 20 /* bytes of weights kept for arbitrary beams */
 };
 
@@ -139,18 +139,17 @@ int br_frb_beams_cpu_create(struct br_frb_beams *plan)
     if (plan->beams_x) {
         double bx = (double)plan->beams_x, by = (double)plan->beams_y, p = (double)np, q = (double)nq;
         plan->m_first = bx * p * q + bx * q * by < p * q * by + bx * p * by;
-        field = round_up(plan->tile * np, ROWS) * nq;
-        middle = plan->m_first ? round_up(plan->tile * plan->beams_x, ROWS) * nq
-                               : round_up(plan->tile * np, ROWS) * plan->n.nbeams_even;
-        beams = round_up(plan->tile * plan->beams_x, ROWS) * plan->n.nbeams_even;
+        field = plan->tile * plan->cells;
+        middle = plan->tile * (plan->m_first ? plan->beams_x * nq : np * plan->n.nbeams_even);
+        beams = plan->tile * plan->beams_x * plan->n.nbeams_even;
     } else {
         size_t blocks = (plan->m.nbeams_even + BLOCK - 1) / BLOCK;
-        plan->block = round_up((plan->m.nbeams_even + blocks - 1) / blocks, 8);
+        plan->block = round_up((plan->m.nbeams_even + blocks - 1) / blocks, 16);
         plan->depth = nq < DEPTH ? DEPTH / nq : 1;
         if (plan->depth > np) plan->depth = np;
-        field = round_up(plan->tile, ROWS) * plan->cells;
+        field = plan->tile * (plan->cells + APART);
         middle = 1;
-        beams = round_up(plan->tile, ROWS) * plan->block;
+        beams = plan->tile * plan->block;
         plan->product = floats(plan->depth * nq * plan->block);
     }
     plan->weights_m = floats(channels * size_m(plan));
@@ -183,13 +182,12 @@ void br_frb_beams_cpu_destroy(struct br_frb_beams *plan)
     free(plan->step);
 }
 
-/* c[rows][columns] = (add ? c : 0) + a[rows][depth] b[depth][columns], row-major; `from` transposed:
- * a[depth][rows]. */
-static void multiply(enum CBLAS_TRANSPOSE from, size_t rows, size_t columns, size_t depth, const float *a,
-                     size_t a_row, const float *b, size_t b_row, int add, float *c, size_t c_row)
+/* c[rows][columns] = sum over depth of a[depth][rows] b[depth][columns], row-major: within one step. */
+static void multiply(size_t rows, size_t columns, size_t depth, const float *a, size_t a_row, const float *b, size_t b_row,
+                     float *c)
 {
-    cblas_sgemm(CblasRowMajor, from, CblasNoTrans, (blasint)rows, (blasint)columns, (blasint)depth, 1, a,
-                (blasint)a_row, b, (blasint)b_row, add ? 1 : 0, c, (blasint)c_row);
+    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (blasint)rows, (blasint)columns, (blasint)depth, 1, a,
+                (blasint)a_row, b, (blasint)b_row, 0, c, (blasint)columns);
 }
 
 /* Clamps and rounds. */
@@ -206,19 +204,10 @@ static void store(uint16_t *out, const float *values, size_t count)
     }
 }
 
-/* Makes `count` rows a multiple of ROWS with zeros; returns how many these are. */
-static size_t pad(float *rows, size_t count, size_t length)
-{
-    size_t padded = round_up(count, ROWS);
-    memset(rows + count * length, 0, (padded - count) * length * sizeof *rows);
-    return padded;
-}
-
 /* `count` steps are in the tile; row `step` of out is [B]. */
 static void arbitrary(struct br_frb_beams *plan, const float *u_m, const float *u_n, size_t count,
                       uint16_t *out)
 {
-    size_t rows = pad(plan->field, count, plan->cells);
     size_t np = (size_t)2 * plan->m.n, nq = (size_t)2 * plan->n.n, stride = plan->m.nbeams_even;
     for (size_t b = 0; b < plan->nbeams; b += plan->block) {
         size_t block = stride - b < plan->block ? stride - b : plan->block;
@@ -226,8 +215,8 @@ static void arbitrary(struct br_frb_beams *plan, const float *u_m, const float *
         for (size_t p = 0; p < np; p += plan->depth) {
             size_t depth = np - p < plan->depth ? np - p : plan->depth;
             plan->outer(plan->product, u_m + p * stride + b, u_n + b, depth, nq, stride, block);
-            multiply(CblasNoTrans, rows, block, depth * nq, plan->field + p * nq, plan->cells, plan->product,
-                     block, p > 0, plan->beams, block);
+            br_frb_beams_rows(count, block, depth * nq, plan->field + p * nq, plan->cells + APART, plan->product, block, p > 0,
+                              plan->beams, block);
         }
         for (size_t i = 0; i < count; i++)
             store(out + plan->step[i] * plan->nbeams + b, plan->beams + i * block, wanted);
@@ -242,16 +231,12 @@ static void factorizable(struct br_frb_beams *plan, const float *u_m, const floa
     size_t u_row = plan->m.nbeams_even, image = bx * by;
     if (plan->m_first) {
         for (size_t i = 0; i < count; i++)
-            multiply(CblasTrans, bx, nq, np, u_m, u_row, plan->field + i * plan->cells, nq, 0,
-                     plan->middle + i * bx * nq, nq);
-        size_t rows = pad(plan->middle, count * bx, nq);
-        multiply(CblasNoTrans, rows, by, nq, plan->middle, nq, u_n, by, 0, plan->beams, by);
+            multiply(bx, nq, np, u_m, u_row, plan->field + i * plan->cells, nq, plan->middle + i * bx * nq);
+        br_frb_beams_rows(count * bx, by, nq, plan->middle, nq, u_n, by, 0, plan->beams, by);
     } else {
-        size_t rows = pad(plan->field, count * np, nq);
-        multiply(CblasNoTrans, rows, by, nq, plan->field, nq, u_n, by, 0, plan->middle, by);
+        br_frb_beams_rows(count * np, by, nq, plan->field, nq, u_n, by, 0, plan->middle, by);
         for (size_t i = 0; i < count; i++)
-            multiply(CblasTrans, bx, by, np, u_m, u_row, plan->middle + i * np * by, by, 0,
-                     plan->beams + i * image, by);
+            multiply(bx, by, np, u_m, u_row, plan->middle + i * np * by, by, plan->beams + i * image);
     }
     for (size_t i = 0; i < count; i++) {
         uint16_t *to = out + plan->step[i] * plan->nbeams;
@@ -267,6 +252,7 @@ static void factorizable(struct br_frb_beams *plan, const float *u_m, const floa
 void br_frb_beams_cpu(struct br_frb_beams *plan, const struct span *span)
 {
     for (size_t f = 0; f < plan->nchannels; f++) {
+        size_t apart = plan->cells + (plan->beams_x ? 0 : APART);
         const uint16_t *images = span->in + f * span->stride * plan->cells;
         const uint8_t *valid = span->valid ? span->valid + f * span->stride : NULL;
         uint16_t *to = span->out + f * span->stride * plan->nbeams;
@@ -280,8 +266,7 @@ void br_frb_beams_cpu(struct br_frb_beams *plan, const struct span *span)
                     memset(to + t * plan->nbeams, 0, plan->nbeams * sizeof *to);
                     continue;
                 }
-                br_half_to_float_array(plan->field + count * plan->cells, images + t * plan->cells,
-                                       plan->cells);
+                br_half_to_float_array(plan->field + count * apart, images + t * plan->cells, plan->cells);
                 plan->step[count++] = t;
             }
             if (count == 0) continue;

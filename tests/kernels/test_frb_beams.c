@@ -215,7 +215,7 @@ static void degenerate_directions(void **state)
 static void steps_are_independent(void **state)
 {
     (void)state;
-    for (int i = 0; i < 16; i++) {
+    for (int i = 0; i < 100; i++) {
         int grid = i % 2;
         size_t T = pick(1, 150), lone[4] = {0, T / 2, T - 1, pick(0, T - 1)};
         struct run r = make(T, 1, (unsigned)pick(1, 12), (unsigned)pick(1, 12), grid ? pick(1, 13) : 0,
