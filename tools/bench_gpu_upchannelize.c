@@ -19,12 +19,20 @@ struct upchannelize {
 static void run_upchannelize(void *arg, unsigned i)
 {
     struct upchannelize *u = arg;
+    struct br_upchannelize_call calls[GPU_ZONES];
     size_t first = 0;
     for (unsigned z = 0; z < u->nzones; z++) {
-        br_upchannelize_execute(u->plan[z], u->sets.in[i % u->sets.n] + first, u->row, NULL, 0, u->samples,
-                                u->sets.out[i % u->sets.n] + first * u->samples, u->valid);
+        calls[z] = (struct br_upchannelize_call){u->plan[z],
+                                                 u->sets.in[i % u->sets.n] + first,
+                                                 u->row,
+                                                 NULL,
+                                                 0,
+                                                 u->samples,
+                                                 u->sets.out[i % u->sets.n] + first * u->samples,
+                                                 br_upchannelize_whole(u->plan[z]) ? NULL : u->valid};
         first += u->zone[z].channels * u->nspectators;
     }
+    br_upchannelize_execute_all(calls, u->nzones);
 }
 
 double gpu_upchannelize(struct gpu *g, const struct gpu_node *node, const struct gpu_zone *zone,

@@ -15,17 +15,28 @@
 namespace
 {
 
+/* As measured: wide rows of tiles as long as their sums fit the registers. */
+constexpr int band_tiles(int lags)
+{
+    return lags <= 3 ? 8 : 4;
+}
+
+constexpr int band_blocks(int lags)
+{
+    return lags <= 2 || lags == 4 ? 4 : 3;
+}
+
 /* words [4][TILES/4]   simd: sample 1 0   register: time 3 2, sample 2   thread: sample 5 4 3 (of TILES * 8), time 1 0 */
 template <int TILES> struct band_words {
     unsigned word[4][TILES / 4];
 };
 
 /* column: the lane's; lane_offset: the same and the lane's time */
-template <int TILES>
+template <int TILES, bool ALIGNED>
 __device__ __forceinline__ void load_band(band_words<TILES> &to, const tensor_work &w, int t, int column,
                                           unsigned lane_offset)
 {
-    if (t >= 0 && t + BR_BAND <= w.steps && w.wide_in) {
+    if (t >= 0 && t + BR_BAND <= w.steps && (ALIGNED || w.wide_in)) {
         /* e: shape (T, row) -> after the chunk's and the lane's offset: shape (4, TILES), strides (4 row, 1) */
         const uint8_t *rows = w.e + static_cast<size_t>(t) * w.row;
 #pragma unroll
@@ -89,8 +100,10 @@ template <int LAGS, int TILES> struct band {
     }
 };
 
-template <int LAGS, int TILES>
-__global__ void __launch_bounds__(BR_BAND_WARPS * 32, TILES == 8 ? (LAGS <= 2 ? 5 : LAGS == 3 ? 4 : 3) : LAGS <= 2 ? 6 : LAGS <= 4 ? 4 : 3) banded(const tensor_work w)
+/* ALIGNED: wide loads and stores without a look; else it looks. */
+template <int LAGS, int TILES, bool ALIGNED>
+__global__ void __launch_bounds__(BR_BAND_WARPS * 32, band_blocks(LAGS))
+    banded(const tensor_work w)
 {
     constexpr int SPAN = TILES * 8;
     int lane = static_cast<int>(threadIdx.x) % 32, pair = lane / 4, half = w.U / 2, per_chunk = BR_BAND / w.U;
@@ -126,11 +139,11 @@ __global__ void __launch_bounds__(BR_BAND_WARPS * 32, TILES == 8 ? (LAGS <= 2 ? 
     float counts[4] = {0, 0, 0, 0};
 
     band_words<TILES> words, next;
-    load_band<TILES>(next, w, step_of(chunk - (LAGS - 1)), column, lane_offset);
+    load_band<TILES, ALIGNED>(next, w, step_of(chunk - (LAGS - 1)), column, lane_offset);
 #pragma unroll 1
     for (int c = chunk - (LAGS - 1); c < chunk; c++) {
         words = next;
-        load_band<TILES>(next, w, step_of(c + 1), column, lane_offset);
+        load_band<TILES, ALIGNED>(next, w, step_of(c + 1), column, lane_offset);
 #pragma unroll
         for (int j = 0; j < TILES; j++) {
             unsigned sum[4];
@@ -150,7 +163,7 @@ __global__ void __launch_bounds__(BR_BAND_WARPS * 32, TILES == 8 ? (LAGS <= 2 ? 
 #pragma unroll 1
     for (; chunk < end; chunk++, block += per_chunk, out += static_cast<size_t>(w.width) * BR_BAND) {
         words = next;
-        if (chunk + 1 < end) load_band<TILES>(next, w, step_of(chunk + 1), column, lane_offset);
+        if (chunk + 1 < end) load_band<TILES, ALIGNED>(next, w, step_of(chunk + 1), column, lane_offset);
         bool inside = block >= w.first && block < w.last,
              kept = inside && (w.lost == nullptr || !w.lost[static_cast<size_t>(block - w.first) * w.F + f]);
         float before[2] = {counts[0], counts[2]};
@@ -179,7 +192,7 @@ __global__ void __launch_bounds__(BR_BAND_WARPS * 32, TILES == 8 ? (LAGS <= 2 ? 
             for (int i = 0; i < TILES / 2; i++) low[i] = high[i] = beamring::MISSING_INT4 * 0x01010101u;
         }
         if (!inside) continue;
-        if (!w.wide_out) {
+        if (!ALIGNED && !w.wide_out) {
 #pragma unroll
             for (int i = 0; i < TILES / 2; i++) {
                 store_bytes(out + low_offset + 4 * i, low[i]);

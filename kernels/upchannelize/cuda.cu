@@ -10,6 +10,7 @@
 
 struct br_upchannelize_device {
     bool on_tensor_cores;
+    bool may_run_beside; /* the device can start a launch before the one ahead of it has ended */
     tensor_variant tensor;
     tensor_tables tensor_at;
     variant way; /* float32 */
@@ -23,21 +24,27 @@ struct br_upchannelize_device {
 
 static int choose(br_upchannelize_device *d, const struct br_upchannelize *plan, struct br_why *why)
 {
-    int device = br_cuda_device(plan->cuda), processors = 0, blocks = 0;
-    d->on_tensor_cores = tensor_fits(plan);
-    if (d->on_tensor_cores)
-        d->tensor = tensor_variant_for(static_cast<int>(plan->U), static_cast<int>(plan->M));
-    else
-        d->way = variant_for(plan->U, plan->M <= RING);
-    const void *function = d->on_tensor_cores ? reinterpret_cast<const void *>(d->tensor.kernel)
-                                              : reinterpret_cast<const void *>(d->way.kernel);
+    int device = br_cuda_device(plan->cuda), processors = 0, blocks = 0, most = 0, major = 0;
+    cudaError_t status = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+    if (status == cudaSuccess) status = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (status == cudaSuccess) status = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    d->may_run_beside = major >= 9;
+    d->tensor = tensor_variant_for(static_cast<int>(plan->U), static_cast<int>(plan->M));
+    d->on_tensor_cores = tensor_fits(plan) && d->tensor.shared <= static_cast<size_t>(most);
+    d->way = variant_for(plan->U, plan->M <= RING);
+    const void *functions[2] = {reinterpret_cast<const void *>(d->way.kernel), nullptr};
+    if (d->on_tensor_cores) {
+        functions[0] = reinterpret_cast<const void *>(d->tensor.kernel);
+        functions[1] = reinterpret_cast<const void *>(d->tensor.anywhere);
+    }
     size_t shared = d->on_tensor_cores ? d->tensor.shared : d->way.shared;
     int threads = d->on_tensor_cores ? d->tensor.threads : d->way.threads;
-    cudaError_t status = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+    for (const void *function : functions)
+        if (status == cudaSuccess && function != nullptr)
+            status =
+                cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
     if (status == cudaSuccess)
-        status = cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
-    if (status == cudaSuccess)
-        status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, threads, shared);
+        status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, functions[0], threads, shared);
     if (status != cudaSuccess || blocks < 1)
         return br_because(why, "the filterbank with factor %u cannot run on device %d: %s", plan->U, device,
                           cudaGetErrorString(status));
@@ -226,6 +233,7 @@ static void launch_tensor(struct br_upchannelize *plan, const struct upchanneliz
     w.wide_in = reinterpret_cast<uintptr_t>(job->e) % 8 == 0 && job->row % 8 == 0 &&
                 job->row * static_cast<size_t>(v.unit) <= UINT32_MAX;
     w.wide_out = reinterpret_cast<uintptr_t>(job->out) % 16 == 0;
+    bool aligned = w.wide_in && w.wide_out;
 
     size_t unit_blocks = static_cast<size_t>(v.unit) / plan->U;
     w.phase = static_cast<int>(job->at % unit_blocks);
@@ -246,8 +254,9 @@ static void launch_tensor(struct br_upchannelize *plan, const struct upchanneliz
     config.dynamicSmemBytes = v.shared;
     config.stream = static_cast<cudaStream_t>(br_cuda_stream(plan->cuda));
     config.attrs = &beside;
-    config.numAttrs = job->beside && lost == nullptr ? 1 : 0; /* the upload of lost is the launch before it */
-    br_cuda_ok(plan->cuda, cudaLaunchKernelEx(&config, v.kernel, w), "the launch of the filterbank");
+    /* not right after the upload of `lost` */
+    config.numAttrs = job->beside && d->may_run_beside && lost == nullptr ? 1 : 0;
+    br_cuda_ok(plan->cuda, cudaLaunchKernelEx(&config, aligned ? v.kernel : v.anywhere, w), "the launch of the filterbank");
 }
 
 extern "C" void br_upchannelize_cuda(struct br_upchannelize *plan, const struct upchannelize_job *job)

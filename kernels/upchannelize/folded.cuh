@@ -14,15 +14,11 @@
 
 #include "kernels/upchannelize/level.cuh"
 
-#ifndef FOLD_K8
-#define FOLD_K8 1
-#endif
-
 namespace
 {
 
 template <int U> struct folding {
-    static constexpr int THREADS = 4 * U, BLOCKS = U == 32 ? 4 : U == 64 ? 2 : 1;
+    static constexpr int THREADS = 4 * U, BLOCKS = U == 32 ? 3 : U == 64 ? 2 : 1;
     static constexpr int STEPS = U / 32; /* products of 16 rows of the folded field */
     static constexpr bool SHARED_MATRICES = U >= 64;
     static constexpr size_t FIELD = sizeof(unsigned) * 4 * (U / 4) * BR_FOLD_SPAN; /* one output step */
@@ -40,10 +36,11 @@ struct fold_position {
     unsigned time[4], offset[4]; /* j, j + 1, the partners of both; where in e they and the column are from a block's first row on */
 };
 
-template <int U>
+/* ALIGNED: wide loads and stores, block >= 0, without a look */
+template <int U, bool ALIGNED>
 __device__ __forceinline__ void load_fold(fold_input<U> &to, const tensor_work &w, const fold_position &p, int block)
 {
-    if (block >= 0 && w.wide_in) {
+    if (ALIGNED || (block >= 0 && w.wide_in)) {
         /* e: shape (T, row) -> after the block's and the thread's offset: four times' words of 4 samples */
         const uint8_t *rows = w.e + static_cast<size_t>(block) * (U * w.row);
 #pragma unroll
@@ -146,19 +143,15 @@ __device__ __forceinline__ void transform_fold(fold_sums<U> &sums, const unsigne
 #pragma unroll
                 for (int j = 0; j < BR_FOLD_TILES; j++) {
                     unsigned(&sum)[2] = sums[j][2 * part + is_sin];
-#if FOLD_K8
                     multiply_8(sum[0], sum[1], a.x, a.y, tile_of(0, j), step > 0 ? sum[0] : 0, step > 0 ? sum[1] : 0);
                     multiply_8(sum[0], sum[1], a.z, a.w, tile_of(1, j), sum[0], sum[1]);
-#else
-                    multiply(sum[0], sum[1], a, tile_of(0, j), tile_of(1, j), step > 0 ? sum[0] : 0,
-                             step > 0 ? sum[1] : 0);
-#endif
                 }
             }
         }
 }
 
-template <int U>
+/* ALIGNED: wide loads and stores without a look; else it looks. */
+template <int U, bool ALIGNED>
 __global__ void __launch_bounds__(folding<U>::THREADS, folding<U>::BLOCKS) folded(const tensor_work w)
 {
     using s = folding<U>;
@@ -218,13 +211,13 @@ __global__ void __launch_bounds__(folding<U>::THREADS, folding<U>::BLOCKS) folde
     filter.start(taps);
     fold_input<U> words[BR_FOLD_TURN];
     for (int before = min(w.M, BR_FOLD_RING) - 1; before > 0; before--) {
-        load_fold<U>(words[0], w, p, block - before);
+        load_fold<U, false>(words[0], w, p, block - before);
         unsigned z[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) filter.add(z, words[0], i, taps);
     }
 #pragma unroll
-    for (int t = 0; t < BR_FOLD_TURN; t++) load_fold<U>(words[t], w, p, min(block + t, end - 1));
+    for (int t = 0; t < BR_FOLD_TURN; t++) load_fold<U, ALIGNED>(words[t], w, p, min(block + t, end - 1));
 
     /* out: shape (T/U, F, U, X), contiguous
      * after the block's and the lane's offset: shape (2, 2, 8), strides (8 X, `apart`, 1), for each output step; the 2 of row3
@@ -247,7 +240,7 @@ __global__ void __launch_bounds__(folding<U>::THREADS, folding<U>::BLOCKS) folde
             fold<U>(field + t * (s::FIELD / sizeof(unsigned)), filter, words[t], taps, pair, quad,
                     both);
             if (block + BR_FOLD_TURN < end)
-                load_fold<U>(words[t], w, p, min(block + BR_FOLD_TURN + t, end - 1));
+                load_fold<U, ALIGNED>(words[t], w, p, min(block + BR_FOLD_TURN + t, end - 1));
         }
         __syncthreads();
         int mine = block + static_cast<int>(share.step);
@@ -274,7 +267,7 @@ __global__ void __launch_bounds__(folding<U>::THREADS, folding<U>::BLOCKS) folde
             }
             uint8_t *to = out + (low_offset + static_cast<unsigned>(8 * upper) * static_cast<unsigned>(w.X)),
                     *other = out + (high_offset - static_cast<unsigned>(8 * upper) * static_cast<unsigned>(w.X));
-            if (w.wide_out) {
+            if (ALIGNED || w.wide_out) {
                 *reinterpret_cast<uint2 *>(to) = low;
                 *reinterpret_cast<uint2 *>(other) = high;
             } else {

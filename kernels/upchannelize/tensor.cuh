@@ -16,13 +16,10 @@ namespace
 
 constexpr int MOST_LAGS = 8;
 /* Outputs beyond this many levels would leave the range in which adding 1536 rounds. */
-#ifndef WIDE_LAGS
-#define WIDE_LAGS 3
-#endif
 constexpr double TENSOR_LEVELS = 1400;
 
 struct tensor_variant {
-    void (*kernel)(tensor_work);
+    void (*kernel)(tensor_work), (*anywhere)(tensor_work); /* for aligned data, and wherever they stand */
     int threads, span; /* of a block; samples of the row */
     size_t shared;
     int unit, grain; /* steps of a unit of a walk; a walk is a multiple of so many units */
@@ -51,11 +48,12 @@ bool tensor_fits(const struct br_upchannelize *plan)
            sum * largest_of(plan->gain, plan->U) * 8 * sqrt(2.0) < TENSOR_LEVELS;
 }
 
+/* A kernel of its own for aligned data pays with three lags and with U = 32; elsewhere the compiler makes less of it (measured). */
 template <int LAGS> void choose_band(tensor_variant &v, int lags)
 {
-    constexpr int TILES = LAGS <= WIDE_LAGS ? 8 : 4;
+    constexpr int TILES = band_tiles(LAGS);
     if (lags == LAGS)
-        v = {banded<LAGS, TILES>, BR_BAND_WARPS * 32, BR_BAND_WARPS * TILES * 8, 0, BR_BAND, 1, LAGS - 1, LAGS * BR_BAND};
+        v = {banded<LAGS, TILES, LAGS == 3>, banded<LAGS, TILES, false>, BR_BAND_WARPS * 32, BR_BAND_WARPS * TILES * 8, 0, BR_BAND, 1, LAGS - 1, LAGS * BR_BAND};
     else if constexpr (LAGS < MOST_LAGS)
         choose_band<LAGS + 1>(v, lags);
 }
@@ -63,9 +61,10 @@ template <int LAGS> void choose_band(tensor_variant &v, int lags)
 template <int U> tensor_variant fold_variant(int M)
 {
     using s = folding<U>;
-    return {folded<U>, s::THREADS, BR_FOLD_SPAN, s::SHARED, U, BR_FOLD_TURN, M - 1, (M - 1) * U};
+    return {folded<U, U == 32>, folded<U, false>, s::THREADS, BR_FOLD_SPAN, s::SHARED, U, BR_FOLD_TURN, M - 1, (M - 1) * U};
 }
 
+/* For other than small M (tensor_fits) there is none: all 0. */
 tensor_variant tensor_variant_for(int U, int M)
 {
     tensor_variant v = {};

@@ -106,8 +106,8 @@ static inline int complete(const struct stream *s, size_t b, size_t f)
     return 1;
 }
 
-/* Every output of r against the equation; within `tie` of a half level it may be either neighbour. Returns the share of outputs
- * (both parts) that are what float64 rounds to. */
+/* Every output of r against the equation; within `tie` of a half level it may be either neighbour. Returns the share of levels (an
+ * output has two) that are what float64 rounds to. */
 static inline double check_equation(const struct stream *s, const struct result *r, double tie)
 {
     static const double pi = 3.14159265358979323846;
@@ -144,7 +144,6 @@ static inline double check_equation(const struct stream *s, const struct result 
                         value[0] += c_re[t] * part(e, 0) - c_im[t] * part(e, 1);
                         value[1] += c_re[t] * part(e, 1) + c_im[t] * part(e, 0);
                     }
-                    int same = 1;
                     for (int i = 0; i < 2; i++) {
                         double v = gain * value[i], inside = fmin(fmax(v, -7), 7);
                         int level = part(r->out[at * s->X + x], i);
@@ -153,9 +152,8 @@ static inline double check_equation(const struct stream *s, const struct result 
                                      f, u, x, level, v);
                         fewest += fabs(v) > 7.5 + tie;
                         most += fabs(v) >= 7.5 - tie;
-                        same &= level == (int)fmin(fmax(rint(v), -7), 7);
+                        equal += level == (int)fmin(fmax(rint(v), -7), 7);
                     }
-                    equal += (uint64_t)same;
                     valid++;
                 }
             }
@@ -166,7 +164,7 @@ static inline double check_equation(const struct stream *s, const struct result 
     free(w);
     free(c_re);
     free(c_im);
-    return valid > 0 ? (double)equal / (double)valid : 1;
+    return valid > 0 ? (double)equal / (double)(2 * valid) : 1;
 }
 
 /* A tone at fine channel `at` (which may lie between two), of which sample x of X has the phase 2 pi x / X, as int4x2; gain 1. */
