@@ -30,7 +30,8 @@ static void run_frb_grid(void *arg, unsigned i)
     uint8_t *valid = f->valid;
     struct br_frb_grid_call call[GPU_ZONES];
     for (unsigned z = 0; z < f->nzones; z++) {
-        size_t fine = f->zone[z].channels * f->zone[z].factor, row = fine * f->nspectators, steps = f->samples / f->zone[z].factor;
+        size_t fine = f->zone[z].channels * f->zone[z].factor, row = fine * f->nspectators,
+               steps = f->samples / f->zone[z].factor;
         call[z] = (struct br_frb_grid_call){.plan = f->plan[z],
                                             .e = in,
                                             .row = row,
@@ -48,7 +49,8 @@ static void run_frb_grid(void *arg, unsigned i)
 }
 
 /* Adds |FFT2|^2 of one sample and polarisation, in float64, to image[2M][2N]. */
-static void add_sky(const struct gpu_node *node, const uint8_t *e, const float *w, uint16_t (*cell)[2], double *image)
+static void add_sky(const struct gpu_node *node, const uint8_t *e, const float *w, uint16_t (*cell)[2],
+                    double *image)
 {
     unsigned M = node->m, N = node->n;
     const double complex i_unit = (double complex)I;
@@ -59,7 +61,8 @@ static void add_sky(const struct gpu_node *node, const uint8_t *e, const float *
     }
     for (unsigned d = 0; d < node->dishes; d++) {
         int re = ((e[d] & 15) ^ 8) - 8, im = ((e[d] >> 4) ^ 8) - 8;
-        field[cell[d][0]][cell[d][1]] = (re + i_unit * im) * ((double)w[2 * d] + i_unit * (double)w[2 * d + 1]);
+        field[cell[d][0]][cell[d][1]] =
+            (re + i_unit * im) * ((double)w[2 * d] + i_unit * (double)w[2 * d + 1]);
     }
     for (unsigned p = 0; p < 2 * M; p++) {
         for (unsigned n = 0; n < N; n++) {
@@ -74,7 +77,8 @@ static void add_sky(const struct gpu_node *node, const uint8_t *e, const float *
     }
 }
 
-/* Makes one image of each zone once more in float64: relative rms error and the largest error relative to the rms. */
+/* Makes one image of each zone once more in float64: relative rms error and the largest error relative to the
+ * rms. */
 static void print_error(struct gpu *g, struct frb_grid *f, const struct gpu_node *node)
 {
     double sum = 0, error = 0, worst = 0;
@@ -84,18 +88,22 @@ static void print_error(struct gpu *g, struct frb_grid *f, const struct gpu_node
     uint8_t *e = malloc(f->nspectators);
     run_frb_grid(f, 0);
     for (unsigned z = 0; image && got && e && z < f->nzones; z++) {
-        size_t fine = f->zone[z].channels * f->zone[z].factor, row = fine * f->nspectators, steps = f->samples / f->zone[z].factor;
+        size_t fine = f->zone[z].channels * f->zone[z].factor, row = fine * f->nspectators,
+               steps = f->samples / f->zone[z].factor;
         size_t block = 1, channel = fine / 2, length = node->integrate / f->zone[z].factor;
         memset(image, 0, f->cells * sizeof *image);
         for (size_t t = 0; t < length; t++) {
-            gpu_ok(g, br_gpu_copy(e, f->sets.in[0] + in + (block * length + t) * row + channel * f->nspectators, f->nspectators,
-                                  &g->stream, &g->error));
+            gpu_ok(g,
+                   br_gpu_copy(e, f->sets.in[0] + in + (block * length + t) * row + channel * f->nspectators,
+                               f->nspectators, &g->stream, &g->error));
             if (!gpu_ok(g, br_gpu_stream_wait(&g->stream, &g->error))) break;
             for (unsigned pol = 0; pol < NPOL; pol++)
-                add_sky(node, e + pol * node->dishes, f->weights + (channel * NPOL + pol) * node->dishes * 2, f->cell, image);
+                add_sky(node, e + pol * node->dishes, f->weights + (channel * NPOL + pol) * node->dishes * 2,
+                        f->cell, image);
         }
-        gpu_ok(g, br_gpu_copy(got, f->sets.out[0] + (out + channel * f->blocks + block) * f->cells * sizeof *got,
-                              f->cells * sizeof *got, &g->stream, &g->error));
+        gpu_ok(g,
+               br_gpu_copy(got, f->sets.out[0] + (out + channel * f->blocks + block) * f->cells * sizeof *got,
+                           f->cells * sizeof *got, &g->stream, &g->error));
         if (!gpu_ok(g, br_gpu_stream_wait(&g->stream, &g->error))) break;
         for (size_t i = 0; i < f->cells; i++) {
             double is = ldexp((double)br_half_to_float(got[i]), f->log2_scale[z]), off = fabs(is - image[i]);
@@ -107,8 +115,8 @@ static void print_error(struct gpu *g, struct frb_grid *f, const struct gpu_node
         in += steps * row;
         out += fine * f->blocks;
     }
-    printf("%50s error against float64: %.1e relative rms, at most %.2f %% of the rms\n", "", sqrt(error / sum),
-           100 * worst / sqrt(sum / (double)count));
+    printf("%50s error against float64: %.1e relative rms, at most %.2f %% of the rms\n", "",
+           sqrt(error / sum), 100 * worst / sqrt(sum / (double)count));
     free(image);
     free(got);
     free(e);
@@ -140,10 +148,12 @@ double gpu_frb_grid(struct gpu *g, const struct gpu_node *node, const struct gpu
         goto done;
     }
     if (node->m * node->n == node->dishes)
-        for (unsigned d = 0; d < node->dishes; d++) cell[d][0] = (uint16_t)(d / node->n), cell[d][1] = (uint16_t)(d % node->n);
+        for (unsigned d = 0; d < node->dishes; d++)
+            cell[d][0] = (uint16_t)(d / node->n), cell[d][1] = (uint16_t)(d % node->n);
     else
         bench_place_dishes(node->m, node->n, node->dishes, cell);
-    for (size_t i = 0; i < fine * f.nspectators * 2; i++) weights[i] = (float)gpu_random_number() / (1 << 23) - 1;
+    for (size_t i = 0; i < fine * f.nspectators * 2; i++)
+        weights[i] = (float)gpu_random_number() / (1 << 23) - 1;
     for (unsigned z = 0; z < nzones; z++) {
         struct br_frb_grid_params params = {.nchannels = zone[z].channels * zone[z].factor,
                                             .npol = NPOL,
@@ -170,10 +180,10 @@ double gpu_frb_grid(struct gpu *g, const struct gpu_node *node, const struct gpu
     /* dense transforms, first along n into 2N, then along m into 2M; 8 operations for a complex product and
      * its sum */
     ms = gpu_measure(g, name, run_frb_grid, &f,
-                 &(struct gpu_work){(double)in + (double)(fine * f.samples) / node->integrate *
-                                                     (double)(f.cells * sizeof(uint16_t)),
-                                    spectra * 8 * (2 * n * n * m + 4 * m * m * n), false,
-                                    (double)f.samples * node->sample_us * 1e-6});
+                     &(struct gpu_work){(double)in + (double)(fine * f.samples) / node->integrate *
+                                                         (double)(f.cells * sizeof(uint16_t)),
+                                        spectra * 8 * (2 * n * n * m + 4 * m * m * n), false,
+                                        (double)f.samples * node->sample_us * 1e-6});
     if (ms > 0) printf("%50s %.3f ns for a sample of one channel and polarisation\n", "", ms / spectra * 1e6);
 done:
     for (unsigned z = 0; z < nzones; z++) br_frb_grid_destroy(f.plan[z]);
@@ -184,7 +194,8 @@ done:
 }
 
 /* In ns for a sample of one channel and polarisation. */
-static int required(struct gpu *g, const struct gpu_node *node, struct gpu_zone zone, const char *name, double most)
+static int required(struct gpu *g, const struct gpu_node *node, struct gpu_zone zone, const char *name,
+                    double most)
 {
     double ms = gpu_frb_grid(g, node, &zone, 1), spectra = (double)(zone.channels * node->samples * NPOL);
     return gpu_require(name, ms < 0 ? ms : ms / spectra * 1e6, "ns", most);

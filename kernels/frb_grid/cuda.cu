@@ -1,12 +1,13 @@
-/* FRB stage 1 on a GPU. One warp makes the image of one channel and one block of time, on its own and without barriers (on
- * grids of more than 24 cells along m: half of it): bytes of several times are copied to its part of shared memory ahead of their
- * use; all the rest happens in its registers (transform.cuh). One launch does the blocks of any number of plans that share
- * their grid (the zones of a stage), the longest first, so that few channels with long blocks and many with short ones fill
- * the GPU together.
+/* FRB stage 1 on a GPU. One warp makes the image of one channel and one block of time, on its own and without
+ * barriers (or a part of it, where registers do not suffice for all): bytes of several times are copied to its
+ * part of shared memory ahead of their use; all the rest happens in its registers (transform.cuh). One launch
+ * does the blocks of any number of plans that share their grid (the zones of a stage), the longest first, so
+ * that few channels with long blocks and many with short ones fill the GPU together.
  *
- * Samples are added one after the other, in the order of time, whatever the calls are; missing ones are zeros. The sums of a block
- * that is not complete when a call ends are kept as they are, in device memory. In long blocks the sums are closed every PARTIAL
- * samples, counted from the block's start, and added up in a second sum. */
+ * Samples are added one after the other, in the order of time, whatever the calls are; missing ones are
+ * zeros. The sums of a block that is not complete when a call ends are kept as they are, in device memory. In
+ * long blocks the sums are closed every PARTIAL samples, counted from the block's start, and added up in a
+ * second sum. */
 #include "kernels/common/cuda.h"
 #include "kernels/common/half.h"
 #include "kernels/frb_grid/plan.h"
@@ -23,30 +24,30 @@ using namespace beamring;
 namespace
 {
 
-constexpr unsigned RAW_BYTES = 2048; /* about: of bytes that are copied at once */
+constexpr unsigned RAW_BYTES = 4096; /* about: of bytes that are copied at once */
 constexpr unsigned MOST_TIMES = 32;  /* the same in samples */
 
 /* What is the same for all plans of a launch. */
 struct grid {
     unsigned M, N, P, D;
-    unsigned zero; /* 0, but the compiler does not know it */
+    unsigned zero;                  /* 0, but the compiler does not know it */
     const uint2 *along_m, *along_n; /* see frb_grid_wave */
 };
 
 /* The blocks of one plan. */
 struct job {
-    unsigned first_task; /* of the launch's: the number of tasks of the jobs before */
-    unsigned T;          /* samples of a block */
-    unsigned F, pending; /* samples of block 0 before this launch */
+    unsigned first_task;    /* of the launch's: the number of tasks of the jobs before */
+    unsigned T;             /* samples of a block */
+    unsigned F, pending;    /* samples of block 0 before this launch */
     const uint8_t *e, *end; /* [steps][row]; behind the last byte */
     size_t row, steps;
     const uint8_t *valid; /* [steps][valid_row] or NULL */
     size_t valid_row;
     const unsigned *dishes; /* [pairs][lane]: simd: m0 */
     const uint2 *weights;   /* [F or 1][P][frb_grid_weights] */
-    const float *level;   /* [F or 1]: what intensities are multiplied by for the weights' scale */
-    const float *factor;  /* [blocks][F] or NULL: all are `unit` */
-    uint16_t *out;        /* [F][out_stride][2M][2N] */
+    const float *level;     /* [F or 1]: what intensities are multiplied by for the weights' scale */
+    const float *factor;    /* [blocks][F] or NULL: all are `unit` */
+    uint16_t *out;          /* [F][out_stride][2M][2N] */
     size_t out_stride;
     const float4 *before; /* [F][groups][sums, second sums (long blocks)] of block 0; NULL: none */
     float4 *after;        /* the same of the last block, when it is not complete */
@@ -65,9 +66,10 @@ struct work {
     struct job job[MOST_JOBS];
 };
 
-/* Copies `times` rows of this channel, from step `first` on, to raw[times][pitch], each from the multiple of 16 below its
- * address on; zeros for missing samples. */
-__device__ __forceinline__ void stage(uint8_t *raw, const job &w, unsigned inputs, size_t f, size_t first, unsigned times)
+/* Copies `times` rows of this channel, from step `first` on, to raw[times][pitch], each from the multiple of
+ * 16 below its address on; zeros for missing samples. */
+__device__ __forceinline__ void stage(uint8_t *raw, const job &w, unsigned inputs, size_t f, size_t first,
+                                      unsigned times)
 {
     const unsigned pieces = w.pitch / 16u;
     const uint8_t *here = w.e + first * w.row + f * inputs;
@@ -92,7 +94,8 @@ __device__ __forceinline__ void stage(uint8_t *raw, const job &w, unsigned input
                 copy_async_16(to, at, there);
             } else { /* the edges of the array */
                 for (unsigned k = 0; k < 16; k++)
-                    to[k] = there && piece + k >= skip && piece + k < skip + inputs ? at[k] : static_cast<uint8_t>(0);
+                    to[k] = there && piece + k >= skip && piece + k < skip + inputs ? at[k]
+                                                                                    : static_cast<uint8_t>(0);
             }
         }
     }
@@ -108,7 +111,10 @@ constexpr int resident(int, int NT, int PT)
 #else
 constexpr int resident(int MT, int NT, int PT)
 {
-    return PT * NT > 6 || (PT == 2 && NT == 3) ? 8 : PT * NT > 4 || (MT == 4 && NT == 2) ? 12 : PT * NT > 2 ? 16 : 24;
+    return PT * NT > 6 || (PT == 2 && NT == 3)   ? 8
+           : PT * NT > 4 || (MT == 4 && NT == 2) ? 12
+           : PT * NT > 2                         ? 12
+                                                 : 16;
 }
 #endif
 
@@ -127,7 +133,7 @@ __global__ void __launch_bounds__(32, resident(MT, NT, PT)) make_images(const __
     const size_t f = task / GROUPS % w.F;
 
     const bool is_long = w.T > PARTIAL;
-    float4 *total = reinterpret_cast<float4 *>(memory); /* in long blocks */
+    float4 *total = reinterpret_cast<float4 *>(memory);                           /* in long blocks */
     uint8_t *raw = reinterpret_cast<uint8_t *>(memory + (is_long ? VECTORS : 0)); /* [2][times][pitch] */
     const unsigned inputs = L.P * L.D, chunk_bytes = w.times * w.pitch;
 
@@ -142,7 +148,8 @@ __global__ void __launch_bounds__(32, resident(MT, NT, PT)) make_images(const __
 
     /* weights: shape (F, P, pairs and lanes), contiguous; after: shape (P, pairs and lanes) */
     const unsigned polarisation = frb_grid_weights(MT * NT);
-    const uint2 *weights = w.weights + (w.shared_weights ? 0 : f) * L.P * polarisation + frb_grid_weight(0, lane);
+    const uint2 *weights =
+        w.weights + (w.shared_weights ? 0 : f) * L.P * polarisation + frb_grid_weight(0, lane);
     /* before, after: shape (F, groups, 1 or 2, VECTORS), contiguous; after: shape (1 or 2, VECTORS) */
     const size_t state = (f * GROUPS + group) * (is_long ? 2 : 1) * VECTORS;
 
@@ -170,7 +177,8 @@ __global__ void __launch_bounds__(32, resident(MT, NT, PT)) make_images(const __
     for (unsigned c = 0; c < count; ahead ^= 1) {
         /* No chunk reaches over the end of a partial sum. */
         const unsigned at = begin + c, next = c + times,
-                       more = min(count - next, min(static_cast<unsigned>(w.times), PARTIAL - (begin + next) % PARTIAL));
+                       more = min(count - next,
+                                  min(static_cast<unsigned>(w.times), PARTIAL - (begin + next) % PARTIAL));
         if (more > 0)
             stage(raw + (ahead ^ 1) * chunk_bytes, w, inputs, f, first + next, more);
         else
@@ -185,6 +193,14 @@ __global__ void __launch_bounds__(32, resident(MT, NT, PT)) make_images(const __
         for (unsigned t = 0; t < times; t++) {
             const uintptr_t from = reinterpret_cast<uintptr_t>(w.e) + (first + c + t) * w.row + f * inputs;
             const uint8_t *e = raw + ahead * chunk_bytes + t * w.pitch + from % 16;
+            if (PT * NT <= 4 && L.P == 2) { /* two at once: one has too little to do for a warp */
+                field<MT, NT> x, y;
+                x.fill(e, dishes, weights, lane);
+                y.fill(e + L.D, dishes, weights + polarisation, lane);
+                sums.add(x, waves, lone_p, lone_q, L.zero);
+                sums.add(y, waves, lone_p, lone_q, L.zero);
+                continue;
+            }
 #pragma unroll 1
             for (unsigned pol = 0; pol < L.P; pol++) {
                 field<MT, NT> x;
@@ -214,7 +230,8 @@ __global__ void __launch_bounds__(32, resident(MT, NT, PT)) make_images(const __
     const unsigned cells = 4 * L.M * L.N;
     uint16_t *out = w.out + (f * w.out_stride + block) * cells;
 #pragma unroll 1
-    for (unsigned i = 8 * lane; i < cells; i += 8 * 32) { /* N being a multiple of 4, 8 values are in the same row */
+    for (unsigned i = 8 * lane; i < cells;
+         i += 8 * 32) { /* N being a multiple of 4, 8 values are in the same row */
         if (GROUPS > 1) {
             const unsigned row = i / (2 * L.N), p = row < L.M ? row : row == L.M ? 0 : 2 * L.M - row;
             if (p / 8 / PT != group) continue;
@@ -230,15 +247,13 @@ using kernel = void (*)(work);
 
 template <int MT, int NT> kernel one()
 {
-    return make_images<MT, NT, MT == 4 ? 2 : MT == 3 && NT == 4 ? 1 : MT>; /* frb_grid_p_tiles */
+    constexpr int PT = MT == 4 ? 2 : MT == 3 && NT == 4 ? 1 : MT; /* frb_grid_p_tiles */
+    return make_images<MT, NT, PT>;
 }
 
 template <int MT> kernel of_n(unsigned tiles)
 {
-    return tiles == 1   ? one<MT, 1>()
-           : tiles == 2 ? one<MT, 2>()
-           : tiles == 3 ? one<MT, 3>()
-                        : one<MT, 4>();
+    return tiles == 1 ? one<MT, 1>() : tiles == 2 ? one<MT, 2>() : tiles == 3 ? one<MT, 3>() : one<MT, 4>();
 }
 
 kernel variant(unsigned m_tiles, unsigned n_tiles)
@@ -274,7 +289,8 @@ static void *make_waves_m(struct br_cuda *cuda, unsigned M, struct br_why *why)
     unsigned table[4 * 4 * 32][2] = {{0}};
     const unsigned tiles = (M + 7) / 8;
     for (unsigned i = 0; i < tiles * tiles * 32; i++) {
-        const unsigned p_tile = i / 32 / tiles, m_tile = i / 32 % tiles, lane = i % 32, p = frb_grid_wave_p(p_tile, lane);
+        const unsigned p_tile = i / 32 / tiles, m_tile = i / 32 % tiles, lane = i % 32,
+                       p = frb_grid_wave_p(p_tile, lane);
         double c[2] = {0}, s[2] = {0};
         for (unsigned k = 0; k < 2; k++) {
             const unsigned m = frb_grid_wave_m(m_tile, lane, k);
@@ -290,19 +306,22 @@ static void *make_waves_m(struct br_cuda *cuda, unsigned M, struct br_why *why)
     return br_cuda_table(cuda, table, tiles * tiles * 32 * sizeof *table, why);
 }
 
-/* The same along n, but that the pair q = 0 is C for 0 and S for N: of cells, or of sums and differences of mirror images. */
+/* The same along n, but that the pair q = 0 is C for 0 and S for N: of cells, or of sums and differences of
+ * mirror images. */
 static void *make_waves_n(struct br_cuda *cuda, unsigned N, struct br_why *why)
 {
     unsigned table[4 * 4 * 32][2] = {{0}};
     const unsigned tiles = (N + 7) / 8, inner = frb_grid_folded_tiles(tiles);
     for (unsigned at = 0; at < tiles * inner * 32; at++) {
-        const unsigned q_tile = at / 32 / inner, tile = at / 32 % inner, lane = at % 32, q = frb_grid_wave_p(q_tile, lane);
+        const unsigned q_tile = at / 32 / inner, tile = at / 32 % inner, lane = at % 32,
+                       q = frb_grid_wave_p(q_tile, lane);
         double c[2] = {0}, s[2] = {0};
         for (unsigned i = 0; i < 4; i++) {
             const unsigned k = i / 2, sine = i % 2, j = frb_grid_wave_j(tiles, sine, tile, lane, k);
             if (q >= N || j >= (tiles < 2 ? N : N / 2)) continue;
             /* half cells from cell 0, or from the middle */
-            const double angle = M_PI * ((sine && q == 0 ? N : q) * (tiles < 2 ? 2 * j : 2 * j + 1) % (4 * N)) / (2 * N);
+            const double angle =
+                M_PI * ((sine && q == 0 ? N : q) * (tiles < 2 ? 2 * j : 2 * j + 1) % (4 * N)) / (2 * N);
             if (!sine)
                 c[k] = cos(angle);
             else /* of one tile the pair q = 0 is real */
@@ -341,7 +360,8 @@ static int make_cells(struct br_frb_grid *plan, const struct br_frb_grid_params 
         if (!given || most == 0) exponent = 0;
         level[c] = static_cast<float>(ldexp(1, 2 * exponent));
         for (unsigned i = 0; i < MT * NT * 64; i++) {
-            unsigned mt = i / 64 / NT, nt = i / 64 % NT, lane = i / 2 % 32, k = i % 2, pair = frb_grid_pair(MT, mt, nt);
+            unsigned mt = i / 64 / NT, nt = i / 64 % NT, lane = i / 2 % 32, k = i % 2,
+                     pair = frb_grid_pair(MT, mt, nt);
             unsigned n = frb_grid_cell_n(plan->grid_n, nt, lane);
             int32_t d = n < plan->grid_n ? dish[frb_grid_cell_m(mt, lane, k)][n] : -1;
             if (d < 0) continue; /* weight 0 */
@@ -492,6 +512,7 @@ void br_frb_grid_cuda_add(struct br_frb_grid *const *plan, const struct frb_grid
         p->gpu->resume = !s->flush && (s->pending + s->steps) % p->downsample != 0;
         if (p->gpu->resume) p->gpu->now = !p->gpu->now;
     }
-    gpu->kernel<<<static_cast<unsigned>(tasks), 32, shared_bytes, static_cast<cudaStream_t>(br_cuda_stream(plan[0]->cuda))>>>(w);
+    gpu->kernel<<<static_cast<unsigned>(tasks), 32, shared_bytes,
+                  static_cast<cudaStream_t>(br_cuda_stream(plan[0]->cuda))>>>(w);
     br_cuda_ok(plan[0]->cuda, cudaGetLastError(), "the launch of the FRB grid");
 }

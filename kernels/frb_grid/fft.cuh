@@ -2,12 +2,14 @@
  *
  *   Y[p] = sum_{m < M} exp(+2 pi i m p / 2M) X[m],  0 <= p < 2M,  M = 8, 12, ... 32
  *
- * With C[p][m] = cos(pi m p / M) and S[p][m] = sin(pi m p / M), 0 < p < M, there are two directions at once in
- * Y[+-p] = C X +- i S X, four real products of which two have the same left factor. The directions 0 and M, which have no
- * partner, make up the pair p = 0: there C[0][m] is 1 at even m and S[0][m] is 1 at odd ones, else 0, and Y[0], Y[M] =
- * C X +- S X. So a complex transform of 2M rows costs as much as two real ones.
+ * With C[p][m] = cos(pi m p / M) and S[p][m] = sin(pi m p / M), 0 < p < M, there are two directions at once
+ * in Y[+-p] = C X +- i S X, four real products of which two have the same left factor. The directions 0 and
+ * M, which have no partner, make up the pair p = 0: there C[0][m] is 1 at even m and S[0][m] is 1 at odd
+ * ones, else 0, and Y[0], Y[M] = C X +- S X. So a complex transform of 2M rows costs as much as two real
+ * ones.
  *
- * `tiles` are tiles of 8 along the transformed axis, cells behind its end being zero in the tables; columns are spectators. */
+ * `tiles` are tiles of 8 along the transformed axis, cells behind its end being zero in the tables; columns
+ * are spectators. */
 #ifndef BEAMRING_KERNELS_FRB_GRID_FFT_CUH
 #define BEAMRING_KERNELS_FRB_GRID_FFT_CUH
 
@@ -70,15 +72,16 @@ __device__ __forceinline__ void multiply(unsigned (&c)[2], const unsigned (&a)[K
     }
 }
 
-/* Transforms 8 columns for 8 pairs of directions. What comes out stands where the tensor cores want the left factor of a
- * second product along the columns.
- *   wave[tiles][C, S]  simd: b <-> m0  thread: t4..t0 <-> p2 p1 p0 m2 m1
- *   x_re, x_im[tiles]  simd: b <-> m0  thread: t4..t0 <-> n2 n1 n0 m2 m1
- *   y_re, y_im[2]      simd: b <-> n0  register: r <-> minus   thread: t4..t0 <-> p2 p1 p0 n2 n1
+/* Transforms 8 columns for 8 pairs of directions. What comes out stands where the tensor cores want the left
+ * factor of a second product along the columns.
+ *   wave[tiles][C, S]  simd: b <-> m0   thread: t4..t0 <-> p2 p1 p0 m2 m1
+ *   x_re, x_im[tiles]  simd: b <-> m0   thread: t4..t0 <-> n2 n1 n0 m2 m1
+ *   y_re, y_im[2]      simd: b <-> n0   register: r <-> minus   thread: t4..t0 <-> p2 p1 p0 n2 n1
  *   lone               this lane's p is 0 */
 template <int TILES>
-__device__ __forceinline__ void transform(unsigned (&y_re)[2], unsigned (&y_im)[2], const unsigned (&wave)[TILES][2],
-                                          const unsigned (&x_re)[TILES], const unsigned (&x_im)[TILES], bool lone)
+__device__ __forceinline__ void transform(unsigned (&y_re)[2], unsigned (&y_im)[2],
+                                          const unsigned (&wave)[TILES][2], const unsigned (&x_re)[TILES],
+                                          const unsigned (&x_im)[TILES], bool lone)
 {
     /* re, im: register: r <-> (C, S), else as y */
     unsigned re[2], im[2];
@@ -94,13 +97,15 @@ __device__ __forceinline__ void transform(unsigned (&y_re)[2], unsigned (&y_im)[
 
 /* The same where no lane's p is 0. */
 template <int TILES>
-__device__ __forceinline__ void transform(unsigned (&y_re)[2], unsigned (&y_im)[2], const unsigned (&wave)[TILES][2],
-                                          const unsigned (&x_re)[TILES], const unsigned (&x_im)[TILES])
+__device__ __forceinline__ void transform(unsigned (&y_re)[2], unsigned (&y_im)[2],
+                                          const unsigned (&wave)[TILES][2], const unsigned (&x_re)[TILES],
+                                          const unsigned (&x_im)[TILES])
 {
     unsigned re[2], im[2];
     multiply<TILES>(re, wave, x_re);
     multiply<TILES>(im, wave, x_im);
-    const __half2 c_re = as_half2(re[0]), c_im = as_half2(im[0]), s_re = as_half2(re[1]), s_im = as_half2(im[1]);
+    const __half2 c_re = as_half2(re[0]), c_im = as_half2(im[0]), s_re = as_half2(re[1]),
+                  s_im = as_half2(im[1]);
     y_re[0] = as_bits(__hsub2_rn(c_re, s_im));
     y_re[1] = as_bits(__hadd2_rn(c_re, s_im));
     y_im[0] = as_bits(__hadd2_rn(c_im, s_re));

@@ -11,9 +11,9 @@
  * A plan carries the unfinished block from call to call, so that the length of a call never changes a result by a bit.
  *
  * BR_CUDA takes grids of 8, 12, ... 32 cells each way and one or two polarisations; e and out (best aligned to 16 bytes) are device
- * memory, validity stays host memory, and the work is enqueued. An execute uploads validity (if given) and 4 bytes per channel
- * and block. Fields and first sums are float16 on the tensor cores, relative to each channel's largest weight; intensities are
- * float32. */
+ * memory, validity stays host memory, and the work is enqueued. If something is missing, an execute uploads validity
+ * and 4 bytes per channel and block. Weights, fields and first sums are float16, relative to each channel's largest weight; second sums and
+ * intensities are float32. */
 #ifndef BEAMRING_KERNELS_FRB_GRID_H
 #define BEAMRING_KERNELS_FRB_GRID_H
 

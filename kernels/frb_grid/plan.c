@@ -194,7 +194,8 @@ static void write_block(struct br_frb_grid *plan, uint16_t *out, size_t out_stri
 }
 
 #if BR_WITH_CUDA
-/* Counts the valid ones of `count` samples of every channel into the unfinished block. Mostly all are, which is quickly seen. */
+/* Counts the valid ones of `count` samples of every channel into the unfinished block. Mostly all are, which
+ * is quickly seen. */
 static void count_valid(struct br_frb_grid *plan, const uint8_t *e_valid, size_t valid_row, size_t count)
 {
     size_t F = plan->nchannels;
@@ -219,7 +220,8 @@ struct progress {
     bool partial;              /* some block of it has factors */
 };
 
-/* The factors of a launch are written only if one of its blocks needs them: blocks [from, to) of it, of which nothing is missing. */
+/* The factors of a launch are written only if one of its blocks needs them: blocks [from, to) of it, of which
+ * nothing is missing. */
 static void fill_factors(struct br_frb_grid *plan, size_t from, size_t to)
 {
     float unit = br_frb_grid_cuda_unit(plan);
@@ -228,7 +230,11 @@ static void fill_factors(struct br_frb_grid *plan, size_t from, size_t to)
 
 static void fill_valid(struct br_frb_grid *plan, uint8_t *out_valid, size_t valid_stride, size_t blocks)
 {
-    for (size_t f = 0; blocks > 0 && f < plan->nchannels; f++) memset(out_valid + f * valid_stride, 255, blocks);
+    if (blocks == valid_stride) /* a whole frame */
+        memset(out_valid, 255, plan->nchannels * blocks);
+    else
+        for (size_t f = 0; blocks > 0 && f < plan->nchannels; f++)
+            memset(out_valid + f * valid_stride, 255, blocks);
 }
 
 /* Factors of the block that is finished now, of which something is missing. */
@@ -244,11 +250,13 @@ static void close_block(struct br_frb_grid *plan, float *factor, uint8_t *out_va
     plan->pending = 0;
 }
 
-/* Looks at the validity of as many blocks as a launch takes, and says what is to be launched. False when there is nothing left. */
+/* Looks at the validity of as many blocks as a launch takes, and says what is to be launched. False when
+ * there is nothing left. */
 static bool prepare(struct br_frb_grid_call *call, struct progress *now)
 {
     struct br_frb_grid *plan = call->plan;
-    size_t begin = now->t, touched = 0, whole = 0; /* blocks before this one of which nothing is missing, validity not written */
+    size_t begin = now->t, touched = 0,
+           whole = 0; /* blocks before this one of which nothing is missing, validity not written */
     now->first = now->blocks;
     now->missing = now->partial = false;
     now->span = (struct frb_grid_span){.e = call->e + begin * call->row,
@@ -261,7 +269,8 @@ static bool prepare(struct br_frb_grid_call *call, struct progress *now)
         size_t count = plan->downsample - plan->pending;
         unsigned valid = plan->all_valid;
         if (count > call->nsteps - now->t) count = call->nsteps - now->t;
-        count_valid(plan, call->e_valid ? call->e_valid + now->t * call->valid_row : NULL, call->valid_row, count);
+        count_valid(plan, call->e_valid ? call->e_valid + now->t * call->valid_row : NULL, call->valid_row,
+                    count);
         now->missing |= plan->all_valid - valid != count;
         now->t += count;
         plan->pending += (unsigned)count;
@@ -276,8 +285,8 @@ static bool prepare(struct br_frb_grid_call *call, struct progress *now)
             now->partial = true;
             fill_valid(plan, call->out_valid + now->blocks - whole, call->valid_stride, whole);
             whole = 0;
-            close_block(plan, plan->factor + (now->blocks - now->first) * plan->nchannels, call->out_valid + now->blocks,
-                        call->valid_stride);
+            close_block(plan, plan->factor + (now->blocks - now->first) * plan->nchannels,
+                        call->out_valid + now->blocks, call->valid_stride);
         }
         now->blocks++;
     }
@@ -363,14 +372,15 @@ static void execute_cpu(struct br_frb_grid_call *call)
                           *valid = call->e_valid ? call->e_valid + call->taken * call->valid_row + f : NULL;
             plan->nvalid[f] +=
                 plan->backend == BR_REFERENCE
-                    ? br_frb_grid_reference_add(plan, f, first, from, call->row, valid, call->valid_row, count)
+                    ? br_frb_grid_reference_add(plan, f, first, from, call->row, valid, call->valid_row,
+                                                count)
                     : br_frb_grid_cpu_add(plan, f, first, from, call->row, valid, call->valid_row, count);
         }
         call->taken += count;
         plan->pending += count;
         if (plan->pending == plan->downsample) {
-            write_block(plan, call->out + call->blocks * plan->cells, call->out_stride, call->out_valid + call->blocks,
-                        call->valid_stride);
+            write_block(plan, call->out + call->blocks * plan->cells, call->out_stride,
+                        call->out_valid + call->blocks, call->valid_stride);
             call->blocks++;
         }
     }
@@ -393,8 +403,8 @@ void br_frb_grid_execute_all(struct br_frb_grid_call *call, size_t ncalls)
 }
 
 size_t br_frb_grid_execute(struct br_frb_grid *plan, const uint8_t *e, size_t row, const uint8_t *e_valid,
-                           size_t valid_row, size_t nsteps, size_t max_blocks, uint16_t *out, size_t out_stride,
-                           uint8_t *out_valid, size_t valid_stride, size_t *taken)
+                           size_t valid_row, size_t nsteps, size_t max_blocks, uint16_t *out,
+                           size_t out_stride, uint8_t *out_valid, size_t valid_stride, size_t *taken)
 {
     struct br_frb_grid_call call = {.plan = plan,
                                     .e = e,

@@ -28,7 +28,7 @@ struct br_frb_grid {
 
     /* The unfinished block: samples in it, and how many of them are valid per channel. */
     unsigned pending;
-    unsigned *nvalid; /* [F] */
+    unsigned *nvalid;   /* [F] */
     unsigned all_valid; /* on a GPU: samples of the block that are valid in every channel, not in nvalid */
 
     /* reference */

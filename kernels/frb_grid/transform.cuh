@@ -1,8 +1,10 @@
-/* transform.cuh - one sample of FRB stage 1 in the registers of one warp: grid, transform along both axes, square.
+/* transform.cuh - one sample of FRB stage 1 in the registers of one warp: grid, transform along both axes,
+ * square.
  *
- * The field is made where the tensor cores want the right factor of the first transform, its result is where they want the
- * left factor of the second one, and intensities are added up from the latter's sums: nothing goes through memory. Of
- * |Y[p][+-q]|^2 = |C +- i S|^2 a lane adds up half the sum and a quarter of the difference, which are simpler. */
+ * The field is made where the tensor cores want the right factor of the first transform, its result is where
+ * they want the left factor of the second one, and intensities are added up from the latter's sums: nothing
+ * goes through memory. Of |Y[p][+-q]|^2 = |C +- i S|^2 a lane adds up half the sum and a quarter of the
+ * difference, which are simpler. */
 #ifndef BEAMRING_KERNELS_FRB_GRID_TRANSFORM_CUH
 #define BEAMRING_KERNELS_FRB_GRID_TRANSFORM_CUH
 
@@ -16,12 +18,14 @@ namespace beamring
 template <int MT, int NT> struct field {
     unsigned re[NT][MT], im[NT][MT];
 
-    /* e: the sample's bytes in shared memory. dishes[pair]: those of this lane's two cells (simd: m0), times one byte; cells
-     * without a dish have some dish's number, and weight 0. weights: this lane's first of this channel and polarisation. */
-    __device__ __forceinline__ void fill(const uint8_t *e, const unsigned (&dishes)[MT * NT], const uint2 *weights,
-                                         unsigned lane)
+    /* e: the sample's bytes in shared memory. dishes[pair]: those of this lane's two cells (simd: m0), times
+     * one byte; cells without a dish have some dish's number, and weight 0. weights: this lane's first of
+     * this channel and polarisation. */
+    __device__ __forceinline__ void fill(const uint8_t *e, const unsigned (&dishes)[MT * NT],
+                                         const uint2 *weights, unsigned lane)
     {
-        const __half2 offset = as_half2(0x64086408u), sixteenth = as_half2(0x2c002c00u), offset_16 = as_half2(0xd480d480u);
+        const __half2 offset = as_half2(0x64086408u), sixteenth = as_half2(0x2c002c00u),
+                      offset_16 = as_half2(0xd480d480u);
         uint2 w[(MT * NT + 1) / 2 * 2]; /* simd: b <-> m0  (re, im)  [pair] */
 #pragma unroll
         for (int i = 0; i < MT * NT; i += 2) {
@@ -46,9 +50,9 @@ template <int MT, int NT> struct field {
     }
 
   private:
-    /* Sums and differences of mirror images along n, of which the second transform takes the cosines and the sines: the phase
-     * pi q n / N counted from the middle of the grid makes no difference to |Y|^2, and so C is even in n and S is odd, which
-     * halves the products. */
+    /* Sums and differences of mirror images along n, of which the second transform takes the cosines and the
+     * sines: the phase pi q n / N counted from the middle of the grid makes no difference to |Y|^2, and so C
+     * is even in n and S is odd, which halves the products. */
     static __device__ __forceinline__ void fold(unsigned (&x)[NT][MT], unsigned lane)
     {
 #pragma unroll
@@ -75,7 +79,8 @@ template <int MT, int NT, int PT> struct waves {
     unsigned m[PT][MT][2], n[NT][KT][2];
 
     /* p_tile: the first of PT */
-    __device__ __forceinline__ void load(const uint2 *along_m, const uint2 *along_n, unsigned p_tile, unsigned lane)
+    __device__ __forceinline__ void load(const uint2 *along_m, const uint2 *along_n, unsigned p_tile,
+                                         unsigned lane)
     {
 #pragma unroll
         for (int p = 0; p < PT; p++)
@@ -95,7 +100,8 @@ template <int MT, int NT, int PT> struct waves {
 };
 
 /* Sums over samples of this lane's directions, see frb_grid_sum_p: even, odd[PT][NT][4].
- * |Y[q]|^2 = even + 2 odd, |Y[-q]|^2 = even - 2 odd; M for -0 of p; of q = 0, |Y[0]|^2 = even - odd, |Y[N]|^2 = odd. */
+ * |Y[q]|^2 = even + 2 odd, |Y[-q]|^2 = even - 2 odd; M for -0 of p; of q = 0, |Y[0]|^2 = even - odd, |Y[N]|^2
+ * = odd. */
 template <int MT, int NT, int PT> struct power {
     static constexpr int KT = (NT + 1) / 2; /* frb_grid_folded_tiles */
     float even[PT][NT][4], odd[PT][NT][4];
@@ -110,8 +116,8 @@ template <int MT, int NT, int PT> struct power {
                 for (int i = 0; i < 4; i++) even[p][t][i] = odd[p][t][i] = 0;
     }
 
-    __device__ __forceinline__ void add(const field<MT, NT> &x, const waves<MT, NT, PT> &waves, bool lone_p, bool lone_q,
-                                        unsigned zero)
+    __device__ __forceinline__ void add(const field<MT, NT> &x, const waves<MT, NT, PT> &waves, bool lone_p,
+                                        bool lone_q, unsigned zero)
     {
 #pragma unroll
         for (int p = 0; p < PT; p++) {
@@ -184,15 +190,16 @@ template <int MT, int NT, int PT> struct power {
 #pragma unroll
             for (int t = 0; t < NT; t++) {
                 float *x = even[p][t], *y = odd[p][t];
-                const float4 a = from[frb_grid_sum(NT, p, t, 0, lane)], b = from[frb_grid_sum(NT, p, t, 1, lane)];
+                const float4 a = from[frb_grid_sum(NT, p, t, 0, lane)],
+                             b = from[frb_grid_sum(NT, p, t, 1, lane)];
                 x[0] += a.x, x[1] += a.y, x[2] += a.z, x[3] += a.w;
                 y[0] += b.x, y[1] += b.y, y[2] += b.z, y[3] += b.w;
             }
     }
 
     /* image: [2M][2N]; p_tile: the first of PT */
-    __device__ __forceinline__ void write(__half *image, unsigned M, unsigned N, float factor, unsigned p_tile,
-                                          unsigned lane) const
+    __device__ __forceinline__ void write(__half *image, unsigned M, unsigned N, float factor,
+                                          unsigned p_tile, unsigned lane) const
     {
         const float twice = 2 * factor;
 #pragma unroll
@@ -209,7 +216,8 @@ template <int MT, int NT, int PT> struct power {
                     const float *a = even[p][t] + 2 * minus, *b = odd[p][t] + 2 * minus;
                     const bool lone = t == 0 && across == 0;
                     const float a0 = a[0] * factor, a1 = a[1] * factor;
-                    const unsigned ups = intensities(fmaf(lone ? -factor : twice, b[0], a0), fmaf(twice, b[1], a1)),
+                    const unsigned ups = intensities(fmaf(lone ? -factor : twice, b[0], a0),
+                                                     fmaf(twice, b[1], a1)),
                                    downs = intensities(lone ? factor * b[0] : fmaf(-twice, b[0], a0),
                                                        fmaf(-twice, b[1], a1));
                     *reinterpret_cast<unsigned *>(row + across) = ups;

@@ -102,10 +102,107 @@ static void without_a_device(void **state)
     finish(&r);
 }
 
+/* Zones of a stage, of different lengths and with different weights, in one call: the same bits as one after
+ * the other. `cuda` is where BR_CUDA works, and `space` gives memory there; on the CPU both are NULL. */
+static void check_together(enum br_backend backend, struct br_cuda *cuda,
+                           void *(*space)(size_t bytes, const void *from),
+                           void (*fetch)(void *to, const void *from, size_t bytes))
+{
+    enum { ZONES = 3, BLOCKS = 5 };
+    struct run zone[ZONES];
+    struct br_frb_grid_call call[ZONES];
+    uint16_t *out[2][ZONES], *got[2];
+    uint8_t valid[2][ZONES][8 * BLOCKS];
+    size_t taken[2][ZONES], blocks[2][ZONES];
+    for (size_t z = 0; z < ZONES; z++) {
+        zone[z] = make(13 << z, 4 >> z, 2, 12, 24, 100, 3u << z, z == 1 ? 2 : 0, z == 2 ? 30 : 0);
+        zone[z].params.cuda = cuda;
+    }
+    for (int together = 0; together < 2; together++) {
+        for (size_t z = 0; z < ZONES; z++) {
+            struct run *r = &zone[z];
+            struct br_why why = {""};
+            size_t bytes = r->params.nchannels * BLOCKS * r->cells * sizeof(uint16_t);
+            out[together][z] = space(bytes, NULL);
+            memset(valid[together][z], 7, sizeof valid[together][z]);
+            call[z] = (struct br_frb_grid_call){.e = space(r->T * r->row, r->e),
+                                                .row = r->row,
+                                                .e_valid = r->valid,
+                                                .valid_row = r->valid_row,
+                                                .nsteps = r->T,
+                                                .max_blocks = z == 2 ? 2 : BLOCKS,
+                                                .out = out[together][z],
+                                                .out_stride = BLOCKS,
+                                                .out_valid = valid[together][z],
+                                                .valid_stride = BLOCKS};
+            if (br_frb_grid_create(&call[z].plan, backend, &r->params, &why) != 0) fail_msg("%s", why.text);
+        }
+        for (size_t z = 0; z < ZONES && !together; z++) br_frb_grid_execute_all(&call[z], 1);
+        if (together) br_frb_grid_execute_all(call, ZONES);
+        for (size_t z = 0; z < ZONES; z++) {
+            taken[together][z] = call[z].taken;
+            blocks[together][z] = call[z].blocks;
+            assert_int_equal(call[z].blocks, z == 2 ? 2 : 4);
+            assert_int_equal(call[z].taken, z == 2 ? 24 : zone[z].T);
+            br_frb_grid_destroy(call[z].plan);
+        }
+    }
+    assert_memory_equal(taken[0], taken[1], sizeof taken[0]);
+    assert_memory_equal(blocks[0], blocks[1], sizeof blocks[0]);
+    assert_memory_equal(valid[0], valid[1], sizeof valid[0]);
+    for (size_t z = 0; z < ZONES; z++) {
+        size_t bytes = zone[z].params.nchannels * BLOCKS * zone[z].cells * sizeof(uint16_t);
+        for (int i = 0; i < 2; i++) {
+            got[i] = malloc(bytes);
+            fetch(got[i], out[i][z], bytes);
+        }
+        assert_memory_equal(got[0], got[1], bytes);
+        free(got[0]);
+        free(got[1]);
+        finish(&zone[z]);
+    }
+}
+
+static void *kept[16];
+static size_t nkept;
+
+static void *host_space(size_t bytes, const void *from)
+{
+    void *memory = calloc(1, bytes);
+    if (from) memcpy(memory, from, bytes);
+    return kept[nkept++] = memory;
+}
+
+static void host_fetch(void *to, const void *from, size_t bytes)
+{
+    memcpy(to, from, bytes);
+}
+
+static void together_on_the_cpu(void **state)
+{
+    (void)state;
+    check_together(BR_CPU, NULL, host_space, host_fetch);
+    while (nkept > 0) free(kept[--nkept]);
+}
+
 #if BR_WITH_CUDA
 #include "tests/kernels/gpu.h"
 
 enum { GUARD = 64 };
+
+static void *device_space(size_t bytes, const void *from)
+{
+    void *memory = gpu_poisoned(bytes, 0);
+    if (from) gpu_ok(cudaMemcpyAsync(memory, from, bytes, cudaMemcpyHostToDevice, br_cuda_stream(gpu)));
+    return kept[nkept++] = memory;
+}
+
+static void together(void **state)
+{
+    NEEDS_GPU();
+    check_together(BR_CUDA, gpu, device_space, gpu_fetch);
+    while (nkept > 0) br_cuda_free(gpu, kept[--nkept]);
+}
 
 struct image {
     size_t blocks;
@@ -527,12 +624,13 @@ static void times(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest host[] = {cmocka_unit_test(without_a_device)};
+    const struct CMUnitTest host[] = {cmocka_unit_test(without_a_device),
+                                      cmocka_unit_test(together_on_the_cpu)};
     int failed = cmocka_run_group_tests(host, NULL, NULL);
 #if BR_WITH_CUDA
-    const struct CMUnitTest small[] = {cmocka_unit_test(edges), cmocka_unit_test(long_blocks),
-                                       cmocka_unit_test(begin_forgets), cmocka_unit_test(refused),
-                                       cmocka_unit_test(failures)};
+    const struct CMUnitTest small[] = {cmocka_unit_test(edges),    cmocka_unit_test(long_blocks),
+                                       cmocka_unit_test(together), cmocka_unit_test(begin_forgets),
+                                       cmocka_unit_test(refused),  cmocka_unit_test(failures)};
     const struct CMUnitTest more[] = {
         cmocka_unit_test(all_grids),
         cmocka_unit_test(random_shapes),

@@ -1,5 +1,6 @@
-/* FRB stage 1 on a GPU: every size of grid. What a warp does is replayed in float64 with the kernel's own layouts, from the cells
- * to the directions, and compared with the equation; and all accesses whose places do not depend on where the dishes are. */
+/* FRB stage 1 on a GPU: every size of grid. What a warp does is replayed in float64 with the kernel's own
+ * layouts, from the cells to the directions, and compared with the equation; and all accesses whose places do
+ * not depend on where the dishes are. */
 #include "kernels/frb_grid/layout.h"
 #include "tools/layouts/check.h"
 
@@ -19,7 +20,8 @@ struct shape {
 
 /* ---- the arithmetic ---- */
 
-/* Cosine and sine of the first transform: of direction p and cell m, from the tables' description in fft.cuh. */
+/* Cosine and sine of the first transform: of direction p and cell m, from the tables' description in fft.cuh.
+ */
 static void wave_m(const struct shape *s, unsigned p, unsigned m, double *c, double *sine)
 {
     *c = *sine = 0;
@@ -60,11 +62,13 @@ static void replay(struct layouts *report, const struct shape *s)
     double complex field[MOST][MOST], x[TILES * 8][MOST] = {{0}}, y[2][TILES * 8];
     double worst = 0, largest = 0;
     for (unsigned m = 0; m < s->M; m++)
-        for (unsigned n = 0; n < s->N; n++) field[m][n] = cexp(UNIT * (m * m * 0.7 + n * 1.3 * m + n * n * n)) * (1 + (m * 7 + n * 3) % 5);
+        for (unsigned n = 0; n < s->N; n++)
+            field[m][n] = cexp(UNIT * (m * m * 0.7 + n * 1.3 * m + n * n * n)) * (1 + (m * 7 + n * 3) % 5);
     for (unsigned nt = 0; nt < s->n_tiles; nt++)
         for (unsigned mt = 0; mt < s->m_tiles; mt++)
             for (unsigned i = 0; i < 64; i++) {
-                unsigned lane = i / 2, m = frb_grid_cell_m(mt, lane, i % 2), n = frb_grid_cell_n(s->N, nt, lane);
+                unsigned lane = i / 2, m = frb_grid_cell_m(mt, lane, i % 2),
+                         n = frb_grid_cell_n(s->N, nt, lane);
                 if (m < s->M && n < s->N) x[8 * nt + lane / 4][8 * mt + 2 * (lane % 4) + i % 2] = field[m][n];
             }
     fold(s, x);
@@ -89,19 +93,27 @@ static void replay(struct layouts *report, const struct shape *s)
                 for (unsigned k = 0; k < s->folded; k++)
                     for (unsigned column = 0; column < 8; column++) {
                         unsigned lane = q % 8 * 4 + column / 2;
-                        unsigned a = 8 * frb_grid_folded_tile(s->n_tiles, 0, k) + column, b = 8 * frb_grid_folded_tile(s->n_tiles, 1, k) + column;
-                        c += y[minus][a] * wave_n(s, frb_grid_wave_p(q / 8, lane), frb_grid_wave_j(s->n_tiles, 0, k, lane, column % 2), false);
-                        sine += y[minus][b] * wave_n(s, frb_grid_wave_p(q / 8, lane), frb_grid_wave_j(s->n_tiles, 1, k, lane, column % 2), true);
+                        unsigned a = 8 * frb_grid_folded_tile(s->n_tiles, 0, k) + column,
+                                 b = 8 * frb_grid_folded_tile(s->n_tiles, 1, k) + column;
+                        c += y[minus][a] * wave_n(s, frb_grid_wave_p(q / 8, lane),
+                                                  frb_grid_wave_j(s->n_tiles, 0, k, lane, column % 2), false);
+                        sine +=
+                            y[minus][b] * wave_n(s, frb_grid_wave_p(q / 8, lane),
+                                                 frb_grid_wave_j(s->n_tiles, 1, k, lane, column % 2), true);
                     }
                 double even = creal(c * conj(c)) + creal(sine * conj(sine)),
-                       odd = q == 0 ? creal(sine * conj(sine)) : cimag(c) * creal(sine) - creal(c) * cimag(sine);
+                       odd = q == 0 ? creal(sine * conj(sine))
+                                    : cimag(c) * creal(sine) - creal(c) * cimag(sine);
                 double intensity[2] = {q == 0 ? even - odd : even + 2 * odd, q == 0 ? odd : even - 2 * odd};
                 for (unsigned back = 0; back < 2; back++) {
                     double complex sum = 0;
-                    unsigned down = frb_grid_direction(s->M, p, minus), across = frb_grid_direction(s->N, q, back);
+                    unsigned down = frb_grid_direction(s->M, p, minus),
+                             across = frb_grid_direction(s->N, q, back);
                     for (unsigned m = 0; m < s->M; m++)
                         for (unsigned n = 0; n < s->N; n++)
-                            sum += field[m][n] * cexp(UNIT * M_PI * ((double)(m * down) / s->M + (double)(n * across) / s->N));
+                            sum +=
+                                field[m][n] *
+                                cexp(UNIT * M_PI * ((double)(m * down) / s->M + (double)(n * across) / s->N));
                     double expected = creal(sum * conj(sum)), error = fabs(intensity[back] - expected);
                     if (error > worst) worst = error;
                     if (expected > largest) largest = expected;
@@ -129,12 +141,14 @@ static void cells(struct layouts *report, const struct shape *s)
 static void weights(struct layouts *report, const struct shape *s)
 {
     unsigned pairs = s->m_tiles * s->n_tiles;
-    struct layouts_region *region = layouts_region(report, LAYOUTS_GLOBAL, "weights", frb_grid_weights(pairs), 8);
+    struct layouts_region *region =
+        layouts_region(report, LAYOUTS_GLOBAL, "weights", frb_grid_weights(pairs), 8);
     struct layouts_pass *pass = layouts_begin(region, LAYOUTS_READ, "fill");
     layouts_fill(region);
     for (unsigned pair = 0; pair < pairs; pair += 2) {
         struct layouts_access access = {.bytes = 16};
-        for (unsigned lane = 0; lane < 32; lane++) layouts_lane(&access, lane, 8 * (int64_t)frb_grid_weight(pair, lane));
+        for (unsigned lane = 0; lane < 32; lane++)
+            layouts_lane(&access, lane, 8 * (int64_t)frb_grid_weight(pair, lane));
         layouts_access(pass, &access);
     }
     layouts_end(pass, 1, 1);
@@ -142,7 +156,8 @@ static void weights(struct layouts *report, const struct shape *s)
 
 static void tables(struct layouts *report, const char *name, unsigned outer, unsigned inner)
 {
-    struct layouts_region *region = layouts_region(report, LAYOUTS_GLOBAL, name, (size_t)outer * inner * 32, 8);
+    struct layouts_region *region =
+        layouts_region(report, LAYOUTS_GLOBAL, name, (size_t)outer * inner * 32, 8);
     struct layouts_pass *pass = layouts_begin(region, LAYOUTS_READ, "load");
     layouts_fill(region);
     for (unsigned i = 0; i < outer * inner; i++) {
@@ -157,9 +172,11 @@ static void tables(struct layouts *report, const char *name, unsigned outer, uns
 /* Sums that wait for the next call, and those of long blocks. */
 static void sums(struct layouts *report, const struct shape *s, enum layouts_space space)
 {
-    struct layouts_region *region = layouts_region(report, space, "sums", (size_t)s->p_tiles * s->n_tiles * 2 * 32, 16);
+    struct layouts_region *region =
+        layouts_region(report, space, "sums", (size_t)s->p_tiles * s->n_tiles * 2 * 32, 16);
     for (int read = 0; read < 2; read++) {
-        struct layouts_pass *pass = layouts_begin(region, read ? LAYOUTS_READ : LAYOUTS_WRITE, read ? "add" : "store");
+        struct layouts_pass *pass =
+            layouts_begin(region, read ? LAYOUTS_READ : LAYOUTS_WRITE, read ? "add" : "store");
         for (unsigned i = 0; i < s->p_tiles * s->n_tiles * 2; i++) {
             struct layouts_access access = {.bytes = 16, .items = true};
             for (unsigned lane = 0; lane < 32; lane++) {
@@ -172,10 +189,12 @@ static void sums(struct layouts *report, const struct shape *s, enum layouts_spa
     }
 }
 
-/* write(): all groups of p, each of which has an image of its own in shared memory; together they fill one. */
+/* write(): all groups of p, each of which has an image of its own in shared memory; together they fill one.
+ */
 static void image(struct layouts *report, const struct shape *s)
 {
-    struct layouts_region *region = layouts_region(report, LAYOUTS_SHARED, "image", (size_t)4 * s->M * s->N, 2);
+    struct layouts_region *region =
+        layouts_region(report, LAYOUTS_SHARED, "image", (size_t)4 * s->M * s->N, 2);
     struct layouts_pass *pass = layouts_begin(region, LAYOUTS_WRITE, "write");
     layouts_allow_wavefronts(pass, 8, "rows lie 4 N bytes apart; once in a block of time");
     for (unsigned i = 0; i < s->m_tiles * 2 * s->n_tiles; i++) {
