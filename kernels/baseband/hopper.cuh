@@ -43,7 +43,7 @@ template <int BEAMS_, bool PAIR_> struct variant {
     static constexpr bool PAIR = PAIR_;
     static constexpr int FPS = PAIR ? 2 : 1; /* channels and polarisations in a chunk */
     /* Many beams: two warpgroups form half of each tile's times each. Few: they take turns at tiles. */
-    static constexpr bool HALVES = BEAMS > 16;
+    static constexpr bool HALVES = BEAMS > 32;
     static constexpr int MT = HALVES ? 1 : 2;      /* products of 64 times at once */
     static constexpr int PIECE = 64 * MT;          /* times of a tile that a warpgroup forms */
     static constexpr int CONSUMERS = PAIR ? 3 : 2; /* warpgroups that multiply */
@@ -484,7 +484,7 @@ template <class V> struct consumer {
                 if (!V::HALVES || which == 1) store(to, tile, fp, beam_tile * V::BEAMS);
                 if (V::HALVES) give_turn(done, tiles);
                 if (last) {
-                    __syncwarp(); /* the scales have been read */
+                    if (V::HALVES) meet(); /* all have read the scales (else they have met in store()) */
                     if (lane == 0) barrier_arrive(&b.weights_empty[buffer.at][w.chunks - 1]);
                 }
             }

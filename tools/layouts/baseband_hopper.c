@@ -236,7 +236,7 @@ void layouts_baseband_hopper(struct layouts *report)
     static const unsigned beams[] = {16, 32, 64, 96};
     comments(report);
     for (int i = 0; i < 4; i++) {
-        unsigned mt = beams[i] > 16 ? 1 : 2;
+        unsigned mt = beams[i] > 32 ? 1 : 2;
         layouts_variant(report, "%u beams", beams[i]);
         field(report, mt);
         weights(report, beams[i]);
