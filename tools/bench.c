@@ -52,13 +52,6 @@ void bench_pair(void (*a)(void *), void *arg_a, void (*b)(void *), void *arg_b, 
     if (b != NULL) *median_b = median(seconds[1], n);
 }
 
-double bench_median(void (*work)(void *), void *arg, unsigned runs)
-{
-    double seconds;
-    bench_pair(work, arg, NULL, NULL, runs, &seconds, NULL);
-    return seconds;
-}
-
 int bench_report(const char *what, double value, const char *unit, const char *against, double ratio, double required, int higher)
 {
     bool falls_short = required > 0 && (higher ? ratio < required : ratio > required);

@@ -10,11 +10,8 @@
 /* Nanoseconds of CLOCK_MONOTONIC. */
 uint64_t bench_now(void);
 
-/* Calls `work(arg)` once to warm up and then until at least `runs` calls and 0.5 s have passed; returns the median time of
- * one call in seconds. */
-double bench_median(void (*work)(void *), void *arg, unsigned runs);
-
-/* Two pieces of work called in turn, so that a machine that slows down slows both: medians of each. */
+/* Two pieces of work called in turn, so that a machine that slows down slows both: medians of each, of at least `runs` calls and
+ * 0.5 s, in seconds. */
 void bench_pair(void (*a)(void *), void *arg_a, void (*b)(void *), void *arg_b, unsigned runs, double *median_a,
                 double *median_b);
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KNOWN = 1, AVX2 = 2, FMA = 4, F16C = 8, AVX512BW = 16 };
+enum { KNOWN = 1, AVX2 = 2, FMA = 4, F16C = 8 };
 
 static int features(void)
 {
@@ -20,7 +20,6 @@ static int features(void)
         if (__builtin_cpu_supports("fma")) have |= FMA;
         /* Not every compiler we support knows "f16c" here; every processor with AVX2 has it. */
         if (__builtin_cpu_supports("avx2")) have |= F16C;
-        if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) have |= AVX512BW;
     }
 #endif
     __atomic_store_n(&cached, have, __ATOMIC_RELAXED);
@@ -40,9 +39,4 @@ int br_cpu_has_fma(void)
 int br_cpu_has_f16c(void)
 {
     return (features() & F16C) != 0;
-}
-
-int br_cpu_has_avx512bw(void)
-{
-    return (features() & AVX512BW) != 0;
 }

@@ -21,7 +21,6 @@ extern "C" {
 int br_cpu_has_avx2(void);
 int br_cpu_has_fma(void);
 int br_cpu_has_f16c(void);
-int br_cpu_has_avx512bw(void);
 
 #ifdef __cplusplus
 }

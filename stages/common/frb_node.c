@@ -60,11 +60,6 @@ static int64_t sum(const struct frb_node_ints *list)
     return total;
 }
 
-int64_t frb_node_total_channels(const struct frb_node_document *document)
-{
-    return sum(&document->zone_nfreq);
-}
-
 size_t frb_node_channel(const struct frb_node_document *d, int64_t channel, double *mhz, double *width_mhz)
 {
     size_t zone = 0;

@@ -72,8 +72,7 @@ void frb_node_free(struct frb_node_document *document);
 bool frb_node_agree(const struct frb_node_document *a, const struct frb_node_document *b,
                     struct br_error *why);
 
-/* Sum of zone_nfreq; and the zone, centre and width of one of these channels. */
-int64_t frb_node_total_channels(const struct frb_node_document *document);
+/* The zone, centre and width of one of the band's channels. */
 size_t frb_node_channel(const struct frb_node_document *document, int64_t channel, double *mhz,
                         double *width_mhz);
 
