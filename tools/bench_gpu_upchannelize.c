@@ -79,7 +79,8 @@ int bench_gpu_upchannelize(struct gpu *g)
         gpu_upchannelize(g, &gpu_chord, &(struct gpu_zone){gpu_chord.channels, factor}, 1);
     double mix = gpu_upchannelize(g, &gpu_chord, gpu_mix + 1, GPU_MIX - 1);
     if (mix > 0) shorts += gpu_require("a node's mix", mix * 1e3, "us", 230);
-    gpu_upchannelize(g, &gpu_pathfinder, &(struct gpu_zone){gpu_pathfinder.channels, gpu_pathfinder.factor}, 1);
+    gpu_upchannelize(g, &gpu_pathfinder, &(struct gpu_zone){gpu_pathfinder.channels, gpu_pathfinder.factor},
+                     1);
     gpu_upchannelize(g, &gpu_hirax, &(struct gpu_zone){gpu_hirax.channels, gpu_hirax.factor}, 1);
     return shorts;
 }

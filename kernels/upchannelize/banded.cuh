@@ -1,10 +1,11 @@
 /* banded.cuh - the filterbank for U up to 16: taps and transform as one banded matrix on tensor cores.
  *
- * A chunk is 16 steps of input and so 16/U output steps of U/2 pairs of fine channels: 8 pairs, whose C and S (level.cuh) are the
- * 16 rows of a product. The window of a row reaches over this chunk and LAGS - 1 before it; the matrix of lag l (16 by 16)
- * is what a chunk contributes to the rows of the l-th chunk after it. A sample is unpacked once; sums of the next LAGS - 1
- * chunks stay in registers. Chunks are counted from the start of the stream, not of the call, so that the way in which a
- * sum is rounded does not depend on the length of calls: a call that ends within a chunk leaves it to the next to be read again.
+ * A chunk is 16 steps of input and so 16/U output steps of U/2 pairs of fine channels: 8 pairs, whose C and S
+ * (level.cuh) are the 16 rows of a product. The window of a row reaches over this chunk and LAGS - 1 before
+ * it; the matrix of lag l (16 by 16) is what a chunk contributes to the rows of the l-th chunk after it. A
+ * sample is unpacked once; sums of the next LAGS - 1 chunks stay in registers. Chunks are counted from the
+ * start of the stream, not of the call, so that the way in which a sum is rounded does not depend on the
+ * length of calls: a call that ends within a chunk leaves it to the next to be read again.
  *
  * A warp has TILES * 8 samples of the row and walks along time alone: no shared memory, no barriers. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_BANDED_CUH
@@ -23,10 +24,11 @@ constexpr int band_tiles(int lags)
 
 constexpr int band_blocks(int lags)
 {
-    return lags <= 2 || lags == 4 ? 4 : 3;
+    return lags <= 2 || lags == 4 ? 4 : lags <= 6 ? 3 : 2;
 }
 
-/* words [4][TILES/4]   simd: sample 1 0   register: time 3 2, sample 2   thread: sample 5 4 3 (of TILES * 8), time 1 0 */
+/* words [4][TILES/4]   simd: sample 1 0   register: time 3 2, sample 2   thread: sample 5 4 3 (of TILES * 8),
+ * time 1 0 */
 template <int TILES> struct band_words {
     unsigned word[4][TILES / 4];
 };
@@ -37,7 +39,8 @@ __device__ __forceinline__ void load_band(band_words<TILES> &to, const tensor_wo
                                           unsigned lane_offset)
 {
     if (t >= 0 && t + BR_BAND <= w.steps && (ALIGNED || w.wide_in)) {
-        /* e: shape (T, row) -> after the chunk's and the lane's offset: shape (4, TILES), strides (4 row, 1) */
+        /* e: shape (T, row) -> after the chunk's and the lane's offset: shape (4, TILES), strides (4 row, 1)
+         */
         const uint8_t *rows = w.e + static_cast<size_t>(t) * w.row;
 #pragma unroll
         for (int i = 0; i < 4; i++, rows += 4 * w.row) {
@@ -87,14 +90,15 @@ template <int LAGS, int TILES> struct band {
             unsigned b0 = part ? im[0] : re[0], b1 = part ? im[1] : re[1];
             unsigned c_start = part ? start.z : start.x, s_start = part ? start.w : start.y;
             bool alone = LAGS == 1;
-            multiply(sum[2 * part], sum[2 * part + 1], matrix[0], b0, b1, alone ? c_start : sums[0][j][2 * part],
-                     alone ? s_start : sums[0][j][2 * part + 1]);
+            multiply(sum[2 * part], sum[2 * part + 1], matrix[0], b0, b1,
+                     alone ? c_start : sums[0][j][2 * part], alone ? s_start : sums[0][j][2 * part + 1]);
 #pragma unroll
             for (int lag = 1; lag < LAGS; lag++) {
                 unsigned *to = &sums[lag - 1][j][2 * part];
                 bool first = lag == LAGS - 1;
                 const unsigned *from = &sums[first ? 0 : lag][j][2 * part];
-                multiply(to[0], to[1], matrix[lag], b0, b1, first ? c_start : from[0], first ? s_start : from[1]);
+                multiply(to[0], to[1], matrix[lag], b0, b1, first ? c_start : from[0],
+                         first ? s_start : from[1]);
             }
         }
     }
@@ -102,8 +106,7 @@ template <int LAGS, int TILES> struct band {
 
 /* ALIGNED: wide loads and stores without a look; else it looks. */
 template <int LAGS, int TILES, bool ALIGNED>
-__global__ void __launch_bounds__(BR_BAND_WARPS * 32, band_blocks(LAGS))
-    banded(const tensor_work w)
+__global__ void __launch_bounds__(BR_BAND_WARPS * 32, band_blocks(LAGS)) banded(const tensor_work w)
 {
     constexpr int SPAN = TILES * 8;
     int lane = static_cast<int>(threadIdx.x) % 32, pair = lane / 4, half = w.U / 2, per_chunk = BR_BAND / w.U;
@@ -121,7 +124,8 @@ __global__ void __launch_bounds__(BR_BAND_WARPS * 32, band_blocks(LAGS))
     int chunk = (w.phase + w.first) / per_chunk + static_cast<int>(blockIdx.y - 1) * w.each,
         end = min((w.phase + w.last + per_chunk - 1) / per_chunk, chunk + w.each);
     int column = base + static_cast<int>(br_upch_sample(TILES, static_cast<unsigned>(pair), 0));
-    unsigned lane_offset = static_cast<unsigned>(lane % 4) * static_cast<unsigned>(w.row) + static_cast<unsigned>(column);
+    unsigned lane_offset =
+        static_cast<unsigned>(lane % 4) * static_cast<unsigned>(w.row) + static_cast<unsigned>(column);
     auto step_of = [&](int c) { return c * BR_BAND - w.phase * w.U; };
 
     band<LAGS, TILES> filter;
@@ -152,7 +156,8 @@ __global__ void __launch_bounds__(BR_BAND_WARPS * 32, band_blocks(LAGS))
     }
 
     /* out: shape (T/U, F, U, X), contiguous
-     * after the chunk's and the lane's offset: shape (2, 2 TILES), strides (from u to U-1-u, 1), for each chunk */
+     * after the chunk's and the lane's offset: shape (2, 2 TILES), strides (from u to U-1-u, 1), for each
+     * chunk */
     int block = chunk * per_chunk - w.phase + pair / half;
     size_t f = static_cast<size_t>(base) / w.X, x = base - f * w.X + br_upch_sample(TILES, lane % 4 * 2, 0),
            channel = static_cast<size_t>(pair / half) * w.width * w.U + f * w.U * w.X + x;

@@ -1,4 +1,5 @@
-/* The filterbank on a GPU: on tensor cores where shape and gain allow it (tensor.cuh), else in float32 (float32.cuh). */
+/* The filterbank on a GPU: on tensor cores where shape and gain allow it (tensor.cuh), else in float32
+ * (float32.cuh). */
 #include "kernels/common/cuda.h"
 #include "kernels/upchannelize/float32.cuh"
 #include "kernels/upchannelize/plan.h"
@@ -26,8 +27,10 @@ static int choose(br_upchannelize_device *d, const struct br_upchannelize *plan,
 {
     int device = br_cuda_device(plan->cuda), processors = 0, blocks = 0, most = 0, major = 0;
     cudaError_t status = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
-    if (status == cudaSuccess) status = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    if (status == cudaSuccess) status = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    if (status == cudaSuccess)
+        status = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (status == cudaSuccess)
+        status = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
     d->may_run_beside = major >= 9;
     d->tensor = tensor_variant_for(static_cast<int>(plan->U), static_cast<int>(plan->M));
     d->on_tensor_cores = tensor_fits(plan) && d->tensor.shared <= static_cast<size_t>(most);
@@ -41,8 +44,8 @@ static int choose(br_upchannelize_device *d, const struct br_upchannelize *plan,
     int threads = d->on_tensor_cores ? d->tensor.threads : d->way.threads;
     for (const void *function : functions)
         if (status == cudaSuccess && function != nullptr)
-            status =
-                cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
+            status = cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          static_cast<int>(shared));
     if (status == cudaSuccess)
         status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, functions[0], threads, shared);
     if (status != cudaSuccess || blocks < 1)
@@ -90,7 +93,8 @@ extern "C" int br_upchannelize_cuda_create(struct br_upchannelize *plan, struct 
                           plan->nchannels, plan->nspectators);
     if (choose(d, plan, why) != 0 || make_tables(d, plan, why) != 0) return -1;
     d->strong = is_strong(plan);
-    d->kept = d->on_tensor_cores ? static_cast<size_t>(d->tensor.kept) : static_cast<size_t>(plan->M - 1) * plan->U;
+    d->kept =
+        d->on_tensor_cores ? static_cast<size_t>(d->tensor.kept) : static_cast<size_t>(plan->M - 1) * plan->U;
     size_t bytes = d->kept * plan->nchannels * plan->nspectators;
     if (bytes == 0) return 0;
     d->history = static_cast<uint8_t *>(br_cuda_alloc(plan->cuda, bytes, why));
@@ -148,14 +152,16 @@ extern "C" void br_upchannelize_cuda_remember(struct br_upchannelize *plan, cons
     swap_histories(d);
 }
 
-/* How many units of input a thread block walks through: few enough to keep all processors busy to the end, many
- * enough that those before them, which it reads as well, weigh little. */
+/* How many units of input a thread block walks through: few enough to keep all processors busy to the end,
+ * many enough that those before them, which it reads as well, weigh little. */
 static size_t length_of_walk(size_t columns, size_t units, size_t resident, size_t before, size_t grain)
 {
     size_t best = units, least = SIZE_MAX;
     for (size_t parts = 1; parts <= 64 && parts <= units; parts++) {
-        size_t each = ((units + parts - 1) / parts + grain - 1) / grain * grain, walks = (units + each - 1) / each;
-        size_t cost = (columns * walks + resident - 1) / resident * (2 * each + before + 4); /* 4: what a start costs */
+        size_t each = ((units + parts - 1) / parts + grain - 1) / grain * grain,
+               walks = (units + each - 1) / each;
+        size_t cost =
+            (columns * walks + resident - 1) / resident * (2 * each + before + 4); /* 4: what a start costs */
         if (cost >= least) continue;
         least = cost;
         best = each;
@@ -164,7 +170,8 @@ static size_t length_of_walk(size_t columns, size_t units, size_t resident, size
     return best * 65534 < units ? (units + 65533) / 65534 : best;
 }
 
-static void launch_float32(struct br_upchannelize *plan, const struct upchannelize_job *job, const uint8_t *lost)
+static void launch_float32(struct br_upchannelize *plan, const struct upchannelize_job *job,
+                           const uint8_t *lost)
 {
     const br_upchannelize_device *d = plan->device;
     const float *table = static_cast<const float *>(d->table);
@@ -202,7 +209,8 @@ static void launch_float32(struct br_upchannelize *plan, const struct upchanneli
     br_cuda_ok(plan->cuda, cudaGetLastError(), "the launch of the filterbank");
 }
 
-static void launch_tensor(struct br_upchannelize *plan, const struct upchannelize_job *job, const uint8_t *lost)
+static void launch_tensor(struct br_upchannelize *plan, const struct upchannelize_job *job,
+                          const uint8_t *lost)
 {
     const br_upchannelize_device *d = plan->device;
     const tensor_variant &v = d->tensor;
@@ -249,14 +257,16 @@ static void launch_tensor(struct br_upchannelize *plan, const struct upchanneliz
     beside.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     beside.val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(static_cast<unsigned>(columns), static_cast<unsigned>((end - begin + each - 1) / each + 1));
+    config.gridDim =
+        dim3(static_cast<unsigned>(columns), static_cast<unsigned>((end - begin + each - 1) / each + 1));
     config.blockDim = dim3(static_cast<unsigned>(v.threads));
     config.dynamicSmemBytes = v.shared;
     config.stream = static_cast<cudaStream_t>(br_cuda_stream(plan->cuda));
     config.attrs = &beside;
     /* not right after the upload of `lost` */
     config.numAttrs = job->beside && d->may_run_beside && lost == nullptr ? 1 : 0;
-    br_cuda_ok(plan->cuda, cudaLaunchKernelEx(&config, aligned ? v.kernel : v.anywhere, w), "the launch of the filterbank");
+    br_cuda_ok(plan->cuda, cudaLaunchKernelEx(&config, aligned ? v.kernel : v.anywhere, w),
+               "the launch of the filterbank");
 }
 
 extern "C" void br_upchannelize_cuda(struct br_upchannelize *plan, const struct upchannelize_job *job)
@@ -267,7 +277,8 @@ extern "C" void br_upchannelize_cuda(struct br_upchannelize *plan, const struct 
         return;
     }
     if (job->missing != nullptr) {
-        lost = static_cast<const uint8_t *>(br_cuda_upload(plan->cuda, job->missing, job->blocks * plan->nchannels));
+        lost = static_cast<const uint8_t *>(
+            br_cuda_upload(plan->cuda, job->missing, job->blocks * plan->nchannels));
         if (lost == nullptr) return; /* br_cuda_check says why */
     }
     if (plan->device->on_tensor_cores)

@@ -1,5 +1,5 @@
-/* float32.cuh - the filterbank on a GPU for every shape, number of taps and gain, in float32: taps and first butterfly, exchange through shared memory, the rest of
- * the transform.
+/* float32.cuh - the filterbank on a GPU for every shape, number of taps and gain, in float32: taps and first
+ * butterfly, exchange through shared memory, the rest of the transform.
  *
  * transform.h says what is computed and why the signs and 1/sqrt(2) can stand in the taps. Here a thread
  * block walks along time with SPAN samples of the row (channels and spectators are one row: the filter treats
@@ -12,9 +12,9 @@
  * finish.cuh  U >= 32 only: transforms of length MIDDLE, in place in shared memory. Then transforms of length
  *             LAST; gain, rounding, clamping; four samples are stored as one word.
  *
- * With N = U/K, j' = c + LAST b and r = d + MIDDLE g, fine channel u = K r + q comes from rows q N + c + LAST d
- * of the exchange. The order of all sums is fixed: neither the length of a call nor the division of the work
- * changes a result by a bit. */
+ * With N = U/K, j' = c + LAST b and r = d + MIDDLE g, fine channel u = K r + q comes from rows q N + c + LAST
+ * d of the exchange. The order of all sums is fixed: neither the length of a call nor the division of the
+ * work changes a result by a bit. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_FLOAT32_CUH
 #define BEAMRING_KERNELS_UPCHANNELIZE_FLOAT32_CUH
 

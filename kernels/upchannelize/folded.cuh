@@ -1,14 +1,17 @@
-/* folded.cuh - the filterbank for U of 32 and more and up to 4 taps: taps in registers, the transform on tensor cores.
+/* folded.cuh - the filterbank for U of 32 and more and up to 4 taps: taps in registers, the transform on
+ * tensor cores.
  *
- * With j the time within a block, z[j] = sum_m (-1)^m W[m U + j] E[(t - M + 1 + m) U + j] and the phase psi of fine channel u at j,
- * C = sum_j cos(psi) z[j] and S = sum_j sin(psi) z[j] (level.cuh). As psi(U - j) = pi (U - 1 - 2u) - psi(j), an odd multiple of pi
- * less psi(j), the sums need only half the products:
+ * With j the time within a block, z[j] = sum_m (-1)^m W[m U + j] E[(t - M + 1 + m) U + j] and the phase psi
+ * of fine channel u at j, C = sum_j cos(psi) z[j] and S = sum_j sin(psi) z[j] (level.cuh). As psi(U - j) = pi
+ * (U - 1 - 2u) - psi(j), an odd multiple of pi less psi(j), the sums need only half the products:
  *
- *   C = z[0] + sum_{j=1}^{U/2-1} cos(psi_j) (z[j] - z[U-j])      S = sin(psi_{U/2}) z[U/2] + sum_{j=1}^{U/2-1} sin(psi_j) (z[j] + z[U-j])
+ *   C = z[0] + sum_{j=1}^{U/2-1} cos(psi_j) (z[j] - z[U-j])      S = sin(psi_{U/2}) z[U/2] +
+ * sum_{j=1}^{U/2-1} sin(psi_j) (z[j] + z[U-j])
  *
- * A block of threads has FOLD_SPAN samples of the row and walks along time, FOLD_TURN output steps between barriers. Filter: a thread
- * has two such pairs of times (j, j + 1 and their partners) of four samples; each sample is unpacked once, added to
- * running sums, folded, and written to shared memory. Transform: a warp has 16 pairs of fine channels of half the samples. */
+ * A block of threads has FOLD_SPAN samples of the row and walks along time, FOLD_TURN output steps between
+ * barriers. Filter: a thread has two such pairs of times (j, j + 1 and their partners) of four samples; each
+ * sample is unpacked once, added to running sums, folded, and written to shared memory. Transform: a warp has
+ * 16 pairs of fine channels of half the samples. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_FOLDED_CUH
 #define BEAMRING_KERNELS_UPCHANNELIZE_FOLDED_CUH
 
@@ -23,32 +26,40 @@ template <int U> struct folding {
     static constexpr bool SHARED_MATRICES = U >= 64;
     static constexpr size_t FIELD = sizeof(unsigned) * 4 * (U / 4) * BR_FOLD_SPAN; /* one output step */
     static constexpr size_t MATRICES = SHARED_MATRICES ? sizeof(uint4) * 32 * 2 * STEPS * STEPS : 0;
-    static constexpr size_t SHARED = 2 * BR_FOLD_TURN * FIELD + MATRICES + (U / 4) * 3 * sizeof(uint4) + U * sizeof(uint2);
+    static constexpr size_t SHARED =
+        2 * BR_FOLD_TURN * FIELD + MATRICES + (U / 4) * 3 * sizeof(uint4) + U * sizeof(uint2);
 };
 
-/* words [4]   simd: sample 1 0   register: time (j, j + 1, partners of both)   thread: sample 5 4 3 2, then j / 2 */
+/* words [4]   simd: sample 1 0   register: time (j, j + 1, partners of both)   thread: sample 5 4 3 2, then j
+ * / 2 */
 template <int U> struct fold_input {
     unsigned word[4];
 };
 
 struct fold_position {
     int column;
-    unsigned time[4], offset[4]; /* j, j + 1, the partners of both; where in e they and the column are from a block's first row on */
+    unsigned time[4], offset[4]; /* j, j + 1, the partners of both; where in e they and the column are from a
+                                    block's first row on */
 };
 
 /* ALIGNED: wide loads and stores, block >= 0, without a look */
 template <int U, bool ALIGNED>
-__device__ __forceinline__ void load_fold(fold_input<U> &to, const tensor_work &w, const fold_position &p, int block)
+__device__ __forceinline__ void load_fold(fold_input<U> &to, const tensor_work &w, const fold_position &p,
+                                          int block)
 {
     if (ALIGNED || (block >= 0 && w.wide_in)) {
         /* e: shape (T, row) -> after the block's and the thread's offset: four times' words of 4 samples */
         const uint8_t *rows = w.e + static_cast<size_t>(block) * (U * w.row);
 #pragma unroll
-        for (int i = 0; i < 4; i++) to.word[i] = __ldg(reinterpret_cast<const unsigned *>(rows + p.offset[i]));
+        for (int i = 0; i < 4; i++)
+            to.word[i] = __ldg(reinterpret_cast<const unsigned *>(rows + p.offset[i]));
     } else {
 #pragma unroll 1
         for (int i = 0; i < 4; i++) {
-            unsigned time = i == 0 ? p.time[0] : i == 1 ? p.time[1] : i == 2 ? p.time[2] : p.time[3],
+            unsigned time = i == 0   ? p.time[0]
+                            : i == 1 ? p.time[1]
+                            : i == 2 ? p.time[2]
+                                     : p.time[3],
                      word = load_bytes(field_row(w, block * U + static_cast<int>(time)) + p.column);
 #pragma unroll
             for (int to_i = 0; to_i < 4; to_i++)
@@ -57,14 +68,15 @@ __device__ __forceinline__ void load_fold(fold_input<U> &to, const tensor_work &
     }
 }
 
-/* A pair of times' tables, in shared memory. simd: time 0   taps: [RING], j and j + 1, then of their partners; starts: what sums begin
- * with, re and im of j and j + 1, then of their partners. */
+/* A pair of times' tables, in shared memory. simd: time 0   taps: [RING], j and j + 1, then of their
+ * partners; starts: what sums begin with, re and im of j and j + 1, then of their partners. */
 struct fold_taps {
     unsigned taps[2][BR_FOLD_RING], starts[4];
 };
 
 template <int U> struct fold_filter {
-    /* of the next outputs   simd: time 0   register: output, sample 1 0, then re, im of j, re, im of partners */
+    /* of the next outputs   simd: time 0   register: output, sample 1 0, then re, im of j, re, im of partners
+     */
     unsigned sums[BR_FOLD_RING - 1][4][4];
 
     __device__ __forceinline__ void start(const fold_taps &t)
@@ -78,7 +90,8 @@ template <int U> struct fold_filter {
     }
 
     /* z of sample i: re, im of j and j + 1, re, im of their partners */
-    __device__ __forceinline__ void add(unsigned (&z)[4], const fold_input<U> &input, int i, const fold_taps &t)
+    __device__ __forceinline__ void add(unsigned (&z)[4], const fold_input<U> &input, int i,
+                                        const fold_taps &t)
     {
         unsigned field[4];
         unpack(field[0], field[1], input.word[0], input.word[1], i);
@@ -94,7 +107,8 @@ template <int U> struct fold_filter {
     }
 };
 
-/* One output step's folded field to shared memory. both: 1 for times that have a partner other than themselves, else 0. */
+/* One output step's folded field to shared memory. both: 1 for times that have a partner other than
+ * themselves, else 0. */
 template <int U>
 __device__ __forceinline__ void fold(unsigned *field, fold_filter<U> &filter, const fold_input<U> &input,
                                      const fold_taps &taps, int pair, int quad, unsigned both)
@@ -116,11 +130,13 @@ __device__ __forceinline__ void fold(unsigned *field, fold_filter<U> &filter, co
                                                          static_cast<unsigned>(quad))) = planes[plane];
 }
 
-/* Sums of a warp: simd: column 0   register: tile, then C_re, S_re, C_im, S_im, then row3   thread: row 2 1 0, column 2 1 */
+/* Sums of a warp: simd: column 0   register: tile, then C_re, S_re, C_im, S_im, then row3   thread: row 2 1
+ * 0, column 2 1 */
 template <int U> using fold_sums = unsigned[BR_FOLD_TILES][4][2];
 
 template <int U, class MATRIX>
-__device__ __forceinline__ void transform_fold(fold_sums<U> &sums, const unsigned *field, int half, MATRIX matrix)
+__device__ __forceinline__ void transform_fold(fold_sums<U> &sums, const unsigned *field, int half,
+                                               MATRIX matrix)
 {
     using s = folding<U>;
     unsigned lane = threadIdx.x % 32;
@@ -135,15 +151,17 @@ __device__ __forceinline__ void transform_fold(fold_sums<U> &sums, const unsigne
                 uint4 b[2];
 #pragma unroll
                 for (unsigned i = 0; i < 2; i++)
-                    b[i] = *reinterpret_cast<const uint4 *>(
-                        field + br_fold_place(U, 2 * is_sin + part, step * 8 + i * 4 + lane % 4, half * 8 + lane / 4));
+                    b[i] = *reinterpret_cast<const uint4 *>(field + br_fold_place(U, 2 * is_sin + part,
+                                                                                  step * 8 + i * 4 + lane % 4,
+                                                                                  half * 8 + lane / 4));
                 auto tile_of = [&](int i, int j) {
                     return j == 0 ? b[i].x : j == 1 ? b[i].y : j == 2 ? b[i].z : b[i].w;
                 };
 #pragma unroll
                 for (int j = 0; j < BR_FOLD_TILES; j++) {
                     unsigned(&sum)[2] = sums[j][2 * part + is_sin];
-                    multiply_8(sum[0], sum[1], a.x, a.y, tile_of(0, j), step > 0 ? sum[0] : 0, step > 0 ? sum[1] : 0);
+                    multiply_8(sum[0], sum[1], a.x, a.y, tile_of(0, j), step > 0 ? sum[0] : 0,
+                               step > 0 ? sum[1] : 0);
                     multiply_8(sum[0], sum[1], a.z, a.w, tile_of(1, j), sum[0], sum[1]);
                 }
             }
@@ -183,7 +201,8 @@ __global__ void __launch_bounds__(folding<U>::THREADS, folding<U>::BLOCKS) folde
     const uint4 *matrices = w.matrices + share.rows * (2 * s::STEPS * 32); /* [cos, sin][STEPS][32] */
     uint4 kept_matrices[s::SHARED_MATRICES ? 1 : 2 * s::STEPS];
     if constexpr (s::SHARED_MATRICES) {
-        for (int i = static_cast<int>(threadIdx.x); i < static_cast<int>(s::MATRICES / sizeof(uint4)); i += s::THREADS)
+        for (int i = static_cast<int>(threadIdx.x); i < static_cast<int>(s::MATRICES / sizeof(uint4));
+             i += s::THREADS)
             shared_matrices[i] = __ldg(w.matrices + i);
         shared_matrices += share.rows * (2 * s::STEPS * 32) + lane;
     } else {
@@ -197,7 +216,8 @@ __global__ void __launch_bounds__(folding<U>::THREADS, folding<U>::BLOCKS) folde
             return kept_matrices[is_sin * s::STEPS + step];
     };
 
-    for (int i = static_cast<int>(threadIdx.x); i < U / 4 * 3; i += s::THREADS) shared_taps[i] = __ldg(w.taps + i);
+    for (int i = static_cast<int>(threadIdx.x); i < U / 4 * 3; i += s::THREADS)
+        shared_taps[i] = __ldg(w.taps + i);
     for (int i = static_cast<int>(threadIdx.x); i < U; i += s::THREADS) shared_rules[i] = __ldg(w.rules + i);
     __syncthreads();
     /* read again for each turn: there are no registers to keep them */
@@ -220,11 +240,11 @@ __global__ void __launch_bounds__(folding<U>::THREADS, folding<U>::BLOCKS) folde
     for (int t = 0; t < BR_FOLD_TURN; t++) load_fold<U, ALIGNED>(words[t], w, p, min(block + t, end - 1));
 
     /* out: shape (T/U, F, U, X), contiguous
-     * after the block's and the lane's offset: shape (2, 2, 8), strides (8 X, `apart`, 1), for each output step; the 2 of row3
-     * run towards each other for U-1-u */
+     * after the block's and the lane's offset: shape (2, 2, 8), strides (8 X, `apart`, 1), for each output
+     * step; the 2 of row3 run towards each other for U-1-u */
     int u = static_cast<int>(share.rows) * 16 + lane / 4;
-    size_t f = static_cast<size_t>(base) / w.X,
-           x = base - f * w.X + share.half * (BR_FOLD_SPAN / 2) + br_upch_sample(BR_FOLD_TILES, lane % 4 * 2, 0);
+    size_t f = static_cast<size_t>(base) / w.X, x = base - f * w.X + share.half * (BR_FOLD_SPAN / 2) +
+                                                    br_upch_sample(BR_FOLD_TILES, lane % 4 * 2, 0);
     unsigned low_offset = static_cast<unsigned>((f * U + u) * w.X + x),
              high_offset = static_cast<unsigned>((f * U + U - 1 - u) * w.X + x);
     float counts[4] = {0, 0, 0, 0};
@@ -237,8 +257,7 @@ __global__ void __launch_bounds__(folding<U>::THREADS, folding<U>::BLOCKS) folde
         read_taps(taps);
 #pragma unroll
         for (int t = 0; t < BR_FOLD_TURN; t++) {
-            fold<U>(field + t * (s::FIELD / sizeof(unsigned)), filter, words[t], taps, pair, quad,
-                    both);
+            fold<U>(field + t * (s::FIELD / sizeof(unsigned)), filter, words[t], taps, pair, quad, both);
             if (block + BR_FOLD_TURN < end)
                 load_fold<U, ALIGNED>(words[t], w, p, min(block + BR_FOLD_TURN + t, end - 1));
         }
@@ -246,8 +265,8 @@ __global__ void __launch_bounds__(folding<U>::THREADS, folding<U>::BLOCKS) folde
         int mine = block + static_cast<int>(share.step);
         if (mine >= end) continue;
         fold_sums<U> sums;
-        transform_fold<U>(sums, field + share.step * (s::FIELD / sizeof(unsigned)), static_cast<int>(share.half),
-                          matrix);
+        transform_fold<U>(sums, field + share.step * (s::FIELD / sizeof(unsigned)),
+                          static_cast<int>(share.half), matrix);
         bool kept = w.lost == nullptr || !w.lost[static_cast<size_t>(mine - w.first) * w.F + f];
         float before[2] = {counts[0], counts[2]};
         uint8_t *out = w.out + static_cast<size_t>(mine) * (static_cast<size_t>(w.width) * U);
@@ -266,7 +285,8 @@ __global__ void __launch_bounds__(folding<U>::THREADS, folding<U>::BLOCKS) folde
                 low.x = low.y = high.x = high.y = beamring::MISSING_INT4 * 0x01010101u;
             }
             uint8_t *to = out + (low_offset + static_cast<unsigned>(8 * upper) * static_cast<unsigned>(w.X)),
-                    *other = out + (high_offset - static_cast<unsigned>(8 * upper) * static_cast<unsigned>(w.X));
+                    *other =
+                        out + (high_offset - static_cast<unsigned>(8 * upper) * static_cast<unsigned>(w.X));
             if (ALIGNED || w.wide_out) {
                 *reinterpret_cast<uint2 *>(to) = low;
                 *reinterpret_cast<uint2 *>(other) = high;

@@ -1,14 +1,16 @@
 /* layout.h - where things stand in the filterbank's tensor-core kernels (banded.cuh, folded.cuh).
  *
- * A warp multiplies matrices of coefficients (a, 16 rows by 16) with samples (b, 16 times by 8 samples of the row): `lane` and
- * `reg` are those of mma.sync m16n8k16 (kernels/common/fragments.h), column n of b is lane / 4, and tile j is the j-th b of a warp. */
+ * A warp multiplies matrices of coefficients (a, 16 rows by 16) with samples (b, 16 times by 8 samples of the
+ * row): `lane` and `reg` are those of mma.sync m16n8k16 (kernels/common/fragments.h), column n of b is lane /
+ * 4, and tile j is the j-th b of a warp. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_LAYOUT_H
 #define BEAMRING_KERNELS_UPCHANNELIZE_LAYOUT_H
 
 #include "kernels/common/layout.h"
 
 enum {
-    BR_BAND = 16,      /* banded: time steps of a chunk, and rows of a matrix: (pair of fine channels, cos or sin) */
+    BR_BAND =
+        16, /* banded: time steps of a chunk, and rows of a matrix: (pair of fine channels, cos or sin) */
     BR_BAND_WARPS = 4, /* warps of a block, beside each other along the row */
     BR_FOLD_SPAN = 64, /* folded: samples of the row of a block */
     BR_FOLD_RING = 4,  /* taps */
@@ -18,8 +20,9 @@ enum {
 
 /* ---- both: samples of the row ---- */
 
-/* Sample, counted from the warp's first, of column n of tile j: a lane's loads of one time are `tiles` bytes beside each other,
- * and so are, over two columns, the 2 * tiles bytes that a lane stores (columns 2 q and 2 q + 1 of c). */
+/* Sample, counted from the warp's first, of column n of tile j: a lane's loads of one time are `tiles` bytes
+ * beside each other, and so are, over two columns, the 2 * tiles bytes that a lane stores (columns 2 q and 2
+ * q + 1 of c). */
 static inline BR_HD unsigned br_upch_sample(unsigned tiles, unsigned n, unsigned tile)
 {
     return n * tiles + tile;
@@ -27,8 +30,8 @@ static inline BR_HD unsigned br_upch_sample(unsigned tiles, unsigned n, unsigned
 
 /* ---- banded ---- */
 
-/* Time within the chunk at which row k of b stands. Of lane q = lane % 4, rows 2 q, 2 q + 1, 2 q + 8, 2 q + 9 are the times
- * q, q + 4, q + 8, q + 12: each load of a warp has 4 successive rows of the field. */
+/* Time within the chunk at which row k of b stands. Of lane q = lane % 4, rows 2 q, 2 q + 1, 2 q + 8, 2 q + 9
+ * are the times q, q + 4, q + 8, q + 12: each load of a warp has 4 successive rows of the field. */
 static inline BR_HD unsigned br_band_time(unsigned k)
 {
     return (k >> 3) * 8 + (k & 1) * 4 + ((k & 7) >> 1);
@@ -42,14 +45,15 @@ static inline BR_HD unsigned br_fold_partner(unsigned factor, unsigned k)
     return k == 0 ? factor / 2 : factor - k;
 }
 
-/* 32-bit words of shared memory of one output step: 4 planes (re and im of the differences, re and im of the sums). */
+/* 32-bit words of shared memory of one output step: 4 planes (re and im of the differences, re and im of the
+ * sums). */
 static inline BR_HD unsigned br_fold_words(unsigned factor)
 {
     return 4 * (factor / 4) * BR_FOLD_SPAN;
 }
 
-/* Word of a plane's rows 2 pair, 2 pair + 1 of the folded field and of the first of four samples, 4 quad to 4 quad + 3. Written
- * by 16 lanes along quads, read by lanes of four successive pairs and 8 quads. */
+/* Word of a plane's rows 2 pair, 2 pair + 1 of the folded field and of the first of four samples, 4 quad to 4
+ * quad + 3. Written by 16 lanes along quads, read by lanes of four successive pairs and 8 quads. */
 static inline BR_HD unsigned br_fold_place(unsigned factor, unsigned plane, unsigned pair, unsigned quad)
 {
     return (plane * (factor / 4) + pair) * BR_FOLD_SPAN + (quad ^ (pair & 3) << 1) * 4;
@@ -57,7 +61,8 @@ static inline BR_HD unsigned br_fold_place(unsigned factor, unsigned plane, unsi
 
 /* In the transform: what a warp has of a turn. */
 struct br_fold_share {
-    unsigned step, rows, half; /* of BR_FOLD_TURN; of U/32 groups of 16 pairs of fine channels; of the 64 samples */
+    unsigned step, rows,
+        half; /* of BR_FOLD_TURN; of U/32 groups of 16 pairs of fine channels; of the 64 samples */
 };
 
 static inline BR_HD struct br_fold_share br_fold_share(unsigned warp)

@@ -1,13 +1,16 @@
-/* level.cuh - what the filterbank's tensor-core kernels share: samples to float16, sums to 4-bit levels, and what a launch works on.
+/* level.cuh - what the filterbank's tensor-core kernels share: samples to float16, sums to 4-bit levels, and
+ * what a launch works on.
  *
- * Fine channels u and U-1-u have conjugate phases: with C and S the sums of cos and sin of the phase times the field,
- * X[u] = C + i S and X[U-1-u] = C - i S. So matrices hold cos and sin only, the field's parts stand in columns of their own, and
- * there are half as many products as in a complex transform. All sums are float16.
+ * Fine channels u and U-1-u have conjugate phases: with C and S the sums of cos and sin of the phase times
+ * the field, X[u] = C + i S and X[U-1-u] = C - i S. So matrices hold cos and sin only, the field's parts
+ * stand in columns of their own, and there are half as many products as in a complex transform. All sums are
+ * float16.
  *
- * Integers become float16 without a conversion: n in the last bits is n 2^-24, a subnormal, with which tensor cores and
- * multiplications are as fast as with any other number. A nibble with its sign bit flipped is so 8 + re, and, left in the upper half of
- * its byte, 16 (8 + im): imaginary parts are 16 times as large until C and S meet. Of sums, 8 times all coefficients is taken off
- * by what they begin with. The other way the product of a sum with `ratio` is rounded to an integer by being so small. */
+ * Integers become float16 without a conversion: n in the last bits is n 2^-24, a subnormal, with which tensor
+ * cores and multiplications are as fast as with any other number. A nibble with its sign bit flipped is so 8
+ * + re, and, left in the upper half of its byte, 16 (8 + im): imaginary parts are 16 times as large until C
+ * and S meet. Of sums, 8 times all coefficients is taken off by what they begin with. The other way the
+ * product of a sum with `ratio` is rounded to an integer by being so small. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_LEVEL_CUH
 #define BEAMRING_KERNELS_UPCHANNELIZE_LEVEL_CUH
 
@@ -21,7 +24,8 @@
 namespace
 {
 
-/* What a launch works on. Steps and blocks (of U steps) are numbered from the start of the call; those before are in the history. */
+/* What a launch works on. Steps and blocks (of U steps) are numbered from the start of the call; those before
+ * are in the history. */
 struct tensor_work {
     const uint8_t *e;       /* [steps][row] */
     const uint8_t *history; /* [kept][width] */
@@ -68,7 +72,9 @@ __device__ __forceinline__ unsigned fma2(unsigned a, unsigned b, unsigned c)
 __device__ __forceinline__ unsigned fms2(unsigned a, unsigned b, unsigned c)
 {
     unsigned d;
-    asm("{.reg .b32 n;\n neg.f16x2 n, %3;\n fma.rn.f16x2 %0, %1, %2, n;}\n" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    asm("{.reg .b32 n;\n neg.f16x2 n, %3;\n fma.rn.f16x2 %0, %1, %2, n;}\n"
+        : "=r"(d)
+        : "r"(a), "r"(b), "r"(c));
     return d;
 }
 
@@ -76,7 +82,9 @@ __device__ __forceinline__ unsigned fms2(unsigned a, unsigned b, unsigned c)
 __device__ __forceinline__ unsigned beyond2(unsigned a, unsigned b)
 {
     unsigned c;
-    asm("{.reg .b32 size;\n abs.f16x2 size, %1;\n set.ge.f16x2.f16x2 %0, size, %2;}\n" : "=r"(c) : "r"(a), "r"(b));
+    asm("{.reg .b32 size;\n abs.f16x2 size, %1;\n set.ge.f16x2.f16x2 %0, size, %2;}\n"
+        : "=r"(c)
+        : "r"(a), "r"(b));
     return c;
 }
 
@@ -89,7 +97,8 @@ __device__ __forceinline__ void multiply(unsigned &d0, unsigned &d1, const uint4
         : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1), "r"(c0), "r"(c1));
 }
 
-/* The same with the first or the last 8 of k: one register of b each, where two would have to be brought together. */
+/* The same with the first or the last 8 of k: one register of b each, where two would have to be brought
+ * together. */
 __device__ __forceinline__ void multiply_8(unsigned &d0, unsigned &d1, unsigned a0, unsigned a1, unsigned b,
                                            unsigned c0, unsigned c1)
 {
@@ -100,7 +109,8 @@ __device__ __forceinline__ void multiply_8(unsigned &d0, unsigned &d1, unsigned 
 
 /* ---- samples ---- */
 
-/* 8 + re and 16 (8 + im) of byte `i` of two words (two times of one sample of the row), times 2^-24.    simd: b0 <-> time */
+/* 8 + re and 16 (8 + im) of byte `i` of two words (two times of one sample of the row), times 2^-24.    simd:
+ * b0 <-> time */
 __device__ __forceinline__ void unpack(unsigned &re, unsigned &im, unsigned early, unsigned late, int i)
 {
     unsigned bytes = __byte_perm(early, late, 0x0400u + 0x1111u * static_cast<unsigned>(i));
@@ -110,22 +120,26 @@ __device__ __forceinline__ void unpack(unsigned &re, unsigned &im, unsigned earl
 
 /* ---- levels ---- */
 
-/* For an output row, of both float16 halves: x = ratio, what the sum is multiplied with to be levels times 2^-24 (matrices have the
- * larger gain of a pair of fine channels); y = bound, the size of a sum from which on it is clamped. */
+/* For an output row, of both float16 halves: x = ratio, what the sum is multiplied with to be levels times
+ * 2^-24 (matrices have the larger gain of a pair of fine channels); y = bound, the size of a sum from which
+ * on it is clamped. */
 struct pair_rules {
     uint2 low, high; /* u, U-1-u */
 };
 
-/* A sum to level + 7, clamped to 0 to 14: rounded half to even to a subnormal, whose bits are an integer (less than 0: their sign). */
+/* A sum to level + 7, clamped to 0 to 14: rounded half to even to a subnormal, whose bits are an integer
+ * (less than 0: their sign). */
 __device__ __forceinline__ unsigned level(unsigned sum, unsigned ratio)
 {
     return __vimin_s16x2_relu(fma2(sum, ratio, 0x00070007u), 0x000e000eu);
 }
 
-/* One tile's sums of a pair of fine channels, of two samples each: their bytes (level + 7 in both nibbles) in the low byte of
- * each half. counts: c of an mma with the clamped ones as `a` and ones as b: each row's number, in every column. */
-__device__ __forceinline__ void to_levels(unsigned &low, unsigned &high, unsigned c_re, unsigned s_re, unsigned c_im,
-                                          unsigned s_im, const pair_rules &rules, float (&counts)[4])
+/* One tile's sums of a pair of fine channels, of two samples each: their bytes (level + 7 in both nibbles) in
+ * the low byte of each half. counts: c of an mma with the clamped ones as `a` and ones as b: each row's
+ * number, in every column. */
+__device__ __forceinline__ void to_levels(unsigned &low, unsigned &high, unsigned c_re, unsigned s_re,
+                                          unsigned c_im, unsigned s_im, const pair_rules &rules,
+                                          float (&counts)[4])
 {
     constexpr unsigned SIXTEENTH = 0x2c002c00u, MINUS_SIXTEENTH = 0xac00ac00u;
     unsigned low_re = fma2(s_im, MINUS_SIXTEENTH, c_re), low_im = fma2(c_im, SIXTEENTH, s_re);
@@ -151,7 +165,8 @@ __device__ __forceinline__ uint2 to_bytes(const unsigned (&tile)[4])
 /* The warp's sum of its counts. */
 __device__ __forceinline__ void add_counts(const float (&counts)[4], unsigned long long *total)
 {
-    unsigned mine = threadIdx.x % 4 == 0 ? static_cast<unsigned>(counts[0]) + static_cast<unsigned>(counts[2]) : 0;
+    unsigned mine =
+        threadIdx.x % 4 == 0 ? static_cast<unsigned>(counts[0]) + static_cast<unsigned>(counts[2]) : 0;
     mine = __reduce_add_sync(beamring::WHOLE_WARP, mine);
     if (threadIdx.x % 32 == 0 && mine > 0) atomicAdd(total, static_cast<unsigned long long>(mine));
 }
@@ -162,7 +177,8 @@ __device__ __forceinline__ void add_counts(const float (&counts)[4], unsigned lo
  * e: shape (steps, row), history: shape (kept, width), contiguous -> shape (width) */
 __device__ __forceinline__ const uint8_t *field_row(const tensor_work &w, int t)
 {
-    return t < 0 ? w.history + static_cast<size_t>(w.kept + t) * w.width : w.e + static_cast<size_t>(t) * w.row;
+    return t < 0 ? w.history + static_cast<size_t>(w.kept + t) * w.width
+                 : w.e + static_cast<size_t>(t) * w.row;
 }
 
 /* 4 bytes wherever they stand. */

@@ -173,10 +173,11 @@ static void find_missing(struct br_upchannelize *plan, const uint8_t *e_valid, s
     }
 }
 
-/* From the validity of the input of blocks [first, first + blocks): plan->missing, plan->lost and out_valid (unless NULL).
- * Returns whether there is anything in plan->lost; where all is valid none of this is touched. */
-static int flag(struct br_upchannelize *plan, const uint8_t *e_valid, size_t valid_row, size_t first, size_t blocks,
-                uint8_t *out_valid)
+/* From the validity of the input of blocks [first, first + blocks): plan->missing, plan->lost and out_valid
+ * (unless NULL). Returns whether there is anything in plan->lost; where all is valid none of this is touched.
+ */
+static int flag(struct br_upchannelize *plan, const uint8_t *e_valid, size_t valid_row, size_t first,
+                size_t blocks, uint8_t *out_valid)
 {
     size_t F = plan->nchannels, U = plan->U, M = plan->M;
     int any = 0;
@@ -231,8 +232,12 @@ static uint64_t execute(const struct br_upchannelize_call *call, int beside)
     for (size_t first = 0; first < blocks; first += plan->chunk) {
         size_t count = blocks - first < plan->chunk ? blocks - first : plan->chunk;
         int any = flag(plan, call->e_valid, call->valid_row, first, count, call->out_valid);
-        struct upchannelize_job job = {
-            .e = call->e, .row = call->row, .first = first, .blocks = count, .missing = plan->lost, .out = call->out};
+        struct upchannelize_job job = {.e = call->e,
+                                       .row = call->row,
+                                       .first = first,
+                                       .blocks = count,
+                                       .missing = plan->lost,
+                                       .out = call->out};
 #if BR_WITH_CUDA
         if (plan->backend == BR_CUDA) {
             job.missing = any ? plan->lost : NULL;
@@ -269,5 +274,6 @@ uint64_t br_upchannelize_execute(struct br_upchannelize *plan, const uint8_t *e,
                                  const uint8_t *e_valid, size_t valid_row, size_t nsteps, uint8_t *out,
                                  uint8_t *out_valid)
 {
-    return execute(&(struct br_upchannelize_call){plan, e, row, e_valid, valid_row, nsteps, out, out_valid}, 0);
+    return execute(&(struct br_upchannelize_call){plan, e, row, e_valid, valid_row, nsteps, out, out_valid},
+                   0);
 }

@@ -1,5 +1,5 @@
-/* tensor.cuh - the filterbank on tensor cores: which kernel, and its tables. Sums are float16; at usual gains 4-bit outputs
- * differ from float64's in about one of 500 (numbers: docs/numerics.md), by one level. */
+/* tensor.cuh - the filterbank on tensor cores: which kernel, and its tables. Sums are float16; at usual gains
+ * 4-bit outputs differ from float64's in about one of 500 (numbers: docs/numerics.md), by one level. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_TENSOR_CUH
 #define BEAMRING_KERNELS_UPCHANNELIZE_TENSOR_CUH
 
@@ -20,7 +20,7 @@ constexpr double TENSOR_LEVELS = 1400;
 
 struct tensor_variant {
     void (*kernel)(tensor_work), (*anywhere)(tensor_work); /* for aligned data, and wherever they stand */
-    int threads, span; /* of a block; samples of the row */
+    int threads, span;                                     /* of a block; samples of the row */
     size_t shared;
     int unit, grain; /* steps of a unit of a walk; a walk is a multiple of so many units */
     int before;      /* units before a walk that it reads too */
@@ -39,7 +39,8 @@ double largest_of(const double *values, unsigned count)
     return largest;
 }
 
-/* Whether the tensor cores' kernels do for a plan. Not a question of where a call's data stand: all calls of a plan have one kernel. */
+/* Whether the tensor cores' kernels do for a plan. Not a question of where a call's data stand: all calls of
+ * a plan have one kernel. */
 bool tensor_fits(const struct br_upchannelize *plan)
 {
     double sum = 0;
@@ -48,12 +49,21 @@ bool tensor_fits(const struct br_upchannelize *plan)
            sum * largest_of(plan->gain, plan->U) * 8 * sqrt(2.0) < TENSOR_LEVELS;
 }
 
-/* A kernel of its own for aligned data pays with three lags and with U = 32; elsewhere the compiler makes less of it (measured). */
+/* A kernel of its own for aligned data pays with three lags and with U = 32; elsewhere the compiler makes
+ * less of it (measured). */
 template <int LAGS> void choose_band(tensor_variant &v, int lags)
 {
     constexpr int TILES = band_tiles(LAGS);
     if (lags == LAGS)
-        v = {banded<LAGS, TILES, LAGS == 3>, banded<LAGS, TILES, false>, BR_BAND_WARPS * 32, BR_BAND_WARPS * TILES * 8, 0, BR_BAND, 1, LAGS - 1, LAGS * BR_BAND};
+        v = {banded<LAGS, TILES, LAGS == 3>,
+             banded<LAGS, TILES, false>,
+             BR_BAND_WARPS * 32,
+             BR_BAND_WARPS * TILES * 8,
+             0,
+             BR_BAND,
+             1,
+             LAGS - 1,
+             LAGS * BR_BAND};
     else if constexpr (LAGS < MOST_LAGS)
         choose_band<LAGS + 1>(v, lags);
 }
@@ -61,7 +71,8 @@ template <int LAGS> void choose_band(tensor_variant &v, int lags)
 template <int U> tensor_variant fold_variant(int M)
 {
     using s = folding<U>;
-    return {folded<U, U == 32>, folded<U, false>, s::THREADS, BR_FOLD_SPAN, s::SHARED, U, BR_FOLD_TURN, M - 1, (M - 1) * U};
+    return {folded<U, U == 32>, folded<U, false>, s::THREADS, BR_FOLD_SPAN, s::SHARED, U, BR_FOLD_TURN, M - 1,
+            (M - 1) * U};
 }
 
 /* For other than small M (tensor_fits) there is none: all 0. */
@@ -82,7 +93,8 @@ struct tensor_tables {
 
 tensor_tables tensor_places(int U, int M)
 {
-    size_t fragments = U <= BR_BAND ? static_cast<size_t>(lags_of(U, M)) : static_cast<size_t>(U / 32) * (U / 32) * 2,
+    size_t fragments =
+               U <= BR_BAND ? static_cast<size_t>(lags_of(U, M)) : static_cast<size_t>(U / 32) * (U / 32) * 2,
            rules = fragments * 32 * sizeof(uint4), taps = rules + static_cast<size_t>(U) * sizeof(uint2),
            starts = taps + static_cast<size_t>(U / 4) * sizeof(fold_taps);
     return {0, rules, taps, starts, starts + 8 * sizeof(uint4)};
@@ -109,7 +121,8 @@ double pair_gain(const struct br_upchannelize *plan, int u)
 /* Row 0 to 7 cos and 8 to 15 sin of a chunk's eight (output step, u < U/2). */
 double band_element(const struct br_upchannelize *plan, int lag, unsigned row, unsigned k)
 {
-    int U = static_cast<int>(plan->U), M = static_cast<int>(plan->M), pair = static_cast<int>(row % 8), u = pair % (U / 2),
+    int U = static_cast<int>(plan->U), M = static_cast<int>(plan->M), pair = static_cast<int>(row % 8),
+        u = pair % (U / 2),
         s = static_cast<int>(br_band_time(k)) - lag * BR_BAND + (M - 1 - pair / (U / 2)) * U;
     if (s < 0 || s >= M * U) return 0;
     double phase = phase_of(U, u, s);
@@ -128,11 +141,13 @@ double from_half(unsigned half)
     return static_cast<double>(br_half_to_float(static_cast<uint16_t>(half)));
 }
 
-/* Elements come with a factor that makes good use of float16: sums are in units of 2^24 / factor to the level. */
+/* Elements come with a factor that makes good use of float16: sums are in units of 2^24 / factor to the
+ * level. */
 double matrix_factor(const struct br_upchannelize *plan)
 {
     if (plan->U > BR_BAND) return 1;
-    double largest = largest_of(plan->window, plan->M * plan->U) * largest_of(plan->gain, plan->U), factor = 4096;
+    double largest = largest_of(plan->window, plan->M * plan->U) * largest_of(plan->gain, plan->U),
+           factor = 4096;
     while (factor > 1 && largest * factor > 16384) factor /= 2;
     return factor;
 }
@@ -150,12 +165,13 @@ void fill_matrices(unsigned *matrix, size_t fragments, const struct br_upchannel
                 for (unsigned part = 0; part < 2; part++) {
                     struct br_cell cell = br_mma_f16_a(reg, part, lane);
                     if (plan->U <= BR_BAND) {
-                        value[part] = factor * band_element(plan, static_cast<int>(fragment), cell.row, cell.column);
+                        value[part] =
+                            factor * band_element(plan, static_cast<int>(fragment), cell.row, cell.column);
                     } else { /* [U/32 rows][cos, sin][U/32 steps] */
                         size_t steps = plan->U / 32, step = fragment % steps, rest = fragment / steps;
-                        value[part] =
-                            fold_element(plan, largest, rest % 2 != 0, static_cast<unsigned>(rest / 2) * 16 + cell.row,
-                                         static_cast<unsigned>(step) * 16 + cell.column);
+                        value[part] = fold_element(plan, largest, rest % 2 != 0,
+                                                   static_cast<unsigned>(rest / 2) * 16 + cell.row,
+                                                   static_cast<unsigned>(step) * 16 + cell.column);
                     }
                 }
                 *matrix++ = halves(value[0], value[1]);
@@ -186,7 +202,8 @@ void fill_taps(fold_taps *taps, const struct br_upchannelize *plan, double large
             for (int m = 0; m < M; m++) {
                 double tap[2];
                 for (unsigned i = 0; i < 2; i++) {
-                    unsigned j = 2 * static_cast<unsigned>(pair) + i, time = k == 0 ? j : br_fold_partner(plan->U, j);
+                    unsigned j = 2 * static_cast<unsigned>(pair) + i,
+                             time = k == 0 ? j : br_fold_partner(plan->U, j);
                     tap[i] = TAPS * plan->window[m * U + static_cast<int>(time)] / largest * (m % 2 ? -1 : 1);
                     sum[i] += from_half(halves(tap[i], 0));
                 }
@@ -206,7 +223,8 @@ void fill_tensor_tables(uint8_t *table, const tensor_tables &at, const struct br
     double largest = largest_of(plan->window, plan->M * plan->U),
            unit = 0x1p-24 * (U <= BR_BAND ? matrix_factor(plan) : TAPS); /* of sums, for one level */
     if (largest == 0) largest = 1;
-    fill_matrices(reinterpret_cast<unsigned *>(table + at.matrices), at.rules / (32 * sizeof(uint4)), plan, largest);
+    fill_matrices(reinterpret_cast<unsigned *>(table + at.matrices), at.rules / (32 * sizeof(uint4)), plan,
+                  largest);
     for (int u = 0; u < U; u++) {
         double gain = pair_gain(plan, u), ratio = gain > 0 ? plan->gain[u] / gain : 0,
                bound = ratio != 0 ? fmin(7.5 * unit / fabs(ratio), 65504) : 65504;

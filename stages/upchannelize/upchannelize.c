@@ -228,15 +228,16 @@ static struct zone_part part_of_zone(struct br_stage *stage, struct upchannelize
     size_t nchannels = br_stage_input(stage, 0)->nchannels;
     struct br_part at = br_stream_part(br_stage_output(stage, 0), z, in->first, in->samples);
     return (struct zone_part){
-        {up->plan[z], (const uint8_t *)in->data + zone->first_channel * up->spectators, nchannels * up->spectators,
-         in->complete ? NULL : in->valid + zone->first_channel, nchannels, (size_t)in->samples,
-         (uint8_t *)out->data + at.offset, out->valid + at.valid_offset},
+        {up->plan[z], (const uint8_t *)in->data + zone->first_channel * up->spectators,
+         nchannels * up->spectators, in->complete ? NULL : in->valid + zone->first_channel, nchannels,
+         (size_t)in->samples, (uint8_t *)out->data + at.offset, out->valid + at.valid_offset},
         zone->factor,
         zone->nchannels * up->spectators,
         zone->nchannels};
 }
 
-/* A frame of which a step at either end may be only partly covered. Adds the number of clamped components to `clamped`. Status. */
+/* A frame of which a step at either end may be only partly covered. Adds the number of clamped components to
+ * `clamped`. Status. */
 static int run_steps(struct br_stage *stage, struct upchannelize *up, struct zone_part *p, uint64_t first,
                      uint64_t *clamped)
 {
@@ -253,8 +254,8 @@ static int run_steps(struct br_stage *stage, struct upchannelize *up, struct zon
             take = left < u - phase ? left : u - phase;
             int status = br_stage_set_rows(stage, up->block, p->width, 0, p->width, u);
             if (status == BR_OK)
-                status = br_stage_copy_rows(stage, up->block + phase * p->width, p->width, call->e, call->row, p->width,
-                                            take);
+                status = br_stage_copy_rows(stage, up->block + phase * p->width, p->width, call->e, call->row,
+                                            p->width, take);
             if (status != BR_OK) return status;
             memset(up->block_valid, BR_MISSING, u * p->nchannels);
             for (size_t i = 0; i < take; i++) {
@@ -264,8 +265,8 @@ static int run_steps(struct br_stage *stage, struct upchannelize *up, struct zon
                 else
                     memset(to, BR_VALID, p->nchannels);
             }
-            *clamped += br_upchannelize_execute(call->plan, up->block, p->width, up->block_valid, p->nchannels, u,
-                                                call->out, call->out_valid);
+            *clamped += br_upchannelize_execute(call->plan, up->block, p->width, up->block_valid,
+                                                p->nchannels, u, call->out, call->out_valid);
             phase = 0;
         }
         call->out += steps * p->width;
@@ -277,10 +278,10 @@ static int run_steps(struct br_stage *stage, struct upchannelize *up, struct zon
     return BR_OK;
 }
 
-/* All zones of a frame. Whole steps everywhere, which is nearly always so, go together; where everything is valid nobody writes a
- * byte of validity. */
-static int run_zones(struct br_stage *stage, struct upchannelize *up, const struct br_frame *in, struct br_frame *out,
-                     uint64_t *clamped)
+/* All zones of a frame. Whole steps everywhere, which is nearly always so, go together; where everything is
+ * valid nobody writes a byte of validity. */
+static int run_zones(struct br_stage *stage, struct upchannelize *up, const struct br_frame *in,
+                     struct br_frame *out, uint64_t *clamped)
 {
     struct br_upchannelize_call calls[BR_MAX_ZONES];
     bool together = in->first % up->boundary == 0 && in->samples % up->boundary == 0, valid = in->complete;
@@ -306,7 +307,8 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     struct br_frame *out = io->out[0];
     if (in == NULL) return BR_FINISHED;
     if (!up->begun || !br_goes_on(up->cursor, in->first, up->boundary))
-        for (unsigned z = 0; z < up->nzones; z++) br_upchannelize_reset_at(up->plan[z], in->first / up->coarse[z].factor);
+        for (unsigned z = 0; z < up->nzones; z++)
+            br_upchannelize_reset_at(up->plan[z], in->first / up->coarse[z].factor);
     up->begun = true;
     up->cursor = in->first + in->samples;
 

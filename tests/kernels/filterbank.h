@@ -106,8 +106,8 @@ static inline int complete(const struct stream *s, size_t b, size_t f)
     return 1;
 }
 
-/* Every output of r against the equation; within `tie` of a half level it may be either neighbour. Returns the share of levels (an
- * output has two) that are what float64 rounds to. */
+/* Every output of r against the equation; within `tie` of a half level it may be either neighbour. Returns
+ * the share of levels (an output has two) that are what float64 rounds to. */
 static inline double check_equation(const struct stream *s, const struct result *r, double tie)
 {
     static const double pi = 3.14159265358979323846;
@@ -167,7 +167,8 @@ static inline double check_equation(const struct stream *s, const struct result 
     return valid > 0 ? (double)equal / (double)(2 * valid) : 1;
 }
 
-/* A tone at fine channel `at` (which may lie between two), of which sample x of X has the phase 2 pi x / X, as int4x2; gain 1. */
+/* A tone at fine channel `at` (which may lie between two), of which sample x of X has the phase 2 pi x / X,
+ * as int4x2; gain 1. */
 enum { TONE = 5 };
 
 static inline void make_tone(struct stream *s, double at)
@@ -182,9 +183,10 @@ static inline void make_tone(struct stream *s, double at)
         }
 }
 
-/* The last output of a tone against the analytic response of each fine channel, TONE sum_s W[s] e^{2 i pi (at - u) s / U}, which the
- * samples' phases turn: every output must be it and what the filter makes of the tone's own rounding to int4, rounded; and the
- * response, averaged over the samples with their phases taken off, comes near it without knowing of that. */
+/* The last output of a tone against the analytic response of each fine channel, TONE sum_s W[s] e^{2 i pi (at
+ * - u) s / U}, which the samples' phases turn: every output must be it and what the filter makes of the
+ * tone's own rounding to int4, rounded; and the response, averaged over the samples with their phases taken
+ * off, comes near it without knowing of that. */
 static inline void check_tone(const struct stream *s, const struct result *r, double at)
 {
     static const double pi = 3.14159265358979323846;
@@ -200,27 +202,29 @@ static inline void check_tone(const struct stream *s, const struct result *r, do
         }
         for (size_t x = 0; x < s->X; x++) {
             unsigned out = r->out[(b * U + u) * s->X + x];
-            double angle = 2 * pi * (double)x / (double)s->X, c = cos(angle), d = sin(angle), re = part(out, 0),
-                   im = part(out, 1), want_re = h_re * c - h_im * d, want_im = h_re * d + h_im * c;
+            double angle = 2 * pi * (double)x / (double)s->X, c = cos(angle), d = sin(angle),
+                   re = part(out, 0), im = part(out, 1), want_re = h_re * c - h_im * d,
+                   want_im = h_re * d + h_im * c;
             for (size_t t = 0; t < length; t++) {
                 unsigned e = s->e[(first + t) * s->row + x];
-                double tone = 2 * pi * turns * (double)(first + t) + angle, error_re = part(e, 0) - TONE * cos(tone),
-                       error_im = part(e, 1) - TONE * sin(tone),
+                double tone = 2 * pi * turns * (double)(first + t) + angle,
+                       error_re = part(e, 0) - TONE * cos(tone), error_im = part(e, 1) - TONE * sin(tone),
                        phase = pi * (double)t * ((double)U - 1 - 2 * (double)u) / (double)U;
                 want_re += w[t] * (error_re * cos(phase) - error_im * sin(phase));
                 want_im += w[t] * (error_re * sin(phase) + error_im * cos(phase));
             }
             if (fabs(re - fmin(fmax(want_re, -7), 7)) > 0.51 || fabs(im - fmin(fmax(want_im, -7), 7)) > 0.51)
-                fail_msg("U=%zu tone at %.1f, channel %zu: (%g, %g), expected (%.3f, %.3f)", U, at, u, re, im, want_re,
-                         want_im);
+                fail_msg("U=%zu tone at %.1f, channel %zu: (%g, %g), expected (%.3f, %.3f)", U, at, u, re, im,
+                         want_re, want_im);
             mean_re += (re * c + im * d) / (double)s->X;
             mean_im += (im * c - re * d) / (double)s->X;
         }
-        /* the noise of both roundings over the samples; where all of them are rounded alike, at most half a level */
+        /* the noise of both roundings over the samples; where all of them are rounded alike, at most half a
+         * level */
         double far = hypot(mean_re - h_re, mean_im - h_im), level = hypot(h_re, h_im);
         if (far > (level > 1 ? 0.35 : 0.75))
-            fail_msg("U=%zu tone at %.1f, channel %zu: response (%.3f, %.3f), expected (%.3f, %.3f)", U, at, u, mean_re,
-                     mean_im, h_re, h_im);
+            fail_msg("U=%zu tone at %.1f, channel %zu: response (%.3f, %.3f), expected (%.3f, %.3f)", U, at,
+                     u, mean_re, mean_im, h_re, h_im);
     }
     free(w);
 }

@@ -288,7 +288,8 @@ static void validity_is_not_wanted(void **state)
     (void)state;
     struct stream s = make(2, 12, 4, 3, 10);
     struct br_upchannelize *plan = plan_for(&s, BR_CPU, NULL);
-    uint8_t *out = malloc(outputs(&s) * s.X), *again = malloc(outputs(&s) * s.X), *valid = malloc(outputs(&s));
+    uint8_t *out = malloc(outputs(&s) * s.X), *again = malloc(outputs(&s) * s.X),
+            *valid = malloc(outputs(&s));
     assert_false(br_upchannelize_whole(plan));
     br_upchannelize_execute(plan, s.e, s.row, NULL, 0, 40, out, NULL);
     assert_true(br_upchannelize_whole(plan));
@@ -384,7 +385,8 @@ int main(void)
         cmocka_unit_test(reset_starts_a_stream),
         cmocka_unit_test(factor_one_copies),
         cmocka_unit_test(tones_land_in_their_channel),
-        cmocka_unit_test(tones_match_the_analytic_response), cmocka_unit_test(validity_is_not_wanted),
+        cmocka_unit_test(tones_match_the_analytic_response),
+        cmocka_unit_test(validity_is_not_wanted),
         cmocka_unit_test(default_window),
         cmocka_unit_test(bad_parameters),
     };

@@ -113,8 +113,8 @@ static struct result run_at(const struct stream *s, const size_t *lengths, size_
     return r;
 }
 
-/* Shapes for tensor cores, where sums are float16: what their rounding makes of outputs of up to 7 levels is seldom more than a
- * hundredth of a level. */
+/* Shapes for tensor cores, where sums are float16: what their rounding makes of outputs of up to 7 levels is
+ * seldom more than a hundredth of a level. */
 static int float16(const struct stream *s)
 {
     return s->X % 64 == 0 && s->M <= (s->U <= 16 ? 8 : 4);
@@ -163,7 +163,8 @@ static void every_factor_on_tensor_cores(void **state)
     for (size_t U = 2; U <= 128; U *= 2)
         for (size_t M = 1; M <= (U <= 16 ? 8 : 4); M++) {
             size_t most = 30 / U + 1;
-            struct stream s = make_noise(M % 3 + 1, M == 4 ? 192 : 64, U, M, M - 1 + pick(most, 2 * most + 1));
+            struct stream s =
+                make_noise(M % 3 + 1, M == 4 ? 192 : 64, U, M, M - 1 + pick(most, 2 * most + 1));
             check(&s, M % 2 ? 0 : pick(1, 8), M % 4 == 3 ? pick(1, 15) : 0);
             drop(&s);
         }
@@ -309,8 +310,7 @@ static void call_lengths_change_nothing(void **state)
     NEEDS_DEVICE();
     for (int round = 0; round < 32; round++) {
         size_t U = (size_t)1 << round / 2 % 8, lengths[64];
-        struct stream s =
-            make(pick(1, 4), round % 2 ? 64 : pick(1, 80), U, pick(1, 6), 1200 / U / 2 + 7);
+        struct stream s = make(pick(1, 4), round % 2 ? 64 : pick(1, 80), U, pick(1, 6), 1200 / U / 2 + 7);
         if (round & 16) add_missing(&s, 300);
         for (size_t i = 0; i < 64; i++) lengths[i] = pick(1, 1 + 400 / U / (i % 7 + 1));
         struct result whole = run_at(&s, NULL, 0, 0), pieces = run_at(&s, lengths, pick(0, 3), pick(0, 3));
@@ -545,10 +545,14 @@ int main(void)
         cmocka_unit_test(tones_match_the_analytic_response),
         cmocka_unit_test(zones_beside_each_other),
         cmocka_unit_test(many_taps),
-        cmocka_unit_test(missing_samples),    cmocka_unit_test(own_window_and_gain),
-        cmocka_unit_test(ties_round_to_even), cmocka_unit_test(call_lengths_change_nothing),
-        cmocka_unit_test(part_of_a_row),      cmocka_unit_test(reset_starts_a_stream),
-        cmocka_unit_test(factor_one_copies),  cmocka_unit_test(failures),
+        cmocka_unit_test(missing_samples),
+        cmocka_unit_test(own_window_and_gain),
+        cmocka_unit_test(ties_round_to_even),
+        cmocka_unit_test(call_lengths_change_nothing),
+        cmocka_unit_test(part_of_a_row),
+        cmocka_unit_test(reset_starts_a_stream),
+        cmocka_unit_test(factor_one_copies),
+        cmocka_unit_test(failures),
     };
     const struct CMUnitTest more[] = {cmocka_unit_test(like_the_cpu), cmocka_unit_test(times)};
     failed += cmocka_run_group_tests_name("gpu, small shapes", small, open_device, close_device);

@@ -1,4 +1,5 @@
-/* The filterbank's tensor-core kernels: shared memory of folded.cuh, and what warps load and store in both. */
+/* The filterbank's tensor-core kernels: shared memory of folded.cuh, and what warps load and store in both.
+ */
 #include "kernels/common/fragments.h"
 #include "kernels/upchannelize/layout.h"
 #include "tools/layouts/check.h"
@@ -7,11 +8,13 @@ void layouts_upchannelize(struct layouts *report);
 
 enum { BAND = BR_BAND, SPAN = BR_FOLD_SPAN, TILES = BR_FOLD_TILES };
 
-static const char pieces[] = "a warp has 64 samples or fewer of a row; the block's other warps, or its neighbour, have the line's rest";
+static const char pieces[] = "a warp has 64 samples or fewer of a row; the block's other warps, or its "
+                             "neighbour, have the line's rest";
 
 /* ---- banded ---- */
 
-/* A chunk of a field of one channel: every sample is loaded once, by the lane that has it in b; outputs are stored once. */
+/* A chunk of a field of one channel: every sample is loaded once, by the lane that has it in b; outputs are
+ * stored once. */
 static void banded(struct layouts *report, unsigned tiles)
 {
     unsigned span = tiles * 8;
@@ -26,7 +29,8 @@ static void banded(struct layouts *report, unsigned tiles)
     for (unsigned i = 0; i < 4; i++) {
         struct layouts_access access = {.bytes = tiles};
         for (unsigned lane = 0; lane < 32; lane++)
-            layouts_lane(&access, lane, (int64_t)(4 * i + lane % 4) * span + br_upch_sample(tiles, lane / 4, 0));
+            layouts_lane(&access, lane,
+                         (int64_t)(4 * i + lane % 4) * span + br_upch_sample(tiles, lane / 4, 0));
         layouts_access(read, &access);
     }
     layouts_end(read, 1, 1);
@@ -44,14 +48,16 @@ static void banded(struct layouts *report, unsigned tiles)
         for (unsigned reg = 0; reg < 2; reg++)
             for (unsigned part = 0; part < 2; part++) {
                 struct br_cell b = br_mma_f16_b(reg, part, lane);
-                layouts_expect(report, br_band_time(b.row) == 4 * (2 * reg + part) + lane % 4 && b.column == lane / 4,
+                layouts_expect(report,
+                               br_band_time(b.row) == 4 * (2 * reg + part) + lane % 4 && b.column == lane / 4,
                                "row %u of b is time %u", b.row, br_band_time(b.row));
             }
     /* the second sample of a tile's register c is the lane's upper half of bytes */
     for (unsigned q = 0; q < 4; q++)
         for (unsigned tile = 0; tile < tiles; tile++)
             layouts_expect(report,
-                           br_upch_sample(tiles, 2 * q + 1, tile) == br_upch_sample(tiles, 2 * q, tile) + tiles &&
+                           br_upch_sample(tiles, 2 * q + 1, tile) ==
+                                   br_upch_sample(tiles, 2 * q, tile) + tiles &&
                                br_upch_sample(tiles, 2 * q, tile) == 2 * q * tiles + tile,
                            "samples of tile %u are not beside each other", tile);
 }
@@ -88,14 +94,16 @@ static void folded(struct layouts *report, unsigned factor)
                 for (unsigned reg = 0; reg < 2; reg++) {
                     struct layouts_access access = {.bytes = 16};
                     for (unsigned lane = 0; lane < 32; lane++) {
-                        /* rows of b are 16 step + 2 pair of the folded field, its columns 4 samples each (tiles) */
+                        /* rows of b are 16 step + 2 pair of the folded field, its columns 4 samples each
+                         * (tiles) */
                         struct br_cell b = br_mma_f16_b(reg, 0, lane);
                         unsigned pair = step * 8 + b.row / 2;
-                        layouts_lane_items(&access, lane,
-                                           4 * (int64_t)br_fold_place(factor, plane, step * 8 + reg * 4 + lane % 4,
-                                                                      share.half * 8 + lane / 4),
-                                           item(factor, plane, pair, share.half * (SPAN / 2) +
-                                                                         br_upch_sample(TILES, b.column, 0)));
+                        layouts_lane_items(
+                            &access, lane,
+                            4 * (int64_t)br_fold_place(factor, plane, step * 8 + reg * 4 + lane % 4,
+                                                       share.half * 8 + lane / 4),
+                            item(factor, plane, pair,
+                                 share.half * (SPAN / 2) + br_upch_sample(TILES, b.column, 0)));
                     }
                     layouts_access(read, &access);
                 }
@@ -126,7 +134,8 @@ static void folded(struct layouts *report, unsigned factor)
                 for (unsigned lane = 0; lane < 32; lane++) {
                     unsigned u = share.rows * 16 + lane / 4 + 8 * upper, row = high ? factor - 1 - u : u;
                     layouts_lane(&access, lane,
-                                 (int64_t)row * SPAN + share.half * (SPAN / 2) + br_upch_sample(TILES, lane % 4 * 2, 0));
+                                 (int64_t)row * SPAN + share.half * (SPAN / 2) +
+                                     br_upch_sample(TILES, lane % 4 * 2, 0));
                 }
                 layouts_access(store, &access);
             }
