@@ -32,8 +32,8 @@ static void run_steer(void *arg, unsigned i)
 enum what { BEAMS, BEAMS_FLOAT32, STEERING };
 
 /* Milliseconds of forming beams, or of steering them; negative after a failure. */
-static double bench(struct gpu *g, const struct gpu_node *node, size_t channels, size_t steps, size_t bx, size_t by,
-                    enum what what)
+static double bench(struct gpu *g, const struct gpu_node *node, size_t channels, size_t steps, size_t bx,
+                    size_t by, enum what what)
 {
     struct frb_beams b = {.steps = steps};
     size_t nbeams = by > 0 ? bx * by : bx, cells = (size_t)4 * node->m * node->n, columns = by > 0 ? by : 64;
@@ -49,8 +49,8 @@ static double bench(struct gpu *g, const struct gpu_node *node, size_t channels,
     if (what == STEERING)
         snprintf(name, sizeof name, "frb_beams, %s, F %zu, B %s: steer", node->name, channels, beams);
     else
-        snprintf(name, sizeof name, "frb_beams%s, %s, F %zu, T %zu, B %s", what == BEAMS_FLOAT32 ? " f32" : "", node->name,
-                 channels, steps, beams);
+        snprintf(name, sizeof name, "frb_beams%s, %s, F %zu, T %zu, B %s",
+                 what == BEAMS_FLOAT32 ? " f32" : "", node->name, channels, steps, beams);
     if (direction == NULL || freq == NULL) {
         gpu_refused(name, why.text);
         goto done;
@@ -78,12 +78,14 @@ static double bench(struct gpu *g, const struct gpu_node *node, size_t channels,
     b.direction = direction;
     if (br_frb_beams_create(&b.plan, BR_CUDA, &params, &why) != 0)
         gpu_refused(name, why.text);
-    else if (what == STEERING) /* reads directions, writes what weights are made of: 32 bytes a beam and channel */
-        ms = gpu_measure(g, name, run_steer, &b, &(struct gpu_work){(double)(channels * nbeams) * 32, 0, false, 0});
+    else if (what ==
+             STEERING) /* reads directions, writes what weights are made of: 32 bytes a beam and channel */
+        ms = gpu_measure(g, name, run_steer, &b,
+                         &(struct gpu_work){(double)(channels * nbeams) * 32, 0, false, 0});
     else if (gpu_make_data(g, &b.sets, in, GPU_POWERS, out, 0))
         ms = gpu_measure(g, name, run_frb_beams, &b,
-                     &(struct gpu_work){(double)(in + out), 2 * products, false,
-                                        (double)(steps * node->integrate) * node->sample_us * 1e-6});
+                         &(struct gpu_work){(double)(in + out), 2 * products, false,
+                                            (double)(steps * node->integrate) * node->sample_us * 1e-6});
 done:
     br_frb_beams_destroy(b.plan);
     free(direction);
@@ -91,7 +93,8 @@ done:
     return ms;
 }
 
-double gpu_frb_beams(struct gpu *g, const struct gpu_node *node, size_t channels, size_t steps, size_t bx, size_t by)
+double gpu_frb_beams(struct gpu *g, const struct gpu_node *node, size_t channels, size_t steps, size_t bx,
+                     size_t by)
 {
     return bench(g, node, channels, steps, bx, by, BEAMS);
 }
@@ -102,8 +105,11 @@ static int bench_float32(struct gpu *g, const struct gpu_node *node)
     enum { CHANNELS = 16 };
     char why[128] = "";
     double ms = bench(g, node, CHANNELS, node->steps, node->beams, 0, BEAMS_FLOAT32);
-    const struct gpu_gemm gemm = {
-        .float32 = true, .m = node->beams, .n = node->steps, .k = (size_t)4 * node->m * node->n, .batch = CHANNELS};
+    const struct gpu_gemm gemm = {.float32 = true,
+                                  .m = node->beams,
+                                  .n = node->steps,
+                                  .k = (size_t)4 * node->m * node->n,
+                                  .batch = CHANNELS};
     double library = gpu_gemm(g, &gemm, why);
     gpu_free_all(g);
     if (library <= 0) {
@@ -126,6 +132,8 @@ int bench_gpu_frb_beams(struct gpu *g)
         double ms = gpu_frb_beams(g, nodes[i], nodes[i]->fine, nodes[i]->steps, nodes[i]->bx, nodes[i]->by);
         if (i == 0) shorts += gpu_require("CHORD, a grid of beams", ms * 1e3, "us", 450);
     }
-    shorts += gpu_require("CHORD, steering", bench(g, &gpu_chord, gpu_chord.fine, 1, gpu_chord.beams, 0, STEERING) * 1e3, "us", 50);
+    shorts +=
+        gpu_require("CHORD, steering",
+                    bench(g, &gpu_chord, gpu_chord.fine, 1, gpu_chord.beams, 0, STEERING) * 1e3, "us", 50);
     return shorts + bench_float32(g, &gpu_chord);
 }

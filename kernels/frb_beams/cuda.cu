@@ -5,8 +5,8 @@
  * relative rms, of which 2e-4 to 3e-4 come from the output's own rounding, so that one float16 per weight is
  * enough.
  *
- * Which kernel it is follows from the shape of the grid and of the beams alone, never from the number of steps: kernels differ in the
- * last bit. */
+ * Which kernel it is follows from the shape of the grid and of the beams alone, never from the number of
+ * steps: kernels differ in the last bit. */
 #include "kernels/frb_beams/arbitrary.cuh"
 #include "kernels/frb_beams/grid.cuh"
 #include "kernels/frb_beams/grid_whole.cuh"
@@ -42,9 +42,9 @@ struct br_frb_beams_gpu {
     grid::work grid;
     grid_whole::work whole; /* GRID: teams = 0 where it cannot be used */
     struct br_frb_beams_hopper *hopper;
-    int variant;             /* largest MT, or IT */
-    size_t shared_bytes;     /* of grid::form */
-    unsigned most_blocks;    /* of grid::form */
+    int variant;          /* largest MT, or IT */
+    size_t shared_bytes;  /* of grid::form */
+    unsigned most_blocks; /* of grid::form */
     unsigned whole_blocks, whole_it, whole_qt;
     float shrink;            /* GRID: |Y| <= 65504 shrink; a power of two */
     two_floats *mhz;         /* [F] */
@@ -100,9 +100,11 @@ void make_weights(struct br_frb_beams *plan, weights_set &set, const two_floats 
 {
     struct br_frb_beams_gpu *gpu = plan->gpu;
     cudaStream_t stream = static_cast<cudaStream_t>(br_cuda_stream(plan->cuda));
-    unsigned nm = static_cast<unsigned>(plan->m.nbeams), nn = static_cast<unsigned>(plan->n.nbeams), most = nm > nn ? nm : nn;
+    unsigned nm = static_cast<unsigned>(plan->m.nbeams), nn = static_cast<unsigned>(plan->n.nbeams),
+             most = nm > nn ? nm : nn;
     unsigned F = static_cast<unsigned>(plan->nchannels), np = 2 * plan->m.n, nq = 2 * plan->n.n;
-    const pointing beams = {theta2, theta2 + nm, gpu->mhz, set.seats_m, set.seats_n, nm, nn, plan->m.n, plan->n.n, F};
+    const pointing beams = {theta2, theta2 + nm, gpu->mhz,  set.seats_m, set.seats_n,
+                            nm,     nn,          plan->m.n, plan->n.n,   F};
     /* Channels are the y's of a launch, of which there are at most 65535. */
     point<<<dim3(up(most, 256u), F < 65535 ? F : 65535), 256, 0, stream>>>(beams);
     dim3 blocks_q(static_cast<unsigned>(up(size_q(gpu), size_t{256})), F < 65535 ? F : 65535);
@@ -139,7 +141,9 @@ int create_weights(struct br_frb_beams *plan, struct br_why *why)
     for (int i = 0; i < (plan->steered ? 2 : 1); i++) {
         weights_set &set = gpu->set[i];
         set.seats_m = static_cast<seat *>(br_cuda_alloc(plan->cuda, F * plan->m.nbeams * sizeof(seat), why));
-        if (set.seats_m) set.seats_n = static_cast<seat *>(br_cuda_alloc(plan->cuda, F * plan->n.nbeams * sizeof(seat), why));
+        if (set.seats_m)
+            set.seats_n =
+                static_cast<seat *>(br_cuda_alloc(plan->cuda, F * plan->n.nbeams * sizeof(seat), why));
         if (!set.seats_n) return -1;
         if (nq == 0) continue;
         set.q = static_cast<uint4 *>(br_cuda_alloc(plan->cuda, F * nq * sizeof(uint4), why));
@@ -171,7 +175,8 @@ grid_kernel grid_variant(int it)
 
 whole_kernel whole_variant(unsigned it, unsigned qt)
 {
-    if (qt == 2) return it == 2 ? grid_whole::form<2, 2> : it == 4 ? grid_whole::form<4, 2> : grid_whole::form<6, 2>;
+    if (qt == 2)
+        return it == 2 ? grid_whole::form<2, 2> : it == 4 ? grid_whole::form<4, 2> : grid_whole::form<6, 2>;
     return it == 2 ? grid_whole::form<2, 3> : it == 4 ? grid_whole::form<4, 3> : grid_whole::form<6, 3>;
 }
 
@@ -233,7 +238,8 @@ unsigned blocks_at_once(struct br_frb_beams *plan, const void *kernel, unsigned 
     return static_cast<unsigned>((per_processor > 0 ? per_processor : 1) * processors);
 }
 
-/* The kernel that has a whole time step of the field at once, where that fits: it takes the weights of the other. */
+/* The kernel that has a whole time step of the field at once, where that fits: it takes the weights of the
+ * other. */
 int create_whole(struct br_frb_beams *plan, struct br_why *why)
 {
     struct br_frb_beams_gpu *gpu = plan->gpu;
@@ -243,16 +249,19 @@ int create_whole(struct br_frb_beams *plan, struct br_why *why)
     cudaDeviceGetAttribute(&room, cudaDevAttrMaxSharedMemoryPerBlockOptin, br_cuda_device(plan->cuda));
     if (plan->portable || g.nq % 8 != 0 || g.nq <= 16 || g.nq > 48 || g.np > 1024) return 0;
     unsigned it = gpu->whole_it, qt = gpu->whole_qt = g.q_steps;
-    w.np = g.np, w.nq = g.nq, w.bx = g.bx, w.by = g.by, w.j_blocks = g.j_blocks, w.i_tiles = g.i_tiles, w.p_blocks = g.p_blocks;
+    w.np = g.np, w.nq = g.nq, w.bx = g.bx, w.by = g.by, w.j_blocks = g.j_blocks, w.i_tiles = g.i_tiles,
+    w.p_blocks = g.p_blocks;
     w.j_tiles = up(w.j_blocks, 4u), w.warps_j = up(w.j_blocks, w.j_tiles), w.i_blocks = w.i_tiles / it;
     w.octets = w.nq / 8, w.reciprocal = 65536 / w.octets + 1;
     bool all = w.j_tiles == 1 && w.i_blocks == 1 && w.by % 8 == 0;
     w.pitch = all ? w.by : 32 * w.warps_j;
-    w.team_bytes = (grid_whole::STAGES * grid_whole::stage_pieces(w.p_blocks, qt) + w.p_blocks * it * 32) * 16 +
-                   (all ? w.bx : 16 * it) * w.pitch * 2;
+    w.team_bytes =
+        (grid_whole::STAGES * grid_whole::stage_pieces(w.p_blocks, qt) + w.p_blocks * it * 32) * 16 +
+        (all ? w.bx : 16 * it) * w.pitch * 2;
     w.team_bytes = up(w.team_bytes, 128u) * 128;
     w.teams = static_cast<unsigned>(grid_whole::MOST_WARPS) / w.warps_j;
-    if (w.teams * w.team_bytes > static_cast<unsigned>(room)) w.teams = static_cast<unsigned>(room) / w.team_bytes;
+    if (w.teams * w.team_bytes > static_cast<unsigned>(room))
+        w.teams = static_cast<unsigned>(room) / w.team_bytes;
     if (w.teams == 0) return 0;
     const void *kernel = reinterpret_cast<const void *>(whole_variant(it, qt));
     if (allow_shared(plan, kernel, static_cast<size_t>(room), why) != 0) return -1;
@@ -288,8 +297,8 @@ int create_grid(struct br_frb_beams *plan, struct br_why *why)
     const void *kernel = reinterpret_cast<const void *>(grid_variant(it));
     if (allow_shared(plan, kernel, grid_shared(grid::WARPS, grid::MOST_OCTETS), why) != 0) return -1;
     gpu->most_blocks = blocks_at_once(plan, kernel, grid::THREADS, gpu->shared_bytes);
-    /* |Y| <= 65504 times the largest sum of |U_q| over q, that of a beam halfway between two cells, and a power of two brings it back
-     * into float16's range. */
+    /* |Y| <= 65504 times the largest sum of |U_q| over q, that of a beam halfway between two cells, and a
+     * power of two brings it back into float16's range. */
     double largest = 0;
     double *u = static_cast<double *>(malloc(w.nq * sizeof *u));
     if (!u) return br_because(why, "no memory for the weights of %zu beams", plan->nbeams);
@@ -305,38 +314,46 @@ int create_grid(struct br_frb_beams *plan, struct br_why *why)
 int create_single(struct br_frb_beams *plan, struct br_why *why)
 {
     int room = 0;
-    size_t bytes = single::shared_bytes(2 * plan->m.n, 2 * plan->n.n), tiles = up(plan->max_steps, size_t{single::TILE}) * plan->nchannels;
+    size_t bytes = single::shared_bytes(2 * plan->m.n, 2 * plan->n.n),
+           tiles = up(plan->max_steps, size_t{single::TILE}) * plan->nchannels;
     plan->gpu->how = SINGLE;
     cudaDeviceGetAttribute(&room, cudaDevAttrMaxSharedMemoryPerBlockOptin, br_cuda_device(plan->cuda));
     if (bytes > static_cast<size_t>(room))
-        return br_because(why, "a grid of %u x %u cells is too large for beams in float32 on device %d: %zu bytes of shared memory, of "
-                               "which it has %d",
+        return br_because(why,
+                          "a grid of %u x %u cells is too large for beams in float32 on device %d: %zu bytes "
+                          "of shared memory, of "
+                          "which it has %d",
                           plan->m.n, plan->n.n, br_cuda_device(plan->cuda), bytes, room);
     if (tiles > 65535)
-        return br_because(why, "%zu channels of %zu steps are too many for one launch in float32", plan->nchannels, plan->max_steps);
+        return br_because(why, "%zu channels of %zu steps are too many for one launch in float32",
+                          plan->nchannels, plan->max_steps);
     return allow_shared(plan, reinterpret_cast<const void *>(single::form), static_cast<size_t>(room), why);
 }
 
-void form_arbitrary(struct br_frb_beams *plan, const struct span *span, const weights_set &set, cudaStream_t stream)
+void form_arbitrary(struct br_frb_beams *plan, const struct span *span, const weights_set &set,
+                    cudaStream_t stream)
 {
     arbitrary::work w = plan->gpu->arbitrary;
     unsigned T = static_cast<unsigned>(span->count), F = static_cast<unsigned>(plan->nchannels);
     int mt = T <= 16 ? 1 : T <= 32 ? 2 : 4;
-    w.in = span->in, w.valid = span->valid, w.out = span->out, w.T = T, w.stride = static_cast<unsigned>(span->stride);
+    w.in = span->in, w.valid = span->valid, w.out = span->out, w.T = T,
+    w.stride = static_cast<unsigned>(span->stride);
     w.weights_q = set.q, w.weights_p = set.p;
     w.wide_in = w.nq % 8 == 0 && reinterpret_cast<uintptr_t>(span->in) % 16 == 0;
     w.wide_out = w.B % 8 == 0 && reinterpret_cast<uintptr_t>(span->out) % 16 == 0;
     w.step_tiles = up(T, 16u * mt);
-    arbitrary_variant(mt)<<<F * w.step_tiles * w.beam_tiles, arbitrary::THREADS, arbitrary_shared(w.stride_pieces, mt),
-                            stream>>>(w);
+    arbitrary_variant(mt)<<<F * w.step_tiles * w.beam_tiles, arbitrary::THREADS,
+                            arbitrary_shared(w.stride_pieces, mt), stream>>>(w);
 }
 
-void form_grid(struct br_frb_beams *plan, const struct span *span, const weights_set &set, cudaStream_t stream)
+void form_grid(struct br_frb_beams *plan, const struct span *span, const weights_set &set,
+               cudaStream_t stream)
 {
     const struct br_frb_beams_gpu *gpu = plan->gpu;
     unsigned T = static_cast<unsigned>(span->count), F = static_cast<unsigned>(plan->nchannels);
     unsigned stride = static_cast<unsigned>(span->stride);
-    bool aligned_in = reinterpret_cast<uintptr_t>(span->in) % 16 == 0, aligned_out = reinterpret_cast<uintptr_t>(span->out) % 16 == 0;
+    bool aligned_in = reinterpret_cast<uintptr_t>(span->in) % 16 == 0,
+         aligned_out = reinterpret_cast<uintptr_t>(span->out) % 16 == 0;
     if (gpu->whole.teams > 0 && aligned_in) {
         grid_whole::work w = gpu->whole;
         w.in = span->in, w.valid = span->valid, w.out = span->out, w.T = T, w.gap = stride - T;
@@ -346,7 +363,8 @@ void form_grid(struct br_frb_beams *plan, const struct span *span, const weights
         w.steps = F * T;
         w.tasks = w.steps * w.j_tiles * w.i_blocks;
         unsigned blocks = up(w.tasks, w.teams) < gpu->whole_blocks ? up(w.tasks, w.teams) : gpu->whole_blocks;
-        whole_variant(gpu->whole_it, gpu->whole_qt)<<<blocks, 32 * w.warps_j * w.teams, w.teams * w.team_bytes, stream>>>(w);
+        whole_variant(gpu->whole_it,
+                      gpu->whole_qt)<<<blocks, 32 * w.warps_j * w.teams, w.teams * w.team_bytes, stream>>>(w);
         return;
     }
     grid::work w = gpu->grid;
@@ -386,7 +404,8 @@ extern "C" int br_frb_beams_cuda_create(struct br_frb_beams *plan, struct br_why
         plan->nbeams > 1u << 28)
         return br_because(why, "%zu channels, %zu steps, %zu beams are too many for one launch",
                           plan->nchannels, plan->max_steps, plan->nbeams);
-    struct br_frb_beams_gpu *gpu = plan->gpu = static_cast<struct br_frb_beams_gpu *>(calloc(1, sizeof *plan->gpu));
+    struct br_frb_beams_gpu *gpu = plan->gpu =
+        static_cast<struct br_frb_beams_gpu *>(calloc(1, sizeof *plan->gpu));
     if (!gpu) return br_because(why, "no memory for the FRB beams");
     int failed = plan->float32       ? create_single(plan, why)
                  : plan->beams_x > 0 ? create_grid(plan, why)
@@ -409,7 +428,8 @@ extern "C" void br_frb_beams_cuda_switch(struct br_frb_beams *plan)
     plan->gpu->now = 1 - plan->gpu->now;
 }
 
-extern "C" bool br_frb_beams_cuda_begin(struct br_frb_beams *plan, const uint8_t *in_valid, size_t nsteps, const uint8_t **valid)
+extern "C" bool br_frb_beams_cuda_begin(struct br_frb_beams *plan, const uint8_t *in_valid, size_t nsteps,
+                                        const uint8_t **valid)
 {
     *valid = NULL;
     br_cuda_begin(plan->cuda);
@@ -447,7 +467,17 @@ extern "C" bool br_frb_beams_cuda_grid(const struct br_frb_beams *plan, struct b
     const struct br_frb_beams_gpu *gpu = plan->gpu;
     if (!gpu || gpu->how != GRID) return false;
     const grid::work &w = gpu->grid;
-    *to = {gpu->set[gpu->now].q, gpu->set[gpu->now].p, w.np, w.nq, w.bx, w.by, w.j_blocks, w.i_tiles,
-           w.q_steps, w.p_blocks, w.middle_scale, w.scale};
+    *to = {gpu->set[gpu->now].q,
+           gpu->set[gpu->now].p,
+           w.np,
+           w.nq,
+           w.bx,
+           w.by,
+           w.j_blocks,
+           w.i_tiles,
+           w.q_steps,
+           w.p_blocks,
+           w.middle_scale,
+           w.scale};
     return true;
 }

@@ -44,10 +44,11 @@ int br_frb_beams_create(struct br_frb_beams **plan, enum br_backend backend,
                         const struct br_frb_beams_params *params, struct br_why *why);
 void br_frb_beams_destroy(struct br_frb_beams *plan);
 
-/* Points the beams somewhere else from step `first_step` on, counted from the first step of the next execute; 0: all of it. `beam` as
- * in the parameters: as many beams, on a grid if they were. What is enqueued or computed before is not touched, and nothing waits:
- * with BR_CUDA the new weights are made on the device, in order with the rest, from one upload of at most 16 B bytes. Called again
- * before it is due, it replaces what was said. -1 with `why`: beams that are not so, or a plan not created `steered`. */
+/* Points the beams somewhere else from step `first_step` on, counted from the first step of the next execute;
+ * 0: all of it. `beam` as in the parameters: as many beams, on a grid if they were. What is enqueued or
+ * computed before is not touched, and nothing waits: with BR_CUDA the new weights are made on the device, in
+ * order with the rest, from one upload of at most 16 B bytes. Called again before it is due, it replaces what
+ * was said. -1 with `why`: beams that are not so, or a plan not created `steered`. */
 int br_frb_beams_steer(struct br_frb_beams *plan, const double *beam, size_t first_step, struct br_why *why);
 
 /* in  float16 bits [F][T][2M][2N]; out float16 bits [F][T][B], clamped to +-65504. Float32 sums (float64 in
@@ -55,7 +56,8 @@ int br_frb_beams_steer(struct br_frb_beams *plan, const double *beam, size_t fir
  *
  * With BR_CUDA in and out are device memory (multiples of 16 bytes; of 4 if `portable`); in_valid stays host
  * memory and is read before this returns, with one upload of F T bytes; the work is enqueued. Weights and
- * intermediate values are float16 (unless float32 is asked for): within 2e-3 relative rms of the reference. */
+ * intermediate values are float16 (unless float32 is asked for): within 2e-3 relative rms of the reference.
+ */
 void br_frb_beams_execute(struct br_frb_beams *plan, const uint16_t *in, const uint8_t *in_valid,
                           size_t nsteps, uint16_t *out);
 

@@ -1,17 +1,18 @@
-/* grid_whole.cuh - FRB stage 2 on a GPU, beams on a grid (i, j), where a whole time step of the field fits into a few registers' worth of
- * weights: the same two products as in grid.cuh,
+/* grid_whole.cuh - FRB stage 2 on a GPU, beams on a grid (i, j), where a whole time step of the field fits
+ * into a few registers' worth of weights: the same two products as in grid.cuh,
  *
  *   Y[p][j] = sum_q I[p][q] U_q[j],   J[i][j] = sum_p U_p[i] Y[p][j],
  *
- * Y again in registers only. A warp forms 32 j's by up to 16 IT i's of one time step; WJ warps, side by side along j, are a team that
- * shares the time step's field and meets at a barrier of its own, so that teams drift apart and one's output falls into another's
- * products. A team's time steps are consecutive; it keeps U_q in registers until the channel changes.
+ * Y again in registers only. A warp forms 32 j's by up to 16 IT i's of one time step; warps_j warps, side by
+ * side along j, are a team that shares the time step's field and meets at a barrier of its own, so that teams
+ * drift apart and one's output falls into another's products. A team's time steps are consecutive; it keeps
+ * U_q in registers until the channel changes.
  *
- * Where a team has all beams of a time step, which are then consecutive in memory, it puts them together in shared memory, and they
- * leave as whole cache lines; otherwise a warp writes its pieces of 64 bytes.
+ * Where a team has all beams of a time step, which are then consecutive in memory, it puts them together in
+ * shared memory, and they leave as whole cache lines; otherwise a warp writes its pieces of 64 bytes.
  *
- * What a warp holds at the end of a time step (`products`), and what another kernel may do with it instead of writing it out: J of the
- * 32 j's from 32 j_block on and the 16 IT i's from first_i on, as
+ * What a warp holds at the end of a time step (`products`), and what another kernel may do with it instead of
+ * writing it out: J of the 32 j's from 32 j_block on and the 16 IT i's from first_i on, as
  *
  *   sum[m][n][4]  register: m, n, r1 r0 <-> i6 i5 i4, j2 j1, i3, j0   thread: t4..t0 <-> i2 i1 i0 j4 j3
  *
@@ -40,16 +41,16 @@ struct work {
     const uint4 *weights_p; /* [F][p_blocks][i_tiles][32 lanes]: U_p shrink */
     uint16_t *out;          /* [F][T + gap][bx][by] */
     unsigned T, gap, np, nq, bx, by;
-    unsigned j_blocks, i_tiles; /* of 32, of 16; i_tiles a multiple of IT */
-    unsigned p_blocks;          /* of 16 p's */
-    unsigned j_tiles, i_blocks; /* of 32 warps_j, of 16 IT */
-    unsigned steps, tasks;      /* F T; steps j_tiles i_blocks */
+    unsigned j_blocks, i_tiles;  /* of 32, of 16; i_tiles a multiple of IT */
+    unsigned p_blocks;           /* of 16 p's */
+    unsigned j_tiles, i_blocks;  /* of 32 warps_j, of 16 IT */
+    unsigned steps, tasks;       /* F T; steps j_tiles i_blocks */
     unsigned octets, reciprocal; /* of q; 65536 / octets + 1 */
-    unsigned warps_j, teams;    /* warps of a team; teams of a block */
-    unsigned team_bytes;        /* of a team's part of shared memory, a multiple of 128 */
-    unsigned pitch;             /* of results: by if a team has all beams of a time step, else 32 warps_j */
-    bool wide_out;              /* pieces of 16 bytes are aligned */
-    bool together;              /* a team has all beams of a time step, and wide_out */
+    unsigned warps_j, teams;     /* warps of a team; teams of a block */
+    unsigned team_bytes;         /* of a team's part of shared memory, a multiple of 128 */
+    unsigned pitch;              /* of results: by if a team has all beams of a time step, else 32 warps_j */
+    bool wide_out;               /* pieces of 16 bytes are aligned */
+    bool together;               /* a team has all beams of a time step, and wide_out */
 };
 
 /* A time step's field in shared memory: rows of 16-byte pieces, an odd number of them. */
@@ -73,11 +74,11 @@ __device__ __forceinline__ void load(uint4 *stage, const work &w, unsigned step,
     }
 }
 
-/* Puts a warp's J, clamped, into the team's results[16 IT][pitch] halves in shared memory, of which `i_end` rows and `j_end` columns are
- * wanted. j: this lane's first one, in the team. */
+/* Puts a warp's J, clamped, into the team's results[16 IT][pitch] halves in shared memory, of which `i_end`
+ * rows and `j_end` columns are wanted. j: this lane's first one, in the team. */
 template <int IT>
-__device__ __forceinline__ void put(uint8_t *results, unsigned pitch, unsigned i_end, unsigned j_end, unsigned j,
-                                    unsigned lane, const float (&sum)[IT][4][4])
+__device__ __forceinline__ void put(uint8_t *results, unsigned pitch, unsigned i_end, unsigned j_end,
+                                    unsigned j, unsigned lane, const float (&sum)[IT][4][4])
 {
     if (j >= j_end) return;
 #pragma unroll
@@ -96,8 +97,8 @@ __device__ __forceinline__ void put(uint8_t *results, unsigned pitch, unsigned i
 
 /* Takes them out again, to out[..][by], octet by octet. */
 template <int IT>
-__device__ __forceinline__ void take(uint16_t *out, const uint8_t *results, const work &w, unsigned i_end, unsigned j_end,
-                                     unsigned thread)
+__device__ __forceinline__ void take(uint16_t *out, const uint8_t *results, const work &w, unsigned i_end,
+                                     unsigned j_end, unsigned thread)
 {
     unsigned octets = w.pitch / 8;
     for (unsigned n = thread; n < 16 * IT * octets; n += 32 * w.warps_j) {
@@ -129,7 +130,8 @@ __device__ __forceinline__ void meet(unsigned team, unsigned threads)
     asm volatile("bar.sync %0, %1;\n" ::"r"(team + 1), "r"(threads) : "memory");
 }
 
-/* One time step's J of a warp: 32 j's, 16 IT i's. field, u_p: this lane's places in the first p block, in shared memory (see form). */
+/* One time step's J of a warp: 32 j's, 16 IT i's. field, u_p: this lane's places in the first p block, in
+ * shared memory (see form). */
 template <int IT, int QT>
 __device__ __forceinline__ void products(float (&sum)[IT][4][4], unsigned field, const uint4 (&u_q)[QT][2],
                                          const uint4 *u_p, unsigned p_blocks)
@@ -177,7 +179,8 @@ __device__ __forceinline__ void products(float (&sum)[IT][4][4], unsigned field,
 
 template <int IT, int QT> __global__ void __launch_bounds__(32 * MOST_WARPS, 1) form(const work w)
 {
-    extern __shared__ __align__(128) uint4 shared[]; /* [teams] of: [STAGES][16 p_blocks][row], [p_blocks][IT][32], results */
+    extern __shared__ __align__(128)
+        uint4 shared[]; /* [teams] of: [STAGES][16 p_blocks][row], [p_blocks][IT][32], results */
     const unsigned ROW = br_frb_beams_row(QT);
     unsigned team_threads = 32 * w.warps_j, lane = threadIdx.x % 32;
     unsigned team = threadIdx.x / team_threads, thread = threadIdx.x - team * team_threads;
@@ -197,7 +200,8 @@ template <int IT, int QT> __global__ void __launch_bounds__(32 * MOST_WARPS, 1) 
         if (task + s < end) load<QT>(mine + s * size, w, (step + s) % w.steps, thread);
         copy_async_commit();
     }
-    /* u_q[k][m]  simd: q0  register: m, word0 <-> n1, n0; word1 <-> q3; k <-> q5 q4  thread: t4..t0 <-> g2 g1 g0 q2 q1 */
+    /* u_q[k][m]  simd: q0  register: m, word0 <-> n1, n0; word1 <-> q3; k <-> q5 q4  thread: t4..t0 <-> g2 g1
+     * g0 q2 q1 */
     uint4 u_q[QT][2];
     unsigned known = ~0u;
     /* Lanes 8 k to 8 k + 7 give the addresses of the p's (k / 2) 8 to (k / 2) 8 + 7, octet k % 2. */
@@ -208,23 +212,28 @@ template <int IT, int QT> __global__ void __launch_bounds__(32 * MOST_WARPS, 1) 
         /* This stage has arrived for all of the team; the one before it is no longer read. */
         meet(team, team_threads);
         if (task + STAGES - 1 < end)
-            load<QT>(mine + (now == 0 ? STAGES - 1 : now - 1) * size, w, (step + STAGES - 1) % w.steps, thread);
+            load<QT>(mine + (now == 0 ? STAGES - 1 : now - 1) * size, w, (step + STAGES - 1) % w.steps,
+                     thread);
         copy_async_commit();
 
-        /* `which` tells apart channels and tiles: task - step is a multiple of the steps, of which there are at least as many. */
+        /* `which` tells apart channels and tiles: task - step is a multiple of the steps, of which there are
+         * at least as many. */
         unsigned tile = task / w.steps, i_block = tile / w.j_tiles, j_tile = tile - i_block * w.j_tiles;
         unsigned first_j = j_tile * 32 * w.warps_j, j_block = j_tile * w.warps_j + thread / 32;
         unsigned first_i = i_block * 16 * IT, f = step / w.T, which = task - step + f;
         if (which != known) {
             known = which;
-            /* weights_q: shape (F, j_blocks, QT, 2, 32), contiguous; after: shape (QT, 2), stride 32. Beyond the last j_block: any. */
-            const uint4 *from = w.weights_q +
-                                (static_cast<size_t>(f) * w.j_blocks + min(j_block, w.j_blocks - 1)) * QT * 64 + lane;
+            /* weights_q: shape (F, j_blocks, QT, 2, 32), contiguous; after: shape (QT, 2), stride 32. Beyond
+             * the last j_block: any. */
+            const uint4 *from =
+                w.weights_q + (static_cast<size_t>(f) * w.j_blocks + min(j_block, w.j_blocks - 1)) * QT * 64 +
+                lane;
 #pragma unroll
             for (int k = 0; k < QT; k++)
 #pragma unroll
                 for (int m = 0; m < 2; m++) u_q[k][m] = __ldg(from + (2 * k + m) * 32);
-            /* weights_p: shape (F, p_blocks, i_tiles, 32), contiguous; after: shape (p_blocks, IT 32), stride 32 i_tiles */
+            /* weights_p: shape (F, p_blocks, i_tiles, 32), contiguous; after: shape (p_blocks, IT 32), stride
+             * 32 i_tiles */
             from = w.weights_p + (static_cast<size_t>(f) * w.p_blocks * w.i_tiles + i_block * IT) * 32;
             for (unsigned block = 0; block < w.p_blocks; block++)
                 for (unsigned i = thread; i < IT * 32; i += team_threads)
@@ -241,8 +250,7 @@ template <int IT, int QT> __global__ void __launch_bounds__(32 * MOST_WARPS, 1) 
         unsigned again = lane_again();
         put(results, w.pitch, w.bx - first_i, w.by - first_j, thread / 32 * 32 + again % 4 * 8, again, sum);
         /* out: shape (F (T + gap), bx, by), contiguous; after: shape (i's, j's), stride by */
-        uint16_t *out =
-            w.out + ((step + static_cast<size_t>(f) * w.gap) * w.bx + first_i) * w.by + first_j;
+        uint16_t *out = w.out + ((step + static_cast<size_t>(f) * w.gap) * w.bx + first_i) * w.by + first_j;
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
         publish_shared();
 #endif

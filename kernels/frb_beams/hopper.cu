@@ -1,7 +1,7 @@
 /* FRB stage 2 on Hopper, its plan: the variant, how shared memory is divided, the launch. */
-#include "kernels/frb_beams/hopper.h"
 #include "kernels/common/cuda.h"
 #include "kernels/common/tensor_map.cuh"
+#include "kernels/frb_beams/hopper.h"
 #include "kernels/frb_beams/hopper_arbitrary.cuh"
 
 #include <cuda_runtime.h>
@@ -64,7 +64,8 @@ static bool divide(struct br_frb_beams_hopper *h, unsigned room)
 {
     constexpr unsigned BOX_BYTES = NT * 128, BARRIERS = 2 * sizeof(barrier);
     work &w = h->w;
-    unsigned fixed = out_bytes(static_cast<int>(h->k.mb), NT) + p_bytes(w.turns, h->k.ps, static_cast<int>(h->k.mb)) +
+    unsigned fixed = out_bytes(static_cast<int>(h->k.mb), NT) +
+                     p_bytes(w.turns, h->k.ps, static_cast<int>(h->k.mb)) +
                      (h->k.nq + w.np) * static_cast<unsigned>(sizeof(float2));
     if (fixed + (h->k.boxes + 1) * (BOX_BYTES + BARRIERS) > room) return false;
     w.ring = (room - fixed) / (BOX_BYTES + BARRIERS);
@@ -74,8 +75,8 @@ static bool divide(struct br_frb_beams_hopper *h, unsigned room)
     return true;
 }
 
-extern "C" int br_frb_beams_hopper_create(struct br_frb_beams_hopper **result, const struct br_frb_beams *plan,
-                                          struct br_why *why)
+extern "C" int br_frb_beams_hopper_create(struct br_frb_beams_hopper **result,
+                                          const struct br_frb_beams *plan, struct br_why *why)
 {
     int device = br_cuda_device(plan->cuda), major = 0, processors = 0, room = 0;
     *result = NULL;
@@ -105,7 +106,8 @@ extern "C" int br_frb_beams_hopper_create(struct br_frb_beams_hopper **result, c
     if (status != cudaSuccess) {
         (void)cudaGetLastError();
         free(h);
-        return br_because(why, "%d bytes of shared memory on device %d: %s", room, device, cudaGetErrorString(status));
+        return br_because(why, "%d bytes of shared memory on device %d: %s", room, device,
+                          cudaGetErrorString(status));
     }
     *result = h;
     return 0;
@@ -116,24 +118,27 @@ extern "C" void br_frb_beams_hopper_destroy(struct br_frb_beams_hopper *hopper)
     free(hopper);
 }
 
-/* A tensor [F][steps][row] of halves, of which boxes of 64 by NT by 1 are copied; steps of a channel are `stride` in memory. */
-static bool describe(struct br_frb_beams_hopper *h, CUtensorMap *map, const void *memory, size_t row, const struct span *span)
+/* A tensor [F][steps][row] of halves, of which boxes of 64 by NT by 1 are copied; steps of a channel are
+ * `stride` in memory. */
+static bool describe(struct br_frb_beams_hopper *h, CUtensorMap *map, const void *memory, size_t row,
+                     const struct span *span)
 {
     const cuuint64_t size[3] = {row, span->count, h->w.F}, strides[2] = {row * 2, row * span->stride * 2};
     const cuuint32_t box[3] = {64, NT, 1}, every[3] = {1, 1, 1};
-    return h->encode(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3, const_cast<void *>(memory), size, strides, box, every,
-                     CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                     CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+    return h->encode(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 3, const_cast<void *>(memory), size, strides, box,
+                     every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                     CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-extern "C" void br_frb_beams_hopper(struct br_frb_beams_hopper *hopper, const void *seats_m, const void *seats_n,
-                                    const struct span *span)
+extern "C" void br_frb_beams_hopper(struct br_frb_beams_hopper *hopper, const void *seats_m,
+                                    const void *seats_n, const struct span *span)
 {
     CUtensorMap in, out;
     work w = hopper->w;
     if (!describe(hopper, &in, span->in, static_cast<size_t>(w.np) * hopper->k.nq, span) ||
         !describe(hopper, &out, span->out, w.B, span)) {
-        br_cuda_ok(hopper->cuda, cudaErrorMisalignedAddress, "the FRB beams (their memory must be aligned to 16 bytes)");
+        br_cuda_ok(hopper->cuda, cudaErrorMisalignedAddress,
+                   "the FRB beams (their memory must be aligned to 16 bytes)");
         return;
     }
     w.valid = span->valid;
@@ -141,7 +146,8 @@ extern "C" void br_frb_beams_hopper(struct br_frb_beams_hopper *hopper, const vo
     w.T = static_cast<unsigned>(span->count), w.stride = static_cast<unsigned>(span->stride);
     w.step_tiles = up(w.T, NT);
     unsigned tiles = w.F * w.beam_tiles * w.step_tiles;
-    hopper->k.run<<<tiles < hopper->processors ? tiles : hopper->processors, THREADS, hopper->shared,
+    unsigned blocks = tiles < hopper->processors ? tiles : hopper->processors;
+    hopper->k.run<<<blocks, THREADS, hopper->shared,
                     static_cast<cudaStream_t>(br_cuda_stream(hopper->cuda))>>>(in, out, w);
     br_cuda_ok(hopper->cuda, cudaGetLastError(), "the launch of the FRB beams");
 }

@@ -2,13 +2,14 @@
  *
  *   J[b][t] = sum_k W[k][b] I[t][k],   k = (p, q),   W = U_p U_q,
  *
- * with beams as rows of the tensor cores' product and time steps as columns. W never exists: a warp's rows of W for 16 k's are one
- * product of halves per register, from the U_q of its beams, which stay in registers, and their U_p from shared memory. The field
- * streams through a ring of boxes of 64 k's by NT steps, which all beams of the block share.
+ * with beams as rows of the tensor cores' product and time steps as columns. W never exists: a warp's rows of
+ * W for 16 k's are one product of halves per register, from the U_q of its beams, which stay in registers,
+ * and their U_p from shared memory. The field streams through a ring of boxes of 64 k's by NT steps, which
+ * all beams of the block share.
  *
- * A block stays. It has two groups of four warps that multiply, each 64 MB beams by NT steps, and a warp that starts the copies.
- * The groups take the same boxes, but one runs up to a ring ahead of the other, so that one's weights and output fall into the
- * other's products. */
+ * A block stays. It has two groups of four warps that multiply, each 64 MB beams by NT steps, and a warp that
+ * starts the copies. The groups take the same boxes, but one runs up to a ring ahead of the other, so that
+ * one's weights and output fall into the other's products. */
 #ifndef BEAMRING_KERNELS_FRB_BEAMS_HOPPER_ARBITRARY_CUH
 #define BEAMRING_KERNELS_FRB_BEAMS_HOPPER_ARBITRARY_CUH
 
@@ -37,18 +38,19 @@ __device__ __forceinline__ void announce(unsigned number, unsigned threads)
     asm volatile("bar.arrive %0, %1;\n" ::"r"(number), "r"(threads) : "memory");
 }
 
-/* Four 8 x 8 matrices of halves, transposed: lane 8 m + i gives the address of what becomes row i of matrix m, 16 bytes. */
+/* Four 8 x 8 matrices of halves, transposed: lane 8 m + i gives the address of what becomes row i of matrix
+ * m, 16 bytes. */
 __device__ __forceinline__ void store_matrices_transposed(void *row, const unsigned (&from)[4])
 {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(
-                     shared_address(row)),
-                 "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
-                 : "memory");
+    asm volatile(
+        "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(shared_address(row)),
+        "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
+        : "memory");
 }
 
 /* What a launch works on. */
 struct work {
-    const uint8_t *valid; /* [F][stride], of which T steps, or NULL */
+    const uint8_t *valid;          /* [F][stride], of which T steps, or NULL */
     const seat *seats_m, *seats_n; /* [F][B] */
     unsigned T, stride, B, F, np;
     unsigned ring;  /* boxes in it */
@@ -71,8 +73,8 @@ __host__ __device__ inline unsigned p_bytes(unsigned turns, unsigned ps, int mb)
     return turns * ps * 2 * 64 * static_cast<unsigned>(GROUPS * mb);
 }
 
-/* Which tile is a block's n-th: whole rounds of all steps of a tile of beams, so that its weights are made once; what is left over is
- * dealt out tile by tile. */
+/* Which tile is a block's n-th: whole rounds of all steps of a tile of beams, so that its weights are made
+ * once; what is left over is dealt out tile by tile. */
 struct schedule {
     unsigned items, rounds, left; /* tiles of beams in all channels; those each block gets; tiles left over */
 
@@ -124,7 +126,8 @@ __global__ void __launch_bounds__(THREADS, 1)
         barrier_publish();
     }
     for (unsigned i = threadIdx.x; i < NQ + w.np; i += THREADS) {
-        float angle = i < NQ ? static_cast<float>(i) / NQ : static_cast<float>(i - NQ) / static_cast<float>(w.np);
+        float angle =
+            i < NQ ? static_cast<float>(i) / NQ : static_cast<float>(i - NQ) / static_cast<float>(w.np);
         turn_n[i] = make_float2(cospif(angle), sinpif(angle));
     }
     __syncthreads();
@@ -153,8 +156,8 @@ __global__ void __launch_bounds__(THREADS, 1)
         uint8_t *results_group = results + group * MB * BOX_BYTES;
         unsigned last = ~0u;
 
-        /* u_q[mb][o][h]  simd: q0  register: mb, o, h <-> mb, q5 q4 q3, row3  thread: t4..t0 <-> row2 row1 row0 q2 q1  warp: w1 w0 <->
-         * row5 row4 (row: the beam of 64) */
+        /* u_q[mb][o][h]  simd: q0  register: mb, o, h <-> mb, q5 q4 q3, row3  thread: t4..t0 <-> row2 row1
+         * row0 q2 q1  warp: w1 w0 <-> row5 row4 (row: the beam of 64) */
         unsigned u_q[MB][OCTETS][2];
         if (group == 1 && plan.find(w, 0, &item, &step_tile)) meet(3, GROUPS * GROUP);
 
@@ -186,8 +189,8 @@ __global__ void __launch_bounds__(THREADS, 1)
                                 uint2 both = make_uint2(0, 0);
                                 if (p < w.np) both.x = weights(s, turn_m, static_cast<int>(p), np);
                                 if (p + 2 < w.np) both.y = weights(s, turn_m, static_cast<int>(p) + 2, np);
-                                *reinterpret_cast<uint2 *>(p_warp + br_frb_beams_p_place(turn, mb, MB, row, PS) +
-                                                           2 * i) = both;
+                                *reinterpret_cast<uint2 *>(
+                                    p_warp + br_frb_beams_p_place(turn, mb, MB, row, PS) + 2 * i) = both;
                             }
                     }
                 __syncwarp();
@@ -198,12 +201,13 @@ __global__ void __launch_bounds__(THREADS, 1)
             bool add = false;
 #pragma unroll 1
             for (unsigned turn = 0; turn < w.turns; turn++) {
-                /* u_p[mb][h][..]  simd: p0  register: mb, h, i <-> mb, row3, p1..  thread: t4 t3 t2 <-> row2 row1 row0 */
+                /* u_p[mb][h][..]  simd: p0  register: mb, h, i <-> mb, row3, p1..  thread: t4 t3 t2 <-> row2
+                 * row1 row0 */
                 unsigned u_p[MB][2][WORDS];
 #pragma unroll
                 for (int mb = 0; mb < MB; mb++) {
-                    const uint4 *from = reinterpret_cast<const uint4 *>(
-                        p_warp + br_frb_beams_p_place(turn, mb, MB, g, PS));
+                    const uint4 *from =
+                        reinterpret_cast<const uint4 *>(p_warp + br_frb_beams_p_place(turn, mb, MB, g, PS));
 #pragma unroll
                     for (int i = 0; i < PS / 4; i++) {
                         uint4 v = from[i];
@@ -211,7 +215,8 @@ __global__ void __launch_bounds__(THREADS, 1)
                         (&u_p[mb][0][0])[4 * i + 2] = v.z, (&u_p[mb][0][0])[4 * i + 3] = v.w;
                     }
                 }
-                /* a[which][mb][k]: see br_wgmma_f16_a; two operations in a row on the same sums: that takes less power */
+                /* a[which][mb][k]: see br_wgmma_f16_a; two operations in a row on the same sums: that takes
+                 * less power */
                 unsigned a[2][MB][CHAIN][4];
 #pragma unroll
                 for (int box = 0; box < BOXES; box++) {
@@ -227,11 +232,13 @@ __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
                                 for (int r = 0; r < 4; r++) {
                                     /* r1: which octet of the 16 k's; r0: row3 */
-                                    int octet = (box * 4 + kk * CHAIN + k) * 2 + r / 2, p = octet / OCTETS, o = octet % OCTETS;
+                                    int octet = (box * 4 + kk * CHAIN + k) * 2 + r / 2, p = octet / OCTETS,
+                                        o = octet % OCTETS;
                                     unsigned word = u_p[mb][r % 2][p / 2];
                                     __half2 pair = *reinterpret_cast<__half2 *>(&word),
                                             q = *reinterpret_cast<__half2 *>(&u_q[mb][o][r % 2]);
-                                    __half2 product = __hmul2(p % 2 ? __high2half2(pair) : __low2half2(pair), q);
+                                    __half2 product =
+                                        __hmul2(p % 2 ? __high2half2(pair) : __low2half2(pair), q);
                                     a[buf][mb][k][r] = *reinterpret_cast<unsigned *>(&product);
                                 }
                         wgmma_fence();
@@ -239,7 +246,8 @@ __global__ void __launch_bounds__(THREADS, 1)
                         for (int mb = 0; mb < MB; mb++)
 #pragma unroll
                             for (int k = 0; k < CHAIN; k++)
-                                wgmma_f16<NT>::multiply(sum[mb], a[buf][mb][k], b + 2 * (kk * CHAIN + k), add || k > 0);
+                                wgmma_f16<NT>::multiply(sum[mb], a[buf][mb][k], b + 2 * (kk * CHAIN + k),
+                                                        add || k > 0);
                         wgmma_commit();
                         add = true;
                         wgmma_wait<1>(); /* the registers a of the k's before these are free */
@@ -268,7 +276,8 @@ __global__ void __launch_bounds__(THREADS, 1)
                     }
 #pragma unroll
                 for (int mb = 0; mb < MB; mb++) {
-                    unsigned word[4]; /* simd: t0  register: r1 r0 <-> j0 row3  thread: t4..t0 <-> row2 row1 row0 t2 t1 */
+                    unsigned word[4]; /* simd: t0  register: r1 r0 <-> j0 row3  thread: t4..t0 <-> row2 row1
+                                         row0 t2 t1 */
 #pragma unroll
                     for (int i = 0; i < 4; i++) {
                         float x = sum[mb][(j + i / 2) * 4 + i % 2 * 2] * 0x1p-14f,
@@ -278,8 +287,8 @@ __global__ void __launch_bounds__(THREADS, 1)
                         word[i] = pack_clamped(x, y);
                     }
                     unsigned step = (j + lane / 16) * 8 + lane % 8, octet = warp * 2 + lane / 8 % 2;
-                    store_matrices_transposed(results_group + mb * BOX_BYTES + br_frb_beams_out_place(step, octet),
-                                              word);
+                    store_matrices_transposed(
+                        results_group + mb * BOX_BYTES + br_frb_beams_out_place(step, octet), word);
                 }
             }
             publish_shared();
@@ -287,8 +296,9 @@ __global__ void __launch_bounds__(THREADS, 1)
             if (threadIdx.x % GROUP == 0) {
                 for (int mb = 0; mb < MB; mb++)
                     if (first_beam + mb * 64 < w.B)
-                        tensor_store(&out, results_group + mb * BOX_BYTES, static_cast<int>(first_beam + mb * 64),
-                                  static_cast<int>(step_tile * NT), static_cast<int>(f));
+                        tensor_store(&out, results_group + mb * BOX_BYTES,
+                                     static_cast<int>(first_beam + mb * 64), static_cast<int>(step_tile * NT),
+                                     static_cast<int>(f));
                 bulk_commit();
             }
         }

@@ -61,8 +61,8 @@ static int check(const struct br_frb_beams_params *p, struct br_why *why)
 }
 
 /* Positions are those of beams 0, stride, 2 stride, ...; component 0 is x, 1 is y. */
-static void find_theta(double *theta_mhz, const struct axis *axis, double spacing, const double *beam, size_t stride,
-                       int component)
+static void find_theta(double *theta_mhz, const struct axis *axis, double spacing, const double *beam,
+                       size_t stride, int component)
 {
     double scale = axis->n * spacing / speed_of_light;
     for (size_t i = 0; i < axis->nbeams; i++) theta_mhz[i] = scale * beam[2 * i * stride + (size_t)component];
@@ -124,7 +124,8 @@ int br_frb_beams_create(struct br_frb_beams **result, enum br_backend backend,
     plan->steered = params->steered;
     plan->portable = params->portable;
     plan->float32 = params->float32;
-    int factorizable = backend != BR_REFERENCE && params->beams_x > 0 && !(backend == BR_CUDA && params->float32);
+    int factorizable =
+        backend != BR_REFERENCE && params->beams_x > 0 && !(backend == BR_CUDA && params->float32);
     if (factorizable) {
         plan->beams_x = params->beams_x;
         plan->beams_y = params->beams_y;
@@ -133,7 +134,8 @@ int br_frb_beams_create(struct br_frb_beams **result, enum br_backend backend,
                  make_axis(&plan->m, params->grid_m, factorizable ? params->beams_x : params->nbeams) != 0 ||
                  make_axis(&plan->n, params->grid_n, factorizable ? params->beams_y : params->nbeams) != 0;
     if (!failed) {
-        find_theta(plan->m.theta_mhz, &plan->m, plan->spacing_m_m, params->beam, factorizable ? plan->beams_y : 1, 0);
+        find_theta(plan->m.theta_mhz, &plan->m, plan->spacing_m_m, params->beam,
+                   factorizable ? plan->beams_y : 1, 0);
         find_theta(plan->n.theta_mhz, &plan->n, plan->spacing_n_m, params->beam, 1, 1);
     }
     if (!failed) memcpy(plan->freq_mhz, params->freq_mhz, params->nchannels * sizeof *plan->freq_mhz);
@@ -168,7 +170,8 @@ int br_frb_beams_steer(struct br_frb_beams *plan, const double *beam, size_t fir
 {
     if (!plan->steered) return br_because(why, "these beams were not said to be steered");
     if (check_beams(beam, plan->nbeams, plan->beams_x, plan->beams_y, why) != 0) return -1;
-    find_theta(plan->m.next_theta_mhz, &plan->m, plan->spacing_m_m, beam, plan->beams_x ? plan->beams_y : 1, 0);
+    find_theta(plan->m.next_theta_mhz, &plan->m, plan->spacing_m_m, beam, plan->beams_x ? plan->beams_y : 1,
+               0);
     find_theta(plan->n.next_theta_mhz, &plan->n, plan->spacing_n_m, beam, 1, 1);
     plan->steering = true;
     plan->steer_at = first_step;

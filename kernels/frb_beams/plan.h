@@ -51,7 +51,8 @@ struct br_frb_beams {
 /* u[q][beam] in float32 from a closed form of Eq. (7), good to 1e-7. */
 void br_frb_beams_axis_weights(float *u, const struct axis *axis, double freq_mhz);
 
-/* The steps that an execute forms with one set of beams: `count` of them, `stride` in memory from a channel to the next. */
+/* The steps that an execute forms with one set of beams: `count` of them, `stride` in memory from a channel
+ * to the next. */
 struct span {
     const uint16_t *in;
     const uint8_t *valid; /* or NULL; with BR_CUDA on the device */
@@ -66,15 +67,18 @@ void br_frb_beams_cpu_destroy(struct br_frb_beams *plan);
 void br_frb_beams_reference(const struct br_frb_beams *plan, const struct span *span);
 
 int br_frb_beams_cuda_create(struct br_frb_beams *plan, struct br_why *why);
-/* Starts an execute: brings the validity of all its steps (or NULL) to the device. False after a failure, which is kept. */
-bool br_frb_beams_cuda_begin(struct br_frb_beams *plan, const uint8_t *in_valid, size_t nsteps, const uint8_t **valid);
+/* Starts an execute: brings the validity of all its steps (or NULL) to the device. False after a failure,
+ * which is kept. */
+bool br_frb_beams_cuda_begin(struct br_frb_beams *plan, const uint8_t *in_valid, size_t nsteps,
+                             const uint8_t **valid);
 void br_frb_beams_cuda(struct br_frb_beams *plan, const struct span *span);
-void br_frb_beams_cuda_steer(struct br_frb_beams *plan);  /* enqueues the making of the weights of next_theta_mhz */
+void br_frb_beams_cuda_steer(
+    struct br_frb_beams *plan); /* enqueues the making of the weights of next_theta_mhz */
 void br_frb_beams_cuda_switch(struct br_frb_beams *plan); /* to these weights */
 void br_frb_beams_cuda_destroy(struct br_frb_beams *plan);
 
-/* What another kernel needs to form a grid of beams with the same bits: see grid.cuh for the weights. They change when the beams are
- * steered. */
+/* What another kernel needs to form a grid of beams with the same bits: see grid.cuh for the weights. They
+ * change when the beams are steered. */
 struct br_frb_beams_grid {
     const void *weights_q, *weights_p; /* on the device */
     unsigned np, nq, bx, by, j_blocks, i_tiles, q_steps, p_blocks;

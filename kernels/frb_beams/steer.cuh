@@ -1,5 +1,6 @@
-/* steer.cuh - makes the weights of FRB stage 2 on the GPU: the seats of weights.cuh from where the beams point, and, for the kernels that
- * do not multiply these out themselves, weights in the order of their registers. */
+/* steer.cuh - makes the weights of FRB stage 2 on the GPU: the seats of weights.cuh from where the beams
+ * point, and, for the kernels that do not multiply these out themselves, weights in the order of their
+ * registers. */
 #ifndef BEAMRING_KERNELS_FRB_BEAMS_STEER_CUH
 #define BEAMRING_KERNELS_FRB_BEAMS_STEER_CUH
 
@@ -35,9 +36,10 @@ __device__ __forceinline__ seat find_seat(const two_floats &theta2, const two_fl
     return s;
 }
 
-/* The same times `scale`, without a table, and 0 where there is no such beam or q. seats: those of a channel, `beams` of them. */
-__device__ __forceinline__ unsigned weights(const seat *seats, unsigned beams, unsigned beam, unsigned q, unsigned period,
-                                             float scale = 1)
+/* The same times `scale`, without a table, and 0 where there is no such beam or q. seats: those of a channel,
+ * `beams` of them. */
+__device__ __forceinline__ unsigned weights(const seat *seats, unsigned beams, unsigned beam, unsigned q,
+                                            unsigned period, float scale = 1)
 {
     float u[2] = {0, 0};
     for (unsigned i = 0; i < 2; i++)
@@ -70,8 +72,8 @@ __global__ void __launch_bounds__(256) point(const pointing w)
     }
 }
 
-/* ---- weights in the order of the registers of mma_f16, for the kernels that do not make them from seats themselves. One thread
- * makes 16 bytes; y: channels. ---- */
+/* ---- weights in the order of the registers of mma_f16, for the kernels that do not make them from seats
+ * themselves. One thread makes 16 bytes; y: channels. ---- */
 
 /* Which of 32 beams is column (or row) g of operation n. */
 __device__ __forceinline__ unsigned column(unsigned n, unsigned g)
@@ -80,12 +82,13 @@ __device__ __forceinline__ unsigned column(unsigned n, unsigned g)
 }
 
 /* arbitrary::work's: to [F][blocks][octets][32 lanes] and [F][blocks][pairs][8]. */
-__global__ void __launch_bounds__(256) fill_arbitrary_q(uint4 *to, const seat *seats, unsigned B, unsigned nq, unsigned blocks,
-                                                        unsigned octets, unsigned F)
+__global__ void __launch_bounds__(256) fill_arbitrary_q(uint4 *to, const seat *seats, unsigned B, unsigned nq,
+                                                        unsigned blocks, unsigned octets, unsigned F)
 {
     unsigned i = blockIdx.x * 256 + threadIdx.x, count = blocks * octets * 32;
     if (i >= count) return;
-    unsigned lane = i % 32, octet = i / 32 % octets, first = i / 32 / octets * 32, q = 8 * octet + lane % 4 * 2, g = lane / 4;
+    unsigned lane = i % 32, octet = i / 32 % octets, first = i / 32 / octets * 32,
+             q = 8 * octet + lane % 4 * 2, g = lane / 4;
     /* seats: shape (F, beams), contiguous; to: shape (F, count), contiguous */
     for (unsigned f = blockIdx.y; f < F; f += gridDim.y) {
         const seat *of_f = seats + static_cast<size_t>(f) * B;
@@ -95,8 +98,8 @@ __global__ void __launch_bounds__(256) fill_arbitrary_q(uint4 *to, const seat *s
     }
 }
 
-__global__ void __launch_bounds__(256) fill_arbitrary_p(uint4 *to, const seat *seats, unsigned B, unsigned np, unsigned blocks,
-                                                        unsigned pairs, unsigned F)
+__global__ void __launch_bounds__(256) fill_arbitrary_p(uint4 *to, const seat *seats, unsigned B, unsigned np,
+                                                        unsigned blocks, unsigned pairs, unsigned F)
 {
     unsigned i = blockIdx.x * 256 + threadIdx.x, count = blocks * pairs * 8;
     if (i >= count) return;
@@ -110,34 +113,40 @@ __global__ void __launch_bounds__(256) fill_arbitrary_p(uint4 *to, const seat *s
     }
 }
 
-/* grid::work's and grid_whole::work's: to [F][j_blocks][q_steps][2][32 lanes] and [F][p_blocks][i_tiles][32 lanes], 2^7 scale U. */
-__global__ void __launch_bounds__(256) fill_grid_q(uint4 *to, const seat *seats, unsigned by, unsigned nq, unsigned j_blocks,
-                                                   unsigned q_steps, float scale, unsigned F)
+/* grid::work's and grid_whole::work's: to [F][j_blocks][q_steps][2][32 lanes] and [F][p_blocks][i_tiles][32
+ * lanes], 2^7 scale U. */
+__global__ void __launch_bounds__(256)
+    fill_grid_q(uint4 *to, const seat *seats, unsigned by, unsigned nq, unsigned j_blocks, unsigned q_steps,
+                float scale, unsigned F)
 {
     unsigned i = blockIdx.x * 256 + threadIdx.x, count = j_blocks * q_steps * 64;
     if (i >= count) return;
     unsigned lane = i % 32, m = i / 32 % 2, step = i / 64 % q_steps, first = i / 64 / q_steps * 32;
-    unsigned q = 16 * step + lane % 4 * 2, j = first + column(2 * m, lane / 4), k = first + column(2 * m + 1, lane / 4);
+    unsigned q = 16 * step + lane % 4 * 2, j = first + column(2 * m, lane / 4),
+             k = first + column(2 * m + 1, lane / 4);
     /* seats: shape (F, beams), contiguous; to: shape (F, count), contiguous */
     for (unsigned f = blockIdx.y; f < F; f += gridDim.y) {
         const seat *of_f = seats + static_cast<size_t>(f) * by;
-        to[static_cast<size_t>(f) * count + i] = make_uint4(weights(of_f, by, j, q, nq, scale), weights(of_f, by, k, q, nq, scale),
-                                                            weights(of_f, by, j, q + 8, nq, scale), weights(of_f, by, k, q + 8, nq, scale));
+        to[static_cast<size_t>(f) * count + i] =
+            make_uint4(weights(of_f, by, j, q, nq, scale), weights(of_f, by, k, q, nq, scale),
+                       weights(of_f, by, j, q + 8, nq, scale), weights(of_f, by, k, q + 8, nq, scale));
     }
 }
 
-__global__ void __launch_bounds__(256) fill_grid_p(uint4 *to, const seat *seats, unsigned bx, unsigned np, unsigned p_blocks,
-                                                   unsigned i_tiles, float scale, unsigned F)
+__global__ void __launch_bounds__(256)
+    fill_grid_p(uint4 *to, const seat *seats, unsigned bx, unsigned np, unsigned p_blocks, unsigned i_tiles,
+                float scale, unsigned F)
 {
     unsigned number = blockIdx.x * 256 + threadIdx.x, count = p_blocks * i_tiles * 32;
     if (number >= count) return;
-    unsigned lane = number % 32, i = number / 32 % i_tiles * 16 + lane / 4, p = number / 32 / i_tiles * 16 + lane % 4 * 2;
+    unsigned lane = number % 32, i = number / 32 % i_tiles * 16 + lane / 4,
+             p = number / 32 / i_tiles * 16 + lane % 4 * 2;
     /* seats: shape (F, beams), contiguous; to: shape (F, count), contiguous */
     for (unsigned f = blockIdx.y; f < F; f += gridDim.y) {
         const seat *of_f = seats + static_cast<size_t>(f) * bx;
         to[static_cast<size_t>(f) * count + number] =
-            make_uint4(weights(of_f, bx, i, p, np, scale), weights(of_f, bx, i + 8, p, np, scale), weights(of_f, bx, i, p + 8, np, scale),
-                       weights(of_f, bx, i + 8, p + 8, np, scale));
+            make_uint4(weights(of_f, bx, i, p, np, scale), weights(of_f, bx, i + 8, p, np, scale),
+                       weights(of_f, bx, i, p + 8, np, scale), weights(of_f, bx, i + 8, p + 8, np, scale));
     }
 }
 

@@ -4,8 +4,9 @@
  *
  *   U_q = (-1)^m sin(pi phi) / 2N cot(pi (m + phi) / 2N),   U_q = 1 for m = phi = 0,
  *
- * so that one sine and one angle a beam give all its U_q: sine and cosine of pi m / 2N come from a table, and no sum of angles
- * cancels. A `seat` holds them for one axis of a beam in a channel; steering rewrites the seats and nothing else. */
+ * so that one sine and one angle a beam give all its U_q: sine and cosine of pi m / 2N come from a table, and
+ * no sum of angles cancels. A `seat` holds them for one axis of a beam in a channel; steering rewrites the
+ * seats and nothing else. */
 #ifndef BEAMRING_KERNELS_FRB_BEAMS_WEIGHTS_CUH
 #define BEAMRING_KERNELS_FRB_BEAMS_WEIGHTS_CUH
 
@@ -18,11 +19,12 @@
 namespace beamring
 {
 
-/* Weights are at most 1: so scaled, they are normal float16 numbers down to 2^-21, and products of two of them down to 2^-28. */
+/* Weights are at most 1: so scaled, they are normal float16 numbers down to 2^-21, and products of two of
+ * them down to 2^-28. */
 constexpr float WEIGHT_SCALE = 128;
 
-/* x: 2^7 sin(pi phi) / 2N; y, z: sine and cosine of pi phi / 2N; w: the integer r mod 2N (as bits). Where phi = 0: x = 2^7 / 2N,
- * y = 1 / 2N, times 2^-60 each, which makes U_q = 1 at m = 0 and 0 elsewhere. */
+/* x: 2^7 sin(pi phi) / 2N; y, z: sine and cosine of pi phi / 2N; w: the integer r mod 2N (as bits). Where phi
+ * = 0: x = 2^7 / 2N, y = 1 / 2N, times 2^-60 each, which makes U_q = 1 at m = 0 and 0 elsewhere. */
 using seat = float4;
 
 /* The integer m of U_q. */

@@ -41,7 +41,8 @@ static const struct br_param steer_params[] = {
      .max = (double)(1LL << 52),
      .unit = "base samples",
      .help = "the beams point there from the first output sample on that begins at or after this one"},
-    BR_BEAMS_PARAM(struct steer_param, beams, true, "as many beams as before, on a grid of the same shape if they were"),
+    BR_BEAMS_PARAM(struct steer_param, beams, true,
+                   "as many beams as before, on a grid of the same shape if they were"),
     {0},
 };
 
@@ -58,7 +59,8 @@ static const struct br_param params[] = {
      .offset = offsetof(struct frb_beams, precision),
      .choices = precisions,
      .def = "float16",
-     .help = "of weights and products on a GPU; float32 takes 15 to 20 times as long, for a grid of beams more. On the CPU it is "
+     .help = "of weights and products on a GPU; float32 takes 15 to 20 times as long, for a grid of beams "
+             "more. On the CPU it is "
              "always float32"},
     {0},
 };
@@ -77,17 +79,20 @@ static int configure_steering(struct br_stage *stage, struct frb_beams *fb, cons
         int status = br_directions_configure(stage, param[i].beams, &later);
         if (status != BR_OK) return status;
         if (later.nbeams != out->nbeams || later.beams_x != out->beams_x || later.beams_y != out->beams_y)
-            return br_stage_fail_at(stage, "steer",
-                                    "from sample %lld on there are %zu beams (%zu x %zu); expected %zu (%zu x %zu) as before: "
-                                    "steering moves beams, it cannot add or remove any",
-                                    (long long)param[i].sample, later.nbeams, later.beams_x, later.beams_y, out->nbeams,
-                                    out->beams_x, out->beams_y);
+            return br_stage_fail_at(
+                stage, "steer",
+                "from sample %lld on there are %zu beams (%zu x %zu); expected %zu (%zu x %zu) as before: "
+                "steering moves beams, it cannot add or remove any",
+                (long long)param[i].sample, later.nbeams, later.beams_x, later.beams_y, out->nbeams,
+                out->beams_x, out->beams_y);
         fb->steering[i] = (struct steering){(uint64_t)param[i].sample, later.beams};
         if (i > 0 && fb->steering[i].sample < fb->steering[i - 1].sample + apart)
             return br_stage_fail_at(stage, "steer",
-                                    "sample %lld follows sample %lld; expected at least %llu samples (a frame and an output sample) "
+                                    "sample %lld follows sample %lld; expected at least %llu samples (a "
+                                    "frame and an output sample) "
                                     "between them, in order of time",
-                                    (long long)param[i].sample, (long long)param[i - 1].sample, (unsigned long long)apart);
+                                    (long long)param[i].sample, (long long)param[i - 1].sample,
+                                    (unsigned long long)apart);
     }
     return BR_OK;
 }
@@ -164,14 +169,16 @@ static int steer(struct br_stage *stage, struct frb_beams *fb, uint64_t first, c
     uint64_t first_step = first / part->downsample;
     struct br_why why = {""};
     /* Frames may have been lost: of those due before this one only the last matters. */
-    while (fb->next + 1 < fb->steer.count && step_at(fb->steering[fb->next + 1].sample, part->downsample) <= first_step)
+    while (fb->next + 1 < fb->steer.count &&
+           step_at(fb->steering[fb->next + 1].sample, part->downsample) <= first_step)
         fb->next++;
     if (fb->next == fb->steer.count) return BR_OK;
     const struct steering *s = &fb->steering[fb->next];
     uint64_t step = step_at(s->sample, part->downsample);
     if (step >= first_step + part->nsteps) return BR_OK;
     fb->next++;
-    if (br_frb_beams_steer(fb->plan, (const double *)s->beams, step > first_step ? (size_t)(step - first_step) : 0, &why) != 0)
+    if (br_frb_beams_steer(fb->plan, (const double *)s->beams,
+                           step > first_step ? (size_t)(step - first_step) : 0, &why) != 0)
         return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
     return BR_OK;
 }
@@ -213,9 +220,12 @@ BR_STAGE_EXPORT = {
                    "grid of beams is the product "
                    "of its two axes and is formed in two cheaper steps.\n\n"
                    "A dish grid of spacing d repeats the sky every lambda/d in direction cosine.\n\n"
-                   "`steer: [{sample: 1000000, beams: {...}}, ...]` points the beams somewhere else while they are formed: to the "
-                   "sample, whatever the frames, and without a pause. On a GPU only the new directions are sent there, and the weights "
-                   "are made there. Files and packets go on carrying the directions that `beams` gives. Beams that are steered or in "
+                   "`steer: [{sample: 1000000, beams: {...}}, ...]` points the beams somewhere else while "
+                   "they are formed: to the "
+                   "sample, whatever the frames, and without a pause. On a GPU only the new directions are "
+                   "sent there, and the weights "
+                   "are made there. Files and packets go on carrying the directions that `beams` gives. "
+                   "Beams that are steered or in "
                    "float32 are not quantized in the same kernel.\n",
     .params = params,
     .inputs = inputs,

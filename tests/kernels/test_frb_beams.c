@@ -329,7 +329,8 @@ static void steered(void **state)
         struct br_frb_beams *plan;
         struct br_why why;
         later.params.beam = other.beam;
-        uint16_t *out = malloc(2 * count * sizeof *out), *expected[2] = {compute(&r, backend), compute(&later, backend)};
+        uint16_t *out = malloc(2 * count * sizeof *out),
+                 *expected[2] = {compute(&r, backend), compute(&later, backend)};
         assert_int_equal(br_frb_beams_create(&plan, backend, &r.params, &why), 0);
         assert_int_equal(br_frb_beams_steer(plan, other.beam, at, &why), -1);
         assert_non_null(strstr(why.text, "steered"));
@@ -342,8 +343,8 @@ static void steered(void **state)
         for (size_t e = 0; e < 2; e++)
             for (size_t f = 0; f < F; f++)
                 for (size_t t = 0; t < T; t++)
-                    assert_memory_equal(out + e * count + (f * T + t) * B, expected[e * T + t >= at] + (f * T + t) * B,
-                                        B * sizeof *out);
+                    assert_memory_equal(out + e * count + (f * T + t) * B,
+                                        expected[e * T + t >= at] + (f * T + t) * B, B * sizeof *out);
         other.beam[0] = NAN;
         assert_int_equal(br_frb_beams_steer(plan, other.beam, 0, &why), -1);
         br_frb_beams_destroy(plan);
@@ -366,7 +367,8 @@ int main(void)
         cmocka_unit_test(steps_are_independent),
         cmocka_unit_test(weights_made_again),
         cmocka_unit_test(clamps),
-        cmocka_unit_test(steered), cmocka_unit_test(bad_parameters),
+        cmocka_unit_test(steered),
+        cmocka_unit_test(bad_parameters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

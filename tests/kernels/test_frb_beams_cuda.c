@@ -168,8 +168,8 @@ static void check(const struct run *r)
     free(b);
 }
 
-/* With the kernel that is best here and, where that is another, with the one for any GPU; only the latter takes memory that is not
- * aligned. */
+/* With the kernel that is best here and, where that is another, with the one for any GPU; only the latter
+ * takes memory that is not aligned. */
 static void check_shape(size_t T, size_t F, size_t M, size_t N, size_t bx, size_t by, int missing, size_t off)
 {
     struct run r = make(T, F, M, N, bx, by, missing);
@@ -220,19 +220,22 @@ static void larger_shapes(void **state)
     printf("largest relative rms error so far: %.2e\n", worst_seen);
 }
 
-/* The kernels that only some shapes have: around the sizes of their tiles, and more of these than there are multiprocessors. */
+/* The kernels that only some shapes have: around the sizes of their tiles, and more of these than there are
+ * multiprocessors. */
 static void special_shapes(void **state)
 {
     NEEDS_GPU();
     static const size_t cells[][2] = {{24, 24}, {22, 24}, {5, 12}, {8, 12}, {3, 16}, {16, 16}, {1, 24}},
                         arbitrary[] = {8, 56, 64, 136, 256, 264, 384, 392, 768, 1000},
-                        grid[][2] = {{96, 96}, {32, 48}, {64, 64}, {7, 40}, {33, 130}, {100, 24}, {97, 9}, {200, 96}};
+                        grid[][2] = {{96, 96},  {32, 48},  {64, 64}, {7, 40},
+                                     {33, 130}, {100, 24}, {97, 9},  {200, 96}};
     for (size_t i = 0; i < 7; i++)
         for (size_t j = 0; j < 2; j++) {
             size_t which = i * 2 + j;
-            check_shape(1 + 31 * (which % 5), 1 + which % 2, cells[i][0], cells[i][1], 0, arbitrary[which % 10], which % 3 == 0, 0);
-            check_shape(1 + 5 * (which % 4), 1 + which % 2, cells[i][0], cells[i][1], grid[which % 8][0], grid[which % 8][1],
-                        which % 3 == 1, 0);
+            check_shape(1 + 31 * (which % 5), 1 + which % 2, cells[i][0], cells[i][1], 0,
+                        arbitrary[which % 10], which % 3 == 0, 0);
+            check_shape(1 + 5 * (which % 4), 1 + which % 2, cells[i][0], cells[i][1], grid[which % 8][0],
+                        grid[which % 8][1], which % 3 == 1, 0);
         }
     check_shape(3, 300, 2, 12, 0, 8, 1, 0);
     check_shape(70, 80, 1, 16, 0, 264, 1, 0);
@@ -286,10 +289,12 @@ static void bright_source(void **state)
 static void float32(void **state)
 {
     NEEDS_GPU();
-    static const size_t shape[][5] = {{70, 24, 24, 0, 136}, {3, 8, 12, 0, 7},   {129, 3, 5, 0, 130}, {20, 4, 4, 6, 10},
-                                      {17, 16, 16, 8, 32},  {5, 1, 3, 0, 1}, {2, 40, 40, 0, 5}};
+    static const size_t shape[][5] = {{70, 24, 24, 0, 136}, {3, 8, 12, 0, 7},    {129, 3, 5, 0, 130},
+                                      {20, 4, 4, 6, 10},    {17, 16, 16, 8, 32}, {5, 1, 3, 0, 1},
+                                      {2, 40, 40, 0, 5}};
     for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
-        struct run r = make(shape[i][0], 1 + i % 2, shape[i][1], shape[i][2], shape[i][3], shape[i][4], i % 3 == 1);
+        struct run r =
+            make(shape[i][0], 1 + i % 2, shape[i][1], shape[i][2], shape[i][3], shape[i][4], i % 3 == 1);
         r.params.float32 = true;
         r.off = i % 3 == 2 ? 2 : 0;
         double before = worst_seen;
@@ -301,16 +306,19 @@ static void float32(void **state)
     }
 }
 
-/* Beams steered within an execute, at its ends, and some executes ahead: the same bits as plans for each set of beams. */
+/* Beams steered within an execute, at its ends, and some executes ahead: the same bits as plans for each set
+ * of beams. */
 static void steered(void **state)
 {
     NEEDS_GPU();
-    static const size_t shape[][4] = {{24, 24, 0, 392}, {8, 12, 0, 30}, {24, 24, 16, 16}, {3, 5, 6, 9}, {16, 16, 64, 40}, {2, 12, 0, 24}};
+    static const size_t shape[][4] = {{24, 24, 0, 392}, {8, 12, 0, 30},   {24, 24, 16, 16},
+                                      {3, 5, 6, 9},     {16, 16, 64, 40}, {2, 12, 0, 24}};
     static const size_t at[] = {0, 1, 13, 39, 40, 41, 80, 95};
     enum { T = 40, F = 2, EXECUTES = 3 };
     for (size_t i = 0; i < sizeof shape / sizeof *shape * 8; i++) {
         const size_t *s = shape[i / 8], when = at[i % 8];
-        struct run r = make(EXECUTES * T, F, s[0], s[1], s[2], s[3], i % 3 == 0), one = r, other = make(1, F, s[0], s[1], s[2], s[3], 0);
+        struct run r = make(EXECUTES * T, F, s[0], s[1], s[2], s[3], i % 3 == 0), one = r,
+                   other = make(1, F, s[0], s[1], s[2], s[3], 0);
         size_t B = r.params.nbeams, in = F * T * r.cells, out = F * T * B;
         struct br_why why;
         uint16_t *got[EXECUTES], *expected[2];
@@ -320,12 +328,15 @@ static void steered(void **state)
         one.params = r.params;
         one.T = one.params.max_steps = r.params.max_steps = T;
         struct br_frb_beams *plan = plan_of(&r, BR_CUDA);
-        uint16_t *device_in = gpu_poisoned(in * EXECUTES * 2, 0xff), *device_out = gpu_poisoned(out * EXECUTES * 2, 0xee);
-        gpu_ok(cudaMemcpyAsync(device_in, r.in, in * EXECUTES * 2, cudaMemcpyHostToDevice, br_cuda_stream(gpu)));
+        uint16_t *device_in = gpu_poisoned(in * EXECUTES * 2, 0xff),
+                 *device_out = gpu_poisoned(out * EXECUTES * 2, 0xee);
+        gpu_ok(
+            cudaMemcpyAsync(device_in, r.in, in * EXECUTES * 2, cudaMemcpyHostToDevice, br_cuda_stream(gpu)));
         if (i % 2) assert_int_equal(br_frb_beams_steer(plan, r.beam, 7, &why), 0); /* replaced at once */
         assert_int_equal(br_frb_beams_steer(plan, other.beam, when, &why), 0);
         for (size_t e = 0; e < EXECUTES; e++)
-            br_frb_beams_execute(plan, device_in + e * in, r.valid ? r.valid + e * F * T : NULL, T, device_out + e * out);
+            br_frb_beams_execute(plan, device_in + e * in, r.valid ? r.valid + e * F * T : NULL, T,
+                                 device_out + e * out);
         for (size_t e = 0; e < EXECUTES; e++) {
             got[e] = malloc(out * 2);
             gpu_fetch(got[e], device_out + e * out, out * 2);
@@ -337,7 +348,8 @@ static void steered(void **state)
             }
             for (size_t f = 0; f < F; f++)
                 for (size_t t = 0; t < T; t++)
-                    assert_memory_equal(got[e] + (f * T + t) * B, expected[e * T + t >= when] + (f * T + t) * B, B * 2);
+                    assert_memory_equal(got[e] + (f * T + t) * B,
+                                        expected[e * T + t >= when] + (f * T + t) * B, B * 2);
             free(expected[0]);
             free(expected[1]);
             free(got[e]);
@@ -481,14 +493,13 @@ int main(void)
     const struct CMUnitTest host[] = {cmocka_unit_test(without_a_device)};
     int failed = cmocka_run_group_tests(host, NULL, NULL);
 #if BR_WITH_CUDA
-    const struct CMUnitTest small[] = {cmocka_unit_test(edges), cmocka_unit_test(special_edges), cmocka_unit_test(clamps),
-                                       cmocka_unit_test(failures)};
+    const struct CMUnitTest small[] = {cmocka_unit_test(edges), cmocka_unit_test(special_edges),
+                                       cmocka_unit_test(clamps), cmocka_unit_test(failures)};
     const struct CMUnitTest more[] = {
-        cmocka_unit_test(random_shapes),         cmocka_unit_test(larger_shapes),
-        cmocka_unit_test(special_shapes),        cmocka_unit_test(float32),
-        cmocka_unit_test(steered),
-        cmocka_unit_test(many_channels),         cmocka_unit_test(bright_source),
-        cmocka_unit_test(steps_are_independent),
+        cmocka_unit_test(random_shapes),  cmocka_unit_test(larger_shapes),
+        cmocka_unit_test(special_shapes), cmocka_unit_test(float32),
+        cmocka_unit_test(steered),        cmocka_unit_test(many_channels),
+        cmocka_unit_test(bright_source),  cmocka_unit_test(steps_are_independent),
     };
     const struct CMUnitTest timed[] = {cmocka_unit_test(times)};
     if (getenv("BEAMRING_GPU_TIMES"))

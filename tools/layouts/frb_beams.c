@@ -1,5 +1,5 @@
-/* FRB stage 2 on a GPU: places in shared memory of beams in any directions on Hopper, and of a grid's beams where a whole time step of
- * the field is there at once. */
+/* FRB stage 2 on a GPU: places in shared memory of beams in any directions on Hopper, and of a grid's beams
+ * where a whole time step of the field is there at once. */
 #include "kernels/common/fragments.h"
 #include "kernels/frb_beams/layout.h"
 #include "tools/layouts/check.h"
@@ -10,7 +10,8 @@ void layouts_frb_beams(struct layouts *report);
 
 enum { STEPS = 64 }; /* NT */
 
-/* U_p of a warp's 16 MB beams: made by the lanes (g, c), each every fourth turn, and read by all lanes (g, ..) turn by turn. */
+/* U_p of a warp's 16 MB beams: made by the lanes (g, c), each every fourth turn, and read by all lanes (g,
+ * ..) turn by turn. */
 static void weights_p(struct layouts *report, unsigned turns, unsigned ps, unsigned blocks)
 {
     size_t count = (size_t)turns * blocks * 16 * ps;
@@ -25,7 +26,8 @@ static void weights_p(struct layouts *report, unsigned turns, unsigned ps, unsig
                     for (unsigned lane = 0; lane < 32; lane++) {
                         unsigned row = h * 8 + lane / 4, turn = first + lane % 4;
                         if (turn < turns)
-                            layouts_lane_items(&access, lane, br_frb_beams_p_place(turn, mb, blocks, row, ps) + 2 * i,
+                            layouts_lane_items(&access, lane,
+                                               br_frb_beams_p_place(turn, mb, blocks, row, ps) + 2 * i,
                                                ((int64_t)(turn * blocks + mb) * 16 + row) * ps + i);
                     }
                     layouts_access(made, &access);
@@ -59,7 +61,8 @@ static void field_box(struct layouts *report)
     for (unsigned step = 0; step < STEPS; step++) {
         struct layouts_access access = {.bytes = 16};
         for (unsigned piece = 0; piece < 8; piece++)
-            layouts_lane_items(&access, piece, br_wgmma_128_place(step, piece * 16), (int64_t)step * 64 + piece * 8);
+            layouts_lane_items(&access, piece, br_wgmma_128_place(step, piece * 16),
+                               (int64_t)step * 64 + piece * 8);
         layouts_access(write, &access);
     }
     layouts_end(write, 1, 1);
@@ -68,7 +71,8 @@ static void field_box(struct layouts *report)
         for (unsigned first = 0; first < STEPS; first += 8) {
             struct layouts_access access = {.bytes = 16};
             for (unsigned row = 0; row < 8; row++)
-                layouts_lane_items(&access, row, br_wgmma_128_place(first + row, 2 * k), (int64_t)(first + row) * 64 + k);
+                layouts_lane_items(&access, row, br_wgmma_128_place(first + row, 2 * k),
+                                   (int64_t)(first + row) * 64 + k);
             layouts_access(read, &access);
         }
     layouts_end(read, 1, 1);
@@ -83,12 +87,14 @@ static void results(struct layouts *report)
         for (unsigned j = 0; j < STEPS / 8; j += 2) {
             struct layouts_access access = {.bytes = 16};
             for (unsigned lane = 0; lane < 32; lane++) {
-                /* Register i of the four is j + i / 2, rows 8 (i % 2) to 8 (i % 2) + 7 of the warp's 16 beams. */
+                /* Register i of the four is j + i / 2, rows 8 (i % 2) to 8 (i % 2) + 7 of the warp's 16
+                 * beams. */
                 unsigned step = (j + lane / 16) * 8 + lane % 8, octet = warp * 2 + lane / 8 % 2;
                 struct br_cell cell = br_wgmma_c((j + lane / 16) * 4 + lane / 8 % 2 * 2, warp * 32);
-                layouts_expect(report, cell.row == octet * 8 && cell.column == step / 8 * 8, "results: step %u, octet %u", step,
-                               octet);
-                layouts_lane_items(&access, lane, br_frb_beams_out_place(step, octet), (int64_t)step * 64 + octet * 8);
+                layouts_expect(report, cell.row == octet * 8 && cell.column == step / 8 * 8,
+                               "results: step %u, octet %u", step, octet);
+                layouts_lane_items(&access, lane, br_frb_beams_out_place(step, octet),
+                                   (int64_t)step * 64 + octet * 8);
             }
             layouts_access(write, &access);
         }
@@ -97,7 +103,8 @@ static void results(struct layouts *report)
     for (unsigned step = 0; step < STEPS; step++) {
         struct layouts_access access = {.bytes = 16};
         for (unsigned piece = 0; piece < 8; piece++)
-            layouts_lane_items(&access, piece, br_swizzle_128_bytes(step * 128 + piece * 16), (int64_t)step * 64 + piece * 8);
+            layouts_lane_items(&access, piece, br_swizzle_128_bytes(step * 128 + piece * 16),
+                               (int64_t)step * 64 + piece * 8);
         layouts_access(read, &access);
     }
     layouts_end(read, 1, 1);
@@ -105,22 +112,26 @@ static void results(struct layouts *report)
 
 /* --- grid_whole.cuh ----------------------------------------------------------------------------------- */
 
-/* A time step's field: copies of 16 bytes by a team, four matrices of 8 rows at a time by each of its warps. */
+/* A time step's field: copies of 16 bytes by a team, four matrices of 8 rows at a time by each of its warps.
+ */
 static void whole_field(struct layouts *report, unsigned np, unsigned nq, unsigned qt, unsigned warps)
 {
     unsigned p_blocks = (np + 15) / 16, row = br_frb_beams_row(qt), octets = nq / 8;
-    struct layouts_region *region = layouts_region(report, LAYOUTS_SHARED, "field", (size_t)p_blocks * 16 * row, 16);
+    struct layouts_region *region =
+        layouts_region(report, LAYOUTS_SHARED, "field", (size_t)p_blocks * 16 * row, 16);
     for (unsigned p = 0; p < p_blocks * 16; p++) layouts_padding(region, (size_t)p * row + row - 1, 1);
     struct layouts_pass *zero = layouts_begin(region, LAYOUTS_WRITE, "zero");
     for (unsigned first = 0; first < p_blocks * 16 * row; first += 32) {
         struct layouts_access access = {.bytes = 16};
         for (unsigned lane = 0; lane < 32 && first + lane < p_blocks * 16 * row; lane++)
-            layouts_lane_items(&access, lane, (first + lane) * 16, (int64_t)(first + lane) / row * 1024 + (first + lane) % row);
+            layouts_lane_items(&access, lane, (first + lane) * 16,
+                               (int64_t)(first + lane) / row * 1024 + (first + lane) % row);
         layouts_access(zero, &access);
     }
     layouts_end(zero, 1, 1);
     struct layouts_pass *copy = layouts_begin(region, LAYOUTS_WRITE, "copy");
-    layouts_allow_wavefronts(copy, 8, "rows are an odd number of pieces apart, and a copy goes over their ends");
+    layouts_allow_wavefronts(copy, 8,
+                             "rows are an odd number of pieces apart, and a copy goes over their ends");
     for (unsigned first = 0; first < np * octets; first += 32) {
         struct layouts_access access = {.bytes = 16};
         for (unsigned lane = 0; lane < 32 && first + lane < np * octets; lane++) {
@@ -150,14 +161,17 @@ static void whole_results(struct layouts *report, unsigned bx, unsigned by, unsi
     struct layouts_region *region = layouts_region(report, LAYOUTS_SHARED, "beams", (size_t)bx * by, 2);
     struct layouts_pass *put = layouts_begin(region, LAYOUTS_WRITE, "put"), *take;
     if (by * 2 / 16 % 8 != 4)
-        layouts_allow_wavefronts(put, 16, "beams of a time step leave as one piece of memory, so that rows cannot be set apart");
+        layouts_allow_wavefronts(
+            put, 16, "beams of a time step leave as one piece of memory, so that rows cannot be set apart");
     for (unsigned warp = 0; warp < warps; warp++)
         for (unsigned m = 0; m < it; m++)
             for (unsigned half = 0; half < 2; half++) {
                 struct layouts_access access = {.bytes = 16};
                 for (unsigned lane = 0; lane < 32; lane++) {
                     unsigned i = m * 16 + half * 8 + lane / 4, j = warp * 32 + lane % 4 * 8;
-                    if (i < bx && j < by) layouts_lane_items(&access, lane, br_frb_beams_put_place(i, j, by), (int64_t)i * by + j);
+                    if (i < bx && j < by)
+                        layouts_lane_items(&access, lane, br_frb_beams_put_place(i, j, by),
+                                           (int64_t)i * by + j);
                 }
                 if (access.active) layouts_access(put, &access);
             }
@@ -183,7 +197,8 @@ void layouts_frb_beams(struct layouts *report)
     layouts_variant(report, "Hopper, boxes");
     field_box(report);
     results(report);
-    static const unsigned grid[][4] = {{48, 48, 96, 96}, {16, 24, 32, 48}, {32, 32, 64, 64}, {44, 48, 33, 8}, {6, 40, 20, 128}};
+    static const unsigned grid[][4] = {
+        {48, 48, 96, 96}, {16, 24, 32, 48}, {32, 32, 64, 64}, {44, 48, 33, 8}, {6, 40, 20, 128}};
     for (unsigned i = 0; i < sizeof grid / sizeof *grid; i++) {
         unsigned np = grid[i][0], nq = grid[i][1], bx = grid[i][2], by = grid[i][3], warps = (by + 31) / 32;
         layouts_variant(report, "grid, %u x %u to %u x %u", np, nq, bx, by);
