@@ -59,10 +59,19 @@ __device__ __forceinline__ unsigned pack_finite(float low, float high)
     return both;
 }
 
-__device__ __forceinline__ void cluster_barrier()
+/* A barrier of the cluster's blocks in its two halves: what was written before the one is seen after the
+ * other. */
+__device__ __forceinline__ void cluster_arrive()
 {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;\n" ::: "memory");
+    asm volatile("barrier.cluster.arrive.release.aligned;\n" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void cluster_wait()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.wait.acquire.aligned;\n" ::: "memory");
 #endif
 }
 
@@ -153,7 +162,7 @@ __device__ __forceinline__ void form_middle(unsigned y, const work &w, unsigned 
     };
 #pragma unroll
     for (unsigned n = 0; n < 6; n++) load_row(n, in);
-    cluster_barrier();
+    cluster_wait(); /* all blocks have begun, so that their shared memory is there */
 #pragma unroll 1
     for (unsigned t = 0; t < 4; t++) {
         if (t < 3) in += w.np * w.nq; /* the last step is loaded twice */
@@ -239,6 +248,7 @@ template <int BITS, bool WHOLE> __global__ void __launch_bounds__(THREADS, 2) be
     const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32, rank = cluster_rank();
     const unsigned cluster = blockIdx.x / CLUSTER, f = cluster / w.j_tiles, j_tile = cluster % w.j_tiles;
 
+    cluster_arrive();
     unsigned valid_steps = STEPS;
     if (w.valid) {
         bool there = w.valid[f * STEPS + threadIdx.x] != 0;
@@ -247,7 +257,8 @@ template <int BITS, bool WHOLE> __global__ void __launch_bounds__(THREADS, 2) be
     }
     form_middle<BITS, WHOLE>(shared_address(s.y), w, f, j_tile,
                              rank * BLOCK_STEPS + warp * (BLOCK_STEPS / WARPS));
-    cluster_barrier(); /* Y has arrived */
+    cluster_arrive();
+    cluster_wait(); /* Y has arrived */
 
     unsigned clamped = 0;
     for (unsigned task = warp; task < BLOCK_J * w.i_blocks; task += WARPS) {

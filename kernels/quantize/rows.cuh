@@ -1,11 +1,11 @@
 /* rows.cuh - 8 beams of a channel, all steps of the block in a warp's registers: statistics and levels.
  *
  * The tensor cores add up: with a beam's values both as rows of one operand and as columns of the other, the
- * diagonal of the product is the sum of squares; rows of ones beside them give the sum. Products are exact
- * and sums float32, 64 steps at most in one chain of them. Mean and variance follow where the mean is not
- * large beside the deviation; where it is, sums of differences from the mean (as float16: a constant block is
- * then exactly constant) give them again, in float32 as on the CPU. Each beam decides by its own numbers, so
- * that its bits depend on nothing else. */
+ * diagonal of the product is the sum of squares; rows of ones beside them give the sum. Products are exact,
+ * and 16 steps at a time are added by them (they cut bits off a sum that goes on). Mean and variance follow
+ * where the mean is not large beside the deviation; where it is, sums of differences from the mean (as
+ * float16: a constant block is then exactly constant) give them again, in float32 as on the CPU. Each beam
+ * decides by its own numbers, so that its bits depend on nothing else. */
 #ifndef BEAMRING_KERNELS_QUANTIZE_ROWS_CUH
 #define BEAMRING_KERNELS_QUANTIZE_ROWS_CUH
 
@@ -20,7 +20,7 @@ namespace beamring
 namespace quantize
 {
 
-constexpr float FAR = 64; /* variances: from there on a mean costs its square's precision */
+constexpr float FAR = 36; /* variances: from there on a mean costs its square's precision */
 
 /* Of one beam, the same in the 4 lanes that have it. The level before rounding is (value - near) * slope +
  * shift. */
@@ -52,22 +52,18 @@ template <int BITS, int STEPS, class Keep>
 __device__ __forceinline__ statistics find_statistics(const unsigned (&x)[STEPS / 8], const rule &rule,
                                                       unsigned lane, const Keep &keep)
 {
-    constexpr int CHAINS = STEPS >= 64 ? STEPS / 64 : 1, LINKS = STEPS / 16 / CHAINS;
+    constexpr int PRODUCTS = STEPS / 16;
     constexpr float HALF_RANGE = BITS == 8 ? 128 : 8;
     const unsigned ones = 0x3c003c00u;
     unsigned g = lane / 4;
     float squares = 0, sum = 0;
 #pragma unroll
-    for (int chain = 0; chain < CHAINS; chain++) {
+    for (int i = 0; i < PRODUCTS; i++) {
         /* c[4]  register: r1 r0 <-> (sum of squares or of values), col0  thread: t4..t0 <-> row2 row1 row0
          * col2 col1 */
         float c[4] = {0, 0, 0, 0};
-#pragma unroll
-        for (int link = 0; link < LINKS; link++) {
-            int r = 2 * (chain * LINKS + link);
-            const unsigned a[4] = {x[r], ones, x[r + 1], ones}, b[2] = {x[r], x[r + 1]};
-            mma_f16(c, a, b);
-        }
+        const unsigned a[4] = {x[2 * i], ones, x[2 * i + 1], ones}, b[2] = {x[2 * i], x[2 * i + 1]};
+        mma_f16(c, a, b);
         squares += g % 2 ? c[1] : c[0];
         sum += g % 2 ? c[3] : c[2];
     }
@@ -78,7 +74,7 @@ __device__ __forceinline__ statistics find_statistics(const unsigned (&x)[STEPS 
     statistics s;
     float mean = sum * rule.per_n, variance = squares * rule.per_n - mean * mean;
     bool far = !(mean * mean <= FAR * variance);
-    s.offset = mean;
+    float near = 0, beyond = mean; /* mean = near + beyond */
     if (__any_sync(WHOLE_WARP, far)) {
         float about = __half2float(__float2half_rn(mean));
         float sums[2] = {0, 0}, squares_of[2] = {0, 0};
@@ -102,14 +98,16 @@ __device__ __forceinline__ statistics find_statistics(const unsigned (&x)[STEPS 
         error *= rule.per_n;
         if (far) {
             variance = second * rule.per_n - error * error;
-            s.offset = about + error;
+            near = about, beyond = error;
         }
     }
+    s.offset = near + beyond;
     s.scale = sqrtf(fmaxf(variance, 0)) / rule.levels_rms;
     float per_level = s.scale > 0 ? 1 / s.scale : 1; /* 1: a constant series, where all differences are 0 */
-    s.near = far ? s.offset : 0;
+    s.near = near;
     s.slope = per_level / (2 * HALF_RANGE);
-    s.shift = far ? 0.5f : fmaf(-s.offset, s.slope, 0.5f);
+    s.shift =
+        fmaf(-beyond, s.slope, 0.5f); /* not from the offset, which may have been rounded by many levels */
     return s;
 }
 

@@ -19,7 +19,7 @@
 struct quantize {
     int64_t bits, block; /* parameters */
     double levels_rms;
-    bool fuse;
+    const char *fuse;
 
     size_t nchannels, nbeams;
     unsigned step; /* base samples per time step */
@@ -45,6 +45,7 @@ struct quantize {
     size_t taken;    /* steps of the current input frame */
 };
 
+static const char *const fuse_choices[] = {"auto", "true", "false", NULL};
 static const struct br_param params[] = {
     {.name = "bits",
      .type = BR_P_INT,
@@ -68,10 +69,12 @@ static const struct br_param params[] = {
      .max = 1000,
      .help = "levels per standard deviation; default 2.5 for 4 bits, 16 for 8"},
     {.name = "fuse",
-     .type = BR_P_BOOL,
+     .type = BR_P_CHOICE,
      .offset = offsetof(struct quantize, fuse),
-     .def = "true",
-     .help = "form the beams of a `frb_beams` before it in the same kernel, where there is one; the result is the same"},
+     .choices = fuse_choices,
+     .def = "auto",
+     .help = "form the beams of a `frb_beams` before it in the same kernel: wherever there is one (true), where that is known to be "
+             "faster (auto), or never (false); the result is the same"},
     {0},
 };
 static const struct br_port inputs[] = {{"in", "J[freq][time][beam], f16"}, {0}};
@@ -85,7 +88,8 @@ static void absorb(struct br_stage *stage, struct quantize *q)
     const struct br_stream *beams = br_stage_input(stage, 0);
     const struct br_telescope *t = beams->telescope;
     struct br_why why = {""};
-    if (!q->fuse || br_stage_device(stage) < 0 || t == NULL || beams->beams_x == 0) return;
+    if (strcmp(q->fuse, "false") == 0 || br_stage_device(stage) < 0 || t == NULL || beams->beams_x == 0) return;
+    if (strcmp(q->fuse, "auto") == 0 && !br_fused_pays(t->grid_m, t->grid_n, beams->beams_x, beams->beams_y)) return;
     if (beams->frame_samples % ((uint64_t)q->block * q->step) != 0) return;
     if (!br_fused_can(br_stage_device(stage), t->grid_m, t->grid_n, beams->beams_x, beams->beams_y, (size_t)q->block, &why)) return;
     if (br_stage_absorb(stage, "frb_beams") != NULL) q->beams = beams;
@@ -355,8 +359,8 @@ BR_STAGE_EXPORT = {
         "gaps: element i "
         "of the row-major array is in byte i/2, the even one in the low half; a last half byte is zero.\n\n"
         "Behind `frb_beams` on the same GPU, with a grid of beams, blocks of 256 steps and frames of whole blocks, it forms the beams "
-        "itself and their float16 intensities are never written, unless something else reads them too. `beamring graph` shows it; "
-        "`fuse: false` keeps the two stages apart. The result is the same, bit for bit.\n",
+        "itself and their float16 intensities are never written, unless something else reads them too. `beamring graph` shows it, and "
+        "`fuse` decides it. The result is the same, bit for bit.\n",
     .params = params,
     .inputs = inputs,
     .outputs = outputs,

@@ -330,11 +330,12 @@ static void gpu_rows(void **state)
 {
     NEEDS_GPU();
     static const size_t beams[] = {8, 64, 72, 136}, steps[] = {64, 128, 256};
-    static const double means[] = {0, 3, 1000, -5, 30000, 0.7}, deviations[] = {1, 1, 100, 0.002, 600, 0.1};
+    static const double means[] = {0, 3, 1000, -5, 30000, 0.7, 4, 5.5, 7.8, 9},
+                        deviations[] = {1, 1, 100, 0.002, 600, 0.1, 1, 1, 1, 1};
     static const unsigned missing[] = {0, 30, 0, 2, 100};
-    for (size_t i = 0; i < 60; i++) {
+    for (size_t i = 0; i < 120; i++) {
         struct run r = make(1 + i % 3, beams[i % 4], steps[i % 3], i / 3 % 2 ? 4 : 8, i / 6 % 2 ? 2.5 : 60,
-                            means[i / 2 % 6], deviations[i / 2 % 6], missing[i % 5]);
+                            means[i / 2 % 10], deviations[i / 2 % 10], missing[i % 5]);
         compute(&r, BR_CUDA);
         check(&r);
         finish(&r);

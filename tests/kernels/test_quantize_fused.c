@@ -229,9 +229,18 @@ static void without_cuda(void **state)
     br_fused_destroy(NULL);
 }
 
+static void where_it_pays(void **state)
+{
+    (void)state;
+    assert_true(br_fused_pays(24, 24, 96, 96));
+    assert_false(br_fused_pays(16, 16, 64, 40));
+    assert_false(br_fused_pays(24, 24, 96, 33)); /* half of the tiles are empty */
+    assert_false(br_fused_pays(24, 24, 16, 96));
+}
+
 int main(void)
 {
-    const struct CMUnitTest host[] = {cmocka_unit_test(without_cuda)};
+    const struct CMUnitTest host[] = {cmocka_unit_test(without_cuda), cmocka_unit_test(where_it_pays)};
     int failed = cmocka_run_group_tests(host, NULL, NULL);
 #if BR_WITH_CUDA
     const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits), cmocka_unit_test(refused)};

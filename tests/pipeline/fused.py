@@ -57,6 +57,7 @@ def test_who_is_fused():
         record_field(d, samples=3 * BLOCK)
         assert is_fused(d, pipeline(".")) == ON_GPU
         assert not is_fused(d, pipeline(".", fuse="false"))
+        assert not is_fused(d, pipeline(".", fuse="auto"))  # so small a field: the two apart are faster
         assert not is_fused(d, pipeline(".", frame=1024))
         assert not is_fused(d, pipeline(".", more="  - {stage: record, name: more, in: beams, directory: ., prefix: beams}\n"))
         assert not is_fused(d, pipeline(".").replace("in: beams,", "in: {from: beams, policy: drop},"))
