@@ -5,7 +5,7 @@
 
 struct pass {
     int64_t fail_at, lose_at;
-    bool nothing;
+    bool nothing, offer, absorb;
 };
 
 static const struct br_param params[] = {
@@ -13,6 +13,9 @@ static const struct br_param params[] = {
     {.name = "lose_at", .type = BR_P_INT, .offset = offsetof(struct pass, lose_at), .def = "-1",
      .help = "reports the frame at this sample as lost although it is passed on"},
     {.name = "nothing", .type = BR_P_BOOL, .offset = offsetof(struct pass, nothing), .def = "false", .help = "returns 0"},
+    {.name = "offer", .type = BR_P_BOOL, .offset = offsetof(struct pass, offer), .def = "false", .help = "lets its work be taken over"},
+    {.name = "absorb", .type = BR_P_BOOL, .offset = offsetof(struct pass, absorb), .def = "false",
+     .help = "takes over the work of a t_pass before it"},
     {0},
 };
 static const struct br_port inputs[] = {{"in", "bytes"}, {0}};
@@ -20,7 +23,9 @@ static const struct br_port outputs[] = {{"out", "the same"}, {0}};
 
 static int configure(struct br_stage *stage, void *self)
 {
-    (void)stage, (void)self;
+    const struct pass *p = self;
+    if (p->offer) br_stage_offer(stage);
+    if (p->absorb) br_stage_absorb(stage, "t_pass");
     return BR_OK;
 }
 
