@@ -29,8 +29,8 @@ struct quantize {
     uint16_t *gathered;      /* [freq][block][beam]: a block that lies in several input frames; where the frames are */
     uint8_t *gathered_valid; /* [freq][block] */
 
-    /* When it does the work of frb_beams too: its input is I, and blocks that lie in one frame go through `fused`. Of other frames
-     * all of J is formed, from which blocks are gathered. */
+    /* When it does the work of frb_beams too: its input is I, and blocks that lie in one frame go through `fused`. Of other
+     * frames all of J is formed, from which blocks are gathered. */
     const struct br_stream *beams; /* the description of J; NULL: J is the input */
     struct br_frb_beams *forming;
     struct br_fused *fused;
@@ -73,16 +73,16 @@ static const struct br_param params[] = {
      .offset = offsetof(struct quantize, fuse),
      .choices = fuse_choices,
      .def = "auto",
-     .help = "form the beams of a `frb_beams` before it in the same kernel: wherever there is one (true), where that is known to be "
-             "faster (auto), or never (false); the result is the same"},
+     .help = "form the beams of a `frb_beams` before it in the same kernel: wherever there is one (true), where that is known "
+             "to be faster (auto), or never (false); the result is the same"},
     {0},
 };
 static const struct br_port inputs[] = {{"in", "J[freq][time][beam], f16"}, {0}};
 static const struct br_port outputs[] = {
     {"out", "levels [beam][freq][time], int4 or uint8, with f32 [beam][freq][2] = {scale, offset}"}, {0}};
 
-/* Takes over the work of frb_beams where there is a kernel for both: its input's frames are whole blocks, the beams a grid, and the
- * GPU and the shapes such that br_fused_can. */
+/* Takes over the work of frb_beams where there is a kernel for both: its input's frames are whole blocks, the beams a grid,
+ * and the GPU and the shapes such that br_fused_can. */
 static void absorb(struct br_stage *stage, struct quantize *q)
 {
     const struct br_stream *beams = br_stage_input(stage, 0);
@@ -91,7 +91,8 @@ static void absorb(struct br_stage *stage, struct quantize *q)
     if (strcmp(q->fuse, "false") == 0 || br_stage_device(stage) < 0 || t == NULL || beams->beams_x == 0) return;
     if (strcmp(q->fuse, "auto") == 0 && !br_fused_pays(t->grid_m, t->grid_n, beams->beams_x, beams->beams_y)) return;
     if (beams->frame_samples % ((uint64_t)q->block * q->step) != 0) return;
-    if (!br_fused_can(br_stage_device(stage), t->grid_m, t->grid_n, beams->beams_x, beams->beams_y, (size_t)q->block, &why)) return;
+    if (!br_fused_can(br_stage_device(stage), t->grid_m, t->grid_n, beams->beams_x, beams->beams_y, (size_t)q->block, &why))
+        return;
     if (br_stage_absorb(stage, "frb_beams") != NULL) q->beams = beams;
 }
 
@@ -274,7 +275,8 @@ static int gather(struct br_stage *stage, struct quantize *q, const struct br_fr
                               beams + q->taken * row, nsteps * row, take * row, q->nchannels);
 }
 
-/* Quantizes a block that is all in the input frame, from its step `at` on. Returns the levels that were clamped, as far as known. */
+/* Quantizes a block that is all in the input frame, from its step `at` on. Returns the levels that were clamped, as far as
+ * known. */
 static uint64_t quantize_frame(struct quantize *q, const struct br_frame *in, size_t nsteps, size_t at, const uint8_t *valid,
                                struct br_frame *out)
 {
@@ -358,9 +360,9 @@ BR_STAGE_EXPORT = {
         "ends, beside a hole), the frame holds the steps that it covers. 4-bit frames are packed without "
         "gaps: element i "
         "of the row-major array is in byte i/2, the even one in the low half; a last half byte is zero.\n\n"
-        "Behind `frb_beams` on the same GPU, with a grid of beams, blocks of 256 steps and frames of whole blocks, it forms the beams "
-        "itself and their float16 intensities are never written, unless something else reads them too. `beamring graph` shows it, and "
-        "`fuse` decides it. The result is the same, bit for bit.\n",
+        "Behind `frb_beams` on the same GPU, with a grid of beams, blocks of 256 steps and frames of whole blocks, it forms "
+        "the beams itself and their float16 intensities are never written, unless something else reads them too. "
+        "`beamring graph` shows it, and `fuse` decides it. The result is the same, bit for bit.\n",
     .params = params,
     .inputs = inputs,
     .outputs = outputs,
