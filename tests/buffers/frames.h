@@ -109,16 +109,30 @@ static inline void *try_it(void *arg)
     return NULL;
 }
 
-/* Starts an acquire or a wait in a thread of its own and checks that it is still waiting 20 ms later. */
+/* How long the producer, or this reader, has waited in all. */
+static inline uint64_t waited(struct br_queue *q, struct br_reader *r)
+{
+    struct br_queue_counters of_queue;
+    struct br_reader_counters of_reader;
+    if (r != NULL) br_reader_get_counters(r, &of_reader);
+    else br_queue_get_counters(q, &of_queue);
+    return r != NULL ? of_reader.wait_ns : of_queue.wait_ns;
+}
+
+/* Starts an acquire or a wait in a thread of its own and checks that it has waited for 20 ms. */
 static inline struct attempt *start(struct br_queue *q, struct br_reader *r)
 {
     static struct attempt a;
+    uint64_t before = waited(q, r);
+    bool done = false;
     a = (struct attempt){.queue = q, .reader = r, .lock = PTHREAD_MUTEX_INITIALIZER};
     assert_int_equal(pthread_create(&a.thread, NULL, try_it, &a), 0);
-    usleep(20000);
-    pthread_mutex_lock(&a.lock);
-    bool done = a.done;
-    pthread_mutex_unlock(&a.lock);
+    while (!done && waited(q, r) - before < 20000000) { /* however late a busy machine starts the thread */
+        usleep(1000);
+        pthread_mutex_lock(&a.lock);
+        done = a.done;
+        pthread_mutex_unlock(&a.lock);
+    }
     assert_false(done);
     return &a;
 }
