@@ -1,5 +1,6 @@
 /* packetize - beams onto the network, in the formats that FRB searches receive; frames to a kotekan node. */
 #include "stages/packetize/packetize.h"
+#include "stages/common/format.h"
 #include "stages/common/shape.h"
 
 #include <stdio.h>
@@ -303,27 +304,13 @@ void report_peers(struct br_stage *stage, const struct packetize *p, const char 
     }
 }
 
-/* Parameters of one format say nothing in another. */
-static int check_parameters(struct br_stage *stage, const struct packetize *p)
-{
-    static const struct {
-        const char *prefix, *formats;
-    } owners[] = {{"TCP:", "frb-node kotekan"}, {"frb-node:", "frb-node"}, {"chime-l0:", "chime-l0"}};
-    for (const struct br_param *param = params; param->name != NULL; param++)
-        for (size_t i = 0; i < sizeof owners / sizeof *owners; i++)
-            if (strncmp(param->help, owners[i].prefix, strlen(owners[i].prefix)) == 0 &&
-                strstr(owners[i].formats, p->format) == NULL && br_stage_given(stage, param->name))
-                return br_stage_fail_at(stage, param->name, "this is not for format %s", p->format);
-    return BR_OK;
-}
-
 static int configure(struct br_stage *stage, void *self)
 {
     static const struct wire_format *const formats[] = {&frb_node_format, &chime_l0_format, &kotekan_format};
     struct packetize *p = self;
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (strcmp(formats[i]->name, p->format) == 0) p->wire = formats[i];
-    int status = check_parameters(stage, p);
+    int status = br_check_format(stage, params, p->format);
     return status == BR_OK ? p->wire->configure(stage, p) : status;
 }
 

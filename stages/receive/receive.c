@@ -1,5 +1,6 @@
 /* receive - beams and electric fields from the network. */
 #include "stages/receive/receive.h"
+#include "stages/common/format.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -150,34 +151,19 @@ static const struct br_port outputs[] = {{"out", "frb-node: int4 [beam][freq][ti
                                                  "E[time][freq][pol][dish], int4x2"},
                                          {0}};
 
-static int check_parameters(struct br_stage *stage, const struct receive *r)
-{
-    static const struct {
-        const char *prefix, *formats;
-    } owners[] = {{"TCP:", "frb-node kotekan"},
-                  {"frb-node:", "frb-node"},
-                  {"chime-l0:", "chime-l0"},
-                  {"kotekan:", "kotekan"}};
-    for (const struct br_param *param = params; param->name != NULL; param++)
-        for (size_t i = 0; i < sizeof owners / sizeof *owners; i++)
-            if (strncmp(param->help, owners[i].prefix, strlen(owners[i].prefix)) == 0 &&
-                strstr(owners[i].formats, r->format) == NULL && br_stage_given(stage, param->name))
-                return br_stage_fail_at(stage, param->name, "this is not for format %s", r->format);
-    if (!net_is_address(r->address))
-        return br_stage_fail_at(
-            stage, "address", "'%.100s' is no address; expected host:port, such as *:5000 or 127.0.0.1:5000",
-            r->address);
-    return BR_OK;
-}
-
 static int configure(struct br_stage *stage, void *self)
 {
     static const struct receive_format *const formats[] = {&frb_node_input, &chime_l0_input, &kotekan_input};
     struct receive *r = self;
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (strcmp(formats[i]->name, r->format) == 0) r->wire = formats[i];
-    int status = check_parameters(stage, r);
-    return status == BR_OK ? r->wire->configure(stage, r) : status;
+    int status = br_check_format(stage, params, r->format);
+    if (status != BR_OK) return status;
+    if (!net_is_address(r->address))
+        return br_stage_fail_at(
+            stage, "address", "'%.100s' is no address; expected host:port, such as *:5000 or 127.0.0.1:5000",
+            r->address);
+    return r->wire->configure(stage, r);
 }
 
 static int start(struct br_stage *stage, void *self)
