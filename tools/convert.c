@@ -9,8 +9,8 @@
 
 static const char usage[] =
     "usage: beamring convert --to FORMAT [--stream YAML] [--lossy] IN... DIRECTORY/PREFIX\n"
-    "Writes the recording in the files IN as DIRECTORY/PREFIX_NNNNNNN.*; FORMAT is dada, kotekan, guppi or "
-    "chime.\n"
+    "Writes the recording in the files IN as DIRECTORY/PREFIX_NNNNNNN.*; FORMAT is dada, kotekan, guppi, chime "
+    "or vdif.\n"
     "--stream says what the files do not: --stream 'sample_ns: 2560, epoch_ns: 0'. What FORMAT cannot say "
     "is\n"
     "named, and nothing is written, unless --lossy is given.\n";
@@ -77,8 +77,8 @@ int cmd_convert(int argc, char **argv)
         return 2;
     }
     if (strcmp(to, "dada") != 0 && strcmp(to, "kotekan") != 0 && strcmp(to, "guppi") != 0 &&
-        strcmp(to, "chime") != 0) {
-        fprintf(stderr, "beamring convert: --to %s; expected dada, kotekan, guppi or chime\n", to);
+        strcmp(to, "chime") != 0 && strcmp(to, "vdif") != 0) {
+        fprintf(stderr, "beamring convert: --to %s; expected dada, kotekan, guppi, chime or vdif\n", to);
         return 2;
     }
     size_t length = 0;

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_FRAME = 32 << 20, MAX_LOG2_CHANNELS = 20 };
+enum { MAX_FRAME = 32 << 20, MAX_LOG2_CHANNELS = 20, FAR_S = 60 };
 
 static uint32_t word(const uint8_t *bytes, unsigned index)
 {
@@ -104,19 +104,28 @@ size_t vdif_samples(const struct vdif_header *header)
     return (header->frame_bytes - header->header_bytes) >> header->log2_channels;
 }
 
-static void add_thread(struct vdif_scan *scan, unsigned thread)
+static int compare_times(const void *a, const void *b)
 {
-    size_t at = 0;
-    while (at < scan->nthreads && scan->thread[at] < thread) at++;
-    if (at < scan->nthreads && scan->thread[at] == thread) return;
-    memmove(scan->thread + at + 1, scan->thread + at, (scan->nthreads - at) * sizeof *scan->thread);
-    scan->thread[at] = (uint16_t)thread;
-    scan->nthreads++;
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
 }
 
-static bool earlier(const struct vdif_header *a, const struct vdif_header *b)
+/* When the recording begins, and which threads it has. What is more than a minute before all others, and but one or two in a hundred,
+ * is corrupt: else a single wrong time would put all that is right behind a gap. So is a thread of hardly a frame, for which all
+ * others would wait. */
+static void settle(struct vdif_scan *scan, size_t n)
 {
-    return a->seconds != b->seconds ? a->seconds < b->seconds : a->number < b->number;
+    qsort(scan->time, n, sizeof *scan->time, compare_times);
+    size_t few = n >= 3 ? 1 + n / 64 : 0, from = 0;
+    for (size_t i = 1; i < n && i <= few; i++)
+        if ((scan->time[i] >> 24) - (scan->time[i - 1] >> 24) > FAR_S) from = i;
+    scan->earliest = scan->first;
+    scan->earliest.seconds = (uint32_t)(scan->time[from] >> 24);
+    scan->earliest.number = (uint32_t)(scan->time[from] & 0xffffff);
+    uint16_t most = 0;
+    for (unsigned i = 0; i < VDIF_MAX_THREADS; i++) most = scan->count[i] > most ? scan->count[i] : most;
+    for (unsigned i = 0; i < VDIF_MAX_THREADS; i++)
+        if (scan->count[i] > most / 16) scan->thread[scan->nthreads++] = (uint16_t)i;
 }
 
 int vdif_scan(struct vdif_scan *scan, const char *file, uint64_t file_bytes, vdif_read *read, void *source,
@@ -126,6 +135,7 @@ int vdif_scan(struct vdif_scan *scan, const char *file, uint64_t file_bytes, vdi
     if (file_bytes == 0)
         return br_fail(error, BR_E_FORMAT, "%s is empty (0 bytes); expected VDIF frames", file);
     uint64_t offset = 0;
+    size_t n = 0;
     for (unsigned i = 0; i < VDIF_SCAN_FRAMES && offset < file_bytes; i++) {
         uint8_t bytes[VDIF_HEADER] = {0};
         int64_t got = read(source, offset, bytes, sizeof bytes);
@@ -139,7 +149,7 @@ int vdif_scan(struct vdif_scan *scan, const char *file, uint64_t file_bytes, vdi
         if (i == 0) {
             int status = vdif_check(&header, file, offset, file_bytes, error);
             if (status != BR_OK) return status;
-            scan->first = scan->earliest = header;
+            scan->first = header;
         } else if (!vdif_alike(&header, &scan->first)) {
             if (i == 1)
                 return br_fail(error, BR_E_FORMAT,
@@ -148,11 +158,12 @@ int vdif_scan(struct vdif_scan *scan, const char *file, uint64_t file_bytes, vdi
                                file, (unsigned long long)offset);
             break; /* the reader counts it as corrupt */
         }
-        if (earlier(&header, &scan->earliest)) scan->earliest = header;
         if (header.number > scan->max_number) scan->max_number = header.number;
-        add_thread(scan, header.thread);
+        scan->time[n++] = (uint64_t)header.seconds << 24 | header.number;
+        scan->count[header.thread]++;
         offset += header.frame_bytes;
     }
+    settle(scan, n);
     scan->frames = (file_bytes + scan->first.frame_bytes - 1) / scan->first.frame_bytes;
     scan->truncated_bytes = file_bytes % scan->first.frame_bytes;
     return BR_OK;

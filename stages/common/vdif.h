@@ -46,12 +46,14 @@ size_t vdif_samples(const struct vdif_header *header);
 /* What the first frames of a file say. */
 struct vdif_scan {
     struct vdif_header first;    /* the first frame */
-    struct vdif_header earliest; /* of those looked at */
+    struct vdif_header earliest; /* of those looked at, but for a few whose times are far before all others: these are corrupt */
     size_t nthreads;
-    uint16_t thread[VDIF_MAX_THREADS]; /* ascending */
+    uint16_t thread[VDIF_MAX_THREADS]; /* ascending; without those of hardly a frame, which are corrupt */
     uint64_t frames;                   /* in the whole file, counting a truncated one */
     uint64_t truncated_bytes;          /* of a last frame that is not whole; 0 if it is */
     uint32_t max_number;               /* largest frame number seen */
+    uint64_t time[VDIF_SCAN_FRAMES];   /* of the frames looked at: seconds << 24 | number */
+    uint16_t count[VDIF_MAX_THREADS];  /* of their frames, by thread id */
 };
 
 /* Reads `length` bytes at `offset` of a file: returns how many it got (fewer only at the end), or -1. */

@@ -173,4 +173,5 @@ static int stop(struct br_stage *stage, struct foreign *f)
     return status;
 }
 
-const struct foreign_format foreign_chime = {"chime", "h5", false, true, configure, start, write_frame, stop};
+const struct foreign_format foreign_chime = {
+    .name = "chime", .suffix = "h5", .says_missing = true, .configure = configure, .start = start, .write = write_frame, .stop = stop};

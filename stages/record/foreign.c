@@ -96,6 +96,14 @@ int foreign_start(struct br_stage *stage, struct foreign *f)
     return f->format->start(stage, f);
 }
 
+bool foreign_row_is_missing(const struct foreign *f, const struct br_frame *frame, size_t row)
+{
+    if (frame->complete) return false;
+    for (size_t c = 0; c < f->nchannels; c++)
+        if (frame->valid[row * f->nchannels + c] != BR_MISSING) return false;
+    return true;
+}
+
 /* Cells whose validity the format cannot say: all that are not complete, but for missing ones where it has a
  * code for them. */
 static uint64_t count_unmarked(const struct foreign *f, const struct br_stream *s,
@@ -103,6 +111,11 @@ static uint64_t count_unmarked(const struct foreign *f, const struct br_stream *
 {
     uint64_t cells = br_frame_cells(s, frame), n = 0;
     for (uint64_t i = 0; i < cells; i++) {
+        if (f->format->says_missing_rows && i % s->nchannels == 0 &&
+            foreign_row_is_missing(f, frame, (size_t)(i / s->nchannels))) {
+            i += s->nchannels - 1;
+            continue;
+        }
         if (frame->valid[i] == BR_VALID || (f->format->says_missing && frame->valid[i] == BR_MISSING))
             continue;
         if (n++ == 0) *where = frame->first + i / s->nchannels;

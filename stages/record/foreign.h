@@ -1,5 +1,5 @@
 /* foreign.h - `record` in other systems' formats: the electric field as kotekan's raw frames, CHIME baseband
- * files, GUPPI RAW.
+ * files, GUPPI RAW, VDIF.
  *
  * None of them can say all that a stream says. What would be lost is named and refused, unless the user wants
  * it (`lossy`): when the pipeline is configured where the stream's description shows it, else at the first
@@ -17,6 +17,7 @@ struct foreign_format {
     const char *name, *suffix; /* of `format:`, and of the files: PREFIX_NNNNNNN.suffix */
     bool wide;                 /* takes int8x2 as well */
     bool says_missing;         /* a sample that is missing in all inputs of a channel */
+    bool says_missing_rows;    /* a sample that is missing in all inputs of all channels */
     /* Finds what of the description would be lost: foreign_loses for each; and says what a reader must be
      * told: notes. */
     int (*configure)(struct br_stage *stage, struct foreign *f);
@@ -25,12 +26,13 @@ struct foreign_format {
     int (*stop)(struct br_stage *stage, struct foreign *f);
 };
 
-extern const struct foreign_format foreign_kotekan, foreign_guppi, foreign_chime;
+extern const struct foreign_format foreign_kotekan, foreign_guppi, foreign_chime, foreign_vdif;
 
 struct foreign {
     const struct foreign_format *format;
     const char *directory, *prefix;
     bool lossy, overwrite;
+    uint64_t vdif_samples;               /* in a VDIF frame; 0: as few as can be */
     char losses[768];                    /* of the description, "; " between them */
     size_t ndish, npol, nchannels, cell; /* cell: bytes of a channel's sample */
     int32_t *id;                         /* [nchannels] channel numbers */
@@ -42,8 +44,9 @@ struct foreign {
     uint64_t first; /* base sample of the first frame */
     char path[2048];
     bool started;
-    FILE *file;    /* guppi */
+    FILE *file;    /* guppi, vdif */
     int64_t *hdf5; /* chime: [nchannels] file and dataset handles */
+    struct vdif_out *vdif;
 };
 
 /* The callbacks of the stage, once its parameters are in `f`. */
@@ -51,6 +54,9 @@ int foreign_configure(struct br_stage *stage, struct foreign *f);
 int foreign_start(struct br_stage *stage, struct foreign *f);
 int foreign_process(struct br_stage *stage, struct foreign *f, const struct br_frame *frame);
 int foreign_stop(struct br_stage *stage, struct foreign *f);
+
+/* Whether no channel of a frame's time step has anything. */
+bool foreign_row_is_missing(const struct foreign *f, const struct br_frame *frame, size_t row);
 
 /* Adds to what would be lost. */
 void foreign_loses(struct foreign *f, const char *format, ...) __attribute__((format(printf, 2, 3)));

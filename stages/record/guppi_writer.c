@@ -130,5 +130,5 @@ static int stop(struct br_stage *stage, struct foreign *f)
     return status;
 }
 
-const struct foreign_format foreign_guppi = {"guppi",   "raw", true,        false,
-                                             configure, start, write_frame, stop};
+const struct foreign_format foreign_guppi = {
+    .name = "guppi", .suffix = "raw", .wide = true, .configure = configure, .start = start, .write = write_frame, .stop = stop};

@@ -24,7 +24,7 @@ enum { HEADER_SLACK = 512 };
 
 struct record {
     const char *directory, *prefix, *format; /* parameters */
-    int64_t file_bytes;
+    int64_t file_bytes, vdif_samples;
     bool overwrite, lossy;
 
     struct foreign foreign; /* its format is NULL for DADA, which is the rest of this file */
@@ -44,9 +44,9 @@ struct record {
     struct sidecar gaps;
 };
 
-static const char *const formats[] = {"dada", "kotekan", "guppi", "chime", NULL};
+static const char *const formats[] = {"dada", "kotekan", "guppi", "chime", "vdif", NULL};
 static const struct foreign_format *const foreign_formats[] = {&foreign_kotekan, &foreign_guppi,
-                                                               &foreign_chime};
+                                                               &foreign_chime, &foreign_vdif};
 static const struct br_param params[] = {
     {.name = "directory",
      .type = BR_P_PATH,
@@ -77,6 +77,14 @@ static const struct br_param params[] = {
      .max = 1e18,
      .unit = "bytes",
      .help = "data after which a new DADA file is begun, at the end of a frame; 0: never"},
+    {.name = "vdif_samples",
+     .type = BR_P_INT,
+     .offset = offsetof(struct record, vdif_samples),
+     .def = "0",
+     .min = 0,
+     .max = 1 << 24,
+     .unit = "samples",
+     .help = "vdif: samples in a VDIF frame, which is valid or missing as a whole; 0: as few as VDIF allows"},
     {.name = "overwrite",
      .type = BR_P_BOOL,
      .offset = offsetof(struct record, overwrite),
@@ -128,12 +136,15 @@ static int configure(struct br_stage *stage, void *self)
     if (r->prefix[0] == '\0' || strchr(r->prefix, '/') != NULL)
         return br_stage_fail_at(stage, "prefix", "'%s'; expected the start of a file name, without '/'",
                                 r->prefix);
+    if (strcmp(r->format, "vdif") != 0 && br_stage_given(stage, "vdif_samples"))
+        return br_stage_fail_at(stage, "vdif_samples", "this is not for format %s", r->format);
     for (size_t i = 0; i < sizeof foreign_formats / sizeof *foreign_formats; i++) {
         if (strcmp(r->format, foreign_formats[i]->name) != 0) continue;
         r->foreign = (struct foreign){.format = foreign_formats[i],
                                       .directory = r->directory,
                                       .prefix = r->prefix,
                                       .lossy = r->lossy,
+                                      .vdif_samples = (uint64_t)r->vdif_samples,
                                       .overwrite = r->overwrite};
         return foreign_configure(stage, &r->foreign);
     }
@@ -378,9 +389,10 @@ BR_STAGE_EXPORT = {
         "recording of the same name is not touched unless `overwrite` is set.\n\n"
         "With another `format` the electric field is written as `PREFIX_NNNNNNN.raw` (kotekan: a frame with "
         "chordMetadata in "
-        "each; guppi: a block for each frame, all in one file) or `PREFIX_NNNNNNN.h5` (chime: a file for "
+        "each; guppi: a block for each frame, all in one file), `PREFIX_NNNNNNN.h5` (chime: a file for "
         "each channel, N its "
-        "number). What such a file cannot say (frequencies off its raster, samples that are flagged or, in "
+        "number) or `PREFIX_0000000.vdif` (complex 4-bit, a thread for each polarisation of each dish). What such a file cannot say "
+        "(frequencies off its raster, samples that are flagged or, in "
         "kotekan's and "
         "GUPPI's, missing, other than frame by frame) is an error that names it, unless `lossy` is set.\n",
     .params = params,

@@ -1,5 +1,5 @@
-"""GUPPI RAW as others have it: the files that the packages baseband and blimpy read are those that beamring writes, and those that
-baseband writes are what beamring replays. VDIF and DADA of baseband's likewise. Values, times and frequencies are compared exactly.
+"""GUPPI RAW, VDIF and DADA as others have them: the packages baseband and blimpy read what beamring writes, and beamring replays
+what baseband ships and writes. Values, times and frequencies are compared exactly.
 
 Needs BEAMRING (the program) and BEAMRING_READERS_PYTHON (an interpreter that has numpy, baseband and blimpy); skips without the latter."""
 import glob
@@ -32,6 +32,8 @@ def main():
         ours_by_baseband(program)
         ours_by_blimpy()
         theirs_by_us(program)
+        vdif_by_baseband(program)
+        vdif_of_baseband(program)
     return 0
 
 
@@ -41,11 +43,11 @@ def beamring(program, *args):
     return done
 
 
-def dada(path, raw, dtype, mhz, sample0):
+def dada(path, raw, dtype, mhz, sample0, sample_ns=2560, offset_ns=250000000):
     """raw: bytes [time][freq][pol][dish](2)."""
     keys = {"HEADER": "DADA", "HDR_SIZE": HEADER, "DTYPE": dtype, "AXES": "time,freq,pol,dish",
-            "SHAPE": f"0,{raw.shape[1]},{raw.shape[2]},{raw.shape[3]}", "FRAME_SAMPLES": 256, "SAMPLE0": sample0, "SAMPLE_NS": 2560,
-            "EPOCH_NS": 1600000000250000000, "FREQ_MHZ": ",".join(map(repr, mhz)), "WIDTH_MHZ": 0.390625}
+            "SHAPE": f"0,{raw.shape[1]},{raw.shape[2]},{raw.shape[3]}", "FRAME_SAMPLES": 256, "SAMPLE0": sample0, "SAMPLE_NS": sample_ns,
+            "EPOCH_NS": 1600000000 * 10**9 + offset_ns, "FREQ_MHZ": ",".join(map(repr, mhz)), "WIDTH_MHZ": 0.390625}
     with open(path, "wb") as f:
         f.write("".join(f"{k} {v}\n" for k, v in keys.items()).encode().ljust(HEADER, b"\0") + raw.tobytes())
 
@@ -127,6 +129,68 @@ def theirs_by_us(program):
     assert abs((start - begin).to_value("ns")) < 2, (start.isot, begin.isot)
     assert abs(float(keys["FREQ"]) - header["OBSFREQ"]) < 1e-6
     print("we read baseband's GUPPI RAW")
+
+
+def levels(ntime, nchan, npol, ndish):
+    """int4x2 bytes [time][freq][pol][dish] and their values."""
+    import numpy as np
+    raw = np.random.default_rng(8).integers(0, 256, (ntime, nchan, npol, ndish)).astype(np.uint8)
+    re, im = ((raw & 15).astype(int) ^ 8) - 8, ((raw >> 4).astype(int) ^ 8) - 8
+    return raw, re + 1j * im
+
+
+def vdif_by_baseband(program):
+    """Frames of one sample, as CHIME has them, over the end of a second, with missing ones; and of 100, whose headers say the rate."""
+    import numpy as np
+    from astropy import units as u
+    from astropy.time import Time
+    from baseband import vdif
+
+    for sample_ns, spread, first in ((2560, 1, 390625 * 7 - 500), (1000, 100, 10**6 * 7 - 500)):
+        raw, want = levels(1000, 16, 2, 3)
+        dada("in.dada", raw, "int4x2", [400 + 0.390625 * k for k in range(16)], first, sample_ns, 0)
+        with open("in.dada.gaps", "w") as f:
+            f.write(f"{first + 100} 100\n")
+        with open("vdif.yaml", "w") as f:
+            f.write(f"pipeline:\n  - {{stage: replay, files: in.dada, out: e}}\n  - {{stage: record, in: e, directory: vdif, prefix: x{spread}, "
+                    f"format: vdif, vdif_samples: {spread}}}\n")
+        beamring(program, "run", "vdif.yaml")
+        with vdif.open(f"vdif/x{spread}_0000000.vdif", "rb") as reader:
+            header = reader.read_frame().header
+            assert header.complex_data and header.bps == 4 and header.nchan == 16 and header.samples_per_frame == spread, header
+        with vdif.open(f"vdif/x{spread}_0000000.vdif", "rs", sample_rate=1e9 / sample_ns * u.Hz if spread == 1 else None) as reader:
+            assert reader.sample_rate == 1e9 / sample_ns * u.Hz, reader.sample_rate
+            got, start = reader.read() * 2.95, reader.start_time  # (time, thread, channel), in baseband's units
+        want = want.transpose(0, 2, 3, 1).reshape(1000, 6, 16)
+        want[100:200] = 0  # frames that are there, and marked as invalid
+        assert got.shape == want.shape and abs(got - want).max() < 1e-3, abs(got - want).max()
+        begin = Time(1600000000 + 6, 1 - 500 * sample_ns * 1e-9, format="unix", scale="utc")
+        assert abs((start - begin).to_value(u.ns)) < 1, (start.isot, begin.isot)
+    print("baseband reads our VDIF")
+
+
+def vdif_of_baseband(program):
+    """What baseband writes is what we replay."""
+    import numpy as np
+    from astropy import units as u
+    from astropy.time import Time
+    from baseband import vdif
+
+    raw, want = levels(800, 8, 2, 1)
+    start = Time("2023-06-30T23:59:59.9996")
+    header = vdif.VDIFHeader.fromvalues(edv=1, time=start, nchan=8, bps=4, complex_data=True, samples_per_frame=50, sample_rate=1 * u.MHz,
+                                        station="XX", thread_id=0, frame_rate=20 * u.kHz)
+    with vdif.open("theirs.vdif", "ws", header0=header, nthread=2, squeeze=False) as writer:
+        writer.write((want[..., 0].transpose(0, 2, 1) / 2.95).astype(np.complex64))
+    beamring(program, "convert", "--to", "dada", "--stream", "freq_mhz: {first: 400, step: 1, count: 8}", "theirs.vdif", "theirs/x")
+    with open("theirs/x_000000.dada", "rb") as f:
+        data = f.read()
+    keys = dict(line.split(None, 1) for line in data[:4096].rstrip(b"\0").decode().splitlines() if len(line.split(None, 1)) == 2)
+    assert keys["SHAPE"] == "0,8,2,1" and keys["SAMPLE_NS"] in ("1000", "1000/1"), keys
+    assert np.array_equal(np.frombuffer(data, np.uint8, offset=int(keys["HDR_SIZE"])), raw.ravel())
+    ns = int(keys["EPOCH_NS"]) + int(keys["SAMPLE0"]) * 1000
+    assert abs((Time(ns // 10**9, ns % 10**9 * 1e-9, format="unix", scale="utc") - start).to_value(u.ns)) < 1, ns
+    print("we read baseband's VDIF")
 
 
 if __name__ == "__main__":

@@ -217,3 +217,43 @@ def guppi_blocks(v, per, overlap=0, first_packet=0, packets=None, directio=True,
                 "TELESCOP": "GBT", "DIRECTIO": int(directio), "NANTS": nants if nants > 1 else None, **more}
         out.append(guppi_header(directio, **keys) + data)
     return out
+
+
+# --- VDIF -------------------------------------------------------------------------------------------------------------
+def vdif_header(seconds, number, epoch, nchan, frame_bytes, thread=0, invalid=0, bits=4, complex_data=1, legacy=0, version=1, station=0,
+                edv=0, rate=0, log2=None, length=None):
+    """32 bytes (16 if legacy); frame_bytes counts them. log2 and length override what nchan and frame_bytes say."""
+    log2 = int(nchan).bit_length() - 1 if log2 is None else log2
+    length = frame_bytes // 8 if length is None else length
+    words = [seconds | legacy << 30 | invalid << 31, number | epoch << 24, length | log2 << 24 | version << 29,
+             station | thread << 16 | bits - 1 << 26 | complex_data << 31]
+    return struct.pack("<8I", *words, rate | edv << 24, 0, 0, 0)[:16 if legacy else 32]
+
+
+def vdif_file(e, spread, seconds, number, epoch, sample_rate, **more):
+    """E[time][freq][pol][dish] from frame `number` of a second on: all threads of a time, then the next."""
+    ntime, nchan, npol, ndish = e.shape
+    out, per_second = [], sample_rate // spread
+    for i in range(ntime // spread):
+        block = pack_vdif(e[i * spread:(i + 1) * spread]).reshape(spread, nchan, npol * ndish)
+        at = number + i
+        for thread in range(npol * ndish):
+            data = block[:, :, thread].tobytes()
+            out.append(vdif_header(seconds + at // per_second, at % per_second, epoch, nchan, 32 + len(data), thread, **more) + data)
+    return out
+
+
+def read_vdif(data):
+    """The frames of a file: dicts of the header's fields, with `data` as complex [time][chan]."""
+    at, frames = 0, []
+    while at < len(data):
+        w = struct.unpack_from("<8I", data, at)
+        f = {"seconds": w[0] & 0x3fffffff, "legacy": w[0] >> 30 & 1, "invalid": w[0] >> 31, "number": w[1] & 0xffffff, "epoch": w[1] >> 24 & 63,
+             "bytes": 8 * (w[2] & 0xffffff), "nchan": 1 << (w[2] >> 24 & 31), "version": w[2] >> 29, "station": w[3] & 0xffff,
+             "thread": w[3] >> 16 & 1023, "bits": (w[3] >> 26 & 31) + 1, "complex": w[3] >> 31, "edv": w[4] >> 24, "rate": w[4] & 0xffffff,
+             "sync": w[5]}
+        raw = np.frombuffer(data, np.uint8, f["bytes"] - 32, at + 32).reshape(-1, f["nchan"])
+        f["data"] = (raw & 15).astype(int) - 8 + 1j * ((raw >> 4).astype(int) - 8)
+        frames.append(f)
+        at += f["bytes"]
+    return frames

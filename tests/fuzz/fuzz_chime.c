@@ -1,0 +1,70 @@
+/* libFuzzer: any bytes as a CHIME baseband file. What is accepted makes sense, and its first and last rows
+ * can be read or are refused. */
+#include "stages/common/chime_hdf5.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { MOST = 1 << 22 };
+
+struct output {
+    uint8_t *bytes; /* [rows][columns] */
+    uint64_t columns, rows, got;
+};
+
+static void put(void *arg, uint64_t row, size_t column, const uint8_t *data, size_t n)
+{
+    struct output *out = arg;
+    if (row >= out->rows || column + n > out->columns) abort();
+    memcpy(out->bytes + row * out->columns + column, data, n);
+    out->got += n;
+}
+
+static void read_rows(const struct chime_file *f, int fd, const char *path, uint64_t row, uint64_t rows)
+{
+    const struct chime_chunks *c = &f->chunks;
+    if (c->columns > MOST / rows || c->chunk_rows * c->chunk_columns > MOST) return;
+    size_t room = chime_scratch(c);
+    struct output out = {malloc(rows * c->columns), c->columns, rows,
+                         0}; /* exact, so that a byte too many is seen */
+    uint8_t *scratch = malloc(room);
+    struct br_error error = {0};
+    if (out.bytes != NULL && scratch != NULL) {
+        int status = chime_read(c, fd, path, row, rows, scratch, put, &out, &error);
+        if (status == BR_OK ? out.got != rows * c->columns : error.text[0] == '\0') abort();
+    }
+    free(out.bytes);
+    free(scratch);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static int fd = -1;
+    static char path[64];
+    if (fd < 0) {
+        fd = memfd_create("fuzz.h5", MFD_CLOEXEC);
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    }
+    chime_probe(data, size);
+    if (fd < 0 || ftruncate(fd, 0) != 0 || pwrite(fd, data, size, 0) != (ssize_t)size) return 0;
+    struct chime_file f;
+    struct br_error error = {0};
+    if (chime_open(&f, path, &error) != BR_OK) {
+        if (error.text[0] == '\0') abort();
+        return 0;
+    }
+    const struct chime_chunks *c = &f.chunks;
+    if (c->rows == 0 || c->columns == 0 || c->down == 0 || c->across == 0 || !(f.delta_time > 0) ||
+        f.freq_id < 0)
+        abort();
+    uint64_t most = c->rows < 8 ? c->rows : 8;
+    read_rows(&f, fd, path, 0, most);
+    read_rows(&f, fd, path, c->rows - most, most);
+    chime_free(&f);
+    return 0;
+}

@@ -1,0 +1,256 @@
+"""VDIF: what `record` writes, read by a decoder of the test's own; what is wrong with a file, header field by header field."""
+import calendar
+import os
+import shutil
+import sys
+
+import numpy as np
+
+import harness
+from files import convert, dada, read_dada, replay, same, write
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "oracle"))
+import recordings as other  # noqa: E402
+
+# Unix times of the seconds that follow leap seconds of this century.
+LEAPS = [calendar.timegm(t + (0, 0, 0)) for t in ((2006, 1, 1), (2009, 1, 1), (2012, 7, 1), (2015, 7, 1), (2017, 1, 1))]
+EPOCH = 1600000000 * 10**9  # 2020-09-13: half year 41
+
+
+def epoch_start(half):
+    return calendar.timegm((2000 + half // 2, 7 if half % 2 else 1, 1, 0, 0, 0))
+
+
+def unix_second(frame):
+    """Seconds since the epoch count leap seconds, Unix time does not."""
+    start = epoch_start(frame["epoch"])
+    now = start + frame["seconds"]
+    for leap in LEAPS:
+        now -= start < leap < now
+    return now
+
+
+def vdif_dada(d, e, valid, first, epoch=EPOCH, sample_ns="2560", mhz=None, **more):
+    mhz = [400.0 + 0.390625 * k for k in range(e.shape[1])] if mhz is None else mhz
+    dada(d, e, valid, first, mhz, sample_ns=sample_ns, epoch=epoch, **more)
+    return mhz
+
+
+def record(d, *lines, status=0):
+    """in.dada as VDIF, with parameters of `record`."""
+    shutil.rmtree(os.path.join(d, "to"), ignore_errors=True)
+    return harness.run(d, "pipeline:\n  - {stage: replay, files: in.dada, out: e}\n  - {" + ", ".join(
+        ["stage: record", "in: e", "directory: to", "prefix: x", "format: vdif", *lines]) + "}\n", status=status)
+
+
+def frames_of(d):
+    with open(os.path.join(d, "to/x_0000000.vdif"), "rb") as f:
+        return other.read_vdif(f.read())
+
+
+def check_frames(frames, e, valid, first, spread, sample_ns=2560, epoch=EPOCH):
+    """Every value in its place; a frame for each thread; invalid where nothing is."""
+    nchan, npol, ndish = e.shape[1:]
+    rate = 10**9 // sample_ns
+    got, seen = np.zeros_like(e), np.zeros(len(e), bool)
+    for i, f in enumerate(frames):
+        assert f["thread"] == i % (npol * ndish) and f["legacy"] == 0 and f["bits"] == 4 and f["complex"] == 1 and f["version"] == 1
+        assert f["nchan"] == nchan and f["bytes"] == 32 + nchan * spread and f["number"] < rate // spread, f
+        ns = unix_second(f) * 10**9 + f["number"] * spread * sample_ns - epoch
+        assert ns % sample_ns == 0
+        at = ns // sample_ns - first
+        rows = slice(max(at, 0), min(at + spread, len(e)))
+        got[rows, :, f["thread"] // ndish, f["thread"] % ndish] = f["data"][rows.start - at:rows.stop - at]
+        if f["invalid"]:
+            assert not f["data"].any() and not valid[rows].any()
+        else:
+            seen[rows] = True
+    assert np.array_equal(seen, valid), np.argwhere(seen != valid)[:5]
+    assert np.array_equal(got, e * valid[:, None, None, None])
+
+
+def test_values():
+    """Over the end of a second, of a half year with a leap second, and of one without; frames of one sample, and of many."""
+    starts = [(EPOCH, 390625 * 1000 - 40), (1483228799 * 10**9, 390625 - 40), (1593561599 * 10**9, 390600), (1230768000 * 10**9, 0)]
+    for epoch, first in starts:
+        for nchan, npol, ndish in ((8, 2, 3), (64, 1, 1)):
+            with harness.scratch() as d:
+                e = other.noise((100, nchan, npol, ndish), 3, -8, 7)
+                valid = np.ones(100, bool)
+                valid[32:45] = False  # more than a frame of the recording, and a part of one
+                e *= valid[:, None, None, None]
+                both = np.repeat(valid[:, None], nchan, axis=1)
+                mhz = vdif_dada(d, e, both, first, epoch)
+                result = convert(d, "vdif")
+                assert f"freq_mhz: {{first: 400, step: 0.390625, count: {nchan}}}" in result.err and f"npol: {npol}" in result.err, result
+                frames = frames_of(d)
+                check_frames(frames, e, valid, first, 1, epoch=epoch)
+                assert all(f["edv"] == 0 for f in frames), "a rate of 390.625 kHz is no word of VDIF's"
+                stream = (f"sample_ns: 2560, epoch_ns: {epoch}, npol: {npol}, freq_mhz: {{first: 400, step: 0.390625, count: {nchan}}}")
+                result = harness.beamring("convert", "--to", "dada", "--stream", stream, "to/x_0000000.vdif", "back/x", cwd=d)
+                assert result.status == 0, result
+                same((*read_dada(d, "back/*.dada"), None), e, both, first, epoch, mhz)
+
+
+def test_frames():
+    """Longer VDIF frames, whose borders are not those of the recording; rates that the header can say."""
+    for sample_ns, spread, rate in ((1000, 50, 1 << 23 | 1), (8000, 40, 125), (1000, 0, 1 << 23 | 1)):
+        with harness.scratch() as d:
+            first, per = 10**9 // sample_ns - 200, spread or 1
+            e = other.noise((400, 16, 2, 1), 5, -8, 7)
+            valid = np.ones(400, bool)
+            valid[200:200 + 3 * per] = False
+            e *= valid[:, None, None, None]
+            vdif_dada(d, e, np.repeat(valid[:, None], 16, axis=1), first, sample_ns=str(sample_ns))
+            record(d, f"vdif_samples: {spread}")
+            frames = frames_of(d)
+            check_frames(frames, e, valid, first, per, sample_ns)
+            assert all(f["edv"] == 1 and f["rate"] == rate and f["sync"] == 0xacabfeed for f in frames), frames[0]
+            got = replay(d, "to/x_0000000.vdif", f"stream: {{epoch_ns: {EPOCH}, freq_mhz: {{first: 400, step: 0.390625, count: 16}}}}\n")
+            same(got, e, np.repeat(valid[:, None], 16, axis=1), first, EPOCH)
+
+
+def test_parts():
+    """A long frame that the recording fills in part is refused, or filled with zeros."""
+    e = other.noise((400, 16, 2, 1), 5, -8, 7)
+    for late, hole in ((7, None), (0, 210)):
+        with harness.scratch() as d:
+            first = 10**6 - 200 + late
+            valid = np.ones((400 - 2 * late, 16), bool)
+            if hole is not None:
+                valid[hole] = False
+            vdif_dada(d, e[late:400 - late] * valid[..., None, None], valid, first, sample_ns="1000")
+            result = record(d, "vdif_samples: 50", status=1)
+            assert "vdif_samples" in result.err and "lossy" in result.err and f"sample {first + (200 if hole else 0)}" in result.err, result
+            result = record(d, "vdif_samples: 50", "lossy: true")
+            assert f"{2 * late * 16 if hole is None else 16} samples of a channel" in result.err, result
+            whole = e.copy()
+            if hole is None:
+                whole[:late] = whole[400 - late:] = 0
+            else:
+                whole[hole] = 0
+            check_frames(frames_of(d), whole, np.ones(400, bool), 10**6 - 200, 50, 1000)
+            record(d, "vdif_samples: 0")
+            check_frames(frames_of(d), e[late:400 - late] * valid[..., None, None], valid[:, 0], first, 1, 1000)
+
+
+def test_refused():
+    e = other.noise((64, 8, 2, 3), 9)
+    whole = np.ones((64, 8), bool)
+    with harness.scratch() as d:
+        for nchan, more, word in [(3, {}, "power of two"), (8, {"sample_ns": "5120"}, "195312.5"), (8, {"sample_ns": "5120/3"}, "585937.5"),
+                                  (4, {}, "8 bytes"), (8, {"epoch": EPOCH + 1}, "1 ns of the epoch"),
+                                  (8, {"epoch": EPOCH - 3 * 2560 // 4}, "ns of the epoch")]:
+            vdif_dada(d, e[:, :nchan], whole[:, :nchan], 320, **more)
+            result = convert(d, "vdif", status=2)
+            assert word in result.err and not os.path.exists(os.path.join(d, "to")), (word, result)
+            if "lost" in result.err:
+                result = convert(d, "vdif", "--lossy")
+                assert "is lost" in result.err
+                assert len(frames_of(d)) == 64 * 6
+        dada_with_widths = vdif_dada(d, e, whole, 320, width="0.390625," * 7 + "0.2")
+        assert dada_with_widths and "channel widths" in convert(d, "vdif", status=2).err
+        for epoch, second in ((-10**9, "1970"), (946684799 * 10**9, "2000"), (1956528000 * 10**9, "2031")):
+            vdif_dada(d, e, whole, 0, epoch)
+            assert "2000 to 2031" in convert(d, "vdif", status=1).err, second
+        holes = whole.copy()
+        holes[20, 3] = False
+        vdif_dada(d, e * holes[..., None, None], holes, 320)
+        assert "missing or flagged in some channels" in convert(d, "vdif", status=1).err
+        assert "1 samples of a channel" in convert(d, "vdif", "--lossy").err
+        vdif_dada(d, e, whole, 320)
+        for samples in (2, 3, 390625 * 2, 390625):
+            result = record(d, f"vdif_samples: {samples}", status=2 if samples != 390625 else 1)
+            assert "vdif_samples" in result.err, result
+        result = harness.run(d, "pipeline:\n  - {stage: replay, files: in.dada, out: e}\n"
+                             "  - {stage: record, in: e, prefix: x, directory: to, vdif_samples: 1}\n", status=2)
+        assert "not for format dada" in result.err
+        convert(d, "vdif")
+        again = harness.beamring("convert", "--to", "vdif", "in.dada", "to/x", cwd=d)
+        assert again.status != 0 and "there already" in again.err, again
+
+
+# --- what is wrong with a file ------------------------------------------------------------------------------------------
+STREAM = "stream: {sample_ns: 1000, freq_mhz: {first: 400, step: 1, count: 8}}\n"
+SPREAD, RATE = 10, 10**6
+
+
+def good(e, **more):
+    return other.vdif_file(e, SPREAD, 1000, 99900, 41, RATE, **more)
+
+
+def test_first_header():
+    """Each field of the first frame's header is wrong in turn: an error that names the file, or, where the field could be right, what
+    follows tells the difference. Nothing that is wrong is taken for data."""
+    e = other.noise((200, 8, 2, 1), 5, -8, 7)
+    frames = good(e)
+    wrong = {"bits": [1, 2, 3, 8, 32], "complex_data": [0], "legacy": [1], "log2": [0, 2, 4, 5, 20, 31], "epoch": [0, 63],
+             "length": [0, 1, 3, 4, 5, 13, 15, (112 + 32) // 8, 2**24 - 1]}
+    with harness.scratch() as d:
+        for key, values in wrong.items():
+            for value in values:
+                keys = {"epoch": 41, **{key: value}}
+                head = other.vdif_header(1000, 99900, keys.pop("epoch"), 8, 112, **keys).ljust(32, b"\0")
+                write(d, "x.vdif", head + frames[0][32:] + b"".join(frames[1:]))
+                result = replay(d, "x.vdif", STREAM, ", format: vdif", status=2)
+                assert "x.vdif" in result.err, (key, value, result)
+        # a number that is not in the second, by the sample time given
+        head = other.vdif_header(1000, 100000, 41, 8, 112)
+        write(d, "x.vdif", head + frames[0][32:] + b"".join(frames[1:]))
+        got = replay(d, "x.vdif", STREAM)
+        assert got[2] == 99900 * 10 and "corrupt" in got[4].out + got[4].err, got[4]
+        # a rate of nothing, or one that makes no whole number of frames
+        for edv, rate, word in ((1, 0, "sample time"), (3, 0, "sample time"), (1, 1, "frames")):
+            write(d, "x.vdif", b"".join(good(e, edv=edv, rate=rate)))
+            result = replay(d, "x.vdif", "stream: {freq_mhz: {first: 400, step: 1, count: 8}}\n", status=1 if rate else 2) if not rate else None
+            if result is not None:
+                assert word in result.err and "x.vdif" in result.err, result
+        # fields that say nothing about the samples
+        for key, value in (("station", 65535), ("version", 7), ("edv", 255), ("rate", 2**24 - 1)):
+            write(d, "x.vdif", b"".join(good(e, **{key: value})))
+            same(replay(d, "x.vdif", STREAM), e, np.ones((200, 8), bool), 999000)
+
+
+def test_later_headers():
+    """The same in the middle of a file: the frame is counted as corrupt (or is another time's or thread's), the others stay."""
+    e = other.noise((200, 8, 2, 1), 5, -8, 7)
+    valid = np.ones((200, 8), bool)
+    valid[90:100] = False
+    with harness.scratch() as d:
+        cases = [{"bits": 8}, {"complex_data": 0}, {"legacy": 1}, {"log2": 2}, {"length": 15}, {"length": 0}, {"epoch": 40}, {"thread": 700},
+                 {"number": 2**24 - 1}, {"seconds": 0}, {"seconds": 2**30 - 1}, {"invalid": 1}]
+        for case in cases:
+            frames = good(e)
+            keys = {"seconds": 1000, "number": 99909, "epoch": 41, "thread": 1, **case}
+            head = other.vdif_header(keys.pop("seconds"), keys.pop("number"), keys.pop("epoch"), 8, 112, **keys).ljust(32, b"\0")
+            frames[19] = head + frames[19][32:]
+            write(d, "x.vdif", b"".join(frames))
+            got = replay(d, "x.vdif", STREAM)
+            same(got, e * valid[..., None, None], valid, 999000)
+            text = got[4].out + got[4].err
+            kind = "late" if "seconds" in case and case["seconds"] == 0 else "corrupt"
+            assert kind in text or "invalid" in case or "thread" in case, (case, got[4])
+
+
+def test_truncated():
+    """A file that ends in every byte of the first two headers, and around the ends of frames."""
+    e = other.noise((40, 8, 2, 1), 5, -8, 7)
+    data = b"".join(good(e))
+    with harness.scratch() as d:
+        for n in list(range(0, 40)) + list(range(112, 112 + 33)):
+            write(d, "x.vdif", data[:n])
+            result = replay(d, "x.vdif", STREAM, ", format: vdif", status=2) if n < 40 else harness.run(
+                d, STREAM + "pipeline:\n  - {stage: replay, files: x.vdif, out: e, threads: [0, 1]}\n"
+                "  - {stage: record, in: e, directory: out, prefix: y, overwrite: true}\n")
+            assert n == 112 or "x.vdif" in result.err, (n, result)
+            assert harness.beamring("info", "x.vdif", cwd=d).status == (1 if n < 40 else 0), n
+        for n in (111, 113, 200):
+            write(d, "x.vdif", data[:len(data) - n])
+            got = replay(d, "x.vdif", STREAM)
+            assert "truncated" in got[4].err, (n, got[4])
+            e2, valid = got[0], got[1]
+            assert valid[:30].all() and np.array_equal(e2[:30], e[:30]) and np.array_equal(e2[valid], e[:len(e2)][valid])
+
+
+if __name__ == "__main__":
+    harness.main([f for name, f in sorted(globals().items()) if name.startswith("test_")])
