@@ -1,77 +1,53 @@
 #include "stages/common/bitshuffle.h"
 
+#include "stages/common/bitplanes.h"
+
 #include <lz4.h>
 #include <string.h>
 
-enum { DEFAULT_BLOCK = 8192, MOST_BLOCK = 1 << 30 };
+enum {
+    DEFAULT_BLOCK = 8192,
+    MOST_BLOCK = 1 << 30,
+    WINDOW = 128 << 10, /* read at a time: what stays in a core's own cache */
+    LINE = 64
+};
 
-typedef uint8_t v16 __attribute__((vector_size(16)));
-typedef uint64_t v2 __attribute__((vector_size(16)));
+/* The stored bytes that are in memory: those from `offset` of the chunk on. */
+struct window {
+    const struct bitshuffle_chunk *chunk;
+    uint8_t *memory;
+    size_t offset, used;
+};
 
-static v16 load(const uint8_t *from)
+/* A block that is unpacked, one that is joined, and a window with what is left of the one before. */
+static size_t most_stored(size_t bytes, size_t length)
 {
-    v16 value;
-    memcpy(&value, from, 16);
-    return value;
+    size_t most = bytes > length ? bytes : length;
+    return (most + WINDOW + LINE - 1) / LINE * LINE;
 }
 
-/* Bytes a0 b0 a1 b1 ... of the low or high halves. */
-#define LOW(a, b)  __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
-#define HIGH(a, b) __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
-
-/* The 8 x 8 bits in each 64-bit word, transposed: swaps of 1 x 1, 2 x 2, 4 x 4 blocks across the diagonal. */
-static v2 transpose_words(v2 x)
+size_t bitshuffle_scratch(size_t bytes, size_t length)
 {
-    v2 t;
-    t = (x ^ (x >> 7)) & 0x00aa00aa00aa00aaull;
-    x ^= t ^ (t << 7);
-    t = (x ^ (x >> 14)) & 0x0000cccc0000ccccull;
-    x ^= t ^ (t << 14);
-    t = (x ^ (x >> 28)) & 0x00000000f0f0f0f0ull;
-    return x ^ t ^ (t << 28);
+    return most_stored(bytes, length) + 2 * ((bytes + LINE - 1) / LINE * LINE);
 }
 
-static uint64_t transpose_word(uint64_t x)
+/* Has bytes [offset, offset + n) of the chunk in memory, which the chunk has: *in. */
+static int need(struct window *w, size_t offset, size_t n, const uint8_t **in, struct br_error *error)
 {
-    return transpose_words((v2){x, 0})[0];
-}
-
-/* One block of n elements, a multiple of 8: bit k of element 8 i + j is bit j of byte i of plane k. */
-static void unshuffle(uint8_t *out, const uint8_t *in, size_t n)
-{
-    size_t plane = n / 8, i = 0;
-    for (; i + 16 <= plane; i += 16) {
-        v16 p[8], q[8];
-        for (size_t k = 0; k < 8; k++) p[k] = load(in + k * plane + i);
-        /* three interleavings put byte i of the planes 0 ... 7 side by side */
-        for (size_t k = 0; k < 4; k++) {
-            q[2 * k] = LOW(p[k], p[k + 4]);
-            q[2 * k + 1] = HIGH(p[k], p[k + 4]);
-        }
-        for (size_t k = 0; k < 4; k++) {
-            p[2 * k] = LOW(q[k], q[k + 4]);
-            p[2 * k + 1] = HIGH(q[k], q[k + 4]);
-        }
-        for (size_t k = 0; k < 4; k++) {
-            q[2 * k] = LOW(p[k], p[k + 4]);
-            q[2 * k + 1] = HIGH(p[k], p[k + 4]);
-        }
-        for (size_t k = 0; k < 8; k++) {
-            v2 word = transpose_words((v2)q[k]);
-            memcpy(out + 8 * i + 16 * k, &word, 16);
-        }
+    size_t end = w->offset + w->used;
+    if (offset + n > end) {
+        size_t kept = end > offset ? end - offset : 0, from = offset + kept, left = w->chunk->length - from,
+               more = n - kept > WINDOW ? n - kept : WINDOW;
+        if (more > left) more = left;
+        memmove(w->memory, w->memory + (offset - w->offset) * (kept > 0), kept);
+        w->offset = offset;
+        w->used = 0;
+        int status = w->chunk->read(w->chunk->arg, w->memory + kept, more, from, error);
+        if (status != BR_OK) return status;
+        w->used = kept + more;
     }
-    for (; i < plane; i++) {
-        uint64_t word = 0;
-        for (unsigned k = 0; k < 8; k++) word |= (uint64_t)in[k * plane + i] << 8 * k;
-        word = transpose_word(word);
-        memcpy(out + 8 * i, &word, 8);
-    }
-}
-
-size_t bitshuffle_scratch(size_t bytes)
-{
-    return bytes;
+    *in = w->memory + (offset - w->offset);
+    return BR_OK;
 }
 
 static uint64_t big_endian(const uint8_t *b, unsigned bytes)
@@ -81,56 +57,136 @@ static uint64_t big_endian(const uint8_t *b, unsigned bytes)
     return value;
 }
 
-static int decode_plain(uint8_t *out, size_t bytes, const uint8_t *in, size_t length, size_t block,
-                        struct br_error *error)
+struct job {
+    const struct bitshuffle_chunk *chunk;
+    struct window window;
+    uint8_t *unpacked, *joined; /* a block each */
+    size_t from, to;            /* wanted */
+};
+
+static bool wanted(const struct job *j, size_t at, size_t n)
 {
-    if (length != bytes)
-        return br_fail(error, BR_E_FORMAT, "a bitshuffled chunk has %zu bytes; expected %zu", length, bytes);
+    return at < j->to && at + n > j->from;
+}
+
+/* Ready bytes from shuffled ones: n from `at` on. */
+static void join(const struct job *j, size_t at, const uint8_t *shuffled, size_t n)
+{
+    bitplanes_join(j->joined, shuffled, n);
+    j->chunk->put(j->chunk->arg, at, j->joined, n);
+}
+
+/* Up to 7 bytes after all blocks, which stand as they are. */
+static int copy_rest(struct job *j, size_t at, size_t offset, struct br_error *error)
+{
+    const uint8_t *in;
+    size_t n = j->chunk->bytes - at;
+    if (n == 0 || !wanted(j, at, n)) return BR_OK;
+    int status = need(&j->window, offset, n, &in, error);
+    if (status == BR_OK) j->chunk->put(j->chunk->arg, at, in, n);
+    return status;
+}
+
+static int decode_plain(struct job *j, struct br_error *error)
+{
+    size_t bytes = j->chunk->bytes, block = j->chunk->block, at = 0;
+    const uint8_t *in;
+    if (j->chunk->length != bytes)
+        return br_fail(error, BR_E_FORMAT, "a bitshuffled chunk has %zu bytes; expected %zu",
+                       j->chunk->length, bytes);
     if (block == 0) block = DEFAULT_BLOCK;
     if (block % 8 != 0 || block > MOST_BLOCK)
         return br_fail(error, BR_E_FORMAT, "the filter's block size is %zu; expected a multiple of 8", block);
-    size_t at = 0;
-    while (bytes - at >= 8) {
+    while (bytes - at >= 8 && at < j->to) {
         size_t n = bytes - at < block ? (bytes - at) / 8 * 8 : block;
-        unshuffle(out + at, in + at, n);
+        if (wanted(j, at, n)) {
+            int status = need(&j->window, at, n, &in, error);
+            if (status != BR_OK) return status;
+            join(j, at, in, n);
+        }
         at += n;
     }
-    memcpy(out + at, in + at, bytes - at);
+    return at < j->to ? copy_rest(j, at, at, error) : BR_OK;
+}
+
+/* Noise does not compress: LZ4 then stores a block as one run of literals, which are the block itself. Where
+ * they begin in the `length` bytes at `in`, when they are all of it and `n`; else 0. */
+static size_t literals_alone(const uint8_t *in, size_t length, size_t n)
+{
+    if (length <= n || in[0] >> 4 != 15) return 0;
+    size_t at = 1, count = 15;
+    for (uint8_t more = 255; more == 255; count += more) {
+        if (at == length) return 0;
+        more = in[at++];
+    }
+    return count == n && length - at == n ? at : 0;
+}
+
+/* One compressed block of `packed` bytes, n when it is decoded. */
+static int decode_block(struct job *j, size_t offset, size_t packed, size_t at, size_t n,
+                        struct br_error *error)
+{
+    const uint8_t *in;
+    int status = need(&j->window, offset, packed, &in, error);
+    if (status != BR_OK) return status;
+    size_t literals = literals_alone(in, packed, n);
+    if (literals == 0 &&
+        LZ4_decompress_safe((const char *)in, (char *)j->unpacked, (int)packed, (int)n) != (int)n)
+        return br_fail(error, BR_E_FORMAT, "the compressed block at byte %zu of a chunk is damaged", offset);
+    join(j, at, literals > 0 ? in + literals : j->unpacked, n);
     return BR_OK;
 }
 
-int bitshuffle_decode(uint8_t *out, size_t bytes, const uint8_t *in, size_t length, bool lz4, size_t block,
-                      void *scratch, struct br_error *error)
+static int decode_lz4(struct job *j, struct br_error *error)
 {
-    if (!lz4) return decode_plain(out, bytes, in, length, block, error);
+    size_t bytes = j->chunk->bytes, length = j->chunk->length, at = 0, offset = 12;
+    const uint8_t *in;
     if (length < 12)
         return br_fail(error, BR_E_FORMAT, "a compressed chunk has %zu bytes; expected a header of 12",
                        length);
+    int status = need(&j->window, 0, 12, &in, error);
+    if (status != BR_OK) return status;
     uint64_t announced = big_endian(in, 8);
-    block = (size_t)big_endian(in + 8, 4);
+    size_t block = (size_t)big_endian(in + 8, 4);
     if (announced != bytes)
         return br_fail(error, BR_E_FORMAT, "a compressed chunk announces %llu bytes; expected %zu",
                        (unsigned long long)announced, bytes);
     if (block == 0 || block % 8 != 0 || block > MOST_BLOCK)
         return br_fail(error, BR_E_FORMAT,
                        "a compressed chunk has blocks of %zu bytes; expected a multiple of 8", block);
-    size_t at = 0, from = 12;
-    while (bytes - at >= 8) {
+    while (bytes - at >= 8 && at < j->to) {
         size_t n = bytes - at < block ? (bytes - at) / 8 * 8 : block;
-        uint64_t packed = length - from >= 4 ? big_endian(in + from, 4) : UINT64_MAX;
-        if (packed > length - from - 4)
-            return br_fail(error, BR_E_FORMAT, "a compressed chunk ends in the block at byte %zu", from);
-        from += 4;
-        if (LZ4_decompress_safe((const char *)in + from, scratch, (int)packed, (int)n) != (int)n)
-            return br_fail(error, BR_E_FORMAT, "the compressed block at byte %zu of a chunk is damaged",
-                           from);
-        unshuffle(out + at, scratch, n);
-        from += (size_t)packed;
+        uint64_t packed = UINT64_MAX;
+        if (length - offset >= 4) {
+            status = need(&j->window, offset, 4, &in, error);
+            if (status != BR_OK) return status;
+            packed = big_endian(in, 4);
+        }
+        if (packed > length - offset - 4 || packed > INT32_MAX)
+            return br_fail(error, BR_E_FORMAT, "a compressed chunk ends in the block at byte %zu", offset);
+        offset += 4;
+        if (wanted(j, at, n)) status = decode_block(j, offset, (size_t)packed, at, n, error);
+        if (status != BR_OK) return status;
+        offset += (size_t)packed;
         at += n;
     }
-    if (length - from != bytes - at)
+    if (at >= j->to) return BR_OK;
+    if (length - offset != bytes - at)
         return br_fail(error, BR_E_FORMAT, "a compressed chunk has %zu bytes after its blocks; expected %zu",
-                       length - from, bytes - at);
-    memcpy(out + at, in + from, bytes - at);
-    return BR_OK;
+                       length - offset, bytes - at);
+    return copy_rest(j, at, offset, error);
+}
+
+int bitshuffle_decode(const struct bitshuffle_chunk *chunk, size_t from, size_t to, void *scratch,
+                      struct br_error *error)
+{
+    size_t stored = most_stored(chunk->bytes, chunk->length);
+    uint8_t *memory = scratch;
+    struct job job = {.chunk = chunk,
+                      .window = {.chunk = chunk, .memory = memory},
+                      .unpacked = memory + stored,
+                      .joined = memory + stored + (chunk->bytes + LINE - 1) / LINE * LINE,
+                      .from = from,
+                      .to = to < chunk->bytes ? to : chunk->bytes};
+    return chunk->lz4 ? decode_lz4(&job, error) : decode_plain(&job, error);
 }

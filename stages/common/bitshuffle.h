@@ -14,13 +14,30 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes that bitshuffle_decode needs as scratch for a chunk of `bytes`. */
-size_t bitshuffle_scratch(size_t bytes);
+/* Reads `length` bytes from `offset` of the chunk on. Errors are the callback's: any status below 0. */
+typedef int bitshuffle_read(void *arg, void *buffer, size_t length, size_t offset, struct br_error *error);
 
-/* Decodes `length` bytes into exactly `bytes`. `lz4`: blocks are compressed; else `block` is the number of
- * elements in a block (0: the library's choice). Any input is safe. Errors: BR_E_FORMAT (the caller adds the
- * file). */
-int bitshuffle_decode(uint8_t *out, size_t bytes, const uint8_t *in, size_t length, bool lz4, size_t block,
-                      void *scratch, struct br_error *error);
+/* Takes n decoded bytes, those from `at` of the chunk on. */
+typedef void bitshuffle_put(void *arg, size_t at, const uint8_t *data, size_t n);
+
+struct bitshuffle_chunk {
+    size_t bytes;  /* decoded */
+    size_t length; /* as it is stored */
+    bool lz4; /* blocks are compressed; else `block` is their number of elements (0: the library's choice) */
+    size_t block;
+    bitshuffle_read *read;
+    bitshuffle_put *put;
+    void *arg; /* of both */
+};
+
+/* Bytes of memory that bitshuffle_decode needs for a chunk. */
+size_t bitshuffle_scratch(size_t bytes, size_t length);
+
+/* Decodes bytes [from, to) of a chunk: reads a little of it at a time, and hands on blocks, in order, while
+ * they are in the processor's cache; the first and last ones may reach beyond what is wanted. Blocks that are
+ * not wanted are not decoded. Any input is safe; what comes before a damaged block is handed on. Errors:
+ * BR_E_FORMAT (the caller adds the file), and those of reading. */
+int bitshuffle_decode(const struct bitshuffle_chunk *chunk, size_t from, size_t to, void *scratch,
+                      struct br_error *error);
 
 #endif

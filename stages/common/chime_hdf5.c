@@ -254,11 +254,13 @@ void chime_free(struct chime_file *f)
 
 /* --- samples ------------------------------------------------------------------------------------- */
 
-/* A decoded chunk, a packed chunk, and the decoder's scratch; or some rows. */
+/* The decoder's memory; or some rows, of any chunk that has no filter. */
 size_t chime_scratch(const struct chime_chunks *c)
 {
-    size_t bytes = (size_t)(c->chunk_rows * c->chunk_columns);
-    return c->bitshuffle ? bytes + (2 * bytes + 4096) + bitshuffle_scratch(bytes) : SLAB;
+    size_t bytes = (size_t)(c->chunk_rows * c->chunk_columns), width = (size_t)c->chunk_columns,
+           slab = width > SLAB ? width : SLAB;
+    size_t decoder = c->bitshuffle ? bitshuffle_scratch(bytes, 2 * bytes + 4096) : 0;
+    return decoder > slab ? decoder : slab;
 }
 
 static int read_bytes(int fd, const char *path, void *buffer, size_t length, uint64_t offset,
@@ -277,62 +279,103 @@ static int read_bytes(int fd, const char *path, void *buffer, size_t length, uin
     return BR_OK;
 }
 
-/* Rows [row, row + rows) of one chunk, counted within it; `columns` are those that the dataset has there. */
-static int read_chunk(const struct chime_chunks *c, const struct chime_chunk *chunk, int fd, const char *path,
-                      uint64_t row, uint64_t rows, size_t columns, uint8_t *out, size_t pitch,
-                      uint8_t *scratch, struct br_error *error)
+/* A part of a chunk on its way to where it is wanted. */
+struct part {
+    size_t width, columns; /* of a row of the chunk, and how many of them the dataset has there */
+    uint64_t row, rows;    /* wanted, of the chunk */
+    uint64_t to_row;       /* where the first of them goes */
+    size_t to_column;
+    chime_put *put;
+    void *arg;
+    int fd; /* where it comes from */
+    const char *path;
+    uint64_t offset;
+};
+
+static int read_part(void *arg, void *buffer, size_t length, size_t offset, struct br_error *error)
 {
-    size_t width = (size_t)c->chunk_columns, bytes = (size_t)(c->chunk_rows * width);
-    if (chunk->offset == UINT64_MAX) {
-        for (uint64_t i = 0; i < rows; i++) memset(out + i * pitch, 0, columns);
-        return BR_OK;
+    const struct part *p = arg;
+    return read_bytes(p->fd, p->path, buffer, length, p->offset + offset, error);
+}
+
+/* Bytes of a chunk from `at` on: those that are wanted, row by row. */
+static void put_part(void *arg, size_t at, const uint8_t *data, size_t n)
+{
+    const struct part *p = arg;
+    uint64_t row = at / p->width;
+    size_t column = at % p->width;
+    while (n > 0) {
+        size_t have = p->width - column < n ? p->width - column : n;
+        if (row >= p->row && row < p->row + p->rows && column < p->columns)
+            p->put(p->arg, p->to_row + (row - p->row), p->to_column + column, data,
+                   have < p->columns - column ? have : p->columns - column);
+        data += have;
+        n -= have;
+        column = 0;
+        row++;
     }
-    if (chunk->plain) {
-        uint64_t at = chunk->offset + row * width;
-        if (pitch == width && columns == width)
-            return read_bytes(fd, path, out, (size_t)rows * width, at, error);
-        uint64_t most = c->bitshuffle || width > SLAB ? 1 : SLAB / width;
-        for (uint64_t i = 0; i < rows; i += most) {
-            uint64_t n = rows - i < most ? rows - i : most;
-            if (n == 1) {
-                int status = read_bytes(fd, path, out + i * pitch, columns, at + i * width, error);
-                if (status != BR_OK) return status;
-                continue;
-            }
-            int status = read_bytes(fd, path, scratch, (size_t)(n * width), at + i * width, error);
-            if (status != BR_OK) return status;
-            for (uint64_t k = 0; k < n; k++) memcpy(out + (i + k) * pitch, scratch + k * width, columns);
-        }
-        return BR_OK;
+}
+
+/* Without a filter; never written: zeros. */
+static int read_plain(const struct chime_chunk *chunk, struct part *part, uint8_t *scratch,
+                      struct br_error *error)
+{
+    bool written = chunk->offset != UINT64_MAX;
+    size_t width = part->width;
+    uint64_t most = width > SLAB ? 1 : SLAB / width;
+    if (!written) memset(scratch, 0, (size_t)most * width);
+    for (uint64_t i = 0; i < part->rows; i += most) {
+        uint64_t n = part->rows - i < most ? part->rows - i : most;
+        size_t at = (size_t)(part->row + i) * width, bytes = (size_t)n * width;
+        int status = written ? read_part(part, scratch, bytes, at, error) : BR_OK;
+        if (status != BR_OK) return status;
+        put_part(part, at, scratch, bytes);
     }
-    uint8_t *packed = scratch + bytes, *decoder = packed + 2 * bytes + 4096;
-    bool straight = row == 0 && rows == c->chunk_rows && pitch == width && columns == width;
-    uint8_t *to = straight ? out : scratch;
-    int status = read_bytes(fd, path, packed, chunk->bytes, chunk->offset, error);
-    if (status == BR_OK)
-        status = bitshuffle_decode(to, bytes, packed, chunk->bytes, c->lz4, c->block, decoder, error);
-    if (status == BR_E_FORMAT)
-        br_error_context(error, "%s: /baseband at byte %llu", path, (unsigned long long)chunk->offset);
-    if (status != BR_OK || straight) return status;
-    for (uint64_t i = 0; i < rows; i++) memcpy(out + i * pitch, to + (row + i) * width, columns);
     return BR_OK;
 }
 
-int chime_read(const struct chime_chunks *c, int fd, const char *path, uint64_t row, uint64_t rows,
-               uint8_t *out, size_t pitch, void *scratch, struct br_error *error)
+static int read_chunk(const struct chime_chunks *c, const struct chime_chunk *chunk, struct part *part,
+                      uint8_t *scratch, struct br_error *error)
 {
-    for (uint64_t end = row + rows; row < end;) {
-        uint64_t j = row / c->chunk_rows,
+    if (chunk->offset == UINT64_MAX || chunk->plain) return read_plain(chunk, part, scratch, error);
+    struct bitshuffle_chunk shuffled = {.bytes = (size_t)c->chunk_rows * part->width,
+                                        .length = chunk->bytes,
+                                        .lz4 = c->lz4,
+                                        .block = c->block,
+                                        .read = read_part,
+                                        .put = put_part,
+                                        .arg = part};
+    int status = bitshuffle_decode(&shuffled, (size_t)part->row * part->width,
+                                   (size_t)(part->row + part->rows) * part->width, scratch, error);
+    if (status == BR_E_FORMAT)
+        br_error_context(error, "%s: /baseband at byte %llu", part->path, (unsigned long long)chunk->offset);
+    return status;
+}
+
+int chime_read(const struct chime_chunks *c, int fd, const char *path, uint64_t row, uint64_t rows,
+               void *scratch, chime_put *put, void *arg, struct br_error *error)
+{
+    for (uint64_t at = row; at < row + rows;) {
+        uint64_t j = at / c->chunk_rows, end = row + rows,
                  stop = (j + 1) * c->chunk_rows < end ? (j + 1) * c->chunk_rows : end;
         for (uint64_t k = 0; k < c->across; k++) {
             uint64_t first = k * c->chunk_columns, left = c->columns - first;
-            int status = read_chunk(c, &c->chunk[j * c->across + k], fd, path, row - j * c->chunk_rows,
-                                    stop - row, (size_t)(left < c->chunk_columns ? left : c->chunk_columns),
-                                    out + first, pitch, scratch, error);
+            struct part part = {.width = (size_t)c->chunk_columns,
+                                .columns = (size_t)(left < c->chunk_columns ? left : c->chunk_columns),
+                                .row = at - j * c->chunk_rows,
+                                .rows = stop - at,
+                                .to_row = at - row,
+                                .to_column = (size_t)first,
+                                .put = put,
+                                .arg = arg,
+                                .fd = fd,
+                                .path = path};
+            const struct chime_chunk *chunk = &c->chunk[j * c->across + k];
+            part.offset = chunk->offset;
+            int status = read_chunk(c, chunk, &part, scratch, error);
             if (status != BR_OK) return status;
         }
-        out += (stop - row) * pitch;
-        row = stop;
+        at = stop;
     }
     return BR_OK;
 }

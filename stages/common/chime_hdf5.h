@@ -48,10 +48,13 @@ void chime_free(struct chime_file *file);
 /* Memory that chime_read needs. */
 size_t chime_scratch(const struct chime_chunks *chunks);
 
-/* Reads rows [row, row + rows) of all columns from the open file `fd`, `pitch` bytes apart, as they are
- * stored (coding chime). Thread-safe. Errors: BR_E_IO, BR_E_FORMAT for a chunk that cannot be decompressed.
- */
+/* Takes n samples of one row: of `row`, counted from the first one asked for, from `column` on. */
+typedef void chime_put(void *arg, uint64_t row, size_t column, const uint8_t *data, size_t n);
+
+/* Reads rows [row, row + rows) of all columns from the open file `fd` and hands them to `put`, as they are
+ * stored (coding chime), every sample once, while they are in the processor's cache. Thread-safe. Errors:
+ * BR_E_IO, BR_E_FORMAT for a chunk that cannot be decompressed. */
 int chime_read(const struct chime_chunks *chunks, int fd, const char *path, uint64_t row, uint64_t rows,
-               uint8_t *out, size_t pitch, void *scratch, struct br_error *error);
+               void *scratch, chime_put *put, void *arg, struct br_error *error);
 
 #endif

@@ -19,6 +19,12 @@ const char *coding_name(enum coding coding);
 /* Converts `count` bytes to int4x2; in place is allowed. A missing chime byte becomes a zero sample. */
 void coding_convert(enum coding coding, const uint8_t *in, uint8_t *out, size_t count);
 
+/* The same where `in` and `out` do not overlap and `out` is part of something larger than the caches, which
+ * it passes by: memory is written without being read first. Before other threads are told of it:
+ * coding_settle. */
+void coding_convert_past_caches(enum coding coding, const uint8_t *in, uint8_t *out, size_t count);
+void coding_settle(void);
+
 /* True when every one of the `count` bytes says "missing" (never for codings that cannot say it). */
 bool coding_all_missing(enum coding coding, const uint8_t *in, size_t count);
 

@@ -120,7 +120,10 @@ static void put_cells(const struct extents *e, const uint8_t *in, size_t in_pitc
             for (size_t c = 0; c < bytes / e->cell_bytes; c++)
                 if (coding_all_missing(CODING_CHIME, in + c * e->cell_bytes, e->cell_bytes))
                     valid[i * valid_pitch + c] = BR_MISSING;
-        if (in != out || e->coding != CODING_INT4X2) coding_convert(e->coding, in, out, bytes);
+        if (in != out)
+            coding_convert_past_caches(e->coding, in, out, bytes);
+        else if (e->coding != CODING_INT4X2)
+            coding_convert(e->coding, in, out, bytes);
     }
 }
 
@@ -146,17 +149,35 @@ static int read_rows(struct extents *e, const struct piece *p, uint8_t *scratch,
     return BR_OK;
 }
 
+/* Where the samples of a chunk go. */
+struct chunk_out {
+    enum coding coding;
+    uint8_t *data, *valid; /* of the piece's first row, and of its channel */
+    size_t data_pitch, valid_pitch;
+};
+
+/* A sample is missing unless some part of it was written. */
+static void put_chunk_row(void *arg, uint64_t row, size_t column, const uint8_t *in, size_t n)
+{
+    const struct chunk_out *out = arg;
+    if (!coding_all_missing(CODING_CHIME, in, n)) out->valid[row * out->valid_pitch] = BR_VALID;
+    coding_convert_past_caches(out->coding, in, out->data + row * out->data_pitch + column, n);
+}
+
 static int read_chunks(struct extents *e, const struct piece *p, uint8_t *scratch, struct br_error *error)
 {
     const struct extent *x = &e->extent[p->extent];
     size_t n = (size_t)(p->to - p->from), nchannels = e->stream.nchannels;
-    uint8_t *out = (uint8_t *)e->out->data + p->row * e->row_bytes + x->channel * e->cell_bytes;
-    int status = chime_read(x->chunks, e->fd[x->file], e->files.path[x->file], p->from - x->first, n, out,
-                            e->row_bytes, scratch, error);
-    if (status != BR_OK) return status;
-    put_cells(e, out, e->row_bytes, out, e->row_bytes, e->cell_bytes, n,
-              e->out->valid + p->row * nchannels + x->channel, nchannels);
-    return BR_OK;
+    struct chunk_out out = {.coding = e->coding,
+                            .data =
+                                (uint8_t *)e->out->data + p->row * e->row_bytes + x->channel * e->cell_bytes,
+                            .valid = e->out->valid + p->row * nchannels + x->channel,
+                            .data_pitch = e->row_bytes,
+                            .valid_pitch = nchannels};
+    if (e->coding == CODING_CHIME)
+        for (size_t i = 0; i < n; i++) out.valid[i * nchannels] = BR_MISSING;
+    return chime_read(x->chunks, e->fd[x->file], e->files.path[x->file], p->from - x->first, n, scratch,
+                      put_chunk_row, &out, error);
 }
 
 typedef uint32_t words __attribute__((vector_size(16)));
@@ -267,6 +288,7 @@ static void read_piece(void *arg, size_t job, void *scratch)
                  : extent_is_row_wise(e, x) ? read_rows(e, p, scratch, &error)
                                             : read_planes(e, p, scratch, &error);
     if (status != BR_OK) piece_failed(e, &error);
+    coding_settle();
 }
 
 /* --- frames -------------------------------------------------------------------------------------- */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_FRAME = 32 << 20 }; /* bytes of a frame whose size we choose ourselves */
+enum { MOST_FRAME = 8 << 20 }; /* bytes of a frame of several chunks */
 
 int extents_elements(struct br_stage *stage, const char *file, size_t elements, size_t npol_found,
                      size_t *npol, size_t *ndish)
@@ -141,7 +141,7 @@ int extents_configure(struct br_stage *stage, struct extents *e, uint64_t frame_
         bool planes = !extent_is_row_wise(e, &e->extent[0]) && e->extent[0].chunks == NULL;
         /* long enough for long reads of each channel */
         frame_samples = files_frame_samples(planes ? e->row_bytes / 2 + 1 : e->row_bytes);
-        if (row_samples > 0) { /* chunks that frames cut are decoded for both: let there be few */
+        if (row_samples > 0) { /* chunks that frames cut are read for both: let there be few */
             uint64_t chunks = (frame_samples + row_samples - 1) / row_samples;
             while (chunks < 8 && 2 * chunks * row_samples * e->row_bytes <= MOST_FRAME) chunks *= 2;
             frame_samples = chunks * row_samples;

@@ -4,6 +4,7 @@
 #define BEAMRING_STAGES_REPLAY_POOL_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 struct pool;
 
