@@ -12,8 +12,10 @@ int br_expect_input(struct br_stage *stage, unsigned dtypes, const char *axes, c
         strncat(names, array->axis[i].name, BR_AXIS_NAME);
     }
     if ((dtypes >> array->dtype & 1) != 0 && strcmp(names, axes) == 0) return BR_OK;
-    return br_stage_fail(stage, BR_E_INVALID, "its input is %s; it needs %s",
-                         br_array_format(array, text, sizeof text), want);
+    bool wide = array->dtype == BR_INT8X2 && (dtypes >> BR_INT4X2 & 1) != 0 && strcmp(names, axes) == 0;
+    return br_stage_fail(stage, BR_E_INVALID, "its input is %s; it needs %s%s",
+                         br_array_format(array, text, sizeof text), want,
+                         wide ? " (the stage requantize makes 4 + 4 bits of 8 + 8)" : "");
 }
 
 void *br_stage_keep(struct br_stage *stage, void *memory, size_t bytes)

@@ -1,0 +1,311 @@
+/* requantize - the electric field in 8 + 8 bits as 4 + 4 bits, which is what beams are made of.
+ *
+ * Every channel and polarisation has one scale for the whole stream, given or measured at its start: a scale
+ * that moved would move the beams with it. To measure, frames are held until there are enough samples; they
+ * then go out first. */
+#include "runtime/stage.h"
+#include "stages/common/shape.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LEVELS = 7, VALUES = 256, CLAMPED = 256, MOST_HELD = 4096 };
+
+/* A frame that waits for the scales. Its data and validity stand in `data` and `valid` from `row` on. */
+struct held {
+    uint64_t first;
+    size_t row, rows;
+    bool complete;
+};
+
+struct requantize {
+    struct br_reals scale; /* parameters; count 0: measure */
+    double rms;
+    int64_t measure;
+    const char *save;
+
+    size_t nfreq, npol, ndish, row_bytes;
+    double *factor;  /* [nfreq][npol] */
+    uint16_t *table; /* [nfreq][npol][VALUES]: the nibble of a value, and CLAMPED where it did not fit */
+    bool measured;
+    uint8_t *data, *valid; /* [rows_room] of what is held */
+    size_t rows, rows_room;
+    struct held *held;
+    size_t nheld, given; /* those below `given` went out */
+};
+
+static const struct br_param params[] = {
+    {.name = "scale",
+     .type = BR_P_REALS,
+     .offset = offsetof(struct requantize, scale),
+     .min = 1e-9,
+     .max = 1e9,
+     .help = "4-bit levels per 8-bit level: one number, or one for each [channel][polarisation]; default: "
+             "measured"},
+    {.name = "rms",
+     .type = BR_P_REAL,
+     .offset = offsetof(struct requantize, rms),
+     .def = "2.5",
+     .min = 0.1,
+     .max = 7,
+     .unit = "levels",
+     .help = "where scales are measured: rms of each component behind them"},
+    {.name = "measure",
+     .type = BR_P_INT,
+     .offset = offsetof(struct requantize, measure),
+     .def = "4096",
+     .min = 1,
+     .max = 1 << 24,
+     .unit = "samples",
+     .help = "samples from the start of the stream on by which scales are measured; they are held in memory "
+             "until then"},
+    {.name = "save",
+     .type = BR_P_PATH,
+     .offset = offsetof(struct requantize, save),
+     .help = "write the scales into this file, as the YAML that `scale` takes"},
+    {0},
+};
+static const struct br_port inputs[] = {{"in", "E[time][freq][pol][dish], int8x2 (replay of GUPPI RAW)"},
+                                        {0}};
+static const struct br_port outputs[] = {{"out", "E[time][freq][pol][dish], int4x2"}, {0}};
+
+static int configure(struct br_stage *stage, void *self)
+{
+    struct requantize *r = self;
+    const struct br_stream *in = br_stage_input(stage, 0);
+    int status =
+        br_expect_input(stage, 1u << BR_INT8X2, "time,freq,pol,dish", "int8x2 [time][freq][pol][dish]");
+    if (status != BR_OK) return status;
+    if (br_stream_is_zoned(in) || in->zone[0].downsample != 1)
+        return br_stage_fail(
+            stage, BR_E_INVALID,
+            "its input is upchannelized or downsampled; expected samples as they were recorded");
+    r->nfreq = in->nchannels;
+    r->npol = br_array_length(&in->array, "pol");
+    r->ndish = br_array_length(&in->array, "dish");
+    r->row_bytes = 2 * r->nfreq * r->npol * r->ndish;
+    if (r->scale.count > 1 && r->scale.count != r->nfreq * r->npol)
+        return br_stage_fail_at(stage, "scale",
+                                "it has %zu values; expected one, or %zu channels x %zu polarisations",
+                                r->scale.count, r->nfreq, r->npol);
+    for (const char *const *name = (const char *const[]){"rms", "measure", NULL}; *name != NULL; name++)
+        if (r->scale.count > 0 && br_stage_given(stage, *name))
+            return br_stage_fail_at(stage, *name,
+                                    "scales are either given or measured; leave out `scale` or this");
+    struct br_error error = {0};
+    const struct br_axis *a = in->array.axis;
+    size_t lengths[4] = {a[0].length, a[1].length, a[2].length, a[3].length};
+    if (br_array_init(&br_stage_output(stage, 0)->array, BR_INT4X2, "time,freq,pol,dish", lengths, &error) !=
+        BR_OK)
+        return br_stage_fail(stage, BR_E_INVALID, "%s", error.text);
+    return BR_OK;
+}
+
+/* --- scales -------------------------------------------------------------------------------------- */
+
+/* round(value x scale), halves to even, as a nibble. */
+static void make_tables(struct requantize *r)
+{
+    for (size_t i = 0; i < r->nfreq * r->npol; i++)
+        for (int v = 0; v < VALUES; v++) {
+            double level = nearbyint((double)(int8_t)v * r->factor[i]);
+            int clamped = level > LEVELS ? LEVELS : level < -LEVELS ? -LEVELS : (int)level;
+            r->table[i * VALUES + (size_t)v] = (uint16_t)((clamped & 15) | (level != clamped ? CLAMPED : 0));
+        }
+}
+
+static int save_scales(struct br_stage *stage, const struct requantize *r)
+{
+    if (r->save == NULL) return BR_OK;
+    FILE *out = fopen(r->save, "we");
+    if (out == NULL) return br_stage_fail(stage, BR_E_IO, "cannot make %s: %s", r->save, strerror(errno));
+    for (size_t i = 0; i < r->nfreq * r->npol; i++)
+        fprintf(out, "%s%.17g", i == 0 ? "[" : i % r->npol == 0 ? ",\n " : ", ", r->factor[i]);
+    fputs("]\n", out);
+    return fclose(out) == 0 ? BR_OK
+                            : br_stage_fail(stage, BR_E_IO, "cannot write %s: %s", r->save, strerror(errno));
+}
+
+/* The factor for one channel and polarisation from the first `rows` of what is held; 0 when it holds nothing.
+ */
+static double measure_one(const struct requantize *r, size_t c, size_t p, size_t rows)
+{
+    uint64_t sum = 0, n = 0;
+    for (size_t t = 0; t < rows; t++) {
+        if (r->valid[t * r->nfreq + c] == BR_MISSING) continue;
+        const int8_t *v = (const int8_t *)r->data + t * r->row_bytes + 2 * (c * r->npol + p) * r->ndish;
+        for (size_t i = 0; i < 2 * r->ndish; i++) sum += (uint64_t)(v[i] * v[i]);
+        n += 2 * r->ndish;
+    }
+    return sum > 0 ? r->rms / sqrt((double)sum / (double)n) : 0;
+}
+
+/* Exact sums over the first `measure` samples that came, however frames were cut. */
+static int measure(struct br_stage *stage, struct requantize *r)
+{
+    size_t rows = r->rows < (size_t)r->measure ? r->rows : (size_t)r->measure, silent = 0;
+    double least = INFINITY, most = 0;
+    for (size_t i = 0; i < r->nfreq * r->npol; i++) {
+        double f = measure_one(r, i / r->npol, i % r->npol, rows);
+        r->factor[i] = f > 0 ? f : 1;
+        silent += f == 0;
+        if (f > 0 && f < least) least = f;
+        if (f > most) most = f;
+    }
+    r->measured = true;
+    if (silent > 0)
+        br_stage_warn(stage,
+                      "%zu of %zu channels and polarisations have nothing but zeros in the first %zu "
+                      "samples; their scale is 1",
+                      silent, r->nfreq * r->npol, rows);
+    if (most > 0) br_stage_note(stage, "scales by the first %zu samples: %.6g to %.6g", rows, least, most);
+    make_tables(r);
+    return save_scales(stage, r);
+}
+
+static int start(struct br_stage *stage, void *self)
+{
+    struct requantize *r = self;
+    size_t scales = r->nfreq * r->npol;
+    r->factor = malloc(scales * sizeof *r->factor);
+    r->table = malloc(scales * VALUES * sizeof *r->table);
+    if (r->factor == NULL || r->table == NULL) return br_no_memory(stage, scales * VALUES * sizeof *r->table);
+    if (r->scale.count > 0) {
+        for (size_t i = 0; i < scales; i++) r->factor[i] = r->scale.value[r->scale.count > 1 ? i : 0];
+        r->measured = true;
+        make_tables(r);
+        return save_scales(stage, r);
+    }
+    r->rows_room = (size_t)r->measure + (size_t)br_stage_input(stage, 0)->frame_samples;
+    if (r->rows_room > SIZE_MAX / 2 / (r->row_bytes + r->nfreq))
+        return br_stage_fail(stage, BR_E_INVALID, "measure: %lld samples do not fit into memory",
+                             (long long)r->measure);
+    r->data = malloc(r->rows_room * r->row_bytes);
+    r->valid = malloc(r->rows_room * r->nfreq);
+    r->held = malloc(MOST_HELD * sizeof *r->held);
+    if (r->data == NULL || r->valid == NULL || r->held == NULL)
+        return br_no_memory(stage, r->rows_room * (r->row_bytes + r->nfreq));
+    return BR_OK;
+}
+
+/* --- samples ------------------------------------------------------------------------------------- */
+
+/* Rows [time][freq][pol][dish]; what is missing becomes zero. */
+static void convert(struct br_stage *stage, const struct requantize *r, const uint8_t *in,
+                    const uint8_t *valid, size_t rows, uint8_t *out)
+{
+    uint64_t clamped = 0;
+    size_t cell = r->npol * r->ndish;
+    for (size_t at = 0; at < rows * r->nfreq; at++, in += 2 * cell, out += cell) {
+        if (valid != NULL && valid[at] == BR_MISSING) {
+            memset(out, 0, cell);
+            continue;
+        }
+        for (size_t p = 0; p < r->npol; p++) {
+            const uint16_t *table = r->table + (at % r->nfreq * r->npol + p) * VALUES;
+            const uint8_t *v = in + 2 * p * r->ndish;
+            uint8_t *to = out + p * r->ndish;
+            for (size_t d = 0; d < r->ndish; d++) {
+                unsigned re = table[v[2 * d]], im = table[v[2 * d + 1]];
+                to[d] = (uint8_t)((re & 15) | (im & 15) << 4);
+                clamped += (re >> 8) + (im >> 8);
+            }
+        }
+    }
+    if (clamped > 0) br_stage_count_saturated(stage, clamped);
+}
+
+static void hold(struct requantize *r, const struct br_frame *in)
+{
+    size_t rows = (size_t)in->samples;
+    r->held[r->nheld++] = (struct held){in->first, r->rows, rows, in->complete};
+    memcpy(r->data + r->rows * r->row_bytes, in->data, rows * r->row_bytes);
+    if (in->complete)
+        memset(r->valid + r->rows * r->nfreq, BR_VALID, rows * r->nfreq);
+    else
+        memcpy(r->valid + r->rows * r->nfreq, in->valid, rows * r->nfreq);
+    r->rows += rows;
+}
+
+/* The next frame that was held. */
+static void give(struct br_stage *stage, struct requantize *r, struct br_frame *out)
+{
+    const struct held *h = &r->held[r->given++];
+    out->first = h->first;
+    out->samples = h->rows;
+    out->complete = false;
+    memcpy(out->valid, r->valid + h->row * r->nfreq, h->rows * r->nfreq);
+    br_frame_close_validity(br_stage_output(stage, 0), out);
+    convert(stage, r, r->data + h->row * r->row_bytes, h->complete ? NULL : r->valid + h->row * r->nfreq,
+            h->rows, out->data);
+}
+
+static int process(struct br_stage *stage, void *self, const struct br_io *io)
+{
+    struct requantize *r = self;
+    const struct br_frame *in = io->in[0];
+    struct br_frame *out = io->out[0];
+    if (!r->measured && in != NULL) {
+        hold(r, in);
+        if (r->rows < (size_t)r->measure && r->nheld < MOST_HELD) return BR_CONSUMED;
+        int status = measure(stage, r);
+        return status == BR_OK ? BR_CONSUMED : status;
+    }
+    if (!r->measured && r->nheld > 0) {
+        int status = measure(stage, r);
+        if (status != BR_OK) return status;
+    }
+    if (r->given < r->nheld) {
+        give(stage, r, out);
+        return BR_PRODUCED;
+    }
+    if (in == NULL) return BR_FINISHED;
+    convert(stage, r, in->data, in->complete ? NULL : in->valid, (size_t)in->samples, out->data);
+    out->first = in->first;
+    out->samples = in->samples;
+    out->complete = in->complete;
+    out->missing = in->missing;
+    if (!in->complete) memcpy(out->valid, in->valid, br_frame_cells(br_stage_input(stage, 0), in));
+    return BR_CONSUMED | BR_PRODUCED;
+}
+
+static int stop(struct br_stage *stage, void *self)
+{
+    struct requantize *r = self;
+    (void)stage;
+    free(r->factor);
+    free(r->table);
+    free(r->data);
+    free(r->valid);
+    free(r->held);
+    return BR_OK;
+}
+
+BR_STAGE_EXPORT = {
+    .abi_version = BR_ABI_VERSION,
+    .type_size = sizeof(struct br_stage_type),
+    .name = "requantize",
+    .summary = "the electric field in 8 + 8 bits as 4 + 4 bits, for the stages that make beams of it",
+    .description =
+        "level = round(scale x value), clamped to -7 ... 7, for both components; halves go to the even "
+        "level. Clamped components "
+        "are counted as `saturated`. A channel and polarisation has one scale for the whole stream, the same "
+        "for all dishes: the "
+        "one given, or `rms` / (rms of the components of all dishes over the first `measure` samples, "
+        "missing ones left out). "
+        "`save` keeps what was measured, to be given to the next run: then two runs, or two nodes, have the "
+        "same scales. What "
+        "differs between dishes is a matter of the gains of the stages behind.\n\n"
+        "GUPPI RAW is replayed in 8 + 8 bits: `replay` -> `requantize` -> `upchannelize` or beams.\n",
+    .params = params,
+    .inputs = inputs,
+    .outputs = outputs,
+    .size = sizeof(struct requantize),
+    .configure = configure,
+    .start = start,
+    .process = process,
+    .stop = stop,
+};
