@@ -102,7 +102,7 @@ int br_gpu_event_create(br_gpu_event *event, int device, bool timed, struct br_e
     *event = NULL;
     int status = br_gpu_use(device, error);
     if (status != BR_OK) return status;
-    unsigned flags = cudaEventBlockingSync | (timed ? 0 : cudaEventDisableTiming);
+    unsigned flags = timed ? cudaEventDefault : cudaEventDisableTiming; /* not cudaEventBlockingSync: see br_gpu_event_wait */
     return check(cudaEventCreateWithFlags((cudaEvent_t *)event, flags), "cudaEventCreateWithFlags", error);
 }
 
@@ -123,11 +123,11 @@ int br_gpu_event_order(br_gpu_event event, const struct br_gpu_stream *stream, s
 
 /* --- waiting for an event ------------------------------------------------------------------------------------------------------
  *
- * The driver's own blocking wait goes through an interrupt and a thread of the driver's: on an H200 in a virtual machine it cost
- * 78 us of processor time and woke its caller 370 us late. Frames come at a regular pace, so that it is known quite well how long
- * to sleep: most of the shortest of the last waits at one go, then a few short naps. Whoever is surprised by a much longer wait
- * hands over to the driver after POLLS naps. */
-enum { POLLS = 16, NAP_NS = 20000 };
+ * An event that the driver can wait for without spinning raises an interrupt when it happens, waited for or not, and wakes a thread
+ * of the driver's: on an H200 in a virtual machine a wait cost 78 us of processor time and came back 370 us late. Frames come at a
+ * regular pace, so that it is known quite well how long to sleep: most of the shortest of the last waits at one go, then short naps,
+ * each a small part of the time waited so far. */
+enum { NAP_NS = 20000, LONGEST_NAP_NS = 1000000 };
 
 static uint64_t now_ns(void)
 {
@@ -144,7 +144,7 @@ static void nap(uint64_t ns)
 
 int br_gpu_event_wait(br_gpu_event event, struct br_gpu_waits *waits, struct br_error *error)
 {
-    uint64_t begin = now_ns(), waited = 0, expected = UINT64_MAX;
+    uint64_t begin = now_ns(), expected = UINT64_MAX;
     cudaError_t status = cudaEventQuery(event);
     for (int i = 0; i < BR_GPU_WAITS; i++)
         if (waits->ns[i] < expected) expected = waits->ns[i];
@@ -152,12 +152,11 @@ int br_gpu_event_wait(br_gpu_event event, struct br_gpu_waits *waits, struct br_
         nap(expected - expected / 16);
         status = cudaEventQuery(event);
     }
-    for (int i = 0; i < POLLS && status == cudaErrorNotReady; i++) {
-        waited = now_ns() - begin;
-        nap(waited / 32 > NAP_NS ? waited / 32 : NAP_NS);
+    while (status == cudaErrorNotReady) {
+        uint64_t part = (now_ns() - begin) / 32;
+        nap(part < NAP_NS ? NAP_NS : part > LONGEST_NAP_NS ? LONGEST_NAP_NS : part);
         status = cudaEventQuery(event);
     }
-    if (status == cudaErrorNotReady) status = cudaEventSynchronize(event);
     waits->ns[waits->next++ % BR_GPU_WAITS] = now_ns() - begin;
     return check(status, "waiting for an event", error);
 }
