@@ -2,6 +2,7 @@
 #include "stages/replay/extents.h"
 
 #include "stages/common/chime_hdf5.h"
+#include "stages/common/planes.h"
 #include "stages/common/shape.h"
 
 #include <errno.h>
@@ -12,12 +13,12 @@
 #include <unistd.h>
 
 enum {
-    SCRATCH = 128 << 10, /* of a thread: what fits into a core's cache */
-    PAGE = 4096,         /* the kernel copies fastest between equal places in a page */
-    SLAB = 64 << 10,     /* read at once and then converted, while it is in the nearest caches */
-    PIECE = 256 << 10,   /* bytes of the frame that make a piece of work */
-    PLANE_PAD = 64,      /* bytes between planes, so that they do not meet in the same sets of a cache */
-    PLANES = 8           /* channels of a plane-wise piece: as many streams as a core follows at a time */
+    PAGE = 4096,       /* the kernel copies fastest between equal places in a page */
+    SLAB = 64 << 10,   /* read at once and then converted, while it is in the nearest caches */
+    PIECE = 256 << 10, /* bytes of the frame that make a piece of work */
+    PLANE_PAD = 64,    /* bytes between planes, so that they do not meet in the same sets of a cache */
+    PLANES = 16,       /* channels of a plane-wise piece: of 4 bytes, a cache line */
+    PLANE = 32 << 10   /* bytes of each that are read at once */
 };
 
 /* Some samples of an extent, for one thread. */
@@ -32,7 +33,7 @@ struct piece {
 
 int extents_start(struct br_stage *stage, struct extents *e)
 {
-    size_t scratch = SCRATCH;
+    size_t scratch = PLANES * (PLANE + PLANE_PAD);
     for (size_t i = 0; i < e->count; i++) {
         const struct extent *x = &e->extent[i];
         size_t row = x->nchannels * e->cell_bytes + PAGE,
@@ -180,62 +181,6 @@ static int read_chunks(struct extents *e, const struct piece *p, uint8_t *scratc
                       put_chunk_row, &out, error);
 }
 
-typedef uint32_t words __attribute__((vector_size(16)));
-
-static words load_words(const uint8_t *from)
-{
-    words value;
-    memcpy(&value, from, sizeof value);
-    return value;
-}
-
-/* Four planes of four units of 4 bytes, in registers. */
-static void transpose_4x4(const uint8_t *in, size_t plane, uint8_t *out, size_t pitch)
-{
-    words a = load_words(in), b = load_words(in + plane), c = load_words(in + 2 * plane),
-          d = load_words(in + 3 * plane);
-    words ab = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab2 = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-    words cd = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd2 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-    words row[4] = {__builtin_shufflevector(ab, cd, 0, 1, 4, 5), __builtin_shufflevector(ab, cd, 2, 3, 6, 7),
-                    __builtin_shufflevector(ab2, cd2, 0, 1, 4, 5),
-                    __builtin_shufflevector(ab2, cd2, 2, 3, 6, 7)};
-    for (size_t t = 0; t < 4; t++) memcpy(out + t * pitch, &row[t], sizeof row[t]);
-}
-
-/* Transposes planes of n units, `plane` bytes apart, into rows; a unit's neighbour in a row is `step` bytes
- * on. Constant sizes so that units are moved in registers. */
-#define TRANSPOSE(bytes)                                                                                     \
-    for (size_t t = from; t < n; t++)                                                                        \
-        for (size_t c = 0; c < planes; c++)                                                                  \
-    memcpy(out + t * pitch + c * step, in + c * plane + t * (bytes), bytes)
-
-static void transpose(const uint8_t *in, size_t planes, size_t plane, size_t n, size_t unit, uint8_t *out,
-                      size_t pitch, size_t step)
-{
-    size_t from = 0;
-    if (unit == 4 && step == 4 && planes % 4 == 0)
-        for (; from + 4 <= n; from += 4)
-            for (size_t c = 0; c < planes; c += 4)
-                transpose_4x4(in + c * plane + 4 * from, plane, out + from * pitch + 4 * c, pitch);
-    switch (unit) {
-    case 1:
-        TRANSPOSE(1);
-        break;
-    case 2:
-        TRANSPOSE(2);
-        break;
-    case 4:
-        TRANSPOSE(4);
-        break;
-    case 8:
-        TRANSPOSE(8);
-        break;
-    default:
-        TRANSPOSE(unit);
-        break;
-    }
-}
-
 /* Frequency slower than time: some channels at a time, so that both the reads and the writes are long enough.
  * Dishes may be slower still. */
 static int read_planes(struct extents *e, const struct piece *p, uint8_t *scratch, struct br_error *error)
@@ -243,22 +188,24 @@ static int read_planes(struct extents *e, const struct piece *p, uint8_t *scratc
     const struct extent *x = &e->extent[p->extent];
     bool apart = !extent_cell_is_whole(e, x); /* a plane is one dish, its polarisations side by side */
     size_t unit = (size_t)x->stride_time, parts = apart ? e->ndish : 1, n = (size_t)(p->to - p->from);
-    size_t most = (SCRATCH / PLANES - PLANE_PAD) / unit, nchannels = e->stream.nchannels;
+    size_t most = (size_t)PLANE / unit, nchannels = e->stream.nchannels;
     if (most == 0) most = 1; /* extents_start made room for it */
     for (size_t i = 0; i < n; i += most) {
         size_t rows = n - i < most ? n - i : most, plane = rows * unit + PLANE_PAD;
+        uint8_t *out =
+            (uint8_t *)e->out->data + (p->row + i) * e->row_bytes + (x->channel + p->channel) * e->cell_bytes;
         for (size_t d = 0; d < parts; d++) {
+            const uint8_t *in[PLANES];
             for (size_t c = 0; c < p->nchannels; c++) {
                 uint64_t at = x->offset + (p->channel + c) * x->stride_freq + d * x->stride_dish +
                               (p->from - x->first + i) * unit;
                 int status = files_pread(e->fd[x->file], e->files.path[x->file], scratch + c * plane,
                                          rows * unit, at, error);
                 if (status != BR_OK) return status;
+                in[c] = scratch + c * plane;
             }
-            uint8_t *out = (uint8_t *)e->out->data + (p->row + i) * e->row_bytes +
-                           (x->channel + p->channel) * e->cell_bytes;
             if (!apart) {
-                transpose(scratch, p->nchannels, plane, rows, unit, out, e->row_bytes, e->cell_bytes);
+                planes_to_rows(in, p->nchannels, unit, rows, 0, out, e->row_bytes, e->cell_bytes);
                 continue;
             }
             for (size_t t = 0; t < rows; t++)
@@ -266,14 +213,11 @@ static int read_planes(struct extents *e, const struct piece *p, uint8_t *scratc
                     for (size_t q = 0; q < e->npol; q++)
                         memcpy(out + t * e->row_bytes + c * e->cell_bytes +
                                    (q * e->ndish + d) * e->element_bytes,
-                               scratch + c * plane + t * unit + q * e->element_bytes, e->element_bytes);
+                               in[c] + t * unit + q * e->element_bytes, e->element_bytes);
         }
-        if (e->coding != CODING_INT4X2) {
-            uint8_t *out = (uint8_t *)e->out->data + (p->row + i) * e->row_bytes +
-                           (x->channel + p->channel) * e->cell_bytes;
+        if (e->coding != CODING_INT4X2)
             put_cells(e, out, e->row_bytes, out, e->row_bytes, p->nchannels * e->cell_bytes, rows,
                       e->out->valid + (p->row + i) * nchannels + x->channel + p->channel, nchannels);
-        }
     }
     return BR_OK;
 }
@@ -318,7 +262,7 @@ static void add_pieces(struct extents *e, size_t extent, uint64_t from, uint64_t
     uint64_t bytes = e->cell_bytes * x->nchannels;
     uint32_t across = planes ? PLANES : x->nchannels;
     uint64_t step = x->chunks != NULL && x->chunks->bitshuffle ? x->chunks->chunk_rows
-                    : planes                                   ? SCRATCH / across / e->cell_bytes
+                    : planes                                   ? PLANE / e->cell_bytes
                                                                : PIECE / bytes;
     if (step == 0) step = 1;
     for (uint64_t at = from; at < to;) {

@@ -1,6 +1,7 @@
 /* The inner loops of reading files: plain code, vector code and the definition agree byte for byte. */
 #include "stages/common/bitplanes.h"
 #include "stages/common/coding.h"
+#include "stages/common/planes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -83,11 +84,53 @@ static void test_coding(void **state)
             }
 }
 
+/* Units of n rows against the definition; bytes between the rows stay. */
+static void check_rows(size_t planes, size_t unit, size_t n, uint8_t flip, size_t gap, size_t from)
+{
+    static const uint8_t *in[64];
+    size_t pitch = planes * unit + gap, end = from + n * pitch;
+    for (size_t c = 0; c < planes; c++) in[c] = input + (c * 531 + c % 3) % (ROOM - n * unit);
+    for (int plain = 0; plain < 2; plain++) {
+        memset(got, GUARD, sizeof got);
+        if (plain)
+            planes_to_rows_plain(in, planes, unit, n, flip, got + from, pitch, unit);
+        else
+            planes_to_rows(in, planes, unit, n, flip, got + from, pitch, unit);
+        coding_settle();
+        for (size_t i = 0; i < end + 64; i++) {
+            size_t row = i - from, at = row % pitch;
+            uint8_t want = GUARD;
+            if (i >= from && i < end && at < planes * unit)
+                want = in[at / unit][row / pitch * unit + at % unit] ^ flip;
+            if (got[i] != want)
+                fail_msg("%zu planes, units of %zu, %zu rows, flip %d, gap %zu: byte %zu is %02x, not %02x",
+                         planes, unit, n, flip, gap, i - from, got[i], want);
+        }
+    }
+}
+
+static void test_planes(void **state)
+{
+    static const size_t counts[] = {1, 2, 3, 4, 7, 8, 15, 16, 23, 24, 32, 37, 64};
+    (void)state;
+    fill();
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        for (size_t unit = 1; unit <= 8; unit++)
+            for (size_t n = 0; n < 300 && n * (counts[i] * unit + 64) < ROOM - 300; n += n < 20 ? 1 : 67)
+                for (size_t from = 64; from <= 128; from += n % 3 == 0 ? 64 : 27) {
+                    check_rows(counts[i], unit, n, 0, 0, from);
+                    check_rows(counts[i], unit, n, 0x88, 64, from);
+                    if (from == 64) check_rows(counts[i], unit, n, 0x88, 0, from);
+                    if (from == 64) check_rows(counts[i], unit, n, 0, 3, from);
+                }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bitplanes),
         cmocka_unit_test(test_coding),
+        cmocka_unit_test(test_planes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
