@@ -5,6 +5,7 @@
 #include "stages/common/guppi.h"
 #include "stages/common/kotekan_raw.h"
 #include "stages/replay/extents.h"
+#include "stages/replay/kotekan_arrays.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -19,9 +20,10 @@ struct replay {
     struct br_ints threads;
     double max_gap_s;
 
-    enum { DADA, VDIF, CHIME, GUPPI, KOTEKAN, BANDS } is;
+    enum { DADA, VDIF, CHIME, GUPPI, KOTEKAN, BANDS, ARRAYS } is;
     struct dada_reader dada;
     struct vdif_reader vdif;
+    struct kotekan_arrays arrays;
     struct extents extents; /* all others */
     const struct br_stream *stream;
     bool running;
@@ -138,6 +140,7 @@ static int configure_extents(struct br_stage *stage, struct replay *r, const str
                                                                        [BANDS] = bands_configure};
     struct extents_wish wish = {r->coding, (uint64_t)r->frame_samples, (uint64_t)r->loop, r->max_gap_s,
                                 (unsigned)r->readers};
+    if (r->is == ARRAYS) return kotekan_arrays_configure(stage, &r->arrays, files, &wish);
     return configure_as[r->is](stage, &r->extents, files, &wish);
 }
 
@@ -150,13 +153,17 @@ static int configure(struct br_stage *stage, void *self)
         status = br_stage_reads_file(stage, "files", files.path[i]);
     if (status == BR_OK) status = recognise(stage, r, files.path[0]);
     if (status != BR_OK) return status;
+    if (r->is == KOTEKAN && kotekan_arrays_are(files.path[0])) r->is = ARRAYS;
     if (r->is == DADA && files.count > 1 && bands_are_several(stage, &files, r->coding)) r->is = BANDS;
     uint64_t frame = (uint64_t)r->frame_samples, passes = (uint64_t)r->loop;
     if (r->is == VDIF && r->coding != NULL && strcmp(r->coding, "vdif") != 0)
         return br_stage_fail_at(stage, "coding", "%s; VDIF files have the coding vdif", r->coding);
     if (r->is != VDIF && r->threads.count > 0)
         return br_stage_fail_at(stage, "threads", "only VDIF files have threads; %s is none", files.path[0]);
-    r->stream = r->is == VDIF ? &r->vdif.stream : r->is == DADA ? &r->dada.stream : &r->extents.stream;
+    r->stream = r->is == VDIF     ? &r->vdif.stream
+                : r->is == DADA   ? &r->dada.stream
+                : r->is == ARRAYS ? &r->arrays.stream
+                                  : &r->extents.stream;
     if (r->is == VDIF)
         status = vdif_reader_configure(stage, &r->vdif, &files, &r->threads, frame, passes, r->max_gap_s);
     else if (r->is == DADA)
@@ -172,6 +179,7 @@ static int start(struct br_stage *stage, void *self)
 {
     struct replay *r = self;
     if (r->is == VDIF) return vdif_reader_start(stage, &r->vdif);
+    if (r->is == ARRAYS) return kotekan_arrays_start(stage, &r->arrays);
     return r->is == DADA ? dada_reader_start(stage, &r->dada) : extents_start(stage, &r->extents);
 }
 
@@ -196,9 +204,10 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     struct replay *r = self;
     struct br_frame *out = io->out[0];
     if (br_stage_stopping(stage)) return BR_FINISHED;
-    int result = r->is == VDIF   ? vdif_reader_fill(stage, &r->vdif, out)
-                 : r->is == DADA ? dada_reader_fill(stage, &r->dada, out)
-                                 : extents_fill(stage, &r->extents, out);
+    int result = r->is == VDIF     ? vdif_reader_fill(stage, &r->vdif, out)
+                 : r->is == DADA   ? dada_reader_fill(stage, &r->dada, out)
+                 : r->is == ARRAYS ? kotekan_arrays_fill(stage, &r->arrays, out)
+                                   : extents_fill(stage, &r->extents, out);
     if (result == BR_PRODUCED && r->realtime && pace(stage, r, out)) return BR_FINISHED;
     return result;
 }
@@ -210,6 +219,8 @@ static int stop(struct br_stage *stage, void *self)
         vdif_reader_stop(stage, &r->vdif);
     else if (r->is == DADA)
         dada_reader_stop(&r->dada);
+    else if (r->is == ARRAYS)
+        kotekan_arrays_stop(&r->arrays);
     else
         extents_stop(&r->extents);
     return BR_OK;
@@ -223,7 +234,7 @@ BR_STAGE_EXPORT = {
     .description =
         "Plays recordings, as fast as the pipeline takes them or in real time. What `record` wrote comes "
         "back bit for bit, at any "
-        "connection of a pipeline. Files of others hold E[time][freq][pol][dish]; what their headers lack "
+        "connection of a pipeline. Files of others hold E[time][freq][pol][dish] (kotekan's also beams); what their headers lack "
         "comes from `stream:` and "
         "`telescope:`.\n\n"
         "| format | what it is | what `stream:` must add |\n|---|---|---|\n"
@@ -233,7 +244,8 @@ BR_STAGE_EXPORT = {
         "| `chime` | CHIME baseband: HDF5, a file for each frequency, bitshuffled (with or without LZ4) or "
         "not | |\n"
         "| `guppi` | GUPPI RAW, complex 8-bit: the stream is int8x2; with `NANTS`, antennas are dishes | |\n"
-        "| `kotekan` | frames of kotekan's rawFileWrite, with chordMetadata | `sample_ns`, `epoch_ns`; "
+        "| `kotekan` | frames of kotekan's rawFileWrite, with chordMetadata: the electric field, upchannelized or not, voltages and "
+        "intensities of beams, intensities on the grid | `sample_ns`, `epoch_ns`; "
         "`freq_mhz` unless channel number "
         "times channel width is right (for CHIME's coding: 800 MHz down) |\n\n"
         "The files of one recording are joined by their times and their frequencies: files that continue "

@@ -38,7 +38,7 @@ def noise(shape, seed, low=-7, high=7):
 
 
 # --- kotekan ----------------------------------------------------------------------------------------------------------
-TYPES = {"int4p4": 6, "int4p4chime": 7, "float16": 12}
+TYPES = {"int4p4": 6, "int4p4chime": 7, "float16": 12, "float32": 13, "int8": 8, "float64": 14}
 
 
 def chord_metadata(dims, coarse, sample0, kind="int4p4", name="E", counter=0, half=0, upchan=1, downsampling=1, **wrong):
@@ -70,6 +70,12 @@ def kotekan_frame(e, coarse, sample0, kind="int4p4", order="TFPD", **more):
     pack = pack_chime if kind == "int4p4chime" else pack_int4x2
     metadata = chord_metadata(list(zip(order, array.shape)), coarse, sample0, kind, **more)
     return struct.pack("<I", len(metadata)) + bytes(metadata) + pack(array).tobytes()
+
+
+def kotekan_array(array, dims, coarse, sample0, kind, **more):
+    """A frame of any array; dims are its dimensions' names, slowest first. Complex ones become int4p4."""
+    metadata = chord_metadata(list(zip(dims, array.shape)), coarse, sample0, kind, **more)
+    return struct.pack("<I", len(metadata)) + bytes(metadata) + (pack_int4x2(array) if kind == "int4p4" else array).tobytes()
 
 
 def read_kotekan(data):

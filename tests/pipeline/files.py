@@ -137,7 +137,7 @@ def test_kotekan_refused():
                      "latitude_deg: 0, longitude_deg: 0}\n"),
         "upchannelized": (other.kotekan_frame(e, [2000, 2001], 1000, upchan=2), STREAM),
         "time_downsampling_fpga": (other.kotekan_frame(e, [2000, 2001], 1000, downsampling=4, half=3), STREAM),
-        "'B'": (good.replace(b"D" + bytes(19), b"B" + bytes(19)), STREAM),
+        "[P 2][X 3]": (good.replace(b"D" + bytes(19), b"X" + bytes(19)), STREAM),
         "float16": (good[:4 + 36] + b"\x0c" + good[4 + 37:] + bytes(120), STREAM),
         "no metadata": (bytes(4) + good, STREAM),
         "nfreq": (other.kotekan_frame(e, [2000, 2001, 2002], 1000), STREAM),

@@ -1,0 +1,315 @@
+#include "stages/replay/kotekan_arrays.h"
+
+#include "stages/common/kotekan_array.h"
+#include "stages/common/kotekan_raw.h"
+#include "stages/common/shape.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MOST_FRAMES = 1 << 22 };
+
+/* --- configure ----------------------------------------------------------------------------------- */
+
+struct scan {
+    struct br_stage *stage;
+    struct kotekan_arrays *r;
+    struct kotekan_frame frame, like;
+    struct kotekan_array array; /* of `like` */
+    bool begun;
+};
+
+bool kotekan_arrays_are(const char *path)
+{
+    struct kotekan_frame *frame = malloc(sizeof *frame);
+    struct kotekan_field field;
+    struct stat info;
+    struct br_error error = {0};
+    int fd = frame != NULL ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    bool is = fd >= 0 && fstat(fd, &info) == 0 &&
+              kotekan_raw_read(frame, fd, path, 0, (uint64_t)info.st_size, &error) == BR_OK &&
+              kotekan_raw_field(&frame->metadata, path, &field, &error) != BR_OK;
+    /* a field with one thing wrong is that reader's business */
+    bool upchannelized = is && frame->metadata.nfreq > 0 && frame->metadata.upchan_factor[0] > 1;
+    if (is && frame->metadata.type == CHORD_INT4X2_CHIME) is = false;
+    if (is && frame->metadata.type == CHORD_INT4X2 && chord_metadata_dim(&frame->metadata, "D") >= 0)
+        is = upchannelized;
+    if (fd >= 0) close(fd);
+    free(frame);
+    return is;
+}
+
+/* The same array, channels and steps in all frames; only the number of steps may differ. */
+static const char *unlike(const struct scan *s, const struct kotekan_array *a)
+{
+    const struct kotekan_array *b = &s->array;
+    const struct chord_metadata *m = &s->frame.metadata, *n = &s->like.metadata;
+    if (a->array.dtype != b->array.dtype || a->array.naxes != b->array.naxes)
+        return "another type or number of dimensions";
+    for (unsigned i = 0; i < a->array.naxes; i++) {
+        if (strcmp(a->array.axis[i].name, b->array.axis[i].name) != 0) return "another order of dimensions";
+        if (strcmp(a->array.axis[i].name, "time") != 0 && a->array.axis[i].length != b->array.axis[i].length)
+            return "other lengths";
+    }
+    if (a->factor != b->factor || a->downsample != b->downsample)
+        return "other upchannelization or time steps";
+    if (m->nfreq != n->nfreq || (m->nfreq > 0 && memcmp(m->coarse_freq, n->coarse_freq,
+                                                        (size_t)m->nfreq * sizeof *m->coarse_freq) != 0))
+        return "other channels";
+    return NULL;
+}
+
+static int add_frame(struct scan *s, size_t file)
+{
+    struct kotekan_arrays *r = s->r;
+    const char *path = r->files.path[file];
+    struct kotekan_array a;
+    struct br_error error = {0};
+    if (kotekan_array_describe(&a, &s->frame.metadata, path, &error) != BR_OK)
+        return br_stage_fail_at(s->stage, "files", "%s", error.text);
+    if (!s->begun) {
+        s->begun = true;
+        s->like = s->frame;
+        s->array = a;
+    }
+    const char *why = unlike(s, &a);
+    if (why != NULL)
+        return br_stage_fail_at(s->stage, "files",
+                                "%s: its frame at byte %" PRIu64
+                                " has %s than the first one of %s; expected frames of one node",
+                                path, s->frame.offset, why, r->files.path[0]);
+    if (s->frame.there < s->frame.bytes) {
+        br_stage_warn(s->stage,
+                      "%s is truncated: its last frame has %" PRIu64 " of %" PRIu64 " bytes and is left out",
+                      path, s->frame.there, s->frame.bytes);
+        return BR_OK;
+    }
+    if (r->count == MOST_FRAMES) return br_stage_fail_at(s->stage, "files", "%s: too many frames", path);
+    if (r->count == r->room) {
+        size_t room = r->room > 0 ? 2 * r->room : 64;
+        struct array_frame *grown = realloc(r->frame, room * sizeof *grown);
+        if (grown == NULL) return br_no_memory(s->stage, room * sizeof *grown);
+        r->frame = grown;
+        r->room = room;
+    }
+    uint64_t samples = (uint64_t)br_array_length(&a.array, "time") * a.downsample;
+    r->frame[r->count++] = (struct array_frame){file, s->frame.offset, a.first, samples, a.first};
+    return BR_OK;
+}
+
+static int scan_file(struct scan *s, size_t file)
+{
+    const char *path = s->r->files.path[file];
+    struct stat info;
+    int fd = open(path, O_RDONLY | O_CLOEXEC), status = BR_OK;
+    if (fd < 0 || fstat(fd, &info) != 0) {
+        if (fd >= 0) close(fd);
+        return br_stage_fail_at(s->stage, "files", "cannot open %s: %s", path, strerror(errno));
+    }
+    uint64_t size = (uint64_t)info.st_size, at = 0;
+    while (status == BR_OK && (at < size || at == 0)) {
+        struct br_error error = {0};
+        if (at > 0 && size - at < KOTEKAN_RAW_HEADER && size - at < 4 + CHORD_METADATA_NEW_BYTES) {
+            br_stage_warn(s->stage, "%s is truncated in the header of its last frame, which is left out",
+                          path);
+            break;
+        }
+        status = kotekan_raw_read(&s->frame, fd, path, at, size, &error);
+        if (status != BR_OK) status = br_stage_fail_at(s->stage, "files", "%s", error.text);
+        if (status == BR_OK) status = add_frame(s, file);
+        at = s->frame.offset + s->frame.bytes;
+    }
+    close(fd);
+    return status;
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const struct array_frame *x = a, *y = b;
+    return x->first != y->first ? (x->first > y->first) - (x->first < y->first)
+                                : (x->file > y->file) - (x->file < y->file);
+}
+
+/* Puts frames in order; of what comes twice, the second is left out. */
+static int join_frames(struct br_stage *stage, struct kotekan_arrays *r, double max_gap_s)
+{
+    qsort(r->frame, r->count, sizeof *r->frame, by_time);
+    r->end = r->frame[0].first;
+    for (size_t i = 0; i < r->count; i++) {
+        struct array_frame *f = &r->frame[i];
+        double gap = f->first > r->end ? (double)(f->first - r->end) * br_stream_sample_s(&r->stream) : 0;
+        if (gap > max_gap_s)
+            return br_stage_fail_at(stage, "files",
+                                    "%s: a gap of %g s before sample %" PRIu64
+                                    ", longer than max_gap_s = %g: a frame has a wrong time, or "
+                                    "these are several recordings",
+                                    r->files.path[f->file], gap, f->first, max_gap_s);
+        if (f->first < r->end) f->begin = r->end < f->first + f->samples ? r->end : f->first + f->samples;
+        if (f->first + f->samples > r->end) r->end = f->first + f->samples;
+    }
+    return BR_OK;
+}
+
+static int set_channels(struct br_stage *stage, struct scan *s, const char *path)
+{
+    const struct br_stream_hints *hints = br_stage_hints(stage);
+    struct br_stream *stream = &s->r->stream;
+    const struct kotekan_array *a = &s->array;
+    size_t n = stream->nchannels;
+    double width = 1e3 * (double)hints->sample_ns.den / (double)hints->sample_ns.num,
+           *mhz = br_stage_alloc(stage, n * sizeof *mhz), *widths = br_stage_alloc(stage, n * sizeof *widths),
+           *coarse = br_stage_alloc(stage, n * sizeof *coarse);
+    if (hints->nfreq > 0 && hints->nfreq != n)
+        return br_stage_fail_at(stage, "files", "%s has %zu channels, but `stream: freq_mhz` lists %zu", path,
+                                n, hints->nfreq);
+    if (hints->nfreq == 0 && a->ncoarse == 0)
+        return br_stage_fail_at(
+            stage, "files",
+            "%s: chordMetadata does not say which channels its %zu are; give `stream: {freq_mhz: ...}`", path,
+            n);
+    for (size_t i = 0; i < a->ncoarse; i++) {
+        if (s->like.metadata.coarse_freq[i] < 1 && hints->nfreq == 0)
+            return br_stage_fail_at(
+                stage, "files",
+                "%s: chordMetadata says that channel %zu is number %d, which is no frequency; give `stream: "
+                "{freq_mhz: ...}`",
+                path, i, s->like.metadata.coarse_freq[i]);
+        coarse[i] = width * s->like.metadata.coarse_freq[i];
+    }
+    kotekan_array_fine(coarse, a->ncoarse, width, a->factor, mhz, widths);
+    for (size_t i = 0; hints->nfreq > 0 && i < n; i++) {
+        mhz[i] = hints->freq_mhz[i];
+        widths[i] = hints->width_mhz > 0 ? hints->width_mhz : width / a->factor;
+    }
+    stream->freq_mhz = mhz;
+    stream->width_mhz = widths;
+    return BR_OK;
+}
+
+int kotekan_arrays_configure(struct br_stage *stage, struct kotekan_arrays *r, const struct file_list *files,
+                             const struct extents_wish *wish)
+{
+    const struct br_stream_hints *hints = br_stage_hints(stage);
+    struct scan *s = br_stage_alloc(stage, sizeof *s);
+    s->stage = stage;
+    s->r = r;
+    *r = (struct kotekan_arrays){.files = *files, .passes = wish->passes, .fd = -1, .loaded = SIZE_MAX};
+    const char *path = files->path[0];
+    int status = BR_OK;
+    for (size_t i = 0; i < files->count && status == BR_OK; i++) status = scan_file(s, i);
+    r->frame = br_stage_keep(stage, r->frame, r->count * sizeof *r->frame);
+    if (status != BR_OK) return status;
+    if (r->count == 0) return br_stage_fail_at(stage, "files", "%s has no whole frame", path);
+    if (wish->coding != NULL && strcmp(wish->coding, "int4x2") != 0)
+        return br_stage_fail_at(stage, "coding", "%s; %s are read as the metadata says only", wish->coding,
+                                s->array.what);
+    if (hints->sample_ns.num <= 0 || !hints->have_epoch)
+        return br_stage_fail_at(
+            stage, "files",
+            "%s: chordMetadata does not say the %s; give `stream: {sample_ns: ..., epoch_ns: ...}`", path,
+            hints->sample_ns.num <= 0 ? "sample time" : "epoch");
+    struct br_stream *stream = &r->stream;
+    size_t steps = br_array_length(&s->array.array, "time");
+    if (wish->frame_samples % s->array.downsample != 0)
+        return br_stage_fail_at(stage, "frame_samples",
+                                "%" PRIu64 "; expected a multiple of the %u samples of a time step of %s",
+                                wish->frame_samples, s->array.downsample, path);
+    if (wish->frame_samples > 0) steps = (size_t)(wish->frame_samples / s->array.downsample);
+    kotekan_array_stream(stream, &s->array, steps);
+    stream->sample_ns = hints->sample_ns;
+    stream->epoch_ns = hints->epoch_ns;
+    stream->scale = 1;
+    stream->telescope = br_stage_telescope(stage);
+    status = set_channels(stage, s, path);
+    if (status != BR_OK) return status;
+    br_stage_note(stage, "%s: %s", path, s->array.what);
+    return join_frames(stage, r, wish->max_gap_s);
+}
+
+/* --- reading ------------------------------------------------------------------------------------- */
+
+int kotekan_arrays_start(struct br_stage *stage, struct kotekan_arrays *r)
+{
+    uint64_t most = 0;
+    for (size_t i = 0; i < r->count; i++) most = r->frame[i].samples > most ? r->frame[i].samples : most;
+    struct br_frame longest = {.first = 0, .samples = most};
+    size_t bytes = br_frame_bytes(&r->stream, &longest);
+    r->source = (struct br_frame){.data = malloc(bytes), .complete = true};
+    r->cursor = r->frame[0].first;
+    r->loaded = SIZE_MAX;
+    r->at = 0;
+    r->pass = 0;
+    return r->source.data == NULL ? br_no_memory(stage, bytes) : BR_OK;
+}
+
+static int load(struct br_stage *stage, struct kotekan_arrays *r, size_t index, uint64_t shift)
+{
+    const struct array_frame *f = &r->frame[index];
+    const char *path = r->files.path[f->file];
+    r->source.first = f->first + shift;
+    r->source.samples = f->samples;
+    if (r->loaded == index) return BR_OK;
+    if (r->fd < 0 || r->fd_file != f->file) {
+        if (r->fd >= 0) close(r->fd);
+        r->fd = open(path, O_RDONLY | O_CLOEXEC);
+        r->fd_file = f->file;
+        if (r->fd < 0) return br_stage_fail(stage, BR_E_IO, "cannot open %s: %s", path, strerror(errno));
+    }
+    r->loaded = index;
+    return files_read(stage, r->fd, path, r->source.data, br_frame_bytes(&r->stream, &r->source), f->offset);
+}
+
+static void empty(const struct br_stream *stream, struct br_frame *out)
+{
+    out->complete = false;
+    memset(out->data, recording_missing_byte(stream), br_frame_bytes(stream, out));
+    memset(out->valid, BR_MISSING, br_frame_cells(stream, out));
+}
+
+int kotekan_arrays_fill(struct br_stage *stage, struct kotekan_arrays *r, struct br_frame *out)
+{
+    const struct br_stream *stream = &r->stream;
+    uint64_t first = r->frame[0].first, shift = r->pass * (r->end - first);
+    if (r->passes != 0 && r->pass >= r->passes) return BR_FINISHED;
+    uint64_t a = r->cursor, b = recording_frame_end(stream, a);
+    uint64_t end = r->passes != 0 ? first + r->passes * (r->end - first) : UINT64_MAX; /* of all passes */
+    out->first = a;
+    out->samples = (end < b ? end : b) - a;
+    empty(stream, out);
+    while (a < out->first + out->samples) { /* frames, and passes, that reach into this one */
+        const struct array_frame *f = &r->frame[r->at];
+        uint64_t from = f->begin + shift, to = f->first + f->samples + shift;
+        if (from >= out->first + out->samples) break;
+        if (to > out->first + out->samples) to = out->first + out->samples;
+        if (from < a) from = a;
+        if (from < to) {
+            int status = load(stage, r, r->at, shift);
+            if (status != BR_OK) return status;
+            recording_place(stream, out, &r->source, from, to);
+            a = to;
+        }
+        if (to < f->first + f->samples + shift) break;
+        if (f->begin > f->first) br_stage_count_lost(stage, "duplicate", f->begin - f->first);
+        if (++r->at < r->count) continue;
+        r->at = 0;
+        r->pass++;
+        shift = r->pass * (r->end - first);
+        if (r->passes != 0 && r->pass >= r->passes) break;
+    }
+    r->cursor = out->first + out->samples;
+    br_frame_close_validity(stream, out);
+    return BR_PRODUCED;
+}
+
+void kotekan_arrays_stop(struct kotekan_arrays *r)
+{
+    if (r->fd >= 0) close(r->fd);
+    r->fd = -1;
+    free(r->source.data);
+    r->source.data = NULL;
+}

@@ -1,0 +1,40 @@
+/* kotekan_arrays.h - replays kotekan's frames of other arrays than the field as the F-engine gives it; see
+ * kotekan_array.h. Frames of one node: the channels of all files are the same. They are cut anew, and what
+ * lacks between them is missing. */
+#ifndef BEAMRING_STAGES_REPLAY_KOTEKAN_ARRAYS_H
+#define BEAMRING_STAGES_REPLAY_KOTEKAN_ARRAYS_H
+
+#include "stages/replay/extents.h"
+
+struct array_frame {
+    size_t file;
+    uint64_t offset, first, samples,
+        begin; /* base samples; delivered from `begin` on, an earlier frame has what is before */
+};
+
+struct kotekan_arrays {
+    struct br_stream stream;
+    struct file_list files;
+    size_t count, room;
+    struct array_frame *frame; /* [count] by time */
+    uint64_t end;              /* of a pass, base sample */
+    uint64_t passes;
+    /* while running */
+    uint64_t pass, cursor;
+    size_t at, loaded; /* frames; loaded: the one in `source`, SIZE_MAX for none */
+    int fd;
+    size_t fd_file;
+    struct br_frame source;
+};
+
+/* True when the first file's first frame is no plain electric field, so that kotekan_arrays_configure reads
+ * it or says what it is. */
+bool kotekan_arrays_are(const char *path);
+
+int kotekan_arrays_configure(struct br_stage *stage, struct kotekan_arrays *reader,
+                             const struct file_list *files, const struct extents_wish *wish);
+int kotekan_arrays_start(struct br_stage *stage, struct kotekan_arrays *reader);
+int kotekan_arrays_fill(struct br_stage *stage, struct kotekan_arrays *reader, struct br_frame *out);
+void kotekan_arrays_stop(struct kotekan_arrays *reader);
+
+#endif
