@@ -1,7 +1,10 @@
-/* receive, format kotekan: frames of E as bufferSend sends them, u32 metadata bytes, u32 frame bytes,
- * chordMetadata, the array. The sender's frames may have any length and begin anywhere: they are cut anew. */
+/* receive, format kotekan: frames of E, or of beams, as bufferSend sends them, u32 metadata bytes, u32 frame
+ * bytes, chordMetadata, the array. The sender's frames may have any length and begin anywhere: they are cut
+ * anew. */
 #include "stages/common/chord_metadata.h"
 #include "stages/common/coding.h"
+#include "stages/common/kotekan_array.h"
+#include "stages/common/recording.h"
 #include "stages/common/shape.h"
 #include "stages/receive/receive.h"
 
@@ -34,6 +37,8 @@ struct kotekan_input {
     struct link link[LINKS];
     unsigned nopen;
     size_t row; /* bytes of a time step */
+    bool plain; /* E as the F-engine gives it, in rows; else time steps are placed wherever the array has them
+                 */
     bool any;
     uint64_t cursor; /* the next sample to be written */
     /* The frame being filled. */
@@ -41,12 +46,58 @@ struct kotekan_input {
     uint64_t begin;
 };
 
+/* E as the F-engine gives it. */
+static bool is_plain(const struct br_stream *stream)
+{
+    return br_array_axis(&stream->array, "dish") >= 0 && stream->zone[0].factor == 1;
+}
+
+/* The array that is to come, by the user's words. */
+static int describe(struct br_stage *stage, struct receive *r, size_t steps, struct kotekan_array *a)
+{
+    static const struct {
+        const char *name, *axes;
+        enum br_dtype dtype;
+        bool beams;
+    } arrays[] = {{"field", "time,freq,pol,dish", BR_INT4X2, false},
+                  {"voltages", "beam,freq,pol,time", BR_INT4X2, true},
+                  {"intensities", "freq,time,beam", BR_F16, true},
+                  {"grid", "freq,time,gridp,gridq", BR_F16, false}};
+    const struct br_stream_hints *hints = br_stage_hints(stage);
+    const struct br_telescope *telescope = br_stage_telescope(stage);
+    size_t k = 0, F = hints->nfreq, npol = hints->npol > 0 ? hints->npol : 2, B = (size_t)r->nbeams;
+    while (strcmp(arrays[k].name, r->array) != 0) k++;
+    if (arrays[k].beams != (r->nbeams > 0))
+        return br_stage_fail_at(stage, "nbeams",
+                                arrays[k].beams ? "frames of beams have this many; expected at least 1"
+                                                : "frames of %s have no beams",
+                                r->array);
+    if (F % (size_t)r->factor != 0)
+        return br_stage_fail_at(stage, "factor",
+                                "%" PRId64 " does not divide the %zu channels of `stream: freq_mhz`",
+                                r->factor, F);
+    if (k == 0 && r->downsample != 0 && r->downsample != r->factor)
+        return br_stage_fail_at(stage, "downsample",
+                                "%" PRId64 "; a time step of the field is as many samples as `factor`",
+                                r->downsample);
+    *a = (struct kotekan_array){.what = arrays[k].name,
+                                .factor = (unsigned)r->factor,
+                                .downsample = (unsigned)(r->downsample > 0 ? r->downsample : r->factor)};
+    const size_t lengths[][4] = {{steps, F, npol, telescope->ndishes},
+                                 {B, F, npol, steps},
+                                 {F, steps, B, 0},
+                                 {F, steps, 2 * telescope->grid_m, 2 * telescope->grid_n}};
+    struct br_error error = {0};
+    if (br_array_init(&a->array, arrays[k].dtype, arrays[k].axes, lengths[k], &error) != BR_OK)
+        return br_stage_fail(stage, BR_E_INVALID, "%s", error.text);
+    return BR_OK;
+}
+
 static int configure(struct br_stage *stage, struct receive *r)
 {
     const struct br_stream_hints *hints = br_stage_hints(stage);
     const struct br_telescope *telescope = br_stage_telescope(stage);
     struct br_stream *out = br_stage_output(stage, 0);
-    struct br_error error = {0};
     if (telescope == NULL || hints->nfreq == 0 || hints->sample_ns.num == 0 || !hints->have_epoch)
         return br_stage_fail(
             stage, BR_E_INVALID,
@@ -54,24 +105,31 @@ static int configure(struct br_stage *stage, struct receive *r)
             "stream: {epoch_ns: ..., sample_ns: ..., freq_mhz: ...} to the pipeline");
     if (r->coding != NULL && strcmp(r->coding, "int4x2") != 0 && strcmp(r->coding, "chime") != 0)
         return br_stage_fail_at(stage, "coding", "'%.40s'; expected int4x2 or chime", r->coding);
-    size_t F = hints->nfreq,
-           lengths[4] = {(size_t)r->frame_samples, F, hints->npol > 0 ? hints->npol : 2, telescope->ndishes};
+    struct kotekan_array array;
+    int status = describe(stage, r, 1, &array);
+    if (status != BR_OK) return status;
+    if (r->frame_samples % array.downsample != 0)
+        return br_stage_fail_at(stage, "frame_samples",
+                                "%" PRId64 "; expected a multiple of the %u samples of a time step",
+                                r->frame_samples, array.downsample);
+    size_t F = hints->nfreq, steps = (size_t)r->frame_samples / array.downsample;
+    status = describe(stage, r, steps, &array);
+    if (status != BR_OK) return status;
     double *width = br_stage_alloc(stage, F * sizeof *width);
     for (size_t f = 0; f < F; f++)
-        width[f] = hints->width_mhz > 0 ? hints->width_mhz
-                                        : 1e3 * (double)hints->sample_ns.den / (double)hints->sample_ns.num;
-    *out = (struct br_stream){.frame_samples = (uint64_t)r->frame_samples,
-                              .epoch_ns = hints->epoch_ns,
+        width[f] = hints->width_mhz > 0
+                       ? hints->width_mhz
+                       : 1e3 * (double)hints->sample_ns.den / (double)hints->sample_ns.num / array.factor;
+    *out = (struct br_stream){.epoch_ns = hints->epoch_ns,
                               .sample_ns = hints->sample_ns,
-                              .nchannels = F,
                               .freq_mhz = hints->freq_mhz,
                               .width_mhz = width,
-                              .nzones = 1,
-                              .zone = {{0, F, 1, 1, 0}},
                               .scale = 1,
                               .telescope = telescope};
-    if (br_array_init(&out->array, BR_INT4X2, "time,freq,pol,dish", lengths, &error) != BR_OK)
-        return br_stage_fail(stage, BR_E_INVALID, "%s", error.text);
+    kotekan_array_stream(out, &array, steps);
+    if (r->coding != NULL && !is_plain(out))
+        return br_stage_fail_at(stage, "coding",
+                                "only the electric field as the F-engine gives it has codings");
     return BR_OK;
 }
 
@@ -80,8 +138,9 @@ static int start(struct br_stage *stage, struct receive *r)
     struct br_error error = {0};
     struct kotekan_input *k = r->state = calloc(1, sizeof *k);
     if (k == NULL) return br_no_memory(stage, sizeof *k);
-    const struct br_array *a = &br_stage_output(stage, 0)->array;
-    k->row = a->axis[1].length * a->axis[2].length * a->axis[3].length;
+    const struct br_stream *out = br_stage_output(stage, 0);
+    k->row = br_array_bytes(&out->array) / br_array_length(&out->array, "time");
+    k->plain = is_plain(out);
     r->counts = &k->counts;
     k->listener = net_listen(&r->at, &error);
     if (k->listener < 0) return br_stage_fail(stage, error.status, "%s", error.text);
@@ -148,25 +207,47 @@ static const char *check_array(const struct br_array *wanted, const struct chord
     return NULL;
 }
 
+/* The same for other arrays, whose frames come in steps of several samples. */
+static const char *check_steps(const struct br_stream *wanted, const struct kotekan_array *a)
+{
+    const struct br_array *x = &a->array, *y = &wanted->array;
+    if (x->dtype != y->dtype || x->naxes != y->naxes) return "it is another array than `array` says";
+    for (unsigned i = 0; i < x->naxes; i++) {
+        if (strcmp(x->axis[i].name, y->axis[i].name) != 0)
+            return "its dimensions are not those of `array`, or in another order";
+        if (strcmp(x->axis[i].name, "time") != 0 && x->axis[i].length != y->axis[i].length)
+            return "it has other numbers of channels, polarisations, dishes or beams than the pipeline";
+    }
+    if (a->factor != wanted->zone[0].factor) return "it is upchannelized by another factor";
+    if (a->downsample != wanted->zone[0].downsample)
+        return "its time steps have other numbers of samples than `downsample` says";
+    return NULL;
+}
+
 static void take_metadata(struct br_stage *stage, struct receive *r, struct link *link)
 {
     struct chord_metadata m;
     struct br_error why = {0};
     uint32_t downsample = 1;
+    const struct kotekan_input *k = r->state;
+    struct kotekan_array array = {0};
     int status = chord_metadata_decode(&m, link->metadata, link->sizes[0], link->sizes[1], "the peer", &why);
+    if (status == BR_OK && !k->plain) status = kotekan_array_describe(&array, &m, "the peer", &why);
     if (status == BR_OK) status = chord_metadata_first(&m, "the peer", &link->first, &downsample, &why);
     if (status != BR_OK) {
         refuse(r, link, "%s", why.text);
         return;
     }
-    const char *wrong = check_array(&br_stage_output(stage, 0)->array, &m);
-    if (wrong == NULL && downsample != 1) wrong = "its samples are not those of the F-engine";
+    const struct br_stream *out = br_stage_output(stage, 0);
+    const char *wrong = k->plain ? check_array(&out->array, &m) : check_steps(out, &array);
+    if (wrong == NULL && k->plain && downsample != 1) wrong = "its samples are not those of the F-engine";
     if (wrong == NULL && (link->first > INT64_MAX / 2)) wrong = "its first sample is out of range";
     if (wrong != NULL) {
         refuse(r, link, "a frame was refused: %s", wrong);
         return;
     }
-    link->end = link->first + (uint64_t)m.dim[0];
+    link->end = link->first + (k->plain ? (uint64_t)m.dim[0]
+                                        : (uint64_t)br_array_length(&array.array, "time") * downsample);
     /* the coding travels with the frame, in a byte of the link's that is not needed any more */
     link->metadata[0] = r->coding != NULL ? strcmp(r->coding, "chime") == 0 : m.type == CHORD_INT4X2_CHIME;
     if (link->room < link->sizes[1]) {
@@ -283,9 +364,35 @@ static void copy_rows(const struct kotekan_input *k, const struct br_stream *str
     coding_convert(coding, source, (uint8_t *)out->data + at * k->row, rows * k->row);
 }
 
+/* The same for arrays in which a time step is not one piece. */
+static void copy_steps(const struct kotekan_input *k, const struct br_stream *stream, const struct link *link,
+                       struct br_frame *out, uint64_t from, uint64_t to)
+{
+    struct br_frame held = {
+        .first = link->first, .samples = link->end - link->first, .complete = true, .data = link->body};
+    out->first = k->begin;
+    out->samples = stream->frame_samples;
+    out->complete = false;
+    recording_place(stream, out, &held, from, to);
+}
+
+/* Nothing is there yet: whole frames only, for where a time step lies depends on their length. */
+static void clear_frame(struct kotekan_input *k, const struct br_stream *stream, struct br_frame *out)
+{
+    k->begin = k->begin / stream->frame_samples * stream->frame_samples;
+    out->first = k->begin;
+    out->samples = stream->frame_samples;
+    memset(out->data, recording_missing_byte(stream), br_frame_bytes(stream, out));
+    memset(out->valid, BR_MISSING, br_frame_cells(stream, out));
+}
+
 static void mark_missing(struct kotekan_input *k, const struct br_stream *stream, struct br_frame *out,
                          uint64_t from, uint64_t to)
 {
+    if (!k->plain) {
+        k->counts.missing += to - from;
+        return;
+    }
     size_t at = (size_t)(from - k->begin), rows = (size_t)(to - from);
     memset(out->valid + at * stream->nchannels, BR_MISSING, rows * stream->nchannels);
     memset((uint8_t *)out->data + at * k->row, 0, rows * k->row);
@@ -334,18 +441,25 @@ static int fill(struct br_stage *stage, struct receive *r, struct br_frame *out,
             if (k->any) k->counts.missing += from - k->cursor;
             k->filling = true;
             k->begin = from;
+            if (!k->plain) clear_frame(k, stream, out);
             border = (from / stream->frame_samples + 1) * stream->frame_samples;
         } else if (from > k->cursor) {
             mark_missing(k, stream, out, k->cursor, from);
         }
         uint64_t to = link->end < border ? link->end : border;
-        copy_rows(k, stream, link, out, from, to);
+        (k->plain ? copy_rows : copy_steps)(k, stream, link, out, from, to);
         k->any = true;
         k->cursor = to;
         if (to == link->end) expect(link, LINK_SIZES, sizeof link->sizes);
         if (to == border) return emit(k, stream, out, border);
     }
-    return flush && k->filling ? emit(k, stream, out, k->cursor) : 0;
+    if (!flush || !k->filling) return 0;
+    if (!k->plain) {
+        uint64_t border = k->begin + stream->frame_samples;
+        mark_missing(k, stream, out, k->cursor, border);
+        k->cursor = border;
+    }
+    return emit(k, stream, out, k->cursor);
 }
 
 static bool connected(const struct receive *r)

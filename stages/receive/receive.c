@@ -8,6 +8,7 @@
 enum { LOOK_MS = 50 };
 
 static const char *const format_choices[] = {"frb-node", "chime-l0", "kotekan", NULL};
+static const char *const array_choices[] = {"field", "voltages", "intensities", "grid", NULL};
 static const struct br_param range_fields[] = {
     {.name = "first",
      .type = BR_P_INT,
@@ -137,6 +138,35 @@ static const struct br_param params[] = {
      .type = BR_P_STRING,
      AT(coding),
      .help = "kotekan: int4x2 or chime, over what the metadata says"},
+    {.name = "array",
+     .type = BR_P_CHOICE,
+     AT(array),
+     .def = "field",
+     .choices = array_choices,
+     .help = "kotekan: what the frames hold: the field E[time][freq][pol][dish], the voltages [beam][freq][pol][time] or intensities "
+             "[freq][time][beam] of beams, or the intensities on the grid [freq][time][gridp][gridq]"},
+    {.name = "nbeams",
+     .type = BR_P_INT,
+     AT(nbeams),
+     .def = "0",
+     .min = 0,
+     .max = 1 << 20,
+     .help = "kotekan: number of beams, where the frames hold beams"},
+    {.name = "factor",
+     .type = BR_P_INT,
+     AT(factor),
+     .def = "1",
+     .min = 1,
+     .max = 128,
+     .help = "kotekan: fine channels per channel of the F-engine; `freq_mhz` lists the fine ones"},
+    {.name = "downsample",
+     .type = BR_P_INT,
+     AT(downsample),
+     .def = "0",
+     .min = 0,
+     .max = 1 << 20,
+     .unit = "base samples",
+     .help = "kotekan: samples of the F-engine in a time step; 0: as many as `factor`"},
     {.name = "max_frame_bytes",
      .type = BR_P_INT,
      AT(max_frame_bytes),
@@ -148,7 +178,7 @@ static const struct br_param params[] = {
 };
 static const struct br_port outputs[] = {{"out", "frb-node: int4 [beam][freq][time 256] with scales; "
                                                  "chime-l0: uint8 [beam][freq][time] with scales; kotekan: "
-                                                 "E[time][freq][pol][dish], int4x2"},
+                                                 "E[time][freq][pol][dish], int4x2, or beams"},
                                          {0}};
 
 static int configure(struct br_stage *stage, void *self)
@@ -244,7 +274,7 @@ BR_STAGE_EXPORT = {
     .summary = "beams and electric fields from the network",
     .description = "`frb-node` (TCP): what X-engine nodes send to FRB-search nodes. Senders must agree with "
                    "`document`, and together bring its "
-                   "channels. `chime-l0` (UDP): CHIME's L0 packets. `kotekan` (TCP): frames of E from "
+                   "channels. `chime-l0` (UDP): CHIME's L0 packets. `kotekan` (TCP): frames of E, or of beams (`array`), from "
                    "kotekan's bufferSend; what the "
                    "metadata lacks comes from `stream:` and `telescope:`.\n\n"
                    "Frames are handed on in order, when they are complete or data `window` frames ahead of "

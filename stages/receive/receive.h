@@ -28,7 +28,8 @@ extern const struct receive_format frb_node_input, chime_l0_input, kotekan_input
 
 struct receive {
     /* parameters */
-    const char *format, *address, *document, *multicast_interface, *coding;
+    const char *format, *address, *document, *multicast_interface, *coding, *array;
+    int64_t nbeams, downsample, factor;
     int64_t window, receive_buffer, nupfreq, steps, counts_per_sample, frame_samples, max_frame_bytes;
     double handshake_s, hold_s, idle_s;
     bool until_closed;

@@ -1,5 +1,6 @@
 /* libFuzzer: any bytes as the metadata and the first bytes of a frame of kotekan's. What is accepted
  * describes exactly its frame, and comes back from what we write of it. */
+#include "stages/common/kotekan_array.h"
 #include "stages/common/kotekan_raw.h"
 
 #include <stdlib.h>
@@ -38,6 +39,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 (field.npol - 1) * field.stride_pol + (field.ndish - 1) * field.stride_dish + 1 >
             frame)
             abort();
+    }
+    struct kotekan_array array;
+    struct br_error refused = {0};
+    if (kotekan_array_describe(&array, &m, "fuzz.raw", &refused) == BR_OK) {
+        if (br_array_bytes(&array.array) != frame || array.first % array.downsample != 0) abort();
+        struct br_stream stream = {0};
+        kotekan_array_stream(&stream, &array, br_array_length(&array.array, "time"));
+        if (stream.frame_samples == 0 || stream.nchannels == 0 || stream.nchannels % array.factor != 0) abort();
+    } else if (refused.text[0] == '\0') {
+        abort();
     }
     chord_metadata_encode(&m, again);
     if (chord_metadata_decode(&back, again, m.bytes, frame, "again", &error) != BR_OK) abort();

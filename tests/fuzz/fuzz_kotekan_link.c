@@ -8,6 +8,23 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+/* What the pipeline expects: the field, or intensities of beams. */
+static void describe_stream(struct br_stream *stream, bool plain)
+{
+    static const double mhz = 400, width = 1;
+    *stream = (struct br_stream){.frame_samples = 16,
+                                 .sample_ns = {5120, 1},
+                                 .nchannels = 1,
+                                 .freq_mhz = &mhz,
+                                 .width_mhz = &width,
+                                 .nzones = 1,
+                                 .zone = {{0, 1, 1, plain ? 1 : 4, 0}},
+                                 .scale = 1};
+    int status = plain ? br_array_init(&stream->array, BR_INT4X2, "time,freq,pol,dish", (size_t[]){16, 1, 1, 2}, NULL)
+                       : br_array_init(&stream->array, BR_F16, "freq,time,beam", (size_t[]){1, 4, 1}, NULL);
+    if (status != BR_OK) abort();
+}
+
 static int connect_link(struct kotekan_input *k)
 {
     int pair[2];
@@ -18,26 +35,16 @@ static int connect_link(struct kotekan_input *k)
     return pair[1];
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void run_links(const uint8_t *data, size_t size, bool plain)
 {
-    static const double mhz = 400, width = 1;
     static struct br_stage stage;
     static struct receive r;
     struct kotekan_input *k = calloc(1, sizeof *k);
     stage.nout = 1;
-    struct br_stream *stream = &stage.out[0].stream;
-    *stream = (struct br_stream){.frame_samples = 16,
-                                 .sample_ns = {5120, 1},
-                                 .nchannels = 1,
-                                 .freq_mhz = &mhz,
-                                 .width_mhz = &width,
-                                 .nzones = 1,
-                                 .zone = {{0, 1, 1, 1, 0}},
-                                 .scale = 1};
-    if (k == NULL || br_array_init(&stream->array, BR_INT4X2, "time,freq,pol,dish", (size_t[]){16, 1, 1, 2},
-                                   NULL) != BR_OK)
-        abort();
+    if (k == NULL) abort();
+    describe_stream(&stage.out[0].stream, plain);
     k->listener = -1;
+    k->plain = plain;
     k->row = 2;
     r = (struct receive){.state = k, .max_frame_bytes = 1 << 16, .handshake_s = 1e6, .counts = &k->counts};
     struct br_frame frame = {.data = malloc(32), .valid = malloc(16)};
@@ -74,5 +81,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     stop(&r);
     free(frame.data);
     free(frame.valid);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    run_links(data, size, true);
+    run_links(data, size, false);
     return 0;
 }

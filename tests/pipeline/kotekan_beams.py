@@ -2,6 +2,7 @@
 through these stages."""
 import os
 import socket
+import struct
 import sys
 
 import numpy as np
@@ -9,11 +10,10 @@ import numpy as np
 import harness
 from files import write
 from small import DISHES, SPACING, TELESCOPE, one
-from wires_common import free_port, Running
+from wires_common import BEAMS, CONFIG, free_port, head, Running
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "oracle"))
 import recordings as other  # noqa: E402
-import kotekan  # noqa: E402
 
 EPOCH = 1700000000000000000
 STREAM = f"stream: {{sample_ns: 5120, epoch_ns: {EPOCH}}}\n"
@@ -136,6 +136,115 @@ pipeline:
         data = open(os.path.join(d, "fil", "b0002.fil"), "rb").read()
         rows = np.frombuffer(data, np.float32, offset=len(data) - 4 * j[:, :, 2].size).reshape(128, 3)
         assert np.array_equal(rows, j[::-1, :, 2].T.astype(np.float32))
+
+
+def on_the_wire(data):
+    """A frame of a file as bufferSend sends it."""
+    return data[:4] + struct.pack("<I", len(data) - 4 - 21120) + data[4:]
+
+
+RECEIVED = {"TFPD": "field, factor: 4", "BFPT": "voltages, nbeams: 7", "FTB": "intensities, nbeams: 9, factor: 2, downsample: 6",
+            "FTbarbeamPbeamQ": "grid, downsample: 12"}
+
+
+def receiver(d, port, array, nfreq, frame, more="until_closed: true"):
+    return Running(d, f"""
+telescope: {{name: t, grid: {{m: 2, n: 3}}, spacing_m: {{m: 1, n: 1}}, dishes: [[0, 0], [0, 1], [0, 2], [1, 0], [1, 2]], latitude_deg: 0, longitude_deg: 0}}
+stream: {{epoch_ns: {EPOCH}, sample_ns: 5120, freq_mhz: {{first: 600, step: 0.1, count: {nfreq}}}}}
+pipeline:
+  - {{stage: receive, format: kotekan, address: "127.0.0.1:{port}", array: {array}, frame_samples: {frame}, {more}, out: e}}
+  - {{stage: record, in: e, directory: ., prefix: out, overwrite: true}}
+""")
+
+
+def test_receive():
+    """Each array: frames of ten steps, one lost, one twice, an overlap; peers with other arrays are refused and the good one goes on."""
+    everything = arrays()
+    for dims, axes, kind, array, u, down in everything:
+        t = axes.split(",").index("time")
+        if kind == "float32":  # no stage takes it from the network
+            continue
+        nfreq = array.shape[axes.split(",").index("freq")]
+        frame = lambda a, b: on_the_wire(other.kotekan_array(array[tuple(slice(a, b) if i == t else slice(None) for i in range(array.ndim))], dims,
+                                                             COARSE[:nfreq // u], 700 + a, kind, upchan=u, downsampling=down, half=down - 1))
+        with harness.scratch() as d:
+            port = free_port()
+            run = receiver(d, port, RECEIVED["".join(dims)], nfreq, 8 * down)
+            with socket.create_connection(("127.0.0.1", port)) as s:
+                s.sendall(frame(0, 10))
+                refused = 0
+                for odims, _, okind, oarray, ou, odown in everything:
+                    if odims != dims:
+                        data = on_the_wire(other.kotekan_array(oarray, odims, COARSE, 700, okind, upchan=ou, downsampling=odown, half=odown - 1))
+                        refused += 1
+                        with socket.create_connection(("127.0.0.1", port)) as bad:
+                            try:
+                                bad.sendall(data)
+                                assert bad.recv(1) == b""
+                            except ConnectionError:
+                                pass
+                for a, b in ((20, 30), (20, 30), (27, 40)):
+                    s.sendall(frame(a, b))
+            run.finish()
+            # Whole frames of 8 steps; a frame of which nothing came is a hole, behind which a recording goes on in another file.
+            names = sorted(n for n in os.listdir(d) if n.endswith(".dada"))
+            parts = [stored(d, axes, down, n) for n in names]
+            first = parts[0][2]
+            got = np.zeros([48 if i == t else n for i, n in enumerate(array.shape)], array.dtype)
+            valid = np.zeros((48, nfreq), bool)
+            for data, ok, at, _ in parts:
+                assert (at - first) % 8 == 0 and data.shape[t] % 8 == 0, (at, data.shape)
+                rows = slice(at - first, at - first + data.shape[t])
+                got[tuple(rows if i == t else slice(None) for i in range(array.ndim))] = data
+                valid[rows] = ok
+            assert first == 696
+            known = np.zeros(48, bool)
+            known[4:14] = known[24:44] = True
+            assert np.array_equal(valid.all(axis=1), known) and np.array_equal(valid.any(axis=1), known)
+            want = np.zeros(got.shape, array.dtype)
+            place = lambda a, b: tuple(slice(a, b) if i == t else slice(None) for i in range(array.ndim))
+            want[place(4, 44)] = array
+            shape = [48 if i == t else 1 for i in range(array.ndim)]
+            assert np.array_equal(np.where(known.reshape(shape), got, 0), np.where(known.reshape(shape), want, 0)), axes
+            counts = run.counts()
+            assert counts["malformed"] == refused and counts["received"] == 4 and counts["duplicate"] + counts["late"] == 1, counts
+
+
+def test_from_packetize():
+    """What packetize sends, beams too, comes back."""
+    with harness.scratch() as d:
+        port = free_port()
+        run = Running(d, f"""
+include: {CONFIG}/telescopes/pathfinder.yaml
+stream: {{epoch_ns: {EPOCH}, freq_mhz: {{first: 600.09765625, step: 0.1953125, count: 3}}}}
+pipeline:
+  - {{stage: receive, format: kotekan, address: "127.0.0.1:{port}", array: intensities, nbeams: {BEAMS}, downsample: 4, until_closed: true, out: j}}
+  - {{stage: record, in: j, directory: ., prefix: got}}
+""")
+        harness.run(d, head(2048, 0.03) + f"""
+  - {{stage: record, in: j, directory: ., prefix: sent}}
+  - {{stage: packetize, in: j, format: kotekan, idle_s: 0.1, destinations: [{{address: "127.0.0.1:{port}"}}]}}
+""")
+        run.finish()
+        sent, a, keys, _ = harness.read_frames(os.path.join(d, "sent_000000.dada"))
+        got, b, back, _ = harness.read_frames(os.path.join(d, "got_000000.dada"))
+        at = a - b
+        assert np.array_equal(got[:, at:at + sent.shape[1]], sent) and keys["FREQ_MHZ"] == back["FREQ_MHZ"], (a, b, got.shape, sent.shape)
+
+
+def test_receive_refused():
+    with harness.scratch() as d:
+        for array, word in (("intensities", "nbeams"), ("field, nbeams: 3", "nbeams"), ("grid, nbeams: 3", "nbeams"), ("field, factor: 5", "factor"),
+                            ("field, downsample: 2", "downsample"), ("grid, downsample: 3", "multiple of the 3"), ("beams", "array"),
+                            ("grid, coding: chime", "coding"), ("voltages, nbeams: 2, factor: 0", "factor")):
+            result = harness.run(d, f"""
+telescope: {{name: t, grid: {{m: 2, n: 3}}, spacing_m: {{m: 1, n: 1}}, dishes: [[0, 0]], latitude_deg: 0, longitude_deg: 0}}
+stream: {{epoch_ns: {EPOCH}, sample_ns: 5120, freq_mhz: [600, 601]}}
+pipeline:
+  - {{stage: receive, format: kotekan, address: "127.0.0.1:1", out: e, array: {array}}}
+  - {{stage: record, in: e, directory: ., prefix: out}}
+""", status=2)
+            assert word in result.err, (word, result)
 
 
 def test_refused():
