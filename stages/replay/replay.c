@@ -6,6 +6,7 @@
 #include "stages/common/kotekan_raw.h"
 #include "stages/replay/extents.h"
 #include "stages/replay/kotekan_arrays.h"
+#include "stages/replay/vdif_reader.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -18,6 +19,7 @@ struct replay {
     bool realtime;
     const char *format, *coding;
     struct br_ints threads;
+    struct br_strings bands;
     double max_gap_s;
 
     enum { DADA, VDIF, CHIME, GUPPI, KOTEKAN, BANDS, ARRAYS } is;
@@ -73,7 +75,7 @@ static const struct br_param params[] = {
      .min = 0,
      .max = 64,
      .unit = "threads",
-     .help = "threads that read at the same time (not for VDIF); 0: half of the processors, 2 to 8"},
+     .help = "threads that read at the same time; 0: half of the processors, 2 to 8"},
     {.name = "realtime",
      .type = BR_P_BOOL,
      .offset = offsetof(struct replay, realtime),
@@ -84,7 +86,14 @@ static const struct br_param params[] = {
      .offset = offsetof(struct replay, threads),
      .min = 0,
      .max = 1023,
-     .help = "VDIF thread ids in the order [pol][dish], dish fastest; default: those found, ascending"},
+     .help = "VDIF thread ids in the order [pol][dish], dish fastest, or [band][pol][dish] where threads are "
+             "bands; default: those found, ascending"},
+    {.name = "bands",
+     .type = BR_P_STRINGS,
+     .offset = offsetof(struct replay, bands),
+     .max_count = 1024,
+     .help = "VDIF: a pattern like low_*.vdif for the files of each band, in the order of stream: freq_mhz; "
+             "default: no file is a band of its own"},
     {.name = "max_gap_s",
      .type = BR_P_REAL,
      .offset = offsetof(struct replay, max_gap_s),
@@ -160,12 +169,21 @@ static int configure(struct br_stage *stage, void *self)
         return br_stage_fail_at(stage, "coding", "%s; VDIF files have the coding vdif", r->coding);
     if (r->is != VDIF && r->threads.count > 0)
         return br_stage_fail_at(stage, "threads", "only VDIF files have threads; %s is none", files.path[0]);
+    if (r->is != VDIF && r->bands.count > 0)
+        return br_stage_fail_at(stage, "bands", "only VDIF files need them; %s says its frequencies itself",
+                                files.path[0]);
     r->stream = r->is == VDIF     ? &r->vdif.stream
                 : r->is == DADA   ? &r->dada.stream
                 : r->is == ARRAYS ? &r->arrays.stream
                                   : &r->extents.stream;
     if (r->is == VDIF)
-        status = vdif_reader_configure(stage, &r->vdif, &files, &r->threads, frame, passes, r->max_gap_s);
+        status = vdif_reader_configure(stage, &r->vdif, &files,
+                                       &(struct vdif_wish){.threads = &r->threads,
+                                                           .bands = &r->bands,
+                                                           .frame_samples = frame,
+                                                           .passes = passes,
+                                                           .max_gap_s = r->max_gap_s,
+                                                           .readers = (unsigned)r->readers});
     else if (r->is == DADA)
         status = dada_reader_configure(stage, &r->dada, &files, r->coding, frame, passes, r->max_gap_s,
                                        (unsigned)r->readers);
@@ -234,27 +252,33 @@ BR_STAGE_EXPORT = {
     .description =
         "Plays recordings, as fast as the pipeline takes them or in real time. What `record` wrote comes "
         "back bit for bit, at any "
-        "connection of a pipeline. Files of others hold E[time][freq][pol][dish] (kotekan's also beams); what their headers lack "
+        "connection of a pipeline. Files of others hold E[time][freq][pol][dish] (kotekan's also beams); "
+        "what their headers lack "
         "comes from `stream:` and "
         "`telescope:`.\n\n"
         "| format | what it is | what `stream:` must add |\n|---|---|---|\n"
-        "| `dada` | PSRDADA, of `record` or of others (complex 4-bit) | what the header lacks |\n"
-        "| `vdif` | VDIF, complex 4-bit; a thread is a polarisation of a dish | `freq_mhz`; `sample_ns` "
-        "where the headers lack it |\n"
+        "| `dada` | PSRDADA, of `record` or of others (complex 4-bit, or 8-bit: the stream is int8x2) | what "
+        "the header lacks |\n"
+        "| `vdif` | VDIF, complex 4-bit; a thread is a polarisation of a dish, in one band of the "
+        "frequencies | "
+        "`freq_mhz`; `sample_ns` where the headers lack it; `bands` where files hold different channels |\n"
         "| `chime` | CHIME baseband: HDF5, a file for each frequency, bitshuffled (with or without LZ4) or "
         "not | |\n"
         "| `guppi` | GUPPI RAW, complex 8-bit: the stream is int8x2; with `NANTS`, antennas are dishes | |\n"
-        "| `kotekan` | frames of kotekan's rawFileWrite, with chordMetadata: the electric field, upchannelized or not, voltages and "
+        "| `kotekan` | frames of kotekan's rawFileWrite, with chordMetadata: the electric field, "
+        "upchannelized or not, voltages and "
         "intensities of beams, intensities on the grid | `sample_ns`, `epoch_ns`; "
         "`freq_mhz` unless channel number "
         "times channel width is right (for CHIME's coding: 800 MHz down) |\n\n"
         "The files of one recording are joined by their times and their frequencies: files that continue "
         "each other, files of different "
-        "channels side by side (not of `vdif`). Gaps become missing samples, and so do "
+        "channels side by side, VDIF files of different threads likewise. Gaps become missing samples, and "
+        "so do "
         "samples that a CHIME file never "
         "got. Data that comes twice is delivered once and counted as lost, reason `duplicate` (not the "
         "overlap of GUPPI blocks); "
-        "VDIF frames that come after their time was handed on, reason `late`; frames with a senseless "
+        "VDIF frames that come after their time was handed on, reason `late` (headers are looked at up to 64 "
+        "frames of each thread ahead, or 16 MiB); frames with a senseless "
         "header, reason "
         "`corrupt`. A file that ends in the middle of a sample is played up to its last whole "
         "sample (GUPPI: block), with a warning.\n",

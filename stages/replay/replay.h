@@ -8,9 +8,7 @@
 #include "runtime/stage.h"
 #include "stages/common/gaps.h"
 #include "stages/common/recording.h"
-#include "stages/common/vdif.h"
 #include "stages/replay/pool.h"
-#include "stages/replay/prefetch.h"
 
 /* Files in the order of their names; NULL-terminated copies in the pipeline's memory. */
 struct file_list {
@@ -72,50 +70,5 @@ int dada_reader_configure(struct br_stage *stage, struct dada_reader *reader, co
 int dada_reader_start(struct br_stage *stage, struct dada_reader *reader);
 int dada_reader_fill(struct br_stage *stage, struct dada_reader *reader, struct br_frame *out);
 void dada_reader_stop(struct dada_reader *reader);
-
-/* A VDIF frame read ahead of its turn. */
-struct ahead {
-    size_t file;
-    uint64_t offset;
-    uint64_t first; /* base sample */
-    uint32_t samples;
-    uint16_t element; /* place of its thread on the fastest axes */
-    bool invalid;
-};
-
-enum { VDIF_UNKNOWN_THREAD = UINT16_MAX };
-
-struct vdif_reader {
-    struct br_stream stream;
-    struct file_list files;
-    struct vdif_header like;
-    size_t nchannels, elements; /* elements: threads, [pol][dish] */
-    uint16_t *element_of;       /* [VDIF_MAX_THREADS] */
-    uint64_t rate;              /* base samples per second */
-    size_t frame_spread;        /* samples in a VDIF frame */
-    uint32_t second0;           /* second from which samples are counted, as in the headers, ... */
-    int64_t sample_of_second0;  /* ... and the base sample at its start (may be below 0) */
-    uint64_t first, passes, max_gap;
-    /* while running */
-    uint64_t pass, shift, cursor, last_end, pass_end;
-    size_t file;
-    uint64_t offset, file_bytes;
-    bool at_end; /* all files of all passes are read */
-    int fd;
-    size_t fd_file;
-    struct prefetch *prefetch;
-    struct ahead *ahead; /* a ring would not do: they leave in any order */
-    size_t nahead, ahead_room;
-    uint8_t *seen;    /* [elements][samples of a frame] */
-    uint64_t lost[3]; /* thread-samples not counted yet, by reason */
-    uint64_t bad_frames, jumped;
-};
-
-int vdif_reader_configure(struct br_stage *stage, struct vdif_reader *reader, const struct file_list *files,
-                          const struct br_ints *threads, uint64_t frame_samples, uint64_t passes,
-                          double max_gap_s);
-int vdif_reader_start(struct br_stage *stage, struct vdif_reader *reader);
-int vdif_reader_fill(struct br_stage *stage, struct vdif_reader *reader, struct br_frame *out);
-void vdif_reader_stop(struct br_stage *stage, struct vdif_reader *reader);
 
 #endif

@@ -1,0 +1,262 @@
+/* vdif_windows.c - the windows of VDIF files that are in memory, and the headers in them. */
+#include "stages/common/shape.h"
+#include "stages/replay/replay.h"
+#include "stages/replay/vdif_reader.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    PAGE = 4096, /* the kernel copies fastest between equal places in a page */
+    WINDOW = 128 << 10,
+    AHEAD = 64,             /* frames of each thread that are looked at before their turn, ... */
+    AHEAD_BYTES = 16 << 20, /* ... fewer if they have more bytes than this, but some: */
+    LEAST_AHEAD = 4
+};
+
+/* --- start and stop ------------------------------------------------------------------------------ */
+
+static uint64_t windows_of(const struct vdif_file *f, uint32_t window_frames)
+{
+    return (f->frames + window_frames - 1) / window_frames;
+}
+
+static bool start_lane(struct vdif_reader *r, struct vdif_lane *lane)
+{
+    size_t frame = r->like.frame_bytes, all = frame * r->nbands * r->elements;
+    uint64_t bytes = ((r->stream.frame_samples + r->spread - 1) / r->spread) * lane->elements * frame,
+             most = bytes / 4 < WINDOW ? bytes / 4 : WINDOW;
+    uint64_t ahead = AHEAD_BYTES / all < AHEAD ? AHEAD_BYTES / all : AHEAD;
+    lane->ahead_room = (ahead > LEAST_AHEAD ? ahead : LEAST_AHEAD) * lane->elements;
+    lane->window_frames = most > frame ? (uint32_t)(most / frame) : 1;
+    lane->windows = 0;
+    for (size_t i = 0; i < lane->nfiles; i++) {
+        struct vdif_file *f = &r->file[lane->file[i]];
+        f->window = lane->windows;
+        lane->windows += windows_of(f, lane->window_frames);
+    }
+    size_t window = lane->window_frames * frame, room = (window + PAGE - 1) / PAGE * PAGE + PAGE;
+    uint64_t need = bytes / window + 2, depth = 2 * need + lane->ahead_room * frame / window + 2;
+    if (depth > lane->windows) depth = lane->windows > 0 ? lane->windows : 1;
+    lane->need = (uint32_t)(need < depth ? need : depth);
+    lane->depth = (uint32_t)depth;
+    lane->memory = aligned_alloc(PAGE, lane->depth * room);
+    lane->window = malloc(lane->depth * sizeof *lane->window);
+    if (lane->memory == NULL || lane->window == NULL) return false;
+    for (uint32_t i = 0; i < lane->depth; i++)
+        lane->window[i] = (struct vdif_window){.number = UINT64_MAX, .room = lane->memory + i * room};
+    return true;
+}
+
+int vdif_windows_start(struct br_stage *stage, struct vdif_reader *r)
+{
+    for (size_t i = 0; i < r->nlanes; i++) {
+        r->lane[i].fd = -1;
+        r->lane[i].memory = NULL;
+        r->lane[i].window = NULL;
+    }
+    r->loads_room = 0;
+    for (size_t i = 0; i < r->nlanes; i++) {
+        if (!start_lane(r, &r->lane[i])) return br_no_memory(stage, r->lane[i].depth * (size_t)WINDOW);
+        r->loads_room += r->lane[i].depth;
+    }
+    r->load = malloc((r->loads_room > 0 ? r->loads_room : 1) * sizeof *r->load);
+    if (r->load == NULL) return br_no_memory(stage, r->loads_room * sizeof *r->load);
+    vdif_rewind(r);
+    return BR_OK;
+}
+
+void vdif_windows_stop(struct vdif_reader *r)
+{
+    for (size_t i = 0; i < r->nlanes; i++) {
+        struct vdif_lane *lane = &r->lane[i];
+        if (lane->fd >= 0) close(lane->fd);
+        free(lane->memory);
+        free(lane->window);
+        lane->fd = -1;
+        lane->memory = NULL;
+        lane->window = NULL;
+    }
+    free(r->load);
+    r->load = NULL;
+}
+
+void vdif_rewind(struct vdif_reader *r)
+{
+    for (size_t i = 0; i < r->nlanes; i++) {
+        struct vdif_lane *lane = &r->lane[i];
+        lane->at = 0;
+        lane->frame = 0;
+        lane->asked = 0;
+        lane->ahead = 0;
+        lane->oldest = UINT64_MAX;
+        lane->last_end = lane->begin;
+    }
+}
+
+/* --- reading ------------------------------------------------------------------------------------- */
+
+/* The file that has a window: files without any window never match. */
+static struct vdif_file *file_of(const struct vdif_reader *r, const struct vdif_lane *lane, uint64_t window)
+{
+    size_t low = 0, high = lane->nfiles;
+    while (high - low > 1) {
+        size_t middle = (low + high) / 2;
+        if (r->file[lane->file[middle]].window <= window)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &r->file[lane->file[low]];
+}
+
+static int read_at(const struct vdif_reader *r, const struct vdif_lane *lane, const struct vdif_file *f,
+                   uint8_t *bytes, size_t length, uint64_t offset, struct br_error *error)
+{
+    bool is_open = lane->fd >= 0 && &r->file[lane->fd_file] == f;
+    int fd = is_open ? lane->fd : open(f->path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return br_fail(error, BR_E_IO, "cannot open %s: %s", f->path, strerror(errno));
+    int status = files_pread(fd, f->path, bytes, length, offset, error);
+    if (!is_open) close(fd);
+    return status;
+}
+
+void vdif_load(struct vdif_reader *r, size_t load)
+{
+    struct vdif_lane *lane = &r->lane[r->load[load].lane];
+    uint64_t number = r->load[load].window;
+    struct vdif_window *w = &lane->window[number % lane->depth];
+    const struct vdif_file *f = file_of(r, lane, number);
+    uint64_t step = (uint64_t)lane->window_frames * r->like.frame_bytes, offset = (number - f->window) * step,
+             left = f->bytes - offset;
+    w->number = number;
+    w->bytes = w->room + offset % PAGE;
+    w->error = (struct br_error){0};
+    w->status = read_at(r, lane, f, w->bytes, (size_t)(left < step ? left : step), offset, &w->error);
+}
+
+const uint8_t *vdif_payload(struct vdif_reader *r, const struct vdif_cell *cell, size_t from, size_t length,
+                            uint8_t *room, struct br_error *error)
+{
+    const struct vdif_lane *lane = &r->lane[cell->lane];
+    const struct vdif_window *w = &lane->window[cell->window % lane->depth];
+    uint64_t at = (uint64_t)cell->frame * r->like.frame_bytes + r->like.header_bytes + from;
+    if (w->number == cell->window && w->status == BR_OK) return w->bytes + at;
+    const struct vdif_file *f = file_of(r, lane, cell->window);
+    at += (cell->window - f->window) * lane->window_frames * r->like.frame_bytes;
+    return read_at(r, lane, f, room, length, at, error) == BR_OK ? room : NULL;
+}
+
+/* Keeps the file open from which most windows will be read. Where that fails, reading says so. */
+static void hold_open(struct vdif_reader *r, struct vdif_lane *lane, const struct vdif_file *f)
+{
+    size_t file = (size_t)(f - r->file);
+    if (lane->fd >= 0 && lane->fd_file == file) return;
+    if (lane->fd >= 0) close(lane->fd);
+    lane->fd = open(f->path, O_RDONLY | O_CLOEXEC);
+    lane->fd_file = file;
+}
+
+/* Lists windows of a lane: from where it stands on, as many as a frame of the stream takes and as do not push
+ * out what is being placed. */
+static void look_ahead(struct vdif_reader *r, uint32_t index)
+{
+    struct vdif_lane *lane = &r->lane[index];
+    if (lane->at == lane->nfiles) return;
+    const struct vdif_file *f = &r->file[lane->file[lane->at]];
+    uint64_t here = f->window + lane->frame / lane->window_frames, end = here + lane->need;
+    if (lane->oldest != UINT64_MAX && end > lane->oldest + lane->depth) end = lane->oldest + lane->depth;
+    if (end > lane->windows) end = lane->windows;
+    uint64_t from = lane->asked > here ? lane->asked : here;
+    if (from < end) hold_open(r, lane, file_of(r, lane, from));
+    for (uint64_t n = from; n < end; n++) {
+        if (lane->window[n % lane->depth].number != n)
+            r->load[r->nloads++] = (struct vdif_load){.lane = index, .window = n};
+        lane->asked = n + 1;
+    }
+}
+
+void vdif_look_ahead(struct vdif_reader *r)
+{
+    for (uint32_t i = 0; i < r->nlanes; i++) look_ahead(r, i);
+}
+
+static void load_job(void *arg, size_t job, void *scratch)
+{
+    (void)scratch;
+    vdif_load(arg, job);
+}
+
+/* The window has to be there now. Nothing is being placed. */
+static void load_now(struct vdif_reader *r, uint32_t index, uint64_t number)
+{
+    struct vdif_lane *lane = &r->lane[index];
+    r->nloads = 0;
+    lane->asked = number;
+    look_ahead(r, index);
+    if (r->nloads == 0 ||
+        r->load[0].window !=
+            number) { /* the frames kept for later need all the others, which are read again then */
+        r->load[r->nloads++] = (struct vdif_load){.lane = index, .window = number};
+        lane->asked = number + 1;
+    }
+    pool_run(r->pool, r->nloads, load_job, r);
+    r->nloads = 0;
+}
+
+/* --- headers ------------------------------------------------------------------------------------- */
+
+int vdif_next(struct br_stage *stage, struct vdif_reader *r, uint32_t index, struct vdif_seen *frame)
+{
+    struct vdif_lane *lane = &r->lane[index];
+    if (lane->at == lane->nfiles) return VDIF_OVER;
+    const struct vdif_file *f = &r->file[lane->file[lane->at]];
+    if (lane->frame == f->frames) {
+        lane->at++;
+        lane->frame = 0;
+        return VDIF_OTHER;
+    }
+    uint64_t number = f->window + lane->frame / lane->window_frames;
+    uint32_t in_window = (uint32_t)(lane->frame % lane->window_frames);
+    const struct vdif_window *w = &lane->window[number % lane->depth];
+    if (w->number != number) load_now(r, index, number);
+    if (w->status != BR_OK) return br_stage_fail(stage, w->status, "%s", w->error.text);
+    struct vdif_header h;
+    vdif_decode(&h, w->bytes + (size_t)in_window * r->like.frame_bytes);
+    uint64_t left = f->bytes - lane->frame * r->like.frame_bytes;
+    uint32_t samples = left >= r->like.frame_bytes ? (uint32_t)r->spread
+                                                   : (uint32_t)((left - r->like.header_bytes) / r->nchannels);
+    lane->frame++;
+
+    int64_t second = (int64_t)h.seconds - r->second0;
+    uint64_t in_second = (uint64_t)h.number * r->spread;
+    __int128_t at = (__int128_t)second * (int64_t)r->rate + (int64_t)in_second + r->sample_of_second0;
+    if (!vdif_alike(&h, &r->like) || in_second >= r->rate) {
+        r->bad_frames++;
+        vdif_count(stage, r, VDIF_CORRUPT, samples);
+        return VDIF_OTHER;
+    }
+    uint16_t element = r->element_of[h.thread];
+    if (element == VDIF_UNKNOWN_THREAD) return VDIF_OTHER; /* not wanted */
+    if (at < (__int128_t)r->first) {
+        vdif_count(stage, r, VDIF_LATE, samples);
+        return VDIF_OTHER;
+    }
+    if (at > (__int128_t)lane->last_end + r->max_gap) {
+        r->jumped++;
+        vdif_count(stage, r, VDIF_CORRUPT, samples);
+        return VDIF_OTHER;
+    }
+    *frame = (struct vdif_seen){.window = number,
+                                .slot = ((uint64_t)at - r->first) / r->spread,
+                                .frame = in_window,
+                                .samples = samples,
+                                .element = (uint32_t)(f->band * r->elements + element),
+                                .lane = index,
+                                .invalid = h.invalid};
+    if ((uint64_t)at + samples > lane->last_end) lane->last_end = (uint64_t)at + samples;
+    return VDIF_FRAME;
+}
