@@ -80,6 +80,8 @@ static int get_count(const struct parse *p, const char *key, uint64_t min, uint6
 {
     char value[GUPPI_VALUE], expected[80];
     if (!value_of(p, key, value)) return 0;
+    char *point = strchr(value, '.'); /* some write whole numbers as reals: 45296.0 */
+    if (point != NULL && point > value && point[1 + strspn(point + 1, "0")] == '\0') *point = '\0';
     if (text_u64(value, out) == 0 && *out >= min && *out <= max) return 1;
     snprintf(expected, sizeof expected, "a whole number from %llu to %llu", (unsigned long long)min,
              (unsigned long long)max);

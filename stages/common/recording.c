@@ -347,12 +347,13 @@ static int expect(struct describe *d, const char *key, const char *wanted, const
     return dada_bad(d->header, key, d->error, "%s (%s)", wanted, why);
 }
 
-/* A file without our keys: the electric field, E[time][freq][pol][dish], 4+4 bit. */
+/* A file without our keys: the electric field, E[time][freq][pol][dish], 4+4 or 8+8 bit. */
 static int describe_foreign(struct describe *d)
 {
     struct br_stream *s = &d->out->stream;
-    const char *why = "a file without DTYPE holds complex 4+4-bit E[time][freq][pol][dish]";
-    int status = expect(d, "NBIT", "4", why);
+    const char *why = "a file without DTYPE holds complex 4+4-bit or 8+8-bit E[time][freq][pol][dish]", *bits = dada_get(d->header, "NBIT");
+    bool wide = bits != NULL && strcmp(bits, "8") == 0;
+    int status = wide ? BR_OK : expect(d, "NBIT", "4", why);
     if (status == BR_OK) status = expect(d, "NDIM", "2", why);
     if (status == BR_OK) status = expect(d, "ORDER", "TFPA", why);
     size_t f, p, n;
@@ -365,7 +366,7 @@ static int describe_foreign(struct describe *d)
             agree(d, "NANT", "dish", d->telescope ? d->telescope->ndishes : 0, "`telescope: dishes`", 0, &n);
     if (status != BR_OK) return status;
     /* one step a frame until the reader chooses */
-    status = br_array_init(&s->array, BR_INT4X2, "time,freq,pol,dish", (size_t[]){1, f, p, n}, d->error);
+    status = br_array_init(&s->array, wide ? BR_INT8X2 : BR_INT4X2, "time,freq,pol,dish", (size_t[]){1, f, p, n}, d->error);
     if (status != BR_OK) {
         br_error_context(d->error, "%s", d->header->file);
         return status;

@@ -1,7 +1,8 @@
 """Filterbank files as other people's software reads them: a small pipeline writes levels, intensities and float beams, and
-blimpy and sigpyproc must find the times, frequencies and values that recordings of the same streams hold.
+blimpy, your and sigpyproc must find the times, frequencies and values that recordings of the same streams hold. What your and
+sigpyproc write is what `beamring info` says of it.
 
-Needs BEAMRING (the program) and BEAMRING_READERS_PYTHON (an interpreter that has numpy, blimpy and, from Python 3.12 on,
+Needs BEAMRING (the program) and BEAMRING_READERS_PYTHON (an interpreter that has numpy, blimpy, your and, from Python 3.12 on,
 sigpyproc); skips without the latter. What recordings hold is checked elsewhere."""
 import glob
 import os
@@ -63,6 +64,43 @@ def with_sigpyproc(path):
     data = r.read_block(0, h.nsamples).data  # (channel, time)
     return {"mhz": h.fch1 + h.foff * __import__("numpy").arange(h.nchans), "tstart": h.tstart, "tsamp": h.tsamp,
             "nbits": h.nbits, "foff": h.foff, "source": h.source, "data": data.T.astype(float)}
+
+
+def with_your(path):
+    from your import Your
+    r = Your(path)
+    h = r.your_header
+    source = h.source_name if isinstance(h.source_name, str) else h.source_name.decode()
+    return {"mhz": h.fch1 + h.foff * __import__("numpy").arange(h.nchans), "tstart": h.tstart, "tsamp": h.tsamp, "nbits": h.nbits,
+            "foff": h.foff, "source": source, "data": r.get_data(0, h.nspectra).astype(float)}
+
+
+def write_with_your(np, path, data):
+    from your.formats.filwriter import make_sigproc_object
+    f = make_sigproc_object(rawdatafile=path, source_name="B0329+54", nchans=data.shape[1], foff=-0.5, fch1=600.25, tsamp=1e-3, tstart=60000.125,
+                            nbits=8, machine_id=0, telescope_id=20, src_raj=33259.4, src_dej=543443.6)
+    f.write_header(path)
+    f.append_spectra(data, path)
+
+
+def write_with_sigpyproc(np, path, data):
+    from sigpyproc.block import FilterbankBlock
+    from sigpyproc.header import Header
+    header = Header(filename=path, data_type="filterbank", nchans=data.shape[1], foff=-0.5, fch1=600.25, nbits=8, tsamp=1e-3, tstart=60000.125,
+                    nsamples=len(data), source="B0329+54", telescope="CHIME")
+    FilterbankBlock(data.T.astype(np.float32), header).to_file(path)
+
+
+def described(np, harness, writers):
+    """`beamring info` of the files of others."""
+    data = np.arange(40 * 16).reshape(40, 16).astype(np.uint8)
+    with harness.scratch() as d:
+        for write in writers:
+            path = os.path.join(d, write.__name__ + ".fil")
+            write(np, path, data)
+            result = harness.beamring("info", path, cwd=d)
+            words = ["SIGPROC filterbank", "B0329+54", "600.25", "-0.5", "60000.125", "16", "0.001", "40"]
+            assert result.status == 0 and all(w in result.out for w in words), (write.__name__, result)
 
 
 def expected(np, harness, directory):
@@ -181,14 +219,20 @@ def main():
     sys.path = [os.path.join(HERE, "..", "pipeline")] + [p for p in sys.path if os.path.abspath(p) != HERE]
     warnings.simplefilter("ignore")
     readers = []
-    for name, reader in (("blimpy", with_blimpy), ("sigpyproc", with_sigpyproc)):
+    writers = []
+    for name, reader, writer in (("blimpy", with_blimpy, None), ("your", with_your, write_with_your),
+                                 ("sigpyproc", with_sigpyproc, write_with_sigpyproc)):
         try:
             __import__(name)
             readers.append(reader)
+            writers += [writer] if writer else []
         except ImportError as error:
             print(f"not compared with {name}: {python}: {error}")
     if not readers:
         return SKIP
+    import numpy
+    import harness
+    described(numpy, harness, writers)
     compare(readers)
     print("compared with " + " and ".join(r.__name__[5:] for r in readers))
     return 0

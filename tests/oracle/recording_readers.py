@@ -34,6 +34,8 @@ def main():
         theirs_by_us(program)
         vdif_by_baseband(program)
         vdif_of_baseband(program)
+        guppi_of_baseband(program)
+        dada_of_baseband(program)
     return 0
 
 
@@ -191,6 +193,68 @@ def vdif_of_baseband(program):
     ns = int(keys["EPOCH_NS"]) + int(keys["SAMPLE0"]) * 1000
     assert abs((Time(ns // 10**9, ns % 10**9 * 1e-9, format="unix", scale="utc") - start).to_value(u.ns)) < 1, ns
     print("we read baseband's VDIF")
+
+
+def header_of(path):
+    with open(path, "rb") as f:
+        data = f.read()
+    size = int(next(line.split()[1] for line in data[:1 << 16].decode("latin-1").splitlines() if line.startswith("HDR_SIZE")))
+    keys = dict(line.split(None, 1) for line in data[:size].rstrip(b"\0").decode().splitlines() if len(line.split(None, 1)) == 2)
+    return keys, data[size:]
+
+
+def start_of(keys):
+    from astropy.time import Time
+    num, den = (int(x) for x in (keys["SAMPLE_NS"] + "/1").split("/")[:2])
+    ns = int(keys["EPOCH_NS"]) + int(keys["SAMPLE0"]) * num / den
+    return Time(ns // 10**9, ns % 10**9 * 1e-9, format="unix", scale="utc")
+
+
+def guppi_of_baseband(program):
+    """GUPPI RAW that baseband writes, in two blocks."""
+    import numpy as np
+    from astropy import units as u
+    from astropy.time import Time
+    from baseband import guppi
+
+    raw = field(960, 8, 2)
+    want = (raw[..., 0, 0] + 1j * raw[..., 0, 1]).transpose(0, 2, 1).astype(np.complex64)  # (time, pol, chan)
+    start = Time("2024-03-01T12:34:56")
+    header = guppi.GUPPIHeader.fromvalues(time=start, sample_rate=1 * u.MHz, samples_per_frame=480, overlap=0, npol=2, nchan=8, bps=8,
+                                          OBSFREQ=600., PKTSIZE=480 * 8 * 4, PKTIDX=0, OBSBW=8., TBIN=1e-6, SRC_NAME="x", TELESCOP="GBT")
+    with guppi.open("theirs.raw", "ws", header0=header, squeeze=False) as writer:
+        writer.write(want)
+    beamring(program, "convert", "--to", "dada", "theirs.raw", "guppi_theirs/x")
+    keys, data = header_of("guppi_theirs/x_000000.dada")
+    got = np.frombuffer(data, np.int8).reshape(-1, 8, 2, 1, 2)
+    assert np.array_equal(got, raw), (got.shape, raw.shape)
+    assert abs((start_of(keys) - start).to_value(u.ns)) < 1 and keys["DTYPE"] == "int8x2", keys
+    print("we read what baseband writes as GUPPI RAW")
+
+
+def dada_of_baseband(program):
+    """DADA that baseband writes (8 bits, one channel), and our 8-bit DADA read by baseband."""
+    import numpy as np
+    from astropy import units as u
+    from astropy.time import Time
+    from baseband import dada as psrdada
+
+    raw = field(800, 1, 2)
+    want = (raw[..., 0, 0] + 1j * raw[..., 0, 1]).transpose(0, 2, 1).astype(np.complex64)
+    start = Time("2024-03-01T12:34:56")
+    header = psrdada.DADAHeader.fromvalues(time=start, offset=0 * u.s, sample_rate=1 * u.MHz, samples_per_frame=800, npol=2, nchan=1, bps=8,
+                                           complex_data=True, bandwidth=1 * u.MHz, freq=600., telescope="x", NANT=1)
+    header["NANT"] = 1
+    with psrdada.open("theirs.dada", "ws", header0=header, squeeze=False) as writer:
+        writer.write(want)
+    beamring(program, "convert", "--to", "dada", "theirs.dada", "dada_theirs/x")
+    keys, data = header_of("dada_theirs/x_000000.dada")
+    assert keys["DTYPE"] == "int8x2" and np.array_equal(np.frombuffer(data, np.int8).reshape(-1, 1, 2, 1, 2), raw)
+    assert abs((start_of(keys) - start).to_value(u.ns)) < 1, keys
+    with psrdada.open("dada_theirs/x_000000.dada", "rs", squeeze=False) as reader:
+        got, begin = reader.read(), reader.start_time
+    assert np.array_equal(got, want) and abs((begin - start).to_value(u.ns)) < 1, (begin.isot, start.isot)
+    print("we read what baseband writes as DADA, and baseband ours")
 
 
 if __name__ == "__main__":

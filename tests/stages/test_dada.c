@@ -231,7 +231,7 @@ static void test_errors(void **state)
     refused("NPOL 2\nNANT 2\nNCHAN 2\nFREQ 600\nBW 10\nTSAMP 1\nUTC_START yesterday\n", "UTC_START");
     refused("NPOL 2\nNANT 2\nNCHAN 2\nFREQ 600\nBW 10\nTSAMP 0\nUTC_START 2024-01-01-00:00:00\n", "TSAMP");
     refused("NPOL 2\nNANT 2\nNCHAN 2\nFREQ nan\nBW 10\nTSAMP 1\nUTC_START 2024-01-01-00:00:00\n", "FREQ");
-    refused("NBIT 8\nNPOL 2\nNANT 2\nNCHAN 2\nFREQ 600\nBW 10\nTSAMP 1\nUTC_START 2024-01-01-00:00:00\n",
+    refused("NBIT 16\nNPOL 2\nNANT 2\nNCHAN 2\nFREQ 600\nBW 10\nTSAMP 1\nUTC_START 2024-01-01-00:00:00\n",
             "NBIT");
     refused("ORDER FTPA\nNPOL 2\nNANT 2\nNCHAN 2\nFREQ 600\nBW 10\nTSAMP 1\nUTC_START 2024-01-01-00:00:00\n",
             "ORDER");
