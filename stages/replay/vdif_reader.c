@@ -108,8 +108,10 @@ static int find_bands(struct br_stage *stage, struct vdif_reader *r, const struc
     }
     for (size_t i = 0; i < bands->count; i++)
         if (!used[i])
-            return br_stage_fail_at(stage, "bands", "no file of `files` is the first time matched by '%s'",
-                                    bands->value[i]);
+            return br_stage_fail_at(
+                stage, "bands",
+                "no file of `files` is of the band '%s': a file is of the first one that matches",
+                bands->value[i]);
     return BR_OK;
 }
 
