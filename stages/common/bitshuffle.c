@@ -58,7 +58,7 @@ static uint64_t big_endian(const uint8_t *b, unsigned bytes)
 }
 
 struct job {
-    const struct bitshuffle_chunk *chunk;
+    struct bitshuffle_chunk *chunk;
     struct window window;
     uint8_t *unpacked, *joined; /* a block each */
     size_t from, to;            /* wanted */
@@ -67,6 +67,15 @@ struct job {
 static bool wanted(const struct job *j, size_t at, size_t n)
 {
     return at < j->to && at + n > j->from;
+}
+
+/* The block [at, at + n) is done, of `stored` bytes from `offset` on. The next one wants it again if it is
+ * cut. */
+static void done(struct job *j, size_t at, size_t n, size_t offset, size_t stored)
+{
+    bool cut = at + n > j->to;
+    j->chunk->at = cut ? at : at + n;
+    j->chunk->offset = cut ? offset : offset + stored;
 }
 
 /* Ready bytes from shuffled ones: n from `at` on. */
@@ -89,7 +98,7 @@ static int copy_rest(struct job *j, size_t at, size_t offset, struct br_error *e
 
 static int decode_plain(struct job *j, struct br_error *error)
 {
-    size_t bytes = j->chunk->bytes, block = j->chunk->block, at = 0;
+    size_t bytes = j->chunk->bytes, block = j->chunk->block, at = j->chunk->at;
     const uint8_t *in;
     if (j->chunk->length != bytes)
         return br_fail(error, BR_E_FORMAT, "a bitshuffled chunk has %zu bytes; expected %zu",
@@ -104,6 +113,7 @@ static int decode_plain(struct job *j, struct br_error *error)
             if (status != BR_OK) return status;
             join(j, at, in, n);
         }
+        done(j, at, n, at, n);
         at += n;
     }
     return at < j->to ? copy_rest(j, at, at, error) : BR_OK;
@@ -139,15 +149,19 @@ static int decode_block(struct job *j, size_t offset, size_t packed, size_t at, 
 
 static int decode_lz4(struct job *j, struct br_error *error)
 {
-    size_t bytes = j->chunk->bytes, length = j->chunk->length, at = 0, offset = 12;
+    size_t bytes = j->chunk->bytes, length = j->chunk->length, at = j->chunk->at,
+           offset = at > 0 ? j->chunk->offset : 12;
     const uint8_t *in;
     if (length < 12)
         return br_fail(error, BR_E_FORMAT, "a compressed chunk has %zu bytes; expected a header of 12",
                        length);
-    int status = need(&j->window, 0, 12, &in, error);
+    uint8_t head[12]; /* alone, where what follows it is not wanted any more */
+    int status =
+        at > 0 ? j->chunk->read(j->chunk->arg, head, 12, 0, error) : need(&j->window, 0, 12, &in, error);
     if (status != BR_OK) return status;
-    uint64_t announced = big_endian(in, 8);
-    size_t block = (size_t)big_endian(in + 8, 4);
+    if (at == 0) memcpy(head, in, 12);
+    uint64_t announced = big_endian(head, 8);
+    size_t block = (size_t)big_endian(head + 8, 4);
     if (announced != bytes)
         return br_fail(error, BR_E_FORMAT, "a compressed chunk announces %llu bytes; expected %zu",
                        (unsigned long long)announced, bytes);
@@ -164,10 +178,10 @@ static int decode_lz4(struct job *j, struct br_error *error)
         }
         if (packed > length - offset - 4 || packed > INT32_MAX)
             return br_fail(error, BR_E_FORMAT, "a compressed chunk ends in the block at byte %zu", offset);
-        offset += 4;
-        if (wanted(j, at, n)) status = decode_block(j, offset, (size_t)packed, at, n, error);
+        if (wanted(j, at, n)) status = decode_block(j, offset + 4, (size_t)packed, at, n, error);
         if (status != BR_OK) return status;
-        offset += (size_t)packed;
+        done(j, at, n, offset, 4 + (size_t)packed);
+        offset += 4 + (size_t)packed;
         at += n;
     }
     if (at >= j->to) return BR_OK;
@@ -177,7 +191,7 @@ static int decode_lz4(struct job *j, struct br_error *error)
     return copy_rest(j, at, offset, error);
 }
 
-int bitshuffle_decode(const struct bitshuffle_chunk *chunk, size_t from, size_t to, void *scratch,
+int bitshuffle_decode(struct bitshuffle_chunk *chunk, size_t from, size_t to, void *scratch,
                       struct br_error *error)
 {
     size_t stored = most_stored(chunk->bytes, chunk->length);

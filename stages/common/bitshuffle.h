@@ -28,6 +28,10 @@ struct bitshuffle_chunk {
     bitshuffle_read *read;
     bitshuffle_put *put;
     void *arg; /* of both */
+    /* Where a block begins: byte `at` when decoded, `offset` as stored. Before decoding one from which to go
+     * on, at or before what is wanted, or zeros; after it the first block that was not, or not all, wanted.
+     * Not for chunks of other lengths or contents. */
+    size_t at, offset;
 };
 
 /* Bytes of memory that bitshuffle_decode needs for a chunk. */
@@ -37,7 +41,7 @@ size_t bitshuffle_scratch(size_t bytes, size_t length);
  * they are in the processor's cache; the first and last ones may reach beyond what is wanted. Blocks that are
  * not wanted are not decoded. Any input is safe; what comes before a damaged block is handed on. Errors:
  * BR_E_FORMAT (the caller adds the file), and those of reading. */
-int bitshuffle_decode(const struct bitshuffle_chunk *chunk, size_t from, size_t to, void *scratch,
+int bitshuffle_decode(struct bitshuffle_chunk *chunk, size_t from, size_t to, void *scratch,
                       struct br_error *error);
 
 #endif

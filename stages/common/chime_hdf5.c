@@ -334,9 +334,11 @@ static int read_plain(const struct chime_chunk *chunk, struct part *part, uint8_
     return BR_OK;
 }
 
-static int read_chunk(const struct chime_chunks *c, const struct chime_chunk *chunk, struct part *part,
-                      uint8_t *scratch, struct br_error *error)
+static int read_chunk(const struct chime_chunks *c, uint64_t number, struct part *part,
+                      struct chime_stop *stop, uint8_t *scratch, struct br_error *error)
 {
+    const struct chime_chunk *chunk = &c->chunk[number];
+    part->offset = chunk->offset;
     if (chunk->offset == UINT64_MAX || chunk->plain) return read_plain(chunk, part, scratch, error);
     struct bitshuffle_chunk shuffled = {.bytes = (size_t)c->chunk_rows * part->width,
                                         .length = chunk->bytes,
@@ -345,37 +347,41 @@ static int read_chunk(const struct chime_chunks *c, const struct chime_chunk *ch
                                         .read = read_part,
                                         .put = put_part,
                                         .arg = part};
-    int status = bitshuffle_decode(&shuffled, (size_t)part->row * part->width,
-                                   (size_t)(part->row + part->rows) * part->width, scratch, error);
+    size_t first = (size_t)part->row * part->width;
+    if (stop != NULL && stop->chunk == number + 1 && stop->at <= first) {
+        shuffled.at = stop->at;
+        shuffled.offset = stop->offset;
+    }
+    int status =
+        bitshuffle_decode(&shuffled, first, (size_t)(part->row + part->rows) * part->width, scratch, error);
     if (status == BR_E_FORMAT)
         br_error_context(error, "%s: /baseband at byte %llu", part->path, (unsigned long long)chunk->offset);
+    if (stop != NULL) *stop = (struct chime_stop){number + 1, shuffled.at, shuffled.offset};
     return status;
 }
 
 int chime_read(const struct chime_chunks *c, int fd, const char *path, uint64_t row, uint64_t rows,
-               void *scratch, chime_put *put, void *arg, struct br_error *error)
+               struct chime_stop *stop, void *scratch, chime_put *put, void *arg, struct br_error *error)
 {
     for (uint64_t at = row; at < row + rows;) {
         uint64_t j = at / c->chunk_rows, end = row + rows,
-                 stop = (j + 1) * c->chunk_rows < end ? (j + 1) * c->chunk_rows : end;
+                 until = (j + 1) * c->chunk_rows < end ? (j + 1) * c->chunk_rows : end;
         for (uint64_t k = 0; k < c->across; k++) {
             uint64_t first = k * c->chunk_columns, left = c->columns - first;
             struct part part = {.width = (size_t)c->chunk_columns,
                                 .columns = (size_t)(left < c->chunk_columns ? left : c->chunk_columns),
                                 .row = at - j * c->chunk_rows,
-                                .rows = stop - at,
+                                .rows = until - at,
                                 .to_row = at - row,
                                 .to_column = (size_t)first,
                                 .put = put,
                                 .arg = arg,
                                 .fd = fd,
                                 .path = path};
-            const struct chime_chunk *chunk = &c->chunk[j * c->across + k];
-            part.offset = chunk->offset;
-            int status = read_chunk(c, chunk, &part, scratch, error);
+            int status = read_chunk(c, j * c->across + k, &part, stop, scratch, error);
             if (status != BR_OK) return status;
         }
-        at = stop;
+        at = until;
     }
     return BR_OK;
 }

@@ -49,8 +49,11 @@ int extents_start(struct br_stage *stage, struct extents *e)
     size_t bytes = e->row_bytes * (size_t)e->stream.frame_samples;
     e->pieces_room = 64 + 2 * (bytes / PIECE) + e->stream.nchannels;
     e->piece = malloc(e->pieces_room * sizeof *e->piece);
+    e->stop = calloc(e->count, sizeof *e->stop);
+    pthread_mutex_init(&e->stops_lock, NULL);
     e->pool = pool_start(pool_threads(e->threads), scratch);
-    if (e->fd == NULL || e->open == NULL || e->needed == NULL || e->piece == NULL || e->pool == NULL)
+    if (e->fd == NULL || e->open == NULL || e->needed == NULL || e->piece == NULL || e->stop == NULL ||
+        e->pool == NULL)
         return br_no_memory(stage, scratch * pool_threads(e->threads));
     for (size_t i = 0; i < e->files.count; i++) e->fd[i] = -1;
     for (size_t i = 0; i < e->count; i++)
@@ -66,6 +69,8 @@ void extents_stop(struct extents *e)
     free(e->open);
     free(e->needed);
     free(e->piece);
+    free(e->stop);
+    e->stop = NULL;
     e->pool = NULL;
     e->fd = NULL;
     e->open = NULL;
@@ -177,8 +182,19 @@ static int read_chunks(struct extents *e, const struct piece *p, uint8_t *scratc
                             .valid_pitch = nchannels};
     if (e->coding == CODING_CHIME)
         for (size_t i = 0; i < n; i++) out.valid[i * nchannels] = BR_MISSING;
-    return chime_read(x->chunks, e->fd[x->file], e->files.path[x->file], p->from - x->first, n, scratch,
-                      put_chunk_row, &out, error);
+    /* a frame may end in the middle of a chunk: the next one goes on there */
+    pthread_mutex_lock(&e->stops_lock);
+    struct chime_stop stop = e->stop[p->extent];
+    pthread_mutex_unlock(&e->stops_lock);
+    uint64_t row = p->from - x->first;
+    int status = chime_read(x->chunks, e->fd[x->file], e->files.path[x->file], row, n, &stop, scratch,
+                            put_chunk_row, &out, error);
+    if (status == BR_OK && (row + n) % x->chunks->chunk_rows != 0) {
+        pthread_mutex_lock(&e->stops_lock);
+        e->stop[p->extent] = stop;
+        pthread_mutex_unlock(&e->stops_lock);
+    }
+    return status;
 }
 
 /* Frequency slower than time: some channels at a time, so that both the reads and the writes are long enough.

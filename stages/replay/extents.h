@@ -11,7 +11,10 @@
 #include "stages/replay/pool.h"
 #include "stages/replay/replay.h"
 
+#include <pthread.h>
+
 struct chime_chunks;
+struct chime_stop;
 
 struct extent {
     size_t file;
@@ -49,6 +52,8 @@ struct extents {
     size_t nopen;
     size_t *open; /* [files] indices of open files */
     struct pool *pool;
+    struct chime_stop *stop; /* [extents] in whose chunk reading goes on; for all threads */
+    pthread_mutex_t stops_lock;
     struct piece *piece;
     size_t npieces, pieces_room;
     struct br_frame *out;

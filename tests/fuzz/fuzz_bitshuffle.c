@@ -49,7 +49,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct br_error error = {0};
     if (scratch == NULL) return 0;
     int status = bitshuffle_decode(&chunk, stored.from, stored.to, scratch, &error);
+    size_t at = chunk.at;
+    if (status == BR_OK && at > stored.to) abort();
     if (status == BR_OK ? stored.got != stored.to - stored.from : error.text[0] == '\0') abort();
+    if (status == BR_OK && stored.to < bytes) { /* the rest, from there on */
+        stored.from = stored.to;
+        stored.to = bytes;
+        stored.got = 0;
+        status = bitshuffle_decode(&chunk, stored.from, bytes, scratch, &error);
+        if (status == BR_OK ? stored.got != bytes - stored.from : error.text[0] == '\0') abort();
+    }
     free(scratch);
     return 0;
 }

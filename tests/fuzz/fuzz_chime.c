@@ -35,7 +35,7 @@ static void read_rows(const struct chime_file *f, int fd, const char *path, uint
     uint8_t *scratch = malloc(room);
     struct br_error error = {0};
     if (out.bytes != NULL && scratch != NULL) {
-        int status = chime_read(c, fd, path, row, rows, scratch, put, &out, &error);
+        int status = chime_read(c, fd, path, row, rows, NULL, scratch, put, &out, &error);
         if (status == BR_OK ? out.got != rows * c->columns : error.text[0] == '\0') abort();
     }
     free(out.bytes);
