@@ -10,6 +10,9 @@ enum { MAX_CHANNELS = 1 << 20, MAX_ELEMENTS = 1 << 20, MAX_DOWNSAMPLE = 1 << 30 
 #define MAX_FRAME_SAMPLES (UINT64_C(1) << 40)
 #define MAX_FRAME_BYTES   (UINT64_C(16) << 30)
 #define MAX_SAMPLE        (UINT64_C(1) << 62) /* far below where sums overflow */
+#define MOST_MHZ          1e6
+#define MOST_SAMPLE_NS    1e12
+#define MOST_EPOCH_NS     (INT64_C(1) << 62) /* the year 2116 */
 
 /* The state that the parts of recording_describe share. */
 struct describe {
@@ -159,6 +162,8 @@ static int describe_sample_time(struct describe *d)
     if (value != NULL) {
         if (br_rational_parse(value, &s->sample_ns, &why) != BR_OK)
             return dada_bad(d->header, "SAMPLE_NS", d->error, "a positive fraction p/q of nanoseconds");
+        if ((double)s->sample_ns.num / (double)s->sample_ns.den > MOST_SAMPLE_NS)
+            return dada_bad(d->header, "SAMPLE_NS", d->error, "at most %g", MOST_SAMPLE_NS);
         return BR_OK;
     }
     if (d->hints != NULL && d->hints->sample_ns.num > 0) {
@@ -186,6 +191,8 @@ static int describe_epoch(struct describe *d)
 {
     struct br_stream *s = &d->out->stream;
     int found = dada_get_i64(d->header, "EPOCH_NS", &s->epoch_ns, d->error);
+    if (found > 0 && (s->epoch_ns > MOST_EPOCH_NS || s->epoch_ns < -MOST_EPOCH_NS))
+        return dada_bad(d->header, "EPOCH_NS", d->error, "nanoseconds since 1970, up to 2^62");
     if (found != 0) return found < 0 ? found : BR_OK;
     if (d->hints != NULL && d->hints->have_epoch) {
         s->epoch_ns = d->hints->epoch_ns;
@@ -247,14 +254,14 @@ static int describe_frequencies(struct describe *d)
         }
     }
     for (size_t i = 0; i < n; i++) {
-        if (!(freq[i] > 0))
+        if (!(freq[i] > 0 && freq[i] <= MOST_MHZ))
             return br_fail(d->error, BR_E_FORMAT,
-                           "%s: the frequency of channel %zu is %g MHz; expected more than 0",
-                           d->header->file, i, freq[i]);
-        if (!(width[i] > 0))
+                           "%s: the frequency of channel %zu is %g MHz; expected more than 0, at most %g",
+                           d->header->file, i, freq[i], MOST_MHZ);
+        if (!(width[i] > 0 && width[i] <= MOST_MHZ))
             return br_fail(d->error, BR_E_FORMAT,
-                           "%s: the width of channel %zu is %g MHz; expected more than 0", d->header->file, i,
-                           width[i]);
+                           "%s: the width of channel %zu is %g MHz; expected more than 0, at most %g", d->header->file, i,
+                           width[i], MOST_MHZ);
     }
     return BR_OK;
 }
