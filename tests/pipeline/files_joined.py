@@ -224,20 +224,20 @@ def write_chime(d):
     rows, inputs, down = 512, 2048, BYTES >> 22
     chunk = (rows * inputs).to_bytes(8, "big") + (8192).to_bytes(4, "big") + (len(block).to_bytes(4, "big") + block) * (rows * inputs // 8192)
     for k in range(4):
-        other.write_chime(os.path.join(d, f"x.{k}.h5"), np.zeros((down, inputs), np.uint8), 10 + k, 1000 + 77 * k, 1600000000.0 + 77 * k * 2.56e-6)
+        other.write_chime(os.path.join(d, f"x.{k}.h5"), np.zeros((1, inputs), np.uint8), 10 + k, 1000 + 77 * k, 1600000000.0 + 77 * k * 2.56e-6)
         with h5py.File(os.path.join(d, f"x.{k}.h5"), "a") as f:
             del f["baseband"]
             plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
             plist.set_chunk((rows, inputs))
             plist.set_filter(32008, h5py.h5z.FLAG_OPTIONAL, (0, 3, 1, 0, 2))
-            space = h5py.h5s.create_simple((down * rows // 2, inputs))
+            space = h5py.h5s.create_simple((down * rows, inputs))
             data = h5py.Dataset(h5py.h5d.create(f.id, b"baseband", h5py.h5t.STD_U8LE, space, plist))
-            for i in range(down // 2):
+            for i in range(down):
                 data.id.write_direct_chunk((i * rows, 0), chunk)
 
 
 UNITS = {"B": 1, "KiB": 1024, "MiB": 1 << 20, "GiB": 1 << 30}
-ROOM = 32 << 20  # the program itself, its libraries, and what a reader has in memory of a file
+ROOM = 96 << 20  # the program itself (under a sanitizer, too), and what a reader has in memory of a file
 
 
 def test_memory():
@@ -261,7 +261,7 @@ def test_memory():
             resident = int(out.stdout.split()[-1]) * 1024
             written = sum(os.path.getsize(os.path.join(d, "out", f)) for f in os.listdir(os.path.join(d, "out")))
             print(f"{make.__name__[6:]}: queues {queues / 2**20:.1f} MiB, resident {resident / 2**20:.1f} MiB, written {written / 2**20:.0f} MiB")
-            assert written >= BYTES / 2
+            assert written >= BYTES - (1 << 20)
             assert resident <= queues + ROOM, (make.__name__, queues, resident)
 
 
