@@ -260,8 +260,8 @@ static int describe_frequencies(struct describe *d)
                            d->header->file, i, freq[i], MOST_MHZ);
         if (!(width[i] > 0 && width[i] <= MOST_MHZ))
             return br_fail(d->error, BR_E_FORMAT,
-                           "%s: the width of channel %zu is %g MHz; expected more than 0, at most %g", d->header->file, i,
-                           width[i], MOST_MHZ);
+                           "%s: the width of channel %zu is %g MHz; expected more than 0, at most %g",
+                           d->header->file, i, width[i], MOST_MHZ);
     }
     return BR_OK;
 }
@@ -358,7 +358,8 @@ static int expect(struct describe *d, const char *key, const char *wanted, const
 static int describe_foreign(struct describe *d)
 {
     struct br_stream *s = &d->out->stream;
-    const char *why = "a file without DTYPE holds complex 4+4-bit or 8+8-bit E[time][freq][pol][dish]", *bits = dada_get(d->header, "NBIT");
+    const char *why = "a file without DTYPE holds complex 4+4-bit or 8+8-bit E[time][freq][pol][dish]",
+               *bits = dada_get(d->header, "NBIT");
     bool wide = bits != NULL && strcmp(bits, "8") == 0;
     int status = wide ? BR_OK : expect(d, "NBIT", "4", why);
     if (status == BR_OK) status = expect(d, "NDIM", "2", why);
@@ -373,7 +374,8 @@ static int describe_foreign(struct describe *d)
             agree(d, "NANT", "dish", d->telescope ? d->telescope->ndishes : 0, "`telescope: dishes`", 0, &n);
     if (status != BR_OK) return status;
     /* one step a frame until the reader chooses */
-    status = br_array_init(&s->array, wide ? BR_INT8X2 : BR_INT4X2, "time,freq,pol,dish", (size_t[]){1, f, p, n}, d->error);
+    status = br_array_init(&s->array, wide ? BR_INT8X2 : BR_INT4X2, "time,freq,pol,dish",
+                           (size_t[]){1, f, p, n}, d->error);
     if (status != BR_OK) {
         br_error_context(d->error, "%s", d->header->file);
         return status;

@@ -110,9 +110,9 @@ static int compare_times(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* When the recording begins, and which threads it has. What is more than a minute before all others, and but one or two in a hundred,
- * is corrupt: else a single wrong time would put all that is right behind a gap. So is a thread of hardly a frame, for which all
- * others would wait. */
+/* When the recording begins, and which threads it has. What is more than a minute before all others, and but
+ * one or two in a hundred, is corrupt: else a single wrong time would put all that is right behind a gap. So
+ * is a thread of hardly a frame, for which all others would wait. */
 static void settle(struct vdif_scan *scan, size_t n)
 {
     qsort(scan->time, n, sizeof *scan->time, compare_times);
@@ -200,7 +200,8 @@ int vdif_scan_file(struct vdif_scan *scan, const char *path, struct br_error *er
 
 /* Every second byte of `out`, from `place` 0 or 1 on: whole words, so that the compiler makes vector code of
  * it. */
-static inline __attribute__((always_inline)) void unpack_pair(const uint8_t *in, size_t count, uint8_t *out, unsigned place)
+static inline __attribute__((always_inline)) void unpack_pair(const uint8_t *in, size_t count, uint8_t *out,
+                                                              unsigned place)
 {
     uint16_t keep = place == 0 ? 0xff00 : 0x00ff;
     for (size_t i = 0; i < count; i++) {
@@ -223,10 +224,13 @@ void vdif_unpack(const uint8_t *payload, size_t samples, size_t nchannels, uint8
 
 #if defined(__x86_64__)
 /* The same loop in wider vectors. */
-__attribute__((target("avx2"))) static void unpack_pair_avx2(const uint8_t *in, size_t count, uint8_t *out, unsigned place)
+__attribute__((target("avx2"))) static void unpack_pair_avx2(const uint8_t *in, size_t count, uint8_t *out,
+                                                             unsigned place)
 {
-    if (place == 0) unpack_pair(in, count, out, 0);
-    else unpack_pair(in, count, out, 1);
+    if (place == 0)
+        unpack_pair(in, count, out, 0);
+    else
+        unpack_pair(in, count, out, 1);
 }
 #endif
 

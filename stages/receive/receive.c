@@ -143,7 +143,8 @@ static const struct br_param params[] = {
      AT(array),
      .def = "field",
      .choices = array_choices,
-     .help = "kotekan: what the frames hold: the field E[time][freq][pol][dish], the voltages [beam][freq][pol][time] or intensities "
+     .help = "kotekan: what the frames hold: the field E[time][freq][pol][dish], the voltages "
+             "[beam][freq][pol][time] or intensities "
              "[freq][time][beam] of beams, or the intensities on the grid [freq][time][gridp][gridq]"},
     {.name = "nbeams",
      .type = BR_P_INT,
@@ -274,7 +275,8 @@ BR_STAGE_EXPORT = {
     .summary = "beams and electric fields from the network",
     .description = "`frb-node` (TCP): what X-engine nodes send to FRB-search nodes. Senders must agree with "
                    "`document`, and together bring its "
-                   "channels. `chime-l0` (UDP): CHIME's L0 packets. `kotekan` (TCP): frames of E, or of beams (`array`), from "
+                   "channels. `chime-l0` (UDP): CHIME's L0 packets. `kotekan` (TCP): frames of E, or of "
+                   "beams (`array`), from "
                    "kotekan's bufferSend; what the "
                    "metadata lacks comes from `stream:` and `telescope:`.\n\n"
                    "Frames are handed on in order, when they are complete or data `window` frames ahead of "

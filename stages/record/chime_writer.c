@@ -173,5 +173,10 @@ static int stop(struct br_stage *stage, struct foreign *f)
     return status;
 }
 
-const struct foreign_format foreign_chime = {
-    .name = "chime", .suffix = "h5", .says_missing = true, .configure = configure, .start = start, .write = write_frame, .stop = stop};
+const struct foreign_format foreign_chime = {.name = "chime",
+                                             .suffix = "h5",
+                                             .says_missing = true,
+                                             .configure = configure,
+                                             .start = start,
+                                             .write = write_frame,
+                                             .stop = stop};

@@ -130,5 +130,10 @@ static int stop(struct br_stage *stage, struct foreign *f)
     return status;
 }
 
-const struct foreign_format foreign_guppi = {
-    .name = "guppi", .suffix = "raw", .wide = true, .configure = configure, .start = start, .write = write_frame, .stop = stop};
+const struct foreign_format foreign_guppi = {.name = "guppi",
+                                             .suffix = "raw",
+                                             .wide = true,
+                                             .configure = configure,
+                                             .start = start,
+                                             .write = write_frame,
+                                             .stop = stop};

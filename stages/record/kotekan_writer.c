@@ -79,5 +79,9 @@ static int stop(struct br_stage *stage, struct foreign *f)
     return BR_OK;
 }
 
-const struct foreign_format foreign_kotekan = {
-    .name = "kotekan", .suffix = "raw", .configure = configure, .start = start, .write = write_frame, .stop = stop};
+const struct foreign_format foreign_kotekan = {.name = "kotekan",
+                                               .suffix = "raw",
+                                               .configure = configure,
+                                               .start = start,
+                                               .write = write_frame,
+                                               .stop = stop};

@@ -391,7 +391,8 @@ BR_STAGE_EXPORT = {
         "chordMetadata in "
         "each; guppi: a block for each frame, all in one file), `PREFIX_NNNNNNN.h5` (chime: a file for "
         "each channel, N its "
-        "number) or `PREFIX_0000000.vdif` (complex 4-bit, a thread for each polarisation of each dish). What such a file cannot say "
+        "number) or `PREFIX_0000000.vdif` (complex 4-bit, a thread for each polarisation of each dish). What "
+        "such a file cannot say "
         "(frequencies off its raster, samples that are flagged or, in "
         "kotekan's and "
         "GUPPI's, missing, other than frame by frame) is an error that names it, unless `lossy` is set.\n",

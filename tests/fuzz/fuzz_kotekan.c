@@ -46,7 +46,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (br_array_bytes(&array.array) != frame || array.first % array.downsample != 0) abort();
         struct br_stream stream = {0};
         kotekan_array_stream(&stream, &array, br_array_length(&array.array, "time"));
-        if (stream.frame_samples == 0 || stream.nchannels == 0 || stream.nchannels % array.factor != 0) abort();
+        if (stream.frame_samples == 0 || stream.nchannels == 0 || stream.nchannels % array.factor != 0)
+            abort();
     } else if (refused.text[0] == '\0') {
         abort();
     }

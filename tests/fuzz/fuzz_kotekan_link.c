@@ -20,8 +20,9 @@ static void describe_stream(struct br_stream *stream, bool plain)
                                  .nzones = 1,
                                  .zone = {{0, 1, 1, plain ? 1 : 4, 0}},
                                  .scale = 1};
-    int status = plain ? br_array_init(&stream->array, BR_INT4X2, "time,freq,pol,dish", (size_t[]){16, 1, 1, 2}, NULL)
-                       : br_array_init(&stream->array, BR_F16, "freq,time,beam", (size_t[]){1, 4, 1}, NULL);
+    int status =
+        plain ? br_array_init(&stream->array, BR_INT4X2, "time,freq,pol,dish", (size_t[]){16, 1, 1, 2}, NULL)
+              : br_array_init(&stream->array, BR_F16, "freq,time,beam", (size_t[]){1, 4, 1}, NULL);
     if (status != BR_OK) abort();
 }
 

@@ -1,5 +1,6 @@
-/* libFuzzer: any bytes as a recording, replayed by the stage as it is: found out what it is, described, read, cut into frames. The first
- * byte chooses what the pipeline says beside it. Nothing may crash or hang; frames go on in time; what is refused is explained. */
+/* libFuzzer: any bytes as a recording, replayed by the stage as it is: found out what it is, described, read,
+ * cut into frames. The first byte chooses what the pipeline says beside it. Nothing may crash or hang; frames
+ * go on in time; what is refused is explained. */
 #include "tests/stages/stage_driver.h"
 
 #include <stdio.h>
@@ -46,14 +47,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fd = memfd_create("fuzz", MFD_CLOEXEC);
         snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     }
-    if (size < 1 || fd < 0 || ftruncate(fd, 0) != 0 || pwrite(fd, data + 1, size - 1, 0) != (ssize_t)size - 1) return 0;
+    if (size < 1 || fd < 0 || ftruncate(fd, 0) != 0 || pwrite(fd, data + 1, size - 1, 0) != (ssize_t)size - 1)
+        return 0;
     struct br_stage *r = driver_new(&replay_stage);
     unsigned how = data[0];
     driver_set_strings(r, "files", paths, 1);
     driver_set_int(r, "readers", 2);
     driver_set_int(r, "frame_samples", how & 1 ? 100 : 16);
     driver_set_int(r, "loop", how & 2 ? 1 : 2);
-    if (how & 4) r->hints = (struct br_stream_hints){.sample_ns = {2560, 1}, .have_epoch = true, .epoch_ns = 1600000000000000000};
+    if (how & 4)
+        r->hints = (struct br_stream_hints){
+            .sample_ns = {2560, 1}, .have_epoch = true, .epoch_ns = 1600000000000000000};
     if (how & 8) {
         r->hints.nfreq = (size_t)1 << (how >> 4 & 3);
         r->hints.freq_mhz = mhz;
