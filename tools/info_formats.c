@@ -2,6 +2,7 @@
  * frames. */
 #include "stages/common/chime_hdf5.h"
 #include "stages/common/guppi.h"
+#include "stages/common/kotekan_array.h"
 #include "stages/common/kotekan_raw.h"
 #include "tools/info.h"
 
@@ -169,6 +170,15 @@ static void print_kotekan(const struct kotekan_frame *frame, const char *path)
         used += (size_t)snprintf(shape + used, sizeof shape - used, "[%s %d]", m->dim_name[i], m->dim[i]);
     info_line("array", "%s, %s %s", m->name[0] != '\0' ? m->name : "without name", chord_type_name(m->type),
               shape);
+    struct kotekan_array array;
+    struct kotekan_field field;
+    struct br_error why = {0};
+    if (kotekan_raw_field(m, path, &field, &why) == BR_OK)
+        info_line("holds", "the electric field%s", field.chime ? ", coding chime" : "");
+    else if (kotekan_array_describe(&array, m, path, &why) == BR_OK)
+        info_line("holds", "%s", array.what);
+    else
+        info_line("holds", "nothing that can be replayed: %s", why.text);
     print_channels(m);
     uint64_t first;
     uint32_t downsample;

@@ -247,21 +247,38 @@ int kotekan_arrays_start(struct br_stage *stage, struct kotekan_arrays *r)
     return r->source.data == NULL ? br_no_memory(stage, bytes) : BR_OK;
 }
 
-static int load(struct br_stage *stage, struct kotekan_arrays *r, size_t index, uint64_t shift)
+/* Reads a whole frame. */
+static int read_frame(struct br_stage *stage, struct kotekan_arrays *r, const struct array_frame *f, void *to)
 {
-    const struct array_frame *f = &r->frame[index];
     const char *path = r->files.path[f->file];
-    r->source.first = f->first + shift;
-    r->source.samples = f->samples;
-    if (r->loaded == index) return BR_OK;
     if (r->fd < 0 || r->fd_file != f->file) {
         if (r->fd >= 0) close(r->fd);
         r->fd = open(path, O_RDONLY | O_CLOEXEC);
         r->fd_file = f->file;
         if (r->fd < 0) return br_stage_fail(stage, BR_E_IO, "cannot open %s: %s", path, strerror(errno));
     }
+    struct br_frame whole = {.first = f->first, .samples = f->samples};
+    return files_read(stage, r->fd, path, to, br_frame_bytes(&r->stream, &whole), f->offset);
+}
+
+static int load(struct br_stage *stage, struct kotekan_arrays *r, size_t index, uint64_t shift)
+{
+    const struct array_frame *f = &r->frame[index];
+    r->source.first = f->first + shift;
+    r->source.samples = f->samples;
+    if (r->loaded == index) return BR_OK;
     r->loaded = index;
-    return files_read(stage, r->fd, path, r->source.data, br_frame_bytes(&r->stream, &r->source), f->offset);
+    return read_frame(stage, r, f, r->source.data);
+}
+
+/* The frame `at` is done. */
+static void advance(struct br_stage *stage, struct kotekan_arrays *r)
+{
+    const struct array_frame *f = &r->frame[r->at];
+    if (f->begin > f->first) br_stage_count_lost(stage, "duplicate", f->begin - f->first);
+    if (++r->at < r->count) return;
+    r->at = 0;
+    r->pass++;
 }
 
 static void empty(const struct br_stream *stream, struct br_frame *out)
@@ -280,10 +297,19 @@ int kotekan_arrays_fill(struct br_stage *stage, struct kotekan_arrays *r, struct
     uint64_t end = r->passes != 0 ? first + r->passes * (r->end - first) : UINT64_MAX; /* of all passes */
     out->first = a;
     out->samples = (end < b ? end : b) - a;
+    const struct array_frame *f = &r->frame[r->at];
+    if (f->begin == f->first && f->first + shift == a && f->samples == out->samples) { /* as it is */
+        out->complete = true;
+        out->missing = 0;
+        r->cursor = a + out->samples;
+        advance(stage, r);
+        return read_frame(stage, r, f, out->data) == BR_OK ? BR_PRODUCED : BR_E_IO;
+    }
     empty(stream, out);
-    while (a < out->first + out->samples) { /* frames, and passes, that reach into this one */
-        const struct array_frame *f = &r->frame[r->at];
-        uint64_t from = f->begin + shift, to = f->first + f->samples + shift;
+    while (a < out->first + out->samples && (r->passes == 0 || r->pass < r->passes)) {
+        f = &r->frame[r->at];
+        shift = r->pass * (r->end - first);
+        uint64_t from = f->begin + shift, last = f->first + f->samples + shift, to = last;
         if (from >= out->first + out->samples) break;
         if (to > out->first + out->samples) to = out->first + out->samples;
         if (from < a) from = a;
@@ -293,13 +319,8 @@ int kotekan_arrays_fill(struct br_stage *stage, struct kotekan_arrays *r, struct
             recording_place(stream, out, &r->source, from, to);
             a = to;
         }
-        if (to < f->first + f->samples + shift) break;
-        if (f->begin > f->first) br_stage_count_lost(stage, "duplicate", f->begin - f->first);
-        if (++r->at < r->count) continue;
-        r->at = 0;
-        r->pass++;
-        shift = r->pass * (r->end - first);
-        if (r->passes != 0 && r->pass >= r->passes) break;
+        if (to < last) break;
+        advance(stage, r);
     }
     r->cursor = out->first + out->samples;
     br_frame_close_validity(stream, out);

@@ -87,6 +87,9 @@ def test_replay():
                 mhz = [float(low) + float(step) * i for i in range(int(count))] if low else [float(x) for x in keys["FREQ_MHZ"].split(",")]
                 assert np.allclose(mhz, fine(COARSE, u), rtol=0, atol=1e-9), mhz
                 assert "duplicate" in result.out and "balance: every" in result.out, result
+            info = harness.beamring("info", "k_0000000.raw", cwd=d)
+            what = {"dish": "the electric field", "time": "voltages of beams", "beam": "intensities of beams", "gridq": "intensities on the grid"}
+            assert what[axes.split(",")[-1]] in info.out, info
             record(d, "k_*.raw", f", loop: 3, frame_samples: {16 * down}")
             got, valid, at, _ = stored(d, axes, down)
             assert got.shape[t] == 120 and np.array_equal(valid.all(axis=1), np.tile(known, 3))
@@ -272,6 +275,8 @@ def test_refused():
             write(d, "x.raw", data)
             result = record(d, "x.raw", status=2)
             assert word in result.err and "x.raw" in result.err, (word, result)
+        write(d, "x.raw", cases[0][0])
+        assert "nothing that can be replayed" in harness.beamring("info", "x.raw", cwd=d).out
         write(d, "x.raw", good)
         for stream, extra, word in (("", "", "sample_ns"), ("stream: {sample_ns: 5120}\n", "", "epoch_ns"), (STREAM, ", frame_samples: 7", "multiple of the 6"),
                                     (STREAM, ", coding: chime", "coding"),
