@@ -2,7 +2,6 @@
  * the same file. Both from the page cache; the loop reads into one buffer of a frame's size, so it writes to
  * memory as the stage does. */
 #include "runtime/pipeline.h"
-#include "stages/common/bitshuffle.h"
 #include "stages/common/dada.h"
 #include "stages/common/guppi.h"
 #include "stages/common/kotekan_raw.h"
@@ -285,9 +284,36 @@ static void plain_read(void *arg)
         }
 }
 
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+enum { PAIRS = 9 };
+
+/* The two in turn; the middle one of the ratios of neighbours, which slow down together, and of the seconds. */
+static void alternate(struct run *r, double *replay_s, double *ratio)
+{
+    double seconds[PAIRS], ratios[PAIRS];
+    for (int i = 0; i < PAIRS; i++) {
+        uint64_t begin = bench_now();
+        replay(r);
+        uint64_t middle = bench_now();
+        plain_read(r);
+        uint64_t end = bench_now();
+        seconds[i] = (double)(middle - begin) * 1e-9;
+        ratios[i] = (double)(end - middle) / (double)(middle - begin);
+    }
+    qsort(seconds, PAIRS, sizeof *seconds, by_value);
+    qsort(ratios, PAIRS, sizeof *ratios, by_value);
+    *replay_s = seconds[PAIRS / 2];
+    *ratio = ratios[PAIRS / 2];
+}
+
 static int measure(const char *what, struct run *r, int nfreq, int readers, double required)
 {
-    double replay_s, read_s;
+    double replay_s, ratio;
     char against[64];
     r->error[0] = '\0';
     snprintf(r->text, sizeof r->text, stream_text, nfreq, directory, PASSES, readers, directory);
@@ -299,11 +325,10 @@ static int measure(const char *what, struct run *r, int nfreq, int readers, doub
         return 1;
     }
     memset(r->ring, 1, r->buffer);
-    bench_pair(replay, r, plain_read, r, 3, &replay_s, &read_s);
+    alternate(r, &replay_s, &ratio);
     free(r->ring);
-    snprintf(against, sizeof against, "of read(), %.2f GB/s", (double)r->bytes / read_s * 1e-9);
-    return bench_report(what, (double)r->bytes / replay_s * 1e-9, "GB/s", against, read_s / replay_s,
-                        required, 1);
+    snprintf(against, sizeof against, "of read(), %.2f GB/s", (double)r->bytes / replay_s * 1e-9 / ratio);
+    return bench_report(what, (double)r->bytes / replay_s * 1e-9, "GB/s", against, ratio, required, 1);
 }
 
 static int bench_file(const char *what, void (*write)(FILE *), const char *ending, int nfreq)
@@ -346,7 +371,7 @@ int bench_replay(void)
     result += bench_file("VDIF, 1 thread x 16 channels x 625 samples", write_vdif_long, "vdif", 16);
     result += bench_file("VDIF, 2 threads x 1024 channels x 1 sample", write_vdif_fine, "vdif", 1024);
     result += bench_chime("CHIME baseband, 4 frequencies", false, 0.7);
-    result += bench_chime("CHIME baseband, bitshuffle and LZ4", true, 0);
+    result += bench_chime("CHIME baseband, bitshuffle and LZ4", true, 0.7);
     rmdir(directory);
     free(noise());
     return result;

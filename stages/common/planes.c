@@ -49,6 +49,15 @@ void planes_to_rows_plain(const uint8_t *const *in, size_t planes, size_t unit, 
 
 #if defined(__x86_64__)
 
+/* To an aligned address: through the caches, or past them. */
+__attribute__((target("avx2"), always_inline)) static inline void put(uint8_t *to, __m256i value, bool far)
+{
+    if (far)
+        _mm256_stream_si256((__m256i *)to, value);
+    else
+        _mm256_store_si256((__m256i *)to, value);
+}
+
 /* --- units of 4 bytes ---------------------------------------------------------------------------- */
 
 /* 8 planes of 8 units: v[c] of plane c becomes row t. */
@@ -75,10 +84,10 @@ __attribute__((target("avx2"), always_inline)) static inline void transpose_8x8(
 
 /* Rows of 16 planes are a cache line: written at once it need not be read. Returns the units done. */
 __attribute__((target("avx2"))) static size_t words_16(const uint8_t *const *in, size_t n, uint8_t flip,
-                                                       uint8_t *out, size_t pitch)
+                                                       uint8_t *out, size_t pitch, bool far)
 {
     const __m256i flips = _mm256_set1_epi8((char)flip);
-    bool line = (uintptr_t)out % LINE == 0 && pitch % LINE == 0;
+    bool line = far && (uintptr_t)out % LINE == 0 && pitch % LINE == 0;
     size_t t = 0;
     for (; t + 8 <= n; t += 8) {
         __m256i v[8] = {LOAD(0), LOAD(1), LOAD(2), LOAD(3), LOAD(4), LOAD(5), LOAD(6), LOAD(7)};
@@ -129,11 +138,12 @@ __attribute__((always_inline)) static inline void interleave(__m128i *r, size_t 
 }
 
 /* p planes side by side, rows `pitch` apart. Returns the samples done. */
-__attribute__((always_inline)) static inline size_t
-bytes_side_by_side(const uint8_t *const *in, size_t p, size_t n, uint8_t flip, uint8_t *out, size_t pitch)
+__attribute__((always_inline)) static inline size_t bytes_side_by_side(const uint8_t *const *in, size_t p,
+                                                                       size_t n, uint8_t flip, uint8_t *out,
+                                                                       size_t pitch, bool far)
 {
     const __m128i flips = _mm_set1_epi8((char)flip);
-    bool line = pitch == p && (uintptr_t)out % 16 == 0 && n * p >= 4 * LINE;
+    bool line = far && pitch == p && (uintptr_t)out % 16 == 0 && n * p >= 4 * LINE;
     size_t t = 0;
     for (; t + 16 <= n; t += 16) {
         __m128i r[16];
@@ -157,19 +167,19 @@ bytes_side_by_side(const uint8_t *const *in, size_t p, size_t n, uint8_t flip, u
 }
 
 /* The same of one plane, and of two: what most recordings have, so in wider registers. */
-__attribute__((target("avx2"))) static size_t bytes_1(const uint8_t *in, size_t n, uint8_t flip, uint8_t *out)
+__attribute__((target("avx2"))) static size_t bytes_1(const uint8_t *in, size_t n, uint8_t flip, uint8_t *out,
+                                                      bool far)
 {
     const __m256i flips = _mm256_set1_epi8((char)flip);
     size_t t = 0;
     for (; t < n && (uintptr_t)(out + t) % 32 != 0; t++) out[t] = in[t] ^ flip;
     for (; t + 32 <= n; t += 32)
-        _mm256_stream_si256((__m256i *)(out + t),
-                            _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(in + t)), flips));
+        put(out + t, _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(in + t)), flips), far);
     return t;
 }
 
 __attribute__((target("avx2"))) static size_t bytes_2(const uint8_t *const *in, size_t n, uint8_t flip,
-                                                      uint8_t *out)
+                                                      uint8_t *out, bool far)
 {
     const __m256i flips = _mm256_set1_epi8((char)flip);
     if ((uintptr_t)out % 32 != 0) return 0;
@@ -178,36 +188,36 @@ __attribute__((target("avx2"))) static size_t bytes_2(const uint8_t *const *in, 
         __m256i a = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(in[0] + t)), flips),
                 b = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(in[1] + t)), flips),
                 low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
-        _mm256_stream_si256((__m256i *)(out + 2 * t), _mm256_permute2x128_si256(low, high, 0x20));
-        _mm256_stream_si256((__m256i *)(out + 2 * t + 32), _mm256_permute2x128_si256(low, high, 0x31));
+        put(out + 2 * t, _mm256_permute2x128_si256(low, high, 0x20), far);
+        put(out + 2 * t + 32, _mm256_permute2x128_si256(low, high, 0x31), far);
     }
     return t;
 }
 
 static size_t some_bytes(const uint8_t *const *in, size_t p, size_t n, uint8_t flip, uint8_t *out,
-                         size_t pitch)
+                         size_t pitch, bool far)
 {
     switch (p) {
     case 16:
-        return bytes_side_by_side(in, 16, n, flip, out, pitch);
+        return bytes_side_by_side(in, 16, n, flip, out, pitch, far);
     case 8:
-        return bytes_side_by_side(in, 8, n, flip, out, pitch);
+        return bytes_side_by_side(in, 8, n, flip, out, pitch, far);
     case 4:
-        return bytes_side_by_side(in, 4, n, flip, out, pitch);
+        return bytes_side_by_side(in, 4, n, flip, out, pitch, far);
     default:
-        return bytes_side_by_side(in, 2, n, flip, out, pitch);
+        return bytes_side_by_side(in, 2, n, flip, out, pitch, far);
     }
 }
 
 enum { ROWS = 128 }; /* of many planes at a time: what is written of them stays in the nearest cache */
 
 static void bytes_to_rows(const uint8_t *const *in, size_t planes, size_t n, uint8_t flip, uint8_t *out,
-                          size_t pitch)
+                          size_t pitch, bool far)
 {
     size_t done = 0;
     bool wide = n >= 64 && __builtin_cpu_supports("avx2");
-    if (wide && planes == 1 && pitch == 1) done = bytes_1(in[0], n, flip, out);
-    if (wide && planes == 2 && pitch == 2) done = bytes_2(in, n, flip, out);
+    if (wide && planes == 1 && pitch == 1) done = bytes_1(in[0], n, flip, out, far);
+    if (wide && planes == 2 && pitch == 2) done = bytes_2(in, n, flip, out, far);
     for (size_t from = done; from < n; from += ROWS) {
         size_t rows = n - from < ROWS ? n - from : ROWS;
         for (size_t c = 0, p; c < planes; c += p) {
@@ -215,7 +225,7 @@ static void bytes_to_rows(const uint8_t *const *in, size_t planes, size_t n, uin
             while (p > planes - c) p /= 2;
             const uint8_t *at[16];
             for (size_t i = 0; i < p; i++) at[i] = in[c + i] + from;
-            size_t ready = p > 1 ? some_bytes(at, p, rows, flip, out + from * pitch + c, pitch) : 0;
+            size_t ready = p > 1 ? some_bytes(at, p, rows, flip, out + from * pitch + c, pitch, far) : 0;
             move_units(at, p, 1, ready, rows, flip, out + from * pitch + c, pitch, 1);
         }
     }
@@ -224,17 +234,17 @@ static void bytes_to_rows(const uint8_t *const *in, size_t planes, size_t n, uin
 #endif
 
 void planes_to_rows(const uint8_t *const *in, size_t planes, size_t unit, size_t n, uint8_t flip,
-                    uint8_t *out, size_t pitch, size_t step)
+                    uint8_t *out, size_t pitch, size_t step, bool far)
 {
 #if defined(__x86_64__)
     if (unit == 1 && step == 1) {
-        bytes_to_rows(in, planes, n, flip, out, pitch);
+        bytes_to_rows(in, planes, n, flip, out, pitch, far);
         return;
     }
     if (unit == 4 && step == 4 && __builtin_cpu_supports("avx2")) {
         for (; planes >= 8;) {
             size_t p = planes >= 16 ? 16 : 8,
-                   done = p == 16 ? words_16(in, n, flip, out, pitch) : words_8(in, n, flip, out, pitch);
+                   done = p == 16 ? words_16(in, n, flip, out, pitch, far) : words_8(in, n, flip, out, pitch);
             move_units(in, p, 4, done, n, flip, out, pitch, 4);
             in += p;
             out += 4 * p;
@@ -242,5 +252,6 @@ void planes_to_rows(const uint8_t *const *in, size_t planes, size_t unit, size_t
         }
     }
 #endif
+    (void)far;
     move_units(in, planes, unit, 0, n, flip, out, pitch, step);
 }

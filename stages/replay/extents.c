@@ -42,6 +42,7 @@ int extents_start(struct br_stage *stage, struct extents *e)
     }
     e->cursor = e->first;
     e->pass = 0;
+    e->far = files_are_far(e->row_bytes * (size_t)e->stream.frame_samples);
     e->fd = malloc(e->files.count * sizeof *e->fd);
     e->open = malloc(e->files.count * sizeof *e->open);
     e->needed = calloc(e->files.count, sizeof *e->needed);
@@ -126,9 +127,9 @@ static void put_cells(const struct extents *e, const uint8_t *in, size_t in_pitc
             for (size_t c = 0; c < bytes / e->cell_bytes; c++)
                 if (coding_all_missing(CODING_CHIME, in + c * e->cell_bytes, e->cell_bytes))
                     valid[i * valid_pitch + c] = BR_MISSING;
-        if (in != out)
+        if (in != out && e->far)
             coding_convert_past_caches(e->coding, in, out, bytes);
-        else if (e->coding != CODING_INT4X2)
+        else if (in != out || e->coding != CODING_INT4X2)
             coding_convert(e->coding, in, out, bytes);
     }
 }
@@ -160,6 +161,7 @@ struct chunk_out {
     enum coding coding;
     uint8_t *data, *valid; /* of the piece's first row, and of its channel */
     size_t data_pitch, valid_pitch;
+    bool far;
 };
 
 /* A sample is missing unless some part of it was written. */
@@ -167,7 +169,11 @@ static void put_chunk_row(void *arg, uint64_t row, size_t column, const uint8_t 
 {
     const struct chunk_out *out = arg;
     if (!coding_all_missing(CODING_CHIME, in, n)) out->valid[row * out->valid_pitch] = BR_VALID;
-    coding_convert_past_caches(out->coding, in, out->data + row * out->data_pitch + column, n);
+    uint8_t *to = out->data + row * out->data_pitch + column;
+    if (out->far)
+        coding_convert_past_caches(out->coding, in, to, n);
+    else
+        coding_convert(out->coding, in, to, n);
 }
 
 static int read_chunks(struct extents *e, const struct piece *p, uint8_t *scratch, struct br_error *error)
@@ -179,7 +185,8 @@ static int read_chunks(struct extents *e, const struct piece *p, uint8_t *scratc
                                 (uint8_t *)e->out->data + p->row * e->row_bytes + x->channel * e->cell_bytes,
                             .valid = e->out->valid + p->row * nchannels + x->channel,
                             .data_pitch = e->row_bytes,
-                            .valid_pitch = nchannels};
+                            .valid_pitch = nchannels,
+                            .far = e->far};
     if (e->coding == CODING_CHIME)
         for (size_t i = 0; i < n; i++) out.valid[i * nchannels] = BR_MISSING;
     /* a frame may end in the middle of a chunk: the next one goes on there */
@@ -221,7 +228,7 @@ static int read_planes(struct extents *e, const struct piece *p, uint8_t *scratc
                 in[c] = scratch + c * plane;
             }
             if (!apart) {
-                planes_to_rows(in, p->nchannels, unit, rows, 0, out, e->row_bytes, e->cell_bytes);
+                planes_to_rows(in, p->nchannels, unit, rows, 0, out, e->row_bytes, e->cell_bytes, e->far);
                 continue;
             }
             for (size_t t = 0; t < rows; t++)

@@ -41,6 +41,7 @@ struct extents {
         size_t at;            /* the next one, counted from `extent` */
     } * track;
     bool has_gaps;        /* some extent has */
+    bool far;             /* frames are written past the caches */
     uint64_t first, last; /* base samples of one pass; last is exclusive */
     uint64_t passes;
     unsigned threads;

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { FAR = 1 << 20 };
+
 static const char *keep(struct br_stage *stage, const char *text)
 {
     char *copy = br_stage_alloc(stage, strlen(text) + 1);
@@ -82,4 +84,9 @@ uint64_t files_frame_samples(size_t row_bytes)
     uint64_t samples = 256;
     while (samples < 65536 && 2 * samples * row_bytes <= 1 << 20) samples *= 2;
     return samples;
+}
+
+bool files_are_far(size_t frame_bytes)
+{
+    return frame_bytes > (size_t)FAR;
 }

@@ -31,6 +31,9 @@ int files_pread(int fd, const char *path, void *buffer, size_t length, uint64_t 
  */
 uint64_t files_frame_samples(size_t row_bytes);
 
+/* Whether frames of so many bytes do better without the caches: some of them are in a queue. */
+bool files_are_far(size_t frame_bytes);
+
 /* One file of a DADA recording. */
 struct segment {
     const char *path;

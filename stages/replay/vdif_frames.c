@@ -17,6 +17,7 @@ int vdif_reader_start(struct br_stage *stage, struct vdif_reader *r)
     size_t slots = (size_t)((r->stream.frame_samples - 1) / r->spread + 2), room = 0;
     r->cursor = r->first;
     r->pass = r->shift = 0;
+    r->far = files_are_far(row * (size_t)r->stream.frame_samples);
     r->rows = PIECE / row > 0 ? PIECE / row : 1;
     int status = vdif_windows_start(stage, r);
     if (status != BR_OK) return status;
@@ -95,10 +96,10 @@ static int place_band(struct vdif_reader *r, uint64_t begin, uint64_t from, uint
         if (in[e] == NULL) return error->status;
     }
     if (r->nbands == 1) {
-        if (n > 0) planes_to_rows(in, elements, 1, length, OFFSET_BINARY, out, elements, 1);
+        if (n > 0) planes_to_rows(in, elements, 1, length, OFFSET_BINARY, out, elements, 1, r->far);
     } else {
         for (size_t t = 0; t < n; t++) {
-            planes_to_rows(in, elements, 1, nchannels, OFFSET_BINARY, out + t * row, elements, 1);
+            planes_to_rows(in, elements, 1, nchannels, OFFSET_BINARY, out + t * row, elements, 1, r->far);
             for (size_t e = 0; e < elements; e++) in[e] += nchannels;
         }
     }

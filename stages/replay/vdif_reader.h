@@ -108,6 +108,7 @@ struct vdif_reader {
     uint64_t begin, end; /* base samples that are placed */
     uint64_t slot;       /* of cell[0] */
     uint64_t rows;       /* samples in a piece of work */
+    bool far;            /* frames are written past the caches */
     size_t nplaces;      /* pieces */
     struct vdif_load {
         uint32_t lane;
