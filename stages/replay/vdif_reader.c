@@ -196,6 +196,8 @@ static int set_times(struct br_stage *stage, struct vdif_reader *r, const struct
             "see `stream: {sample_ns: ...}`",
             file, earliest->number, r->spread, (unsigned long long)r->rate);
     r->second0 = earliest->seconds;
+    r->number0 = earliest->number;
+    r->second_frames = (int64_t)(r->rate / r->spread);
     int64_t second_ns = vdif_unix_seconds(earliest) * NS_PER_S;
     r->sample_of_second0 = 0;
     s->epoch_ns = second_ns;
@@ -328,7 +330,10 @@ static int configure(struct br_stage *stage, struct vdif_reader *r, const struct
         size_t least = r->like.header_bytes + ((size_t)1 << r->like.log2_channels);
         r->file[i] = (struct vdif_file){.path = found[i].path,
                                         .bytes = found[i].bytes,
-                                        .frames = frames + (rest >= least && rest >= VDIF_HEADER)};
+                                        .frames = frames + (rest >= least && rest >= VDIF_HEADER),
+                                        .tail = (uint32_t)vdif_samples(&r->like)};
+        if (r->file[i].frames > frames)
+            r->file[i].tail = (uint32_t)((rest - r->like.header_bytes) >> r->like.log2_channels);
         for (size_t w = 0; w < VDIF_MAX_THREADS / 64; w++) all.bit[w] |= found[i].threads.bit[w];
     }
     status = find_bands(stage, r, wish->bands);

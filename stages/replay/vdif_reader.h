@@ -23,6 +23,7 @@ struct vdif_file {
     const char *path;
     uint64_t bytes;
     uint64_t frames; /* counting a truncated one with a whole sample */
+    uint32_t tail;   /* samples of the last one */
     uint16_t band;
     uint32_t lane;
     uint64_t window; /* in its lane, of its first frame */
@@ -49,9 +50,12 @@ struct vdif_lane {
     uint64_t asked;             /* windows of the pass below this one are read, or were */
     uint64_t oldest;            /* window that the frames being placed need */
     /* where it is */
-    size_t at;         /* of its files */
-    uint64_t frame;    /* of that file */
-    uint64_t last_end; /* base sample after the last one seen, of one pass */
+    size_t at;               /* of its files */
+    uint64_t frame;          /* of that file */
+    uint64_t here;           /* its window, ... */
+    uint32_t in_window;      /* ... and place there */
+    struct vdif_window *now; /* that window, after the first frame of it */
+    uint64_t last_end;       /* base sample after the last one seen, of one pass */
     size_t ahead, ahead_room;
     int fd;
     size_t fd_file;
@@ -89,6 +93,9 @@ struct vdif_reader {
                                 file's band, where files have bands */
     uint64_t rate;           /* base samples per second */
     size_t spread;           /* samples in a VDIF frame */
+    uint32_t shared[4];      /* what all frames have in common: see vdif_windows.c */
+    int64_t number0;         /* of the first frame, in its second, ... */
+    int64_t second_frames;   /* ... which has so many frames */
     uint32_t second0;        /* second from which samples are counted, as in the headers, ... */
     int64_t sample_of_second0; /* ... and the base sample at its start (may be below 0) */
     uint64_t first, passes, max_gap;

@@ -17,6 +17,18 @@ enum {
     LEAST_AHEAD = 4
 };
 
+/* The bits of the first four words that all frames of a recording share (vdif_alike). Frames can be small, so
+ * they are compared where they stand. */
+static const uint32_t shared_bits[4] = {1u << 30, 63u << 24, 0x1fffffff, 1u << 31 | 31u << 26};
+
+static void shared_words(const struct vdif_header *like, uint32_t words[4])
+{
+    words[0] = (uint32_t)like->legacy << 30;
+    words[1] = like->epoch << 24;
+    words[2] = (uint32_t)(like->frame_bytes / 8) | like->log2_channels << 24;
+    words[3] = (uint32_t)like->complex_data << 31 | (like->bits - 1) << 26;
+}
+
 /* --- start and stop ------------------------------------------------------------------------------ */
 
 static uint64_t windows_of(const struct vdif_file *f, uint32_t window_frames)
@@ -65,6 +77,7 @@ int vdif_windows_start(struct br_stage *stage, struct vdif_reader *r)
     }
     r->load = malloc((r->loads_room > 0 ? r->loads_room : 1) * sizeof *r->load);
     if (r->load == NULL) return br_no_memory(stage, r->loads_room * sizeof *r->load);
+    shared_words(&r->like, r->shared);
     vdif_rewind(r);
     return BR_OK;
 }
@@ -90,6 +103,9 @@ void vdif_rewind(struct vdif_reader *r)
         struct vdif_lane *lane = &r->lane[i];
         lane->at = 0;
         lane->frame = 0;
+        lane->here = 0;
+        lane->in_window = 0;
+        while (lane->at < lane->nfiles && r->file[lane->file[lane->at]].frames == 0) lane->at++;
         lane->asked = 0;
         lane->ahead = 0;
         lane->oldest = UINT64_MAX;
@@ -166,8 +182,7 @@ static void look_ahead(struct vdif_reader *r, uint32_t index)
 {
     struct vdif_lane *lane = &r->lane[index];
     if (lane->at == lane->nfiles) return;
-    const struct vdif_file *f = &r->file[lane->file[lane->at]];
-    uint64_t here = f->window + lane->frame / lane->window_frames, end = here + lane->need;
+    uint64_t here = lane->here, end = here + lane->need;
     if (lane->oldest != UINT64_MAX && end > lane->oldest + lane->depth) end = lane->oldest + lane->depth;
     if (end > lane->windows) end = lane->windows;
     uint64_t from = lane->asked > here ? lane->asked : here;
@@ -209,54 +224,73 @@ static void load_now(struct vdif_reader *r, uint32_t index, uint64_t number)
 
 /* --- headers ------------------------------------------------------------------------------------- */
 
+static uint32_t word(const uint8_t *bytes, unsigned index)
+{
+    const uint8_t *b = bytes + 4 * index;
+    return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+}
+
+/* Moves on by a frame, or to the next file. */
+static void advance(struct vdif_reader *r, struct vdif_lane *lane, const struct vdif_file *f)
+{
+    lane->frame++;
+    if (++lane->in_window == lane->window_frames) {
+        lane->in_window = 0;
+        lane->here++;
+    }
+    while (lane->frame >= f->frames) {
+        lane->frame = lane->in_window = 0;
+        if (++lane->at == lane->nfiles) break;
+        f = &r->file[lane->file[lane->at]];
+        lane->here = f->window;
+    }
+}
+
+static int lose(struct br_stage *stage, struct vdif_reader *r, enum vdif_loss reason, uint32_t samples)
+{
+    vdif_count(stage, r, reason, samples);
+    return VDIF_OTHER;
+}
+
 int vdif_next(struct br_stage *stage, struct vdif_reader *r, uint32_t index, struct vdif_seen *frame)
 {
     struct vdif_lane *lane = &r->lane[index];
     if (lane->at == lane->nfiles) return VDIF_OVER;
     const struct vdif_file *f = &r->file[lane->file[lane->at]];
-    if (lane->frame == f->frames) {
-        lane->at++;
-        lane->frame = 0;
-        return VDIF_OTHER;
-    }
-    uint64_t number = f->window + lane->frame / lane->window_frames;
-    uint32_t in_window = (uint32_t)(lane->frame % lane->window_frames);
-    const struct vdif_window *w = &lane->window[number % lane->depth];
-    if (w->number != number) load_now(r, index, number);
+    struct vdif_window *w = lane->in_window > 0 ? lane->now : &lane->window[lane->here % lane->depth];
+    if (w->number != lane->here) load_now(r, index, lane->here);
     if (w->status != BR_OK) return br_stage_fail(stage, w->status, "%s", w->error.text);
-    struct vdif_header h;
-    vdif_decode(&h, w->bytes + (size_t)in_window * r->like.frame_bytes);
-    uint64_t left = f->bytes - lane->frame * r->like.frame_bytes;
-    uint32_t samples = left >= r->like.frame_bytes ? (uint32_t)r->spread
-                                                   : (uint32_t)((left - r->like.header_bytes) / r->nchannels);
-    lane->frame++;
-
-    int64_t second = (int64_t)h.seconds - r->second0;
-    uint64_t in_second = (uint64_t)h.number * r->spread;
-    __int128_t at = (__int128_t)second * (int64_t)r->rate + (int64_t)in_second + r->sample_of_second0;
-    if (!vdif_alike(&h, &r->like) || in_second >= r->rate) {
+    lane->now = w;
+    const uint8_t *bytes = w->bytes + (size_t)lane->in_window * r->like.frame_bytes;
+    uint32_t head[4], different = 0, samples = lane->frame + 1 < f->frames ? (uint32_t)r->spread : f->tail;
+    for (unsigned i = 0; i < 4; i++) {
+        head[i] = word(bytes, i);
+        different |= (head[i] ^ r->shared[i]) & shared_bits[i];
+    }
+    *frame = (struct vdif_seen){.window = lane->here,
+                                .frame = lane->in_window,
+                                .samples = samples,
+                                .lane = index,
+                                .invalid = head[0] >> 31};
+    uint32_t number = head[1] & 0xffffff;
+    uint16_t element = r->element_of[head[3] >> 16 & 1023];
+    uint64_t band = f->band * r->elements;
+    advance(r, lane, f);
+    if (different != 0 || number >= r->second_frames) {
         r->bad_frames++;
-        vdif_count(stage, r, VDIF_CORRUPT, samples);
-        return VDIF_OTHER;
+        return lose(stage, r, VDIF_CORRUPT, samples);
     }
-    uint16_t element = r->element_of[h.thread];
     if (element == VDIF_UNKNOWN_THREAD) return VDIF_OTHER; /* not wanted */
-    if (at < (__int128_t)r->first) {
-        vdif_count(stage, r, VDIF_LATE, samples);
-        return VDIF_OTHER;
-    }
+    __int128_t slot = (__int128_t)((int64_t)(head[0] & 0x3fffffff) - r->second0) * r->second_frames +
+                      (int64_t)number - r->number0;
+    if (slot < 0) return lose(stage, r, VDIF_LATE, samples);
+    __int128_t at = slot * (int64_t)r->spread + r->first;
     if (at > (__int128_t)lane->last_end + r->max_gap) {
         r->jumped++;
-        vdif_count(stage, r, VDIF_CORRUPT, samples);
-        return VDIF_OTHER;
+        return lose(stage, r, VDIF_CORRUPT, samples);
     }
-    *frame = (struct vdif_seen){.window = number,
-                                .slot = ((uint64_t)at - r->first) / r->spread,
-                                .frame = in_window,
-                                .samples = samples,
-                                .element = (uint32_t)(f->band * r->elements + element),
-                                .lane = index,
-                                .invalid = h.invalid};
+    frame->slot = (uint64_t)slot;
+    frame->element = (uint32_t)(band + element);
     if ((uint64_t)at + samples > lane->last_end) lane->last_end = (uint64_t)at + samples;
     return VDIF_FRAME;
 }
