@@ -25,8 +25,8 @@ def field(ntime, ndish, seed=3, sigma=SIGMA):
 
 def levels(e, scale):
     """e[time][freq][pol][dish], scale[freq][pol]."""
-    s = scale[None, :, :, None]
-    re, im = np.rint(e.real * s), np.rint(e.imag * s)
+    s = scale[None, :, :, None].astype(np.float32)
+    re, im = np.rint(e.real.astype(np.float32) * s), np.rint(e.imag.astype(np.float32) * s)
     clamped = (abs(re) > 7).sum(axis=(2, 3)) + (abs(im) > 7).sum(axis=(2, 3))
     return np.clip(re, -7, 7) + 1j * np.clip(im, -7, 7), clamped
 
@@ -87,6 +87,8 @@ def test_values():
         assert np.array_equal(np.array(json.loads(saved)).reshape(4, 2), scale)
         run(d, ", scale: " + saved.replace("\n", ""), ", frame_samples: 50")
         check(d, e, valid, scale)
+        run(d, ", scale: 1000")
+        check(d, e, valid, np.full((4, 2), 1000.0))
         run(d, ", scale: 0.25")  # many halves: to the even level
         check(d, e, valid, np.full((4, 2), 0.25))
 
