@@ -27,6 +27,7 @@ struct piece {
     uint64_t from, to;           /* base samples of the files */
     uint64_t row;                /* of the output frame, of `from` */
     uint32_t channel, nchannels; /* of the extent */
+    struct chime_stop stop;      /* where an earlier piece of it ended */
 };
 
 /* --- start and stop ------------------------------------------------------------------------------ */
@@ -51,7 +52,6 @@ int extents_start(struct br_stage *stage, struct extents *e)
     e->pieces_room = 64 + 2 * (bytes / PIECE) + e->stream.nchannels;
     e->piece = malloc(e->pieces_room * sizeof *e->piece);
     e->stop = calloc(e->count, sizeof *e->stop);
-    pthread_mutex_init(&e->stops_lock, NULL);
     e->pool = pool_start(pool_threads(e->threads), scratch);
     if (e->fd == NULL || e->open == NULL || e->needed == NULL || e->piece == NULL || e->stop == NULL ||
         e->pool == NULL)
@@ -189,18 +189,13 @@ static int read_chunks(struct extents *e, const struct piece *p, uint8_t *scratc
                             .far = e->far};
     if (e->coding == CODING_CHIME)
         for (size_t i = 0; i < n; i++) out.valid[i * nchannels] = BR_MISSING;
-    /* a frame may end in the middle of a chunk: the next one goes on there */
-    pthread_mutex_lock(&e->stops_lock);
-    struct chime_stop stop = e->stop[p->extent];
-    pthread_mutex_unlock(&e->stops_lock);
+    /* a frame may end in the middle of a chunk: the next one goes on there. One piece of an extent can, so
+     * that no other thread has to do with its stop. */
+    struct chime_stop stop = p->stop;
     uint64_t row = p->from - x->first;
     int status = chime_read(x->chunks, e->fd[x->file], e->files.path[x->file], row, n, &stop, scratch,
                             put_chunk_row, &out, error);
-    if (status == BR_OK && (row + n) % x->chunks->chunk_rows != 0) {
-        pthread_mutex_lock(&e->stops_lock);
-        e->stop[p->extent] = stop;
-        pthread_mutex_unlock(&e->stops_lock);
-    }
+    if (status == BR_OK && (row + n) % x->chunks->chunk_rows != 0) e->stop[p->extent] = stop;
     return status;
 }
 
@@ -260,8 +255,22 @@ static void read_piece(void *arg, size_t job, void *scratch)
 
 /* --- frames -------------------------------------------------------------------------------------- */
 
+/* Whole chunks first, then those that the frame cuts, so that all threads end at about the same time. */
+static void order_pieces(struct extents *e)
+{
+    size_t whole = 0;
+    for (size_t i = 0; i < e->npieces; i++) {
+        struct piece p = e->piece[i];
+        const struct chime_chunks *chunks = e->extent[p.extent].chunks;
+        if (chunks == NULL || p.to - p.from < chunks->chunk_rows) continue;
+        e->piece[i] = e->piece[whole];
+        e->piece[whole++] = p;
+    }
+}
+
 static void run_pieces(struct extents *e)
 {
+    order_pieces(e);
     pool_run(e->pool, e->npieces, read_piece, e);
     e->npieces = 0;
 }
@@ -293,10 +302,13 @@ static void add_pieces(struct extents *e, size_t extent, uint64_t from, uint64_t
         if (stop > to) stop = to;
         for (uint32_t c = 0; c < x->nchannels; c += across) {
             if (e->npieces == e->pieces_room) run_pieces(e);
-            e->piece[e->npieces++] =
-                (struct piece){extent, at,
-                               stop,   row + (at - from),
-                               c,      x->nchannels - c < across ? x->nchannels - c : across};
+            e->piece[e->npieces++] = (struct piece){extent,
+                                                    at,
+                                                    stop,
+                                                    row + (at - from),
+                                                    c,
+                                                    x->nchannels - c < across ? x->nchannels - c : across,
+                                                    e->stop[extent]};
         }
         at = stop;
     }

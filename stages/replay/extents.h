@@ -11,8 +11,6 @@
 #include "stages/replay/pool.h"
 #include "stages/replay/replay.h"
 
-#include <pthread.h>
-
 struct chime_chunks;
 struct chime_stop;
 
@@ -53,8 +51,7 @@ struct extents {
     size_t nopen;
     size_t *open; /* [files] indices of open files */
     struct pool *pool;
-    struct chime_stop *stop; /* [extents] in whose chunk reading goes on; for all threads */
-    pthread_mutex_t stops_lock;
+    struct chime_stop *stop; /* [extents] in whose chunk reading goes on */
     struct piece *piece;
     size_t npieces, pieces_room;
     struct br_frame *out;
