@@ -98,36 +98,87 @@ void bitplanes_join_plain(uint8_t *out, const uint8_t *in, size_t n)
 }
 
 #if defined(__x86_64__)
-#define LOAD32(from) (wide) _mm256_loadu_si256((const __m256i *)(from))
+#define LOAD32(from) (v4) _mm256_loadu_si256((const __m256i *)(from))
 
-/* 32 bytes of each plane. The interleavings work in halves of registers, so the first half of the result is
- * in the low halves: 8 x 16 bytes, the second in the high ones. */
+/* To an address that is aligned if `far`. */
+__attribute__((target("avx2"), always_inline)) static inline void store(uint8_t *to, __m256i value, bool far)
+{
+    if (far)
+        _mm256_stream_si256((__m256i *)to, value);
+    else
+        _mm256_storeu_si256((__m256i *)to, value);
+}
+
+typedef uint64_t v4 __attribute__((vector_size(32)));
+
+/* 32 bytes of each plane: 256 bytes. The interleavings work in halves of registers, so the first half of the
+ * result is in the low halves, the second in the high ones. */
+__attribute__((target("avx2"), always_inline)) static inline void join_256(v4 p[8], uint8_t *out, bool far)
+{
+    typedef v4 wide;
+    __m256i q[8], r[8];
+    TRANSPOSE_BITS(p);
+    for (size_t k = 0; k < 4; k++) {
+        q[2 * k] = _mm256_unpacklo_epi8((__m256i)p[k], (__m256i)p[k + 4]);
+        q[2 * k + 1] = _mm256_unpackhi_epi8((__m256i)p[k], (__m256i)p[k + 4]);
+    }
+    for (size_t k = 0; k < 4; k++) {
+        r[2 * k] = _mm256_unpacklo_epi8(q[k], q[k + 4]);
+        r[2 * k + 1] = _mm256_unpackhi_epi8(q[k], q[k + 4]);
+    }
+    __m256i low[4], high[4];
+    for (size_t k = 0; k < 4; k++) {
+        low[k] = _mm256_unpacklo_epi8(r[k], r[k + 4]);
+        high[k] = _mm256_unpackhi_epi8(r[k], r[k + 4]);
+    }
+    for (size_t k = 0; k < 4; k++) store(out + 32 * k, _mm256_permute2x128_si256(low[k], high[k], 0x20), far);
+    for (size_t k = 0; k < 4; k++)
+        store(out + 128 + 32 * k, _mm256_permute2x128_si256(low[k], high[k], 0x31), far);
+}
+
 __attribute__((target("avx2"))) static void join_avx2(uint8_t *out, const uint8_t *in, size_t n)
 {
-    typedef uint64_t wide __attribute__((vector_size(32)));
     size_t plane = n / 8, i = 0;
     for (; i + 32 <= plane; i += 32) {
-        wide p[8] = ALL_PLANES(LOAD32, in + i, plane);
-        __m256i q[8], r[8];
-        TRANSPOSE_BITS(p);
-        for (size_t k = 0; k < 4; k++) {
-            q[2 * k] = _mm256_unpacklo_epi8((__m256i)p[k], (__m256i)p[k + 4]);
-            q[2 * k + 1] = _mm256_unpackhi_epi8((__m256i)p[k], (__m256i)p[k + 4]);
-        }
-        for (size_t k = 0; k < 4; k++) {
-            r[2 * k] = _mm256_unpacklo_epi8(q[k], q[k + 4]);
-            r[2 * k + 1] = _mm256_unpackhi_epi8(q[k], q[k + 4]);
-        }
-        for (size_t k = 0; k < 4; k++) {
-            __m256i low = _mm256_unpacklo_epi8(r[k], r[k + 4]), high = _mm256_unpackhi_epi8(r[k], r[k + 4]);
-            uint8_t *to = out + 8 * i + 32 * k;
-            _mm256_storeu_si256((__m256i *)to, _mm256_permute2x128_si256(low, high, 0x20));
-            _mm256_storeu_si256((__m256i *)(to + 128), _mm256_permute2x128_si256(low, high, 0x31));
-        }
+        v4 p[8] = ALL_PLANES(LOAD32, in + i, plane);
+        join_256(p, out + 8 * i, false);
     }
     join_rest(out, in, n, i);
 }
+
+/* Conversion in planes: nibbles change places by their planes' numbers; offset binary differs from two's
+ * complement in the planes of the signs, 3 and 7, and only where something was written. */
+__attribute__((target("avx2"))) static bool join_chime(uint8_t *out, const uint8_t *in, size_t plane,
+                                                       size_t n, bool far)
+{
+    v4 all = {0};
+    for (size_t i = 0; i < n; i += 32) {
+        v4 p[8] = ALL_PLANES(LOAD32, in + i, plane);
+        v4 some = p[0] | p[1] | p[2] | p[3] | p[4] | p[5] | p[6] | p[7];
+        v4 q[8] = {p[4], p[5], p[6], ~p[7] & some, p[0], p[1], p[2], ~p[3] & some};
+        all |= some;
+        join_256(q, out + 8 * i, far);
+    }
+    return !_mm256_testz_si256((__m256i)all, (__m256i)all);
+}
 #endif
+
+bool bitplanes_join_chime(uint8_t *out, const uint8_t *in, size_t plane, size_t n, bool far, bool *written)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2")) {
+        *written = join_chime(out, in, plane, n, far);
+        return true;
+    }
+#endif
+    (void)out;
+    (void)in;
+    (void)plane;
+    (void)n;
+    (void)far;
+    (void)written;
+    return false;
+}
 
 bool bitplanes_join_avx2(uint8_t *out, const uint8_t *in, size_t n)
 {

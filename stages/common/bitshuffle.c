@@ -81,6 +81,7 @@ static void done(struct job *j, size_t at, size_t n, size_t offset, size_t store
 /* Ready bytes from shuffled ones: n from `at` on. */
 static void join(const struct job *j, size_t at, const uint8_t *shuffled, size_t n)
 {
+    if (j->chunk->take != NULL && j->chunk->take(j->chunk->arg, at, shuffled, n)) return;
     bitplanes_join(j->joined, shuffled, n);
     j->chunk->put(j->chunk->arg, at, j->joined, n);
 }

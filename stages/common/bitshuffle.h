@@ -20,6 +20,10 @@ typedef int bitshuffle_read(void *arg, void *buffer, size_t length, size_t offse
 /* Takes n decoded bytes, those from `at` of the chunk on. */
 typedef void bitshuffle_put(void *arg, size_t at, const uint8_t *data, size_t n);
 
+/* Takes n bytes from `at` on as they are shuffled, plane after plane (bitplanes.h); false: it rather has them
+ * decoded. */
+typedef bool bitshuffle_take(void *arg, size_t at, const uint8_t *shuffled, size_t n);
+
 struct bitshuffle_chunk {
     size_t bytes;  /* decoded */
     size_t length; /* as it is stored */
@@ -27,7 +31,8 @@ struct bitshuffle_chunk {
     size_t block;
     bitshuffle_read *read;
     bitshuffle_put *put;
-    void *arg; /* of both */
+    bitshuffle_take *take; /* asked first, for each block; or NULL */
+    void *arg;             /* of all */
     /* Where a block begins: byte `at` when decoded, `offset` as stored. Before decoding one from which to go
      * on, at or before what is wanted, or zeros; after it the first block that was not, or not all, wanted.
      * Not for chunks of other lengths or contents. */

@@ -285,8 +285,7 @@ struct part {
     uint64_t row, rows;    /* wanted, of the chunk */
     uint64_t to_row;       /* where the first of them goes */
     size_t to_column;
-    chime_put *put;
-    void *arg;
+    const struct chime_sink *sink;
     int fd; /* where it comes from */
     const char *path;
     uint64_t offset;
@@ -307,13 +306,33 @@ static void put_part(void *arg, size_t at, const uint8_t *data, size_t n)
     while (n > 0) {
         size_t have = p->width - column < n ? p->width - column : n;
         if (row >= p->row && row < p->row + p->rows && column < p->columns)
-            p->put(p->arg, p->to_row + (row - p->row), p->to_column + column, data,
-                   have < p->columns - column ? have : p->columns - column);
+            p->sink->put(p->sink->arg, p->to_row + (row - p->row), p->to_column + column, data,
+                         have < p->columns - column ? have : p->columns - column);
         data += have;
         n -= have;
         column = 0;
         row++;
     }
+}
+
+/* The same of shuffled bytes. */
+static bool take_part(void *arg, size_t at, const uint8_t *shuffled, size_t n)
+{
+    const struct part *p = arg;
+    size_t plane = n / 8;
+    if (at % 256 != 0 || n % 256 != 0 || p->width % 256 != 0 || p->columns % 256 != 0) return false;
+    while (n > 0) {
+        uint64_t row = at / p->width;
+        size_t column = at % p->width, have = p->width - column < n ? p->width - column : n;
+        if (row >= p->row && row < p->row + p->rows && column < p->columns &&
+            !p->sink->take(p->sink->arg, p->to_row + (row - p->row), p->to_column + column, shuffled, plane,
+                           have < p->columns - column ? have : p->columns - column))
+            return false;
+        shuffled += have / 8;
+        at += have;
+        n -= have;
+    }
+    return true;
 }
 
 /* Without a filter; never written: zeros. */
@@ -346,6 +365,7 @@ static int read_chunk(const struct chime_chunks *c, uint64_t number, struct part
                                         .block = c->block,
                                         .read = read_part,
                                         .put = put_part,
+                                        .take = part->sink->take != NULL ? take_part : NULL,
                                         .arg = part};
     size_t first = (size_t)part->row * part->width;
     if (stop != NULL && stop->chunk == number + 1 && stop->at <= first) {
@@ -361,7 +381,7 @@ static int read_chunk(const struct chime_chunks *c, uint64_t number, struct part
 }
 
 int chime_read(const struct chime_chunks *c, int fd, const char *path, uint64_t row, uint64_t rows,
-               struct chime_stop *stop, void *scratch, chime_put *put, void *arg, struct br_error *error)
+               struct chime_stop *stop, void *scratch, const struct chime_sink *sink, struct br_error *error)
 {
     for (uint64_t at = row; at < row + rows;) {
         uint64_t j = at / c->chunk_rows, end = row + rows,
@@ -374,8 +394,7 @@ int chime_read(const struct chime_chunks *c, int fd, const char *path, uint64_t 
                                 .rows = until - at,
                                 .to_row = at - row,
                                 .to_column = (size_t)first,
-                                .put = put,
-                                .arg = arg,
+                                .sink = sink,
                                 .fd = fd,
                                 .path = path};
             int status = read_chunk(c, j * c->across + k, &part, stop, scratch, error);

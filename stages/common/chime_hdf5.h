@@ -51,6 +51,16 @@ size_t chime_scratch(const struct chime_chunks *chunks);
 /* Takes n samples of one row: of `row`, counted from the first one asked for, from `column` on. */
 typedef void chime_put(void *arg, uint64_t row, size_t column, const uint8_t *data, size_t n);
 
+/* Takes n samples likewise, a multiple of 256, whose bits stand in planes `plane` bytes apart (bitplanes.h);
+ * false: it rather has them as bytes. */
+typedef bool chime_take(void *arg, uint64_t row, size_t column, const uint8_t *planes, size_t plane, size_t n);
+
+struct chime_sink {
+    chime_put *put;
+    chime_take *take; /* asked first where it is possible; or NULL */
+    void *arg;
+};
+
 /* Where decoding of a file's chunk stopped, so that the rows after it can be had without looking at what is
  * before them. All zeros: nowhere. */
 struct chime_stop {
@@ -58,11 +68,11 @@ struct chime_stop {
     size_t at, offset;
 };
 
-/* Reads rows [row, row + rows) of all columns from the open file `fd` and hands them to `put`, as they are
+/* Reads rows [row, row + rows) of all columns from the open file `fd` and hands them to `sink`, as they are
  * stored (coding chime), every sample once, while they are in the processor's cache. `stop`: where an earlier
  * call for the same file stopped, or NULL; then, where this one did. Thread-safe. Errors: BR_E_IO,
  * BR_E_FORMAT for a chunk that cannot be decompressed. */
 int chime_read(const struct chime_chunks *chunks, int fd, const char *path, uint64_t row, uint64_t rows,
-               struct chime_stop *stop, void *scratch, chime_put *put, void *arg, struct br_error *error);
+               struct chime_stop *stop, void *scratch, const struct chime_sink *sink, struct br_error *error);
 
 #endif

@@ -1,6 +1,7 @@
 /* extents.c - reading the samples of extents into frames, piece by piece. */
 #include "stages/replay/extents.h"
 
+#include "stages/common/bitplanes.h"
 #include "stages/common/chime_hdf5.h"
 #include "stages/common/planes.h"
 #include "stages/common/shape.h"
@@ -176,6 +177,19 @@ static void put_chunk_row(void *arg, uint64_t row, size_t column, const uint8_t 
         coding_convert(out->coding, in, to, n);
 }
 
+static bool take_chunk_row(void *arg, uint64_t row, size_t column, const uint8_t *planes, size_t plane,
+                           size_t n)
+{
+    const struct chunk_out *out = arg;
+    uint8_t *to = out->data + row * out->data_pitch + column;
+    bool written = false;
+    if (out->coding != CODING_CHIME || (uintptr_t)to % 32 != 0 ||
+        !bitplanes_join_chime(to, planes, plane, n / 8, out->far, &written))
+        return false;
+    if (written) out->valid[row * out->valid_pitch] = BR_VALID;
+    return true;
+}
+
 static int read_chunks(struct extents *e, const struct piece *p, uint8_t *scratch, struct br_error *error)
 {
     const struct extent *x = &e->extent[p->extent];
@@ -193,8 +207,9 @@ static int read_chunks(struct extents *e, const struct piece *p, uint8_t *scratc
      * that no other thread has to do with its stop. */
     struct chime_stop stop = p->stop;
     uint64_t row = p->from - x->first;
-    int status = chime_read(x->chunks, e->fd[x->file], e->files.path[x->file], row, n, &stop, scratch,
-                            put_chunk_row, &out, error);
+    struct chime_sink sink = {.put = put_chunk_row, .take = take_chunk_row, .arg = &out};
+    int status =
+        chime_read(x->chunks, e->fd[x->file], e->files.path[x->file], row, n, &stop, scratch, &sink, error);
     if (status == BR_OK && (row + n) % x->chunks->chunk_rows != 0) e->stop[p->extent] = stop;
     return status;
 }

@@ -35,7 +35,8 @@ static void read_rows(const struct chime_file *f, int fd, const char *path, uint
     uint8_t *scratch = malloc(room);
     struct br_error error = {0};
     if (out.bytes != NULL && scratch != NULL) {
-        int status = chime_read(c, fd, path, row, rows, NULL, scratch, put, &out, &error);
+        struct chime_sink sink = {.put = put, .arg = &out};
+        int status = chime_read(c, fd, path, row, rows, NULL, scratch, &sink, &error);
         if (status == BR_OK ? out.got != rows * c->columns : error.text[0] == '\0') abort();
     }
     free(out.bytes);

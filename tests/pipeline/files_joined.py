@@ -177,6 +177,33 @@ def test_refused():
         harness.run(d, text, command="check")
 
 
+# --- CHIME files of many inputs ------------------------------------------------------------------------------------------
+def test_chime_many_inputs():
+    """Rows that vector code takes as a whole, chunks that have a part of the inputs, frames that cut blocks and chunks; rows in which
+    nothing, or but one input, was written."""
+    n, inputs = 200, 1024
+    for way in (dict(chunks=(64, 1024), shuffle="lz4"), dict(chunks=(48, 1024), shuffle="runs"), dict(chunks=(64, 512), shuffle="plain"),
+                dict(chunks=(33, 256), shuffle="lz4"), dict(chunks=(40, 320), shuffle="runs"), dict(chunks=(50, 768), shuffle="runs"),
+                dict(chunks=(64, 1024)), dict()):
+        with harness.scratch() as d:
+            e = np.zeros((n + 9, 2, 2, inputs // 2), complex)
+            valid = np.zeros((n + 9, 2), bool)
+            for c, late in ((0, 0), (1, 9)):
+                part = other.noise((n, inputs), c + 5)
+                raw = other.pack_chime(part)
+                raw[70:90] = raw[70]
+                part[70:90] = part[70]
+                for rows, columns in ((slice(20, 30), slice(None)), (slice(99, 100), slice(0, inputs - 1)), (slice(120, 121), slice(1, None))):
+                    raw[rows, columns] = 0
+                    part[rows, columns] = 0
+                other.write_chime(os.path.join(d, f"x_{c}.h5"), raw, 10 + c, 1000 + late, 1600000000 + 2.56e-6 * late, **way)
+                e[late:late + n, c] = part.reshape(n, 2, -1)
+                valid[late:late + n, c] = True
+                valid[late + 20:late + 30, c] = False
+            for extra in ("", ", frame_samples: 37, readers: 3", ", frame_samples: 4, readers: 2", ", readers: 1"):
+                same(replay(d, '"*.h5"', "", extra), e, valid, 1000)
+
+
 # --- memory -----------------------------------------------------------------------------------------------------------
 BYTES = 160 << 20
 

@@ -56,6 +56,36 @@ static void test_bitplanes(void **state)
     }
 }
 
+static uint8_t int4x2_of(enum coding coding, uint8_t byte);
+
+/* Joined and converted at once, some groups in the middle of longer planes. */
+static void test_bitplanes_of_chime(void **state)
+{
+    static uint8_t room[ROOM] __attribute__((aligned(64)));
+    (void)state;
+    fill();
+    for (size_t groups = 32; groups <= 256; groups += 32)
+        for (size_t first = 0; first <= 300; first += 100)
+            for (int kind = 0; kind < 4; kind++) {
+                size_t plane = 600, n = 8 * groups;
+                bool far = (kind & 1) != 0, written = kind < 2, nothing = kind >= 2;
+                if (nothing) memset(input, 0, 8 * plane);
+                for (size_t i = 0; i < n; i++) {
+                    uint8_t byte = 0;
+                    for (size_t k = 0; k < 8; k++)
+                        byte |= (uint8_t)((input[k * plane + first + i / 8] >> i % 8 & 1) << k);
+                    expected[i] = int4x2_of(CODING_CHIME, byte);
+                }
+                memset(room, GUARD, sizeof room);
+                if (!bitplanes_join_chime(room + 64, input + first, plane, groups, far, &written)) return;
+                coding_settle();
+                memcpy(got, room, sizeof got);
+                assert_got(64, n, "joining of coding chime");
+                assert_int_equal(written, !nothing);
+                if (nothing) fill();
+            }
+}
+
 /* The value of a byte in a coding, as two's complement pair with the real part in the low nibble. */
 static uint8_t int4x2_of(enum coding coding, uint8_t byte)
 {
@@ -129,6 +159,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bitplanes),
+        cmocka_unit_test(test_bitplanes_of_chime),
         cmocka_unit_test(test_coding),
         cmocka_unit_test(test_planes),
     };
