@@ -10,7 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STUCK_S = 1 };
+enum { STUCK_S = 1, FAR_WINDOWS = 16 };
+#define LIVE_NS  UINT64_C(2000000000)
 #define MAX_BODY ((size_t)1 << 30)
 
 static bool refuse(struct frb_receiver *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -273,10 +274,34 @@ static void scatter(struct frb_receiver *r, const struct frb_connection *c, stru
     *(fresh ? &r->counts.received : &r->counts.duplicate) += 1;
 }
 
+/* Whether the block is so far ahead that all that the other senders are sending would be late. One whose
+ * clock is wrong waits until they come there too, or say nothing any more; where all have moved on, nobody
+ * waits. */
+static bool far_ahead(const struct frb_receiver *r, const struct frb_connection *c, uint64_t number,
+                      uint64_t step)
+{
+    const struct assembly *a = &r->assembly;
+    uint64_t far = a->tail + (uint64_t)FAR_WINDOWS * a->window, now = net_now();
+    if (!a->started || number < far) return false;
+    for (unsigned i = 0; i < FRB_CONNECTIONS; i++) {
+        const struct frb_connection *o = &r->connection[i];
+        bool sends = o->state == FRB_HEAD || o->state == FRB_BODY || o->state == FRB_HELD;
+        if (o != c && sends && o->any && o->seq / step < far && now - o->heard_at < LIVE_NS) return true;
+    }
+    return false;
+}
+
 static void place_body(struct frb_receiver *r, struct frb_connection *c)
 {
     struct assembly_block *block;
     uint64_t step = (uint64_t)r->document.seq_per_frb_time_sample * FRB_NODE_STEPS;
+    if (far_ahead(r, c, c->seq / step, step)) {
+        if (c->state != FRB_HELD)
+            snprintf(r->complaint, sizeof r->complaint,
+                     "a sender's seq %" PRIu64 " is far ahead of the others': it waits for them", c->seq);
+        c->state = FRB_HELD;
+        return;
+    }
     enum assembly_answer where = assembly_open(&r->assembly, c->seq / step, &block);
     if (where == ASSEMBLY_FULL) {
         c->state = FRB_HELD;

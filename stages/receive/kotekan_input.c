@@ -17,7 +17,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LINKS = 16 };
+enum { LINKS = 16, FAR_WINDOWS = 16 };
+#define LIVE_NS UINT64_C(2000000000)
 
 enum link_state { LINK_FREE, LINK_SIZES, LINK_METADATA, LINK_BODY, LINK_HELD };
 
@@ -28,7 +29,9 @@ struct link {
     uint8_t metadata[CHORD_METADATA_BYTES];
     uint8_t *body;
     size_t room, got, want;
-    uint64_t first, end, heard_at; /* base samples of the frame held */
+    uint64_t first, end, heard_at; /* base samples of the frame held, or of the last one */
+    bool any;                      /* there was one */
+    bool doubted;                  /* it waits for the others */
 };
 
 struct kotekan_input {
@@ -272,6 +275,7 @@ static void take_part(struct br_stage *stage, struct receive *r, struct link *li
         take_metadata(stage, r, link);
     } else {
         link->state = LINK_HELD;
+        link->any = true;
         k->counts.received++;
     }
 }
@@ -420,6 +424,22 @@ static struct link *earliest(struct kotekan_input *k)
     return found;
 }
 
+/* Whether the frame is so far ahead that all that the other senders are sending would be late. One whose
+ * clock is wrong waits until they come there too, or say nothing any more; where all have moved on, nobody
+ * waits. */
+static bool far_ahead(const struct receive *r, const struct kotekan_input *k, const struct link *link,
+                      uint64_t frame_samples)
+{
+    uint64_t far = k->cursor + FAR_WINDOWS * (uint64_t)r->window * frame_samples, now = net_now();
+    if (!k->any || link->first < far) return false;
+    for (unsigned i = 0; i < LINKS; i++) {
+        const struct link *o = &k->link[i];
+        if (o != link && o->state != LINK_FREE && o->any && o->first < far && now - o->heard_at < LIVE_NS)
+            return true;
+    }
+    return false;
+}
+
 static int fill(struct br_stage *stage, struct receive *r, struct br_frame *out, bool flush)
 {
     struct kotekan_input *k = r->state;
@@ -430,6 +450,15 @@ static int fill(struct br_stage *stage, struct receive *r, struct br_frame *out,
             expect(link, LINK_SIZES, sizeof link->sizes);
             continue;
         }
+        if (!flush && far_ahead(r, k, link, stream->frame_samples)) {
+            if (!link->doubted)
+                snprintf(r->complaint, sizeof r->complaint,
+                         "a sender's sample %" PRIu64 " is far ahead of the others': it waits for them",
+                         link->first);
+            link->doubted = true;
+            return 0;
+        }
+        link->doubted = false;
         uint64_t from = k->any && link->first < k->cursor ? k->cursor : link->first;
         uint64_t border = (k->begin / stream->frame_samples + 1) * stream->frame_samples;
         if (k->filling && from >= border) { /* a gap that reaches beyond this frame */

@@ -3,6 +3,7 @@ sample that arrived is bit-identical, every other one is missing, and all is cou
 import os
 import socket
 import struct
+import time
 
 import numpy as np
 
@@ -209,5 +210,81 @@ def test_kotekan():
             assert rate < 1e-1 or passed > 0 and min(want.values()) > 0, want
 
 
+JUMP = 10**7  # minichunks or frames: months
+
+
+def test_frb_node_jump():
+    """seq jumps far ahead. One sender of two: it waits, and the other one loses nothing. Both, or the only one: they are believed at once."""
+    own, where = [(5, 2), (1, 3, 0)], [[0, 3], [2, 4, 1]]
+    for jumpers, senders in (((1,), (0, 1)), ((0, 1), (0, 1)), ((0,), (0,))):
+        rng = np.random.default_rng(70)
+        levels, side = random_minichunks(rng, 60, 2, 5)
+        with harness.scratch() as d:
+            port = free_port()
+            run = frb_receiver(d, port, document(channels=(5, 0, 1, 2, 3)), f"until_closed: true, hold_s: 30, window: {WINDOW}")
+            socks = {p: socket.create_connection(("127.0.0.1", port)) for p in senders}
+            for p, s in socks.items():
+                s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else one may lag by more than the window
+                s.sendall(frb_node.hello(document(channels=own[p]), flags=1))
+            for n in range(60):
+                for p, s in socks.items():
+                    at = n + JUMP if n >= 20 and p in jumpers else n
+                    if n <= 20 or p not in jumpers or len(jumpers) == len(senders):
+                        s.sendall(frb_node.minichunk((at + 3) * STEP, side[n][:, where[p]], levels[n][:, where[p]]))
+                for p, s in socks.items():  # in step: the next ones when these were taken
+                    if n < 20 or p not in jumpers or len(jumpers) == len(senders):
+                        assert s.recv(1) == b"\1", (jumpers, n, p)
+            for p in sorted(socks):  # the good one first
+                socks[p].close()
+                time.sleep(0.3)
+            run.finish()
+            got = {first // STEP - 3: (x, y) for first, x, y in recordings(d)}
+            counts = run.counts()
+            assert counts["late"] == counts["malformed"] == counts["duplicate"] == 0, counts
+            if jumpers != (0, 1):  # there, the first may wait for a moment for the second
+                assert ("far ahead" in run.text()) == (jumpers == (1,)), run.text()
+            for n in range(60):
+                for p in senders:
+                    at = n + JUMP if n >= 20 and p in jumpers else n
+                    if jumpers == (1,) and p == 1 and n > 20:
+                        continue
+                    assert at in got and np.array_equal(got[at][0][:, where[p]], levels[n][:, where[p]]), (jumpers, n, p, sorted(got))
+
+
+def test_kotekan_jump():
+    per = 64
+    for jumpers, senders in (((1,), (0, 1)), ((0,), (0,))):
+        raw = np.random.default_rng(71).integers(0, 256, (60 * per, *FIELD)).astype(np.uint8)
+        with harness.scratch() as d:
+            port = free_port()
+            run = kotekan_receiver(d, port, "until_closed: true, hold_s: 30, window: 2", frame=100)
+            socks = {p: socket.create_connection(("127.0.0.1", port)) for p in senders}
+            for n in range(60):
+                p = n % len(socks)  # they take turns
+                at = n + JUMP if n >= 20 and p in jumpers else n
+                if p in jumpers and len(socks) > 1 and n > 21:
+                    continue
+                socks[p].sendall(kotekan.frame(field_metadata(10000 + at * per, per), raw[n * per:(n + 1) * per]))
+                time.sleep(0.01)
+            for p in sorted(socks):
+                socks[p].close()
+                time.sleep(0.3)
+            run.finish()
+            counts = run.counts()
+            assert counts["late"] == counts["malformed"] == counts["duplicate"] == 0, counts
+            assert ("far ahead" in run.text()) == (jumpers == (1,)), run.text()
+            seen = {}
+            for name in sorted(n for n in os.listdir(d) if n.endswith(".dada")):
+                e, ok, first, _ = harness.read_e(os.path.join(d, name))
+                seen.update({first + i: e[i] for i in range(len(e)) if ok[i].all()})
+            for n in range(60):
+                p = n % len(socks)
+                at = n + JUMP if n >= 20 and p in jumpers else n
+                if p in jumpers and len(socks) > 1 and n > 21:
+                    continue
+                want = harness.unpack(raw[n * per:(n + 1) * per])
+                assert all(np.array_equal(seen.get(10000 + at * per + i), want[i]) for i in range(per)), (jumpers, n)
+
+
 if __name__ == "__main__":
-    harness.main([test_frb_node, test_kotekan])
+    harness.main([test_frb_node, test_kotekan, test_frb_node_jump, test_kotekan_jump])
