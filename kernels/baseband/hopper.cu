@@ -14,16 +14,20 @@ using namespace beamring::baseband::hopper;
 
 using kernel = void (*)(const work, const CUtensorMap, const CUtensorMap);
 
+/* Weights of so many bytes stay in the L2 of an H200 (60 MB) while a frame goes through it. */
+constexpr size_t KEPT = 24 << 20;
+
 /* What the host needs to know of a variant. */
 struct kind {
     kernel run;
-    unsigned beams, fps, threads, piece, consumers, weights;
+    unsigned beams, fps, threads, piece, parts, consumers, weights;
     places (*place)(unsigned chunks, unsigned buffers, unsigned stages, unsigned beam_tiles);
 };
 
 template <class V> static kind kind_of()
 {
-    return {beamform<V>, V::BEAMS, V::FPS, V::THREADS, V::PIECE, V::CONSUMERS, V::WEIGHTS, places_of<V>};
+    return {beamform<V>,         V::BEAMS,     V::FPS,     V::THREADS,  V::PIECE,
+            V::HALVES ? 2u : 1u, V::CONSUMERS, V::WEIGHTS, places_of<V>};
 }
 
 struct br_baseband_hopper {
@@ -60,7 +64,7 @@ static bool choose(struct br_baseband_hopper *h, const br_baseband_params *p, un
     for (size_t i = pair ? 0 : 1; i < (pair ? 1 : sizeof kinds / sizeof *kinds); i++) {
         const kind &k = kinds[i];
         work w = {};
-        w.chunks = static_cast<unsigned>((p->ndishes + DISHES - 1) / DISHES);
+        w.chunks = static_cast<uint8_t>((p->ndishes + DISHES - 1) / DISHES);
         w.beam_tiles = static_cast<unsigned>((p->nbeams + k.beams - 1) / k.beams);
         size_t cost = w.beam_tiles * (static_cast<size_t>(k.beams) + 12);
         if (cost >= least || !fits(k, &w, room)) continue;
@@ -98,6 +102,7 @@ static int make_tables(struct br_baseband_hopper *h, const br_baseband_params *p
     size_t rows = p->weight_channels * p->npol / h->k.fps * h->w.beam_tiles,
            weight_bytes = rows * h->w.chunks * h->k.weights,
            scale_bytes = rows * h->k.fps * h->k.beams * sizeof(float);
+    h->w.keep_weights = weight_bytes <= KEPT;
     uint8_t *weights = static_cast<uint8_t *>(calloc(1, weight_bytes));
     float *scales = static_cast<float *>(calloc(1, scale_bytes));
     int failed = 0;
@@ -203,10 +208,22 @@ extern "C" bool br_baseband_hopper(struct br_baseband_hopper *h, const uint8_t *
     }
     if (status != CUDA_SUCCESS) return false;
 
-    size_t tiles = time_tiles * w.groups;
-    unsigned blocks = tiles < h->processors ? static_cast<unsigned>(tiles) : h->processors;
-    h->k.run<<<blocks, h->k.threads, h->shared, static_cast<cudaStream_t>(br_cuda_stream(h->cuda))>>>(
-        w, field, out_map);
-    br_cuda_ok(h->cuda, cudaGetLastError(), "the launch of the baseband beamformer");
+    size_t parts = time_tiles * w.groups * h->k.parts;
+    unsigned blocks = parts < h->processors ? static_cast<unsigned>(parts) : h->processors;
+    w.share = static_cast<unsigned>(parts / blocks);
+    w.more = static_cast<unsigned>(parts % blocks);
+    /* It may begin while the launch before it ends: see let_next_begin(). */
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(blocks);
+    config.blockDim = dim3(h->k.threads);
+    config.dynamicSmemBytes = h->shared;
+    config.stream = static_cast<cudaStream_t>(br_cuda_stream(h->cuda));
+    config.attrs = &early;
+    config.numAttrs = 1;
+    br_cuda_ok(h->cuda, cudaLaunchKernelEx(&config, h->k.run, w, field, out_map),
+               "the launch of the baseband beamformer");
     return true;
 }

@@ -14,9 +14,13 @@
  * A block has a warpgroup of which single threads start the loads, and 2 or 3 warpgroups that multiply, each
  * with stages of its own. With many beams, two share each tile of 128 times, one multiplying while the other
  * rounds; with few, where memory is what counts, they take turns at tiles. Blocks stay; each has a contiguous
- * part of all tiles, numbered [channel and polarisation][beam tile][time], and loads weights, chunk by chunk
- * as the ones before are done with, only where it comes to another channel. Where a channel and polarisation
- * has only 64 dishes, a chunk holds two of them (PAIR).
+ * part of all tiles (or halves of tiles), numbered [channel and polarisation][beam tile][time], and loads
+ * weights, chunk by chunk as the ones before are done with, only where it comes to another channel. Where a
+ * channel and polarisation has only 64 dishes, a chunk holds two of them (PAIR).
+ *
+ * Small frames take as long as a block needs to begin and to end, so both are short: blocks begin while those
+ * of the launch before end, start few barriers, and load the first weights at once; the field of the first
+ * tile is asked for meanwhile and loaded once the launch before has ended.
  *
  * Rounding: J + 8 = floor(sum / 2^s + 8.5), clamped to [0, 16] so that 0 and 16 are the values that a nibble
  * does not hold. Sums of up to 8192 dishes are exact in float32 (16 sum has at most 24 significant bits), so
@@ -25,174 +29,10 @@
 #ifndef BEAMRING_KERNELS_BASEBAND_HOPPER_CUH
 #define BEAMRING_KERNELS_BASEBAND_HOPPER_CUH
 
-#include "kernels/baseband/hopper_layout.h"
-#include "kernels/common/hopper.cuh"
-
-#include <stddef.h>
-#include <stdint.h>
+#include "kernels/baseband/hopper_loads.cuh"
 
 namespace beamring::baseband::hopper
 {
-
-constexpr int TIMES = 128, DISHES = 128;        /* of a tile; of a chunk */
-constexpr int MOST_CHUNKS = 8, MOST_STAGES = 8; /* D up to 1024 */
-constexpr int MOST_BEAMS = 1024;
-
-template <int BEAMS_, bool PAIR_> struct variant {
-    static constexpr int BEAMS = BEAMS_;
-    static constexpr bool PAIR = PAIR_;
-    static constexpr int FPS = PAIR ? 2 : 1; /* channels and polarisations in a chunk */
-    /* Many beams: two warpgroups form half of each tile's times each. Few: they take turns at tiles. */
-    static constexpr bool HALVES = BEAMS > 32;
-    static constexpr int MT = HALVES ? 1 : 2;      /* products of 64 times at once */
-    static constexpr int PIECE = 64 * MT;          /* times of a tile that a warpgroup forms */
-    static constexpr int CONSUMERS = PAIR ? 3 : 2; /* warpgroups that multiply */
-    static constexpr unsigned EVERY =
-        HALVES ? 1 : CONSUMERS; /* tiles from one of a warpgroup's to its next */
-    static constexpr int THREADS = 128 * (CONSUMERS + 1);
-    static constexpr int REGISTERS = CONSUMERS == 2 ? 232 : 152; /* of a thread that multiplies */
-    static constexpr int STAGE = PIECE * DISHES;                 /* bytes */
-    static constexpr int WEIGHTS = 3 * BEAMS * DISHES;           /* of a chunk */
-    static constexpr int OUT = FPS * BEAMS * TIMES;              /* of a tile */
-    static constexpr int OUTS = HALVES ? 2 : 2 * CONSUMERS;
-    static constexpr int SCALES = FPS * BEAMS * static_cast<int>(sizeof(float));
-    static constexpr int COUNTERS = BEAMS / 4; /* a thread's beams */
-};
-
-struct barriers {
-    barrier full[3][MOST_STAGES], empty[3][MOST_STAGES];
-    barrier weights_full[2][MOST_CHUNKS], weights_empty[2][MOST_CHUNKS];
-};
-
-/* What a launch works on. */
-struct work {
-    const uint8_t
-        *weights; /* [weight channel, P / FPS][beam tile][chunk][WEIGHTS], as they stand in shared memory */
-    const float *scales;                 /* [weight channel, P / FPS][beam tile][FPS][BEAMS]: 2^-(s + 8) */
-    const uint8_t *valid;                /* [T][F] or NULL */
-    uint8_t *out;                        /* [B][F][P][T] */
-    unsigned long long *clamped, *total; /* [B], [1] */
-    unsigned T, F, P, B, D;
-    unsigned chunks, beam_tiles, time_tiles;
-    unsigned weight_rows; /* channels and polarisations, by FPS, that have weights of their own */
-    unsigned groups;      /* ((F P) / FPS) beam_tiles */
-    unsigned stages;      /* of each warpgroup */
-    unsigned buffers;     /* of weights: 1 or 2 */
-    bool store_tensor;    /* else `out` or T is not a multiple of 16 */
-};
-
-/* Bytes from the start of the block's shared memory. */
-struct places {
-    unsigned weights, stages, out, scales, counts, barriers, bytes;
-};
-
-template <class V>
-__host__ __device__ inline places places_of(unsigned chunks, unsigned buffers, unsigned stages,
-                                            unsigned beam_tiles)
-{
-    places p;
-    p.weights = 0;
-    p.stages = p.weights + buffers * chunks * V::WEIGHTS;
-    p.out = p.stages + V::CONSUMERS * stages * V::STAGE;
-    p.scales = p.out + V::OUTS * V::OUT;
-    p.counts = p.scales + buffers * V::SCALES;
-    p.barriers = p.counts + beam_tiles * V::BEAMS * static_cast<unsigned>(sizeof(unsigned));
-    p.bytes = p.barriers + static_cast<unsigned>(sizeof(barriers));
-    return p;
-}
-
-/* A block's tiles: those from `now` to `end`, in segments of one group each. */
-struct segments {
-    unsigned now, end;
-    unsigned group, tile, count;
-
-    __device__ __forceinline__ void find(const work &w)
-    {
-        group = now / w.time_tiles;
-        tile = now % w.time_tiles;
-        count = min(end - now, w.time_tiles - tile);
-    }
-    __device__ __forceinline__ void start(const work &w)
-    {
-        size_t tiles = static_cast<size_t>(w.groups) * w.time_tiles;
-        now = static_cast<unsigned>(tiles * blockIdx.x / gridDim.x);
-        end = static_cast<unsigned>(tiles * (blockIdx.x + 1) / gridDim.x);
-        find(w);
-    }
-    __device__ __forceinline__ bool more() const { return now < end; }
-    __device__ __forceinline__ void next(const work &w)
-    {
-        now += count;
-        if (more()) find(w);
-    }
-    /* First of the segment's tiles that a warpgroup takes, of which each takes every so many. `before`: the
-     * block's tiles before this segment. */
-    __device__ __forceinline__ static unsigned first(unsigned before, unsigned consumer, unsigned every)
-    {
-        return (consumer + every - before % every) % every;
-    }
-};
-
-/* Where a ring of stages or buffers has come to. */
-struct ring {
-    unsigned at = 0, phase = 0;
-    __device__ __forceinline__ void advance(unsigned length)
-    {
-        if (++at == length) {
-            at = 0;
-            phase ^= 1;
-        }
-    }
-};
-
-/* ---- loads: one thread each ---- */
-
-/* The field, for one warpgroup. */
-template <class V>
-__device__ __forceinline__ void load_field(const work &w, const CUtensorMap *field, uint8_t *stages,
-                                           barriers &b, unsigned consumer)
-{
-    ring at;
-    unsigned before = 0;
-    segments s;
-    for (s.start(w); s.more(); before += s.count, s.next(w)) {
-        int x = static_cast<int>(s.group / w.beam_tiles * (V::PAIR ? DISHES : w.D));
-        for (unsigned k = s.first(before, consumer, V::EVERY); k < s.count; k += V::EVERY) {
-            int t = static_cast<int>((s.tile + k) * TIMES + (V::HALVES ? consumer * V::PIECE : 0));
-            for (unsigned chunk = 0; chunk < w.chunks; chunk++, at.advance(w.stages)) {
-                barrier_wait(&b.empty[consumer][at.at], at.phase ^ 1);
-                barrier_expect(&b.full[consumer][at.at], V::STAGE);
-                tensor_load(stages + at.at * V::STAGE, field, &b.full[consumer][at.at],
-                            x + static_cast<int>(chunk) * DISHES, t);
-            }
-        }
-    }
-}
-
-/* Weights and scales. The scales come with the last chunk: they are in use as long as that. */
-template <class V>
-__device__ __forceinline__ void load_weights(const work &w, uint8_t *weights, float *scales, barriers &b)
-{
-    ring at;
-    segments s;
-    for (s.start(w); s.more(); s.next(w), at.advance(w.buffers)) {
-        /* weights: shape (weight_rows, beam_tiles, chunks, WEIGHTS), scales: (weight_rows, beam_tiles, FPS
-         * BEAMS), contiguous */
-        size_t row = static_cast<size_t>(s.group / w.beam_tiles % w.weight_rows) * w.beam_tiles +
-                     s.group % w.beam_tiles;
-        for (unsigned chunk = 0; chunk < w.chunks; chunk++) {
-            barrier *full = &b.weights_full[at.at][chunk];
-            bool last = chunk + 1 == w.chunks;
-            barrier_wait(&b.weights_empty[at.at][chunk], at.phase ^ 1);
-            barrier_expect(full, V::WEIGHTS + (last ? V::SCALES : 0));
-            bulk_load(weights + (at.at * w.chunks + chunk) * V::WEIGHTS,
-                      w.weights + (row * w.chunks + chunk) * V::WEIGHTS, V::WEIGHTS, full);
-            if (last)
-                bulk_load(scales + at.at * V::FPS * V::BEAMS, w.scales + row * V::FPS * V::BEAMS, V::SCALES,
-                          full);
-        }
-    }
-}
 
 /* ---- rounding ---- */
 
@@ -231,7 +71,7 @@ template <class V> struct consumer {
     const CUtensorMap *out_map;
     uint8_t *stages, *out;
     const uint8_t *weights;
-    const float *scales;
+    float *scales; /* of the warpgroup */
     barriers &b;
     unsigned which;                                /* of the block's consumers */
     unsigned thread, lane, warp, quad, first_time; /* first_time: of its times, in a tile */
@@ -243,19 +83,29 @@ template <class V> struct consumer {
     /* Two warpgroups share the tensor cores best when one rounds while the other multiplies, and left alone
      * they would stay where they are, in step with each other: so each, before it rounds its half of tile i
      * (of `tiles`), waits until the other has rounded its one before (warpgroup 0: of tile i - 1, warpgroup
-     * 1: of tile i). */
-    __device__ __forceinline__ void await_turn(unsigned i) const
+     * 1: of tile i). `both`: whether the block has both halves of tile i. */
+    __device__ __forceinline__ void await_turn(unsigned i, bool both) const
     {
-        if (which == 1 || i > 0) asm volatile("bar.sync %0, 256;\n" ::"r"(5 + which) : "memory");
+        if (which == 1 ? both : i > 0) asm volatile("bar.sync %0, 256;\n" ::"r"(5 + which) : "memory");
     }
-    __device__ __forceinline__ void give_turn(unsigned i, unsigned tiles) const
+    __device__ __forceinline__ void give_turn(unsigned i, bool both, unsigned tiles) const
     {
-        if (which == 0 || i + 1 < tiles) asm volatile("bar.arrive %0, 256;\n" ::"r"(6 - which) : "memory");
+        if (which == 0 ? both : i + 1 < tiles)
+            asm volatile("bar.arrive %0, 256;\n" ::"r"(6 - which) : "memory");
     }
 
     __device__ __forceinline__ void meet() const
     {
         asm volatile("bar.sync %0, 128;\n" ::"r"(which + 1) : "memory");
+    }
+
+    /* The segment's scales, of each thread that of the beam with its number, to where the warpgroup reads
+     * them. */
+    __device__ __forceinline__ void place_scales(float scale) const
+    {
+        meet(); /* all have read those of the segment before */
+        if (thread < V::FPS * V::BEAMS) scales[thread] = scale;
+        meet();
     }
 
     /* Which of the thread's times are not missing, a byte of 1 or 0 each; with mt = 1 two times, twice. */
@@ -348,37 +198,92 @@ template <class V> struct consumer {
             }
             return;
         }
-        /* out: shape (B, F P, T), contiguous after the tile's offset: shape (BEAMS, FPS, TIMES), strides (F P
-         * T, T, 1), fewer of beams and times at the ends from: [FPS][BEAMS][TIMES], swizzled */
-        size_t fp_stride = w.T, beam_stride = static_cast<size_t>(w.F) * w.P * w.T;
-        uint8_t *to = w.out + static_cast<size_t>(first_beam) * beam_stride +
-                      static_cast<size_t>(first_fp) * fp_stride + static_cast<size_t>(tile) * TIMES;
-        unsigned there = min(static_cast<unsigned>(TIMES), w.T - tile * TIMES),
-                 beams = min(V::BEAMS + 0u, w.B - first_beam);
-#pragma unroll 1
-        for (unsigned row = warp; row < V::FPS * beams; row += 4) {
-            unsigned beam = row / V::FPS, fp = row % V::FPS;
+        store_bytes(from, tile, first_fp, first_beam, 0, TIMES);
+    }
+
+    /* The warpgroup's own half of a tile. */
+    __device__ __forceinline__ void store_half(const uint8_t *from, unsigned tile, unsigned first_fp,
+                                               unsigned first_beam) const
+    {
+        meet();
+        if (!w.store_tensor) {
+            store_bytes(from, tile, first_fp, first_beam, first_time, first_time + V::PIECE);
+            return;
+        }
+        /* out: shape (B, F P, T), contiguous. Of each beam four lanes have 16 times each; T is a multiple
+         * of 16. */
+        size_t beam_stride = static_cast<size_t>(w.F) * w.P * w.T;
+        unsigned time = first_time + lane % 4 * 16, beams = min(V::BEAMS + 0u, w.B - first_beam);
+        uint8_t *to = w.out + first_beam * beam_stride + static_cast<size_t>(first_fp) * w.T +
+                      static_cast<size_t>(tile) * TIMES + time;
+        if (tile * TIMES + time >= w.T) return;
 #pragma unroll
-            for (unsigned t = lane; t < TIMES; t += 32)
-                if (t < there)
-                    to[beam * beam_stride + fp * fp_stride + t] =
-                        from[fp * (V::OUT / V::FPS) + br_hopper_out(beam, t)];
+        for (int turn = 0; turn < V::BEAMS / 32; turn++) {
+            unsigned beam = br_hopper_half_beam(static_cast<unsigned>(turn), warp, lane);
+            if (beam < beams)
+                *reinterpret_cast<uint4 *>(to + beam * beam_stride) =
+                    *reinterpret_cast<const uint4 *>(from + br_hopper_out(beam, time));
         }
     }
 
-    /* Adds what was clamped to the block's counts, of beams from `first_beam` on. */
+    /* Times `begin` to `end` of a tile, byte by byte. */
+    __device__ __forceinline__ void store_bytes(const uint8_t *from, unsigned tile, unsigned first_fp,
+                                                unsigned first_beam, unsigned begin, unsigned end) const
+    {
+        /* out: shape (B, F P, T), contiguous; from the tile's offset: shape (BEAMS, FPS, TIMES), strides (F P
+         * T, T, 1), fewer of beams and times at the ends. from: [FPS][BEAMS][TIMES], swizzled */
+        size_t fp_stride = w.T, beam_stride = static_cast<size_t>(w.F) * w.P * w.T;
+        uint8_t *to = w.out + static_cast<size_t>(first_beam) * beam_stride +
+                      static_cast<size_t>(first_fp) * fp_stride + static_cast<size_t>(tile) * TIMES;
+        unsigned there = min(end, w.T - tile * TIMES), beams = min(V::BEAMS + 0u, w.B - first_beam);
+#pragma unroll 1
+        for (unsigned row = warp; row < V::FPS * beams; row += 4) {
+            unsigned beam = row / V::FPS, fp = row % V::FPS;
+#pragma unroll 1
+            for (unsigned t = begin + lane; t < there; t += 32)
+                to[beam * beam_stride + fp * fp_stride + t] =
+                    from[fp * (V::OUT / V::FPS) + br_hopper_out(beam, t)];
+        }
+    }
+
+    /* Lanes whose numbers differ in BIT share the work of adding up LEFT counters of both, or, if that is
+     * odd, do it both: each has the sums of half of them then, from counter `first` on. */
+    template <int LEFT, unsigned BIT>
+    __device__ __forceinline__ void halve(unsigned (&clamped)[V::COUNTERS], unsigned &first) const
+    {
+        bool upper = (lane & BIT) != 0;
+        constexpr int HALF = LEFT % 2 == 0 ? LEFT / 2 : 0;
+#pragma unroll
+        for (int i = 0; i < (LEFT + 1) / 2; i++) {
+            unsigned give = upper ? clamped[i] : clamped[HALF + i],
+                     keep = upper ? clamped[HALF + i] : clamped[i];
+            clamped[i] = keep + __shfl_xor_sync(WHOLE_WARP, give, BIT);
+        }
+        if (upper) first += HALF;
+    }
+
+    /* Adds what was clamped to the block's counts, of beams from `first_beam` on: eight lanes have each beam.
+     */
     __device__ __forceinline__ void count(unsigned *counts)
     {
+        constexpr int N = V::COUNTERS, LEFT = N > 8 ? N / 8 : 1;
+        unsigned clamped[N], first = 0;
 #pragma unroll
-        for (int i = 0; i < V::COUNTERS; i++) {
-            unsigned clamped = 2 * times - whole[i] / 16;
-#pragma unroll
-            for (int offset = 4; offset < 32; offset *= 2)
-                clamped += __shfl_xor_sync(WHOLE_WARP, clamped, offset);
-            if (lane < 4 && clamped > 0) atomicAdd(&counts[i / 2 * 8 + quad * 2 + i % 2], clamped);
+        for (int i = 0; i < N; i++) {
+            clamped[i] = 2 * times - whole[i] / 16;
             whole[i] = 0;
         }
         times = 0;
+        halve<N, 16>(clamped, first);
+        halve<N / 2, 8>(clamped, first);
+        halve<N / 4, 4>(clamped, first);
+        bool mine = N >= 8 || (lane & 4) == 0; /* of 4 counters one is left after two halvings */
+#pragma unroll
+        for (int i = 0; i < LEFT; i++) {
+            unsigned counter = first + i;
+            if (mine && clamped[i] > 0)
+                atomicAdd(&counts[counter / 2 * 8 + quad * 2 + counter % 2], clamped[i]);
+        }
     }
 
     /* Multiplies half a chunk and adds it to the sums, or, without `adds`, sets them; one step is still under
@@ -445,25 +350,39 @@ template <class V> struct consumer {
         times = 0;
         ring at, buffer;
         unsigned before = 0, done = 0; /* tiles */
-        segments s;
+        segments<V> s;
         s.start(w);
+        await_previous();
+        /* Tiles of the block; whether it lacks the first half of the first one, the second half of the last
+         * one. */
         const unsigned tiles = s.end - s.now;
+        const bool late = s.late, early = s.early_at_end;
+        if (V::HALVES && late && which == 0) done = 1;
+        /* At first the one that has the earlier half multiplies alone, if there is something to do beside its
+         * rounding. */
+        const unsigned follower = late ? 0 : 1;
+        bool begins = tiles > 1;
         for (; s.more(); before += s.count, s.next(w), buffer.advance(w.buffers)) {
             unsigned fp = s.group / w.beam_tiles * V::FPS, beam_tile = s.group % w.beam_tiles;
             const uint8_t *my_weights = weights + buffer.at * w.chunks * V::WEIGHTS;
-            const float *my_scales = scales + buffer.at * V::FPS * V::BEAMS;
-            unsigned first = s.first(before, which, V::EVERY);
-            if (first >= s.count) /* none of the tiles is this warpgroup's: it need not hold the weights */
+            unsigned first = s.first(before, which), limit = s.limit(which);
+            /* scales: shape (weight_rows, beam_tiles, FPS BEAMS), contiguous; placed when they are needed */
+            float scale = 0;
+            if (first < limit && thread < V::FPS * V::BEAMS)
+                scale = w.scales[s.row(w) * (V::FPS * V::BEAMS) + thread];
+            if (first >= limit) /* none of the tiles is this warpgroup's: it need not hold the weights */
                 for (unsigned chunk = 0; chunk < w.chunks; chunk++) {
                     barrier_wait(&b.weights_full[buffer.at][chunk], buffer.phase);
                     if (lane == 0) barrier_arrive(&b.weights_empty[buffer.at][chunk]);
                 }
-            for (unsigned k = first; k < s.count; k += V::EVERY, done++) {
-                bool fresh = k == first, last = k + V::EVERY >= s.count;
+            for (unsigned k = first; k < limit; k += V::EVERY, done++) {
+                bool fresh = k == first, last = k + V::EVERY >= limit;
                 unsigned tile = s.tile + k;
                 unsigned live =
                     find_live(tile * TIMES + first_time + br_hopper_time(V::MT, 0, 0, lane, warp), fp / w.P);
                 uint8_t *to = out + done % 2 * V::OUT;
+                if (V::PAIR && fresh) place_scales(scale);
+                if (V::HALVES && begins && which == follower) asm volatile("bar.sync 7, 256;\n" ::: "memory");
 #pragma unroll 1
                 for (unsigned chunk = 0; chunk < w.chunks; chunk++, at.advance(w.stages)) {
                     barrier_wait(&b.full[which][at.at], at.phase);
@@ -473,20 +392,29 @@ template <class V> struct consumer {
                              last && chunk > 0 ? &b.weights_empty[buffer.at][chunk - 1] : nullptr);
                     if (V::PAIR) {
                         wgmma_wait<0>();
-                        finish(sums, my_scales, live, to);
+                        finish(sums, scales, live, to);
                     }
                     multiply(sums, at, here, 1, !V::PAIR, nullptr);
                 }
-                if (V::HALVES) await_turn(done);
+                if (V::HALVES && begins && which != follower)
+                    asm volatile("bar.arrive 7, 256;\n" ::: "memory");
+                begins = false;
+                if (!V::PAIR && fresh) place_scales(scale);
+                /* Whether the other warpgroup has its half of this tile. */
+                bool both = !(which == 1 && done == 0 && late) && !(which == 0 && done + 1 == tiles && early);
+                /* After the last tile nothing is left to multiply meanwhile. */
+                bool wait_later = which == 1 && done + 1 == tiles;
+                if (V::HALVES && !wait_later) await_turn(done, both);
                 wgmma_wait<0>();
-                finish(sums, my_scales + (V::FPS - 1) * V::BEAMS, live, to + V::OUT - V::OUT / V::FPS);
+                finish(sums, scales + (V::FPS - 1) * V::BEAMS, live, to + V::OUT - V::OUT / V::FPS);
                 publish_shared();
-                if (!V::HALVES || which == 1) store(to, tile, fp, beam_tile * V::BEAMS);
-                if (V::HALVES) give_turn(done, tiles);
-                if (last) {
-                    if (V::HALVES) meet(); /* all have read the scales (else they have met in store()) */
-                    if (lane == 0) barrier_arrive(&b.weights_empty[buffer.at][w.chunks - 1]);
-                }
+                if (V::HALVES && wait_later) await_turn(done, both);
+                if (V::HALVES && !both)
+                    store_half(to, tile, fp, beam_tile * V::BEAMS);
+                else if (!V::HALVES || which == 1)
+                    store(to, tile, fp, beam_tile * V::BEAMS);
+                if (V::HALVES) give_turn(done, both, tiles);
+                if (last && lane == 0) barrier_arrive(&b.weights_empty[buffer.at][w.chunks - 1]);
             }
             if (w.beam_tiles > 1) count(counts + beam_tile * V::BEAMS);
         }
@@ -508,18 +436,26 @@ __global__ void __launch_bounds__(V::THREADS, 1)
     unsigned *counts = reinterpret_cast<unsigned *>(memory + p.counts);
     unsigned group = __shfl_sync(WHOLE_WARP, threadIdx.x / 128, 0), warp = threadIdx.x / 32 % 4;
 
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < V::CONSUMERS; i++)
-            for (int j = 0; j < MOST_STAGES; j++) {
-                barrier_start(&b.full[i][j], 1);
-                barrier_start(&b.empty[i][j], 4);
+    let_next_begin();
+    if (group == V::CONSUMERS && threadIdx.x % 32 == 0) {
+        /* To start a barrier takes 40 cycles: only those that are used. */
+        if (warp < V::CONSUMERS) {
+#pragma unroll 1
+            for (unsigned j = 0; j < w.stages; j++) {
+                barrier_start(&b.full[warp][j], 1);
+                barrier_start(&b.empty[warp][j], 4);
             }
-        for (int i = 0; i < 2; i++)
-            for (int j = 0; j < MOST_CHUNKS; j++) {
-                barrier_start(&b.weights_full[i][j], 1);
-                barrier_start(&b.weights_empty[i][j], 4 * V::CONSUMERS);
-            }
-        barrier_publish();
+        } else if (warp == V::CONSUMERS) {
+#pragma unroll 1
+            for (unsigned i = 0; i < w.buffers; i++)
+#pragma unroll 1
+                for (unsigned j = 0; j < w.chunks; j++) {
+                    barrier_start(&b.weights_full[i][j], 1);
+                    barrier_start(&b.weights_empty[i][j], 4 * V::CONSUMERS);
+                }
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
+        if (warp == V::CONSUMERS) tensor_prefetch(&field);
     }
     for (unsigned i = threadIdx.x; i < w.beam_tiles * V::BEAMS; i += V::THREADS) counts[i] = 0;
     __syncthreads();
@@ -528,9 +464,9 @@ __global__ void __launch_bounds__(V::THREADS, 1)
         registers_fewer<40>();
         if (threadIdx.x % 32 == 0) {
             if (warp < V::CONSUMERS)
-                load_field<V>(w, &field, memory + p.stages + warp * w.stages * V::STAGE, b, warp);
+                field_loads<V>{w, &field, warp}.run(memory + p.stages + warp * w.stages * V::STAGE, b);
             else if (warp == V::CONSUMERS)
-                load_weights<V>(w, memory + p.weights, scales, b);
+                load_weights<V>(w, memory + p.weights, b);
         }
     } else {
         registers_more<V::REGISTERS>();
@@ -539,7 +475,7 @@ __global__ void __launch_bounds__(V::THREADS, 1)
                          memory + p.stages + group * w.stages * V::STAGE,
                          memory + p.out + (V::HALVES ? 0 : group * 2 * V::OUT),
                          memory + p.weights,
-                         scales,
+                         scales + group * V::FPS * V::BEAMS,
                          b,
                          group,
                          threadIdx.x % 128,

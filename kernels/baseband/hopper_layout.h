@@ -9,8 +9,8 @@
 
 #include "kernels/common/fragments.h"
 
-/* Time, in a piece, of row 8 upper + (lane / 4) of a warp's 16 rows in product m: what a thread holds are 2 mt
- * consecutive times. Bit 2 of the time changes between the two rows that eight lanes read at once, so that
+/* Time, in a piece, of row 8 upper + (lane / 4) of a warp's 16 rows in product m: what a thread holds are 2
+ * mt consecutive times. Bit 2 of the time changes between the two rows that eight lanes read at once, so that
  * these are read from different banks.
  *
  *   mt of 1:  warp1 warp0 row2 row0 row1 upper <-> t5 t4 t3 t2 t1 t0
@@ -60,6 +60,15 @@ static inline BR_HD unsigned br_hopper_weight(unsigned beams, unsigned part, uns
 static inline BR_HD unsigned br_hopper_out(unsigned beam, unsigned time)
 {
     return br_swizzle_128_bytes(beam * 128 + time);
+}
+
+/* Beam whose 64 times of half a tile a lane and the three next to it (those with the same lane / 4) bring to
+ * global memory, 16 each: so that 8 lanes, which read at once, have two beams of which the swizzle puts one
+ * half of a row in the place of the other's. */
+static inline BR_HD unsigned br_hopper_half_beam(unsigned turn, unsigned warp, unsigned lane)
+{
+    unsigned eighth = lane / 4;
+    return turn * 32 + warp * 8 + eighth / 2 + eighth % 2 * 4;
 }
 
 #endif

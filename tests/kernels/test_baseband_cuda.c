@@ -1,5 +1,5 @@
-/* The baseband beamformer on a GPU, the kernel made for the device and the portable one, against the reference:
- * same bytes, same counts. With BEAMRING_GPU_TIMES=1 (or a telescope's name) also its times. */
+/* The baseband beamformer on a GPU, the kernel made for the device and the portable one, against the
+ * reference: same bytes, same counts. With BEAMRING_GPU_TIMES=1 (or a telescope's name) also its times. */
 #include "kernels/baseband/baseband.h"
 #include "kernels/common/cuda.h"
 
@@ -171,8 +171,8 @@ static void same_on(enum br_baseband_gpu gpu, struct shape n, const uint8_t *e, 
         good = good && memcmp(got + GUARD + off, expected->out, outputs) == 0;
         if (!good)
             printf("%s: T %zu F %zu P %zu D %zu B %zu, %zu weight channels, missing %d, off %zu\n",
-                   gpu == BR_BASEBAND_PORTABLE ? "portable" : "the device's own", n.T, n.F, n.P, n.D, n.B, n.WF,
-                   e_valid != NULL, off);
+                   gpu == BR_BASEBAND_PORTABLE ? "portable" : "the device's own", n.T, n.F, n.P, n.D, n.B,
+                   n.WF, e_valid != NULL, off);
         assert_memory_equal(got + GUARD + off, expected->out, outputs);
         for (size_t b = 0; b < n.B; b++) assert_int_equal(counted[b], again * expected->clamped[b]);
         assert_int_equal(br_cuda_count(cuda) - before, again * expected->total);
@@ -266,8 +266,8 @@ static void random_shapes(void **state)
     }
 }
 
-/* Thousands of small ones, of the shapes for which devices have kernels of their own; some with two channels and
- * polarisations at a time. */
+/* Thousands of small ones, of the shapes for which devices have kernels of their own; some with two channels
+ * and polarisations at a time. */
 static void thousands(void **state)
 {
     NEEDS_DEVICE();
@@ -365,6 +365,62 @@ static void call_lengths(void **state)
     br_baseband_destroy(plan);
     br_cuda_free(cuda, device_e);
     br_cuda_free(cuda, device_out);
+}
+
+/* Each frame is made from the beams of the one before, so many times over: with a wait after each, and all
+ * enqueued at once, when the next kernel may begin before the last one has ended but must not read what is
+ * not there yet. Then the same with each frame copied to one and the same place, and its beams from one and
+ * the same place, with nothing else between. */
+static void frames_in_a_row(void **state)
+{
+    NEEDS_DEVICE();
+    enum { FRAMES = 24 };
+    static const struct shape shapes[] = {{.T = 4096, .F = 3, .P = 2, .D = 96, .B = 96, .WF = 3},
+                                          {.T = 300, .F = 5, .P = 2, .D = 64, .B = 64, .WF = 1},
+                                          {.T = 2048, .F = 7, .P = 1, .D = 16, .B = 16, .WF = 7},
+                                          {.T = 640, .F = 33, .P = 2, .D = 32, .B = 32, .WF = 33}};
+    cudaStream_t stream = br_cuda_stream(cuda);
+    for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
+        struct shape n = shapes[k];
+        size_t bytes = n.T * n.F * n.P * n.D, beams = n.WF * n.P * n.B;
+        uint8_t *frame[FRAMES + 1], *first = malloc(bytes), *a = malloc(bytes), *b = malloc(bytes);
+        int8_t *w = malloc(beams * n.D * 2);
+        int32_t *shift = malloc(beams * sizeof *shift);
+        fill(first, bytes);
+        for (size_t i = 0; i < beams * n.D * 2; i++) w[i] = (int8_t)((int)(dump_random(&seed) % 255) - 127);
+        for (size_t i = 0; i < beams; i++) shift[i] = n.D > 64 ? 9 : n.D > 16 ? 8 : 7;
+        struct br_baseband *plan = plan_of(BR_CUDA, BR_BASEBAND_AUTO, n, w, shift);
+        for (int i = 0; i <= FRAMES; i++) frame[i] = on_device(first, bytes);
+        for (int i = 0; i < FRAMES; i++) {
+            br_baseband_execute(plan, frame[i], NULL, n.T, frame[i + 1], NULL, NULL);
+            cuda_ok(cudaStreamSynchronize(stream));
+        }
+        uint64_t total = br_baseband_saturated(plan, NULL);
+        cuda_ok(cudaMemcpy(a, frame[FRAMES], bytes, cudaMemcpyDeviceToHost));
+        assert_true(memcmp(a, first, bytes) != 0);
+        for (int i = 1; i <= FRAMES; i++) cuda_ok(cudaMemset(frame[i], 0x5a, bytes));
+        cuda_ok(cudaDeviceSynchronize());
+        for (int i = 0; i < FRAMES; i++)
+            br_baseband_execute(plan, frame[i], NULL, n.T, frame[i + 1], NULL, NULL);
+        assert_int_equal(br_baseband_saturated(plan, NULL), 2 * total);
+        cuda_ok(cudaMemcpy(b, frame[FRAMES], bytes, cudaMemcpyDeviceToHost));
+        assert_memory_equal(a, b, bytes);
+        cuda_ok(cudaMemcpy(frame[0], first, bytes, cudaMemcpyHostToDevice));
+        for (int i = 0; i < FRAMES; i++) {
+            br_baseband_execute(plan, frame[0], NULL, n.T, frame[1], NULL, NULL);
+            cuda_ok(cudaMemcpyAsync(frame[0], frame[1], bytes, cudaMemcpyDeviceToDevice, stream));
+        }
+        assert_int_equal(br_baseband_saturated(plan, NULL), 3 * total);
+        cuda_ok(cudaMemcpy(b, frame[0], bytes, cudaMemcpyDeviceToHost));
+        assert_memory_equal(a, b, bytes);
+        br_baseband_destroy(plan);
+        for (int i = 0; i <= FRAMES; i++) br_cuda_free(cuda, frame[i]);
+        free(first);
+        free(a);
+        free(b);
+        free(w);
+        free(shift);
+    }
 }
 
 static void failures(void **state)
@@ -494,8 +550,8 @@ int main(void)
                                        cmocka_unit_test(call_lengths), cmocka_unit_test(failures),
                                        cmocka_unit_test(many_channels)};
     const struct CMUnitTest more[] = {cmocka_unit_test(random_shapes), cmocka_unit_test(thousands),
-                                      cmocka_unit_test(many_tiles),
-                                      cmocka_unit_test(extremes), cmocka_unit_test(times)};
+                                      cmocka_unit_test(many_tiles),    cmocka_unit_test(frames_in_a_row),
+                                      cmocka_unit_test(extremes),      cmocka_unit_test(times)};
     failed += cmocka_run_group_tests_name("gpu, small shapes", small, open_device, close_device);
     if (!getenv("BEAMRING_GPU_SMALL")) /* set for compute-sanitizer */
         failed += cmocka_run_group_tests_name("gpu", more, open_device, close_device);

@@ -102,8 +102,15 @@ static void weights(struct layouts *report, unsigned beams)
     layouts_end(read, 1, 2);
 
     struct layouts_region *scales = layouts_region(report, LAYOUTS_SHARED, "scales", beams, 4);
+    struct layouts_pass *place = layouts_begin(scales, LAYOUTS_WRITE, "place_scales");
+    for (unsigned first = 0; first < beams; first += 32) {
+        struct layouts_access access = {.bytes = 4};
+        for (unsigned lane = 0; lane < 32 && first + lane < beams; lane++)
+            layouts_lane_items(&access, lane, (first + lane) * 4, first + lane);
+        layouts_access(place, &access);
+    }
+    layouts_end(place, 1, 1);
     struct layouts_pass *scale = layouts_begin(scales, LAYOUTS_READ, "finish");
-    layouts_fill(scales);
     for (unsigned j = 0; j < beams / 8; j++) {
         struct layouts_access access = {.bytes = 8};
         for (unsigned lane = 0; lane < 32; lane++)
@@ -125,7 +132,32 @@ static int64_t sum_item(struct layouts *report, unsigned beams, unsigned mt, uns
     return re.column * TIMES + time_of_row(mt, m, re.row);
 }
 
-/* finish(), and both ways of store(). An item is [beam][time]. */
+/* store_half(): both halves of a tile, as two blocks would bring them from `bytes` to global memory. */
+static void halves(struct layouts *report, struct layouts_region *bytes, unsigned beams)
+{
+    struct layouts_region *out =
+        layouts_region(report, LAYOUTS_GLOBAL, "out, halves", (size_t)beams * TIMES, 1);
+    struct layouts_pass *read = layouts_begin(bytes, LAYOUTS_READ, "store, half a tile");
+    struct layouts_pass *store = layouts_begin(out, LAYOUTS_WRITE, "store, half a tile");
+    layouts_allow_pieces(store, LAYOUTS_SECTOR,
+                         "a block's first and last tile may be half a tile: 64 times of a beam");
+    for (unsigned half = 0; half < 2; half++)
+        for (unsigned turn = 0; turn < beams / 32; turn++)
+            for (unsigned warp = 0; warp < WARPS; warp++) {
+                struct layouts_access from = {.bytes = 16}, to = {.bytes = 16};
+                for (unsigned lane = 0; lane < 32; lane++) {
+                    unsigned beam = br_hopper_half_beam(turn, warp, lane), time = half * 64 + lane % 4 * 16;
+                    layouts_lane_items(&from, lane, br_hopper_out(beam, time), beam * TIMES + time);
+                    layouts_lane_items(&to, lane, beam * TIMES + time, beam * TIMES + time);
+                }
+                layouts_access(read, &from);
+                layouts_access(store, &to);
+            }
+    layouts_end(read, 1, 1);
+    layouts_end(store, 1, 1);
+}
+
+/* finish(), and all ways of store(). An item is [beam][time]. */
 static void result(struct layouts *report, unsigned beams, unsigned mt)
 {
     unsigned pieces = 2 / mt;
@@ -175,6 +207,7 @@ static void result(struct layouts *report, unsigned beams, unsigned mt)
         }
     layouts_end(read, 1, 1);
     layouts_end(store, 1, 1);
+    if (mt == 1) halves(report, bytes, beams);
 }
 
 /* ---- register assignments ---- */
