@@ -1,7 +1,7 @@
-/* The baseband beamformer against the exact sum, for thousands of shapes and inputs: on the CPU, and on a GPU with
- * the kernel that suits the device and with the portable one. What is expected is summed here in plain integers; of
- * large shapes for some of the outputs, chosen at random, and then the GPU's kernels are compared with each other in
- * all of them. */
+/* The baseband beamformer against the exact sum, for thousands of shapes and inputs: on the CPU, and on a GPU
+ * with the kernel that suits the device and with the portable one. What is expected is summed here in plain
+ * integers; of large shapes for some of the outputs, chosen at random, and then the GPU's kernels are
+ * compared with each other in all of them. */
 #include "kernels/baseband/baseband.h"
 
 #include <setjmp.h>
@@ -39,6 +39,7 @@ struct run {
     uint64_t *clamped;  /* [B] expected, where all outputs are summed */
     size_t whole, some; /* how many cases were compared in all outputs, and in some */
     size_t decile[10];  /* beams by their clamped share */
+    size_t shifted[21]; /* ... by their shift */
 };
 
 /* ---- cases ---- */
@@ -83,7 +84,8 @@ static void make_weights(struct run *r, enum weights kind, int balanced)
         for (size_t i = 0; i < 2 * n.D; i++) r->w[row * n.D * 2 + i] = weight_of(kind, most);
         r->shift[row] = (int32_t)pick(0, 20);
         if (!balanced) continue;
-        /* The sum of 2 D products of a field of rms 4.6 and weights up to `most`: 2^s between a 4th and a 64th of its rms. */
+        /* The sum of 2 D products of a field of rms 4.6 and weights up to `most`: 2^s between a 4th and a
+         * 64th of its rms. */
         double rms2 = 2.0 * (double)n.D * 21.5 * most * (most + 1) / 3;
         int32_t s = 0;
         while ((double)((int64_t)1 << 2 * (s + 1)) * 30 < rms2) s++;
@@ -135,7 +137,8 @@ static uint8_t expected(const struct run *r, size_t t, size_t f, size_t p, size_
     return (uint8_t)((low & 15) | (high & 15) << 4);
 }
 
-/* Compares r->out, in all outputs if they take at most `work` products, else in about as many of them as that. */
+/* Compares r->out, in all outputs if they take at most `work` products, else in about as many of them as
+ * that. */
 static void compare(struct run *r, const char *who, const uint8_t *valid, const uint64_t *clamped,
                     size_t work)
 {
@@ -161,6 +164,7 @@ static void compare(struct run *r, const char *who, const uint8_t *valid, const 
                          (unsigned long long)r->clamped[b]);
             size_t share = r->clamped[b] * 10 / (2 * n.T * n.F * n.P);
             r->decile[share > 9 ? 9 : share]++;
+            for (size_t i = 0; i < n.WF * n.P; i++) r->shifted[r->shift[i * n.B + b]]++;
         }
     if (whole)
         r->whole++;
@@ -233,8 +237,8 @@ static void end(struct run *r)
     free(r->clamped);
 }
 
-/* Any shape up to 128 beams and 1024 dishes (multiples of 16) of which the outputs take at most `work` products, with
- * any field, weights and shifts. */
+/* Any shape up to 128 beams and 1024 dishes (multiples of 16) of which the outputs take at most `work`
+ * products, with any field, weights and shifts. */
 static void random_cases(const struct kind *kinds, size_t count, size_t cases, size_t work)
 {
     struct run r = begin(1 << 20, 1 << 20, 1 << 23, 1 << 20, 1 << 20);
@@ -253,7 +257,13 @@ static void random_cases(const struct kind *kinds, size_t count, size_t cases, s
         for (size_t k = 0; k < count; k++) run_case(&r, &kinds[k], missing ? r.valid : NULL, (size_t)-1 / 2);
     }
     assert_int_equal(r.whole, cases * count);
-    for (int i = 0; i < 10; i++) assert_true(r.decile[i] > 0); /* beams clamped by all shares */
+    for (int i = 0; i < 10; i++) assert_true(r.decile[i] > 0);   /* beams clamped by all shares */
+    for (int i = 0; i <= 20; i++) assert_true(r.shifted[i] > 0); /* by all shifts */
+    printf(
+        "%zu cases, all outputs and counts equal the exact sums; beams clamped by up to 10 %%, 20 %%, ...:",
+        r.whole);
+    for (int i = 0; i < 10; i++) printf(" %zu", r.decile[i]);
+    printf("\n");
     end(&r);
 }
 
@@ -376,7 +386,8 @@ static const struct kind gpus[] = {{"GPU", on_this_gpu}, {"GPU, portable", on_an
 static void gpu_random(void **state)
 {
     NEEDS_GPU();
-    random_cases(gpus, 2, getenv("BEAMRING_GPU_SMALL") ? 40 : 2000, 60000);
+    const char *cases = getenv("BEAMRING_GPU_CASES"); /* as many as one has patience for */
+    random_cases(gpus, 2, cases ? (size_t)atoi(cases) : getenv("BEAMRING_GPU_SMALL") ? 40 : 2000, 60000);
 }
 
 static void gpu_random_misaligned(void **state)
@@ -398,7 +409,8 @@ static void gpu_largest(void **state)
     largest_sums(gpus, 2);
 }
 
-/* Shapes of telescopes, and such as fill the device: some outputs are summed, and both kernels agree in all. */
+/* Shapes of telescopes, and such as fill the device: some outputs are summed, and both kernels agree in all.
+ */
 static void gpu_large(void **state)
 {
     NEEDS_GPU();

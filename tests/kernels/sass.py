@@ -1,0 +1,63 @@
+"""The machine code of the baseband kernels: what must be in it and what must not.
+
+    sass.py FILE    a program or object with the kernels in it, for example tests/test_kernels_baseband_cuda
+
+Needs cuobjdump of the CUDA toolkit; leaves with 77 (skipped) where there is none, or where FILE has no code for GPUs."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+# Part of a kernel's (mangled) name: how many there are, what each must use, and what none may use. IGMMA: the warpgroup's
+# int8 product, UTMALDG and UTMASTG: boxes by the tensor memory accelerator, UBLKCP: its plain copies, IMMA: mma.sync on int8,
+# LDGSTS: cp.async. LDL and STL: local memory, that is, registers that did not suffice.
+KERNELS = [
+    ("sm_90a", r"8baseband6hopper8beamform", 5, ["IGMMA", "UTMALDG", "UTMASTG", "UBLKCP", "SYNCS"], ["LDL", "STL", "HGMMA", "DFMA"]),
+    ("sm_80", r"8baseband8beamform", 4, ["IMMA", "LDGSTS"], ["LDL", "STL", "DFMA"]),
+]
+
+
+def functions(tool, path):
+    """{(architecture, kernel): the opcodes in it}"""
+    text = subprocess.run([tool, "--dump-sass", path], capture_output=True, text=True, check=False).stdout
+    found, arch, name = {}, None, None
+    for line in text.splitlines():
+        if line.strip().startswith("arch ="):
+            arch = line.split("=")[1].strip()
+        elif "Function :" in line:
+            name = line.split(":", 1)[1].strip()
+            found[arch, name] = set()
+        elif name is not None:
+            opcode = re.match(r"\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z0-9_]+)", line)
+            if opcode:
+                found[arch, name].add(opcode.group(1))
+    return found
+
+
+def main():
+    tool = shutil.which("cuobjdump") or "/usr/local/cuda/bin/cuobjdump"
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    if not os.access(tool, os.X_OK):
+        print("skipped: no cuobjdump here")
+        sys.exit(77)
+    found = functions(tool, sys.argv[1])
+    if not found:
+        print(f"skipped: {sys.argv[1]} has no code for GPUs")
+        sys.exit(77)
+    wrong = 0
+    for arch, pattern, count, wanted, unwanted in KERNELS:
+        kernels = {name: codes for (a, name), codes in found.items() if a == arch and re.search(pattern, name)}
+        if len(kernels) != count:
+            print(f"{arch}: {len(kernels)} kernels like {pattern}, expected {count}")
+            wrong += 1
+        for name, codes in sorted(kernels.items()):
+            missing, there = [c for c in wanted if c not in codes], [c for c in unwanted if c in codes]
+            wrong += bool(missing or there)
+            print(f"{arch} {name}: {len(codes)} different instructions"
+                  + (f", without {', '.join(missing)}" if missing else "") + (f", with {', '.join(there)}" if there else ""))
+    sys.exit(1 if wrong else 0)
+
+
+main()
