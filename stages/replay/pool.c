@@ -10,7 +10,9 @@
 enum {
     MOST = 64,
     LINE = 64,
-    LOOKS = 64,         /* at the ticket before the processor is offered to others */
+    LOOKS = 64,         /* at the ticket before the clock is asked */
+    POLITE_NS = 25000,  /* after that the processor is offered to others, who may keep it for milliseconds:
+                           frames  follow each other faster when all goes well */
     LINGER_NS = 100000, /* a helper looks for work that long: to wake one that sleeps costs a third of it */
 };
 
@@ -28,7 +30,7 @@ struct pool {
     size_t jobs;
     unsigned helpers; /* threads beside the caller's */
     size_t scratch;
-    char *memory; /* [helpers + 1][scratch] */
+    char *memory;        /* [helpers + 1][scratch] */
     atomic_uint asleep;  /* helpers */
     atomic_bool waiting; /* the caller sleeps until the jobs are done */
     atomic_bool quit;
@@ -86,13 +88,12 @@ static void work_off(struct pool *pool, void *scratch)
 /* Waits for jobs, first by looking. False: there will be none any more. */
 static bool wait_for_work(struct pool *pool)
 {
-    uint64_t since = now_ns();
-    do {
+    for (uint64_t since = now_ns(), waited = 0; waited < LINGER_NS; waited = now_ns() - since) {
         for (unsigned i = 0; i < LOOKS; i++, relax())
             if (left_of(atomic_load(&pool->ticket)) > 0) return true;
         if (atomic_load(&pool->quit)) return false;
-        sched_yield();
-    } while (now_ns() - since < LINGER_NS);
+        if (waited > POLITE_NS) sched_yield();
+    }
     pthread_mutex_lock(&pool->lock);
     atomic_fetch_add(&pool->asleep, 1);
     while (left_of(atomic_load(&pool->ticket)) == 0 && !atomic_load(&pool->quit))
@@ -149,12 +150,11 @@ void pool_stop(struct pool *pool)
 /* Until the jobs that helpers took are done: soon, unless one lost its processor. */
 static void wait_for_jobs(struct pool *pool)
 {
-    uint64_t since = now_ns();
-    do {
+    for (uint64_t since = now_ns(), waited = 0; waited < LINGER_NS; waited = now_ns() - since) {
         for (unsigned i = 0; i < LOOKS; i++, relax())
             if (atomic_load(&pool->done) == pool->jobs) return;
-        sched_yield();
-    } while (now_ns() - since < LINGER_NS);
+        if (waited > POLITE_NS) sched_yield();
+    }
     pthread_mutex_lock(&pool->lock);
     atomic_store(&pool->waiting, true);
     while (atomic_load(&pool->done) < pool->jobs) pthread_cond_wait(&pool->end, &pool->lock);
