@@ -11,6 +11,7 @@
 #include "kernels/common/cuda.h"
 #include "kernels/common/half.h"
 #include "kernels/frb_grid/plan.h"
+#include "kernels/frb_grid/small.h"
 #include "kernels/frb_grid/transform.cuh"
 
 #include <cuda_runtime.h>
@@ -388,6 +389,7 @@ static int make_cells(struct br_frb_grid *plan, const struct br_frb_grid_params 
 void br_frb_grid_cuda_destroy(struct br_frb_grid *plan)
 {
     struct br_frb_grid_gpu *gpu = plan->gpu;
+    br_frb_grid_small_destroy(plan);
     if (!gpu) return;
     void *memory[] = {gpu->along_m, gpu->along_n, gpu->dishes, gpu->weights,
                       gpu->level,   gpu->sums[0], gpu->sums[1]};
@@ -408,6 +410,7 @@ int br_frb_grid_cuda_create(struct br_frb_grid *plan, const struct br_frb_grid_p
     if (F > (1u << 30) / (2 * MOST_BLOCKS * MOST_JOBS))
         return br_because(why, "%zu channels are too many for one launch on a GPU", F);
     if (!params->cuda) return br_because(why, "BR_CUDA needs a br_cuda");
+    if (br_frb_grid_small_fits(plan)) return br_frb_grid_small_create(plan, params, why);
     struct br_frb_grid_gpu *gpu = plan->gpu = static_cast<struct br_frb_grid_gpu *>(calloc(1, sizeof *gpu));
     if (!gpu) return br_because(why, "no memory for the FRB grid");
     plan->cuda = params->cuda;
@@ -445,7 +448,10 @@ int br_frb_grid_cuda_create(struct br_frb_grid *plan, const struct br_frb_grid_p
 
 void br_frb_grid_cuda_begin(struct br_frb_grid *plan)
 {
-    plan->gpu->resume = false;
+    if (plan->small)
+        br_frb_grid_small_begin(plan);
+    else
+        plan->gpu->resume = false;
 }
 
 float br_frb_grid_cuda_unit(const struct br_frb_grid *plan)
@@ -456,7 +462,7 @@ float br_frb_grid_cuda_unit(const struct br_frb_grid *plan)
 bool br_frb_grid_cuda_together(const struct br_frb_grid *a, const struct br_frb_grid *b)
 {
     return a->cuda == b->cuda && a->grid_m == b->grid_m && a->grid_n == b->grid_n && a->npol == b->npol &&
-           a->ndishes == b->ndishes;
+           a->ndishes == b->ndishes && !a->small == !b->small;
 }
 
 static job job_of(struct br_frb_grid *plan, const struct frb_grid_span *span)
@@ -492,6 +498,10 @@ static job job_of(struct br_frb_grid *plan, const struct frb_grid_span *span)
 
 void br_frb_grid_cuda_add(struct br_frb_grid *const *plan, const struct frb_grid_span *span, size_t n)
 {
+    if (plan[0]->small) {
+        br_frb_grid_small_add(plan, span, n);
+        return;
+    }
     work w;
     size_t order[MOST_JOBS], tasks = 0, shared_bytes = 0;
     struct br_frb_grid_gpu *gpu = plan[0]->gpu;

@@ -57,6 +57,7 @@ struct br_frb_grid {
     /* cuda: see cuda.cu */
     struct br_cuda *cuda;
     struct br_frb_grid_gpu *gpu;
+    struct br_frb_grid_small *small; /* instead of gpu, see small.h */
     float *factor; /* [MOST_BLOCKS][F], of the blocks of a launch */
 };
 

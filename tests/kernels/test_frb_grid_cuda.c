@@ -331,6 +331,28 @@ static void edges(void **state)
     }
 }
 
+/* Grids for which the autocorrelation is summed: blocks of one piece and of several, whole and not, with
+ * dishes in order (four at once) and anywhere, bytes aligned to 16, to 4 and not at all. */
+static void small_grids(void **state)
+{
+    NEEDS_GPU();
+    static const unsigned grid[][2] = {{8, 8}, {8, 12}, {12, 8}},
+                          length[] = {4, 5, 8, 13, 40, 63, 64, 65, 128, 130};
+    bool quick = getenv("BEAMRING_GPU_SMALL") != NULL;
+    for (size_t i = 0; i < (quick ? 12 : 60); i++) {
+        unsigned M = grid[i % 3][0], N = grid[i % 3][1], T = length[i % 10];
+        size_t F = pick(1, 3), P = 1 + i / 2 % 2,
+               D = i % 4 == 0 ? (size_t)M * N : pick(1, (size_t)M * N / 4) * 4;
+        struct run r =
+            make(pick(1, 3 * T), F, P, M, N, D, T, i % 3 == 1 ? F : i % 3 / 2, i % 5 == 1 ? 30 : 0);
+        for (size_t d = 0; i % 2 == 0 && d < D; d++)
+            r.cell[2 * d] = (uint16_t)(d / N), r.cell[2 * d + 1] = (uint16_t)(d % N);
+        r.off_e = i % 7 == 3 ? 4 : i % 7 == 5 ? pick(1, 17) : 0;
+        check(r, T * D > 1000 ? BR_CPU : BR_REFERENCE);
+    }
+    printf("largest relative rms error so far: %.2e\n", worst_seen);
+}
+
 /* Sums that are closed on the way. */
 static void long_blocks(void **state)
 {
@@ -384,7 +406,7 @@ static void many_blocks(void **state)
 static void bright_source(void **state)
 {
     NEEDS_GPU();
-    static const unsigned grid[][2] = {{8, 12}, {16, 16}, {16, 20}, {24, 24}, {32, 32}};
+    static const unsigned grid[][2] = {{8, 12}, {16, 16}, {16, 20}, {24, 24}, {8, 8}};
     for (int i = 0; i < 15; i++) {
         unsigned M = grid[i % 5][0], N = grid[i % 5][1];
         struct run r = make(40, 2, 2, M, N, (size_t)M * N * 8 / 9, 20, i % 2 ? 2 : 0, 0);
@@ -628,9 +650,10 @@ int main(void)
                                       cmocka_unit_test(together_on_the_cpu)};
     int failed = cmocka_run_group_tests(host, NULL, NULL);
 #if BR_WITH_CUDA
-    const struct CMUnitTest small[] = {cmocka_unit_test(edges),    cmocka_unit_test(long_blocks),
-                                       cmocka_unit_test(together), cmocka_unit_test(begin_forgets),
-                                       cmocka_unit_test(refused),  cmocka_unit_test(failures)};
+    const struct CMUnitTest small[] = {cmocka_unit_test(edges),         cmocka_unit_test(small_grids),
+                                       cmocka_unit_test(long_blocks),   cmocka_unit_test(together),
+                                       cmocka_unit_test(begin_forgets), cmocka_unit_test(refused),
+                                       cmocka_unit_test(failures)};
     const struct CMUnitTest more[] = {
         cmocka_unit_test(all_grids),
         cmocka_unit_test(random_shapes),
