@@ -270,17 +270,19 @@ static void read_piece(void *arg, size_t job, void *scratch)
 
 /* --- frames -------------------------------------------------------------------------------------- */
 
-/* Whole chunks first, then those that the frame cuts, so that all threads end at about the same time. */
+/* Whole chunks first, then the larger parts of those that the frame cuts, so that all threads end at about
+ * the same time. */
 static void order_pieces(struct extents *e)
 {
-    size_t whole = 0;
-    for (size_t i = 0; i < e->npieces; i++) {
-        struct piece p = e->piece[i];
-        const struct chime_chunks *chunks = e->extent[p.extent].chunks;
-        if (chunks == NULL || p.to - p.from < chunks->chunk_rows) continue;
-        e->piece[i] = e->piece[whole];
-        e->piece[whole++] = p;
-    }
+    size_t ordered = 0;
+    for (uint64_t part = 1; part <= 2; part++)
+        for (size_t i = ordered; i < e->npieces; i++) {
+            struct piece p = e->piece[i];
+            const struct chime_chunks *chunks = e->extent[p.extent].chunks;
+            if (chunks == NULL || part * (p.to - p.from) < chunks->chunk_rows) continue;
+            e->piece[i] = e->piece[ordered];
+            e->piece[ordered++] = p;
+        }
 }
 
 static void run_pieces(struct extents *e)
