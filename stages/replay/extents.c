@@ -19,7 +19,7 @@ enum {
     PIECE = 256 << 10, /* bytes of the frame that make a piece of work */
     PLANE_PAD = 64,    /* bytes between planes, so that they do not meet in the same sets of a cache */
     PLANES = 16,       /* channels of a plane-wise piece: of 4 bytes, a cache line */
-    PLANE = 32 << 10   /* bytes of each that are read at once */
+    PLANE = 64 << 10   /* bytes of each that are read at once */
 };
 
 /* Some samples of an extent, for one thread. */

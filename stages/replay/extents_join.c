@@ -140,7 +140,7 @@ int extents_configure(struct br_stage *stage, struct extents *e, uint64_t frame_
     if (frame_samples == 0) {
         bool planes = !extent_is_row_wise(e, &e->extent[0]) && e->extent[0].chunks == NULL;
         /* long enough for long reads of each channel */
-        frame_samples = files_frame_samples(planes ? e->row_bytes / 4 + 1 : e->row_bytes);
+        frame_samples = files_frame_samples(planes ? e->row_bytes / 8 + 1 : e->row_bytes);
         if (row_samples > 0) { /* chunks that frames cut are read for both: let there be few */
             uint64_t chunks = (frame_samples + row_samples - 1) / row_samples;
             while (chunks < 8 && 2 * chunks * row_samples * e->row_bytes <= MOST_FRAME) chunks *= 2;
