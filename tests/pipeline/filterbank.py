@@ -46,5 +46,24 @@ def test_files():
     filterbank_readers.compare([with_own_parser])
 
 
+def test_info():
+    """`beamring info` of a header that ends anywhere, or has a keyword or a length that cannot be."""
+    text = lambda word: struct.pack("<i", len(word)) + word.encode()
+    head = text("HEADER_START") + text("source_name") + text("Crab") + text("nchans") + struct.pack("<i", 16) + text("nbits") + struct.pack("<i", 8)
+    head += text("fch1") + struct.pack("<d", 600.25) + text("tsamp") + struct.pack("<d", 1e-3)
+    whole = head + text("HEADER_END") + bytes(160)
+    with harness.scratch() as d:
+        path = os.path.join(d, "x.fil")
+        info = lambda data: open(path, "wb").write(data) and None or harness.beamring("info", path)
+        result = info(whole)
+        assert result.status == 0 and all(w in result.out for w in ("Crab", "600.25", "10, 0.01 s")), result
+        for n in range(1, len(whole) - 160, 2):
+            result = info(whole[:n])
+            assert result.status == 1 and "x.fil" in result.err, (n, result)
+        for length in (0, -1, 81, 2**31 - 1, -2**31):
+            result = info(head + struct.pack("<i", length) + b"nifs" + bytes(200))
+            assert result.status == 1 and "x.fil" in result.err and "tsamp" in result.err, (length, result)
+
+
 if __name__ == "__main__":
-    harness.main([test_files])
+    harness.main([test_files, test_info])
