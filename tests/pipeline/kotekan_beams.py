@@ -152,7 +152,8 @@ RECEIVED = {"TFPD": "field, factor: 4", "BFPT": "voltages, nbeams: 7", "FTB": "i
 
 def receiver(d, port, array, nfreq, frame, more="until_closed: true"):
     return Running(d, f"""
-telescope: {{name: t, grid: {{m: 2, n: 3}}, spacing_m: {{m: 1, n: 1}}, dishes: [[0, 0], [0, 1], [0, 2], [1, 0], [1, 2]], latitude_deg: 0, longitude_deg: 0}}
+telescope: {{name: t, grid: {{m: 2, n: 3}}, spacing_m: {{m: 1, n: 1}}, dishes: [[0, 0], [0, 1], [0, 2], [1, 0], [1, 2]],
+  latitude_deg: 0, longitude_deg: 0}}
 stream: {{epoch_ns: {EPOCH}, sample_ns: 5120, freq_mhz: {{first: 600, step: 0.1, count: {nfreq}}}}}
 pipeline:
   - {{stage: receive, format: kotekan, address: "127.0.0.1:{port}", array: {array}, frame_samples: {frame}, {more}, out: e}}
@@ -262,7 +263,8 @@ def test_refused():
              (other.kotekan_array(j, dims, COARSE[:2], 100, "float16"), "nfreq 2"),
              (other.kotekan_array(j, dims, COARSE, 100, "float16", upchan=2), "upchannelized by 2"),
              (other.kotekan_array(j, dims, COARSE, 100, "float16", downsampling=6, half=7), "multiple of the 6"),
-             (other.kotekan_array(other.noise((8, 6, 2, 3), 1), "TFPD", COARSE, 100, "int4p4", upchan=2, downsampling=4, half=3), "time_downsampling"),
+             (other.kotekan_array(other.noise((8, 6, 2, 3), 1), "TFPD", COARSE, 100, "int4p4", upchan=2, downsampling=4, half=3),
+              "time_downsampling"),
              (other.kotekan_array(j, dims, [0, 1, 2], 100, "float16"), "freq_mhz"),
              (other.kotekan_array(j, dims, [], 100, "float16"), "freq_mhz"),
              (good + other.kotekan_array(j, dims, [1, 2, 3], 110, "float16", downsampling=6, half=5), "other channels"),
@@ -278,7 +280,8 @@ def test_refused():
         write(d, "x.raw", cases[0][0])
         assert "nothing that can be replayed" in harness.beamring("info", "x.raw", cwd=d).out
         write(d, "x.raw", good)
-        for stream, extra, word in (("", "", "sample_ns"), ("stream: {sample_ns: 5120}\n", "", "epoch_ns"), (STREAM, ", frame_samples: 7", "multiple of the 6"),
+        for stream, extra, word in (("", "", "sample_ns"), ("stream: {sample_ns: 5120}\n", "", "epoch_ns"),
+                                    (STREAM, ", frame_samples: 7", "multiple of the 6"),
                                     (STREAM, ", coding: chime", "coding"),
                                     (f"stream: {{sample_ns: 5120, epoch_ns: {EPOCH}, freq_mhz: [400, 401]}}\n", "", "3 channels")):
             assert word in record(d, "x.raw", extra, stream, 2).err, word

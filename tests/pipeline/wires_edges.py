@@ -107,7 +107,8 @@ def refused(d, text, word, status):
 RECEIVERS = {
     "frb-node": (socket.SOCK_STREAM, "", "document: d.yaml"),
     "chime-l0": (socket.SOCK_DGRAM, f"stream: {{epoch_ns: {EPOCH}}}\n", "beams: {count: 4}, channels: {count: 6}"),
-    "kotekan": (socket.SOCK_STREAM, "telescope: {name: t, grid: {m: 1, n: 1}, spacing_m: {m: 1, n: 1}, dishes: [[0, 0]], latitude_deg: 0, longitude_deg: 0}\n"
+    "kotekan": (socket.SOCK_STREAM,
+                "telescope: {name: t, grid: {m: 1, n: 1}, spacing_m: {m: 1, n: 1}, dishes: [[0, 0]], latitude_deg: 0, longitude_deg: 0}\n"
                 f"stream: {{epoch_ns: {EPOCH}, sample_ns: 5120, freq_mhz: [600]}}\n", "frame_samples: 16")}
 
 
