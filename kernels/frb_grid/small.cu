@@ -153,7 +153,7 @@ __device__ __forceinline__ void stage(uint8_t *raw, const small_job &w, const sm
 unsigned buffer_bytes(unsigned L, unsigned times)
 {
     const unsigned raw = times * frb_small_pitch(L), products = L * 512;
-    return raw > products ? raw : products;
+    return ((raw > products ? raw : products) + 127) / 128 * 128; /* see frb_small_product */
 }
 
 /* Intensities of this lane as float16. Rounding may have left less than nothing. */
@@ -217,7 +217,7 @@ template <int L, bool WORDS>
 __global__ void __launch_bounds__(32, resident(L)) make_small_images(const __grid_constant__ small_work all)
 {
     const unsigned PITCH = frb_small_pitch(L), ROW = frb_small_row(L), IMAGE = L * 32;
-    extern __shared__ uint4 memory[];
+    extern __shared__ __align__(128) uint4 memory[];
     const small_grid &grid = all.grid;
     unsigned number = 0;
     while (number + 1 < all.njobs && blockIdx.x >= all.job[number + 1].first_task) number++;
@@ -281,11 +281,10 @@ __global__ void __launch_bounds__(32, resident(L)) make_small_images(const __gri
                     sums.add(x, constants.zero);
                 }
                 __syncwarp();
-                sums.store(reinterpret_cast<float2 *>(raw), lane_again());
+                sums.store(shared_address(raw), lane_again());
             }
             __syncwarp();
-            autocorrelation<L>::transform(image, reinterpret_cast<const float2 *>(raw), grid.waves,
-                                          lane_again());
+            autocorrelation<L>::transform(image, shared_address(raw), grid.waves, lane_again());
             __syncwarp(); /* the image comes there, or the next piece but one */
             if (is_long)
 #pragma unroll

@@ -100,6 +100,13 @@ template <int L> struct small_field {
     }
 };
 
+__device__ __forceinline__ float2 load_pair(unsigned shared)
+{
+    float2 pair;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];\n" : "=f"(pair.x), "=f"(pair.y) : "r"(shared) : "memory");
+    return pair;
+}
+
 __device__ __forceinline__ unsigned half_pair(float x, float y)
 {
     return as_bits(__floats2half2_rn(x, y));
@@ -148,21 +155,23 @@ template <int L> struct autocorrelation {
     }
 
     /* V to shared memory, see frb_small_product. */
-    __device__ __forceinline__ void store(float2 *v, unsigned lane) const
+    __device__ __forceinline__ void store(unsigned v, unsigned lane) const
     {
+        const unsigned g = frb_small_cell(lane), h = frb_small_h(lane, 0);
 #pragma unroll
         for (int t = 0; t < TILES; t++)
 #pragma unroll
             for (int i = 0; i < 4; i += 2)
-                *reinterpret_cast<float4 *>(
-                    v + frb_small_product(frb_small_lag(t, i), frb_small_cell(lane), frb_small_h(lane, i))) =
-                    make_float4(a[t][i] - c[t][i], a[t][i] - b[t][i], a[t][i + 1] - c[t][i + 1],
-                                a[t][i + 1] - b[t][i + 1]);
+                asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};\n" ::"r"(
+                                 frb_small_product(v, frb_small_lag(t, i), g, h)),
+                             "f"(a[t][i] - c[t][i]), "f"(a[t][i] - b[t][i]), "f"(a[t][i + 1] - c[t][i + 1]),
+                             "f"(a[t][i + 1] - b[t][i + 1])
+                             : "memory");
     }
 
     /* Intensities of V in shared memory, see frb_small_image_across. */
-    static __device__ __forceinline__ void transform(float (&image)[L / 4][4], const float2 *v,
-                                                     const uint4 *waves, unsigned lane)
+    static __device__ __forceinline__ void transform(float (&image)[L / 4][4], unsigned v, const uint4 *waves,
+                                                     unsigned lane)
     {
         const uint4 table = __ldg(waves + frb_small_wave_across(lane));
         const unsigned across[4] = {table.x, table.y, table.z, table.w};
@@ -178,10 +187,12 @@ template <int L> struct autocorrelation {
             const unsigned d = frb_small_difference(lane, 0);
 #pragma unroll
             for (unsigned g = 0; g < 8; g++) {
-                const unsigned h = (g - d) % 8;
+                const unsigned place = frb_small_product(v, lag, g, (g - d) % 8);
                 float2 one[2] = {make_float2(0, 0), make_float2(0, 0)};
-                if (8 * tile + 8 <= L || lag < L)
-                    one[0] = v[frb_small_product(lag, g, h)], one[1] = v[frb_small_product(lag, g, h ^ 4)];
+                if (8 * tile + 8 <= L || lag < L) {
+                    one[0] = load_pair(place);
+                    one[1] = load_pair(place ^ 32); /* h + 4 */
+                }
                 const bool over = g % 4 < d; /* known for one of the two: differences 0 to 3 and 4 to 7 */
                 float2 &first = g < 4 ? down[0] : down[1], &second = g < 4 ? up[0] : up[1];
                 float2 &sure = g < 4 ? down[1] : up[0];

@@ -18,6 +18,12 @@ static double complex wave(unsigned turns, unsigned of)
     return cexp(UNIT * 2 * M_PI * (double)(turns % of) / (double)of);
 }
 
+/* In units of 8 bytes. */
+static unsigned place(unsigned lag, unsigned g, unsigned h)
+{
+    return frb_small_product(0, lag, g, h) / 8;
+}
+
 /* ---- the arithmetic ---- */
 
 /* x[sample][along][across] */
@@ -38,7 +44,7 @@ static void autocorrelate(unsigned L, double complex x[K][MOST][8], double compl
     for (unsigned i = 0; i < L / 2 * 4 * 32; i++) {
         unsigned tile = i / 128, r = i / 32 % 4, lane = i % 32;
         struct br_cell at = br_mma_c(r, lane);
-        v[frb_small_product(frb_small_lag(tile, r), frb_small_cell(lane), frb_small_h(lane, r))] =
+        v[place(frb_small_lag(tile, r), frb_small_cell(lane), frb_small_h(lane, r))] =
             sums[tile][at.row][at.column];
     }
 }
@@ -53,9 +59,9 @@ static void transform(unsigned L, const double complex *v, double image[16][2 * 
                      d = frb_small_difference(lane, r);
             if (lag >= L) continue;
             if (h + d < 8)
-                up[r][lane] += v[frb_small_product(lag, h + d, h)];
+                up[r][lane] += v[place(lag, h + d, h)];
             else
-                down[r][lane] += v[frb_small_product(lag, h + d - 8, h)];
+                down[r][lane] += v[place(lag, h + d - 8, h)];
         }
         for (unsigned i = 0; i < 64; i++) {
             unsigned r = i / 32, lane = i % 32;
@@ -187,11 +193,17 @@ static void products(struct layouts *report, unsigned L)
         struct layouts_access access = {.bytes = 16, .items = true};
         for (unsigned lane = 0; lane < 32; lane++) {
             unsigned g = frb_small_cell(lane), h = frb_small_h(lane, 0);
-            layouts_lane_items(&access, lane, 8 * (int64_t)frb_small_product(lag, g, h), product(lag, g, h));
+            layouts_lane_items(&access, lane, 8 * (int64_t)place(lag, g, h), product(lag, g, h));
         }
         layouts_access(pass, &access);
     }
     layouts_end(pass, 1, 1);
+    for (unsigned i = 0; i < L * 64; i++) { /* wherever they begin; h + 4 is found by one more operation */
+        unsigned lag = i / 64, g = i / 8 % 8, h = i % 8, at = frb_small_product(384, lag, g, h);
+        layouts_expect(report,
+                       at == 384 + 8 * place(lag, g, h) && (at ^ 32) == frb_small_product(384, lag, g, h ^ 4),
+                       "product %u %u %u of 384 is at %u", lag, g, h, at);
+    }
     pass = layouts_begin(v, LAYOUTS_READ, "diagonals");
     for (unsigned i = 0; i < (L + 7) / 8 * 16; i++) {
         struct layouts_access access = {.bytes = 8, .items = true};
@@ -199,9 +211,7 @@ static void products(struct layouts *report, unsigned L)
         for (unsigned lane = 0; lane < 32; lane++) {
             unsigned lag = frb_small_diagonal_lag(tile, lane),
                      h = (g - frb_small_difference(lane, i / 8 % 2)) % 8;
-            if (lag < L)
-                layouts_lane_items(&access, lane, 8 * (int64_t)frb_small_product(lag, g, h),
-                                   product(lag, g, h));
+            if (lag < L) layouts_lane_items(&access, lane, 8 * (int64_t)place(lag, g, h), product(lag, g, h));
         }
         layouts_access(pass, &access);
     }
