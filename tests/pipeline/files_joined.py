@@ -264,7 +264,7 @@ def write_chime(d):
 
 
 UNITS = {"B": 1, "KiB": 1024, "MiB": 1 << 20, "GiB": 1 << 30}
-ROOM = 96 << 20  # the program itself (under a sanitizer, too), and what a reader has in memory of a file
+ROOM = 120 << 20  # the program itself (under a sanitizer, too), and what a reader has in memory of a file
 
 
 def test_memory():
