@@ -13,8 +13,8 @@
  * BR_CUDA takes grids of 8, 12, ... 32 cells each way and one or two polarisations; e and out (best aligned to 16 bytes) are device
  * memory, validity stays host memory, and the work is enqueued. If something is missing, an execute uploads validity
  * and 4 bytes per channel and block. Weights, fields and first sums are float16, relative to each channel's largest weight; second sums and
- * intensities are float32. Grids of 8 x 8 and 8 x 12 cells with blocks that are not very short go through the field's autocorrelation
- * instead (small.cuh): fields and its transforms' factors are float16, sums float32. */
+ * intensities are float32. Grids of 8 x 8 and 8 x 12 cells with blocks that are not very short go through the field's
+ * autocorrelation instead (small.cuh): fields and its transforms' factors are float16, sums float32. */
 #ifndef BEAMRING_KERNELS_FRB_GRID_H
 #define BEAMRING_KERNELS_FRB_GRID_H
 

@@ -81,8 +81,9 @@ static inline BR_HD unsigned frb_small_h(unsigned lane, unsigned reg)
     return 2 * (lane % 4) + reg % 2;
 }
 
-/* In shared memory: [L][8][8] complex float32, from a multiple of 128 on, turned so that half a warp, which reads the same g and
- * four h of each of four lags, finds them in different banks. In bytes; what is the same for all of a lane stands first. */
+/* In shared memory: [L][8][8] complex float32, from a multiple of 128 on, turned so that half a warp, which reads the
+ * same g and four h of each of four lags, finds them in different banks. In bytes; what is the same for all of a lane
+ * stands first. */
 static inline BR_HD unsigned frb_small_product(unsigned base, unsigned lag, unsigned g, unsigned h)
 {
     return ((base + lag * 512) ^ ((lag >> 1 & 1) * 64 | (lag & 1) * 32) ^ g % 2 * 64 ^ h * 8) + g / 2 * 128;
