@@ -1,7 +1,5 @@
 #include "stages/common/vdif.h"
 
-#include "stages/common/coding.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -196,60 +194,4 @@ int vdif_scan_file(struct vdif_scan *scan, const char *path, struct br_error *er
         status = vdif_scan(scan, path, (uint64_t)info.st_size, read_file, &fd, error);
     close(fd);
     return status;
-}
-
-/* Every second byte of `out`, from `place` 0 or 1 on: whole words, so that the compiler makes vector code of
- * it. */
-static inline __attribute__((always_inline)) void unpack_pair(const uint8_t *in, size_t count, uint8_t *out,
-                                                              unsigned place)
-{
-    uint16_t keep = place == 0 ? 0xff00 : 0x00ff;
-    for (size_t i = 0; i < count; i++) {
-        uint16_t word;
-        memcpy(&word, out + 2 * i, 2);
-        word = (uint16_t)((word & keep) | (uint16_t)((in[i] ^ 0x88) << 8 * place));
-        memcpy(out + 2 * i, &word, 2);
-    }
-}
-
-void vdif_unpack(const uint8_t *payload, size_t samples, size_t nchannels, uint8_t *out, size_t elements)
-{
-    size_t count = samples * nchannels;
-    if (elements == 1) {
-        coding_convert(CODING_VDIF, payload, out, count);
-        return;
-    }
-    for (size_t i = 0; i < count; i++) out[i * elements] = payload[i] ^ 0x88;
-}
-
-#if defined(__x86_64__)
-/* The same loop in wider vectors. */
-__attribute__((target("avx2"))) static void unpack_pair_avx2(const uint8_t *in, size_t count, uint8_t *out,
-                                                             unsigned place)
-{
-    if (place == 0)
-        unpack_pair(in, count, out, 0);
-    else
-        unpack_pair(in, count, out, 1);
-}
-#endif
-
-static void unpack_pair_here(const uint8_t *in, size_t count, uint8_t *out, unsigned place)
-{
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2")) {
-        unpack_pair_avx2(in, count, out, place);
-        return;
-    }
-#endif
-    unpack_pair(in, count, out, place);
-}
-
-void vdif_unpack_element(const uint8_t *payload, size_t samples, size_t nchannels, uint8_t *out,
-                         size_t elements, size_t element)
-{
-    if (elements == 2)
-        unpack_pair_here(payload, samples * nchannels, out, (unsigned)element);
-    else
-        vdif_unpack(payload, samples, nchannels, out + element, elements);
 }

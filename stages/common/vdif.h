@@ -69,13 +69,4 @@ int vdif_scan(struct vdif_scan *scan, const char *file, uint64_t file_bytes, vdi
 /* The same for a file. */
 int vdif_scan_file(struct vdif_scan *scan, const char *path, struct br_error *error);
 
-/* Writes the samples of a frame's payload into E[time][freq][element]: sample t, channel f at
- * out[(t * nchannels + f) * elements], converted to int4x2. */
-void vdif_unpack(const uint8_t *payload, size_t samples, size_t nchannels, uint8_t *out, size_t elements);
-
-/* The same at out[(t * nchannels + f) * elements + element]; the neighbouring elements may be read and
- * written back. */
-void vdif_unpack_element(const uint8_t *payload, size_t samples, size_t nchannels, uint8_t *out,
-                         size_t elements, size_t element);
-
 #endif
