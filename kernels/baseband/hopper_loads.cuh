@@ -210,14 +210,18 @@ template <class V> struct field_loads {
         for (unsigned chunk = 0; first < s.limit(consumer) && chunk < min(AHEAD, w.chunks + 0u); chunk++)
             tensor_prefetch_l2(field, x(s) + static_cast<int>(chunk * DISHES), y(s, first));
         await_previous();
-        for (; s.more(); before += s.count, s.next(w))
-            for (unsigned k = s.first(before, consumer); k < s.limit(consumer); k += V::EVERY)
+        for (; s.more(); before += s.count, s.next(w)) {
+            const int left = x(s);
+            for (unsigned k = s.first(before, consumer); k < s.limit(consumer); k += V::EVERY) {
+                const int top = y(s, k);
                 for (unsigned chunk = 0; chunk < w.chunks; chunk++, at.advance(w.stages)) {
                     barrier_wait(&b.empty[consumer][at.at], at.phase ^ 1);
                     barrier_expect(&b.full[consumer][at.at], V::STAGE);
                     tensor_load(stages + at.at * V::STAGE, field, &b.full[consumer][at.at],
-                                x(s) + static_cast<int>(chunk * DISHES), y(s, k));
+                                left + static_cast<int>(chunk * DISHES), top);
                 }
+            }
+        }
     }
 };
 
