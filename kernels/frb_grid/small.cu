@@ -44,7 +44,7 @@ constexpr int resident(int L)
 #endif
 
 /* About so many tasks a launch is made of, if there is so much to do. */
-constexpr size_t MOST_TASKS = 8192;
+constexpr size_t MOST_TASKS = 16384;
 
 /* What is the same for all plans of a launch. */
 struct small_grid {
