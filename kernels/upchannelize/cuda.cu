@@ -25,14 +25,17 @@ struct br_upchannelize_device {
 
 static int choose(br_upchannelize_device *d, const struct br_upchannelize *plan, struct br_why *why)
 {
-    int device = br_cuda_device(plan->cuda), processors = 0, blocks = 0, most = 0, major = 0;
+    int device = br_cuda_device(plan->cuda), processors = 0, blocks = 0, most = 0, major = 0, minor = 0;
     cudaError_t status = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
     if (status == cudaSuccess)
         status = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     if (status == cudaSuccess)
         status = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    if (status == cudaSuccess)
+        status = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
     d->may_run_beside = major >= 9;
-    d->tensor = tensor_variant_for(static_cast<int>(plan->U), static_cast<int>(plan->M));
+    d->tensor = tensor_variant_for(static_cast<int>(plan->U), static_cast<int>(plan->M),
+                                   !plan->portable && major == 9 && minor == 0);
     d->on_tensor_cores = tensor_fits(plan) && d->tensor.shared <= static_cast<size_t>(most);
     d->way = variant_for(plan->U, plan->M <= RING);
     const void *functions[2] = {reinterpret_cast<const void *>(d->way.kernel), nullptr};
@@ -59,7 +62,7 @@ static int make_tables(br_upchannelize_device *d, const struct br_upchannelize *
 {
     size_t U = plan->U, K = U == 2 ? 2 : 4, padded = plan->M <= RING ? RING : plan->M, bytes;
     if (d->on_tensor_cores) {
-        d->tensor_at = tensor_places(static_cast<int>(plan->U), static_cast<int>(plan->M));
+        d->tensor_at = d->tensor.places(static_cast<int>(plan->U), static_cast<int>(plan->M));
         bytes = d->tensor_at.bytes;
     } else {
         /* every table begins at a multiple of 4 floats */
@@ -74,7 +77,7 @@ static int make_tables(br_upchannelize_device *d, const struct br_upchannelize *
     if (table == nullptr)
         return br_because(why, "no memory for a filter with factor %u and %u taps", plan->U, plan->M);
     if (d->on_tensor_cores)
-        fill_tensor_tables(static_cast<uint8_t *>(table), d->tensor_at, plan);
+        d->tensor.fill(static_cast<uint8_t *>(table), d->tensor_at, plan);
     else
         fill(static_cast<float *>(table), d->at, plan, static_cast<int>(padded));
     d->table = br_cuda_table(plan->cuda, table, bytes, why);
@@ -238,7 +241,7 @@ static void launch_tensor(struct br_upchannelize *plan, const struct upchanneliz
     w.last = static_cast<int>(last);
     w.steps = w.last * w.U;
     /* and their offsets fit 32 bits */
-    w.wide_in = reinterpret_cast<uintptr_t>(job->e) % 8 == 0 && job->row % 8 == 0 &&
+    w.wide_in = reinterpret_cast<uintptr_t>(job->e) % 16 == 0 && job->row % 16 == 0 &&
                 job->row * static_cast<size_t>(v.unit) <= UINT32_MAX;
     w.wide_out = reinterpret_cast<uintptr_t>(job->out) % 16 == 0;
     bool aligned = w.wide_in && w.wide_out;

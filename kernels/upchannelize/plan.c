@@ -100,6 +100,7 @@ int br_upchannelize_create(struct br_upchannelize **result, enum br_backend back
     plan->U = params->factor;
     plan->M = params->taps;
     plan->cuda = params->cuda;
+    plan->portable = params->portable;
     if (fill(plan, params, why) != 0) {
         br_upchannelize_destroy(plan);
         return -1;

@@ -43,6 +43,7 @@ struct br_upchannelize {
     enum br_backend backend;
     size_t nchannels, nspectators; /* F, X */
     unsigned U, M;
+    bool portable;    /* as in the parameters */
     size_t chunk;     /* most blocks of a job */
     uint8_t *history; /* [(M-1) U][F X]: the rows before the next call */
     uint8_t *missing; /* [M-1 + chunk][F]: input blocks with missing samples, the first M-1 from before */

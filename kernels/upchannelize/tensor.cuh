@@ -3,11 +3,9 @@
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_TENSOR_CUH
 #define BEAMRING_KERNELS_UPCHANNELIZE_TENSOR_CUH
 
-#include "kernels/common/fragments.h"
-#include "kernels/common/half.h"
 #include "kernels/upchannelize/banded.cuh"
 #include "kernels/upchannelize/folded.cuh"
-#include "kernels/upchannelize/plan.h"
+#include "kernels/upchannelize/hopper_tables.cuh"
 
 #include <math.h>
 
@@ -17,27 +15,6 @@ namespace
 constexpr int MOST_LAGS = 8;
 /* Outputs beyond this many levels would leave the range in which adding 1536 rounds. */
 constexpr double TENSOR_LEVELS = 1400;
-
-struct tensor_variant {
-    void (*kernel)(tensor_work), (*anywhere)(tensor_work); /* for aligned data, and wherever they stand */
-    int threads, span;                                     /* of a block; samples of the row */
-    size_t shared;
-    int unit, grain; /* steps of a unit of a walk; a walk is a multiple of so many units */
-    int before;      /* units before a walk that it reads too */
-    int kept;        /* steps of history */
-};
-
-int lags_of(int U, int M)
-{
-    return 1 + ((M - 1) * U + BR_BAND - 1) / BR_BAND;
-}
-
-double largest_of(const double *values, unsigned count)
-{
-    double largest = 0;
-    for (unsigned i = 0; i < count; i++) largest = fmax(largest, fabs(values[i]));
-    return largest;
-}
 
 /* Whether the tensor cores' kernels do for a plan. Not a question of where a call's data stand: all calls of
  * a plan have one kernel. */
@@ -49,47 +26,7 @@ bool tensor_fits(const struct br_upchannelize *plan)
            sum * largest_of(plan->gain, plan->U) * 8 * sqrt(2.0) < TENSOR_LEVELS;
 }
 
-/* A kernel of its own for aligned data pays with three lags and with U = 32; elsewhere the compiler makes
- * less of it (measured). */
-template <int LAGS> void choose_band(tensor_variant &v, int lags)
-{
-    constexpr int TILES = band_tiles(LAGS);
-    if (lags == LAGS)
-        v = {banded<LAGS, TILES, LAGS == 3>,
-             banded<LAGS, TILES, false>,
-             BR_BAND_WARPS * 32,
-             BR_BAND_WARPS * TILES * 8,
-             0,
-             BR_BAND,
-             1,
-             LAGS - 1,
-             LAGS * BR_BAND};
-    else if constexpr (LAGS < MOST_LAGS)
-        choose_band<LAGS + 1>(v, lags);
-}
-
-template <int U> tensor_variant fold_variant(int M)
-{
-    using s = folding<U>;
-    return {folded<U, U == 32>, folded<U, false>, s::THREADS, BR_FOLD_SPAN, s::SHARED, U, BR_FOLD_TURN, M - 1,
-            (M - 1) * U};
-}
-
-/* For other than small M (tensor_fits) there is none: all 0. */
-tensor_variant tensor_variant_for(int U, int M)
-{
-    tensor_variant v = {};
-    if (U <= BR_BAND)
-        choose_band<1>(v, lags_of(U, M));
-    else
-        v = U == 32 ? fold_variant<32>(M) : U == 64 ? fold_variant<64>(M) : fold_variant<128>(M);
-    return v;
-}
-
-/* The tables, one after another. */
-struct tensor_tables {
-    size_t matrices, rules, taps, starts, bytes; /* offsets in bytes */
-};
+/* ---- tables ---- */
 
 tensor_tables tensor_places(int U, int M)
 {
@@ -98,24 +35,6 @@ tensor_tables tensor_places(int U, int M)
            rules = fragments * 32 * sizeof(uint4), taps = rules + static_cast<size_t>(U) * sizeof(uint2),
            starts = taps + static_cast<size_t>(U / 4) * sizeof(fold_taps);
     return {0, rules, taps, starts, starts + 8 * sizeof(uint4)};
-}
-
-unsigned halves(double low, double high)
-{
-    return br_half_from_float(static_cast<float>(low)) |
-           static_cast<unsigned>(br_half_from_float(static_cast<float>(high))) << 16;
-}
-
-/* Phase of fine channel u at step s of the window, in units of pi / U, without losing digits. */
-double phase_of(int U, int u, int s)
-{
-    return 3.14159265358979323846 * (s * (U - 1 - 2 * u) % (2 * U)) / U;
-}
-
-/* The gain that the matrices have for a pair of fine channels. */
-double pair_gain(const struct br_upchannelize *plan, int u)
-{
-    return fmax(fabs(plan->gain[u]), fabs(plan->gain[static_cast<int>(plan->U) - 1 - u]));
 }
 
 /* Row 0 to 7 cos and 8 to 15 sin of a chunk's eight (output step, u < U/2). */
@@ -136,28 +55,12 @@ double fold_element(const struct br_upchannelize *plan, double largest, bool is_
     return largest * pair_gain(plan, row) * (is_sin ? sin(phase) : cos(phase));
 }
 
-double from_half(unsigned half)
-{
-    return static_cast<double>(br_half_to_float(static_cast<uint16_t>(half)));
-}
-
-/* Elements come with a factor that makes good use of float16: sums are in units of 2^24 / factor to the
- * level. */
-double matrix_factor(const struct br_upchannelize *plan)
-{
-    if (plan->U > BR_BAND) return 1;
-    double largest = largest_of(plan->window, plan->M * plan->U) * largest_of(plan->gain, plan->U),
-           factor = 4096;
-    while (factor > 1 && largest * factor > 16384) factor /= 2;
-    return factor;
-}
-
 /* Taps are at most this. */
 constexpr double TAPS = 8192;
 
-void fill_matrices(unsigned *matrix, size_t fragments, const struct br_upchannelize *plan, double largest)
+void fill_matrices(unsigned *matrix, size_t fragments, const struct br_upchannelize *plan, double largest,
+                   double factor)
 {
-    double factor = matrix_factor(plan);
     for (size_t fragment = 0; fragment < fragments; fragment++)
         for (unsigned lane = 0; lane < 32; lane++)
             for (unsigned reg = 0; reg < 4; reg++) {
@@ -218,23 +121,63 @@ void fill_taps(fold_taps *taps, const struct br_upchannelize *plan, double large
 
 void fill_tensor_tables(uint8_t *table, const tensor_tables &at, const struct br_upchannelize *plan)
 {
-    int U = static_cast<int>(plan->U);
-    uint2 *rules = reinterpret_cast<uint2 *>(table + at.rules);
-    double largest = largest_of(plan->window, plan->M * plan->U),
-           unit = 0x1p-24 * (U <= BR_BAND ? matrix_factor(plan) : TAPS); /* of sums, for one level */
+    bool is_band = plan->U <= BR_BAND;
+    double largest = largest_of(plan->window, plan->M * plan->U), factor = is_band ? matrix_factor(plan) : 1;
     if (largest == 0) largest = 1;
     fill_matrices(reinterpret_cast<unsigned *>(table + at.matrices), at.rules / (32 * sizeof(uint4)), plan,
-                  largest);
-    for (int u = 0; u < U; u++) {
-        double gain = pair_gain(plan, u), ratio = gain > 0 ? plan->gain[u] / gain : 0,
-               bound = ratio != 0 ? fmin(7.5 * unit / fabs(ratio), 65504) : 65504;
-        ratio *= 0x1p-24 / unit;
-        rules[u] = make_uint2(halves(ratio, ratio), halves(bound, bound));
-    }
-    if (U <= BR_BAND)
+                  largest, factor);
+    fill_rules(reinterpret_cast<uint2 *>(table + at.rules), plan, 0x1p-24 * (is_band ? factor : TAPS));
+    if (is_band)
         fill_starts(reinterpret_cast<unsigned *>(table + at.starts), plan);
     else
         fill_taps(reinterpret_cast<fold_taps *>(table + at.taps), plan, largest);
+}
+
+/* ---- which kernel ---- */
+
+/* A kernel of its own for aligned data pays with three lags and with U = 32; elsewhere the compiler makes
+ * less of it (measured). */
+template <int LAGS> void choose_band(tensor_variant &v, int lags)
+{
+    constexpr int TILES = band_tiles(LAGS);
+    if (lags == LAGS)
+        v = {banded<LAGS, TILES, LAGS == 3>,
+             banded<LAGS, TILES, false>,
+             BR_BAND_WARPS * 32,
+             BR_BAND_WARPS * TILES * 8,
+             0,
+             BR_BAND,
+             1,
+             LAGS - 1,
+             LAGS * BR_BAND,
+             tensor_places,
+             fill_tensor_tables};
+    else if constexpr (LAGS < MOST_LAGS)
+        choose_band<LAGS + 1>(v, lags);
+}
+
+template <int U> tensor_variant fold_variant(int M)
+{
+    using s = folding<U>;
+    return {folded<U, U == 32>, folded<U, false>,
+            s::THREADS,         BR_FOLD_SPAN,
+            s::SHARED,          U,
+            BR_FOLD_TURN,       M - 1,
+            (M - 1) * U,        tensor_places,
+            fill_tensor_tables};
+}
+
+/* For other than small M (tensor_fits) there is none: all 0. */
+tensor_variant tensor_variant_for(int U, int M, bool on_hopper)
+{
+    tensor_variant v = {};
+    if (on_hopper) v = hopper_variant_for(U, M);
+    if (v.kernel != nullptr) return v;
+    if (U <= BR_BAND)
+        choose_band<1>(v, lags_of(U, M));
+    else
+        v = U == 32 ? fold_variant<32>(M) : U == 64 ? fold_variant<64>(M) : fold_variant<128>(M);
+    return v;
 }
 
 } // namespace

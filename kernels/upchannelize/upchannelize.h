@@ -17,13 +17,14 @@
  * nsteps/U * F bytes (br_cuda_create is told). The number of clamped components is added to br_cuda_counter.
  * Where X is a multiple of 64, M at most 8 (4 for U of 32 and more) and the gain not so large that most
  * outputs are clamped, it computes in float16 on tensor cores: levels may differ by one where the unrounded
- * value is within a few thousandths of a half level; elsewhere in float32. Fastest where e and row are
- * multiples of 8 and out of 16. */
+ * value is within a few thousandths of a half level; elsewhere in float32. Fastest where e, row
+ * and out are multiples of 16. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_H
 #define BEAMRING_KERNELS_UPCHANNELIZE_H
 
 #include "kernels/common/kernel.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -41,7 +42,8 @@ struct br_upchannelize_params {
     const double *window; /* [M U] or NULL for the default */
     const double *gain;   /* [U] or NULL for sqrt(U) */
     struct br_cuda
-        *cuda; /* BR_CUDA: where its work goes; must live longer than the plan. Not used otherwise */
+        *cuda;     /* BR_CUDA: where its work goes; must live longer than the plan. Not used otherwise */
+    bool portable; /* BR_CUDA: the kernels for any GPU, also where there are others */
 };
 
 struct br_upchannelize;

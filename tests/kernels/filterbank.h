@@ -7,6 +7,7 @@
 #include "tests/kernels/dump.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +29,7 @@ struct stream {
     size_t F, X, U, M, blocks, row, valid_row;
     uint8_t *e, *valid;
     double *window, *gain; /* NULL: defaults */
+    bool portable;         /* on a GPU: the kernels for any */
 };
 
 static inline struct stream make(size_t F, size_t X, size_t U, size_t M, size_t blocks)
@@ -66,7 +68,8 @@ static inline struct br_upchannelize *plan_for(const struct stream *s, enum br_b
                                                   .taps = (unsigned)s->M,
                                                   .window = s->window,
                                                   .gain = s->gain,
-                                                  .cuda = cuda};
+                                                  .cuda = cuda,
+                                                  .portable = s->portable};
     struct br_upchannelize *plan;
     struct br_why why = {""};
     if (br_upchannelize_create(&plan, backend, &params, &why) != 0) fail_msg("%s", why.text);

@@ -156,7 +156,8 @@ static void every_factor(void **state)
         }
 }
 
-/* The tensor cores' kernels: every number of taps, with data that stand well and badly. */
+/* The tensor cores' kernels, those for this device and those for any: every number of taps, with data that
+ * stand well and badly. */
 static void every_factor_on_tensor_cores(void **state)
 {
     NEEDS_DEVICE();
@@ -165,9 +166,27 @@ static void every_factor_on_tensor_cores(void **state)
             size_t most = 30 / U + 1;
             struct stream s =
                 make_noise(M % 3 + 1, M == 4 ? 192 : 64, U, M, M - 1 + pick(most, 2 * most + 1));
-            check(&s, M % 2 ? 0 : pick(1, 8), M % 4 == 3 ? pick(1, 15) : 0);
+            for (int portable = 0; portable < 2; portable++) {
+                s.portable = portable;
+                check(&s, M % 2 ? 0 : pick(1, 8), M % 4 == 3 ? pick(1, 15) : 0);
+            }
             drop(&s);
         }
+}
+
+/* Gains of either sign, some of them 0, so that pairs of fine channels do not share one. */
+static void own_gain_on_tensor_cores(void **state)
+{
+    NEEDS_DEVICE();
+    for (size_t U = 2; U <= 128; U *= 2) {
+        struct stream s = make_noise(2, 64, U, 4, 3 + 60 / U + 1);
+        s.gain = malloc(U * sizeof *s.gain);
+        for (size_t u = 0; u < U; u++)
+            s.gain[u] =
+                u % 5 == 4 ? 0 : (pick(0, 1) ? 1 : -1) * (double)pick(200, 1200) * 1e-3 * sqrt((double)U);
+        check(&s, 0, 0);
+        drop(&s);
+    }
 }
 
 static void tones_match_the_analytic_response(void **state)
@@ -178,6 +197,7 @@ static void tones_match_the_analytic_response(void **state)
             double at = i % 2 ? (double)pick(0, U - 2) + 0.5 : (double)pick(0, U - 1);
             struct stream s = make(1, 64, U, 4, 5);
             make_tone(&s, at);
+            s.portable = i & 2;
             s.gain = malloc(U * sizeof *s.gain);
             for (size_t u = 0; u < U; u++) s.gain[u] = 1;
             struct result r = run_at(&s, NULL, 0, 0);
@@ -249,6 +269,7 @@ static void missing_samples(void **state)
             check(&s, 0, 0);
             drop(&s);
             s = make_noise(2, 64, U, M > 4 ? 4 : M, 7);
+            s.portable = i;
             add_missing(&s, 4 * M * U);
             check(&s, 0, 0);
             drop(&s);
@@ -312,6 +333,7 @@ static void call_lengths_change_nothing(void **state)
         size_t U = (size_t)1 << round / 2 % 8, lengths[64];
         struct stream s = make(pick(1, 4), round % 2 ? 64 : pick(1, 80), U, pick(1, 6), 1200 / U / 2 + 7);
         if (round & 16) add_missing(&s, 300);
+        s.portable = round % 8 == 3;
         for (size_t i = 0; i < 64; i++) lengths[i] = pick(1, 1 + 400 / U / (i % 7 + 1));
         struct result whole = run_at(&s, NULL, 0, 0), pieces = run_at(&s, lengths, pick(0, 3), pick(0, 3));
         assert_same(&s, &whole, &pieces);
@@ -419,6 +441,7 @@ static void like_the_cpu(void **state)
         if (round % 4 == 3) X = pick(1, 200);
         struct stream s = make(F, X, U, M, 1500000 / (U * F * X) + M + 3);
         if (round % 2) add_missing(&s, 3000);
+        s.portable = round >= 14;
         struct result r = run_at(&s, NULL, 0, 0), c = {malloc(outputs(&s) * X), malloc(outputs(&s)), 0};
         struct br_upchannelize *plan = plan_for(&s, BR_CPU, NULL);
         c.clamped =
@@ -542,6 +565,7 @@ int main(void)
     const struct CMUnitTest small[] = {
         cmocka_unit_test(every_factor),
         cmocka_unit_test(every_factor_on_tensor_cores),
+        cmocka_unit_test(own_gain_on_tensor_cores),
         cmocka_unit_test(tones_match_the_analytic_response),
         cmocka_unit_test(zones_beside_each_other),
         cmocka_unit_test(many_taps),
