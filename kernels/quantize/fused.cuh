@@ -187,8 +187,8 @@ __device__ __forceinline__ void form_middle(unsigned y, const work &w, unsigned 
         }
 #pragma unroll
         for (unsigned h = 0; h < 2; h++) {
-            unsigned slot = 2 * h + g % 2, wide = br_fused_wide(slot, first_step + t, q),
-                     narrow = br_fused_narrow(BITS, slot, first_step + t, q);
+            unsigned slot = 2 * h + g % 2, row = br_fused_row(BITS, first_step + t),
+                     wide = br_fused_wide(slot, row, q), narrow = br_fused_narrow(slot, row, q);
 #pragma unroll
             for (unsigned m = 0; m < 2; m++) {
                 const unsigned(&of)[6] = word[m][h];
@@ -216,16 +216,15 @@ __device__ __forceinline__ void form_beams(unsigned (&x)[2][STEPS / 8], const sh
             k < w.p_steps ? __ldg(weights + static_cast<size_t>(k) * w.i_tiles * 32) : make_uint4(0, 0, 0, 0);
 
     /* Column c of a register's product is the step of half c % 2 of the lanes with q = c / 2. Register r's
-     * bits of the step are no others'; its bit 1 meets the turn of the narrow rows. */
-    const unsigned first = br_quantize_step(BITS, STEPS, 0, column / 2, column % 2);
-    const uint8_t *y = reinterpret_cast<const uint8_t *>(s.y), *wide = y + br_fused_wide(slot, first, q);
-    const uint8_t *narrow[2] = {y + br_fused_narrow(BITS, slot, first, q),
-                                y + br_fused_narrow(BITS, slot, first + 2, q)};
+     * bits of the step are no others'. */
+    const unsigned first = br_fused_row(BITS, br_quantize_step(BITS, STEPS, 0, column / 2, column % 2));
+    const uint8_t *y = reinterpret_cast<const uint8_t *>(s.y), *wide = y + br_fused_wide(slot, first, q),
+                  *narrow = y + br_fused_narrow(slot, first, q);
 #pragma unroll
     for (unsigned r = 0; r < STEPS / 8; r++) {
-        const unsigned t = br_quantize_step(BITS, STEPS, r, 0, 0);
-        const uint4 v = *reinterpret_cast<const uint4 *>(wide + t * 64);
-        const uint2 n = *reinterpret_cast<const uint2 *>(narrow[t / 2 % 2] + (t & ~2u) * 32);
+        const unsigned row = br_fused_row(BITS, br_quantize_step(BITS, STEPS, r, 0, 0));
+        const uint4 v = *reinterpret_cast<const uint4 *>(wide + row * 64);
+        const uint2 n = *reinterpret_cast<const uint2 *>(narrow + row * 32);
         const unsigned b[K_STEPS][2] = {{v.x, v.y}, {v.z, v.w}, {n.x, n.y}};
         /* c[4]  register: r1 r0 <-> i3 t0  thread: t4..t0 <-> i2 i1 i0, q of the step */
         float c[4] = {0, 0, 0, 0};

@@ -2,7 +2,8 @@
  * the other, the same bits, without J in memory.
  *
  * For beams on a grid (factorizable), a multiple of 8 in all, 2M a multiple of 8 and 2N one of 4, both at
- * most 48, in blocks of 256 steps; GPUs of compute capability 9 or more (blocks of threads in clusters). */
+ * most 48, in blocks of 256 steps; GPUs of compute capability 9 (blocks of threads in clusters).
+ */
 #ifndef BEAMRING_KERNELS_QUANTIZE_FUSED_H
 #define BEAMRING_KERNELS_QUANTIZE_FUSED_H
 
@@ -23,8 +24,8 @@ struct br_fused;
 bool br_fused_can(int device, unsigned grid_m, unsigned grid_n, size_t beams_x, size_t beams_y, size_t block,
                   struct br_why *why);
 
-/* Whether it is faster than the two apart: measured on an H200 for 48 x 48 cells and 96 x 96 beams (694 us
- * for 842), and slower for 32 x 32 cells and 64 x 40 beams (326 us for 277). Fields of 48 x 48 cells, at
+/* Whether it is faster than the two apart: measured on an H200 for 48 x 48 cells and 96 x 96 beams (679 us
+ * for 827), and slower for 32 x 32 cells and 64 x 40 beams (318 us for 276). Fields of 48 x 48 cells, at
  * least 48 beams along x, and no more than a quarter of the tiles of 16 by 32 beams empty. */
 bool br_fused_pays(unsigned grid_m, unsigned grid_n, size_t beams_x, size_t beams_y);
 

@@ -38,8 +38,9 @@ extern "C" bool br_fused_can(int device, unsigned grid_m, unsigned grid_n, size_
 {
     int major = 0;
     why->text[0] = 0;
-    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess || major < 9)
-        br_because(why, "the GPU is of compute capability %d, less than 9", major);
+    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
+        major != 9)
+        br_because(why, "the GPU is of compute capability %d, not 9", major);
     else if (block != BR_FUSED_BLOCK)
         br_because(why, "blocks have %zu steps, not %d", block, BR_FUSED_BLOCK);
     else if (beams_x == 0)

@@ -1,11 +1,14 @@
 /* layout.h - where things stand in the quantizer's fast kernels.
  *
- * A warp quantizes 8 beams of a channel at a time, with all steps of the block in its registers: lane 4 g + q
- * has beam g, and of its steps those that it will write as one piece of up to 16 bytes for every 4 pieces of
- * the beam's row. Pairs of steps are packed as float16, so that a register is what the tensor cores take:
+ * A warp quantizes 8 beams of a channel at a time, with steps of the block in its registers: lane 4 g + q has
+ * beam g, and of its steps those that it will write as one piece of up to 16 bytes for every 4 pieces of the
+ * beam's row. Pairs of steps are packed as float16, so that a register is what the tensor cores take. A word
+ * of levels (8 steps of 4 bits, 4 of 8 bits) is made of consecutive registers, and the steps' order within it
+ * is the one in which levels in the halves of registers become a word by moving whole registers:
  *
- *   x[steps / 8]  simd: t0  register: the piece (high bits), the pair within it (low bits)  thread: t4..t0
- * <-> g2 g1 g0 q1 q0 with step = piece * 4 S + q * S + 2 * pair + t0, S the steps of one lane in one piece.
+ *   x[steps / 8]  simd: t2 (8 bits: t1)  register: the piece, the word within it, t0 t1 (8 bits: t0)
+ *                 thread: t4..t0 <-> g2 g1 g0 q1 q0
+ *   with step = piece * 4 S + q * S + word * (32 / bits) + (t2 t1 t0), S the steps of one lane in one piece.
  */
 #ifndef BEAMRING_KERNELS_QUANTIZE_LAYOUT_H
 #define BEAMRING_KERNELS_QUANTIZE_LAYOUT_H
@@ -22,8 +25,10 @@ static inline BR_HD unsigned br_quantize_piece_steps(unsigned bits, unsigned ste
 static inline BR_HD unsigned br_quantize_step(unsigned bits, unsigned steps, unsigned r, unsigned q,
                                               unsigned half)
 {
-    unsigned piece = br_quantize_piece_steps(bits, steps), pairs = piece / 2;
-    return r / pairs * 4 * piece + q * piece + r % pairs * 2 + half;
+    unsigned piece = br_quantize_piece_steps(bits, steps), pairs = piece / 2, i = r % pairs;
+    unsigned in_word =
+        bits == 4 ? i / 4 * 8 + half * 4 + i % 2 * 2 + i / 2 % 2 : i / 2 * 4 + half * 2 + i % 2;
+    return r / pairs * 4 * piece + q * piece + in_word;
 }
 
 /* A tile of J in shared memory, [steps][64 beams]: rows of 8 chunks of 16 bytes, 8 beams each. Where chunk
@@ -31,8 +36,8 @@ static inline BR_HD unsigned br_quantize_step(unsigned bits, unsigned steps, uns
  * 0..3, half = 0, 1 of one register) then take all banks. */
 static inline BR_HD unsigned br_quantize_chunk(unsigned bits, unsigned steps, unsigned t, unsigned chunk)
 {
-    unsigned q = t / br_quantize_piece_steps(bits, steps) % 4;
-    return chunk ^ (2 * q + t % 2);
+    unsigned q = t / br_quantize_piece_steps(bits, steps) % 4, half = t / (16 / bits) % 2;
+    return chunk ^ (2 * q + half);
 }
 
 /* ---- beams formed and quantized at once (fused.cuh) ----
@@ -42,17 +47,26 @@ static inline BR_HD unsigned br_quantize_chunk(unsigned bits, unsigned steps, un
  * tensor cores' operands has its 16 or 8 bytes together. The rows' places let a warp that stores 8 j's of a
  * step, or loads 8 steps of a j, use all banks. */
 
-/* Bytes from the start: 16 bytes of lane q for slot j (0 to 3) and step t. */
-static inline BR_HD unsigned br_fused_wide(unsigned j, unsigned t, unsigned q)
+/* Rows stand in an order of the step's bits in which those that are loaded together (half = 0, 1 and two q of
+ * one register) are neighbours. */
+static inline BR_HD unsigned br_fused_row(unsigned bits, unsigned t)
 {
-    return j * (256 * 64 + 64) + t * 64 + q * 16;
+    if (bits == 4)
+        return br_bit(t, 2) | br_bit(t, 5) << 1 | br_bit(t, 0) << 2 | br_bit(t, 1) << 3 | (t >> 3 & 3) << 4 |
+               (t >> 6) << 6;
+    return br_bit(t, 1) | br_bit(t, 4) << 1 | br_bit(t, 0) << 2 | (t >> 2 & 3) << 3 | (t >> 5) << 5;
 }
 
-/* 8 bytes of lane q. `bits`: of the levels, which say what steps are loaded together. */
-static inline BR_HD unsigned br_fused_narrow(unsigned bits, unsigned j, unsigned t, unsigned q)
+/* Bytes from the start: 16 bytes of lane q for slot j (0 to 3) and row br_fused_row. */
+static inline BR_HD unsigned br_fused_wide(unsigned j, unsigned row, unsigned q)
 {
-    unsigned turned = t ^ t / br_quantize_piece_steps(bits, 256) % 2 * 2;
-    return 4 * (256 * 64 + 64) + j * (256 * 32 + 32) + turned * 32 + q * 8;
+    return j * (256 * 64 + 64) + row * 64 + q * 16;
+}
+
+/* 8 bytes of lane q. */
+static inline BR_HD unsigned br_fused_narrow(unsigned j, unsigned row, unsigned q)
+{
+    return 4 * (256 * 64 + 64) + j * (256 * 32 + 32) + row * 32 + q * 8;
 }
 
 #define BR_FUSED_Y_BYTES (4u * (256 * 64 + 64) + 4u * (256 * 32 + 32))

@@ -1,11 +1,15 @@
 /* rows.cuh - 8 beams of a channel, all steps of the block in a warp's registers: statistics and levels.
  *
- * The tensor cores add up: with a beam's values both as rows of one operand and as columns of the other, the
- * diagonal of the product is the sum of squares; rows of ones beside them give the sum. Products are exact,
- * and 16 steps at a time are added by them (they cut bits off a sum that goes on). Mean and variance follow
- * where the mean is not large beside the deviation; where it is, sums of differences from the mean (as
- * float16: a constant block is then exactly constant) give them again, in float32 as on the CPU. Each beam
- * decides by its own numbers, so that its bits depend on nothing else. */
+ * What is added up are differences from a pivot, the mean of the first 16 steps as float16, so that little
+ * cancels. Each half of the block has a pivot of its own. Where the pivots turn out to have been far from the
+ * mean, sums of differences from that mean (as float16: a constant block is then exactly constant) give the
+ * numbers again. All as in float32 on the CPU, but that the tensor cores turn pairs of float16 into
+ * differences in float32 (times the unit matrix, from minus the pivot on), and add up the values, 16 at a
+ * time (they cut bits off a sum that goes on). Each beam decides by its own numbers, so that its bits depend
+ * on nothing else.
+ *
+ * Levels are rounded by the conversion to float16: where they are multiples of its smallest number, their
+ * bits are integers. */
 #ifndef BEAMRING_KERNELS_QUANTIZE_ROWS_CUH
 #define BEAMRING_KERNELS_QUANTIZE_ROWS_CUH
 
@@ -21,24 +25,36 @@ namespace quantize
 {
 
 constexpr float FAR = 36; /* variances: from there on a mean costs its square's precision */
+constexpr float FAR_LEVELS =
+    512; /* levels: from there on float32 has not enough digits for mean and level at once */
 
-/* Of one beam, the same in the 4 lanes that have it. The level before rounding is (value - near) * slope +
- * shift. */
+/* Of one beam, the same in the 4 lanes that have it. The level before rounding, plus 2^(BITS - 1), times
+ * 2^-24, is (value - near) * slope + shift. */
 struct statistics {
     float scale, offset;
     float near, slope, shift;
 };
 
+/* Of half a block of a beam: sums of differences from the pivot. */
+struct sums {
+    float pivot, sum, squares;
+};
+
+/* Of a beam: mean = high + low, high a float16 number. */
+struct moments {
+    float high, low, variance;
+    bool far;
+};
+
 /* What the levels of a launch have in common. */
 struct rule {
     float levels_rms;
-    float n, per_n; /* valid steps, and 1 / n; 0 without any */
+    float per_n; /* 1 / (valid steps); 0 without any */
 };
 
 __device__ __forceinline__ rule make_rule(float levels_rms, unsigned valid_steps)
 {
-    float n = static_cast<float>(valid_steps);
-    return rule{levels_rms, n, valid_steps > 0 ? 1 / n : 0};
+    return rule{levels_rms, valid_steps > 0 ? 1 / static_cast<float>(valid_steps) : 0};
 }
 
 __device__ __forceinline__ float2 both(unsigned pair)
@@ -46,78 +62,161 @@ __device__ __forceinline__ float2 both(unsigned pair)
     return __half22float2(*reinterpret_cast<const __half2 *>(&pair));
 }
 
-/* Missing values must be 0 in x, their number is known from rule. `keep(r)`: 0xffff for each half of x[r]
- * that is valid. */
-template <int BITS, int STEPS, class Keep>
-__device__ __forceinline__ statistics find_statistics(const unsigned (&x)[STEPS / 8], const rule &rule,
-                                                      unsigned lane, const Keep &keep)
+__device__ __forceinline__ unsigned pack(float low, float high)
 {
-    constexpr int PRODUCTS = STEPS / 16;
-    constexpr float HALF_RANGE = BITS == 8 ? 128 : 8;
-    const unsigned ones = 0x3c003c00u;
-    unsigned g = lane / 4;
-    float squares = 0, sum = 0;
-#pragma unroll
-    for (int i = 0; i < PRODUCTS; i++) {
-        /* c[4]  register: r1 r0 <-> (sum of squares or of values), col0  thread: t4..t0 <-> row2 row1 row0
-         * col2 col1 */
-        float c[4] = {0, 0, 0, 0};
-        const unsigned a[4] = {x[2 * i], ones, x[2 * i + 1], ones}, b[2] = {x[2 * i], x[2 * i + 1]};
-        mma_f16(c, a, b);
-        squares += g % 2 ? c[1] : c[0];
-        sum += g % 2 ? c[3] : c[2];
-    }
-    /* Beam g's numbers are in column g, which lane 4 g + g / 2 has. */
-    squares = __shfl_sync(WHOLE_WARP, squares, static_cast<int>(g * 4 + g / 2));
-    sum = __shfl_sync(WHOLE_WARP, sum, static_cast<int>(g * 4 + g / 2));
+    __half2 pair = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const unsigned *>(&pair);
+}
 
-    statistics s;
-    float mean = sum * rule.per_n, variance = squares * rule.per_n - mean * mean;
-    bool far = !(mean * mean <= FAR * variance);
-    float near = 0, beyond = mean; /* mean = near + beyond */
-    if (__any_sync(WHOLE_WARP, far)) {
-        float about = __half2float(__float2half_rn(mean));
-        float sums[2] = {0, 0}, squares_of[2] = {0, 0};
-#pragma unroll
-        for (int r = 0; r < STEPS / 8; r++) {
-            float2 v = both(x[r]);
-            unsigned kept = keep(r);
-            v.x = kept & 0xffffu ? v.x - about : 0;
-            v.y = kept >> 16 ? v.y - about : 0;
-            sums[0] += v.x;
-            sums[1] += v.y;
-            squares_of[0] = fmaf(v.x, v.x, squares_of[0]);
-            squares_of[1] = fmaf(v.y, v.y, squares_of[1]);
-        }
-        float error = sums[0] + sums[1], second = squares_of[0] + squares_of[1];
-#pragma unroll
-        for (int other = 1; other < 4; other *= 2) {
-            error += __shfl_xor_sync(WHOLE_WARP, error, other);
-            second += __shfl_xor_sync(WHOLE_WARP, second, other);
-        }
-        error *= rule.per_n;
-        if (far) {
-            variance = second * rule.per_n - error * error;
-            near = about, beyond = error;
-        }
+/* ---- statistics ---- */
+
+/* What of the 8 x 8 unit matrix this lane has as operand b of mma_f16_k8. */
+__device__ __forceinline__ unsigned unit_matrix(unsigned lane)
+{
+    return lane / 8 == lane % 4 ? (lane / 4 % 2 ? 0x3c000000u : 0x00003c00u) : 0;
+}
+
+constexpr unsigned SIXTEENTHS = 0x2c002c00u; /* a matrix of 1 / 16: sums over two registers become means */
+
+/* c[4] = a b + start: 8 steps of 8 beams twice, of what is in the registers low and high. */
+__device__ __forceinline__ void product(float (&c)[4], unsigned low, unsigned high, unsigned b,
+                                        const float (&start)[4])
+{
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, "
+        "%10};\n"
+        : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
+        : "r"(low), "r"(high), "r"(b), "f"(start[0]), "f"(start[1]), "f"(start[2]), "f"(start[3]));
+}
+
+/* Minus the pivot of a mean, twice: as two registers, which need not be copied for every product. */
+__device__ __forceinline__ float2 minus_pivot(float mean)
+{
+    return both(pack(-mean, -mean));
+}
+
+/* Adds in the 4 lanes that have a beam. */
+__device__ __forceinline__ float over_lanes(float v)
+{
+    v += __shfl_xor_sync(WHOLE_WARP, v, 1);
+    return v + __shfl_xor_sync(WHOLE_WARP, v, 2);
+}
+
+/* Half a block of 8 beams. Missing values must be 0 in x, and the pivot is 0 then. */
+template <int REGISTERS, bool MISSING>
+__device__ __forceinline__ sums add_up(const unsigned *x, unsigned lane)
+{
+    const unsigned unit = unit_matrix(lane);
+    const float zero[4] = {0, 0, 0, 0};
+    float c[4], d[4], start[4] = {0, 0, 0, 0};
+    if (!MISSING) {
+        product(c, x[0], x[1], SIXTEENTHS, zero);
+        const float2 pivot = minus_pivot(c[0] + c[2]), again = minus_pivot(c[1] + c[3]);
+        start[0] = pivot.x, start[1] = pivot.y, start[2] = again.x, start[3] = again.y;
     }
-    s.offset = near + beyond;
-    s.scale = sqrtf(fmaxf(variance, 0)) / rule.levels_rms;
-    float per_level = s.scale > 0 ? 1 / s.scale : 1; /* 1: a constant series, where all differences are 0 */
-    s.near = near;
-    s.slope = per_level / (2 * HALF_RANGE);
-    s.shift =
-        fmaf(-beyond, s.slope, 0.5f); /* not from the offset, which may have been rounded by many levels */
+    float sum[2] = {}, squares[4] = {};
+#pragma unroll
+    for (int r = 0; r < REGISTERS; r += 2) {
+        product(c, x[r], x[r + 1], unit, start);
+#pragma unroll
+        for (int i = 0; i < 4; i++) squares[i] = fmaf(c[i], c[i], squares[i]);
+        if (r / 2 % 2) continue;
+        product(d, x[r], x[r + 1], SIXTEENTHS, start);
+        product(d, x[r + 2], x[r + 3], SIXTEENTHS, d);
+        sum[0] = r == 0 ? d[0] : sum[0] + d[0];
+        sum[1] = r == 0 ? d[2] : sum[1] + d[2];
+    }
+    return sums{-start[0], 16 * (sum[0] + sum[1]),
+                over_lanes((squares[0] + squares[1]) + (squares[2] + squares[3]))};
+}
+
+/* Both halves of the block together. `half`: steps of one half. */
+__device__ __forceinline__ moments merge(const sums &a, const sums &b, const rule &rule, float half)
+{
+    moments m;
+    float apart = b.pivot - a.pivot, moved = apart * half;
+    float sum = a.sum + b.sum + moved, squares = a.squares + fmaf(apart, fmaf(2, b.sum, moved), b.squares);
+    m.high = a.pivot;
+    m.low = __fmul_rn(sum, rule.per_n);
+    m.variance = fmaf(squares, rule.per_n, -__fmul_rn(m.low, m.low));
+    m.far = !(__fmul_rn(m.low, m.low) <= FAR * m.variance);
+    return m;
+}
+
+/* Sum and sum of squares of the differences from `about`, of REGISTERS registers from x on, the same in the 4
+ * lanes of a beam. `keep(r)`: 0xffff for each half of x[r] that is valid. */
+template <int REGISTERS, class Keep>
+__device__ __forceinline__ float2 add_up_again(const unsigned *x, float about, const Keep &keep)
+{
+    float sums[2] = {0, 0}, squares[2] = {0, 0};
+#pragma unroll
+    for (int r = 0; r < REGISTERS; r++) {
+        float2 v = both(x[r]);
+        unsigned kept = keep(r);
+        v.x = kept & 0xffffu ? v.x - about : 0;
+        v.y = kept >> 16 ? v.y - about : 0;
+        sums[0] += v.x;
+        sums[1] += v.y;
+        squares[0] = fmaf(v.x, v.x, squares[0]);
+        squares[1] = fmaf(v.y, v.y, squares[1]);
+    }
+    float2 all = make_float2(sums[0] + sums[1], squares[0] + squares[1]);
+#pragma unroll
+    for (int other = 1; other < 4; other *= 2) {
+        all.x += __shfl_xor_sync(WHOLE_WARP, all.x, other);
+        all.y += __shfl_xor_sync(WHOLE_WARP, all.y, other);
+    }
+    return all;
+}
+
+/* What differences are taken from the second time. */
+__device__ __forceinline__ float about_mean(const moments &m)
+{
+    return __half2float(__float2half_rn(m.high + m.low));
+}
+
+/* With what they gave, of both halves. */
+__device__ __forceinline__ moments correct(const moments &m, float about, float2 first, float2 second,
+                                           const rule &rule)
+{
+    moments c = m;
+    c.high = about;
+    c.low = __fmul_rn(first.x + second.x, rule.per_n);
+    c.variance = fmaf(first.y + second.y, rule.per_n, -__fmul_rn(c.low, c.low));
+    return c;
+}
+
+template <int BITS> __device__ __forceinline__ statistics find_statistics(const moments &m, const rule &rule)
+{
+    constexpr float UNIT = 1.0f / (1 << 24), HALF_RANGE = BITS == 8 ? 128 : 8;
+    statistics s;
+    float variance = fmaxf(m.variance, 0), deviation, per_deviation, per_rms;
+    /* Within 2^-22; a variance of float16 numbers is never subnormal. */
+    asm("sqrt.approx.ftz.f32 %0, %1;\n" : "=f"(deviation) : "f"(variance));
+    asm("rsqrt.approx.ftz.f32 %0, %1;\n" : "=f"(per_deviation) : "f"(variance));
+    asm("rcp.approx.ftz.f32 %0, %1;\n" : "=f"(per_rms) : "f"(rule.levels_rms));
+    s.offset = m.high + m.low;
+    s.scale = deviation * per_rms;
+    float per_level = deviation > 0 ? rule.levels_rms * per_deviation
+                                    : 1; /* 1: a constant series, where all differences are 0 */
+    bool far = fabsf(s.offset) * per_level > FAR_LEVELS;
+    s.near = far ? m.high : 0;
+    s.slope = per_level * UNIT;
+    s.shift = fmaf(far ? -m.low : -s.offset, s.slope, HALF_RANGE * UNIT);
     return s;
 }
 
-/* A level plus 2^(BITS - 1), in the low bits of the result: 0 to 2^BITS, of which both ends stand for all
- * that lies beyond. The multiplication saturates to [0, 1]; adding 1.5 2^23 leaves an integer, rounded half
- * to even by the addition itself. */
-template <int BITS> __device__ __forceinline__ unsigned raw_level(float value, const statistics &s)
+/* ---- levels ---- */
+
+/* Levels plus 2^(BITS - 1), 0 to 2^BITS, of two values of a beam, in halves; both ends stand for all that
+ * lies beyond. NEAR: some beam of the warp needs `near`. */
+template <int BITS, bool NEAR>
+__device__ __forceinline__ unsigned raw_levels(float low, float high, const statistics &s)
 {
-    return __float_as_uint(
-        fmaf(__saturatef(fmaf(value, s.slope, s.shift)), static_cast<float>(1 << BITS), 12582912.0f));
+    unsigned raw;
+    if (NEAR) low -= s.near, high -= s.near;
+    low = fmaf(low, s.slope, s.shift), high = fmaf(high, s.slope, s.shift);
+    asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;\n" : "=r"(raw) : "f"(high), "f"(low));
+    return __vminu2(raw, 0x00010001u << BITS);
 }
 
 /* Brings 0 and 256 of two raw levels, in halves of a word, into range and counts them where `keep` has bit 8
@@ -130,6 +229,14 @@ __device__ __forceinline__ unsigned clamp_bytes(unsigned raw, unsigned keep, uns
     return raw - high + low;
 }
 
+/* Bits of a where `mask` has ones, of b elsewhere, by one operation. */
+__device__ __forceinline__ unsigned choose(unsigned mask, unsigned a, unsigned b)
+{
+    unsigned chosen;
+    asm("lop3.b32 %0, %1, %2, %3, 0xca;\n" : "=r"(chosen) : "r"(mask), "r"(a), "r"(b));
+    return chosen;
+}
+
 /* Two's complement nibbles of raw levels 0 to 16, those of even steps in the bytes of `even`, of odd ones in
  * those of `odd`. Both 0 and 16 leave 0 in the low four bits: they become 1 or 15 (levels -7 and 7), and are
  * counted, per nibble, where `keep` has it. */
@@ -137,46 +244,35 @@ __device__ __forceinline__ unsigned clamp_nibbles(unsigned even, unsigned odd, u
                                                   unsigned &clamped)
 {
     constexpr unsigned LOW = 0x0f0f0f0fu;
-    unsigned raw = (even & LOW) | (odd << 4 & ~LOW), high = (even >> 4 & LOW) | (odd & ~LOW);
+    /* the low nibbles of both words; which of them were 16 */
+    unsigned raw = choose(LOW, even, odd << 4), high = choose(LOW, even >> 4, odd);
     unsigned zero = (~((raw & 0x77777777u) + 0x77777777u | raw) & keep & 0x88888888u) >> 3;
     clamped += zero;
     return (raw + 14 * high + zero) ^ 0x88888888u;
 }
 
-/* The levels of 32 / BITS steps as they are stored, from the registers that have them. With MISSING, valid[i]
- * is 0xff where step i of these is valid, else 0. NEAR: some beam of the warp needs `near`. */
-template <int BITS, bool MISSING, bool NEAR>
-__device__ __forceinline__ unsigned make_word(const unsigned *x, const statistics &s, const unsigned *valid,
+/* The levels of 32 / BITS steps as they are stored, from the raw levels of the registers that have them. With
+ * MISSING, valid[i] is 0xff where step i of these is valid, else 0. */
+template <int BITS, bool MISSING>
+__device__ __forceinline__ unsigned make_word(const unsigned (&raw)[16 / BITS], const unsigned *valid,
                                               unsigned &clamped)
 {
-    constexpr int PAIRS = 16 / BITS;
-    unsigned even[PAIRS], odd[PAIRS];
-#pragma unroll
-    for (int i = 0; i < PAIRS; i++) {
-        float2 v = both(x[i]);
-        if (NEAR) v.x -= s.near, v.y -= s.near;
-        even[i] = raw_level<BITS>(v.x, s);
-        odd[i] = raw_level<BITS>(v.y, s);
-    }
     if (BITS == 8) {
         /* fields of 16 bits: steps 0 and 2, 1 and 3 */
         unsigned keep = MISSING ? valid[0] : 0xffffffffu;
-        unsigned a = clamp_bytes(__byte_perm(even[0], even[1], 0x5410), MISSING ? keep << 8 : keep, clamped);
-        unsigned b = clamp_bytes(__byte_perm(odd[0], odd[1], 0x5410), keep, clamped);
+        unsigned a = clamp_bytes(raw[0], MISSING ? keep << 8 : keep, clamped);
+        unsigned b = clamp_bytes(raw[1], keep, clamped);
         return __byte_perm(a, b, 0x6240) & keep; /* 1 to 255, but where it is not kept */
     }
     /* fields of 8 bits: steps 0, 2, 4, 6, and 1, 3, 5, 7 */
-    unsigned a = __byte_perm(__byte_perm(even[0], even[1], 0x0040),
-                             __byte_perm(even[PAIRS - 2], even[PAIRS - 1], 0x0040), 0x5410);
-    unsigned b = __byte_perm(__byte_perm(odd[0], odd[1], 0x0040),
-                             __byte_perm(odd[PAIRS - 2], odd[PAIRS - 1], 0x0040), 0x5410);
+    unsigned even = raw[0] + (raw[1] << 8), odd = raw[16 / BITS - 2] + (raw[16 / BITS - 1] << 8);
     unsigned keep = 0xffffffffu;
     if (MISSING) {
         unsigned of_even = __byte_perm(valid[0], valid[1], 0x6420),
                  of_odd = __byte_perm(valid[0], valid[1], 0x7531);
         keep = (of_even & 0x0f0f0f0fu) | (of_odd & 0xf0f0f0f0u);
     }
-    unsigned word = clamp_nibbles(a, b, keep, clamped);
+    unsigned word = clamp_nibbles(even, odd, keep, clamped);
     return MISSING ? (word & keep) | (0x88888888u & ~keep) : word;
 }
 
@@ -188,62 +284,107 @@ template <int BITS> __device__ __forceinline__ unsigned sum_fields(unsigned clam
         __dp4a((clamped & 0x0f0f0f0fu) + (clamped >> 4 & 0x0f0f0f0fu), 0x01010101u, 0u));
 }
 
-/* Writes the rows of 8 beams: `out` is this lane's beam's. valid: [STEPS] in shared memory, 0xff or 0, as
- * words. */
+/* How a lane's registers make up what it writes. */
+template <int BITS, int STEPS> struct pieces {
+    static constexpr unsigned STEPS_EACH = 128 / BITS < STEPS / 4 ? 128 / BITS
+                                                                  : STEPS / 4, /* br_quantize_piece_steps */
+        REGISTERS = STEPS_EACH / 2, WORDS = STEPS_EACH * BITS / 32,
+                              PER_WORD = 16 / BITS; /* registers in a word */
+};
+
+/* Which steps of a word are valid: bytes of 0xff or 0. first: the word's first register; valid: [STEPS] in
+ * shared memory, likewise. */
+template <int BITS, int STEPS>
+__device__ __forceinline__ void load_valid(unsigned (&there)[2], const uint8_t *valid, unsigned first,
+                                           unsigned q)
+{
+    const unsigned *words =
+        reinterpret_cast<const unsigned *>(valid + br_quantize_step(BITS, STEPS, first, q, 0));
+    there[0] = words[0];
+    if (BITS == 4) there[1] = words[1];
+}
+
+/* Writes a lane's piece: four lanes write 4 pieces of 16 (or 8) bytes side by side. */
+template <int WORDS> __device__ __forceinline__ void write_piece(uint8_t *to, const unsigned (&word)[4])
+{
+    if (WORDS == 4)
+        *reinterpret_cast<uint4 *>(to) = make_uint4(word[0], word[1], word[2], word[3]);
+    else
+        *reinterpret_cast<uint2 *>(to) = make_uint2(word[0], word[1]);
+}
+
+/* Writes rows of 8 beams: `out` is this lane's beam's. */
 template <int BITS, int STEPS, bool MISSING, bool NEAR>
 __device__ __forceinline__ void write_levels(uint8_t *out, const unsigned (&x)[STEPS / 8],
-                                             const statistics &s, const uint8_t *valid, unsigned q,
+                                             const statistics &s, const uint8_t *valid, unsigned lane,
                                              bool inside, unsigned &clamped)
 {
-    constexpr unsigned PIECE_STEPS =
-        128 / BITS < STEPS / 4 ? 128 / BITS : STEPS / 4; /* br_quantize_piece_steps */
-    constexpr unsigned PAIRS = PIECE_STEPS / 2, WORDS = PIECE_STEPS * BITS / 32, PER_WORD = 32 / BITS;
+    using p = pieces<BITS, STEPS>;
+    const unsigned q = lane % 4, unit = unit_matrix(lane);
+    const float zero[4] = {0, 0, 0, 0};
 #pragma unroll
-    for (unsigned piece = 0; piece < STEPS / 8 / PAIRS; piece++) {
+    for (unsigned piece = 0; piece < STEPS / 8 / p::REGISTERS; piece++) {
         unsigned word[4] = {0, 0, 0, 0};
 #pragma unroll
-        for (unsigned i = 0; i < WORDS; i++) {
-            unsigned there[2] = {0, 0};
-            unsigned first = br_quantize_step(BITS, STEPS, piece * PAIRS + i * PER_WORD / 2, q, 0);
-            if (MISSING) {
-                const unsigned *words = reinterpret_cast<const unsigned *>(valid + first);
-                there[0] = words[0];
-                if (BITS == 4) there[1] = words[1];
+        for (unsigned i = 0; i < p::WORDS; i++) {
+            const unsigned first = piece * p::REGISTERS + i * p::PER_WORD;
+            unsigned there[2] = {0, 0}, raw[p::PER_WORD];
+            if (MISSING) load_valid<BITS, STEPS>(there, valid, first, q);
+#pragma unroll
+            for (unsigned r = 0; r < p::PER_WORD; r += 2) {
+                /* v[4]  register: r1 r0 <-> register of x, half  thread: as in x */
+                float v[4];
+                product(v, x[first + r], x[first + r + 1], unit, zero);
+                raw[r] = raw_levels<BITS, NEAR>(v[0], v[1], s);
+                raw[r + 1] = raw_levels<BITS, NEAR>(v[2], v[3], s);
             }
-            word[i] = make_word<BITS, MISSING, NEAR>(x + piece * PAIRS + i * PER_WORD / 2, s, there, clamped);
+            word[i] = make_word<BITS, MISSING>(raw, there, clamped);
         }
-        /* out: shape (row bytes), contiguous: four lanes write 4 pieces of 16 (or 8) bytes side by side */
-        uint8_t *to = out + (piece * 4 + q) * (WORDS * 4);
-        if (!inside) continue;
-        if (WORDS == 4)
-            *reinterpret_cast<uint4 *>(to) = make_uint4(word[0], word[1], word[2], word[3]);
-        else
-            *reinterpret_cast<uint2 *>(to) = make_uint2(word[0], word[1]);
+        /* out: shape (row bytes), contiguous */
+        if (inside) write_piece<p::WORDS>(out + (piece * 4 + q) * (p::WORDS * 4), word);
     }
 }
 
-/* The whole of it for a warp. x is 0 where a value is missing. `out` and `side` are where this lane's beam
- * (lane / 4) has its row and its pair of numbers; not `inside`: there is no such beam. */
+/* Which halves of register r are valid: 0xffff each. */
+template <int BITS, int STEPS>
+__device__ __forceinline__ unsigned kept(const uint8_t *valid, unsigned r, unsigned q)
+{
+    return __byte_perm(valid[br_quantize_step(BITS, STEPS, r, q, 0)],
+                       valid[br_quantize_step(BITS, STEPS, r, q, 1)], 0x4400);
+}
+
+/* The whole of it for a warp that has all steps. x is 0 where a value is missing. `out` and `side` are where
+ * this lane's beam (lane / 4) has its row and its pair of numbers; not `inside`: there is no such beam. */
 template <int BITS, int STEPS, bool MISSING>
 __device__ __forceinline__ void quantize_rows(const unsigned (&x)[STEPS / 8], const rule &rule,
                                               const uint8_t *valid, uint8_t *out, float2 *side, bool inside,
                                               unsigned &clamped)
 {
-    unsigned lane = threadIdx.x % 32, q = lane % 4;
-    auto keep = [&](int r) {
-        if (!MISSING) return 0xffffffffu;
-        unsigned pair = *reinterpret_cast<const uint16_t *>(
-            valid + br_quantize_step(BITS, STEPS, static_cast<unsigned>(r), q, 0));
-        return __byte_perm(pair, 0, 0x1100);
-    };
-    const statistics s = find_statistics<BITS, STEPS>(x, rule, lane, keep);
+    constexpr int HALF = STEPS / 16; /* registers */
+    const unsigned lane = threadIdx.x % 32, q = lane % 4;
+    sums half[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++) half[h] = add_up<HALF, MISSING>(x + h * HALF, lane);
+    moments m = merge(half[0], half[1], rule, STEPS / 2);
+    if (__any_sync(WHOLE_WARP, m.far)) {
+        float about = about_mean(m);
+        float2 again[2];
+#pragma unroll
+        for (unsigned h = 0; h < 2; h++)
+            again[h] = add_up_again<HALF>(x + h * HALF, about, [&](int r) {
+                return MISSING ? kept<BITS, STEPS>(valid, h * HALF + static_cast<unsigned>(r), q)
+                               : 0xffffffffu;
+            });
+        if (m.far) m = correct(m, about, again[0], again[1], rule);
+    }
+    const statistics s = find_statistics<BITS>(m, rule);
     /* One pair of numbers per (beam, channel): too little to be written in whole cache lines. */
     if (q == 0 && inside) *side = make_float2(s.scale, s.offset);
     unsigned fields = 0;
     if (__any_sync(WHOLE_WARP, s.near != 0))
-        write_levels<BITS, STEPS, MISSING, true>(out, x, s, valid, q, inside, fields);
+        write_levels<BITS, STEPS, MISSING, true>(out, x, s, valid, lane, inside, fields);
     else
-        write_levels<BITS, STEPS, MISSING, false>(out, x, s, valid, q, inside, fields);
+        write_levels<BITS, STEPS, MISSING, false>(out, x, s, valid, lane, inside, fields);
     if (inside) clamped += sum_fields<BITS>(fields);
 }
 

@@ -83,7 +83,9 @@ __device__ __forceinline__ void load(tile<STEPS> &s, const work &w, const positi
 /* Blocks stay, and take every gridDim.x'th tile: the next one is on its way while this one's levels are made.
  */
 template <int BITS, int STEPS>
-__global__ void __launch_bounds__(THREADS, STEPS == 256 ? 3 : 4) rows(const work w)
+__global__ void __launch_bounds__(THREADS, STEPS == 256   ? 2
+                                           : STEPS == 128 ? 3
+                                                          : 4) rows(const work w)
 {
     extern __shared__ uint4 memory[]; /* by 128 bytes, as the places of chunks require */
     tile<STEPS> &s = *reinterpret_cast<tile<STEPS> *>(memory);

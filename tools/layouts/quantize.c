@@ -86,7 +86,7 @@ static void check_middle(struct layouts *report, unsigned bits)
     struct layouts_region *y = layouts_region(report, LAYOUTS_SHARED, "y", BR_FUSED_Y_BYTES / 8, 8);
     for (unsigned slot = 0; slot < 4; slot++) {
         layouts_padding(y, br_fused_wide(slot, 256, 0) / 8, 8);
-        layouts_padding(y, (br_fused_narrow(bits, slot, 0, 0) + 256 * 32) / 8, 4);
+        layouts_padding(y, br_fused_narrow(slot, 256, 0) / 8, 4);
     }
     struct layouts_pass *send = layouts_begin(y, LAYOUTS_WRITE, "products of all blocks");
     for (unsigned t = 0; t < 256; t++)
@@ -95,8 +95,15 @@ static void check_middle(struct layouts *report, unsigned bits)
             struct layouts_access wide = {.bytes = 16}, narrow = {.bytes = 8};
             for (unsigned lane = 0; lane < 8; lane++) {
                 unsigned slot = 2 * h + lane / 4 % 2, q = lane % 4, item = (slot * 256 + t) * 12;
-                layouts_lane_items(&wide, lane, br_fused_wide(slot, t, q), item + 2 * q);
-                layouts_lane_items(&narrow, lane, br_fused_narrow(bits, slot, t, q), item + 8 + q);
+                /* as the kernel has it: slots, rows and lanes only add */
+                unsigned row = br_fused_row(bits, t / 32 * 32) + br_fused_row(bits, t % 32);
+                layouts_lane_items(&wide, lane,
+                                   br_fused_wide(lane / 4 % 2, 0, q) + row * 64 + br_fused_wide(2 * h, 0, 0),
+                                   item + 2 * q);
+                layouts_lane_items(&narrow, lane,
+                                   br_fused_narrow(lane / 4 % 2, 0, q) + row * 32 +
+                                       (br_fused_narrow(2 * h, 0, 0) - br_fused_narrow(0, 0, 0)),
+                                   item + 8 + q);
             }
             layouts_access(send, &wide);
             layouts_access(send, &narrow);
@@ -105,23 +112,24 @@ static void check_middle(struct layouts *report, unsigned bits)
 
     struct layouts_pass *load = layouts_begin(y, LAYOUTS_READ, "columns of the second product");
     for (unsigned slot = 0; slot < 4; slot++)
-        for (unsigned r = 0; r < 32; r++) {
-            struct layouts_access wide = {.bytes = 16}, narrow = {.bytes = 8};
-            unsigned t = br_quantize_step(bits, 256, r, 0, 0);
-            for (unsigned lane = 0; lane < 32; lane++) {
-                unsigned column = lane / 4, q = lane % 4;
-                unsigned first = br_quantize_step(bits, 256, 0, column / 2, column % 2);
-                unsigned step = br_quantize_step(bits, 256, r, column / 2, column % 2),
-                         item = (slot * 256 + step) * 12;
-                /* as the kernel has it: register r's part of the step only adds, but for bit 1 */
-                layouts_lane_items(&wide, lane, br_fused_wide(slot, first, q) + t * 64, item + 2 * q);
-                layouts_lane_items(&narrow, lane,
-                                   br_fused_narrow(bits, slot, first + t % 4, q) + t / 4 * 4 * 32,
-                                   item + 8 + q);
+        for (unsigned half = 0; half < 2; half++)
+            for (unsigned r = 0; r < 16; r++) {
+                struct layouts_access wide = {.bytes = 16}, narrow = {.bytes = 8};
+                unsigned row = br_fused_row(bits, br_quantize_step(bits, 256, r, 0, 0));
+                for (unsigned lane = 0; lane < 32; lane++) {
+                    unsigned column = lane / 4, q = lane % 4;
+                    unsigned first = br_fused_row(
+                        bits, br_quantize_step(bits, 256, 0, column / 2, column % 2) + half * 128);
+                    unsigned step = br_quantize_step(bits, 256, half * 16 + r, column / 2, column % 2),
+                             item = (slot * 256 + step) * 12;
+                    /* as the kernel has it: register r's part of the row only adds */
+                    layouts_lane_items(&wide, lane, br_fused_wide(slot, first, q) + row * 64, item + 2 * q);
+                    layouts_lane_items(&narrow, lane, br_fused_narrow(slot, first, q) + row * 32,
+                                       item + 8 + q);
+                }
+                layouts_access(load, &wide);
+                layouts_access(load, &narrow);
             }
-            layouts_access(load, &wide);
-            layouts_access(load, &narrow);
-        }
     layouts_end(load, 1, 1);
 }
 
@@ -135,13 +143,13 @@ void layouts_quantize(struct layouts *report)
     }
     layouts_variant(report, "registers");
     layouts_assignment(report, "x, 256 steps, 4 bits",
-                       "b0 <-> t0, r4 r3 r2 r1 r0 <-> t7 t4 t3 t2 t1, l4..l0 <-> g2 g1 g0 t6 t5", "b r l",
+                       "b0 <-> t2, r4 r3 r2 r1 r0 <-> t7 t4 t3 t0 t1, l4..l0 <-> g2 g1 g0 t6 t5", "b r l",
                        "t g", assign, &variants[2]);
     layouts_assignment(report, "x, 256 steps, 8 bits",
-                       "b0 <-> t0, r4 r3 r2 r1 r0 <-> t7 t6 t3 t2 t1, l4..l0 <-> g2 g1 g0 t5 t4", "b r l",
+                       "b0 <-> t1, r4 r3 r2 r1 r0 <-> t7 t6 t3 t2 t0, l4..l0 <-> g2 g1 g0 t5 t4", "b r l",
                        "t g", assign, &variants[5]);
     layouts_assignment(report, "x, 128 steps, 4 bits",
-                       "b0 <-> t0, r3 r2 r1 r0 <-> t4 t3 t2 t1, l4..l0 <-> g2 g1 g0 t6 t5", "b r l", "t g",
+                       "b0 <-> t2, r3 r2 r1 r0 <-> t4 t3 t0 t1, l4..l0 <-> g2 g1 g0 t6 t5", "b r l", "t g",
                        assign, &variants[1]);
     check_middle(report, 4);
     check_middle(report, 8);
