@@ -399,6 +399,8 @@ static void many_blocks(void **state)
     NEEDS_GPU();
     check(make(300, 2, 2, 8, 12, 64, 1, 0, 30), BR_CPU);
     check(make(500, 3, 1, 8, 8, 30, 3, 1, 0), BR_CPU);
+    /* and so many that one warp makes several, one after the other */
+    check(make(140, 1024, 1, 8, 8, 4, 4, 0, 30), BR_CPU);
 }
 
 /* One source, much stronger than all noise, in some direction: most of the image is small sums of large
