@@ -8,6 +8,8 @@
 
 static const double pi = 3.14159265358979323846;
 
+enum { LONGEST = 128 }; /* transform */
+
 void br_upchannelize_window(double *window, unsigned factor, unsigned taps)
 {
     double length = (double)factor * taps;
@@ -23,7 +25,7 @@ static int check(const struct br_upchannelize_params *p, struct br_why *why)
     if (p->nchannels < 1 || p->nspectators < 1)
         return br_because(why, "%zu channels of %zu samples: each must be at least 1", p->nchannels,
                           p->nspectators);
-    if (p->factor < 1 || p->factor > 128 || (p->factor & (p->factor - 1)))
+    if (p->factor < 1 || p->factor > LONGEST || (p->factor & (p->factor - 1)))
         return br_because(why, "factor %u: expected 1, 2, 4, 8, 16, 32, 64 or 128", p->factor);
     if (p->taps < 1 || p->taps > 32) return br_because(why, "%u taps: expected 1 to 32", p->taps);
     if (__builtin_mul_overflow(p->nchannels, p->nspectators + TILE, &bytes) ||
@@ -266,8 +268,12 @@ static uint64_t execute(const struct br_upchannelize_call *call, int beside)
 
 uint64_t br_upchannelize_execute_all(const struct br_upchannelize_call *calls, size_t count)
 {
+    /* Long transforms first: their blocks run longest, and those of the short ones fill the GPU at the end. */
     uint64_t clamped = 0;
-    for (size_t i = 0; i < count; i++) clamped += execute(&calls[i], i > 0);
+    int beside = 0;
+    for (unsigned factor = LONGEST; factor > 0; factor /= 2)
+        for (size_t i = 0; i < count; i++)
+            if (calls[i].plan->U == factor) clamped += execute(&calls[i], beside++);
     return clamped;
 }
 
