@@ -62,15 +62,13 @@ template <int COUNT> __device__ __forceinline__ void wgmma_hold(float (&c)[COUNT
  *   multiply(c, a, b, adds)  with a descriptor for a
  * b (and a where it is a descriptor) K-major. */
 template <int N> struct wgmma_s8;
-/* float16 with float32 sums, k of 16; 24 and 40 too. */
+/* float16 with float32 sums, k of 16. */
 template <int N> struct wgmma_f16;
 
 /* Operands %0 to %(count - 1). */
 #define BR_LIST_4  "%0, %1, %2, %3"
 #define BR_LIST_8  BR_LIST_4 ", %4, %5, %6, %7"
-#define BR_LIST_12 BR_LIST_8 ", %8, %9, %10, %11"
 #define BR_LIST_16 BR_LIST_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
-#define BR_LIST_20 BR_LIST_16 ", %16, %17, %18, %19"
 #define BR_LIST_24 BR_LIST_16 ", %16, %17, %18, %19, %20, %21, %22, %23"
 #define BR_LIST_32 BR_LIST_24 ", %24, %25, %26, %27, %28, %29, %30, %31"
 #define BR_LIST_48                                                                                           \
@@ -90,9 +88,7 @@ template <int N> struct wgmma_f16;
 
 #define BR_OUT_4(kind, c, i)   kind((c)[i]), kind((c)[(i) + 1]), kind((c)[(i) + 2]), kind((c)[(i) + 3])
 #define BR_OUT_8(kind, c, i)   BR_OUT_4(kind, c, i), BR_OUT_4(kind, c, (i) + 4)
-#define BR_OUT_12(kind, c, i)  BR_OUT_8(kind, c, i), BR_OUT_4(kind, c, (i) + 8)
 #define BR_OUT_16(kind, c, i)  BR_OUT_8(kind, c, i), BR_OUT_8(kind, c, (i) + 8)
-#define BR_OUT_20(kind, c, i)  BR_OUT_16(kind, c, i), BR_OUT_4(kind, c, (i) + 16)
 #define BR_OUT_24(kind, c, i)  BR_OUT_16(kind, c, i), BR_OUT_8(kind, c, (i) + 16)
 #define BR_OUT_32(kind, c, i)  BR_OUT_24(kind, c, i), BR_OUT_8(kind, c, (i) + 24)
 #define BR_OUT_48(kind, c, i)  BR_OUT_32(kind, c, i), BR_OUT_16(kind, c, (i) + 32)
@@ -147,8 +143,6 @@ BR_WGMMA_S8(256, 128, 128, 129, 130, 131, 132, 133)
 BR_WGMMA_F16(8, 4, 4, 5, 6, 7, 8, 9)
 BR_WGMMA_F16(16, 8, 8, 9, 10, 11, 12, 13)
 BR_WGMMA_F16(32, 16, 16, 17, 18, 19, 20, 21)
-BR_WGMMA_F16(24, 12, 12, 13, 14, 15, 16, 17)
-BR_WGMMA_F16(40, 20, 20, 21, 22, 23, 24, 25)
 BR_WGMMA_F16(48, 24, 24, 25, 26, 27, 28, 29)
 BR_WGMMA_F16(64, 32, 32, 33, 34, 35, 36, 37)
 BR_WGMMA_F16(96, 48, 48, 49, 50, 51, 52, 53)
@@ -169,10 +163,6 @@ BR_WGMMA_F16(256, 128, 128, 129, 130, 131, 132, 133)
 #undef BR_OUT_8
 #undef BR_LIST_16
 #undef BR_OUT_16
-#undef BR_LIST_12
-#undef BR_OUT_12
-#undef BR_LIST_20
-#undef BR_OUT_20
 #undef BR_LIST_24
 #undef BR_OUT_24
 #undef BR_LIST_32
