@@ -145,12 +145,12 @@ struct products {
 static void measure_products(struct gpu *g)
 {
     static const struct products products[] = {
-        {"int8 GEMM 8192 x 8192 x 8192, int32 out", {true, false, 8192, 8192, 8192, 1}, NULL},
-        {"fp16 GEMM 8192 x 8192 x 8192", {false, false, 8192, 8192, 8192, 1}, NULL},
+        {"int8 GEMM 8192 x 8192 x 8192, int32 out", {.int8 = true, .m = 8192, .n = 8192, .k = 8192, .batch = 1}, NULL},
+        {"fp16 GEMM 8192 x 8192 x 8192", {.m = 8192, .n = 8192, .k = 8192, .batch = 1}, NULL},
         {"int8 GEMM 8192 x 192 x 1024, 96 times, int8 out",
-         {true, true, 8192, 192, 1024, 96},
+         {.int8 = true, .narrow = true, .m = 8192, .n = 192, .k = 1024, .batch = 96},
          "baseband, chord"},
-        {"fp16 GEMM 256 x 5760 x 2304, 256 times", {false, false, 256, 5760, 2304, 256}, "frb_beams, chord"},
+        {"fp16 GEMM 256 x 5760 x 2304, 256 times", {.m = 256, .n = 5760, .k = 2304, .batch = 256}, "frb_beams, chord"},
     };
     char why[128] = "";
     for (size_t i = 0; i < sizeof products / sizeof *products; i++) {
