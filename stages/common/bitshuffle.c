@@ -8,14 +8,19 @@
 enum {
     DEFAULT_BLOCK = 8192,
     MOST_BLOCK = 1 << 30,
-    WINDOW = 128 << 10, /* read at a time: what stays in a core's own cache */
-    LINE = 64
+    WINDOW = 256 << 10, /* read at a time: long enough for the kernel to copy at its full rate */
+    LINE = 64,
+    PAGE = 4096,     /* the kernel copies fastest between equal places in a page */
+    FRONT = 8 << 10, /* before a window: a block's head is put there (literal_tail) */
+    MORE = 64,       /* LZ4 goes byte by byte shortly before where it has to stop */
+    MOST_SEQUENCES = 16
 };
 
 /* The stored bytes that are in memory: those from `offset` of the chunk on. */
 struct window {
     const struct bitshuffle_chunk *chunk;
-    uint8_t *memory;
+    uint8_t *memory; /* FRONT bytes, then a page, then what is stored */
+    uint8_t *bytes;  /* in it, the first of them */
     size_t offset, used;
 };
 
@@ -23,7 +28,7 @@ struct window {
 static size_t most_stored(size_t bytes, size_t length)
 {
     size_t most = bytes > length ? bytes : length;
-    return (most + WINDOW + LINE - 1) / LINE * LINE;
+    return FRONT + PAGE + (most + WINDOW + LINE - 1) / LINE * LINE;
 }
 
 size_t bitshuffle_scratch(size_t bytes, size_t length)
@@ -31,22 +36,25 @@ size_t bitshuffle_scratch(size_t bytes, size_t length)
     return most_stored(bytes, length) + 2 * ((bytes + LINE - 1) / LINE * LINE);
 }
 
-/* Has bytes [offset, offset + n) of the chunk in memory, which the chunk has: *in. */
-static int need(struct window *w, size_t offset, size_t n, const uint8_t **in, struct br_error *error)
+/* Has bytes [offset, offset + n) of the chunk in memory, which the chunk has: *in. What is before `offset` is
+ * not needed any more. */
+static int need(struct window *w, size_t offset, size_t n, uint8_t **in, struct br_error *error)
 {
     size_t end = w->offset + w->used;
     if (offset + n > end) {
         size_t kept = end > offset ? end - offset : 0, from = offset + kept, left = w->chunk->length - from,
                more = n - kept > WINDOW ? n - kept : WINDOW;
         if (more > left) more = left;
-        memmove(w->memory, w->memory + (offset - w->offset) * (kept > 0), kept);
+        uint8_t *bytes = w->memory + FRONT + (w->chunk->place + offset) % PAGE;
+        memmove(bytes, w->bytes + (offset - w->offset) * (kept > 0), kept);
+        w->bytes = bytes;
         w->offset = offset;
         w->used = 0;
-        int status = w->chunk->read(w->chunk->arg, w->memory + kept, more, from, error);
+        int status = w->chunk->read(w->chunk->arg, bytes + kept, more, from, error);
         if (status != BR_OK) return status;
         w->used = kept + more;
     }
-    *in = w->memory + (offset - w->offset);
+    *in = w->bytes + (offset - w->offset);
     return BR_OK;
 }
 
@@ -89,7 +97,7 @@ static void join(const struct job *j, size_t at, const uint8_t *shuffled, size_t
 /* Up to 7 bytes after all blocks, which stand as they are. */
 static int copy_rest(struct job *j, size_t at, size_t offset, struct br_error *error)
 {
-    const uint8_t *in;
+    uint8_t *in;
     size_t n = j->chunk->bytes - at;
     if (n == 0 || !wanted(j, at, n)) return BR_OK;
     int status = need(&j->window, offset, n, &in, error);
@@ -100,7 +108,7 @@ static int copy_rest(struct job *j, size_t at, size_t offset, struct br_error *e
 static int decode_plain(struct job *j, struct br_error *error)
 {
     size_t bytes = j->chunk->bytes, block = j->chunk->block, at = j->chunk->at;
-    const uint8_t *in;
+    uint8_t *in;
     if (j->chunk->length != bytes)
         return br_fail(error, BR_E_FORMAT, "a bitshuffled chunk has %zu bytes; expected %zu",
                        j->chunk->length, bytes);
@@ -120,31 +128,61 @@ static int decode_plain(struct job *j, struct br_error *error)
     return at < j->to ? copy_rest(j, at, at, error) : BR_OK;
 }
 
-/* Noise does not compress: LZ4 then stores a block as one run of literals, which are the block itself. Where
- * they begin in the `length` bytes at `in`, when they are all of it and `n`; else 0. */
-static size_t literals_alone(const uint8_t *in, size_t length, size_t n)
+/* What a sequence's length is above 15: bytes of 255, and one that is less. */
+static bool add_length(const uint8_t *in, size_t length, size_t *at, size_t *count)
 {
-    if (length <= n || in[0] >> 4 != 15) return 0;
-    size_t at = 1, count = 15;
-    for (uint8_t more = 255; more == 255; count += more) {
-        if (at == length) return 0;
-        more = in[at++];
+    for (uint8_t more = 255; more == 255; *count += more) {
+        if (*at == length) return false;
+        more = in[(*at)++];
     }
-    return count == n && length - at == n ? at : 0;
+    return true;
 }
 
-/* One compressed block of `packed` bytes, n when it is decoded. */
+/* Noise does not compress, and the planes of a few high bits stand before it: LZ4 then stores most of a block
+ * as one run of literals at its end, which are the bytes themselves. How many of the n bytes they are, and
+ * where they begin in the `length` bytes at `in`; 0: there are none, or the block is damaged. */
+static size_t literal_tail(const uint8_t *in, size_t length, size_t n, size_t *begin)
+{
+    size_t at = 0, made = 0;
+    for (unsigned i = 0; i < MOST_SEQUENCES && at < length; i++) {
+        uint8_t token = in[at++];
+        size_t literals = token >> 4, match = token & 15;
+        if (literals == 15 && !add_length(in, length, &at, &literals)) return 0;
+        if (literals > length - at || literals > n - made) return 0;
+        made += literals;
+        *begin = at;
+        at += literals;
+        if (at == length) return made == n ? literals : 0;
+        if (length - at < 2) return 0;
+        at += 2; /* how far back the match is */
+        if (match == 15 && !add_length(in, length, &at, &match)) return 0;
+        if (match + 4 > n - made) return 0;
+        made += match + 4;
+    }
+    return 0;
+}
+
+/* One compressed block of `packed` bytes, n when it is decoded. Literals at its end are used where they
+ * stand: what is before them is put before them, over bytes that are not needed any more. */
 static int decode_block(struct job *j, size_t offset, size_t packed, size_t at, size_t n,
                         struct br_error *error)
 {
-    const uint8_t *in;
+    uint8_t *in;
+    size_t begin = 0;
     int status = need(&j->window, offset, packed, &in, error);
     if (status != BR_OK) return status;
-    size_t literals = literals_alone(in, packed, n);
-    if (literals == 0 &&
-        LZ4_decompress_safe((const char *)in, (char *)j->unpacked, (int)packed, (int)n) != (int)n)
+    size_t literals = literal_tail(in, packed, n, &begin), head = n - literals,
+           some = n - head < MORE ? n : head + MORE;
+    if (literals >= n / 2 && head <= FRONT &&
+        (head == 0 || LZ4_decompress_safe_partial((const char *)in, (char *)j->unpacked, (int)packed,
+                                                  (int)some, (int)some) == (int)some)) {
+        memcpy(in + begin - head, j->unpacked, head);
+        join(j, at, in + begin - head, n);
+        return BR_OK;
+    }
+    if (LZ4_decompress_safe((const char *)in, (char *)j->unpacked, (int)packed, (int)n) != (int)n)
         return br_fail(error, BR_E_FORMAT, "the compressed block at byte %zu of a chunk is damaged", offset);
-    join(j, at, literals > 0 ? in + literals : j->unpacked, n);
+    join(j, at, j->unpacked, n);
     return BR_OK;
 }
 
@@ -152,7 +190,7 @@ static int decode_lz4(struct job *j, struct br_error *error)
 {
     size_t bytes = j->chunk->bytes, length = j->chunk->length, at = j->chunk->at,
            offset = at > 0 ? j->chunk->offset : 12;
-    const uint8_t *in;
+    uint8_t *in;
     if (length < 12)
         return br_fail(error, BR_E_FORMAT, "a compressed chunk has %zu bytes; expected a header of 12",
                        length);
@@ -198,7 +236,7 @@ int bitshuffle_decode(struct bitshuffle_chunk *chunk, size_t from, size_t to, vo
     size_t stored = most_stored(chunk->bytes, chunk->length);
     uint8_t *memory = scratch;
     struct job job = {.chunk = chunk,
-                      .window = {.chunk = chunk, .memory = memory},
+                      .window = {.chunk = chunk, .memory = memory, .bytes = memory},
                       .unpacked = memory + stored,
                       .joined = memory + stored + (chunk->bytes + LINE - 1) / LINE * LINE,
                       .from = from,

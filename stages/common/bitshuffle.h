@@ -29,6 +29,7 @@ struct bitshuffle_chunk {
     size_t length; /* as it is stored */
     bool lz4; /* blocks are compressed; else `block` is their number of elements (0: the library's choice) */
     size_t block;
+    size_t place; /* of the chunk in its file, bytes: reads go to the like place in a page, which is faster */
     bitshuffle_read *read;
     bitshuffle_put *put;
     bitshuffle_take *take; /* asked first, for each block; or NULL */

@@ -363,6 +363,7 @@ static int read_chunk(const struct chime_chunks *c, uint64_t number, struct part
                                         .length = chunk->bytes,
                                         .lz4 = c->lz4,
                                         .block = c->block,
+                                        .place = (size_t)(chunk->offset % 4096),
                                         .read = read_part,
                                         .put = put_part,
                                         .take = part->sink->take != NULL ? take_part : NULL,

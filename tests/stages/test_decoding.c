@@ -1,10 +1,12 @@
 /* The inner loops of reading files: plain code, vector code and the definition agree byte for byte. */
 #include "stages/common/bitplanes.h"
+#include "stages/common/bitshuffle.h"
 #include "stages/common/coding.h"
 #include "stages/common/planes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -155,6 +157,111 @@ static void test_planes(void **state)
                 }
 }
 
+/* --- bitshuffle with LZ4 ------------------------------------------------------------------------- */
+
+enum { LZ4_BLOCK = 8192, LZ4_BLOCKS = 48, LZ4_BYTES = LZ4_BLOCK * LZ4_BLOCKS };
+
+static uint8_t packed[2 * LZ4_BYTES], unpacked[LZ4_BYTES], planes[LZ4_BYTES];
+static size_t taken;
+
+static size_t put_length(uint8_t *out, size_t at, size_t more)
+{
+    for (; more >= 255; more -= 255) out[at++] = 255;
+    out[at++] = (uint8_t)more;
+    return at;
+}
+
+/* One sequence of LZ4's block format: literals, and unless it is the last one, a match `back` bytes back. */
+static size_t put_sequence(uint8_t *out, size_t at, const uint8_t *literals, size_t n, size_t back, size_t match)
+{
+    size_t token = at++, above = match - 4;
+    out[token] = (uint8_t)((n < 15 ? n : 15) << 4 | (match == 0 ? 0 : above < 15 ? above : 15));
+    if (n >= 15) at = put_length(out, at, n - 15);
+    memcpy(out + at, literals, n);
+    at += n;
+    if (match == 0) return at;
+    out[at++] = (uint8_t)back;
+    out[at++] = (uint8_t)(back >> 8);
+    return above >= 15 ? put_length(out, at, above - 15) : at;
+}
+
+/* A block of which `head` bytes compress: `pairs` sequences of some literals and their repetition. Returns
+ * the bytes; *planes_of: what they stand for. */
+static size_t pack_block(uint8_t *out, uint8_t *planes_of, size_t head, size_t pairs)
+{
+    size_t at = 0, made = 0, each = pairs > 0 ? head / pairs : 0;
+    for (size_t i = 0; i < LZ4_BLOCK; i++) planes_of[i] = (uint8_t)(rand() >> 7);
+    for (size_t i = 0; i < pairs; i++) {
+        size_t literals = 1 + i % 19, match = (i + 1 < pairs ? each : head - made) - literals;
+        for (size_t k = literals; k < literals + match; k++) planes_of[made + k] = planes_of[made + k - literals];
+        at = put_sequence(out, at, planes_of + made, literals, literals, match);
+        made += literals + match;
+    }
+    return put_sequence(out, at, planes_of + made, LZ4_BLOCK - made, 0, 0);
+}
+
+static int read_packed(void *arg, void *buffer, size_t length, size_t offset, struct br_error *error)
+{
+    size_t size = *(size_t *)arg;
+    (void)error;
+    assert_true(offset <= size && length <= size - offset);
+    memcpy(buffer, packed + offset, length);
+    return BR_OK;
+}
+
+static void put_unpacked(void *arg, size_t at, const uint8_t *data, size_t n)
+{
+    (void)arg;
+    assert_true(at == taken && n <= LZ4_BYTES - at);
+    memcpy(unpacked + at, data, n);
+    taken += n;
+}
+
+/* Literals at the end of a block are used where they stand: heads of all lengths before them, in one match
+ * and in many, at all places of a page. */
+static void test_lz4(void **state)
+{
+    static const size_t heads[] = {0, 1024, 5, 12, 64, 1000, 1023, 1025, 3072, 4095, 4096, 4097, 6000, 8100};
+    (void)state;
+    srand(5);
+    size_t size = 12, room = bitshuffle_scratch(LZ4_BYTES, sizeof packed);
+    memset(packed, 0, size);
+    for (size_t i = 0; i < 4; i++) packed[4 + i] = (uint8_t)((size_t)LZ4_BYTES >> (24 - 8 * i));
+    packed[10] = LZ4_BLOCK >> 8;
+    for (size_t b = 0; b < LZ4_BLOCKS; b++) {
+        size_t head = heads[b % (sizeof heads / sizeof *heads)], most = b % 5 == 4 ? 20 : 1 + b % 3,
+               pairs = head == 0 ? 0 : head < 40 * most ? 1 : most;
+        size_t n = pack_block(packed + size + 4, planes + b * LZ4_BLOCK, head, pairs);
+        for (size_t i = 0; i < 4; i++) packed[size + i] = (uint8_t)(n >> (24 - 8 * i));
+        size += 4 + n;
+    }
+    uint8_t *scratch = malloc(room);
+    assert_non_null(scratch);
+    for (size_t place = 0; place < 4200; place += 517) {
+        struct bitshuffle_chunk chunk = {.bytes = LZ4_BYTES,
+                                         .length = size,
+                                         .lz4 = true,
+                                         .place = place,
+                                         .read = read_packed,
+                                         .put = put_unpacked,
+                                         .arg = &size};
+        struct br_error error = {0};
+        taken = 0;
+        if (bitshuffle_decode(&chunk, 0, LZ4_BYTES, scratch, &error) != BR_OK) fail_msg("%s", error.text);
+        assert_int_equal(taken, LZ4_BYTES);
+        for (size_t i = 0; i < LZ4_BYTES; i++) {
+            const uint8_t *block = planes + i / LZ4_BLOCK * LZ4_BLOCK;
+            size_t within = i % LZ4_BLOCK;
+            unsigned byte = 0;
+            for (size_t k = 0; k < 8; k++)
+                byte |= (block[k * (LZ4_BLOCK / 8) + within / 8] >> within % 8 & 1u) << k;
+            if (unpacked[i] != byte)
+                fail_msg("byte %zu of block %zu is %02x, not %02x", within, i / LZ4_BLOCK, unpacked[i], byte);
+        }
+    }
+    free(scratch);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -162,6 +269,7 @@ int main(void)
         cmocka_unit_test(test_bitplanes_of_chime),
         cmocka_unit_test(test_coding),
         cmocka_unit_test(test_planes),
+        cmocka_unit_test(test_lz4),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
