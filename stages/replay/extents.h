@@ -119,6 +119,11 @@ int guppi_configure(struct br_stage *stage, struct extents *e, const struct file
                     const struct extents_wish *wish);
 int kotekan_configure(struct br_stage *stage, struct extents *e, const struct file_list *files,
                       const struct extents_wish *wish);
+/* Reads the headers of all frames of a raw file into `frame`, one after another, and calls take(self, file)
+ * for each; a header that the file's end cuts is left out with a warning. Status of the first failure. */
+struct kotekan_frame;
+int kotekan_each_frame(struct br_stage *stage, const char *path, struct kotekan_frame *frame,
+                       int (*take)(void *self, size_t file), void *self, size_t file);
 int chime_configure(struct br_stage *stage, struct extents *e, const struct file_list *files,
                     const struct extents_wish *wish);
 

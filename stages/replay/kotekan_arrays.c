@@ -64,8 +64,9 @@ static const char *unlike(const struct scan *s, const struct kotekan_array *a)
     return NULL;
 }
 
-static int add_frame(struct scan *s, size_t file)
+static int add_frame(void *self, size_t file)
 {
+    struct scan *s = self;
     struct kotekan_arrays *r = s->r;
     const char *path = r->files.path[file];
     struct kotekan_array a;
@@ -100,32 +101,6 @@ static int add_frame(struct scan *s, size_t file)
     uint64_t samples = (uint64_t)br_array_length(&a.array, "time") * a.downsample;
     r->frame[r->count++] = (struct array_frame){file, s->frame.offset, a.first, samples, a.first};
     return BR_OK;
-}
-
-static int scan_file(struct scan *s, size_t file)
-{
-    const char *path = s->r->files.path[file];
-    struct stat info;
-    int fd = open(path, O_RDONLY | O_CLOEXEC), status = BR_OK;
-    if (fd < 0 || fstat(fd, &info) != 0) {
-        if (fd >= 0) close(fd);
-        return br_stage_fail_at(s->stage, "files", "cannot open %s: %s", path, strerror(errno));
-    }
-    uint64_t size = (uint64_t)info.st_size, at = 0;
-    while (status == BR_OK && (at < size || at == 0)) {
-        struct br_error error = {0};
-        if (at > 0 && size - at < KOTEKAN_RAW_HEADER && size - at < 4 + CHORD_METADATA_NEW_BYTES) {
-            br_stage_warn(s->stage, "%s is truncated in the header of its last frame, which is left out",
-                          path);
-            break;
-        }
-        status = kotekan_raw_read(&s->frame, fd, path, at, size, &error);
-        if (status != BR_OK) status = br_stage_fail_at(s->stage, "files", "%s", error.text);
-        if (status == BR_OK) status = add_frame(s, file);
-        at = s->frame.offset + s->frame.bytes;
-    }
-    close(fd);
-    return status;
 }
 
 static int by_time(const void *a, const void *b)
@@ -201,7 +176,8 @@ int kotekan_arrays_configure(struct br_stage *stage, struct kotekan_arrays *r, c
     *r = (struct kotekan_arrays){.files = *files, .passes = wish->passes, .fd = -1, .loaded = SIZE_MAX};
     const char *path = files->path[0];
     int status = BR_OK;
-    for (size_t i = 0; i < files->count && status == BR_OK; i++) status = scan_file(s, i);
+    for (size_t i = 0; i < files->count && status == BR_OK; i++)
+        status = kotekan_each_frame(stage, files->path[i], &s->frame, add_frame, s, i);
     r->frame = br_stage_keep(stage, r->frame, r->count * sizeof *r->frame);
     if (status != BR_OK) return status;
     if (r->count == 0) return br_stage_fail_at(stage, "files", "%s has no whole frame", path);

@@ -87,12 +87,14 @@ static int add_channels(struct scan *s, const char *path, const struct kotekan_f
     return BR_OK;
 }
 
-static int add_frame(struct scan *s, size_t file)
+static int add_frame(void *self, size_t file)
 {
+    struct scan *s = self;
     const char *path = s->e->files.path[file];
     const struct kotekan_frame *frame = &s->frame;
     struct kotekan_field f;
     struct br_error error = {0};
+    if (s->e->count >= MOST_FRAMES) return br_stage_fail_at(s->stage, "files", "%s: too many frames", path);
     if (kotekan_raw_field(&frame->metadata, path, &f, &error) != BR_OK)
         return br_stage_fail_at(s->stage, "files", "%s", error.text);
     int status = s->begun ? check_alike(s, path, &f) : begin(s, path, &f);
@@ -126,29 +128,26 @@ static int add_frame(struct scan *s, size_t file)
     return BR_OK;
 }
 
-static int scan_file(struct scan *s, size_t file)
+int kotekan_each_frame(struct br_stage *stage, const char *path, struct kotekan_frame *frame,
+                       int (*take)(void *self, size_t file), void *self, size_t file)
 {
-    const char *path = s->e->files.path[file];
     struct stat info;
     int fd = open(path, O_RDONLY | O_CLOEXEC), status = BR_OK;
     if (fd < 0 || fstat(fd, &info) != 0) {
         if (fd >= 0) close(fd);
-        return br_stage_fail_at(s->stage, "files", "cannot open %s: %s", path, strerror(errno));
+        return br_stage_fail_at(stage, "files", "cannot open %s: %s", path, strerror(errno));
     }
     uint64_t size = (uint64_t)info.st_size, at = 0;
     while (status == BR_OK && (at < size || at == 0)) {
         struct br_error error = {0};
         if (at > 0 && size - at < KOTEKAN_RAW_HEADER && size - at < 4 + CHORD_METADATA_NEW_BYTES) {
-            br_stage_warn(s->stage, "%s is truncated in the header of its last frame, which is left out",
-                          path);
+            br_stage_warn(stage, "%s is truncated in the header of its last frame, which is left out", path);
             break;
         }
-        status = kotekan_raw_read(&s->frame, fd, path, at, size, &error);
-        if (status != BR_OK) status = br_stage_fail_at(s->stage, "files", "%s", error.text);
-        if (status == BR_OK) status = add_frame(s, file);
-        if (status == BR_OK && s->e->count > MOST_FRAMES)
-            status = br_stage_fail_at(s->stage, "files", "%s: too many frames", path);
-        at = s->frame.offset + s->frame.bytes;
+        status = kotekan_raw_read(frame, fd, path, at, size, &error);
+        if (status != BR_OK) status = br_stage_fail_at(stage, "files", "%s", error.text);
+        if (status == BR_OK) status = take(self, file);
+        at = frame->offset + frame->bytes;
     }
     close(fd);
     return status;
@@ -165,7 +164,8 @@ int kotekan_configure(struct br_stage *stage, struct extents *e, const struct fi
     e->threads = wish->threads;
     e->element_bytes = 1;
     int status = BR_OK;
-    for (size_t i = 0; i < files->count && status == BR_OK; i++) status = scan_file(s, i);
+    for (size_t i = 0; i < files->count && status == BR_OK; i++)
+        status = kotekan_each_frame(stage, files->path[i], &s->frame, add_frame, s, i);
     e->extent = br_stage_keep(stage, e->extent, e->count * sizeof *e->extent);
     if (status != BR_OK) return status;
     if (e->count == 0) return br_stage_fail_at(stage, "files", "%s has no whole sample", files->path[0]);

@@ -1,8 +1,6 @@
 """VDIF recordings of several files, threads and bands, joined by their times: values, masks and counts are compared exactly with
 what was written. And what replaying takes of memory, whatever the format and length of a file."""
 import os
-import re
-import subprocess
 import sys
 
 import numpy as np
@@ -263,7 +261,6 @@ def write_chime(d):
                 data.id.write_direct_chunk((i * rows, 0), chunk)
 
 
-UNITS = {"B": 1, "KiB": 1024, "MiB": 1 << 20, "GiB": 1 << 30}
 ROOM = 120 << 20  # the program itself (under a sanitizer, too), and what a reader has in memory of a file
 
 
@@ -277,15 +274,7 @@ def test_memory():
   - {stage: replay, files: "x.*", out: field}
   - {stage: record, in: field, directory: out, prefix: y}
 """
-            checked = harness.run(d, text, command="check")
-            total = re.search(r"total queue memory[: ]+([0-9.]+) (B|KiB|MiB|GiB)", checked.out)
-            assert total, checked
-            queues = float(total.group(1)) * UNITS[total.group(2)]
-            child = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL); "
-                     "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
-            out = subprocess.run([sys.executable, "-c", child, os.path.abspath(harness.PROGRAM), "run", "pipeline.yaml"], cwd=d,
-                                 capture_output=True, text=True, timeout=150, check=True)
-            resident = int(out.stdout.split()[-1]) * 1024
+            queues, resident = harness.queues_and_resident(d, text)
             written = sum(os.path.getsize(os.path.join(d, "out", f)) for f in os.listdir(os.path.join(d, "out")))
             print(f"{make.__name__[6:]}: queues {queues / 2**20:.1f} MiB, resident {resident / 2**20:.1f} MiB, written {written / 2**20:.0f} MiB")
             assert written >= BYTES - (1 << 20)

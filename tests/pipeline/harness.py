@@ -4,6 +4,7 @@ The program under test is named by BEAMRING (set by the build). BEAMRING_TEST_DE
 that device, so that the same tests hold for the GPU."""
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -42,6 +43,19 @@ def run(directory, text, *args, status=0, command="run", name="pipeline.yaml", *
     result = beamring(command, name, *args, cwd=directory, **more)
     assert result.status == status, f"expected exit {status}: {result}"
     return result
+
+
+def queues_and_resident(directory, text):
+    """Bytes that `check` says the queues need, and the most that were resident while the pipeline ran."""
+    units = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+    checked = run(directory, text, command="check")
+    total = re.search(r"total queue memory[: ]+([0-9.]+) (B|KiB|MiB|GiB)", checked.out)
+    assert total, checked
+    child = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL, "
+             "stderr=subprocess.DEVNULL); print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
+    out = subprocess.run([sys.executable, "-c", child, os.path.abspath(PROGRAM), "run", "pipeline.yaml"], cwd=directory,
+                         capture_output=True, text=True, timeout=150, check=True)
+    return float(total.group(1)) * units[total.group(2)], int(out.stdout.split()[-1]) * 1024
 
 
 @contextlib.contextmanager

@@ -1,8 +1,5 @@
 """Resident memory: what `beamring check` prints for the queues, plus at most 96 MiB."""
 import os
-import re
-import subprocess
-import sys
 
 import harness
 from small import STREAM, TELESCOPE
@@ -20,21 +17,11 @@ pipeline:
   - {stage: record, in: voltage, directory: ., prefix: voltage}
 """
 
-UNITS = {"B": 1, "KiB": 1024, "MiB": 1 << 20, "GiB": 1 << 30}
-
 
 def test_resident_memory():
     with harness.scratch() as d:
         os.mkdir(os.path.join(d, "fil"))
-        checked = harness.run(d, PIPELINE, command="check")
-        total = re.search(r"total queue memory[: ]+([0-9.]+) (B|KiB|MiB|GiB)", checked.out)
-        assert total, checked
-        queues = float(total.group(1)) * UNITS[total.group(2)]
-        child = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL, "
-                 "stderr=subprocess.DEVNULL); print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
-        out = subprocess.run([sys.executable, "-c", child, os.path.abspath(harness.PROGRAM), "run", "pipeline.yaml"], cwd=d,
-                             capture_output=True, text=True, timeout=150, check=True)
-        resident = int(out.stdout.split()[-1]) * 1024
+        queues, resident = harness.queues_and_resident(d, PIPELINE)
         print(f"queues {queues / 2**20:.1f} MiB, resident {resident / 2**20:.1f} MiB")
         assert resident <= queues + 96 * 2**20
 

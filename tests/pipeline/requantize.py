@@ -7,7 +7,7 @@ import numpy as np
 
 import harness
 from files import write
-from small import DISHES, SPACING, one
+from small import DISHES, SPACING, TELESCOPE, one
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "oracle"))
 import recordings as other  # noqa: E402
@@ -107,14 +107,7 @@ def test_beams():
             noise[:, c] += 0.7 * wave[:, :, None] * np.exp(-2j * np.pi * path * mhz[c] * 1e6 / harness.C_M_PER_S)
         e = np.clip(np.rint(noise.real), -128, 127) + 1j * np.clip(np.rint(noise.imag), -128, 127)
         write(d, "g.raw", b"".join(other.guppi_blocks(e, 96, first_packet=480)))
-        harness.run(d, f"""
-telescope:
-  name: small
-  grid: {{m: 8, n: 12}}
-  spacing_m: {{m: {SPACING[0]}, n: {SPACING[1]}}}
-  dishes: {DISHES}
-  latitude_deg: 49.3
-  longitude_deg: -119.6
+        harness.run(d, TELESCOPE + f"""
 pipeline:
   - {{stage: replay, files: g.raw, out: wide}}
   - {{stage: requantize, in: wide, out: e, measure: 500}}
