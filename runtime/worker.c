@@ -18,6 +18,7 @@ struct worker {
     br_gpu_event begin, done; /* around a sampled call, on a GPU */
     unsigned calls;
     bool sampling;            /* the two are recorded and not looked at yet */
+    bool record_done;         /* the second is still to be recorded */
 };
 
 static uint64_t clock_ns(clockid_t clock)
@@ -70,19 +71,30 @@ static void add(_Atomic uint64_t *counter, uint64_t n)
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n, memory_order_relaxed);
 }
 
-/* GPU time is sampled: two events around one call in SAMPLE_EVERY, looked at when they have happened, so that nobody waits. */
+/* GPU time is sampled: two events around one call in SAMPLE_EVERY, looked at before the next such call, when they have long
+ * happened, so that nobody waits. A look costs as much as two orders between streams: only until there is a first sample, which
+ * is all that a short run has, every call looks. */
 enum { SAMPLE_EVERY = 8 };
+
+static void look_at_sample(struct worker *w)
+{
+    struct br_stage *stage = w->stage;
+    if (!w->sampling || !br_gpu_event_done(w->done)) return;
+    w->sampling = false;
+    double ms = br_gpu_event_ms(w->begin, w->done);
+    if (ms < 0) return;
+    add(&stage->counters.gpu_ns, (uint64_t)(ms * 1e6));
+    add(&stage->counters.gpu_calls, 1);
+}
 
 static void begin_sample(struct worker *w)
 {
     struct br_stage *stage = w->stage;
-    if (w->sampling && br_gpu_event_done(w->done)) {
-        double ms = br_gpu_event_ms(w->begin, w->done);
-        if (ms >= 0) add(&stage->counters.gpu_ns, (uint64_t)(ms * 1e6));
-        if (ms >= 0) add(&stage->counters.gpu_calls, 1);
-        w->sampling = false;
-    }
-    if (w->calls++ % SAMPLE_EVERY == 0 && !w->sampling) w->sampling = br_gpu_event_record(w->begin, &stage->gpu, NULL) == BR_OK;
+    bool due = w->calls++ % SAMPLE_EVERY == 0;
+    if (due || atomic_load_explicit(&stage->counters.gpu_calls, memory_order_relaxed) == 0) look_at_sample(w);
+    if (!due || w->sampling) return;
+    w->sampling = br_gpu_event_record(w->begin, &stage->gpu, NULL) == BR_OK;
+    w->record_done = w->sampling;
 }
 
 static int call(struct worker *w)
@@ -91,7 +103,6 @@ static int call(struct worker *w)
     struct br_io io = {{0}, {0}};
     memcpy(io.in, w->in, sizeof io.in);
     memcpy(io.out, w->out, sizeof io.out);
-    bool was_sampling = w->sampling;
     if (stage->device >= 0) {
         begin_sample(w);
         br_gpu_range_push(stage->name);
@@ -102,7 +113,8 @@ static int call(struct worker *w)
     add(&stage->counters.calls, 1);
     if (stage->device >= 0) {
         br_gpu_range_pop();
-        if (w->sampling && !was_sampling) br_gpu_event_record(w->done, &stage->gpu, NULL);
+        if (w->record_done) br_gpu_event_record(w->done, &stage->gpu, NULL);
+        w->record_done = false;
         if (result >= 0 && br_gpu_last_error(&stage->error) != BR_OK) result = BR_E_DEVICE;
     }
     return result;
