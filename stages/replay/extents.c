@@ -14,12 +14,14 @@
 #include <unistd.h>
 
 enum {
-    PAGE = 4096,       /* the kernel copies fastest between equal places in a page */
-    SLAB = 64 << 10,   /* read at once and then converted, while it is in the nearest caches */
-    PIECE = 256 << 10, /* bytes of the frame that make a piece of work */
-    PLANE_PAD = 64,    /* bytes between planes, so that they do not meet in the same sets of a cache */
-    PLANES = 16,       /* channels of a plane-wise piece: of 4 bytes, a cache line */
-    PLANE = 64 << 10   /* bytes of each that are read at once */
+    PAGE = 4096,         /* the kernel copies fastest between equal places in a page */
+    SLAB = 64 << 10,     /* read at once and then converted, while it is in the nearest caches */
+    PIECE = 256 << 10,   /* bytes of the frame that make a piece of work */
+    PLANE_PAD = 64,      /* bytes between planes, so that they do not meet in the same sets of a cache */
+    PLANES = 16,         /* channels of a plane-wise piece: of 4 bytes, a cache line */
+    PLANE = 64 << 10,    /* bytes of each that are read at once */
+    FAR_PLANES = 8 << 20 /* frames of channels put side by side: their lines are strewn, and memory likes
+                            those less than the caches do (files_are_far) */
 };
 
 /* Some samples of an extent, for one thread. */
@@ -44,13 +46,15 @@ int extents_start(struct br_stage *stage, struct extents *e)
     }
     e->cursor = e->first;
     e->pass = 0;
-    e->far = files_are_far(e->row_bytes * (size_t)e->stream.frame_samples);
+    const struct extent *like = &e->extent[0];
+    bool planes = like->chunks == NULL && !extent_is_row_wise(e, like);
+    size_t frame = e->row_bytes * (size_t)e->stream.frame_samples;
+    e->far = planes ? frame > (size_t)FAR_PLANES : files_are_far(frame);
     e->fd = malloc(e->files.count * sizeof *e->fd);
     e->open = malloc(e->files.count * sizeof *e->open);
     e->needed = calloc(e->files.count, sizeof *e->needed);
     /* at most one more piece for each extent that a frame meets, and for each group of channels */
-    size_t bytes = e->row_bytes * (size_t)e->stream.frame_samples;
-    e->pieces_room = 64 + 2 * (bytes / PIECE) + e->stream.nchannels;
+    e->pieces_room = 64 + 2 * (frame / PIECE) + e->stream.nchannels;
     e->piece = malloc(e->pieces_room * sizeof *e->piece);
     e->stop = calloc(e->count, sizeof *e->stop);
     e->pool = pool_start(pool_threads(e->threads), scratch);

@@ -4,7 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_FRAME = 8 << 20 }; /* bytes of a frame of several chunks */
+enum {
+    MOST_FRAME = 8 << 20,  /* bytes of a frame of several chunks */
+    SHORT_PLANE = 16 << 10 /* bytes of a channel that are read at once: fewer take much longer each */
+};
 
 int extents_elements(struct br_stage *stage, const char *file, size_t elements, size_t npol_found,
                      size_t *npol, size_t *ndish)
@@ -139,8 +142,9 @@ int extents_configure(struct br_stage *stage, struct extents *e, uint64_t frame_
     if (status != BR_OK) return status;
     if (frame_samples == 0) {
         bool planes = !extent_is_row_wise(e, &e->extent[0]) && e->extent[0].chunks == NULL;
-        /* long enough for long reads of each channel */
-        frame_samples = files_frame_samples(planes ? e->row_bytes / 8 + 1 : e->row_bytes);
+        /* planes: longer reads of each channel, but two or three frames shall fit the last cache */
+        frame_samples = files_frame_samples(planes ? e->row_bytes / 2 : e->row_bytes);
+        if (planes && frame_samples * e->cell_bytes < SHORT_PLANE) frame_samples *= 2;
         if (row_samples > 0) { /* chunks that frames cut are read for both: let there be few */
             uint64_t chunks = (frame_samples + row_samples - 1) / row_samples;
             while (chunks < 8 && 2 * chunks * row_samples * e->row_bytes <= MOST_FRAME) chunks *= 2;
