@@ -9,10 +9,10 @@ enum {
     DEFAULT_BLOCK = 8192,
     MOST_BLOCK = 1 << 30,
     WINDOW = 256 << 10, /* read at a time: long enough for the kernel to copy at its full rate */
+    LEAST = 4 << 10,    /* but not less than this */
     LINE = 64,
     PAGE = 4096,     /* the kernel copies fastest between equal places in a page */
-    FRONT = 8 << 10, /* before a window: a block's head is put there (literal_tail) */
-    MORE = 64,       /* LZ4 goes byte by byte shortly before where it has to stop */
+    FRONT = 8 << 10, /* before a window: a block's head is put there (unpack_head) */
     MOST_SEQUENCES = 16
 };
 
@@ -22,6 +22,7 @@ struct window {
     uint8_t *memory; /* FRONT bytes, then a page, then what is stored */
     uint8_t *bytes;  /* in it, the first of them */
     size_t offset, used;
+    size_t likely; /* stored bytes that will be wanted, by the chunk's mean: reading stops there */
 };
 
 /* A block that is unpacked, one that is joined, and a window with what is left of the one before. */
@@ -43,7 +44,9 @@ static int need(struct window *w, size_t offset, size_t n, uint8_t **in, struct 
     size_t end = w->offset + w->used;
     if (offset + n > end) {
         size_t kept = end > offset ? end - offset : 0, from = offset + kept, left = w->chunk->length - from,
-               more = n - kept > WINDOW ? n - kept : WINDOW;
+               more = w->likely > from + LEAST ? w->likely - from : LEAST;
+        if (more > WINDOW) more = WINDOW;
+        if (more < n - kept) more = n - kept;
         if (more > left) more = left;
         uint8_t *bytes = w->memory + FRONT + (w->chunk->place + offset) % PAGE;
         memmove(bytes, w->bytes + (offset - w->offset) * (kept > 0), kept);
@@ -131,6 +134,11 @@ static int decode_plain(struct job *j, struct br_error *error)
 /* What a sequence's length is above 15: bytes of 255, and one that is less. */
 static bool add_length(const uint8_t *in, size_t length, size_t *at, size_t *count)
 {
+    uint64_t eight;
+    for (; length - *at >= 8; *at += 8, *count += 8 * 255) {
+        memcpy(&eight, in + *at, 8);
+        if (eight != UINT64_MAX) break;
+    }
     for (uint8_t more = 255; more == 255; *count += more) {
         if (*at == length) return false;
         more = in[(*at)++];
@@ -138,28 +146,53 @@ static bool add_length(const uint8_t *in, size_t length, size_t *at, size_t *cou
     return true;
 }
 
-/* Noise does not compress, and the planes of a few high bits stand before it: LZ4 then stores most of a block
- * as one run of literals at its end, which are the bytes themselves. How many of the n bytes they are, and
- * where they begin in the `length` bytes at `in`; 0: there are none, or the block is damaged. */
-static size_t literal_tail(const uint8_t *in, size_t length, size_t n, size_t *begin)
+/* What stands `back` bytes before `to`, n bytes of it: where they meet, it repeats. */
+static void copy_match(uint8_t *to, size_t back, size_t n)
 {
-    size_t at = 0, made = 0;
+    if (back == 1) {
+        memset(to, to[-1], n);
+        return;
+    }
+    for (size_t some; n > 0; to += some, n -= some, back += some) {
+        some = n < back ? n : back;
+        memcpy(to, to - back, some);
+    }
+}
+
+/* The literals at the end of a block. */
+struct tail {
+    size_t begin, n; /* where they stand in the block; how many */
+    size_t head;     /* bytes before them, when unpacked */
+};
+
+/* Noise does not compress, and the planes of a few high bits stand before it: LZ4 then stores most of a block
+ * as one run of literals at its end, which are the bytes themselves. Unpacks what is before them: some
+ * sequences of literals and matches (lz4's block format). False: this block of n bytes is not one of those,
+ * or it is damaged. */
+static bool unpack_head(const uint8_t *in, size_t length, size_t n, uint8_t *out, struct tail *tail)
+{
+    size_t at = 0, made = 0, most = n / 2 < FRONT ? n / 2 : FRONT;
     for (unsigned i = 0; i < MOST_SEQUENCES && at < length; i++) {
         uint8_t token = in[at++];
         size_t literals = token >> 4, match = token & 15;
-        if (literals == 15 && !add_length(in, length, &at, &literals)) return 0;
-        if (literals > length - at || literals > n - made) return 0;
-        made += literals;
-        *begin = at;
+        if (literals == 15 && !add_length(in, length, &at, &literals)) return false;
+        if (literals > length - at || literals > n - made) return false;
+        if (at + literals == length) {
+            *tail = (struct tail){at, literals, made};
+            return made + literals == n;
+        }
+        if (literals > most - made || length - at - literals < 2) return false;
+        memcpy(out + made, in + at, literals);
         at += literals;
-        if (at == length) return made == n ? literals : 0;
-        if (length - at < 2) return 0;
-        at += 2; /* how far back the match is */
-        if (match == 15 && !add_length(in, length, &at, &match)) return 0;
-        if (match + 4 > n - made) return 0;
+        made += literals;
+        size_t back = in[at] | (size_t)in[at + 1] << 8;
+        at += 2;
+        if (match == 15 && !add_length(in, length, &at, &match)) return false;
+        if (back == 0 || back > made || match + 4 > most - made) return false;
+        copy_match(out + made, back, match + 4);
         made += match + 4;
     }
-    return 0;
+    return false;
 }
 
 /* One compressed block of `packed` bytes, n when it is decoded. Literals at its end are used where they
@@ -168,16 +201,12 @@ static int decode_block(struct job *j, size_t offset, size_t packed, size_t at, 
                         struct br_error *error)
 {
     uint8_t *in;
-    size_t begin = 0;
+    struct tail tail;
     int status = need(&j->window, offset, packed, &in, error);
     if (status != BR_OK) return status;
-    size_t literals = literal_tail(in, packed, n, &begin), head = n - literals,
-           some = n - head < MORE ? n : head + MORE;
-    if (literals >= n / 2 && head <= FRONT &&
-        (head == 0 || LZ4_decompress_safe_partial((const char *)in, (char *)j->unpacked, (int)packed,
-                                                  (int)some, (int)some) == (int)some)) {
-        memcpy(in + begin - head, j->unpacked, head);
-        join(j, at, in + begin - head, n);
+    if (unpack_head(in, packed, n, j->unpacked, &tail)) {
+        memcpy(in + tail.begin - tail.head, j->unpacked, tail.head);
+        join(j, at, in + tail.begin - tail.head, n);
         return BR_OK;
     }
     if (LZ4_decompress_safe((const char *)in, (char *)j->unpacked, (int)packed, (int)n) != (int)n)
@@ -235,11 +264,16 @@ int bitshuffle_decode(struct bitshuffle_chunk *chunk, size_t from, size_t to, vo
 {
     size_t stored = most_stored(chunk->bytes, chunk->length);
     uint8_t *memory = scratch;
+    if (to > chunk->bytes) to = chunk->bytes;
+    double stored_per_byte = chunk->bytes > 0 ? (double)chunk->length / (double)chunk->bytes : 1;
+    size_t likely = to == chunk->bytes ? chunk->length
+                                       : (chunk->at > 0 ? chunk->offset : 12) +
+                                             (size_t)((double)(to - chunk->at) * stored_per_byte * 1.01);
     struct job job = {.chunk = chunk,
-                      .window = {.chunk = chunk, .memory = memory, .bytes = memory},
+                      .window = {.chunk = chunk, .memory = memory, .bytes = memory, .likely = likely},
                       .unpacked = memory + stored,
                       .joined = memory + stored + (chunk->bytes + LINE - 1) / LINE * LINE,
                       .from = from,
-                      .to = to < chunk->bytes ? to : chunk->bytes};
+                      .to = to};
     return chunk->lz4 ? decode_lz4(&job, error) : decode_plain(&job, error);
 }

@@ -4,6 +4,7 @@
 #include "stages/common/coding.h"
 #include "stages/common/planes.h"
 
+#include <lz4.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -172,7 +173,8 @@ static size_t put_length(uint8_t *out, size_t at, size_t more)
 }
 
 /* One sequence of LZ4's block format: literals, and unless it is the last one, a match `back` bytes back. */
-static size_t put_sequence(uint8_t *out, size_t at, const uint8_t *literals, size_t n, size_t back, size_t match)
+static size_t put_sequence(uint8_t *out, size_t at, const uint8_t *literals, size_t n, size_t back,
+                           size_t match)
 {
     size_t token = at++, above = match - 4;
     out[token] = (uint8_t)((n < 15 ? n : 15) << 4 | (match == 0 ? 0 : above < 15 ? above : 15));
@@ -193,7 +195,8 @@ static size_t pack_block(uint8_t *out, uint8_t *planes_of, size_t head, size_t p
     for (size_t i = 0; i < LZ4_BLOCK; i++) planes_of[i] = (uint8_t)(rand() >> 7);
     for (size_t i = 0; i < pairs; i++) {
         size_t literals = 1 + i % 19, match = (i + 1 < pairs ? each : head - made) - literals;
-        for (size_t k = literals; k < literals + match; k++) planes_of[made + k] = planes_of[made + k - literals];
+        for (size_t k = literals; k < literals + match; k++)
+            planes_of[made + k] = planes_of[made + k - literals];
         at = put_sequence(out, at, planes_of + made, literals, literals, match);
         made += literals + match;
     }
@@ -230,7 +233,9 @@ static void test_lz4(void **state)
     packed[10] = LZ4_BLOCK >> 8;
     for (size_t b = 0; b < LZ4_BLOCKS; b++) {
         size_t head = heads[b % (sizeof heads / sizeof *heads)], most = b % 5 == 4 ? 20 : 1 + b % 3,
-               pairs = head == 0 ? 0 : head < 40 * most ? 1 : most;
+               pairs = head == 0          ? 0
+                       : head < 40 * most ? 1
+                                          : most;
         size_t n = pack_block(packed + size + 4, planes + b * LZ4_BLOCK, head, pairs);
         for (size_t i = 0; i < 4; i++) packed[size + i] = (uint8_t)(n >> (24 - 8 * i));
         size += 4 + n;
@@ -262,14 +267,57 @@ static void test_lz4(void **state)
     free(scratch);
 }
 
+/* Whatever the bytes of a block say, LZ4 itself has the last word: it is damaged where LZ4 says so, and else
+ * it is what LZ4 makes of it. */
+static void test_lz4_damaged(void **state)
+{
+    enum { HEAD = 12 + 4 };
+    static uint8_t whole[LZ4_BLOCK + 64], wanted[LZ4_BLOCK], joined[LZ4_BLOCK];
+    size_t good = 0, bad = 0, room = bitshuffle_scratch(LZ4_BLOCK, sizeof whole + HEAD);
+    uint8_t *scratch = malloc(room);
+    (void)state;
+    srand(9);
+    assert_non_null(scratch);
+    for (unsigned i = 0; i < 20000; i++) {
+        size_t pairs = 1 + i % 5, n = pack_block(whole, planes, 100 + (size_t)rand() % 3000, pairs),
+               size = HEAD + n;
+        for (unsigned k = i % 4; k > 0; k--) { /* tokens, lengths, distances */
+            uint8_t *at = &whole[(size_t)rand() % (rand() % 2 ? 60 : 4)];
+            *at = (uint8_t)(rand() % 3 ? rand() >> 5 : rand() % 2 ? 0 : 255);
+        }
+        memset(packed, 0, HEAD);
+        packed[6] = packed[10] = LZ4_BLOCK >> 8;
+        packed[14] = (uint8_t)(n >> 8);
+        packed[15] = (uint8_t)n;
+        memcpy(packed + HEAD, whole, n);
+        struct bitshuffle_chunk chunk = {.bytes = LZ4_BLOCK,
+                                         .length = size,
+                                         .lz4 = true,
+                                         .read = read_packed,
+                                         .put = put_unpacked,
+                                         .arg = &size};
+        struct br_error error = {0};
+        bool sound = LZ4_decompress_safe((char *)whole, (char *)wanted, (int)n, LZ4_BLOCK) == LZ4_BLOCK;
+        taken = 0;
+        int status = bitshuffle_decode(&chunk, 0, LZ4_BLOCK, scratch, &error);
+        if (sound != (status == BR_OK))
+            fail_msg("block %u: LZ4 says %s, we do not", i, sound ? "sound" : "damaged");
+        sound ? good++ : bad++;
+        if (!sound) continue;
+        bitplanes_join_plain(joined, wanted, LZ4_BLOCK);
+        assert_int_equal(taken, LZ4_BLOCK);
+        assert_memory_equal(unpacked, joined, LZ4_BLOCK);
+    }
+    assert_true(good > 2000 && bad > 2000);
+    free(scratch);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bitplanes),
-        cmocka_unit_test(test_bitplanes_of_chime),
-        cmocka_unit_test(test_coding),
-        cmocka_unit_test(test_planes),
-        cmocka_unit_test(test_lz4),
+        cmocka_unit_test(test_bitplanes), cmocka_unit_test(test_bitplanes_of_chime),
+        cmocka_unit_test(test_coding),    cmocka_unit_test(test_planes),
+        cmocka_unit_test(test_lz4),       cmocka_unit_test(test_lz4_damaged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
