@@ -19,15 +19,13 @@ enum {
 /* Nobody waits for a helper that has not begun: jobs are taken one by one, and a round is over when those
  * taken are done. So a helper that wakes late, or whose processor is busy, costs nothing.
  *
- * The ticket holds the round above the number of jobs not taken yet. A helper takes one by counting it down;
- * if it succeeds, the round is not over before its job is, and `work`, `arg` and `jobs` are those of the
- * round. */
+ * The ticket holds the round's jobs above the number of those taken. A helper takes one by counting it; if it
+ * succeeds, the round is not over before its job is, and `work` and `arg` are those of the round. */
 struct pool {
     _Alignas(LINE) _Atomic uint64_t ticket;
     _Alignas(LINE) atomic_size_t done; /* jobs of the round */
-    _Alignas(LINE) void (*work)(void *arg, size_t job, void *scratch);
+    _Alignas(LINE) pool_work *work;
     void *arg;
-    size_t jobs;
     unsigned helpers; /* threads beside the caller's */
     size_t scratch;
     char *memory;        /* [helpers + 1][scratch] */
@@ -42,9 +40,20 @@ struct pool {
 
 enum { COUNT_BITS = 32 };
 
-static uint64_t left_of(uint64_t ticket)
+static uint64_t taken_of(uint64_t ticket)
 {
     return ticket & ((UINT64_C(1) << COUNT_BITS) - 1);
+}
+
+static uint64_t jobs_of(uint64_t ticket)
+{
+    return ticket >> COUNT_BITS;
+}
+
+static bool has_jobs(struct pool *pool)
+{
+    uint64_t ticket = atomic_load(&pool->ticket);
+    return taken_of(ticket) < jobs_of(ticket);
 }
 
 unsigned pool_threads(unsigned wanted)
@@ -72,16 +81,16 @@ static uint64_t now_ns(void)
 static void work_off(struct pool *pool, void *scratch)
 {
     uint64_t ticket = atomic_load(&pool->ticket);
-    while (left_of(ticket) > 0) {
-        if (!atomic_compare_exchange_weak(&pool->ticket, &ticket, ticket - 1)) continue;
-        size_t jobs = pool->jobs;
-        pool->work(pool->arg, jobs - (size_t)left_of(ticket), scratch);
-        if (atomic_fetch_add(&pool->done, 1) + 1 == jobs && atomic_load(&pool->waiting)) {
+    while (taken_of(ticket) < jobs_of(ticket)) {
+        if (!atomic_compare_exchange_weak(&pool->ticket, &ticket, ticket + 1)) continue;
+        pool->work(pool->arg, (size_t)taken_of(ticket), scratch);
+        size_t done = atomic_fetch_add(&pool->done, 1) + 1;
+        ticket = atomic_load(&pool->ticket);
+        if (done == jobs_of(ticket) && atomic_load(&pool->waiting)) {
             pthread_mutex_lock(&pool->lock);
             pthread_cond_signal(&pool->end);
             pthread_mutex_unlock(&pool->lock);
         }
-        ticket = atomic_load(&pool->ticket);
     }
 }
 
@@ -90,14 +99,13 @@ static bool wait_for_work(struct pool *pool)
 {
     for (uint64_t since = now_ns(), waited = 0; waited < LINGER_NS; waited = now_ns() - since) {
         for (unsigned i = 0; i < LOOKS; i++, relax())
-            if (left_of(atomic_load(&pool->ticket)) > 0) return true;
+            if (has_jobs(pool)) return true;
         if (atomic_load(&pool->quit)) return false;
         if (waited > POLITE_NS) sched_yield();
     }
     pthread_mutex_lock(&pool->lock);
     atomic_fetch_add(&pool->asleep, 1);
-    while (left_of(atomic_load(&pool->ticket)) == 0 && !atomic_load(&pool->quit))
-        pthread_cond_wait(&pool->begin, &pool->lock);
+    while (!has_jobs(pool) && !atomic_load(&pool->quit)) pthread_cond_wait(&pool->begin, &pool->lock);
     atomic_fetch_sub(&pool->asleep, 1);
     pthread_mutex_unlock(&pool->lock);
     return !atomic_load(&pool->quit);
@@ -150,35 +158,54 @@ void pool_stop(struct pool *pool)
 /* Until the jobs that helpers took are done: soon, unless one lost its processor. */
 static void wait_for_jobs(struct pool *pool)
 {
+    size_t jobs = (size_t)jobs_of(atomic_load(&pool->ticket));
     for (uint64_t since = now_ns(), waited = 0; waited < LINGER_NS; waited = now_ns() - since) {
         for (unsigned i = 0; i < LOOKS; i++, relax())
-            if (atomic_load(&pool->done) == pool->jobs) return;
+            if (atomic_load(&pool->done) == jobs) return;
         if (waited > POLITE_NS) sched_yield();
     }
     pthread_mutex_lock(&pool->lock);
     atomic_store(&pool->waiting, true);
-    while (atomic_load(&pool->done) < pool->jobs) pthread_cond_wait(&pool->end, &pool->lock);
+    while (atomic_load(&pool->done) < jobs) pthread_cond_wait(&pool->end, &pool->lock);
     atomic_store(&pool->waiting, false);
     pthread_mutex_unlock(&pool->lock);
 }
 
-void pool_run(struct pool *pool, size_t jobs, void (*work)(void *arg, size_t job, void *scratch), void *arg)
+static void wake_helpers(struct pool *pool)
+{
+    if (atomic_load(&pool->asleep) == 0) return;
+    pthread_mutex_lock(&pool->lock);
+    pthread_cond_broadcast(&pool->begin);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+void pool_begin(struct pool *pool, size_t jobs, pool_work *work, void *arg)
+{
+    pool->work = work;
+    pool->arg = arg;
+    atomic_store(&pool->done, 0);
+    atomic_store(&pool->ticket, (uint64_t)jobs << COUNT_BITS);
+    if (jobs > 0) wake_helpers(pool);
+}
+
+void pool_add(struct pool *pool, size_t more)
+{
+    atomic_fetch_add(&pool->ticket, (uint64_t)more << COUNT_BITS);
+    if (more > 0) wake_helpers(pool);
+}
+
+void pool_end(struct pool *pool)
+{
+    work_off(pool, pool->memory);
+    wait_for_jobs(pool);
+}
+
+void pool_run(struct pool *pool, size_t jobs, pool_work *work, void *arg)
 {
     if (pool->helpers == 0 || jobs < 2) {
         for (size_t job = 0; job < jobs; job++) work(arg, job, pool->memory);
         return;
     }
-    pool->work = work;
-    pool->arg = arg;
-    pool->jobs = jobs;
-    atomic_store(&pool->done, 0);
-    uint64_t round = (atomic_load(&pool->ticket) >> COUNT_BITS) + 1;
-    atomic_store(&pool->ticket, round << COUNT_BITS | (uint64_t)jobs);
-    if (atomic_load(&pool->asleep) > 0) {
-        pthread_mutex_lock(&pool->lock);
-        pthread_cond_broadcast(&pool->begin);
-        pthread_mutex_unlock(&pool->lock);
-    }
-    work_off(pool, pool->memory);
-    wait_for_jobs(pool);
+    pool_begin(pool, jobs, work, arg);
+    pool_end(pool);
 }

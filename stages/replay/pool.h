@@ -17,8 +17,16 @@ unsigned pool_threads(unsigned wanted);
 struct pool *pool_start(unsigned threads, size_t scratch);
 void pool_stop(struct pool *pool); /* NULL is allowed */
 
-/* Calls work(arg, 0), ..., work(arg, jobs - 1), in any order and at the same time, and returns when all are
- * done. Does not allocate. */
-void pool_run(struct pool *pool, size_t jobs, void (*work)(void *arg, size_t job, void *scratch), void *arg);
+typedef void pool_work(void *arg, size_t job, void *scratch);
+
+/* Calls work(arg, 0), ..., work(arg, jobs - 1), begun in that order and done at the same time, and returns
+ * when all are done. At most 2^32 - 1 jobs. Does not allocate. */
+void pool_run(struct pool *pool, size_t jobs, pool_work *work, void *arg);
+
+/* The same in steps, so that the caller has time for something else in between: begins, adds `more` jobs to
+ * those begun (they count on from there), and does what is left of them, until all are done. */
+void pool_begin(struct pool *pool, size_t jobs, pool_work *work, void *arg);
+void pool_add(struct pool *pool, size_t more);
+void pool_end(struct pool *pool);
 
 #endif

@@ -128,13 +128,13 @@ static void place(struct vdif_reader *r, size_t piece, uint8_t *room)
     coding_settle();
 }
 
-static void work(void *arg, size_t job, void *scratch)
+void vdif_work(void *reader, size_t job, void *scratch)
 {
-    struct vdif_reader *r = arg;
-    if (job < r->nplaces)
-        place(r, job, scratch);
+    struct vdif_reader *r = reader;
+    if (job < r->nloads)
+        vdif_load(r, job);
     else
-        vdif_load(r, job - r->nplaces);
+        place(r, job - r->nloads, scratch);
 }
 
 /* --- planning ------------------------------------------------------------------------------------ */
@@ -233,10 +233,12 @@ static int fill_from_pass(struct br_stage *stage, struct vdif_reader *r, uint64_
     if (*over) r->end = last > r->begin ? last : r->begin;
     if (!is_whole(r)) br_frame_open_validity(&r->stream, r->out);
     r->nplaces = (size_t)((r->end - r->begin + r->rows - 1) / r->rows);
-    r->nloads = 0;
-    if (!*over) vdif_look_ahead(r);
-    pool_run(r->pool, r->nplaces + r->nloads, work, r);
-    r->nloads = 0;
+    if (r->loading) {
+        pool_add(r->pool, r->nplaces);
+        vdif_settle(r);
+    } else {
+        pool_run(r->pool, r->nplaces, vdif_work, r);
+    }
     if (r->failed != 0) return br_stage_fail(stage, r->failed, "%s", r->error.text);
     r->cursor = r->end;
     return BR_OK;
@@ -265,6 +267,7 @@ int vdif_reader_fill(struct br_stage *stage, struct vdif_reader *r, struct br_fr
     }
     if (r->cursor == a) return BR_FINISHED;
     out->samples = r->cursor - a;
+    if (r->cursor == b && (r->passes == 0 || r->pass < r->passes)) vdif_look_ahead(r);
     if (!out->complete) br_frame_close_validity(&r->stream, out);
     return BR_PRODUCED;
 }

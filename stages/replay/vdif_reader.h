@@ -8,8 +8,9 @@
  *
  * Files are read in windows of whole frames, kept in a ring for each lane: headers are looked at in order,
  * some frames ahead of what is handed on, so that threads that lag behind and frames that changed places
- * still find their time; the payloads then go to their places from the same windows, by several threads,
- * while others of them read what comes next. */
+ * still find their time; the payloads then go to their places from the same windows, by several threads.
+ * While one frame is handed on and the headers of the next are looked at, the others read the windows of the
+ * one after it. */
 #ifndef BEAMRING_STAGES_REPLAY_VDIF_READER_H
 #define BEAMRING_STAGES_REPLAY_VDIF_READER_H
 
@@ -47,8 +48,9 @@ struct vdif_lane {
     uint32_t need;          /* windows that one frame of the stream takes */
     uint8_t *memory;
     struct vdif_window *window; /* [depth]; number n is in n % depth */
-    uint64_t asked;             /* windows of the pass below this one are read, or were */
-    uint64_t oldest;            /* window that the frames being placed need */
+    uint64_t asked;             /* windows of the pass below this one are read, or were, or are being read */
+    uint64_t ready;             /* none below this one is being read */
+    uint64_t oldest;            /* window that is still needed of those seen */
     /* where it is */
     size_t at;               /* of its files */
     uint64_t frame;          /* of that file */
@@ -122,6 +124,7 @@ struct vdif_reader {
         uint64_t window;
     } * load; /* windows to read */
     size_t nloads, loads_room;
+    bool loading;          /* they are being read, in the background */
     struct br_error error; /* the first one of a piece */
     int failed;
 };
@@ -160,11 +163,19 @@ void vdif_windows_stop(struct vdif_reader *r);
 enum { VDIF_FRAME, VDIF_OTHER, VDIF_OVER };
 int vdif_next(struct br_stage *stage, struct vdif_reader *r, uint32_t lane, struct vdif_seen *frame);
 
-/* Lists the windows of all lanes that the next frame of the stream will need and that there is room for. */
+/* Begins to read, in the background, the windows that the frame of the stream after the next one will need,
+ * as far as there is room for them; nothing else is going on. Without threads, or once they are read, does
+ * nothing. */
 void vdif_look_ahead(struct vdif_reader *r);
+
+/* Waits until no window is being read. */
+void vdif_settle(struct vdif_reader *r);
 
 /* Reads the listed window. For any thread. */
 void vdif_load(struct vdif_reader *r, size_t load);
+
+/* A job of the round: loads first, then pieces of the frame. */
+void vdif_work(void *reader, size_t job, void *scratch);
 
 /* Payload bytes [from, from + length) of a frame: from its window, else read into `room`. NULL: failed. For
  * any thread. */

@@ -12,6 +12,7 @@
 enum {
     PAGE = 4096, /* the kernel copies fastest between equal places in a page */
     WINDOW = 128 << 10,
+    NEAR = 8,               /* frames whose headers are on their way to the processor */
     AHEAD = 64,             /* frames of each thread that are looked at before their turn, ... */
     AHEAD_BYTES = 16 << 20, /* ... fewer if they have more bytes than this, but some: */
     LEAST_AHEAD = 4
@@ -106,7 +107,7 @@ void vdif_rewind(struct vdif_reader *r)
         lane->here = 0;
         lane->in_window = 0;
         while (lane->at < lane->nfiles && r->file[lane->file[lane->at]].frames == 0) lane->at++;
-        lane->asked = 0;
+        lane->asked = lane->ready = 0;
         lane->ahead = 0;
         lane->oldest = UINT64_MAX;
         lane->last_end = lane->begin;
@@ -176,16 +177,17 @@ static void hold_open(struct vdif_reader *r, struct vdif_lane *lane, const struc
     lane->fd_file = file;
 }
 
-/* Lists windows of a lane: from where it stands on, as many as a frame of the stream takes and as do not push
- * out what is being placed. */
-static void look_ahead(struct vdif_reader *r, uint32_t index)
+/* Lists windows of a lane: from where it stands on, as many as `frames` of the stream take and as do not push
+ * out what is still needed. */
+static void list_windows(struct vdif_reader *r, uint32_t index, uint64_t frames)
 {
     struct vdif_lane *lane = &r->lane[index];
     if (lane->at == lane->nfiles) return;
-    uint64_t here = lane->here, end = here + lane->need;
+    uint64_t here = lane->here, end = here + frames * lane->need;
     if (lane->oldest != UINT64_MAX && end > lane->oldest + lane->depth) end = lane->oldest + lane->depth;
     if (end > lane->windows) end = lane->windows;
     uint64_t from = lane->asked > here ? lane->asked : here;
+    lane->ready = from;
     if (from < end) hold_open(r, lane, file_of(r, lane, from));
     for (uint64_t n = from; n < end; n++) {
         if (lane->window[n % lane->depth].number != n)
@@ -194,24 +196,40 @@ static void look_ahead(struct vdif_reader *r, uint32_t index)
     }
 }
 
-void vdif_look_ahead(struct vdif_reader *r)
-{
-    for (uint32_t i = 0; i < r->nlanes; i++) look_ahead(r, i);
-}
-
 static void load_job(void *arg, size_t job, void *scratch)
 {
     (void)scratch;
     vdif_load(arg, job);
 }
 
-/* The window has to be there now. Nothing is being placed. */
+void vdif_look_ahead(struct vdif_reader *r)
+{
+    for (uint32_t i = 0; i < r->nlanes; i++) r->lane[i].oldest = UINT64_MAX;
+    for (size_t i = 0; i < r->nahead; i++) {
+        struct vdif_lane *lane = &r->lane[r->ahead[i].lane];
+        if (r->ahead[i].window < lane->oldest) lane->oldest = r->ahead[i].window;
+    }
+    r->nloads = 0;
+    for (uint32_t i = 0; i < r->nlanes; i++) list_windows(r, i, 2);
+    if (r->nloads == 0) return;
+    pool_begin(r->pool, r->nloads, vdif_work, r);
+    r->loading = true;
+}
+
+void vdif_settle(struct vdif_reader *r)
+{
+    if (r->loading) pool_end(r->pool);
+    r->loading = false;
+    r->nloads = 0;
+}
+
+/* The window has to be there now. */
 static void load_now(struct vdif_reader *r, uint32_t index, uint64_t number)
 {
     struct vdif_lane *lane = &r->lane[index];
     r->nloads = 0;
     lane->asked = number;
-    look_ahead(r, index);
+    list_windows(r, index, 1);
     if (r->nloads == 0 ||
         r->load[0].window !=
             number) { /* the frames kept for later need all the others, which are read again then */
@@ -257,11 +275,16 @@ int vdif_next(struct br_stage *stage, struct vdif_reader *r, uint32_t index, str
     struct vdif_lane *lane = &r->lane[index];
     if (lane->at == lane->nfiles) return VDIF_OVER;
     const struct vdif_file *f = &r->file[lane->file[lane->at]];
-    struct vdif_window *w = lane->in_window > 0 ? lane->now : &lane->window[lane->here % lane->depth];
-    if (w->number != lane->here) load_now(r, index, lane->here);
+    struct vdif_window *w = lane->now;
+    if (lane->in_window == 0) {
+        w = &lane->window[lane->here % lane->depth];
+        if (lane->here >= lane->ready) vdif_settle(r);
+        if (w->number != lane->here) load_now(r, index, lane->here);
+    }
     if (w->status != BR_OK) return br_stage_fail(stage, w->status, "%s", w->error.text);
     lane->now = w;
     const uint8_t *bytes = w->bytes + (size_t)lane->in_window * r->like.frame_bytes;
+    if (lane->in_window + NEAR < lane->window_frames) __builtin_prefetch(bytes + NEAR * r->like.frame_bytes);
     uint32_t head[4], different = 0, samples = lane->frame + 1 < f->frames ? (uint32_t)r->spread : f->tail;
     for (unsigned i = 0; i < 4; i++) {
         head[i] = word(bytes, i);

@@ -1,4 +1,5 @@
-/* The threads that fill a frame: every job once in its own round, whether threads are awake, asleep or late. */
+/* The threads that fill a frame: every job once in its own round, whether threads are awake, asleep or late.
+ */
 #include "stages/replay/pool.h"
 
 #include <setjmp.h>
@@ -64,8 +65,38 @@ static void test_rounds(void **state)
     pool_stop(unused);
 }
 
+/* In steps: jobs that are begun go on while the caller does something else, and more come. */
+static void test_steps(void **state)
+{
+    static struct round r;
+    (void)state;
+    for (unsigned threads = 1; threads <= 4; threads++) {
+        struct pool *pool = pool_start(threads, SCRATCH);
+        assert_non_null(pool);
+        for (r.number = 1; r.number <= 400; r.number++) {
+            size_t first = r.number % 11, more = r.number % 7, last = r.number % 3;
+            r.jobs = first + more + last;
+            r.slow = r.number % 100 == 0;
+            for (size_t i = 0; i < r.jobs; i++) atomic_store(&r.calls[i], 0);
+            pool_begin(pool, first, work, &r);
+            if (r.number % 40 == 0) usleep(500); /* they are done, and all are asleep */
+            pool_add(pool, more);
+            pool_add(pool, last);
+            pool_end(pool);
+            for (size_t i = 0; i < r.jobs; i++) {
+                assert_int_equal(atomic_load(&r.calls[i]), 1);
+                assert_int_equal(r.plain[i], r.number);
+            }
+            assert_int_equal(atomic_load(&r.wrong), 0);
+        }
+        r.jobs = MOST_JOBS; /* stopped without having been waited for */
+        pool_begin(pool, r.jobs, work, &r);
+        pool_stop(pool);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rounds)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rounds), cmocka_unit_test(test_steps)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
