@@ -161,19 +161,38 @@ static int read_rows(struct extents *e, const struct piece *p, uint8_t *scratch,
     return BR_OK;
 }
 
-/* Where the samples of a chunk go. */
+/* Where the samples of a chunk go. Threads that read neighbouring channels at the same time must not write to
+ * the same cache line with every row: validities are put down many rows at a time. */
 struct chunk_out {
     enum coding coding;
     uint8_t *data, *valid; /* of the piece's first row, and of its channel */
     size_t data_pitch, valid_pitch;
     bool far;
+    uint64_t noted; /* first of the rows noted below: a multiple of their number */
+    bool written[512];
 };
 
+static void put_validities(struct chunk_out *out)
+{
+    for (size_t i = 0; i < sizeof out->written; i++)
+        if (out->written[i]) out->valid[(out->noted + i) * out->valid_pitch] = BR_VALID;
+    memset(out->written, 0, sizeof out->written);
+}
+
 /* A sample is missing unless some part of it was written. */
+static void note_written(struct chunk_out *out, uint64_t row)
+{
+    if (row - out->noted >= sizeof out->written) {
+        put_validities(out);
+        out->noted = row / sizeof out->written * sizeof out->written;
+    }
+    out->written[row - out->noted] = true;
+}
+
 static void put_chunk_row(void *arg, uint64_t row, size_t column, const uint8_t *in, size_t n)
 {
-    const struct chunk_out *out = arg;
-    if (!coding_all_missing(CODING_CHIME, in, n)) out->valid[row * out->valid_pitch] = BR_VALID;
+    struct chunk_out *out = arg;
+    if (!coding_all_missing(CODING_CHIME, in, n)) note_written(out, row);
     uint8_t *to = out->data + row * out->data_pitch + column;
     if (out->far)
         coding_convert_past_caches(out->coding, in, to, n);
@@ -184,13 +203,13 @@ static void put_chunk_row(void *arg, uint64_t row, size_t column, const uint8_t 
 static bool take_chunk_row(void *arg, uint64_t row, size_t column, const uint8_t *planes, size_t plane,
                            size_t n)
 {
-    const struct chunk_out *out = arg;
+    struct chunk_out *out = arg;
     uint8_t *to = out->data + row * out->data_pitch + column;
     bool written = false;
     if (out->coding != CODING_CHIME || (uintptr_t)to % 32 != 0 ||
         !bitplanes_join_chime(to, planes, plane, n / 8, out->far, &written))
         return false;
-    if (written) out->valid[row * out->valid_pitch] = BR_VALID;
+    if (written) note_written(out, row);
     return true;
 }
 
@@ -205,8 +224,6 @@ static int read_chunks(struct extents *e, const struct piece *p, uint8_t *scratc
                             .data_pitch = e->row_bytes,
                             .valid_pitch = nchannels,
                             .far = e->far};
-    if (e->coding == CODING_CHIME)
-        for (size_t i = 0; i < n; i++) out.valid[i * nchannels] = BR_MISSING;
     /* a frame may end in the middle of a chunk: the next one goes on there. One piece of an extent can, so
      * that no other thread has to do with its stop. */
     struct chime_stop stop = p->stop;
@@ -214,6 +231,7 @@ static int read_chunks(struct extents *e, const struct piece *p, uint8_t *scratc
     struct chime_sink sink = {.put = put_chunk_row, .take = take_chunk_row, .arg = &out};
     int status =
         chime_read(x->chunks, e->fd[x->file], e->files.path[x->file], row, n, &stop, scratch, &sink, error);
+    put_validities(&out);
     if (status == BR_OK && (row + n) % x->chunks->chunk_rows != 0) e->stop[p->extent] = stop;
     return status;
 }
@@ -357,7 +375,9 @@ static int64_t add_track(struct br_stage *stage, struct extents *e, struct track
         if (from < to) {
             int status = open_file(stage, e, x->file);
             if (status != BR_OK) return status;
-            if (!e->out->complete) mark(e, x, row + (from - a), to - from, BR_VALID);
+            bool as_written =
+                x->chunks != NULL && e->coding == CODING_CHIME; /* read_chunks says which are valid */
+            if (!e->out->complete && !as_written) mark(e, x, row + (from - a), to - from, BR_VALID);
             add_pieces(e, i, from, to, row + (from - a));
             cells += (to - from) * x->nchannels;
         }
