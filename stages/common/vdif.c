@@ -113,7 +113,9 @@ static int compare_times(const void *a, const void *b)
  * is a thread of hardly a frame, for which all others would wait. */
 static void settle(struct vdif_scan *scan, size_t n)
 {
-    qsort(scan->time, n, sizeof *scan->time, compare_times);
+    bool ordered = true;
+    for (size_t i = 1; i < n; i++) ordered = ordered && scan->time[i - 1] <= scan->time[i];
+    if (!ordered) qsort(scan->time, n, sizeof *scan->time, compare_times);
     size_t few = n >= 3 ? 1 + n / 64 : 0, from = 0;
     for (size_t i = 1; i < n && i <= few; i++)
         if ((scan->time[i] >> 24) - (scan->time[i - 1] >> 24) > FAR_S) from = i;
@@ -126,15 +128,15 @@ static void settle(struct vdif_scan *scan, size_t n)
         if (scan->count[i] > most / 16) scan->thread[scan->nthreads++] = (uint16_t)i;
 }
 
-int vdif_scan(struct vdif_scan *scan, const char *file, uint64_t file_bytes, vdif_read *read, void *source,
-              struct br_error *error)
+static int scan_frames(struct vdif_scan *scan, unsigned most, const char *file, uint64_t file_bytes,
+                       vdif_read *read, void *source, struct br_error *error)
 {
     memset(scan, 0, sizeof *scan);
     if (file_bytes == 0)
         return br_fail(error, BR_E_FORMAT, "%s is empty (0 bytes); expected VDIF frames", file);
     uint64_t offset = 0;
     size_t n = 0;
-    for (unsigned i = 0; i < VDIF_SCAN_FRAMES && offset < file_bytes; i++) {
+    for (unsigned i = 0; i < most && offset < file_bytes; i++) {
         uint8_t bytes[VDIF_HEADER] = {0};
         int64_t got = read(source, offset, bytes, sizeof bytes);
         if (got < 0) return br_fail(error, BR_E_IO, "cannot read %s: %s", file, strerror(errno));
@@ -167,31 +169,66 @@ int vdif_scan(struct vdif_scan *scan, const char *file, uint64_t file_bytes, vdi
     return BR_OK;
 }
 
+int vdif_scan(struct vdif_scan *scan, const char *file, uint64_t file_bytes, vdif_read *read, void *source,
+              struct br_error *error)
+{
+    return scan_frames(scan, VDIF_SCAN_FRAMES, file, file_bytes, read, source, error);
+}
+
+/* A file whose frames are small is read in larger pieces than its headers are. */
+enum { SCAN_ROOM = 64 << 10, SMALL_FRAME = 4 << 10 };
+
+struct scan_source {
+    int fd;
+    uint64_t begin; /* of what is in memory */
+    size_t have;
+    uint8_t bytes[SCAN_ROOM];
+};
+
 static int64_t read_file(void *source, uint64_t offset, void *buffer, size_t length)
 {
-    size_t got = 0;
-    while (got < length) {
-        ssize_t n = pread(*(int *)source, (char *)buffer + got, length - got, (off_t)(offset + got));
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return -1;
-        if (n == 0) break;
-        got += (size_t)n;
+    struct scan_source *s = source;
+    if (offset < s->begin || offset + length > s->begin + s->have) {
+        bool near = s->have > 0 && offset >= s->begin && offset - s->begin < s->have + SMALL_FRAME;
+        size_t want = near ? sizeof s->bytes : length;
+        s->begin = offset;
+        s->have = 0;
+        while (s->have < want) {
+            ssize_t n = pread(s->fd, s->bytes + s->have, want - s->have, (off_t)(offset + s->have));
+            if (n < 0 && errno == EINTR) continue;
+            if (n < 0) return -1;
+            if (n == 0) break;
+            s->have += (size_t)n;
+        }
     }
+    size_t at = (size_t)(offset - s->begin), got = s->have - at < length ? s->have - at : length;
+    memcpy(buffer, s->bytes + at, got);
     return (int64_t)got;
 }
 
-int vdif_scan_file(struct vdif_scan *scan, const char *path, struct br_error *error)
+static int scan_file(struct vdif_scan *scan, unsigned most, const char *path, struct br_error *error)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return br_fail(error, BR_E_IO, "cannot open %s: %s", path, strerror(errno));
+    struct scan_source source = {.fd = open(path, O_RDONLY | O_CLOEXEC)};
+    if (source.fd < 0) return br_fail(error, BR_E_IO, "cannot open %s: %s", path, strerror(errno));
     struct stat info;
     int status;
-    if (fstat(fd, &info) != 0)
+    if (fstat(source.fd, &info) != 0)
         status = br_fail(error, BR_E_IO, "%s: %s", path, strerror(errno));
     else if (!S_ISREG(info.st_mode))
         status = br_fail(error, BR_E_IO, "%s is not a regular file", path);
     else
-        status = vdif_scan(scan, path, (uint64_t)info.st_size, read_file, &fd, error);
-    close(fd);
+        status = scan_frames(scan, most, path, (uint64_t)info.st_size, read_file, &source, error);
+    close(source.fd);
     return status;
+}
+
+int vdif_scan_file(struct vdif_scan *scan, const char *path, struct br_error *error)
+{
+    return scan_file(scan, VDIF_SCAN_FRAMES, path, error);
+}
+
+int vdif_probe_file(const char *path, struct br_error *error)
+{
+    struct vdif_scan scan;
+    return scan_file(&scan, 2, path, error);
 }

@@ -69,4 +69,7 @@ int vdif_scan(struct vdif_scan *scan, const char *file, uint64_t file_bytes, vdi
 /* The same for a file. */
 int vdif_scan_file(struct vdif_scan *scan, const char *path, struct br_error *error);
 
+/* Whether the first two frames of a file make sense. Errors as above. */
+int vdif_probe_file(const char *path, struct br_error *error);
+
 #endif

@@ -128,8 +128,7 @@ static int recognise(struct br_stage *stage, struct replay *r, const char *path)
         r->is = KOTEKAN;
     if (r->is != DADA) return BR_OK;
     struct br_error error = {0};
-    struct vdif_scan scan;
-    if (vdif_scan_file(&scan, path, &error) != BR_OK)
+    if (vdif_probe_file(path, &error) != BR_OK)
         return br_stage_fail_at(
             stage, "files",
             "%s is no DADA file (it does not start with a header of KEY value lines), none of the "
