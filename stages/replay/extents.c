@@ -16,7 +16,8 @@
 enum {
     PAGE = 4096,         /* the kernel copies fastest between equal places in a page */
     SLAB = 64 << 10,     /* read at once and then converted, while it is in the nearest caches */
-    PIECE = 256 << 10,   /* bytes of the frame that make a piece of work */
+    PIECE = 256 << 10,   /* bytes of the frame that make a piece of work, */
+    PART = 128 << 10,    /* ... of some of its channels */
     PLANE_PAD = 64,      /* bytes between planes, so that they do not meet in the same sets of a cache */
     PLANES = 16,         /* channels of a plane-wise piece: of 4 bytes, a cache line */
     PLANE = 64 << 10,    /* bytes of each that are read at once */
@@ -43,6 +44,7 @@ int extents_start(struct br_stage *stage, struct extents *e)
         size_t row = x->nchannels * e->cell_bytes + PAGE,
                bytes = x->chunks != NULL ? chime_scratch(x->chunks) : row;
         if (bytes > scratch) scratch = bytes;
+        e->has_chunks = e->has_chunks || x->chunks != NULL;
     }
     e->cursor = e->first;
     e->pass = 0;
@@ -54,7 +56,7 @@ int extents_start(struct br_stage *stage, struct extents *e)
     e->open = malloc(e->files.count * sizeof *e->open);
     e->needed = calloc(e->files.count, sizeof *e->needed);
     /* at most one more piece for each extent that a frame meets, and for each group of channels */
-    e->pieces_room = 64 + 2 * (frame / PIECE) + e->stream.nchannels;
+    e->pieces_room = 64 + 2 * (frame / PART) + e->stream.nchannels;
     e->piece = malloc(e->pieces_room * sizeof *e->piece);
     e->stop = calloc(e->count, sizeof *e->stop);
     e->pool = pool_start(pool_threads(e->threads), scratch);
@@ -334,7 +336,8 @@ static void add_pieces(struct extents *e, size_t extent, uint64_t from, uint64_t
     uint32_t across = planes ? PLANES : x->nchannels;
     uint64_t step = x->chunks != NULL && x->chunks->bitshuffle ? x->chunks->chunk_rows
                     : planes                                   ? PLANE / e->cell_bytes
-                                                               : PIECE / bytes;
+                    : bytes == e->row_bytes                    ? PIECE / bytes
+                                                               : PART / bytes;
     if (step == 0) step = 1;
     for (uint64_t at = from; at < to;) {
         uint64_t stop = planes ? at + step : (at - x->first) / step * step + step + x->first;
@@ -375,9 +378,9 @@ static int64_t add_track(struct br_stage *stage, struct extents *e, struct track
         if (from < to) {
             int status = open_file(stage, e, x->file);
             if (status != BR_OK) return status;
-            bool as_written =
+            bool as_read =
                 x->chunks != NULL && e->coding == CODING_CHIME; /* read_chunks says which are valid */
-            if (!e->out->complete && !as_written) mark(e, x, row + (from - a), to - from, BR_VALID);
+            if (!e->all_there && !as_read) mark(e, x, row + (from - a), to - from, BR_VALID);
             add_pieces(e, i, from, to, row + (from - a));
             cells += (to - from) * x->nchannels;
         }
@@ -404,10 +407,10 @@ static void clear_missing(struct extents *e, uint64_t cells)
     }
 }
 
-/* True when extents alone cover every cell of [a, b): then nothing has to be marked. */
+/* True when extents alone cover every cell of [a, b). */
 static bool covered(const struct extents *e, uint64_t a, uint64_t b)
 {
-    if (e->coding == CODING_CHIME || b > e->last) return false;
+    if (b > e->last) return false;
     uint32_t channel = 0;
     for (size_t i = 0; i < e->ntracks; i++) {
         const struct track *track = &e->track[i];
@@ -452,8 +455,11 @@ int extents_fill(struct br_stage *stage, struct extents *e, struct br_frame *out
     e->out = out;
     e->npieces = 0;
     e->failed = 0;
-    out->complete = covered(e, a - shift, b - shift);
-    if (!out->complete) memset(out->valid, BR_MISSING, (size_t)((b - a) * nchannels));
+    bool may_lack = e->coding == CODING_CHIME; /* its bytes can say that they were never written */
+    e->all_there = !(may_lack && e->has_chunks) && covered(e, a - shift, b - shift);
+    out->complete = e->all_there && !may_lack;
+    if (!out->complete)
+        memset(out->valid, e->all_there ? BR_VALID : BR_MISSING, (size_t)((b - a) * nchannels));
     uint64_t at = a, cells = 0;
     while (at < b) {
         if (at == e->last + shift) {

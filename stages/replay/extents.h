@@ -39,6 +39,8 @@ struct extents {
         size_t at;            /* the next one, counted from `extent` */
     } * track;
     bool has_gaps;        /* some extent has */
+    bool has_chunks;      /* some extent has */
+    bool all_there;       /* extents cover all of the frame that is being filled */
     bool far;             /* frames are written past the caches */
     uint64_t first, last; /* base samples of one pass; last is exclusive */
     uint64_t passes;
