@@ -60,7 +60,8 @@ static const struct br_param params[] = {
      .max = 1 << 30,
      .def = "0",
      .unit = "base samples",
-     .help = "samples in a frame; 0: those of the recording, or what makes about 1 MiB"},
+     .help = "samples in a frame; 0: those of the recording, or what makes about 1 MiB (GUPPI RAW: 2 or 4; "
+             "chunks of CHIME: up to 8)"},
     {.name = "loop",
      .type = BR_P_INT,
      .offset = offsetof(struct replay, loop),
