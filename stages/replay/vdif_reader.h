@@ -164,8 +164,7 @@ enum { VDIF_FRAME, VDIF_OTHER, VDIF_OVER };
 int vdif_next(struct br_stage *stage, struct vdif_reader *r, uint32_t lane, struct vdif_seen *frame);
 
 /* Begins to read, in the background, the windows that the frame of the stream after the next one will need,
- * as far as there is room for them; nothing else is going on. Without threads, or once they are read, does
- * nothing. */
+ * as far as there is room for them. Nothing else may be going on. */
 void vdif_look_ahead(struct vdif_reader *r);
 
 /* Waits until no window is being read. */

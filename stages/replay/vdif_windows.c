@@ -227,7 +227,7 @@ void vdif_settle(struct vdif_reader *r)
 static void load_now(struct vdif_reader *r, uint32_t index, uint64_t number)
 {
     struct vdif_lane *lane = &r->lane[index];
-    r->nloads = 0;
+    vdif_settle(r);
     lane->asked = number;
     list_windows(r, index, 1);
     if (r->nloads == 0 ||
