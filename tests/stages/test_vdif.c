@@ -282,6 +282,38 @@ static void test_threads(void **state)
     }
 }
 
+/* A long file, frames of which are read ahead by several threads: one thread of it lags behind, and long
+ * stretches are of threads that nobody wants, or no headers at all, so that what was read ahead does not
+ * suffice. */
+static void test_stretches(void **state)
+{
+    enum { SAMPLES = 12000, LAG = 40 * SPREAD, STRETCH = 300 };
+    (void)state;
+    const char *path = in_scratch("a.vdif");
+    static const int64_t wanted[THREADS] = {0, 1}, frames[] = {20, 64, 1000}, readers[] = {1, 2, 4};
+    size_t n = 0;
+    for (uint64_t k = 0; k < SAMPLES + LAG; k += SPREAD) {
+        if (k < SAMPLES) n += put_frame(buffer + n, k, 0);
+        if (k >= LAG) n += put_frame(buffer + n, k - LAG, 1);
+        for (unsigned i = 0; k % 2400 == 800 && i < STRETCH; i++, n += FRAME) {
+            put_frame(buffer + n, k, 7);
+            if (k > SAMPLES / 2) memset(buffer + n, 0xff, 16);
+        }
+    }
+    write_file(path, buffer, n);
+    for (size_t i = 0; i < 3; i++)
+        for (size_t j = 0; j < 3; j++) {
+            struct br_stage *r = configure_vdif(&path, 1);
+            driver_set_ints(r, "threads", wanted, THREADS);
+            driver_set_int(r, "frame_samples", frames[i]);
+            driver_set_int(r, "readers", readers[j]);
+            assert_int_equal(replay(r, 0, valid), SAMPLES);
+            assert_missing(valid, SAMPLES, 0, 0);
+            assert_int_equal(driver_lost_samples(r, "corrupt"), 2 * STRETCH * SPREAD / THREADS);
+            driver_free(r);
+        }
+}
+
 /* `change` is made to a good file; the message names the file and `expected`. */
 static void refused(void (*change)(struct br_stage *r, size_t *bytes), const char *expected)
 {
@@ -379,7 +411,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values), cmocka_unit_test(test_leap_seconds), cmocka_unit_test(test_disorder),
-        cmocka_unit_test(test_files),  cmocka_unit_test(test_threads),      cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_files),  cmocka_unit_test(test_threads),      cmocka_unit_test(test_stretches),
+        cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }
