@@ -61,19 +61,11 @@ static inline BR_HD unsigned frb_small_weight(unsigned L, unsigned pol, unsigned
 
 /* ---- the autocorrelation V[lag][g][h] = sum x[m + lag][g] conj(x[m][h]) ---- */
 
-/* Products of tile i: rows are g of lags 2 i and 2 i + 1, columns are h.
- *   c[L / 2][4]  register: r1 r0 <-> lag0 h0  thread: t4..t0 <-> g2 g1 g0 h2 h1  [L / 2]: lag1 and up */
-static inline BR_HD unsigned frb_small_lag(unsigned tile, unsigned reg)
+/* Products of one lag: rows are g, of the real part and then of the imaginary one, columns are h.
+ *   v[L][4]  register: r1 r0 <-> part h0  thread: t4..t0 <-> g2 g1 g0 h2 h1  [L]: lag */
+static inline BR_HD unsigned frb_small_part(unsigned reg)
 {
-    return 2 * tile + reg / 2;
-}
-
-/* Their factors, k being eight samples of cell m and then of cell m + 1 along, m even: the cell along in
- * register `reg` of the left factor of tile i. The right one's are m and m + 1. L: none. */
-static inline BR_HD unsigned frb_small_factor(unsigned L, unsigned m, unsigned tile, unsigned reg)
-{
-    const unsigned cell = m + 2 * tile + reg % 2 + reg / 2;
-    return cell < L ? cell : L;
+    return reg / 2;
 }
 
 static inline BR_HD unsigned frb_small_h(unsigned lane, unsigned reg)
@@ -81,68 +73,93 @@ static inline BR_HD unsigned frb_small_h(unsigned lane, unsigned reg)
     return 2 * (lane % 4) + reg % 2;
 }
 
-/* In shared memory: [L][8][8] complex float32, from a multiple of 128 on, turned so that half a warp, which reads the
- * same g and four h of each of four lags, finds them in different banks. In bytes; what is the same for all of a lane
- * stands first. */
-static inline BR_HD unsigned frb_small_product(unsigned base, unsigned lag, unsigned g, unsigned h)
+/* Their factors, k being real parts of eight samples and then imaginary parts: of the left one the registers
+ * are re, im, im and -re of a cell, of the right one re and im, which are the same ones. */
+static inline BR_HD unsigned frb_small_factor_part(unsigned reg)
 {
-    return ((base + lag * 512) ^ ((lag >> 1 & 1) * 64 | (lag & 1) * 32) ^ g % 2 * 64 ^ h * 8) + g / 2 * 128;
+    return reg == 1 || reg == 2;
 }
 
-/* Sums over diagonals: lane 4 i + j has those of lag 8 tile + i and differences j and j + 4, and j - 8 and j
- * - 4: b[2]  register: r <-> d2   thread: t4..t0 <-> lag2 lag1 lag0 d1 d0 */
-static inline BR_HD unsigned frb_small_diagonal_lag(unsigned tile, unsigned lane)
+static inline BR_HD unsigned frb_small_factor_negative(unsigned reg)
 {
-    return 8 * tile + lane / 4;
+    return reg == 3;
 }
 
-static inline BR_HD unsigned frb_small_difference(unsigned lane, unsigned reg)
+/* In shared memory: V[re, im][L][8 g][8 h] float16, from a multiple of 128 bytes on; rows of eight h are
+ * turned, so that rows of eight g, which stmatrix writes, and of eight lags, which ldmatrix reads, lie in
+ * different banks. In bytes, for lag = high_lag + low_lag, which have no bit in common, and g likewise; what
+ * is the same for all of a lane stands first. */
+static inline BR_HD unsigned frb_small_product(unsigned L, unsigned base, unsigned part, unsigned low_lag,
+                                               unsigned low_g, unsigned high_lag, unsigned high_g)
 {
-    return lane % 4 + 4 * reg;
+    return (((base + part * (L * 128) + low_lag * 128) ^ (low_lag ^ low_g) * 16) ^
+            (high_lag % 8 ^ high_g) * 16) +
+           high_lag * 128;
 }
 
-/* Lane and register that have the difference -d; those of differences 0 and 4 have it themselves. */
-static inline BR_HD unsigned frb_small_opposite_lane(unsigned lane)
+/* Row of which a lane gives the address: of the four matrices that are stored of a tile of products, the
+ * first two of the real part, lag0 0 and 1, */
+static inline BR_HD unsigned frb_small_store(unsigned L, unsigned base, unsigned lane, unsigned tile)
 {
-    return lane - lane % 4 + (4 - lane % 4) % 4;
+    return frb_small_product(L, base, lane / 16, lane / 8 % 2, lane % 8, 2 * tile, 0);
 }
 
-static inline BR_HD unsigned frb_small_opposite(unsigned lane, unsigned reg)
+/* and of those loaded for eight lags and g = 2 step and 2 step + 1: right factors of the real part, then of
+ * the imaginary one. Lags that are not there are others. */
+static inline BR_HD unsigned frb_small_load(unsigned L, unsigned base, unsigned lane, unsigned lag_tile,
+                                            unsigned step)
 {
-    return lane % 4 ? 1 - reg : reg;
+    const unsigned lag = 8 * lag_tile + 8 <= L ? lane % 8 : lane % 4;
+    return frb_small_product(L, base, lane / 16, lag, lane / 8 % 2, 8 * lag_tile, 2 * step);
 }
 
 /* ---- its transforms ---- */
 
-/* Tables, left factor of the transform across and right factor of the one along, both float16.
- *   across: [lane] of a[4] as mma.sync, in units of 16 bytes; row: direction, k: (cosine, sine) of a
- * difference along:  behind it, [tiles of lags][L / 4 tiles of directions][lane] of b[2], in units of 8
- * bytes; column: direction, k: (cosine, sine) of a lag */
-static inline BR_HD unsigned frb_small_wave_across(unsigned lane)
+/* Tables of float16, in units of 16 bytes: left factors of the transform across, right ones of the one along.
+ *
+ *   across: [4 steps][lane] of a[4] as mma.sync
+ *           row: frb_small_row_across; k: (g, h), g = 2 step and 2 step + 1
+ *   along:  behind it, [tiles of lags][pairs of tiles of directions][lane] of b[2] of a tile and of the next one
+ *           column: frb_small_along; k: (cosine, sine) of a lag */
+static inline BR_HD unsigned frb_small_wave_across(unsigned step, unsigned lane)
 {
-    return lane;
+    return step * 32 + lane;
 }
 
-static inline BR_HD unsigned frb_small_wave_along(unsigned L, unsigned lag_tile, unsigned tile, unsigned lane)
+static inline BR_HD unsigned frb_small_wave_along(unsigned L, unsigned lag_tile, unsigned pair, unsigned lane)
 {
-    return 64 + (lag_tile * (L / 4) + tile) * 32 + lane;
+    return 128 + (lag_tile * ((L + 7) / 8) + pair) * 32 + lane;
 }
 
-/* Difference of row k of the transform across, and whether it is the sine's. */
-static inline BR_HD unsigned frb_small_k_difference(unsigned k)
+/* Rows of the transform across are cosines for q = row, 0 to 7, then sines for q = row - 8: with cosine sums
+ * C and sine sums S of V, G[+-q] = C +- i S. In the place of q = 0, which has no sine, stands the cosine of
+ * q = 8. */
+static inline BR_HD unsigned frb_small_row_is_sine(unsigned row)
 {
-    return k % 8 / 2 + k % 2 * 4;
+    return row > 8;
 }
 
-/* Image: [L / 4][4] as mma.sync's c; in memory [L / 4][4][lane] float32. */
+static inline BR_HD unsigned frb_small_row_across(unsigned row)
+{
+    return row <= 8 ? row : row - 8;
+}
+
+/* Columns of the transform along, so that a lane has four directions in a row of the first two tiles. */
+static inline BR_HD unsigned frb_small_along(unsigned tile, unsigned column)
+{
+    return tile < 2 ? column / 2 * 4 + tile * 2 + column % 2 : 8 * tile + column;
+}
+
+/* Image: [L / 4][4]; the first two registers are of direction q, the others of -q; in memory
+ * [L / 4][4][lane] float32. */
 static inline BR_HD unsigned frb_small_image_across(unsigned lane, unsigned reg)
 {
-    return lane / 4 + reg / 2 * 8;
+    return reg / 2 == 0 ? lane / 4 : lane < 4 ? 8 : 16 - lane / 4;
 }
 
 static inline BR_HD unsigned frb_small_image_along(unsigned tile, unsigned lane, unsigned reg)
 {
-    return 8 * tile + 2 * (lane % 4) + reg % 2;
+    return frb_small_along(tile, 2 * (lane % 4) + reg % 2);
 }
 
 /* Place in the image of 2M x 2N directions; transposed: along is the first axis. */

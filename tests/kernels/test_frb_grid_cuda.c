@@ -102,10 +102,17 @@ static void without_a_device(void **state)
     finish(&r);
 }
 
+static void place_in_order(struct run *r, unsigned columns)
+{
+    for (size_t d = 0; d < r->params.ndishes; d++)
+        r->cell[2 * d] = (uint16_t)(d / columns), r->cell[2 * d + 1] = (uint16_t)(d % columns);
+}
+
 /* Zones of a stage, of different lengths and with different weights, in one call: the same bits as one after
- * the other. `cuda` is where BR_CUDA works, and `space` gives memory there; on the CPU both are NULL. */
-static void check_together(enum br_backend backend, struct br_cuda *cuda,
-                           void *(*space)(size_t bytes, const void *from),
+ * the other. Blocks of the first have `length` samples. `cuda` is where BR_CUDA works, and `space` gives
+ * memory there; on the CPU both are NULL. */
+static void check_together(unsigned M, unsigned N, unsigned length, enum br_backend backend,
+                           struct br_cuda *cuda, void *(*space)(size_t bytes, const void *from),
                            void (*fetch)(void *to, const void *from, size_t bytes))
 {
     enum { ZONES = 3, BLOCKS = 5 };
@@ -115,8 +122,11 @@ static void check_together(enum br_backend backend, struct br_cuda *cuda,
     uint8_t valid[2][ZONES][8 * BLOCKS];
     size_t taken[2][ZONES], blocks[2][ZONES];
     for (size_t z = 0; z < ZONES; z++) {
-        zone[z] = make(13 << z, 4 >> z, 2, 12, 24, 100, 3u << z, z == 1 ? 2 : 0, z == 2 ? 30 : 0);
+        zone[z] =
+            make((4 * length + 1) << z, 4 >> z, 2, M, N, 64, length << z, z == 1 ? 2 : 0, z == 2 ? 30 : 0);
         zone[z].params.cuda = cuda;
+        if (z != 1) place_in_order(&zone[z], N);
+        if (z != 1) zone[z].row = zone[z].params.nchannels * 2 * 64;
     }
     for (int together = 0; together < 2; together++) {
         for (size_t z = 0; z < ZONES; z++) {
@@ -143,7 +153,7 @@ static void check_together(enum br_backend backend, struct br_cuda *cuda,
             taken[together][z] = call[z].taken;
             blocks[together][z] = call[z].blocks;
             assert_int_equal(call[z].blocks, z == 2 ? 2 : 4);
-            assert_int_equal(call[z].taken, z == 2 ? 24 : zone[z].T);
+            assert_int_equal(call[z].taken, z == 2 ? 8 * length : zone[z].T);
             br_frb_grid_destroy(call[z].plan);
         }
     }
@@ -181,7 +191,7 @@ static void host_fetch(void *to, const void *from, size_t bytes)
 static void together_on_the_cpu(void **state)
 {
     (void)state;
-    check_together(BR_CPU, NULL, host_space, host_fetch);
+    check_together(12, 24, 3, BR_CPU, NULL, host_space, host_fetch);
     while (nkept > 0) free(kept[--nkept]);
 }
 
@@ -200,8 +210,11 @@ static void *device_space(size_t bytes, const void *from)
 static void together(void **state)
 {
     NEEDS_GPU();
-    check_together(BR_CUDA, gpu, device_space, gpu_fetch);
-    while (nkept > 0) br_cuda_free(gpu, kept[--nkept]);
+    for (unsigned i = 0; i < 3; i++) {
+        check_together(i ? 8 : 12, i ? 8 : 24, (unsigned[]){3, 4, 12}[i], BR_CUDA, gpu, device_space,
+                       gpu_fetch);
+        while (nkept > 0) br_cuda_free(gpu, kept[--nkept]);
+    }
 }
 
 struct image {
@@ -349,6 +362,30 @@ static void small_grids(void **state)
             r.cell[2 * d] = (uint16_t)(d / N), r.cell[2 * d + 1] = (uint16_t)(d % N);
         r.off_e = i % 7 == 3 ? 4 : i % 7 == 5 ? pick(1, 17) : 0;
         check(r, T * D > 1000 ? BR_CPU : BR_REFERENCE);
+    }
+    printf("largest relative rms error so far: %.2e\n", worst_seen);
+}
+
+/* Dishes in rows without gaps, 8 x 8 of which bytes are read where they are, in blocks of every kind of
+ * length and calls that begin and end anywhere; and rows that begin anywhere, the last of them not full. */
+static void rows_of_dishes(void **state)
+{
+    NEEDS_GPU();
+    static const unsigned length[] = {4, 8, 12, 16, 40, 64, 13, 72};
+    static const struct {
+        unsigned M, N, columns, D;
+    } shape[] = {{8, 8, 8, 64},   {8, 8, 8, 64}, {8, 8, 8, 32}, {8, 12, 11, 64},
+                 {8, 12, 12, 96}, {8, 8, 7, 50}, {12, 8, 8, 80}};
+    bool quick = getenv("BEAMRING_GPU_SMALL") != NULL;
+    for (size_t i = 0; i < (quick ? 14 : 56); i++) {
+        const unsigned T = length[i % 8], k = (unsigned)(i % 7);
+        size_t F = pick(1, 4), P = 2 - i / 8 % 2;
+        struct run r = make(pick(2, 6) * T + pick(0, T - 1), F, P, shape[k].M, shape[k].N, shape[k].D, T,
+                            (size_t[]){0, 1, F}[i % 3], i % 9 == 8 ? 30 : 0);
+        place_in_order(&r, shape[k].columns);
+        r.row = F * P * shape[k].D;
+        r.off_out = i % 10 == 9 ? pick(1, 20) : 0;
+        check(r, T * F > 100 ? BR_CPU : BR_REFERENCE);
     }
     printf("largest relative rms error so far: %.2e\n", worst_seen);
 }
@@ -652,10 +689,10 @@ int main(void)
                                       cmocka_unit_test(together_on_the_cpu)};
     int failed = cmocka_run_group_tests(host, NULL, NULL);
 #if BR_WITH_CUDA
-    const struct CMUnitTest small[] = {cmocka_unit_test(edges),         cmocka_unit_test(small_grids),
-                                       cmocka_unit_test(long_blocks),   cmocka_unit_test(together),
-                                       cmocka_unit_test(begin_forgets), cmocka_unit_test(refused),
-                                       cmocka_unit_test(failures)};
+    const struct CMUnitTest small[] = {cmocka_unit_test(edges),          cmocka_unit_test(small_grids),
+                                       cmocka_unit_test(rows_of_dishes), cmocka_unit_test(long_blocks),
+                                       cmocka_unit_test(together),       cmocka_unit_test(begin_forgets),
+                                       cmocka_unit_test(refused),        cmocka_unit_test(failures)};
     const struct CMUnitTest more[] = {
         cmocka_unit_test(all_grids),
         cmocka_unit_test(random_shapes),

@@ -18,85 +18,83 @@ static double complex wave(unsigned turns, unsigned of)
     return cexp(UNIT * 2 * M_PI * (double)(turns % of) / (double)of);
 }
 
-/* In units of 8 bytes. */
-static unsigned place(unsigned lag, unsigned g, unsigned h)
-{
-    return frb_small_product(0, lag, g, h) / 8;
-}
-
 /* ---- the arithmetic ---- */
 
-/* x[sample][along][across] */
-static void autocorrelate(unsigned L, double complex x[K][MOST][8], double complex *v)
+static double part_of(double complex x, unsigned imaginary)
 {
-    double complex sums[MOST / 2][16][8] = {{{0}}};
-    for (unsigned m = 0; m < L; m += 2)
-        for (unsigned tile = 0; 2 * tile + m < L; tile++)
-            for (unsigned i = 0; i < 32 * 4 * 2; i++) { /* all of the left factor, 16 rows by 16 */
-                unsigned lane = i / 8, r = i / 2 % 4, part = i % 2, cell = frb_small_factor(L, m, tile, r);
-                struct br_cell at = br_mma_f16_a(r, part, lane);
-                unsigned sample = frb_small_sample(lane, part), second = m + at.column / 8;
-                if (cell == L) continue;
-                for (unsigned h = 0; h < 8; h++) /* the right one: as many samples of cells m and m + 1 */
-                    sums[tile][at.row][h] +=
-                        x[sample][cell][frb_small_cell(lane)] * conj(x[at.column % 8][second][h]);
+    return imaginary ? cimag(x) : creal(x);
+}
+
+/* x[sample][along][across]; v[part][lag][g][h] */
+static void autocorrelate(struct layouts *report, unsigned L, double complex x[K][MOST][8],
+                          double v[2][MOST][8][8])
+{
+    for (unsigned i = 0; i < L * L * 32 * 4 * 2; i++) { /* all of the left factors, 16 rows by 16 */
+        unsigned m = i / 256 / L, lag = i / 256 % L, lane = i / 8 % 32, r = i / 2 % 4, b = i % 2;
+        struct br_cell at = br_mma_f16_a(r, b, lane);
+        unsigned sample = frb_small_sample(lane, b);
+        if (m + lag >= L) continue;
+        layouts_expect(report, at.column % 8 == sample, "sample %u for k %u", sample, at.column);
+        double left = part_of(x[sample][m + lag][frb_small_cell(lane)], frb_small_factor_part(r));
+        for (unsigned c = 0; c < 8; c++) /* the right factor: column c, row at.column */
+            for (unsigned to = 0; to < 128; to++) {
+                struct br_cell sum = br_mma_c(to % 4, to / 4);
+                if (sum.row != at.row || sum.column != c) continue;
+                unsigned h = frb_small_h(to / 4, to % 4), part = frb_small_part(to % 4);
+                layouts_expect(report, h == c, "column %u is h %u", c, h);
+                v[part][lag][frb_small_cell(to / 4)][h] +=
+                    (frb_small_factor_negative(r) ? -left : left) * part_of(x[sample][m][c], at.column / 8);
             }
-    for (unsigned i = 0; i < L / 2 * 4 * 32; i++) {
-        unsigned tile = i / 128, r = i / 32 % 4, lane = i % 32;
-        struct br_cell at = br_mma_c(r, lane);
-        v[place(frb_small_lag(tile, r), frb_small_cell(lane), frb_small_h(lane, r))] =
-            sums[tile][at.row][at.column];
     }
 }
 
 /* image[across][along] */
-static void transform(unsigned L, const double complex *v, double image[16][2 * MOST])
+static void transform(unsigned L, double v[2][MOST][8][8], double image[16][2 * MOST])
 {
+    double sums[MOST / 4][16][8] = {{{0}}}; /* tile, row, column */
     for (unsigned tile = 0; tile < (L + 7) / 8; tile++) {
-        double complex up[2][32] = {{0}}, down[2][32] = {{0}}, even[2][32], odd[2][32], g[16][8] = {{0}};
-        for (unsigned i = 0; i < 2 * 32 * 8; i++) {
-            unsigned r = i / 256, lane = i / 8 % 32, h = i % 8, lag = frb_small_diagonal_lag(tile, lane),
-                     d = frb_small_difference(lane, r);
-            if (lag >= L) continue;
-            if (h + d < 8)
-                up[r][lane] += v[place(lag, h + d, h)];
-            else
-                down[r][lane] += v[place(lag, h + d - 8, h)];
-        }
-        for (unsigned i = 0; i < 64; i++) {
-            unsigned r = i / 32, lane = i % 32;
-            double complex other = down[frb_small_opposite(lane, r)][frb_small_opposite_lane(lane)];
-            even[r][lane] = up[r][lane] + other;
-            odd[r][lane] = up[r][lane] - other;
-        }
-        for (unsigned lane = 0; lane < 32;
-             lane++) /* right factor, column: lag; of a register the parts are d2 */
+        double g[2][16][8] = {{{0}}}; /* part, row, lag */
+        for (unsigned i = 0; i < 4 * 32 * 8; i++) {
+            unsigned step = i / 256, lane = i / 8 % 32;
+            struct br_cell at = br_mma_f16_a(i / 2 % 4, i % 2, lane);
+            unsigned along_g = 2 * step + at.column / 8, h = at.column % 8;
+            double complex w = wave(frb_small_row_across(at.row) * (along_g + 16 - h), 16);
             for (unsigned part = 0; part < 2; part++)
-                for (unsigned q = 0; q < 16; q++)
-                    for (unsigned r = 0; r < 2; r++) {
-                        struct br_cell at = br_mma_f16_b(r, part, lane);
-                        double complex w = wave(q * frb_small_k_difference(at.row), 16);
-                        g[q][at.column] +=
-                            r == 0 ? creal(w) * even[part][lane] : UNIT * cimag(w) * odd[part][lane];
-                    }
-        for (unsigned q = 0; q < 16; q++)
-            for (unsigned p = 0; p < 2 * L; p++)
-                for (unsigned i = 0; i < 8 && 8 * tile + i < L; i++)
-                    image[q][p] += (8 * tile + i ? 2 : 1) * creal(wave(p * (8 * tile + i), 2 * L) * g[q][i]);
+                for (unsigned lag = 0; lag < 8 && 8 * tile + lag < L; lag++)
+                    g[part][at.row][lag] +=
+                        part_of(w, frb_small_row_is_sine(at.row)) * v[part][8 * tile + lag][along_g][h];
+        }
+        for (unsigned i = 0; i < L / 4 * 16 * 8 * 8; i++) {
+            unsigned t = i / 1024, row = i / 64 % 16, column = i / 8 % 8, lag = 8 * tile + i % 8, q = row % 8;
+            double complex w = (lag ? 2 : 1) * wave(frb_small_along(t, column) * lag, 2 * L);
+            if (lag >= L) continue;
+            /* of row q and of row q + 8, but that q = 0 and q = 8 are directions of their own */
+            sums[t][row][column] += row < 8 || q == 0
+                                        ? creal(w) * g[0][row][i % 8] - cimag(w) * g[1][row][i % 8]
+                                        : creal(w) * g[1][row][i % 8] + cimag(w) * g[0][row][i % 8];
+        }
+    }
+    for (unsigned i = 0; i < L / 4 * 4 * 32; i++) {
+        unsigned tile = i / 128, r = i / 32 % 4, lane = i % 32, across = frb_small_image_across(lane, r);
+        struct br_cell plus = br_mma_c(r % 2, lane), minus = br_mma_c(r % 2 + 2, lane);
+        double common = sums[tile][plus.row][plus.column], half = sums[tile][minus.row][minus.column];
+        image[across][frb_small_image_along(tile, lane, r)] = lane < 4 ? (r / 2 ? half : common)
+                                                              : r / 2  ? common + half
+                                                                       : common - half;
     }
 }
 
 static void replay(struct layouts *report, unsigned L, unsigned npol)
 {
-    double complex x[K][MOST][8], v[MOST * 64] = {0};
-    double image[16][2 * MOST] = {{0}}, worst = 0, largest = 0;
+    double complex x[K][MOST][8];
+    double v[2][MOST][8][8] = {{{{0}}}}, image[16][2 * MOST] = {{0}}, worst = 0, largest = 0;
     unsigned seen[K] = {0}, distinct = 0;
     for (unsigned i = 0; i < K * L * 8; i++) {
         unsigned k = i / 8 / L, m = i / 8 % L, g = i % 8;
         x[k][m][g] =
             (1 + (m * 7 + g * 3 + k) % 5) * cexp(UNIT * (m * m * 0.7 + g * 1.3 * m + g * g * g + k * k * m));
     }
-    autocorrelate(L, x, v);
+    autocorrelate(report, L, x, v);
     transform(L, v, image);
     for (unsigned q = 0; q < 16; q++)
         for (unsigned p = 0; p < 2 * L; p++) {
@@ -180,58 +178,104 @@ static void weights(struct layouts *report, unsigned L, unsigned npol)
     layouts_end(pass, 2, 4);
 }
 
-static int64_t product(unsigned lag, unsigned g, unsigned h)
+static int64_t product(unsigned L, unsigned part, unsigned lag, unsigned g)
 {
-    return (lag * 8 + g) * 8 + h;
+    return (int64_t)((part * L + lag) * 8 + g) * 8;
 }
 
+/* V between the accumulators and the transform: rows of eight h. */
 static void products(struct layouts *report, unsigned L)
 {
-    struct layouts_region *v = layouts_region(report, LAYOUTS_SHARED, "products", (size_t)L * 64, 8);
+    struct layouts_region *v = layouts_region(report, LAYOUTS_SHARED, "products", (size_t)L * 128, 2);
     struct layouts_pass *pass = layouts_begin(v, LAYOUTS_WRITE, "store");
-    for (unsigned lag = 0; lag < L; lag++) {
+    for (unsigned tile = 0; tile < L / 2; tile++) {
         struct layouts_access access = {.bytes = 16, .items = true};
         for (unsigned lane = 0; lane < 32; lane++) {
-            unsigned g = frb_small_cell(lane), h = frb_small_h(lane, 0);
-            layouts_lane_items(&access, lane, 8 * (int64_t)place(lag, g, h), product(lag, g, h));
+            unsigned matrix = lane / 8, g = lane % 8;
+            layouts_lane_items(&access, lane, frb_small_store(L, 0, lane, tile),
+                               product(L, matrix / 2, 2 * tile + matrix % 2, g));
+            layouts_expect(report,
+                           frb_small_store(L, 384, lane, tile) == 384 + frb_small_store(L, 0, lane, tile),
+                           "products of 384 are elsewhere");
         }
         layouts_access(pass, &access);
     }
     layouts_end(pass, 1, 1);
-    for (unsigned i = 0; i < L * 64; i++) { /* wherever they begin; h + 4 is found by one more operation */
-        unsigned lag = i / 64, g = i / 8 % 8, h = i % 8, at = frb_small_product(384, lag, g, h);
-        layouts_expect(report,
-                       at == 384 + 8 * place(lag, g, h) && (at ^ 32) == frb_small_product(384, lag, g, h ^ 4),
-                       "product %u %u %u of 384 is at %u", lag, g, h, at);
-    }
-    pass = layouts_begin(v, LAYOUTS_READ, "diagonals");
-    for (unsigned i = 0; i < (L + 7) / 8 * 16; i++) {
-        struct layouts_access access = {.bytes = 8, .items = true};
-        unsigned g = i % 8, tile = i / 16;
+    pass = layouts_begin(v, LAYOUTS_READ, "load");
+    for (unsigned i = 0; i < (L + 7) / 8 * 4; i++) {
+        struct layouts_access access = {.bytes = 16, .items = true};
         for (unsigned lane = 0; lane < 32; lane++) {
-            unsigned lag = frb_small_diagonal_lag(tile, lane),
-                     h = (g - frb_small_difference(lane, i / 8 % 2)) % 8;
-            if (lag < L) layouts_lane_items(&access, lane, 8 * (int64_t)place(lag, g, h), product(lag, g, h));
+            unsigned matrix = lane / 8, lag = i / 4 * 8 + lane % 8, g = i % 4 * 2 + matrix % 2;
+            layouts_lane_items(&access, lane, frb_small_load(L, 0, lane, i / 4, i % 4),
+                               product(L, matrix / 2, lag < L ? lag : lag - 4, g));
+            layouts_expect(report,
+                           frb_small_load(L, 384, lane, i / 4, i % 4) ==
+                               384 + frb_small_load(L, 0, lane, i / 4, i % 4),
+                           "products of 384 are elsewhere");
         }
         layouts_access(pass, &access);
     }
-    layouts_end(pass, 1, 1);
+    layouts_end(pass, 1, L == 8 ? 1 : 2);
 }
 
 static void tables(struct layouts *report, unsigned L)
 {
-    unsigned tiles = (L + 7) / 8 * (L / 4);
+    unsigned tiles = (L + 7) / 8 * ((L + 7) / 8);
     struct layouts_region *region =
-        layouts_region(report, LAYOUTS_GLOBAL, "waves", 64 + (size_t)tiles * 32, 8);
+        layouts_region(report, LAYOUTS_GLOBAL, "waves", (4 + (size_t)tiles) * 32, 16);
     struct layouts_pass *pass = layouts_begin(region, LAYOUTS_READ, "load");
     layouts_fill(region);
-    for (unsigned i = 0; i < 1 + tiles; i++) {
-        struct layouts_access access = {.bytes = i == 0 ? 16 : 8};
-        for (unsigned lane = 0; lane < 32; lane++)
-            layouts_lane(
-                &access, lane,
-                i == 0 ? 16 * (int64_t)frb_small_wave_across(lane)
-                       : 8 * (int64_t)frb_small_wave_along(L, (i - 1) / (L / 4), (i - 1) % (L / 4), lane));
+    for (unsigned i = 0; i < 4 + tiles; i++) {
+        struct layouts_access access = {.bytes = 16};
+        for (unsigned lane = 0; lane < 32; lane++) {
+            unsigned n = i - 4,
+                     at = i < 4 ? frb_small_wave_across(i, lane)
+                                : frb_small_wave_along(L, n / ((L + 7) / 8), n % ((L + 7) / 8), lane);
+            layouts_lane(&access, lane, 16 * (int64_t)at);
+        }
+        layouts_access(pass, &access);
+    }
+    layouts_end(pass, 1, 1);
+}
+
+/* Of 8 x 8 cells, straight to global memory. */
+static void whole_image(struct layouts *report)
+{
+    struct layouts_region *region = layouts_region(report, LAYOUTS_GLOBAL, "image", 256, 2);
+    struct layouts_pass *pass = layouts_begin(region, LAYOUTS_WRITE, "write");
+    for (unsigned r = 0; r < 4; r += 2) {
+        struct layouts_access access = {.bytes = 8, .items = true};
+        for (unsigned lane = 0; lane < 32; lane++) {
+            unsigned at = frb_small_direction(8, false, frb_small_image_across(lane, r),
+                                              frb_small_image_along(0, lane, r));
+            for (unsigned i = 0; i < 4; i++)
+                access.item[lane][i] = frb_small_direction(8, false, frb_small_image_across(lane, r + i % 2),
+                                                           frb_small_image_along(i / 2, lane, r + i % 2));
+            layouts_lane(&access, lane, 2 * (int64_t)at);
+            for (unsigned i = 0; i < 4; i++)
+                layouts_expect(report, access.item[lane][i] == at + i, "four intensities are not together");
+        }
+        layouts_access(pass, &access);
+    }
+    layouts_end(pass, 1, 1);
+}
+
+/* Bytes of 8 x 8 cells in order, straight from global memory: two times for a lane. */
+static void whole_bytes(struct layouts *report, unsigned npol)
+{
+    unsigned times = frb_small_times(npol), row = 64 * npol;
+    struct layouts_region *region = layouts_region(report, LAYOUTS_GLOBAL, "bytes", (size_t)times * row, 1);
+    struct layouts_pass *pass = layouts_begin(region, LAYOUTS_READ, "read");
+    layouts_fill(region);
+    if (npol == 1) layouts_allow_pieces(pass, 64, "a time of one polarisation is no more");
+    for (unsigned i = 0; i < 2; i++) {
+        struct layouts_access access = {.bytes = 8, .items = true};
+        for (unsigned lane = 0; lane < 32; lane++) {
+            unsigned sample = frb_small_sample(lane, 0), time = frb_small_time(npol, sample) + i;
+            int64_t at = time * row + frb_small_pol(npol, sample) * 64 + frb_small_cell(lane) * 8;
+            layouts_expect(report, frb_small_time(npol, frb_small_sample(lane, i)) == time, "another time");
+            layouts_lane_items(&access, lane, at, at);
+        }
         layouts_access(pass, &access);
     }
     layouts_end(pass, 1, 1);
@@ -265,6 +309,7 @@ void layouts_frb_grid_small(struct layouts *report)
             weights(report, L, npol);
             products(report, L);
             tables(report, L);
+            if (L == 8) whole_bytes(report, npol), whole_image(report);
             image(report, L, false);
             image(report, L, true);
         }
