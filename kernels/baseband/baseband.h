@@ -25,8 +25,9 @@ struct br_cuda;
 
 /* Which kernel a GPU runs: the results are the same. */
 enum br_baseband_gpu {
-    BR_BASEBAND_AUTO,    /* the one made for the device, where there is one for the plan's shape */
-    BR_BASEBAND_PORTABLE /* the one that runs on every device; for tests and benchmarks */
+    BR_BASEBAND_AUTO,     /* the one made for the device, where there is one for the plan's shape */
+    BR_BASEBAND_PORTABLE, /* the one that runs on every device; for tests and benchmarks */
+    BR_BASEBAND_MANY      /* as AUTO, without the one for frames of few tiles; for tests and benchmarks */
 };
 
 struct br_baseband_params {

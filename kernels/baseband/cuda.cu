@@ -129,7 +129,7 @@ extern "C" int br_baseband_cuda_create(struct br_baseband *plan, const struct br
     }
     free(weights);
     free(rounding);
-    if (!failed && params->gpu == BR_BASEBAND_AUTO)
+    if (!failed && params->gpu != BR_BASEBAND_PORTABLE)
         failed = br_baseband_hopper_create(&d->hopper, params, why) != 0;
     return failed ? -1 : 0;
 }

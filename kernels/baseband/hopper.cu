@@ -2,6 +2,7 @@
  */
 #include "kernels/baseband/hopper.cuh"
 #include "kernels/baseband/hopper.h"
+#include "kernels/baseband/hopper_small.cuh"
 #include "kernels/common/cuda.h"
 #include "kernels/common/tensor_map.cuh"
 
@@ -30,6 +31,10 @@ template <class V> static kind kind_of()
             V::HALVES ? 2u : 1u, V::CONSUMERS, V::WEIGHTS, places_of<V>};
 }
 
+struct range {
+    uintptr_t begin, end;
+};
+
 struct br_baseband_hopper {
     struct br_cuda *cuda;
     kind k;
@@ -37,6 +42,12 @@ struct br_baseband_hopper {
     unsigned processors, shared;
     uint8_t *weights;
     float *scales;
+    /* frames of few tiles, where there is a kernel for them (small_bytes > 0) */
+    int *offsets;
+    unsigned small_bytes;
+    order_state *state;
+    unsigned long long launches, blocks[order_state::SLOTS]; /* blocks: that were launched */
+    range e[TOGETHER], out[TOGETHER]; /* of the last launches, by number modulo TOGETHER */
     beamring::tensor_map_encoder encode;
 };
 
@@ -97,6 +108,27 @@ static void arrange(uint8_t *weights, float *scales, const struct br_baseband_ho
         }
 }
 
+/* For frames of few tiles: what sums begin with, laid out as scales. */
+static int make_small_tables(struct br_baseband_hopper *h, const br_baseband_params *p, size_t rows,
+                             struct br_why *why)
+{
+    unsigned beams = h->k.beams;
+    size_t bytes = rows * beams * sizeof(int);
+    int *offsets = static_cast<int *>(calloc(1, bytes));
+    if (offsets == nullptr)
+        return br_because(why, "no memory for %zu beams and %zu dishes", p->nbeams, p->ndishes);
+    for (size_t i = 0; i < p->weight_channels * p->npol * p->nbeams; i++) {
+        size_t row = i / p->nbeams * h->w.beam_tiles + i % p->nbeams / beams;
+        for (size_t dish = 0; dish < p->ndishes; dish++)
+            offsets[row * beams + i % p->nbeams % beams] += 16 * p->weights[(i * p->ndishes + dish) * 2 + 1];
+    }
+    h->offsets = static_cast<int *>(br_cuda_table(h->cuda, offsets, bytes, why));
+    free(offsets);
+    if (h->offsets != nullptr)
+        h->state = static_cast<order_state *>(br_cuda_alloc(h->cuda, sizeof *h->state, why));
+    return h->state == nullptr ? -1 : 0;
+}
+
 static int make_tables(struct br_baseband_hopper *h, const br_baseband_params *p, struct br_why *why)
 {
     size_t rows = p->weight_channels * p->npol / h->k.fps * h->w.beam_tiles,
@@ -115,6 +147,7 @@ static int make_tables(struct br_baseband_hopper *h, const br_baseband_params *p
         if (h->weights != nullptr)
             h->scales = static_cast<float *>(br_cuda_table(h->cuda, scales, scale_bytes, why));
         failed = h->scales == nullptr ? -1 : 0;
+        if (!failed && h->small_bytes > 0) failed = make_small_tables(h, p, rows, why);
     }
     free(weights);
     free(scales);
@@ -152,11 +185,21 @@ extern "C" int br_baseband_hopper_create(struct br_baseband_hopper **hopper,
     if (status != cudaSuccess)
         return br_because(why, "the baseband beamformer cannot run on device %d: %s", device,
                           cudaGetErrorString(status));
+    if (p->gpu != BR_BASEBAND_MANY && h->k.beams == 96 && h->w.chunks <= small::CHUNKS) {
+        h->small_bytes = small_places_of(h->w.chunks).bytes;
+        status = cudaFuncSetAttribute(reinterpret_cast<const void *>(beamform_small),
+                                      cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      static_cast<int>(h->small_bytes));
+        if (status != cudaSuccess)
+            return br_because(why, "the baseband beamformer for small frames cannot run on device %d: %s",
+                              device, cudaGetErrorString(status));
+    }
     if (make_tables(h, p, why) != 0) return -1;
 
     work &w = h->w;
     w.weights = h->weights;
     w.scales = h->scales;
+    w.offsets = h->offsets;
     w.total = br_cuda_counter(p->cuda);
     w.F = static_cast<unsigned>(p->nchannels);
     w.P = static_cast<unsigned>(p->npol);
@@ -172,7 +215,29 @@ extern "C" void br_baseband_hopper_destroy(struct br_baseband_hopper *h)
     if (h == nullptr) return;
     br_cuda_free(h->cuda, h->weights);
     br_cuda_free(h->cuda, h->scales);
+    br_cuda_free(h->cuda, h->offsets);
+    br_cuda_free(h->cuda, h->state);
     free(h);
+}
+
+static range range_of(const void *memory, size_t bytes)
+{
+    uintptr_t begin = reinterpret_cast<uintptr_t>(memory);
+    return {begin, begin + bytes};
+}
+
+static bool meet(range a, range b)
+{
+    return a.begin < b.end && b.begin < a.end;
+}
+
+/* Whether a frame has so few tiles that the kernel made for that is faster. The other one has less to do for
+ * each tile, but more for each launch, and for each channel. */
+static bool are_few(const struct br_baseband_hopper *h, size_t time_tiles)
+{
+    size_t tiles = time_tiles * h->w.groups;
+    return h->small_bytes > 0 &&
+           (tiles * 2 <= h->processors * 3 || (tiles <= h->processors * 2 && time_tiles <= 4));
 }
 
 extern "C" bool br_baseband_hopper(struct br_baseband_hopper *h, const uint8_t *e, const uint8_t *valid,
@@ -194,14 +259,16 @@ extern "C" bool br_baseband_hopper(struct br_baseband_hopper *h, const uint8_t *
     CUtensorMap field = {}, out_map = {};
     cuuint64_t fp = static_cast<cuuint64_t>(w.F) * w.P, field_size[2] = {fp * w.D, nsteps},
                field_stride[1] = {fp * w.D};
-    cuuint32_t field_box[2] = {DISHES, h->k.piece}, ones[3] = {1, 1, 1};
+    const bool few = are_few(h, time_tiles);
+    const unsigned piece = few ? small::PIECE : h->k.piece, beams = few ? small::BEAMS : h->k.beams;
+    cuuint32_t field_box[2] = {DISHES, piece}, ones[3] = {1, 1, 1};
     CUresult status =
         h->encode(&field, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, const_cast<uint8_t *>(e), field_size,
                   field_stride, field_box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                   CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (status == CUDA_SUCCESS && w.store_tensor) {
         cuuint64_t out_size[3] = {nsteps, fp, w.B}, out_stride[2] = {nsteps, fp * nsteps};
-        cuuint32_t out_box[3] = {TIMES, 1, h->k.beams};
+        cuuint32_t out_box[3] = {TIMES, 1, beams};
         status = h->encode(&out_map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 3, out, out_size, out_stride, out_box,
                            ones, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                            CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
@@ -223,7 +290,27 @@ extern "C" bool br_baseband_hopper(struct br_baseband_hopper *h, const uint8_t *
     config.stream = static_cast<cudaStream_t>(br_cuda_stream(h->cuda));
     config.attrs = &early;
     config.numAttrs = 1;
-    br_cuda_ok(h->cuda, cudaLaunchKernelEx(&config, h->k.run, w, field, out_map),
-               "the launch of the baseband beamformer");
+    if (!few) {
+        br_cuda_ok(h->cuda, cudaLaunchKernelEx(&config, h->k.run, w, field, out_map),
+                   "the launch of the baseband beamformer");
+        return true;
+    }
+    unsigned beam_tiles = (w.B + small::BEAMS - 1) / small::BEAMS;
+    config.gridDim = dim3(beam_tiles, w.time_tiles, static_cast<unsigned>(fp));
+    config.blockDim = dim3(small::THREADS);
+    config.dynamicSmemBytes = h->small_bytes;
+    range reads = range_of(e, nsteps * fp * w.D), writes = range_of(out, nsteps * fp * w.B);
+    unsigned long long number = h->launches + 1;
+    order o = {h->state, number, h->blocks[(number + TOGETHER) % order_state::SLOTS],
+               h->blocks[(number + 1) % order_state::SLOTS], valid == nullptr};
+    for (unsigned i = 0; i < TOGETHER; i++)
+        if (meet(reads, h->out[i]) || meet(writes, h->out[i]) || meet(writes, h->e[i])) o.beside = false;
+    if (br_cuda_ok(h->cuda, cudaLaunchKernelEx(&config, beamform_small, w, o, field, out_map),
+                   "the launch of the baseband beamformer for small frames")) {
+        h->launches = number;
+        h->blocks[number % order_state::SLOTS] += beam_tiles * time_tiles * fp;
+        h->e[number % TOGETHER] = reads;
+        h->out[number % TOGETHER] = writes;
+    }
     return true;
 }

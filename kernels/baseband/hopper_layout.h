@@ -55,11 +55,32 @@ static inline BR_HD unsigned br_hopper_weight(unsigned beams, unsigned part, uns
     return br_wgmma_128_place(part * beams + beam, dish / 64 * 64 + k.row * 32 + k.column);
 }
 
+/* The same in the kernel for frames of few tiles, which forms 48 beams of a tile's 96 (`upper`: the last 48) and
+ * has two parts, 0 is re, 1 im. */
+static inline BR_HD unsigned br_hopper_small_weight(unsigned part, unsigned beam, unsigned dish)
+{
+    return br_hopper_weight(48, part, beam, dish);
+}
+
+/* Byte offset, in a chunk's weights of 96 beams, from which on a part of these stands as it is wanted. */
+static inline BR_HD unsigned br_hopper_small_from(unsigned upper, unsigned part)
+{
+    return ((part + 1) * 96 + upper * 48) * 128;
+}
+
 /* Byte offset in the beams' bytes [beams][128 times] on their way out, with the accelerator's 128-byte
  * swizzle. */
 static inline BR_HD unsigned br_hopper_out(unsigned beam, unsigned time)
 {
     return br_swizzle_128_bytes(beam * 128 + time);
+}
+
+/* Byte offset, in what the warpgroup of the kernel for few tiles counts, of a thread's number for a beam (a byte): one
+ * row for each beam, of the 32 threads that have it, so that a warp's numbers are in different banks. Row 48 are
+ * the times. */
+static inline BR_HD unsigned br_hopper_small_count(unsigned beam, unsigned warp, unsigned lane)
+{
+    return beam * 32 + ((warp * 8 + lane / 4) ^ br_bit(beam, 2) << 3);
 }
 
 /* Beam whose 64 times of half a tile a lane and the three next to it (those with the same lane / 4) bring to

@@ -58,6 +58,7 @@ struct work {
     const uint8_t
         *weights; /* [weight channel, P / FPS][beam tile][chunk][WEIGHTS], as they stand in shared memory */
     const float *scales;                 /* [weight channel, P / FPS][beam tile][FPS][BEAMS]: 2^-(s + 8) */
+    const int *offsets;                  /* for frames of few tiles, as scales: 16 sum_d A_im */
     const uint8_t *valid;                /* [T][F] or NULL */
     uint8_t *out;                        /* [B][F][P][T] */
     unsigned long long *clamped, *total; /* [B], [1] */
@@ -153,7 +154,8 @@ struct ring {
 
 /* A launch begins while the one before it in the stream still runs, as multiprocessors become free. Until
  * that one has ended and what it wrote can be seen, which await_previous() waits for, it may only touch what
- * no launch writes: weights and scales. */
+ * no launch writes: weights and scales. It lets the next one begin only then, so that only two of a stream
+ * run at a time, and what is older has ended (hopper_small.cuh says what needs that). */
 __device__ __forceinline__ void let_next_begin()
 {
     asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
@@ -243,7 +245,10 @@ template <class V> __device__ __forceinline__ void load_weights(const work &w, u
                 bulk_load_kept(to, from + chunk * V::WEIGHTS, V::WEIGHTS, full);
             else
                 bulk_load(to, from + chunk * V::WEIGHTS, V::WEIGHTS, full);
-            if (!waited) await_previous();
+            if (!waited) {
+                await_previous();
+                let_next_begin();
+            }
             waited = true;
         }
     }

@@ -202,6 +202,7 @@ static void same(struct shape n, const uint8_t *e, const uint8_t *e_valid, const
     br_baseband_destroy(reference);
     same_on(BR_BASEBAND_AUTO, n, e, e_valid, w, shift, off, &x);
     same_on(BR_BASEBAND_PORTABLE, n, e, e_valid, w, shift, off, &x);
+    if (n.B > 64 && n.D <= 512) same_on(BR_BASEBAND_MANY, n, e, e_valid, w, shift, off, &x);
     free(x.out);
     free(x.valid);
     free(x.clamped);
@@ -423,6 +424,142 @@ static void frames_in_a_row(void **state)
     }
 }
 
+/* Frames that have nothing to do with each other, enqueued at once, so that they may run beside each other;
+ * between them, now and then, what they have to wait for: a field that is copied first, in their stream or in
+ * another, beams that are copied away before others are put in their place, a frame that is made from the beams
+ * of the last one, validity, another plan's work. Every frame must become what it becomes alone. */
+static void frames_beside_each_other(void **state)
+{
+    NEEDS_DEVICE();
+    enum { FIELDS = 5, PLACES = 4, FRAMES = 400 };
+    static const struct shape shapes[] = {{.T = 256, .F = 33, .P = 2, .D = 96, .B = 96, .WF = 33},
+                                          {.T = 1088, .F = 3, .P = 2, .D = 480, .B = 90, .WF = 1},
+                                          {.T = 336, .F = 5, .P = 1, .D = 208, .B = 96, .WF = 5},
+                                          {.T = 133, .F = 2, .P = 2, .D = 272, .B = 130, .WF = 2},
+                                          {.T = 640, .F = 9, .P = 2, .D = 32, .B = 32, .WF = 9}};
+    cudaStream_t stream = br_cuda_stream(cuda), elsewhere;
+    cudaEvent_t came, went;
+    cuda_ok(cudaStreamCreateWithFlags(&elsewhere, cudaStreamNonBlocking));
+    cuda_ok(cudaEventCreateWithFlags(&came, cudaEventDisableTiming));
+    cuda_ok(cudaEventCreateWithFlags(&went, cudaEventDisableTiming));
+    for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
+        struct shape n = shapes[k];
+        size_t inputs = n.T * n.F * n.P * n.D, outputs = n.T * n.F * n.P * n.B, rows = n.WF * n.P * n.B,
+               larger = inputs > outputs ? inputs : outputs;
+        /* [FIELDS]: as they come; with samples missing; made from the beams of the field before */
+        uint8_t *field[FIELDS], *want[3][FIELDS], *place[PLACES], *moved, *arrived,
+            *taken[FRAMES / 8];
+        uint64_t clamped[3][FIELDS], sum = 0, before = 0;
+        uint8_t *host = calloc(1, larger), *other_host = malloc(larger), *valid = malloc(n.T * n.F);
+        int8_t *w = malloc(rows * n.D * 2);
+        int32_t *shift = malloc(rows * sizeof *shift);
+        for (size_t i = 0; i < rows * n.D * 2; i++) w[i] = (int8_t)((int)(dump_random(&seed) % 255) - 127);
+        for (size_t i = 0; i < rows; i++) shift[i] = n.D > 200 ? 10 : 9;
+        for (size_t i = 0; i < n.T * n.F; i++) valid[i] = pick(0, 3) > 0;
+        struct br_baseband *plan = plan_of(BR_CUDA, BR_BASEBAND_AUTO, n, w, shift),
+                           *other = plan_of(BR_CUDA, BR_BASEBAND_AUTO, n, w, shift);
+        for (int i = 0; i < PLACES; i++) place[i] = on_device(host, larger);
+        for (int i = 0; i < FRAMES / 8; i++) taken[i] = on_device(host, outputs);
+        moved = on_device(host, larger);
+        arrived = on_device(host, larger);
+        for (int i = 0; i < FIELDS; i++) {
+            fill(host, larger);
+            field[i] = on_device(host, larger);
+        }
+        for (int kind = 0; kind < 3; kind++)
+            for (int i = 0; i < FIELDS; i++) {
+                want[kind][i] = on_device(host, larger); /* beyond the beams: part of a field where D > B */
+                br_baseband_execute(plan, kind < 2 ? field[i] : want[0][i], kind == 1 ? valid : NULL, n.T,
+                                    want[kind][i], NULL, NULL);
+                uint64_t now = br_baseband_saturated(plan, NULL);
+                clamped[kind][i] = now - before;
+                before = now;
+            }
+        const uint8_t *check[FRAMES / 8]; /* what has been taken must be */
+        size_t checks = 0;
+        const uint8_t *holds[PLACES] = {NULL};
+        for (int frame = 0; frame < FRAMES; frame++) {
+            int i = (int)pick(0, FIELDS - 1), to = (int)pick(0, PLACES - 1), kind = 0;
+            const uint8_t *from = field[i];
+            bool from_elsewhere = false;
+            switch (pick(0, 12)) {
+            case 0:
+                cuda_ok(cudaMemcpyAsync(moved, from, inputs, cudaMemcpyDeviceToDevice, stream));
+                from = moved;
+                break;
+            case 1:
+                kind = 1;
+                break;
+            case 2: /* of the beams just made */
+                br_baseband_execute(plan, from, NULL, n.T, want[0][i], NULL, NULL);
+                sum += clamped[0][i];
+                from = want[0][i];
+                kind = 2;
+                break;
+            case 3:
+                br_baseband_execute(other, from, NULL, n.T, moved, NULL, NULL);
+                if (inputs <= outputs) { /* the same weights: a frame that is made from these beams */
+                    from = moved;
+                    kind = 2;
+                }
+                break;
+            case 4:
+                cuda_ok(cudaMemsetAsync(place[to], 0x5a, outputs, stream));
+                break;
+            case 5: /* a transfer's stream brings it, some time later */
+                for (int turn = 0; turn < 20; turn++)
+                    cuda_ok(cudaMemsetAsync(arrived, turn, larger, elsewhere));
+                cuda_ok(cudaMemcpyAsync(arrived, from, inputs, cudaMemcpyDeviceToDevice, elsewhere));
+                cuda_ok(cudaEventRecord(came, elsewhere));
+                cuda_ok(cudaStreamWaitEvent(stream, came, 0));
+                from = arrived;
+                from_elsewhere = true;
+                break;
+            default:
+                break;
+            }
+            br_baseband_execute(plan, from, kind == 1 ? valid : NULL, n.T, place[to], NULL, NULL);
+            sum += clamped[kind][i];
+            holds[to] = want[kind][i];
+            if (from_elsewhere) {
+                cuda_ok(cudaEventRecord(went, stream));
+                cuda_ok(cudaStreamWaitEvent(elsewhere, went, 0));
+            }
+            if (frame % 16 == 15) { /* what the last one made, and one from before */
+                for (int j = 0; j < 2 && holds[(to + j) % PLACES] != NULL; j++) {
+                    cuda_ok(cudaMemcpyAsync(taken[checks], place[(to + j) % PLACES], outputs,
+                                            cudaMemcpyDeviceToDevice, stream));
+                    check[checks++] = holds[(to + j) % PLACES];
+                }
+            }
+        }
+        assert_int_equal(br_baseband_saturated(plan, NULL), before + sum);
+        for (size_t i = 0; i < checks; i++) {
+            cuda_ok(cudaMemcpy(host, taken[i], outputs, cudaMemcpyDeviceToHost));
+            cuda_ok(cudaMemcpy(other_host, check[i], outputs, cudaMemcpyDeviceToHost));
+            assert_memory_equal(host, other_host, outputs);
+        }
+        br_baseband_destroy(plan);
+        br_baseband_destroy(other);
+        for (int i = 0; i < FRAMES / 8; i++) br_cuda_free(cuda, taken[i]);
+        for (int i = 0; i < PLACES; i++) br_cuda_free(cuda, place[i]);
+        br_cuda_free(cuda, moved);
+        br_cuda_free(cuda, arrived);
+        for (int i = 0; i < FIELDS; i++) {
+            br_cuda_free(cuda, field[i]);
+            for (int kind = 0; kind < 3; kind++) br_cuda_free(cuda, want[kind][i]);
+        }
+        free(host);
+        free(other_host);
+        free(valid);
+        free(w);
+        free(shift);
+    }
+    cuda_ok(cudaEventDestroy(came));
+    cuda_ok(cudaEventDestroy(went));
+    cuda_ok(cudaStreamDestroy(elsewhere));
+}
+
 static void failures(void **state)
 {
     NEEDS_DEVICE();
@@ -551,7 +688,8 @@ int main(void)
                                        cmocka_unit_test(many_channels)};
     const struct CMUnitTest more[] = {cmocka_unit_test(random_shapes), cmocka_unit_test(thousands),
                                       cmocka_unit_test(many_tiles),    cmocka_unit_test(frames_in_a_row),
-                                      cmocka_unit_test(extremes),      cmocka_unit_test(times)};
+                                      cmocka_unit_test(extremes),      cmocka_unit_test(frames_beside_each_other),
+                                      cmocka_unit_test(times)};
     failed += cmocka_run_group_tests_name("gpu, small shapes", small, open_device, close_device);
     if (!getenv("BEAMRING_GPU_SMALL")) /* set for compute-sanitizer */
         failed += cmocka_run_group_tests_name("gpu", more, open_device, close_device);

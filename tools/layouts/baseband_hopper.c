@@ -1,4 +1,5 @@
-/* The baseband beamformer for Hopper (kernels/baseband/hopper.cuh): every access of every variant. */
+/* The baseband beamformer for Hopper (kernels/baseband/hopper.cuh, hopper_small.cuh): every access of every
+ * variant. */
 #include "kernels/baseband/hopper_layout.h"
 #include "tools/layouts/check.h"
 
@@ -120,6 +121,59 @@ static void weights(struct layouts *report, unsigned beams)
     layouts_end(scale, 8, 8);
 }
 
+/* A chunk's weights in the kernel for few tiles: parts of those of 96 beams, brought by two plain copies; each
+ * part is an operand b. An item is [part][beam][dish]. */
+static void small_weights(struct layouts *report)
+{
+    enum { BEAMS = 48, BYTES = 2 * BEAMS * DISHES };
+    static int64_t given[2][3 * 96 * DISHES], item[BYTES];
+    for (unsigned upper = 0; upper < 2; upper++)
+        for (unsigned i = 0; i < 3 * 96 * DISHES; i++) given[upper][i] = -1;
+    for (unsigned i = 0; i < 2 * 2 * BEAMS * DISHES; i++) {
+        unsigned dish = i % DISHES, beam = i / DISHES % BEAMS, part = i / DISHES / BEAMS % 2, upper = i / BYTES;
+        given[upper][br_hopper_weight(96, part + 1, upper * BEAMS + beam, dish)] =
+            (part * BEAMS + beam) * DISHES + dish;
+    }
+    for (unsigned i = 0; i < BYTES; i++) item[i] = -1;
+    for (unsigned i = 0; i < BYTES; i++)
+        item[br_hopper_small_weight(i / DISHES / BEAMS, i / DISHES % BEAMS, i % DISHES)] = i;
+    struct layouts_region *here = layouts_region(report, LAYOUTS_SHARED, "weights", BYTES, 1);
+    struct layouts_pass *write = layouts_begin(here, LAYOUTS_WRITE, "bulk loads");
+    for (unsigned upper = 0; upper < 2; upper++)
+        for (unsigned part = 0; part < 2; part++)
+            for (unsigned first = 0; first < BEAMS * DISHES; first += 512) {
+                struct layouts_access access = {.bytes = 16, .items = true};
+                for (unsigned lane = 0; lane < 32; lane++) {
+                    unsigned at = first + lane * 16, to = part * BEAMS * DISHES + at;
+                    layouts_lane(&access, lane, to);
+                    for (unsigned i = 0; i < 16; i++) {
+                        int64_t is = given[upper][br_hopper_small_from(upper, part) + at + i];
+                        layouts_expect(report, is == item[to + i], "weight %lld is brought to the place of %lld",
+                                       (long long)is, (long long)item[to + i]);
+                        access.item[lane][i] = is;
+                    }
+                }
+                if (upper == 0) layouts_access(write, &access);
+            }
+    layouts_end(write, 1, 1);
+
+    struct layouts_pass *read = layouts_begin(here, LAYOUTS_READ, "operand b");
+    for (unsigned turn = 0; turn < 2 * 2 * 2 * 2; turn++) {
+        unsigned part = turn % 2, half = turn / 2 % 2, step = turn / 4 % 2, sixteen = turn / 8;
+        for (unsigned first = 0; first < BEAMS; first += 8) {
+            struct layouts_access access = {.bytes = 16, .items = true};
+            for (unsigned lane = 0; lane < 8; lane++) {
+                unsigned row = part * BEAMS + first + lane;
+                layouts_lane(&access, lane, br_wgmma_128_place(row, half * 64 + step * 32 + sixteen * 16));
+                for (unsigned i = 0; i < 16; i++)
+                    access.item[lane][i] = row * DISHES + half * 64 + br_hopper_dish(step, sixteen * 16 + i);
+            }
+            layouts_access(read, &access);
+        }
+    }
+    layouts_end(read, 1, 1);
+}
+
 /* ---- the result ---- */
 
 /* Beam and time, in a piece, of a thread's register of sums, as beam * TIMES + time; part: im. */
@@ -210,6 +264,45 @@ static void result(struct layouts *report, unsigned beams, unsigned mt)
     if (mt == 1) halves(report, bytes, beams);
 }
 
+/* What the kernel for few tiles counts. An item is [beam or times][warp and row]. */
+static void small_counts(struct layouts *report)
+{
+    enum { BEAMS = 48, ROW = 32 };
+    struct layouts_region *counts = layouts_region(report, LAYOUTS_SHARED, "counts", (BEAMS + 1) * ROW, 1);
+    struct layouts_pass *write = layouts_begin(counts, LAYOUTS_WRITE, "beamform_small");
+    for (unsigned warp = 0; warp < WARPS; warp++) {
+        for (unsigned i = 0; i < BEAMS / 4; i++) {
+            struct layouts_access access = {.bytes = 1};
+            for (unsigned lane = 0; lane < 32; lane++) {
+                unsigned beam = i / 2 * 8 + lane % 4 * 2 + i % 2;
+                layouts_lane_items(&access, lane, br_hopper_small_count(beam, warp, lane),
+                                   beam * ROW + warp * 8 + lane / 4);
+            }
+            layouts_access(write, &access);
+        }
+        struct layouts_access times = {.bytes = 1};
+        for (unsigned lane = 0; lane < 32; lane += 4)
+            layouts_lane_items(&times, lane, br_hopper_small_count(BEAMS, warp, lane),
+                               BEAMS * ROW + warp * 8 + lane / 4);
+        layouts_access(write, &times);
+    }
+    layouts_end(write, 1, 1);
+    struct layouts_pass *read = layouts_begin(counts, LAYOUTS_READ, "beamform_small");
+    layouts_allow_wavefronts(read, 8, "twice as many as need be, in four reads of each block");
+    for (unsigned i = 0; i < ROW; i += 16) {
+        for (unsigned first = 0; first < BEAMS; first += 32) {
+            struct layouts_access access = {.bytes = 16};
+            for (unsigned lane = 0; lane < 32 && first + lane < BEAMS; lane++)
+                layouts_lane(&access, lane, (first + lane) * ROW + i);
+            layouts_access(read, &access);
+        }
+        struct layouts_access times = {.bytes = 16}; /* the same for all lanes */
+        layouts_lane(&times, 0, BEAMS * ROW + i);
+        layouts_access(read, &times);
+    }
+    layouts_end(read, 1, 1);
+}
+
 /* ---- register assignments ---- */
 
 static void time1(const void *context, const unsigned *physical, unsigned *logical)
@@ -250,13 +343,15 @@ static void sums(const void *context, const unsigned *physical, unsigned *logica
 
 static void comments(struct layouts *report)
 {
-    static const char layout[] = "kernels/baseband/hopper_layout.h", kernel[] = "kernels/baseband/hopper.cuh";
+    static const char layout[] = "kernels/baseband/hopper_layout.h", kernel[] = "kernels/baseband/hopper.cuh",
+                      round[] = "kernels/baseband/hopper_round.cuh", few[] = "kernels/baseband/hopper_small.cuh";
     layouts_variant(report, "register assignments");
     layouts_comment(report, layout, "mt of 1:", "warp row upper", "t", time1, NULL);
     layouts_comment(report, layout, "mt of 2:", "warp row m upper", "t", time2, NULL);
     layouts_comment(report, layout, "dish of k:", "k step", "d", dish_of_k, NULL);
     layouts_comment(report, kernel, "packed [MT][upper]", "b r t", "dish row", packed, NULL);
-    layouts_comment(report, kernel, "sums [MT][BEAMS], of 16 beams", "r t", "im beam upper row", sums, NULL);
+    layouts_comment(report, few, "packed [MT][upper]", "b r t", "dish row", packed, NULL);
+    layouts_comment(report, round, "sums [MT][BEAMS], of 16 beams", "r t", "im beam upper row", sums, NULL);
     for (unsigned dish = 0; dish < 64; dish++) {
         struct br_cell k = br_hopper_k(dish);
         layouts_expect(report, br_hopper_dish(k.row, k.column) == dish, "dish %u comes back as another",
@@ -275,4 +370,9 @@ void layouts_baseband_hopper(struct layouts *report)
         weights(report, beams[i]);
         result(report, beams[i], mt);
     }
+    layouts_variant(report, "few tiles, 48 beams");
+    field(report, 2);
+    small_weights(report);
+    result(report, 48, 2);
+    small_counts(report);
 }
