@@ -1,5 +1,5 @@
 /* layout.h - where things stand in the filterbank's tensor-core kernels (banded.cuh, folded.cuh, and on
- * Hopper warpgroup.cuh and twostep.cuh).
+ * Hopper warpgroup.cuh and dense.cuh).
  *
  * A warp multiplies matrices of coefficients (a, 16 rows by 16) with samples (b, 16 times by 8 samples of the
  * row): `lane` and `reg` are those of mma.sync m16n8k16 (kernels/common/fragments.h), column n of b is lane /
@@ -12,15 +12,15 @@
 enum {
     BR_BAND =
         16, /* banded: time steps of a chunk, and rows of a matrix: (pair of fine channels, cos or sin) */
-    BR_BAND_WARPS = 4,  /* warps of a block, beside each other along the row */
-    BR_FOLD_SPAN = 64,  /* folded: samples of the row of a block */
-    BR_FOLD_RING = 4,   /* taps */
-    BR_FOLD_TURN = 2,   /* output steps between barriers */
-    BR_FOLD_TILES = 4,  /* of a warp in the transform */
-    BR_WALK_SPAN = 128, /* Hopper: samples of the row of a warpgroup */
-    BR_WALK_PIECE = 32, /* and of one of its warps, which stages them for itself */
-    BR_WALK_STAGES = 4, /* units of input in shared memory */
-    BR_TWO_WALKS = 4    /* two steps: residues of the time, each of a warpgroup */
+    BR_BAND_WARPS = 4,   /* warps of a block, beside each other along the row */
+    BR_FOLD_SPAN = 64,   /* folded: samples of the row of a block */
+    BR_FOLD_RING = 4,    /* taps */
+    BR_FOLD_TURN = 2,    /* output steps between barriers */
+    BR_FOLD_TILES = 4,   /* of a warp in the transform */
+    BR_TURNED_SPAN = 64, /* Hopper: samples of the row of a warpgroup */
+    BR_WALK_LAGS = 4,    /* and chunks at a turn */
+    BR_DENSE_TAPS = 4,
+    BR_DENSE_UNIT = 8192 /* taps are at most this */
 };
 
 /* ---- both: samples of the row ---- */
@@ -42,56 +42,21 @@ static inline BR_HD unsigned br_band_time(unsigned k)
     return (k >> 3) * 8 + (k & 1) * 4 + ((k & 7) >> 1);
 }
 
-/* ---- Hopper: both kernels ---- */
+/* ---- Hopper ---- */
 
-/* There samples are rows of the product: of a warp, row `row` (0 to 15) of tile `tile` (0, 1). A lane has
- * four samples beside each other. */
-static inline BR_HD unsigned br_walk_sample(unsigned row, unsigned tile)
+/* Byte of 16 samples (piece: 0 to 3, of the warpgroup's 64) of a row in shared memory: of a time of the
+ * field, or of a fine channel of the levels. Whole rows are written or read by four threads, a piece of eight
+ * successive rows by ldmatrix and stmatrix. */
+static inline BR_HD unsigned br_turned_place(unsigned row, unsigned piece)
 {
-    return br_upch_sample(4, row % 8, tile * 2 + row / 8);
+    return row * BR_TURNED_SPAN + (piece ^ (row >> 1 & 3)) * 16;
 }
 
-/* Byte of the `time`-th of a warp's staged times. Written by cp.async, half a row a lane; read as words at
- * four successive times. */
-static inline BR_HD unsigned br_walk_stage(unsigned time, unsigned sample)
-{
-    return time * BR_WALK_PIECE + sample;
-}
-
-/* The matrix in shared memory has, K-major, columns of the lags 0, 1, ... lags - 1, 0, 1, ... lags - 2: at
- * which of these blocks a product begins where the ring's block `ring` is that of lag 0. */
+/* The banded matrix in shared memory has, K-major, columns of the lags 0, 1, ... lags - 1, 0, 1, ... lags -
+ * 2: at which of these blocks a product begins where the ring's block `ring` is that of lag 0. */
 static inline BR_HD unsigned br_walk_block(unsigned lags, unsigned ring)
 {
     return (lags - ring) % lags;
-}
-
-/* ---- Hopper: two steps ---- */
-
-/* Word of what step 1 has for a pair p (0 to 7) of a sample of the block from times of residue r: (C, S) of
- * the field's real part, and after it of the imaginary one. 16 bytes of two residues are a row of an operand
- * of step 2. */
-static inline BR_HD unsigned br_two_row(unsigned r, unsigned p, unsigned sample)
-{
-    unsigned place = sample & ~31u;
-    place += sample % 4 * 8 + (sample % 32 / 4 ^ (p >> 1 & 1) * 4);
-    return ((r / 2 * 8 + p) * BR_WALK_SPAN + place) * 4;
-}
-
-static inline BR_HD unsigned br_two_place(unsigned r, unsigned p, unsigned sample)
-{
-    return br_two_row(r, p, sample) + ((r ^ p) & 1) * 2;
-}
-
-/* The residue of row k of step 2's matrix for pair p. Row 2 k' of four is (C or S) of (re or im). */
-static inline BR_HD unsigned br_two_residue(unsigned k, unsigned p)
-{
-    return k / 8 * 2 + ((k / 4 ^ p) & 1);
-}
-
-/* Words of one output step. */
-static inline BR_HD unsigned br_two_words(void)
-{
-    return 2 * 8 * BR_WALK_SPAN * 4;
 }
 
 /* ---- folded ---- */

@@ -1,4 +1,4 @@
-/* The filterbank's tensor-core kernels: shared memory of folded.cuh, warpgroup.cuh and twostep.cuh, and what
+/* The filterbank's tensor-core kernels: shared memory of folded.cuh, warpgroup.cuh and dense.cuh, and what
  * warps load and store. */
 #include "kernels/common/fragments.h"
 #include "kernels/upchannelize/layout.h"
@@ -145,165 +145,167 @@ static void folded(struct layouts *report, unsigned factor)
 
 /* ---- Hopper ---- */
 
-enum { PIECE = BR_WALK_PIECE, WALK = BR_WALK_SPAN };
+enum { TURNED = BR_TURNED_SPAN };
 
-/* A warp's 16 times of its 32 samples: from global memory, `apart` rows from one to the next, to shared
- * memory and to registers, where they must be the operand's. */
-static void staged(struct layouts *report, unsigned apart)
+/* `rows` times of a warpgroup's 64 samples: from global memory, to shared memory, and to registers by
+ * ldmatrix, `matrices` of 8 times at once. */
+static void staged(struct layouts *report, unsigned rows, unsigned matrices)
 {
-    struct layouts_region *e = layouts_region(report, LAYOUTS_GLOBAL, "e", (size_t)BAND * apart * PIECE, 1);
-    struct layouts_region *stage = layouts_region(report, LAYOUTS_SHARED, "staged", BAND * PIECE, 1);
+    struct layouts_region *e = layouts_region(report, LAYOUTS_GLOBAL, "e", (size_t)rows * TURNED, 1);
+    struct layouts_region *field = layouts_region(report, LAYOUTS_SHARED, "field", (size_t)rows * TURNED, 1);
     layouts_fill(e);
-    struct layouts_pass *load = layouts_begin(e, LAYOUTS_READ, "stage_times");
+    struct layouts_pass *load = layouts_begin(e, LAYOUTS_READ, "stage");
+    struct layouts_pass *write = layouts_begin(field, LAYOUTS_WRITE, "stage");
     layouts_allow_pieces(load, LAYOUTS_SECTOR, pieces);
-    struct layouts_access access = {.bytes = 16}, to = {.bytes = 16};
-    for (unsigned lane = 0; lane < 32; lane++) {
-        layouts_lane(&access, lane, (int64_t)(lane / 2) * apart * PIECE + lane % 2 * 16);
-        layouts_lane_items(&to, lane, br_walk_stage(lane / 2, lane % 2 * 16),
-                           (int64_t)(lane / 2) * PIECE + lane % 2 * 16);
-    }
-    layouts_access(load, &access);
-    layouts_end(load, 0, 1);
-    struct layouts_pass *write = layouts_begin(stage, LAYOUTS_WRITE, "stage_times");
-    layouts_access(write, &to);
-    layouts_end(write, 1, 1);
-    struct layouts_pass *read = layouts_begin(stage, LAYOUTS_READ, "read_staged");
-    for (unsigned i = 0; i < 4; i++) {
-        struct layouts_access word = {.bytes = 4};
-        for (unsigned lane = 0; lane < 32; lane++) {
-            unsigned first = br_walk_sample(lane / 4, 0);
-            struct br_cell a = br_mma_f16_a(i / 2 * 2, i % 2, lane); /* its times */
-            layouts_lane_items(&word, lane, br_walk_stage(lane % 4, first) + br_walk_stage(4 * i, 0),
-                               (int64_t)br_band_time(a.column) * PIECE + first);
+    for (unsigned i = 0; i < rows / 32; i++)
+        for (unsigned warp = 0; warp < 4; warp++) {
+            struct layouts_access access = {.bytes = 16}, to = {.bytes = 16};
+            for (unsigned lane = 0; lane < 32; lane++) {
+                unsigned thread = warp * 32 + lane, row = thread / 4 + 32 * i;
+                layouts_lane(&access, lane, row * TURNED + thread % 4 * 16);
+                layouts_lane_items(&to, lane, br_turned_place(thread / 4, thread % 4) + i * 32 * TURNED,
+                                   row * TURNED + thread % 4 * 16);
+            }
+            layouts_access(load, &access);
+            layouts_access(write, &to);
         }
-        layouts_access(read, &word);
-    }
+    layouts_end(load, 1, 1);
+    layouts_end(write, 1, 1);
+    struct layouts_pass *read = layouts_begin(field, LAYOUTS_READ, "load_turned");
+    for (unsigned first = 0; first < rows; first += 8 * matrices)
+        for (unsigned warp = 0; warp < 4; warp++) {
+            struct layouts_access access = {.bytes = 16};
+            for (unsigned lane = 0; lane < 8 * matrices; lane++)
+                layouts_lane_items(&access, lane, br_turned_place(lane, warp) + first * TURNED,
+                                   (first + lane) * TURNED + warp * 16);
+            layouts_access(read, &access);
+        }
     layouts_end(read, 1, 1);
-    /* rows of a's tiles are a lane's four samples beside each other */
-    for (unsigned row = 0; row < 16; row++)
-        for (unsigned tile = 0; tile < 2; tile++)
-            layouts_expect(report, br_walk_sample(row, tile) == row % 8 * 4 + tile * 2 + row / 8,
-                           "row %u of tile %u is sample %u", row, tile, br_walk_sample(row, tile));
+    /* a register of ldmatrix, turned, has times 2 q and 2 q + 1 of samples 2 n and 2 n + 1: a's times, which
+     * are the product's in their order */
+    for (unsigned lane = 0; lane < 32; lane++)
+        for (unsigned reg = 0; reg < 4; reg++)
+            for (unsigned part = 0; part < 2; part++) {
+                struct br_cell a = br_mma_f16_a(reg, part, lane);
+                layouts_expect(
+                    report, a.column == reg / 2 * 8 + lane % 4 * 2 + part && a.row == reg % 2 * 8 + lane / 4,
+                    "register %u of the operand has time %u", reg, a.column);
+            }
 }
 
-/* Columns of coefficients, K-major in core matrices: written plainly, read by wgmma from any position of the
- * ring. */
-static void matrix(struct layouts *report, unsigned lags, unsigned rows)
+/* `rows` fine channels of 64 samples of levels, of which stmatrix writes 32 at once: `first` and `step` are
+ * those of each lane's. Then to global memory. */
+static void turned_back(struct layouts *report, unsigned rows, const unsigned first[32], const int step[32])
 {
-    unsigned columns = (2 * lags - 1) * rows;
-    struct layouts_region *b = layouts_region(report, LAYOUTS_SHARED, "matrix", columns * BAND, 2);
+    struct layouts_region *levels =
+        layouts_region(report, LAYOUTS_SHARED, "levels", (size_t)rows * TURNED, 1);
+    struct layouts_region *out = layouts_region(report, LAYOUTS_GLOBAL, "out", (size_t)rows * TURNED, 1);
+    struct layouts_pass *write = layouts_begin(levels, LAYOUTS_WRITE, "store_turned");
+    for (unsigned i = 0; i < rows / 32; i++)
+        for (unsigned warp = 0; warp < 4; warp++) {
+            struct layouts_access access = {.bytes = 16};
+            for (unsigned lane = 0; lane < 32; lane++) {
+                int64_t row = (int64_t)first[lane] + (int64_t)i * step[lane];
+                layouts_lane_items(&access, lane,
+                                   (int64_t)br_turned_place(first[lane], warp) +
+                                       (int64_t)i * step[lane] * TURNED,
+                                   row * TURNED + warp * 16);
+            }
+            layouts_access(write, &access);
+        }
+    layouts_end(write, 1, 1);
+    struct layouts_pass *read = layouts_begin(levels, LAYOUTS_READ, "store");
+    struct layouts_pass *store = layouts_begin(out, LAYOUTS_WRITE, "store");
+    layouts_allow_pieces(store, LAYOUTS_SECTOR, pieces);
+    for (unsigned i = 0; i < rows / 32; i++)
+        for (unsigned warp = 0; warp < 4; warp++) {
+            struct layouts_access from = {.bytes = 16}, to = {.bytes = 16};
+            for (unsigned lane = 0; lane < 32; lane++) {
+                unsigned thread = warp * 32 + lane, row = thread / 4 + 32 * i;
+                layouts_lane_items(&from, lane, br_turned_place(thread / 4, thread % 4) + i * 32 * TURNED,
+                                   row * TURNED + thread % 4 * 16);
+                layouts_lane(&to, lane, row * TURNED + thread % 4 * 16);
+            }
+            layouts_access(read, &from);
+            layouts_access(store, &to);
+        }
+    layouts_end(read, 1, 1);
+    layouts_end(store, 1, 1);
+}
+
+static void read_columns(struct layouts_pass *pass, unsigned from, unsigned columns)
+{
+    for (unsigned column = 0; column < columns; column += 8)
+        for (unsigned k = 0; k < 2; k++) {
+            struct layouts_access access = {.bytes = 16};
+            for (unsigned lane = 0; lane < 8; lane++)
+                layouts_lane(&access, lane, br_wgmma_plain_place(from + column + lane, k * 16, 128, 256));
+            layouts_access(pass, &access);
+        }
+}
+
+static void walking(struct layouts *report)
+{
+    enum { lags = BR_WALK_LAGS, chunks = lags };
+    unsigned columns = (2 * lags - 1) * 16, first[32];
+    int step[32];
+    layouts_variant(report, "walking");
+    staged(report, chunks * BAND, 4);
+    /* columns of coefficients, K-major in core matrices: read by wgmma from any position of the ring */
+    struct layouts_region *b = layouts_region(report, LAYOUTS_SHARED, "matrix", (size_t)columns * BAND, 2);
     layouts_fill(b);
     struct layouts_pass *read = layouts_begin(b, LAYOUTS_READ, "products");
     for (unsigned ring = 0; ring < lags; ring++) {
-        unsigned start = br_walk_block(lags, ring) * rows;
+        unsigned start = br_walk_block(lags, ring);
         /* block `ring` of the ring has lag 0, the one after it lag 1 */
         for (unsigned block = 0; block < lags; block++)
-            layouts_expect(report, (start / rows + block) % lags == (block + lags - ring) % lags,
+            layouts_expect(report, (start + block) % lags == (block + lags - ring) % lags,
                            "block %u has another lag when the ring is at %u", block, ring);
-        for (unsigned column = 0; column < lags * rows; column += 8)
-            for (unsigned k = 0; k < 2; k++) {
-                struct layouts_access access = {.bytes = 16};
-                for (unsigned lane = 0; lane < 8; lane++)
-                    layouts_lane(&access, lane,
-                                 br_wgmma_plain_place(start + column + lane, k * 16, 128, 256));
-                layouts_access(read, &access);
-            }
+        read_columns(read, start * 16, lags * 16);
     }
     layouts_end(read, 0, lags);
+    for (unsigned lane = 0; lane < 32; lane++) { /* two chunks' u and U-1-u of 8 pairs */
+        first[lane] = lane;
+        step[lane] = 32;
+    }
+    turned_back(report, chunks * BAND, first, step);
 }
 
-static void walking(struct layouts *report, unsigned lags, unsigned rows)
+static void dense(struct layouts *report, unsigned factor, bool whole)
 {
-    layouts_variant(report, "walking, %u lags of %u sums", lags, rows);
-    staged(report, 1);
-    matrix(report, lags, rows);
-    struct layouts_region *out = layouts_region(report, LAYOUTS_GLOBAL, "out", (size_t)rows * PIECE, 1);
-    struct layouts_pass *store = layouts_begin(out, LAYOUTS_WRITE, "finish");
-    layouts_allow_pieces(store, LAYOUTS_SECTOR, pieces);
-    for (unsigned group = 0; group < rows / 16; group++)
-        for (unsigned k = 0; k < 4; k++) { /* as of U = rows: u and U-1-u of both pairs */
-            struct layouts_access access = {.bytes = 4};
-            for (unsigned lane = 0; lane < 32; lane++) {
-                unsigned u = group * 8 + lane % 4 * 2 + k % 2, row = k / 2 ? rows - 1 - u : u;
-                layouts_lane(&access, lane, (int64_t)row * PIECE + br_walk_sample(lane / 4, 0));
-            }
-            layouts_access(store, &access);
+    unsigned first[32];
+    int step[32];
+    layouts_variant(report, "dense, U = %u", factor);
+    staged(report, factor, 1); /* of several windows at once */
+    struct layouts_region *taps = layouts_region(report, LAYOUTS_SHARED, "taps", (size_t)factor / 8 * 64, 1);
+    struct layouts_region *starts =
+        layouts_region(report, LAYOUTS_SHARED, "starts", (size_t)factor / 8 * 32, 1);
+    layouts_fill(taps);
+    layouts_fill(starts);
+    struct layouts_pass *of_taps = layouts_begin(taps, LAYOUTS_READ, "taps");
+    struct layouts_pass *of_starts = layouts_begin(starts, LAYOUTS_READ, "starts");
+    for (unsigned half = 0; half < factor / 8; half++) {
+        struct layouts_access tap = {.bytes = 16}, start = {.bytes = 8};
+        for (unsigned lane = 0; lane < 32; lane++) {
+            layouts_lane(&tap, lane, half * 64 + lane % 4 * 16);
+            layouts_lane(&start, lane, half * 32 + lane % 4 * 8);
         }
-    layouts_end(store, 1, 1);
-}
-
-static void lane_words(struct layouts_access *access, unsigned lane, int64_t at, const int64_t *items,
-                       unsigned count)
-{
-    layouts_lane(access, lane, at);
-    access->items = true;
-    for (unsigned i = 0; i < count; i++) access->item[lane][i] = items[i];
-}
-
-/* The exchange's words: (C, S) of a residue, pair, part and sample. */
-static int64_t exchanged(unsigned r, unsigned p, unsigned part, unsigned sample)
-{
-    return ((int64_t)(r * 8 + p) * 2 + part) * WALK + sample;
-}
-
-static void two_steps(struct layouts *report)
-{
-    layouts_variant(report, "two steps");
-    staged(report, BR_TWO_WALKS);
-    matrix(report, 4, 16);
-    struct layouts_region *field = layouts_region(report, LAYOUTS_SHARED, "exchange", br_two_words(), 4);
-    struct layouts_pass *write = layouts_begin(field, LAYOUTS_WRITE, "step 1");
-    for (unsigned r = 0; r < BR_TWO_WALKS; r++)
-        for (unsigned warp = 0; warp < 4; warp++)
-            for (unsigned i = 0; i < 8; i++) { /* pair 2, then tile and half of its rows */
-                struct layouts_access access = {.bytes = 8};
-                for (unsigned lane = 0; lane < 32; lane++) {
-                    unsigned p = lane % 4 + i / 4 * 4, row = lane / 4 + i % 2 * 8,
-                             sample = warp * PIECE + br_walk_sample(row, i / 2 % 2);
-                    int64_t items[2] = {exchanged(r, p, 0, sample), exchanged(r, p, 1, sample)};
-                    lane_words(&access, lane, 4 * (int64_t)br_two_place(r, p, sample), items, 2);
-                    /* as the kernel has it: from the lane's first, by constants */
-                    layouts_expect(report,
-                                   br_two_place(r, p, sample) ==
-                                       br_two_place(r, lane % 4, warp * PIECE + br_walk_sample(lane / 4, 0)) +
-                                           br_two_row(0, i / 4 * 4, br_walk_sample(i % 2 * 8, i / 2 % 2)) -
-                                           br_two_row(0, 0, 0),
-                                   "places in the exchange are not constants apart");
-                }
-                layouts_access(write, &access);
-            }
-    layouts_end(write, 1, 1);
-    struct layouts_pass *read = layouts_begin(field, LAYOUTS_READ, "step 2");
-    for (unsigned r = 0; r < BR_TWO_WALKS; r++)
-        for (unsigned warp = 0; warp < 4; warp++)
-            for (unsigned i = 0; i < 4; i++) { /* pair 0, tile */
-                unsigned p = 2 * r + i / 2;
-                struct layouts_access access = {.bytes = 16};
-                for (unsigned lane = 0; lane < 32; lane++) {
-                    /* row lane % 8 of matrix lane / 8: register lane / 8 of a */
-                    struct br_cell a = br_mma_f16_a(lane / 8, 0, lane % 8 * 4);
-                    unsigned sample = warp * PIECE + br_walk_sample(a.row, i % 2), plane = a.column / 8;
-                    int64_t items[4];
-                    for (unsigned word = 0; word < 4; word++)
-                        items[word] = exchanged(br_two_residue(plane * 8 + word * 2, p), p, word % 2, sample);
-                    lane_words(&access, lane, 4 * (int64_t)br_two_row(2 * plane, p, sample), items, 4);
-                }
-                layouts_access(read, &access);
-            }
-    layouts_end(read, 1, 1);
-    struct layouts_region *out = layouts_region(report, LAYOUTS_GLOBAL, "out", 64 * PIECE, 1);
-    struct layouts_pass *store = layouts_begin(out, LAYOUTS_WRITE, "finish");
-    layouts_allow_pieces(store, LAYOUTS_SECTOR, pieces);
-    for (unsigned p = 0; p < 8; p++)
-        for (unsigned mirrored = 0; mirrored < 2; mirrored++) {
-            struct layouts_access access = {.bytes = 4};
-            for (unsigned lane = 0; lane < 32; lane++) {
-                unsigned u = p + 16 * (lane % 4), row = mirrored ? 63 - u : u;
-                layouts_lane(&access, lane, (int64_t)row * PIECE + br_walk_sample(lane / 4, 0));
-            }
-            layouts_access(store, &access);
-        }
-    layouts_end(store, 1, 1);
+        layouts_access(of_taps, &tap);
+        layouts_access(of_starts, &start);
+    }
+    layouts_end(of_taps, 8, 8);
+    layouts_end(of_starts, 8, 8);
+    unsigned columns = (whole ? 4 : 1) * factor; /* whole: real and imaginary parts, of z's two parts */
+    struct layouts_region *b = layouts_region(report, LAYOUTS_SHARED, "matrix", (size_t)columns * factor, 2);
+    layouts_fill(b);
+    struct layouts_pass *product = layouts_begin(b, LAYOUTS_READ, "products");
+    for (unsigned chunk = 0; chunk < factor / 16; chunk++) read_columns(product, chunk * columns, columns);
+    layouts_end(product, 1, 1);
+    for (unsigned lane = 0; lane < 32; lane++) { /* 32 u; or 16 u and their U-1-u */
+        first[lane] = whole || lane < 16 ? lane : factor - 1 - lane % 16;
+        step[lane] = whole ? 32 : lane < 16 ? 16 : -16;
+    }
+    turned_back(report, factor, first, step);
 }
 
 void layouts_upchannelize(struct layouts *report)
@@ -311,7 +313,8 @@ void layouts_upchannelize(struct layouts *report)
     banded(report, 8);
     banded(report, 4);
     for (unsigned factor = 32; factor <= 128; factor *= 2) folded(report, factor);
-    for (unsigned lags = 2; lags <= 4; lags++) walking(report, lags, 16);
-    walking(report, 4, 32);
-    two_steps(report);
+    walking(report);
+    dense(report, 32, true);
+    dense(report, 64, false);
+    dense(report, 128, false);
 }
