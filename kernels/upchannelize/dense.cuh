@@ -229,13 +229,11 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) dens
                         product<S::N>::begin(sums[o][S::PARTS - 1], z[o][1], im_from);
                     else
                         product<S::N>::multiply(sums[o][S::PARTS - 1], z[o][1], im_from);
+                    /* of the last chunk each output step is waited for alone */
+                    if (o == OUT - 1 || chunk == S::CHUNKS - 1) beamring::wgmma_commit();
                 }
-                beamring::wgmma_commit();
-                if (chunk > 0) beamring::wgmma_wait<1>();
+                if (chunk > 0 && chunk < S::CHUNKS - 1) beamring::wgmma_wait<1>();
             }
-            beamring::wgmma_wait<0>();
-#pragma unroll
-            for (int o = 0; o < OUT * S::PARTS; o++) beamring::wgmma_hold(sums[o / S::PARTS][o % S::PARTS]);
             const bool plain = all_plain && at + OUT <= end;
             /* of output step `at` + o: it is wanted, and not missing */
             auto is_kept = [&](int o) {
@@ -244,6 +242,13 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) dens
             };
 #pragma unroll
             for (int o = 0; o < OUT; o++) {
+                static_assert(OUT <= 4, "waits for more");
+                if (OUT - 1 - o == 0) beamring::wgmma_wait<0>();
+                if (OUT - 1 - o == 1) beamring::wgmma_wait<1>();
+                if (OUT - 1 - o == 2) beamring::wgmma_wait<2>();
+                if (OUT - 1 - o == 3) beamring::wgmma_wait<3>();
+#pragma unroll
+                for (int part = 0; part < S::PARTS; part++) beamring::wgmma_hold(sums[o][part]);
                 unsigned masks = 0;
                 if constexpr (S::WHOLE) {
                     constexpr unsigned SCALE = 0x88008800u; /* -1 / BR_DENSE_UNIT */
@@ -284,12 +289,15 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) dens
             out += static_cast<size_t>(w.width) * (U * OUT);
             if (S::GROUPS == 1) asm volatile("" : "+l"(out)); /* now: later the stores would hold it up */
             if (plain) {
+                uint4 v[OUT * (U / 32)];
+#pragma unroll
+                for (int i = 0; i < OUT * (U / 32); i++)
+                    v[i] = load_shared(levels_at + stage_to + i * 32 * SPAN);
 #pragma unroll
                 for (int o = 0; o < OUT; o++, to += static_cast<size_t>(w.width) * U)
 #pragma unroll
                     for (int i = 0; i < U / 32; i++)
-                        *reinterpret_cast<uint4 *>(to + i * (32 * w.X)) =
-                            finished(load_shared(levels_at + stage_to + o * S::WINDOW + i * 32 * SPAN), true);
+                        *reinterpret_cast<uint4 *>(to + i * (32 * w.X)) = finished(v[o * (U / 32) + i], true);
             } else {
 #pragma unroll 1
                 for (int o = 0; o < OUT && at + o < end; o++, to += static_cast<size_t>(w.width) * U) {

@@ -214,9 +214,12 @@ __global__ void __launch_bounds__(128, walk::BLOCKS) walking(const tensor_work w
         __syncthreads();
         const unsigned levels_at = part_at + (s::LEVELS - s::FIELD);
         if (plain) {
+            uint4 v[CHUNKS / 2];
+#pragma unroll
+            for (int i = 0; i < CHUNKS / 2; i++) v[i] = load_shared(levels_at + i * 32 * SPAN);
 #pragma unroll
             for (int i = 0; i < CHUNKS / 2; i++, out += two_chunks)
-                *reinterpret_cast<uint4 *>(out) = finished(load_shared(levels_at + i * 32 * SPAN), true);
+                *reinterpret_cast<uint4 *>(out) = finished(v[i], true);
         } else {
 #pragma unroll 1
             for (int i = 0; i < CHUNKS / 2; i++, out += two_chunks) {
