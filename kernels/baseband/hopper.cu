@@ -302,7 +302,8 @@ extern "C" bool br_baseband_hopper(struct br_baseband_hopper *h, const uint8_t *
     range reads = range_of(e, nsteps * fp * w.D), writes = range_of(out, nsteps * fp * w.B);
     unsigned long long number = h->launches + 1;
     order o = {h->state, number, h->blocks[(number + TOGETHER) % order_state::SLOTS],
-               h->blocks[(number + 1) % order_state::SLOTS], valid == nullptr};
+               h->blocks[(number + 1) % order_state::SLOTS], valid == nullptr,
+               time_tiles * w.groups * 4 <= h->processors * 5};
     for (unsigned i = 0; i < TOGETHER; i++)
         if (meet(reads, h->out[i]) || meet(writes, h->out[i]) || meet(writes, h->e[i])) o.beside = false;
     if (br_cuda_ok(h->cuda, cudaLaunchKernelEx(&config, beamform_small, w, o, field, out_map),

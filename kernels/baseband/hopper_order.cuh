@@ -37,6 +37,8 @@ struct order_state {
     unsigned long long ended[SLOTS]; /* blocks, of launches with that number modulo SLOTS */
     unsigned long long known;        /* the last launch of which a block knows that nothing stands before it but the
                                         one before */
+    static constexpr unsigned PROCESSORS = 256;
+    unsigned long long began[PROCESSORS]; /* by multiprocessor: its clock when a block began, see fall_behind() */
 };
 
 /* Where a launch stands among those of its plan. */
@@ -45,6 +47,7 @@ struct order {
     unsigned long long number;
     unsigned long long last, oldest; /* blocks ended when the launch before has, and when the one TOGETHER before has */
     bool beside; /* touches nothing that the TOGETHER before it write, and writes nothing that they read */
+    bool apart;  /* blocks of a multiprocessor do not begin in step */
 };
 
 __device__ __forceinline__ unsigned long long look(const unsigned long long *at)

@@ -19,6 +19,8 @@
 namespace beamring::baseband::hopper
 {
 
+constexpr unsigned APART = 1300; /* cycles for a chunk */
+
 struct small {
     static constexpr int BEAMS = 48, FPS = 1, MT = 2, PIECE = 64 * MT;
     static constexpr int CHUNKS = 4; /* at most */
@@ -63,15 +65,31 @@ struct small_piece {
     }
 };
 
-/* By one thread: brings everything, and lets the next launch begin. */
+/* Two blocks of a multiprocessor that begin together would stay in step, and neither would multiply while the
+ * other loads, rounds or stores: returns once the one that came before is a part of its work ahead. Where there
+ * are so many blocks that they get out of step by themselves, this only costs time. */
+__device__ __forceinline__ void fall_behind(const order &o, unsigned chunks)
+{
+    unsigned processor;
+    asm volatile("mov.u32 %0, %%smid;\n" : "=r"(processor));
+    const long long now = clock64(), apart = chunks * APART;
+    unsigned long long *began = &o.state->began[processor % order_state::PROCESSORS];
+    const long long before =
+        static_cast<long long>(atomicExch(began, static_cast<unsigned long long>(now)));
+    if (now - before >= 0 && now - before < apart)
+        while (clock64() - before < apart) __nanosleep(40);
+}
+
+/* By one thread: brings everything, and lets the next launch begin. The first chunk is there when it arrives, too. */
 __device__ __forceinline__ void load_small(const work &w, const order &o, const CUtensorMap *field,
                                            const small_piece &piece, uint8_t *stages, uint8_t *weights,
                                            barrier *full)
 {
     using V96 = variant<96, false>;
     const order_seen seen(o);
+    bool wait = false;
 #pragma unroll 1
-    for (unsigned chunk = 0; chunk < w.chunks; chunk++) barrier_start(&full[chunk], 1);
+    for (unsigned chunk = 0; chunk < w.chunks; chunk++) barrier_start(&full[chunk], chunk == 0 ? 2 : 1);
     asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
     /* shape (weight_rows, beam_tiles, chunks, 3, 96, DISHES), contiguous */
     const uint8_t *from = w.weights + piece.row * w.chunks * V96::WEIGHTS;
@@ -85,7 +103,8 @@ __device__ __forceinline__ void load_small(const work &w, const order &o, const 
                       from + chunk * V96::WEIGHTS + br_hopper_small_from(piece.upper, part), small::PART,
                       &full[chunk]);
         if (chunk == 0) {
-            if (must_wait(o, seen)) {
+            wait = must_wait(o, seen);
+            if (wait) {
                 for (unsigned i = 0; i < min(AHEAD, w.chunks + 0u); i++)
                     tensor_prefetch_l2(field, x + static_cast<int>(i * DISHES), y);
                 await_previous();
@@ -95,6 +114,8 @@ __device__ __forceinline__ void load_small(const work &w, const order &o, const 
         tensor_load(stages + chunk * small::STAGE, field, &full[chunk],
                     x + static_cast<int>(chunk * DISHES), y);
     }
+    if (!wait && o.apart) fall_behind(o, w.chunks);
+    barrier_arrive(&full[0]);
 }
 
 /* A thread's bytes of half a chunk's field.
