@@ -170,7 +170,8 @@ template <int L> struct autocorrelation {
 #pragma unroll
         for (int m = 0; m < L; m++) {
             left[m][0] = x.re[m], left[m][1] = x.im[m];
-            left[m][2] = x.im[m] ^ zero, left[m][3] = x.re[m] ^ 0x80008000u;
+            left[m][2] = x.im[m] ^ zero;
+            left[m][3] = as_bits(__hsub2_rn(as_half2(0x80008000u), as_half2(x.re[m]))); /* -0 - re */
         }
 #pragma unroll
         for (int j = 0; j < L; j++)

@@ -11,7 +11,7 @@
  * operations are then saved. Blocks that were begun in the call before, or end in the next one, still go the
  * other way, with the same bits.
  *
- * Tensor cores, arithmetic and copies hardly overlap here: an mma.sync takes 6.4 cycles, everything else
+ * Tensor cores, arithmetic and copies hardly overlap here: an mma.sync takes 6 cycles, everything else
  * about one, and their sum is the time. So a complex product is four real ones in a single mma.sync instead
  * of three that need further sums and copies. */
 #ifndef BEAMRING_KERNELS_FRB_GRID_SMALL_WORK_CUH
@@ -215,9 +215,14 @@ __device__ __forceinline__ void finish(uint8_t *raw, const small_job &w, const s
     }
 }
 
+/* Bytes that nobody reads again: the first cache is for tables. */
 __device__ __forceinline__ uint2 read_bytes(const uint8_t *from)
 {
-    return __ldg(reinterpret_cast<const uint2 *>(from));
+    uint2 bytes;
+    asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];\n"
+                 : "=r"(bytes.x), "=r"(bytes.y)
+                 : "l"(from));
+    return bytes;
 }
 
 /* Four numbers that are the same for all lanes wait in shared memory while registers are needed for others.
