@@ -1,8 +1,8 @@
 /* fused.h - FRB stage 2 and the quantizer at once, on a GPU: what frb_beams and quantize would make one after
  * the other, the same bits, without J in memory.
  *
- * For beams on a grid (factorizable), a multiple of 8 in all, 2M a multiple of 8 and 2N one of 4, both at
- * most 48, in blocks of 256 steps; GPUs of compute capability 9 (blocks of threads in clusters).
+ * For beams on a grid (factorizable), a multiple of 8 in all, 2M and 2N multiples of 8 and at most 48, in
+ * blocks of 256 steps; GPUs of compute capability 9 (blocks of threads in clusters).
  */
 #ifndef BEAMRING_KERNELS_QUANTIZE_FUSED_H
 #define BEAMRING_KERNELS_QUANTIZE_FUSED_H
@@ -24,9 +24,9 @@ struct br_fused;
 bool br_fused_can(int device, unsigned grid_m, unsigned grid_n, size_t beams_x, size_t beams_y, size_t block,
                   struct br_why *why);
 
-/* Whether it is faster than the two apart: measured on an H200 for 48 x 48 cells and 96 x 96 beams (679 us
- * for 827), and slower for 32 x 32 cells and 64 x 40 beams (318 us for 276). Fields of 48 x 48 cells, at
- * least 48 beams along x, and no more than a quarter of the tiles of 16 by 32 beams empty. */
+/* Whether it is faster than the two apart: measured on an H200 for 48 x 48 cells and 96 x 96 beams (564 us
+ * for 822), and not for 32 x 32 cells and 64 x 40 beams (278 us for 275). Fields of 48 x 48 cells,
+ * and no more than a quarter of the tiles of 96 by 16 beams empty. */
 bool br_fused_pays(unsigned grid_m, unsigned grid_n, size_t beams_x, size_t beams_y);
 
 /* `beams` is a BR_CUDA plan that stays the caller's and must outlive this one; its weights are the ones used,
@@ -36,7 +36,7 @@ int br_fused_create(struct br_fused **plan, struct br_frb_beams *beams, unsigned
 void br_fused_destroy(struct br_fused *plan);
 
 /* One block. in: float16 bits [F][in_stride steps][2M][2N], the first 256 steps of each channel (device, a
- * multiple of 8 bytes); in_valid [F][in_stride] (host, read before this returns) or NULL; out, side: as
+ * multiple of 16 bytes); in_valid [F][in_stride] (host, read before this returns) or NULL; out, side: as
  * br_quantize_execute (device; out a multiple of 16 bytes). Clamped levels are added to br_cuda_counter. */
 void br_fused_execute(struct br_fused *plan, const uint16_t *in, size_t in_stride, const uint8_t *in_valid,
                       uint8_t *out, float *side);

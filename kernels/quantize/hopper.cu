@@ -16,6 +16,7 @@ struct br_fused {
     struct br_frb_beams *beams;
     uint8_t *valid; /* [F][256] on the host: what is uploaded */
     unsigned bits, channels;
+    int clusters; /* at once */
     float levels_rms;
 };
 
@@ -24,11 +25,27 @@ namespace
 
 using kernel = void (*)(fused::work);
 
-kernel variant(unsigned bits, const struct br_frb_beams_grid &grid)
+kernel variant(unsigned bits)
 {
-    if (grid.np == fused::MOST_CELLS && grid.nq == fused::MOST_CELLS)
-        return bits == 8 ? fused::beams<8, true> : fused::beams<4, true>;
-    return bits == 8 ? fused::beams<8, false> : fused::beams<4, false>;
+    return bits == 8 ? fused::beams<8> : fused::beams<4>;
+}
+
+/* A launch of `clusters` clusters. */
+struct launch {
+    cudaLaunchAttribute attribute;
+    cudaLaunchConfig_t config;
+};
+
+void describe(struct launch *l, unsigned clusters, void *stream)
+{
+    *l = {};
+    l->attribute.id = cudaLaunchAttributeClusterDimension;
+    l->attribute.val.clusterDim.x = fused::CLUSTER;
+    l->attribute.val.clusterDim.y = l->attribute.val.clusterDim.z = 1;
+    l->config.gridDim = dim3(clusters * fused::CLUSTER), l->config.blockDim = dim3(fused::THREADS);
+    l->config.dynamicSmemBytes = sizeof(fused::shared);
+    l->config.stream = static_cast<cudaStream_t>(stream);
+    l->config.attrs = &l->attribute, l->config.numAttrs = 1;
 }
 
 } // namespace
@@ -47,11 +64,9 @@ extern "C" bool br_fused_can(int device, unsigned grid_m, unsigned grid_n, size_
         br_because(why, "the beams are not on a grid");
     else if (beams_x * beams_y % 8 != 0)
         br_because(why, "%zu x %zu beams are not a multiple of 8", beams_x, beams_y);
-    else if (grid_m % 4 != 0 || grid_n % 2 != 0 || 2 * grid_m > fused::MOST_CELLS ||
-             2 * grid_n > fused::MOST_CELLS)
-        br_because(
-            why, "the field has %u x %u cells, not at most %u, the first a multiple of 8 and the second of 4",
-            2 * grid_m, 2 * grid_n, fused::MOST_CELLS);
+    else if (grid_m % 4 != 0 || grid_n % 4 != 0 || 2 * grid_m > BR_FUSED_CELLS || 2 * grid_n > BR_FUSED_CELLS)
+        br_because(why, "the field has %u x %u cells, not at most %u, both multiples of 8", 2 * grid_m,
+                   2 * grid_n, BR_FUSED_CELLS);
     return !why->text[0];
 }
 
@@ -79,8 +94,13 @@ extern "C" int br_fused_create(struct br_fused **result, struct br_frb_beams *be
     plan->channels = static_cast<unsigned>(beams->nchannels);
     plan->levels_rms = static_cast<float>(levels_rms);
     cudaError_t status =
-        cudaFuncSetAttribute(reinterpret_cast<const void *>(variant(bits, grid)),
+        cudaFuncSetAttribute(reinterpret_cast<const void *>(variant(bits)),
                              cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(fused::shared));
+    struct launch launch;
+    describe(&launch, 1, br_cuda_stream(plan->cuda));
+    if (status == cudaSuccess)
+        status = cudaOccupancyMaxActiveClusters(&plan->clusters, variant(bits), &launch.config);
+    if (status == cudaSuccess && plan->clusters == 0) status = cudaErrorInvalidConfiguration;
     if (status == cudaSuccess) {
         *result = plan;
         return 0;
@@ -107,29 +127,26 @@ extern "C" void br_fused_execute(struct br_fused *plan, const uint16_t *in, size
     br_frb_beams_cuda_grid(plan->beams, &grid);
     if (in_valid) {
         for (size_t f = 0; f < plan->channels; f++)
-            memcpy(plan->valid + f * BR_FUSED_BLOCK, in_valid + f * in_stride, BR_FUSED_BLOCK);
+            for (size_t t = 0; t < BR_FUSED_BLOCK; t++)
+                plan->valid[f * BR_FUSED_BLOCK + t] = in_valid[f * in_stride + t] ? 0xff : 0;
         w.valid = static_cast<const uint8_t *>(
             br_cuda_upload(plan->cuda, plan->valid, plan->channels * BR_FUSED_BLOCK));
         if (!w.valid) return; /* the failure is kept */
     }
     w.in = in, w.out = out, w.side = reinterpret_cast<float2 *>(side),
     w.clamped = br_cuda_counter(plan->cuda);
-    w.weights_q = static_cast<const uint2 *>(grid.weights_q),
+    w.weights_q = static_cast<const unsigned *>(grid.weights_q),
     w.weights_p = static_cast<const uint4 *>(grid.weights_p);
     w.stride = in_stride, w.F = plan->channels;
     w.np = grid.np, w.nq = grid.nq, w.bx = grid.bx, w.by = grid.by;
     w.j_tiles = grid.j_blocks, w.i_tiles = grid.i_tiles, w.q_steps = grid.q_steps, w.p_steps = grid.p_blocks;
-    w.i_blocks = (grid.bx + 15) / 16;
+    w.parts = (grid.bx + BR_FUSED_BEAMS - 1) / BR_FUSED_BEAMS,
+    w.rounds = (grid.by + fused::ROUND - 1) / fused::ROUND;
     w.levels_rms = plan->levels_rms;
 
-    cudaLaunchAttribute clusters = {};
-    clusters.id = cudaLaunchAttributeClusterDimension;
-    clusters.val.clusterDim.x = fused::CLUSTER, clusters.val.clusterDim.y = clusters.val.clusterDim.z = 1;
-    cudaLaunchConfig_t launch = {};
-    launch.gridDim = dim3(w.F * w.j_tiles * fused::CLUSTER), launch.blockDim = dim3(fused::THREADS);
-    launch.dynamicSmemBytes = sizeof(fused::shared);
-    launch.stream = static_cast<cudaStream_t>(br_cuda_stream(plan->cuda));
-    launch.attrs = &clusters, launch.numAttrs = 1;
-    br_cuda_ok(plan->cuda, cudaLaunchKernelEx(&launch, variant(plan->bits, grid), w),
+    const unsigned rounds = w.F * w.parts * w.rounds, clusters = static_cast<unsigned>(plan->clusters);
+    struct launch launch;
+    describe(&launch, rounds < clusters ? rounds : clusters, br_cuda_stream(plan->cuda));
+    br_cuda_ok(plan->cuda, cudaLaunchKernelEx(&launch.config, variant(plan->bits), w),
                "the launch of the quantized beams");
 }

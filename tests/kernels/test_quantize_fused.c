@@ -141,8 +141,9 @@ static void same_bits(void **state)
         {24, 24, 96, 96, 2, 256, 4, 0, 50, 40},  {24, 24, 96, 96, 1, 256, 8, 0, 50, 40},
         {24, 24, 33, 40, 2, 300, 4, 20, 3, 4},   {16, 16, 64, 40, 2, 512, 4, 0, 900, 20},
         {16, 16, 16, 64, 3, 256, 8, 1, 900, 20}, {12, 8, 32, 32, 2, 256, 4, 0, 0, 100},
-        {4, 2, 5, 8, 3, 260, 8, 50, 10, 3},      {24, 24, 96, 96, 1, 256, 4, 100, 50, 40},
-        {8, 12, 1, 8, 2, 256, 4, 0, 4e4, 1e4},
+        {4, 4, 5, 8, 3, 260, 8, 50, 10, 3},      {24, 24, 96, 96, 1, 256, 4, 100, 50, 40},
+        {8, 12, 1, 8, 2, 256, 4, 0, 4e4, 1e4},   {8, 8, 200, 24, 3, 256, 4, 0, 30, 20},
+        {4, 8, 97, 8, 40, 256, 4, 3, 20, 20},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         if (!getenv("BEAMRING_GPU_SMALL") || shapes[i].bx * shapes[i].by < 2000) compare(&shapes[i]);
@@ -162,6 +163,8 @@ static void refused(void **state)
     assert_false(br_fused_can(0, 24, 24, 5, 3, 256, &why));
     assert_non_null(strstr(why.text, "5 x 3 beams"));
     assert_false(br_fused_can(0, 6, 24, 96, 96, 256, &why));
+    assert_false(br_fused_can(0, 24, 22, 96, 96, 256, &why));
+    assert_non_null(strstr(why.text, "48 x 44 cells"));
 }
 
 struct timing {
@@ -234,8 +237,9 @@ static void where_it_pays(void **state)
     (void)state;
     assert_true(br_fused_pays(24, 24, 96, 96));
     assert_false(br_fused_pays(16, 16, 64, 40));
-    assert_false(br_fused_pays(24, 24, 96, 33)); /* half of the tiles are empty */
-    assert_false(br_fused_pays(24, 24, 16, 96));
+    assert_false(br_fused_pays(24, 24, 96, 33)); /* too much of the tiles is empty */
+    assert_false(br_fused_pays(24, 24, 48, 96));
+    assert_true(br_fused_pays(24, 24, 180, 60));
 }
 
 int main(void)

@@ -1,5 +1,5 @@
-/* The quantizer's layouts: a tile of J in shared memory and in registers; Y of the beams that are formed and
- * quantized at once. */
+/* The quantizer's layouts: a tile of J in shared memory and in registers; Y, the field and U_p of the beams
+ * that are formed and quantized at once. */
 #include "kernels/quantize/layout.h"
 #include "tools/layouts/check.h"
 
@@ -79,58 +79,117 @@ static void check_rows(struct layouts *report, const struct variant *v)
     layouts_end(store, 1, 1);
 }
 
-/* fused.cuh: Y of a block's 4 j's, in elements of 8 bytes; item: (slot * 256 + step) * 12 + element. */
+/* fused.cuh: Y of a block's two j's, in elements of 8 bytes; item: (slot * 256 + step) * 12 + element. */
 static void check_middle(struct layouts *report, unsigned bits)
 {
     layouts_variant(report, "beams formed and quantized to %u bits", bits);
-    struct layouts_region *y = layouts_region(report, LAYOUTS_SHARED, "y", BR_FUSED_Y_BYTES / 8, 8);
-    for (unsigned slot = 0; slot < 4; slot++) {
-        layouts_padding(y, br_fused_wide(slot, 256, 0) / 8, 8);
-        layouts_padding(y, br_fused_narrow(slot, 256, 0) / 8, 4);
-    }
+    struct layouts_region *y = layouts_region(report, LAYOUTS_SHARED, "y", 32 * BR_FUSED_PIECE / 8, 8);
     struct layouts_pass *send = layouts_begin(y, LAYOUTS_WRITE, "products of all blocks");
-    for (unsigned t = 0; t < 256; t++)
-        for (unsigned h = 0; h < 2; h++) {
-            /* Of a warp's store the rows g, g + 1 (8 lanes) go to this block: any pair is like the first. */
-            struct layouts_access wide = {.bytes = 16}, narrow = {.bytes = 8};
-            for (unsigned lane = 0; lane < 8; lane++) {
-                unsigned slot = 2 * h + lane / 4 % 2, q = lane % 4, item = (slot * 256 + t) * 12;
-                /* as the kernel has it: slots, rows and lanes only add */
-                unsigned row = br_fused_row(bits, t / 32 * 32) + br_fused_row(bits, t % 32);
-                layouts_lane_items(&wide, lane,
-                                   br_fused_wide(lane / 4 % 2, 0, q) + row * 64 + br_fused_wide(2 * h, 0, 0),
-                                   item + 2 * q);
-                layouts_lane_items(&narrow, lane,
-                                   br_fused_narrow(lane / 4 % 2, 0, q) + row * 32 +
-                                       (br_fused_narrow(2 * h, 0, 0) - br_fused_narrow(0, 0, 0)),
-                                   item + 8 + q);
-            }
-            layouts_access(send, &wide);
-            layouts_access(send, &narrow);
+    for (unsigned n = 0; n < 8 * 4 * 8 * 2; n++) {
+        /* Of a warp's store 4 lanes go to this block. */
+        struct layouts_access wide = {.bytes = 16}, narrow = {.bytes = 8};
+        unsigned slot = n % 2, row = n / 2 % 8, chunk = n / 16 % 4, rank = n / 64, warp = row / 2;
+        unsigned item = (slot * 256 + br_fused_step(bits, rank, chunk, row)) * 12;
+        for (unsigned q = 0; q < 4; q++) {
+            /* as the kernel has it: a warp's second row, the slot and the chunk only add */
+            unsigned piece = (rank + chunk * 8) * BR_FUSED_PIECE, second = row % 2;
+            layouts_lane_items(&wide, q, piece + br_fused_wide(0, 2 * warp, q) + second * 64 + slot * 512,
+                               item + 2 * q);
+            layouts_lane_items(&narrow, q, piece + br_fused_narrow(0, 2 * warp, q) + second * 32 + slot * 256,
+                               item + 8 + q);
         }
+        layouts_access(send, &wide);
+        layouts_access(send, &narrow);
+    }
     layouts_end(send, 1, 1);
 
+    /* Tile r of 8 columns of the second product is register r of the quantizer's. */
     struct layouts_pass *load = layouts_begin(y, LAYOUTS_READ, "columns of the second product");
-    for (unsigned slot = 0; slot < 4; slot++)
-        for (unsigned half = 0; half < 2; half++)
-            for (unsigned r = 0; r < 16; r++) {
-                struct layouts_access wide = {.bytes = 16}, narrow = {.bytes = 8};
-                unsigned row = br_fused_row(bits, br_quantize_step(bits, 256, r, 0, 0));
-                for (unsigned lane = 0; lane < 32; lane++) {
-                    unsigned column = lane / 4, q = lane % 4;
-                    unsigned first = br_fused_row(
-                        bits, br_quantize_step(bits, 256, 0, column / 2, column % 2) + half * 128);
-                    unsigned step = br_quantize_step(bits, 256, half * 16 + r, column / 2, column % 2),
-                             item = (slot * 256 + step) * 12;
-                    /* as the kernel has it: register r's part of the row only adds */
-                    layouts_lane_items(&wide, lane, br_fused_wide(slot, first, q) + row * 64, item + 2 * q);
-                    layouts_lane_items(&narrow, lane, br_fused_narrow(slot, first, q) + row * 32,
-                                       item + 8 + q);
-                }
-                layouts_access(load, &wide);
-                layouts_access(load, &narrow);
-            }
+    for (unsigned n = 0; n < 2 * 32 * 6; n++) {
+        struct layouts_access access = {.bytes = 16};
+        unsigned octet = n % 6, r = n / 6 % 32, slot = n / 192;
+        for (unsigned column = 0; column < 8; column++) {
+            unsigned step = br_quantize_step(bits, 256, r, column / 2, column % 2);
+            unsigned at = octet < 4 ? br_fused_wide(slot, column, octet)
+                                    : br_fused_narrow(slot, column, 2 * (octet - 4));
+            layouts_lane_items(&access, column, r * BR_FUSED_PIECE + at,
+                               (slot * 256 + step) * 12 + 2 * octet);
+        }
+        layouts_access(load, &access);
+    }
     layouts_end(load, 1, 1);
+}
+
+/* fused.cuh: a step's field of 48 x 48 cells; item: p * 48 + q. */
+static void check_field(struct layouts *report)
+{
+    enum { CELLS = BR_FUSED_CELLS };
+    struct layouts_region *field =
+        layouts_region(report, LAYOUTS_SHARED, "field", BR_FUSED_STEP_BYTES / 2, 2);
+    for (unsigned piece = 1; piece < BR_FUSED_PIECES; piece++)
+        layouts_padding(field, br_fused_row(br_fused_first_p(piece), 2 * CELLS) / 2 - 8, 8);
+    struct layouts_pass *copy = layouts_begin(field, LAYOUTS_WRITE, "pieces of rows");
+    for (unsigned n = 0; n < CELLS * CELLS / 8; n++) {
+        struct layouts_access access = {.bytes = 16};
+        unsigned p = n * 8 / CELLS, q = n * 8 % CELLS;
+        layouts_lane_items(&access, 0, br_fused_row(p, 2 * CELLS) + 2 * q, n * 8);
+        layouts_access(copy, &access);
+    }
+    layouts_end(copy, 1, 1);
+    struct layouts_pass *load = layouts_begin(field, LAYOUTS_READ, "columns of the first product");
+    for (unsigned n = 0; n < 6; n += 2)
+        for (unsigned k = 0; k < 3; k++) {
+            struct layouts_access access = {.bytes = 16};
+            for (unsigned lane = 0; lane < 32; lane++) {
+                unsigned p = br_fused_p(n + lane / 16, lane % 8), octet = 2 * k + lane / 8 % 2;
+                layouts_lane_items(&access, lane, br_fused_row(p, 2 * CELLS) + octet * 16,
+                                   p * CELLS + octet * 8);
+            }
+            layouts_access(load, &access);
+        }
+    layouts_end(load, 1, 1);
+}
+
+/* fused.cuh: U_p of 96 i's, in pairs of p's; item: i * 24 + pair. */
+static void check_weights(struct layouts *report)
+{
+    struct layouts_region *weights =
+        layouts_region(report, LAYOUTS_SHARED, "U_p", 6 * BR_FUSED_OCTET_BYTES / 4, 4);
+    for (unsigned octet = 0; octet < 6; octet++)
+        for (unsigned row = 64; row <= 128; row += 64)
+            layouts_padding(weights, (octet * BR_FUSED_OCTET_BYTES + row * 16) / 4, 32 * 4);
+    struct layouts_pass *put = layouts_begin(weights, LAYOUTS_WRITE, "fragments");
+    for (unsigned n = 0; n < 6 * 3 * 4; n++) {
+        struct layouts_access access = {.bytes = 4};
+        unsigned r = n % 4, tile = n / 4 % 6, k = n / 24;
+        for (unsigned lane = 0; lane < 32; lane++) {
+            unsigned i = tile * 16 + r % 2 * 8 + lane / 4;
+            layouts_lane_items(&access, lane, br_fused_weight(i, k, r / 2, lane % 4),
+                               i * 24 + k * 8 + r / 2 * 4 + lane % 4);
+        }
+        layouts_access(put, &access);
+    }
+    layouts_end(put, 1, 1);
+    struct layouts_pass *load = layouts_begin(weights, LAYOUTS_READ, "rows of the second product");
+    for (unsigned n = 0; n < 6 * 12; n++) {
+        struct layouts_access access = {.bytes = 16, .items = true};
+        unsigned octet = n % 6, first = n / 6 * 8, row = first < 64 ? first : first + 32;
+        for (unsigned lane = 0; lane < 8; lane++) {
+            layouts_lane(&access, lane, octet * BR_FUSED_OCTET_BYTES + (row + lane) * 16);
+            /* in the order in which the 16 bytes of Y have them: of tile n of the first product, or n + 4 */
+            for (unsigned seat = 0; seat < 4; seat++) {
+                unsigned p = octet < 4 ? br_fused_p(seat, 2 * octet)
+                                       : br_fused_p(4 + seat % 2, 2 * (2 * (octet - 4) + seat / 2));
+                access.item[lane][seat] = (first + lane) * 24 + p / 2;
+            }
+        }
+        layouts_access(load, &access);
+    }
+    layouts_end(load, 1, 1);
+    for (unsigned n = 0; n < 6; n++)
+        for (unsigned q = 0; q < 4; q++)
+            layouts_expect(report, br_fused_p(n, 2 * q + 1) == br_fused_p(n, 2 * q) + 1,
+                           "columns %u and %u of tile %u are neighbours", 2 * q, 2 * q + 1, n);
 }
 
 void layouts_quantize(struct layouts *report);
@@ -153,4 +212,6 @@ void layouts_quantize(struct layouts *report)
                        assign, &variants[1]);
     check_middle(report, 4);
     check_middle(report, 8);
+    check_field(report);
+    check_weights(report);
 }
