@@ -259,7 +259,8 @@ def test_not_started():
         assert "pipeline.yaml/below" in result.err and "no data came" not in result.err, result
 
 
-def interrupted(number):
+def interrupted(number, hangup=signal.SIG_DFL):
+    """Sends SIGHUP to a run that ignores it (as under nohup), or the signal that ends it. Who runs the tests may ignore SIGHUP."""
     with harness.scratch() as d:
         with open(os.path.join(d, "pipeline.yaml"), "w") as f:
             f.write(TELESCOPE + STREAM + """
@@ -268,12 +269,17 @@ pipeline:
   - {stage: record, in: field, directory: ., prefix: field}
 """)
         running = subprocess.Popen([os.path.abspath(harness.PROGRAM), "run", "pipeline.yaml"], cwd=d,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   preexec_fn=lambda: signal.signal(signal.SIGHUP, hangup))
         deadline = time.time() + 30
         while time.time() < deadline:
             if sum(os.path.getsize(p) for p in glob.glob(os.path.join(d, "field*.dada"))) > 1 << 20:
                 break
             time.sleep(0.05)
+        if hangup == signal.SIG_IGN:
+            running.send_signal(signal.SIGHUP)
+            time.sleep(0.3)
+            assert running.poll() is None, "under nohup a run outlives its terminal"
         running.send_signal(number)
         out, err = running.communicate(timeout=30)
         assert running.returncode == 130, (running.returncode, out, err)
@@ -286,6 +292,7 @@ def test_interrupt():
     """SIGINT, and a terminal that goes away, drain: exit 130, the balance adds up, and what was recorded is whole."""
     interrupted(signal.SIGINT)
     interrupted(signal.SIGHUP)
+    interrupted(signal.SIGINT, signal.SIG_IGN)
 
 
 def test_no_plugin():
