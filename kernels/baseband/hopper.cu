@@ -48,6 +48,7 @@ struct br_baseband_hopper {
     order_state *state;
     unsigned long long launches, blocks[order_state::SLOTS]; /* blocks: that were launched */
     range e[TOGETHER], out[TOGETHER]; /* of the last launches, by number modulo TOGETHER */
+    CUtensorMap weights_map;
     beamring::tensor_map_encoder encode;
 };
 
@@ -108,6 +109,20 @@ static void arrange(uint8_t *weights, float *scales, const struct br_baseband_ho
         }
 }
 
+/* For frames of few tiles: how 48 beams' weights of a chunk, re and im, are loaded. */
+static int make_weights_map(struct br_baseband_hopper *h, size_t rows, struct br_why *why)
+{
+    /* weights: shape (rows, chunks, 3, 96, DISHES), contiguous; the slowest dimensions, together, come last here */
+    const cuuint64_t size[3] = {DISHES, h->k.beams, rows * h->w.chunks * 3},
+                     stride[2] = {DISHES, static_cast<cuuint64_t>(DISHES) * h->k.beams};
+    const cuuint32_t box[3] = {DISHES, small::BEAMS, 2}, ones[3] = {1, 1, 1};
+    if (h->encode(&h->weights_map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 3, h->weights, size, stride, box, ones,
+                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS)
+        return br_because(why, "the driver refuses to describe the weights of %zu beam tiles", rows);
+    return 0;
+}
+
 /* For frames of few tiles: what sums begin with, laid out as scales. */
 static int make_small_tables(struct br_baseband_hopper *h, const br_baseband_params *p, size_t rows,
                              struct br_why *why)
@@ -147,7 +162,8 @@ static int make_tables(struct br_baseband_hopper *h, const br_baseband_params *p
         if (h->weights != nullptr)
             h->scales = static_cast<float *>(br_cuda_table(h->cuda, scales, scale_bytes, why));
         failed = h->scales == nullptr ? -1 : 0;
-        if (!failed && h->small_bytes > 0) failed = make_small_tables(h, p, rows, why);
+        if (!failed && h->small_bytes > 0)
+            failed = make_small_tables(h, p, rows, why) != 0 || make_weights_map(h, rows, why) != 0;
     }
     free(weights);
     free(scales);
@@ -232,12 +248,10 @@ static bool meet(range a, range b)
 }
 
 /* Whether a frame has so few tiles that the kernel made for that is faster. The other one has less to do for
- * each tile, but more for each launch, and for each channel. */
-static bool are_few(const struct br_baseband_hopper *h, size_t time_tiles)
+ * each tile, but more for each launch. */
+static bool are_few(const struct br_baseband_hopper *h, size_t tiles)
 {
-    size_t tiles = time_tiles * h->w.groups;
-    return h->small_bytes > 0 &&
-           (tiles * 2 <= h->processors * 3 || (tiles <= h->processors * 2 && time_tiles <= 4));
+    return h->small_bytes > 0 && tiles <= 3 * h->processors;
 }
 
 extern "C" bool br_baseband_hopper(struct br_baseband_hopper *h, const uint8_t *e, const uint8_t *valid,
@@ -259,7 +273,7 @@ extern "C" bool br_baseband_hopper(struct br_baseband_hopper *h, const uint8_t *
     CUtensorMap field = {}, out_map = {};
     cuuint64_t fp = static_cast<cuuint64_t>(w.F) * w.P, field_size[2] = {fp * w.D, nsteps},
                field_stride[1] = {fp * w.D};
-    const bool few = are_few(h, time_tiles);
+    const bool few = are_few(h, time_tiles * h->w.groups);
     const unsigned piece = few ? small::PIECE : h->k.piece, beams = few ? small::BEAMS : h->k.beams;
     cuuint32_t field_box[2] = {DISHES, piece}, ones[3] = {1, 1, 1};
     CUresult status =
@@ -295,21 +309,19 @@ extern "C" bool br_baseband_hopper(struct br_baseband_hopper *h, const uint8_t *
                    "the launch of the baseband beamformer");
         return true;
     }
-    unsigned beam_tiles = (w.B + small::BEAMS - 1) / small::BEAMS;
-    config.gridDim = dim3(beam_tiles, w.time_tiles, static_cast<unsigned>(fp));
+    config.gridDim = dim3(w.beam_tiles, w.time_tiles, static_cast<unsigned>(fp));
     config.blockDim = dim3(small::THREADS);
     config.dynamicSmemBytes = h->small_bytes;
     range reads = range_of(e, nsteps * fp * w.D), writes = range_of(out, nsteps * fp * w.B);
     unsigned long long number = h->launches + 1;
     order o = {h->state, number, h->blocks[(number + TOGETHER) % order_state::SLOTS],
-               h->blocks[(number + 1) % order_state::SLOTS], valid == nullptr,
-               time_tiles * w.groups * 4 <= h->processors * 5};
+               h->blocks[(number + 1) % order_state::SLOTS], valid == nullptr};
     for (unsigned i = 0; i < TOGETHER; i++)
         if (meet(reads, h->out[i]) || meet(writes, h->out[i]) || meet(writes, h->e[i])) o.beside = false;
-    if (br_cuda_ok(h->cuda, cudaLaunchKernelEx(&config, beamform_small, w, o, field, out_map),
+    if (br_cuda_ok(h->cuda, cudaLaunchKernelEx(&config, beamform_small, w, o, field, h->weights_map, out_map),
                    "the launch of the baseband beamformer for small frames")) {
         h->launches = number;
-        h->blocks[number % order_state::SLOTS] += beam_tiles * time_tiles * fp;
+        h->blocks[number % order_state::SLOTS] += w.beam_tiles * time_tiles * fp;
         h->e[number % TOGETHER] = reads;
         h->out[number % TOGETHER] = writes;
     }

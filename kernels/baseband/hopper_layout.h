@@ -55,17 +55,18 @@ static inline BR_HD unsigned br_hopper_weight(unsigned beams, unsigned part, uns
     return br_wgmma_128_place(part * beams + beam, dish / 64 * 64 + k.row * 32 + k.column);
 }
 
-/* The same in the kernel for frames of few tiles, which forms 48 beams of a tile's 96 (`upper`: the last 48) and
- * has two parts, 0 is re, 1 im. */
+/* The same in the kernel for frames of few tiles, which forms 48 beams at a time of a tile's 96 and has two parts, 0
+ * is re, 1 im. */
 static inline BR_HD unsigned br_hopper_small_weight(unsigned part, unsigned beam, unsigned dish)
 {
     return br_hopper_weight(48, part, beam, dish);
 }
 
-/* Byte offset, in a chunk's weights of 96 beams, from which on a part of these stands as it is wanted. */
-static inline BR_HD unsigned br_hopper_small_from(unsigned upper, unsigned part)
+/* Where, in a chunk's weights [3 parts][96 beams][128 bytes], the box [2][48][128] of those stands that are wanted in a
+ * pass: part in .row, beam in .column. */
+static inline BR_HD struct br_cell br_hopper_small_box(unsigned pass)
 {
-    return ((part + 1) * 96 + upper * 48) * 128;
+    return br_cell(1, pass * 48);
 }
 
 /* Byte offset in the beams' bytes [beams][128 times] on their way out, with the accelerator's 128-byte
@@ -76,7 +77,7 @@ static inline BR_HD unsigned br_hopper_out(unsigned beam, unsigned time)
 }
 
 /* Byte offset, in what the warpgroup of the kernel for few tiles counts, of a thread's number for a beam (a byte): one
- * row for each beam, of the 32 threads that have it, so that a warp's numbers are in different banks. Row 48 are
+ * row for each beam, of the 32 threads that have it, so that a warp's numbers are in different banks. Row 96 are
  * the times. */
 static inline BR_HD unsigned br_hopper_small_count(unsigned beam, unsigned warp, unsigned lane)
 {

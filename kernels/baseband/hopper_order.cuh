@@ -29,7 +29,7 @@
 namespace beamring::baseband::hopper
 {
 
-constexpr unsigned TOGETHER = 2;
+constexpr unsigned TOGETHER = 3;
 
 /* What the launches of a plan tell each other; they are numbered from 1 on. */
 struct order_state {
@@ -37,8 +37,6 @@ struct order_state {
     unsigned long long ended[SLOTS]; /* blocks, of launches with that number modulo SLOTS */
     unsigned long long known;        /* the last launch of which a block knows that nothing stands before it but the
                                         one before */
-    static constexpr unsigned PROCESSORS = 256;
-    unsigned long long began[PROCESSORS]; /* by multiprocessor: its clock when a block began, see fall_behind() */
 };
 
 /* Where a launch stands among those of its plan. */
@@ -47,7 +45,6 @@ struct order {
     unsigned long long number;
     unsigned long long last, oldest; /* blocks ended when the launch before has, and when the one TOGETHER before has */
     bool beside; /* touches nothing that the TOGETHER before it write, and writes nothing that they read */
-    bool apart;  /* blocks of a multiprocessor do not begin in step */
 };
 
 __device__ __forceinline__ unsigned long long look(const unsigned long long *at)

@@ -1,10 +1,13 @@
-/* hopper_small.cuh - the beamformer on Hopper for frames of few tiles: one block, a warpgroup, forms 48 beams of one
- * tile and ends.
+/* hopper_small.cuh - the beamformer on Hopper for frames of few tiles: one block, a warpgroup, forms up to 96 beams of
+ * one tile, 48 and then 48 (two passes), and ends.
  *
  * A multiprocessor holds two blocks, of one frame or of two, so that one multiplies while the other loads, rounds
- * or stores; the next launch's blocks begin one by one as this one's end (hopper_order.cuh). All that a block
- * needs fits its half of the shared memory: the field of 128 times, up to 512 dishes, and the weights' real
- * and imaginary parts. Without a part -im there, products are formed one by one,
+ * or stores; the next launches' blocks begin one by one as this one's end (hopper_order.cuh). All that a block
+ * needs fits its half of the shared memory: the field of 128 times, up to 512 dishes, which both passes read, and the
+ * weights' real and imaginary parts of a pass; those of the second one take the place of the first one's, chunk by
+ * chunk, while these are still multiplied.
+ *
+ * Without a part -im in shared memory, products are formed one by one,
  *
  *   16 J_re = sum_d 16 E_re A_re + 16 (-E_im - 1) A_im + 16 A_im,   16 J_im = sum_d 16 E_re A_im + 16 E_im A_re:
  *
@@ -13,109 +16,83 @@
 #ifndef BEAMRING_KERNELS_BASEBAND_HOPPER_SMALL_CUH
 #define BEAMRING_KERNELS_BASEBAND_HOPPER_SMALL_CUH
 
+#include "kernels/baseband/hopper_loads.cuh"
 #include "kernels/baseband/hopper_order.cuh"
 #include "kernels/baseband/hopper_round.cuh"
 
 namespace beamring::baseband::hopper
 {
 
-constexpr unsigned APART = 1300; /* cycles for a chunk */
-
 struct small {
-    static constexpr int BEAMS = 48, FPS = 1, MT = 2, PIECE = 64 * MT;
-    static constexpr int CHUNKS = 4; /* at most */
+    static constexpr int BEAMS = 48, FPS = 1, MT = 2, PIECE = 64 * MT; /* of a pass */
+    static constexpr int PASSES = 2, CHUNKS = 4;                       /* at most */
     static constexpr int THREADS = 128;
     static constexpr int STAGE = PIECE * DISHES, PART = BEAMS * DISHES, WEIGHTS = 2 * PART; /* of a chunk */
-    static constexpr int OUT = BEAMS * TIMES, COUNTS = (BEAMS + 1) * 32;
+    static constexpr int OUT = BEAMS * TIMES, COUNTS = (PASSES * BEAMS + 1) * 32;
     static constexpr int COUNTERS = BEAMS / 4;
     static constexpr bool HALVES = false, PAIR = false;
 };
 
-/* Bytes from the start of the block's shared memory. The result and what is counted take the place of the first
- * chunk's field. */
+/* Bytes from the start of the block's shared memory. A pass's result takes the place of the fourth chunk's weights,
+ * what is counted that of the first chunk's field. */
 struct small_places {
-    unsigned weights, barriers, scales, bytes;
+    unsigned weights, out, scales, offsets, field_full, weights_full, waits, bytes;
 };
 
 __host__ __device__ inline small_places small_places_of(unsigned chunks)
 {
+    constexpr unsigned SLOT = small::WEIGHTS,
+                       BARRIERS = small::CHUNKS * static_cast<unsigned>(sizeof(barrier)),
+                       TABLE = small::PASSES * small::BEAMS * 4;
     small_places p;
     p.weights = chunks * small::STAGE;
-    p.barriers = p.weights + chunks * small::WEIGHTS;
-    p.scales = p.barriers + small::CHUNKS * static_cast<unsigned>(sizeof(barrier));
-    p.bytes = p.scales + small::BEAMS * static_cast<unsigned>(sizeof(float));
+    p.out = p.weights + (chunks < small::CHUNKS ? chunks : small::CHUNKS - 1u) * SLOT;
+    p.scales = p.out + SLOT;
+    p.offsets = p.scales + TABLE;
+    p.field_full = p.offsets + TABLE;
+    p.weights_full = p.field_full + BARRIERS;
+    p.waits = p.weights_full + BARRIERS;
+    p.bytes = p.waits + 8;
     return p;
 }
 
-/* What a block forms. Blocks are numbered (channel and polarisation, time, beam tile): neighbours share a
- * field. */
+/* What a block forms. Blocks are numbered (beam tile, time, channel and polarisation). */
 struct small_piece {
-    unsigned fp, tile, first_beam;
-    size_t row;     /* of weights, scales and offsets, of 96 beams each */
-    unsigned upper; /* whether these are the last 48 of them */
+    unsigned fp, tile, first_beam, passes;
+    size_t row; /* of weights, scales and offsets, of 96 beams each */
 
     __device__ __forceinline__ explicit small_piece(const work &w)
     {
         fp = blockIdx.z;
         tile = blockIdx.y;
-        first_beam = blockIdx.x * small::BEAMS;
-        row = static_cast<size_t>(fp < w.weight_rows ? fp : fp % w.weight_rows) * w.beam_tiles +
-              blockIdx.x / 2;
-        upper = blockIdx.x % 2;
+        first_beam = blockIdx.x * (small::PASSES * small::BEAMS);
+        passes = w.B - first_beam > small::BEAMS ? 2 : 1;
+        row = static_cast<size_t>(fp < w.weight_rows ? fp : fp % w.weight_rows) * w.beam_tiles + blockIdx.x;
     }
 };
 
-/* Two blocks of a multiprocessor that begin together would stay in step, and neither would multiply while the
- * other loads, rounds or stores: returns once the one that came before is a part of its work ahead. Where there
- * are so many blocks that they get out of step by themselves, this only costs time. */
-__device__ __forceinline__ void fall_behind(const order &o, unsigned chunks)
+/* By one thread: asks for all the field, a barrier for each chunk. */
+__device__ __forceinline__ void load_small_field(const work &w, const CUtensorMap *field,
+                                                 const small_piece &piece, uint8_t *stages, barrier *full)
 {
-    unsigned processor;
-    asm volatile("mov.u32 %0, %%smid;\n" : "=r"(processor));
-    const long long now = clock64(), apart = chunks * APART;
-    unsigned long long *began = &o.state->began[processor % order_state::PROCESSORS];
-    const long long before =
-        static_cast<long long>(atomicExch(began, static_cast<unsigned long long>(now)));
-    if (now - before >= 0 && now - before < apart)
-        while (clock64() - before < apart) __nanosleep(40);
-}
-
-/* By one thread: brings everything, and lets the next launch begin. The first chunk is there when it arrives, too. */
-__device__ __forceinline__ void load_small(const work &w, const order &o, const CUtensorMap *field,
-                                           const small_piece &piece, uint8_t *stages, uint8_t *weights,
-                                           barrier *full)
-{
-    using V96 = variant<96, false>;
-    const order_seen seen(o);
-    bool wait = false;
-#pragma unroll 1
-    for (unsigned chunk = 0; chunk < w.chunks; chunk++) barrier_start(&full[chunk], chunk == 0 ? 2 : 1);
-    asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
-    /* shape (weight_rows, beam_tiles, chunks, 3, 96, DISHES), contiguous */
-    const uint8_t *from = w.weights + piece.row * w.chunks * V96::WEIGHTS;
     int x = static_cast<int>(piece.fp * w.D), y = static_cast<int>(piece.tile * TIMES);
 #pragma unroll 1
-    for (unsigned chunk = 0; chunk < w.chunks; chunk++) {
-        barrier_expect(&full[chunk], small::STAGE + small::WEIGHTS);
-#pragma unroll
-        for (unsigned part = 0; part < 2; part++)
-            bulk_load(weights + chunk * small::WEIGHTS + part * small::PART,
-                      from + chunk * V96::WEIGHTS + br_hopper_small_from(piece.upper, part), small::PART,
-                      &full[chunk]);
-        if (chunk == 0) {
-            wait = must_wait(o, seen);
-            if (wait) {
-                for (unsigned i = 0; i < min(AHEAD, w.chunks + 0u); i++)
-                    tensor_prefetch_l2(field, x + static_cast<int>(i * DISHES), y);
-                await_previous();
-            }
-            let_next_begin();
-        }
-        tensor_load(stages + chunk * small::STAGE, field, &full[chunk],
-                    x + static_cast<int>(chunk * DISHES), y);
+    for (unsigned chunk = 0; chunk < w.chunks; chunk++, x += DISHES) {
+        barrier_expect(&full[chunk], small::STAGE);
+        tensor_load(stages + chunk * small::STAGE, field, &full[chunk], x, y);
     }
-    if (!wait && o.apart) fall_behind(o, w.chunks);
-    barrier_arrive(&full[0]);
+}
+
+/* By one thread: asks for a chunk's weights of a pass, parts 1 and 2 of 48 beams of
+ * shape (weight_rows, beam_tiles, chunks, 3, 96, DISHES). */
+__device__ __forceinline__ void load_small_weights(const work &w, const CUtensorMap *from,
+                                                   const small_piece &piece, unsigned pass, unsigned chunk,
+                                                   uint8_t *weights, barrier *full)
+{
+    const struct br_cell box = br_hopper_small_box(pass);
+    barrier_expect(&full[chunk], small::WEIGHTS);
+    tensor_load(weights + chunk * small::WEIGHTS, from, &full[chunk], 0, static_cast<int>(box.column),
+                static_cast<int>((piece.row * w.chunks + chunk) * 3 + box.row));
 }
 
 /* A thread's bytes of half a chunk's field.
@@ -181,93 +158,186 @@ __device__ __forceinline__ unsigned sum_of_bytes(uint4 bytes, unsigned sum)
     return __dp4a(bytes.w, ONES, sum);
 }
 
+/* The warpgroup is done with a chunk's weights of the first pass (and with the result that stood in their place since):
+ * those of the second one come there. The other warps do not wait for the first one, which sees to that. */
+__device__ __forceinline__ void next_small_weights(const work &w, const CUtensorMap *from,
+                                                   const small_piece &piece, unsigned chunk, unsigned thread,
+                                                   uint8_t *weights, barrier *full)
+{
+    if (thread >= 32) {
+        asm volatile("bar.arrive %0, 128;\n" ::"r"(2 + chunk) : "memory");
+        return;
+    }
+    asm volatile("bar.sync %0, 128;\n" ::"r"(2 + chunk) : "memory");
+    if (thread == 0) {
+        bulk_wait_read<0>();
+        load_small_weights(w, from, piece, 1, chunk, weights, full);
+    }
+    __syncwarp();
+}
+
+__device__ __forceinline__ void meet_small()
+{
+    asm volatile("bar.sync 1, 128;\n" ::: "memory");
+}
+
 __global__ void __launch_bounds__(small::THREADS, 2)
     beamform_small(const work w, const order o, const __grid_constant__ CUtensorMap field,
+                   const __grid_constant__ CUtensorMap weights_map,
                    const __grid_constant__ CUtensorMap out_map)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     using V = small;
+    constexpr unsigned ALL_BEAMS = V::PASSES * V::BEAMS;
     extern __shared__ __align__(1024) uint8_t memory[];
     const small_places p = small_places_of(w.chunks);
-    barrier *full = reinterpret_cast<barrier *>(memory + p.barriers);
+    barrier *field_full = reinterpret_cast<barrier *>(memory + p.field_full),
+            *weights_full = reinterpret_cast<barrier *>(memory + p.weights_full);
     float *scales = reinterpret_cast<float *>(memory + p.scales);
+    int *offsets = reinterpret_cast<int *>(memory + p.offsets);
+    unsigned *waits = reinterpret_cast<unsigned *>(memory + p.waits);
+    uint8_t *weights = memory + p.weights, *out = memory + p.out, *counts = memory;
     const unsigned thread = threadIdx.x, warp = __shfl_sync(WHOLE_WARP, thread / 32, 0), lane = thread % 32;
     const small_piece piece(w);
 
     /* scales, offsets: shape (weight_rows, beam_tiles, 96), contiguous */
-    const size_t table = piece.row * 96 + piece.upper * V::BEAMS;
-    const float scale = thread < V::BEAMS ? w.scales[table + thread] : 0;
-    int2 offsets[V::BEAMS / 8]; /* [beam / 8] of beams lane % 4 * 2 and the next */
-#pragma unroll
-    for (int j = 0; j < V::BEAMS / 8; j++)
-        offsets[j] = *reinterpret_cast<const int2 *>(w.offsets + table + j * 8 + lane % 4 * 2);
-    if (thread == 32) tensor_prefetch(&field);
-    if (thread == 64) tensor_prefetch(&out_map);
-    if (thread == 0) load_small(w, o, &field, piece, memory, memory + p.weights, full);
+    float scale = 0;
+    int offset = 0;
+    if (thread < ALL_BEAMS) {
+        scale = w.scales[piece.row * ALL_BEAMS + thread];
+        offset = w.offsets[piece.row * ALL_BEAMS + thread];
+    }
+    /* Four warps at once: the field, the weights, whether launches before have to be waited for. The field is asked for
+     * before that is known: what comes too early is thrown away, and asked for once more. */
+    if (warp == 0 && lane == 0) {
+#pragma unroll 1
+        for (unsigned chunk = 0; chunk < w.chunks; chunk++) barrier_start(&field_full[chunk], 1);
+        asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
+        load_small_field(w, &field, piece, memory, field_full);
+    } else if (warp == 1 && lane == 0) {
+#pragma unroll 1
+        for (unsigned chunk = 0; chunk < w.chunks; chunk++) barrier_start(&weights_full[chunk], 1);
+        asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
+#pragma unroll 1
+        for (unsigned chunk = 0; chunk < w.chunks; chunk++)
+            load_small_weights(w, &weights_map, piece, 0, chunk, weights, weights_full);
+    } else if (warp == 2 && lane == 0) {
+        const bool wait = must_wait(o, order_seen(o));
+        *waits = wait;
+        if (!wait) let_next_begin();
+    } else if (warp == 3 && lane == 0) {
+        tensor_prefetch(&out_map);
+    }
     __syncwarp();
-    if (thread < V::BEAMS) scales[thread] = scale;
-    int sums[V::MT][V::BEAMS]; /* assigned as rounding::finish says */
-#pragma unroll
-    for (int m = 0; m < V::MT; m++)
-#pragma unroll
-        for (int i = 0; i < V::BEAMS / 2; i++) {
-            sums[m][i] = i % 2 == 0 ? offsets[i / 4].x : offsets[i / 4].y;
-            sums[m][V::BEAMS / 2 + i] = 0;
-        }
+    if (thread < ALL_BEAMS) {
+        scales[thread] = scale;
+        offsets[thread] = offset;
+    }
     __syncthreads();
+    const unsigned waited = *waits;
+    if (waited) {
+        await_previous();
+        if (thread == 0) {
+            let_next_begin();
+            for (unsigned chunk = 0; chunk < w.chunks; chunk++) barrier_wait(&field_full[chunk], 0);
+            load_small_field(w, &field, piece, memory, field_full);
+        }
+        __syncthreads(); /* barriers are in their second phase */
+    }
     rounding<V> r = {w, thread, lane, warp, lane % 4, 0, {}, 0};
-    if (w.valid != nullptr) await_previous();
     const unsigned live =
         r.find_live(piece.tile * TIMES + br_hopper_time(V::MT, 0, 0, lane, warp), piece.fp / w.P);
-    uint4 first[V::MT][2], second[V::MT][2];
-    barrier_wait(&full[0], 0);
-    read_small(first, memory, 0, lane, warp);
-#pragma unroll 1
-    for (unsigned chunk = 0; chunk < w.chunks; chunk++) {
-        const uint8_t *stage = memory + chunk * V::STAGE,
-                      *weights = memory + p.weights + chunk * V::WEIGHTS;
-        read_small(second, stage, 1, lane, warp);
-        multiply_small(sums, first, weights, 0);
-        if (chunk + 1 < w.chunks) {
-            barrier_wait(&full[chunk + 1], 0);
-            read_small(first, stage + V::STAGE, 0, lane, warp);
-        }
-        multiply_small(sums, second, weights, 1);
-    }
-    wgmma_wait<0>();
-    wgmma_hold(sums[0]);
-    wgmma_hold(sums[1]);
-    asm volatile("bar.sync 1, 128;\n" ::: "memory"); /* all have read the first chunk's field */
-    r.finish(sums, scales, live, memory);
-    /* What was not clamped: a byte of each thread for each of its beams. */
-    uint8_t *counts = memory + V::OUT;
+    unsigned whole[V::COUNTERS]; /* of the first pass; as r.whole */
 #pragma unroll
-    for (int i = 0; i < V::COUNTERS; i++)
-        counts[br_hopper_small_count(i / 2 * 8 + r.quad * 2 + i % 2, warp, lane)] =
-            static_cast<uint8_t>(r.whole[i]);
-    if (r.quad == 0)
-        counts[br_hopper_small_count(V::BEAMS, warp, lane)] = static_cast<uint8_t>(r.times);
-    publish_shared();
-    asm volatile("bar.sync 1, 128;\n" ::: "memory");
-    if (!w.store_tensor) {
-        r.store_bytes(memory, piece.tile, piece.fp, piece.first_beam, 0, TIMES);
-    } else if (thread == 0) {
-        tensor_store(&out_map, memory, static_cast<int>(piece.tile * TIMES), static_cast<int>(piece.fp),
-                     static_cast<int>(piece.first_beam));
-        bulk_commit();
+    for (int i = 0; i < V::COUNTERS; i++) whole[i] = 0;
+#pragma unroll 1
+    for (unsigned pass = 0; pass < piece.passes; pass++) {
+        const bool last = pass + 1 == piece.passes;
+        int sums[V::MT][V::BEAMS]; /* assigned as rounding::finish says */
+#pragma unroll
+        for (int j = 0; j < V::BEAMS / 8; j++) {
+            const int2 from = *reinterpret_cast<const int2 *>(offsets + pass * V::BEAMS + j * 8 + r.quad * 2);
+#pragma unroll
+            for (int m = 0; m < V::MT; m++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    sums[m][j * 4 + i] = i % 2 == 0 ? from.x : from.y;
+                    sums[m][V::BEAMS / 2 + j * 4 + i] = 0;
+                }
+        }
+        uint4 first[V::MT][2], second[V::MT][2];
+        barrier_wait(&field_full[0], waited);
+        read_small(first, memory, 0, lane, warp);
+        barrier_wait(&weights_full[0], pass);
+#pragma unroll 1
+        for (unsigned chunk = 0; chunk < w.chunks; chunk++) {
+            const uint8_t *stage = memory + chunk * V::STAGE, *here = weights + chunk * V::WEIGHTS;
+            read_small(second, stage, 1, lane, warp);
+            multiply_small(sums, first, here, 0);
+            /* With this, all products but the last three are done, and so those of the chunk before. */
+            if (!last && chunk > 0)
+                next_small_weights(w, &weights_map, piece, chunk - 1, thread, weights, weights_full);
+            if (pass > 0 && chunk == 0 && w.chunks == V::CHUNKS)
+                next_small_weights(w, &weights_map, piece, V::CHUNKS - 1, thread, weights, weights_full);
+            if (chunk + 1 < w.chunks) {
+                barrier_wait(&field_full[chunk + 1], waited);
+                read_small(first, stage + V::STAGE, 0, lane, warp);
+                barrier_wait(&weights_full[chunk + 1], pass);
+            }
+            multiply_small(sums, second, here, 1);
+        }
+        wgmma_wait<0>();
+        wgmma_hold(sums[0]);
+        wgmma_hold(sums[1]);
+        /* All are done with the last chunk's weights, where the result comes to stand, and the accelerator with the
+         * result of the pass before. */
+        if (thread == 0) bulk_wait_read<0>();
+        meet_small();
+        if (!last && w.chunks < V::CHUNKS && thread == 0)
+            load_small_weights(w, &weights_map, piece, 1, w.chunks - 1u, weights, weights_full);
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < V::COUNTERS; i++) {
+            if (pass > 0) whole[i] = r.whole[i];
+            r.whole[i] = 0;
+        }
+        r.finish(sums, scales + pass * V::BEAMS, live, out);
+        if (last) {
+            /* What was not clamped: a byte of each thread for each of its beams. */
+#pragma unroll
+            for (int i = 0; i < V::COUNTERS; i++) {
+                const unsigned beam =
+                    static_cast<unsigned>(i) / 2 * 8 + r.quad * 2 + static_cast<unsigned>(i) % 2;
+                counts[br_hopper_small_count(pass * V::BEAMS + beam, warp, lane)] =
+                    static_cast<uint8_t>(r.whole[i]);
+                if (pass > 0) counts[br_hopper_small_count(beam, warp, lane)] = static_cast<uint8_t>(whole[i]);
+            }
+            if (r.quad == 0)
+                counts[br_hopper_small_count(ALL_BEAMS, warp, lane)] = static_cast<uint8_t>(r.times);
+        }
+        publish_shared();
+        meet_small();
+        const unsigned first_beam = piece.first_beam + pass * V::BEAMS;
+        if (!w.store_tensor) {
+            r.store_bytes(out, piece.tile, piece.fp, first_beam, 0, TIMES);
+        } else if (thread == 0) {
+            tensor_store(&out_map, out, static_cast<int>(piece.tile * TIMES), static_cast<int>(piece.fp),
+                         static_cast<int>(first_beam));
+            bulk_commit();
+        }
     }
-    if (warp < 2) {
+    if (warp < 3) {
         unsigned clamped = 0;
-        if (thread < V::BEAMS && piece.first_beam + thread < w.B) {
-            unsigned whole = 0, times = 0;
+        if (piece.first_beam + thread < w.B) {
+            unsigned whole_sum = 0, times = 0;
 #pragma unroll
             for (unsigned i = 0; i < 32; i += 16) {
                 uint4 of_beam = *reinterpret_cast<const uint4 *>(counts + thread * 32 + i),
-                      of_times = *reinterpret_cast<const uint4 *>(counts + V::BEAMS * 32 + i);
-                whole = sum_of_bytes(of_beam, whole);
+                      of_times = *reinterpret_cast<const uint4 *>(counts + ALL_BEAMS * 32 + i);
+                whole_sum = sum_of_bytes(of_beam, whole_sum);
                 times = sum_of_bytes(of_times, times);
             }
-            clamped = 2 * times - whole / 16;
+            clamped = 2 * times - whole_sum / 16;
             if (clamped > 0)
                 atomicAdd(&w.clamped[piece.first_beam + thread], static_cast<unsigned long long>(clamped));
         }
@@ -275,7 +345,7 @@ __global__ void __launch_bounds__(small::THREADS, 2)
         if (lane == 0 && clamped > 0) atomicAdd(w.total, static_cast<unsigned long long>(clamped));
     }
     if (thread == 0) {
-        bulk_wait_read<0>();
+        bulk_wait<0>();
         end_in_order(o);
     }
 #endif

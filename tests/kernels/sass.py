@@ -14,7 +14,7 @@ import sys
 # LDGSTS: cp.async. LDL and STL: local memory, that is, registers that did not suffice.
 KERNELS = [
     ("sm_90a", r"8baseband6hopper8beamform", 5, ["IGMMA", "UTMALDG", "UTMASTG", "UBLKCP", "SYNCS"], ["LDL", "STL", "HGMMA", "DFMA"]),
-    ("sm_90a", r"8baseband6hopper14beamform_small", 1, ["IGMMA", "UTMALDG", "UTMASTG", "UBLKCP", "SYNCS"], ["LDL", "STL", "HGMMA", "DFMA"]),
+    ("sm_90a", r"8baseband6hopper14beamform_small", 1, ["IGMMA", "UTMALDG", "UTMASTG", "SYNCS"], ["LDL", "STL", "HGMMA", "DFMA"]),
     ("sm_80", r"8baseband8beamform", 4, ["IMMA", "LDGSTS"], ["LDL", "STL", "DFMA"]),
 ]
 
