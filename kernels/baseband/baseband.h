@@ -10,10 +10,11 @@
  * the device, which br_baseband_saturated reads. Fastest where e and out are 16-byte aligned and D and T
  * multiples of 16; best is T a multiple of 128.
  *
- * Small frames that a plan is given one after the other, with nothing between them in the stream and nothing
- * in common in memory, may run beside each other on the device; what comes after them in the stream, or
- * between them, sees them in order. A kernel of another kind on the same stream that lets the next one begin
- * early (programmatic dependent launch) must have waited for the one before it first. */
+ * Frames that a plan is given one after the other, with nothing between them in the stream and nothing in common
+ * in memory, may run beside each other on the device; what comes after them in the stream, or between them, sees
+ * them in order. That is fastest where fields and beams go by turns to at least five places each; with less than
+ * three, frames run one by one. A kernel of another kind on the same stream that lets the next one begin early
+ * (programmatic dependent launch) must have waited for the one before it first. */
 #ifndef BEAMRING_KERNELS_BASEBAND_H
 #define BEAMRING_KERNELS_BASEBAND_H
 

@@ -13,7 +13,7 @@
 
 using namespace beamring::baseband::hopper;
 
-using kernel = void (*)(const work, const CUtensorMap, const CUtensorMap);
+using kernel = void (*)(const work, const order, const CUtensorMap, const CUtensorMap);
 
 /* Weights of so many bytes stay in the L2 of an H200 (60 MB) while a frame goes through it. */
 constexpr size_t KEPT = 24 << 20;
@@ -45,7 +45,9 @@ struct br_baseband_hopper {
     /* frames of few tiles, where there is a kernel for them (small_bytes > 0) */
     int *offsets;
     unsigned small_bytes;
+    /* launches beside each other */
     order_state *state;
+    volatile unsigned *follows; /* the device writes there; see tell_host() */
     unsigned long long launches, blocks[order_state::SLOTS]; /* blocks: that were launched */
     range e[TOGETHER], out[TOGETHER]; /* of the last launches, by number modulo TOGETHER */
     CUtensorMap weights_map;
@@ -139,9 +141,21 @@ static int make_small_tables(struct br_baseband_hopper *h, const br_baseband_par
     }
     h->offsets = static_cast<int *>(br_cuda_table(h->cuda, offsets, bytes, why));
     free(offsets);
-    if (h->offsets != nullptr)
-        h->state = static_cast<order_state *>(br_cuda_alloc(h->cuda, sizeof *h->state, why));
-    return h->state == nullptr ? -1 : 0;
+    return h->offsets == nullptr ? -1 : 0;
+}
+
+static int make_order(struct br_baseband_hopper *h, struct br_why *why)
+{
+    h->state = static_cast<order_state *>(br_cuda_alloc(h->cuda, sizeof *h->state, why));
+    if (h->state == nullptr) return -1;
+    void *follows = nullptr;
+    cudaError_t status = cudaHostAlloc(&follows, sizeof *h->follows, cudaHostAllocMapped);
+    if (status != cudaSuccess)
+        return br_because(why, "no memory that host and device share for the baseband beamformer: %s",
+                          cudaGetErrorString(status));
+    h->follows = static_cast<volatile unsigned *>(follows);
+    *h->follows = 0;
+    return 0;
 }
 
 static int make_tables(struct br_baseband_hopper *h, const br_baseband_params *p, struct br_why *why)
@@ -210,7 +224,7 @@ extern "C" int br_baseband_hopper_create(struct br_baseband_hopper **hopper,
             return br_because(why, "the baseband beamformer for small frames cannot run on device %d: %s",
                               device, cudaGetErrorString(status));
     }
-    if (make_tables(h, p, why) != 0) return -1;
+    if (make_tables(h, p, why) != 0 || make_order(h, why) != 0) return -1;
 
     work &w = h->w;
     w.weights = h->weights;
@@ -232,7 +246,8 @@ extern "C" void br_baseband_hopper_destroy(struct br_baseband_hopper *h)
     br_cuda_free(h->cuda, h->weights);
     br_cuda_free(h->cuda, h->scales);
     br_cuda_free(h->cuda, h->offsets);
-    br_cuda_free(h->cuda, h->state);
+    br_cuda_free(h->cuda, h->state); /* waits for the stream */
+    cudaFreeHost(const_cast<unsigned *>(h->follows));
     free(h);
 }
 
@@ -251,16 +266,66 @@ static bool meet(range a, range b)
  * each tile, but more for each launch. */
 static bool are_few(const struct br_baseband_hopper *h, size_t tiles)
 {
-    return h->small_bytes > 0 && tiles <= 3 * h->processors;
+    return h->small_bytes > 0 && tiles * 2 <= h->processors;
+}
+
+/* The boxes in which the field comes and the beams go.
+ * e: shape (T, F P D); out: shape (B, F P, T), contiguous. The slowest dimension comes last here. */
+static bool make_maps(const struct br_baseband_hopper *h, const work &w, const uint8_t *e, unsigned piece,
+                      unsigned beams, CUtensorMap *field, CUtensorMap *out)
+{
+    const cuuint64_t fp = static_cast<cuuint64_t>(w.F) * w.P, field_size[2] = {fp * w.D, w.T},
+                     field_stride[1] = {fp * w.D}, out_size[3] = {w.T, fp, w.B}, out_stride[2] = {w.T, fp * w.T};
+    const cuuint32_t field_box[2] = {DISHES, piece}, out_box[3] = {TIMES, 1, beams}, ones[3] = {1, 1, 1};
+    CUresult status =
+        h->encode(field, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, const_cast<uint8_t *>(e), field_size, field_stride,
+                  field_box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                  CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (status == CUDA_SUCCESS && w.store_tensor)
+        status = h->encode(out, CU_TENSOR_MAP_DATA_TYPE_UINT8, 3, w.out, out_size, out_stride, out_box, ones,
+                           CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                           CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    return status == CUDA_SUCCESS;
+}
+
+/* Of how many launches before the next one none writes what it reads or writes, or reads what it writes. */
+static unsigned count_apart(const struct br_baseband_hopper *h, range reads, range writes)
+{
+    for (unsigned depth = 0; depth < TOGETHER; depth++) {
+        unsigned i = (h->launches + TOGETHER - depth) % TOGETHER;
+        if (meet(reads, h->out[i]) || meet(writes, h->out[i]) || meet(writes, h->e[i])) return depth;
+    }
+    return TOGETHER;
+}
+
+/* Blocks that share a frame's tiles. A frame alone: as many as run at once, shares in halves of tiles. Where
+ * frames follow each other, `depth` of them beside each other: whole tiles, up to 4 a block so long as all
+ * multiprocessors have work. */
+static unsigned share_out(const struct br_baseband_hopper *h, work *w, size_t tiles, unsigned depth, bool follows)
+{
+    size_t parts = tiles * h->k.parts, processors = h->processors;
+    size_t blocks = parts < processors ? parts : processors;
+    if (follows && depth > 1 && tiles <= 8 * processors) {
+        size_t each = (tiles + processors - 1) / processors, most = depth == TOGETHER ? depth : 2,
+               several = (tiles * most + processors - 1) / processors;
+        if (each < most) each = several < most ? several : most;
+        blocks = (tiles + each - 1) / each;
+    }
+    w->share = static_cast<unsigned>(parts / blocks);
+    w->more = static_cast<unsigned>(parts % blocks);
+    return static_cast<unsigned>(blocks);
 }
 
 extern "C" bool br_baseband_hopper(struct br_baseband_hopper *h, const uint8_t *e, const uint8_t *valid,
                                    size_t nsteps, uint8_t *out, unsigned long long *clamped)
 {
-    size_t time_tiles = (nsteps + TIMES - 1) / TIMES;
-    if (reinterpret_cast<uintptr_t>(e) % 16 != 0 || nsteps > INT32_MAX / 2 ||
-        time_tiles * h->w.groups > UINT32_MAX / 2)
+    const size_t time_tiles = (nsteps + TIMES - 1) / TIMES, tiles = time_tiles * h->w.groups,
+                 fp = static_cast<size_t>(h->w.F) * h->w.P;
+    if (reinterpret_cast<uintptr_t>(e) % 16 != 0 || nsteps > INT32_MAX / 2 || tiles > UINT32_MAX / 2)
         return false;
+    const range reads = range_of(e, nsteps * fp * h->w.D), writes = range_of(out, nsteps * fp * h->w.B);
+    const unsigned depth = valid == nullptr ? count_apart(h, reads, writes) : 0;
+    const bool follows = *h->follows != 0, few = are_few(h, tiles);
     work w = h->w;
     w.valid = valid;
     w.out = out;
@@ -268,60 +333,46 @@ extern "C" bool br_baseband_hopper(struct br_baseband_hopper *h, const uint8_t *
     w.T = static_cast<unsigned>(nsteps);
     w.time_tiles = static_cast<unsigned>(time_tiles);
     w.store_tensor = nsteps % 16 == 0 && reinterpret_cast<uintptr_t>(out) % 16 == 0;
-
-    /* e: shape (T, F P D); out: shape (B, F P, T), contiguous. The slowest dimension comes last here. */
     CUtensorMap field = {}, out_map = {};
-    cuuint64_t fp = static_cast<cuuint64_t>(w.F) * w.P, field_size[2] = {fp * w.D, nsteps},
-               field_stride[1] = {fp * w.D};
-    const bool few = are_few(h, time_tiles * h->w.groups);
-    const unsigned piece = few ? small::PIECE : h->k.piece, beams = few ? small::BEAMS : h->k.beams;
-    cuuint32_t field_box[2] = {DISHES, piece}, ones[3] = {1, 1, 1};
-    CUresult status =
-        h->encode(&field, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, const_cast<uint8_t *>(e), field_size,
-                  field_stride, field_box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                  CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    if (status == CUDA_SUCCESS && w.store_tensor) {
-        cuuint64_t out_size[3] = {nsteps, fp, w.B}, out_stride[2] = {nsteps, fp * nsteps};
-        cuuint32_t out_box[3] = {TIMES, 1, beams};
-        status = h->encode(&out_map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 3, out, out_size, out_stride, out_box,
-                           ones, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                           CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    }
-    if (status != CUDA_SUCCESS) return false;
+    if (!make_maps(h, w, e, few ? small::PIECE : h->k.piece, few ? small::BEAMS : h->k.beams, &field, &out_map))
+        return false;
 
-    size_t parts = time_tiles * w.groups * h->k.parts;
-    unsigned blocks = parts < h->processors ? static_cast<unsigned>(parts) : h->processors;
-    w.share = static_cast<unsigned>(parts / blocks);
-    w.more = static_cast<unsigned>(parts % blocks);
     /* It may begin while the launch before it ends: see let_next_begin(). */
     cudaLaunchAttribute early = {};
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(blocks);
-    config.blockDim = dim3(h->k.threads);
-    config.dynamicSmemBytes = h->shared;
     config.stream = static_cast<cudaStream_t>(br_cuda_stream(h->cuda));
     config.attrs = &early;
     config.numAttrs = 1;
-    if (!few) {
-        br_cuda_ok(h->cuda, cudaLaunchKernelEx(&config, h->k.run, w, field, out_map),
-                   "the launch of the baseband beamformer");
-        return true;
+    if (few) {
+        config.gridDim = dim3(w.beam_tiles, w.time_tiles, static_cast<unsigned>(fp));
+        config.blockDim = dim3(small::THREADS);
+        config.dynamicSmemBytes = h->small_bytes;
+    } else {
+        config.gridDim = dim3(share_out(h, &w, tiles, depth, follows));
+        config.blockDim = dim3(h->k.threads);
+        config.dynamicSmemBytes = h->shared;
     }
-    config.gridDim = dim3(w.beam_tiles, w.time_tiles, static_cast<unsigned>(fp));
-    config.blockDim = dim3(small::THREADS);
-    config.dynamicSmemBytes = h->small_bytes;
-    range reads = range_of(e, nsteps * fp * w.D), writes = range_of(out, nsteps * fp * w.B);
-    unsigned long long number = h->launches + 1;
-    order o = {h->state, number, h->blocks[(number + TOGETHER) % order_state::SLOTS],
-               h->blocks[(number + 1) % order_state::SLOTS], valid == nullptr};
-    for (unsigned i = 0; i < TOGETHER; i++)
-        if (meet(reads, h->out[i]) || meet(writes, h->out[i]) || meet(writes, h->e[i])) o.beside = false;
-    if (br_cuda_ok(h->cuda, cudaLaunchKernelEx(&config, beamform_small, w, o, field, h->weights_map, out_map),
-                   "the launch of the baseband beamformer for small frames")) {
+    constexpr unsigned SLOTS = order_state::SLOTS;
+    const unsigned long long number = h->launches + 1;
+    const unsigned slot = number % SLOTS, last = (number + SLOTS - 1) % SLOTS,
+                   oldest = (number + SLOTS - (depth > 0 ? depth : 1)) % SLOTS;
+    const order o = {h->state,
+                     number,
+                     &h->state->ended[slot],
+                     &h->state->ended[last],
+                     &h->state->ended[oldest],
+                     h->blocks[last],
+                     h->blocks[oldest],
+                     const_cast<unsigned *>(h->follows),
+                     depth > 1};
+    if (br_cuda_ok(h->cuda,
+                   few ? cudaLaunchKernelEx(&config, beamform_small, w, o, field, h->weights_map, out_map)
+                       : cudaLaunchKernelEx(&config, h->k.run, w, o, field, out_map),
+                   "the launch of the baseband beamformer")) {
         h->launches = number;
-        h->blocks[number % order_state::SLOTS] += w.beam_tiles * time_tiles * fp;
+        h->blocks[slot] += static_cast<unsigned long long>(config.gridDim.x) * config.gridDim.y * config.gridDim.z;
         h->e[number % TOGETHER] = reads;
         h->out[number % TOGETHER] = writes;
     }

@@ -20,8 +20,9 @@
  *
  * Small frames take as long as a block needs to begin and to end, so both are short: blocks begin while those
  * of the launch before end, start few barriers, and load the first weights at once; the field of the first
- * tile is asked for meanwhile and loaded once the launch before has ended. Of some small frames the kernel in
- * hopper_small.cuh takes care.
+ * tile is asked for meanwhile and loaded once it is known that the launch before need not be waited for, or it has
+ * ended (hopper_order.cuh). Where frames follow each other, they have fewer blocks than there are multiprocessors and
+ * run beside each other. Of frames of still fewer tiles the kernel in hopper_small.cuh takes care.
  */
 #ifndef BEAMRING_KERNELS_BASEBAND_HOPPER_CUH
 #define BEAMRING_KERNELS_BASEBAND_HOPPER_CUH
@@ -225,7 +226,7 @@ template <class V> struct consumer : rounding<V> {
         unsigned before = 0, done = 0; /* tiles */
         segments<V> s;
         s.start(w);
-        await_previous();
+        if (w.valid != nullptr) await_previous();
         /* Tiles of the block; whether it lacks the first half of the first one, the second half of the last
          * one. */
         const unsigned tiles = s.end - s.now;
@@ -298,7 +299,7 @@ template <class V> struct consumer : rounding<V> {
 
 template <class V>
 __global__ void __launch_bounds__(V::THREADS, 1)
-    beamform(const work w, const __grid_constant__ CUtensorMap field,
+    beamform(const work w, const order o, const __grid_constant__ CUtensorMap field,
              const __grid_constant__ CUtensorMap out_map)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -309,6 +310,7 @@ __global__ void __launch_bounds__(V::THREADS, 1)
     unsigned *counts = reinterpret_cast<unsigned *>(memory + p.counts);
     unsigned group = __shfl_sync(WHOLE_WARP, threadIdx.x / 128, 0), warp = threadIdx.x / 32 % 4;
 
+    const order_seen seen(o, group == V::CONSUMERS && threadIdx.x % 32 == 0);
     if (group == V::CONSUMERS && threadIdx.x % 32 == 0) {
         /* To start a barrier takes 40 cycles: only those that are used. */
         if (warp < V::CONSUMERS) {
@@ -336,9 +338,9 @@ __global__ void __launch_bounds__(V::THREADS, 1)
         registers_fewer<40>();
         if (threadIdx.x % 32 == 0) {
             if (warp < V::CONSUMERS)
-                field_loads<V>{w, &field, warp}.run(memory + p.stages + warp * w.stages * V::STAGE, b);
+                field_loads<V>{w, &field, warp}.run(memory + p.stages + warp * w.stages * V::STAGE, b, o, seen);
             else if (warp == V::CONSUMERS)
-                load_weights<V>(w, memory + p.weights, b);
+                load_weights<V>(w, memory + p.weights, b, o, seen);
         }
     } else {
         registers_more<V::REGISTERS>();
@@ -362,6 +364,7 @@ __global__ void __launch_bounds__(V::THREADS, 1)
         }
         sum = __reduce_add_sync(WHOLE_WARP, sum);
         if (threadIdx.x % 32 == 0 && sum > 0) atomicAdd(w.total, static_cast<unsigned long long>(sum));
+        if (threadIdx.x == 0) end_in_order(o);
     }
 #endif
 }

@@ -4,7 +4,7 @@
 #define BEAMRING_KERNELS_BASEBAND_HOPPER_LOADS_CUH
 
 #include "kernels/baseband/hopper_layout.h"
-#include "kernels/common/hopper.cuh"
+#include "kernels/baseband/hopper_order.cuh"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -150,22 +150,6 @@ struct ring {
     }
 };
 
-/* ---- launches one after the other ---- */
-
-/* A launch begins while the one before it in the stream still runs, as multiprocessors become free. Until
- * that one has ended and what it wrote can be seen, which await_previous() waits for, it may only touch what
- * no launch writes: weights and scales. It lets the next one begin only then, so that only two of a stream
- * run at a time, and what is older has ended (hopper_small.cuh says what needs that). */
-__device__ __forceinline__ void let_next_begin()
-{
-    asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
-}
-
-__device__ __forceinline__ void await_previous()
-{
-    asm volatile("griddepcontrol.wait;\n" ::: "memory");
-}
-
 /* ---- loads: one thread each ---- */
 
 /* Asks for a box to be brought to the L2; whoever writes there afterwards writes it there too. */
@@ -202,7 +186,7 @@ template <class V> struct field_loads {
         return static_cast<int>((s.tile + k) * TIMES + (V::HALVES ? consumer * V::PIECE : 0));
     }
 
-    __device__ __forceinline__ void run(uint8_t *stages, barriers &b) const
+    __device__ __forceinline__ void run(uint8_t *stages, barriers &b, const order &o, const order_seen &seen) const
     {
         ring at;
         unsigned before = 0;
@@ -211,7 +195,7 @@ template <class V> struct field_loads {
         unsigned first = s.first(0, consumer);
         for (unsigned chunk = 0; first < s.limit(consumer) && chunk < min(AHEAD, w.chunks + 0u); chunk++)
             tensor_prefetch_l2(field, x(s) + static_cast<int>(chunk * DISHES), y(s, first));
-        await_previous();
+        if (must_wait(o, seen)) await_previous();
         for (; s.more(); before += s.count, s.next(w)) {
             const int left = x(s);
             for (unsigned k = s.first(before, consumer); k < s.limit(consumer); k += V::EVERY) {
@@ -228,7 +212,9 @@ template <class V> struct field_loads {
 };
 
 /* The weights: the first chunk before anything else, the others behind the first chunks of the field. */
-template <class V> __device__ __forceinline__ void load_weights(const work &w, uint8_t *weights, barriers &b)
+template <class V>
+__device__ __forceinline__ void load_weights(const work &w, uint8_t *weights, barriers &b, const order &o,
+                                             const order_seen &seen)
 {
     ring at;
     segments<V> s;
@@ -246,7 +232,9 @@ template <class V> __device__ __forceinline__ void load_weights(const work &w, u
             else
                 bulk_load(to, from + chunk * V::WEIGHTS, V::WEIGHTS, full);
             if (!waited) {
-                await_previous();
+                const bool wait = must_wait(o, seen);
+                if (wait) await_previous();
+                if (blockIdx.x == 0) tell_host(o, seen, !wait);
                 let_next_begin();
             }
             waited = true;

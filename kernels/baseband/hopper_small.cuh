@@ -222,8 +222,10 @@ __global__ void __launch_bounds__(small::THREADS, 2)
         for (unsigned chunk = 0; chunk < w.chunks; chunk++)
             load_small_weights(w, &weights_map, piece, 0, chunk, weights, weights_full);
     } else if (warp == 2 && lane == 0) {
-        const bool wait = must_wait(o, order_seen(o));
+        const order_seen seen(o);
+        const bool wait = must_wait(o, seen);
         *waits = wait;
+        if (blockIdx.x + blockIdx.y + blockIdx.z == 0) tell_host(o, seen, !wait);
         if (!wait) let_next_begin();
     } else if (warp == 3 && lane == 0) {
         tensor_prefetch(&out_map);

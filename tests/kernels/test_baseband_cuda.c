@@ -431,7 +431,7 @@ static void frames_in_a_row(void **state)
 static void frames_beside_each_other(void **state)
 {
     NEEDS_DEVICE();
-    enum { FIELDS = 5, PLACES = 4, FRAMES = 400 };
+    enum { FIELDS = 5, PLACES = 7, FRAMES = 400 };
     static const struct shape shapes[] = {{.T = 256, .F = 33, .P = 2, .D = 96, .B = 96, .WF = 33},
                                           {.T = 1088, .F = 3, .P = 2, .D = 480, .B = 90, .WF = 1},
                                           {.T = 336, .F = 5, .P = 1, .D = 208, .B = 96, .WF = 5},
@@ -558,6 +558,75 @@ static void frames_beside_each_other(void **state)
     cuda_ok(cudaEventDestroy(came));
     cuda_ok(cudaEventDestroy(went));
     cuda_ok(cudaStreamDestroy(elsewhere));
+}
+
+/* Frames that follow each other without anything between them, so long that the host hears of it from the device and
+ * launches them otherwise; by turns to 2 to 6 places: so many launches can run beside each other. What goes to the last
+ * place is made of the beams in the first one, which are now these, now those. Every frame is what it is alone. */
+static void frames_that_follow(void **state)
+{
+    NEEDS_DEVICE();
+    enum { MOST = 6, FRAMES = 48, ROUNDS = 3 };
+    static const struct shape shapes[] = {{.T = 256, .F = 33, .P = 2, .D = 96, .B = 96, .WF = 33},
+                                          {.T = 2000, .F = 5, .P = 2, .D = 112, .B = 96, .WF = 5},
+                                          {.T = 1100, .F = 35, .P = 1, .D = 16, .B = 64, .WF = 1},
+                                          {.T = 640, .F = 41, .P = 2, .D = 32, .B = 32, .WF = 41},
+                                          {.T = 1300, .F = 21, .P = 2, .D = 64, .B = 16, .WF = 21},
+                                          {.T = 528, .F = 9, .P = 2, .D = 48, .B = 200, .WF = 9}};
+    for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++)
+        for (size_t places = 2; places <= MOST; places += places < 4 ? 1 : 2) {
+            struct shape n = shapes[k];
+            size_t inputs = n.T * n.F * n.P * n.D, outputs = n.T * n.F * n.P * n.B, rows = n.WF * n.P * n.B,
+                   larger = inputs > outputs ? inputs : outputs, last = places - 1;
+            uint8_t *field[MOST], *place[MOST], *want[2][MOST], *host = malloc(larger), *got = malloc(outputs);
+            uint64_t clamped[2][MOST], sum = 0;
+            int8_t *w = malloc(rows * n.D * 2);
+            int32_t *shift = malloc(rows * sizeof *shift);
+            for (size_t i = 0; i < rows * n.D * 2; i++) w[i] = (int8_t)((int)(dump_random(&seed) % 255) - 127);
+            for (size_t i = 0; i < rows; i++) shift[i] = 9;
+            struct br_baseband *plan = plan_of(BR_CUDA, BR_BASEBAND_AUTO, n, w, shift);
+            for (size_t i = 0; i < places; i++) {
+                fill(host, larger);
+                field[i] = on_device(host, larger);
+                place[i] = on_device(host, larger); /* beyond the beams: part of a field where D > B */
+            }
+            for (int v = 0; v < 2; v++)
+                for (size_t i = 0; i < places; i++) {
+                    const uint8_t *from = i == last ? place[0] : i == 0 && v == 1 ? field[last] : field[i];
+                    br_baseband_execute(plan, from, NULL, n.T, place[i], NULL, NULL);
+                    uint64_t now = br_baseband_saturated(plan, NULL);
+                    clamped[v][i] = now - sum;
+                    sum = now;
+                    want[v][i] = malloc(outputs);
+                    cuda_ok(cudaMemcpy(want[v][i], place[i], outputs, cudaMemcpyDeviceToHost));
+                }
+            for (int round = 0; round < ROUNDS; round++) {
+                for (size_t frame = 0; frame < FRAMES; frame++) {
+                    size_t i = frame % places, v = frame / places % 2;
+                    const uint8_t *from = i == last ? place[0] : i == 0 && v == 1 ? field[last] : field[i];
+                    br_baseband_execute(plan, from, NULL, n.T, place[i], NULL, NULL);
+                    sum += clamped[v][i];
+                }
+                assert_int_equal(br_baseband_saturated(plan, NULL), sum);
+                for (size_t i = 0; i < places; i++) {
+                    cuda_ok(cudaMemcpy(got, place[i], outputs, cudaMemcpyDeviceToHost));
+                    assert_memory_equal(got, want[(FRAMES / places - 1) % 2][i], outputs);
+                    cuda_ok(cudaMemset(place[i], 0x5a, outputs));
+                }
+                cuda_ok(cudaDeviceSynchronize());
+            }
+            br_baseband_destroy(plan);
+            for (size_t i = 0; i < places; i++) {
+                br_cuda_free(cuda, field[i]);
+                br_cuda_free(cuda, place[i]);
+                free(want[0][i]);
+                free(want[1][i]);
+            }
+            free(host);
+            free(got);
+            free(w);
+            free(shift);
+        }
 }
 
 static void failures(void **state)
@@ -689,6 +758,7 @@ int main(void)
     const struct CMUnitTest more[] = {cmocka_unit_test(random_shapes), cmocka_unit_test(thousands),
                                       cmocka_unit_test(many_tiles),    cmocka_unit_test(frames_in_a_row),
                                       cmocka_unit_test(extremes),      cmocka_unit_test(frames_beside_each_other),
+                                      cmocka_unit_test(frames_that_follow),
                                       cmocka_unit_test(times)};
     failed += cmocka_run_group_tests_name("gpu, small shapes", small, open_device, close_device);
     if (!getenv("BEAMRING_GPU_SMALL")) /* set for compute-sanitizer */
