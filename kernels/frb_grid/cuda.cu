@@ -10,6 +10,7 @@
  * second sum. */
 #include "kernels/common/cuda.h"
 #include "kernels/common/half.h"
+#include "kernels/frb_grid/lags.h"
 #include "kernels/frb_grid/plan.h"
 #include "kernels/frb_grid/small.h"
 #include "kernels/frb_grid/transform.cuh"
@@ -390,6 +391,7 @@ void br_frb_grid_cuda_destroy(struct br_frb_grid *plan)
 {
     struct br_frb_grid_gpu *gpu = plan->gpu;
     br_frb_grid_small_destroy(plan);
+    br_frb_grid_lags_destroy(plan);
     if (!gpu) return;
     void *memory[] = {gpu->along_m, gpu->along_n, gpu->dishes, gpu->weights,
                       gpu->level,   gpu->sums[0], gpu->sums[1]};
@@ -411,6 +413,7 @@ int br_frb_grid_cuda_create(struct br_frb_grid *plan, const struct br_frb_grid_p
         return br_because(why, "%zu channels are too many for one launch on a GPU", F);
     if (!params->cuda) return br_because(why, "BR_CUDA needs a br_cuda");
     if (br_frb_grid_small_fits(plan)) return br_frb_grid_small_create(plan, params, why);
+    if (br_frb_grid_lags_fits(plan, params->cuda)) return br_frb_grid_lags_create(plan, params, why);
     struct br_frb_grid_gpu *gpu = plan->gpu = static_cast<struct br_frb_grid_gpu *>(calloc(1, sizeof *gpu));
     if (!gpu) return br_because(why, "no memory for the FRB grid");
     plan->cuda = params->cuda;
@@ -450,6 +453,8 @@ void br_frb_grid_cuda_begin(struct br_frb_grid *plan)
 {
     if (plan->small)
         br_frb_grid_small_begin(plan);
+    else if (plan->lags)
+        br_frb_grid_lags_begin(plan);
     else
         plan->gpu->resume = false;
 }
@@ -462,7 +467,7 @@ float br_frb_grid_cuda_unit(const struct br_frb_grid *plan)
 bool br_frb_grid_cuda_together(const struct br_frb_grid *a, const struct br_frb_grid *b)
 {
     return a->cuda == b->cuda && a->grid_m == b->grid_m && a->grid_n == b->grid_n && a->npol == b->npol &&
-           a->ndishes == b->ndishes && !a->small == !b->small;
+           a->ndishes == b->ndishes && !a->small == !b->small && !a->lags == !b->lags;
 }
 
 static job job_of(struct br_frb_grid *plan, const struct frb_grid_span *span)
@@ -500,6 +505,10 @@ void br_frb_grid_cuda_add(struct br_frb_grid *const *plan, const struct frb_grid
 {
     if (plan[0]->small) {
         br_frb_grid_small_add(plan, span, n);
+        return;
+    }
+    if (plan[0]->lags) {
+        br_frb_grid_lags_add(plan, span, n);
         return;
     }
     work w;

@@ -58,6 +58,7 @@ struct br_frb_grid {
     struct br_cuda *cuda;
     struct br_frb_grid_gpu *gpu;
     struct br_frb_grid_small *small; /* instead of gpu, see small.h */
+    struct br_frb_grid_lags *lags;   /* instead of gpu, see lags.h */
     float *factor; /* [MOST_BLOCKS][F], of the blocks of a launch */
 };
 

@@ -366,6 +366,26 @@ static void small_grids(void **state)
     printf("largest relative rms error so far: %.2e\n", worst_seen);
 }
 
+/* Grids of which the lags along one axis are summed: every pair of sizes, blocks of one piece and of several, whole and
+ * not, bytes aligned to 16, to 4 and not at all, more of them than threads copy at once. */
+static void lag_grids(void **state)
+{
+    NEEDS_GPU();
+    static const unsigned length[] = {8, 12, 15, 16, 40, 63, 64, 65, 128, 130, 200};
+    bool quick = getenv("BEAMRING_GPU_SMALL") != NULL;
+    for (size_t i = 0; i < (quick ? 12 : 72); i++) {
+        unsigned M = 12 + 4 * (unsigned)(i % 6), N = 12 + 4 * (unsigned)(i / 6 % 6), T = length[i % 11];
+        size_t F = pick(1, 3), P = 1 + i / 2 % 2,
+               D = i % 4 == 0 ? (size_t)M * N : pick(1, (size_t)M * N / 16) * (i % 3 == 1 ? 4 : 16);
+        struct run r =
+            make(pick(1, 3 * T), F, P, M, N, D, T, (size_t[]){0, 1, F}[i % 5 % 3], i % 5 == 3 ? 30 : 0);
+        r.off_e = i % 7 == 3 ? 4 : i % 7 == 5 ? pick(1, 17) : 0;
+        r.off_out = i % 8 == 7 ? pick(1, 20) : 0;
+        check(r, BR_CPU);
+    }
+    printf("largest relative rms error so far: %.2e\n", worst_seen);
+}
+
 /* Dishes in rows without gaps, 8 x 8 of which bytes are read where they are, in blocks of every kind of
  * length and calls that begin and end anywhere; and rows that begin anywhere, the last of them not full. */
 static void rows_of_dishes(void **state)
@@ -691,7 +711,8 @@ int main(void)
 #if BR_WITH_CUDA
     const struct CMUnitTest small[] = {cmocka_unit_test(edges),          cmocka_unit_test(small_grids),
                                        cmocka_unit_test(rows_of_dishes), cmocka_unit_test(long_blocks),
-                                       cmocka_unit_test(together),       cmocka_unit_test(begin_forgets),
+                                       cmocka_unit_test(lag_grids),      cmocka_unit_test(together),
+                                       cmocka_unit_test(begin_forgets),
                                        cmocka_unit_test(refused),        cmocka_unit_test(failures)};
     const struct CMUnitTest more[] = {
         cmocka_unit_test(all_grids),
