@@ -346,7 +346,7 @@ extern "C" bool br_baseband_hopper(struct br_baseband_hopper *h, const uint8_t *
     config.attrs = &early;
     config.numAttrs = 1;
     if (few) {
-        config.gridDim = dim3(w.beam_tiles, w.time_tiles, static_cast<unsigned>(fp));
+        config.gridDim = dim3((w.B + small::BEAMS - 1) / small::BEAMS, w.time_tiles, static_cast<unsigned>(fp));
         config.blockDim = dim3(small::THREADS);
         config.dynamicSmemBytes = h->small_bytes;
     } else {

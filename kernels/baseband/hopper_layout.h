@@ -55,18 +55,18 @@ static inline BR_HD unsigned br_hopper_weight(unsigned beams, unsigned part, uns
     return br_wgmma_128_place(part * beams + beam, dish / 64 * 64 + k.row * 32 + k.column);
 }
 
-/* The same in the kernel for frames of few tiles, which forms 48 beams at a time of a tile's 96 and has two parts, 0
- * is re, 1 im. */
+/* The same in the kernel for frames of few tiles, which forms 48 beams of a tile's 96 (`upper`: the last 48) and
+ * has two parts, 0 is re, 1 im. */
 static inline BR_HD unsigned br_hopper_small_weight(unsigned part, unsigned beam, unsigned dish)
 {
     return br_hopper_weight(48, part, beam, dish);
 }
 
-/* Where, in a chunk's weights [3 parts][96 beams][128 bytes], the box [2][48][128] of those stands that are wanted in a
- * pass: part in .row, beam in .column. */
-static inline BR_HD struct br_cell br_hopper_small_box(unsigned pass)
+/* Where, in a chunk's weights [3 parts][96 beams][128 bytes], the box [2][48][128] of those stands that are wanted: part
+ * in .row, beam in .column. */
+static inline BR_HD struct br_cell br_hopper_small_box(unsigned upper)
 {
-    return br_cell(1, pass * 48);
+    return br_cell(1, upper * 48);
 }
 
 /* Byte offset in the beams' bytes [beams][128 times] on their way out, with the accelerator's 128-byte
@@ -74,14 +74,6 @@ static inline BR_HD struct br_cell br_hopper_small_box(unsigned pass)
 static inline BR_HD unsigned br_hopper_out(unsigned beam, unsigned time)
 {
     return br_swizzle_128_bytes(beam * 128 + time);
-}
-
-/* Byte offset, in what the warpgroup of the kernel for few tiles counts, of a thread's number for a beam (a byte): one
- * row for each beam, of the 32 threads that have it, so that a warp's numbers are in different banks. Row 96 are
- * the times. */
-static inline BR_HD unsigned br_hopper_small_count(unsigned beam, unsigned warp, unsigned lane)
-{
-    return beam * 32 + ((warp * 8 + lane / 4) ^ br_bit(beam, 2) << 3);
 }
 
 /* Beam whose 64 times of half a tile a lane and the three next to it (those with the same lane / 4) bring to

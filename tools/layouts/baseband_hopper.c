@@ -121,17 +121,17 @@ static void weights(struct layouts *report, unsigned beams)
     layouts_end(scale, 8, 8);
 }
 
-/* A chunk's weights in the kernel for few tiles: parts of those of 96 beams, brought as one box in each pass; each
+/* A chunk's weights in the kernel for few tiles: parts of those of 96 beams, brought as one box; each
  * part is an operand b. An item is [part][beam][dish]. */
 static void small_weights(struct layouts *report)
 {
     enum { BEAMS = 48, BYTES = 2 * BEAMS * DISHES };
     static int64_t given[2][3 * 96 * DISHES], item[BYTES];
-    for (unsigned pass = 0; pass < 2; pass++)
-        for (unsigned i = 0; i < 3 * 96 * DISHES; i++) given[pass][i] = -1;
+    for (unsigned upper = 0; upper < 2; upper++)
+        for (unsigned i = 0; i < 3 * 96 * DISHES; i++) given[upper][i] = -1;
     for (unsigned i = 0; i < 2 * 2 * BEAMS * DISHES; i++) {
-        unsigned dish = i % DISHES, beam = i / DISHES % BEAMS, part = i / DISHES / BEAMS % 2, pass = i / BYTES;
-        given[pass][br_hopper_weight(96, part + 1, pass * BEAMS + beam, dish)] =
+        unsigned dish = i % DISHES, beam = i / DISHES % BEAMS, part = i / DISHES / BEAMS % 2, upper = i / BYTES;
+        given[upper][br_hopper_weight(96, part + 1, upper * BEAMS + beam, dish)] =
             (part * BEAMS + beam) * DISHES + dish;
     }
     for (unsigned i = 0; i < BYTES; i++) item[i] = -1;
@@ -139,23 +139,23 @@ static void small_weights(struct layouts *report)
         item[br_hopper_small_weight(i / DISHES / BEAMS, i / DISHES % BEAMS, i % DISHES)] = i;
     struct layouts_region *here = layouts_region(report, LAYOUTS_SHARED, "weights", BYTES, 1);
     struct layouts_pass *write = layouts_begin(here, LAYOUTS_WRITE, "box of weights");
-    for (unsigned pass = 0; pass < 2; pass++)
+    for (unsigned upper = 0; upper < 2; upper++)
         for (unsigned part = 0; part < 2; part++)
             for (unsigned first = 0; first < BEAMS * DISHES; first += 512) {
                 struct layouts_access access = {.bytes = 16, .items = true};
                 for (unsigned lane = 0; lane < 32; lane++) {
-                    struct br_cell box = br_hopper_small_box(pass);
+                    struct br_cell box = br_hopper_small_box(upper);
                     unsigned at = first + lane * 16, to = part * BEAMS * DISHES + at,
                              from = ((box.row + part) * 96 + box.column) * DISHES + at;
                     layouts_lane(&access, lane, to);
                     for (unsigned i = 0; i < 16; i++) {
-                        int64_t is = given[pass][from + i];
+                        int64_t is = given[upper][from + i];
                         layouts_expect(report, is == item[to + i], "weight %lld is brought to the place of %lld",
                                        (long long)is, (long long)item[to + i]);
                         access.item[lane][i] = is;
                     }
                 }
-                if (pass == 0) layouts_access(write, &access);
+                if (upper == 0) layouts_access(write, &access);
             }
     layouts_end(write, 1, 1);
 
@@ -266,46 +266,6 @@ static void result(struct layouts *report, unsigned beams, unsigned mt)
     if (mt == 1) halves(report, bytes, beams);
 }
 
-/* What the kernel for few tiles counts. An item is [beam or times][warp and row]. */
-static void small_counts(struct layouts *report)
-{
-    enum { BEAMS = 96, PASS = 48, ROW = 32 };
-    struct layouts_region *counts = layouts_region(report, LAYOUTS_SHARED, "counts", (BEAMS + 1) * ROW, 1);
-    struct layouts_pass *write = layouts_begin(counts, LAYOUTS_WRITE, "beamform_small");
-    for (unsigned warp = 0; warp < WARPS; warp++) {
-        for (unsigned i = 0; i < BEAMS / 4; i++) {
-            struct layouts_access access = {.bytes = 1};
-            for (unsigned lane = 0; lane < 32; lane++) {
-                unsigned counter = i % (PASS / 4), pass = i / (PASS / 4),
-                         beam = pass * PASS + counter / 2 * 8 + lane % 4 * 2 + counter % 2;
-                layouts_lane_items(&access, lane, br_hopper_small_count(beam, warp, lane),
-                                   beam * ROW + warp * 8 + lane / 4);
-            }
-            layouts_access(write, &access);
-        }
-        struct layouts_access times = {.bytes = 1};
-        for (unsigned lane = 0; lane < 32; lane += 4)
-            layouts_lane_items(&times, lane, br_hopper_small_count(BEAMS, warp, lane),
-                               BEAMS * ROW + warp * 8 + lane / 4);
-        layouts_access(write, &times);
-    }
-    layouts_end(write, 1, 1);
-    struct layouts_pass *read = layouts_begin(counts, LAYOUTS_READ, "beamform_small");
-    layouts_allow_wavefronts(read, 8, "twice as many as need be, in four reads of each block");
-    for (unsigned i = 0; i < ROW; i += 16) {
-        for (unsigned first = 0; first < BEAMS; first += 32) {
-            struct layouts_access access = {.bytes = 16};
-            for (unsigned lane = 0; lane < 32 && first + lane < BEAMS; lane++)
-                layouts_lane(&access, lane, (first + lane) * ROW + i);
-            layouts_access(read, &access);
-        }
-        struct layouts_access times = {.bytes = 16}; /* the same for all lanes */
-        layouts_lane(&times, 0, BEAMS * ROW + i);
-        layouts_access(read, &times);
-    }
-    layouts_end(read, 1, 1);
-}
-
 /* ---- register assignments ---- */
 
 static void time1(const void *context, const unsigned *physical, unsigned *logical)
@@ -377,5 +337,4 @@ void layouts_baseband_hopper(struct layouts *report)
     field(report, 2);
     small_weights(report);
     result(report, 48, 2);
-    small_counts(report);
 }
