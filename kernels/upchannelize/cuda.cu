@@ -4,6 +4,7 @@
 #include "kernels/upchannelize/float32.cuh"
 #include "kernels/upchannelize/plan.h"
 #include "kernels/upchannelize/tensor.cuh"
+#include "kernels/upchannelize/zones.cuh"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -23,6 +24,12 @@ struct br_upchannelize_device {
     size_t resident; /* thread blocks that run at once */
 };
 
+/* Whether `walking` does for a plan: it takes several at once. */
+static bool joins(const br_upchannelize_device *d)
+{
+    return d->on_tensor_cores && d->tensor.kernel == nullptr;
+}
+
 static int choose(br_upchannelize_device *d, const struct br_upchannelize *plan, struct br_why *why)
 {
     int device = br_cuda_device(plan->cuda), processors = 0, blocks = 0, most = 0, major = 0, minor = 0;
@@ -34,12 +41,13 @@ static int choose(br_upchannelize_device *d, const struct br_upchannelize *plan,
     if (status == cudaSuccess)
         status = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
     d->may_run_beside = major >= 9;
-    d->tensor = tensor_variant_for(static_cast<int>(plan->U), static_cast<int>(plan->M),
-                                   !plan->portable && major == 9 && minor == 0);
+    d->tensor = tensor_variant_for(plan, !plan->portable && major == 9 && minor == 0);
     d->on_tensor_cores = tensor_fits(plan) && d->tensor.shared <= static_cast<size_t>(most);
     d->way = variant_for(plan->U, plan->M <= RING);
     const void *functions[2] = {reinterpret_cast<const void *>(d->way.kernel), nullptr};
-    if (d->on_tensor_cores) {
+    if (joins(d)) {
+        functions[0] = reinterpret_cast<const void *>(walking);
+    } else if (d->on_tensor_cores) {
         functions[0] = reinterpret_cast<const void *>(d->tensor.kernel);
         functions[1] = reinterpret_cast<const void *>(d->tensor.anywhere);
     }
@@ -212,14 +220,13 @@ static void launch_float32(struct br_upchannelize *plan, const struct upchanneli
     br_cuda_ok(plan->cuda, cudaGetLastError(), "the launch of the filterbank");
 }
 
-static void launch_tensor(struct br_upchannelize *plan, const struct upchannelize_job *job,
-                          const uint8_t *lost)
+/* All but `each`. lost: job->missing on the device. */
+static tensor_work work_of(const struct br_upchannelize *plan, const struct upchannelize_job *job,
+                           const uint8_t *lost)
 {
     const br_upchannelize_device *d = plan->device;
-    const tensor_variant &v = d->tensor;
     const uint8_t *table = static_cast<const uint8_t *>(d->table);
     tensor_work w = {};
-    size_t width = plan->nchannels * plan->nspectators, last = job->first + job->blocks;
     w.e = job->e;
     w.history = d->history;
     w.spare = job->last ? d->spare : nullptr;
@@ -235,57 +242,111 @@ static void launch_tensor(struct br_upchannelize *plan, const struct upchanneliz
     w.X = plan->nspectators;
     w.U = static_cast<int>(plan->U);
     w.M = static_cast<int>(plan->M);
-    w.width = static_cast<int>(width);
-    w.kept = v.kept;
+    w.width = static_cast<int>(plan->nchannels * plan->nspectators);
+    w.kept = d->tensor.kept;
     w.first = static_cast<int>(job->first);
-    w.last = static_cast<int>(last);
+    w.last = static_cast<int>(job->first + job->blocks);
     w.steps = w.last * w.U;
+    w.phase = static_cast<int>(job->at % (static_cast<size_t>(d->tensor.unit) / plan->U));
     /* and their offsets fit 32 bits */
     w.wide_in = reinterpret_cast<uintptr_t>(job->e) % 16 == 0 && job->row % 16 == 0 &&
-                job->row * static_cast<size_t>(v.unit) <= UINT32_MAX;
+                job->row * static_cast<size_t>(d->tensor.unit) <= UINT32_MAX;
     w.wide_out = reinterpret_cast<uintptr_t>(job->out) % 16 == 0;
-    bool aligned = w.wide_in && w.wide_out;
+    return w;
+}
 
-    size_t unit_blocks = static_cast<size_t>(v.unit) / plan->U;
-    w.phase = static_cast<int>(job->at % unit_blocks);
-    size_t begin = (static_cast<size_t>(w.phase) + job->first) / unit_blocks,
-           end = (static_cast<size_t>(w.phase) + last + unit_blocks - 1) / unit_blocks,
-           columns = (width + static_cast<size_t>(v.span) - 1) / static_cast<size_t>(v.span),
+/* beside: may begin before what was launched last has ended */
+static void launch(const struct br_upchannelize *plan, const void *kernel, dim3 grid, void *work, bool beside)
+{
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = dim3(static_cast<unsigned>(plan->device->tensor.threads));
+    config.dynamicSmemBytes = plan->device->tensor.shared;
+    config.stream = static_cast<cudaStream_t>(br_cuda_stream(plan->cuda));
+    config.attrs = &attribute;
+    config.numAttrs = beside && plan->device->may_run_beside ? 1 : 0;
+    br_cuda_ok(plan->cuda, cudaLaunchKernelExC(&config, kernel, &work), "the launch of the filterbank");
+}
+
+static void launch_tensor(const struct br_upchannelize *plan, const struct upchannelize_job *job,
+                          const uint8_t *lost)
+{
+    const br_upchannelize_device *d = plan->device;
+    const tensor_variant &v = d->tensor;
+    tensor_work w = work_of(plan, job, lost);
+    size_t unit_blocks = static_cast<size_t>(v.unit) / plan->U, phase = static_cast<size_t>(w.phase),
+           begin = (phase + job->first) / unit_blocks,
+           end = (phase + job->first + job->blocks + unit_blocks - 1) / unit_blocks,
+           columns =
+               (static_cast<size_t>(w.width) + static_cast<size_t>(v.span) - 1) / static_cast<size_t>(v.span),
            each = length_of_walk(columns, end - begin, d->resident, static_cast<size_t>(v.before),
                                  static_cast<size_t>(v.grain));
     w.each = static_cast<int>(each);
-
     /* one row of blocks more, the first, keeps the history */
-    cudaLaunchAttribute beside = {};
-    beside.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    beside.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim =
-        dim3(static_cast<unsigned>(columns), static_cast<unsigned>((end - begin + each - 1) / each + 1));
-    config.blockDim = dim3(static_cast<unsigned>(v.threads));
-    config.dynamicSmemBytes = v.shared;
-    config.stream = static_cast<cudaStream_t>(br_cuda_stream(plan->cuda));
-    config.attrs = &beside;
+    dim3 grid(static_cast<unsigned>(columns), static_cast<unsigned>((end - begin + each - 1) / each + 1));
     /* not right after the upload of `lost` */
-    config.numAttrs = job->beside && d->may_run_beside && lost == nullptr ? 1 : 0;
-    br_cuda_ok(plan->cuda, cudaLaunchKernelEx(&config, aligned ? v.kernel : v.anywhere, w),
-               "the launch of the filterbank");
+    launch(plan, reinterpret_cast<const void *>(w.wide_in && w.wide_out ? v.kernel : v.anywhere), grid, &w,
+           job->beside && lost == nullptr);
 }
 
-extern "C" void br_upchannelize_cuda(struct br_upchannelize *plan, const struct upchannelize_job *job)
+/* Jobs of one launch. */
+static void launch_walk(struct br_upchannelize *const *plans, const struct upchannelize_job *jobs,
+                        const uint8_t *const *lost, size_t count)
 {
-    const uint8_t *lost = nullptr;
-    if ((job->first + job->blocks) * plan->U > INT_MAX / 2) {
-        br_cuda_ok(plan->cuda, cudaErrorInvalidValue, "a filterbank of so many steps at once");
-        return;
+    static_assert(static_cast<int>(UPCHANNELIZE_TOGETHER) == static_cast<int>(BR_WALK_ZONES),
+                  "a launch has room for what may go together");
+    walk_work work = {};
+    int chunks = 0; /* most of a zone */
+    bool beside = true;
+    for (size_t i = 0; i < BR_WALK_ZONES; i++) {
+        work.columns[i + 1] = work.columns[i];
+        if (i >= count) continue;
+        tensor_work &w = work.zone[i];
+        w = work_of(plans[i], &jobs[i], lost[i]);
+        int per_chunk = BR_BAND / w.U, end = (w.phase + w.last + per_chunk - 1) / per_chunk,
+            own = end - (w.phase + w.first) / per_chunk;
+        if (own > chunks) chunks = own;
+        work.columns[i + 1] += w.width / BR_TURNED_SPAN;
+        beside = beside && jobs[i].beside && lost[i] == nullptr;
     }
-    if (job->missing != nullptr) {
-        lost = static_cast<const uint8_t *>(
-            br_cuda_upload(plan->cuda, job->missing, job->blocks * plan->nchannels));
-        if (lost == nullptr) return; /* br_cuda_check says why */
+    unsigned columns = static_cast<unsigned>(work.columns[BR_WALK_ZONES]),
+             pieces = br_walk_cut(work.from, columns, static_cast<unsigned>(chunks),
+                                  static_cast<unsigned>(plans[0]->device->resident));
+    launch(plans[0], reinterpret_cast<const void *>(walking), dim3(columns, pieces), &work, beside);
+}
+
+extern "C" size_t br_upchannelize_cuda_resident(const struct br_upchannelize *plan)
+{
+    return plan->device->resident;
+}
+
+extern "C" bool br_upchannelize_cuda_joins(const struct br_upchannelize *plan)
+{
+    return joins(plan->device);
+}
+
+extern "C" void br_upchannelize_cuda(struct br_upchannelize *const *plans,
+                                     const struct upchannelize_job *jobs, size_t count)
+{
+    const uint8_t *lost[UPCHANNELIZE_TOGETHER] = {};
+    for (size_t i = 0; i < count; i++) {
+        struct br_cuda *cuda = plans[i]->cuda;
+        if ((jobs[i].first + jobs[i].blocks) * plans[i]->U > INT_MAX / 2) {
+            br_cuda_ok(cuda, cudaErrorInvalidValue, "a filterbank of so many steps at once");
+            return;
+        }
+        if (jobs[i].missing == nullptr) continue;
+        lost[i] = static_cast<const uint8_t *>(
+            br_cuda_upload(cuda, jobs[i].missing, jobs[i].blocks * plans[i]->nchannels));
+        if (lost[i] == nullptr) return; /* br_cuda_check says why */
     }
-    if (plan->device->on_tensor_cores)
-        launch_tensor(plan, job, lost);
+    if (joins(plans[0]->device))
+        launch_walk(plans, jobs, lost, count);
+    else if (plans[0]->device->on_tensor_cores)
+        launch_tensor(plans[0], jobs, lost[0]);
     else
-        launch_float32(plan, job, lost);
+        launch_float32(plans[0], jobs, lost[0]);
 }

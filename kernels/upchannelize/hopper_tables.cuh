@@ -1,8 +1,10 @@
-/* hopper_tables.cuh - tables of the filterbank's kernels on Hopper (warpgroup.cuh, dense.cuh). */
+/* hopper_tables.cuh - tables of the filterbank's kernels on Hopper (warpgroup.cuh, dense.cuh, resident.cuh),
+ * and which one it is. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_HOPPER_TABLES_CUH
 #define BEAMRING_KERNELS_UPCHANNELIZE_HOPPER_TABLES_CUH
 
 #include "kernels/upchannelize/dense.cuh"
+#include "kernels/upchannelize/resident.cuh"
 #include "kernels/upchannelize/tensor_tables.cuh"
 #include "kernels/upchannelize/warpgroup.cuh"
 
@@ -72,6 +74,13 @@ template <class S> tensor_tables dense_places(int, int)
     return {0, S::SCALES_AT, S::TAPS, S::STARTS, S::FIELD};
 }
 
+/* Of the fine channel's gain to its pair's; with the other sign, as 7 - level is what is rounded. */
+uint16_t dense_ratio(const struct br_upchannelize *plan, int u)
+{
+    double gain = pair_gain(plan, u);
+    return half_of(gain > 0 ? -plan->gain[u] / gain / BR_DENSE_UNIT : 0);
+}
+
 template <class S>
 void fill_dense(uint8_t *table, const tensor_tables &at, const struct br_upchannelize *plan)
 {
@@ -112,15 +121,60 @@ void fill_dense(uint8_t *table, const tensor_tables &at, const struct br_upchann
             for (int part = 0; part < 2; part++)
                 starts[part * 2 + k] = half_of((part ? 16 : 1) * -8 * 0x1p-24 * sum);
         }
-    /* with the other sign, as 7 - level is what is rounded */
-    auto ratio = [&](int u) {
-        double gain = pair_gain(plan, u);
-        return half_of(gain > 0 ? -plan->gain[u] / gain / BR_DENSE_UNIT : 0);
-    };
     for (int pair = 0; pair < U / 2; pair++) {
-        scales[pair / 2 * 4 + pair % 2] = ratio(pair);
-        scales[pair / 2 * 4 + 2 + pair % 2] = ratio(U - 1 - pair);
+        scales[pair / 2 * 4 + pair % 2] = dense_ratio(plan, pair);
+        scales[pair / 2 * 4 + 2 + pair % 2] = dense_ratio(plan, U - 1 - pair);
     }
+}
+
+/* ---- resident (resident.cuh) ---- */
+
+/* Whether times that mirror each other have the same taps, in reverse order. */
+bool is_symmetric(const struct br_upchannelize *plan)
+{
+    unsigned N = plan->M * plan->U;
+    double least = 1e-6 * largest_of(plan->window, N);
+    for (unsigned s = 0; s < N / 2; s++)
+        if (fabs(plan->window[s] - plan->window[N - 1 - s]) > least) return false;
+    return true;
+}
+
+template <class S> tensor_tables resident_places(int, int)
+{
+    return {0, S::FIELD, S::TAPS, S::FIELD, S::FIELD};
+}
+
+/* Matrices, of 8 times and of those that mirror them; [chunk][q]: taps of two times, what sums begin with
+ * (re), nothing, scales [low, high] of two fine channels. */
+template <class S>
+void fill_resident(uint8_t *table, const tensor_tables &at, const struct br_upchannelize *plan)
+{
+    constexpr int U = S::U;
+    double largest = largest_of(plan->window, plan->M * plan->U);
+    if (largest == 0) largest = 1;
+    uint16_t *matrix = reinterpret_cast<uint16_t *>(table + at.matrices),
+             *record = reinterpret_cast<uint16_t *>(table + at.taps);
+    for (int chunk = 0; chunk < S::CHUNKS; chunk++, matrix += S::MATRIX / 2)
+        for (int column = 0; column < U; column++)
+            for (unsigned k = 0; k < BR_BAND; k++) {
+                int i = chunk * 8 + static_cast<int>(k % 8), u = column % (U / 2);
+                double phase = phase_of(U, u, k < 8 ? i : U - 1 - i),
+                       value = largest * pair_gain(plan, u) * (column < U / 2 ? cos(phase) : sin(phase));
+                matrix[matrix_place(column, k)] = half_of(k < 8 ? value : -value);
+            }
+    for (int i = 0; i < U / 4; i++, record += S::RECORD / 2)
+        for (int k = 0; k < 2; k++) { /* time, and pair of fine channels */
+            int j = 2 * i + k;
+            double sum = 0;
+            for (int m = 0; m < BR_DENSE_TAPS; m++) {
+                record[m * 2 + k] =
+                    half_of(BR_DENSE_UNIT * plan->window[m * U + j] / largest * (m % 2 ? -1 : 1));
+                sum += from_half(record[m * 2 + k]);
+            }
+            record[8 + k] = half_of(-8 * 0x1p-24 * sum);
+            record[12 + k] = dense_ratio(plan, j);
+            record[14 + k] = dense_ratio(plan, U - 1 - j);
+        }
 }
 
 /* ---- which kernel ---- */
@@ -132,13 +186,21 @@ template <class S> tensor_variant dense_variant()
             fill_dense<S>};
 }
 
+template <class S> tensor_variant resident_variant()
+{
+    return {resident<S>,     resident<S>, S::THREADS,        BR_TURNED_SPAN,           S::SHARED,
+            S::U,            S::TURN,     BR_DENSE_TAPS - 1, (BR_DENSE_TAPS - 1) * S::U, resident_places<S>,
+            fill_resident<S>};
+}
+
 /* Those of the portable kernels that are faster on Hopper; else all 0. How many output steps at a turn,
  * warpgroups and blocks, and whether the products are X itself: as measured. */
-tensor_variant hopper_variant_for(int U, int M)
+tensor_variant hopper_variant_for(const struct br_upchannelize *plan)
 {
-    if (U <= BR_BAND && lags_of(U, M) <= walk::LAGS)
-        return {walking,
-                walking,
+    const int U = static_cast<int>(plan->U), M = static_cast<int>(plan->M);
+    if (U <= BR_BAND && lags_of(U, M) <= walk::LAGS) /* `walking` */
+        return {nullptr,
+                nullptr,
                 128,
                 BR_TURNED_SPAN,
                 0,
@@ -150,6 +212,7 @@ tensor_variant hopper_variant_for(int U, int M)
                 fill_walk};
     if (U > BR_BAND && M > BR_DENSE_TAPS) return {};
     if (U == 32) return dense_variant<dense_shape<32, 4, 1, 3, 1, true>>();
+    if (U == 64 && M == BR_DENSE_TAPS && is_symmetric(plan)) return resident_variant<resident_shape<64, 3>>();
     if (U == 64) return dense_variant<dense_shape<64, 2, 1, 1, 3, false>>();
     if (U == 128) return dense_variant<dense_shape<128, 1, 1, 4, 1, false>>();
     return {};

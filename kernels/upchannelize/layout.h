@@ -1,5 +1,5 @@
 /* layout.h - where things stand in the filterbank's tensor-core kernels (banded.cuh, folded.cuh, and on
- * Hopper warpgroup.cuh and dense.cuh).
+ * Hopper warpgroup.cuh, dense.cuh and resident.cuh).
  *
  * A warp multiplies matrices of coefficients (a, 16 rows by 16) with samples (b, 16 times by 8 samples of the
  * row): `lane` and `reg` are those of mma.sync m16n8k16 (kernels/common/fragments.h), column n of b is lane /
@@ -19,8 +19,11 @@ enum {
     BR_FOLD_TILES = 4,   /* of a warp in the transform */
     BR_TURNED_SPAN = 64, /* Hopper: samples of the row of a warpgroup */
     BR_WALK_LAGS = 4,    /* and chunks at a turn */
+    BR_WALK_ZONES = 8,   /* of a launch */
+    BR_WALK_PIECES = 32, /* most of a column */
     BR_DENSE_TAPS = 4,
-    BR_DENSE_UNIT = 8192 /* taps are at most this */
+    BR_DENSE_UNIT = 8192,   /* taps are at most this */
+    BR_RESIDENT_RECORD = 32 /* bytes of tables of two times and of two fine channels */
 };
 
 /* ---- both: samples of the row ---- */
@@ -57,6 +60,40 @@ static inline BR_HD unsigned br_turned_place(unsigned row, unsigned piece)
 static inline BR_HD unsigned br_walk_block(unsigned lags, unsigned ring)
 {
     return (lags - ring) % lags;
+}
+
+/* Cuts columns of so many chunks into pieces for `blocks` that run at once: piece i is chunks from[i] to
+ * from[i + 1] - 1; all columns have their first piece before any has its second. Returns how many pieces
+ * there are. Each is a part of what is then left for each block, so that they end together; 4 n + 1 chunks
+ * take n + 1 turns, the first of which reaches back over the lags. */
+static inline unsigned br_walk_cut(unsigned from[BR_WALK_PIECES + 1], unsigned columns, unsigned chunks,
+                                   unsigned blocks)
+{
+    const unsigned percent = 80, least = 25; /* as measured */
+    unsigned pieces = 0;
+    for (from[0] = 0; from[pieces] < chunks; pieces++) {
+        unsigned left = chunks - from[pieces];
+        uint64_t share = columns < blocks ? (uint64_t)left * columns / blocks : left;
+        unsigned each = (unsigned)(share * percent / 100);
+        if (each < least) each = least;
+        each = (each + 2) / 4 * 4 + 1;
+        if (left < each + least / 2 || pieces + 1 == BR_WALK_PIECES) each = left;
+        from[pieces + 1] = from[pieces] + each;
+    }
+    return pieces;
+}
+
+/* The time, or the fine channel, of a row of shared memory in resident.cuh: those of the second half are in
+ * reverse order, so that what mirrors row i, U - 1 - i, is in row U/2 + i. */
+static inline BR_HD unsigned br_resident_place(unsigned factor, unsigned row)
+{
+    return row < factor / 2 ? row : factor + factor / 2 - 1 - row;
+}
+
+/* Row of a lane's operand of ldmatrix or stmatrix: `count` rows and then the ones that mirror them. */
+static inline BR_HD unsigned br_resident_half_row(unsigned factor, unsigned lane, unsigned count)
+{
+    return lane % count + lane / count * (factor / 2);
 }
 
 /* ---- folded ---- */

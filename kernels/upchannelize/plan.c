@@ -218,7 +218,55 @@ static void remember(struct br_upchannelize *plan, const uint8_t *e, size_t row,
         memcpy(plan->history + (old + t) * bytes, e + (nsteps - fresh + t) * row, bytes);
 }
 
-static uint64_t execute(const struct br_upchannelize_call *call, int beside)
+/* The blocks of a call from `first` on that make a job; fills in what they miss. */
+static struct upchannelize_job job_of(const struct br_upchannelize_call *call, size_t first)
+{
+    struct br_upchannelize *plan = call->plan;
+    size_t left = call->nsteps / plan->U - first, count = left < plan->chunk ? left : plan->chunk;
+    int any = flag(plan, call->e_valid, call->valid_row, first, count, call->out_valid);
+    if (!any && plan->backend != BR_CUDA) memset(plan->lost, 0, count * plan->nchannels);
+    return (struct upchannelize_job){.e = call->e,
+                                     .row = call->row,
+                                     .first = first,
+                                     .blocks = count,
+                                     .missing = any || plan->backend != BR_CUDA ? plan->lost : NULL,
+                                     .out = call->out,
+                                     .at = plan->at,
+                                     .last = count == left};
+}
+
+#if BR_WITH_CUDA
+/* Calls of plans that join, or one. beside: they do not depend on what was launched last. */
+static void execute_on_device(const struct br_upchannelize_call *const *calls, size_t count, bool beside)
+{
+    bool more = true;
+    br_cuda_begin(calls[0]->plan->cuda);
+    for (size_t round = 0; more; round++) {
+        struct br_upchannelize *plans[UPCHANNELIZE_TOGETHER];
+        struct upchannelize_job jobs[UPCHANNELIZE_TOGETHER];
+        size_t n = 0;
+        more = false;
+        for (size_t i = 0; i < count; i++) {
+            struct br_upchannelize *plan = calls[i]->plan;
+            size_t first = round * plan->chunk;
+            if (first >= calls[i]->nsteps / plan->U) continue;
+            plans[n] = plan;
+            jobs[n] = job_of(calls[i], first);
+            jobs[n].beside = beside;
+            more |= !jobs[n].last;
+            n++;
+        }
+        if (n > 0) br_upchannelize_cuda(plans, jobs, n);
+    }
+    for (size_t i = 0; i < count; i++) {
+        const struct br_upchannelize_call *call = calls[i];
+        call->plan->at += call->nsteps / call->plan->U;
+        br_upchannelize_cuda_remember(call->plan, call->e, call->row, call->nsteps);
+    }
+}
+#endif
+
+static uint64_t execute(const struct br_upchannelize_call *call, bool beside)
 {
     struct br_upchannelize *plan = call->plan;
     uint64_t clamped = 0;
@@ -227,53 +275,80 @@ static uint64_t execute(const struct br_upchannelize_call *call, int beside)
         return 0;
     }
 #if BR_WITH_CUDA
-    if (plan->backend == BR_CUDA) br_cuda_begin(plan->cuda);
+    if (plan->backend == BR_CUDA) {
+        execute_on_device(&call, 1, beside);
+        return 0;
+    }
 #else
     (void)beside;
 #endif
     size_t blocks = call->nsteps / plan->U;
     for (size_t first = 0; first < blocks; first += plan->chunk) {
-        size_t count = blocks - first < plan->chunk ? blocks - first : plan->chunk;
-        int any = flag(plan, call->e_valid, call->valid_row, first, count, call->out_valid);
-        struct upchannelize_job job = {.e = call->e,
-                                       .row = call->row,
-                                       .first = first,
-                                       .blocks = count,
-                                       .missing = plan->lost,
-                                       .out = call->out};
-#if BR_WITH_CUDA
-        if (plan->backend == BR_CUDA) {
-            job.missing = any ? plan->lost : NULL;
-            job.at = plan->at;
-            job.last = first + count == blocks;
-            job.beside = beside != 0;
-            br_upchannelize_cuda(plan, &job);
-            continue;
-        }
-#endif
-        if (!any) memset(plan->lost, 0, count * plan->nchannels);
+        struct upchannelize_job job = job_of(call, first);
         clamped += plan->backend == BR_REFERENCE ? br_upchannelize_reference(plan, &job)
                                                  : br_upchannelize_cpu(plan, &job);
     }
     plan->at += blocks;
-#if BR_WITH_CUDA
-    if (plan->backend == BR_CUDA) {
-        br_upchannelize_cuda_remember(plan, call->e, call->row, call->nsteps);
-        return 0;
-    }
-#endif
     remember(plan, call->e, call->row, call->nsteps);
     return clamped;
 }
 
+static bool joins(const struct br_upchannelize *plan)
+{
+#if BR_WITH_CUDA
+    return plan->backend == BR_CUDA && plan->U > 1 && br_upchannelize_cuda_joins(plan);
+#else
+    (void)plan;
+    return false;
+#endif
+}
+
+/* In which order plans are executed that neither join nor copy, 0 for those: first what needs most room on a
+ * GPU (fewest blocks run at once), as it has to wait until a multiprocessor is free of all others; of those
+ * the long transforms, whose blocks run longest. */
+static uint64_t turn_of(const struct br_upchannelize *plan)
+{
+    uint64_t resident = 0;
+    if (plan->U == 1 || joins(plan)) return 0;
+#if BR_WITH_CUDA
+    if (plan->backend == BR_CUDA) resident = br_upchannelize_cuda_resident(plan);
+#endif
+    return resident * (2 * LONGEST) + (2 * LONGEST - plan->U);
+}
+
 uint64_t br_upchannelize_execute_all(const struct br_upchannelize_call *calls, size_t count)
 {
-    /* Long transforms first: their blocks run longest, and those of the short ones fill the GPU at the end. */
-    uint64_t clamped = 0;
-    int beside = 0;
-    for (unsigned factor = LONGEST; factor > 0; factor /= 2)
+    uint64_t clamped = 0, last = 0, next = 0;
+    bool beside = false;
+    while (next != UINT64_MAX) {
+        next = UINT64_MAX;
+        for (size_t i = 0; i < count; i++) {
+            uint64_t turn = turn_of(calls[i].plan);
+            if (turn > last && turn < next) next = turn;
+        }
         for (size_t i = 0; i < count; i++)
-            if (calls[i].plan->U == factor) clamped += execute(&calls[i], beside++);
+            if (turn_of(calls[i].plan) == next) {
+                clamped += execute(&calls[i], beside);
+                beside = true;
+            }
+        last = next;
+    }
+    /* those of which a GPU takes several at once fill it at the end */
+#if BR_WITH_CUDA
+    for (size_t i = 0; i < count;) {
+        const struct br_upchannelize_call *together[UPCHANNELIZE_TOGETHER];
+        size_t n = 0;
+        for (; i < count && n < UPCHANNELIZE_TOGETHER; i++)
+            if (joins(calls[i].plan)) {
+                if (n > 0 && calls[i].plan->cuda != together[0]->plan->cuda) break;
+                together[n++] = &calls[i];
+            }
+        if (n > 0) execute_on_device(together, n, beside);
+        beside = true;
+    }
+#endif
+    for (size_t i = 0; i < count; i++)
+        if (calls[i].plan->U == 1) copy(&calls[i]);
     return clamped;
 }
 
@@ -282,5 +357,5 @@ uint64_t br_upchannelize_execute(struct br_upchannelize *plan, const uint8_t *e,
                                  uint8_t *out_valid)
 {
     return execute(&(struct br_upchannelize_call){plan, e, row, e_valid, valid_row, nsteps, out, out_valid},
-                   0);
+                   false);
 }

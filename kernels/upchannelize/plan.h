@@ -26,6 +26,9 @@ struct upchannelize_filter {
     uint16_t *position; /* [U]: where the transform leaves fine channel u */
 };
 
+/* Most plans whose jobs go together. */
+enum { UPCHANNELIZE_TOGETHER = 8 };
+
 /* Some blocks of a call. */
 struct upchannelize_job {
     const uint8_t *e; /* of the whole call */
@@ -97,7 +100,13 @@ unsigned br_upchannelize_quantize_avx2(const struct upchannelize_filter *filter,
  * is all there is to do for U = 1. */
 int br_upchannelize_cuda_create(struct br_upchannelize *plan, struct br_why *why);
 void br_upchannelize_cuda_destroy(struct br_upchannelize *plan);
-void br_upchannelize_cuda(struct br_upchannelize *plan, const struct upchannelize_job *job);
+/* Thread blocks that the device runs at once. */
+size_t br_upchannelize_cuda_resident(const struct br_upchannelize *plan);
+/* Whether its jobs may be given to br_upchannelize_cuda together with those of other such plans. */
+bool br_upchannelize_cuda_joins(const struct br_upchannelize *plan);
+/* jobs[i] is one of plans[i], all of one br_cuda; more than one only of plans that join. */
+void br_upchannelize_cuda(struct br_upchannelize *const *plans, const struct upchannelize_job *jobs,
+                          size_t count);
 void br_upchannelize_cuda_remember(struct br_upchannelize *plan, const uint8_t *e, size_t row, size_t nsteps);
 void br_upchannelize_cuda_copy(const struct br_upchannelize *plan, const uint8_t *e, size_t row,
                                size_t nsteps, uint8_t *out);

@@ -168,11 +168,12 @@ template <int U> tensor_variant fold_variant(int M)
 }
 
 /* For other than small M (tensor_fits) there is none: all 0. */
-tensor_variant tensor_variant_for(int U, int M, bool on_hopper)
+tensor_variant tensor_variant_for(const struct br_upchannelize *plan, bool on_hopper)
 {
+    const int U = static_cast<int>(plan->U), M = static_cast<int>(plan->M);
     tensor_variant v = {};
-    if (on_hopper) v = hopper_variant_for(U, M);
-    if (v.kernel != nullptr) return v;
+    if (on_hopper) v = hopper_variant_for(plan);
+    if (v.threads > 0) return v;
     if (U <= BR_BAND)
         choose_band<1>(v, lags_of(U, M));
     else

@@ -19,8 +19,9 @@ struct tensor_tables {
 };
 
 struct tensor_variant {
-    void (*kernel)(tensor_work), (*anywhere)(tensor_work); /* for aligned data, and wherever they stand */
-    int threads, span;                                     /* of a block; samples of the row */
+    /* for aligned data, and wherever they stand; NULL: `walking` (zones.cuh), for several plans at once */
+    void (*kernel)(tensor_work), (*anywhere)(tensor_work);
+    int threads, span; /* of a block; samples of the row */
     size_t shared;
     int unit, grain; /* steps of a unit of a walk; a walk is a multiple of so many units */
     int before;      /* units before a walk that it reads too */

@@ -79,10 +79,11 @@ BR_PRODUCT(128, 32, 32, 33, 34, 35, 36)
 
 /* ---- input ---- */
 
-/* 16 bytes to shared memory, beside what follows. */
+/* 16 bytes to shared memory, beside what follows. The line's other half is brought to the second cache too:
+ * another block wants it soon. */
 __device__ __forceinline__ void stage_16(unsigned to, const uint8_t *from)
 {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(to), "l"(from) : "memory");
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;\n" ::"r"(to), "l"(from) : "memory");
 }
 
 /* Bytes of two times of two samples, of 8 times (rows of lanes 0 to 7) or two or four times 8.
@@ -131,11 +132,24 @@ __device__ __forceinline__ void remember_wide(const tensor_work &w, int column, 
         remember(w, column, columns);
         return;
     }
-#pragma unroll 8
-    for (int i = static_cast<int>(threadIdx.x); i < w.kept * chunks; i += static_cast<int>(blockDim.x)) {
-        int r = i / chunks, at = column + i % chunks * 16;
-        *reinterpret_cast<uint4 *>(w.spare + static_cast<size_t>(r) * w.width + at) =
-            __ldg(reinterpret_cast<const uint4 *>(field_row(w, w.steps - w.kept + r) + at));
+    constexpr int MOST = 6; /* pieces that a thread reads before it writes any */
+    const int count = w.kept * chunks, step = static_cast<int>(blockDim.x);
+#pragma unroll 1
+    for (int from = static_cast<int>(threadIdx.x); from < count; from += MOST * step) {
+        uint4 v[MOST];
+#pragma unroll
+        for (int k = 0; k < MOST; k++) {
+            int i = min(from + k * step, count - 1);
+            v[k] = __ldg(reinterpret_cast<const uint4 *>(field_row(w, w.steps - w.kept + i / chunks) + column +
+                                                         i % chunks * 16));
+        }
+#pragma unroll
+        for (int k = 0; k < MOST; k++) {
+            int i = from + k * step;
+            if (i < count)
+                *reinterpret_cast<uint4 *>(w.spare + static_cast<size_t>(i / chunks) * w.width + column +
+                                           i % chunks * 16) = v[k];
+        }
     }
 }
 

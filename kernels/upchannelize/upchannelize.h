@@ -74,7 +74,8 @@ uint64_t br_upchannelize_execute(struct br_upchannelize *plan, const uint8_t *e,
                                  uint8_t *out_valid);
 
 /* The same for each of several plans of one backend (zones of a band), of which no one reads what another
- * writes: on a GPU they run beside each other. */
+ * writes: on a GPU they run beside each other, many of them in one launch, and upload what they all need
+ * together (br_cuda_create is told). */
 struct br_upchannelize_call {
     struct br_upchannelize *plan;
     const uint8_t *e;

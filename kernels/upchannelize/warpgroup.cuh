@@ -8,7 +8,8 @@
  * LAGS - 1 and again 0, 1, ..., and what begins within it is the matrix for another position of the ring.
  *
  * Input and output go through shared memory (turned.cuh), CHUNKS chunks at a turn. While a chunk's products
- * are under way, the chunk before it becomes levels. */
+ * are under way, the chunk before it becomes levels. A turn's levels are stored in the next turn, so that
+ * there is one barrier a turn. zones.cuh says who walks where. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_WARPGROUP_CUH
 #define BEAMRING_KERNELS_UPCHANNELIZE_WARPGROUP_CUH
 
@@ -24,61 +25,52 @@ struct walk {
     static constexpr int N = LAGS * 16, COLUMNS = (2 * LAGS - 1) * 16; /* of a product, of the matrix */
     static constexpr int TURN = CHUNKS * BR_BAND * BR_TURNED_SPAN;     /* bytes */
     static constexpr int FIELD = COLUMNS * BR_BAND * 2, LEVELS = FIELD + (AHEAD + 1) * TURN,
-                         SHARED = LEVELS + TURN;
+                         SHARED = LEVELS + 2 * TURN;
 };
 
-__global__ void __launch_bounds__(128, walk::BLOCKS) walking(const tensor_work w)
+/* By a block: chunks [unit, end) of the 64 samples from `base`.
+ * shared [walk::SHARED bytes]: matrix, field [turn % (AHEAD + 1)][time][SPAN], levels [turn % 2][chunk][u,
+ * then U - 1 - u, of 8 pairs][SPAN] */
+__device__ __forceinline__ void walk_along(const tensor_work &w, uint4 *shared, int base, int unit, int end)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     using s = walk;
     constexpr int LAGS = s::LAGS, CHUNKS = s::CHUNKS, SPAN = BR_TURNED_SPAN;
-    /* matrix, field [turn % (AHEAD + 1)][time][SPAN], levels [chunk][u, then U - 1 - u, of 8 pairs][SPAN] */
-    __shared__ uint4 shared[s::SHARED / 16];
-    const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32,
-              q = lane % 4, base = static_cast<int>(blockIdx.x) * SPAN;
-    let_next_begin();
-    if (blockIdx.y == 0) {
-        remember_wide(w, base, SPAN);
-        end_after_previous();
-        return;
-    }
-    for (int i = static_cast<int>(threadIdx.x); i < s::COLUMNS * 2; i += 128)
-        shared[i] = __ldg(w.matrices + i);
-    asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
-    __syncthreads();
+    const unsigned thread = threadIdx.x;
+    const int lane = static_cast<int>(thread % 32), warp = static_cast<int>(thread / 32), q = lane % 4;
     const uint64_t b = br_wgmma_descriptor(static_cast<unsigned>(__cvta_generic_to_shared(shared)), 128, 256,
                                            BR_WGMMA_PLAIN);
-
-    const int half = w.U / 2, per_chunk = BR_BAND / w.U, first = (w.phase + w.first) / per_chunk,
-              unit = first + static_cast<int>(blockIdx.y - 1) * w.each,
-              end = min((w.phase + w.last + per_chunk - 1) / per_chunk, unit + w.each);
+    const int half = w.U / 2, per_chunk = BR_BAND / w.U;
 
     /* A thread's part of a turn: 16 bytes of the times thread / 4 + 32 i, and of its levels' rows. A lane's
      * part in ldmatrix: of times 4 3 2 1 0, in stmatrix: of two chunks' rows of levels. */
-    const int row = static_cast<int>(threadIdx.x) / 4;
+    const int row = static_cast<int>(thread / 4);
     unsigned part_at = static_cast<unsigned>(__cvta_generic_to_shared(shared)) + s::FIELD,
              turned_at = part_at + br_turned_place(static_cast<unsigned>(lane), static_cast<unsigned>(warp));
-    part_at += br_turned_place(static_cast<unsigned>(row), threadIdx.x % 4);
+    part_at += br_turned_place(static_cast<unsigned>(row), thread % 4);
     /* they are not to be computed anew for each turn */
     asm volatile("" : "+r"(part_at), "+r"(turned_at));
-    const size_t own = static_cast<size_t>(base) + threadIdx.x % 4 * 16;
-    /* Turns that stand wholly in this call are staged from `next`; else each time is looked for. What is
-     * before the history or after the call has coefficients of 0 in every row that is stored. next: e, shape
-     * (T, row) -> after the turn's and the thread's offset */
-    int step = (unit - (LAGS - 1)) * BR_BAND - w.phase * w.U; /* of the turn that is staged next */
-    const uint8_t *next = w.e + (static_cast<ptrdiff_t>(step) + row) * static_cast<ptrdiff_t>(w.row) + own;
-    const int wide_to = w.wide_in ? w.steps - CHUNKS * BR_BAND : -1, step_end = end * BR_BAND - w.phase * w.U;
-    auto stage = [&](unsigned slot) {
+    /* Turns are counted in steps of the call. Those that stand wholly in this call are staged from `next`;
+     * else each time is looked for. What is before the history or after the call has coefficients of 0 in
+     * every row that is stored. next: e, shape (T, row) -> after the turn's and the thread's offset */
+    const int before_first = w.phase * w.U, step_end = end * BR_BAND - before_first;
+    int step = (unit - (LAGS - 1)) * BR_BAND - before_first; /* of the turn at hand */
+    constexpr int TURN_STEPS = CHUNKS * BR_BAND, STAGED = s::AHEAD * TURN_STEPS;
+    const uint8_t *next = w.e + (static_cast<ptrdiff_t>(step) + row) * static_cast<ptrdiff_t>(w.row) +
+                          static_cast<ptrdiff_t>(base) + static_cast<ptrdiff_t>(thread % 4 * 16);
+    const unsigned wide_steps = w.wide_in ? static_cast<unsigned>(max(w.steps - TURN_STEPS + 1, 0)) : 0;
+    auto stage = [&](unsigned slot, int staged) {
         unsigned to = part_at + slot * s::TURN;
-        if (step >= step_end) {
+        if (staged >= step_end) {
             /* nothing is left */
-        } else if (step >= 0 && step <= wide_to) {
+        } else if (static_cast<unsigned>(staged) < wide_steps) {
 #pragma unroll
             for (int i = 0; i < CHUNKS / 2; i++) stage_16(to + i * 32 * SPAN, next + i * (32 * w.row));
         } else {
+            const int own = base + static_cast<int>(threadIdx.x % 4 * 16);
 #pragma unroll 1
             for (int i = 0; i < CHUNKS / 2; i++) {
-                int t = max(min(step + row + 32 * i, w.steps - 1), -w.kept);
+                int t = max(min(staged + static_cast<int>(threadIdx.x / 4) + 32 * i, w.steps - 1), -w.kept);
                 const uint8_t *from = field_row(w, t) + own;
                 if (w.wide_in || t < 0)
                     stage_16(to + i * 32 * SPAN, from);
@@ -91,12 +83,14 @@ __global__ void __launch_bounds__(128, walk::BLOCKS) walking(const tensor_work w
             }
         }
         beamring::copy_async_commit();
-        step += CHUNKS * BR_BAND;
-        next += CHUNKS * BR_BAND * w.row;
+        next += TURN_STEPS * w.row;
     };
 #pragma unroll 1
-    for (unsigned i = 0; i < s::AHEAD; i++) stage(i);
+    for (int i = 0; i < s::AHEAD; i++) stage(static_cast<unsigned>(i), step + i * TURN_STEPS);
     unsigned slot = 0; /* of the turn at hand */
+    for (int i = static_cast<int>(thread); i < s::COLUMNS * 2; i += 128) shared[i] = __ldg(w.matrices + i);
+    asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
+    __syncthreads();
 
     /* what sums begin with, and scales of u and U - 1 - u, of pairs 2 q and 2 q + 1   simd: pair 0 */
     const uint4 start = __ldg(w.starts + q);
@@ -112,18 +106,17 @@ __global__ void __launch_bounds__(128, walk::BLOCKS) walking(const tensor_work w
     const int pair = row % 8, later = pair / half, low_u = pair % half,
               u = row / 8 % 2 ? w.U - 1 - low_u : low_u;
     const int f = base / static_cast<int>(w.X), x = base - f * static_cast<int>(w.X);
-    uint8_t *out =
-        w.out +
-        (static_cast<ptrdiff_t>(step - s::AHEAD * CHUNKS * BR_BAND) + row / 16 * BR_BAND + later * w.U) *
-            w.width +
-        (static_cast<ptrdiff_t>(f * w.U + u) * static_cast<ptrdiff_t>(w.X) + x +
-         static_cast<ptrdiff_t>(threadIdx.x % 4 * 16));
+    uint8_t *out = w.out + (static_cast<ptrdiff_t>(step) + row / 16 * BR_BAND + later * w.U) * w.width +
+                   (static_cast<ptrdiff_t>(f * w.U + u) * static_cast<ptrdiff_t>(w.X) + x +
+                    static_cast<ptrdiff_t>(thread % 4 * 16));
     const ptrdiff_t two_chunks = static_cast<ptrdiff_t>(w.width) * (2 * BR_BAND);
     /* Turns that begin in this range have nothing but what is wanted, nothing missing, and room for wide
      * stores. */
-    const int plain_from = max(unit, (w.phase + w.first + per_chunk - 1) / per_chunk),
-              plain_to = w.wide_out && w.lost == nullptr ? min(end, (w.phase + w.last) / per_chunk) - CHUNKS
-                                                         : plain_from - 1;
+    const int plain_from =
+                  max(unit, (w.phase + w.first + per_chunk - 1) / per_chunk) * BR_BAND - before_first,
+              plain_to = w.wide_out && w.lost == nullptr
+                             ? (min(end, (w.phase + w.last) / per_chunk) - CHUNKS) * BR_BAND - before_first
+                             : plain_from - 1;
     unsigned beyond = 0;
 
     /* sums [re, im]   simd: pair 0   register: ring, then cos and sin, sample 0   thread: sample 3 2 1, pair
@@ -141,18 +134,53 @@ __global__ void __launch_bounds__(128, walk::BLOCKS) walking(const tensor_work w
 #pragma unroll
     for (int i = 0; i < LAGS; i++) begin_block(i);
 
+    auto is_plain = [&](int turn) { return turn >= plain_from && turn <= plain_to; };
+    /* Whether an output step is of this walk, and whether it is not missing. */
+    auto is_here = [&](int chunk, int mine) {
+        return chunk >= unit && chunk < end && mine >= w.first && mine < w.last;
+    };
+    auto is_kept = [&](int mine) {
+        return w.lost == nullptr || !w.lost[static_cast<size_t>(mine - w.first) * w.F +
+                                            static_cast<size_t>(base / static_cast<int>(w.X))];
+    };
+    auto store_plain = [&](const uint4(&v)[CHUNKS / 2]) {
+#pragma unroll
+        for (int i = 0; i < CHUNKS / 2; i++, out += two_chunks)
+            *reinterpret_cast<uint4 *>(out) = finished(v[i], true);
+    };
+    /* Of any turn, whose levels stand there. Nothing of this is to take registers elsewhere. */
+    auto store_part = [&](int turn, unsigned levels_at) {
+        int log_U = 31 - __clz(w.U);
+        unsigned own = threadIdx.x;
+        asm volatile("" : "+r"(log_U), "+r"(own));
+        const int chunk_0 = (turn + (w.phase << log_U)) / BR_BAND + static_cast<int>(own / 64),
+                  of = static_cast<int>(own / 4 % 8 * 2 >> log_U);
 #pragma unroll 1
-    for (int at = unit - (LAGS - 1); at < end; at += CHUNKS) {
+        for (int i = 0; i < CHUNKS / 2; i++, out += two_chunks) {
+            int chunk = chunk_0 + 2 * i, mine = (chunk * BR_BAND >> log_U) - w.phase + of;
+            if (is_here(chunk, mine))
+                store_16(w, out, finished(load_shared(levels_at + i * 32 * SPAN), is_kept(mine)));
+        }
+    };
+    unsigned levels =
+        s::LEVELS - s::FIELD; /* of this turn; those of the turn before stand in the other half */
+    const unsigned both_levels = 2 * (s::LEVELS - s::FIELD) + s::TURN;
+
+#pragma unroll 1
+    for (; step < step_end; step += TURN_STEPS) {
         beamring::copy_async_wait<s::AHEAD - 1>();
         __syncthreads();
-        stage(slot < 1 ? s::AHEAD : slot - 1);
-        const int block = at * per_chunk - w.phase; /* the turn's first output step */
-        const bool plain = at >= plain_from && at <= plain_to;
-        auto is_kept = [&](int of) {
-            return w.lost == nullptr ||
-                   !w.lost[static_cast<size_t>(of - w.first) * w.F + static_cast<size_t>(f)];
-        };
-        const unsigned from = turned_at + slot * s::TURN, to = turned_at + (s::LEVELS - s::FIELD);
+        stage(slot < 1 ? s::AHEAD : slot - 1, step + STAGED);
+        const bool plain = is_plain(step), plain_before = is_plain(step - TURN_STEPS);
+        uint4 v[CHUNKS / 2];
+        if (plain_before) {
+#pragma unroll
+            for (int i = 0; i < CHUNKS / 2; i++)
+                v[i] = load_shared(part_at + (both_levels - levels) + i * 32 * SPAN);
+        } else if (step + before_first > unit * BR_BAND) {
+            store_part(step - TURN_STEPS, part_at + (both_levels - levels));
+        }
+        const unsigned from = turned_at + slot * s::TURN, to = turned_at + levels;
         unsigned words[4], low_word[2], high_word[2], masks[CHUNKS];
         spectrum low, high; /* of the chunk before */
         auto finish = [&](int chunk) {
@@ -188,7 +216,10 @@ __global__ void __launch_bounds__(128, walk::BLOCKS) walking(const tensor_work w
                 product<s::N>::multiply(sums[part], a[part],
                                         b + br_walk_block(LAGS, static_cast<unsigned>(chunk)) * BLOCK);
             beamring::wgmma_commit();
-            if (chunk > 0) finish(chunk - 1);
+            if (chunk > 0)
+                finish(chunk - 1);
+            else if (plain_before)
+                store_plain(v);
             beamring::wgmma_wait<0>();
 #pragma unroll
             for (int part = 0; part < 2; part++) beamring::wgmma_hold(sums[part]);
@@ -201,38 +232,35 @@ __global__ void __launch_bounds__(128, walk::BLOCKS) walking(const tensor_work w
 #pragma unroll
             for (int chunk = 0; chunk < CHUNKS; chunk++) beyond += masks[chunk];
         } else {
+            int log_U = 31 - __clz(w.U);
+            asm volatile("" : "+r"(log_U));
+            const int chunk_0 = (step + (w.phase << log_U)) / BR_BAND;
 #pragma unroll
             for (int i = 0; i < 2 * CHUNKS; i++) {
-                int chunk = i / 2, mine = block + chunk * per_chunk + (2 * q + i % 2) / half;
-                mask_counts counts = count_masks(masks[chunk]);
+                int chunk = chunk_0 + i / 2,
+                    mine = (chunk * BR_BAND >> log_U) - w.phase + ((2 * q + i % 2) * 2 >> log_U);
+                mask_counts counts = count_masks(masks[i / 2]);
                 /* back to masks: of which `beyond` has sums */
-                if (at + chunk >= unit && at + chunk < end && mine >= w.first && mine < w.last &&
-                    is_kept(mine))
+                if (is_here(chunk, mine) && is_kept(mine))
                     beyond += i % 2 ? counts.upper * 0xffff0000u : counts.lower * 0x0000ffffu;
             }
         }
-        __syncthreads();
-        const unsigned levels_at = part_at + (s::LEVELS - s::FIELD);
-        if (plain) {
-            uint4 v[CHUNKS / 2];
-#pragma unroll
-            for (int i = 0; i < CHUNKS / 2; i++) v[i] = load_shared(levels_at + i * 32 * SPAN);
-#pragma unroll
-            for (int i = 0; i < CHUNKS / 2; i++, out += two_chunks)
-                *reinterpret_cast<uint4 *>(out) = finished(v[i], true);
-        } else {
-#pragma unroll 1
-            for (int i = 0; i < CHUNKS / 2; i++, out += two_chunks) {
-                int chunk = at + 2 * i + row / 16, mine = block + (2 * i + row / 16) * per_chunk + later;
-                if (chunk >= unit && chunk < end && mine >= w.first && mine < w.last)
-                    store_16(w, out, finished(load_shared(levels_at + i * 32 * SPAN), is_kept(mine)));
-            }
-        }
         slot = slot == s::AHEAD ? 0 : slot + 1;
-        if (((at - unit) & 1023) < CHUNKS) add_masks(w, beyond); /* before there are too many of them */
+        levels = both_levels - levels;
+        /* before there are too many of them */
+        if ((step & (1024 * BR_BAND - 1)) < TURN_STEPS) add_masks(w, beyond);
     }
     add_masks(w, beyond);
-    end_after_previous();
+    __syncthreads();
+    if (is_plain(step - TURN_STEPS)) {
+        uint4 v[CHUNKS / 2];
+#pragma unroll
+        for (int i = 0; i < CHUNKS / 2; i++)
+            v[i] = load_shared(part_at + (both_levels - levels) + i * 32 * SPAN);
+        store_plain(v);
+    } else {
+        store_part(step - TURN_STEPS, part_at + (both_levels - levels));
+    }
 #endif
 }
 

@@ -207,45 +207,90 @@ static void tones_match_the_analytic_response(void **state)
         }
 }
 
-/* Three zones of a band at once, in two calls: what each gives alone. */
+enum { MOST_ZONES = 12 };
+
+/* Zones of a band, [F, U, M] each with X = 64, in frames of these many steps, together: what each gives alone in
+ * one call, and as many clamped. */
+static void check_zones(const unsigned (*zone)[3], size_t zones, const size_t *frame, bool missing, size_t off)
+{
+    struct br_upchannelize *plan[MOST_ZONES];
+    struct stream s[MOST_ZONES];
+    size_t T = 0, row = 0, channels = 0, X = 64, first[MOST_ZONES + 1] = {0};
+    for (size_t i = 0; frame[i] > 0; i++) T += frame[i];
+    for (size_t z = 0; z < zones; z++) {
+        s[z] = make_noise(zone[z][0], X, zone[z][1], zone[z][2], T / zone[z][1]);
+        if (missing) add_missing(&s[z], 800);
+        plan[z] = plan_for(&s[z], BR_CUDA, cuda);
+        first[z + 1] = channels += s[z].F;
+    }
+    row = channels * X;
+    uint8_t *e = malloc(T * row + off), *valid = malloc(T * channels), *out = malloc(T * row + off),
+            *out_valid = malloc(T * channels);
+    for (size_t t = 0; t < T; t++)
+        for (size_t z = 0; z < zones; z++) {
+            memcpy(e + off + t * row + first[z] * X, s[z].e + t * s[z].row, s[z].row);
+            if (missing)
+                memcpy(valid + t * channels + first[z], s[z].valid + t * s[z].valid_row, s[z].F);
+            else
+                memset(valid + t * channels + first[z], 255, s[z].F);
+        }
+    uint8_t *e_there = on_device(e, T * row + off), *out_there = on_device(e, T * row + off);
+    uint64_t before = br_cuda_count(cuda), clamped = 0;
+    for (size_t i = 0, t = 0; frame[i] > 0; t += frame[i++]) {
+        struct br_upchannelize_call call[MOST_ZONES];
+        for (size_t z = 0; z < zones; z++) { /* a zone's output is T of its rows beside those of other zones */
+            size_t from = (first[z] * T + t * s[z].F) * X;
+            call[z] = (struct br_upchannelize_call){plan[z],
+                                                    e_there + off + t * row + first[z] * X,
+                                                    row,
+                                                    valid + t * channels + first[z],
+                                                    channels,
+                                                    frame[i],
+                                                    out_there + off + from,
+                                                    out_valid + first[z] * T + t * s[z].F};
+        }
+        assert_int_equal(br_upchannelize_execute_all(call, zones), 0);
+    }
+    clamped = br_cuda_count(cuda) - before;
+    struct br_why why;
+    if (br_cuda_check(cuda, &why) != 0) fail_msg("%s", why.text);
+    cuda_ok(cudaMemcpy(out, out_there, T * row + off, cudaMemcpyDeviceToHost));
+    for (size_t z = 0; z < zones; z++) {
+        struct result alone = run_at(&s[z], NULL, 0, 0);
+        if (memcmp(out + off + first[z] * T * X, alone.out, outputs(&s[z]) * X) != 0)
+            fail_msg("zone %zu (U = %u) of %zu is not what it is alone", z, zone[z][1], zones);
+        assert_memory_equal(out_valid + first[z] * T, alone.out_valid, outputs(&s[z]));
+        clamped -= alone.clamped;
+        forget(&alone);
+        br_upchannelize_destroy(plan[z]);
+        drop(&s[z]);
+    }
+    assert_int_equal(clamped, 0);
+    br_cuda_free(cuda, e_there);
+    br_cuda_free(cuda, out_there);
+    free(e);
+    free(valid);
+    free(out);
+    free(out_valid);
+}
+
 static void zones_beside_each_other(void **state)
 {
     NEEDS_DEVICE();
-    enum { ZONES = 3, STEPS = 384 };
-    struct stream zone[ZONES] = {make_noise(2, 64, 4, 4, STEPS / 4), make_noise(2, 64, 64, 4, STEPS / 64),
-                                 make_noise(2, 64, 16, 3, STEPS / 16)};
-    struct br_upchannelize_call calls[ZONES];
-    uint8_t *valid = malloc(STEPS * 2);
-    for (int z = 0; z < ZONES; z++)
-        calls[z] = (struct br_upchannelize_call){plan_for(&zone[z], BR_CUDA, cuda),
-                                                 on_device(zone[z].e, STEPS * 128),
-                                                 128,
-                                                 NULL,
-                                                 0,
-                                                 STEPS / 2,
-                                                 on_device(zone[z].e, STEPS * 128),
-                                                 valid};
-    for (int half = 0; half < 2; half++) {
-        br_upchannelize_execute_all(calls, ZONES);
-        for (int z = 0; z < ZONES; z++) {
-            calls[z].e += STEPS / 2 * 128;
-            calls[z].out += STEPS / 2 * 128;
-        }
+    /* of every kernel; more of those that share a launch than it takes; and one */
+    static const unsigned mixed[][3] = {{2, 4, 4}, {1, 64, 4}, {3, 16, 3}, {1, 1, 4}, {1, 8, 8},
+                                        {1, 32, 4}, {2, 2, 4}, {1, 128, 2}, {2, 16, 4}},
+                          many[12][3] = {{1, 2, 4}, {2, 4, 4}, {1, 8, 4}, {3, 16, 4}, {1, 2, 1}, {1, 4, 2},
+                                         {2, 8, 3}, {1, 16, 1}, {1, 2, 4}, {1, 16, 4}, {1, 8, 4}, {2, 2, 3}},
+                          one[][3] = {{5, 8, 4}};
+    static const size_t frames[] = {256, 128, 512, 0}, few[] = {16, 48, 16, 112, 0}, whole[] = {1040, 0};
+    for (int round = 0; round < 4; round++) {
+        bool missing = round % 2 != 0;
+        size_t off = round < 2 ? 0 : pick(1, 15);
+        check_zones(mixed, sizeof mixed / sizeof *mixed, frames, missing, off);
+        check_zones(many, sizeof many / sizeof *many, few, missing, off);
+        check_zones(one, 1, whole, missing, off);
     }
-    for (int z = 0; z < ZONES; z++) {
-        uint8_t *out = malloc(STEPS * 128);
-        br_cuda_count(cuda);
-        cuda_ok(cudaMemcpy(out, calls[z].out - STEPS * 128, STEPS * 128, cudaMemcpyDeviceToHost));
-        struct result alone = run_at(&zone[z], NULL, 0, 0);
-        assert_memory_equal(out, alone.out, STEPS * 128);
-        forget(&alone);
-        free(out);
-        br_upchannelize_destroy(calls[z].plan);
-        br_cuda_free(cuda, (void *)(uintptr_t)(calls[z].e - STEPS * 128));
-        br_cuda_free(cuda, calls[z].out - STEPS * 128);
-        drop(&zone[z]);
-    }
-    free(valid);
 }
 
 static void many_taps(void **state)

@@ -193,18 +193,19 @@ static void staged(struct layouts *report, unsigned rows, unsigned matrices)
             }
 }
 
-/* `rows` fine channels of 64 samples of levels, of which stmatrix writes 32 at once: `first` and `step` are
+/* `rows` fine channels of 64 samples of levels, of which stmatrix writes `lanes` at once: `first` and `step` are
  * those of each lane's. Then to global memory. */
-static void turned_back(struct layouts *report, unsigned rows, const unsigned first[32], const int step[32])
+static void turned_back(struct layouts *report, unsigned rows, unsigned lanes, const unsigned first[32],
+                        const int step[32])
 {
     struct layouts_region *levels =
         layouts_region(report, LAYOUTS_SHARED, "levels", (size_t)rows * TURNED, 1);
     struct layouts_region *out = layouts_region(report, LAYOUTS_GLOBAL, "out", (size_t)rows * TURNED, 1);
     struct layouts_pass *write = layouts_begin(levels, LAYOUTS_WRITE, "store_turned");
-    for (unsigned i = 0; i < rows / 32; i++)
+    for (unsigned i = 0; i < rows / lanes; i++)
         for (unsigned warp = 0; warp < 4; warp++) {
             struct layouts_access access = {.bytes = 16};
-            for (unsigned lane = 0; lane < 32; lane++) {
+            for (unsigned lane = 0; lane < lanes; lane++) {
                 int64_t row = (int64_t)first[lane] + (int64_t)i * step[lane];
                 layouts_lane_items(&access, lane,
                                    (int64_t)br_turned_place(first[lane], warp) +
@@ -264,11 +265,25 @@ static void walking(struct layouts *report)
         read_columns(read, start * 16, lags * 16);
     }
     layouts_end(read, 0, lags);
-    for (unsigned lane = 0; lane < 32; lane++) { /* two chunks' u and U-1-u of 8 pairs */
+    for (unsigned lane = 0; lane < 16; lane++) { /* a chunk's u and U-1-u of 8 pairs */
         first[lane] = lane;
-        step[lane] = 32;
+        step[lane] = 16;
     }
-    turned_back(report, chunks * BAND, first, step);
+    turned_back(report, chunks * BAND, 16, first, step);
+}
+
+/* A column is cut into pieces that follow each other, none of them longer than what each block has then. */
+static void cut(struct layouts *report, unsigned columns, unsigned chunks, unsigned blocks)
+{
+    unsigned from[BR_WALK_PIECES + 1], count = br_walk_cut(from, columns, chunks, blocks);
+    layouts_variant(report, "%u columns of %u chunks by %u blocks", columns, chunks, blocks);
+    layouts_expect(report, count >= 1 && count <= BR_WALK_PIECES && from[0] == 0 && from[count] == chunks,
+                   "%u pieces end at %u", count, from[count]);
+    for (unsigned i = 0; i < count; i++) {
+        layouts_expect(report, from[i + 1] > from[i], "piece %u is empty", i);
+        layouts_expect(report, i == 0 || i + 1 >= count || from[i + 1] - from[i] <= from[i] - from[i - 1],
+                       "piece %u is longer than the one before it", i);
+    }
 }
 
 static void dense(struct layouts *report, unsigned factor, bool whole)
@@ -305,7 +320,7 @@ static void dense(struct layouts *report, unsigned factor, bool whole)
         first[lane] = whole || lane < 16 ? lane : factor - 1 - lane % 16;
         step[lane] = whole ? 32 : lane < 16 ? 16 : -16;
     }
-    turned_back(report, factor, first, step);
+    turned_back(report, factor, 32, first, step);
 }
 
 void layouts_upchannelize(struct layouts *report)
@@ -314,6 +329,9 @@ void layouts_upchannelize(struct layouts *report)
     banded(report, 4);
     for (unsigned factor = 32; factor <= 128; factor *= 2) folded(report, factor);
     walking(report);
+    static const unsigned columns[] = {1, 3, 80, 464, 528, 768, 100000}, chunks[] = {1, 5, 37, 512, 4352};
+    for (unsigned i = 0; i < sizeof columns / sizeof *columns; i++)
+        for (unsigned k = 0; k < sizeof chunks / sizeof *chunks; k++) cut(report, columns[i], chunks[k], 528);
     dense(report, 32, true);
     dense(report, 64, false);
     dense(report, 128, false);
