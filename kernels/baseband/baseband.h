@@ -12,7 +12,7 @@
  *
  * Frames that a plan is given one after the other, with nothing between them in the stream and nothing in common
  * in memory, may run beside each other on the device; what comes after them in the stream, or between them, sees
- * them in order. That is fastest where fields and beams go by turns to at least five places each; with less than
+ * them in order. That is fastest where fields and beams go by turns to at least six places each; with less than
  * three, frames run one by one. A kernel of another kind on the same stream that lets the next one begin early
  * (programmatic dependent launch) must have waited for the one before it first. */
 #ifndef BEAMRING_KERNELS_BASEBAND_H

@@ -299,14 +299,14 @@ static unsigned count_apart(const struct br_baseband_hopper *h, range reads, ran
 }
 
 /* Blocks that share a frame's tiles. A frame alone: as many as run at once, shares in halves of tiles. Where
- * frames follow each other, `depth` of them beside each other: whole tiles, up to 4 a block so long as all
- * multiprocessors have work. */
+ * frames follow each other, `depth` of them beside each other: whole tiles, 4 a block (or 2, where only 2 or 3 frames
+ * can be) so long as all multiprocessors have work. */
 static unsigned share_out(const struct br_baseband_hopper *h, work *w, size_t tiles, unsigned depth, bool follows)
 {
     size_t parts = tiles * h->k.parts, processors = h->processors;
     size_t blocks = parts < processors ? parts : processors;
     if (follows && depth > 1 && tiles <= 8 * processors) {
-        size_t each = (tiles + processors - 1) / processors, most = depth == TOGETHER ? depth : 2,
+        size_t each = (tiles + processors - 1) / processors, most = depth >= 4 ? 4 : 2,
                several = (tiles * most + processors - 1) / processors;
         if (each < most) each = several < most ? several : most;
         blocks = (tiles + each - 1) / each;

@@ -34,7 +34,7 @@
 namespace beamring::baseband::hopper
 {
 
-constexpr unsigned TOGETHER = 4;
+constexpr unsigned TOGETHER = 5;
 constexpr unsigned FOLLOWING = 4; /* so many launches in succession ran beside the one before: frames follow each other */
 
 /* What the launches of a plan tell each other; they are numbered from 1 on. */
