@@ -54,7 +54,7 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) dens
               group = static_cast<int>(threadIdx.x) / 128;
     const unsigned q = lane % 4, warp = thread / 32;
     let_next_begin();
-    if (blockIdx.y == 0) {
+    if (blockIdx.y == gridDim.y - 1) { /* last, beside those that are still at work */
         remember_wide(w, static_cast<int>(blockIdx.x) * (SPAN * S::GROUPS), SPAN * S::GROUPS);
         end_after_previous();
         return;
@@ -67,7 +67,7 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) dens
     __syncthreads();
 
     const int base = (static_cast<int>(blockIdx.x) * S::GROUPS + group) * SPAN;
-    const int first = w.first + static_cast<int>(blockIdx.y - 1) * w.each, end = min(w.last, first + w.each);
+    const int first = w.first + static_cast<int>(blockIdx.y) * w.each, end = min(w.last, first + w.each);
     if (base < w.width) {
         const unsigned shared_at = static_cast<unsigned>(__cvta_generic_to_shared(shared)),
                        field_at = shared_at + S::FIELD + static_cast<unsigned>(group) * S::OWN,

@@ -189,6 +189,20 @@ static void own_gain_on_tensor_cores(void **state)
     }
 }
 
+/* One whose second half is not the first one's in reverse: no taps are had from those of other times. */
+static void own_window_on_tensor_cores(void **state)
+{
+    NEEDS_DEVICE();
+    for (size_t U = 8; U <= 128; U *= 2) {
+        struct stream s = make_noise(1, 64, U, 4, 8);
+        s.window = malloc(4 * U * sizeof *s.window);
+        br_upchannelize_window(s.window, (unsigned)U, 4);
+        for (size_t i = 0; i < 4 * U; i++) s.window[i] *= 0.75 + 0.5 * (double)i / (4.0 * (double)U);
+        check(&s, 0, 0);
+        drop(&s);
+    }
+}
+
 static void tones_match_the_analytic_response(void **state)
 {
     NEEDS_DEVICE();
@@ -611,6 +625,7 @@ int main(void)
         cmocka_unit_test(every_factor),
         cmocka_unit_test(every_factor_on_tensor_cores),
         cmocka_unit_test(own_gain_on_tensor_cores),
+        cmocka_unit_test(own_window_on_tensor_cores),
         cmocka_unit_test(tones_match_the_analytic_response),
         cmocka_unit_test(zones_beside_each_other),
         cmocka_unit_test(many_taps),

@@ -1,5 +1,5 @@
-/* The filterbank's tensor-core kernels: shared memory of folded.cuh, warpgroup.cuh and dense.cuh, and what
- * warps load and store. */
+/* The filterbank's tensor-core kernels: shared memory of folded.cuh, warpgroup.cuh, dense.cuh and
+ * resident.cuh, and what warps load and store. */
 #include "kernels/common/fragments.h"
 #include "kernels/upchannelize/layout.h"
 #include "tools/layouts/check.h"
@@ -323,6 +323,101 @@ static void dense(struct layouts *report, unsigned factor, bool whole)
     turned_back(report, factor, 32, first, step);
 }
 
+/* A window and its levels, whose rows are times and fine channels in br_resident_place's order. */
+static void resident(struct layouts *report, unsigned factor)
+{
+    layouts_variant(report, "resident, U = %u", factor);
+    struct layouts_region *e = layouts_region(report, LAYOUTS_GLOBAL, "e", (size_t)factor * TURNED, 1);
+    struct layouts_region *field =
+        layouts_region(report, LAYOUTS_SHARED, "field", (size_t)factor * TURNED, 1);
+    struct layouts_region *levels =
+        layouts_region(report, LAYOUTS_SHARED, "levels", (size_t)factor * TURNED, 1);
+    struct layouts_region *out = layouts_region(report, LAYOUTS_GLOBAL, "out", (size_t)factor * TURNED, 1);
+    layouts_fill(e);
+    struct layouts_pass *load = layouts_begin(e, LAYOUTS_READ, "stage");
+    struct layouts_pass *stage = layouts_begin(field, LAYOUTS_WRITE, "stage");
+    layouts_allow_pieces(load, LAYOUTS_SECTOR, pieces);
+    for (unsigned i = 0; i < factor / 32; i++)
+        for (unsigned warp = 0; warp < 4; warp++) {
+            struct layouts_access from = {.bytes = 16}, to = {.bytes = 16};
+            for (unsigned lane = 0; lane < 32; lane++) {
+                unsigned thread = warp * 32 + lane, time = br_resident_place(factor, thread / 4 + 32 * i);
+                layouts_lane(&from, lane, time * TURNED + thread % 4 * 16);
+                layouts_lane_items(&to, lane, br_turned_place(thread / 4, thread % 4) + i * 32 * TURNED,
+                                   time * TURNED + thread % 4 * 16);
+            }
+            layouts_access(load, &from);
+            layouts_access(stage, &to);
+        }
+    layouts_end(load, 1, 1);
+    layouts_end(stage, 1, 1);
+    struct layouts_pass *read = layouts_begin(field, LAYOUTS_READ, "load_words");
+    for (unsigned chunk = 0; chunk < factor / 16; chunk++)
+        for (unsigned warp = 0; warp < 4; warp++)
+            for (unsigned mirror = 0; mirror < 2; mirror++) { /* one matrix of ldmatrix after the other */
+                struct layouts_access access = {.bytes = 16};
+                for (unsigned lane = 0; lane < 8; lane++) {
+                    unsigned row = br_resident_half_row(factor, mirror * 8 + lane, 8), j = chunk * 8 + lane,
+                             time = mirror ? factor - 1 - j : j;
+                    layouts_lane_items(&access, lane, br_turned_place(row, warp) + chunk * 8 * TURNED,
+                                       time * TURNED + warp * 16);
+                }
+                layouts_access(read, &access);
+            }
+    layouts_end(read, 1, 1);
+
+    struct layouts_region *records =
+        layouts_region(report, LAYOUTS_SHARED, "records", (size_t)factor / 4 * BR_RESIDENT_RECORD, 1);
+    layouts_fill(records);
+    struct layouts_pass *tables = layouts_begin(records, LAYOUTS_READ, "taps, starts, scales");
+    const unsigned bytes[3] = {16, 4, 8}, offset[3] = {0, 16, 24};
+    for (unsigned chunk = 0; chunk < factor / 16; chunk++)
+        for (unsigned i = 0; i < 3; i++) {
+            struct layouts_access access = {.bytes = bytes[i]};
+            for (unsigned lane = 0; lane < 32; lane++)
+                layouts_lane(&access, lane, (chunk * 4 + lane % 4) * BR_RESIDENT_RECORD + offset[i]);
+            layouts_access(tables, &access);
+        }
+    layouts_end(tables, 0, 8); /* four bytes of each are nothing */
+    struct layouts_region *b = layouts_region(report, LAYOUTS_SHARED, "matrix", (size_t)factor * factor, 2);
+    layouts_fill(b);
+    struct layouts_pass *product = layouts_begin(b, LAYOUTS_READ, "products");
+    for (unsigned chunk = 0; chunk < factor / 16; chunk++) read_columns(product, chunk * factor, factor);
+    layouts_end(product, 1, 1);
+
+    struct layouts_pass *write = layouts_begin(levels, LAYOUTS_WRITE, "store_turned");
+    for (unsigned i = 0; i < factor / 32; i++) /* 16 pairs' u, then their U - 1 - u */
+        for (unsigned warp = 0; warp < 4; warp++) {
+            struct layouts_access access = {.bytes = 16};
+            for (unsigned lane = 0; lane < 32; lane++) {
+                unsigned pair = i * 16 + lane % 16, u = lane < 16 ? pair : factor - 1 - pair;
+                layouts_lane_items(&access, lane,
+                                   br_turned_place(br_resident_half_row(factor, lane, 16), warp) +
+                                       i * 16 * TURNED,
+                                   u * TURNED + warp * 16);
+            }
+            layouts_access(write, &access);
+        }
+    layouts_end(write, 1, 1);
+    struct layouts_pass *fetch = layouts_begin(levels, LAYOUTS_READ, "store");
+    struct layouts_pass *store = layouts_begin(out, LAYOUTS_WRITE, "store");
+    layouts_allow_pieces(store, LAYOUTS_SECTOR, pieces);
+    for (unsigned i = 0; i < factor / 32; i++)
+        for (unsigned warp = 0; warp < 4; warp++) {
+            struct layouts_access from = {.bytes = 16}, to = {.bytes = 16};
+            for (unsigned lane = 0; lane < 32; lane++) {
+                unsigned thread = warp * 32 + lane, u = br_resident_place(factor, thread / 4 + 32 * i);
+                layouts_lane_items(&from, lane, br_turned_place(thread / 4, thread % 4) + i * 32 * TURNED,
+                                   u * TURNED + thread % 4 * 16);
+                layouts_lane(&to, lane, u * TURNED + thread % 4 * 16);
+            }
+            layouts_access(fetch, &from);
+            layouts_access(store, &to);
+        }
+    layouts_end(fetch, 1, 1);
+    layouts_end(store, 1, 1);
+}
+
 void layouts_upchannelize(struct layouts *report)
 {
     banded(report, 8);
@@ -335,4 +430,5 @@ void layouts_upchannelize(struct layouts *report)
     dense(report, 32, true);
     dense(report, 64, false);
     dense(report, 128, false);
+    resident(report, 64);
 }
