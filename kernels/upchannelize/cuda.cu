@@ -285,7 +285,7 @@ static void launch_tensor(const struct br_upchannelize *plan, const struct upcha
            each = length_of_walk(columns, end - begin, d->resident, static_cast<size_t>(v.before),
                                  static_cast<size_t>(v.grain));
     w.each = static_cast<int>(each);
-    /* one row of blocks more, the first, keeps the history */
+    /* one row of blocks more keeps the history */
     dim3 grid(static_cast<unsigned>(columns), static_cast<unsigned>((end - begin + each - 1) / each + 1));
     /* not right after the upload of `lost` */
     launch(plan, reinterpret_cast<const void *>(w.wide_in && w.wide_out ? v.kernel : v.anywhere), grid, &w,
@@ -312,9 +312,17 @@ static void launch_walk(struct br_upchannelize *const *plans, const struct upcha
         work.columns[i + 1] += w.width / BR_TURNED_SPAN;
         beside = beside && jobs[i].beside && lost[i] == nullptr;
     }
-    unsigned columns = static_cast<unsigned>(work.columns[BR_WALK_ZONES]),
-             pieces = br_walk_cut(work.from, columns, static_cast<unsigned>(chunks),
-                                  static_cast<unsigned>(plans[0]->device->resident));
+    unsigned columns = static_cast<unsigned>(work.columns[BR_WALK_ZONES]), pieces = 0;
+    size_t resident = plans[0]->device->resident, length = static_cast<size_t>(chunks);
+    if (columns * length < resident * BR_WALK_SHORT) { /* at once, as far as they can */
+        size_t each = length_of_walk(columns, length, resident, walk::LAGS - 1, walk::CHUNKS);
+        for (size_t at = 0; at < length && pieces < BR_WALK_PIECES; at += each)
+            work.from[pieces++] = static_cast<unsigned>(at);
+        work.from[pieces] = static_cast<unsigned>(chunks);
+    } else {
+        pieces =
+            br_walk_cut(work.from, columns, static_cast<unsigned>(chunks), static_cast<unsigned>(resident));
+    }
     launch(plans[0], reinterpret_cast<const void *>(walking), dim3(columns, pieces), &work, beside);
 }
 

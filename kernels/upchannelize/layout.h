@@ -20,7 +20,8 @@ enum {
     BR_TURNED_SPAN = 64, /* Hopper: samples of the row of a warpgroup */
     BR_WALK_LAGS = 4,    /* and chunks at a turn */
     BR_WALK_ZONES = 8,   /* of a launch */
-    BR_WALK_PIECES = 32, /* most of a column */
+    BR_WALK_PIECES = 64, /* most of a column */
+    BR_WALK_SHORT = 128, /* chunks for each block below which all pieces are alike */
     BR_DENSE_TAPS = 4,
     BR_DENSE_UNIT = 8192,   /* taps are at most this */
     BR_RESIDENT_RECORD = 32 /* bytes of tables of two times and of two fine channels */
