@@ -275,7 +275,8 @@ static bool make_maps(const struct br_baseband_hopper *h, const work &w, const u
                       unsigned beams, CUtensorMap *field, CUtensorMap *out)
 {
     const cuuint64_t fp = static_cast<cuuint64_t>(w.F) * w.P, field_size[2] = {fp * w.D, w.T},
-                     field_stride[1] = {fp * w.D}, out_size[3] = {w.T, fp, w.B}, out_stride[2] = {w.T, fp * w.T};
+                     field_stride[1] = {fp * w.D}, out_size[3] = {w.T, fp, w.B},
+                     out_stride[2] = {w.T, fp * w.T};
     const cuuint32_t field_box[2] = {DISHES, piece}, out_box[3] = {TIMES, 1, beams}, ones[3] = {1, 1, 1};
     CUresult status =
         h->encode(field, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, const_cast<uint8_t *>(e), field_size, field_stride,
@@ -301,7 +302,8 @@ static unsigned count_apart(const struct br_baseband_hopper *h, range reads, ran
 /* Blocks that share a frame's tiles. A frame alone: as many as run at once, shares in halves of tiles. Where
  * frames follow each other, `depth` of them beside each other: whole tiles, 4 a block (or 2, where only 2 or 3 frames
  * can be) so long as all multiprocessors have work. */
-static unsigned share_out(const struct br_baseband_hopper *h, work *w, size_t tiles, unsigned depth, bool follows)
+static unsigned share_out(const struct br_baseband_hopper *h, work *w, size_t tiles, unsigned depth,
+                          bool follows)
 {
     size_t parts = tiles * h->k.parts, processors = h->processors;
     size_t blocks = parts < processors ? parts : processors;
@@ -334,7 +336,8 @@ extern "C" bool br_baseband_hopper(struct br_baseband_hopper *h, const uint8_t *
     w.time_tiles = static_cast<unsigned>(time_tiles);
     w.store_tensor = nsteps % 16 == 0 && reinterpret_cast<uintptr_t>(out) % 16 == 0;
     CUtensorMap field = {}, out_map = {};
-    if (!make_maps(h, w, e, few ? small::PIECE : h->k.piece, few ? small::BEAMS : h->k.beams, &field, &out_map))
+    if (!make_maps(h, w, e, few ? small::PIECE : h->k.piece, few ? small::BEAMS : h->k.beams, &field,
+                   &out_map))
         return false;
 
     /* It may begin while the launch before it ends: see let_next_begin(). */
@@ -346,7 +349,8 @@ extern "C" bool br_baseband_hopper(struct br_baseband_hopper *h, const uint8_t *
     config.attrs = &early;
     config.numAttrs = 1;
     if (few) {
-        config.gridDim = dim3((w.B + small::BEAMS - 1) / small::BEAMS, w.time_tiles, static_cast<unsigned>(fp));
+        config.gridDim =
+            dim3((w.B + small::BEAMS - 1) / small::BEAMS, w.time_tiles, static_cast<unsigned>(fp));
         config.blockDim = dim3(small::THREADS);
         config.dynamicSmemBytes = h->small_bytes;
     } else {
@@ -372,7 +376,8 @@ extern "C" bool br_baseband_hopper(struct br_baseband_hopper *h, const uint8_t *
                        : cudaLaunchKernelEx(&config, h->k.run, w, o, field, out_map),
                    "the launch of the baseband beamformer")) {
         h->launches = number;
-        h->blocks[slot] += static_cast<unsigned long long>(config.gridDim.x) * config.gridDim.y * config.gridDim.z;
+        h->blocks[slot] +=
+            static_cast<unsigned long long>(config.gridDim.x) * config.gridDim.y * config.gridDim.z;
         h->e[number % TOGETHER] = reads;
         h->out[number % TOGETHER] = writes;
     }

@@ -338,7 +338,8 @@ __global__ void __launch_bounds__(V::THREADS, 1)
         registers_fewer<40>();
         if (threadIdx.x % 32 == 0) {
             if (warp < V::CONSUMERS)
-                field_loads<V>{w, &field, warp}.run(memory + p.stages + warp * w.stages * V::STAGE, b, o, seen);
+                field_loads<V>{w, &field, warp}.run(memory + p.stages + warp * w.stages * V::STAGE, b, o,
+                                                    seen);
             else if (warp == V::CONSUMERS)
                 load_weights<V>(w, memory + p.weights, b, o, seen);
         }

@@ -186,7 +186,8 @@ template <class V> struct field_loads {
         return static_cast<int>((s.tile + k) * TIMES + (V::HALVES ? consumer * V::PIECE : 0));
     }
 
-    __device__ __forceinline__ void run(uint8_t *stages, barriers &b, const order &o, const order_seen &seen) const
+    __device__ __forceinline__ void run(uint8_t *stages, barriers &b, const order &o,
+                                        const order_seen &seen) const
     {
         ring at;
         unsigned before = 0;

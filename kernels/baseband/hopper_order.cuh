@@ -35,7 +35,7 @@ namespace beamring::baseband::hopper
 {
 
 constexpr unsigned TOGETHER = 5;
-constexpr unsigned FOLLOWING = 4; /* so many launches in succession ran beside the one before: frames follow each other */
+constexpr unsigned FOLLOWING = 4; /* once so many launches ran beside the one before, frames follow each other */
 
 /* What the launches of a plan tell each other; they are numbered from 1 on. */
 struct order_state {
@@ -43,7 +43,7 @@ struct order_state {
     unsigned long long ended[SLOTS]; /* blocks, of launches with that number modulo SLOTS */
     unsigned long long known;        /* the last launch of which a block knows that nothing stands before it but the
                                         one before */
-    unsigned beside;                 /* launches in succession that ran beside the one before, up to FOLLOWING */
+    unsigned beside;                 /* launches, the last ones, that ran beside the one before: up to FOLLOWING */
 };
 
 /* Where a launch stands among those of its plan. */

@@ -757,8 +757,8 @@ int main(void)
                                        cmocka_unit_test(many_channels)};
     const struct CMUnitTest more[] = {cmocka_unit_test(random_shapes), cmocka_unit_test(thousands),
                                       cmocka_unit_test(many_tiles),    cmocka_unit_test(frames_in_a_row),
-                                      cmocka_unit_test(extremes),      cmocka_unit_test(frames_beside_each_other),
-                                      cmocka_unit_test(frames_that_follow),
+                                      cmocka_unit_test(extremes),      cmocka_unit_test(frames_that_follow),
+                                      cmocka_unit_test(frames_beside_each_other),
                                       cmocka_unit_test(times)};
     failed += cmocka_run_group_tests_name("gpu, small shapes", small, open_device, close_device);
     if (!getenv("BEAMRING_GPU_SMALL")) /* set for compute-sanitizer */
