@@ -118,8 +118,9 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) resi
     asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
 
     /* of an operand of ldmatrix: 8 rows, then those that mirror them */
-    const unsigned load_from = shared_at + S::FIELD +
-                               br_turned_place(br_resident_half_row(U, static_cast<unsigned>(lane) % 16, 8), warp);
+    const unsigned load_from =
+        shared_at + S::FIELD +
+        br_turned_place(br_resident_half_row(U, static_cast<unsigned>(lane) % 16, 8), warp);
 
     /* out: shape (T/U, F, U, X), contiguous -> after the output step and the block's samples of u = 0 */
     const size_t f = static_cast<size_t>(base) / w.X, x = static_cast<size_t>(base) - f * w.X;
@@ -143,7 +144,8 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) resi
             for (int o = 0; o < TURN; o++, out += static_cast<size_t>(w.width) * U)
 #pragma unroll
                 for (int i = 0; i < U / 32; i++)
-                    *reinterpret_cast<uint4 *>(out + me % 4 * 16 + place_of(i) * w.X) = finished(v[o][i], true);
+                    *reinterpret_cast<uint4 *>(out + me % 4 * 16 + place_of(i) * w.X) =
+                        finished(v[o][i], true);
         } else {
 #pragma unroll 1
             for (int o = 0; o < count; o++, out += static_cast<size_t>(w.width) * U) {
@@ -157,7 +159,7 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) resi
     };
 
     /* words: of 8 rows, of those that mirror them */
-    auto load_words = [&](unsigned (&words)[2], unsigned from, int chunk) {
+    auto load_words = [&](unsigned(&words)[2], unsigned from, int chunk) {
         load_turned(words[0], words[1], from + chunk * 8 * SPAN);
     };
     /* past [of the last windows][chunk, mirror][sample 0, re or im]   simd: time 0   thread: sample 3 2 1,
@@ -176,7 +178,8 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) resi
                 unpack_one(past[o][chunk * 2 + i / 4][i % 4], words[i / 4], i % 4 / 2, i % 2);
         }
 
-    /* half: of the windows and of the levels, which a turn has; the other one is that of the turns beside it */
+    /* half: of the windows and of the levels, which a turn has; the other one is that of the turns beside it
+     */
     unsigned half = 0;
 #pragma unroll 1
     for (int at = first; at < end; at += TURN, half = HALF - half) {
@@ -185,8 +188,8 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) resi
         __syncthreads();
         stage_turn(at + TURN, HALF - half);
 
-        /* words of a chunk; taps (simd: time 0) and start (of re), the next chunk's beside them: [now % 2], now
-         * is the chunk's number within the turn */
+        /* words of a chunk; taps (simd: time 0) and start (of re), the next chunk's beside them: [now % 2],
+         * now is the chunk's number within the turn */
         unsigned words[2], starts[2];
         uint4 taps[2];
         auto load = [&](int now) {
@@ -198,8 +201,8 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) resi
         if (at > first) store(at - TURN, TURN, HALF - half);
 #pragma unroll
         for (int o = 0; o < TURN; o++) {
-            /* sums [re, im]   simd: pair 0   register: cos and sin, pair 4 3, sample 0   thread: sample 3 2 1,
-             * pair 2 1 */
+            /* sums [re, im]   simd: pair 0   register: cos and sin, pair 4 3, sample 0   thread: sample 3 2
+             * 1, pair 2 1 */
             unsigned sums[2][U / 4];
             unsigned z[2][4]; /* [re, im]   simd: time 0   register: mirror, sample 0 */
 #pragma unroll
@@ -208,12 +211,14 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) resi
                 if (now + 1 < TURN * CHUNKS) load(now + 1);
                 const uint4 t = taps[now % 2];
                 const unsigned tap[4] = {t.x, t.y, t.z, t.w},
-                               start[2] = {starts[now % 2], mul2(starts[now % 2], 0x4c004c00u)}; /* 16 times */
+                               start[2] = {starts[now % 2],
+                                           mul2(starts[now % 2], 0x4c004c00u)}; /* 16 times */
 #pragma unroll
                 for (int part = 0; part < 2; part++) {
 #pragma unroll
                     for (int i = 0; i < 4; i++) {
-                        const int mirror = i / 2, sample = i % 2, n = chunk * 2 + mirror, k = sample * 2 + part;
+                        const int mirror = i / 2, sample = i % 2, n = chunk * 2 + mirror,
+                                  k = sample * 2 + part;
                         unsigned sum = fma2(tap[mirror ? 3 : 0], past[o][n][k], start[part]);
                         sum = fma2(tap[mirror ? 2 : 1], past[(o + 1) % TURN][n][k], sum);
                         sum = fma2(tap[mirror ? 1 : 2], past[(o + 2) % TURN][n][k], sum);
@@ -229,7 +234,8 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) resi
                         product<U>::multiply(sums[part], z[part], b + chunk * (S::MATRIX / 16));
                     beamring::wgmma_commit();
                     if (part == 1 && now + 1 < TURN * CHUNKS)
-                        load_words(words, load_from + half + (now + 1) / CHUNKS * S::WINDOW, (now + 1) % CHUNKS);
+                        load_words(words, load_from + half + (now + 1) / CHUNKS * S::WINDOW,
+                                   (now + 1) % CHUNKS);
                     if (chunk > 0 || part > 0) beamring::wgmma_wait<1>();
                 }
             }
