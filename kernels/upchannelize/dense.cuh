@@ -18,23 +18,42 @@ namespace
 {
 
 /* OUT output steps at a time, whose input is staged AHEAD such turns before; GROUPS warpgroups of a block.
- * WHOLE: the product has all of X, U real and U imaginary parts, for twice the products; else C and S. */
-template <int U_, int OUT_, int AHEAD_, int GROUPS_, int BLOCKS_, bool WHOLE_> struct dense_shape {
+ * WHOLE: the product has all of X, U real and U imaginary parts, for twice the products; else C and S.
+ * SPLIT: C and S of even and of odd times, of U/4 of the phases: with e^{i psi} of channel U/2 - 1 - u being
+ * (-1)^j times that of u turned over, their sums and differences make four channels of each, for half the
+ * products. */
+template <int U_, int OUT_, int AHEAD_, int GROUPS_, int BLOCKS_, bool WHOLE_, bool SPLIT_ = false>
+struct dense_shape {
     static constexpr int U = U_, OUT = OUT_, AHEAD = AHEAD_, GROUPS = GROUPS_, BLOCKS = BLOCKS_;
-    static constexpr bool WHOLE = WHOLE_;
-    static constexpr int N = WHOLE ? 2 * U : U, PARTS = WHOLE ? 1 : 2; /* columns; sums of re and im apart */
-    static constexpr int CHUNKS = U / 16;                              /* of 16 times */
+    static constexpr bool WHOLE = WHOLE_, SPLIT = SPLIT_;
+    static constexpr int N = WHOLE ? 2 * U : SPLIT ? U / 2 : U;       /* columns */
+    static constexpr int PARTS = WHOLE ? 1 : 2, SETS = SPLIT ? 2 : 1; /* sums of re and im apart */
+    static constexpr int CHUNKS = U / 16;                             /* of 16 times */
     static constexpr int THREADS = 128 * GROUPS;
     static constexpr int WINDOWS = BR_DENSE_TAPS - 1 + OUT; /* of a turn */
     static constexpr int RING = (WINDOWS + OUT * AHEAD + OUT - 1) / OUT * OUT;
     static constexpr int WINDOW = U * BR_TURNED_SPAN; /* bytes */
     static constexpr int MATRIX = N * BR_BAND * 2;    /* bytes, of a chunk (WHOLE: and re or im) */
-    static constexpr int SCALES = U / 16;             /* [8 pairs][q][low, high] */
+    static constexpr int SCALES = U / 16;             /* [8 pairs][q]: low, high, nothing */
     /* bytes of tables and, of each warpgroup, of field and levels in shared memory */
     static constexpr int TAPS = CHUNKS * MATRIX * (WHOLE ? 2 : 1), STARTS = TAPS + U / 8 * 64,
-                         SCALES_AT = STARTS + U / 8 * 32, FIELD = SCALES_AT + SCALES * 32,
+                         SCALES_AT = STARTS + U / 8 * 64, FIELD = SCALES_AT + SCALES * 64,
                          LEVELS = RING * WINDOW, OWN = LEVELS + OUT * WINDOW, SHARED = FIELD + GROUPS * OWN;
 };
+
+__device__ __forceinline__ unsigned add2(unsigned a, unsigned b)
+{
+    unsigned c;
+    asm("add.rn.f16x2 %0, %1, %2;\n" : "=r"(c) : "r"(a), "r"(b));
+    return c;
+}
+
+__device__ __forceinline__ unsigned sub2(unsigned a, unsigned b)
+{
+    unsigned c;
+    asm("sub.rn.f16x2 %0, %1, %2;\n" : "=r"(c) : "r"(a), "r"(b));
+    return c;
+}
 
 /* Of a warpgroup, the `group`-th of its block. */
 template <class S> __device__ __forceinline__ void group_barrier(int group)
@@ -71,28 +90,28 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) dens
     if (base < w.width) {
         const unsigned shared_at = static_cast<unsigned>(__cvta_generic_to_shared(shared)),
                        field_at = shared_at + S::FIELD + static_cast<unsigned>(group) * S::OWN,
-                       levels_at = field_at + S::LEVELS, taps_at = shared_at + S::TAPS + 16 * q,
-                       starts_at = shared_at + S::STARTS + 8 * q,
-                       scales_at = shared_at + S::SCALES_AT + 8 * q;
+                       levels_at = field_at + S::LEVELS, taps_at = shared_at + S::TAPS + 16 * q;
         const uint64_t b = br_wgmma_descriptor(shared_at, 128, 256, BR_WGMMA_PLAIN);
 
         /* A thread's part of a window: 16 bytes of the times thread / 4 + 32 i. */
-        const unsigned row = static_cast<unsigned>(thread) / 4,
+        const unsigned row = static_cast<unsigned>(thread) / 4, time = S::SPLIT ? br_split_time(U, row) : row,
                        stage_to = br_turned_place(row, static_cast<unsigned>(thread) % 4);
         const size_t own = static_cast<size_t>(base + thread % 4 * 16);
-        /* from: shape (U / 32), stride 32 `apart` -> after the thread's offset */
+        /* its i-th, after the first */
+        auto later = [](int i) { return S::SPLIT ? br_split_time(U, 32 * i) : 32 * i; };
+        /* from: shape (U), stride `apart` -> after the thread's offset */
         auto stage = [&](unsigned slot, const uint8_t *from, size_t apart, bool wide) {
             unsigned to = field_at + stage_to + slot * S::WINDOW;
             if (wide) {
 #pragma unroll
-                for (int i = 0; i < U / 32; i++, from += 32 * apart) stage_16(to + i * 32 * SPAN, from);
+                for (int i = 0; i < U / 32; i++) stage_16(to + i * 32 * SPAN, from + later(i) * apart);
             } else {
 #pragma unroll 1
-                for (int i = 0; i < U / 32; i++, from += 32 * apart)
+                for (int i = 0; i < U / 32; i++)
 #pragma unroll 1
                     for (unsigned k = 0; k < 4; k++)
                         asm volatile("st.shared.u32 [%0], %1;\n" ::"r"(to + i * 32 * SPAN + 4 * k),
-                                     "r"(load_bytes(from + 4 * k))
+                                     "r"(load_bytes(from + later(i) * apart + 4 * k))
                                      : "memory");
             }
         };
@@ -106,21 +125,15 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) dens
             size_t apart = window < 0 ? static_cast<size_t>(w.width) : w.row;
             if (window < end)
                 stage(slot_of(static_cast<unsigned>(S::RING - BEFORE + i)),
-                      field_row(w, window * U) + row * apart + own, apart, window < 0 || w.wide_in);
+                      field_row(w, window * U) + time * apart + own, apart, window < 0 || w.wide_in);
         }
         beamring::copy_async_commit();
         unsigned head = 0; /* slot of window `at`, a multiple of OUT */
         /* e: shape (T, row) -> after the thread's offset: of the window that is staged next */
-        const uint8_t *next = w.e + (static_cast<size_t>(first + OUT * S::AHEAD) * U + row) * w.row + own;
+        const uint8_t *next = w.e + (static_cast<size_t>(first + OUT * S::AHEAD) * U + time) * w.row + own;
 
         /* of an operand of ldmatrix: time 2 1 0 */
         const unsigned load_from = field_at + br_turned_place(static_cast<unsigned>(lane) % 8, warp);
-        /* of stmatrix: u = lane; else lanes 0 to 15 u = lane, lanes 16 to 31 U - 1 - (lane - 16) */
-        const unsigned store_u = S::WHOLE || lane < 16 ? static_cast<unsigned>(lane)
-                                                       : U - 1 - (static_cast<unsigned>(lane) - 16),
-                       store_to = levels_at + br_turned_place(store_u, warp);
-        const int store_step = lane < 16 ? 16 * SPAN : -16 * SPAN;
-
         /* out: shape (T/U, F, U, X), contiguous -> after the output step's and the thread's offset: 16 bytes
          * of u = thread / 4 + 32 i */
         const size_t f = static_cast<size_t>(base) / w.X, x = static_cast<size_t>(base) - f * w.X;
@@ -158,7 +171,7 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) dens
             /* sums [output][re, im]   simd: pair 0   register: cos and sin, pair 5 4 3, sample 0   thread:
              * sample 3 2 1, pair 2 1; WHOLE: simd: u 0   register: u 4 3, re and im, sample 0   thread:
              * sample 3 2 1, u 2 1 */
-            unsigned sums[OUT][S::PARTS][S::N / 4];
+            unsigned sums[OUT][S::SETS * S::PARTS][S::N / 4];
             /* Of 8 times, the next ones' beside them: [half % 2]. words: [window]; taps, simd: time 0: of
              * each window; starts, what sums begin with: re, im */
             unsigned words[2][S::WINDOWS];
@@ -180,7 +193,7 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) dens
                     }
                 }
                 taps[half % 2] = load_shared(taps_at + half * 64);
-                starts[half % 2] = load_shared_8(starts_at + half * 32);
+                starts[half % 2] = load_shared_8(taps_at + (S::STARTS - S::TAPS) + half * 64);
             };
             load(0);
             load(1);
@@ -212,23 +225,26 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) dens
                     }
                     if (half + 2 < 2 * S::CHUNKS) load(half + 2);
                 }
-                if (chunk > 0)
+                constexpr int LONG = S::CHUNKS / S::SETS; /* chunks of a set */
+                const bool begins = chunk % LONG == 0;
+                const int set = chunk / LONG * S::PARTS;
+                if (!begins)
 #pragma unroll
                     for (int i = 0; i < OUT * S::PARTS; i++)
-                        beamring::wgmma_hold(sums[i / S::PARTS][i % S::PARTS]);
+                        beamring::wgmma_hold(sums[i / S::PARTS][set + i % S::PARTS]);
                 beamring::wgmma_fence();
                 uint64_t re_from = b + chunk * ((S::WHOLE ? 2 : 1) * S::MATRIX / 16),
                          im_from = re_from + (S::WHOLE ? S::MATRIX / 16 : 0);
 #pragma unroll
                 for (int o = 0; o < OUT; o++) {
-                    if (chunk == 0)
-                        product<S::N>::begin(sums[o][0], z[o][0], re_from);
+                    if (begins)
+                        product<S::N>::begin(sums[o][set], z[o][0], re_from);
                     else
-                        product<S::N>::multiply(sums[o][0], z[o][0], re_from);
-                    if (chunk == 0 && !S::WHOLE)
-                        product<S::N>::begin(sums[o][S::PARTS - 1], z[o][1], im_from);
+                        product<S::N>::multiply(sums[o][set], z[o][0], re_from);
+                    if (begins && !S::WHOLE)
+                        product<S::N>::begin(sums[o][set + S::PARTS - 1], z[o][1], im_from);
                     else
-                        product<S::N>::multiply(sums[o][S::PARTS - 1], z[o][1], im_from);
+                        product<S::N>::multiply(sums[o][set + S::PARTS - 1], z[o][1], im_from);
                     /* of the last chunk each output step is waited for alone */
                     if (o == OUT - 1 || chunk == S::CHUNKS - 1) beamring::wgmma_commit();
                 }
@@ -248,8 +264,16 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) dens
                 if (OUT - 1 - o == 2) beamring::wgmma_wait<2>();
                 if (OUT - 1 - o == 3) beamring::wgmma_wait<3>();
 #pragma unroll
-                for (int part = 0; part < S::PARTS; part++) beamring::wgmma_hold(sums[o][part]);
-                unsigned masks = 0;
+                for (int i = 0; i < S::SETS * S::PARTS; i++) beamring::wgmma_hold(sums[o][i]);
+                unsigned masks = 0, number = static_cast<unsigned>(thread);
+                /* read again rather than kept */
+                if (S::SPLIT) asm volatile("mov.u32 %0, %%tid.x;\n" : "=r"(number));
+                number %= 128;
+                /* of stmatrix: u = lane; else lanes 0 to 15 u = lane, lanes 16 to 31 U - 1 - (lane - 16) */
+                const bool up = S::WHOLE || number % 32 < 16;
+                const unsigned store_to =
+                    levels_at + br_turned_place(up ? number % 32 : U - 1 - number % 16, number / 32);
+                const int store_step = up ? 16 * SPAN : -16 * SPAN;
                 if constexpr (S::WHOLE) {
                     constexpr unsigned SCALE = 0x88008800u; /* -1 / BR_DENSE_UNIT */
 #pragma unroll
@@ -263,6 +287,36 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) dens
                         store_turned(store_to + static_cast<unsigned>(o * S::WINDOW + four * 8 * SPAN),
                                      words[0], words[1], words[2], words[3]);
                     }
+                } else if constexpr (S::SPLIT) {
+                    /* Of even and of odd times: their sum has the fine channels u and U - 1 - u, their
+                     * difference U/2 + u and U/2 - 1 - u. */
+#pragma unroll
+                    for (int two = 0; two < U / 32; two += 2)
+#pragma unroll
+                        for (int far = 0; far < 2; far++) {
+                            unsigned words[4];
+#pragma unroll
+                            for (int i = 0; i < 2; i++) {
+                                unsigned c[4][2]; /* C_re, S_re, C_im, S_im   [sample] */
+#pragma unroll
+                                for (int k = 0; k < 8; k++) {
+                                    const int n = 2 * (two + i) + k / 2 % 2 * (U / 16) + k % 2;
+                                    unsigned even = sums[o][k / 4][n], odd = sums[o][2 + k / 4][n];
+                                    c[k / 2][k % 2] = far ? sub2(even, odd) : add2(even, odd);
+                                }
+                                /* of u, of U - 1 - u; or of the other two */
+                                uint2 scale = load_shared_8(taps_at + (S::SCALES_AT - S::TAPS) +
+                                                            (far * (U / 32) + two + i) * 64);
+                                spectrum low, high;
+                                join_sums(low, high, c[0], c[1], c[2], c[3]);
+                                words[i] = levels_of(low, scale.x, masks);
+                                words[2 + i] = levels_of(high, scale.y, masks);
+                            }
+                            store_turned(store_to +
+                                             static_cast<unsigned>(o * S::WINDOW +
+                                                                   (two / 2 + far * (U / 32)) * store_step),
+                                         words[0], words[1], words[2], words[3]);
+                        }
                 } else {
 #pragma unroll
                     for (int two = 0; two < U / 16; two += 2) {
@@ -273,7 +327,7 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) dens
                             const unsigned *re = &sums[o][0][c], *im = &sums[o][S::PARTS - 1][c];
                             uint2 scale; /* of u, of U - 1 - u */
                             spectrum low, high;
-                            scale = load_shared_8(scales_at + (two + i) * 32);
+                            scale = load_shared_8(taps_at + (S::SCALES_AT - S::TAPS) + (two + i) * 64);
                             join_sums(low, high, re, re + U / 8, im, im + U / 8);
                             words[i] = levels_of(low, scale.x, masks);
                             words[2 + i] = levels_of(high, scale.y, masks);

@@ -74,10 +74,22 @@ template <class S> tensor_tables dense_places(int, int)
     return {0, S::SCALES_AT, S::TAPS, S::STARTS, S::FIELD};
 }
 
-/* Of the fine channel's gain to its pair's; with the other sign, as 7 - level is what is rounded. */
-uint16_t dense_ratio(const struct br_upchannelize *plan, int u)
+/* Time of a row of the inner dimension. SPLIT: even times, then odd ones. */
+template <class S> int dense_time(int row)
 {
-    double gain = pair_gain(plan, u);
+    return S::SPLIT ? static_cast<int>(br_split_time(S::U, static_cast<unsigned>(row))) : row;
+}
+
+/* The gain that the matrices have for what column u makes: two fine channels, SPLIT: four. */
+template <class S> double dense_gain(const struct br_upchannelize *plan, int u)
+{
+    return S::SPLIT ? fmax(pair_gain(plan, u), pair_gain(plan, S::U / 2 - 1 - u)) : pair_gain(plan, u);
+}
+
+/* Of the fine channel's gain to that of the matrices; with the other sign, as 7 - level is what is rounded.
+ */
+uint16_t dense_ratio(const struct br_upchannelize *plan, int u, double gain)
+{
     return half_of(gain > 0 ? -plan->gain[u] / gain / BR_DENSE_UNIT : 0);
 }
 
@@ -98,20 +110,20 @@ void fill_dense(uint8_t *table, const tensor_tables &at, const struct br_upchann
         for (int part = 0; part < (S::WHOLE ? 2 : 1); part++, matrix += S::MATRIX / 2)
             for (int column = 0; column < S::N; column++)
                 for (unsigned k = 0; k < BR_BAND; k++) {
-                    int j = chunk * BR_BAND + static_cast<int>(k), is_im = column / 8 % 2,
-                        u = S::WHOLE ? column / 16 * 8 + column % 8 : column % (U / 2);
+                    int j = dense_time<S>(chunk * BR_BAND + static_cast<int>(k)), is_im = column / 8 % 2,
+                        u = S::WHOLE ? column / 16 * 8 + column % 8 : column % (S::N / 2);
                     double phase = phase_of(U, u, j), value;
                     if (!S::WHOLE)
-                        value = pair_gain(plan, u) * (column < U / 2 ? cos(phase) : sin(phase));
+                        value = dense_gain<S>(plan, u) * (column < S::N / 2 ? cos(phase) : sin(phase));
                     else if (part == 0)
                         value = plan->gain[u] * (is_im ? sin(phase) : cos(phase));
                     else
                         value = plan->gain[u] / 16 * (is_im ? cos(phase) : -sin(phase));
                     matrix[matrix_place(column, k)] = half_of(largest * value);
                 }
-    for (int i = 0; i < U / 2; i++, taps += 8, starts += 4) /* two times */
+    for (int i = 0; i < U / 2; i++, taps += 8, starts += 8) /* two times */
         for (int k = 0; k < 2; k++) {
-            int j = 2 * i + k;
+            int j = dense_time<S>(2 * i + k);
             double sum = 0;
             for (int m = 0; m < M; m++) {
                 double tap = BR_DENSE_UNIT * plan->window[m * U + j] / largest * (m % 2 ? -1 : 1);
@@ -122,8 +134,11 @@ void fill_dense(uint8_t *table, const tensor_tables &at, const struct br_upchann
                 starts[part * 2 + k] = half_of((part ? 16 : 1) * -8 * 0x1p-24 * sum);
         }
     for (int pair = 0; pair < U / 2; pair++) {
-        scales[pair / 2 * 4 + pair % 2] = dense_ratio(plan, pair);
-        scales[pair / 2 * 4 + 2 + pair % 2] = dense_ratio(plan, U - 1 - pair);
+        bool far = S::SPLIT && pair >= U / 4;
+        int u = far ? pair - U / 4 : pair;
+        double gain = dense_gain<S>(plan, u);
+        scales[pair / 2 * 8 + pair % 2] = dense_ratio(plan, far ? U / 2 + u : u, gain);
+        scales[pair / 2 * 8 + 2 + pair % 2] = dense_ratio(plan, far ? U / 2 - 1 - u : U - 1 - u, gain);
     }
 }
 
@@ -172,8 +187,8 @@ void fill_resident(uint8_t *table, const tensor_tables &at, const struct br_upch
                 sum += from_half(record[m * 2 + k]);
             }
             record[8 + k] = half_of(-8 * 0x1p-24 * sum);
-            record[12 + k] = dense_ratio(plan, j);
-            record[14 + k] = dense_ratio(plan, U - 1 - j);
+            record[12 + k] = dense_ratio(plan, j, pair_gain(plan, j));
+            record[14 + k] = dense_ratio(plan, U - 1 - j, pair_gain(plan, j));
         }
 }
 
@@ -188,8 +203,16 @@ template <class S> tensor_variant dense_variant()
 
 template <class S> tensor_variant resident_variant()
 {
-    return {resident<S>,     resident<S>, S::THREADS,        BR_TURNED_SPAN,           S::SHARED,
-            S::U,            S::TURN,     BR_DENSE_TAPS - 1, (BR_DENSE_TAPS - 1) * S::U, resident_places<S>,
+    return {resident<S>,
+            resident<S>,
+            S::THREADS,
+            BR_TURNED_SPAN,
+            S::SHARED,
+            S::U,
+            S::TURN,
+            BR_DENSE_TAPS - 1,
+            (BR_DENSE_TAPS - 1) * S::U,
+            resident_places<S>,
             fill_resident<S>};
 }
 
@@ -214,7 +237,7 @@ tensor_variant hopper_variant_for(const struct br_upchannelize *plan)
     if (U == 32) return dense_variant<dense_shape<32, 4, 1, 3, 1, true>>();
     if (U == 64 && M == BR_DENSE_TAPS && is_symmetric(plan)) return resident_variant<resident_shape<64, 3>>();
     if (U == 64) return dense_variant<dense_shape<64, 2, 1, 1, 3, false>>();
-    if (U == 128) return dense_variant<dense_shape<128, 1, 1, 4, 1, false>>();
+    if (U == 128) return dense_variant<dense_shape<128, 1, 1, 4, 1, false, true>>();
     return {};
 }
 

@@ -84,6 +84,12 @@ static inline unsigned br_walk_cut(unsigned from[BR_WALK_PIECES + 1], unsigned c
     return pieces;
 }
 
+/* The time of a row of shared memory in dense.cuh where even times and odd ones are transformed apart. */
+static inline BR_HD unsigned br_split_time(unsigned factor, unsigned row)
+{
+    return row % (factor / 2) * 2 + row / (factor / 2);
+}
+
 /* The time, or the fine channel, of a row of shared memory in resident.cuh: those of the second half are in
  * reverse order, so that what mirrors row i, U - 1 - i, is in row U/2 + i. */
 static inline BR_HD unsigned br_resident_place(unsigned factor, unsigned row)

@@ -148,8 +148,8 @@ static void folded(struct layouts *report, unsigned factor)
 enum { TURNED = BR_TURNED_SPAN };
 
 /* `rows` times of a warpgroup's 64 samples: from global memory, to shared memory, and to registers by
- * ldmatrix, `matrices` of 8 times at once. */
-static void staged(struct layouts *report, unsigned rows, unsigned matrices)
+ * ldmatrix, `matrices` of 8 times at once. split: even times before odd ones. */
+static void staged(struct layouts *report, unsigned rows, unsigned matrices, bool split)
 {
     struct layouts_region *e = layouts_region(report, LAYOUTS_GLOBAL, "e", (size_t)rows * TURNED, 1);
     struct layouts_region *field = layouts_region(report, LAYOUTS_SHARED, "field", (size_t)rows * TURNED, 1);
@@ -161,10 +161,13 @@ static void staged(struct layouts *report, unsigned rows, unsigned matrices)
         for (unsigned warp = 0; warp < 4; warp++) {
             struct layouts_access access = {.bytes = 16}, to = {.bytes = 16};
             for (unsigned lane = 0; lane < 32; lane++) {
-                unsigned thread = warp * 32 + lane, row = thread / 4 + 32 * i;
-                layouts_lane(&access, lane, row * TURNED + thread % 4 * 16);
+                unsigned thread = warp * 32 + lane, row = thread / 4 + 32 * i,
+                         time = split ? br_split_time(rows, thread / 4) + br_split_time(rows, 32 * i) : row;
+                layouts_expect(report, !split || time == br_split_time(rows, row), "row %u has time %u", row,
+                               time);
+                layouts_lane(&access, lane, time * TURNED + thread % 4 * 16);
                 layouts_lane_items(&to, lane, br_turned_place(thread / 4, thread % 4) + i * 32 * TURNED,
-                                   row * TURNED + thread % 4 * 16);
+                                   time * TURNED + thread % 4 * 16);
             }
             layouts_access(load, &access);
             layouts_access(write, &to);
@@ -175,9 +178,11 @@ static void staged(struct layouts *report, unsigned rows, unsigned matrices)
     for (unsigned first = 0; first < rows; first += 8 * matrices)
         for (unsigned warp = 0; warp < 4; warp++) {
             struct layouts_access access = {.bytes = 16};
-            for (unsigned lane = 0; lane < 8 * matrices; lane++)
+            for (unsigned lane = 0; lane < 8 * matrices; lane++) {
+                unsigned time = split ? br_split_time(rows, first + lane) : first + lane;
                 layouts_lane_items(&access, lane, br_turned_place(lane, warp) + first * TURNED,
-                                   (first + lane) * TURNED + warp * 16);
+                                   time * TURNED + warp * 16);
+            }
             layouts_access(read, &access);
         }
     layouts_end(read, 1, 1);
@@ -193,11 +198,12 @@ static void staged(struct layouts *report, unsigned rows, unsigned matrices)
             }
 }
 
-/* `rows` fine channels of 64 samples of levels, of which stmatrix writes `lanes` at once: `first` and `step` are
- * those of each lane's. Then to global memory. */
+/* `rows` fine channels of 64 samples of levels, of which stmatrix writes `lanes` at once: `first` and `step`
+ * are those of each lane's. Then to global memory. split: after half of the steps as many are left out. */
 static void turned_back(struct layouts *report, unsigned rows, unsigned lanes, const unsigned first[32],
-                        const int step[32])
+                        const int step[32], bool split)
 {
+    unsigned half = rows / 64;
     struct layouts_region *levels =
         layouts_region(report, LAYOUTS_SHARED, "levels", (size_t)rows * TURNED, 1);
     struct layouts_region *out = layouts_region(report, LAYOUTS_GLOBAL, "out", (size_t)rows * TURNED, 1);
@@ -206,10 +212,9 @@ static void turned_back(struct layouts *report, unsigned rows, unsigned lanes, c
         for (unsigned warp = 0; warp < 4; warp++) {
             struct layouts_access access = {.bytes = 16};
             for (unsigned lane = 0; lane < lanes; lane++) {
-                int64_t row = (int64_t)first[lane] + (int64_t)i * step[lane];
-                layouts_lane_items(&access, lane,
-                                   (int64_t)br_turned_place(first[lane], warp) +
-                                       (int64_t)i * step[lane] * TURNED,
+                int64_t down = (int64_t)(split ? i % half + i / half * 2 * half : i) * step[lane],
+                        row = first[lane] + down;
+                layouts_lane_items(&access, lane, (int64_t)br_turned_place(first[lane], warp) + down * TURNED,
                                    row * TURNED + warp * 16);
             }
             layouts_access(write, &access);
@@ -251,7 +256,7 @@ static void walking(struct layouts *report)
     unsigned columns = (2 * lags - 1) * 16, first[32];
     int step[32];
     layouts_variant(report, "walking");
-    staged(report, chunks * BAND, 4);
+    staged(report, chunks * BAND, 4, false);
     /* columns of coefficients, K-major in core matrices: read by wgmma from any position of the ring */
     struct layouts_region *b = layouts_region(report, LAYOUTS_SHARED, "matrix", (size_t)columns * BAND, 2);
     layouts_fill(b);
@@ -269,7 +274,7 @@ static void walking(struct layouts *report)
         first[lane] = lane;
         step[lane] = 16;
     }
-    turned_back(report, chunks * BAND, 16, first, step);
+    turned_back(report, chunks * BAND, 16, first, step, false);
 }
 
 /* A column is cut into pieces that follow each other, none of them longer than what each block has then. */
@@ -286,15 +291,15 @@ static void cut(struct layouts *report, unsigned columns, unsigned chunks, unsig
     }
 }
 
-static void dense(struct layouts *report, unsigned factor, bool whole)
+static void dense(struct layouts *report, unsigned factor, bool whole, bool split)
 {
     unsigned first[32];
     int step[32];
     layouts_variant(report, "dense, U = %u", factor);
-    staged(report, factor, 1); /* of several windows at once */
+    staged(report, factor, 1, split); /* of several windows at once */
     struct layouts_region *taps = layouts_region(report, LAYOUTS_SHARED, "taps", (size_t)factor / 8 * 64, 1);
     struct layouts_region *starts =
-        layouts_region(report, LAYOUTS_SHARED, "starts", (size_t)factor / 8 * 32, 1);
+        layouts_region(report, LAYOUTS_SHARED, "starts", (size_t)factor / 8 * 64, 1);
     layouts_fill(taps);
     layouts_fill(starts);
     struct layouts_pass *of_taps = layouts_begin(taps, LAYOUTS_READ, "taps");
@@ -303,14 +308,15 @@ static void dense(struct layouts *report, unsigned factor, bool whole)
         struct layouts_access tap = {.bytes = 16}, start = {.bytes = 8};
         for (unsigned lane = 0; lane < 32; lane++) {
             layouts_lane(&tap, lane, half * 64 + lane % 4 * 16);
-            layouts_lane(&start, lane, half * 32 + lane % 4 * 8);
+            layouts_lane(&start, lane, half * 64 + lane % 4 * 16);
         }
         layouts_access(of_taps, &tap);
         layouts_access(of_starts, &start);
     }
     layouts_end(of_taps, 8, 8);
-    layouts_end(of_starts, 8, 8);
-    unsigned columns = (whole ? 4 : 1) * factor; /* whole: real and imaginary parts, of z's two parts */
+    layouts_end(of_starts, 0, 8); /* half of each is nothing */
+    /* whole: real and imaginary parts, of z's two parts; split: of four fine channels' cos and sin */
+    unsigned columns = whole ? 4 * factor : split ? factor / 2 : factor;
     struct layouts_region *b = layouts_region(report, LAYOUTS_SHARED, "matrix", (size_t)columns * factor, 2);
     layouts_fill(b);
     struct layouts_pass *product = layouts_begin(b, LAYOUTS_READ, "products");
@@ -320,7 +326,7 @@ static void dense(struct layouts *report, unsigned factor, bool whole)
         first[lane] = whole || lane < 16 ? lane : factor - 1 - lane % 16;
         step[lane] = whole ? 32 : lane < 16 ? 16 : -16;
     }
-    turned_back(report, factor, 32, first, step);
+    turned_back(report, factor, 32, first, step, split);
 }
 
 /* A window and its levels, whose rows are times and fine channels in br_resident_place's order. */
@@ -427,8 +433,8 @@ void layouts_upchannelize(struct layouts *report)
     static const unsigned columns[] = {1, 3, 80, 464, 528, 768, 100000}, chunks[] = {1, 5, 37, 512, 4352};
     for (unsigned i = 0; i < sizeof columns / sizeof *columns; i++)
         for (unsigned k = 0; k < sizeof chunks / sizeof *chunks; k++) cut(report, columns[i], chunks[k], 528);
-    dense(report, 32, true);
-    dense(report, 64, false);
-    dense(report, 128, false);
+    dense(report, 32, true, false);
+    dense(report, 64, false, false);
+    dense(report, 128, false, true);
     resident(report, 64);
 }
