@@ -42,13 +42,14 @@ static inline void gpu_ok(cudaError_t status)
     if (status != cudaSuccess) fail_msg("%s", cudaGetErrorString(status));
 }
 
-/* Memory of which every byte is `poison`. */
+/* Memory of which every byte is `poison` by the time this returns: not all that tests do to it is in order with the stream. */
 static inline void *gpu_poisoned(size_t bytes, int poison)
 {
     struct br_why why;
     void *memory = br_cuda_alloc(gpu, bytes, &why);
     if (!memory) fail_msg("%s", why.text);
     gpu_ok(cudaMemsetAsync(memory, poison, bytes, br_cuda_stream(gpu)));
+    gpu_ok(cudaStreamSynchronize(br_cuda_stream(gpu)));
     return memory;
 }
 
