@@ -1,4 +1,4 @@
-/* lags_layout.h - where FRB stage 1 keeps things for grids of 12 to 32 cells each way (lags.cuh).
+/* lags_layout.h - where FRB stage 1 keeps things for grids of 12 to 24 cells each way (lags.cuh).
  *
  * One axis of the grid, of M cells, is called m: along it the autocorrelation is summed. Along the other one,
  * n, of N cells, every sample is transformed; 2N directions q. Tiles are 8 cells, or 8 pairs of directions,

@@ -1,4 +1,4 @@
-/* FRB stage 1 on a GPU, grids of 12 to 32 cells each way. What a block of threads does is replayed in float64
+/* FRB stage 1 on a GPU, grids of 12 to 24 cells each way. What a block of threads does is replayed in float64
  * with the kernel's own layouts, from the cells' places to the directions, and compared with the equation;
  * and its accesses. */
 #include "kernels/common/fragments.h"
