@@ -147,6 +147,40 @@ static void folded(struct layouts *report, unsigned factor)
 
 enum { TURNED = BR_TURNED_SPAN };
 
+/* Which time, or fine channel, the rows of a window have in shared memory. */
+enum order { IN_ORDER, SPLIT, RESIDENT };
+
+static unsigned place_of(enum order order, unsigned rows, unsigned row)
+{
+    return order == SPLIT ? br_split_time(rows, row) : order == RESIDENT ? br_resident_place(rows, row) : row;
+}
+
+/* `rows` rows of a warpgroup's 64 samples or levels from global to shared memory (`in`), or back, 16 bytes a
+ * thread. */
+static void carried(struct layouts_region *global, struct layouts_region *shared, unsigned rows,
+                    enum order order, bool in)
+{
+    const char *name = in ? "stage" : "store";
+    struct layouts_pass *there = layouts_begin(global, in ? LAYOUTS_READ : LAYOUTS_WRITE, name);
+    struct layouts_pass *here = layouts_begin(shared, in ? LAYOUTS_WRITE : LAYOUTS_READ, name);
+    layouts_allow_pieces(there, LAYOUTS_SECTOR, pieces);
+    for (unsigned i = 0; i < rows / 32; i++)
+        for (unsigned warp = 0; warp < 4; warp++) {
+            struct layouts_access in_global = {.bytes = 16}, in_shared = {.bytes = 16};
+            for (unsigned lane = 0; lane < 32; lane++) {
+                unsigned thread = warp * 32 + lane,
+                         at = place_of(order, rows, thread / 4 + 32 * i) * TURNED + thread % 4 * 16;
+                layouts_lane(&in_global, lane, at);
+                layouts_lane_items(&in_shared, lane,
+                                   br_turned_place(thread / 4, thread % 4) + i * 32 * TURNED, at);
+            }
+            layouts_access(there, &in_global);
+            layouts_access(here, &in_shared);
+        }
+    layouts_end(there, 1, 1);
+    layouts_end(here, 1, 1);
+}
+
 /* `rows` times of a warpgroup's 64 samples: from global memory, to shared memory, and to registers by
  * ldmatrix, `matrices` of 8 times at once. split: even times before odd ones. */
 static void staged(struct layouts *report, unsigned rows, unsigned matrices, bool split)
@@ -154,26 +188,13 @@ static void staged(struct layouts *report, unsigned rows, unsigned matrices, boo
     struct layouts_region *e = layouts_region(report, LAYOUTS_GLOBAL, "e", (size_t)rows * TURNED, 1);
     struct layouts_region *field = layouts_region(report, LAYOUTS_SHARED, "field", (size_t)rows * TURNED, 1);
     layouts_fill(e);
-    struct layouts_pass *load = layouts_begin(e, LAYOUTS_READ, "stage");
-    struct layouts_pass *write = layouts_begin(field, LAYOUTS_WRITE, "stage");
-    layouts_allow_pieces(load, LAYOUTS_SECTOR, pieces);
-    for (unsigned i = 0; i < rows / 32; i++)
-        for (unsigned warp = 0; warp < 4; warp++) {
-            struct layouts_access access = {.bytes = 16}, to = {.bytes = 16};
-            for (unsigned lane = 0; lane < 32; lane++) {
-                unsigned thread = warp * 32 + lane, row = thread / 4 + 32 * i,
-                         time = split ? br_split_time(rows, thread / 4) + br_split_time(rows, 32 * i) : row;
-                layouts_expect(report, !split || time == br_split_time(rows, row), "row %u has time %u", row,
-                               time);
-                layouts_lane(&access, lane, time * TURNED + thread % 4 * 16);
-                layouts_lane_items(&to, lane, br_turned_place(thread / 4, thread % 4) + i * 32 * TURNED,
-                                   time * TURNED + thread % 4 * 16);
-            }
-            layouts_access(load, &access);
-            layouts_access(write, &to);
+    for (unsigned row = 0; row < 32 && split; row++) /* as a thread finds its i-th from its first */
+        for (unsigned i = 0; i < rows / 32; i++) {
+            unsigned time = br_split_time(rows, row) + br_split_time(rows, 32 * i);
+            layouts_expect(report, time == br_split_time(rows, row + 32 * i), "row %u has time %u",
+                           row + 32 * i, time);
         }
-    layouts_end(load, 1, 1);
-    layouts_end(write, 1, 1);
+    carried(e, field, rows, split ? SPLIT : IN_ORDER, true);
     struct layouts_pass *read = layouts_begin(field, LAYOUTS_READ, "load_turned");
     for (unsigned first = 0; first < rows; first += 8 * matrices)
         for (unsigned warp = 0; warp < 4; warp++) {
@@ -220,23 +241,7 @@ static void turned_back(struct layouts *report, unsigned rows, unsigned lanes, c
             layouts_access(write, &access);
         }
     layouts_end(write, 1, 1);
-    struct layouts_pass *read = layouts_begin(levels, LAYOUTS_READ, "store");
-    struct layouts_pass *store = layouts_begin(out, LAYOUTS_WRITE, "store");
-    layouts_allow_pieces(store, LAYOUTS_SECTOR, pieces);
-    for (unsigned i = 0; i < rows / 32; i++)
-        for (unsigned warp = 0; warp < 4; warp++) {
-            struct layouts_access from = {.bytes = 16}, to = {.bytes = 16};
-            for (unsigned lane = 0; lane < 32; lane++) {
-                unsigned thread = warp * 32 + lane, row = thread / 4 + 32 * i;
-                layouts_lane_items(&from, lane, br_turned_place(thread / 4, thread % 4) + i * 32 * TURNED,
-                                   row * TURNED + thread % 4 * 16);
-                layouts_lane(&to, lane, row * TURNED + thread % 4 * 16);
-            }
-            layouts_access(read, &from);
-            layouts_access(store, &to);
-        }
-    layouts_end(read, 1, 1);
-    layouts_end(store, 1, 1);
+    carried(out, levels, rows, IN_ORDER, false);
 }
 
 static void read_columns(struct layouts_pass *pass, unsigned from, unsigned columns)
@@ -340,23 +345,7 @@ static void resident(struct layouts *report, unsigned factor)
         layouts_region(report, LAYOUTS_SHARED, "levels", (size_t)factor * TURNED, 1);
     struct layouts_region *out = layouts_region(report, LAYOUTS_GLOBAL, "out", (size_t)factor * TURNED, 1);
     layouts_fill(e);
-    struct layouts_pass *load = layouts_begin(e, LAYOUTS_READ, "stage");
-    struct layouts_pass *stage = layouts_begin(field, LAYOUTS_WRITE, "stage");
-    layouts_allow_pieces(load, LAYOUTS_SECTOR, pieces);
-    for (unsigned i = 0; i < factor / 32; i++)
-        for (unsigned warp = 0; warp < 4; warp++) {
-            struct layouts_access from = {.bytes = 16}, to = {.bytes = 16};
-            for (unsigned lane = 0; lane < 32; lane++) {
-                unsigned thread = warp * 32 + lane, time = br_resident_place(factor, thread / 4 + 32 * i);
-                layouts_lane(&from, lane, time * TURNED + thread % 4 * 16);
-                layouts_lane_items(&to, lane, br_turned_place(thread / 4, thread % 4) + i * 32 * TURNED,
-                                   time * TURNED + thread % 4 * 16);
-            }
-            layouts_access(load, &from);
-            layouts_access(stage, &to);
-        }
-    layouts_end(load, 1, 1);
-    layouts_end(stage, 1, 1);
+    carried(e, field, factor, RESIDENT, true);
     struct layouts_pass *read = layouts_begin(field, LAYOUTS_READ, "load_words");
     for (unsigned chunk = 0; chunk < factor / 16; chunk++)
         for (unsigned warp = 0; warp < 4; warp++)
@@ -405,23 +394,7 @@ static void resident(struct layouts *report, unsigned factor)
             layouts_access(write, &access);
         }
     layouts_end(write, 1, 1);
-    struct layouts_pass *fetch = layouts_begin(levels, LAYOUTS_READ, "store");
-    struct layouts_pass *store = layouts_begin(out, LAYOUTS_WRITE, "store");
-    layouts_allow_pieces(store, LAYOUTS_SECTOR, pieces);
-    for (unsigned i = 0; i < factor / 32; i++)
-        for (unsigned warp = 0; warp < 4; warp++) {
-            struct layouts_access from = {.bytes = 16}, to = {.bytes = 16};
-            for (unsigned lane = 0; lane < 32; lane++) {
-                unsigned thread = warp * 32 + lane, u = br_resident_place(factor, thread / 4 + 32 * i);
-                layouts_lane_items(&from, lane, br_turned_place(thread / 4, thread % 4) + i * 32 * TURNED,
-                                   u * TURNED + thread % 4 * 16);
-                layouts_lane(&to, lane, u * TURNED + thread % 4 * 16);
-            }
-            layouts_access(fetch, &from);
-            layouts_access(store, &to);
-        }
-    layouts_end(fetch, 1, 1);
-    layouts_end(store, 1, 1);
+    carried(out, levels, factor, RESIDENT, false);
 }
 
 void layouts_upchannelize(struct layouts *report)
