@@ -64,12 +64,15 @@ template <int COUNT> __device__ __forceinline__ void wgmma_hold(float (&c)[COUNT
 template <int N> struct wgmma_s8;
 /* float16 with float32 sums, k of 16. */
 template <int N> struct wgmma_f16;
+/* float16 with float16 sums, two in a register: c[N / 4]; k of 16; 64, 80 and 96 are there. */
+template <int N> struct wgmma_f16_sums;
 
 /* Operands %0 to %(count - 1). */
 #define BR_LIST_4  "%0, %1, %2, %3"
 #define BR_LIST_8  BR_LIST_4 ", %4, %5, %6, %7"
 #define BR_LIST_16 BR_LIST_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
-#define BR_LIST_24 BR_LIST_16 ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define BR_LIST_20 BR_LIST_16 ", %16, %17, %18, %19"
+#define BR_LIST_24 BR_LIST_20 ", %20, %21, %22, %23"
 #define BR_LIST_32 BR_LIST_24 ", %24, %25, %26, %27, %28, %29, %30, %31"
 #define BR_LIST_48                                                                                           \
     BR_LIST_32                                                                                               \
@@ -89,6 +92,7 @@ template <int N> struct wgmma_f16;
 #define BR_OUT_4(kind, c, i)   kind((c)[i]), kind((c)[(i) + 1]), kind((c)[(i) + 2]), kind((c)[(i) + 3])
 #define BR_OUT_8(kind, c, i)   BR_OUT_4(kind, c, i), BR_OUT_4(kind, c, (i) + 4)
 #define BR_OUT_16(kind, c, i)  BR_OUT_8(kind, c, i), BR_OUT_8(kind, c, (i) + 8)
+#define BR_OUT_20(kind, c, i)  BR_OUT_16(kind, c, i), BR_OUT_4(kind, c, (i) + 16)
 #define BR_OUT_24(kind, c, i)  BR_OUT_16(kind, c, i), BR_OUT_8(kind, c, (i) + 16)
 #define BR_OUT_32(kind, c, i)  BR_OUT_24(kind, c, i), BR_OUT_8(kind, c, (i) + 24)
 #define BR_OUT_48(kind, c, i)  BR_OUT_32(kind, c, i), BR_OUT_16(kind, c, (i) + 32)
@@ -130,6 +134,8 @@ template <int N> struct wgmma_f16;
     BR_WGMMA(wgmma_s8, N, COUNT, int, BR_INT, "k32.s32.s8.s8", BR_NO_TAIL, __VA_ARGS__)
 #define BR_WGMMA_F16(N, COUNT, ...)                                                                          \
     BR_WGMMA(wgmma_f16, N, COUNT, float, BR_FLOAT, "k16.f32.f16.f16", BR_F16_TAIL, __VA_ARGS__)
+#define BR_WGMMA_F16_SUMS(N, COUNT, ...)                                                                     \
+    BR_WGMMA(wgmma_f16_sums, N, COUNT, unsigned, BR_INT, "k16.f16.f16.f16", BR_F16_TAIL, __VA_ARGS__)
 
 BR_WGMMA_S8(8, 4, 4, 5, 6, 7, 8, 9)
 BR_WGMMA_S8(16, 8, 8, 9, 10, 11, 12, 13)
@@ -149,9 +155,13 @@ BR_WGMMA_F16(96, 48, 48, 49, 50, 51, 52, 53)
 BR_WGMMA_F16(128, 64, 64, 65, 66, 67, 68, 69)
 BR_WGMMA_F16(192, 96, 96, 97, 98, 99, 100, 101)
 BR_WGMMA_F16(256, 128, 128, 129, 130, 131, 132, 133)
+BR_WGMMA_F16_SUMS(64, 16, 16, 17, 18, 19, 20, 21)
+BR_WGMMA_F16_SUMS(80, 20, 20, 21, 22, 23, 24, 25)
+BR_WGMMA_F16_SUMS(96, 24, 24, 25, 26, 27, 28, 29)
 
 #undef BR_WGMMA_S8
 #undef BR_WGMMA_F16
+#undef BR_WGMMA_F16_SUMS
 #undef BR_WGMMA
 #undef BR_F16_TAIL
 #undef BR_NO_TAIL
@@ -163,6 +173,8 @@ BR_WGMMA_F16(256, 128, 128, 129, 130, 131, 132, 133)
 #undef BR_OUT_8
 #undef BR_LIST_16
 #undef BR_OUT_16
+#undef BR_LIST_20
+#undef BR_OUT_20
 #undef BR_LIST_24
 #undef BR_OUT_24
 #undef BR_LIST_32

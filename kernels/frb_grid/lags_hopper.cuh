@@ -12,40 +12,6 @@ namespace beamring
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* c (64 rows, COLUMNS columns, float16) += a b, k of 16. See wgmma.cuh. */
-template <int COLUMNS>
-__device__ __forceinline__ void multiply_half(unsigned (&c)[COLUMNS / 4], const unsigned (&a)[4], uint64_t b,
-                                              bool adds)
-{
-    static_assert(COLUMNS == 64 || COLUMNS == 80 || COLUMNS == 96, "shapes in use");
-#define BR_C(i) "+r"(c[i]), "+r"(c[i + 1]), "+r"(c[i + 2]), "+r"(c[i + 3])
-    if constexpr (COLUMNS == 64)
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %21, 0;\n"
-                     "wgmma.mma_async.sync.aligned.m64n64k16.f16.f16.f16 "
-                     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-                     "{%16, %17, %18, %19}, %20, p, 1, 1, 0;\n}\n"
-                     : BR_C(0), BR_C(4), BR_C(8), BR_C(12)
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(adds)));
-    else if constexpr (COLUMNS == 80)
-        asm volatile(
-            "{\n.reg .pred p;\nsetp.ne.b32 p, %25, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n80k16.f16.f16.f16 "
-            "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19}, "
-            "{%20, %21, %22, %23}, %24, p, 1, 1, 0;\n}\n"
-            : BR_C(0), BR_C(4), BR_C(8), BR_C(12), BR_C(16)
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(adds)));
-    else
-        asm volatile(
-            "{\n.reg .pred p;\nsetp.ne.b32 p, %29, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n96k16.f16.f16.f16 "
-            "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
-            "%21, %22, %23}, "
-            "{%24, %25, %26, %27}, %28, p, 1, 1, 0;\n}\n"
-            : BR_C(0), BR_C(4), BR_C(8), BR_C(12), BR_C(16), BR_C(20)
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(adds)));
-#undef BR_C
-}
-
 /* The right factors to shared memory, by all threads, before a barrier of all. */
 template <int NT, int DIRECTIONS> __device__ __forceinline__ void copy_table(const lags_grid &grid)
 {
@@ -133,8 +99,8 @@ __device__ __forceinline__ void transform_by_warpgroups(const lags_work &all, un
                 wgmma_fence();
 #pragma unroll
                 for (int k = 0; k < NT; k++)
-                    multiply_half<2 * DIRECTIONS>(c, a[tile % 2][k], table + k * (DIRECTIONS * 64 / 16),
-                                                  k > 0);
+                    wgmma_f16_sums<2 * DIRECTIONS>::multiply(c, a[tile % 2][k],
+                                                             table + k * (DIRECTIONS * 64 / 16), k > 0);
                 wgmma_commit();
                 if (EARLY && tile + 1 < MT) weigh(tile + 1);
                 if (tile + 1 == MT) arrive_at(barriers + 8 * (BYTES_FREE + slot));

@@ -4,7 +4,8 @@
  * after step. One warp copies the bytes of steps ahead; some transform the field of a step along n; others,
  * meanwhile, multiply the directions of the step before, and when a piece of a block of time ends they sum up
  * its lags; others transform these to an image, and write it to device memory. Intensities of pieces are
- * added up in order. Barriers of some of the block's warps each, two of a kind in turn, hand things on. */
+ * added up in order. What is handed on has a few places in turn, each with a barrier for being there and one
+ * for being free again. */
 #ifndef BEAMRING_KERNELS_FRB_GRID_LAGS_ROLES_CUH
 #define BEAMRING_KERNELS_FRB_GRID_LAGS_ROLES_CUH
 
