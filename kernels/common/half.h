@@ -54,6 +54,12 @@ static inline uint16_t br_half_from_float(float value)
     return (uint16_t)(sign | ((magnitude - ((127 - 15) << 23)) >> 13));
 }
 
+/* Two in a word, `low` in its lower half. */
+static inline uint32_t br_half_pair(double low, double high)
+{
+    return br_half_from_float((float)low) | (uint32_t)br_half_from_float((float)high) << 16;
+}
+
 /* `count` values each; in and out must not overlap. */
 void br_half_to_float_array(float *out, const uint16_t *in, size_t count);
 void br_half_from_float_array(uint16_t *out, const float *in, size_t count);

@@ -266,12 +266,6 @@ kernel variant(unsigned m_tiles, unsigned n_tiles)
                           : of_n<4>(n_tiles);
 }
 
-unsigned host_pair(double low, double high)
-{
-    return br_half_from_float(static_cast<float>(low)) |
-           static_cast<unsigned>(br_half_from_float(static_cast<float>(high))) << 16;
-}
-
 } // namespace
 
 struct br_frb_grid_gpu {
@@ -302,8 +296,8 @@ static void *make_waves_m(struct br_cuda *cuda, unsigned M, struct br_why *why)
             s[k] = p == 0 ? m % 2 == 1 : sin(angle);
         }
         unsigned *to = table[frb_grid_wave(tiles, p_tile, m_tile, lane)];
-        to[0] = host_pair(c[0], c[1]);
-        to[1] = host_pair(s[0], s[1]);
+        to[0] = br_half_pair(c[0], c[1]);
+        to[1] = br_half_pair(s[0], s[1]);
     }
     return br_cuda_table(cuda, table, tiles * tiles * 32 * sizeof *table, why);
 }
@@ -330,8 +324,8 @@ static void *make_waves_n(struct br_cuda *cuda, unsigned N, struct br_why *why)
                 s[k] = tiles < 2 && q == 0 ? cos(angle) : sin(angle);
         }
         unsigned *to = table[frb_grid_wave(inner, q_tile, tile, lane)];
-        to[0] = host_pair(c[0], c[1]);
-        to[1] = host_pair(s[0], s[1]);
+        to[0] = br_half_pair(c[0], c[1]);
+        to[1] = br_half_pair(s[0], s[1]);
     }
     return br_cuda_table(cuda, table, tiles * inner * 32 * sizeof *table, why);
 }
@@ -354,12 +348,7 @@ static int make_cells(struct br_frb_grid *plan, const struct br_frb_grid_params 
     for (size_t c = 0; ok && c < W; c++) {
         /* Powers of two that bring the channel's weights below 1, so that float16 holds all sums. */
         const float *given = params->weights ? params->weights + c * P * D * 2 : NULL;
-        double most = given ? 0 : 0.5;
-        int exponent;
-        for (size_t i = 0; given && i < P * D * 2; i++)
-            most = fmax(most, fabs(static_cast<double>(given[i])));
-        (void)frexp(most, &exponent);
-        if (!given || most == 0) exponent = 0;
+        const int exponent = br_frb_grid_exponent(given, P * D * 2);
         level[c] = static_cast<float>(ldexp(1, 2 * exponent));
         for (unsigned i = 0; i < MT * NT * 64; i++) {
             unsigned mt = i / 64 / NT, nt = i / 64 % NT, lane = i / 2 % 32, k = i % 2,
@@ -514,11 +503,7 @@ void br_frb_grid_cuda_add(struct br_frb_grid *const *plan, const struct frb_grid
     work w;
     size_t order[MOST_JOBS], tasks = 0, shared_bytes = 0;
     struct br_frb_grid_gpu *gpu = plan[0]->gpu;
-    for (size_t i = 0; i < n; i++) { /* the longest blocks first */
-        size_t k = i;
-        for (; k > 0 && plan[order[k - 1]]->downsample < plan[i]->downsample; k--) order[k] = order[k - 1];
-        order[k] = i;
-    }
+    br_frb_grid_longest_first(plan, n, order);
     w.grid = gpu->grid;
     w.njobs = static_cast<unsigned>(n);
     for (size_t k = 0; k < n; k++) {

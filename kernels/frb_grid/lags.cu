@@ -88,12 +88,6 @@ bool br_frb_grid_lags_fits(const struct br_frb_grid *plan, struct br_cuda *cuda)
                    .bytes <= static_cast<unsigned>(most);
 }
 
-static uint32_t host_pair(double x, double y)
-{
-    return br_half_from_float(static_cast<float>(x)) |
-           static_cast<uint32_t>(br_half_from_float(static_cast<float>(y))) << 16;
-}
-
 static double wave(unsigned N, unsigned tile, unsigned row, unsigned k)
 {
     unsigned q, sine, j;
@@ -109,7 +103,7 @@ static void *make_waves(struct br_cuda *cuda, unsigned N, struct br_why *why)
     for (unsigned i = 0; i < tiles * 32; i++)
         for (unsigned r = 0; r < 4; r++) {
             const struct br_cell a = br_mma_f16_a(r, 0, i % 32), b = br_mma_f16_a(r, 1, i % 32);
-            table[i][r] = host_pair(wave(N, i / 32, a.row, a.column), wave(N, i / 32, b.row, b.column));
+            table[i][r] = br_half_pair(wave(N, i / 32, a.row, a.column), wave(N, i / 32, b.row, b.column));
         }
     return br_cuda_table(cuda, table, tiles * 32 * sizeof *table, why);
 }
@@ -154,7 +148,7 @@ static void *make_turns(struct br_cuda *cuda, unsigned M, struct br_why *why)
         for (unsigned i = 0; i < tiles * 32 * 4; i++) {
             const unsigned step = i / 128, lane = i / 4 % 32, r = i % 4;
             table[frb_lags_turn(tiles, tile, step, lane)][r] =
-                host_pair(turned(M, tile, step, br_mma_f16_a(r, 0, lane)),
+                br_half_pair(turned(M, tile, step, br_mma_f16_a(r, 0, lane)),
                           turned(M, tile, step, br_mma_f16_a(r, 1, lane)));
         }
     return br_cuda_table(cuda, table, tiles * tiles * 32 * sizeof *table, why);
@@ -181,13 +175,7 @@ static int make_lags_cells(struct br_frb_grid *plan, const struct br_frb_grid_pa
     for (size_t c = 0; ok && c < W; c++) {
         /* Powers of two that bring the channel's weights below 1, and further. */
         const float *given = params->weights ? params->weights + c * P * D * 2 : NULL;
-        double most = given ? 0 : 0.5;
-        int exponent;
-        for (size_t i = 0; given && i < P * D * 2; i++)
-            most = fmax(most, fabs(static_cast<double>(given[i])));
-        (void)frexp(most, &exponent);
-        if (!given || most == 0) exponent = 0;
-        exponent += lags->headroom;
+        const int exponent = br_frb_grid_exponent(given, P * D * 2) + lags->headroom;
         level[c] = static_cast<float>(ldexp(1, 2 * exponent));
         for (size_t i = 0; i < M * NT * 8; i++) {
             const unsigned m = static_cast<unsigned>(i / 8 / NT), pair = i / 8 % NT, lane = i / 2 % 4,
@@ -337,11 +325,7 @@ void br_frb_grid_lags_add(struct br_frb_grid *const *plan, const struct frb_grid
     size_t order[MOST_JOBS], cost = 0, shared_bytes = 0;
     int blocks = 0;
     struct br_frb_grid_lags *lags = plan[0]->lags;
-    for (size_t i = 0; i < n; i++) { /* the longest blocks first */
-        size_t k = i;
-        for (; k > 0 && plan[order[k - 1]]->downsample < plan[i]->downsample; k--) order[k] = order[k - 1];
-        order[k] = i;
-    }
+    br_frb_grid_longest_first(plan, n, order);
     w.grid = lags->grid;
     w.njobs = static_cast<unsigned>(n);
     const unsigned times = frb_lags_times(w.grid.P);

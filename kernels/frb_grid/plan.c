@@ -10,6 +10,24 @@
 /* The range of k in which powers of two, sums and products stay normal float32 numbers. */
 enum { MIN_LOG2 = -100, MAX_LOG2 = 100 };
 
+int br_frb_grid_exponent(const float *weights, size_t count)
+{
+    double most = 0;
+    int exponent = 0;
+    for (size_t i = 0; weights != NULL && i < count; i++) most = fmax(most, fabs((double)weights[i]));
+    if (most > 0) (void)frexp(most, &exponent);
+    return exponent;
+}
+
+void br_frb_grid_longest_first(struct br_frb_grid *const *plan, size_t n, size_t order[MOST_JOBS])
+{
+    for (size_t i = 0; i < n; i++) {
+        size_t k = i;
+        for (; k > 0 && plan[order[k - 1]]->downsample < plan[i]->downsample; k--) order[k] = order[k - 1];
+        order[k] = i;
+    }
+}
+
 /* Largest intensity of a block before scaling, over 65504. */
 static double full_scale(const struct br_frb_grid_params *p)
 {

@@ -84,6 +84,13 @@ int br_frb_grid_reference_create(struct br_frb_grid *plan, const struct br_frb_g
 int br_frb_grid_cpu_create(struct br_frb_grid *plan, const struct br_frb_grid_params *params);
 void br_frb_grid_cpu_destroy(struct br_frb_grid *plan);
 
+/* The power of two, as its exponent, that brings all of `count` weights below 1; 0 where all are 0, and for NULL (all
+ * are 1, and stay so). */
+int br_frb_grid_exponent(const float *weights, size_t count);
+
+/* In which order one launch takes n plans: those with the longest blocks first, others as they come. */
+void br_frb_grid_longest_first(struct br_frb_grid *const *plan, size_t n, size_t order[MOST_JOBS]);
+
 /* Samples on a GPU: `steps` of all channels, which touch `blocks` blocks, the first of which had `pending`
  * samples before. */
 struct frb_grid_span {

@@ -65,12 +65,6 @@ bool br_frb_grid_small_fits(const struct br_frb_grid *plan)
            plan->downsample >= shortest(M > N ? M : N);
 }
 
-static uint32_t host_pair(double x, double y)
-{
-    return br_half_from_float(static_cast<float>(x)) |
-           static_cast<uint32_t>(br_half_from_float(static_cast<float>(y))) << 16;
-}
-
 /* Waves of the transforms of the autocorrelation: across exp(i pi q d / 8), along c exp(i pi p lag / L). */
 static double wave_across(unsigned row, unsigned g, unsigned h)
 {
@@ -94,14 +88,14 @@ static void *make_waves(struct br_cuda *cuda, unsigned L, struct br_why *why)
         const struct br_cell at = br_mma_f16_a(r, 0, lane);
         const unsigned g = 2 * step + at.column / 8, h = at.column % 8;
         table[frb_small_wave_across(step, lane)][r] =
-            host_pair(wave_across(at.row, g, h), wave_across(at.row, g, h + 1));
+            br_half_pair(wave_across(at.row, g, h), wave_across(at.row, g, h + 1));
     }
     for (unsigned i = 0; i < lag_tiles * (L / 4) * 2 * 32; i++) {
         const unsigned lane = i % 32, r = i / 32 % 2, tile = i / 64 % (L / 4), lag_tile = i / 64 / (L / 4);
         const struct br_cell at = br_mma_f16_b(r, 0, lane), next = br_mma_f16_b(r, 1, lane);
         const unsigned p = frb_small_along(tile, at.column);
         table[frb_small_wave_along(L, lag_tile, tile / 2, lane)][tile % 2 * 2 + r] =
-            host_pair(wave_along(L, lag_tile, p, at.row), wave_along(L, lag_tile, p, next.row));
+            br_half_pair(wave_along(L, lag_tile, p, at.row), wave_along(L, lag_tile, p, next.row));
     }
     return br_cuda_table(cuda, table, sizeof table, why);
 }
@@ -128,13 +122,7 @@ static int make_small_cells(struct br_frb_grid *plan, const struct br_frb_grid_p
         /* Powers of two that bring the channel's weights below 1/32: of 128 full-scale samples the largest
          * transform along one axis is then 2^14.6, which float16 holds. */
         const float *given = params->weights ? params->weights + c * P * D * 2 : NULL;
-        double most = given ? 0 : 0.5;
-        int exponent;
-        for (size_t i = 0; given && i < P * D * 2; i++)
-            most = fmax(most, fabs(static_cast<double>(given[i])));
-        (void)frexp(most, &exponent);
-        if (!given || most == 0) exponent = 0;
-        exponent += 5;
+        const int exponent = br_frb_grid_exponent(given, P * D * 2) + 5;
         level[c] = static_cast<float>(ldexp(1, 2 * exponent));
         for (size_t i = 0; i < channel; i++) {
             const unsigned pol = static_cast<unsigned>(i / (L * 8)), along = i / 8 % L, g = i % 8;
@@ -269,11 +257,7 @@ void br_frb_grid_small_add(struct br_frb_grid *const *plan, const struct frb_gri
     size_t order[MOST_JOBS], tasks = 0, samples = 0, shared_bytes = 0;
     struct br_frb_grid_small *small = plan[0]->small;
     bool words = true;
-    for (size_t i = 0; i < n; i++) { /* the longest blocks first */
-        size_t k = i;
-        for (; k > 0 && plan[order[k - 1]]->downsample < plan[i]->downsample; k--) order[k] = order[k - 1];
-        order[k] = i;
-    }
+    br_frb_grid_longest_first(plan, n, order);
     for (size_t i = 0; i < n; i++) {
         samples += plan[i]->nchannels * span[i].blocks * plan[i]->downsample;
         words = words && plan[i]->small->words;

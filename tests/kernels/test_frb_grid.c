@@ -1,6 +1,6 @@
 /* FRB stage 1: the fast implementation beside the equation, and what must not change a bit of a result. */
 #include "kernels/common/half.h"
-#include "kernels/frb_grid/frb_grid.h"
+#include "kernels/frb_grid/plan.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -306,6 +306,31 @@ static void full_scale_fits(void **state)
     finish(&r);
 }
 
+/* What the kernels for GPUs divide weights by, and the order of plans that they serve at once. */
+static void scales_and_order(void **state)
+{
+    (void)state;
+    static const float weights[][4] = {
+        {0, 0, 0, 0}, {0.5f, -0.25f, 0, 0}, {0, 0, -1, 0.75f}, {3, -5, 0, 4}, {0, 1e-3f, 0, 0}};
+    static const int exponent[] = {0, 0, 1, 3, -9};
+    for (size_t i = 0; i < sizeof exponent / sizeof *exponent; i++) {
+        assert_int_equal(br_frb_grid_exponent(weights[i], 4), exponent[i]);
+        for (int k = 0; k < 4; k++) assert_true(fabs(ldexp((double)weights[i][k], -exponent[i])) < 1);
+    }
+    assert_int_equal(br_frb_grid_exponent(NULL, 4), 0);
+    assert_int_equal(br_half_pair(1, -2), 0xc0003c00);
+    struct br_frb_grid grid[] = {{.downsample = 12},
+                                 {.downsample = 40},
+                                 {.downsample = 12},
+                                 {.downsample = 7},
+                                 {.downsample = 768}},
+                       *plan[5];
+    size_t order[MOST_JOBS], expected[] = {4, 1, 0, 2, 3};
+    for (int i = 0; i < 5; i++) plan[i] = &grid[i];
+    br_frb_grid_longest_first(plan, 5, order);
+    assert_memory_equal(order, expected, sizeof expected);
+}
+
 static void bad_parameters(void **state)
 {
     (void)state;
@@ -399,6 +424,7 @@ int main(void)
         cmocka_unit_test(telescopes),           cmocka_unit_test(calls_change_nothing),
         cmocka_unit_test(missing_is_missing),   cmocka_unit_test(level_is_restored),
         cmocka_unit_test(full_scale_fits),      cmocka_unit_test(bad_parameters),
+        cmocka_unit_test(scales_and_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
