@@ -1,6 +1,5 @@
 /* FRB stage 1 on a GPU: against the equation where that is quick, against the CPU (which is tested against
- * the equation) on larger shapes; and what must not change a bit. With BEAMRING_GPU_TIMES=1 its times
- * instead. */
+ * the equation) on larger shapes; and what must not change a bit. */
 #include "kernels/common/half.h"
 #include "kernels/frb_grid/frb_grid.h"
 
@@ -648,59 +647,6 @@ static void failures(void **state)
     gpu = usual;
     finish(&r);
 }
-
-struct timing {
-    struct br_frb_grid *plan;
-    size_t steps, row, blocks;
-    uint8_t *valid;
-};
-
-static void run_once(void *self, void *in, void *out)
-{
-    struct timing *t = self;
-    size_t taken;
-    br_frb_grid_execute(t->plan, in, t->row, NULL, 0, t->steps, t->blocks, out, t->blocks, t->valid,
-                        t->blocks, &taken);
-}
-
-static void times(void **state)
-{
-    NEEDS_GPU();
-    static const struct {
-        const char *name;
-        unsigned M, N, downsample;
-        size_t D, F, T;
-        double t_s; /* microseconds of a sample */
-    } shapes[] = {
-        {"CHORD 24x24 D 512 T_ds 40", 24, 24, 40, 512, 256, 2000, 27.3},
-        {"pathfinder 8x8 D 64 T_ds 40", 8, 8, 40, 64, 2048, 2000, 27.3},
-        {"pathfinder 8x12 D 64 T_ds 40", 8, 12, 40, 64, 2048, 2000, 27.3},
-        {"HIRAX 16x16 D 256 T_ds 24", 16, 16, 24, 256, 1024, 1200, 42.7},
-        {"HIRAX 16x20 D 256 T_ds 24", 16, 20, 24, 256, 1024, 1200, 42.7},
-        {"32x32 D 1024 T_ds 40", 32, 32, 40, 1024, 128, 2000, 27.3},
-        {"CHORD T_ds 10, F 768", 24, 24, 10, 512, 768, 510, 27.3},
-        {"CHORD T_ds 1000, F 16", 24, 24, 1000, 512, 16, 8000, 1.7},
-    };
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        size_t T = shapes[i].T, F = shapes[i].F;
-        struct run r = make(1, F, 2, shapes[i].M, shapes[i].N, shapes[i].D, shapes[i].downsample, 1, 0);
-        for (size_t d = 0; d < shapes[i].D; d++) {
-            r.cell[2 * d] = (uint16_t)(d / shapes[i].N);
-            r.cell[2 * d + 1] = (uint16_t)(d % shapes[i].N);
-        }
-        struct timing t = {.steps = T, .row = F * 2 * shapes[i].D, .blocks = T / shapes[i].downsample};
-        struct br_why why;
-        r.params.cuda = gpu;
-        if (br_frb_grid_create(&t.plan, BR_CUDA, &r.params, &why) != 0) fail_msg("%s", why.text);
-        t.valid = malloc(F * t.blocks);
-        double ms = gpu_time(shapes[i].name, run_once, &t, r.e, F * 2 * shapes[i].D, T * t.row,
-                             F * t.blocks * r.cells * 2);
-        printf(", %.1f %% of real time\n", ms / ((double)T * shapes[i].t_s * 1e-3) * 100);
-        br_frb_grid_destroy(t.plan);
-        free(t.valid);
-        finish(&r);
-    }
-}
 #endif
 
 int main(void)
@@ -723,9 +669,6 @@ int main(void)
         cmocka_unit_test(missing_is_missing),
         cmocka_unit_test(full_scale),
     };
-    const struct CMUnitTest timed[] = {cmocka_unit_test(times)};
-    if (getenv("BEAMRING_GPU_TIMES"))
-        return cmocka_run_group_tests_name("gpu, times", timed, gpu_open, gpu_close);
     failed += cmocka_run_group_tests_name("gpu, small shapes", small, gpu_open, gpu_close);
     if (!getenv("BEAMRING_GPU_SMALL")) /* set for compute-sanitizer */
         failed += cmocka_run_group_tests_name("gpu", more, gpu_open, gpu_close);

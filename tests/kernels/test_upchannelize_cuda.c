@@ -1,5 +1,4 @@
-/* The filterbank on a GPU against its equation, and against the CPU's on larger streams. With
- * BEAMRING_GPU_TIMES=1 also its times. */
+/* The filterbank on a GPU against its equation, and against the CPU's on larger streams. */
 #include "kernels/common/cuda.h"
 #include "kernels/upchannelize/upchannelize.h"
 
@@ -524,96 +523,6 @@ static void like_the_cpu(void **state)
         drop(&s);
     }
 }
-
-static int by_value(const void *a, const void *b)
-{
-    float x = *(const float *)a, y = *(const float *)b;
-    return (x > y) - (x < y);
-}
-
-enum { SETS = 3, RUNS = 15 };
-
-struct timed {
-    struct br_upchannelize *plan;
-    uint8_t *e[SETS], *out[SETS], *valid;
-    size_t T, bytes, row;
-};
-
-/* Median milliseconds; inputs are rotated, so that none is in the cache. The copy reads and writes as many
- * bytes as the kernel. */
-static float median_ms(const struct timed *t, int copy)
-{
-    cudaStream_t stream = br_cuda_stream(cuda);
-    cudaEvent_t start, stop;
-    float ms[RUNS];
-    cuda_ok(cudaEventCreate(&start));
-    cuda_ok(cudaEventCreate(&stop));
-    for (int i = -3; i < RUNS; i++) {
-        int set = (i + SETS) % SETS;
-        /* enough before it that the host's part of execute is done when the clock starts */
-        for (int k = 0; k < 5; k++)
-            cuda_ok(cudaMemcpyAsync(t->out[set], t->e[set], t->bytes, cudaMemcpyDeviceToDevice, stream));
-        cuda_ok(cudaEventRecord(start, stream));
-        if (copy)
-            cuda_ok(cudaMemcpyAsync(t->out[set], t->e[set], t->bytes, cudaMemcpyDeviceToDevice, stream));
-        else
-            br_upchannelize_execute(t->plan, t->e[set], t->row, NULL, 0, t->T, t->out[set], t->valid);
-        cuda_ok(cudaEventRecord(stop, stream));
-        cuda_ok(cudaEventSynchronize(stop));
-        if (i >= 0) cuda_ok(cudaEventElapsedTime(&ms[i], start, stop));
-    }
-    cuda_ok(cudaEventDestroy(start));
-    cuda_ok(cudaEventDestroy(stop));
-    qsort(ms, RUNS, sizeof *ms, by_value);
-    return ms[RUNS / 2];
-}
-
-static void times(void **state)
-{
-    NEEDS_DEVICE();
-    if (!getenv("BEAMRING_GPU_TIMES")) skip();
-    static const struct {
-        const char *name;
-        size_t T, F, X;
-        double sample_us;
-    } telescopes[] = {
-        {"CHORD", 8192, 48, 1024, 5.12},
-        {"pathfinder", 8192, 384, 128, 5.12},
-        {"HIRAX", 8192, 64, 512, 2.56},
-    };
-    for (size_t i = 0; i < 3; i++) {
-        size_t T = telescopes[i].T, F = telescopes[i].F, X = telescopes[i].X;
-        struct timed t = {.T = T, .bytes = T * F * X, .row = F * X, .valid = malloc(T * F)};
-        uint8_t *e = malloc(t.bytes);
-        for (size_t k = 0; k < t.bytes; k++) /* rms about 2.4 */
-            e[k] = k < 1 << 22 ? (uint8_t)(((pick(0, 4) + pick(0, 4) + pick(0, 1) - 5) & 15) |
-                                           ((pick(0, 8) - 4) & 15) << 4)
-                               : e[k - (1 << 22) + 5];
-        for (int set = 0; set < SETS; set++) {
-            t.e[set] = on_device(e, t.bytes);
-            t.out[set] = on_device(e, t.bytes);
-        }
-        free(e);
-        float copy = median_ms(&t, 1);
-        printf("%-10s T %zu F %zu X %zu: device copy of its %.0f MB in %.3f ms\n", telescopes[i].name, T, F,
-               X, 2e-6 * (double)t.bytes, (double)copy);
-        for (unsigned U = 2; U <= 128; U *= 2)
-            for (unsigned M = 4; M <= 8; M += 4) {
-                if (M == 8 && (U != 16 || i > 0)) continue;
-                const struct stream s = {.F = F, .X = X, .U = U, .M = M};
-                t.plan = plan_for(&s, BR_CUDA, cuda);
-                float ms = median_ms(&t, 0);
-                printf("  U %3u M %u: %.3f ms, %.2f of the copy, %.0f times real time\n", U, M, (double)ms,
-                       (double)(copy / ms), (double)T * telescopes[i].sample_us * 1e-3 / (double)ms);
-                br_upchannelize_destroy(t.plan);
-            }
-        for (int set = 0; set < SETS; set++) {
-            br_cuda_free(cuda, t.e[set]);
-            br_cuda_free(cuda, t.out[set]);
-        }
-        free(t.valid);
-    }
-}
 #endif
 
 int main(void)
@@ -638,7 +547,7 @@ int main(void)
         cmocka_unit_test(factor_one_copies),
         cmocka_unit_test(failures),
     };
-    const struct CMUnitTest more[] = {cmocka_unit_test(like_the_cpu), cmocka_unit_test(times)};
+    const struct CMUnitTest more[] = {cmocka_unit_test(like_the_cpu)};
     failed += cmocka_run_group_tests_name("gpu, small shapes", small, open_device, close_device);
     if (!getenv("BEAMRING_GPU_SMALL")) /* set for compute-sanitizer */
         failed += cmocka_run_group_tests_name("gpu", more, open_device, close_device);
