@@ -161,8 +161,8 @@ static void carried(struct layouts_region *global, struct layouts_region *shared
                     enum order order, bool in)
 {
     const char *name = in ? "stage" : "store";
-    struct layouts_pass *there = layouts_begin(global, in ? LAYOUTS_READ : LAYOUTS_WRITE, name);
-    struct layouts_pass *here = layouts_begin(shared, in ? LAYOUTS_WRITE : LAYOUTS_READ, name);
+    struct layouts_pass *there = layouts_begin(global, in ? LAYOUTS_READ : LAYOUTS_WRITE, "%s", name);
+    struct layouts_pass *here = layouts_begin(shared, in ? LAYOUTS_WRITE : LAYOUTS_READ, "%s", name);
     layouts_allow_pieces(there, LAYOUTS_SECTOR, pieces);
     for (unsigned i = 0; i < rows / 32; i++)
         for (unsigned warp = 0; warp < 4; warp++) {
