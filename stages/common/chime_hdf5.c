@@ -237,6 +237,9 @@ int chime_open(struct chime_file *f, const char *path, struct br_error *error)
 {
     memset(f, 0, sizeof *f);
     int status;
+    /* Some damaged files leave HDF5 with what it cannot close; at exit it would try, and print that after
+     * what we have to say. Whoever opens a file closes it, so at exit there is nothing for it to do. */
+    H5dont_atexit();
     H5E_BEGIN_TRY
     {
         status = open_quietly(f, path, error);

@@ -139,6 +139,7 @@ static int read_datasets(const char *path, const struct wanted *want, size_t cou
     int status = BR_OK;
     for (size_t i = 0; i < count; i++) data[i] = NULL;
     if (access(path, R_OK) != 0) return br_fail(error, BR_E_IO, "%s: %s", path, strerror(errno));
+    H5dont_atexit(); /* what it cannot close of a damaged file, it would complain of at exit */
     H5Eget_auto2(H5E_DEFAULT, &report, &report_data);
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* the library prints its own traces otherwise */
     hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
