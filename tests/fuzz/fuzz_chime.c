@@ -1,6 +1,7 @@
 /* libFuzzer: any bytes as a CHIME baseband file. What is accepted makes sense, and its first and last rows
  * can be read or are refused. */
 #include "stages/common/chime_hdf5.h"
+#include "tests/fuzz/hdf5_objects.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,7 +56,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (fd < 0 || ftruncate(fd, 0) != 0 || pwrite(fd, data, size, 0) != (ssize_t)size) return 0;
     struct chime_file f;
     struct br_error error = {0};
-    if (chime_open(&f, path, &error) != BR_OK) {
+    int status = chime_open(&f, path, &error);
+    expect_all_closed();
+    if (status != BR_OK) {
         if (error.text[0] == '\0') abort();
         return 0;
     }

@@ -1,6 +1,7 @@
 /* libFuzzer: any bytes as a recording, replayed by the stage as it is: found out what it is, described, read,
  * cut into frames. The first byte chooses what the pipeline says beside it. Nothing may crash or hang; frames
  * go on in time; what is refused is explained. */
+#include "tests/fuzz/hdf5_objects.h"
 #include "tests/stages/stage_driver.h"
 
 #include <stdio.h>
@@ -66,5 +67,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (status != BR_OK && r->error[0] == '\0') abort();
     if (status == BR_OK) play(r);
     driver_free(r);
+    expect_all_closed();
     return 0;
 }
