@@ -4,19 +4,12 @@
 #define BEAMRING_TESTS_KERNELS_BASEBAND_GPU_H
 
 #include "kernels/baseband/baseband.h"
-#include "tests/kernels/dump.h"
+#include "tests/kernels/draws.h"
 #include "tests/kernels/gpu.h"
 
 struct shape {
     size_t T, F, P, D, B, WF;
 };
-
-static uint64_t seed = 4711;
-
-static inline size_t pick(size_t low, size_t high)
-{
-    return low + dump_random(&seed) % (high - low + 1);
-}
 
 static inline void fill(uint8_t *bytes, size_t n)
 {

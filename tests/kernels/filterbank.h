@@ -4,19 +4,12 @@
 #define BEAMRING_TESTS_KERNELS_FILTERBANK_H
 
 #include "kernels/upchannelize/upchannelize.h"
-#include "tests/kernels/dump.h"
+#include "tests/kernels/draws.h"
 
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-
-static uint64_t seed = 314;
-
-static inline size_t pick(size_t low, size_t high)
-{
-    return low + dump_random(&seed) % (high - low + 1);
-}
 
 static inline int part(unsigned byte, int imaginary)
 {

@@ -1,5 +1,5 @@
-/* gpu.h - for tests of kernels on a GPU: the device, memory on it, and times. For the C files that include it
- * after cmocka.h. */
+/* gpu.h - for tests of kernels on a GPU: the device and memory on it. For the C files that include it after
+ * cmocka.h. */
 #ifndef BEAMRING_TESTS_KERNELS_GPU_H
 #define BEAMRING_TESTS_KERNELS_GPU_H
 
@@ -60,70 +60,6 @@ static inline void gpu_fetch(void *host, const void *memory, size_t bytes)
     gpu_ok(cudaMemcpyAsync(host, memory, bytes, cudaMemcpyDeviceToHost, br_cuda_stream(gpu)));
     gpu_ok(cudaStreamSynchronize(br_cuda_stream(gpu)));
     if (br_cuda_check(gpu, &why) != 0) fail_msg("%s", why.text);
-}
-
-enum { GPU_SETS = 4, GPU_RUNS = 21 };
-
-/* Data sets of a kernel, used in turn, so that none is in the cache. */
-struct gpu_timed {
-    void (*run)(void *self, void *in, void *out);
-    void *self, *in[GPU_SETS], *out[GPU_SETS];
-};
-
-static inline int gpu_by_value(const void *a, const void *b)
-{
-    float x = *(const float *)a, y = *(const float *)b;
-    return (x > y) - (x < y);
-}
-
-/* Median milliseconds of the kernel, or, where `copied` is not 0, of copies of so many bytes between the
- * inputs. */
-static inline double gpu_median_ms(const struct gpu_timed *t, size_t copied)
-{
-    cudaStream_t stream = br_cuda_stream(gpu);
-    cudaEvent_t start, stop;
-    float ms[GPU_RUNS];
-    gpu_ok(cudaEventCreate(&start));
-    gpu_ok(cudaEventCreate(&stop));
-    for (int i = -GPU_SETS; i < GPU_RUNS; i++) {
-        int set = (i + GPU_SETS) % GPU_SETS, other = (set + 2) % GPU_SETS; /* not the next source */
-        gpu_ok(cudaEventRecord(start, stream));
-        if (copied)
-            gpu_ok(cudaMemcpyAsync(t->in[other], t->in[set], copied, cudaMemcpyDeviceToDevice, stream));
-        else
-            t->run(t->self, t->in[set], t->out[set]);
-        gpu_ok(cudaEventRecord(stop, stream));
-        gpu_ok(cudaEventSynchronize(stop));
-        if (i >= 0) gpu_ok(cudaEventElapsedTime(&ms[i], start, stop));
-    }
-    gpu_ok(cudaEventDestroy(start));
-    gpu_ok(cudaEventDestroy(stop));
-    qsort(ms, GPU_RUNS, sizeof *ms, gpu_by_value);
-    return (double)ms[GPU_RUNS / 2];
-}
-
-/* Fills and times data sets of `in` and `out` bytes; in is made of copies of `piece`. Prints "NAME: ms, share
- * of a copy". */
-static inline double gpu_time(const char *name, void (*run)(void *self, void *in, void *out), void *self,
-                              const void *piece, size_t piece_bytes, size_t in, size_t out)
-{
-    struct gpu_timed t = {.run = run, .self = self};
-    for (int set = 0; set < GPU_SETS; set++) {
-        t.in[set] = gpu_poisoned(in, 0);
-        t.out[set] = gpu_poisoned(out, 0xee);
-        for (size_t at = 0; at < in; at += piece_bytes)
-            gpu_ok(cudaMemcpyAsync((char *)t.in[set] + at, piece,
-                                   in - at < piece_bytes ? in - at : piece_bytes, cudaMemcpyHostToDevice,
-                                   br_cuda_stream(gpu)));
-    }
-    double ms = gpu_median_ms(&t, 0), copy = gpu_median_ms(&t, (in + out) / 2 < in ? (in + out) / 2 : in);
-    printf("%-28s %8.3f ms, %6.1f MB, %.2f of a device copy of as many bytes (%.3f ms)", name, ms,
-           (double)(in + out) * 1e-6, copy / ms, copy);
-    for (int set = 0; set < GPU_SETS; set++) {
-        br_cuda_free(gpu, t.in[set]);
-        br_cuda_free(gpu, t.out[set]);
-    }
-    return ms;
 }
 
 #endif

@@ -10,14 +10,7 @@
 
 #include <cmocka.h>
 
-#include "tests/kernels/dump.h"
-
-static uint64_t seed = 20240;
-
-static size_t pick(size_t low, size_t high)
-{
-    return low + dump_random(&seed) % (high - low + 1);
-}
+#include "tests/kernels/draws.h"
 
 struct shape {
     size_t T, F, P, D, B, WF;
@@ -293,6 +286,7 @@ static void bad_parameters(void **state)
 
 int main(void)
 {
+    seed = 20240;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_shapes), cmocka_unit_test(small_and_ragged),
         cmocka_unit_test(extremes),      cmocka_unit_test(partly_clamped),

@@ -325,6 +325,7 @@ int main(void)
                                       cmocka_unit_test(counts_on_the_host)};
     int failed = cmocka_run_group_tests(host, NULL, NULL);
 #if BR_WITH_CUDA
+    seed = 4711;
     const struct CMUnitTest small[] = {cmocka_unit_test(edges), cmocka_unit_test(beams),
                                        cmocka_unit_test(call_lengths), cmocka_unit_test(failures),
                                        cmocka_unit_test(many_channels)};

@@ -13,14 +13,7 @@
 
 #include <cmocka.h>
 
-#include "tests/kernels/dump.h"
-
-static uint64_t seed = 4;
-
-static size_t pick(size_t low, size_t high)
-{
-    return low + dump_random(&seed) % (high - low + 1);
-}
+#include "tests/kernels/draws.h"
 
 struct shape {
     size_t T, F, P, D, B, WF;
@@ -467,6 +460,7 @@ static void gpu_large(void **state)
 
 int main(void)
 {
+    seed = 4;
     const struct CMUnitTest host[] = {cmocka_unit_test(cpu_random), cmocka_unit_test(cpu_every_size),
                                       cmocka_unit_test(cpu_largest)};
     int failed = cmocka_run_group_tests_name("on the CPU", host, NULL, NULL);

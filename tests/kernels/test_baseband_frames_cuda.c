@@ -283,6 +283,7 @@ static void frames_that_follow(void **state)
 int main(void)
 {
 #if BR_WITH_CUDA
+    seed = 4711;
     const struct CMUnitTest tests[] = {cmocka_unit_test(frames_in_a_row),
                                        cmocka_unit_test(frames_that_follow),
                                        cmocka_unit_test(frames_beside_each_other)};

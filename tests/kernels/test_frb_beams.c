@@ -1,8 +1,5 @@
 /* FRB stage 2: the weights, the matrix products beside Eq. (6), and what must not change a bit of a result.
  */
-#include "kernels/common/half.h"
-#include "kernels/frb_beams/frb_beams.h"
-
 #include <complex.h>
 #include <math.h>
 #include <setjmp.h>
@@ -14,69 +11,7 @@
 
 #include <cmocka.h>
 
-#include "tests/kernels/dump.h"
-
-static uint64_t seed = 4711;
-
-static size_t pick(size_t low, size_t high)
-{
-    return low + dump_random(&seed) % (high - low + 1);
-}
-
-static double uniform(void)
-{
-    return (double)(dump_random(&seed) >> 11) / 0x1p53;
-}
-
-struct run {
-    size_t T, F, cells;
-    double *freq, *beam;
-    uint16_t *in;
-    uint8_t *valid;
-    struct br_frb_beams_params params;
-};
-
-/* bx = 0: `by` beams in arbitrary directions */
-static struct run make(size_t T, size_t F, unsigned M, unsigned N, size_t bx, size_t by, int missing)
-{
-    struct run r = {.T = T, .F = F, .cells = (size_t)4 * M * N};
-    size_t B = bx ? bx * by : by;
-    r.freq = malloc(F * sizeof *r.freq);
-    r.beam = malloc(B * 2 * sizeof *r.beam);
-    r.in = malloc(F * T * r.cells * sizeof *r.in);
-    r.valid = missing ? malloc(F * T) : NULL;
-    for (size_t f = 0; f < F; f++) r.freq[f] = 400 + 400 * uniform();
-    for (size_t b = 0; b < B; b++)
-        for (int c = 0; c < 2; c++) {
-            size_t same = c == 0 ? b / by * by : b % by; /* the beam that has this coordinate too */
-            r.beam[2 * b + (size_t)c] = bx && same != b ? r.beam[2 * same + (size_t)c] : uniform() - 0.5;
-        }
-    for (size_t i = 0; i < F * T * r.cells; i++) r.in[i] = br_half_from_float((float)(2000 * uniform()));
-    for (size_t i = 0; missing && i < F * T; i++) {
-        r.valid[i] = (uint8_t)(pick(0, 2) ? pick(1, 255) : 0);
-        if (!r.valid[i]) memset(r.in + i * r.cells, 0xff, r.cells * sizeof *r.in); /* must not be looked at */
-    }
-    r.params = (struct br_frb_beams_params){.nchannels = F,
-                                            .freq_mhz = r.freq,
-                                            .grid_m = M,
-                                            .grid_n = N,
-                                            .spacing_m_m = 8.5,
-                                            .spacing_n_m = 6.3,
-                                            .nbeams = B,
-                                            .beam = r.beam,
-                                            .beams_x = bx,
-                                            .beams_y = bx ? by : 0,
-                                            .max_steps = T};
-    return r;
-}
-
-static void finish(struct run *r)
-{
-    free(r->freq);
-    free(r->beam);
-    free(r->in);
-    free(r->valid);
-}
+#include "tests/kernels/beams_run.h"
 
 static uint16_t *compute(const struct run *r, enum br_backend backend)
 {
@@ -358,6 +293,7 @@ static void steered(void **state)
 
 int main(void)
 {
+    seed = 4711;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights),
         cmocka_unit_test(equals_direct_beams),

@@ -1,7 +1,4 @@
-/* FRB stage 2 on a GPU against the reference. With BEAMRING_GPU_TIMES=1 its times instead. */
-#include "kernels/common/half.h"
-#include "kernels/frb_beams/frb_beams.h"
-
+/* FRB stage 2 on a GPU against the reference. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "tests/kernels/dump.h"
+#include "tests/kernels/beams_run.h"
 
 static void without_a_device(void **state)
 {
@@ -36,69 +33,6 @@ static void without_a_device(void **state)
 
 #if BR_WITH_CUDA
 #include "tests/kernels/gpu.h"
-
-static uint64_t seed = 4712;
-
-static size_t pick(size_t low, size_t high)
-{
-    return low + dump_random(&seed) % (high - low + 1);
-}
-
-static double uniform(void)
-{
-    return (double)(dump_random(&seed) >> 11) / 0x1p53;
-}
-
-struct run {
-    size_t T, F, cells;
-    size_t off; /* values by which in and out are moved from their alignment, even */
-    double *freq, *beam;
-    uint16_t *in;
-    uint8_t *valid;
-    struct br_frb_beams_params params;
-};
-
-/* bx = 0: `by` beams in arbitrary directions */
-static struct run make(size_t T, size_t F, size_t M, size_t N, size_t bx, size_t by, int missing)
-{
-    struct run r = {.T = T, .F = F, .cells = 4 * M * N};
-    size_t B = bx ? bx * by : by;
-    r.freq = malloc(F * sizeof *r.freq);
-    r.beam = malloc(B * 2 * sizeof *r.beam);
-    r.in = malloc(F * T * r.cells * sizeof *r.in);
-    r.valid = missing ? malloc(F * T) : NULL;
-    for (size_t f = 0; f < F; f++) r.freq[f] = 400 + 400 * uniform();
-    for (size_t b = 0; b < B; b++)
-        for (int c = 0; c < 2; c++) {
-            size_t same = c == 0 ? b / by * by : b % by; /* the beam that has this coordinate too */
-            r.beam[2 * b + (size_t)c] = bx && same != b ? r.beam[2 * same + (size_t)c] : uniform() - 0.5;
-        }
-    for (size_t i = 0; i < F * T * r.cells; i++) r.in[i] = br_half_from_float((float)(2000 * uniform()));
-    for (size_t i = 0; missing && i < F * T; i++) {
-        r.valid[i] = (uint8_t)(pick(0, 2) ? pick(1, 255) : 0);
-        if (!r.valid[i]) memset(r.in + i * r.cells, 0xff, r.cells * sizeof *r.in); /* must not be looked at */
-    }
-    r.params = (struct br_frb_beams_params){.nchannels = F,
-                                            .freq_mhz = r.freq,
-                                            .grid_m = (unsigned)M,
-                                            .grid_n = (unsigned)N,
-                                            .spacing_m_m = 8.5,
-                                            .spacing_n_m = 6.3,
-                                            .nbeams = B,
-                                            .beam = r.beam,
-                                            .beams_x = bx,
-                                            .beams_y = bx ? by : 0,
-                                            .max_steps = T};
-    return r;
-}
-
-static void finish(struct run *r)
-{
-    free(r->freq);
-    free(r->beam);
-    free(r->in);
-    free(r->valid);
-}
 
 static struct br_frb_beams *plan_of(const struct run *r, enum br_backend backend)
 {
@@ -445,51 +379,11 @@ static void failures(void **state)
     finish(&r);
 }
 
-struct timing {
-    struct br_frb_beams *plan;
-    size_t T;
-};
-
-static void run_once(void *self, void *in, void *out)
-{
-    struct timing *t = self;
-    br_frb_beams_execute(t->plan, in, NULL, t->T, out);
-}
-
-static void times(void **state)
-{
-    NEEDS_GPU();
-    static const struct {
-        const char *name;
-        size_t T, F, M, N, bx, by;
-    } shapes[] = {
-        {"CHORD grid 32 x 32", 64, 512, 24, 24, 32, 32},
-        {"pathfinder grid 32 x 32", 64, 1024, 8, 12, 32, 32},
-        {"HIRAX grid 64 x 40", 64, 512, 16, 16, 64, 40},
-        {"CHORD 1024 beams", 64, 256, 24, 24, 0, 1024},
-        {"CHORD 4096 beams", 64, 64, 24, 24, 0, 4096},
-        {"CHORD 1024 beams, T 16", 16, 512, 24, 24, 0, 1024},
-        {"pathfinder 1024 beams", 64, 1024, 8, 12, 0, 1024},
-        {"HIRAX 2560 beams", 64, 256, 16, 16, 0, 2560},
-    };
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        size_t M = shapes[i].M, N = shapes[i].N, T = shapes[i].T, F = shapes[i].F;
-        struct run r = make(1, F, M, N, shapes[i].bx, shapes[i].by, 0);
-        size_t B = r.params.nbeams, in = F * T * r.cells * 2, out = F * T * B * 2;
-        r.params.max_steps = T;
-        struct timing t = {plan_of(&r, BR_CUDA), T};
-        double ms = gpu_time(shapes[i].name, run_once, &t, r.in, F * r.cells * 2, in, out);
-        double sums = shapes[i].bx ? 4.0 * (double)(M * N * shapes[i].by) + 2.0 * (double)(M * B)
-                                   : 4.0 * (double)(M * N * B);
-        printf(", %.0f TFLOP/s\n", 2 * sums * (double)(F * T) / ms * 1e-9);
-        br_frb_beams_destroy(t.plan);
-        finish(&r);
-    }
-}
 #endif
 
 int main(void)
 {
+    seed = 4712;
     const struct CMUnitTest host[] = {cmocka_unit_test(without_a_device)};
     int failed = cmocka_run_group_tests(host, NULL, NULL);
 #if BR_WITH_CUDA
@@ -501,9 +395,6 @@ int main(void)
         cmocka_unit_test(steered),        cmocka_unit_test(many_channels),
         cmocka_unit_test(bright_source),  cmocka_unit_test(steps_are_independent),
     };
-    const struct CMUnitTest timed[] = {cmocka_unit_test(times)};
-    if (getenv("BEAMRING_GPU_TIMES"))
-        return cmocka_run_group_tests_name("gpu, times", timed, gpu_open, gpu_close);
     failed += cmocka_run_group_tests_name("gpu, small shapes", small, gpu_open, gpu_close);
     if (!getenv("BEAMRING_GPU_SMALL")) /* set for compute-sanitizer */
         failed += cmocka_run_group_tests_name("gpu", more, gpu_open, gpu_close);

@@ -14,14 +14,7 @@
 
 #include <cmocka.h>
 
-#include "tests/kernels/dump.h"
-
-static uint64_t seed = 77;
-
-static size_t pick(size_t low, size_t high)
-{
-    return low + dump_random(&seed) % (high - low + 1);
-}
+#include "tests/kernels/draws.h"
 
 struct run {
     size_t T, F, P, D, row, valid_row, cells;
@@ -419,6 +412,7 @@ static void portable_is_the_same(void **state)
 
 int main(void)
 {
+    seed = 77;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(portable_is_the_same), cmocka_unit_test(against_equation),
         cmocka_unit_test(telescopes),           cmocka_unit_test(calls_change_nothing),

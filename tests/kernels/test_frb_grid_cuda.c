@@ -13,19 +13,7 @@
 
 #include <cmocka.h>
 
-#include "tests/kernels/dump.h"
-
-static uint64_t seed = 31;
-
-static size_t pick(size_t low, size_t high)
-{
-    return low + dump_random(&seed) % (high - low + 1);
-}
-
-static double uniform(void)
-{
-    return (double)(dump_random(&seed) >> 11) / 0x1p53;
-}
+#include "tests/kernels/draws.h"
 
 struct run {
     size_t T, row, valid_row, cells;
@@ -651,6 +639,7 @@ static void failures(void **state)
 
 int main(void)
 {
+    seed = 31;
     const struct CMUnitTest host[] = {cmocka_unit_test(without_a_device),
                                       cmocka_unit_test(together_on_the_cpu)};
     int failed = cmocka_run_group_tests(host, NULL, NULL);

@@ -1,5 +1,4 @@
-/* The quantizer beside its definition, written here again from the header; on a GPU too where there is one.
- * With BEAMRING_GPU_TIMES=1 its times there instead. */
+/* The quantizer beside its definition, written here again from the header; on a GPU too where there is one. */
 #include "kernels/common/half.h"
 #include "kernels/quantize/quantize.h"
 
@@ -13,18 +12,12 @@
 
 #include <cmocka.h>
 
-#include "tests/kernels/dump.h"
+#include "tests/kernels/draws.h"
 #if BR_WITH_CUDA
 #include "tests/kernels/gpu.h"
 #endif
 
-static uint64_t seed = 12;
 static int last_backend = BR_CPU; /* BR_CUDA with a GPU */
-
-static size_t pick(size_t low, size_t high)
-{
-    return low + dump_random(&seed) % (high - low + 1);
-}
 
 static double gauss(void)
 {
@@ -355,54 +348,11 @@ static void gpu_long_blocks(void **state)
     }
 }
 
-struct timing {
-    struct br_quantize *plan;
-    size_t T, levels; /* levels: bytes of them; the side stands behind */
-};
-
-static void run_once(void *self, void *in, void *out)
-{
-    struct timing *t = self;
-    br_quantize_execute(t->plan, in, t->T, NULL, out, (float *)(void *)((char *)out + t->levels));
-}
-
-static void gpu_times(void **state)
-{
-    NEEDS_GPU();
-    static const struct {
-        const char *name;
-        size_t F, B, T;
-        unsigned bits;
-    } shapes[] = {
-        {"CHORD sent, 4 bits", 449, 1024, 256, 4},
-        {"CHORD sent, 8 bits", 449, 1024, 256, 8},
-        {"pathfinder 8 bits", 1024, 1024, 128, 8},
-        {"pathfinder 4 bits", 1024, 1024, 128, 4},
-        {"HIRAX 8 bits", 256, 2560, 256, 8},
-        {"HIRAX 4 bits", 256, 2560, 256, 4},
-        {"CHORD 8 bits, T 1024", 128, 1024, 1024, 8},
-        {"CHORD sent, 4 bits, T 64", 1796, 1024, 64, 4},
-        {"CHORD sent, 4 bits, far", 449, 1024, 256, 4},
-    };
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        size_t F = shapes[i].F, B = shapes[i].B, T = shapes[i].T;
-        /* The last one: a mean far from 0, as what is averaged over many samples has it. */
-        struct run r = make(1, B, T, 8, 16, i + 1 < sizeof shapes / sizeof *shapes ? 100 : 500, 30, 0);
-        struct timing t = {.T = T, .levels = F * B * T * shapes[i].bits / 8};
-        struct br_why why;
-        r.params.nchannels = F, r.params.bits = shapes[i].bits, r.params.cuda = gpu;
-        r.params.levels_rms = r.params.bits == 4 ? 2.5 : 16;
-        if (br_quantize_create(&t.plan, BR_CUDA, &r.params, &why) != 0) fail_msg("%s", why.text);
-        gpu_time(shapes[i].name, run_once, &t, r.in, T * B * 2, F * T * B * 2, t.levels + F * B * 8);
-        printf("\n");
-        br_quantize_destroy(t.plan);
-        finish(&r);
-    }
-}
 #endif
 
 int main(void)
 {
+    seed = 12;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_shapes),      cmocka_unit_test(long_blocks),
         cmocka_unit_test(odd_block_of_bytes), cmocka_unit_test(constant_and_empty),
@@ -415,9 +365,6 @@ int main(void)
     if (gpu && !getenv("BEAMRING_GPU_SMALL")) last_backend = BR_CUDA; /* it is set for compute-sanitizer */
     const struct CMUnitTest on_gpu[] = {cmocka_unit_test(gpu_shapes), cmocka_unit_test(gpu_rows),
                                         cmocka_unit_test(gpu_long_blocks)};
-    const struct CMUnitTest timed[] = {cmocka_unit_test(gpu_times)};
-    if (getenv("BEAMRING_GPU_TIMES"))
-        return cmocka_run_group_tests_name("gpu, times", timed, NULL, NULL) + gpu_close(NULL);
     failed += cmocka_run_group_tests_name("gpu", on_gpu, NULL, NULL);
 #endif
     failed += cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,4 @@
-/* FRB stage 2 and the quantizer in one kernel: the same bits as the two apart. With BEAMRING_GPU_TIMES=1
- * their times instead. */
+/* FRB stage 2 and the quantizer in one kernel: the same bits as the two apart. */
 #include "kernels/common/half.h"
 #include "kernels/frb_beams/frb_beams.h"
 #include "kernels/quantize/fused.h"
@@ -15,15 +14,8 @@
 #include <cmocka.h>
 
 #if BR_WITH_CUDA
-#include "tests/kernels/dump.h"
+#include "tests/kernels/draws.h"
 #include "tests/kernels/gpu.h"
-
-static uint64_t seed = 20;
-
-static size_t pick(size_t low, size_t high)
-{
-    return low + dump_random(&seed) % (high - low + 1);
-}
 
 struct shape {
     unsigned m, n;
@@ -167,55 +159,6 @@ static void refused(void **state)
     assert_non_null(strstr(why.text, "48 x 44 cells"));
 }
 
-struct timing {
-    struct plans plans;
-    size_t levels; /* bytes of them; the side stands behind */
-    uint16_t *beams;
-};
-
-static void run_fused(void *self, void *in, void *out)
-{
-    struct timing *t = self;
-    br_fused_execute(t->plans.fused, in, BR_FUSED_BLOCK, NULL, out,
-                     (float *)(void *)((char *)out + t->levels));
-}
-
-static void run_apart(void *self, void *in, void *out)
-{
-    struct timing *t = self;
-    br_frb_beams_execute(t->plans.beams, in, NULL, BR_FUSED_BLOCK, t->beams);
-    br_quantize_execute(t->plans.quantize, t->beams, BR_FUSED_BLOCK, NULL, out,
-                        (float *)(void *)((char *)out + t->levels));
-}
-
-static void gpu_times(void **state)
-{
-    NEEDS_GPU();
-    static const struct shape shapes[] = {{24, 24, 96, 96, 256, 256, 4, 0, 50, 40},
-                                          {24, 24, 96, 96, 256, 256, 8, 0, 50, 40},
-                                          {16, 16, 64, 40, 256, 256, 4, 0, 50, 40}};
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        const struct shape *s = &shapes[i];
-        size_t cells = 4 * (size_t)s->m * s->n, B = s->bx * s->by, piece = 256 * cells;
-        struct timing t = {.plans = make_plans(s, BR_FUSED_BLOCK),
-                           .levels = B * s->F * BR_FUSED_BLOCK * s->bits / 8};
-        uint16_t *in = malloc(piece * sizeof *in);
-        char name[64];
-        for (size_t k = 0; k < piece; k++)
-            in[k] = br_half_from_float(
-                (float)(s->mean + s->deviation * (double)(dump_random(&seed) % 1000) / 1000));
-        t.beams = gpu_poisoned(s->F * BR_FUSED_BLOCK * B * sizeof *t.beams, 0);
-        snprintf(name, sizeof name, "%zu x %zu, %u bits", s->bx, s->by, s->bits);
-        gpu_time(name, run_fused, &t, in, piece * 2, s->F * piece * 2, t.levels + B * s->F * 8);
-        printf("\n");
-        gpu_time("  apart", run_apart, &t, in, piece * 2, s->F * piece * 2, t.levels + B * s->F * 8);
-        printf("\n");
-        br_cuda_free(gpu, t.beams);
-        finish(&t.plans);
-        free(in);
-    }
-}
-
 #endif
 
 /* Without CUDA nothing can be fused, and says so. */
@@ -247,10 +190,8 @@ int main(void)
     const struct CMUnitTest host[] = {cmocka_unit_test(without_cuda), cmocka_unit_test(where_it_pays)};
     int failed = cmocka_run_group_tests(host, NULL, NULL);
 #if BR_WITH_CUDA
+    seed = 20;
     const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits), cmocka_unit_test(refused)};
-    const struct CMUnitTest timed[] = {cmocka_unit_test(gpu_times)};
-    if (getenv("BEAMRING_GPU_TIMES"))
-        return cmocka_run_group_tests_name("gpu, times", timed, gpu_open, gpu_close);
     failed += cmocka_run_group_tests_name("gpu", tests, gpu_open, gpu_close);
 #endif
     return failed;

@@ -374,6 +374,7 @@ static void bad_parameters(void **state)
 
 int main(void)
 {
+    seed = 314;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_factor),
         cmocka_unit_test(missing_samples),

@@ -527,6 +527,7 @@ static void like_the_cpu(void **state)
 
 int main(void)
 {
+    seed = 314;
     const struct CMUnitTest host[] = {cmocka_unit_test(without_a_device)};
     int failed = cmocka_run_group_tests(host, NULL, NULL);
 #if BR_WITH_CUDA
