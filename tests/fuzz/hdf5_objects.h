@@ -11,7 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-const char *__lsan_default_suppressions(void); /* NOLINT: LeakSanitizer's name */
+/* LeakSanitizer asks by this name. */
+const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {
     return "leak:libhdf5";

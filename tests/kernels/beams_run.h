@@ -1,5 +1,4 @@
-/* beams_run.h - FRB stage 2: a case of parameters and data by chance, for its tests on the CPU and on a GPU.
- */
+/* beams_run.h - FRB stage 2: cases by chance, for its tests on the CPU and on a GPU. */
 #ifndef BEAMRING_TESTS_KERNELS_BEAMS_RUN_H
 #define BEAMRING_TESTS_KERNELS_BEAMS_RUN_H
 

@@ -7,7 +7,6 @@
 
 #include <cuda_runtime_api.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 static struct br_cuda *gpu; /* NULL: none here */
 

@@ -347,7 +347,6 @@ static void gpu_long_blocks(void **state)
         finish(&r);
     }
 }
-
 #endif
 
 int main(void)

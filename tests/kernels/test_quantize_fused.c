@@ -158,7 +158,6 @@ static void refused(void **state)
     assert_false(br_fused_can(0, 24, 22, 96, 96, 256, &why));
     assert_non_null(strstr(why.text, "48 x 44 cells"));
 }
-
 #endif
 
 /* Without CUDA nothing can be fused, and says so. */

@@ -64,6 +64,17 @@ def scratch():
         yield directory
 
 
+def damage_hdf5(path):
+    """Damages an HDF5 file in the address of its end, in its root group's header, and in the address of the group's B-tree; one byte at
+    a time, each time yielding which. Left alone, the library would say at exit what it could not close of such a file."""
+    with open(path, "rb") as f:
+        whole = f.read()
+    for at in (41, 106, 122):
+        with open(path, "wb") as f:
+            f.write(whole[:at] + b"\xff" + whole[at + 1:])
+        yield at
+
+
 def header(path):
     with open(path, "rb") as f:
         text = f.read(4096).decode("latin-1")
