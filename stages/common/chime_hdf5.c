@@ -1,6 +1,7 @@
 #include "stages/common/chime_hdf5.h"
 
 #include "stages/common/bitshuffle.h"
+#include "stages/common/hdf5_apart.h"
 
 #include <errno.h>
 #include <hdf5.h>
@@ -211,7 +212,8 @@ static int describe_dataset(struct chime_chunks *c, hid_t dataset, uint64_t file
     return status;
 }
 
-static int open_quietly(struct chime_file *f, const char *path, struct br_error *error)
+/* All that is to be known of a file; leaves the list of chunks to the caller. */
+static int describe(struct chime_file *f, const char *path, struct br_error *error)
 {
     struct stat info;
     if (stat(path, &info) != 0) return br_fail(error, BR_E_IO, "cannot open %s: %s", path, strerror(errno));
@@ -233,20 +235,40 @@ static int open_quietly(struct chime_file *f, const char *path, struct br_error 
     return status;
 }
 
+static size_t chunk_bytes(const struct chime_chunks *c)
+{
+    return (size_t)(c->down * c->across) * sizeof *c->chunk;
+}
+
+/* In a process of its own: sends the description and the list of chunks. */
+static int send_description(const void *arg, struct hdf5_pipe *to, struct br_error *error)
+{
+    const char *path = arg;
+    struct chime_file f = {0};
+    int status = describe(&f, path, error);
+    if (status == BR_OK &&
+        !(hdf5_send(to, &f, sizeof f) && hdf5_send(to, f.chunks.chunk, chunk_bytes(&f.chunks))))
+        status = br_fail(error, BR_E_IO, "%s: what is read of it does not arrive", path);
+    return status;
+}
+
 int chime_open(struct chime_file *f, const char *path, struct br_error *error)
 {
+    void *found;
+    size_t bytes;
     memset(f, 0, sizeof *f);
-    int status;
-    /* Some damaged files leave HDF5 with what it cannot close; at exit it would try, and print that after
-     * what we have to say. Whoever opens a file closes it, so at exit there is nothing for it to do. */
-    H5dont_atexit();
-    H5E_BEGIN_TRY
-    {
-        status = open_quietly(f, path, error);
+    int status = hdf5_apart(send_description, path, path, &found, &bytes, error);
+    if (status != BR_OK) return status;
+    struct chime_file sent;
+    if (bytes >= sizeof sent) memcpy(&sent, found, sizeof sent);
+    if (bytes < sizeof sent || bytes - sizeof sent != chunk_bytes(&sent.chunks)) {
+        free(found);
+        return br_fail(error, BR_E_INTERNAL, "%s: what is read of it is not whole", path);
     }
-    H5E_END_TRY;
-    if (status != BR_OK) chime_free(f);
-    return status;
+    sent.chunks.chunk = found;
+    memmove(found, (char *)found + sizeof sent, bytes - sizeof sent);
+    *f = sent;
+    return BR_OK;
 }
 
 void chime_free(struct chime_file *f)

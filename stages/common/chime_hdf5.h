@@ -40,7 +40,7 @@ struct chime_file {
 /* True when the start of a file is HDF5's. */
 bool chime_probe(const void *start, size_t length);
 
-/* Opens, reads all that is described above, and closes. Free with chime_free. Not thread-safe, like HDF5.
+/* Opens, reads all that is described above, and closes. Free with chime_free. Not while another thread uses HDF5.
  * Errors: BR_E_IO, BR_E_FORMAT naming the file and the attribute or dataset, BR_E_NO_MEMORY. */
 int chime_open(struct chime_file *file, const char *path, struct br_error *error);
 void chime_free(struct chime_file *file);

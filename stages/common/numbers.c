@@ -1,5 +1,7 @@
 #include "stages/common/numbers.h"
 
+#include "stages/common/hdf5_apart.h"
+
 #include <errno.h>
 #include <hdf5.h>
 #include <math.h>
@@ -68,10 +70,17 @@ static const char *class_name(hid_t type)
     }
 }
 
+/* Of a dataset that was read. */
+struct dataset_head {
+    hsize_t dims[8];
+    size_t bytes;
+};
+
 /* Reads an open dataset. */
-static int read_open(hid_t set, const struct wanted *want, const char *path, hsize_t dims[], void **data,
-                     struct br_error *error)
+static int read_open(hid_t set, const struct wanted *want, const char *path, struct dataset_head *head,
+                     void **data, struct br_error *error)
 {
+    hsize_t *dims = head->dims;
     static const size_t sizes[] = {2 * sizeof(float), 1, sizeof(int32_t), sizeof(double)};
     int status = BR_OK;
     hid_t type = H5Dget_type(set), space = H5Dget_space(set), memory = -1;
@@ -106,6 +115,7 @@ static int read_open(hid_t set, const struct wanted *want, const char *path, hsi
         }
         bytes *= dims[i];
     }
+    head->bytes = bytes;
     *data = malloc(bytes);
     if (*data == NULL) {
         status = br_fail(error, BR_E_NO_MEMORY, "%s: no memory for dataset %s (%zu bytes)", path, want->name,
@@ -129,33 +139,69 @@ done:
     return status;
 }
 
-/* Opens the file and reads `count` datasets of it. Nothing stays open, and what was read is freed on failure.
+/* What is wanted of a file. */
+struct request {
+    const char *path;
+    const struct wanted *want;
+    size_t count;
+};
+
+/* In a process of its own: sends lengths and elements of the datasets that are wanted. */
+static int send_datasets(const void *arg, struct hdf5_pipe *to, struct br_error *error)
+{
+    const struct request *r = arg;
+    hid_t file = H5Fopen(r->path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    if (file < 0) return br_fail(error, BR_E_FORMAT, "%s: is not a readable HDF5 file", r->path);
+    for (size_t i = 0; i < r->count; i++) {
+        const struct wanted *want = &r->want[i];
+        struct dataset_head head = {0};
+        void *data = NULL;
+        hid_t set = H5Dopen2(file, want->name, H5P_DEFAULT);
+        if (set < 0)
+            return br_fail(error, BR_E_FORMAT, "%s: there is no dataset %s; expected %s", r->path, want->name,
+                           want->shape);
+        int status = read_open(set, want, r->path, &head, &data, error);
+        H5Dclose(set);
+        if (status == BR_OK && !(hdf5_send(to, &head, sizeof head) && hdf5_send(to, data, head.bytes)))
+            status = br_fail(error, BR_E_IO, "%s: what is read of it does not arrive", r->path);
+        free(data);
+        if (status != BR_OK) return status;
+    }
+    H5Fclose(file);
+    return BR_OK;
+}
+
+/* Reads `count` datasets of a file; data[i], of lengths dims[i], is freed by the caller, and NULL on failure.
  */
 static int read_datasets(const char *path, const struct wanted *want, size_t count, hsize_t (*dims)[8],
                          void **data, struct br_error *error)
 {
-    H5E_auto2_t report;
-    void *report_data;
-    int status = BR_OK;
+    const struct request request = {path, want, count};
+    void *all;
+    size_t left;
     for (size_t i = 0; i < count; i++) data[i] = NULL;
     if (access(path, R_OK) != 0) return br_fail(error, BR_E_IO, "%s: %s", path, strerror(errno));
-    H5dont_atexit(); /* what it cannot close of a damaged file, it would complain of at exit */
-    H5Eget_auto2(H5E_DEFAULT, &report, &report_data);
-    H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* the library prints its own traces otherwise */
-    hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
-    if (file < 0) status = br_fail(error, BR_E_FORMAT, "%s: is not a readable HDF5 file", path);
+    int status = hdf5_apart(send_datasets, &request, path, &all, &left, error);
+    const char *from = all;
     for (size_t i = 0; i < count && status == BR_OK; i++) {
-        hid_t set = H5Dopen2(file, want[i].name, H5P_DEFAULT);
-        if (set < 0) {
-            status = br_fail(error, BR_E_FORMAT, "%s: there is no dataset %s; expected %s", path,
-                             want[i].name, want[i].shape);
+        struct dataset_head head;
+        if (left >= sizeof head) memcpy(&head, from, sizeof head);
+        if (left < sizeof head || left - sizeof head < head.bytes) {
+            status = br_fail(error, BR_E_INTERNAL, "%s: what is read of it is not whole", path);
             break;
         }
-        status = read_open(set, &want[i], path, dims[i], &data[i], error);
-        H5Dclose(set);
+        memcpy(dims[i], head.dims, sizeof head.dims);
+        data[i] = malloc(head.bytes);
+        if (data[i] == NULL) {
+            status = br_fail(error, BR_E_NO_MEMORY, "%s: no memory for dataset %s (%zu bytes)", path,
+                             want[i].name, head.bytes);
+            break;
+        }
+        memcpy(data[i], from + sizeof head, head.bytes);
+        from += sizeof head + head.bytes;
+        left -= sizeof head + head.bytes;
     }
-    if (file >= 0) H5Fclose(file);
-    H5Eset_auto2(H5E_DEFAULT, report, report_data);
+    free(all);
     for (size_t i = 0; i < count && status != BR_OK; i++) {
         free(data[i]);
         data[i] = NULL;

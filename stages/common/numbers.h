@@ -3,7 +3,7 @@
  * Every reader checks dataset, type and shape and names file and dataset in its message; a value that cannot
  * be used (not finite, -128 as a weight) is named with its position. Complex numbers are stored as h5py does:
  * {r, i}. Integers must fit the type stated here; floats of any width are converted. Results are malloc'ed
- * and freed by the caller. */
+ * and freed by the caller. Not while another thread uses HDF5 (hdf5_apart.h). */
 #ifndef BEAMRING_STAGES_COMMON_NUMBERS_H
 #define BEAMRING_STAGES_COMMON_NUMBERS_H
 

@@ -1,14 +1,12 @@
 /* libFuzzer: any bytes as a recording, replayed by the stage as it is: found out what it is, described, read,
  * cut into frames. The first byte chooses what the pipeline says beside it. Nothing may crash or hang; frames
  * go on in time; what is refused is explained. */
-#include "tests/fuzz/hdf5_objects.h"
+#include "tests/fuzz/input_file.h"
 #include "tests/stages/stage_driver.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -41,15 +39,8 @@ static void play(struct br_stage *r)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const double mhz[CHANNELS] = {400, 401, 402, 403, 404, 405, 406, 407};
-    static int fd = -1;
-    static char path[64];
-    const char *const paths[1] = {path};
-    if (fd < 0) {
-        fd = memfd_create("fuzz", MFD_CLOEXEC);
-        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    }
-    if (size < 1 || fd < 0 || ftruncate(fd, 0) != 0 || pwrite(fd, data + 1, size - 1, 0) != (ssize_t)size - 1)
-        return 0;
+    const char *const paths[1] = {input_path};
+    if (size < 1 || !write_input(data + 1, size - 1)) return 0;
     struct br_stage *r = driver_new(&replay_stage);
     unsigned how = data[0];
     driver_set_strings(r, "files", paths, 1);
@@ -67,6 +58,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (status != BR_OK && r->error[0] == '\0') abort();
     if (status == BR_OK) play(r);
     driver_free(r);
-    expect_all_closed();
     return 0;
 }

@@ -23,28 +23,18 @@ trap 'rm -rf "$work"' EXIT
 mkdir "$work/corpus" "$work/here"
 if [ -d "$seeds" ]; then cp "$seeds"/* "$work/corpus/"; fi
 
-# One allocation may be as large as all of them, except HDF5's: a damaged file makes it ask for as much as 2^64 bytes, and it knows
-# what to do when it gets none. What is used of memory is limited all the same.
-limits=()
-case $target in
-    chime | replay)
-        limits=(-malloc_limit_mb=$((1 << 30)))
-        export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}allocator_may_return_null=1"
-        ;;
-esac
-
 status=0
-(cd "$work/here" && "$program" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 "${limits[@]}" -max_len=65536 \
-    -print_final_stats=1 -artifact_prefix="$work/" "$work/corpus") >"$work/log" 2>&1 || status=$?
+(cd "$work/here" && "$program" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 -max_len=65536 -print_final_stats=1 \
+    -artifact_prefix="$work/" "$work/corpus") >"$work/log" 2>&1 || status=$?
 if [ "$status" = 0 ]; then
     grep -E 'Done|number_of_executed_units|peak_rss_mb' "$work/log" || true
     exit 0
 fi
 tail -n 60 "$work/log"
-for found in "$work"/crash-* "$work"/leak-* "$work"/timeout-* "$work"/oom-*; do
-    if [ -e "$found" ]; then
-        cp "$found" "$build/tests/fuzz/failed-$target"
-        echo "the input that failed: $build/tests/fuzz/failed-$target"
-    fi
-done
+# Not any input that lies there: a child process that was meant to die (stages/common/hdf5_apart.h) may have written one.
+found=$(sed -n 's/.*Test unit written to //p' "$work/log" | tail -n 1)
+if [ -e "$found" ]; then
+    cp "$found" "$build/tests/fuzz/failed-$target"
+    echo "the input that failed: $build/tests/fuzz/failed-$target"
+fi
 exit 1
