@@ -42,7 +42,7 @@ int info_chime(const char *path)
 {
     struct chime_file f;
     struct br_error error = {0};
-    if (chime_open(&f, path, &error) != BR_OK) return complain(error.text);
+    if (chime_open(&f, &path, 1, &error) != BR_OK) return complain(error.text);
     const struct chime_chunks *c = &f.chunks;
     uint64_t chunks = c->down * c->across, there = 0;
     for (uint64_t i = 0; i < chunks; i++) there += c->chunk[i].offset != UINT64_MAX;

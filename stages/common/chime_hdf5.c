@@ -212,7 +212,7 @@ static int describe_dataset(struct chime_chunks *c, hid_t dataset, uint64_t file
     return status;
 }
 
-/* All that is to be known of a file; leaves the list of chunks to the caller. */
+/* All that is to be known of a file; on failure too, free with chime_free. */
 static int describe(struct chime_file *f, const char *path, struct br_error *error)
 {
     struct stat info;
@@ -240,34 +240,86 @@ static size_t chunk_bytes(const struct chime_chunks *c)
     return (size_t)(c->down * c->across) * sizeof *c->chunk;
 }
 
-/* In a process of its own: sends the description and the list of chunks. */
-static int send_description(const void *arg, struct hdf5_pipe *to, struct br_error *error)
+/* Paths for the child: so many, one after the other. */
+struct paths {
+    size_t count;
+    char text[];
+};
+
+/* In a process of its own: sends descriptions and lists of chunks. */
+static int send_descriptions(const void *arg, struct hdf5_sink *to, struct br_error *error)
 {
-    const char *path = arg;
-    struct chime_file f = {0};
-    int status = describe(&f, path, error);
-    if (status == BR_OK &&
-        !(hdf5_send(to, &f, sizeof f) && hdf5_send(to, f.chunks.chunk, chunk_bytes(&f.chunks))))
-        status = br_fail(error, BR_E_IO, "%s: what is read of it does not arrive", path);
+    const struct paths *paths = arg;
+    const char *path = paths->text;
+    int status = BR_OK;
+    for (size_t i = 0; i < paths->count && status == BR_OK; i++, path += strlen(path) + 1) {
+        struct chime_file f = {0};
+        status = describe(&f, path, error);
+        if (status == BR_OK &&
+            !(hdf5_send(to, &f, sizeof f) && hdf5_send(to, f.chunks.chunk, chunk_bytes(&f.chunks))))
+            status = br_fail(error, BR_E_IO, "%s: what is read of it does not arrive", path);
+        chime_free(&f);
+    }
     return status;
 }
 
-int chime_open(struct chime_file *f, const char *path, struct br_error *error)
+/* Takes the next description off the front of what was sent. */
+static int take_description(struct chime_file *f, const char **from, size_t *left, const char *path,
+                            struct br_error *error)
 {
-    void *found;
-    size_t bytes;
-    memset(f, 0, sizeof *f);
-    int status = hdf5_apart(send_description, path, path, &found, &bytes, error);
-    if (status != BR_OK) return status;
     struct chime_file sent;
-    if (bytes >= sizeof sent) memcpy(&sent, found, sizeof sent);
-    if (bytes < sizeof sent || bytes - sizeof sent != chunk_bytes(&sent.chunks)) {
-        free(found);
+    if (*left >= sizeof sent) memcpy(&sent, *from, sizeof sent);
+    if (*left < sizeof sent || *left - sizeof sent < chunk_bytes(&sent.chunks))
         return br_fail(error, BR_E_INTERNAL, "%s: what is read of it is not whole", path);
-    }
-    sent.chunks.chunk = found;
-    memmove(found, (char *)found + sizeof sent, bytes - sizeof sent);
+    const size_t bytes = chunk_bytes(&sent.chunks);
+    sent.chunks.chunk = malloc(bytes);
+    if (sent.chunks.chunk == NULL)
+        return br_fail(error, BR_E_NO_MEMORY, "%s: not enough memory for its list of chunks", path);
+    memcpy(sent.chunks.chunk, *from + sizeof sent, bytes);
+    *from += sizeof sent + bytes;
+    *left -= sizeof sent + bytes;
     *f = sent;
+    return BR_OK;
+}
+
+/* As chime_open; of files that fail together it is not said which one was the cause. */
+static int open_together(struct chime_file *files, const char *const *path, size_t count,
+                         struct br_error *error)
+{
+    size_t text = 0, left;
+    for (size_t i = 0; i < count; i++) text += strlen(path[i]) + 1;
+    struct paths *paths = malloc(sizeof *paths + text);
+    if (paths == NULL) return br_fail(error, BR_E_NO_MEMORY, "%s: not enough memory", path[0]);
+    paths->count = count;
+    for (size_t i = 0, at = 0; i < count; i++) {
+        size_t n = strlen(path[i]) + 1;
+        memcpy(paths->text + at, path[i], n);
+        at += n;
+    }
+    void *all;
+    int status = hdf5_apart(send_descriptions, paths, sizeof *paths + text, path[0], &all, &left, error);
+    const char *from = all;
+    for (size_t i = 0; i < count && status == BR_OK; i++)
+        status = take_description(&files[i], &from, &left, path[i], error);
+    free(all);
+    free(paths);
+    for (size_t i = 0; i < count && status != BR_OK; i++) chime_free(&files[i]);
+    return status;
+}
+
+int chime_open(struct chime_file *files, const char *const *path, size_t count, struct br_error *error)
+{
+    memset(files, 0, count * sizeof *files);
+    struct br_error together = {0};
+    if (count == 1) return open_together(files, path, 1, error);
+    if (open_together(files, path, count, &together) == BR_OK) return BR_OK;
+    /* One by one, to say which one it is. */
+    for (size_t i = 0; i < count; i++) {
+        int status = open_together(&files[i], &path[i], 1, error);
+        if (status == BR_OK) continue;
+        while (i > 0) chime_free(&files[--i]);
+        return status;
+    }
     return BR_OK;
 }
 

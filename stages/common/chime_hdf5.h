@@ -40,9 +40,10 @@ struct chime_file {
 /* True when the start of a file is HDF5's. */
 bool chime_probe(const void *start, size_t length);
 
-/* Opens, reads all that is described above, and closes. Free with chime_free. Not while another thread uses HDF5.
- * Errors: BR_E_IO, BR_E_FORMAT naming the file and the attribute or dataset, BR_E_NO_MEMORY. */
-int chime_open(struct chime_file *file, const char *path, struct br_error *error);
+/* Opens `count` files, reads all that is described above, and closes them. Free each with chime_free; on
+ * failure none is to be freed. Not while another thread uses HDF5. Errors: BR_E_IO, BR_E_FORMAT naming the
+ * file and the attribute or dataset, BR_E_NO_MEMORY. */
+int chime_open(struct chime_file *files, const char *const *path, size_t count, struct br_error *error);
 void chime_free(struct chime_file *file);
 
 /* Memory that chime_read needs. */
@@ -53,7 +54,8 @@ typedef void chime_put(void *arg, uint64_t row, size_t column, const uint8_t *da
 
 /* Takes n samples likewise, a multiple of 256, whose bits stand in planes `plane` bytes apart (bitplanes.h);
  * false: it rather has them as bytes. */
-typedef bool chime_take(void *arg, uint64_t row, size_t column, const uint8_t *planes, size_t plane, size_t n);
+typedef bool chime_take(void *arg, uint64_t row, size_t column, const uint8_t *planes, size_t plane,
+                        size_t n);
 
 struct chime_sink {
     chime_put *put;

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <hdf5.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,13 +142,13 @@ done:
 
 /* What is wanted of a file. */
 struct request {
-    const char *path;
-    const struct wanted *want;
+    const struct wanted *want; /* constants */
     size_t count;
+    char path[PATH_MAX];
 };
 
 /* In a process of its own: sends lengths and elements of the datasets that are wanted. */
-static int send_datasets(const void *arg, struct hdf5_pipe *to, struct br_error *error)
+static int send_datasets(const void *arg, struct hdf5_sink *to, struct br_error *error)
 {
     const struct request *r = arg;
     hid_t file = H5Fopen(r->path, H5F_ACC_RDONLY, H5P_DEFAULT);
@@ -176,12 +177,16 @@ static int send_datasets(const void *arg, struct hdf5_pipe *to, struct br_error 
 static int read_datasets(const char *path, const struct wanted *want, size_t count, hsize_t (*dims)[8],
                          void **data, struct br_error *error)
 {
-    const struct request request = {path, want, count};
+    struct request request = {.want = want, .count = count};
     void *all;
     size_t left;
     for (size_t i = 0; i < count; i++) data[i] = NULL;
     if (access(path, R_OK) != 0) return br_fail(error, BR_E_IO, "%s: %s", path, strerror(errno));
-    int status = hdf5_apart(send_datasets, &request, path, &all, &left, error);
+    if (strlen(path) >= sizeof request.path)
+        return br_fail(error, BR_E_IO, "%s: %s", path, strerror(ENAMETOOLONG));
+    strcpy(request.path, path);
+    int status = hdf5_apart(send_datasets, &request, sizeof request, path, &all, &left, error);
+    hdf5_apart_end(); /* such files are few */
     const char *from = all;
     for (size_t i = 0; i < count && status == BR_OK; i++) {
         struct dataset_head head;

@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const double top_mhz = 800, step_mhz = -0.390625;
@@ -70,36 +71,47 @@ static int check_alike(struct scan *s, const char *path, const struct chime_file
                             what, s->e->files.path[0]);
 }
 
-static int add_file(struct scan *s, size_t file)
+static int add_file(struct scan *s, size_t file, const struct chime_file *f)
 {
     const char *path = s->e->files.path[file];
-    struct chime_file f;
-    struct br_error error = {0};
-    if (chime_open(&f, path, &error) != BR_OK) return br_stage_fail_at(s->stage, "files", "%s", error.text);
     struct chime_chunks *chunks = br_stage_alloc(s->stage, sizeof *chunks);
-    f.chunks.chunk =
-        br_stage_keep(s->stage, f.chunks.chunk, f.chunks.down * f.chunks.across * sizeof *f.chunks.chunk);
-    *chunks = f.chunks;
-    int status = file == 0 ? begin(s, path, &f) : check_alike(s, path, &f);
+    *chunks = f->chunks;
+    int status = file == 0 ? begin(s, path, f) : check_alike(s, path, f);
     struct extent *x = status == BR_OK ? extents_add(s->e) : NULL;
     if (status == BR_OK && x == NULL) return br_no_memory(s->stage, s->e->count * sizeof *x);
     if (status != BR_OK) return status;
-    double mhz = isnan(f.freq_mhz) ? top_mhz + step_mhz * (double)f.freq_id : f.freq_mhz;
+    double mhz = isnan(f->freq_mhz) ? top_mhz + step_mhz * (double)f->freq_id : f->freq_mhz;
     bool plain =
         chunks->down * chunks->across == 1 && chunks->chunk[0].plain && chunks->chunk[0].offset != UINT64_MAX;
     if (!plain && chunks->down > 1 && chunks->chunk_rows > s->row_samples)
         s->row_samples = chunks->chunk_rows;
     *x = (struct extent){.file = file,
                          .offset = plain ? chunks->chunk[0].offset : 0,
-                         .first = f.time0_fpga_count,
-                         .begin = f.time0_fpga_count,
-                         .end = f.time0_fpga_count + chunks->rows,
-                         .channel = (uint32_t)channels_add(s->stage, &s->groups, 1, &f.freq_id, &mhz),
+                         .first = f->time0_fpga_count,
+                         .begin = f->time0_fpga_count,
+                         .end = f->time0_fpga_count + chunks->rows,
+                         .channel = (uint32_t)channels_add(s->stage, &s->groups, 1, &f->freq_id, &mhz),
                          .stride_time = chunks->columns,
                          .stride_freq = chunks->columns,
                          .stride_dish = 1,
                          .chunks = plain ? NULL : chunks};
     return BR_OK;
+}
+
+static int add_files(struct scan *s)
+{
+    const struct file_list *list = &s->e->files;
+    struct br_error error = {0};
+    struct chime_file *f = calloc(list->count, sizeof *f);
+    if (f == NULL) return br_no_memory(s->stage, list->count * sizeof *f);
+    int status = chime_open(f, (const char *const *)list->path, list->count, &error);
+    if (status != BR_OK) status = br_stage_fail_at(s->stage, "files", "%s", error.text);
+    for (size_t i = 0; i < list->count && status == BR_OK; i++)
+        f[i].chunks.chunk = br_stage_keep(s->stage, f[i].chunks.chunk,
+                                          f[i].chunks.down * f[i].chunks.across * sizeof *f[i].chunks.chunk);
+    for (size_t i = 0; i < list->count && status == BR_OK; i++) status = add_file(s, i, &f[i]);
+    free(f);
+    return status;
 }
 
 int chime_configure(struct br_stage *stage, struct extents *e, const struct file_list *files,
@@ -112,8 +124,7 @@ int chime_configure(struct br_stage *stage, struct extents *e, const struct file
     e->threads = wish->threads;
     e->element_bytes = 1;
     e->coding = wish->coding != NULL ? coding_from_name(wish->coding) : CODING_CHIME;
-    int status = BR_OK;
-    for (size_t i = 0; i < files->count && status == BR_OK; i++) status = add_file(&s, i);
+    int status = add_files(&s);
     e->extent = br_stage_keep(stage, e->extent, e->count * sizeof *e->extent);
     if (status != BR_OK) return status;
     e->stream.sample_ns = s.sample_ns;

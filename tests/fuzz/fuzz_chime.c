@@ -48,7 +48,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!write_input(data, size)) return 0;
     struct chime_file f;
     struct br_error error = {0};
-    if (chime_open(&f, input_path, &error) != BR_OK) {
+    const char *const path = input_path;
+    if (chime_open(&f, &path, 1, &error) != BR_OK) {
         if (error.text[0] == '\0') abort();
         return 0;
     }

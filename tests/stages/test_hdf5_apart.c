@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,7 +24,7 @@ static void fill(uint32_t *words, uint32_t seed)
     for (uint32_t i = 0; i < MANY; i++) words[i] = i * 2654435761u + seed;
 }
 
-static int sends_much(const void *arg, struct hdf5_pipe *to, struct br_error *error)
+static int sends_much(const void *arg, struct hdf5_sink *to, struct br_error *error)
 {
     static uint32_t words[MANY];
     (void)error;
@@ -33,7 +33,7 @@ static int sends_much(const void *arg, struct hdf5_pipe *to, struct br_error *er
                                                                                                : BR_E_IO;
 }
 
-static int sends_nothing(const void *arg, struct hdf5_pipe *to, struct br_error *error)
+static int sends_nothing(const void *arg, struct hdf5_sink *to, struct br_error *error)
 {
     (void)arg;
     (void)to;
@@ -41,14 +41,14 @@ static int sends_nothing(const void *arg, struct hdf5_pipe *to, struct br_error 
     return BR_OK;
 }
 
-static int fails(const void *arg, struct hdf5_pipe *to, struct br_error *error)
+static int fails(const void *arg, struct hdf5_sink *to, struct br_error *error)
 {
     hdf5_send(to, "half", 4);
     return br_fail(error, BR_E_NO_MEMORY, "%s is too large", (const char *)arg);
 }
 
 /* Ends, with something sent that must not be taken for a result. */
-static int dies(const void *arg, struct hdf5_pipe *to, struct br_error *error)
+static int dies(const void *arg, struct hdf5_sink *to, struct br_error *error)
 {
     static char zeros[100000];
     (void)error;
@@ -58,7 +58,7 @@ static int dies(const void *arg, struct hdf5_pipe *to, struct br_error *error)
     return BR_OK;
 }
 
-static int leaves(const void *arg, struct hdf5_pipe *to, struct br_error *error)
+static int leaves(const void *arg, struct hdf5_sink *to, struct br_error *error)
 {
     (void)to;
     (void)error;
@@ -66,15 +66,26 @@ static int leaves(const void *arg, struct hdf5_pipe *to, struct br_error *error)
     return BR_OK;
 }
 
-static int goes_on(const void *arg, struct hdf5_pipe *to, struct br_error *error)
+/* The limit is a timer; this is a shorter one. */
+static int goes_on(const void *arg, struct hdf5_sink *to, struct br_error *error)
 {
-    const struct rlimit soon = {1, 2};
+    static const struct itimerval soon = {{0, 0}, {0, 200000}};
+    struct itimerval limit;
     (void)arg;
     (void)to;
-    (void)error;
-    setrlimit(RLIMIT_CPU, &soon);
+    getitimer(ITIMER_PROF, &limit);
+    if (limit.it_value.tv_sec < 1 || limit.it_value.tv_sec > HDF5_SECONDS)
+        return br_fail(error, BR_E_INTERNAL, "there is no limit");
+    setitimer(ITIMER_PROF, &soon, NULL);
     for (volatile unsigned i = 0; i < 2; i = 0) continue;
     return BR_OK;
+}
+
+static int tells_its_number(const void *arg, struct hdf5_sink *to, struct br_error *error)
+{
+    const pid_t me = getpid();
+    (void)error;
+    return hdf5_send(to, &me, sizeof me) ? *(const int *)arg : BR_E_IO;
 }
 
 static int open_files(void)
@@ -86,20 +97,24 @@ static int open_files(void)
     return count;
 }
 
-/* Runs it; nothing is left behind. */
-static int run(hdf5_work *work, const void *arg, void **result, size_t *bytes, struct br_error *error)
+/* Runs it in a child of its own; nothing is left behind. */
+static int run(hdf5_work *work, const void *arg, size_t arg_bytes, void **result, size_t *bytes,
+               struct br_error *error)
 {
+    hdf5_apart_end();
     int before = open_files();
     *error = (struct br_error){0};
-    int status = hdf5_apart(work, arg, "x.h5", result, bytes, error);
-    assert_int_equal(open_files(), before);
-    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
-    assert_int_equal(errno, ECHILD);
+    int status = hdf5_apart(work, arg, arg_bytes, "x.h5", result, bytes, error);
     if (status != BR_OK) {
         assert_null(*result);
         assert_int_equal(*bytes, 0);
         assert_int_equal(status, error->status);
+    } else {
+        hdf5_apart_end();
     }
+    assert_int_equal(open_files(), before);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+    assert_int_equal(errno, ECHILD);
     return status;
 }
 
@@ -112,15 +127,15 @@ static void test_results(void **state)
     const uint32_t seed = 7;
     uint32_t *want = malloc(MANY * sizeof *want);
     fill(want, seed);
-    assert_int_equal(run(sends_much, &seed, &result, &bytes, &error), BR_OK);
+    assert_int_equal(run(sends_much, &seed, sizeof seed, &result, &bytes, &error), BR_OK);
     assert_int_equal(bytes, MANY * sizeof *want);
     assert_memory_equal(result, want, bytes);
     free(result);
     free(want);
-    assert_int_equal(run(sends_nothing, NULL, &result, &bytes, &error), BR_OK);
+    assert_int_equal(run(sends_nothing, "", 0, &result, &bytes, &error), BR_OK);
     assert_int_equal(bytes, 0);
     free(result);
-    assert_int_equal(run(fails, "x.h5", &result, &bytes, &error), BR_E_NO_MEMORY);
+    assert_int_equal(run(fails, "x.h5", 5, &result, &bytes, &error), BR_E_NO_MEMORY);
     assert_string_equal(error.text, "x.h5 is too large");
 }
 
@@ -132,21 +147,55 @@ static void test_deaths(void **state)
     struct br_error error;
     static const int signals[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGKILL, SIGTERM};
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
-        assert_int_equal(run(dies, &signals[i], &result, &bytes, &error), BR_E_FORMAT);
+        assert_int_equal(run(dies, &signals[i], sizeof *signals, &result, &bytes, &error), BR_E_FORMAT);
         assert_non_null(strstr(error.text, "x.h5"));
         assert_non_null(strstr(error.text, "damaged"));
-        assert_non_null(strstr(error.text, signals[i] == SIGKILL ? "killed" : strsignal(signals[i])));
+        assert_non_null(strstr(error.text, strsignal(signals[i])));
     }
     for (int code = 0; code < 2; code++) {
-        assert_int_equal(run(leaves, &code, &result, &bytes, &error), BR_E_FORMAT);
+        assert_int_equal(run(leaves, &code, sizeof code, &result, &bytes, &error), BR_E_FORMAT);
         assert_non_null(strstr(error.text, "gave up"));
     }
-    assert_int_equal(run(goes_on, NULL, &result, &bytes, &error), BR_E_FORMAT);
+    assert_int_equal(run(goes_on, "", 0, &result, &bytes, &error), BR_E_FORMAT);
     assert_non_null(strstr(error.text, "did not come to an end"));
+}
+
+/* One child for file after file, until anything is wrong with one, or with the child. */
+static void test_the_next_file(void **state)
+{
+    (void)state;
+    void *result;
+    size_t bytes;
+    struct br_error error = {0};
+    static const int good = BR_OK, bad = BR_E_FORMAT;
+    pid_t first = 0, now;
+    for (int i = 0; i < 6; i++) {
+        if (i == 3)
+            assert_int_equal(hdf5_apart(tells_its_number, &bad, sizeof bad, "x.h5", &result, &bytes, &error),
+                             bad);
+        if (i == 5) {
+            kill(first, SIGKILL);
+            waitpid(first, NULL, 0);
+        }
+        assert_int_equal(hdf5_apart(tells_its_number, &good, sizeof good, "x.h5", &result, &bytes, NULL),
+                         BR_OK);
+        assert_int_equal(bytes, sizeof now);
+        memcpy(&now, result, sizeof now);
+        free(result);
+        assert_true(now != getpid());
+        if (i == 0 || i == 3 || i == 5)
+            assert_true(now != first);
+        else
+            assert_int_equal(now, first);
+        first = now;
+    }
+    hdf5_apart_end();
+    assert_int_equal(kill(now, 0), -1);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_results), cmocka_unit_test(test_deaths)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_results), cmocka_unit_test(test_deaths),
+                                       cmocka_unit_test(test_the_next_file)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
