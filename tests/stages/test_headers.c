@@ -171,7 +171,8 @@ static size_t make_foreign(uint8_t *out)
     return make_dada(out, foreign_keys);
 }
 
-/* Every length from 0 up to where the first whole sample (GUPPI: block; HDF5: file) ends, and behind. */
+/* Every length (HDF5: one in 19) from 0 up to where the first whole sample (GUPPI: block; HDF5: file) ends,
+ * and behind. */
 static void test_truncated(void **state)
 {
     (void)state;
@@ -189,7 +190,8 @@ static void test_truncated(void **state)
         size_t whole = files[i].make(good), least = files[i].least > 0 ? files[i].least : whole;
         const char *path = write_bad(good, whole);
         for (size_t n = whole + 1; n-- > 0;) {
-            if (least > 100000 && n > 9000 && n + 500 < least) n -= 4098; /* HDF5: within its chunk */
+            /* HDF5: each that is refused costs a process; few within its chunk, some within its header. */
+            if (least > 100000 && n > 40 && n + 500 < least) n -= n > 9000 ? 4098 : 18;
             assert_int_equal(truncate(path, (off_t)n), 0);
             if (plays(path, files[i].format) != (n >= least))
                 fail_msg("%s of %zu bytes, %zu of them: %s", files[i].format, whole, n, message);
