@@ -1,10 +1,10 @@
 /* hdf5_apart.h - HDF5 in a process of its own.
  *
- * The library does not survive every damaged file: it reads beyond its memory, crashes, or forgets what it has
- * open (seen in 1.10.8, by changing single bytes). A child process reads files and sends what is wanted of
- * them; if it dies, or does not come to an end, the file is refused. This process never reads with the library.
- * The child stays for the next file, which is ten times as fast as another one (0.3 instead of 3 ms); after a
- * file with which anything is wrong there is a new one. */
+ * The library does not survive every damaged file: it reads beyond its memory, crashes, or forgets what it
+ * has open (seen in 1.10.8, by changing single bytes). A child process reads files and sends what is wanted
+ * of them; if it dies, or does not come to an end, the file is refused. This process never reads with the
+ * library. The child stays for the next file, which is ten times as fast as another one (0.3 instead of 3
+ * ms); after a file with which anything is wrong there is a new one. */
 #ifndef BEAMRING_STAGES_COMMON_HDF5_APART_H
 #define BEAMRING_STAGES_COMMON_HDF5_APART_H
 
