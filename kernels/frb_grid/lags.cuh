@@ -267,19 +267,14 @@ template <int MT, int QW> struct lag_products {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             t[i][MT] = 0;
+            unsigned odd_lags[MT];
+#pragma unroll
+            for (int d = 0; d < MT; d++) odd_lags[d] = half_pair(sum[i][d][1], sum[i][d][3]);
 #pragma unroll
             for (int d = 0; d < MT; d++) {
-                float one[2]; /* float32 as long as there are many of them to be rounded */
-#pragma unroll
-                for (int part = 0; part < 2; part++) {
-                    const float here = sum[i][d][2 * part + 1],
-                                next = d + 1 < MT ? sum[i][(d + 1) % MT][2 * part + 1] : 0;
-                    one[part] = sum[i][d][2 * part] +
-                                __uint_as_float(__shfl_sync(
-                                    WHOLE_WARP, choose(first, __float_as_uint(next), __float_as_uint(here)),
-                                    lane + 4));
-                }
-                t[i][d] = half_pair(one[0], one[1]);
+                const unsigned next = d + 1 < MT ? odd_lags[(d + 1) % MT] : 0;
+                t[i][d] = add_halves(half_pair(sum[i][d][0], sum[i][d][2]),
+                                     __shfl_sync(WHOLE_WARP, choose(first, next, odd_lags[d]), lane + 4));
             }
         }
 #pragma unroll
