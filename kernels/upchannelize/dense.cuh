@@ -93,12 +93,13 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) dens
                        levels_at = field_at + S::LEVELS, taps_at = shared_at + S::TAPS + 16 * q;
         const uint64_t b = br_wgmma_descriptor(shared_at, 128, 256, BR_WGMMA_PLAIN);
 
-        /* A thread's part of a window: 16 bytes of the times thread / 4 + 32 i. */
-        const unsigned row = static_cast<unsigned>(thread) / 4, time = S::SPLIT ? br_split_time(U, row) : row,
+        /* A thread's part of a window: 16 bytes of rows thread / 4 + 32 i; SPLIT: row r has br_split_time(r),
+         * which is 2 r of the first ones and a sum of those of thread / 4 and of 32 i. */
+        const unsigned row = static_cast<unsigned>(thread) / 4, time = S::SPLIT ? 2 * row : row,
                        stage_to = br_turned_place(row, static_cast<unsigned>(thread) % 4);
         const size_t own = static_cast<size_t>(base + thread % 4 * 16);
         /* its i-th, after the first */
-        auto later = [](int i) { return S::SPLIT ? br_split_time(U, 32 * i) : 32 * i; };
+        auto later = [](int i) { return S::SPLIT ? i % (U / 64) * 64 + i / (U / 64) : i * 32; };
         /* from: shape (U), stride `apart` -> after the thread's offset */
         auto stage = [&](unsigned slot, const uint8_t *from, size_t apart, bool wide) {
             unsigned to = field_at + stage_to + slot * S::WINDOW;
