@@ -83,9 +83,8 @@ bool br_frb_grid_lags_fits(const struct br_frb_grid *plan, struct br_cuda *cuda)
     return v &&
            cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, br_cuda_device(cuda)) ==
                cudaSuccess &&
-           memory_of(v->m_tiles, v->n_tiles, v->directions, M, N, static_cast<unsigned>(plan->ndishes), true,
-                     2)
-                   .bytes <= static_cast<unsigned>(most);
+           memory_of(v->m_tiles, v->n_tiles, v->directions, M, N, true, 2).bytes <=
+               static_cast<unsigned>(most);
 }
 
 static double wave(unsigned N, unsigned tile, unsigned row, unsigned k)
@@ -149,7 +148,7 @@ static void *make_turns(struct br_cuda *cuda, unsigned M, struct br_why *why)
             const unsigned step = i / 128, lane = i / 4 % 32, r = i % 4;
             table[frb_lags_turn(tiles, tile, step, lane)][r] =
                 br_half_pair(turned(M, tile, step, br_mma_f16_a(r, 0, lane)),
-                          turned(M, tile, step, br_mma_f16_a(r, 1, lane)));
+                             turned(M, tile, step, br_mma_f16_a(r, 1, lane)));
         }
     return br_cuda_table(cuda, table, tiles * tiles * 32 * sizeof *table, why);
 }
@@ -263,10 +262,9 @@ int br_frb_grid_lags_create(struct br_frb_grid *plan, const struct br_frb_grid_p
     /* Four y rather than two if there is room, the same for all plans that may go together. */
     const unsigned tiles = lags->variant->m_tiles, directions = lags->variant->directions,
                    blocks = lags->variant->threads <= 512 ? 2 : 1;
-    const bool room =
-        blocks * memory_of(tiles, lags->variant->n_tiles, directions, M, N, grid->D, true, 4).bytes <=
-        static_cast<unsigned>(most_shared);
-    grid->memory = memory_of(tiles, lags->variant->n_tiles, directions, M, N, grid->D, is_long, room ? 4 : 2);
+    const bool room = blocks * memory_of(tiles, lags->variant->n_tiles, directions, M, N, true, 4).bytes <=
+                      static_cast<unsigned>(most_shared);
+    grid->memory = memory_of(tiles, lags->variant->n_tiles, directions, M, N, is_long, room ? 4 : 2);
     int multiprocessors = 0;
     if (status == cudaSuccess)
         status = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount,

@@ -31,64 +31,73 @@ __device__ __forceinline__ void transform_by_warpgroups(const lags_work &all, un
     constexpr unsigned M = 8 * MT; /* rows of weights: those behind the grid's are 0 */
     /* As far as registers suffice: tiles of which the weights stay in them; the next tile is weighed beside
      * the products of this one. */
-    constexpr int KEPT = MT == 2 && DIRECTIONS <= 40 ? 2 : 0;
+    constexpr int KEPT = MT == 2 ? 2 : 0;
     constexpr bool EARLY = MT == 2;
-    const unsigned group = warp / 4, first = warp % 4 * 2, m = first + frb_lags_group_m(lane),
-                   sample = frb_lags_group_sample(lane), pitch = frb_lags_pitch(grid.D, IN_GROUPS);
+    constexpr unsigned NOWHERE = ~0u;
+    const unsigned PITCH = frb_lags_pitch(MT, NT, IN_GROUPS), group = warp / 4, first = warp % 4 * 2,
+                   m = first + frb_lags_group_m(lane), sample = frb_lags_group_sample(lane);
     const uint64_t table =
         br_wgmma_descriptor(shared_address(lags_shared()) + at.table, 128, 256, BR_WGMMA_PLAIN);
     const unsigned weights = at.weights + warp * frb_lags_group_weight(NT, MT, 0, 0, 0, 0),
-                   weight = weights + frb_lags_group_weight(NT, 0, 0, frb_lags_group_m(lane), 0, lane),
-                   other_weight = weight + (grid.P == 2 ? frb_lags_group_weight(NT, 0, 1, 0, 0, 0) : 0);
+                   weight = weights + frb_lags_group_weight(NT, 0, frb_lags_pol(grid.P, sample),
+                                                            frb_lags_group_m(lane), 0, lane);
     const unsigned y = frb_lags_y(MT, frb_lags_group_direction(0, lane), m, sample);
     unsigned n = 0; /* steps */
     for_runs(all, [&](const lags_job &w, const lags_run &run) {
         /* weights: shape (F, P, M, NT, 4), contiguous; after: shape (P, M, NT, 4) */
         const uint2 *mine =
             w.weights + static_cast<size_t>(w.shared_weights ? 0 : run.f) * (grid.P * M * NT * 4);
-        __syncwarp();
-#pragma unroll 1
-        for (unsigned i = lane; i < MT * grid.P * 2 * NT * 4; i += 32) {
-            const unsigned row = i / (NT * 4) % 2, pol = i / (2 * NT * 4) % grid.P,
-                           tile = i / (2 * NT * 4) / grid.P;
-            const uint2 one =
-                __ldg(mine + frb_lags_weight(NT, pol, 8 * tile + first + row, 0, M, 0) + i % (NT * 4));
-            store_two(weights + frb_lags_group_weight(NT, tile, pol, row, 0, 0) + i % (NT * 4) * 8, one.x,
-                      one.y);
-        }
-        unsigned byte[MT][NT]; /* where both are in a step */
+        constexpr unsigned EACH = (MT * 2 * 2 * NT * 4 + 31) / 32; /* of a lane, all on their way at once */
+        uint2 one[EACH];
+        unsigned place[EACH]; /* where they go; NOWHERE: there is none */
+        const unsigned again = this_lane();
 #pragma unroll
-        for (int i = 0; i < MT * NT; i++) {
-            const unsigned both = __ldg(w.dish + frb_lags_weight(NT, 0, 8 * (i / NT) + m, i % NT, M, lane));
-            byte[i / NT][i % NT] = both + sample * pitch * 0x10001u;
+        for (unsigned k = 0; k < EACH; k++) {
+            const unsigned i = 32 * k + again, row = i / (NT * 4) % 2, pol = i / (2 * NT * 4) % 2,
+                           tile = i / (2 * NT * 4) / 2;
+            place[k] = tile < MT && pol < grid.P
+                           ? weights + frb_lags_group_weight(NT, tile, pol, row, 0, 0) + i % (NT * 4) * 8
+                           : NOWHERE;
+            one[k] = make_uint2(0, 0);
+            if (place[k] != NOWHERE)
+                one[k] =
+                    __ldg(mine + frb_lags_weight(NT, pol, 8 * tile + first + row, 0, M, 0) + i % (NT * 4));
         }
-        __syncwarp();
-        uint2 kept[KEPT > 0 ? KEPT * NT * 2 : 1]; /* [tile of m][pair][sample2] */
+        unsigned byte[MT][NT]; /* where both are in the bytes of a step */
 #pragma unroll
-        for (int i = 0; i < KEPT * NT * 2; i++)
-            kept[i] = load_two((i % 2 ? other_weight : weight) +
-                               frb_lags_group_weight(NT, i / 2 / NT, 0, 0, i / 2 % NT, 0));
+        for (int i = 0; i < MT * NT; i++)
+            byte[i / NT][i % NT] = sample * PITCH * 0x10001u +
+                                   __ldg(w.dish + frb_lags_weight(NT, 0, 8 * (i / NT) + m, i % NT, M, lane));
+        __syncwarp();
+#pragma unroll
+        for (unsigned k = 0; k < EACH; k++)
+            if (place[k] != NOWHERE) store_two(place[k], one[k].x, one[k].y);
+        __syncwarp();
+        uint2 kept[KEPT > 0 ? KEPT * NT : 1]; /* [tile of m][pair] */
+#pragma unroll
+        for (int i = 0; i < KEPT * NT; i++)
+            kept[i] = load_two(weight + frb_lags_group_weight(NT, i / NT, 0, 0, i % NT, 0));
         const unsigned end = n + run.steps;
 #pragma unroll 1
         for (unsigned step = n + (GROUPS == 2 ? (n ^ group) % 2 : 0); step < end; step += GROUPS) {
             const unsigned slot = which_of(step, RING), which = which_of(step, at.y_ring),
-                           from = at.raw + slot * at.raw_bytes, to = y + which * at.y_bytes;
+                           from = slot * (8 * PITCH * 0x10001u), to = y + which * at.y_bytes;
             wait_for(barriers + 8 * (BYTES + slot), phase_of(step, RING));
             unsigned a[2][NT][4]; /* see frb_lags_group_m */
             auto weigh = [&](int tile) {
 #pragma unroll
-                for (int k = 0; k < NT; k++)
+                for (int k = 0; k < NT; k++) {
+                    const uint2 one = tile < KEPT
+                                          ? kept[KEPT > 0 ? tile * NT + k : 0]
+                                          : load_two(weight + frb_lags_group_weight(NT, tile, 0, 0, k, 0));
 #pragma unroll
                     for (int high = 0; high < 2; high++) {
-                        const unsigned begin = from + high * 4 * pitch;
-                        const unsigned both = load_bytes(byte[tile][k], begin);
-                        const uint2 one = tile < KEPT ? kept[KEPT > 0 ? (tile * NT + k) * 2 + high : 0]
-                                                      : load_two((high ? other_weight : weight) +
-                                                                 frb_lags_group_weight(NT, tile, 0, 0, k, 0));
+                        const unsigned both = load_bytes(byte[tile][k] + from, at.raw + high * 4 * PITCH);
                         __half2 re, im;
                         weigh_two(re, im, both, one, grid.constants);
                         a[tile % 2][k][high] = as_bits(re), a[tile % 2][k][2 + high] = as_bits(im);
                     }
+                }
             };
             weigh(0);
 #pragma unroll

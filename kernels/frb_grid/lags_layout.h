@@ -12,7 +12,9 @@
 
 /* ---- samples ---- */
 
-/* A step's samples are times of one polarisation, then, if there are two, of the other. */
+/* A step's samples: s and s + 4 are of the same polarisation.
+ *   npol 1: sample2..0 <-> time2..0   npol 2: sample2 <-> time1, sample1 <-> polarisation, sample0 <-> time0
+ */
 static inline BR_HD unsigned frb_lags_times(unsigned npol)
 {
     return npol == 2 ? 4 : 8;
@@ -20,19 +22,25 @@ static inline BR_HD unsigned frb_lags_times(unsigned npol)
 
 static inline BR_HD unsigned frb_lags_time(unsigned npol, unsigned sample)
 {
-    return npol == 2 ? sample % 4 : sample;
+    return npol == 2 ? sample / 4 * 2 + sample % 2 : sample;
 }
 
 static inline BR_HD unsigned frb_lags_pol(unsigned npol, unsigned sample)
 {
-    return npol == 2 ? sample / 4 : 0;
+    return npol == 2 ? sample / 2 % 2 : 0;
 }
 
-/* Bytes of one sample in shared memory: those of the step's samples begin in banks that are 4 apart, or 8
- * when four samples of two rows of cells are read at once (in_groups: by wgmma). */
-static inline BR_HD unsigned frb_lags_pitch(unsigned ndishes, bool in_groups)
+static inline BR_HD unsigned frb_lags_sample(unsigned npol, unsigned time, unsigned pol)
 {
-    return (ndishes + 127) / 128 * 128 + (in_groups ? 32 : 16);
+    return npol == 2 ? time / 2 * 4 + pol * 2 + time % 2 : time;
+}
+
+/* Bytes of one sample in shared memory, with room for a dish in each cell: those of the step's samples begin
+ * in banks that are 4 apart, or 8 when four samples of two rows of cells are read at once (in_groups: by
+ * wgmma). */
+static inline BR_HD unsigned frb_lags_pitch(unsigned m_tiles, unsigned n_tiles, bool in_groups)
+{
+    return (64 * m_tiles * n_tiles + 127) / 128 * 128 + (in_groups ? 32 : 16);
 }
 
 /* ---- the field ---- */
@@ -67,11 +75,11 @@ static inline BR_HD unsigned frb_lags_weight(unsigned n_tiles, unsigned pol, uns
     return ((pol * M + m) * frb_lags_pairs(n_tiles) + pair) * 4 + lane % 4;
 }
 
-/* The same of one row in shared memory: [pair][2][4], in bytes; samples 0 to 3 and 4 to 7 have the same each.
- */
+/* The same of one row in shared memory: [pair][2][4], in bytes; samples 0, 1, 4 and 5 have the same, and so
+ * have the others. */
 static inline BR_HD unsigned frb_lags_kept_weight(unsigned lane)
 {
-    return lane / 16 * 32 + lane % 4 * 8;
+    return lane / 8 % 2 * 32 + lane % 4 * 8;
 }
 
 /* ---- the transform along n: mma.sync, a row for each of 16 (halves of) directions, k: sums and differences

@@ -43,10 +43,12 @@ __device__ __forceinline__ void draw(__half *to, __half *opposite, const float (
 }
 
 /* Copies the bytes of all steps, by one warp. */
+template <int MT, int NT>
 __device__ __forceinline__ void copy_all(const lags_work &all, unsigned barriers, unsigned lane)
 {
     const lags_grid &grid = all.grid;
-    const unsigned times = frb_lags_times(grid.P), raw = shared_address(lags_shared()) + grid.memory.raw;
+    const unsigned pitch = frb_lags_pitch(MT, NT, IN_GROUPS), times = frb_lags_times(grid.P),
+                   raw = shared_address(lags_shared()) + grid.memory.raw;
     unsigned count = 0;
     for_runs(all, [&](const lags_job &w, const lags_run &run) {
         lags_pieces ahead(w, run);
@@ -65,11 +67,11 @@ __device__ __forceinline__ void copy_all(const lags_work &all, unsigned barriers
                 const unsigned slot = which_of(count, RING), to = raw + slot * grid.memory.raw_bytes;
                 wait_for(barriers + 8 * (BYTES_FREE + slot), !phase_of(count, RING));
                 if (!rows)
-                    copy_step(to, w, grid, run.f, block, at, left, lane);
+                    copy_step(to, pitch, w, grid, run.f, block, at, left, lane);
                 else if (grid.P == 2)
-                    copy_step_of_rows<2>(to, from, w.row, grid.D, left, lane);
+                    copy_step_of_rows<2>(to, pitch, from, w.row, grid.D, left, lane);
                 else
-                    copy_step_of_rows<1>(to, from, w.row, grid.D, left, lane);
+                    copy_step_of_rows<1>(to, pitch, from, w.row, grid.D, left, lane);
                 from += times * w.row;
                 if (lane == 0)
                     lags_shared()[grid.memory.ends + count % ENDS] = left <= static_cast<int>(times);
@@ -116,9 +118,9 @@ __device__ __forceinline__ void transform_all(const lags_work &all, unsigned bar
             const uint2 weight = __ldg(mine + frb_lags_weight(NT, pol, m, i % NT, M, lane));
             if (i / NT < KEPT)
                 weights[i / NT % KEPT][i % NT] = weight;
-            else if (lane / 4 % 4 == 0)
+            else if (lane / 16 == 0 && lane / 4 % 2 == 0)
                 store_two(kept_weights + (i - KEPT * NT) * 64, weight.x, weight.y);
-            byte[i / NT][i % NT] = lane / 4 * frb_lags_pitch(grid.D, IN_GROUPS) * 0x10001u +
+            byte[i / NT][i % NT] = lane / 4 * frb_lags_pitch(MT, NT, IN_GROUPS) * 0x10001u +
                                    __ldg(w.dish + frb_lags_weight(NT, 0, m, i % NT, M, lane));
         }
         __syncwarp();
@@ -179,12 +181,16 @@ __device__ __forceinline__ void multiply_all(const lags_work &all, unsigned barr
 {
     const lags_grid &grid = all.grid;
     const lags_memory &at = grid.memory;
-    const unsigned products = frb_lags_y(MT, frb_lags_mine(CW, warp, 0), lane / 4, lane % 4);
-    unsigned piece = 0;
+    unsigned products = frb_lags_y(MT, frb_lags_mine(CW, warp, 0), lane / 4, lane % 4), piece = 0;
+    if (IN_GROUPS)
+        asm volatile("" : "+r"(products)); /* there is a register for it: not made again each step */
     lag_products<MT, QW> sums;
     sums.clear();
+    /* And for the number of steps. */
+    const auto count = [&] { return *reinterpret_cast<const unsigned *>(lags_shared() + at.steps); };
+    const unsigned steps = IN_GROUPS ? count() : 0;
 #pragma unroll 1
-    for (unsigned n = 0; n < *reinterpret_cast<const unsigned *>(lags_shared() + at.steps); n++) {
+    for (unsigned n = 0; n < (IN_GROUPS ? steps : count()); n++) {
         const unsigned y = which_of(n, at.y_ring);
         wait_for(barriers + 8 * (Y + y), phase_of(n, at.y_ring));
         const bool ends = lags_shared()[at.ends + n % ENDS];
@@ -196,6 +202,34 @@ __device__ __forceinline__ void multiply_all(const lags_work &all, unsigned barr
         sums.clear();
         arrive_at(barriers + 8 * (LAGS + piece % 2));
         piece++;
+    }
+}
+
+/* Keeps the bytes of a piece that is not complete for the next call, by so many threads: a few words at once,
+ * so that not each waits for the one before. */
+template <class WORD>
+__device__ __forceinline__ void keep_bytes(const lags_job &w, const lags_grid &grid, unsigned f,
+                                           unsigned thread, unsigned threads)
+{
+    constexpr unsigned AT_ONCE = IN_GROUPS ? 4 : 2; /* as far as registers suffice */
+    const unsigned start = w.last / PIECE * PIECE, row = grid.P * grid.D / sizeof(WORD),
+                   words = (w.last - start) * row;
+#pragma unroll 1
+    for (unsigned i = thread; i < words; i += AT_ONCE * threads) {
+        WORD word[AT_ONCE] = {}; /* missing samples are 0 */
+#pragma unroll
+        for (unsigned k = 0; k < AT_ONCE; k++) {
+            const unsigned at = i + k * threads, t = at / row, byte = (at - t * row) * sizeof(WORD);
+            const uint8_t *from = at < words ? bytes_of(w, grid, f, w.blocks - 1, start + t, byte) : NULL;
+            if (from) word[k] = *reinterpret_cast<const WORD *>(from);
+        }
+        /* after: shape (F, piece, kept), contiguous */
+#pragma unroll
+        for (unsigned k = 0; k < AT_ONCE; k++) {
+            const unsigned at = i + k * threads, t = at / row, byte = (at - t * row) * sizeof(WORD);
+            uint8_t *to = w.after + (static_cast<size_t>(f) * w.piece + t) * w.kept + byte;
+            if (at < words) *reinterpret_cast<WORD *>(to) = word[k];
+        }
     }
 }
 
@@ -281,20 +315,12 @@ __device__ __forceinline__ void draw_all(const lags_work &all, unsigned barriers
         if (is_long)
             for (unsigned u = warp; u < units; u += FW)
                 w.sums_after[(f * units + u) * 32 + lane] = total[u * 32 + lane];
-        const unsigned start = w.last / PIECE * PIECE, inputs = grid.P * grid.D, pieces = inputs / w.width;
-#pragma unroll 1
-        for (unsigned i = thread; i < (w.last - start) * pieces; i += THREADS) {
-            const unsigned t = i / pieces, byte_at = (i - t * pieces) * w.width;
-            const uint8_t *from = bytes_of(w, grid, f, w.blocks - 1, start + t, byte_at);
-            uint8_t *to = w.after + (static_cast<size_t>(f) * w.piece + t) * w.kept + byte_at;
-            if (w.width == 16)
-                *reinterpret_cast<uint4 *>(to) =
-                    from ? *reinterpret_cast<const uint4 *>(from) : make_uint4(0, 0, 0, 0);
-            else if (w.width == 4)
-                *reinterpret_cast<unsigned *>(to) = from ? *reinterpret_cast<const unsigned *>(from) : 0;
-            else
-                *to = from ? *from : static_cast<uint8_t>(0);
-        }
+        if (w.width == 16)
+            keep_bytes<uint4>(w, grid, f, thread, THREADS);
+        else if (w.width == 4)
+            keep_bytes<unsigned>(w, grid, f, thread, THREADS);
+        else
+            keep_bytes<uint8_t>(w, grid, f, thread, THREADS);
     });
 }
 
@@ -350,7 +376,7 @@ __global__ void __launch_bounds__(32 * (8 * MT / ROWS + CW + FW + 1), resident(8
         if (warp < PW + CW + FW)
             draw_all<MT, FW>(all, barriers, warp - PW - CW, lane);
         else
-            copy_all(all, barriers, lane);
+            copy_all<MT, NT>(all, barriers, lane);
     }
 }
 

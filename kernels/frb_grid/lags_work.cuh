@@ -46,11 +46,11 @@ struct lags_memory {
 };
 
 inline lags_memory memory_of(unsigned MT, unsigned NT, unsigned directions, unsigned M, unsigned N,
-                             unsigned D, bool is_long, unsigned y_ring)
+                             bool is_long, unsigned y_ring)
 {
     lags_memory m;
     m.y_bytes = directions * frb_lags_y_pitch(MT);
-    m.raw_bytes = 8 * frb_lags_pitch(D, true);
+    m.raw_bytes = 8 * frb_lags_pitch(MT, NT, true);
     m.lags_bytes = frb_lags_lag(MT, directions, 0);
     m.image_bytes = 8 * M * N;
     m.y = 0;
@@ -146,10 +146,11 @@ __device__ __forceinline__ const uint8_t *bytes_of(const lags_job &w, const lags
 
 /* Copies a step's samples, of which `left` are worked on, to raw[8][pitch], by one warp. Each lane looks for
  * one of the samples. */
-__device__ __forceinline__ void copy_step(unsigned raw, const lags_job &w, const lags_grid &grid, unsigned f,
-                                          unsigned block, unsigned at, int left, unsigned lane)
+__device__ __forceinline__ void copy_step(unsigned raw, unsigned pitch, const lags_job &w,
+                                          const lags_grid &grid, unsigned f, unsigned block, unsigned at,
+                                          int left, unsigned lane)
 {
-    const unsigned pitch = frb_lags_pitch(grid.D, IN_GROUPS), t = frb_lags_time(grid.P, lane % 8);
+    const unsigned t = frb_lags_time(grid.P, lane % 8);
     const uint8_t *from = NULL;
     if (static_cast<int>(t) < left)
         from = bytes_of(w, grid, f, block, at + t, frb_lags_pol(grid.P, lane % 8) * grid.D);
@@ -195,19 +196,19 @@ __device__ __forceinline__ void copy_step(unsigned raw, const lags_job &w, const
 /* The same of P polarisations, where all is in rows, in pieces of 16 bytes, and nothing is missing but what
  * is behind the block's end. from: this lane's bytes of the step's first time. */
 template <unsigned P>
-__device__ __forceinline__ void copy_step_of_rows(unsigned raw, const uint8_t *from, size_t row, unsigned D,
-                                                  int left, unsigned lane)
+__device__ __forceinline__ void copy_step_of_rows(unsigned raw, unsigned pitch, const uint8_t *from,
+                                                  size_t row, unsigned D, int left, unsigned lane)
 {
-    const unsigned pitch = frb_lags_pitch(D, IN_GROUPS), times = frb_lags_times(P);
+    const unsigned times = frb_lags_times(P);
     raw += 16 * lane;
 #pragma unroll
-    for (unsigned t = 0; t < times; t++, from += row, raw += pitch) {
+    for (unsigned t = 0; t < times; t++, from += row) {
         const bool there = static_cast<int>(t) < left;
 #pragma unroll
         for (unsigned pol = 0; pol < P; pol++) {
-            if (16 * lane < D) copy_async_to(raw + pol * times * pitch, from + pol * D, there);
-            if (D > 512 && 512 + 16 * lane < D)
-                copy_async_to(raw + pol * times * pitch + 512, from + pol * D + 512, there);
+            const unsigned to = raw + frb_lags_sample(P, t, pol) * pitch;
+            if (16 * lane < D) copy_async_to(to, from + pol * D, there);
+            if (D > 512 && 512 + 16 * lane < D) copy_async_to(to + 512, from + pol * D + 512, there);
         }
     }
 }

@@ -229,7 +229,8 @@ static void by_wgmma(struct layouts *report, const struct grid *g)
  */
 static void bytes(struct layouts *report, const struct grid *g, unsigned npol, bool in_groups)
 {
-    const unsigned D = g->M * g->N, pitch = frb_lags_pitch(D, in_groups), times = frb_lags_times(npol);
+    const unsigned D = g->M * g->N, pitch = frb_lags_pitch(g->MT, g->NT, in_groups),
+                   times = frb_lags_times(npol);
     unsigned seen[K] = {0};
     struct layouts_region *raw = layouts_region(report, LAYOUTS_SHARED, "raw", (size_t)K * pitch, 1);
     struct layouts_pass *pass = layouts_begin(raw, LAYOUTS_WRITE, "stage");
@@ -247,6 +248,10 @@ static void bytes(struct layouts *report, const struct grid *g, unsigned npol, b
     layouts_end(pass, 1, 1);
     for (unsigned k = 0; k < K; k++) {
         const unsigned time = frb_lags_time(npol, k), pol = frb_lags_pol(npol, k);
+        layouts_expect(report, frb_lags_sample(npol, time, pol) == k, "sample %u is copied to another one",
+                       k);
+        layouts_expect(report, pol == frb_lags_pol(npol, (k + 4) % K), "samples %u and 4 further are apart",
+                       k);
         if (layouts_expect(report, pol < npol && time < times, "no sample %u", k)) seen[pol * times + time]++;
     }
     for (unsigned k = 0; k < K; k++)
@@ -302,8 +307,9 @@ static void kept_weights(struct layouts *report)
     struct layouts_access store = {.bytes = 8, .items = true}, load = {.bytes = 8, .items = true};
     struct layouts_pass *pass = layouts_begin(region, LAYOUTS_WRITE, "store");
     for (unsigned lane = 0; lane < 32; lane++) {
-        const int64_t item = lane / 16 * 4 + lane % 4; /* half of the samples, cells */
-        if (lane / 4 % 4 == 0) layouts_lane_items(&store, lane, frb_lags_kept_weight(lane), item);
+        const int64_t item = lane / 8 % 2 * 4 + lane % 4; /* half of the samples, cells */
+        if (lane / 16 == 0 && lane / 4 % 2 == 0)
+            layouts_lane_items(&store, lane, frb_lags_kept_weight(lane), item);
         layouts_lane_items(&load, lane, frb_lags_kept_weight(lane), item);
     }
     layouts_access(pass, &store);
@@ -321,28 +327,32 @@ static void group_weights(struct layouts *report, const struct grid *g, unsigned
     struct layouts_pass *pass = layouts_begin(region, LAYOUTS_WRITE, "store");
     for (unsigned i = 0; npol == 1 && i < g->MT; i++) layouts_padding(region, (i * 2 + 1) * 2 * row, 2 * row);
     layouts_allow_wavefronts(pass, 4, "one polarisation leaves gaps; once in a run of blocks");
-    for (unsigned i = 0; i < g->MT * npol * 2 * row; i += 32) {
+    for (unsigned i = 0; i < g->MT * 4 * row; i += 32) {
         struct layouts_access access = {.bytes = 8, .items = true};
-        for (unsigned lane = 0; lane < 32 && i + lane < g->MT * npol * 2 * row; lane++) {
-            const unsigned at = (i + lane) / row, tile = at / 2 / npol, pol = at / 2 % npol;
-            layouts_lane_items(&access, lane,
-                               frb_lags_group_weight(g->NT, tile, pol, at % 2, 0, 0) + (i + lane) % row * 8,
-                               ((tile * 2 + pol) * 2 + at % 2) * row + (i + lane) % row);
+        for (unsigned lane = 0; lane < 32 && i + lane < g->MT * 4 * row; lane++) {
+            const unsigned at = (i + lane) / row, tile = at / 4, pol = at / 2 % 2;
+            if (pol < npol)
+                layouts_lane_items(&access, lane,
+                                   frb_lags_group_weight(g->NT, tile, pol, at % 2, 0, 0) +
+                                       (i + lane) % row * 8,
+                                   ((tile * 2 + pol) * 2 + at % 2) * row + (i + lane) % row);
         }
         layouts_access(pass, &access);
     }
     layouts_end(pass, 1, 1);
     pass = layouts_begin(region, LAYOUTS_READ, "load");
-    for (unsigned i = 0; i < g->MT * 2 * g->NT; i++) {
+    if (g->NT == 2) layouts_allow_wavefronts(pass, 4, "once in a run of blocks: they stay in registers");
+    for (unsigned i = 0; i < g->MT * g->NT; i++) { /* samples s and s + 4 have the same ones */
         struct layouts_access access = {.bytes = 8, .items = true};
-        const unsigned tile = i / 2 / g->NT, pol = npol == 2 ? i / g->NT % 2 : 0, pair = i % g->NT;
-        for (unsigned lane = 0; lane < 32; lane++)
-            layouts_lane_items(&access, lane,
-                               frb_lags_group_weight(g->NT, tile, pol, frb_lags_group_m(lane), pair, lane),
-                               ((tile * 2 + pol) * 2 + frb_lags_group_m(lane)) * row + pair * 4 + lane % 4);
+        const unsigned tile = i / g->NT, pair = i % g->NT;
+        for (unsigned lane = 0; lane < 32; lane++) {
+            const unsigned m = frb_lags_group_m(lane), pol = frb_lags_pol(npol, frb_lags_group_sample(lane));
+            layouts_lane_items(&access, lane, frb_lags_group_weight(g->NT, tile, pol, m, pair, lane),
+                               ((tile * 2 + pol) * 2 + m) * row + pair * 4 + lane % 4);
+        }
         layouts_access(pass, &access);
     }
-    layouts_end(pass, 8 / npol, 8 / npol);
+    layouts_end(pass, 4 / npol, 4 / npol);
 }
 
 static int64_t half_transformed(unsigned direction, unsigned m, unsigned l)
