@@ -287,8 +287,9 @@ static void launch_tensor(const struct br_upchannelize *plan, const struct upcha
     w.each = static_cast<int>(each);
     /* one row of blocks more keeps the history */
     dim3 grid(static_cast<unsigned>(columns), static_cast<unsigned>((end - begin + each - 1) / each + 1));
+    const bool is_plain = w.wide_in && w.wide_out && lost == nullptr;
     /* not right after the upload of `lost` */
-    launch(plan, reinterpret_cast<const void *>(w.wide_in && w.wide_out ? v.kernel : v.anywhere), grid, &w,
+    launch(plan, reinterpret_cast<const void *>(is_plain ? v.kernel : v.anywhere), grid, &w,
            job->beside && lost == nullptr);
 }
 

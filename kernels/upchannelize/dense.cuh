@@ -1,12 +1,12 @@
-/* dense.cuh - the filterbank for U of 32 and more and up to 4 taps on Hopper: taps by multiplications of two
- * times at once, the transform by whole warpgroups.
+/* dense.cuh - the filterbank for U = 128 and up to 4 taps on Hopper: taps by multiplications of two times at
+ * once, the transform by whole warpgroups.
  *
  * With j the time within a block, z[j] = sum_m (-1)^m W[m U + j] E[(t - M + 1 + m) U + j] and the phase psi
- * of fine channel u at j, X[u] = sum_j e^{i psi} z[j]. Either the products are C = sum_j cos(psi) z[j] and S
- * = sum_j sin(psi) z[j], from which X of a pair of fine channels comes afterwards (level.cuh), or they are X
- * itself, which costs twice the products and saves multiplications.
+ * of fine channel u at j, X[u] = sum_j e^{i psi} z[j]. Products are C = sum_j cos(psi) z[j] and S = sum_j
+ * sin(psi) z[j] of even and of odd times, of U/4 of the phases: with e^{i psi} of channel U/2 - 1 - u being
+ * (-1)^j times that of u turned over, their sums and differences make X of four channels of each (level.cuh).
  *
- * A warpgroup has OUT output steps at a turn. The field's bytes (turned.cuh) stand in a ring of windows (U
+ * A warpgroup has an output step at a turn. The field's bytes (turned.cuh) stand in a ring of windows (U
  * times each) in shared memory, from which each turn takes its own and the three before it: nothing but them
  * is carried from turn to turn. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_DENSE_CUH
@@ -17,57 +17,32 @@
 namespace
 {
 
-/* OUT output steps at a time, whose input is staged AHEAD such turns before; GROUPS warpgroups of a block.
- * WHOLE: the product has all of X, U real and U imaginary parts, for twice the products; else C and S.
- * SPLIT: C and S of even and of odd times, of U/4 of the phases: with e^{i psi} of channel U/2 - 1 - u being
- * (-1)^j times that of u turned over, their sums and differences make four channels of each, for half the
- * products. */
-template <int U_, int OUT_, int AHEAD_, int GROUPS_, int BLOCKS_, bool WHOLE_, bool SPLIT_ = false>
-struct dense_shape {
-    static constexpr int U = U_, OUT = OUT_, AHEAD = AHEAD_, GROUPS = GROUPS_, BLOCKS = BLOCKS_;
-    static constexpr bool WHOLE = WHOLE_, SPLIT = SPLIT_;
-    static constexpr int N = WHOLE ? 2 * U : SPLIT ? U / 2 : U;       /* columns */
-    static constexpr int PARTS = WHOLE ? 1 : 2, SETS = SPLIT ? 2 : 1; /* sums of re and im apart */
-    static constexpr int CHUNKS = U / 16;                             /* of 16 times */
-    static constexpr int THREADS = 128 * GROUPS;
-    static constexpr int WINDOWS = BR_DENSE_TAPS - 1 + OUT; /* of a turn */
-    static constexpr int RING = (WINDOWS + OUT * AHEAD + OUT - 1) / OUT * OUT;
+/* GROUPS warpgroups of a block. */
+template <int U_, int GROUPS_> struct dense_shape {
+    static constexpr int U = U_, GROUPS = GROUPS_, THREADS = 128 * GROUPS;
+    static constexpr int N = U / 2;                   /* columns */
+    static constexpr int CHUNKS = U / 16;             /* of 16 times: of even ones, then of odd ones */
+    static constexpr int WINDOWS = BR_DENSE_TAPS;     /* of a turn */
+    static constexpr int RING = WINDOWS + 1;          /* the next turn's is staged */
     static constexpr int WINDOW = U * BR_TURNED_SPAN; /* bytes */
-    static constexpr int MATRIX = N * BR_BAND * 2;    /* bytes, of a chunk (WHOLE: and re or im) */
-    static constexpr int SCALES = U / 16;             /* [8 pairs][q]: low, high, nothing */
-    /* bytes of tables and, of each warpgroup, of field and levels in shared memory */
-    static constexpr int TAPS = CHUNKS * MATRIX * (WHOLE ? 2 : 1), STARTS = TAPS + U / 8 * 64,
-                         SCALES_AT = STARTS + U / 8 * 64, FIELD = SCALES_AT + SCALES * 64,
-                         LEVELS = RING * WINDOW, OWN = LEVELS + OUT * WINDOW, SHARED = FIELD + GROUPS * OWN;
+    static constexpr int MATRIX = N * BR_BAND * 2;    /* bytes, of a chunk */
+    /* bytes of tables and, of each warpgroup, of field and levels in shared memory. Tables: matrices; taps
+     * and starts [8 times][q]; scales [8 pairs][q]: low, high, nothing */
+    static constexpr int TAPS = CHUNKS * MATRIX, STARTS = TAPS + U / 8 * 64, SCALES = STARTS + U / 8 * 64,
+                         FIELD = SCALES + U / 16 * 64, LEVELS = RING * WINDOW, OWN = LEVELS + WINDOW,
+                         SHARED = FIELD + GROUPS * OWN;
 };
 
-__device__ __forceinline__ unsigned add2(unsigned a, unsigned b)
-{
-    unsigned c;
-    asm("add.rn.f16x2 %0, %1, %2;\n" : "=r"(c) : "r"(a), "r"(b));
-    return c;
-}
-
-__device__ __forceinline__ unsigned sub2(unsigned a, unsigned b)
-{
-    unsigned c;
-    asm("sub.rn.f16x2 %0, %1, %2;\n" : "=r"(c) : "r"(a), "r"(b));
-    return c;
-}
-
 /* Of a warpgroup, the `group`-th of its block. */
-template <class S> __device__ __forceinline__ void group_barrier(int group)
+__device__ __forceinline__ void group_barrier(int group)
 {
-    if constexpr (S::GROUPS == 1)
-        __syncthreads();
-    else
-        asm volatile("bar.sync %0, 128;\n" ::"r"(group + 1) : "memory");
+    asm volatile("bar.sync %0, 128;\n" ::"r"(group + 1) : "memory");
 }
 
-template <class S> __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) dense(const tensor_work w)
+template <class S> __global__ void __launch_bounds__(S::THREADS, 1) dense(const tensor_work w)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    constexpr int U = S::U, OUT = S::OUT, BEFORE = BR_DENSE_TAPS - 1, SPAN = BR_TURNED_SPAN;
+    constexpr int U = S::U, BEFORE = BR_DENSE_TAPS - 1, SPAN = BR_TURNED_SPAN;
     extern __shared__ uint4 shared[];
     const int lane = static_cast<int>(threadIdx.x) % 32, thread = static_cast<int>(threadIdx.x) % 128,
               group = static_cast<int>(threadIdx.x) / 128;
@@ -93,13 +68,13 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) dens
                        levels_at = field_at + S::LEVELS, taps_at = shared_at + S::TAPS + 16 * q;
         const uint64_t b = br_wgmma_descriptor(shared_at, 128, 256, BR_WGMMA_PLAIN);
 
-        /* A thread's part of a window: 16 bytes of rows thread / 4 + 32 i; SPLIT: row r has br_split_time(r),
-         * which is 2 r of the first ones and a sum of those of thread / 4 and of 32 i. */
-        const unsigned row = static_cast<unsigned>(thread) / 4, time = S::SPLIT ? 2 * row : row,
+        /* A thread's part of a window: 16 bytes of rows thread / 4 + 32 i. Row r has br_split_time(r), which
+         * is 2 r of the first ones and a sum of those of thread / 4 and of 32 i. */
+        const unsigned row = static_cast<unsigned>(thread) / 4, time = 2 * row,
                        stage_to = br_turned_place(row, static_cast<unsigned>(thread) % 4);
         const size_t own = static_cast<size_t>(base + thread % 4 * 16);
         /* its i-th, after the first */
-        auto later = [](int i) { return S::SPLIT ? i % (U / 64) * 64 + i / (U / 64) : i * 32; };
+        auto later = [](int i) { return i % (U / 64) * 64 + i / (U / 64); };
         /* from: shape (U), stride `apart` -> after the thread's offset */
         auto stage = [&](unsigned slot, const uint8_t *from, size_t apart, bool wide) {
             unsigned to = field_at + stage_to + slot * S::WINDOW;
@@ -120,18 +95,17 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) dens
 
         /* windows first - BEFORE and on: slots - BEFORE and on */
 #pragma unroll 1
-        for (int i = 0; i < S::WINDOWS + OUT * (S::AHEAD - 1); i++) {
+        for (int i = 0; i < S::WINDOWS; i++) {
             int window = first - BEFORE + i;
-            if (i >= S::WINDOWS && (i - S::WINDOWS) % OUT == 0) beamring::copy_async_commit();
             size_t apart = window < 0 ? static_cast<size_t>(w.width) : w.row;
             if (window < end)
                 stage(slot_of(static_cast<unsigned>(S::RING - BEFORE + i)),
                       field_row(w, window * U) + time * apart + own, apart, window < 0 || w.wide_in);
         }
         beamring::copy_async_commit();
-        unsigned head = 0; /* slot of window `at`, a multiple of OUT */
+        unsigned head = 0; /* slot of window `at` */
         /* e: shape (T, row) -> after the thread's offset: of the window that is staged next */
-        const uint8_t *next = w.e + (static_cast<size_t>(first + OUT * S::AHEAD) * U + time) * w.row + own;
+        const uint8_t *next = w.e + (static_cast<size_t>(first + 1) * U + time) * w.row + own;
 
         /* of an operand of ldmatrix: time 2 1 0 */
         const unsigned load_from = field_at + br_turned_place(static_cast<unsigned>(lane) % 8, warp);
@@ -144,35 +118,21 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) dens
         unsigned beyond = 0;
 
 #pragma unroll 1
-        for (int at = first; at < end; at += OUT) {
-            beamring::copy_async_wait<S::AHEAD - 1>();
-            group_barrier<S>(group);
-            const unsigned last_slot = slot_of(head + OUT * S::AHEAD);
-            if (w.wide_in && at + OUT * (S::AHEAD + 1) <= end) {
-#pragma unroll
-                for (int o = 0; o < OUT; o++) stage(last_slot + o, next + o * (U * w.row), w.row, true);
-            } else {
-#pragma unroll 1
-                for (int o = 0; o < OUT && at + OUT * S::AHEAD + o < end; o++)
-                    stage(last_slot + o, next + o * (U * w.row), w.row, w.wide_in);
-            }
-            next += OUT * U * w.row;
+        for (int at = first; at < end; at++) {
+            beamring::copy_async_wait<0>();
+            group_barrier(group);
+            const unsigned next_slot = slot_of(head + 1);
+            if (w.wide_in && at + 1 < end)
+                stage(next_slot, next, w.row, true);
+            else if (at + 1 < end)
+                stage(next_slot, next, w.row, false);
+            next += U * w.row;
             beamring::copy_async_commit();
-            /* of four windows each, then of the two and the one that are left */
-            constexpr int LOADS = S::WINDOWS / 4 + S::WINDOWS / 2 % 2 + S::WINDOWS % 2;
-            unsigned from[LOADS];
-#pragma unroll
-            for (int i = 0, window = 0; i < LOADS; i++) {
-                int count = S::WINDOWS - window >= 4 ? 4 : S::WINDOWS - window >= 2 ? 2 : 1;
-                from[i] =
-                    load_from + slot_of(head + (S::RING - BEFORE + window) + lane / 8 % count) * S::WINDOW;
-                window += count;
-            }
+            const unsigned from = load_from + slot_of(head + (S::RING - BEFORE) + lane / 8) * S::WINDOW;
 
-            /* sums [output][re, im]   simd: pair 0   register: cos and sin, pair 5 4 3, sample 0   thread:
-             * sample 3 2 1, pair 2 1; WHOLE: simd: u 0   register: u 4 3, re and im, sample 0   thread:
-             * sample 3 2 1, u 2 1 */
-            unsigned sums[OUT][S::SETS * S::PARTS][S::N / 4];
+            /* sums [even, odd][re, im]   simd: pair 0   register: cos and sin, pair 4 3, sample 0   thread:
+             * sample 3 2 1, pair 2 1 */
+            unsigned sums[2][2][S::N / 4];
             /* Of 8 times, the next ones' beside them: [half % 2]. words: [window]; taps, simd: time 0: of
              * each window; starts, what sums begin with: re, im */
             unsigned words[2][S::WINDOWS];
@@ -180,19 +140,7 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) dens
             uint2 starts[2];
             auto load = [&](int half) {
                 unsigned(&to)[S::WINDOWS] = words[half % 2];
-#pragma unroll
-                for (int i = 0, window = 0; i < LOADS; i++) {
-                    unsigned at_half = from[i] + half * 8 * SPAN;
-                    if (S::WINDOWS - window >= 4) {
-                        load_turned(to[window], to[window + 1], to[window + 2], to[window + 3], at_half);
-                        window += 4;
-                    } else if (S::WINDOWS - window >= 2) {
-                        load_turned(to[window], to[window + 1], at_half);
-                        window += 2;
-                    } else {
-                        load_turned(to[window], at_half);
-                    }
-                }
+                load_turned(to[0], to[1], to[2], to[3], from + half * 8 * SPAN);
                 taps[half % 2] = load_shared(taps_at + half * 64);
                 starts[half % 2] = load_shared_8(taps_at + (S::STARTS - S::TAPS) + half * 64);
             };
@@ -200,172 +148,102 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) dens
             load(1);
 #pragma unroll
             for (int chunk = 0; chunk < S::CHUNKS; chunk++) {
-                unsigned z[OUT][2][4]; /* [re, im]   simd: time 0   register: time 3, sample 0 */
+                unsigned z[2][4]; /* [re, im]   simd: time 0   register: time 3, sample 0 */
 #pragma unroll
                 for (int late = 0; late < 2; late++) {
                     const int half = chunk * 2 + late;
                     const unsigned tap[4] = {taps[late].x, taps[late].y, taps[late].z, taps[late].w},
                                    start[2] = {starts[late].x, starts[late].y};
 #pragma unroll
-                    for (int i = 0; i < S::WINDOWS; i++) {
+                    for (int m = 0; m < S::WINDOWS; m++) {
                         unsigned both[2][2];
-                        unpack_turned(both, words[late][i]);
+                        unpack_turned(both, words[late][m]);
 #pragma unroll
-                        for (int o = 0; o < OUT; o++)
-#pragma unroll
-                            for (int k = 0; k < 4; k++) {
-                                int m = i - o, sample = k / 2, part = k % 2;
-                                if (m < 0 || m > BEFORE) continue;
-                                unsigned &to = z[o][part][late * 2 + sample];
-                                to = fma2(tap[m], both[sample][part], m == 0 ? start[part] : to);
-                            }
+                        for (int k = 0; k < 4; k++) {
+                            int sample = k / 2, part = k % 2;
+                            unsigned &to = z[part][late * 2 + sample];
+                            to = fma2(tap[m], both[sample][part], m == 0 ? start[part] : to);
+                        }
                     }
                     if (late == 1) {
 #pragma unroll
-                        for (int i = 0; i < OUT * 2; i++) beamring::wgmma_hold(z[i / 2][i % 2]);
+                        for (int i = 0; i < 2; i++) beamring::wgmma_hold(z[i]);
                     }
                     if (half + 2 < 2 * S::CHUNKS) load(half + 2);
                 }
-                constexpr int LONG = S::CHUNKS / S::SETS; /* chunks of a set */
-                const bool begins = chunk % LONG == 0;
-                const int set = chunk / LONG * S::PARTS;
+                const bool begins = chunk % (S::CHUNKS / 2) == 0;
+                unsigned(&sum)[2][S::N / 4] = sums[chunk / (S::CHUNKS / 2)];
                 if (!begins)
 #pragma unroll
-                    for (int i = 0; i < OUT * S::PARTS; i++)
-                        beamring::wgmma_hold(sums[i / S::PARTS][set + i % S::PARTS]);
+                    for (int i = 0; i < 2; i++) beamring::wgmma_hold(sum[i]);
                 beamring::wgmma_fence();
-                uint64_t re_from = b + chunk * ((S::WHOLE ? 2 : 1) * S::MATRIX / 16),
-                         im_from = re_from + (S::WHOLE ? S::MATRIX / 16 : 0);
 #pragma unroll
-                for (int o = 0; o < OUT; o++) {
+                for (int part = 0; part < 2; part++)
                     if (begins)
-                        product<S::N>::begin(sums[o][set], z[o][0], re_from);
+                        product<S::N>::begin(sum[part], z[part], b + chunk * (S::MATRIX / 16));
                     else
-                        product<S::N>::multiply(sums[o][set], z[o][0], re_from);
-                    if (begins && !S::WHOLE)
-                        product<S::N>::begin(sums[o][set + S::PARTS - 1], z[o][1], im_from);
-                    else
-                        product<S::N>::multiply(sums[o][set + S::PARTS - 1], z[o][1], im_from);
-                    /* of the last chunk each output step is waited for alone */
-                    if (o == OUT - 1 || chunk == S::CHUNKS - 1) beamring::wgmma_commit();
-                }
+                        product<S::N>::multiply(sum[part], z[part], b + chunk * (S::MATRIX / 16));
+                beamring::wgmma_commit();
                 if (chunk > 0 && chunk < S::CHUNKS - 1) beamring::wgmma_wait<1>();
             }
-            const bool plain = all_plain && at + OUT <= end;
-            /* of output step `at` + o: it is wanted, and not missing */
-            auto is_kept = [&](int o) {
-                if (at + o >= end || w.lost == nullptr) return at + o < end;
-                return !w.lost[static_cast<size_t>(at + o - w.first) * w.F + base / static_cast<int>(w.X)];
-            };
+            const bool kept = w.lost == nullptr ||
+                              !w.lost[static_cast<size_t>(at - w.first) * w.F + base / static_cast<int>(w.X)];
+            beamring::wgmma_wait<0>();
 #pragma unroll
-            for (int o = 0; o < OUT; o++) {
-                static_assert(OUT <= 4, "waits for more");
-                if (OUT - 1 - o == 0) beamring::wgmma_wait<0>();
-                if (OUT - 1 - o == 1) beamring::wgmma_wait<1>();
-                if (OUT - 1 - o == 2) beamring::wgmma_wait<2>();
-                if (OUT - 1 - o == 3) beamring::wgmma_wait<3>();
+            for (int i = 0; i < 4; i++) beamring::wgmma_hold(sums[i / 2][i % 2]);
+            unsigned masks = 0, number; /* read again rather than kept */
+            asm volatile("mov.u32 %0, %%tid.x;\n" : "=r"(number));
+            number %= 128;
+            /* of stmatrix: lanes 0 to 15 u = lane, lanes 16 to 31 U - 1 - (lane - 16) */
+            const bool up = number % 32 < 16;
+            const unsigned store_to =
+                levels_at + br_turned_place(up ? number % 32 : U - 1 - number % 16, number / 32);
+            const int store_step = up ? 16 * SPAN : -16 * SPAN;
+            /* Of even and of odd times: their sum has the fine channels u and U - 1 - u, their difference U/2
+             * + u and U/2 - 1 - u. */
 #pragma unroll
-                for (int i = 0; i < S::SETS * S::PARTS; i++) beamring::wgmma_hold(sums[o][i]);
-                unsigned masks = 0, number = static_cast<unsigned>(thread);
-                /* read again rather than kept */
-                if (S::SPLIT) asm volatile("mov.u32 %0, %%tid.x;\n" : "=r"(number));
-                number %= 128;
-                /* of stmatrix: u = lane; else lanes 0 to 15 u = lane, lanes 16 to 31 U - 1 - (lane - 16) */
-                const bool up = S::WHOLE || number % 32 < 16;
-                const unsigned store_to =
-                    levels_at + br_turned_place(up ? number % 32 : U - 1 - number % 16, number / 32);
-                const int store_step = up ? 16 * SPAN : -16 * SPAN;
-                if constexpr (S::WHOLE) {
-                    constexpr unsigned SCALE = 0x88008800u; /* -1 / BR_DENSE_UNIT */
+            for (int two = 0; two < U / 32; two += 2)
 #pragma unroll
-                    for (int four = 0; four < U / 8; four += 4) {
-                        unsigned words[4];
+                for (int far = 0; far < 2; far++) {
+                    unsigned words[4];
 #pragma unroll
-                        for (int i = 0; i < 4; i++) {
-                            const unsigned *sum = &sums[o][0][4 * (four + i)];
-                            words[i] = levels_of({{sum[0], sum[1]}, {sum[2], sum[3]}}, SCALE, masks);
+                    for (int i = 0; i < 2; i++) {
+                        unsigned c[4][2]; /* C_re, S_re, C_im, S_im   [sample] */
+#pragma unroll
+                        for (int k = 0; k < 8; k++) {
+                            const int n = 2 * (two + i) + k / 2 % 2 * (U / 16) + k % 2;
+                            unsigned even = sums[0][k / 4][n], odd = sums[1][k / 4][n];
+                            c[k / 2][k % 2] = far ? sub2(even, odd) : add2(even, odd);
                         }
-                        store_turned(store_to + static_cast<unsigned>(o * S::WINDOW + four * 8 * SPAN),
-                                     words[0], words[1], words[2], words[3]);
+                        /* of u, of U - 1 - u; or of the other two */
+                        uint2 scale =
+                            load_shared_8(taps_at + (S::SCALES - S::TAPS) + (far * (U / 32) + two + i) * 64);
+                        spectrum low, high;
+                        join_sums(low, high, c[0], c[1], c[2], c[3]);
+                        words[i] = levels_of(low, scale.x, masks);
+                        words[2 + i] = levels_of(high, scale.y, masks);
                     }
-                } else if constexpr (S::SPLIT) {
-                    /* Of even and of odd times: their sum has the fine channels u and U - 1 - u, their
-                     * difference U/2 + u and U/2 - 1 - u. */
-#pragma unroll
-                    for (int two = 0; two < U / 32; two += 2)
-#pragma unroll
-                        for (int far = 0; far < 2; far++) {
-                            unsigned words[4];
-#pragma unroll
-                            for (int i = 0; i < 2; i++) {
-                                unsigned c[4][2]; /* C_re, S_re, C_im, S_im   [sample] */
-#pragma unroll
-                                for (int k = 0; k < 8; k++) {
-                                    const int n = 2 * (two + i) + k / 2 % 2 * (U / 16) + k % 2;
-                                    unsigned even = sums[o][k / 4][n], odd = sums[o][2 + k / 4][n];
-                                    c[k / 2][k % 2] = far ? sub2(even, odd) : add2(even, odd);
-                                }
-                                /* of u, of U - 1 - u; or of the other two */
-                                uint2 scale = load_shared_8(taps_at + (S::SCALES_AT - S::TAPS) +
-                                                            (far * (U / 32) + two + i) * 64);
-                                spectrum low, high;
-                                join_sums(low, high, c[0], c[1], c[2], c[3]);
-                                words[i] = levels_of(low, scale.x, masks);
-                                words[2 + i] = levels_of(high, scale.y, masks);
-                            }
-                            store_turned(store_to +
-                                             static_cast<unsigned>(o * S::WINDOW +
-                                                                   (two / 2 + far * (U / 32)) * store_step),
-                                         words[0], words[1], words[2], words[3]);
-                        }
-                } else {
-#pragma unroll
-                    for (int two = 0; two < U / 16; two += 2) {
-                        unsigned words[4];
-#pragma unroll
-                        for (int i = 0; i < 2; i++) {
-                            int c = 2 * (two + i);
-                            const unsigned *re = &sums[o][0][c], *im = &sums[o][S::PARTS - 1][c];
-                            uint2 scale; /* of u, of U - 1 - u */
-                            spectrum low, high;
-                            scale = load_shared_8(taps_at + (S::SCALES_AT - S::TAPS) + (two + i) * 64);
-                            join_sums(low, high, re, re + U / 8, im, im + U / 8);
-                            words[i] = levels_of(low, scale.x, masks);
-                            words[2 + i] = levels_of(high, scale.y, masks);
-                        }
-                        store_turned(store_to + static_cast<unsigned>(o * S::WINDOW + two / 2 * store_step),
-                                     words[0], words[1], words[2], words[3]);
-                    }
+                    store_turned(store_to + static_cast<unsigned>((two / 2 + far * (U / 32)) * store_step),
+                                 words[0], words[1], words[2], words[3]);
                 }
-                if (plain || is_kept(o)) beyond += masks;
-            }
-            group_barrier<S>(group);
-            uint8_t *to = out;
-            out += static_cast<size_t>(w.width) * (U * OUT);
-            if (S::GROUPS == 1) asm volatile("" : "+l"(out)); /* now: later the stores would hold it up */
-            if (plain) {
-                uint4 v[OUT * (U / 32)];
+            if (kept) beyond += masks;
+            group_barrier(group);
+            if (all_plain) {
+                uint4 v[U / 32];
 #pragma unroll
-                for (int i = 0; i < OUT * (U / 32); i++)
-                    v[i] = load_shared(levels_at + stage_to + i * 32 * SPAN);
+                for (int i = 0; i < U / 32; i++) v[i] = load_shared(levels_at + stage_to + i * 32 * SPAN);
 #pragma unroll
-                for (int o = 0; o < OUT; o++, to += static_cast<size_t>(w.width) * U)
-#pragma unroll
-                    for (int i = 0; i < U / 32; i++)
-                        *reinterpret_cast<uint4 *>(to + i * (32 * w.X)) = finished(v[o * (U / 32) + i], true);
+                for (int i = 0; i < U / 32; i++)
+                    *reinterpret_cast<uint4 *>(out + i * (32 * w.X)) = finished(v[i], true);
             } else {
 #pragma unroll 1
-                for (int o = 0; o < OUT && at + o < end; o++, to += static_cast<size_t>(w.width) * U) {
-                    bool kept = is_kept(o);
-#pragma unroll 1
-                    for (int i = 0; i < U / 32; i++)
-                        store_16(w, to + i * (32 * w.X),
-                                 finished(load_shared(levels_at + stage_to + o * S::WINDOW + i * 32 * SPAN),
-                                          kept));
-                }
+                for (int i = 0; i < U / 32; i++)
+                    store_16(w, out + i * (32 * w.X),
+                             finished(load_shared(levels_at + stage_to + i * 32 * SPAN), kept));
             }
-            head = slot_of(head + OUT);
-            if ((at & 255) < OUT) add_masks(w, beyond); /* before there are too many of them */
+            out += static_cast<size_t>(w.width) * U;
+            head = slot_of(head + 1);
+            if ((at & 255) == 0) add_masks(w, beyond); /* before there are too many of them */
         }
         add_masks(w, beyond);
     }

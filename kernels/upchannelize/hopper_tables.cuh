@@ -1,10 +1,10 @@
-/* hopper_tables.cuh - tables of the filterbank's kernels on Hopper (warpgroup.cuh, dense.cuh, resident.cuh),
+/* hopper_tables.cuh - tables of the filterbank's kernels on Hopper (warpgroup.cuh, dense.cuh, decimated.cuh),
  * and which one it is. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_HOPPER_TABLES_CUH
 #define BEAMRING_KERNELS_UPCHANNELIZE_HOPPER_TABLES_CUH
 
+#include "kernels/upchannelize/decimated.cuh"
 #include "kernels/upchannelize/dense.cuh"
-#include "kernels/upchannelize/resident.cuh"
 #include "kernels/upchannelize/tensor_tables.cuh"
 #include "kernels/upchannelize/warpgroup.cuh"
 
@@ -20,6 +20,13 @@ uint16_t half_of(double value)
 size_t matrix_place(int column, unsigned k)
 {
     return br_wgmma_plain_place(static_cast<unsigned>(column), 2 * k, 128, 256) / 2;
+}
+
+/* What sums become levels of fine channel u with, where `unit` of them is a gain of 1; with the other sign,
+ * as 7 - level is what is rounded. */
+uint16_t scale_of(const struct br_upchannelize *plan, int u, double unit)
+{
+    return half_of(unit > 0 ? -plan->gain[u] / unit : 0);
 }
 
 /* ---- one product (warpgroup.cuh) ---- */
@@ -71,26 +78,13 @@ void fill_walk(uint8_t *table, const tensor_tables &at, const struct br_upchanne
  * [low, high]. */
 template <class S> tensor_tables dense_places(int, int)
 {
-    return {0, S::SCALES_AT, S::TAPS, S::STARTS, S::FIELD};
+    return {0, S::SCALES, S::TAPS, S::STARTS, S::FIELD};
 }
 
-/* Time of a row of the inner dimension. SPLIT: even times, then odd ones. */
-template <class S> int dense_time(int row)
-{
-    return S::SPLIT ? static_cast<int>(br_split_time(S::U, static_cast<unsigned>(row))) : row;
-}
-
-/* The gain that the matrices have for what column u makes: two fine channels, SPLIT: four. */
+/* The gain that the matrices have for the four fine channels that column u makes. */
 template <class S> double dense_gain(const struct br_upchannelize *plan, int u)
 {
-    return S::SPLIT ? fmax(pair_gain(plan, u), pair_gain(plan, S::U / 2 - 1 - u)) : pair_gain(plan, u);
-}
-
-/* Of the fine channel's gain to that of the matrices; with the other sign, as 7 - level is what is rounded.
- */
-uint16_t dense_ratio(const struct br_upchannelize *plan, int u, double gain)
-{
-    return half_of(gain > 0 ? -plan->gain[u] / gain / BR_DENSE_UNIT : 0);
+    return fmax(pair_gain(plan, u), pair_gain(plan, S::U / 2 - 1 - u));
 }
 
 template <class S>
@@ -104,26 +98,18 @@ void fill_dense(uint8_t *table, const tensor_tables &at, const struct br_upchann
              *taps = reinterpret_cast<uint16_t *>(table + at.taps),
              *starts = reinterpret_cast<uint16_t *>(table + at.starts),
              *scales = reinterpret_cast<uint16_t *>(table + at.rules);
-    /* Of C and S: cos of all pairs, then sin. WHOLE: what z_re, then what 16 z_im contributes to columns of 8
-     * u: real parts, imaginary parts. */
-    for (int chunk = 0; chunk < S::CHUNKS; chunk++)
-        for (int part = 0; part < (S::WHOLE ? 2 : 1); part++, matrix += S::MATRIX / 2)
-            for (int column = 0; column < S::N; column++)
-                for (unsigned k = 0; k < BR_BAND; k++) {
-                    int j = dense_time<S>(chunk * BR_BAND + static_cast<int>(k)), is_im = column / 8 % 2,
-                        u = S::WHOLE ? column / 16 * 8 + column % 8 : column % (S::N / 2);
-                    double phase = phase_of(U, u, j), value;
-                    if (!S::WHOLE)
-                        value = dense_gain<S>(plan, u) * (column < S::N / 2 ? cos(phase) : sin(phase));
-                    else if (part == 0)
-                        value = plan->gain[u] * (is_im ? sin(phase) : cos(phase));
-                    else
-                        value = plan->gain[u] / 16 * (is_im ? cos(phase) : -sin(phase));
-                    matrix[matrix_place(column, k)] = half_of(largest * value);
-                }
+    /* cos of all columns' phases, then sin */
+    for (unsigned chunk = 0; chunk < S::CHUNKS; chunk++, matrix += S::MATRIX / 2)
+        for (int column = 0; column < S::N; column++)
+            for (unsigned k = 0; k < BR_BAND; k++) {
+                int u = column % (S::N / 2);
+                double phase = phase_of(U, u, static_cast<int>(br_split_time(U, chunk * BR_BAND + k))),
+                       value = column < S::N / 2 ? cos(phase) : sin(phase);
+                matrix[matrix_place(column, k)] = half_of(largest * dense_gain<S>(plan, u) * value);
+            }
     for (int i = 0; i < U / 2; i++, taps += 8, starts += 8) /* two times */
         for (int k = 0; k < 2; k++) {
-            int j = dense_time<S>(2 * i + k);
+            int j = static_cast<int>(br_split_time(U, static_cast<unsigned>(2 * i + k)));
             double sum = 0;
             for (int m = 0; m < M; m++) {
                 double tap = BR_DENSE_UNIT * plan->window[m * U + j] / largest * (m % 2 ? -1 : 1);
@@ -134,61 +120,69 @@ void fill_dense(uint8_t *table, const tensor_tables &at, const struct br_upchann
                 starts[part * 2 + k] = half_of((part ? 16 : 1) * -8 * 0x1p-24 * sum);
         }
     for (int pair = 0; pair < U / 2; pair++) {
-        bool far = S::SPLIT && pair >= U / 4;
+        bool far = pair >= U / 4;
         int u = far ? pair - U / 4 : pair;
-        double gain = dense_gain<S>(plan, u);
-        scales[pair / 2 * 8 + pair % 2] = dense_ratio(plan, far ? U / 2 + u : u, gain);
-        scales[pair / 2 * 8 + 2 + pair % 2] = dense_ratio(plan, far ? U / 2 - 1 - u : U - 1 - u, gain);
+        double unit = dense_gain<S>(plan, u) * BR_DENSE_UNIT;
+        scales[pair / 2 * 8 + pair % 2] = scale_of(plan, far ? U / 2 + u : u, unit);
+        scales[pair / 2 * 8 + 2 + pair % 2] = scale_of(plan, far ? U / 2 - 1 - u : U - 1 - u, unit);
     }
 }
 
-/* ---- resident (resident.cuh) ---- */
+/* ---- decimated (decimated.cuh) ---- */
 
-/* Whether times that mirror each other have the same taps, in reverse order. */
-bool is_symmetric(const struct br_upchannelize *plan)
+/* Matrices of the sets; [set][q]: what sums of re begin with, [cos, sin] of two phases each; [n][q]: scales
+ * [low, high] of two fine channels each. */
+template <class S> tensor_tables decimated_places(int, int)
 {
-    unsigned N = plan->M * plan->U;
-    double least = 1e-6 * largest_of(plan->window, N);
-    for (unsigned s = 0; s < N / 2; s++)
-        if (fabs(plan->window[s] - plan->window[N - 1 - s]) > least) return false;
-    return true;
+    return {0, S::SCALES, S::STARTS, S::STARTS, S::FIELD};
 }
 
-template <class S> tensor_tables resident_places(int, int)
+/* The gain that the matrices have for phase u: the largest of the fine channels that are made of it. */
+template <class S> double decimated_gain(const struct br_upchannelize *plan, int u)
 {
-    return {0, S::FIELD, S::TAPS, S::FIELD, S::FIELD};
+    double gain = 0;
+    for (int n = 0; n < S::SETS; n++) gain = fmax(gain, pair_gain(plan, u + 16 * n));
+    return gain;
 }
 
-/* Matrices, of 8 times and of those that mirror them; [chunk][q]: taps of two times, what sums begin with
- * (re), nothing, scales [low, high] of two fine channels. */
+/* Column: cos of 8 phases, then sin; lag: windows before the output; k: row of the set. */
 template <class S>
-void fill_resident(uint8_t *table, const tensor_tables &at, const struct br_upchannelize *plan)
+double decimated_element(const struct br_upchannelize *plan, int lag, int set, int column, unsigned k)
 {
-    constexpr int U = S::U;
-    double largest = largest_of(plan->window, plan->M * plan->U);
-    if (largest == 0) largest = 1;
+    int U = S::U, u = column % 8,
+        s = static_cast<int>(br_decimated_time(S::U, static_cast<unsigned>(set) * BR_BAND + k)) +
+            (static_cast<int>(plan->M) - 1 - lag) * U;
+    if (s < 0) return 0;
+    double phase = phase_of(U, u, s), value = column < 8 ? cos(phase) : sin(phase);
+    return (br_decimated_is_turned(k) ? -1 : 1) * plan->window[s] * decimated_gain<S>(plan, u) * value;
+}
+
+template <class S>
+void fill_decimated(uint8_t *table, const tensor_tables &at, const struct br_upchannelize *plan)
+{
+    double factor = matrix_factor(plan);
     uint16_t *matrix = reinterpret_cast<uint16_t *>(table + at.matrices),
-             *record = reinterpret_cast<uint16_t *>(table + at.taps);
-    for (int chunk = 0; chunk < S::CHUNKS; chunk++, matrix += S::MATRIX / 2)
-        for (int column = 0; column < U; column++)
+             *starts = reinterpret_cast<uint16_t *>(table + at.starts),
+             *scales = reinterpret_cast<uint16_t *>(table + at.rules);
+    for (int set = 0; set < S::SETS; set++, matrix += S::MATRIX / 2, starts += 16) {
+        double added[16] = {}; /* by what samples are unpacked with */
+        for (int column = 0; column < S::COLUMNS; column++)
             for (unsigned k = 0; k < BR_BAND; k++) {
-                int i = chunk * 8 + static_cast<int>(k % 8), u = column % (U / 2);
-                double phase = phase_of(U, u, k < 8 ? i : U - 1 - i),
-                       value = largest * pair_gain(plan, u) * (column < U / 2 ? cos(phase) : sin(phase));
-                matrix[matrix_place(column, k)] = half_of(k < 8 ? value : -value);
+                int lag = column / 16 % S::LAGS;
+                uint16_t half = half_of(factor * decimated_element<S>(plan, lag, set, column % 16, k));
+                matrix[matrix_place(column, k)] = half;
+                if (column < S::N)
+                    added[column % 16] += (br_decimated_is_turned(k) ? 7 : 8) * from_half(half);
             }
-    for (int i = 0; i < U / 4; i++, record += S::RECORD / 2)
-        for (int k = 0; k < 2; k++) { /* time, and pair of fine channels */
-            int j = 2 * i + k;
-            double sum = 0;
-            for (int m = 0; m < BR_DENSE_TAPS; m++) {
-                record[m * 2 + k] =
-                    half_of(BR_DENSE_UNIT * plan->window[m * U + j] / largest * (m % 2 ? -1 : 1));
-                sum += from_half(record[m * 2 + k]);
-            }
-            record[8 + k] = half_of(-8 * 0x1p-24 * sum);
-            record[12 + k] = dense_ratio(plan, j, pair_gain(plan, j));
-            record[14 + k] = dense_ratio(plan, U - 1 - j, pair_gain(plan, j));
+        for (int column = 0; column < 16; column++)
+            starts[column % 8 / 2 * 4 + column / 8 * 2 + column % 2] = half_of(-0x1p-24 * added[column]);
+    }
+    for (int n = 0; n < S::SETS; n++)
+        for (int u = 0; u < 8; u++) {
+            double unit = decimated_gain<S>(plan, u) * factor;
+            uint16_t *scale = scales + n * 16 + u / 2 * 4 + u % 2;
+            scale[0] = scale_of(plan, u + 16 * n, unit);
+            scale[2] = scale_of(plan, S::U - 1 - u - 16 * n, unit);
         }
 }
 
@@ -197,23 +191,23 @@ void fill_resident(uint8_t *table, const tensor_tables &at, const struct br_upch
 template <class S> tensor_variant dense_variant()
 {
     return {dense<S>,     dense<S>, S::THREADS,        BR_TURNED_SPAN * S::GROUPS, S::SHARED,
-            S::U,         S::OUT,   BR_DENSE_TAPS - 1, (BR_DENSE_TAPS - 1) * S::U, dense_places<S>,
+            S::U,         1,        BR_DENSE_TAPS - 1, (BR_DENSE_TAPS - 1) * S::U, dense_places<S>,
             fill_dense<S>};
 }
 
-template <class S> tensor_variant resident_variant()
+template <class S> tensor_variant decimated_variant()
 {
-    return {resident<S>,
-            resident<S>,
+    return {decimated<S, true>,
+            decimated<S, false>,
             S::THREADS,
             BR_TURNED_SPAN,
             S::SHARED,
             S::U,
-            S::TURN,
+            S::LAGS,
             BR_DENSE_TAPS - 1,
             (BR_DENSE_TAPS - 1) * S::U,
-            resident_places<S>,
-            fill_resident<S>};
+            decimated_places<S>,
+            fill_decimated<S>};
 }
 
 /* Those of the portable kernels that are faster on Hopper; else all 0. How many output steps at a turn,
@@ -234,10 +228,9 @@ tensor_variant hopper_variant_for(const struct br_upchannelize *plan)
                 walk_places,
                 fill_walk};
     if (U > BR_BAND && M > BR_DENSE_TAPS) return {};
-    if (U == 32) return dense_variant<dense_shape<32, 4, 1, 3, 1, true>>();
-    if (U == 64 && M == BR_DENSE_TAPS && is_symmetric(plan)) return resident_variant<resident_shape<64, 3>>();
-    if (U == 64) return dense_variant<dense_shape<64, 2, 1, 1, 3, false>>();
-    if (U == 128) return dense_variant<dense_shape<128, 1, 1, 4, 1, false, true>>();
+    if (U == 32) return decimated_variant<decimated_shape<32, 4>>();
+    if (U == 64) return decimated_variant<decimated_shape<64, 3>>();
+    if (U == 128) return dense_variant<dense_shape<128, 4>>();
     return {};
 }
 

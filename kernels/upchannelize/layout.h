@@ -1,5 +1,5 @@
 /* layout.h - where things stand in the filterbank's tensor-core kernels (banded.cuh, folded.cuh, and on
- * Hopper warpgroup.cuh, dense.cuh and resident.cuh).
+ * Hopper warpgroup.cuh, dense.cuh and decimated.cuh).
  *
  * A warp multiplies matrices of coefficients (a, 16 rows by 16) with samples (b, 16 times by 8 samples of the
  * row): `lane` and `reg` are those of mma.sync m16n8k16 (kernels/common/fragments.h), column n of b is lane /
@@ -23,8 +23,7 @@ enum {
     BR_WALK_PIECES = 64, /* most of a column */
     BR_WALK_SHORT = 128, /* chunks for each block below which all pieces are alike */
     BR_DENSE_TAPS = 4,
-    BR_DENSE_UNIT = 8192,   /* taps are at most this */
-    BR_RESIDENT_RECORD = 32 /* bytes of tables of two times and of two fine channels */
+    BR_DENSE_UNIT = 8192 /* taps are at most this */
 };
 
 /* ---- both: samples of the row ---- */
@@ -90,17 +89,25 @@ static inline BR_HD unsigned br_split_time(unsigned factor, unsigned row)
     return row % (factor / 2) * 2 + row / (factor / 2);
 }
 
-/* The time, or the fine channel, of a row of shared memory in resident.cuh: those of the second half are in
- * reverse order, so that what mirrors row i, U - 1 - i, is in row U/2 + i. */
-static inline BR_HD unsigned br_resident_place(unsigned factor, unsigned row)
+/* The time of a row of a window in decimated.cuh: 16 rows have the times that are 0 modulo U / 16, then 16
+ * those that are 1, ... */
+static inline BR_HD unsigned br_decimated_time(unsigned factor, unsigned row)
 {
-    return row < factor / 2 ? row : factor + factor / 2 - 1 - row;
+    return row % 16 * (factor / 16) + row / 16;
 }
 
-/* Row of a lane's operand of ldmatrix or stmatrix: `count` rows and then the ones that mirror them. */
-static inline BR_HD unsigned br_resident_half_row(unsigned factor, unsigned lane, unsigned count)
+/* Whether a sample is unpacked there as 7 - n instead of 8 + n. k: row of its 16. */
+static inline BR_HD unsigned br_decimated_is_turned(unsigned k)
 {
-    return lane % count + lane / count * (factor / 2);
+    return k / 4 % 2;
+}
+
+/* The fine channel of a row of levels there: u = 0 to 7, and those 16, 32, ... after them; then those that
+ * mirror them. */
+static inline BR_HD unsigned br_decimated_channel(unsigned factor, unsigned row)
+{
+    unsigned low = row % (factor / 2), u = low / 8 * 16 + low % 8;
+    return row < factor / 2 ? u : factor - 1 - u;
 }
 
 /* ---- folded ---- */

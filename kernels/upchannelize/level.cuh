@@ -37,6 +37,7 @@ struct tensor_work {
     const uint4 *taps;      /* folded: [U/4][fold_taps] */
     const uint4 *starts;    /* banded: [8]: C_re, S_re, C_im, S_im of a row */
     unsigned long long *clamped;
+    unsigned zero; /* 0, which only the host knows */
     size_t row, F, X;
     int U, M, width, kept;
     int steps, first, last, each; /* blocks first to last - 1; units (chunks or blocks) of a walk */
@@ -85,6 +86,27 @@ __device__ __forceinline__ unsigned beyond2(unsigned a, unsigned b)
     asm("{.reg .b32 size;\n abs.f16x2 size, %1;\n set.ge.f16x2.f16x2 %0, size, %2;}\n"
         : "=r"(c)
         : "r"(a), "r"(b));
+    return c;
+}
+
+__device__ __forceinline__ unsigned mul2(unsigned a, unsigned b)
+{
+    unsigned c;
+    asm("mul.rn.f16x2 %0, %1, %2;\n" : "=r"(c) : "r"(a), "r"(b));
+    return c;
+}
+
+__device__ __forceinline__ unsigned add2(unsigned a, unsigned b)
+{
+    unsigned c;
+    asm("add.rn.f16x2 %0, %1, %2;\n" : "=r"(c) : "r"(a), "r"(b));
+    return c;
+}
+
+__device__ __forceinline__ unsigned sub2(unsigned a, unsigned b)
+{
+    unsigned c;
+    asm("sub.rn.f16x2 %0, %1, %2;\n" : "=r"(c) : "r"(a), "r"(b));
     return c;
 }
 

@@ -19,7 +19,8 @@ struct tensor_tables {
 };
 
 struct tensor_variant {
-    /* for aligned data, and wherever they stand; NULL: `walking` (zones.cuh), for several plans at once */
+    /* for aligned data with nothing missing, and for any; NULL: `walking` (zones.cuh), for several plans at
+     * once */
     void (*kernel)(tensor_work), (*anywhere)(tensor_work);
     int threads, span; /* of a block; samples of the row */
     size_t shared;

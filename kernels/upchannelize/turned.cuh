@@ -140,8 +140,8 @@ __device__ __forceinline__ void remember_wide(const tensor_work &w, int column, 
 #pragma unroll
         for (int k = 0; k < MOST; k++) {
             int i = min(from + k * step, count - 1);
-            v[k] = __ldg(reinterpret_cast<const uint4 *>(field_row(w, w.steps - w.kept + i / chunks) + column +
-                                                         i % chunks * 16));
+            v[k] = __ldg(reinterpret_cast<const uint4 *>(field_row(w, w.steps - w.kept + i / chunks) +
+                                                         column + i % chunks * 16));
         }
 #pragma unroll
         for (int k = 0; k < MOST; k++) {
@@ -162,6 +162,13 @@ __device__ __forceinline__ uint4 load_shared(unsigned from)
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                  : "r"(from)
                  : "memory");
+    return v;
+}
+
+__device__ __forceinline__ unsigned load_shared_4(unsigned from)
+{
+    unsigned v;
+    asm volatile("ld.shared.u32 %0, [%1];\n" : "=r"(v) : "r"(from) : "memory");
     return v;
 }
 
@@ -229,19 +236,22 @@ __device__ __forceinline__ unsigned differ_mask2(unsigned a, unsigned b)
     return c;
 }
 
-/* To the bytes of both samples beside each other   simd: the channel, sample 0. scale: -1 level in units of
- * X, of each channel. masks: to which one for each clamped value is added. */
+/* re and im of a sample to a byte, in both halves. scale: -1 level in units of X, of each half. masks: to
+ * which one for each clamped value is added. */
+__device__ __forceinline__ unsigned byte_of(unsigned x_re, unsigned x_im, unsigned scale, unsigned &masks)
+{
+    unsigned re = fma2(x_re, scale, 0x00070007u), im = fma2(x_im, scale, 0x00070007u),
+             within_re = __vimin_s16x2_relu(re, 0x000e000eu), within_im = __vimin_s16x2_relu(im, 0x000e000eu);
+    masks += differ_mask2(re, within_re) + differ_mask2(im, within_im);
+    return within_im * 16 + within_re;
+}
+
+/* To the bytes of both samples beside each other   simd: the channel, sample 0 */
 __device__ __forceinline__ unsigned levels_of(const spectrum &x, unsigned scale, unsigned &masks)
 {
     unsigned byte[2];
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-        unsigned re = fma2(x.re[i], scale, 0x00070007u), im = fma2(x.im[i], scale, 0x00070007u),
-                 within_re = __vimin_s16x2_relu(re, 0x000e000eu),
-                 within_im = __vimin_s16x2_relu(im, 0x000e000eu);
-        masks += differ_mask2(re, within_re) + differ_mask2(im, within_im);
-        byte[i] = within_im * 16 + within_re;
-    }
+    for (int i = 0; i < 2; i++) byte[i] = byte_of(x.re[i], x.im[i], scale, masks);
     return byte[1] * 256 + byte[0];
 }
 

@@ -393,10 +393,13 @@ static void call_lengths_change_nothing(void **state)
         if (round & 16) add_missing(&s, 300);
         s.portable = round % 8 == 3;
         for (size_t i = 0; i < 64; i++) lengths[i] = pick(1, 1 + 400 / U / (i % 7 + 1));
-        struct result whole = run_at(&s, NULL, 0, 0), pieces = run_at(&s, lengths, pick(0, 3), pick(0, 3));
+        struct result whole = run_at(&s, NULL, 0, 0), pieces = run_at(&s, lengths, pick(0, 3), pick(0, 3)),
+                      aligned = run_at(&s, lengths, 0, 0);
         assert_same(&s, &whole, &pieces);
+        assert_same(&s, &whole, &aligned);
         forget(&whole);
         forget(&pieces);
+        forget(&aligned);
         drop(&s);
     }
 }

@@ -1,5 +1,5 @@
 /* The filterbank's tensor-core kernels: shared memory of folded.cuh, warpgroup.cuh, dense.cuh and
- * resident.cuh, and what warps load and store. */
+ * decimated.cuh, and what warps load and store. */
 #include "kernels/common/fragments.h"
 #include "kernels/upchannelize/layout.h"
 #include "tools/layouts/check.h"
@@ -148,11 +148,21 @@ static void folded(struct layouts *report, unsigned factor)
 enum { TURNED = BR_TURNED_SPAN };
 
 /* Which time, or fine channel, the rows of a window have in shared memory. */
-enum order { IN_ORDER, SPLIT, RESIDENT };
+enum order { IN_ORDER, SPLIT, TIMES_APART, CHANNELS_APART };
 
 static unsigned place_of(enum order order, unsigned rows, unsigned row)
 {
-    return order == SPLIT ? br_split_time(rows, row) : order == RESIDENT ? br_resident_place(rows, row) : row;
+    switch (order) {
+    case SPLIT:
+        return br_split_time(rows, row);
+    case TIMES_APART:
+        return br_decimated_time(rows, row);
+    case CHANNELS_APART:
+        return br_decimated_channel(rows, row);
+    case IN_ORDER:
+    default:
+        return row;
+    }
 }
 
 /* `rows` rows of a warpgroup's 64 samples or levels from global to shared memory (`in`), or back, 16 bytes a
@@ -296,12 +306,12 @@ static void cut(struct layouts *report, unsigned columns, unsigned chunks, unsig
     }
 }
 
-static void dense(struct layouts *report, unsigned factor, bool whole, bool split)
+static void dense(struct layouts *report, unsigned factor)
 {
     unsigned first[32];
     int step[32];
     layouts_variant(report, "dense, U = %u", factor);
-    staged(report, factor, 1, split); /* of several windows at once */
+    staged(report, factor, 1, true); /* of several windows at once */
     struct layouts_region *taps = layouts_region(report, LAYOUTS_SHARED, "taps", (size_t)factor / 8 * 64, 1);
     struct layouts_region *starts =
         layouts_region(report, LAYOUTS_SHARED, "starts", (size_t)factor / 8 * 64, 1);
@@ -319,25 +329,26 @@ static void dense(struct layouts *report, unsigned factor, bool whole, bool spli
         layouts_access(of_starts, &start);
     }
     layouts_end(of_taps, 8, 8);
-    layouts_end(of_starts, 0, 8); /* half of each is nothing */
-    /* whole: real and imaginary parts, of z's two parts; split: of four fine channels' cos and sin */
-    unsigned columns = whole ? 4 * factor : split ? factor / 2 : factor;
+    layouts_end(of_starts, 0, 8);  /* half of each is nothing */
+    unsigned columns = factor / 2; /* four fine channels' cos and sin */
     struct layouts_region *b = layouts_region(report, LAYOUTS_SHARED, "matrix", (size_t)columns * factor, 2);
     layouts_fill(b);
     struct layouts_pass *product = layouts_begin(b, LAYOUTS_READ, "products");
     for (unsigned chunk = 0; chunk < factor / 16; chunk++) read_columns(product, chunk * columns, columns);
     layouts_end(product, 1, 1);
-    for (unsigned lane = 0; lane < 32; lane++) { /* 32 u; or 16 u and their U-1-u */
-        first[lane] = whole || lane < 16 ? lane : factor - 1 - lane % 16;
-        step[lane] = whole ? 32 : lane < 16 ? 16 : -16;
+    for (unsigned lane = 0; lane < 32; lane++) { /* 16 u and their U-1-u */
+        first[lane] = lane < 16 ? lane : factor - 1 - lane % 16;
+        step[lane] = lane < 16 ? 16 : -16;
     }
-    turned_back(report, factor, 32, first, step, split);
+    turned_back(report, factor, 32, first, step, true);
 }
 
-/* A window and its levels, whose rows are times and fine channels in br_resident_place's order. */
-static void resident(struct layouts *report, unsigned factor)
+/* A window, whose rows are times in br_decimated_time's order, and its levels, in br_decimated_channel's. */
+static void decimated(struct layouts *report, unsigned factor)
 {
-    layouts_variant(report, "resident, U = %u", factor);
+    enum { lags = BR_DENSE_TAPS };
+    unsigned sets = factor / 16, columns = (2 * lags - 1) * 16;
+    layouts_variant(report, "decimated, U = %u", factor);
     struct layouts_region *e = layouts_region(report, LAYOUTS_GLOBAL, "e", (size_t)factor * TURNED, 1);
     struct layouts_region *field =
         layouts_region(report, LAYOUTS_SHARED, "field", (size_t)factor * TURNED, 1);
@@ -345,56 +356,80 @@ static void resident(struct layouts *report, unsigned factor)
         layouts_region(report, LAYOUTS_SHARED, "levels", (size_t)factor * TURNED, 1);
     struct layouts_region *out = layouts_region(report, LAYOUTS_GLOBAL, "out", (size_t)factor * TURNED, 1);
     layouts_fill(e);
-    carried(e, field, factor, RESIDENT, true);
+    for (unsigned row = 0; row < 32; row++) { /* as a thread finds its second row from its first */
+        unsigned second = row + 32, time = br_decimated_time(factor, row) + br_decimated_time(factor, 32),
+                 u = factor - 1 - br_decimated_channel(factor, row);
+        layouts_expect(report,
+                       second >= factor || (br_decimated_time(factor, second) == time &&
+                                            br_decimated_channel(factor, second) == u),
+                       "row %u is time %u and fine channel %u", second, time, u);
+    }
+    carried(e, field, factor, TIMES_APART, true);
     struct layouts_pass *read = layouts_begin(field, LAYOUTS_READ, "load_words");
-    for (unsigned chunk = 0; chunk < factor / 16; chunk++)
+    for (unsigned set = 0; set < sets; set++)
         for (unsigned warp = 0; warp < 4; warp++)
-            for (unsigned mirror = 0; mirror < 2; mirror++) { /* one matrix of ldmatrix after the other */
+            for (unsigned late = 0; late < 2; late++) { /* one matrix of ldmatrix after the other */
                 struct layouts_access access = {.bytes = 16};
                 for (unsigned lane = 0; lane < 8; lane++) {
-                    unsigned row = br_resident_half_row(factor, mirror * 8 + lane, 8), j = chunk * 8 + lane,
-                             time = mirror ? factor - 1 - j : j;
-                    layouts_lane_items(&access, lane, br_turned_place(row, warp) + chunk * 8 * TURNED,
+                    unsigned k = late * 8 + lane, time = k * sets + set;
+                    layouts_lane_items(&access, lane, br_turned_place(k, warp) + set * BAND * TURNED,
                                        time * TURNED + warp * 16);
                 }
                 layouts_access(read, &access);
             }
     layouts_end(read, 1, 1);
+    for (unsigned lane = 0; lane < 32; lane++) /* a lane's times are all unpacked alike */
+        for (unsigned reg = 0; reg < 4; reg++)
+            for (unsigned part = 0; part < 2; part++) {
+                struct br_cell a = br_mma_f16_a(reg, part, lane);
+                layouts_expect(report,
+                               br_decimated_is_turned(a.column) == br_decimated_is_turned(lane % 4 * 2),
+                               "row %u of a set is not unpacked as the lane's others", a.column);
+            }
 
-    struct layouts_region *records =
-        layouts_region(report, LAYOUTS_SHARED, "records", (size_t)factor / 4 * BR_RESIDENT_RECORD, 1);
-    layouts_fill(records);
-    struct layouts_pass *tables = layouts_begin(records, LAYOUTS_READ, "taps, starts, scales");
-    const unsigned bytes[3] = {16, 4, 8}, offset[3] = {0, 16, 24};
-    for (unsigned chunk = 0; chunk < factor / 16; chunk++)
-        for (unsigned i = 0; i < 3; i++) {
-            struct layouts_access access = {.bytes = bytes[i]};
-            for (unsigned lane = 0; lane < 32; lane++)
-                layouts_lane(&access, lane, (chunk * 4 + lane % 4) * BR_RESIDENT_RECORD + offset[i]);
-            layouts_access(tables, &access);
+    struct layouts_region *starts = layouts_region(report, LAYOUTS_SHARED, "starts", (size_t)sets * 32, 1);
+    struct layouts_region *scales = layouts_region(report, LAYOUTS_SHARED, "scales", (size_t)sets * 32, 1);
+    layouts_fill(starts);
+    layouts_fill(scales);
+    struct layouts_pass *of_starts = layouts_begin(starts, LAYOUTS_READ, "starts");
+    struct layouts_pass *of_scales = layouts_begin(scales, LAYOUTS_READ, "scales");
+    for (unsigned set = 0; set < sets; set++) {
+        struct layouts_access start = {.bytes = 8}, scale[2] = {{.bytes = 4}, {.bytes = 4}};
+        for (unsigned lane = 0; lane < 32; lane++) {
+            layouts_lane(&start, lane, set * 32 + lane % 4 * 8);
+            for (unsigned mirror = 0; mirror < 2; mirror++)
+                layouts_lane(&scale[mirror], lane, set * 32 + lane % 4 * 8 + mirror * 4);
         }
-    layouts_end(tables, 0, 8); /* four bytes of each are nothing */
-    struct layouts_region *b = layouts_region(report, LAYOUTS_SHARED, "matrix", (size_t)factor * factor, 2);
+        layouts_access(of_starts, &start);
+        layouts_access(of_scales, &scale[0]);
+        layouts_access(of_scales, &scale[1]);
+    }
+    layouts_end(of_starts, 8, 8);
+    layouts_end(of_scales, 8, 8);
+
+    struct layouts_region *b =
+        layouts_region(report, LAYOUTS_SHARED, "matrices", (size_t)sets * columns * BAND, 2);
     layouts_fill(b);
     struct layouts_pass *product = layouts_begin(b, LAYOUTS_READ, "products");
-    for (unsigned chunk = 0; chunk < factor / 16; chunk++) read_columns(product, chunk * factor, factor);
-    layouts_end(product, 1, 1);
+    for (unsigned ring = 0; ring < lags; ring++)
+        for (unsigned set = 0; set < sets; set++)
+            read_columns(product, set * columns + br_walk_block(lags, ring) * 16, lags * 16);
+    layouts_end(product, 0, lags);
 
     struct layouts_pass *write = layouts_begin(levels, LAYOUTS_WRITE, "store_turned");
-    for (unsigned i = 0; i < factor / 32; i++) /* 16 pairs' u, then their U - 1 - u */
+    for (unsigned i = 0; i < factor / 32; i++) /* four times eight fine channels */
         for (unsigned warp = 0; warp < 4; warp++) {
             struct layouts_access access = {.bytes = 16};
             for (unsigned lane = 0; lane < 32; lane++) {
-                unsigned pair = i * 16 + lane % 16, u = lane < 16 ? pair : factor - 1 - pair;
-                layouts_lane_items(&access, lane,
-                                   br_turned_place(br_resident_half_row(factor, lane, 16), warp) +
-                                       i * 16 * TURNED,
+                unsigned word = i * 4 + lane / 8, u = lane % 8 + word % sets * 16;
+                if (word >= sets) u = factor - 1 - u;
+                layouts_lane_items(&access, lane, br_turned_place(lane, warp) + i * 32 * TURNED,
                                    u * TURNED + warp * 16);
             }
             layouts_access(write, &access);
         }
     layouts_end(write, 1, 1);
-    carried(out, levels, factor, RESIDENT, false);
+    carried(out, levels, factor, CHANNELS_APART, false);
 }
 
 void layouts_upchannelize(struct layouts *report)
@@ -406,8 +441,7 @@ void layouts_upchannelize(struct layouts *report)
     static const unsigned columns[] = {1, 3, 80, 464, 528, 768, 100000}, chunks[] = {1, 5, 37, 512, 4352};
     for (unsigned i = 0; i < sizeof columns / sizeof *columns; i++)
         for (unsigned k = 0; k < sizeof chunks / sizeof *chunks; k++) cut(report, columns[i], chunks[k], 528);
-    dense(report, 32, true, false);
-    dense(report, 64, false, false);
-    dense(report, 128, false, true);
-    resident(report, 64);
+    dense(report, 128);
+    decimated(report, 32);
+    decimated(report, 64);
 }
