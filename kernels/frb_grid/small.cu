@@ -4,7 +4,7 @@
 #include "kernels/common/half.h"
 #include "kernels/frb_grid/layout.h"
 #include "kernels/frb_grid/small.h"
-#include "kernels/frb_grid/small_work.cuh"
+#include "kernels/frb_grid/small_whole.cuh"
 
 #include <cuda_runtime.h>
 #include <math.h>
@@ -23,13 +23,13 @@ constexpr unsigned shortest(unsigned L)
 }
 
 /* About so many tasks a launch is made of, if there is so much to do. */
-constexpr size_t MOST_TASKS = 16384;
+constexpr size_t MOST_TASKS = 22000;
 
 /* Bytes of shared memory for a piece of up to `times`, and later for its products and its image. */
 unsigned buffer_bytes(unsigned L, unsigned times)
 {
-    const unsigned raw = times * frb_small_pitch(L), products = L * 256;
-    return ((raw > products ? raw : products) + 127) / 128 * 128; /* see frb_small_product */
+    const unsigned raw = times * frb_small_pitch(L), products = frb_small_product(L, 2, 0, 0);
+    return ((raw > products ? raw : products) + 127) / 128 * 128;
 }
 
 using kernel = void (*)(small_work);
@@ -47,7 +47,7 @@ struct br_frb_grid_small {
     struct small_grid grid;
     unsigned L;
     bool words;      /* see small_field::fill */
-    bool direct;     /* and small_bytes::read */
+    bool direct;     /* and small_whole.cuh */
     unsigned buffer; /* bytes of shared memory for a piece */
     size_t shared_bytes;
     void *waves, *dish, *weights, *level;
@@ -100,17 +100,35 @@ static void *make_waves(struct br_cuda *cuda, unsigned L, struct br_why *why)
     return br_cuda_table(cuda, table, sizeof table, why);
 }
 
+/* A weight w as pairs of float16, see weigh(): times 2^(20 - exponent), and what makes up for the offset of
+ * nibbles, in units of 2^-24. Both parts are rounded so that float16 holds their sum and difference, too. */
+static void small_weight(const float w[2], int exponent, uint16_t weight[2], uint16_t offset[2])
+{
+    const double part[2] = {ldexp(static_cast<double>(w[0]), 20 - exponent),
+                            ldexp(static_cast<double>(w[1]), 20 - exponent)};
+    double rounded[2];
+    int bits;
+    (void)frexp(fabs(part[0]) + fabs(part[1]), &bits);
+    const int last = bits - 11 > -3 ? bits - 11 : -3;
+    for (int i = 0; i < 2; i++) {
+        rounded[i] = ldexp(nearbyint(ldexp(part[i], -last)), last);
+        weight[i] = br_half_from_float(static_cast<float>(rounded[i]));
+    }
+    offset[0] = br_half_from_float(static_cast<float>(ldexp(rounded[1] - rounded[0], 3 - 24)));
+    offset[1] = br_half_from_float(static_cast<float>(ldexp(-rounded[0] - rounded[1], 3 - 24)));
+}
+
 /* Which dishes, with which weights, a lane puts on its cells. */
 static int make_small_cells(struct br_frb_grid *plan, const struct br_frb_grid_params *params,
                             struct br_why *why)
 {
     struct br_frb_grid_small *small = plan->small;
     const unsigned L = small->L;
-    const size_t P = plan->npol, D = plan->ndishes, W = plan->weight_channels, channel = P * L * 8;
+    const size_t P = plan->npol, D = plan->ndishes, W = plan->weight_channels, channel = P * L * 8 * 2;
     int32_t dish[12][8]; /* along, across */
     uint8_t first[3][8][4] = {{{0}}};
     uint16_t(*weights)[2] = static_cast<uint16_t(*)[2]>(calloc(W * channel, sizeof *weights));
-    float *level = static_cast<float *>(malloc(W * sizeof *level));
+    float *level = static_cast<float *>(malloc(2 * W * sizeof *level)); /* and times the unit */
     bool ok = weights && level;
     if (!ok) br_because(why, "no memory for the FRB grid");
     memset(dish, -1, sizeof dish);
@@ -119,21 +137,21 @@ static int make_small_cells(struct br_frb_grid *plan, const struct br_frb_grid_p
         dish[cell[!small->grid.transposed]][cell[small->grid.transposed]] = static_cast<int32_t>(d);
     }
     for (size_t c = 0; ok && c < W; c++) {
-        /* Powers of two that bring the channel's weights below 1/32: of 128 full-scale samples the largest
-         * transform along one axis is then 2^14.6, which float16 holds. */
+        /* Powers of two that bring the channel's weights below 1/32, and weighed fields to 1/16 of that: of
+         * 128 full-scale samples the largest transform along one axis is then 2^6.6. Of weights in float16,
+         * 2^20 times as large, and nibbles that are the smallest float16s, 2^-24, fields can be no larger. */
         const float *given = params->weights ? params->weights + c * P * D * 2 : NULL;
         const int exponent = br_frb_grid_exponent(given, P * D * 2) + 5;
-        level[c] = static_cast<float>(ldexp(1, 2 * exponent));
-        for (size_t i = 0; i < channel; i++) {
+        level[c] = static_cast<float>(ldexp(1, 2 * (exponent + 24 - 20)));
+        level[W + c] = level[c] * br_frb_grid_cuda_unit(plan);
+        for (size_t i = 0; i < P * L * 8; i++) {
             const unsigned pol = static_cast<unsigned>(i / (L * 8)), along = i / 8 % L, g = i % 8;
             const int32_t d = dish[along][g];
             if (d < 0) continue; /* weight 0 */
-            const float *w = given ? given + (pol * D + static_cast<size_t>(d)) * 2 : NULL;
-            for (int part = 0; part < 2; part++) {
-                const double value = ldexp(w ? static_cast<double>(w[part]) : 1 - part, -exponent);
-                weights[c * channel + frb_small_weight(L, pol, along, g)][part] =
-                    br_half_from_float(static_cast<float>(value));
-            }
+            static const float one[2] = {1, 0};
+            uint16_t(*to)[2] = weights + (c * channel + frb_small_weight(L, pol, along, g));
+            small_weight(given ? given + (pol * D + static_cast<size_t>(d)) * 2 : one, exponent, to[0],
+                         to[frb_small_offset()]);
         }
     }
     /* Whether the dishes of each row of cells are consecutive: then cells without a dish may read whatever
@@ -156,7 +174,7 @@ static int make_small_cells(struct br_frb_grid *plan, const struct br_frb_grid_p
     small->direct = small->direct && small->words;
     ok = ok && (small->dish = br_cuda_table(plan->cuda, first, L * 8, why)) &&
          (small->weights = br_cuda_table(plan->cuda, weights, W * channel * sizeof *weights, why)) &&
-         (small->level = br_cuda_table(plan->cuda, level, W * sizeof *level, why));
+         (small->level = br_cuda_table(plan->cuda, level, 2 * W * sizeof *level, why));
     free(weights);
     free(level);
     return ok ? 0 : -1;
@@ -188,7 +206,7 @@ int br_frb_grid_small_create(struct br_frb_grid *plan, const struct br_frb_grid_
     small->shared_weights = plan->weight_channels == 1;
     small->waves = make_waves(plan->cuda, L, why);
     small->grid.waves = static_cast<const uint4 *>(small->waves);
-    small->grid.constants = {0x64086408u, 0x54805480u, 0};
+    small->grid.constants = {0x08080808u, 0};
     if (!small->waves || make_small_cells(plan, params, why) != 0) return -1;
     for (int i = 0; i < 2; i++) {
         if (!(small->piece[i] = br_cuda_alloc(plan->cuda, F * PIECE * frb_small_row(L), why))) return -1;
@@ -207,8 +225,7 @@ void br_frb_grid_small_begin(struct br_frb_grid *plan)
     plan->small->kept = 0;
 }
 
-/* words: the launch takes words, see small_field::fill. */
-static small_job small_job_of(struct br_frb_grid *plan, const struct frb_grid_span *span, bool words)
+static small_job small_job_of(struct br_frb_grid *plan, const struct frb_grid_span *span)
 {
     struct br_frb_grid_small *small = plan->small;
     const size_t inputs = plan->npol * plan->ndishes;
@@ -226,6 +243,7 @@ static small_job small_job_of(struct br_frb_grid *plan, const struct frb_grid_sp
     w.dish = static_cast<const unsigned *>(small->dish);
     w.weights = static_cast<const uint4 *>(small->weights);
     w.level = static_cast<const float *>(small->level);
+    w.scaled = w.level + plan->weight_channels;
     w.factor = span->factor;
     w.unit = br_frb_grid_cuda_unit(plan);
     w.out = span->out, w.out_stride = span->out_stride;
@@ -237,11 +255,6 @@ static small_job small_job_of(struct br_frb_grid *plan, const struct frb_grid_sp
     w.width = all % 16 == 0 ? 16 : all % 4 == 0 ? 4 : 1;
     w.fast = w.width == 16 && !w.valid && inputs <= 512 && 512 % inputs == 0 && w.row <= UINT32_MAX / 8 &&
              plan->nchannels * inputs <= UINT32_MAX;
-    if (words && small->direct && w.fast && w.wide && w.T <= PIECE &&
-        w.T % frb_small_times(small->grid.P) == 0 && !span->flush) {
-        const unsigned first = pending > 0, end = w.blocks - (w.last < w.T);
-        if (end > first) w.first_whole = first, w.end_whole = end;
-    }
     w.times = w.fast ? 512 / static_cast<unsigned>(inputs) : 0;
     w.further = w.times * w.row;
     w.inverse = (1u << 20) / static_cast<unsigned>(inputs / w.width) + 1;
@@ -251,12 +264,22 @@ static small_job small_job_of(struct br_frb_grid *plan, const struct frb_grid_sp
     return w;
 }
 
+/* Whether small_whole.cuh does it. */
+static bool is_whole(const struct br_frb_grid_small *small, const small_job &w, bool flush)
+{
+    const unsigned step = frb_small_times(small->grid.P);
+    const size_t steps = static_cast<size_t>(w.blocks - 1) * w.T + w.last - w.pending;
+    return small->direct && w.fast && w.wide && !w.factor && !flush && w.T <= PIECE && w.T % step == 0 &&
+           w.pending % step == 0 && (w.pending == 0 || w.before) && (w.complete || w.blocks > 1) &&
+           (steps + step) * w.row / 8 <= UINT32_MAX;
+}
+
 void br_frb_grid_small_add(struct br_frb_grid *const *plan, const struct frb_grid_span *span, size_t n)
 {
     small_work w;
     size_t order[MOST_JOBS], tasks = 0, samples = 0, shared_bytes = 0;
     struct br_frb_grid_small *small = plan[0]->small;
-    bool words = true;
+    bool words = true, whole = true;
     br_frb_grid_longest_first(plan, n, order);
     for (size_t i = 0; i < n; i++) {
         samples += plan[i]->nchannels * span[i].blocks * plan[i]->downsample;
@@ -267,7 +290,8 @@ void br_frb_grid_small_add(struct br_frb_grid *const *plan, const struct frb_gri
     for (size_t k = 0; k < n; k++) {
         struct br_frb_grid *p = plan[order[k]];
         const struct frb_grid_span *s = &span[order[k]];
-        w.job[k] = small_job_of(p, s, words);
+        w.job[k] = small_job_of(p, s);
+        whole = whole && is_whole(p->small, w.job[k], s->flush);
         w.job[k].first_task = static_cast<unsigned>(tasks);
         /* Long enough runs to hide what a task begins with, and enough of them to fill the device evenly. */
         size_t run = samples / (MOST_TASKS * p->downsample);
@@ -280,7 +304,9 @@ void br_frb_grid_small_add(struct br_frb_grid *const *plan, const struct frb_gri
         p->small->resume = p->small->kept != 0;
         if (p->small->resume) p->small->now = !p->small->now;
     }
-    variant(small->L, words)<<<static_cast<unsigned>(tasks), 32, shared_bytes,
-                               static_cast<cudaStream_t>(br_cuda_stream(plan[0]->cuda))>>>(w);
+    if (whole) shared_bytes = frb_small_product(8, 2, 0, 0);
+    (whole ? make_whole_images
+           : variant(small->L, words))<<<static_cast<unsigned>(tasks), 32, shared_bytes,
+                                         static_cast<cudaStream_t>(br_cuda_stream(plan[0]->cuda))>>>(w);
     br_cuda_ok(plan[0]->cuda, cudaGetLastError(), "the launch of the FRB grid");
 }

@@ -7,8 +7,8 @@
  *
  * and both are linear in it: only the autocorrelation has to be summed over samples, which is what tensor
  * cores do best, and the transform is made once for each block of time. V[lag][g][h] = sum_m x[m + lag][g]
- * conj(x[m][h]), lag >= 0, are the sums of products of rows m + lag by columns m over samples; with x = R + i I,
- * Re V = R R' + I I' and Im V = I R' - R I' are the two halves of one product, whose left factor has the
+ * conj(x[m][h]), lag >= 0, are the sums of products of rows m + lag by columns m over samples; with x = R + i
+ * I, Re V = R R' + I I' and Im V = I R' - R I' are the two halves of one product, whose left factor has the
  * rows (R, I) and (I, -R) and whose right one the columns (R', I').
  *
  * I = Re sum_lag c exp(i pi p lag / L) G[lag][q], c = 1 for lag 0 and else 2, with the transform across of
@@ -28,20 +28,29 @@
 namespace beamring
 {
 
-/* 0x64086408, 0x54805480 and 0, given to the kernel so that the compiler does not know them: it has a
- * register for each, and an operation less for each use. */
+/* 0x08080808 and 0, given to the kernel so that the compiler does not know them: the first one then stands in
+ * a register, and an operation has a mask as well. */
 struct small_constants {
-    unsigned offset, offset_16;
-    unsigned zero; /* the same for copies, which would else be undone and made again for each use */
+    unsigned eights;
+    unsigned zero; /* for copies, which would else be undone and made again for each use */
 };
 
-/* Weights, at each use again: the compiler would keep them in registers that are needed. */
-__device__ __forceinline__ uint4 load_weights(const uint4 *from)
+/* Of four cells of a lane: weights, (re, im) of each, and what makes up for the nibbles' offset, see weigh().
+ */
+struct small_weights {
+    uint4 weight, offset;
+};
+
+/* At each use again: the compiler would keep them in registers that are needed. from: frb_small_weight */
+__device__ __forceinline__ small_weights load_weights(const uint4 *from)
 {
-    uint4 w;
+    small_weights w;
     asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];\n"
-                 : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w)
+                 : "=r"(w.weight.x), "=r"(w.weight.y), "=r"(w.weight.z), "=r"(w.weight.w)
                  : "l"(from));
+    asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+                 : "=r"(w.offset.x), "=r"(w.offset.y), "=r"(w.offset.z), "=r"(w.offset.w)
+                 : "l"(from + frb_small_offset() / 4));
     return w;
 }
 
@@ -54,42 +63,63 @@ __device__ __forceinline__ unsigned lane_again()
     return lane;
 }
 
-/* Two times of one cell: bytes 0 and 2 of `both`; w: (re, im) of its weight. */
-__device__ __forceinline__ void weigh(unsigned &re, unsigned &im, unsigned both, unsigned w,
-                                      const small_constants &constants)
+/* Nibbles of four cells, plus 8, a byte each. */
+__device__ __forceinline__ unsigned nibbles(unsigned bytes, const small_constants &constants)
 {
-    /* Offset binary in the last bits of 1024 and in the middle ones of 64. */
-    const __half2 r = __hsub2_rn(as_half2((both & 0x000f000fu) ^ constants.offset), as_half2(0x64086408u)),
-                  s = __hsub2_rn(as_half2((both & 0x00f000f0u) ^ constants.offset_16), as_half2(0x54805480u)),
-                  w_re = __low2half2(as_half2(w)), w_im = __high2half2(as_half2(w));
-    re = as_bits(__hfma2(__hneg2(w_im), s, __hmul2_rn(w_re, r)));
-    im = as_bits(__hfma2(w_im, r, __hmul2_rn(w_re, s)));
+    return (bytes & 0x0f0f0f0fu) ^ constants.eights;
 }
 
-/* re, im, sum (of both)[L], see frb_small_cell. */
+/* Byte k of a and byte k of b with zeros above them: two times of one cell. No byte has its highest bit. */
+__device__ __forceinline__ unsigned two_times(unsigned a, unsigned b, unsigned k)
+{
+    unsigned pair;
+    asm("prmt.b32 %0, %1, %2, %3;\n"
+        : "=r"(pair)
+        : "r"(a), "r"(b), "r"(0xc480u + 0x1111u * k)); /* 8: the highest bit, 8 times */
+    return pair;
+}
+
+/* Two times of one cell: r and s, its real and imaginary part plus 8 as the integers that subnormal float16
+ * are, w: (re, im) of its weight, k: -8 times (re - im, re + im) of it, which are float16 (frb_small_offset).
+ * So 0 comes out as 0. */
+__device__ __forceinline__ void weigh(unsigned &re, unsigned &im, unsigned r, unsigned s, unsigned w,
+                                      unsigned k)
+{
+    const __half2 w_re = __low2half2(as_half2(w)), w_im = __high2half2(as_half2(w)),
+                  k_re = __low2half2(as_half2(k)), k_im = __high2half2(as_half2(k));
+    re = as_bits(__hfma2(w_re, as_half2(r), __hfma2(__hneg2(w_im), as_half2(s), k_re)));
+    im = as_bits(__hfma2(w_im, as_half2(r), __hfma2(w_re, as_half2(s), k_im)));
+}
+
+/* re, im[L], see frb_small_cell. */
 template <int L> struct small_field {
     unsigned re[L], im[L];
 
-    __device__ __forceinline__ void weigh_four(int i, const unsigned (&both)[4], const uint4 *weights,
-                                               const small_constants &constants)
+    __device__ __forceinline__ void weigh_four(int i, const unsigned (&r)[4], const unsigned (&s)[4],
+                                               const small_weights &w)
     {
-        const uint4 four = load_weights(weights + i * 2); /* frb_small_weight */
-        const unsigned w[4] = {four.x, four.y, four.z, four.w};
+        const unsigned weight[4] = {w.weight.x, w.weight.y, w.weight.z, w.weight.w},
+                       offset[4] = {w.offset.x, w.offset.y, w.offset.z, w.offset.w};
 #pragma unroll
-        for (int k = 0; k < 4; k++) weigh(re[i + k], im[i + k], both[k], w[k], constants);
+        for (int k = 0; k < 4; k++) weigh(re[i + k], im[i + k], r[k], s[k], weight[k], offset[k]);
     }
 
-    /* a, b: bytes of this lane's cells at its two times. weights: of this lane's polarisation. */
+    /* a, b: bytes of this lane's cells at its two times. weights(i): of cells i to i + 3, of this lane's
+     * polarisation. */
+    template <class WEIGHTS>
     __device__ __forceinline__ void fill(const unsigned (&a)[L / 4], const unsigned (&b)[L / 4],
-                                         const uint4 *weights, const small_constants &constants)
+                                         const WEIGHTS &weights, const small_constants &constants)
     {
 #pragma unroll
         for (int i = 0; i < L; i += 4) {
-            unsigned both[4];
-            both[0] = __byte_perm(a[i / 4], b[i / 4], 0x5410),
-            both[2] = __byte_perm(a[i / 4], b[i / 4], 0x7632);
-            both[1] = both[0] >> 8, both[3] = both[2] >> 8;
-            weigh_four(i, both, weights, constants);
+            const unsigned low_a = nibbles(a[i / 4], constants), low_b = nibbles(b[i / 4], constants),
+                           high_a = nibbles(a[i / 4] >> 4, constants),
+                           high_b = nibbles(b[i / 4] >> 4, constants);
+            unsigned r[4], s[4];
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                r[k] = two_times(low_a, low_b, k), s[k] = two_times(high_a, high_b, k);
+            weigh_four(i, r, s, weights(i));
         }
     }
 
@@ -110,23 +140,26 @@ template <int L> struct small_field {
                 low = high;
             }
         }
-        fill(bytes[0], bytes[1], weights, constants);
+        fill(
+            bytes[0], bytes[1],
+            [&](int i) { return load_weights(weights + frb_small_weight(L, 0, i, 0) / 4); }, constants);
     }
 
     /* The same of dishes anywhere; e: bytes of this lane's first time, the other one is `later` bytes behind;
      * dish has a byte for each cell. */
     __device__ __forceinline__ void gather(const uint8_t *e, unsigned later, const unsigned (&dish)[L / 4],
-                                           const uint4 *weights, const small_constants &constants)
+                                           const uint4 *weights)
     {
 #pragma unroll
         for (int i = 0; i < L; i += 4) {
-            unsigned both[4];
+            unsigned r[4], s[4];
 #pragma unroll
             for (int k = 0; k < 4; k++) {
                 const uint8_t *at = e + __byte_perm(dish[i / 4], 0, 0x4440 + k);
-                both[k] = __byte_perm(at[0], at[later], 0x5410);
+                const unsigned both = __byte_perm(at[0], at[later], 0x5410);
+                r[k] = (both & 0x000f000fu) ^ 0x00080008u, s[k] = (both >> 4 & 0x000f000fu) ^ 0x00080008u;
             }
-            weigh_four(i, both, weights, constants);
+            weigh_four(i, r, s, load_weights(weights + frb_small_weight(L, 0, i, 0) / 4));
         }
     }
 };
@@ -164,7 +197,7 @@ template <int L> struct autocorrelation {
         for (int i = 0; i < L * 4; i++) v[i / 4][i % 4] = 0;
     }
 
-    __device__ __forceinline__ void add(const small_field<L> &x, unsigned zero)
+    template <bool FIRST = false> __device__ __forceinline__ void add(const small_field<L> &x, unsigned zero)
     {
         unsigned left[L][4]; /* the first two are right factors, too */
 #pragma unroll
@@ -178,12 +211,14 @@ template <int L> struct autocorrelation {
 #pragma unroll
             for (int lag = 0; lag <= j; lag++) {
                 const unsigned right[2] = {left[j - lag][0], left[j - lag][1]};
+                if (FIRST && lag == j)
+                    for (int i = 0; i < 4; i++) v[lag][i] = 0;
                 mma_f16(v[lag], left[j], right);
             }
     }
 
-    /* V to shared memory, see frb_small_product. */
-    __device__ __forceinline__ void store(unsigned to, unsigned lane) const
+    /* V to shared memory; row: of this lane, frb_small_store_row. */
+    __device__ __forceinline__ void store(unsigned row) const
     {
 #pragma unroll
         for (int lag = 0; lag < L; lag += 2) {
@@ -191,13 +226,14 @@ template <int L> struct autocorrelation {
             const unsigned pairs[4] = {
                 half_pair(v[lag][0], v[lag][1]), half_pair(v[lag + 1][0], v[lag + 1][1]),
                 half_pair(v[lag][2], v[lag][3]), half_pair(v[lag + 1][2], v[lag + 1][3])};
-            store_matrices(frb_small_store(L, to, lane, lag / 2), pairs);
+            store_matrices(row + frb_small_store(L, lag / 2), pairs);
         }
     }
 
-    /* Intensities of V in shared memory, see frb_small_image_across; waves: this lane's. */
-    static __device__ __forceinline__ void transform(float (&image)[L / 4][4], unsigned v, const uint4 *waves,
-                                                     unsigned lane)
+    /* Intensities of V in shared memory, see frb_small_image_across; row: of this lane, frb_small_load_row;
+     * waves: this lane's. */
+    static __device__ __forceinline__ void
+    transform(float (&image)[L / 4][4], const unsigned (&row)[LAG_TILES], const uint4 *waves, unsigned lane)
     {
         const bool lone = lane < 4; /* q is 0, and 8 */
         float sums[L / 4]
@@ -214,7 +250,7 @@ template <int L> struct autocorrelation {
                 const uint4 table = __ldg(waves + frb_small_wave_across(step, 0));
                 const unsigned across[4] = {table.x, table.y, table.z, table.w};
                 unsigned products[4];
-                load_matrices(products, frb_small_load(L, v, lane, tile, step));
+                load_matrices(products, row[tile] + frb_small_load(L, step));
                 const unsigned of_re[2] = {products[0], products[1]}, of_im[2] = {products[2], products[3]};
                 mma_f16(re, across, of_re);
                 mma_f16(im, across, of_im);

@@ -52,11 +52,17 @@ static inline BR_HD unsigned frb_small_sample(unsigned lane, unsigned simd)
     return 2 * (lane % 4) + simd;
 }
 
-/* Weights of one channel: [polarisations][L / 4][8 across][4] of (re, im) float16; in units of these 4 bytes.
- * A lane loads four at once. */
+/* Weights of one channel: [polarisations][L / 4][weights, offsets][8 across][4] of (re, im) float16; in units
+ * of these 4 bytes. A lane loads four at once. What stands for the offset is -8 (re - im, re + im) of the
+ * weight, in units of the smallest float16. */
 static inline BR_HD unsigned frb_small_weight(unsigned L, unsigned pol, unsigned along, unsigned g)
 {
-    return ((pol * (L / 4) + along / 4) * 8 + g) * 4 + along % 4;
+    return ((pol * (L / 4) + along / 4) * 16 + g) * 4 + along % 4;
+}
+
+static inline BR_HD unsigned frb_small_offset(void)
+{
+    return 8 * 4;
 }
 
 /* ---- the autocorrelation V[lag][g][h] = sum x[m + lag][g] conj(x[m][h]) ---- */
@@ -85,32 +91,42 @@ static inline BR_HD unsigned frb_small_factor_negative(unsigned reg)
     return reg == 3;
 }
 
-/* In shared memory: V[re, im][L][8 g][8 h] float16, from a multiple of 128 bytes on; rows of eight h are
- * turned, so that rows of eight g, which stmatrix writes, and of eight lags, which ldmatrix reads, lie in
- * different banks. In bytes, for lag = high_lag + low_lag, which have no bit in common, and g likewise; what
- * is the same for all of a lane stands first. */
-static inline BR_HD unsigned frb_small_product(unsigned L, unsigned base, unsigned part, unsigned low_lag,
-                                               unsigned low_g, unsigned high_lag, unsigned high_g)
+/* In shared memory: V[re, im][L][8 g][8 h] float16, of which a lag takes 16 bytes more than it has: rows of
+ * eight g, which stmatrix writes, lie in different banks, and so do those of eight lags, which ldmatrix
+ * reads. In bytes: */
+static inline BR_HD unsigned frb_small_lag_bytes(void)
 {
-    return (((base + part * (L * 128) + low_lag * 128) ^ (low_lag ^ low_g) * 16) ^
-            (high_lag % 8 ^ high_g) * 16) +
-           high_lag * 128;
+    return 8 * 16 + 16;
 }
 
-/* Row of which a lane gives the address: of the four matrices that are stored of a tile of products, the
- * first two of the real part, lag0 0 and 1, */
-static inline BR_HD unsigned frb_small_store(unsigned L, unsigned base, unsigned lane, unsigned tile)
+static inline BR_HD unsigned frb_small_product(unsigned L, unsigned part, unsigned lag, unsigned g)
 {
-    return frb_small_product(L, base, lane / 16, lane / 8 % 2, lane % 8, 2 * tile, 0);
+    return (part * L + lag) * frb_small_lag_bytes() + g * 16;
+}
+
+/* Row of which a lane gives the address: of the four matrices that are stored of the products of lags 2 tile
+ * and 2 tile + 1, the first two of the real part; what depends on the lane, and on what is stored, */
+static inline BR_HD unsigned frb_small_store_row(unsigned L, unsigned lane)
+{
+    return frb_small_product(L, lane / 16, lane / 8 % 2, lane % 8);
+}
+
+static inline BR_HD unsigned frb_small_store(unsigned L, unsigned tile)
+{
+    return frb_small_product(L, 0, 2 * tile, 0);
 }
 
 /* and of those loaded for eight lags and g = 2 step and 2 step + 1: right factors of the real part, then of
  * the imaginary one. Lags that are not there are others. */
-static inline BR_HD unsigned frb_small_load(unsigned L, unsigned base, unsigned lane, unsigned lag_tile,
-                                            unsigned step)
+static inline BR_HD unsigned frb_small_load_row(unsigned L, unsigned lane, unsigned lag_tile)
 {
-    const unsigned lag = 8 * lag_tile + 8 <= L ? lane % 8 : lane % 4;
-    return frb_small_product(L, base, lane / 16, lag, lane / 8 % 2, 8 * lag_tile, 2 * step);
+    return frb_small_product(L, lane / 16, 8 * lag_tile + (8 * lag_tile + 8 <= L ? lane % 8 : lane % 4),
+                             lane / 8 % 2);
+}
+
+static inline BR_HD unsigned frb_small_load(unsigned L, unsigned step)
+{
+    return frb_small_product(L, 0, 0, 2 * step);
 }
 
 /* ---- its transforms ---- */
@@ -119,8 +135,8 @@ static inline BR_HD unsigned frb_small_load(unsigned L, unsigned base, unsigned 
  *
  *   across: [4 steps][lane] of a[4] as mma.sync
  *           row: frb_small_row_across; k: (g, h), g = 2 step and 2 step + 1
- *   along:  behind it, [tiles of lags][pairs of tiles of directions][lane] of b[2] of a tile and of the next one
- *           column: frb_small_along; k: (cosine, sine) of a lag */
+ *   along:  behind it, [tiles of lags][pairs of tiles of directions][lane] of b[2] of a tile and of the next
+ * one column: frb_small_along; k: (cosine, sine) of a lag */
 static inline BR_HD unsigned frb_small_wave_across(unsigned step, unsigned lane)
 {
     return step * 32 + lane;

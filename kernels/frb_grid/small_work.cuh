@@ -6,10 +6,7 @@
  * that is not complete when a call ends the bytes are kept, so that products are always made of the same
  * samples, whatever the calls are; missing samples are zeros.
  *
- * Where nothing is missing, blocks are not long and 8 x 8 dishes stand in order (make_whole), a lane reads
- * the bytes of its cells itself, a turn ahead of their use, and writes its intensities itself: a third of the
- * operations are then saved. Blocks that were begun in the call before, or end in the next one, still go the
- * other way, with the same bits.
+ * small_whole.cuh does without the copy where nothing is missing and all is in order.
  *
  * Tensor cores, arithmetic and copies hardly overlap here: an mma.sync takes 6 cycles, everything else
  * about one, and their sum is the time. So a complex product is four real ones in a single mma.sync instead
@@ -51,21 +48,21 @@ struct small_grid {
 
 /* The blocks of one plan. */
 struct small_job {
-    unsigned first_task;             /* of the launch's: the number of tasks of the jobs before */
-    unsigned T, F;                   /* samples of a block, channels */
-    unsigned pending;                /* samples of block 0 before this launch */
-    unsigned blocks, run;            /* in this launch; those of one task, one after the other */
-    unsigned first_whole, end_whole; /* blocks for make_whole; or none */
-    unsigned last;                   /* samples of the last block that are there, `pending` ones included */
-    bool complete;                   /* the last block ends here */
-    const uint8_t *e;                /* [steps][row] */
+    unsigned first_task;  /* of the launch's: the number of tasks of the jobs before */
+    unsigned T, F;        /* samples of a block, channels */
+    unsigned pending;     /* samples of block 0 before this launch */
+    unsigned blocks, run; /* in this launch; those of one task, one after the other */
+    unsigned last;        /* samples of the last block that are there, `pending` ones included */
+    bool complete;        /* the last block ends here */
+    const uint8_t *e;     /* [steps][row] */
     size_t row;
     const uint8_t *valid; /* [steps][valid_row] or NULL */
     size_t valid_row;
     const unsigned *dish; /* [L / 4][8]: those of four cells along, one byte each; cells without a dish have
                            * some dish's number, and weight 0 */
-    const uint4 *weights; /* [F or 1][P][L / 4][8], see frb_small_weight */
+    const uint4 *weights; /* [F or 1][P][L / 4][2][8], see frb_small_weight */
     const float *level;   /* [F or 1]: what intensities are multiplied by for the weights' scale */
+    const float *scaled;  /* the same times `unit` */
     const float *factor;  /* [blocks][F] or NULL: all are `unit` */
     uint16_t *out;        /* [F][out_stride][2M][2N] */
     size_t out_stride;
@@ -215,16 +212,6 @@ __device__ __forceinline__ void finish(uint8_t *raw, const small_job &w, const s
     }
 }
 
-/* Bytes that nobody reads again: the first cache is for tables. */
-__device__ __forceinline__ uint2 read_bytes(const uint8_t *from)
-{
-    uint2 bytes;
-    asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];\n"
-                 : "=r"(bytes.x), "=r"(bytes.y)
-                 : "l"(from));
-    return bytes;
-}
-
 /* Four numbers that are the same for all lanes wait in shared memory while registers are needed for others.
  */
 __device__ __forceinline__ void park(unsigned shared, unsigned x, unsigned y, unsigned z, unsigned w)
@@ -248,12 +235,12 @@ __device__ __forceinline__ void advance(const small_job &w, unsigned &block, uns
     if (start >= samples_of(w, block)) block++, start = 0;
 }
 
-/* Weights of a lane. weights: shape (F, P, L / 4, 8), contiguous */
+/* Weights of a lane. weights: shape (F, P, L / 4, 2, 8), contiguous */
 template <int L>
 __device__ __forceinline__ const uint4 *weights_of(const small_job &w, const small_grid &grid, unsigned f,
                                                    unsigned lane)
 {
-    return w.weights + static_cast<size_t>(w.shared_weights ? 0 : f) * (grid.P * L * 2) +
+    return w.weights + static_cast<size_t>(w.shared_weights ? 0 : f) * (grid.P * L * 4) +
            frb_small_weight(L, frb_small_pol(grid.P, frb_small_sample(lane, 0)), 0, frb_small_cell(lane)) / 4;
 }
 
@@ -323,18 +310,21 @@ __device__ __forceinline__ void make_any(uint8_t *memory, const small_job &w, co
                     if (WORDS)
                         x.fill(e, PITCH, shift, weights, constants);
                     else
-                        x.gather(e, PITCH, dish, weights, constants);
+                        x.gather(e, PITCH, dish, weights);
                     sums.add(x, constants.zero);
                     if (L > 8) weights += constants.zero; /* else they would be kept in registers */
                 }
                 __syncwarp();
                 unpark(shared_address(memory) + 2 * w.buffer, block, start, stop, at);
                 f = at / 2, at = at % 2 ? w.buffer : 0, raw = memory + at;
-                sums.store(shared_address(raw), lane_again());
+                sums.store(shared_address(raw) + frb_small_store_row(L, lane_again()));
             }
             __syncwarp();
             const unsigned lane = lane_again();
-            autocorrelation<L>::transform(image, shared_address(raw), grid.waves + lane, lane);
+            unsigned rows[autocorrelation<L>::LAG_TILES];
+            for (int i = 0; i < autocorrelation<L>::LAG_TILES; i++)
+                rows[i] = shared_address(raw) + frb_small_load_row(L, lane, i);
+            autocorrelation<L>::transform(image, rows, grid.waves + lane, lane);
             __syncwarp(); /* the image comes there, or the next piece but one */
             const bool complete = block + 1 < w.blocks || w.complete,
                        last = start + PIECE >= samples_of(w, block);
@@ -358,65 +348,6 @@ __device__ __forceinline__ void make_any(uint8_t *memory, const small_job &w, co
             w.sums_after[static_cast<size_t>(f) * IMAGE + i] = total_of(memory, w)[i];
 }
 
-/* Blocks [block, stop) of channel f: whole ones of this call of at most PIECE samples, of which nothing is
- * missing, with dishes in order, whose bytes are read where they are. */
-__device__ __forceinline__ void make_whole(uint8_t *raw, const small_job &w, const small_grid &grid,
-                                           unsigned f, unsigned block, unsigned stop)
-{
-    constexpr unsigned L = 8, IMAGE = L * 32;
-    const unsigned lane = threadIdx.x, sample = frb_small_sample(lane, 0), step = frb_small_times(grid.P);
-    const uint4 *weights = weights_of<L>(w, grid, f, lane), *waves = grid.waves + lane;
-    /* e: shape (steps, row); this lane's bytes, 8 of its first time of a turn and 8 of the next time */
-    const unsigned zero = grid.constants.zero & lane; /* what it is added to is kept in registers */
-    const size_t row = w.row + zero, further = step * row;
-    const uint8_t *from =
-        w.e + ((block * w.T - w.pending + frb_small_time(grid.P, sample)) * row +
-               (f * grid.P + frb_small_pol(grid.P, sample)) * grid.D + (w.dish[frb_small_cell(lane)] & 255));
-    /* out: shape (F, out_stride, 16, 16), contiguous; four intensities of directions q and -q across each */
-    const unsigned plus = frb_small_direction(L, false, frb_small_image_across(lane, 0),
-                                              frb_small_image_along(0, lane, 0)),
-                   minus = frb_small_direction(L, false, frb_small_image_across(lane, 2),
-                                               frb_small_image_along(0, lane, 0));
-    uint16_t *out = w.out + ((static_cast<size_t>(f) * w.out_stride + block) * IMAGE + plus);
-    const float level = level_of(w, f);
-    const small_constants constants = {grid.constants.offset + zero, grid.constants.offset_16 + zero,
-                                       grid.constants.zero};
-    uint2 first = read_bytes(from), second = read_bytes(from + row);
-#pragma unroll 1
-    for (; block < stop; block++, out += IMAGE) {
-        float image[L / 4][4]; /* see frb_small_image_across */
-        {
-            autocorrelation<L> sums;
-            sums.clear();
-            const unsigned behind =
-                block + 1 < stop ? 0 : step; /* so many times left, nothing is to be read */
-            unsigned left = w.T;
-#pragma unroll 1
-            do {
-                small_field<L> x;
-                const unsigned a[2] = {first.x, first.y}, b[2] = {second.x, second.y};
-                x.fill(a, b, weights, constants);
-                from += further;
-                if (left != behind) first = read_bytes(from), second = read_bytes(from + row);
-                left -= step;
-                sums.add(x, constants.zero);
-            } while (left > 0);
-            sums.store(shared_address(raw), lane);
-        }
-        __syncwarp();
-        autocorrelation<L>::transform(image, shared_address(raw), waves, lane);
-        __syncwarp();
-        const float factor = factor_of(w, f, block, level);
-#pragma unroll
-        for (int r = 0; r < 4; r += 2)
-            asm volatile(
-                "st.global.v2.u32 [%0], {%1, %2};\n" ::"l"(out + (r ? static_cast<int>(minus - plus) : 0)),
-                "r"(intensities(image[0][r], image[0][r + 1], factor)),
-                "r"(intensities(image[1][r], image[1][r + 1], factor))
-                : "memory");
-    }
-}
-
 /* Each task is a run of blocks of one channel. */
 template <int L, bool WORDS>
 __global__ void __launch_bounds__(32, resident(L)) make_small_images(const __grid_constant__ small_work all)
@@ -428,19 +359,9 @@ __global__ void __launch_bounds__(32, resident(L)) make_small_images(const __gri
     const small_job &w = all.job[number];
     const unsigned task = blockIdx.x - w.first_task, part = task / w.F, f = task - part * w.F;
     const unsigned stop = min((part + 1) * w.run, w.blocks);
-    unsigned block = part * w.run;
-#pragma unroll 1
-    while (block < stop) {
-        const bool whole = WORDS && L == 8 && block >= w.first_whole && block < w.end_whole;
-        const unsigned until = min(stop, whole                   ? w.end_whole
-                                         : block < w.first_whole ? w.first_whole
-                                                                 : w.blocks);
-        if (whole)
-            make_whole(raw, w, all.grid, f, block, until);
-        else
-            make_any<L, WORDS>(raw, w, all.grid, f, block, until);
-        block = until;
-    }
+    /* The compiler shall not know that these are the same for all lanes: it would need more registers. */
+    const unsigned zero = all.grid.constants.zero & threadIdx.x;
+    make_any<L, WORDS>(raw, w, all.grid, f, part * w.run + zero, stop);
 }
 
 } // namespace beamring

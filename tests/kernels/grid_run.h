@@ -13,6 +13,7 @@
 struct run {
     size_t T, row, valid_row, cells;
     size_t off_e, off_out; /* bytes, values by which they are moved from their alignment */
+    size_t multiple;       /* of which the lengths of calls are multiples; 0: any */
     unsigned phase;
     uint8_t *e, *valid; /* [T][row]; [T][valid_row] or NULL */
     uint16_t *cell;
@@ -124,6 +125,8 @@ static inline struct image compute(const struct run *r, enum br_backend backend,
     while (at < r->T) {
         size_t n = most && most < r->T - at ? pick(1, most) : r->T - at, max = most ? pick(1, 3) : 1000000,
                taken = 99;
+        if (r->multiple && n % r->multiple && n < r->T - at)
+            n = n + r->multiple < r->T - at ? n / r->multiple * r->multiple + r->multiple : r->T - at;
         size_t got = br_frb_grid_execute(
             plan, e + at * r->row, r->row, r->valid ? r->valid + at * r->valid_row : NULL, r->valid_row, n,
             max, out + done * r->cells, im.blocks, im.valid + done, im.blocks, &taken);

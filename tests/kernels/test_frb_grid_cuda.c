@@ -132,6 +132,53 @@ static void rows_of_dishes(void **state)
     printf("largest relative rms error so far: %.2e\n", worst_seen);
 }
 
+/* 8 x 8 dishes in order and nothing missing, in calls that end between the turns of a block, so that bytes go
+ * on from call to call and are read where they are: the bits are those of calls that end anywhere. */
+static void calls_between_turns(void **state)
+{
+    NEEDS_GPU();
+    static const unsigned length[] = {12, 40, 8, 64, 16, 24, 32};
+    for (size_t i = 0; i < 14; i++) {
+        const unsigned T = length[i % 7];
+        size_t F = pick(1, 40), P = 2 - i / 7;
+        struct run r = make(pick(3, 6) * T + pick(0, 3) * 8, F, P, 8, 8, 64, T, (size_t[]){0, 1, F}[i % 3],
+                            0),
+                   s;
+        place_in_order(&r, 8);
+        r.row = F * P * 64;
+        r.phase = 0;
+        s = r;
+        s.multiple = P == 2 ? 4 : 8;
+        struct image a = compute(&r, BR_CUDA, T);
+        for (size_t k = 0; k < 3; k++) {
+            struct image b = compute(&s, BR_CUDA, k == 0 ? 1 : k == 1 ? T : 2 * T + 9);
+            assert_same(&r, &a, &b);
+            release(&b);
+        }
+        release(&a);
+        check(s, BR_CPU);
+    }
+    printf("largest relative rms error so far: %.2e\n", worst_seen);
+}
+
+/* Fields of zeros are intensities of zero, whatever the weights are. */
+static void nothing_is_nothing(void **state)
+{
+    NEEDS_GPU();
+    for (unsigned i = 0; i < 6; i++) {
+        struct run r = make(40, 2, 2, 8, i % 3 ? 8 : 12, i % 3 == 2 ? 40 : 64, 12, 2, i / 3 ? 30 : 0);
+        if (i % 3 != 2) place_in_order(&r, i % 3 ? 8 : 12);
+        for (size_t k = 0; k < 2 * 2 * r.params.ndishes * 2; k++)
+            r.weights[k] *= (float)ldexp(1, -(int)pick(0, 24));
+        r.params.log2_scale = -60; /* so that the least would be seen */
+        memset(r.e, 0, r.T * r.row);
+        struct image a = compute(&r, BR_CUDA, 0);
+        for (size_t k = 0; k < 2 * a.blocks * r.cells; k++) assert_int_equal(a.out[k], 0);
+        release(&a);
+        finish(&r);
+    }
+}
+
 /* Sums that are closed on the way. */
 static void long_blocks(void **state)
 {
@@ -259,8 +306,12 @@ int main(void)
 {
     seed = 31;
 #if BR_WITH_CUDA
-    const struct CMUnitTest small[] = {cmocka_unit_test(edges), cmocka_unit_test(small_grids),
-                                       cmocka_unit_test(rows_of_dishes), cmocka_unit_test(long_blocks),
+    const struct CMUnitTest small[] = {cmocka_unit_test(edges),
+                                       cmocka_unit_test(small_grids),
+                                       cmocka_unit_test(rows_of_dishes),
+                                       cmocka_unit_test(calls_between_turns),
+                                       cmocka_unit_test(nothing_is_nothing),
+                                       cmocka_unit_test(long_blocks),
                                        cmocka_unit_test(lag_grids)};
     const struct CMUnitTest more[] = {
         cmocka_unit_test(all_grids),
