@@ -13,6 +13,8 @@
  *
  * A window of U times contributes to LAGS outputs, each of which has a block of the columns. Their sums are a
  * ring in registers as in warpgroup.cuh: no sum ever moves, and each sample is read and unpacked once.
+ * Windows before the first output of a walk are multiplied with matrices that have zeros for the outputs
+ * before it.
  *
  * Samples are unpacked as 8 + n at the first four of eight times of a product, and as 7 - n at the others,
  * whose coefficients have the other sign. What sums begin with takes off what that adds. Were all of them 8 +
@@ -28,7 +30,7 @@ namespace
 template <int U_, int BLOCKS_> struct decimated_shape {
     static constexpr int U = U_, BLOCKS = BLOCKS_, THREADS = 128;
     static constexpr int LAGS = BR_DENSE_TAPS, SETS = U / 16;
-    static constexpr int N = LAGS * 16, COLUMNS = (2 * LAGS - 1) * 16; /* of a product, of a set's matrix */
+    static constexpr int N = LAGS * 16, COLUMNS = (4 * LAGS - 3) * 16; /* of a product, of a set's matrix */
     static constexpr int MATRIX = COLUMNS * BR_BAND * 2;               /* bytes, of a set */
     static constexpr int PART = LAGS / 2;                              /* windows between barriers */
     static constexpr int WINDOW = U * BR_TURNED_SPAN;                  /* bytes */
@@ -100,8 +102,7 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) decimated(const tensor_
         return;
     }
 
-    const int first = w.first + static_cast<int>(blockIdx.y) * w.each, end = min(w.last, first + w.each),
-              begin = first - (LAGS - 1); /* the window with which a walk begins */
+    const int first = w.first + static_cast<int>(blockIdx.y) * w.each, end = min(w.last, first + w.each);
     const unsigned shared_at = static_cast<unsigned>(__cvta_generic_to_shared(shared)),
                    tables_at = shared_at + S::STARTS + 8 * q;
     const uint64_t b = br_wgmma_descriptor(shared_at, 128, 256, BR_WGMMA_PLAIN);
@@ -128,42 +129,49 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) decimated(const tensor_
                                  : "memory");
         }
     };
-    /* The part of the ring that begins with window `at`. later: nothing of it is history. */
-    auto stage_part = [&](int at, unsigned to, bool later) {
-        if (PLAIN && later) {
+    /* `count` windows from `at` on, wherever they are */
+    auto stage_any = [&](int at, int count, unsigned to) {
+#pragma unroll 1
+        for (int window = at; window < at + count && window < end; window++, to += S::WINDOW) {
+            size_t apart = window < 0 ? static_cast<size_t>(w.width) : w.row;
+            stage(to, field_row(w, window * U) + base, apart, PLAIN || window < 0 || w.wide_in);
+        }
+    };
+    /* PART windows from `at` on, none of them history */
+    auto stage_part = [&](int at, unsigned to) {
+        if (PLAIN) {
             /* e: shape (T, row) -> after the window's first time and the block's column */
             const uint8_t *from = w.e + base + static_cast<size_t>(at) * (U * w.row);
 #pragma unroll
             for (int i = 0; i < PART; i++, from += U * w.row)
                 if (at + i < end) stage(to + i * S::WINDOW, from, w.row, true);
         } else {
-#pragma unroll 1
-            for (int window = at; window < at + PART && window < end; window++, to += S::WINDOW) {
-                size_t apart = window < 0 ? static_cast<size_t>(w.width) : w.row;
-                stage(to, field_row(w, window * U) + base, apart, PLAIN || window < 0 || w.wide_in);
-            }
+            stage_any(at, PART, to);
         }
         beamring::copy_async_commit();
     };
-    stage_part(begin, 0, false);
+    /* The windows before the first output's are where levels will be, each in its place of the ring. */
+    constexpr unsigned BEFORE = S::LEVELS - S::FIELD;
+    stage_any(first - (LAGS - 1), LAGS - 1, BEFORE + S::WINDOW);
+    stage_part(first, 0);
+    stage_part(first + PART, PART * S::WINDOW);
     for (int i = thread; i < S::STARTS / 16; i += S::THREADS) shared[i] = __ldg(w.matrices + i);
     for (int i = thread; i < (S::FIELD - S::STARTS) / 16; i += S::THREADS)
         shared[S::STARTS / 16 + i] = __ldg(w.starts + i);
     asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
-    beamring::copy_async_wait<0>();
+    beamring::copy_async_wait<1>();
     __syncthreads();
-    stage_part(begin + PART, PART * S::WINDOW, false);
 
     /* out: shape (T/U, F, U, X), contiguous -> after the output step and the block's samples of u = 0 */
     const size_t f = static_cast<size_t>(base) / w.X, x = static_cast<size_t>(base) - f * w.X;
     const ptrdiff_t out_step = static_cast<ptrdiff_t>(w.width) * U;
-    uint8_t *out = w.out + begin * out_step + static_cast<ptrdiff_t>(f * U * w.X + x);
+    uint8_t *out = w.out + first * out_step + static_cast<ptrdiff_t>(f * U * w.X + x);
     unsigned beyond = 0;
 
     auto is_kept = [&](int at) {
         return w.lost == nullptr || !w.lost[static_cast<size_t>(at - w.first) * w.F + f];
     };
-    /* Levels of PART output steps from `at` on, of which those before `first` and from `end` on are none. */
+    /* Levels of PART output steps from `at` on, of which those from `end` on are none. */
     auto store = [&](int at, unsigned from) {
         from += shared_at + S::LEVELS + br_turned_place(me / 4, me % 4);
         if constexpr (PLAIN) {
@@ -172,7 +180,7 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) decimated(const tensor_
             uint8_t *to = out + (u * w.X + me % 4 * 16), *mirror = out + ((U - 1 - u) * w.X + me % 4 * 16);
 #pragma unroll
             for (int o = 0; o < PART; o++, to += out_step, mirror += out_step, from += S::WINDOW) {
-                if (at + o < first || at + o >= end) continue;
+                if (at + o >= end) continue;
                 uint4 v[U / 32];
 #pragma unroll
                 for (int i = 0; i < U / 32; i++) v[i] = load_shared(from + i * 32 * SPAN);
@@ -183,7 +191,7 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) decimated(const tensor_
         } else {
 #pragma unroll 1
             for (int o = 0; o < PART; o++, out += out_step, from += S::WINDOW) {
-                if (at + o < first || at + o >= end) continue;
+                if (at + o >= end) continue;
                 bool kept = is_kept(at + o);
 #pragma unroll 1
                 for (unsigned i = 0; i < U / 32; i++)
@@ -213,50 +221,63 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) decimated(const tensor_
 
     unsigned words[2][2]; /* of a set and of the next one: [set % 2] */
     const unsigned load_from = shared_at + S::FIELD + br_turned_place(static_cast<unsigned>(lane) % 16, warp);
-    auto load_words = [&](int ring, int set) {
-        load_turned(words[set % 2][0], words[set % 2][1],
-                    load_from + ring % LAGS * S::WINDOW + set * BR_BAND * SPAN);
+    auto load_words = [&](unsigned window, int set) {
+        load_turned(words[set % 2][0], words[set % 2][1], load_from + window + set * BR_BAND * SPAN);
     };
     const bool is_turned = br_decimated_is_turned(2 * q);
     const unsigned turned[2] = {is_turned ? 0x00070007u : 0x00080008u, is_turned ? 0x00700070u : 0x00800080u};
+    /* With a window, whose first words are loaded; block: of the matrices, with which their columns begin. */
+    auto multiply = [&](unsigned block, unsigned window) {
+        constexpr int BLOCK = 16 * 2 * BR_BAND / 16; /* of the matrix, in units of the descriptor */
+        const uint64_t columns = b + block * BLOCK;
+        unsigned a[2][4]; /* [re, im]   simd: time 0   register: time 3, sample 0   thread: sample 3 2 1, time
+                             2 1 */
+#pragma unroll
+        for (int set = 0; set < SETS; set++) {
+            if (set + 1 < SETS) load_words(window, set + 1);
+#pragma unroll
+            for (int part = 0; part < 2; part++) {
+                if (set > 0) {
+                    beamring::wgmma_wait<1>();
+                    beamring::wgmma_hold(a[part]);
+                }
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    a[part][i] = unpack_one(words[set % 2][i / 2], i % 2, part, turned[part]);
+                beamring::wgmma_hold(a[part]);
+                beamring::wgmma_hold(sums[set][part]);
+                beamring::wgmma_fence();
+                product<S::N>::multiply(sums[set][part], a[part], columns + set * (S::MATRIX / 16));
+                beamring::wgmma_commit();
+            }
+        }
+    };
+    auto wait_for_sums = [&] {
+        beamring::wgmma_wait<0>();
+#pragma unroll
+        for (int set = 0; set < SETS; set++)
+#pragma unroll
+            for (int part = 0; part < 2; part++) beamring::wgmma_hold(sums[set][part]);
+    };
+#pragma unroll
+    for (int i = 1; i < LAGS; i++) { /* window `first` - LAGS + i */
+        load_words(BEFORE + i * S::WINDOW, 0);
+        multiply(br_decimated_block(LAGS, static_cast<unsigned>(i)), BEFORE + i * S::WINDOW);
+        wait_for_sums();
+    }
+    __syncthreads(); /* before levels take their place */
     load_words(0, 0);
     /* a turn: once around the ring */
 #pragma unroll 1
-    for (int at = begin; at < end; at += LAGS) {
+    for (int at = first; at < end; at += LAGS) {
 #pragma unroll
-        for (int ring = 0; ring < LAGS; ring++) {        /* whose block `ring` becomes complete */
-            constexpr int BLOCK = 16 * 2 * BR_BAND / 16; /* of the matrix, in units of the descriptor */
-            const uint64_t columns = b + br_walk_block(LAGS, static_cast<unsigned>(ring)) * BLOCK;
-            unsigned a[2][4]; /* [re, im]   simd: time 0   register: time 3, sample 0   thread: sample 3 2 1,
-                                 time 2 1 */
-#pragma unroll
-            for (int set = 0; set < SETS; set++) {
-                if (set + 1 < SETS) load_words(ring, set + 1);
-#pragma unroll
-                for (int part = 0; part < 2; part++) {
-                    if (set > 0) {
-                        beamring::wgmma_wait<1>();
-                        beamring::wgmma_hold(a[part]);
-                    }
-#pragma unroll
-                    for (int i = 0; i < 4; i++)
-                        a[part][i] = unpack_one(words[set % 2][i / 2], i % 2, part, turned[part]);
-                    beamring::wgmma_hold(a[part]);
-                    beamring::wgmma_hold(sums[set][part]);
-                    beamring::wgmma_fence();
-                    product<S::N>::multiply(sums[set][part], a[part], columns + set * (S::MATRIX / 16));
-                    beamring::wgmma_commit();
-                }
-            }
+        for (int ring = 0; ring < LAGS; ring++) { /* whose block `ring` becomes complete */
+            multiply(br_walk_block(LAGS, static_cast<unsigned>(ring)), ring * S::WINDOW);
             unsigned number; /* of stmatrix: row 4 3 2 1 0 */
             asm volatile("mov.u32 %0, %%tid.x;\n" : "=r"(number));
             const unsigned store_to =
                 shared_at + S::LEVELS + ring * S::WINDOW + br_turned_place(number % 32, number / 32);
-            beamring::wgmma_wait<0>();
-#pragma unroll
-            for (int set = 0; set < SETS; set++)
-#pragma unroll
-                for (int part = 0; part < 2; part++) beamring::wgmma_hold(sums[set][part]);
+            wait_for_sums();
 
             /* levels [u + 16 n; U - 1 - u - 16 n]: bytes of a sample, then of both   simd: phase 0 */
             unsigned masks = 0, levels[2 * SETS];
@@ -298,12 +319,12 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) decimated(const tensor_
                 read_me();
                 beamring::copy_async_wait<0>();
                 __syncthreads();
-                stage_part(at + part + LAGS, part * S::WINDOW, true);
+                stage_part(at + part + LAGS, part * S::WINDOW);
                 store(at + part, part * S::WINDOW);
             }
-            load_words(ring + 1, 0);
+            load_words((ring + 1) % LAGS * S::WINDOW, 0);
             begin_sums(ring);
-            if (at + ring >= first && at + ring < end && (PLAIN || is_kept(at + ring))) beyond += masks;
+            if (at + ring < end && (PLAIN || is_kept(at + ring))) beyond += masks;
         }
         if ((at & 255) < LAGS) add_masks(w, beyond); /* before there are too many of them */
     }

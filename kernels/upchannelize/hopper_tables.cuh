@@ -168,7 +168,7 @@ void fill_decimated(uint8_t *table, const tensor_tables &at, const struct br_upc
         double added[16] = {}; /* by what samples are unpacked with */
         for (int column = 0; column < S::COLUMNS; column++)
             for (unsigned k = 0; k < BR_BAND; k++) {
-                int lag = column / 16 % S::LAGS;
+                int lag = static_cast<int>(br_decimated_lag(S::LAGS, static_cast<unsigned>(column) / 16));
                 uint16_t half = half_of(factor * decimated_element<S>(plan, lag, set, column % 16, k));
                 matrix[matrix_place(column, k)] = half;
                 if (column < S::N)

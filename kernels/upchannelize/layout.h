@@ -110,6 +110,20 @@ static inline BR_HD unsigned br_decimated_channel(unsigned factor, unsigned row)
     return row < factor / 2 ? u : factor - 1 - u;
 }
 
+/* The lag of a block of columns of decimated.cuh's matrices: after those of br_walk_block 1, 2, ... lags - 1,
+ * and then as many that are none (lags and more), whose columns are 0. */
+static inline BR_HD unsigned br_decimated_lag(unsigned lags, unsigned block)
+{
+    return block < 2 * lags - 1 ? block % lags : block - (2 * lags - 2);
+}
+
+/* With which of these blocks a product begins whose window is `lags` - i (i = 1 to lags - 1) before the first
+ * output of a walk, which has block 0 of the ring: of the walk's outputs it belongs to the first i. */
+static inline BR_HD unsigned br_decimated_block(unsigned lags, unsigned i)
+{
+    return 2 * lags - 1 + (lags - 1 - i);
+}
+
 /* ---- folded ---- */
 
 /* Row k of the folded field (0 to U/2 - 1) is made of time k and of this one. */

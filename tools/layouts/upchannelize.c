@@ -347,7 +347,7 @@ static void dense(struct layouts *report, unsigned factor)
 static void decimated(struct layouts *report, unsigned factor)
 {
     enum { lags = BR_DENSE_TAPS };
-    unsigned sets = factor / 16, columns = (2 * lags - 1) * 16;
+    unsigned sets = factor / 16, columns = (4 * lags - 3) * 16;
     layouts_variant(report, "decimated, U = %u", factor);
     struct layouts_region *e = layouts_region(report, LAYOUTS_GLOBAL, "e", (size_t)factor * TURNED, 1);
     struct layouts_region *field =
@@ -414,7 +414,22 @@ static void decimated(struct layouts *report, unsigned factor)
     for (unsigned ring = 0; ring < lags; ring++)
         for (unsigned set = 0; set < sets; set++)
             read_columns(product, set * columns + br_walk_block(lags, ring) * 16, lags * 16);
-    layouts_end(product, 0, lags);
+    for (unsigned i = 1; i < lags; i++)
+        for (unsigned set = 0; set < sets; set++)
+            read_columns(product, set * columns + br_decimated_block(lags, i) * 16, lags * 16);
+    layouts_end(product, 1, lags);
+    /* block k of the ring is output k of a walk, and gets its window's lag or none */
+    for (unsigned k = 0; k < lags; k++) {
+        for (unsigned ring = 0; ring < lags; ring++)
+            layouts_expect(report,
+                           br_decimated_lag(lags, br_walk_block(lags, ring) + k) == (k + lags - ring) % lags,
+                           "block %u has another lag when the ring is at %u", k, ring);
+        for (unsigned i = 1; i < lags; i++) {
+            unsigned lag = br_decimated_lag(lags, br_decimated_block(lags, i) + k);
+            layouts_expect(report, k < i ? lag == k + lags - i : lag >= lags,
+                           "block %u has lag %u of a window %u before the walk", k, lag, lags - i);
+        }
+    }
 
     struct layouts_pass *write = layouts_begin(levels, LAYOUTS_WRITE, "store_turned");
     for (unsigned i = 0; i < factor / 32; i++) /* four times eight fine channels */
