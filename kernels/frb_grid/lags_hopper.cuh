@@ -31,7 +31,7 @@ __device__ __forceinline__ void transform_by_warpgroups(const lags_work &all, un
     constexpr unsigned M = 8 * MT; /* rows of weights: those behind the grid's are 0 */
     /* As far as registers suffice: tiles of which the weights stay in them; the next tile is weighed beside
      * the products of this one. */
-    constexpr int KEPT = MT == 2 ? 2 : 0;
+    constexpr int KEPT = MT == 2 ? 2 : 1;
     constexpr bool EARLY = MT == 2;
     constexpr unsigned NOWHERE = ~0u;
     const unsigned PITCH = frb_lags_pitch(MT, NT, IN_GROUPS), group = warp / 4, first = warp % 4 * 2,

@@ -42,6 +42,11 @@ __device__ __forceinline__ void draw(__half *to, __half *opposite, const float (
     }
 }
 
+__device__ __forceinline__ void prefetch(const void *from)
+{
+    asm volatile("prefetch.global.L2 [%0];\n" ::"l"(__cvta_generic_to_global(from)));
+}
+
 /* Copies the bytes of all steps, by one warp. */
 template <int MT, int NT>
 __device__ __forceinline__ void copy_all(const lags_work &all, unsigned barriers, unsigned lane)
@@ -52,6 +57,12 @@ __device__ __forceinline__ void copy_all(const lags_work &all, unsigned barriers
     unsigned count = 0;
     for_runs(all, [&](const lags_job &w, const lags_run &run) {
         lags_pieces ahead(w, run);
+        /* The run's weights, which are wanted when the steps before have been transformed. */
+        const unsigned bytes = grid.P * (8 * MT * NT * 4) * sizeof(uint2);
+        const uint8_t *weights = reinterpret_cast<const uint8_t *>(w.weights) +
+                                 static_cast<size_t>(w.shared_weights ? 0 : run.f) * bytes;
+#pragma unroll 1
+        for (unsigned i = 128 * lane; i < bytes; i += 128 * 32) prefetch(weights + i);
 #pragma unroll 1
         while (ahead.more()) {
             const unsigned block = ahead.block;
