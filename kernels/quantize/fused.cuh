@@ -6,11 +6,11 @@
  * that J has the same bits. A cluster of 8 blocks goes through the 16 j's of a channel at a time (a round).
  * Each block keeps the field of 32 of the 256 steps for all rounds of a channel. Four of its warps form Y of
  * these steps and send it to the blocks that own its j's, two each; the other twelve form J of their two j's,
- * 96 i's and all steps, and quantize it. Y goes from the ones to the others in four chunks of 64 steps, each
- * of which is sent anew as soon as the products of the round before have read it, so that it arrives while
- * levels are made. With i in the second product's rows and steps in its columns, what a warp ends up with are
- * 16 beams with their steps in registers in the order in which the quantizer wants them
- * (kernels/quantize/layout.h). */
+ * 96 i's and all steps, and quantize it: a warp 32 beams and half of the steps, in pairs that tell each other
+ * their sums. Y goes from the ones to the others in four chunks of 64 steps, each of which is sent anew as
+ * soon as the products of the round before have read it, so that it arrives while levels are made. With i in
+ * the second product's rows and steps in its columns, what a warp ends up with are beams with their steps in
+ * registers in the order in which the quantizer wants them (kernels/quantize/layout.h). */
 #ifndef BEAMRING_KERNELS_QUANTIZE_FUSED_CUH
 #define BEAMRING_KERNELS_QUANTIZE_FUSED_CUH
 
@@ -33,43 +33,45 @@ __device__ __forceinline__ unsigned pack_finite(float low, float high)
     return both;
 }
 
-/* The halves of a descriptor: of those of one operand only the lower one, with the address, differs. */
-struct operand {
-    unsigned low, high;
+/* Of 32 beams: what a warp quantizes half a block of. */
+constexpr unsigned GROUPS = BR_FUSED_BEAMS / 32, ROWS_EACH = 4, HALF = STEPS / 2, REGISTERS = HALF / 8;
 
-    __device__ __forceinline__ operand(unsigned address, unsigned leading, unsigned stride,
-                                       enum br_wgmma_swizzle swizzle)
-    {
-        const uint64_t both = br_wgmma_descriptor(address, leading, stride, swizzle);
-        low = static_cast<unsigned>(both), high = static_cast<unsigned>(both >> 32);
-    }
-    /* `bytes` further on */
-    __device__ __forceinline__ uint64_t at(unsigned bytes) const
-    {
-        return static_cast<uint64_t>(high) << 32 | (low + bytes / 16);
-    }
-};
-
-/* A j's Y. */
-struct columns {
-    operand wide, narrow;
-
-    __device__ __forceinline__ columns(const shared &s, unsigned slot)
-        : wide(shared_address(s.y) + br_fused_wide(slot, 0, 0), 16, BR_FUSED_PIECE, BR_WGMMA_64),
-          narrow(shared_address(s.y) + br_fused_narrow(slot, 0, 0), 16, BR_FUSED_PIECE, BR_WGMMA_32)
-    {
-    }
-};
-
-/* sum (+)= J of 64 rows of U_p and 64 steps. */
-__device__ __forceinline__ void add_products(float (&sum)[32], const operand &a, const columns &b,
-                                             unsigned chunk, bool adds)
+/* J of a chunk, in registers `first` to first + 7 of x (see quantize_all).
+ *   a[2][K_STEPS]  simd: p0  register: tile, k-step, p of br_fused_p, g3  thread: t4..t0 <-> g2 g1 g0, q */
+__device__ __forceinline__ void form_chunk(unsigned (&x)[ROWS_EACH][REGISTERS], unsigned first,
+                                           const uint4 (&a)[2][K_STEPS], const uint8_t *wide,
+                                           const uint8_t *narrow)
 {
-    constexpr unsigned A_STEP = 2 * BR_FUSED_OCTET_BYTES, B_CHUNK = CLUSTER * BR_FUSED_PIECE;
-    wgmma_fence();
-    wgmma_f16<64>::multiply(sum, a.at(0), b.wide.at(chunk * B_CHUNK), adds);
-    wgmma_f16<64>::multiply(sum, a.at(A_STEP), b.wide.at(chunk * B_CHUNK + 32), true);
-    wgmma_f16<64>::multiply(sum, a.at(2 * A_STEP), b.narrow.at(chunk * B_CHUNK), true);
+#pragma unroll
+    for (unsigned r = 0; r < CLUSTER; r += 2) {
+        /* y[2][6]  simd: p0  register: column block, k-step, p of br_fused_p  thread: t4..t0 <-> column, q
+         * sum[2][2][4]  register: column block, tile, g3, t0  thread: t4..t0 <-> g2 g1 g0, q */
+        unsigned y[2][2 * K_STEPS];
+        float sum[2][2][4] = {};
+#pragma unroll
+        for (unsigned e = 0; e < 2; e++) {
+            /* wide, narrow: shape (8 pieces), stride BR_FUSED_PIECE */
+            const uint4 two = *reinterpret_cast<const uint4 *>(wide + (r + e) * BR_FUSED_PIECE);
+            const uint2 third = *reinterpret_cast<const uint2 *>(narrow + (r + e) * BR_FUSED_PIECE);
+            y[e][0] = two.x, y[e][1] = two.y, y[e][2] = two.z, y[e][3] = two.w;
+            y[e][4] = third.x, y[e][5] = third.y;
+        }
+#pragma unroll
+        for (unsigned k = 0; k < K_STEPS; k++)
+#pragma unroll
+            for (unsigned e = 0; e < 2; e++)
+#pragma unroll
+                for (unsigned m = 0; m < 2; m++) {
+                    const unsigned u[4] = {a[m][k].x, a[m][k].y, a[m][k].z, a[m][k].w},
+                                   of_k[2] = {y[e][2 * k], y[e][2 * k + 1]};
+                    mma_f16(sum[e][m], u, of_k);
+                }
+#pragma unroll
+        for (unsigned e = 0; e < 2; e++)
+#pragma unroll
+            for (unsigned h = 0; h < ROWS_EACH; h++)
+                x[h][first + r + e] = pack_finite(sum[e][h / 2][h % 2 * 2], sum[e][h / 2][h % 2 * 2 + 1]);
+    }
 }
 
 /* What quantize::add_up makes of half a block of 8 beams, for twice 8 beams at once, whose products are
@@ -79,7 +81,6 @@ template <bool MISSING>
 __device__ __forceinline__ void add_up_both(quantize::sums (&to)[2], const unsigned *const (&x)[2],
                                             unsigned unit)
 {
-    constexpr int REGISTERS = STEPS / 16;
     const float zero[4] = {0, 0, 0, 0};
     float start[2][4] = {}, sum[2][2] = {}, squares[2][4] = {};
 #pragma unroll
@@ -89,194 +90,206 @@ __device__ __forceinline__ void add_up_both(quantize::sums (&to)[2], const unsig
         const float2 pivot = quantize::minus_pivot(c[0] + c[2]), again = quantize::minus_pivot(c[1] + c[3]);
         start[h][0] = pivot.x, start[h][1] = pivot.y, start[h][2] = again.x, start[h][3] = again.y;
     }
+    using means = quantize::means<REGISTERS>;
 #pragma unroll
-    for (int r = 0; r < REGISTERS; r += 4) {
-        float c[2][2][4], d[2][4];
+    for (unsigned r = 0; r < REGISTERS; r += 4) {
+        float c[2][2][4];
 #pragma unroll
         for (int h = 0; h < 2; h++)
 #pragma unroll
-            for (int i = 0; i < 2; i++)
+            for (unsigned i = 0; i < 2; i++)
                 quantize::product(c[h][i], x[h][r + 2 * i], x[h][r + 2 * i + 1], unit, start[h]);
+        float d[2][4];
 #pragma unroll
         for (int h = 0; h < 2; h++)
-            quantize::product(d[h], x[h][r], x[h][r + 1], quantize::SIXTEENTHS, start[h]);
-#pragma unroll
-        for (int h = 0; h < 2; h++)
-            quantize::product(d[h], x[h][r + 2], x[h][r + 3], quantize::SIXTEENTHS, d[h]);
+            if (r % (means::STEPS / 4) == 0) means::find(d[h], x[h] + r, start[h]);
+
 #pragma unroll
         for (int h = 0; h < 2; h++)
 #pragma unroll
             for (int i = 0; i < 8; i++)
                 squares[h][i % 4] = fmaf(c[h][i / 4][i % 4], c[h][i / 4][i % 4], squares[h][i % 4]);
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
-            sum[h][0] = r == 0 ? d[h][0] : sum[h][0] + d[h][0];
-            sum[h][1] = r == 0 ? d[h][2] : sum[h][1] + d[h][2];
-        }
+        for (int h = 0; h < 2; h++)
+            if (r % (means::STEPS / 4) == 0) {
+                sum[h][0] = r == 0 ? d[h][0] : sum[h][0] + d[h][0];
+                sum[h][1] = r == 0 ? d[h][2] : sum[h][1] + d[h][2];
+            }
     }
 #pragma unroll
     for (int h = 0; h < 2; h++)
-        to[h] = quantize::sums{-start[h][0], 16 * (sum[h][0] + sum[h][1]),
+        to[h] = quantize::sums{-start[h][0], means::STEPS * (sum[h][0] + sum[h][1]),
                                (squares[h][0] + squares[h][1]) + (squares[h][2] + squares[h][3])};
 }
 
-/* Levels of 16 beams, and what they mean: lane 4 g + q has rows g and g + 8, and finds the numbers of row g +
- * 8 (q % 2). x is 0 where a value is missing. Returns how many levels were clamped. */
+/* Waits for the warp that has the other half of this one's beams. */
+__device__ __forceinline__ void meet_other_half(unsigned warp)
+{
+    asm volatile("bar.sync %0, 64;\n" ::"r"(1 + warp / 2) : "memory");
+}
+
+/* Of v[row] of all four lanes 4 g + q the sum for row q. */
+__device__ __forceinline__ float sum_of_row(const float (&v)[ROWS_EACH], unsigned q)
+{
+    float a = q & 1 ? v[1] : v[0], b = q & 1 ? v[3] : v[2];
+    a += __shfl_xor_sync(WHOLE_WARP, q & 1 ? v[0] : v[1], 1);
+    b += __shfl_xor_sync(WHOLE_WARP, q & 1 ? v[2] : v[3], 1);
+    const float other = __shfl_xor_sync(WHOLE_WARP, q & 2 ? a : b, 2);
+    return (q & 2 ? b : a) + other;
+}
+
+/* v[q] */
+__device__ __forceinline__ float row_of_lane(const float (&v)[ROWS_EACH], unsigned q)
+{
+    const float a = q & 1 ? v[1] : v[0], b = q & 1 ? v[3] : v[2];
+    return q & 2 ? b : a;
+}
+
+/* Where a warp's beams are, and which half of the block it has. */
+struct place {
+    unsigned f, i, j, warp, half, turn;
+};
+
+/* Levels of i, i + 8, i + 16 and i + 24, `stride` bytes apart, of which there are those less than `most`.
+ * found: of i + 8 q. Returns how many levels were clamped. */
+template <int BITS, bool MISSING, bool NEAR>
+__device__ __forceinline__ unsigned
+write_beams(uint8_t *out, size_t stride, const unsigned (&x)[ROWS_EACH][REGISTERS],
+            const quantize::statistics &found, const uint8_t *valid, unsigned i, unsigned most)
+{
+    const unsigned lane = threadIdx.x % 32;
+    unsigned clamped = 0;
+#pragma unroll
+    for (unsigned h = 0; h < ROWS_EACH; h++) {
+        quantize::statistics of = found;
+        const int from = static_cast<int>(lane / 4 * 4 + h);
+        of.slope = __shfl_sync(WHOLE_WARP, found.slope, from);
+        of.shift = __shfl_sync(WHOLE_WARP, found.shift, from);
+        if (NEAR) of.near = __shfl_sync(WHOLE_WARP, found.near, from);
+        const bool here = i + 8 * h < most;
+        unsigned fields = 0;
+        quantize::write_levels<BITS, HALF, MISSING, NEAR>(out, x[h], of, valid, lane, here, fields);
+        clamped += here ? quantize::sum_fields<BITS>(fields) : 0;
+        out += stride;
+    }
+    return clamped;
+}
+
+/* Levels of half a block of 32 beams, and what they mean: lane 4 g + q has rows i + g + 8 h, and finds the
+ * numbers of that with h = q. x is 0 where a value is missing. Returns how many levels were clamped. */
 template <int BITS, bool MISSING>
-__device__ __forceinline__ unsigned quantize_beams(unsigned (&x)[2][STEPS / 8], const shared &s,
-                                                   const work &w, unsigned warp, unsigned slot, unsigned tile,
-                                                   unsigned valid_steps)
+__device__ __forceinline__ unsigned quantize_beams(const unsigned (&x)[ROWS_EACH][REGISTERS], shared &s,
+                                                   const work &w, const place &at, unsigned valid_steps)
 {
     const unsigned lane = threadIdx.x % 32, g = lane / 4, q = lane % 4, unit = quantize::unit_matrix(lane);
-    const bool second = q % 2;
-    constexpr unsigned HALF = STEPS / 16; /* registers */
     const quantize::rule rule = quantize::make_rule(w.levels_rms, valid_steps);
-    quantize::sums half[2]; /* this lane's row's */
+    quantize::sums mine; /* this lane's row's */
+    {
+        float pivot[ROWS_EACH], sum[ROWS_EACH], squares[ROWS_EACH];
 #pragma unroll
-    for (unsigned n = 0; n < 2; n++) {
-        quantize::sums rows[2];
-        add_up_both<MISSING>(rows, {x[0] + n * HALF, x[1] + n * HALF}, unit);
-        half[n] = second ? rows[1] : rows[0];
-        half[n].squares += __shfl_xor_sync(WHOLE_WARP, second ? rows[0].squares : rows[1].squares, 1);
-        half[n].squares += __shfl_xor_sync(WHOLE_WARP, half[n].squares, 2);
-    }
-
-    const volatile auto &at = s.progress[warp];
-    const uint8_t *valid = MISSING ? w.valid + at.f * STEPS : nullptr;
-    quantize::moments m = quantize::merge(half[0], half[1], rule, STEPS / 2);
-    if (__any_sync(WHOLE_WARP, m.far)) {
-        const float about = quantize::about_mean(m);
-        float2 again[2];
+        for (unsigned h = 0; h < ROWS_EACH; h += 2) {
+            quantize::sums rows[2];
+            add_up_both<MISSING>(rows, {x[h], x[h + 1]}, unit);
 #pragma unroll
-        for (unsigned h = 0; h < 2; h++) {
-            const float of_row = __shfl_sync(WHOLE_WARP, about, static_cast<int>(4 * g + h));
-#pragma unroll
-            for (unsigned n = 0; n < 2; n++) {
-                const float2 sum = quantize::add_up_again<HALF>(x[h] + n * HALF, of_row, [&](int r) {
-                    return MISSING
-                               ? quantize::kept<BITS, STEPS>(valid, n * HALF + static_cast<unsigned>(r), q)
-                               : 0xffffffffu;
-                });
-                if (second == (h == 1)) again[n] = sum;
-            }
+            for (unsigned e = 0; e < 2; e++)
+                pivot[h + e] = rows[e].pivot, sum[h + e] = rows[e].sum, squares[h + e] = rows[e].squares;
         }
-        if (m.far) m = quantize::correct(m, about, again[0], again[1], rule);
+        mine = quantize::sums{row_of_lane(pivot, q), row_of_lane(sum, q), sum_of_row(squares, q)};
+    }
+    /* to, from: shape (3, 32), contiguous */
+    float *to = s.halves[at.turn][at.warp][0] + lane;
+    const volatile float *from = s.halves[at.turn][at.warp ^ 1][0] + lane;
+    to[0] = mine.pivot, to[32] = mine.sum, to[64] = mine.squares;
+    meet_other_half(at.warp);
+    const quantize::sums other = {from[0], from[32], from[64]};
+
+    const uint8_t *valid = MISSING ? w.valid + at.f * STEPS + at.half * HALF : nullptr;
+    quantize::moments m =
+        at.half == 0 ? quantize::merge(mine, other, rule, HALF) : quantize::merge(other, mine, rule, HALF);
+    if (__any_sync(WHOLE_WARP, m.far)) { /* in both halves' warps */
+        const float about = quantize::about_mean(m);
+        float2 again = make_float2(0, 0);
+        const unsigned nothing = w.F >> 31; /* keeps the compiler from unpacking x before the branch */
+#pragma unroll
+        for (unsigned h = 0; h < ROWS_EACH; h++) {
+            const float of_row = __shfl_sync(WHOLE_WARP, about, static_cast<int>(4 * g + h));
+            unsigned again_x[REGISTERS]; /* as x[h] */
+#pragma unroll
+            for (unsigned r = 0; r < REGISTERS; r++) again_x[r] = x[h][r] ^ nothing;
+            const float2 sum = quantize::add_up_again<REGISTERS>(again_x, of_row, [&](int r) {
+                return MISSING ? quantize::kept<BITS, HALF>(valid, static_cast<unsigned>(r), q) : 0xffffffffu;
+            });
+            if (q == h) again = sum;
+        }
+        meet_other_half(at.warp); /* what was there has been read */
+        to[0] = again.x, to[32] = again.y;
+        meet_other_half(at.warp);
+        const float2 there = make_float2(from[0], from[32]);
+        if (m.far)
+            m = at.half == 0 ? quantize::correct(m, about, again, there, rule)
+                             : quantize::correct(m, about, there, again, rule);
     }
     const quantize::statistics found = quantize::find_statistics<BITS>(m, rule);
 
-    /* Found where it is needed, instead of kept. out: shape (bx, by, F, row), contiguous; after:
-     * shape (row). side: shape (bx, by, F), contiguous */
-    auto row_of = [&](unsigned h) {
-        const unsigned i = (at.part * 6 + tile) * 16 + 8 * h + threadIdx.x % 32 / 4,
-                       j = at.round * ROUND + cluster_rank() * SLOTS + slot;
-        return (static_cast<size_t>(i) * w.by + j) * w.F + at.f;
-    };
-    auto inside = [&](unsigned h) { return (at.part * 6 + tile) * 16 + 8 * h + threadIdx.x % 32 / 4 < w.bx; };
-    if (q < 2 && inside(q)) w.side[row_of(q)] = make_float2(found.scale, found.offset);
-
-    quantize::statistics of[2];
-    const float slope = __shfl_xor_sync(WHOLE_WARP, found.slope, 1),
-                shift = __shfl_xor_sync(WHOLE_WARP, found.shift, 1);
-    of[0].slope = second ? slope : found.slope, of[0].shift = second ? shift : found.shift;
-    of[1].slope = second ? found.slope : slope, of[1].shift = second ? found.shift : shift;
-    of[0].near = of[1].near = 0;
-    unsigned clamped = 0;
-    const bool near = __any_sync(WHOLE_WARP, found.near != 0);
-    if (!MISSING && !near) {
-#pragma unroll
-        for (unsigned h = 0; h < 2; h++) {
-            const bool here = inside(h);
-            unsigned fields = 0;
-            quantize::write_levels<BITS, STEPS, false, false>(w.out + row_of(h) * (STEPS * BITS / 8), x[h],
-                                                              of[h], nullptr, lane, here, fields);
-            clamped += here ? quantize::sum_fields<BITS>(fields) : 0;
-        }
-    } else {
-        const float near_other = __shfl_xor_sync(WHOLE_WARP, found.near, 1);
-        of[0].near = second ? near_other : found.near, of[1].near = second ? found.near : near_other;
-#pragma unroll 1
-        for (unsigned h = 0; h < 2; h++) {
-            const bool here = inside(h);
-            unsigned fields = 0;
-            quantize::write_levels<BITS, STEPS, MISSING, true>(w.out + row_of(h) * (STEPS * BITS / 8), x[0],
-                                                               of[0], valid, lane, here, fields);
-            clamped += here ? quantize::sum_fields<BITS>(fields) : 0;
-            of[0] = of[1];
-#pragma unroll
-            for (unsigned r = 0; r < STEPS / 8; r++) x[0][r] = x[1][r];
-        }
-    }
-    return clamped;
+    /* out: shape (bx, by, F, row), contiguous; after: shape (half row), of row i + g. side: shape (bx, by,
+     * F), contiguous */
+    constexpr unsigned BYTES = HALF * BITS / 8;
+    const size_t first = (static_cast<size_t>(at.i + g) * w.by + at.j) * w.F + at.f,
+                 eight = static_cast<size_t>(w.by) * w.F * 8;
+    if (at.half == 0 && at.i + g + 8 * q < w.bx)
+        w.side[first + q * eight] = make_float2(found.scale, found.offset);
+    uint8_t *out = w.out + (first * 2 + at.half) * BYTES;
+    if (MISSING || __any_sync(WHOLE_WARP, found.near != 0))
+        return write_beams<BITS, MISSING, true>(out, eight * 2 * BYTES, x, found, valid, at.i + g, w.bx);
+    return write_beams<BITS, MISSING, false>(out, eight * 2 * BYTES, x, found, valid, at.i + g, w.bx);
 }
 
 template <int BITS>
 __device__ __forceinline__ void quantize_all(shared &s, const work &w, unsigned begin, unsigned end)
 {
     /* From a shuffle: the same in the whole warp, as the compiler sees too. */
-    const unsigned warp = __shfl_sync(WHOLE_WARP, threadIdx.x / 32, 0), group = warp / 4,
-                   lane = threadIdx.x % 32;
-    const bool mixed = group == 1;
-    const unsigned slot = mixed ? warp % 4 / 2 : group / 2, tile = mixed ? 4 + warp % 2 : warp % 4;
-    const columns y(s, group / 2), other_y(s, 1);
-    const unsigned weights = shared_address(s.weights);
-    const operand u(weights + (mixed ? 6 : 0) * 256, BR_FUSED_OCTET_BYTES, 128, BR_WGMMA_PLAIN),
-        other_u(weights + 4 * 256, BR_FUSED_OCTET_BYTES, 128, BR_WGMMA_PLAIN);
-    volatile auto &at = s.progress[warp];
-    volatile unsigned &clamped = s.clamped[threadIdx.x];
-    if (lane == 0) {
-        const position first(w, begin);
-        at.f = first.f, at.part = first.part, at.round = first.round, at.left = end - begin;
-        at.fresh = true, at.turn = at.again = false;
-    }
+    const unsigned warp = __shfl_sync(WHOLE_WARP, threadIdx.x / 32 - FORMERS, 0), lane = threadIdx.x % 32,
+                   half = warp % 2, slot = warp / 2 % 2, group = warp / 4, rank = cluster_rank();
+    const uint8_t *wide = s.y[half * CLUSTER] + br_fused_wide(slot, lane / 4, lane % 4),
+                  *narrow = s.y[half * CLUSTER] + br_fused_narrow(slot, lane / 4, lane % 4);
+    const uint4 *weights = s.weights + group * (2 * K_STEPS * 32) + lane;
+    position at(w, begin);
+    unsigned turn = 0, part = 0;
+    volatile unsigned &clamped = s.clamped[threadIdx.x - FORMERS * 32];
     clamped = 0;
-    __syncwarp();
-    while (at.left > 0) {
-        if (at.fresh) barrier_wait(&s.weighted, at.again);
-        /* sum[32]: see br_wgmma_c; rows are beams, columns steps of a chunk
-         * x[h][STEPS / 8]: see kernels/quantize/layout.h; of i = g + 8 h */
-        float sum[32];
-        unsigned x[2][STEPS / 8];
-        const unsigned turn = at.turn;
+    bool fresh = true; /* this round begins a part */
+    for (unsigned number = begin; number < end; number++, turn ^= 1) {
+        if (fresh) barrier_wait(&s.weighted, part++ % 2);
+        /* x[h][REGISTERS]: half a block as in kernels/quantize/layout.h; of i = g + 8 h */
+        unsigned x[ROWS_EACH][REGISTERS];
+        uint4 a[2][K_STEPS];
 #pragma unroll
-        for (unsigned chunk = 0; chunk < CHUNKS; chunk++) {
+        for (unsigned m = 0; m < 2; m++)
+#pragma unroll
+            for (unsigned k = 0; k < K_STEPS; k++) a[m][k] = weights[(m * K_STEPS + k) * 32];
+        if (at.round + 1 == w.rounds) barrier_arrive(&s.used); /* for the last time */
+#pragma unroll
+        for (unsigned n = 0; n < 2; n++) {
+            const unsigned chunk = 2 * n + half;
             barrier_wait(&s.full[chunk], turn);
-            if (threadIdx.x == 0) barrier_expect(&s.full[chunk], CHUNK_BYTES);
-            publish_shared(); /* what came by ordinary stores, to wgmma */
-            wgmma_hold(sum);
-            add_products(sum, u, y, chunk, false);
-            if (mixed) add_products(sum, other_u, other_y, chunk, true);
-            wgmma_commit();
-            wgmma_wait<0>();
-            wgmma_hold(sum);
+            if (group == 0 && slot == 0 && lane == 0) barrier_expect(&s.full[chunk], CHUNK_BYTES);
+            form_chunk(x, n * CLUSTER, a, wide + n * (2 * CHUNK_BYTES), narrow + n * (2 * CHUNK_BYTES));
+            __syncwarp();
             if (lane < CLUSTER) arrive_there(in_block(shared_address(&s.empty[chunk]), lane));
-#pragma unroll
-            for (unsigned r = 0; r < 8; r++)
-#pragma unroll
-                for (unsigned h = 0; h < 2; h++)
-                    x[h][8 * chunk + r] = pack_finite(sum[4 * r + 2 * h], sum[4 * r + 2 * h + 1]);
         }
-        /* the same in the whole warp */
-        if ((at.part * 6 + tile) * 16 < w.bx && at.round * ROUND + cluster_rank() * SLOTS + slot < w.by) {
+        const place here = {
+            at.f, (at.part * GROUPS + group) * 32, at.round * ROUND + rank * SLOTS + slot, warp, half, turn};
+        if (here.i < w.bx && here.j < w.by) { /* the same in the whole warp, and in both halves' */
             unsigned valid_steps = STEPS;
             if (w.valid) {
                 const uint2 v = __ldg(reinterpret_cast<const uint2 *>(w.valid + at.f * STEPS) + lane);
                 valid_steps = __reduce_add_sync(WHOLE_WARP, __popc(v.x) + __popc(v.y)) / 8;
             }
-            const unsigned more = valid_steps < STEPS
-                                      ? quantize_beams<BITS, true>(x, s, w, warp, slot, tile, valid_steps)
-                                      : quantize_beams<BITS, false>(x, s, w, warp, slot, tile, STEPS);
+            const unsigned more = valid_steps < STEPS ? quantize_beams<BITS, true>(x, s, w, here, valid_steps)
+                                                      : quantize_beams<BITS, false>(x, s, w, here, STEPS);
             clamped = clamped + more;
         }
-        __syncwarp();
-        if (lane == 0) {
-            position next;
-            next.f = at.f, next.part = at.part, next.round = at.round;
-            const bool fresh = next.advance(w);
-            at.f = next.f, at.part = next.part, at.round = next.round;
-            at.fresh = fresh, at.turn = !at.turn, at.again = at.again != fresh;
-            at.left = at.left - 1;
-        }
-        __syncwarp();
+        fresh = at.advance(w);
     }
     const unsigned all = __reduce_add_sync(WHOLE_WARP, clamped);
     if (lane == 0 && all > 0) atomicAdd(w.clamped, static_cast<unsigned long long>(all));
@@ -296,26 +309,28 @@ template <int BITS> __global__ void __launch_bounds__(THREADS, 1) beams(const wo
                    end =
                        static_cast<unsigned>(static_cast<unsigned long long>(all) * (cluster + 1) / clusters);
 
-    /* Empty tiles of U_p; and cells beyond a smaller field, which meet weights of 0, must be finite. */
-    for (unsigned n = threadIdx.x; n < sizeof s.weights / 16; n += THREADS)
-        s.weights[n] = make_uint4(0, 0, 0, 0);
+    /* Cells beyond a smaller field, which meet weights of 0, must be finite. */
     for (unsigned n = threadIdx.x; n < sizeof s.field / 16; n += THREADS)
         s.field[0][0][n] = make_uint4(0, 0, 0, 0);
     if (threadIdx.x == 0) {
         for (unsigned c = 0; c < CHUNKS; c++) {
             barrier_start(&s.full[c], 1);
-            barrier_start(&s.empty[c], CLUSTER * QUANTIZERS);
+            barrier_start(&s.empty[c], CLUSTER * QUANTIZERS / 2);
             for (unsigned warp = 0; warp < FORMERS; warp++) barrier_start(&s.loaded[warp][c], 1);
         }
-        barrier_start(&s.weighted, FORMERS);
+        barrier_start(&s.weighted, FORMERS * 32);
+        barrier_start(&s.used, QUANTIZERS * 32);
         barrier_publish();
         for (unsigned c = 0; c < CHUNKS; c++) barrier_expect(&s.full[c], CHUNK_BYTES);
     }
     publish_shared();
     __syncthreads();
     meet_cluster();
-    if (threadIdx.x / 32 >= QUANTIZERS) {
-        form<BITS>(s, w, begin, end, rank);
+    if (threadIdx.x / 32 < FORMERS) {
+        if (w.valid)
+            form<BITS, true>(s, w, begin, end, rank);
+        else
+            form<BITS, false>(s, w, begin, end, rank);
     } else {
         quantize_all<BITS>(s, w, begin, end);
     }

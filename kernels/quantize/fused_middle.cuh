@@ -37,15 +37,14 @@ struct work {
 
 struct shared {
     uint8_t y[STEPS / ROWS][BR_FUSED_PIECE];
-    uint4 weights[6 * BR_FUSED_ROWS]; /* U_p */
+    uint4 weights[6 * K_STEPS * 32]; /* U_p: see br_fused_weight */
     uint4 field[CHUNKS][ROWS][BR_FUSED_STEP_BYTES / 16];
-    /* Of each warp that quantizes: where it is, and what it clamped. Registers are too few for them. */
-    struct {
-        unsigned f, part, round, left;
-        bool fresh, turn, again; /* this round begins a part; parities of rounds and of parts */
-    } progress[QUANTIZERS];
-    unsigned clamped[32 * QUANTIZERS];
-    barrier full[CHUNKS], empty[CHUNKS], loaded[FORMERS][CHUNKS], weighted;
+    /* U_q of alternating rounds, of each lane of the warps that form Y */
+    uint4 columns[2][FORMERS][K_STEPS][32];
+    /* quantize::sums of alternating rounds, of each beam of a warp that quantizes */
+    float halves[2][QUANTIZERS][3][32];
+    unsigned clamped[32 * QUANTIZERS]; /* by each of their threads: registers are too few for it */
+    barrier full[CHUNKS], empty[CHUNKS], loaded[FORMERS][CHUNKS], weighted, used; /* the last two: of U_p */
 };
 
 __device__ __forceinline__ unsigned pack_halves(float low, float high)
@@ -90,14 +89,6 @@ __device__ __forceinline__ void send(unsigned to, unsigned full, unsigned a, uns
         : "memory");
 }
 
-__device__ __forceinline__ void send(unsigned to, unsigned full, unsigned a, unsigned b)
-{
-    asm volatile(
-        "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%2, %3}, [%1];\n" ::"r"(to),
-        "r"(full), "r"(a), "r"(b)
-        : "memory");
-}
-
 __device__ __forceinline__ void arrive_there(unsigned at)
 {
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];\n" ::"r"(at) : "memory");
@@ -124,22 +115,32 @@ struct position {
 
 /* ---- the warps that form Y ---- */
 
-/* This lane's share of U_q for a round: row g + 8 h is j = 16 round + 2 g + h, that of slot h of block g.
- *   u[K_STEPS][4]  simd: q0  register: k-step <-> q5 q4, r1 r0 <-> q3 h  thread: t4..t0 <-> g2 g1 g0 q2 q1 */
-__device__ __forceinline__ void load_u(unsigned (&u)[K_STEPS][4], const work &w, const position &at,
-                                       unsigned g, unsigned q)
+/* Starts the copies of this lane's share of U_q for a round, to memory of its own: row g + 8 h is j = 16
+ * round + 2 g + (h ^ turned), that of this slot of block g. u[K_STEPS][4]  simd: q0  register: k-step <-> q5
+ * q4, r1 r0 <-> q3 h  thread: t4..t0 <-> g2 g1 g0 q2 q1 */
+__device__ __forceinline__ void load_u(uint4 (*to)[32], const work &w, const position &at, unsigned lane,
+                                       unsigned turned)
 {
     /* weights_q: shape (F, j_tiles, q_steps, 2, 32, 4), contiguous: of 32 j's that of part n = 2 m + word % 2
      * (see grid.cuh) and lane 4 g' + q is 8 (g' / 2) + 2 n + g' % 2, cells 8 (word / 2) + 2 q */
-    const unsigned j = at.round % 2 * 16 + 2 * g, n = j % 8 / 2;
-    const unsigned *from = w.weights_q +
+    const unsigned j = at.round % 2 * 16 + 2 * (lane / 4), n = j % 8 / 2;
+    const unsigned *even = w.weights_q +
                            (static_cast<size_t>(at.f) * w.j_tiles + at.round / 2) * (w.q_steps * 256) +
-                           n / 2 * 128 + (2 * (j / 8) * 4 + q) * 4 + n % 2;
+                           n / 2 * 128 + (2 * (j / 8) * 4 + lane % 4) * 4 + n % 2 + turned * 16,
+                   *odd = even + 16 - turned * 32;
+    uint8_t *bytes = reinterpret_cast<uint8_t *>(to[0] + lane);
 #pragma unroll
-    for (unsigned k = 0; k < K_STEPS; k++)
+    for (unsigned k = 0; k < K_STEPS; k++) {
+        const bool inside = k < w.q_steps;
+        if (inside) {
 #pragma unroll
-        for (unsigned r = 0; r < 4; r++)
-            u[k][r] = k < w.q_steps ? __ldg(from + k * 256 + r % 2 * 16 + r / 2 * 2) : 0;
+            for (unsigned r = 0; r < 4; r++)
+                copy_async_4(bytes + k * 512 + r * 4, (r % 2 ? odd : even) + k * 256 + r / 2 * 2, true);
+        } else {
+            *reinterpret_cast<uint4 *>(bytes + k * 512) = make_uint4(0, 0, 0, 0);
+        }
+    }
+    copy_async_commit();
 }
 
 /* The field of one step. row: this lane's places in the rows of two tiles.
@@ -162,7 +163,7 @@ __device__ __forceinline__ void load_cells(unsigned (&cells)[K_STEPS][6][2], con
 /* Y of one step of 16 j's.
  *   word[h][6]  simd: p0  register: h, tile  thread: t4..t0 <-> g2 g1 g0, q: see br_fused_p */
 __device__ __forceinline__ void form_middle(unsigned (&word)[2][6], const unsigned (&u)[K_STEPS][4],
-                                            const unsigned (&cells)[K_STEPS][6][2], bool present)
+                                            const unsigned (&cells)[K_STEPS][6][2])
 {
     /* c[6][4]  register: tile, r1 r0 <-> h p0  thread: t4..t0 <-> g2 g1 g0, q */
     float c[6][4] = {};
@@ -174,11 +175,6 @@ __device__ __forceinline__ void form_middle(unsigned (&word)[2][6], const unsign
     for (unsigned n = 0; n < 6; n++) {
         word[0][n] = pack_halves(c[n][0], c[n][1]);
         word[1][n] = pack_halves(c[n][2], c[n][3]);
-    }
-    if (!present) {                    /* whatever the field has there */
-        asm volatile("" ::: "memory"); /* a branch, not 12 selections */
-#pragma unroll
-        for (unsigned n = 0; n < 6; n++) word[0][n] = word[1][n] = 0;
     }
 }
 
@@ -226,20 +222,22 @@ __device__ __forceinline__ void put_weights(uint4 *to, const work &w, const posi
         if (k < K_STEPS)
 #pragma unroll
             for (unsigned r = 0; r < 4; r++)
-                *reinterpret_cast<unsigned *>(
-                    bytes + br_fused_weight(tile * 16 + r % 2 * 8 + lane / 4, k, r / 2, lane % 4)) = word[r];
+                *reinterpret_cast<unsigned *>(bytes + br_fused_weight(tile * 16 + r % 2 * 8 + lane / 4, k,
+                                                                      r / 2 * 4 + lane % 4)) = word[r];
     }
-    publish_shared();
 }
 
-template <int BITS>
+/* VALID: there are steps that may be missing. */
+template <int BITS, bool VALID>
 __device__ __forceinline__ void form(shared &s, const work &w, unsigned begin, unsigned end, unsigned rank)
 {
     const unsigned warp = threadIdx.x / 32 % FORMERS, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
-    /* Row g of the products is for block g. Rows 2 warp and 2 warp + 1 of a chunk are neighbours in swizzled
-     * rows, too. */
-    const unsigned wide = in_block(shared_address(s.y[rank]) + br_fused_wide(0, 2 * warp, q), g),
-                   narrow = in_block(shared_address(s.y[rank]) + br_fused_narrow(0, 2 * warp, q), g),
+    /* Row g + 8 h of the products is for slot h ^ turned of block g: what is side by side in memory comes
+     * from one lane in this order. */
+    const unsigned turned = warp % 2;
+    const unsigned wide = in_block(shared_address(s.y[rank]) + br_fused_wide(turned, 2 * warp, q), g),
+                   other = in_block(shared_address(s.y[rank]) + br_fused_wide(turned ^ 1, 2 * warp, q), g),
+                   narrow = in_block(shared_address(s.y[rank]) + br_fused_narrow(turned, 2 * warp, q), g),
                    full = in_block(shared_address(s.full), g);
     unsigned row[3]; /* lane 8 m + i: row i of tile m / 2, octet m % 2 */
 #pragma unroll
@@ -249,50 +247,51 @@ __device__ __forceinline__ void form(shared &s, const work &w, unsigned begin, u
 
     position at(w, begin);
     for (unsigned chunk = 0; chunk < CHUNKS; chunk++) load_field<BITS>(s, w, at, rank, warp, chunk, lane);
+    load_u(s.columns[0][warp], w, at, lane, turned);
     bool fresh = true; /* this round begins a part, or the cluster's work */
     unsigned part = ~0u, turn = 1;
     for (unsigned number = begin; number < end; number++, turn ^= 1) {
         unsigned u[K_STEPS][4];
-        load_u(u, w, at, g, q);
+        copy_async_wait<0>();
+#pragma unroll
+        for (unsigned k = 0; k < K_STEPS; k++) {
+            const uint4 v = s.columns[turn ^ 1][warp][k][lane];
+            u[k][0] = v.x, u[k][1] = v.y, u[k][2] = v.z, u[k][3] = v.w;
+        }
         if (fresh) part++;
         position next = at;
         const bool last = next.advance(w) && number + 1 < end;
-#pragma unroll 1
+        if (number + 1 < end) load_u(s.columns[turn][warp], w, next, lane, turned);
+#pragma unroll
         for (unsigned chunk = 0; chunk < CHUNKS; chunk++) {
-            bool present[2] = {true, true};
-            if (w.valid) {
-                asm volatile("" ::: "memory");
-                for (unsigned e = 0; e < 2; e++)
-                    present[e] = w.valid[at.f * STEPS + br_fused_step(BITS, rank, chunk, 2 * warp + e)];
-            }
             if (fresh) barrier_wait(&s.loaded[warp][chunk], part % 2);
             unsigned cells[2][K_STEPS][6][2];
 #pragma unroll
             for (unsigned e = 0; e < 2; e++)
                 load_cells(cells[e], row, (chunk * ROWS + e) * BR_FUSED_STEP_BYTES);
+            const unsigned there = chunk * (CLUSTER * BR_FUSED_PIECE), to = full + chunk * sizeof(barrier);
 #pragma unroll
             for (unsigned e = 0; e < 2; e++) {
                 unsigned word[2][6];
-                form_middle(word, u, cells[e], present[e]);
-                if (e == 0 && number > begin) barrier_wait(&s.empty[chunk], turn);
-                const unsigned there = chunk * (CLUSTER * BR_FUSED_PIECE),
-                               to = full + chunk * sizeof(barrier);
+                form_middle(word, u, cells[e]);
+                if (VALID && !w.valid[at.f * STEPS + br_fused_step(BITS, rank, chunk, 2 * warp + e)])
 #pragma unroll
-                for (unsigned h = 0; h < 2; h++) {
-                    send(wide + there + e * 64 + h * 512, to, word[h][0], word[h][1], word[h][2], word[h][3]);
-                    send(narrow + there + e * 32 + h * 256, to, word[h][4], word[h][5]);
-                }
+                    for (unsigned n = 0; n < 6; n++)
+                        word[0][n] = word[1][n] = 0; /* whatever the field has there */
+                if (e == 0 && number > begin) barrier_wait(&s.empty[chunk], turn);
+                send(wide + there + e * 64, to, word[0][0], word[0][1], word[0][2], word[0][3]);
+                send(other + there + e * 64, to, word[1][0], word[1][1], word[1][2], word[1][3]);
+                send(narrow + there + e * 64, to, word[0][4], word[0][5], word[1][4], word[1][5]);
             }
             if (last) {
                 __syncwarp(); /* all lanes have read their cells */
                 load_field<BITS>(s, w, next, rank, warp, chunk, lane);
             }
         }
-        if (fresh) { /* all products of the part before are done */
-            if (number > begin) barrier_wait(&s.empty[CHUNKS - 1], turn);
+        if (fresh) {
+            if (number > begin) barrier_wait(&s.used, (part + 1) % 2);
             put_weights(s.weights, w, at, warp, lane);
-            __syncwarp();
-            if (lane == 0) barrier_arrive(&s.weighted);
+            barrier_arrive(&s.weighted);
         }
         fresh = at.advance(w);
     }

@@ -43,41 +43,42 @@ static inline BR_HD unsigned br_quantize_chunk(unsigned bits, unsigned steps, un
 /* ---- beams formed and quantized at once (fused.cuh) ----
  *
  * A block keeps the field of 32 of the 256 steps, and Y[t][p] of two j's and all steps, which the blocks of
- * its cluster send it. Y is operand b of the second product (columns: steps), of its 48 p's those of the
- * first two k-steps in rows of 64 bytes, those of the third in rows of 32, both swizzled. The columns stand in
- * the order in which the sums of the product are the registers that br_quantize_step describes: 8 of a chunk
- * come from one block. */
+ * its cluster send it. Y is operand b of the second product (columns: steps, 8 of a chunk from one block), in
+ * the order in which lanes take it: 8 p's of the first two k-steps in 16 bytes, 4 p's of the third in 8. The
+ * columns stand in the order in which the sums of the product are the registers that br_quantize_step
+ * describes. */
 
 /* Cells of a field along p and q; i's of a block's beams. */
 enum { BR_FUSED_CELLS = 48, BR_FUSED_BEAMS = 96 };
 
-/* The step of row `row` (0 to 7) of chunk `chunk` (0 to 3) of the Y that block `rank` (0 to 7) makes. */
+/* The step of row `row` (0 to 7) of chunk `chunk` (0 to 3) of the Y that block `rank` (0 to 7) makes. Even
+ * chunks are the first half of the block of time, odd ones the second one. */
 static inline BR_HD unsigned br_fused_step(unsigned bits, unsigned rank, unsigned chunk, unsigned row)
 {
-    return br_quantize_step(bits, 256, chunk * 8 + rank, row / 2, row % 2);
+    return br_quantize_step(bits, 256, chunk % 2 * 16 + chunk / 2 * 8 + rank, row / 2, row % 2);
 }
 
 /* The first product takes rows p of the field as its columns: which one is column `column` (0 to 7) of tile n
- * (0 to 5). So chosen that the lane with columns 2 q and 2 q + 1 ends up with 8 p's of the first 32, and 4 of
- * the last 16, side by side, and that the 8 rows of a tile use all banks. */
+ * (0 to 5). So chosen that the lane with columns 2 q and 2 q + 1 ends up with 4 p's of each 16, those that it
+ * takes of operand b of the second product, and that the 8 rows of a tile use all banks. */
 static inline BR_HD unsigned br_fused_p(unsigned n, unsigned column)
 {
-    unsigned q = column / 2, pair = n ^ (q & 1);
-    return n < 4 ? 8 * q + 2 * pair + column % 2 : 32 + 4 * q + 2 * (pair - 4) + column % 2;
+    unsigned q = column / 2;
+    return n / 2 * 16 + 4 * q + 2 * (n % 2 ^ (q & 1)) + column % 2;
 }
 
-/* A step's field stands in four pieces, p from 0, 16, 32 and 40 on, each the next but for 16 bytes. */
+/* A step's field stands in four pieces, p from 0, 8, 24 and 40 on, each the next but for 16 bytes. */
 enum { BR_FUSED_PIECES = 4, BR_FUSED_STEP_BYTES = BR_FUSED_CELLS * BR_FUSED_CELLS * 2 + 48 };
 
 static inline BR_HD unsigned br_fused_first_p(unsigned piece)
 {
-    return piece < 2 ? 16 * piece : 16 + 8 * piece;
+    return piece == 0 ? 0 : 16 * piece - 8;
 }
 
 /* Bytes from the step's start to row p of `pitch` bytes. */
 static inline BR_HD unsigned br_fused_row(unsigned p, unsigned pitch)
 {
-    unsigned piece = p < 32 ? p / 16 : (p - 16) / 8, first = br_fused_first_p(piece);
+    unsigned piece = (p + 8) / 16, first = br_fused_first_p(piece);
     return first * (BR_FUSED_CELLS * 2) + piece * 16 + (p - first) * pitch;
 }
 
@@ -86,28 +87,25 @@ static inline BR_HD unsigned br_fused_row(unsigned p, unsigned pitch)
 enum { BR_FUSED_PIECE = 1536, BR_FUSED_NARROW = 1024 };
 
 /* Bytes from the piece's start to the 16 bytes of lane q (of those that have a column of it) of j `slot`: of
- * the rows of 64 bytes. */
+ * the first two k-steps. */
 static inline BR_HD unsigned br_fused_wide(unsigned slot, unsigned row, unsigned q)
 {
-    return slot * 512 + br_swizzle_64_bytes(row * 64 + q * 16);
+    return slot * 512 + row * 64 + q * 16;
 }
 
-/* 8 bytes, of those of 32. */
+/* 8 bytes, of the third: those of both j's side by side, every other pair of rows turned round, so that a
+ * lane's 8 bytes of half a warp use all banks. */
 static inline BR_HD unsigned br_fused_narrow(unsigned slot, unsigned row, unsigned q)
 {
-    return BR_FUSED_NARROW + slot * 256 + br_swizzle_32_bytes(row * 32 + q * 8);
+    return BR_FUSED_NARROW + row * 64 + q * 16 + (slot ^ (row / 2 & 1)) * 8;
 }
 
-/* U_p is operand a of the second product, plain: [octet of p][row][8 p's], its p's in the order of Y's. Of
- * the rows those of 4 tiles of 16 i's, two empty tiles, the other 2 tiles, two empty ones: 4 tiles from the
- * sixth on are the last two beside nothing, from the fourth on nothing beside the last two. */
-enum { BR_FUSED_ROWS = 160, BR_FUSED_OCTET_BYTES = BR_FUSED_ROWS * 16 };
-
-/* Bytes from the start to the two p's from 16 k + 8 half + 2 pair on, of i (of the block's 96). */
-static inline BR_HD unsigned br_fused_weight(unsigned i, unsigned k, unsigned half, unsigned pair)
+/* U_p is operand a of the second product, [tile of 16 i's][k-step][lane], 16 bytes each, its p's in the order
+ * of Y's. Bytes from the start to the two p's from 16 k + 2 pair on, of i (of the block's 96). */
+static inline BR_HD unsigned br_fused_weight(unsigned i, unsigned k, unsigned pair)
 {
-    unsigned row = i < 64 ? i : i + 32, octet = 2 * k + half, seat = k < 2 ? pair ^ half : pair ^ pair / 2;
-    return octet * BR_FUSED_OCTET_BYTES + row * 16 + seat * 4;
+    unsigned q = pair / 2, second = pair % 2 ^ (q & 1), lane = i % 8 * 4 + q;
+    return ((i / 16 * 3 + k) * 32 + lane) * 16 + (2 * second + i / 8 % 2) * 4;
 }
 
 #endif

@@ -4,7 +4,7 @@
  * cancels. Each half of the block has a pivot of its own. Where the pivots turn out to have been far from the
  * mean, sums of differences from that mean (as float16: a constant block is then exactly constant) give the
  * numbers again. All as in float32 on the CPU, but that the tensor cores turn pairs of float16 into
- * differences in float32 (times the unit matrix, from minus the pivot on), and add up the values, 16 at a
+ * differences in float32 (times the unit matrix, from minus the pivot on), and add up the values, 32 at a
  * time (they cut bits off a sum that goes on). Each beam decides by its own numbers, so that its bits depend
  * on nothing else.
  *
@@ -88,6 +88,30 @@ __device__ __forceinline__ void product(float (&c)[4], unsigned low, unsigned hi
         : "r"(low), "r"(high), "r"(b), "f"(start[0]), "f"(start[1]), "f"(start[2]), "f"(start[3]));
 }
 
+/* c[4] = start + 16 steps of 8 beams, twice, times what is in b: registers 0 and 2, 1 and 3. */
+__device__ __forceinline__ void add_products(float (&c)[4], const unsigned *x, unsigned b,
+                                             const float (&start)[4])
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %8}, "
+        "{%9, %10, %11, %12};\n"
+        : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
+        : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(b), "f"(start[0]), "f"(start[1]), "f"(start[2]),
+          "f"(start[3]));
+}
+
+/* Means of differences from the pivot, of as many steps as go into one sum: 32, or 16 in the shortest blocks.
+ */
+template <unsigned REGISTERS> struct means {
+    static constexpr unsigned STEPS = REGISTERS < 8 ? 16 : 32, PARTS = STEPS < 32 ? 0x2c002c00u : 0x28002800u;
+
+    /* of the registers from x on */
+    static __device__ __forceinline__ void find(float (&c)[4], const unsigned *x, const float (&start)[4])
+    {
+        add_products(c, x, PARTS, start);
+        if (STEPS == 32) add_products(c, x + 4, PARTS, c);
+    }
+};
+
 /* Minus the pivot of a mean, twice: as two registers, which need not be copied for every product. */
 __device__ __forceinline__ float2 minus_pivot(float mean)
 {
@@ -113,19 +137,19 @@ __device__ __forceinline__ sums add_up(const unsigned *x, unsigned lane)
         const float2 pivot = minus_pivot(c[0] + c[2]), again = minus_pivot(c[1] + c[3]);
         start[0] = pivot.x, start[1] = pivot.y, start[2] = again.x, start[3] = again.y;
     }
+    using m = means<REGISTERS>;
     float sum[2] = {}, squares[4] = {};
 #pragma unroll
     for (int r = 0; r < REGISTERS; r += 2) {
         product(c, x[r], x[r + 1], unit, start);
 #pragma unroll
         for (int i = 0; i < 4; i++) squares[i] = fmaf(c[i], c[i], squares[i]);
-        if (r / 2 % 2) continue;
-        product(d, x[r], x[r + 1], SIXTEENTHS, start);
-        product(d, x[r + 2], x[r + 3], SIXTEENTHS, d);
+        if (r % (m::STEPS / 4)) continue;
+        m::find(d, x + r, start);
         sum[0] = r == 0 ? d[0] : sum[0] + d[0];
         sum[1] = r == 0 ? d[2] : sum[1] + d[2];
     }
-    return sums{-start[0], 16 * (sum[0] + sum[1]),
+    return sums{-start[0], m::STEPS * (sum[0] + sum[1]),
                 over_lanes((squares[0] + squares[1]) + (squares[2] + squares[3]))};
 }
 
@@ -193,7 +217,7 @@ template <int BITS> __device__ __forceinline__ statistics find_statistics(const 
     /* Within 2^-22; a variance of float16 numbers is never subnormal. */
     asm("sqrt.approx.ftz.f32 %0, %1;\n" : "=f"(deviation) : "f"(variance));
     asm("rsqrt.approx.ftz.f32 %0, %1;\n" : "=f"(per_deviation) : "f"(variance));
-    asm("rcp.approx.ftz.f32 %0, %1;\n" : "=f"(per_rms) : "f"(rule.levels_rms));
+    asm volatile("rcp.approx.ftz.f32 %0, %1;\n" : "=f"(per_rms) : "f"(rule.levels_rms)); /* not kept */
     s.offset = m.high + m.low;
     s.scale = deviation * per_rms;
     float per_level = deviation > 0 ? rule.levels_rms * per_deviation

@@ -79,45 +79,61 @@ static void check_rows(struct layouts *report, const struct variant *v)
     layouts_end(store, 1, 1);
 }
 
-/* fused.cuh: Y of a block's two j's, in elements of 8 bytes; item: (slot * 256 + step) * 12 + element. */
+/* fused.cuh: Y of a block's two j's, in elements of 8 bytes: 4 p's that a lane takes of a k-step; item: (slot
+ * * 256 + step) * 12 + element, which is 2 q + k-step for the first two, 8 + q for the third. */
 static void check_middle(struct layouts *report, unsigned bits)
 {
     layouts_variant(report, "beams formed and quantized to %u bits", bits);
     struct layouts_region *y = layouts_region(report, LAYOUTS_SHARED, "y", 32 * BR_FUSED_PIECE / 8, 8);
     struct layouts_pass *send = layouts_begin(y, LAYOUTS_WRITE, "products of all blocks");
-    for (unsigned n = 0; n < 8 * 4 * 8 * 2; n++) {
+    for (unsigned n = 0; n < 8 * 4 * 8; n++) {
         /* Of a warp's store 4 lanes go to this block. */
-        struct layouts_access wide = {.bytes = 16}, narrow = {.bytes = 8};
-        unsigned slot = n % 2, row = n / 2 % 8, chunk = n / 16 % 4, rank = n / 64, warp = row / 2;
-        unsigned item = (slot * 256 + br_fused_step(bits, rank, chunk, row)) * 12;
-        for (unsigned q = 0; q < 4; q++) {
-            /* as the kernel has it: a warp's second row, the slot and the chunk only add */
-            unsigned piece = (rank + chunk * 8) * BR_FUSED_PIECE, second = row % 2;
-            layouts_lane_items(&wide, q, piece + br_fused_wide(0, 2 * warp, q) + second * 64 + slot * 512,
-                               item + 2 * q);
-            layouts_lane_items(&narrow, q, piece + br_fused_narrow(0, 2 * warp, q) + second * 32 + slot * 256,
-                               item + 8 + q);
+        unsigned row = n % 8, chunk = n / 8 % 4, rank = n / 32, warp = row / 2, turned = warp % 2;
+        unsigned step = br_fused_step(bits, rank, chunk, row);
+        /* as the kernel has it: a warp's second row and the chunk only add */
+        unsigned piece = (rank + chunk * 8) * BR_FUSED_PIECE + row % 2 * 64;
+        for (unsigned h = 0; h < 2; h++) {
+            struct layouts_access wide = {.bytes = 16};
+            unsigned slot = h ^ turned;
+            for (unsigned q = 0; q < 4; q++)
+                layouts_lane_items(&wide, q, piece + br_fused_wide(slot, 2 * warp, q),
+                                   (slot * 256 + step) * 12 + 2 * q);
+            layouts_access(send, &wide);
         }
-        layouts_access(send, &wide);
+        struct layouts_access narrow = {.bytes = 16, .items = true};
+        for (unsigned q = 0; q < 4; q++) {
+            layouts_lane(&narrow, q, piece + br_fused_narrow(turned, 2 * warp, q));
+            for (unsigned h = 0; h < 2; h++) narrow.item[q][h] = ((h ^ turned) * 256 + step) * 12 + 8 + q;
+        }
         layouts_access(send, &narrow);
     }
     layouts_end(send, 1, 1);
 
     /* Tile r of 8 columns of the second product is register r of the quantizer's. */
     struct layouts_pass *load = layouts_begin(y, LAYOUTS_READ, "columns of the second product");
-    for (unsigned n = 0; n < 2 * 32 * 6; n++) {
-        struct layouts_access access = {.bytes = 16};
-        unsigned octet = n % 6, r = n / 6 % 32, slot = n / 192;
-        for (unsigned column = 0; column < 8; column++) {
-            unsigned step = br_quantize_step(bits, 256, r, column / 2, column % 2);
-            unsigned at = octet < 4 ? br_fused_wide(slot, column, octet)
-                                    : br_fused_narrow(slot, column, 2 * (octet - 4));
-            layouts_lane_items(&access, column, r * BR_FUSED_PIECE + at,
-                               (slot * 256 + step) * 12 + 2 * octet);
+    for (unsigned n = 0; n < 2 * 32; n++) {
+        struct layouts_access wide = {.bytes = 16}, narrow = {.bytes = 8};
+        unsigned r = n % 32, slot = n / 32, chunk = r / 8 % 2 * 2 + r / 16, piece = chunk * 8 + r % 8;
+        for (unsigned lane = 0; lane < 32; lane++) {
+            unsigned row = lane / 4, q = lane % 4;
+            unsigned item = (slot * 256 + br_quantize_step(bits, 256, r, row / 2, row % 2)) * 12;
+            layouts_lane_items(&wide, lane, piece * BR_FUSED_PIECE + br_fused_wide(slot, row, q),
+                               item + 2 * q);
+            layouts_lane_items(&narrow, lane, piece * BR_FUSED_PIECE + br_fused_narrow(slot, row, q),
+                               item + 8 + q);
         }
-        layouts_access(load, &access);
+        layouts_access(load, &wide);
+        layouts_access(load, &narrow);
     }
     layouts_end(load, 1, 1);
+    /* Half a block is a block of half the steps. */
+    for (unsigned n = 0; n < 2 * 16 * 4 * 2; n++) {
+        unsigned simd = n % 2, q = n / 2 % 4, r = n / 8 % 16, half = n / 128;
+        layouts_expect(report,
+                       br_quantize_step(bits, 256, half * 16 + r, q, simd) ==
+                           half * 128 + br_quantize_step(bits, 128, r, q, simd),
+                       "register %u, lane %u of half %u", r, q, half);
+    }
 }
 
 /* fused.cuh: a step's field of 48 x 48 cells; item: p * 48 + q. */
@@ -153,35 +169,30 @@ static void check_field(struct layouts *report)
 /* fused.cuh: U_p of 96 i's, in pairs of p's; item: i * 24 + pair. */
 static void check_weights(struct layouts *report)
 {
-    struct layouts_region *weights =
-        layouts_region(report, LAYOUTS_SHARED, "U_p", 6 * BR_FUSED_OCTET_BYTES / 4, 4);
-    for (unsigned octet = 0; octet < 6; octet++)
-        for (unsigned row = 64; row <= 128; row += 64)
-            layouts_padding(weights, (octet * BR_FUSED_OCTET_BYTES + row * 16) / 4, 32 * 4);
+    struct layouts_region *weights = layouts_region(report, LAYOUTS_SHARED, "U_p", 6 * 3 * 32 * 4, 4);
     struct layouts_pass *put = layouts_begin(weights, LAYOUTS_WRITE, "fragments");
+    layouts_allow_wavefronts(put, 4, "once for all rounds of a part");
     for (unsigned n = 0; n < 6 * 3 * 4; n++) {
         struct layouts_access access = {.bytes = 4};
         unsigned r = n % 4, tile = n / 4 % 6, k = n / 24;
         for (unsigned lane = 0; lane < 32; lane++) {
-            unsigned i = tile * 16 + r % 2 * 8 + lane / 4;
-            layouts_lane_items(&access, lane, br_fused_weight(i, k, r / 2, lane % 4),
-                               i * 24 + k * 8 + r / 2 * 4 + lane % 4);
+            unsigned i = tile * 16 + r % 2 * 8 + lane / 4, pair = r / 2 * 4 + lane % 4;
+            layouts_lane_items(&access, lane, br_fused_weight(i, k, pair), i * 24 + k * 8 + pair);
         }
         layouts_access(put, &access);
     }
     layouts_end(put, 1, 1);
+    /* Operand a: rows g and g + 8, the p's of columns 2 q and 2 q + 1 of the first product's tile 2 k, then
+     * of tile 2 k + 1: those that the lane has of Y. */
     struct layouts_pass *load = layouts_begin(weights, LAYOUTS_READ, "rows of the second product");
-    for (unsigned n = 0; n < 6 * 12; n++) {
+    for (unsigned n = 0; n < 6 * 3; n++) {
         struct layouts_access access = {.bytes = 16, .items = true};
-        unsigned octet = n % 6, first = n / 6 * 8, row = first < 64 ? first : first + 32;
-        for (unsigned lane = 0; lane < 8; lane++) {
-            layouts_lane(&access, lane, octet * BR_FUSED_OCTET_BYTES + (row + lane) * 16);
-            /* in the order in which the 16 bytes of Y have them: of tile n of the first product, or n + 4 */
-            for (unsigned seat = 0; seat < 4; seat++) {
-                unsigned p = octet < 4 ? br_fused_p(seat, 2 * octet)
-                                       : br_fused_p(4 + seat % 2, 2 * (2 * (octet - 4) + seat / 2));
-                access.item[lane][seat] = (first + lane) * 24 + p / 2;
-            }
+        unsigned tile = n / 3, k = n % 3;
+        for (unsigned lane = 0; lane < 32; lane++) {
+            layouts_lane(&access, lane, (n * 32 + lane) * 16);
+            for (unsigned r = 0; r < 4; r++)
+                access.item[lane][r] =
+                    (tile * 16 + r % 2 * 8 + lane / 4) * 24 + br_fused_p(2 * k + r / 2, 2 * (lane % 4)) / 2;
         }
         layouts_access(load, &access);
     }
