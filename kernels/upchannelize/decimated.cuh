@@ -319,10 +319,11 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) decimated(const tensor_
                 read_me();
                 beamring::copy_async_wait<0>();
                 __syncthreads();
+                load_words((ring + 1) % LAGS * S::WINDOW, 0);
                 stage_part(at + part + LAGS, part * S::WINDOW);
                 store(at + part, part * S::WINDOW);
             }
-            load_words((ring + 1) % LAGS * S::WINDOW, 0);
+            if (ring % PART != PART - 1) load_words((ring + 1) % LAGS * S::WINDOW, 0);
             begin_sums(ring);
             if (at + ring < end && (PLAIN || is_kept(at + ring))) beyond += masks;
         }
