@@ -14,68 +14,12 @@
 
 #include <cmocka.h>
 
-#include "tests/kernels/draws.h"
+#include "tests/kernels/grid_run.h"
 
-struct run {
-    size_t T, F, P, D, row, valid_row, cells;
-    unsigned M, N, downsample;
-    uint16_t *cell;
-    float *weights;
-    uint8_t *e, *e_valid;
-    struct br_frb_grid_params params;
-};
-
-/* weight_channels 0: none. missing: percent. ordered: dishes fill the grid row by row. */
-static struct run make(size_t T, size_t F, size_t P, unsigned M, unsigned N, size_t D, unsigned downsample,
-                       size_t weight_channels, unsigned missing, int ordered)
+static struct run in_order(struct run r)
 {
-    struct run r = {.T = T, .F = F, .P = P, .D = D, .M = M, .N = N, .downsample = downsample};
-    r.row = F * P * D + pick(0, 5);
-    r.valid_row = F + pick(0, 3);
-    r.cells = (size_t)4 * M * N;
-    r.cell = malloc(D * 2 * sizeof *r.cell);
-    r.e = malloc(T * r.row);
-    r.e_valid = missing ? malloc(T * r.valid_row) : NULL;
-    uint16_t order[64 * 64];
-    for (size_t i = 0; i < (size_t)M * N; i++) order[i] = (uint16_t)i;
-    for (size_t i = 0; !ordered && i < (size_t)M * N; i++) {
-        size_t j = pick(i, (size_t)M * N - 1);
-        uint16_t keep = order[i];
-        order[i] = order[j];
-        order[j] = keep;
-    }
-    for (size_t d = 0; d < D; d++) {
-        r.cell[2 * d] = (uint16_t)(order[d] / N);
-        r.cell[2 * d + 1] = (uint16_t)(order[d] % N);
-    }
-    if (weight_channels) {
-        r.weights = malloc(weight_channels * P * D * 2 * sizeof *r.weights);
-        for (size_t i = 0; i < weight_channels * P * D * 2; i++)
-            r.weights[i] = (float)((double)dump_random(&seed) / 0x1p63 - 1);
-    }
-    for (size_t i = 0; i < T * r.row; i++) r.e[i] = (uint8_t)dump_random(&seed);
-    for (size_t i = 0; missing && i < T * r.valid_row; i++)
-        r.e_valid[i] = (uint8_t)(pick(0, 99) < missing ? 0 : pick(1, 255));
-    r.params = (struct br_frb_grid_params){.nchannels = F,
-                                           .npol = P,
-                                           .ndishes = D,
-                                           .grid_m = M,
-                                           .grid_n = N,
-                                           .dish_cell = r.cell,
-                                           .weights = r.weights,
-                                           .weight_channels = weight_channels,
-                                           .downsample = downsample,
-                                           .threshold = 0.5};
-    r.params.log2_scale = br_frb_grid_log2_scale(&r.params);
+    place_in_order(&r, r.params.grid_n);
     return r;
-}
-
-static void finish(struct run *r)
-{
-    free(r->cell);
-    free(r->weights);
-    free(r->e);
-    free(r->e_valid);
 }
 
 struct image {
@@ -88,32 +32,31 @@ struct image {
  * flush. */
 static struct image compute(const struct run *r, enum br_backend backend, unsigned phase, size_t most)
 {
-    struct image im = {.stride = (r->T + phase) / r->downsample + 2};
+    struct image im = {.stride = (r->T + phase) / r->params.downsample + 2};
     struct br_frb_grid *plan;
     struct br_why why = {""};
     size_t at = 0;
-    im.out = malloc(r->F * im.stride * r->cells * sizeof *im.out);
-    im.valid = malloc(r->F * im.stride);
-    memset(im.out, 0xee, r->F * im.stride * r->cells * sizeof *im.out);
-    memset(im.valid, 0xee, r->F * im.stride);
+    im.out = malloc(r->params.nchannels * im.stride * r->cells * sizeof *im.out);
+    im.valid = malloc(r->params.nchannels * im.stride);
+    memset(im.out, 0xee, r->params.nchannels * im.stride * r->cells * sizeof *im.out);
+    memset(im.valid, 0xee, r->params.nchannels * im.stride);
     if (br_frb_grid_create(&plan, backend, &r->params, &why) != 0) fail_msg("%s", why.text);
     if (phase) br_frb_grid_begin(plan, phase);
     while (at < r->T) {
         size_t n = most && most < r->T - at ? pick(1, most) : r->T - at, max = most ? pick(1, 3) : 1000000,
                taken = 99;
-        size_t got = br_frb_grid_execute(plan, r->e + at * r->row, r->row,
-                                         r->e_valid ? r->e_valid + at * r->valid_row : NULL, r->valid_row, n,
-                                         max, im.out + im.blocks * r->cells, im.stride, im.valid + im.blocks,
-                                         im.stride, &taken);
+        size_t got = br_frb_grid_execute(
+            plan, r->e + at * r->row, r->row, r->valid ? r->valid + at * r->valid_row : NULL, r->valid_row, n,
+            max, im.out + im.blocks * r->cells, im.stride, im.valid + im.blocks, im.stride, &taken);
         assert_true(got <= max && taken <= n && (got == max || taken == n));
         at += taken;
         im.blocks += got;
-        assert_int_equal(br_frb_grid_pending(plan), (at + phase) % r->downsample);
-        assert_int_equal(im.blocks, (at + phase) / r->downsample);
+        assert_int_equal(br_frb_grid_pending(plan), (at + phase) % r->params.downsample);
+        assert_int_equal(im.blocks, (at + phase) / r->params.downsample);
     }
     size_t more =
         br_frb_grid_flush(plan, im.out + im.blocks * r->cells, im.stride, im.valid + im.blocks, im.stride);
-    assert_int_equal(more, (r->T + phase) % r->downsample != 0);
+    assert_int_equal(more, (r->T + phase) % r->params.downsample != 0);
     im.blocks += more;
     assert_int_equal(br_frb_grid_pending(plan), 0);
     assert_int_equal(br_frb_grid_flush(plan, im.out, im.stride, im.valid, im.stride), 0);
@@ -133,7 +76,7 @@ static void assert_close(const struct run *r, const struct image *a, const struc
     double sum = 0, error = 0, worst = 0;
     size_t count = 0;
     assert_int_equal(a->blocks, b->blocks);
-    for (size_t f = 0; f < r->F; f++) {
+    for (size_t f = 0; f < r->params.nchannels; f++) {
         assert_memory_equal(a->valid + f * a->stride, b->valid + f * b->stride, a->blocks);
         for (size_t i = 0; i < a->blocks * r->cells; i++, count++) {
             double x = (double)br_half_to_float(a->out[f * a->stride * r->cells + i]);
@@ -146,14 +89,14 @@ static void assert_close(const struct run *r, const struct image *a, const struc
     }
     double rms = sqrt(sum / (double)count);
     if (!(sqrt(error / (double)count) <= 2e-3 * rms && worst <= 0.02 * rms))
-        fail_msg("%ux%u D %zu: rms error %g, worst %g, rms %g", r->M, r->N, r->D, sqrt(error / (double)count),
-                 worst, rms);
+        fail_msg("%ux%u D %zu: rms error %g, worst %g, rms %g", r->params.grid_m, r->params.grid_n,
+                 r->params.ndishes, sqrt(error / (double)count), worst, rms);
 }
 
 static void assert_same(const struct run *r, const struct image *a, const struct image *b)
 {
     assert_int_equal(a->blocks, b->blocks);
-    for (size_t f = 0; f < r->F; f++) {
+    for (size_t f = 0; f < r->params.nchannels; f++) {
         assert_memory_equal(a->valid + f * a->stride, b->valid + f * b->stride, a->blocks);
         assert_memory_equal(a->out + f * a->stride * r->cells, b->out + f * b->stride * r->cells,
                             a->blocks * r->cells * sizeof *a->out);
@@ -169,7 +112,8 @@ static void against_equation(void **state)
         static const size_t channels[3] = {0, 1, 2};
         size_t WF = channels[pick(0, 2)] == 2 ? F : pick(0, 1);
         unsigned downsample = (unsigned)pick(1, 9);
-        struct run r = make(pick(1, 25), F, P, M, N, D, downsample, WF, i % 2 ? 30 : 0, i % 5 < 2);
+        struct run r = make(pick(1, 25), F, P, M, N, D, downsample, WF, i % 2 ? 30 : 0);
+        if (i % 5 < 2) r = in_order(r);
         struct image a = compute(&r, BR_CPU, 0, 0), b = compute(&r, BR_REFERENCE, 0, 0);
         assert_close(&r, &a, &b);
         release(&a);
@@ -184,7 +128,8 @@ static void telescopes(void **state)
     static const unsigned shape[4][3] = {{24, 24, 512}, {8, 12, 64}, {16, 16, 256}, {64, 64, 40}};
     for (int i = 0; i < 4; i++)
         for (int ordered = 0; ordered < 2; ordered++) {
-            struct run r = make(2, 1, 1, shape[i][0], shape[i][1], shape[i][2], 2, 1, 0, ordered);
+            struct run r = make(2, 1, 1, shape[i][0], shape[i][1], shape[i][2], 2, 1, 0);
+            if (ordered) r = in_order(r);
             struct image a = compute(&r, BR_CPU, 0, 0), b = compute(&r, BR_REFERENCE, 0, 0);
             assert_close(&r, &a, &b);
             release(&a);
@@ -199,8 +144,8 @@ static void calls_change_nothing(void **state)
     for (int i = 0; i < 40; i++) {
         unsigned downsample = i % 5 == 0 ? 600 : (unsigned)pick(1, 40),
                  phase = (unsigned)pick(0, downsample - 1);
-        struct run r =
-            make(pick(1, 1500), pick(1, 2), 2, 3, 5, 11, downsample, 1, i % 2 ? 45 : 0, i % 3 == 0);
+        struct run r = make(pick(1, 1500), pick(1, 2), 2, 3, 5, 11, downsample, 1, i % 2 ? 45 : 0);
+        if (i % 3 == 0) r = in_order(r);
         r.params.threshold = i % 4 ? 0.5 : 0;
         struct image all = compute(&r, BR_CPU, phase, 0), cut = compute(&r, BR_CPU, phase, 70);
         assert_same(&r, &all, &cut);
@@ -217,15 +162,15 @@ static void missing_is_missing(void **state)
     (void)state;
     for (int backend = BR_REFERENCE; backend <= BR_CPU; backend++) {
         unsigned downsample = 10, phase = 3;
-        struct run r = make(24, 1, 2, 2, 3, 5, downsample, 1, 0, 0);
+        struct run r = make(24, 1, 2, 2, 3, 5, downsample, 1, 0);
         struct image a = compute(&r, (enum br_backend)backend, phase, 0);
         struct run s = r;
         s.T = 30;
         s.e = malloc(s.T * s.row);
-        s.e_valid = calloc(s.T, s.valid_row);
+        s.valid = calloc(s.T, s.valid_row);
         for (size_t i = 0; i < s.T * s.row; i++) s.e[i] = (uint8_t)dump_random(&seed);
         memcpy(s.e + phase * s.row, r.e, r.T * r.row);
-        memset(s.e_valid + phase * s.valid_row, 1, r.T * s.valid_row);
+        memset(s.valid + phase * s.valid_row, 1, r.T * s.valid_row);
         struct image b = compute(&s, (enum br_backend)backend, 0, 0);
         assert_same(&r, &a, &b);
         assert_int_equal(a.blocks, 3);
@@ -234,9 +179,9 @@ static void missing_is_missing(void **state)
         assert_int_equal(a.valid[2], (7 * 255 + 5) / 10);
         release(&b);
         /* below the threshold: zero bytes; at it: not */
-        memset(s.e_valid, 0, s.T * s.valid_row);
-        memset(s.e_valid, 9, 5 * s.valid_row);
-        memset(s.e_valid + 10 * s.valid_row, 9, 4 * s.valid_row);
+        memset(s.valid, 0, s.T * s.valid_row);
+        memset(s.valid, 9, 5 * s.valid_row);
+        memset(s.valid + 10 * s.valid_row, 9, 4 * s.valid_row);
         b = compute(&s, (enum br_backend)backend, 0, 0);
         assert_int_equal(b.valid[0], 128);
         assert_int_equal(b.valid[1], 0);
@@ -250,7 +195,7 @@ static void missing_is_missing(void **state)
         release(&b);
         release(&a);
         free(s.e);
-        free(s.e_valid);
+        free(s.valid);
         finish(&r);
     }
 }
@@ -260,7 +205,7 @@ static void missing_is_missing(void **state)
 static void level_is_restored(void **state)
 {
     (void)state;
-    struct run r = make(3000, 1, 1, 4, 4, 16, 1000, 0, 40, 0);
+    struct run r = make(3000, 1, 1, 4, 4, 16, 1000, 0, 40);
     for (size_t t = 0; t < r.T; t++) memset(r.e + t * r.row, 0x21, 16); /* 1 + 2i */
     struct image a = compute(&r, BR_CPU, 0, 0);
     assert_int_equal(a.blocks, 3);
@@ -277,13 +222,13 @@ static void full_scale_fits(void **state)
 {
     (void)state;
     for (int i = 0; i < 12; i++) {
-        struct run r = make(40, 1, 2, 4, 4, pick(1, 16), (unsigned)pick(1, 40), 0, 0, 0);
+        struct run r = make(40, 1, 2, 4, 4, pick(1, 16), (unsigned)pick(1, 40), 0, 0);
         memset(r.e, 0x88, r.T * r.row); /* -8 - 8i: 128 times as strong as one */
-        double most = 2.0 * r.downsample * 128 * (double)(r.D * r.D);
+        double most = 2.0 * r.params.downsample * 128 * (double)(r.params.ndishes * r.params.ndishes);
         int k = r.params.log2_scale;
         assert_true(ldexp(65504, k) >= most && ldexp(65504, k - 1) < most);
         struct image a = compute(&r, BR_CPU, 0, 0);
-        for (size_t j = 0; j < r.cells * (r.T / r.downsample); j++)
+        for (size_t j = 0; j < r.cells * (r.T / r.params.downsample); j++)
             assert_true(br_half_to_float(a.out[j]) <= BR_HALF_MAX);
         double zenith = ldexp((double)br_half_to_float(a.out[0]), k);
         assert_true(fabs(zenith / most - 1) < 1e-3);
@@ -291,7 +236,7 @@ static void full_scale_fits(void **state)
         finish(&r);
     }
     /* the smallest k, with weights: npol T_ds 128 (max sum |W|)^2 = 2^k 65504 */
-    struct run r = make(1, 2, 1, 1, 2, 2, 1, 2, 0, 1);
+    struct run r = in_order(make(1, 2, 1, 1, 2, 2, 1, 2, 0));
     float w[8] = {1, 0, 0, 1, 3, 4, 0, -5};
     memcpy(r.weights, w, sizeof w);
     r.params.log2_scale = br_frb_grid_log2_scale(&r.params);
@@ -327,7 +272,7 @@ static void scales_and_order(void **state)
 static void bad_parameters(void **state)
 {
     (void)state;
-    struct run r = make(1, 2, 2, 3, 4, 5, 7, 2, 0, 1);
+    struct run r = in_order(make(1, 2, 2, 3, 4, 5, 7, 2, 0));
     for (int backend = BR_REFERENCE; backend <= BR_CPU; backend++) {
         struct br_frb_grid *plan = (struct br_frb_grid *)&r;
         struct br_why why;
@@ -379,14 +324,14 @@ static void bad_parameters(void **state)
 static void portable_is_the_same(void **state)
 {
     (void)state;
-    struct run r = make(23, 2, 2, 8, 12, 64, 5, 2, 20, 0);
+    struct run r = make(23, 2, 2, 8, 12, 64, 5, 2, 20);
     int ends[2];
     assert_int_equal(pipe(ends), 0);
     pid_t child = fork();
     if (child == 0) {
         setenv("BEAMRING_CPU", "generic", 1);
         struct image a = compute(&r, BR_CPU, 0, 0);
-        size_t bytes = r.F * a.stride * r.cells * sizeof *a.out, at = 0;
+        size_t bytes = r.params.nchannels * a.stride * r.cells * sizeof *a.out, at = 0;
         while (at < bytes) {
             ssize_t n = write(ends[1], (char *)a.out + at, bytes - at);
             if (n <= 0) _exit(1);
@@ -396,7 +341,7 @@ static void portable_is_the_same(void **state)
     }
     close(ends[1]);
     struct image b = compute(&r, BR_CPU, 0, 0);
-    size_t bytes = r.F * b.stride * r.cells * sizeof *b.out, at = 0;
+    size_t bytes = r.params.nchannels * b.stride * r.cells * sizeof *b.out, at = 0;
     char *theirs = malloc(bytes);
     for (ssize_t n; at < bytes && (n = read(ends[0], theirs + at, bytes - at)) > 0;) at += (size_t)n;
     close(ends[0]);

@@ -111,6 +111,8 @@ static void together_on_the_cpu(void **state)
 }
 
 #if BR_WITH_CUDA
+#include "tests/kernels/grid_gpu.h"
+
 static void *device_space(size_t bytes, const void *from)
 {
     void *memory = gpu_poisoned(bytes, 0);

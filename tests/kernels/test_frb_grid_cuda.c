@@ -10,9 +10,9 @@
 
 #include <cmocka.h>
 
-#include "tests/kernels/grid_run.h"
-
 #if BR_WITH_CUDA
+#include "tests/kernels/grid_gpu.h"
+
 static double worst_seen; /* rms error */
 
 /* The normative tolerance: 2e-3 relative rms, no element off by more than 2 % of the rms; of elements that
@@ -304,8 +304,8 @@ static void full_scale(void **state)
 
 int main(void)
 {
-    seed = 31;
 #if BR_WITH_CUDA
+    seed = 31;
     const struct CMUnitTest small[] = {cmocka_unit_test(edges),
                                        cmocka_unit_test(small_grids),
                                        cmocka_unit_test(rows_of_dishes),
