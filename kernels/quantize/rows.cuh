@@ -217,7 +217,8 @@ template <int BITS> __device__ __forceinline__ statistics find_statistics(const 
     /* Within 2^-22; a variance of float16 numbers is never subnormal. */
     asm("sqrt.approx.ftz.f32 %0, %1;\n" : "=f"(deviation) : "f"(variance));
     asm("rsqrt.approx.ftz.f32 %0, %1;\n" : "=f"(per_deviation) : "f"(variance));
-    asm volatile("rcp.approx.ftz.f32 %0, %1;\n" : "=f"(per_rms) : "f"(rule.levels_rms)); /* not kept */
+    /* volatile: made where it is needed, since kept for all beams it would cost a register */
+    asm volatile("rcp.approx.ftz.f32 %0, %1;\n" : "=f"(per_rms) : "f"(rule.levels_rms));
     s.offset = m.high + m.low;
     s.scale = deviation * per_rms;
     float per_level = deviation > 0 ? rule.levels_rms * per_deviation
