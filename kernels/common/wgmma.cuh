@@ -64,15 +64,16 @@ template <int COUNT> __device__ __forceinline__ void wgmma_hold(float (&c)[COUNT
 template <int N> struct wgmma_s8;
 /* float16 with float32 sums, k of 16. */
 template <int N> struct wgmma_f16;
-/* float16 with float16 sums, two in a register: c[N / 4]; k of 16; 64, 80 and 96 are there. */
+/* float16 with float16 sums, two in a register: c[N / 4]; k of 16; 32, 40 and 48 are there. */
 template <int N> struct wgmma_f16_sums;
 
 /* Operands %0 to %(count - 1). */
 #define BR_LIST_4  "%0, %1, %2, %3"
 #define BR_LIST_8  BR_LIST_4 ", %4, %5, %6, %7"
-#define BR_LIST_16 BR_LIST_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
-#define BR_LIST_20 BR_LIST_16 ", %16, %17, %18, %19"
-#define BR_LIST_24 BR_LIST_20 ", %20, %21, %22, %23"
+#define BR_LIST_10 BR_LIST_8 ", %8, %9"
+#define BR_LIST_12 BR_LIST_10 ", %10, %11"
+#define BR_LIST_16 BR_LIST_12 ", %12, %13, %14, %15"
+#define BR_LIST_24 BR_LIST_16 ", %16, %17, %18, %19, %20, %21, %22, %23"
 #define BR_LIST_32 BR_LIST_24 ", %24, %25, %26, %27, %28, %29, %30, %31"
 #define BR_LIST_48                                                                                           \
     BR_LIST_32                                                                                               \
@@ -91,8 +92,9 @@ template <int N> struct wgmma_f16_sums;
 
 #define BR_OUT_4(kind, c, i)   kind((c)[i]), kind((c)[(i) + 1]), kind((c)[(i) + 2]), kind((c)[(i) + 3])
 #define BR_OUT_8(kind, c, i)   BR_OUT_4(kind, c, i), BR_OUT_4(kind, c, (i) + 4)
+#define BR_OUT_10(kind, c, i)  BR_OUT_8(kind, c, i), kind((c)[(i) + 8]), kind((c)[(i) + 9])
+#define BR_OUT_12(kind, c, i)  BR_OUT_8(kind, c, i), BR_OUT_4(kind, c, (i) + 8)
 #define BR_OUT_16(kind, c, i)  BR_OUT_8(kind, c, i), BR_OUT_8(kind, c, (i) + 8)
-#define BR_OUT_20(kind, c, i)  BR_OUT_16(kind, c, i), BR_OUT_4(kind, c, (i) + 16)
 #define BR_OUT_24(kind, c, i)  BR_OUT_16(kind, c, i), BR_OUT_8(kind, c, (i) + 16)
 #define BR_OUT_32(kind, c, i)  BR_OUT_24(kind, c, i), BR_OUT_8(kind, c, (i) + 24)
 #define BR_OUT_48(kind, c, i)  BR_OUT_32(kind, c, i), BR_OUT_16(kind, c, (i) + 32)
@@ -155,9 +157,9 @@ BR_WGMMA_F16(96, 48, 48, 49, 50, 51, 52, 53)
 BR_WGMMA_F16(128, 64, 64, 65, 66, 67, 68, 69)
 BR_WGMMA_F16(192, 96, 96, 97, 98, 99, 100, 101)
 BR_WGMMA_F16(256, 128, 128, 129, 130, 131, 132, 133)
-BR_WGMMA_F16_SUMS(64, 16, 16, 17, 18, 19, 20, 21)
-BR_WGMMA_F16_SUMS(80, 20, 20, 21, 22, 23, 24, 25)
-BR_WGMMA_F16_SUMS(96, 24, 24, 25, 26, 27, 28, 29)
+BR_WGMMA_F16_SUMS(32, 8, 8, 9, 10, 11, 12, 13)
+BR_WGMMA_F16_SUMS(40, 10, 10, 11, 12, 13, 14, 15)
+BR_WGMMA_F16_SUMS(48, 12, 12, 13, 14, 15, 16, 17)
 
 #undef BR_WGMMA_S8
 #undef BR_WGMMA_F16
@@ -171,10 +173,12 @@ BR_WGMMA_F16_SUMS(96, 24, 24, 25, 26, 27, 28, 29)
 #undef BR_OUT_4
 #undef BR_LIST_8
 #undef BR_OUT_8
+#undef BR_LIST_10
+#undef BR_LIST_12
 #undef BR_LIST_16
+#undef BR_OUT_10
+#undef BR_OUT_12
 #undef BR_OUT_16
-#undef BR_LIST_20
-#undef BR_OUT_20
 #undef BR_LIST_24
 #undef BR_OUT_24
 #undef BR_LIST_32

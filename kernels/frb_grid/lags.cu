@@ -48,7 +48,8 @@ struct br_frb_grid_lags {
     struct lags_grid grid;
     const struct variant *variant;
     int blocks; /* of threads that the device holds at once */
-    void *waves, *turns, *table, *dish, *weights, *level;
+    void *waves, *turns, *table, *place, *weights, *level;
+    unsigned gap; /* see frb_lags_byte */
     void *piece[2]; /* of the unfinished block, in turn: one is read while the other is written */
     float4 *sums[2];
     int now;
@@ -74,6 +75,17 @@ static bool pays(const struct br_frb_grid *plan)
     return 10 * (8 * steps + 3) <= 12 * static_cast<uint64_t>(plan->downsample) * npol;
 }
 
+/* Whether that device runs the code in which warpgroups transform, with four places for y. */
+static bool has_groups(struct br_cuda *cuda)
+{
+    int major = 0, minor = 0;
+    return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, br_cuda_device(cuda)) ==
+               cudaSuccess &&
+           cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, br_cuda_device(cuda)) ==
+               cudaSuccess &&
+           major == 9 && minor == 0;
+}
+
 bool br_frb_grid_lags_fits(const struct br_frb_grid *plan, struct br_cuda *cuda)
 {
     const bool transposed = transposes(plan->grid_m, plan->grid_n);
@@ -83,7 +95,7 @@ bool br_frb_grid_lags_fits(const struct br_frb_grid *plan, struct br_cuda *cuda)
     return v &&
            cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, br_cuda_device(cuda)) ==
                cudaSuccess &&
-           memory_of(v->m_tiles, v->n_tiles, v->directions, M, N, true, 2).bytes <=
+           memory_of(v->m_tiles, v->n_tiles, v->directions, N, true, has_groups(cuda) ? 4 : 2).bytes <=
                static_cast<unsigned>(most);
 }
 
@@ -107,35 +119,36 @@ static void *make_waves(struct br_cuda *cuda, unsigned N, struct br_why *why)
     return br_cuda_table(cuda, table, tiles * 32 * sizeof *table, why);
 }
 
-/* The whole transform as wgmma's right factor: exp(i pi q n / N), of a cell's real and imaginary part to a
- * direction's. */
+/* The transform as wgmma's right factors: cos and sin of pi q (j + 1/2) / N. */
 static void *make_table(struct br_cuda *cuda, unsigned N, unsigned directions, struct br_why *why)
 {
-    const unsigned NT = (N + 7) / 8, count = frb_lags_table_bytes(NT, directions) / 2;
-    uint16_t table[3 * 48 * 32] = {0};
-    for (unsigned i = 0; i < count; i++) {
-        const unsigned simd = i % 2, lane = i / 2 % 4, part = i / 8 % 2, column = i / 16 % (2 * directions),
-                       pair = i / 16 / (2 * directions), q = column / 2,
-                       n = frb_lags_cell_n(N, pair, lane, simd);
-        if (n >= N || q >= 2 * N) continue;
-        const double angle = M_PI * (q * n % (2 * N)) / N, value = column % 2 == part ? cos(angle)
-                                                                   : part             ? -sin(angle)
-                                                                                      : sin(angle);
-        table[frb_lags_table(directions, pair, column, part, lane, simd) / 2] =
-            br_half_from_float(static_cast<float>(value));
-    }
-    return br_cuda_table(cuda, table, 2 * count, why);
+    const unsigned NT = (N + 7) / 8, bytes = frb_lags_table_bytes(NT, directions);
+    uint16_t table[48 * 96 / 2] = {0};
+    for (unsigned third = 0; third < NT - 1; third++)
+        for (unsigned i = 0; i < directions << third; i++)
+            for (unsigned k = 0; k < 16; k++) {
+                const unsigned q = i % directions;
+                unsigned j;
+                const unsigned what = frb_lags_group_wave(third, i / directions, k, &j);
+                if (what == 0 || q >= 2 * N || j >= N / 2) continue;
+                const double angle = M_PI * (q * (2 * j + 1) % (4 * N)) / (2 * N);
+                const double value = what == 1 ? cos(angle) : what == 2 ? sin(angle) : -sin(angle);
+                table[frb_lags_table(directions, third, i, k) / 2] =
+                    br_half_from_float(static_cast<float>(value));
+            }
+    return br_cuda_table(cuda, table, bytes, why);
 }
 
 /* What a lag's real (k even) or imaginary part adds to the even part (row < 8) of direction p, or to the odd
- * one; the even part of direction M stands where the odd one of direction 0 would, which is 0. */
+ * one: sum and difference of both are intensities of p and 2M - p. For p = 0 they are to be those of 0 and M:
+ * what even and odd lags add. */
 static double turned(unsigned M, unsigned tile, unsigned step, struct br_cell at)
 {
-    const unsigned p = 8 * tile + at.row % 8, lag = frb_lags_k_lag(step, at.column), odd = at.row / 8,
-                   imaginary = at.column % 2;
-    if (p >= M || lag >= M) return 0;
+    const unsigned p = frb_lags_p(M, tile, at.row % 8), lag = frb_lags_k_lag(step, at.column),
+                   odd = at.row / 8, imaginary = at.column % 2;
+    if (lag >= M) return 0;
     const double c = lag == 0 ? 1 : 2, angle = M_PI * (p * lag % (2 * M)) / M;
-    if (odd && p == 0) return imaginary ? 0 : lag % 2 ? -c : c;
+    if (p == 0) return imaginary || lag % 2 != odd ? 0 : c;
     return odd != imaginary ? 0 : odd ? -c * sin(angle) : c * cos(angle);
 }
 
@@ -153,7 +166,43 @@ static void *make_turns(struct br_cuda *cuda, unsigned M, struct br_why *why)
     return br_cuda_table(cuda, table, tiles * tiles * 32 * sizeof *table, why);
 }
 
-/* Which dishes, with which weights, a lane puts on its cells. */
+/* How often shared memory is read for all cells, with that gap behind each 128 bytes: of the eight rows of a
+ * tile, four cells each at once, so often as the bank that is asked for most. */
+static unsigned wavefronts(const struct br_frb_grid_lags *lags, const int32_t (*dish)[32], unsigned gap)
+{
+    const unsigned NT = lags->variant->n_tiles, N = lags->grid.N;
+    unsigned all = 0;
+    for (unsigned i = 0; i < lags->variant->m_tiles * NT * 2; i++) {
+        uint32_t words[32][32]; /* of a bank */
+        unsigned count[32] = {0}, most = 0;
+        for (unsigned lane = 0; lane < 32; lane++) {
+            const unsigned m = i / 2 / NT * 8 + lane / 4, n = frb_lags_cell_n(N, i / 2 % NT, lane, i % 2);
+            if (n >= N || dish[m][n] < 0) continue;
+            const unsigned word = frb_lags_byte(static_cast<unsigned>(dish[m][n]), gap) / 4, bank = word % 32;
+            unsigned k = 0;
+            while (k < count[bank] && words[bank][k] != word) k++;
+            words[bank][k] = word;
+            if (k == count[bank] && ++count[bank] > most) most = count[bank];
+        }
+        all += most;
+    }
+    return all;
+}
+
+/* What is read for a cell without a dish: a dish that is read at the same time, of the same row if there is
+ * one, so that it costs nothing. */
+static int32_t neighbour(const struct br_frb_grid_lags *lags, const int32_t (*dish)[32], unsigned m,
+                         unsigned pair, unsigned simd)
+{
+    for (unsigned i = 0; i < 32; i++) {
+        const unsigned n = frb_lags_cell_n(lags->grid.N, pair, i, simd);
+        const int32_t d = n < lags->grid.N ? dish[m ^ i / 4][n] : -1;
+        if (d >= 0) return d;
+    }
+    return 0;
+}
+
+/* Where the bytes of a lane's cells are, and which weights they have. */
 static int make_lags_cells(struct br_frb_grid *plan, const struct br_frb_grid_params *params,
                            struct br_why *why)
 {
@@ -161,16 +210,17 @@ static int make_lags_cells(struct br_frb_grid *plan, const struct br_frb_grid_pa
     const unsigned M = 8 * lags->variant->m_tiles, N = lags->grid.N, NT = lags->variant->n_tiles;
     const size_t P = plan->npol, D = plan->ndishes, W = plan->weight_channels, channel = P * M * NT * 4;
     int32_t dish[32][32];
-    uint16_t *dishes = static_cast<uint16_t *>(calloc(M * NT * 8, sizeof *dishes));
+    uint16_t *places = static_cast<uint16_t *>(calloc(M * NT * 8, sizeof *places));
     uint16_t(*weights)[4] = static_cast<uint16_t(*)[4]>(calloc(W * channel, sizeof *weights));
     float *level = static_cast<float *>(malloc(W * sizeof *level));
-    bool ok = dishes && weights && level;
+    bool ok = places && weights && level;
     if (!ok) br_because(why, "no memory for the FRB grid");
     memset(dish, -1, sizeof dish);
     for (size_t d = 0; d < D; d++) {
         const uint16_t *cell = &params->dish_cell[2 * d];
         dish[cell[lags->grid.transposed]][cell[!lags->grid.transposed]] = static_cast<int32_t>(d);
     }
+    lags->gap = wavefronts(lags, dish, 32) < wavefronts(lags, dish, 0) ? 32 : 0;
     for (size_t c = 0; ok && c < W; c++) {
         /* Powers of two that bring the channel's weights below 1, and further. */
         const float *given = params->weights ? params->weights + c * P * D * 2 : NULL;
@@ -180,8 +230,9 @@ static int make_lags_cells(struct br_frb_grid *plan, const struct br_frb_grid_pa
             const unsigned m = static_cast<unsigned>(i / 8 / NT), pair = i / 8 % NT, lane = i / 2 % 4,
                            k = i % 2, n = frb_lags_cell_n(N, pair, lane, k);
             const int32_t d = n < N ? dish[m][n] : -1;
+            places[2 * frb_lags_weight(NT, 0, m, pair, M, lane) + k] = static_cast<uint16_t>(frb_lags_byte(
+                static_cast<unsigned>(d < 0 ? neighbour(lags, dish, m, pair, k) : d), lags->gap));
             if (d < 0) continue; /* weight 0 */
-            dishes[2 * frb_lags_weight(NT, 0, m, pair, M, lane) + k] = static_cast<uint16_t>(d);
             for (unsigned pol = 0; pol < P; pol++)
                 for (int part = 0; part < 2; part++) {
                     const float *w = given ? given + (pol * D + static_cast<size_t>(d)) * 2 : NULL;
@@ -191,10 +242,10 @@ static int make_lags_cells(struct br_frb_grid *plan, const struct br_frb_grid_pa
                 }
         }
     }
-    ok = ok && (lags->dish = br_cuda_table(plan->cuda, dishes, M * NT * 8 * sizeof *dishes, why)) &&
+    ok = ok && (lags->place = br_cuda_table(plan->cuda, places, M * NT * 8 * sizeof *places, why)) &&
          (lags->weights = br_cuda_table(plan->cuda, weights, W * channel * sizeof *weights, why)) &&
          (lags->level = br_cuda_table(plan->cuda, level, W * sizeof *level, why));
-    free(dishes);
+    free(places);
     free(weights);
     free(level);
     return ok ? 0 : -1;
@@ -204,7 +255,7 @@ void br_frb_grid_lags_destroy(struct br_frb_grid *plan)
 {
     struct br_frb_grid_lags *lags = plan->lags;
     if (!lags) return;
-    void *memory[] = {lags->waves, lags->turns,    lags->table,    lags->dish,    lags->weights,
+    void *memory[] = {lags->waves, lags->turns,    lags->table,    lags->place,   lags->weights,
                       lags->level, lags->piece[0], lags->piece[1], lags->sums[0], lags->sums[1]};
     for (void *one : memory) br_cuda_free(plan->cuda, one);
     free(lags);
@@ -262,9 +313,10 @@ int br_frb_grid_lags_create(struct br_frb_grid *plan, const struct br_frb_grid_p
     /* Four y rather than two if there is room, the same for all plans that may go together. */
     const unsigned tiles = lags->variant->m_tiles, directions = lags->variant->directions,
                    blocks = lags->variant->threads <= 512 ? 2 : 1;
-    const bool room = blocks * memory_of(tiles, lags->variant->n_tiles, directions, M, N, true, 4).bytes <=
-                      static_cast<unsigned>(most_shared);
-    grid->memory = memory_of(tiles, lags->variant->n_tiles, directions, M, N, is_long, room ? 4 : 2);
+    const bool room = has_groups(plan->cuda) ||
+                      blocks * memory_of(tiles, lags->variant->n_tiles, directions, N, true, 4).bytes <=
+                          static_cast<unsigned>(most_shared);
+    grid->memory = memory_of(tiles, lags->variant->n_tiles, directions, N, is_long, room ? 4 : 2);
     int multiprocessors = 0;
     if (status == cudaSuccess)
         status = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount,
@@ -300,13 +352,14 @@ static lags_job lags_job_of(struct br_frb_grid *plan, const struct frb_grid_span
     w.complete = w.last == w.T || span->flush;
     w.e = span->e, w.row = span->row;
     w.valid = span->valid, w.valid_row = span->valid_row;
-    w.dish = static_cast<const unsigned *>(lags->dish);
+    w.place = static_cast<const unsigned *>(lags->place);
+    w.gap = lags->gap;
     w.weights = static_cast<const uint2 *>(lags->weights);
     w.level = static_cast<const float *>(lags->level);
     w.factor = span->factor;
     w.unit = br_frb_grid_cuda_unit(plan);
     w.out = span->out, w.out_stride = span->out_stride;
-    w.wide = reinterpret_cast<uintptr_t>(w.out) % 16 == 0;
+    w.wide = reinterpret_cast<uintptr_t>(w.out) % 4 == 0;
     w.before = lags->resume ? static_cast<const uint8_t *>(lags->piece[lags->now]) : NULL;
     w.after = static_cast<uint8_t *>(lags->piece[!lags->now]);
     w.piece = min(w.T, PIECE), w.kept = static_cast<unsigned>(kept_bytes(plan));

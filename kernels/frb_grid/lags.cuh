@@ -13,8 +13,8 @@
  *
  * which is linear in R: only this has to be summed over the samples of a block of time, by tensor cores whose
  * k are samples, and it is transformed once for each block. For the transform along n by mma.sync, sums of
- * mirror images go with cosines, differences with sines, and y[+-q] = C +- i S; by wgmma it is one product
- * (lags_hopper.cuh). */
+ * mirror images go with cosines, differences with sines, and y[+-q] = C +- i S; by wgmma y is made of them
+ * directly (lags_hopper.cuh). */
 #ifndef BEAMRING_KERNELS_FRB_GRID_LAGS_CUH
 #define BEAMRING_KERNELS_FRB_GRID_LAGS_CUH
 
@@ -23,6 +23,13 @@
 
 namespace beamring
 {
+
+/* Whether warpgroups transform (lags_hopper.cuh). */
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+constexpr bool IN_GROUPS = true;
+#else
+constexpr bool IN_GROUPS = false;
+#endif
 
 /* 0x64086408, 0x64806480 and 0, given to the kernel so that the compiler does not know them: it has a
  * register for each, and an operation less for each use. */
@@ -122,6 +129,14 @@ __device__ __forceinline__ void copy_async_to_4(unsigned shared, const void *fro
                  : "memory");
 }
 
+/* 8 bytes. */
+__device__ __forceinline__ void copy_async_to_8(unsigned shared, const void *from)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;\n" ::"r"(shared),
+                 "l"(__cvta_generic_to_global(from))
+                 : "memory");
+}
+
 __device__ __forceinline__ void store_byte(unsigned shared, unsigned byte)
 {
     asm volatile("st.shared.u8 [%0], %1;\n" ::"r"(shared), "r"(byte));
@@ -214,6 +229,19 @@ __device__ __forceinline__ unsigned half_pair(float x, float y)
     return as_bits(__floats2half2_rn(x, y));
 }
 
+/* Real and imaginary parts of a tile of m in one direction, of two samples each. from: this lane's place (see
+ * frb_lags_y, frb_lags_group_load). */
+__device__ __forceinline__ uint2 load_tile(unsigned from)
+{
+    if (!IN_GROUPS) return load_two(from);
+    uint2 two;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];\n"
+                 : "=r"(two.x), "=r"(two.y)
+                 : "r"(shared_address(lags_shared()) + from)
+                 : "memory");
+    return two;
+}
+
 /* Products of a warp's directions, summed. */
 template <int MT, int QW> struct lag_products {
     float sum[QW][MT][4]; /* see frb_lags_mine, frb_lags_residue */
@@ -227,27 +255,29 @@ template <int MT, int QW> struct lag_products {
     /* y: of this warp's first direction and this lane, in shared memory. */
     template <int CW> __device__ __forceinline__ void add(unsigned y, unsigned zero)
     {
-        const unsigned PITCH = frb_lags_y_pitch(MT);
+        const unsigned PITCH = IN_GROUPS ? frb_lags_group_y_pitch(MT) : frb_lags_y_pitch(MT);
         uint2 next[MT];
 #pragma unroll
-        for (int a = 0; a < MT; a++) next[a] = load_two(y + a * 256);
+        for (int a = 0; a < MT; a++) next[a] = load_tile(y + a * 256);
 #pragma unroll
         for (int i = 0; i < QW; i++) {
-            uint2 now[MT]; /* re, im of samples l and l + 4 */
+            uint2 now[MT]; /* re, im of samples 2 l and 2 l + 1 */
 #pragma unroll
             for (int a = 0; a < MT; a++) now[a] = next[a];
             if (i + 1 <
                 QW) { /* one ahead; for all of them registers would not suffice, hence what it waits for */
                 const unsigned waits = i == 0 ? 0 : __float_as_uint(sum[i - 1][MT - 1][0]) & zero; /* 0 */
 #pragma unroll
-                for (int a = 0; a < MT; a++) next[a] = load_two(y + waits + (i + 1) * CW * PITCH + a * 256);
+                for (int a = 0; a < MT; a++) next[a] = load_tile(y + waits + (i + 1) * CW * PITCH + a * 256);
             }
 #pragma unroll
-            for (int a = 0; a < MT; a++) {
+            for (int k = 0; k < MT; k++) {
+                const int a = IN_GROUPS ? MT - 1 - k : k; /* as it suits the compiler */
                 const unsigned left[4] = {now[a].x, now[a].y, now[a].y ^ zero,
                                           now[a].x ^ 0x80008000u}; /* rows: re, im */
 #pragma unroll
-                for (int b = 0; b <= a; b++) {
+                for (int h = 0; h <= a; h++) {
+                    const int b = IN_GROUPS ? a - h : h;
                     const unsigned right[2] = {now[b].x, now[b].y};
                     mma_f16(sum[i][a - b], left, right);
                 }

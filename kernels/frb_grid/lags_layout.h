@@ -35,12 +35,18 @@ static inline BR_HD unsigned frb_lags_sample(unsigned npol, unsigned time, unsig
     return npol == 2 ? time / 2 * 4 + pol * 2 + time % 2 : time;
 }
 
-/* Bytes of one sample in shared memory, with room for a dish in each cell: those of the step's samples begin
- * in banks that are 4 apart, or 8 when four samples of two rows of cells are read at once (in_groups: by
- * wgmma). */
-static inline BR_HD unsigned frb_lags_pitch(unsigned m_tiles, unsigned n_tiles, bool in_groups)
+/* Where a dish's byte of a sample stands in shared memory. A gap of 32 bytes behind each 128 (gap: 0 or 32)
+ * brings apart rows of cells that would be in the same banks. */
+static inline BR_HD unsigned frb_lags_byte(unsigned dish, unsigned gap)
 {
-    return (64 * m_tiles * n_tiles + 127) / 128 * 128 + (in_groups ? 32 : 16);
+    return dish + dish / 128 * gap;
+}
+
+/* Bytes of one sample in shared memory, with room for a dish in each cell and for gaps: those of the step's
+ * samples begin in banks that are 4 apart. */
+static inline BR_HD unsigned frb_lags_pitch(unsigned m_tiles, unsigned n_tiles)
+{
+    return (80 * m_tiles * n_tiles + 127) / 128 * 128 + 16;
 }
 
 /* ---- the field ---- */
@@ -57,13 +63,18 @@ static inline BR_HD unsigned frb_lags_pairs(unsigned n_tiles)
     return n_tiles;
 }
 
-/* Cell n of half `simd` of a pair, N: none. Cells N / 2 + j and N / 2 - 1 - j are mirror images; those of one
- * lane are j = 2 l, 2 l + 1 in pairs 0 and 1 (2 and 3: 8 further), l = lane % 4, and of three tiles j = 8 + l
- * in pair 2. */
+/* Cells N / 2 + j and N / 2 - 1 - j are mirror images; that of k of a left factor. */
+static inline BR_HD unsigned frb_lags_image(unsigned k)
+{
+    return k / 8 * 8 + k % 8 / 2 + k % 2 * 4;
+}
+
+/* Cell n of half `simd` of a pair, N: none. Those of one lane are of j = l, l + 4 in pairs 0 and 1 (2 and 3:
+ * 8 further), l = lane % 4, and of three tiles j = 8 + l in pair 2. */
 static inline BR_HD unsigned frb_lags_cell_n(unsigned N, unsigned pair, unsigned lane, unsigned simd)
 {
     const unsigned l = lane % 4, lone = (N + 7) / 8 == 3 && pair == 2, mirrored = lone ? simd : pair % 2,
-                   j = lone ? 8 + l : pair / 2 * 8 + 2 * l + simd;
+                   j = lone ? 8 + l : frb_lags_image(pair / 2 * 8 + 2 * l + simd);
     return j >= N / 2 ? N : mirrored ? N / 2 - 1 - j : N / 2 + j;
 }
 
@@ -91,16 +102,22 @@ static inline BR_HD unsigned frb_lags_waves(unsigned n_tiles)
     return n_tiles == 2 ? 2 : 4;
 }
 
-/* Sums S and differences D of mirror images are right factors of k 8: k is j of S0, D0; 8 + j of S1, D1; but
- * of three tiles of X: k = 2 l is the sum, k = 2 l + 1 the difference of 8 + l. Tiles of left factors: NT 2
- * cosines S0, sines D0 NT 3   cosines (S0, X), sines (D0, X), of pairs 0 to 15; 8 rows of cosines (S0, X) and
- * 8 of sines (X), of pairs 16 to 23; the latter's sines (D0) NT 4   cosines (S0, S1) of pairs 0 to 15, 16 to
- * 31, sines (D0, D1) of the same What a row and a k of a tile are: the pair of directions (of cosines when
- * !sine), and j; false: the element is 0. */
+/* Sums S and differences D of mirror images are right factors of k 8: k is that of S0, D0; 8 + k of S1, D1;
+ * but of three tiles of X: k = 2 l is the sum, k = 2 l + 1 the difference of 8 + l. Tiles of left factors:
+ *
+ *   NT 2   cosines S0, sines D0
+ *
+ *   NT 3   cosines (S0, X), sines (D0, X), of pairs 0 to 15; 8 rows of cosines (S0, X) and 8 of sines (X), of
+ *          pairs 16 to 23; the latter's sines (D0)
+ *
+ *   NT 4   cosines (S0, S1) of pairs 0 to 15, 16 to 31, sines (D0, D1) of the same
+ *
+ * What a row and a k of a tile are: the pair of directions (of cosines when !sine), and j; false: the element
+ * is 0. */
 static inline BR_HD bool frb_lags_wave(unsigned n_tiles, unsigned tile, unsigned row, unsigned k, unsigned *q,
                                        unsigned *sine, unsigned *j)
 {
-    *q = row, *j = k, *sine = tile % 2;
+    *q = row, *j = frb_lags_image(k), *sine = tile % 2;
     if (n_tiles == 2) return k < 8;
     if (n_tiles == 4) {
         *q = row + tile % 2 * 16, *sine = tile / 2;
@@ -114,47 +131,74 @@ static inline BR_HD bool frb_lags_wave(unsigned n_tiles, unsigned tile, unsigned
     return tile < 2 || (tile == 2) == !*sine;
 }
 
-/* ---- the same by wgmma: a row for each cell m and sample, k: real and imaginary parts of cells, a column
- * for each direction's real and imaginary part ---- */
+/* ---- the same by wgmma: a row for each cell m and sample, k: sums S and differences D of mirror images, a
+ * column for each direction; the real part of y is S_re cos - D_im sin, the imaginary one S_im cos + D_re sin
+ * ---- */
 
-/* A tile is 8 rows of cells: those 2 w and 2 w + 1 are warp w's of the warpgroup, and a lane has samples s
- * and s + 4 of one of them, of the cells of frb_lags_cell_n of a pair. a[4]  simd: n0   register: r1 r0 <->
- * ReIm sample2   thread: t6..t0 <-> m2 m1 m0 sample1 sample0 n2 n1 */
+/* A tile is 8 rows of cells, one for each four lanes; warp w of the warpgroup has samples w and w + 4 of
+ * them, of mirror images j of frb_lags_cell_n. Left factors, the first one for real, the second one for
+ * imaginary parts, the third one (of three tiles) for both:
+ *
+ *   a[2][4]  simd: j2   register: part of y, r1 r0 <-> (S_re or -D_im, S_im or D_re) sample2
+ *            thread: t6..t0 <-> sample1 sample0 m2 m1 m0 j1 j0
+ *
+ *   a[4]     simd: S or D   register: r1 r0 <-> ReIm sample2   thread: the same, of 8 + j */
 static inline BR_HD unsigned frb_lags_group_m(unsigned lane)
 {
-    return lane / 16;
+    return lane / 4;
 }
 
-static inline BR_HD unsigned frb_lags_group_sample(unsigned lane)
+/* c[ReIm][directions / 8][2]  simd: direction0   register: r0 <-> sample2, then direction3 and up, ReIm
+ *                             thread: t6..t0 <-> sample1 sample0 m2 m1 m0 direction2 direction1
+ *
+ * It is stored by matrices of 8 rows of 16 bytes: y[direction][tile of m][ReIm][8 samples][8 m], float16,
+ * eight directions in different banks. */
+static inline BR_HD unsigned frb_lags_group_y_pitch(unsigned m_tiles)
 {
-    return lane / 4 % 4;
+    return m_tiles * 256 + 16;
 }
 
-/* c[tiles of 8 columns][2]  simd: ReIm   register: r0 <-> sample2, then direction2 and up
- *                           thread: t6..t0 <-> m2 m1 m0 sample1 sample0 direction1 direction0 */
-static inline BR_HD unsigned frb_lags_group_direction(unsigned tile, unsigned lane)
+static inline BR_HD unsigned frb_lags_group_y(unsigned m_tiles, unsigned direction, unsigned tile,
+                                              unsigned part, unsigned sample)
 {
-    return 4 * tile + lane % 4;
+    return direction * frb_lags_group_y_pitch(m_tiles) + (tile * 2 + part) * 128 + sample * 16;
 }
 
-/* Weights of a warp's rows in shared memory, bytes: [tile of m][polarisation][m0][pair][lane % 4] of 8. */
-static inline BR_HD unsigned frb_lags_group_weight(unsigned n_tiles, unsigned tile, unsigned pol, unsigned m0,
-                                                   unsigned pair, unsigned lane)
+/* Which of these rows a lane's address is for: samples w and w + 4 of eight directions, then of eight more.
+ */
+static inline BR_HD unsigned frb_lags_group_store(unsigned m_tiles, unsigned warp, unsigned lane)
 {
-    return (((tile * 2 + pol) * 2 + m0) * n_tiles + pair) * 32 + lane % 4 * 8;
+    return frb_lags_group_y(m_tiles, lane / 16 * 8 + lane % 8, 0, 0, warp % 4 + lane / 8 % 2 * 4);
 }
 
-/* Right factors in shared memory, bytes: [pair: NT][column / 8][ReIm][column % 8][8 k: cells of lanes 0 to 3,
- * simd]. */
-static inline BR_HD unsigned frb_lags_table(unsigned directions, unsigned pair, unsigned column,
-                                            unsigned part, unsigned lane, unsigned simd)
+/* The same when they are read, real and imaginary parts of a tile of m: matrices turned, so that a lane has
+ * samples 2 l and 2 l + 1 of m = lane / 4, l = lane % 4. */
+static inline BR_HD unsigned frb_lags_group_load(unsigned m_tiles, unsigned direction, unsigned lane)
 {
-    return pair * directions * 64 + column / 8 * 256 + part * 128 + column % 8 * 16 + lane * 4 + simd * 2;
+    return frb_lags_group_y(m_tiles, direction, 0, lane / 8 % 2, lane % 8);
+}
+
+/* Right factors: that of the first and second left ones, and that of the third one, of which the second half
+ * of the columns is for imaginary parts. What a column of real (part 0) or imaginary parts takes of mirror
+ * images *j at k: nothing (0), their cosine (1), their sine (2) or minus their sine (3). */
+static inline BR_HD unsigned frb_lags_group_wave(unsigned third, unsigned part, unsigned k, unsigned *j)
+{
+    *j = third ? 8 + k % 8 / 2 : frb_lags_image(k % 8);
+    if (!third) return k < 8 ? 1 : 2;
+    const unsigned difference = k % 2, of_imaginary = k / 8;
+    if (difference) return of_imaginary == part ? 0 : part ? 2 : 3;
+    return of_imaginary == part;
+}
+
+/* They stand in shared memory one after the other, bytes: [column / 8][k / 8][column % 8][k % 8]. */
+static inline BR_HD unsigned frb_lags_table(unsigned directions, unsigned third, unsigned column, unsigned k)
+{
+    return third * directions * 32 + column / 8 * 256 + k / 8 * 128 + column % 8 * 16 + k % 8 * 2;
 }
 
 static inline BR_HD unsigned frb_lags_table_bytes(unsigned n_tiles, unsigned directions)
 {
-    return n_tiles * directions * 64;
+    return directions * (n_tiles == 3 ? 96 : 32);
 }
 
 /* The place among 2 N directions of the positive and the negative one of pair q; 0 and N make up pair 0. */
@@ -163,7 +207,7 @@ static inline BR_HD unsigned frb_lags_direction(unsigned N, unsigned q, unsigned
     return !minus ? q : q == 0 ? N : 2 * N - q;
 }
 
-/* ---- its result y[direction][m][l: 4][ReIm][2]: from here on complex, two samples together ---- */
+/* ---- the result of mma.sync, y[direction][m][l: 4][ReIm][2]: complex, two samples together ---- */
 
 /* Bytes from one direction to the next, so that four of them stand in different banks. */
 static inline BR_HD unsigned frb_lags_y_pitch(unsigned m_tiles)
@@ -171,8 +215,7 @@ static inline BR_HD unsigned frb_lags_y_pitch(unsigned m_tiles)
     return m_tiles * 256 + 32;
 }
 
-/* 8 bytes: (re, re', im, im') of samples 2 l and 2 l + 1, or, by wgmma, of l and l + 4: products sum over
- * all. */
+/* 8 bytes: (re, re', im, im') of samples 2 l and 2 l + 1. */
 static inline BR_HD unsigned frb_lags_y(unsigned m_tiles, unsigned direction, unsigned m, unsigned l)
 {
     return direction * frb_lags_y_pitch(m_tiles) + m * 32 + l * 8;
@@ -229,6 +272,12 @@ static inline BR_HD unsigned frb_lags_turn(unsigned m_tiles, unsigned tile, unsi
 static inline BR_HD unsigned frb_lags_units(unsigned m_tiles, unsigned N)
 {
     return m_tiles * (N / 4);
+}
+
+/* The direction p of a row of a tile. The last tile may have four: the other rows do the same ones again. */
+static inline BR_HD unsigned frb_lags_p(unsigned M, unsigned tile, unsigned row)
+{
+    return 8 * tile + row < M ? 8 * tile + row : 8 * tile + row - 4;
 }
 
 /* Place in the image of 2M x 2N directions; transposed: m is the second axis. */

@@ -16,29 +16,30 @@
 namespace beamring
 {
 
-/* Two intensities as float16. Rounding may have left less than nothing. */
-__device__ __forceinline__ unsigned sky_pair(float x, float y, float factor)
+/* Two intensities as float16, those too large as the largest finite one. Rounding may have left less than
+ * nothing. */
+__device__ __forceinline__ unsigned sky_pair(float x, float y)
 {
     unsigned pair;
-    asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;\n"
-        : "=r"(pair)
-        : "f"(fmaf(y, factor, 0.0f)), "f"(fmaf(x, factor, 0.0f))); /* no -0 */
-    return as_bits(__hmin2(as_half2(pair), as_half2(0x7bff7bffu)));
+    asm("cvt.rn.relu.satfinite.f16x2.f32 %0, %1, %2;\n" : "=r"(pair) : "f"(y), "f"(x));
+    return pair;
 }
 
 /* Intensities c (two even parts, two odd ones) of directions p and 2M - p, and q, q + 1, to an image: to[0],
- * from[0] and `further` halves behind them. apart: p is 0, and they are those of 0 and M. */
+ * from[0] and `further` halves behind them; 1, if PAIRS, and places are even. */
+template <bool PAIRS>
 __device__ __forceinline__ void draw(__half *to, __half *opposite, const float (&c)[4], float factor,
-                                     bool apart, unsigned further)
+                                     unsigned further)
 {
-    const unsigned one = sky_pair(apart ? c[0] : c[0] + c[2], apart ? c[1] : c[1] + c[3], factor),
-                   other = sky_pair(apart ? c[2] : c[0] - c[2], apart ? c[3] : c[1] - c[3], factor);
-    if (further > 1) {
-        to[0] = __low2half(as_half2(one)), to[further] = __high2half(as_half2(one));
-        opposite[0] = __low2half(as_half2(other)), opposite[further] = __high2half(as_half2(other));
-    } else {
+    const float even[2] = {fmaf(c[0], factor, 0.0f), fmaf(c[1], factor, 0.0f)}; /* no -0 */
+    const unsigned one = sky_pair(fmaf(c[2], factor, even[0]), fmaf(c[3], factor, even[1])),
+                   other = sky_pair(fmaf(-c[2], factor, even[0]), fmaf(-c[3], factor, even[1]));
+    if (PAIRS) {
         *reinterpret_cast<unsigned *>(to) = one;
         *reinterpret_cast<unsigned *>(opposite) = other;
+    } else {
+        to[0] = __low2half(as_half2(one)), to[further] = __high2half(as_half2(one));
+        opposite[0] = __low2half(as_half2(other)), opposite[further] = __high2half(as_half2(other));
     }
 }
 
@@ -52,7 +53,7 @@ template <int MT, int NT>
 __device__ __forceinline__ void copy_all(const lags_work &all, unsigned barriers, unsigned lane)
 {
     const lags_grid &grid = all.grid;
-    const unsigned pitch = frb_lags_pitch(MT, NT, IN_GROUPS), times = frb_lags_times(grid.P),
+    const unsigned pitch = frb_lags_pitch(MT, NT), times = frb_lags_times(grid.P),
                    raw = shared_address(lags_shared()) + grid.memory.raw;
     unsigned count = 0;
     for_runs(all, [&](const lags_job &w, const lags_run &run) {
@@ -80,9 +81,9 @@ __device__ __forceinline__ void copy_all(const lags_work &all, unsigned barriers
                 if (!rows)
                     copy_step(to, pitch, w, grid, run.f, block, at, left, lane);
                 else if (grid.P == 2)
-                    copy_step_of_rows<2>(to, pitch, from, w.row, grid.D, left, lane);
+                    copy_step_of_rows<2>(to, pitch, from, w.row, grid.D, w.gap, left, lane);
                 else
-                    copy_step_of_rows<1>(to, pitch, from, w.row, grid.D, left, lane);
+                    copy_step_of_rows<1>(to, pitch, from, w.row, grid.D, w.gap, left, lane);
                 from += times * w.row;
                 if (lane == 0)
                     lags_shared()[grid.memory.ends + count % ENDS] = left <= static_cast<int>(times);
@@ -131,8 +132,8 @@ __device__ __forceinline__ void transform_all(const lags_work &all, unsigned bar
                 weights[i / NT % KEPT][i % NT] = weight;
             else if (lane / 16 == 0 && lane / 4 % 2 == 0)
                 store_two(kept_weights + (i - KEPT * NT) * 64, weight.x, weight.y);
-            byte[i / NT][i % NT] = lane / 4 * frb_lags_pitch(MT, NT, IN_GROUPS) * 0x10001u +
-                                   __ldg(w.dish + frb_lags_weight(NT, 0, m, i % NT, M, lane));
+            byte[i / NT][i % NT] = lane / 4 * frb_lags_pitch(MT, NT) * 0x10001u +
+                                   __ldg(w.place + frb_lags_weight(NT, 0, m, i % NT, M, lane));
         }
         __syncwarp();
 #pragma unroll 1
@@ -192,7 +193,10 @@ __device__ __forceinline__ void multiply_all(const lags_work &all, unsigned barr
 {
     const lags_grid &grid = all.grid;
     const lags_memory &at = grid.memory;
-    unsigned products = frb_lags_y(MT, frb_lags_mine(CW, warp, 0), lane / 4, lane % 4), piece = 0;
+    const unsigned first = frb_lags_mine(CW, warp, 0);
+    unsigned products =
+                 IN_GROUPS ? frb_lags_group_load(MT, first, lane) : frb_lags_y(MT, first, lane / 4, lane % 4),
+             piece = 0;
     if (IN_GROUPS)
         asm volatile("" : "+r"(products)); /* there is a register for it: not made again each step */
     lag_products<MT, QW> sums;
@@ -202,8 +206,8 @@ __device__ __forceinline__ void multiply_all(const lags_work &all, unsigned barr
     const unsigned steps = IN_GROUPS ? count() : 0;
 #pragma unroll 1
     for (unsigned n = 0; n < (IN_GROUPS ? steps : count()); n++) {
-        const unsigned y = which_of(n, at.y_ring);
-        wait_for(barriers + 8 * (Y + y), phase_of(n, at.y_ring));
+        const unsigned y = which_of(n, y_ring_of(at));
+        wait_for(barriers + 8 * (Y + y), phase_of(n, y_ring_of(at)));
         const bool ends = lags_shared()[at.ends + n % ENDS];
         sums.template add<CW>(products + y * at.y_bytes, grid.constants.zero);
         arrive_at(barriers + 8 * (Y_FREE + y));
@@ -218,11 +222,10 @@ __device__ __forceinline__ void multiply_all(const lags_work &all, unsigned barr
 
 /* Keeps the bytes of a piece that is not complete for the next call, by so many threads: a few words at once,
  * so that not each waits for the one before. */
-template <class WORD>
+template <class WORD, unsigned AT_ONCE>
 __device__ __forceinline__ void keep_bytes(const lags_job &w, const lags_grid &grid, unsigned f,
                                            unsigned thread, unsigned threads)
 {
-    constexpr unsigned AT_ONCE = IN_GROUPS ? 4 : 2; /* as far as registers suffice */
     const unsigned start = w.last / PIECE * PIECE, row = grid.P * grid.D / sizeof(WORD),
                    words = (w.last - start) * row;
 #pragma unroll 1
@@ -244,19 +247,47 @@ __device__ __forceinline__ void keep_bytes(const lags_job &w, const lags_grid &g
     }
 }
 
+/* The image of a piece's lags, of one tile of p, to `image` in device memory; lags: this lane's first ones.
+ * ENDS: the block ends and has no other piece; otherwise intensities are added to those of the pieces before,
+ * and drawn if the block `ends`. PAIRS: the image is not transposed, and aligned to 4 bytes. */
+template <int MT, bool ENDS, bool PAIRS>
+__device__ __forceinline__ void draw_tile(__half *image, const lags_grid &grid, unsigned lags,
+                                          const unsigned (&table)[MT][4], float4 *sum, unsigned tile,
+                                          float factor, bool ends, unsigned lane)
+{
+    const unsigned M = grid.M, N = grid.N, p = frb_lags_p(M, tile, lane / 4), q = 2 * (lane % 4),
+                   further = !PAIRS && grid.transposed ? 2 * M : 1;
+    __half *to = image + frb_lags_place(M, N, !PAIRS && grid.transposed, p, q),
+           *opposite =
+               image + frb_lags_place(M, N, !PAIRS && grid.transposed, frb_lags_direction(M, p, 1), q);
+#pragma unroll 2
+    for (unsigned tile_q = 0; tile_q < N / 4; tile_q++) {
+        float c[4];
+        turn_lags<MT>(c, lags, table);
+        if (!ENDS) {
+            c[0] += sum->x, c[1] += sum->y, c[2] += sum->z, c[3] += sum->w;
+            *sum = ends ? make_float4(0, 0, 0, 0) : make_float4(c[0], c[1], c[2], c[3]);
+        }
+        if (ENDS || ends) draw<PAIRS>(to, opposite, c, factor, further);
+        to += 8 * further, opposite += 8 * further;
+        lags += frb_lags_lag(MT, 8, 0), sum += MT * 32;
+    }
+}
+
 /* Images of lags, by FW warps: as many as there are tiles of p, or a divisor of it. */
 template <int MT, int FW>
 __device__ __forceinline__ void draw_all(const lags_work &all, unsigned barriers, unsigned warp,
                                          unsigned lane)
 {
     constexpr int TILES = MT / FW; /* of p, of a warp */
-    constexpr unsigned THREADS = 32 * FW;
+    constexpr unsigned THREADS = 32 * FW, AT_ONCE = !IN_GROUPS ? 2
+                                                    : MT == 3  ? 4
+                                                               : 3; /* as far as registers suffice */
     static_assert(MT % FW == 0, "tiles of all warps");
     const lags_grid &grid = all.grid;
     const lags_memory &at = grid.memory;
     const unsigned M = grid.M, N = grid.N, units = frb_lags_units(MT, N), thread = 32 * warp + lane;
     float4 *total = reinterpret_cast<float4 *>(lags_shared() + at.total);
-    __half *image = reinterpret_cast<__half *>(lags_shared() + at.image);
     unsigned table[TILES][MT][4]; /* a of mma.sync, see frb_lags_turn */
 #pragma unroll
     for (int i = 0; i < TILES * MT; i++) {
@@ -264,10 +295,9 @@ __device__ __forceinline__ void draw_all(const lags_work &all, unsigned barriers
         table[i / MT][i % MT][0] = a.x, table[i / MT][i % MT][1] = a.y;
         table[i / MT][i % MT][2] = a.z, table[i / MT][i % MT][3] = a.w;
     }
-    const unsigned along_q = grid.transposed ? 2 * M : 1;
     unsigned piece = 0;
     for_runs(all, [&](const lags_job &w, const lags_run &run) {
-        const bool is_long = w.T > PIECE;
+        const bool is_long = w.T > PIECE, pairs = !grid.transposed && w.wide;
         const unsigned f = run.f;
         const float level = w.level[w.shared_weights ? 0 : f];
         lags_pieces ahead(w, run);
@@ -283,43 +313,26 @@ __device__ __forceinline__ void draw_all(const lags_work &all, unsigned barriers
             float factor = level;
             if (ends) factor *= w.factor ? w.factor[static_cast<size_t>(block) * w.F + f] : w.unit;
             factor = fminf(factor, FLT_MAX);
+            /* out: shape (F, out_stride, cells), contiguous */
+            __half *image = reinterpret_cast<__half *>(w.out) + (f * w.out_stride + block) * (4 * M * N);
             wait_for(barriers + 8 * (LAGS + piece % 2), phase_of(piece, 2));
 #pragma unroll
             for (int i = 0; i < TILES; i++) {
-                const unsigned p = 8 * (warp + FW * i) + lane / 4, q = 2 * (lane % 4);
-                __half *to = image + frb_lags_place(M, N, grid.transposed, p, q),
-                       *opposite =
-                           image + frb_lags_place(M, N, grid.transposed, frb_lags_direction(M, p, 1), q);
-                unsigned lags =
-                    at.lags + piece % 2 * at.lags_bytes + frb_lags_lag(MT, lane / 4, frb_lags_k_lag(0, q));
-                float4 *sum = total + (warp + FW * i) * 32 + lane;
-#pragma unroll 2
-                for (unsigned tile_q = 0; tile_q < N / 4; tile_q++) {
-                    float c[4];
-                    turn_lags<MT>(c, lags, table[i]);
-                    if (is_long) {
-                        c[0] += sum->x, c[1] += sum->y, c[2] += sum->z, c[3] += sum->w;
-                        *sum = ends ? make_float4(0, 0, 0, 0) : make_float4(c[0], c[1], c[2], c[3]);
-                    }
-                    if (ends && p < M) draw(to, opposite, c, factor, p == 0, along_q);
-                    to += 8 * along_q, opposite += 8 * along_q;
-                    lags += frb_lags_lag(MT, 8, 0), sum += MT * 32;
-                }
+                const unsigned tile = warp + FW * i,
+                               lags = at.lags + piece % 2 * at.lags_bytes +
+                                      frb_lags_lag(MT, lane / 4, frb_lags_k_lag(0, 2 * (lane % 4)));
+                float4 *sum = total + tile * 32 + lane;
+                if (is_long && pairs)
+                    draw_tile<MT, false, true>(image, grid, lags, table[i], sum, tile, factor, ends, lane);
+                else if (is_long)
+                    draw_tile<MT, false, false>(image, grid, lags, table[i], sum, tile, factor, ends, lane);
+                else if (pairs)
+                    draw_tile<MT, true, true>(image, grid, lags, table[i], sum, tile, factor, ends, lane);
+                else
+                    draw_tile<MT, true, false>(image, grid, lags, table[i], sum, tile, factor, ends, lane);
             }
             arrive_at(barriers + 8 * (LAGS_FREE + piece % 2));
-            meet(1, THREADS);
             piece++;
-            if (!(what & BLOCK_ENDS)) continue;
-            /* out: shape (F, out_stride, cells), contiguous */
-            uint16_t *to = w.out + (f * w.out_stride + block) * (4 * M * N);
-#pragma unroll 2
-            for (unsigned i = 8 * thread; i < 4 * M * N; i += 8 * THREADS)
-                if (w.wide)
-                    *reinterpret_cast<uint4 *>(to + i) = *reinterpret_cast<const uint4 *>(image + i);
-                else
-#pragma unroll 1
-                    for (unsigned k = i; k < i + 8; k++) to[k] = reinterpret_cast<const uint16_t *>(image)[k];
-            meet(1, THREADS);
         }
         if (run.stop < w.blocks || w.complete) return;
         /* The last block goes on in the next call. */
@@ -327,11 +340,11 @@ __device__ __forceinline__ void draw_all(const lags_work &all, unsigned barriers
             for (unsigned u = warp; u < units; u += FW)
                 w.sums_after[(f * units + u) * 32 + lane] = total[u * 32 + lane];
         if (w.width == 16)
-            keep_bytes<uint4>(w, grid, f, thread, THREADS);
+            keep_bytes<uint4, AT_ONCE>(w, grid, f, thread, THREADS);
         else if (w.width == 4)
-            keep_bytes<unsigned>(w, grid, f, thread, THREADS);
+            keep_bytes<unsigned, AT_ONCE>(w, grid, f, thread, THREADS);
         else
-            keep_bytes<uint8_t>(w, grid, f, thread, THREADS);
+            keep_bytes<uint8_t, AT_ONCE>(w, grid, f, thread, THREADS);
     });
 }
 
@@ -361,7 +374,7 @@ __global__ void __launch_bounds__(32 * (8 * MT / ROWS + CW + FW + 1), resident(8
     constexpr bool SHIFTS = PW == 8 && CW == 12 && FW == 3;
     const unsigned lane = threadIdx.x % 32, warp = __shfl_sync(WHOLE_WARP, threadIdx.x / 32, 0),
                    barriers = shared_address(lags_shared()) + all.grid.memory.barriers;
-    if (threadIdx.x == 0) list_runs(all);
+    if (warp == 0) list_runs(all, lane);
     if (threadIdx.x == 32)
         for (unsigned i = 0; i < BARRIERS; i++)
             prepare(barriers + 8 * i, i < BYTES_FREE  ? 64 /* a warp's copies, and the warp */

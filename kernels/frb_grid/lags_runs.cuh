@@ -8,12 +8,6 @@
 namespace beamring
 {
 
-/* Of so many threads of the block. */
-__device__ __forceinline__ void meet(unsigned barrier, unsigned threads)
-{
-    asm volatile("bar.sync %0, %1;\n" ::"r"(barrier), "r"(threads) : "memory");
-}
-
 /* The `count`th use of one of a ring of SIZE things, a power of two: which, and the parity of the phase of
  * its barriers in which it is there; that in which the one before has become free is the other one. */
 __device__ __forceinline__ unsigned which_of(unsigned count, unsigned size)
@@ -24,6 +18,13 @@ __device__ __forceinline__ unsigned which_of(unsigned count, unsigned size)
 __device__ __forceinline__ unsigned phase_of(unsigned count, unsigned size)
 {
     return (count & size) != 0;
+}
+
+__device__ __forceinline__ unsigned sum_over_warp(unsigned v)
+{
+#pragma unroll
+    for (int other = 16; other > 0; other /= 2) v += __shfl_xor_sync(WHOLE_WARP, v, other);
+    return v;
 }
 
 /* Blocks [block, stop) of channel f of a job, of which the steps are done one after the other. */
@@ -95,8 +96,8 @@ __device__ __forceinline__ unsigned first_block(const lags_job &w, unsigned cost
 }
 
 /* Lists the runs of this block of threads in shared memory: its share of what all blocks of time cost. By one
- * thread. */
-__device__ __forceinline__ void list_runs(const lags_work &all)
+ * warp, a lane a channel: the others wait for it. */
+__device__ __forceinline__ void list_runs(const lags_work &all, unsigned lane)
 {
     const unsigned from = min(all.share * blockIdx.x, all.cost), to = min(from + all.share, all.cost);
     lags_run *runs = reinterpret_cast<lags_run *>(lags_shared() + all.grid.memory.runs);
@@ -104,16 +105,21 @@ __device__ __forceinline__ void list_runs(const lags_work &all)
 #pragma unroll 1
     for (unsigned number = 0; number < all.njobs && to > all.job[number].first_cost; number++) {
         const lags_job &w = all.job[number];
-        const unsigned end = first_block(w, to);
+        const unsigned first = first_block(w, from), end = first_block(w, to);
+        if (first >= end) continue;
+        const unsigned first_f = first / w.blocks, last_f = (end - 1) / w.blocks;
 #pragma unroll 1
-        for (unsigned i = first_block(w, from); i < end && count < MOST_RUNS;) {
-            const unsigned f = i / w.blocks, block = i - f * w.blocks, stop = min(w.blocks, block + end - i);
-            runs[count] = {f, block, stop, number, 0};
-            runs[count].steps = count_steps(w, runs[count], frb_lags_times(all.grid.P));
-            steps += runs[count++].steps;
-            i += stop - block;
+        for (unsigned f = first_f + lane, i = count + lane; f <= last_f && i < MOST_RUNS; f += 32, i += 32) {
+            lags_run run = {f, f == first_f ? first - f * w.blocks : 0,
+                            f == last_f ? end - f * w.blocks : w.blocks, number, 0};
+            run.steps = count_steps(w, run, frb_lags_times(all.grid.P));
+            steps += run.steps;
+            runs[i] = run;
         }
+        count += last_f - first_f + 1;
     }
+    steps = sum_over_warp(steps);
+    if (lane > 0) return;
     if (count < MOST_RUNS) runs[count].stop = 0;
     *reinterpret_cast<unsigned *>(lags_shared() + all.grid.memory.steps) = steps;
 }

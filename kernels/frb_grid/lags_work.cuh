@@ -29,41 +29,38 @@ enum : unsigned {
     BARRIERS = LAGS_FREE + 2
 };
 
-/* Whether warpgroups transform (lags_hopper.cuh). */
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-constexpr bool IN_GROUPS = true;
-#else
-constexpr bool IN_GROUPS = false;
-#endif
-
 /* Shared memory, in bytes from its start. */
 struct lags_memory {
-    unsigned y, raw, lags, image, barriers, ends, steps, runs, weights, table,
-        total;       /* y_ring y, RING steps, two times lags; of a
-                      * long block */
+    unsigned y, raw, lags, barriers, ends, steps, runs, weights, table,
+        total;       /* y_ring y, RING steps, two times lags; of a long block */
     unsigned y_ring; /* 2 or 4 */
-    unsigned y_bytes, raw_bytes, lags_bytes, image_bytes, bytes;
+    unsigned y_bytes, raw_bytes, lags_bytes, bytes;
 };
 
-inline lags_memory memory_of(unsigned MT, unsigned NT, unsigned directions, unsigned M, unsigned N,
-                             bool is_long, unsigned y_ring)
+/* 4 where warpgroups transform, as the compiler then knows. */
+__device__ __forceinline__ unsigned y_ring_of(const lags_memory &m)
+{
+    return IN_GROUPS ? 4 : m.y_ring;
+}
+
+inline lags_memory memory_of(unsigned MT, unsigned NT, unsigned directions, unsigned N, bool is_long,
+                             unsigned y_ring)
 {
     lags_memory m;
     m.y_bytes = directions * frb_lags_y_pitch(MT);
-    m.raw_bytes = 8 * frb_lags_pitch(MT, NT, true);
+    m.raw_bytes = 8 * frb_lags_pitch(MT, NT);
     m.lags_bytes = frb_lags_lag(MT, directions, 0);
-    m.image_bytes = 8 * M * N;
     m.y = 0;
     m.y_ring = y_ring;
     m.raw = y_ring * m.y_bytes;
     m.lags = m.raw + RING * m.raw_bytes;
-    m.image = m.lags + 2 * m.lags_bytes;
-    m.barriers = m.image + m.image_bytes;
+    m.barriers = m.lags + 2 * m.lags_bytes;
     m.ends = m.barriers + 8 * BARRIERS;
     m.steps = m.ends + ENDS;
     m.runs = m.steps + 16; /* lags_run is aligned to 16 */
     m.weights = m.runs + MOST_RUNS * 32;
-    m.table = m.weights + 2 * MT * 8 * NT * 2 * 32; /* of each warpgroup that transforms, or of most rows */
+    /* Where registers do not suffice: of 8 warps that transform by wgmma, or of some of all rows. */
+    m.table = m.weights + (MT == 3 ? 8 * MT * NT * 256 : 8 * MT * NT * 64);
     m.total = m.table + frb_lags_table_bytes(NT, directions);
     m.bytes = m.total + (is_long ? frb_lags_units(MT, N) * 512 : 0);
     return m;
@@ -92,12 +89,13 @@ struct lags_job {
     size_t row;
     const uint8_t *valid; /* [steps][valid_row] or NULL */
     size_t valid_row;
-    const unsigned *dish; /* [M][NT][4], two each: of the cells of frb_lags_cell_n; those without a dish have
-                           * weight 0 */
-    const uint2 *weights; /* [F or 1][frb_lags_weight] */
-    const float *level;   /* [F or 1]: what intensities are multiplied by for the weights' scale */
-    const float *factor;  /* [blocks][F] or NULL: all are `unit` */
-    uint16_t *out;        /* [F][out_stride][cells] */
+    const unsigned *place; /* [M][NT][4], two each: frb_lags_byte of the cells of frb_lags_cell_n; those
+                            * without a dish have weight 0 */
+    unsigned gap;          /* see frb_lags_byte */
+    const uint2 *weights;  /* [F or 1][frb_lags_weight] */
+    const float *level;    /* [F or 1]: what intensities are multiplied by for the weights' scale */
+    const float *factor;   /* [blocks][F] or NULL: all are `unit` */
+    uint16_t *out;         /* [F][out_stride][cells] */
     size_t out_stride;
     const uint8_t *before; /* [F][piece][kept]: bytes of the piece that was not complete; NULL: none, zeros */
     uint8_t *after;        /* the same of the last block, when it is not complete */
@@ -107,7 +105,7 @@ struct lags_job {
     float unit;
     unsigned width;      /* bytes that are copied at once: 16, 4 or 1 */
     bool shared_weights; /* by all channels */
-    bool wide;           /* 16 bytes of out are aligned */
+    bool wide;           /* 4 bytes of out are aligned */
 };
 
 struct lags_work {
@@ -158,12 +156,12 @@ __device__ __forceinline__ void copy_step(unsigned raw, unsigned pitch, const la
     const uint8_t *const some =
         reinterpret_cast<const uint8_t *>(w.weights); /* address, of which nothing is read */
     if (w.width == 16) {
-        const unsigned i = 16 * lane;
+        const unsigned i = 16 * lane, to = raw + frb_lags_byte(i, w.gap), further = frb_lags_byte(512, w.gap);
 #pragma unroll
         for (unsigned sample = 0; sample < 8; sample++) {
             const uint64_t source = __shfl_sync(WHOLE_WARP, mine, sample);
             const uint8_t *bytes = source != 0 ? reinterpret_cast<const uint8_t *>(source) + i : some;
-            if (i < grid.D) copy_async_to(raw + sample * pitch + i, bytes, source != 0);
+            if (i < grid.D) copy_async_to(to + sample * pitch, bytes, source != 0);
         }
         if (grid.D > 512) {
 #pragma unroll
@@ -171,7 +169,7 @@ __device__ __forceinline__ void copy_step(unsigned raw, unsigned pitch, const la
                 const uint64_t source = __shfl_sync(WHOLE_WARP, mine, sample);
                 const uint8_t *bytes =
                     source != 0 ? reinterpret_cast<const uint8_t *>(source) + 512 + i : some;
-                if (512 + i < grid.D) copy_async_to(raw + sample * pitch + 512 + i, bytes, source != 0);
+                if (512 + i < grid.D) copy_async_to(to + sample * pitch + further, bytes, source != 0);
             }
         }
         return;
@@ -184,11 +182,12 @@ __device__ __forceinline__ void copy_step(unsigned raw, unsigned pitch, const la
         if (w.width == 4) {
 #pragma unroll 1
             for (unsigned i = 4 * lane; i < grid.D; i += 4 * 32)
-                copy_async_to_4(raw + sample * pitch + i, there ? bytes + i : bytes, there);
+                copy_async_to_4(raw + sample * pitch + frb_lags_byte(i, w.gap), there ? bytes + i : bytes,
+                                there);
         } else {
 #pragma unroll 4
             for (unsigned i = lane; i < grid.D; i += 32)
-                store_byte(raw + sample * pitch + i, there ? bytes[i] : 0);
+                store_byte(raw + sample * pitch + frb_lags_byte(i, w.gap), there ? bytes[i] : 0);
         }
     }
 }
@@ -197,10 +196,11 @@ __device__ __forceinline__ void copy_step(unsigned raw, unsigned pitch, const la
  * is behind the block's end. from: this lane's bytes of the step's first time. */
 template <unsigned P>
 __device__ __forceinline__ void copy_step_of_rows(unsigned raw, unsigned pitch, const uint8_t *from,
-                                                  size_t row, unsigned D, int left, unsigned lane)
+                                                  size_t row, unsigned D, unsigned gap, int left,
+                                                  unsigned lane)
 {
-    const unsigned times = frb_lags_times(P);
-    raw += 16 * lane;
+    const unsigned times = frb_lags_times(P), further = frb_lags_byte(512, gap);
+    raw += frb_lags_byte(16 * lane, gap);
 #pragma unroll
     for (unsigned t = 0; t < times; t++, from += row) {
         const bool there = static_cast<int>(t) < left;
@@ -208,7 +208,7 @@ __device__ __forceinline__ void copy_step_of_rows(unsigned raw, unsigned pitch, 
         for (unsigned pol = 0; pol < P; pol++) {
             const unsigned to = raw + frb_lags_sample(P, t, pol) * pitch;
             if (16 * lane < D) copy_async_to(to, from + pol * D, there);
-            if (D > 512 && 512 + 16 * lane < D) copy_async_to(to + 512, from + pol * D + 512, there);
+            if (D > 512 && 512 + 16 * lane < D) copy_async_to(to + further, from + pol * D + 512, there);
         }
     }
 }
