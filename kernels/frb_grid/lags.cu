@@ -49,7 +49,7 @@ struct br_frb_grid_lags {
     const struct variant *variant;
     int blocks; /* of threads that the device holds at once */
     void *waves, *turns, *table, *place, *weights, *level;
-    unsigned gap; /* see frb_lags_byte */
+    unsigned gap;   /* see frb_lags_byte */
     void *piece[2]; /* of the unfinished block, in turn: one is read while the other is written */
     float4 *sums[2];
     int now;
@@ -130,9 +130,11 @@ static void *make_table(struct br_cuda *cuda, unsigned N, unsigned directions, s
                 const unsigned q = i % directions;
                 unsigned j;
                 const unsigned what = frb_lags_group_wave(third, i / directions, k, &j);
-                if (what == 0 || q >= 2 * N || j >= N / 2) continue;
+                if (what == FRB_LAGS_NOTHING || q >= 2 * N || j >= N / 2) continue;
                 const double angle = M_PI * (q * (2 * j + 1) % (4 * N)) / (2 * N);
-                const double value = what == 1 ? cos(angle) : what == 2 ? sin(angle) : -sin(angle);
+                const double value = what == FRB_LAGS_COSINE ? cos(angle)
+                                     : what == FRB_LAGS_SINE ? sin(angle)
+                                                             : -sin(angle);
                 table[frb_lags_table(directions, third, i, k) / 2] =
                     br_half_from_float(static_cast<float>(value));
             }

@@ -180,14 +180,17 @@ static inline BR_HD unsigned frb_lags_group_load(unsigned m_tiles, unsigned dire
 
 /* Right factors: that of the first and second left ones, and that of the third one, of which the second half
  * of the columns is for imaginary parts. What a column of real (part 0) or imaginary parts takes of mirror
- * images *j at k: nothing (0), their cosine (1), their sine (2) or minus their sine (3). */
+ * images *j at k. */
+enum { FRB_LAGS_NOTHING, FRB_LAGS_COSINE, FRB_LAGS_SINE, FRB_LAGS_MINUS_SINE };
+
 static inline BR_HD unsigned frb_lags_group_wave(unsigned third, unsigned part, unsigned k, unsigned *j)
 {
     *j = third ? 8 + k % 8 / 2 : frb_lags_image(k % 8);
-    if (!third) return k < 8 ? 1 : 2;
+    if (!third) return k < 8 ? FRB_LAGS_COSINE : FRB_LAGS_SINE;
     const unsigned difference = k % 2, of_imaginary = k / 8;
-    if (difference) return of_imaginary == part ? 0 : part ? 2 : 3;
-    return of_imaginary == part;
+    if (difference)
+        return of_imaginary == part ? FRB_LAGS_NOTHING : part ? FRB_LAGS_SINE : FRB_LAGS_MINUS_SINE;
+    return of_imaginary == part ? FRB_LAGS_COSINE : FRB_LAGS_NOTHING;
 }
 
 /* They stand in shared memory one after the other, bytes: [column / 8][k / 8][column % 8][k % 8]. */
