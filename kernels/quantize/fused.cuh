@@ -3,17 +3,21 @@
  *   Y[p][j] = sum_q I[p][q] U_q[j],   J[i][j] = sum_p U_p[i] Y[p][j]
  *
  * in the same k-steps of 16, in the same order and with the same roundings as kernels/frb_beams/grid.cuh, so
- * that J has the same bits. A cluster of 8 blocks goes through the 16 j's of a channel at a time (a round).
- * Each block keeps the field of 32 of the 256 steps for all rounds of a channel. Four of its warps form Y of
- * these steps and send it to the blocks that own its j's, two each; the other twelve form J of their two j's,
- * 96 i's and all steps, and quantize it: a warp 32 beams and half of the steps, in pairs that tell each other
- * their sums. Y goes from the ones to the others in four chunks of 64 steps, each of which is sent anew as
- * soon as the products of the round before have read it, so that it arrives while levels are made. With i in
- * the second product's rows and steps in its columns, what a warp ends up with are beams with their steps in
- * registers in the order in which the quantizer wants them (kernels/quantize/layout.h). */
+ * that J has the same bits. A cluster of 8 blocks goes through 16 j's of a channel at a time (a round). Each
+ * block keeps the field of 32 of the 256 steps for all rounds of a channel. Four of its warps form Y of these
+ * steps and send it to the blocks that own its j's, two each; the other twelve, three warpgroups, form J of
+ * their two j's, 96 i's and all steps, and quantize it: a warp 16 i's of one j. Y goes from the ones to the
+ * others in two halves of 128 steps, each of which is sent anew as soon as the products of the round before
+ * have read it, so that it arrives while levels are made. With i in the second product's rows and steps in
+ * its columns, what a warp ends up with are beams with their steps in registers in the order in which the
+ * quantizer wants them (kernels/quantize/layout.h).
+ *
+ * Nothing may spill here: shared memory leaves next to no first cache, so what spills comes back from the
+ * second one, hundreds of cycles later, in every round. */
 #ifndef BEAMRING_KERNELS_QUANTIZE_FUSED_CUH
 #define BEAMRING_KERNELS_QUANTIZE_FUSED_CUH
 
+#include "kernels/common/fragments.h"
 #include "kernels/quantize/fused_middle.cuh"
 #include "kernels/quantize/rows.cuh"
 
@@ -33,66 +37,72 @@ __device__ __forceinline__ unsigned pack_finite(float low, float high)
     return both;
 }
 
-/* Of 32 beams: what a warp quantizes half a block of. */
-constexpr unsigned GROUPS = BR_FUSED_BEAMS / 32, ROWS_EACH = 4, HALF = STEPS / 2, REGISTERS = HALF / 8;
+/* Of 96 i's of two j's each warp has 16 of one j: the first two warpgroups 64 of a j each, the third one the
+ * others of both. x[TILES][REGISTERS]: of i = g and g + 8, as in layout.h. */
+constexpr unsigned TILES = 2, REGISTERS = STEPS / 8, HALF = REGISTERS / 2;
 
-/* J of a chunk, in registers `first` to first + 7 of x (see quantize_all).
- *   a[2][K_STEPS]  simd: p0  register: tile, k-step, p of br_fused_p, g3  thread: t4..t0 <-> g2 g1 g0, q */
-__device__ __forceinline__ void form_chunk(unsigned (&x)[ROWS_EACH][REGISTERS], unsigned first,
-                                           const uint4 (&a)[2][K_STEPS], const uint8_t *wide,
-                                           const uint8_t *narrow)
+/* U_p as operand a of the second product, of the first and of the second j. Of a warpgroup that has both each
+ * has zeros where a warp has the other one, and their products are added up: Y is finite (its scale is in
+ * U_q), so that zeros leave the sums alone.
+ *   [j][K_STEPS][4]  simd: p0  register: k-step, r1 r0 <-> p3 i3  thread: t4..t0 <-> i2 i1 i0 p2 p1 */
+using rows = unsigned[SLOTS][K_STEPS][4];
+
+/* Adds to c the products of j `slot`, or begins with them. */
+__device__ __forceinline__ void multiply(float (&c)[REGISTERS * TILES], const unsigned (&a)[K_STEPS][4],
+                                         const uint8_t *y, unsigned slot, bool adds)
 {
-#pragma unroll
-    for (unsigned r = 0; r < CLUSTER; r += 2) {
-        /* y[2][6]  simd: p0  register: column block, k-step, p of br_fused_p  thread: t4..t0 <-> column, q
-         * sum[2][2][4]  register: column block, tile, g3, t0  thread: t4..t0 <-> g2 g1 g0, q */
-        unsigned y[2][2 * K_STEPS];
-        float sum[2][2][4] = {};
-#pragma unroll
-        for (unsigned e = 0; e < 2; e++) {
-            /* wide, narrow: shape (8 pieces), stride BR_FUSED_PIECE */
-            const uint4 two = *reinterpret_cast<const uint4 *>(wide + (r + e) * BR_FUSED_PIECE);
-            const uint2 third = *reinterpret_cast<const uint2 *>(narrow + (r + e) * BR_FUSED_PIECE);
-            y[e][0] = two.x, y[e][1] = two.y, y[e][2] = two.z, y[e][3] = two.w;
-            y[e][4] = third.x, y[e][5] = third.y;
-        }
-#pragma unroll
-        for (unsigned k = 0; k < K_STEPS; k++)
-#pragma unroll
-            for (unsigned e = 0; e < 2; e++)
-#pragma unroll
-                for (unsigned m = 0; m < 2; m++) {
-                    const unsigned u[4] = {a[m][k].x, a[m][k].y, a[m][k].z, a[m][k].w},
-                                   of_k[2] = {y[e][2 * k], y[e][2 * k + 1]};
-                    mma_f16(sum[e][m], u, of_k);
-                }
-#pragma unroll
-        for (unsigned e = 0; e < 2; e++)
-#pragma unroll
-            for (unsigned h = 0; h < ROWS_EACH; h++)
-                x[h][first + r + e] = pack_finite(sum[e][h / 2][h % 2 * 2], sum[e][h / 2][h % 2 * 2 + 1]);
-    }
+    /* y: shape (16 pieces of 8 columns), stride BR_FUSED_PIECE */
+    const unsigned at = shared_address(y);
+    const uint64_t wide =
+                       br_wgmma_descriptor(at + br_fused_wide(slot, 0, 0), 16, BR_FUSED_PIECE, BR_WGMMA_64),
+                   narrow =
+                       br_wgmma_descriptor(at + br_fused_narrow(slot, 0, 0), 16, BR_FUSED_PIECE, BR_WGMMA_32);
+    wgmma_f16<STEPS / 2>::multiply(c, a[0], wide, adds);
+    wgmma_f16<STEPS / 2>::multiply(c, a[1], wide + 2, true);
+    wgmma_f16<STEPS / 2>::multiply(c, a[2], narrow, true);
 }
 
-/* What quantize::add_up makes of half a block of 8 beams, for twice 8 beams at once, whose products are
+/* J of half the steps, in registers HALF half to HALF half + HALF - 1 of x. `both`: the warpgroup has both
+ * j's, otherwise `slot`, in a[0]. */
+__device__ __forceinline__ void form_half(unsigned (&x)[TILES][REGISTERS], unsigned half, const rows &a,
+                                          const uint8_t *y, unsigned slot, bool both)
+{
+    /* c[64]  register: r5 r4 r3 r2 r1 r0 <-> column6 column5 column4 column3 i3 column0
+     *        thread: t4..t0 <-> i2 i1 i0 column2 column1 */
+    float c[REGISTERS * TILES];
+    if (both) { /* all of it twice: the compiler takes products behind a branch for the beginning of others */
+        wgmma_fence();
+        multiply(c, a[0], y, 0, false);
+        multiply(c, a[1], y, 1, true);
+        wgmma_commit();
+        wgmma_wait<0>();
+    } else {
+        wgmma_fence();
+        multiply(c, a[0], y, slot, false);
+        wgmma_commit();
+        wgmma_wait<0>();
+    }
+    wgmma_hold(c);
+#pragma unroll
+    for (unsigned h = 0; h < TILES; h++)
+#pragma unroll
+        for (unsigned r = 0; r < HALF; r++)
+            x[h][half * HALF + r] = pack_finite(c[4 * r + 2 * h], c[4 * r + 2 * h + 1]);
+}
+
+/* What quantize::add_up makes of half a block of 8 beams, for two of them at once, whose products are
  * independent of each other: in the same order, so with the same bits, but that the squares are this lane's
  * own ones. */
 template <bool MISSING>
 __device__ __forceinline__ void add_up_both(quantize::sums (&to)[2], const unsigned *const (&x)[2],
                                             unsigned unit)
 {
-    const float zero[4] = {0, 0, 0, 0};
     float start[2][4] = {}, sum[2][2] = {}, squares[2][4] = {};
 #pragma unroll
-    for (int h = 0; h < 2 && !MISSING; h++) {
-        float c[4];
-        quantize::product(c, x[h][0], x[h][1], quantize::SIXTEENTHS, zero);
-        const float2 pivot = quantize::minus_pivot(c[0] + c[2]), again = quantize::minus_pivot(c[1] + c[3]);
-        start[h][0] = pivot.x, start[h][1] = pivot.y, start[h][2] = again.x, start[h][3] = again.y;
-    }
-    using means = quantize::means<REGISTERS>;
+    for (int h = 0; h < 2 && !MISSING; h++) quantize::minus_pivot(start[h], x[h][0], x[h][1]);
+    using means = quantize::means<HALF>;
 #pragma unroll
-    for (unsigned r = 0; r < REGISTERS; r += 4) {
+    for (unsigned r = 0; r < HALF; r += 4) {
         float c[2][2][4];
 #pragma unroll
         for (int h = 0; h < 2; h++)
@@ -122,14 +132,8 @@ __device__ __forceinline__ void add_up_both(quantize::sums (&to)[2], const unsig
                                (squares[h][0] + squares[h][1]) + (squares[h][2] + squares[h][3])};
 }
 
-/* Waits for the warp that has the other half of this one's beams. */
-__device__ __forceinline__ void meet_other_half(unsigned warp)
-{
-    asm volatile("bar.sync %0, 64;\n" ::"r"(1 + warp / 2) : "memory");
-}
-
-/* Of v[row] of all four lanes 4 g + q the sum for row q. */
-__device__ __forceinline__ float sum_of_row(const float (&v)[ROWS_EACH], unsigned q)
+/* Of v[n] of all four lanes 4 g + q the sum for n = q. */
+__device__ __forceinline__ float sum_of_quarter(const float (&v)[4], unsigned q)
 {
     float a = q & 1 ? v[1] : v[0], b = q & 1 ? v[3] : v[2];
     a += __shfl_xor_sync(WHOLE_WARP, q & 1 ? v[0] : v[1], 1);
@@ -138,121 +142,105 @@ __device__ __forceinline__ float sum_of_row(const float (&v)[ROWS_EACH], unsigne
     return (q & 2 ? b : a) + other;
 }
 
-/* v[q] */
-__device__ __forceinline__ float row_of_lane(const float (&v)[ROWS_EACH], unsigned q)
-{
-    const float a = q & 1 ? v[1] : v[0], b = q & 1 ? v[3] : v[2];
-    return q & 2 ? b : a;
-}
-
-/* Where a warp's beams are, and which half of the block it has. */
+/* Where a warp's beams are: 16 i's from i on. */
 struct place {
-    unsigned f, i, j, warp, half, turn;
+    unsigned f, i, j;
 };
 
-/* Levels of i, i + 8, i + 16 and i + 24, `stride` bytes apart, of which there are those less than `most`.
- * found: of i + 8 q. Returns how many levels were clamped. */
+/* Levels of i and i + 8, `stride` bytes apart, of which there are those less than `most`. found: of i in
+ * lanes q = 0 and 1, of i + 8 in the others. Returns how many levels were clamped. */
 template <int BITS, bool MISSING, bool NEAR>
 __device__ __forceinline__ unsigned
-write_beams(uint8_t *out, size_t stride, const unsigned (&x)[ROWS_EACH][REGISTERS],
+write_beams(uint8_t *out, size_t stride, const unsigned (&x)[TILES][REGISTERS],
             const quantize::statistics &found, const uint8_t *valid, unsigned i, unsigned most)
 {
     const unsigned lane = threadIdx.x % 32;
     unsigned clamped = 0;
 #pragma unroll
-    for (unsigned h = 0; h < ROWS_EACH; h++) {
+    for (unsigned h = 0; h < TILES; h++) {
         quantize::statistics of = found;
-        const int from = static_cast<int>(lane / 4 * 4 + h);
+        const int from = static_cast<int>(lane / 4 * 4 + 2 * h);
         of.slope = __shfl_sync(WHOLE_WARP, found.slope, from);
         of.shift = __shfl_sync(WHOLE_WARP, found.shift, from);
         if (NEAR) of.near = __shfl_sync(WHOLE_WARP, found.near, from);
         const bool here = i + 8 * h < most;
         unsigned fields = 0;
-        quantize::write_levels<BITS, HALF, MISSING, NEAR>(out, x[h], of, valid, lane, here, fields);
+        quantize::write_levels<BITS, STEPS, MISSING, NEAR>(out, x[h], of, valid, lane, here, fields);
         clamped += here ? quantize::sum_fields<BITS>(fields) : 0;
         out += stride;
     }
     return clamped;
 }
 
-/* Levels of half a block of 32 beams, and what they mean: lane 4 g + q has rows i + g + 8 h, and finds the
- * numbers of that with h = q. x is 0 where a value is missing. Returns how many levels were clamped. */
+/* Levels of 16 beams and what they mean, whose numbers are found by lanes 4 g + q: those of i + g by q = 0
+ * and 1, of i + g + 8 by the others. x is 0 where a value is missing. Returns how many levels were clamped.
+ */
 template <int BITS, bool MISSING>
-__device__ __forceinline__ unsigned quantize_beams(const unsigned (&x)[ROWS_EACH][REGISTERS], shared &s,
-                                                   const work &w, const place &at, unsigned valid_steps)
+__device__ __forceinline__ unsigned quantize_beams(const unsigned (&x)[TILES][REGISTERS], const work &w,
+                                                   const place &at, unsigned valid_steps)
 {
     const unsigned lane = threadIdx.x % 32, g = lane / 4, q = lane % 4, unit = quantize::unit_matrix(lane);
     const quantize::rule rule = quantize::make_rule(w.levels_rms, valid_steps);
-    quantize::sums mine; /* this lane's row's */
+    const uint8_t *valid = MISSING ? w.valid + at.f * STEPS : nullptr;
+    quantize::moments m;
     {
-        float pivot[ROWS_EACH], sum[ROWS_EACH], squares[ROWS_EACH];
+        quantize::sums first, second; /* halves of this lane's beam */
+        float squares[4];
 #pragma unroll
-        for (unsigned h = 0; h < ROWS_EACH; h += 2) {
-            quantize::sums rows[2];
-            add_up_both<MISSING>(rows, {x[h], x[h + 1]}, unit);
-#pragma unroll
-            for (unsigned e = 0; e < 2; e++)
-                pivot[h + e] = rows[e].pivot, sum[h + e] = rows[e].sum, squares[h + e] = rows[e].squares;
+        for (unsigned h = 0; h < TILES; h++) {
+            quantize::sums halves[2];
+            add_up_both<MISSING>(halves, {x[h], x[h] + HALF}, unit);
+            squares[2 * h] = halves[0].squares, squares[2 * h + 1] = halves[1].squares;
+            if (h == 0 || q >= 2) first = halves[0], second = halves[1];
         }
-        mine = quantize::sums{row_of_lane(pivot, q), row_of_lane(sum, q), sum_of_row(squares, q)};
+        const float mine = sum_of_quarter(squares, q), other = __shfl_xor_sync(WHOLE_WARP, mine, 1);
+        first.squares = q % 2 ? other : mine, second.squares = q % 2 ? mine : other;
+        m = quantize::merge(first, second, rule, STEPS / 2);
     }
-    /* to, from: shape (3, 32), contiguous */
-    float *to = s.halves[at.turn][at.warp][0] + lane;
-    const volatile float *from = s.halves[at.turn][at.warp ^ 1][0] + lane;
-    to[0] = mine.pivot, to[32] = mine.sum, to[64] = mine.squares;
-    meet_other_half(at.warp);
-    const quantize::sums other = {from[0], from[32], from[64]};
-
-    const uint8_t *valid = MISSING ? w.valid + at.f * STEPS + at.half * HALF : nullptr;
-    quantize::moments m =
-        at.half == 0 ? quantize::merge(mine, other, rule, HALF) : quantize::merge(other, mine, rule, HALF);
-    if (__any_sync(WHOLE_WARP, m.far)) { /* in both halves' warps */
+    if (__any_sync(WHOLE_WARP, m.far)) {
         const float about = quantize::about_mean(m);
-        float2 again = make_float2(0, 0);
         const unsigned nothing = w.F >> 31; /* keeps the compiler from unpacking x before the branch */
 #pragma unroll
-        for (unsigned h = 0; h < ROWS_EACH; h++) {
-            const float of_row = __shfl_sync(WHOLE_WARP, about, static_cast<int>(4 * g + h));
-            unsigned again_x[REGISTERS]; /* as x[h] */
+        for (unsigned h = 0; h < TILES; h++) {
+            const float of_row = __shfl_sync(WHOLE_WARP, about, static_cast<int>(4 * g + 2 * h));
+            float2 again[2];
 #pragma unroll
-            for (unsigned r = 0; r < REGISTERS; r++) again_x[r] = x[h][r] ^ nothing;
-            const float2 sum = quantize::add_up_again<REGISTERS>(again_x, of_row, [&](int r) {
-                return MISSING ? quantize::kept<BITS, HALF>(valid, static_cast<unsigned>(r), q) : 0xffffffffu;
-            });
-            if (q == h) again = sum;
+            for (unsigned n = 0; n < 2; n++) {
+                unsigned again_x[HALF]; /* as x[h] */
+#pragma unroll
+                for (unsigned r = 0; r < HALF; r++) again_x[r] = x[h][n * HALF + r] ^ nothing;
+                again[n] = quantize::add_up_again<HALF>(again_x, of_row, [&](int r) {
+                    return MISSING
+                               ? quantize::kept<BITS, STEPS>(valid, n * HALF + static_cast<unsigned>(r), q)
+                               : 0xffffffffu;
+                });
+            }
+            if (m.far && q / 2 == h) m = quantize::correct(m, about, again[0], again[1], rule);
         }
-        meet_other_half(at.warp); /* what was there has been read */
-        to[0] = again.x, to[32] = again.y;
-        meet_other_half(at.warp);
-        const float2 there = make_float2(from[0], from[32]);
-        if (m.far)
-            m = at.half == 0 ? quantize::correct(m, about, again, there, rule)
-                             : quantize::correct(m, about, there, again, rule);
     }
     const quantize::statistics found = quantize::find_statistics<BITS>(m, rule);
 
-    /* out: shape (bx, by, F, row), contiguous; after: shape (half row), of row i + g. side: shape (bx, by,
-     * F), contiguous */
-    constexpr unsigned BYTES = HALF * BITS / 8;
+    /* out: shape (bx, by, F, row), contiguous; after: shape (row), of i + g. side: shape (bx, by, F),
+     * contiguous */
+    constexpr unsigned BYTES = STEPS * BITS / 8;
     const size_t first = (static_cast<size_t>(at.i + g) * w.by + at.j) * w.F + at.f,
                  eight = static_cast<size_t>(w.by) * w.F * 8;
-    if (at.half == 0 && at.i + g + 8 * q < w.bx)
-        w.side[first + q * eight] = make_float2(found.scale, found.offset);
-    uint8_t *out = w.out + (first * 2 + at.half) * BYTES;
+    if (q % 2 == 0 && at.i + g + 4 * q < w.bx)
+        w.side[first + q / 2 * eight] = make_float2(found.scale, found.offset);
+    uint8_t *out = w.out + first * BYTES;
     if (MISSING || __any_sync(WHOLE_WARP, found.near != 0))
-        return write_beams<BITS, MISSING, true>(out, eight * 2 * BYTES, x, found, valid, at.i + g, w.bx);
-    return write_beams<BITS, MISSING, false>(out, eight * 2 * BYTES, x, found, valid, at.i + g, w.bx);
+        return write_beams<BITS, MISSING, true>(out, eight * BYTES, x, found, valid, at.i + g, w.bx);
+    return write_beams<BITS, MISSING, false>(out, eight * BYTES, x, found, valid, at.i + g, w.bx);
 }
 
 template <int BITS>
 __device__ __forceinline__ void quantize_all(shared &s, const work &w, unsigned begin, unsigned end)
 {
-    /* From a shuffle: the same in the whole warp, as the compiler sees too. */
+    /* From a shuffle: the same in the whole warp, as the compiler sees too. The third group's first two warps
+     * have the first j. */
     const unsigned warp = __shfl_sync(WHOLE_WARP, threadIdx.x / 32 - FORMERS, 0), lane = threadIdx.x % 32,
-                   half = warp % 2, slot = warp / 2 % 2, group = warp / 4, rank = cluster_rank();
-    const uint8_t *wide = s.y[half * CLUSTER] + br_fused_wide(slot, lane / 4, lane % 4),
-                  *narrow = s.y[half * CLUSTER] + br_fused_narrow(slot, lane / 4, lane % 4);
-    const uint4 *weights = s.weights + group * (2 * K_STEPS * 32) + lane;
+                   group = warp / 4, rank = cluster_rank();
+    const unsigned tile = group < 2 ? warp % 4 : 4 + warp % 2, slot = group < 2 ? group : warp / 2 % 2;
     position at(w, begin);
     unsigned turn = 0, part = 0;
     volatile unsigned &clamped = s.clamped[threadIdx.x - FORMERS * 32];
@@ -260,33 +248,38 @@ __device__ __forceinline__ void quantize_all(shared &s, const work &w, unsigned 
     bool fresh = true; /* this round begins a part */
     for (unsigned number = begin; number < end; number++, turn ^= 1) {
         if (fresh) barrier_wait(&s.weighted, part++ % 2);
-        /* x[h][REGISTERS]: half a block as in kernels/quantize/layout.h; of i = g + 8 h */
-        unsigned x[ROWS_EACH][REGISTERS];
-        uint4 a[2][K_STEPS];
+        unsigned x[TILES][REGISTERS];
+        rows a;
+        const unsigned mine = tile * (K_STEPS * 32), none = 6 * K_STEPS * 32;
 #pragma unroll
-        for (unsigned m = 0; m < 2; m++)
+        for (unsigned j = 0; j < SLOTS; j++) {
+            const uint4 *from = s.weights + (group < 2 || slot == j ? mine : none) + lane_again();
 #pragma unroll
-            for (unsigned k = 0; k < K_STEPS; k++) a[m][k] = weights[(m * K_STEPS + k) * 32];
+            for (unsigned k = 0; k < K_STEPS; k++) {
+                const uint4 v = from[k * 32];
+                a[j][k][0] = v.x, a[j][k][1] = v.y, a[j][k][2] = v.z, a[j][k][3] = v.w;
+            }
+        }
         if (at.round + 1 == w.rounds) barrier_arrive(&s.used); /* for the last time */
 #pragma unroll
-        for (unsigned n = 0; n < 2; n++) {
-            const unsigned chunk = 2 * n + half;
-            barrier_wait(&s.full[chunk], turn);
-            if (group == 0 && slot == 0 && lane == 0) barrier_expect(&s.full[chunk], CHUNK_BYTES);
-            form_chunk(x, n * CLUSTER, a, wide + n * (2 * CHUNK_BYTES), narrow + n * (2 * CHUNK_BYTES));
-            __syncwarp();
-            if (lane < CLUSTER) arrive_there(in_block(shared_address(&s.empty[chunk]), lane));
+        for (unsigned half = 0; half < 2; half++) {
+            barrier_wait(&s.full[half], turn);
+            if (warp == 0 && lane_again() == 0) barrier_expect(&s.full[half], HALF_BYTES);
+            publish_shared(); /* what the other blocks sent, to wgmma */
+            form_half(x, half, a, s.y[half * 2 * CLUSTER], slot, group == 2);
+            const unsigned block = lane_again();
+            if (block < CLUSTER) arrive_there(in_block(shared_address(&s.empty[half]), block));
         }
-        const place here = {
-            at.f, (at.part * GROUPS + group) * 32, at.round * ROUND + rank * SLOTS + slot, warp, half, turn};
-        if (here.i < w.bx && here.j < w.by) { /* the same in the whole warp, and in both halves' */
+        const place here = {at.f, (at.part * (BR_FUSED_BEAMS / 16) + tile) * 16,
+                            find_j(at.round, rank, slot)};
+        if (here.i < w.bx && here.j < w.by) { /* the same in the whole warp */
             unsigned valid_steps = STEPS;
             if (w.valid) {
                 const uint2 v = __ldg(reinterpret_cast<const uint2 *>(w.valid + at.f * STEPS) + lane);
                 valid_steps = __reduce_add_sync(WHOLE_WARP, __popc(v.x) + __popc(v.y)) / 8;
             }
-            const unsigned more = valid_steps < STEPS ? quantize_beams<BITS, true>(x, s, w, here, valid_steps)
-                                                      : quantize_beams<BITS, false>(x, s, w, here, STEPS);
+            const unsigned more = valid_steps < STEPS ? quantize_beams<BITS, true>(x, w, here, valid_steps)
+                                                      : quantize_beams<BITS, false>(x, w, here, STEPS);
             clamped = clamped + more;
         }
         fresh = at.advance(w);
@@ -312,26 +305,30 @@ template <int BITS> __global__ void __launch_bounds__(THREADS, 1) beams(const wo
     /* Cells beyond a smaller field, which meet weights of 0, must be finite. */
     for (unsigned n = threadIdx.x; n < sizeof s.field / 16; n += THREADS)
         s.field[0][0][n] = make_uint4(0, 0, 0, 0);
+    if (threadIdx.x < K_STEPS * 32) s.weights[6 * K_STEPS * 32 + threadIdx.x] = make_uint4(0, 0, 0, 0);
     if (threadIdx.x == 0) {
-        for (unsigned c = 0; c < CHUNKS; c++) {
-            barrier_start(&s.full[c], 1);
-            barrier_start(&s.empty[c], CLUSTER * QUANTIZERS / 2);
-            for (unsigned warp = 0; warp < FORMERS; warp++) barrier_start(&s.loaded[warp][c], 1);
+        for (unsigned half = 0; half < 2; half++) {
+            barrier_start(&s.full[half], 1);
+            barrier_start(&s.empty[half], CLUSTER * QUANTIZERS);
         }
+        for (unsigned c = 0; c < CHUNKS; c++)
+            for (unsigned warp = 0; warp < FORMERS; warp++) barrier_start(&s.loaded[warp][c], 1);
         barrier_start(&s.weighted, FORMERS * 32);
         barrier_start(&s.used, QUANTIZERS * 32);
         barrier_publish();
-        for (unsigned c = 0; c < CHUNKS; c++) barrier_expect(&s.full[c], CHUNK_BYTES);
+        for (unsigned half = 0; half < 2; half++) barrier_expect(&s.full[half], HALF_BYTES);
     }
     publish_shared();
     __syncthreads();
     meet_cluster();
     if (threadIdx.x / 32 < FORMERS) {
+        registers_fewer<FORMER_REGISTERS>();
         if (w.valid)
             form<BITS, true>(s, w, begin, end, rank);
         else
             form<BITS, false>(s, w, begin, end, rank);
     } else {
+        registers_more<QUANTIZER_REGISTERS>();
         quantize_all<BITS>(s, w, begin, end);
     }
     meet_cluster(); /* no block leaves while others send to it */

@@ -16,35 +16,37 @@ namespace fused
 
 constexpr unsigned FORMERS = 4, QUANTIZERS = 12; /* warps */
 constexpr int THREADS = 32 * (FORMERS + QUANTIZERS);
-constexpr unsigned CLUSTER = 8, STEPS = 256, CHUNKS = 4, ROWS = 8, SLOTS = 2, ROUND = CLUSTER * SLOTS;
-constexpr unsigned K_STEPS = 3;
-constexpr unsigned CHUNK_BYTES = CLUSTER * BR_FUSED_PIECE; /* of Y */
+/* Of each thread: together those of a multiprocessor. */
+constexpr int FORMER_REGISTERS = 104, QUANTIZER_REGISTERS = 136;
+constexpr unsigned CLUSTER = 8, STEPS = 256, SLOTS = 2;
+constexpr unsigned CHUNKS = 4, ROWS = 8;            /* of a block's steps, and steps of a chunk */
+constexpr unsigned K_STEPS = 3, UNITS = 3 * CHUNKS; /* of 32 columns, a warp's first products in a round */
+constexpr unsigned HALF_BYTES = STEPS / 2 / ROWS * BR_FUSED_PIECE; /* of Y, half a block of time */
 
 struct work {
-    const uint16_t *in;        /* [F][stride][2M][2N] */
-    const uint8_t *valid;      /* [F][256], 0xff or 0, or NULL */
-    const unsigned *weights_q; /* [F][j_tiles][q_steps][2][32 lanes][4]: U_q, as for grid.cuh */
-    const uint4 *weights_p;    /* [F][p_steps][i_tiles][32 lanes]: U_p, the same */
-    uint8_t *out;              /* [bx][by][F][row] */
-    float2 *side;              /* [bx][by][F]: scale, offset */
+    const uint16_t *in;     /* [F][stride][2M][2N] */
+    const uint8_t *valid;   /* [F][256], 0xff or 0, or NULL */
+    const uint4 *weights_q; /* [F][j_tiles][q_steps][2][32 lanes]: U_q, as for grid.cuh */
+    const uint4 *weights_p; /* [F][p_steps][i_tiles][32 lanes]: U_p, the same */
+    uint8_t *out;           /* [bx][by][F][row] */
+    float2 *side;           /* [bx][by][F]: scale, offset */
     unsigned long long *clamped;
     size_t stride;
     unsigned F, np, nq, bx, by, j_tiles, i_tiles, q_steps, p_steps;
     unsigned parts;  /* of 96 i's */
-    unsigned rounds; /* of a part: of 16 j's */
+    unsigned rounds; /* of a part: of 16 j's, two for each tile */
     float levels_rms;
 };
 
 struct shared {
     uint8_t y[STEPS / ROWS][BR_FUSED_PIECE];
-    uint4 weights[6 * K_STEPS * 32]; /* U_p: see br_fused_weight */
+    /* U_p: [tile of 16 i's][k-step][lane], operand a of the second product; and a tile of zeros */
+    uint4 weights[7 * K_STEPS * 32];
     uint4 field[CHUNKS][ROWS][BR_FUSED_STEP_BYTES / 16];
     /* U_q of alternating rounds, of each lane of the warps that form Y */
     uint4 columns[2][FORMERS][K_STEPS][32];
-    /* quantize::sums of alternating rounds, of each beam of a warp that quantizes */
-    float halves[2][QUANTIZERS][3][32];
     unsigned clamped[32 * QUANTIZERS]; /* by each of their threads: registers are too few for it */
-    barrier full[CHUNKS], empty[CHUNKS], loaded[FORMERS][CHUNKS], weighted, used; /* the last two: of U_p */
+    barrier full[2], empty[2], loaded[FORMERS][CHUNKS], weighted, used; /* the last two: of U_p */
 };
 
 __device__ __forceinline__ unsigned pack_halves(float low, float high)
@@ -54,6 +56,15 @@ __device__ __forceinline__ unsigned pack_halves(float low, float high)
 }
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+/* The lane, asked for again: what is made of it is not kept from round to round, for which there are too few
+ * registers. */
+__device__ __forceinline__ unsigned lane_again()
+{
+    unsigned lane;
+    asm volatile("mov.u32 %0, %%laneid;\n" : "=r"(lane));
+    return lane;
+}
 
 /* ---- the cluster ---- */
 
@@ -115,82 +126,79 @@ struct position {
 
 /* ---- the warps that form Y ---- */
 
-/* Starts the copies of this lane's share of U_q for a round, to memory of its own: row g + 8 h is j = 16
- * round + 2 g + (h ^ turned), that of this slot of block g. u[K_STEPS][4]  simd: q0  register: k-step <-> q5
- * q4, r1 r0 <-> q3 h  thread: t4..t0 <-> g2 g1 g0 q2 q1 */
-__device__ __forceinline__ void load_u(uint4 (*to)[32], const work &w, const position &at, unsigned lane,
-                                       unsigned turned)
+/* Which of the channel's j's is `slot` of block `rank`: those of a round are a tile of grid.cuh's. */
+__device__ __forceinline__ unsigned find_j(unsigned round, unsigned rank, unsigned slot)
 {
-    /* weights_q: shape (F, j_tiles, q_steps, 2, 32, 4), contiguous: of 32 j's that of part n = 2 m + word % 2
-     * (see grid.cuh) and lane 4 g' + q is 8 (g' / 2) + 2 n + g' % 2, cells 8 (word / 2) + 2 q */
-    const unsigned j = at.round % 2 * 16 + 2 * (lane / 4), n = j % 8 / 2;
-    const unsigned *even = w.weights_q +
-                           (static_cast<size_t>(at.f) * w.j_tiles + at.round / 2) * (w.q_steps * 256) +
-                           n / 2 * 128 + (2 * (j / 8) * 4 + lane % 4) * 4 + n % 2 + turned * 16,
-                   *odd = even + 16 - turned * 32;
-    uint8_t *bytes = reinterpret_cast<uint8_t *>(to[0] + lane);
+    return round / 2 * 32 + rank / 2 * 8 + round % 2 * 4 + slot * 2 + rank % 2;
+}
+
+/* Starts the copies of this lane's share of U_q for a round, to memory of its own: row g + 8 h is for slot h
+ * of block g.
+ *   u[K_STEPS][4]  simd: q0  register: k-step <-> q5 q4, r1 r0 <-> q3 h  thread: t4..t0 <-> g2 g1 g0 q2 q1 */
+__device__ __forceinline__ void load_u(uint4 (*to)[32], const work &w, const position &at)
+{
+    const unsigned lane = lane_again();
+    /* weights_q: shape (F, j_tiles, q_steps, 2, 32), contiguous */
+    const uint4 *from =
+        w.weights_q +
+        ((static_cast<size_t>(at.f) * w.j_tiles + at.round / 2) * w.q_steps * 2 + at.round % 2) * 32 + lane;
 #pragma unroll
     for (unsigned k = 0; k < K_STEPS; k++) {
         const bool inside = k < w.q_steps;
-        if (inside) {
-#pragma unroll
-            for (unsigned r = 0; r < 4; r++)
-                copy_async_4(bytes + k * 512 + r * 4, (r % 2 ? odd : even) + k * 256 + r / 2 * 2, true);
-        } else {
-            *reinterpret_cast<uint4 *>(bytes + k * 512) = make_uint4(0, 0, 0, 0);
-        }
+        copy_async_16(to[k] + lane, inside ? from + k * 64 : from, inside);
     }
     copy_async_commit();
 }
 
-/* The field of one step. row: this lane's places in the rows of two tiles.
- *   cells[K_STEPS][6][2]  simd: q0  register: k-step <-> q5 q4, tile, r0 <-> q3  thread: t4..t0 <-> column of
- *                                   br_fused_p, q2 q1 */
-__device__ __forceinline__ void load_cells(unsigned (&cells)[K_STEPS][6][2], const unsigned (&row)[3],
-                                           unsigned offset)
+/* 32 columns of the first product, from this lane's place in the rows of the first two tiles; `four`: bytes
+ * of 4 rows.
+ *   cells[K_STEPS][4][2]  simd: q0  register: k-step <-> q5 q4, tile, r0 <-> q3
+ *                         thread: t4..t0 <-> column of br_fused_p, q2 q1 */
+using columns = unsigned[K_STEPS][4][2];
+
+__device__ __forceinline__ void load_cells(columns &cells, unsigned row, unsigned four)
 {
 #pragma unroll
     for (unsigned k = 0; k < K_STEPS; k++)
 #pragma unroll
-        for (unsigned n = 0; n < 6; n += 2) {
-            unsigned four[4];
-            load_matrices(four, row[n / 2] + offset + 32 * k);
-            cells[k][n][0] = four[0], cells[k][n][1] = four[1];
-            cells[k][n + 1][0] = four[2], cells[k][n + 1][1] = four[3];
+        for (unsigned n = 0; n < 4; n += 2) {
+            unsigned m[4];
+            load_matrices(m, row + (n / 2) * four + 32 * k);
+            cells[k][n][0] = m[0], cells[k][n][1] = m[1];
+            cells[k][n + 1][0] = m[2], cells[k][n + 1][1] = m[3];
         }
 }
 
-/* Y of one step of 16 j's.
- *   word[h][6]  simd: p0  register: h, tile  thread: t4..t0 <-> g2 g1 g0, q: see br_fused_p */
-__device__ __forceinline__ void form_middle(unsigned (&word)[2][6], const unsigned (&u)[K_STEPS][4],
-                                            const unsigned (&cells)[K_STEPS][6][2])
+/* Y of 16 j's in 32 columns.
+ *   word[h][4]  simd: p0  register: h, tile <-> p2 p1  thread: t4..t0 <-> g2 g1 g0, q: see br_fused_p */
+__device__ __forceinline__ void form_middle(unsigned (&word)[2][4], const unsigned (&u)[K_STEPS][4],
+                                            const columns &cells)
 {
-    /* c[6][4]  register: tile, r1 r0 <-> h p0  thread: t4..t0 <-> g2 g1 g0, q */
-    float c[6][4] = {};
+    /* c[4][4]  register: tile, r1 r0 <-> h p0  thread: t4..t0 <-> g2 g1 g0, q */
+    float c[4][4] = {};
 #pragma unroll
     for (unsigned k = 0; k < K_STEPS; k++)
 #pragma unroll
-        for (unsigned n = 0; n < 6; n++) mma_f16(c[n], u[k], cells[k][n]);
+        for (unsigned n = 0; n < 4; n++) mma_f16(c[n], u[k], cells[k][n]);
 #pragma unroll
-    for (unsigned n = 0; n < 6; n++) {
+    for (unsigned n = 0; n < 4; n++) {
         word[0][n] = pack_halves(c[n][0], c[n][1]);
         word[1][n] = pack_halves(c[n][2], c[n][3]);
     }
 }
 
-/* Starts the loads of this warp's two steps of a chunk: four pieces each, by eight lanes. */
+/* Starts the loads of this warp's two steps of a chunk: six pieces each, by twelve lanes. */
 template <int BITS>
 __device__ __forceinline__ void load_field(shared &s, const work &w, const position &at, unsigned rank,
-                                           unsigned warp, unsigned chunk, unsigned lane)
+                                           unsigned warp, unsigned chunk)
 {
-    const unsigned pitch = w.nq * 2;
+    const unsigned pitch = w.nq * 2, lane = lane_again();
     barrier *full = &s.loaded[warp][chunk];
     if (lane == 0) barrier_expect(full, 2 * w.np * pitch);
     __syncwarp();
-    const unsigned row = 2 * warp + lane / 4, piece = lane % 4, first = br_fused_first_p(piece),
-                   last = min(piece < 3 ? br_fused_first_p(piece + 1) : BR_FUSED_CELLS, w.np);
+    const unsigned row = 2 * warp + lane / 8, first = lane % 8 * 8, last = min(first + 8, w.np);
     /* in: shape (F, stride, 2M, 2N), contiguous; after: shape (2M, 2N) */
-    if (lane < 2 * BR_FUSED_PIECES && first < last)
+    if (lane < 16 && first < last)
         bulk_load(reinterpret_cast<uint8_t *>(s.field[chunk][row]) + br_fused_row(first, pitch),
                   w.in +
                       (static_cast<size_t>(at.f) * w.stride + br_fused_step(BITS, rank, chunk, row)) *
@@ -199,32 +207,22 @@ __device__ __forceinline__ void load_field(shared &s, const work &w, const posit
                   (last - first) * pitch, full);
 }
 
-/* This warp's share of U_p of a part, to shared memory. */
-__device__ __forceinline__ void put_weights(uint4 *to, const work &w, const position &at, unsigned warp,
-                                            unsigned lane)
+/* Starts the copies of this warp's share of U_p of a part; `weighted` counts the threads whose copies are
+ * complete. */
+__device__ __forceinline__ void load_weights(shared &s, const work &w, const position &at, unsigned warp)
 {
-    constexpr unsigned EACH = (6 * K_STEPS + FORMERS - 1) / FORMERS;
-    uint8_t *bytes = reinterpret_cast<uint8_t *>(to);
-    uint4 v[EACH];
+    const unsigned lane = lane_again();
 #pragma unroll
-    for (unsigned m = 0; m < EACH; m++) {
+    for (unsigned m = 0; m < (6 * K_STEPS + FORMERS - 1) / FORMERS; m++) {
         const unsigned n = warp + m * FORMERS, tile = n % 6, k = n / 6, i_tile = at.part * 6 + tile;
-        /* weights_p: shape (F, p_steps, i_tiles, 32), contiguous; v, lane: as in grid.cuh */
-        v[m] = make_uint4(0, 0, 0, 0);
-        if (k < w.p_steps && i_tile < w.i_tiles)
-            v[m] = __ldg(w.weights_p +
-                         ((static_cast<size_t>(at.f) * w.p_steps + k) * w.i_tiles + i_tile) * 32 + lane);
+        if (k >= K_STEPS) continue;
+        /* weights_p: shape (F, p_steps, i_tiles, 32), contiguous; lane: as in grid.cuh */
+        const bool inside = k < w.p_steps && i_tile < w.i_tiles;
+        const size_t from = inside ? (static_cast<size_t>(at.f) * w.p_steps + k) * w.i_tiles + i_tile : 0;
+        copy_async_16(s.weights + (tile * K_STEPS + k) * 32 + lane, w.weights_p + from * 32 + lane, inside);
     }
-#pragma unroll
-    for (unsigned m = 0; m < EACH; m++) {
-        const unsigned n = warp + m * FORMERS, tile = n % 6, k = n / 6;
-        const unsigned word[4] = {v[m].x, v[m].y, v[m].z, v[m].w};
-        if (k < K_STEPS)
-#pragma unroll
-            for (unsigned r = 0; r < 4; r++)
-                *reinterpret_cast<unsigned *>(bytes + br_fused_weight(tile * 16 + r % 2 * 8 + lane / 4, k,
-                                                                      r / 2 * 4 + lane % 4)) = word[r];
-    }
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];\n" ::"r"(shared_address(&s.weighted))
+                 : "memory");
 }
 
 /* VALID: there are steps that may be missing. */
@@ -232,66 +230,69 @@ template <int BITS, bool VALID>
 __device__ __forceinline__ void form(shared &s, const work &w, unsigned begin, unsigned end, unsigned rank)
 {
     const unsigned warp = threadIdx.x / 32 % FORMERS, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
-    /* Row g + 8 h of the products is for slot h ^ turned of block g: what is side by side in memory comes
-     * from one lane in this order. */
-    const unsigned turned = warp % 2;
-    const unsigned wide = in_block(shared_address(s.y[rank]) + br_fused_wide(turned, 2 * warp, q), g),
-                   other = in_block(shared_address(s.y[rank]) + br_fused_wide(turned ^ 1, 2 * warp, q), g),
-                   narrow = in_block(shared_address(s.y[rank]) + br_fused_narrow(turned, 2 * warp, q), g),
+    /* Row g + 8 h of the products is for slot h of block g. */
+    const unsigned to_wide = in_block(shared_address(s.y[rank]) + br_fused_wide(0, 2 * warp, q), g),
+                   to_narrow =
+                       in_block(shared_address(s.y[rank]) + br_fused_narrow(0, 2 * warp + q / 2, q % 2), g),
                    full = in_block(shared_address(s.full), g);
-    unsigned row[3]; /* lane 8 m + i: row i of tile m / 2, octet m % 2 */
-#pragma unroll
-    for (unsigned n = 0; n < 6; n += 2)
-        row[n / 2] = shared_address(s.field[0][2 * warp]) +
-                     br_fused_row(br_fused_p(n + lane / 16, lane % 8), w.nq * 2) + lane / 8 % 2 * 16;
+    /* lane 8 m + i: column i of tile m / 2, octet m % 2; of the first step's 32 p's, and of the last 16 of
+     * both */
+    const unsigned pitch = w.nq * 2, column = lane % 8, tile = lane / 16, octet = lane / 8 % 2 * 16,
+                   four = 4 * pitch;
+    const unsigned wide = shared_address(s.field[0][2 * warp]) +
+                          br_fused_row(br_fused_p(true, tile, column), pitch) + octet,
+                   narrow = shared_address(s.field[0][2 * warp + column / 4]) +
+                            br_fused_row(br_fused_p(false, tile, column), pitch) + octet;
 
     position at(w, begin);
-    for (unsigned chunk = 0; chunk < CHUNKS; chunk++) load_field<BITS>(s, w, at, rank, warp, chunk, lane);
-    load_u(s.columns[0][warp], w, at, lane, turned);
+    for (unsigned chunk = 0; chunk < CHUNKS; chunk++) load_field<BITS>(s, w, at, rank, warp, chunk);
+    load_u(s.columns[0][warp], w, at);
     bool fresh = true; /* this round begins a part, or the cluster's work */
     unsigned part = ~0u, turn = 1;
     for (unsigned number = begin; number < end; number++, turn ^= 1) {
+        columns cells[2]; /* the next unit's are read before this one's products */
         unsigned u[K_STEPS][4];
+        if (fresh) {
+            part++;
+            if (number > begin) barrier_wait(&s.used, (part + 1) % 2);
+            load_weights(s, w, at, warp);
+            barrier_wait(&s.loaded[warp][0], part % 2);
+        }
+        load_cells(cells[0], wide, four);
         copy_async_wait<0>();
 #pragma unroll
         for (unsigned k = 0; k < K_STEPS; k++) {
             const uint4 v = s.columns[turn ^ 1][warp][k][lane];
             u[k][0] = v.x, u[k][1] = v.y, u[k][2] = v.z, u[k][3] = v.w;
         }
-        if (fresh) part++;
         position next = at;
         const bool last = next.advance(w) && number + 1 < end;
-        if (number + 1 < end) load_u(s.columns[turn][warp], w, next, lane, turned);
+        if (number + 1 < end) load_u(s.columns[turn][warp], w, next);
 #pragma unroll
-        for (unsigned chunk = 0; chunk < CHUNKS; chunk++) {
-            if (fresh) barrier_wait(&s.loaded[warp][chunk], part % 2);
-            unsigned cells[2][K_STEPS][6][2];
+        for (unsigned unit = 0; unit < UNITS; unit++) {
+            /* Units 0 and 1 of a chunk: the first 32 p's of its first and second step; 2: the others of both.
+             */
+            const unsigned chunk = unit / 3, e = unit % 3, later = unit + 1,
+                           from = later / 3 * (ROWS * BR_FUSED_STEP_BYTES);
+            if (fresh && e == 2 && later / 3 < CHUNKS) barrier_wait(&s.loaded[warp][later / 3], part % 2);
+            if (later < UNITS)
+                load_cells(cells[later % 2],
+                           from + (later % 3 < 2 ? wide + later % 3 * BR_FUSED_STEP_BYTES : narrow), four);
+            unsigned word[2][4];
+            form_middle(word, u, cells[unit % 2]);
+            const unsigned row = 2 * warp + (e < 2 ? e : q / 2);
+            if (VALID && !w.valid[at.f * STEPS + br_fused_step(BITS, rank, chunk, row)])
 #pragma unroll
-            for (unsigned e = 0; e < 2; e++)
-                load_cells(cells[e], row, (chunk * ROWS + e) * BR_FUSED_STEP_BYTES);
-            const unsigned there = chunk * (CLUSTER * BR_FUSED_PIECE), to = full + chunk * sizeof(barrier);
-#pragma unroll
-            for (unsigned e = 0; e < 2; e++) {
-                unsigned word[2][6];
-                form_middle(word, u, cells[e]);
-                if (VALID && !w.valid[at.f * STEPS + br_fused_step(BITS, rank, chunk, 2 * warp + e)])
-#pragma unroll
-                    for (unsigned n = 0; n < 6; n++)
-                        word[0][n] = word[1][n] = 0; /* whatever the field has there */
-                if (e == 0 && number > begin) barrier_wait(&s.empty[chunk], turn);
-                send(wide + there + e * 64, to, word[0][0], word[0][1], word[0][2], word[0][3]);
-                send(other + there + e * 64, to, word[1][0], word[1][1], word[1][2], word[1][3]);
-                send(narrow + there + e * 64, to, word[0][4], word[0][5], word[1][4], word[1][5]);
-            }
-            if (last) {
+                for (unsigned n = 0; n < 4; n++) word[0][n] = word[1][n] = 0; /* whatever the field has */
+            if (unit % (UNITS / 2) == 0 && number > begin) barrier_wait(&s.empty[chunk / 2], turn);
+            const unsigned to = chunk * (CLUSTER * BR_FUSED_PIECE) + (e < 2 ? to_wide + e * 64 : to_narrow),
+                           counts = full + chunk / 2 * sizeof(barrier);
+            send(to, counts, word[0][0], word[0][1], word[0][2], word[0][3]);
+            send(to + (e < 2 ? 512 : 256), counts, word[1][0], word[1][1], word[1][2], word[1][3]);
+            if (last && e == 2) {
                 __syncwarp(); /* all lanes have read their cells */
-                load_field<BITS>(s, w, next, rank, warp, chunk, lane);
+                load_field<BITS>(s, w, next, rank, warp, chunk);
             }
-        }
-        if (fresh) {
-            if (number > begin) barrier_wait(&s.used, (part + 1) % 2);
-            put_weights(s.weights, w, at, warp, lane);
-            barrier_arrive(&s.weighted);
         }
         fresh = at.advance(w);
     }

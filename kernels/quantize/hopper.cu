@@ -135,13 +135,12 @@ extern "C" void br_fused_execute(struct br_fused *plan, const uint16_t *in, size
     }
     w.in = in, w.out = out, w.side = reinterpret_cast<float2 *>(side),
     w.clamped = br_cuda_counter(plan->cuda);
-    w.weights_q = static_cast<const unsigned *>(grid.weights_q),
+    w.weights_q = static_cast<const uint4 *>(grid.weights_q),
     w.weights_p = static_cast<const uint4 *>(grid.weights_p);
     w.stride = in_stride, w.F = plan->channels;
     w.np = grid.np, w.nq = grid.nq, w.bx = grid.bx, w.by = grid.by;
     w.j_tiles = grid.j_blocks, w.i_tiles = grid.i_tiles, w.q_steps = grid.q_steps, w.p_steps = grid.p_blocks;
-    w.parts = (grid.bx + BR_FUSED_BEAMS - 1) / BR_FUSED_BEAMS,
-    w.rounds = (grid.by + fused::ROUND - 1) / fused::ROUND;
+    w.parts = (grid.bx + BR_FUSED_BEAMS - 1) / BR_FUSED_BEAMS, w.rounds = 2 * grid.j_blocks;
     w.levels_rms = plan->levels_rms;
 
     const unsigned rounds = w.F * w.parts * w.rounds, clusters = static_cast<unsigned>(plan->clusters);

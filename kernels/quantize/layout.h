@@ -15,6 +15,8 @@
 
 #include "kernels/common/layout.h"
 
+#include <stdbool.h>
+
 /* Steps of one lane in one piece: 16 bytes of levels, or a quarter of the block where that is less. */
 static inline BR_HD unsigned br_quantize_piece_steps(unsigned bits, unsigned steps)
 {
@@ -42,70 +44,55 @@ static inline BR_HD unsigned br_quantize_chunk(unsigned bits, unsigned steps, un
 
 /* ---- beams formed and quantized at once (fused.cuh) ----
  *
- * A block keeps the field of 32 of the 256 steps, and Y[t][p] of two j's and all steps, which the blocks of
- * its cluster send it. Y is operand b of the second product (columns: steps, 8 of a chunk from one block), in
- * the order in which lanes take it: 8 p's of the first two k-steps in 16 bytes, 4 p's of the third in 8. The
+ * A block keeps the field of 32 of the 256 steps, and Y[p][t] of two j's and all steps, which the blocks of
+ * its cluster send it. Y is operand b of the second product (rows: p; columns: steps, 8 of a chunk from one
+ * block), as wgmma wants it: of a step the first 32 p's in 64 bytes, swizzled, and the other 16 in 32. The
  * columns stand in the order in which the sums of the product are the registers that br_quantize_step
  * describes. */
 
 /* Cells of a field along p and q; i's of a block's beams. */
 enum { BR_FUSED_CELLS = 48, BR_FUSED_BEAMS = 96 };
 
-/* The step of row `row` (0 to 7) of chunk `chunk` (0 to 3) of the Y that block `rank` (0 to 7) makes. Even
- * chunks are the first half of the block of time, odd ones the second one. */
+/* The step of row `row` (0 to 7) of chunk `chunk` (0 to 3) of the Y that block `rank` (0 to 7) makes. */
 static inline BR_HD unsigned br_fused_step(unsigned bits, unsigned rank, unsigned chunk, unsigned row)
 {
-    return br_quantize_step(bits, 256, chunk % 2 * 16 + chunk / 2 * 8 + rank, row / 2, row % 2);
+    return br_quantize_step(bits, 256, chunk * 8 + rank, row / 2, row % 2);
 }
 
-/* The first product takes rows p of the field as its columns: which one is column `column` (0 to 7) of tile n
- * (0 to 5). So chosen that the lane with columns 2 q and 2 q + 1 ends up with 4 p's of each 16, those that it
- * takes of operand b of the second product, and that the 8 rows of a tile use all banks. */
-static inline BR_HD unsigned br_fused_p(unsigned n, unsigned column)
+/* The first product has rows p of the field as its columns, in tiles of 8: which one is column `column` of
+ * tile n (0 to 3), so chosen that the lane with columns 2 q and 2 q + 1 ends up with 8 p's in a row.
+ * `wide`: of a step's first 32 p's. Else of the others, and columns from 4 on are the next step's. */
+static inline BR_HD unsigned br_fused_p(bool wide, unsigned n, unsigned column)
 {
     unsigned q = column / 2;
-    return n / 2 * 16 + 4 * q + 2 * (n % 2 ^ (q & 1)) + column % 2;
+    return (wide ? 8 * q : 32 + 8 * (q % 2)) + 2 * n + column % 2;
 }
 
-/* A step's field stands in four pieces, p from 0, 8, 24 and 40 on, each the next but for 16 bytes. */
-enum { BR_FUSED_PIECES = 4, BR_FUSED_STEP_BYTES = BR_FUSED_CELLS * BR_FUSED_CELLS * 2 + 48 };
-
-static inline BR_HD unsigned br_fused_first_p(unsigned piece)
-{
-    return piece == 0 ? 0 : 16 * piece - 8;
-}
+/* A step's field stands in pieces of 8 p's, with gaps of 16, 48, 16, 0 and 16 bytes between them and 96 at
+ * the end: the 8 rows of a tile then use all banks. */
+enum { BR_FUSED_PIECES = 6, BR_FUSED_STEP_BYTES = BR_FUSED_CELLS * BR_FUSED_CELLS * 2 + 192 };
 
 /* Bytes from the step's start to row p of `pitch` bytes. */
 static inline BR_HD unsigned br_fused_row(unsigned p, unsigned pitch)
 {
-    unsigned piece = (p + 8) / 16, first = br_fused_first_p(piece);
-    return first * (BR_FUSED_CELLS * 2) + piece * 16 + (p - first) * pitch;
+    unsigned piece = p / 8, gaps = piece % 2 + piece / 2 % 2 * 4 + piece / 4 * 5;
+    return piece * (8 * BR_FUSED_CELLS * 2) + gaps * 16 + p % 8 * pitch;
 }
 
-/* Y of 8 steps (rows of the operand, columns of the product) and two j's stands together: what a block makes
- * of a chunk for another one. */
+/* Y of 8 steps (rows of the operand in memory, columns of the product) and two j's stands together: what a
+ * block makes of a chunk for another one. */
 enum { BR_FUSED_PIECE = 1536, BR_FUSED_NARROW = 1024 };
 
-/* Bytes from the piece's start to the 16 bytes of lane q (of those that have a column of it) of j `slot`: of
- * the first two k-steps. */
+/* Bytes from the piece's start to p's 8 q to 8 q + 7 of a row, of j `slot`. */
 static inline BR_HD unsigned br_fused_wide(unsigned slot, unsigned row, unsigned q)
 {
-    return slot * 512 + row * 64 + q * 16;
+    return slot * 512 + row * 64 + (q ^ row / 2) * 16;
 }
 
-/* 8 bytes, of the third: those of both j's side by side, every other pair of rows turned round, so that a
- * lane's 8 bytes of half a warp use all banks. */
+/* p's 32 + 8 q to 32 + 8 q + 7. */
 static inline BR_HD unsigned br_fused_narrow(unsigned slot, unsigned row, unsigned q)
 {
-    return BR_FUSED_NARROW + row * 64 + q * 16 + (slot ^ (row / 2 & 1)) * 8;
-}
-
-/* U_p is operand a of the second product, [tile of 16 i's][k-step][lane], 16 bytes each, its p's in the order
- * of Y's. Bytes from the start to the two p's from 16 k + 2 pair on, of i (of the block's 96). */
-static inline BR_HD unsigned br_fused_weight(unsigned i, unsigned k, unsigned pair)
-{
-    unsigned q = pair / 2, second = pair % 2 ^ (q & 1), lane = i % 8 * 4 + q;
-    return ((i / 16 * 3 + k) * 32 + lane) * 16 + (2 * second + i / 8 % 2) * 4;
+    return BR_FUSED_NARROW + slot * 256 + row * 32 + (q ^ row / 4) * 16;
 }
 
 #endif

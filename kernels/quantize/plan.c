@@ -16,8 +16,8 @@ static int make_cuda(struct br_quantize *plan, struct br_cuda *cuda, struct br_w
 
 bool br_fused_pays(unsigned grid_m, unsigned grid_n, size_t beams_x, size_t beams_y)
 {
-    size_t covered = (beams_x + 95) / 96 * 96 * ((beams_y + 15) / 16 * 16);
-    return grid_m == 24 && grid_n == 24 && 3 * covered <= 4 * beams_x * beams_y;
+    size_t covered = (beams_x + 95) / 96 * 96 * ((beams_y + 31) / 32 * 32);
+    return 2 * covered <= (grid_m == 24 && grid_n == 24 ? 4 : 3) * beams_x * beams_y;
 }
 
 int br_quantize_create(struct br_quantize **result, enum br_backend backend,

@@ -76,7 +76,8 @@ __device__ __forceinline__ unsigned unit_matrix(unsigned lane)
     return lane / 8 == lane % 4 ? (lane / 4 % 2 ? 0x3c000000u : 0x00003c00u) : 0;
 }
 
-constexpr unsigned SIXTEENTHS = 0x2c002c00u; /* a matrix of 1 / 16: sums over two registers become means */
+/* A matrix of -1 / 16: sums over two registers become minus means. */
+constexpr unsigned MINUS_SIXTEENTHS = 0xac00ac00u;
 
 /* c[4] = a b + start: 8 steps of 8 beams twice, of what is in the registers low and high. */
 __device__ __forceinline__ void product(float (&c)[4], unsigned low, unsigned high, unsigned b,
@@ -112,10 +113,15 @@ template <unsigned REGISTERS> struct means {
     }
 };
 
-/* Minus the pivot of a mean, twice: as two registers, which need not be copied for every product. */
-__device__ __forceinline__ float2 minus_pivot(float mean)
+/* start[4] = minus the pivot of the first 16 of a half's steps. */
+__device__ __forceinline__ void minus_pivot(float (&start)[4], unsigned low, unsigned high)
 {
-    return both(pack(-mean, -mean));
+    const float zero[4] = {0, 0, 0, 0};
+    float c[4];
+    product(c, low, high, MINUS_SIXTEENTHS, zero);
+    const float minus = c[0] + c[2];
+    const float2 twice = both(pack(minus, minus));
+    start[0] = start[2] = twice.x, start[1] = start[3] = twice.y;
 }
 
 /* Adds in the 4 lanes that have a beam. */
@@ -130,13 +136,8 @@ template <int REGISTERS, bool MISSING>
 __device__ __forceinline__ sums add_up(const unsigned *x, unsigned lane)
 {
     const unsigned unit = unit_matrix(lane);
-    const float zero[4] = {0, 0, 0, 0};
     float c[4], d[4], start[4] = {0, 0, 0, 0};
-    if (!MISSING) {
-        product(c, x[0], x[1], SIXTEENTHS, zero);
-        const float2 pivot = minus_pivot(c[0] + c[2]), again = minus_pivot(c[1] + c[3]);
-        start[0] = pivot.x, start[1] = pivot.y, start[2] = again.x, start[3] = again.y;
-    }
+    if (!MISSING) minus_pivot(start, x[0], x[1]);
     using m = means<REGISTERS>;
     float sum[2] = {}, squares[4] = {};
 #pragma unroll

@@ -135,7 +135,7 @@ static void same_bits(void **state)
         {16, 16, 16, 64, 3, 256, 8, 1, 900, 20}, {12, 8, 32, 32, 2, 256, 4, 0, 0, 100},
         {4, 4, 5, 8, 3, 260, 8, 50, 10, 3},      {24, 24, 96, 96, 1, 256, 4, 100, 50, 40},
         {8, 12, 1, 8, 2, 256, 4, 0, 4e4, 1e4},   {8, 8, 200, 24, 3, 256, 4, 0, 30, 20},
-        {4, 8, 97, 8, 40, 256, 4, 3, 20, 20},
+        {4, 8, 97, 8, 40, 256, 4, 3, 20, 20},    {24, 24, 20, 34, 2, 256, 8, 0, 6.2e4, 1500},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         if (!getenv("BEAMRING_GPU_SMALL") || shapes[i].bx * shapes[i].by < 2000) compare(&shapes[i]);
@@ -178,10 +178,14 @@ static void where_it_pays(void **state)
 {
     (void)state;
     assert_true(br_fused_pays(24, 24, 96, 96));
-    assert_false(br_fused_pays(16, 16, 64, 40));
-    assert_false(br_fused_pays(24, 24, 96, 33)); /* too much of the tiles is empty */
-    assert_false(br_fused_pays(24, 24, 48, 96));
     assert_true(br_fused_pays(24, 24, 180, 60));
+    assert_true(br_fused_pays(24, 24, 48, 96));
+    assert_true(br_fused_pays(16, 16, 64, 64));
+    assert_true(br_fused_pays(8, 12, 96, 64));
+    assert_false(br_fused_pays(16, 16, 64, 40)); /* too much of the tiles is empty */
+    assert_false(br_fused_pays(16, 16, 48, 64));
+    assert_false(br_fused_pays(24, 24, 40, 96));
+    assert_false(br_fused_pays(8, 12, 32, 48));
 }
 
 int main(void)

@@ -1,5 +1,6 @@
 /* The quantizer's layouts: a tile of J in shared memory and in registers; Y, the field and U_p of the beams
  * that are formed and quantized at once. */
+#include "kernels/common/fragments.h"
 #include "kernels/quantize/layout.h"
 #include "tools/layouts/check.h"
 
@@ -79,128 +80,118 @@ static void check_rows(struct layouts *report, const struct variant *v)
     layouts_end(store, 1, 1);
 }
 
-/* fused.cuh: Y of a block's two j's, in elements of 8 bytes: 4 p's that a lane takes of a k-step; item: (slot
- * * 256 + step) * 12 + element, which is 2 q + k-step for the first two, 8 + q for the third. */
+/* fused.cuh: Y of a block's two j's, in elements of 16 bytes: 8 p's; item: (slot * 256 + step) * 6 + p / 8.
+ */
 static void check_middle(struct layouts *report, unsigned bits)
 {
     layouts_variant(report, "beams formed and quantized to %u bits", bits);
-    struct layouts_region *y = layouts_region(report, LAYOUTS_SHARED, "y", 32 * BR_FUSED_PIECE / 8, 8);
+    struct layouts_region *y = layouts_region(report, LAYOUTS_SHARED, "y", 32 * BR_FUSED_PIECE / 16, 16);
     struct layouts_pass *send = layouts_begin(y, LAYOUTS_WRITE, "products of all blocks");
-    for (unsigned n = 0; n < 8 * 4 * 8; n++) {
+    for (unsigned n = 0; n < 8 * 4 * 4; n++) {
         /* Of a warp's store 4 lanes go to this block. */
-        unsigned row = n % 8, chunk = n / 8 % 4, rank = n / 32, warp = row / 2, turned = warp % 2;
-        unsigned step = br_fused_step(bits, rank, chunk, row);
-        /* as the kernel has it: a warp's second row and the chunk only add */
-        unsigned piece = (rank + chunk * 8) * BR_FUSED_PIECE + row % 2 * 64;
-        for (unsigned h = 0; h < 2; h++) {
-            struct layouts_access wide = {.bytes = 16};
-            unsigned slot = h ^ turned;
-            for (unsigned q = 0; q < 4; q++)
-                layouts_lane_items(&wide, q, piece + br_fused_wide(slot, 2 * warp, q),
-                                   (slot * 256 + step) * 12 + 2 * q);
-            layouts_access(send, &wide);
-        }
-        struct layouts_access narrow = {.bytes = 16, .items = true};
-        for (unsigned q = 0; q < 4; q++) {
-            layouts_lane(&narrow, q, piece + br_fused_narrow(turned, 2 * warp, q));
-            for (unsigned h = 0; h < 2; h++) narrow.item[q][h] = ((h ^ turned) * 256 + step) * 12 + 8 + q;
-        }
-        layouts_access(send, &narrow);
+        unsigned warp = n % 4, chunk = n / 4 % 4, rank = n / 16, piece = (rank + chunk * 8) * BR_FUSED_PIECE;
+        for (unsigned e = 0; e < 3; e++)
+            for (unsigned slot = 0; slot < 2; slot++) {
+                struct layouts_access access = {.bytes = 16};
+                for (unsigned q = 0; q < 4; q++) {
+                    unsigned row = 2 * warp + (e < 2 ? e : q / 2),
+                             step = br_fused_step(bits, rank, chunk, row);
+                    /* as the kernel has it: a warp's second row and the slot only add */
+                    unsigned at = e < 2 ? br_fused_wide(0, 2 * warp, q) + e * 64 + slot * 512
+                                        : br_fused_narrow(0, row, q % 2) + slot * 256;
+                    layouts_lane_items(&access, q, piece + at,
+                                       (slot * 256 + step) * 6 + (e < 2 ? q : 4 + q % 2));
+                }
+                layouts_access(send, &access);
+            }
     }
     layouts_end(send, 1, 1);
 
-    /* Tile r of 8 columns of the second product is register r of the quantizer's. */
+    /* Operand b of the second product: group r of 8 columns is register r of the quantizer's. Of the first
+     * four octets of k 64 bytes a row (bits 4 and 5 of an address with bits 7 and 8), of the others 32 (bit 4
+     * with bit 7), from where the descriptors begin. */
     struct layouts_pass *load = layouts_begin(y, LAYOUTS_READ, "columns of the second product");
-    for (unsigned n = 0; n < 2 * 32; n++) {
-        struct layouts_access wide = {.bytes = 16}, narrow = {.bytes = 8};
-        unsigned r = n % 32, slot = n / 32, chunk = r / 8 % 2 * 2 + r / 16, piece = chunk * 8 + r % 8;
-        for (unsigned lane = 0; lane < 32; lane++) {
-            unsigned row = lane / 4, q = lane % 4;
-            unsigned item = (slot * 256 + br_quantize_step(bits, 256, r, row / 2, row % 2)) * 12;
-            layouts_lane_items(&wide, lane, piece * BR_FUSED_PIECE + br_fused_wide(slot, row, q),
-                               item + 2 * q);
-            layouts_lane_items(&narrow, lane, piece * BR_FUSED_PIECE + br_fused_narrow(slot, row, q),
-                               item + 8 + q);
+    for (unsigned n = 0; n < 2 * 32 * 6; n++) {
+        unsigned octet = n % 6, r = n / 6 % 32, slot = n / 192;
+        unsigned start = octet < 4 ? br_fused_wide(slot, 0, 0) : br_fused_narrow(slot, 0, 0);
+        struct layouts_access access = {.bytes = 16};
+        for (unsigned row = 0; row < 8; row++) {
+            unsigned straight = octet < 4 ? row * 64 + octet * 16 : row * 32 + octet % 4 * 16,
+                     swizzled = straight ^ (straight >> 3 & (octet < 4 ? 0x30 : 0x10));
+            layouts_lane_items(&access, row, r * BR_FUSED_PIECE + start + swizzled,
+                               (slot * 256 + br_quantize_step(bits, 256, r, row / 2, row % 2)) * 6 + octet);
         }
-        layouts_access(load, &wide);
-        layouts_access(load, &narrow);
+        layouts_access(load, &access);
+        layouts_expect(report, (r * BR_FUSED_PIECE + start) % (octet < 4 ? 512 : 256) == 0,
+                       "octet %u of columns %u begins a pattern", octet, r);
     }
     layouts_end(load, 1, 1);
-    /* Half a block is a block of half the steps. */
-    for (unsigned n = 0; n < 2 * 16 * 4 * 2; n++) {
-        unsigned simd = n % 2, q = n / 2 % 4, r = n / 8 % 16, half = n / 128;
-        layouts_expect(report,
-                       br_quantize_step(bits, 256, half * 16 + r, q, simd) ==
-                           half * 128 + br_quantize_step(bits, 128, r, q, simd),
-                       "register %u, lane %u of half %u", r, q, half);
-    }
 }
 
-/* fused.cuh: a step's field of 48 x 48 cells; item: p * 48 + q. */
+/* fused.cuh: the fields of two steps of 48 x 48 cells; item: (step * 48 + p) * 48 + q. */
 static void check_field(struct layouts *report)
 {
-    enum { CELLS = BR_FUSED_CELLS };
-    struct layouts_region *field =
-        layouts_region(report, LAYOUTS_SHARED, "field", BR_FUSED_STEP_BYTES / 2, 2);
-    for (unsigned piece = 1; piece < BR_FUSED_PIECES; piece++)
-        layouts_padding(field, br_fused_row(br_fused_first_p(piece), 2 * CELLS) / 2 - 8, 8);
+    enum { CELLS = BR_FUSED_CELLS, PITCH = 2 * CELLS };
+    struct layouts_region *field = layouts_region(report, LAYOUTS_SHARED, "field", BR_FUSED_STEP_BYTES, 2);
+    for (unsigned step = 0; step < 2; step++)
+        for (unsigned piece = 0; piece < BR_FUSED_PIECES; piece++) {
+            unsigned end = br_fused_row(8 * piece + 7, PITCH) + PITCH,
+                     next = piece + 1 < BR_FUSED_PIECES ? br_fused_row(8 * piece + 8, PITCH)
+                                                        : (unsigned)BR_FUSED_STEP_BYTES;
+            layouts_padding(field, (step * BR_FUSED_STEP_BYTES + end) / 2, (next - end) / 2);
+        }
     struct layouts_pass *copy = layouts_begin(field, LAYOUTS_WRITE, "pieces of rows");
-    for (unsigned n = 0; n < CELLS * CELLS / 8; n++) {
+    for (unsigned n = 0; n < 2 * CELLS * CELLS / 8; n++) {
         struct layouts_access access = {.bytes = 16};
-        unsigned p = n * 8 / CELLS, q = n * 8 % CELLS;
-        layouts_lane_items(&access, 0, br_fused_row(p, 2 * CELLS) + 2 * q, n * 8);
+        unsigned step = n * 8 / (CELLS * CELLS), p = n * 8 / CELLS % CELLS, q = n * 8 % CELLS;
+        layouts_lane_items(&access, 0, step * BR_FUSED_STEP_BYTES + br_fused_row(p, PITCH) + 2 * q, n * 8);
         layouts_access(copy, &access);
     }
     layouts_end(copy, 1, 1);
+    /* Units 0 and 1: the first 32 p's of a step each, 2: the others of both; the kernel adds 4 rows for every
+     * second tile. */
     struct layouts_pass *load = layouts_begin(field, LAYOUTS_READ, "columns of the first product");
-    for (unsigned n = 0; n < 6; n += 2)
-        for (unsigned k = 0; k < 3; k++) {
-            struct layouts_access access = {.bytes = 16};
-            for (unsigned lane = 0; lane < 32; lane++) {
-                unsigned p = br_fused_p(n + lane / 16, lane % 8), octet = 2 * k + lane / 8 % 2;
-                layouts_lane_items(&access, lane, br_fused_row(p, 2 * CELLS) + octet * 16,
-                                   p * CELLS + octet * 8);
+    for (unsigned unit = 0; unit < 3; unit++)
+        for (unsigned n = 0; n < 4; n += 2)
+            for (unsigned k = 0; k < 3; k++) {
+                struct layouts_access access = {.bytes = 16};
+                for (unsigned lane = 0; lane < 32; lane++) {
+                    unsigned column = lane % 8, tile = lane / 16, octet = 2 * k + lane / 8 % 2,
+                             step = unit < 2 ? unit : column / 4;
+                    unsigned row =
+                                 br_fused_row(br_fused_p(unit < 2, tile, column), PITCH) + n / 2 * 4 * PITCH,
+                             p = br_fused_p(unit < 2, n + tile, column);
+                    layouts_lane_items(&access, lane, step * BR_FUSED_STEP_BYTES + row + octet * 16,
+                                       (step * CELLS + p) * CELLS + octet * 8);
+                }
+                layouts_access(load, &access);
             }
-            layouts_access(load, &access);
-        }
     layouts_end(load, 1, 1);
 }
 
-/* fused.cuh: U_p of 96 i's, in pairs of p's; item: i * 24 + pair. */
-static void check_weights(struct layouts *report)
+/* fused.cuh: a lane of the first product ends up with what it sends in 16 bytes, 8 p's in a row, and with
+ * what stands in operand a of the second product where these stand in operand b: p's in their order. */
+static void check_products(struct layouts *report)
 {
-    struct layouts_region *weights = layouts_region(report, LAYOUTS_SHARED, "U_p", 6 * 3 * 32 * 4, 4);
-    struct layouts_pass *put = layouts_begin(weights, LAYOUTS_WRITE, "fragments");
-    layouts_allow_wavefronts(put, 4, "once for all rounds of a part");
-    for (unsigned n = 0; n < 6 * 3 * 4; n++) {
-        struct layouts_access access = {.bytes = 4};
-        unsigned r = n % 4, tile = n / 4 % 6, k = n / 24;
-        for (unsigned lane = 0; lane < 32; lane++) {
-            unsigned i = tile * 16 + r % 2 * 8 + lane / 4, pair = r / 2 * 4 + lane % 4;
-            layouts_lane_items(&access, lane, br_fused_weight(i, k, pair), i * 24 + k * 8 + pair);
-        }
-        layouts_access(put, &access);
-    }
-    layouts_end(put, 1, 1);
-    /* Operand a: rows g and g + 8, the p's of columns 2 q and 2 q + 1 of the first product's tile 2 k, then
-     * of tile 2 k + 1: those that the lane has of Y. */
-    struct layouts_pass *load = layouts_begin(weights, LAYOUTS_READ, "rows of the second product");
-    for (unsigned n = 0; n < 6 * 3; n++) {
-        struct layouts_access access = {.bytes = 16, .items = true};
-        unsigned tile = n / 3, k = n % 3;
-        for (unsigned lane = 0; lane < 32; lane++) {
-            layouts_lane(&access, lane, (n * 32 + lane) * 16);
-            for (unsigned r = 0; r < 4; r++)
-                access.item[lane][r] =
-                    (tile * 16 + r % 2 * 8 + lane / 4) * 24 + br_fused_p(2 * k + r / 2, 2 * (lane % 4)) / 2;
-        }
-        layouts_access(load, &access);
-    }
-    layouts_end(load, 1, 1);
-    for (unsigned n = 0; n < 6; n++)
-        for (unsigned q = 0; q < 4; q++)
-            layouts_expect(report, br_fused_p(n, 2 * q + 1) == br_fused_p(n, 2 * q) + 1,
-                           "columns %u and %u of tile %u are neighbours", 2 * q, 2 * q + 1, n);
+    for (unsigned lane = 0; lane < 32; lane++)
+        for (unsigned n = 0; n < 4; n++)
+            for (unsigned e = 0; e < 2; e++) {
+                struct br_cell c = br_mma_c(e, lane);
+                unsigned q = lane % 4;
+                layouts_expect(report,
+                               br_fused_p(true, n, c.column) == 8 * q + 2 * n + e &&
+                                   br_fused_p(false, n, c.column) == 32 + 8 * (q % 2) + 2 * n + e,
+                               "sum %u of tile %u, lane %u", e, n, lane);
+            }
+    for (unsigned lane = 0; lane < 128; lane++)
+        for (unsigned r = 0; r < 4; r++)
+            for (unsigned e = 0; e < 2; e++) {
+                struct br_cell a = br_wgmma_f16_a(r, e, lane);
+                layouts_expect(report,
+                               a.row == lane / 32 * 16 + r % 2 * 8 + lane % 32 / 4 &&
+                                   a.column == r / 2 * 8 + lane % 4 * 2 + e,
+                               "U_p in register %u of lane %u", r, lane);
+            }
 }
 
 void layouts_quantize(struct layouts *report);
@@ -224,5 +215,5 @@ void layouts_quantize(struct layouts *report)
     check_middle(report, 4);
     check_middle(report, 8);
     check_field(report);
-    check_weights(report);
+    check_products(report);
 }
