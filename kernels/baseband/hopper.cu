@@ -188,12 +188,10 @@ extern "C" int br_baseband_hopper_create(struct br_baseband_hopper **hopper,
                                          const struct br_baseband_params *p, struct br_why *why)
 {
     *hopper = nullptr;
-    int device = br_cuda_device(p->cuda), major = 0, minor = 0, room = 0, processors = 0;
-    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+    int device = br_cuda_device(p->cuda), room = 0, processors = 0;
     cudaDeviceGetAttribute(&room, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
-    bool takes = major == 9 && minor == 0 && p->ndishes % 16 == 0 && p->ndishes <= MOST_CHUNKS * DISHES &&
+    bool takes = br_cuda_is_hopper(device) && p->ndishes % 16 == 0 && p->ndishes <= MOST_CHUNKS * DISHES &&
                  p->nbeams <= MOST_BEAMS && p->nchannels * p->npol * p->ndishes < INT32_MAX / 2;
     beamring::tensor_map_encoder encode = takes ? beamring::find_tensor_map_encoder() : nullptr;
     if (encode == nullptr) return 0;

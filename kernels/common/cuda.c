@@ -108,6 +108,13 @@ int br_cuda_device(const struct br_cuda *cuda)
     return cuda->device;
 }
 
+bool br_cuda_is_hopper(int device)
+{
+    int major = 0, minor = 0;
+    return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess && major == 9 && minor == 0;
+}
+
 void *br_cuda_stream(const struct br_cuda *cuda)
 {
     return cuda->stream;

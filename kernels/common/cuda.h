@@ -33,6 +33,10 @@ int br_cuda_create(struct br_cuda **cuda, int device, void *stream, size_t uploa
 void br_cuda_destroy(struct br_cuda *cuda);
 
 int br_cuda_device(const struct br_cuda *cuda);
+
+/* Whether a device runs what is compiled for sm_90a: it is of compute capability 9.0. False where it cannot be asked. */
+bool br_cuda_is_hopper(int device);
+
 void *br_cuda_stream(const struct br_cuda *cuda); /* cudaStream_t */
 
 /* Copies host bytes to the device, in order with the stream. The result is 256-byte aligned device memory, good for work that is

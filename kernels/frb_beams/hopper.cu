@@ -78,12 +78,11 @@ static bool divide(struct br_frb_beams_hopper *h, unsigned room)
 extern "C" int br_frb_beams_hopper_create(struct br_frb_beams_hopper **result,
                                           const struct br_frb_beams *plan, struct br_why *why)
 {
-    int device = br_cuda_device(plan->cuda), major = 0, processors = 0, room = 0;
+    int device = br_cuda_device(plan->cuda), processors = 0, room = 0;
     *result = NULL;
-    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
     cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
     cudaDeviceGetAttribute(&room, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    if (major != 9 || plan->nbeams % 8 != 0) return 0;
+    if (!br_cuda_is_hopper(device) || plan->nbeams % 8 != 0) return 0;
     struct br_frb_beams_hopper *h = static_cast<struct br_frb_beams_hopper *>(calloc(1, sizeof *h));
     if (!h) return br_because(why, "no memory for the FRB beams");
     h->cuda = plan->cuda;

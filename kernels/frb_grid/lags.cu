@@ -78,12 +78,7 @@ static bool pays(const struct br_frb_grid *plan)
 /* Whether that device runs the code in which warpgroups transform, with four places for y. */
 static bool has_groups(struct br_cuda *cuda)
 {
-    int major = 0, minor = 0;
-    return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, br_cuda_device(cuda)) ==
-               cudaSuccess &&
-           cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, br_cuda_device(cuda)) ==
-               cudaSuccess &&
-           major == 9 && minor == 0;
+    return br_cuda_is_hopper(br_cuda_device(cuda));
 }
 
 bool br_frb_grid_lags_fits(const struct br_frb_grid *plan, struct br_cuda *cuda)

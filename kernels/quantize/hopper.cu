@@ -53,11 +53,9 @@ void describe(struct launch *l, unsigned clusters, void *stream)
 extern "C" bool br_fused_can(int device, unsigned grid_m, unsigned grid_n, size_t beams_x, size_t beams_y,
                              size_t block, struct br_why *why)
 {
-    int major = 0;
     why->text[0] = 0;
-    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
-        major != 9)
-        br_because(why, "the GPU is of compute capability %d, not 9", major);
+    if (!br_cuda_is_hopper(device))
+        br_because(why, "the GPU is not of compute capability 9.0");
     else if (block != BR_FUSED_BLOCK)
         br_because(why, "blocks have %zu steps, not %d", block, BR_FUSED_BLOCK);
     else if (beams_x == 0)

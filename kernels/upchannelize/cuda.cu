@@ -32,16 +32,14 @@ static bool joins(const br_upchannelize_device *d)
 
 static int choose(br_upchannelize_device *d, const struct br_upchannelize *plan, struct br_why *why)
 {
-    int device = br_cuda_device(plan->cuda), processors = 0, blocks = 0, most = 0, major = 0, minor = 0;
+    int device = br_cuda_device(plan->cuda), processors = 0, blocks = 0, most = 0, major = 0;
     cudaError_t status = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
     if (status == cudaSuccess)
         status = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     if (status == cudaSuccess)
         status = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-    if (status == cudaSuccess)
-        status = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
     d->may_run_beside = major >= 9;
-    d->tensor = tensor_variant_for(plan, !plan->portable && major == 9 && minor == 0);
+    d->tensor = tensor_variant_for(plan, !plan->portable && br_cuda_is_hopper(device));
     d->on_tensor_cores = tensor_fits(plan) && d->tensor.shared <= static_cast<size_t>(most);
     d->way = variant_for(plan->U, plan->M <= RING);
     const void *functions[2] = {reinterpret_cast<const void *>(d->way.kernel), nullptr};
