@@ -1,8 +1,8 @@
-"""The machine code of the baseband kernels: what must be in it and what must not.
+"""The machine code of the baseband kernels and of those that form and quantize beams: what must be in it and what must not.
 
-    sass.py FILE    a program or object with the kernels in it, for example tests/test_kernels_baseband_cuda
+    sass.py FILE...    programs or objects with the kernels in them: tests/test_kernels_baseband_cuda tests/test_kernels_quantize_fused
 
-Needs cuobjdump of the CUDA toolkit; leaves with 77 (skipped) where there is none, or where FILE has no code for GPUs."""
+Needs cuobjdump of the CUDA toolkit; leaves with 77 (skipped) where there is none, or where the files have no code for GPUs."""
 import os
 import re
 import shutil
@@ -10,12 +10,14 @@ import subprocess
 import sys
 
 # Part of a kernel's (mangled) name: how many there are, what each must use, and what none may use. IGMMA: the warpgroup's
-# int8 product, UTMALDG and UTMASTG: boxes by the tensor memory accelerator, UBLKCP: its plain copies, IMMA: mma.sync on int8,
-# LDGSTS: cp.async. LDL and STL: local memory, that is, registers that did not suffice.
+# int8 product, HGMMA its float16 one, UTMALDG and UTMASTG: boxes by the tensor memory accelerator, UBLKCP: its plain copies,
+# IMMA: mma.sync on int8, LDGSTS: cp.async, STAS: stores to another block's shared memory, USETMAXREG: registers handed over. LDL
+# and STL: local memory, that is, registers that did not suffice.
 KERNELS = [
     ("sm_90a", r"8baseband6hopper8beamform", 5, ["IGMMA", "UTMALDG", "UTMASTG", "UBLKCP", "SYNCS"], ["LDL", "STL", "HGMMA", "DFMA"]),
     ("sm_90a", r"8baseband6hopper14beamform_small", 1, ["IGMMA", "UTMALDG", "UTMASTG", "SYNCS"], ["LDL", "STL", "HGMMA", "DFMA"]),
     ("sm_80", r"8baseband8beamform", 4, ["IMMA", "LDGSTS"], ["LDL", "STL", "DFMA"]),
+    ("sm_90a", r"5fused5beams", 2, ["HGMMA", "STAS", "UBLKCP", "SYNCS", "USETMAXREG"], ["LDL", "STL", "DFMA"]),
 ]
 
 
@@ -38,14 +40,16 @@ def functions(tool, path):
 
 def main():
     tool = shutil.which("cuobjdump") or "/usr/local/cuda/bin/cuobjdump"
-    if len(sys.argv) != 2:
+    if len(sys.argv) < 2:
         sys.exit(__doc__)
     if not os.access(tool, os.X_OK):
         print("skipped: no cuobjdump here")
         sys.exit(77)
-    found = functions(tool, sys.argv[1])
+    found = {}
+    for path in sys.argv[1:]:
+        found.update(functions(tool, path))
     if not found:
-        print(f"skipped: {sys.argv[1]} has no code for GPUs")
+        print(f"skipped: no code for GPUs in {' '.join(sys.argv[1:])}")
         sys.exit(77)
     wrong = 0
     for arch, pattern, count, wanted, unwanted in KERNELS:
