@@ -12,6 +12,14 @@ namespace beamring {
 
 constexpr unsigned WHOLE_WARP = 0xffffffffu;
 
+/* The lane's number, asked for again: what is made of it is then not kept in registers from turn to turn of a loop. */
+__device__ __forceinline__ unsigned lane_again()
+{
+    unsigned lane;
+    asm volatile("mov.u32 %0, %%laneid;\n" : "=r"(lane));
+    return lane;
+}
+
 /* What stands where a sample is missing: (-8, -8), which no quantizer writes. */
 constexpr unsigned MISSING_INT4 = 0x88u;
 

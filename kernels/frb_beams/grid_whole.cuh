@@ -117,14 +117,6 @@ __device__ __forceinline__ void take(uint16_t *out, const uint8_t *results, cons
     }
 }
 
-/* The lane's number, asked for again instead of kept in a register. */
-__device__ __forceinline__ unsigned lane_again()
-{
-    unsigned lane;
-    asm volatile("mov.u32 %0, %%laneid;\n" : "=r"(lane));
-    return lane;
-}
-
 __device__ __forceinline__ void meet(unsigned team, unsigned threads)
 {
     asm volatile("bar.sync %0, %1;\n" ::"r"(team + 1), "r"(threads) : "memory");

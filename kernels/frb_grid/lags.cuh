@@ -38,14 +38,6 @@ struct lags_constants {
     unsigned zero; /* the same for copies, which would else be undone and made again for each use */
 };
 
-/* This lane, read again: places that are made of it are then not kept in registers. */
-__device__ __forceinline__ unsigned this_lane()
-{
-    unsigned lane;
-    asm volatile("mov.u32 %0, %%laneid;\n" : "=r"(lane));
-    return lane;
-}
-
 /* The block's shared memory, by a function so that the compiler sees what space it is; places in it are
  * counted from its start. */
 __device__ __forceinline__ uint8_t *lags_shared()

@@ -213,7 +213,7 @@ __device__ __forceinline__ void multiply_all(const lags_work &all, unsigned barr
         arrive_at(barriers + 8 * (Y_FREE + y));
         if (!ends) continue;
         wait_for(barriers + 8 * (LAGS_FREE + piece % 2), !phase_of(piece, 2));
-        sums.template store<CW>(at.lags + piece % 2 * at.lags_bytes, warp, this_lane());
+        sums.template store<CW>(at.lags + piece % 2 * at.lags_bytes, warp, lane_again());
         sums.clear();
         arrive_at(barriers + 8 * (LAGS + piece % 2));
         piece++;

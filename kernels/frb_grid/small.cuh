@@ -54,15 +54,6 @@ __device__ __forceinline__ small_weights load_weights(const uint4 *from)
     return w;
 }
 
-/* This lane, read again: places that are made of it are then not kept in registers from one block to the
- * next. */
-__device__ __forceinline__ unsigned lane_again()
-{
-    unsigned lane;
-    asm volatile("mov.u32 %0, %%laneid;\n" : "=r"(lane));
-    return lane;
-}
-
 /* Nibbles of four cells, plus 8, a byte each. */
 __device__ __forceinline__ unsigned nibbles(unsigned bytes, const small_constants &constants)
 {

@@ -29,14 +29,6 @@ namespace fused
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* Two of J as float16, what is too large as the largest finite value. */
-__device__ __forceinline__ unsigned pack_finite(float low, float high)
-{
-    unsigned both;
-    asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;\n" : "=r"(both) : "f"(high), "f"(low));
-    return both;
-}
-
 /* Of 96 i's of two j's each warp has 16 of one j: the first two warpgroups 64 of a j each, the third one the
  * others of both. x[TILES][REGISTERS]: of i = g and g + 8, as in layout.h. */
 constexpr unsigned TILES = 2, REGISTERS = STEPS / 8, HALF = REGISTERS / 2;
@@ -58,7 +50,7 @@ __device__ __forceinline__ void multiply(float (&c)[REGISTERS * TILES], const un
                    narrow =
                        br_wgmma_descriptor(at + br_fused_narrow(slot, 0, 0), 16, BR_FUSED_PIECE, BR_WGMMA_32);
     wgmma_f16<STEPS / 2>::multiply(c, a[0], wide, adds);
-    wgmma_f16<STEPS / 2>::multiply(c, a[1], wide + 2, true);
+    wgmma_f16<STEPS / 2>::multiply(c, a[1], wide + 32 / 16, true); /* descriptors count in 16 bytes */
     wgmma_f16<STEPS / 2>::multiply(c, a[2], narrow, true);
 }
 
@@ -87,7 +79,7 @@ __device__ __forceinline__ void form_half(unsigned (&x)[TILES][REGISTERS], unsig
     for (unsigned h = 0; h < TILES; h++)
 #pragma unroll
         for (unsigned r = 0; r < HALF; r++)
-            x[h][half * HALF + r] = pack_finite(c[4 * r + 2 * h], c[4 * r + 2 * h + 1]);
+            x[h][half * HALF + r] = pack_clamped(c[4 * r + 2 * h], c[4 * r + 2 * h + 1]);
 }
 
 /* What quantize::add_up makes of half a block of 8 beams, for two of them at once, whose products are
@@ -250,7 +242,7 @@ __device__ __forceinline__ void quantize_all(shared &s, const work &w, unsigned 
         if (fresh) barrier_wait(&s.weighted, part++ % 2);
         unsigned x[TILES][REGISTERS];
         rows a;
-        const unsigned mine = tile * (K_STEPS * 32), none = 6 * K_STEPS * 32;
+        const unsigned mine = tile * (K_STEPS * 32), none = I_TILES * K_STEPS * 32;
 #pragma unroll
         for (unsigned j = 0; j < SLOTS; j++) {
             const uint4 *from = s.weights + (group < 2 || slot == j ? mine : none) + lane_again();
@@ -270,8 +262,7 @@ __device__ __forceinline__ void quantize_all(shared &s, const work &w, unsigned 
             const unsigned block = lane_again();
             if (block < CLUSTER) arrive_there(in_block(shared_address(&s.empty[half]), block));
         }
-        const place here = {at.f, (at.part * (BR_FUSED_BEAMS / 16) + tile) * 16,
-                            find_j(at.round, rank, slot)};
+        const place here = {at.f, (at.part * I_TILES + tile) * 16, find_j(at.round, rank, slot)};
         if (here.i < w.bx && here.j < w.by) { /* the same in the whole warp */
             unsigned valid_steps = STEPS;
             if (w.valid) {
@@ -305,7 +296,7 @@ template <int BITS> __global__ void __launch_bounds__(THREADS, 1) beams(const wo
     /* Cells beyond a smaller field, which meet weights of 0, must be finite. */
     for (unsigned n = threadIdx.x; n < sizeof s.field / 16; n += THREADS)
         s.field[0][0][n] = make_uint4(0, 0, 0, 0);
-    if (threadIdx.x < K_STEPS * 32) s.weights[6 * K_STEPS * 32 + threadIdx.x] = make_uint4(0, 0, 0, 0);
+    if (threadIdx.x < K_STEPS * 32) s.weights[I_TILES * K_STEPS * 32 + threadIdx.x] = make_uint4(0, 0, 0, 0);
     if (threadIdx.x == 0) {
         for (unsigned half = 0; half < 2; half++) {
             barrier_start(&s.full[half], 1);

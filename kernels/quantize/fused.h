@@ -2,8 +2,7 @@
  * the other, the same bits, without J in memory.
  *
  * For beams on a grid (factorizable), a multiple of 8 in all, 2M and 2N multiples of 8 and at most 48, in
- * blocks of 256 steps; GPUs of compute capability 9 (blocks of threads in clusters).
- */
+ * blocks of 256 steps; GPUs of compute capability 9.0 (blocks of threads in clusters, wgmma). */
 #ifndef BEAMRING_KERNELS_QUANTIZE_FUSED_H
 #define BEAMRING_KERNELS_QUANTIZE_FUSED_H
 

@@ -4,9 +4,8 @@
 #define BEAMRING_KERNELS_QUANTIZE_FUSED_MIDDLE_CUH
 
 #include "kernels/common/hopper.cuh"
+#include "kernels/frb_beams/store.cuh"
 #include "kernels/quantize/layout.h"
-
-#include <cuda_fp16.h>
 
 namespace beamring
 {
@@ -18,7 +17,7 @@ constexpr unsigned FORMERS = 4, QUANTIZERS = 12; /* warps */
 constexpr int THREADS = 32 * (FORMERS + QUANTIZERS);
 /* Of each thread: together those of a multiprocessor. */
 constexpr int FORMER_REGISTERS = 104, QUANTIZER_REGISTERS = 136;
-constexpr unsigned CLUSTER = 8, STEPS = 256, SLOTS = 2;
+constexpr unsigned CLUSTER = 8, STEPS = 256, SLOTS = 2, I_TILES = BR_FUSED_BEAMS / 16;
 constexpr unsigned CHUNKS = 4, ROWS = 8;            /* of a block's steps, and steps of a chunk */
 constexpr unsigned K_STEPS = 3, UNITS = 3 * CHUNKS; /* of 32 columns, a warp's first products in a round */
 constexpr unsigned HALF_BYTES = STEPS / 2 / ROWS * BR_FUSED_PIECE; /* of Y, half a block of time */
@@ -41,7 +40,7 @@ struct work {
 struct shared {
     uint8_t y[STEPS / ROWS][BR_FUSED_PIECE];
     /* U_p: [tile of 16 i's][k-step][lane], operand a of the second product; and a tile of zeros */
-    uint4 weights[7 * K_STEPS * 32];
+    uint4 weights[(I_TILES + 1) * K_STEPS * 32];
     uint4 field[CHUNKS][ROWS][BR_FUSED_STEP_BYTES / 16];
     /* U_q of alternating rounds, of each lane of the warps that form Y */
     uint4 columns[2][FORMERS][K_STEPS][32];
@@ -49,22 +48,7 @@ struct shared {
     barrier full[2], empty[2], loaded[FORMERS][CHUNKS], weighted, used; /* the last two: of U_p */
 };
 
-__device__ __forceinline__ unsigned pack_halves(float low, float high)
-{
-    __half2 both = __floats2half2_rn(low, high);
-    return *reinterpret_cast<unsigned *>(&both);
-}
-
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-
-/* The lane, asked for again: what is made of it is not kept from round to round, for which there are too few
- * registers. */
-__device__ __forceinline__ unsigned lane_again()
-{
-    unsigned lane;
-    asm volatile("mov.u32 %0, %%laneid;\n" : "=r"(lane));
-    return lane;
-}
 
 /* ---- the cluster ---- */
 
@@ -124,13 +108,13 @@ struct position {
     }
 };
 
-/* ---- the warps that form Y ---- */
-
 /* Which of the channel's j's is `slot` of block `rank`: those of a round are a tile of grid.cuh's. */
 __device__ __forceinline__ unsigned find_j(unsigned round, unsigned rank, unsigned slot)
 {
     return round / 2 * 32 + rank / 2 * 8 + round % 2 * 4 + slot * 2 + rank % 2;
 }
+
+/* ---- the warps that form Y ---- */
 
 /* Starts the copies of this lane's share of U_q for a round, to memory of its own: row g + 8 h is for slot h
  * of block g.
@@ -213,16 +197,16 @@ __device__ __forceinline__ void load_weights(shared &s, const work &w, const pos
 {
     const unsigned lane = lane_again();
 #pragma unroll
-    for (unsigned m = 0; m < (6 * K_STEPS + FORMERS - 1) / FORMERS; m++) {
-        const unsigned n = warp + m * FORMERS, tile = n % 6, k = n / 6, i_tile = at.part * 6 + tile;
+    for (unsigned m = 0; m < (I_TILES * K_STEPS + FORMERS - 1) / FORMERS; m++) {
+        const unsigned n = warp + m * FORMERS, tile = n % I_TILES, k = n / I_TILES,
+                       i_tile = at.part * I_TILES + tile;
         if (k >= K_STEPS) continue;
         /* weights_p: shape (F, p_steps, i_tiles, 32), contiguous; lane: as in grid.cuh */
         const bool inside = k < w.p_steps && i_tile < w.i_tiles;
         const size_t from = inside ? (static_cast<size_t>(at.f) * w.p_steps + k) * w.i_tiles + i_tile : 0;
         copy_async_16(s.weights + (tile * K_STEPS + k) * 32 + lane, w.weights_p + from * 32 + lane, inside);
     }
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];\n" ::"r"(shared_address(&s.weighted))
-                 : "memory");
+    barrier_arrive_copied(&s.weighted);
 }
 
 /* VALID: there are steps that may be missing. */
@@ -285,10 +269,14 @@ __device__ __forceinline__ void form(shared &s, const work &w, unsigned begin, u
 #pragma unroll
                 for (unsigned n = 0; n < 4; n++) word[0][n] = word[1][n] = 0; /* whatever the field has */
             if (unit % (UNITS / 2) == 0 && number > begin) barrier_wait(&s.empty[chunk / 2], turn);
-            const unsigned to = chunk * (CLUSTER * BR_FUSED_PIECE) + (e < 2 ? to_wide + e * 64 : to_narrow),
+            /* a second row, and the other j, only add */
+            const unsigned to = chunk * (CLUSTER * BR_FUSED_PIECE) +
+                                (e < 2 ? to_wide + e * br_fused_wide(0, 1, 0) : to_narrow),
+                           other = to + (e < 2 ? br_fused_wide(1, 0, 0)
+                                               : br_fused_narrow(1, 0, 0) - br_fused_narrow(0, 0, 0)),
                            counts = full + chunk / 2 * sizeof(barrier);
             send(to, counts, word[0][0], word[0][1], word[0][2], word[0][3]);
-            send(to + (e < 2 ? 512 : 256), counts, word[1][0], word[1][1], word[1][2], word[1][3]);
+            send(other, counts, word[1][0], word[1][1], word[1][2], word[1][3]);
             if (last && e == 2) {
                 __syncwarp(); /* all lanes have read their cells */
                 load_field<BITS>(s, w, next, rank, warp, chunk);

@@ -97,8 +97,10 @@ static void check_middle(struct layouts *report, unsigned bits)
                     unsigned row = 2 * warp + (e < 2 ? e : q / 2),
                              step = br_fused_step(bits, rank, chunk, row);
                     /* as the kernel has it: a warp's second row and the slot only add */
-                    unsigned at = e < 2 ? br_fused_wide(0, 2 * warp, q) + e * 64 + slot * 512
-                                        : br_fused_narrow(0, row, q % 2) + slot * 256;
+                    unsigned at = e < 2 ? br_fused_wide(0, 2 * warp, q) + e * br_fused_wide(0, 1, 0) +
+                                              slot * br_fused_wide(1, 0, 0)
+                                        : br_fused_narrow(0, row, q % 2) +
+                                              slot * (br_fused_narrow(1, 0, 0) - br_fused_narrow(0, 0, 0));
                     layouts_lane_items(&access, q, piece + at,
                                        (slot * 256 + step) * 6 + (e < 2 ? q : 4 + q % 2));
                 }
