@@ -76,8 +76,9 @@ __device__ __forceinline__ unsigned unit_matrix(unsigned lane)
     return lane / 8 == lane % 4 ? (lane / 4 % 2 ? 0x3c000000u : 0x00003c00u) : 0;
 }
 
-/* A matrix of -1 / 16: sums over two registers become minus means. */
-constexpr unsigned MINUS_SIXTEENTHS = 0xac00ac00u;
+/* A matrix of 1 / 16: sums over two registers become means. A constant below 0 must not be operand b: ptxas
+ * (seen with CUDA 13.0) moves a sign from its upper half into the instruction, where it negates both. */
+constexpr unsigned SIXTEENTHS = 0x2c002c00u;
 
 /* c[4] = a b + start: 8 steps of 8 beams twice, of what is in the registers low and high. */
 __device__ __forceinline__ void product(float (&c)[4], unsigned low, unsigned high, unsigned b,
@@ -118,8 +119,8 @@ __device__ __forceinline__ void minus_pivot(float (&start)[4], unsigned low, uns
 {
     const float zero[4] = {0, 0, 0, 0};
     float c[4];
-    product(c, low, high, MINUS_SIXTEENTHS, zero);
-    const float minus = c[0] + c[2];
+    product(c, low, high, SIXTEENTHS, zero);
+    const float minus = -c[0] - c[2];
     const float2 twice = both(pack(minus, minus));
     start[0] = start[2] = twice.x, start[1] = start[3] = twice.y;
 }

@@ -1,9 +1,11 @@
-/* The device inlines of kernels/common/, each in a kernel of one warp or warpgroup. */
+/* The device inlines of kernels/common/, and the quantizer's pivot, each in a kernel of one warp or
+ * warpgroup. */
 #include "tests/kernels/inlines.h"
 
 #include "kernels/common/hopper.cuh"
 #include "kernels/common/tensor_map.cuh"
 #include "kernels/common/transpose.cuh"
+#include "kernels/quantize/rows.cuh"
 
 #include <cuda_runtime.h>
 
@@ -134,6 +136,13 @@ __global__ void __launch_bounds__(32) mma_of_float16(const uint16_t *a, const ui
         mma_f16_k8(sums, two, fragment_b[0]);
     }
     for (unsigned r = 0; r < 4; r++) c[br_mma_c(r, lane).row * 8 + br_mma_c(r, lane).column] = sums[r];
+}
+
+__global__ void __launch_bounds__(32) pivots(const uint32_t *x, float *start)
+{
+    float minus[4];
+    quantize::minus_pivot(minus, x[threadIdx.x], x[32 + threadIdx.x]);
+    for (unsigned r = 0; r < 4; r++) start[r * 32 + threadIdx.x] = minus[r];
 }
 
 __global__ void __launch_bounds__(32) matrices(const uint4 *rows, uint32_t *registers)
@@ -318,6 +327,12 @@ extern "C" int inlines_mma(int which, const void *a, const void *b, void *c)
 extern "C" int inlines_load_matrices(const uint16_t *rows, uint32_t *registers)
 {
     matrices<<<1, 32>>>(reinterpret_cast<const uint4 *>(rows), registers);
+    return finished();
+}
+
+extern "C" int inlines_pivot(const uint32_t *x, float *start)
+{
+    pivots<<<1, 32>>>(x, start);
     return finished();
 }
 

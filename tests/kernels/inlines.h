@@ -1,5 +1,5 @@
-/* inlines.h - the device inlines of kernels/common/, each behind a function that runs it for one warp (or warpgroup)
- * on the device.
+/* inlines.h - the device inlines of kernels/common/, and the quantizer's pivot, each behind a function that runs it
+ * for one warp (or warpgroup) on the device.
  *
  * Pointers are memory of the device (cudaMallocManaged, or registered). Every function waits and returns 0, or -1
  * after an error of CUDA's. */
@@ -29,6 +29,9 @@ int inlines_mma(int which, const void *a, const void *b, void *c);
 
 /* rows [32][8] of 16 bits -> registers [4][32] */
 int inlines_load_matrices(const uint16_t *rows, uint32_t *registers);
+
+/* x [2][32 lanes], two float16 each: 4 lanes have 16 values of a beam. start [4][32]: minus the pivot */
+int inlines_pivot(const uint32_t *x, float *start);
 
 /* wgmma, c (64 x columns) += a (64 x k) b (k x columns); a row-major, b column-major, k = 128 bytes (4 products one
  * after the other).

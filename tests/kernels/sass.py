@@ -1,4 +1,5 @@
 """The machine code of the baseband kernels and of those that form and quantize beams: what must be in it and what must not.
+And of all kernels in the files: that no constant with a sign is operand b of a float16 product.
 
     sass.py FILE...    programs or objects with the kernels in them: tests/test_kernels_baseband_cuda tests/test_kernels_quantize_fused
 
@@ -20,9 +21,13 @@ KERNELS = [
     ("sm_90a", r"5fused5beams", 2, ["HGMMA", "STAS", "UBLKCP", "SYNCS", "USETMAXREG"], ["LDL", "STL", "DFMA"]),
 ]
 
+# What ptxas makes of a pair of float16 numbers below 0 as operand b: the sign of the upper one moved into the instruction,
+# which then negates both (seen with CUDA 13.0).
+NEGATED = re.compile(r"\sHMMA\.\S+\s+R\w+(?:\.reuse)?,\s*R\w+(?:\.reuse)?,\s*-R")
+
 
 def functions(tool, path):
-    """{(architecture, kernel): the opcodes in it}"""
+    """{(architecture, kernel): the opcodes in it, with "HMMA -b" for products whose operand b is negated}"""
     text = subprocess.run([tool, "--dump-sass", path], capture_output=True, text=True, check=False).stdout
     found, arch, name = {}, None, None
     for line in text.splitlines():
@@ -35,6 +40,8 @@ def functions(tool, path):
             opcode = re.match(r"\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z0-9_]+)", line)
             if opcode:
                 found[arch, name].add(opcode.group(1))
+            if NEGATED.search(line):
+                found[arch, name].add("HMMA -b")
     return found
 
 
@@ -52,6 +59,10 @@ def main():
         print(f"skipped: no code for GPUs in {' '.join(sys.argv[1:])}")
         sys.exit(77)
     wrong = 0
+    for (arch, name), codes in sorted(found.items()):
+        if "HMMA -b" in codes:
+            print(f"{arch} {name}: operand b of a product is negated")
+            wrong += 1
     for arch, pattern, count, wanted, unwanted in KERNELS:
         kernels = {name: codes for (a, name), codes in found.items() if a == arch and re.search(pattern, name)}
         if len(kernels) != count:

@@ -1,5 +1,5 @@
-/* The device inlines that kernels share, each alone: values of int4, transposes, matrix products, the tensor memory
- * accelerator. */
+/* The device inlines that kernels share, each alone: values of int4, transposes, matrix products, the tensor
+ * memory accelerator. */
 #include "kernels/common/fragments.h"
 #include "kernels/common/half.h"
 
@@ -17,7 +17,8 @@
 
 /* ---- index arithmetic, on the CPU ---- */
 
-/* Byte selectors as __byte_perm reads them: nibble i of the selector names the byte that byte i comes from. */
+/* Byte selectors as __byte_perm reads them: nibble i of the selector names the byte that byte i comes from.
+ */
 static uint32_t byte_perm(uint32_t low, uint32_t high, unsigned selector)
 {
     uint64_t both = (uint64_t)high << 32 | low;
@@ -244,6 +245,28 @@ static void loads_of_matrices(void **state)
     gpu_ok(cudaFree(registers));
 }
 
+/* Minus the mean of a beam's 16 values, whatever their signs. */
+static void pivots(void **state)
+{
+    NEEDS_GPU();
+    uint32_t *x = both_sides(256);
+    float *start = both_sides(512), sum[8] = {0};
+    for (unsigned i = 0; i < 64; i++) {
+        unsigned beam = i % 32 / 4;
+        x[i] = 0;
+        for (unsigned half = 0; half < 2; half++) {
+            float value = (float)(int)(dump_random(&seed) % 64) + 40 * ((float)beam - 4);
+            x[i] |= (uint32_t)br_half_from_float(value) << 16 * half;
+            sum[beam] += value;
+        }
+    }
+    done(inlines_pivot(x, start));
+    for (unsigned i = 0; i < 128; i++)
+        assert_true(start[i] == -br_half_to_float(br_half_from_float(sum[i % 32 / 4] / 16)));
+    gpu_ok(cudaFree(x));
+    gpu_ok(cudaFree(start));
+}
+
 /* c += a b with a 64 rows and k 128 bytes, b as columns of as many. */
 static bool product_of_a_warpgroup(int is_float, int columns, int from_registers, int swizzled)
 {
@@ -353,6 +376,7 @@ int main(void)
         cmocka_unit_test(transposes),
         cmocka_unit_test(products_of_a_warp),
         cmocka_unit_test(loads_of_matrices),
+        cmocka_unit_test(pivots),
         cmocka_unit_test(products_of_a_warpgroup),
         cmocka_unit_test(boxes_of_a_tensor),
     };
