@@ -82,56 +82,45 @@ __device__ __forceinline__ void form_half(unsigned (&x)[TILES][REGISTERS], unsig
             x[h][half * HALF + r] = pack_clamped(c[4 * r + 2 * h], c[4 * r + 2 * h + 1]);
 }
 
-/* What quantize::add_up makes of half a block of 8 beams, for two of them at once, whose products are
- * independent of each other: in the same order, so with the same bits, but that the squares are this lane's
- * own ones. */
+/* What quantize::add_up makes of 8 beams, for two times 8 of them at once, whose products are independent of
+ * each other: in the same order, so with the same bits, but that the squares are this lane's own ones. */
 template <bool MISSING>
-__device__ __forceinline__ void add_up_both(quantize::sums (&to)[2], const unsigned *const (&x)[2],
-                                            unsigned unit)
+__device__ __forceinline__ void add_up_both(quantize::sums (&to)[TILES],
+                                            const unsigned (&x)[TILES][REGISTERS], unsigned unit)
 {
-    float start[2][4] = {}, sum[2][2] = {}, squares[2][4] = {};
+    float start[TILES][4] = {}, sum[TILES][2] = {}, squares[TILES][4] = {};
 #pragma unroll
-    for (int h = 0; h < 2 && !MISSING; h++) quantize::minus_pivot(start[h], x[h][0], x[h][1]);
-    using means = quantize::means<HALF>;
+    for (unsigned h = 0; h < TILES && !MISSING; h++) quantize::minus_pivot(start[h], x[h][0], x[h][1]);
+    using means = quantize::means<REGISTERS>;
 #pragma unroll
-    for (unsigned r = 0; r < HALF; r += 4) {
-        float c[2][2][4];
+    for (unsigned r = 0; r < REGISTERS; r += 4) {
+        float c[TILES][2][4];
 #pragma unroll
-        for (int h = 0; h < 2; h++)
+        for (unsigned h = 0; h < TILES; h++)
 #pragma unroll
             for (unsigned i = 0; i < 2; i++)
                 quantize::product(c[h][i], x[h][r + 2 * i], x[h][r + 2 * i + 1], unit, start[h]);
-        float d[2][4];
+        float d[TILES][4];
 #pragma unroll
-        for (int h = 0; h < 2; h++)
+        for (unsigned h = 0; h < TILES; h++)
             if (r % (means::STEPS / 4) == 0) means::find(d[h], x[h] + r, start[h]);
 
 #pragma unroll
-        for (int h = 0; h < 2; h++)
+        for (unsigned h = 0; h < TILES; h++)
 #pragma unroll
             for (int i = 0; i < 8; i++)
                 squares[h][i % 4] = fmaf(c[h][i / 4][i % 4], c[h][i / 4][i % 4], squares[h][i % 4]);
 #pragma unroll
-        for (int h = 0; h < 2; h++)
+        for (unsigned h = 0; h < TILES; h++)
             if (r % (means::STEPS / 4) == 0) {
                 sum[h][0] = r == 0 ? d[h][0] : sum[h][0] + d[h][0];
                 sum[h][1] = r == 0 ? d[h][2] : sum[h][1] + d[h][2];
             }
     }
 #pragma unroll
-    for (int h = 0; h < 2; h++)
+    for (unsigned h = 0; h < TILES; h++)
         to[h] = quantize::sums{-start[h][0], means::STEPS * (sum[h][0] + sum[h][1]),
                                (squares[h][0] + squares[h][1]) + (squares[h][2] + squares[h][3])};
-}
-
-/* Of v[n] of all four lanes 4 g + q the sum for n = q. */
-__device__ __forceinline__ float sum_of_quarter(const float (&v)[4], unsigned q)
-{
-    float a = q & 1 ? v[1] : v[0], b = q & 1 ? v[3] : v[2];
-    a += __shfl_xor_sync(WHOLE_WARP, q & 1 ? v[0] : v[1], 1);
-    b += __shfl_xor_sync(WHOLE_WARP, q & 1 ? v[2] : v[3], 1);
-    const float other = __shfl_xor_sync(WHOLE_WARP, q & 2 ? a : b, 2);
-    return (q & 2 ? b : a) + other;
 }
 
 /* Where a warp's beams are: 16 i's from i on. */
@@ -174,40 +163,27 @@ __device__ __forceinline__ unsigned quantize_beams(const unsigned (&x)[TILES][RE
     const unsigned lane = threadIdx.x % 32, g = lane / 4, q = lane % 4, unit = quantize::unit_matrix(lane);
     const quantize::rule rule = quantize::make_rule(w.levels_rms, valid_steps);
     const uint8_t *valid = MISSING ? w.valid + at.f * STEPS : nullptr;
-    quantize::moments m;
-    {
-        quantize::sums first, second; /* halves of this lane's beam */
-        float squares[4];
-#pragma unroll
-        for (unsigned h = 0; h < TILES; h++) {
-            quantize::sums halves[2];
-            add_up_both<MISSING>(halves, {x[h], x[h] + HALF}, unit);
-            squares[2 * h] = halves[0].squares, squares[2 * h + 1] = halves[1].squares;
-            if (h == 0 || q >= 2) first = halves[0], second = halves[1];
-        }
-        const float mine = sum_of_quarter(squares, q), other = __shfl_xor_sync(WHOLE_WARP, mine, 1);
-        first.squares = q % 2 ? other : mine, second.squares = q % 2 ? mine : other;
-        m = quantize::merge(first, second, rule, STEPS / 2);
-    }
+    quantize::sums sums[TILES];
+    add_up_both<MISSING>(sums, x, unit);
+    quantize::sums mine = q < 2 ? sums[0] : sums[1];
+    /* quantize::over_lanes for both at once */
+    mine.squares += __shfl_xor_sync(WHOLE_WARP, q < 2 ? sums[1].squares : sums[0].squares, 2);
+    mine.squares += __shfl_xor_sync(WHOLE_WARP, mine.squares, 1);
+    quantize::moments m = quantize::find_moments(mine, rule);
     if (__any_sync(WHOLE_WARP, m.far)) {
         const float about = quantize::about_mean(m);
         const unsigned nothing = w.F >> 31; /* keeps the compiler from unpacking x before the branch */
 #pragma unroll
         for (unsigned h = 0; h < TILES; h++) {
             const float of_row = __shfl_sync(WHOLE_WARP, about, static_cast<int>(4 * g + 2 * h));
-            float2 again[2];
+            unsigned again_x[REGISTERS]; /* as x[h] */
 #pragma unroll
-            for (unsigned n = 0; n < 2; n++) {
-                unsigned again_x[HALF]; /* as x[h] */
-#pragma unroll
-                for (unsigned r = 0; r < HALF; r++) again_x[r] = x[h][n * HALF + r] ^ nothing;
-                again[n] = quantize::add_up_again<HALF>(again_x, of_row, [&](int r) {
-                    return MISSING
-                               ? quantize::kept<BITS, STEPS>(valid, n * HALF + static_cast<unsigned>(r), q)
+            for (unsigned r = 0; r < REGISTERS; r++) again_x[r] = x[h][r] ^ nothing;
+            const float2 again = quantize::add_up_again<REGISTERS>(again_x, of_row, [&](int r) {
+                return MISSING ? quantize::kept<BITS, STEPS>(valid, static_cast<unsigned>(r), q)
                                : 0xffffffffu;
-                });
-            }
-            if (m.far && q / 2 == h) m = quantize::correct(m, about, again[0], again[1], rule);
+            });
+            if (m.far && q / 2 == h) m = quantize::correct(m, about, again, rule);
         }
     }
     const quantize::statistics found = quantize::find_statistics<BITS>(m, rule);

@@ -1,12 +1,11 @@
 /* rows.cuh - 8 beams of a channel, all steps of the block in a warp's registers: statistics and levels.
  *
  * What is added up are differences from a pivot, the mean of the first 16 steps as float16, so that little
- * cancels. Each half of the block has a pivot of its own. Where the pivots turn out to have been far from the
- * mean, sums of differences from that mean (as float16: a constant block is then exactly constant) give the
- * numbers again. All as in float32 on the CPU, but that the tensor cores turn pairs of float16 into
- * differences in float32 (times the unit matrix, from minus the pivot on), and add up the values, 32 at a
- * time (they cut bits off a sum that goes on). Each beam decides by its own numbers, so that its bits depend
- * on nothing else.
+ * cancels. Where the pivot turns out to have been far from the mean, sums of differences from that mean (as
+ * float16: a constant block is then exactly constant) give the numbers again. All as in float32 on the CPU,
+ * but that the tensor cores turn pairs of float16 into differences in float32 (times the unit matrix, from
+ * minus the pivot on), and add up the values, 32 at a time (they cut bits off a sum that goes on). Each beam
+ * decides by its own numbers, so that its bits depend on nothing else.
  *
  * Levels are rounded by the conversion to float16: where they are multiples of its smallest number, their
  * bits are integers. */
@@ -35,7 +34,7 @@ struct statistics {
     float near, slope, shift;
 };
 
-/* Of half a block of a beam: sums of differences from the pivot. */
+/* Of a beam: sums of differences from the pivot. */
 struct sums {
     float pivot, sum, squares;
 };
@@ -114,7 +113,7 @@ template <unsigned REGISTERS> struct means {
     }
 };
 
-/* start[4] = minus the pivot of the first 16 of a half's steps. */
+/* start[4] = minus the pivot of the first 16 steps. */
 __device__ __forceinline__ void minus_pivot(float (&start)[4], unsigned low, unsigned high)
 {
     const float zero[4] = {0, 0, 0, 0};
@@ -128,11 +127,11 @@ __device__ __forceinline__ void minus_pivot(float (&start)[4], unsigned low, uns
 /* Adds in the 4 lanes that have a beam. */
 __device__ __forceinline__ float over_lanes(float v)
 {
-    v += __shfl_xor_sync(WHOLE_WARP, v, 1);
-    return v + __shfl_xor_sync(WHOLE_WARP, v, 2);
+    v += __shfl_xor_sync(WHOLE_WARP, v, 2);
+    return v + __shfl_xor_sync(WHOLE_WARP, v, 1);
 }
 
-/* Half a block of 8 beams. Missing values must be 0 in x, and the pivot is 0 then. */
+/* Of 8 beams. Missing values must be 0 in x, and the pivot is 0 then. */
 template <int REGISTERS, bool MISSING>
 __device__ __forceinline__ sums add_up(const unsigned *x, unsigned lane)
 {
@@ -155,15 +154,12 @@ __device__ __forceinline__ sums add_up(const unsigned *x, unsigned lane)
                 over_lanes((squares[0] + squares[1]) + (squares[2] + squares[3]))};
 }
 
-/* Both halves of the block together. `half`: steps of one half. */
-__device__ __forceinline__ moments merge(const sums &a, const sums &b, const rule &rule, float half)
+__device__ __forceinline__ moments find_moments(const sums &s, const rule &rule)
 {
     moments m;
-    float apart = b.pivot - a.pivot, moved = apart * half;
-    float sum = a.sum + b.sum + moved, squares = a.squares + fmaf(apart, fmaf(2, b.sum, moved), b.squares);
-    m.high = a.pivot;
-    m.low = __fmul_rn(sum, rule.per_n);
-    m.variance = fmaf(squares, rule.per_n, -__fmul_rn(m.low, m.low));
+    m.high = s.pivot;
+    m.low = __fmul_rn(s.sum, rule.per_n);
+    m.variance = fmaf(s.squares, rule.per_n, -__fmul_rn(m.low, m.low));
     m.far = !(__fmul_rn(m.low, m.low) <= FAR * m.variance);
     return m;
 }
@@ -200,14 +196,13 @@ __device__ __forceinline__ float about_mean(const moments &m)
     return __half2float(__float2half_rn(m.high + m.low));
 }
 
-/* With what they gave, of both halves. */
-__device__ __forceinline__ moments correct(const moments &m, float about, float2 first, float2 second,
-                                           const rule &rule)
+/* With what they gave. */
+__device__ __forceinline__ moments correct(const moments &m, float about, float2 again, const rule &rule)
 {
     moments c = m;
     c.high = about;
-    c.low = __fmul_rn(first.x + second.x, rule.per_n);
-    c.variance = fmaf(first.y + second.y, rule.per_n, -__fmul_rn(c.low, c.low));
+    c.low = __fmul_rn(again.x, rule.per_n);
+    c.variance = fmaf(again.y, rule.per_n, -__fmul_rn(c.low, c.low));
     return c;
 }
 
@@ -387,22 +382,14 @@ __device__ __forceinline__ void quantize_rows(const unsigned (&x)[STEPS / 8], co
                                               const uint8_t *valid, uint8_t *out, float2 *side, bool inside,
                                               unsigned &clamped)
 {
-    constexpr int HALF = STEPS / 16; /* registers */
     const unsigned lane = threadIdx.x % 32, q = lane % 4;
-    sums half[2];
-#pragma unroll
-    for (int h = 0; h < 2; h++) half[h] = add_up<HALF, MISSING>(x + h * HALF, lane);
-    moments m = merge(half[0], half[1], rule, STEPS / 2);
+    moments m = find_moments(add_up<STEPS / 8, MISSING>(x, lane), rule);
     if (__any_sync(WHOLE_WARP, m.far)) {
-        float about = about_mean(m);
-        float2 again[2];
-#pragma unroll
-        for (unsigned h = 0; h < 2; h++)
-            again[h] = add_up_again<HALF>(x + h * HALF, about, [&](int r) {
-                return MISSING ? kept<BITS, STEPS>(valid, h * HALF + static_cast<unsigned>(r), q)
-                               : 0xffffffffu;
-            });
-        if (m.far) m = correct(m, about, again[0], again[1], rule);
+        const float about = about_mean(m);
+        const float2 again = add_up_again<STEPS / 8>(x, about, [&](int r) {
+            return MISSING ? kept<BITS, STEPS>(valid, static_cast<unsigned>(r), q) : 0xffffffffu;
+        });
+        if (m.far) m = correct(m, about, again, rule);
     }
     const statistics s = find_statistics<BITS>(m, rule);
     /* One pair of numbers per (beam, channel): too little to be written in whole cache lines. */
