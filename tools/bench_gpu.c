@@ -210,10 +210,11 @@ static bool make_pieces(struct gpu *g)
             random ^= random << 13;
             random ^= random >> 7;
             random ^= random << 17;
-            /* float16 with exponents 14, 15: 0.5 to 2 */
+            /* float16 with exponents 14, 15: 0.5 to 2; the steady ones with 15 alone and 8 bits */
             words[i] = kind == GPU_BYTES    ? random
                        : kind == GPU_HALVES ? (random & 0x87ff87ff87ff87ff) | 0x3800380038003800
-                                            : (random & 0x07ff07ff07ff07ff) | 0x3800380038003800;
+                       : kind == GPU_POWERS ? (random & 0x07ff07ff07ff07ff) | 0x3800380038003800
+                                            : (random & 0x00ff00ff00ff00ff) | 0x3c003c003c003c00;
         }
         g->piece[kind] = (uint8_t *)words;
         if (!gpu_ok(g, br_gpu_pin(words, PIECE + SHIFTS, &g->error))) {

@@ -22,8 +22,9 @@ enum gpu_random {
     GPU_BYTES,
     GPU_HALVES,
     GPU_POWERS,
+    GPU_STEADY,
     GPU_RANDOMS
-}; /* any bytes; float16 of either sign; float16 > 0 */
+}; /* any bytes; float16 of either sign; 0.5 to 2; 1 to 1.25, as sums of many samples: 15 deviations from 0 */
 
 struct gpu {
     struct br_gpu_stream stream;
@@ -110,7 +111,7 @@ double gpu_frb_grid(struct gpu *g, const struct gpu_node *node, const struct gpu
 double gpu_frb_beams(struct gpu *g, const struct gpu_node *node, size_t channels, size_t steps, size_t bx,
                      size_t by);
 double gpu_quantize(struct gpu *g, const struct gpu_node *node, size_t channels, size_t beams, size_t steps,
-                    unsigned bits);
+                    unsigned bits, enum gpu_random kind);
 
 /* 48 channels of a node with the resolutions that dispersion asks for, from the band's top to its bottom. */
 enum { GPU_MIX = 7 };

@@ -23,8 +23,14 @@ static void run_quantize(void *arg, unsigned i)
                         q->sets.side[set]);
 }
 
+/* What a row's name says of its data. */
+static const char *kind_of(enum gpu_random kind)
+{
+    return kind == GPU_STEADY ? ", steady" : "";
+}
+
 double gpu_quantize(struct gpu *g, const struct gpu_node *node, size_t channels, size_t beams, size_t steps,
-                    unsigned bits)
+                    unsigned bits, enum gpu_random kind)
 {
     struct quantize q = {.steps = steps};
     size_t values = channels * beams * steps, side = channels * beams * 2 * sizeof(float);
@@ -37,11 +43,11 @@ double gpu_quantize(struct gpu *g, const struct gpu_node *node, size_t channels,
     double ms = -1;
     char name[GPU_ROW_NAME];
     struct br_why why = {""};
-    snprintf(name, sizeof name, "quantize to %u, %s, F %zu, T %zu, B %zu", bits, node->name, channels, steps,
-             beams);
+    snprintf(name, sizeof name, "quantize to %u, %s%s, F %zu, T %zu, B %zu", bits, node->name, kind_of(kind),
+             channels, steps, beams);
     if (br_quantize_create(&q.plan, BR_CUDA, &params, &why) != 0)
         gpu_refused(name, why.text);
-    else if (gpu_make_data(g, &q.sets, values * 2, GPU_POWERS, values * bits / 8, side))
+    else if (gpu_make_data(g, &q.sets, values * 2, kind, values * bits / 8, side))
         ms = gpu_measure(g, name, run_quantize, &q,
                          &(struct gpu_work){(double)(values * 2 + values * bits / 8 + side), 0, false,
                                             (double)(steps * node->integrate) * node->sample_us * 1e-6});
@@ -65,7 +71,8 @@ static void run_fused(void *arg, unsigned i)
 
 /* A grid of bx by by beams, formed and quantized to 4 bits in one kernel. Milliseconds; negative: not
  * measured. */
-static double gpu_fused(struct gpu *g, const struct gpu_node *node, size_t channels, size_t bx, size_t by)
+static double gpu_fused(struct gpu *g, const struct gpu_node *node, size_t channels, size_t bx, size_t by,
+                        enum gpu_random kind)
 {
     struct fused f = {0};
     size_t nbeams = bx * by, rows = channels * nbeams,
@@ -77,8 +84,8 @@ static double gpu_fused(struct gpu *g, const struct gpu_node *node, size_t chann
         (double)(channels * BR_FUSED_BLOCK) * (double)(4 * node->m * node->n * by + 2 * node->m * bx * by);
     char name[GPU_ROW_NAME];
     struct br_why why = {"no memory"};
-    snprintf(name, sizeof name, "frb_beams and quantize to 4, %s, F %zu, T %d, B %zu x %zu", node->name,
-             channels, BR_FUSED_BLOCK, bx, by);
+    snprintf(name, sizeof name, "frb_beams and quantize to 4, %s%s, F %zu, T %d, B %zu x %zu", node->name,
+             kind_of(kind), channels, BR_FUSED_BLOCK, bx, by);
     if (direction == NULL || freq == NULL) {
         gpu_refused(name, why.text);
         goto done;
@@ -103,7 +110,7 @@ static double gpu_fused(struct gpu *g, const struct gpu_node *node, size_t chann
     if (br_frb_beams_create(&f.beams, BR_CUDA, &params, &why) != 0 ||
         br_fused_create(&f.plan, f.beams, 4, 2.5, &why) != 0)
         gpu_refused(name, why.text);
-    else if (gpu_make_data(g, &f.sets, in, GPU_POWERS, out, side))
+    else if (gpu_make_data(g, &f.sets, in, kind, out, side))
         ms = gpu_measure(
             g, name, run_fused, &f,
             &(struct gpu_work){(double)(in + out + side), 2 * products, false,
@@ -121,12 +128,15 @@ int bench_gpu_quantize(struct gpu *g)
     static const struct gpu_node *const nodes[] = {&gpu_chord, &gpu_pathfinder, &gpu_hirax};
     int shorts = 0;
     for (int i = 0; i < 3; i++) {
-        double ms = gpu_quantize(g, nodes[i], nodes[i]->sent_channels, nodes[i]->sent, nodes[i]->steps, 4);
+        double ms = gpu_quantize(g, nodes[i], nodes[i]->sent_channels, nodes[i]->sent, nodes[i]->steps, 4,
+                                 GPU_POWERS);
         if (i == 0) shorts += gpu_require("CHORD, 4 bits", ms * 1e3, "us", 90);
     }
-    gpu_quantize(g, &gpu_chord, gpu_chord.sent_channels, gpu_chord.sent, gpu_chord.steps, 8);
-    double ms = gpu_fused(g, &gpu_chord, 256, 96, 96);
+    gpu_quantize(g, &gpu_chord, gpu_chord.sent_channels, gpu_chord.sent, gpu_chord.steps, 4, GPU_STEADY);
+    gpu_quantize(g, &gpu_chord, gpu_chord.sent_channels, gpu_chord.sent, gpu_chord.steps, 8, GPU_POWERS);
+    double ms = gpu_fused(g, &gpu_chord, 256, 96, 96, GPU_POWERS);
     shorts += gpu_require("CHORD, a grid of beams formed and quantized", ms * 1e3, "us", 300);
-    gpu_fused(g, &gpu_hirax, 256, gpu_hirax.bx, gpu_hirax.by);
+    gpu_fused(g, &gpu_chord, 256, 96, 96, GPU_STEADY);
+    gpu_fused(g, &gpu_hirax, 256, gpu_hirax.bx, gpu_hirax.by, GPU_POWERS);
     return shorts;
 }
