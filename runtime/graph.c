@@ -318,7 +318,6 @@ int br_graph_build(struct br_graph **result, struct br_config *config, struct br
     bool known = br_config_errors(config) == before; /* else stages would ask for what is there, but wrong */
     status = read_stages(graph, br_node_get(root, "pipeline"), &top.affinity, error);
     if (status != BR_OK) return status;
-    graph->ngpus = br_gpu_devices(&graph->no_gpu);
     br_graph_place_stages(graph, root);
     if (graph->nstages > 0) br_graph_connect(graph);
     for (size_t s = 0; known && s < graph->nstages && graph->order[s] != NULL; s++) configure(graph, graph->order[s]);

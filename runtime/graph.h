@@ -99,7 +99,7 @@ struct br_graph {
 
     struct br_claim *claims;       /* files that stages read and write; see claim.c */
 
-    int ngpus;                     /* that can be used */
+    int ngpus;                     /* that can be used; -1: not asked for yet */
     struct br_error no_gpu;        /* why there is none */
     bool gpu_wanted;               /* a stage would run on one */
 

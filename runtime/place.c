@@ -8,6 +8,14 @@
 
 enum { ON_AUTO = -2, ON_CPU = -1 };
 
+/* Asked for only where a stage could use one: the answer starts CUDA, which takes time, memory and open files, and a pipeline on the
+ * CPU should have none of that. */
+static int count_gpus(struct br_graph *graph)
+{
+    if (graph->ngpus < 0) graph->ngpus = br_gpu_devices(&graph->no_gpu);
+    return graph->ngpus;
+}
+
 /* ON_AUTO, ON_CPU or the number of a GPU; mistakes go to the config, and then it is ON_CPU. */
 static int read_device(struct br_graph *graph, const struct br_node *map)
 {
@@ -22,7 +30,7 @@ static int read_device(struct br_graph *graph, const struct br_node *map)
         br_config_error(graph->config, at, "device: '%s' is no device; expected auto, cpu or cuda:N", at->text);
         return ON_CPU;
     }
-    if (device < graph->ngpus) return (int)device;
+    if (device < count_gpus(graph)) return (int)device;
     if (graph->ngpus == 0)
         br_config_error(graph->config, at, "device: '%s' asks for a GPU, but %s; expected auto or cpu", at->text, graph->no_gpu.text);
     else
@@ -33,6 +41,7 @@ static int read_device(struct br_graph *graph, const struct br_node *map)
 
 void br_graph_place_stages(struct br_graph *graph, const struct br_node *root)
 {
+    graph->ngpus = -1;
     int all = read_device(graph, root);
     for (size_t s = 0; s < graph->nstages; s++) {
         struct br_stage *stage = &graph->stage[s];
@@ -46,7 +55,7 @@ void br_graph_place_stages(struct br_graph *graph, const struct br_node *root)
         if (!can || wanted == ON_CPU) continue;
         graph->gpu_wanted = true;
         stage->device_given = own && wanted >= 0; /* a whole pipeline's device is a wish where a stage cannot */
-        stage->device = wanted >= 0 ? wanted : graph->ngpus > 0 ? 0 : ON_CPU;
+        stage->device = wanted >= 0 ? wanted : count_gpus(graph) > 0 ? 0 : ON_CPU;
     }
 }
 

@@ -126,7 +126,7 @@ int bench_gpu_quantize(struct gpu *g);
 
 /* --- bench_gpu_kernels.c: what they share ------------------------------------------------------------------ */
 
-enum { GPU_DATA = 16, GPU_ZONES = 8, GPU_ROW_NAME = 64 };
+enum { GPU_DATA = 16, GPU_ZONES = 8, GPU_ROW_NAME = 72 };
 
 /* Inputs, outputs and side results to use in turn. */
 struct gpu_data {

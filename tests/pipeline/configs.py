@@ -4,7 +4,8 @@ import os
 
 import harness
 
-SHORT = {"DURATION": "0.02", "DEMO_OUT": "out"}  # the demo's pipelines find the same recording
+OUT = {"DEMO_OUT": "out", "OUT": "out"}  # the demo's pipelines find the same recording
+SHORT = {"DURATION": "0.02", **OUT}
 
 
 def path(name):
@@ -28,7 +29,7 @@ def test_check():
     names = sorted(os.path.basename(p) for p in glob.glob(path("*.yaml")))
     assert len(names) >= 6, names
     for name in names:
-        wrote = in_scratch(name, "check", env={"DEMO_OUT": "out"})
+        wrote = in_scratch(name, "check", env=OUT)
         assert not wrote, f"check {name} wrote {wrote}"
 
 

@@ -53,8 +53,8 @@ def queues_and_resident(directory, text):
     assert total, checked
     child = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL, "
              "stderr=subprocess.DEVNULL); print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
-    out = subprocess.run([sys.executable, "-c", child, os.path.abspath(PROGRAM), "run", "pipeline.yaml"], cwd=directory,
-                         capture_output=True, text=True, timeout=150, check=True)
+    out = subprocess.run([sys.executable, "-c", child, os.path.abspath(PROGRAM), "run", "pipeline.yaml", "--set", f"device={DEVICE}"],
+                         cwd=directory, capture_output=True, text=True, timeout=150, check=True)
     return float(total.group(1)) * units[total.group(2)], int(out.stdout.split()[-1]) * 1024
 
 

@@ -119,7 +119,8 @@ static void test_stages(void **state)
 #if SANITIZED
     skip();
 #else
-    quiet_between("telescope:\n"
+    quiet_between("device: cpu\n" /* launches allocate in the driver */
+                  "telescope:\n"
                   "  name: t\n"
                   "  grid: {m: 4, n: 4}\n"
                   "  spacing_m: {m: 8.5, n: 6.3}\n"

@@ -86,7 +86,7 @@ static void test_mistakes(void **state)
     REFUSED("pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink, in: {from: a, policy: sometimes}}\n", 1, "policy");
     REFUSED("pipeline: []\n", 1, "no stages");
     REFUSED("telescope: {}\n", 5, "there is no pipeline", "dishes");
-    REFUSED("device: cuda:0\npipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink, in: a}\n", 1, "test.yaml:1:9", "GPU");
+    REFUSED("device: cuda:99\npipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink, in: a}\n", 1, "test.yaml:1:9", "GPU");
     REFUSED("device: tpu\npipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink, in: a, device: cuda:1}\n", 2, "tpu",
             "cuda:1");
 }
@@ -129,6 +129,23 @@ static void test_plugins(void **state)
 #define TELESCOPE "telescope:\n  name: t\n  grid: {m: 2, n: 3}\n  spacing_m: {m: 8.5, n: 6.3}\n" DISHES
 #define SMALL "pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink, in: a}\n"
 
+/* A pipeline that wants no GPU does not ask whether there is one. */
+static void test_cuda_is_not_started(void **state)
+{
+    (void)state;
+    static const struct { const char *whole, *own; bool asked; } cases[] = {
+        {"device: cpu\n", "", false}, {"", ", device: cpu", false}, {"", "", true}, {"device: cpu\n", ", device: auto", true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct test_run run;
+        char text[256];
+        snprintf(text, sizeof text, "%spipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_either, in: a, out: b%s}\n"
+                 "  - {stage: t_sink, in: b}\n", cases[i].whole, cases[i].own);
+        build_ok(&run, text);
+        assert_int_equal(run.graph->ngpus >= 0, cases[i].asked);
+        end(&run);
+    }
+}
+
 static void test_telescope_and_hints(void **state)
 {
     (void)state;
@@ -159,7 +176,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_order_and_memory), cmocka_unit_test(test_no_sharing), cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_two_inputs_must_agree), cmocka_unit_test(test_plugins), cmocka_unit_test(test_telescope_and_hints),
+        cmocka_unit_test(test_two_inputs_must_agree), cmocka_unit_test(test_plugins), cmocka_unit_test(test_cuda_is_not_started),
+        cmocka_unit_test(test_telescope_and_hints),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

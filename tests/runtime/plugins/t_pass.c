@@ -1,7 +1,13 @@
-/* t_pass - for tests: hands frames on, in place where it can; loses or fails where it is told to. */
+/* t_pass - for tests: hands frames on, in place where it can; loses or fails where it is told to. Built once more as t_either, which
+ * says that it can run on a GPU: for tests that build a graph and do not run it. */
 #include <runtime/stage.h>
 
 #include <string.h>
+
+#ifndef PASS_NAME
+#define PASS_NAME "t_pass"
+#define PASS_FLAGS BR_STAGE_IN_PLACE
+#endif
 
 struct pass {
     int64_t fail_at, lose_at;
@@ -46,7 +52,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
 }
 
 BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION, .type_size = sizeof(struct br_stage_type), .name = "t_pass", .summary = "hands on",
-    .params = params, .inputs = inputs, .outputs = outputs, .flags = BR_STAGE_IN_PLACE, .size = sizeof(struct pass),
+    .abi_version = BR_ABI_VERSION, .type_size = sizeof(struct br_stage_type), .name = PASS_NAME, .summary = "hands on",
+    .params = params, .inputs = inputs, .outputs = outputs, .flags = PASS_FLAGS, .size = sizeof(struct pass),
     .configure = configure, .process = process,
 };
