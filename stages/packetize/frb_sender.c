@@ -3,20 +3,18 @@
  * made here. */
 #include "stages/common/shape.h"
 #include "stages/packetize/calibration.h"
+#include "stages/packetize/claim.h"
 #include "stages/packetize/packetize.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 struct frb_destination {
     struct frb_node_document document;
-    int lock; /* holds its channels, so that nobody else on this machine sends them there; -1 */
+    struct claim claim; /* on its channels */
 };
 
 struct frb_sender {
@@ -83,56 +81,25 @@ static int configure(struct br_stage *stage, struct packetize *p)
     return BR_OK;
 }
 
-/* Locks the bytes [first, first + count) of the destination's lock file, one byte per channel. 0 when
- * somebody has them. */
-static bool lock_channels(int fd, int64_t first, int64_t count)
-{
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = first, .l_len = count};
-    return fcntl(fd, F_OFD_SETLK, &lock) == 0;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
-/* Receivers take the same channels from two senders without a word, and mix them: so whoever sends some to a
- * destination holds a lock on them, for all programs of this machine. */
+/* Receivers take the same channels from two senders without a word, and mix them. */
 static int claim_channels(struct br_stage *stage, const struct packetize *p, size_t i)
 {
     struct frb_sender *s = p->state;
     const struct peer *peer = &p->peers.peer[i];
     const struct frb_node_ints *channels = &s->to[i].document.freq_channels;
-    char path[256];
-    const char *directory = getenv("XDG_RUNTIME_DIR");
-    if (directory == NULL || access(directory, W_OK) != 0) directory = "/tmp";
-    snprintf(path, sizeof path, "%.100s/beamring-frb-node-%.120s.lock", directory, peer->to.resolved);
-    int fd = open(path, O_RDWR | O_CLOEXEC);
-    if (fd < 0) fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        br_stage_warn(
-            stage, "cannot open %s (%s): whether another program sends the same channels to %s is not known",
-            path, strerror(errno), peer->to.text);
+    struct br_error error = {0};
+    int status = claim_take(&s->to[i].claim, peer->to.resolved, channels->value, channels->count, &error);
+    if (status == BR_E_INVALID)
+        return br_stage_fail(
+            stage, status,
+            "%s to %s already; the receiver would mix them. Stop it, or send it other channels (lock: %s)",
+            error.text, peer->to.text, s->to[i].claim.path);
+    if (status == BR_E_IO) {
+        br_stage_warn(stage, "%s: whether another program sends the same channels to %s is not known",
+                      error.text, peer->to.text);
         return BR_OK;
     }
-    s->to[i].lock = fd;
-    int64_t *sorted = malloc(channels->count * sizeof *sorted);
-    if (sorted == NULL) return br_no_memory(stage, channels->count * sizeof *sorted);
-    memcpy(sorted, channels->value, channels->count * sizeof *sorted);
-    qsort(sorted, channels->count, sizeof *sorted, by_value);
-    int status = BR_OK;
-    for (size_t from = 0, to; from < channels->count && status == BR_OK; from = to) {
-        for (to = from + 1; to < channels->count && sorted[to] == sorted[to - 1] + 1; to++) continue;
-        if (!lock_channels(fd, sorted[from], sorted[to - 1] + 1 - sorted[from]))
-            status = br_stage_fail(
-                stage, BR_E_INVALID,
-                "another sender on this machine sends some of the channels %" PRId64 " to %" PRId64
-                " to %s already; the receiver would mix them. Stop it, or send it other channels (lock: %s)",
-                sorted[from], sorted[to - 1], peer->to.text, path);
-    }
-    free(sorted);
-    return status;
+    return status == BR_OK ? BR_OK : br_stage_fail(stage, status, "%s", error.text);
 }
 
 static int save_document(struct br_stage *stage, const struct packetize *p, size_t i, const char *yaml,
@@ -191,7 +158,7 @@ static int start(struct br_stage *stage, struct packetize *p)
     s->deviation = malloc(s->nchannels * sizeof *s->deviation);
     if (s->to == NULL || s->scales == NULL || s->levels == NULL || s->side == NULL || s->deviation == NULL)
         return br_no_memory(stage, cells * FRB_NODE_CELL);
-    for (size_t i = 0; i < n; i++) s->to[i].lock = -1;
+    for (size_t i = 0; i < n; i++) s->to[i].claim.fd = -1;
     int status = start_peers(stage, p, p->acks);
     for (size_t i = 0; i < n && status == BR_OK; i++) {
         status = make_hello(stage, p, i);
@@ -325,7 +292,7 @@ static int stop(struct br_stage *stage, struct packetize *p)
     for (size_t i = 0; s->to != NULL && p->peers.peer != NULL && i < p->destinations.count; i++) {
         frb_node_free(&s->to[i].document);
         free(p->peers.peer[i].hello);
-        if (s->to[i].lock >= 0) close(s->to[i].lock);
+        claim_release(&s->to[i].claim);
     }
     calibration_free(&s->calibration);
     free(s->to);
