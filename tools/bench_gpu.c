@@ -104,8 +104,8 @@ double gpu_time(struct gpu *g, void (*enqueue)(void *arg, unsigned i), void *arg
 
 void gpu_heading(void)
 {
-    printf("\n%-50s %8s %7s %6s %7s %5s %5s %6s %6s\n", "", "", "", "", "", "of", "of", "x real", "host");
-    printf("%-50s %8s %7s %6s %7s %5s %5s %6s %6s\n", "kernel", "ms", "MB", "TB/s", "Top/s", "copy", "GEMM",
+    printf("\n%-68s %8s %7s %6s %7s %5s %5s %6s %6s\n", "", "", "", "", "", "of", "of", "x real", "host");
+    printf("%-68s %8s %7s %6s %7s %5s %5s %6s %6s\n", "kernel", "ms", "MB", "TB/s", "Top/s", "copy", "GEMM",
            "time", "us");
 }
 
@@ -113,7 +113,7 @@ void gpu_row(const struct gpu *g, const char *name, const struct gpu_work *work,
 {
     double bytes = work->bytes / ms * 1e3, operations = work->operations / ms * 1e3,
            most = work->int8 ? g->int8 : g->fp16;
-    printf("%-50s %8.4f %7.1f %6.3f ", name, ms, work->bytes * 1e-6, bytes * 1e-12);
+    printf("%-68s %8.4f %7.1f %6.3f ", name, ms, work->bytes * 1e-6, bytes * 1e-12);
     if (operations > 0)
         printf("%7.1f ", operations * 1e-12);
     else

@@ -81,7 +81,7 @@ double gpu_measure(struct gpu *g, const char *name, void (*enqueue)(void *, unsi
 
 void gpu_refused(const char *name, const char *why)
 {
-    printf("%-50s cannot run: %s\n", name, why);
+    printf("%-68s cannot run: %s\n", name, why);
 }
 
 static uint32_t random_state = 1;
