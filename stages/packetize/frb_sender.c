@@ -3,7 +3,7 @@
  * made here. */
 #include "stages/common/shape.h"
 #include "stages/packetize/calibration.h"
-#include "stages/packetize/claim.h"
+#include "stages/packetize/channel_lock.h"
 #include "stages/packetize/packetize.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 struct frb_destination {
     struct frb_node_document document;
-    struct claim claim; /* on its channels */
+    struct channel_lock lock; /* on its channels */
 };
 
 struct frb_sender {
@@ -82,18 +82,19 @@ static int configure(struct br_stage *stage, struct packetize *p)
 }
 
 /* Receivers take the same channels from two senders without a word, and mix them. */
-static int claim_channels(struct br_stage *stage, const struct packetize *p, size_t i)
+static int lock_channels(struct br_stage *stage, const struct packetize *p, size_t i)
 {
     struct frb_sender *s = p->state;
     const struct peer *peer = &p->peers.peer[i];
     const struct frb_node_ints *channels = &s->to[i].document.freq_channels;
     struct br_error error = {0};
-    int status = claim_take(&s->to[i].claim, peer->to.resolved, channels->value, channels->count, &error);
+    int status =
+        channel_lock_take(&s->to[i].lock, peer->to.resolved, channels->value, channels->count, &error);
     if (status == BR_E_INVALID)
         return br_stage_fail(
             stage, status,
             "%s to %s already; the receiver would mix them. Stop it, or send it other channels (lock: %s)",
-            error.text, peer->to.text, s->to[i].claim.path);
+            error.text, peer->to.text, s->to[i].lock.path);
     if (status == BR_E_IO) {
         br_stage_warn(stage, "%s: whether another program sends the same channels to %s is not known",
                       error.text, peer->to.text);
@@ -158,11 +159,11 @@ static int start(struct br_stage *stage, struct packetize *p)
     s->deviation = malloc(s->nchannels * sizeof *s->deviation);
     if (s->to == NULL || s->scales == NULL || s->levels == NULL || s->side == NULL || s->deviation == NULL)
         return br_no_memory(stage, cells * FRB_NODE_CELL);
-    for (size_t i = 0; i < n; i++) s->to[i].claim.fd = -1;
+    for (size_t i = 0; i < n; i++) s->to[i].lock.fd = -1;
     int status = start_peers(stage, p, p->acks);
     for (size_t i = 0; i < n && status == BR_OK; i++) {
         status = make_hello(stage, p, i);
-        if (status == BR_OK) status = claim_channels(stage, p, i);
+        if (status == BR_OK) status = lock_channels(stage, p, i);
     }
     if (status != BR_OK) return status;
     const struct frb_node_document *d = &s->to[0].document;
@@ -292,7 +293,7 @@ static int stop(struct br_stage *stage, struct packetize *p)
     for (size_t i = 0; s->to != NULL && p->peers.peer != NULL && i < p->destinations.count; i++) {
         frb_node_free(&s->to[i].document);
         free(p->peers.peer[i].hello);
-        claim_release(&s->to[i].claim);
+        channel_lock_release(&s->to[i].lock);
     }
     calibration_free(&s->calibration);
     free(s->to);

@@ -2,7 +2,7 @@
  * file may be removed between its opening and its locking, so whoever has locked it looks whether it is still
  * the one that has the name; and who is about to remove it has all of its bytes for a moment, so whoever is
  * refused asks again for a while. */
-#include "stages/packetize/claim.h"
+#include "stages/packetize/channel_lock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,8 +21,8 @@ enum { ATTEMPTS = 100, PAUSE_MS = 2 };
  * count, also of this program. 0, or -1 with errno: EAGAIN or EACCES when somebody has some of them. */
 static int lock_bytes(int fd, int64_t first, int64_t count)
 {
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = first, .l_len = count};
-    return fcntl(fd, F_OFD_SETLK, &lock);
+    struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = first, .l_len = count};
+    return fcntl(fd, F_OFD_SETLK, &range);
 }
 
 /* Locks sorted channels, a run without gaps at a time; sorted[from] to sorted[to - 1] is the last one that
@@ -51,61 +51,62 @@ static int by_value(const void *a, const void *b)
 }
 
 /* One attempt. *again: another one may have another result. */
-static int take(struct claim *claim, const int64_t *sorted, size_t count, bool *again, struct br_error *error)
+static int take(struct channel_lock *lock, const int64_t *sorted, size_t count, bool *again,
+                struct br_error *error)
 {
     /* A file that is there may be another user's, in a folder in which O_CREAT is refused then. */
-    int fd = open(claim->path, O_RDWR | O_CLOEXEC);
-    if (fd < 0) fd = open(claim->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    int fd = open(lock->path, O_RDWR | O_CLOEXEC);
+    if (fd < 0) fd = open(lock->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     *again = false;
-    if (fd < 0) return br_fail(error, BR_E_IO, "cannot open %s (%s)", claim->path, strerror(errno));
+    if (fd < 0) return br_fail(error, BR_E_IO, "cannot open %s (%s)", lock->path, strerror(errno));
     size_t from, to;
     int status;
     if (lock_channels(fd, sorted, count, &from, &to) == 0) {
-        if (is_named(fd, claim->path)) {
-            claim->fd = fd;
+        if (is_named(fd, lock->path)) {
+            lock->fd = fd;
             return BR_OK;
         }
         *again = true;
-        status = br_fail(error, BR_E_IO, "%s is removed whenever it was opened", claim->path);
+        status = br_fail(error, BR_E_IO, "%s is removed whenever it was opened", lock->path);
     } else if (errno == EAGAIN || errno == EACCES) {
         *again = true;
         status = br_fail(error, BR_E_INVALID,
                          "another sender on this machine sends some of the channels %" PRId64 " to %" PRId64,
                          sorted[from], sorted[to - 1]);
     } else {
-        status = br_fail(error, BR_E_IO, "cannot lock %s (%s)", claim->path, strerror(errno));
+        status = br_fail(error, BR_E_IO, "cannot lock %s (%s)", lock->path, strerror(errno));
     }
     close(fd);
     return status;
 }
 
-int claim_take(struct claim *claim, const char *destination, const int64_t *channels, size_t count,
-               struct br_error *error)
+int channel_lock_take(struct channel_lock *lock, const char *destination, const int64_t *channels,
+                      size_t count, struct br_error *error)
 {
     const char *directory = getenv("XDG_RUNTIME_DIR");
     if (directory == NULL || access(directory, W_OK) != 0) directory = "/tmp";
-    snprintf(claim->path, sizeof claim->path, "%.100s/beamring-frb-node-%.120s.lock", directory, destination);
+    snprintf(lock->path, sizeof lock->path, "%.100s/beamring-frb-node-%.120s.lock", directory, destination);
     int64_t *sorted = malloc(count * sizeof *sorted);
     if (sorted == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for %zu channels", count);
     memcpy(sorted, channels, count * sizeof *sorted);
     qsort(sorted, count, sizeof *sorted, by_value);
     struct br_error last = {0};
     bool again;
-    int status = take(claim, sorted, count, &again, &last);
+    int status = take(lock, sorted, count, &again, &last);
     for (unsigned attempt = 1; again && attempt < ATTEMPTS; attempt++) {
         clock_nanosleep(CLOCK_MONOTONIC, 0, &(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL);
         last = (struct br_error){0};
-        status = take(claim, sorted, count, &again, &last);
+        status = take(lock, sorted, count, &again, &last);
     }
     free(sorted);
     return status == BR_OK ? BR_OK : br_fail(error, status, "%s", last.text);
 }
 
-void claim_release(struct claim *claim)
+void channel_lock_release(struct channel_lock *lock)
 {
-    if (claim->fd < 0) return;
+    if (lock->fd < 0) return;
     /* Nobody else has any, and it was not removed from outside and made again. */
-    if (lock_bytes(claim->fd, 0, 0) == 0 && is_named(claim->fd, claim->path)) unlink(claim->path);
-    close(claim->fd);
-    claim->fd = -1;
+    if (lock_bytes(lock->fd, 0, 0) == 0 && is_named(lock->fd, lock->path)) unlink(lock->path);
+    close(lock->fd);
+    lock->fd = -1;
 }

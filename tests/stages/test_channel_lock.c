@@ -1,5 +1,5 @@
-/* Claims on a destination's channels, by several processes at once. */
-#include "stages/packetize/claim.h"
+/* Locks on a destination's channels, by several processes at once. */
+#include "stages/packetize/channel_lock.h"
 
 #include <sched.h>
 #include <setjmp.h>
@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-static char directory[] = "/tmp/beamring-claim-XXXXXX";
+static char directory[] = "/tmp/beamring-channels-XXXXXX";
 
 static int make_directory(void **state)
 {
@@ -32,14 +32,14 @@ static int remove_directory(void **state)
     return rmdir(directory);
 }
 
-#define TAKE(claim, error, ...)                                                                              \
-    claim_take(claim, "127.0.0.1:9", (const int64_t[]){__VA_ARGS__},                                         \
-               sizeof(int64_t[]){__VA_ARGS__} / sizeof(int64_t), error)
+#define TAKE(lock, error, ...)                                                                               \
+    channel_lock_take(lock, "127.0.0.1:9", (const int64_t[]){__VA_ARGS__},                                   \
+                      sizeof(int64_t[]){__VA_ARGS__} / sizeof(int64_t), error)
 
 static void channels_of_others(void **state)
 {
     (void)state;
-    struct claim one = {.fd = -1}, two = {.fd = -1}, elsewhere = {.fd = -1};
+    struct channel_lock one = {.fd = -1}, two = {.fd = -1}, elsewhere = {.fd = -1};
     struct br_error error = {0};
     const int64_t five = 5;
     assert_int_equal(TAKE(&one, &error, 7, 3, 5, 4), BR_OK);
@@ -48,34 +48,34 @@ static void channels_of_others(void **state)
     assert_int_equal(two.fd, -1);
     error = (struct br_error){0};
     assert_int_equal(TAKE(&two, &error, 6, 1, 2, 0), BR_OK);
-    assert_int_equal(claim_take(&elsewhere, "127.0.0.1:10", &five, 1, &error), BR_OK);
+    assert_int_equal(channel_lock_take(&elsewhere, "127.0.0.1:10", &five, 1, &error), BR_OK);
     assert_string_not_equal(one.path, elsewhere.path);
     assert_string_equal(error.text, "");
-    claim_release(&one);
+    channel_lock_release(&one);
     assert_int_equal(one.fd, -1);
     struct stat there;
     assert_int_equal(stat(two.path, &there), 0); /* it is still needed */
     assert_int_equal(TAKE(&one, &error, 3, 4, 5, 7), BR_OK);
-    claim_release(&one);
-    claim_release(&two);
-    claim_release(&two);
+    channel_lock_release(&one);
+    channel_lock_release(&two);
+    channel_lock_release(&two);
     assert_int_equal(stat(two.path, &there), -1);
-    claim_release(&elsewhere);
+    channel_lock_release(&elsewhere);
 }
 
 /* What nobody can open or create is not known, and said so. */
 static void no_file(void **state)
 {
     (void)state;
-    struct claim claim = {.fd = -1};
+    struct channel_lock lock = {.fd = -1};
     struct br_error error = {0};
     char path[128];
     const int64_t channel = 1;
     snprintf(path, sizeof path, "%s/beamring-frb-node-x.lock", directory);
     assert_int_equal(mkdir(path, 0700), 0);
-    assert_int_equal(claim_take(&claim, "x", &channel, 1, &error), BR_E_IO);
+    assert_int_equal(channel_lock_take(&lock, "x", &channel, 1, &error), BR_E_IO);
     assert_non_null(strstr(error.text, path));
-    assert_int_equal(claim.fd, -1);
+    assert_int_equal(lock.fd, -1);
     assert_int_equal(rmdir(path), 0);
 }
 
@@ -96,8 +96,8 @@ static void comings_and_goings(void **state)
         if (child[i] != 0) continue;
         const bool shares = i >= OWN;
         for (int round = 0; round < ROUNDS; round++) {
-            struct claim claim = {.fd = -1};
-            int status = TAKE(&claim, NULL, shares ? 100 : 2 * i);
+            struct channel_lock lock = {.fd = -1};
+            int status = TAKE(&lock, NULL, shares ? 100 : 2 * i);
             if (status != BR_OK) {
                 if (!shares) atomic_fetch_add(refused, 1);
                 continue;
@@ -105,7 +105,7 @@ static void comings_and_goings(void **state)
             if (shares && atomic_fetch_add(holders, 1) != 0) atomic_fetch_add(both, 1);
             for (int n = 0; shares && n < 5; n++) sched_yield(); /* lets another one make the mistake */
             if (shares) atomic_fetch_sub(holders, 1);
-            claim_release(&claim);
+            channel_lock_release(&lock);
         }
         _exit(0);
     }
