@@ -1,7 +1,7 @@
 """The machine code of the baseband kernels and of those that form and quantize beams: what must be in it and what must not.
 And of all kernels in the files: that no constant with a sign is operand b of a float16 product.
 
-    sass.py FILE...    programs or objects with the kernels in them: tests/test_kernels_baseband_cuda tests/test_kernels_quantize_fused
+    sass.py FILE...    programs or objects with the kernels in them: tests/test_kernels_baseband_cuda tests/test_kernels_quantize_fused ...
 
 Needs cuobjdump of the CUDA toolkit; leaves with 77 (skipped) where there is none, or where the files have no code for GPUs."""
 import os
