@@ -113,15 +113,17 @@ template <unsigned REGISTERS> struct means {
     }
 };
 
-/* start[4] = minus the pivot of the first 16 steps. */
+/* start[4] = minus the pivot of the first 16 steps. All four are the same number, but made from different
+ * ones of equal columns, which the compiler does not know to be equal: it would keep one number and copy it
+ * to four registers for each product that begins with them. */
 __device__ __forceinline__ void minus_pivot(float (&start)[4], unsigned low, unsigned high)
 {
     const float zero[4] = {0, 0, 0, 0};
     float c[4];
     product(c, low, high, SIXTEENTHS, zero);
-    const float minus = -c[0] - c[2];
-    const float2 twice = both(pack(minus, minus));
-    start[0] = start[2] = twice.x, start[1] = start[3] = twice.y;
+    const float minus = -c[0] - c[2], equal = -c[1] - c[3];
+    const float2 one = both(pack(minus, equal)), other = both(pack(equal, minus));
+    start[0] = one.x, start[1] = one.y, start[2] = other.x, start[3] = other.y;
 }
 
 /* Adds in the 4 lanes that have a beam. */
@@ -364,6 +366,7 @@ __device__ __forceinline__ void write_levels(uint8_t *out, const unsigned (&x)[S
         }
         /* out: shape (row bytes), contiguous */
         if (inside) write_piece<p::WORDS>(out + (piece * 4 + q) * (p::WORDS * 4), word);
+        if (BITS == 8) __syncwarp(); /* products of later pieces do not begin earlier: they would spill */
     }
 }
 
