@@ -269,23 +269,17 @@ template <int BITS> __global__ void __launch_bounds__(THREADS, 1) beams(const wo
                    end =
                        static_cast<unsigned>(static_cast<unsigned long long>(all) * (cluster + 1) / clusters);
 
-    /* Cells beyond a smaller field, which meet weights of 0, must be finite. */
-    for (unsigned n = threadIdx.x; n < sizeof s.field / 16; n += THREADS)
-        s.field[0][0][n] = make_uint4(0, 0, 0, 0);
     if (threadIdx.x < K_STEPS * 32) s.weights[I_TILES * K_STEPS * 32 + threadIdx.x] = make_uint4(0, 0, 0, 0);
     if (threadIdx.x == 0) {
         for (unsigned half = 0; half < 2; half++) {
             barrier_start(&s.full[half], 1);
             barrier_start(&s.empty[half], CLUSTER * QUANTIZERS);
         }
-        for (unsigned c = 0; c < CHUNKS; c++)
-            for (unsigned warp = 0; warp < FORMERS; warp++) barrier_start(&s.loaded[warp][c], 1);
         barrier_start(&s.weighted, FORMERS * 32);
         barrier_start(&s.used, QUANTIZERS * 32);
         barrier_publish();
         for (unsigned half = 0; half < 2; half++) barrier_expect(&s.full[half], HALF_BYTES);
     }
-    publish_shared();
     __syncthreads();
     meet_cluster();
     if (threadIdx.x / 32 < FORMERS) {

@@ -44,8 +44,8 @@ struct shared {
     uint4 field[CHUNKS][ROWS][BR_FUSED_STEP_BYTES / 16];
     /* U_q of alternating rounds, of each lane of the warps that form Y */
     uint4 columns[2][FORMERS][K_STEPS][32];
-    unsigned clamped[32 * QUANTIZERS]; /* by each of their threads: registers are too few for it */
-    barrier full[2], empty[2], loaded[FORMERS][CHUNKS], weighted, used; /* the last two: of U_p */
+    unsigned clamped[32 * QUANTIZERS];         /* by each of their threads: registers are too few for it */
+    barrier full[2], empty[2], weighted, used; /* the last two: of U_p */
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -131,7 +131,6 @@ __device__ __forceinline__ void load_u(uint4 (*to)[32], const work &w, const pos
         const bool inside = k < w.q_steps;
         copy_async_16(to[k] + lane, inside ? from + k * 64 : from, inside);
     }
-    copy_async_commit();
 }
 
 /* 32 columns of the first product, from this lane's place in the rows of the first two tiles; `four`: bytes
@@ -171,24 +170,31 @@ __device__ __forceinline__ void form_middle(unsigned (&word)[2][4], const unsign
     }
 }
 
-/* Starts the loads of this warp's two steps of a chunk: six pieces each, by twelve lanes. */
+/* Starts the copies of this warp's two steps of a chunk, one group of them: 16 lanes have a step, 8 of these
+ * every other piece of 8 p's. Cells that the field does not have become 0. */
 template <int BITS>
 __device__ __forceinline__ void load_field(shared &s, const work &w, const position &at, unsigned rank,
                                            unsigned warp, unsigned chunk)
 {
-    const unsigned pitch = w.nq * 2, lane = lane_again();
-    barrier *full = &s.loaded[warp][chunk];
-    if (lane == 0) barrier_expect(full, 2 * w.np * pitch);
-    __syncwarp();
-    const unsigned row = 2 * warp + lane / 8, first = lane % 8 * 8, last = min(first + 8, w.np);
+    constexpr unsigned TOGETHER = 2; /* pieces of a step */
+    const unsigned pitch = w.nq * 2, lane = lane_again(), row = 2 * warp + lane / 16,
+                   begin = lane / 8 % TOGETHER * 8;
+    uint4 *to = s.field[chunk][row] + lane % 8;
     /* in: shape (F, stride, 2M, 2N), contiguous; after: shape (2M, 2N) */
-    if (lane < 16 && first < last)
-        bulk_load(reinterpret_cast<uint8_t *>(s.field[chunk][row]) + br_fused_row(first, pitch),
-                  w.in +
-                      (static_cast<size_t>(at.f) * w.stride + br_fused_step(BITS, rank, chunk, row)) *
-                          (w.np * w.nq) +
-                      first * w.nq,
-                  (last - first) * pitch, full);
+    const uint16_t *from =
+        w.in + (static_cast<size_t>(at.f) * w.stride + br_fused_step(BITS, rank, chunk, row)) * (w.np * w.nq);
+#pragma unroll
+    for (unsigned m = 0; m < BR_FUSED_CELLS; m += 8 * TOGETHER) {
+        const unsigned first = begin + m, bytes = first < w.np ? min(w.np - first, 8u) * pitch : 0;
+        /* after: shape (bytes / 16) */
+        const uint4 *piece = reinterpret_cast<const uint4 *>(from + first * w.nq) + lane % 8;
+#pragma unroll
+        for (unsigned i = 0; i < BR_FUSED_CELLS; i += 8) {
+            const bool inside = (lane % 8 + i) * 16 < bytes;
+            copy_async_16(to + br_fused_row(first, pitch) / 16 + i, inside ? piece + i : piece, inside);
+        }
+    }
+    copy_async_commit();
 }
 
 /* Starts the copies of this warp's share of U_p of a part; `weighted` counts the threads whose copies are
@@ -229,8 +235,9 @@ __device__ __forceinline__ void form(shared &s, const work &w, unsigned begin, u
                             br_fused_row(br_fused_p(false, tile, column), pitch) + octet;
 
     position at(w, begin);
-    for (unsigned chunk = 0; chunk < CHUNKS; chunk++) load_field<BITS>(s, w, at, rank, warp, chunk);
     load_u(s.columns[0][warp], w, at);
+    copy_async_commit();
+    for (unsigned chunk = 0; chunk < CHUNKS; chunk++) load_field<BITS>(s, w, at, rank, warp, chunk);
     bool fresh = true; /* this round begins a part, or the cluster's work */
     unsigned part = ~0u, turn = 1;
     for (unsigned number = begin; number < end; number++, turn ^= 1) {
@@ -240,10 +247,12 @@ __device__ __forceinline__ void form(shared &s, const work &w, unsigned begin, u
             part++;
             if (number > begin) barrier_wait(&s.used, (part + 1) % 2);
             load_weights(s, w, at, warp);
-            barrier_wait(&s.loaded[warp][0], part % 2);
+            copy_async_wait<CHUNKS - 1>(); /* for U_q and the first chunk */
+        } else {
+            copy_async_wait<0>(); /* for U_q */
         }
+        __syncwarp();
         load_cells(cells[0], wide, four);
-        copy_async_wait<0>();
 #pragma unroll
         for (unsigned k = 0; k < K_STEPS; k++) {
             const uint4 v = s.columns[turn ^ 1][warp][k][lane];
@@ -252,13 +261,21 @@ __device__ __forceinline__ void form(shared &s, const work &w, unsigned begin, u
         position next = at;
         const bool last = next.advance(w) && number + 1 < end;
         if (number + 1 < end) load_u(s.columns[turn][warp], w, next);
+        copy_async_commit(); /* counted below, be there copies or not */
 #pragma unroll
         for (unsigned unit = 0; unit < UNITS; unit++) {
             /* Units 0 and 1 of a chunk: the first 32 p's of its first and second step; 2: the others of both.
              */
             const unsigned chunk = unit / 3, e = unit % 3, later = unit + 1,
                            from = later / 3 * (ROWS * BR_FUSED_STEP_BYTES);
-            if (fresh && e == 2 && later / 3 < CHUNKS) barrier_wait(&s.loaded[warp][later / 3], part % 2);
+            if (e == 2 && later < UNITS) {
+                /* The next chunk must be there; after it at least the others of its part and U_q are under
+                 * way. */
+                if (chunk == 0) copy_async_wait<3>();
+                if (chunk == 1) copy_async_wait<2>();
+                if (chunk == 2) copy_async_wait<1>();
+                __syncwarp();
+            }
             if (later < UNITS)
                 load_cells(cells[later % 2],
                            from + (later % 3 < 2 ? wide + later % 3 * BR_FUSED_STEP_BYTES : narrow), four);

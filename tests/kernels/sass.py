@@ -18,7 +18,7 @@ KERNELS = [
     ("sm_90a", r"8baseband6hopper8beamform", 5, ["IGMMA", "UTMALDG", "UTMASTG", "UBLKCP", "SYNCS"], ["LDL", "STL", "HGMMA", "DFMA"]),
     ("sm_90a", r"8baseband6hopper14beamform_small", 1, ["IGMMA", "UTMALDG", "UTMASTG", "SYNCS"], ["LDL", "STL", "HGMMA", "DFMA"]),
     ("sm_80", r"8baseband8beamform", 4, ["IMMA", "LDGSTS"], ["LDL", "STL", "DFMA"]),
-    ("sm_90a", r"5fused5beams", 2, ["HGMMA", "STAS", "UBLKCP", "SYNCS", "USETMAXREG"], ["LDL", "STL", "DFMA"]),
+    ("sm_90a", r"5fused5beams", 2, ["HGMMA", "STAS", "LDGSTS", "SYNCS", "USETMAXREG"], ["LDL", "STL", "DFMA"]),
 ]
 
 # What ptxas makes of a pair of float16 numbers below 0 as operand b: the sign of the upper one moved into the instruction,

@@ -143,12 +143,17 @@ static void check_field(struct layouts *report)
             layouts_padding(field, (step * BR_FUSED_STEP_BYTES + end) / 2, (next - end) / 2);
         }
     struct layouts_pass *copy = layouts_begin(field, LAYOUTS_WRITE, "pieces of rows");
-    for (unsigned n = 0; n < 2 * CELLS * CELLS / 8; n++) {
-        struct layouts_access access = {.bytes = 16};
-        unsigned step = n * 8 / (CELLS * CELLS), p = n * 8 / CELLS % CELLS, q = n * 8 % CELLS;
-        layouts_lane_items(&access, 0, step * BR_FUSED_STEP_BYTES + br_fused_row(p, PITCH) + 2 * q, n * 8);
-        layouts_access(copy, &access);
-    }
+    for (unsigned piece = 0; piece < BR_FUSED_PIECES; piece += 2)
+        for (unsigned i = 0; i < CELLS; i += 8) { /* 16 bytes each, CELLS in a piece */
+            struct layouts_access access = {.bytes = 16};
+            for (unsigned lane = 0; lane < 32; lane++) {
+                unsigned step = lane / 16, p = (piece + lane / 8 % 2) * 8, place = lane % 8 + i;
+                layouts_lane_items(&access, lane,
+                                   step * BR_FUSED_STEP_BYTES + br_fused_row(p, PITCH) + place * 16,
+                                   (step * CELLS + p) * CELLS + place * 8);
+            }
+            layouts_access(copy, &access);
+        }
     layouts_end(copy, 1, 1);
     /* Units 0 and 1: the first 32 p's of a step each, 2: the others of both; the kernel adds 4 rows for every
      * second tile. */
