@@ -128,22 +128,36 @@ struct place {
     unsigned f, i, j;
 };
 
-/* Levels of i and i + 8, `stride` bytes apart, of which there are those less than `most`. found: of i in
- * lanes q = 0 and 1, of i + 8 in the others. Returns how many levels were clamped. */
+/* Those of i + 8 h, of what was found: of i in lanes q = 0 and 1, of i + 8 in the others. */
+template <bool NEAR>
+__device__ __forceinline__ quantize::statistics statistics_of(const quantize::statistics &found, unsigned h,
+                                                              unsigned lane)
+{
+    const int from = static_cast<int>(lane / 4 * 4 + 2 * h);
+    quantize::statistics of = found;
+    of.slope = __shfl_sync(WHOLE_WARP, found.slope, from);
+    of.shift = __shfl_sync(WHOLE_WARP, found.shift, from);
+    if (NEAR) of.near = __shfl_sync(WHOLE_WARP, found.near, from);
+    return of;
+}
+
+/* Levels of i and i + 8, `stride` bytes apart, of which there are those less than `most`. Returns how many
+ * levels were clamped. */
 template <int BITS, bool MISSING, bool NEAR>
 __device__ __forceinline__ unsigned
 write_beams(uint8_t *out, size_t stride, const unsigned (&x)[TILES][REGISTERS],
-            const quantize::statistics &found, const uint8_t *valid, unsigned i, unsigned most)
+            const quantize::statistics &found, const uint8_t *valid, unsigned i, unsigned most, unsigned lane)
 {
-    const unsigned lane = threadIdx.x % 32;
+    /* Asked for before the first levels are stored: shuffles wait behind stores. 8 bits have no registers for
+     * them. */
+    constexpr bool EARLY = BITS == 4;
+    quantize::statistics early[TILES];
+#pragma unroll
+    for (unsigned h = 0; h < TILES && EARLY; h++) early[h] = statistics_of<NEAR>(found, h, lane);
     unsigned clamped = 0;
 #pragma unroll
     for (unsigned h = 0; h < TILES; h++) {
-        quantize::statistics of = found;
-        const int from = static_cast<int>(lane / 4 * 4 + 2 * h);
-        of.slope = __shfl_sync(WHOLE_WARP, found.slope, from);
-        of.shift = __shfl_sync(WHOLE_WARP, found.shift, from);
-        if (NEAR) of.near = __shfl_sync(WHOLE_WARP, found.near, from);
+        const quantize::statistics of = EARLY ? early[h] : statistics_of<NEAR>(found, h, lane);
         const bool here = i + 8 * h < most;
         unsigned fields = 0;
         quantize::write_levels<BITS, STEPS, MISSING, NEAR>(out, x[h], of, valid, lane, here, fields);
@@ -158,9 +172,9 @@ write_beams(uint8_t *out, size_t stride, const unsigned (&x)[TILES][REGISTERS],
  */
 template <int BITS, bool MISSING>
 __device__ __forceinline__ unsigned quantize_beams(const unsigned (&x)[TILES][REGISTERS], const work &w,
-                                                   const place &at, unsigned valid_steps)
+                                                   const place &at, unsigned valid_steps, unsigned lane)
 {
-    const unsigned lane = threadIdx.x % 32, g = lane / 4, q = lane % 4, unit = quantize::unit_matrix(lane);
+    const unsigned g = lane / 4, q = lane % 4, unit = quantize::unit_matrix(lane);
     const quantize::rule rule = quantize::make_rule(w.levels_rms, valid_steps);
     const uint8_t *valid = MISSING ? w.valid + at.f * STEPS : nullptr;
     quantize::sums sums[TILES];
@@ -197,8 +211,14 @@ __device__ __forceinline__ unsigned quantize_beams(const unsigned (&x)[TILES][RE
         w.side[first + q / 2 * eight] = make_float2(found.scale, found.offset);
     uint8_t *out = w.out + first * BYTES;
     if (MISSING || __any_sync(WHOLE_WARP, found.near != 0))
-        return write_beams<BITS, MISSING, true>(out, eight * BYTES, x, found, valid, at.i + g, w.bx);
-    return write_beams<BITS, MISSING, false>(out, eight * BYTES, x, found, valid, at.i + g, w.bx);
+        return write_beams<BITS, MISSING, true>(out, eight * BYTES, x, found, valid, at.i + g, w.bx, lane);
+    return write_beams<BITS, MISSING, false>(out, eight * BYTES, x, found, valid, at.i + g, w.bx, lane);
+}
+
+/* Adds without waiting for what was there. */
+__device__ __forceinline__ void add_shared(unsigned *to, unsigned n)
+{
+    asm volatile("red.shared.add.u32 [%0], %1;\n" ::"r"(shared_address(to)), "r"(n) : "memory");
 }
 
 template <int BITS>
@@ -211,8 +231,8 @@ __device__ __forceinline__ void quantize_all(shared &s, const work &w, unsigned 
     const unsigned tile = group < 2 ? warp % 4 : 4 + warp % 2, slot = group < 2 ? group : warp / 2 % 2;
     position at(w, begin);
     unsigned turn = 0, part = 0;
-    volatile unsigned &clamped = s.clamped[threadIdx.x - FORMERS * 32];
-    clamped = 0;
+    unsigned *clamped = s.clamped + threadIdx.x - FORMERS * 32;
+    *clamped = 0;
     bool fresh = true; /* this round begins a part */
     for (unsigned number = begin; number < end; number++, turn ^= 1) {
         if (fresh) barrier_wait(&s.weighted, part++ % 2);
@@ -245,13 +265,14 @@ __device__ __forceinline__ void quantize_all(shared &s, const work &w, unsigned 
                 const uint2 v = __ldg(reinterpret_cast<const uint2 *>(w.valid + at.f * STEPS) + lane);
                 valid_steps = __reduce_add_sync(WHOLE_WARP, __popc(v.x) + __popc(v.y)) / 8;
             }
-            const unsigned more = valid_steps < STEPS ? quantize_beams<BITS, true>(x, w, here, valid_steps)
-                                                      : quantize_beams<BITS, false>(x, w, here, STEPS);
-            clamped = clamped + more;
+            const unsigned more = valid_steps < STEPS
+                                      ? quantize_beams<BITS, true>(x, w, here, valid_steps, lane)
+                                      : quantize_beams<BITS, false>(x, w, here, STEPS, lane);
+            add_shared(clamped, more);
         }
         fresh = at.advance(w);
     }
-    const unsigned all = __reduce_add_sync(WHOLE_WARP, clamped);
+    const unsigned all = __reduce_add_sync(WHOLE_WARP, *clamped);
     if (lane == 0 && all > 0) atomicAdd(w.clamped, static_cast<unsigned long long>(all));
 }
 
