@@ -116,8 +116,8 @@ __device__ __forceinline__ unsigned find_j(unsigned round, unsigned rank, unsign
 
 /* ---- the warps that form Y ---- */
 
-/* Starts the copies of this lane's share of U_q for a round, to memory of its own: row g + 8 h is for slot h
- * of block g.
+/* Starts the copies of this lane's share of U_q for a round, to memory of its own; the caller closes their
+ * group. Row g + 8 h is for slot h of block g.
  *   u[K_STEPS][4]  simd: q0  register: k-step <-> q5 q4, r1 r0 <-> q3 h  thread: t4..t0 <-> g2 g1 g0 q2 q1 */
 __device__ __forceinline__ void load_u(uint4 (*to)[32], const work &w, const position &at)
 {
@@ -271,9 +271,9 @@ __device__ __forceinline__ void form(shared &s, const work &w, unsigned begin, u
             if (e == 2 && later < UNITS) {
                 /* The next chunk must be there; after it at least the others of its part and U_q are under
                  * way. */
-                if (chunk == 0) copy_async_wait<3>();
-                if (chunk == 1) copy_async_wait<2>();
-                if (chunk == 2) copy_async_wait<1>();
+                if (chunk == 0) copy_async_wait<CHUNKS - 1>();
+                if (chunk == 1) copy_async_wait<CHUNKS - 2>();
+                if (chunk == 2) copy_async_wait<CHUNKS - 3>();
                 __syncwarp();
             }
             if (later < UNITS)
