@@ -171,7 +171,8 @@ __device__ __forceinline__ void form_middle(unsigned (&word)[2][4], const unsign
 }
 
 /* Starts the copies of this warp's two steps of a chunk, one group of them: 16 lanes have a step, 8 of these
- * every other piece of 8 p's. Cells that the field does not have become 0. */
+ * every other piece of 8 p's. Cells that the field (a multiple of 8 both ways) does not have become 0, and of
+ * where they would be nothing is read. */
 template <int BITS>
 __device__ __forceinline__ void load_field(shared &s, const work &w, const position &at, unsigned rank,
                                            unsigned warp, unsigned chunk)
