@@ -144,6 +144,15 @@ __device__ __forceinline__ void tensor_store(const CUtensorMap *map, const void 
         : "memory");
 }
 
+__device__ __forceinline__ void tensor_store(const CUtensorMap *map, const void *from, int x, int y, int z,
+                                             int u)
+{
+    asm volatile(
+        "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];\n" ::"l"(map),
+        "r"(shared_address(from)), "r"(x), "r"(y), "r"(z), "r"(u)
+        : "memory");
+}
+
 __device__ __forceinline__ void bulk_store(void *to, const void *from, unsigned bytes)
 {
     asm volatile(

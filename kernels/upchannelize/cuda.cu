@@ -1,6 +1,7 @@
 /* The filterbank on a GPU: on tensor cores where shape and gain allow it (tensor.cuh), else in float32
  * (float32.cuh). */
 #include "kernels/common/cuda.h"
+#include "kernels/common/tensor_map.cuh"
 #include "kernels/upchannelize/float32.cuh"
 #include "kernels/upchannelize/plan.h"
 #include "kernels/upchannelize/tensor.cuh"
@@ -21,7 +22,8 @@ struct br_upchannelize_device {
     uint8_t *history, *spare; /* [kept][F X]: the rows before the next call; room for their successor */
     size_t kept;
     bool strong;
-    size_t resident; /* thread blocks that run at once */
+    size_t resident;                     /* thread blocks that run at once */
+    beamring::tensor_map_encoder encode; /* NULL: `mapped` is not used */
 };
 
 /* Whether `walking` does for a plan: it takes several at once. */
@@ -42,12 +44,14 @@ static int choose(br_upchannelize_device *d, const struct br_upchannelize *plan,
     d->tensor = tensor_variant_for(plan, !plan->portable && br_cuda_is_hopper(device));
     d->on_tensor_cores = tensor_fits(plan) && d->tensor.shared <= static_cast<size_t>(most);
     d->way = variant_for(plan->U, plan->M <= RING);
-    const void *functions[2] = {reinterpret_cast<const void *>(d->way.kernel), nullptr};
+    const void *functions[3] = {reinterpret_cast<const void *>(d->way.kernel), nullptr, nullptr};
     if (joins(d)) {
         functions[0] = reinterpret_cast<const void *>(walking);
     } else if (d->on_tensor_cores) {
         functions[0] = reinterpret_cast<const void *>(d->tensor.kernel);
         functions[1] = reinterpret_cast<const void *>(d->tensor.anywhere);
+        functions[2] = reinterpret_cast<const void *>(d->tensor.mapped);
+        if (functions[2] != nullptr) d->encode = beamring::find_tensor_map_encoder();
     }
     size_t shared = d->on_tensor_cores ? d->tensor.shared : d->way.shared;
     int threads = d->on_tensor_cores ? d->tensor.threads : d->way.threads;
@@ -269,12 +273,41 @@ static void launch(const struct br_upchannelize *plan, const void *kernel, dim3 
     br_cuda_ok(plan->cuda, cudaLaunchKernelExC(&config, kernel, &work), "the launch of the filterbank");
 }
 
+/* Field and levels for `mapped`. A box is what a block has of a window of U times, or of an output step.
+ * False where there is no such kernel, or the driver does not take it. */
+static bool describe(const struct br_upchannelize *plan, mapped_work *m)
+{
+    const br_upchannelize_device *d = plan->device;
+    const tensor_work &w = m->w;
+    if (d->encode == nullptr) return false;
+    auto encode = [d](CUtensorMap *map, const void *memory, const cuuint64_t *size, const cuuint64_t *strides,
+                      const cuuint32_t *box) {
+        const cuuint32_t every[4] = {1, 1, 1, 1};
+        return d->encode(map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 4, const_cast<void *>(memory), size, strides,
+                         box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_64B,
+                         CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+    };
+    const cuuint64_t sets = static_cast<cuuint64_t>(d->tensor.sets), each = plan->U / sets,
+                     windows = static_cast<cuuint64_t>(w.last), width = static_cast<cuuint64_t>(w.width);
+    const cuuint64_t times[4] = {width, each, sets, windows},
+                     times_apart[3] = {w.row * sets, w.row, w.row * plan->U},
+                     channels[4] = {w.X, plan->U, w.F, windows},
+                     channels_apart[3] = {w.X, w.X * plan->U, width * plan->U};
+    const cuuint32_t field[4] = {BR_TURNED_SPAN, static_cast<cuuint32_t>(each), static_cast<cuuint32_t>(sets),
+                                 1},
+                     levels[4] = {BR_TURNED_SPAN, plan->U, 1, 1};
+    return encode(&m->field, w.e, times, times_apart, field) &&
+           encode(&m->levels, w.out, channels, channels_apart, levels);
+}
+
 static void launch_tensor(const struct br_upchannelize *plan, const struct upchannelize_job *job,
                           const uint8_t *lost)
 {
     const br_upchannelize_device *d = plan->device;
     const tensor_variant &v = d->tensor;
-    tensor_work w = work_of(plan, job, lost);
+    mapped_work m = {work_of(plan, job, lost), {}, {}}; /* begins as what the other kernels take */
+    tensor_work &w = m.w;
     size_t unit_blocks = static_cast<size_t>(v.unit) / plan->U, phase = static_cast<size_t>(w.phase),
            begin = (phase + job->first) / unit_blocks,
            end = (phase + job->first + job->blocks + unit_blocks - 1) / unit_blocks,
@@ -287,8 +320,9 @@ static void launch_tensor(const struct br_upchannelize *plan, const struct upcha
     dim3 grid(static_cast<unsigned>(columns), static_cast<unsigned>((end - begin + each - 1) / each + 1));
     const bool is_plain = w.wide_in && w.wide_out && lost == nullptr;
     /* not right after the upload of `lost` */
-    launch(plan, reinterpret_cast<const void *>(is_plain ? v.kernel : v.anywhere), grid, &w,
-           job->beside && lost == nullptr);
+    const void *kernel = reinterpret_cast<const void *>(is_plain ? v.kernel : v.anywhere);
+    if (is_plain && describe(plan, &m)) kernel = reinterpret_cast<const void *>(v.mapped);
+    launch(plan, kernel, grid, &m, job->beside && lost == nullptr);
 }
 
 /* Jobs of one launch. */

@@ -22,6 +22,7 @@
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_DECIMATED_CUH
 #define BEAMRING_KERNELS_UPCHANNELIZE_DECIMATED_CUH
 
+#include "kernels/common/hopper.cuh"
 #include "kernels/upchannelize/turned.cuh"
 
 namespace
@@ -34,10 +35,11 @@ template <int U_, int BLOCKS_> struct decimated_shape {
     static constexpr int MATRIX = COLUMNS * BR_BAND * 2;               /* bytes, of a set */
     static constexpr int PART = LAGS / 2;                              /* windows between barriers */
     static constexpr int WINDOW = U * BR_TURNED_SPAN;                  /* bytes */
-    /* bytes of shared memory: matrices; starts [set][q][cos, sin]; scales [n][q][low, high]; field and levels
-     * [window % LAGS] */
-    static constexpr int STARTS = SETS * MATRIX, SCALES = STARTS + SETS * 32, FIELD = SCALES + SETS * 32,
-                         LEVELS = FIELD + LAGS * WINDOW, SHARED = LEVELS + LAGS * WINDOW;
+    /* bytes of shared memory: matrices; starts [set][q][cos, sin]; scales [n][q][low, high]; field (from a
+     * multiple of 512, as it is swizzled) and levels [window % LAGS]; barriers [part] */
+    static constexpr int STARTS = SETS * MATRIX, SCALES = STARTS + SETS * 32, TABLES = SCALES + SETS * 32,
+                         FIELD = (TABLES + 511) / 512 * 512, LEVELS = FIELD + LAGS * WINDOW,
+                         BARRIERS = LEVELS + LAGS * WINDOW, SHARED = BARRIERS + 16;
 };
 
 /* re or im of one of both samples of a word, as unpack_turned, but for which bits are turned over
@@ -85,13 +87,14 @@ template <int SETS> __device__ __forceinline__ void join_sets(unsigned (&x)[SETS
     }
 }
 
-/* PLAIN: all of the call is aligned, and nothing is missing. */
+/* PLAIN: all of the call is aligned, nothing is missing, and the accelerator copies windows and levels, as
+ * `field_map` and `levels_map` say (mapped_work). */
 template <class S, bool PLAIN>
-__global__ void __launch_bounds__(S::THREADS, S::BLOCKS) decimated(const tensor_work w)
+__device__ __forceinline__ void decimate(const tensor_work &w, const CUtensorMap *field_map,
+                                         const CUtensorMap *levels_map)
 {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
     constexpr int U = S::U, SETS = S::SETS, LAGS = S::LAGS, PART = S::PART, SPAN = BR_TURNED_SPAN;
-    extern __shared__ uint4 shared[];
+    extern __shared__ __align__(1024) uint4 shared[];
     const int lane = static_cast<int>(threadIdx.x) % 32, thread = static_cast<int>(threadIdx.x);
     const unsigned q = lane % 4, warp = thread / 32;
     let_next_begin();
@@ -137,29 +140,44 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) decimated(const tensor_
             stage(to, field_row(w, window * U) + base, apart, PLAIN || window < 0 || w.wide_in);
         }
     };
-    /* PART windows from `at` on, none of them history */
+    beamring::barrier *full = reinterpret_cast<beamring::barrier *>(shared + S::BARRIERS / 16);
+    /* PART windows from `at` on, none of them history, to a part of the ring */
     auto stage_part = [&](int at, unsigned to) {
-        if (PLAIN) {
-            /* e: shape (T, row) -> after the window's first time and the block's column */
-            const uint8_t *from = w.e + base + static_cast<size_t>(at) * (U * w.row);
+        if constexpr (PLAIN) {
+            if (me != 0) return;
+            beamring::barrier *of_part = full + to / (PART * S::WINDOW);
+            beamring::barrier_expect(of_part, static_cast<unsigned>(min(max(end - at, 0), PART)) * S::WINDOW);
 #pragma unroll
-            for (int i = 0; i < PART; i++, from += U * w.row)
-                if (at + i < end) stage(to + i * S::WINDOW, from, w.row, true);
+            for (int i = 0; i < PART; i++)
+                if (at + i < end)
+                    beamring::tensor_load(shared + (S::FIELD + to + i * S::WINDOW) / 16, field_map, of_part,
+                                          base, 0, 0, at + i);
         } else {
             stage_any(at, PART, to);
+            beamring::copy_async_commit();
         }
-        beamring::copy_async_commit();
     };
+    auto wait_for_part = [&](unsigned part, unsigned phase) {
+        if constexpr (PLAIN)
+            beamring::barrier_wait(full + part, phase);
+        else
+            beamring::copy_async_wait<0>();
+    };
+    if (PLAIN && thread == 0) {
+        for (int part = 0; part < LAGS / PART; part++) beamring::barrier_start(full + part, 1);
+        beamring::barrier_publish();
+    }
     /* The windows before the first output's are where levels will be, each in its place of the ring. */
     constexpr unsigned BEFORE = S::LEVELS - S::FIELD;
     stage_any(first - (LAGS - 1), LAGS - 1, BEFORE + S::WINDOW);
+    if (PLAIN) beamring::copy_async_commit();
     stage_part(first, 0);
     stage_part(first + PART, PART * S::WINDOW);
     for (int i = thread; i < S::STARTS / 16; i += S::THREADS) shared[i] = __ldg(w.matrices + i);
-    for (int i = thread; i < (S::FIELD - S::STARTS) / 16; i += S::THREADS)
+    for (int i = thread; i < (S::TABLES - S::STARTS) / 16; i += S::THREADS)
         shared[S::STARTS / 16 + i] = __ldg(w.starts + i);
-    asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
-    beamring::copy_async_wait<1>();
+    beamring::publish_shared();
+    beamring::copy_async_wait<PLAIN ? 0 : 1>();
     __syncthreads();
 
     /* out: shape (T/U, F, U, X), contiguous -> after the output step and the block's samples of u = 0 */
@@ -173,29 +191,23 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) decimated(const tensor_
     };
     /* Levels of PART output steps from `at` on, of which those from `end` on are none. */
     auto store = [&](int at, unsigned from) {
-        from += shared_at + S::LEVELS + br_turned_place(me / 4, me % 4);
         if constexpr (PLAIN) {
-            /* of row me / 4; where there is another one, it mirrors that */
-            const size_t u = br_decimated_channel(U, me / 4 % 32);
-            uint8_t *to = out + (u * w.X + me % 4 * 16), *mirror = out + ((U - 1 - u) * w.X + me % 4 * 16);
+            if (me != 0) return;
 #pragma unroll
-            for (int o = 0; o < PART; o++, to += out_step, mirror += out_step, from += S::WINDOW) {
-                if (at + o >= end) continue;
-                uint4 v[U / 32];
-#pragma unroll
-                for (int i = 0; i < U / 32; i++) v[i] = load_shared(from + i * 32 * SPAN);
-                *reinterpret_cast<uint4 *>(to) = finished(v[0], true);
-                if (U == 64) *reinterpret_cast<uint4 *>(mirror) = finished(v[U / 32 - 1], true);
-            }
-            out += PART * out_step;
+            for (int o = 0; o < PART; o++)
+                if (at + o < end)
+                    beamring::tensor_store(levels_map, shared + (S::LEVELS + from + o * S::WINDOW) / 16,
+                                           static_cast<int>(x), 0, static_cast<int>(f), at + o);
+            beamring::bulk_commit();
         } else {
+            from += shared_at + S::LEVELS + br_turned_place(me / 4, me % 4);
 #pragma unroll 1
             for (int o = 0; o < PART; o++, out += out_step, from += S::WINDOW) {
                 if (at + o >= end) continue;
                 bool kept = is_kept(at + o);
 #pragma unroll 1
                 for (unsigned i = 0; i < U / 32; i++)
-                    store_16(w, out + me % 4 * 16 + br_decimated_channel(U, me / 4 + 32 * i) * w.X,
+                    store_16(w, out + me % 4 * 16 + (me / 4 + 32 * i) * w.X,
                              finished(load_shared(from + i * 32 * SPAN), kept));
             }
         }
@@ -266,17 +278,20 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) decimated(const tensor_
         wait_for_sums();
     }
     __syncthreads(); /* before levels take their place */
+    if (PLAIN) wait_for_part(0, 0);
     load_words(0, 0);
+    unsigned turn = 0; /* its parity */
     /* a turn: once around the ring */
 #pragma unroll 1
-    for (int at = first; at < end; at += LAGS) {
+    for (int at = first; at < end; at += LAGS, turn ^= 1) {
 #pragma unroll
         for (int ring = 0; ring < LAGS; ring++) { /* whose block `ring` becomes complete */
             multiply(br_walk_block(LAGS, static_cast<unsigned>(ring)), ring * S::WINDOW);
             unsigned number; /* of stmatrix: row 4 3 2 1 0 */
             asm volatile("mov.u32 %0, %%tid.x;\n" : "=r"(number));
-            const unsigned store_to =
-                shared_at + S::LEVELS + ring * S::WINDOW + br_turned_place(number % 32, number / 32);
+            const unsigned levels_at = shared_at + S::LEVELS + ring * S::WINDOW,
+                           store_to =
+                               levels_at + br_turned_place(br_decimated_channel(U, number % 32), number / 32);
             wait_for_sums();
 
             /* levels [u + 16 n; U - 1 - u - 16 n]: bytes of a sample, then of both   simd: phase 0 */
@@ -307,17 +322,25 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) decimated(const tensor_
                 }
                 /* Counting is put off else, until there are too many registers to be counted. */
                 levels[mirror * SETS] |= masks & w.zero;
+                if (PLAIN)
+#pragma unroll
+                    for (int n = 0; n < SETS; n++) levels[mirror * SETS + n] ^= TURNED_BACK;
                 const unsigned *four = &levels[mirror * SETS / 4 * 4];
-                if (SETS == 4 || mirror)
-                    store_turned(store_to + mirror * SETS / 4 * 32 * SPAN, four[0], four[1], four[2],
+                /* U = 64: the place of row 63 - u is as far from the end as that of u from the beginning */
+                if (SETS == 4 && mirror)
+                    store_turned(2 * levels_at + (S::WINDOW - 16) - store_to, four[0], four[1], four[2],
                                  four[3]);
+                else if (SETS == 4 || mirror)
+                    store_turned(store_to, four[0], four[1], four[2], four[3]);
             }
             if (ring % PART == PART - 1) {
                 /* Who is here has read this part of the field and made its levels: the next part but one
                  * takes its place, and the next one has come. */
                 const int part = ring + 1 - PART;
                 read_me();
-                beamring::copy_async_wait<0>();
+                wait_for_part(part == 0, part == 0 ? turn : turn ^ 1);
+                if (PLAIN) beamring::publish_shared();               /* levels, to the accelerator */
+                if (PLAIN && me == 0) beamring::bulk_wait_read<0>(); /* the part before has been stored */
                 __syncthreads();
                 load_words((ring + 1) % LAGS * S::WINDOW, 0);
                 stage_part(at + part + LAGS, part * S::WINDOW);
@@ -330,7 +353,24 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) decimated(const tensor_
         if ((at & 255) < LAGS) add_masks(w, beyond); /* before there are too many of them */
     }
     add_masks(w, beyond);
+    if (PLAIN && thread == 0) beamring::bulk_wait<0>();
     end_after_previous();
+}
+
+template <class S>
+__global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
+    decimated_mapped(const __grid_constant__ mapped_work m)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    decimate<S, true>(m.w, &m.field, &m.levels);
+#endif
+}
+
+template <class S>
+__global__ void __launch_bounds__(S::THREADS, S::BLOCKS) decimated(const __grid_constant__ tensor_work w)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    decimate<S, false>(w, nullptr, nullptr);
 #endif
 }
 

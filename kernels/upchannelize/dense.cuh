@@ -12,6 +12,7 @@
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_DENSE_CUH
 #define BEAMRING_KERNELS_UPCHANNELIZE_DENSE_CUH
 
+#include "kernels/common/hopper.cuh"
 #include "kernels/upchannelize/turned.cuh"
 
 namespace
@@ -30,7 +31,8 @@ template <int U_, int GROUPS_> struct dense_shape {
      * and starts [8 times][q]; scales [8 pairs][q]: low, high, nothing */
     static constexpr int TAPS = CHUNKS * MATRIX, STARTS = TAPS + U / 8 * 64, SCALES = STARTS + U / 8 * 64,
                          FIELD = SCALES + U / 16 * 64, LEVELS = RING * WINDOW, OWN = LEVELS + WINDOW,
-                         SHARED = FIELD + GROUPS * OWN;
+                         BARRIERS = FIELD + GROUPS * OWN, SHARED = BARRIERS + GROUPS * 8;
+    static_assert(FIELD % 512 == 0 && WINDOW % 512 == 0, "what is swizzled begins at a multiple of 512");
 };
 
 /* Of a warpgroup, the `group`-th of its block. */
@@ -39,11 +41,14 @@ __device__ __forceinline__ void group_barrier(int group)
     asm volatile("bar.sync %0, 128;\n" ::"r"(group + 1) : "memory");
 }
 
-template <class S> __global__ void __launch_bounds__(S::THREADS, 1) dense(const tensor_work w)
+/* PLAIN: all of the call is aligned, nothing is missing, and the accelerator copies windows and levels, as
+ * `field_map` and `levels_map` say (mapped_work). */
+template <class S, bool PLAIN>
+__device__ __forceinline__ void transform_densely(const tensor_work &w, const CUtensorMap *field_map,
+                                                  const CUtensorMap *levels_map)
 {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
     constexpr int U = S::U, BEFORE = BR_DENSE_TAPS - 1, SPAN = BR_TURNED_SPAN;
-    extern __shared__ uint4 shared[];
+    extern __shared__ __align__(1024) uint4 shared[];
     const int lane = static_cast<int>(threadIdx.x) % 32, thread = static_cast<int>(threadIdx.x) % 128,
               group = static_cast<int>(threadIdx.x) / 128;
     const unsigned q = lane % 4, warp = thread / 32;
@@ -57,7 +62,12 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, 1) dense(const 
         shared[i] = __ldg(w.matrices + i);
     for (int i = static_cast<int>(threadIdx.x); i < (S::FIELD - S::TAPS) / 16; i += S::THREADS)
         shared[S::TAPS / 16 + i] = __ldg(w.taps + i);
-    asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
+    beamring::barrier *full = reinterpret_cast<beamring::barrier *>(shared + S::BARRIERS / 16) + group;
+    if (PLAIN && thread == 0) {
+        beamring::barrier_start(full, 1);
+        beamring::barrier_publish();
+    }
+    beamring::publish_shared();
     __syncthreads();
 
     const int base = (static_cast<int>(blockIdx.x) * S::GROUPS + group) * SPAN;
@@ -67,6 +77,7 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, 1) dense(const 
                        field_at = shared_at + S::FIELD + static_cast<unsigned>(group) * S::OWN,
                        levels_at = field_at + S::LEVELS, taps_at = shared_at + S::TAPS + 16 * q;
         const uint64_t b = br_wgmma_descriptor(shared_at, 128, 256, BR_WGMMA_PLAIN);
+        uint4 *own_field = shared + (S::FIELD + group * S::OWN) / 16;
 
         /* A thread's part of a window: 16 bytes of rows thread / 4 + 32 i. Row r has br_split_time(r), which
          * is 2 r of the first ones and a sum of those of thread / 4 and of 32 i. */
@@ -100,7 +111,7 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, 1) dense(const 
             size_t apart = window < 0 ? static_cast<size_t>(w.width) : w.row;
             if (window < end)
                 stage(slot_of(static_cast<unsigned>(S::RING - BEFORE + i)),
-                      field_row(w, window * U) + time * apart + own, apart, window < 0 || w.wide_in);
+                      field_row(w, window * U) + time * apart + own, apart, PLAIN || window < 0 || w.wide_in);
         }
         beamring::copy_async_commit();
         unsigned head = 0; /* slot of window `at` */
@@ -114,20 +125,28 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, 1) dense(const 
         const size_t f = static_cast<size_t>(base) / w.X, x = static_cast<size_t>(base) - f * w.X;
         uint8_t *out = w.out + static_cast<size_t>(first) * (static_cast<size_t>(w.width) * U) +
                        (f * U + row) * w.X + x + thread % 4 * 16;
-        const bool all_plain = w.wide_out && w.lost == nullptr;
         unsigned beyond = 0;
 
 #pragma unroll 1
         for (int at = first; at < end; at++) {
-            beamring::copy_async_wait<0>();
+            if (!PLAIN || at == first)
+                beamring::copy_async_wait<0>();
+            else
+                beamring::barrier_wait(full, (at - first - 1) % 2);
+            if (PLAIN && thread == 0) beamring::bulk_wait_read<0>(); /* the levels before have been stored */
             group_barrier(group);
             const unsigned next_slot = slot_of(head + 1);
-            if (w.wide_in && at + 1 < end)
-                stage(next_slot, next, w.row, true);
-            else if (at + 1 < end)
-                stage(next_slot, next, w.row, false);
-            next += U * w.row;
-            beamring::copy_async_commit();
+            if constexpr (PLAIN) {
+                if (thread == 0 && at + 1 < end) {
+                    beamring::barrier_expect(full, S::WINDOW);
+                    beamring::tensor_load(own_field + next_slot * (S::WINDOW / 16), field_map, full, base, 0,
+                                          0, at + 1);
+                }
+            } else {
+                if (at + 1 < end) stage(next_slot, next, w.row, w.wide_in);
+                next += U * w.row;
+                beamring::copy_async_commit();
+            }
             const unsigned from = load_from + slot_of(head + (S::RING - BEFORE) + lane / 8) * S::WINDOW;
 
             /* sums [even, odd][re, im]   simd: pair 0   register: cos and sin, pair 4 3, sample 0   thread:
@@ -186,7 +205,7 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, 1) dense(const 
                 beamring::wgmma_commit();
                 if (chunk > 0 && chunk < S::CHUNKS - 1) beamring::wgmma_wait<1>();
             }
-            const bool kept = w.lost == nullptr ||
+            const bool kept = PLAIN || w.lost == nullptr ||
                               !w.lost[static_cast<size_t>(at - w.first) * w.F + base / static_cast<int>(w.X)];
             beamring::wgmma_wait<0>();
 #pragma unroll
@@ -223,31 +242,51 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, 1) dense(const 
                         words[i] = levels_of(low, scale.x, masks);
                         words[2 + i] = levels_of(high, scale.y, masks);
                     }
+                    if (PLAIN)
+#pragma unroll
+                        for (int i = 0; i < 4; i++) words[i] ^= TURNED_BACK;
                     store_turned(store_to + static_cast<unsigned>((two / 2 + far * (U / 32)) * store_step),
                                  words[0], words[1], words[2], words[3]);
                 }
             if (kept) beyond += masks;
-            group_barrier(group);
-            if (all_plain) {
-                uint4 v[U / 32];
-#pragma unroll
-                for (int i = 0; i < U / 32; i++) v[i] = load_shared(levels_at + stage_to + i * 32 * SPAN);
-#pragma unroll
-                for (int i = 0; i < U / 32; i++)
-                    *reinterpret_cast<uint4 *>(out + i * (32 * w.X)) = finished(v[i], true);
+            if constexpr (PLAIN) {
+                beamring::publish_shared(); /* levels, to the accelerator */
+                group_barrier(group);
+                if (thread == 0) {
+                    beamring::tensor_store(levels_map, own_field + S::LEVELS / 16, static_cast<int>(x), 0,
+                                           static_cast<int>(f), at);
+                    beamring::bulk_commit();
+                }
             } else {
+                group_barrier(group);
 #pragma unroll 1
                 for (int i = 0; i < U / 32; i++)
                     store_16(w, out + i * (32 * w.X),
                              finished(load_shared(levels_at + stage_to + i * 32 * SPAN), kept));
+                out += static_cast<size_t>(w.width) * U;
             }
-            out += static_cast<size_t>(w.width) * U;
             head = slot_of(head + 1);
             if ((at & 255) == 0) add_masks(w, beyond); /* before there are too many of them */
         }
         add_masks(w, beyond);
+        if (PLAIN && thread == 0) beamring::bulk_wait<0>();
     }
     end_after_previous();
+}
+
+template <class S>
+__global__ void __launch_bounds__(S::THREADS, 1) dense_mapped(const __grid_constant__ mapped_work m)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    transform_densely<S, true>(m.w, &m.field, &m.levels);
+#endif
+}
+
+template <class S>
+__global__ void __launch_bounds__(S::THREADS, 1) dense(const __grid_constant__ tensor_work w)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    transform_densely<S, false>(w, nullptr, nullptr);
 #endif
 }
 

@@ -190,15 +190,25 @@ void fill_decimated(uint8_t *table, const tensor_tables &at, const struct br_upc
 
 template <class S> tensor_variant dense_variant()
 {
-    return {dense<S>,     dense<S>, S::THREADS,        BR_TURNED_SPAN * S::GROUPS, S::SHARED,
-            S::U,         1,        BR_DENSE_TAPS - 1, (BR_DENSE_TAPS - 1) * S::U, dense_places<S>,
-            fill_dense<S>};
+    return {dense<S>,
+            dense<S>,
+            S::THREADS,
+            BR_TURNED_SPAN * S::GROUPS,
+            S::SHARED,
+            S::U,
+            1,
+            BR_DENSE_TAPS - 1,
+            (BR_DENSE_TAPS - 1) * S::U,
+            dense_places<S>,
+            fill_dense<S>,
+            dense_mapped<S>,
+            2};
 }
 
 template <class S> tensor_variant decimated_variant()
 {
-    return {decimated<S, true>,
-            decimated<S, false>,
+    return {decimated<S>,
+            decimated<S>,
             S::THREADS,
             BR_TURNED_SPAN,
             S::SHARED,
@@ -207,7 +217,9 @@ template <class S> tensor_variant decimated_variant()
             BR_DENSE_TAPS - 1,
             (BR_DENSE_TAPS - 1) * S::U,
             decimated_places<S>,
-            fill_decimated<S>};
+            fill_decimated<S>,
+            decimated_mapped<S>,
+            S::SETS};
 }
 
 /* Those of the portable kernels that are faster on Hopper; else all 0. How many output steps at a turn,
@@ -226,7 +238,9 @@ tensor_variant hopper_variant_for(const struct br_upchannelize *plan)
                 walk::LAGS - 1,
                 walk::LAGS * BR_BAND,
                 walk_places,
-                fill_walk};
+                fill_walk,
+                nullptr,
+                0};
     if (U > BR_BAND && M > BR_DENSE_TAPS) return {};
     if (U == 32) return decimated_variant<decimated_shape<32, 4>>();
     if (U == 64) return decimated_variant<decimated_shape<64, 3>>();

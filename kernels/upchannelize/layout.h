@@ -102,8 +102,8 @@ static inline BR_HD unsigned br_decimated_is_turned(unsigned k)
     return k / 4 % 2;
 }
 
-/* The fine channel of a row of levels there: u = 0 to 7, and those 16, 32, ... after them; then those that
- * mirror them. */
+/* The fine channels of levels there in the order in which they are made: u = 0 to 7, and those 16, 32, ...
+ * after them; then those that mirror them. */
 static inline BR_HD unsigned br_decimated_channel(unsigned factor, unsigned row)
 {
     unsigned low = row % (factor / 2), u = low / 8 * 16 + low % 8;

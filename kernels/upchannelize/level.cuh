@@ -17,6 +17,7 @@
 #include "kernels/common/device.cuh"
 #include "kernels/upchannelize/layout.h"
 
+#include <cuda.h> /* CUtensorMap; no function of the driver's is called from here */
 #include <cuda_runtime.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -43,6 +44,13 @@ struct tensor_work {
     int steps, first, last, each; /* blocks first to last - 1; units (chunks or blocks) of a walk */
     int phase;                    /* banded: blocks of the first chunk that belong to earlier calls */
     bool wide_in, wide_out;       /* loads and stores are aligned */
+};
+
+/* With what the tensor memory accelerator is to copy: the field as [steps / U][sets][U / sets][width] (the
+ * second axis: times modulo the number of sets), and the levels as [steps / U][F][U][X]. */
+struct mapped_work {
+    tensor_work w;
+    CUtensorMap field, levels;
 };
 
 /* A launch that does not depend on the one before it may start beside it; it ends after it. */

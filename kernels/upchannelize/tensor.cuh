@@ -151,7 +151,9 @@ template <int LAGS> void choose_band(tensor_variant &v, int lags)
              LAGS - 1,
              LAGS * BR_BAND,
              tensor_places,
-             fill_tensor_tables};
+             fill_tensor_tables,
+             nullptr,
+             0};
     else if constexpr (LAGS < MOST_LAGS)
         choose_band<LAGS + 1>(v, lags);
 }
@@ -159,12 +161,19 @@ template <int LAGS> void choose_band(tensor_variant &v, int lags)
 template <int U> tensor_variant fold_variant(int M)
 {
     using s = folding<U>;
-    return {folded<U, U == 32>, folded<U, false>,
-            s::THREADS,         BR_FOLD_SPAN,
-            s::SHARED,          U,
-            BR_FOLD_TURN,       M - 1,
-            (M - 1) * U,        tensor_places,
-            fill_tensor_tables};
+    return {folded<U, U == 32>,
+            folded<U, false>,
+            s::THREADS,
+            BR_FOLD_SPAN,
+            s::SHARED,
+            U,
+            BR_FOLD_TURN,
+            M - 1,
+            (M - 1) * U,
+            tensor_places,
+            fill_tensor_tables,
+            nullptr,
+            0};
 }
 
 /* For other than small M (tensor_fits) there is none: all 0. */

@@ -29,6 +29,8 @@ struct tensor_variant {
     int kept;        /* steps of history */
     tensor_tables (*places)(int U, int M);
     void (*fill)(uint8_t *table, const tensor_tables &at, const struct br_upchannelize *plan);
+    void (*mapped)(mapped_work); /* instead of `kernel`, or NULL */
+    int sets;                    /* in which it has a window's times: those that are 0, 1, ... modulo that */
 };
 
 int lags_of(int U, int M)

@@ -187,12 +187,15 @@ __device__ __forceinline__ void store_turned(unsigned to, unsigned a, unsigned b
                  : "memory");
 }
 
-/* 16 of such bytes (7 - level in both nibbles; 7 - n as a nibble is n with its lower three bits turned over)
- * to the field's, or those of missing samples. */
+/* Makes levels of four of such bytes (7 - level in both nibbles) by XOR: 7 - n as a nibble is n with its
+ * lower three bits turned over. */
+constexpr unsigned TURNED_BACK = 0x77777777u;
+
+/* 16 of such bytes to the field's, or those of missing samples. */
 __device__ __forceinline__ uint4 finished(uint4 v, bool kept)
 {
     constexpr unsigned MISSING = beamring::MISSING_INT4 * 0x01010101u;
-    return kept ? make_uint4(v.x ^ 0x77777777u, v.y ^ 0x77777777u, v.z ^ 0x77777777u, v.w ^ 0x77777777u)
+    return kept ? make_uint4(v.x ^ TURNED_BACK, v.y ^ TURNED_BACK, v.z ^ TURNED_BACK, v.w ^ TURNED_BACK)
                 : make_uint4(MISSING, MISSING, MISSING, MISSING);
 }
 

@@ -147,8 +147,8 @@ static void folded(struct layouts *report, unsigned factor)
 
 enum { TURNED = BR_TURNED_SPAN };
 
-/* Which time, or fine channel, the rows of a window have in shared memory. */
-enum order { IN_ORDER, SPLIT, TIMES_APART, CHANNELS_APART };
+/* Which time the rows of a window have in shared memory. */
+enum order { IN_ORDER, SPLIT, TIMES_APART };
 
 static unsigned place_of(enum order order, unsigned rows, unsigned row)
 {
@@ -157,8 +157,6 @@ static unsigned place_of(enum order order, unsigned rows, unsigned row)
         return br_split_time(rows, row);
     case TIMES_APART:
         return br_decimated_time(rows, row);
-    case CHANNELS_APART:
-        return br_decimated_channel(rows, row);
     case IN_ORDER:
     default:
         return row;
@@ -189,6 +187,20 @@ static void carried(struct layouts_region *global, struct layouts_region *shared
         }
     layouts_end(there, 1, 1);
     layouts_end(here, 1, 1);
+}
+
+/* The accelerator puts a box's rows where br_turned_place has them; those of the field are the times that
+ * are 0 modulo `sets`, then those that are 1, ... */
+static void boxed(struct layouts *report, unsigned rows, enum order order, unsigned sets)
+{
+    for (unsigned row = 0; row < rows; row++) {
+        layouts_expect(report, place_of(order, rows, row) == row % (rows / sets) * sets + row / (rows / sets),
+                       "row %u of a box is not time %u", row, place_of(order, rows, row));
+        for (unsigned piece = 0; piece < TURNED / 16; piece++)
+            layouts_expect(report,
+                           br_turned_place(row, piece) == br_swizzle_64_bytes(row * TURNED + piece * 16),
+                           "piece %u of row %u is not where the accelerator puts it", piece, row);
+    }
 }
 
 /* `rows` times of a warpgroup's 64 samples: from global memory, to shared memory, and to registers by
@@ -312,6 +324,7 @@ static void dense(struct layouts *report, unsigned factor)
     int step[32];
     layouts_variant(report, "dense, U = %u", factor);
     staged(report, factor, 1, true); /* of several windows at once */
+    boxed(report, factor, SPLIT, 2);
     struct layouts_region *taps = layouts_region(report, LAYOUTS_SHARED, "taps", (size_t)factor / 8 * 64, 1);
     struct layouts_region *starts =
         layouts_region(report, LAYOUTS_SHARED, "starts", (size_t)factor / 8 * 64, 1);
@@ -343,7 +356,7 @@ static void dense(struct layouts *report, unsigned factor)
     turned_back(report, factor, 32, first, step, true);
 }
 
-/* A window, whose rows are times in br_decimated_time's order, and its levels, in br_decimated_channel's. */
+/* A window, whose rows are times in br_decimated_time's order, and its levels. */
 static void decimated(struct layouts *report, unsigned factor)
 {
     enum { lags = BR_DENSE_TAPS };
@@ -357,14 +370,12 @@ static void decimated(struct layouts *report, unsigned factor)
     struct layouts_region *out = layouts_region(report, LAYOUTS_GLOBAL, "out", (size_t)factor * TURNED, 1);
     layouts_fill(e);
     for (unsigned row = 0; row < 32; row++) { /* as a thread finds its second row from its first */
-        unsigned second = row + 32, time = br_decimated_time(factor, row) + br_decimated_time(factor, 32),
-                 u = factor - 1 - br_decimated_channel(factor, row);
-        layouts_expect(report,
-                       second >= factor || (br_decimated_time(factor, second) == time &&
-                                            br_decimated_channel(factor, second) == u),
-                       "row %u is time %u and fine channel %u", second, time, u);
+        unsigned second = row + 32, time = br_decimated_time(factor, row) + br_decimated_time(factor, 32);
+        layouts_expect(report, second >= factor || br_decimated_time(factor, second) == time,
+                       "row %u is time %u", second, time);
     }
     carried(e, field, factor, TIMES_APART, true);
+    boxed(report, factor, TIMES_APART, sets);
     struct layouts_pass *read = layouts_begin(field, LAYOUTS_READ, "load_words");
     for (unsigned set = 0; set < sets; set++)
         for (unsigned warp = 0; warp < 4; warp++)
@@ -436,15 +447,16 @@ static void decimated(struct layouts *report, unsigned factor)
         for (unsigned warp = 0; warp < 4; warp++) {
             struct layouts_access access = {.bytes = 16};
             for (unsigned lane = 0; lane < 32; lane++) {
-                unsigned word = i * 4 + lane / 8, u = lane % 8 + word % sets * 16;
+                unsigned word = i * 4 + lane / 8, u = lane % 8 + word % sets * 16,
+                         place = br_turned_place(br_decimated_channel(factor, lane), warp);
                 if (word >= sets) u = factor - 1 - u;
-                layouts_lane_items(&access, lane, br_turned_place(lane, warp) + i * 32 * TURNED,
-                                   u * TURNED + warp * 16);
+                if (i == 1) place = factor * TURNED - 16 - place; /* as a thread finds it */
+                layouts_lane_items(&access, lane, place, u * TURNED + warp * 16);
             }
             layouts_access(write, &access);
         }
     layouts_end(write, 1, 1);
-    carried(out, levels, factor, CHANNELS_APART, false);
+    carried(out, levels, factor, IN_ORDER, false);
 }
 
 void layouts_upchannelize(struct layouts *report)
