@@ -273,7 +273,7 @@ static void launch(const struct br_upchannelize *plan, const void *kernel, dim3 
     br_cuda_ok(plan->cuda, cudaLaunchKernelExC(&config, kernel, &work), "the launch of the filterbank");
 }
 
-/* Field and levels for `mapped`. A box is what a block has of a window of U times, or of an output step.
+/* Field and levels for `mapped`. A box is what a block has of some windows of U times, or of output steps.
  * False where there is no such kernel, or the driver does not take it. */
 static bool describe(const struct br_upchannelize *plan, mapped_work *m)
 {
@@ -294,9 +294,10 @@ static bool describe(const struct br_upchannelize *plan, mapped_work *m)
                      times_apart[3] = {w.row * sets, w.row, w.row * plan->U},
                      channels[4] = {w.X, plan->U, w.F, windows},
                      channels_apart[3] = {w.X, w.X * plan->U, width * plan->U};
-    const cuuint32_t field[4] = {BR_TURNED_SPAN, static_cast<cuuint32_t>(each), static_cast<cuuint32_t>(sets),
-                                 1},
-                     levels[4] = {BR_TURNED_SPAN, plan->U, 1, 1};
+    const cuuint32_t together = static_cast<cuuint32_t>(d->tensor.windows),
+                     field[4] = {BR_TURNED_SPAN, static_cast<cuuint32_t>(each), static_cast<cuuint32_t>(sets),
+                                 together},
+                     levels[4] = {BR_TURNED_SPAN, plan->U, 1, together};
     return encode(&m->field, w.e, times, times_apart, field) &&
            encode(&m->levels, w.out, channels, channels_apart, levels);
 }

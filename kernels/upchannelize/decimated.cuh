@@ -140,18 +140,16 @@ __device__ __forceinline__ void decimate(const tensor_work &w, const CUtensorMap
             stage(to, field_row(w, window * U) + base, apart, PLAIN || window < 0 || w.wide_in);
         }
     };
+    constexpr int STORER = 32; /* the thread that has levels stored; thread 0 has windows loaded */
     beamring::barrier *full = reinterpret_cast<beamring::barrier *>(shared + S::BARRIERS / 16);
     /* PART windows from `at` on, none of them history, to a part of the ring */
     auto stage_part = [&](int at, unsigned to) {
         if constexpr (PLAIN) {
             if (me != 0) return;
             beamring::barrier *of_part = full + to / (PART * S::WINDOW);
-            beamring::barrier_expect(of_part, static_cast<unsigned>(min(max(end - at, 0), PART)) * S::WINDOW);
-#pragma unroll
-            for (int i = 0; i < PART; i++)
-                if (at + i < end)
-                    beamring::tensor_load(shared + (S::FIELD + to + i * S::WINDOW) / 16, field_map, of_part,
-                                          base, 0, 0, at + i);
+            beamring::barrier_expect(of_part, at < end ? PART * S::WINDOW : 0);
+            if (at < end)
+                beamring::tensor_load(shared + (S::FIELD + to) / 16, field_map, of_part, base, 0, 0, at);
         } else {
             stage_any(at, PART, to);
             beamring::copy_async_commit();
@@ -191,13 +189,10 @@ __device__ __forceinline__ void decimate(const tensor_work &w, const CUtensorMap
     };
     /* Levels of PART output steps from `at` on, of which those from `end` on are none. */
     auto store = [&](int at, unsigned from) {
-        if constexpr (PLAIN) {
-            if (me != 0) return;
-#pragma unroll
-            for (int o = 0; o < PART; o++)
-                if (at + o < end)
-                    beamring::tensor_store(levels_map, shared + (S::LEVELS + from + o * S::WINDOW) / 16,
-                                           static_cast<int>(x), 0, static_cast<int>(f), at + o);
+        if constexpr (PLAIN) { /* walks are whole parts, but the last, where the map ends too */
+            if (me != STORER || at >= end) return;
+            beamring::tensor_store(levels_map, shared + (S::LEVELS + from) / 16, static_cast<int>(x), 0,
+                                   static_cast<int>(f), at);
             beamring::bulk_commit();
         } else {
             from += shared_at + S::LEVELS + br_turned_place(me / 4, me % 4);
@@ -339,8 +334,9 @@ __device__ __forceinline__ void decimate(const tensor_work &w, const CUtensorMap
                 const int part = ring + 1 - PART;
                 read_me();
                 wait_for_part(part == 0, part == 0 ? turn : turn ^ 1);
-                if (PLAIN) beamring::publish_shared();               /* levels, to the accelerator */
-                if (PLAIN && me == 0) beamring::bulk_wait_read<0>(); /* the part before has been stored */
+                if (PLAIN) beamring::publish_shared(); /* levels, to the accelerator */
+                if (PLAIN && me == STORER)
+                    beamring::bulk_wait_read<0>(); /* the part before has been stored */
                 __syncthreads();
                 load_words((ring + 1) % LAGS * S::WINDOW, 0);
                 stage_part(at + part + LAGS, part * S::WINDOW);
@@ -353,7 +349,7 @@ __device__ __forceinline__ void decimate(const tensor_work &w, const CUtensorMap
         if ((at & 255) < LAGS) add_masks(w, beyond); /* before there are too many of them */
     }
     add_masks(w, beyond);
-    if (PLAIN && thread == 0) beamring::bulk_wait<0>();
+    if (PLAIN && thread == STORER) beamring::bulk_wait<0>();
     end_after_previous();
 }
 

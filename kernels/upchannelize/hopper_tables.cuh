@@ -202,7 +202,8 @@ template <class S> tensor_variant dense_variant()
             dense_places<S>,
             fill_dense<S>,
             dense_mapped<S>,
-            2};
+            2,
+            1};
 }
 
 template <class S> tensor_variant decimated_variant()
@@ -219,7 +220,8 @@ template <class S> tensor_variant decimated_variant()
             decimated_places<S>,
             fill_decimated<S>,
             decimated_mapped<S>,
-            S::SETS};
+            S::SETS,
+            S::PART};
 }
 
 /* Those of the portable kernels that are faster on Hopper; else all 0. How many output steps at a turn,
@@ -240,6 +242,7 @@ tensor_variant hopper_variant_for(const struct br_upchannelize *plan)
                 walk_places,
                 fill_walk,
                 nullptr,
+                0,
                 0};
     if (U > BR_BAND && M > BR_DENSE_TAPS) return {};
     if (U == 32) return decimated_variant<decimated_shape<32, 4>>();

@@ -153,6 +153,7 @@ template <int LAGS> void choose_band(tensor_variant &v, int lags)
              tensor_places,
              fill_tensor_tables,
              nullptr,
+             0,
              0};
     else if constexpr (LAGS < MOST_LAGS)
         choose_band<LAGS + 1>(v, lags);
@@ -173,6 +174,7 @@ template <int U> tensor_variant fold_variant(int M)
             tensor_places,
             fill_tensor_tables,
             nullptr,
+            0,
             0};
 }
 

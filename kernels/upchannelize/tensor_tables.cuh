@@ -31,6 +31,7 @@ struct tensor_variant {
     void (*fill)(uint8_t *table, const tensor_tables &at, const struct br_upchannelize *plan);
     void (*mapped)(mapped_work); /* instead of `kernel`, or NULL */
     int sets;                    /* in which it has a window's times: those that are 0, 1, ... modulo that */
+    int windows;                 /* that are copied at once */
 };
 
 int lags_of(int U, int M)
