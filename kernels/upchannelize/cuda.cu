@@ -285,7 +285,7 @@ static bool describe(const struct br_upchannelize *plan, mapped_work *m)
         const cuuint32_t every[4] = {1, 1, 1, 1};
         return d->encode(map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 4, const_cast<void *>(memory), size, strides,
                          box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_64B,
-                         CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                         CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                          CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
     };
     const cuuint64_t sets = static_cast<cuuint64_t>(d->tensor.sets), each = plan->U / sets,
