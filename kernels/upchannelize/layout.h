@@ -48,8 +48,8 @@ static inline BR_HD unsigned br_band_time(unsigned k)
 /* ---- Hopper ---- */
 
 /* Byte of 16 samples (piece: 0 to 3, of the warpgroup's 64) of a row in shared memory: of a time of the
- * field, or of a fine channel of the levels. Whole rows are written or read by four threads, a piece of eight
- * successive rows by ldmatrix and stmatrix. */
+ * field, or of a fine channel of the levels. Whole rows are written or read by four threads, or by the
+ * accelerator, whose 64-byte swizzle this is; a piece of eight successive rows by ldmatrix and stmatrix. */
 static inline BR_HD unsigned br_turned_place(unsigned row, unsigned piece)
 {
     return row * BR_TURNED_SPAN + (piece ^ (row >> 1 & 3)) * 16;

@@ -6,7 +6,11 @@
  * samples of one time; ldmatrix, which takes two bytes for a number, turns them such that a register has two
  * times of two samples beside each other: after unpacking, what wgmma takes. Levels go the other way: a
  * register has two fine channels of two samples, stmatrix turns them to rows of 64 samples of a fine channel,
- * and these are stored 16 bytes a thread. */
+ * and these are stored.
+ *
+ * Rows come and go 16 bytes a thread; from U = 32 on, where all is aligned and nothing is missing, by the
+ * tensor memory accelerator (mapped_work), which spares the warps addresses, loads and stores. For smaller U,
+ * where memory is what they wait for, it is slower. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_TURNED_CUH
 #define BEAMRING_KERNELS_UPCHANNELIZE_TURNED_CUH
 
