@@ -1,4 +1,5 @@
-"""The machine code of the baseband kernels and of those that form and quantize beams: what must be in it and what must not.
+"""The machine code of the baseband kernels, of those that form and quantize beams, and of the filterbank's that the tensor memory
+accelerator serves: what must be in it and what must not.
 And of all kernels in the files: that no constant with a sign is operand b of a float16 product.
 
     sass.py FILE...    programs or objects with the kernels in them: tests/test_kernels_baseband_cuda tests/test_kernels_quantize_fused ...
@@ -18,6 +19,7 @@ KERNELS = [
     ("sm_90a", r"8baseband6hopper8beamform", 5, ["IGMMA", "UTMALDG", "UTMASTG", "UBLKCP", "SYNCS"], ["LDL", "STL", "HGMMA", "DFMA"]),
     ("sm_90a", r"8baseband6hopper14beamform_small", 1, ["IGMMA", "UTMALDG", "UTMASTG", "SYNCS"], ["LDL", "STL", "HGMMA", "DFMA"]),
     ("sm_80", r"8baseband8beamform", 4, ["IMMA", "LDGSTS"], ["LDL", "STL", "DFMA"]),
+    ("sm_90a", r"(decimated|dense)_mapped", 3, ["HGMMA", "UTMALDG", "UTMASTG", "SYNCS"], ["LDL", "STL", "DFMA"]),
     ("sm_90a", r"5fused5beams", 2, ["HGMMA", "STAS", "LDGSTS", "SYNCS", "USETMAXREG"], ["LDL", "STL", "DFMA"]),
 ]
 
