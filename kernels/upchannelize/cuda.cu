@@ -44,13 +44,14 @@ static int choose(br_upchannelize_device *d, const struct br_upchannelize *plan,
     d->tensor = tensor_variant_for(plan, !plan->portable && br_cuda_is_hopper(device));
     d->on_tensor_cores = tensor_fits(plan) && d->tensor.shared <= static_cast<size_t>(most);
     d->way = variant_for(plan->U, plan->M <= RING);
-    const void *functions[3] = {reinterpret_cast<const void *>(d->way.kernel), nullptr, nullptr};
+    const void *functions[4] = {reinterpret_cast<const void *>(d->way.kernel), nullptr, nullptr, nullptr};
     if (joins(d)) {
         functions[0] = reinterpret_cast<const void *>(walking);
     } else if (d->on_tensor_cores) {
         functions[0] = reinterpret_cast<const void *>(d->tensor.kernel);
         functions[1] = reinterpret_cast<const void *>(d->tensor.anywhere);
         functions[2] = reinterpret_cast<const void *>(d->tensor.mapped);
+        functions[3] = reinterpret_cast<const void *>(d->tensor.mapped_lost);
         if (functions[2] != nullptr) d->encode = beamring::find_tensor_map_encoder();
     }
     size_t shared = d->on_tensor_cores ? d->tensor.shared : d->way.shared;
@@ -319,11 +320,12 @@ static void launch_tensor(const struct br_upchannelize *plan, const struct upcha
     w.each = static_cast<int>(each);
     /* one row of blocks more keeps the history */
     dim3 grid(static_cast<unsigned>(columns), static_cast<unsigned>((end - begin + each - 1) / each + 1));
-    const bool is_plain = w.wide_in && w.wide_out && lost == nullptr;
+    const bool is_aligned = w.wide_in && w.wide_out, is_whole = lost == nullptr;
+    const void *kernel = reinterpret_cast<const void *>(is_aligned && is_whole ? v.kernel : v.anywhere);
+    if (is_aligned && describe(plan, &m))
+        kernel = reinterpret_cast<const void *>(is_whole ? v.mapped : v.mapped_lost);
     /* not right after the upload of `lost` */
-    const void *kernel = reinterpret_cast<const void *>(is_plain ? v.kernel : v.anywhere);
-    if (is_plain && describe(plan, &m)) kernel = reinterpret_cast<const void *>(v.mapped);
-    launch(plan, kernel, grid, &m, job->beside && lost == nullptr);
+    launch(plan, kernel, grid, &m, job->beside && is_whole);
 }
 
 /* Jobs of one launch. */

@@ -87,9 +87,9 @@ template <int SETS> __device__ __forceinline__ void join_sets(unsigned (&x)[SETS
     }
 }
 
-/* PLAIN: all of the call is aligned, nothing is missing, and the accelerator copies windows and levels, as
- * `field_map` and `levels_map` say (mapped_work). */
-template <class S, bool PLAIN>
+/* PLAIN: all of the call is aligned, and the accelerator copies windows and levels, as `field_map` and
+ * `levels_map` say (mapped_work). LOST: outputs may be missing. */
+template <class S, bool PLAIN, bool LOST>
 __device__ __forceinline__ void decimate(const tensor_work &w, const CUtensorMap *field_map,
                                          const CUtensorMap *levels_map)
 {
@@ -185,7 +185,7 @@ __device__ __forceinline__ void decimate(const tensor_work &w, const CUtensorMap
     unsigned beyond = 0;
 
     auto is_kept = [&](int at) {
-        return w.lost == nullptr || !w.lost[static_cast<size_t>(at - w.first) * w.F + f];
+        return !LOST || !read_lost(w, static_cast<size_t>(at - w.first) * w.F + f, at < end);
     };
     /* Levels of PART output steps from `at` on, of which those from `end` on are none. */
     auto store = [&](int at, unsigned from) {
@@ -199,11 +199,11 @@ __device__ __forceinline__ void decimate(const tensor_work &w, const CUtensorMap
 #pragma unroll 1
             for (int o = 0; o < PART; o++, out += out_step, from += S::WINDOW) {
                 if (at + o >= end) continue;
-                bool kept = is_kept(at + o);
+                const field_bytes finished(is_kept(at + o));
 #pragma unroll 1
                 for (unsigned i = 0; i < U / 32; i++)
                     store_16(w, out + me % 4 * 16 + (me / 4 + 32 * i) * w.X,
-                             finished(load_shared(from + i * 32 * SPAN), kept));
+                             finished(load_shared(from + i * 32 * SPAN)));
             }
         }
     };
@@ -281,7 +281,9 @@ __device__ __forceinline__ void decimate(const tensor_work &w, const CUtensorMap
     for (int at = first; at < end; at += LAGS, turn ^= 1) {
 #pragma unroll
         for (int ring = 0; ring < LAGS; ring++) { /* whose block `ring` becomes complete */
+            const bool kept = is_kept(at + ring);
             multiply(br_walk_block(LAGS, static_cast<unsigned>(ring)), ring * S::WINDOW);
+            const field_bytes finished(kept);
             unsigned number; /* of stmatrix: row 4 3 2 1 0 */
             asm volatile("mov.u32 %0, %%tid.x;\n" : "=r"(number));
             const unsigned levels_at = shared_at + S::LEVELS + ring * S::WINDOW,
@@ -319,7 +321,8 @@ __device__ __forceinline__ void decimate(const tensor_work &w, const CUtensorMap
                 levels[mirror * SETS] |= masks & w.zero;
                 if (PLAIN)
 #pragma unroll
-                    for (int n = 0; n < SETS; n++) levels[mirror * SETS + n] ^= TURNED_BACK;
+                    for (int n = 0; n < SETS; n++)
+                        levels[mirror * SETS + n] = finished(levels[mirror * SETS + n]);
                 const unsigned *four = &levels[mirror * SETS / 4 * 4];
                 /* U = 64: the place of row 63 - u is as far from the end as that of u from the beginning */
                 if (SETS == 4 && mirror)
@@ -344,7 +347,7 @@ __device__ __forceinline__ void decimate(const tensor_work &w, const CUtensorMap
             }
             if (ring % PART != PART - 1) load_words((ring + 1) % LAGS * S::WINDOW, 0);
             begin_sums(ring);
-            if (at + ring < end && (PLAIN || is_kept(at + ring))) beyond += masks;
+            if (at + ring < end && kept) beyond += masks;
         }
         if ((at & 255) < LAGS) add_masks(w, beyond); /* before there are too many of them */
     }
@@ -353,12 +356,12 @@ __device__ __forceinline__ void decimate(const tensor_work &w, const CUtensorMap
     end_after_previous();
 }
 
-template <class S>
+template <class S, bool LOST>
 __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     decimated_mapped(const __grid_constant__ mapped_work m)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    decimate<S, true>(m.w, &m.field, &m.levels);
+    decimate<S, true, LOST>(m.w, &m.field, &m.levels);
 #endif
 }
 
@@ -366,7 +369,7 @@ template <class S>
 __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) decimated(const __grid_constant__ tensor_work w)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    decimate<S, false>(w, nullptr, nullptr);
+    decimate<S, false, true>(w, nullptr, nullptr);
 #endif
 }
 

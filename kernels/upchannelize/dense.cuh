@@ -41,9 +41,9 @@ __device__ __forceinline__ void group_barrier(int group)
     asm volatile("bar.sync %0, 128;\n" ::"r"(group + 1) : "memory");
 }
 
-/* PLAIN: all of the call is aligned, nothing is missing, and the accelerator copies windows and levels, as
- * `field_map` and `levels_map` say (mapped_work). */
-template <class S, bool PLAIN>
+/* PLAIN: all of the call is aligned, and the accelerator copies windows and levels, as `field_map` and
+ * `levels_map` say (mapped_work). LOST: outputs may be missing. */
+template <class S, bool PLAIN, bool LOST>
 __device__ __forceinline__ void transform_densely(const tensor_work &w, const CUtensorMap *field_map,
                                                   const CUtensorMap *levels_map)
 {
@@ -147,6 +147,7 @@ __device__ __forceinline__ void transform_densely(const tensor_work &w, const CU
                 next += U * w.row;
                 beamring::copy_async_commit();
             }
+            const bool kept = !LOST || !read_lost(w, static_cast<size_t>(at - w.first) * w.F + f, true);
             const unsigned from = load_from + slot_of(head + (S::RING - BEFORE) + lane / 8) * S::WINDOW;
 
             /* sums [even, odd][re, im]   simd: pair 0   register: cos and sin, pair 4 3, sample 0   thread:
@@ -205,11 +206,10 @@ __device__ __forceinline__ void transform_densely(const tensor_work &w, const CU
                 beamring::wgmma_commit();
                 if (chunk > 0 && chunk < S::CHUNKS - 1) beamring::wgmma_wait<1>();
             }
-            const bool kept = PLAIN || w.lost == nullptr ||
-                              !w.lost[static_cast<size_t>(at - w.first) * w.F + base / static_cast<int>(w.X)];
             beamring::wgmma_wait<0>();
 #pragma unroll
             for (int i = 0; i < 4; i++) beamring::wgmma_hold(sums[i / 2][i % 2]);
+            const field_bytes finished(kept);
             unsigned masks = 0, number; /* read again rather than kept */
             asm volatile("mov.u32 %0, %%tid.x;\n" : "=r"(number));
             number %= 128;
@@ -244,7 +244,7 @@ __device__ __forceinline__ void transform_densely(const tensor_work &w, const CU
                     }
                     if (PLAIN)
 #pragma unroll
-                        for (int i = 0; i < 4; i++) words[i] ^= TURNED_BACK;
+                        for (int i = 0; i < 4; i++) words[i] = finished(words[i]);
                     store_turned(store_to + static_cast<unsigned>((two / 2 + far * (U / 32)) * store_step),
                                  words[0], words[1], words[2], words[3]);
                 }
@@ -262,7 +262,7 @@ __device__ __forceinline__ void transform_densely(const tensor_work &w, const CU
 #pragma unroll 1
                 for (int i = 0; i < U / 32; i++)
                     store_16(w, out + i * (32 * w.X),
-                             finished(load_shared(levels_at + stage_to + i * 32 * SPAN), kept));
+                             finished(load_shared(levels_at + stage_to + i * 32 * SPAN)));
                 out += static_cast<size_t>(w.width) * U;
             }
             head = slot_of(head + 1);
@@ -274,11 +274,11 @@ __device__ __forceinline__ void transform_densely(const tensor_work &w, const CU
     end_after_previous();
 }
 
-template <class S>
+template <class S, bool LOST>
 __global__ void __launch_bounds__(S::THREADS, 1) dense_mapped(const __grid_constant__ mapped_work m)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    transform_densely<S, true>(m.w, &m.field, &m.levels);
+    transform_densely<S, true, LOST>(m.w, &m.field, &m.levels);
 #endif
 }
 
@@ -286,7 +286,7 @@ template <class S>
 __global__ void __launch_bounds__(S::THREADS, 1) dense(const __grid_constant__ tensor_work w)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    transform_densely<S, false>(w, nullptr, nullptr);
+    transform_densely<S, false, true>(w, nullptr, nullptr);
 #endif
 }
 

@@ -201,7 +201,8 @@ template <class S> tensor_variant dense_variant()
             (BR_DENSE_TAPS - 1) * S::U,
             dense_places<S>,
             fill_dense<S>,
-            dense_mapped<S>,
+            dense_mapped<S, false>,
+            dense_mapped<S, true>,
             2,
             1};
 }
@@ -219,7 +220,8 @@ template <class S> tensor_variant decimated_variant()
             (BR_DENSE_TAPS - 1) * S::U,
             decimated_places<S>,
             fill_decimated<S>,
-            decimated_mapped<S>,
+            decimated_mapped<S, false>,
+            decimated_mapped<S, true>,
             S::SETS,
             S::PART};
 }
@@ -241,6 +243,7 @@ tensor_variant hopper_variant_for(const struct br_upchannelize *plan)
                 walk::LAGS * BR_BAND,
                 walk_places,
                 fill_walk,
+                nullptr,
                 nullptr,
                 0,
                 0};

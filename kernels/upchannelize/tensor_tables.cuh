@@ -29,7 +29,8 @@ struct tensor_variant {
     int kept;        /* steps of history */
     tensor_tables (*places)(int U, int M);
     void (*fill)(uint8_t *table, const tensor_tables &at, const struct br_upchannelize *plan);
-    void (*mapped)(mapped_work); /* instead of `kernel`, or NULL */
+    /* for aligned data with nothing missing, and with something; instead of the others, or NULL */
+    void (*mapped)(mapped_work), (*mapped_lost)(mapped_work);
     int sets;                    /* in which it has a window's times: those that are 0, 1, ... modulo that */
     int windows;                 /* that are copied at once */
 };

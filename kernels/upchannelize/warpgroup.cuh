@@ -146,7 +146,7 @@ __device__ __forceinline__ void walk_along(const tensor_work &w, uint4 *shared, 
     auto store_plain = [&](const uint4(&v)[CHUNKS / 2]) {
 #pragma unroll
         for (int i = 0; i < CHUNKS / 2; i++, out += two_chunks)
-            *reinterpret_cast<uint4 *>(out) = finished(v[i], true);
+            *reinterpret_cast<uint4 *>(out) = field_bytes(true)(v[i]);
     };
     /* Of any turn, whose levels stand there. Nothing of this is to take registers elsewhere. */
     auto store_part = [&](int turn, unsigned levels_at) {
@@ -159,7 +159,7 @@ __device__ __forceinline__ void walk_along(const tensor_work &w, uint4 *shared, 
         for (int i = 0; i < CHUNKS / 2; i++, out += two_chunks) {
             int chunk = chunk_0 + 2 * i, mine = (chunk * BR_BAND >> log_U) - w.phase + of;
             if (is_here(chunk, mine))
-                store_16(w, out, finished(load_shared(levels_at + i * 32 * SPAN), is_kept(mine)));
+                store_16(w, out, field_bytes(is_kept(mine))(load_shared(levels_at + i * 32 * SPAN)));
         }
     };
     unsigned levels =
