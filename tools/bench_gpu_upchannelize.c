@@ -103,7 +103,7 @@ int bench_gpu_upchannelize(struct gpu *g)
     gpu_upchannelize(g, &gpu_pathfinder, &(struct gpu_zone){gpu_pathfinder.channels, gpu_pathfinder.factor},
                      1);
     gpu_upchannelize(g, &gpu_hirax, &(struct gpu_zone){gpu_hirax.channels, gpu_hirax.factor}, 1);
-    for (unsigned factor = 16; factor <= 128; factor *= 2)
+    for (unsigned factor = 2; factor <= 128; factor *= 2)
         measure(g, &gpu_chord, &(struct gpu_zone){gpu_chord.channels, factor}, 1, true);
     return shorts;
 }

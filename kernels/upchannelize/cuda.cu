@@ -46,7 +46,8 @@ static int choose(br_upchannelize_device *d, const struct br_upchannelize *plan,
     d->way = variant_for(plan->U, plan->M <= RING);
     const void *functions[4] = {reinterpret_cast<const void *>(d->way.kernel), nullptr, nullptr, nullptr};
     if (joins(d)) {
-        functions[0] = reinterpret_cast<const void *>(walking);
+        functions[0] = reinterpret_cast<const void *>(walking<false>);
+        functions[1] = reinterpret_cast<const void *>(walking<true>);
     } else if (d->on_tensor_cores) {
         functions[0] = reinterpret_cast<const void *>(d->tensor.kernel);
         functions[1] = reinterpret_cast<const void *>(d->tensor.anywhere);
@@ -336,7 +337,7 @@ static void launch_walk(struct br_upchannelize *const *plans, const struct upcha
                   "a launch has room for what may go together");
     walk_work work = {};
     int chunks = 0; /* most of a zone */
-    bool beside = true;
+    bool beside = true, is_whole = true;
     for (size_t i = 0; i < BR_WALK_ZONES; i++) {
         work.columns[i + 1] = work.columns[i];
         if (i >= count) continue;
@@ -346,7 +347,8 @@ static void launch_walk(struct br_upchannelize *const *plans, const struct upcha
             own = end - (w.phase + w.first) / per_chunk;
         if (own > chunks) chunks = own;
         work.columns[i + 1] += w.width / BR_TURNED_SPAN;
-        beside = beside && jobs[i].beside && lost[i] == nullptr;
+        beside = beside && jobs[i].beside;
+        is_whole = is_whole && lost[i] == nullptr;
     }
     unsigned columns = static_cast<unsigned>(work.columns[BR_WALK_ZONES]), pieces = 0;
     size_t resident = plans[0]->device->resident, length = static_cast<size_t>(chunks);
@@ -359,7 +361,9 @@ static void launch_walk(struct br_upchannelize *const *plans, const struct upcha
         pieces =
             br_walk_cut(work.from, columns, static_cast<unsigned>(chunks), static_cast<unsigned>(resident));
     }
-    launch(plans[0], reinterpret_cast<const void *>(walking), dim3(columns, pieces), &work, beside);
+    /* not right after the upload of `lost` */
+    launch(plans[0], reinterpret_cast<const void *>(is_whole ? walking<false> : walking<true>),
+           dim3(columns, pieces), &work, beside && is_whole);
 }
 
 extern "C" size_t br_upchannelize_cuda_resident(const struct br_upchannelize *plan)

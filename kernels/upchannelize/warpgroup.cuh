@@ -28,9 +28,10 @@ struct walk {
                          SHARED = LEVELS + 2 * TURN;
 };
 
-/* By a block: chunks [unit, end) of the 64 samples from `base`.
+/* By a block: chunks [unit, end) of the 64 samples from `base`. LOST: outputs may be missing.
  * shared [walk::SHARED bytes]: matrix, field [turn % (AHEAD + 1)][time][SPAN], levels [turn % 2][chunk][u,
  * then U - 1 - u, of 8 pairs][SPAN] */
+template <bool LOST>
 __device__ __forceinline__ void walk_along(const tensor_work &w, uint4 *shared, int base, int unit, int end)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -110,11 +111,10 @@ __device__ __forceinline__ void walk_along(const tensor_work &w, uint4 *shared, 
                    (static_cast<ptrdiff_t>(f * w.U + u) * static_cast<ptrdiff_t>(w.X) + x +
                     static_cast<ptrdiff_t>(thread % 4 * 16));
     const ptrdiff_t two_chunks = static_cast<ptrdiff_t>(w.width) * (2 * BR_BAND);
-    /* Turns that begin in this range have nothing but what is wanted, nothing missing, and room for wide
-     * stores. */
+    /* Turns that begin in this range have nothing but what is wanted, and room for wide stores. */
     const int plain_from =
                   max(unit, (w.phase + w.first + per_chunk - 1) / per_chunk) * BR_BAND - before_first,
-              plain_to = w.wide_out && w.lost == nullptr
+              plain_to = w.wide_out
                              ? (min(end, (w.phase + w.last) / per_chunk) - CHUNKS) * BR_BAND - before_first
                              : plain_from - 1;
     unsigned beyond = 0;
@@ -135,37 +135,48 @@ __device__ __forceinline__ void walk_along(const tensor_work &w, uint4 *shared, 
     for (int i = 0; i < LAGS; i++) begin_block(i);
 
     auto is_plain = [&](int turn) { return turn >= plain_from && turn <= plain_to; };
-    /* Whether an output step is of this walk, and whether it is not missing. */
+    /* Whether an output step is of this walk. */
     auto is_here = [&](int chunk, int mine) {
         return chunk >= unit && chunk < end && mine >= w.first && mine < w.last;
     };
-    auto is_kept = [&](int mine) {
-        return w.lost == nullptr || !w.lost[static_cast<size_t>(mine - w.first) * w.F +
-                                            static_cast<size_t>(base / static_cast<int>(w.X))];
+    /* Which of a turn's outputs are missing, a bit each: of the turn at hand and of the one before. Each lane
+     * looks one up. */
+    unsigned lost = 0, lost_before = 0;
+    static_assert(TURN_STEPS / 2 <= 32, "as many bits as outputs");
+    auto is_lost = [&](int turn) {
+        int log_U = 31 - __clz(w.U);
+        asm volatile("" : "+r"(log_U));
+        const int of = static_cast<int>(threadIdx.x) % 32, mine = (turn >> log_U) + of;
+        return read_lost(w, static_cast<size_t>(mine - w.first) * w.F + static_cast<size_t>(f),
+                         of < TURN_STEPS >> log_U && mine >= w.first && mine < w.last);
     };
+    auto is_kept = [&](unsigned bits, int of) { return !LOST || (bits >> of & 1) == 0; };
     auto store_plain = [&](const uint4(&v)[CHUNKS / 2]) {
 #pragma unroll
         for (int i = 0; i < CHUNKS / 2; i++, out += two_chunks)
-            *reinterpret_cast<uint4 *>(out) = field_bytes(true)(v[i]);
+            *reinterpret_cast<uint4 *>(out) =
+                field_bytes(is_kept(lost_before, (row / 16 + 2 * i) * per_chunk + later))(v[i]);
     };
     /* Of any turn, whose levels stand there. Nothing of this is to take registers elsewhere. */
     auto store_part = [&](int turn, unsigned levels_at) {
         int log_U = 31 - __clz(w.U);
         unsigned own = threadIdx.x;
         asm volatile("" : "+r"(log_U), "+r"(own));
-        const int chunk_0 = (turn + (w.phase << log_U)) / BR_BAND + static_cast<int>(own / 64),
-                  of = static_cast<int>(own / 4 % 8 * 2 >> log_U);
+        const int chunk_0 = (turn + (w.phase << log_U)) / BR_BAND;
 #pragma unroll 1
         for (int i = 0; i < CHUNKS / 2; i++, out += two_chunks) {
-            int chunk = chunk_0 + 2 * i, mine = (chunk * BR_BAND >> log_U) - w.phase + of;
-            if (is_here(chunk, mine))
-                store_16(w, out, field_bytes(is_kept(mine))(load_shared(levels_at + i * 32 * SPAN)));
+            const int chunk = static_cast<int>(own / 64) + 2 * i,
+                      of = (chunk * BR_BAND >> log_U) + static_cast<int>(own / 4 % 8 * 2 >> log_U);
+            if (is_here(chunk_0 + chunk, (turn >> log_U) + of))
+                store_16(w, out,
+                         field_bytes(is_kept(lost_before, of))(load_shared(levels_at + i * 32 * SPAN)));
         }
     };
     unsigned levels =
         s::LEVELS - s::FIELD; /* of this turn; those of the turn before stand in the other half */
     const unsigned both_levels = 2 * (s::LEVELS - s::FIELD) + s::TURN;
 
+    bool lost_next = LOST && is_lost(step); /* this lane's, of the next turn */
 #pragma unroll 1
     for (; step < step_end; step += TURN_STEPS) {
         beamring::copy_async_wait<s::AHEAD - 1>();
@@ -228,7 +239,11 @@ __device__ __forceinline__ void walk_along(const tensor_work &w, uint4 *shared, 
             begin_block(chunk);
         }
         finish(CHUNKS - 1);
-        if (plain) {
+        if (LOST) {
+            lost = __ballot_sync(beamring::WHOLE_WARP, lost_next);
+            lost_next = is_lost(step + TURN_STEPS);
+        }
+        if (plain && lost == 0) {
 #pragma unroll
             for (int chunk = 0; chunk < CHUNKS; chunk++) beyond += masks[chunk];
         } else {
@@ -237,14 +252,14 @@ __device__ __forceinline__ void walk_along(const tensor_work &w, uint4 *shared, 
             const int chunk_0 = (step + (w.phase << log_U)) / BR_BAND;
 #pragma unroll
             for (int i = 0; i < 2 * CHUNKS; i++) {
-                int chunk = chunk_0 + i / 2,
-                    mine = (chunk * BR_BAND >> log_U) - w.phase + ((2 * q + i % 2) * 2 >> log_U);
+                const int of = (i / 2 * BR_BAND >> log_U) + ((2 * q + i % 2) * 2 >> log_U);
                 mask_counts counts = count_masks(masks[i / 2]);
                 /* back to masks: of which `beyond` has sums */
-                if (is_here(chunk, mine) && is_kept(mine))
+                if (is_here(chunk_0 + i / 2, (step >> log_U) + of) && is_kept(lost, of))
                     beyond += i % 2 ? counts.upper * 0xffff0000u : counts.lower * 0x0000ffffu;
             }
         }
+        lost_before = lost;
         slot = slot == s::AHEAD ? 0 : slot + 1;
         levels = both_levels - levels;
         /* before there are too many of them */

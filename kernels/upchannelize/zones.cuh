@@ -18,7 +18,8 @@ struct walk_work {
     unsigned from[BR_WALK_PIECES + 1]; /* where a column's pieces begin, in chunks from its first */
 };
 
-/* Grid: columns, pieces. */
+/* Grid: columns, pieces. LOST: outputs of some zone are missing. */
+template <bool LOST>
 __global__ void __launch_bounds__(128, walk::BLOCKS) walking(const __grid_constant__ walk_work all)
 {
     __shared__ uint4 shared[walk::SHARED / 16];
@@ -31,7 +32,7 @@ __global__ void __launch_bounds__(128, walk::BLOCKS) walking(const __grid_consta
               unit = first + static_cast<int>(all.from[blockIdx.y]),
               end = min(last, first + static_cast<int>(all.from[blockIdx.y + 1]));
     if (unit < end) {
-        walk_along(w, shared, base, unit, end);
+        walk_along<LOST>(w, shared, base, unit, end);
         /* who comes to a column's end keeps its history: these rows have just been read */
         if (end == last) remember_wide(w, base, BR_TURNED_SPAN);
     }
