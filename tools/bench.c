@@ -113,7 +113,7 @@ static bool want_all_of(const char *list)
 
 int cmd_bench(int argc, char **argv)
 {
-    bool strict = false, cpu = true, gpu = true, all = true;
+    bool strict = false, cpu = true, gpu = true, missing = false, all = true;
     gpu_part *on_gpu[NPARTS];
     unsigned non_gpu = 0;
     int shorts = 0;
@@ -124,6 +124,8 @@ int cmd_bench(int argc, char **argv)
             gpu = false;
         else if (strcmp(argv[i], "--gpu") == 0)
             cpu = false;
+        else if (strcmp(argv[i], "--missing") == 0)
+            missing = true;
         else {
             if (strcmp(argv[i], "--only") == 0 && ++i == argc) {
                 fputs("beamring bench: --only expects names of parts, separated by commas\n", stderr);
@@ -137,9 +139,15 @@ int cmd_bench(int argc, char **argv)
         fputs("beamring bench: --cpu leaves out the GPU and --gpu the CPU; expected at most one of them\n", stderr);
         return 2;
     }
+    if (missing && !gpu) {
+        fputs("beamring bench: --missing is of kernels on the GPU, which --cpu leaves out\n", stderr);
+        return 2;
+    }
+    gpu_misses = missing;
     for (int i = 0; i < NPARTS; i++) {
         if (!all && !wanted[i]) continue;
-        if (cpu && parts[i].cpu != NULL) shorts += parts[i].cpu();
+        if (missing && (parts[i].gpu == NULL || parts[i].gpu == gpu_pipelines)) continue;
+        if (cpu && !missing && parts[i].cpu != NULL) shorts += parts[i].cpu();
         if (gpu && parts[i].gpu != NULL) on_gpu[non_gpu++] = parts[i].gpu;
     }
     if (non_gpu > 0) shorts += bench_gpu_parts(on_gpu, non_gpu);

@@ -13,7 +13,7 @@
 
 #define PIECE ((size_t)16 << 20)
 #define PLUG  ((size_t)1 << 30)
-enum { SHIFTS = 4096, PLUGS = 10, UPLOADS = 1 << 20 };
+enum { SHIFTS = 4096, PLUGS = 10, UPLOADS = 1 << 26 };
 
 /* --- memory ------------------------------------------------------------------------------------------- */
 
@@ -245,6 +245,7 @@ static bool open_device(struct gpu *g)
 static void close_device(struct gpu *g)
 {
     gpu_free_all(g);
+    free(g->valid);
     if (g->plug != NULL) br_gpu_free(g->plug, 0);
     br_cuda_destroy(g->cuda);
     for (int i = 0; i <= GPU_RUNS; i++)
@@ -269,6 +270,7 @@ int bench_gpu_parts(gpu_part *const *parts, unsigned n)
     br_gpu_name(0, name, sizeof name);
     printf("GPU: %s\n", name);
     if (open_device(&g)) measure_ceilings(&g);
+    if (gpu_misses) printf("of every channel one of %d samples is missing\n", GPU_APART);
     gpu_heading();
     for (unsigned i = 0; i < n && gpu_ok(&g, BR_OK); i++) {
         /* For most of a second after a load at its power limit a GPU runs at lower clocks, whatever it does then. */

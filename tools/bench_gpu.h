@@ -38,6 +38,7 @@ struct gpu {
     double copy;               /* bytes/s read and written by a device-to-device copy */
     double int8, fp16;         /* operations/s of the library's product; 0: no library */
     double to_device, to_host; /* bytes/s from and to locked memory */
+    uint8_t *valid;            /* of gpu_validity */
 };
 
 /* Memory on the device, freed by gpu_free_all. NULL after a failure, which is kept in g->error. */
@@ -136,13 +137,21 @@ struct gpu_data {
 };
 bool gpu_make_data(struct gpu *g, struct gpu_data *s, size_t in, enum gpu_random kind, size_t out, size_t side);
 
+/* `bench --missing`: of every channel one of GPU_APART samples is missing, nothing is required. */
+extern bool gpu_misses;
+enum { GPU_APART = 1000 };
+
+/* [steps][channels], or by channel [channels][steps]: which are there; NULL if all are. Good until the next call. A failure is
+ * kept in g->error. */
+const uint8_t *gpu_validity(struct gpu *g, size_t steps, size_t channels, bool by_channel);
+
 /* Times and prints one kernel, and gives back its memory. Milliseconds; negative after a failure. */
 double gpu_measure(struct gpu *g, const char *name, void (*enqueue)(void *, unsigned), void *arg, const struct gpu_work *work);
 
 /* Says that a kernel cannot be measured; the others are all the same. */
 void gpu_refused(const char *name, const char *why);
 
-/* Prints whether `value` is at most what is required. Returns 1 if it is not, or if it was not measured (negative). */
+/* Prints whether `value` is at most what is required of data with nothing missing. Returns 1 if it is not, or if it was not measured (negative). */
 int gpu_require(const char *name, double value, const char *unit, double most);
 
 uint32_t gpu_random_number(void); /* 24 bits */

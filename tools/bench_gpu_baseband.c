@@ -11,13 +11,15 @@ struct baseband {
     struct br_baseband *plan;
     size_t samples;
     struct gpu_data sets;
+    const uint8_t *e_valid;
+    uint8_t *valid; /* of what comes out, if something is missing */
 };
 
 static void run_baseband(void *arg, unsigned i)
 {
     struct baseband *b = arg;
-    br_baseband_execute(b->plan, b->sets.in[i % b->sets.n], NULL, b->samples, b->sets.out[i % b->sets.n],
-                        NULL, NULL);
+    br_baseband_execute(b->plan, b->sets.in[i % b->sets.n], b->e_valid, b->samples,
+                        b->sets.out[i % b->sets.n], b->valid, NULL);
 }
 
 static struct br_baseband *make_plan(struct gpu *g, const struct gpu_node *node, enum br_baseband_gpu gpu,
@@ -71,14 +73,19 @@ static double measure(struct gpu *g, const struct gpu_node *node, enum br_baseba
     snprintf(name, sizeof name, "baseband%s, %s, F %zu, T %zu, B %zu",
              gpu == BR_BASEBAND_PORTABLE ? ", portable" : "", node->name, node->channels, node->samples,
              node->voltages);
+    b.e_valid = gpu_validity(g, node->samples, node->channels, false);
+    if (b.e_valid != NULL) b.valid = malloc(node->samples * node->channels);
     if (b.plan == NULL)
         gpu_refused(name, why.text);
+    else if (b.e_valid != NULL && b.valid == NULL)
+        gpu_refused(name, "no memory");
     else if (gpu_make_data(g, &b.sets, in, GPU_BYTES, out, 0))
         ms = gpu_measure(g, name, run_baseband, &b,
                          &(struct gpu_work){(double)(in + out + weights),
                                             8 * (double)in * (double)node->voltages, true,
                                             (double)node->samples * node->sample_us * 1e-6});
     br_baseband_destroy(b.plan);
+    free(b.valid);
     return ms;
 }
 
@@ -167,6 +174,7 @@ int bench_gpu_baseband(struct gpu *g)
     shorts += gpu_require("HIRAX", gpu_baseband(g, &gpu_hirax) * 1e3, "us", 165);
     shorts += gpu_require("pathfinder", gpu_baseband(g, &gpu_pathfinder) * 1e3, "us", 145);
     shorts += gpu_require("CHORD, portable", measure(g, &gpu_chord, BR_BASEBAND_PORTABLE) * 1e3, "us", 700);
+    if (gpu_misses) return shorts;
     shorts += gpu_require("slowest of these in a row to fastest, per sample", steadiness(g), "", 1.5);
     return shorts;
 }

@@ -12,12 +12,13 @@ struct frb_beams {
     const double *direction;
     size_t steps;
     struct gpu_data sets;
+    const uint8_t *valid; /* [channels][steps] */
 };
 
 static void run_frb_beams(void *arg, unsigned i)
 {
     struct frb_beams *b = arg;
-    br_frb_beams_execute(b->plan, (uint16_t *)(void *)b->sets.in[i % b->sets.n], NULL, b->steps,
+    br_frb_beams_execute(b->plan, (uint16_t *)(void *)b->sets.in[i % b->sets.n], b->valid, b->steps,
                          (uint16_t *)(void *)b->sets.out[i % b->sets.n]);
 }
 
@@ -76,6 +77,7 @@ static double bench(struct gpu *g, const struct gpu_node *node, size_t channels,
                                                .float32 = what == BEAMS_FLOAT32,
                                                .cuda = g->cuda};
     b.direction = direction;
+    b.valid = gpu_validity(g, steps, channels, true);
     if (br_frb_beams_create(&b.plan, BR_CUDA, &params, &why) != 0)
         gpu_refused(name, why.text);
     else if (what ==

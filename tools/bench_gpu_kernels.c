@@ -70,6 +70,22 @@ bool gpu_make_data(struct gpu *g, struct gpu_data *s, size_t in, enum gpu_random
     return gpu_ok(g, BR_OK);
 }
 
+bool gpu_misses;
+
+const uint8_t *gpu_validity(struct gpu *g, size_t steps, size_t channels, bool by_channel)
+{
+    if (!gpu_misses) return NULL;
+    free(g->valid);
+    g->valid = malloc(steps * channels);
+    if (g->valid == NULL) {
+        br_fail(&g->error, BR_E_NO_MEMORY, "no memory");
+        return NULL;
+    }
+    for (size_t i = 0; i < steps * channels; i++)
+        g->valid[i] = (by_channel ? i % steps : i / channels) % GPU_APART != 0;
+    return g->valid;
+}
+
 double gpu_measure(struct gpu *g, const char *name, void (*enqueue)(void *, unsigned), void *arg,
                       const struct gpu_work *work)
 {
@@ -113,6 +129,7 @@ void gpu_zones_name(char *name, const char *kernel, const struct gpu_node *node,
 int gpu_require(const char *name, double value, const char *unit, double most)
 {
     int falls_short = !(value >= 0 && value <= most);
+    if (gpu_misses) return 0;
     printf("    %s: %.4g %s, at most %.4g: %s\n", name, value, unit, most, falls_short ? "SHORT" : "ok");
     return falls_short;
 }

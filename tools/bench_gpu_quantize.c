@@ -13,13 +13,14 @@ struct quantize {
     struct br_quantize *plan;
     size_t steps;
     struct gpu_data sets;
+    const uint8_t *valid; /* [channels][steps] */
 };
 
 static void run_quantize(void *arg, unsigned i)
 {
     struct quantize *q = arg;
     unsigned set = i % q->sets.n;
-    br_quantize_execute(q->plan, (uint16_t *)(void *)q->sets.in[set], q->steps, NULL, q->sets.out[set],
+    br_quantize_execute(q->plan, (uint16_t *)(void *)q->sets.in[set], q->steps, q->valid, q->sets.out[set],
                         q->sets.side[set]);
 }
 
@@ -32,7 +33,7 @@ static const char *kind_of(enum gpu_random kind)
 double gpu_quantize(struct gpu *g, const struct gpu_node *node, size_t channels, size_t beams, size_t steps,
                     unsigned bits, enum gpu_random kind)
 {
-    struct quantize q = {.steps = steps};
+    struct quantize q = {.steps = steps, .valid = gpu_validity(g, steps, channels, true)};
     size_t values = channels * beams * steps, side = channels * beams * 2 * sizeof(float);
     const struct br_quantize_params params = {.nchannels = channels,
                                               .nbeams = beams,
@@ -59,14 +60,15 @@ struct fused {
     struct br_frb_beams *beams;
     struct br_fused *plan;
     struct gpu_data sets;
+    const uint8_t *valid; /* [channels][BR_FUSED_BLOCK] */
 };
 
 static void run_fused(void *arg, unsigned i)
 {
     struct fused *f = arg;
     unsigned set = i % f->sets.n;
-    br_fused_execute(f->plan, (uint16_t *)(void *)f->sets.in[set], BR_FUSED_BLOCK, NULL, f->sets.out[set],
-                     f->sets.side[set]);
+    br_fused_execute(f->plan, (uint16_t *)(void *)f->sets.in[set], BR_FUSED_BLOCK, f->valid,
+                     f->sets.out[set], f->sets.side[set]);
 }
 
 /* A grid of bx by by beams, formed and quantized to 4 bits in one kernel. Milliseconds; negative: not
@@ -74,7 +76,7 @@ static void run_fused(void *arg, unsigned i)
 static double gpu_fused(struct gpu *g, const struct gpu_node *node, size_t channels, size_t bx, size_t by,
                         enum gpu_random kind)
 {
-    struct fused f = {0};
+    struct fused f = {.valid = gpu_validity(g, BR_FUSED_BLOCK, channels, true)};
     size_t nbeams = bx * by, rows = channels * nbeams,
            in = channels * BR_FUSED_BLOCK * 4 * node->m * node->n * 2, out = rows * BR_FUSED_BLOCK / 2,
            side = rows * 2 * sizeof(float);

@@ -13,12 +13,9 @@ struct upchannelize {
     unsigned nzones;
     size_t row, nspectators, samples;
     struct gpu_data sets;
-    uint8_t *valid;   /* of what comes out; not looked at */
-    uint8_t *e_valid; /* [samples][channels], or NULL: nothing is missing */
+    uint8_t *valid;
+    const uint8_t *e_valid;
 };
-
-/* Samples between two that a channel misses: with U = 128 two of five outputs are lost by them. */
-enum { APART = 1000 };
 
 static void run_upchannelize(void *arg, unsigned i)
 {
@@ -39,20 +36,18 @@ static void run_upchannelize(void *arg, unsigned i)
     br_upchannelize_execute_all(calls, u->nzones);
 }
 
-static double measure(struct gpu *g, const struct gpu_node *node, const struct gpu_zone *zone,
-                      unsigned nzones, bool misses)
+double gpu_upchannelize(struct gpu *g, const struct gpu_node *node, const struct gpu_zone *zone,
+                        unsigned nzones)
 {
     struct upchannelize u = {
         .zone = zone, .nzones = nzones, .nspectators = NPOL * node->dishes, .samples = node->samples};
     double ms = -1, samples = 0, operations = 0;
     char name[GPU_ROW_NAME];
     struct br_why why;
-    size_t channels = gpu_all_channels(zone, nzones);
-    gpu_zones_name(name, misses ? "upchannelize, samples missing" : "upchannelize", node, zone, nzones);
-    u.row = channels * u.nspectators;
-    u.valid = malloc(channels * u.samples);
-    u.e_valid = misses ? malloc(channels * u.samples) : NULL;
-    for (size_t i = 0; u.e_valid && i < channels * u.samples; i++) u.e_valid[i] = i / channels % APART != 0;
+    gpu_zones_name(name, "upchannelize", node, zone, nzones);
+    u.row = gpu_all_channels(zone, nzones) * u.nspectators;
+    u.valid = malloc(gpu_all_channels(zone, nzones) * u.samples);
+    u.e_valid = gpu_validity(g, u.samples, gpu_all_channels(zone, nzones), false);
     for (unsigned z = 0; z < nzones; z++) {
         double count = (double)(zone[z].channels * u.nspectators * u.samples), passes = 0;
         for (unsigned factor = zone[z].factor; factor > 1; factor /= 2) passes++;
@@ -64,9 +59,8 @@ static double measure(struct gpu *g, const struct gpu_node *node, const struct g
                                                       .factor = zone[z].factor,
                                                       .taps = TAPS,
                                                       .cuda = g->cuda};
-        bool memory = u.valid != NULL && (u.e_valid != NULL || !misses);
-        if (!memory || br_upchannelize_create(&u.plan[z], BR_CUDA, &params, &why) != 0) {
-            gpu_refused(name, memory ? why.text : "no memory");
+        if (u.valid == NULL || br_upchannelize_create(&u.plan[z], BR_CUDA, &params, &why) != 0) {
+            gpu_refused(name, u.valid != NULL ? why.text : "no memory");
             goto done;
         }
     }
@@ -77,14 +71,7 @@ static double measure(struct gpu *g, const struct gpu_node *node, const struct g
 done:
     for (unsigned z = 0; z < nzones; z++) br_upchannelize_destroy(u.plan[z]);
     free(u.valid);
-    free(u.e_valid);
     return ms;
-}
-
-double gpu_upchannelize(struct gpu *g, const struct gpu_node *node, const struct gpu_zone *zone,
-                        unsigned nzones)
-{
-    return measure(g, node, zone, nzones, false);
 }
 
 int bench_gpu_upchannelize(struct gpu *g)
@@ -103,7 +90,5 @@ int bench_gpu_upchannelize(struct gpu *g)
     gpu_upchannelize(g, &gpu_pathfinder, &(struct gpu_zone){gpu_pathfinder.channels, gpu_pathfinder.factor},
                      1);
     gpu_upchannelize(g, &gpu_hirax, &(struct gpu_zone){gpu_hirax.channels, gpu_hirax.factor}, 1);
-    for (unsigned factor = 2; factor <= 128; factor *= 2)
-        measure(g, &gpu_chord, &(struct gpu_zone){gpu_chord.channels, factor}, 1, true);
     return shorts;
 }

@@ -111,17 +111,27 @@ void br_baseband_destroy(struct br_baseband *plan)
     free(plan);
 }
 
+/* valid [T][F] to out_valid [F][T], 0 or 255. Mostly all samples are there, and memchr passes over them. */
+static void turn_validity(uint8_t *out_valid, const uint8_t *valid, size_t nsteps, size_t nchannels)
+{
+    const uint8_t *row = valid, *end = valid + nsteps * nchannels, *gap;
+    memset(out_valid, 255, nsteps * nchannels);
+    while ((gap = memchr(row, 0, (size_t)(end - row))) != NULL) {
+        size_t t = (size_t)(gap - valid) / nchannels;
+        row = valid + t * nchannels;
+        for (size_t f = 0; f < nchannels; f++) out_valid[f * nsteps + t] = row[f] ? 255 : 0;
+        row += nchannels;
+    }
+}
+
 uint64_t br_baseband_execute(struct br_baseband *plan, const uint8_t *e, const uint8_t *e_valid,
                              size_t nsteps, uint8_t *out, uint8_t *out_valid, uint64_t *saturated)
 {
     size_t nchannels = plan->nchannels;
-    if (out_valid && e_valid) {
-        for (size_t f = 0; f < nchannels; f++)
-            for (size_t t = 0; t < nsteps; t++)
-                out_valid[f * nsteps + t] = e_valid[t * nchannels + f] ? 255 : 0;
-    } else if (out_valid) {
+    if (out_valid && e_valid)
+        turn_validity(out_valid, e_valid, nsteps, nchannels);
+    else if (out_valid)
         memset(out_valid, 255, nchannels * nsteps);
-    }
 #if BR_WITH_CUDA
     if (plan->backend == BR_CUDA) {
         br_baseband_cuda(plan, e, e_valid, nsteps, out);
