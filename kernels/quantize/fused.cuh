@@ -84,13 +84,11 @@ __device__ __forceinline__ void form_half(unsigned (&x)[TILES][REGISTERS], unsig
 
 /* What quantize::add_up makes of 8 beams, for two times 8 of them at once, whose products are independent of
  * each other: in the same order, so with the same bits, but that the squares are this lane's own ones. */
-template <bool MISSING>
 __device__ __forceinline__ void add_up_both(quantize::sums (&to)[TILES],
-                                            const unsigned (&x)[TILES][REGISTERS], unsigned unit)
+                                            const unsigned (&x)[TILES][REGISTERS],
+                                            const float (&start)[TILES][4], unsigned unit)
 {
-    float start[TILES][4] = {}, sum[TILES][2] = {}, squares[TILES][4] = {};
-#pragma unroll
-    for (unsigned h = 0; h < TILES && !MISSING; h++) quantize::minus_pivot(start[h], x[h][0], x[h][1]);
+    float sum[TILES][2] = {}, squares[TILES][4] = {};
     using means = quantize::means<REGISTERS>;
 #pragma unroll
     for (unsigned r = 0; r < REGISTERS; r += 4) {
@@ -171,14 +169,20 @@ write_beams(uint8_t *out, size_t stride, const unsigned (&x)[TILES][REGISTERS],
  * and 1, of i + g + 8 by the others. x is 0 where a value is missing. Returns how many levels were clamped.
  */
 template <int BITS, bool MISSING>
-__device__ __forceinline__ unsigned quantize_beams(const unsigned (&x)[TILES][REGISTERS], const work &w,
+__device__ __forceinline__ unsigned quantize_beams(unsigned (&x)[TILES][REGISTERS], const work &w,
                                                    const place &at, unsigned valid_steps, unsigned lane)
 {
     const unsigned g = lane / 4, q = lane % 4, unit = quantize::unit_matrix(lane);
     const quantize::rule rule = quantize::make_rule(w.levels_rms, valid_steps);
     const uint8_t *valid = MISSING ? w.valid + at.f * STEPS : nullptr;
     quantize::sums sums[TILES];
-    add_up_both<MISSING>(sums, x, unit);
+    float start[TILES][4];
+    const float times = MISSING ? quantize::mean_of_valid<BITS, STEPS>(valid, q) : 1;
+#pragma unroll
+    for (unsigned h = 0; h < TILES; h++) quantize::minus_pivot(start[h], x[h][0], x[h][1], times);
+    if (MISSING)
+        quantize::fill_missing<BITS, STEPS, TILES>({x[0], x[1]}, {start[0][0], start[1][0]}, valid, q);
+    add_up_both(sums, x, start, unit);
     quantize::sums mine = q < 2 ? sums[0] : sums[1];
     /* quantize::over_lanes for both at once */
     mine.squares += __shfl_xor_sync(WHOLE_WARP, q < 2 ? sums[1].squares : sums[0].squares, 2);

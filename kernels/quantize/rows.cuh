@@ -113,15 +113,15 @@ template <unsigned REGISTERS> struct means {
     }
 };
 
-/* start[4] = minus the pivot of the first 16 steps. All four are the same number, but made from different
- * ones of equal columns, which the compiler does not know to be equal: it would keep one number and copy it
- * to four registers for each product that begins with them. */
-__device__ __forceinline__ void minus_pivot(float (&start)[4], unsigned low, unsigned high)
+/* start[4] = minus the pivot of the first 16 steps, `times` their mean. All four are the same number, but
+ * made from different ones of equal columns, which the compiler does not know to be equal: it would keep one
+ * number and copy it to four registers for each product that begins with them. */
+__device__ __forceinline__ void minus_pivot(float (&start)[4], unsigned low, unsigned high, float times = 1)
 {
     const float zero[4] = {0, 0, 0, 0};
     float c[4];
     product(c, low, high, SIXTEENTHS, zero);
-    const float minus = -c[0] - c[2], equal = -c[1] - c[3];
+    const float minus = times * (-c[0] - c[2]), equal = times * (-c[1] - c[3]);
     const float2 one = both(pack(minus, equal)), other = both(pack(equal, minus));
     start[0] = one.x, start[1] = one.y, start[2] = other.x, start[3] = other.y;
 }
@@ -133,13 +133,12 @@ __device__ __forceinline__ float over_lanes(float v)
     return v + __shfl_xor_sync(WHOLE_WARP, v, 1);
 }
 
-/* Of 8 beams. Missing values must be 0 in x, and the pivot is 0 then. */
-template <int REGISTERS, bool MISSING>
-__device__ __forceinline__ sums add_up(const unsigned *x, unsigned lane)
+/* Of 8 beams, whose differences are from -start; missing values must be -start in x. */
+template <int REGISTERS>
+__device__ __forceinline__ sums add_up(const unsigned *x, unsigned lane, const float (&start)[4])
 {
     const unsigned unit = unit_matrix(lane);
-    float c[4], d[4], start[4] = {0, 0, 0, 0};
-    if (!MISSING) minus_pivot(start, x[0], x[1]);
+    float c[4], d[4];
     using m = means<REGISTERS>;
     float sum[2] = {}, squares[4] = {};
 #pragma unroll
@@ -182,6 +181,8 @@ __device__ __forceinline__ float2 add_up_again(const unsigned *x, float about, c
         sums[1] += v.y;
         squares[0] = fmaf(v.x, v.x, squares[0]);
         squares[1] = fmaf(v.y, v.y, squares[1]);
+        if (r % 4 == 3)
+            __syncwarp(); /* what `keep` reads is not asked for all at once, for lack of registers */
     }
     float2 all = make_float2(sums[0] + sums[1], squares[0] + squares[1]);
 #pragma unroll
@@ -378,15 +379,53 @@ __device__ __forceinline__ unsigned kept(const uint8_t *valid, unsigned r, unsig
                        valid[br_quantize_step(BITS, STEPS, r, q, 1)], 0x4400);
 }
 
+/* Where the steps of registers 0 and 1 of all lanes are missing: what the mean of those that are there, and
+ * of 0 in place of the others, is to be multiplied by to be a mean of the former; 0 if there is none. */
+template <int BITS, int STEPS>
+__device__ __forceinline__ float mean_of_valid(const uint8_t *valid, unsigned q)
+{
+    int count = __popc(kept<BITS, STEPS>(valid, 0, q)) + __popc(kept<BITS, STEPS>(valid, 1, q));
+    count += __shfl_xor_sync(WHOLE_WARP, count, 2);
+    count += __shfl_xor_sync(WHOLE_WARP, count, 1); /* 16 for each step */
+    return count > 0 ? 256 / static_cast<float>(count) : 0;
+}
+
+/* Missing values of TILES times 8 beams become -start, so that their differences are 0. */
+template <int BITS, int STEPS, unsigned TILES>
+__device__ __forceinline__ void fill_missing(unsigned *const (&x)[TILES], const float (&start)[TILES],
+                                             const uint8_t *valid, unsigned q)
+{
+    unsigned pivots[TILES];
+#pragma unroll
+    for (unsigned h = 0; h < TILES; h++) pivots[h] = pack(-start[h], -start[h]);
+#pragma unroll
+    for (unsigned first = 0; first < STEPS / 8; first += 16 / BITS) {
+        unsigned there[2] = {0, 0};
+        load_valid<BITS, STEPS>(there, valid, first, q);
+#pragma unroll
+        for (unsigned i = 0; i < 16 / BITS; i++) {
+            /* bytes of the steps in both halves, see br_quantize_step */
+            const unsigned low = BITS == 4 ? i % 2 * 2 + i / 2 : i, high = low + 8 / BITS * 2,
+                           keep = __byte_perm(there[0], there[1], low * 0x11 + high * 0x1100);
+#pragma unroll
+            for (unsigned h = 0; h < TILES; h++) x[h][first + i] = choose(keep, x[h][first + i], pivots[h]);
+        }
+        __syncwarp(); /* not all words at once: there are no registers for them */
+    }
+}
+
 /* The whole of it for a warp that has all steps. x is 0 where a value is missing. `out` and `side` are where
  * this lane's beam (lane / 4) has its row and its pair of numbers; not `inside`: there is no such beam. */
 template <int BITS, int STEPS, bool MISSING>
-__device__ __forceinline__ void quantize_rows(const unsigned (&x)[STEPS / 8], const rule &rule,
+__device__ __forceinline__ void quantize_rows(unsigned (&x)[STEPS / 8], const rule &rule,
                                               const uint8_t *valid, uint8_t *out, float2 *side, bool inside,
                                               unsigned &clamped)
 {
     const unsigned lane = threadIdx.x % 32, q = lane % 4;
-    moments m = find_moments(add_up<STEPS / 8, MISSING>(x, lane), rule);
+    float start[4];
+    minus_pivot(start, x[0], x[1], MISSING ? mean_of_valid<BITS, STEPS>(valid, q) : 1);
+    if (MISSING) fill_missing<BITS, STEPS, 1>({x}, {start[0]}, valid, q);
+    moments m = find_moments(add_up<STEPS / 8>(x, lane, start), rule);
     if (__any_sync(WHOLE_WARP, m.far)) {
         const float about = about_mean(m);
         const float2 again = add_up_again<STEPS / 8>(x, about, [&](int r) {

@@ -31,8 +31,8 @@ struct tensor_variant {
     void (*fill)(uint8_t *table, const tensor_tables &at, const struct br_upchannelize *plan);
     /* for aligned data with nothing missing, and with something; instead of the others, or NULL */
     void (*mapped)(mapped_work), (*mapped_lost)(mapped_work);
-    int sets;                    /* in which it has a window's times: those that are 0, 1, ... modulo that */
-    int windows;                 /* that are copied at once */
+    int sets;    /* in which it has a window's times: those that are 0, 1, ... modulo that */
+    int windows; /* that are copied at once */
 };
 
 int lags_of(int U, int M)
