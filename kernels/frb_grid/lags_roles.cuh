@@ -48,6 +48,20 @@ __device__ __forceinline__ void prefetch(const void *from)
     asm volatile("prefetch.global.L2 [%0];\n" ::"l"(__cvta_generic_to_global(from)));
 }
 
+/* Whether all of `count` samples of channel f are there, of which the first one is `step`. By a whole warp.
+ */
+__device__ __forceinline__ bool all_there(const lags_job &w, unsigned f, size_t step, int count,
+                                          unsigned lane)
+{
+    /* valid: shape (steps, valid_row) */
+    const uint8_t *valid = w.valid + (step + lane) * w.valid_row + f;
+    bool missing = false;
+#pragma unroll 1
+    for (int i = static_cast<int>(lane); i < count; i += 32, valid += 32 * w.valid_row)
+        missing |= *valid == 0;
+    return __any_sync(WHOLE_WARP, missing) == 0;
+}
+
 /* Copies the bytes of all steps, by one warp. */
 template <int MT, int NT>
 __device__ __forceinline__ void copy_all(const lags_work &all, unsigned barriers, unsigned lane)
@@ -69,10 +83,12 @@ __device__ __forceinline__ void copy_all(const lags_work &all, unsigned barriers
             const unsigned block = ahead.block;
             unsigned at = ahead.at;
             int left = static_cast<int>(ahead.samples(w));
-            const bool rows = w.width == 16 && !w.valid && (block > 0 || at >= w.pending);
             /* e: shape (steps, row) */
-            const uint8_t *from = w.e + (static_cast<size_t>(block) * w.T + at - w.pending) * w.row +
-                                  static_cast<size_t>(run.f) * (grid.P * grid.D) + 16 * lane;
+            const size_t step = static_cast<size_t>(block) * w.T + at - w.pending;
+            const uint8_t *from =
+                w.e + step * w.row + static_cast<size_t>(run.f) * (grid.P * grid.D) + 16 * lane;
+            const bool rows = w.width == 16 && (block > 0 || at >= w.pending) &&
+                              (!w.valid || all_there(w, run.f, step, left, lane));
             ahead.take(w);
 #pragma unroll 1
             do {
