@@ -144,6 +144,8 @@ enum { GPU_APART = 1000 };
 /* [steps][channels], or by channel [channels][steps]: which are there; NULL if all are. Good until the next call. A failure is
  * kept in g->error. */
 const uint8_t *gpu_validity(struct gpu *g, size_t steps, size_t channels, bool by_channel);
+/* The same of all zones, one after the other, upchannelized: [samples / factor][channels factor]. */
+const uint8_t *gpu_zones_validity(struct gpu *g, const struct gpu_zone *zone, unsigned nzones, size_t samples);
 
 /* Times and prints one kernel, and gives back its memory. Milliseconds; negative after a failure. */
 double gpu_measure(struct gpu *g, const char *name, void (*enqueue)(void *, unsigned), void *arg, const struct gpu_work *work);

@@ -17,8 +17,7 @@ struct frb_grid {
     size_t nspectators, samples, blocks, cells;
     struct gpu_data sets;
     uint8_t *valid;
-    const uint8_t *e_valid; /* [samples][fine channels], of which a zone has the first ones */
-    size_t valid_row;
+    const uint8_t *e_valid; /* of gpu_zones_validity */
     uint16_t (*cell)[2];
     const float *weights; /* [fine][NPOL][D][2], the first ones of each zone */
     int log2_scale[GPU_ZONES];
@@ -29,6 +28,7 @@ static void run_frb_grid(void *arg, unsigned i)
     struct frb_grid *f = arg;
     const uint8_t *in = f->sets.in[i % f->sets.n];
     uint16_t *out = (uint16_t *)(void *)f->sets.out[i % f->sets.n];
+    const uint8_t *e_valid = f->e_valid;
     uint8_t *valid = f->valid;
     struct br_frb_grid_call call[GPU_ZONES];
     for (unsigned z = 0; z < f->nzones; z++) {
@@ -37,8 +37,8 @@ static void run_frb_grid(void *arg, unsigned i)
         call[z] = (struct br_frb_grid_call){.plan = f->plan[z],
                                             .e = in,
                                             .row = row,
-                                            .e_valid = f->e_valid,
-                                            .valid_row = f->valid_row,
+                                            .e_valid = e_valid,
+                                            .valid_row = fine,
                                             .nsteps = steps,
                                             .max_blocks = f->blocks,
                                             .out = out,
@@ -46,6 +46,7 @@ static void run_frb_grid(void *arg, unsigned i)
                                             .out_valid = valid,
                                             .valid_stride = f->blocks};
         in += steps * row;
+        if (e_valid) e_valid += steps * fine;
         out += fine * f->blocks * f->cells;
         valid += fine * f->blocks;
     }
@@ -181,8 +182,7 @@ double gpu_frb_grid(struct gpu *g, const struct gpu_node *node, const struct gpu
     f.weights = weights;
     if (!gpu_make_data(g, &f.sets, in, GPU_BYTES, out, 0)) goto done;
     print_error(g, &f, node);
-    f.valid_row = fine;
-    f.e_valid = gpu_validity(g, f.samples, fine, false);
+    f.e_valid = gpu_zones_validity(g, zone, nzones, f.samples);
     /* dense transforms, first along n into 2N, then along m into 2M; 8 operations for a complex product and
      * its sum */
     ms = gpu_measure(g, name, run_frb_grid, &f,

@@ -72,18 +72,30 @@ bool gpu_make_data(struct gpu *g, struct gpu_data *s, size_t in, enum gpu_random
 
 bool gpu_misses;
 
-const uint8_t *gpu_validity(struct gpu *g, size_t steps, size_t channels, bool by_channel)
+static uint8_t *validity_of(struct gpu *g, size_t samples)
 {
     if (!gpu_misses) return NULL;
     free(g->valid);
-    g->valid = malloc(steps * channels);
-    if (g->valid == NULL) {
-        br_fail(&g->error, BR_E_NO_MEMORY, "no memory");
-        return NULL;
-    }
-    for (size_t i = 0; i < steps * channels; i++)
-        g->valid[i] = (by_channel ? i % steps : i / channels) % GPU_APART != 0;
+    g->valid = malloc(samples);
+    if (g->valid == NULL) br_fail(&g->error, BR_E_NO_MEMORY, "no memory");
     return g->valid;
+}
+
+const uint8_t *gpu_validity(struct gpu *g, size_t steps, size_t channels, bool by_channel)
+{
+    uint8_t *valid = validity_of(g, steps * channels);
+    for (size_t i = 0; valid && i < steps * channels; i++)
+        valid[i] = (by_channel ? i % steps : i / channels) % GPU_APART != 0;
+    return valid;
+}
+
+const uint8_t *gpu_zones_validity(struct gpu *g, const struct gpu_zone *zone, unsigned nzones, size_t samples)
+{
+    uint8_t *valid = validity_of(g, gpu_all_channels(zone, nzones) * samples), *to = valid;
+    for (unsigned z = 0; valid && z < nzones; z++)
+        for (size_t i = 0; i < zone[z].channels * samples; i++)
+            *to++ = i / (zone[z].channels * zone[z].factor) % GPU_APART != 0;
+    return valid;
 }
 
 double gpu_measure(struct gpu *g, const char *name, void (*enqueue)(void *, unsigned), void *arg,
