@@ -8,9 +8,9 @@
  * register has two fine channels of two samples, stmatrix turns them to rows of 64 samples of a fine channel,
  * and these are stored.
  *
- * Rows come and go 16 bytes a thread; from U = 32 on, where all is aligned and nothing is missing, by the
- * tensor memory accelerator (mapped_work), which spares the warps addresses, loads and stores. For smaller U,
- * where memory is what they wait for, it is slower. */
+ * Rows come and go 16 bytes a thread; from U = 32 on, where all is aligned, by the tensor memory accelerator
+ * (mapped_work), which spares the warps addresses, loads and stores. For smaller U, where memory is what they
+ * wait for, it is slower. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_TURNED_CUH
 #define BEAMRING_KERNELS_UPCHANNELIZE_TURNED_CUH
 

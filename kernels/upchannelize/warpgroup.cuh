@@ -139,9 +139,9 @@ __device__ __forceinline__ void walk_along(const tensor_work &w, uint4 *shared, 
     auto is_here = [&](int chunk, int mine) {
         return chunk >= unit && chunk < end && mine >= w.first && mine < w.last;
     };
-    /* Which of a turn's outputs are missing, a bit each: of the turn at hand and of the one before. Each lane
-     * looks one up. */
-    unsigned lost = 0, lost_before = 0;
+    /* Which of a turn's outputs are missing, a bit each: of the turn before, until that at hand ends. Each
+     * lane looks one up. */
+    unsigned lost = 0;
     static_assert(TURN_STEPS / 2 <= 32, "as many bits as outputs");
     auto is_lost = [&](int turn) {
         int log_U = 31 - __clz(w.U);
@@ -150,12 +150,14 @@ __device__ __forceinline__ void walk_along(const tensor_work &w, uint4 *shared, 
         return read_lost(w, static_cast<size_t>(mine - w.first) * w.F + static_cast<size_t>(f),
                          of < TURN_STEPS >> log_U && mine >= w.first && mine < w.last);
     };
-    auto is_kept = [&](unsigned bits, int of) { return !LOST || (bits >> of & 1) == 0; };
+    auto is_kept = [&](int of) { return !LOST || (lost >> of & 1) == 0; };
     auto store_plain = [&](const uint4(&v)[CHUNKS / 2]) {
+        int log_U = 31 - __clz(w.U), own = static_cast<int>(threadIdx.x);
+        if (LOST) asm volatile("" : "+r"(log_U), "+r"(own)); /* not to take registers elsewhere */
 #pragma unroll
         for (int i = 0; i < CHUNKS / 2; i++, out += two_chunks)
-            *reinterpret_cast<uint4 *>(out) =
-                field_bytes(is_kept(lost_before, (row / 16 + 2 * i) * per_chunk + later))(v[i]);
+            *reinterpret_cast<uint4 *>(out) = field_bytes(
+                is_kept(((own / 64 + 2 * i) * BR_BAND >> log_U) + (own / 4 % 8 * 2 >> log_U)))(v[i]);
     };
     /* Of any turn, whose levels stand there. Nothing of this is to take registers elsewhere. */
     auto store_part = [&](int turn, unsigned levels_at) {
@@ -168,8 +170,7 @@ __device__ __forceinline__ void walk_along(const tensor_work &w, uint4 *shared, 
             const int chunk = static_cast<int>(own / 64) + 2 * i,
                       of = (chunk * BR_BAND >> log_U) + static_cast<int>(own / 4 % 8 * 2 >> log_U);
             if (is_here(chunk_0 + chunk, (turn >> log_U) + of))
-                store_16(w, out,
-                         field_bytes(is_kept(lost_before, of))(load_shared(levels_at + i * 32 * SPAN)));
+                store_16(w, out, field_bytes(is_kept(of))(load_shared(levels_at + i * 32 * SPAN)));
         }
     };
     unsigned levels =
@@ -239,10 +240,7 @@ __device__ __forceinline__ void walk_along(const tensor_work &w, uint4 *shared, 
             begin_block(chunk);
         }
         finish(CHUNKS - 1);
-        if (LOST) {
-            lost = __ballot_sync(beamring::WHOLE_WARP, lost_next);
-            lost_next = is_lost(step + TURN_STEPS);
-        }
+        if (LOST) lost = __ballot_sync(beamring::WHOLE_WARP, lost_next);
         if (plain && lost == 0) {
 #pragma unroll
             for (int chunk = 0; chunk < CHUNKS; chunk++) beyond += masks[chunk];
@@ -255,11 +253,11 @@ __device__ __forceinline__ void walk_along(const tensor_work &w, uint4 *shared, 
                 const int of = (i / 2 * BR_BAND >> log_U) + ((2 * q + i % 2) * 2 >> log_U);
                 mask_counts counts = count_masks(masks[i / 2]);
                 /* back to masks: of which `beyond` has sums */
-                if (is_here(chunk_0 + i / 2, (step >> log_U) + of) && is_kept(lost, of))
+                if (is_here(chunk_0 + i / 2, (step >> log_U) + of) && is_kept(of))
                     beyond += i % 2 ? counts.upper * 0xffff0000u : counts.lower * 0x0000ffffu;
             }
         }
-        lost_before = lost;
+        if (LOST) lost_next = is_lost(step + TURN_STEPS);
         slot = slot == s::AHEAD ? 0 : slot + 1;
         levels = both_levels - levels;
         /* before there are too many of them */
