@@ -240,7 +240,10 @@ __device__ __forceinline__ void walk_along(const tensor_work &w, uint4 *shared, 
             begin_block(chunk);
         }
         finish(CHUNKS - 1);
-        if (LOST) lost = __ballot_sync(beamring::WHOLE_WARP, lost_next);
+        if (LOST) { /* here: later, and early in the next turn, the warps wait for it */
+            lost = __ballot_sync(beamring::WHOLE_WARP, lost_next);
+            lost_next = is_lost(step + TURN_STEPS);
+        }
         if (plain && lost == 0) {
 #pragma unroll
             for (int chunk = 0; chunk < CHUNKS; chunk++) beyond += masks[chunk];
@@ -257,7 +260,6 @@ __device__ __forceinline__ void walk_along(const tensor_work &w, uint4 *shared, 
                     beyond += i % 2 ? counts.upper * 0xffff0000u : counts.lower * 0x0000ffffu;
             }
         }
-        if (LOST) lost_next = is_lost(step + TURN_STEPS);
         slot = slot == s::AHEAD ? 0 : slot + 1;
         levels = both_levels - levels;
         /* before there are too many of them */
