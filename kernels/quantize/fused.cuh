@@ -177,7 +177,7 @@ __device__ __forceinline__ unsigned quantize_beams(unsigned (&x)[TILES][REGISTER
     const uint8_t *valid = MISSING ? w.valid + at.f * STEPS : nullptr;
     quantize::sums sums[TILES];
     float start[TILES][4];
-    const float times = MISSING ? quantize::mean_of_valid<BITS, STEPS>(valid, q) : 1;
+    const float times = MISSING ? quantize::valid_factor<BITS, STEPS>(valid, q) : 1;
 #pragma unroll
     for (unsigned h = 0; h < TILES; h++) quantize::minus_pivot(start[h], x[h][0], x[h][1], times);
     if (MISSING)

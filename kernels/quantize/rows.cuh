@@ -1,11 +1,12 @@
 /* rows.cuh - 8 beams of a channel, all steps of the block in a warp's registers: statistics and levels.
  *
- * What is added up are differences from a pivot, the mean of the first 16 steps as float16, so that little
- * cancels. Where the pivot turns out to have been far from the mean, sums of differences from that mean (as
- * float16: a constant block is then exactly constant) give the numbers again. All as in float32 on the CPU,
- * but that the tensor cores turn pairs of float16 into differences in float32 (times the unit matrix, from
- * minus the pivot on), and add up the values, 32 at a time (they cut bits off a sum that goes on). Each beam
- * decides by its own numbers, so that its bits depend on nothing else.
+ * What is added up are differences from a pivot, so that little cancels: the mean of the first 16 steps, or of
+ * those of them that are there, as float16. Missing values become the pivot. Where it turns out to have been
+ * far from the mean, sums of differences from that mean (as float16: a constant block is then exactly
+ * constant) give the numbers again. All as in float32 on the CPU, but that the tensor cores turn pairs of
+ * float16 into differences in float32 (times the unit matrix, from minus the pivot on), and add up the values,
+ * 32 at a time (they cut bits off a sum that goes on). Each beam decides by its own numbers, so that its bits
+ * depend on nothing else.
  *
  * Levels are rounded by the conversion to float16: where they are multiples of its smallest number, their
  * bits are integers. */
@@ -382,7 +383,7 @@ __device__ __forceinline__ unsigned kept(const uint8_t *valid, unsigned r, unsig
 /* Where the steps of registers 0 and 1 of all lanes are missing: what the mean of those that are there, and
  * of 0 in place of the others, is to be multiplied by to be a mean of the former; 0 if there is none. */
 template <int BITS, int STEPS>
-__device__ __forceinline__ float mean_of_valid(const uint8_t *valid, unsigned q)
+__device__ __forceinline__ float valid_factor(const uint8_t *valid, unsigned q)
 {
     int count = __popc(kept<BITS, STEPS>(valid, 0, q)) + __popc(kept<BITS, STEPS>(valid, 1, q));
     count += __shfl_xor_sync(WHOLE_WARP, count, 2);
@@ -423,7 +424,7 @@ __device__ __forceinline__ void quantize_rows(unsigned (&x)[STEPS / 8], const ru
 {
     const unsigned lane = threadIdx.x % 32, q = lane % 4;
     float start[4];
-    minus_pivot(start, x[0], x[1], MISSING ? mean_of_valid<BITS, STEPS>(valid, q) : 1);
+    minus_pivot(start, x[0], x[1], MISSING ? valid_factor<BITS, STEPS>(valid, q) : 1);
     if (MISSING) fill_missing<BITS, STEPS, 1>({x}, {start[0]}, valid, q);
     moments m = find_moments(add_up<STEPS / 8>(x, lane, start), rule);
     if (__any_sync(WHOLE_WARP, m.far)) {
