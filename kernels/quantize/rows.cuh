@@ -1,12 +1,12 @@
 /* rows.cuh - 8 beams of a channel, all steps of the block in a warp's registers: statistics and levels.
  *
- * What is added up are differences from a pivot, so that little cancels: the mean of the first 16 steps, or of
- * those of them that are there, as float16. Missing values become the pivot. Where it turns out to have been
- * far from the mean, sums of differences from that mean (as float16: a constant block is then exactly
+ * What is added up are differences from a pivot, so that little cancels: the mean of the first 16 steps, or
+ * of those of them that are there, as float16. Missing values become the pivot. Where it turns out to have
+ * been far from the mean, sums of differences from that mean (as float16: a constant block is then exactly
  * constant) give the numbers again. All as in float32 on the CPU, but that the tensor cores turn pairs of
- * float16 into differences in float32 (times the unit matrix, from minus the pivot on), and add up the values,
- * 32 at a time (they cut bits off a sum that goes on). Each beam decides by its own numbers, so that its bits
- * depend on nothing else.
+ * float16 into differences in float32 (times the unit matrix, from minus the pivot on), and add up the
+ * values, 32 at a time (they cut bits off a sum that goes on). Each beam decides by its own numbers, so that
+ * its bits depend on nothing else.
  *
  * Levels are rounded by the conversion to float16: where they are multiples of its smallest number, their
  * bits are integers. */
@@ -382,8 +382,7 @@ __device__ __forceinline__ unsigned kept(const uint8_t *valid, unsigned r, unsig
 
 /* Where the steps of registers 0 and 1 of all lanes are missing: what the mean of those that are there, and
  * of 0 in place of the others, is to be multiplied by to be a mean of the former; 0 if there is none. */
-template <int BITS, int STEPS>
-__device__ __forceinline__ float valid_factor(const uint8_t *valid, unsigned q)
+template <int BITS, int STEPS> __device__ __forceinline__ float valid_factor(const uint8_t *valid, unsigned q)
 {
     int count = __popc(kept<BITS, STEPS>(valid, 0, q)) + __popc(kept<BITS, STEPS>(valid, 1, q));
     count += __shfl_xor_sync(WHOLE_WARP, count, 2);
