@@ -82,6 +82,12 @@ enum { NPARTS = sizeof parts / sizeof *parts };
 
 static bool wanted[NPARTS];
 
+/* Whether a part is one kernel on the GPU, which can be given data with gaps. */
+static bool has_kernel(int part)
+{
+    return parts[part].gpu != NULL && parts[part].gpu != gpu_pipelines;
+}
+
 /* Marks the part called by the first `length` characters of `name`. */
 static bool want(const char *name, size_t length)
 {
@@ -146,7 +152,11 @@ int cmd_bench(int argc, char **argv)
     gpu_misses = missing;
     for (int i = 0; i < NPARTS; i++) {
         if (!all && !wanted[i]) continue;
-        if (missing && (parts[i].gpu == NULL || parts[i].gpu == gpu_pipelines)) continue;
+        if (missing && !has_kernel(i)) {
+            if (all) continue;
+            fprintf(stderr, "beamring bench: --missing is of kernels on the GPU; '%s' is none of them\n", parts[i].name);
+            return 2;
+        }
         if (cpu && !missing && parts[i].cpu != NULL) shorts += parts[i].cpu();
         if (gpu && parts[i].gpu != NULL) on_gpu[non_gpu++] = parts[i].gpu;
     }
