@@ -166,8 +166,8 @@ write_beams(uint8_t *out, size_t stride, const unsigned (&x)[TILES][REGISTERS],
 }
 
 /* Levels of 16 beams and what they mean, whose numbers are found by lanes 4 g + q: those of i + g by q = 0
- * and 1, of i + g + 8 by the others. x is 0 where a value is missing. Returns how many levels were clamped.
- */
+ * and 1, of i + g + 8 by the others. x is 0 where a value is missing, until this begins. Returns how many
+ * levels were clamped. */
 template <int BITS, bool MISSING>
 __device__ __forceinline__ unsigned quantize_beams(unsigned (&x)[TILES][REGISTERS], const work &w,
                                                    const place &at, unsigned valid_steps, unsigned lane)

@@ -117,7 +117,7 @@ template <unsigned REGISTERS> struct means {
 /* start[4] = minus the pivot of the first 16 steps, `times` their mean. All four are the same number, but
  * made from different ones of equal columns, which the compiler does not know to be equal: it would keep one
  * number and copy it to four registers for each product that begins with them. */
-__device__ __forceinline__ void minus_pivot(float (&start)[4], unsigned low, unsigned high, float times = 1)
+__device__ __forceinline__ void minus_pivot(float (&start)[4], unsigned low, unsigned high, float times)
 {
     const float zero[4] = {0, 0, 0, 0};
     float c[4];
@@ -414,8 +414,9 @@ __device__ __forceinline__ void fill_missing(unsigned *const (&x)[TILES], const 
     }
 }
 
-/* The whole of it for a warp that has all steps. x is 0 where a value is missing. `out` and `side` are where
- * this lane's beam (lane / 4) has its row and its pair of numbers; not `inside`: there is no such beam. */
+/* The whole of it for a warp that has all steps. x is 0 where a value is missing, until this begins. `out`
+ * and `side` are where this lane's beam (lane / 4) has its row and its pair of numbers; not `inside`: there
+ * is no such beam. */
 template <int BITS, int STEPS, bool MISSING>
 __device__ __forceinline__ void quantize_rows(unsigned (&x)[STEPS / 8], const rule &rule,
                                               const uint8_t *valid, uint8_t *out, float2 *side, bool inside,

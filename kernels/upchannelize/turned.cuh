@@ -195,17 +195,6 @@ __device__ __forceinline__ void store_turned(unsigned to, unsigned a, unsigned b
  * lower three bits turned over. */
 constexpr unsigned TURNED_BACK = 0x77777777u;
 
-/* w.lost[at], 0 where there is none. Without a branch, over which ptxas would schedule nothing; asked for
- * early, it comes while products are made. */
-__device__ __forceinline__ bool read_lost(const tensor_work &w, size_t at, bool inside)
-{
-    unsigned lost;
-    asm volatile("{.reg .pred p;\n setp.ne.b32 p, %2, 0;\n mov.u32 %0, 0;\n @p ld.global.nc.u8 %0, [%1];}\n"
-                 : "=r"(lost)
-                 : "l"(w.lost + at), "r"(static_cast<int>(inside && w.lost != nullptr)));
-    return lost != 0;
-}
-
 /* What such bytes become: the field's, or, where they are not kept, those of missing samples. By one AND and
  * one XOR, which are one instruction. */
 struct field_bytes {
@@ -222,7 +211,18 @@ struct field_bytes {
     }
 };
 
-/* Wherever they are to go. */
+/* w.lost[at], 0 where there is none. Without a branch, over which ptxas would schedule nothing; asked for
+ * early, it comes while products are made. */
+__device__ __forceinline__ bool read_lost(const tensor_work &w, size_t at, bool inside)
+{
+    unsigned lost;
+    asm volatile("{.reg .pred p;\n setp.ne.b32 p, %2, 0;\n mov.u32 %0, 0;\n @p ld.global.nc.u8 %0, [%1];}\n"
+                 : "=r"(lost)
+                 : "l"(w.lost + at), "r"(static_cast<int>(inside && w.lost != nullptr)));
+    return lost != 0;
+}
+
+/* 16 bytes, wherever they are to go. */
 __device__ __forceinline__ void store_16(const tensor_work &w, uint8_t *to, uint4 v)
 {
     if (w.wide_out) {

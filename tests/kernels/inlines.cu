@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(32) mma_of_float16(const uint16_t *a, const ui
 __global__ void __launch_bounds__(32) pivots(const uint32_t *x, float *start)
 {
     float minus[4];
-    quantize::minus_pivot(minus, x[threadIdx.x], x[32 + threadIdx.x]);
+    quantize::minus_pivot(minus, x[threadIdx.x], x[32 + threadIdx.x], 1);
     for (unsigned r = 0; r < 4; r++) start[r * 32 + threadIdx.x] = minus[r];
 }
 
