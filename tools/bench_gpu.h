@@ -137,7 +137,8 @@ struct gpu_data {
 };
 bool gpu_make_data(struct gpu *g, struct gpu_data *s, size_t in, enum gpu_random kind, size_t out, size_t side);
 
-/* `bench --missing`: of every channel one of GPU_APART samples is missing, nothing is required. */
+/* `bench --missing`: of every channel one of GPU_APART samples is missing (of a shorter block the first), nothing
+ * is required. */
 extern bool gpu_misses;
 enum { GPU_APART = 1000 };
 

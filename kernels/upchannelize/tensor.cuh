@@ -153,6 +153,7 @@ template <int LAGS> void choose_band(tensor_variant &v, int lags)
              tensor_places,
              fill_tensor_tables,
              nullptr,
+             nullptr,
              0,
              0};
     else if constexpr (LAGS < MOST_LAGS)
@@ -173,6 +174,7 @@ template <int U> tensor_variant fold_variant(int M)
             (M - 1) * U,
             tensor_places,
             fill_tensor_tables,
+            nullptr,
             nullptr,
             0,
             0};

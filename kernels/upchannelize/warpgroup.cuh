@@ -240,7 +240,7 @@ __device__ __forceinline__ void walk_along(const tensor_work &w, uint4 *shared, 
             begin_block(chunk);
         }
         finish(CHUNKS - 1);
-        if (LOST) { /* here: later, and early in the next turn, the warps wait for it */
+        if (LOST) { /* asked for no later, or the next turn would wait for it */
             lost = __ballot_sync(beamring::WHOLE_WARP, lost_next);
             lost_next = is_lost(step + TURN_STEPS);
         }

@@ -86,6 +86,18 @@ static inline void forget(struct result *r)
     free(r->out_valid);
 }
 
+/* What the validity calls missing is marked so in the data, and nothing else is. */
+static inline void check_marks(const struct stream *s, const struct result *r)
+{
+    for (size_t o = 0; s->U > 1 && o < outputs(s); o++)
+        for (size_t x = 0; x < s->X; x++) {
+            uint8_t byte = r->out[o * s->X + x];
+            if (r->out_valid[o] ? (byte & 15) == 8 || byte >> 4 == 8 : byte != 0x88)
+                fail_msg("U=%zu M=%zu X=%zu: output %zu is 0x%02x, its validity %u", s->U, s->M, s->X, o,
+                         byte, r->out_valid[o]);
+        }
+}
+
 static inline void assert_same(const struct stream *s, const struct result *a, const struct result *b)
 {
     assert_memory_equal(a->out_valid, b->out_valid, outputs(s));

@@ -29,6 +29,7 @@ static struct result run(const struct stream *s, enum br_backend backend, const 
     }
     assert_int_equal(r.out[outputs(s) * s->X], 0x11);
     assert_int_equal(r.out_valid[outputs(s)], 0x11);
+    check_marks(s, &r);
     br_upchannelize_destroy(plan);
     return r;
 }

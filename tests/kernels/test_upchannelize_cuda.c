@@ -98,6 +98,7 @@ static struct result pass(struct br_upchannelize *plan, const struct stream *s, 
     for (size_t i = GUARD + off_out + n; i < around; i++) assert_int_equal(r.out[i], 0x11);
     memmove(r.out, r.out + GUARD + off_out, n);
     assert_int_equal(r.out_valid[outputs(s)], 0x11);
+    check_marks(s, &r);
     br_cuda_free(cuda, e);
     br_cuda_free(cuda, out);
     free(moved);
