@@ -18,7 +18,7 @@ static const struct {
      "                [--interface ADDRESS]",
      "receives FRB beams, records and counts them", cmd_receive},
     {"convert", "--to FORMAT [--stream YAML] [--lossy] IN... DIRECTORY/PREFIX", "writes recordings in another format", cmd_convert},
-    {"bench", "[--only PART[,PART]...] [--cpu|--gpu] [--missing] [--strict]",
+    {"bench", "[--only PART[,PART]...] [--cpu|--gpu] [--missing N] [--strict]",
      "measures kernels, queues, files and networks beside what they can be compared with", cmd_bench},
 };
 

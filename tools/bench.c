@@ -117,9 +117,23 @@ static bool want_all_of(const char *list)
     }
 }
 
+/* One sample of how many is missing. */
+static bool read_missing(const char *word, unsigned *missing)
+{
+    char *end;
+    long n = strtol(word, &end, 10);
+    if (end == word || *end != '\0' || n < 1 || n > 1000000) {
+        fprintf(stderr, "beamring bench: --missing '%s': expected a number from 1 to 1000000: of how many samples one is missing\n", word);
+        return false;
+    }
+    *missing = (unsigned)n;
+    return true;
+}
+
 int cmd_bench(int argc, char **argv)
 {
-    bool strict = false, cpu = true, gpu = true, missing = false, all = true;
+    bool strict = false, cpu = true, gpu = true, all = true;
+    unsigned missing = 0;
     gpu_part *on_gpu[NPARTS];
     unsigned non_gpu = 0;
     int shorts = 0;
@@ -130,9 +144,9 @@ int cmd_bench(int argc, char **argv)
             gpu = false;
         else if (strcmp(argv[i], "--gpu") == 0)
             cpu = false;
-        else if (strcmp(argv[i], "--missing") == 0)
-            missing = true;
-        else {
+        else if (strcmp(argv[i], "--missing") == 0) {
+            if (!read_missing(++i < argc ? argv[i] : "", &missing)) return 2;
+        } else {
             if (strcmp(argv[i], "--only") == 0 && ++i == argc) {
                 fputs("beamring bench: --only expects names of parts, separated by commas\n", stderr);
                 return 2;
@@ -145,19 +159,19 @@ int cmd_bench(int argc, char **argv)
         fputs("beamring bench: --cpu leaves out the GPU and --gpu the CPU; expected at most one of them\n", stderr);
         return 2;
     }
-    if (missing && !gpu) {
+    if (missing > 0 && !gpu) {
         fputs("beamring bench: --missing is of kernels on the GPU, which --cpu leaves out\n", stderr);
         return 2;
     }
-    gpu_misses = missing;
+    gpu_missing = missing;
     for (int i = 0; i < NPARTS; i++) {
         if (!all && !wanted[i]) continue;
-        if (missing && !has_kernel(i)) {
+        if (missing > 0 && !has_kernel(i)) {
             if (all) continue;
             fprintf(stderr, "beamring bench: --missing is of kernels on the GPU; '%s' is none of them\n", parts[i].name);
             return 2;
         }
-        if (cpu && !missing && parts[i].cpu != NULL) shorts += parts[i].cpu();
+        if (cpu && missing == 0 && parts[i].cpu != NULL) shorts += parts[i].cpu();
         if (gpu && parts[i].gpu != NULL) on_gpu[non_gpu++] = parts[i].gpu;
     }
     if (non_gpu > 0) shorts += bench_gpu_parts(on_gpu, non_gpu);

@@ -270,7 +270,7 @@ int bench_gpu_parts(gpu_part *const *parts, unsigned n)
     br_gpu_name(0, name, sizeof name);
     printf("GPU: %s\n", name);
     if (open_device(&g)) measure_ceilings(&g);
-    if (gpu_misses) printf("of every channel one of %d samples is missing, or the first of a shorter block\n", GPU_APART);
+    if (gpu_missing > 0) printf("of every channel one of %u samples is missing, at least one of a shorter block\n", gpu_missing);
     gpu_heading();
     for (unsigned i = 0; i < n && gpu_ok(&g, BR_OK); i++) {
         /* For most of a second after a load at its power limit a GPU runs at lower clocks, whatever it does then. */

@@ -137,10 +137,9 @@ struct gpu_data {
 };
 bool gpu_make_data(struct gpu *g, struct gpu_data *s, size_t in, enum gpu_random kind, size_t out, size_t side);
 
-/* `bench --missing`: of every channel one of GPU_APART samples is missing (of a shorter block the first), nothing
- * is required. */
-extern bool gpu_misses;
-enum { GPU_APART = 1000 };
+/* `bench --missing N`: of every channel one of N samples is missing (at least one of a shorter block), of each at other
+ * times, and nothing is required. 0: nothing is missing. */
+extern unsigned gpu_missing;
 
 /* [steps][channels], or by channel [channels][steps]: which are there; NULL if all are. Good until the next call. A failure is
  * kept in g->error. */

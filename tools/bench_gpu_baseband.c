@@ -174,7 +174,7 @@ int bench_gpu_baseband(struct gpu *g)
     shorts += gpu_require("HIRAX", gpu_baseband(g, &gpu_hirax) * 1e3, "us", 165);
     shorts += gpu_require("pathfinder", gpu_baseband(g, &gpu_pathfinder) * 1e3, "us", 145);
     shorts += gpu_require("CHORD, portable", measure(g, &gpu_chord, BR_BASEBAND_PORTABLE) * 1e3, "us", 700);
-    if (gpu_misses) return shorts;
+    if (gpu_missing > 0) return shorts;
     shorts += gpu_require("slowest of these in a row to fastest, per sample", steadiness(g), "", 1.5);
     return shorts;
 }

@@ -70,31 +70,39 @@ bool gpu_make_data(struct gpu *g, struct gpu_data *s, size_t in, enum gpu_random
     return gpu_ok(g, BR_OK);
 }
 
-bool gpu_misses;
+unsigned gpu_missing;
 
 static uint8_t *validity_of(struct gpu *g, size_t samples)
 {
-    if (!gpu_misses) return NULL;
+    if (gpu_missing == 0) return NULL;
     free(g->valid);
     g->valid = malloc(samples);
     if (g->valid == NULL) br_fail(&g->error, BR_E_NO_MEMORY, "no memory");
     return g->valid;
 }
 
+/* Whether sample t of `steps` is there in channel f: neighbours among channels miss theirs at times far apart. */
+static bool is_there(size_t t, size_t f, size_t steps)
+{
+    return (t + 389 * f) % (steps < gpu_missing ? steps : gpu_missing) != 0;
+}
+
 const uint8_t *gpu_validity(struct gpu *g, size_t steps, size_t channels, bool by_channel)
 {
     uint8_t *valid = validity_of(g, steps * channels);
     for (size_t i = 0; valid && i < steps * channels; i++)
-        valid[i] = (by_channel ? i % steps : i / channels) % GPU_APART != 0;
+        valid[i] = by_channel ? is_there(i % steps, i / steps, steps) : is_there(i / channels, i % channels, steps);
     return valid;
 }
 
 const uint8_t *gpu_zones_validity(struct gpu *g, const struct gpu_zone *zone, unsigned nzones, size_t samples)
 {
     uint8_t *valid = validity_of(g, gpu_all_channels(zone, nzones) * samples), *to = valid;
-    for (unsigned z = 0; valid && z < nzones; z++)
+    for (unsigned z = 0; valid && z < nzones; z++) {
+        const size_t fine = zone[z].channels * zone[z].factor;
         for (size_t i = 0; i < zone[z].channels * samples; i++)
-            *to++ = i / (zone[z].channels * zone[z].factor) % GPU_APART != 0;
+            *to++ = is_there(i / fine, i % fine / zone[z].factor, samples / zone[z].factor);
+    }
     return valid;
 }
 
@@ -141,7 +149,7 @@ void gpu_zones_name(char *name, const char *kernel, const struct gpu_node *node,
 int gpu_require(const char *name, double value, const char *unit, double most)
 {
     int falls_short = !(value >= 0 && value <= most);
-    if (gpu_misses) return 0;
+    if (gpu_missing > 0) return 0;
     printf("    %s: %.4g %s, at most %.4g: %s\n", name, value, unit, most, falls_short ? "SHORT" : "ok");
     return falls_short;
 }

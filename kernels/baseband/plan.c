@@ -111,16 +111,22 @@ void br_baseband_destroy(struct br_baseband *plan)
     free(plan);
 }
 
-/* valid [T][F] to out_valid [F][T], 0 or 255. Mostly all samples are there, and memchr passes over them. */
+/* valid [T][F] to out_valid [F][T], 0 or 255. Mostly few samples are missing, which memchr finds one by one;
+ * where many are, all of a block is turned: gaps must not take longer than data. */
 static void turn_validity(uint8_t *out_valid, const uint8_t *valid, size_t nsteps, size_t nchannels)
 {
-    const uint8_t *row = valid, *end = valid + nsteps * nchannels, *gap;
+    enum { BLOCK = 64, MANY = 64 }; /* steps; of so many samples one */
     memset(out_valid, 255, nsteps * nchannels);
-    while ((gap = memchr(row, 0, (size_t)(end - row))) != NULL) {
-        size_t t = (size_t)(gap - valid) / nchannels;
-        row = valid + t * nchannels;
-        for (size_t f = 0; f < nchannels; f++) out_valid[f * nsteps + t] = row[f] ? 255 : 0;
-        row += nchannels;
+    for (size_t begin = 0; begin < nsteps; begin += BLOCK) {
+        size_t steps = nsteps - begin < BLOCK ? nsteps - begin : BLOCK;
+        size_t most = steps * nchannels / MANY, n = 0;
+        const uint8_t *from = valid + begin * nchannels, *end = from + steps * nchannels, *gap = from;
+        uint8_t *to = out_valid + begin;
+        for (; n <= most && (gap = memchr(gap, 0, (size_t)(end - gap))) != NULL; n++, gap++)
+            to[(size_t)(gap - from) % nchannels * nsteps + (size_t)(gap - from) / nchannels] = 0;
+        if (n <= most) continue;
+        for (size_t f = 0; f < nchannels; f++)
+            for (size_t t = 0; t < steps; t++) to[f * nsteps + t] = from[t * nchannels + f] ? 255 : 0;
     }
 }
 

@@ -108,7 +108,8 @@ static int create_backend(struct br_frb_grid *plan, const struct br_frb_grid_par
     if (plan->backend == BR_CUDA) {
 #if BR_WITH_CUDA
         plan->factor = malloc(plan->nchannels * (MOST_BLOCKS + 1) * sizeof *plan->factor);
-        if (!plan->factor)
+        plan->gaps = malloc(plan->nchannels);
+        if (!plan->factor || !plan->gaps)
             return br_because(why, "no memory for the FRB grid of %zu channels", plan->nchannels);
         return br_frb_grid_cuda_create(plan, params, why);
 #else
@@ -160,6 +161,7 @@ void br_frb_grid_destroy(struct br_frb_grid *plan)
 #endif
     br_frb_grid_cpu_destroy(plan);
     free(plan->factor);
+    free(plan->gaps);
     free(plan->dish_cell);
     free(plan->weights);
     free(plan->sum);
@@ -184,11 +186,11 @@ static uint8_t fraction(unsigned valid, unsigned total)
     return (uint8_t)(byte < 1 ? 1 : byte > 254 ? 254 : byte);
 }
 
-/* What channel f's sums of a finished block are multiplied by, relative to a block without missing samples:
- * R, or 0 where the block is masked. Writes its validity. */
-static double restore(const struct br_frb_grid *plan, size_t f, uint8_t *validity)
+/* What a channel's sums of a finished block, of which `valid` samples are there, are multiplied by, relative
+ * to a block without missing samples: R, or 0 where the block is masked. Writes its validity. */
+static double restore(const struct br_frb_grid *plan, unsigned valid, uint8_t *validity)
 {
-    unsigned valid = plan->nvalid[f], total = plan->downsample;
+    const unsigned total = plan->downsample;
     bool masked = valid == 0 || (double)valid / total < plan->threshold;
     *validity = masked ? 0 : fraction(valid, total);
     return masked ? 0 : (double)total / valid;
@@ -200,7 +202,7 @@ static void write_block(struct br_frb_grid *plan, uint16_t *out, size_t out_stri
 {
     for (size_t f = 0; f < plan->nchannels; f++) {
         uint16_t *image = out + f * out_stride * plan->cells;
-        double r = restore(plan, f, &out_valid[f * valid_stride]);
+        double r = restore(plan, plan->nvalid[f], &out_valid[f * valid_stride]);
         if (r == 0) {
             finish(plan, f, 0, NULL);
             memset(image, 0, plan->cells * sizeof *image);
@@ -213,19 +215,27 @@ static void write_block(struct br_frb_grid *plan, uint16_t *out, size_t out_stri
 
 #if BR_WITH_CUDA
 /* Counts the valid ones of `count` samples of every channel into the unfinished block. Mostly all are, which
- * is quickly seen. */
+ * is quickly seen; otherwise gaps are counted in bytes, as many samples at a time as a byte can count. */
 static void count_valid(struct br_frb_grid *plan, const uint8_t *e_valid, size_t valid_row, size_t count)
 {
-    size_t F = plan->nchannels;
+    const size_t F = plan->nchannels;
+    uint8_t *gaps = plan->gaps;
     if (!e_valid || (valid_row == F && !memchr(e_valid, 0, count * F))) {
         plan->all_valid += (unsigned)count;
         return;
     }
-    for (size_t t = 0; t < count; t++, e_valid += valid_row) {
-        if (!memchr(e_valid, 0, F))
-            plan->all_valid++;
+    while (count > 0) {
+        const unsigned steps = count < UINT8_MAX ? (unsigned)count : UINT8_MAX;
+        unsigned *nvalid = plan->nvalid, any = 0;
+        memset(gaps, 0, F);
+        for (unsigned t = 0; t < steps; t++, e_valid += valid_row)
+            for (size_t f = 0; f < F; f++) gaps[f] = (uint8_t)(gaps[f] + (e_valid[f] == 0));
+        for (size_t f = 0; f < F; f++) any |= gaps[f];
+        if (any)
+            for (size_t f = 0; f < F; f++) nvalid[f] += steps - gaps[f];
         else
-            for (size_t f = 0; f < F; f++) plan->nvalid[f] += e_valid[f] != 0;
+            plan->all_valid += steps;
+        count -= steps;
     }
 }
 
@@ -238,15 +248,14 @@ struct progress {
     bool partial;              /* some block of it has factors */
 };
 
-/* The factors of a launch are written only if one of its blocks needs them: blocks [from, to) of it, of which
- * nothing is missing. */
-static void fill_factors(struct br_frb_grid *plan, size_t from, size_t to)
+/* Factors and validity of `blocks` blocks of which nothing is missing. */
+static void fill_factors(struct br_frb_grid *plan, size_t blocks)
 {
-    float unit = br_frb_grid_cuda_unit(plan);
-    for (size_t i = from * plan->nchannels; i < to * plan->nchannels; i++) plan->factor[i] = unit;
+    const float unit = br_frb_grid_cuda_unit(plan);
+    for (size_t i = 0; i < blocks * plan->nchannels; i++) plan->factor[i] = unit;
 }
 
-static void fill_valid(struct br_frb_grid *plan, uint8_t *out_valid, size_t valid_stride, size_t blocks)
+static void fill_valid(const struct br_frb_grid *plan, uint8_t *out_valid, size_t valid_stride, size_t blocks)
 {
     if (blocks == valid_stride) /* a whole frame */
         memset(out_valid, 255, plan->nchannels * blocks);
@@ -255,26 +264,30 @@ static void fill_valid(struct br_frb_grid *plan, uint8_t *out_valid, size_t vali
             memset(out_valid + f * valid_stride, 255, blocks);
 }
 
-/* Factors of the block that is finished now, of which something is missing. */
+/* Of the block that is finished now: what is not as in a block of which nothing is missing. */
 static void close_block(struct br_frb_grid *plan, float *factor, uint8_t *out_valid, size_t valid_stride)
 {
-    float unit = br_frb_grid_cuda_unit(plan);
+    const double unit = (double)br_frb_grid_cuda_unit(plan);
+    const unsigned all_valid = plan->all_valid;
+    unsigned *nvalid = plan->nvalid;
     for (size_t f = 0; f < plan->nchannels; f++) {
-        plan->nvalid[f] += plan->all_valid;
-        factor[f] = (float)(restore(plan, f, &out_valid[f * valid_stride]) * (double)unit);
-        plan->nvalid[f] = 0;
+        if (nvalid[f] + all_valid == plan->downsample) continue;
+        factor[f] = (float)(restore(plan, nvalid[f] + all_valid, &out_valid[f * valid_stride]) * unit);
     }
-    plan->all_valid = 0;
-    plan->pending = 0;
+    memset(nvalid, 0, plan->nchannels * sizeof *nvalid);
+    plan->all_valid = plan->pending = 0;
 }
 
 /* Looks at the validity of as many blocks as a launch takes, and says what is to be launched. False when
- * there is nothing left. */
+ * there is nothing left. Factors are written only if one of its blocks needs them. */
 static bool prepare(struct br_frb_grid_call *call, struct progress *now)
 {
     struct br_frb_grid *plan = call->plan;
     size_t begin = now->t, touched = 0,
-           whole = 0; /* blocks before this one of which nothing is missing, validity not written */
+           most = (plan->pending + call->nsteps - begin) / plan->downsample; /* blocks that end in it */
+    if (most > MOST_BLOCKS) most = MOST_BLOCKS;
+    if (most > call->max_blocks - now->blocks) most = call->max_blocks - now->blocks;
+    fill_valid(plan, call->out_valid + now->blocks, call->valid_stride, most);
     now->first = now->blocks;
     now->missing = now->partial = false;
     now->span = (struct frb_grid_span){.e = call->e + begin * call->row,
@@ -294,21 +307,15 @@ static bool prepare(struct br_frb_grid_call *call, struct progress *now)
         plan->pending += (unsigned)count;
         touched++;
         if (plan->pending < plan->downsample) break;
-        if (plan->all_valid == plan->downsample) {
-            if (now->partial) fill_factors(plan, now->blocks - now->first, now->blocks - now->first + 1);
-            plan->all_valid = plan->pending = 0;
-            whole++;
-        } else {
-            if (!now->partial) fill_factors(plan, 0, now->blocks - now->first);
+        if (plan->all_valid < plan->downsample) {
+            if (!now->partial) fill_factors(plan, most);
             now->partial = true;
-            fill_valid(plan, call->out_valid + now->blocks - whole, call->valid_stride, whole);
-            whole = 0;
             close_block(plan, plan->factor + (now->blocks - now->first) * plan->nchannels,
                         call->out_valid + now->blocks, call->valid_stride);
         }
+        plan->all_valid = plan->pending = 0;
         now->blocks++;
     }
-    fill_valid(plan, call->out_valid + now->blocks - whole, call->valid_stride, whole);
     now->span.steps = now->t - begin;
     now->span.blocks = touched;
     return touched > 0;
@@ -357,6 +364,8 @@ static void flush_cuda(struct br_frb_grid *plan, uint16_t *out, size_t out_strid
                        size_t valid_stride)
 {
     struct frb_grid_span span = {.blocks = 1, .flush = true, .out = out, .out_stride = out_stride};
+    fill_factors(plan, 1);
+    fill_valid(plan, out_valid, valid_stride, 1);
     close_block(plan, plan->factor, out_valid, valid_stride);
     br_cuda_begin(plan->cuda);
     span.factor = br_cuda_upload(plan->cuda, plan->factor, plan->nchannels * sizeof *plan->factor);

@@ -30,6 +30,7 @@ struct br_frb_grid {
     unsigned pending;
     unsigned *nvalid;   /* [F] */
     unsigned all_valid; /* on a GPU: samples of the block that are valid in every channel, not in nvalid */
+    uint8_t *gaps;      /* [F], on a GPU: scratch of the counting */
 
     /* reference */
     uint16_t *dish_cell; /* [D][2] */

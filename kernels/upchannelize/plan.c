@@ -169,10 +169,22 @@ static void find_missing(struct br_upchannelize *plan, const uint8_t *e_valid, s
     uint8_t *now = plan->missing + (plan->M - 1) * F;
     memset(now, 0, blocks * F);
     if (!e_valid) return;
+    /* without a branch, so that many gaps cost no more than few */
     for (size_t t = 0; t < blocks * U; t++) {
-        const uint8_t *valid = e_valid + (first * U + t) * valid_row, *end = valid + F;
-        for (const uint8_t *gap = valid; (gap = memchr(gap, 0, (size_t)(end - gap))) != NULL; gap++)
-            now[t / U * F + (size_t)(gap - valid)] = 1;
+        const uint8_t *valid = e_valid + (first * U + t) * valid_row;
+        uint8_t *missing = now + t / U * F;
+        for (size_t f = 0; f < F; f++) missing[f] |= valid[f] == 0;
+    }
+}
+
+/* The U fine channels of what is lost, of `count` (time, channel): out_valid [count][U], all 255 so far. */
+static void mark_lost(uint8_t *out_valid, const uint8_t *lost, size_t count, size_t U)
+{
+    const uint8_t *from = lost, *end = lost + count, *to;
+    for (; (from = memchr(from, 1, (size_t)(end - from))) != NULL; from = to) {
+        to = memchr(from, 0, (size_t)(end - from));
+        if (to == NULL) to = end;
+        memset(out_valid + (size_t)(from - lost) * U, 0, (size_t)(to - from) * U);
     }
 }
 
@@ -182,28 +194,19 @@ static void find_missing(struct br_upchannelize *plan, const uint8_t *e_valid, s
 static int flag(struct br_upchannelize *plan, const uint8_t *e_valid, size_t valid_row, size_t first,
                 size_t blocks, uint8_t *out_valid)
 {
-    size_t F = plan->nchannels, U = plan->U, M = plan->M;
-    int any = 0;
-    if (out_valid) memset(out_valid + first * F * U, 255, blocks * F * U);
+    size_t F = plan->nchannels, U = plan->U, M = plan->M, count = blocks * F;
+    const uint8_t *missing = plan->missing;
+    uint8_t *lost = plan->lost;
+    if (out_valid) memset(out_valid + first * F * U, 255, count * U);
     if (!e_valid && !plan->gaps) return 0;
     find_missing(plan, e_valid, valid_row, first, blocks);
-    memset(plan->lost, 0, blocks * F);
     /* each block with gaps makes this and the next M-1 outputs missing */
-    for (size_t b = 0; b < M - 1 + blocks; b++) {
-        const uint8_t *missing = plan->missing + b * F;
-        if (!memchr(missing, 1, F)) continue;
-        size_t from = b < M - 1 ? 0 : b - (M - 1), to = b < blocks ? b + 1 : blocks;
-        for (size_t i = from; i < to; i++)
-            for (size_t f = 0; f < F; f++) plan->lost[i * F + f] |= missing[f];
-        any |= to > from;
-    }
-    for (size_t b = 0; any && b < blocks; b++) {
-        const uint8_t *lost = plan->lost + b * F;
-        if (!memchr(lost, 1, F)) continue;
-        for (size_t f = 0; f < F; f++)
-            if (lost[f] && out_valid) memset(out_valid + ((first + b) * F + f) * U, 0, U);
-    }
-    memmove(plan->missing, plan->missing + blocks * F, (M - 1) * F);
+    memcpy(lost, missing, count);
+    for (size_t m = 1; m < M; m++)
+        for (size_t i = 0; i < count; i++) lost[i] |= missing[m * F + i];
+    int any = memchr(lost, 1, count) != NULL;
+    if (any && out_valid) mark_lost(out_valid + first * F * U, lost, count, U);
+    memmove(plan->missing, missing + count, (M - 1) * F);
     plan->gaps = memchr(plan->missing, 1, (M - 1) * F) != NULL;
     return any;
 }

@@ -172,6 +172,21 @@ static void small_and_ragged(void **state)
     finish(&r);
 }
 
+/* Gaps one by one, whole stretches of them, and both in one call: validity is turned in two ways. */
+static void few_gaps_and_many(void **state)
+{
+    (void)state;
+    struct shape n = {.T = 500, .F = 7, .P = 1, .D = 3, .B = 2, .WF = 1};
+    for (int round = 0; round < 20; round++) {
+        struct run r = make(n, 3, 6, 1);
+        memset(r.e_valid, 1, n.T * n.F);
+        for (size_t i = pick(0, 60); i < n.T * n.F; i += pick(1, 200)) r.e_valid[i] = 0;
+        size_t from = pick(0, n.T * n.F - 1), to = pick(from, n.T * n.F - 1);
+        memset(r.e_valid + from, 0, to - from);
+        finish(&r);
+    }
+}
+
 /* The largest sums there are must not overflow an intermediate: every sign of weight and field, full scale.
  */
 static void extremes(void **state)
@@ -288,9 +303,10 @@ int main(void)
 {
     seed = 20240;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_shapes), cmocka_unit_test(small_and_ragged),
-        cmocka_unit_test(extremes),      cmocka_unit_test(partly_clamped),
-        cmocka_unit_test(ties_round_up), cmocka_unit_test(bad_parameters),
+        cmocka_unit_test(random_shapes),     cmocka_unit_test(small_and_ragged),
+        cmocka_unit_test(few_gaps_and_many), cmocka_unit_test(extremes),
+        cmocka_unit_test(partly_clamped),    cmocka_unit_test(ties_round_up),
+        cmocka_unit_test(bad_parameters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -229,6 +229,17 @@ static void many_blocks(void **state)
     check(make(140, 1024, 1, 8, 8, 4, 4, 0, 30), BR_CPU);
 }
 
+/* Blocks with more missing samples than a byte can count. */
+static void many_gaps(void **state)
+{
+    NEEDS_GPU();
+    check(make(1500, 3, 1, 8, 8, 30, 700, 1, 90), BR_CPU);
+    struct run r = make(1200, 2, 1, 8, 12, 20, 600, 0, 10);
+    memset(r.valid, 0, 520 * r.valid_row); /* nearly all of the first block */
+    r.params.threshold = 0;
+    check(r, BR_CPU);
+}
+
 /* One source, much stronger than all noise, in some direction: most of the image is small sums of large
  * terms. */
 static void bright_source(void **state)
@@ -314,11 +325,8 @@ int main(void)
                                        cmocka_unit_test(long_blocks),
                                        cmocka_unit_test(lag_grids)};
     const struct CMUnitTest more[] = {
-        cmocka_unit_test(all_grids),
-        cmocka_unit_test(random_shapes),
-        cmocka_unit_test(many_blocks),
-        cmocka_unit_test(bright_source),
-        cmocka_unit_test(weights_of_all_sizes),
+        cmocka_unit_test(all_grids),  cmocka_unit_test(random_shapes), cmocka_unit_test(many_blocks),
+        cmocka_unit_test(many_gaps),  cmocka_unit_test(bright_source), cmocka_unit_test(weights_of_all_sizes),
         cmocka_unit_test(full_scale),
     };
     int failed = cmocka_run_group_tests_name("gpu, small shapes", small, gpu_open, gpu_close);

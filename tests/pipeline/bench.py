@@ -8,8 +8,10 @@ def test_arguments():
                              (["--only", "quantise"], ["there is no part 'quantise'", "did you mean 'quantize'?", "upchannelize"]),
                              (["--only", "queue,"], ["there is no part ''"]),
                              (["--cpu", "--gpu"], ["at most one of them"]),
-                             (["--missing", "--cpu"], ["--missing", "on the GPU"]),
-                             (["--missing", "--only", "queue"], ["--missing", "'queue' is none of them"])):
+                             (["--missing"], ["--missing ''", "from 1 to 1000000"]),
+                             (["--missing", "0"], ["--missing '0'", "from 1 to 1000000"]),
+                             (["--missing", "1000", "--cpu"], ["--missing", "on the GPU"]),
+                             (["--missing", "1000", "--only", "queue"], ["--missing", "'queue' is none of them"])):
         run = harness.beamring("bench", *arguments)
         assert run.status == 2 and run.out == "", (arguments, run)
         assert all(word in run.err for word in words), (arguments, run.err)
@@ -17,7 +19,7 @@ def test_arguments():
 
 def test_missing():
     """Kernels take data with gaps, and nothing is required of it."""
-    run = harness.beamring("bench", "--missing", "--strict", "--only", "quantize,baseband")
+    run = harness.beamring("bench", "--missing", "1000", "--strict", "--only", "quantize,baseband")
     assert run.status == 0 and "at most" not in run.out, run
     if harness.has_device("cuda:0"):
         assert "one of 1000 samples is missing" in run.out and "\nquantize to 4" in run.out and "\nbaseband" in run.out, run
