@@ -166,15 +166,15 @@ write_beams(uint8_t *out, size_t stride, const unsigned (&x)[TILES][REGISTERS],
 }
 
 /* Levels of 16 beams and what they mean, whose numbers are found by lanes 4 g + q: those of i + g by q = 0
- * and 1, of i + g + 8 by the others. x is 0 where a value is missing, until this begins. Returns how many
- * levels were clamped. */
+ * and 1, of i + g + 8 by the others. x is 0 where a value is missing, until this begins; valid: [STEPS], 0xff
+ * or 0. Returns how many levels were clamped. */
 template <int BITS, bool MISSING>
 __device__ __forceinline__ unsigned quantize_beams(unsigned (&x)[TILES][REGISTERS], const work &w,
-                                                   const place &at, unsigned valid_steps, unsigned lane)
+                                                   const place &at, unsigned valid_steps,
+                                                   const uint8_t *valid, unsigned lane)
 {
     const unsigned g = lane / 4, q = lane % 4, unit = quantize::unit_matrix(lane);
     const quantize::rule rule = quantize::make_rule(w.levels_rms, valid_steps);
-    const uint8_t *valid = MISSING ? w.valid + at.f * STEPS : nullptr;
     quantize::sums sums[TILES];
     float start[TILES][4];
     const float times = MISSING ? quantize::valid_factor<BITS, STEPS>(valid, q) : 1;
@@ -214,7 +214,7 @@ __device__ __forceinline__ unsigned quantize_beams(unsigned (&x)[TILES][REGISTER
     if (q % 2 == 0 && at.i + g + 4 * q < w.bx)
         w.side[first + q / 2 * eight] = make_float2(found.scale, found.offset);
     uint8_t *out = w.out + first * BYTES;
-    if (MISSING || __any_sync(WHOLE_WARP, found.near != 0))
+    if (__any_sync(WHOLE_WARP, found.near != 0))
         return write_beams<BITS, MISSING, true>(out, eight * BYTES, x, found, valid, at.i + g, w.bx, lane);
     return write_beams<BITS, MISSING, false>(out, eight * BYTES, x, found, valid, at.i + g, w.bx, lane);
 }
@@ -234,12 +234,12 @@ __device__ __forceinline__ void quantize_all(shared &s, const work &w, unsigned 
                    group = warp / 4, rank = cluster_rank();
     const unsigned tile = group < 2 ? warp % 4 : 4 + warp % 2, slot = group < 2 ? group : warp / 2 % 2;
     position at(w, begin);
-    unsigned turn = 0, part = 0;
+    unsigned turn = 0, part = 1;
     unsigned *clamped = s.clamped + threadIdx.x - FORMERS * 32;
     *clamped = 0;
     bool fresh = true; /* this round begins a part */
     for (unsigned number = begin; number < end; number++, turn ^= 1) {
-        if (fresh) barrier_wait(&s.weighted, part++ % 2);
+        if (fresh) barrier_wait(&s.weighted, part ^= 1);
         unsigned x[TILES][REGISTERS];
         rows a;
         const unsigned mine = tile * (K_STEPS * 32), none = I_TILES * K_STEPS * 32;
@@ -265,13 +265,14 @@ __device__ __forceinline__ void quantize_all(shared &s, const work &w, unsigned 
         const place here = {at.f, (at.part * I_TILES + tile) * 16, find_j(at.round, rank, slot)};
         if (here.i < w.bx && here.j < w.by) { /* the same in the whole warp */
             unsigned valid_steps = STEPS;
+            const uint8_t *valid = reinterpret_cast<const uint8_t *>(s.valid[part]);
             if (w.valid) {
-                const uint2 v = __ldg(reinterpret_cast<const uint2 *>(w.valid + at.f * STEPS) + lane);
+                const uint2 v = reinterpret_cast<const uint2 *>(valid)[lane];
                 valid_steps = __reduce_add_sync(WHOLE_WARP, __popc(v.x) + __popc(v.y)) / 8;
             }
             const unsigned more = valid_steps < STEPS
-                                      ? quantize_beams<BITS, true>(x, w, here, valid_steps, lane)
-                                      : quantize_beams<BITS, false>(x, w, here, STEPS, lane);
+                                      ? quantize_beams<BITS, true>(x, w, here, valid_steps, valid, lane)
+                                      : quantize_beams<BITS, false>(x, w, here, STEPS, nullptr, lane);
             add_shared(clamped, more);
         }
         fresh = at.advance(w);

@@ -44,7 +44,8 @@ struct shared {
     uint4 field[CHUNKS][ROWS][BR_FUSED_STEP_BYTES / 16];
     /* U_q of alternating rounds, of each lane of the warps that form Y */
     uint4 columns[2][FORMERS][K_STEPS][32];
-    unsigned clamped[32 * QUANTIZERS];         /* by each of their threads: registers are too few for it */
+    uint4 valid[2][STEPS / 16];        /* of alternating parts: 0xff or 0 for each step of their channel */
+    unsigned clamped[32 * QUANTIZERS]; /* by each of their threads: registers are too few for it */
     barrier full[2], empty[2], weighted, used; /* the last two: of U_p */
 };
 
@@ -198,11 +199,17 @@ __device__ __forceinline__ void load_field(shared &s, const work &w, const posit
     copy_async_commit();
 }
 
-/* Starts the copies of this warp's share of U_p of a part; `weighted` counts the threads whose copies are
- * complete. */
-__device__ __forceinline__ void load_weights(shared &s, const work &w, const position &at, unsigned warp)
+/* Starts the copies of this warp's share of U_p of a part, and of which steps are there; `weighted` counts
+ * the threads whose copies are complete. */
+template <bool VALID>
+__device__ __forceinline__ void load_weights(shared &s, const work &w, const position &at, unsigned part,
+                                             unsigned warp)
 {
     const unsigned lane = lane_again();
+    /* valid: shape (F, STEPS), contiguous; after: shape (STEPS / 16) */
+    if (VALID && warp == 0 && lane < STEPS / 16)
+        copy_async_16(s.valid[part % 2] + lane,
+                      reinterpret_cast<const uint4 *>(w.valid + at.f * STEPS) + lane, true);
 #pragma unroll
     for (unsigned m = 0; m < (I_TILES * K_STEPS + FORMERS - 1) / FORMERS; m++) {
         const unsigned n = warp + m * FORMERS, tile = n % I_TILES, k = n / I_TILES,
@@ -241,13 +248,18 @@ __device__ __forceinline__ void form(shared &s, const work &w, unsigned begin, u
     for (unsigned chunk = 0; chunk < CHUNKS; chunk++) load_field<BITS>(s, w, at, rank, warp, chunk);
     bool fresh = true; /* this round begins a part, or the cluster's work */
     unsigned part = ~0u, turn = 1;
+    unsigned there = 0; /* bits: of each chunk the warp's two steps, unless they are missing */
     for (unsigned number = begin; number < end; number++, turn ^= 1) {
         columns cells[2]; /* the next unit's are read before this one's products */
         unsigned u[K_STEPS][4];
         if (fresh) {
             part++;
             if (number > begin) barrier_wait(&s.used, (part + 1) % 2);
-            load_weights(s, w, at, warp);
+            load_weights<VALID>(s, w, at, part, warp);
+            if (VALID)
+                there = __ballot_sync(WHOLE_WARP,
+                                      w.valid[at.f * STEPS + br_fused_step(BITS, rank, lane / 2 % CHUNKS,
+                                                                           2 * warp + lane % 2)]);
             copy_async_wait<CHUNKS - 1>(); /* for U_q and the first chunk */
         } else {
             copy_async_wait<0>(); /* for U_q */
@@ -282,8 +294,7 @@ __device__ __forceinline__ void form(shared &s, const work &w, unsigned begin, u
                            from + (later % 3 < 2 ? wide + later % 3 * BR_FUSED_STEP_BYTES : narrow), four);
             unsigned word[2][4];
             form_middle(word, u, cells[unit % 2]);
-            const unsigned row = 2 * warp + (e < 2 ? e : q / 2);
-            if (VALID && !w.valid[at.f * STEPS + br_fused_step(BITS, rank, chunk, row)])
+            if (VALID && !(there >> (2 * chunk + (e < 2 ? e : q / 2)) & 1))
 #pragma unroll
                 for (unsigned n = 0; n < 4; n++) word[0][n] = word[1][n] = 0; /* whatever the field has */
             if (unit % (UNITS / 2) == 0 && number > begin) barrier_wait(&s.empty[chunk / 2], turn);
