@@ -58,9 +58,9 @@ struct position {
     }
 };
 
-/* Starts the copies of a tile. What is missing, and beams that there are not, become 0. */
+/* Starts the copies of a tile. What is missing, and beams that there are not, become 0. valid: [STEPS]. */
 template <int BITS, int STEPS>
-__device__ __forceinline__ void load(tile<STEPS> &s, const work &w, const position &at)
+__device__ __forceinline__ void load(tile<STEPS> &s, const work &w, const position &at, const uint8_t *valid)
 {
     constexpr unsigned ROWS = THREADS / 8; /* at once: 8 threads copy the 128 bytes of a step */
     const unsigned first = threadIdx.x / 8 % ROWS, chunk = threadIdx.x % 8,
@@ -74,7 +74,7 @@ __device__ __forceinline__ void load(tile<STEPS> &s, const work &w, const positi
     for (unsigned t = 0; t < STEPS; t += ROWS) {
         /* The chunk's place is linear in the step's bits: the part of t is a constant. */
         const unsigned place = (to ^ br_quantize_chunk(BITS, STEPS, t, 0) * 16) + t * 128;
-        bool inside = exist && (!w.valid || w.valid[static_cast<size_t>(at.f) * STEPS + t + first]);
+        bool inside = exist && (!w.valid || valid[t + first]);
         copy_16(place, in, inside ? 16 : 0);
         in += stride;
     }
@@ -93,21 +93,27 @@ __global__ void __launch_bounds__(THREADS, STEPS == 256   ? 2
     unsigned valid_steps = STEPS, clamped = 0, half = 0;
     position at(w), next(w);
 
+    /* Whether this thread's step of tile `next` is there (not 0): asked for a tile before it is needed. */
+    auto ask = [&]() -> unsigned {
+        if (!w.valid || next.f >= w.F || threadIdx.x >= STEPS) return 0;
+        return w.valid[static_cast<size_t>(next.f) * STEPS + threadIdx.x];
+    };
+    unsigned there = ask();
+
     /* Starts loading tile `next` and counts its valid steps; all threads have read the one before when this
      * returns. */
     auto begin = [&]() {
         unsigned steps = STEPS;
-        if (w.valid && next.f < w.F) {
-            bool there =
-                threadIdx.x < STEPS && w.valid[static_cast<size_t>(next.f) * STEPS + threadIdx.x] != 0;
+        if (w.valid) {
             if (threadIdx.x < STEPS) s.valid[half][threadIdx.x] = there ? 0xff : 0;
-            steps = static_cast<unsigned>(__syncthreads_count(there));
+            steps = static_cast<unsigned>(__syncthreads_count(there != 0));
         } else {
             __syncthreads();
         }
-        if (next.f < w.F) load<BITS, STEPS>(s, w, next);
+        if (next.f < w.F) load<BITS, STEPS>(s, w, next, s.valid[half]);
         copy_async_commit();
         next.advance(w);
+        there = ask();
         return steps;
     };
 
