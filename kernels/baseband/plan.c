@@ -112,7 +112,7 @@ void br_baseband_destroy(struct br_baseband *plan)
 }
 
 /* valid [T][F] to out_valid [F][T], 0 or 255. Mostly few samples are missing, which memchr finds one by one;
- * where many are, all of a block is turned: gaps must not take longer than data. */
+ * where many are, all of a block is turned, which takes less than one by one. */
 static void turn_validity(uint8_t *out_valid, const uint8_t *valid, size_t nsteps, size_t nchannels)
 {
     enum { BLOCK = 64, MANY = 64 }; /* steps; of so many samples one */

@@ -57,6 +57,34 @@ static void check_tile(struct layouts *report, const struct variant *v)
     layouts_end(load, 1, 1);
 }
 
+/* rows.cuh: which steps are there, a byte each, as words of levels need them, and as registers do: each byte
+ * is read for the 8 beams of a warp. */
+static void check_validity(struct layouts *report, const struct variant *v)
+{
+    struct layouts_region *valid = layouts_region(report, LAYOUTS_SHARED, "validity", v->steps, 1);
+    layouts_fill(valid);
+    struct layouts_pass *words = layouts_begin(valid, LAYOUTS_READ, "of words");
+    for (unsigned first = 0; first < v->steps / 8; first += 16 / v->bits)
+        for (unsigned half = 0; half < 8 / v->bits; half++) {
+            struct layouts_access access = {.bytes = 4};
+            for (unsigned lane = 0; lane < 32; lane++)
+                layouts_lane(&access, lane,
+                             br_quantize_step(v->bits, v->steps, first, lane % 4, 0) + 4 * half);
+            layouts_access(words, &access);
+        }
+    layouts_end(words, 8, 8);
+
+    struct layouts_pass *halves = layouts_begin(valid, LAYOUTS_READ, "of halves of registers");
+    for (unsigned r = 0; r < v->steps / 8; r++)
+        for (unsigned half = 0; half < 2; half++) {
+            struct layouts_access access = {.bytes = 1};
+            for (unsigned lane = 0; lane < 32; lane++)
+                layouts_lane(&access, lane, br_quantize_step(v->bits, v->steps, r, lane % 4, half));
+            layouts_access(halves, &access);
+        }
+    layouts_end(halves, 8, 8);
+}
+
 /* tile.cuh and fused.cuh: a warp writes 4 lanes' pieces of a beam's row side by side; item: step. */
 static void check_rows(struct layouts *report, const struct variant *v)
 {
@@ -207,6 +235,7 @@ void layouts_quantize(struct layouts *report)
     static const struct variant variants[] = {{4, 64}, {4, 128}, {4, 256}, {8, 64}, {8, 128}, {8, 256}};
     for (unsigned i = 0; i < sizeof variants / sizeof *variants; i++) {
         check_tile(report, &variants[i]);
+        check_validity(report, &variants[i]);
         check_rows(report, &variants[i]);
     }
     layouts_variant(report, "registers");
