@@ -43,7 +43,7 @@ struct br_frb_beams {
     void (*outer)(float *product, const float *u_m, const float *u_n, size_t np, size_t nq, size_t stride,
                   size_t block);
 
-    /* cuda: see cuda.cu */
+    /* cuda: see gpu/launch.cu */
     struct br_cuda *cuda;
     struct br_frb_beams_gpu *gpu;
 };

@@ -14,9 +14,9 @@
  * memory, validity stays host memory, and the work is enqueued. If something is missing, an execute uploads validity
  * and 4 bytes per channel and block. Weights, fields and first sums are float16, relative to each channel's largest weight; second sums and
  * intensities are float32. Grids of 8 x 8 and 8 x 12 cells with blocks that are not very short go through the field's
- * autocorrelation instead (small.cuh): fields and its transforms' factors are float16, sums float32. Grids of 12 to 24 cells
+ * autocorrelation instead (gpu/autocorr_2d/autocorr.cuh): fields and its transforms' factors are float16, sums float32. Grids of 12 to 24 cells
  * each way with such blocks are transformed along one axis (float16), and go through the autocorrelation along the other one
- * (lags.cuh): sums float32, lags float16. */
+ * (gpu/autocorr_1d/autocorr.cuh): sums float32, lags float16. */
 #ifndef BEAMRING_KERNELS_FRB_GRID_H
 #define BEAMRING_KERNELS_FRB_GRID_H
 

@@ -55,11 +55,11 @@ struct br_frb_grid {
     void (*grid)(const struct br_frb_grid *plan, const float *weights, const uint8_t *e);
     void (*square)(float *sum, const float *field, size_t count);
 
-    /* cuda: see cuda.cu */
+    /* cuda: see gpu/launch.cu */
     struct br_cuda *cuda;
     struct br_frb_grid_gpu *gpu;
-    struct br_frb_grid_small *small; /* instead of gpu, see small.h */
-    struct br_frb_grid_lags *lags;   /* instead of gpu, see lags.h */
+    struct br_frb_grid_small *small; /* instead of gpu, see gpu/autocorr_2d/autocorr_2d.h */
+    struct br_frb_grid_lags *lags;   /* instead of gpu, see gpu/autocorr_1d/autocorr_1d.h */
     float *factor; /* [MOST_BLOCKS][F], of the blocks of a launch */
 };
 

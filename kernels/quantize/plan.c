@@ -1,6 +1,6 @@
 #include "kernels/quantize/plan.h"
 #include "kernels/common/cuda.h"
-#include "kernels/quantize/fused.h"
+#include "kernels/frb_beams_quantize/frb_beams_quantize.h"
 
 #include <stdlib.h>
 

@@ -26,7 +26,7 @@ struct br_quantize {
     uint8_t *levels; /* [STEPS][BEAMS], then 8-bit or 4-bit codes */
     const struct quantize_loops *loops;
 
-    /* cuda: see cuda.cu */
+    /* cuda: see gpu/launch.cu */
     struct br_cuda *cuda;
     struct br_quantize_gpu *gpu;
 };

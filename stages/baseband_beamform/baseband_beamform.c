@@ -2,10 +2,10 @@
  * directions. */
 #include "kernels/baseband/baseband.h"
 #include "runtime/stage.h"
-#include "stages/common/directions.h"
-#include "stages/common/gpu.h"
-#include "stages/common/numbers.h"
-#include "stages/common/shape.h"
+#include "stages/common/tables/directions.h"
+#include "stages/common/stage/gpu.h"
+#include "stages/common/tables/hdf5_tables.h"
+#include "stages/common/stage/shape.h"
 
 #include <math.h>
 #include <stdlib.h>

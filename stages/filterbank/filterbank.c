@@ -3,7 +3,7 @@
  * All files of a band grow together, in whole samples. Nothing in a header depends on a file's length, so
  * that a search can read files while they grow. */
 #include "runtime/stage.h"
-#include "stages/common/shape.h"
+#include "stages/common/stage/shape.h"
 #include "stages/filterbank/files.h"
 #include "stages/filterbank/missing.h"
 #include "stages/filterbank/rows.h"

@@ -6,9 +6,9 @@
  */
 #include "kernels/frb_grid/frb_grid.h"
 #include "runtime/stage.h"
-#include "stages/common/gpu.h"
-#include "stages/common/numbers.h"
-#include "stages/common/shape.h"
+#include "stages/common/stage/gpu.h"
+#include "stages/common/tables/hdf5_tables.h"
+#include "stages/common/stage/shape.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #define BEAMRING_STAGES_PACKETIZE_DOCUMENT_H
 
 #include "runtime/stage.h"
-#include "stages/common/frb_node.h"
+#include "stages/common/wires/frb_node.h"
 
 /* Parameters `zones` and `site` as the loader fills them in. */
 struct zones_param {

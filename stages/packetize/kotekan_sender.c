@@ -1,9 +1,9 @@
 /* kotekan's bufferSend: every frame is u32 metadata bytes, u32 frame bytes, chordMetadata, the array.
  * Receivers know one size of frame only, so that short frames are filled up; a sample that is missing is sent
  * as zero, for the link has no word for it. */
-#include "stages/common/chord_metadata.h"
-#include "stages/common/recording.h"
-#include "stages/common/shape.h"
+#include "stages/common/formats/chord_metadata.h"
+#include "stages/common/formats/recording.h"
+#include "stages/common/stage/shape.h"
 #include "stages/packetize/packetize.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
-/* CHIME's L0 packets, sending: see stages/common/chime_l0.h and l0_encode.h. */
-#include "stages/common/chime_l0.h"
-#include "stages/common/shape.h"
-#include "stages/common/token_bucket.h"
+/* CHIME's L0 packets, sending: see stages/common/wires/chime_l0.h and l0_encode.h. */
+#include "stages/common/wires/chime_l0.h"
+#include "stages/common/stage/shape.h"
+#include "stages/packetize/token_bucket.h"
 #include "stages/packetize/l0_encode.h"
 #include "stages/packetize/packetize.h"
 

@@ -1,7 +1,7 @@
 /* packetize - beams onto the network, in the formats that FRB searches receive; frames to a kotekan node. */
 #include "stages/packetize/packetize.h"
-#include "stages/common/format.h"
-#include "stages/common/shape.h"
+#include "stages/common/stage/format.h"
+#include "stages/common/stage/shape.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #define BEAMRING_STAGES_PACKETIZE_PEERS_H
 
 #include "runtime/stage.h"
-#include "stages/common/net.h"
+#include "stages/common/wires/net.h"
 
 #include <sys/uio.h>
 

@@ -7,11 +7,11 @@
  * middle of a byte, and a frame with an odd number of elements ends with half a byte of zero (br_array_bytes
  * rounds up). */
 #include "kernels/frb_beams/frb_beams.h"
-#include "kernels/quantize/fused.h"
+#include "kernels/frb_beams_quantize/frb_beams_quantize.h"
 #include "kernels/quantize/quantize.h"
 #include "runtime/stage.h"
-#include "stages/common/gpu.h"
-#include "stages/common/shape.h"
+#include "stages/common/stage/gpu.h"
+#include "stages/common/stage/shape.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,11 +1,11 @@
 /* receive, format kotekan: frames of E, or of beams, as bufferSend sends them, u32 metadata bytes, u32 frame
  * bytes, chordMetadata, the array. The sender's frames may have any length and begin anywhere: they are cut
  * anew. */
-#include "stages/common/chord_metadata.h"
-#include "stages/common/coding.h"
-#include "stages/common/kotekan_array.h"
-#include "stages/common/recording.h"
-#include "stages/common/shape.h"
+#include "stages/common/formats/chord_metadata.h"
+#include "stages/common/formats/coding.h"
+#include "stages/common/formats/kotekan_array.h"
+#include "stages/common/formats/recording.h"
+#include "stages/common/stage/shape.h"
 #include "stages/receive/receive.h"
 
 #include <errno.h>

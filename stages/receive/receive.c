@@ -1,6 +1,6 @@
 /* receive - beams and electric fields from the network. */
 #include "stages/receive/receive.h"
-#include "stages/common/format.h"
+#include "stages/common/stage/format.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -3,8 +3,8 @@
 #define BEAMRING_STAGES_RECEIVE_RECEIVE_H
 
 #include "runtime/stage.h"
-#include "stages/common/assembly.h"
-#include "stages/common/net.h"
+#include "stages/common/wires/assembly.h"
+#include "stages/common/wires/net.h"
 
 struct range_param {
     int64_t first, count;

@@ -1,5 +1,5 @@
 /* CHIME baseband files: one for each channel; what is never written, or missing, is zero. */
-#include "stages/common/shape.h"
+#include "stages/common/stage/shape.h"
 #include "stages/record/foreign.h"
 
 #include <hdf5.h>

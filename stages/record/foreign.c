@@ -1,6 +1,6 @@
 #include "stages/record/foreign.h"
 
-#include "stages/common/shape.h"
+#include "stages/common/stage/shape.h"
 
 #include <errno.h>
 #include <math.h>

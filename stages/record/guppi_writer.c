@@ -1,5 +1,5 @@
 /* GUPPI RAW: a block for each frame, all in one file. */
-#include "stages/common/guppi.h"
+#include "stages/common/formats/guppi.h"
 #include "stages/record/foreign.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* kotekan's raw frames: a file for each frame, as its rawFileRead wants it. */
-#include "stages/common/kotekan_raw.h"
+#include "stages/common/formats/kotekan_raw.h"
 #include "stages/record/foreign.h"
 
 #include <errno.h>

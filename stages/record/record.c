@@ -3,8 +3,8 @@
  * A file's header is brought up to date once a second and at the end; between, it promises less than there
  * is, never more. The sidecar with the gaps is written before the data it speaks of. So a killed run leaves
  * files that can be replayed. */
-#include "stages/common/recording.h"
-#include "stages/common/shape.h"
+#include "stages/common/formats/recording.h"
+#include "stages/common/stage/shape.h"
 #include "stages/record/foreign.h"
 #include "stages/record/sidecar.h"
 

@@ -1,5 +1,5 @@
 /* DADA recordings whose files hold different channels: side by side in one stream. */
-#include "stages/common/shape.h"
+#include "stages/common/stage/shape.h"
 #include "stages/replay/extents.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* DADA recordings: the files of one recording, in the order of their times, as one stream without holes. */
-#include "stages/common/shape.h"
+#include "stages/common/stage/shape.h"
 #include "stages/replay/replay.h"
 
 #include <errno.h>

@@ -1,10 +1,10 @@
 /* extents.c - reading the samples of extents into frames, piece by piece. */
 #include "stages/replay/extents.h"
 
-#include "stages/common/bitplanes.h"
-#include "stages/common/chime_hdf5.h"
-#include "stages/common/planes.h"
-#include "stages/common/shape.h"
+#include "stages/common/formats/bitplanes.h"
+#include "stages/common/formats/chime_hdf5.h"
+#include "stages/common/formats/planes.h"
+#include "stages/common/stage/shape.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -7,7 +7,7 @@
 #ifndef BEAMRING_STAGES_REPLAY_EXTENTS_H
 #define BEAMRING_STAGES_REPLAY_EXTENTS_H
 
-#include "stages/common/coding.h"
+#include "stages/common/formats/coding.h"
 #include "stages/replay/pool.h"
 #include "stages/replay/replay.h"
 

@@ -1,6 +1,6 @@
 /* GUPPI RAW files: blocks one behind the other, placed in time by their packet numbers. */
-#include "stages/common/guppi.h"
-#include "stages/common/shape.h"
+#include "stages/common/formats/guppi.h"
+#include "stages/common/stage/shape.h"
 #include "stages/replay/extents.h"
 
 #include <errno.h>

@@ -1,8 +1,8 @@
 #include "stages/replay/kotekan_arrays.h"
 
-#include "stages/common/kotekan_array.h"
-#include "stages/common/kotekan_raw.h"
-#include "stages/common/shape.h"
+#include "stages/common/formats/kotekan_array.h"
+#include "stages/common/formats/kotekan_raw.h"
+#include "stages/common/stage/shape.h"
 
 #include <errno.h>
 #include <fcntl.h>

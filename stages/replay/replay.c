@@ -1,9 +1,9 @@
 /* replay - recorded files as a stream: the electric field, or any product that `record` wrote. */
 #include "stages/replay/replay.h"
 
-#include "stages/common/chime_hdf5.h"
-#include "stages/common/guppi.h"
-#include "stages/common/kotekan_raw.h"
+#include "stages/common/formats/chime_hdf5.h"
+#include "stages/common/formats/guppi.h"
+#include "stages/common/formats/kotekan_raw.h"
 #include "stages/replay/extents.h"
 #include "stages/replay/kotekan_arrays.h"
 #include "stages/replay/vdif_reader.h"

@@ -6,8 +6,8 @@
 #define BEAMRING_STAGES_REPLAY_H
 
 #include "runtime/stage.h"
-#include "stages/common/gaps.h"
-#include "stages/common/recording.h"
+#include "stages/common/formats/gaps.h"
+#include "stages/common/formats/recording.h"
 #include "stages/replay/pool.h"
 
 /* Files in the order of their names; NULL-terminated copies in the pipeline's memory. */

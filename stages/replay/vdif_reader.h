@@ -15,7 +15,7 @@
 #define BEAMRING_STAGES_REPLAY_VDIF_READER_H
 
 #include "runtime/stage.h"
-#include "stages/common/vdif.h"
+#include "stages/common/formats/vdif.h"
 #include "stages/replay/pool.h"
 
 struct file_list;

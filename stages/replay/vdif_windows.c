@@ -1,5 +1,5 @@
 /* vdif_windows.c - the windows of VDIF files that are in memory, and the headers in them. */
-#include "stages/common/shape.h"
+#include "stages/common/stage/shape.h"
 #include "stages/replay/replay.h"
 #include "stages/replay/vdif_reader.h"
 

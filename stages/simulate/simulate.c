@@ -4,7 +4,7 @@
  * Every value is a function of the seed and of its place in the stream, so that a run does not depend on
  * frame sizes and can be repeated. */
 #include "runtime/stage.h"
-#include "stages/common/shape.h"
+#include "stages/common/stage/shape.h"
 #include "stages/simulate/random.h"
 #include "stages/simulate/receiver.h"
 #include "stages/simulate/sky.h"

@@ -1,8 +1,8 @@
 /* upchannelize - finer frequency channels by a polyphase filterbank, one plan per zone of the band. */
 #include "kernels/upchannelize/upchannelize.h"
 #include "runtime/stage.h"
-#include "stages/common/gpu.h"
-#include "stages/common/shape.h"
+#include "stages/common/stage/gpu.h"
+#include "stages/common/stage/shape.h"
 
 #include <math.h>
 #include <stdlib.h>

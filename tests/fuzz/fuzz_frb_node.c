@@ -1,7 +1,7 @@
 /* libFuzzer: any bytes from two senders of the FRB-node protocol, in any pieces. Input: a byte whose top bit
  * is the sender and whose rest is a count (0: the sender goes away, and another one comes), then so many
  * bytes. */
-#include "stages/common/frb_receiver.h"
+#include "stages/common/wires/frb_receiver.h"
 
 #include <stdlib.h>
 #include <string.h>

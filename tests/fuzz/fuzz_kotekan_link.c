@@ -1,7 +1,7 @@
 /* libFuzzer: any bytes on a link from kotekan's bufferSend, in any pieces. Input: u16 count, then so many
  * bytes, again and again; a count of 0 ends the connection, and another one begins. The format's callbacks
  * are driven as the stage drives them. */
-#include "runtime/graph.h"
+#include "runtime/graph/graph.h"
 #include "stages/receive/kotekan_input.c"
 
 #include <sys/socket.h>

@@ -2,7 +2,7 @@
  * the schema.
  *
  * Lines that begin with "#set " are taken as --set texts too. */
-#include "runtime/config_parts.h"
+#include "runtime/config/parts.h"
 
 #include "buffers/stream.h"
 

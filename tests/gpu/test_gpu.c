@@ -1,6 +1,6 @@
 /* test_gpu.c - pipelines on a GPU: transfers where memory changes, no waiting hosts between GPU stages, and readers that drop. Skips itself where there is no GPU. */
 #include "tests/gpu/t_gpu_kernels.h"
-#include "tests/runtime/run.h"
+#include "tests/runtime/run/run.h"
 
 #include <dlfcn.h>
 #include <time.h>

@@ -1,12 +1,12 @@
 /* FRB stage 2 on a GPU: places in shared memory of beams in any directions on Hopper, and of a grid's beams
  * where a whole time step of the field is there at once. */
 #include "kernels/common/fragments.h"
-#include "kernels/frb_beams/layout.h"
+#include "kernels/frb_beams/gpu/layout.h"
 #include "tools/layouts/check.h"
 
 void layouts_frb_beams(struct layouts *report);
 
-/* --- hopper_arbitrary.cuh ----------------------------------------------------------------------------- */
+/* --- wgmma/arbitrary.cuh ----------------------------------------------------------------------------- */
 
 enum { STEPS = 64 }; /* NT */
 

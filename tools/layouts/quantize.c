@@ -1,7 +1,7 @@
 /* The quantizer's layouts: a tile of J in shared memory and in registers; Y, the field and U_p of the beams
  * that are formed and quantized at once. */
 #include "kernels/common/fragments.h"
-#include "kernels/quantize/layout.h"
+#include "kernels/quantize/gpu/layout.h"
 #include "tools/layouts/check.h"
 
 enum { THREADS = 256, WARPS = THREADS / 32 };
@@ -85,7 +85,7 @@ static void check_validity(struct layouts *report, const struct variant *v)
     layouts_end(halves, 8, 8);
 }
 
-/* tile.cuh and fused.cuh: a warp writes 4 lanes' pieces of a beam's row side by side; item: step. */
+/* tile.cuh and quantize_beams.cuh: a warp writes 4 lanes' pieces of a beam's row side by side; item: step. */
 static void check_rows(struct layouts *report, const struct variant *v)
 {
     unsigned piece = br_quantize_piece_steps(v->bits, v->steps), bytes = piece * v->bits / 8,
@@ -108,7 +108,7 @@ static void check_rows(struct layouts *report, const struct variant *v)
     layouts_end(store, 1, 1);
 }
 
-/* fused.cuh: Y of a block's two j's, in elements of 16 bytes: 8 p's; item: (slot * 256 + step) * 6 + p / 8.
+/* quantize_beams.cuh: Y of a block's two j's, in elements of 16 bytes: 8 p's; item: (slot * 256 + step) * 6 + p / 8.
  */
 static void check_middle(struct layouts *report, unsigned bits)
 {
@@ -158,7 +158,7 @@ static void check_middle(struct layouts *report, unsigned bits)
     layouts_end(load, 1, 1);
 }
 
-/* fused.cuh: the fields of two steps of 48 x 48 cells; item: (step * 48 + p) * 48 + q. */
+/* quantize_beams.cuh: the fields of two steps of 48 x 48 cells; item: (step * 48 + p) * 48 + q. */
 static void check_field(struct layouts *report)
 {
     enum { CELLS = BR_FUSED_CELLS, PITCH = 2 * CELLS };
@@ -204,7 +204,7 @@ static void check_field(struct layouts *report)
     layouts_end(load, 1, 1);
 }
 
-/* fused.cuh: a lane of the first product ends up with what it sends in 16 bytes, 8 p's in a row, and with
+/* quantize_beams.cuh: a lane of the first product ends up with what it sends in 16 bytes, 8 p's in a row, and with
  * what stands in operand a of the second product where these stand in operand b: p's in their order. */
 static void check_products(struct layouts *report)
 {

@@ -1,0 +1,200 @@
+/* The beamformer on a GPU, its plan: the tile's size, weights in the order of the tensor cores, launches. */
+#include "kernels/baseband/gpu/wgmma/wgmma.h"
+#include "kernels/baseband/plan.h"
+#include "kernels/baseband/gpu/mma/tile.cuh"
+#include "kernels/common/cuda.h"
+
+#include <cuda_runtime.h>
+#include <stdlib.h>
+#include <string.h>
+
+using namespace beamring::baseband;
+
+namespace
+{
+
+using kernel = void (*)(work);
+
+kernel kernel_for(int mt)
+{
+    return mt == 1 ? beamform<1> : mt == 2 ? beamform<2> : mt == 3 ? beamform<3> : beamform<4>;
+}
+
+size_t shared_bytes(int mt)
+{
+    return mt == 1   ? sizeof(shared<1>)
+           : mt == 2 ? sizeof(shared<2>)
+           : mt == 3 ? sizeof(shared<3>)
+                     : sizeof(shared<4>);
+}
+
+} // namespace
+
+struct br_baseband_device {
+    uint8_t *weights;
+    int4 *rounding;
+    unsigned long long *clamped; /* [B] */
+    int mt, blocks;              /* blocks: as many as run at once */
+    unsigned chunks, groups, beam_tiles;
+    struct br_baseband_hopper *hopper; /* NULL: not here */
+};
+
+/* Weights in the order of the MMA's registers; see struct work, and the
+ * assignments of a_re and a_im in multiply(). */
+static void arrange(uint8_t *weights, int4 *rounding, const br_baseband_device *d,
+                    const struct br_baseband_params *p)
+{
+    size_t steps = static_cast<size_t>(d->chunks) * STEPS;
+    for (size_t wp = 0; wp < p->weight_channels * p->npol; wp++)
+        for (size_t b = 0; b < p->nbeams; b++) {
+            const int8_t *given = p->weights + (wp * p->nbeams + b) * p->ndishes * 2;
+            size_t group = wp * d->groups + b / ROWS, row = b % ROWS;
+            int sum_im = 0, shift = p->shift[wp * p->nbeams + b], half = shift > 0 ? 1 << (shift - 1) : 0;
+            for (size_t dish = 0; dish < p->ndishes; dish++) {
+                int place = br_tile_weight_of(static_cast<int>(row), static_cast<int>(dish % STEP));
+                uint8_t *re = weights + (group * steps + dish / STEP) * 2 * FRAGMENT + place;
+                re[0] = static_cast<uint8_t>(given[2 * dish]);
+                re[FRAGMENT] = static_cast<uint8_t>(given[2 * dish + 1]);
+                sum_im += given[2 * dish + 1];
+            }
+            rounding[group * ROWS + row] = make_int4(half + sum_im, half, shift, 0);
+        }
+}
+
+/* The tile with which all tiles together cost least, as far as the device has shared memory for it: the time
+ * of one goes with its beams, plus about as much as for 16 beams to bring the field. */
+static int choose(br_baseband_device *d, const struct br_baseband_params *p, struct br_why *why)
+{
+    int device = br_cuda_device(p->cuda), room = 0, processors = 0, together = 0;
+    cudaDeviceGetAttribute(&room, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+    size_t least = SIZE_MAX;
+    for (int mt = 1; mt <= LARGEST; mt++) {
+        size_t beams = ROWS * static_cast<size_t>(mt), tiles = (p->nbeams + beams - 1) / beams;
+        size_t cost = tiles * (static_cast<size_t>(mt) + 1);
+        if (cost > least || shared_bytes(mt) > static_cast<size_t>(room)) continue;
+        least = cost;
+        d->mt = mt;
+        d->beam_tiles = static_cast<unsigned>(tiles);
+    }
+    if (d->mt == 0)
+        return br_because(
+            why, "device %d lets a block have %d bytes of shared memory; the baseband beamformer needs %zu",
+            device, room, shared_bytes(1));
+    d->groups = d->beam_tiles * static_cast<unsigned>(d->mt);
+    d->chunks = static_cast<unsigned>((p->ndishes + DISHES - 1) / DISHES);
+    const void *function = reinterpret_cast<const void *>(kernel_for(d->mt));
+    int bytes = static_cast<int>(shared_bytes(d->mt));
+    cudaError_t status = cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    if (status == cudaSuccess)
+        status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&together, function, THREADS, bytes);
+    if (status != cudaSuccess || together < 1)
+        return br_because(why, "the baseband beamformer cannot run on device %d: %s", device,
+                          cudaGetErrorString(status));
+    d->blocks = together * processors;
+    return 0;
+}
+
+extern "C" int br_baseband_cuda_create(struct br_baseband *plan, const struct br_baseband_params *params,
+                                       struct br_why *why)
+{
+    br_baseband_device *d = static_cast<br_baseband_device *>(calloc(1, sizeof *d));
+    if (d == nullptr) return br_because(why, "no memory for the baseband beamformer");
+    plan->device = d;
+    plan->cuda = params->cuda;
+    if (choose(d, params, why) != 0) return -1;
+
+    size_t groups = params->weight_channels * params->npol * d->groups;
+    size_t weight_bytes = groups * d->chunks * STEPS * 2 * FRAGMENT,
+           rounding_bytes = groups * ROWS * sizeof(int4);
+    uint8_t *weights = static_cast<uint8_t *>(calloc(1, weight_bytes));
+    int4 *rounding = static_cast<int4 *>(calloc(1, rounding_bytes));
+    int failed = 0;
+    if (weights == nullptr || rounding == nullptr)
+        failed = br_because(why, "no memory for the weights of %zu beams and %zu dishes", params->nbeams,
+                            params->ndishes);
+    if (!failed) {
+        arrange(weights, rounding, d, params);
+        d->weights = static_cast<uint8_t *>(br_cuda_table(plan->cuda, weights, weight_bytes, why));
+        failed = d->weights == nullptr;
+    }
+    if (!failed) {
+        d->rounding = static_cast<int4 *>(br_cuda_table(plan->cuda, rounding, rounding_bytes, why));
+        failed = d->rounding == nullptr;
+    }
+    if (!failed) {
+        d->clamped = static_cast<unsigned long long *>(
+            br_cuda_alloc(plan->cuda, params->nbeams * sizeof *d->clamped, why));
+        failed = d->clamped == nullptr;
+    }
+    free(weights);
+    free(rounding);
+    if (!failed && params->gpu != BR_BASEBAND_PORTABLE)
+        failed = br_baseband_hopper_create(&d->hopper, params, why) != 0;
+    return failed ? -1 : 0;
+}
+
+extern "C" void br_baseband_cuda_destroy(struct br_baseband *plan)
+{
+    if (plan->device == nullptr) return;
+    br_baseband_hopper_destroy(plan->device->hopper);
+    br_cuda_free(plan->cuda, plan->device->weights);
+    br_cuda_free(plan->cuda, plan->device->rounding);
+    br_cuda_free(plan->cuda, plan->device->clamped);
+    free(plan->device);
+}
+
+extern "C" void br_baseband_cuda(struct br_baseband *plan, const uint8_t *e, const uint8_t *e_valid,
+                                 size_t nsteps, uint8_t *out)
+{
+    const br_baseband_device *d = plan->device;
+    if (nsteps == 0) return;
+    work w = {};
+    br_cuda_begin(plan->cuda);
+    size_t samples = nsteps * plan->nchannels;
+    if (e_valid != nullptr && memchr(e_valid, 0, samples) != nullptr) {
+        w.valid = static_cast<const uint8_t *>(br_cuda_upload(plan->cuda, e_valid, samples));
+        if (w.valid == nullptr) return; /* br_cuda_check says why */
+    }
+    if (d->hopper != nullptr && br_baseband_hopper(d->hopper, e, w.valid, nsteps, out, d->clamped)) return;
+    w.e = e;
+    w.weights = d->weights;
+    w.rounding = d->rounding;
+    w.out = out;
+    w.clamped = d->clamped;
+    w.total = br_cuda_counter(plan->cuda);
+    w.T = nsteps;
+    w.F = plan->nchannels;
+    w.P = plan->npol;
+    w.B = plan->nbeams;
+    w.D = plan->ndishes;
+    w.shared_weights = plan->weight_channels == 1;
+    w.wide_in = reinterpret_cast<uintptr_t>(e) % 16 == 0 && w.D % 16 == 0;
+    w.wide_out = reinterpret_cast<uintptr_t>(out) % 16 == 0 && w.T % 16 == 0;
+    w.chunks = d->chunks;
+    w.groups = d->groups;
+    w.beam_tiles = d->beam_tiles;
+    size_t tiles = (nsteps + TIMES - 1) / TIMES * w.F * w.P * w.beam_tiles;
+    if (tiles > UINT32_MAX / 2) { /* more than 100 GB of input, or of output */
+        br_cuda_ok(plan->cuda, cudaErrorInvalidValue, "baseband beamforming of so many samples at once");
+        return;
+    }
+    w.tiles = static_cast<unsigned>(tiles);
+    unsigned blocks = tiles < static_cast<size_t>(d->blocks) ? w.tiles : static_cast<unsigned>(d->blocks);
+    kernel_for(d->mt)<<<blocks, THREADS, shared_bytes(d->mt),
+                        static_cast<cudaStream_t>(br_cuda_stream(plan->cuda))>>>(w);
+    br_cuda_ok(plan->cuda, cudaGetLastError(), "the launch of the baseband beamformer");
+}
+
+extern "C" int br_baseband_cuda_clamped(const struct br_baseband *plan, uint64_t *per_beam)
+{
+    static_assert(sizeof(uint64_t) == sizeof(unsigned long long), "counters are 64 bits");
+    cudaStream_t stream = static_cast<cudaStream_t>(br_cuda_stream(plan->cuda));
+    size_t bytes = plan->nbeams * sizeof *per_beam;
+    bool ok =
+        br_cuda_ok(plan->cuda,
+                   cudaMemcpyAsync(per_beam, plan->device->clamped, bytes, cudaMemcpyDeviceToHost, stream),
+                   "cudaMemcpyAsync") &&
+        br_cuda_ok(plan->cuda, cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    return ok ? 0 : -1;
+}

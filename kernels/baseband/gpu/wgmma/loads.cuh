@@ -1,0 +1,248 @@
+/* loads.cuh - the beamformer on Hopper: what a block works on, where that stands in shared memory, and
+ * the threads that bring it there. */
+#ifndef BEAMRING_KERNELS_BASEBAND_GPU_WGMMA_LOADS_CUH
+#define BEAMRING_KERNELS_BASEBAND_GPU_WGMMA_LOADS_CUH
+
+#include "kernels/baseband/gpu/wgmma/layout.h"
+#include "kernels/baseband/gpu/wgmma/launch_order.cuh"
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace beamring::baseband::hopper
+{
+
+constexpr int TIMES = 128, DISHES = 128;        /* of a tile; of a chunk */
+constexpr int MOST_CHUNKS = 8, MOST_STAGES = 8; /* D up to 1024 */
+constexpr int MOST_BEAMS = 1024;
+constexpr unsigned AHEAD = 2; /* chunks of the first tile that are asked for before they may be loaded */
+
+template <int BEAMS_, bool PAIR_> struct variant {
+    static constexpr int BEAMS = BEAMS_;
+    static constexpr bool PAIR = PAIR_;
+    static constexpr int FPS = PAIR ? 2 : 1; /* channels and polarisations in a chunk */
+    /* Many beams: two warpgroups form half of each tile's times each. Few: they take turns at tiles. */
+    static constexpr bool HALVES = BEAMS > 32;
+    static constexpr int MT = HALVES ? 1 : 2;      /* products of 64 times at once */
+    static constexpr int PIECE = 64 * MT;          /* times of a tile that a warpgroup forms */
+    static constexpr int CONSUMERS = PAIR ? 3 : 2; /* warpgroups that multiply */
+    static constexpr unsigned EVERY =
+        HALVES ? 1 : CONSUMERS; /* tiles from one of a warpgroup's to its next */
+    static constexpr int THREADS = 128 * (CONSUMERS + 1);
+    static constexpr int REGISTERS = CONSUMERS == 2 ? 232 : 152; /* of a thread that multiplies */
+    static constexpr int STAGE = PIECE * DISHES;                 /* bytes */
+    static constexpr int WEIGHTS = 3 * BEAMS * DISHES;           /* of a chunk */
+    static constexpr int OUT = FPS * BEAMS * TIMES;              /* of a tile */
+    static constexpr int OUTS = HALVES ? 2 : 2 * CONSUMERS;
+    static constexpr int SCALES = FPS * BEAMS * static_cast<int>(sizeof(float));
+    static constexpr int COUNTERS = BEAMS / 4; /* a thread's beams */
+};
+
+struct barriers {
+    barrier full[3][MOST_STAGES], empty[3][MOST_STAGES];
+    barrier weights_full[2][MOST_CHUNKS], weights_empty[2][MOST_CHUNKS];
+};
+
+/* What a launch works on. What a block needs to begin comes first: it is in one line of the constants' cache
+ * then. */
+struct work {
+    unsigned share, more; /* parts of each block, tiles or halves of tiles; the first so many have one more */
+    unsigned time_tiles;
+    unsigned D;
+    uint8_t chunks, stages, buffers; /* stages of each warpgroup; buffers of weights: 1 or 2 */
+    bool store_tensor;               /* else `out` or T is not a multiple of 16 */
+    bool keep_weights;               /* in the L2, from frame to frame */
+    unsigned beam_tiles;
+    unsigned weight_rows; /* channels and polarisations, by FPS, that have weights of their own */
+    unsigned groups;      /* ((F P) / FPS) beam_tiles */
+    const uint8_t
+        *weights; /* [weight channel, P / FPS][beam tile][chunk][WEIGHTS], as they stand in shared memory */
+    const float *scales;                 /* [weight channel, P / FPS][beam tile][FPS][BEAMS]: 2^-(s + 8) */
+    const int *offsets;                  /* for frames of few tiles, as scales: 16 sum_d A_im */
+    const uint8_t *valid;                /* [T][F] or NULL */
+    uint8_t *out;                        /* [B][F][P][T] */
+    unsigned long long *clamped, *total; /* [B], [1] */
+    unsigned T, F, P, B;
+};
+
+/* Bytes from the start of the block's shared memory. */
+struct places {
+    unsigned weights, stages, out, scales, counts, barriers, bytes;
+};
+
+template <class V>
+__host__ __device__ inline places places_of(unsigned chunks, unsigned buffers, unsigned stages,
+                                            unsigned beam_tiles)
+{
+    places p;
+    p.weights = 0;
+    p.stages = p.weights + buffers * chunks * V::WEIGHTS;
+    p.out = p.stages + V::CONSUMERS * stages * V::STAGE;
+    p.scales = p.out + V::OUTS * V::OUT;
+    p.counts = p.scales + V::CONSUMERS * V::SCALES;
+    p.barriers = p.counts + beam_tiles * V::BEAMS * static_cast<unsigned>(sizeof(unsigned));
+    p.bytes = p.barriers + static_cast<unsigned>(sizeof(barriers));
+    return p;
+}
+
+/* A block's tiles, in segments of one group each. Blocks have equal shares of all tiles, or, where two
+ * warpgroups form half of each tile's times each (HALVES), of all halves: then a block may lack the first
+ * half of its first tile (warpgroup 0's) and the second half of its last one (warpgroup 1's). */
+template <class V> struct segments {
+    unsigned now, end;           /* tiles */
+    unsigned group, tile, count; /* of the segment */
+    bool late, early;  /* the segment's first tile lacks its first half; its last tile lacks its second one */
+    bool early_at_end; /* the block's last tile does */
+
+    __device__ __forceinline__ void find(const work &w)
+    {
+        group = now / w.time_tiles;
+        tile = now % w.time_tiles;
+        count = min(end - now, w.time_tiles - tile);
+        early = early_at_end && now + count == end;
+    }
+    __device__ __forceinline__ void start(const work &w)
+    {
+        constexpr unsigned PARTS = V::HALVES ? 2 : 1;
+        unsigned first = blockIdx.x * w.share + min(blockIdx.x, w.more),
+                 last = first + w.share + (blockIdx.x < w.more ? 1 : 0);
+        now = first / PARTS;
+        end = (last + PARTS - 1) / PARTS;
+        late = first % PARTS != 0;
+        early_at_end = last % PARTS != 0;
+        find(w);
+    }
+    __device__ __forceinline__ bool more() const { return now < end; }
+    __device__ __forceinline__ void next(const work &w)
+    {
+        now += count;
+        late = false;
+        if (more()) find(w);
+    }
+    /* The segment's tiles that are a warpgroup's: first(), first() + EVERY, ... before limit(). `before`: the
+     * block's tiles before this segment. */
+    __device__ __forceinline__ unsigned first(unsigned before, unsigned consumer) const
+    {
+        if (V::HALVES) return late && consumer == 0 ? 1 : 0;
+        return (consumer + V::EVERY - before % V::EVERY) % V::EVERY;
+    }
+    __device__ __forceinline__ unsigned limit(unsigned consumer) const
+    {
+        return V::HALVES && early && consumer == 1 ? count - 1 : count;
+    }
+    /* Row of weights and scales. */
+    __device__ __forceinline__ size_t row(const work &w) const
+    {
+        return static_cast<size_t>(group / w.beam_tiles % w.weight_rows) * w.beam_tiles +
+               group % w.beam_tiles;
+    }
+};
+
+/* Where a ring of stages or buffers has come to. */
+struct ring {
+    unsigned at = 0, phase = 0;
+    __device__ __forceinline__ void advance(unsigned length)
+    {
+        if (++at == length) {
+            at = 0;
+            phase ^= 1;
+        }
+    }
+};
+
+/* ---- loads: one thread each ---- */
+
+/* Asks for a box to be brought to the L2; whoever writes there afterwards writes it there too. */
+__device__ __forceinline__ void tensor_prefetch_l2(const CUtensorMap *map, int x, int y)
+{
+    asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];\n" ::"l"(map), "r"(x),
+                 "r"(y)
+                 : "memory");
+}
+
+/* As bulk_load(); the L2 keeps these bytes rather than others: the next frame needs them again. */
+__device__ __forceinline__ void bulk_load_kept(void *to, const void *from, unsigned bytes, barrier *full)
+{
+    asm volatile("{\n.reg .b64 policy;\ncreatepolicy.fractional.L2::evict_last.b64 policy, 1.0;\n"
+                 "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+                 "[%0], [%1], %2, [%3], policy;\n}\n" ::"r"(shared_address(to)),
+                 "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(full))
+                 : "memory");
+}
+
+/* The field, for one warpgroup. */
+template <class V> struct field_loads {
+    const work &w;
+    const CUtensorMap *field;
+    unsigned consumer;
+
+    /* Where the first box of a tile of the segment is in the field, shape (T, F P D). */
+    __device__ __forceinline__ int x(const segments<V> &s) const
+    {
+        return static_cast<int>(s.group / w.beam_tiles * (V::PAIR ? DISHES : w.D));
+    }
+    __device__ __forceinline__ int y(const segments<V> &s, unsigned k) const
+    {
+        return static_cast<int>((s.tile + k) * TIMES + (V::HALVES ? consumer * V::PIECE : 0));
+    }
+
+    __device__ __forceinline__ void run(uint8_t *stages, barriers &b, const order &o,
+                                        const order_seen &seen) const
+    {
+        ring at;
+        unsigned before = 0;
+        segments<V> s;
+        s.start(w);
+        unsigned first = s.first(0, consumer);
+        for (unsigned chunk = 0; first < s.limit(consumer) && chunk < min(AHEAD, w.chunks + 0u); chunk++)
+            tensor_prefetch_l2(field, x(s) + static_cast<int>(chunk * DISHES), y(s, first));
+        if (must_wait(o, seen)) await_previous();
+        for (; s.more(); before += s.count, s.next(w)) {
+            const int left = x(s);
+            for (unsigned k = s.first(before, consumer); k < s.limit(consumer); k += V::EVERY) {
+                const int top = y(s, k);
+                for (unsigned chunk = 0; chunk < w.chunks; chunk++, at.advance(w.stages)) {
+                    barrier_wait(&b.empty[consumer][at.at], at.phase ^ 1);
+                    barrier_expect(&b.full[consumer][at.at], V::STAGE);
+                    tensor_load(stages + at.at * V::STAGE, field, &b.full[consumer][at.at],
+                                left + static_cast<int>(chunk * DISHES), top);
+                }
+            }
+        }
+    }
+};
+
+/* The weights: the first chunk before anything else, the others behind the first chunks of the field. */
+template <class V>
+__device__ __forceinline__ void load_weights(const work &w, uint8_t *weights, barriers &b, const order &o,
+                                             const order_seen &seen)
+{
+    ring at;
+    segments<V> s;
+    bool waited = false;
+    for (s.start(w); s.more(); s.next(w), at.advance(w.buffers)) {
+        /* shape (weight_rows, beam_tiles, chunks, WEIGHTS), contiguous */
+        const uint8_t *from = w.weights + s.row(w) * w.chunks * V::WEIGHTS;
+        for (unsigned chunk = 0; chunk < w.chunks; chunk++) {
+            barrier *full = &b.weights_full[at.at][chunk];
+            uint8_t *to = weights + (at.at * w.chunks + chunk) * V::WEIGHTS;
+            barrier_wait(&b.weights_empty[at.at][chunk], at.phase ^ 1);
+            barrier_expect(full, V::WEIGHTS);
+            if (w.keep_weights)
+                bulk_load_kept(to, from + chunk * V::WEIGHTS, V::WEIGHTS, full);
+            else
+                bulk_load(to, from + chunk * V::WEIGHTS, V::WEIGHTS, full);
+            if (!waited) {
+                const bool wait = must_wait(o, seen);
+                if (wait) await_previous();
+                if (blockIdx.x == 0) tell_host(o, seen, !wait);
+                let_next_begin();
+            }
+            waited = true;
+        }
+    }
+}
+
+} // namespace beamring::baseband::hopper
+
+#endif

@@ -1,0 +1,281 @@
+/* FRB stage 2 as matrix products in float32.
+ *
+ * Arbitrary beams: beams[t][b] = sum_pq field[t][p][q] product[p][q][b], product = u_m[p][b] u_n[q][b]. The
+ * product is too large to keep for every channel, so it is multiplied out again for each tile of time steps,
+ * `depth` p's and `block` beams at a time, small enough to stay in cache.
+ *
+ * Factorizable beams: two products, in the order that needs fewer operations,
+ *   n first: middle[t][p][j] = sum_q field[t][p][q] u_n[q][j];   beams[t][i][j] = sum_p u_m[i][p]
+ * middle[t][p][j] m first: middle[t][i][q] = sum_p u_m[i][p] field[t][p][q];   beams[t][i][j] = sum_q
+ * middle[t][i][q] u_n[q][j]
+ *
+ * A step's result must not depend on which steps are computed with it: products whose rows are steps are our
+ * own (rows.h), products within a step are OpenBLAS's. */
+#include "kernels/common/cpu.h"
+#include "kernels/common/half.h"
+#include "kernels/frb_beams/plan.h"
+#include "kernels/frb_beams/cpu/rows.h"
+
+#include <cblas.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if BR_X86_64
+#include <immintrin.h>
+#endif
+
+enum {
+    TILE = 120,
+    TILE_GRID = 16, /* time steps computed together; factorizable ones need smaller tiles to stay in cache */
+    BLOCK = 256,    /* beams whose weights are multiplied out together */
+    DEPTH = 384,    /* (p, q) whose weights are multiplied out together */
+    APART = 16,     /* floats between the images of a tile: images of 4 KiB would all lie in the same cache sets */
+    KEEP = 32 << 20 /* bytes of weights kept for arbitrary beams */
+};
+
+/* Eq. (8): with x = pi (2 theta - q) / 2N, U = sin(2N x) cot(x) / 2N, where sin(2N x) = (-1)^q sin(2 pi
+ * theta) and sin(x), cos(x) follow from those of q = 0 by rotation. Near x = 0 (mod pi) U is 1. */
+void br_frb_beams_axis_weights(float *u, const struct axis *axis, double freq_mhz)
+{
+    double n = axis->n, tiny = 1e-6 / n;
+    for (size_t b = 0; b < axis->nbeams; b++) {
+        double theta = remainder(axis->theta_mhz[b] * freq_mhz, n);
+        axis->sine[b] = sin(M_PI * theta / n);
+        axis->cosine[b] = cos(M_PI * theta / n);
+        axis->twist[b] = sin(2 * M_PI * theta) / (2 * n);
+    }
+    for (unsigned q = 0; q < 2 * axis->n; q++) {
+        double c = cos(M_PI * q / (2 * n)), s = sin(M_PI * q / (2 * n)), sign = q % 2 ? -1 : 1;
+        float *row = u + q * axis->nbeams_even;
+        for (size_t b = 0; b < axis->nbeams; b++) {
+            double sine = axis->sine[b] * c - axis->cosine[b] * s,
+                   cosine = axis->cosine[b] * c + axis->sine[b] * s;
+            double ratio = sign * axis->twist[b] * cosine / sine;
+            row[b] = (float)(fabs(sine) < tiny ? 1 : ratio);
+        }
+        for (size_t b = axis->nbeams; b < axis->nbeams_even; b++) row[b] = 0;
+    }
+}
+
+static inline void outer(float *restrict product, const float *restrict u_m, const float *restrict u_n,
+                         size_t np, size_t nq, size_t stride, size_t block)
+{
+    for (size_t p = 0; p < np; p++)
+        for (size_t q = 0; q < nq; q++)
+            for (size_t b = 0; b < block; b++)
+                product[(p * nq + q) * block + b] = u_m[p * stride + b] * u_n[q * stride + b];
+}
+
+static void outer_generic(float *product, const float *u_m, const float *u_n, size_t np, size_t nq,
+                          size_t stride, size_t block)
+{
+    outer(product, u_m, u_n, np, nq, stride, block);
+}
+
+#if BR_X86_64
+__attribute__((target("avx2"))) static void outer_avx2(float *product, const float *u_m, const float *u_n,
+                                                       size_t np, size_t nq, size_t stride, size_t block)
+{
+    outer(product, u_m, u_n, np, nq, stride, block);
+}
+#endif
+
+#if BR_X86_64
+/* Whole vectors of `count` values; returns how many that are. What is not a number stays so, as below. */
+__attribute__((target("avx,f16c"))) static size_t store_f16c(uint16_t *out, const float *values, size_t count)
+{
+    const __m256 most = _mm256_set1_ps(BR_HALF_MAX), least = _mm256_set1_ps(-BR_HALF_MAX);
+    size_t i = 0;
+    for (; i + 8 <= count; i += 8) {
+        __m256 v = _mm256_max_ps(least, _mm256_min_ps(most, _mm256_loadu_ps(values + i)));
+        _mm_storeu_si128((__m128i *)(void *)(out + i), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+    }
+    return i;
+}
+#endif
+
+static size_t round_up(size_t count, size_t unit)
+{
+    return (count + unit - 1) / unit * unit;
+}
+
+static float *floats(size_t count)
+{
+    float *memory = aligned_alloc(64, round_up(count * sizeof *memory, 64));
+    if (memory) memset(memory, 0, count * sizeof *memory);
+    return memory;
+}
+
+static size_t size_m(const struct br_frb_beams *plan)
+{
+    return 2 * plan->m.n * plan->m.nbeams_even;
+}
+
+static size_t size_n(const struct br_frb_beams *plan)
+{
+    return 2 * plan->n.n * plan->n.nbeams_even;
+}
+
+static void make_weights(struct br_frb_beams *plan, size_t f, float *weights_m, float *weights_n)
+{
+    br_frb_beams_axis_weights(weights_m, &plan->m, plan->freq_mhz[f]);
+    br_frb_beams_axis_weights(weights_n, &plan->n, plan->freq_mhz[f]);
+}
+
+int br_frb_beams_cpu_create(struct br_frb_beams *plan)
+{
+    /* A stage is one thread, and a result must not depend on how many there are. */
+    openblas_set_num_threads(1);
+    size_t np = (size_t)2 * plan->m.n, nq = (size_t)2 * plan->n.n, most = plan->beams_x ? TILE_GRID : TILE;
+    size_t bytes = (size_m(plan) + size_n(plan)) * sizeof(float);
+    plan->weights_kept = plan->beams_x || bytes <= KEEP / plan->nchannels;
+    size_t channels = plan->weights_kept ? plan->nchannels : 1, field, middle, beams;
+    plan->tile = plan->max_steps < most ? plan->max_steps : most;
+    plan->outer = outer_generic;
+#if BR_X86_64
+    if (br_cpu_has_avx2()) plan->outer = outer_avx2;
+#endif
+    if (plan->beams_x) {
+        double bx = (double)plan->beams_x, by = (double)plan->beams_y, p = (double)np, q = (double)nq;
+        plan->m_first = bx * p * q + bx * q * by < p * q * by + bx * p * by;
+        field = plan->tile * plan->cells;
+        middle = plan->tile * (plan->m_first ? plan->beams_x * nq : np * plan->n.nbeams_even);
+        beams = plan->tile * plan->beams_x * plan->n.nbeams_even;
+    } else {
+        size_t blocks = (plan->m.nbeams_even + BLOCK - 1) / BLOCK;
+        plan->block = round_up((plan->m.nbeams_even + blocks - 1) / blocks, 16);
+        plan->depth = nq < DEPTH ? DEPTH / nq : 1;
+        if (plan->depth > np) plan->depth = np;
+        field = plan->tile * (plan->cells + APART);
+        middle = 1;
+        beams = plan->tile * plan->block;
+        plan->product = floats(plan->depth * nq * plan->block);
+    }
+    plan->weights_m = floats(channels * size_m(plan));
+    plan->weights_n = floats(channels * size_n(plan));
+    plan->field = floats(field);
+    plan->middle = floats(middle);
+    plan->beams = floats(beams);
+    plan->step = malloc(plan->tile * sizeof *plan->step);
+    if (!plan->weights_m || !plan->weights_n || !plan->field || !plan->middle || !plan->beams ||
+        !plan->step || (!plan->beams_x && !plan->product))
+        return -1;
+    br_frb_beams_cpu_steer(plan);
+    return 0;
+}
+
+void br_frb_beams_cpu_steer(struct br_frb_beams *plan)
+{
+    for (size_t f = 0; plan->weights_kept && f < plan->nchannels; f++)
+        make_weights(plan, f, plan->weights_m + f * size_m(plan), plan->weights_n + f * size_n(plan));
+}
+
+void br_frb_beams_cpu_destroy(struct br_frb_beams *plan)
+{
+    free(plan->weights_m);
+    free(plan->weights_n);
+    free(plan->field);
+    free(plan->middle);
+    free(plan->product);
+    free(plan->beams);
+    free(plan->step);
+}
+
+/* c[rows][columns] = sum over depth of a[depth][rows] b[depth][columns], row-major: within one step. */
+static void multiply(size_t rows, size_t columns, size_t depth, const float *a, size_t a_row, const float *b, size_t b_row,
+                     float *c)
+{
+    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (blasint)rows, (blasint)columns, (blasint)depth, 1, a,
+                (blasint)a_row, b, (blasint)b_row, 0, c, (blasint)columns);
+}
+
+/* Clamps and rounds. */
+static void store(uint16_t *out, const float *values, size_t count)
+{
+    size_t i = 0;
+#if BR_X86_64
+    if (br_cpu_has_f16c()) i = store_f16c(out, values, count);
+#endif
+    for (; i < count; i++) {
+        float v = values[i];
+        v = v > BR_HALF_MAX ? BR_HALF_MAX : v;
+        out[i] = br_half_from_float(v < -BR_HALF_MAX ? -BR_HALF_MAX : v);
+    }
+}
+
+/* `count` steps are in the tile; row `step` of out is [B]. */
+static void arbitrary(struct br_frb_beams *plan, const float *u_m, const float *u_n, size_t count,
+                      uint16_t *out)
+{
+    size_t np = (size_t)2 * plan->m.n, nq = (size_t)2 * plan->n.n, stride = plan->m.nbeams_even;
+    for (size_t b = 0; b < plan->nbeams; b += plan->block) {
+        size_t block = stride - b < plan->block ? stride - b : plan->block;
+        size_t wanted = plan->nbeams - b < block ? plan->nbeams - b : block;
+        for (size_t p = 0; p < np; p += plan->depth) {
+            size_t depth = np - p < plan->depth ? np - p : plan->depth;
+            plan->outer(plan->product, u_m + p * stride + b, u_n + b, depth, nq, stride, block);
+            br_frb_beams_rows(count, block, depth * nq, plan->field + p * nq, plan->cells + APART, plan->product, block, p > 0,
+                              plan->beams, block);
+        }
+        for (size_t i = 0; i < count; i++)
+            store(out + plan->step[i] * plan->nbeams + b, plan->beams + i * block, wanted);
+    }
+}
+
+static void factorizable(struct br_frb_beams *plan, const float *u_m, const float *u_n, size_t count,
+                         uint16_t *out)
+{
+    size_t np = (size_t)2 * plan->m.n, nq = (size_t)2 * plan->n.n, bx = plan->beams_x,
+           by = plan->n.nbeams_even;
+    size_t u_row = plan->m.nbeams_even, image = bx * by;
+    if (plan->m_first) {
+        for (size_t i = 0; i < count; i++)
+            multiply(bx, nq, np, u_m, u_row, plan->field + i * plan->cells, nq, plan->middle + i * bx * nq);
+        br_frb_beams_rows(count * bx, by, nq, plan->middle, nq, u_n, by, 0, plan->beams, by);
+    } else {
+        br_frb_beams_rows(count * np, by, nq, plan->field, nq, u_n, by, 0, plan->middle, by);
+        for (size_t i = 0; i < count; i++)
+            multiply(bx, by, np, u_m, u_row, plan->middle + i * np * by, by, plan->beams + i * image);
+    }
+    for (size_t i = 0; i < count; i++) {
+        uint16_t *to = out + plan->step[i] * plan->nbeams;
+        if (by == plan->beams_y) {
+            store(to, plan->beams + i * image, image);
+            continue;
+        }
+        for (size_t x = 0; x < bx; x++)
+            store(to + x * plan->beams_y, plan->beams + i * image + x * by, plan->beams_y);
+    }
+}
+
+void br_frb_beams_cpu(struct br_frb_beams *plan, const struct span *span)
+{
+    for (size_t f = 0; f < plan->nchannels; f++) {
+        size_t apart = plan->cells + (plan->beams_x ? 0 : APART);
+        const uint16_t *images = span->in + f * span->stride * plan->cells;
+        const uint8_t *valid = span->valid ? span->valid + f * span->stride : NULL;
+        uint16_t *to = span->out + f * span->stride * plan->nbeams;
+        float *u_m = plan->weights_m + (plan->weights_kept ? f * size_m(plan) : 0);
+        float *u_n = plan->weights_n + (plan->weights_kept ? f * size_n(plan) : 0);
+        int made = plan->weights_kept;
+        for (size_t t = 0; t < span->count;) {
+            size_t count = 0;
+            for (; t < span->count && count < plan->tile; t++) {
+                if (valid && !valid[t]) {
+                    memset(to + t * plan->nbeams, 0, plan->nbeams * sizeof *to);
+                    continue;
+                }
+                br_half_to_float_array(plan->field + count * apart, images + t * plan->cells, plan->cells);
+                plan->step[count++] = t;
+            }
+            if (count == 0) continue;
+            if (!made) make_weights(plan, f, u_m, u_n);
+            made = 1;
+            if (plan->beams_x)
+                factorizable(plan, u_m, u_n, count, to);
+            else
+                arbitrary(plan, u_m, u_n, count, to);
+        }
+    }
+}

@@ -1,0 +1,452 @@
+/* rows.cuh - 8 beams of a channel, all steps of the block in a warp's registers: statistics and levels.
+ *
+ * What is added up are differences from a pivot, so that little cancels: the mean of the first 16 steps, or
+ * of those of them that are there, as float16. Missing values become the pivot. Where it turns out to have
+ * been far from the mean, sums of differences from that mean (as float16: a constant block is then exactly
+ * constant) give the numbers again. All as in float32 on the CPU, but that the tensor cores turn pairs of
+ * float16 into differences in float32 (times the unit matrix, from minus the pivot on), and add up the
+ * values, 32 at a time (they cut bits off a sum that goes on). Each beam decides by its own numbers, so that
+ * its bits depend on nothing else.
+ *
+ * Levels are rounded by the conversion to float16: where they are multiples of its smallest number, their
+ * bits are integers. */
+#ifndef BEAMRING_KERNELS_QUANTIZE_GPU_ROWS_CUH
+#define BEAMRING_KERNELS_QUANTIZE_GPU_ROWS_CUH
+
+#include "kernels/common/device.cuh"
+#include "kernels/quantize/gpu/layout.h"
+
+#include <cuda_fp16.h>
+
+namespace beamring
+{
+
+namespace quantize
+{
+
+constexpr float FAR = 36; /* variances: from there on a mean costs its square's precision */
+constexpr float FAR_LEVELS =
+    512; /* levels: from there on float32 has not enough digits for mean and level at once */
+
+/* Of one beam, the same in the 4 lanes that have it. The level before rounding, plus 2^(BITS - 1), times
+ * 2^-24, is (value - near) * slope + shift. */
+struct statistics {
+    float scale, offset;
+    float near, slope, shift;
+};
+
+/* Of a beam: sums of differences from the pivot. */
+struct sums {
+    float pivot, sum, squares;
+};
+
+/* Of a beam: mean = high + low, high a float16 number. */
+struct moments {
+    float high, low, variance;
+    bool far;
+};
+
+/* What the levels of a launch have in common. */
+struct rule {
+    float levels_rms;
+    float per_n; /* 1 / (valid steps); 0 without any */
+};
+
+__device__ __forceinline__ rule make_rule(float levels_rms, unsigned valid_steps)
+{
+    return rule{levels_rms, valid_steps > 0 ? 1 / static_cast<float>(valid_steps) : 0};
+}
+
+__device__ __forceinline__ float2 both(unsigned pair)
+{
+    return __half22float2(*reinterpret_cast<const __half2 *>(&pair));
+}
+
+__device__ __forceinline__ unsigned pack(float low, float high)
+{
+    __half2 pair = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const unsigned *>(&pair);
+}
+
+/* ---- statistics ---- */
+
+/* What of the 8 x 8 unit matrix this lane has as operand b of mma_f16_k8. */
+__device__ __forceinline__ unsigned unit_matrix(unsigned lane)
+{
+    return lane / 8 == lane % 4 ? (lane / 4 % 2 ? 0x3c000000u : 0x00003c00u) : 0;
+}
+
+/* A matrix of 1 / 16: sums over two registers become means. A constant below 0 must not be operand b: ptxas
+ * (seen with CUDA 13.0) moves a sign from its upper half into the instruction, where it negates both. */
+constexpr unsigned SIXTEENTHS = 0x2c002c00u;
+
+/* c[4] = a b + start: 8 steps of 8 beams twice, of what is in the registers low and high. */
+__device__ __forceinline__ void product(float (&c)[4], unsigned low, unsigned high, unsigned b,
+                                        const float (&start)[4])
+{
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, "
+        "%10};\n"
+        : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
+        : "r"(low), "r"(high), "r"(b), "f"(start[0]), "f"(start[1]), "f"(start[2]), "f"(start[3]));
+}
+
+/* c[4] = start + 16 steps of 8 beams, twice, times what is in b: registers 0 and 2, 1 and 3. */
+__device__ __forceinline__ void add_products(float (&c)[4], const unsigned *x, unsigned b,
+                                             const float (&start)[4])
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %8}, "
+        "{%9, %10, %11, %12};\n"
+        : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
+        : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(b), "f"(start[0]), "f"(start[1]), "f"(start[2]),
+          "f"(start[3]));
+}
+
+/* Means of differences from the pivot, of as many steps as go into one sum: 32, or 16 in the shortest blocks.
+ */
+template <unsigned REGISTERS> struct means {
+    static constexpr unsigned STEPS = REGISTERS < 8 ? 16 : 32, PARTS = STEPS < 32 ? 0x2c002c00u : 0x28002800u;
+
+    /* of the registers from x on */
+    static __device__ __forceinline__ void find(float (&c)[4], const unsigned *x, const float (&start)[4])
+    {
+        add_products(c, x, PARTS, start);
+        if (STEPS == 32) add_products(c, x + 4, PARTS, c);
+    }
+};
+
+/* start[4] = minus the pivot of the first 16 steps, `times` their mean. All four are the same number, but
+ * made from different ones of equal columns, which the compiler does not know to be equal: it would keep one
+ * number and copy it to four registers for each product that begins with them. */
+__device__ __forceinline__ void minus_pivot(float (&start)[4], unsigned low, unsigned high, float times)
+{
+    const float zero[4] = {0, 0, 0, 0};
+    float c[4];
+    product(c, low, high, SIXTEENTHS, zero);
+    const float minus = times * (-c[0] - c[2]), equal = times * (-c[1] - c[3]);
+    const float2 one = both(pack(minus, equal)), other = both(pack(equal, minus));
+    start[0] = one.x, start[1] = one.y, start[2] = other.x, start[3] = other.y;
+}
+
+/* Adds in the 4 lanes that have a beam. */
+__device__ __forceinline__ float over_lanes(float v)
+{
+    v += __shfl_xor_sync(WHOLE_WARP, v, 2);
+    return v + __shfl_xor_sync(WHOLE_WARP, v, 1);
+}
+
+/* Of 8 beams, whose differences are from -start; missing values must be -start in x. */
+template <int REGISTERS>
+__device__ __forceinline__ sums add_up(const unsigned *x, unsigned lane, const float (&start)[4])
+{
+    const unsigned unit = unit_matrix(lane);
+    float c[4], d[4];
+    using m = means<REGISTERS>;
+    float sum[2] = {}, squares[4] = {};
+#pragma unroll
+    for (int r = 0; r < REGISTERS; r += 2) {
+        product(c, x[r], x[r + 1], unit, start);
+#pragma unroll
+        for (int i = 0; i < 4; i++) squares[i] = fmaf(c[i], c[i], squares[i]);
+        if (r % (m::STEPS / 4)) continue;
+        m::find(d, x + r, start);
+        sum[0] = r == 0 ? d[0] : sum[0] + d[0];
+        sum[1] = r == 0 ? d[2] : sum[1] + d[2];
+    }
+    return sums{-start[0], m::STEPS * (sum[0] + sum[1]),
+                over_lanes((squares[0] + squares[1]) + (squares[2] + squares[3]))};
+}
+
+__device__ __forceinline__ moments find_moments(const sums &s, const rule &rule)
+{
+    moments m;
+    m.high = s.pivot;
+    m.low = __fmul_rn(s.sum, rule.per_n);
+    m.variance = fmaf(s.squares, rule.per_n, -__fmul_rn(m.low, m.low));
+    m.far = !(__fmul_rn(m.low, m.low) <= FAR * m.variance);
+    return m;
+}
+
+/* Sum and sum of squares of the differences from `about`, of REGISTERS registers from x on, the same in the 4
+ * lanes of a beam. `keep(r)`: 0xffff for each half of x[r] that is valid. */
+template <int REGISTERS, class Keep>
+__device__ __forceinline__ float2 add_up_again(const unsigned *x, float about, const Keep &keep)
+{
+    float sums[2] = {0, 0}, squares[2] = {0, 0};
+#pragma unroll
+    for (int r = 0; r < REGISTERS; r++) {
+        float2 v = both(x[r]);
+        unsigned kept = keep(r);
+        v.x = kept & 0xffffu ? v.x - about : 0;
+        v.y = kept >> 16 ? v.y - about : 0;
+        sums[0] += v.x;
+        sums[1] += v.y;
+        squares[0] = fmaf(v.x, v.x, squares[0]);
+        squares[1] = fmaf(v.y, v.y, squares[1]);
+        if (r % 4 == 3)
+            __syncwarp(); /* what `keep` reads is not asked for all at once, for lack of registers */
+    }
+    float2 all = make_float2(sums[0] + sums[1], squares[0] + squares[1]);
+#pragma unroll
+    for (int other = 1; other < 4; other *= 2) {
+        all.x += __shfl_xor_sync(WHOLE_WARP, all.x, other);
+        all.y += __shfl_xor_sync(WHOLE_WARP, all.y, other);
+    }
+    return all;
+}
+
+/* What differences are taken from the second time. */
+__device__ __forceinline__ float about_mean(const moments &m)
+{
+    return __half2float(__float2half_rn(m.high + m.low));
+}
+
+/* With what they gave. */
+__device__ __forceinline__ moments correct(const moments &m, float about, float2 again, const rule &rule)
+{
+    moments c = m;
+    c.high = about;
+    c.low = __fmul_rn(again.x, rule.per_n);
+    c.variance = fmaf(again.y, rule.per_n, -__fmul_rn(c.low, c.low));
+    return c;
+}
+
+template <int BITS> __device__ __forceinline__ statistics find_statistics(const moments &m, const rule &rule)
+{
+    constexpr float UNIT = 1.0f / (1 << 24), HALF_RANGE = BITS == 8 ? 128 : 8;
+    statistics s;
+    float variance = fmaxf(m.variance, 0), deviation, per_deviation, per_rms;
+    /* Within 2^-22; a variance of float16 numbers is never subnormal. */
+    asm("sqrt.approx.ftz.f32 %0, %1;\n" : "=f"(deviation) : "f"(variance));
+    asm("rsqrt.approx.ftz.f32 %0, %1;\n" : "=f"(per_deviation) : "f"(variance));
+    /* volatile: made where it is needed, since kept for all beams it would cost a register */
+    asm volatile("rcp.approx.ftz.f32 %0, %1;\n" : "=f"(per_rms) : "f"(rule.levels_rms));
+    s.offset = m.high + m.low;
+    s.scale = deviation * per_rms;
+    float per_level = deviation > 0 ? rule.levels_rms * per_deviation
+                                    : 1; /* 1: a constant series, where all differences are 0 */
+    bool far = fabsf(s.offset) * per_level > FAR_LEVELS;
+    s.near = far ? m.high : 0;
+    s.slope = per_level * UNIT;
+    s.shift = fmaf(far ? -m.low : -s.offset, s.slope, HALF_RANGE * UNIT);
+    return s;
+}
+
+/* ---- levels ---- */
+
+/* Levels plus 2^(BITS - 1), 0 to 2^BITS, of two values of a beam, in halves; both ends stand for all that
+ * lies beyond. NEAR: some beam of the warp needs `near`. */
+template <int BITS, bool NEAR>
+__device__ __forceinline__ unsigned raw_levels(float low, float high, const statistics &s)
+{
+    unsigned raw;
+    if (NEAR) low -= s.near, high -= s.near;
+    low = fmaf(low, s.slope, s.shift), high = fmaf(high, s.slope, s.shift);
+    asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;\n" : "=r"(raw) : "f"(high), "f"(low));
+    return __vminu2(raw, 0x00010001u << BITS);
+}
+
+/* Brings 0 and 256 of two raw levels, in halves of a word, into range and counts them where `keep` has bit 8
+ * of the half. */
+__device__ __forceinline__ unsigned clamp_bytes(unsigned raw, unsigned keep, unsigned &clamped)
+{
+    constexpr unsigned TOP = 0x01000100u, REST = 0x00ff00ffu;
+    unsigned high = (raw & keep & TOP) >> 8, low = (~(raw + REST) & keep & TOP) >> 8;
+    clamped += high + low;
+    return raw - high + low;
+}
+
+/* Bits of a where `mask` has ones, of b elsewhere, by one operation. */
+__device__ __forceinline__ unsigned choose(unsigned mask, unsigned a, unsigned b)
+{
+    unsigned chosen;
+    asm("lop3.b32 %0, %1, %2, %3, 0xca;\n" : "=r"(chosen) : "r"(mask), "r"(a), "r"(b));
+    return chosen;
+}
+
+/* Two's complement nibbles of raw levels 0 to 16, those of even steps in the bytes of `even`, of odd ones in
+ * those of `odd`. Both 0 and 16 leave 0 in the low four bits: they become 1 or 15 (levels -7 and 7), and are
+ * counted, per nibble, where `keep` has it. */
+__device__ __forceinline__ unsigned clamp_nibbles(unsigned even, unsigned odd, unsigned keep,
+                                                  unsigned &clamped)
+{
+    constexpr unsigned LOW = 0x0f0f0f0fu;
+    /* the low nibbles of both words; which of them were 16 */
+    unsigned raw = choose(LOW, even, odd << 4), high = choose(LOW, even >> 4, odd);
+    unsigned zero = (~((raw & 0x77777777u) + 0x77777777u | raw) & keep & 0x88888888u) >> 3;
+    clamped += zero;
+    return (raw + 14 * high + zero) ^ 0x88888888u;
+}
+
+/* The levels of 32 / BITS steps as they are stored, from the raw levels of the registers that have them. With
+ * MISSING, valid[i] is 0xff where step i of these is valid, else 0. */
+template <int BITS, bool MISSING>
+__device__ __forceinline__ unsigned make_word(const unsigned (&raw)[16 / BITS], const unsigned *valid,
+                                              unsigned &clamped)
+{
+    if (BITS == 8) {
+        /* fields of 16 bits: steps 0 and 2, 1 and 3 */
+        unsigned keep = MISSING ? valid[0] : 0xffffffffu;
+        unsigned a = clamp_bytes(raw[0], MISSING ? keep << 8 : keep, clamped);
+        unsigned b = clamp_bytes(raw[1], keep, clamped);
+        return __byte_perm(a, b, 0x6240) & keep; /* 1 to 255, but where it is not kept */
+    }
+    /* fields of 8 bits: steps 0, 2, 4, 6, and 1, 3, 5, 7 */
+    unsigned even = raw[0] + (raw[1] << 8), odd = raw[16 / BITS - 2] + (raw[16 / BITS - 1] << 8);
+    unsigned keep = 0xffffffffu;
+    if (MISSING) {
+        unsigned of_even = __byte_perm(valid[0], valid[1], 0x6420),
+                 of_odd = __byte_perm(valid[0], valid[1], 0x7531);
+        keep = (of_even & 0x0f0f0f0fu) | (of_odd & 0xf0f0f0f0u);
+    }
+    unsigned word = clamp_nibbles(even, odd, keep, clamped);
+    return MISSING ? (word & keep) | (0x88888888u & ~keep) : word;
+}
+
+/* Sum of the fields that were counted in: halves, or nibbles. */
+template <int BITS> __device__ __forceinline__ unsigned sum_fields(unsigned clamped)
+{
+    if (BITS == 8) return (clamped & 0xffffu) + (clamped >> 16);
+    return static_cast<unsigned>(
+        __dp4a((clamped & 0x0f0f0f0fu) + (clamped >> 4 & 0x0f0f0f0fu), 0x01010101u, 0u));
+}
+
+/* How a lane's registers make up what it writes. */
+template <int BITS, int STEPS> struct pieces {
+    static constexpr unsigned STEPS_EACH = 128 / BITS < STEPS / 4 ? 128 / BITS
+                                                                  : STEPS / 4, /* br_quantize_piece_steps */
+        REGISTERS = STEPS_EACH / 2, WORDS = STEPS_EACH * BITS / 32,
+                              PER_WORD = 16 / BITS; /* registers in a word */
+};
+
+/* Which steps of a word are valid: bytes of 0xff or 0. first: the word's first register; valid: [STEPS] in
+ * shared memory, likewise. */
+template <int BITS, int STEPS>
+__device__ __forceinline__ void load_valid(unsigned (&there)[2], const uint8_t *valid, unsigned first,
+                                           unsigned q)
+{
+    const unsigned *words =
+        reinterpret_cast<const unsigned *>(valid + br_quantize_step(BITS, STEPS, first, q, 0));
+    there[0] = words[0];
+    if (BITS == 4) there[1] = words[1];
+}
+
+/* Writes a lane's piece: four lanes write 4 pieces of 16 (or 8) bytes side by side. */
+template <int WORDS> __device__ __forceinline__ void write_piece(uint8_t *to, const unsigned (&word)[4])
+{
+    if (WORDS == 4)
+        *reinterpret_cast<uint4 *>(to) = make_uint4(word[0], word[1], word[2], word[3]);
+    else
+        *reinterpret_cast<uint2 *>(to) = make_uint2(word[0], word[1]);
+}
+
+/* Writes rows of 8 beams: `out` is this lane's beam's. */
+template <int BITS, int STEPS, bool MISSING, bool NEAR>
+__device__ __forceinline__ void write_levels(uint8_t *out, const unsigned (&x)[STEPS / 8],
+                                             const statistics &s, const uint8_t *valid, unsigned lane,
+                                             bool inside, unsigned &clamped)
+{
+    using p = pieces<BITS, STEPS>;
+    const unsigned q = lane % 4, unit = unit_matrix(lane);
+    const float zero[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (unsigned piece = 0; piece < STEPS / 8 / p::REGISTERS; piece++) {
+        unsigned word[4] = {0, 0, 0, 0};
+#pragma unroll
+        for (unsigned i = 0; i < p::WORDS; i++) {
+            const unsigned first = piece * p::REGISTERS + i * p::PER_WORD;
+            unsigned there[2] = {0, 0}, raw[p::PER_WORD];
+            if (MISSING) load_valid<BITS, STEPS>(there, valid, first, q);
+#pragma unroll
+            for (unsigned r = 0; r < p::PER_WORD; r += 2) {
+                /* v[4]  register: r1 r0 <-> register of x, half  thread: as in x */
+                float v[4];
+                product(v, x[first + r], x[first + r + 1], unit, zero);
+                raw[r] = raw_levels<BITS, NEAR>(v[0], v[1], s);
+                raw[r + 1] = raw_levels<BITS, NEAR>(v[2], v[3], s);
+            }
+            word[i] = make_word<BITS, MISSING>(raw, there, clamped);
+        }
+        /* out: shape (row bytes), contiguous */
+        if (inside) write_piece<p::WORDS>(out + (piece * 4 + q) * (p::WORDS * 4), word);
+        if (BITS == 8) __syncwarp(); /* products of later pieces do not begin earlier: they would spill */
+    }
+}
+
+/* Which halves of register r are valid: 0xffff each. */
+template <int BITS, int STEPS>
+__device__ __forceinline__ unsigned kept(const uint8_t *valid, unsigned r, unsigned q)
+{
+    return __byte_perm(valid[br_quantize_step(BITS, STEPS, r, q, 0)],
+                       valid[br_quantize_step(BITS, STEPS, r, q, 1)], 0x4400);
+}
+
+/* Where the steps of registers 0 and 1 of all lanes are missing: what the mean of those that are there, and
+ * of 0 in place of the others, is to be multiplied by to be a mean of the former; 0 if there is none. */
+template <int BITS, int STEPS> __device__ __forceinline__ float valid_factor(const uint8_t *valid, unsigned q)
+{
+    int count = __popc(kept<BITS, STEPS>(valid, 0, q)) + __popc(kept<BITS, STEPS>(valid, 1, q));
+    count += __shfl_xor_sync(WHOLE_WARP, count, 2);
+    count += __shfl_xor_sync(WHOLE_WARP, count, 1); /* 16 for each step */
+    return count > 0 ? 256 / static_cast<float>(count) : 0;
+}
+
+/* Missing values of TILES times 8 beams become -start, so that their differences are 0. */
+template <int BITS, int STEPS, unsigned TILES>
+__device__ __forceinline__ void fill_missing(unsigned *const (&x)[TILES], const float (&start)[TILES],
+                                             const uint8_t *valid, unsigned q)
+{
+    unsigned pivots[TILES];
+#pragma unroll
+    for (unsigned h = 0; h < TILES; h++) pivots[h] = pack(-start[h], -start[h]);
+#pragma unroll
+    for (unsigned first = 0; first < STEPS / 8; first += 16 / BITS) {
+        unsigned there[2] = {0, 0};
+        load_valid<BITS, STEPS>(there, valid, first, q);
+#pragma unroll
+        for (unsigned i = 0; i < 16 / BITS; i++) {
+            /* bytes of the steps in both halves, see br_quantize_step */
+            const unsigned low = BITS == 4 ? i % 2 * 2 + i / 2 : i, high = low + 8 / BITS * 2,
+                           keep = __byte_perm(there[0], there[1], low * 0x11 + high * 0x1100);
+#pragma unroll
+            for (unsigned h = 0; h < TILES; h++) x[h][first + i] = choose(keep, x[h][first + i], pivots[h]);
+        }
+        __syncwarp(); /* not all words at once: there are no registers for them */
+    }
+}
+
+/* The whole of it for a warp that has all steps. x is 0 where a value is missing, until this begins. `out`
+ * and `side` are where this lane's beam (lane / 4) has its row and its pair of numbers; not `inside`: there
+ * is no such beam. */
+template <int BITS, int STEPS, bool MISSING>
+__device__ __forceinline__ void quantize_rows(unsigned (&x)[STEPS / 8], const rule &rule,
+                                              const uint8_t *valid, uint8_t *out, float2 *side, bool inside,
+                                              unsigned &clamped)
+{
+    const unsigned lane = threadIdx.x % 32, q = lane % 4;
+    float start[4];
+    minus_pivot(start, x[0], x[1], MISSING ? valid_factor<BITS, STEPS>(valid, q) : 1);
+    if (MISSING) fill_missing<BITS, STEPS, 1>({x}, {start[0]}, valid, q);
+    moments m = find_moments(add_up<STEPS / 8>(x, lane, start), rule);
+    if (__any_sync(WHOLE_WARP, m.far)) {
+        const float about = about_mean(m);
+        const float2 again = add_up_again<STEPS / 8>(x, about, [&](int r) {
+            return MISSING ? kept<BITS, STEPS>(valid, static_cast<unsigned>(r), q) : 0xffffffffu;
+        });
+        if (m.far) m = correct(m, about, again, rule);
+    }
+    const statistics s = find_statistics<BITS>(m, rule);
+    /* One pair of numbers per (beam, channel): too little to be written in whole cache lines. */
+    if (q == 0 && inside) *side = make_float2(s.scale, s.offset);
+    unsigned fields = 0;
+    if (__any_sync(WHOLE_WARP, s.near != 0))
+        write_levels<BITS, STEPS, MISSING, true>(out, x, s, valid, lane, inside, fields);
+    else
+        write_levels<BITS, STEPS, MISSING, false>(out, x, s, valid, lane, inside, fields);
+    if (inside) clamped += sum_fields<BITS>(fields);
+}
+
+} // namespace quantize
+
+} // namespace beamring
+
+#endif

@@ -1,0 +1,33 @@
+/* work.cuh - what a launch of the quantizer works on. */
+#ifndef BEAMRING_KERNELS_QUANTIZE_GPU_WORK_CUH
+#define BEAMRING_KERNELS_QUANTIZE_GPU_WORK_CUH
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace beamring
+{
+
+namespace quantize
+{
+
+constexpr int WARPS = 8, THREADS = 32 * WARPS;
+
+struct work {
+    const uint16_t *in;   /* [F][stride][B] */
+    const uint8_t *valid; /* [F][T] or NULL */
+    uint8_t *out;         /* [B][F][row] */
+    float2 *side;         /* [B][F]: scale, offset */
+    unsigned long long *clamped;
+    size_t stride, F, B;
+    unsigned T, row;            /* row: bytes of T levels */
+    unsigned beam_tiles, tiles; /* tiles of all channels */
+    float levels_rms;
+    bool pairs, wide_in, wide_out; /* 2 beams of in, 16 bytes of in, 16 bytes of out are aligned */
+};
+
+} // namespace quantize
+
+} // namespace beamring
+
+#endif

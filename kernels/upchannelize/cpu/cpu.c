@@ -1,0 +1,225 @@
+/* The fast filterbank: tables in float32, loop over tiles of the row, and the portable kernels. */
+#include "kernels/common/cpu.h"
+#include "kernels/upchannelize/plan.h"
+#include "kernels/upchannelize/cpu/transform.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double pi = 3.14159265358979323846;
+
+static void unpack_portable(float *field, const uint8_t *rows, size_t count)
+{
+    for (size_t t = 0; t < count; t++)
+        for (size_t i = 0; i < LANES; i++) {
+            unsigned e = rows[t * TILE + i];
+            field[(2 * t) * LANES + i] = (float)((int)((e & 15) ^ 8) - 8);
+            field[(2 * t + 1) * LANES + i] = (float)((int)(e >> 4 ^ 8) - 8);
+        }
+}
+
+static void transform_portable(const struct upchannelize_filter *filter, const float *field, float *spectrum)
+{
+    upchannelize_transform(filter, field, spectrum);
+}
+
+static inline unsigned quantize_one(float value, unsigned *clamped)
+{
+    long level = lrintf(value);
+    *clamped += level > 7 || level < -7;
+    return (unsigned)(level > 7 ? 7 : level < -7 ? -7 : level) & 15;
+}
+
+static unsigned quantize_portable(const struct upchannelize_filter *filter, const float *spectrum,
+                                  const uint8_t *keep, uint8_t *packed)
+{
+    unsigned clamped = 0;
+    for (unsigned u = 0; u < filter->U; u++) {
+        const float *re = spectrum + (size_t)filter->position[u] * 2 * LANES, *im = re + LANES;
+        for (size_t i = 0; i < LANES; i++) {
+            unsigned count = 0;
+            unsigned low = quantize_one(re[i] * filter->gain[u], &count);
+            unsigned high = quantize_one(im[i] * filter->gain[u], &count);
+            packed[u * TILE + i] = (uint8_t)(keep[i] ? low | high << 4 : 0x88);
+            clamped += keep[i] ? count : 0;
+        }
+    }
+    return clamped;
+}
+
+static float *turns(float *out, size_t n, double odd, size_t q_first)
+{
+    for (size_t j = 0; j < n / 4; j++)
+        for (size_t q = q_first; q < 4; q++) {
+            double phase = -2 * pi * (double)j * ((double)q + odd) / (double)n;
+            *out++ = (float)cos(phase);
+            *out++ = (float)sin(phase);
+        }
+    return out;
+}
+
+static void fill_filter(struct upchannelize_filter *filter, const double *window, const double *gain)
+{
+    size_t U = filter->U, M = filter->M, ways = U == 2 ? 2 : 4, N = U / ways;
+    /* The taps are scaled to 1, so that no window is too small or too large for float32. */
+    double largest = 0;
+    for (size_t s = 0; s < M * U; s++) largest = fmax(largest, fabs(window[s]));
+    if (largest == 0) largest = 1;
+    for (size_t j = 0; j < N; j++)
+        for (size_t m = 0; m < M; m++)
+            for (size_t k = 0; k < ways; k++) {
+                size_t step = j + k * N;
+                double tap = window[m * U + step] / largest * ((m + step) % 2 ? -1 : 1);
+                filter->taps[(j * M + m) * ways + k] = (float)(ways == 4 && k % 2 ? tap * sqrt(0.5) : tap);
+            }
+    turns(filter->first, U, 0.5, 0);
+    float *later = filter->later;
+    for (size_t n = U / 4; n > 4; n /= 4) later = turns(later, n, 0, 1);
+    for (size_t u = 0; u < U; u++) {
+        size_t n = U, rest = u, position = 0;
+        for (; n >= 4; n /= 4, rest /= 4) position += rest % 4 * (n / 4);
+        filter->position[u] = (uint16_t)(position + rest % n);
+        filter->gain[u] = (float)(gain[u] * largest);
+    }
+}
+
+static void *zeroed(size_t bytes)
+{
+    bytes = (bytes + 63) & ~(size_t)63;
+    void *memory = aligned_alloc(64, bytes);
+    if (memory) memset(memory, 0, bytes);
+    return memory;
+}
+
+int br_upchannelize_cpu_create(struct br_upchannelize *plan)
+{
+    struct upchannelize_filter *filter = &plan->filter;
+    size_t U = plan->U, M = plan->M, rows = (M - 1 + plan->chunk) * U;
+    filter->U = plan->U;
+    filter->M = plan->M;
+    filter->taps = zeroed(M * U * sizeof *filter->taps);
+    filter->first = zeroed(U * 2 * sizeof *filter->first);
+    filter->later = zeroed(U * 2 * sizeof *filter->later);
+    filter->gain = zeroed(U * sizeof *filter->gain);
+    filter->position = zeroed(U * sizeof *filter->position);
+    plan->rows = zeroed(rows * TILE);
+    plan->field = zeroed(rows * 2 * LANES * sizeof *plan->field);
+    plan->spectrum = zeroed(U * 2 * LANES * sizeof *plan->spectrum);
+    plan->packed = zeroed(plan->chunk * U * TILE);
+    plan->keep = zeroed(plan->chunk * TILE);
+    if (!filter->taps || !filter->first || !filter->later || !filter->gain || !filter->position ||
+        !plan->rows || !plan->field || !plan->spectrum || !plan->packed || !plan->keep)
+        return -1;
+    fill_filter(filter, plan->window, plan->gain);
+    plan->unpack = unpack_portable;
+    plan->transform = transform_portable;
+    plan->quantize = quantize_portable;
+#if BR_X86_64
+    if (br_cpu_has_avx2() && br_cpu_has_fma()) {
+        plan->unpack = br_upchannelize_unpack_avx2;
+        plan->transform = br_upchannelize_transform_avx2;
+        plan->quantize = br_upchannelize_quantize_avx2;
+    }
+#endif
+    return 0;
+}
+
+void br_upchannelize_cpu_destroy(struct br_upchannelize *plan)
+{
+    free(plan->filter.taps);
+    free(plan->filter.first);
+    free(plan->filter.later);
+    free(plan->filter.gain);
+    free(plan->filter.position);
+    free(plan->rows);
+    free(plan->field);
+    free(plan->spectrum);
+    free(plan->packed);
+    free(plan->keep);
+}
+
+/* A tile may hold samples of several channels: the next piece of one channel, or nothing. */
+struct piece {
+    size_t lane, count, channel, spectator;
+};
+
+static int next_piece(struct piece *piece, size_t tile, size_t width, size_t X)
+{
+    piece->lane += piece->count;
+    if (piece->lane == width) return 0;
+    size_t at = tile * TILE + piece->lane, rest = width - piece->lane;
+    piece->channel = at / X;
+    piece->spectator = at % X;
+    piece->count = X - piece->spectator < rest ? X - piece->spectator : rest;
+    return 1;
+}
+
+/* plan->keep for this tile; returns 0 if nothing is wanted of it. */
+static int want(struct br_upchannelize *plan, const struct upchannelize_job *job, size_t tile, size_t width)
+{
+    int any = 0;
+    memset(plan->keep, 0, job->blocks * TILE);
+    for (struct piece p = {0}; next_piece(&p, tile, width, plan->nspectators);)
+        for (size_t b = 0; b < job->blocks; b++)
+            if (!job->missing[b * plan->nchannels + p.channel]) {
+                memset(plan->keep + b * TILE + p.lane, 255, p.count);
+                any = 1;
+            }
+    return any;
+}
+
+static void gather(struct br_upchannelize *plan, const struct upchannelize_job *job, size_t tile,
+                   size_t width)
+{
+    ptrdiff_t before = (ptrdiff_t)((plan->M - 1) * plan->U), after = (ptrdiff_t)(job->blocks * plan->U);
+    uint8_t *rows = plan->rows;
+    for (ptrdiff_t t = -before; t < after; t++, rows += TILE) {
+        const uint8_t *e = upchannelize_row(plan, job, -t) + tile * TILE;
+        if (width == TILE)
+            memcpy(rows, e, TILE);
+        else
+            memcpy(rows, e, width);
+    }
+}
+
+static void scatter(const struct br_upchannelize *plan, const struct upchannelize_job *job, size_t tile,
+                    size_t width)
+{
+    size_t F = plan->nchannels, U = plan->U, X = plan->nspectators;
+    for (struct piece p = {0}; next_piece(&p, tile, width, X);)
+        for (size_t b = 0; b < job->blocks; b++)
+            for (size_t u = 0; u < U; u++) {
+                uint8_t *out = job->out + (((job->first + b) * F + p.channel) * U + u) * X + p.spectator;
+                const uint8_t *packed = plan->packed + (b * U + u) * TILE + p.lane;
+                if (p.count == TILE)
+                    memcpy(out, packed, TILE);
+                else
+                    memcpy(out, packed, p.count);
+            }
+}
+
+uint64_t br_upchannelize_cpu(struct br_upchannelize *plan, const struct upchannelize_job *job)
+{
+    size_t length = plan->nchannels * plan->nspectators, U = plan->U;
+    uint64_t clamped = 0;
+    for (size_t tile = 0; tile * TILE < length; tile++) {
+        size_t width = length - tile * TILE < TILE ? length - tile * TILE : TILE;
+        if (!want(plan, job, tile, width)) {
+            memset(plan->packed, 0x88, job->blocks * U * TILE);
+            scatter(plan, job, tile, width);
+            continue;
+        }
+        gather(plan, job, tile, width);
+        for (size_t lane = 0; lane < width; lane += LANES) {
+            plan->unpack(plan->field, plan->rows + lane, (plan->M - 1 + job->blocks) * U);
+            for (size_t b = 0; b < job->blocks; b++) {
+                plan->transform(&plan->filter, plan->field + b * U * 2 * LANES, plan->spectrum);
+                clamped += plan->quantize(&plan->filter, plan->spectrum, plan->keep + b * TILE + lane,
+                                          plan->packed + b * U * TILE + lane);
+            }
+        }
+        scatter(plan, job, tile, width);
+    }
+    return clamped;
+}

@@ -1,0 +1,220 @@
+/* pfb_u16.cuh - the filterbank for U up to 16: taps and transform as one banded matrix on tensor cores.
+ *
+ * A chunk is 16 steps of input and so 16/U output steps of U/2 pairs of fine channels: 8 pairs, whose C and S
+ * (gpu/convert.cuh) are the 16 rows of a product. The window of a row reaches over this chunk and LAGS - 1 before
+ * it; the matrix of lag l (16 by 16) is what a chunk contributes to the rows of the l-th chunk after it. A
+ * sample is unpacked once; sums of the next LAGS - 1 chunks stay in registers. Chunks are counted from the
+ * start of the stream, not of the call, so that the way in which a sum is rounded does not depend on the
+ * length of calls: a call that ends within a chunk leaves it to the next to be read again.
+ *
+ * A warp has TILES * 8 samples of the row and walks along time alone: no shared memory, no barriers. */
+#ifndef BEAMRING_KERNELS_UPCHANNELIZE_GPU_MMA_PFB_U16_CUH
+#define BEAMRING_KERNELS_UPCHANNELIZE_GPU_MMA_PFB_U16_CUH
+
+#include "kernels/upchannelize/gpu/convert.cuh"
+
+namespace
+{
+
+/* As measured: wide rows of tiles as long as their sums fit the registers. */
+constexpr int band_tiles(int lags)
+{
+    return lags <= 3 ? 8 : 4;
+}
+
+constexpr int band_blocks(int lags)
+{
+    return lags <= 2 || lags == 4 ? 4 : lags <= 6 ? 3 : 2;
+}
+
+/* words [4][TILES/4]   simd: sample 1 0   register: time 3 2, sample 2   thread: sample 5 4 3 (of TILES * 8),
+ * time 1 0 */
+template <int TILES> struct band_words {
+    unsigned word[4][TILES / 4];
+};
+
+/* column: the lane's; lane_offset: the same and the lane's time */
+template <int TILES, bool ALIGNED>
+__device__ __forceinline__ void load_band(band_words<TILES> &to, const tensor_work &w, int t, int column,
+                                          unsigned lane_offset)
+{
+    if (t >= 0 && t + BR_BAND <= w.steps && (ALIGNED || w.wide_in)) {
+        /* e: shape (T, row) -> after the chunk's and the lane's offset: shape (4, TILES), strides (4 row, 1)
+         */
+        const uint8_t *rows = w.e + static_cast<size_t>(t) * w.row;
+#pragma unroll
+        for (int i = 0; i < 4; i++, rows += 4 * w.row) {
+            const uint8_t *from = rows + lane_offset;
+            if constexpr (TILES == 8) {
+                uint2 both = __ldg(reinterpret_cast<const uint2 *>(from));
+                to.word[i][0] = both.x;
+                to.word[i][TILES / 4 - 1] = both.y;
+            } else {
+                to.word[i][0] = __ldg(reinterpret_cast<const unsigned *>(from));
+            }
+        }
+    } else {
+#pragma unroll 1
+        for (int i = 0; i < 4; i++) {
+            /* what is after the call has coefficients of 0 in every row that is stored */
+            const uint8_t *from =
+                field_row(w, min(t + 4 * i + static_cast<int>(threadIdx.x) % 4, w.steps - 1)) + column;
+#pragma unroll
+            for (int k = 0; k < TILES / 4; k++) {
+                unsigned word = load_bytes(from + 4 * k);
+#pragma unroll
+                for (int to_i = 0; to_i < 4; to_i++)
+                    if (to_i == i) to.word[to_i][k] = word;
+            }
+        }
+    }
+}
+
+template <int LAGS, int TILES> struct band {
+    /* register: lag, the fragment's 4   thread: the fragment's */
+    uint4 matrix[LAGS];
+    /* sums of the chunk of that lag (sums[0]: this one), as far as they go.
+     *   simd: column0   register: lag, tile, then C_re, S_re, C_im, S_im   thread: pair 2 1 0, column 2 1 */
+    unsigned sums[LAGS > 1 ? LAGS - 1 : 1][TILES][4];
+    uint4 start; /* what sums begin with */
+
+    /* One chunk; sum: this chunk's sums of one tile. */
+    __device__ __forceinline__ void add(unsigned (&sum)[4], const band_words<TILES> &words, int j)
+    {
+        unsigned re[2], im[2]; /* b: register: time 3 */
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            unpack(re[i], im[i], words.word[2 * i][j / 4], words.word[2 * i + 1][j / 4], j % 4);
+#pragma unroll
+        for (int part = 0; part < 2; part++) {
+            unsigned b0 = part ? im[0] : re[0], b1 = part ? im[1] : re[1];
+            unsigned c_start = part ? start.z : start.x, s_start = part ? start.w : start.y;
+            bool alone = LAGS == 1;
+            multiply(sum[2 * part], sum[2 * part + 1], matrix[0], b0, b1,
+                     alone ? c_start : sums[0][j][2 * part], alone ? s_start : sums[0][j][2 * part + 1]);
+#pragma unroll
+            for (int lag = 1; lag < LAGS; lag++) {
+                unsigned *to = &sums[lag - 1][j][2 * part];
+                bool first = lag == LAGS - 1;
+                const unsigned *from = &sums[first ? 0 : lag][j][2 * part];
+                multiply(to[0], to[1], matrix[lag], b0, b1, first ? c_start : from[0],
+                         first ? s_start : from[1]);
+            }
+        }
+    }
+};
+
+/* ALIGNED: wide loads and stores without a look; else it looks. */
+template <int LAGS, int TILES, bool ALIGNED>
+__global__ void __launch_bounds__(BR_BAND_WARPS * 32, band_blocks(LAGS)) banded(const tensor_work w)
+{
+    constexpr int SPAN = TILES * 8;
+    int lane = static_cast<int>(threadIdx.x) % 32, pair = lane / 4, half = w.U / 2, per_chunk = BR_BAND / w.U;
+    int base = (static_cast<int>(blockIdx.x) * BR_BAND_WARPS + static_cast<int>(threadIdx.x) / 32) * SPAN;
+    let_next_begin();
+    if (blockIdx.y == 0) {
+        remember(w, static_cast<int>(blockIdx.x) * BR_BAND_WARPS * SPAN, BR_BAND_WARPS * SPAN);
+        end_after_previous();
+        return;
+    }
+    if (base >= w.width) {
+        end_after_previous();
+        return;
+    }
+    int chunk = (w.phase + w.first) / per_chunk + static_cast<int>(blockIdx.y - 1) * w.each,
+        end = min((w.phase + w.last + per_chunk - 1) / per_chunk, chunk + w.each);
+    int column = base + static_cast<int>(br_upch_sample(TILES, static_cast<unsigned>(pair), 0));
+    unsigned lane_offset =
+        static_cast<unsigned>(lane % 4) * static_cast<unsigned>(w.row) + static_cast<unsigned>(column);
+    auto step_of = [&](int c) { return c * BR_BAND - w.phase * w.U; };
+
+    band<LAGS, TILES> filter;
+#pragma unroll
+    for (int lag = 0; lag < LAGS; lag++) filter.matrix[lag] = __ldg(w.matrices + lag * 32 + lane);
+    filter.start = __ldg(w.starts + pair);
+#pragma unroll
+    for (int lag = 0; lag < (LAGS > 1 ? LAGS - 1 : 1); lag++)
+#pragma unroll
+        for (int j = 0; j < TILES; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) filter.sums[lag][j][i] = 0;
+    int u = pair % half;
+    const pair_rules rules = {__ldg(w.rules + u), __ldg(w.rules + w.U - 1 - u)};
+    float counts[4] = {0, 0, 0, 0};
+
+    band_words<TILES> words, next;
+    load_band<TILES, ALIGNED>(next, w, step_of(chunk - (LAGS - 1)), column, lane_offset);
+#pragma unroll 1
+    for (int c = chunk - (LAGS - 1); c < chunk; c++) {
+        words = next;
+        load_band<TILES, ALIGNED>(next, w, step_of(c + 1), column, lane_offset);
+#pragma unroll
+        for (int j = 0; j < TILES; j++) {
+            unsigned sum[4];
+            filter.add(sum, words, j);
+        }
+    }
+
+    /* out: shape (T/U, F, U, X), contiguous
+     * after the chunk's and the lane's offset: shape (2, 2 TILES), strides (from u to U-1-u, 1), for each
+     * chunk */
+    int block = chunk * per_chunk - w.phase + pair / half;
+    size_t f = static_cast<size_t>(base) / w.X, x = base - f * w.X + br_upch_sample(TILES, lane % 4 * 2, 0),
+           channel = static_cast<size_t>(pair / half) * w.width * w.U + f * w.U * w.X + x;
+    unsigned low_offset = static_cast<unsigned>(channel + u * w.X),
+             high_offset = static_cast<unsigned>(channel + (w.U - 1 - u) * w.X);
+    uint8_t *out = w.out + static_cast<ptrdiff_t>(step_of(chunk)) * w.width;
+
+#pragma unroll 1
+    for (; chunk < end; chunk++, block += per_chunk, out += static_cast<size_t>(w.width) * BR_BAND) {
+        words = next;
+        if (chunk + 1 < end) load_band<TILES, ALIGNED>(next, w, step_of(chunk + 1), column, lane_offset);
+        bool inside = block >= w.first && block < w.last,
+             kept = inside && (w.lost == nullptr || !w.lost[static_cast<size_t>(block - w.first) * w.F + f]);
+        float before[2] = {counts[0], counts[2]};
+        /* low, high [TILES/2]: words of the tiles' first samples, then of their second */
+        unsigned low[TILES / 2], high[TILES / 2];
+#pragma unroll
+        for (int four = 0; four < TILES / 4; four++) {
+            unsigned low_tile[4], high_tile[4];
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                unsigned sum[4];
+                filter.add(sum, words, four * 4 + j);
+                to_levels(low_tile[j], high_tile[j], sum[0], sum[1], sum[2], sum[3], rules, counts);
+            }
+            uint2 bytes = to_bytes(low_tile);
+            low[four] = bytes.x;
+            low[TILES / 4 + four] = bytes.y;
+            bytes = to_bytes(high_tile);
+            high[four] = bytes.x;
+            high[TILES / 4 + four] = bytes.y;
+        }
+        if (!kept) {
+            counts[0] = before[0];
+            counts[2] = before[1];
+#pragma unroll
+            for (int i = 0; i < TILES / 2; i++) low[i] = high[i] = beamring::MISSING_INT4 * 0x01010101u;
+        }
+        if (!inside) continue;
+        if (!ALIGNED && !w.wide_out) {
+#pragma unroll
+            for (int i = 0; i < TILES / 2; i++) {
+                store_bytes(out + low_offset + 4 * i, low[i]);
+                store_bytes(out + high_offset + 4 * i, high[i]);
+            }
+        } else if constexpr (TILES == 8) {
+            *reinterpret_cast<uint4 *>(out + low_offset) = make_uint4(low[0], low[1], low[2], low[3]);
+            *reinterpret_cast<uint4 *>(out + high_offset) = make_uint4(high[0], high[1], high[2], high[3]);
+        } else {
+            *reinterpret_cast<uint2 *>(out + low_offset) = make_uint2(low[0], low[1]);
+            *reinterpret_cast<uint2 *>(out + high_offset) = make_uint2(high[0], high[1]);
+        }
+    }
+    add_counts(counts, w.clamped);
+    end_after_previous();
+}
+
+} // namespace
+
+#endif

@@ -1,0 +1,351 @@
+/* graph.c - see graph.h. */
+#include "runtime/graph/graph.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { DEFAULT_DEPTH = 4 };
+
+size_t br_graph_nedges(const struct br_graph *graph)
+{
+    size_t n = 0;
+    for (size_t s = 0; s < graph->nstages; s++) n += graph->stage[s].nout;
+    return n;
+}
+
+struct br_edge *br_graph_edge(const struct br_graph *graph, size_t i)
+{
+    for (size_t s = 0; s < graph->nstages; s++) {
+        if (i < graph->stage[s].nout) return &graph->stage[s].out[i];
+        i -= graph->stage[s].nout;
+    }
+    return NULL;
+}
+
+size_t br_graph_device_bytes(const struct br_graph *graph, int device)
+{
+    size_t bytes = 0, nedges = br_graph_nedges(graph);
+    for (size_t i = 0; i < nedges; i++) {
+        struct br_edge *edge = br_graph_edge(graph, i);
+        if (edge->queue != NULL && edge->place.device == device) bytes += br_queue_device_bytes(edge->queue);
+    }
+    return bytes;
+}
+
+size_t br_graph_bytes(const struct br_graph *graph)
+{
+    size_t bytes = 0, nedges = br_graph_nedges(graph);
+    for (size_t i = 0; i < nedges; i++) {
+        struct br_edge *edge = br_graph_edge(graph, i);
+        if (edge->queue != NULL) bytes += br_queue_bytes(edge->queue);
+    }
+    return bytes;
+}
+
+/* --- the file's top level ------------------------------------------------------------------------------------------------- */
+
+struct top_params {
+    struct br_strings plugins;
+    const char *device;
+    struct br_ints affinity;
+};
+static const struct br_param top_params[] = {
+    {.name = "plugins", .type = BR_P_STRINGS, .offset = offsetof(struct top_params, plugins)},
+    {.name = "device", .type = BR_P_STRING, .offset = offsetof(struct top_params, device), .def = "auto"},
+    {.name = "affinity", .type = BR_P_INTS, .offset = offsetof(struct top_params, affinity), .min = 0, .max = 1023},
+    {0},
+};
+static const char *const top_also[] = {"telescope", "stream", "pipeline", "include", NULL};
+
+struct common_params {
+    const char *stage, *name, *device;
+    struct br_ints affinity;
+};
+static const struct br_param common_params[] = {
+    {.name = "stage", .type = BR_P_STRING, .offset = offsetof(struct common_params, stage), .required = true},
+    {.name = "name", .type = BR_P_STRING, .offset = offsetof(struct common_params, name)},
+    {.name = "device", .type = BR_P_STRING, .offset = offsetof(struct common_params, device), .def = "auto"},
+    {.name = "affinity", .type = BR_P_INTS, .offset = offsetof(struct common_params, affinity), .min = 0, .max = 1023},
+    {0},
+};
+static const char *const common_keys[] = {"stage", "name", "device", "affinity", "in", "out", NULL};
+
+static void add_plugins(struct br_graph *graph, const struct br_node *node, const struct br_strings *paths)
+{
+    for (size_t i = 0; i < paths->count; i++) {
+        struct br_error error = {0};
+        const struct br_node *at = node->kind == BR_NODE_LIST ? node->item[i] : node;
+        if (br_plugins_add(graph->plugins, paths->value[i], &error) != BR_OK)
+            br_config_error(graph->config, at, "%s", error.text);
+    }
+}
+
+/* --- stages ----------------------------------------------------------------------------------------------------------------- */
+
+static unsigned count_ports(const struct br_port *port)
+{
+    unsigned n = 0;
+    while (port != NULL && port[n].name != NULL) n++;
+    return n;
+}
+
+/* All that can be said about one stage without looking at its neighbours. */
+static void read_stage(struct br_graph *graph, struct br_stage *stage, const struct br_node *node, const struct br_ints *affinity)
+{
+    struct br_config *config = graph->config;
+    struct common_params p = {0};
+    struct br_error error = {0};
+    stage->graph = graph;
+    stage->node = node;
+    stage->name = "?";
+    if (node->kind != BR_NODE_MAP) {
+        br_config_error(config, node, "expected a stage, such as {stage: record, in: field, directory: out}");
+        return;
+    }
+    const struct br_node *type_node = br_node_get(node, "stage");
+    if (type_node == NULL || type_node->kind != BR_NODE_SCALAR) {
+        br_config_error(config, type_node != NULL ? type_node : node, "expected 'stage:' with the name of a plugin");
+        return;
+    }
+    stage->name = type_node->text;
+    if (br_plugins_find(graph->plugins, type_node->text, &stage->type, &error) != BR_OK) {
+        br_config_error(config, type_node, "%s", error.text);
+        return;
+    }
+    /* The keys that every stage has, then the stage's own: each schema allows the other's keys. */
+    size_t nown = 0;
+    while (stage->type->params != NULL && stage->type->params[nown].name != NULL) nown++;
+    const char **own = br_config_alloc(config, (nown + 3) * sizeof *own);
+    for (size_t i = 0; i < nown; i++) own[i] = stage->type->params[i].name;
+    struct br_node known = *node; /* only the common keys, so that an unknown key is reported once, by the stage's schema */
+    known.count = 0;
+    known.key = br_config_alloc(config, (node->count + 1) * sizeof *known.key);
+    known.item = br_config_alloc(config, (node->count + 1) * sizeof *known.item);
+    for (size_t i = 0; i < node->count; i++)
+        for (size_t k = 0; common_params[k].name != NULL; k++)
+            if (strcmp(node->key[i]->text, common_params[k].name) == 0) {
+                known.key[known.count] = node->key[i];
+                known.item[known.count++] = node->item[i];
+            }
+    stage->ready = br_config_fill(config, &known, common_params, NULL, &p) == 0;
+    if (p.name != NULL) stage->name = p.name;
+    stage->affinity = p.affinity.count > 0 ? p.affinity : *affinity;
+
+    static const struct br_param none[] = {{0}};
+    stage->self = calloc(1, stage->type->size > 0 ? stage->type->size : 1);
+    if (stage->self == NULL) {
+        br_config_error(config, node, "no memory for stage '%s'", stage->name);
+        stage->ready = false;
+        return;
+    }
+    const struct br_param *schema = stage->type->params != NULL ? stage->type->params : none;
+    if (br_config_fill(config, node, schema, common_keys, stage->self) > 0) stage->ready = false;
+    stage->nin = count_ports(stage->type->inputs);
+    stage->nout = count_ports(stage->type->outputs);
+}
+
+static int read_stages(struct br_graph *graph, const struct br_node *list, const struct br_ints *affinity, struct br_error *error)
+{
+    struct br_config *config = graph->config;
+    if (list == NULL || list->kind != BR_NODE_LIST || list->count == 0) {
+        br_config_error(config, list != NULL ? list : br_config_root(config),
+                        "%s; expected 'pipeline:' with a list of stages", list == NULL ? "there is no pipeline" : "no stages");
+        return BR_OK;
+    }
+    /* Every input may turn out to need a transfer before it; stages are pointed to, so that they cannot move later. */
+    size_t room = list->count * (1 + BR_MAX_PORTS);
+    graph->stage = calloc(room, sizeof *graph->stage);
+    graph->order = calloc(room, sizeof *graph->order);
+    if (graph->stage == NULL || graph->order == NULL)
+        return br_fail(error, BR_E_NO_MEMORY, "no memory for %zu stages", list->count);
+    graph->nstages = graph->nfile = list->count;
+    for (size_t i = 0; i < list->count; i++) read_stage(graph, &graph->stage[i], list->item[i], affinity);
+    for (size_t i = 0; i < list->count; i++)
+        for (size_t k = 0; k < i; k++)
+            if (graph->stage[i].type != NULL && graph->stage[k].type != NULL &&
+                strcmp(graph->stage[i].name, graph->stage[k].name) == 0) {
+                br_config_error(config, graph->stage[i].node, "two stages are called '%s' (the other one in line %u); expected "
+                                "different names: give one a `name:`", graph->stage[i].name, graph->stage[k].node->line);
+                break;
+            }
+    return BR_OK;
+}
+
+/* --- shapes ----------------------------------------------------------------------------------------------------------------- */
+
+/* Several inputs advance together: same samples, same frames. */
+static bool inputs_agree(struct br_stage *stage)
+{
+    for (unsigned i = 1; i < stage->nin; i++) {
+        const struct br_stream *a = &stage->in[0].edge->stream;
+        const struct br_stream *b = &stage->in[i].edge->stream;
+        if (a->frame_samples == b->frame_samples && a->epoch_ns == b->epoch_ns && a->sample_ns.num == b->sample_ns.num &&
+            a->sample_ns.den == b->sample_ns.den) continue;
+        br_config_error(stage->graph->config, stage->in[i].at, "stage '%s' reads '%s' and '%s', whose frames differ (%llu and "
+                        "%llu samples) or whose clocks do; expected the same time base and frame length", stage->name,
+                        stage->in[0].edge->name, stage->in[i].edge->name, (unsigned long long)a->frame_samples,
+                        (unsigned long long)b->frame_samples);
+        return false;
+    }
+    return true;
+}
+
+static void configure(struct br_graph *graph, struct br_stage *stage)
+{
+    if (!stage->ready) return;
+    for (unsigned i = 0; i < stage->nin; i++)
+        if (!stage->in[i].edge->described) return; /* the mistake upstream is reported already */
+    if (!inputs_agree(stage)) return;
+    for (unsigned i = 0; i < stage->nout; i++) {
+        struct br_edge *edge = &stage->out[i];
+        if (stage->nin > 0) {
+            edge->stream = stage->in[0].edge->stream;
+        } else {
+            edge->stream = (struct br_stream){.scale = 1, .telescope = graph->telescope};
+        }
+        if (!edge->depth_given) edge->depth = DEFAULT_DEPTH;
+    }
+    size_t before = br_config_errors(graph->config);
+    int status = stage->type->configure(stage, stage->self);
+    if (status != BR_OK && br_config_errors(graph->config) == before)
+        br_config_error(graph->config, stage->node, "stage '%s' refused its configuration without saying why", stage->name);
+    if (br_config_errors(graph->config) > before) return;
+    for (unsigned i = 0; i < stage->nout; i++) {
+        struct br_error error = {0};
+        if (br_stream_check(&stage->out[i].stream, &error) == BR_OK) {
+            stage->out[i].described = true;
+        } else {
+            br_config_error(graph->config, stage->out[i].at, "stage '%s' described its output '%s' wrongly: %s", stage->name,
+                            stage->out[i].name, error.text);
+        }
+    }
+}
+
+/* --- queues ----------------------------------------------------------------------------------------------------------------- */
+
+static bool all_block(const struct br_edge *edge)
+{
+    for (const struct br_link *link = edge->readers; link != NULL; link = link->next)
+        if (link->policy != BR_POLICY_BLOCK) return false;
+    return true;
+}
+
+/* Memory is handed on when nobody else can see it: the stage works in place, is the only reader of its input, and neither side
+ * drops frames. */
+static struct br_edge *shared_with(const struct br_edge *edge)
+{
+    const struct br_stage *stage = edge->producer;
+    if ((stage->type->flags & BR_STAGE_IN_PLACE) == 0) return NULL;
+    struct br_edge *parent = stage->in[0].edge;
+    if (parent->readers->next != NULL || !all_block(parent) || !all_block(edge)) return NULL;
+    if ((parent->place.space == BR_SPACE_CUDA) != (edge->place.space == BR_SPACE_CUDA)) return NULL;
+    if (br_stream_max_bytes(&edge->stream) != br_stream_max_bytes(&parent->stream) ||
+        br_stream_max_validity(&edge->stream) != br_stream_max_validity(&parent->stream)) return NULL;
+    return parent;
+}
+
+static void share_memory(struct br_graph *graph)
+{
+    for (size_t s = graph->nstages; s-- > 0;) { /* readers first: locked memory is asked for at the end of a chain */
+        struct br_stage *stage = graph->order[s];
+        for (unsigned i = 0; i < stage->nout; i++) {
+            struct br_edge *edge = &stage->out[i];
+            edge->parent = shared_with(edge);
+            if (edge->parent != NULL && edge->place.space == BR_SPACE_PINNED) edge->parent->place = edge->place;
+        }
+    }
+}
+
+static int make_queues(struct br_graph *graph, struct br_error *error)
+{
+    share_memory(graph);
+    for (size_t s = 0; s < graph->nstages; s++) {
+        struct br_stage *stage = graph->order[s];
+        for (unsigned i = 0; i < stage->nout; i++) {
+            struct br_edge *edge = &stage->out[i];
+            if (edge->parent != NULL) {
+                edge->depth = edge->parent->depth;
+                edge->place = edge->parent->place;
+            }
+            int status = br_queue_create(&edge->queue, edge->name, &edge->stream, edge->depth, edge->place,
+                                         edge->parent != NULL ? edge->parent->readers->reader : NULL, error);
+            for (struct br_link *link = edge->readers; link != NULL && status == BR_OK; link = link->next)
+                status = br_queue_add_reader(edge->queue, link->stage->name, link->policy, &link->reader, error);
+            if (status != BR_OK) return status;
+        }
+    }
+    return BR_OK;
+}
+
+/* --- the whole ---------------------------------------------------------------------------------------------------------------- */
+
+static void init_locks(struct br_graph *graph)
+{
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&graph->wake, &attributes);
+    pthread_condattr_destroy(&attributes);
+    pthread_mutex_init(&graph->mutex, NULL);
+}
+
+int br_graph_build(struct br_graph **result, struct br_config *config, struct br_log *log, struct br_error *error)
+{
+    struct br_graph *graph = *result = calloc(1, sizeof *graph);
+    if (graph == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for the graph");
+    init_locks(graph);
+    graph->config = config;
+    graph->log = log;
+    int status = br_plugins_create(&graph->plugins, error);
+    if (status != BR_OK) return status;
+    const struct br_node *root = br_config_root(config);
+    if (root == NULL || br_config_errors(config) > 0) {
+        /* Half a tree would make errors of its own. */
+        if (root == NULL && br_config_errors(config) == 0) br_config_error(config, NULL, "the file is empty");
+        return BR_E_INVALID;
+    }
+    if (root->kind != BR_NODE_MAP) {
+        br_config_error(config, root, "expected a map with 'pipeline:' at the top of the file");
+        return BR_E_INVALID;
+    }
+    struct top_params top = {0};
+    br_config_fill(config, root, top_params, top_also, &top);
+    add_plugins(graph, br_node_get(root, "plugins"), &top.plugins);
+    size_t before = br_config_errors(config);
+    br_graph_read_telescope(graph, br_node_get(root, "telescope"));
+    br_graph_read_hints(graph, br_node_get(root, "stream"));
+    bool known = br_config_errors(config) == before; /* else stages would ask for what is there, but wrong */
+    status = read_stages(graph, br_node_get(root, "pipeline"), &top.affinity, error);
+    if (status != BR_OK) return status;
+    br_graph_place_stages(graph, root);
+    if (graph->nstages > 0) br_graph_connect(graph);
+    for (size_t s = 0; known && s < graph->nstages && graph->order[s] != NULL; s++) configure(graph, graph->order[s]);
+    if (br_config_errors(config) > 0) return BR_E_INVALID;
+    br_graph_absorb(graph);
+    br_graph_insert_transfers(graph);
+    bool *placed = br_config_alloc(config, graph->nstages * sizeof *placed);
+    br_graph_sort(graph, placed); /* it had an order before, and transfers only lengthen paths */
+    for (size_t s = 0; s < graph->nstages; s++) graph->stage[s].phase = BR_PHASE_RUN;
+    return make_queues(graph, error);
+}
+
+void br_graph_destroy(struct br_graph *graph)
+{
+    if (graph == NULL) return;
+    /* Readers before producers: an alias goes before the queue whose frames it hands on. */
+    for (size_t s = graph->nstages; s-- > 0;) {
+        struct br_stage *stage = graph->order != NULL ? graph->order[s] : NULL;
+        for (unsigned i = 0; stage != NULL && i < stage->nout; i++) br_queue_destroy(stage->out[i].queue);
+    }
+    for (size_t s = 0; s < graph->nstages; s++) {
+        br_gpu_stream_destroy(&graph->stage[s].gpu);
+        free(graph->stage[s].self);
+    }
+    free(graph->stage);
+    free(graph->order);
+    br_plugins_destroy(graph->plugins);
+    pthread_cond_destroy(&graph->wake);
+    pthread_mutex_destroy(&graph->mutex);
+    free(graph);
+}

@@ -1,0 +1,250 @@
+/* plugin.c - see plugin.h. */
+#include "runtime/graph/plugin.h"
+#include "runtime/config/config.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+struct plugin {
+    struct plugin *next;
+    char *path;
+    void *handle;
+    const struct br_stage_type *type;
+};
+
+struct br_plugins {
+    struct plugin *loaded;
+    char **directory; /* [ndirectories], in the order of search; those of the user before those of the installation */
+    size_t ndirectories, nuser;
+    char **names; /* of br_plugins_names; NULL-terminated */
+};
+
+/* Inserts a directory: behind the user's, or at the end. */
+static int add_directory(struct br_plugins *plugins, const char *path, bool user, struct br_error *error)
+{
+    char **grown = realloc(plugins->directory, (plugins->ndirectories + 1) * sizeof *grown);
+    char *copy = strdup(path);
+    if (grown != NULL) plugins->directory = grown;
+    if (grown == NULL || copy == NULL) {
+        free(copy);
+        return br_fail(error, BR_E_NO_MEMORY, "no memory for the plugin path '%s'", path);
+    }
+    size_t at = user ? plugins->nuser++ : plugins->ndirectories;
+    memmove(grown + at + 1, grown + at, (plugins->ndirectories - at) * sizeof *grown);
+    grown[at] = copy;
+    plugins->ndirectories++;
+    return BR_OK;
+}
+
+/* The directories beside the library that holds this code. */
+static int add_own_directories(struct br_plugins *plugins, struct br_error *error)
+{
+    Dl_info info;
+    char path[PATH_MAX];
+    if (dladdr((void *)(uintptr_t)br_plugins_create, &info) == 0 || realpath(info.dli_fname, path) == NULL) return BR_OK;
+    char *slash = strrchr(path, '/');
+    static const char *const beside[] = {"/beamring/stages", "/../stages"};
+    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
+        char directory[PATH_MAX + 32];
+        snprintf(directory, sizeof directory, "%.*s%s", (int)(slash - path), path, beside[i]);
+        int status = add_directory(plugins, directory, false, error);
+        if (status != BR_OK) return status;
+    }
+    return BR_OK;
+}
+
+int br_plugins_create(struct br_plugins **result, struct br_error *error)
+{
+    struct br_plugins *plugins = *result = calloc(1, sizeof *plugins);
+    if (plugins == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for the list of plugins");
+    int status = BR_OK;
+    const char *list = getenv("BEAMRING_PLUGIN_PATH");
+    while (list != NULL && *list != '\0' && status == BR_OK) {
+        size_t length = strcspn(list, ":");
+        char directory[PATH_MAX];
+        snprintf(directory, sizeof directory, "%.*s", (int)length, list);
+        if (length > 0) status = add_directory(plugins, directory, false, error);
+        list += length + (list[length] == ':');
+    }
+    if (status == BR_OK) status = add_own_directories(plugins, error);
+    if (status == BR_OK) status = add_directory(plugins, BR_PLUGIN_DIR, false, error);
+    if (status != BR_OK) {
+        br_plugins_destroy(plugins);
+        *result = NULL;
+    }
+    return status;
+}
+
+static void free_names(struct br_plugins *plugins)
+{
+    for (char **name = plugins->names; name != NULL && *name != NULL; name++) free(*name);
+    free(plugins->names);
+    plugins->names = NULL;
+}
+
+void br_plugins_destroy(struct br_plugins *plugins)
+{
+    if (plugins == NULL) return;
+    while (plugins->loaded != NULL) {
+        struct plugin *plugin = plugins->loaded;
+        plugins->loaded = plugin->next;
+        dlclose(plugin->handle);
+        free(plugin->path);
+        free(plugin);
+    }
+    for (size_t i = 0; i < plugins->ndirectories; i++) free(plugins->directory[i]);
+    free(plugins->directory);
+    free_names(plugins);
+    free(plugins);
+}
+
+static unsigned count_ports(const struct br_port *port)
+{
+    unsigned n = 0;
+    while (port != NULL && n <= BR_MAX_PORTS && port[n].name != NULL) n++;
+    return n;
+}
+
+/* Looks only at what the ABI version vouches for, and at the version first. */
+static int check_type(const struct br_stage_type *type, const char *path, struct br_error *error)
+{
+    if (type->abi_version != BR_ABI_VERSION)
+        return br_fail(error, BR_E_FORMAT,
+                       "plugin %s was built for version %u of the plugin interface, this beamring has version %u; rebuild the "
+                       "plugin against the installed headers", path, type->abi_version, BR_ABI_VERSION);
+    if (type->type_size != sizeof *type)
+        return br_fail(error, BR_E_FORMAT,
+                       "plugin %s: its stage descriptor has %u bytes, expected %zu; rebuild the plugin against the installed "
+                       "headers", path, type->type_size, sizeof *type);
+    const char *wrong = NULL;
+    if (type->name == NULL || type->name[0] == '\0') wrong = "it has no name";
+    else if (type->summary == NULL) wrong = "it has no summary";
+    else if (type->configure == NULL || type->process == NULL) wrong = "it lacks configure or process";
+    else if (count_ports(type->inputs) > BR_MAX_PORTS || count_ports(type->outputs) > BR_MAX_PORTS) wrong = "it has too many ports";
+    else if (count_ports(type->inputs) + count_ports(type->outputs) == 0) wrong = "it has neither inputs nor outputs";
+    else if ((type->flags & BR_STAGE_IN_PLACE) != 0 && (count_ports(type->inputs) != 1 || count_ports(type->outputs) != 1))
+        wrong = "a stage that works in place has one input and one output";
+    if (wrong != NULL) return br_fail(error, BR_E_FORMAT, "plugin %s: %s", path, wrong);
+    return BR_OK;
+}
+
+/* Opens a plugin file, once. */
+static int load(struct br_plugins *plugins, const char *path, const struct br_stage_type **type, struct br_error *error)
+{
+    for (struct plugin *p = plugins->loaded; p != NULL; p = p->next)
+        if (strcmp(p->path, path) == 0) {
+            *type = p->type;
+            return BR_OK;
+        }
+    /* NODELETE: libraries that a plugin brings along (HDF5, BLAS) leave handlers behind that must outlive it. */
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (handle == NULL) {
+        const char *reason = dlerror();
+        return br_fail(error, BR_E_FORMAT, "plugin %s cannot be loaded: %s", path, reason != NULL ? reason : "no reason given");
+    }
+    const struct br_stage_type *found = dlsym(handle, "beamring_stage");
+    int status = found == NULL ? br_fail(error, BR_E_FORMAT,
+                                         "%s is no beamring plugin: it does not export the symbol beamring_stage "
+                                         "(BR_STAGE_EXPORT)", path)
+                               : check_type(found, path, error);
+    struct plugin *plugin = status == BR_OK ? calloc(1, sizeof *plugin) : NULL;
+    if (plugin != NULL) plugin->path = strdup(path);
+    if (status == BR_OK && (plugin == NULL || plugin->path == NULL))
+        status = br_fail(error, BR_E_NO_MEMORY, "no memory for plugin %s", path);
+    if (status != BR_OK) {
+        free(plugin);
+        dlclose(handle);
+        return status;
+    }
+    plugin->handle = handle;
+    *type = plugin->type = found;
+    plugin->next = plugins->loaded;
+    plugins->loaded = plugin;
+    return BR_OK;
+}
+
+int br_plugins_add(struct br_plugins *plugins, const char *path, struct br_error *error)
+{
+    struct stat info;
+    char real[PATH_MAX];
+    const struct br_stage_type *type;
+    if (stat(path, &info) != 0 || realpath(path, real) == NULL)
+        return br_fail(error, BR_E_IO, "plugin path '%s': %s", path, strerror(errno));
+    return S_ISDIR(info.st_mode) ? add_directory(plugins, real, true, error) : load(plugins, real, &type, error);
+}
+
+int br_plugins_find(struct br_plugins *plugins, const char *name, const struct br_stage_type **type, struct br_error *error)
+{
+    for (struct plugin *p = plugins->loaded; p != NULL; p = p->next)
+        if (strcmp(p->type->name, name) == 0) {
+            *type = p->type;
+            return BR_OK;
+        }
+    for (size_t i = 0; i < plugins->ndirectories && strchr(name, '/') == NULL; i++) {
+        char path[PATH_MAX];
+        struct stat info;
+        if ((size_t)snprintf(path, sizeof path, "%s/%s.so", plugins->directory[i], name) >= sizeof path) continue;
+        if (stat(path, &info) != 0) continue;
+        int status = load(plugins, path, type, error);
+        if (status == BR_OK && strcmp((*type)->name, name) != 0)
+            return br_fail(error, BR_E_FORMAT, "plugin %s calls itself '%s'; expected '%s', as its file", path, (*type)->name, name);
+        return status;
+    }
+    const char *near = br_suggest(name, br_plugins_names(plugins));
+    return br_fail(error, BR_E_INVALID, "there is no stage '%s'%s%s%s (`beamring stages` lists them)", name,
+                   near != NULL ? "; did you mean '" : "", near != NULL ? near : "", near != NULL ? "'?" : "");
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Appends a copy of `name`; false when memory ran out. */
+static bool add_name(struct br_plugins *plugins, size_t *count, const char *name, size_t length)
+{
+    char **grown = realloc(plugins->names, (*count + 2) * sizeof *grown);
+    if (grown == NULL) return false;
+    plugins->names = grown;
+    grown[*count] = strndup(name, length);
+    grown[*count + 1] = NULL;
+    return grown[(*count)++] != NULL;
+}
+
+const char *const *br_plugins_names(struct br_plugins *plugins)
+{
+    size_t count = 0;
+    free_names(plugins);
+    plugins->names = calloc(1, sizeof *plugins->names);
+    bool ok = plugins->names != NULL;
+    for (struct plugin *p = plugins->loaded; ok && p != NULL; p = p->next)
+        ok = add_name(plugins, &count, p->type->name, strlen(p->type->name));
+    for (size_t i = 0; ok && i < plugins->ndirectories; i++) {
+        DIR *directory = opendir(plugins->directory[i]);
+        struct dirent *entry;
+        while (ok && directory != NULL && (entry = readdir(directory)) != NULL) {
+            size_t length = strlen(entry->d_name);
+            if (length > 3 && strcmp(entry->d_name + length - 3, ".so") == 0)
+                ok = add_name(plugins, &count, entry->d_name, length - 3);
+        }
+        if (directory != NULL) closedir(directory);
+    }
+    if (!ok) {
+        free_names(plugins);
+        return NULL;
+    }
+    qsort(plugins->names, count, sizeof *plugins->names, by_text);
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (kept > 0 && strcmp(plugins->names[kept - 1], plugins->names[i]) == 0) free(plugins->names[i]);
+        else plugins->names[kept++] = plugins->names[i];
+    }
+    plugins->names[kept] = NULL;
+    return (const char *const *)plugins->names;
+}

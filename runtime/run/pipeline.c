@@ -1,0 +1,177 @@
+/* pipeline.c - starting and ending what a graph describes. */
+#include "runtime/run/pipeline.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+
+/* Calls stop of every stage whose start was called; the first failure is kept in the stage. */
+static void stop_stages(struct br_graph *graph)
+{
+    for (size_t s = graph->nstages; s-- > 0;) {
+        struct br_stage *stage = graph->order[s];
+        if (!stage->start_called || stage->type->stop == NULL) continue;
+        bool failed_before = stage->error.status != BR_OK;
+        if (stage->device >= 0) br_gpu_use(stage->device, NULL);
+        int status = stage->type->stop(stage, stage->self);
+        if (status != BR_OK) br_fail(&stage->error, status, "stopping failed with status %d and gave no reason", status);
+        if (status != BR_OK && !failed_before)
+            br_log(graph->log, BR_LOG_ERROR, stage->name, "%s", stage->error.text);
+        stage->start_called = false;
+    }
+}
+
+/* Threads of GPU stages only enqueue work: microseconds for a frame that takes milliseconds. Spread over idle processors each would
+ * be woken from deep sleep to cold caches for every frame, at several times the cost of the work; on one processor, `home`, only
+ * the first one is. There they are batch threads: one that is woken waits until the one that woke it sleeps, where it else would
+ * interrupt it every other time, which costs two more changes of threads. `affinity:` in the YAML goes before. */
+static void set_affinity(struct br_stage *stage, int home)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (stage->affinity.count == 0) {
+        if (stage->device < 0 || home < 0) return;
+        CPU_SET((size_t)home, &set);
+        pthread_setaffinity_np(stage->thread, sizeof set, &set);
+        pthread_setschedparam(stage->thread, SCHED_BATCH, &(struct sched_param){0});
+        return;
+    }
+    for (size_t i = 0; i < stage->affinity.count; i++)
+        if (stage->affinity.value[i] < CPU_SETSIZE) CPU_SET((size_t)stage->affinity.value[i], &set);
+    int error = pthread_setaffinity_np(stage->thread, sizeof set, &set);
+    if (error != 0) br_stage_warn(stage, "affinity: %s; the thread runs on any CPU", strerror(error));
+}
+
+static int start_threads(struct br_graph *graph, struct br_error *error)
+{
+    /* Signals are for the main thread. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int status = BR_OK, home = sched_getcpu();
+    for (size_t s = 0; s < graph->nstages && status == BR_OK; s++) {
+        struct br_stage *stage = graph->order[s];
+        int failure = pthread_create(&stage->thread, NULL, br_worker, stage);
+        if (failure != 0) {
+            status = br_fail(error, BR_E_NO_MEMORY, "stage '%s': no thread: %s", stage->name, strerror(failure));
+            break;
+        }
+        stage->has_thread = true;
+        char name[16];
+        snprintf(name, sizeof name, "%s", stage->name);
+        pthread_setname_np(stage->thread, name);
+        set_affinity(stage, home);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return status;
+}
+
+static void join(struct br_graph *graph)
+{
+    for (size_t s = 0; s < graph->nstages; s++) {
+        if (graph->stage[s].has_thread) pthread_join(graph->stage[s].thread, NULL);
+        graph->stage[s].has_thread = false;
+    }
+}
+
+/* A stream for every stage on a GPU, known to its queues before they make their events. */
+static int make_streams(struct br_graph *graph, struct br_error *error)
+{
+    for (size_t s = 0; s < graph->nstages; s++) {
+        struct br_stage *stage = &graph->stage[s];
+        if (stage->device < 0) continue;
+        int status = br_gpu_stream_create(&stage->gpu, stage->device, error);
+        if (status != BR_OK) {
+            br_error_context(error, "stage '%s'", stage->name);
+            return status;
+        }
+        for (unsigned i = 0; i < stage->nin; i++) br_reader_set_stream(stage->in[i].reader, &stage->gpu);
+        for (unsigned i = 0; i < stage->nout; i++) br_queue_set_stream(stage->out[i].queue, &stage->gpu);
+    }
+    return BR_OK;
+}
+
+/* Waits for what is enqueued; a failure that shows only now belongs to the stage. */
+static void wait_for_gpus(struct br_graph *graph)
+{
+    for (size_t s = 0; s < graph->nstages; s++) {
+        struct br_stage *stage = graph->order[s];
+        struct br_error error = {0}, *into = stage->error.status == BR_OK ? &stage->error : &error;
+        if (stage->gpu.handle == NULL || br_gpu_stream_wait(&stage->gpu, into) == BR_OK) continue;
+        struct br_stage *nobody = NULL;
+        if (atomic_compare_exchange_strong(&graph->first_failed, &nobody, stage))
+            br_log(graph->log, BR_LOG_ERROR, stage->name, "%s", stage->error.text);
+    }
+}
+
+int br_pipeline_start(struct br_graph *graph, struct br_error *error)
+{
+    if (graph->gpu_wanted && graph->ngpus == 0)
+        br_log(graph->log, BR_LOG_NOTE, NULL, "%s: all stages run on the CPU", graph->no_gpu.text);
+    int status = make_streams(graph, error);
+    if (status != BR_OK) return status;
+    for (size_t s = 0; s < graph->nstages && status == BR_OK; s++) /* an alias after the queue that it shares */
+        for (unsigned i = 0; i < graph->order[s]->nout && status == BR_OK; i++)
+            status = br_queue_seal(graph->order[s]->out[i].queue, error);
+    if (status != BR_OK) {
+        br_error_context(error, "the pipeline's queues need %.1f MiB", (double)br_graph_bytes(graph) / (1 << 20));
+        return status;
+    }
+    for (size_t s = 0; s < graph->nstages && status == BR_OK; s++) {
+        struct br_stage *stage = graph->order[s];
+        if (stage->type->start == NULL && stage->type->stop == NULL) continue;
+        stage->start_called = true;
+        if (stage->device >= 0) br_gpu_use(stage->device, NULL);
+        if (stage->type->start != NULL) status = stage->type->start(stage, stage->self);
+        if (status != BR_OK) {
+            br_fail(&stage->error, status, "it could not start (status %d) and gave no reason", status);
+            br_fail(error, status, "stage '%s': %s", stage->name, stage->error.text);
+        }
+    }
+    if (status == BR_OK) {
+        status = start_threads(graph, error);
+        if (status != BR_OK) br_pipeline_abort(graph);
+        if (status != BR_OK) join(graph);
+    }
+    if (status != BR_OK) stop_stages(graph);
+    return status;
+}
+
+void br_pipeline_drain(struct br_graph *graph)
+{
+    pthread_mutex_lock(&graph->mutex);
+    graph->stop_signalled = true;
+    atomic_store(&graph->stopping, true);
+    pthread_cond_broadcast(&graph->wake);
+    pthread_mutex_unlock(&graph->mutex);
+}
+
+void br_pipeline_abort(struct br_graph *graph)
+{
+    size_t nedges = br_graph_nedges(graph);
+    for (size_t i = 0; i < nedges; i++) br_queue_abort(br_graph_edge(graph, i)->queue);
+    br_pipeline_drain(graph); /* after: a stage that wakes from its sleep shall not go on to the next frame */
+}
+
+bool br_pipeline_ended(const struct br_graph *graph)
+{
+    for (size_t s = 0; s < graph->nstages; s++)
+        if (!atomic_load(&graph->stage[s].ended)) return false;
+    return true;
+}
+
+int br_pipeline_finish(struct br_graph *graph, struct br_error *error)
+{
+    join(graph);
+    wait_for_gpus(graph);
+    stop_stages(graph);
+    const struct br_stage *first = atomic_load(&graph->first_failed);
+    if (first != NULL) return br_fail(error, first->error.status, "stage '%s': %s", first->name, first->error.text);
+    for (size_t s = 0; s < graph->nstages; s++) {
+        const struct br_stage *stage = graph->order[s];
+        if (stage->error.status != BR_OK)
+            return br_fail(error, stage->error.status, "stage '%s': %s", stage->name, stage->error.text);
+    }
+    return BR_OK;
+}

@@ -1,0 +1,99 @@
+/* reference.c - a stage described from its descriptor and schema, so that the description cannot be wrong. */
+#include "runtime/run/pipeline.h"
+
+#include <string.h>
+
+static const char *type_name(const struct br_param *param)
+{
+    switch (param->type) {
+    case BR_P_BOOL: return "true or false";
+    case BR_P_INT: return "integer";
+    case BR_P_REAL: return "number";
+    case BR_P_STRING: return "text";
+    case BR_P_CHOICE: return "choice";
+    case BR_P_PATH: return "path";
+    case BR_P_RATIONAL: return "exact number";
+    case BR_P_INTS: return "integers";
+    case BR_P_REALS: return "numbers";
+    case BR_P_STRINGS: return "texts";
+    case BR_P_MAP: return "map";
+    case BR_P_MAPS: return "list of maps";
+    }
+    return "?";
+}
+
+/* "1 to 128", "block or drop", "taps x factor values" ... */
+static void limits(const struct br_param *param, char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    if (param->type == BR_P_CHOICE)
+        for (const char *const *c = param->choices; c != NULL && *c != NULL; c++)
+            used += (size_t)snprintf(text + used, used < size ? size - used : 0, "%s%s", c != param->choices ? " or " : "", *c);
+    else if (param->min < param->max || param->max > 0)
+        snprintf(text, size, "%.10g to %.10g", param->min, param->max);
+}
+
+static void default_text(const struct br_param *param, char *text, size_t size)
+{
+    if (param->required) snprintf(text, size, "required");
+    else snprintf(text, size, "%s", param->def != NULL ? param->def : "");
+}
+
+static void markdown_params(const struct br_param *params, const char *prefix, FILE *out)
+{
+    for (const struct br_param *p = params; p != NULL && p->name != NULL; p++) {
+        char name[128], range[128], def[64];
+        snprintf(name, sizeof name, "%s%s", prefix, p->name);
+        limits(p, range, sizeof range);
+        default_text(p, def, sizeof def);
+        fprintf(out, "| `%s` | %s%s%s | %s | %s | %s |\n", name, type_name(p), p->unit != NULL ? ", " : "",
+                p->unit != NULL ? p->unit : "", range, def, p->help != NULL ? p->help : "");
+        if (p->fields != NULL) {
+            snprintf(name, sizeof name, "%s%s%s.", prefix, p->name, p->type == BR_P_MAPS ? "[]" : "");
+            markdown_params(p->fields, name, out);
+        }
+    }
+}
+
+static void text_params(const struct br_param *params, int indent, FILE *out)
+{
+    for (const struct br_param *p = params; p != NULL && p->name != NULL; p++) {
+        char range[128], def[64];
+        limits(p, range, sizeof range);
+        default_text(p, def, sizeof def);
+        fprintf(out, "%*s%-*s %s", indent, "", 22 - indent, p->name, type_name(p));
+        if (p->unit != NULL) fprintf(out, ", %s", p->unit);
+        if (range[0] != '\0') fprintf(out, ", %s", range);
+        if (def[0] != '\0') fprintf(out, p->required ? " (%s)" : " (default %s)", def);
+        fprintf(out, "\n%*s%s\n", 25, "", p->help != NULL ? p->help : "");
+        if (p->fields != NULL) text_params(p->fields, indent + 2, out);
+    }
+}
+
+static void ports(const char *what, const struct br_port *port, bool markdown, FILE *out)
+{
+    for (; port != NULL && port->name != NULL; port++)
+        fprintf(out, markdown ? "- **%s** `%s`: %s\n" : "  %-6s %-14s %s\n", what, port->name, port->help != NULL ? port->help : "");
+}
+
+void br_reference_print(const struct br_stage_type *type, bool markdown, FILE *out)
+{
+    fprintf(out, markdown ? "## %s\n%s.\n\n" : "%s - %s\n\n", type->name, type->summary);
+    ports("in", type->inputs, markdown, out);
+    ports("out", type->outputs, markdown, out);
+    if (type->flags & BR_STAGE_IN_PLACE)
+        fprintf(out, "%sworks in place where it is the only reader of its input\n", markdown ? "- " : "  ");
+    fputc('\n', out);
+    if (type->params != NULL && type->params[0].name != NULL) {
+        if (markdown) {
+            fputs("| parameter | type | range | default | meaning |\n|---|---|---|---|---|\n", out);
+            markdown_params(type->params, "", out);
+            fputc('\n', out);
+        } else {
+            text_params(type->params, 2, out);
+            fputc('\n', out);
+        }
+    }
+    if (type->description != NULL) fprintf(out, markdown ? "%s\n" : "%s", type->description);
+}

@@ -1,0 +1,194 @@
+/* stage.c - the runtime's side of runtime/stage.h: what a stage may ask for. */
+#include "runtime/graph/graph.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+const struct br_stream *br_stage_input(const struct br_stage *stage, unsigned i)
+{
+    return i < stage->nin ? &stage->in[i].edge->stream : NULL;
+}
+
+struct br_stream *br_stage_output(struct br_stage *stage, unsigned i)
+{
+    return i < stage->nout ? &stage->out[i].stream : NULL;
+}
+
+void br_stage_suggest_depth(struct br_stage *stage, unsigned i, unsigned depth)
+{
+    if (i < stage->nout && !stage->out[i].depth_given && depth > 0) stage->out[i].depth = depth;
+}
+
+const struct br_telescope *br_stage_telescope(const struct br_stage *stage)
+{
+    return stage->graph->telescope;
+}
+
+const struct br_stream_hints *br_stage_hints(const struct br_stage *stage)
+{
+    return &stage->graph->hints;
+}
+
+bool br_stage_given(const struct br_stage *stage, const char *param)
+{
+    return br_node_get(stage->node, param) != NULL;
+}
+
+void *br_stage_alloc(struct br_stage *stage, size_t bytes)
+{
+    return br_config_alloc(stage->graph->config, bytes);
+}
+
+const char *br_stage_name(const struct br_stage *stage)
+{
+    return stage->name;
+}
+
+/* In configure the message belongs to a place in the file, later to the run. */
+static int fail(struct br_stage *stage, int status, const struct br_node *at, const char *format, va_list args)
+{
+    char text[BR_ERROR_LENGTH];
+    vsnprintf(text, sizeof text, format, args);
+    if (stage->phase == BR_PHASE_CONFIGURE) br_config_error(stage->graph->config, at, "stage '%s': %s", stage->name, text);
+    else br_fail(&stage->error, status, "%s", text);
+    return status;
+}
+
+int br_stage_fail(struct br_stage *stage, int status, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fail(stage, status, stage->node, format, args);
+    va_end(args);
+    return status;
+}
+
+int br_stage_fail_at(struct br_stage *stage, const char *param, const char *format, ...)
+{
+    const struct br_node *value = br_node_get(stage->node, param);
+    char text[BR_ERROR_LENGTH];
+    snprintf(text, sizeof text, "%s: %s", param, format);
+    va_list args;
+    va_start(args, format);
+    fail(stage, BR_E_INVALID, value != NULL ? value : stage->node, text, args);
+    va_end(args);
+    return BR_E_INVALID;
+}
+
+int br_stage_decline_gpu(struct br_stage *stage, const char *format, ...)
+{
+    char text[BR_ERROR_LENGTH];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (stage->device < 0) return BR_OK;
+    if (stage->device_given) return br_stage_fail(stage, BR_E_INVALID, "%s; choose `device: cpu` for it", text);
+    br_log(stage->graph->log, BR_LOG_NOTE, stage->name, "runs on the CPU: %s", text);
+    stage->device = -1;
+    return BR_OK;
+}
+
+int br_stage_device(const struct br_stage *stage)
+{
+    return stage->device;
+}
+
+void *br_stage_stream(const struct br_stage *stage)
+{
+    return stage->gpu.handle;
+}
+
+int br_stage_copy_rows(struct br_stage *stage, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                       size_t rows)
+{
+    struct br_error error = {0};
+    if (stage->device < 0) {
+        for (size_t i = 0; i < rows; i++) memcpy((char *)to + i * to_pitch, (const char *)from + i * from_pitch, width);
+        return BR_OK;
+    }
+    int status = br_gpu_move_rows(to, to_pitch, from, from_pitch, width, rows, &stage->gpu, &error);
+    return status == BR_OK ? BR_OK : br_stage_fail(stage, status, "%s", error.text);
+}
+
+int br_stage_set_rows(struct br_stage *stage, void *to, size_t pitch, int byte, size_t width, size_t rows)
+{
+    struct br_error error = {0};
+    if (stage->device < 0) {
+        for (size_t i = 0; i < rows; i++) memset((char *)to + i * pitch, byte, width);
+        return BR_OK;
+    }
+    int status = br_gpu_set_rows(to, pitch, byte, width, rows, &stage->gpu, &error);
+    return status == BR_OK ? BR_OK : br_stage_fail(stage, status, "%s", error.text);
+}
+
+int br_stage_exchange(struct br_stage *stage, void *to, const void *from, size_t bytes)
+{
+    struct br_error error = {0};
+    if (stage->device < 0) {
+        memcpy(to, from, bytes);
+        return BR_OK;
+    }
+    int status = br_gpu_copy(to, from, bytes, &stage->gpu, &error);
+    if (status == BR_OK) status = br_gpu_stream_wait(&stage->gpu, &error);
+    return status == BR_OK ? BR_OK : br_stage_fail(stage, status, "%s", error.text);
+}
+
+void br_stage_note(struct br_stage *stage, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    br_vlog(stage->graph->log, BR_LOG_NOTE, stage->name, format, args);
+    va_end(args);
+}
+
+void br_stage_warn(struct br_stage *stage, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    br_vlog(stage->graph->log, BR_LOG_WARNING, stage->name, format, args);
+    va_end(args);
+}
+
+/* Only the stage's own thread adds, so that a load and a store do; no locked instruction is needed. */
+static void add(_Atomic uint64_t *counter, uint64_t n)
+{
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n, memory_order_relaxed);
+}
+
+void br_stage_count_saturated(struct br_stage *stage, uint64_t values)
+{
+    if (values > 0) add(&stage->counters.saturated, values);
+}
+
+void br_stage_count_lost(struct br_stage *stage, const char *reason, uint64_t samples)
+{
+    if (samples == 0) return;
+    for (unsigned i = 0; i < BR_MAX_LOSSES; i++) {
+        const char *known = atomic_load_explicit(&stage->counters.lost[i].reason, memory_order_relaxed);
+        /* A stage that invents more reasons than there is room for has the rest counted under the last one. */
+        if (known == NULL || strcmp(known, reason) == 0 || i == BR_MAX_LOSSES - 1) {
+            add(&stage->counters.lost[i].samples, samples);
+            if (known == NULL) atomic_store_explicit(&stage->counters.lost[i].reason, reason, memory_order_release);
+            return;
+        }
+    }
+}
+
+bool br_stage_stopping(const struct br_stage *stage)
+{
+    return atomic_load_explicit(&stage->graph->stopping, memory_order_relaxed);
+}
+
+bool br_stage_sleep_until(struct br_stage *stage, uint64_t ns)
+{
+    struct br_graph *graph = stage->graph;
+    struct timespec until = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
+    pthread_mutex_lock(&graph->mutex);
+    while (!graph->stop_signalled && pthread_cond_timedwait(&graph->wake, &graph->mutex, &until) != ETIMEDOUT) continue;
+    bool stopping = graph->stop_signalled;
+    pthread_mutex_unlock(&graph->mutex);
+    return stopping;
+}

@@ -1,0 +1,227 @@
+/* worker.c - one stage's thread: waits for frames, calls process, does what it says. All waiting and all shutdown logic of a
+ * pipeline is here, so that no stage contains any. */
+#include "runtime/run/pipeline.h"
+
+#include <string.h>
+#include <time.h>
+
+/* A source that ignores br_stage_stopping() is ended by the runtime after this many further calls. */
+enum { PATIENCE = 2 };
+
+struct worker {
+    struct br_stage *stage;
+    const struct br_frame *in[BR_MAX_PORTS];
+    bool in_ended[BR_MAX_PORTS];
+    struct br_frame *out[BR_MAX_PORTS];
+    bool shares;          /* out[0] is in[0]'s memory */
+    unsigned after_stop;  /* calls of a source since it was asked to end */
+    br_gpu_event begin, done; /* around a sampled call, on a GPU */
+    unsigned calls;
+    bool sampling;            /* the two are recorded and not looked at yet */
+    bool record_done;         /* the second is still to be recorded */
+};
+
+static uint64_t clock_ns(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Brings a frame to every input that has none and has not ended. BR_E_STOPPED after an abort. */
+static int fetch_inputs(struct worker *w)
+{
+    for (unsigned i = 0; i < w->stage->nin; i++) {
+        if (w->in[i] != NULL || w->in_ended[i]) continue;
+        int got = br_reader_wait(w->stage->in[i].reader, &w->in[i]);
+        if (got == BR_E_DEVICE) br_queue_error(w->stage->in[i].edge->queue, &w->stage->error);
+        if (got < 0) return got;
+        if (got == 0) w->in_ended[i] = true;
+    }
+    return BR_OK;
+}
+
+static bool draining(const struct worker *w)
+{
+    for (unsigned i = 0; i < w->stage->nin; i++)
+        if (!w->in_ended[i]) return false;
+    return w->stage->nin > 0;
+}
+
+/* Brings an empty frame to every output that has none. BR_E_STOPPED when nobody reads it any more. */
+static int fetch_outputs(struct worker *w)
+{
+    bool drain = draining(w);
+    if (w->shares && drain) return BR_OK; /* no input, no memory; and nothing to write */
+    for (unsigned i = 0; i < w->stage->nout; i++) {
+        if (w->out[i] != NULL) continue;
+        int status = br_queue_acquire(w->stage->out[i].queue, &w->out[i]);
+        if (status == BR_E_DEVICE) br_queue_error(w->stage->out[i].queue, &w->stage->error);
+        if (status != BR_OK) return status;
+        if (!w->shares && w->in[0] != NULL) {
+            w->out[i]->first = w->in[0]->first;
+            w->out[i]->samples = w->in[0]->samples;
+        }
+    }
+    return BR_OK;
+}
+
+static void add(_Atomic uint64_t *counter, uint64_t n)
+{
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n, memory_order_relaxed);
+}
+
+/* GPU time is sampled: two events around one call in SAMPLE_EVERY, looked at before the next such call, when they have long
+ * happened, so that nobody waits. A look costs as much as two orders between streams: only until there is a first sample, which
+ * is all that a short run has, every call looks. */
+enum { SAMPLE_EVERY = 8 };
+
+static void look_at_sample(struct worker *w)
+{
+    struct br_stage *stage = w->stage;
+    if (!w->sampling || !br_gpu_event_done(w->done)) return;
+    w->sampling = false;
+    double ms = br_gpu_event_ms(w->begin, w->done);
+    if (ms < 0) return;
+    add(&stage->counters.gpu_ns, (uint64_t)(ms * 1e6));
+    add(&stage->counters.gpu_calls, 1);
+}
+
+static void begin_sample(struct worker *w)
+{
+    struct br_stage *stage = w->stage;
+    bool due = w->calls++ % SAMPLE_EVERY == 0;
+    if (due || atomic_load_explicit(&stage->counters.gpu_calls, memory_order_relaxed) == 0) look_at_sample(w);
+    if (!due || w->sampling) return;
+    w->sampling = br_gpu_event_record(w->begin, &stage->gpu, NULL) == BR_OK;
+    w->record_done = w->sampling;
+}
+
+static int call(struct worker *w)
+{
+    struct br_stage *stage = w->stage;
+    struct br_io io = {{0}, {0}};
+    memcpy(io.in, w->in, sizeof io.in);
+    memcpy(io.out, w->out, sizeof io.out);
+    if (stage->device >= 0) {
+        begin_sample(w);
+        br_gpu_range_push(stage->name);
+    }
+    uint64_t begin = clock_ns(CLOCK_MONOTONIC);
+    int result = stage->type->process(stage, stage->self, &io);
+    add(&stage->counters.busy_ns, clock_ns(CLOCK_MONOTONIC) - begin);
+    add(&stage->counters.calls, 1);
+    if (stage->device >= 0) {
+        br_gpu_range_pop();
+        if (w->record_done) br_gpu_event_record(w->done, &stage->gpu, NULL);
+        w->record_done = false;
+        if (result >= 0 && br_gpu_last_error(&stage->error) != BR_OK) result = BR_E_DEVICE;
+    }
+    return result;
+}
+
+/* The rules at the top of stage.h, as far as the return value can break them. */
+static int check_result(struct worker *w, int result)
+{
+    struct br_stage *stage = w->stage;
+    const char *wrong = NULL;
+    if (result < 0) {
+        br_fail(&stage->error, result, "process failed with status %d and gave no reason", result);
+        return result;
+    }
+    if ((result & ~(BR_CONSUMED | BR_PRODUCED | BR_FINISHED)) != 0) wrong = "process returned unknown bits";
+    else if (result == 0 && stage->nin > 0 && !draining(w)) wrong = "process neither consumed nor produced a frame";
+    else if (w->shares && !draining(w) && (result & BR_FINISHED) == 0 && (result & 3) != (BR_CONSUMED | BR_PRODUCED))
+        wrong = "a stage that works in place must consume and produce together";
+    else if (w->shares && draining(w) && (result & BR_PRODUCED) != 0) wrong = "it produced a frame without memory";
+    for (unsigned i = 0; (result & BR_PRODUCED) != 0 && wrong == NULL && i < stage->nout; i++)
+        if (w->out[i]->samples == 0) wrong = "process published a frame of no samples";
+    if (wrong != NULL) return br_fail(&stage->error, BR_E_INTERNAL, "%s", wrong);
+    return BR_OK;
+}
+
+/* Publishes and releases as `result` says. An output in shared memory goes before its input. */
+static int hand_on(struct worker *w, int result)
+{
+    struct br_stage *stage = w->stage;
+    int status = BR_OK;
+    for (unsigned i = 0; (result & BR_PRODUCED) != 0 && i < stage->nout; i++) {
+        status = br_queue_publish(stage->out[i].queue);
+        if (status != BR_OK) {
+            br_queue_error(stage->out[i].queue, &stage->error);
+            return status;
+        }
+        w->out[i] = NULL;
+    }
+    for (unsigned i = 0; (result & BR_CONSUMED) != 0 && i < stage->nin; i++) {
+        if (w->in[i] != NULL) status = br_reader_release(stage->in[i].reader);
+        if (status != BR_OK) br_queue_error(stage->in[i].edge->queue, &stage->error);
+        w->in[i] = NULL;
+    }
+    return status;
+}
+
+/* Runs the stage to its end. Returns BR_OK (all input worked off, or a source that ended), BR_E_STOPPED (aborted, or nobody
+ * reads its output any more), or the stage's failure. */
+static int work(struct worker *w)
+{
+    struct br_stage *stage = w->stage;
+    for (;;) {
+        int status = fetch_inputs(w);
+        if (status == BR_OK) status = fetch_outputs(w);
+        if (status != BR_OK) return status;
+        if (stage->nin == 0 && br_stage_stopping(stage) && w->after_stop++ == PATIENCE) return BR_OK;
+        bool drain = draining(w);
+        int result = call(w);
+        status = check_result(w, result);
+        if (status != BR_OK) return status;
+        status = hand_on(w, result);
+        if (status != BR_OK) return status;
+        if ((result & BR_FINISHED) != 0) return BR_OK;
+        if (drain && (result & BR_PRODUCED) == 0) return BR_OK;
+    }
+}
+
+static void end(struct worker *w, int status)
+{
+    struct br_stage *stage = w->stage;
+    bool failed = status != BR_OK && status != BR_E_STOPPED;
+    for (unsigned i = 0; i < stage->nout; i++) {
+        if (failed) br_queue_fail(stage->out[i].queue);
+        else br_queue_close(stage->out[i].queue);
+    }
+    /* A frame that the stage failed on, or gave up, was not delivered. */
+    for (unsigned i = 0; i < stage->nin; i++) {
+        if (w->in[i] != NULL) br_reader_discard(stage->in[i].reader);
+        br_reader_detach(stage->in[i].reader);
+    }
+    if (failed) {
+        /* A GPU that has failed fails everybody who works with it: the first message is the one that helps. */
+        struct br_stage *nobody = NULL;
+        bool first = atomic_compare_exchange_strong(&stage->graph->first_failed, &nobody, stage);
+        if (first || status != BR_E_DEVICE)
+            br_log(stage->graph->log, BR_LOG_ERROR, stage->name, "%s; the other stages drain", stage->error.text);
+        br_pipeline_drain(stage->graph);
+    }
+    atomic_store(&stage->completed, status == BR_OK && (stage->nin == 0 || draining(w)));
+}
+
+void *br_worker(void *arg)
+{
+    struct br_stage *stage = arg;
+    struct worker w = {.stage = stage, .shares = stage->nout > 0 && stage->out[0].parent != NULL};
+    int status = BR_OK;
+    if (stage->device >= 0) status = br_gpu_use(stage->device, &stage->error);
+    if (stage->device >= 0 && status == BR_OK) status = br_gpu_event_create(&w.begin, stage->device, true, &stage->error);
+    if (stage->device >= 0 && status == BR_OK) status = br_gpu_event_create(&w.done, stage->device, true, &stage->error);
+    if (status == BR_OK) status = work(&w);
+    end(&w, status);
+    if (stage->device >= 0) {
+        br_gpu_event_destroy(w.begin);
+        br_gpu_event_destroy(w.done);
+    }
+    atomic_store(&stage->counters.cpu_ns, clock_ns(CLOCK_THREAD_CPUTIME_ID));
+    atomic_store(&stage->ended, true);
+    if (stage->graph->on_end != NULL) stage->graph->on_end(stage->graph->on_end_arg);
+    return NULL;
+}

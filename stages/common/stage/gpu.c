@@ -1,0 +1,46 @@
+#include "stages/common/stage/gpu.h"
+
+#include "stages/common/stage/shape.h"
+
+#include <stdlib.h>
+
+int br_stage_backend(struct br_stage *stage, size_t upload_bytes, enum br_backend *backend, struct br_cuda **cuda)
+{
+    struct br_why why = {""};
+    *cuda = NULL;
+    *backend = BR_CPU;
+    if (br_stage_device(stage) < 0) return BR_OK;
+    *backend = BR_CUDA;
+    if (br_cuda_create(cuda, br_stage_device(stage), br_stage_stream(stage), upload_bytes, &why) == 0) return BR_OK;
+    return br_stage_fail(stage, BR_E_DEVICE, "%s", why.text);
+}
+
+int br_stage_gpu_check(struct br_stage *stage, struct br_cuda *cuda)
+{
+    struct br_why why = {""};
+    if (cuda == NULL || br_cuda_check(cuda, &why) == 0) return BR_OK;
+    return br_stage_fail(stage, BR_E_DEVICE, "%s", why.text);
+}
+
+void *br_stage_scratch(struct br_stage *stage, struct br_cuda *cuda, size_t bytes)
+{
+    struct br_why why = {""};
+    void *memory = cuda != NULL ? br_cuda_alloc(cuda, bytes, &why) : calloc(bytes, 1);
+    if (memory != NULL) return memory;
+    if (cuda != NULL) br_stage_fail(stage, BR_E_NO_MEMORY, "%s", why.text);
+    else br_no_memory(stage, bytes);
+    return NULL;
+}
+
+void br_stage_scratch_free(struct br_cuda *cuda, void *memory)
+{
+    if (cuda != NULL) br_cuda_free(cuda, memory);
+    else free(memory);
+}
+
+void br_stage_gpu_end(struct br_stage *stage, struct br_cuda *cuda)
+{
+    if (cuda == NULL) return;
+    br_stage_count_saturated(stage, br_cuda_count(cuda));
+    br_cuda_destroy(cuda);
+}

@@ -1,0 +1,34 @@
+#include "stages/common/stage/shape.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int br_expect_input(struct br_stage *stage, unsigned dtypes, const char *axes, const char *want)
+{
+    const struct br_array *array = &br_stage_input(stage, 0)->array;
+    char names[BR_MAX_AXES * (BR_AXIS_NAME + 1)] = "", text[160];
+    for (unsigned i = 0; i < array->naxes && i < BR_MAX_AXES; i++) {
+        if (i > 0) strcat(names, ",");
+        strncat(names, array->axis[i].name, BR_AXIS_NAME);
+    }
+    if ((dtypes >> array->dtype & 1) != 0 && strcmp(names, axes) == 0) return BR_OK;
+    bool wide = array->dtype == BR_INT8X2 && (dtypes >> BR_INT4X2 & 1) != 0 && strcmp(names, axes) == 0;
+    return br_stage_fail(stage, BR_E_INVALID, "its input is %s; it needs %s%s",
+                         br_array_format(array, text, sizeof text), want,
+                         wide ? " (the stage requantize makes 4 + 4 bits of 8 + 8)" : "");
+}
+
+void *br_stage_keep(struct br_stage *stage, void *memory, size_t bytes)
+{
+    if (memory == NULL) return NULL;
+    void *kept = br_stage_alloc(stage, bytes > 0 ? bytes : 1);
+    memcpy(kept, memory, bytes);
+    free(memory);
+    return kept;
+}
+
+int br_no_memory(struct br_stage *stage, size_t bytes)
+{
+    return br_stage_fail(stage, BR_E_NO_MEMORY, "not enough memory: %.1f MiB needed",
+                         (double)bytes / 1048576);
+}

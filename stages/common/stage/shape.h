@@ -1,0 +1,26 @@
+/* shape.h - what several stages demand of their input's array. */
+#ifndef BEAMRING_STAGES_COMMON_STAGE_SHAPE_H
+#define BEAMRING_STAGES_COMMON_STAGE_SHAPE_H
+
+#include "runtime/stage.h"
+
+/* Fails (BR_E_INVALID, naming both arrays) unless input 0 has one of the dtypes in the mask (1u << dtype,
+ * or'ed) and exactly the axes "time,freq,pol,dish", in that order. `want` says it in the words of the
+ * message: "int4x2 [time]...". */
+int br_expect_input(struct br_stage *stage, unsigned dtypes, const char *axes, const char *want);
+
+/* Moves `bytes` of malloc'ed memory into memory that lives as long as the pipeline, and frees it. NULL stays
+ * NULL. */
+void *br_stage_keep(struct br_stage *stage, void *memory, size_t bytes);
+
+/* True when a frame that starts at `first` goes on where the last one ended (`cursor`), with nothing lost
+ * between and on a boundary of `step` base samples: filters and blocks may carry on. */
+static inline bool br_goes_on(uint64_t cursor, uint64_t first, unsigned step)
+{
+    return first == cursor && first % step == 0;
+}
+
+/* "<bytes> needed" failure of an allocation in start. */
+int br_no_memory(struct br_stage *stage, size_t bytes);
+
+#endif

@@ -1,0 +1,146 @@
+#include "stages/common/tables/directions.h"
+#include "stages/common/tables/hdf5_tables.h"
+#include "stages/common/stage/shape.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_BEAMS = 1 << 20 };
+
+const struct br_param br_beams_fields[] = {
+    {.name = "grid",
+     .type = BR_P_INTS,
+     .offset = offsetof(struct br_beams_param, grid),
+     .min = 1,
+     .max = 65536,
+     .min_count = 2,
+     .max_count = 2,
+     .help = "a regular grid of beams: [along m (x), along n (y)]"},
+    {.name = "spacing_deg",
+     .type = BR_P_REALS,
+     .offset = offsetof(struct br_beams_param, spacing_deg),
+     .unit = "degrees",
+     .min_count = 1,
+     .max_count = 2,
+     .help = "angle between neighbours of the grid; one number, or [along m, along n]"},
+    {.name = "center",
+     .type = BR_P_REALS,
+     .offset = offsetof(struct br_beams_param, center),
+     .unit = "degrees",
+     .min_count = 2,
+     .max_count = 2,
+     .min = -90,
+     .max = 90,
+     .def = "[0, 0]",
+     .help = "centre of the grid, [along m, along n]"},
+    {.name = "directions",
+     .type = BR_P_REALS,
+     .offset = offsetof(struct br_beams_param, directions),
+     .group = 2,
+     .min_count = 1,
+     .max_count = MAX_BEAMS,
+     .help = "[[x, y], ...]: direction cosines along m and n"},
+    {.name = "file",
+     .type = BR_P_PATH,
+     .offset = offsetof(struct br_beams_param, file),
+     .help = "HDF5 file with /beams float64 [beam][2], direction cosines along m and n"},
+    {0},
+};
+
+static int make_grid(struct br_directions *out, const struct br_beams_param *param, struct br_error *error)
+{
+    size_t nx = (size_t)param->grid.value[0], ny = (size_t)param->grid.value[1];
+    double spacing[2], center[2] = {0, 0};
+    if (param->spacing_deg.count == 0)
+        return br_fail(error, BR_E_INVALID,
+                       "a grid of beams needs spacing_deg: the angle between neighbouring beams");
+    if (nx * ny > MAX_BEAMS)
+        return br_fail(error, BR_E_INVALID, "%zu x %zu beams are more than the %d that are allowed", nx, ny,
+                       MAX_BEAMS);
+    for (size_t axis = 0; axis < 2; axis++) {
+        spacing[axis] = param->spacing_deg.value[axis < param->spacing_deg.count ? axis : 0];
+        if (param->center.count == 2) center[axis] = param->center.value[axis];
+        double edge = fabs(center[axis]) + fabs(spacing[axis]) * ((double)(axis == 0 ? nx : ny) - 1) / 2;
+        if (!(edge <= 90))
+            return br_fail(error, BR_E_INVALID,
+                           "the grid of beams reaches %.6g degrees along %s; expected at most 90", edge,
+                           axis == 0 ? "m" : "n");
+    }
+    out->beams = malloc(nx * ny * sizeof *out->beams);
+    if (out->beams == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for %zu beams", nx * ny);
+    for (size_t i = 0; i < nx; i++)
+        for (size_t j = 0; j < ny; j++) {
+            double x = center[0] + ((double)i - ((double)nx - 1) / 2) * spacing[0];
+            double y = center[1] + ((double)j - ((double)ny - 1) / 2) * spacing[1];
+            out->beams[i * ny + j] = (struct br_beam){sin(x * M_PI / 180), sin(y * M_PI / 180)};
+        }
+    out->nbeams = nx * ny;
+    out->nx = nx;
+    out->ny = ny;
+    return BR_OK;
+}
+
+static int take_list(struct br_directions *out, const double *value, size_t nbeams, struct br_error *error)
+{
+    if (nbeams > MAX_BEAMS)
+        return br_fail(error, BR_E_INVALID, "%zu beams are more than the %d that are allowed", nbeams,
+                       MAX_BEAMS);
+    out->beams = malloc(nbeams * sizeof *out->beams);
+    if (out->beams == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for %zu beams", nbeams);
+    for (size_t i = 0; i < nbeams; i++) out->beams[i] = (struct br_beam){value[2 * i], value[2 * i + 1]};
+    out->nbeams = nbeams;
+    return BR_OK;
+}
+
+int br_directions_make(struct br_directions *directions, const struct br_beams_param *param,
+                       struct br_error *error)
+{
+    int forms = (param->grid.count > 0) + (param->directions.count > 0) + (param->file != NULL);
+    int status;
+    *directions = (struct br_directions){0};
+    if (forms != 1)
+        return br_fail(error, BR_E_INVALID, "%s of grid, directions and file; expected exactly one",
+                       forms == 0 ? "it has none" : "it has more than one");
+    if (param->grid.count == 0 && param->spacing_deg.count > 0)
+        return br_fail(error, BR_E_INVALID, "spacing_deg goes with grid, which is not given");
+    if (param->grid.count > 0) {
+        status = make_grid(directions, param, error);
+    } else if (param->file != NULL) {
+        double *value = NULL;
+        size_t nbeams = 0;
+        status = br_beams_read(&value, &nbeams, param->file, error);
+        if (status == BR_OK) status = take_list(directions, value, nbeams, error);
+        free(value);
+    } else {
+        if (param->directions.count % 2 != 0)
+            return br_fail(error, BR_E_INVALID,
+                           "directions has %zu numbers; expected an x and a y for each beam",
+                           param->directions.count);
+        status = take_list(directions, param->directions.value, param->directions.count / 2, error);
+    }
+    for (size_t i = 0; status == BR_OK && i < directions->nbeams; i++) {
+        double x = directions->beams[i].x, y = directions->beams[i].y;
+        if (!(x * x + y * y <= 1 + 1e-12))
+            status = br_fail(error, BR_E_INVALID,
+                             "beam %zu, (%.6g, %.6g), is no direction: x^2 + y^2 must not exceed 1", i, x, y);
+    }
+    if (status != BR_OK) {
+        free(directions->beams);
+        *directions = (struct br_directions){0};
+    }
+    return status;
+}
+
+int br_directions_configure(struct br_stage *stage, const struct br_beams_param *param, struct br_stream *out)
+{
+    struct br_error error = {0};
+    struct br_directions made;
+    int status = br_directions_make(&made, param, &error);
+    if (status != BR_OK) return br_stage_fail_at(stage, "beams", "%s", error.text);
+    out->nbeams = made.nbeams;
+    out->beams_x = made.nx;
+    out->beams_y = made.ny;
+    out->beams = br_stage_keep(stage, made.beams, made.nbeams * sizeof *made.beams);
+    return BR_OK;
+}

@@ -1,0 +1,298 @@
+/* The baseband beamformer on a GPU, frame after frame: kernels that begin before those of the frames before
+ * have ended read nothing too early, and every frame becomes what it is alone. */
+#include "kernels/baseband/baseband.h"
+#include "kernels/common/cuda.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#if BR_WITH_CUDA
+#include "tests/kernels/baseband/baseband_gpu.h"
+
+/* Each frame is made from the beams of the one before, so many times over: with a wait after each, and all
+ * enqueued at once, when the next kernel may begin before the last one has ended but must not read what is
+ * not there yet. Then the same with each frame copied to one and the same place, and its beams from one and
+ * the same place, with nothing else between. */
+static void frames_in_a_row(void **state)
+{
+    NEEDS_GPU();
+    enum { FRAMES = 24 };
+    static const struct shape shapes[] = {{.T = 4096, .F = 3, .P = 2, .D = 96, .B = 96, .WF = 3},
+                                          {.T = 300, .F = 5, .P = 2, .D = 64, .B = 64, .WF = 1},
+                                          {.T = 2048, .F = 7, .P = 1, .D = 16, .B = 16, .WF = 7},
+                                          {.T = 640, .F = 33, .P = 2, .D = 32, .B = 32, .WF = 33}};
+    cudaStream_t stream = br_cuda_stream(gpu);
+    const bool quick = getenv("BEAMRING_GPU_SMALL") != NULL;
+    for (size_t k = quick ? 1 : 0; k < (quick ? 2 : sizeof shapes / sizeof *shapes); k++) {
+        struct shape n = shapes[k];
+        size_t bytes = n.T * n.F * n.P * n.D, beams = n.WF * n.P * n.B;
+        uint8_t *frame[FRAMES + 1], *first = malloc(bytes), *a = malloc(bytes), *b = malloc(bytes);
+        int8_t *w = malloc(beams * n.D * 2);
+        int32_t *shift = malloc(beams * sizeof *shift);
+        fill(first, bytes);
+        for (size_t i = 0; i < beams * n.D * 2; i++) w[i] = (int8_t)((int)(dump_random(&seed) % 255) - 127);
+        for (size_t i = 0; i < beams; i++) shift[i] = n.D > 64 ? 9 : n.D > 16 ? 8 : 7;
+        struct br_baseband *plan = plan_of(BR_CUDA, BR_BASEBAND_AUTO, n, w, shift);
+        for (int i = 0; i <= FRAMES; i++) frame[i] = on_device(first, bytes);
+        for (int i = 0; i < FRAMES; i++) {
+            br_baseband_execute(plan, frame[i], NULL, n.T, frame[i + 1], NULL, NULL);
+            gpu_ok(cudaStreamSynchronize(stream));
+        }
+        uint64_t total = br_baseband_saturated(plan, NULL);
+        gpu_ok(cudaMemcpy(a, frame[FRAMES], bytes, cudaMemcpyDeviceToHost));
+        assert_true(memcmp(a, first, bytes) != 0);
+        for (int i = 1; i <= FRAMES; i++) gpu_ok(cudaMemset(frame[i], 0x5a, bytes));
+        gpu_ok(cudaDeviceSynchronize());
+        for (int i = 0; i < FRAMES; i++)
+            br_baseband_execute(plan, frame[i], NULL, n.T, frame[i + 1], NULL, NULL);
+        assert_int_equal(br_baseband_saturated(plan, NULL), 2 * total);
+        gpu_ok(cudaMemcpy(b, frame[FRAMES], bytes, cudaMemcpyDeviceToHost));
+        assert_memory_equal(a, b, bytes);
+        gpu_ok(cudaMemcpy(frame[0], first, bytes, cudaMemcpyHostToDevice));
+        for (int i = 0; i < FRAMES; i++) {
+            br_baseband_execute(plan, frame[0], NULL, n.T, frame[1], NULL, NULL);
+            gpu_ok(cudaMemcpyAsync(frame[0], frame[1], bytes, cudaMemcpyDeviceToDevice, stream));
+        }
+        assert_int_equal(br_baseband_saturated(plan, NULL), 3 * total);
+        gpu_ok(cudaMemcpy(b, frame[0], bytes, cudaMemcpyDeviceToHost));
+        assert_memory_equal(a, b, bytes);
+        br_baseband_destroy(plan);
+        for (int i = 0; i <= FRAMES; i++) br_cuda_free(gpu, frame[i]);
+        free(first);
+        free(a);
+        free(b);
+        free(w);
+        free(shift);
+    }
+}
+
+/* Frames that have nothing to do with each other, enqueued at once, so that they may run beside each other;
+ * between them, now and then, what they have to wait for: a field that is copied first, in their stream or in
+ * another, beams that are copied away before others are put in their place, a frame that is made from the
+ * beams of the last one, validity, another plan's work. Every frame must become what it becomes alone. */
+static void frames_beside_each_other(void **state)
+{
+    NEEDS_GPU();
+    enum { FIELDS = 5, PLACES = 7, FRAMES = 400 };
+    static const struct shape shapes[] = {{.T = 256, .F = 33, .P = 2, .D = 96, .B = 96, .WF = 33},
+                                          {.T = 1088, .F = 3, .P = 2, .D = 480, .B = 90, .WF = 1},
+                                          {.T = 336, .F = 5, .P = 1, .D = 208, .B = 96, .WF = 5},
+                                          {.T = 133, .F = 2, .P = 2, .D = 272, .B = 130, .WF = 2},
+                                          {.T = 640, .F = 9, .P = 2, .D = 32, .B = 32, .WF = 9}};
+    cudaStream_t stream = br_cuda_stream(gpu), elsewhere;
+    cudaEvent_t came, went;
+    gpu_ok(cudaStreamCreateWithFlags(&elsewhere, cudaStreamNonBlocking));
+    gpu_ok(cudaEventCreateWithFlags(&came, cudaEventDisableTiming));
+    gpu_ok(cudaEventCreateWithFlags(&went, cudaEventDisableTiming));
+    for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
+        struct shape n = shapes[k];
+        size_t inputs = n.T * n.F * n.P * n.D, outputs = n.T * n.F * n.P * n.B, rows = n.WF * n.P * n.B,
+               larger = inputs > outputs ? inputs : outputs;
+        /* [FIELDS]: as they come; with samples missing; made from the beams of the field before */
+        uint8_t *field[FIELDS], *want[3][FIELDS], *place[PLACES], *moved, *arrived, *taken[FRAMES / 8];
+        uint64_t clamped[3][FIELDS], sum = 0, before = 0;
+        uint8_t *host = calloc(1, larger), *other_host = malloc(larger), *valid = malloc(n.T * n.F);
+        int8_t *w = malloc(rows * n.D * 2);
+        int32_t *shift = malloc(rows * sizeof *shift);
+        for (size_t i = 0; i < rows * n.D * 2; i++) w[i] = (int8_t)((int)(dump_random(&seed) % 255) - 127);
+        for (size_t i = 0; i < rows; i++) shift[i] = n.D > 200 ? 10 : 9;
+        for (size_t i = 0; i < n.T * n.F; i++) valid[i] = pick(0, 3) > 0;
+        struct br_baseband *plan = plan_of(BR_CUDA, BR_BASEBAND_AUTO, n, w, shift),
+                           *other = plan_of(BR_CUDA, BR_BASEBAND_AUTO, n, w, shift);
+        for (int i = 0; i < PLACES; i++) place[i] = on_device(host, larger);
+        for (int i = 0; i < FRAMES / 8; i++) taken[i] = on_device(host, outputs);
+        moved = on_device(host, larger);
+        arrived = on_device(host, larger);
+        for (int i = 0; i < FIELDS; i++) {
+            fill(host, larger);
+            field[i] = on_device(host, larger);
+        }
+        for (int kind = 0; kind < 3; kind++)
+            for (int i = 0; i < FIELDS; i++) {
+                want[kind][i] = on_device(host, larger); /* beyond the beams: part of a field where D > B */
+                br_baseband_execute(plan, kind < 2 ? field[i] : want[0][i], kind == 1 ? valid : NULL, n.T,
+                                    want[kind][i], NULL, NULL);
+                uint64_t now = br_baseband_saturated(plan, NULL);
+                clamped[kind][i] = now - before;
+                before = now;
+            }
+        const uint8_t *check[FRAMES / 8]; /* what has been taken must be */
+        size_t checks = 0;
+        const uint8_t *holds[PLACES] = {NULL};
+        for (int frame = 0; frame < FRAMES; frame++) {
+            int i = (int)pick(0, FIELDS - 1), to = (int)pick(0, PLACES - 1), kind = 0;
+            const uint8_t *from = field[i];
+            bool from_elsewhere = false;
+            switch (pick(0, 12)) {
+            case 0:
+                gpu_ok(cudaMemcpyAsync(moved, from, inputs, cudaMemcpyDeviceToDevice, stream));
+                from = moved;
+                break;
+            case 1:
+                kind = 1;
+                break;
+            case 2: /* of the beams just made */
+                br_baseband_execute(plan, from, NULL, n.T, want[0][i], NULL, NULL);
+                sum += clamped[0][i];
+                from = want[0][i];
+                kind = 2;
+                break;
+            case 3:
+                br_baseband_execute(other, from, NULL, n.T, moved, NULL, NULL);
+                if (inputs <= outputs) { /* the same weights: a frame that is made from these beams */
+                    from = moved;
+                    kind = 2;
+                }
+                break;
+            case 4:
+                gpu_ok(cudaMemsetAsync(place[to], 0x5a, outputs, stream));
+                break;
+            case 5: /* a transfer's stream brings it, some time later */
+                for (int turn = 0; turn < 20; turn++)
+                    gpu_ok(cudaMemsetAsync(arrived, turn, larger, elsewhere));
+                gpu_ok(cudaMemcpyAsync(arrived, from, inputs, cudaMemcpyDeviceToDevice, elsewhere));
+                gpu_ok(cudaEventRecord(came, elsewhere));
+                gpu_ok(cudaStreamWaitEvent(stream, came, 0));
+                from = arrived;
+                from_elsewhere = true;
+                break;
+            default:
+                break;
+            }
+            br_baseband_execute(plan, from, kind == 1 ? valid : NULL, n.T, place[to], NULL, NULL);
+            sum += clamped[kind][i];
+            holds[to] = want[kind][i];
+            if (from_elsewhere) {
+                gpu_ok(cudaEventRecord(went, stream));
+                gpu_ok(cudaStreamWaitEvent(elsewhere, went, 0));
+            }
+            if (frame % 16 == 15) { /* what the last one made, and one from before */
+                for (int j = 0; j < 2 && holds[(to + j) % PLACES] != NULL; j++) {
+                    gpu_ok(cudaMemcpyAsync(taken[checks], place[(to + j) % PLACES], outputs,
+                                           cudaMemcpyDeviceToDevice, stream));
+                    check[checks++] = holds[(to + j) % PLACES];
+                }
+            }
+        }
+        assert_int_equal(br_baseband_saturated(plan, NULL), before + sum);
+        for (size_t i = 0; i < checks; i++) {
+            gpu_ok(cudaMemcpy(host, taken[i], outputs, cudaMemcpyDeviceToHost));
+            gpu_ok(cudaMemcpy(other_host, check[i], outputs, cudaMemcpyDeviceToHost));
+            assert_memory_equal(host, other_host, outputs);
+        }
+        br_baseband_destroy(plan);
+        br_baseband_destroy(other);
+        for (int i = 0; i < FRAMES / 8; i++) br_cuda_free(gpu, taken[i]);
+        for (int i = 0; i < PLACES; i++) br_cuda_free(gpu, place[i]);
+        br_cuda_free(gpu, moved);
+        br_cuda_free(gpu, arrived);
+        for (int i = 0; i < FIELDS; i++) {
+            br_cuda_free(gpu, field[i]);
+            for (int kind = 0; kind < 3; kind++) br_cuda_free(gpu, want[kind][i]);
+        }
+        free(host);
+        free(other_host);
+        free(valid);
+        free(w);
+        free(shift);
+    }
+    gpu_ok(cudaEventDestroy(came));
+    gpu_ok(cudaEventDestroy(went));
+    gpu_ok(cudaStreamDestroy(elsewhere));
+}
+
+/* Frames that follow each other without anything between them, so long that the host hears of it from the
+ * device and launches them otherwise; by turns to 2 to 6 places: so many launches can run beside each other.
+ * What goes to the last place is made of the beams in the first one, which are now these, now those. Every
+ * frame is what it is alone. */
+static void frames_that_follow(void **state)
+{
+    NEEDS_GPU();
+    enum { MOST = 6, FRAMES = 48, ROUNDS = 3 };
+    static const struct shape shapes[] = {{.T = 256, .F = 33, .P = 2, .D = 96, .B = 96, .WF = 33},
+                                          {.T = 2000, .F = 5, .P = 2, .D = 112, .B = 96, .WF = 5},
+                                          {.T = 1100, .F = 35, .P = 1, .D = 16, .B = 64, .WF = 1},
+                                          {.T = 640, .F = 41, .P = 2, .D = 32, .B = 32, .WF = 41},
+                                          {.T = 1300, .F = 21, .P = 2, .D = 64, .B = 16, .WF = 21},
+                                          {.T = 528, .F = 9, .P = 2, .D = 48, .B = 200, .WF = 9}};
+    for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++)
+        for (size_t places = 2; places <= MOST; places += places < 4 ? 1 : 2) {
+            struct shape n = shapes[k];
+            size_t inputs = n.T * n.F * n.P * n.D, outputs = n.T * n.F * n.P * n.B, rows = n.WF * n.P * n.B,
+                   larger = inputs > outputs ? inputs : outputs, last = places - 1;
+            uint8_t *field[MOST], *place[MOST], *want[2][MOST], *host = malloc(larger),
+                                                                *got = malloc(outputs);
+            uint64_t clamped[2][MOST], sum = 0;
+            int8_t *w = malloc(rows * n.D * 2);
+            int32_t *shift = malloc(rows * sizeof *shift);
+            for (size_t i = 0; i < rows * n.D * 2; i++)
+                w[i] = (int8_t)((int)(dump_random(&seed) % 255) - 127);
+            for (size_t i = 0; i < rows; i++) shift[i] = 9;
+            struct br_baseband *plan = plan_of(BR_CUDA, BR_BASEBAND_AUTO, n, w, shift);
+            for (size_t i = 0; i < places; i++) {
+                fill(host, larger);
+                field[i] = on_device(host, larger);
+                place[i] = on_device(host, larger); /* beyond the beams: part of a field where D > B */
+            }
+            for (int v = 0; v < 2; v++)
+                for (size_t i = 0; i < places; i++) {
+                    const uint8_t *from = i == last ? place[0] : i == 0 && v == 1 ? field[last] : field[i];
+                    br_baseband_execute(plan, from, NULL, n.T, place[i], NULL, NULL);
+                    uint64_t now = br_baseband_saturated(plan, NULL);
+                    clamped[v][i] = now - sum;
+                    sum = now;
+                    want[v][i] = malloc(outputs);
+                    gpu_ok(cudaMemcpy(want[v][i], place[i], outputs, cudaMemcpyDeviceToHost));
+                }
+            for (int round = 0; round < ROUNDS; round++) {
+                for (size_t frame = 0; frame < FRAMES; frame++) {
+                    size_t i = frame % places, v = frame / places % 2;
+                    const uint8_t *from = i == last ? place[0] : i == 0 && v == 1 ? field[last] : field[i];
+                    br_baseband_execute(plan, from, NULL, n.T, place[i], NULL, NULL);
+                    sum += clamped[v][i];
+                }
+                assert_int_equal(br_baseband_saturated(plan, NULL), sum);
+                for (size_t i = 0; i < places; i++) {
+                    gpu_ok(cudaMemcpy(got, place[i], outputs, cudaMemcpyDeviceToHost));
+                    assert_memory_equal(got, want[(FRAMES / places - 1) % 2][i], outputs);
+                    gpu_ok(cudaMemset(place[i], 0x5a, outputs));
+                }
+                gpu_ok(cudaDeviceSynchronize());
+            }
+            br_baseband_destroy(plan);
+            for (size_t i = 0; i < places; i++) {
+                br_cuda_free(gpu, field[i]);
+                br_cuda_free(gpu, place[i]);
+                free(want[0][i]);
+                free(want[1][i]);
+            }
+            free(host);
+            free(got);
+            free(w);
+            free(shift);
+        }
+}
+#endif
+
+int main(void)
+{
+#if BR_WITH_CUDA
+    seed = 4711;
+    const struct CMUnitTest small[] = {cmocka_unit_test(frames_in_a_row)};
+    const struct CMUnitTest more[] = {cmocka_unit_test(frames_that_follow),
+                                      cmocka_unit_test(frames_beside_each_other)};
+    int failed = cmocka_run_group_tests_name("gpu, small shapes", small, gpu_open, gpu_close);
+    if (!getenv("BEAMRING_GPU_SMALL")) /* set for compute-sanitizer */
+        failed += cmocka_run_group_tests_name("gpu", more, gpu_open, gpu_close);
+    return failed;
+#else
+    return 77; /* skipped */
+#endif
+}

@@ -1,0 +1,60 @@
+/* beams_run.h - FRB stage 2: cases by chance, for its tests on the CPU and on a GPU. */
+#ifndef BEAMRING_TESTS_KERNELS_FRB_BEAMS_BEAMS_RUN_H
+#define BEAMRING_TESTS_KERNELS_FRB_BEAMS_BEAMS_RUN_H
+
+#include "kernels/common/half.h"
+#include "kernels/frb_beams/frb_beams.h"
+#include "tests/kernels/common/draws.h"
+
+struct run {
+    size_t T, F, cells;
+    size_t off; /* values by which in and out are moved from their alignment, even; set by who wants it */
+    double *freq, *beam; /* [F]; [beams][2] */
+    uint16_t *in;        /* [F][T][cells] */
+    uint8_t *valid;      /* [F][T] or NULL */
+    struct br_frb_beams_params params;
+};
+
+/* Free with finish. bx = 0: `by` beams in arbitrary directions. */
+static inline struct run make(size_t T, size_t F, size_t M, size_t N, size_t bx, size_t by, int missing)
+{
+    struct run r = {.T = T, .F = F, .cells = 4 * M * N};
+    size_t B = bx ? bx * by : by;
+    r.freq = malloc(F * sizeof *r.freq);
+    r.beam = malloc(B * 2 * sizeof *r.beam);
+    r.in = malloc(F * T * r.cells * sizeof *r.in);
+    r.valid = missing ? malloc(F * T) : NULL;
+    for (size_t f = 0; f < F; f++) r.freq[f] = 400 + 400 * uniform();
+    for (size_t b = 0; b < B; b++)
+        for (int c = 0; c < 2; c++) {
+            size_t same = c == 0 ? b / by * by : b % by; /* the beam that has this coordinate too */
+            r.beam[2 * b + (size_t)c] = bx && same != b ? r.beam[2 * same + (size_t)c] : uniform() - 0.5;
+        }
+    for (size_t i = 0; i < F * T * r.cells; i++) r.in[i] = br_half_from_float((float)(2000 * uniform()));
+    for (size_t i = 0; missing && i < F * T; i++) {
+        r.valid[i] = (uint8_t)(pick(0, 2) ? pick(1, 255) : 0);
+        if (!r.valid[i]) memset(r.in + i * r.cells, 0xff, r.cells * sizeof *r.in); /* must not be looked at */
+    }
+    r.params = (struct br_frb_beams_params){.nchannels = F,
+                                            .freq_mhz = r.freq,
+                                            .grid_m = (unsigned)M,
+                                            .grid_n = (unsigned)N,
+                                            .spacing_m_m = 8.5,
+                                            .spacing_n_m = 6.3,
+                                            .nbeams = B,
+                                            .beam = r.beam,
+                                            .beams_x = bx,
+                                            .beams_y = bx ? by : 0,
+                                            .max_steps = T};
+    return r;
+}
+
+static inline void finish(struct run *r)
+{
+    free(r->freq);
+    free(r->beam);
+    free(r->in);
+    free(r->valid);
+}
+
+#endif

@@ -1,0 +1,369 @@
+/* FRB stage 1: the fast implementation beside the equation, and what must not change a bit of a result. */
+#include "kernels/common/half.h"
+#include "kernels/frb_grid/plan.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "tests/kernels/frb_grid/grid_run.h"
+
+static struct run in_order(struct run r)
+{
+    place_in_order(&r, r.params.grid_n);
+    return r;
+}
+
+struct image {
+    size_t blocks, stride;
+    uint16_t *out;
+    uint8_t *valid;
+};
+
+/* Everything in one plan's life: from `phase` on, in calls of at most `most` samples (0: all at once), then a
+ * flush. */
+static struct image compute(const struct run *r, enum br_backend backend, unsigned phase, size_t most)
+{
+    struct image im = {.stride = (r->T + phase) / r->params.downsample + 2};
+    struct br_frb_grid *plan;
+    struct br_why why = {""};
+    size_t at = 0;
+    im.out = malloc(r->params.nchannels * im.stride * r->cells * sizeof *im.out);
+    im.valid = malloc(r->params.nchannels * im.stride);
+    memset(im.out, 0xee, r->params.nchannels * im.stride * r->cells * sizeof *im.out);
+    memset(im.valid, 0xee, r->params.nchannels * im.stride);
+    if (br_frb_grid_create(&plan, backend, &r->params, &why) != 0) fail_msg("%s", why.text);
+    if (phase) br_frb_grid_begin(plan, phase);
+    while (at < r->T) {
+        size_t n = most && most < r->T - at ? pick(1, most) : r->T - at, max = most ? pick(1, 3) : 1000000,
+               taken = 99;
+        size_t got = br_frb_grid_execute(
+            plan, r->e + at * r->row, r->row, r->valid ? r->valid + at * r->valid_row : NULL, r->valid_row, n,
+            max, im.out + im.blocks * r->cells, im.stride, im.valid + im.blocks, im.stride, &taken);
+        assert_true(got <= max && taken <= n && (got == max || taken == n));
+        at += taken;
+        im.blocks += got;
+        assert_int_equal(br_frb_grid_pending(plan), (at + phase) % r->params.downsample);
+        assert_int_equal(im.blocks, (at + phase) / r->params.downsample);
+    }
+    size_t more =
+        br_frb_grid_flush(plan, im.out + im.blocks * r->cells, im.stride, im.valid + im.blocks, im.stride);
+    assert_int_equal(more, (r->T + phase) % r->params.downsample != 0);
+    im.blocks += more;
+    assert_int_equal(br_frb_grid_pending(plan), 0);
+    assert_int_equal(br_frb_grid_flush(plan, im.out, im.stride, im.valid, im.stride), 0);
+    br_frb_grid_destroy(plan);
+    return im;
+}
+
+static void release(struct image *im)
+{
+    free(im->out);
+    free(im->valid);
+}
+
+/* The normative tolerance: 2e-3 relative rms, no element off by more than 2 % of the rms. */
+static void assert_close(const struct run *r, const struct image *a, const struct image *b)
+{
+    double sum = 0, error = 0, worst = 0;
+    size_t count = 0;
+    assert_int_equal(a->blocks, b->blocks);
+    for (size_t f = 0; f < r->params.nchannels; f++) {
+        assert_memory_equal(a->valid + f * a->stride, b->valid + f * b->stride, a->blocks);
+        for (size_t i = 0; i < a->blocks * r->cells; i++, count++) {
+            double x = (double)br_half_to_float(a->out[f * a->stride * r->cells + i]);
+            double y = (double)br_half_to_float(b->out[f * b->stride * r->cells + i]);
+            assert_true(isfinite(x) && isfinite(y));
+            sum += y * y;
+            error += (x - y) * (x - y);
+            if (fabs(x - y) > worst) worst = fabs(x - y);
+        }
+    }
+    double rms = sqrt(sum / (double)count);
+    if (!(sqrt(error / (double)count) <= 2e-3 * rms && worst <= 0.02 * rms))
+        fail_msg("%ux%u D %zu: rms error %g, worst %g, rms %g", r->params.grid_m, r->params.grid_n,
+                 r->params.ndishes, sqrt(error / (double)count), worst, rms);
+}
+
+static void assert_same(const struct run *r, const struct image *a, const struct image *b)
+{
+    assert_int_equal(a->blocks, b->blocks);
+    for (size_t f = 0; f < r->params.nchannels; f++) {
+        assert_memory_equal(a->valid + f * a->stride, b->valid + f * b->stride, a->blocks);
+        assert_memory_equal(a->out + f * a->stride * r->cells, b->out + f * b->stride * r->cells,
+                            a->blocks * r->cells * sizeof *a->out);
+    }
+}
+
+static void against_equation(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 60; i++) {
+        unsigned M = (unsigned)pick(1, i % 4 ? 7 : 12), N = (unsigned)pick(1, i % 3 ? 7 : 13);
+        size_t F = pick(1, 3), P = pick(1, 2), D = pick(1, (size_t)M * N);
+        static const size_t channels[3] = {0, 1, 2};
+        size_t WF = channels[pick(0, 2)] == 2 ? F : pick(0, 1);
+        unsigned downsample = (unsigned)pick(1, 9);
+        struct run r = make(pick(1, 25), F, P, M, N, D, downsample, WF, i % 2 ? 30 : 0);
+        if (i % 5 < 2) r = in_order(r);
+        struct image a = compute(&r, BR_CPU, 0, 0), b = compute(&r, BR_REFERENCE, 0, 0);
+        assert_close(&r, &a, &b);
+        release(&a);
+        release(&b);
+        finish(&r);
+    }
+}
+
+static void telescopes(void **state)
+{
+    (void)state;
+    static const unsigned shape[4][3] = {{24, 24, 512}, {8, 12, 64}, {16, 16, 256}, {64, 64, 40}};
+    for (int i = 0; i < 4; i++)
+        for (int ordered = 0; ordered < 2; ordered++) {
+            struct run r = make(2, 1, 1, shape[i][0], shape[i][1], shape[i][2], 2, 1, 0);
+            if (ordered) r = in_order(r);
+            struct image a = compute(&r, BR_CPU, 0, 0), b = compute(&r, BR_REFERENCE, 0, 0);
+            assert_close(&r, &a, &b);
+            release(&a);
+            release(&b);
+            finish(&r);
+        }
+}
+
+static void calls_change_nothing(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 40; i++) {
+        unsigned downsample = i % 5 == 0 ? 600 : (unsigned)pick(1, 40),
+                 phase = (unsigned)pick(0, downsample - 1);
+        struct run r = make(pick(1, 1500), pick(1, 2), 2, 3, 5, 11, downsample, 1, i % 2 ? 45 : 0);
+        if (i % 3 == 0) r = in_order(r);
+        r.params.threshold = i % 4 ? 0.5 : 0;
+        struct image all = compute(&r, BR_CPU, phase, 0), cut = compute(&r, BR_CPU, phase, 70);
+        assert_same(&r, &all, &cut);
+        release(&all);
+        release(&cut);
+        finish(&r);
+    }
+}
+
+/* Samples that are said to be missing, the phase, and the end of the stream are all the same thing: no
+ * contribution. */
+static void missing_is_missing(void **state)
+{
+    (void)state;
+    for (int backend = BR_REFERENCE; backend <= BR_CPU; backend++) {
+        unsigned downsample = 10, phase = 3;
+        struct run r = make(24, 1, 2, 2, 3, 5, downsample, 1, 0);
+        struct image a = compute(&r, (enum br_backend)backend, phase, 0);
+        struct run s = r;
+        s.T = 30;
+        s.e = malloc(s.T * s.row);
+        s.valid = calloc(s.T, s.valid_row);
+        for (size_t i = 0; i < s.T * s.row; i++) s.e[i] = (uint8_t)dump_random(&seed);
+        memcpy(s.e + phase * s.row, r.e, r.T * r.row);
+        memset(s.valid + phase * s.valid_row, 1, r.T * s.valid_row);
+        struct image b = compute(&s, (enum br_backend)backend, 0, 0);
+        assert_same(&r, &a, &b);
+        assert_int_equal(a.blocks, 3);
+        assert_int_equal(a.valid[0], (7 * 255 + 5) / 10);
+        assert_int_equal(a.valid[1], 255);
+        assert_int_equal(a.valid[2], (7 * 255 + 5) / 10);
+        release(&b);
+        /* below the threshold: zero bytes; at it: not */
+        memset(s.valid, 0, s.T * s.valid_row);
+        memset(s.valid, 9, 5 * s.valid_row);
+        memset(s.valid + 10 * s.valid_row, 9, 4 * s.valid_row);
+        b = compute(&s, (enum br_backend)backend, 0, 0);
+        assert_int_equal(b.valid[0], 128);
+        assert_int_equal(b.valid[1], 0);
+        assert_int_equal(b.valid[2], 0);
+        for (size_t i = s.cells; i < 3 * s.cells; i++) assert_int_equal(b.out[i], 0);
+        release(&b);
+        s.params.threshold = 0; /* a block without any valid sample is masked all the same */
+        b = compute(&s, (enum br_backend)backend, 0, 0);
+        assert_int_equal(b.valid[1], 102);
+        assert_int_equal(b.valid[2], 0);
+        release(&b);
+        release(&a);
+        free(s.e);
+        free(s.valid);
+        finish(&r);
+    }
+}
+
+/* A constant field: every direction's intensity is that of one sample times T_ds, whatever the fraction that
+ * is valid. */
+static void level_is_restored(void **state)
+{
+    (void)state;
+    struct run r = make(3000, 1, 1, 4, 4, 16, 1000, 0, 40);
+    for (size_t t = 0; t < r.T; t++) memset(r.e + t * r.row, 0x21, 16); /* 1 + 2i */
+    struct image a = compute(&r, BR_CPU, 0, 0);
+    assert_int_equal(a.blocks, 3);
+    for (size_t b = 0; b < 3; b++) {
+        double zenith = (double)br_half_to_float(a.out[b * r.cells]) * ldexp(1, r.params.log2_scale);
+        assert_true(fabs(zenith / (1000.0 * 5 * 16 * 16) - 1) < 1e-3);
+        assert_true(a.valid[b] > 128 && a.valid[b] < 179);
+    }
+    release(&a);
+    finish(&r);
+}
+
+static void full_scale_fits(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        struct run r = make(40, 1, 2, 4, 4, pick(1, 16), (unsigned)pick(1, 40), 0, 0);
+        memset(r.e, 0x88, r.T * r.row); /* -8 - 8i: 128 times as strong as one */
+        double most = 2.0 * r.params.downsample * 128 * (double)(r.params.ndishes * r.params.ndishes);
+        int k = r.params.log2_scale;
+        assert_true(ldexp(65504, k) >= most && ldexp(65504, k - 1) < most);
+        struct image a = compute(&r, BR_CPU, 0, 0);
+        for (size_t j = 0; j < r.cells * (r.T / r.params.downsample); j++)
+            assert_true(br_half_to_float(a.out[j]) <= BR_HALF_MAX);
+        double zenith = ldexp((double)br_half_to_float(a.out[0]), k);
+        assert_true(fabs(zenith / most - 1) < 1e-3);
+        release(&a);
+        finish(&r);
+    }
+    /* the smallest k, with weights: npol T_ds 128 (max sum |W|)^2 = 2^k 65504 */
+    struct run r = in_order(make(1, 2, 1, 1, 2, 2, 1, 2, 0));
+    float w[8] = {1, 0, 0, 1, 3, 4, 0, -5};
+    memcpy(r.weights, w, sizeof w);
+    r.params.log2_scale = br_frb_grid_log2_scale(&r.params);
+    assert_int_equal(r.params.log2_scale, (int)ceil(log2(128.0 * 100 / 65504)));
+    finish(&r);
+}
+
+/* What the kernels for GPUs divide weights by, and the order of plans that they serve at once. */
+static void scales_and_order(void **state)
+{
+    (void)state;
+    static const float weights[][4] = {
+        {0, 0, 0, 0}, {0.5f, -0.25f, 0, 0}, {0, 0, -1, 0.75f}, {3, -5, 0, 4}, {0, 1e-3f, 0, 0}};
+    static const int exponent[] = {0, 0, 1, 3, -9};
+    for (size_t i = 0; i < sizeof exponent / sizeof *exponent; i++) {
+        assert_int_equal(br_frb_grid_exponent(weights[i], 4), exponent[i]);
+        for (int k = 0; k < 4; k++) assert_true(fabs(ldexp((double)weights[i][k], -exponent[i])) < 1);
+    }
+    assert_int_equal(br_frb_grid_exponent(NULL, 4), 0);
+    assert_int_equal(br_half_pair(1, -2), 0xc0003c00);
+    struct br_frb_grid grid[] = {{.downsample = 12},
+                                 {.downsample = 40},
+                                 {.downsample = 12},
+                                 {.downsample = 7},
+                                 {.downsample = 768}},
+                       *plan[5];
+    size_t order[MOST_JOBS], expected[] = {4, 1, 0, 2, 3};
+    for (int i = 0; i < 5; i++) plan[i] = &grid[i];
+    br_frb_grid_longest_first(plan, 5, order);
+    assert_memory_equal(order, expected, sizeof expected);
+}
+
+static void bad_parameters(void **state)
+{
+    (void)state;
+    struct run r = in_order(make(1, 2, 2, 3, 4, 5, 7, 2, 0));
+    for (int backend = BR_REFERENCE; backend <= BR_CPU; backend++) {
+        struct br_frb_grid *plan = (struct br_frb_grid *)&r;
+        struct br_why why;
+        struct br_frb_grid_params bad = r.params;
+#define REFUSED(text_in_it)                                                                                  \
+    do {                                                                                                     \
+        assert_int_equal(br_frb_grid_create(&plan, (enum br_backend)backend, &bad, &why), -1);               \
+        assert_null(plan);                                                                                   \
+        assert_non_null(strstr(why.text, text_in_it));                                                       \
+        bad = r.params;                                                                                      \
+    } while (0)
+        r.cell[2 * 3] = 3;
+        REFUSED("dish 3 is on cell (3, 3)");
+        r.cell[2 * 3] = 0;
+        r.cell[2 * 3 + 1] = 1;
+        REFUSED("dishes 1 and 3 are both on cell (0, 1)");
+        r.cell[2 * 3 + 1] = 3;
+        bad.ndishes = 13;
+        REFUSED("13 dishes");
+        bad.grid_m = 65;
+        REFUSED("65 x 4");
+        bad.grid_n = 0;
+        REFUSED("3 x 0");
+        bad.downsample = 0;
+        REFUSED("downsample");
+        bad.threshold = NAN;
+        REFUSED("threshold");
+        bad.nchannels = 0;
+        REFUSED("0 channels");
+        bad.weight_channels = 3;
+        REFUSED("3 channels");
+        bad.log2_scale = 200;
+        REFUSED("log2_scale is 200");
+        float keep = r.weights[((1 * 2 + 1) * 5 + 2) * 2];
+        r.weights[((1 * 2 + 1) * 5 + 2) * 2] = INFINITY;
+        REFUSED("channel 1, polarisation 1, dish 2");
+        r.weights[((1 * 2 + 1) * 5 + 2) * 2] = 1e30f;
+        REFUSED("so large");
+        r.weights[((1 * 2 + 1) * 5 + 2) * 2] = keep;
+        assert_int_equal(br_frb_grid_create(&plan, (enum br_backend)backend, &bad, &why), 0);
+        br_frb_grid_destroy(plan);
+    }
+    br_frb_grid_destroy(NULL);
+    finish(&r);
+}
+
+/* The portable loops and the vector ones make the same bits. The choice is made once per process: a child
+ * makes the other. */
+static void portable_is_the_same(void **state)
+{
+    (void)state;
+    struct run r = make(23, 2, 2, 8, 12, 64, 5, 2, 20);
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        setenv("BEAMRING_CPU", "generic", 1);
+        struct image a = compute(&r, BR_CPU, 0, 0);
+        size_t bytes = r.params.nchannels * a.stride * r.cells * sizeof *a.out, at = 0;
+        while (at < bytes) {
+            ssize_t n = write(ends[1], (char *)a.out + at, bytes - at);
+            if (n <= 0) _exit(1);
+            at += (size_t)n;
+        }
+        _exit(0);
+    }
+    close(ends[1]);
+    struct image b = compute(&r, BR_CPU, 0, 0);
+    size_t bytes = r.params.nchannels * b.stride * r.cells * sizeof *b.out, at = 0;
+    char *theirs = malloc(bytes);
+    for (ssize_t n; at < bytes && (n = read(ends[0], theirs + at, bytes - at)) > 0;) at += (size_t)n;
+    close(ends[0]);
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(at, bytes);
+    assert_memory_equal(theirs, b.out, bytes);
+    free(theirs);
+    release(&b);
+    finish(&r);
+}
+
+int main(void)
+{
+    seed = 77;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(portable_is_the_same), cmocka_unit_test(against_equation),
+        cmocka_unit_test(telescopes),           cmocka_unit_test(calls_change_nothing),
+        cmocka_unit_test(missing_is_missing),   cmocka_unit_test(level_is_restored),
+        cmocka_unit_test(full_scale_fits),      cmocka_unit_test(bad_parameters),
+        cmocka_unit_test(scales_and_order),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,272 @@
+/* test_pipeline.c - running pipelines: delivery, drains, failures at every point, aborts, losses, the balance. */
+#include "tests/runtime/run/run.h"
+
+#include <time.h>
+#include <unistd.h>
+
+static void pause_ms(unsigned ms)
+{
+    struct timespec t = {ms / 1000, (long)(ms % 1000) * 1000000};
+    nanosleep(&t, NULL);
+}
+
+static void test_delivery(void **state)
+{
+    (void)state;
+    struct test_run run;
+    build_ok(&run, "pipeline:\n"
+                   "  - {stage: t_source, samples: 100003, frame_samples: 61, out: a}\n"
+                   "  - {stage: t_pass, in: a, out: b}\n"
+                   "  - {stage: t_pass, name: second, in: b, out: c}\n"
+                   "  - {stage: t_pair, in: c, out: d}\n"
+                   "  - {stage: t_sink, in: d}\n"
+                   "  - {stage: t_sink, name: other, in: d}\n");
+    start_and_finish(&run);
+    assert_string_equal(run.error.text, "");
+    assert_int_equal(run.status, BR_OK);
+    assert_int_equal(totals(&run, "t_sink").in_samples, 100003);
+    assert_int_equal(totals(&run, "other").in_samples, 100003);
+    assert_int_equal(totals(&run, "t_pair").in_frames, (100003 + 60) / 61);
+    assert_true(br_balance_ok(run.graph, stderr));
+    end(&run);
+}
+
+static void test_two_inputs(void **state)
+{
+    (void)state;
+    struct test_run run;
+    build_ok(&run, "pipeline:\n"
+                   "  - {stage: t_source, samples: 5000, out: a}\n"
+                   "  - {stage: t_source, name: s, samples: 5000, out: b}\n"
+                   "  - {stage: t_two, in: [a, b]}\n");
+    start_and_finish(&run);
+    assert_int_equal(run.status, BR_OK);
+    assert_true(br_balance_ok(run.graph, stderr));
+    end(&run);
+}
+
+/* One stage of a chain fails: what came before is delivered downstream, everybody ends, the message names the stage. */
+static void failing(const char *yaml, const char *stage, uint64_t delivered)
+{
+    struct test_run run;
+    build_ok(&run, yaml);
+    start_and_finish(&run);
+    assert_int_not_equal(run.status, BR_OK);
+    char expected[64];
+    snprintf(expected, sizeof expected, "stage '%s': told to fail", stage);
+    assert_memory_equal(run.error.text, expected, strlen(expected));
+    assert_int_equal(totals(&run, "t_sink").in_samples, delivered);
+    assert_true(br_balance_ok(run.graph, stderr));
+    end(&run);
+}
+
+static void test_failures(void **state)
+{
+    (void)state;
+    failing("pipeline:\n  - {stage: t_source, samples: 100000, fail_at: 6400, out: a}\n  - {stage: t_pass, in: a, out: b}\n"
+            "  - {stage: t_sink, in: b}\n", "t_source", 6400);
+    failing("pipeline:\n  - {stage: t_source, samples: 100000, out: a}\n  - {stage: t_pass, fail_at: 6400, in: a, out: b}\n"
+            "  - {stage: t_sink, in: b}\n", "t_pass", 6400);
+    failing("pipeline:\n  - {stage: t_source, samples: 100000000000, out: a}\n  - {stage: t_pair, in: a, out: b}\n"
+            "  - {stage: t_sink, fail_at: 12800, in: b}\n", "t_sink", 12800);
+    /* The neighbour of a failed reader drains: an endless source is asked to stop. */
+    struct test_run run;
+    build_ok(&run, "pipeline:\n  - {stage: t_source, samples: 100000000000, out: a}\n  - {stage: t_sink, fail_at: 640, in: a}\n"
+                   "  - {stage: t_sink, name: healthy, in: a}\n");
+    start_and_finish(&run);
+    assert_int_equal(run.status, BR_E_IO);
+    assert_int_equal(totals(&run, "healthy").in_samples, totals(&run, "t_source").out_samples);
+    assert_true(br_balance_ok(run.graph, stderr));
+    end(&run);
+}
+
+static void test_broken_promises(void **state)
+{
+    (void)state;
+    struct test_run run;
+    build_ok(&run, "pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_pass, nothing: true, in: a, out: b}\n"
+                   "  - {stage: t_sink, in: b}\n");
+    start_and_finish(&run);
+    assert_int_equal(run.status, BR_E_INTERNAL);
+    assert_non_null(strstr(run.error.text, "t_pass"));
+    end(&run);
+    /* A loss that is none: the balance says so. */
+    build_ok(&run, "pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_pass, lose_at: 64, in: a, out: b}\n"
+                   "  - {stage: t_sink, in: b}\n");
+    start_and_finish(&run);
+    assert_int_equal(run.status, BR_OK);
+    assert_false(br_balance_ok(run.graph, NULL));
+    end(&run);
+}
+
+static void test_start_and_stop_fail(void **state)
+{
+    (void)state;
+    struct test_run run;
+    build_ok(&run, "pipeline:\n  - {stage: t_source, fail_start: true, out: a}\n  - {stage: t_sink, in: a}\n");
+    start_and_finish(&run);
+    assert_int_equal(run.status, BR_E_IO);
+    assert_string_equal(run.error.text, "stage 't_source': told not to start");
+    end(&run);
+    build_ok(&run, "pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink, fail_stop: true, in: a}\n");
+    start_and_finish(&run);
+    assert_int_equal(run.status, BR_E_IO);
+    assert_string_equal(run.error.text, "stage 't_sink': told not to stop");
+    assert_true(br_balance_ok(run.graph, stderr));
+    end(&run);
+}
+
+static void test_drain(void **state)
+{
+    (void)state;
+    for (int ignore = 0; ignore < 2; ignore++) {
+        struct test_run run;
+        build_ok(&run, ignore ? "pipeline:\n  - {stage: t_source, samples: 100000000000, ignore_stop: true, out: a}\n"
+                                "  - {stage: t_pair, in: a, out: b}\n  - {stage: t_sink, in: b}\n"
+                              : "pipeline:\n  - {stage: t_source, samples: 100000000000, out: a}\n"
+                                "  - {stage: t_pair, in: a, out: b}\n  - {stage: t_sink, in: b}\n");
+        assert_int_equal(br_pipeline_start(run.graph, &run.error), BR_OK);
+        pause_ms(20);
+        br_pipeline_drain(run.graph);
+        finish(&run);
+        assert_int_equal(run.status, BR_OK);
+        assert_true(totals(&run, "t_sink").in_samples > 0);
+        assert_int_equal(totals(&run, "t_sink").in_samples, totals(&run, "t_source").out_samples);
+        assert_true(br_balance_ok(run.graph, stderr));
+        end(&run);
+    }
+}
+
+/* A sink that would sleep for minutes wakes up, everything ends at once, and what was in flight counts as discarded. */
+static void test_abort(void **state)
+{
+    (void)state;
+    struct test_run run;
+    build_ok(&run, "pipeline:\n  - {stage: t_source, samples: 100000000000, out: a}\n  - {stage: t_pass, in: a, out: b}\n"
+                   "  - {stage: t_sink, pause_us: 300000000, in: b}\n");
+    assert_int_equal(br_pipeline_start(run.graph, &run.error), BR_OK);
+    while (totals(&run, "t_source").out_frames < 4) pause_ms(1);
+    assert_false(br_pipeline_ended(run.graph));
+    br_pipeline_abort(run.graph);
+    finish(&run);
+    assert_int_equal(run.status, BR_OK);
+    assert_true(totals(&run, "t_sink").in_samples < totals(&run, "t_source").out_samples);
+    assert_true(br_balance_ok(run.graph, stderr));
+    end(&run);
+}
+
+/* A slow reader that may drop holds nobody up; what it lost is counted, and what it got was not torn. */
+static void test_drop(void **state)
+{
+    (void)state;
+    struct test_run run;
+    build_ok(&run, "pipeline:\n  - {stage: t_source, samples: 2000000, out: a}\n  - {stage: t_sink, in: a}\n"
+                   "  - {stage: t_sink, name: slow, pause_us: 200, in: {from: a, policy: drop}}\n");
+    start_and_finish(&run);
+    assert_int_equal(run.status, BR_OK);
+    assert_int_equal(totals(&run, "t_sink").in_samples, 2000000);
+    struct br_reader_counters slow;
+    br_reader_get_counters(stage_called(&run, "slow")->in[0].reader, &slow);
+    assert_true(slow.dropped_samples > 0 && slow.delivered_samples > 0);
+    assert_int_equal(slow.dropped_samples + slow.delivered_samples, 2000000);
+    assert_true(br_balance_ok(run.graph, stderr));
+    end(&run);
+}
+
+static void test_reports(void **state)
+{
+    (void)state;
+    struct test_run run;
+    build_ok(&run, "pipeline:\n  - {stage: t_source, samples: 6400, out: a}\n  - {stage: t_pass, lose_at: 64, in: a, out: b}\n"
+                   "  - {stage: t_sink, name: 'the \"end\"', in: b}\n");
+    start_and_finish(&run);
+    struct br_run_times times = br_run_times(run.graph, 0, 2000000000);
+    assert_true(times.wall_s == 2 && times.stream_s > 0.0063999 && times.stream_s < 0.0064001);
+    char text[16384];
+    FILE *file = tmpfile();
+    br_report_text(run.graph, &times, file);
+    br_report_json(run.graph, &times, 1, file);
+    rewind(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    assert_non_null(strstr(text, "lost 64 samples: lie"));
+    assert_non_null(strstr(text, "DOES NOT ADD UP"));
+    assert_non_null(strstr(text, "\"balanced\": false"));
+    assert_non_null(strstr(text, "\"the \\\"end\\\"\""));
+    assert_non_null(strstr(text, "\"lie\": 64"));
+    br_report_progress(run.graph, &times, text, sizeof text);
+    assert_non_null(strstr(text, "lost 64"));
+    end(&run);
+}
+
+/* The queue between them does not exist, the other reader of what the first one read is not disturbed, and the balance adds up. */
+static void test_absorbed(void **state)
+{
+    (void)state;
+    struct test_run run;
+    char text[8192] = "";
+    build_ok(&run, "pipeline:\n"
+                   "  - {stage: t_source, samples: 10000, frame_samples: 61, out: a}\n"
+                   "  - {stage: t_sink, name: beside, in: a}\n"
+                   "  - {stage: t_pass, name: first, offer: true, in: a, out: b}\n"
+                   "  - {stage: t_pass, name: second, absorb: true, in: b, out: c}\n"
+                   "  - {stage: t_sink, in: c}\n");
+    assert_int_equal(br_graph_nedges(run.graph), 2);
+    assert_ptr_equal(stage_called(&run, "first")->absorbed_by, stage_called(&run, "second"));
+    start_and_finish(&run);
+    assert_string_equal(run.error.text, "");
+    assert_int_equal(run.status, BR_OK);
+    assert_int_equal(totals(&run, "first").in_samples, 0);
+    assert_int_equal(totals(&run, "second").in_samples, 10000);
+    assert_int_equal(totals(&run, "beside").in_samples, 10000);
+    assert_int_equal(totals(&run, "t_sink").in_samples, 10000);
+    assert_true(br_balance_ok(run.graph, stderr));
+    struct br_run_times times = br_run_times(run.graph, 0, 1000000000);
+    FILE *file = tmpfile();
+    br_report_text(run.graph, &times, file);
+    br_report_json(run.graph, &times, 0, file);
+    rewind(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    assert_non_null(strstr(text, "done by 'second'"));
+    assert_non_null(strstr(text, "\"done_by\": \"second\""));
+    end(&run);
+}
+
+static void test_not_absorbed(void **state)
+{
+    (void)state;
+    static const char *const pipelines[] = {
+        /* not offered; read by another stage too; frames may be dropped; of another type */
+        "  - {stage: t_pass, name: first, in: a, out: b}\n"
+        "  - {stage: t_pass, absorb: true, in: b, out: c}\n",
+        "  - {stage: t_pass, name: first, offer: true, in: a, out: b}\n"
+        "  - {stage: t_pass, absorb: true, in: b, out: c}\n"
+        "  - {stage: t_sink, name: other, in: b}\n",
+        "  - {stage: t_pass, name: first, offer: true, in: a, out: b}\n"
+        "  - {stage: t_pass, absorb: true, in: {from: b, policy: drop}, out: c}\n",
+        "  - {stage: t_pass, name: first, offer: true, in: a, out: d}\n"
+        "  - {stage: t_pair, in: d, out: b}\n"
+        "  - {stage: t_pass, absorb: true, in: b, out: c}\n"};
+    for (size_t i = 0; i < sizeof pipelines / sizeof *pipelines; i++) {
+        struct test_run run;
+        char yaml[512];
+        snprintf(yaml, sizeof yaml, "pipeline:\n  - {stage: t_source, samples: 1000, out: a}\n%s  - {stage: t_sink, in: c}\n",
+                 pipelines[i]);
+        build_ok(&run, yaml);
+        assert_null(stage_called(&run, "first")->absorbed_by);
+        assert_null(stage_called(&run, "t_pass")->absorbed);
+        end(&run);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_delivery), cmocka_unit_test(test_two_inputs), cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_broken_promises), cmocka_unit_test(test_start_and_stop_fail), cmocka_unit_test(test_drain),
+        cmocka_unit_test(test_abort), cmocka_unit_test(test_drop), cmocka_unit_test(test_reports),
+        cmocka_unit_test(test_absorbed), cmocka_unit_test(test_not_absorbed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

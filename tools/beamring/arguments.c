@@ -1,0 +1,55 @@
+/* arguments.c - see arguments.h. */
+#include "tools/beamring/arguments.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* "--key VALUE" or "--key=VALUE": the value, or NULL if argv[*i] is not this option. Sets *bad when the value is missing. */
+static const char *value_of(int argc, char **argv, int *i, const char *option, bool *bad)
+{
+    size_t length = strlen(option);
+    if (strncmp(argv[*i], option, length) != 0) return NULL;
+    if (argv[*i][length] == '=') return argv[*i] + length + 1;
+    if (argv[*i][length] != '\0') return NULL;
+    if (*i + 1 < argc) return argv[++*i];
+    *bad = true;
+    fprintf(stderr, "beamring %s: %s needs a value\n", argv[0], option);
+    return NULL;
+}
+
+int read_arguments(int argc, char **argv, const char *allowed, struct arguments *a)
+{
+    *a = (struct arguments){0};
+    for (int i = 1; i < argc; i++) {
+        bool bad = false;
+        const char *value;
+        if ((value = value_of(argc, argv, &i, "--set", &bad)) != NULL) {
+            if (a->nset == MAX_SETS) {
+                fprintf(stderr, "beamring %s: more than %d --set\n", argv[0], MAX_SETS);
+                return 2;
+            }
+            a->set[a->nset++] = value;
+        } else if (!bad && strchr(allowed, 's') != NULL && (value = value_of(argc, argv, &i, "--stats", &bad)) != NULL) {
+            a->stats = value;
+        } else if (strchr(allowed, 'q') != NULL && strcmp(argv[i], "--quiet") == 0) {
+            a->quiet = true;
+        } else if (strchr(allowed, 'p') != NULL && strcmp(argv[i], "--progress") == 0) {
+            a->progress = true;
+        } else if (strchr(allowed, 'd') != NULL && strcmp(argv[i], "--dot") == 0) {
+            a->dot = true;
+        } else if (bad) {
+            return 2;
+        } else if (argv[i][0] == '-' && argv[i][1] != '\0') {
+            fprintf(stderr, "beamring %s: unknown option '%s'; `beamring help` lists them\n", argv[0], argv[i]);
+            return 2;
+        } else if (a->file != NULL) {
+            fprintf(stderr, "beamring %s: two files, '%s' and '%s'; expected one\n", argv[0], a->file, argv[i]);
+            return 2;
+        } else {
+            a->file = argv[i];
+        }
+    }
+    if (a->file != NULL) return 0;
+    fprintf(stderr, "beamring %s: which pipeline file?\n", argv[0]);
+    return 2;
+}

@@ -1,0 +1,22 @@
+/* arguments.h - the command line of the subcommands that take a pipeline file. */
+#ifndef BEAMRING_TOOLS_BEAMRING_ARGUMENTS_H
+#define BEAMRING_TOOLS_BEAMRING_ARGUMENTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { MAX_SETS = 64 };
+
+struct arguments {
+    const char *file;
+    size_t nset;
+    const char *set[MAX_SETS];
+    const char *stats;
+    bool quiet, progress, dot;
+};
+
+/* Reads the options whose letters are in `allowed` (s: --stats FILE, q: --quiet, p: --progress, d: --dot) and --set, and one
+ * file. Prints what is wrong and returns 2, or returns 0. */
+int read_arguments(int argc, char **argv, const char *allowed, struct arguments *arguments);
+
+#endif

@@ -1,0 +1,327 @@
+/* info.c - `beamring info FILE...`: what a recording or a filterbank file holds. */
+#include "tools/beamring/info.h"
+#include "stages/common/formats/chime_hdf5.h"
+#include "stages/common/formats/gaps.h"
+#include "stages/common/formats/guppi.h"
+#include "stages/common/formats/kotekan_raw.h"
+#include "stages/common/formats/recording.h"
+#include "stages/common/formats/text.h"
+#include "stages/common/formats/vdif.h"
+#include "tools/beamring/commands.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Everything that one description needs, freed together. */
+struct pool {
+    struct piece {
+        struct piece *next;
+    } * pieces;
+};
+
+static void *pool_alloc(void *owner, size_t bytes)
+{
+    struct pool *pool = owner;
+    struct piece *piece = calloc(1, sizeof *piece + 8 + bytes);
+    if (piece == NULL) {
+        fputs("beamring info: not enough memory\n", stderr);
+        exit(1);
+    }
+    piece->next = pool->pieces;
+    pool->pieces = piece;
+    return (char *)piece + sizeof *piece + 8;
+}
+
+static void pool_free(struct pool *pool)
+{
+    while (pool->pieces != NULL) {
+        struct piece *next = pool->pieces->next;
+        free(pool->pieces);
+        pool->pieces = next;
+    }
+}
+
+void info_line(const char *name, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    printf("  %-12s ", name);
+    vprintf(format, args);
+    putchar('\n');
+    va_end(args);
+}
+
+void info_time(const char *name, int64_t ns)
+{
+    char utc[TEXT_TIME], mjd[TEXT_TIME];
+    text_mjd_format(mjd, ns);
+    info_line(name, "%s UTC (MJD %.*s)", text_utc_format(utc, ns), 15, mjd);
+}
+
+/* --- DADA ---------------------------------------------------------------------------------------- */
+
+static void print_frequencies(const struct br_stream *s)
+{
+    double low = s->freq_mhz[0], high = low;
+    for (size_t i = 0; i < s->nchannels; i++) {
+        low = s->freq_mhz[i] < low ? s->freq_mhz[i] : low;
+        high = s->freq_mhz[i] > high ? s->freq_mhz[i] : high;
+    }
+    info_line("channels", "%zu, centres %.10g to %.10g MHz, the first %.10g MHz and %.6g kHz wide",
+              s->nchannels, low, high, s->freq_mhz[0], 1e3 * s->width_mhz[0]);
+    for (unsigned i = 0; i < s->nzones && (s->nzones > 1 || s->zone[0].factor > 1); i++)
+        info_line(i == 0 ? "zones" : "", "channels %zu to %zu: upchannelized by %u, %u base samples a step",
+                  s->zone[i].first_channel, s->zone[i].first_channel + s->zone[i].nchannels - 1,
+                  s->zone[i].factor, s->zone[i].downsample);
+}
+
+/* Sums up the sidecar. */
+static int print_gaps(const struct recording *r, const char *path, uint64_t samples)
+{
+    struct gaps gaps;
+    struct br_error error = {0};
+    size_t length = strlen(path) + 6;
+    char *name = malloc(length);
+    if (name == NULL) return 1;
+    snprintf(name, length, "%s.gaps", path);
+    int status = gaps_read(&gaps, name, r->stream.nchannels, &error);
+    free(name);
+    if (status != BR_OK) {
+        fprintf(stderr, "beamring info: %s\n", error.text);
+        return 1;
+    }
+    double missing = 0, partly = 0;
+    for (size_t i = 0; i < gaps.count; i++) {
+        double cells = (double)gaps.gap[i].count * gaps.gap[i].nchannels;
+        *(gaps.gap[i].weight == 0 ? &missing : &partly) += cells;
+    }
+    double all = (double)samples * (double)r->stream.nchannels;
+    if (gaps.count == 0)
+        info_line("missing", "nothing");
+    else
+        info_line("missing", "%.4g %% missing, %.4g %% partly valid (lines of .gaps: %zu)",
+                  100 * missing / all, 100 * partly / all, gaps.count);
+    gaps_free(&gaps);
+    return 0;
+}
+
+static int print_recording(const struct recording *r, const char *path, uint64_t file_bytes)
+{
+    const struct br_stream *s = &r->stream;
+    char text[160];
+    uint64_t payload = file_bytes - r->payload_offset, left = 0,
+             samples = recording_samples(r, payload, &left);
+    if (r->own) {
+        info_line("array", "%s, %s", br_array_format(&s->array, text, sizeof text),
+                  r->flat ? "sample after sample" : "frame after frame");
+        info_line("frames", "%" PRIu64 " base samples", s->frame_samples);
+    } else {
+        info_line("array",
+                  "int4x2 [time][freq %zu][pol %zu][dish %zu], coding %s unless the pipeline says otherwise",
+                  s->nchannels, br_array_length(&s->array, "pol"), br_array_length(&s->array, "dish"),
+                  coding_name(r->coding));
+    }
+    if (s->side.naxes > 0)
+        info_line("beside", "%s in each frame", br_array_format(&s->side, text, sizeof text));
+    print_frequencies(s);
+    if (s->nbeams > 0 && s->beams_x > 0)
+        info_line("beams", "%zu, a grid of %zu x %zu", s->nbeams, s->beams_x, s->beams_y);
+    else if (s->nbeams > 0)
+        info_line("beams", "%zu, directions %s", s->nbeams, s->beams != NULL ? "in the header" : "unknown");
+    if (s->scale < 1 || s->scale > 1) info_line("scale", "%g x stored value", s->scale);
+    double sample_us = 1e-3 * (double)s->sample_ns.num / (double)s->sample_ns.den;
+    if (s->sample_ns.den == 1)
+        info_line("base sample", "%.10g us", sample_us);
+    else
+        info_line("base sample", "%.10g us (%" PRId64 "/%" PRId64 " ns)", sample_us, s->sample_ns.num,
+                  s->sample_ns.den);
+    info_line("samples", "%" PRIu64 " to %" PRIu64 ": %" PRIu64 ", %.6g s", r->first, r->first + samples,
+              samples, (double)samples * br_stream_sample_s(s));
+    info_time("start", br_stream_time_ns(s, r->first));
+    info_line("size", "%" PRIu64 " bytes of data", payload);
+    if (left > 0 || samples < r->samples || payload < r->announced)
+        info_line("truncated",
+                  "the last %" PRIu64 " bytes are no whole sample; %" PRIu64 " bytes were announced", left,
+                  r->announced);
+    return samples > 0 ? print_gaps(r, path, samples) : 0;
+}
+
+static int info_dada(const char *path)
+{
+    struct dada_header header;
+    struct recording recording;
+    struct pool pool = {0};
+    struct br_error error = {0};
+    uint64_t file_bytes;
+    if (dada_read(&header, path, &file_bytes, &error) != BR_OK) {
+        fprintf(stderr, "beamring info: %s\n", error.text);
+        return 1;
+    }
+    const char *names[] = {"SOURCE", "TELESCOPE", "INSTRUMENT", "OBS_ID", "FILE_NUMBER"};
+    printf("%s: DADA\n", path);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *value = dada_get(&header, names[i]);
+        if (value != NULL && strcmp(value, "unset") != 0) info_line(names[i], "%s", value);
+    }
+    int status = recording_describe(&recording, &header, NULL, NULL, NULL,
+                                    (struct recording_memory){pool_alloc, &pool}, &error);
+    if (status == BR_OK) {
+        status = print_recording(&recording, path, file_bytes);
+    } else {
+        for (size_t i = 0; i < header.count; i++) info_line(header.entry[i].key, "%s", header.entry[i].value);
+        fprintf(stderr, "beamring info: %s\n", error.text);
+        /* what a pipeline can supply is no fault of the file */
+        status = status == BR_E_INVALID ? 0 : 1;
+    }
+    pool_free(&pool);
+    dada_free(&header);
+    return status;
+}
+
+/* --- VDIF ---------------------------------------------------------------------------------------- */
+
+static int info_vdif(const char *path, const struct vdif_scan *scan)
+{
+    const struct vdif_header *h = &scan->first;
+    printf("%s: VDIF%s\n", path, h->legacy ? ", legacy headers" : "");
+    info_line("samples", "complex 4-bit, %zu channels, %zu samples in a frame of %zu bytes",
+              (size_t)1 << h->log2_channels, vdif_samples(h), h->frame_bytes);
+    char threads[120];
+    size_t used = 0;
+    for (size_t i = 0; i < scan->nthreads && used + 12 < sizeof threads; i++)
+        used +=
+            (size_t)snprintf(threads + used, sizeof threads - used, i > 0 ? " %u" : "%u", scan->thread[i]);
+    info_line("threads", "%zu: %s%s", scan->nthreads, threads, used + 12 >= sizeof threads ? " ..." : "");
+    info_line("station", "%u, extended data version %u", h->station, h->edv);
+    if (h->rate_hz > 0)
+        info_line("sample rate", "%" PRIu64 " Hz", h->rate_hz);
+    else
+        info_line("sample rate",
+                  "not in the file: give `stream: {sample_ns: ...}`; the largest frame number seen is %u",
+                  scan->max_number);
+    info_line("frequencies", "not in the file: give `stream: {freq_mhz: ...}`");
+    info_time("second", vdif_unix_seconds(&scan->earliest) * 1000000000);
+    info_line("first frame", "number %u of that second", scan->earliest.number);
+    info_line("frames", "%" PRIu64, scan->frames);
+    if (scan->truncated_bytes > 0)
+        info_line("truncated", "the last frame has %" PRIu64 " of %zu bytes", scan->truncated_bytes,
+                  h->frame_bytes);
+    return 0;
+}
+
+/* --- SIGPROC filterbank -------------------------------------------------------------------------- */
+
+/* A length and as many characters; false at the end of the file or when the length makes no sense. */
+static bool read_text(FILE *file, char text[81])
+{
+    int32_t n;
+    if (fread(&n, sizeof n, 1, file) != 1 || n < 1 || n > 80 || fread(text, 1, (size_t)n, file) != (size_t)n)
+        return false;
+    text[n] = '\0';
+    return true;
+}
+
+static int info_filterbank(const char *path, FILE *file)
+{
+    static const char *const integers[] = {"machine_id",    "telescope_id", "data_type", "barycentric",
+                                           "pulsarcentric", "nbits",        "nsamples",  "nchans",
+                                           "nifs",          "nbeams",       "ibeam",     NULL};
+    static const char *const reals[] = {"src_raj", "src_dej", "az_start", "za_start", "tstart", "tsamp",
+                                        "fch1",    "foff",    "refdm",    "period",   NULL};
+    char key[81], text[81];
+    double nchans = 0, nbits = 0, nifs = 1, tsamp = 0;
+    bool good = read_text(file, key) && strcmp(key, "HEADER_START") == 0, ended = false;
+    if (good) printf("%s: SIGPROC filterbank\n", path);
+    while (good && !ended) {
+        good = read_text(file, key);
+        ended = good && strcmp(key, "HEADER_END") == 0;
+        if (!good || ended) break;
+        double real = 0;
+        int32_t integer = 0;
+        bool is_integer = false, is_real = false;
+        for (int i = 0; integers[i] != NULL; i++) is_integer = is_integer || strcmp(key, integers[i]) == 0;
+        for (int i = 0; reals[i] != NULL; i++) is_real = is_real || strcmp(key, reals[i]) == 0;
+        if (is_integer) {
+            good = fread(&integer, sizeof integer, 1, file) == 1;
+            real = integer;
+            info_line(key, "%d", integer);
+        } else if (is_real) {
+            good = fread(&real, sizeof real, 1, file) == 1;
+            info_line(key, "%.15g", real);
+        } else {
+            good = read_text(file, text);
+            info_line(key, "%s", text);
+        }
+        if (strcmp(key, "nchans") == 0) nchans = real;
+        if (strcmp(key, "nbits") == 0) nbits = real;
+        if (strcmp(key, "nifs") == 0) nifs = real;
+        if (strcmp(key, "tsamp") == 0) tsamp = real;
+    }
+    long start = ftell(file);
+    if (!good || start < 0 || fseek(file, 0, SEEK_END) != 0) {
+        fprintf(stderr, "beamring info: %s: the filterbank header is corrupt after '%s'\n", path, key);
+        return 1;
+    }
+    double bits = nchans * nbits * nifs;
+    if (bits > 0) {
+        double samples = 8 * (double)(ftell(file) - start) / bits;
+        info_line("samples", "%.0f, %.6g s", samples, samples * tsamp);
+    }
+    return 0;
+}
+
+/* ------------------------------------------------------------------------------------------------- */
+
+static int info_file(const char *path)
+{
+    char start[DADA_BLOCK];
+    FILE *file = fopen(path, "rbe");
+    if (file == NULL) {
+        fprintf(stderr, "beamring info: cannot open %s: %s\n", path, strerror(errno));
+        return 1;
+    }
+    size_t got = fread(start, 1, sizeof start, file);
+    int status = -1;
+    if (got >= 16 && memcmp(start + 4, "HEADER_START", 12) == 0) {
+        rewind(file);
+        status = info_filterbank(path, file);
+    }
+    fclose(file);
+    if (status >= 0) return status;
+    if (got == 0 || dada_probe(start, got)) return info_dada(path);
+    if (chime_probe(start, got)) return info_chime(path);
+    if (guppi_probe(start, got)) return info_guppi(path);
+    if (kotekan_raw_probe(start, got)) return info_kotekan(path);
+    struct vdif_scan *scan = malloc(sizeof *scan);
+    struct br_error error = {0};
+    if (scan == NULL) return 1;
+    if (vdif_scan_file(scan, path, &error) == BR_OK) {
+        status = info_vdif(path, scan);
+    } else {
+        fprintf(stderr,
+                "beamring info: %s is none of DADA, CHIME baseband (HDF5), GUPPI RAW, kotekan raw and "
+                "filterbank, and as VDIF: %s\n",
+                path, error.text);
+        status = 1;
+    }
+    free(scan);
+    return status;
+}
+
+int cmd_info(int argc, char **argv)
+{
+    if (argc < 2 || argv[1][0] == '-') {
+        fputs("usage: beamring info FILE...\nSays what DADA, VDIF, CHIME baseband (HDF5), GUPPI RAW, kotekan "
+              "raw and filterbank files hold.\n",
+              stderr);
+        return 2;
+    }
+    int status = 0;
+    for (int i = 1; i < argc; i++)
+        if (info_file(argv[i]) != 0) status = 1;
+    return status;
+}

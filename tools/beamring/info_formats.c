@@ -1,0 +1,219 @@
+/* info_formats.c - `beamring info` for other systems' recordings: CHIME baseband, GUPPI RAW, kotekan's raw
+ * frames. */
+#include "stages/common/formats/chime_hdf5.h"
+#include "stages/common/formats/guppi.h"
+#include "stages/common/formats/kotekan_array.h"
+#include "stages/common/formats/kotekan_raw.h"
+#include "tools/beamring/info.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int complain(const char *text)
+{
+    fprintf(stderr, "beamring info: %s\n", text);
+    return 1;
+}
+
+/* Opens a file and finds its size; -1 after a message. */
+static int open_file(const char *path, uint64_t *size)
+{
+    struct stat info;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0 && fstat(fd, &info) == 0) {
+        *size = (uint64_t)info.st_size;
+        return fd;
+    }
+    fprintf(stderr, "beamring info: cannot open %s: %s\n", path, strerror(errno));
+    if (fd >= 0) close(fd);
+    return -1;
+}
+
+/* --- CHIME ---------------------------------------------------------------------------------------- */
+
+int info_chime(const char *path)
+{
+    struct chime_file f;
+    struct br_error error = {0};
+    if (chime_open(&f, &path, 1, &error) != BR_OK) return complain(error.text);
+    const struct chime_chunks *c = &f.chunks;
+    uint64_t chunks = c->down * c->across, there = 0;
+    for (uint64_t i = 0; i < chunks; i++) there += c->chunk[i].offset != UINT64_MAX;
+    printf("%s: CHIME baseband (HDF5)\n", path);
+    if (f.event_id >= 0) info_line("event", "%" PRId64, f.event_id);
+    info_line("array", "int4x2 [time %" PRIu64 "][input %" PRIu64 "], coding chime", c->rows, c->columns);
+    info_line("stored", "%s; %" PRIu64 " of %" PRIu64 " pieces written",
+              c->bitshuffle ? c->lz4 ? "bitshuffle and LZ4" : "bitshuffle" : "plain", there, chunks);
+    double mhz = isnan(f.freq_mhz) ? 800 - 0.390625 * (double)f.freq_id : f.freq_mhz;
+    info_line("channel", "number %" PRId64 ", %.10g MHz", f.freq_id, mhz);
+    info_line("base sample", "%.10g us", 1e6 * f.delta_time);
+    info_line("samples", "%" PRIu64 " to %" PRIu64 ": %" PRIu64 ", %.6g s", f.time0_fpga_count,
+              f.time0_fpga_count + c->rows, c->rows, (double)c->rows * f.delta_time);
+    if (isnan(f.time0_ctime)) {
+        info_line("start", "not in the file: give `stream: {epoch_ns: ...}`");
+    } else {
+        double whole = floor(f.time0_ctime);
+        info_time("start", (int64_t)whole * 1000000000 +
+                               llround((f.time0_ctime - whole + f.time0_ctime_offset) * 1e9));
+    }
+    chime_free(&f);
+    return 0;
+}
+
+/* --- GUPPI ---------------------------------------------------------------------------------------- */
+
+enum { GUPPI_ROOM = (GUPPI_MAX_CARDS + 2) * GUPPI_CARD };
+
+/* The header at `at`. 0: read, 1: the file ends in it, negative: a failure. */
+static int guppi_header_at(int fd, const char *path, uint64_t at, char *text, struct guppi_header *h,
+                           struct br_error *error)
+{
+    ssize_t got = pread(fd, text, GUPPI_ROOM, (off_t)at);
+    if (got < 0) return br_fail(error, BR_E_IO, "cannot read %s: %s", path, strerror(errno));
+    return guppi_parse(h, path, at, text, (size_t)got, error);
+}
+
+static void print_guppi(const struct guppi_header *h)
+{
+    const char *const names[] = {"SRC_NAME", "TELESCOP", "BACKEND"}, *const values[] = {
+                                                                         h->source, h->telescope, h->backend};
+    for (int i = 0; i < 3; i++)
+        if (values[i][0] != '\0') info_line(names[i], "%s", values[i]);
+    info_line("array",
+              "int8x2 [dish %zu][freq %zu][time %" PRIu64 "][pol %zu] in a block, overlap %" PRIu64
+              " samples",
+              h->nants, h->nchan, h->samples, h->npol, h->overlap);
+    info_line("channels", "%zu around %.10g MHz, %.10g MHz in all%s", h->nchan, h->obsfreq_mhz,
+              fabs(h->obsbw_mhz), h->obsbw_mhz < 0 ? ", descending" : "");
+    info_line("base sample", "%.10g us (%" PRId64 "/%" PRId64 " ns)",
+              1e-3 * (double)h->sample_ns.num / (double)h->sample_ns.den, h->sample_ns.num, h->sample_ns.den);
+}
+
+int info_guppi(const char *path)
+{
+    uint64_t size = 0, at = 0, blocks = 0, samples = 0, missing = 0, truncated = 0;
+    int fd = open_file(path, &size), status = 0;
+    char *text = fd < 0 ? NULL : malloc(GUPPI_ROOM);
+    struct guppi_header first = {0}, last = {0}, h;
+    struct br_error error = {0};
+    while (text != NULL && at < size && status == 0) {
+        status = guppi_header_at(fd, path, at, text, &h, &error);
+        if (status != 0) break;
+        if (blocks == 0) first = h;
+        uint64_t packets = guppi_packets(&last), left = size - at;
+        truncated = left < h.header_bytes + h.blocsize ? left : 0;
+        if (truncated > 0) break;
+        if (blocks > 0 && packets > 0 && h.pktidx > last.pktidx + packets)
+            missing += (h.pktidx - last.pktidx) / packets - 1;
+        blocks++;
+        samples += h.samples - h.overlap;
+        at += h.header_bytes + h.blocsize;
+        last = h;
+    }
+    if (fd >= 0) close(fd);
+    if (text == NULL) return 1;
+    free(text);
+    if (status < 0) return complain(error.text);
+    if (first.samples == 0) {
+        fprintf(stderr, "beamring info: %s: the file ends in its first GUPPI header\n", path);
+        return 1;
+    }
+    printf("%s: GUPPI RAW\n", path);
+    print_guppi(&first);
+    info_line("blocks", "%" PRIu64 " of %" PRIu64 " bytes, %" PRIu64 " missing between them", blocks,
+              first.blocsize, missing);
+    double sample_s = 1e-9 * (double)first.sample_ns.num / (double)first.sample_ns.den;
+    info_line("samples", "%" PRIu64 ", %.6g s", samples, (double)samples * sample_s);
+    uint64_t packets = guppi_packets(&first);
+    double skip = first.have_pktidx && packets > 0
+                      ? (double)first.pktidx * (double)(first.samples - first.overlap) / (double)packets
+                      : 0;
+    if (first.have_epoch)
+        info_time("start", first.epoch_ns + llround(skip * sample_s * 1e9));
+    else
+        info_line("start", "not in the file: give `stream: {epoch_ns: ...}`");
+    if (status == 1) info_line("truncated", "the file ends in the header at byte %" PRIu64, at);
+    if (truncated > 0)
+        info_line("truncated", "the last block has %" PRIu64 " of %" PRIu64 " bytes", truncated,
+                  h.header_bytes + h.blocsize);
+    return 0;
+}
+
+/* --- kotekan -------------------------------------------------------------------------------------- */
+
+static void print_channels(const struct chord_metadata *m)
+{
+    char text[100] = "";
+    size_t used = 0;
+    for (int i = 0; i < m->nfreq && used + 16 < sizeof text; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, i > 0 ? " %d" : "%d", m->coarse_freq[i]);
+    if (m->nfreq > 0)
+        info_line("channels", "%d: numbers %s%s", m->nfreq, text, used + 16 >= sizeof text ? " ..." : "");
+    else
+        info_line("channels", "not in the file");
+    if (m->nfreq > 0 && m->upchan_factor[0] > 1) info_line("", "upchannelized by %d", m->upchan_factor[0]);
+}
+
+static void print_kotekan(const struct kotekan_frame *frame, const char *path)
+{
+    const struct chord_metadata *m = &frame->metadata;
+    char shape[CHORD_MAX_DIMS * (CHORD_NAME + 16)] = "";
+    size_t used = 0;
+    for (int i = 0; i < m->dims; i++)
+        used += (size_t)snprintf(shape + used, sizeof shape - used, "[%s %d]", m->dim_name[i], m->dim[i]);
+    info_line("array", "%s, %s %s", m->name[0] != '\0' ? m->name : "without name", chord_type_name(m->type),
+              shape);
+    struct kotekan_array array;
+    struct kotekan_field field;
+    struct br_error why = {0};
+    if (kotekan_raw_field(m, path, &field, &why) == BR_OK)
+        info_line("holds", "the electric field%s", field.chime ? ", coding chime" : "");
+    else if (kotekan_array_describe(&array, m, path, &why) == BR_OK)
+        info_line("holds", "%s", array.what);
+    else
+        info_line("holds", "nothing that can be replayed: %s", why.text);
+    print_channels(m);
+    uint64_t first;
+    uint32_t downsample;
+    struct br_error error = {0};
+    if (chord_metadata_first(m, path, &first, &downsample, &error) == BR_OK)
+        info_line("first sample", "%" PRIu64 "; %u samples of the F-engine in a time step", first,
+                  downsample);
+    else
+        info_line("first sample", "unknown: %s", error.text);
+    info_line("times", "not in the file: give `stream: {sample_ns: ..., epoch_ns: ...}`");
+}
+
+int info_kotekan(const char *path)
+{
+    uint64_t size = 0, at = 0, frames = 0;
+    int fd = open_file(path, &size), status = 0;
+    struct kotekan_frame *frame = fd < 0 ? NULL : malloc(sizeof *frame);
+    struct br_error error = {0};
+    while (frame != NULL && status == 0 && (at < size || frames == 0)) {
+        status = kotekan_raw_read(frame, fd, path, at, size, &error);
+        if (status != BR_OK) break;
+        if (frames++ == 0) {
+            printf("%s: kotekan raw frames\n", path);
+            print_kotekan(frame, path);
+        }
+        at = frame->offset + frame->bytes;
+    }
+    if (fd >= 0) close(fd);
+    if (frame == NULL) return 1;
+    if (frames > 0) {
+        info_line("frames", "%" PRIu64 " of %" PRIu64 " bytes", frames, frame->bytes);
+        if (status == BR_OK && frame->there < frame->bytes)
+            info_line("truncated", "the last frame has %" PRIu64 " of %" PRIu64 " bytes", frame->there,
+                      frame->bytes);
+    }
+    free(frame);
+    return status == BR_OK ? 0 : complain(error.text);
+}

@@ -1,0 +1,39 @@
+/* load.c - what run, check and graph begin with: a pipeline file, loaded and checked. */
+#include "tools/beamring/commands.h"
+
+#include <string.h>
+
+int load_pipeline(struct loaded *loaded, const char *path, size_t nset, const char *const *set, enum br_log_level level)
+{
+    struct br_error error = {0};
+    *loaded = (struct loaded){0};
+    br_log_init(&loaded->log, stderr, level);
+    int status = br_config_load(&loaded->config, path, nset, set, &error);
+    if (status == BR_OK) status = br_graph_build(&loaded->graph, loaded->config, &loaded->log, &error);
+    if (loaded->config != NULL && br_config_errors(loaded->config) > 0) {
+        br_config_print_errors(loaded->config, stderr);
+        return 2;
+    }
+    if (status == BR_OK) return 0;
+    fprintf(stderr, "beamring: %s\n", error.text);
+    return status == BR_E_NO_MEMORY ? 1 : 2;
+}
+
+void unload_pipeline(struct loaded *loaded)
+{
+    br_graph_destroy(loaded->graph);
+    br_config_free(loaded->config);
+    br_log_destroy(&loaded->log);
+}
+
+const char *format_bytes(double bytes, char *text, size_t size)
+{
+    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    size_t u = 0;
+    while (bytes >= 1024 && u + 1 < sizeof unit / sizeof *unit) {
+        bytes /= 1024;
+        u++;
+    }
+    snprintf(text, size, u == 0 ? "%.0f %s" : "%.1f %s", bytes, unit[u]);
+    return text;
+}

@@ -1,0 +1,180 @@
+/* bench.c - `beamring bench`: runs the parts asked for, or all, on the CPU and on the GPU. */
+#include "tools/bench/bench.h"
+#include "tools/bench/gpu/gpu.h"
+#include "tools/beamring/commands.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+uint64_t bench_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+enum { MOST_RUNS = 4096 };
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *seconds, unsigned n)
+{
+    qsort(seconds, n, sizeof *seconds, by_value);
+    return n % 2 == 1 ? seconds[n / 2] : (seconds[n / 2 - 1] + seconds[n / 2]) / 2;
+}
+
+static double time_of(void (*work)(void *), void *arg)
+{
+    uint64_t begin = bench_now();
+    work(arg);
+    return (double)(bench_now() - begin) * 1e-9;
+}
+
+void bench_pair(void (*a)(void *), void *arg_a, void (*b)(void *), void *arg_b, unsigned runs, double *median_a,
+                double *median_b)
+{
+    static double seconds[2][MOST_RUNS];
+    double total = 0;
+    unsigned n = 0;
+    a(arg_a);
+    if (b != NULL) b(arg_b);
+    while (n < MOST_RUNS && (n < runs || total < 0.5)) {
+        total += seconds[0][n] = time_of(a, arg_a);
+        if (b != NULL) total += seconds[1][n] = time_of(b, arg_b);
+        n++;
+    }
+    *median_a = median(seconds[0], n);
+    if (b != NULL) *median_b = median(seconds[1], n);
+}
+
+int bench_report(const char *what, double value, const char *unit, const char *against, double ratio, double required, int higher)
+{
+    bool falls_short = required > 0 && (higher ? ratio < required : ratio > required);
+    printf("%-52s %12.5g %-9s %8.3f x %-30s", what, value, unit, ratio, against);
+    if (required > 0) printf("  %s %.3g: %s", higher ? "at least" : "at most", required, falls_short ? "SHORT" : "ok");
+    putchar('\n');
+    fflush(stdout);
+    return falls_short;
+}
+
+/* What can be measured: on the CPU, on the GPU, or both. */
+static const struct {
+    const char *name;
+    int (*cpu)(void);
+    gpu_part *gpu;
+} parts[] = {
+    {"queue", bench_queue, NULL},
+    {"upchannelize", bench_upchannelize, bench_gpu_upchannelize},
+    {"baseband", bench_baseband, bench_gpu_baseband},
+    {"frb_grid", bench_frb_grid, bench_gpu_frb_grid},
+    {"frb_beams", bench_frb_beams, bench_gpu_frb_beams},
+    {"quantize", bench_quantize, bench_gpu_quantize},
+    {"replay", bench_replay, NULL},
+    {"wires", bench_wires, NULL},
+    {"pipelines", NULL, gpu_pipelines},
+};
+enum { NPARTS = sizeof parts / sizeof *parts };
+
+static bool wanted[NPARTS];
+
+/* Whether a part is one kernel on the GPU, which can be given data with gaps. */
+static bool has_kernel(int part)
+{
+    return parts[part].gpu != NULL && parts[part].gpu != gpu_pipelines;
+}
+
+/* Marks the part called by the first `length` characters of `name`. */
+static bool want(const char *name, size_t length)
+{
+    const char *names[NPARTS + 1] = {NULL}, *near;
+    char asked[64];
+    for (int i = 0; i < NPARTS; i++) {
+        names[i] = parts[i].name;
+        if (strlen(names[i]) == length && strncmp(names[i], name, length) == 0) return wanted[i] = true;
+    }
+    snprintf(asked, sizeof asked, "%.*s", (int)length, name);
+    near = br_suggest(asked, names);
+    fprintf(stderr, "beamring bench: there is no part '%s'%s%s%s; expected", asked, near != NULL ? "; did you mean '" : "",
+            near != NULL ? near : "", near != NULL ? "'?" : "");
+    for (int i = 0; i < NPARTS; i++) fprintf(stderr, "%s %s", i > 0 ? "," : "", names[i]);
+    fputc('\n', stderr);
+    return false;
+}
+
+/* Names separated by commas. */
+static bool want_all_of(const char *list)
+{
+    for (;;) {
+        size_t length = strcspn(list, ",");
+        if (!want(list, length)) return false;
+        if (list[length] == '\0') return true;
+        list += length + 1;
+    }
+}
+
+/* One sample of how many is missing. */
+static bool read_missing(const char *word, unsigned *missing)
+{
+    char *end;
+    long n = strtol(word, &end, 10);
+    if (end == word || *end != '\0' || n < 1 || n > 1000000) {
+        fprintf(stderr, "beamring bench: --missing '%s': expected a number from 1 to 1000000: of how many samples one is missing\n", word);
+        return false;
+    }
+    *missing = (unsigned)n;
+    return true;
+}
+
+int cmd_bench(int argc, char **argv)
+{
+    bool strict = false, cpu = true, gpu = true, all = true;
+    unsigned missing = 0;
+    gpu_part *on_gpu[NPARTS];
+    unsigned non_gpu = 0;
+    int shorts = 0;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--strict") == 0)
+            strict = true;
+        else if (strcmp(argv[i], "--cpu") == 0)
+            gpu = false;
+        else if (strcmp(argv[i], "--gpu") == 0)
+            cpu = false;
+        else if (strcmp(argv[i], "--missing") == 0) {
+            if (!read_missing(++i < argc ? argv[i] : "", &missing)) return 2;
+        } else {
+            if (strcmp(argv[i], "--only") == 0 && ++i == argc) {
+                fputs("beamring bench: --only expects names of parts, separated by commas\n", stderr);
+                return 2;
+            }
+            if (!want_all_of(argv[i])) return 2;
+            all = false;
+        }
+    }
+    if (!cpu && !gpu) {
+        fputs("beamring bench: --cpu leaves out the GPU and --gpu the CPU; expected at most one of them\n", stderr);
+        return 2;
+    }
+    if (missing > 0 && !gpu) {
+        fputs("beamring bench: --missing is of kernels on the GPU, which --cpu leaves out\n", stderr);
+        return 2;
+    }
+    gpu_missing = missing;
+    for (int i = 0; i < NPARTS; i++) {
+        if (!all && !wanted[i]) continue;
+        if (missing > 0 && !has_kernel(i)) {
+            if (all) continue;
+            fprintf(stderr, "beamring bench: --missing is of kernels on the GPU; '%s' is none of them\n", parts[i].name);
+            return 2;
+        }
+        if (cpu && missing == 0 && parts[i].cpu != NULL) shorts += parts[i].cpu();
+        if (gpu && parts[i].gpu != NULL) on_gpu[non_gpu++] = parts[i].gpu;
+    }
+    if (non_gpu > 0) shorts += bench_gpu_parts(on_gpu, non_gpu);
+    if (shorts > 0) printf("%d result%s of what is required\n", shorts, shorts == 1 ? " falls short" : "s fall short");
+    return strict && shorts > 0;
+}

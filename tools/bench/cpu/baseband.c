@@ -1,0 +1,88 @@
+/* The baseband beamformer beside OpenBLAS's single-precision complex product of the same size. */
+#include "kernels/baseband/baseband.h"
+#include "tools/bench/bench.h"
+
+#include <cblas.h>
+#include <complex.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* CHORD: 512 dishes, 96 beams; a few channels are enough, every one is the same work. */
+enum { T = 1024, F = 2, P = 2, D = 512, B = 96 };
+
+struct baseband_bench {
+    struct br_baseband *plan;
+    uint8_t *e, *out;
+    float complex *field, *weights, *beams; /* one channel and polarisation */
+};
+
+static void beamring(void *arg)
+{
+    struct baseband_bench *b = arg;
+    br_baseband_execute(b->plan, b->e, NULL, T, b->out, NULL, NULL);
+}
+
+static void blas(void *arg)
+{
+    struct baseband_bench *b = arg;
+    const float complex one = 1, zero = 0;
+    for (int i = 0; i < F * P; i++)
+        cblas_cgemm(CblasRowMajor, CblasNoTrans, CblasTrans, T, B, D, &one, b->field, D, b->weights, D, &zero,
+                    b->beams, B);
+}
+
+int bench_baseband(void)
+{
+    struct baseband_bench b = {0};
+    int8_t *weights = malloc((size_t)P * B * D * 2);
+    int32_t *shift = malloc((size_t)P * B * sizeof *shift);
+    uint32_t random = 1;
+    int shorts = 0;
+    b.e = malloc((size_t)T * F * P * D);
+    b.out = malloc((size_t)B * F * P * T);
+    b.field = malloc((size_t)T * D * sizeof *b.field);
+    b.weights = malloc((size_t)B * D * sizeof *b.weights);
+    b.beams = malloc((size_t)T * B * sizeof *b.beams);
+    if (!weights || !shift || !b.e || !b.out || !b.field || !b.weights || !b.beams) {
+        fprintf(stderr, "bench baseband: no memory\n");
+        shorts = 1;
+        goto done;
+    }
+    for (size_t i = 0; i < (size_t)T * F * P * D; i++)
+        b.e[i] = (uint8_t)((random = random * 1664525 + 1013904223) >> 24);
+    for (size_t i = 0; i < (size_t)P * B * D * 2; i++)
+        weights[i] = (int8_t)((int)((random = random * 1664525 + 1013904223) >> 8) % 255 - 127);
+    for (size_t i = 0; i < (size_t)P * B; i++) shift[i] = 11;
+    for (size_t i = 0; i < (size_t)T * D; i++) b.field[i] = (float)(i % 15) - 7 + ((float)(i % 13) - 6) * I;
+    for (size_t i = 0; i < (size_t)B * D; i++) b.weights[i] = weights[2 * i] + weights[2 * i + 1] * I;
+
+    const struct br_baseband_params params = {.nchannels = F,
+                                              .npol = P,
+                                              .nbeams = B,
+                                              .ndishes = D,
+                                              .weights = weights,
+                                              .shift = shift,
+                                              .weight_channels = 1};
+    struct br_why why;
+    if (br_baseband_create(&b.plan, BR_CPU, &params, &why) != 0) {
+        fprintf(stderr, "bench baseband: %s\n", why.text);
+        shorts = 1;
+        goto done;
+    }
+    openblas_set_num_threads(1);
+    double ours, theirs;
+    bench_pair(beamring, &b, blas, &b, 5, &ours, &theirs);
+    double products = (double)T * F * P * D * B;
+    shorts += bench_report("baseband, 512 dishes, 96 beams", products / ours / 1e9, "G complex products/s",
+                           "OpenBLAS cgemm, one thread", theirs / ours, 2, 1);
+    br_baseband_destroy(b.plan);
+done:
+    free(weights);
+    free(shift);
+    free(b.e);
+    free(b.out);
+    free(b.field);
+    free(b.weights);
+    free(b.beams);
+    return shorts;
+}

@@ -1,0 +1,96 @@
+/* The filterbank beside FFTW's transforms alone: the same number of the same length, single precision,
+ * measured plan, their input in order and in the cache, without taps, unpacking, quantisation or reordering.
+ */
+#include "kernels/upchannelize/upchannelize.h"
+#include "tools/bench/bench.h"
+
+#include <fftw3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Pathfinder: 64 dishes of two polarisations, 16 channels of 390.625 kHz, each sampled every 2.56 us. */
+enum { F = 16, X = 128, STEPS = 2048, TAPS = 4, HOWMANY = 256 };
+
+static const double SAMPLE_SECONDS = 2.56e-6;
+
+struct upchannelize_bench {
+    struct br_upchannelize *plan;
+    unsigned factor;
+    uint8_t *e, *out, *out_valid;
+    fftwf_complex *in, *spectrum; /* HOWMANY transforms */
+    fftwf_plan fft;
+};
+
+static void beamring(void *arg)
+{
+    struct upchannelize_bench *b = arg;
+    br_upchannelize_execute(b->plan, b->e, (size_t)F * X, NULL, 0, STEPS, b->out, b->out_valid);
+}
+
+static void transforms(void *arg)
+{
+    struct upchannelize_bench *b = arg;
+    for (size_t i = 0; i < (size_t)F * X * STEPS / b->factor / HOWMANY; i++) fftwf_execute(b->fft);
+}
+
+static int bench_factor(struct upchannelize_bench *b, unsigned factor)
+{
+    const struct br_upchannelize_params params = {
+        .nchannels = F, .nspectators = X, .factor = factor, .taps = TAPS};
+    struct br_why why;
+    int n = (int)factor;
+    if (br_upchannelize_create(&b->plan, BR_CPU, &params, &why) != 0) {
+        fprintf(stderr, "bench upchannelize: %s\n", why.text);
+        return 1;
+    }
+    b->factor = factor;
+    /* the vector index fastest, as the dishes are: FFTW works on several transforms at once too */
+    b->fft = fftwf_plan_many_dft(1, &n, HOWMANY, b->in, NULL, HOWMANY, 1, b->spectrum, NULL, HOWMANY, 1,
+                                 FFTW_FORWARD, FFTW_MEASURE);
+    if (!b->fft) {
+        fprintf(stderr, "bench upchannelize: FFTW has no plan for length %u\n", factor);
+        br_upchannelize_destroy(b->plan);
+        return 1;
+    }
+    memset(b->in, 0, sizeof *b->in * (size_t)factor * HOWMANY);
+    double ours, theirs;
+    char what[64];
+    bench_pair(beamring, b, transforms, b, 5, &ours, &theirs);
+    snprintf(what, sizeof what, "upchannelize, factor %u, %d taps", factor, TAPS);
+    int shorts = bench_report(what, (double)F * X * STEPS / ours / 1e6, "M samples/s",
+                              "FFTW's transforms alone", theirs / ours, 0, 1);
+    snprintf(what, sizeof what, "  %.2f ms of a pathfinder's field", STEPS * SAMPLE_SECONDS * 1e3);
+    shorts +=
+        bench_report(what, ours * 1e3, "ms", "real time, one thread", STEPS * SAMPLE_SECONDS / ours, 0, 1);
+    fftwf_destroy_plan(b->fft);
+    br_upchannelize_destroy(b->plan);
+    return shorts;
+}
+
+int bench_upchannelize(void)
+{
+    struct upchannelize_bench b = {0};
+    uint32_t random = 1;
+    int shorts = 0;
+    b.e = malloc((size_t)F * X * STEPS);
+    b.out = malloc((size_t)F * X * STEPS);
+    b.out_valid = malloc((size_t)F * STEPS);
+    b.in = fftwf_malloc(sizeof *b.in * 128 * HOWMANY);
+    b.spectrum = fftwf_malloc(sizeof *b.spectrum * 128 * HOWMANY);
+    if (b.e && b.out && b.out_valid && b.in && b.spectrum) {
+        for (size_t i = 0; i < (size_t)F * X * STEPS; i++)
+            b.e[i] = (uint8_t)((random = random * 1664525 + 1013904223) >> 24);
+        static const unsigned factors[] = {4, 16, 64, 128};
+        for (size_t i = 0; i < sizeof factors / sizeof *factors; i++) shorts += bench_factor(&b, factors[i]);
+    } else {
+        fprintf(stderr, "bench upchannelize: no memory\n");
+        shorts = 1;
+    }
+    free(b.e);
+    free(b.out);
+    free(b.out_valid);
+    fftwf_free(b.in);
+    fftwf_free(b.spectrum);
+    return shorts;
+}
