@@ -13,7 +13,8 @@ static bool is_field_axis(const char *name, size_t length)
     return false;
 }
 
-/* False when the bytes do not fit in size_t. Zero lengths count as 1, so that no order of axes hides an overflow. */
+/* False when the bytes do not fit in size_t. Zero lengths count as 1, so that no order of axes hides an
+ * overflow. */
 static bool fits(const struct br_array *array)
 {
     size_t n = br_dtype_bits(array->dtype);
@@ -27,8 +28,7 @@ int br_array_init(struct br_array *array, enum br_dtype dtype, const char *axes,
 {
     memset(array, 0, sizeof *array);
     struct br_array made = {.dtype = dtype};
-    if (br_dtype_bits(dtype) == 0)
-        return br_fail(error, BR_E_INVALID, "%d is no element type", (int)dtype);
+    if (br_dtype_bits(dtype) == 0) return br_fail(error, BR_E_INVALID, "%d is no element type", (int)dtype);
     for (const char *at = axes;;) {
         size_t length = strcspn(at, ",");
         if (made.naxes == BR_MAX_AXES)
@@ -36,7 +36,8 @@ int br_array_init(struct br_array *array, enum br_dtype dtype, const char *axes,
         if (length == 0) return br_fail(error, BR_E_INVALID, "an axis of '%s' has no name", axes);
         if (!is_field_axis(at, length))
             return br_fail(error, BR_E_INVALID,
-                           "'%.*s' is no axis; expected time, freq, pol, dish, beam, gridp or gridq", (int)length, at);
+                           "'%.*s' is no axis; expected time, freq, pol, dish, beam, gridp or gridq",
+                           (int)length, at);
         struct br_axis *axis = &made.axis[made.naxes];
         memcpy(axis->name, at, length);
         axis->length = lengths[made.naxes];
@@ -48,7 +49,8 @@ int br_array_init(struct br_array *array, enum br_dtype dtype, const char *axes,
     }
     if (!fits(&made)) {
         char text[160];
-        return br_fail(error, BR_E_INVALID, "%s is larger than any memory", br_array_format(&made, text, sizeof text));
+        return br_fail(error, BR_E_INVALID, "%s is larger than any memory",
+                       br_array_format(&made, text, sizeof text));
     }
     *array = made;
     return BR_OK;
@@ -86,7 +88,8 @@ bool br_array_equal(const struct br_array *a, const struct br_array *b)
     if (a->naxes != b->naxes) return false;
     if (a->naxes > 0 && a->dtype != b->dtype) return false;
     for (unsigned i = 0; i < a->naxes; i++)
-        if (strcmp(a->axis[i].name, b->axis[i].name) != 0 || a->axis[i].length != b->axis[i].length) return false;
+        if (strcmp(a->axis[i].name, b->axis[i].name) != 0 || a->axis[i].length != b->axis[i].length)
+            return false;
     return true;
 }
 
@@ -95,8 +98,8 @@ const char *br_array_format(const struct br_array *array, char *text, size_t siz
     if (size == 0) return text;
     int used = snprintf(text, size, "%s", array->naxes == 0 ? "nothing" : br_dtype_name(array->dtype));
     for (unsigned i = 0; i < array->naxes && used >= 0 && (size_t)used < size; i++) {
-        int more = snprintf(text + used, size - (size_t)used, "%s[%s %zu]", i == 0 ? " " : "", array->axis[i].name,
-                            array->axis[i].length);
+        int more = snprintf(text + used, size - (size_t)used, "%s[%s %zu]", i == 0 ? " " : "",
+                            array->axis[i].name, array->axis[i].length);
         if (more < 0) break;
         used += more;
     }

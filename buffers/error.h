@@ -14,25 +14,26 @@ extern "C" {
 
 enum br_status {
     BR_OK = 0,
-    BR_E_INVALID = -1,  /* an argument, parameter or configuration is wrong */
+    BR_E_INVALID = -1,   /* an argument, parameter or configuration is wrong */
     BR_E_NO_MEMORY = -2, /* an allocation failed */
-    BR_E_IO = -3,       /* a file or socket failed; the message names it and carries strerror */
-    BR_E_FORMAT = -4,   /* a file or packet does not hold what its format demands */
-    BR_E_STOPPED = -5,  /* the pipeline was aborted while the caller waited: not a fault of the caller */
-    BR_E_INTERNAL = -6, /* a promise between two parts of the program was broken */
-    BR_E_DEVICE = -7    /* a GPU call failed */
+    BR_E_IO = -3,        /* a file or socket failed; the message names it and carries strerror */
+    BR_E_FORMAT = -4,    /* a file or packet does not hold what its format demands */
+    BR_E_STOPPED = -5,   /* the pipeline was aborted while the caller waited: not a fault of the caller */
+    BR_E_INTERNAL = -6,  /* a promise between two parts of the program was broken */
+    BR_E_DEVICE = -7     /* a GPU call failed */
 };
 
 enum { BR_ERROR_LENGTH = 1024 };
 
 struct br_error {
-    int status;                /* the first failure, or BR_OK */
+    int status;                 /* the first failure, or BR_OK */
     char text[BR_ERROR_LENGTH]; /* empty when status is BR_OK */
 };
 
 /* Records a failure and returns `status`, so that a caller can write `return br_fail(error, BR_E_IO, ...)`.
  * Keeps the first failure when called twice on one br_error. `error` may be NULL. */
-int br_fail(struct br_error *error, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+int br_fail(struct br_error *error, int status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* Puts "context: " before the message that is already there; does nothing on NULL or BR_OK. */
 void br_error_context(struct br_error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));

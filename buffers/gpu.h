@@ -1,7 +1,9 @@
-/* gpu.h - what queues and the runtime need of a GPU: memory, streams, events, copies. A thin layer over the CUDA runtime that
- * turns status codes into messages; in a build without CUDA there are no devices and nothing else is ever called.
+/* gpu.h - what queues and the runtime need of a GPU: memory, streams, events, copies. A thin layer over
+ * the CUDA runtime that turns status codes into messages; in a build without CUDA there are no devices and
+ * nothing else is ever called.
  *
- * Every function that can fail returns BR_OK or BR_E_DEVICE (BR_E_NO_MEMORY for memory) and names the call in the message. */
+ * Every function that can fail returns BR_OK or BR_E_DEVICE (BR_E_NO_MEMORY for memory) and names the call
+ * in the message. */
 #ifndef BEAMRING_BUFFERS_GPU_H
 #define BEAMRING_BUFFERS_GPU_H
 
@@ -35,7 +37,8 @@ int br_gpu_use(int device, struct br_error *error);
 /* The stream does not wait for the default stream, nor the other way round. */
 int br_gpu_stream_create(struct br_gpu_stream *stream, int device, struct br_error *error);
 void br_gpu_stream_destroy(struct br_gpu_stream *stream);
-int br_gpu_stream_wait(const struct br_gpu_stream *stream, struct br_error *error); /* the host waits until all is done */
+int br_gpu_stream_wait(const struct br_gpu_stream *stream,
+                       struct br_error *error); /* the host waits until all is done */
 
 /* Device memory; the message says what was asked and what is free. */
 int br_gpu_alloc(void **memory, int device, size_t bytes, struct br_error *error);
@@ -49,7 +52,8 @@ void br_gpu_unpin(void *memory);
 int br_gpu_event_create(br_gpu_event *event, int device, bool timed, struct br_error *error);
 void br_gpu_event_destroy(br_gpu_event event);
 int br_gpu_event_record(br_gpu_event event, const struct br_gpu_stream *stream, struct br_error *error);
-int br_gpu_event_order(br_gpu_event event, const struct br_gpu_stream *stream, struct br_error *error); /* stream after event */
+int br_gpu_event_order(br_gpu_event event, const struct br_gpu_stream *stream,
+                       struct br_error *error); /* stream after event */
 
 /* How long one place in the code waited for its last events, in nanoseconds; all zero to begin with. */
 enum { BR_GPU_WAITS = 4 };
@@ -58,19 +62,21 @@ struct br_gpu_waits {
     unsigned next;
 };
 
-/* Host after event: the calling thread sleeps until the event has happened, and learns in `waits` for how long. */
+/* Host after event: the calling thread sleeps until the event has happened, and learns in `waits` for how
+ * long. */
 int br_gpu_event_wait(br_gpu_event event, struct br_gpu_waits *waits, struct br_error *error);
 bool br_gpu_event_done(br_gpu_event event);
 double br_gpu_event_ms(br_gpu_event from, br_gpu_event to); /* both timed and done; negative on failure */
 
 /* Copies in order with the stream, between any two spaces (peer copies too). */
-int br_gpu_copy(void *to, const void *from, size_t bytes, const struct br_gpu_stream *stream, struct br_error *error);
+int br_gpu_copy(void *to, const void *from, size_t bytes, const struct br_gpu_stream *stream,
+                struct br_error *error);
 
 /* Within the stream's device: rows of `width` bytes, pitches apart, that do not overlap. */
-int br_gpu_move_rows(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t rows,
-                     const struct br_gpu_stream *stream, struct br_error *error);
-int br_gpu_set_rows(void *to, size_t pitch, int byte, size_t width, size_t rows, const struct br_gpu_stream *stream,
-                    struct br_error *error);
+int br_gpu_move_rows(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                     size_t rows, const struct br_gpu_stream *stream, struct br_error *error);
+int br_gpu_set_rows(void *to, size_t pitch, int byte, size_t width, size_t rows,
+                    const struct br_gpu_stream *stream, struct br_error *error);
 
 /* The failure of an earlier launch or of enqueued work, if the runtime knows of one by now. */
 int br_gpu_last_error(struct br_error *error);

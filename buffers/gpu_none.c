@@ -109,21 +109,22 @@ double br_gpu_event_ms(br_gpu_event from, br_gpu_event to)
     return -1;
 }
 
-int br_gpu_copy(void *to, const void *from, size_t bytes, const struct br_gpu_stream *stream, struct br_error *error)
+int br_gpu_copy(void *to, const void *from, size_t bytes, const struct br_gpu_stream *stream,
+                struct br_error *error)
 {
     (void)to, (void)from, (void)bytes, (void)stream;
     return none(error);
 }
 
-int br_gpu_move_rows(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t rows,
-                     const struct br_gpu_stream *stream, struct br_error *error)
+int br_gpu_move_rows(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                     size_t rows, const struct br_gpu_stream *stream, struct br_error *error)
 {
     (void)to, (void)to_pitch, (void)from, (void)from_pitch, (void)width, (void)rows, (void)stream;
     return none(error);
 }
 
-int br_gpu_set_rows(void *to, size_t pitch, int byte, size_t width, size_t rows, const struct br_gpu_stream *stream,
-                    struct br_error *error)
+int br_gpu_set_rows(void *to, size_t pitch, int byte, size_t width, size_t rows,
+                    const struct br_gpu_stream *stream, struct br_error *error)
 {
     (void)to, (void)pitch, (void)byte, (void)width, (void)rows, (void)stream;
     return none(error);
@@ -140,6 +141,4 @@ void br_gpu_range_push(const char *name)
     (void)name;
 }
 
-void br_gpu_range_pop(void)
-{
-}
+void br_gpu_range_pop(void) {}

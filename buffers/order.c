@@ -1,4 +1,5 @@
-/* order.c - ordering work on GPU streams by events, so that no host waits where a stream can. See queue.h, EVENTS. */
+/* order.c - ordering work on GPU streams by events, so that no host waits where a stream can. See queue.h,
+ * EVENTS. */
 #include "buffers/ring.h"
 
 #include <stdlib.h>
@@ -8,14 +9,15 @@ static int keep(struct br_queue *queue, int status, const struct br_error *error
 {
     if (status == BR_OK) return BR_OK;
     lock(queue);
-    if (queue->failure.status == BR_OK) br_fail(&queue->failure, BR_E_DEVICE, "queue '%s': %s", queue->name, error->text);
+    if (queue->failure.status == BR_OK)
+        br_fail(&queue->failure, BR_E_DEVICE, "queue '%s': %s", queue->name, error->text);
     unlock(queue);
     return BR_E_DEVICE;
 }
 
 /* The host sleeps until the event has happened; the time counts as waiting. */
-static int wait_for(const struct br_queue *queue, br_gpu_event event, struct br_gpu_waits *waits, uint64_t *wait_ns,
-                    struct br_error *error)
+static int wait_for(const struct br_queue *queue, br_gpu_event event, struct br_gpu_waits *waits,
+                    uint64_t *wait_ns, struct br_error *error)
 {
     uint64_t begin = now_ns();
     int status = br_gpu_event_wait(event, waits, error);
@@ -35,8 +37,10 @@ int br_order_producer(struct br_queue *queue, const struct br_slot *slot)
         for (struct br_reader *r = q->readers; r != NULL; r = r->sibling) {
             if (r->gpu == NULL || !r->pending[i] || status != BR_OK) continue;
             /* Work on the producer's own stream is in order by itself. */
-            if (queue->gpu == NULL) status = wait_for(queue, r->released[i], &queue->gpu_waits, &queue->counters.wait_ns, &error);
-            else if (queue->gpu->handle != r->gpu->handle) status = br_gpu_event_order(r->released[i], queue->gpu, &error);
+            if (queue->gpu == NULL)
+                status = wait_for(queue, r->released[i], &queue->gpu_waits, &queue->counters.wait_ns, &error);
+            else if (queue->gpu->handle != r->gpu->handle)
+                status = br_gpu_event_order(r->released[i], queue->gpu, &error);
             r->pending[i] = false;
         }
     return keep(queue, status, &error);
@@ -46,7 +50,10 @@ int br_order_ready(struct br_queue *queue, const struct br_slot *slot)
 {
     struct br_error error = {0};
     if (queue->gpu == NULL) return BR_OK;
-    return keep(queue, br_gpu_event_record(queue->ready[br_slot_index(&queue->chain->slots, slot)], queue->gpu, &error), &error);
+    return keep(
+        queue,
+        br_gpu_event_record(queue->ready[br_slot_index(&queue->chain->slots, slot)], queue->gpu, &error),
+        &error);
 }
 
 int br_order_reader(struct br_reader *reader, const struct br_slot *slot)
@@ -55,8 +62,9 @@ int br_order_reader(struct br_reader *reader, const struct br_slot *slot)
     struct br_queue *queue = reader->queue;
     if (queue->gpu == NULL) return BR_OK;
     br_gpu_event ready = queue->ready[br_slot_index(&queue->chain->slots, slot)];
-    int status = reader->gpu != NULL ? br_gpu_event_order(ready, reader->gpu, &error)
-                                     : wait_for(queue, ready, &reader->gpu_waits, &reader->counters.wait_ns, &error);
+    int status = reader->gpu != NULL
+                     ? br_gpu_event_order(ready, reader->gpu, &error)
+                     : wait_for(queue, ready, &reader->gpu_waits, &reader->counters.wait_ns, &error);
     return keep(queue, status, &error);
 }
 
@@ -79,7 +87,8 @@ static int create_events(br_gpu_event **events, unsigned count, int device, stru
     *events = calloc(count, sizeof **events);
     if (*events == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for %u events", count);
     int status = BR_OK;
-    for (unsigned i = 0; i < count && status == BR_OK; i++) status = br_gpu_event_create(&(*events)[i], device, false, error);
+    for (unsigned i = 0; i < count && status == BR_OK; i++)
+        status = br_gpu_event_create(&(*events)[i], device, false, error);
     return status;
 }
 
@@ -91,7 +100,8 @@ int br_order_create(struct br_queue *queue, unsigned count, struct br_error *err
         if (r->gpu == NULL) continue;
         status = create_events(&r->released, count, r->gpu->device, error);
         r->pending = calloc(count, sizeof *r->pending);
-        if (status == BR_OK && r->pending == NULL) status = br_fail(error, BR_E_NO_MEMORY, "no memory for %u events", count);
+        if (status == BR_OK && r->pending == NULL)
+            status = br_fail(error, BR_E_NO_MEMORY, "no memory for %u events", count);
     }
     if (status != BR_OK) br_error_context(error, "queue '%s'", queue->name);
     return status;

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- setting up ----------------------------------------------------------------------------------------------------------- */
+/* --- setting up
+ * ----------------------------------------------------------------------------------------------------------- */
 
 static int make_locks(struct br_queue *queue)
 {
@@ -36,19 +37,23 @@ static int check_alias(const char *name, const struct br_stream *stream, struct 
     const struct br_queue *of = parent->queue;
     const struct br_stream *memory = &of->root->stream;
     if (place.space != of->place.space || (place.space == BR_SPACE_CUDA && place.device != of->place.device))
-        return br_fail(error, BR_E_INVALID, "queue '%s' cannot share the memory of '%s', which is elsewhere", name, of->name);
+        return br_fail(error, BR_E_INVALID, "queue '%s' cannot share the memory of '%s', which is elsewhere",
+                       name, of->name);
     if (of->nreaders != 1)
-        return br_fail(error, BR_E_INVALID, "queue '%s' cannot share the memory of '%s', which has %u readers; expected one",
-                       name, of->name, of->nreaders);
+        return br_fail(error, BR_E_INVALID,
+                       "queue '%s' cannot share the memory of '%s', which has %u readers; expected one", name,
+                       of->name, of->nreaders);
     if (parent->alias != NULL)
-        return br_fail(error, BR_E_INVALID, "queue '%s' cannot share the memory of '%s': '%s' does already", name, of->name,
-                       parent->alias->name);
+        return br_fail(error, BR_E_INVALID, "queue '%s' cannot share the memory of '%s': '%s' does already",
+                       name, of->name, parent->alias->name);
     if (of->root->sealed)
-        return br_fail(error, BR_E_INVALID, "queue '%s' shares the memory of '%s', which is sealed already", name, of->name);
+        return br_fail(error, BR_E_INVALID, "queue '%s' shares the memory of '%s', which is sealed already",
+                       name, of->name);
     if (br_stream_max_bytes(stream) > br_stream_max_bytes(memory) ||
         br_stream_max_validity(stream) > br_stream_max_validity(memory) ||
         br_array_bytes(&stream->side) > br_array_bytes(&memory->side))
-        return br_fail(error, BR_E_INVALID, "the frames of queue '%s' are larger than those of '%s', whose memory they share",
+        return br_fail(error, BR_E_INVALID,
+                       "the frames of queue '%s' are larger than those of '%s', whose memory they share",
                        name, of->root->name);
     return BR_OK;
 }
@@ -60,7 +65,8 @@ int br_queue_create(struct br_queue **queue, const char *name, const struct br_s
     if (place.space != BR_SPACE_HOST && place.space != BR_SPACE_PINNED && place.space != BR_SPACE_CUDA)
         return br_fail(error, BR_E_INVALID, "queue '%s': %d is no memory space", name, (int)place.space);
     if (parent_reader == NULL && (depth < 1 || depth > 1u << 20))
-        return br_fail(error, BR_E_INVALID, "queue '%s' is %u frames deep; expected 1 to %u", name, depth, 1u << 20);
+        return br_fail(error, BR_E_INVALID, "queue '%s' is %u frames deep; expected 1 to %u", name, depth,
+                       1u << 20);
     int status = parent_reader != NULL ? check_alias(name, stream, place, parent_reader, error) : BR_OK;
     if (status != BR_OK) return status;
     struct br_queue *q = calloc(1, sizeof *q);
@@ -79,17 +85,19 @@ int br_queue_create(struct br_queue **queue, const char *name, const struct br_s
     return BR_OK;
 }
 
-int br_queue_add_reader(struct br_queue *queue, const char *name, enum br_policy policy, struct br_reader **reader,
-                        struct br_error *error)
+int br_queue_add_reader(struct br_queue *queue, const char *name, enum br_policy policy,
+                        struct br_reader **reader, struct br_error *error)
 {
     *reader = NULL;
     if (policy != BR_POLICY_BLOCK && policy != BR_POLICY_DROP)
-        return br_fail(error, BR_E_INVALID, "queue '%s': %d is no policy for '%s'", queue->name, (int)policy, name);
+        return br_fail(error, BR_E_INVALID, "queue '%s': %d is no policy for '%s'", queue->name, (int)policy,
+                       name);
     if (queue->sealed || (policy == BR_POLICY_DROP && queue->root->sealed))
         return br_fail(error, BR_E_INVALID, "queue '%s' is sealed: '%s' cannot read it", queue->name, name);
     if (downstream(queue) != NULL)
-        return br_fail(error, BR_E_INVALID, "queue '%s' is handed on in place by '%s': '%s' cannot read it too",
-                       queue->name, queue->readers->name, name);
+        return br_fail(error, BR_E_INVALID,
+                       "queue '%s' is handed on in place by '%s': '%s' cannot read it too", queue->name,
+                       queue->readers->name, name);
     struct br_reader *r = calloc(1, sizeof *r);
     if (r == NULL || (r->name = strdup(name)) == NULL) {
         free(r);
@@ -110,7 +118,8 @@ int br_queue_add_reader(struct br_queue *queue, const char *name, enum br_policy
     return BR_OK;
 }
 
-/* Slots beyond the depth: one for each dropping reader at and behind a queue, and room for an alias behind one. */
+/* Slots beyond the depth: one for each dropping reader at and behind a queue, and room for an alias behind
+ * one. */
 static unsigned spare_slots(const struct br_queue *queue)
 {
     unsigned n = 0;
@@ -138,7 +147,8 @@ int br_queue_seal(struct br_queue *queue, struct br_error *error)
     unsigned count = queue->root->depth + spare_slots(queue->root);
     queue->limited = queue->parent == NULL || queue->parent->counters.policy == BR_POLICY_DROP;
     if (queue->parent == NULL) {
-        int status = br_slots_reserve(&queue->chain->slots, queue->name, &queue->stream, queue->place, count, error);
+        int status =
+            br_slots_reserve(&queue->chain->slots, queue->name, &queue->stream, queue->place, count, error);
         if (status != BR_OK) return status;
     }
     size_t length = 1;
@@ -180,12 +190,16 @@ void br_queue_destroy(struct br_queue *queue)
 
 size_t br_queue_bytes(const struct br_queue *queue)
 {
-    return queue->parent == NULL ? br_slots_bytes(&queue->stream, queue->place, queue->depth + spare_slots(queue)) : 0;
+    return queue->parent == NULL
+               ? br_slots_bytes(&queue->stream, queue->place, queue->depth + spare_slots(queue))
+               : 0;
 }
 
 size_t br_queue_device_bytes(const struct br_queue *queue)
 {
-    return queue->parent == NULL ? br_slots_device_bytes(&queue->stream, queue->place, queue->depth + spare_slots(queue)) : 0;
+    return queue->parent == NULL
+               ? br_slots_device_bytes(&queue->stream, queue->place, queue->depth + spare_slots(queue))
+               : 0;
 }
 
 const struct br_stream *br_queue_stream(const struct br_queue *queue)
@@ -215,7 +229,8 @@ const char *br_reader_name(const struct br_reader *reader)
     return reader->name;
 }
 
-/* --- counters ------------------------------------------------------------------------------------------------------------- */
+/* --- counters
+ * ------------------------------------------------------------------------------------------------------------- */
 
 void br_queue_get_counters(const struct br_queue *queue, struct br_queue_counters *counters)
 {

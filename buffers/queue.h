@@ -1,31 +1,37 @@
 /* queue.h - a ring of frames in one memory space: one producer, any number of readers.
  *
- * THREADS. One thread produces; each reader belongs to one thread. br_queue_close, _fail, _abort and _counters may be
- * called from any thread. Everything is set up (create, add_reader, seal) before the first frame.
+ * THREADS. One thread produces; each reader belongs to one thread. br_queue_close, _fail, _abort and
+ * _counters may be called from any thread. Everything is set up (create, add_reader, seal) before the
+ * first frame.
  *
- * READERS. `block`: lossless; the producer waits for it. `drop`: the producer never waits for it; when the ring laps such a
- * reader it loses its oldest unread frames, which are counted, and the frame that it is reading right now stays untouched
- * (the ring keeps one spare slot per dropping reader for that). After a loss the reader sees `first` jump forward.
+ * READERS. `block`: lossless; the producer waits for it. `drop`: the producer never waits for it; when the
+ * ring laps such a reader it loses its oldest unread frames, which are counted, and the frame that it is
+ * reading right now stays untouched (the ring keeps one spare slot per dropping reader for that). After a
+ * loss the reader sees `first` jump forward.
  *
- * IN PLACE. An alias queue has no memory: its producer is the only reader of `parent`, and hands each parent frame on,
- * changed or not. The parent's slot is free again when every reader of the alias has released it.
+ * IN PLACE. An alias queue has no memory: its producer is the only reader of `parent`, and hands each
+ * parent frame on, changed or not. The parent's slot is free again when every reader of the alias has
+ * released it.
  *
- * MEMORY SPACES. A queue's frames live in host memory, in host memory locked for copies to and from GPUs (pinned), or on a GPU.
- * On a GPU `data` and `side` are device memory; `valid` and everything else of a frame is host memory. Nothing here allocates
- * after br_queue_seal.
+ * MEMORY SPACES. A queue's frames live in host memory, in host memory locked for copies to and from GPUs
+ * (pinned), or on a GPU. On a GPU `data` and `side` are device memory; `valid` and everything else of a
+ * frame is host memory. Nothing here allocates after br_queue_seal.
  *
- * EVENTS. A producer or reader whose work on frames is enqueued on a CUDA stream says so with br_queue_set_stream or
- * br_reader_set_stream before br_queue_seal. Then publish and release record an event on that stream, and the other side is
- * ordered behind it: a stream is made to wait for the event, a host thread sleeps until it has happened. So a GPU
- * producer publishes at once and a GPU reader releases at once; between GPU stages no host waits for a GPU. A dropping
- * reader on a stream is the exception: its release waits for its work, since a frame that it has not finished must not be
- * what its producer waits for.
+ * EVENTS. A producer or reader whose work on frames is enqueued on a CUDA stream says so with
+ * br_queue_set_stream or br_reader_set_stream before br_queue_seal. Then publish and release record an
+ * event on that stream, and the other side is ordered behind it: a stream is made to wait for the event, a
+ * host thread sleeps until it has happened. So a GPU producer publishes at once and a GPU reader releases
+ * at once; between GPU stages no host waits for a GPU. A dropping reader on a stream is the exception: its
+ * release waits for its work, since a frame that it has not finished must not be what its producer waits
+ * for.
  *
- * END. The producer ends the stream with br_queue_close (normal) or br_queue_fail (its stage failed: readers still get
- * everything published before). br_queue_abort wakes everybody with BR_E_STOPPED. A reader that gives up calls
- * br_reader_detach: its unread frames, and all later ones, are counted as discarded and hold nobody up.
+ * END. The producer ends the stream with br_queue_close (normal) or br_queue_fail (its stage failed:
+ * readers still get everything published before). br_queue_abort wakes everybody with BR_E_STOPPED. A
+ * reader that gives up calls br_reader_detach: its unread frames, and all later ones, are counted as
+ * discarded and hold nobody up.
  *
- * BALANCE. For every reader, when all is over: published = delivered + dropped + discarded, in frames and base samples. */
+ * BALANCE. For every reader, when all is over: published = delivered + dropped + discarded, in frames and
+ * base samples. */
 #ifndef BEAMRING_BUFFERS_QUEUE_H
 #define BEAMRING_BUFFERS_QUEUE_H
 
@@ -50,23 +56,26 @@ struct br_place {
 
 enum br_policy { BR_POLICY_BLOCK, BR_POLICY_DROP };
 
-/* Creates an empty queue of `depth` >= 1 slots for frames of `stream` (copied). `name` is copied and used in messages.
- * `parent_reader` is NULL for a queue with memory of its own; else the queue is an alias of that reader's queue, `depth` is
- * ignored, and the reader's frames are released through the alias. Errors: BR_E_INVALID, BR_E_NO_MEMORY. */
+/* Creates an empty queue of `depth` >= 1 slots for frames of `stream` (copied). `name` is copied and used
+ * in messages. `parent_reader` is NULL for a queue with memory of its own; else the queue is an alias of
+ * that reader's queue, `depth` is ignored, and the reader's frames are released through the alias. Errors:
+ * BR_E_INVALID, BR_E_NO_MEMORY. */
 int br_queue_create(struct br_queue **queue, const char *name, const struct br_stream *stream, unsigned depth,
                     struct br_place place, struct br_reader *parent_reader, struct br_error *error);
 
-/* Adds a reader; call before br_queue_seal. The reader belongs to the queue. `name` (copied) is the reading stage's. */
-int br_queue_add_reader(struct br_queue *queue, const char *name, enum br_policy policy, struct br_reader **reader,
-                        struct br_error *error);
+/* Adds a reader; call before br_queue_seal. The reader belongs to the queue. `name` (copied) is the
+ * reading stage's. */
+int br_queue_add_reader(struct br_queue *queue, const char *name, enum br_policy policy,
+                        struct br_reader **reader, struct br_error *error);
 
-/* The stream on which the producer's (the reader's) work on frames is enqueued. Before br_queue_seal; `stream` must live longer
- * than the queue. */
+/* The stream on which the producer's (the reader's) work on frames is enqueued. Before br_queue_seal;
+ * `stream` must live longer than the queue. */
 void br_queue_set_stream(struct br_queue *queue, const struct br_gpu_stream *stream);
 void br_reader_set_stream(struct br_reader *reader, const struct br_gpu_stream *stream);
 
-/* Reserves the memory of all slots (touching every page of the host's, so that a machine too small for it says so now, in a
- * message with what was asked and what was free) and creates all events. Errors: BR_E_NO_MEMORY, BR_E_DEVICE. */
+/* Reserves the memory of all slots (touching every page of the host's, so that a machine too small for it
+ * says so now, in a message with what was asked and what was free) and creates all events. Errors:
+ * BR_E_NO_MEMORY, BR_E_DEVICE. */
 int br_queue_seal(struct br_queue *queue, struct br_error *error);
 
 /* Frees all; NULL is allowed. Every thread must be done with it; aliases first. */
@@ -79,35 +88,41 @@ size_t br_queue_device_bytes(const struct br_queue *queue);
 const struct br_stream *br_queue_stream(const struct br_queue *queue);
 const char *br_queue_name(const struct br_queue *queue);
 
-/* --- the producer's side ----------------------------------------------------------------------------------------------- */
+/* --- the producer's side
+ * ----------------------------------------------------------------------------------------------- */
 
-/* Waits for a free slot and lends it to the producer until br_queue_publish. On an alias, lends the frame that its producer
- * holds on the parent (which it must hold). A frame starts with complete = true, missing = 0, first = samples = 0 (an alias
- * frame: as it came). BR_E_STOPPED when the queue was aborted, or when no reader is left attached; BR_E_DEVICE, see br_queue_error. */
+/* Waits for a free slot and lends it to the producer until br_queue_publish. On an alias, lends the frame
+ * that its producer holds on the parent (which it must hold). A frame starts with complete = true, missing
+ * = 0, first = samples = 0 (an alias frame: as it came). BR_E_STOPPED when the queue was aborted, or when
+ * no reader is left attached; BR_E_DEVICE, see br_queue_error. */
 int br_queue_acquire(struct br_queue *queue, struct br_frame **frame);
 
-/* Hands the acquired frame to all readers. frame->samples must be > 0. BR_E_DEVICE when its event could not be recorded: then
- * the frame is not published. */
+/* Hands the acquired frame to all readers. frame->samples must be > 0. BR_E_DEVICE when its event could
+ * not be recorded: then the frame is not published. */
 int br_queue_publish(struct br_queue *queue);
 
 /* Normal end of stream. An acquired, unpublished frame is given back. */
 void br_queue_close(struct br_queue *queue);
 
-/* The producing stage failed: readers see the end after the frames published so far, and br_reader_failed() is true. */
+/* The producing stage failed: readers see the end after the frames published so far, and
+ * br_reader_failed() is true. */
 void br_queue_fail(struct br_queue *queue);
 
 /* Wakes everybody; acquire and wait return BR_E_STOPPED from now on. Idempotent. */
 void br_queue_abort(struct br_queue *queue);
 
-/* --- a reader's side --------------------------------------------------------------------------------------------------- */
+/* --- a reader's side
+ * --------------------------------------------------------------------------------------------------- */
 
-/* Waits for the next frame and lends it until br_reader_release. Returns 1 with a frame, 0 at end of stream, BR_E_STOPPED
- * after an abort, BR_E_DEVICE (see br_queue_error) when the frame cannot be waited for. */
+/* Waits for the next frame and lends it until br_reader_release. Returns 1 with a frame, 0 at end of
+ * stream, BR_E_STOPPED after an abort, BR_E_DEVICE (see br_queue_error) when the frame cannot be waited
+ * for. */
 int br_reader_wait(struct br_reader *reader, const struct br_frame **frame);
 
-/* Gives the frame back: it counts as delivered. For the parent reader of an alias, call only when the frame has been
- * published on the alias (then the slot follows the alias' readers), or to give up a frame that will not be. BR_E_DEVICE when
- * its event could not be recorded; the frame is given back all the same. */
+/* Gives the frame back: it counts as delivered. For the parent reader of an alias, call only when the
+ * frame has been published on the alias (then the slot follows the alias' readers), or to give up a frame
+ * that will not be. BR_E_DEVICE when its event could not be recorded; the frame is given back all the
+ * same. */
 int br_reader_release(struct br_reader *reader);
 
 /* Gives the frame back uncounted as delivered: it counts as discarded (the stage failed on it). */
@@ -125,14 +140,16 @@ void br_queue_error(const struct br_queue *queue, struct br_error *error);
 const struct br_queue *br_reader_queue(const struct br_reader *reader);
 const char *br_reader_name(const struct br_reader *reader);
 
-/* --- counters: consistent snapshots, at any time, from any thread ------------------------------------------------------- */
+/* --- counters: consistent snapshots, at any time, from any thread
+ * ------------------------------------------------------- */
 
 struct br_queue_counters {
-    uint64_t frames, samples;  /* published; samples = base samples */
-    uint64_t missing;          /* validity bytes that were 0 in published frames */
-    uint64_t wait_ns;          /* time the producer waited for a slot */
-    unsigned depth;            /* slots */
-    unsigned fill, max_fill;   /* frames published and not yet released by the slowest blocking reader: now, and ever */
+    uint64_t frames, samples; /* published; samples = base samples */
+    uint64_t missing;         /* validity bytes that were 0 in published frames */
+    uint64_t wait_ns;         /* time the producer waited for a slot */
+    unsigned depth;           /* slots */
+    unsigned fill,
+        max_fill; /* frames published and not yet released by the slowest blocking reader: now, and ever */
     bool ended;
 };
 

@@ -1,19 +1,22 @@
 /* ring.c - who may have which slot when, and who sleeps. See ring.h for chains and room.
  *
- * When there is no room the producer takes the oldest frames away from dropping readers (a lap); if that frees nothing it sleeps.
+ * When there is no room the producer takes the oldest frames away from dropping readers (a lap); if that
+ * frees nothing it sleeps.
  *
- * SLEEP. A thread that must wait, and whose last wait was brief, first lets others run on its processor, YIELDS times: a pipeline
- * whose frames take microseconds then hands them on without a system call to wake anybody, in batches of what the ring holds.
- * Left alone on the processor that takes 2 microseconds, after which the thread sleeps on a condition variable; signals are only
- * sent to sleepers, after the lock is let go. After a long wait the thread sleeps at once the next time: a sleeper is woken by
- * preemption, one that yielded to a thread that computes is not. */
+ * SLEEP. A thread that must wait, and whose last wait was brief, first lets others run on its processor,
+ * YIELDS times: a pipeline whose frames take microseconds then hands them on without a system call to wake
+ * anybody, in batches of what the ring holds. Left alone on the processor that takes 2 microseconds, after
+ * which the thread sleeps on a condition variable; signals are only sent to sleepers, after the lock is
+ * let go. After a long wait the thread sleeps at once the next time: a sleeper is woken by preemption, one
+ * that yielded to a thread that computes is not. */
 #include "buffers/ring.h"
 
 #include <sched.h>
 
 enum { YIELDS = 4, BRIEF_NS = 100000 };
 
-/* --- slots, under the lock ------------------------------------------------------------------------------------------------ */
+/* --- slots, under the lock
+ * ------------------------------------------------------------------------------------------------ */
 
 /* Threads to wake once the lock is let go. More than a few at once are rare, and then woken at once. */
 struct wake {
@@ -69,7 +72,8 @@ static struct br_slot *loses_next(const struct br_reader *reader)
     return slot->needed > 0 ? NULL : slot;
 }
 
-/* Takes the oldest frame of a pool that only dropping readers wait for away from them. False if there is none. */
+/* Takes the oldest frame of a pool that only dropping readers wait for away from them. False if there is
+ * none. */
 static bool lap(struct br_queue *pool, struct wake *wake)
 {
     struct br_queue *last = pool;
@@ -91,8 +95,9 @@ static bool lap(struct br_queue *pool, struct wake *wake)
     return true;
 }
 
-/* True when the producer must sleep. While it is false the chain has an idle slot, too, since there are as many as all pools and
- * all dropping readers can hold at once. Laps dropping readers as far as that makes room. */
+/* True when the producer must sleep. While it is false the chain has an idle slot, too, since there are as
+ * many as all pools and all dropping readers can hold at once. Laps dropping readers as far as that makes
+ * room. */
 static bool is_full(struct br_queue *queue, struct wake *wake)
 {
     if (!queue->limited) return false;
@@ -166,7 +171,8 @@ static void wake_all(struct br_queue *queue)
     }
 }
 
-/* --- the producer's side -------------------------------------------------------------------------------------------------- */
+/* --- the producer's side
+ * -------------------------------------------------------------------------------------------------- */
 
 static bool is_over(const struct br_queue *queue)
 {
@@ -179,7 +185,8 @@ static void sleep_for_space(struct br_queue *queue, struct wake *wake)
     queue->wait_since = since;
     if (queue->last_wait_ns < BRIEF_NS) {
         unlock_and_wake(queue, wake);
-        for (unsigned i = 0; i < YIELDS && atomic_load_explicit(&queue->used, memory_order_relaxed) > queue->depth / 2; i++)
+        for (unsigned i = 0;
+             i < YIELDS && atomic_load_explicit(&queue->used, memory_order_relaxed) > queue->depth / 2; i++)
             sched_yield();
         lock(queue);
     }
@@ -209,7 +216,8 @@ int br_queue_acquire(struct br_queue *queue, struct br_frame **frame)
             unlock_and_wake(queue, &wake);
             return BR_E_STOPPED;
         }
-        struct br_slot *slot = queue->parent == NULL ? br_slots_take(&queue->chain->slots) : queue->parent->held.slot;
+        struct br_slot *slot =
+            queue->parent == NULL ? br_slots_take(&queue->chain->slots) : queue->parent->held.slot;
         if (slot == NULL || slot == queue->handed_on) {
             unlock_and_wake(queue, &wake);
             return BR_E_INTERNAL;
@@ -309,7 +317,8 @@ void br_queue_abort(struct br_queue *queue)
     unlock_and_wake(queue, &wake);
 }
 
-/* --- a reader's side ------------------------------------------------------------------------------------------------------ */
+/* --- a reader's side
+ * ------------------------------------------------------------------------------------------------------ */
 
 static void sleep_for_data(struct br_reader *reader)
 {
@@ -318,7 +327,8 @@ static void sleep_for_data(struct br_reader *reader)
     if (reader->last_wait_ns < BRIEF_NS) {
         uint64_t all = queue->next;
         unlock(queue);
-        for (unsigned i = 0; i < YIELDS && atomic_load_explicit(&queue->next, memory_order_relaxed) == all; i++)
+        for (unsigned i = 0; i < YIELDS && atomic_load_explicit(&queue->next, memory_order_relaxed) == all;
+             i++)
             sched_yield();
         lock(queue);
     }
@@ -338,7 +348,8 @@ int br_reader_wait(struct br_reader *reader, const struct br_frame **frame)
     int result = 0;
     *frame = NULL;
     lock(queue);
-    if (reader->next == queue->next && reader->held.slot == NULL && !queue->ended && !queue->aborted && !reader->detached)
+    if (reader->next == queue->next && reader->held.slot == NULL && !queue->ended && !queue->aborted &&
+        !reader->detached)
         sleep_for_data(reader);
     if (queue->aborted) {
         result = BR_E_STOPPED;
@@ -409,4 +420,3 @@ bool br_reader_failed(const struct br_reader *reader)
     unlock(reader->queue);
     return failed;
 }
-

@@ -1,11 +1,13 @@
 /* ring.h - what a queue and a reader are made of. Private to buffers/.
  *
- * CHAINS. A queue with memory (the root) and the aliases behind it form a chain, since the parent of an alias has one reader
- * only. A chain has one lock and one set of slots; each queue of it has its own sequence of entries that point to slots.
+ * CHAINS. A queue with memory (the root) and the aliases behind it form a chain, since the parent of an
+ * alias has one reader only. A chain has one lock and one set of slots; each queue of it has its own
+ * sequence of entries that point to slots.
  *
- * ROOM. A root has room for `depth` slots that somebody needs or waits for, and so has an alias behind a dropping reader, since
- * what lies behind such a reader must not hold up what lies before it. Every slot counts at one of them, its pool. A slot that
- * nobody but dropping readers is reading counts nowhere: the memory has spare ones for that. */
+ * ROOM. A root has room for `depth` slots that somebody needs or waits for, and so has an alias behind a
+ * dropping reader, since what lies behind such a reader must not hold up what lies before it. Every slot
+ * counts at one of them, its pool. A slot that nobody but dropping readers is reading counts nowhere: the
+ * memory has spare ones for that. */
 #ifndef BEAMRING_BUFFERS_RING_H
 #define BEAMRING_BUFFERS_RING_H
 
@@ -38,8 +40,8 @@ struct br_reader {
     struct br_reader_counters counters;
     const struct br_gpu_stream *gpu; /* NULL: it reads with the host */
     br_gpu_event *released;          /* [nevents of the queue], recorded on gpu */
-    bool *pending;                   /* [nevents]: that event was recorded, and nobody is ordered behind it yet */
-    struct br_gpu_waits gpu_waits;   /* of its thread, for the producer or for its own work */
+    bool *pending; /* [nevents]: that event was recorded, and nobody is ordered behind it yet */
+    struct br_gpu_waits gpu_waits; /* of its thread, for the producer or for its own work */
 };
 
 struct br_queue {
@@ -59,11 +61,13 @@ struct br_queue {
     unsigned depth;
     struct entry *ring; /* [mask + 1] */
     uint64_t mask;
-    _Atomic uint64_t next; /* the entry that is published next; changes under the lock, a waiting reader looks without */
+    _Atomic uint64_t
+        next; /* the entry that is published next; changes under the lock, a waiting reader looks without */
     struct br_slot *acquired;  /* by the producer, not published yet */
     struct br_slot *handed_on; /* of an alias: published, but not yet released by the parent's reader */
-    _Atomic unsigned used; /* slots that count here, see ROOM; changes under the lock, a waiting producer looks without */
-    bool limited;  /* it is a pool */
+    _Atomic unsigned
+        used; /* slots that count here, see ROOM; changes under the lock, a waiting producer looks without */
+    bool limited; /* it is a pool */
     bool sealed, ended, failed, aborted;
     bool producer_sleeps, readers_sleep;
     uint64_t wait_since, last_wait_ns; /* the producer's */
@@ -111,7 +115,8 @@ static inline unsigned br_queue_fill(const struct br_queue *queue)
     return (unsigned)most;
 }
 
-/* --- order.c: who is ordered behind whom, with events. The calling thread owns the slot; the lock is not held. ------------ */
+/* --- order.c: who is ordered behind whom, with events. The calling thread owns the slot; the lock is not
+ * held. ------------ */
 
 /* The producer behind everything that still reads the slot. */
 int br_order_producer(struct br_queue *queue, const struct br_slot *slot);

@@ -7,7 +7,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Data, side array and validity of a slot each begin on a cache line (of a GPU: two), so that neighbours never share one. */
+/* Data, side array and validity of a slot each begin on a cache line (of a GPU: two), so that neighbours
+ * never share one. */
 static size_t line(size_t bytes)
 {
     return (bytes + 255) / 256 * 256;
@@ -35,8 +36,8 @@ size_t br_slots_device_bytes(const struct br_stream *stream, struct br_place pla
     return place.space == BR_SPACE_CUDA ? times(data_bytes(stream), count) : 0;
 }
 
-/* Memory that can still be had, in bytes; SIZE_MAX when the system does not say. Touching more than that would not fail: it
- * would get some program killed. */
+/* Memory that can still be had, in bytes; SIZE_MAX when the system does not say. Touching more than that
+ * would not fail: it would get some program killed. */
 static size_t available(void)
 {
     FILE *file = fopen("/proc/meminfo", "re");
@@ -59,8 +60,8 @@ static size_t available(void)
 static int no_memory(const char *queue, unsigned count, size_t bytes, const char *why, struct br_error *error)
 {
     return br_fail(error, BR_E_NO_MEMORY,
-                   "queue '%s': no memory for %u frames, %.1f MiB together: %s; use fewer or shorter frames", queue, count,
-                   (double)bytes / 1048576, why);
+                   "queue '%s': no memory for %u frames, %.1f MiB together: %s; use fewer or shorter frames",
+                   queue, count, (double)bytes / 1048576, why);
 }
 
 /* Where the arrays of the frames are. */
@@ -88,13 +89,14 @@ static int reserve_for_gpu(struct br_slots *slots, const struct br_stream *strea
         status = br_gpu_pin(slots->memory, slots->bytes, error);
         slots->pinned = status == BR_OK;
     } else if (slots->place.space == BR_SPACE_CUDA) {
-        status = br_gpu_alloc(&slots->device, slots->place.device, br_slots_device_bytes(stream, slots->place, slots->count), error);
+        status = br_gpu_alloc(&slots->device, slots->place.device,
+                              br_slots_device_bytes(stream, slots->place, slots->count), error);
     }
     return status;
 }
 
-int br_slots_reserve(struct br_slots *slots, const char *queue, const struct br_stream *stream, struct br_place place,
-                     unsigned count, struct br_error *error)
+int br_slots_reserve(struct br_slots *slots, const char *queue, const struct br_stream *stream,
+                     struct br_place place, unsigned count, struct br_error *error)
 {
     memset(slots, 0, sizeof *slots);
     slots->place = place;
@@ -118,13 +120,15 @@ int br_slots_reserve(struct br_slots *slots, const char *queue, const struct br_
     slots->bytes = bytes;
     slots->count = count;
 #ifdef MADV_HUGEPAGE
-    if (bytes >= (size_t)4 << 20) (void)madvise(memory, bytes, MADV_HUGEPAGE); /* only advice: fewer TLB misses */
+    if (bytes >= (size_t)4 << 20)
+        (void)madvise(memory, bytes, MADV_HUGEPAGE); /* only advice: fewer TLB misses */
 #endif
     long page = sysconf(_SC_PAGESIZE);
     for (size_t i = 0; i < bytes; i += (size_t)page) ((volatile uint8_t *)memory)[i] = 0;
     int status = reserve_for_gpu(slots, stream, error);
     if (status != BR_OK) {
-        br_error_context(error, "queue '%s': no memory for %u frames; use fewer or shorter frames", queue, count);
+        br_error_context(error, "queue '%s': no memory for %u frames; use fewer or shorter frames", queue,
+                         count);
         br_slots_free(slots);
         return status;
     }

@@ -39,7 +39,8 @@ static size_t part_bytes(const struct br_stream *stream, size_t cells)
     return n / 8 * bits + (n % 8 * bits + 7) / 8;
 }
 
-struct br_part br_stream_part(const struct br_stream *stream, unsigned index, uint64_t first, uint64_t samples)
+struct br_part br_stream_part(const struct br_stream *stream, unsigned index, uint64_t first,
+                              uint64_t samples)
 {
     if (!br_stream_is_zoned(stream)) {
         struct br_part whole = {.nchannels = stream->nchannels, .downsample = stream->zone[0].downsample};
@@ -61,7 +62,8 @@ struct br_part br_stream_part(const struct br_stream *stream, unsigned index, ui
     return part;
 }
 
-/* Steps of `frame_samples` base samples that start at the worst place: one more than fit, where a step is several samples. */
+/* Steps of `frame_samples` base samples that start at the worst place: one more than fit, where a step is
+ * several samples. */
 static size_t most_steps(const struct br_stream *stream, unsigned downsample)
 {
     return br_time_steps(downsample - 1, stream->frame_samples, downsample);
@@ -69,7 +71,8 @@ static size_t most_steps(const struct br_stream *stream, unsigned downsample)
 
 size_t br_stream_max_validity(const struct br_stream *stream)
 {
-    if (!br_stream_is_zoned(stream)) return most_steps(stream, stream->zone[0].downsample) * stream->nchannels;
+    if (!br_stream_is_zoned(stream))
+        return most_steps(stream, stream->zone[0].downsample) * stream->nchannels;
     size_t cells = 0;
     for (unsigned i = 0; i < stream->nzones; i++)
         cells += most_steps(stream, stream->zone[i].downsample) * stream->zone[i].nchannels;
@@ -81,7 +84,8 @@ size_t br_stream_max_bytes(const struct br_stream *stream)
     if (!br_stream_is_zoned(stream)) return part_bytes(stream, br_stream_max_validity(stream));
     size_t bytes = 0;
     for (unsigned i = 0; i < stream->nzones; i++)
-        bytes += part_bytes(stream, most_steps(stream, stream->zone[i].downsample) * stream->zone[i].nchannels);
+        bytes +=
+            part_bytes(stream, most_steps(stream, stream->zone[i].downsample) * stream->zone[i].nchannels);
     return bytes;
 }
 
@@ -110,28 +114,34 @@ static uint64_t common_divisor(uint64_t a, uint64_t b)
 static int check_zones(const struct br_stream *s, size_t *coarse, struct br_error *error)
 {
     if (s->nzones < 1 || s->nzones > BR_MAX_ZONES)
-        return br_fail(error, BR_E_INVALID, "the stream has %u zones; expected 1 to %d", s->nzones, BR_MAX_ZONES);
+        return br_fail(error, BR_E_INVALID, "the stream has %u zones; expected 1 to %d", s->nzones,
+                       BR_MAX_ZONES);
     size_t next = 0;
     for (unsigned i = 0; i < s->nzones; i++) {
         const struct br_zone *z = &s->zone[i];
         if (z->factor < 1 || z->downsample < 1)
-            return br_fail(error, BR_E_INVALID, "zone %u has factor %u and downsample %u; both must be at least 1", i,
-                           z->factor, z->downsample);
+            return br_fail(error, BR_E_INVALID,
+                           "zone %u has factor %u and downsample %u; both must be at least 1", i, z->factor,
+                           z->downsample);
         if (z->nchannels < 1 || z->nchannels % z->factor != 0)
-            return br_fail(error, BR_E_INVALID, "zone %u has %zu channels; expected a multiple of its factor %u", i,
-                           z->nchannels, z->factor);
+            return br_fail(error, BR_E_INVALID,
+                           "zone %u has %zu channels; expected a multiple of its factor %u", i, z->nchannels,
+                           z->factor);
         if (z->first_channel != next || z->nchannels > SIZE_MAX - next)
-            return br_fail(error, BR_E_INVALID, "zone %u begins at channel %zu; expected %zu, where the one before ends",
-                           i, z->first_channel, next);
+            return br_fail(error, BR_E_INVALID,
+                           "zone %u begins at channel %zu; expected %zu, where the one before ends", i,
+                           z->first_channel, next);
         next += z->nchannels;
         *coarse += z->nchannels / z->factor;
         if (s->frame_samples % z->downsample != 0)
             return br_fail(error, BR_E_INVALID,
-                           "a frame of %" PRIu64 " base samples is not a whole number of the %u-sample steps of zone %u",
+                           "a frame of %" PRIu64
+                           " base samples is not a whole number of the %u-sample steps of zone %u",
                            s->frame_samples, z->downsample, i);
     }
     if (next != s->nchannels)
-        return br_fail(error, BR_E_INVALID, "the zones hold %zu channels, but the stream has %zu", next, s->nchannels);
+        return br_fail(error, BR_E_INVALID, "the zones hold %zu channels, but the stream has %zu", next,
+                       s->nchannels);
     return BR_OK;
 }
 
@@ -140,7 +150,8 @@ static bool measurable(const struct br_array *array)
 {
     size_t n = 64;
     for (unsigned i = 0; i < array->naxes; i++)
-        if (array->axis[i].length > 0 && __builtin_mul_overflow(n, array->axis[i].length + 1, &n)) return false;
+        if (array->axis[i].length > 0 && __builtin_mul_overflow(n, array->axis[i].length + 1, &n))
+            return false;
     return n < SIZE_MAX / 4;
 }
 
@@ -149,7 +160,8 @@ static int check_arrays(const struct br_stream *s, size_t coarse, struct br_erro
     char text[200];
     const struct br_array *a = &s->array;
     bool zoned = br_stream_is_zoned(s);
-    size_t time = zoned ? s->frame_samples : s->frame_samples / s->zone[0].downsample, freq = zoned ? coarse : s->nchannels;
+    size_t time = zoned ? s->frame_samples : s->frame_samples / s->zone[0].downsample,
+           freq = zoned ? coarse : s->nchannels;
     br_array_format(a, text, sizeof text);
     if (a->naxes > BR_MAX_AXES || s->side.naxes > BR_MAX_AXES || !measurable(a) || !measurable(&s->side))
         return br_fail(error, BR_E_INVALID, "a frame, %s, is larger than any memory", text);
@@ -157,8 +169,9 @@ static int check_arrays(const struct br_stream *s, size_t coarse, struct br_erro
         return br_fail(error, BR_E_INVALID, "the array is %s; it needs a time and a freq axis", text);
     if (br_dtype_bits(a->dtype) == 0) return br_fail(error, BR_E_INVALID, "the array has no element type");
     if (br_array_length(a, "time") != time)
-        return br_fail(error, BR_E_INVALID, "the array is %s, but a frame of %" PRIu64 " base samples has %zu time steps",
-                       text, s->frame_samples, time);
+        return br_fail(error, BR_E_INVALID,
+                       "the array is %s, but a frame of %" PRIu64 " base samples has %zu time steps", text,
+                       s->frame_samples, time);
     if (br_array_length(a, "freq") != freq)
         return br_fail(error, BR_E_INVALID, "the array is %s, but the stream has %zu %schannels", text, freq,
                        zoned ? "coarse " : "");
@@ -168,10 +181,13 @@ static int check_arrays(const struct br_stream *s, size_t coarse, struct br_erro
         struct br_part last = br_stream_part(s, s->nzones - 1, 0, s->frame_samples);
         if (last.offset + last.bytes != br_array_bytes(a))
             return br_fail(error, BR_E_INVALID,
-                           "the zones of a frame have %zu bytes, but the array, %s, has %zu: each zone must keep the bytes "
-                           "per coarse channel", last.offset + last.bytes, text, br_array_bytes(a));
+                           "the zones of a frame have %zu bytes, but the array, %s, has %zu: each zone must "
+                           "keep the bytes "
+                           "per coarse channel",
+                           last.offset + last.bytes, text, br_array_bytes(a));
     }
-    if (s->telescope != NULL && br_array_axis(a, "dish") >= 0 && br_array_length(a, "dish") != s->telescope->ndishes)
+    if (s->telescope != NULL && br_array_axis(a, "dish") >= 0 &&
+        br_array_length(a, "dish") != s->telescope->ndishes)
         return br_fail(error, BR_E_INVALID, "the array is %s, but the telescope '%s' has %u dishes", text,
                        s->telescope->name, s->telescope->ndishes);
     size_t beams = br_array_axis(a, "beam") >= 0 ? br_array_length(a, "beam") : 0;
@@ -179,8 +195,8 @@ static int check_arrays(const struct br_stream *s, size_t coarse, struct br_erro
         return br_fail(error, BR_E_INVALID, "the array is %s, but the stream has %zu beams", text, s->nbeams);
     if ((s->beams_x != 0 || s->beams_y != 0) &&
         (s->beams_x == 0 || s->nbeams % s->beams_x != 0 || s->nbeams / s->beams_x != s->beams_y))
-        return br_fail(error, BR_E_INVALID, "the stream has %zu beams, which is not %zu x %zu", s->nbeams, s->beams_x,
-                       s->beams_y);
+        return br_fail(error, BR_E_INVALID, "the stream has %zu beams, which is not %zu x %zu", s->nbeams,
+                       s->beams_x, s->beams_y);
     return BR_OK;
 }
 
@@ -188,11 +204,13 @@ int br_stream_check(const struct br_stream *s, struct br_error *error)
 {
     if (s->frame_samples == 0) return br_fail(error, BR_E_INVALID, "a frame spans no samples");
     if (s->sample_ns.num <= 0 || s->sample_ns.den <= 0)
-        return br_fail(error, BR_E_INVALID, "the sample time is %" PRId64 "/%" PRId64 " ns; it must be positive",
-                       s->sample_ns.num, s->sample_ns.den);
+        return br_fail(error, BR_E_INVALID,
+                       "the sample time is %" PRId64 "/%" PRId64 " ns; it must be positive", s->sample_ns.num,
+                       s->sample_ns.den);
     if (common_divisor((uint64_t)s->sample_ns.num, (uint64_t)s->sample_ns.den) != 1)
-        return br_fail(error, BR_E_INVALID, "the sample time %" PRId64 "/%" PRId64 " ns is not in lowest terms",
-                       s->sample_ns.num, s->sample_ns.den);
+        return br_fail(error, BR_E_INVALID,
+                       "the sample time %" PRId64 "/%" PRId64 " ns is not in lowest terms", s->sample_ns.num,
+                       s->sample_ns.den);
     size_t coarse = 0;
     int status = check_zones(s, &coarse, error);
     if (status == BR_OK) status = check_arrays(s, coarse, error);
@@ -201,8 +219,10 @@ int br_stream_check(const struct br_stream *s, struct br_error *error)
         return br_fail(error, BR_E_INVALID, "the stream does not say the frequencies of its channels");
     for (size_t i = 0; i < s->nchannels; i++)
         if (!isfinite(s->freq_mhz[i]) || !isfinite(s->width_mhz[i]) || s->width_mhz[i] <= 0)
-            return br_fail(error, BR_E_INVALID, "channel %zu is centred at %g MHz and %g MHz wide; expected numbers and a "
-                           "positive width", i, s->freq_mhz[i], s->width_mhz[i]);
+            return br_fail(error, BR_E_INVALID,
+                           "channel %zu is centred at %g MHz and %g MHz wide; expected numbers and a "
+                           "positive width",
+                           i, s->freq_mhz[i], s->width_mhz[i]);
     if (!isfinite(s->scale) || s->scale <= 0)
         return br_fail(error, BR_E_INVALID, "the scale of the values is %g; it must be positive", s->scale);
     return BR_OK;
@@ -211,7 +231,8 @@ int br_stream_check(const struct br_stream *s, struct br_error *error)
 static bool same_telescope(const struct br_telescope *a, const struct br_telescope *b)
 {
     if (a == b) return true;
-    if (a == NULL || b == NULL || a->ndishes != b->ndishes || a->grid_m != b->grid_m || a->grid_n != b->grid_n)
+    if (a == NULL || b == NULL || a->ndishes != b->ndishes || a->grid_m != b->grid_m ||
+        a->grid_n != b->grid_n)
         return false;
     if (a->spacing_m_m != b->spacing_m_m || a->spacing_n_m != b->spacing_n_m) return false;
     for (unsigned i = 0; i < a->ndishes; i++)
@@ -235,8 +256,8 @@ bool br_stream_compatible(const struct br_stream *a, const struct br_stream *b, 
         return false;
     }
     if (!br_array_equal(&a->side, &b->side)) {
-        br_fail(why, BR_E_INVALID, "one side array is %s, the other %s", br_array_format(&a->side, x, sizeof x),
-                br_array_format(&b->side, y, sizeof y));
+        br_fail(why, BR_E_INVALID, "one side array is %s, the other %s",
+                br_array_format(&a->side, x, sizeof x), br_array_format(&b->side, y, sizeof y));
         return false;
     }
     if (a->frame_samples != b->frame_samples) {
@@ -244,9 +265,11 @@ bool br_stream_compatible(const struct br_stream *a, const struct br_stream *b, 
                 a->frame_samples, b->frame_samples);
         return false;
     }
-    if (a->epoch_ns != b->epoch_ns || a->sample_ns.num != b->sample_ns.num || a->sample_ns.den != b->sample_ns.den)
+    if (a->epoch_ns != b->epoch_ns || a->sample_ns.num != b->sample_ns.num ||
+        a->sample_ns.den != b->sample_ns.den)
         differs = "time base";
-    else if (a->nchannels != b->nchannels || memcmp(a->freq_mhz, b->freq_mhz, a->nchannels * sizeof *a->freq_mhz) != 0 ||
+    else if (a->nchannels != b->nchannels ||
+             memcmp(a->freq_mhz, b->freq_mhz, a->nchannels * sizeof *a->freq_mhz) != 0 ||
              memcmp(a->width_mhz, b->width_mhz, a->nchannels * sizeof *a->width_mhz) != 0)
         differs = "frequency channels";
     else if (a->nzones != b->nzones)
@@ -269,8 +292,8 @@ static bool take_digits(const char **at, uint64_t *value, unsigned *digits)
 {
     const char *start = *at;
     for (; **at >= '0' && **at <= '9'; (*at)++)
-        if (__builtin_mul_overflow(*value, 10u, value) || __builtin_add_overflow(*value, (uint64_t)(**at - '0'), value) ||
-            *value > INT64_MAX)
+        if (__builtin_mul_overflow(*value, 10u, value) ||
+            __builtin_add_overflow(*value, (uint64_t)(**at - '0'), value) || *value > INT64_MAX)
             return false;
     *digits = (unsigned)(*at - start);
     return true;
@@ -288,7 +311,8 @@ int br_rational_parse(const char *text, struct br_rational *value, struct br_err
         while (zeros > at && zeros[-1] == '0') zeros--; /* 2560.000000000000000000000 fits */
         part = (unsigned)(end - at);
         for (; good && at < zeros; at++) {
-            good = !__builtin_mul_overflow(num, 10u, &num) && !__builtin_add_overflow(num, (uint64_t)(*at - '0'), &num) &&
+            good = !__builtin_mul_overflow(num, 10u, &num) &&
+                   !__builtin_add_overflow(num, (uint64_t)(*at - '0'), &num) &&
                    !__builtin_mul_overflow(den, 10u, &den) && num <= INT64_MAX && den <= INT64_MAX;
         }
         at = end;
@@ -299,7 +323,8 @@ int br_rational_parse(const char *text, struct br_rational *value, struct br_err
     }
     if (!good || *at != '\0' || whole + part == 0 || num == 0 || den == 0)
         return br_fail(error, BR_E_INVALID,
-                       "'%.60s' is no positive fraction; expected a number such as 2560, 1706.25 or 5120/3", text);
+                       "'%.60s' is no positive fraction; expected a number such as 2560, 1706.25 or 5120/3",
+                       text);
     uint64_t divisor = common_divisor(num, den);
     value->num = (int64_t)(num / divisor);
     value->den = (int64_t)(den / divisor);

@@ -12,13 +12,14 @@ struct br_dish {
     uint16_t m, n; /* cell of the grid: m runs north-south, n east-west */
 };
 
-/* Plain data, owned by whoever made it (the runtime, for a pipeline) and constant while streams point to it. */
+/* Plain data, owned by whoever made it (the runtime, for a pipeline) and constant while streams point to
+ * it. */
 struct br_telescope {
     char name[64];
-    unsigned grid_m, grid_n;           /* cells; no two dishes share one */
-    double spacing_m_m, spacing_n_m;   /* distance between cells along m and n, metres */
+    unsigned grid_m, grid_n;         /* cells; no two dishes share one */
+    double spacing_m_m, spacing_n_m; /* distance between cells along m and n, metres */
     unsigned ndishes;
-    const struct br_dish *dishes;      /* [ndishes], in the order of the dish axis */
+    const struct br_dish *dishes;       /* [ndishes], in the order of the dish axis */
     double latitude_deg, longitude_deg; /* site; east positive; NAN when not given */
 };
 

@@ -1,8 +1,8 @@
 /* param.h - a stage's parameters as data: the schema from which YAML is checked, filled in and documented.
  *
- * Each parameter names the field of the stage's own struct that receives it. The loader writes the field after checking
- * type, range and choice, or parses `def` by the same rules when the user did not give the key; strings, lists and maps
- * point into the pipeline's arena and live as long as the stage. */
+ * Each parameter names the field of the stage's own struct that receives it. The loader writes the field
+ * after checking type, range and choice, or parses `def` by the same rules when the user did not give the
+ * key; strings, lists and maps point into the pipeline's arena and live as long as the stage. */
 #ifndef BEAMRING_RUNTIME_PARAM_H
 #define BEAMRING_RUNTIME_PARAM_H
 
@@ -30,25 +30,37 @@ enum br_param_type {
     BR_P_MAPS      /* struct br_maps: a list of such structs */
 };
 
-struct br_ints { size_t count; const int64_t *value; };
-struct br_reals { size_t count; const double *value; };
-struct br_strings { size_t count; const char *const *value; };
-struct br_maps { size_t count; const void *value; /* an array of `count` structs of `size` bytes */ };
+struct br_ints {
+    size_t count;
+    const int64_t *value;
+};
+struct br_reals {
+    size_t count;
+    const double *value;
+};
+struct br_strings {
+    size_t count;
+    const char *const *value;
+};
+struct br_maps {
+    size_t count;
+    const void *value; /* an array of `count` structs of `size` bytes */
+};
 
 struct br_param {
-    const char *name;             /* the YAML key; NULL ends a schema */
+    const char *name; /* the YAML key; NULL ends a schema */
     enum br_param_type type;
-    size_t offset;                /* offsetof(struct of the stage, field) */
-    const char *help;             /* one line, no full stop needed */
-    const char *unit;             /* "MHz", "samples"; NULL if none */
-    const char *def;              /* default as the user would write it in YAML; NULL: absent */
+    size_t offset;    /* offsetof(struct of the stage, field) */
+    const char *help; /* one line, no full stop needed */
+    const char *unit; /* "MHz", "samples"; NULL if none */
+    const char *def;  /* default as the user would write it in YAML; NULL: absent */
     bool required;
-    double min, max;              /* inclusive, for numbers and their lists; both 0: any */
-    size_t min_count, max_count;  /* for lists; both 0: any */
-    const char *const *choices;   /* NULL-terminated, for BR_P_CHOICE */
+    double min, max;               /* inclusive, for numbers and their lists; both 0: any */
+    size_t min_count, max_count;   /* for lists; both 0: any */
+    const char *const *choices;    /* NULL-terminated, for BR_P_CHOICE */
     const struct br_param *fields; /* for BR_P_MAP and BR_P_MAPS */
-    size_t size;                  /* size of the struct that `fields` describes */
-    size_t group;                 /* for BR_P_INTS and BR_P_REALS: the items are lists of this many numbers, such as [x, y];
+    size_t size;                   /* size of the struct that `fields` describes */
+    size_t group; /* for BR_P_INTS and BR_P_REALS: the items are lists of this many numbers, such as [x, y];
                                    * the field receives all numbers in one row. 0: the items are numbers */
 };
 

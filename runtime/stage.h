@@ -1,8 +1,9 @@
 /* stage.h - the plugin interface: all that a stage may use of the runtime.
  *
- * A plugin is a shared object NAME.so that exports one symbol, `beamring_stage`, of type struct br_stage_type (use
- * BR_STAGE_EXPORT). The runtime owns threads, waiting, queues, metrics and shutdown; a stage owns its struct and what
- * `start` opened. The runtime allocates the struct (`size` bytes, zeroed), fills in the parameters, and calls, in order:
+ * A plugin is a shared object NAME.so that exports one symbol, `beamring_stage`, of type struct
+ * br_stage_type (use BR_STAGE_EXPORT). The runtime owns threads, waiting, queues, metrics and shutdown; a
+ * stage owns its struct and what `start` opened. The runtime allocates the struct (`size` bytes, zeroed),
+ * fills in the parameters, and calls, in order:
  *
  *   configure  main thread     input stream descriptions -> output stream descriptions; check everything that can be
  *                              checked; open nothing that has side effects. `beamring check` stops after this.
@@ -12,32 +13,34 @@
  *   stop       main thread     after the thread ended; close and free what start made. Called whenever start was called,
  *                              even if it failed. Its failure (a file that cannot be completed) fails the run.
  *
- * PROCESS. `io->in[i]` is the current frame of each input, or NULL once that input has ended; `io->out[i]` an empty frame
- * of each output. The return value says what happened, or'ed together:
+ * PROCESS. `io->in[i]` is the current frame of each input, or NULL once that input has ended; `io->out[i]`
+ * an empty frame of each output. The return value says what happened, or'ed together:
  *   BR_CONSUMED   done with the input frame(s): the next call brings the next one
  *   BR_PRODUCED   the output frame(s) are filled in: data, first, samples, validity; the next call brings empty ones
  *   BR_FINISHED   a source has no more data (or a stage wants no more input); process is not called again
- * Neither bit alone is an error: returning only BR_CONSUMED means "needs more input first", and the same output frame comes
- * back with what was written so far; returning only BR_PRODUCED brings the same input again. Returning 0 is an error unless
- * the stage is a source that slept. When all inputs have ended, process is called with in[] all NULL (draining) until it
- * returns BR_FINISHED, or without BR_PRODUCED; a stage that works in place gets no output frames then (out[] is NULL).
- * A negative br_status, with a message in br_stage_fail, fails the run.
- * The runtime presets first and samples of a fresh output frame from in[0], so that a stage that maps frames one to one
- * leaves them; a stage that holds an output frame over several inputs sets them.
- * A source that goes on when br_stage_stopping() says to end is ended by the runtime two calls later.
- * All inputs of a stage with several must advance together: same frame boundaries (checked when configured).
- * After a loss (a dropping reader that was too slow) in->first jumps; a stage that keeps history treats the hole as
- * missing input.
+ * Neither bit alone is an error: returning only BR_CONSUMED means "needs more input first", and the same
+ * output frame comes back with what was written so far; returning only BR_PRODUCED brings the same input
+ * again. Returning 0 is an error unless the stage is a source that slept. When all inputs have ended,
+ * process is called with in[] all NULL (draining) until it returns BR_FINISHED, or without BR_PRODUCED; a
+ * stage that works in place gets no output frames then (out[] is NULL). A negative br_status, with a
+ * message in br_stage_fail, fails the run. The runtime presets first and samples of a fresh output frame
+ * from in[0], so that a stage that maps frames one to one leaves them; a stage that holds an output frame
+ * over several inputs sets them. A source that goes on when br_stage_stopping() says to end is ended by
+ * the runtime two calls later. All inputs of a stage with several must advance together: same frame
+ * boundaries (checked when configured). After a loss (a dropping reader that was too slow) in->first
+ * jumps; a stage that keeps history treats the hole as missing input.
  *
- * GPU. A stage with BR_STAGE_CUDA runs on the GPU that `device:` names, or with `auto` on the first one if there is any;
- * br_stage_device() says which, and -1 is the CPU. On a GPU, `data` and `side` of its frames are memory of that device, and
- * `valid` is host memory as ever. process enqueues its work on br_stage_stream() and returns without waiting; the runtime orders
- * the streams of neighbours by events and inserts copies where neighbours live in different memory. What validity follows from is
- * validity alone, so process writes out->valid, first and samples at once, like on the CPU. The device is current in start,
- * process and stop.
+ * GPU. A stage with BR_STAGE_CUDA runs on the GPU that `device:` names, or with `auto` on the first one if
+ * there is any; br_stage_device() says which, and -1 is the CPU. On a GPU, `data` and `side` of its frames
+ * are memory of that device, and `valid` is host memory as ever. process enqueues its work on
+ * br_stage_stream() and returns without waiting; the runtime orders the streams of neighbours by events
+ * and inserts copies where neighbours live in different memory. What validity follows from is validity
+ * alone, so process writes out->valid, first and samples at once, like on the CPU. The device is current
+ * in start, process and stop.
  *
- * ERRORS. br_stage_fail(stage, status, ...) records the message (the stage's name is put before it) and returns status.
- * In configure, br_stage_fail_at(stage, "factor", ...) adds file:line:column of that parameter. */
+ * ERRORS. br_stage_fail(stage, status, ...) records the message (the stage's name is put before it) and
+ * returns status. In configure, br_stage_fail_at(stage, "factor", ...) adds file:line:column of that
+ * parameter. */
 #ifndef BEAMRING_RUNTIME_STAGE_H
 #define BEAMRING_RUNTIME_STAGE_H
 
@@ -62,29 +65,30 @@ struct br_io {
 };
 
 struct br_port {
-    const char *name;   /* NULL ends the list */
-    const char *help;   /* what it carries: "E[time][freq][pol][dish], int4x2" */
+    const char *name; /* NULL ends the list */
+    const char *help; /* what it carries: "E[time][freq][pol][dish], int4x2" */
 };
 
 enum br_stage_flags {
-    BR_STAGE_CUDA = 2,     /* it can run on a GPU, see GPU above */
-    BR_STAGE_IN_PLACE = 1, /* out[0] may share memory with in[0]: frames are mapped one to one, of equal size, and process
+    BR_STAGE_CUDA = 2, /* it can run on a GPU, see GPU above */
+    BR_STAGE_IN_PLACE =
+        1, /* out[0] may share memory with in[0]: frames are mapped one to one, of equal size, and process
                             * returns BR_CONSUMED | BR_PRODUCED together. The runtime does so when in[0]'s queue has no
                             * other reader; then in[0]->data == out[0]->data, and first, samples, validity are already
                             * there */
 };
 
 struct br_stage_type {
-    uint32_t abi_version;   /* BR_ABI_VERSION: first, so that any other version can be recognised */
-    uint32_t type_size;     /* sizeof(struct br_stage_type) */
-    const char *name;       /* as in `stage: NAME`; also the file's name */
-    const char *summary;    /* one line */
-    const char *description; /* paragraphs of Markdown for the stage reference; may be NULL */
-    const struct br_param *params;  /* ends with name = NULL; may be NULL */
-    const struct br_port *inputs;   /* NULL: a source */
-    const struct br_port *outputs;  /* NULL: a sink */
+    uint32_t abi_version;          /* BR_ABI_VERSION: first, so that any other version can be recognised */
+    uint32_t type_size;            /* sizeof(struct br_stage_type) */
+    const char *name;              /* as in `stage: NAME`; also the file's name */
+    const char *summary;           /* one line */
+    const char *description;       /* paragraphs of Markdown for the stage reference; may be NULL */
+    const struct br_param *params; /* ends with name = NULL; may be NULL */
+    const struct br_port *inputs;  /* NULL: a source */
+    const struct br_port *outputs; /* NULL: a sink */
     uint32_t flags;
-    size_t size;            /* of the stage's own struct */
+    size_t size; /* of the stage's own struct */
     int (*configure)(struct br_stage *stage, void *self);
     int (*start)(struct br_stage *stage, void *self);
     int (*process)(struct br_stage *stage, void *self, const struct br_io *io);
@@ -93,13 +97,15 @@ struct br_stage_type {
 
 #define BR_STAGE_EXPORT __attribute__((visibility("default"))) const struct br_stage_type beamring_stage
 
-/* --- for configure ------------------------------------------------------------------------------------------------------ */
+/* --- for configure
+ * ------------------------------------------------------------------------------------------------------ */
 
 /* Description of input i. Complete. */
 const struct br_stream *br_stage_input(const struct br_stage *stage, unsigned i);
 
-/* Description of output i, for configure to fill in. It starts as a copy of input 0, or for a source with the telescope of
- * the pipeline and defaults (nzones = 0, scale = 1). The runtime checks it afterwards (br_stream_check). */
+/* Description of output i, for configure to fill in. It starts as a copy of input 0, or for a source with
+ * the telescope of the pipeline and defaults (nzones = 0, scale = 1). The runtime checks it afterwards
+ * (br_stream_check). */
 struct br_stream *br_stage_output(struct br_stage *stage, unsigned i);
 
 /* Number of slots wanted for output i's queue unless the user says otherwise; the default is 4. */
@@ -108,47 +114,55 @@ void br_stage_suggest_depth(struct br_stage *stage, unsigned i, unsigned depth);
 /* The pipeline's `telescope:`, or NULL. */
 const struct br_telescope *br_stage_telescope(const struct br_stage *stage);
 
-/* What the pipeline's `stream:` supplies; absent fields are 0, NULL, {0, 0} or have_x = false. Only sources look at it. */
+/* What the pipeline's `stream:` supplies; absent fields are 0, NULL, {0, 0} or have_x = false. Only
+ * sources look at it. */
 struct br_stream_hints {
     bool have_epoch;
     int64_t epoch_ns;
     struct br_rational sample_ns;
     size_t nfreq;
     const double *freq_mhz;
-    double width_mhz;      /* 0: not given */
+    double width_mhz; /* 0: not given */
     bool have_sample0;
     uint64_t sample0;
-    unsigned npol;         /* 0: not given */
-    const char *coding;    /* "int4x2", "chime", "vdif" or NULL */
+    unsigned npol;      /* 0: not given */
+    const char *coding; /* "int4x2", "chime", "vdif" or NULL */
 };
 const struct br_stream_hints *br_stage_hints(const struct br_stage *stage);
 
 /* True when the user wrote the parameter (rather than its default being used). */
 bool br_stage_given(const struct br_stage *stage, const char *param);
 
-/* Zeroed memory that lives as long as the pipeline. For descriptions made in configure; never fails (a failed allocation
- * ends the program with a message: no data flows yet). */
+/* Zeroed memory that lives as long as the pipeline. For descriptions made in configure; never fails (a
+ * failed allocation ends the program with a message: no data flows yet). */
 void *br_stage_alloc(struct br_stage *stage, size_t bytes);
 
-/* Says that the stage will read the file `path`, or write files DIRECTORY/PREFIX<number>SUFFIX: names that the parameter `param`
- * gives. What one stage would write and another one reads or writes too is an error: then returns it. */
+/* Says that the stage will read the file `path`, or write files DIRECTORY/PREFIX<number>SUFFIX: names that
+ * the parameter `param` gives. What one stage would write and another one reads or writes too is an error:
+ * then returns it. */
 int br_stage_reads_file(struct br_stage *stage, const char *param, const char *path);
-int br_stage_writes_files(struct br_stage *stage, const char *param, const char *directory, const char *prefix, const char *suffix);
+int br_stage_writes_files(struct br_stage *stage, const char *param, const char *directory,
+                          const char *prefix, const char *suffix);
 
-/* This stage cannot do what it is asked to on a GPU, for a reason that ends a sentence: "on a GPU the grid must be ...". Where
- * the user left the choice (`auto`) it runs on the CPU and the user is told; where not, it is an error: then returns it. */
-int br_stage_decline_gpu(struct br_stage *stage, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* This stage cannot do what it is asked to on a GPU, for a reason that ends a sentence: "on a GPU the grid
+ * must be ...". Where the user left the choice (`auto`) it runs on the CPU and the user is told; where
+ * not, it is an error: then returns it. */
+int br_stage_decline_gpu(struct br_stage *stage, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
-/* Two stages in one. A stage whose output follows from its input and the description of its output alone says so with
- * br_stage_offer. The only stage that reads this output may then take over its work: br_stage_absorb returns the description of what
- * the stage of type `type` before it reads, and from `start` on that is what br_stage_input and process's frames are; the stage
- * before it is not started, and the queue between them does not exist. (What br_stage_input returned in configure stays as it was
- * and lives as long as the pipeline.) NULL where this cannot be, and nothing changes: another type, another reader, another device,
- * frames that may be dropped between them, no offer. The user is told of it. One input only. */
+/* Two stages in one. A stage whose output follows from its input and the description of its output alone
+ * says so with br_stage_offer. The only stage that reads this output may then take over its work:
+ * br_stage_absorb returns the description of what the stage of type `type` before it reads, and from
+ * `start` on that is what br_stage_input and process's frames are; the stage before it is not started, and
+ * the queue between them does not exist. (What br_stage_input returned in configure stays as it was and
+ * lives as long as the pipeline.) NULL where this cannot be, and nothing changes: another type, another
+ * reader, another device, frames that may be dropped between them, no offer. The user is told of it. One
+ * input only. */
 void br_stage_offer(struct br_stage *stage);
 const struct br_stream *br_stage_absorb(struct br_stage *stage, const char *type);
 
-/* --- for every callback -------------------------------------------------------------------------------------------------- */
+/* --- for every callback
+ * -------------------------------------------------------------------------------------------------- */
 
 const char *br_stage_name(const struct br_stage *stage);
 
@@ -158,17 +172,18 @@ int br_stage_device(const struct br_stage *stage);
 /* The cudaStream_t of its own; NULL on the CPU and in configure. */
 void *br_stage_stream(const struct br_stage *stage);
 
-/* Copies or sets rows of `width` bytes that lie pitches apart, in the memory of the stage's frames: at once on the CPU, in order
- * with its stream on a GPU. Rows may not overlap. Status. */
-int br_stage_copy_rows(struct br_stage *stage, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
-                       size_t rows);
+/* Copies or sets rows of `width` bytes that lie pitches apart, in the memory of the stage's frames: at
+ * once on the CPU, in order with its stream on a GPU. Rows may not overlap. Status. */
+int br_stage_copy_rows(struct br_stage *stage, void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                       size_t width, size_t rows);
 int br_stage_set_rows(struct br_stage *stage, void *to, size_t pitch, int byte, size_t width, size_t rows);
 
-/* Copies between the host's memory and that of the stage's frames, and waits for it. Only for rare moments such as the end of a
- * stream. Status. */
+/* Copies between the host's memory and that of the stage's frames, and waits for it. Only for rare moments
+ * such as the end of a stream. Status. */
 int br_stage_exchange(struct br_stage *stage, void *to, const void *from, size_t bytes);
 
-int br_stage_fail(struct br_stage *stage, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+int br_stage_fail(struct br_stage *stage, int status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 int br_stage_fail_at(struct br_stage *stage, const char *param, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -176,13 +191,14 @@ int br_stage_fail_at(struct br_stage *stage, const char *param, const char *form
 void br_stage_note(struct br_stage *stage, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void br_stage_warn(struct br_stage *stage, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* --- for process --------------------------------------------------------------------------------------------------------- */
+/* --- for process
+ * --------------------------------------------------------------------------------------------------------- */
 
 /* Counters, from the stage's own thread. Saturated: output values that were clamped. */
 void br_stage_count_saturated(struct br_stage *stage, uint64_t values);
 
-/* Counts `samples` base samples that the stage took in and does not pass on, for `reason` (a string that stays): "late",
- * "duplicate", "corrupt". They enter the balance: in = out + lost. */
+/* Counts `samples` base samples that the stage took in and does not pass on, for `reason` (a string that
+ * stays): "late", "duplicate", "corrupt". They enter the balance: in = out + lost. */
 void br_stage_count_lost(struct br_stage *stage, const char *reason, uint64_t samples);
 
 /* True once the pipeline asks sources to end (interrupt, failure elsewhere): return BR_FINISHED soon. */

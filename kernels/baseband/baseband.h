@@ -2,19 +2,21 @@
  *
  *   J[b][f][p][t] = clamp((sum_d A[f][p][b][d] E[t][f][p][d] + 2^(s-1)) >> s, -7, 7), component by component,
  *
- * s = s[f][p][b] >= 0, no rounding term at s = 0, arithmetic shift (rounds half up); sums exact in integers.
+ * s = s[f][p][b] >= 0, no rounding term at s = 0, arithmetic shift (rounds half up); sums exact in
+ * integers.
  *
  * With BR_CUDA e and out are device memory, validity is host memory and is uploaded (T F bytes for each
- * execute in which something is missing: br_cuda_create is told), and execute enqueues its work on the stream
- * of params.cuda. The number of clamped components is added to br_cuda_counter and to the plan's counters on
- * the device, which br_baseband_saturated reads. Fastest where e and out are 16-byte aligned and D and T
- * multiples of 16; best is T a multiple of 128.
+ * execute in which something is missing: br_cuda_create is told), and execute enqueues its work on the
+ * stream of params.cuda. The number of clamped components is added to br_cuda_counter and to the plan's
+ * counters on the device, which br_baseband_saturated reads. Fastest where e and out are 16-byte aligned
+ * and D and T multiples of 16; best is T a multiple of 128.
  *
- * Frames that a plan is given one after the other, with nothing between them in the stream and nothing in common
- * in memory, may run beside each other on the device; what comes after them in the stream, or between them, sees
- * them in order. That is fastest where fields and beams go by turns to at least six places each; with less than
- * three, frames run one by one. A kernel of another kind on the same stream that lets the next one begin early
- * (programmatic dependent launch) must have waited for the one before it first. */
+ * Frames that a plan is given one after the other, with nothing between them in the stream and nothing in
+ * common in memory, may run beside each other on the device; what comes after them in the stream, or
+ * between them, sees them in order. That is fastest where fields and beams go by turns to at least six
+ * places each; with less than three, frames run one by one. A kernel of another kind on the same stream
+ * that lets the next one begin early (programmatic dependent launch) must have waited for the one before
+ * it first. */
 #ifndef BEAMRING_KERNELS_BASEBAND_H
 #define BEAMRING_KERNELS_BASEBAND_H
 

@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rounds: so many executes with uploads may be enqueued ahead of the device, which is several frames of a pipeline. */
+/* Rounds: so many executes with uploads may be enqueued ahead of the device, which is several frames of a
+ * pipeline. */
 enum { ROUNDS = 32, ALIGN = 256 };
 
 /* One round of uploads: what the device has yet to read stays in `pinned` until `done`. */
@@ -35,7 +36,8 @@ int br_cuda_devices(struct br_why *why)
     cudaError_t status = cudaGetDeviceCount(&n);
     if (status == cudaSuccess && n > 0) return n;
     (void)cudaGetLastError();
-    br_because(why, "no CUDA device can be used: %s", status == cudaSuccess ? "the driver sees none" : cudaGetErrorString(status));
+    br_because(why, "no CUDA device can be used: %s",
+               status == cudaSuccess ? "the driver sees none" : cudaGetErrorString(status));
     return 0;
 }
 
@@ -59,7 +61,8 @@ static int set_up(struct br_cuda *cuda, struct br_why *why)
 {
     bool ok = br_cuda_ok(cuda, cudaSetDevice(cuda->device), "cudaSetDevice");
     if (ok && cuda->stream == NULL) {
-        ok = br_cuda_ok(cuda, cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        ok = br_cuda_ok(cuda, cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking),
+                        "cudaStreamCreateWithFlags");
         cuda->own_stream = ok;
     }
     for (unsigned i = 0; ok && i < ROUNDS && cuda->room > 0; i++) {
@@ -67,7 +70,8 @@ static int set_up(struct br_cuda *cuda, struct br_why *why)
         r->device = br_cuda_alloc(cuda, cuda->room, why);
         if (r->device == NULL) return -1;
         ok = br_cuda_ok(cuda, cudaMallocHost((void **)&r->pinned, cuda->room), "cudaMallocHost") &&
-             br_cuda_ok(cuda, cudaEventCreateWithFlags(&r->done, cudaEventDisableTiming | cudaEventBlockingSync),
+             br_cuda_ok(cuda,
+                        cudaEventCreateWithFlags(&r->done, cudaEventDisableTiming | cudaEventBlockingSync),
                         "cudaEventCreateWithFlags");
     }
     if (!ok) return br_because(why, "%s", cuda->failure);
@@ -112,7 +116,8 @@ bool br_cuda_is_hopper(int device)
 {
     int major = 0, minor = 0;
     return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-           cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess && major == 9 && minor == 0;
+           cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess &&
+           major == 9 && minor == 0;
 }
 
 void *br_cuda_stream(const struct br_cuda *cuda)
@@ -157,8 +162,9 @@ void *br_cuda_alloc(struct br_cuda *cuda, size_t bytes, struct br_why *why)
     size_t available = 0, total = 0;
     (void)cudaGetLastError();
     cudaMemGetInfo(&available, &total);
-    br_because(why, "%.1f MiB on device %d, of which %.1f of %.1f MiB are free: cudaMalloc failed: %s", (double)bytes / 1048576,
-               cuda->device, (double)available / 1048576, (double)total / 1048576, cudaGetErrorString(status));
+    br_because(why, "%.1f MiB on device %d, of which %.1f of %.1f MiB are free: cudaMalloc failed: %s",
+               (double)bytes / 1048576, cuda->device, (double)available / 1048576, (double)total / 1048576,
+               cudaGetErrorString(status));
     cudaFree(memory);
     return NULL;
 }
@@ -177,8 +183,8 @@ void *br_cuda_table(struct br_cuda *cuda, const void *host, size_t bytes, struct
     cudaError_t status = cudaMemcpyAsync(memory, host, bytes, cudaMemcpyHostToDevice, cuda->stream);
     if (status == cudaSuccess) status = cudaStreamSynchronize(cuda->stream);
     if (status == cudaSuccess) return memory;
-    br_because(why, "copying a table of %zu bytes to device %d: cudaMemcpyAsync failed: %s", bytes, cuda->device,
-               cudaGetErrorString(status));
+    br_because(why, "copying a table of %zu bytes to device %d: cudaMemcpyAsync failed: %s", bytes,
+               cuda->device, cudaGetErrorString(status));
     cudaFree(memory);
     return NULL;
 }
@@ -191,8 +197,10 @@ unsigned long long *br_cuda_counter(struct br_cuda *cuda)
 uint64_t br_cuda_count(struct br_cuda *cuda)
 {
     unsigned long long value = 0;
-    bool ok = br_cuda_ok(cuda, cudaMemcpyAsync(&value, cuda->counter, sizeof value, cudaMemcpyDeviceToHost, cuda->stream),
-                         "cudaMemcpyAsync") &&
-              br_cuda_ok(cuda, cudaStreamSynchronize(cuda->stream), "cudaStreamSynchronize");
+    bool ok =
+        br_cuda_ok(cuda,
+                   cudaMemcpyAsync(&value, cuda->counter, sizeof value, cudaMemcpyDeviceToHost, cuda->stream),
+                   "cudaMemcpyAsync") &&
+        br_cuda_ok(cuda, cudaStreamSynchronize(cuda->stream), "cudaStreamSynchronize");
     return ok ? value : 0;
 }

@@ -1,10 +1,11 @@
 /* cuda.h - where the work of a BR_CUDA plan goes: one device, one stream.
  *
- * With BR_CUDA the data pointers of an execute (e, in, out, side) are device memory. Execute enqueues its work on the stream of the
- * br_cuda in the plan's parameters and returns without waiting. Validity stays in host memory: what a kernel makes valid
- * follows from what came in valid and from nothing else, so that the host reads and writes these bytes before execute returns,
- * by the same code as on the CPU; kernels get what they need of it with br_cuda_upload. Numbers that only the device knows (how
- * many values were clamped) are added to counters there; execute returns 0 for them.
+ * With BR_CUDA the data pointers of an execute (e, in, out, side) are device memory. Execute enqueues its
+ * work on the stream of the br_cuda in the plan's parameters and returns without waiting. Validity stays
+ * in host memory: what a kernel makes valid follows from what came in valid and from nothing else, so that
+ * the host reads and writes these bytes before execute returns, by the same code as on the CPU; kernels
+ * get what they need of it with br_cuda_upload. Numbers that only the device knows (how many values were
+ * clamped) are added to counters there; execute returns 0 for them.
  *
  * A br_cuda and the plans made with it are used by one thread at a time. */
 #ifndef BEAMRING_KERNELS_COMMON_CUDA_H
@@ -22,11 +23,13 @@ extern "C" {
 
 struct br_cuda;
 
-/* Number of CUDA devices that can be used; 0 without a driver or in a build without CUDA, and then `why` says which. */
+/* Number of CUDA devices that can be used; 0 without a driver or in a build without CUDA, and then `why`
+ * says which. */
 int br_cuda_devices(struct br_why *why);
 
-/* `stream` is a cudaStream_t that stays the caller's, or NULL: then it makes one of its own. `upload_bytes` is the most that the
- * uploads of one execute need together. Makes the device current for the calling thread. -1 with `why` on failure. */
+/* `stream` is a cudaStream_t that stays the caller's, or NULL: then it makes one of its own.
+ * `upload_bytes` is the most that the uploads of one execute need together. Makes the device current for
+ * the calling thread. -1 with `why` on failure. */
 int br_cuda_create(struct br_cuda **cuda, int device, void *stream, size_t upload_bytes, struct br_why *why);
 
 /* Waits for its stream first. Plans made with it go before it. NULL is allowed. */
@@ -34,20 +37,22 @@ void br_cuda_destroy(struct br_cuda *cuda);
 
 int br_cuda_device(const struct br_cuda *cuda);
 
-/* Whether a device runs what is compiled for sm_90a: it is of compute capability 9.0. False where it cannot be asked. */
+/* Whether a device runs what is compiled for sm_90a: it is of compute capability 9.0. False where it
+ * cannot be asked. */
 bool br_cuda_is_hopper(int device);
 
 void *br_cuda_stream(const struct br_cuda *cuda); /* cudaStream_t */
 
-/* Copies host bytes to the device, in order with the stream. The result is 256-byte aligned device memory, good for work that is
- * enqueued before the next br_cuda_begin. NULL after a failure (see br_cuda_check). */
+/* Copies host bytes to the device, in order with the stream. The result is 256-byte aligned device memory,
+ * good for work that is enqueued before the next br_cuda_begin. NULL after a failure (see br_cuda_check). */
 const void *br_cuda_upload(struct br_cuda *cuda, const void *host, size_t bytes);
 
-/* Starts a round of uploads. Waits only when the device is more than a few rounds with uploads behind. Each execute calls it
- * once, before its uploads. */
+/* Starts a round of uploads. Waits only when the device is more than a few rounds with uploads behind.
+ * Each execute calls it once, before its uploads. */
 void br_cuda_begin(struct br_cuda *cuda);
 
-/* Device memory, zeroed, in order with the stream. NULL with `why` when there is none: says what was asked and what is free. */
+/* Device memory, zeroed, in order with the stream. NULL with `why` when there is none: says what was asked
+ * and what is free. */
 void *br_cuda_alloc(struct br_cuda *cuda, size_t bytes, struct br_why *why);
 void br_cuda_free(struct br_cuda *cuda, void *memory); /* waits for the stream; NULL is allowed */
 
@@ -60,10 +65,12 @@ unsigned long long *br_cuda_counter(struct br_cuda *cuda);
 /* Value of the counter once all that is enqueued so far is done: waits for the stream. */
 uint64_t br_cuda_count(struct br_cuda *cuda);
 
-/* Records the failure of a call, with its name, and keeps the first. `status` is a cudaError_t; true when it is cudaSuccess. */
+/* Records the failure of a call, with its name, and keeps the first. `status` is a cudaError_t; true when
+ * it is cudaSuccess. */
 bool br_cuda_ok(struct br_cuda *cuda, int status, const char *call);
 
-/* 0, or -1 with the first failure of a launch or call made through this br_cuda (cudaGetLastError is looked at too). */
+/* 0, or -1 with the first failure of a launch or call made through this br_cuda (cudaGetLastError is
+ * looked at too). */
 int br_cuda_check(struct br_cuda *cuda, struct br_why *why);
 
 #ifdef __cplusplus

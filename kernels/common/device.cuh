@@ -1,18 +1,21 @@
-/* device.cuh - small device functions that several kernels share: int4+4 values, copies to shared memory, tensor cores.
+/* device.cuh - small device functions that several kernels share: int4+4 values, copies to shared memory,
+ * tensor cores.
  *
- * A byte of the electric field is int4+4: real part in the low nibble, imaginary part in the high one, both two's
- * complement. Register assignments in comments are written physical <-> logical: simd (byte or half of a register),
- * register, thread (lane), warp. */
+ * A byte of the electric field is int4+4: real part in the low nibble, imaginary part in the high one,
+ * both two's complement. Register assignments in comments are written physical <-> logical: simd (byte or
+ * half of a register), register, thread (lane), warp. */
 #ifndef BEAMRING_KERNELS_COMMON_DEVICE_CUH
 #define BEAMRING_KERNELS_COMMON_DEVICE_CUH
 
 #include <stdint.h>
 
-namespace beamring {
+namespace beamring
+{
 
 constexpr unsigned WHOLE_WARP = 0xffffffffu;
 
-/* The lane's number, asked for again: what is made of it is then not kept in registers from turn to turn of a loop. */
+/* The lane's number, asked for again: what is made of it is then not kept in registers from turn to turn
+ * of a loop. */
 __device__ __forceinline__ unsigned lane_again()
 {
     unsigned lane;
@@ -62,8 +65,8 @@ __device__ __forceinline__ unsigned int4x4_not_im16(unsigned word)
 
 /* ---- copies from global to shared memory that run beside the arithmetic ---- */
 
-/* 16 bytes, both addresses multiples of 16. Where not `inside`, zeros are written and `from` is not read (it must still be some
- * address in device memory). */
+/* 16 bytes, both addresses multiples of 16. Where not `inside`, zeros are written and `from` is not read
+ * (it must still be some address in device memory). */
 __device__ __forceinline__ void copy_async_16(void *shared, const void *from, bool inside)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(
@@ -87,7 +90,8 @@ __device__ __forceinline__ void copy_async_commit()
     asm volatile("cp.async.commit_group;\n" ::: "memory");
 }
 
-/* Waits until at most `LEFT` groups of this thread are under way; other threads see their bytes after a barrier. */
+/* Waits until at most `LEFT` groups of this thread are under way; other threads see their bytes after a
+ * barrier. */
 template <int LEFT> __device__ __forceinline__ void copy_async_wait()
 {
     asm volatile("cp.async.wait_group %0;\n" ::"n"(LEFT) : "memory");
@@ -137,7 +141,8 @@ __device__ __forceinline__ unsigned shared_address(const void *shared)
     return static_cast<unsigned>(__cvta_generic_to_shared(shared));
 }
 
-/* Four matrices of 8 rows of 16 bytes from shared memory; lane 8 m + i gives the address of row i of matrix m.
+/* Four matrices of 8 rows of 16 bytes from shared memory; lane 8 m + i gives the address of row i of
+ * matrix m.
  *   to[4]  of 16 bits  simd: b0 <-> k0  register: r1 r0 <-> m1 m0  thread: t4..t0 <-> row2 row1 row0 k2 k1 */
 __device__ __forceinline__ void load_matrices(unsigned (&to)[4], unsigned row)
 {

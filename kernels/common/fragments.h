@@ -1,8 +1,9 @@
-/* fragments.h - which element of a matrix stands in which register, and where the tensor cores want it in shared memory.
+/* fragments.h - which element of a matrix stands in which register, and where the tensor cores want it in
+ * shared memory.
  *
- * For the instructions that device.cuh and wgmma.cuh wrap. A matrix a is M rows by K, b is K by N columns, c M rows by
- * N columns; `lane` counts in the warp (mma) or in the warpgroup (wgmma, 0 to 127); `reg` counts the registers of one
- * lane, `part` the int8 or float16 values of a register from the low end. */
+ * For the instructions that device.cuh and wgmma.cuh wrap. A matrix a is M rows by K, b is K by N columns,
+ * c M rows by N columns; `lane` counts in the warp (mma) or in the warpgroup (wgmma, 0 to 127); `reg`
+ * counts the registers of one lane, `part` the int8 or float16 values of a register from the low end. */
 #ifndef BEAMRING_KERNELS_COMMON_FRAGMENTS_H
 #define BEAMRING_KERNELS_COMMON_FRAGMENTS_H
 
@@ -104,8 +105,8 @@ static inline BR_HD uint64_t br_wgmma_descriptor(unsigned address, unsigned lead
            (uint64_t)(stride >> 4 & 0x3fff) << 32 | (uint64_t)swizzle << 62;
 }
 
-/* Byte offset of byte `byte` of row `row` (a's row, b's column) of an operand that stands plainly: whole core matrices of 128
- * bytes, those of one row of them `leading` bytes apart, of different rows `stride`. */
+/* Byte offset of byte `byte` of row `row` (a's row, b's column) of an operand that stands plainly: whole
+ * core matrices of 128 bytes, those of one row of them `leading` bytes apart, of different rows `stride`. */
 static inline BR_HD unsigned br_wgmma_plain_place(unsigned row, unsigned byte, unsigned leading,
                                                   unsigned stride)
 {
@@ -121,15 +122,15 @@ static inline BR_HD unsigned br_wgmma_128_place(unsigned row, unsigned byte)
 
 /* ---- transposes ---- */
 
-/* Byte selectors of __byte_perm for exchanging the register bit of two registers with bit `simd` (0 or 1) of the byte's number:
- * first the new low register's, then the new high one's. */
+/* Byte selectors of __byte_perm for exchanging the register bit of two registers with bit `simd` (0 or 1)
+ * of the byte's number: first the new low register's, then the new high one's. */
 static inline BR_HD unsigned br_transpose_selector(unsigned simd, unsigned high)
 {
     return simd == 0 ? (high ? 0x7351u : 0x6240u) : (high ? 0x7632u : 0x5410u);
 }
 
-/* Where value `part` of register `reg` (of two) comes from when the register bit and bit `simd` of the value's number
- * change places: register in .row, value in .column. */
+/* Where value `part` of register `reg` (of two) comes from when the register bit and bit `simd` of the
+ * value's number change places: register in .row, value in .column. */
 static inline BR_HD struct br_cell br_transpose_source(unsigned simd, unsigned reg, unsigned part)
 {
     return br_cell(br_bit(part, simd), (part & ~(1u << simd)) | reg << simd);

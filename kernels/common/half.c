@@ -13,7 +13,8 @@ __attribute__((target("avx,f16c"))) static size_t to_float_f16c(float *out, cons
     return i;
 }
 
-__attribute__((target("avx,f16c"))) static size_t from_float_f16c(uint16_t *out, const float *in, size_t count)
+__attribute__((target("avx,f16c"))) static size_t from_float_f16c(uint16_t *out, const float *in,
+                                                                  size_t count)
 {
     size_t i = 0;
     for (; i + 8 <= count; i += 8)

@@ -1,8 +1,8 @@
 /* half.h - float16 (IEEE binary16) bits to and from float32.
  *
- * Rounding is to nearest, ties to even, subnormals included; what is too large becomes infinity, so callers that must stay
- * finite clamp to +-BR_HALF_MAX first. NaN stays NaN (made quiet, the upper bits of the payload kept). Both implementations of
- * the array functions give the same bits. */
+ * Rounding is to nearest, ties to even, subnormals included; what is too large becomes infinity, so
+ * callers that must stay finite clamp to +-BR_HALF_MAX first. NaN stays NaN (made quiet, the upper bits of
+ * the payload kept). Both implementations of the array functions give the same bits. */
 #ifndef BEAMRING_KERNELS_COMMON_HALF_H
 #define BEAMRING_KERNELS_COMMON_HALF_H
 

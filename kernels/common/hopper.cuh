@@ -1,11 +1,12 @@
-/* hopper.cuh - what sm_90a has of its own: barriers in shared memory that count bytes, the tensor memory accelerator, and
- * (wgmma.cuh) the warpgroup's matrix products. To be called in code for sm_90a only.
+/* hopper.cuh - what sm_90a has of its own: barriers in shared memory that count bytes, the tensor memory
+ * accelerator, and (wgmma.cuh) the warpgroup's matrix products. To be called in code for sm_90a only.
  *
  * A load, by one thread:                          and by all who read what it brings:
  *   barrier_expect(full, bytes);                    barrier_wait(full, phase);  phase ^= 1 per turn
  *   tensor_load(to, &map, full, x, y);
  *
- * Barriers begin in phase 0: a wait for phase 0 ends when the first turn is complete, a wait for phase 1 at once. */
+ * Barriers begin in phase 0: a wait for phase 0 ends when the first turn is complete, a wait for phase 1
+ * at once. */
 #ifndef BEAMRING_KERNELS_COMMON_HOPPER_CUH
 #define BEAMRING_KERNELS_COMMON_HOPPER_CUH
 
@@ -44,7 +45,8 @@ __device__ __forceinline__ void barrier_arrive(barrier *at)
 /* Arrives as soon as this thread's copies to shared memory so far (cp.async) are complete. */
 __device__ __forceinline__ void barrier_arrive_copied(barrier *at)
 {
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];\n" ::"r"(shared_address(at)) : "memory");
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];\n" ::"r"(shared_address(at))
+                 : "memory");
 }
 
 /* Arrives, and the phase also waits for `bytes` from the accelerator. */
@@ -86,10 +88,10 @@ __device__ __forceinline__ void tensor_prefetch(const CUtensorMap *map)
     asm volatile("prefetch.tensormap [%0];\n" ::"l"(map) : "memory");
 }
 
-/* A box at coordinates x (fastest), y, ... of the tensor, to shared memory (aligned to 128 bytes, swizzled ones to
- * their pattern). Elements outside of the tensor become zero, and count as bytes too; a box may lie outside on any
- * side, wholly or in part. x times the element's size must be a multiple of 16 bytes: anything else is an illegal
- * instruction. */
+/* A box at coordinates x (fastest), y, ... of the tensor, to shared memory (aligned to 128 bytes, swizzled
+ * ones to their pattern). Elements outside of the tensor become zero, and count as bytes too; a box may
+ * lie outside on any side, wholly or in part. x times the element's size must be a multiple of 16 bytes:
+ * anything else is an illegal instruction. */
 __device__ __forceinline__ void tensor_load(void *to, const CUtensorMap *map, barrier *full, int x, int y)
 {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
@@ -126,9 +128,9 @@ __device__ __forceinline__ void bulk_load(void *to, const void *from, unsigned b
         : "memory");
 }
 
-/* A box from shared memory to the tensor; what lies beyond the tensor's ends is not written, but no coordinate may be
- * negative (an illegal instruction), and x is as in tensor_load. After publish_shared() by the writers and a barrier,
- * by one thread, which then commits. */
+/* A box from shared memory to the tensor; what lies beyond the tensor's ends is not written, but no
+ * coordinate may be negative (an illegal instruction), and x is as in tensor_load. After publish_shared()
+ * by the writers and a barrier, by one thread, which then commits. */
 __device__ __forceinline__ void tensor_store(const CUtensorMap *map, const void *from, int x, int y)
 {
     asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];\n" ::"l"(map),

@@ -1,8 +1,8 @@
 /* kernel.h - what all kernels share: backends and error messages.
  *
- * A kernel is used as plan -> execute. Creating a plan checks the parameters, allocates everything and precomputes tables;
- * execute allocates nothing. A plan that carries state from call to call says so, and is used by one thread at a time. Kernels
- * know nothing of stages, queues or YAML. */
+ * A kernel is used as plan -> execute. Creating a plan checks the parameters, allocates everything and
+ * precomputes tables; execute allocates nothing. A plan that carries state from call to call says so, and
+ * is used by one thread at a time. Kernels know nothing of stages, queues or YAML. */
 #ifndef BEAMRING_KERNELS_COMMON_KERNEL_H
 #define BEAMRING_KERNELS_COMMON_KERNEL_H
 

@@ -4,8 +4,9 @@
  *
  *   static inline BR_HD unsigned kernel_place(unsigned row, unsigned column) { ... }
  *
- * The kernel calls them, and so does tools/layouts/KERNEL.c, which tries every access of every variant on the CPU. Such a
- * header is both C17 and CUDA C++: no namespaces, no templates; what a variant fixes is an argument, and folds away. */
+ * The kernel calls them, and so does tools/layouts/KERNEL.c, which tries every access of every variant on
+ * the CPU. Such a header is both C17 and CUDA C++: no namespaces, no templates; what a variant fixes is an
+ * argument, and folds away. */
 #ifndef BEAMRING_KERNELS_COMMON_LAYOUT_H
 #define BEAMRING_KERNELS_COMMON_LAYOUT_H
 
@@ -17,16 +18,18 @@
 #define BR_HD
 #endif
 
-/* swizzle<B, M, S>: 2^M elements stay together as a group, 2^S groups are a row, and within each 2^B rows the group's number in
- * its row is xor-ed with (the low B bits of) the row's number: B bits from M + S on are xor-ed into those from M on. Its own
- * inverse, as long as B <= S. With groups of 16 bytes and rows of 128, a column of groups spreads over all banks. */
+/* swizzle<B, M, S>: 2^M elements stay together as a group, 2^S groups are a row, and within each 2^B rows
+ * the group's number in its row is xor-ed with (the low B bits of) the row's number: B bits from M + S on
+ * are xor-ed into those from M on. Its own inverse, as long as B <= S. With groups of 16 bytes and rows of
+ * 128, a column of groups spreads over all banks. */
 static inline BR_HD unsigned br_swizzle(unsigned b, unsigned m, unsigned s, unsigned offset)
 {
     return offset ^ ((offset & (((1u << b) - 1) << (m + s))) >> s);
 }
 
-/* The swizzles of the tensor memory accelerator and of wgmma, in bytes: rows of 128, 64 or 32 bytes of which 8 rows make a
- * pattern of 1024, 512 or 256 bytes (there is no other for them); addresses count from a multiple of the pattern. */
+/* The swizzles of the tensor memory accelerator and of wgmma, in bytes: rows of 128, 64 or 32 bytes of
+ * which 8 rows make a pattern of 1024, 512 or 256 bytes (there is no other for them); addresses count from
+ * a multiple of the pattern. */
 static inline BR_HD unsigned br_swizzle_128_bytes(unsigned offset)
 {
     return br_swizzle(3, 4, 3, offset);

@@ -1,5 +1,5 @@
-/* tensor_map.cuh - the driver's function that describes tensors to the tensor memory accelerator, found at run time:
- * nothing is linked against the driver. */
+/* tensor_map.cuh - the driver's function that describes tensors to the tensor memory accelerator, found at
+ * run time: nothing is linked against the driver. */
 #ifndef BEAMRING_KERNELS_COMMON_TENSOR_MAP_CUH
 #define BEAMRING_KERNELS_COMMON_TENSOR_MAP_CUH
 

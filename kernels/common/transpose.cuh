@@ -1,8 +1,9 @@
-/* transpose.cuh - moving index bits of what a warp holds: between the values of a register, its registers, and its
- * lanes; int4 values to float16.
+/* transpose.cuh - moving index bits of what a warp holds: between the values of a register, its registers,
+ * and its lanes; int4 values to float16.
  *
- * Two registers x0, x1 hold values numbered by a register bit and, within a register, by simd bits. A local transpose
- * exchanges the register bit with one of the simd bits, a warp transpose exchanges it with one of the lane's bits:
+ * Two registers x0, x1 hold values numbered by a register bit and, within a register, by simd bits. A
+ * local transpose exchanges the register bit with one of the simd bits, a warp transpose exchanges it with
+ * one of the lane's bits:
  *   before   simd: .. b ..  register: r0   thread: .. t ..   <->   .. B ..   R   .. T ..
  *   local    simd: .. b ..  register: r0   thread: .. t ..   <->   .. R ..   B   .. T ..
  *   warp     simd: .. b ..  register: r0   thread: .. t ..   <->   .. B ..   T   .. R ..
@@ -18,8 +19,8 @@
 namespace beamring
 {
 
-/* Exchanges the register bit with bit SIMD of the byte's number: 0 (bytes of a pair) or 1 (halves: also for values of 16 bits).
- * Two instructions. */
+/* Exchanges the register bit with bit SIMD of the byte's number: 0 (bytes of a pair) or 1 (halves: also
+ * for values of 16 bits). Two instructions. */
 template <unsigned SIMD> __device__ __forceinline__ void transpose_bytes(unsigned &x0, unsigned &x1)
 {
     static_assert(SIMD < 2, "a register has four bytes");
@@ -28,8 +29,8 @@ template <unsigned SIMD> __device__ __forceinline__ void transpose_bytes(unsigne
     x0 = low;
 }
 
-/* Exchanges the register bit with bit 0 of the nibble's number: low nibbles of all bytes to x0, high ones to x1. Two
- * shifts and two three-way operations. */
+/* Exchanges the register bit with bit 0 of the nibble's number: low nibbles of all bytes to x0, high ones
+ * to x1. Two shifts and two three-way operations. */
 __device__ __forceinline__ void transpose_nibbles(unsigned &x0, unsigned &x1)
 {
     unsigned low = (x0 & 0x0f0f0f0fu) | (x1 << 4 & 0xf0f0f0f0u);
@@ -48,9 +49,10 @@ template <unsigned BIT> __device__ __forceinline__ void transpose_lanes(unsigned
     x1 = upper ? x1 : taken;
 }
 
-/* Nibble PLACE (0 to 3) of either half of the word, as float16, exactly: with PLACE 0 and a word of two int4+4 values
- * 16 bits apart their real parts, with PLACE 1 their imaginary ones. A nibble with its sign bit turned over is the
- * value + 8; put under the bits of 1024 (bits 0 to 3) or 1024 + 16 times it (bits 4 to 7) it is a float16. */
+/* Nibble PLACE (0 to 3) of either half of the word, as float16, exactly: with PLACE 0 and a word of two
+ * int4+4 values 16 bits apart their real parts, with PLACE 1 their imaginary ones. A nibble with its sign
+ * bit turned over is the value + 8; put under the bits of 1024 (bits 0 to 3) or 1024 + 16 times it (bits 4
+ * to 7) it is a float16. */
 template <int PLACE> __device__ __forceinline__ __half2 int4_halves(unsigned word)
 {
     static_assert(PLACE >= 0 && PLACE < 4, "16 bits have four nibbles");

@@ -1,12 +1,14 @@
-/* upload.cu - small tables from locked host memory to the device by its multiprocessors. A copy engine would take them in turn with
- * whole frames on their way to the device, milliseconds each, and the kernel that needs the table would wait for all of those. */
+/* upload.cu - small tables from locked host memory to the device by its multiprocessors. A copy engine
+ * would take them in turn with whole frames on their way to the device, milliseconds each, and the kernel
+ * that needs the table would wait for all of those. */
 #include "kernels/common/upload.h"
 
 #include <cuda_runtime.h>
 
 static __global__ __launch_bounds__(256) void upload(uint4 *to, const uint4 *from, size_t count)
 {
-    for (size_t i = blockIdx.x * size_t{256} + threadIdx.x; i < count; i += gridDim.x * size_t{256}) to[i] = from[i];
+    for (size_t i = blockIdx.x * size_t{256} + threadIdx.x; i < count; i += gridDim.x * size_t{256})
+        to[i] = from[i];
 }
 
 extern "C" void br_cuda_launch_upload(void *to, const void *from, size_t bytes, void *stream)

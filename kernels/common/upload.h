@@ -8,8 +8,8 @@
 extern "C" {
 #endif
 
-/* Enqueues the copy of `bytes`, rounded up to 16, from locked host memory to the device. Both are aligned to 16 bytes and have room
- * for the rounding. The launch's status is what cudaGetLastError says. */
+/* Enqueues the copy of `bytes`, rounded up to 16, from locked host memory to the device. Both are aligned
+ * to 16 bytes and have room for the rounding. The launch's status is what cudaGetLastError says. */
 void br_cuda_launch_upload(void *to, const void *from, size_t bytes, void *stream);
 
 #ifdef __cplusplus

@@ -1,8 +1,9 @@
-/* wgmma.cuh - the warpgroup's matrix products of sm_90a, for the shapes in use: c (64 rows by N columns) += a b.
+/* wgmma.cuh - the warpgroup's matrix products of sm_90a, for the shapes in use: c (64 rows by N columns)
+ * += a b.
  *
- * To be called by all 128 threads of a warpgroup, in code for sm_90a only. The products run beside what follows:
- * fence before the first one after registers of c or a have been written, commit, wait before c or a are touched
- * again. Which element is in which register: fragments.h.
+ * To be called by all 128 threads of a warpgroup, in code for sm_90a only. The products run beside what
+ * follows: fence before the first one after registers of c or a have been written, commit, wait before c
+ * or a are touched again. Which element is in which register: fragments.h.
  *
  *   wgmma_hold(c);                                    (and registers of a: what is written to them is, before the fence)
  *   wgmma_fence();
@@ -104,8 +105,8 @@ template <int N> struct wgmma_f16_sums;
 #define BR_INT(x)              "+r"(x)
 #define BR_FLOAT(x)            "+f"(x)
 
-/* SHAPE: N and k in the name, TYPES: of c, a, b, TAIL: what follows the predicate; p1 to p6: numbers of the operands
- * after c. */
+/* SHAPE: N and k in the name, TYPES: of c, a, b, TAIL: what follows the predicate; p1 to p6: numbers of
+ * the operands after c. */
 #define BR_WGMMA(NAME, N, COUNT, VALUE, KIND, SHAPE, TAIL, p1, p2, p3, p4, p5, p6)                           \
     template <> struct NAME<N> {                                                                             \
         static __device__ __forceinline__ void multiply(VALUE (&c)[COUNT], const unsigned (&a)[4],           \

@@ -1,5 +1,5 @@
-/* frb_beams_quantize.h - FRB stage 2 and the quantizer at once, on a GPU: what frb_beams and quantize would make one after
- * the other, the same bits, without J in memory.
+/* frb_beams_quantize.h - FRB stage 2 and the quantizer at once, on a GPU: what frb_beams and quantize
+ * would make one after the other, the same bits, without J in memory.
  *
  * For beams on a grid (factorizable), a multiple of 8 in all, 2M and 2N multiples of 8 and at most 48, in
  * blocks of 256 steps; GPUs of compute capability 9.0 (blocks of threads in clusters, wgmma). */

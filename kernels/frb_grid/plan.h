@@ -60,7 +60,7 @@ struct br_frb_grid {
     struct br_frb_grid_gpu *gpu;
     struct br_frb_grid_small *small; /* instead of gpu, see gpu/autocorr_2d/autocorr_2d.h */
     struct br_frb_grid_lags *lags;   /* instead of gpu, see gpu/autocorr_1d/autocorr_1d.h */
-    float *factor; /* [MOST_BLOCKS][F], of the blocks of a launch */
+    float *factor;                   /* [MOST_BLOCKS][F], of the blocks of a launch */
 };
 
 /* Blocks that a launch on a GPU touches at most. */
@@ -85,8 +85,8 @@ int br_frb_grid_reference_create(struct br_frb_grid *plan, const struct br_frb_g
 int br_frb_grid_cpu_create(struct br_frb_grid *plan, const struct br_frb_grid_params *params);
 void br_frb_grid_cpu_destroy(struct br_frb_grid *plan);
 
-/* The power of two, as its exponent, that brings all of `count` weights below 1; 0 where all are 0, and for NULL (all
- * are 1, and stay so). */
+/* The power of two, as its exponent, that brings all of `count` weights below 1; 0 where all are 0, and
+ * for NULL (all are 1, and stay so). */
 int br_frb_grid_exponent(const float *weights, size_t count);
 
 /* In which order one launch takes n plans: those with the longest blocks first, others as they come. */

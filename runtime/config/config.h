@@ -1,9 +1,11 @@
-/* config.h - a YAML file as a checked tree: every node knows its file, line and column, and all errors are collected.
+/* config.h - a YAML file as a checked tree: every node knows its file, line and column, and all errors are
+ * collected.
  *
- * Loading resolves `include:` (a path or list of paths, relative to the including file, then to the installed config
- * directory; keys of the including file win over included ones, mappings merging key by key), ${VAR} and ${VAR:-default}
- * inside scalars, and `--set stage.key=value` (also `--set key=value` at the top; the value is YAML). Duplicate keys,
- * anchors that recurse, and documents beyond stated limits (size, depth, nodes) are errors with their position. */
+ * Loading resolves `include:` (a path or list of paths, relative to the including file, then to the
+ * installed config directory; keys of the including file win over included ones, mappings merging key by
+ * key), ${VAR} and ${VAR:-default} inside scalars, and `--set stage.key=value` (also `--set key=value` at
+ * the top; the value is YAML). Duplicate keys, anchors that recurse, and documents beyond stated limits
+ * (size, depth, nodes) are errors with their position. */
 #ifndef BEAMRING_RUNTIME_CONFIG_CONFIG_H
 #define BEAMRING_RUNTIME_CONFIG_CONFIG_H
 
@@ -20,19 +22,19 @@ enum br_node_kind { BR_NODE_SCALAR, BR_NODE_LIST, BR_NODE_MAP };
 /* Part of a br_config, constant after loading. */
 struct br_node {
     enum br_node_kind kind;
-    const char *file;            /* as the user would recognise it; "--set" for the command line */
-    unsigned line, column;       /* from 1 */
-    const char *text;            /* scalar: its text after ${} */
-    bool quoted;                 /* scalar: was quoted, so it is a string whatever it looks like */
-    size_t count;                /* list: items; map: pairs */
-    struct br_node **item;       /* list: [count]; map: [count] values */
-    struct br_node **key;        /* map: [count] scalars */
+    const char *file;      /* as the user would recognise it; "--set" for the command line */
+    unsigned line, column; /* from 1 */
+    const char *text;      /* scalar: its text after ${} */
+    bool quoted;           /* scalar: was quoted, so it is a string whatever it looks like */
+    size_t count;          /* list: items; map: pairs */
+    struct br_node **item; /* list: [count]; map: [count] values */
+    struct br_node **key;  /* map: [count] scalars */
 };
 
 struct br_config; /* owns the tree, an arena, and the list of errors */
 
-/* Loads a file. `set` is [nset] texts "a.b=value". *config is made even when the file has errors (then br_config_errors() > 0
- * and the root may be NULL); only no memory returns non-zero. */
+/* Loads a file. `set` is [nset] texts "a.b=value". *config is made even when the file has errors (then
+ * br_config_errors() > 0 and the root may be NULL); only no memory returns non-zero. */
 int br_config_load(struct br_config **config, const char *path, size_t nset, const char *const *set,
                    struct br_error *error);
 
@@ -58,9 +60,10 @@ void *br_config_alloc(struct br_config *config, size_t bytes);
 /* Value of a key of a map, or NULL (also when `map` is NULL or no map). */
 const struct br_node *br_node_get(const struct br_node *map, const char *key);
 
-/* Fills the struct at `self` from the map by the schema (runtime/param.h): types, ranges, choices, required keys, defaults.
- * Keys not in the schema and not in `also` (NULL-terminated, may be NULL) are errors that suggest the nearest known key.
- * `map` may be NULL: all defaults. Returns the number of errors recorded. */
+/* Fills the struct at `self` from the map by the schema (runtime/param.h): types, ranges, choices,
+ * required keys, defaults. Keys not in the schema and not in `also` (NULL-terminated, may be NULL) are
+ * errors that suggest the nearest known key. `map` may be NULL: all defaults. Returns the number of errors
+ * recorded. */
 size_t br_config_fill(struct br_config *config, const struct br_node *map, const struct br_param *schema,
                       const char *const *also, void *self);
 

@@ -1,4 +1,5 @@
-/* claim.c - which files the stages of a pipeline read and write, so that none of them destroys what another one uses. */
+/* claim.c - which files the stages of a pipeline read and write, so that none of them destroys what
+ * another one uses. */
 #include "runtime/graph/graph.h"
 
 #include <limits.h>
@@ -8,7 +9,7 @@
 struct br_claim {
     struct br_claim *next;
     const struct br_stage *stage;
-    const char *start;  /* what the names begin with, as an absolute path; of a file that is read: all of it */
+    const char *start; /* what the names begin with, as an absolute path; of a file that is read: all of it */
     const char *suffix; /* what follows the number; NULL: this file is read */
 };
 
@@ -42,7 +43,8 @@ static void resolve(const char *path, char *resolved)
 static bool writes(const struct br_claim *writer, const struct br_claim *other)
 {
     if (writer->suffix == NULL) return false;
-    if (other->suffix != NULL) return strcmp(writer->start, other->start) == 0 && strcmp(writer->suffix, other->suffix) == 0;
+    if (other->suffix != NULL)
+        return strcmp(writer->start, other->start) == 0 && strcmp(writer->suffix, other->suffix) == 0;
     size_t n = strlen(writer->start);
     if (strncmp(writer->start, other->start, n) != 0) return false;
     size_t digits = strspn(other->start + n, "0123456789");
@@ -54,15 +56,18 @@ static int claim(struct br_stage *stage, const char *param, const char *start, c
     struct br_graph *graph = stage->graph;
     struct br_claim *mine = br_config_alloc(graph->config, sizeof *mine);
     char *copy = br_config_alloc(graph->config, strlen(start) + 1);
-    *mine = (struct br_claim){.next = graph->claims, .stage = stage, .start = strcpy(copy, start), .suffix = suffix};
+    *mine = (struct br_claim){
+        .next = graph->claims, .stage = stage, .start = strcpy(copy, start), .suffix = suffix};
     for (const struct br_claim *c = graph->claims; c != NULL; c = c->next) {
         if (writes(mine, c))
-            return br_stage_fail_at(stage, param, "stage '%s' %s %s%s%s; expected another name or directory", c->stage->name,
-                                    c->suffix != NULL ? "writes the same files," : "reads the same file,", c->start,
-                                    c->suffix != NULL ? "*" : "", c->suffix != NULL ? c->suffix : "");
+            return br_stage_fail_at(
+                stage, param, "stage '%s' %s %s%s%s; expected another name or directory", c->stage->name,
+                c->suffix != NULL ? "writes the same files," : "reads the same file,", c->start,
+                c->suffix != NULL ? "*" : "", c->suffix != NULL ? c->suffix : "");
         if (writes(c, mine))
-            return br_stage_fail_at(stage, param, "stage '%s' would write over %s, which this stage reads; expected another file",
-                                    c->stage->name, start);
+            return br_stage_fail_at(
+                stage, param, "stage '%s' would write over %s, which this stage reads; expected another file",
+                c->stage->name, start);
     }
     graph->claims = mine;
     return BR_OK;
@@ -73,19 +78,23 @@ int br_stage_reads_file(struct br_stage *stage, const char *param, const char *p
     char resolved[PATH_MAX], entry[2 * PATH_MAX];
     resolve(path, resolved);
     int status = claim(stage, param, resolved, NULL);
-    /* The name may be a link: the file behind it is safe from whoever removes the link, but not the recording. */
+    /* The name may be a link: the file behind it is safe from whoever removes the link, but not the
+     * recording. */
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
     if (status != BR_OK || strlen(path) >= PATH_MAX) return status;
-    snprintf(entry, sizeof entry, "%.*s", (int)(slash != NULL ? slash - path + 1 : 1), slash != NULL ? path : ".");
+    snprintf(entry, sizeof entry, "%.*s", (int)(slash != NULL ? slash - path + 1 : 1),
+             slash != NULL ? path : ".");
     char directory[PATH_MAX];
     resolve(entry, directory);
     snprintf(entry, sizeof entry, "%s/%s", strcmp(directory, "/") != 0 ? directory : "", name);
     return strcmp(entry, resolved) != 0 ? claim(stage, param, entry, NULL) : BR_OK;
 }
 
-int br_stage_writes_files(struct br_stage *stage, const char *param, const char *directory, const char *prefix, const char *suffix)
+int br_stage_writes_files(struct br_stage *stage, const char *param, const char *directory,
+                          const char *prefix, const char *suffix)
 {
-    char resolved[PATH_MAX], start[2 * PATH_MAX], *copy = br_config_alloc(stage->graph->config, strlen(suffix) + 1);
+    char resolved[PATH_MAX], start[2 * PATH_MAX],
+        *copy = br_config_alloc(stage->graph->config, strlen(suffix) + 1);
     resolve(directory, resolved);
     snprintf(start, sizeof start, "%s/%s", strcmp(resolved, "/") != 0 ? resolved : "", prefix);
     return claim(stage, param, start, strcpy(copy, suffix));

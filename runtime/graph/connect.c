@@ -1,24 +1,35 @@
-/* connect.c - from names in `in:` and `out:` to a graph: who reads what, in which order, and what makes no sense. */
+/* connect.c - from names in `in:` and `out:` to a graph: who reads what, in which order, and what makes no
+ * sense. */
 #include "runtime/graph/graph.h"
 
 #include <string.h>
 
-struct out_params { const char *name; int64_t depth; };
+struct out_params {
+    const char *name;
+    int64_t depth;
+};
 static const struct br_param out_params[] = {
     {.name = "name", .type = BR_P_STRING, .offset = offsetof(struct out_params, name), .required = true},
     {.name = "depth", .type = BR_P_INT, .offset = offsetof(struct out_params, depth), .min = 1, .max = 65536},
     {0},
 };
 
-struct in_params { const char *from, *policy; };
+struct in_params {
+    const char *from, *policy;
+};
 static const char *const policies[] = {"block", "drop", NULL};
 static const struct br_param in_params[] = {
     {.name = "from", .type = BR_P_STRING, .offset = offsetof(struct in_params, from), .required = true},
-    {.name = "policy", .type = BR_P_CHOICE, .offset = offsetof(struct in_params, policy), .choices = policies, .def = "block"},
+    {.name = "policy",
+     .type = BR_P_CHOICE,
+     .offset = offsetof(struct in_params, policy),
+     .choices = policies,
+     .def = "block"},
     {0},
 };
 
-/* `in: x`, `in: [x, y]`: one node per port. Records an error and returns false unless there are as many as ports. */
+/* `in: x`, `in: [x, y]`: one node per port. Records an error and returns false unless there are as many as
+ * ports. */
 static bool ports(struct br_stage *stage, const char *key, const struct br_port *port, unsigned count,
                   const struct br_node *node[BR_MAX_PORTS])
 {
@@ -26,7 +37,8 @@ static bool ports(struct br_stage *stage, const char *key, const struct br_port 
     const struct br_node *value = br_node_get(stage->node, key);
     if (count == 0) {
         if (value != NULL)
-            br_config_error(config, value, "stage '%s' has no %sputs, but '%s' is given", stage->type->name, key, key);
+            br_config_error(config, value, "stage '%s' has no %sputs, but '%s' is given", stage->type->name,
+                            key, key);
         return value == NULL;
     }
     size_t given = value == NULL ? 0 : value->kind == BR_NODE_LIST ? value->count : 1;
@@ -40,9 +52,10 @@ static bool ports(struct br_stage *stage, const char *key, const struct br_port 
         snprintf(expected + used, sizeof expected - used, "%s%s (%s)", i > 0 ? ", " : "", port[i].name,
                  port[i].help != NULL ? port[i].help : "");
     }
-    br_config_error(config, value != NULL ? value : stage->node, "stage '%s' %s '%s:'; expected %u queue name%s: %s",
-                    stage->name, value == NULL ? "lacks" : "has too many or too few names in", key, count, count > 1 ? "s" : "",
-                    expected);
+    br_config_error(config, value != NULL ? value : stage->node,
+                    "stage '%s' %s '%s:'; expected %u queue name%s: %s", stage->name,
+                    value == NULL ? "lacks" : "has too many or too few names in", key, count,
+                    count > 1 ? "s" : "", expected);
     return false;
 }
 
@@ -113,17 +126,20 @@ static void read_outputs(struct br_graph *graph)
         for (size_t k = 0; k < i && edge->name != NULL; k++) {
             struct br_edge *other = br_graph_edge(graph, k);
             if (other->name == NULL || strcmp(edge->name, other->name) != 0) continue;
-            br_config_error(graph->config, edge->at, "queue '%s' has two producers, '%s' (line %u) and '%s'; expected one: give "
-                            "the output another name", edge->name, other->producer->name, other->at->line, edge->producer->name);
+            br_config_error(graph->config, edge->at,
+                            "queue '%s' has two producers, '%s' (line %u) and '%s'; expected one: give "
+                            "the output another name",
+                            edge->name, other->producer->name, other->at->line, edge->producer->name);
             edge->producer->ready = false;
             break;
         }
     }
 }
 
-/* Finds the queue called `name`, or reports that there is none. `doubtful`: a stage could not be read, so that the queue may
- * well be one of its outputs. */
-static struct br_edge *find_queue(struct br_graph *graph, const struct br_node *at, const char *name, bool doubtful)
+/* Finds the queue called `name`, or reports that there is none. `doubtful`: a stage could not be read, so
+ * that the queue may well be one of its outputs. */
+static struct br_edge *find_queue(struct br_graph *graph, const struct br_node *at, const char *name,
+                                  bool doubtful)
 {
     size_t nedges = br_graph_nedges(graph), n = 0;
     const char **names = br_config_alloc(graph->config, (nedges + 1) * sizeof *names);
@@ -135,8 +151,9 @@ static struct br_edge *find_queue(struct br_graph *graph, const struct br_node *
     }
     const char *near = br_suggest(name, names);
     if (doubtful && near == NULL) return NULL;
-    br_config_error(graph->config, at, "no stage has an output '%s'%s%s%s", name, near != NULL ? "; did you mean '" : "",
-                    near != NULL ? near : "", near != NULL ? "'?" : "");
+    br_config_error(graph->config, at, "no stage has an output '%s'%s%s%s", name,
+                    near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
+                    near != NULL ? "'?" : "");
     return NULL;
 }
 
@@ -195,17 +212,20 @@ static void report_cycle(struct br_graph *graph, const bool *placed)
     for (size_t steps = 0; at != NULL && steps <= 2 * graph->nstages; steps++) {
         struct br_stage *upstream = NULL;
         for (unsigned i = 0; i < at->nin && upstream == NULL; i++)
-            if (at->in[i].edge != NULL && !placed[at->in[i].edge->producer - graph->stage]) upstream = at->in[i].edge->producer;
+            if (at->in[i].edge != NULL && !placed[at->in[i].edge->producer - graph->stage])
+                upstream = at->in[i].edge->producer;
         if (steps == graph->nstages) first = at; /* by now the walk goes round and round */
         if (first != NULL) {
             size_t used = strlen(path);
-            snprintf(path + used, sizeof path - used, "%s'%s'", used > 0 ? ", which reads from " : "", at->name);
+            snprintf(path + used, sizeof path - used, "%s'%s'", used > 0 ? ", which reads from " : "",
+                     at->name);
             if (at == first && used > 0) break;
         }
         at = upstream;
     }
     if (first != NULL)
-        br_config_error(graph->config, first->node, "the stages form a cycle: %s; expected data to flow one way", path);
+        br_config_error(graph->config, first->node,
+                        "the stages form a cycle: %s; expected data to flow one way", path);
     for (size_t s = 0; s < graph->nstages; s++)
         if (!placed[s]) graph->stage[s].ready = false;
 }
@@ -220,7 +240,8 @@ void br_graph_connect(struct br_graph *graph)
     for (size_t i = 0; i < nedges && !doubtful; i++) {
         struct br_edge *edge = br_graph_edge(graph, i);
         if (edge->readers == NULL && edge->name != NULL)
-            br_config_error(graph->config, edge->at, "queue '%s' is read by no stage; expected at least one stage with 'in: %s'",
+            br_config_error(graph->config, edge->at,
+                            "queue '%s' is read by no stage; expected at least one stage with 'in: %s'",
                             edge->name, edge->name);
     }
     bool *placed = br_config_alloc(graph->config, graph->nstages * sizeof *placed);

@@ -43,7 +43,8 @@ size_t br_graph_bytes(const struct br_graph *graph)
     return bytes;
 }
 
-/* --- the file's top level ------------------------------------------------------------------------------------------------- */
+/* --- the file's top level
+ * ------------------------------------------------------------------------------------------------- */
 
 struct top_params {
     struct br_strings plugins;
@@ -53,7 +54,11 @@ struct top_params {
 static const struct br_param top_params[] = {
     {.name = "plugins", .type = BR_P_STRINGS, .offset = offsetof(struct top_params, plugins)},
     {.name = "device", .type = BR_P_STRING, .offset = offsetof(struct top_params, device), .def = "auto"},
-    {.name = "affinity", .type = BR_P_INTS, .offset = offsetof(struct top_params, affinity), .min = 0, .max = 1023},
+    {.name = "affinity",
+     .type = BR_P_INTS,
+     .offset = offsetof(struct top_params, affinity),
+     .min = 0,
+     .max = 1023},
     {0},
 };
 static const char *const top_also[] = {"telescope", "stream", "pipeline", "include", NULL};
@@ -66,7 +71,11 @@ static const struct br_param common_params[] = {
     {.name = "stage", .type = BR_P_STRING, .offset = offsetof(struct common_params, stage), .required = true},
     {.name = "name", .type = BR_P_STRING, .offset = offsetof(struct common_params, name)},
     {.name = "device", .type = BR_P_STRING, .offset = offsetof(struct common_params, device), .def = "auto"},
-    {.name = "affinity", .type = BR_P_INTS, .offset = offsetof(struct common_params, affinity), .min = 0, .max = 1023},
+    {.name = "affinity",
+     .type = BR_P_INTS,
+     .offset = offsetof(struct common_params, affinity),
+     .min = 0,
+     .max = 1023},
     {0},
 };
 static const char *const common_keys[] = {"stage", "name", "device", "affinity", "in", "out", NULL};
@@ -81,7 +90,8 @@ static void add_plugins(struct br_graph *graph, const struct br_node *node, cons
     }
 }
 
-/* --- stages ----------------------------------------------------------------------------------------------------------------- */
+/* --- stages
+ * ----------------------------------------------------------------------------------------------------------------- */
 
 static unsigned count_ports(const struct br_port *port)
 {
@@ -91,7 +101,8 @@ static unsigned count_ports(const struct br_port *port)
 }
 
 /* All that can be said about one stage without looking at its neighbours. */
-static void read_stage(struct br_graph *graph, struct br_stage *stage, const struct br_node *node, const struct br_ints *affinity)
+static void read_stage(struct br_graph *graph, struct br_stage *stage, const struct br_node *node,
+                       const struct br_ints *affinity)
 {
     struct br_config *config = graph->config;
     struct common_params p = {0};
@@ -105,7 +116,8 @@ static void read_stage(struct br_graph *graph, struct br_stage *stage, const str
     }
     const struct br_node *type_node = br_node_get(node, "stage");
     if (type_node == NULL || type_node->kind != BR_NODE_SCALAR) {
-        br_config_error(config, type_node != NULL ? type_node : node, "expected 'stage:' with the name of a plugin");
+        br_config_error(config, type_node != NULL ? type_node : node,
+                        "expected 'stage:' with the name of a plugin");
         return;
     }
     stage->name = type_node->text;
@@ -118,7 +130,8 @@ static void read_stage(struct br_graph *graph, struct br_stage *stage, const str
     while (stage->type->params != NULL && stage->type->params[nown].name != NULL) nown++;
     const char **own = br_config_alloc(config, (nown + 3) * sizeof *own);
     for (size_t i = 0; i < nown; i++) own[i] = stage->type->params[i].name;
-    struct br_node known = *node; /* only the common keys, so that an unknown key is reported once, by the stage's schema */
+    struct br_node known =
+        *node; /* only the common keys, so that an unknown key is reported once, by the stage's schema */
     known.count = 0;
     known.key = br_config_alloc(config, (node->count + 1) * sizeof *known.key);
     known.item = br_config_alloc(config, (node->count + 1) * sizeof *known.item);
@@ -145,15 +158,18 @@ static void read_stage(struct br_graph *graph, struct br_stage *stage, const str
     stage->nout = count_ports(stage->type->outputs);
 }
 
-static int read_stages(struct br_graph *graph, const struct br_node *list, const struct br_ints *affinity, struct br_error *error)
+static int read_stages(struct br_graph *graph, const struct br_node *list, const struct br_ints *affinity,
+                       struct br_error *error)
 {
     struct br_config *config = graph->config;
     if (list == NULL || list->kind != BR_NODE_LIST || list->count == 0) {
         br_config_error(config, list != NULL ? list : br_config_root(config),
-                        "%s; expected 'pipeline:' with a list of stages", list == NULL ? "there is no pipeline" : "no stages");
+                        "%s; expected 'pipeline:' with a list of stages",
+                        list == NULL ? "there is no pipeline" : "no stages");
         return BR_OK;
     }
-    /* Every input may turn out to need a transfer before it; stages are pointed to, so that they cannot move later. */
+    /* Every input may turn out to need a transfer before it; stages are pointed to, so that they cannot
+     * move later. */
     size_t room = list->count * (1 + BR_MAX_PORTS);
     graph->stage = calloc(room, sizeof *graph->stage);
     graph->order = calloc(room, sizeof *graph->order);
@@ -165,14 +181,17 @@ static int read_stages(struct br_graph *graph, const struct br_node *list, const
         for (size_t k = 0; k < i; k++)
             if (graph->stage[i].type != NULL && graph->stage[k].type != NULL &&
                 strcmp(graph->stage[i].name, graph->stage[k].name) == 0) {
-                br_config_error(config, graph->stage[i].node, "two stages are called '%s' (the other one in line %u); expected "
-                                "different names: give one a `name:`", graph->stage[i].name, graph->stage[k].node->line);
+                br_config_error(config, graph->stage[i].node,
+                                "two stages are called '%s' (the other one in line %u); expected "
+                                "different names: give one a `name:`",
+                                graph->stage[i].name, graph->stage[k].node->line);
                 break;
             }
     return BR_OK;
 }
 
-/* --- shapes ----------------------------------------------------------------------------------------------------------------- */
+/* --- shapes
+ * ----------------------------------------------------------------------------------------------------------------- */
 
 /* Several inputs advance together: same samples, same frames. */
 static bool inputs_agree(struct br_stage *stage)
@@ -180,12 +199,14 @@ static bool inputs_agree(struct br_stage *stage)
     for (unsigned i = 1; i < stage->nin; i++) {
         const struct br_stream *a = &stage->in[0].edge->stream;
         const struct br_stream *b = &stage->in[i].edge->stream;
-        if (a->frame_samples == b->frame_samples && a->epoch_ns == b->epoch_ns && a->sample_ns.num == b->sample_ns.num &&
-            a->sample_ns.den == b->sample_ns.den) continue;
-        br_config_error(stage->graph->config, stage->in[i].at, "stage '%s' reads '%s' and '%s', whose frames differ (%llu and "
-                        "%llu samples) or whose clocks do; expected the same time base and frame length", stage->name,
-                        stage->in[0].edge->name, stage->in[i].edge->name, (unsigned long long)a->frame_samples,
-                        (unsigned long long)b->frame_samples);
+        if (a->frame_samples == b->frame_samples && a->epoch_ns == b->epoch_ns &&
+            a->sample_ns.num == b->sample_ns.num && a->sample_ns.den == b->sample_ns.den)
+            continue;
+        br_config_error(stage->graph->config, stage->in[i].at,
+                        "stage '%s' reads '%s' and '%s', whose frames differ (%llu and "
+                        "%llu samples) or whose clocks do; expected the same time base and frame length",
+                        stage->name, stage->in[0].edge->name, stage->in[i].edge->name,
+                        (unsigned long long)a->frame_samples, (unsigned long long)b->frame_samples);
         return false;
     }
     return true;
@@ -209,20 +230,23 @@ static void configure(struct br_graph *graph, struct br_stage *stage)
     size_t before = br_config_errors(graph->config);
     int status = stage->type->configure(stage, stage->self);
     if (status != BR_OK && br_config_errors(graph->config) == before)
-        br_config_error(graph->config, stage->node, "stage '%s' refused its configuration without saying why", stage->name);
+        br_config_error(graph->config, stage->node, "stage '%s' refused its configuration without saying why",
+                        stage->name);
     if (br_config_errors(graph->config) > before) return;
     for (unsigned i = 0; i < stage->nout; i++) {
         struct br_error error = {0};
         if (br_stream_check(&stage->out[i].stream, &error) == BR_OK) {
             stage->out[i].described = true;
         } else {
-            br_config_error(graph->config, stage->out[i].at, "stage '%s' described its output '%s' wrongly: %s", stage->name,
+            br_config_error(graph->config, stage->out[i].at,
+                            "stage '%s' described its output '%s' wrongly: %s", stage->name,
                             stage->out[i].name, error.text);
         }
     }
 }
 
-/* --- queues ----------------------------------------------------------------------------------------------------------------- */
+/* --- queues
+ * ----------------------------------------------------------------------------------------------------------------- */
 
 static bool all_block(const struct br_edge *edge)
 {
@@ -231,8 +255,8 @@ static bool all_block(const struct br_edge *edge)
     return true;
 }
 
-/* Memory is handed on when nobody else can see it: the stage works in place, is the only reader of its input, and neither side
- * drops frames. */
+/* Memory is handed on when nobody else can see it: the stage works in place, is the only reader of its
+ * input, and neither side drops frames. */
 static struct br_edge *shared_with(const struct br_edge *edge)
 {
     const struct br_stage *stage = edge->producer;
@@ -241,18 +265,21 @@ static struct br_edge *shared_with(const struct br_edge *edge)
     if (parent->readers->next != NULL || !all_block(parent) || !all_block(edge)) return NULL;
     if ((parent->place.space == BR_SPACE_CUDA) != (edge->place.space == BR_SPACE_CUDA)) return NULL;
     if (br_stream_max_bytes(&edge->stream) != br_stream_max_bytes(&parent->stream) ||
-        br_stream_max_validity(&edge->stream) != br_stream_max_validity(&parent->stream)) return NULL;
+        br_stream_max_validity(&edge->stream) != br_stream_max_validity(&parent->stream))
+        return NULL;
     return parent;
 }
 
 static void share_memory(struct br_graph *graph)
 {
-    for (size_t s = graph->nstages; s-- > 0;) { /* readers first: locked memory is asked for at the end of a chain */
+    for (size_t s = graph->nstages;
+         s-- > 0;) { /* readers first: locked memory is asked for at the end of a chain */
         struct br_stage *stage = graph->order[s];
         for (unsigned i = 0; i < stage->nout; i++) {
             struct br_edge *edge = &stage->out[i];
             edge->parent = shared_with(edge);
-            if (edge->parent != NULL && edge->place.space == BR_SPACE_PINNED) edge->parent->place = edge->place;
+            if (edge->parent != NULL && edge->place.space == BR_SPACE_PINNED)
+                edge->parent->place = edge->place;
         }
     }
 }
@@ -271,14 +298,16 @@ static int make_queues(struct br_graph *graph, struct br_error *error)
             int status = br_queue_create(&edge->queue, edge->name, &edge->stream, edge->depth, edge->place,
                                          edge->parent != NULL ? edge->parent->readers->reader : NULL, error);
             for (struct br_link *link = edge->readers; link != NULL && status == BR_OK; link = link->next)
-                status = br_queue_add_reader(edge->queue, link->stage->name, link->policy, &link->reader, error);
+                status =
+                    br_queue_add_reader(edge->queue, link->stage->name, link->policy, &link->reader, error);
             if (status != BR_OK) return status;
         }
     }
     return BR_OK;
 }
 
-/* --- the whole ---------------------------------------------------------------------------------------------------------------- */
+/* --- the whole
+ * ---------------------------------------------------------------------------------------------------------------- */
 
 static void init_locks(struct br_graph *graph)
 {
@@ -290,7 +319,8 @@ static void init_locks(struct br_graph *graph)
     pthread_mutex_init(&graph->mutex, NULL);
 }
 
-int br_graph_build(struct br_graph **result, struct br_config *config, struct br_log *log, struct br_error *error)
+int br_graph_build(struct br_graph **result, struct br_config *config, struct br_log *log,
+                   struct br_error *error)
 {
     struct br_graph *graph = *result = calloc(1, sizeof *graph);
     if (graph == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for the graph");
@@ -320,7 +350,8 @@ int br_graph_build(struct br_graph **result, struct br_config *config, struct br
     if (status != BR_OK) return status;
     br_graph_place_stages(graph, root);
     if (graph->nstages > 0) br_graph_connect(graph);
-    for (size_t s = 0; known && s < graph->nstages && graph->order[s] != NULL; s++) configure(graph, graph->order[s]);
+    for (size_t s = 0; known && s < graph->nstages && graph->order[s] != NULL; s++)
+        configure(graph, graph->order[s]);
     if (br_config_errors(config) > 0) return BR_E_INVALID;
     br_graph_absorb(graph);
     br_graph_insert_transfers(graph);

@@ -1,15 +1,17 @@
-/* graph.h - a pipeline as a checked graph of stages and queues: what the program's subcommands look at and the run uses.
+/* graph.h - a pipeline as a checked graph of stages and queues: what the program's subcommands look at and
+ * the run uses.
  *
- * br_graph_build turns a configuration into a graph: it finds the plugins, fills the stages' parameters, connects queues,
- * and lets every stage describe its outputs, upstream first. It reports all mistakes it can find in one go; a stage whose
- * input could not be described is not asked. Nothing is started and no frame memory is reserved. */
+ * br_graph_build turns a configuration into a graph: it finds the plugins, fills the stages' parameters,
+ * connects queues, and lets every stage describe its outputs, upstream first. It reports all mistakes it
+ * can find in one go; a stage whose input could not be described is not asked. Nothing is started and no
+ * frame memory is reserved. */
 #ifndef BEAMRING_RUNTIME_GRAPH_GRAPH_H
 #define BEAMRING_RUNTIME_GRAPH_GRAPH_H
 
 #include "buffers/queue.h"
 #include "runtime/config/config.h"
-#include "runtime/run/log.h"
 #include "runtime/graph/plugin.h"
+#include "runtime/run/log.h"
 #include "runtime/stage.h"
 
 #include <pthread.h>
@@ -23,9 +25,9 @@ struct br_link {
     unsigned port;
     const struct br_node *at; /* where `in:` names the queue */
     enum br_policy policy;
-    struct br_edge *edge;     /* NULL until connected, or when there is no such queue */
+    struct br_edge *edge; /* NULL until connected, or when there is no such queue */
     struct br_reader *reader;
-    struct br_link *next;     /* the next reader of the same queue */
+    struct br_link *next; /* the next reader of the same queue */
 };
 
 /* One queue. */
@@ -34,13 +36,13 @@ struct br_edge {
     const struct br_node *at; /* where `out:` names it */
     struct br_stage *producer;
     unsigned port;
-    unsigned depth;           /* slots; 0 until known */
-    bool depth_given;         /* by the user */
-    bool described;           /* `stream` is complete and checked */
+    unsigned depth;   /* slots; 0 until known */
+    bool depth_given; /* by the user */
+    bool described;   /* `stream` is complete and checked */
     struct br_stream stream;
-    struct br_link *readers;  /* in the order of the file */
-    struct br_edge *parent;   /* the queue whose frames are handed on in place, or NULL */
-    struct br_place place;    /* where its frames live */
+    struct br_link *readers; /* in the order of the file */
+    struct br_edge *parent;  /* the queue whose frames are handed on in place, or NULL */
+    struct br_place place;   /* where its frames live */
     struct br_queue *queue;
 };
 
@@ -48,11 +50,12 @@ enum { BR_MAX_LOSSES = 8 };
 
 /* Written by the stage's thread only, read by anyone. */
 struct br_stage_counters {
-    _Atomic uint64_t calls;     /* of process */
-    _Atomic uint64_t busy_ns;   /* spent in process */
+    _Atomic uint64_t calls;   /* of process */
+    _Atomic uint64_t busy_ns; /* spent in process */
     _Atomic uint64_t saturated;
-    _Atomic uint64_t cpu_ns;    /* of the stage's thread, once it has ended */
-    _Atomic uint64_t gpu_ns, gpu_calls; /* GPU time of those calls of process that were sampled, and their number */
+    _Atomic uint64_t cpu_ns; /* of the stage's thread, once it has ended */
+    _Atomic uint64_t gpu_ns,
+        gpu_calls; /* GPU time of those calls of process that were sampled, and their number */
     struct {
         const char *_Atomic reason; /* NULL: unused */
         _Atomic uint64_t samples;
@@ -76,46 +79,49 @@ struct br_stage {
     struct br_gpu_stream gpu; /* while it runs on one */
     bool ready;               /* parameters and connections are right: configure may be called */
     bool offered;             /* its work may be taken over, see br_stage_offer */
-    struct br_stage *absorbed, *absorbed_by; /* the stage whose work it does too; the stage that does its work */
+    struct br_stage *absorbed,
+        *absorbed_by; /* the stage whose work it does too; the stage that does its work */
 
     enum br_stage_phase phase;
-    struct br_error error;    /* of start, process or stop */
+    struct br_error error; /* of start, process or stop */
     struct br_stage_counters counters;
     pthread_t thread;
     bool start_called, has_thread;
-    _Atomic bool ended;       /* process will not be called again */
-    _Atomic bool completed;   /* ... because all its input was worked off: its balance must add up */
+    _Atomic bool ended;     /* process will not be called again */
+    _Atomic bool completed; /* ... because all its input was worked off: its balance must add up */
 };
 
 struct br_graph {
-    struct br_config *config;      /* not owned */
-    struct br_log *log;            /* not owned */
+    struct br_config *config; /* not owned */
+    struct br_log *log;       /* not owned */
     struct br_plugins *plugins;
     struct br_telescope *telescope; /* in the config's arena, or NULL */
     struct br_stream_hints hints;
     size_t nstages, nfile;
-    struct br_stage *stage;        /* [nstages]: nfile in the order of the file, then the inserted transfers */
-    struct br_stage **order;       /* [nstages], producers before their readers */
+    struct br_stage *stage;  /* [nstages]: nfile in the order of the file, then the inserted transfers */
+    struct br_stage **order; /* [nstages], producers before their readers */
 
-    struct br_claim *claims;       /* files that stages read and write; see claim.c */
+    struct br_claim *claims; /* files that stages read and write; see claim.c */
 
-    int ngpus;                     /* that can be used; -1: not asked for yet */
-    struct br_error no_gpu;        /* why there is none */
-    bool gpu_wanted;               /* a stage would run on one */
+    int ngpus;              /* that can be used; -1: not asked for yet */
+    struct br_error no_gpu; /* why there is none */
+    bool gpu_wanted;        /* a stage would run on one */
 
     /* While running. */
     struct br_stage *_Atomic first_failed;
-    _Atomic bool stopping;         /* sources are asked to end */
-    bool stop_signalled;           /* under the mutex: the same, for sleepers */
+    _Atomic bool stopping; /* sources are asked to end */
+    bool stop_signalled;   /* under the mutex: the same, for sleepers */
     pthread_mutex_t mutex;
-    pthread_cond_t wake;           /* on CLOCK_MONOTONIC */
-    void (*on_end)(void *arg);     /* called by each stage's thread when it ends; may be NULL */
+    pthread_cond_t wake;       /* on CLOCK_MONOTONIC */
+    void (*on_end)(void *arg); /* called by each stage's thread when it ends; may be NULL */
     void *on_end_arg;
 };
 
-/* Errors: BR_E_INVALID when mistakes were recorded in `config` (br_config_print_errors shows them; the graph is made as far as
- * it got), BR_E_NO_MEMORY with a message. `config` and `log` must live longer than the graph. */
-int br_graph_build(struct br_graph **graph, struct br_config *config, struct br_log *log, struct br_error *error);
+/* Errors: BR_E_INVALID when mistakes were recorded in `config` (br_config_print_errors shows them; the
+ * graph is made as far as it got), BR_E_NO_MEMORY with a message. `config` and `log` must live longer than
+ * the graph. */
+int br_graph_build(struct br_graph **graph, struct br_config *config, struct br_log *log,
+                   struct br_error *error);
 void br_graph_destroy(struct br_graph *graph);
 
 /* Number of a graph's queues; and each, in the order of the file. */
@@ -126,7 +132,8 @@ struct br_edge *br_graph_edge(const struct br_graph *graph, size_t i);
 size_t br_graph_bytes(const struct br_graph *graph);
 size_t br_graph_device_bytes(const struct br_graph *graph, int device);
 
-/* --- parts of br_graph_build in files of their own ------------------------------------------------------------------------ */
+/* --- parts of br_graph_build in files of their own
+ * ------------------------------------------------------------------------ */
 
 /* Reads `telescope:` and `stream:` into the graph; mistakes go to the config. */
 void br_graph_read_telescope(struct br_graph *graph, const struct br_node *node);
@@ -135,16 +142,19 @@ void br_graph_read_hints(struct br_graph *graph, const struct br_node *node);
 /* Decides on which device the stages run: the file's `device:` and each stage's own. */
 void br_graph_place_stages(struct br_graph *graph, const struct br_node *root);
 
-/* Makes stages that do the work of the one before them read what that one read; it is left without inputs and outputs. */
+/* Makes stages that do the work of the one before them read what that one read; it is left without inputs
+ * and outputs. */
 void br_graph_absorb(struct br_graph *graph);
 
-/* Inserts a transfer wherever the two sides of a queue live in different memory, and says where each queue lives. */
+/* Inserts a transfer wherever the two sides of a queue live in different memory, and says where each queue
+ * lives. */
 void br_graph_insert_transfers(struct br_graph *graph);
 
 /* Puts `order` in order; false when there is a cycle, and then the stages that could be placed come first. */
 bool br_graph_sort(struct br_graph *graph, bool *placed);
 
-/* Reads the stages' `in:` and `out:` and connects them; finds unread queues and cycles; puts `order` in order. */
+/* Reads the stages' `in:` and `out:` and connects them; finds unread queues and cycles; puts `order` in
+ * order. */
 void br_graph_connect(struct br_graph *graph);
 
 #endif

@@ -20,7 +20,8 @@ struct plugin {
 
 struct br_plugins {
     struct plugin *loaded;
-    char **directory; /* [ndirectories], in the order of search; those of the user before those of the installation */
+    char **
+        directory; /* [ndirectories], in the order of search; those of the user before those of the installation */
     size_t ndirectories, nuser;
     char **names; /* of br_plugins_names; NULL-terminated */
 };
@@ -47,7 +48,8 @@ static int add_own_directories(struct br_plugins *plugins, struct br_error *erro
 {
     Dl_info info;
     char path[PATH_MAX];
-    if (dladdr((void *)(uintptr_t)br_plugins_create, &info) == 0 || realpath(info.dli_fname, path) == NULL) return BR_OK;
+    if (dladdr((void *)(uintptr_t)br_plugins_create, &info) == 0 || realpath(info.dli_fname, path) == NULL)
+        return BR_OK;
     char *slash = strrchr(path, '/');
     static const char *const beside[] = {"/beamring/stages", "/../stages"};
     for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
@@ -116,43 +118,58 @@ static int check_type(const struct br_stage_type *type, const char *path, struct
 {
     if (type->abi_version != BR_ABI_VERSION)
         return br_fail(error, BR_E_FORMAT,
-                       "plugin %s was built for version %u of the plugin interface, this beamring has version %u; rebuild the "
-                       "plugin against the installed headers", path, type->abi_version, BR_ABI_VERSION);
+                       "plugin %s was built for version %u of the plugin interface, this beamring has "
+                       "version %u; rebuild the "
+                       "plugin against the installed headers",
+                       path, type->abi_version, BR_ABI_VERSION);
     if (type->type_size != sizeof *type)
         return br_fail(error, BR_E_FORMAT,
-                       "plugin %s: its stage descriptor has %u bytes, expected %zu; rebuild the plugin against the installed "
-                       "headers", path, type->type_size, sizeof *type);
+                       "plugin %s: its stage descriptor has %u bytes, expected %zu; rebuild the plugin "
+                       "against the installed "
+                       "headers",
+                       path, type->type_size, sizeof *type);
     const char *wrong = NULL;
-    if (type->name == NULL || type->name[0] == '\0') wrong = "it has no name";
-    else if (type->summary == NULL) wrong = "it has no summary";
-    else if (type->configure == NULL || type->process == NULL) wrong = "it lacks configure or process";
-    else if (count_ports(type->inputs) > BR_MAX_PORTS || count_ports(type->outputs) > BR_MAX_PORTS) wrong = "it has too many ports";
-    else if (count_ports(type->inputs) + count_ports(type->outputs) == 0) wrong = "it has neither inputs nor outputs";
-    else if ((type->flags & BR_STAGE_IN_PLACE) != 0 && (count_ports(type->inputs) != 1 || count_ports(type->outputs) != 1))
+    if (type->name == NULL || type->name[0] == '\0')
+        wrong = "it has no name";
+    else if (type->summary == NULL)
+        wrong = "it has no summary";
+    else if (type->configure == NULL || type->process == NULL)
+        wrong = "it lacks configure or process";
+    else if (count_ports(type->inputs) > BR_MAX_PORTS || count_ports(type->outputs) > BR_MAX_PORTS)
+        wrong = "it has too many ports";
+    else if (count_ports(type->inputs) + count_ports(type->outputs) == 0)
+        wrong = "it has neither inputs nor outputs";
+    else if ((type->flags & BR_STAGE_IN_PLACE) != 0 &&
+             (count_ports(type->inputs) != 1 || count_ports(type->outputs) != 1))
         wrong = "a stage that works in place has one input and one output";
     if (wrong != NULL) return br_fail(error, BR_E_FORMAT, "plugin %s: %s", path, wrong);
     return BR_OK;
 }
 
 /* Opens a plugin file, once. */
-static int load(struct br_plugins *plugins, const char *path, const struct br_stage_type **type, struct br_error *error)
+static int load(struct br_plugins *plugins, const char *path, const struct br_stage_type **type,
+                struct br_error *error)
 {
     for (struct plugin *p = plugins->loaded; p != NULL; p = p->next)
         if (strcmp(p->path, path) == 0) {
             *type = p->type;
             return BR_OK;
         }
-    /* NODELETE: libraries that a plugin brings along (HDF5, BLAS) leave handlers behind that must outlive it. */
+    /* NODELETE: libraries that a plugin brings along (HDF5, BLAS) leave handlers behind that must outlive
+     * it. */
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (handle == NULL) {
         const char *reason = dlerror();
-        return br_fail(error, BR_E_FORMAT, "plugin %s cannot be loaded: %s", path, reason != NULL ? reason : "no reason given");
+        return br_fail(error, BR_E_FORMAT, "plugin %s cannot be loaded: %s", path,
+                       reason != NULL ? reason : "no reason given");
     }
     const struct br_stage_type *found = dlsym(handle, "beamring_stage");
-    int status = found == NULL ? br_fail(error, BR_E_FORMAT,
-                                         "%s is no beamring plugin: it does not export the symbol beamring_stage "
-                                         "(BR_STAGE_EXPORT)", path)
-                               : check_type(found, path, error);
+    int status = found == NULL
+                     ? br_fail(error, BR_E_FORMAT,
+                               "%s is no beamring plugin: it does not export the symbol beamring_stage "
+                               "(BR_STAGE_EXPORT)",
+                               path)
+                     : check_type(found, path, error);
     struct plugin *plugin = status == BR_OK ? calloc(1, sizeof *plugin) : NULL;
     if (plugin != NULL) plugin->path = strdup(path);
     if (status == BR_OK && (plugin == NULL || plugin->path == NULL))
@@ -176,10 +193,12 @@ int br_plugins_add(struct br_plugins *plugins, const char *path, struct br_error
     const struct br_stage_type *type;
     if (stat(path, &info) != 0 || realpath(path, real) == NULL)
         return br_fail(error, BR_E_IO, "plugin path '%s': %s", path, strerror(errno));
-    return S_ISDIR(info.st_mode) ? add_directory(plugins, real, true, error) : load(plugins, real, &type, error);
+    return S_ISDIR(info.st_mode) ? add_directory(plugins, real, true, error)
+                                 : load(plugins, real, &type, error);
 }
 
-int br_plugins_find(struct br_plugins *plugins, const char *name, const struct br_stage_type **type, struct br_error *error)
+int br_plugins_find(struct br_plugins *plugins, const char *name, const struct br_stage_type **type,
+                    struct br_error *error)
 {
     for (struct plugin *p = plugins->loaded; p != NULL; p = p->next)
         if (strcmp(p->type->name, name) == 0) {
@@ -189,16 +208,19 @@ int br_plugins_find(struct br_plugins *plugins, const char *name, const struct b
     for (size_t i = 0; i < plugins->ndirectories && strchr(name, '/') == NULL; i++) {
         char path[PATH_MAX];
         struct stat info;
-        if ((size_t)snprintf(path, sizeof path, "%s/%s.so", plugins->directory[i], name) >= sizeof path) continue;
+        if ((size_t)snprintf(path, sizeof path, "%s/%s.so", plugins->directory[i], name) >= sizeof path)
+            continue;
         if (stat(path, &info) != 0) continue;
         int status = load(plugins, path, type, error);
         if (status == BR_OK && strcmp((*type)->name, name) != 0)
-            return br_fail(error, BR_E_FORMAT, "plugin %s calls itself '%s'; expected '%s', as its file", path, (*type)->name, name);
+            return br_fail(error, BR_E_FORMAT, "plugin %s calls itself '%s'; expected '%s', as its file",
+                           path, (*type)->name, name);
         return status;
     }
     const char *near = br_suggest(name, br_plugins_names(plugins));
     return br_fail(error, BR_E_INVALID, "there is no stage '%s'%s%s%s (`beamring stages` lists them)", name,
-                   near != NULL ? "; did you mean '" : "", near != NULL ? near : "", near != NULL ? "'?" : "");
+                   near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
+                   near != NULL ? "'?" : "");
 }
 
 static int by_text(const void *a, const void *b)
@@ -242,8 +264,10 @@ const char *const *br_plugins_names(struct br_plugins *plugins)
     qsort(plugins->names, count, sizeof *plugins->names, by_text);
     size_t kept = 0;
     for (size_t i = 0; i < count; i++) {
-        if (kept > 0 && strcmp(plugins->names[kept - 1], plugins->names[i]) == 0) free(plugins->names[i]);
-        else plugins->names[kept++] = plugins->names[i];
+        if (kept > 0 && strcmp(plugins->names[kept - 1], plugins->names[i]) == 0)
+            free(plugins->names[i]);
+        else
+            plugins->names[kept++] = plugins->names[i];
     }
     plugins->names[kept] = NULL;
     return (const char *const *)plugins->names;

@@ -1,8 +1,9 @@
 /* plugin.h - finding, loading and checking stage plugins.
  *
- * Plugins are looked for in this order: files and directories given with br_plugins_add (a pipeline's `plugins:`), the
- * directories of $BEAMRING_PLUGIN_PATH, beside this library (an installation, or a build tree), and where the library was
- * configured to be installed. A plugin is opened only when a stage asks for it. */
+ * Plugins are looked for in this order: files and directories given with br_plugins_add (a pipeline's
+ * `plugins:`), the directories of $BEAMRING_PLUGIN_PATH, beside this library (an installation, or a build
+ * tree), and where the library was configured to be installed. A plugin is opened only when a stage asks
+ * for it. */
 #ifndef BEAMRING_RUNTIME_GRAPH_PLUGIN_H
 #define BEAMRING_RUNTIME_GRAPH_PLUGIN_H
 
@@ -15,15 +16,17 @@ struct br_plugins;
 int br_plugins_create(struct br_plugins **plugins, struct br_error *error);
 void br_plugins_destroy(struct br_plugins *plugins);
 
-/* Adds a directory, or opens a plugin file (which must be one). Errors: BR_E_IO, BR_E_FORMAT (no plugin, another ABI). */
+/* Adds a directory, or opens a plugin file (which must be one). Errors: BR_E_IO, BR_E_FORMAT (no plugin,
+ * another ABI). */
 int br_plugins_add(struct br_plugins *plugins, const char *path, struct br_error *error);
 
-/* The stage called `name`; *type is valid until br_plugins_destroy. Errors: BR_E_INVALID with a suggestion when there is none,
- * BR_E_FORMAT when its file is no plugin or was built for another ABI version. */
-int br_plugins_find(struct br_plugins *plugins, const char *name, const struct br_stage_type **type, struct br_error *error);
+/* The stage called `name`; *type is valid until br_plugins_destroy. Errors: BR_E_INVALID with a suggestion
+ * when there is none, BR_E_FORMAT when its file is no plugin or was built for another ABI version. */
+int br_plugins_find(struct br_plugins *plugins, const char *name, const struct br_stage_type **type,
+                    struct br_error *error);
 
-/* Names of all plugins that can be found, sorted, without repetition, NULL-terminated. Owned by `plugins`; valid until the
- * next call. NULL when memory ran out. */
+/* Names of all plugins that can be found, sorted, without repetition, NULL-terminated. Owned by `plugins`;
+ * valid until the next call. NULL when memory ran out. */
 const char *const *br_plugins_names(struct br_plugins *plugins);
 
 #endif

@@ -4,8 +4,12 @@
 #include <math.h>
 #include <string.h>
 
-struct pair_of_ints { int64_t m, n; };
-struct pair_of_reals { double m, n; };
+struct pair_of_ints {
+    int64_t m, n;
+};
+struct pair_of_reals {
+    double m, n;
+};
 
 struct telescope_params {
     const char *name;
@@ -15,35 +19,82 @@ struct telescope_params {
 };
 
 static const struct br_param grid_params[] = {
-    {.name = "m", .type = BR_P_INT, .offset = offsetof(struct pair_of_ints, m), .required = true, .min = 1, .max = 1024},
-    {.name = "n", .type = BR_P_INT, .offset = offsetof(struct pair_of_ints, n), .required = true, .min = 1, .max = 1024},
+    {.name = "m",
+     .type = BR_P_INT,
+     .offset = offsetof(struct pair_of_ints, m),
+     .required = true,
+     .min = 1,
+     .max = 1024},
+    {.name = "n",
+     .type = BR_P_INT,
+     .offset = offsetof(struct pair_of_ints, n),
+     .required = true,
+     .min = 1,
+     .max = 1024},
     {0},
 };
 static const struct br_param spacing_params[] = {
-    {.name = "m", .type = BR_P_REAL, .offset = offsetof(struct pair_of_reals, m), .required = true, .min = 1e-3, .max = 1e6},
-    {.name = "n", .type = BR_P_REAL, .offset = offsetof(struct pair_of_reals, n), .required = true, .min = 1e-3, .max = 1e6},
+    {.name = "m",
+     .type = BR_P_REAL,
+     .offset = offsetof(struct pair_of_reals, m),
+     .required = true,
+     .min = 1e-3,
+     .max = 1e6},
+    {.name = "n",
+     .type = BR_P_REAL,
+     .offset = offsetof(struct pair_of_reals, n),
+     .required = true,
+     .min = 1e-3,
+     .max = 1e6},
     {0},
 };
 static const struct br_param telescope_params[] = {
-    {.name = "name", .type = BR_P_STRING, .offset = offsetof(struct telescope_params, name), .required = true},
-    {.name = "grid", .type = BR_P_MAP, .offset = offsetof(struct telescope_params, grid), .required = true,
-     .fields = grid_params, .size = sizeof(struct pair_of_ints)},
-    {.name = "spacing_m", .type = BR_P_MAP, .offset = offsetof(struct telescope_params, spacing), .required = true,
-     .fields = spacing_params, .size = sizeof(struct pair_of_reals)},
-    {.name = "latitude_deg", .type = BR_P_REAL, .offset = offsetof(struct telescope_params, latitude), .min = -90, .max = 90},
-    {.name = "longitude_deg", .type = BR_P_REAL, .offset = offsetof(struct telescope_params, longitude), .min = -360,
+    {.name = "name",
+     .type = BR_P_STRING,
+     .offset = offsetof(struct telescope_params, name),
+     .required = true},
+    {.name = "grid",
+     .type = BR_P_MAP,
+     .offset = offsetof(struct telescope_params, grid),
+     .required = true,
+     .fields = grid_params,
+     .size = sizeof(struct pair_of_ints)},
+    {.name = "spacing_m",
+     .type = BR_P_MAP,
+     .offset = offsetof(struct telescope_params, spacing),
+     .required = true,
+     .fields = spacing_params,
+     .size = sizeof(struct pair_of_reals)},
+    {.name = "latitude_deg",
+     .type = BR_P_REAL,
+     .offset = offsetof(struct telescope_params, latitude),
+     .min = -90,
+     .max = 90},
+    {.name = "longitude_deg",
+     .type = BR_P_REAL,
+     .offset = offsetof(struct telescope_params, longitude),
+     .min = -360,
      .max = 360},
     {0},
 };
 
 /* Reads one value by a schema of one parameter, so that numbers are read and refused in one place only. */
-static bool read_value(struct br_config *config, const struct br_node *value, const struct br_param *schema, void *into)
+static bool read_value(struct br_config *config, const struct br_node *value, const struct br_param *schema,
+                       void *into)
 {
-    struct br_node key = {.kind = BR_NODE_SCALAR, .file = value->file, .line = value->line, .column = value->column,
+    struct br_node key = {.kind = BR_NODE_SCALAR,
+                          .file = value->file,
+                          .line = value->line,
+                          .column = value->column,
                           .text = schema[0].name};
     struct br_node *keys[] = {&key}, *values[] = {(struct br_node *)(uintptr_t)value};
-    struct br_node map = {.kind = BR_NODE_MAP, .file = value->file, .line = value->line, .column = value->column,
-                          .count = 1, .key = keys, .item = values};
+    struct br_node map = {.kind = BR_NODE_MAP,
+                          .file = value->file,
+                          .line = value->line,
+                          .column = value->column,
+                          .count = 1,
+                          .key = keys,
+                          .item = values};
     return br_config_fill(config, &map, schema, NULL, into) == 0;
 }
 
@@ -54,7 +105,8 @@ static void read_dishes(struct br_graph *graph, const struct br_node *list, stru
     struct br_config *config = graph->config;
     if (list == NULL) return;
     if (list->kind != BR_NODE_LIST || list->count == 0 || list->count > 65535) {
-        br_config_error(config, list, "telescope: dishes: expected a list of grid cells [m, n], one per dish");
+        br_config_error(config, list,
+                        "telescope: dishes: expected a list of grid cells [m, n], one per dish");
         return;
     }
     struct br_dish *dishes = br_config_alloc(config, list->count * sizeof *dishes);
@@ -66,15 +118,21 @@ static void read_dishes(struct br_graph *graph, const struct br_node *list, stru
         if (!read_value(config, at, cell, &at_cell)) continue;
         int64_t m = at_cell.value[0], n = at_cell.value[1];
         if (m >= telescope->grid_m || n >= telescope->grid_n) {
-            br_config_error(config, at, "telescope: dish %zu at [%lld, %lld] is outside the grid; expected m from 0 to %u and "
-                            "n from 0 to %u (grid m: %u, n: %u)", d, (long long)m, (long long)n, telescope->grid_m - 1,
-                            telescope->grid_n - 1, telescope->grid_m, telescope->grid_n);
+            br_config_error(
+                config, at,
+                "telescope: dish %zu at [%lld, %lld] is outside the grid; expected m from 0 to %u and "
+                "n from 0 to %u (grid m: %u, n: %u)",
+                d, (long long)m, (long long)n, telescope->grid_m - 1, telescope->grid_n - 1,
+                telescope->grid_m, telescope->grid_n);
             continue;
         }
         uint32_t *owner = &taken[(size_t)m * telescope->grid_n + (size_t)n];
         if (*owner != 0) {
-            br_config_error(config, at, "telescope: dish %zu is on the same cell [%lld, %lld] as dish %u; expected one dish "
-                            "per cell", d, (long long)m, (long long)n, *owner - 1);
+            br_config_error(
+                config, at,
+                "telescope: dish %zu is on the same cell [%lld, %lld] as dish %u; expected one dish "
+                "per cell",
+                d, (long long)m, (long long)n, *owner - 1);
             continue;
         }
         *owner = (uint32_t)d + 1;
@@ -96,11 +154,13 @@ void br_graph_read_telescope(struct br_graph *graph, const struct br_node *node)
     }
     size_t errors = br_config_fill(config, node, telescope_params, also, &p);
     const struct br_node *dishes = br_node_get(node, "dishes");
-    if (dishes == NULL) br_config_error(config, node, "telescope: 'dishes' is missing; expected a list of grid cells [m, n]");
+    if (dishes == NULL)
+        br_config_error(config, node, "telescope: 'dishes' is missing; expected a list of grid cells [m, n]");
     if (errors > 0 || dishes == NULL) return;
     struct br_telescope *telescope = br_config_alloc(config, sizeof *telescope);
     if (strlen(p.name) >= sizeof telescope->name)
-        br_config_error(config, node, "telescope: the name is longer than %zu bytes", sizeof telescope->name - 1);
+        br_config_error(config, node, "telescope: the name is longer than %zu bytes",
+                        sizeof telescope->name - 1);
     snprintf(telescope->name, sizeof telescope->name, "%s", p.name);
     telescope->grid_m = (unsigned)p.grid->m;
     telescope->grid_n = (unsigned)p.grid->n;
@@ -117,10 +177,18 @@ struct freq_params {
     int64_t count;
 };
 static const struct br_param freq_params[] = {
-    {.name = "first", .type = BR_P_REAL, .offset = offsetof(struct freq_params, first), .required = true, .min = 1e-3,
+    {.name = "first",
+     .type = BR_P_REAL,
+     .offset = offsetof(struct freq_params, first),
+     .required = true,
+     .min = 1e-3,
      .max = 1e6},
     {.name = "step", .type = BR_P_REAL, .offset = offsetof(struct freq_params, step), .required = true},
-    {.name = "count", .type = BR_P_INT, .offset = offsetof(struct freq_params, count), .required = true, .min = 1,
+    {.name = "count",
+     .type = BR_P_INT,
+     .offset = offsetof(struct freq_params, count),
+     .required = true,
+     .min = 1,
      .max = 1 << 20},
     {0},
 };
@@ -128,7 +196,8 @@ static const struct br_param freq_params[] = {
 /* A list of MHz, or {first, step, count}. */
 static void read_frequencies(struct br_graph *graph, const struct br_node *node)
 {
-    static const struct br_param list[] = {{.name = "freq_mhz", .type = BR_P_REALS, .min = 1e-3, .max = 1e6}, {0}};
+    static const struct br_param list[] = {{.name = "freq_mhz", .type = BR_P_REALS, .min = 1e-3, .max = 1e6},
+                                           {0}};
     struct br_stream_hints *hints = &graph->hints;
     if (node->kind != BR_NODE_MAP) {
         struct br_reals values = {0};
@@ -141,8 +210,10 @@ static void read_frequencies(struct br_graph *graph, const struct br_node *node)
     if (br_config_fill(graph->config, node, freq_params, NULL, &p) > 0) return;
     double last = p.first + p.step * (double)(p.count - 1);
     if (!(fabs(p.step) > 0) || !(last > 0)) {
-        br_config_error(graph->config, node, "stream: freq_mhz: the channels run from %g to %g MHz in steps of %g; expected "
-                        "positive frequencies and a step that is not 0", p.first, last, p.step);
+        br_config_error(graph->config, node,
+                        "stream: freq_mhz: the channels run from %g to %g MHz in steps of %g; expected "
+                        "positive frequencies and a step that is not 0",
+                        p.first, last, p.step);
         return;
     }
     double *mhz = br_config_alloc(graph->config, (size_t)p.count * sizeof *mhz);
@@ -162,10 +233,21 @@ static const char *const codings[] = {"int4x2", "chime", "vdif", NULL};
 static const struct br_param hint_params[] = {
     {.name = "epoch_ns", .type = BR_P_INT, .offset = offsetof(struct hint_params, epoch)},
     {.name = "sample_ns", .type = BR_P_RATIONAL, .offset = offsetof(struct hint_params, sample)},
-    {.name = "width_mhz", .type = BR_P_REAL, .offset = offsetof(struct hint_params, width), .min = 1e-9, .max = 1e6},
-    {.name = "sample0", .type = BR_P_INT, .offset = offsetof(struct hint_params, sample0), .min = 0, .max = 9e18},
+    {.name = "width_mhz",
+     .type = BR_P_REAL,
+     .offset = offsetof(struct hint_params, width),
+     .min = 1e-9,
+     .max = 1e6},
+    {.name = "sample0",
+     .type = BR_P_INT,
+     .offset = offsetof(struct hint_params, sample0),
+     .min = 0,
+     .max = 9e18},
     {.name = "npol", .type = BR_P_INT, .offset = offsetof(struct hint_params, npol), .min = 1, .max = 2},
-    {.name = "coding", .type = BR_P_CHOICE, .offset = offsetof(struct hint_params, coding), .choices = codings},
+    {.name = "coding",
+     .type = BR_P_CHOICE,
+     .offset = offsetof(struct hint_params, coding),
+     .choices = codings},
     {0},
 };
 
@@ -176,7 +258,8 @@ void br_graph_read_hints(struct br_graph *graph, const struct br_node *node)
     struct hint_params p = {0};
     if (node == NULL) return;
     if (node->kind != BR_NODE_MAP) {
-        br_config_error(graph->config, node, "stream: expected a map such as {sample_ns: 5120, freq_mhz: [400.0, 400.2]}");
+        br_config_error(graph->config, node,
+                        "stream: expected a map such as {sample_ns: 5120, freq_mhz: [400.0, 400.2]}");
         return;
     }
     if (br_config_fill(graph->config, node, hint_params, also, &p) > 0) return;

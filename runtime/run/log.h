@@ -11,9 +11,9 @@ enum br_log_level { BR_LOG_NOTE, BR_LOG_WARNING, BR_LOG_ERROR };
 
 struct br_log {
     pthread_mutex_t mutex;
-    FILE *out;             /* not owned */
+    FILE *out;               /* not owned */
     enum br_log_level level; /* what is below is not printed */
-    bool progress;         /* a progress line stands on the terminal */
+    bool progress;           /* a progress line stands on the terminal */
 };
 
 void br_log_init(struct br_log *log, FILE *out, enum br_log_level level);

@@ -1,4 +1,5 @@
-/* loop.c - the main thread while a pipeline runs: signals, the progress line, the statistics file, the end. */
+/* loop.c - the main thread while a pipeline runs: signals, the progress line, the statistics file, the
+ * end. */
 #include "runtime/run/pipeline.h"
 
 #include <errno.h>
@@ -43,8 +44,8 @@ static int write_stats(const struct loop *loop, int exit_status)
         bad |= fclose(file) != 0;
         if (!bad && rename(temporary, loop->options->stats_path) == 0) return BR_OK;
     }
-    br_log(loop->graph->log, BR_LOG_ERROR, NULL, "cannot write the statistics file '%s': %s", loop->options->stats_path,
-           strerror(errno));
+    br_log(loop->graph->log, BR_LOG_ERROR, NULL, "cannot write the statistics file '%s': %s",
+           loop->options->stats_path, strerror(errno));
     return BR_E_IO;
 }
 
@@ -101,7 +102,8 @@ static void wake_loop(void *arg)
     ev_async_send(loop->ev, &loop->ended);
 }
 
-/* From before the stages start: an interrupt while files are opened drains the pipeline as soon as it runs. */
+/* From before the stages start: an interrupt while files are opened drains the pipeline as soon as it
+ * runs. */
 static void watch(struct loop *loop)
 {
     struct sigaction before;
@@ -116,8 +118,10 @@ static void watch(struct loop *loop)
     ev_signal_start(loop->ev, &loop->interrupt);
     ev_signal_start(loop->ev, &loop->terminate);
     ev_signal_start(loop->ev, &loop->report);
-    /* A terminal that goes away drains the pipeline too, unless the user (nohup) said that it shall not matter. */
-    if (sigaction(SIGHUP, NULL, &before) != 0 || before.sa_handler != SIG_IGN) ev_signal_start(loop->ev, &loop->hangup);
+    /* A terminal that goes away drains the pipeline too, unless the user (nohup) said that it shall not
+     * matter. */
+    if (sigaction(SIGHUP, NULL, &before) != 0 || before.sa_handler != SIG_IGN)
+        ev_signal_start(loop->ev, &loop->hangup);
     if (loop->options->progress) ev_timer_start(loop->ev, &loop->progress);
     if (loop->options->stats_path != NULL) ev_timer_start(loop->ev, &loop->stats);
 }
@@ -141,7 +145,8 @@ int br_pipeline_run(struct br_graph *graph, const struct br_run_options *options
         br_log(graph->log, BR_LOG_ERROR, NULL, "the event loop cannot be made: %s", strerror(errno));
         return 1;
     }
-    /* A write past a file size limit or into a closed pipe shall be an error with a message, not the end of the process. */
+    /* A write past a file size limit or into a closed pipe shall be an error with a message, not the end
+     * of the process. */
     signal(SIGXFSZ, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
     ev_async_init(&loop.ended, on_stage_end);

@@ -15,17 +15,19 @@ static void stop_stages(struct br_graph *graph)
         bool failed_before = stage->error.status != BR_OK;
         if (stage->device >= 0) br_gpu_use(stage->device, NULL);
         int status = stage->type->stop(stage, stage->self);
-        if (status != BR_OK) br_fail(&stage->error, status, "stopping failed with status %d and gave no reason", status);
+        if (status != BR_OK)
+            br_fail(&stage->error, status, "stopping failed with status %d and gave no reason", status);
         if (status != BR_OK && !failed_before)
             br_log(graph->log, BR_LOG_ERROR, stage->name, "%s", stage->error.text);
         stage->start_called = false;
     }
 }
 
-/* Threads of GPU stages only enqueue work: microseconds for a frame that takes milliseconds. Spread over idle processors each would
- * be woken from deep sleep to cold caches for every frame, at several times the cost of the work; on one processor, `home`, only
- * the first one is. There they are batch threads: one that is woken waits until the one that woke it sleeps, where it else would
- * interrupt it every other time, which costs two more changes of threads. `affinity:` in the YAML goes before. */
+/* Threads of GPU stages only enqueue work: microseconds for a frame that takes milliseconds. Spread over
+ * idle processors each would be woken from deep sleep to cold caches for every frame, at several times the
+ * cost of the work; on one processor, `home`, only the first one is. There they are batch threads: one
+ * that is woken waits until the one that woke it sleeps, where it else would interrupt it every other
+ * time, which costs two more changes of threads. `affinity:` in the YAML goes before. */
 static void set_affinity(struct br_stage *stage, int home)
 {
     cpu_set_t set;
@@ -54,7 +56,8 @@ static int start_threads(struct br_graph *graph, struct br_error *error)
         struct br_stage *stage = graph->order[s];
         int failure = pthread_create(&stage->thread, NULL, br_worker, stage);
         if (failure != 0) {
-            status = br_fail(error, BR_E_NO_MEMORY, "stage '%s': no thread: %s", stage->name, strerror(failure));
+            status =
+                br_fail(error, BR_E_NO_MEMORY, "stage '%s': no thread: %s", stage->name, strerror(failure));
             break;
         }
         stage->has_thread = true;
@@ -111,11 +114,13 @@ int br_pipeline_start(struct br_graph *graph, struct br_error *error)
         br_log(graph->log, BR_LOG_NOTE, NULL, "%s: all stages run on the CPU", graph->no_gpu.text);
     int status = make_streams(graph, error);
     if (status != BR_OK) return status;
-    for (size_t s = 0; s < graph->nstages && status == BR_OK; s++) /* an alias after the queue that it shares */
+    for (size_t s = 0; s < graph->nstages && status == BR_OK;
+         s++) /* an alias after the queue that it shares */
         for (unsigned i = 0; i < graph->order[s]->nout && status == BR_OK; i++)
             status = br_queue_seal(graph->order[s]->out[i].queue, error);
     if (status != BR_OK) {
-        br_error_context(error, "the pipeline's queues need %.1f MiB", (double)br_graph_bytes(graph) / (1 << 20));
+        br_error_context(error, "the pipeline's queues need %.1f MiB",
+                         (double)br_graph_bytes(graph) / (1 << 20));
         return status;
     }
     for (size_t s = 0; s < graph->nstages && status == BR_OK; s++) {
@@ -167,7 +172,8 @@ int br_pipeline_finish(struct br_graph *graph, struct br_error *error)
     wait_for_gpus(graph);
     stop_stages(graph);
     const struct br_stage *first = atomic_load(&graph->first_failed);
-    if (first != NULL) return br_fail(error, first->error.status, "stage '%s': %s", first->name, first->error.text);
+    if (first != NULL)
+        return br_fail(error, first->error.status, "stage '%s': %s", first->name, first->error.text);
     for (size_t s = 0; s < graph->nstages; s++) {
         const struct br_stage *stage = graph->order[s];
         if (stage->error.status != BR_OK)

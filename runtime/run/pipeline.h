@@ -4,8 +4,9 @@
 
 #include "runtime/graph/graph.h"
 
-/* Reserves the queues' memory, calls every stage's start, and starts the threads. On failure everything that was started is
- * stopped again. Errors: BR_E_NO_MEMORY (what was asked), or those of a stage's start; the message names the stage. */
+/* Reserves the queues' memory, calls every stage's start, and starts the threads. On failure everything
+ * that was started is stopped again. Errors: BR_E_NO_MEMORY (what was asked), or those of a stage's start;
+ * the message names the stage. */
 int br_pipeline_start(struct br_graph *graph, struct br_error *error);
 
 /* Asks sources to end; what is in flight drains. Any thread, any number of times. */
@@ -17,18 +18,19 @@ void br_pipeline_abort(struct br_graph *graph);
 /* True when every stage's thread has ended. */
 bool br_pipeline_ended(const struct br_graph *graph);
 
-/* Waits for the threads, calls every stage's stop. Returns BR_OK, or the failure that came first, whose message names
- * the stage. The graph's counters stay readable. */
+/* Waits for the threads, calls every stage's stop. Returns BR_OK, or the failure that came first, whose
+ * message names the stage. The graph's counters stay readable. */
 int br_pipeline_finish(struct br_graph *graph, struct br_error *error);
 
 /* Body of a stage's thread; `stage` is a struct br_stage. */
 void *br_worker(void *stage);
 
-/* --- report.c ----------------------------------------------------------------------------------------------------------------- */
+/* --- report.c
+ * ----------------------------------------------------------------------------------------------------------------- */
 
 /* What one stage took in and gave out, in base samples of its first input and first output. */
 struct br_stage_totals {
-    uint64_t in_frames, in_samples; /* 0 for a source */
+    uint64_t in_frames, in_samples;                /* 0 for a source */
     uint64_t out_frames, out_samples, out_missing; /* 0 for a sink */
     uint64_t lost_samples;
     uint64_t busy_ns, cpu_ns, wait_in_ns, wait_out_ns, saturated, calls;
@@ -37,14 +39,14 @@ struct br_stage_totals {
 };
 void br_stage_get_totals(const struct br_stage *stage, struct br_stage_totals *totals);
 
-/* Whether every sample is accounted for: for each reader of each queue published = delivered + dropped + discarded, for each
- * stage that worked off all of its input in = out + lost. Writes one line per disagreement to `out` (may be NULL). Call
- * after br_pipeline_finish. */
+/* Whether every sample is accounted for: for each reader of each queue published = delivered + dropped +
+ * discarded, for each stage that worked off all of its input in = out + lost. Writes one line per
+ * disagreement to `out` (may be NULL). Call after br_pipeline_finish. */
 bool br_balance_ok(const struct br_graph *graph, FILE *out);
 
 struct br_run_times {
-    double wall_s;    /* elapsed */
-    double stream_s;  /* telescope time that left the sources: the longest of them */
+    double wall_s;   /* elapsed */
+    double stream_s; /* telescope time that left the sources: the longest of them */
 };
 struct br_run_times br_run_times(const struct br_graph *graph, uint64_t start_ns, uint64_t now_ns);
 
@@ -52,12 +54,15 @@ struct br_run_times br_run_times(const struct br_graph *graph, uint64_t start_ns
 void br_report_text(const struct br_graph *graph, const struct br_run_times *times, FILE *out);
 
 /* The same as JSON, for programs; `exit_status` < 0 while running. */
-void br_report_json(const struct br_graph *graph, const struct br_run_times *times, int exit_status, FILE *out);
+void br_report_json(const struct br_graph *graph, const struct br_run_times *times, int exit_status,
+                    FILE *out);
 
 /* One line for a terminal: position, real-time factor, missing, lost, fill of the queues. */
-void br_report_progress(const struct br_graph *graph, const struct br_run_times *times, char *text, size_t size);
+void br_report_progress(const struct br_graph *graph, const struct br_run_times *times, char *text,
+                        size_t size);
 
-/* --- loop.c -------------------------------------------------------------------------------------------------------------------- */
+/* --- loop.c
+ * -------------------------------------------------------------------------------------------------------------------- */
 
 struct br_run_options {
     bool progress;          /* show the progress line */
@@ -66,11 +71,12 @@ struct br_run_options {
     FILE *out;              /* for the report */
 };
 
-/* Starts the graph, watches signals (first SIGINT, SIGTERM or SIGHUP drains, second aborts; SIGUSR1 prints the counters), and
- * finishes it. Returns the program's exit status: 0, 1 or 130. */
+/* Starts the graph, watches signals (first SIGINT, SIGTERM or SIGHUP drains, second aborts; SIGUSR1 prints
+ * the counters), and finishes it. Returns the program's exit status: 0, 1 or 130. */
 int br_pipeline_run(struct br_graph *graph, const struct br_run_options *options);
 
-/* --- reference.c ------------------------------------------------------------------------------------------------------------- */
+/* --- reference.c
+ * ------------------------------------------------------------------------------------------------------------- */
 
 /* A stage's description from its descriptor: for a terminal, or as Markdown for the stage reference. */
 void br_reference_print(const struct br_stage_type *type, bool markdown, FILE *out);

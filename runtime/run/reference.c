@@ -6,18 +6,30 @@
 static const char *type_name(const struct br_param *param)
 {
     switch (param->type) {
-    case BR_P_BOOL: return "true or false";
-    case BR_P_INT: return "integer";
-    case BR_P_REAL: return "number";
-    case BR_P_STRING: return "text";
-    case BR_P_CHOICE: return "choice";
-    case BR_P_PATH: return "path";
-    case BR_P_RATIONAL: return "exact number";
-    case BR_P_INTS: return "integers";
-    case BR_P_REALS: return "numbers";
-    case BR_P_STRINGS: return "texts";
-    case BR_P_MAP: return "map";
-    case BR_P_MAPS: return "list of maps";
+    case BR_P_BOOL:
+        return "true or false";
+    case BR_P_INT:
+        return "integer";
+    case BR_P_REAL:
+        return "number";
+    case BR_P_STRING:
+        return "text";
+    case BR_P_CHOICE:
+        return "choice";
+    case BR_P_PATH:
+        return "path";
+    case BR_P_RATIONAL:
+        return "exact number";
+    case BR_P_INTS:
+        return "integers";
+    case BR_P_REALS:
+        return "numbers";
+    case BR_P_STRINGS:
+        return "texts";
+    case BR_P_MAP:
+        return "map";
+    case BR_P_MAPS:
+        return "list of maps";
     }
     return "?";
 }
@@ -29,15 +41,18 @@ static void limits(const struct br_param *param, char *text, size_t size)
     text[0] = '\0';
     if (param->type == BR_P_CHOICE)
         for (const char *const *c = param->choices; c != NULL && *c != NULL; c++)
-            used += (size_t)snprintf(text + used, used < size ? size - used : 0, "%s%s", c != param->choices ? " or " : "", *c);
+            used += (size_t)snprintf(text + used, used < size ? size - used : 0, "%s%s",
+                                     c != param->choices ? " or " : "", *c);
     else if (param->min < param->max || param->max > 0)
         snprintf(text, size, "%.10g to %.10g", param->min, param->max);
 }
 
 static void default_text(const struct br_param *param, char *text, size_t size)
 {
-    if (param->required) snprintf(text, size, "required");
-    else snprintf(text, size, "%s", param->def != NULL ? param->def : "");
+    if (param->required)
+        snprintf(text, size, "required");
+    else
+        snprintf(text, size, "%s", param->def != NULL ? param->def : "");
 }
 
 static void markdown_params(const struct br_param *params, const char *prefix, FILE *out)
@@ -74,7 +89,8 @@ static void text_params(const struct br_param *params, int indent, FILE *out)
 static void ports(const char *what, const struct br_port *port, bool markdown, FILE *out)
 {
     for (; port != NULL && port->name != NULL; port++)
-        fprintf(out, markdown ? "- **%s** `%s`: %s\n" : "  %-6s %-14s %s\n", what, port->name, port->help != NULL ? port->help : "");
+        fprintf(out, markdown ? "- **%s** `%s`: %s\n" : "  %-6s %-14s %s\n", what, port->name,
+                port->help != NULL ? port->help : "");
 }
 
 void br_reference_print(const struct br_stage_type *type, bool markdown, FILE *out)

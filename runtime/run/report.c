@@ -46,7 +46,8 @@ void br_stage_get_totals(const struct br_stage *stage, struct br_stage_totals *t
     t->gpu_ns_per_call = sampled > 0 ? (double)gpu_ns / (double)sampled : 0;
 }
 
-/* --- the balance ---------------------------------------------------------------------------------------------------------- */
+/* --- the balance
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static bool reader_balances(const struct br_link *link, const struct br_queue_counters *q, FILE *out)
 {
@@ -56,9 +57,11 @@ static bool reader_balances(const struct br_link *link, const struct br_queue_co
     uint64_t frames = r.delivered_frames + r.dropped_frames + r.discarded_frames;
     if (samples == q->samples && frames == q->frames) return true;
     if (out != NULL)
-        fprintf(out, "beamring: the balance of queue '%s' does not add up: %" PRIu64 " frames (%" PRIu64 " samples) published, "
-                "but stage '%s' accounts for %" PRIu64 " (%" PRIu64 ")\n", link->edge->name, q->frames, q->samples,
-                link->stage->name, frames, samples);
+        fprintf(out,
+                "beamring: the balance of queue '%s' does not add up: %" PRIu64 " frames (%" PRIu64
+                " samples) published, "
+                "but stage '%s' accounts for %" PRIu64 " (%" PRIu64 ")\n",
+                link->edge->name, q->frames, q->samples, link->stage->name, frames, samples);
     return false;
 }
 
@@ -74,9 +77,10 @@ static bool stage_balances(const struct br_stage *stage, FILE *out)
         if (q.samples + t.lost_samples == t.in_samples) continue;
         ok = false;
         if (out != NULL)
-            fprintf(out, "beamring: the balance of stage '%s' does not add up: it took in %" PRIu64 " samples, put out %" PRIu64
-                    " into '%s' and reported %" PRIu64 " as lost\n", stage->name, t.in_samples, q.samples, stage->out[i].name,
-                    t.lost_samples);
+            fprintf(out,
+                    "beamring: the balance of stage '%s' does not add up: it took in %" PRIu64
+                    " samples, put out %" PRIu64 " into '%s' and reported %" PRIu64 " as lost\n",
+                    stage->name, t.in_samples, q.samples, stage->out[i].name, t.lost_samples);
     }
     return ok;
 }
@@ -89,7 +93,8 @@ bool br_balance_ok(const struct br_graph *graph, FILE *out)
         struct br_edge *edge = br_graph_edge(graph, i);
         struct br_queue_counters q;
         br_queue_get_counters(edge->queue, &q);
-        for (const struct br_link *link = edge->readers; link != NULL; link = link->next) ok &= reader_balances(link, &q, out);
+        for (const struct br_link *link = edge->readers; link != NULL; link = link->next)
+            ok &= reader_balances(link, &q, out);
     }
     for (size_t s = 0; s < graph->nstages; s++) ok &= stage_balances(&graph->stage[s], out);
     return ok;
@@ -114,21 +119,24 @@ static double real_time_factor(const struct br_run_times *times)
     return times->wall_s > 0 ? times->stream_s / times->wall_s : 0;
 }
 
-/* --- for people ------------------------------------------------------------------------------------------------------------- */
+/* --- for people
+ * ------------------------------------------------------------------------------------------------------------- */
 
 static void print_losses(const struct br_stage *stage, FILE *out)
 {
     for (unsigned i = 0; i < BR_MAX_LOSSES; i++) {
         const char *reason = atomic_load_explicit(&stage->counters.lost[i].reason, memory_order_acquire);
         uint64_t samples = atomic_load_explicit(&stage->counters.lost[i].samples, memory_order_relaxed);
-        if (reason != NULL) fprintf(out, "  %-20s lost %" PRIu64 " samples: %s\n", stage->name, samples, reason);
+        if (reason != NULL)
+            fprintf(out, "  %-20s lost %" PRIu64 " samples: %s\n", stage->name, samples, reason);
     }
 }
 
 static void print_stages(const struct br_graph *graph, FILE *out)
 {
-    fprintf(out, "\n  %-20s %12s %14s %12s %14s %10s %9s %9s %9s %9s %12s\n", "stage", "frames in", "samples in", "frames out",
-            "samples out", "saturated", "busy s", "cpu s", "wait in s", "wait out", "us per frame");
+    fprintf(out, "\n  %-20s %12s %14s %12s %14s %10s %9s %9s %9s %9s %12s\n", "stage", "frames in",
+            "samples in", "frames out", "samples out", "saturated", "busy s", "cpu s", "wait in s",
+            "wait out", "us per frame");
     bool any_gpu = false;
     for (size_t s = 0; s < graph->nstages; s++) {
         const struct br_stage *stage = &graph->stage[s];
@@ -139,11 +147,12 @@ static void print_stages(const struct br_graph *graph, FILE *out)
         }
         br_stage_get_totals(stage, &t);
         uint64_t frames = stage->nin > 0 ? t.in_frames : t.out_frames;
-        fprintf(out, "  %-20s %12" PRIu64 " %14" PRIu64 " %12" PRIu64 " %14" PRIu64 " %10" PRIu64 " %9.2f %9.2f %9.2f %9.2f %12.1f\n",
-                stage->name, t.in_frames, t.in_samples, t.out_frames, t.out_samples, t.saturated, (double)t.busy_ns * 1e-9,
-                (double)t.cpu_ns * 1e-9,
-                (double)t.wait_in_ns * 1e-9, (double)t.wait_out_ns * 1e-9,
-                frames > 0 ? (double)t.busy_ns * 1e-3 / (double)frames : 0);
+        fprintf(out,
+                "  %-20s %12" PRIu64 " %14" PRIu64 " %12" PRIu64 " %14" PRIu64 " %10" PRIu64
+                " %9.2f %9.2f %9.2f %9.2f %12.1f\n",
+                stage->name, t.in_frames, t.in_samples, t.out_frames, t.out_samples, t.saturated,
+                (double)t.busy_ns * 1e-9, (double)t.cpu_ns * 1e-9, (double)t.wait_in_ns * 1e-9,
+                (double)t.wait_out_ns * 1e-9, frames > 0 ? (double)t.busy_ns * 1e-3 / (double)frames : 0);
         any_gpu |= stage->device >= 0;
     }
     for (size_t s = 0; any_gpu && s < graph->nstages; s++) {
@@ -151,8 +160,9 @@ static void print_stages(const struct br_graph *graph, FILE *out)
         struct br_stage_totals t;
         br_stage_get_totals(stage, &t);
         if (stage->device >= 0)
-            fprintf(out, "  %-20s on cuda:%d: %.1f us of GPU time per call (sampled), %.2f s together\n", stage->name, stage->device,
-                    t.gpu_ns_per_call * 1e-3, t.gpu_ns_per_call * 1e-9 * (double)t.calls);
+            fprintf(out, "  %-20s on cuda:%d: %.1f us of GPU time per call (sampled), %.2f s together\n",
+                    stage->name, stage->device, t.gpu_ns_per_call * 1e-3,
+                    t.gpu_ns_per_call * 1e-9 * (double)t.calls);
     }
     for (size_t s = 0; s < graph->nstages; s++) print_losses(&graph->stage[s], out);
 }
@@ -160,8 +170,8 @@ static void print_stages(const struct br_graph *graph, FILE *out)
 static void print_queues(const struct br_graph *graph, FILE *out)
 {
     size_t nedges = br_graph_nedges(graph);
-    fprintf(out, "\n  %-20s %14s %14s   %-20s %14s %12s %12s   %s\n", "queue", "published", "missing cells", "read by", "delivered",
-            "dropped", "discarded", "fill now/max/slots");
+    fprintf(out, "\n  %-20s %14s %14s   %-20s %14s %12s %12s   %s\n", "queue", "published", "missing cells",
+            "read by", "delivered", "dropped", "discarded", "fill now/max/slots");
     for (size_t i = 0; i < nedges; i++) {
         struct br_edge *edge = br_graph_edge(graph, i);
         struct br_queue_counters q;
@@ -173,8 +183,8 @@ static void print_queues(const struct br_graph *graph, FILE *out)
                 fprintf(out, "  %-20s %14" PRIu64 " %14" PRIu64, edge->name, q.samples, q.missing);
             else
                 fprintf(out, "  %-20s %14s %14s", "", "", "");
-            fprintf(out, "   %-20s %14" PRIu64 " %12" PRIu64 " %12" PRIu64, link->stage->name, r.delivered_samples,
-                    r.dropped_samples, r.discarded_samples);
+            fprintf(out, "   %-20s %14" PRIu64 " %12" PRIu64 " %12" PRIu64, link->stage->name,
+                    r.delivered_samples, r.dropped_samples, r.discarded_samples);
             if (link == edge->readers) fprintf(out, "   %u/%u/%u", q.fill, q.max_fill, q.depth);
             fputc('\n', out);
         }
@@ -188,10 +198,12 @@ void br_report_text(const struct br_graph *graph, const struct br_run_times *tim
     print_stages(graph, out);
     print_queues(graph, out);
     if (br_pipeline_ended(graph))
-        fprintf(out, "\nbalance: %s\n", br_balance_ok(graph, NULL) ? "every sample is accounted for" : "DOES NOT ADD UP");
+        fprintf(out, "\nbalance: %s\n",
+                br_balance_ok(graph, NULL) ? "every sample is accounted for" : "DOES NOT ADD UP");
 }
 
-void br_report_progress(const struct br_graph *graph, const struct br_run_times *times, char *text, size_t size)
+void br_report_progress(const struct br_graph *graph, const struct br_run_times *times, char *text,
+                        size_t size)
 {
     uint64_t missing = 0, lost = 0, dropped = 0;
     unsigned fullest = 0;
@@ -218,19 +230,25 @@ void br_report_progress(const struct br_graph *graph, const struct br_run_times 
         br_stage_get_totals(&graph->stage[s], &t);
         lost += t.lost_samples;
     }
-    snprintf(text, size, "%.2f s  %.3g x real time  missing %" PRIu64 "  lost %" PRIu64 "  dropped %" PRIu64 "  fullest queue %s %u%%",
+    snprintf(text, size,
+             "%.2f s  %.3g x real time  missing %" PRIu64 "  lost %" PRIu64 "  dropped %" PRIu64
+             "  fullest queue %s %u%%",
              times->stream_s, real_time_factor(times), missing, lost, dropped, where, fullest);
 }
 
-/* --- for programs -------------------------------------------------------------------------------------------------------------- */
+/* --- for programs
+ * -------------------------------------------------------------------------------------------------------------- */
 
 static void json_string(FILE *out, const char *text)
 {
     fputc('"', out);
     for (const unsigned char *c = (const unsigned char *)text; *c != '\0'; c++) {
-        if (*c == '"' || *c == '\\') fprintf(out, "\\%c", *c);
-        else if (*c < 0x20) fprintf(out, "\\u%04x", *c);
-        else fputc(*c, out);
+        if (*c == '"' || *c == '\\')
+            fprintf(out, "\\%c", *c);
+        else if (*c < 0x20)
+            fprintf(out, "\\u%04x", *c);
+        else
+            fputc(*c, out);
     }
     fputc('"', out);
 }
@@ -247,25 +265,32 @@ static void json_stage(const struct br_stage *stage, FILE *out)
         fputs(", \"done_by\": ", out);
         json_string(out, stage->absorbed_by->name);
     }
-    fprintf(out, ", \"in_frames\": %" PRIu64 ", \"in_samples\": %" PRIu64 ", \"out_frames\": %" PRIu64 ", \"out_samples\": %" PRIu64
-            ", \"out_missing\": %" PRIu64 ", \"saturated\": %" PRIu64 ", \"calls\": %" PRIu64, t.in_frames, t.in_samples,
-            t.out_frames, t.out_samples, t.out_missing, t.saturated, t.calls);
+    fprintf(out,
+            ", \"in_frames\": %" PRIu64 ", \"in_samples\": %" PRIu64 ", \"out_frames\": %" PRIu64
+            ", \"out_samples\": %" PRIu64 ", \"out_missing\": %" PRIu64 ", \"saturated\": %" PRIu64
+            ", \"calls\": %" PRIu64,
+            t.in_frames, t.in_samples, t.out_frames, t.out_samples, t.out_missing, t.saturated, t.calls);
     if (stage->device >= 0)
-        fprintf(out, ", \"device\": %d, \"gpu_s\": %.6f", stage->device, t.gpu_ns_per_call * 1e-9 * (double)t.calls);
-    fprintf(out, ", \"busy_s\": %.6f, \"cpu_s\": %.6f, \"wait_in_s\": %.6f, \"wait_out_s\": %.6f, \"lost\": {",
-            (double)t.busy_ns * 1e-9, (double)t.cpu_ns * 1e-9,
-            (double)t.wait_in_ns * 1e-9, (double)t.wait_out_ns * 1e-9);
+        fprintf(out, ", \"device\": %d, \"gpu_s\": %.6f", stage->device,
+                t.gpu_ns_per_call * 1e-9 * (double)t.calls);
+    fprintf(out,
+            ", \"busy_s\": %.6f, \"cpu_s\": %.6f, \"wait_in_s\": %.6f, \"wait_out_s\": %.6f, \"lost\": {",
+            (double)t.busy_ns * 1e-9, (double)t.cpu_ns * 1e-9, (double)t.wait_in_ns * 1e-9,
+            (double)t.wait_out_ns * 1e-9);
     for (unsigned i = 0, n = 0; i < BR_MAX_LOSSES; i++) {
         const char *reason = atomic_load_explicit(&stage->counters.lost[i].reason, memory_order_acquire);
         if (reason == NULL) continue;
         fputs(n++ > 0 ? ", " : "", out);
         json_string(out, reason);
-        fprintf(out, ": %" PRIu64, atomic_load_explicit(&stage->counters.lost[i].samples, memory_order_relaxed));
+        fprintf(out, ": %" PRIu64,
+                atomic_load_explicit(&stage->counters.lost[i].samples, memory_order_relaxed));
     }
     fputs("}, \"error\": ", out);
     /* The message is written by the stage's thread: it is looked at when that has ended. */
-    if (atomic_load(&stage->ended) && stage->error.status != BR_OK) json_string(out, stage->error.text);
-    else fputs("null", out);
+    if (atomic_load(&stage->ended) && stage->error.status != BR_OK)
+        json_string(out, stage->error.text);
+    else
+        fputs("null", out);
     fputc('}', out);
 }
 
@@ -275,29 +300,35 @@ static void json_queue(const struct br_edge *edge, FILE *out)
     br_queue_get_counters(edge->queue, &q);
     fputs("    {\"name\": ", out);
     json_string(out, edge->name);
-    fprintf(out, ", \"bytes\": %zu, \"depth\": %u, \"fill\": %u, \"max_fill\": %u, \"frames\": %" PRIu64 ", \"samples\": %" PRIu64
-            ", \"missing\": %" PRIu64 ", \"readers\": [", br_queue_bytes(edge->queue), q.depth, q.fill, q.max_fill, q.frames,
-            q.samples, q.missing);
+    fprintf(out,
+            ", \"bytes\": %zu, \"depth\": %u, \"fill\": %u, \"max_fill\": %u, \"frames\": %" PRIu64
+            ", \"samples\": %" PRIu64 ", \"missing\": %" PRIu64 ", \"readers\": [",
+            br_queue_bytes(edge->queue), q.depth, q.fill, q.max_fill, q.frames, q.samples, q.missing);
     for (const struct br_link *link = edge->readers; link != NULL; link = link->next) {
         struct br_reader_counters r;
         br_reader_get_counters(link->reader, &r);
         fputs(link != edge->readers ? ", {\"stage\": " : "{\"stage\": ", out);
         json_string(out, link->stage->name);
-        fprintf(out, ", \"policy\": \"%s\", \"delivered_frames\": %" PRIu64 ", \"delivered_samples\": %" PRIu64
-                ", \"dropped_frames\": %" PRIu64 ", \"dropped_samples\": %" PRIu64 ", \"discarded_frames\": %" PRIu64
-                ", \"discarded_samples\": %" PRIu64 "}", r.policy == BR_POLICY_DROP ? "drop" : "block", r.delivered_frames,
-                r.delivered_samples, r.dropped_frames, r.dropped_samples, r.discarded_frames, r.discarded_samples);
+        fprintf(out,
+                ", \"policy\": \"%s\", \"delivered_frames\": %" PRIu64 ", \"delivered_samples\": %" PRIu64
+                ", \"dropped_frames\": %" PRIu64 ", \"dropped_samples\": %" PRIu64
+                ", \"discarded_frames\": %" PRIu64 ", \"discarded_samples\": %" PRIu64 "}",
+                r.policy == BR_POLICY_DROP ? "drop" : "block", r.delivered_frames, r.delivered_samples,
+                r.dropped_frames, r.dropped_samples, r.discarded_frames, r.discarded_samples);
     }
     fputs("]}", out);
 }
 
-void br_report_json(const struct br_graph *graph, const struct br_run_times *times, int exit_status, FILE *out)
+void br_report_json(const struct br_graph *graph, const struct br_run_times *times, int exit_status,
+                    FILE *out)
 {
     size_t nedges = br_graph_nedges(graph);
-    fprintf(out, "{\n  \"version\": \"%s\", \"wall_s\": %.6f, \"stream_s\": %.9f, \"real_time_factor\": %.6g,\n", BR_VERSION,
-            times->wall_s, times->stream_s, real_time_factor(times));
+    fprintf(out,
+            "{\n  \"version\": \"%s\", \"wall_s\": %.6f, \"stream_s\": %.9f, \"real_time_factor\": %.6g,\n",
+            BR_VERSION, times->wall_s, times->stream_s, real_time_factor(times));
     if (exit_status >= 0)
-        fprintf(out, "  \"exit\": %d, \"balanced\": %s,\n", exit_status, br_balance_ok(graph, NULL) ? "true" : "false");
+        fprintf(out, "  \"exit\": %d, \"balanced\": %s,\n", exit_status,
+                br_balance_ok(graph, NULL) ? "true" : "false");
     fputs("  \"stages\": [\n", out);
     for (size_t s = 0; s < graph->nstages; s++) {
         json_stage(&graph->stage[s], out);

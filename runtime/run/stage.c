@@ -47,12 +47,15 @@ const char *br_stage_name(const struct br_stage *stage)
 }
 
 /* In configure the message belongs to a place in the file, later to the run. */
-static int fail(struct br_stage *stage, int status, const struct br_node *at, const char *format, va_list args)
+static int fail(struct br_stage *stage, int status, const struct br_node *at, const char *format,
+                va_list args)
 {
     char text[BR_ERROR_LENGTH];
     vsnprintf(text, sizeof text, format, args);
-    if (stage->phase == BR_PHASE_CONFIGURE) br_config_error(stage->graph->config, at, "stage '%s': %s", stage->name, text);
-    else br_fail(&stage->error, status, "%s", text);
+    if (stage->phase == BR_PHASE_CONFIGURE)
+        br_config_error(stage->graph->config, at, "stage '%s': %s", stage->name, text);
+    else
+        br_fail(&stage->error, status, "%s", text);
     return status;
 }
 
@@ -85,7 +88,8 @@ int br_stage_decline_gpu(struct br_stage *stage, const char *format, ...)
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     if (stage->device < 0) return BR_OK;
-    if (stage->device_given) return br_stage_fail(stage, BR_E_INVALID, "%s; choose `device: cpu` for it", text);
+    if (stage->device_given)
+        return br_stage_fail(stage, BR_E_INVALID, "%s; choose `device: cpu` for it", text);
     br_log(stage->graph->log, BR_LOG_NOTE, stage->name, "runs on the CPU: %s", text);
     stage->device = -1;
     return BR_OK;
@@ -101,12 +105,13 @@ void *br_stage_stream(const struct br_stage *stage)
     return stage->gpu.handle;
 }
 
-int br_stage_copy_rows(struct br_stage *stage, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
-                       size_t rows)
+int br_stage_copy_rows(struct br_stage *stage, void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                       size_t width, size_t rows)
 {
     struct br_error error = {0};
     if (stage->device < 0) {
-        for (size_t i = 0; i < rows; i++) memcpy((char *)to + i * to_pitch, (const char *)from + i * from_pitch, width);
+        for (size_t i = 0; i < rows; i++)
+            memcpy((char *)to + i * to_pitch, (const char *)from + i * from_pitch, width);
         return BR_OK;
     }
     int status = br_gpu_move_rows(to, to_pitch, from, from_pitch, width, rows, &stage->gpu, &error);
@@ -155,7 +160,8 @@ void br_stage_warn(struct br_stage *stage, const char *format, ...)
 /* Only the stage's own thread adds, so that a load and a store do; no locked instruction is needed. */
 static void add(_Atomic uint64_t *counter, uint64_t n)
 {
-    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n, memory_order_relaxed);
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
+                          memory_order_relaxed);
 }
 
 void br_stage_count_saturated(struct br_stage *stage, uint64_t values)
@@ -168,10 +174,12 @@ void br_stage_count_lost(struct br_stage *stage, const char *reason, uint64_t sa
     if (samples == 0) return;
     for (unsigned i = 0; i < BR_MAX_LOSSES; i++) {
         const char *known = atomic_load_explicit(&stage->counters.lost[i].reason, memory_order_relaxed);
-        /* A stage that invents more reasons than there is room for has the rest counted under the last one. */
+        /* A stage that invents more reasons than there is room for has the rest counted under the last
+         * one. */
         if (known == NULL || strcmp(known, reason) == 0 || i == BR_MAX_LOSSES - 1) {
             add(&stage->counters.lost[i].samples, samples);
-            if (known == NULL) atomic_store_explicit(&stage->counters.lost[i].reason, reason, memory_order_release);
+            if (known == NULL)
+                atomic_store_explicit(&stage->counters.lost[i].reason, reason, memory_order_release);
             return;
         }
     }
@@ -187,7 +195,8 @@ bool br_stage_sleep_until(struct br_stage *stage, uint64_t ns)
     struct br_graph *graph = stage->graph;
     struct timespec until = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
     pthread_mutex_lock(&graph->mutex);
-    while (!graph->stop_signalled && pthread_cond_timedwait(&graph->wake, &graph->mutex, &until) != ETIMEDOUT) continue;
+    while (!graph->stop_signalled && pthread_cond_timedwait(&graph->wake, &graph->mutex, &until) != ETIMEDOUT)
+        continue;
     bool stopping = graph->stop_signalled;
     pthread_mutex_unlock(&graph->mutex);
     return stopping;

@@ -1,5 +1,5 @@
-/* worker.c - one stage's thread: waits for frames, calls process, does what it says. All waiting and all shutdown logic of a
- * pipeline is here, so that no stage contains any. */
+/* worker.c - one stage's thread: waits for frames, calls process, does what it says. All waiting and all
+ * shutdown logic of a pipeline is here, so that no stage contains any. */
 #include "runtime/run/pipeline.h"
 
 #include <string.h>
@@ -13,12 +13,12 @@ struct worker {
     const struct br_frame *in[BR_MAX_PORTS];
     bool in_ended[BR_MAX_PORTS];
     struct br_frame *out[BR_MAX_PORTS];
-    bool shares;          /* out[0] is in[0]'s memory */
-    unsigned after_stop;  /* calls of a source since it was asked to end */
+    bool shares;              /* out[0] is in[0]'s memory */
+    unsigned after_stop;      /* calls of a source since it was asked to end */
     br_gpu_event begin, done; /* around a sampled call, on a GPU */
     unsigned calls;
-    bool sampling;            /* the two are recorded and not looked at yet */
-    bool record_done;         /* the second is still to be recorded */
+    bool sampling;    /* the two are recorded and not looked at yet */
+    bool record_done; /* the second is still to be recorded */
 };
 
 static uint64_t clock_ns(clockid_t clock)
@@ -68,12 +68,13 @@ static int fetch_outputs(struct worker *w)
 
 static void add(_Atomic uint64_t *counter, uint64_t n)
 {
-    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n, memory_order_relaxed);
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
+                          memory_order_relaxed);
 }
 
-/* GPU time is sampled: two events around one call in SAMPLE_EVERY, looked at before the next such call, when they have long
- * happened, so that nobody waits. A look costs as much as two orders between streams: only until there is a first sample, which
- * is all that a short run has, every call looks. */
+/* GPU time is sampled: two events around one call in SAMPLE_EVERY, looked at before the next such call,
+ * when they have long happened, so that nobody waits. A look costs as much as two orders between streams:
+ * only until there is a first sample, which is all that a short run has, every call looks. */
 enum { SAMPLE_EVERY = 8 };
 
 static void look_at_sample(struct worker *w)
@@ -129,11 +130,15 @@ static int check_result(struct worker *w, int result)
         br_fail(&stage->error, result, "process failed with status %d and gave no reason", result);
         return result;
     }
-    if ((result & ~(BR_CONSUMED | BR_PRODUCED | BR_FINISHED)) != 0) wrong = "process returned unknown bits";
-    else if (result == 0 && stage->nin > 0 && !draining(w)) wrong = "process neither consumed nor produced a frame";
-    else if (w->shares && !draining(w) && (result & BR_FINISHED) == 0 && (result & 3) != (BR_CONSUMED | BR_PRODUCED))
+    if ((result & ~(BR_CONSUMED | BR_PRODUCED | BR_FINISHED)) != 0)
+        wrong = "process returned unknown bits";
+    else if (result == 0 && stage->nin > 0 && !draining(w))
+        wrong = "process neither consumed nor produced a frame";
+    else if (w->shares && !draining(w) && (result & BR_FINISHED) == 0 &&
+             (result & 3) != (BR_CONSUMED | BR_PRODUCED))
         wrong = "a stage that works in place must consume and produce together";
-    else if (w->shares && draining(w) && (result & BR_PRODUCED) != 0) wrong = "it produced a frame without memory";
+    else if (w->shares && draining(w) && (result & BR_PRODUCED) != 0)
+        wrong = "it produced a frame without memory";
     for (unsigned i = 0; (result & BR_PRODUCED) != 0 && wrong == NULL && i < stage->nout; i++)
         if (w->out[i]->samples == 0) wrong = "process published a frame of no samples";
     if (wrong != NULL) return br_fail(&stage->error, BR_E_INTERNAL, "%s", wrong);
@@ -161,8 +166,8 @@ static int hand_on(struct worker *w, int result)
     return status;
 }
 
-/* Runs the stage to its end. Returns BR_OK (all input worked off, or a source that ended), BR_E_STOPPED (aborted, or nobody
- * reads its output any more), or the stage's failure. */
+/* Runs the stage to its end. Returns BR_OK (all input worked off, or a source that ended), BR_E_STOPPED
+ * (aborted, or nobody reads its output any more), or the stage's failure. */
 static int work(struct worker *w)
 {
     struct br_stage *stage = w->stage;
@@ -187,8 +192,10 @@ static void end(struct worker *w, int status)
     struct br_stage *stage = w->stage;
     bool failed = status != BR_OK && status != BR_E_STOPPED;
     for (unsigned i = 0; i < stage->nout; i++) {
-        if (failed) br_queue_fail(stage->out[i].queue);
-        else br_queue_close(stage->out[i].queue);
+        if (failed)
+            br_queue_fail(stage->out[i].queue);
+        else
+            br_queue_close(stage->out[i].queue);
     }
     /* A frame that the stage failed on, or gave up, was not delivered. */
     for (unsigned i = 0; i < stage->nin; i++) {
@@ -196,11 +203,13 @@ static void end(struct worker *w, int status)
         br_reader_detach(stage->in[i].reader);
     }
     if (failed) {
-        /* A GPU that has failed fails everybody who works with it: the first message is the one that helps. */
+        /* A GPU that has failed fails everybody who works with it: the first message is the one that
+         * helps. */
         struct br_stage *nobody = NULL;
         bool first = atomic_compare_exchange_strong(&stage->graph->first_failed, &nobody, stage);
         if (first || status != BR_E_DEVICE)
-            br_log(stage->graph->log, BR_LOG_ERROR, stage->name, "%s; the other stages drain", stage->error.text);
+            br_log(stage->graph->log, BR_LOG_ERROR, stage->name, "%s; the other stages drain",
+                   stage->error.text);
         br_pipeline_drain(stage->graph);
     }
     atomic_store(&stage->completed, status == BR_OK && (stage->nin == 0 || draining(w)));
@@ -212,8 +221,10 @@ void *br_worker(void *arg)
     struct worker w = {.stage = stage, .shares = stage->nout > 0 && stage->out[0].parent != NULL};
     int status = BR_OK;
     if (stage->device >= 0) status = br_gpu_use(stage->device, &stage->error);
-    if (stage->device >= 0 && status == BR_OK) status = br_gpu_event_create(&w.begin, stage->device, true, &stage->error);
-    if (stage->device >= 0 && status == BR_OK) status = br_gpu_event_create(&w.done, stage->device, true, &stage->error);
+    if (stage->device >= 0 && status == BR_OK)
+        status = br_gpu_event_create(&w.begin, stage->device, true, &stage->error);
+    if (stage->device >= 0 && status == BR_OK)
+        status = br_gpu_event_create(&w.done, stage->device, true, &stage->error);
     if (status == BR_OK) status = work(&w);
     end(&w, status);
     if (stage->device >= 0) {

@@ -2,10 +2,10 @@
  * directions. */
 #include "kernels/baseband/baseband.h"
 #include "runtime/stage.h"
-#include "stages/common/tables/directions.h"
 #include "stages/common/stage/gpu.h"
-#include "stages/common/tables/hdf5_tables.h"
 #include "stages/common/stage/shape.h"
+#include "stages/common/tables/directions.h"
+#include "stages/common/tables/hdf5_tables.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -19,8 +19,8 @@ struct baseband_beamform {
     struct br_weights weights; /* nfreq is 1 or the input's channels; memory of the pipeline */
     struct br_baseband *plan;
     struct br_cuda *cuda; /* NULL on the CPU */
-    uint64_t *saturated; /* [beam] components clamped */
-    uint64_t components; /* computed per beam */
+    uint64_t *saturated;  /* [beam] components clamped */
+    uint64_t components;  /* computed per beam */
 };
 
 static const struct br_param params[] = {
@@ -236,7 +236,8 @@ static int stop(struct br_stage *stage, void *self)
         }
         if (all > 0)
             br_stage_note(stage, "%.2g %% of all components were clamped, most in beam %zu: %.2g %%",
-                          per * (double)all / (double)bb->weights.nbeams, worst, per * (double)bb->saturated[worst]);
+                          per * (double)all / (double)bb->weights.nbeams, worst,
+                          per * (double)bb->saturated[worst]);
     }
     br_baseband_destroy(bb->plan);
     br_stage_gpu_end(stage, bb->cuda);

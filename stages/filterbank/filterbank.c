@@ -33,8 +33,8 @@ struct filterbank {
     void *scratch;           /* rows of ROWS_BEAMS beams */
     size_t chunk;            /* steps that fit */
     bool open;
-    unsigned part; /* from 1: files after a long hole are further parts */
-    uint64_t next; /* the step that is to be written next */
+    unsigned part;    /* from 1: files after a long hole are further parts */
+    uint64_t next;    /* the step that is to be written next */
     uint64_t written; /* steps in all */
 };
 
@@ -184,8 +184,8 @@ static int configure(struct br_stage *stage, void *self)
         return br_stage_fail_at(
             stage, "prefix", "'%.160s'; expected the start of a file's name, at most 150 letters without '/'",
             fb->prefix);
-    status = br_stage_writes_files(stage, br_stage_given(stage, "prefix") ? "prefix" : "directory", fb->directory, fb->prefix,
-                                   ".fil");
+    status = br_stage_writes_files(stage, br_stage_given(stage, "prefix") ? "prefix" : "directory",
+                                   fb->directory, fb->prefix, ".fil");
     if (status != BR_OK) return status;
     char found[FILES_PATH];
     files_earlier(fb->directory, fb->prefix, false, found, NULL);
@@ -367,8 +367,9 @@ static int stop(struct br_stage *stage, void *self)
     int status = end(fb, &error);
     size_t files = fb->nbands * fb->nbeams * fb->part;
     if (fb->part > 0)
-        br_stage_note(stage, "%llu samples of %zu beam%s in %zu file%s, %s/%s*.fil", (unsigned long long)fb->written, fb->nbeams,
-                      fb->nbeams == 1 ? "" : "s", files, files == 1 ? "" : "s", fb->directory, fb->prefix);
+        br_stage_note(stage, "%llu samples of %zu beam%s in %zu file%s, %s/%s*.fil",
+                      (unsigned long long)fb->written, fb->nbeams, fb->nbeams == 1 ? "" : "s", files,
+                      files == 1 ? "" : "s", fb->directory, fb->prefix);
     for (size_t b = 0; fb->missing != NULL && b < fb->nbands; b++) missing_destroy(&fb->missing[b]);
     files_destroy(&fb->files);
     free(fb->missing);

@@ -1,9 +1,9 @@
 /* frb_beams - FRB stage 2: intensities on the grid of the zero-padded transform resampled to any beams. */
 #include "kernels/frb_beams/frb_beams.h"
 #include "runtime/stage.h"
-#include "stages/common/tables/directions.h"
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/shape.h"
+#include "stages/common/tables/directions.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,8 +7,8 @@
 #include "kernels/frb_grid/frb_grid.h"
 #include "runtime/stage.h"
 #include "stages/common/stage/gpu.h"
-#include "stages/common/tables/hdf5_tables.h"
 #include "stages/common/stage/shape.h"
+#include "stages/common/tables/hdf5_tables.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -197,10 +197,13 @@ static int configure(struct br_stage *stage, void *self)
                              "telescope '%s' has a grid of %u x %u cells; at most 64 x 64 are supported",
                              t->name, t->grid_m, t->grid_n);
     size_t npol = in->array.axis[2].length, ndishes = in->array.axis[3].length;
-    if (t->grid_m % 4 != 0 || t->grid_n % 4 != 0 || t->grid_m < 8 || t->grid_m > 32 || t->grid_n < 8 || t->grid_n > 32)
-        status = br_stage_decline_gpu(stage, "on a GPU the grid must have 8, 12, ... 32 cells each way; telescope '%s' has %u x %u",
-                                      t->name, t->grid_m, t->grid_n);
-    if (status == BR_OK && npol > 2) status = br_stage_decline_gpu(stage, "on a GPU it takes one or two polarisations, not %zu", npol);
+    if (t->grid_m % 4 != 0 || t->grid_n % 4 != 0 || t->grid_m < 8 || t->grid_m > 32 || t->grid_n < 8 ||
+        t->grid_n > 32)
+        status = br_stage_decline_gpu(
+            stage, "on a GPU the grid must have 8, 12, ... 32 cells each way; telescope '%s' has %u x %u",
+            t->name, t->grid_m, t->grid_n);
+    if (status == BR_OK && npol > 2)
+        status = br_stage_decline_gpu(stage, "on a GPU it takes one or two polarisations, not %zu", npol);
     if (status != BR_OK) return status;
     fg->spectators = npol * ndishes;
     fg->cells = 4 * (size_t)t->grid_m * t->grid_n;
@@ -245,8 +248,10 @@ static int start(struct br_stage *stage, void *self)
     struct frb_grid *fg = self;
     const struct br_stream *in = br_stage_input(stage, 0);
     enum br_backend backend;
-    /* validity of a call, and a number for every block that it completes; each zone's begin at a multiple of 256 */
-    size_t upload = br_stream_max_validity(in) + 16 * in->nchannels * (fg->nblocks + 2) + 512 * in->nzones * (fg->nblocks / 64 + 2);
+    /* validity of a call, and a number for every block that it completes; each zone's begin at a multiple
+     * of 256 */
+    size_t upload = br_stream_max_validity(in) + 16 * in->nchannels * (fg->nblocks + 2) +
+                    512 * in->nzones * (fg->nblocks / 64 + 2);
     int status = br_stage_backend(stage, upload, &backend, &fg->cuda);
     if (status != BR_OK) return status;
     fg->row = br_stage_scratch(stage, fg->cuda, fg->nblocks * fg->cells * sizeof *fg->row);
@@ -287,7 +292,8 @@ static int emit(struct br_stage *stage, struct frb_grid *fg, struct br_frame *ou
         for (size_t c = 1; c < stream->nchannels; c++) { /* by way of a row of its own: they may overlap */
             int status = br_stage_copy_rows(stage, fg->row, bytes, row_of(fg, out, c, 0), bytes, bytes, 1);
             if (status == BR_OK)
-                status = br_stage_copy_rows(stage, (uint8_t *)out->data + c * bytes, bytes, fg->row, bytes, bytes, 1);
+                status = br_stage_copy_rows(stage, (uint8_t *)out->data + c * bytes, bytes, fg->row, bytes,
+                                            bytes, 1);
             if (status != BR_OK) return status;
             memmove(out->valid + c * steps, out->valid + c * fg->length, steps);
         }
@@ -357,19 +363,21 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
         steps[z] = part.nsteps;
         if (fg->done[z] == fg->length || left == 0) continue;
         zone_of[ncalls] = z;
-        call[ncalls++] = (struct br_frb_grid_call){.plan = fg->plan[z],
-                                                   .e = e,
-                                                   .row = row,
-                                                   .e_valid = valid,
-                                                   .valid_row = part.nchannels,
-                                                   .nsteps = left,
-                                                   .max_blocks = fg->length - fg->done[z],
-                                                   .out = row_of(fg, out, zone->first_channel, fg->done[z]),
-                                                   .out_stride = fg->length,
-                                                   .out_valid = out->valid + zone->first_channel * fg->length + fg->done[z],
-                                                   .valid_stride = fg->length};
+        call[ncalls++] = (struct br_frb_grid_call){
+            .plan = fg->plan[z],
+            .e = e,
+            .row = row,
+            .e_valid = valid,
+            .valid_row = part.nchannels,
+            .nsteps = left,
+            .max_blocks = fg->length - fg->done[z],
+            .out = row_of(fg, out, zone->first_channel, fg->done[z]),
+            .out_stride = fg->length,
+            .out_valid = out->valid + zone->first_channel * fg->length + fg->done[z],
+            .valid_stride = fg->length};
     }
-    br_frb_grid_execute_all(call, ncalls); /* all zones at once: few channels with long blocks do not fill a GPU */
+    br_frb_grid_execute_all(call,
+                            ncalls); /* all zones at once: few channels with long blocks do not fill a GPU */
     for (size_t i = 0; i < ncalls; i++) {
         fg->done[zone_of[i]] += call[i].blocks;
         fg->taken[zone_of[i]] += call[i].taken;

@@ -1,9 +1,9 @@
 /* CHIME's L0 packets, sending: see stages/common/wires/chime_l0.h and l0_encode.h. */
-#include "stages/common/wires/chime_l0.h"
 #include "stages/common/stage/shape.h"
-#include "stages/packetize/token_bucket.h"
+#include "stages/common/wires/chime_l0.h"
 #include "stages/packetize/l0_encode.h"
 #include "stages/packetize/packetize.h"
+#include "stages/packetize/token_bucket.h"
 
 #include <errno.h>
 #include <netinet/in.h>

@@ -6,9 +6,9 @@
  * is in byte i/2, the even one in the LOW nibble, so that with an odd number of steps rows begin in the
  * middle of a byte, and a frame with an odd number of elements ends with half a byte of zero (br_array_bytes
  * rounds up). */
+#include "kernels/quantize/quantize.h"
 #include "kernels/frb_beams/frb_beams.h"
 #include "kernels/frb_beams_quantize/frb_beams_quantize.h"
-#include "kernels/quantize/quantize.h"
 #include "runtime/stage.h"
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/shape.h"
@@ -24,17 +24,18 @@ struct quantize {
     size_t nchannels, nbeams;
     unsigned step; /* base samples per time step */
     struct br_quantize *plan;
-    struct br_cuda *cuda;    /* NULL on the CPU */
-    uint8_t *levels;         /* on a GPU: a frame of levels in host memory, to pack a part of it; NULL on the CPU */
-    uint16_t *gathered;      /* [freq][block][beam]: a block that lies in several input frames; where the frames are */
+    struct br_cuda *cuda; /* NULL on the CPU */
+    uint8_t *levels; /* on a GPU: a frame of levels in host memory, to pack a part of it; NULL on the CPU */
+    uint16_t
+        *gathered; /* [freq][block][beam]: a block that lies in several input frames; where the frames are */
     uint8_t *gathered_valid; /* [freq][block] */
 
-    /* When it does the work of frb_beams too: its input is I, and blocks that lie in one frame go through `fused`. Of other
-     * frames all of J is formed, from which blocks are gathered. */
+    /* When it does the work of frb_beams too: its input is I, and blocks that lie in one frame go through
+     * `fused`. Of other frames all of J is formed, from which blocks are gathered. */
     const struct br_stream *beams; /* the description of J; NULL: J is the input */
     struct br_frb_beams *forming;
     struct br_fused *fused;
-    uint16_t *formed;  /* [freq][step][beam], of the current input frame */
+    uint16_t *formed; /* [freq][step][beam], of the current input frame */
     bool have_formed;
 
     /* The block being filled covers steps [begin, fill) of [0, block), from base sample `start` on. */
@@ -73,7 +74,8 @@ static const struct br_param params[] = {
      .offset = offsetof(struct quantize, fuse),
      .choices = fuse_choices,
      .def = "auto",
-     .help = "form the beams of a `frb_beams` before it in the same kernel: wherever there is one (true), where that is known "
+     .help = "form the beams of a `frb_beams` before it in the same kernel: wherever there is one (true), "
+             "where that is known "
              "to be faster (auto), or never (false); the result is the same"},
     {0},
 };
@@ -81,17 +83,20 @@ static const struct br_port inputs[] = {{"in", "J[freq][time][beam], f16"}, {0}}
 static const struct br_port outputs[] = {
     {"out", "levels [beam][freq][time], int4 or uint8, with f32 [beam][freq][2] = {scale, offset}"}, {0}};
 
-/* Takes over the work of frb_beams where there is a kernel for both: its input's frames are whole blocks, the beams a grid,
- * and the GPU and the shapes such that br_fused_can. */
+/* Takes over the work of frb_beams where there is a kernel for both: its input's frames are whole blocks,
+ * the beams a grid, and the GPU and the shapes such that br_fused_can. */
 static void absorb(struct br_stage *stage, struct quantize *q)
 {
     const struct br_stream *beams = br_stage_input(stage, 0);
     const struct br_telescope *t = beams->telescope;
     struct br_why why = {""};
-    if (strcmp(q->fuse, "false") == 0 || br_stage_device(stage) < 0 || t == NULL || beams->beams_x == 0) return;
-    if (strcmp(q->fuse, "auto") == 0 && !br_fused_pays(t->grid_m, t->grid_n, beams->beams_x, beams->beams_y)) return;
+    if (strcmp(q->fuse, "false") == 0 || br_stage_device(stage) < 0 || t == NULL || beams->beams_x == 0)
+        return;
+    if (strcmp(q->fuse, "auto") == 0 && !br_fused_pays(t->grid_m, t->grid_n, beams->beams_x, beams->beams_y))
+        return;
     if (beams->frame_samples % ((uint64_t)q->block * q->step) != 0) return;
-    if (!br_fused_can(br_stage_device(stage), t->grid_m, t->grid_n, beams->beams_x, beams->beams_y, (size_t)q->block, &why))
+    if (!br_fused_can(br_stage_device(stage), t->grid_m, t->grid_n, beams->beams_x, beams->beams_y,
+                      (size_t)q->block, &why))
         return;
     if (br_stage_absorb(stage, "frb_beams") != NULL) q->beams = beams;
 }
@@ -144,7 +149,8 @@ static int start_forming(struct br_stage *stage, struct quantize *q)
                                     .beam = (const double *)j->beams,
                                     .beams_x = j->beams_x,
                                     .beams_y = j->beams_y,
-                                    .max_steps = j->array.axis[1].length + 1, /* beside a loss a frame may touch one more */
+                                    .max_steps = j->array.axis[1].length +
+                                                 1, /* beside a loss a frame may touch one more */
                                     .cuda = q->cuda};
     if (br_frb_beams_create(&q->forming, BR_CUDA, &p, &why) != 0 ||
         br_fused_create(&q->fused, q->forming, (unsigned)q->bits, q->levels_rms, &why) != 0)
@@ -164,14 +170,16 @@ static int start(struct br_stage *stage, void *self)
                                    .bits = (unsigned)q->bits,
                                    .levels_rms = q->levels_rms};
     enum br_backend backend;
-    int status = br_stage_backend(stage, br_stream_max_validity(br_stage_input(stage, 0)) + cells, &backend, &q->cuda);
+    int status =
+        br_stage_backend(stage, br_stream_max_validity(br_stage_input(stage, 0)) + cells, &backend, &q->cuda);
     if (status != BR_OK) return status;
     p.cuda = q->cuda;
     q->gathered = br_stage_scratch(stage, q->cuda, values * sizeof *q->gathered);
     if (q->gathered == NULL) return BR_E_NO_MEMORY;
     q->gathered_valid = calloc(cells, 1);
     if (q->cuda != NULL) q->levels = calloc(values, 1);
-    if (q->gathered_valid == NULL || (q->cuda != NULL && q->levels == NULL)) return br_no_memory(stage, values + cells);
+    if (q->gathered_valid == NULL || (q->cuda != NULL && q->levels == NULL))
+        return br_no_memory(stage, values + cells);
     if (br_quantize_create(&q->plan, backend, &p, &why) != 0)
         return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
     return q->beams != NULL ? start_forming(stage, q) : BR_OK;
@@ -207,7 +215,8 @@ static void pack_part(const struct quantize *q, uint8_t *levels)
         levels[rows * steps / 2] &= 0x0f; /* the half byte at the end */
 }
 
-/* The same where the frame is: a GPU's goes by way of the host, which happens at the ends of a stream only. */
+/* The same where the frame is: a GPU's goes by way of the host, which happens at the ends of a stream
+ * only. */
 static int pack_frame(struct br_stage *stage, struct quantize *q, uint8_t *levels)
 {
     if (q->cuda == NULL) {
@@ -256,7 +265,8 @@ static int emit_gathered(struct br_stage *stage, struct quantize *q, struct br_f
 }
 
 /* Moves `take` steps of the input frame into the block. */
-static int gather(struct br_stage *stage, struct quantize *q, const struct br_frame *in, size_t nsteps, size_t take)
+static int gather(struct br_stage *stage, struct quantize *q, const struct br_frame *in, size_t nsteps,
+                  size_t take)
 {
     size_t block = (size_t)q->block, row = q->nbeams * sizeof(uint16_t);
     const uint8_t *beams = in->data;
@@ -275,13 +285,14 @@ static int gather(struct br_stage *stage, struct quantize *q, const struct br_fr
                               beams + q->taken * row, nsteps * row, take * row, q->nchannels);
 }
 
-/* Quantizes a block that is all in the input frame, from its step `at` on. Returns the levels that were clamped, as far as
- * known. */
-static uint64_t quantize_frame(struct quantize *q, const struct br_frame *in, size_t nsteps, size_t at, const uint8_t *valid,
-                               struct br_frame *out)
+/* Quantizes a block that is all in the input frame, from its step `at` on. Returns the levels that were
+ * clamped, as far as known. */
+static uint64_t quantize_frame(struct quantize *q, const struct br_frame *in, size_t nsteps, size_t at,
+                               const uint8_t *valid, struct br_frame *out)
 {
     const uint16_t *data = in->data;
-    if (q->beams == NULL) return br_quantize_execute(q->plan, data + at * q->nbeams, nsteps, valid, out->data, out->side);
+    if (q->beams == NULL)
+        return br_quantize_execute(q->plan, data + at * q->nbeams, nsteps, valid, out->data, out->side);
     size_t cells = 4 * (size_t)q->beams->telescope->grid_m * q->beams->telescope->grid_n;
     br_fused_execute(q->fused, data + at * cells, nsteps, valid, out->data, out->side);
     return 0;
@@ -360,8 +371,10 @@ BR_STAGE_EXPORT = {
         "ends, beside a hole), the frame holds the steps that it covers. 4-bit frames are packed without "
         "gaps: element i "
         "of the row-major array is in byte i/2, the even one in the low half; a last half byte is zero.\n\n"
-        "Behind `frb_beams` on the same GPU, with a grid of beams, blocks of 256 steps and frames of whole blocks, it forms "
-        "the beams itself and their float16 intensities are never written, unless something else reads them too. "
+        "Behind `frb_beams` on the same GPU, with a grid of beams, blocks of 256 steps and frames of whole "
+        "blocks, it forms "
+        "the beams itself and their float16 intensities are never written, unless something else reads them "
+        "too. "
         "`beamring graph` shows it, and `fuse` decides it. The result is the same, bit for bit.\n",
     .params = params,
     .inputs = inputs,

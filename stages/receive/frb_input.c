@@ -1,6 +1,6 @@
 /* receive, format frb-node. */
-#include "stages/common/wires/frb_receiver.h"
 #include "stages/common/stage/shape.h"
+#include "stages/common/wires/frb_receiver.h"
 #include "stages/receive/receive.h"
 
 #include <errno.h>

@@ -65,23 +65,19 @@ static const struct br_param span_params[] = {
 };
 
 /* Where something is on the sky: the first parameters of sources and bursts. */
-#define DIRECTION(struct_type) \
-    {.name = "x_deg", \
-     .type = BR_P_REAL, \
-     .offset = offsetof(struct_type, x_deg), \
-     .required = true, \
-     .min = -90, \
-     .max = 90, \
-     .unit = "degrees", \
-     .help = "direction along m (north-south): the direction cosine is its sine"}, \
-    {.name = "y_deg", \
-     .type = BR_P_REAL, \
-     .offset = offsetof(struct_type, y_deg), \
-     .required = true, \
-     .min = -90, \
-     .max = 90, \
-     .unit = "degrees", \
-     .help = "direction along n (east-west)"}
+#define DIRECTION(struct_type)                                                                               \
+    {.name = "x_deg",                                                                                        \
+     .type = BR_P_REAL,                                                                                      \
+     .offset = offsetof(struct_type, x_deg),                                                                 \
+     .required = true,                                                                                       \
+     .min = -90,                                                                                             \
+     .max = 90,                                                                                              \
+     .unit = "degrees",                                                                                      \
+     .help = "direction along m (north-south): the direction cosine is its sine"},                           \
+    {                                                                                                        \
+        .name = "y_deg", .type = BR_P_REAL, .offset = offsetof(struct_type, y_deg), .required = true,        \
+        .min = -90, .max = 90, .unit = "degrees", .help = "direction along n (east-west)"                    \
+    }
 
 static const struct br_param source_params[] = {
     DIRECTION(struct source_param),

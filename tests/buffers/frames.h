@@ -63,7 +63,8 @@ static inline void assert_ends(struct br_reader *r, int result)
     assert_null(f);
 }
 
-static inline void assert_counts(const struct br_reader *r, uint64_t delivered, uint64_t dropped, uint64_t discarded)
+static inline void assert_counts(const struct br_reader *r, uint64_t delivered, uint64_t dropped,
+                                 uint64_t discarded)
 {
     struct br_reader_counters c;
     struct br_queue_counters q;
@@ -85,7 +86,8 @@ static inline unsigned fill_of(const struct br_queue *q)
     return c.fill;
 }
 
-/* --- waiting needs a second thread ---------------------------------------------------------------------------------------- */
+/* --- waiting needs a second thread
+ * ---------------------------------------------------------------------------------------- */
 
 struct attempt {
     struct br_queue *queue;
@@ -114,8 +116,10 @@ static inline uint64_t waited(struct br_queue *q, struct br_reader *r)
 {
     struct br_queue_counters of_queue;
     struct br_reader_counters of_reader;
-    if (r != NULL) br_reader_get_counters(r, &of_reader);
-    else br_queue_get_counters(q, &of_queue);
+    if (r != NULL)
+        br_reader_get_counters(r, &of_reader);
+    else
+        br_queue_get_counters(q, &of_queue);
     return r != NULL ? of_reader.wait_ns : of_queue.wait_ns;
 }
 

@@ -1,5 +1,5 @@
-/* What a queue promises, one promise at a time: order, waiting, ends. Most of it in one thread: what would wait is asked only
- * where it must not. */
+/* What a queue promises, one promise at a time: order, waiting, ends. Most of it in one thread: what would
+ * wait is asked only where it must not. */
 #include "tests/buffers/frames.h"
 
 static void frames_come_in_order(void **state)
@@ -70,7 +70,8 @@ static void side_and_validity_have_memory(void **state)
     for (unsigned i = 0; i < 2; i++) {
         struct br_frame *f;
         assert_int_equal(br_queue_acquire(q, &f), 0);
-        /* a frame that starts inside a step touches 3 of them: all that must be writable without touching neighbours */
+        /* a frame that starts inside a step touches 3 of them: all that must be writable without touching
+         * neighbours */
         memset(f->data, 1 + (int)i, 3 * 2 * 3);
         memset(f->side, 3 + (int)i, 16);
         memset(f->valid, 5 + (int)i, 3 * 2);
@@ -102,7 +103,8 @@ static void producer_waits_for_the_slowest_blocking_reader(void **state)
     (void)state;
     for (unsigned depth = 1; depth <= 5; depth++) {
         struct br_queue *q = create("q", depth, NULL);
-        struct br_reader *a = reader(q, BR_POLICY_BLOCK), *b = reader(q, BR_POLICY_BLOCK), *d = reader(q, BR_POLICY_DROP);
+        struct br_reader *a = reader(q, BR_POLICY_BLOCK), *b = reader(q, BR_POLICY_BLOCK),
+                         *d = reader(q, BR_POLICY_DROP);
         seal(q);
         for (unsigned i = 0; i < depth; i++) put(q, i);
         for (unsigned i = 0; i < depth; i++) {
@@ -110,7 +112,8 @@ static void producer_waits_for_the_slowest_blocking_reader(void **state)
             br_reader_release(a);
         }
         take(b, 0);
-        struct attempt *more = start(q, NULL); /* b reads frame 0 still, and the spare slot of d is not for it */
+        struct attempt *more =
+            start(q, NULL); /* b reads frame 0 still, and the spare slot of d is not for it */
         assert_int_equal(fill_of(q), depth);
         br_reader_release(b);
         assert_int_equal(outcome(more), 0);
@@ -163,7 +166,8 @@ static void everything_wakes_everybody(void **state)
     }
 }
 
-/* --- ends ----------------------------------------------------------------------------------------------------------------- */
+/* --- ends
+ * ----------------------------------------------------------------------------------------------------------------- */
 
 static void ends_with_a_frame_acquired(void **state)
 {
@@ -182,7 +186,8 @@ static void ends_with_a_frame_acquired(void **state)
         if (how == 0) br_queue_close(q);
         if (how == 1) br_queue_fail(q);
         if (how == 2) br_queue_abort(q);
-        br_queue_publish(q); /* after an abort it counts as published and discarded, after an end not at all */
+        br_queue_publish(
+            q); /* after an abort it counts as published and discarded, after an end not at all */
         if (how == 2) {
             assert_ends(r, BR_E_STOPPED);
             assert_counts(r, 0, 0, 2);

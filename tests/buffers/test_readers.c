@@ -1,7 +1,8 @@
 /* Dropping readers, and queues in place. */
 #include "tests/buffers/frames.h"
 
-/* --- dropping readers ----------------------------------------------------------------------------------------------------- */
+/* --- dropping readers
+ * ----------------------------------------------------------------------------------------------------- */
 
 static void a_lapped_reader_loses_its_oldest(void **state)
 {
@@ -35,7 +36,8 @@ static void the_frame_being_read_stays(void **state)
         put(q, i);
         take(fast, i);
         br_reader_release(fast);
-        if (i < 3) take(d[i], 0), br_reader_release(d[i]); /* they read frame 0, and then take one that they keep */
+        if (i < 3)
+            take(d[i], 0), br_reader_release(d[i]); /* they read frame 0, and then take one that they keep */
         if (i >= 3 && i < 6) {
             const struct br_frame *f;
             assert_int_equal(br_reader_wait(d[i - 3], &f), 1);
@@ -65,7 +67,8 @@ static void the_frame_being_read_stays(void **state)
     br_queue_destroy(q);
 }
 
-/* --- in place ------------------------------------------------------------------------------------------------------------- */
+/* --- in place
+ * ------------------------------------------------------------------------------------------------------------- */
 
 static void an_alias_hands_the_same_memory_on(void **state)
 {
@@ -180,8 +183,8 @@ static void a_dropping_reader_of_an_alias_is_lapped_by_the_root(void **state)
     br_queue_destroy(q);
 }
 
-/* An in-place stage that reads as a dropping reader, with a blocking reader behind it that does not move: the stage gets
- * stuck when its own queue is full, and the producer goes on all the same. */
+/* An in-place stage that reads as a dropping reader, with a blocking reader behind it that does not move:
+ * the stage gets stuck when its own queue is full, and the producer goes on all the same. */
 static void nothing_behind_a_dropping_reader_holds_the_producer_up(void **state)
 {
     (void)state;

@@ -9,9 +9,16 @@ static struct br_stream zoned_stream(void)
         freq[i] = 400 + i;
         width[i] = 1;
     }
-    struct br_stream s = {.frame_samples = 8, .sample_ns = {5120, 3}, .nchannels = 17, .freq_mhz = freq, .width_mhz = width,
-                          .nzones = 3, .zone = {{0, 12, 4, 4, 0}, {12, 4, 2, 2, 0}, {16, 1, 1, 1, 0}}, .scale = 1};
-    assert_int_equal(br_array_init(&s.array, BR_INT4X2, "time,freq,pol,dish", (size_t[]){8, 6, 2, 5}, NULL), 0);
+    struct br_stream s = {.frame_samples = 8,
+                          .sample_ns = {5120, 3},
+                          .nchannels = 17,
+                          .freq_mhz = freq,
+                          .width_mhz = width,
+                          .nzones = 3,
+                          .zone = {{0, 12, 4, 4, 0}, {12, 4, 2, 2, 0}, {16, 1, 1, 1, 0}},
+                          .scale = 1};
+    assert_int_equal(br_array_init(&s.array, BR_INT4X2, "time,freq,pol,dish", (size_t[]){8, 6, 2, 5}, NULL),
+                     0);
     return s;
 }
 
@@ -24,7 +31,8 @@ static void counts_time_steps(void **state)
                 size_t steps = 0; /* a step is touched when one of its samples lies in the span */
                 for (uint64_t step = 0; step < 64; step++) {
                     bool touched = false;
-                    for (uint64_t k = step * d; k < (step + 1) * d; k++) touched |= k >= first && k < first + n;
+                    for (uint64_t k = step * d; k < (step + 1) * d; k++)
+                        touched |= k >= first && k < first + n;
                     steps += touched;
                 }
                 assert_int_equal(br_time_steps(first, n, d), steps);
@@ -115,18 +123,44 @@ static void parses_fractions(void **state)
     static const struct {
         const char *text;
         int64_t num, den;
-    } good[] = {{"5120/1", 5120, 1},         {"2560", 2560, 1},     {"1706.6666", 8533333, 5000}, {"5120/3", 5120, 3},
-                {"10240/6", 5120, 3},        {"0.5", 1, 2},         {".25", 1, 4},                {"7.", 7, 1},
-                {"2560.000000000000000000000000", 2560, 1},         {"9223372036854775807", INT64_MAX, 1},
+    } good[] = {{"5120/1", 5120, 1},
+                {"2560", 2560, 1},
+                {"1706.6666", 8533333, 5000},
+                {"5120/3", 5120, 3},
+                {"10240/6", 5120, 3},
+                {"0.5", 1, 2},
+                {".25", 1, 4},
+                {"7.", 7, 1},
+                {"2560.000000000000000000000000", 2560, 1},
+                {"9223372036854775807", INT64_MAX, 1},
                 {"0002560", 2560, 1}};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         struct br_rational r = {0, 0};
         if (br_rational_parse(good[i].text, &r, NULL) != 0) fail_msg("'%s' refused", good[i].text);
         assert_true(r.num == good[i].num && r.den == good[i].den);
     }
-    static const char *const bad[] = {"", "0", "-1", "+1", "1/0", "0/1", "/3", "5/", "1/2/3", "1.5/2", ".", "a", "1 ", " 1",
-                                      "9223372036854775808", "1/9223372036854775808", "99999999999999999999999",
-                                      "0.0000000000000000000001", "1e3", "nan", "inf", "0x10"};
+    static const char *const bad[] = {"",
+                                      "0",
+                                      "-1",
+                                      "+1",
+                                      "1/0",
+                                      "0/1",
+                                      "/3",
+                                      "5/",
+                                      "1/2/3",
+                                      "1.5/2",
+                                      ".",
+                                      "a",
+                                      "1 ",
+                                      " 1",
+                                      "9223372036854775808",
+                                      "1/9223372036854775808",
+                                      "99999999999999999999999",
+                                      "0.0000000000000000000001",
+                                      "1e3",
+                                      "nan",
+                                      "inf",
+                                      "0x10"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct br_rational r = {-7, -7};
         struct br_error error = {0};
@@ -142,13 +176,13 @@ static void check_names_what_disagrees(void **state)
     static const struct br_telescope scope = {.name = "t", .ndishes = 4};
     static const double bad_width[16] = {1, 1, 0};
     struct br_error error = {0};
-#define REFUSED(stream, change, says)                                                                                  \
-    do {                                                                                                               \
-        struct br_stream s = stream;                                                                                   \
-        change;                                                                                                        \
-        error = (struct br_error){0};                                                                                  \
-        assert_int_equal(br_stream_check(&s, &error), BR_E_INVALID);                                                   \
-        assert_says(&error, says);                                                                                     \
+#define REFUSED(stream, change, says)                                                                        \
+    do {                                                                                                     \
+        struct br_stream s = stream;                                                                         \
+        change;                                                                                              \
+        error = (struct br_error){0};                                                                        \
+        assert_int_equal(br_stream_check(&s, &error), BR_E_INVALID);                                         \
+        assert_says(&error, says);                                                                           \
     } while (0)
     struct br_stream plain = plain_stream(6, 4, 3);
     REFUSED(plain, s.frame_samples = 0, "no samples");
@@ -195,13 +229,13 @@ static void compatible_streams(void **state)
     static const double freq[16] = {400, 401, 402, 404};
     struct br_stream a = plain_stream(6, 4, 3);
     assert_true(br_stream_compatible(&a, &a, NULL));
-#define DIFFERS(change, says)                                                                                          \
-    do {                                                                                                               \
-        struct br_stream b = a;                                                                                        \
-        struct br_error why = {0};                                                                                     \
-        change;                                                                                                        \
-        assert_false(br_stream_compatible(&a, &b, &why));                                                              \
-        assert_says(&why, says);                                                                                       \
+#define DIFFERS(change, says)                                                                                \
+    do {                                                                                                     \
+        struct br_stream b = a;                                                                              \
+        struct br_error why = {0};                                                                           \
+        change;                                                                                              \
+        assert_false(br_stream_compatible(&a, &b, &why));                                                    \
+        assert_says(&why, says);                                                                             \
     } while (0)
     DIFFERS(b.array.dtype = BR_UINT8, "uint8");
     DIFFERS(b.array.axis[2].length = 4, "[dish 4]");
@@ -227,9 +261,9 @@ static void compatible_streams(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(counts_time_steps),  cmocka_unit_test(one_part_when_zones_agree),
+        cmocka_unit_test(counts_time_steps),       cmocka_unit_test(one_part_when_zones_agree),
         cmocka_unit_test(parts_follow_each_other), cmocka_unit_test(time_is_exact),
-        cmocka_unit_test(parses_fractions),   cmocka_unit_test(check_names_what_disagrees),
+        cmocka_unit_test(parses_fractions),        cmocka_unit_test(check_names_what_disagrees),
         cmocka_unit_test(compatible_streams),
     };
     return cmocka_run_group_tests_name("streams", tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* Many threads on random chains of queues, with every kind of end. Nothing may hang, be read while it is overwritten, come out
- * of order, or be missing from the balance. */
+/* Many threads on random chains of queues, with every kind of end. Nothing may hang, be read while it is
+ * overwritten, come out of order, or be missing from the balance. */
 #include "tests/buffers/plain.h"
 
 #include <pthread.h>
@@ -13,16 +13,17 @@ enum { WORDS = 32, MAX_STAGES = 3, MAX_LEAVES = 4, FRAMES = 1500 };
 
 enum event { NOTHING, ABORT, SOURCE_FAILS, STAGE_FAILS, LEAF_DETACHES, LEAVES_DETACH, EVENTS };
 
-static const char *const event_name[] = {"nothing", "abort", "source fails", "stage fails", "one leaf detaches", "leaves detach"};
+static const char *const event_name[] = {"nothing",           "abort",        "source fails", "stage fails",
+                                         "one leaf detaches", "leaves detach"};
 
 struct run {
     uint64_t seed;
     enum event event;
     unsigned frames, at; /* the event strikes at frame `at` */
     unsigned nstages, nleaves;
-    struct br_queue *queue[MAX_STAGES + 1];   /* the root, and the alias that each stage makes */
-    struct br_reader *stage[MAX_STAGES];      /* reads queue[i] */
-    struct br_reader *leaf[MAX_LEAVES];       /* read queue[nstages] */
+    struct br_queue *queue[MAX_STAGES + 1]; /* the root, and the alias that each stage makes */
+    struct br_reader *stage[MAX_STAGES];    /* reads queue[i] */
+    struct br_reader *leaf[MAX_LEAVES];     /* read queue[nstages] */
     enum br_policy policy[MAX_STAGES + MAX_LEAVES];
     atomic_uint wrong;
     char what[200];
@@ -46,7 +47,8 @@ static uint64_t draw(uint64_t *random)
 static void complain(struct run *run, const char *what, uint64_t a, uint64_t b)
 {
     if (atomic_fetch_add(&run->wrong, 1) == 0)
-        snprintf(run->what, sizeof run->what, "%s: %llx, %llx", what, (unsigned long long)a, (unsigned long long)b);
+        snprintf(run->what, sizeof run->what, "%s: %llx, %llx", what, (unsigned long long)a,
+                 (unsigned long long)b);
 }
 
 /* Work that takes no time, a time slice, or longer. */
@@ -62,7 +64,8 @@ static void check(struct run *run, const struct br_frame *frame, unsigned stages
 {
     const uint64_t *word = frame->data;
     for (unsigned w = 0; w < WORDS; w++)
-        if (word[w] != (frame->first / 4 | (uint64_t)stages << 32)) complain(run, "content", word[w], frame->first / 4);
+        if (word[w] != (frame->first / 4 | (uint64_t)stages << 32))
+            complain(run, "content", word[w], frame->first / 4);
     if (frame->samples != 1 + frame->first / 4 % 4) complain(run, "samples", frame->samples, frame->first);
 }
 
@@ -172,17 +175,20 @@ static void build(struct run *run, uint64_t *random)
         must_be_ok(br_queue_create(&run->queue[i], "q", &s, depth, BR_HOST, parent, &error), &error);
         if (i == run->nstages) break;
         run->policy[i] = draw(random) % 4 == 0 ? BR_POLICY_DROP : BR_POLICY_BLOCK;
-        must_be_ok(br_queue_add_reader(run->queue[i], "stage", run->policy[i], &run->stage[i], &error), &error);
+        must_be_ok(br_queue_add_reader(run->queue[i], "stage", run->policy[i], &run->stage[i], &error),
+                   &error);
     }
     for (unsigned i = 0; i < run->nleaves; i++) {
         enum br_policy policy = draw(random) % 2 == 0 ? BR_POLICY_DROP : BR_POLICY_BLOCK;
         run->policy[MAX_STAGES + i] = policy;
-        must_be_ok(br_queue_add_reader(run->queue[run->nstages], "leaf", policy, &run->leaf[i], &error), &error);
+        must_be_ok(br_queue_add_reader(run->queue[run->nstages], "leaf", policy, &run->leaf[i], &error),
+                   &error);
     }
     if (draw(random) % 2 == 0)
         for (unsigned i = 0; i <= run->nstages; i++) must_be_ok(br_queue_seal(run->queue[i], &error), &error);
     else
-        for (unsigned i = run->nstages + 1; i-- > 0;) must_be_ok(br_queue_seal(run->queue[i], &error), &error);
+        for (unsigned i = run->nstages + 1; i-- > 0;)
+            must_be_ok(br_queue_seal(run->queue[i], &error), &error);
 }
 
 /* A reader's account must never run ahead of its queue's, at any time. */
@@ -192,7 +198,8 @@ static void look(struct run *run, const struct br_reader *reader)
     struct br_queue_counters q;
     br_reader_get_counters(reader, &r);
     br_queue_get_counters(br_reader_queue(reader), &q);
-    if (r.delivered_frames + r.dropped_frames + r.discarded_frames > q.frames) complain(run, "ahead", r.delivered_frames, q.frames);
+    if (r.delivered_frames + r.dropped_frames + r.discarded_frames > q.frames)
+        complain(run, "ahead", r.delivered_frames, q.frames);
     if (q.fill > q.depth || q.max_fill > q.depth) complain(run, "fill", q.fill, q.depth);
 }
 
@@ -203,10 +210,13 @@ static void settle_account(struct run *run, const struct br_reader *reader, enum
     br_reader_get_counters(reader, &r);
     br_queue_get_counters(br_reader_queue(reader), &q);
     if (r.delivered_frames + r.dropped_frames + r.discarded_frames != q.frames)
-        complain(run, "frames do not add up", r.delivered_frames + r.dropped_frames + r.discarded_frames, q.frames);
+        complain(run, "frames do not add up", r.delivered_frames + r.dropped_frames + r.discarded_frames,
+                 q.frames);
     if (r.delivered_samples + r.dropped_samples + r.discarded_samples != q.samples)
-        complain(run, "samples do not add up", r.delivered_samples + r.dropped_samples + r.discarded_samples, q.samples);
-    if (policy == BR_POLICY_BLOCK && r.dropped_frames != 0) complain(run, "a lossless reader lost", r.dropped_frames, 0);
+        complain(run, "samples do not add up", r.delivered_samples + r.dropped_samples + r.discarded_samples,
+                 q.samples);
+    if (policy == BR_POLICY_BLOCK && r.dropped_frames != 0)
+        complain(run, "a lossless reader lost", r.dropped_frames, 0);
     if (!q.ended) complain(run, "not ended", 0, 0);
 }
 
@@ -237,7 +247,8 @@ static void one_run(uint64_t seed, enum event event)
     limit.tv_sec += 60;
     for (unsigned i = 0; i < n; i++)
         if (pthread_timedjoin_np(worker[i].thread, NULL, &limit) != 0)
-            fail_msg("seed %llu, %s: thread %u of %u hangs", (unsigned long long)seed, event_name[event], i, n);
+            fail_msg("seed %llu, %s: thread %u of %u hangs", (unsigned long long)seed, event_name[event], i,
+                     n);
     for (unsigned k = 0; k < run.nstages; k++) settle_account(&run, run.stage[k], run.policy[k]);
     for (unsigned k = 0; k < run.nleaves; k++) settle_account(&run, run.leaf[k], run.policy[MAX_STAGES + k]);
     if (run.event == NOTHING) {
@@ -246,7 +257,8 @@ static void one_run(uint64_t seed, enum event event)
         if (q.frames != FRAMES) complain(&run, "published", q.frames, FRAMES);
     }
     if (run.wrong != 0)
-        fail_msg("seed %llu, %s: %u times wrong, first %s", (unsigned long long)seed, event_name[event], run.wrong, run.what);
+        fail_msg("seed %llu, %s: %u times wrong, first %s", (unsigned long long)seed, event_name[event],
+                 run.wrong, run.what);
     for (unsigned i = run.nstages + 1; i-- > 0;) br_queue_destroy(run.queue[i]);
 }
 
@@ -262,17 +274,20 @@ static void random_chains(void **state)
     (void)state;
     double until = now() + 4;
     uint64_t seed = 1;
-    for (; seed <= 12 * EVENTS || (now() < until && seed < 2000); seed++) one_run(seed, (enum event)(seed % EVENTS));
+    for (; seed <= 12 * EVENTS || (now() < until && seed < 2000); seed++)
+        one_run(seed, (enum event)(seed % EVENTS));
     print_message("%llu chains\n", (unsigned long long)seed - 1);
 }
 
-/* A source of two streams and a stage that reads both, one deep: whoever sleeps on one of them must have woken the other. */
+/* A source of two streams and a stage that reads both, one deep: whoever sleeps on one of them must have
+ * woken the other. */
 static void *two_in(void *arg)
 {
     struct br_reader **r = arg;
     const struct br_frame *f[2];
     uint64_t n = 0;
-    while (br_reader_wait(r[0], &f[0]) == 1 && br_reader_wait(r[1], &f[1]) == 1 && f[0]->first == f[1]->first) {
+    while (br_reader_wait(r[0], &f[0]) == 1 && br_reader_wait(r[1], &f[1]) == 1 &&
+           f[0]->first == f[1]->first) {
         br_reader_release(r[n % 2]);
         br_reader_release(r[1 - n++ % 2]);
     }
@@ -314,7 +329,8 @@ static void two_streams_in_step(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(random_chains), cmocka_unit_test(two_streams_in_step)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(random_chains),
+                                       cmocka_unit_test(two_streams_in_step)};
     alarm(110); /* a source in the main thread cannot be waited for with a limit */
     return cmocka_run_group_tests_name("queues under stress", tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
-/* inject.c - for tests: makes one call of the CUDA runtime fail. Preloaded; BEAMRING_INJECT="cudaMemcpyAsync:20" fails the 20th
- * call of cudaMemcpyAsync and every later one, as a broken device would. */
+/* inject.c - for tests: makes one call of the CUDA runtime fail. Preloaded;
+ * BEAMRING_INJECT="cudaMemcpyAsync:20" fails the 20th call of cudaMemcpyAsync and every later one, as a
+ * broken device would. */
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -17,31 +18,36 @@ static int fails(const char *call, atomic_uint *count)
     return atomic_fetch_add(count, 1) + 1 >= (unsigned)atoi(wanted + length + 1);
 }
 
-#define REPLACE(name, parameters, arguments, code) \
-    int name parameters; \
-    __attribute__((visibility("default"))) int name parameters \
-    { \
-        static atomic_uint count; \
-        static int (*real) parameters; \
-        if (real == NULL) *(void **)&real = dlsym(RTLD_NEXT, #name); \
-        return fails(#name, &count) ? code : real arguments; \
+#define REPLACE(name, parameters, arguments, code)                                                           \
+    int name parameters;                                                                                     \
+    __attribute__((visibility("default"))) int name parameters                                               \
+    {                                                                                                        \
+        static atomic_uint count;                                                                            \
+        static int(*real) parameters;                                                                        \
+        if (real == NULL) *(void **)&real = dlsym(RTLD_NEXT, #name);                                         \
+        return fails(#name, &count) ? code : real arguments;                                                 \
     }
 
-struct dim3 { unsigned x, y, z; };
+struct dim3 {
+    unsigned x, y, z;
+};
 
 REPLACE(cudaMalloc, (void **memory, size_t bytes), (memory, bytes), OUT_OF_MEMORY)
 REPLACE(cudaHostRegister, (void *memory, size_t bytes, unsigned flags), (memory, bytes, flags), OUT_OF_MEMORY)
-REPLACE(cudaMemcpyAsync, (void *to, const void *from, size_t bytes, int kind, void *stream), (to, from, bytes, kind, stream),
-        UNKNOWN_ERROR)
+REPLACE(cudaMemcpyAsync, (void *to, const void *from, size_t bytes, int kind, void *stream),
+        (to, from, bytes, kind, stream), UNKNOWN_ERROR)
 REPLACE(cudaEventRecord, (void *event, void *stream), (event, stream), UNKNOWN_ERROR)
-REPLACE(cudaStreamWaitEvent, (void *stream, void *event, unsigned flags), (stream, event, flags), UNKNOWN_ERROR)
+REPLACE(cudaStreamWaitEvent, (void *stream, void *event, unsigned flags), (stream, event, flags),
+        UNKNOWN_ERROR)
 REPLACE(cudaEventSynchronize, (void *event), (event), UNKNOWN_ERROR)
 
 /* A launch has no return value that its caller sees: it leaves its failure for cudaGetLastError. */
 static _Thread_local int last_error;
 
-int __cudaLaunchKernel(const void *kernel, struct dim3 grid, struct dim3 block, void **arguments, size_t shared, void *stream);
-__attribute__((visibility("default"))) int __cudaLaunchKernel(const void *kernel, struct dim3 grid, struct dim3 block, void **arguments,
+int __cudaLaunchKernel(const void *kernel, struct dim3 grid, struct dim3 block, void **arguments,
+                       size_t shared, void *stream);
+__attribute__((visibility("default"))) int __cudaLaunchKernel(const void *kernel, struct dim3 grid,
+                                                              struct dim3 block, void **arguments,
                                                               size_t shared, void *stream)
 {
     static atomic_uint count;

@@ -1,5 +1,5 @@
-/* t_gpu - for tests: a stage that hands bytes on, on a GPU: at once, when a gate opens, slowly, or not at all because its kernel
- * writes where it must not. */
+/* t_gpu - for tests: a stage that hands bytes on, on a GPU: at once, when a gate opens, slowly, or not at
+ * all because its kernel writes where it must not. */
 #include "runtime/stage.h"
 #include "tests/gpu/t_gpu_kernels.h"
 
@@ -12,9 +12,17 @@ struct t_gpu {
 
 static const char *const modes[] = {"copy", "gate", "slow", "fault", NULL};
 static const struct br_param params[] = {
-    {.name = "mode", .type = BR_P_CHOICE, .offset = offsetof(struct t_gpu, mode), .choices = modes, .def = "copy",
+    {.name = "mode",
+     .type = BR_P_CHOICE,
+     .offset = offsetof(struct t_gpu, mode),
+     .choices = modes,
+     .def = "copy",
      .help = "what its kernel does beside copying"},
-    {.name = "fault_at", .type = BR_P_INT, .offset = offsetof(struct t_gpu, fault_at), .def = "0", .help = "first bad sample"},
+    {.name = "fault_at",
+     .type = BR_P_INT,
+     .offset = offsetof(struct t_gpu, fault_at),
+     .def = "0",
+     .help = "first bad sample"},
     {0},
 };
 static const struct br_port inputs[] = {{"in", "bytes"}, {0}};
@@ -37,7 +45,8 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     if (strcmp(t->mode, "gate") == 0) t_gpu_enqueue_gate(stream);
     if (strcmp(t->mode, "slow") == 0) t_gpu_enqueue_delay(stream, 3000);
     bool fault = strcmp(t->mode, "fault") == 0 && in->first >= (uint64_t)t->fault_at;
-    t_gpu_enqueue_copy(stream, fault ? (void *)(uintptr_t)64 : out->data, in->data, br_frame_bytes(br_stage_input(stage, 0), in));
+    t_gpu_enqueue_copy(stream, fault ? (void *)(uintptr_t)64 : out->data, in->data,
+                       br_frame_bytes(br_stage_input(stage, 0), in));
     out->complete = in->complete;
     out->missing = in->missing;
     if (!in->complete) memcpy(out->valid, in->valid, br_frame_cells(br_stage_input(stage, 0), in));
@@ -45,7 +54,15 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
 }
 
 BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION, .type_size = sizeof(struct br_stage_type), .name = "t_gpu", .summary = "hands on, on a GPU",
-    .params = params, .inputs = inputs, .outputs = outputs, .flags = BR_STAGE_CUDA, .size = sizeof(struct t_gpu),
-    .configure = configure, .process = process,
+    .abi_version = BR_ABI_VERSION,
+    .type_size = sizeof(struct br_stage_type),
+    .name = "t_gpu",
+    .summary = "hands on, on a GPU",
+    .params = params,
+    .inputs = inputs,
+    .outputs = outputs,
+    .flags = BR_STAGE_CUDA,
+    .size = sizeof(struct t_gpu),
+    .configure = configure,
+    .process = process,
 };

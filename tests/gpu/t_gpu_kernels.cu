@@ -12,7 +12,8 @@ static __device__ unsigned long long now_ns()
     return t;
 }
 
-static __global__ __launch_bounds__(256) void copy_kernel(unsigned char *to, const unsigned char *from, size_t bytes)
+static __global__ __launch_bounds__(256) void copy_kernel(unsigned char *to, const unsigned char *from,
+                                                          size_t bytes)
 {
     for (size_t i = blockIdx.x * 256 + threadIdx.x; i < bytes; i += (size_t)gridDim.x * 256) to[i] = from[i];
 }
@@ -24,7 +25,8 @@ static __global__ __launch_bounds__(32) void delay_kernel(unsigned long long ns)
 
 static __global__ __launch_bounds__(32) void gate_kernel(const volatile int *open)
 {
-    for (unsigned long long begin = now_ns(); *open == 0 && now_ns() - begin < 10000000000ull;) __nanosleep(1000);
+    for (unsigned long long begin = now_ns(); *open == 0 && now_ns() - begin < 10000000000ull;)
+        __nanosleep(1000);
 }
 
 static const volatile int *the_gate()

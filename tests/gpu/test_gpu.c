@@ -1,14 +1,15 @@
-/* test_gpu.c - pipelines on a GPU: transfers where memory changes, no waiting hosts between GPU stages, and readers that drop. Skips itself where there is no GPU. */
+/* test_gpu.c - pipelines on a GPU: transfers where memory changes, no waiting hosts between GPU stages,
+ * and readers that drop. Skips itself where there is no GPU. */
 #include "tests/gpu/t_gpu_kernels.h"
 #include "tests/runtime/run/run.h"
 
 #include <dlfcn.h>
 #include <time.h>
 
-#define NO_GPU_SKIP() \
-    if (br_gpu_devices(NULL) == 0) { \
-        print_message("no GPU: skipped\n"); \
-        skip(); \
+#define NO_GPU_SKIP()                                                                                        \
+    if (br_gpu_devices(NULL) == 0) {                                                                         \
+        print_message("no GPU: skipped\n");                                                                  \
+        skip();                                                                                              \
     }
 
 static void pause_ms(unsigned ms)
@@ -59,31 +60,35 @@ static void test_transfers(void **state)
     end(&run);
 }
 
-/* The stream of the second stage is blocked: its host still enqueues and publishes, and so do all stages before it, until the
- * ring between the first two is full. What has passed when the gate opens is right. */
+/* The stream of the second stage is blocked: its host still enqueues and publishes, and so do all stages
+ * before it, until the ring between the first two is full. What has passed when the gate opens is right. */
 static void test_no_host_waits(void **state)
 {
     (void)state;
     NO_GPU_SKIP();
     struct test_run run;
     enum { DEPTH = 6 };
-    build_ok(&run, "pipeline:\n"
-                   "  - {stage: t_source, samples: 100000000000, frame_samples: 4096, out: {name: a, depth: 6}}\n"
-                   "  - {stage: t_gpu, in: a, out: {name: b, depth: 6}}\n"
-                   "  - {stage: t_gpu, name: gated, mode: gate, in: b, out: {name: c, depth: 6}}\n"
-                   "  - {stage: t_sink, in: c}\n");
+    build_ok(&run,
+             "pipeline:\n"
+             "  - {stage: t_source, samples: 100000000000, frame_samples: 4096, out: {name: a, depth: 6}}\n"
+             "  - {stage: t_gpu, in: a, out: {name: b, depth: 6}}\n"
+             "  - {stage: t_gpu, name: gated, mode: gate, in: b, out: {name: c, depth: 6}}\n"
+             "  - {stage: t_sink, in: c}\n");
     set_gate(0);
     assert_int_equal(br_pipeline_start(run.graph, &run.error), BR_OK);
     uint64_t before = 0;
     for (unsigned quiet = 0; quiet < 10; quiet++) { /* until nothing moves any more */
         pause_ms(20);
-        uint64_t now = totals(&run, "t_source").out_frames + totals(&run, "t_gpu").out_frames + totals(&run, "gated").out_frames;
+        uint64_t now = totals(&run, "t_source").out_frames + totals(&run, "t_gpu").out_frames +
+                       totals(&run, "gated").out_frames;
         if (now != before) quiet = 0;
         before = now;
     }
     print_message("behind a closed gate: source %llu, first %llu, gated %llu, sink %llu frames\n",
-                  (unsigned long long)totals(&run, "t_source").out_frames, (unsigned long long)totals(&run, "t_gpu").out_frames,
-                  (unsigned long long)totals(&run, "gated").out_frames, (unsigned long long)totals(&run, "t_sink").in_frames);
+                  (unsigned long long)totals(&run, "t_source").out_frames,
+                  (unsigned long long)totals(&run, "t_gpu").out_frames,
+                  (unsigned long long)totals(&run, "gated").out_frames,
+                  (unsigned long long)totals(&run, "t_sink").in_frames);
     assert_int_equal(totals(&run, "t_sink").in_frames, 0);
     assert_true(totals(&run, "gated").out_frames >= DEPTH);
     assert_true(totals(&run, "t_gpu").out_frames >= DEPTH);
@@ -126,22 +131,29 @@ static void test_drop(void **state)
     end(&run);
 }
 
-/* A reader on a stream gives a slot back long before its work is done: the slot that comes next must be the one that was given
- * back first, or the producer waits for the work that was enqueued last. */
+/* A reader on a stream gives a slot back long before its work is done: the slot that comes next must be
+ * the one that was given back first, or the producer waits for the work that was enqueued last. */
 static void test_slots_take_turns(void **state)
 {
     (void)state;
     NO_GPU_SKIP();
     static const double mhz[] = {400}, width[] = {1};
-    struct br_stream stream = {.array = {.dtype = BR_UINT8, .naxes = 2, .axis = {{"time", 64}, {"freq", 1}}}, .frame_samples = 64,
-                               .sample_ns = {1000, 1}, .nchannels = 1, .freq_mhz = mhz, .width_mhz = width, .nzones = 1,
-                               .zone = {{0, 1, 1, 1, 0}}, .scale = 1};
+    struct br_stream stream = {.array = {.dtype = BR_UINT8, .naxes = 2, .axis = {{"time", 64}, {"freq", 1}}},
+                               .frame_samples = 64,
+                               .sample_ns = {1000, 1},
+                               .nchannels = 1,
+                               .freq_mhz = mhz,
+                               .width_mhz = width,
+                               .nzones = 1,
+                               .zone = {{0, 1, 1, 1, 0}},
+                               .scale = 1};
     struct br_gpu_stream gpu;
     struct br_queue *queue;
     struct br_reader *reader;
     struct br_error error = {0};
     assert_int_equal(br_gpu_stream_create(&gpu, 0, &error), BR_OK);
-    assert_int_equal(br_queue_create(&queue, "q", &stream, 3, (struct br_place){BR_SPACE_PINNED, 0}, NULL, &error), BR_OK);
+    assert_int_equal(
+        br_queue_create(&queue, "q", &stream, 3, (struct br_place){BR_SPACE_PINNED, 0}, NULL, &error), BR_OK);
     assert_int_equal(br_queue_add_reader(queue, "r", BR_POLICY_BLOCK, &reader, &error), BR_OK);
     br_reader_set_stream(reader, &gpu);
     assert_int_equal(br_queue_seal(queue, &error), BR_OK);
@@ -169,10 +181,12 @@ static void test_placement(void **state)
     build(&run, "pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink, device: cuda:0, in: a}\n");
     assert_int_equal(run.status, BR_E_INVALID);
     end(&run);
-    build(&run, "device: cpu\npipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_gpu, in: a, out: b}\n  - {stage: t_sink, in: b}\n");
+    build(&run, "device: cpu\npipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_gpu, in: a, out: b}\n  "
+                "- {stage: t_sink, in: b}\n");
     assert_int_equal(run.status, BR_E_INVALID); /* it says that it is for GPUs */
     end(&run);
-    build_ok(&run, "device: cpu\npipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_gpu, device: 'cuda:0', in: a, out: b}\n"
+    build_ok(&run, "device: cpu\npipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_gpu, device: "
+                   "'cuda:0', in: a, out: b}\n"
                    "  - {stage: t_sink, in: b}\n");
     end(&run);
 }
@@ -180,7 +194,9 @@ static void test_placement(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_transfers), cmocka_unit_test(test_no_host_waits), cmocka_unit_test(test_drop), cmocka_unit_test(test_slots_take_turns), cmocka_unit_test(test_placement),
+        cmocka_unit_test(test_transfers), cmocka_unit_test(test_no_host_waits),
+        cmocka_unit_test(test_drop),      cmocka_unit_test(test_slots_take_turns),
+        cmocka_unit_test(test_placement),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -182,7 +182,8 @@ int br_stage_reads_file(struct br_stage *stage, const char *param, const char *p
     return BR_OK;
 }
 
-int br_stage_writes_files(struct br_stage *stage, const char *param, const char *directory, const char *prefix, const char *suffix)
+int br_stage_writes_files(struct br_stage *stage, const char *param, const char *directory,
+                          const char *prefix, const char *suffix)
 {
     (void)stage, (void)param, (void)directory, (void)prefix, (void)suffix;
     return BR_OK;
@@ -266,7 +267,8 @@ bool br_stage_sleep_until(struct br_stage *stage, uint64_t ns)
     return stage->stopping;
 }
 
-/* --- there is no GPU here ------------------------------------------------------------------------------------------------------ */
+/* --- there is no GPU here
+ * ------------------------------------------------------------------------------------------------------ */
 
 int br_stage_device(const struct br_stage *stage)
 {
@@ -293,11 +295,12 @@ int br_stage_exchange(struct br_stage *stage, void *to, const void *from, size_t
     return BR_OK;
 }
 
-int br_stage_copy_rows(struct br_stage *stage, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
-                       size_t rows)
+int br_stage_copy_rows(struct br_stage *stage, void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                       size_t width, size_t rows)
 {
     (void)stage;
-    for (size_t i = 0; i < rows; i++) memcpy((char *)to + i * to_pitch, (const char *)from + i * from_pitch, width);
+    for (size_t i = 0; i < rows; i++)
+        memcpy((char *)to + i * to_pitch, (const char *)from + i * from_pitch, width);
     return BR_OK;
 }
 

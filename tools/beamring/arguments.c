@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* "--key VALUE" or "--key=VALUE": the value, or NULL if argv[*i] is not this option. Sets *bad when the value is missing. */
+/* "--key VALUE" or "--key=VALUE": the value, or NULL if argv[*i] is not this option. Sets *bad when the
+ * value is missing. */
 static const char *value_of(int argc, char **argv, int *i, const char *option, bool *bad)
 {
     size_t length = strlen(option);
@@ -29,7 +30,8 @@ int read_arguments(int argc, char **argv, const char *allowed, struct arguments 
                 return 2;
             }
             a->set[a->nset++] = value;
-        } else if (!bad && strchr(allowed, 's') != NULL && (value = value_of(argc, argv, &i, "--stats", &bad)) != NULL) {
+        } else if (!bad && strchr(allowed, 's') != NULL &&
+                   (value = value_of(argc, argv, &i, "--stats", &bad)) != NULL) {
             a->stats = value;
         } else if (strchr(allowed, 'q') != NULL && strcmp(argv[i], "--quiet") == 0) {
             a->quiet = true;
@@ -40,10 +42,12 @@ int read_arguments(int argc, char **argv, const char *allowed, struct arguments 
         } else if (bad) {
             return 2;
         } else if (argv[i][0] == '-' && argv[i][1] != '\0') {
-            fprintf(stderr, "beamring %s: unknown option '%s'; `beamring help` lists them\n", argv[0], argv[i]);
+            fprintf(stderr, "beamring %s: unknown option '%s'; `beamring help` lists them\n", argv[0],
+                    argv[i]);
             return 2;
         } else if (a->file != NULL) {
-            fprintf(stderr, "beamring %s: two files, '%s' and '%s'; expected one\n", argv[0], a->file, argv[i]);
+            fprintf(stderr, "beamring %s: two files, '%s' and '%s'; expected one\n", argv[0], a->file,
+                    argv[i]);
             return 2;
         } else {
             a->file = argv[i];

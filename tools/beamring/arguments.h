@@ -15,8 +15,8 @@ struct arguments {
     bool quiet, progress, dot;
 };
 
-/* Reads the options whose letters are in `allowed` (s: --stats FILE, q: --quiet, p: --progress, d: --dot) and --set, and one
- * file. Prints what is wrong and returns 2, or returns 0. */
+/* Reads the options whose letters are in `allowed` (s: --stats FILE, q: --quiet, p: --progress, d: --dot)
+ * and --set, and one file. Prints what is wrong and returns 2, or returns 0. */
 int read_arguments(int argc, char **argv, const char *allowed, struct arguments *arguments);
 
 #endif

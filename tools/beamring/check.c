@@ -27,8 +27,8 @@ static void print_readers(const struct br_edge *edge)
 static void print_zones(const struct br_stream *s)
 {
     for (unsigned z = 0; z < s->nzones; z++)
-        printf("  zone %u: %zu channels, U = %u, steps of %u base samples\n", z, s->zone[z].nchannels, s->zone[z].factor,
-               s->zone[z].downsample);
+        printf("  zone %u: %zu channels, U = %u, steps of %u base samples\n", z, s->zone[z].nchannels,
+               s->zone[z].factor, s->zone[z].downsample);
 }
 
 static void print_edge(const struct br_edge *edge)
@@ -44,17 +44,22 @@ static void print_edge(const struct br_edge *edge)
     }
     printf("%s: %s\n", edge->name, br_array_format(&s->array, text, sizeof text));
     print_readers(edge);
-    printf("  %zu channels, %.6g to %.6g MHz; %.6g us per step of %u base samples; frames of %llu samples, %.6g ms\n", s->nchannels,
-           low, high, sample * 1e6 * s->zone[0].downsample, s->zone[0].downsample, (unsigned long long)s->frame_samples, frame * 1e3);
+    printf("  %zu channels, %.6g to %.6g MHz; %.6g us per step of %u base samples; frames of %llu samples, "
+           "%.6g ms\n",
+           s->nchannels, low, high, sample * 1e6 * s->zone[0].downsample, s->zone[0].downsample,
+           (unsigned long long)s->frame_samples, frame * 1e3);
     if (br_stream_is_zoned(s)) print_zones(s);
     if (edge->parent != NULL) {
         printf("  handed on in place from '%s': no memory of its own; ", edge->parent->name);
     } else if (edge->place.space == BR_SPACE_CUDA) {
-        printf("  %u slots, %s on cuda:%d", edge->depth, format_bytes((double)br_queue_device_bytes(edge->queue), memory, sizeof memory),
+        printf("  %u slots, %s on cuda:%d", edge->depth,
+               format_bytes((double)br_queue_device_bytes(edge->queue), memory, sizeof memory),
                edge->place.device);
-        printf(" and %s of the host's for validity; ", format_bytes((double)br_queue_bytes(edge->queue), memory, sizeof memory));
+        printf(" and %s of the host's for validity; ",
+               format_bytes((double)br_queue_bytes(edge->queue), memory, sizeof memory));
     } else {
-        printf("  %u slots, %s%s; ", edge->depth, format_bytes((double)br_queue_bytes(edge->queue), memory, sizeof memory),
+        printf("  %u slots, %s%s; ", edge->depth,
+               format_bytes((double)br_queue_bytes(edge->queue), memory, sizeof memory),
                edge->place.space == BR_SPACE_PINNED ? " locked for the GPU" : "");
     }
     printf("%s/s in real time\n", format_bytes(bytes / frame, rate, sizeof rate));
@@ -72,8 +77,8 @@ int cmd_check(int argc, char **argv)
         char memory[32];
         if (graph->telescope != NULL)
             printf("telescope %s: %u dishes on a %u x %u grid, spacing %g x %g m\n\n", graph->telescope->name,
-                   graph->telescope->ndishes, graph->telescope->grid_m, graph->telescope->grid_n, graph->telescope->spacing_m_m,
-                   graph->telescope->spacing_n_m);
+                   graph->telescope->ndishes, graph->telescope->grid_m, graph->telescope->grid_n,
+                   graph->telescope->spacing_m_m, graph->telescope->spacing_n_m);
         for (size_t i = 0; i < nedges; i++) print_edge(br_graph_edge(graph, i));
         printf("\nstages: %zu%s, queues: %zu, total queue memory: %s\n", graph->nstages,
                graph->nstages > graph->nfile ? " (with transfers)" : "", nedges,
@@ -83,7 +88,8 @@ int cmd_check(int argc, char **argv)
             size_t bytes = br_graph_device_bytes(graph, device);
             br_gpu_name(device, name, sizeof name);
             if (bytes > 0)
-                printf("on cuda:%d (%s): %s of queues\n", device, name, format_bytes((double)bytes, memory, sizeof memory));
+                printf("on cuda:%d (%s): %s of queues\n", device, name,
+                       format_bytes((double)bytes, memory, sizeof memory));
         }
     }
     unload_pipeline(&loaded);

@@ -1,5 +1,6 @@
-/* commands.h - the subcommands of `beamring`. Each gets its own arguments (argv[0] is its name) and returns the exit status:
- * 0 done, 1 runtime failure, 2 bad configuration or command line, 130 interrupted after a clean drain. */
+/* commands.h - the subcommands of `beamring`. Each gets its own arguments (argv[0] is its name) and
+ * returns the exit status: 0 done, 1 runtime failure, 2 bad configuration or command line, 130 interrupted
+ * after a clean drain. */
 #ifndef BEAMRING_TOOLS_BEAMRING_COMMANDS_H
 #define BEAMRING_TOOLS_BEAMRING_COMMANDS_H
 
@@ -21,9 +22,10 @@ struct loaded {
     struct br_graph *graph;
 };
 
-/* Loads `path` with the `--set` texts. Returns 0, or the exit status after all mistakes were printed to stderr. Give back
- * with unload() in either case. */
-int load_pipeline(struct loaded *loaded, const char *path, size_t nset, const char *const *set, enum br_log_level level);
+/* Loads `path` with the `--set` texts. Returns 0, or the exit status after all mistakes were printed to
+ * stderr. Give back with unload() in either case. */
+int load_pipeline(struct loaded *loaded, const char *path, size_t nset, const char *const *set,
+                  enum br_log_level level);
 void unload_pipeline(struct loaded *loaded);
 
 /* "12.3 MiB" into text; returns text. */

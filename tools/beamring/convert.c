@@ -9,7 +9,8 @@
 
 static const char usage[] =
     "usage: beamring convert --to FORMAT [--stream YAML] [--lossy] IN... DIRECTORY/PREFIX\n"
-    "Writes the recording in the files IN as DIRECTORY/PREFIX_NNNNNNN.*; FORMAT is dada, kotekan, guppi, chime "
+    "Writes the recording in the files IN as DIRECTORY/PREFIX_NNNNNNN.*; FORMAT is dada, kotekan, guppi, "
+    "chime "
     "or vdif.\n"
     "--stream says what the files do not: --stream 'sample_ns: 2560, epoch_ns: 0'. What FORMAT cannot say "
     "is\n"

@@ -7,7 +7,8 @@ static void print_dot(const struct br_graph *graph)
 {
     char text[256];
     size_t nedges = br_graph_nedges(graph);
-    puts("digraph beamring {\n  rankdir=LR; node [shape=box, fontname=\"sans-serif\"]; edge [fontname=\"sans-serif\", fontsize=10];");
+    puts("digraph beamring {\n  rankdir=LR; node [shape=box, fontname=\"sans-serif\"]; edge "
+         "[fontname=\"sans-serif\", fontsize=10];");
     for (size_t s = 0; s < graph->nstages; s++) {
         const struct br_stage *stage = &graph->stage[s];
         if (stage->absorbed_by != NULL) continue;
@@ -19,9 +20,11 @@ static void print_dot(const struct br_graph *graph)
     for (size_t i = 0; i < nedges; i++) {
         const struct br_edge *edge = br_graph_edge(graph, i);
         for (const struct br_link *link = edge->readers; link != NULL; link = link->next)
-            printf("  \"%s\" -> \"%s\" [label=\"%s\\n%s\"%s];\n", edge->producer->name, link->stage->name, edge->name,
-                   br_array_format(&edge->stream.array, text, sizeof text),
-                   link->policy == BR_POLICY_DROP ? ", style=dashed" : edge->parent != NULL ? ", style=bold" : "");
+            printf("  \"%s\" -> \"%s\" [label=\"%s\\n%s\"%s];\n", edge->producer->name, link->stage->name,
+                   edge->name, br_array_format(&edge->stream.array, text, sizeof text),
+                   link->policy == BR_POLICY_DROP ? ", style=dashed"
+                   : edge->parent != NULL         ? ", style=bold"
+                                                  : "");
     }
     puts("}");
 }
@@ -31,12 +34,15 @@ static void print_tree(const struct br_stage *stage, int indent)
     char text[256];
     for (unsigned i = 0; i < stage->nout; i++) {
         const struct br_edge *edge = &stage->out[i];
-        printf("%*s%s  %s%s\n", indent + 2, "", edge->name, br_array_format(&edge->stream.array, text, sizeof text),
+        printf("%*s%s  %s%s\n", indent + 2, "", edge->name,
+               br_array_format(&edge->stream.array, text, sizeof text),
                edge->parent != NULL ? "  (in place)" : "");
         for (const struct br_link *link = edge->readers; link != NULL; link = link->next) {
-            printf("%*s%s%s", indent + 4, "", link->policy == BR_POLICY_DROP ? "~> " : "-> ", link->stage->name);
+            printf("%*s%s%s", indent + 4, "", link->policy == BR_POLICY_DROP ? "~> " : "-> ",
+                   link->stage->name);
             if (link->stage->device >= 0) printf("  [cuda:%d]", link->stage->device);
-            if (link->stage->absorbed != NULL) printf("  (does the work of '%s' too)", link->stage->absorbed->name);
+            if (link->stage->absorbed != NULL)
+                printf("  (does the work of '%s' too)", link->stage->absorbed->name);
             puts(link->port > 0 ? "  (drawn above or below)" : "");
             if (link->port == 0) print_tree(link->stage, indent + 4);
         }

@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-int load_pipeline(struct loaded *loaded, const char *path, size_t nset, const char *const *set, enum br_log_level level)
+int load_pipeline(struct loaded *loaded, const char *path, size_t nset, const char *const *set,
+                  enum br_log_level level)
 {
     struct br_error error = {0};
     *loaded = (struct loaded){0};

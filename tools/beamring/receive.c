@@ -1,9 +1,9 @@
 /* receive.c - `beamring receive`: a receiver for FRB senders, as a recorder and a test double. It writes what
  * it assembles as recordings, the sender's document beside them, and prints its counters as JSON at the end.
  */
+#include "stages/common/formats/recording.h"
 #include "stages/common/wires/frb_receiver.h"
 #include "stages/common/wires/l0_receiver.h"
-#include "stages/common/formats/recording.h"
 #include "tools/beamring/commands.h"
 
 #include <errno.h>

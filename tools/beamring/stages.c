@@ -6,8 +6,10 @@
 
 static void preamble(void)
 {
-    puts("# Stages\n\nThis page is made from the stages' schemas by `beamring stages --markdown`; `beamring stages NAME` shows one of "
-         "them in a\nterminal. Every stage also takes `stage`, `name`, `in`, `out`, `affinity` and `device` ([user guide](user-guide.md)).\n");
+    puts("# Stages\n\nThis page is made from the stages' schemas by `beamring stages --markdown`; `beamring "
+         "stages NAME` shows one of "
+         "them in a\nterminal. Every stage also takes `stage`, `name`, `in`, `out`, `affinity` and `device` "
+         "([user guide](user-guide.md)).\n");
 }
 
 int cmd_stages(int argc, char **argv)
@@ -18,7 +20,8 @@ int cmd_stages(int argc, char **argv)
         if (strcmp(argv[i], "--markdown") == 0) {
             markdown = true;
         } else if (argv[i][0] == '-' || wanted != NULL) {
-            fprintf(stderr, "beamring stages: unexpected '%s'; expected at most one stage, and --markdown\n", argv[i]);
+            fprintf(stderr, "beamring stages: unexpected '%s'; expected at most one stage, and --markdown\n",
+                    argv[i]);
             return 2;
         } else {
             wanted = argv[i];
@@ -44,9 +47,12 @@ int cmd_stages(int argc, char **argv)
         const char *const *names = br_plugins_names(plugins);
         for (; names != NULL && *names != NULL; names++) {
             struct br_error bad = {0};
-            if (br_plugins_find(plugins, *names, &type, &bad) != BR_OK) fprintf(stderr, "beamring: %s\n", bad.text);
-            else if (markdown) br_reference_print(type, true, stdout);
-            else printf("%-20s %s\n", type->name, type->summary);
+            if (br_plugins_find(plugins, *names, &type, &bad) != BR_OK)
+                fprintf(stderr, "beamring: %s\n", bad.text);
+            else if (markdown)
+                br_reference_print(type, true, stdout);
+            else
+                printf("%-20s %s\n", type->name, type->summary);
         }
     }
     br_plugins_destroy(plugins);

@@ -1,7 +1,7 @@
 /* bench.c - `beamring bench`: runs the parts asked for, or all, on the CPU and on the GPU. */
 #include "tools/bench/bench.h"
-#include "tools/bench/gpu/gpu.h"
 #include "tools/beamring/commands.h"
+#include "tools/bench/gpu/gpu.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -35,8 +35,8 @@ static double time_of(void (*work)(void *), void *arg)
     return (double)(bench_now() - begin) * 1e-9;
 }
 
-void bench_pair(void (*a)(void *), void *arg_a, void (*b)(void *), void *arg_b, unsigned runs, double *median_a,
-                double *median_b)
+void bench_pair(void (*a)(void *), void *arg_a, void (*b)(void *), void *arg_b, unsigned runs,
+                double *median_a, double *median_b)
 {
     static double seconds[2][MOST_RUNS];
     double total = 0;
@@ -52,11 +52,13 @@ void bench_pair(void (*a)(void *), void *arg_a, void (*b)(void *), void *arg_b, 
     if (b != NULL) *median_b = median(seconds[1], n);
 }
 
-int bench_report(const char *what, double value, const char *unit, const char *against, double ratio, double required, int higher)
+int bench_report(const char *what, double value, const char *unit, const char *against, double ratio,
+                 double required, int higher)
 {
     bool falls_short = required > 0 && (higher ? ratio < required : ratio > required);
     printf("%-52s %12.5g %-9s %8.3f x %-30s", what, value, unit, ratio, against);
-    if (required > 0) printf("  %s %.3g: %s", higher ? "at least" : "at most", required, falls_short ? "SHORT" : "ok");
+    if (required > 0)
+        printf("  %s %.3g: %s", higher ? "at least" : "at most", required, falls_short ? "SHORT" : "ok");
     putchar('\n');
     fflush(stdout);
     return falls_short;
@@ -99,8 +101,8 @@ static bool want(const char *name, size_t length)
     }
     snprintf(asked, sizeof asked, "%.*s", (int)length, name);
     near = br_suggest(asked, names);
-    fprintf(stderr, "beamring bench: there is no part '%s'%s%s%s; expected", asked, near != NULL ? "; did you mean '" : "",
-            near != NULL ? near : "", near != NULL ? "'?" : "");
+    fprintf(stderr, "beamring bench: there is no part '%s'%s%s%s; expected", asked,
+            near != NULL ? "; did you mean '" : "", near != NULL ? near : "", near != NULL ? "'?" : "");
     for (int i = 0; i < NPARTS; i++) fprintf(stderr, "%s %s", i > 0 ? "," : "", names[i]);
     fputc('\n', stderr);
     return false;
@@ -123,7 +125,10 @@ static bool read_missing(const char *word, unsigned *missing)
     char *end;
     long n = strtol(word, &end, 10);
     if (end == word || *end != '\0' || n < 1 || n > 1000000) {
-        fprintf(stderr, "beamring bench: --missing '%s': expected a number from 1 to 1000000: of how many samples one is missing\n", word);
+        fprintf(stderr,
+                "beamring bench: --missing '%s': expected a number from 1 to 1000000: of how many samples "
+                "one is missing\n",
+                word);
         return false;
     }
     *missing = (unsigned)n;
@@ -156,7 +161,8 @@ int cmd_bench(int argc, char **argv)
         }
     }
     if (!cpu && !gpu) {
-        fputs("beamring bench: --cpu leaves out the GPU and --gpu the CPU; expected at most one of them\n", stderr);
+        fputs("beamring bench: --cpu leaves out the GPU and --gpu the CPU; expected at most one of them\n",
+              stderr);
         return 2;
     }
     if (missing > 0 && !gpu) {
@@ -168,13 +174,15 @@ int cmd_bench(int argc, char **argv)
         if (!all && !wanted[i]) continue;
         if (missing > 0 && !has_kernel(i)) {
             if (all) continue;
-            fprintf(stderr, "beamring bench: --missing is of kernels on the GPU; '%s' is none of them\n", parts[i].name);
+            fprintf(stderr, "beamring bench: --missing is of kernels on the GPU; '%s' is none of them\n",
+                    parts[i].name);
             return 2;
         }
         if (cpu && missing == 0 && parts[i].cpu != NULL) shorts += parts[i].cpu();
         if (gpu && parts[i].gpu != NULL) on_gpu[non_gpu++] = parts[i].gpu;
     }
     if (non_gpu > 0) shorts += bench_gpu_parts(on_gpu, non_gpu);
-    if (shorts > 0) printf("%d result%s of what is required\n", shorts, shorts == 1 ? " falls short" : "s fall short");
+    if (shorts > 0)
+        printf("%d result%s of what is required\n", shorts, shorts == 1 ? " falls short" : "s fall short");
     return strict && shorts > 0;
 }

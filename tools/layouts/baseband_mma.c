@@ -1,4 +1,5 @@
-/* The portable baseband beamformer (kernels/baseband/gpu/mma/tile.cuh): every access of every size of tile. */
+/* The portable baseband beamformer (kernels/baseband/gpu/mma/tile.cuh): every access of every size of
+ * tile. */
 #include "kernels/baseband/gpu/mma/layout.h"
 #include "kernels/common/fragments.h"
 #include "tools/layouts/check.h"
@@ -20,7 +21,8 @@ enum {
 
 /* ---- the field ---- */
 
-/* load(): one chunk of a field of `dishes` dishes and `pairs` channels and polarisations, of which this is the first. */
+/* load(): one chunk of a field of `dishes` dishes and `pairs` channels and polarisations, of which this is
+ * the first. */
 static void load_field(struct layouts *report, struct layouts_region *field, int dishes, int pairs, int chunk)
 {
     int stride = dishes * pairs, here = dishes - chunk * DISHES < DISHES ? dishes - chunk * DISHES : DISHES;

@@ -1,5 +1,5 @@
-/* The baseband beamformer for Hopper (kernels/baseband/gpu/wgmma/persistent.cuh, small_frames.cuh): every access of every
- * variant. */
+/* The baseband beamformer for Hopper (kernels/baseband/gpu/wgmma/persistent.cuh, small_frames.cuh): every
+ * access of every variant. */
 #include "kernels/baseband/gpu/wgmma/layout.h"
 #include "tools/layouts/check.h"
 
@@ -130,7 +130,8 @@ static void small_weights(struct layouts *report)
     for (unsigned upper = 0; upper < 2; upper++)
         for (unsigned i = 0; i < 3 * 96 * DISHES; i++) given[upper][i] = -1;
     for (unsigned i = 0; i < 2 * 2 * BEAMS * DISHES; i++) {
-        unsigned dish = i % DISHES, beam = i / DISHES % BEAMS, part = i / DISHES / BEAMS % 2, upper = i / BYTES;
+        unsigned dish = i % DISHES, beam = i / DISHES % BEAMS, part = i / DISHES / BEAMS % 2,
+                 upper = i / BYTES;
         given[upper][br_hopper_weight(96, part + 1, upper * BEAMS + beam, dish)] =
             (part * BEAMS + beam) * DISHES + dish;
     }
@@ -150,8 +151,9 @@ static void small_weights(struct layouts *report)
                     layouts_lane(&access, lane, to);
                     for (unsigned i = 0; i < 16; i++) {
                         int64_t is = given[upper][from + i];
-                        layouts_expect(report, is == item[to + i], "weight %lld is brought to the place of %lld",
-                                       (long long)is, (long long)item[to + i]);
+                        layouts_expect(report, is == item[to + i],
+                                       "weight %lld is brought to the place of %lld", (long long)is,
+                                       (long long)item[to + i]);
                         access.item[lane][i] = is;
                     }
                 }
@@ -306,8 +308,10 @@ static void sums(const void *context, const unsigned *physical, unsigned *logica
 
 static void comments(struct layouts *report)
 {
-    static const char layout[] = "kernels/baseband/gpu/wgmma/layout.h", kernel[] = "kernels/baseband/gpu/wgmma/persistent.cuh",
-                      round[] = "kernels/baseband/gpu/wgmma/round.cuh", few[] = "kernels/baseband/gpu/wgmma/small_frames.cuh";
+    static const char layout[] = "kernels/baseband/gpu/wgmma/layout.h",
+                      kernel[] = "kernels/baseband/gpu/wgmma/persistent.cuh",
+                      round[] = "kernels/baseband/gpu/wgmma/round.cuh",
+                      few[] = "kernels/baseband/gpu/wgmma/small_frames.cuh";
     layouts_variant(report, "register assignments");
     layouts_comment(report, layout, "mt of 1:", "warp row upper", "t", time1, NULL);
     layouts_comment(report, layout, "mt of 2:", "warp row m upper", "t", time2, NULL);

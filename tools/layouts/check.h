@@ -1,8 +1,8 @@
 /* check.h - proves, on the CPU, that a kernel's layouts are right.
  *
  * tools/layouts/KERNEL.c defines `void layouts_KERNEL(struct layouts *report)` (KERNEL as in the list in
- * tools/layouts/meson.build) and in it replays what each variant of the kernel does, through the functions of
- * kernels/KERNEL/layout.h that the kernel itself uses:
+ * tools/layouts/meson.build) and in it replays what each variant of the kernel does, through the functions
+ * of kernels/KERNEL/layout.h that the kernel itself uses:
  *
  *   layouts_variant(report, "MT=%d", mt);
  *   struct layouts_region *field = layouts_region(report, LAYOUTS_SHARED, "field", 128 * 128, 1);
@@ -14,10 +14,11 @@
  *   }
  *   layouts_end(pass, 1, 1);                  (each element exactly once)
  *
- * Checked for each access: inside the region; aligned to its width; in shared memory as few wavefronts as its width allows; in
- * global memory whole cache lines. For each pass: how often each element is touched. Where an access says which logical element
- * stands at each place (items), what is read must be what was written there. What breaks a rule knowingly is declared with a
- * reason (layouts_allow...), which the report prints. */
+ * Checked for each access: inside the region; aligned to its width; in shared memory as few wavefronts as
+ * its width allows; in global memory whole cache lines. For each pass: how often each element is touched.
+ * Where an access says which logical element stands at each place (items), what is read must be what was
+ * written there. What breaks a rule knowingly is declared with a reason (layouts_allow...), which the
+ * report prints. */
 #ifndef BEAMRING_TOOLS_LAYOUTS_CHECK_H
 #define BEAMRING_TOOLS_LAYOUTS_CHECK_H
 
@@ -56,8 +57,8 @@ bool layouts_expect(struct layouts *report, bool holds, const char *format, ...)
 
 /* ---- memory ---- */
 
-/* `elements` of `element_bytes` each. Offset 0 is a multiple of 128 bytes. Lives until the next variant. A region of global
- * memory may be a small array of the real shape: offsets are then the true ones. */
+/* `elements` of `element_bytes` each. Offset 0 is a multiple of 128 bytes. Lives until the next variant. A
+ * region of global memory may be a small array of the real shape: offsets are then the true ones. */
 struct layouts_region *layouts_region(struct layouts *report, enum layouts_space space, const char *name,
                                       size_t elements, size_t element_bytes);
 /* Elements that nobody need touch. */
@@ -73,9 +74,9 @@ void layouts_clear(struct layouts_region *region);
  *   loads, stores, cp.async      bytes = 1, 2, 4, 8 or 16 per lane
  *   ldmatrix, stmatrix           bytes = 16, lanes 0..8n-1 with the addresses of the rows (x1, x2, x4: 8, 16, 32 lanes)
  *   wgmma operands, TMA boxes    bytes = 16, each 8 rows of 16 bytes of a core matrix as 8 lanes
- * Wavefronts in shared memory: 32 lanes at once up to 4 bytes, half-warps for 8, quarter-warps for 16; within these,
- * each bank of 4 bytes delivers one word, to as many lanes as want it. (Loads of 8 and 16 bytes of which neighbouring lanes
- * read the same take half of that; they count in full.) */
+ * Wavefronts in shared memory: 32 lanes at once up to 4 bytes, half-warps for 8, quarter-warps for 16;
+ * within these, each bank of 4 bytes delivers one word, to as many lanes as want it. (Loads of 8 and 16
+ * bytes of which neighbouring lanes read the same take half of that; they count in full.) */
 struct layouts_access {
     unsigned bytes;
     uint32_t active;           /* bit per lane */
@@ -94,7 +95,8 @@ static inline void layouts_lane(struct layouts_access *access, unsigned lane, in
     access->active |= UINT32_C(1) << lane;
 }
 
-/* The same, and its elements are the logical ones first, first + 1, ... (as many as it touches; fill item[lane] otherwise). */
+/* The same, and its elements are the logical ones first, first + 1, ... (as many as it touches; fill
+ * item[lane] otherwise). */
 static inline void layouts_lane_items(struct layouts_access *access, unsigned lane, int64_t at, int64_t first)
 {
     layouts_lane(access, lane, at);
@@ -107,11 +109,12 @@ struct layouts_pass *layouts_begin(struct layouts_region *region, enum layouts_d
                                    const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Shared memory: the accesses of this pass may take up to `wavefronts` each, because of `reason`. */
 void layouts_allow_wavefronts(struct layouts_pass *pass, unsigned wavefronts, const char *reason);
-/* Global memory: accesses may touch pieces of `grain` bytes instead of whole cache lines: LAYOUTS_SECTOR, or less (1
- * = anything). */
+/* Global memory: accesses may touch pieces of `grain` bytes instead of whole cache lines: LAYOUTS_SECTOR,
+ * or less (1 = anything). */
 void layouts_allow_pieces(struct layouts_pass *pass, unsigned grain, const char *reason);
 void layouts_access(struct layouts_pass *pass, const struct layouts_access *access);
-/* Ends the pass: each element that is not padding has been touched at least and at most so many times (each lane counts). */
+/* Ends the pass: each element that is not padding has been touched at least and at most so many times
+ * (each lane counts). */
 void layouts_end(struct layouts_pass *pass, unsigned least, unsigned most);
 
 /* Wavefronts of one access to shared memory, and the fewest that its width and active lanes allow. */
@@ -136,8 +139,8 @@ typedef void layouts_function(const void *context, const unsigned *physical, uns
 bool layouts_assignment(struct layouts *report, const char *what, const char *text, const char *physical,
                         const char *logical, layouts_function *function, const void *context);
 
-/* The same for an assignment as it stands in a comment of a source file: `tag` is what precedes it there ("a_re,
- * a_im"; its only occurrence, or the first), `path` counts from the project's top. */
+/* The same for an assignment as it stands in a comment of a source file: `tag` is what precedes it there
+ * ("a_re, a_im"; its only occurrence, or the first), `path` counts from the project's top. */
 bool layouts_comment(struct layouts *report, const char *path, const char *tag, const char *physical,
                      const char *logical, layouts_function *function, const void *context);
 

@@ -1,5 +1,5 @@
-/* What kernels share (kernels/common): the tensor cores' register assignments as the comments give them, operands in
- * shared memory. */
+/* What kernels share (kernels/common): the tensor cores' register assignments as the comments give them,
+ * operands in shared memory. */
 #include "kernels/common/fragments.h"
 #include "tools/layouts/check.h"
 
@@ -78,7 +78,8 @@ static void assignments(struct layouts *report)
 
 /* ---- operands in shared memory ---- */
 
-/* 64 rows of so many bytes, written along rows in pieces of 16 bytes, read as the tensor cores do: 8 rows of 16 bytes. */
+/* 64 rows of so many bytes, written along rows in pieces of 16 bytes, read as the tensor cores do: 8 rows
+ * of 16 bytes. */
 static void rows(struct layouts *report, unsigned bytes, unsigned (*place)(unsigned offset))
 {
     enum { ROWS = 64 };

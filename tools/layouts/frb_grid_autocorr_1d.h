@@ -1,5 +1,6 @@
-/* frb_grid_autocorr_1d.h - the variants of the kernel of FRB stage 1 for grids of 12 to 24 cells each way, for the
- * two files that check them: frb_grid_autocorr_1d.c its accesses, frb_grid_autocorr_1d_sums.c what comes out. */
+/* frb_grid_autocorr_1d.h - the variants of the kernel of FRB stage 1 for grids of 12 to 24 cells each way,
+ * for the two files that check them: frb_grid_autocorr_1d.c its accesses, frb_grid_autocorr_1d_sums.c what
+ * comes out. */
 #ifndef BEAMRING_TOOLS_LAYOUTS_FRB_GRID_AUTOCORR_1D_H
 #define BEAMRING_TOOLS_LAYOUTS_FRB_GRID_AUTOCORR_1D_H
 

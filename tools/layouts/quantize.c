@@ -108,8 +108,9 @@ static void check_rows(struct layouts *report, const struct variant *v)
     layouts_end(store, 1, 1);
 }
 
-/* quantize_beams.cuh: Y of a block's two j's, in elements of 16 bytes: 8 p's; item: (slot * 256 + step) * 6 + p / 8.
- */
+/* quantize_beams.cuh: Y of a block's two j's, in elements of 16 bytes: 8 p's; item: (slot * 256 + step) *
+ * 6 + p / 8.
+ * */
 static void check_middle(struct layouts *report, unsigned bits)
 {
     layouts_variant(report, "beams formed and quantized to %u bits", bits);
@@ -204,8 +205,9 @@ static void check_field(struct layouts *report)
     layouts_end(load, 1, 1);
 }
 
-/* quantize_beams.cuh: a lane of the first product ends up with what it sends in 16 bytes, 8 p's in a row, and with
- * what stands in operand a of the second product where these stand in operand b: p's in their order. */
+/* quantize_beams.cuh: a lane of the first product ends up with what it sends in 16 bytes, 8 p's in a row,
+ * and with what stands in operand a of the second product where these stand in operand b: p's in their
+ * order. */
 static void check_products(struct layouts *report)
 {
     for (unsigned lane = 0; lane < 32; lane++)

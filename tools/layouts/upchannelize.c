@@ -1,5 +1,5 @@
-/* The filterbank's tensor-core kernels: shared memory of mma/pfb_u32up.cuh, wgmma/pfb_u16.cuh, wgmma/pfb_u128.cuh and
- * wgmma/pfb_u32_64.cuh, and what warps load and store. */
+/* The filterbank's tensor-core kernels: shared memory of mma/pfb_u32up.cuh, wgmma/pfb_u16.cuh,
+ * wgmma/pfb_u128.cuh and wgmma/pfb_u32_64.cuh, and what warps load and store. */
 #include "kernels/common/fragments.h"
 #include "kernels/upchannelize/gpu/layout.h"
 #include "tools/layouts/check.h"

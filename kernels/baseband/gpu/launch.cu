@@ -1,7 +1,7 @@
 /* The beamformer on a GPU, its plan: the tile's size, weights in the order of the tensor cores, launches. */
+#include "kernels/baseband/gpu/mma/tile.cuh"
 #include "kernels/baseband/gpu/wgmma/wgmma.h"
 #include "kernels/baseband/plan.h"
-#include "kernels/baseband/gpu/mma/tile.cuh"
 #include "kernels/common/cuda.h"
 
 #include <cuda_runtime.h>

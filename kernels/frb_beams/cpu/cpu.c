@@ -13,8 +13,8 @@
  * own (rows.h), products within a step are OpenBLAS's. */
 #include "kernels/common/cpu.h"
 #include "kernels/common/half.h"
-#include "kernels/frb_beams/plan.h"
 #include "kernels/frb_beams/cpu/rows.h"
+#include "kernels/frb_beams/plan.h"
 
 #include <cblas.h>
 #include <math.h>
@@ -30,7 +30,8 @@ enum {
     TILE_GRID = 16, /* time steps computed together; factorizable ones need smaller tiles to stay in cache */
     BLOCK = 256,    /* beams whose weights are multiplied out together */
     DEPTH = 384,    /* (p, q) whose weights are multiplied out together */
-    APART = 16,     /* floats between the images of a tile: images of 4 KiB would all lie in the same cache sets */
+    APART =
+        16, /* floats between the images of a tile: images of 4 KiB would all lie in the same cache sets */
     KEEP = 32 << 20 /* bytes of weights kept for arbitrary beams */
 };
 
@@ -183,11 +184,11 @@ void br_frb_beams_cpu_destroy(struct br_frb_beams *plan)
 }
 
 /* c[rows][columns] = sum over depth of a[depth][rows] b[depth][columns], row-major: within one step. */
-static void multiply(size_t rows, size_t columns, size_t depth, const float *a, size_t a_row, const float *b, size_t b_row,
-                     float *c)
+static void multiply(size_t rows, size_t columns, size_t depth, const float *a, size_t a_row, const float *b,
+                     size_t b_row, float *c)
 {
-    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (blasint)rows, (blasint)columns, (blasint)depth, 1, a,
-                (blasint)a_row, b, (blasint)b_row, 0, c, (blasint)columns);
+    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (blasint)rows, (blasint)columns, (blasint)depth, 1,
+                a, (blasint)a_row, b, (blasint)b_row, 0, c, (blasint)columns);
 }
 
 /* Clamps and rounds. */
@@ -215,8 +216,8 @@ static void arbitrary(struct br_frb_beams *plan, const float *u_m, const float *
         for (size_t p = 0; p < np; p += plan->depth) {
             size_t depth = np - p < plan->depth ? np - p : plan->depth;
             plan->outer(plan->product, u_m + p * stride + b, u_n + b, depth, nq, stride, block);
-            br_frb_beams_rows(count, block, depth * nq, plan->field + p * nq, plan->cells + APART, plan->product, block, p > 0,
-                              plan->beams, block);
+            br_frb_beams_rows(count, block, depth * nq, plan->field + p * nq, plan->cells + APART,
+                              plan->product, block, p > 0, plan->beams, block);
         }
         for (size_t i = 0; i < count; i++)
             store(out + plan->step[i] * plan->nbeams + b, plan->beams + i * block, wanted);

@@ -19,7 +19,8 @@ struct factors {
     size_t a_row, b_row, depth;
 };
 
-static void rows_generic(size_t rows, size_t columns, const struct factors *f, int add, float *c, size_t c_row)
+static void rows_generic(size_t rows, size_t columns, const struct factors *f, int add, float *c,
+                         size_t c_row)
 {
     for (size_t r = 0; r < rows; r++) {
         float *to = c + r * c_row;
@@ -34,7 +35,8 @@ static void rows_generic(size_t rows, size_t columns, const struct factors *f, i
 #if BR_X86_64
 /* `rows` and `vectors` are constants where this is called: loops unroll, and the sums stay in registers. */
 __attribute__((target("avx2,fma"), always_inline)) static inline void
-some_rows(unsigned rows, unsigned vectors, const struct factors *f, size_t first, int add, float *c, size_t c_row)
+some_rows(unsigned rows, unsigned vectors, const struct factors *f, size_t first, int add, float *c,
+          size_t c_row)
 {
     const float *a = f->a + first * f->a_row, *b = f->b;
     __m256 sum[6][2];
@@ -60,7 +62,8 @@ some_rows(unsigned rows, unsigned vectors, const struct factors *f, size_t first
         for (unsigned v = 0; v < vectors; v++) _mm256_storeu_ps(c + (first + r) * c_row + 8 * v, sum[r][v]);
 }
 
-__attribute__((target("avx2,fma"))) static void rows_wide(size_t rows, const struct factors *f, int add, float *c, size_t c_row)
+__attribute__((target("avx2,fma"))) static void rows_wide(size_t rows, const struct factors *f, int add,
+                                                          float *c, size_t c_row)
 {
     size_t r = 0;
     for (; r + 6 <= rows; r += 6) some_rows(6, 2, f, r, add, c, c_row);
@@ -68,7 +71,8 @@ __attribute__((target("avx2,fma"))) static void rows_wide(size_t rows, const str
     for (; r < rows; r++) some_rows(1, 2, f, r, add, c, c_row);
 }
 
-__attribute__((target("avx2,fma"))) static void rows_narrow(size_t rows, const struct factors *f, int add, float *c, size_t c_row)
+__attribute__((target("avx2,fma"))) static void rows_narrow(size_t rows, const struct factors *f, int add,
+                                                            float *c, size_t c_row)
 {
     size_t r = 0;
     for (; r + 6 <= rows; r += 6) some_rows(6, 1, f, r, add, c, c_row);
@@ -76,8 +80,8 @@ __attribute__((target("avx2,fma"))) static void rows_narrow(size_t rows, const s
 }
 #endif
 
-void br_frb_beams_rows(size_t rows, size_t columns, size_t depth, const float *a, size_t a_row, const float *b, size_t b_row,
-                       int add, float *c, size_t c_row)
+void br_frb_beams_rows(size_t rows, size_t columns, size_t depth, const float *a, size_t a_row,
+                       const float *b, size_t b_row, int add, float *c, size_t c_row)
 {
 #if BR_X86_64
     if (br_cpu_has_avx2() && br_cpu_has_fma()) {
@@ -91,7 +95,8 @@ void br_frb_beams_rows(size_t rows, size_t columns, size_t depth, const float *a
                     continue;
                 }
                 if (rows >= WORTH) {
-                    for (size_t k = 0; k < some; k++) memcpy(panel + k * PANEL, f.b + k * b_row, PANEL * sizeof *panel);
+                    for (size_t k = 0; k < some; k++)
+                        memcpy(panel + k * PANEL, f.b + k * b_row, PANEL * sizeof *panel);
                     f.b = panel;
                     f.b_row = PANEL;
                 }

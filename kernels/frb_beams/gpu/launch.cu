@@ -7,13 +7,13 @@
  *
  * Which kernel it is follows from the shape of the grid and of the beams alone, never from the number of
  * steps: kernels differ in the last bit. */
+#include "kernels/frb_beams/gpu/fp32/arbitrary.cuh"
 #include "kernels/frb_beams/gpu/mma/arbitrary.cuh"
 #include "kernels/frb_beams/gpu/mma/grid.cuh"
 #include "kernels/frb_beams/gpu/mma/grid_whole.cuh"
+#include "kernels/frb_beams/gpu/steer.cuh"
 #include "kernels/frb_beams/gpu/wgmma/wgmma.h"
 #include "kernels/frb_beams/plan.h"
-#include "kernels/frb_beams/gpu/fp32/arbitrary.cuh"
-#include "kernels/frb_beams/gpu/steer.cuh"
 
 #include "kernels/common/cuda.h"
 

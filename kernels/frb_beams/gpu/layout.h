@@ -4,7 +4,8 @@
 
 #include "kernels/common/layout.h"
 
-/* --- gpu/wgmma/arbitrary.cuh ----------------------------------------------------------------------------- */
+/* --- gpu/wgmma/arbitrary.cuh
+ * ----------------------------------------------------------------------------- */
 
 /* Weights U_p of the 16 MB beams of a warp, in bytes from the warp's own part: [turn][mb][row2 row1
  * row0][row3][p in turn] halves, where a turn is `ps` p's (4 or 8) and row the beam among the 16 of a block

@@ -1,5 +1,5 @@
-/* form_y.cuh - of FRB stage 2 and the quantizer in one kernel (quantize_beams.cuh): what its blocks share, and
- * the warps that form Y[p][j] = sum_q I[p][q] U_q[j] and send it to the blocks that own its j's. */
+/* form_y.cuh - of FRB stage 2 and the quantizer in one kernel (quantize_beams.cuh): what its blocks share,
+ * and the warps that form Y[p][j] = sum_q I[p][q] U_q[j] and send it to the blocks that own its j's. */
 #ifndef BEAMRING_KERNELS_FRB_BEAMS_QUANTIZE_GPU_FORM_Y_CUH
 #define BEAMRING_KERNELS_FRB_BEAMS_QUANTIZE_GPU_FORM_Y_CUH
 

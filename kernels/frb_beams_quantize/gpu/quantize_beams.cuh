@@ -1,16 +1,18 @@
-/* quantize_beams.cuh - FRB stage 2 on a grid of beams (i, j) and the quantizer in one kernel: J is never written.
+/* quantize_beams.cuh - FRB stage 2 on a grid of beams (i, j) and the quantizer in one kernel: J is never
+ * written.
  *
  *   Y[p][j] = sum_q I[p][q] U_q[j],   J[i][j] = sum_p U_p[i] Y[p][j]
  *
- * in the same k-steps of 16, in the same order and with the same roundings as kernels/frb_beams/gpu/mma/grid.cuh, so
- * that J has the same bits. A cluster of 8 blocks goes through 16 j's of a channel at a time (a round). Each
- * block keeps the field of 32 of the 256 steps for all rounds of a channel. Four of its warps form Y of these
- * steps and send it to the blocks that own its j's, two each; the other twelve, three warpgroups, form J of
- * their two j's, 96 i's and all steps, and quantize it: a warp 16 i's of one j. Y goes from the ones to the
- * others in two halves of 128 steps, each of which is sent anew as soon as the products of the round before
- * have read it, so that it arrives while levels are made. With i in the second product's rows and steps in
- * its columns, what a warp ends up with are beams with their steps in registers in the order in which the
- * quantizer wants them (kernels/quantize/gpu/layout.h).
+ * in the same k-steps of 16, in the same order and with the same roundings as
+ * kernels/frb_beams/gpu/mma/grid.cuh, so that J has the same bits. A cluster of 8 blocks goes through 16
+ * j's of a channel at a time (a round). Each block keeps the field of 32 of the 256 steps for all rounds
+ * of a channel. Four of its warps form Y of these steps and send it to the blocks that own its j's, two
+ * each; the other twelve, three warpgroups, form J of their two j's, 96 i's and all steps, and quantize
+ * it: a warp 16 i's of one j. Y goes from the ones to the others in two halves of 128 steps, each of which
+ * is sent anew as soon as the products of the round before have read it, so that it arrives while levels
+ * are made. With i in the second product's rows and steps in its columns, what a warp ends up with are
+ * beams with their steps in registers in the order in which the quantizer wants them
+ * (kernels/quantize/gpu/layout.h).
  *
  * Nothing may spill here: shared memory leaves next to no first cache, so what spills comes back from the
  * second one, hundreds of cycles later, in every round. */

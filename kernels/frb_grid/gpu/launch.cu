@@ -1,19 +1,20 @@
-/* FRB stage 1 on a GPU. One warp makes the image of one channel and one block of time, on its own and without
- * barriers (or a part of it, where registers do not suffice for all): bytes of several times are copied to its
- * part of shared memory ahead of their use; all the rest happens in its registers (transform.cuh). One launch
- * does the blocks of any number of plans that share their grid (the zones of a stage), the longest first, so
- * that few channels with long blocks and many with short ones fill the GPU together.
+/* FRB stage 1 on a GPU. One warp makes the image of one channel and one block of time, on its own and
+ * without barriers (or a part of it, where registers do not suffice for all): bytes of several times are
+ * copied to its part of shared memory ahead of their use; all the rest happens in its registers
+ * (transform.cuh). One launch does the blocks of any number of plans that share their grid (the zones of a
+ * stage), the longest first, so that few channels with long blocks and many with short ones fill the GPU
+ * together.
  *
  * Samples are added one after the other, in the order of time, whatever the calls are; missing ones are
- * zeros. The sums of a block that is not complete when a call ends are kept as they are, in device memory. In
- * long blocks the sums are closed every PARTIAL samples, counted from the block's start, and added up in a
- * second sum. */
+ * zeros. The sums of a block that is not complete when a call ends are kept as they are, in device memory.
+ * In long blocks the sums are closed every PARTIAL samples, counted from the block's start, and added up
+ * in a second sum. */
 #include "kernels/common/cuda.h"
 #include "kernels/common/half.h"
 #include "kernels/frb_grid/gpu/autocorr_1d/autocorr_1d.h"
-#include "kernels/frb_grid/plan.h"
 #include "kernels/frb_grid/gpu/autocorr_2d/autocorr_2d.h"
 #include "kernels/frb_grid/gpu/direct/transform.cuh"
+#include "kernels/frb_grid/plan.h"
 
 #include <cuda_runtime.h>
 #include <float.h>

@@ -1,8 +1,8 @@
 /* The quantizer on a GPU: which kernel takes a launch. Blocks of 64, 128 or 256 steps with beams by the 8 and
  * aligned memory go to tile.cuh, everything else to any.cuh. */
 #include "kernels/quantize/gpu/any.cuh"
-#include "kernels/quantize/plan.h"
 #include "kernels/quantize/gpu/tile.cuh"
+#include "kernels/quantize/plan.h"
 
 #include "kernels/common/cuda.h"
 

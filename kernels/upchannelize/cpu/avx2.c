@@ -1,7 +1,7 @@
 /* The filterbank's kernels in AVX2 registers. */
 #include "kernels/common/cpu.h"
-#include "kernels/upchannelize/plan.h"
 #include "kernels/upchannelize/cpu/transform.h"
+#include "kernels/upchannelize/plan.h"
 
 #include <string.h>
 

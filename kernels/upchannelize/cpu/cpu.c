@@ -1,7 +1,7 @@
 /* The fast filterbank: tables in float32, loop over tiles of the row, and the portable kernels. */
 #include "kernels/common/cpu.h"
-#include "kernels/upchannelize/plan.h"
 #include "kernels/upchannelize/cpu/transform.h"
+#include "kernels/upchannelize/plan.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,16 +1,16 @@
-/* convert.cuh - what the filterbank's tensor-core kernels share: samples to float16, sums to 4-bit levels, and
- * what a launch works on.
+/* convert.cuh - what the filterbank's tensor-core kernels share: samples to float16, sums to 4-bit levels,
+ * and what a launch works on.
  *
  * Fine channels u and U-1-u have conjugate phases: with C and S the sums of cos and sin of the phase times
  * the field, X[u] = C + i S and X[U-1-u] = C - i S. So matrices hold cos and sin only, the field's parts
- * stand in columns of their own, and there are half as many products as in a complex transform. All sums are
- * float16.
+ * stand in columns of their own, and there are half as many products as in a complex transform. All sums
+ * are float16.
  *
- * Integers become float16 without a conversion: n in the last bits is n 2^-24, a subnormal, with which tensor
- * cores and multiplications are as fast as with any other number. A nibble with its sign bit flipped is so 8
- * + re, and, left in the upper half of its byte, 16 (8 + im): imaginary parts are 16 times as large until C
- * and S meet. Of sums, 8 times all coefficients is taken off by what they begin with. The other way the
- * product of a sum with `ratio` is rounded to an integer by being so small. */
+ * Integers become float16 without a conversion: n in the last bits is n 2^-24, a subnormal, with which
+ * tensor cores and multiplications are as fast as with any other number. A nibble with its sign bit
+ * flipped is so 8 + re, and, left in the upper half of its byte, 16 (8 + im): imaginary parts are 16 times
+ * as large until C and S meet. Of sums, 8 times all coefficients is taken off by what they begin with. The
+ * other way the product of a sum with `ratio` is rounded to an integer by being so small. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_GPU_CONVERT_CUH
 #define BEAMRING_KERNELS_UPCHANNELIZE_GPU_CONVERT_CUH
 

@@ -3,9 +3,9 @@
 #include "kernels/common/cuda.h"
 #include "kernels/common/tensor_map.cuh"
 #include "kernels/upchannelize/gpu/fp32/pfb.cuh"
-#include "kernels/upchannelize/plan.h"
 #include "kernels/upchannelize/gpu/select.cuh"
 #include "kernels/upchannelize/gpu/wgmma/zones.cuh"
+#include "kernels/upchannelize/plan.h"
 
 #include <limits.h>
 #include <stdlib.h>

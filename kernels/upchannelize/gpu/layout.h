@@ -1,9 +1,10 @@
-/* layout.h - where things stand in the filterbank's tensor-core kernels (gpu/mma/pfb_u16.cuh, gpu/mma/pfb_u32up.cuh, and on
- * Hopper gpu/wgmma/pfb_u16.cuh, gpu/wgmma/pfb_u128.cuh and gpu/wgmma/pfb_u32_64.cuh).
+/* layout.h - where things stand in the filterbank's tensor-core kernels (gpu/mma/pfb_u16.cuh,
+ * gpu/mma/pfb_u32up.cuh, and on Hopper gpu/wgmma/pfb_u16.cuh, gpu/wgmma/pfb_u128.cuh and
+ * gpu/wgmma/pfb_u32_64.cuh).
  *
- * A warp multiplies matrices of coefficients (a, 16 rows by 16) with samples (b, 16 times by 8 samples of the
- * row): `lane` and `reg` are those of mma.sync m16n8k16 (kernels/common/fragments.h), column n of b is lane /
- * 4, and tile j is the j-th b of a warp. */
+ * A warp multiplies matrices of coefficients (a, 16 rows by 16) with samples (b, 16 times by 8 samples of
+ * the row): `lane` and `reg` are those of mma.sync m16n8k16 (kernels/common/fragments.h), column n of b is
+ * lane / 4, and tile j is the j-th b of a warp. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_GPU_LAYOUT_H
 #define BEAMRING_KERNELS_UPCHANNELIZE_GPU_LAYOUT_H
 
@@ -83,14 +84,15 @@ static inline unsigned br_walk_cut(unsigned from[BR_WALK_PIECES + 1], unsigned c
     return pieces;
 }
 
-/* The time of a row of shared memory in gpu/wgmma/pfb_u128.cuh where even times and odd ones are transformed apart. */
+/* The time of a row of shared memory in gpu/wgmma/pfb_u128.cuh where even times and odd ones are
+ * transformed apart. */
 static inline BR_HD unsigned br_split_time(unsigned factor, unsigned row)
 {
     return row % (factor / 2) * 2 + row / (factor / 2);
 }
 
-/* The time of a row of a window in gpu/wgmma/pfb_u32_64.cuh: 16 rows have the times that are 0 modulo U / 16, then 16
- * those that are 1, ... */
+/* The time of a row of a window in gpu/wgmma/pfb_u32_64.cuh: 16 rows have the times that are 0 modulo U /
+ * 16, then 16 those that are 1, ... */
 static inline BR_HD unsigned br_decimated_time(unsigned factor, unsigned row)
 {
     return row % 16 * (factor / 16) + row / 16;
@@ -110,8 +112,8 @@ static inline BR_HD unsigned br_decimated_channel(unsigned factor, unsigned row)
     return row < factor / 2 ? u : factor - 1 - u;
 }
 
-/* The lag of a block of columns of gpu/wgmma/pfb_u32_64.cuh's matrices: after those of br_walk_block 1, 2, ... lags - 1,
- * and then as many that are none (lags and more), whose columns are 0. */
+/* The lag of a block of columns of gpu/wgmma/pfb_u32_64.cuh's matrices: after those of br_walk_block 1, 2,
+ * ... lags - 1, and then as many that are none (lags and more), whose columns are 0. */
 static inline BR_HD unsigned br_decimated_lag(unsigned lags, unsigned block)
 {
     return block < 2 * lags - 1 ? block % lags : block - (2 * lags - 2);

@@ -45,9 +45,11 @@ int recording_describe(struct recording *recording, const struct dada_header *he
 int recording_same(const struct recording *a, const char *file_a, const struct recording *b,
                    const char *file_b, struct br_error *error);
 
-/* True when a file of `other`, whose payload starts at sample `first` of its own epoch, can be placed in the counter of `stream`: the epochs
- * are a whole number of samples apart, *later, and it starts at sample first + *later >= 0. */
-bool recording_epochs_agree(const struct br_stream *stream, const struct br_stream *other, uint64_t first, int64_t *later);
+/* True when a file of `other`, whose payload starts at sample `first` of its own epoch, can be placed in
+ * the counter of `stream`: the epochs are a whole number of samples apart, *later, and it starts at sample
+ * first + *later >= 0. */
+bool recording_epochs_agree(const struct br_stream *stream, const struct br_stream *other, uint64_t first,
+                            int64_t *later);
 
 /* The file-specific part of a header. */
 struct recording_file {

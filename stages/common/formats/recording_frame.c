@@ -166,7 +166,8 @@ void recording_place(const struct br_stream *stream, struct br_frame *target, co
         memcpy(target->side, source->side, br_array_bytes(&stream->side));
 }
 
-bool recording_epochs_agree(const struct br_stream *stream, const struct br_stream *other, uint64_t first, int64_t *later)
+bool recording_epochs_agree(const struct br_stream *stream, const struct br_stream *other, uint64_t first,
+                            int64_t *later)
 {
     __int128_t scaled = ((__int128_t)other->epoch_ns - stream->epoch_ns) * stream->sample_ns.den;
     __int128_t samples = scaled / stream->sample_ns.num, begin = (__int128_t)first + samples;

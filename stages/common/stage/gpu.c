@@ -4,14 +4,16 @@
 
 #include <stdlib.h>
 
-int br_stage_backend(struct br_stage *stage, size_t upload_bytes, enum br_backend *backend, struct br_cuda **cuda)
+int br_stage_backend(struct br_stage *stage, size_t upload_bytes, enum br_backend *backend,
+                     struct br_cuda **cuda)
 {
     struct br_why why = {""};
     *cuda = NULL;
     *backend = BR_CPU;
     if (br_stage_device(stage) < 0) return BR_OK;
     *backend = BR_CUDA;
-    if (br_cuda_create(cuda, br_stage_device(stage), br_stage_stream(stage), upload_bytes, &why) == 0) return BR_OK;
+    if (br_cuda_create(cuda, br_stage_device(stage), br_stage_stream(stage), upload_bytes, &why) == 0)
+        return BR_OK;
     return br_stage_fail(stage, BR_E_DEVICE, "%s", why.text);
 }
 
@@ -27,15 +29,19 @@ void *br_stage_scratch(struct br_stage *stage, struct br_cuda *cuda, size_t byte
     struct br_why why = {""};
     void *memory = cuda != NULL ? br_cuda_alloc(cuda, bytes, &why) : calloc(bytes, 1);
     if (memory != NULL) return memory;
-    if (cuda != NULL) br_stage_fail(stage, BR_E_NO_MEMORY, "%s", why.text);
-    else br_no_memory(stage, bytes);
+    if (cuda != NULL)
+        br_stage_fail(stage, BR_E_NO_MEMORY, "%s", why.text);
+    else
+        br_no_memory(stage, bytes);
     return NULL;
 }
 
 void br_stage_scratch_free(struct br_cuda *cuda, void *memory)
 {
-    if (cuda != NULL) br_cuda_free(cuda, memory);
-    else free(memory);
+    if (cuda != NULL)
+        br_cuda_free(cuda, memory);
+    else
+        free(memory);
 }
 
 void br_stage_gpu_end(struct br_stage *stage, struct br_cuda *cuda)

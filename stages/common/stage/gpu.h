@@ -1,13 +1,16 @@
-/* gpu.h - a stage's kernels on the device that the runtime chose for it: its stream, its memory, its failures. */
+/* gpu.h - a stage's kernels on the device that the runtime chose for it: its stream, its memory, its
+ * failures. */
 #ifndef BEAMRING_STAGES_COMMON_STAGE_GPU_H
 #define BEAMRING_STAGES_COMMON_STAGE_GPU_H
 
 #include "kernels/common/cuda.h"
 #include "runtime/stage.h"
 
-/* For start: which backend the stage's plans are to use. On a GPU makes *cuda for their parameters, on the stage's stream, with
- * room for `upload_bytes` a call; NULL on the CPU. Status; the failure is the stage's. */
-int br_stage_backend(struct br_stage *stage, size_t upload_bytes, enum br_backend *backend, struct br_cuda **cuda);
+/* For start: which backend the stage's plans are to use. On a GPU makes *cuda for their parameters, on the
+ * stage's stream, with room for `upload_bytes` a call; NULL on the CPU. Status; the failure is the
+ * stage's. */
+int br_stage_backend(struct br_stage *stage, size_t upload_bytes, enum br_backend *backend,
+                     struct br_cuda **cuda);
 
 /* For process: what has been enqueued so far came to. BR_OK, or the failure is the stage's. */
 int br_stage_gpu_check(struct br_stage *stage, struct br_cuda *cuda);
@@ -16,7 +19,8 @@ int br_stage_gpu_check(struct br_stage *stage, struct br_cuda *cuda);
 void *br_stage_scratch(struct br_stage *stage, struct br_cuda *cuda, size_t bytes);
 void br_stage_scratch_free(struct br_cuda *cuda, void *memory);
 
-/* For stop, after the plans are gone: counts what the kernels clamped, and destroys `cuda`. NULL is allowed. */
+/* For stop, after the plans are gone: counts what the kernels clamped, and destroys `cuda`. NULL is
+ * allowed. */
 void br_stage_gpu_end(struct br_stage *stage, struct br_cuda *cuda);
 
 #endif

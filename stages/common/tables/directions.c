@@ -1,6 +1,6 @@
 #include "stages/common/tables/directions.h"
-#include "stages/common/tables/hdf5_tables.h"
 #include "stages/common/stage/shape.h"
+#include "stages/common/tables/hdf5_tables.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -17,7 +17,10 @@ static const struct key {
     enum kind kind;
     size_t offset;
 } keys[] = {
-#define KEY(name, kind) {#name, kind, offsetof(struct frb_node_document, name)}
+#define KEY(name, kind)                                                                                      \
+    {                                                                                                        \
+#name, kind, offsetof(struct frb_node_document, name)                                                \
+    }
     KEY(version, INTEGER),
     KEY(zone_nfreq, INTEGERS),
     KEY(zone_freq_edges, REALS),

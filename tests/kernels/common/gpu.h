@@ -41,7 +41,8 @@ static inline void gpu_ok(cudaError_t status)
     if (status != cudaSuccess) fail_msg("%s", cudaGetErrorString(status));
 }
 
-/* Memory of which every byte is `poison` by the time this returns: not all that tests do to it is in order with the stream. */
+/* Memory of which every byte is `poison` by the time this returns: not all that tests do to it is in order
+ * with the stream. */
 static inline void *gpu_poisoned(size_t bytes, int poison)
 {
     struct br_why why;

@@ -1,8 +1,8 @@
-/* inlines.h - the device inlines of kernels/common/, and the quantizer's pivot, each behind a function that runs it
- * for one warp (or warpgroup) on the device.
+/* inlines.h - the device inlines of kernels/common/, and the quantizer's pivot, each behind a function
+ * that runs it for one warp (or warpgroup) on the device.
  *
- * Pointers are memory of the device (cudaMallocManaged, or registered). Every function waits and returns 0, or -1
- * after an error of CUDA's. */
+ * Pointers are memory of the device (cudaMallocManaged, or registered). Every function waits and returns
+ * 0, or -1 after an error of CUDA's. */
 #ifndef BEAMRING_TESTS_KERNELS_COMMON_INLINES_H
 #define BEAMRING_TESTS_KERNELS_COMMON_INLINES_H
 
@@ -23,8 +23,8 @@ int inlines_int4(int32_t *re, int32_t *im, uint32_t *packed, const uint32_t *wor
 /* halves [4][256][2]: nibble `place` of the word's halves, as float16 */
 int inlines_halves(const uint32_t *words, uint16_t *halves);
 
-/* c (16 x 8, row-major) += a (16 x k) b (k x 8), all as matrices in memory; which: 0 int8 k 32, 1 float16 k 16, 2
- * float16 k 8 */
+/* c (16 x 8, row-major) += a (16 x k) b (k x 8), all as matrices in memory; which: 0 int8 k 32, 1 float16
+ * k 16, 2 float16 k 8 */
 int inlines_mma(int which, const void *a, const void *b, void *c);
 
 /* rows [32][8] of 16 bits -> registers [4][32] */
@@ -33,8 +33,8 @@ int inlines_load_matrices(const uint16_t *rows, uint32_t *registers);
 /* x [2][32 lanes], two float16 each: 4 lanes have 16 values of a beam. start [4][32]: minus the pivot */
 int inlines_pivot(const uint32_t *x, float *start);
 
-/* wgmma, c (64 x columns) += a (64 x k) b (k x columns); a row-major, b column-major, k = 128 bytes (4 products one
- * after the other).
+/* wgmma, c (64 x columns) += a (64 x k) b (k x columns); a row-major, b column-major, k = 128 bytes (4
+ * products one after the other).
  *   from_registers  a from registers, else from shared memory
  *   swizzled        shared memory in the 128-byte swizzle, else plainly
  *   columns         one that wgmma_s8 has; with float16 16, 64 or 128
@@ -42,9 +42,9 @@ int inlines_pivot(const uint32_t *x, float *start);
 int inlines_wgmma(int is_float, int columns, int from_registers, int swizzled, const void *a, const void *b,
                   void *c);
 
-/* A box of 16 rows of 128 bytes at (x, y) of in [rows][row_bytes], by the accelerator with its swizzle to shared
- * memory, from there as it lies to seen [2048], and back to out at the same place (where neither coordinate is
- * negative). 1 where the device or driver has no such thing. */
+/* A box of 16 rows of 128 bytes at (x, y) of in [rows][row_bytes], by the accelerator with its swizzle to
+ * shared memory, from there as it lies to seen [2048], and back to out at the same place (where neither
+ * coordinate is negative). 1 where the device or driver has no such thing. */
 int inlines_tensor(const uint8_t *in, uint8_t *seen, uint8_t *out, unsigned rows, unsigned row_bytes, int x,
                    int y);
 

@@ -52,19 +52,25 @@ static void every_half_is_exact(void **state)
     }
 }
 
-/* The rounded value must be the nearer neighbour, the even one at a tie: checked between every two neighbours. */
+/* The rounded value must be the nearer neighbour, the even one at a tie: checked between every two
+ * neighbours. */
 static void rounds_to_nearest_even(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < 0x7bff; i++) {
         double low = definition((uint16_t)i), high = definition((uint16_t)(i + 1));
         float tie = (float)((low + high) / 2);
-        float value[8] = {tie,         nextafterf(tie, 0),  nextafterf(tie, INFINITY), (float)low,
-                          (float)high, -nextafterf(tie, 0), -tie,                      -(float)low};
-        uint16_t expected[8] = {(uint16_t)(i + (i & 1)), (uint16_t)i,
-                                (uint16_t)(i + 1),       (uint16_t)i,
-                                (uint16_t)(i + 1),       (uint16_t)(0x8000 | i),
-                                (uint16_t)(0x8000 | (i + (i & 1))), (uint16_t)(0x8000 | i)};
+        float value[8] = {tie,        nextafterf(tie, 0), nextafterf(tie, INFINITY),
+                          (float)low, (float)high,        -nextafterf(tie, 0),
+                          -tie,       -(float)low};
+        uint16_t expected[8] = {(uint16_t)(i + (i & 1)),
+                                (uint16_t)i,
+                                (uint16_t)(i + 1),
+                                (uint16_t)i,
+                                (uint16_t)(i + 1),
+                                (uint16_t)(0x8000 | i),
+                                (uint16_t)(0x8000 | (i + (i & 1))),
+                                (uint16_t)(0x8000 | i)};
         uint16_t got[8];
         br_half_from_float_array(got, value, 8);
         assert_memory_equal(got, expected, sizeof got);

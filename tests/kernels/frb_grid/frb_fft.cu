@@ -1,8 +1,8 @@
-/* frb_fft.cu - runs the FFT of kernels/frb_grid/gpu/fft.cuh alone. The tables are made here, from the words of
- * that file. */
+/* frb_fft.cu - runs the FFT of kernels/frb_grid/gpu/fft.cuh alone. The tables are made here, from the
+ * words of that file. */
 #include "kernels/common/half.h"
-#include "kernels/frb_grid/gpu/fft.cuh"
 #include "kernels/frb_grid/gpu/direct/layout.h"
+#include "kernels/frb_grid/gpu/fft.cuh"
 #include "tests/kernels/frb_grid/frb_fft.h"
 
 #include <cuda_runtime.h>

@@ -1,4 +1,5 @@
-/* The quantizer beside its definition, written here again from the header; on a GPU too where there is one. */
+/* The quantizer beside its definition, written here again from the header; on a GPU too where there is
+ * one. */
 #include "kernels/common/half.h"
 #include "kernels/quantize/quantize.h"
 

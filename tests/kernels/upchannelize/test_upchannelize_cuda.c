@@ -223,9 +223,10 @@ static void tones_match_the_analytic_response(void **state)
 
 enum { MOST_ZONES = 12 };
 
-/* Zones of a band, [F, U, M] each with X = 64, in frames of these many steps, together: what each gives alone in
- * one call, and as many clamped. */
-static void check_zones(const unsigned (*zone)[3], size_t zones, const size_t *frame, bool missing, size_t off)
+/* Zones of a band, [F, U, M] each with X = 64, in frames of these many steps, together: what each gives
+ * alone in one call, and as many clamped. */
+static void check_zones(const unsigned (*zone)[3], size_t zones, const size_t *frame, bool missing,
+                        size_t off)
 {
     struct br_upchannelize *plan[MOST_ZONES];
     struct stream s[MOST_ZONES];
@@ -252,7 +253,8 @@ static void check_zones(const unsigned (*zone)[3], size_t zones, const size_t *f
     uint64_t before = br_cuda_count(cuda), clamped = 0;
     for (size_t i = 0, t = 0; frame[i] > 0; t += frame[i++]) {
         struct br_upchannelize_call call[MOST_ZONES];
-        for (size_t z = 0; z < zones; z++) { /* a zone's output is T of its rows beside those of other zones */
+        for (size_t z = 0; z < zones;
+             z++) { /* a zone's output is T of its rows beside those of other zones */
             size_t from = (first[z] * T + t * s[z].F) * X;
             call[z] = (struct br_upchannelize_call){plan[z],
                                                     e_there + off + t * row + first[z] * X,
@@ -292,9 +294,9 @@ static void zones_beside_each_other(void **state)
 {
     NEEDS_DEVICE();
     /* of every kernel; more of those that share a launch than it takes; and one */
-    static const unsigned mixed[][3] = {{2, 4, 4}, {1, 64, 4}, {3, 16, 3}, {1, 1, 4}, {1, 8, 8},
-                                        {1, 32, 4}, {2, 2, 4}, {1, 128, 2}, {2, 16, 4}},
-                          many[12][3] = {{1, 2, 4}, {2, 4, 4}, {1, 8, 4}, {3, 16, 4}, {1, 2, 1}, {1, 4, 2},
+    static const unsigned mixed[][3] = {{2, 4, 4},  {1, 64, 4}, {3, 16, 3},  {1, 1, 4}, {1, 8, 8},
+                                        {1, 32, 4}, {2, 2, 4},  {1, 128, 2}, {2, 16, 4}},
+                          many[12][3] = {{1, 2, 4}, {2, 4, 4},  {1, 8, 4}, {3, 16, 4}, {1, 2, 1}, {1, 4, 2},
                                          {2, 8, 3}, {1, 16, 1}, {1, 2, 4}, {1, 16, 4}, {1, 8, 4}, {2, 2, 3}},
                           one[][3] = {{5, 8, 4}};
     static const size_t frames[] = {256, 128, 512, 0}, few[] = {16, 48, 16, 112, 0}, whole[] = {1040, 0};

@@ -1,11 +1,12 @@
-/* test_graph.c - from a configuration to a graph: order, shared memory, and every mistake that the graph can name. */
+/* test_graph.c - from a configuration to a graph: order, shared memory, and every mistake that the graph
+ * can name. */
 #include "tests/runtime/run/run.h"
 
-#define GOOD \
-    "pipeline:\n" \
-    "  - {stage: t_sink, in: c}\n" \
-    "  - {stage: t_pair, in: b, out: {name: c, depth: 7}}\n" \
-    "  - {stage: t_pass, in: a, out: b}\n" \
+#define GOOD                                                                                                 \
+    "pipeline:\n"                                                                                            \
+    "  - {stage: t_sink, in: c}\n"                                                                           \
+    "  - {stage: t_pair, in: b, out: {name: c, depth: 7}}\n"                                                 \
+    "  - {stage: t_pass, in: a, out: b}\n"                                                                   \
     "  - {stage: t_source, out: a}\n"
 
 static void test_order_and_memory(void **state)
@@ -15,7 +16,8 @@ static void test_order_and_memory(void **state)
     build_ok(&run, GOOD);
     static const char *const order[] = {"t_source", "t_pass", "t_pair", "t_sink"};
     for (size_t i = 0; i < 4; i++) assert_string_equal(run.graph->order[i]->name, order[i]);
-    const struct br_edge *a = &stage_called(&run, "t_source")->out[0], *b = &stage_called(&run, "t_pass")->out[0];
+    const struct br_edge *a = &stage_called(&run, "t_source")->out[0],
+                         *b = &stage_called(&run, "t_pass")->out[0];
     const struct br_edge *c = &stage_called(&run, "t_pair")->out[0];
     assert_null(a->parent);
     assert_ptr_equal(b->parent, a); /* t_pass works in place */
@@ -28,7 +30,8 @@ static void test_order_and_memory(void **state)
     end(&run);
 }
 
-/* Nobody may look at memory that is about to be changed, and a dropping reader must not hold the producer back. */
+/* Nobody may look at memory that is about to be changed, and a dropping reader must not hold the producer
+ * back. */
 static void test_no_sharing(void **state)
 {
     (void)state;
@@ -61,7 +64,8 @@ static void refused(const char *yaml, size_t count, const char *const *texts)
     printed[length] = '\0';
     fclose(file);
     if (run.status != BR_E_INVALID || br_config_errors(run.config) != count)
-        fail_msg("status %d, %zu errors, expected %zu:\n%s", run.status, br_config_errors(run.config), count, printed);
+        fail_msg("status %d, %zu errors, expected %zu:\n%s", run.status, br_config_errors(run.config), count,
+                 printed);
     for (; *texts != NULL; texts++)
         if (strstr(printed, *texts) == NULL) fail_msg("'%s' is not in:\n%s", *texts, printed);
     end(&run);
@@ -71,32 +75,46 @@ static void refused(const char *yaml, size_t count, const char *const *texts)
 static void test_mistakes(void **state)
 {
     (void)state;
-    REFUSED("pipeline:\n  - {stage: t_source, out: field}\n  - {stage: t_sink, in: feild}\n", 2, "test.yaml:3:25: ",
-            "did you mean 'field'", "'field' is read by no stage");
-    REFUSED("pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink, in: a}\n  - {stage: t_sink, in: a}\n", 1,
-            "two stages are called 't_sink'", "test.yaml:4");
-    REFUSED("pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_source, name: b, out: a}\n  - {stage: t_sink, in: a}\n", 2,
-            "'a' has two producers");
-    REFUSED("pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink}\n", 2, "lacks 'in:'", "read by no stage");
-    REFUSED("pipeline:\n  - {stage: t_source, in: a, out: a}\n  - {stage: t_sink, in: a}\n", 1, "has no inputs");
-    REFUSED("pipeline:\n  - {stage: t_source, out: [a, b]}\n  - {stage: t_sink, in: [a]}\n", 2, "too many or too few");
-    REFUSED("pipeline:\n  - {stage: t_pass, in: b, out: a}\n  - {stage: t_pass, name: p, in: a, out: b}\n", 1, "cycle", "'p'");
-    REFUSED("pipeline:\n  - {stage: t_sourse, out: a}\n  - {stage: t_sink, in: a}\n", 1, "did you mean 't_source'");
-    REFUSED("pipeline:\n  - {stage: t_source, out: {name: a, depth: 0}}\n  - {stage: t_sink, in: a}\n", 1, "depth");
-    REFUSED("pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink, in: {from: a, policy: sometimes}}\n", 1, "policy");
+    REFUSED("pipeline:\n  - {stage: t_source, out: field}\n  - {stage: t_sink, in: feild}\n", 2,
+            "test.yaml:3:25: ", "did you mean 'field'", "'field' is read by no stage");
+    REFUSED(
+        "pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink, in: a}\n  - {stage: t_sink, in: a}\n",
+        1, "two stages are called 't_sink'", "test.yaml:4");
+    REFUSED("pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_source, name: b, out: a}\n  - {stage: "
+            "t_sink, in: a}\n",
+            2, "'a' has two producers");
+    REFUSED("pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink}\n", 2, "lacks 'in:'",
+            "read by no stage");
+    REFUSED("pipeline:\n  - {stage: t_source, in: a, out: a}\n  - {stage: t_sink, in: a}\n", 1,
+            "has no inputs");
+    REFUSED("pipeline:\n  - {stage: t_source, out: [a, b]}\n  - {stage: t_sink, in: [a]}\n", 2,
+            "too many or too few");
+    REFUSED("pipeline:\n  - {stage: t_pass, in: b, out: a}\n  - {stage: t_pass, name: p, in: a, out: b}\n", 1,
+            "cycle", "'p'");
+    REFUSED("pipeline:\n  - {stage: t_sourse, out: a}\n  - {stage: t_sink, in: a}\n", 1,
+            "did you mean 't_source'");
+    REFUSED("pipeline:\n  - {stage: t_source, out: {name: a, depth: 0}}\n  - {stage: t_sink, in: a}\n", 1,
+            "depth");
+    REFUSED(
+        "pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink, in: {from: a, policy: sometimes}}\n",
+        1, "policy");
     REFUSED("pipeline: []\n", 1, "no stages");
     REFUSED("telescope: {}\n", 5, "there is no pipeline", "dishes");
-    REFUSED("device: cuda:99\npipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink, in: a}\n", 1, "test.yaml:1:9", "GPU");
-    REFUSED("device: tpu\npipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink, in: a, device: cuda:1}\n", 2, "tpu",
-            "cuda:1");
+    REFUSED("device: cuda:99\npipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink, in: a}\n", 1,
+            "test.yaml:1:9", "GPU");
+    REFUSED(
+        "device: tpu\npipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink, in: a, device: cuda:1}\n",
+        2, "tpu", "cuda:1");
 }
 
 static void test_two_inputs_must_agree(void **state)
 {
     (void)state;
     /* No built-in stage has two inputs; the rule is checked where the ports are counted. */
-    REFUSED("pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_source, name: s, frame_samples: 3, out: b}\n"
-            "  - {stage: t_two, in: [a, b]}\n", 1, "whose frames differ");
+    REFUSED(
+        "pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_source, name: s, frame_samples: 3, out: b}\n"
+        "  - {stage: t_two, in: [a, b]}\n",
+        1, "whose frames differ");
 }
 
 static void test_plugins(void **state)
@@ -106,9 +124,13 @@ static void test_plugins(void **state)
     struct br_error error = {0};
     const struct br_stage_type *type;
     assert_int_equal(br_plugins_create(&plugins, &error), BR_OK);
-    static const struct { const char *name, *text; } bad[] = {
-        {"t_old", "version 7"}, {"t_empty", "is no beamring plugin"}, {"t_alias", "somebody_else"}, {"t_simk", "t_sink"},
-        {"../stages/t_sink", "no stage"}};
+    static const struct {
+        const char *name, *text;
+    } bad[] = {{"t_old", "version 7"},
+               {"t_empty", "is no beamring plugin"},
+               {"t_alias", "somebody_else"},
+               {"t_simk", "t_sink"},
+               {"../stages/t_sink", "no stage"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         error = (struct br_error){0};
         assert_int_not_equal(br_plugins_find(plugins, bad[i].name, &type, &error), BR_OK);
@@ -125,21 +147,28 @@ static void test_plugins(void **state)
     br_plugins_destroy(plugins);
 }
 
-#define DISHES "  dishes: [[0, 0], [1, 2]]\n"
+#define DISHES    "  dishes: [[0, 0], [1, 2]]\n"
 #define TELESCOPE "telescope:\n  name: t\n  grid: {m: 2, n: 3}\n  spacing_m: {m: 8.5, n: 6.3}\n" DISHES
-#define SMALL "pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink, in: a}\n"
+#define SMALL     "pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink, in: a}\n"
 
 /* A pipeline that wants no GPU does not ask whether there is one. */
 static void test_cuda_is_not_started(void **state)
 {
     (void)state;
-    static const struct { const char *whole, *own; bool asked; } cases[] = {
-        {"device: cpu\n", "", false}, {"", ", device: cpu", false}, {"", "", true}, {"device: cpu\n", ", device: auto", true}};
+    static const struct {
+        const char *whole, *own;
+        bool asked;
+    } cases[] = {{"device: cpu\n", "", false},
+                 {"", ", device: cpu", false},
+                 {"", "", true},
+                 {"device: cpu\n", ", device: auto", true}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct test_run run;
         char text[256];
-        snprintf(text, sizeof text, "%spipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_either, in: a, out: b%s}\n"
-                 "  - {stage: t_sink, in: b}\n", cases[i].whole, cases[i].own);
+        snprintf(text, sizeof text,
+                 "%spipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_either, in: a, out: b%s}\n"
+                 "  - {stage: t_sink, in: b}\n",
+                 cases[i].whole, cases[i].own);
         build_ok(&run, text);
         assert_int_equal(run.graph->ngpus >= 0, cases[i].asked);
         end(&run);
@@ -151,7 +180,8 @@ static void test_telescope_and_hints(void **state)
     (void)state;
     struct test_run run;
     build_ok(&run, TELESCOPE "  latitude_deg: -30.5\n"
-                   "stream: {epoch_ns: 1700000000000000000, sample_ns: 5120/3, freq_mhz: {first: 800, step: -0.5, count: 3}}\n" SMALL);
+                             "stream: {epoch_ns: 1700000000000000000, sample_ns: 5120/3, freq_mhz: {first: "
+                             "800, step: -0.5, count: 3}}\n" SMALL);
     const struct br_telescope *t = run.graph->telescope;
     assert_string_equal(t->name, "t");
     assert_int_equal(t->ndishes, 2);
@@ -166,8 +196,10 @@ static void test_telescope_and_hints(void **state)
     assert_false(h->have_sample0);
     end(&run);
     REFUSED(TELESCOPE "  dishez: 3\n" SMALL, 1, "dishez", "did you mean 'dishes'");
-    REFUSED("telescope:\n  name: t\n  grid: {m: 2, n: 3}\n  spacing_m: {m: 8.5, n: 6.3}\n  dishes: [[0, 0], [2, 0], [0, 0], [1]]\n"
-            SMALL, 3, "dish 1 at [2, 0] is outside the grid", "dish 2 is on the same cell [0, 0] as dish 0", "test.yaml:5:36");
+    REFUSED("telescope:\n  name: t\n  grid: {m: 2, n: 3}\n  spacing_m: {m: 8.5, n: 6.3}\n  dishes: [[0, 0], "
+            "[2, 0], [0, 0], [1]]\n" SMALL,
+            3, "dish 1 at [2, 0] is outside the grid", "dish 2 is on the same cell [0, 0] as dish 0",
+            "test.yaml:5:36");
     REFUSED("stream: {freq_mhz: {first: 1, step: -0.5, count: 3}}\n" SMALL, 1, "positive frequencies");
     REFUSED("stream: {freq_mhz: [400, zebra]}\n" SMALL, 1, "zebra");
 }
@@ -175,8 +207,12 @@ static void test_telescope_and_hints(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order_and_memory), cmocka_unit_test(test_no_sharing), cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_two_inputs_must_agree), cmocka_unit_test(test_plugins), cmocka_unit_test(test_cuda_is_not_started),
+        cmocka_unit_test(test_order_and_memory),
+        cmocka_unit_test(test_no_sharing),
+        cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_two_inputs_must_agree),
+        cmocka_unit_test(test_plugins),
+        cmocka_unit_test(test_cuda_is_not_started),
         cmocka_unit_test(test_telescope_and_hints),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,6 +16,11 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
 }
 
 BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION, .type_size = sizeof(struct br_stage_type), .name = "somebody_else", .summary = "a name too many",
-    .inputs = inputs, .configure = nothing, .process = process,
+    .abi_version = BR_ABI_VERSION,
+    .type_size = sizeof(struct br_stage_type),
+    .name = "somebody_else",
+    .summary = "a name too many",
+    .inputs = inputs,
+    .configure = nothing,
+    .process = process,
 };

@@ -1,4 +1,5 @@
-/* t_pair - for tests: collects two input frames into one output frame; what is left over goes out when the input ends. */
+/* t_pair - for tests: collects two input frames into one output frame; what is left over goes out when the
+ * input ends. */
 #include <runtime/stage.h>
 
 #include <string.h>
@@ -35,6 +36,13 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
 }
 
 BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION, .type_size = sizeof(struct br_stage_type), .name = "t_pair", .summary = "joins frames",
-    .inputs = inputs, .outputs = outputs, .size = sizeof(struct pair), .configure = configure, .process = process,
+    .abi_version = BR_ABI_VERSION,
+    .type_size = sizeof(struct br_stage_type),
+    .name = "t_pair",
+    .summary = "joins frames",
+    .inputs = inputs,
+    .outputs = outputs,
+    .size = sizeof(struct pair),
+    .configure = configure,
+    .process = process,
 };

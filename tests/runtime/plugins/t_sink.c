@@ -9,11 +9,27 @@ struct sink {
 };
 
 static const struct br_param params[] = {
-    {.name = "pause_us", .type = BR_P_INT, .offset = offsetof(struct sink, pause_us), .def = "0", .unit = "us",
+    {.name = "pause_us",
+     .type = BR_P_INT,
+     .offset = offsetof(struct sink, pause_us),
+     .def = "0",
+     .unit = "us",
      .help = "sleeps after each frame"},
-    {.name = "fail_at", .type = BR_P_INT, .offset = offsetof(struct sink, fail_at), .def = "-1", .help = "fails at this sample"},
-    {.name = "fail_stop", .type = BR_P_BOOL, .offset = offsetof(struct sink, fail_stop), .def = "false", .help = "cannot stop"},
-    {.name = "check", .type = BR_P_BOOL, .offset = offsetof(struct sink, check), .def = "true", .help = "looks at the bytes"},
+    {.name = "fail_at",
+     .type = BR_P_INT,
+     .offset = offsetof(struct sink, fail_at),
+     .def = "-1",
+     .help = "fails at this sample"},
+    {.name = "fail_stop",
+     .type = BR_P_BOOL,
+     .offset = offsetof(struct sink, fail_stop),
+     .def = "false",
+     .help = "cannot stop"},
+    {.name = "check",
+     .type = BR_P_BOOL,
+     .offset = offsetof(struct sink, check),
+     .def = "true",
+     .help = "looks at the bytes"},
     {0},
 };
 static const struct br_port inputs[] = {{"in", "bytes"}, {0}};
@@ -29,10 +45,12 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     const struct sink *s = self;
     const struct br_frame *in = io->in[0];
     if (in == NULL) return BR_FINISHED;
-    if (s->fail_at >= 0 && in->first >= (uint64_t)s->fail_at) return br_stage_fail(stage, BR_E_IO, "told to fail");
+    if (s->fail_at >= 0 && in->first >= (uint64_t)s->fail_at)
+        return br_stage_fail(stage, BR_E_IO, "told to fail");
     for (uint64_t i = 0; s->check && i < in->samples; i++)
         if (((const uint8_t *)in->data)[i] != (in->first + i) % 251)
-            return br_stage_fail(stage, BR_E_INTERNAL, "wrong byte at sample %llu", (unsigned long long)(in->first + i));
+            return br_stage_fail(stage, BR_E_INTERNAL, "wrong byte at sample %llu",
+                                 (unsigned long long)(in->first + i));
     if (s->pause_us > 0) {
         struct timespec now;
         clock_gettime(CLOCK_MONOTONIC, &now);
@@ -49,6 +67,14 @@ static int stop(struct br_stage *stage, void *self)
 }
 
 BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION, .type_size = sizeof(struct br_stage_type), .name = "t_sink", .summary = "checks",
-    .params = params, .inputs = inputs, .size = sizeof(struct sink), .configure = configure, .process = process, .stop = stop,
+    .abi_version = BR_ABI_VERSION,
+    .type_size = sizeof(struct br_stage_type),
+    .name = "t_sink",
+    .summary = "checks",
+    .params = params,
+    .inputs = inputs,
+    .size = sizeof(struct sink),
+    .configure = configure,
+    .process = process,
+    .stop = stop,
 };

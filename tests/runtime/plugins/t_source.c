@@ -10,14 +10,35 @@ struct source {
 };
 
 static const struct br_param params[] = {
-    {.name = "samples", .type = BR_P_INT, .offset = offsetof(struct source, samples), .def = "1000", .min = 1, .max = 1e15,
+    {.name = "samples",
+     .type = BR_P_INT,
+     .offset = offsetof(struct source, samples),
+     .def = "1000",
+     .min = 1,
+     .max = 1e15,
      .help = "base samples to make"},
-    {.name = "frame_samples", .type = BR_P_INT, .offset = offsetof(struct source, frame_samples), .def = "64", .min = 1,
-     .max = 65536, .help = "base samples per frame"},
-    {.name = "fail_at", .type = BR_P_INT, .offset = offsetof(struct source, fail_at), .def = "-1", .help = "fails at this sample"},
-    {.name = "ignore_stop", .type = BR_P_BOOL, .offset = offsetof(struct source, ignore_stop), .def = "false",
+    {.name = "frame_samples",
+     .type = BR_P_INT,
+     .offset = offsetof(struct source, frame_samples),
+     .def = "64",
+     .min = 1,
+     .max = 65536,
+     .help = "base samples per frame"},
+    {.name = "fail_at",
+     .type = BR_P_INT,
+     .offset = offsetof(struct source, fail_at),
+     .def = "-1",
+     .help = "fails at this sample"},
+    {.name = "ignore_stop",
+     .type = BR_P_BOOL,
+     .offset = offsetof(struct source, ignore_stop),
+     .def = "false",
      .help = "goes on when asked to end"},
-    {.name = "fail_start", .type = BR_P_BOOL, .offset = offsetof(struct source, fail_start), .def = "false", .help = "cannot start"},
+    {.name = "fail_start",
+     .type = BR_P_BOOL,
+     .offset = offsetof(struct source, fail_start),
+     .def = "false",
+     .help = "cannot start"},
     {0},
 };
 static const struct br_port outputs[] = {{"out", "bytes"}, {0}};
@@ -31,8 +52,14 @@ static int configure(struct br_stage *stage, void *self)
     mhz[1] = 0.5;
     *out = (struct br_stream){
         .array = {.dtype = BR_UINT8, .naxes = 2, .axis = {{"time", (size_t)s->frame_samples}, {"freq", 1}}},
-        .frame_samples = (uint64_t)s->frame_samples, .sample_ns = {1000, 1}, .nchannels = 1, .freq_mhz = mhz,
-        .width_mhz = mhz + 1, .nzones = 1, .zone = {{0, 1, 1, 1, 0}}, .scale = 1};
+        .frame_samples = (uint64_t)s->frame_samples,
+        .sample_ns = {1000, 1},
+        .nchannels = 1,
+        .freq_mhz = mhz,
+        .width_mhz = mhz + 1,
+        .nzones = 1,
+        .zone = {{0, 1, 1, 1, 0}},
+        .scale = 1};
     return BR_OK;
 }
 
@@ -48,8 +75,8 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     struct br_frame *out = io->out[0];
     uint64_t left = (uint64_t)s->samples - s->next;
     if (left == 0 || (br_stage_stopping(stage) && !s->ignore_stop)) return BR_FINISHED;
-    if (s->fail_at >= 0 && s->next >= (uint64_t)s->fail_at) return br_stage_fail(stage, BR_E_IO, "told to fail at %llu",
-                                                                                  (unsigned long long)s->next);
+    if (s->fail_at >= 0 && s->next >= (uint64_t)s->fail_at)
+        return br_stage_fail(stage, BR_E_IO, "told to fail at %llu", (unsigned long long)s->next);
     out->first = s->next;
     out->samples = left < (uint64_t)s->frame_samples ? left : (uint64_t)s->frame_samples;
     for (uint64_t i = 0; i < out->samples; i++) ((uint8_t *)out->data)[i] = (uint8_t)((s->next + i) % 251);
@@ -58,6 +85,14 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
 }
 
 BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION, .type_size = sizeof(struct br_stage_type), .name = "t_source", .summary = "counts up",
-    .params = params, .outputs = outputs, .size = sizeof(struct source), .configure = configure, .start = start, .process = process,
+    .abi_version = BR_ABI_VERSION,
+    .type_size = sizeof(struct br_stage_type),
+    .name = "t_source",
+    .summary = "counts up",
+    .params = params,
+    .outputs = outputs,
+    .size = sizeof(struct source),
+    .configure = configure,
+    .start = start,
+    .process = process,
 };

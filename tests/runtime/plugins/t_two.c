@@ -19,6 +19,11 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
 }
 
 BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION, .type_size = sizeof(struct br_stage_type), .name = "t_two", .summary = "reads two queues",
-    .inputs = inputs, .configure = nothing, .process = process,
+    .abi_version = BR_ABI_VERSION,
+    .type_size = sizeof(struct br_stage_type),
+    .name = "t_two",
+    .summary = "reads two queues",
+    .inputs = inputs,
+    .configure = nothing,
+    .process = process,
 };

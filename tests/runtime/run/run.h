@@ -4,8 +4,8 @@
 
 #include "runtime/run/pipeline.h"
 
-#include <stdarg.h>
 #include <setjmp.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,7 +27,8 @@ static inline void build(struct test_run *run, const char *yaml)
     run->log_file = tmpfile();
     assert_non_null(run->log_file);
     br_log_init(&run->log, run->log_file, BR_LOG_NOTE);
-    assert_int_equal(br_config_parse(&run->config, "test.yaml", yaml, strlen(yaml), 0, NULL, &run->error), BR_OK);
+    assert_int_equal(br_config_parse(&run->config, "test.yaml", yaml, strlen(yaml), 0, NULL, &run->error),
+                     BR_OK);
     run->status = br_graph_build(&run->graph, run->config, &run->log, &run->error);
 }
 

@@ -9,7 +9,8 @@
 #define SANITIZED 1
 #else
 #define SANITIZED 0
-/* glibc's own entry points, behind which ours stand in for the whole program and every library that it loads. */
+/* glibc's own entry points, behind which ours stand in for the whole program and every library that it
+ * loads. */
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t n, size_t size);
 void *__libc_realloc(void *old, size_t size);
@@ -62,7 +63,8 @@ static uint64_t frames_in(struct test_run *run, const char *name)
     return totals(run, name).in_frames;
 }
 
-/* Runs a pipeline whose last stage is `last`; from its `from`th frame on, until `to`, nothing may be allocated. */
+/* Runs a pipeline whose last stage is `last`; from its `from`th frame on, until `to`, nothing may be
+ * allocated. */
 static void quiet_between(const char *yaml, const char *last, uint64_t from, uint64_t to)
 {
     struct test_run run;
@@ -119,33 +121,35 @@ static void test_stages(void **state)
 #if SANITIZED
     skip();
 #else
-    quiet_between("device: cpu\n" /* launches allocate in the driver */
-                  "telescope:\n"
-                  "  name: t\n"
-                  "  grid: {m: 4, n: 4}\n"
-                  "  spacing_m: {m: 8.5, n: 6.3}\n"
-                  "  dishes: [[0, 0], [0, 2], [1, 1], [1, 3], [2, 0], [2, 2], [3, 1], [3, 3]]\n"
-                  "stream:\n"
-                  "  freq_mhz: {first: 400, step: 0.1953125, count: 4}\n"
-                  "  sample_ns: 5120\n"
-                  "  epoch_ns: 1700000000000000000\n"
-                  "pipeline:\n"
-                  "  - {stage: simulate, duration_s: 3600, seed: 1, frame_samples: 1536, out: field,\n"
-                  "     missing: [{first: 30000, count: 2000}, {first: 90000, count: 100}]}\n"
-                  "  - {stage: upchannelize, in: field, out: fine, factor: 16}\n"
-                  "  - {stage: frb_grid, in: fine, out: grid, integrate: 192}\n"
-                  "  - {stage: frb_beams, in: grid, out: beams, beams: {grid: [3, 3], spacing_deg: 1}}\n"
-                  "  - {stage: quantize, in: beams, out: levels, bits: 8, block: 64}\n"
-                  "  - {stage: t_sink, check: false, in: levels}\n"
-                  "  - {stage: baseband_beamform, in: field, out: voltage, beams: {grid: [2, 2], spacing_deg: 1}}\n"
-                  "  - {stage: t_sink, name: beams, check: false, in: voltage}\n",
-                  "t_sink", 2, 20);
+    quiet_between(
+        "device: cpu\n" /* launches allocate in the driver */
+        "telescope:\n"
+        "  name: t\n"
+        "  grid: {m: 4, n: 4}\n"
+        "  spacing_m: {m: 8.5, n: 6.3}\n"
+        "  dishes: [[0, 0], [0, 2], [1, 1], [1, 3], [2, 0], [2, 2], [3, 1], [3, 3]]\n"
+        "stream:\n"
+        "  freq_mhz: {first: 400, step: 0.1953125, count: 4}\n"
+        "  sample_ns: 5120\n"
+        "  epoch_ns: 1700000000000000000\n"
+        "pipeline:\n"
+        "  - {stage: simulate, duration_s: 3600, seed: 1, frame_samples: 1536, out: field,\n"
+        "     missing: [{first: 30000, count: 2000}, {first: 90000, count: 100}]}\n"
+        "  - {stage: upchannelize, in: field, out: fine, factor: 16}\n"
+        "  - {stage: frb_grid, in: fine, out: grid, integrate: 192}\n"
+        "  - {stage: frb_beams, in: grid, out: beams, beams: {grid: [3, 3], spacing_deg: 1}}\n"
+        "  - {stage: quantize, in: beams, out: levels, bits: 8, block: 64}\n"
+        "  - {stage: t_sink, check: false, in: levels}\n"
+        "  - {stage: baseband_beamform, in: field, out: voltage, beams: {grid: [2, 2], spacing_deg: 1}}\n"
+        "  - {stage: t_sink, name: beams, check: false, in: voltage}\n",
+        "t_sink", 2, 20);
 #endif
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_the_counter_counts), cmocka_unit_test(test_queues_and_threads),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_the_counter_counts),
+                                       cmocka_unit_test(test_queues_and_threads),
                                        cmocka_unit_test(test_stages)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* test_pipeline.c - running pipelines: delivery, drains, failures at every point, aborts, losses, the balance. */
+/* test_pipeline.c - running pipelines: delivery, drains, failures at every point, aborts, losses, the
+ * balance. */
 #include "tests/runtime/run/run.h"
 
 #include <time.h>
@@ -45,7 +46,8 @@ static void test_two_inputs(void **state)
     end(&run);
 }
 
-/* One stage of a chain fails: what came before is delivered downstream, everybody ends, the message names the stage. */
+/* One stage of a chain fails: what came before is delivered downstream, everybody ends, the message names
+ * the stage. */
 static void failing(const char *yaml, const char *stage, uint64_t delivered)
 {
     struct test_run run;
@@ -63,15 +65,22 @@ static void failing(const char *yaml, const char *stage, uint64_t delivered)
 static void test_failures(void **state)
 {
     (void)state;
-    failing("pipeline:\n  - {stage: t_source, samples: 100000, fail_at: 6400, out: a}\n  - {stage: t_pass, in: a, out: b}\n"
-            "  - {stage: t_sink, in: b}\n", "t_source", 6400);
-    failing("pipeline:\n  - {stage: t_source, samples: 100000, out: a}\n  - {stage: t_pass, fail_at: 6400, in: a, out: b}\n"
-            "  - {stage: t_sink, in: b}\n", "t_pass", 6400);
-    failing("pipeline:\n  - {stage: t_source, samples: 100000000000, out: a}\n  - {stage: t_pair, in: a, out: b}\n"
-            "  - {stage: t_sink, fail_at: 12800, in: b}\n", "t_sink", 12800);
+    failing("pipeline:\n  - {stage: t_source, samples: 100000, fail_at: 6400, out: a}\n  - {stage: t_pass, "
+            "in: a, out: b}\n"
+            "  - {stage: t_sink, in: b}\n",
+            "t_source", 6400);
+    failing("pipeline:\n  - {stage: t_source, samples: 100000, out: a}\n  - {stage: t_pass, fail_at: 6400, "
+            "in: a, out: b}\n"
+            "  - {stage: t_sink, in: b}\n",
+            "t_pass", 6400);
+    failing("pipeline:\n  - {stage: t_source, samples: 100000000000, out: a}\n  - {stage: t_pair, in: a, "
+            "out: b}\n"
+            "  - {stage: t_sink, fail_at: 12800, in: b}\n",
+            "t_sink", 12800);
     /* The neighbour of a failed reader drains: an endless source is asked to stop. */
     struct test_run run;
-    build_ok(&run, "pipeline:\n  - {stage: t_source, samples: 100000000000, out: a}\n  - {stage: t_sink, fail_at: 640, in: a}\n"
+    build_ok(&run, "pipeline:\n  - {stage: t_source, samples: 100000000000, out: a}\n  - {stage: t_sink, "
+                   "fail_at: 640, in: a}\n"
                    "  - {stage: t_sink, name: healthy, in: a}\n");
     start_and_finish(&run);
     assert_int_equal(run.status, BR_E_IO);
@@ -84,15 +93,17 @@ static void test_broken_promises(void **state)
 {
     (void)state;
     struct test_run run;
-    build_ok(&run, "pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_pass, nothing: true, in: a, out: b}\n"
-                   "  - {stage: t_sink, in: b}\n");
+    build_ok(&run,
+             "pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_pass, nothing: true, in: a, out: b}\n"
+             "  - {stage: t_sink, in: b}\n");
     start_and_finish(&run);
     assert_int_equal(run.status, BR_E_INTERNAL);
     assert_non_null(strstr(run.error.text, "t_pass"));
     end(&run);
     /* A loss that is none: the balance says so. */
-    build_ok(&run, "pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_pass, lose_at: 64, in: a, out: b}\n"
-                   "  - {stage: t_sink, in: b}\n");
+    build_ok(&run,
+             "pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_pass, lose_at: 64, in: a, out: b}\n"
+             "  - {stage: t_sink, in: b}\n");
     start_and_finish(&run);
     assert_int_equal(run.status, BR_OK);
     assert_false(br_balance_ok(run.graph, NULL));
@@ -103,7 +114,8 @@ static void test_start_and_stop_fail(void **state)
 {
     (void)state;
     struct test_run run;
-    build_ok(&run, "pipeline:\n  - {stage: t_source, fail_start: true, out: a}\n  - {stage: t_sink, in: a}\n");
+    build_ok(&run,
+             "pipeline:\n  - {stage: t_source, fail_start: true, out: a}\n  - {stage: t_sink, in: a}\n");
     start_and_finish(&run);
     assert_int_equal(run.status, BR_E_IO);
     assert_string_equal(run.error.text, "stage 't_source': told not to start");
@@ -121,10 +133,12 @@ static void test_drain(void **state)
     (void)state;
     for (int ignore = 0; ignore < 2; ignore++) {
         struct test_run run;
-        build_ok(&run, ignore ? "pipeline:\n  - {stage: t_source, samples: 100000000000, ignore_stop: true, out: a}\n"
-                                "  - {stage: t_pair, in: a, out: b}\n  - {stage: t_sink, in: b}\n"
-                              : "pipeline:\n  - {stage: t_source, samples: 100000000000, out: a}\n"
-                                "  - {stage: t_pair, in: a, out: b}\n  - {stage: t_sink, in: b}\n");
+        build_ok(&run,
+                 ignore
+                     ? "pipeline:\n  - {stage: t_source, samples: 100000000000, ignore_stop: true, out: a}\n"
+                       "  - {stage: t_pair, in: a, out: b}\n  - {stage: t_sink, in: b}\n"
+                     : "pipeline:\n  - {stage: t_source, samples: 100000000000, out: a}\n"
+                       "  - {stage: t_pair, in: a, out: b}\n  - {stage: t_sink, in: b}\n");
         assert_int_equal(br_pipeline_start(run.graph, &run.error), BR_OK);
         pause_ms(20);
         br_pipeline_drain(run.graph);
@@ -137,12 +151,14 @@ static void test_drain(void **state)
     }
 }
 
-/* A sink that would sleep for minutes wakes up, everything ends at once, and what was in flight counts as discarded. */
+/* A sink that would sleep for minutes wakes up, everything ends at once, and what was in flight counts as
+ * discarded. */
 static void test_abort(void **state)
 {
     (void)state;
     struct test_run run;
-    build_ok(&run, "pipeline:\n  - {stage: t_source, samples: 100000000000, out: a}\n  - {stage: t_pass, in: a, out: b}\n"
+    build_ok(&run, "pipeline:\n  - {stage: t_source, samples: 100000000000, out: a}\n  - {stage: t_pass, in: "
+                   "a, out: b}\n"
                    "  - {stage: t_sink, pause_us: 300000000, in: b}\n");
     assert_int_equal(br_pipeline_start(run.graph, &run.error), BR_OK);
     while (totals(&run, "t_source").out_frames < 4) pause_ms(1);
@@ -177,7 +193,8 @@ static void test_reports(void **state)
 {
     (void)state;
     struct test_run run;
-    build_ok(&run, "pipeline:\n  - {stage: t_source, samples: 6400, out: a}\n  - {stage: t_pass, lose_at: 64, in: a, out: b}\n"
+    build_ok(&run, "pipeline:\n  - {stage: t_source, samples: 6400, out: a}\n  - {stage: t_pass, lose_at: "
+                   "64, in: a, out: b}\n"
                    "  - {stage: t_sink, name: 'the \"end\"', in: b}\n");
     start_and_finish(&run);
     struct br_run_times times = br_run_times(run.graph, 0, 2000000000);
@@ -199,7 +216,8 @@ static void test_reports(void **state)
     end(&run);
 }
 
-/* The queue between them does not exist, the other reader of what the first one read is not disturbed, and the balance adds up. */
+/* The queue between them does not exist, the other reader of what the first one read is not disturbed, and
+ * the balance adds up. */
 static void test_absorbed(void **state)
 {
     (void)state;
@@ -251,7 +269,8 @@ static void test_not_absorbed(void **state)
     for (size_t i = 0; i < sizeof pipelines / sizeof *pipelines; i++) {
         struct test_run run;
         char yaml[512];
-        snprintf(yaml, sizeof yaml, "pipeline:\n  - {stage: t_source, samples: 1000, out: a}\n%s  - {stage: t_sink, in: c}\n",
+        snprintf(yaml, sizeof yaml,
+                 "pipeline:\n  - {stage: t_source, samples: 1000, out: a}\n%s  - {stage: t_sink, in: c}\n",
                  pipelines[i]);
         build_ok(&run, yaml);
         assert_null(stage_called(&run, "first")->absorbed_by);
@@ -263,10 +282,17 @@ static void test_not_absorbed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_delivery), cmocka_unit_test(test_two_inputs), cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_broken_promises), cmocka_unit_test(test_start_and_stop_fail), cmocka_unit_test(test_drain),
-        cmocka_unit_test(test_abort), cmocka_unit_test(test_drop), cmocka_unit_test(test_reports),
-        cmocka_unit_test(test_absorbed), cmocka_unit_test(test_not_absorbed),
+        cmocka_unit_test(test_delivery),
+        cmocka_unit_test(test_two_inputs),
+        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_broken_promises),
+        cmocka_unit_test(test_start_and_stop_fail),
+        cmocka_unit_test(test_drain),
+        cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_drop),
+        cmocka_unit_test(test_reports),
+        cmocka_unit_test(test_absorbed),
+        cmocka_unit_test(test_not_absorbed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /* simulate: its random numbers, and that nothing depends on frames. What the field should be is checked in
  * NumPy (tests/oracle/simulate.py). */
-#include "tests/stages/stage_driver.h"
 #include "stages/simulate/burst.h"
 #include "stages/simulate/random.h"
+#include "tests/stages/stage_driver.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -211,26 +211,22 @@ static void compare_register_assignments(void **state)
     };
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
         assert_true(layouts_assignment(&report, "a", good[i], "b r t", "k row", a_of_mma, NULL));
-    static const char
-        *const
-            bad
-                [] =
-                    {
-                        "simd: b0 <-> k0  register: r1 r0 <-> row3 k3  thread: t4 t3 t2 t1 t0 <-> row2 row1 "
-                        "row0 k2 k1", /* r0, r1 exchanged */
-                        "simd: b0 <-> k0  register: r1 r0 <-> k3 row3  thread: t4 t3 t2 t1 t0 <-> row2 row1 "
-                        "k2 row0 k1",
-                        "simd: b0 <-> k0  register: r1 r0 <-> k3 row3  thread: t4 t3 t2 t1 <-> row2 row1 "
-                        "row0 k2", /* a bit is missing */
-                        "simd: b0 <-> k0  register: r1 r0 <-> k3 row3  thread: t4 t3 t2 t1 t0 <-> row2 row1 "
-                        "row0 k2 k2",
-                        "simd: b0 <-> k0  register: r1 r0 <-> k3 row3  thread: t4 t3 t2 t1 t0 <-> row2 row1 "
-                        "row0 k2 d1",
-                        "simd: b0 <-> k0  register: r1 r0 <-> k3  thread: t4 t3 t2 t1 t0 <-> row2 row1 row0 "
-                        "k2 k1",
-                        "",
-                        "nothing of the kind",
-                    };
+    static const char *const bad[] = {
+        "simd: b0 <-> k0  register: r1 r0 <-> row3 k3  thread: t4 t3 t2 t1 t0 <-> row2 row1 "
+        "row0 k2 k1", /* r0, r1 exchanged */
+        "simd: b0 <-> k0  register: r1 r0 <-> k3 row3  thread: t4 t3 t2 t1 t0 <-> row2 row1 "
+        "k2 row0 k1",
+        "simd: b0 <-> k0  register: r1 r0 <-> k3 row3  thread: t4 t3 t2 t1 <-> row2 row1 "
+        "row0 k2", /* a bit is missing */
+        "simd: b0 <-> k0  register: r1 r0 <-> k3 row3  thread: t4 t3 t2 t1 t0 <-> row2 row1 "
+        "row0 k2 k2",
+        "simd: b0 <-> k0  register: r1 r0 <-> k3 row3  thread: t4 t3 t2 t1 t0 <-> row2 row1 "
+        "row0 k2 d1",
+        "simd: b0 <-> k0  register: r1 r0 <-> k3  thread: t4 t3 t2 t1 t0 <-> row2 row1 row0 "
+        "k2 k1",
+        "",
+        "nothing of the kind",
+    };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_false(layouts_assignment(&report, "a", bad[i], "b r t", "k row", a_of_mma, NULL));
     unsigned mask = 4; /* a function that is wrong for some threads only */

@@ -1,6 +1,6 @@
-/* The layout checker on layouts whose answers are known: the swizzle<2, 3, 3> of a 16 by 16 tile of float16, number
- * by number, and the shared-memory layouts of the first FRB kernel's note, with its printed formulas (some of which
- * are wrong) and the right ones. */
+/* The layout checker on layouts whose answers are known: the swizzle<2, 3, 3> of a 16 by 16 tile of
+ * float16, number by number, and the shared-memory layouts of the first FRB kernel's note, with its
+ * printed formulas (some of which are wrong) and the right ones. */
 #include "kernels/common/layout.h"
 #include "tools/layouts/check.h"
 
@@ -42,8 +42,8 @@ static void tile_of_16_by_16(void **state)
         assert_int_equal(br_swizzle(2, 3, 3, offset), swizzled(offset / 8) * 8 + offset % 8);
 }
 
-/* Two such tiles side by side, written with 64 bits a lane, lanes 8 rows of 4: which groups stand in each row of
- * four, and the first of the two lanes that write each of them. */
+/* Two such tiles side by side, written with 64 bits a lane, lanes 8 rows of 4: which groups stand in each
+ * row of four, and the first of the two lanes that write each of them. */
 static void two_tiles_written_by_halves(void **state)
 {
     (void)state;
@@ -63,7 +63,8 @@ static void two_tiles_written_by_halves(void **state)
         }
 }
 
-/* Writing the tile down its columns and reading it along its rows: free of conflicts with the swizzle and not without. */
+/* Writing the tile down its columns and reading it along its rows: free of conflicts with the swizzle and
+ * not without. */
 static void columns_of_a_tile(void **state)
 {
     (void)state;
@@ -254,8 +255,8 @@ static void check_fsh2(struct layouts *report, const struct telescope *t, int fo
             for (int mr = 0; mr < Mr; mr++) {
                 struct layouts_access access = {.bytes = 4, .items = true};
                 for (int lane = 0; lane < 32; lane++) {
-                    /* what the thread is to hold: thread bits <-> nhi0 nhi1 nlo0 (m0.. nlo1..), and the warp's and
-                     * register's */
+                    /* what the thread is to hold: thread bits <-> nhi0 nhi1 nlo0 (m0.. nlo1..), and the
+                     * warp's and register's */
                     int mt = lane / 8 % Mt, nhi = lane % 4, nlo = lane / 8 / Mt * 2 + bit(lane, 2);
                     int tau = tr * Tw + w / Mw, m = mr * Mt * Mw + w % Mw * Mt + mt,
                         n = nhi * (t->N / 4) + nlo;
@@ -280,7 +281,8 @@ static void check_fsh2(struct layouts *report, const struct telescope *t, int fo
     layouts_expect(report, once, "registers of the first FFT do not hold each element once");
 }
 
-/* From the first FFT to Gsh, and from there to the second. An item is the place itself: one for each (tau, pol, m, q). */
+/* From the first FFT to Gsh, and from there to the second. An item is the place itself: one for each (tau,
+ * pol, m, q). */
 static void check_gsh(struct layouts *report, const struct telescope *t)
 {
     int Mpad = power_of_two(t->M), Npad = power_of_two(t->N), Mt = 32 / Npad, size = 2 * gsh_stride(t, 1);
@@ -354,8 +356,8 @@ static void frb_low_index_as_printed(void **state)
     }
 }
 
-/* Every padded thread moved to another address of its bank: two-way conflicts where there are such threads and N is no power of
- * two: cases 2, 4 and 5. */
+/* Every padded thread moved to another address of its bank: two-way conflicts where there are such threads
+ * and N is no power of two: cases 2, 4 and 5. */
 static void frb_padded_threads_as_printed(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* Queues: frames per second through stages that work in place, how long a frame takes to reach a sleeping reader, and what a
- * waiting thread costs. Beside them the same with nothing but a mutex and condition variables. */
+/* Queues: frames per second through stages that work in place, how long a frame takes to reach a sleeping
+ * reader, and what a waiting thread costs. Beside them the same with nothing but a mutex and condition
+ * variables. */
 #include "buffers/queue.h"
 #include "tools/bench/bench.h"
 
@@ -9,9 +10,18 @@
 #include <string.h>
 #include <time.h>
 
-enum { STAGES = 2, QUEUES = STAGES + 1, DEPTH = 8, FRAME_BYTES = 4096, FRAMES = 200000, HOPS = 2000, PAUSE_NS = 200000 };
+enum {
+    STAGES = 2,
+    QUEUES = STAGES + 1,
+    DEPTH = 8,
+    FRAME_BYTES = 4096,
+    FRAMES = 200000,
+    HOPS = 2000,
+    PAUSE_NS = 200000
+};
 
-/* --- a textbook bounded queue of pointers --------------------------------------------------------------------------------- */
+/* --- a textbook bounded queue of pointers
+ * --------------------------------------------------------------------------------- */
 
 struct plain {
     pthread_mutex_t lock;
@@ -56,7 +66,8 @@ static void *plain_take(struct plain *q)
     return item;
 }
 
-/* --- a source, stages in place, a sink ------------------------------------------------------------------------------------ */
+/* --- a source, stages in place, a sink
+ * ------------------------------------------------------------------------------------ */
 
 struct bench {
     struct br_queue *queue[QUEUES];
@@ -139,13 +150,22 @@ static void *plain_stage(void *arg)
 static int build(struct bench *b, unsigned queues)
 {
     static const double freq = 600, width = 1;
-    struct br_stream stream = {.frame_samples = 1, .sample_ns = {1, 1}, .nchannels = 1, .freq_mhz = &freq, .width_mhz = &width,
-                               .nzones = 1, .zone = {{0, 1, 1, 1, 0}}, .scale = 1};
+    struct br_stream stream = {.frame_samples = 1,
+                               .sample_ns = {1, 1},
+                               .nchannels = 1,
+                               .freq_mhz = &freq,
+                               .width_mhz = &width,
+                               .nzones = 1,
+                               .zone = {{0, 1, 1, 1, 0}},
+                               .scale = 1};
     struct br_error error = {0};
-    int status = br_array_init(&stream.array, BR_INT4X2, "time,freq,dish", (size_t[]){1, 1, FRAME_BYTES}, &error);
+    int status =
+        br_array_init(&stream.array, BR_INT4X2, "time,freq,dish", (size_t[]){1, 1, FRAME_BYTES}, &error);
     for (unsigned i = 0; i < queues && status == BR_OK; i++) {
-        status = br_queue_create(&b->queue[i], "bench", &stream, DEPTH, BR_HOST, i > 0 ? b->reader[i - 1] : NULL, &error);
-        if (status == BR_OK) status = br_queue_add_reader(b->queue[i], "next", BR_POLICY_BLOCK, &b->reader[i], &error);
+        status = br_queue_create(&b->queue[i], "bench", &stream, DEPTH, BR_HOST,
+                                 i > 0 ? b->reader[i - 1] : NULL, &error);
+        if (status == BR_OK)
+            status = br_queue_add_reader(b->queue[i], "next", BR_POLICY_BLOCK, &b->reader[i], &error);
     }
     for (unsigned i = 0; i < queues && status == BR_OK; i++) status = br_queue_seal(b->queue[i], &error);
     if (status != BR_OK) fprintf(stderr, "bench queue: %s\n", error.text);
@@ -161,7 +181,8 @@ static void take_down(struct bench *b)
 }
 
 /* Runs the four threads to the end. */
-static void run_threads(struct bench *b, void *(*first)(void *), void *(*middle)(void *), void *(*last)(void *), void *last_arg)
+static void run_threads(struct bench *b, void *(*first)(void *), void *(*middle)(void *),
+                        void *(*last)(void *), void *last_arg)
 {
     struct worker worker[STAGES];
     pthread_t thread[STAGES + 2];
@@ -195,7 +216,8 @@ static void plain_chain(void *arg)
     for (unsigned i = 0; i < QUEUES; i++) plain_destroy(&b->plain[i]);
 }
 
-/* --- one frame at a time -------------------------------------------------------------------------------------------------- */
+/* --- one frame at a time
+ * -------------------------------------------------------------------------------------------------- */
 
 static void *hop_sink(void *arg)
 {
@@ -224,7 +246,8 @@ static void hops(struct bench *b)
     pthread_t reader[2];
     uint64_t sent = 0;
     plain_init(&b->plain[0]);
-    if (pthread_create(&reader[0], NULL, hop_sink, b) != 0 || pthread_create(&reader[1], NULL, plain_hop_sink, b) != 0) {
+    if (pthread_create(&reader[0], NULL, hop_sink, b) != 0 ||
+        pthread_create(&reader[1], NULL, plain_hop_sink, b) != 0) {
         fprintf(stderr, "bench queue: cannot start threads\n");
         exit(1);
     }
@@ -257,7 +280,8 @@ static double cost_of_waiting(struct bench *b, double seconds)
 {
     pthread_t waiter;
     if (pthread_create(&waiter, NULL, wait_for_nothing, b) != 0) return seconds;
-    const struct timespec pause = {.tv_sec = (time_t)seconds, .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    const struct timespec pause = {.tv_sec = (time_t)seconds,
+                                   .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
     struct timespec used = {0};
     clockid_t clock;
     nanosleep(&pause, NULL);
@@ -285,9 +309,10 @@ int bench_queue(void)
     double ours, theirs;
     b->frames = FRAMES;
     bench_pair(chain, b, plain_chain, b, 5, &ours, &theirs);
-    shorts += bench_report("queue, source + 2 in-place stages + sink", FRAMES / ours, "frames/s", "300,000 frames/s",
-                           FRAMES / ours / 300000, 1, 1);
-    bench_report("  beside mutex and condition variables", FRAMES / theirs, "frames/s", "ours over theirs", theirs / ours, 0, 1);
+    shorts += bench_report("queue, source + 2 in-place stages + sink", FRAMES / ours, "frames/s",
+                           "300,000 frames/s", FRAMES / ours / 300000, 1, 1);
+    bench_report("  beside mutex and condition variables", FRAMES / theirs, "frames/s", "ours over theirs",
+                 theirs / ours, 0, 1);
     if (b->wrong) {
         printf("queue: frames were lost or came out of order\n");
         shorts++;
@@ -305,12 +330,13 @@ int bench_queue(void)
         for (int i = 0; i < 2; i++) {
             double us = queue[at[i].index], bare_us = bare[at[i].index];
             shorts += bench_report(at[i].what, us, "us", at[i].limit, us / at[i].microseconds, 1, 0);
-            bench_report("  beside a bare condition variable", bare_us, "us", "ours over theirs", us / bare_us, 0, 0);
+            bench_report("  beside a bare condition variable", bare_us, "us", "ours over theirs",
+                         us / bare_us, 0, 0);
         }
         const double waited = 0.5;
         double used = cost_of_waiting(b, waited);
-        shorts += bench_report("queue, processor time of a thread that waits 0.5 s", used * 1e6, "us", "the wait", used / waited,
-                               0.001, 0);
+        shorts += bench_report("queue, processor time of a thread that waits 0.5 s", used * 1e6, "us",
+                               "the wait", used / waited, 0.001, 0);
     } else {
         shorts++;
     }

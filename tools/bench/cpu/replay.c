@@ -62,7 +62,7 @@ static uint8_t *noise(void)
 
 /* --- files
  * ---------------------------------------------------------------------------------------------------------------
- */
+ * */
 
 static void write_dada(FILE *f)
 {
@@ -158,7 +158,7 @@ static void write_vdif_long(FILE *f)
 
 /* --- HDF5
  * --------------------------------------------------------------------------------------------------------------------
- */
+ * */
 
 static void attribute(hid_t file, const char *name, hid_t type, const void *value)
 {
@@ -241,7 +241,7 @@ static void write_hdf5(const char *path, unsigned freq_id, hsize_t rows, enum ch
 
 /* --- one format
  * --------------------------------------------------------------------------------------------------------------
- */
+ * */
 
 struct run {
     char text[1024];

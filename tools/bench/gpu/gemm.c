@@ -100,8 +100,10 @@ static void set_batch(struct product *p, cublasLtMatrixLayout_t layout, size_t b
 static void describe(struct product *p, const struct gpu_gemm *s)
 {
     bool ints = s->int8 && !s->narrow;
-    cudaDataType_t in = s->int8 ? CUDA_R_8I : s->float32 ? CUDA_R_32F : CUDA_R_16F, out = ints ? CUDA_R_32I : in,
-                   scale = ints ? CUDA_R_32I : CUDA_R_32F;
+    cudaDataType_t in = s->int8      ? CUDA_R_8I
+                        : s->float32 ? CUDA_R_32F
+                                     : CUDA_R_16F,
+                   out = ints ? CUDA_R_32I : in, scale = ints ? CUDA_R_32I : CUDA_R_32F;
     static const int32_t int_one = 1, int_zero = 0;
     static const float small = 1.0f / 4096, real_one = 1, real_zero = 0;
     cublasOperation_t transposed = CUBLAS_OP_T;

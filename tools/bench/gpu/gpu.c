@@ -145,12 +145,16 @@ struct products {
 static void measure_products(struct gpu *g)
 {
     static const struct products products[] = {
-        {"int8 GEMM 8192 x 8192 x 8192, int32 out", {.int8 = true, .m = 8192, .n = 8192, .k = 8192, .batch = 1}, NULL},
+        {"int8 GEMM 8192 x 8192 x 8192, int32 out",
+         {.int8 = true, .m = 8192, .n = 8192, .k = 8192, .batch = 1},
+         NULL},
         {"fp16 GEMM 8192 x 8192 x 8192", {.m = 8192, .n = 8192, .k = 8192, .batch = 1}, NULL},
         {"int8 GEMM 8192 x 192 x 1024, 96 times, int8 out",
          {.int8 = true, .narrow = true, .m = 8192, .n = 192, .k = 1024, .batch = 96},
          "baseband, chord"},
-        {"fp16 GEMM 256 x 5760 x 2304, 256 times", {.m = 256, .n = 5760, .k = 2304, .batch = 256}, "frb_beams, chord"},
+        {"fp16 GEMM 256 x 5760 x 2304, 256 times",
+         {.m = 256, .n = 5760, .k = 2304, .batch = 256},
+         "frb_beams, chord"},
     };
     char why[128] = "";
     for (size_t i = 0; i < sizeof products / sizeof *products; i++) {
@@ -270,10 +274,13 @@ int bench_gpu_parts(gpu_part *const *parts, unsigned n)
     br_gpu_name(0, name, sizeof name);
     printf("GPU: %s\n", name);
     if (open_device(&g)) measure_ceilings(&g);
-    if (gpu_missing > 0) printf("of every channel one of %u samples is missing, at least one of a shorter block\n", gpu_missing);
+    if (gpu_missing > 0)
+        printf("of every channel one of %u samples is missing, at least one of a shorter block\n",
+               gpu_missing);
     gpu_heading();
     for (unsigned i = 0; i < n && gpu_ok(&g, BR_OK); i++) {
-        /* For most of a second after a load at its power limit a GPU runs at lower clocks, whatever it does then. */
+        /* For most of a second after a load at its power limit a GPU runs at lower clocks, whatever it
+         * does then. */
         nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
         shorts += parts[i](&g);
     }

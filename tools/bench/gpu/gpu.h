@@ -118,7 +118,8 @@ double gpu_quantize(struct gpu *g, const struct gpu_node *node, size_t channels,
 enum { GPU_MIX = 7 };
 extern const struct gpu_zone gpu_mix[GPU_MIX];
 
-/* The kernels at the shapes of all telescopes: each prints its rows and returns how many fall short of what is required. */
+/* The kernels at the shapes of all telescopes: each prints its rows and returns how many fall short of
+ * what is required. */
 int bench_gpu_upchannelize(struct gpu *g);
 int bench_gpu_baseband(struct gpu *g);
 int bench_gpu_frb_grid(struct gpu *g);
@@ -135,36 +136,42 @@ struct gpu_data {
     uint8_t *in[GPU_DATA], *out[GPU_DATA];
     float *side[GPU_DATA];
 };
-bool gpu_make_data(struct gpu *g, struct gpu_data *s, size_t in, enum gpu_random kind, size_t out, size_t side);
+bool gpu_make_data(struct gpu *g, struct gpu_data *s, size_t in, enum gpu_random kind, size_t out,
+                   size_t side);
 
-/* `bench --missing N`: of every channel one of N samples is missing (at least one of a shorter block), of each at other
- * times, and nothing is required. 0: nothing is missing. */
+/* `bench --missing N`: of every channel one of N samples is missing (at least one of a shorter block), of
+ * each at other times, and nothing is required. 0: nothing is missing. */
 extern unsigned gpu_missing;
 
-/* [steps][channels], or by channel [channels][steps]: which are there; NULL if all are. Good until the next call. A failure is
- * kept in g->error. */
+/* [steps][channels], or by channel [channels][steps]: which are there; NULL if all are. Good until the
+ * next call. A failure is kept in g->error. */
 const uint8_t *gpu_validity(struct gpu *g, size_t steps, size_t channels, bool by_channel);
 /* The same of all zones, one after the other, upchannelized: [samples / factor][channels factor]. */
-const uint8_t *gpu_zones_validity(struct gpu *g, const struct gpu_zone *zone, unsigned nzones, size_t samples);
+const uint8_t *gpu_zones_validity(struct gpu *g, const struct gpu_zone *zone, unsigned nzones,
+                                  size_t samples);
 
 /* Times and prints one kernel, and gives back its memory. Milliseconds; negative after a failure. */
-double gpu_measure(struct gpu *g, const char *name, void (*enqueue)(void *, unsigned), void *arg, const struct gpu_work *work);
+double gpu_measure(struct gpu *g, const char *name, void (*enqueue)(void *, unsigned), void *arg,
+                   const struct gpu_work *work);
 
 /* Says that a kernel cannot be measured; the others are all the same. */
 void gpu_refused(const char *name, const char *why);
 
-/* Prints whether `value` is at most what is required of data with nothing missing. Returns 1 if it is not, or if it was not measured (negative). */
+/* Prints whether `value` is at most what is required of data with nothing missing. Returns 1 if it is not,
+ * or if it was not measured (negative). */
 int gpu_require(const char *name, double value, const char *unit, double most);
 
 uint32_t gpu_random_number(void); /* 24 bits */
 size_t gpu_all_channels(const struct gpu_zone *zone, unsigned nzones);
-void gpu_zones_name(char *name, const char *kernel, const struct gpu_node *node, const struct gpu_zone *zone, unsigned nzones);
+void gpu_zones_name(char *name, const char *kernel, const struct gpu_node *node, const struct gpu_zone *zone,
+                    unsigned nzones);
 
 /* --- gpu.c ------------------------------------------------------------------------------------------- */
 
 typedef int gpu_part(struct gpu *g);
 
-/* Opens the first GPU, measures the ceilings and then each of the `n` parts. Returns how many results fall short. */
+/* Opens the first GPU, measures the ceilings and then each of the `n` parts. Returns how many results fall
+ * short. */
 int bench_gpu_parts(gpu_part *const *parts, unsigned n);
 
 /* --- pipelines.c ---------------------------------------------------------------------------- */

@@ -1,8 +1,9 @@
 /* hops.c - the processor time that handing a frame from one GPU stage to the next costs.
  *
- * A pipeline at the pace of CHORD's frames with STAGES between its two copies that enqueue nothing and hand on: what their threads
- * take, and their share of what the process takes outside the stages' threads (the driver's). Beside it, at the same pace, the
- * least that a hop from thread to thread can cost: a bare condition variable. */
+ * A pipeline at the pace of CHORD's frames with STAGES between its two copies that enqueue nothing and
+ * hand on: what their threads take, and their share of what the process takes outside the stages' threads
+ * (the driver's). Beside it, at the same pace, the least that a hop from thread to thread can cost: a bare
+ * condition variable. */
 #include "tools/bench/bench.h"
 #include "tools/bench/gpu/run.h"
 
@@ -35,10 +36,12 @@ static void only_pass(struct gpu *g, struct br_graph *graph)
     unsigned n = 0;
     (void)g;
     for (size_t s = 0; s < graph->nstages && n < STAGES; s++)
-        if (strcmp(graph->stage[s].type->name, "upchannelize") == 0) gpu_replace(&graph->stage[s], &pass_type[n++], pass);
+        if (strcmp(graph->stage[s].type->name, "upchannelize") == 0)
+            gpu_replace(&graph->stage[s], &pass_type[n++], pass);
 }
 
-/* --- bare condition variables --------------------------------------------------------------------------------------------- */
+/* --- bare condition variables
+ * --------------------------------------------------------------------------------------------- */
 
 struct link {
     pthread_mutex_t lock;
@@ -82,7 +85,8 @@ static double bare_us(unsigned n, double ms)
     pthread_t thread[STAGES];
     double begin = process_us();
     for (unsigned i = n; i-- > 0;) {
-        link[i] = (struct link){PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, i + 1 < n ? &link[i + 1] : NULL};
+        link[i] = (struct link){PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0,
+                                i + 1 < n ? &link[i + 1] : NULL};
         if (pthread_create(&thread[i], NULL, hand_on, &link[i]) != 0) abort();
     }
     for (unsigned i = 0; i < BARE_FRAMES; i++) {
@@ -103,8 +107,10 @@ int gpu_hops(struct gpu *g, uint64_t samples, char *(*text)(unsigned stages))
     if (!ok) return 1;
     double rest = (r.cpu_us - r.threads_us) / r.hops, us = r.middle_us + (rest > 0 ? rest : 0);
     double bare = (bare_us(STAGES, r.ms) - bare_us(2, r.ms)) / (STAGES - 2);
-    printf("\na hop between GPU stages, a frame every %.2f ms: %.1f us of processor time in the stage's thread and %.1f us elsewhere in "
-           "the process, at most %.0f together: %s\n(a bare condition variable between two threads, as often: %.1f us)\n",
+    printf("\na hop between GPU stages, a frame every %.2f ms: %.1f us of processor time in the stage's "
+           "thread and %.1f us elsewhere in "
+           "the process, at most %.0f together: %s\n(a bare condition variable between two threads, as "
+           "often: %.1f us)\n",
            r.ms, r.middle_us, us - r.middle_us, ALLOWED_US, us > ALLOWED_US ? "SHORT" : "ok", bare);
     return us > ALLOWED_US;
 }

@@ -1,4 +1,5 @@
-/* kernels.c - what the benchmarks of the kernels share: three telescopes, random data that no cache holds, a row. */
+/* kernels.c - what the benchmarks of the kernels share: three telescopes, random data that no cache holds,
+ * a row. */
 #include "tools/bench/bench.h"
 #include "tools/bench/gpu/gpu.h"
 
@@ -59,7 +60,8 @@ const struct gpu_node gpu_hirax = {.name = "hirax",
 
 const struct gpu_zone gpu_mix[GPU_MIX] = {{13, 1}, {10, 2}, {8, 4}, {6, 8}, {5, 16}, {4, 32}, {2, 64}};
 
-bool gpu_make_data(struct gpu *g, struct gpu_data *s, size_t in, enum gpu_random kind, size_t out, size_t side)
+bool gpu_make_data(struct gpu *g, struct gpu_data *s, size_t in, enum gpu_random kind, size_t out,
+                   size_t side)
 {
     s->n = gpu_sets((double)(in + out));
     for (unsigned i = 0; i < s->n; i++) {
@@ -81,7 +83,8 @@ static uint8_t *validity_of(struct gpu *g, size_t samples)
     return g->valid;
 }
 
-/* Whether sample t of `steps` is there in channel f: neighbours among channels miss theirs at times far apart. */
+/* Whether sample t of `steps` is there in channel f: neighbours among channels miss theirs at times far
+ * apart. */
 static bool is_there(size_t t, size_t f, size_t steps)
 {
     return (t + 389 * f) % (steps < gpu_missing ? steps : gpu_missing) != 0;
@@ -91,7 +94,8 @@ const uint8_t *gpu_validity(struct gpu *g, size_t steps, size_t channels, bool b
 {
     uint8_t *valid = validity_of(g, steps * channels);
     for (size_t i = 0; valid && i < steps * channels; i++)
-        valid[i] = by_channel ? is_there(i % steps, i / steps, steps) : is_there(i / channels, i % channels, steps);
+        valid[i] =
+            by_channel ? is_there(i % steps, i / steps, steps) : is_there(i / channels, i % channels, steps);
     return valid;
 }
 
@@ -107,7 +111,7 @@ const uint8_t *gpu_zones_validity(struct gpu *g, const struct gpu_zone *zone, un
 }
 
 double gpu_measure(struct gpu *g, const char *name, void (*enqueue)(void *, unsigned), void *arg,
-                      const struct gpu_work *work)
+                   const struct gpu_work *work)
 {
     double host_us = 0, ms = gpu_time(g, enqueue, arg, &host_us);
     if (ms > 0) gpu_row(g, name, work, ms, host_us);
@@ -135,8 +139,8 @@ size_t gpu_all_channels(const struct gpu_zone *zone, unsigned nzones)
     return channels;
 }
 
-void gpu_zones_name(char *name, const char *kernel, const struct gpu_node *node,
-                       const struct gpu_zone *zone, unsigned nzones)
+void gpu_zones_name(char *name, const char *kernel, const struct gpu_node *node, const struct gpu_zone *zone,
+                    unsigned nzones)
 {
     if (nzones == 1)
         snprintf(name, GPU_ROW_NAME, "%s, %s, F %zu, T %zu, U %u", kernel, node->name, zone->channels,

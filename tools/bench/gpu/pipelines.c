@@ -1,5 +1,5 @@
-/* pipelines.c - whole pipelines fed from locked memory, beside their copies alone and their kernels alone. The last one has
- * a real source, `replay`, that reads a file in memory. */
+/* pipelines.c - whole pipelines fed from locked memory, beside their copies alone and their kernels alone.
+ * The last one has a real source, `replay`, that reads a file in memory. */
 #include "tools/bench/bench.h"
 #include "tools/bench/gpu/run.h"
 
@@ -124,11 +124,14 @@ static char *pipeline_text(const struct gpu_node *node, const char *device, cons
 static char *hops_text(unsigned stages)
 {
     char from[2048], in[32] = "field";
-    int length = snprintf(from, sizeof from, "  - {stage: simulate, name: source, samples: 1000000, frame_samples: %zu, out: field}\n",
-                          gpu_chord.samples);
+    int length =
+        snprintf(from, sizeof from,
+                 "  - {stage: simulate, name: source, samples: 1000000, frame_samples: %zu, out: field}\n",
+                 gpu_chord.samples);
     for (unsigned i = 0; i < stages; i++) {
-        length += snprintf(from + length, sizeof from - (size_t)length,
-                           "  - {stage: upchannelize, name: hop%u, in: %s, out: passed%u, factor: 1}\n", i, in, i);
+        length +=
+            snprintf(from + length, sizeof from - (size_t)length,
+                     "  - {stage: upchannelize, name: hop%u, in: %s, out: passed%u, factor: 1}\n", i, in, i);
         snprintf(in, sizeof in, "passed%u", i);
     }
     snprintf(from + length, sizeof from - (size_t)length,
@@ -163,8 +166,8 @@ static void heading(void)
 }
 
 /* Prints a row; 1 if it falls short of what is required. */
-static int report(const struct gpu_node *node, const char *name, const struct gpu_run_result *r, double copies,
-                  double kernels, bool required)
+static int report(const struct gpu_node *node, const char *name, const struct gpu_run_result *r,
+                  double copies, double kernels, bool required)
 {
     double longer = copies > kernels ? copies : kernels, ratio = r->ms / longer;
     printf("%-40s %8.3f %8.3f %8.3f %7.3f %7s %7.2f %8.1f\n", name, r->ms, copies, kernels, ratio,
@@ -213,7 +216,9 @@ static void measure_replay(struct gpu *g, const struct gpu_node *node, double co
         snprintf(from, sizeof from, "  - {stage: replay, name: source, files: %s, loop: %d, out: field}\n",
                  path, RUN_FRAMES / REPLAYED);
         char *text = pipeline_text(node, "cuda:0", from, VOLTAGES);
-        if (text != NULL && gpu_run(g, &(struct gpu_run){"bench replay", text, node->samples, false, false, NULL, NULL}, &r)) {
+        if (text != NULL &&
+            gpu_run(g, &(struct gpu_run){"bench replay", text, node->samples, false, false, NULL, NULL},
+                    &r)) {
             report(node, "baseband, replayed from /dev/shm", &r, copies, kernels, false);
             printf("%40s replay reads %.1f GB/s; the stages behind it wait\n", "",
                    (double)r.in_bytes / r.ms * 1e-6);

@@ -1,7 +1,7 @@
 /* quantize.c - the quantize kernels on the GPU. */
+#include "kernels/quantize/quantize.h"
 #include "kernels/frb_beams/frb_beams.h"
 #include "kernels/frb_beams_quantize/frb_beams_quantize.h"
-#include "kernels/quantize/quantize.h"
 #include "tools/bench/bench.h"
 #include "tools/bench/gpu/gpu.h"
 
@@ -67,8 +67,8 @@ static void run_fused(void *arg, unsigned i)
 {
     struct fused *f = arg;
     unsigned set = i % f->sets.n;
-    br_fused_execute(f->plan, (uint16_t *)(void *)f->sets.in[set], BR_FUSED_BLOCK, f->valid,
-                     f->sets.out[set], f->sets.side[set]);
+    br_fused_execute(f->plan, (uint16_t *)(void *)f->sets.in[set], BR_FUSED_BLOCK, f->valid, f->sets.out[set],
+                     f->sets.side[set]);
 }
 
 /* A grid of bx by by beams, formed and quantized to 4 bits in one kernel. Milliseconds; negative: not

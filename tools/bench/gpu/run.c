@@ -234,7 +234,8 @@ bool gpu_run(struct gpu *g, const struct gpu_run *what, struct gpu_run_result *r
     if (what->ended != NULL) what->ended(g, graph);
     ok = true;
 done:
-    if (!ok && g->error.status == BR_OK) br_fail(&g->error, BR_E_INTERNAL, "%s: nothing came out", what->name);
+    if (!ok && g->error.status == BR_OK)
+        br_fail(&g->error, BR_E_INTERNAL, "%s: nothing came out", what->name);
     br_graph_destroy(graph);
     br_config_free(config);
     br_log_destroy(&log);

@@ -1,4 +1,5 @@
-/* timeline.c - what ran when on the GPU: timed events around every call of every stage for a few frames, drawn as text. */
+/* timeline.c - what ran when on the GPU: timed events around every call of every stage for a few frames,
+ * drawn as text. */
 #include "tools/bench/gpu/run.h"
 
 #include <stdio.h>
@@ -72,7 +73,8 @@ static void draw(const struct traced *t, br_gpu_event origin, double column_ms)
     memset(line, ' ', COLUMNS);
     line[COLUMNS] = '\0';
     for (unsigned i = 0; i < t->ncalls; i++) {
-        double from = br_gpu_event_ms(origin, t->call[i].begin) / column_ms, to = br_gpu_event_ms(origin, t->call[i].end) / column_ms;
+        double from = br_gpu_event_ms(origin, t->call[i].begin) / column_ms,
+               to = br_gpu_event_ms(origin, t->call[i].end) / column_ms;
         for (int c = from > 0 ? (int)from : 0; c < COLUMNS && (c < to || c == (int)from); c++)
             line[c] = (char)('0' + (t->call[i].frame - RUN_WARM) % 10);
     }
@@ -91,7 +93,8 @@ void gpu_timeline_print(struct gpu *g, struct br_graph *graph)
             double end = br_gpu_event_ms(origin, timeline.traced[i].call[k].end);
             if (end > last) last = end;
         }
-    printf("\nTimeline: %d consecutive frames, %.2f ms from edge to edge; a digit is the frame that the stage's stream works on\n",
+    printf("\nTimeline: %d consecutive frames, %.2f ms from edge to edge; a digit is the frame that the "
+           "stage's stream works on\n",
            FRAMES, last);
     for (unsigned i = 0; i < timeline.n; i++) draw(&timeline.traced[i], origin, last / COLUMNS);
     for (unsigned i = 0; i < timeline.n; i++)

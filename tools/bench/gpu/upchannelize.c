@@ -83,7 +83,8 @@ int bench_gpu_upchannelize(struct gpu *g)
         double ms = gpu_upchannelize(g, &gpu_chord, &(struct gpu_zone){gpu_chord.channels, factor}, 1);
         char name[32];
         snprintf(name, sizeof name, "U = %u, %.2f of copy", factor, least);
-        if (ms > 0 && g->copy > 0) shorts += gpu_require(name, ms * 1e3, "us", bytes / (least * g->copy) * 1e6);
+        if (ms > 0 && g->copy > 0)
+            shorts += gpu_require(name, ms * 1e3, "us", bytes / (least * g->copy) * 1e6);
     }
     double mix = gpu_upchannelize(g, &gpu_chord, gpu_mix + 1, GPU_MIX - 1);
     if (mix > 0) shorts += gpu_require("a node's mix", mix * 1e3, "us", 230);

@@ -1,7 +1,8 @@
-/* layout.h - where things stand in the portable beamformer (tile.cuh): what its blocks keep in shared memory, and
- * which lane holds what.
+/* layout.h - where things stand in the portable beamformer (tile.cuh): what its blocks keep in shared
+ * memory, and which lane holds what.
  *
- * One tile: 16 MT beams by TIMES times, dishes in chunks. All numbers here count within the tile, the chunk and the block. */
+ * One tile: 16 MT beams by TIMES times, dishes in chunks. All numbers here count within the tile, the
+ * chunk and the block. */
 #ifndef BEAMRING_KERNELS_BASEBAND_GPU_MMA_LAYOUT_H
 #define BEAMRING_KERNELS_BASEBAND_GPU_MMA_LAYOUT_H
 
@@ -36,15 +37,15 @@ static inline BR_HD int br_tile_copy_piece(int thread)
     return thread % 8;
 }
 
-/* Byte in its row at which a 16-byte piece stands: half a warp reads two pieces each of rows t, t + 1, t + 8 and t +
- * 9 (t even) at once, and these lie in different banks. */
+/* Byte in its row at which a 16-byte piece stands: half a warp reads two pieces each of rows t, t + 1, t +
+ * 8 and t + 9 (t even) at once, and these lie in different banks. */
 static inline BR_HD int br_tile_field_place(int row, int piece)
 {
     return (piece ^ ((row & 1) << 1 | (row & 8) >> 1)) * 16;
 }
 
-/* The time that is column `column` of the MMA `j` of those side by side: so that a thread, which holds columns 2 i
- * and 2 i + 1, ends up with 8 consecutive times. */
+/* The time that is column `column` of the MMA `j` of those side by side: so that a thread, which holds
+ * columns 2 i and 2 i + 1, ends up with 8 consecutive times. */
 static inline BR_HD int br_tile_time(int warp, int j, int column)
 {
     return warp * BR_TILE_WARP_TIMES + column / 2 * 8 + 2 * j + column % 2;

@@ -174,8 +174,8 @@ __device__ __forceinline__ void multiply(const stage<MT> &from, int steps, int (
                                          int (&im)[MT][COLUMNS][4])
 {
     int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-    /* The time of the column of which this thread holds a part, in the first of the MMAs side by side; 2, 4 and 6 later
-     * in the next ones, at the same place in their rows. */
+    /* The time of the column of which this thread holds a part, in the first of the MMAs side by side; 2,
+     * 4 and 6 later in the next ones, at the same place in their rows. */
     int row = br_tile_time(warp, 0, lane / 4);
 
 #pragma unroll 2

@@ -1,8 +1,8 @@
 /* The beamformer on Hopper, its plan: the variant, weights as they are to stand in shared memory, launches.
  */
 #include "kernels/baseband/gpu/wgmma/persistent.cuh"
-#include "kernels/baseband/gpu/wgmma/wgmma.h"
 #include "kernels/baseband/gpu/wgmma/small_frames.cuh"
+#include "kernels/baseband/gpu/wgmma/wgmma.h"
 #include "kernels/common/cuda.h"
 #include "kernels/common/tensor_map.cuh"
 
@@ -47,7 +47,7 @@ struct br_baseband_hopper {
     unsigned small_bytes;
     /* launches beside each other */
     order_state *state;
-    volatile unsigned *follows; /* the device writes there; see tell_host() */
+    volatile unsigned *follows;                              /* the device writes there; see tell_host() */
     unsigned long long launches, blocks[order_state::SLOTS]; /* blocks: that were launched */
     range e[TOGETHER], out[TOGETHER]; /* of the last launches, by number modulo TOGETHER */
     CUtensorMap weights_map;
@@ -114,13 +114,14 @@ static void arrange(uint8_t *weights, float *scales, const struct br_baseband_ho
 /* For frames of few tiles: how 48 beams' weights of a chunk, re and im, are loaded. */
 static int make_weights_map(struct br_baseband_hopper *h, size_t rows, struct br_why *why)
 {
-    /* weights: shape (rows, chunks, 3, 96, DISHES), contiguous; the slowest dimensions, together, come last here */
+    /* weights: shape (rows, chunks, 3, 96, DISHES), contiguous; the slowest dimensions, together, come
+     * last here */
     const cuuint64_t size[3] = {DISHES, h->k.beams, rows * h->w.chunks * 3},
                      stride[2] = {DISHES, static_cast<cuuint64_t>(DISHES) * h->k.beams};
     const cuuint32_t box[3] = {DISHES, small::BEAMS, 2}, ones[3] = {1, 1, 1};
     if (h->encode(&h->weights_map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 3, h->weights, size, stride, box, ones,
-                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS)
+                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
+                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS)
         return br_because(why, "the driver refuses to describe the weights of %zu beam tiles", rows);
     return 0;
 }
@@ -297,9 +298,9 @@ static unsigned count_apart(const struct br_baseband_hopper *h, range reads, ran
     return TOGETHER;
 }
 
-/* Blocks that share a frame's tiles. A frame alone: as many as run at once, shares in halves of tiles. Where
- * frames follow each other, `depth` of them beside each other: whole tiles, 4 a block (or 2, where only 2 or 3 frames
- * can be) so long as all multiprocessors have work. */
+/* Blocks that share a frame's tiles. A frame alone: as many as run at once, shares in halves of tiles.
+ * Where frames follow each other, `depth` of them beside each other: whole tiles, 4 a block (or 2, where
+ * only 2 or 3 frames can be) so long as all multiprocessors have work. */
 static unsigned share_out(const struct br_baseband_hopper *h, work *w, size_t tiles, unsigned depth,
                           bool follows)
 {

@@ -1,31 +1,34 @@
 /* launch_order.cuh - launches of a plan, one after the other in a stream, that run beside each other.
  *
- * With programmatic dependent launch a kernel may begin when every block of the one before it in the stream has
- * said so or has ended; a wait (await_previous) then lasts until that one has ended wholly and what it wrote can be
- * seen. Frames seldom have anything to do with each other, and then waiting is time lost: blocks of the next
- * frame could begin one by one as those of this one end.
+ * With programmatic dependent launch a kernel may begin when every block of the one before it in the
+ * stream has said so or has ended; a wait (await_previous) then lasts until that one has ended wholly and
+ * what it wrote can be seen. Frames seldom have anything to do with each other, and then waiting is time
+ * lost: blocks of the next frame could begin one by one as those of this one end.
  *
- * What a launch may leave out is the wait for launches of its own plan that touch nothing of what it reads or
- * writes: the host compares addresses with those of the last TOGETHER launches. What the host cannot know is
- * whether these stand right before it in the stream, or whether there is something else between, which has to
- * be waited for. The device finds out:
+ * What a launch may leave out is the wait for launches of its own plan that touch nothing of what it reads
+ * or writes: the host compares addresses with those of the last TOGETHER launches. What the host cannot
+ * know is whether these stand right before it in the stream, or whether there is something else between,
+ * which has to be waited for. The device finds out:
  *
- * - A launch lets the next one begin only once it knows that everything before it has ended, but for launches
+ * - A launch lets the next one begin only once it knows that everything before it has ended, but for
+ *   launches
  *   of its plan beside which it may run.
- * - So if the launch before it of its plan has not ended, nothing stands between: that other thing would still
+ * - So if the launch before it of its plan has not ended, nothing stands between: that other thing would
+ *   still
  *   wait for it, and would not let this one begin. A block that sees this tells the launch's other blocks.
- * - Launches end in order: the last block of each waits, at its end, for the launch before. So when all blocks
+ * - Launches end in order: the last block of each waits, at its end, for the launch before. So when all
+ *   blocks
  *   of a launch have ended, what is older has ended wholly.
  * - A launch that touches nothing of the `depth` ones before it waits until the first of these has ended.
  *
- * Whatever does not follow this plan's launches at once (a copy, an event, a kernel of another kind, another plan)
- * is waited for as always. Other kernels of these streams that let the next one begin early must keep to the first
- * rule, too: they wait first.
+ * Whatever does not follow this plan's launches at once (a copy, an event, a kernel of another kind,
+ * another plan) is waited for as always. Other kernels of these streams that let the next one begin early
+ * must keep to the first rule, too: they wait first.
  *
- * A frame that stands alone is done soonest by as many blocks as there are multiprocessors. Where frames follow
- * each other it is better that few blocks do more of each, since these lose the time of a begin and an end less
- * often, and the next frames' blocks take the other multiprocessors. Only the device knows which it is: it tells
- * the host, which reads that, without waiting, when it launches the next frame. */
+ * A frame that stands alone is done soonest by as many blocks as there are multiprocessors. Where frames
+ * follow each other it is better that few blocks do more of each, since these lose the time of a begin and
+ * an end less often, and the next frames' blocks take the other multiprocessors. Only the device knows
+ * which it is: it tells the host, which reads that, without waiting, when it launches the next frame. */
 #ifndef BEAMRING_KERNELS_BASEBAND_GPU_WGMMA_LAUNCH_ORDER_CUH
 #define BEAMRING_KERNELS_BASEBAND_GPU_WGMMA_LAUNCH_ORDER_CUH
 
@@ -35,28 +38,29 @@ namespace beamring::baseband::hopper
 {
 
 constexpr unsigned TOGETHER = 5;
-constexpr unsigned FOLLOWING = 4; /* once so many launches ran beside the one before, frames follow each other */
+constexpr unsigned FOLLOWING =
+    4; /* once so many launches ran beside the one before, frames follow each other */
 
 /* What the launches of a plan tell each other; they are numbered from 1 on. */
 struct order_state {
     static constexpr unsigned SLOTS = TOGETHER + 1;
     unsigned long long ended[SLOTS]; /* blocks, of launches with that number modulo SLOTS */
-    unsigned long long known;        /* the last launch of which a block knows that nothing stands before it but the
+    unsigned long long known; /* the last launch of which a block knows that nothing stands before it but the
                                         one before */
-    unsigned beside;                 /* launches, the last ones, that ran beside the one before: up to FOLLOWING */
+    unsigned beside;          /* launches, the last ones, that ran beside the one before: up to FOLLOWING */
 };
 
 /* Where a launch stands among those of its plan. */
 struct order {
     order_state *state;
     unsigned long long number;
-    /* where blocks are counted as they end: this launch's, those of the launch before and of the one `depth` before;
-     * how many these are when they all have ended */
+    /* where blocks are counted as they end: this launch's, those of the launch before and of the one
+     * `depth` before; how many these are when they all have ended */
     unsigned long long *ended;
     const unsigned long long *last, *oldest;
     unsigned long long last_blocks, oldest_blocks;
     unsigned *follows; /* in the host's memory: whether frames follow each other */
-    bool beside;       /* touches nothing that the `depth` before it write, and writes nothing that they read */
+    bool beside; /* touches nothing that the `depth` before it write, and writes nothing that they read */
 };
 
 /* ---- launches one after the other ---- */

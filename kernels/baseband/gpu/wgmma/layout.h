@@ -55,15 +55,15 @@ static inline BR_HD unsigned br_hopper_weight(unsigned beams, unsigned part, uns
     return br_wgmma_128_place(part * beams + beam, dish / 64 * 64 + k.row * 32 + k.column);
 }
 
-/* The same in the kernel for frames of few tiles, which forms 48 beams of a tile's 96 (`upper`: the last 48) and
- * has two parts, 0 is re, 1 im. */
+/* The same in the kernel for frames of few tiles, which forms 48 beams of a tile's 96 (`upper`: the last
+ * 48) and has two parts, 0 is re, 1 im. */
 static inline BR_HD unsigned br_hopper_small_weight(unsigned part, unsigned beam, unsigned dish)
 {
     return br_hopper_weight(48, part, beam, dish);
 }
 
-/* Where, in a chunk's weights [3 parts][96 beams][128 bytes], the box [2][48][128] of those stands that are wanted: part
- * in .row, beam in .column. */
+/* Where, in a chunk's weights [3 parts][96 beams][128 bytes], the box [2][48][128] of those stands that
+ * are wanted: part in .row, beam in .column. */
 static inline BR_HD struct br_cell br_hopper_small_box(unsigned upper)
 {
     return br_cell(1, upper * 48);

@@ -3,8 +3,8 @@
 #ifndef BEAMRING_KERNELS_BASEBAND_GPU_WGMMA_LOADS_CUH
 #define BEAMRING_KERNELS_BASEBAND_GPU_WGMMA_LOADS_CUH
 
-#include "kernels/baseband/gpu/wgmma/layout.h"
 #include "kernels/baseband/gpu/wgmma/launch_order.cuh"
+#include "kernels/baseband/gpu/wgmma/layout.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,29 +1,30 @@
-/* persistent.cuh - the beamformer on Hopper, the kernel: for each channel and polarisation a product of matrices
- * with wgmma.
+/* persistent.cuh - the beamformer on Hopper, the kernel: for each channel and polarisation a product of
+ * matrices with wgmma.
  *
- * Times are the product's rows, beams its columns: 2 BEAMS of them, first all real parts, then all imaginary
- * ones. The field comes packed to shared memory (tensor memory accelerator), goes from there to registers and
- * becomes 16 re and 16 im there, by a shift and a mask; these registers are the products' operand a. With the
- * weights -im, re and im of a chunk of dishes one after the other in shared memory, operand b is a window of
- * them:
+ * Times are the product's rows, beams its columns: 2 BEAMS of them, first all real parts, then all
+ * imaginary ones. The field comes packed to shared memory (tensor memory accelerator), goes from there to
+ * registers and becomes 16 re and 16 im there, by a shift and a mask; these registers are the products'
+ * operand a. With the weights -im, re and im of a chunk of dishes one after the other in shared memory,
+ * operand b is a window of them:
  *
  *   16 (J_re | J_im) = sum_d 16 E_re (A_re | A_im) + 16 E_im (-A_im | A_re),
  *
  * exact in 32 bits up to 65536 dishes; all of a sum stays in one thread's register.
  *
- * A block has a warpgroup of which single threads start the loads, and 2 or 3 warpgroups that multiply, each
- * with stages of its own. With many beams, two share each tile of 128 times, one multiplying while the other
- * rounds; with few, where memory is what counts, they take turns at tiles. Blocks stay; each has a contiguous
- * part of all tiles (or halves of tiles), numbered [channel and polarisation][beam tile][time], and loads
- * weights, chunk by chunk as the ones before are done with, only where it comes to another channel. Where a
- * channel and polarisation has only 64 dishes, a chunk holds two of them (PAIR).
+ * A block has a warpgroup of which single threads start the loads, and 2 or 3 warpgroups that multiply,
+ * each with stages of its own. With many beams, two share each tile of 128 times, one multiplying while
+ * the other rounds; with few, where memory is what counts, they take turns at tiles. Blocks stay; each has
+ * a contiguous part of all tiles (or halves of tiles), numbered [channel and polarisation][beam
+ * tile][time], and loads weights, chunk by chunk as the ones before are done with, only where it comes to
+ * another channel. Where a channel and polarisation has only 64 dishes, a chunk holds two of them (PAIR).
  *
- * Small frames take as long as a block needs to begin and to end, so both are short: blocks begin while those
- * of the launch before end, start few barriers, and load the first weights at once; the field of the first
- * tile is asked for meanwhile and loaded once it is known that the launch before need not be waited for, or it has
- * ended (launch_order.cuh). Where frames follow each other, they have fewer blocks than there are multiprocessors and
- * run beside each other. Of frames of still fewer tiles the kernel in small_frames.cuh takes care.
- */
+ * Small frames take as long as a block needs to begin and to end, so both are short: blocks begin while
+ * those of the launch before end, start few barriers, and load the first weights at once; the field of the
+ * first tile is asked for meanwhile and loaded once it is known that the launch before need not be waited
+ * for, or it has ended (launch_order.cuh). Where frames follow each other, they have fewer blocks than
+ * there are multiprocessors and run beside each other. Of frames of still fewer tiles the kernel in
+ * small_frames.cuh takes care.
+ * */
 #ifndef BEAMRING_KERNELS_BASEBAND_GPU_WGMMA_PERSISTENT_CUH
 #define BEAMRING_KERNELS_BASEBAND_GPU_WGMMA_PERSISTENT_CUH
 
@@ -345,8 +346,14 @@ __global__ void __launch_bounds__(V::THREADS, 1)
         }
     } else {
         registers_more<V::REGISTERS>();
-        consumer<V> c = {{w, threadIdx.x % 128, threadIdx.x % 32, warp, threadIdx.x % 4,
-                          V::HALVES ? group * V::PIECE : 0, {}, 0},
+        consumer<V> c = {{w,
+                          threadIdx.x % 128,
+                          threadIdx.x % 32,
+                          warp,
+                          threadIdx.x % 4,
+                          V::HALVES ? group * V::PIECE : 0,
+                          {},
+                          0},
                          &out_map,
                          memory + p.stages + group * w.stages * V::STAGE,
                          memory + p.out + (V::HALVES ? 0 : group * 2 * V::OUT),

@@ -1,10 +1,10 @@
-/* round.cuh - the beamformer on Hopper: what becomes of the sums: rounded, clamped, counted, and as bytes in shared
- * memory.
+/* round.cuh - the beamformer on Hopper: what becomes of the sums: rounded, clamped, counted, and as bytes
+ * in shared memory.
  *
- * Rounding: J + 8 = floor(sum / 2^s + 8.5), clamped to [0, 16] so that 0 and 16 are the values that a nibble
- * does not hold. Sums of up to 8192 dishes are exact in float32 (16 sum has at most 24 significant bits), so
- * that is two fused multiply-adds that round down: one into [0, 1], which the hardware clamps to, one that
- * moves 16 times that to the low bits. */
+ * Rounding: J + 8 = floor(sum / 2^s + 8.5), clamped to [0, 16] so that 0 and 16 are the values that a
+ * nibble does not hold. Sums of up to 8192 dishes are exact in float32 (16 sum has at most 24 significant
+ * bits), so that is two fused multiply-adds that round down: one into [0, 1], which the hardware clamps
+ * to, one that moves 16 times that to the low bits. */
 #ifndef BEAMRING_KERNELS_BASEBAND_GPU_WGMMA_ROUND_CUH
 #define BEAMRING_KERNELS_BASEBAND_GPU_WGMMA_ROUND_CUH
 

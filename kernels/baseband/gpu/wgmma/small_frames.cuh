@@ -1,22 +1,22 @@
-/* small_frames.cuh - the beamformer on Hopper for frames of few tiles: one block, a warpgroup, forms 48 beams of one
- * tile and ends.
+/* small_frames.cuh - the beamformer on Hopper for frames of few tiles: one block, a warpgroup, forms 48
+ * beams of one tile and ends.
  *
- * A multiprocessor holds two blocks, of one frame or of two, so that one multiplies while the other loads, rounds
- * or stores; the next launches' blocks begin one by one as this one's end (launch_order.cuh). All that a block
- * needs fits its half of the shared memory: the field of 128 times, up to 512 dishes, and the weights' real
- * and imaginary parts. Without a part -im there, products are formed one by one,
+ * A multiprocessor holds two blocks, of one frame or of two, so that one multiplies while the other loads,
+ * rounds or stores; the next launches' blocks begin one by one as this one's end (launch_order.cuh). All
+ * that a block needs fits its half of the shared memory: the field of 128 times, up to 512 dishes, and the
+ * weights' real and imaginary parts. Without a part -im there, products are formed one by one,
  *
  *   16 J_re = sum_d 16 E_re A_re + 16 (-E_im - 1) A_im + 16 A_im,   16 J_im = sum_d 16 E_re A_im + 16 E_im A_re:
  *
- * -x - 1 is what a bitwise "not" makes of x, and does not overflow where -x would; the sums begin at 16 times the
- * weights' sum_d A_im.
+ * -x - 1 is what a bitwise "not" makes of x, and does not overflow where -x would; the sums begin at 16
+ * times the weights' sum_d A_im.
  *
  * What takes time is to begin: so a block's warps share that. */
 #ifndef BEAMRING_KERNELS_BASEBAND_GPU_WGMMA_SMALL_FRAMES_CUH
 #define BEAMRING_KERNELS_BASEBAND_GPU_WGMMA_SMALL_FRAMES_CUH
 
-#include "kernels/baseband/gpu/wgmma/loads.cuh"
 #include "kernels/baseband/gpu/wgmma/launch_order.cuh"
+#include "kernels/baseband/gpu/wgmma/loads.cuh"
 #include "kernels/baseband/gpu/wgmma/round.cuh"
 
 namespace beamring::baseband::hopper
@@ -32,7 +32,8 @@ struct small {
     static constexpr bool HALVES = false, PAIR = false;
 };
 
-/* Bytes from the start of the block's shared memory. The result takes the place of the first chunk's field. */
+/* Bytes from the start of the block's shared memory. The result takes the place of the first chunk's
+ * field. */
 struct small_places {
     unsigned weights, scales, field_full, weights_full, bytes;
 };
@@ -49,7 +50,8 @@ __host__ __device__ inline small_places small_places_of(unsigned chunks)
     return p;
 }
 
-/* What a block forms. Blocks are numbered (48 beams, time, channel and polarisation): neighbours share a field. */
+/* What a block forms. Blocks are numbered (48 beams, time, channel and polarisation): neighbours share a
+ * field. */
 struct small_piece {
     unsigned fp, tile, first_beam;
     size_t row;     /* of weights, scales and offsets, of 96 beams each */
@@ -86,8 +88,8 @@ __device__ __forceinline__ void load_small_field(const work &w, const CUtensorMa
     }
 }
 
-/* By one thread: asks for the weights, parts 1 and 2 of 48 beams of shape (weight_rows, beam_tiles, chunks, 3, 96,
- * DISHES), a barrier for each chunk. */
+/* By one thread: asks for the weights, parts 1 and 2 of 48 beams of shape (weight_rows, beam_tiles,
+ * chunks, 3, 96, DISHES), a barrier for each chunk. */
 __device__ __forceinline__ void load_small_weights(const work &w, const CUtensorMap *from,
                                                    const small_piece &piece, uint8_t *weights, barrier *full)
 {
@@ -155,8 +157,9 @@ __device__ __forceinline__ void multiply_small(int (&sums)[small::MT][small::BEA
     }
 }
 
-/* Adds what was clamped: what was not is in `whole`, as in rounding. Eight lanes have the same beams: they add two
- * counters at a time, i and i + 6 in the halves of a word, and at last four of them have three counters each. */
+/* Adds what was clamped: what was not is in `whole`, as in rounding. Eight lanes have the same beams: they
+ * add two counters at a time, i and i + 6 in the halves of a word, and at last four of them have three
+ * counters each. */
 __device__ __forceinline__ void count_small(const work &w, unsigned first_beam, unsigned lane, unsigned times,
                                             const unsigned (&whole)[small::COUNTERS])
 {

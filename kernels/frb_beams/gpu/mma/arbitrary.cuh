@@ -25,16 +25,17 @@ constexpr int MOST_PIECES = 24; /* 16-byte pieces of one time step in a stage */
 
 /* What a launch works on. */
 struct work {
-    const uint16_t *in;     /* [F][stride][2M][2N] */
-    const uint8_t *valid;   /* [F][stride] or NULL */
-    const uint4 *weights_q; /* [F][blocks][octets][32 lanes]: 2^7 U_q, see steer.cuh */
-    const uint4 *weights_p; /* [F][blocks][pairs][8] */
-    uint16_t *out;          /* [F][stride][B] */
-    unsigned T, stride, B, nq, cells; /* stride: steps of a channel in memory, of which T are formed */
+    const uint16_t *in;                 /* [F][stride][2M][2N] */
+    const uint8_t *valid;               /* [F][stride] or NULL */
+    const uint4 *weights_q;             /* [F][blocks][octets][32 lanes]: 2^7 U_q, see steer.cuh */
+    const uint4 *weights_p;             /* [F][blocks][pairs][8] */
+    uint16_t *out;                      /* [F][stride][B] */
+    unsigned T, stride, B, nq, cells;   /* stride: steps of a channel in memory, of which T are formed */
     unsigned blocks;                    /* of 32 beams */
     unsigned pairs, octets;             /* of p; of q */
     unsigned stage_pairs, stage_octets; /* at most this many in a stage */
-    unsigned stride_pieces; /* of a time step in a stage: an odd number of pieces, so that 8 rows use all banks */
+    unsigned
+        stride_pieces; /* of a time step in a stage: an odd number of pieces, so that 8 rows use all banks */
     unsigned step_tiles, beam_tiles;
     bool wide_in, wide_out; /* pieces of 16 bytes are aligned */
 };
@@ -119,7 +120,8 @@ template <int MT> __global__ void __launch_bounds__(THREADS, 2) form(const work 
 
     position loading = {0, 0}, at = {0, 0};
     for (int s = 0; s < STAGES - 1; s++) {
-        if (loading.pair < w.pairs) load<STEPS>(stages + s * STEPS * w.stride_pieces, w, in, loading, present);
+        if (loading.pair < w.pairs)
+            load<STEPS>(stages + s * STEPS * w.stride_pieces, w, in, loading, present);
         copy_async_commit();
         loading.advance(w);
     }
@@ -127,7 +129,8 @@ template <int MT> __global__ void __launch_bounds__(THREADS, 2) form(const work 
         copy_async_wait<STAGES - 2>();
         __syncthreads(); /* this stage has arrived for all; the one before it is no longer read */
         int next = now == 0 ? STAGES - 1 : now - 1;
-        if (loading.pair < w.pairs) load<STEPS>(stages + next * STEPS * w.stride_pieces, w, in, loading, present);
+        if (loading.pair < w.pairs)
+            load<STEPS>(stages + next * STEPS * w.stride_pieces, w, in, loading, present);
         copy_async_commit();
         loading.advance(w);
 

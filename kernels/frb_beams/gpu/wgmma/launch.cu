@@ -1,8 +1,8 @@
 /* FRB stage 2 on Hopper, its plan: the variant, how shared memory is divided, the launch. */
 #include "kernels/common/cuda.h"
 #include "kernels/common/tensor_map.cuh"
-#include "kernels/frb_beams/gpu/wgmma/wgmma.h"
 #include "kernels/frb_beams/gpu/wgmma/arbitrary.cuh"
+#include "kernels/frb_beams/gpu/wgmma/wgmma.h"
 
 #include <cuda_runtime.h>
 #include <stdlib.h>
@@ -146,7 +146,8 @@ extern "C" void br_frb_beams_hopper(struct br_frb_beams_hopper *hopper, const vo
     w.step_tiles = up(w.T, NT);
     unsigned tiles = w.F * w.beam_tiles * w.step_tiles;
     unsigned blocks = tiles < hopper->processors ? tiles : hopper->processors;
-    hopper->k.run<<<blocks, THREADS, hopper->shared,
-                    static_cast<cudaStream_t>(br_cuda_stream(hopper->cuda))>>>(in, out, w);
+    hopper->k
+        .run<<<blocks, THREADS, hopper->shared, static_cast<cudaStream_t>(br_cuda_stream(hopper->cuda))>>>(
+            in, out, w);
     br_cuda_ok(hopper->cuda, cudaGetLastError(), "the launch of the FRB beams");
 }

@@ -18,8 +18,8 @@
 #ifndef BEAMRING_KERNELS_FRB_GRID_GPU_AUTOCORR_1D_AUTOCORR_CUH
 #define BEAMRING_KERNELS_FRB_GRID_GPU_AUTOCORR_1D_AUTOCORR_CUH
 
-#include "kernels/frb_grid/gpu/fft.cuh"
 #include "kernels/frb_grid/gpu/autocorr_1d/layout.h"
+#include "kernels/frb_grid/gpu/fft.cuh"
 
 namespace beamring
 {

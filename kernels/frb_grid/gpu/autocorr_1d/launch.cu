@@ -1,5 +1,6 @@
-/* FRB stage 1 on a GPU, grids of 12 to 24 cells each way: tables and launches; autocorr.cuh says how it is done,
- * warp_roles.cuh who does what. One launch does the blocks of any number of plans, the longest first. */
+/* FRB stage 1 on a GPU, grids of 12 to 24 cells each way: tables and launches; autocorr.cuh says how it is
+ * done, warp_roles.cuh who does what. One launch does the blocks of any number of plans, the longest
+ * first. */
 #include "kernels/common/cuda.h"
 #include "kernels/common/fragments.h"
 #include "kernels/common/half.h"
@@ -66,8 +67,8 @@ static bool transposes(unsigned rows, unsigned columns)
     return row_tiles == column_tiles ? columns > rows : row_tiles > column_tiles;
 }
 
-/* Whether blocks of so many samples are faster so than with what gpu/launch.cu does for each sample, which takes
- * about 1.2 times as long as a sample of a step: steps, whole or not, and a block's end count. */
+/* Whether blocks of so many samples are faster so than with what gpu/launch.cu does for each sample, which
+ * takes about 1.2 times as long as a sample of a step: steps, whole or not, and a block's end count. */
 static bool pays(const struct br_frb_grid *plan)
 {
     const unsigned npol = static_cast<unsigned>(plan->npol), times = frb_lags_times(npol);

@@ -22,8 +22,8 @@
 #ifndef BEAMRING_KERNELS_FRB_GRID_GPU_AUTOCORR_2D_AUTOCORR_CUH
 #define BEAMRING_KERNELS_FRB_GRID_GPU_AUTOCORR_2D_AUTOCORR_CUH
 
-#include "kernels/frb_grid/gpu/fft.cuh"
 #include "kernels/frb_grid/gpu/autocorr_2d/layout.h"
+#include "kernels/frb_grid/gpu/fft.cuh"
 
 namespace beamring
 {

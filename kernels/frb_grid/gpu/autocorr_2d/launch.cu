@@ -2,9 +2,9 @@
  * launch does the blocks of any number of plans, the longest first. */
 #include "kernels/common/cuda.h"
 #include "kernels/common/half.h"
-#include "kernels/frb_grid/gpu/direct/layout.h"
 #include "kernels/frb_grid/gpu/autocorr_2d/autocorr_2d.h"
 #include "kernels/frb_grid/gpu/autocorr_2d/whole_blocks.cuh"
+#include "kernels/frb_grid/gpu/direct/layout.h"
 
 #include <cuda_runtime.h>
 #include <math.h>

@@ -14,8 +14,8 @@
 #ifndef BEAMRING_KERNELS_FRB_GRID_GPU_AUTOCORR_2D_WORK_CUH
 #define BEAMRING_KERNELS_FRB_GRID_GPU_AUTOCORR_2D_WORK_CUH
 
-#include "kernels/frb_grid/plan.h"
 #include "kernels/frb_grid/gpu/autocorr_2d/autocorr.cuh"
+#include "kernels/frb_grid/plan.h"
 
 #include <float.h>
 

@@ -8,8 +8,8 @@
 #ifndef BEAMRING_KERNELS_FRB_GRID_GPU_DIRECT_TRANSFORM_CUH
 #define BEAMRING_KERNELS_FRB_GRID_GPU_DIRECT_TRANSFORM_CUH
 
-#include "kernels/frb_grid/gpu/fft.cuh"
 #include "kernels/frb_grid/gpu/direct/layout.h"
+#include "kernels/frb_grid/gpu/fft.cuh"
 
 namespace beamring
 {

@@ -1,5 +1,5 @@
-/* fft_store.cuh - the filterbank on a GPU, last part: from the exchange to the output. pfb.cuh says how the work
- * is divided. */
+/* fft_store.cuh - the filterbank on a GPU, last part: from the exchange to the output. pfb.cuh says how
+ * the work is divided. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_GPU_FP32_FFT_STORE_CUH
 #define BEAMRING_KERNELS_UPCHANNELIZE_GPU_FP32_FFT_STORE_CUH
 

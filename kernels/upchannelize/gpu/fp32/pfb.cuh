@@ -2,19 +2,21 @@
  * butterfly, exchange through shared memory, the rest of the transform.
  *
  * transform.h says what is computed and why the signs and 1/sqrt(2) can stand in the taps. Here a thread
- * block walks along time with SPAN samples of the row (channels and spectators are one row: the filter treats
- * them alike), two output steps a turn, in these parts:
+ * block walks along time with SPAN samples of the row (channels and spectators are one row: the filter
+ * treats them alike), two output steps a turn, in these parts:
  *
- * load_taps.cuh  A thread has K = 4 (U = 2: 2) input steps j' + k U/K of each block, and 8/K samples of the row.
+ * load_taps.cuh  A thread has K = 4 (U = 2: 2) input steps j' + k U/K of each block, and 8/K samples of
+ * the row.
  *             A sample is unpacked once: what it contributes to this and the next three outputs is added to
  *             running sums (more than four taps: it is read again for each tap). Then the butterfly over k,
  *             and the turn by e^{-2 i pi j' (q + 1/2)/U}.
- * fft_store.cuh  U >= 32 only: transforms of length MIDDLE, in place in shared memory. Then transforms of length
+ * fft_store.cuh  U >= 32 only: transforms of length MIDDLE, in place in shared memory. Then transforms of
+ * length
  *             LAST; gain, rounding, clamping; four samples are stored as one word.
  *
- * With N = U/K, j' = c + LAST b and r = d + MIDDLE g, fine channel u = K r + q comes from rows q N + c + LAST
- * d of the exchange. The order of all sums is fixed: neither the length of a call nor the division of the
- * work changes a result by a bit. */
+ * With N = U/K, j' = c + LAST b and r = d + MIDDLE g, fine channel u = K r + q comes from rows q N + c +
+ * LAST d of the exchange. The order of all sums is fixed: neither the length of a call nor the division of
+ * the work changes a result by a bit. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_GPU_FP32_PFB_CUH
 #define BEAMRING_KERNELS_UPCHANNELIZE_GPU_FP32_PFB_CUH
 

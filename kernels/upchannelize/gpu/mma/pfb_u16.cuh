@@ -1,11 +1,12 @@
 /* pfb_u16.cuh - the filterbank for U up to 16: taps and transform as one banded matrix on tensor cores.
  *
- * A chunk is 16 steps of input and so 16/U output steps of U/2 pairs of fine channels: 8 pairs, whose C and S
- * (gpu/convert.cuh) are the 16 rows of a product. The window of a row reaches over this chunk and LAGS - 1 before
- * it; the matrix of lag l (16 by 16) is what a chunk contributes to the rows of the l-th chunk after it. A
- * sample is unpacked once; sums of the next LAGS - 1 chunks stay in registers. Chunks are counted from the
- * start of the stream, not of the call, so that the way in which a sum is rounded does not depend on the
- * length of calls: a call that ends within a chunk leaves it to the next to be read again.
+ * A chunk is 16 steps of input and so 16/U output steps of U/2 pairs of fine channels: 8 pairs, whose C
+ * and S (gpu/convert.cuh) are the 16 rows of a product. The window of a row reaches over this chunk and
+ * LAGS - 1 before it; the matrix of lag l (16 by 16) is what a chunk contributes to the rows of the l-th
+ * chunk after it. A sample is unpacked once; sums of the next LAGS - 1 chunks stay in registers. Chunks
+ * are counted from the start of the stream, not of the call, so that the way in which a sum is rounded
+ * does not depend on the length of calls: a call that ends within a chunk leaves it to the next to be read
+ * again.
  *
  * A warp has TILES * 8 samples of the row and walks along time alone: no shared memory, no barriers. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_GPU_MMA_PFB_U16_CUH

@@ -1,17 +1,18 @@
-/* pfb_u32up.cuh - the filterbank for U of 32 and more and up to 4 taps: taps in registers, the transform on
- * tensor cores.
+/* pfb_u32up.cuh - the filterbank for U of 32 and more and up to 4 taps: taps in registers, the transform
+ * on tensor cores.
  *
- * With j the time within a block, z[j] = sum_m (-1)^m W[m U + j] E[(t - M + 1 + m) U + j] and the phase psi
- * of fine channel u at j, C = sum_j cos(psi) z[j] and S = sum_j sin(psi) z[j] (gpu/convert.cuh). As psi(U - j) = pi
- * (U - 1 - 2u) - psi(j), an odd multiple of pi less psi(j), the sums need only half the products:
+ * With j the time within a block, z[j] = sum_m (-1)^m W[m U + j] E[(t - M + 1 + m) U + j] and the phase
+ * psi of fine channel u at j, C = sum_j cos(psi) z[j] and S = sum_j sin(psi) z[j] (gpu/convert.cuh). As
+ * psi(U - j) = pi (U - 1 - 2u) - psi(j), an odd multiple of pi less psi(j), the sums need only half the
+ * products:
  *
  *   C = z[0] + sum_{j=1}^{U/2-1} cos(psi_j) (z[j] - z[U-j])      S = sin(psi_{U/2}) z[U/2] +
  * sum_{j=1}^{U/2-1} sin(psi_j) (z[j] + z[U-j])
  *
  * A block of threads has FOLD_SPAN samples of the row and walks along time, FOLD_TURN output steps between
- * barriers. Filter: a thread has two such pairs of times (j, j + 1 and their partners) of four samples; each
- * sample is unpacked once, added to running sums, folded, and written to shared memory. Transform: a warp has
- * 16 pairs of fine channels of half the samples. */
+ * barriers. Filter: a thread has two such pairs of times (j, j + 1 and their partners) of four samples;
+ * each sample is unpacked once, added to running sums, folded, and written to shared memory. Transform: a
+ * warp has 16 pairs of fine channels of half the samples. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_GPU_MMA_PFB_U32UP_CUH
 #define BEAMRING_KERNELS_UPCHANNELIZE_GPU_MMA_PFB_U32UP_CUH
 

@@ -1,14 +1,15 @@
-/* pfb_u128.cuh - the filterbank for U = 128 and up to 4 taps on Hopper: taps by multiplications of two times at
- * once, the transform by whole warpgroups.
+/* pfb_u128.cuh - the filterbank for U = 128 and up to 4 taps on Hopper: taps by multiplications of two
+ * times at once, the transform by whole warpgroups.
  *
- * With j the time within a block, z[j] = sum_m (-1)^m W[m U + j] E[(t - M + 1 + m) U + j] and the phase psi
- * of fine channel u at j, X[u] = sum_j e^{i psi} z[j]. Products are C = sum_j cos(psi) z[j] and S = sum_j
- * sin(psi) z[j] of even and of odd times, of U/4 of the phases: with e^{i psi} of channel U/2 - 1 - u being
- * (-1)^j times that of u turned over, their sums and differences make X of four channels of each (gpu/convert.cuh).
+ * With j the time within a block, z[j] = sum_m (-1)^m W[m U + j] E[(t - M + 1 + m) U + j] and the phase
+ * psi of fine channel u at j, X[u] = sum_j e^{i psi} z[j]. Products are C = sum_j cos(psi) z[j] and S =
+ * sum_j sin(psi) z[j] of even and of odd times, of U/4 of the phases: with e^{i psi} of channel U/2 - 1 -
+ * u being (-1)^j times that of u turned over, their sums and differences make X of four channels of each
+ * (gpu/convert.cuh).
  *
  * A warpgroup has an output step at a turn. The field's bytes (smem_io.cuh) stand in a ring of windows (U
- * times each) in shared memory, from which each turn takes its own and the three before it: nothing but them
- * is carried from turn to turn. */
+ * times each) in shared memory, from which each turn takes its own and the three before it: nothing but
+ * them is carried from turn to turn. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_GPU_WGMMA_PFB_U128_CUH
 #define BEAMRING_KERNELS_UPCHANNELIZE_GPU_WGMMA_PFB_U128_CUH
 

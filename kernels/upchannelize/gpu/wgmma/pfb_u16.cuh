@@ -1,15 +1,16 @@
 /* pfb_u16.cuh - the filterbank for U up to 16 on Hopper: taps and transform as one banded matrix,
  * multiplied by whole warpgroups beside the rest of the work.
  *
- * As in gpu/mma/pfb_u16.cuh, but samples are rows of the product, and the coefficients its columns: a chunk of 16
- * steps is a (64 samples by 16 times, from registers), multiplied at once with the coefficients of all
- * outputs that it contributes to. The sums of these LAGS chunks of output stay in registers, in a ring: chunk
- * c has block c % LAGS of the columns. No sum ever moves: the matrix in shared memory has the lags 0, 1, ...
- * LAGS - 1 and again 0, 1, ..., and what begins within it is the matrix for another position of the ring.
+ * As in gpu/mma/pfb_u16.cuh, but samples are rows of the product, and the coefficients its columns: a
+ * chunk of 16 steps is a (64 samples by 16 times, from registers), multiplied at once with the
+ * coefficients of all outputs that it contributes to. The sums of these LAGS chunks of output stay in
+ * registers, in a ring: chunk c has block c % LAGS of the columns. No sum ever moves: the matrix in shared
+ * memory has the lags 0, 1, ... LAGS - 1 and again 0, 1, ..., and what begins within it is the matrix for
+ * another position of the ring.
  *
- * Input and output go through shared memory (smem_io.cuh), CHUNKS chunks at a turn. While a chunk's products
- * are under way, the chunk before it becomes levels. A turn's levels are stored in the next turn, so that
- * there is one barrier a turn. zones.cuh says who walks where. */
+ * Input and output go through shared memory (smem_io.cuh), CHUNKS chunks at a turn. While a chunk's
+ * products are under way, the chunk before it becomes levels. A turn's levels are stored in the next turn,
+ * so that there is one barrier a turn. zones.cuh says who walks where. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_GPU_WGMMA_PFB_U16_CUH
 #define BEAMRING_KERNELS_UPCHANNELIZE_GPU_WGMMA_PFB_U16_CUH
 

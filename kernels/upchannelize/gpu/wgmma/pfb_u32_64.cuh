@@ -1,5 +1,5 @@
-/* pfb_u32_64.cuh - the filterbank for U = 32 and 64 and up to 4 taps on Hopper: taps and the first part of the
- * transform, decimated in time, in one product, whose sums stay in registers until they are complete.
+/* pfb_u32_64.cuh - the filterbank for U = 32 and 64 and up to 4 taps on Hopper: taps and the first part of
+ * the transform, decimated in time, in one product, whose sums stay in registers until they are complete.
  *
  * With SETS = U / 16, r = j mod SETS, and psi(u, s) the phase of fine channel u at step s = m U + j of the
  * window,
@@ -7,18 +7,19 @@
  *   F_r[u] = sum over m and j = r mod SETS of e^{i psi(u, s)} W[s] E[(t - M + 1 + m) U + j]
  *   X[u + 16 n] = sum_r e^{-2 pi i r n / SETS} F_r[u]
  *
- * because psi(u + 16 n, s) = psi(u, s) - 2 pi r n / SETS. Fine channels U - 1 - u - 16 n mirror those: their
- * phases are conjugate, and the same sums of cosines and sines make them (gpu/convert.cuh). So products have eight
- * phases u of each set of 16 times, and additions make U fine channels of them.
+ * because psi(u + 16 n, s) = psi(u, s) - 2 pi r n / SETS. Fine channels U - 1 - u - 16 n mirror those:
+ * their phases are conjugate, and the same sums of cosines and sines make them (gpu/convert.cuh). So
+ * products have eight phases u of each set of 16 times, and additions make U fine channels of them.
  *
- * A window of U times contributes to LAGS outputs, each of which has a block of the columns. Their sums are a
- * ring in registers as in pfb_u16.cuh: no sum ever moves, and each sample is read and unpacked once.
+ * A window of U times contributes to LAGS outputs, each of which has a block of the columns. Their sums
+ * are a ring in registers as in pfb_u16.cuh: no sum ever moves, and each sample is read and unpacked once.
  * Windows before the first output of a walk are multiplied with matrices that have zeros for the outputs
  * before it.
  *
  * Samples are unpacked as 8 + n at the first four of eight times of a product, and as 7 - n at the others,
- * whose coefficients have the other sign. What sums begin with takes off what that adds. Were all of them 8 +
- * n, it would add so much to phase 0 that its sums were rounded coarsely; so it is spread over all phases. */
+ * whose coefficients have the other sign. What sums begin with takes off what that adds. Were all of them
+ * 8 + n, it would add so much to phase 0 that its sums were rounded coarsely; so it is spread over all
+ * phases. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_GPU_WGMMA_PFB_U32_64_CUH
 #define BEAMRING_KERNELS_UPCHANNELIZE_GPU_WGMMA_PFB_U32_64_CUH
 

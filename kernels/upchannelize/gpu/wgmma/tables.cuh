@@ -3,10 +3,10 @@
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_GPU_WGMMA_TABLES_CUH
 #define BEAMRING_KERNELS_UPCHANNELIZE_GPU_WGMMA_TABLES_CUH
 
-#include "kernels/upchannelize/gpu/wgmma/pfb_u32_64.cuh"
-#include "kernels/upchannelize/gpu/wgmma/pfb_u128.cuh"
 #include "kernels/upchannelize/gpu/tables.cuh"
+#include "kernels/upchannelize/gpu/wgmma/pfb_u128.cuh"
 #include "kernels/upchannelize/gpu/wgmma/pfb_u16.cuh"
+#include "kernels/upchannelize/gpu/wgmma/pfb_u32_64.cuh"
 
 namespace
 {
