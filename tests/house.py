@@ -1,0 +1,134 @@
+"""The measures of the house: how long functions, files and lines may be, and words that do not come back.
+
+    tests/house.py            what breaks a measure, one line each; exit status 1 if there is anything
+    tests/house.py --numbers  lines of code by room, and the longest functions and files
+
+A word is listed here when the field has a better one (docs/contributing.md says which). Where a listed word is the right one
+after all, the rule says so by what may stand next to it; there are no exceptions by file.
+"""
+import ast
+import pathlib
+import re
+import subprocess
+import sys
+
+TOP = pathlib.Path(__file__).resolve().parent.parent
+LINE, FUNCTION, FILE = 110, 120, 500
+PYTHON_LINE = 130  # as the Python code has always been written
+CODE = {".c", ".h", ".cu", ".cuh"}
+PROSE = {".md"}
+
+# What is looked for, what to say instead. Case does not count; identifiers are divided at underscores first.
+WORDS = [
+    (r"(?<!in )(?<!take )(?<!by )(?<!corner )(?<!corner-)\bturns?\b(?! (?:into|out|off|on|it|them|that|up|the|a)\b)",
+     "iteration, step; of a Fourier transform: twiddle factor"),
+    (r"\bwalk(?:s|ed|ing)?\b(?! the | through the )", "loop over tiles, persistent loop"),
+    (r"\bblocks? stays?\b", "persistent kernel"),
+    (r"\bseats?\b", "phase parameters"),
+    (r"\blost (?:outputs?|steps?)\b|\boutputs? (?:is|are) lost\b", "missing output"),
+    (r"\bwish(?:es)?\b", "options"),
+    (r"\bbeside each other\b", "concurrently, or next to"),
+    (r"\bforeign\b(?! (?:packets?|datagrams?|bytes|traffic|\||[a-z]*, malformed)\b)", "external"),
+]
+# Names of code that say how instead of what: never in an identifier of a kernel.
+KERNEL_NAMES = re.compile(r"\b\w*(?:dense|decimat|folded|banded|walk_along|transform_densely)\w*\b", re.I)
+
+
+def tracked():
+    names = subprocess.run(["git", "ls-files"], cwd=TOP, text=True, capture_output=True, check=True).stdout.split("\n")
+    return [name for name in names if name and (TOP / name).is_file()]
+
+
+def c_functions(lines):
+    """(first line, name, length) of each function: its brace stands alone, as .clang-format has it."""
+    for at, line in enumerate(lines):
+        if line.strip() != "{" or at == 0:
+            continue
+        indent = line[: len(line) - 1]
+        first = at - 1
+        while first > 0 and not (lines[first].startswith(indent) and not lines[first][len(indent): len(indent) + 1].isspace()):
+            first -= 1
+        signature = " ".join(lines[first:at])
+        if "(" not in signature or signature.lstrip().startswith(("struct", "enum", "union", "namespace")) and "(" not in signature:
+            continue
+        end = next((k for k in range(at, len(lines)) if lines[k].startswith(indent + "}")), len(lines) - 1)
+        name = re.findall(r"(\w+)\s*\(", signature)
+        yield first + 1, name[-1] if name else signature.strip()[:40], end - first + 1
+
+
+def python_functions(text):
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node.lineno, node.name, node.end_lineno - node.lineno + 1
+
+
+def functions(path, text):
+    return python_functions(text) if path.suffix == ".py" else c_functions(text.split("\n"))
+
+
+def measure(name, found):
+    path = TOP / name
+    if path.suffix not in CODE | PROSE | {".py"}:
+        return
+    if path == pathlib.Path(__file__).resolve():
+        return
+    text = path.read_text(encoding="utf-8")
+    lines = text.rstrip("\n").split("\n")
+    if path.suffix in CODE | {".py"}:
+        if len(lines) > FILE:
+            found.append(f"{name}: {len(lines)} lines; at most {FILE}: one idea a file")
+        for first, function, length in functions(path, text):
+            if length > FUNCTION:
+                found.append(f"{name}:{first}: {function}() has {length} lines; at most {FUNCTION}: divide it into named steps")
+        widest = LINE if path.suffix in CODE else PYTHON_LINE
+        for at, line in enumerate(lines, 1):
+            if len(line) > widest:
+                found.append(f"{name}:{at}: {len(line)} characters; at most {widest}")
+    if name.startswith(("docs/log/", "docs/changelog")):
+        return  # what was written then stays as it was
+    for at, line in enumerate(lines, 1):
+        spoken = line.replace("_", " ")
+        for pattern, better in WORDS:
+            for hit in re.finditer(pattern, spoken, re.I):
+                found.append(f"{name}:{at}: '{hit.group(0)}'; say {better}")
+        if name.startswith("kernels/") and not line.lstrip().startswith("#include"):
+            for hit in KERNEL_NAMES.finditer(line):
+                found.append(f"{name}:{at}: '{hit.group(0)}'; say what it computes")
+
+
+def numbers():
+    rooms, long_functions, long_files = {}, [], []
+    for name in tracked():
+        path = TOP / name
+        if path.suffix not in CODE | {".py"}:
+            continue
+        text = path.read_text(encoding="utf-8")
+        count = text.count("\n")
+        room = name.split("/")[0]
+        rooms[room] = rooms.get(room, 0) + count
+        long_files.append((count, name))
+        long_functions += [(length, f"{name}:{first} {function}") for first, function, length in functions(path, text)]
+    for room, count in sorted(rooms.items()):
+        print(f"{count:7d} lines  {room}/")
+    for title, rows in (("functions", long_functions), ("files", long_files)):
+        print(f"longest {title}:")
+        for length, what in sorted(rows, reverse=True)[:8]:
+            print(f"{length:7d} lines  {what}")
+
+
+def main():
+    if sys.argv[1:] == ["--numbers"]:
+        numbers()
+        return 0
+    if sys.argv[1:]:
+        print(__doc__, file=sys.stderr)
+        return 2
+    found = []
+    for name in tracked():
+        measure(name, found)
+    print("\n".join(found) if found else "the house is in order")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
