@@ -55,15 +55,49 @@ static void default_text(const struct br_param *param, char *text, size_t size)
         snprintf(text, size, "%s", param->def != NULL ? param->def : "");
 }
 
+enum { WIDTH = 118 }; /* of a line of the page */
+
+/* Text as paragraphs of lines of at most WIDTH characters, all but the first with `indent` spaces before them. A line that ends
+ * in the text ends on the page, too. */
+static void fill(FILE *out, const char *text, int indent)
+{
+    size_t column = 0;
+    while (*text != '\0') {
+        size_t word = strcspn(text, " \n"), space = strspn(text + word, " ");
+        const char *next = text + word + space;
+        fwrite(text, 1, word, out);
+        column += word;
+        if (*next == '\n') {
+            fputc('\n', out);
+            column = 0;
+            next++;
+        } else if (*next != '\0' && column + space + strcspn(next, " \n") > WIDTH) {
+            fprintf(out, "\n%*s", indent, "");
+            column = (size_t)indent;
+        } else if (*next != '\0') {
+            fprintf(out, "%*s", (int)space, "");
+            column += space;
+        }
+        text = next;
+    }
+    fputc('\n', out);
+}
+
 static void markdown_params(const struct br_param *params, const char *prefix, FILE *out)
 {
     for (const struct br_param *p = params; p != NULL && p->name != NULL; p++) {
-        char name[128], range[128], def[64];
+        char name[128], range[128], def[64], entry[2048];
         snprintf(name, sizeof name, "%s%s", prefix, p->name);
         limits(p, range, sizeof range);
         default_text(p, def, sizeof def);
-        fprintf(out, "| `%s` | %s%s%s | %s | %s | %s |\n", name, type_name(p), p->unit != NULL ? ", " : "",
-                p->unit != NULL ? p->unit : "", range, def, p->help != NULL ? p->help : "");
+        snprintf(entry, sizeof entry, "- `%s` (%s%s%s%s%s%s%s): %s.", name, type_name(p),
+                 p->unit != NULL ? ", " : "", p->unit != NULL ? p->unit : "", range[0] != '\0' ? ", " : "",
+                 range,
+                 def[0] == '\0' ? ""
+                 : p->required  ? ", "
+                                : ", default ",
+                 def, p->help != NULL ? p->help : "");
+        fill(out, entry, 2);
         if (p->fields != NULL) {
             snprintf(name, sizeof name, "%s%s%s.", prefix, p->name, p->type == BR_P_MAPS ? "[]" : "");
             markdown_params(p->fields, name, out);
@@ -89,8 +123,13 @@ static void text_params(const struct br_param *params, int indent, FILE *out)
 static void ports(const char *what, const struct br_port *port, bool markdown, FILE *out)
 {
     for (; port != NULL && port->name != NULL; port++)
-        fprintf(out, markdown ? "- **%s** `%s`: %s\n" : "  %-6s %-14s %s\n", what, port->name,
-                port->help != NULL ? port->help : "");
+        if (markdown) {
+            char entry[2048];
+            snprintf(entry, sizeof entry, "- **%s** `%s`: %s", what, port->name,
+                     port->help != NULL ? port->help : "");
+            fill(out, entry, 2);
+        } else
+            fprintf(out, "  %-6s %-14s %s\n", what, port->name, port->help != NULL ? port->help : "");
 }
 
 void br_reference_print(const struct br_stage_type *type, bool markdown, FILE *out)
@@ -103,7 +142,6 @@ void br_reference_print(const struct br_stage_type *type, bool markdown, FILE *o
     fputc('\n', out);
     if (type->params != NULL && type->params[0].name != NULL) {
         if (markdown) {
-            fputs("| parameter | type | range | default | meaning |\n|---|---|---|---|---|\n", out);
             markdown_params(type->params, "", out);
             fputc('\n', out);
         } else {
@@ -111,5 +149,9 @@ void br_reference_print(const struct br_stage_type *type, bool markdown, FILE *o
             fputc('\n', out);
         }
     }
-    if (type->description != NULL) fprintf(out, markdown ? "%s\n" : "%s", type->description);
+    if (type->description == NULL) return;
+    if (markdown)
+        fill(out, type->description, 0);
+    else
+        fputs(type->description, out);
 }
