@@ -14,6 +14,7 @@ import sys
 
 TOP = pathlib.Path(__file__).resolve().parent.parent
 LINE, FUNCTION, FILE = 110, 120, 500
+DOC_LINE = 140
 PYTHON_LINE = 130  # as the Python code has always been written
 CODE = {".c", ".h", ".cu", ".cuh"}
 PROSE = {".md"}
@@ -84,6 +85,10 @@ def measure(name, found):
         for at, line in enumerate(lines, 1):
             if len(line) > widest:
                 found.append(f"{name}:{at}: {len(line)} characters; at most {widest}")
+    if path.suffix in PROSE:
+        for at, line in enumerate(lines, 1):
+            if len(line) > DOC_LINE:
+                found.append(f"{name}:{at}: {len(line)} characters; at most {DOC_LINE}")
     if name.startswith(("docs/log/", "docs/changelog")):
         return  # what was written then stays as it was
     for at, line in enumerate(lines, 1):
