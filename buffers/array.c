@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const field_axes[] = {"time", "freq", "pol", "dish", "beam", "gridp", "gridq"};
+static const char *const field_axes[] = {"time", "freq", "pol", "dish", "input", "beam", "gridp", "gridq"};
 
 static bool is_field_axis(const char *name, size_t length)
 {
@@ -36,7 +36,7 @@ int br_array_init(struct br_array *array, enum br_dtype dtype, const char *axes,
         if (length == 0) return br_fail(error, BR_E_INVALID, "an axis of '%s' has no name", axes);
         if (!is_field_axis(at, length))
             return br_fail(error, BR_E_INVALID,
-                           "'%.*s' is no axis; expected time, freq, pol, dish, beam, gridp or gridq",
+                           "'%.*s' is no axis; expected time, freq, pol, dish, input, beam, gridp or gridq",
                            (int)length, at);
         struct br_axis *axis = &made.axis[made.naxes];
         memcpy(axis->name, at, length);

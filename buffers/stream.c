@@ -279,6 +279,8 @@ bool br_stream_compatible(const struct br_stream *a, const struct br_stream *b, 
     else if (a->nbeams != b->nbeams || (a->beams == NULL) != (b->beams == NULL) ||
              (a->beams != NULL && memcmp(a->beams, b->beams, a->nbeams * sizeof *a->beams) != 0))
         differs = "beams";
+    else if (a->packets != b->packets)
+        differs = "packets";
     else if (!same_telescope(a->telescope, b->telescope))
         differs = "telescope";
     for (unsigned i = 0; differs == NULL && i < a->nzones; i++)

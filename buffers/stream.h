@@ -40,6 +40,8 @@ struct br_zone {
                             * of arrival (filterbank) subtract it. */
 };
 
+struct packet_layout;
+
 struct br_beam {
     double x, y; /* direction cosines along the grid's m and n axes; theta = M x spacing_m / lambda */
 };
@@ -72,6 +74,8 @@ struct br_stream {
     size_t beams_x,
         beams_y; /* the beams are the product of beams_x values of x (slow) and beams_y of y (fast);
                                  * 0, 0: not factorizable */
+    const struct packet_layout *packets; /* frames hold packets as they came: where each sample stands
+                                          * (stages/common/packets/layout.h); NULL: frames are arrays */
 };
 
 /* True when zones have different downsample factors, so that the frame is not one array. */

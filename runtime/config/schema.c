@@ -43,7 +43,7 @@ static bool in_range(const struct br_place *place, const struct br_node *value, 
     return br_words_wrong(place, value, "is out of range", NULL);
 }
 
-/* Decimal numbers only: strtod would take words, hexadecimal and blanks as well. */
+/* Decimal numbers only: strtod would take words and blanks as well. */
 static bool parse_real(const char *text, double *number)
 {
     size_t length = strlen(text);
@@ -83,20 +83,22 @@ static bool read_real(const struct br_place *place, const struct br_node *value,
     return true;
 }
 
-/* Also 1e6, which is how people write a million. */
+/* Also 1e6, which is how people write a million, and 0xff. */
 static bool read_int(const struct br_place *place, const struct br_node *value, int64_t *out)
 {
     if (!is_word(place, value)) return false;
     if (value->quoted) return br_words_wrong(place, value, "is quoted, and so a text", NULL);
     const char *digits = value->text + (value->text[0] == '-' || value->text[0] == '+');
     bool plain = digits[0] != '\0' && strspn(digits, "0123456789") == strlen(digits);
+    bool hexadecimal = digits[0] == '0' && digits[1] == 'x' && digits[2] != '\0' &&
+                       strspn(digits + 2, "0123456789abcdefABCDEF") == strlen(digits + 2);
     if (plain && digits[0] == '0' && digits[1] != '\0')
         return br_words_wrong(place, value, "begins with 0, which some read as octal", NULL);
     int64_t number = 0;
     double real;
-    if (plain) {
+    if (plain || hexadecimal) {
         errno = 0;
-        number = strtoll(value->text, NULL, 10);
+        number = strtoll(value->text, NULL, hexadecimal ? 16 : 10);
         if (errno != 0) return br_words_wrong(place, value, "does not fit into 64 bits", NULL);
     } else {
         if (!parse_real(value->text, &real)) return br_words_wrong(place, value, "is no whole number", NULL);

@@ -188,8 +188,10 @@ static void test_values(void **state)
          "1:8: whole: '1.5' is no whole number; expected a whole number from -10 to 100 samples"},
         {"whole: 1 2",
          "1:8: whole: '1 2' is no whole number; expected a whole number from -10 to 100 samples"},
-        {"whole: 0x10",
-         "1:8: whole: '0x10' is no whole number; expected a whole number from -10 to 100 samples"},
+        {"whole: 0xg",
+         "1:8: whole: '0xg' is no whole number; expected a whole number from -10 to 100 samples"},
+        {"whole: 0x65",
+         "1:8: whole: '0x65' is out of range; expected a whole number from -10 to 100 samples"},
         {"whole: 010", "1:8: whole: '010' begins with 0, which some read as octal; expected a whole number "
                        "from -10 to 100 samples"},
         {"whole: '5'",
