@@ -79,7 +79,7 @@ static void must(bool holds)
     if (!holds) abort();
 }
 
-static size_t walk(const struct br_node *node, unsigned depth)
+static size_t count_nodes(const struct br_node *node, unsigned depth)
 {
     size_t nodes = 1;
     must(depth <= BR_CONFIG_MAX_DEPTH + MAX_SETS + 1 && node->file != NULL && node->line > 0 &&
@@ -88,7 +88,7 @@ static size_t walk(const struct br_node *node, unsigned depth)
     for (size_t i = 0; i < node->count; i++) {
         if (node->kind == BR_NODE_MAP)
             must(node->key[i]->kind == BR_NODE_SCALAR && node->key[i]->text != NULL);
-        nodes += walk(node->item[i], depth + 1);
+        nodes += count_nodes(node->item[i], depth + 1);
     }
     return nodes;
 }
@@ -133,7 +133,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const struct br_node *root = br_config_root(config);
     must(root != NULL || br_config_errors(config) > 0);
     if (root != NULL) {
-        walk(root, 1);
+        count_nodes(root, 1);
         fill(config, root);
         const struct br_node *list = br_node_get(root, "pipeline");
         for (size_t i = 0; list != NULL && list->kind == BR_NODE_LIST && i < list->count; i++)

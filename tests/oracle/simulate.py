@@ -138,9 +138,9 @@ def test_burst_profile():
     t = np.arange(n) * DT
     energies = []
     for c, fc in enumerate(FREQ):
-        # the delay of fc + v against fc, integrated over v, in turns
-        turns = 1e6 * K * BURST["dm"] * (1 / fc - 1 / (fc + v) - v / fc ** 2)
-        back = np.fft.ifft(np.fft.fft(z[:, c], axis=0) * np.exp(2j * np.pi * turns)[:, None], axis=0)
+        # the delay of fc + v against fc, integrated over v, in cycles
+        cycles = 1e6 * K * BURST["dm"] * (1 / fc - 1 / (fc + v) - v / fc ** 2)
+        back = np.fft.ifft(np.fft.fft(z[:, c], axis=0) * np.exp(2j * np.pi * cycles)[:, None], axis=0)
         power = (abs(back) ** 2).sum(axis=1) - 2 * 2 * (NOISE ** 2 + 1 / 12) / len(DISHES)
         near = abs(t - BURST["arrival_s"] - delay(fc)) < 2 * BURST["width_s"]
         energy = power[near].sum()

@@ -67,7 +67,7 @@ def check(d, e, valid, scale):
 
 
 def test_values():
-    """Measured and given scales, whatever the frames; lost blocks stay missing and are not measured."""
+    """Measured and given scales, whatever the frames; blocks that are missing remain so and are not measured."""
     with harness.scratch() as d:
         e = field(9 * 60, 3)
         blocks = other.guppi_blocks(e, 60, first_packet=480, skip={1, 5})

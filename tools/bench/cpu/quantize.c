@@ -22,7 +22,7 @@ static void quantize(void *arg)
     br_quantize_execute(b->plan, b->in, T, NULL, b->out, b->side);
 }
 
-static void turn(void *arg)
+static void transpose(void *arg)
 {
     struct quantize_bench *q = arg;
     for (size_t f = 0; f < F; f++)
@@ -44,7 +44,7 @@ static int bench_bits(struct quantize_bench *b, unsigned bits)
     }
     double ours, theirs;
     char what[96];
-    bench_pair(quantize, b, turn, b, 9, &ours, &theirs);
+    bench_pair(quantize, b, transpose, b, 9, &ours, &theirs);
     snprintf(what, sizeof what, "quantize to %u bits, %d beams", bits, B);
     int shorts = bench_report(what, (double)F * B * T / ours / 1e6, "M/s", "turning the samples alone",
                               ours / theirs, 0, 0);
