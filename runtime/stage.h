@@ -51,7 +51,7 @@
 extern "C" {
 #endif
 
-#define BR_ABI_VERSION 1u
+#define BR_ABI_VERSION 2u
 
 enum { BR_CONSUMED = 1, BR_PRODUCED = 2, BR_FINISHED = 4 };
 
@@ -78,6 +78,17 @@ enum br_stage_flags {
                             * there */
 };
 
+/* What a stage holds from start to stop besides its parameters and what the queues reserve, in bytes. */
+struct br_memory {
+    size_t host;   /* pageable memory */
+    size_t locked; /* host memory that is locked for a GPU */
+    size_t device; /* memory of the GPU on which the stage runs */
+};
+
+/* GROWTH. Within one ABI version this struct only grows at its end, and no other struct of the installed headers
+ * changes. `type_size` says how far a plugin's descriptor reaches: what lies beyond reads as zero, so that a plugin
+ * built against older headers goes on working. A plugin built against newer headers works where what this beamring
+ * does not know is zero, and is refused otherwise. New fields go to the end; zero must mean "as before". */
 struct br_stage_type {
     uint32_t abi_version;          /* BR_ABI_VERSION: first, so that any other version can be recognised */
     uint32_t type_size;            /* sizeof(struct br_stage_type) */
@@ -93,6 +104,11 @@ struct br_stage_type {
     int (*start)(struct br_stage *stage, void *self);
     int (*process)(struct br_stage *stage, void *self, const struct br_io *io);
     int (*stop)(struct br_stage *stage, void *self);
+
+    /* Says what `start` is going to reserve, for `beamring check` and the statistics: memory of some size, such as
+     * tables, plans and buffers. Called after configure, when it is settled where the stage runs; it must not
+     * reserve anything. NULL: nothing worth mentioning. */
+    void (*memory)(const struct br_stage *stage, const void *self, struct br_memory *memory);
 };
 
 #define BR_STAGE_EXPORT __attribute__((visibility("default"))) const struct br_stage_type beamring_stage
@@ -197,9 +213,27 @@ void br_stage_warn(struct br_stage *stage, const char *format, ...) __attribute_
 /* Counters, from the stage's own thread. Saturated: output values that were clamped. */
 void br_stage_count_saturated(struct br_stage *stage, uint64_t values);
 
-/* Counts `samples` base samples that the stage took in and does not pass on, for `reason` (a string that
- * stays): "late", "duplicate", "corrupt". They enter the balance: in = out + lost. */
-void br_stage_count_lost(struct br_stage *stage, const char *reason, uint64_t samples);
+/* Why a stage does not pass on base samples that it took in: X(NAME, name, text). `name` is the counter's in
+ * statistics and metrics, `text` is for people. New reasons go to the end: their numbers are part of the ABI. */
+#define BR_LOSSES(X)                                                                                         \
+    X(OTHER, "other", "for a reason that this beamring does not know")                                       \
+    X(LATE, "late", "they came after their frame had gone on")                                               \
+    X(DUPLICATE, "duplicate", "they had come before")                                                        \
+    X(MALFORMED, "malformed", "their message was not what its format demands")                               \
+    X(CORRUPT, "corrupt", "their data were marked or found to be corrupt")                                   \
+    X(NO_DESTINATION, "no_destination", "a destination was not there")                                       \
+    X(NOT_SENT, "not_sent", "they could not be sent in time")
+
+enum br_loss {
+#define BR_LOSS_NUMBER(NAME, name, text) BR_LOST_##NAME,
+    BR_LOSSES(BR_LOSS_NUMBER)
+#undef BR_LOSS_NUMBER
+    BR_LOSS_COUNT
+};
+
+/* Counts `samples` base samples that the stage took in and does not pass on. They enter the balance:
+ * in = out + lost. A reason that this beamring does not know counts as BR_LOST_OTHER. */
+void br_stage_count_lost(struct br_stage *stage, enum br_loss reason, uint64_t samples);
 
 /* True once the pipeline asks sources to end (interrupt, failure elsewhere): return BR_FINISHED soon. */
 bool br_stage_stopping(const struct br_stage *stage);

@@ -46,8 +46,6 @@ struct br_edge {
     struct br_queue *queue;
 };
 
-enum { BR_MAX_LOSSES = 8 };
-
 /* Written by the stage's thread only, read by anyone. */
 struct br_stage_counters {
     _Atomic uint64_t calls;   /* of process */
@@ -56,10 +54,7 @@ struct br_stage_counters {
     _Atomic uint64_t cpu_ns; /* of the stage's thread, once it has ended */
     _Atomic uint64_t gpu_ns,
         gpu_calls; /* GPU time of those calls of process that were sampled, and their number */
-    struct {
-        const char *_Atomic reason; /* NULL: unused */
-        _Atomic uint64_t samples;
-    } lost[BR_MAX_LOSSES];
+    _Atomic uint64_t lost[BR_LOSS_COUNT]; /* base samples, by enum br_loss */
 };
 
 enum br_stage_phase { BR_PHASE_CONFIGURE, BR_PHASE_RUN };

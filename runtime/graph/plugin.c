@@ -15,8 +15,14 @@ struct plugin {
     struct plugin *next;
     char *path;
     void *handle;
-    const struct br_stage_type *type;
+    struct br_stage_type type; /* the plugin's descriptor, as far as it reaches; the rest is zero */
 };
+
+/* No descriptor will ever be as large: what says so was not filled in. */
+enum { LARGEST_TYPE = 4096 };
+
+/* How far the first descriptor of this ABI version reached: none is smaller. */
+#define SMALLEST_TYPE (offsetof(struct br_stage_type, stop) + sizeof(int (*)(void)))
 
 struct br_plugins {
     struct plugin *loaded;
@@ -113,21 +119,43 @@ static unsigned count_ports(const struct br_port *port)
     return n;
 }
 
-/* Looks only at what the ABI version vouches for, and at the version first. */
+/* Copies the descriptor of a plugin, which may be older (shorter) or newer (longer) than ours. Looks at the
+ * version first: it says whether the rest can be trusted. */
+static int copy_type(struct br_stage_type *type, const struct br_stage_type *found, const char *path,
+                     struct br_error *error)
+{
+    if (found->abi_version != BR_ABI_VERSION)
+        return br_fail(
+            error, BR_E_FORMAT,
+            "plugin %s was built for version %u of the plugin interface, this beamring has version %u; "
+            "rebuild the plugin against the installed headers",
+            path, found->abi_version, BR_ABI_VERSION);
+    if (found->type_size < SMALLEST_TYPE)
+        return br_fail(
+            error, BR_E_FORMAT,
+            "plugin %s: its stage descriptor has %u bytes, expected at least %zu; set type_size to "
+            "sizeof(struct br_stage_type)",
+            path, found->type_size, SMALLEST_TYPE);
+    if (found->type_size > LARGEST_TYPE)
+        return br_fail(error, BR_E_FORMAT,
+                       "plugin %s: its stage descriptor has %u bytes, expected at most %d; set type_size to "
+                       "sizeof(struct br_stage_type)",
+                       path, found->type_size, LARGEST_TYPE);
+    for (size_t i = sizeof *type; i < found->type_size; i++)
+        if (((const uint8_t *)found)[i] != 0)
+            return br_fail(
+                error, BR_E_FORMAT,
+                "plugin %s uses a feature that this beamring does not have (byte %zu of its stage "
+                "descriptor, of which this beamring knows %zu); upgrade beamring, or rebuild the plugin "
+                "against the installed headers",
+                path, i, sizeof *type);
+    *type = (struct br_stage_type){0};
+    memcpy(type, found, found->type_size < sizeof *type ? found->type_size : sizeof *type);
+    return BR_OK;
+}
+
 static int check_type(const struct br_stage_type *type, const char *path, struct br_error *error)
 {
-    if (type->abi_version != BR_ABI_VERSION)
-        return br_fail(error, BR_E_FORMAT,
-                       "plugin %s was built for version %u of the plugin interface, this beamring has "
-                       "version %u; rebuild the "
-                       "plugin against the installed headers",
-                       path, type->abi_version, BR_ABI_VERSION);
-    if (type->type_size != sizeof *type)
-        return br_fail(error, BR_E_FORMAT,
-                       "plugin %s: its stage descriptor has %u bytes, expected %zu; rebuild the plugin "
-                       "against the installed "
-                       "headers",
-                       path, type->type_size, sizeof *type);
     const char *wrong = NULL;
     if (type->name == NULL || type->name[0] == '\0')
         wrong = "it has no name";
@@ -152,7 +180,7 @@ static int load(struct br_plugins *plugins, const char *path, const struct br_st
 {
     for (struct plugin *p = plugins->loaded; p != NULL; p = p->next)
         if (strcmp(p->path, path) == 0) {
-            *type = p->type;
+            *type = &p->type;
             return BR_OK;
         }
     /* NODELETE: libraries that a plugin brings along (HDF5, BLAS) leave handlers behind that must outlive
@@ -164,23 +192,25 @@ static int load(struct br_plugins *plugins, const char *path, const struct br_st
                        reason != NULL ? reason : "no reason given");
     }
     const struct br_stage_type *found = dlsym(handle, "beamring_stage");
-    int status = found == NULL
-                     ? br_fail(error, BR_E_FORMAT,
-                               "%s is no beamring plugin: it does not export the symbol beamring_stage "
-                               "(BR_STAGE_EXPORT)",
-                               path)
-                     : check_type(found, path, error);
-    struct plugin *plugin = status == BR_OK ? calloc(1, sizeof *plugin) : NULL;
+    struct plugin *plugin = calloc(1, sizeof *plugin);
     if (plugin != NULL) plugin->path = strdup(path);
-    if (status == BR_OK && (plugin == NULL || plugin->path == NULL))
+    int status = BR_OK;
+    if (plugin == NULL || plugin->path == NULL)
         status = br_fail(error, BR_E_NO_MEMORY, "no memory for plugin %s", path);
+    else if (found == NULL)
+        status = br_fail(
+            error, BR_E_FORMAT,
+            "%s is no beamring plugin: it does not export the symbol beamring_stage (BR_STAGE_EXPORT)", path);
+    if (status == BR_OK) status = copy_type(&plugin->type, found, path, error);
+    if (status == BR_OK) status = check_type(&plugin->type, path, error);
     if (status != BR_OK) {
+        if (plugin != NULL) free(plugin->path);
         free(plugin);
         dlclose(handle);
         return status;
     }
     plugin->handle = handle;
-    *type = plugin->type = found;
+    *type = &plugin->type;
     plugin->next = plugins->loaded;
     plugins->loaded = plugin;
     return BR_OK;
@@ -201,8 +231,8 @@ int br_plugins_find(struct br_plugins *plugins, const char *name, const struct b
                     struct br_error *error)
 {
     for (struct plugin *p = plugins->loaded; p != NULL; p = p->next)
-        if (strcmp(p->type->name, name) == 0) {
-            *type = p->type;
+        if (strcmp(p->type.name, name) == 0) {
+            *type = &p->type;
             return BR_OK;
         }
     for (size_t i = 0; i < plugins->ndirectories && strchr(name, '/') == NULL; i++) {
@@ -246,7 +276,7 @@ const char *const *br_plugins_names(struct br_plugins *plugins)
     plugins->names = calloc(1, sizeof *plugins->names);
     bool ok = plugins->names != NULL;
     for (struct plugin *p = plugins->loaded; ok && p != NULL; p = p->next)
-        ok = add_name(plugins, &count, p->type->name, strlen(p->type->name));
+        ok = add_name(plugins, &count, p->type.name, strlen(p->type.name));
     for (size_t i = 0; ok && i < plugins->ndirectories; i++) {
         DIR *directory = opendir(plugins->directory[i]);
         struct dirent *entry;

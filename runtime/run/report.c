@@ -15,6 +15,17 @@ static uint64_t cpu_ns(const struct br_stage *stage)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+const struct br_loss_words br_losses[BR_LOSS_COUNT] = {
+#define WORDS(NAME, name, text) {name, text},
+    BR_LOSSES(WORDS)
+#undef WORDS
+};
+
+uint64_t br_stage_lost(const struct br_stage *stage, enum br_loss reason)
+{
+    return atomic_load_explicit(&stage->counters.lost[reason], memory_order_relaxed);
+}
+
 void br_stage_get_totals(const struct br_stage *stage, struct br_stage_totals *t)
 {
     *t = (struct br_stage_totals){0};
@@ -35,8 +46,7 @@ void br_stage_get_totals(const struct br_stage *stage, struct br_stage_totals *t
         t->out_frames = q.frames;
         t->out_samples = q.samples;
     }
-    for (unsigned i = 0; i < BR_MAX_LOSSES; i++)
-        t->lost_samples += atomic_load_explicit(&stage->counters.lost[i].samples, memory_order_relaxed);
+    for (unsigned i = 0; i < BR_LOSS_COUNT; i++) t->lost_samples += br_stage_lost(stage, i);
     t->cpu_ns = cpu_ns(stage);
     t->busy_ns = atomic_load_explicit(&stage->counters.busy_ns, memory_order_relaxed);
     t->calls = atomic_load_explicit(&stage->counters.calls, memory_order_relaxed);
@@ -124,11 +134,11 @@ static double real_time_factor(const struct br_run_times *times)
 
 static void print_losses(const struct br_stage *stage, FILE *out)
 {
-    for (unsigned i = 0; i < BR_MAX_LOSSES; i++) {
-        const char *reason = atomic_load_explicit(&stage->counters.lost[i].reason, memory_order_acquire);
-        uint64_t samples = atomic_load_explicit(&stage->counters.lost[i].samples, memory_order_relaxed);
-        if (reason != NULL)
-            fprintf(out, "  %-20s lost %" PRIu64 " samples: %s\n", stage->name, samples, reason);
+    for (unsigned i = 0; i < BR_LOSS_COUNT; i++) {
+        uint64_t samples = br_stage_lost(stage, i);
+        if (samples > 0)
+            fprintf(out, "  %-20s lost %" PRIu64 " samples (%s): %s\n", stage->name, samples,
+                    br_losses[i].name, br_losses[i].text);
     }
 }
 
@@ -277,14 +287,10 @@ static void json_stage(const struct br_stage *stage, FILE *out)
             ", \"busy_s\": %.6f, \"cpu_s\": %.6f, \"wait_in_s\": %.6f, \"wait_out_s\": %.6f, \"lost\": {",
             (double)t.busy_ns * 1e-9, (double)t.cpu_ns * 1e-9, (double)t.wait_in_ns * 1e-9,
             (double)t.wait_out_ns * 1e-9);
-    for (unsigned i = 0, n = 0; i < BR_MAX_LOSSES; i++) {
-        const char *reason = atomic_load_explicit(&stage->counters.lost[i].reason, memory_order_acquire);
-        if (reason == NULL) continue;
-        fputs(n++ > 0 ? ", " : "", out);
-        json_string(out, reason);
-        fprintf(out, ": %" PRIu64,
-                atomic_load_explicit(&stage->counters.lost[i].samples, memory_order_relaxed));
-    }
+    for (unsigned i = 0, n = 0; i < BR_LOSS_COUNT; i++)
+        if (br_stage_lost(stage, i) > 0)
+            fprintf(out, "%s\"%s\": %" PRIu64, n++ > 0 ? ", " : "", br_losses[i].name,
+                    br_stage_lost(stage, i));
     fputs("}, \"error\": ", out);
     /* The message is written by the stage's thread: it is looked at when that has ended. */
     if (atomic_load(&stage->ended) && stage->error.status != BR_OK)

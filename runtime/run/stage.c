@@ -169,20 +169,10 @@ void br_stage_count_saturated(struct br_stage *stage, uint64_t values)
     if (values > 0) add(&stage->counters.saturated, values);
 }
 
-void br_stage_count_lost(struct br_stage *stage, const char *reason, uint64_t samples)
+void br_stage_count_lost(struct br_stage *stage, enum br_loss reason, uint64_t samples)
 {
-    if (samples == 0) return;
-    for (unsigned i = 0; i < BR_MAX_LOSSES; i++) {
-        const char *known = atomic_load_explicit(&stage->counters.lost[i].reason, memory_order_relaxed);
-        /* A stage that invents more reasons than there is room for has the rest counted under the last
-         * one. */
-        if (known == NULL || strcmp(known, reason) == 0 || i == BR_MAX_LOSSES - 1) {
-            add(&stage->counters.lost[i].samples, samples);
-            if (known == NULL)
-                atomic_store_explicit(&stage->counters.lost[i].reason, reason, memory_order_release);
-            return;
-        }
-    }
+    if ((unsigned)reason >= BR_LOSS_COUNT) reason = BR_LOST_OTHER; /* a plugin newer than this beamring */
+    if (samples > 0) add(&stage->counters.lost[reason], samples);
 }
 
 bool br_stage_stopping(const struct br_stage *stage)

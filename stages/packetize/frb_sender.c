@@ -237,7 +237,7 @@ static int send_minichunk(struct br_stage *stage, struct packetize *p, uint64_t 
         peer_add(peer, levels + first * FRB_NODE_ROW, cells * FRB_NODE_ROW);
     }
     int missed = peers_send(&p->peers);
-    if (missed > 0) br_stage_count_lost(stage, "a destination was not there", samples);
+    if (missed > 0) br_stage_count_lost(stage, BR_LOST_NO_DESTINATION, samples);
     return missed < 0 ? missed : BR_OK;
 }
 

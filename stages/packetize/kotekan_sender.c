@@ -156,7 +156,7 @@ static int frame(struct br_stage *stage, struct packetize *p, const struct br_fr
         peer_add(peer, data, s->data_bytes);
     }
     int missed = peers_send(&p->peers);
-    if (missed > 0) br_stage_count_lost(stage, "a destination was not there", in->samples);
+    if (missed > 0) br_stage_count_lost(stage, BR_LOST_NO_DESTINATION, in->samples);
     return missed < 0 ? missed : BR_OK;
 }
 

@@ -436,7 +436,7 @@ static int frame(struct br_stage *stage, struct packetize *p, const struct br_fr
         }
         t += take;
     }
-    if (s->given_up > given_up) br_stage_count_lost(stage, "not sent", in->samples);
+    if (s->given_up > given_up) br_stage_count_lost(stage, BR_LOST_NOT_SENT, in->samples);
     return status;
 }
 

@@ -211,11 +211,11 @@ static int start(struct br_stage *stage, void *self)
 static void count_losses(struct br_stage *stage, struct receive *r)
 {
     static const struct {
-        const char *reason;
+        enum br_loss reason;
         size_t offset;
-    } kinds[] = {{"late", offsetof(struct wire_counts, late)},
-                 {"duplicate", offsetof(struct wire_counts, duplicate)},
-                 {"malformed", offsetof(struct wire_counts, malformed)}};
+    } kinds[] = {{BR_LOST_LATE, offsetof(struct wire_counts, late)},
+                 {BR_LOST_DUPLICATE, offsetof(struct wire_counts, duplicate)},
+                 {BR_LOST_MALFORMED, offsetof(struct wire_counts, malformed)}};
     uint64_t samples = br_stage_output(stage, 0)->frame_samples;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         uint64_t now = *(const uint64_t *)(const void *)((const char *)r->counts + kinds[i].offset);

@@ -226,7 +226,7 @@ static bool find_segment(struct br_stage *stage, struct dada_reader *reader, uin
         }
         const struct segment *s = &reader->segment[reader->at];
         if (!reader->counted && s->begin > s->first)
-            br_stage_count_lost(stage, "duplicate", (s->begin < s->end ? s->begin : s->end) - s->first);
+            br_stage_count_lost(stage, BR_LOST_DUPLICATE, (s->begin < s->end ? s->begin : s->end) - s->first);
         reader->counted = true;
         if (s->begin < s->end && s->end + reader->pass * reader->period > at) return true;
         reader->at++;

@@ -360,7 +360,7 @@ static void count_duplicates(struct br_stage *stage, struct extents *e, uint64_t
 {
     e->duplicates += channel_samples;
     uint64_t whole = e->duplicates / e->stream.nchannels;
-    if (whole > 0) br_stage_count_lost(stage, "duplicate", whole);
+    if (whole > 0) br_stage_count_lost(stage, BR_LOST_DUPLICATE, whole);
     e->duplicates %= e->stream.nchannels;
 }
 

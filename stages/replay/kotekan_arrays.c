@@ -251,7 +251,7 @@ static int load(struct br_stage *stage, struct kotekan_arrays *r, size_t index, 
 static void advance(struct br_stage *stage, struct kotekan_arrays *r)
 {
     const struct array_frame *f = &r->frame[r->at];
-    if (f->begin > f->first) br_stage_count_lost(stage, "duplicate", f->begin - f->first);
+    if (f->begin > f->first) br_stage_count_lost(stage, BR_LOST_DUPLICATE, f->begin - f->first);
     if (++r->at < r->count) return;
     r->at = 0;
     r->pass++;

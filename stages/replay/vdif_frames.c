@@ -33,11 +33,11 @@ int vdif_reader_start(struct br_stage *stage, struct vdif_reader *r)
 
 void vdif_count(struct br_stage *stage, struct vdif_reader *r, enum vdif_loss reason, uint64_t samples)
 {
-    static const char *const names[] = {"duplicate", "late", "corrupt"};
+    static const enum br_loss reasons[] = {BR_LOST_DUPLICATE, BR_LOST_LATE, BR_LOST_CORRUPT};
     uint64_t all = r->nbands * r->elements;
     r->lost[reason] += samples; /* of one thread: the balance counts samples of all */
     uint64_t whole = r->lost[reason] / all;
-    if (whole > 0) br_stage_count_lost(stage, names[reason], whole);
+    if (whole > 0) br_stage_count_lost(stage, reasons[reason], whole);
     r->lost[reason] %= all;
 }
 

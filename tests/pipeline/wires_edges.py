@@ -184,7 +184,7 @@ def test_kotekan_sender():
             assert process.returncode == 0 and f"127.0.0.1:{port}" in err, (what, err)
             stats = json.load(open(os.path.join(d, "s.json")))
             (stage,) = [s for s in stats["stages"] if s["name"] == "packetize"]
-            assert stats["balanced"] and stage["lost"]["a destination was not there"] > 0, (what, stage)
+            assert stats["balanced"] and stage["lost"]["no_destination"] > 0, (what, stage)
 
 
 if __name__ == "__main__":

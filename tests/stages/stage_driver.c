@@ -113,11 +113,16 @@ int driver_process(struct br_stage *stage, const struct br_frame *in, struct br_
     return stage->type->process(stage, stage->self, &io);
 }
 
-uint64_t driver_lost_samples(const struct br_stage *stage, const char *reason)
+uint64_t driver_lost_samples(const struct br_stage *stage, enum br_loss reason)
 {
-    for (unsigned i = 0; i < stage->nlost; i++)
-        if (strcmp(stage->lost[i].reason, reason) == 0) return stage->lost[i].samples;
-    return 0;
+    return stage->lost[reason];
+}
+
+uint64_t driver_all_lost_samples(const struct br_stage *stage)
+{
+    uint64_t all = 0;
+    for (unsigned i = 0; i < BR_LOSS_COUNT; i++) all += stage->lost[i];
+    return all;
 }
 
 struct br_frame *driver_frame(const struct br_stream *stream)
@@ -245,13 +250,10 @@ void br_stage_count_saturated(struct br_stage *stage, uint64_t values)
     stage->saturated += values;
 }
 
-void br_stage_count_lost(struct br_stage *stage, const char *reason, uint64_t samples)
+void br_stage_count_lost(struct br_stage *stage, enum br_loss reason, uint64_t samples)
 {
-    unsigned i = 0;
-    while (i < stage->nlost && strcmp(stage->lost[i].reason, reason) != 0) i++;
-    if (i == 8) abort();
-    if (i == stage->nlost) stage->lost[stage->nlost++].reason = reason;
-    stage->lost[i].samples += samples;
+    if (reason >= BR_LOSS_COUNT) abort();
+    stage->lost[reason] += samples;
 }
 
 bool br_stage_stopping(const struct br_stage *stage)

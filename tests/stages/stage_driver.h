@@ -8,11 +8,6 @@
 
 #include "runtime/stage.h"
 
-struct driver_lost {
-    const char *reason;
-    uint64_t samples;
-};
-
 /* The opaque struct of runtime/stage.h. Everything may be set before configure and read after. */
 struct br_stage {
     const struct br_stage_type *type;
@@ -24,8 +19,7 @@ struct br_stage {
     unsigned ngiven;
     char error[1024], warning[1024]; /* the first of each */
     int status;
-    struct driver_lost lost[8];
-    unsigned nlost;
+    uint64_t lost[BR_LOSS_COUNT]; /* samples */
     uint64_t saturated;
     bool stopping;
     void *memory[4096];
@@ -51,7 +45,8 @@ int driver_stop(struct br_stage *stage);
 /* One call of process with at most one input and one output. */
 int driver_process(struct br_stage *stage, const struct br_frame *in, struct br_frame *out);
 
-uint64_t driver_lost_samples(const struct br_stage *stage, const char *reason);
+uint64_t driver_lost_samples(const struct br_stage *stage, enum br_loss reason);
+uint64_t driver_all_lost_samples(const struct br_stage *stage); /* for any reason */
 
 /* A frame with room for the stream's largest; free with driver_frame_free. */
 struct br_frame *driver_frame(const struct br_stream *stream);

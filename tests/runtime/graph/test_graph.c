@@ -128,6 +128,9 @@ static void test_plugins(void **state)
         const char *name, *text;
     } bad[] = {{"t_old", "version 7"},
                {"t_empty", "is no beamring plugin"},
+               {"t_unknown", "uses a feature that this beamring does not have"},
+               {"t_tiny", "expected at least"},
+               {"t_vast", "expected at most"},
                {"t_alias", "somebody_else"},
                {"t_simk", "t_sink"},
                {"../stages/t_sink", "no stage"}};
@@ -150,6 +153,26 @@ static void test_plugins(void **state)
 #define DISHES    "  dishes: [[0, 0], [1, 2]]\n"
 #define TELESCOPE "telescope:\n  name: t\n  grid: {m: 2, n: 3}\n  spacing_m: {m: 8.5, n: 6.3}\n" DISHES
 #define SMALL     "pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink, in: a}\n"
+
+/* A plugin built against older headers runs, and reads as zero beyond its end; one built against newer headers runs
+ * while it says nothing that this runtime does not know. */
+static void test_descriptors_grow(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"t_older", "t_newer"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct test_run run;
+        char yaml[128];
+        snprintf(yaml, sizeof yaml, "pipeline:\n  - {stage: t_source, out: a}\n  - {stage: %s, in: a}\n",
+                 names[i]);
+        build_ok(&run, yaml);
+        assert_null(stage_called(&run, names[i])->type->memory);
+        start_and_finish(&run);
+        assert_int_equal(run.status, BR_OK);
+        assert_int_equal(totals(&run, names[i]).in_samples, 1000);
+        end(&run);
+    }
+}
 
 /* A pipeline that wants no GPU does not ask whether there is one. */
 static void test_cuda_is_not_started(void **state)
@@ -212,6 +235,7 @@ int main(void)
         cmocka_unit_test(test_mistakes),
         cmocka_unit_test(test_two_inputs_must_agree),
         cmocka_unit_test(test_plugins),
+        cmocka_unit_test(test_descriptors_grow),
         cmocka_unit_test(test_cuda_is_not_started),
         cmocka_unit_test(test_telescope_and_hints),
     };

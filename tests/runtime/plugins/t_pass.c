@@ -11,7 +11,7 @@
 #endif
 
 struct pass {
-    int64_t fail_at, lose_at;
+    int64_t fail_at, lose_at, lose_as;
     bool nothing, offer, absorb;
 };
 
@@ -26,6 +26,11 @@ static const struct br_param params[] = {
      .offset = offsetof(struct pass, lose_at),
      .def = "-1",
      .help = "reports the frame at this sample as lost although it is passed on"},
+    {.name = "lose_as",
+     .type = BR_P_INT,
+     .offset = offsetof(struct pass, lose_as),
+     .def = "0",
+     .help = "the reason that it gives, an enum br_loss"},
     {.name = "nothing",
      .type = BR_P_BOOL,
      .offset = offsetof(struct pass, nothing),
@@ -63,7 +68,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     if (p->nothing) return 0;
     if (p->fail_at >= 0 && in->first >= (uint64_t)p->fail_at)
         return br_stage_fail(stage, BR_E_FORMAT, "told to fail");
-    if (p->lose_at >= 0 && in->first == (uint64_t)p->lose_at) br_stage_count_lost(stage, "lie", in->samples);
+    if (p->lose_at >= 0 && in->first == (uint64_t)p->lose_at) br_stage_count_lost(stage, (enum br_loss)p->lose_as, in->samples);
     if (out->data != in->data) {
         memcpy(out->data, in->data, br_frame_bytes(br_stage_input(stage, 0), in));
         out->complete = in->complete;

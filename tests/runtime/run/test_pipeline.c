@@ -206,13 +206,47 @@ static void test_reports(void **state)
     rewind(file);
     text[fread(text, 1, sizeof text - 1, file)] = '\0';
     fclose(file);
-    assert_non_null(strstr(text, "lost 64 samples: lie"));
+    assert_non_null(strstr(text, "lost 64 samples (other): for a reason"));
     assert_non_null(strstr(text, "DOES NOT ADD UP"));
     assert_non_null(strstr(text, "\"balanced\": false"));
     assert_non_null(strstr(text, "\"the \\\"end\\\"\""));
-    assert_non_null(strstr(text, "\"lie\": 64"));
+    assert_non_null(strstr(text, "\"other\": 64"));
     br_report_progress(run.graph, &times, text, sizeof text);
     assert_non_null(strstr(text, "lost 64"));
+    end(&run);
+}
+
+/* Every reason has a counter of its own, and one that this runtime does not know counts as "other". */
+static void test_losses(void **state)
+{
+    (void)state;
+    struct test_run run;
+    char yaml[2048] = "pipeline:\n  - {stage: t_source, samples: 6400, out: q0}\n", text[16384];
+    for (unsigned i = 0; i <= BR_LOSS_COUNT; i++) {
+        size_t used = strlen(yaml);
+        snprintf(yaml + used, sizeof yaml - used,
+                 "  - {stage: t_pass, name: p%u, lose_at: 64, lose_as: %u, in: q%u, out: q%u}\n", i,
+                 i < BR_LOSS_COUNT ? i : 1000000, i, i + 1);
+    }
+    size_t used = strlen(yaml);
+    snprintf(yaml + used, sizeof yaml - used, "  - {stage: t_sink, in: q%u}\n", BR_LOSS_COUNT + 1);
+    build_ok(&run, yaml);
+    start_and_finish(&run);
+    FILE *file = tmpfile();
+    struct br_run_times times = br_run_times(run.graph, 0, 1000000000);
+    br_report_json(run.graph, &times, 0, file);
+    rewind(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    for (unsigned i = 0; i <= BR_LOSS_COUNT; i++) {
+        char name[8], expected[64];
+        unsigned reason = i < BR_LOSS_COUNT ? i : BR_LOST_OTHER;
+        snprintf(name, sizeof name, "p%u", i);
+        for (unsigned k = 0; k < BR_LOSS_COUNT; k++)
+            assert_int_equal(br_stage_lost(stage_called(&run, name), k), k == reason ? 64 : 0);
+        snprintf(expected, sizeof expected, "\"lost\": {\"%s\": 64}", br_losses[reason].name);
+        assert_non_null(strstr(text, expected));
+    }
     end(&run);
 }
 
@@ -291,6 +325,7 @@ int main(void)
         cmocka_unit_test(test_abort),
         cmocka_unit_test(test_drop),
         cmocka_unit_test(test_reports),
+        cmocka_unit_test(test_losses),
         cmocka_unit_test(test_absorbed),
         cmocka_unit_test(test_not_absorbed),
     };

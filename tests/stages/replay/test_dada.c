@@ -170,7 +170,7 @@ static void test_numbered(void **state)
     struct br_stage *r = make(&pattern, 1);
     assert_int_equal(replay(r, 0, valid, CODING_INT4X2), 140);
     assert_missing(140, 50, 70);
-    assert_int_equal(driver_lost_samples(r, "duplicate"), 20 + 10);
+    assert_int_equal(driver_lost_samples(r, BR_LOST_DUPLICATE), 20 + 10);
     assert_non_null(strstr(r->warning, "overlap"));
     driver_free(r);
 

@@ -123,7 +123,7 @@ static void test_values(void **state)
     struct br_stage *r = configure_vdif(&path, 1);
     assert_int_equal(replay(r, 760, valid), 240);
     assert_missing(valid, 240, 0, 0);
-    assert_int_equal(r->nlost, 0);
+    assert_int_equal(driver_all_lost_samples(r), 0);
     assert_int_equal(br_array_length(&r->out[0].array, "pol"), 2);
     assert_int_equal(br_array_length(&r->out[0].array, "dish"), 1);
     /* epoch 44 is the first half of 2022 */
@@ -186,7 +186,7 @@ static void test_disorder(void **state)
     r = configure_vdif(&path, 1);
     assert_int_equal(replay(r, 0, valid), 400);
     assert_missing(valid, 400, 0, 0);
-    assert_int_equal(r->nlost, 0);
+    assert_int_equal(driver_all_lost_samples(r), 0);
     driver_free(r);
 
     n = put_span(buffer, 0, 120); /* repeated at once; repeated much later; marked as invalid */
@@ -207,8 +207,8 @@ static void test_disorder(void **state)
     r = configure_vdif(&path, 1);
     assert_int_equal(replay(r, 0, valid), 2408);
     assert_missing(valid, 2408, 2400, 2408);
-    assert_int_equal(driver_lost_samples(r, "duplicate"), 16);
-    assert_int_equal(driver_lost_samples(r, "late"), 40);
+    assert_int_equal(driver_lost_samples(r, BR_LOST_DUPLICATE), 16);
+    assert_int_equal(driver_lost_samples(r, BR_LOST_LATE), 40);
     driver_free(r);
 
     n = put_span(buffer, 0, 400); /* a header destroyed; a frame number beyond the second; a time far ahead */
@@ -223,7 +223,7 @@ static void test_disorder(void **state)
     r = configure_vdif(&path, 1);
     assert_int_equal(replay(r, 0, valid), 400);
     assert_missing(valid, 400, 80, 104);
-    assert_int_equal(driver_lost_samples(r, "corrupt"), 12); /* 24 of one thread, of two */
+    assert_int_equal(driver_lost_samples(r, BR_LOST_CORRUPT), 12); /* 24 of one thread, of two */
     driver_free(r);
 }
 
@@ -309,7 +309,7 @@ static void test_stretches(void **state)
             driver_set_int(r, "readers", readers[j]);
             assert_int_equal(replay(r, 0, valid), SAMPLES);
             assert_missing(valid, SAMPLES, 0, 0);
-            assert_int_equal(driver_lost_samples(r, "corrupt"), 2 * STRETCH * SPREAD / THREADS);
+            assert_int_equal(driver_lost_samples(r, BR_LOST_CORRUPT), 2 * STRETCH * SPREAD / THREADS);
             driver_free(r);
         }
 }
