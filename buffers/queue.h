@@ -56,6 +56,8 @@ struct br_place {
 
 enum br_policy { BR_POLICY_BLOCK, BR_POLICY_DROP };
 
+enum { BR_MAX_AHEAD = 8 }; /* frames that br_queue_lend_ahead lends */
+
 /* Creates an empty queue of `depth` >= 1 slots for frames of `stream` (copied). `name` is copied and used
  * in messages. `parent_reader` is NULL for a queue with memory of its own; else the queue is an alias of
  * that reader's queue, `depth` is ignored, and the reader's frames are released through the alias. Errors:
@@ -96,6 +98,11 @@ const char *br_queue_name(const struct br_queue *queue);
  * = 0, first = samples = 0 (an alias frame: as it came). BR_E_STOPPED when the queue was aborted, or when
  * no reader is left attached; BR_E_DEVICE, see br_queue_error. */
 int br_queue_acquire(struct br_queue *queue, struct br_frame **frame);
+
+/* Lends the frame that the `ahead`-th acquire from now will (1: the next), so that a producer can fill several at a
+ * time; they are published in this order. Only while a frame is acquired, and not on an alias. Never waits for a
+ * reader: *frame is NULL when there is no free slot. Status as of br_queue_acquire. */
+int br_queue_lend_ahead(struct br_queue *queue, unsigned ahead, struct br_frame **frame);
 
 /* Hands the acquired frame to all readers. frame->samples must be > 0. BR_E_DEVICE when its event could
  * not be recorded: then the frame is not published. */

@@ -12,6 +12,7 @@
 #include "buffers/ring.h"
 
 #include <sched.h>
+#include <string.h>
 
 enum { YIELDS = 4, BRIEF_NS = 100000 };
 
@@ -107,7 +108,7 @@ static bool is_full(struct br_queue *queue, struct wake *wake)
 }
 
 /* Lends a slot to the producer. */
-static void claim(struct br_queue *queue, struct br_slot *slot, struct wake *wake)
+static void lend(struct br_queue *queue, struct br_slot *slot, struct wake *wake)
 {
     slot->needed++;
     if (queue->limited) {
@@ -118,13 +119,18 @@ static void claim(struct br_queue *queue, struct br_slot *slot, struct wake *wak
         slot->pool = queue;
         queue->used++;
     }
-    queue->acquired = slot;
 }
 
-/* Gives the acquired frame back unpublished. An alias' frame stays with the reader of its parent. */
+/* Gives the acquired frame, and those lent ahead, back unpublished. An alias' frame stays with the reader of its
+ * parent. */
 static void unacquire(struct br_queue *queue, struct wake *wake)
 {
     struct br_slot *slot = queue->acquired;
+    while (queue->nahead > 0) {
+        struct br_slot *lent = queue->ahead[--queue->nahead];
+        lent->needed--;
+        settle(queue, lent, wake);
+    }
     if (slot == NULL) return;
     queue->acquired = NULL;
     slot->needed--;
@@ -210,6 +216,15 @@ int br_queue_acquire(struct br_queue *queue, struct br_frame **frame)
         unlock(queue);
         return BR_E_INTERNAL;
     }
+    if (queue->acquired == NULL && queue->nahead > 0 && !is_over(queue)) {
+        queue->acquired = queue->ahead[0];
+        queue->nahead--;
+        memmove(queue->ahead, queue->ahead + 1, queue->nahead * sizeof *queue->ahead);
+        struct br_slot *lent = queue->acquired;
+        unlock(queue);
+        *frame = &lent->frame; /* ordered behind its readers when it was lent */
+        return BR_OK;
+    }
     if (queue->acquired == NULL) {
         if (!is_over(queue) && is_full(queue, &wake)) sleep_for_space(queue, &wake);
         if (is_over(queue)) {
@@ -222,7 +237,8 @@ int br_queue_acquire(struct br_queue *queue, struct br_frame **frame)
             unlock_and_wake(queue, &wake);
             return BR_E_INTERNAL;
         }
-        claim(queue, slot, &wake);
+        lend(queue, slot, &wake);
+        queue->acquired = slot;
     } else if (queue->aborted || queue->nattached == 0) {
         unlock(queue);
         return BR_E_STOPPED;
@@ -230,6 +246,31 @@ int br_queue_acquire(struct br_queue *queue, struct br_frame **frame)
     struct br_slot *slot = queue->acquired;
     unlock_and_wake(queue, &wake);
     int status = br_order_producer(queue, slot);
+    if (status == BR_OK) *frame = &slot->frame;
+    return status;
+}
+
+int br_queue_lend_ahead(struct br_queue *queue, unsigned ahead, struct br_frame **frame)
+{
+    struct wake wake = {.n = 0};
+    *frame = NULL;
+    lock(queue);
+    if (queue->acquired == NULL || queue->parent != NULL || ahead < 1 || ahead > BR_MAX_AHEAD ||
+        ahead > queue->nahead + 1) {
+        unlock(queue);
+        return BR_E_INTERNAL;
+    }
+    struct br_slot *slot = ahead <= queue->nahead ? queue->ahead[ahead - 1] : NULL;
+    bool fresh = slot == NULL, over = is_over(queue);
+    if (fresh && !over && !is_full(queue, &wake)) {
+        slot = br_slots_take(&queue->chain->slots);
+        lend(queue, slot, &wake);
+        queue->ahead[queue->nahead++] = slot;
+    }
+    unlock_and_wake(queue, &wake);
+    if (over) return BR_E_STOPPED;
+    if (slot == NULL) return BR_OK;
+    int status = fresh ? br_order_producer(queue, slot) : BR_OK;
     if (status == BR_OK) *frame = &slot->frame;
     return status;
 }

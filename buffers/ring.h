@@ -64,6 +64,8 @@ struct br_queue {
     _Atomic uint64_t
         next; /* the entry that is published next; changes under the lock, a waiting reader looks without */
     struct br_slot *acquired;  /* by the producer, not published yet */
+    struct br_slot *ahead[BR_MAX_AHEAD]; /* [nahead] lent to the producer for its next acquires */
+    unsigned nahead;
     struct br_slot *handed_on; /* of an alias: published, but not yet released by the parent's reader */
     _Atomic unsigned
         used; /* slots that count here, see ROOM; changes under the lock, a waiting producer looks without */

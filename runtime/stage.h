@@ -235,6 +235,11 @@ enum br_loss {
  * in = out + lost. A reason that this beamring does not know counts as BR_LOST_OTHER. */
 void br_stage_count_lost(struct br_stage *stage, enum br_loss reason, uint64_t samples);
 
+/* Frames beyond io->out[output], for a stage that fills several at a time: the one that the `ahead`-th call with
+ * BR_PRODUCED from now on will find there (1 to 8), or NULL when readers hold all slots. Ask for 1 before 2. What is
+ * written into it stays. Ask for a queue that is deep enough (br_stage_suggest_depth). */
+struct br_frame *br_stage_lend_ahead(struct br_stage *stage, unsigned output, unsigned ahead);
+
 /* True once the pipeline asks sources to end (interrupt, failure elsewhere): return BR_FINISHED soon. */
 bool br_stage_stopping(const struct br_stage *stage);
 

@@ -175,6 +175,13 @@ void br_stage_count_lost(struct br_stage *stage, enum br_loss reason, uint64_t s
     if (samples > 0) add(&stage->counters.lost[reason], samples);
 }
 
+struct br_frame *br_stage_lend_ahead(struct br_stage *stage, unsigned output, unsigned ahead)
+{
+    struct br_frame *frame = NULL;
+    if (output >= stage->nout || br_queue_lend_ahead(stage->out[output].queue, ahead, &frame) != BR_OK) return NULL;
+    return frame;
+}
+
 bool br_stage_stopping(const struct br_stage *stage)
 {
     return atomic_load_explicit(&stage->graph->stopping, memory_order_relaxed);

@@ -53,6 +53,53 @@ static void frames_come_in_order(void **state)
     br_queue_destroy(q);
 }
 
+/* A producer that fills three frames at a time: what is lent ahead is what later acquires bring, with what was written;
+ * nothing waits, and what is never published is given back. */
+static void frames_are_lent_ahead(void **state)
+{
+    (void)state;
+    struct br_queue *q = create("field", 4, NULL);
+    struct br_reader *a = reader(q, BR_POLICY_BLOCK);
+    seal(q);
+    struct br_frame *now, *first, *second, *again, *none;
+    assert_int_equal(br_queue_lend_ahead(q, 1, &none), BR_E_INTERNAL); /* nothing is acquired */
+    assert_int_equal(br_queue_acquire(q, &now), 0);
+    assert_int_equal(br_queue_lend_ahead(q, 2, &none), BR_E_INTERNAL); /* 1 comes before 2 */
+    assert_int_equal(br_queue_lend_ahead(q, 1, &first), 0);
+    assert_int_equal(br_queue_lend_ahead(q, 2, &second), 0);
+    assert_int_equal(br_queue_lend_ahead(q, 1, &again), 0);
+    assert_ptr_equal(first, again);
+    assert_true(now->data != first->data && now->data != second->data && first->data != second->data);
+    memset(first->data, 1, BYTES);
+    memset(second->data, 2, BYTES);
+    now->first = 0, first->first = 4, second->first = 8;
+    now->samples = first->samples = second->samples = 4;
+    assert_int_equal(br_queue_publish(q), 0);
+    assert_int_equal(br_queue_acquire(q, &again), 0);
+    assert_ptr_equal(first, again);
+    assert_int_equal(br_queue_publish(q), 0);
+    assert_int_equal(br_queue_acquire(q, &again), 0);
+    assert_ptr_equal(second, again);
+    assert_int_equal(br_queue_lend_ahead(q, 1, &again), 0); /* the fourth slot */
+    assert_non_null(again);
+    assert_int_equal(br_queue_lend_ahead(q, 2, &none), 0); /* readers hold the others */
+    assert_null(none);
+    assert_int_equal(br_queue_publish(q), 0);
+    const struct br_frame *x;
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(br_reader_wait(a, &x), 1);
+        assert_int_equal(x->first, 4 * i);
+        if (i > 0) assert_int_equal(((const uint8_t *)x->data)[BYTES - 1], i);
+        br_reader_release(a);
+    }
+    br_queue_close(q); /* with one lent ahead, and none acquired */
+    assert_ends(a, 0);
+    struct br_queue_counters c;
+    br_queue_get_counters(q, &c);
+    assert_int_equal(c.frames, 3);
+    br_queue_destroy(q);
+}
+
 static void side_and_validity_have_memory(void **state)
 {
     (void)state;
@@ -300,6 +347,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(frames_come_in_order),
+        cmocka_unit_test(frames_are_lent_ahead),
         cmocka_unit_test(side_and_validity_have_memory),
         cmocka_unit_test(producer_waits_for_the_slowest_blocking_reader),
         cmocka_unit_test(reader_waits_for_a_frame),

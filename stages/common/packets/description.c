@@ -11,6 +11,7 @@
 struct field_keys {
     int64_t offset, item, bytes, shift, bits, divide, equals, expect, lost_if;
     const char *byte_order;
+    bool pointer;
 };
 struct form_keys {
     struct br_strings fields;
@@ -67,6 +68,9 @@ static const struct br_param field_params[] = {
     {KEY(field_keys, offset, BR_P_INT), .min = 0, .max = 65506, .unit = "bytes",
      .help = "from the start of the UDP payload"},
     {KEY(field_keys, item, BR_P_INT), .min = 1, .max = 32767, .help = "SPEAD: id of the item"},
+    {KEY(field_keys, pointer, BR_P_BOOL),
+     .def = "false",
+     .help = "SPEAD: points into the heap instead of having a value; for what is sent"},
     {KEY(field_keys, bytes, BR_P_INT), .min = 1, .max = 8, .help = "width in the header"},
     {KEY(field_keys, byte_order, BR_P_CHOICE), .choices = order_choices,
      .help = "of this field; default: the packet's"},
@@ -175,6 +179,7 @@ static void read_field(struct owned *o, const struct br_node *node, const char *
     *f = (struct packet_field){.name = name,
                                .offset = (size_t)k.offset,
                                .item = (unsigned)k.item,
+                               .pointer = k.pointer,
                                .bytes = p->spead ? 6 : (unsigned)k.bytes,
                                .little =
                                    k.byte_order != NULL ? strcmp(k.byte_order, "little") == 0 : packet_little,

@@ -1,0 +1,167 @@
+/* header.c - see header.h. */
+#include "stages/common/packets/header.h"
+
+#include <string.h>
+
+/* SPEAD-64-48: magic, version, bytes of an item's id and address; then a number of items of 8 bytes. */
+enum { SPEAD_HEAD = 8, SPEAD_ITEM = 8, SPEAD_ID_MASK = 0x7fff };
+static const uint8_t spead_magic[4] = {0x53, 0x04, 0x02, 0x06};
+static const uint64_t spead_value = 0xffffffffffff;
+
+static inline uint64_t load(const uint8_t *bytes, unsigned n, bool little)
+{
+    uint64_t word = 0;
+    if (n == 8) {
+        memcpy(&word, bytes, 8);
+        return little ? word : __builtin_bswap64(word);
+    }
+    if (little)
+        for (unsigned i = n; i-- > 0;) word = word << 8 | bytes[i];
+    else
+        for (unsigned i = 0; i < n; i++) word = word << 8 | bytes[i];
+    return word;
+}
+
+static void store(uint8_t *bytes, unsigned n, bool little, uint64_t word)
+{
+    for (unsigned i = 0; i < n; i++) bytes[little ? i : n - 1 - i] |= (uint8_t)(word >> 8 * i);
+}
+
+static inline uint64_t mask_of(unsigned bits)
+{
+    return bits == 64 ? UINT64_MAX : ((uint64_t)1 << bits) - 1;
+}
+
+/* The value of a SPEAD item, of `n`. */
+static bool find_item(const uint8_t *items, size_t n, unsigned id, uint64_t *value)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint64_t pointer = load(items + SPEAD_ITEM * i, 8, false);
+        if ((pointer >> 48 & SPEAD_ID_MASK) != id) continue;
+        *value = pointer & spead_value;
+        return true;
+    }
+    return false;
+}
+
+static int64_t evaluate(const struct packet_form *form, const uint64_t *value)
+{
+    uint64_t sum = (uint64_t)form->base; /* modulo 2^64, as counters are */
+    for (unsigned i = 0; i < form->nterms; i++)
+        sum += (uint64_t)form->term[i].times * value[form->term[i].field];
+    return (int64_t)sum;
+}
+
+enum packet_verdict packet_header_read(const struct packet_description *packet, const uint8_t *bytes,
+                                       size_t length, struct packet_header *header)
+{
+    uint64_t value[PACKET_MAX_FIELDS];
+    size_t items = 0;
+    *header = (struct packet_header){0};
+    enum packet_verdict verdict = PACKET_GOOD;
+    if (packet->spead) {
+        if (length < SPEAD_HEAD || memcmp(bytes, spead_magic, sizeof spead_magic) != 0) return PACKET_FOREIGN;
+        items = load(bytes + 6, 2, false);
+        if (SPEAD_HEAD + SPEAD_ITEM * items > length) return PACKET_MALFORMED;
+    }
+    for (unsigned i = 0; i < packet->nfields; i++) {
+        const struct packet_field *f = &packet->field[i];
+        uint64_t word = 0;
+        if (packet->spead) {
+            if (!find_item(bytes + SPEAD_HEAD, items, f->item, &word)) return PACKET_FOREIGN;
+        } else {
+            if (f->offset + f->bytes > length) {
+                /* Cut off. What has this protocol's constants so far is one of its packets. */
+                return i > 0 && packet->field[0].has_equals ? PACKET_MALFORMED : PACKET_FOREIGN;
+            }
+            word = load(bytes + f->offset, f->bytes, f->little);
+        }
+        uint64_t number = word >> f->shift & mask_of(f->bits);
+        if (f->lost_if != 0 && (number & f->lost_if) != 0 && verdict == PACKET_GOOD) verdict = PACKET_FLAGGED;
+        if (f->divide > 1) {
+            if (number % f->divide != 0) verdict = PACKET_MALFORMED;
+            number /= f->divide;
+        }
+        if (f->has_equals && number != f->equals) return PACKET_FOREIGN;
+        if (f->has_expect && number != f->expect) verdict = PACKET_MALFORMED;
+        value[i] = number;
+    }
+    header->counter = (uint64_t)evaluate(&packet->sequence, value) & mask_of(packet->sequence_bits);
+    header->source = evaluate(&packet->source, value);
+    header->stream = evaluate(&packet->stream, value);
+    header->named = true;
+    size_t offset = packet->spead ? SPEAD_HEAD + SPEAD_ITEM * items : packet->payload_offset;
+    size_t expected = packet->spead ? offset + packet->payload_bytes : packet->bytes;
+    if (length != expected) verdict = PACKET_MALFORMED;
+    if (verdict != PACKET_MALFORMED) header->payload = bytes + offset;
+    return verdict;
+}
+
+/* --- writing ----------------------------------------------------------------------------------- */
+
+size_t packet_header_length(const struct packet_description *packet)
+{
+    return packet->spead ? SPEAD_HEAD + SPEAD_ITEM * packet->nfields + packet->payload_bytes : packet->bytes;
+}
+
+/* Shares a number out among the fields of a form, the largest factor first. */
+static bool share(const struct packet_description *packet, const struct packet_form *form, uint64_t number,
+                  uint64_t *value)
+{
+    bool used[PACKET_MAX_TERMS] = {false};
+    number -= (uint64_t)form->base;
+    for (unsigned n = 0; n < form->nterms; n++) {
+        unsigned most = PACKET_MAX_TERMS;
+        for (unsigned i = 0; i < form->nterms; i++)
+            if (!used[i] && (most == PACKET_MAX_TERMS || form->term[i].times > form->term[most].times))
+                most = i;
+        const struct packet_term *term = &form->term[most];
+        const struct packet_field *field = &packet->field[term->field];
+        used[most] = true;
+        if (term->times <= 0) return false;
+        uint64_t share = number / (uint64_t)term->times, limit = mask_of(field->bits) / field->divide;
+        if (share > limit) share = limit;
+        value[term->field] = share;
+        number -= share * (uint64_t)term->times;
+    }
+    return number == 0;
+}
+
+int packet_header_write(const struct packet_description *packet, const struct packet_header *header,
+                        uint8_t *bytes, uint8_t **payload, struct br_error *error)
+{
+    uint64_t value[PACKET_MAX_FIELDS] = {0};
+    size_t length = packet_header_length(packet);
+    for (unsigned i = 0; i < packet->nfields; i++) {
+        const struct packet_field *f = &packet->field[i];
+        value[i] = f->has_equals ? f->equals : f->has_expect ? f->expect : 0;
+    }
+    uint64_t counter = header->counter & mask_of(packet->sequence_bits);
+    if (!share(packet, &packet->sequence, counter, value))
+        return br_fail(error, BR_E_INVALID, "the fields of %s cannot hold the sequence number %llu",
+                       packet->name, (unsigned long long)counter);
+    if (!share(packet, &packet->source, (uint64_t)header->source, value))
+        return br_fail(error, BR_E_INVALID, "the fields of %s cannot hold source %lld", packet->name,
+                       (long long)header->source);
+    if (!share(packet, &packet->stream, (uint64_t)header->stream, value))
+        return br_fail(error, BR_E_INVALID, "the fields of %s cannot hold stream %lld", packet->name,
+                       (long long)header->stream);
+    memset(bytes, 0, packet->spead ? length - packet->payload_bytes : length);
+    if (packet->spead) {
+        memcpy(bytes, spead_magic, sizeof spead_magic);
+        store(bytes + 6, 2, false, packet->nfields);
+    }
+    for (unsigned i = 0; i < packet->nfields; i++) {
+        const struct packet_field *f = &packet->field[i];
+        uint64_t number = (value[i] * f->divide & mask_of(f->bits)) << f->shift;
+        if (packet->spead) {
+            uint64_t immediate = f->pointer ? 0 : (uint64_t)1 << 63;
+            store(bytes + SPEAD_HEAD + SPEAD_ITEM * i, 8, false,
+                  immediate | (uint64_t)f->item << 48 | number);
+        } else {
+            store(bytes + f->offset, f->bytes, f->little, number);
+        }
+    }
+    *payload = bytes + (packet->spead ? SPEAD_HEAD + SPEAD_ITEM * packet->nfields : packet->payload_offset);
+    return BR_OK;
+}
