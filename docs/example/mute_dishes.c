@@ -14,8 +14,9 @@ struct mute {
 };
 
 static const struct br_param params[] = {
-    {.name = "dishes", .type = BR_P_INTS, .offset = offsetof(struct mute, dishes), .required = true,
-     .min = 0, .max = 65535, .help = "dishes to silence, counted from 0 in the order of the dish axis"},
+    BR_PARAM("dishes", BR_P_INTS, struct mute, dishes,
+             "dishes to silence, counted from 0 in the order of the dish axis", .required = true, .min = 0,
+             .max = 65535),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "E[time][freq][pol][dish], int4x2"}, {0}};
@@ -30,7 +31,8 @@ static int configure(struct br_stage *stage, void *self)
     mute->ndishes = br_array_length(array, "dish");
     for (size_t i = 0; i < mute->dishes.count; i++)
         if ((size_t)mute->dishes.value[i] >= mute->ndishes)
-            return br_stage_fail_at(stage, "dishes", "dish %lld does not exist; the input has dishes 0 to %zu",
+            return br_stage_fail_at(stage, "dishes",
+                                    "dish %lld does not exist; the input has dishes 0 to %zu",
                                     (long long)mute->dishes.value[i], mute->ndishes - 1);
     return BR_OK; /* the output's description is already a copy of the input's */
 }

@@ -9,8 +9,8 @@ struct out_params {
     int64_t depth;
 };
 static const struct br_param out_params[] = {
-    {.name = "name", .type = BR_P_STRING, .offset = offsetof(struct out_params, name), .required = true},
-    {.name = "depth", .type = BR_P_INT, .offset = offsetof(struct out_params, depth), .min = 1, .max = 65536},
+    BR_PARAM("name", BR_P_STRING, struct out_params, name, NULL, .required = true),
+    BR_PARAM("depth", BR_P_INT, struct out_params, depth, NULL, .min = 1, .max = 65536),
     {0},
 };
 
@@ -19,12 +19,8 @@ struct in_params {
 };
 static const char *const policies[] = {"block", "drop", NULL};
 static const struct br_param in_params[] = {
-    {.name = "from", .type = BR_P_STRING, .offset = offsetof(struct in_params, from), .required = true},
-    {.name = "policy",
-     .type = BR_P_CHOICE,
-     .offset = offsetof(struct in_params, policy),
-     .choices = policies,
-     .def = "block"},
+    BR_PARAM("from", BR_P_STRING, struct in_params, from, NULL, .required = true),
+    BR_PARAM("policy", BR_P_CHOICE, struct in_params, policy, NULL, .choices = policies, .def = "block"),
     {0},
 };
 

@@ -52,13 +52,9 @@ struct top_params {
     struct br_ints affinity;
 };
 static const struct br_param top_params[] = {
-    {.name = "plugins", .type = BR_P_STRINGS, .offset = offsetof(struct top_params, plugins)},
-    {.name = "device", .type = BR_P_STRING, .offset = offsetof(struct top_params, device), .def = "auto"},
-    {.name = "affinity",
-     .type = BR_P_INTS,
-     .offset = offsetof(struct top_params, affinity),
-     .min = 0,
-     .max = 1023},
+    BR_PARAM("plugins", BR_P_STRINGS, struct top_params, plugins, NULL),
+    BR_PARAM("device", BR_P_STRING, struct top_params, device, NULL, .def = "auto"),
+    BR_PARAM("affinity", BR_P_INTS, struct top_params, affinity, NULL, .min = 0, .max = 1023),
     {0},
 };
 static const char *const top_also[] = {"telescope", "stream", "pipeline", "include", NULL};
@@ -68,14 +64,10 @@ struct common_params {
     struct br_ints affinity;
 };
 static const struct br_param common_params[] = {
-    {.name = "stage", .type = BR_P_STRING, .offset = offsetof(struct common_params, stage), .required = true},
-    {.name = "name", .type = BR_P_STRING, .offset = offsetof(struct common_params, name)},
-    {.name = "device", .type = BR_P_STRING, .offset = offsetof(struct common_params, device), .def = "auto"},
-    {.name = "affinity",
-     .type = BR_P_INTS,
-     .offset = offsetof(struct common_params, affinity),
-     .min = 0,
-     .max = 1023},
+    BR_PARAM("stage", BR_P_STRING, struct common_params, stage, NULL, .required = true),
+    BR_PARAM("name", BR_P_STRING, struct common_params, name, NULL),
+    BR_PARAM("device", BR_P_STRING, struct common_params, device, NULL, .def = "auto"),
+    BR_PARAM("affinity", BR_P_INTS, struct common_params, affinity, NULL, .min = 0, .max = 1023),
     {0},
 };
 static const char *const common_keys[] = {"stage", "name", "device", "affinity", "in", "out", NULL};

@@ -83,20 +83,34 @@ static void fill(FILE *out, const char *text, int indent)
     fputc('\n', out);
 }
 
+/* "; only frb-node, kotekan", or nothing. */
+static void formats_text(const struct br_param *param, char *text, size_t size)
+{
+    text[0] = '\0';
+    if (param->formats == NULL) return;
+    size_t used = (size_t)snprintf(text, size, "; only ");
+    for (const char *c = param->formats; *c != '\0' && used + 3 < size; c++) {
+        if (*c == ' ') text[used++] = ',';
+        text[used++] = *c;
+    }
+    text[used] = '\0';
+}
+
 static void markdown_params(const struct br_param *params, const char *prefix, FILE *out)
 {
     for (const struct br_param *p = params; p != NULL && p->name != NULL; p++) {
-        char name[128], range[128], def[64], entry[2048];
+        char name[128], range[128], def[64], formats[64], entry[2048];
         snprintf(name, sizeof name, "%s%s", prefix, p->name);
         limits(p, range, sizeof range);
         default_text(p, def, sizeof def);
-        snprintf(entry, sizeof entry, "- `%s` (%s%s%s%s%s%s%s): %s.", name, type_name(p),
+        formats_text(p, formats, sizeof formats);
+        snprintf(entry, sizeof entry, "- `%s` (%s%s%s%s%s%s%s%s): %s.", name, type_name(p),
                  p->unit != NULL ? ", " : "", p->unit != NULL ? p->unit : "", range[0] != '\0' ? ", " : "",
                  range,
                  def[0] == '\0' ? ""
                  : p->required  ? ", "
                                 : ", default ",
-                 def, p->help != NULL ? p->help : "");
+                 def, formats, p->help != NULL ? p->help : "");
         fill(out, entry, 2);
         if (p->fields != NULL) {
             snprintf(name, sizeof name, "%s%s%s.", prefix, p->name, p->type == BR_P_MAPS ? "[]" : "");
@@ -108,14 +122,15 @@ static void markdown_params(const struct br_param *params, const char *prefix, F
 static void text_params(const struct br_param *params, int indent, FILE *out)
 {
     for (const struct br_param *p = params; p != NULL && p->name != NULL; p++) {
-        char range[128], def[64];
+        char range[128], def[64], formats[64];
         limits(p, range, sizeof range);
         default_text(p, def, sizeof def);
+        formats_text(p, formats, sizeof formats);
         fprintf(out, "%*s%-*s %s", indent, "", 22 - indent, p->name, type_name(p));
         if (p->unit != NULL) fprintf(out, ", %s", p->unit);
         if (range[0] != '\0') fprintf(out, ", %s", range);
         if (def[0] != '\0') fprintf(out, p->required ? " (%s)" : " (default %s)", def);
-        fprintf(out, "\n%*s%s\n", 25, "", p->help != NULL ? p->help : "");
+        fprintf(out, "%s\n%*s%s\n", formats, 25, "", p->help != NULL ? p->help : "");
         if (p->fields != NULL) text_params(p->fields, indent + 2, out);
     }
 }

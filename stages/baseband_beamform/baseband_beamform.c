@@ -24,25 +24,17 @@ struct baseband_beamform {
 };
 
 static const struct br_param params[] = {
-    {.name = "weights",
-     .type = BR_P_PATH,
-     .offset = offsetof(struct baseband_beamform, weights_file),
-     .help = "HDF5 file with /weights int8 [freq or 1][pol][beam][dish][2] and /shift int32 [freq or "
-             "1][pol][beam]"},
+    BR_PARAM("weights", BR_P_PATH, struct baseband_beamform, weights_file,
+             "HDF5 file with /weights int8 [freq or 1][pol][beam][dish][2] and /shift int32 [freq or "
+             "1][pol][beam]"),
     BR_BEAMS_PARAM(struct baseband_beamform, beams, false, "where the beams point; the weights are computed"),
-    {.name = "gains",
-     .type = BR_P_PATH,
-     .offset = offsetof(struct baseband_beamform, gains_file),
-     .help = "HDF5 file with /gain complex64 [freq or 1][pol][dish], multiplied into weights computed from "
-             "beams"},
-    {.name = "shift",
-     .type = BR_P_INT,
-     .offset = offsetof(struct baseband_beamform, shift),
-     .def = "-1",
-     .min = -1,
-     .max = 30,
-     .help = "bits by which sums are shifted down, for all beams; -1: the file's, or what keeps the rms of "
-             "white input"},
+    BR_PARAM("gains", BR_P_PATH, struct baseband_beamform, gains_file,
+             "HDF5 file with /gain complex64 [freq or 1][pol][dish], multiplied into weights computed from "
+             "beams"),
+    BR_PARAM("shift", BR_P_INT, struct baseband_beamform, shift,
+             "bits by which sums are shifted down, for all beams; -1: the file's, or what keeps the rms of "
+             "white input",
+             .def = "-1", .min = -1, .max = 30),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "E[time][freq][pol][dish], int4x2, not zoned"}, {0}};

@@ -33,14 +33,9 @@ struct steering {
 static const char *const precisions[] = {"float16", "float32", NULL};
 
 static const struct br_param steer_params[] = {
-    {.name = "sample",
-     .type = BR_P_INT,
-     .offset = offsetof(struct steer_param, sample),
-     .required = true,
-     .min = 0,
-     .max = (double)(1LL << 52),
-     .unit = "base samples",
-     .help = "the beams point there from the first output sample on that begins at or after this one"},
+    BR_PARAM("sample", BR_P_INT, struct steer_param, sample,
+             "the beams point there from the first output sample on that begins at or after this one",
+             .required = true, .min = 0, .max = (double)(1LL << 52), .unit = "base samples"),
     BR_BEAMS_PARAM(struct steer_param, beams, true,
                    "as many beams as before, on a grid of the same shape if they were"),
     {0},
@@ -48,20 +43,14 @@ static const struct br_param steer_params[] = {
 
 static const struct br_param params[] = {
     BR_BEAMS_PARAM(struct frb_beams, beams, true, "where the beams point"),
-    {.name = "steer",
-     .type = BR_P_MAPS,
-     .offset = offsetof(struct frb_beams, steer),
-     .fields = steer_params,
-     .size = sizeof(struct steer_param),
-     .help = "list of {sample, beams} in order of time: where the beams point later on"},
-    {.name = "precision",
-     .type = BR_P_CHOICE,
-     .offset = offsetof(struct frb_beams, precision),
-     .choices = precisions,
-     .def = "float16",
-     .help = "of weights and products on a GPU; float32 takes 15 to 20 times as long, for a grid of beams "
+    BR_PARAM("steer", BR_P_MAPS, struct frb_beams, steer,
+             "list of {sample, beams} in order of time: where the beams point later on",
+             .fields = steer_params, .size = sizeof(struct steer_param)),
+    BR_PARAM("precision", BR_P_CHOICE, struct frb_beams, precision,
+             "of weights and products on a GPU; float32 takes 15 to 20 times as long, for a grid of beams "
              "more. On the CPU it is "
-             "always float32"},
+             "always float32",
+             .choices = precisions, .def = "float16"),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "I[freq][time][gridp][gridq], f16, from frb_grid"}, {0}};

@@ -48,35 +48,17 @@ struct quantize {
 
 static const char *const fuse_choices[] = {"auto", "true", "false", NULL};
 static const struct br_param params[] = {
-    {.name = "bits",
-     .type = BR_P_INT,
-     .offset = offsetof(struct quantize, bits),
-     .required = true,
-     .min = 4,
-     .max = 8,
-     .help = "bits per value: 4 or 8"},
-    {.name = "block",
-     .type = BR_P_INT,
-     .offset = offsetof(struct quantize, block),
-     .def = "64",
-     .min = 2,
-     .max = 65536,
-     .unit = "time steps",
-     .help = "steps that share one scale and offset"},
-    {.name = "levels_rms",
-     .type = BR_P_REAL,
-     .offset = offsetof(struct quantize, levels_rms),
-     .min = 1e-3,
-     .max = 1000,
-     .help = "levels per standard deviation; default 2.5 for 4 bits, 16 for 8"},
-    {.name = "fuse",
-     .type = BR_P_CHOICE,
-     .offset = offsetof(struct quantize, fuse),
-     .choices = fuse_choices,
-     .def = "auto",
-     .help = "form the beams of a `frb_beams` before it in the same kernel: wherever there is one (true), "
+    BR_PARAM("bits", BR_P_INT, struct quantize, bits, "bits per value: 4 or 8", .required = true, .min = 4,
+             .max = 8),
+    BR_PARAM("block", BR_P_INT, struct quantize, block, "steps that share one scale and offset", .def = "64",
+             .min = 2, .max = 65536, .unit = "time steps"),
+    BR_PARAM("levels_rms", BR_P_REAL, struct quantize, levels_rms,
+             "levels per standard deviation; default 2.5 for 4 bits, 16 for 8", .min = 1e-3, .max = 1000),
+    BR_PARAM("fuse", BR_P_CHOICE, struct quantize, fuse,
+             "form the beams of a `frb_beams` before it in the same kernel: wherever there is one (true), "
              "where that is known "
-             "to be faster (auto), or never (false); the result is the same"},
+             "to be faster (auto), or never (false); the result is the same",
+             .choices = fuse_choices, .def = "auto"),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "J[freq][time][beam], f16"}, {0}};

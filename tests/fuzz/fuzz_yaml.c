@@ -34,14 +34,9 @@ struct stage {
 
 static const char *const choices[] = {"auto", "block", "drop", NULL};
 static const struct br_param item_fields[] = {
-    {.name = "n",
-     .type = BR_P_INT,
-     .offset = offsetof(struct item, n),
-     .required = true,
-     .min = 1,
-     .max = 100},
-    {.name = "x", .type = BR_P_REAL, .offset = offsetof(struct item, x), .def = "0.5", .min = -1, .max = 1},
-    {.name = "words", .type = BR_P_STRINGS, .offset = offsetof(struct item, words), .def = "[a, 'b']"},
+    BR_PARAM("n", BR_P_INT, struct item, n, NULL, .required = true, .min = 1, .max = 100),
+    BR_PARAM("x", BR_P_REAL, struct item, x, NULL, .def = "0.5", .min = -1, .max = 1),
+    BR_PARAM("words", BR_P_STRINGS, struct item, words, NULL, .def = "[a, 'b']"),
     {0},
 };
 #define FIELD(f) .offset = offsetof(struct stage, f)

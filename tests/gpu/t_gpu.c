@@ -12,17 +12,9 @@ struct t_gpu {
 
 static const char *const modes[] = {"copy", "gate", "slow", "fault", NULL};
 static const struct br_param params[] = {
-    {.name = "mode",
-     .type = BR_P_CHOICE,
-     .offset = offsetof(struct t_gpu, mode),
-     .choices = modes,
-     .def = "copy",
-     .help = "what its kernel does beside copying"},
-    {.name = "fault_at",
-     .type = BR_P_INT,
-     .offset = offsetof(struct t_gpu, fault_at),
-     .def = "0",
-     .help = "first bad sample"},
+    BR_PARAM("mode", BR_P_CHOICE, struct t_gpu, mode, "what its kernel does beside copying", .choices = modes,
+             .def = "copy"),
+    BR_PARAM("fault_at", BR_P_INT, struct t_gpu, fault_at, "first bad sample", .def = "0"),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "bytes"}, {0}};

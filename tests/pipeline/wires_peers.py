@@ -202,6 +202,7 @@ def test_refused():
         refused("expected one, or one per zone", f"format: frb-node, {to}, noise_variance: [1, 2, 3]")
         refused("orthogonal", f"format: frb-node, {to}, site: {{m_axis: [1, 0, 0]}}")
         refused("this is not for format frb-node", f"format: frb-node, {to}, rate: 5")
+        refused("this is not for format chime-l0", f"format: chime-l0, {to}, stall_s: 5")  # for both formats over TCP
         refused("leave out", f"format: frb-node, {to}", text=levels.replace("BLOCK", "256").replace(
             "{first: 600.09765625, step: 0.1953125, count: 3}", "[600, 600.1953125, 601]"))
         refused("protocol allows 1048576", f"format: frb-node, {to}", text=levels.replace("BLOCK", "256").replace("[2, 4]", "[200, 150]"))

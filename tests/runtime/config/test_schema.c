@@ -30,29 +30,15 @@ struct all {
 
 static const char *const choices[] = {"fast", "slow", "nearest", NULL};
 static const struct br_param point_fields[] = {
-    {.name = "x", .type = BR_P_REAL, .offset = offsetof(struct point, x), .required = true, .help = "east"},
-    {.name = "y", .type = BR_P_REAL, .offset = offsetof(struct point, y), .def = "-0.5"},
+    BR_PARAM("x", BR_P_REAL, struct point, x, "east", .required = true),
+    BR_PARAM("y", BR_P_REAL, struct point, y, NULL, .def = "-0.5"),
     {0},
 };
 static const struct br_param zone_fields[] = {
-    {.name = "channels",
-     .type = BR_P_INT,
-     .offset = offsetof(struct zone, channels),
-     .required = true,
-     .min = 1,
-     .max = 1024},
-    {.name = "factor",
-     .type = BR_P_INT,
-     .offset = offsetof(struct zone, factor),
-     .def = "1",
-     .min = 1,
-     .max = 128},
-    {.name = "list", .type = BR_P_INTS, .offset = offsetof(struct zone, list), .def = "[7, 8]"},
-    {.name = "at",
-     .type = BR_P_MAP,
-     .offset = offsetof(struct zone, at),
-     .fields = point_fields,
-     .size = sizeof(struct point)},
+    BR_PARAM("channels", BR_P_INT, struct zone, channels, NULL, .required = true, .min = 1, .max = 1024),
+    BR_PARAM("factor", BR_P_INT, struct zone, factor, NULL, .def = "1", .min = 1, .max = 128),
+    BR_PARAM("list", BR_P_INTS, struct zone, list, NULL, .def = "[7, 8]"),
+    BR_PARAM("at", BR_P_MAP, struct zone, at, NULL, .fields = point_fields, .size = sizeof(struct point)),
     {0},
 };
 #define FIELD(f) .offset = offsetof(struct all, f)
@@ -310,27 +296,15 @@ static void test_defaults(void **state)
         struct br_maps none;
     };
     static const struct br_param defaults[] = {
-        {.name = "plain", .type = BR_P_STRING, .offset = offsetof(struct texts, plain), .def = "some words"},
-        {.name = "quoted", .type = BR_P_PATH, .offset = offsetof(struct texts, quoted), .def = "'*.dada'"},
-        {.name = "empty", .type = BR_P_STRING, .offset = offsetof(struct texts, empty), .def = "\"\""},
-        {.name = "pair",
-         .type = BR_P_REALS,
-         .offset = offsetof(struct texts, pair),
-         .def = "[0, 1]",
-         .min_count = 2,
-         .max_count = 2},
-        {.name = "point",
-         .type = BR_P_MAP,
-         .offset = offsetof(struct texts, point),
-         .def = "{x: 3}",
-         .fields = point_fields,
-         .size = sizeof(struct point)},
-        {.name = "none",
-         .type = BR_P_MAPS,
-         .offset = offsetof(struct texts, none),
-         .def = "[]",
-         .fields = point_fields,
-         .size = sizeof(struct point)},
+        BR_PARAM("plain", BR_P_STRING, struct texts, plain, NULL, .def = "some words"),
+        BR_PARAM("quoted", BR_P_PATH, struct texts, quoted, NULL, .def = "'*.dada'"),
+        BR_PARAM("empty", BR_P_STRING, struct texts, empty, NULL, .def = "\"\""),
+        BR_PARAM("pair", BR_P_REALS, struct texts, pair, NULL, .def = "[0, 1]", .min_count = 2,
+                 .max_count = 2),
+        BR_PARAM("point", BR_P_MAP, struct texts, point, NULL, .def = "{x: 3}", .fields = point_fields,
+                 .size = sizeof(struct point)),
+        BR_PARAM("none", BR_P_MAPS, struct texts, none, NULL, .def = "[]", .fields = point_fields,
+                 .size = sizeof(struct point)),
         {0},
     };
     struct texts t = {0};
@@ -366,17 +340,8 @@ static void test_groups(void **state)
         struct br_ints ints;
     };
     static const struct br_param fields[] = {
-        {.name = "reals",
-         .type = BR_P_REALS,
-         .offset = offsetof(struct pairs, reals),
-         .group = 2,
-         .min = -1,
-         .max = 9},
-        {.name = "ints",
-         .type = BR_P_INTS,
-         .offset = offsetof(struct pairs, ints),
-         .group = 3,
-         .max_count = 1},
+        BR_PARAM("reals", BR_P_REALS, struct pairs, reals, NULL, .group = 2, .min = -1, .max = 9),
+        BR_PARAM("ints", BR_P_INTS, struct pairs, ints, NULL, .group = 3, .max_count = 1),
         {0},
     };
     struct pairs p = {0};

@@ -16,36 +16,15 @@ struct pass {
 };
 
 static const struct br_param params[] = {
-    {.name = "fail_at",
-     .type = BR_P_INT,
-     .offset = offsetof(struct pass, fail_at),
-     .def = "-1",
-     .help = "fails at this sample"},
-    {.name = "lose_at",
-     .type = BR_P_INT,
-     .offset = offsetof(struct pass, lose_at),
-     .def = "-1",
-     .help = "reports the frame at this sample as lost although it is passed on"},
-    {.name = "lose_as",
-     .type = BR_P_INT,
-     .offset = offsetof(struct pass, lose_as),
-     .def = "0",
-     .help = "the reason that it gives, an enum br_loss"},
-    {.name = "nothing",
-     .type = BR_P_BOOL,
-     .offset = offsetof(struct pass, nothing),
-     .def = "false",
-     .help = "returns 0"},
-    {.name = "offer",
-     .type = BR_P_BOOL,
-     .offset = offsetof(struct pass, offer),
-     .def = "false",
-     .help = "lets its work be taken over"},
-    {.name = "absorb",
-     .type = BR_P_BOOL,
-     .offset = offsetof(struct pass, absorb),
-     .def = "false",
-     .help = "takes over the work of a t_pass before it"},
+    BR_PARAM("fail_at", BR_P_INT, struct pass, fail_at, "fails at this sample", .def = "-1"),
+    BR_PARAM("lose_at", BR_P_INT, struct pass, lose_at,
+             "reports the frame at this sample as lost although it is passed on", .def = "-1"),
+    BR_PARAM("lose_as", BR_P_INT, struct pass, lose_as, "the reason that it gives, an enum br_loss",
+             .def = "0"),
+    BR_PARAM("nothing", BR_P_BOOL, struct pass, nothing, "returns 0", .def = "false"),
+    BR_PARAM("offer", BR_P_BOOL, struct pass, offer, "lets its work be taken over", .def = "false"),
+    BR_PARAM("absorb", BR_P_BOOL, struct pass, absorb, "takes over the work of a t_pass before it",
+             .def = "false"),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "bytes"}, {0}};
@@ -68,7 +47,8 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     if (p->nothing) return 0;
     if (p->fail_at >= 0 && in->first >= (uint64_t)p->fail_at)
         return br_stage_fail(stage, BR_E_FORMAT, "told to fail");
-    if (p->lose_at >= 0 && in->first == (uint64_t)p->lose_at) br_stage_count_lost(stage, (enum br_loss)p->lose_as, in->samples);
+    if (p->lose_at >= 0 && in->first == (uint64_t)p->lose_at)
+        br_stage_count_lost(stage, (enum br_loss)p->lose_as, in->samples);
     if (out->data != in->data) {
         memcpy(out->data, in->data, br_frame_bytes(br_stage_input(stage, 0), in));
         out->complete = in->complete;

@@ -9,27 +9,11 @@ struct sink {
 };
 
 static const struct br_param params[] = {
-    {.name = "pause_us",
-     .type = BR_P_INT,
-     .offset = offsetof(struct sink, pause_us),
-     .def = "0",
-     .unit = "us",
-     .help = "sleeps after each frame"},
-    {.name = "fail_at",
-     .type = BR_P_INT,
-     .offset = offsetof(struct sink, fail_at),
-     .def = "-1",
-     .help = "fails at this sample"},
-    {.name = "fail_stop",
-     .type = BR_P_BOOL,
-     .offset = offsetof(struct sink, fail_stop),
-     .def = "false",
-     .help = "cannot stop"},
-    {.name = "check",
-     .type = BR_P_BOOL,
-     .offset = offsetof(struct sink, check),
-     .def = "true",
-     .help = "looks at the bytes"},
+    BR_PARAM("pause_us", BR_P_INT, struct sink, pause_us, "sleeps after each frame", .def = "0",
+             .unit = "us"),
+    BR_PARAM("fail_at", BR_P_INT, struct sink, fail_at, "fails at this sample", .def = "-1"),
+    BR_PARAM("fail_stop", BR_P_BOOL, struct sink, fail_stop, "cannot stop", .def = "false"),
+    BR_PARAM("check", BR_P_BOOL, struct sink, check, "looks at the bytes", .def = "true"),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "bytes"}, {0}};
