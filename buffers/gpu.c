@@ -127,8 +127,7 @@ int br_gpu_event_order(br_gpu_event event, const struct br_gpu_stream *stream, s
     return check(cudaStreamWaitEvent(stream->handle, event, 0), "cudaStreamWaitEvent", error);
 }
 
-/* --- waiting for an event
- * ------------------------------------------------------------------------------------------------------
+/* --- waiting for an event ---
  *
  * An event that the driver can wait for without spinning raises an interrupt when it happens, waited for
  * or not, and wakes a thread of the driver's: on an H200 in a virtual machine a wait cost 78 us of

@@ -30,19 +30,17 @@ static int wait_for(const struct br_queue *queue, br_gpu_event event, struct br_
 int br_order_producer(struct br_queue *queue, const struct br_slot *slot)
 {
     struct br_error error = {0};
-    unsigned i = br_slot_index(&queue->chain->slots, slot);
+    unsigned i = br_slot_index(&queue->slots, slot);
     int status = BR_OK;
-    if (queue->parent != NULL) return BR_OK; /* it holds the frame as a reader, and is ordered already */
-    for (struct br_queue *q = queue; q != NULL; q = downstream(q))
-        for (struct br_reader *r = q->readers; r != NULL; r = r->sibling) {
-            if (r->gpu == NULL || !r->pending[i] || status != BR_OK) continue;
-            /* Work on the producer's own stream is in order by itself. */
-            if (queue->gpu == NULL)
-                status = wait_for(queue, r->released[i], &queue->gpu_waits, &queue->counters.wait_ns, &error);
-            else if (queue->gpu->handle != r->gpu->handle)
-                status = br_gpu_event_order(r->released[i], queue->gpu, &error);
-            r->pending[i] = false;
-        }
+    for (struct br_reader *r = queue->readers; r != NULL; r = r->sibling) {
+        if (r->gpu == NULL || !r->pending[i] || status != BR_OK) continue;
+        /* Work on the producer's own stream is in order by itself. */
+        if (queue->gpu == NULL)
+            status = wait_for(queue, r->released[i], &queue->gpu_waits, &queue->counters.wait_ns, &error);
+        else if (queue->gpu->handle != r->gpu->handle)
+            status = br_gpu_event_order(r->released[i], queue->gpu, &error);
+        r->pending[i] = false;
+    }
     return keep(queue, status, &error);
 }
 
@@ -50,10 +48,9 @@ int br_order_ready(struct br_queue *queue, const struct br_slot *slot)
 {
     struct br_error error = {0};
     if (queue->gpu == NULL) return BR_OK;
-    return keep(
-        queue,
-        br_gpu_event_record(queue->ready[br_slot_index(&queue->chain->slots, slot)], queue->gpu, &error),
-        &error);
+    return keep(queue,
+                br_gpu_event_record(queue->ready[br_slot_index(&queue->slots, slot)], queue->gpu, &error),
+                &error);
 }
 
 int br_order_reader(struct br_reader *reader, const struct br_slot *slot)
@@ -61,7 +58,7 @@ int br_order_reader(struct br_reader *reader, const struct br_slot *slot)
     struct br_error error = {0};
     struct br_queue *queue = reader->queue;
     if (queue->gpu == NULL) return BR_OK;
-    br_gpu_event ready = queue->ready[br_slot_index(&queue->chain->slots, slot)];
+    br_gpu_event ready = queue->ready[br_slot_index(&queue->slots, slot)];
     int status = reader->gpu != NULL
                      ? br_gpu_event_order(ready, reader->gpu, &error)
                      : wait_for(queue, ready, &reader->gpu_waits, &reader->counters.wait_ns, &error);
@@ -73,7 +70,7 @@ int br_order_released(struct br_reader *reader, const struct br_slot *slot)
     struct br_error error = {0};
     struct br_queue *queue = reader->queue;
     if (reader->gpu == NULL) return BR_OK;
-    unsigned i = br_slot_index(&queue->chain->slots, slot);
+    unsigned i = br_slot_index(&queue->slots, slot);
     int status = br_gpu_event_record(reader->released[i], reader->gpu, &error);
     if (status == BR_OK && reader->counters.policy == BR_POLICY_DROP)
         status = wait_for(queue, reader->released[i], &reader->gpu_waits, &reader->counters.wait_ns, &error);

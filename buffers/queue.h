@@ -9,10 +9,6 @@
  * reading right now stays untouched (the ring keeps one spare slot per dropping reader for that). After a
  * loss the reader sees `first` jump forward.
  *
- * IN PLACE. An alias queue has no memory: its producer is the only reader of `parent`, and hands each
- * parent frame on, changed or not. The parent's slot is free again when every reader of the alias has
- * released it.
- *
  * MEMORY SPACES. A queue's frames live in host memory, in host memory locked for copies to and from GPUs
  * (pinned), or on a GPU. On a GPU `data` and `side` are device memory; `valid` and everything else of a
  * frame is host memory. Nothing here allocates after br_queue_seal.
@@ -59,11 +55,9 @@ enum br_policy { BR_POLICY_BLOCK, BR_POLICY_DROP };
 enum { BR_MAX_AHEAD = 8 }; /* frames that br_queue_lend_ahead lends */
 
 /* Creates an empty queue of `depth` >= 1 slots for frames of `stream` (copied). `name` is copied and used
- * in messages. `parent_reader` is NULL for a queue with memory of its own; else the queue is an alias of
- * that reader's queue, `depth` is ignored, and the reader's frames are released through the alias. Errors:
- * BR_E_INVALID, BR_E_NO_MEMORY. */
+ * in messages. Errors: BR_E_INVALID, BR_E_NO_MEMORY. */
 int br_queue_create(struct br_queue **queue, const char *name, const struct br_stream *stream, unsigned depth,
-                    struct br_place place, struct br_reader *parent_reader, struct br_error *error);
+                    struct br_place place, struct br_error *error);
 
 /* Adds a reader; call before br_queue_seal. The reader belongs to the queue. `name` (copied) is the
  * reading stage's. */
@@ -80,27 +74,25 @@ void br_reader_set_stream(struct br_reader *reader, const struct br_gpu_stream *
  * BR_E_NO_MEMORY, BR_E_DEVICE. */
 int br_queue_seal(struct br_queue *queue, struct br_error *error);
 
-/* Frees all; NULL is allowed. Every thread must be done with it; aliases first. */
+/* Frees all; NULL is allowed. Every thread must be done with it. */
 void br_queue_destroy(struct br_queue *queue);
 
-/* Bytes that br_queue_seal reserves in the host's memory and on the queue's device (0 for an alias). */
+/* Bytes that br_queue_seal reserves in the host's memory and on the queue's device. */
 size_t br_queue_bytes(const struct br_queue *queue);
 size_t br_queue_device_bytes(const struct br_queue *queue);
 
 const struct br_stream *br_queue_stream(const struct br_queue *queue);
 const char *br_queue_name(const struct br_queue *queue);
 
-/* --- the producer's side
- * ----------------------------------------------------------------------------------------------- */
+/* --- the producer's side --- */
 
-/* Waits for a free slot and lends it to the producer until br_queue_publish. On an alias, lends the frame
- * that its producer holds on the parent (which it must hold). A frame starts with complete = true, missing
- * = 0, first = samples = 0 (an alias frame: as it came). BR_E_STOPPED when the queue was aborted, or when
- * no reader is left attached; BR_E_DEVICE, see br_queue_error. */
+/* Waits for a free slot and lends it to the producer until br_queue_publish. A frame starts with complete = true,
+ * missing = 0, first = samples = 0. BR_E_STOPPED when the queue was aborted, or when no reader is left attached;
+ * BR_E_DEVICE, see br_queue_error. */
 int br_queue_acquire(struct br_queue *queue, struct br_frame **frame);
 
 /* Lends the frame that the `ahead`-th acquire from now will (1: the next), so that a producer can fill several at a
- * time; they are published in this order. Only while a frame is acquired, and not on an alias. Never waits for a
+ * time; they are published in this order. Only while a frame is acquired. Never waits for a
  * reader: *frame is NULL when there is no free slot. Status as of br_queue_acquire. */
 int br_queue_lend_ahead(struct br_queue *queue, unsigned ahead, struct br_frame **frame);
 
@@ -118,18 +110,15 @@ void br_queue_fail(struct br_queue *queue);
 /* Wakes everybody; acquire and wait return BR_E_STOPPED from now on. Idempotent. */
 void br_queue_abort(struct br_queue *queue);
 
-/* --- a reader's side
- * --------------------------------------------------------------------------------------------------- */
+/* --- a reader's side --- */
 
 /* Waits for the next frame and lends it until br_reader_release. Returns 1 with a frame, 0 at end of
  * stream, BR_E_STOPPED after an abort, BR_E_DEVICE (see br_queue_error) when the frame cannot be waited
  * for. */
 int br_reader_wait(struct br_reader *reader, const struct br_frame **frame);
 
-/* Gives the frame back: it counts as delivered. For the parent reader of an alias, call only when the
- * frame has been published on the alias (then the slot follows the alias' readers), or to give up a frame
- * that will not be. BR_E_DEVICE when its event could not be recorded; the frame is given back all the
- * same. */
+/* Gives the frame back: it counts as delivered. BR_E_DEVICE when its event could not be recorded; the frame is
+ * given back all the same. */
 int br_reader_release(struct br_reader *reader);
 
 /* Gives the frame back uncounted as delivered: it counts as discarded (the stage failed on it). */
@@ -147,8 +136,7 @@ void br_queue_error(const struct br_queue *queue, struct br_error *error);
 const struct br_queue *br_reader_queue(const struct br_reader *reader);
 const char *br_reader_name(const struct br_reader *reader);
 
-/* --- counters: consistent snapshots, at any time, from any thread
- * ------------------------------------------------------- */
+/* --- counters: consistent snapshots, at any time, from any thread --- */
 
 struct br_queue_counters {
     uint64_t frames, samples; /* published; samples = base samples */

@@ -1,4 +1,4 @@
-/* ring.c - who may have which slot when, and who sleeps. See ring.h for chains and room.
+/* ring.c - who may have which slot when, and who sleeps. See ring.h for room.
  *
  * When there is no room the producer takes the oldest frames away from dropping readers (a lap); if that
  * frees nothing it sleeps.
@@ -16,53 +16,34 @@
 
 enum { YIELDS = 4, BRIEF_NS = 100000 };
 
-/* --- slots, under the lock
- * ------------------------------------------------------------------------------------------------ */
+/* --- slots, under the lock --- */
 
-/* Threads to wake once the lock is let go. More than a few at once are rare, and then woken at once. */
+/* Whom to wake once the lock is let go. */
 struct wake {
-    pthread_cond_t *cond[4];
-    unsigned n;
+    bool space, data;
 };
 
-static void wake_later(struct wake *wake, pthread_cond_t *cond)
-{
-    if (wake->n < sizeof wake->cond / sizeof *wake->cond)
-        wake->cond[wake->n++] = cond;
-    else
-        pthread_cond_broadcast(cond);
-}
-
-static void wake_now(struct wake *wake)
-{
-    while (wake->n > 0) pthread_cond_broadcast(wake->cond[--wake->n]);
-}
-
-static void unlock_and_wake(const struct br_queue *queue, struct wake *wake)
+static void unlock_and_wake(struct br_queue *queue, struct wake *wake)
 {
     unlock(queue);
-    wake_now(wake);
+    if (wake->space) pthread_cond_broadcast(&queue->space);
+    if (wake->data) pthread_cond_broadcast(&queue->data);
 }
 
-/* A slot of this pool came free, or can be had by a lap. */
-static void made_room(struct br_queue *pool, struct wake *wake)
-{
-    if (!pool->producer_sleeps) return;
-    pool->producer_sleeps = false;
-    wake_later(wake, &pool->space);
-}
-
-/* To be called whenever somebody has let go of a slot. */
+/* To be called whenever somebody has let go of a slot: it may be idle now, or a lap can take it. */
 static void settle(struct br_queue *queue, struct br_slot *slot, struct wake *wake)
 {
-    struct br_queue *pool = slot->pool;
     if (slot->needed > 0) return;
+    bool room = slot->used;
     if (slot->waiting == 0) {
-        if (pool != NULL) pool->used--;
-        slot->pool = NULL;
-        if (slot->reading == 0) br_slots_give(&queue->chain->slots, slot);
+        queue->used -= slot->used;
+        slot->used = false;
+        if (slot->reading == 0) br_slots_give(&queue->slots, slot);
     }
-    if (pool != NULL) made_room(pool, wake);
+    if (room && queue->producer_sleeps) {
+        queue->producer_sleeps = false;
+        wake->space = true;
+    }
 }
 
 /* The oldest frame that `reader` has not read, if a lap may take it. */
@@ -73,66 +54,48 @@ static struct br_slot *loses_next(const struct br_reader *reader)
     return slot->needed > 0 ? NULL : slot;
 }
 
-/* Takes the oldest frame of a pool that only dropping readers wait for away from them. False if there is
- * none. */
-static bool lap(struct br_queue *pool, struct wake *wake)
+/* Takes the oldest frame that only dropping readers wait for away from them. False if there is none. */
+static bool lap(struct br_queue *queue, struct wake *wake)
 {
-    struct br_queue *last = pool;
-    while (downstream(last) != NULL && !downstream(last)->limited) last = downstream(last);
     struct br_slot *oldest = NULL;
-    for (struct br_reader *r = last->ndropping > 0 ? last->readers : NULL; r != NULL; r = r->sibling) {
+    for (struct br_reader *r = queue->ndropping > 0 ? queue->readers : NULL; r != NULL; r = r->sibling) {
         struct br_slot *slot = loses_next(r);
         if (slot != NULL && (oldest == NULL || slot->order < oldest->order)) oldest = slot;
     }
     if (oldest == NULL) return false;
-    for (struct br_reader *r = last->readers; r != NULL; r = r->sibling) {
+    for (struct br_reader *r = queue->readers; r != NULL; r = r->sibling) {
         if (loses_next(r) != oldest) continue;
         r->counters.dropped_frames++;
-        r->counters.dropped_samples += last->ring[r->next & last->mask].samples;
+        r->counters.dropped_samples += queue->ring[r->next & queue->mask].samples;
         r->next++;
         oldest->waiting--;
     }
-    settle(last, oldest, wake);
+    settle(queue, oldest, wake);
     return true;
 }
 
-/* True when the producer must sleep. While it is false the chain has an idle slot, too, since there are as
- * many as all pools and all dropping readers can hold at once. Laps dropping readers as far as that makes
- * room. */
+/* True when the producer must sleep. While it is false there is an idle slot, too, since there are as many as the
+ * queue and all dropping readers can hold at once. Laps dropping readers as far as that makes room. */
 static bool is_full(struct br_queue *queue, struct wake *wake)
 {
-    if (!queue->limited) return false;
     while (queue->used == queue->depth)
         if (!lap(queue, wake)) return true;
     return false;
 }
 
-/* Lends a slot to the producer. */
-static void lend(struct br_queue *queue, struct br_slot *slot, struct wake *wake)
+/* Lends an idle slot to the producer. */
+static struct br_slot *lend(struct br_queue *queue)
 {
-    slot->needed++;
-    if (queue->limited) {
-        if (slot->pool != NULL) { /* it leaves the pool upstream */
-            slot->pool->used--;
-            made_room(slot->pool, wake);
-        }
-        slot->pool = queue;
-        queue->used++;
-    }
+    struct br_slot *slot = br_slots_take(&queue->slots);
+    slot->needed = 1;
+    slot->used = true;
+    queue->used++;
+    return slot;
 }
 
-/* Gives the acquired frame, and those lent ahead, back unpublished. An alias' frame stays with the reader of its
- * parent. */
-static void unacquire(struct br_queue *queue, struct wake *wake)
+/* The producer gives a slot back: unpublished, or to the readers that need it now. */
+static void give_up(struct br_queue *queue, struct br_slot *slot, struct wake *wake)
 {
-    struct br_slot *slot = queue->acquired;
-    while (queue->nahead > 0) {
-        struct br_slot *lent = queue->ahead[--queue->nahead];
-        lent->needed--;
-        settle(queue, lent, wake);
-    }
-    if (slot == NULL) return;
-    queue->acquired = NULL;
     slot->needed--;
     settle(queue, slot, wake);
 }
@@ -142,10 +105,6 @@ static void let_go(struct br_reader *reader, bool delivered, struct wake *wake)
 {
     struct br_slot *slot = reader->held.slot;
     if (slot == NULL) return;
-    if (reader->alias != NULL) {
-        if (reader->alias->acquired == slot) unacquire(reader->alias, wake);
-        reader->alias->handed_on = NULL;
-    }
     struct br_reader_counters *c = &reader->counters;
     *(delivered ? &c->delivered_frames : &c->discarded_frames) += 1;
     *(delivered ? &c->delivered_samples : &c->discarded_samples) += reader->held.samples;
@@ -167,18 +126,14 @@ static void discard_unread(struct br_reader *reader, struct wake *wake)
     }
 }
 
-/* Wakes everybody at and before a queue, and its readers: for the rare events. */
-static void wake_all(struct br_queue *queue)
+/* For the rare events: everybody looks again. */
+static void wake_all(struct br_queue *queue, struct wake *wake)
 {
-    pthread_cond_broadcast(&queue->data);
-    for (struct br_queue *q = queue; q != NULL; q = upstream(q)) {
-        q->producer_sleeps = false;
-        pthread_cond_broadcast(&q->space);
-    }
+    queue->producer_sleeps = queue->readers_sleep = false;
+    wake->space = wake->data = true;
 }
 
-/* --- the producer's side
- * -------------------------------------------------------------------------------------------------- */
+/* --- the producer's side --- */
 
 static bool is_over(const struct br_queue *queue)
 {
@@ -190,16 +145,15 @@ static void sleep_for_space(struct br_queue *queue, struct wake *wake)
     uint64_t since = now_ns();
     queue->wait_since = since;
     if (queue->last_wait_ns < BRIEF_NS) {
-        unlock_and_wake(queue, wake);
+        unlock(queue);
         for (unsigned i = 0;
              i < YIELDS && atomic_load_explicit(&queue->used, memory_order_relaxed) > queue->depth / 2; i++)
             sched_yield();
         lock(queue);
     }
     while (!is_over(queue) && is_full(queue, wake)) {
-        wake_now(wake);
         queue->producer_sleeps = true;
-        pthread_cond_wait(&queue->space, &queue->chain->lock);
+        pthread_cond_wait(&queue->space, &queue->lock);
     }
     queue->producer_sleeps = false;
     queue->wait_since = 0;
@@ -209,7 +163,7 @@ static void sleep_for_space(struct br_queue *queue, struct wake *wake)
 
 int br_queue_acquire(struct br_queue *queue, struct br_frame **frame)
 {
-    struct wake wake = {.n = 0};
+    struct wake wake = {false, false};
     *frame = NULL;
     lock(queue);
     if (!queue->sealed) {
@@ -231,14 +185,7 @@ int br_queue_acquire(struct br_queue *queue, struct br_frame **frame)
             unlock_and_wake(queue, &wake);
             return BR_E_STOPPED;
         }
-        struct br_slot *slot =
-            queue->parent == NULL ? br_slots_take(&queue->chain->slots) : queue->parent->held.slot;
-        if (slot == NULL || slot == queue->handed_on) {
-            unlock_and_wake(queue, &wake);
-            return BR_E_INTERNAL;
-        }
-        lend(queue, slot, &wake);
-        queue->acquired = slot;
+        queue->acquired = lend(queue);
     } else if (queue->aborted || queue->nattached == 0) {
         unlock(queue);
         return BR_E_STOPPED;
@@ -252,21 +199,16 @@ int br_queue_acquire(struct br_queue *queue, struct br_frame **frame)
 
 int br_queue_lend_ahead(struct br_queue *queue, unsigned ahead, struct br_frame **frame)
 {
-    struct wake wake = {.n = 0};
+    struct wake wake = {false, false};
     *frame = NULL;
     lock(queue);
-    if (queue->acquired == NULL || queue->parent != NULL || ahead < 1 || ahead > BR_MAX_AHEAD ||
-        ahead > queue->nahead + 1) {
+    if (queue->acquired == NULL || ahead < 1 || ahead > BR_MAX_AHEAD || ahead > queue->nahead + 1) {
         unlock(queue);
         return BR_E_INTERNAL;
     }
     struct br_slot *slot = ahead <= queue->nahead ? queue->ahead[ahead - 1] : NULL;
     bool fresh = slot == NULL, over = is_over(queue);
-    if (fresh && !over && !is_full(queue, &wake)) {
-        slot = br_slots_take(&queue->chain->slots);
-        lend(queue, slot, &wake);
-        queue->ahead[queue->nahead++] = slot;
-    }
+    if (fresh && !over && !is_full(queue, &wake)) slot = queue->ahead[queue->nahead++] = lend(queue);
     unlock_and_wake(queue, &wake);
     if (over) return BR_E_STOPPED;
     if (slot == NULL) return BR_OK;
@@ -275,20 +217,35 @@ int br_queue_lend_ahead(struct br_queue *queue, unsigned ahead, struct br_frame 
     return status;
 }
 
+/* Records the event of the acquired frame before the frame is published, without the lock. Meanwhile the frame is
+ * nobody's but the producer's, so that another thread may end the queue. Returns with the lock. */
+static int record_ready(struct br_queue *queue, struct br_slot *slot)
+{
+    queue->acquired = NULL;
+    unlock(queue);
+    int status = br_order_ready(queue, slot);
+    lock(queue);
+    queue->acquired = slot;
+    return status;
+}
+
 int br_queue_publish(struct br_queue *queue)
 {
-    struct wake wake = {.n = 0};
+    struct wake wake = {false, false};
     lock(queue);
     struct br_slot *slot = queue->acquired;
     if (slot == NULL || queue->ended) {
         unlock(queue);
         return BR_OK;
     }
-    if (queue->gpu != NULL) { /* the event goes before the frame */
-        unlock(queue);
-        int status = br_order_ready(queue, slot);
-        if (status != BR_OK) return status;
-        lock(queue);
+    int status = queue->gpu != NULL ? record_ready(queue, slot) : BR_OK;
+    if (queue->ended) { /* meanwhile */
+        queue->acquired = NULL;
+        give_up(queue, slot, &wake);
+    }
+    if (status != BR_OK || queue->ended) {
+        unlock_and_wake(queue, &wake);
+        return status;
     }
     queue->acquired = NULL;
     uint64_t samples = slot->frame.samples;
@@ -311,26 +268,24 @@ int br_queue_publish(struct br_queue *queue)
             }
         }
     }
-    if (queue->parent != NULL) queue->handed_on = slot;
-    slot->needed--;
-    settle(queue, slot, &wake);
-    if (queue->readers_sleep) {
-        queue->readers_sleep = false;
-        wake_later(&wake, &queue->data);
-    }
+    give_up(queue, slot, &wake); /* what the producer held; its readers hold it now */
+    wake.data = queue->readers_sleep;
+    queue->readers_sleep = false;
     unlock_and_wake(queue, &wake);
     return BR_OK;
 }
 
 static void end(struct br_queue *queue, bool failed)
 {
-    struct wake wake = {.n = 0};
+    struct wake wake = {false, false};
     lock(queue);
     if (!queue->ended) {
         queue->ended = true;
         queue->failed = failed;
-        unacquire(queue, &wake);
-        wake_all(queue);
+        while (queue->nahead > 0) give_up(queue, queue->ahead[--queue->nahead], &wake);
+        if (queue->acquired != NULL) give_up(queue, queue->acquired, &wake);
+        queue->acquired = NULL;
+        wake_all(queue, &wake);
     }
     unlock_and_wake(queue, &wake);
 }
@@ -347,19 +302,18 @@ void br_queue_fail(struct br_queue *queue)
 
 void br_queue_abort(struct br_queue *queue)
 {
-    struct wake wake = {.n = 0};
+    struct wake wake = {false, false};
     lock(queue);
     if (!queue->aborted) {
         queue->aborted = true;
         for (struct br_reader *r = queue->readers; r != NULL; r = r->sibling)
             if (!r->detached) discard_unread(r, &wake);
-        wake_all(queue);
+        wake_all(queue, &wake);
     }
     unlock_and_wake(queue, &wake);
 }
 
-/* --- a reader's side
- * ------------------------------------------------------------------------------------------------------ */
+/* --- a reader's side --- */
 
 static void sleep_for_data(struct br_reader *reader)
 {
@@ -375,7 +329,7 @@ static void sleep_for_data(struct br_reader *reader)
     }
     while (reader->next == queue->next && !queue->ended && !queue->aborted && !reader->detached) {
         queue->readers_sleep = true;
-        pthread_cond_wait(&queue->data, &queue->chain->lock);
+        pthread_cond_wait(&queue->data, &queue->lock);
     }
     reader->wait_since = 0;
     reader->last_wait_ns = now_ns() - since;
@@ -385,7 +339,7 @@ static void sleep_for_data(struct br_reader *reader)
 int br_reader_wait(struct br_reader *reader, const struct br_frame **frame)
 {
     struct br_queue *queue = reader->queue;
-    struct wake wake = {.n = 0};
+    struct wake wake = {false, false};
     int result = 0;
     *frame = NULL;
     lock(queue);
@@ -416,7 +370,7 @@ int br_reader_wait(struct br_reader *reader, const struct br_frame **frame)
 
 static int give_back(struct br_reader *reader, bool delivered)
 {
-    struct wake wake = {.n = 0};
+    struct wake wake = {false, false};
     struct br_slot *slot = reader->held.slot; /* only the reader's own thread changes it */
     int status = slot != NULL ? br_order_released(reader, slot) : BR_OK;
     lock(reader->queue);
@@ -438,7 +392,7 @@ void br_reader_discard(struct br_reader *reader)
 void br_reader_detach(struct br_reader *reader)
 {
     struct br_queue *queue = reader->queue;
-    struct wake wake = {.n = 0};
+    struct wake wake = {false, false};
     give_back(reader, false);
     lock(queue);
     if (!reader->detached) {
@@ -449,7 +403,7 @@ void br_reader_detach(struct br_reader *reader)
             queue->nblocking--;
         else
             queue->ndropping--;
-        wake_all(queue);
+        wake_all(queue, &wake);
     }
     unlock_and_wake(queue, &wake);
 }

@@ -1,13 +1,8 @@
 /* ring.h - what a queue and a reader are made of. Private to buffers/.
  *
- * CHAINS. A queue with memory (the root) and the aliases behind it form a chain, since the parent of an
- * alias has one reader only. A chain has one lock and one set of slots; each queue of it has its own
- * sequence of entries that point to slots.
- *
- * ROOM. A root has room for `depth` slots that somebody needs or waits for, and so has an alias behind a
- * dropping reader, since what lies behind such a reader must not hold up what lies before it. Every slot
- * counts at one of them, its pool. A slot that nobody but dropping readers is reading counts nowhere: the
- * memory has spare ones for that. */
+ * ROOM. A queue has `depth` slots for frames that its producer holds, that a blocking reader has not released, or
+ * that any reader has yet to read: these slots count as used. A frame that only dropping readers hold while they
+ * read it does not count: the memory has one spare slot for each of them. */
 #ifndef BEAMRING_BUFFERS_RING_H
 #define BEAMRING_BUFFERS_RING_H
 
@@ -19,19 +14,12 @@
 
 struct entry {
     struct br_slot *slot;
-    uint64_t samples; /* as published: an alias may change the frame */
-};
-
-/* One lock per chain. */
-struct chain {
-    pthread_mutex_t lock;
-    struct br_slots slots;
+    uint64_t samples; /* as published */
 };
 
 struct br_reader {
     struct br_queue *queue;
     struct br_reader *sibling;
-    struct br_queue *alias; /* produced by this reader, or NULL */
     char *name;
     uint64_t next;     /* the entry that it reads next */
     struct entry held; /* slot NULL: none */
@@ -45,9 +33,8 @@ struct br_reader {
 };
 
 struct br_queue {
-    struct chain *chain;
-    struct br_queue *root;
-    struct br_reader *parent; /* NULL: this is the root */
+    pthread_mutex_t lock;
+    struct br_slots slots;
     struct br_reader *readers;
     unsigned nreaders, nattached, nblocking, ndropping; /* the last two: attached ones */
     char *name;
@@ -56,20 +43,18 @@ struct br_queue {
     const struct br_gpu_stream *gpu; /* NULL: its producer writes with the host */
     br_gpu_event *ready;             /* [nevents], recorded on gpu */
     struct br_gpu_waits gpu_waits;   /* of the producer's thread, for readers */
-    unsigned nevents;                /* slots of the chain */
+    unsigned nevents;                /* one for each slot */
     struct br_error failure;         /* first one of a GPU call */
     unsigned depth;
     struct entry *ring; /* [mask + 1] */
     uint64_t mask;
-    _Atomic uint64_t
-        next; /* the entry that is published next; changes under the lock, a waiting reader looks without */
-    struct br_slot *acquired;  /* by the producer, not published yet */
+    /* Change under the lock; a waiting thread looks at them without it. */
+    _Atomic uint64_t next; /* the entry that is published next */
+    _Atomic unsigned used; /* slots, see ROOM */
+
+    struct br_slot *acquired;            /* by the producer, not published yet */
     struct br_slot *ahead[BR_MAX_AHEAD]; /* [nahead] lent to the producer for its next acquires */
     unsigned nahead;
-    struct br_slot *handed_on; /* of an alias: published, but not yet released by the parent's reader */
-    _Atomic unsigned
-        used; /* slots that count here, see ROOM; changes under the lock, a waiting producer looks without */
-    bool limited; /* it is a pool */
     bool sealed, ended, failed, aborted;
     bool producer_sleeps, readers_sleep;
     uint64_t wait_since, last_wait_ns; /* the producer's */
@@ -86,22 +71,12 @@ static inline uint64_t now_ns(void)
 
 static inline void lock(const struct br_queue *queue)
 {
-    pthread_mutex_lock(&queue->chain->lock);
+    pthread_mutex_lock((pthread_mutex_t *)&queue->lock);
 }
 
 static inline void unlock(const struct br_queue *queue)
 {
-    pthread_mutex_unlock(&queue->chain->lock);
-}
-
-static inline struct br_queue *upstream(const struct br_queue *queue)
-{
-    return queue->parent != NULL ? queue->parent->queue : NULL;
-}
-
-static inline struct br_queue *downstream(const struct br_queue *queue)
-{
-    return queue->readers != NULL ? queue->readers->alias : NULL;
+    pthread_mutex_unlock((pthread_mutex_t *)&queue->lock);
 }
 
 /* Frames published and not yet released by the slowest blocking reader. */
@@ -110,15 +85,13 @@ static inline unsigned br_queue_fill(const struct br_queue *queue)
     uint64_t most = 0;
     for (const struct br_reader *r = queue->readers; r != NULL; r = r->sibling) {
         if (r->counters.policy != BR_POLICY_BLOCK || r->detached) continue;
-        bool holds = r->held.slot != NULL && (r->alias == NULL || r->alias->handed_on != r->held.slot);
-        uint64_t behind = queue->next - r->next + holds;
+        uint64_t behind = queue->next - r->next + (r->held.slot != NULL);
         if (behind > most) most = behind;
     }
     return (unsigned)most;
 }
 
-/* --- order.c: who is ordered behind whom, with events. The calling thread owns the slot; the lock is not
- * held. ------------ */
+/* --- order.c: who is ordered behind whom, with events. The calling thread owns the slot; the lock is not held. --- */
 
 /* The producer behind everything that still reads the slot. */
 int br_order_producer(struct br_queue *queue, const struct br_slot *slot);

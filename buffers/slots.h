@@ -7,11 +7,11 @@
 
 struct br_slot {
     struct br_frame frame;
-    struct br_queue *pool; /* where the slot counts as used, or NULL; see ring.h */
-    uint64_t order;        /* counts the acquisitions of the root: which slot is older */
-    unsigned needed;       /* producers that hold it, and blocking readers that have not released it */
-    unsigned reading;      /* dropping readers that are reading it */
-    unsigned waiting;      /* dropping readers that have yet to read it: a lap may take it away from them */
+    uint64_t order;   /* counts the acquisitions: which slot is older */
+    bool used;        /* it counts as used, see ring.h */
+    unsigned needed;  /* 1 for the producer that holds it, and blocking readers that have not released it */
+    unsigned reading; /* dropping readers that are reading it */
+    unsigned waiting; /* dropping readers that have yet to read it: a lap may take it away from them */
 };
 
 struct br_slots {

@@ -21,9 +21,8 @@
  * Neither bit alone is an error: returning only BR_CONSUMED means "needs more input first", and the same
  * output frame comes back with what was written so far; returning only BR_PRODUCED brings the same input
  * again. Returning 0 is an error unless the stage is a source that slept. When all inputs have ended,
- * process is called with in[] all NULL (draining) until it returns BR_FINISHED, or without BR_PRODUCED; a
- * stage that works in place gets no output frames then (out[] is NULL). A negative br_status, with a
- * message in br_stage_fail, fails the run. The runtime presets first and samples of a fresh output frame
+ * process is called with in[] all NULL (draining) until it returns BR_FINISHED, or without BR_PRODUCED. A
+ * negative br_status, with a message in br_stage_fail, fails the run. The runtime presets first and samples of a fresh output frame
  * from in[0], so that a stage that maps frames one to one leaves them; a stage that holds an output frame
  * over several inputs sets them. A source that goes on when br_stage_stopping() says to end is ended by
  * the runtime two calls later. All inputs of a stage with several must advance together: same frame
@@ -70,12 +69,7 @@ struct br_port {
 };
 
 enum br_stage_flags {
-    BR_STAGE_CUDA = 2, /* it can run on a GPU, see GPU above */
-    BR_STAGE_IN_PLACE =
-        1, /* out[0] may share memory with in[0]: frames are mapped one to one, of equal size, and process
-                            * returns BR_CONSUMED | BR_PRODUCED together. The runtime does so when in[0]'s queue has no
-                            * other reader; then in[0]->data == out[0]->data, and first, samples, validity are already
-                            * there */
+    BR_STAGE_CUDA = 2 /* it can run on a GPU, see GPU above */
 };
 
 /* What a stage holds from start to stop besides its parameters and what the queues reserve, in bytes. */

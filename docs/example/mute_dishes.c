@@ -1,9 +1,7 @@
 /* mute_dishes - a complete out-of-tree stage: sets the electric field of chosen dishes to zero.
  *
  *   cc -shared -fPIC -o mute_dishes.so mute_dishes.c $(pkg-config --cflags --libs beamring)
- *   BEAMRING_PLUGIN_PATH=. beamring run pipeline.yaml
- *
- * It works in place: where nobody else reads the input, the runtime hands the same memory on and nothing is copied. */
+ *   BEAMRING_PLUGIN_PATH=. beamring run pipeline.yaml */
 #include <runtime/stage.h>
 
 #include <string.h>
@@ -46,12 +44,10 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     if (in == NULL) return BR_FINISHED; /* the input has ended, and nothing is held back */
 
     size_t bytes = br_frame_bytes(stream, in);
-    if (out->data != in->data) { /* the runtime did not choose to share memory */
-        memcpy(out->data, in->data, bytes);
-        out->complete = in->complete;
-        out->missing = in->missing;
-        if (!in->complete) memcpy(out->valid, in->valid, br_frame_cells(stream, in));
-    }
+    memcpy(out->data, in->data, bytes);
+    out->complete = in->complete;
+    out->missing = in->missing;
+    if (!in->complete) memcpy(out->valid, in->valid, br_frame_cells(stream, in));
     uint8_t *e = out->data; /* one byte per dish, rows of ndishes */
     for (uint8_t *row = e; row < e + bytes; row += mute->ndishes)
         for (size_t i = 0; i < mute->dishes.count; i++) row[mute->dishes.value[i]] = 0;
@@ -66,7 +62,6 @@ BR_STAGE_EXPORT = {
     .params = params,
     .inputs = inputs,
     .outputs = outputs,
-    .flags = BR_STAGE_IN_PLACE,
     .size = sizeof(struct mute),
     .configure = configure,
     .process = process,

@@ -240,55 +240,14 @@ static void configure(struct br_graph *graph, struct br_stage *stage)
 /* --- queues
  * ----------------------------------------------------------------------------------------------------------------- */
 
-static bool all_block(const struct br_edge *edge)
-{
-    for (const struct br_link *link = edge->readers; link != NULL; link = link->next)
-        if (link->policy != BR_POLICY_BLOCK) return false;
-    return true;
-}
-
-/* Memory is handed on when nobody else can see it: the stage works in place, is the only reader of its
- * input, and neither side drops frames. */
-static struct br_edge *shared_with(const struct br_edge *edge)
-{
-    const struct br_stage *stage = edge->producer;
-    if ((stage->type->flags & BR_STAGE_IN_PLACE) == 0) return NULL;
-    struct br_edge *parent = stage->in[0].edge;
-    if (parent->readers->next != NULL || !all_block(parent) || !all_block(edge)) return NULL;
-    if ((parent->place.space == BR_SPACE_CUDA) != (edge->place.space == BR_SPACE_CUDA)) return NULL;
-    if (br_stream_max_bytes(&edge->stream) != br_stream_max_bytes(&parent->stream) ||
-        br_stream_max_validity(&edge->stream) != br_stream_max_validity(&parent->stream))
-        return NULL;
-    return parent;
-}
-
-static void share_memory(struct br_graph *graph)
-{
-    for (size_t s = graph->nstages;
-         s-- > 0;) { /* readers first: locked memory is asked for at the end of a chain */
-        struct br_stage *stage = graph->order[s];
-        for (unsigned i = 0; i < stage->nout; i++) {
-            struct br_edge *edge = &stage->out[i];
-            edge->parent = shared_with(edge);
-            if (edge->parent != NULL && edge->place.space == BR_SPACE_PINNED)
-                edge->parent->place = edge->place;
-        }
-    }
-}
-
 static int make_queues(struct br_graph *graph, struct br_error *error)
 {
-    share_memory(graph);
     for (size_t s = 0; s < graph->nstages; s++) {
         struct br_stage *stage = graph->order[s];
         for (unsigned i = 0; i < stage->nout; i++) {
             struct br_edge *edge = &stage->out[i];
-            if (edge->parent != NULL) {
-                edge->depth = edge->parent->depth;
-                edge->place = edge->parent->place;
-            }
-            int status = br_queue_create(&edge->queue, edge->name, &edge->stream, edge->depth, edge->place,
-                                         edge->parent != NULL ? edge->parent->readers->reader : NULL, error);
+            int status =
+                br_queue_create(&edge->queue, edge->name, &edge->stream, edge->depth, edge->place, error);
             for (struct br_link *link = edge->readers; link != NULL && status == BR_OK; link = link->next)
                 status =
                     br_queue_add_reader(edge->queue, link->stage->name, link->policy, &link->reader, error);
@@ -356,12 +315,8 @@ int br_graph_build(struct br_graph **result, struct br_config *config, struct br
 void br_graph_destroy(struct br_graph *graph)
 {
     if (graph == NULL) return;
-    /* Readers before producers: an alias goes before the queue whose frames it hands on. */
-    for (size_t s = graph->nstages; s-- > 0;) {
-        struct br_stage *stage = graph->order != NULL ? graph->order[s] : NULL;
-        for (unsigned i = 0; stage != NULL && i < stage->nout; i++) br_queue_destroy(stage->out[i].queue);
-    }
     for (size_t s = 0; s < graph->nstages; s++) {
+        for (unsigned i = 0; i < graph->stage[s].nout; i++) br_queue_destroy(graph->stage[s].out[i].queue);
         br_gpu_stream_destroy(&graph->stage[s].gpu);
         free(graph->stage[s].self);
     }

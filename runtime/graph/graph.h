@@ -41,7 +41,6 @@ struct br_edge {
     bool described;   /* `stream` is complete and checked */
     struct br_stream stream;
     struct br_link *readers; /* in the order of the file */
-    struct br_edge *parent;  /* the queue whose frames are handed on in place, or NULL */
     struct br_place place;   /* where its frames live */
     struct br_queue *queue;
 };

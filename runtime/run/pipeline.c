@@ -114,8 +114,7 @@ int br_pipeline_start(struct br_graph *graph, struct br_error *error)
         br_log(graph->log, BR_LOG_NOTE, NULL, "%s: all stages run on the CPU", graph->no_gpu.text);
     int status = make_streams(graph, error);
     if (status != BR_OK) return status;
-    for (size_t s = 0; s < graph->nstages && status == BR_OK;
-         s++) /* an alias after the queue that it shares */
+    for (size_t s = 0; s < graph->nstages && status == BR_OK; s++)
         for (unsigned i = 0; i < graph->order[s]->nout && status == BR_OK; i++)
             status = br_queue_seal(graph->order[s]->out[i].queue, error);
     if (status != BR_OK) {

@@ -152,8 +152,6 @@ void br_reference_print(const struct br_stage_type *type, bool markdown, FILE *o
     fprintf(out, markdown ? "## %s\n%s.\n\n" : "%s - %s\n\n", type->name, type->summary);
     ports("in", type->inputs, markdown, out);
     ports("out", type->outputs, markdown, out);
-    if (type->flags & BR_STAGE_IN_PLACE)
-        fprintf(out, "%sworks in place where it is the only reader of its input\n", markdown ? "- " : "  ");
     fputc('\n', out);
     if (type->params != NULL && type->params[0].name != NULL) {
         if (markdown) {

@@ -13,7 +13,6 @@ struct worker {
     const struct br_frame *in[BR_MAX_PORTS];
     bool in_ended[BR_MAX_PORTS];
     struct br_frame *out[BR_MAX_PORTS];
-    bool shares;              /* out[0] is in[0]'s memory */
     unsigned after_stop;      /* calls of a source since it was asked to end */
     br_gpu_event begin, done; /* around a sampled call, on a GPU */
     unsigned calls;
@@ -51,14 +50,12 @@ static bool draining(const struct worker *w)
 /* Brings an empty frame to every output that has none. BR_E_STOPPED when nobody reads it any more. */
 static int fetch_outputs(struct worker *w)
 {
-    bool drain = draining(w);
-    if (w->shares && drain) return BR_OK; /* no input, no memory; and nothing to write */
     for (unsigned i = 0; i < w->stage->nout; i++) {
         if (w->out[i] != NULL) continue;
         int status = br_queue_acquire(w->stage->out[i].queue, &w->out[i]);
         if (status == BR_E_DEVICE) br_queue_error(w->stage->out[i].queue, &w->stage->error);
         if (status != BR_OK) return status;
-        if (!w->shares && w->in[0] != NULL) {
+        if (w->in[0] != NULL) {
             w->out[i]->first = w->in[0]->first;
             w->out[i]->samples = w->in[0]->samples;
         }
@@ -134,18 +131,13 @@ static int check_result(struct worker *w, int result)
         wrong = "process returned unknown bits";
     else if (result == 0 && stage->nin > 0 && !draining(w))
         wrong = "process neither consumed nor produced a frame";
-    else if (w->shares && !draining(w) && (result & BR_FINISHED) == 0 &&
-             (result & 3) != (BR_CONSUMED | BR_PRODUCED))
-        wrong = "a stage that works in place must consume and produce together";
-    else if (w->shares && draining(w) && (result & BR_PRODUCED) != 0)
-        wrong = "it produced a frame without memory";
     for (unsigned i = 0; (result & BR_PRODUCED) != 0 && wrong == NULL && i < stage->nout; i++)
         if (w->out[i]->samples == 0) wrong = "process published a frame of no samples";
     if (wrong != NULL) return br_fail(&stage->error, BR_E_INTERNAL, "%s", wrong);
     return BR_OK;
 }
 
-/* Publishes and releases as `result` says. An output in shared memory goes before its input. */
+/* Publishes and releases as `result` says. A failure keeps nothing back: the first one is returned. */
 static int hand_on(struct worker *w, int result)
 {
     struct br_stage *stage = w->stage;
@@ -159,9 +151,11 @@ static int hand_on(struct worker *w, int result)
         w->out[i] = NULL;
     }
     for (unsigned i = 0; (result & BR_CONSUMED) != 0 && i < stage->nin; i++) {
-        if (w->in[i] != NULL) status = br_reader_release(stage->in[i].reader);
-        if (status != BR_OK) br_queue_error(stage->in[i].edge->queue, &stage->error);
+        int released = w->in[i] != NULL ? br_reader_release(stage->in[i].reader) : BR_OK;
         w->in[i] = NULL;
+        if (status != BR_OK || released == BR_OK) continue;
+        status = released;
+        br_queue_error(stage->in[i].edge->queue, &stage->error);
     }
     return status;
 }
@@ -218,7 +212,7 @@ static void end(struct worker *w, int status)
 void *br_worker(void *arg)
 {
     struct br_stage *stage = arg;
-    struct worker w = {.stage = stage, .shares = stage->nout > 0 && stage->out[0].parent != NULL};
+    struct worker w = {.stage = stage};
     int status = BR_OK;
     if (stage->device >= 0) status = br_gpu_use(stage->device, &stage->error);
     if (stage->device >= 0 && status == BR_OK)

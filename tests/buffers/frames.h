@@ -10,12 +10,12 @@
 
 enum { BYTES = 4 * 3 }; /* of a full frame: int8 [4][1][3] */
 
-static inline struct br_queue *create(const char *name, unsigned depth, struct br_reader *parent)
+static inline struct br_queue *create(const char *name, unsigned depth)
 {
     struct br_stream s = plain_stream(4, 1, 3);
     struct br_queue *q;
     struct br_error error = {0};
-    if (br_queue_create(&q, name, &s, depth, BR_HOST, parent, &error) != 0) fail_msg("%s", error.text);
+    if (br_queue_create(&q, name, &s, depth, BR_HOST, &error) != 0) fail_msg("%s", error.text);
     return q;
 }
 

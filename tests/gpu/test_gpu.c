@@ -153,7 +153,7 @@ static void test_slots_take_turns(void **state)
     struct br_error error = {0};
     assert_int_equal(br_gpu_stream_create(&gpu, 0, &error), BR_OK);
     assert_int_equal(
-        br_queue_create(&queue, "q", &stream, 3, (struct br_place){BR_SPACE_PINNED, 0}, NULL, &error), BR_OK);
+        br_queue_create(&queue, "q", &stream, 3, (struct br_place){BR_SPACE_PINNED, 0}, &error), BR_OK);
     assert_int_equal(br_queue_add_reader(queue, "r", BR_POLICY_BLOCK, &reader, &error), BR_OK);
     br_reader_set_stream(reader, &gpu);
     assert_int_equal(br_queue_seal(queue, &error), BR_OK);

@@ -49,9 +49,7 @@ static void print_edge(const struct br_edge *edge)
            s->nchannels, low, high, sample * 1e6 * s->zone[0].downsample, s->zone[0].downsample,
            (unsigned long long)s->frame_samples, frame * 1e3);
     if (br_stream_is_zoned(s)) print_zones(s);
-    if (edge->parent != NULL) {
-        printf("  handed on in place from '%s': no memory of its own; ", edge->parent->name);
-    } else if (edge->place.space == BR_SPACE_CUDA) {
+    if (edge->place.space == BR_SPACE_CUDA) {
         printf("  %u slots, %s on cuda:%d", edge->depth,
                format_bytes((double)br_queue_device_bytes(edge->queue), memory, sizeof memory),
                edge->place.device);

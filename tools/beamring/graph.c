@@ -22,9 +22,7 @@ static void print_dot(const struct br_graph *graph)
         for (const struct br_link *link = edge->readers; link != NULL; link = link->next)
             printf("  \"%s\" -> \"%s\" [label=\"%s\\n%s\"%s];\n", edge->producer->name, link->stage->name,
                    edge->name, br_array_format(&edge->stream.array, text, sizeof text),
-                   link->policy == BR_POLICY_DROP ? ", style=dashed"
-                   : edge->parent != NULL         ? ", style=bold"
-                                                  : "");
+                   link->policy == BR_POLICY_DROP ? ", style=dashed" : "");
     }
     puts("}");
 }
@@ -34,9 +32,8 @@ static void print_tree(const struct br_stage *stage, int indent)
     char text[256];
     for (unsigned i = 0; i < stage->nout; i++) {
         const struct br_edge *edge = &stage->out[i];
-        printf("%*s%s  %s%s\n", indent + 2, "", edge->name,
-               br_array_format(&edge->stream.array, text, sizeof text),
-               edge->parent != NULL ? "  (in place)" : "");
+        printf("%*s%s  %s\n", indent + 2, "", edge->name,
+               br_array_format(&edge->stream.array, text, sizeof text));
         for (const struct br_link *link = edge->readers; link != NULL; link = link->next) {
             printf("%*s%s%s", indent + 4, "", link->policy == BR_POLICY_DROP ? "~> " : "-> ",
                    link->stage->name);

@@ -1,4 +1,4 @@
-/* t_pass - for tests: hands frames on, in place where it can; loses or fails where it is told to. Built
+/* t_pass - for tests: hands frames on; loses or fails where it is told to. Built
  * once more as t_either, which says that it can run on a GPU: for tests that build a graph and do not run
  * it. */
 #include <runtime/stage.h>
@@ -7,7 +7,7 @@
 
 #ifndef PASS_NAME
 #define PASS_NAME  "t_pass"
-#define PASS_FLAGS BR_STAGE_IN_PLACE
+#define PASS_FLAGS 0
 #endif
 
 struct pass {
@@ -49,10 +49,8 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
         return br_stage_fail(stage, BR_E_FORMAT, "told to fail");
     if (p->lose_at >= 0 && in->first == (uint64_t)p->lose_at)
         br_stage_count_lost(stage, (enum br_loss)p->lose_as, in->samples);
-    if (out->data != in->data) {
-        memcpy(out->data, in->data, br_frame_bytes(br_stage_input(stage, 0), in));
-        out->complete = in->complete;
-    }
+    memcpy(out->data, in->data, br_frame_bytes(br_stage_input(stage, 0), in));
+    out->complete = in->complete;
     return BR_CONSUMED | BR_PRODUCED;
 }
 
