@@ -31,26 +31,26 @@ struct br_array {
 /* Describes an array from "time,freq,pol,dish" (slowest first) and as many lengths.
  * Errors: BR_E_INVALID for an empty, repeated, overlong or unknown axis name, too many axes, or a byte count
  * that does not fit in size_t. Lengths may be 0 (a streamed axis in a file header). */
-int br_array_init(struct br_array *array, enum br_dtype dtype, const char *axes, const size_t *lengths,
-                  struct br_error *error);
+BR_API int br_array_init(struct br_array *array, enum br_dtype dtype, const char *axes, const size_t *lengths,
+                         struct br_error *error);
 
 /* Position of the axis called `name`, or -1. */
-int br_array_axis(const struct br_array *array, const char *name);
+BR_API int br_array_axis(const struct br_array *array, const char *name);
 
 /* Length of the axis called `name`; 1 if the array has no such axis, so that products over axes just work. */
-size_t br_array_length(const struct br_array *array, const char *name);
+BR_API size_t br_array_length(const struct br_array *array, const char *name);
 
 /* Number of elements; 0 for no array. */
-size_t br_array_elements(const struct br_array *array);
+BR_API size_t br_array_elements(const struct br_array *array);
 
 /* Bytes, the last one rounded up for 4-bit elements. */
-size_t br_array_bytes(const struct br_array *array);
+BR_API size_t br_array_bytes(const struct br_array *array);
 
 /* True when dtype, axis names, order and lengths all agree. */
-bool br_array_equal(const struct br_array *a, const struct br_array *b);
+BR_API bool br_array_equal(const struct br_array *a, const struct br_array *b);
 
 /* Writes "int4x2 [time 8192][freq 16][pol 2][dish 64]" into text (always terminated); returns text. */
-const char *br_array_format(const struct br_array *array, char *text, size_t size);
+BR_API const char *br_array_format(const struct br_array *array, char *text, size_t size);
 
 #ifdef __cplusplus
 }

@@ -2,6 +2,8 @@
 #ifndef BEAMRING_BUFFERS_DTYPE_H
 #define BEAMRING_BUFFERS_DTYPE_H
 
+#include "buffers/api.h"
+
 #include <stddef.h>
 
 #ifdef __cplusplus
@@ -21,13 +23,13 @@ enum br_dtype {
 };
 
 /* Bits per element (a complex element counts as one); 0 for a value that is no dtype. */
-unsigned br_dtype_bits(enum br_dtype dtype);
+BR_API unsigned br_dtype_bits(enum br_dtype dtype);
 
 /* The name above; "?" for a value that is no dtype. */
-const char *br_dtype_name(enum br_dtype dtype);
+BR_API const char *br_dtype_name(enum br_dtype dtype);
 
 /* The dtype called `name`, or BR_DTYPES if there is none. */
-enum br_dtype br_dtype_from_name(const char *name);
+BR_API enum br_dtype br_dtype_from_name(const char *name);
 
 #ifdef __cplusplus
 }

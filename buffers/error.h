@@ -6,6 +6,8 @@
 #ifndef BEAMRING_BUFFERS_ERROR_H
 #define BEAMRING_BUFFERS_ERROR_H
 
+#include "buffers/api.h"
+
 #include <stddef.h>
 
 #ifdef __cplusplus
@@ -32,11 +34,12 @@ struct br_error {
 
 /* Records a failure and returns `status`, so that a caller can write `return br_fail(error, BR_E_IO, ...)`.
  * Keeps the first failure when called twice on one br_error. `error` may be NULL. */
-int br_fail(struct br_error *error, int status, const char *format, ...)
+BR_API int br_fail(struct br_error *error, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* Puts "context: " before the message that is already there; does nothing on NULL or BR_OK. */
-void br_error_context(struct br_error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+BR_API void br_error_context(struct br_error *error, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 #ifdef __cplusplus
 }

@@ -31,21 +31,21 @@ struct br_frame {
 };
 
 /* The byte for `valid` good samples out of `total`: 0 only when none is, 255 only when all are. */
-uint8_t br_validity(uint64_t valid, uint64_t total);
+BR_API uint8_t br_validity(uint64_t valid, uint64_t total);
 
 /* Number of validity bytes of this frame. */
-size_t br_frame_cells(const struct br_stream *stream, const struct br_frame *frame);
+BR_API size_t br_frame_cells(const struct br_stream *stream, const struct br_frame *frame);
 
 /* Bytes of data in this frame (less than a full frame's when it is short). */
-size_t br_frame_bytes(const struct br_stream *stream, const struct br_frame *frame);
+BR_API size_t br_frame_bytes(const struct br_stream *stream, const struct br_frame *frame);
 
 /* If the frame was marked complete, writes 255 everywhere and clears the mark: call before marking single
  * cells. */
-void br_frame_open_validity(const struct br_stream *stream, struct br_frame *frame);
+BR_API void br_frame_open_validity(const struct br_stream *stream, struct br_frame *frame);
 
 /* Counts the zero bytes into `missing`, and sets `complete` when every byte is 255. Call when validity was
  * written. */
-void br_frame_close_validity(const struct br_stream *stream, struct br_frame *frame);
+BR_API void br_frame_close_validity(const struct br_stream *stream, struct br_frame *frame);
 
 #ifdef __cplusplus
 }

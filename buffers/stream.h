@@ -79,10 +79,10 @@ struct br_stream {
 };
 
 /* True when zones have different downsample factors, so that the frame is not one array. */
-bool br_stream_is_zoned(const struct br_stream *stream);
+BR_API bool br_stream_is_zoned(const struct br_stream *stream);
 
 /* Number of time steps touched by base samples [first, first + samples). 0 when samples is 0. */
-size_t br_time_steps(uint64_t first, uint64_t samples, unsigned downsample);
+BR_API size_t br_time_steps(uint64_t first, uint64_t samples, unsigned downsample);
 
 /* One zone of a frame, or the whole frame of a stream that is not zoned. */
 struct br_part {
@@ -97,35 +97,35 @@ struct br_part {
 };
 
 /* Number of parts of a frame: nzones when zoned, else 1. */
-unsigned br_stream_nparts(const struct br_stream *stream);
+BR_API unsigned br_stream_nparts(const struct br_stream *stream);
 
 /* Part `index` of a frame that spans base samples [first, first + samples). */
-struct br_part br_stream_part(const struct br_stream *stream, unsigned index, uint64_t first,
-                              uint64_t samples);
+BR_API struct br_part br_stream_part(const struct br_stream *stream, unsigned index, uint64_t first,
+                                     uint64_t samples);
 
 /* The largest number of data bytes / side bytes / validity elements that a frame of this stream can need
  * (a frame that starts off a step boundary touches one more step). What queues reserve per slot. */
-size_t br_stream_max_bytes(const struct br_stream *stream);
-size_t br_stream_max_validity(const struct br_stream *stream);
+BR_API size_t br_stream_max_bytes(const struct br_stream *stream);
+BR_API size_t br_stream_max_validity(const struct br_stream *stream);
 
 /* Base sample `k` as Unix nanoseconds, rounded to nearest; exact integer arithmetic (128-bit inside). */
-int64_t br_stream_time_ns(const struct br_stream *stream, uint64_t k);
+BR_API int64_t br_stream_time_ns(const struct br_stream *stream, uint64_t k);
 
 /* Seconds per base sample. */
-double br_stream_sample_s(const struct br_stream *stream);
+BR_API double br_stream_sample_s(const struct br_stream *stream);
 
 /* Checks what every description must satisfy: zones cover the channels in order, lengths agree with the
  * arrays, sample_ns positive and in lowest terms, the time and freq axes exist, dish axis equals the
  * telescope's dishes. Errors: BR_E_INVALID, naming what disagrees. */
-int br_stream_check(const struct br_stream *stream, struct br_error *error);
+BR_API int br_stream_check(const struct br_stream *stream, struct br_error *error);
 
 /* True when two streams hold the same kind of data, so that one can take the other's place. On false says
  * why. */
-bool br_stream_compatible(const struct br_stream *a, const struct br_stream *b, struct br_error *why);
+BR_API bool br_stream_compatible(const struct br_stream *a, const struct br_stream *b, struct br_error *why);
 
 /* "5120/1", "2560", "1706.6666" or "5120/3" -> a fraction in lowest terms. BR_E_INVALID if not positive,
  * not a number or out of range. */
-int br_rational_parse(const char *text, struct br_rational *value, struct br_error *error);
+BR_API int br_rational_parse(const char *text, struct br_rational *value, struct br_error *error);
 
 #ifdef __cplusplus
 }

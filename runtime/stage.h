@@ -111,18 +111,18 @@ struct br_stage_type {
  * ------------------------------------------------------------------------------------------------------ */
 
 /* Description of input i. Complete. */
-const struct br_stream *br_stage_input(const struct br_stage *stage, unsigned i);
+BR_API const struct br_stream *br_stage_input(const struct br_stage *stage, unsigned i);
 
 /* Description of output i, for configure to fill in. It starts as a copy of input 0, or for a source with
  * the telescope of the pipeline and defaults (nzones = 0, scale = 1). The runtime checks it afterwards
  * (br_stream_check). */
-struct br_stream *br_stage_output(struct br_stage *stage, unsigned i);
+BR_API struct br_stream *br_stage_output(struct br_stage *stage, unsigned i);
 
 /* Number of slots wanted for output i's queue unless the user says otherwise; the default is 4. */
-void br_stage_suggest_depth(struct br_stage *stage, unsigned i, unsigned depth);
+BR_API void br_stage_suggest_depth(struct br_stage *stage, unsigned i, unsigned depth);
 
 /* The pipeline's `telescope:`, or NULL. */
-const struct br_telescope *br_stage_telescope(const struct br_stage *stage);
+BR_API const struct br_telescope *br_stage_telescope(const struct br_stage *stage);
 
 /* What the pipeline's `stream:` supplies; absent fields are 0, NULL, {0, 0} or have_x = false. Only
  * sources look at it. */
@@ -138,26 +138,26 @@ struct br_stream_hints {
     unsigned npol;      /* 0: not given */
     const char *coding; /* "int4x2", "chime", "vdif" or NULL */
 };
-const struct br_stream_hints *br_stage_hints(const struct br_stage *stage);
+BR_API const struct br_stream_hints *br_stage_hints(const struct br_stage *stage);
 
 /* True when the user wrote the parameter (rather than its default being used). */
-bool br_stage_given(const struct br_stage *stage, const char *param);
+BR_API bool br_stage_given(const struct br_stage *stage, const char *param);
 
 /* Zeroed memory that lives as long as the pipeline. For descriptions made in configure; never fails (a
  * failed allocation ends the program with a message: no data flows yet). */
-void *br_stage_alloc(struct br_stage *stage, size_t bytes);
+BR_API void *br_stage_alloc(struct br_stage *stage, size_t bytes);
 
 /* Says that the stage will read the file `path`, or write files DIRECTORY/PREFIX<number>SUFFIX: names that
  * the parameter `param` gives. What one stage would write and another one reads or writes too is an error:
  * then returns it. */
-int br_stage_reads_file(struct br_stage *stage, const char *param, const char *path);
-int br_stage_writes_files(struct br_stage *stage, const char *param, const char *directory,
-                          const char *prefix, const char *suffix);
+BR_API int br_stage_reads_file(struct br_stage *stage, const char *param, const char *path);
+BR_API int br_stage_writes_files(struct br_stage *stage, const char *param, const char *directory,
+                                 const char *prefix, const char *suffix);
 
 /* This stage cannot do what it is asked to on a GPU, for a reason that ends a sentence: "on a GPU the grid
  * must be ...". Where the user left the choice (`auto`) it runs on the CPU and the user is told; where
  * not, it is an error: then returns it. */
-int br_stage_decline_gpu(struct br_stage *stage, const char *format, ...)
+BR_API int br_stage_decline_gpu(struct br_stage *stage, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* Two stages in one. A stage whose output follows from its input and the description of its output alone
@@ -168,44 +168,47 @@ int br_stage_decline_gpu(struct br_stage *stage, const char *format, ...)
  * lives as long as the pipeline.) NULL where this cannot be, and nothing changes: another type, another
  * reader, another device, frames that may be dropped between them, no offer. The user is told of it. One
  * input only. */
-void br_stage_offer(struct br_stage *stage);
-const struct br_stream *br_stage_absorb(struct br_stage *stage, const char *type);
+BR_API void br_stage_offer(struct br_stage *stage);
+BR_API const struct br_stream *br_stage_absorb(struct br_stage *stage, const char *type);
 
 /* --- for every callback
  * -------------------------------------------------------------------------------------------------- */
 
-const char *br_stage_name(const struct br_stage *stage);
+BR_API const char *br_stage_name(const struct br_stage *stage);
 
 /* The GPU it runs on, or -1: the CPU. In configure before any br_stage_decline_gpu: where it would run. */
-int br_stage_device(const struct br_stage *stage);
+BR_API int br_stage_device(const struct br_stage *stage);
 
 /* The cudaStream_t of its own; NULL on the CPU and in configure. */
-void *br_stage_stream(const struct br_stage *stage);
+BR_API void *br_stage_stream(const struct br_stage *stage);
 
 /* Copies or sets rows of `width` bytes that lie pitches apart, in the memory of the stage's frames: at
  * once on the CPU, in order with its stream on a GPU. Rows may not overlap. Status. */
-int br_stage_copy_rows(struct br_stage *stage, void *to, size_t to_pitch, const void *from, size_t from_pitch,
-                       size_t width, size_t rows);
-int br_stage_set_rows(struct br_stage *stage, void *to, size_t pitch, int byte, size_t width, size_t rows);
+BR_API int br_stage_copy_rows(struct br_stage *stage, void *to, size_t to_pitch, const void *from,
+                              size_t from_pitch, size_t width, size_t rows);
+BR_API int br_stage_set_rows(struct br_stage *stage, void *to, size_t pitch, int byte, size_t width,
+                             size_t rows);
 
 /* Copies between the host's memory and that of the stage's frames, and waits for it. Only for rare moments
  * such as the end of a stream. Status. */
-int br_stage_exchange(struct br_stage *stage, void *to, const void *from, size_t bytes);
+BR_API int br_stage_exchange(struct br_stage *stage, void *to, const void *from, size_t bytes);
 
-int br_stage_fail(struct br_stage *stage, int status, const char *format, ...)
+BR_API int br_stage_fail(struct br_stage *stage, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-int br_stage_fail_at(struct br_stage *stage, const char *param, const char *format, ...)
+BR_API int br_stage_fail_at(struct br_stage *stage, const char *param, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* Messages for people; `beamring run` shows notes and warnings with the stage's name. */
-void br_stage_note(struct br_stage *stage, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void br_stage_warn(struct br_stage *stage, const char *format, ...) __attribute__((format(printf, 2, 3)));
+BR_API void br_stage_note(struct br_stage *stage, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+BR_API void br_stage_warn(struct br_stage *stage, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* --- for process
  * --------------------------------------------------------------------------------------------------------- */
 
 /* Counters, from the stage's own thread. Saturated: output values that were clamped. */
-void br_stage_count_saturated(struct br_stage *stage, uint64_t values);
+BR_API void br_stage_count_saturated(struct br_stage *stage, uint64_t values);
 
 /* Why a stage does not pass on base samples that it took in: X(NAME, name, text). `name` is the counter's in
  * statistics and metrics, `text` is for people. New reasons go to the end: their numbers are part of the ABI. */
@@ -227,18 +230,18 @@ enum br_loss {
 
 /* Counts `samples` base samples that the stage took in and does not pass on. They enter the balance:
  * in = out + lost. A reason that this beamring does not know counts as BR_LOST_OTHER. */
-void br_stage_count_lost(struct br_stage *stage, enum br_loss reason, uint64_t samples);
+BR_API void br_stage_count_lost(struct br_stage *stage, enum br_loss reason, uint64_t samples);
 
 /* Frames beyond io->out[output], for a stage that fills several at a time: the one that the `ahead`-th call with
  * BR_PRODUCED from now on will find there (1 to 8), or NULL when readers hold all slots. Ask for 1 before 2. What is
  * written into it stays. Ask for a queue that is deep enough (br_stage_suggest_depth). */
-struct br_frame *br_stage_lend_ahead(struct br_stage *stage, unsigned output, unsigned ahead);
+BR_API struct br_frame *br_stage_lend_ahead(struct br_stage *stage, unsigned output, unsigned ahead);
 
 /* True once the pipeline asks sources to end (interrupt, failure elsewhere): return BR_FINISHED soon. */
-bool br_stage_stopping(const struct br_stage *stage);
+BR_API bool br_stage_stopping(const struct br_stage *stage);
 
 /* Sleeps until CLOCK_MONOTONIC reaches `ns`, or the pipeline stops: returns true if it is stopping. */
-bool br_stage_sleep_until(struct br_stage *stage, uint64_t ns);
+BR_API bool br_stage_sleep_until(struct br_stage *stage, uint64_t ns);
 
 #ifdef __cplusplus
 }

@@ -49,7 +49,8 @@ static int add_directory(struct br_plugins *plugins, const char *path, bool user
     return BR_OK;
 }
 
-/* The directories beside the library that holds this code. */
+/* The directories beside the program (or library) that holds this code: of an installation, of a folder that was
+ * moved as a whole, and of a build. */
 static int add_own_directories(struct br_plugins *plugins, struct br_error *error)
 {
     Dl_info info;
@@ -57,9 +58,10 @@ static int add_own_directories(struct br_plugins *plugins, struct br_error *erro
     if (dladdr((void *)(uintptr_t)br_plugins_create, &info) == 0 || realpath(info.dli_fname, path) == NULL)
         return BR_OK;
     char *slash = strrchr(path, '/');
-    static const char *const beside[] = {"/beamring/stages", "/../stages"};
+    static const char *const beside[] = {"/../" BR_LIBDIR "/beamring/stages", "/../lib/beamring/stages",
+                                         "/../stages"};
     for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
-        char directory[PATH_MAX + 32];
+        char directory[PATH_MAX + 64];
         snprintf(directory, sizeof directory, "%.*s%s", (int)(slash - path), path, beside[i]);
         int status = add_directory(plugins, directory, false, error);
         if (status != BR_OK) return status;

@@ -1,7 +1,7 @@
 /* plugin.h - finding, loading and checking stage plugins.
  *
  * Plugins are looked for in this order: files and directories given with br_plugins_add (a pipeline's
- * `plugins:`), the directories of $BEAMRING_PLUGIN_PATH, beside this library (an installation, or a build
+ * `plugins:`), the directories of $BEAMRING_PLUGIN_PATH, beside the program (an installation, or a build
  * tree), and where the library was configured to be installed. A plugin is opened only when a stage asks
  * for it. */
 #ifndef BEAMRING_RUNTIME_GRAPH_PLUGIN_H
