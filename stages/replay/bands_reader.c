@@ -122,17 +122,18 @@ static int add_file(struct br_stage *stage, struct extents *e, struct channel_gr
     return BR_OK;
 }
 
-int bands_configure(struct br_stage *stage, struct extents *e, const struct file_list *files,
-                    const struct extents_wish *wish)
+static int configure(struct br_stage *stage, void *self, const struct file_list *files,
+                     const struct replay_options *options)
 {
+    struct extents *e = self;
     struct recording base = {0};
     struct channel_groups groups = {0};
     e->files = *files;
-    e->passes = wish->passes;
-    e->threads = wish->threads;
+    e->passes = options->passes;
+    e->threads = options->readers;
     int status = BR_OK;
     for (size_t i = 0; i < files->count && status == BR_OK; i++)
-        status = add_file(stage, e, &groups, i, wish->coding, &base);
+        status = add_file(stage, e, &groups, i, options->coding, &base);
     e->extent = br_stage_keep(stage, e->extent, e->count * sizeof *e->extent);
     if (status != BR_OK) return status;
     e->coding = base.coding;
@@ -146,5 +147,8 @@ int bands_configure(struct br_stage *stage, struct extents *e, const struct file
         const struct gaps *gaps = e->extent[i].gaps;
         for (size_t k = 0; gaps != NULL && k < gaps->count; k++) gaps->gap[k].channel += e->extent[i].channel;
     }
-    return status == BR_OK ? extents_configure(stage, e, wish->frame_samples, 0, wish->max_gap_s) : status;
+    return status == BR_OK ? extents_configure(stage, e, options->frame_samples, 0, options->max_gap_s)
+                           : status;
 }
+
+const struct replay_reader replay_bands = {configure, extents_start, extents_fill, extents_stop};

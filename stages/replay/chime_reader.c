@@ -114,16 +114,17 @@ static int add_files(struct scan *s)
     return status;
 }
 
-int chime_configure(struct br_stage *stage, struct extents *e, const struct file_list *files,
-                    const struct extents_wish *wish)
+static int configure(struct br_stage *stage, void *self, const struct file_list *files,
+                     const struct replay_options *options)
 {
+    struct extents *e = self;
     const struct br_stream_hints *hints = br_stage_hints(stage);
     struct scan s = {.stage = stage, .e = e};
     e->files = *files;
-    e->passes = wish->passes;
-    e->threads = wish->threads;
+    e->passes = options->passes;
+    e->threads = options->readers;
     e->element_bytes = 1;
-    e->coding = wish->coding != NULL ? coding_from_name(wish->coding) : CODING_CHIME;
+    e->coding = options->coding != NULL ? coding_from_name(options->coding) : CODING_CHIME;
     int status = add_files(&s);
     e->extent = br_stage_keep(stage, e->extent, e->count * sizeof *e->extent);
     if (status != BR_OK) return status;
@@ -132,6 +133,9 @@ int chime_configure(struct br_stage *stage, struct extents *e, const struct file
     status = extents_elements(stage, files->path[0], s.like.chunks.columns, 0, &e->npol, &e->ndish);
     for (size_t i = 0; i < e->count; i++) e->extent[i].stride_pol = e->ndish;
     if (status == BR_OK) status = channels_join(stage, e, &s.groups, fabs(step_mhz));
-    return status == BR_OK ? extents_configure(stage, e, wish->frame_samples, s.row_samples, wish->max_gap_s)
-                           : status;
+    return status == BR_OK
+               ? extents_configure(stage, e, options->frame_samples, s.row_samples, options->max_gap_s)
+               : status;
 }
+
+const struct replay_reader replay_chime = {configure, extents_start, extents_fill, extents_stop};

@@ -143,10 +143,10 @@ static void move_epoch(const struct recording *base, struct recording *r, struct
     }
 }
 
-int dada_reader_configure(struct br_stage *stage, struct dada_reader *reader, const struct file_list *files,
-                          const char *coding, uint64_t frame_samples, uint64_t passes, double max_gap_s,
-                          unsigned threads)
+static int configure(struct br_stage *stage, void *self, const struct file_list *files,
+                     const struct replay_options *options)
 {
+    struct dada_reader *reader = self;
     struct br_error error = {0};
     struct recording base = {0};
     reader->fd = -1;
@@ -154,8 +154,8 @@ int dada_reader_configure(struct br_stage *stage, struct dada_reader *reader, co
     reader->segment = br_stage_alloc(stage, files->count * sizeof *reader->segment);
     for (size_t i = 0; i < files->count; i++) {
         struct recording recording;
-        int status =
-            describe_file(stage, files->path[i], coding, i == 0 ? &base : &recording, &reader->segment[i]);
+        int status = describe_file(stage, files->path[i], options->coding, i == 0 ? &base : &recording,
+                                   &reader->segment[i]);
         if (status != BR_OK) return status;
         if (i == 0) continue;
         move_epoch(&base, &recording, &reader->segment[i]);
@@ -167,18 +167,19 @@ int dada_reader_configure(struct br_stage *stage, struct dada_reader *reader, co
     reader->flat = base.flat;
     reader->row_bytes = base.row_bytes;
     reader->missing_byte = recording_missing_byte(&base.stream);
-    reader->passes = passes;
-    reader->threads = threads;
-    int status = choose_frame(stage, reader, base.own, frame_samples);
-    if (status == BR_OK) status = join_segments(stage, reader, max_gap_s);
+    reader->passes = options->passes;
+    reader->threads = options->readers;
+    int status = choose_frame(stage, reader, base.own, options->frame_samples);
+    if (status == BR_OK) status = join_segments(stage, reader, options->max_gap_s);
     if (status != BR_OK) return status;
     uint64_t unit = reader->flat ? reader->stream.zone[0].downsample : reader->stream.frame_samples;
     reader->period = (reader->end + unit - 1) / unit * unit - reader->first / unit * unit;
     return BR_OK;
 }
 
-int dada_reader_start(struct br_stage *stage, struct dada_reader *reader)
+static int start(struct br_stage *stage, void *self)
 {
+    struct dada_reader *reader = self;
     const struct br_stream *s = &reader->stream;
     reader->fd = -1;
     reader->cursor = reader->first;
@@ -192,8 +193,10 @@ int dada_reader_start(struct br_stage *stage, struct dada_reader *reader)
     return BR_OK;
 }
 
-void dada_reader_stop(struct dada_reader *reader)
+static void stop(struct br_stage *stage, void *self)
 {
+    struct dada_reader *reader = self;
+    (void)stage;
     if (reader->fd >= 0) close(reader->fd);
     reader->fd = -1;
     pool_stop(reader->pool);
@@ -413,8 +416,9 @@ static int fill_framed(struct br_stage *stage, struct dada_reader *reader, struc
     return BR_OK;
 }
 
-int dada_reader_fill(struct br_stage *stage, struct dada_reader *reader, struct br_frame *out)
+static int fill(struct br_stage *stage, void *self, struct br_frame *out)
 {
+    struct dada_reader *reader = self;
     out->complete = true;
     out->missing = 0;
     int status = reader->flat ? fill_flat(stage, reader, out) : fill_framed(stage, reader, out);
@@ -423,3 +427,5 @@ int dada_reader_fill(struct br_stage *stage, struct dada_reader *reader, struct 
     if (!out->complete) br_frame_close_validity(&reader->stream, out);
     return BR_PRODUCED;
 }
+
+const struct replay_reader replay_dada = {configure, start, fill, stop};

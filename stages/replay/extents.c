@@ -36,8 +36,9 @@ struct piece {
 
 /* --- start and stop ------------------------------------------------------------------------------ */
 
-int extents_start(struct br_stage *stage, struct extents *e)
+int extents_start(struct br_stage *stage, void *self)
 {
+    struct extents *e = self;
     size_t scratch = PLANES * (PLANE + PLANE_PAD);
     for (size_t i = 0; i < e->count; i++) {
         const struct extent *x = &e->extent[i];
@@ -69,8 +70,10 @@ int extents_start(struct br_stage *stage, struct extents *e)
     return BR_OK;
 }
 
-void extents_stop(struct extents *e)
+void extents_stop(struct br_stage *stage, void *self)
 {
+    struct extents *e = self;
+    (void)stage;
     pool_stop(e->pool);
     for (size_t i = 0; i < e->nopen; i++) close(e->fd[e->open[i]]);
     free(e->fd);
@@ -445,8 +448,9 @@ static void mark_gaps(struct extents *e, uint64_t end, uint64_t shift)
     }
 }
 
-int extents_fill(struct br_stage *stage, struct extents *e, struct br_frame *out)
+int extents_fill(struct br_stage *stage, void *self, struct br_frame *out)
 {
+    struct extents *e = self;
     uint64_t a = e->cursor, b = recording_frame_end(&e->stream, a), length = e->last - e->first;
     uint64_t nchannels = e->stream.nchannels, shift = e->pass * length;
     out->first = a;

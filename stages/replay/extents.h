@@ -67,9 +67,11 @@ struct extents {
  * holes longer than max_gap_s. */
 int extents_configure(struct br_stage *stage, struct extents *e, uint64_t frame_samples, uint64_t row_samples,
                       double max_gap_s);
-int extents_start(struct br_stage *stage, struct extents *e);
-int extents_fill(struct br_stage *stage, struct extents *e, struct br_frame *out);
-void extents_stop(struct extents *e);
+
+/* Of every reader of extents: struct replay_reader's, with a struct extents. */
+int extents_start(struct br_stage *stage, void *self);
+int extents_fill(struct br_stage *stage, void *self, struct br_frame *out);
+void extents_stop(struct br_stage *stage, void *self);
 
 /* The channels of one file: those of one node, or one of many. Files of one observation have the same ones or
  * quite others. */
@@ -104,30 +106,15 @@ int extents_elements(struct br_stage *stage, const char *file, size_t elements, 
 bool extent_cell_is_whole(const struct extents *e, const struct extent *x);
 bool extent_is_row_wise(const struct extents *e, const struct extent *x);
 
-/* The readers: each finds the extents of its format in the files and configures them. `coding` may be NULL.
- */
-struct extents_wish {
-    const char *coding;
-    uint64_t frame_samples, passes;
-    double max_gap_s;
-    unsigned threads;
-};
-/* True when these are DADA files of the electric field that do not all have the same channels: then
- * bands_configure reads them. */
+/* True when these are DADA files of the electric field that do not all have the same channels: then replay_bands
+ * reads them. */
 bool bands_are_several(struct br_stage *stage, const struct file_list *files, const char *coding);
-int bands_configure(struct br_stage *stage, struct extents *e, const struct file_list *files,
-                    const struct extents_wish *wish);
-int guppi_configure(struct br_stage *stage, struct extents *e, const struct file_list *files,
-                    const struct extents_wish *wish);
-int kotekan_configure(struct br_stage *stage, struct extents *e, const struct file_list *files,
-                      const struct extents_wish *wish);
+
 /* Reads the headers of all frames of a raw file into `frame`, one after another, and calls take(self, file)
  * for each; a header that the file's end cuts is left out with a warning. Status of the first failure. */
 struct kotekan_frame;
 int kotekan_each_frame(struct br_stage *stage, const char *path, struct kotekan_frame *frame,
                        int (*take)(void *self, size_t file), void *self, size_t file);
-int chime_configure(struct br_stage *stage, struct extents *e, const struct file_list *files,
-                    const struct extents_wish *wish);
 
 /* Room for one more extent of a list that grows while files are looked at; NULL without memory. */
 struct extent *extents_add(struct extents *e);

@@ -172,14 +172,15 @@ static int set_times(struct scan *s, struct br_stream *stream)
     return BR_OK;
 }
 
-int guppi_configure(struct br_stage *stage, struct extents *e, const struct file_list *files,
-                    const struct extents_wish *wish)
+static int configure(struct br_stage *stage, void *self, const struct file_list *files,
+                     const struct replay_options *options)
 {
+    struct extents *e = self;
     struct scan s = {.stage = stage, .e = e, .text = malloc(HEADER_ROOM)};
     if (s.text == NULL) return br_no_memory(stage, HEADER_ROOM);
     e->files = *files;
-    e->passes = wish->passes;
-    e->threads = wish->threads;
+    e->passes = options->passes;
+    e->threads = options->readers;
     e->coding = CODING_INT4X2; /* nothing to convert */
     e->element_bytes = 2;
     int status = BR_OK;
@@ -188,15 +189,18 @@ int guppi_configure(struct br_stage *stage, struct extents *e, const struct file
     e->extent = br_stage_keep(stage, e->extent, e->count * sizeof *e->extent);
     if (status != BR_OK) return status;
     if (e->count == 0) return br_stage_fail_at(stage, "files", "%s has no whole GUPPI block", files->path[0]);
-    if (wish->coding != NULL)
+    if (options->coding != NULL)
         return br_stage_fail_at(
             stage, "coding", "%s; GUPPI RAW files hold complex samples of 8 + 8 bits, which have no coding",
-            wish->coding);
+            options->coding);
     status = set_times(&s, &e->stream);
     if (status == BR_OK)
         status = extents_elements(stage, files->path[0], s.like.nants * s.like.npol, s.like.npol, &e->npol,
                                   &e->ndish);
     if (status == BR_OK)
         status = channels_join(stage, e, &s.groups, fabs(s.like.obsbw_mhz) / (double)s.like.nchan);
-    return status == BR_OK ? extents_configure(stage, e, wish->frame_samples, 0, wish->max_gap_s) : status;
+    return status == BR_OK ? extents_configure(stage, e, options->frame_samples, 0, options->max_gap_s)
+                           : status;
 }
+
+const struct replay_reader replay_guppi = {configure, extents_start, extents_fill, extents_stop};

@@ -166,14 +166,15 @@ static int set_channels(struct br_stage *stage, struct scan *s, const char *path
     return BR_OK;
 }
 
-int kotekan_arrays_configure(struct br_stage *stage, struct kotekan_arrays *r, const struct file_list *files,
-                             const struct extents_wish *wish)
+static int configure(struct br_stage *stage, void *self, const struct file_list *files,
+                     const struct replay_options *options)
 {
+    struct kotekan_arrays *r = self;
     const struct br_stream_hints *hints = br_stage_hints(stage);
     struct scan *s = br_stage_alloc(stage, sizeof *s);
     s->stage = stage;
     s->r = r;
-    *r = (struct kotekan_arrays){.files = *files, .passes = wish->passes, .fd = -1, .loaded = SIZE_MAX};
+    *r = (struct kotekan_arrays){.files = *files, .passes = options->passes, .fd = -1, .loaded = SIZE_MAX};
     const char *path = files->path[0];
     int status = BR_OK;
     for (size_t i = 0; i < files->count && status == BR_OK; i++)
@@ -181,8 +182,8 @@ int kotekan_arrays_configure(struct br_stage *stage, struct kotekan_arrays *r, c
     r->frame = br_stage_keep(stage, r->frame, r->count * sizeof *r->frame);
     if (status != BR_OK) return status;
     if (r->count == 0) return br_stage_fail_at(stage, "files", "%s has no whole frame", path);
-    if (wish->coding != NULL && strcmp(wish->coding, "int4x2") != 0)
-        return br_stage_fail_at(stage, "coding", "%s; %s are read as the metadata says only", wish->coding,
+    if (options->coding != NULL && strcmp(options->coding, "int4x2") != 0)
+        return br_stage_fail_at(stage, "coding", "%s; %s are read as the metadata says only", options->coding,
                                 s->array.what);
     if (hints->sample_ns.num <= 0 || !hints->have_epoch)
         return br_stage_fail_at(
@@ -191,11 +192,11 @@ int kotekan_arrays_configure(struct br_stage *stage, struct kotekan_arrays *r, c
             hints->sample_ns.num <= 0 ? "sample time" : "epoch");
     struct br_stream *stream = &r->stream;
     size_t steps = br_array_length(&s->array.array, "time");
-    if (wish->frame_samples % s->array.downsample != 0)
+    if (options->frame_samples % s->array.downsample != 0)
         return br_stage_fail_at(stage, "frame_samples",
                                 "%" PRIu64 "; expected a multiple of the %u samples of a time step of %s",
-                                wish->frame_samples, s->array.downsample, path);
-    if (wish->frame_samples > 0) steps = (size_t)(wish->frame_samples / s->array.downsample);
+                                options->frame_samples, s->array.downsample, path);
+    if (options->frame_samples > 0) steps = (size_t)(options->frame_samples / s->array.downsample);
     kotekan_array_stream(stream, &s->array, steps);
     stream->sample_ns = hints->sample_ns;
     stream->epoch_ns = hints->epoch_ns;
@@ -204,13 +205,14 @@ int kotekan_arrays_configure(struct br_stage *stage, struct kotekan_arrays *r, c
     status = set_channels(stage, s, path);
     if (status != BR_OK) return status;
     br_stage_note(stage, "%s: %s", path, s->array.what);
-    return join_frames(stage, r, wish->max_gap_s);
+    return join_frames(stage, r, options->max_gap_s);
 }
 
 /* --- reading ------------------------------------------------------------------------------------- */
 
-int kotekan_arrays_start(struct br_stage *stage, struct kotekan_arrays *r)
+static int start(struct br_stage *stage, void *self)
 {
+    struct kotekan_arrays *r = self;
     uint64_t most = 0;
     for (size_t i = 0; i < r->count; i++) most = r->frame[i].samples > most ? r->frame[i].samples : most;
     struct br_frame longest = {.first = 0, .samples = most};
@@ -264,8 +266,9 @@ static void empty(const struct br_stream *stream, struct br_frame *out)
     memset(out->valid, BR_MISSING, br_frame_cells(stream, out));
 }
 
-int kotekan_arrays_fill(struct br_stage *stage, struct kotekan_arrays *r, struct br_frame *out)
+static int fill(struct br_stage *stage, void *self, struct br_frame *out)
 {
+    struct kotekan_arrays *r = self;
     const struct br_stream *stream = &r->stream;
     uint64_t first = r->frame[0].first, shift = r->pass * (r->end - first);
     if (r->passes != 0 && r->pass >= r->passes) return BR_FINISHED;
@@ -303,10 +306,14 @@ int kotekan_arrays_fill(struct br_stage *stage, struct kotekan_arrays *r, struct
     return BR_PRODUCED;
 }
 
-void kotekan_arrays_stop(struct kotekan_arrays *r)
+static void stop(struct br_stage *stage, void *self)
 {
+    struct kotekan_arrays *r = self;
+    (void)stage;
     if (r->fd >= 0) close(r->fd);
     r->fd = -1;
     free(r->source.data);
     r->source.data = NULL;
 }
+
+const struct replay_reader replay_arrays = {configure, start, fill, stop};

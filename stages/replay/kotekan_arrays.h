@@ -27,14 +27,8 @@ struct kotekan_arrays {
     struct br_frame source;
 };
 
-/* True when the first file's first frame is no plain electric field, so that kotekan_arrays_configure reads
- * it or says what it is. */
+/* True when the first file's first frame is no plain electric field, so that replay_arrays reads it
+ * or says what it is. */
 bool kotekan_arrays_are(const char *path);
-
-int kotekan_arrays_configure(struct br_stage *stage, struct kotekan_arrays *reader,
-                             const struct file_list *files, const struct extents_wish *wish);
-int kotekan_arrays_start(struct br_stage *stage, struct kotekan_arrays *reader);
-int kotekan_arrays_fill(struct br_stage *stage, struct kotekan_arrays *reader, struct br_frame *out);
-void kotekan_arrays_stop(struct kotekan_arrays *reader);
 
 #endif

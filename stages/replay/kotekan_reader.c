@@ -153,15 +153,16 @@ int kotekan_each_frame(struct br_stage *stage, const char *path, struct kotekan_
     return status;
 }
 
-int kotekan_configure(struct br_stage *stage, struct extents *e, const struct file_list *files,
-                      const struct extents_wish *wish)
+static int configure(struct br_stage *stage, void *self, const struct file_list *files,
+                     const struct replay_options *options)
 {
+    struct extents *e = self;
     const struct br_stream_hints *hints = br_stage_hints(stage);
     struct scan *s = br_stage_alloc(stage, sizeof *s);
     *s = (struct scan){.stage = stage, .e = e};
     e->files = *files;
-    e->passes = wish->passes;
-    e->threads = wish->threads;
+    e->passes = options->passes;
+    e->threads = options->readers;
     e->element_bytes = 1;
     int status = BR_OK;
     for (size_t i = 0; i < files->count && status == BR_OK; i++)
@@ -169,9 +170,9 @@ int kotekan_configure(struct br_stage *stage, struct extents *e, const struct fi
     e->extent = br_stage_keep(stage, e->extent, e->count * sizeof *e->extent);
     if (status != BR_OK) return status;
     if (e->count == 0) return br_stage_fail_at(stage, "files", "%s has no whole sample", files->path[0]);
-    e->coding = wish->coding != NULL ? coding_from_name(wish->coding)
-                : s->like.chime      ? CODING_CHIME
-                                     : CODING_INT4X2;
+    e->coding = options->coding != NULL ? coding_from_name(options->coding)
+                : s->like.chime         ? CODING_CHIME
+                                        : CODING_INT4X2;
     e->stream.sample_ns = s->sample_ns;
     e->stream.epoch_ns = hints->epoch_ns;
     size_t npol = 0, ndish = 0, elements = (size_t)(s->like.npol * s->like.ndish);
@@ -182,5 +183,8 @@ int kotekan_configure(struct br_stage *stage, struct extents *e, const struct fi
     e->ndish = ndish;
     for (size_t i = 0; i < e->count; i++) e->extent[i].stride_pol = ndish;
     if (status == BR_OK) status = channels_join(stage, e, &s->groups, s->width_mhz);
-    return status == BR_OK ? extents_configure(stage, e, wish->frame_samples, 0, wish->max_gap_s) : status;
+    return status == BR_OK ? extents_configure(stage, e, options->frame_samples, 0, options->max_gap_s)
+                           : status;
 }
+
+const struct replay_reader replay_kotekan = {configure, extents_start, extents_fill, extents_stop};

@@ -22,24 +22,26 @@ struct replay {
     struct br_strings bands;
     double max_gap_s;
 
-    enum { DADA, VDIF, CHIME, GUPPI, KOTEKAN, BANDS, ARRAYS } is;
-    struct dada_reader dada;
-    struct vdif_reader vdif;
-    struct kotekan_arrays arrays;
-    struct extents extents; /* all others */
-    const struct br_stream *stream;
+    const struct replay_reader *reader;
+    union {
+        struct br_stream stream; /* what each of them begins with */
+        struct dada_reader dada;
+        struct vdif_reader vdif;
+        struct kotekan_arrays arrays;
+        struct extents extents;
+    } state;
     bool running;
     uint64_t started_ns, first; /* CLOCK_MONOTONIC when the first frame went out, and its first sample */
 };
 
-static const char *const formats[] = {"auto", "dada", "vdif", "chime", "guppi", "kotekan", NULL};
+static const char *const format_names[] = {"auto", "dada", "vdif", "chime", "guppi", "kotekan", NULL};
 static const char *const codings[] = {"int4x2", "chime", "vdif", NULL};
 static const struct br_param params[] = {
     BR_PARAM("files", BR_P_STRINGS, struct replay, files,
              "files or patterns like field_*.dada; played in the order of their times", .required = true,
              .min_count = 1, .max_count = 100000),
     BR_PARAM("format", BR_P_CHOICE, struct replay, format, "format of the files; auto looks at the first one",
-             .def = "auto", .choices = formats),
+             .def = "auto", .choices = format_names),
     BR_PARAM("coding", BR_P_CHOICE, struct replay, coding,
              "coding of a byte of the electric field; default: what the file says, else int4x2",
              .choices = codings),
@@ -71,49 +73,69 @@ static const struct br_param params[] = {
 static const struct br_port outputs[] = {
     {"out", "E[time][freq][pol][dish], int4x2, or whatever stream the files were recorded from"}, {0}};
 
-/* What the file is: its own words, or whether its start makes sense as VDIF. */
-static int recognise(struct br_stage *stage, struct replay *r, const char *path)
+/* Of files of different channels there is another reader than of those of the same. */
+static const struct replay_reader *choose_dada(struct br_stage *stage, const struct replay *r,
+                                               const struct file_list *files)
+{
+    return files->count > 1 && bands_are_several(stage, files, r->coding) ? &replay_bands : &replay_dada;
+}
+
+static const struct replay_reader *choose_kotekan(struct br_stage *stage, const struct replay *r,
+                                                  const struct file_list *files)
+{
+    (void)stage, (void)r;
+    return kotekan_arrays_are(files->path[0]) ? &replay_arrays : &replay_kotekan;
+}
+
+/* The formats, in the order in which a file is tried; VDIF, which has no mark, comes last. */
+static const struct format {
+    const char *name;
+    bool (*probe)(const void *start, size_t length); /* of a file's first bytes; NULL: it has no mark */
+    const struct replay_reader *reader;
+    const struct replay_reader *(*choose)(
+        struct br_stage *stage, const struct replay *r,
+        const struct file_list *files); /* instead, where there are several */
+} formats[] = {{"dada", dada_probe, NULL, choose_dada},
+               {"chime", chime_probe, &replay_chime, NULL},
+               {"guppi", guppi_probe, &replay_guppi, NULL},
+               {"kotekan", kotekan_raw_probe, NULL, choose_kotekan},
+               {"vdif", NULL, &replay_vdif, NULL}};
+enum { FORMATS = sizeof formats / sizeof *formats };
+
+/* What the first file is: its own words, or whether its start makes sense as VDIF. NULL: it has been said that it is none
+ * of all. */
+static const struct format *recognise(struct br_stage *stage, const char *path)
 {
     char start[4096];
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t got = fd < 0 ? -1 : read(fd, start, sizeof start);
     if (fd >= 0) close(fd);
-    for (int i = 1; formats[i] != NULL; i++)
-        if (strcmp(r->format, formats[i]) == 0) r->is = (unsigned)i - 1;
-    if (strcmp(r->format, "auto") != 0) return BR_OK;
-    r->is = DADA;
-    if (got <= 0 || dada_probe(start, (size_t)got))
-        return BR_OK; /* the DADA reader says what is wrong with it */
-    if (chime_probe(start, (size_t)got))
-        r->is = CHIME;
-    else if (guppi_probe(start, (size_t)got))
-        r->is = GUPPI;
-    else if (kotekan_raw_probe(start, (size_t)got))
-        r->is = KOTEKAN;
-    if (r->is != DADA) return BR_OK;
+    if (got <= 0) return &formats[0]; /* the DADA reader says what is wrong with it */
+    for (size_t i = 0; i < FORMATS; i++)
+        if (formats[i].probe != NULL && formats[i].probe(start, (size_t)got)) return &formats[i];
     struct br_error error = {0};
-    if (vdif_probe_file(path, &error) != BR_OK)
-        return br_stage_fail_at(
-            stage, "files",
-            "%s is no DADA file (it does not start with a header of KEY value lines), none of the "
-            "formats with a mark of their own (CHIME's HDF5, GUPPI RAW, kotekan's raw frames), and as VDIF: "
-            "%s",
-            path, error.text);
-    r->is = VDIF;
-    return BR_OK;
+    if (vdif_probe_file(path, &error) == BR_OK) return &formats[FORMATS - 1];
+    br_stage_fail_at(
+        stage, "files",
+        "%s is no DADA file (it does not start with a header of KEY value lines), none of the "
+        "formats with a mark of their own (CHIME's HDF5, GUPPI RAW, kotekan's raw frames), and as "
+        "VDIF: %s",
+        path, error.text);
+    return NULL;
 }
 
-static int configure_extents(struct br_stage *stage, struct replay *r, const struct file_list *files)
+/* Parameters that only VDIF files have, or that they cannot have. */
+static int check_parameters(struct br_stage *stage, const struct replay *r, const char *path)
 {
-    static int (*const configure_as[])(struct br_stage *, struct extents *, const struct file_list *,
-                                       const struct extents_wish *) = {[CHIME] = chime_configure,
-                                                                       [GUPPI] = guppi_configure,
-                                                                       [KOTEKAN] = kotekan_configure,
-                                                                       [BANDS] = bands_configure};
-    struct extents_wish wish = {r->coding, (uint64_t)r->frame_samples, (uint64_t)r->loop, r->max_gap_s,
-                                (unsigned)r->readers};
-    if (r->is == ARRAYS) return kotekan_arrays_configure(stage, &r->arrays, files, &wish);
-    return configure_as[r->is](stage, &r->extents, files, &wish);
+    bool vdif = r->reader == &replay_vdif;
+    if (vdif && r->coding != NULL && strcmp(r->coding, "vdif") != 0)
+        return br_stage_fail_at(stage, "coding", "%s; VDIF files have the coding vdif", r->coding);
+    if (!vdif && r->threads.count > 0)
+        return br_stage_fail_at(stage, "threads", "only VDIF files have threads; %s is none", path);
+    if (!vdif && r->bands.count > 0)
+        return br_stage_fail_at(stage, "bands", "only VDIF files need them; %s says its frequencies itself",
+                                path);
+    return BR_OK;
 }
 
 static int configure(struct br_stage *stage, void *self)
@@ -123,45 +145,31 @@ static int configure(struct br_stage *stage, void *self)
     int status = files_expand(stage, &r->files, &files);
     for (size_t i = 0; i < files.count && status == BR_OK; i++)
         status = br_stage_reads_file(stage, "files", files.path[i]);
-    if (status == BR_OK) status = recognise(stage, r, files.path[0]);
     if (status != BR_OK) return status;
-    if (r->is == KOTEKAN && kotekan_arrays_are(files.path[0])) r->is = ARRAYS;
-    if (r->is == DADA && files.count > 1 && bands_are_several(stage, &files, r->coding)) r->is = BANDS;
-    uint64_t frame = (uint64_t)r->frame_samples, passes = (uint64_t)r->loop;
-    if (r->is == VDIF && r->coding != NULL && strcmp(r->coding, "vdif") != 0)
-        return br_stage_fail_at(stage, "coding", "%s; VDIF files have the coding vdif", r->coding);
-    if (r->is != VDIF && r->threads.count > 0)
-        return br_stage_fail_at(stage, "threads", "only VDIF files have threads; %s is none", files.path[0]);
-    if (r->is != VDIF && r->bands.count > 0)
-        return br_stage_fail_at(stage, "bands", "only VDIF files need them; %s says its frequencies itself",
-                                files.path[0]);
-    r->stream = r->is == VDIF     ? &r->vdif.stream
-                : r->is == DADA   ? &r->dada.stream
-                : r->is == ARRAYS ? &r->arrays.stream
-                                  : &r->extents.stream;
-    if (r->is == VDIF)
-        status = vdif_reader_configure(stage, &r->vdif, &files,
-                                       &(struct vdif_wish){.threads = &r->threads,
-                                                           .bands = &r->bands,
-                                                           .frame_samples = frame,
-                                                           .passes = passes,
-                                                           .max_gap_s = r->max_gap_s,
-                                                           .readers = (unsigned)r->readers});
-    else if (r->is == DADA)
-        status = dada_reader_configure(stage, &r->dada, &files, r->coding, frame, passes, r->max_gap_s,
-                                       (unsigned)r->readers);
-    else
-        status = configure_extents(stage, r, &files);
-    if (status == BR_OK) *br_stage_output(stage, 0) = *r->stream;
+    const struct format *format = NULL;
+    for (size_t i = 0; i < FORMATS; i++)
+        if (strcmp(r->format, formats[i].name) == 0) format = &formats[i];
+    if (format == NULL) format = recognise(stage, files.path[0]);
+    if (format == NULL) return BR_E_INVALID;
+    r->reader = format->choose != NULL ? format->choose(stage, r, &files) : format->reader;
+    status = check_parameters(stage, r, files.path[0]);
+    if (status != BR_OK) return status;
+    struct replay_options options = {.coding = r->coding,
+                                     .threads = &r->threads,
+                                     .bands = &r->bands,
+                                     .frame_samples = (uint64_t)r->frame_samples,
+                                     .passes = (uint64_t)r->loop,
+                                     .max_gap_s = r->max_gap_s,
+                                     .readers = (unsigned)r->readers};
+    status = r->reader->configure(stage, &r->state, &files, &options);
+    if (status == BR_OK) *br_stage_output(stage, 0) = r->state.stream;
     return status;
 }
 
 static int start(struct br_stage *stage, void *self)
 {
     struct replay *r = self;
-    if (r->is == VDIF) return vdif_reader_start(stage, &r->vdif);
-    if (r->is == ARRAYS) return kotekan_arrays_start(stage, &r->arrays);
-    return r->is == DADA ? dada_reader_start(stage, &r->dada) : extents_start(stage, &r->extents);
+    return r->reader->start(stage, &r->state);
 }
 
 /* Waits until the frame's last sample would have been taken. True when the pipeline stops. */
@@ -174,7 +182,7 @@ static bool pace(struct br_stage *stage, struct replay *r, const struct br_frame
         r->first = frame->first;
         r->running = true;
     }
-    const struct br_rational *t = &r->stream->sample_ns;
+    const struct br_rational *t = &r->state.stream.sample_ns;
     __uint128_t span =
         (__uint128_t)(frame->first + frame->samples - r->first) * (uint64_t)t->num / (uint64_t)t->den;
     return br_stage_sleep_until(stage, r->started_ns + (uint64_t)span);
@@ -185,10 +193,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     struct replay *r = self;
     struct br_frame *out = io->out[0];
     if (br_stage_stopping(stage)) return BR_FINISHED;
-    int result = r->is == VDIF     ? vdif_reader_fill(stage, &r->vdif, out)
-                 : r->is == DADA   ? dada_reader_fill(stage, &r->dada, out)
-                 : r->is == ARRAYS ? kotekan_arrays_fill(stage, &r->arrays, out)
-                                   : extents_fill(stage, &r->extents, out);
+    int result = r->reader->fill(stage, &r->state, out);
     if (result == BR_PRODUCED && r->realtime && pace(stage, r, out)) return BR_FINISHED;
     return result;
 }
@@ -196,14 +201,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
 static int stop(struct br_stage *stage, void *self)
 {
     struct replay *r = self;
-    if (r->is == VDIF)
-        vdif_reader_stop(stage, &r->vdif);
-    else if (r->is == DADA)
-        dada_reader_stop(&r->dada);
-    else if (r->is == ARRAYS)
-        kotekan_arrays_stop(&r->arrays);
-    else
-        extents_stop(&r->extents);
+    r->reader->stop(stage, &r->state);
     return BR_OK;
 }
 

@@ -1,7 +1,8 @@
-/* replay.h - the two readers behind the stage `replay`.
+/* replay.h - what the stage `replay` and its readers share: the files, what the user wants of them, and a reader's
+ * callbacks.
  *
- * A reader fills one output frame after the other, in time, without holes: what the files lack becomes
- * missing samples. */
+ * A reader fills one output frame after the other, in time, without holes: what the files lack becomes missing samples.
+ * replay.c chooses the reader; a frame goes from process() into the reader's fill() and comes back filled. */
 #ifndef BEAMRING_STAGES_REPLAY_H
 #define BEAMRING_STAGES_REPLAY_H
 
@@ -33,6 +34,37 @@ uint64_t files_frame_samples(size_t row_bytes);
 
 /* Whether frames of so many bytes do better without the caches: some of them are in a queue. */
 bool files_are_far(size_t frame_bytes);
+
+/* What the user wants of the reader, whatever it is; see the stage's parameters. */
+struct replay_options {
+    const char *coding; /* NULL: what the files say */
+    const struct br_ints *threads;
+    const struct br_strings *bands;
+    uint64_t frame_samples; /* 0: the reader's choice */
+    uint64_t passes;        /* 0: without end */
+    double max_gap_s;
+    unsigned readers; /* threads that read; 0: the reader's choice */
+};
+
+/* A reader. `self` is a zeroed struct of its own, that begins with the struct br_stream that configure describes. */
+struct replay_reader {
+    /* Looks at all files, describes the stream, opens nothing that stays open. */
+    int (*configure)(struct br_stage *stage, void *self, const struct file_list *files,
+                     const struct replay_options *options);
+    int (*start)(struct br_stage *stage, void *self);
+    /* BR_PRODUCED, BR_FINISHED at the end, or a failure. */
+    int (*fill)(struct br_stage *stage, void *self, struct br_frame *out);
+    /* After start, even one that failed. */
+    void (*stop)(struct br_stage *stage, void *self);
+};
+
+extern const struct replay_reader replay_dada;    /* struct dada_reader */
+extern const struct replay_reader replay_bands;   /* struct extents: DADA files of different channels */
+extern const struct replay_reader replay_vdif;    /* struct vdif_reader */
+extern const struct replay_reader replay_chime;   /* struct extents */
+extern const struct replay_reader replay_guppi;   /* struct extents */
+extern const struct replay_reader replay_kotekan; /* struct extents: the electric field */
+extern const struct replay_reader replay_arrays;  /* struct kotekan_arrays: kotekan's other arrays */
 
 /* One file of a DADA recording. */
 struct segment {
@@ -66,12 +98,5 @@ struct dada_reader {
     struct br_frame scratch; /* of a file whose first frame an earlier file covers in part */
     bool needs_scratch;
 };
-
-int dada_reader_configure(struct br_stage *stage, struct dada_reader *reader, const struct file_list *files,
-                          const char *coding, uint64_t frame_samples, uint64_t passes, double max_gap_s,
-                          unsigned threads);
-int dada_reader_start(struct br_stage *stage, struct dada_reader *reader);
-int dada_reader_fill(struct br_stage *stage, struct dada_reader *reader, struct br_frame *out);
-void dada_reader_stop(struct dada_reader *reader);
 
 #endif

@@ -11,8 +11,9 @@
 
 enum { PIECE = 128 << 10, OFFSET_BINARY = 0x88 }; /* of the frame; and what two's complement differs by */
 
-int vdif_reader_start(struct br_stage *stage, struct vdif_reader *r)
+int vdif_reader_start(struct br_stage *stage, void *self)
 {
+    struct vdif_reader *r = self;
     size_t row = r->stream.nchannels * r->elements, all = r->nbands * r->elements;
     size_t slots = (size_t)((r->stream.frame_samples - 1) / r->spread + 2), room = 0;
     r->cursor = r->first;
@@ -41,8 +42,9 @@ void vdif_count(struct br_stage *stage, struct vdif_reader *r, enum vdif_loss re
     r->lost[reason] %= all;
 }
 
-void vdif_reader_stop(struct br_stage *stage, struct vdif_reader *r)
+void vdif_reader_stop(struct br_stage *stage, void *self)
 {
+    struct vdif_reader *r = self;
     if (r->bad_frames > 0)
         br_stage_warn(stage, "%llu VDIF frames had corrupt headers and were left out",
                       (unsigned long long)r->bad_frames);
@@ -244,8 +246,9 @@ static int fill_from_pass(struct br_stage *stage, struct vdif_reader *r, uint64_
     return BR_OK;
 }
 
-int vdif_reader_fill(struct br_stage *stage, struct vdif_reader *r, struct br_frame *out)
+int vdif_reader_fill(struct br_stage *stage, void *self, struct br_frame *out)
 {
+    struct vdif_reader *r = self;
     uint64_t a = r->cursor, b = recording_frame_end(&r->stream, a);
     out->first = a;
     out->samples = b - a;

@@ -116,12 +116,12 @@ static int find_bands(struct br_stage *stage, struct vdif_reader *r, const struc
 }
 
 /* Which place on the axes each thread has: [pol][dish], or [band][pol][dish] where files have no bands. */
-static int map_threads(struct br_stage *stage, struct vdif_reader *r, const struct vdif_wish *wish,
+static int map_threads(struct br_stage *stage, struct vdif_reader *r, const struct replay_options *options,
                        const struct vdif_threads *all, size_t *npol, size_t *ndishes)
 {
     const struct br_stream_hints *hints = br_stage_hints(stage);
     const struct br_telescope *telescope = br_stage_telescope(stage);
-    const struct br_ints *threads = wish->threads;
+    const struct br_ints *threads = options->threads;
     const char *param = threads->count > 0 ? "threads" : "files";
     size_t found = 0;
     r->element_of = br_stage_alloc(stage, VDIF_MAX_THREADS * sizeof *r->element_of);
@@ -134,7 +134,7 @@ static int map_threads(struct br_stage *stage, struct vdif_reader *r, const stru
     }
     for (size_t i = 0; threads->count == 0 && i < VDIF_MAX_THREADS; i++)
         if (has(all, i)) r->element_of[i] = (uint16_t)found++;
-    size_t bands = wish->bands->count > 0 ? 1 : r->nbands, n = found / bands;
+    size_t bands = options->bands->count > 0 ? 1 : r->nbands, n = found / bands;
     if (n == 0 || found % bands != 0)
         return br_stage_fail_at(
             stage, param,
@@ -316,8 +316,8 @@ static int make_lanes(struct br_stage *stage, struct vdif_reader *r, const struc
     return BR_OK;
 }
 
-static int configure(struct br_stage *stage, struct vdif_reader *r, const struct file_list *files,
-                     const struct vdif_wish *wish, struct found *found, struct lane_plan *plan)
+static int describe(struct br_stage *stage, struct vdif_reader *r, const struct file_list *files,
+                    const struct replay_options *options, struct found *found, struct lane_plan *plan)
 {
     struct vdif_threads all = {0};
     size_t npol = 0, ndishes = 0;
@@ -336,17 +336,17 @@ static int configure(struct br_stage *stage, struct vdif_reader *r, const struct
             r->file[i].tail = (uint32_t)((rest - r->like.header_bytes) >> r->like.log2_channels);
         for (size_t w = 0; w < VDIF_MAX_THREADS / 64; w++) all.bit[w] |= found[i].threads.bit[w];
     }
-    status = find_bands(stage, r, wish->bands);
-    if (status == BR_OK) status = map_threads(stage, r, wish, &all, &npol, &ndishes);
+    status = find_bands(stage, r, options->bands);
+    if (status == BR_OK) status = map_threads(stage, r, options, &all, &npol, &ndishes);
     if (status == BR_OK) status = set_times(stage, r, &found[0].earliest);
     if (status != BR_OK) return status;
     set_frequencies(stage, r);
-    r->max_gap = (uint64_t)(wish->max_gap_s * (double)r->rate);
+    r->max_gap = (uint64_t)(options->max_gap_s * (double)r->rate);
     status = make_lanes(stage, r, found, plan);
     if (status != BR_OK) return status;
     struct br_stream *s = &r->stream;
     s->frame_samples =
-        wish->frame_samples > 0 ? wish->frame_samples : files_frame_samples(s->nchannels * r->elements);
+        options->frame_samples > 0 ? options->frame_samples : files_frame_samples(s->nchannels * r->elements);
     s->nzones = 1;
     s->zone[0] = (struct br_zone){0, s->nchannels, 1, 1, 0};
     s->scale = 1;
@@ -358,16 +358,19 @@ static int configure(struct br_stage *stage, struct vdif_reader *r, const struct
     return BR_OK;
 }
 
-int vdif_reader_configure(struct br_stage *stage, struct vdif_reader *r, const struct file_list *files,
-                          const struct vdif_wish *wish)
+static int configure(struct br_stage *stage, void *self, const struct file_list *files,
+                     const struct replay_options *options)
 {
+    struct vdif_reader *r = self;
     struct found *found = calloc(files->count, sizeof *found);
     struct lane_plan *plan = calloc(files->count, sizeof *plan);
-    r->passes = wish->passes;
-    r->threads = wish->readers;
-    int status = found != NULL && plan != NULL ? configure(stage, r, files, wish, found, plan)
+    r->passes = options->passes;
+    r->threads = options->readers;
+    int status = found != NULL && plan != NULL ? describe(stage, r, files, options, found, plan)
                                                : br_no_memory(stage, files->count * sizeof *found);
     free(found);
     free(plan);
     return status;
 }
+
+const struct replay_reader replay_vdif = {configure, vdif_reader_start, vdif_reader_fill, vdif_reader_stop};

@@ -131,19 +131,10 @@ struct vdif_reader {
 
 enum vdif_loss { VDIF_DUPLICATE, VDIF_LATE, VDIF_CORRUPT };
 
-struct vdif_wish {
-    const struct br_ints *threads;
-    const struct br_strings *bands; /* patterns of files, or none */
-    uint64_t frame_samples, passes;
-    double max_gap_s;
-    unsigned readers;
-};
-
-int vdif_reader_configure(struct br_stage *stage, struct vdif_reader *reader, const struct file_list *files,
-                          const struct vdif_wish *wish);
-int vdif_reader_start(struct br_stage *stage, struct vdif_reader *reader);
-int vdif_reader_fill(struct br_stage *stage, struct vdif_reader *reader, struct br_frame *out);
-void vdif_reader_stop(struct br_stage *stage, struct vdif_reader *reader);
+/* The reader's start, fill and stop (struct replay_reader's), in vdif_frames.c. */
+int vdif_reader_start(struct br_stage *stage, void *self);
+int vdif_reader_fill(struct br_stage *stage, void *self, struct br_frame *out);
+void vdif_reader_stop(struct br_stage *stage, void *self);
 
 /* Counts samples of one element as lost. */
 void vdif_count(struct br_stage *stage, struct vdif_reader *r, enum vdif_loss reason, uint64_t samples);
