@@ -1,5 +1,6 @@
 /* gpu.c - see gpu.h. */
 #include "buffers/gpu.h"
+#include "buffers/clock.h"
 
 #include <cuda_runtime_api.h>
 #include <nvtx3/nvToolsExt.h>
@@ -136,13 +137,6 @@ int br_gpu_event_order(br_gpu_event event, const struct br_gpu_stream *stream, s
  * of the time waited so far. */
 enum { NAP_NS = 20000, LONGEST_NAP_NS = 1000000 };
 
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static void nap(uint64_t ns)
 {
     struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
@@ -151,7 +145,7 @@ static void nap(uint64_t ns)
 
 int br_gpu_event_wait(br_gpu_event event, struct br_gpu_waits *waits, struct br_error *error)
 {
-    uint64_t begin = now_ns(), expected = UINT64_MAX;
+    uint64_t begin = br_clock_ns(), expected = UINT64_MAX;
     cudaError_t status = cudaEventQuery(event);
     for (int i = 0; i < BR_GPU_WAITS; i++)
         if (waits->ns[i] < expected) expected = waits->ns[i];
@@ -160,11 +154,11 @@ int br_gpu_event_wait(br_gpu_event event, struct br_gpu_waits *waits, struct br_
         status = cudaEventQuery(event);
     }
     while (status == cudaErrorNotReady) {
-        uint64_t part = (now_ns() - begin) / 32;
+        uint64_t part = (br_clock_ns() - begin) / 32;
         nap(part < NAP_NS ? NAP_NS : part > LONGEST_NAP_NS ? LONGEST_NAP_NS : part);
         status = cudaEventQuery(event);
     }
-    waits->ns[waits->next++ % BR_GPU_WAITS] = now_ns() - begin;
+    waits->ns[waits->next++ % BR_GPU_WAITS] = br_clock_ns() - begin;
     return check(status, "waiting for an event", error);
 }
 

@@ -1,5 +1,6 @@
 /* order.c - ordering work on GPU streams by events, so that no host waits where a stream can. See queue.h,
  * EVENTS. */
+#include "buffers/clock.h"
 #include "buffers/ring.h"
 
 #include <stdlib.h>
@@ -19,10 +20,10 @@ static int keep(struct br_queue *queue, int status, const struct br_error *error
 static int wait_for(const struct br_queue *queue, br_gpu_event event, struct br_gpu_waits *waits,
                     uint64_t *wait_ns, struct br_error *error)
 {
-    uint64_t begin = now_ns();
+    uint64_t begin = br_clock_ns();
     int status = br_gpu_event_wait(event, waits, error);
     lock(queue);
-    *wait_ns += now_ns() - begin;
+    *wait_ns += br_clock_ns() - begin;
     unlock(queue);
     return status;
 }

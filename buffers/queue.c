@@ -1,4 +1,5 @@
 /* queue.c - setting queues up, and what can be asked of them. */
+#include "buffers/clock.h"
 #include "buffers/ring.h"
 
 #include <stdlib.h>
@@ -178,7 +179,7 @@ void br_queue_get_counters(const struct br_queue *queue, struct br_queue_counter
     counters->depth = queue->depth;
     counters->fill = br_queue_fill(queue);
     counters->ended = queue->ended;
-    if (queue->wait_since != 0) counters->wait_ns += now_ns() - queue->wait_since;
+    if (queue->wait_since != 0) counters->wait_ns += br_clock_ns() - queue->wait_since;
     unlock(queue);
 }
 
@@ -186,6 +187,6 @@ void br_reader_get_counters(const struct br_reader *reader, struct br_reader_cou
 {
     lock(reader->queue);
     *counters = reader->counters;
-    if (reader->wait_since != 0) counters->wait_ns += now_ns() - reader->wait_since;
+    if (reader->wait_since != 0) counters->wait_ns += br_clock_ns() - reader->wait_since;
     unlock(reader->queue);
 }

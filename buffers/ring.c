@@ -10,6 +10,7 @@
  * let go. After a long wait the thread sleeps at once the next time: a sleeper is woken by preemption, one
  * that yielded to a thread that computes is not. */
 #include "buffers/ring.h"
+#include "buffers/clock.h"
 
 #include <sched.h>
 #include <string.h>
@@ -142,7 +143,7 @@ static bool is_over(const struct br_queue *queue)
 
 static void sleep_for_space(struct br_queue *queue, struct wake *wake)
 {
-    uint64_t since = now_ns();
+    uint64_t since = br_clock_ns();
     queue->wait_since = since;
     if (queue->last_wait_ns < BRIEF_NS) {
         unlock(queue);
@@ -157,7 +158,7 @@ static void sleep_for_space(struct br_queue *queue, struct wake *wake)
     }
     queue->producer_sleeps = false;
     queue->wait_since = 0;
-    queue->last_wait_ns = now_ns() - since;
+    queue->last_wait_ns = br_clock_ns() - since;
     queue->counters.wait_ns += queue->last_wait_ns;
 }
 
@@ -318,7 +319,7 @@ void br_queue_abort(struct br_queue *queue)
 static void sleep_for_data(struct br_reader *reader)
 {
     struct br_queue *queue = reader->queue;
-    uint64_t since = reader->wait_since = now_ns();
+    uint64_t since = reader->wait_since = br_clock_ns();
     if (reader->last_wait_ns < BRIEF_NS) {
         uint64_t all = queue->next;
         unlock(queue);
@@ -332,7 +333,7 @@ static void sleep_for_data(struct br_reader *reader)
         pthread_cond_wait(&queue->data, &queue->lock);
     }
     reader->wait_since = 0;
-    reader->last_wait_ns = now_ns() - since;
+    reader->last_wait_ns = br_clock_ns() - since;
     reader->counters.wait_ns += reader->last_wait_ns;
 }
 

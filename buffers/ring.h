@@ -6,11 +6,11 @@
 #ifndef BEAMRING_BUFFERS_RING_H
 #define BEAMRING_BUFFERS_RING_H
 
+#include "buffers/clock.h"
 #include "buffers/slots.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <time.h>
 
 struct entry {
     struct br_slot *slot;
@@ -61,13 +61,6 @@ struct br_queue {
     struct br_queue_counters counters;
     pthread_cond_t space, data;
 };
-
-static inline uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static inline void lock(const struct br_queue *queue)
 {

@@ -1,12 +1,12 @@
 /* loop.c - the main thread while a pipeline runs: signals, the progress line, the statistics file, the
  * end. */
+#include "buffers/clock.h"
 #include "runtime/run/pipeline.h"
 
 #include <errno.h>
 #include <ev.h>
 #include <signal.h>
 #include <string.h>
-#include <time.h>
 
 struct loop {
     struct br_graph *graph;
@@ -19,16 +19,9 @@ struct loop {
     unsigned signals; /* that ask for an end, so far */
 };
 
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static struct br_run_times times_now(const struct loop *loop)
 {
-    return br_run_times(loop->graph, loop->start_ns, now_ns());
+    return br_run_times(loop->graph, loop->start_ns, br_clock_ns());
 }
 
 /* Replaces the file in one step, so that whoever reads it while the pipeline runs never sees half of one. */
@@ -154,7 +147,7 @@ int br_pipeline_run(struct br_graph *graph, const struct br_run_options *options
     ev_async_start(loop.ev, &loop.ended);
     graph->on_end = wake_loop;
     graph->on_end_arg = &loop;
-    loop.start_ns = now_ns();
+    loop.start_ns = br_clock_ns();
     int status = 0;
     watch(&loop);
     if (options->stats_path != NULL && write_stats(&loop, -1) != BR_OK) {

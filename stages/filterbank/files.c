@@ -1,4 +1,5 @@
 #include "stages/filterbank/files.h"
+#include "stages/common/stage/fileio.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -54,17 +55,6 @@ int files_earlier(const char *directory, const char *prefix, bool away, char *fo
     return status;
 }
 
-static int make_directory(char *path)
-{
-    if (mkdir(path, 0777) == 0 || errno == EEXIST) return 0;
-    char *slash = errno == ENOENT ? strrchr(path, '/') : NULL;
-    if (slash == NULL || slash == path) return -1;
-    *slash = '\0';
-    int status = make_directory(path);
-    *slash = '/';
-    return status == 0 ? mkdir(path, 0777) : status;
-}
-
 int files_create(struct files *files, size_t count, struct br_error *error)
 {
     files->count = count;
@@ -76,7 +66,7 @@ int files_create(struct files *files, size_t count, struct br_error *error)
 
     char path[FILES_PATH];
     snprintf(path, sizeof path, "%s", files->directory);
-    if (make_directory(path) != 0)
+    if (fileio_make_directory(path) != 0)
         return br_fail(error, BR_E_IO, "cannot make the directory %s: %s", files->directory, strerror(errno));
     if (access(files->directory, W_OK | X_OK) != 0)
         return br_fail(error, BR_E_IO, "cannot write to the directory %s: %s", files->directory,
@@ -117,24 +107,17 @@ static int open_one(struct files *files, size_t i, int flags, struct br_error *e
 
 static int write_all(struct files *files, size_t i, const void *data, size_t bytes, struct br_error *error)
 {
-    const uint8_t *from = data;
-    for (size_t done = 0; done < bytes;) {
-        ssize_t n = pwrite(files->fd[i], from + done, bytes - done, (off_t)(files->size[i] + done));
-        if (n > 0) {
-            done += (size_t)n;
-        } else if (n == 0 || errno != EINTR) {
-            char path[FILES_PATH];
-            int reason = n == 0 ? ENOSPC : errno;
-            path_of(files, i, path);
-            const char *cut = ftruncate(files->fd[i], (off_t)files->size[i]) == 0
-                                  ? ""
-                                  : " (it ends with a part of a sample)";
-            return br_fail(error, BR_E_IO, "cannot write %s: %s; the %llu bytes before this are good%s", path,
-                           strerror(reason), (unsigned long long)files->size[i], cut);
-        }
+    int why = fileio_write(files->fd[i], data, bytes, files->size[i]);
+    if (why == 0) {
+        files->size[i] += bytes;
+        return BR_OK;
     }
-    files->size[i] += bytes;
-    return BR_OK;
+    char path[FILES_PATH];
+    path_of(files, i, path);
+    const char *cut =
+        ftruncate(files->fd[i], (off_t)files->size[i]) == 0 ? "" : " (it ends with a part of a sample)";
+    return br_fail(error, BR_E_IO, "cannot write %s: %s; the %llu bytes before this are good%s", path,
+                   strerror(why), (unsigned long long)files->size[i], cut);
 }
 
 int files_begin(struct files *files, size_t i, const void *data, size_t bytes, struct br_error *error)

@@ -3,6 +3,7 @@
  * the one that has the name; and who is about to remove it has all of its bytes for a moment, so whoever is
  * refused asks again for a while. */
 #include "stages/packetize/channel_lock.h"
+#include "stages/common/stage/order.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -44,12 +45,6 @@ static bool is_named(int fd, const char *path)
            open_one.st_ino == named.st_ino;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* One attempt. *again: another one may have another result. */
 static int take(struct channel_lock *lock, const int64_t *sorted, size_t count, bool *again,
                 struct br_error *error)
@@ -89,7 +84,7 @@ int channel_lock_take(struct channel_lock *lock, const char *destination, const 
     int64_t *sorted = malloc(count * sizeof *sorted);
     if (sorted == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for %zu channels", count);
     memcpy(sorted, channels, count * sizeof *sorted);
-    qsort(sorted, count, sizeof *sorted, by_value);
+    qsort(sorted, count, sizeof *sorted, order_int64);
     struct br_error last = {0};
     bool again;
     int status = take(lock, sorted, count, &again, &last);

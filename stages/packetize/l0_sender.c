@@ -1,4 +1,5 @@
 /* CHIME's L0 packets, sending: see stages/common/wires/chime_l0.h and l0_encode.h. */
+#include "buffers/clock.h"
 #include "stages/common/stage/shape.h"
 #include "stages/common/wires/chime_l0.h"
 #include "stages/packetize/l0_encode.h"
@@ -265,7 +266,7 @@ static void wait_for(struct br_stage *stage, int fd, uint64_t until)
     if (until == 0)
         poll(&wait, 1, 50);
     else if (br_stage_sleep_until(stage, until)) {
-        uint64_t now = net_now(); /* the pipeline stops: what is on its way is still paced */
+        uint64_t now = br_clock_ns(); /* the pipeline stops: what is on its way is still paced */
         if (until > now) poll(NULL, 0, until - now > 50000000 ? 50 : (int)((until - now) / 1000000) + 1);
     }
 }
@@ -314,13 +315,13 @@ static int send_packets(struct br_stage *stage, struct packetize *p, struct l0_d
     while (done < end) {
         unsigned most = end - done < BATCH ? (unsigned)(end - done) : BATCH;
         if (br_stage_stopping(stage)) {
-            if (p->peers.stop_seen == 0) p->peers.stop_seen = net_now();
-            if (net_now() - p->peers.stop_seen > (uint64_t)STOP_PATIENCE_MS * 1000000) {
+            if (p->peers.stop_seen == 0) p->peers.stop_seen = br_clock_ns();
+            if (br_clock_ns() - p->peers.stop_seen > (uint64_t)STOP_PATIENCE_MS * 1000000) {
                 s->given_up += end - done;
                 return BR_OK;
             }
         }
-        double tokens = token_bucket_fill(&s->bucket, net_now()), size = (double)d->slot[done].length;
+        double tokens = token_bucket_fill(&s->bucket, br_clock_ns()), size = (double)d->slot[done].length;
         unsigned n = 0;
         for (double sum = 0; n < most && (sum += (double)d->slot[done + n].length) <= tokens; n++) continue;
         if (n == 0) {
@@ -355,7 +356,7 @@ static int send_packets(struct br_stage *stage, struct packetize *p, struct l0_d
         size_t packets = 0, bytes = 0;
         for (int k = 0; k < sent; k++) packets += s->held[k];
         for (size_t k = 0; k < packets; k++) bytes += d->slot[done + k].length;
-        token_bucket_spend(&s->bucket, (double)bytes, net_now());
+        token_bucket_spend(&s->bucket, (double)bytes, br_clock_ns());
         done += packets;
         d->sent += packets;
     }

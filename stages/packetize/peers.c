@@ -1,4 +1,5 @@
 #include "stages/packetize/peers.h"
+#include "buffers/clock.h"
 
 #include <errno.h>
 #include <linux/sockios.h>
@@ -31,7 +32,7 @@ static int lose(struct peers *peers, struct peer *peer, const char *why)
     uint64_t most = in_ns(peers->retry_s);
     peer->backoff_ns = was_up || peer->backoff_ns == 0 ? FIRST_BACKOFF_NS : 2 * peer->backoff_ns;
     if (peer->backoff_ns > most) peer->backoff_ns = most;
-    peer->retry_at = net_now() + peer->backoff_ns;
+    peer->retry_at = br_clock_ns() + peer->backoff_ns;
     if (!peers->reconnect)
         return br_stage_fail(peers->stage, BR_E_IO,
                              "%s: %s after %llu messages (reconnect: true would go on without it)",
@@ -52,7 +53,7 @@ static int try_to_connect(struct peers *peers, struct peer *peer)
         return lose(peers, peer, why);
     }
     peer->state = PEER_CONNECTING;
-    peer->progress_at = net_now();
+    peer->progress_at = br_clock_ns();
     return BR_OK;
 }
 
@@ -70,7 +71,7 @@ static int finish_connecting(struct peers *peers, struct peer *peer)
     peer->connections++;
     peer->hello_sent = 0;
     peer->expected_acks = peer->acked = peer->refused = 0;
-    peer->progress_at = net_now();
+    peer->progress_at = br_clock_ns();
     return BR_OK;
 }
 
@@ -93,7 +94,7 @@ static int push(struct peers *peers, struct peer *peer)
             snprintf(why, sizeof why, "connection lost (%s)", strerror(errno));
             return lose(peers, peer, why);
         }
-        peer->progress_at = net_now();
+        peer->progress_at = br_clock_ns();
         size_t left = (size_t)sent, hello = peer->hello_bytes - peer->hello_sent;
         if (hello > left) hello = left;
         peer->hello_sent += hello;
@@ -126,7 +127,7 @@ static int listen_to(struct peers *peers, struct peer *peer)
             return lose(peers, peer, why);
         }
         for (ssize_t i = 0; i < n; i++) *(answer[i] == 1 ? &peer->acked : &peer->refused) += 1;
-        peer->progress_at = net_now();
+        peer->progress_at = br_clock_ns();
     }
 }
 
@@ -160,14 +161,14 @@ static int serve(struct peers *peers, int ms)
 static bool out_of_patience(struct peers *peers)
 {
     if (!br_stage_stopping(peers->stage)) return false;
-    uint64_t now = net_now();
+    uint64_t now = br_clock_ns();
     if (peers->stop_seen == 0) peers->stop_seen = now;
     return now - peers->stop_seen > (uint64_t)STOP_PATIENCE_S * 1000000000;
 }
 
 int peers_open(struct peers *peers)
 {
-    uint64_t until = net_now() + in_ns(peers->connect_s);
+    uint64_t until = br_clock_ns() + in_ns(peers->connect_s);
     int status = BR_OK;
     for (size_t i = 0; i < peers->count; i++) peers->peer[i].fd = -1;
     if (peers->count > MAX_PEERS)
@@ -180,13 +181,14 @@ int peers_open(struct peers *peers)
             true; /* until the time is up, a refusal is no failure: the receiver may be starting */
         for (size_t i = 0; i < peers->count && status == BR_OK; i++) {
             struct peer *peer = &peers->peer[i];
-            if (peer->state == PEER_DOWN && net_now() >= peer->retry_at) status = try_to_connect(peers, peer);
+            if (peer->state == PEER_DOWN && br_clock_ns() >= peer->retry_at)
+                status = try_to_connect(peers, peer);
             up += peer->state == PEER_UP;
         }
         if (status == BR_OK && up < peers->count) status = serve(peers, LOOK_MS);
         peers->reconnect = reconnect;
         if (status != BR_OK || up == peers->count) return status;
-        if (net_now() >= until || br_stage_stopping(peers->stage)) break;
+        if (br_clock_ns() >= until || br_stage_stopping(peers->stage)) break;
     }
     for (size_t i = 0; i < peers->count && status == BR_OK && !peers->reconnect; i++)
         if (peers->peer[i].state != PEER_UP)
@@ -199,7 +201,7 @@ bool peer_ready(struct peers *peers, struct peer *peer)
 {
     bool reconnect = peers->reconnect;
     peers->reconnect = true;
-    if (peer->state == PEER_DOWN && net_now() >= peer->retry_at) try_to_connect(peers, peer);
+    if (peer->state == PEER_DOWN && br_clock_ns() >= peer->retry_at) try_to_connect(peers, peer);
     if (peer->state == PEER_CONNECTING) {
         struct pollfd wait = {.fd = peer->fd, .events = POLLOUT};
         if (poll(&wait, 1, 0) == 1) finish_connecting(peers, peer);
@@ -218,7 +220,7 @@ int peers_send(struct peers *peers)
 {
     bool had[MAX_PEERS] = {false};
     int status = BR_OK, missed = 0;
-    uint64_t now = net_now();
+    uint64_t now = br_clock_ns();
     for (size_t i = 0; i < peers->count && status == BR_OK; i++) {
         struct peer *peer = &peers->peer[i];
         had[i] = peer->npieces > 0;
@@ -232,7 +234,7 @@ int peers_send(struct peers *peers)
         for (size_t i = 0; i < peers->count && status == BR_OK; i++) {
             struct peer *peer = &peers->peer[i];
             if (!had[i] || peer->state != PEER_UP || peer->npieces == 0) continue;
-            double still = (double)(net_now() - peer->progress_at) * 1e-9;
+            double still = (double)(br_clock_ns() - peer->progress_at) * 1e-9;
             if (still > peers->stall_s || (still > 1 && out_of_patience(peers)))
                 status = lose(peers, peer, "it stopped reading");
             else
@@ -264,10 +266,10 @@ static bool all_arrived(const struct peer *peer)
 void peers_close(struct peers *peers)
 {
     bool reconnect = peers->reconnect;
-    uint64_t moved = net_now(), arrived_at = 0, answers = 0;
+    uint64_t moved = br_clock_ns(), arrived_at = 0, answers = 0;
     peers->reconnect = true; /* what happens now is told, and fails nothing */
     for (;;) {
-        uint64_t now = net_now(), seen = 0;
+        uint64_t now = br_clock_ns(), seen = 0;
         bool waiting = false, arrived = true;
         for (size_t i = 0; i < peers->count; i++) {
             const struct peer *peer = &peers->peer[i];

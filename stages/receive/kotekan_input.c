@@ -1,6 +1,7 @@
 /* receive, format kotekan: frames of E, or of beams, as bufferSend sends them, u32 metadata bytes, u32 frame
  * bytes, chordMetadata, the array. The sender's frames may have any length and begin anywhere: they are cut
  * anew. */
+#include "buffers/clock.h"
 #include "stages/common/formats/chord_metadata.h"
 #include "stages/common/formats/coding.h"
 #include "stages/common/formats/kotekan_array.h"
@@ -298,7 +299,7 @@ static void read_some(struct br_stage *stage, struct receive *r, struct link *li
             return;
         }
         link->got += (size_t)n;
-        link->heard_at = net_now();
+        link->heard_at = br_clock_ns();
         take_part(stage, r, link);
     }
 }
@@ -317,7 +318,7 @@ static void welcome(struct receive *r)
             close(fd);
             continue;
         }
-        k->link[i] = (struct link){.fd = fd, .heard_at = net_now()};
+        k->link[i] = (struct link){.fd = fd, .heard_at = br_clock_ns()};
         expect(&k->link[i], LINK_SIZES, sizeof k->link[i].sizes);
         k->nopen++;
         k->counts.connections++;
@@ -343,7 +344,7 @@ static int step(struct br_stage *stage, struct receive *r, int ms)
         if (n > 0 && wait[i].fd >= 0 && wait[i].revents != 0) read_some(stage, r, link);
         bool silent = link->state != LINK_FREE && link->state != LINK_HELD &&
                       (link->got > 0 || link->state != LINK_SIZES) &&
-                      (double)(net_now() - link->heard_at) * 1e-9 > r->handshake_s;
+                      (double)(br_clock_ns() - link->heard_at) * 1e-9 > r->handshake_s;
         if (!silent) continue;
         snprintf(r->complaint, sizeof r->complaint, "a peer said nothing for %g s within a frame",
                  r->handshake_s);
@@ -430,7 +431,7 @@ static struct link *earliest(struct kotekan_input *k)
 static bool far_ahead(const struct receive *r, const struct kotekan_input *k, const struct link *link,
                       uint64_t frame_samples)
 {
-    uint64_t far = k->cursor + FAR_WINDOWS * (uint64_t)r->window * frame_samples, now = net_now();
+    uint64_t far = k->cursor + FAR_WINDOWS * (uint64_t)r->window * frame_samples, now = br_clock_ns();
     if (!k->any || link->first < far) return false;
     for (unsigned i = 0; i < LINKS; i++) {
         const struct link *o = &k->link[i];

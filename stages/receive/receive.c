@@ -1,5 +1,6 @@
 /* receive - beams and electric fields from the network. */
 #include "stages/receive/receive.h"
+#include "buffers/clock.h"
 #include "stages/common/stage/format.h"
 
 #include <inttypes.h>
@@ -130,7 +131,7 @@ static void count_losses(struct br_stage *stage, struct receive *r)
 static int process(struct br_stage *stage, void *self, const struct br_io *io)
 {
     struct receive *r = self;
-    uint64_t now = net_now();
+    uint64_t now = br_clock_ns();
     if (!r->started) r->heard_ns = now;
     r->started = true;
     bool stopping = br_stage_stopping(stage);

@@ -1,6 +1,6 @@
 /* CHIME baseband files: one for each channel; what is never written, or missing, is zero. */
 #include "stages/common/stage/shape.h"
-#include "stages/record/foreign.h"
+#include "stages/record/external.h"
 
 #include <hdf5.h>
 #include <math.h>
@@ -11,22 +11,22 @@
 enum { CHUNK = 1 << 20 };
 static const double top_mhz = 800, step_mhz = -0.390625;
 
-static int configure(struct br_stage *stage, struct foreign *f)
+static int configure(struct br_stage *stage, struct external *f)
 {
     const struct br_stream *s = br_stage_input(stage, 0);
-    if (!foreign_numbers(s, top_mhz, step_mhz, f->id)) {
-        foreign_loses(
+    if (!external_numbers(s, top_mhz, step_mhz, f->id)) {
+        external_loses(
             f, "the channel numbers (the frequencies are not 800 MHz less a whole number of 0.390625 MHz)");
         for (size_t i = 0; i < s->nchannels; i++) f->id[i] = (int32_t)i;
     }
     for (size_t i = 0; i < s->nchannels; i++)
         if (fabs(s->width_mhz[i] / step_mhz + 1) > 1e-9) {
-            foreign_loses(f, "the channel width %.9g MHz (a reader takes 0.390625)", s->width_mhz[i]);
+            external_loses(f, "the channel width %.9g MHz (a reader takes 0.390625)", s->width_mhz[i]);
             break;
         }
     if (s->sample_ns.den != 1)
-        foreign_loses(f, "the exact sample time %lld/%lld ns", (long long)s->sample_ns.num,
-                      (long long)s->sample_ns.den);
+        external_loses(f, "the exact sample time %lld/%lld ns", (long long)s->sample_ns.num,
+                       (long long)s->sample_ns.den);
     br_stage_note(stage,
                   "CHIME's files have inputs in a row; who reads them must be told that they are %zu "
                   "polarisations of %zu dishes: npol: "
@@ -44,7 +44,7 @@ static void put(hid_t file, const char *name, hid_t type, const void *value)
     H5Sclose(space);
 }
 
-static bool make_file(const struct foreign *f, const struct br_stream *s, size_t channel, hid_t *file,
+static bool make_file(const struct external *f, const struct br_stream *s, size_t channel, hid_t *file,
                       hid_t *dataset)
 {
     hsize_t inputs = f->cell, none[2] = {0, inputs}, most[2] = {H5S_UNLIMITED, inputs};
@@ -82,13 +82,13 @@ static bool make_file(const struct foreign *f, const struct br_stream *s, size_t
     return good;
 }
 
-static int start(struct br_stage *stage, struct foreign *f)
+static int start(struct br_stage *stage, struct external *f)
 {
     f->hdf5 = malloc(2 * f->nchannels * sizeof *f->hdf5);
     if (f->hdf5 == NULL) return br_no_memory(stage, 2 * f->nchannels * sizeof *f->hdf5);
     for (size_t i = 0; i < 2 * f->nchannels; i++) f->hdf5[i] = -1;
     for (size_t i = 0; i < f->nchannels; i++) {
-        int status = foreign_name(stage, f, (uint64_t)f->id[i]);
+        int status = external_name(stage, f, (uint64_t)f->id[i]);
         if (status != BR_OK) return status;
     }
     f->files = 0;
@@ -96,7 +96,7 @@ static int start(struct br_stage *stage, struct foreign *f)
 }
 
 /* A channel's rows in the coding chime: value + 8, real part high; zero where it is missing. */
-static void encode(struct foreign *f, const struct br_frame *frame, size_t channel, uint8_t *out)
+static void encode(struct external *f, const struct br_frame *frame, size_t channel, uint8_t *out)
 {
     for (size_t t = 0; t < frame->samples; t++, out += f->cell) {
         size_t at = t * f->nchannels + channel;
@@ -127,14 +127,14 @@ static bool write_rows(hid_t dataset, hsize_t row, hsize_t rows, hsize_t inputs,
     return good;
 }
 
-static int write_channels(struct br_stage *stage, struct foreign *f, const struct br_frame *frame)
+static int write_channels(struct br_stage *stage, struct external *f, const struct br_frame *frame)
 {
     const struct br_stream *s = br_stage_input(stage, 0);
     for (size_t i = 0; i < f->nchannels; i++) {
         hid_t file = f->hdf5[2 * i], dataset = f->hdf5[2 * i + 1];
         bool good = true;
         if (file < 0) {
-            int status = foreign_name(stage, f, (uint64_t)f->id[i]);
+            int status = external_name(stage, f, (uint64_t)f->id[i]);
             if (status != BR_OK) return status;
             good = make_file(f, s, i, &file, &dataset);
             f->hdf5[2 * i] = file;
@@ -149,7 +149,7 @@ static int write_channels(struct br_stage *stage, struct foreign *f, const struc
 }
 
 /* HDF5 knows no threads, and a pipeline may have several recorders. */
-static int write_frame(struct br_stage *stage, struct foreign *f, const struct br_frame *frame)
+static int write_frame(struct br_stage *stage, struct external *f, const struct br_frame *frame)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     pthread_mutex_lock(&lock);
@@ -158,7 +158,7 @@ static int write_frame(struct br_stage *stage, struct foreign *f, const struct b
     return status;
 }
 
-static int stop(struct br_stage *stage, struct foreign *f)
+static int stop(struct br_stage *stage, struct external *f)
 {
     int status = BR_OK;
     for (size_t i = 0; f->hdf5 != NULL && i < f->nchannels; i++) {
@@ -173,10 +173,10 @@ static int stop(struct br_stage *stage, struct foreign *f)
     return status;
 }
 
-const struct foreign_format foreign_chime = {.name = "chime",
-                                             .suffix = "h5",
-                                             .says_missing = true,
-                                             .configure = configure,
-                                             .start = start,
-                                             .write = write_frame,
-                                             .stop = stop};
+const struct external_format external_chime = {.name = "chime",
+                                               .suffix = "h5",
+                                               .says_missing = true,
+                                               .configure = configure,
+                                               .start = start,
+                                               .write = write_frame,
+                                               .stop = stop};

@@ -1,6 +1,6 @@
 /* GUPPI RAW: a block for each frame, all in one file. */
 #include "stages/common/formats/guppi.h"
-#include "stages/record/foreign.h"
+#include "stages/record/external.h"
 
 #include <errno.h>
 #include <math.h>
@@ -11,8 +11,8 @@ enum { HEADER = 4096, MJD_OF_1970 = 40587 };
 #define NS_PER_DAY INT64_C(86400000000000)
 
 /* The header of a block; its length, 0 when it does not fit. */
-static size_t put_header(const struct foreign *f, const struct br_stream *s, uint64_t first, uint64_t samples,
-                         char *text)
+static size_t put_header(const struct external *f, const struct br_stream *s, uint64_t first,
+                         uint64_t samples, char *text)
 {
     struct guppi_writer w = {text, HEADER, 0};
     double step = s->nchannels > 1
@@ -46,7 +46,7 @@ static size_t put_header(const struct foreign *f, const struct br_stream *s, uin
 }
 
 /* Writes a header and looks at what comes back. */
-static int configure(struct br_stage *stage, struct foreign *f)
+static int configure(struct br_stage *stage, struct external *f)
 {
     const struct br_stream *s = br_stage_input(stage, 0);
     char text[HEADER];
@@ -59,11 +59,11 @@ static int configure(struct br_stage *stage, struct foreign *f)
     if (length == 0 || guppi_parse(&h, f->prefix, 0, text, length, &error) != 0)
         return br_stage_fail_at(stage, "format", "guppi cannot describe this stream: %s", error.text);
     if (h.epoch_ns != s->epoch_ns)
-        foreign_loses(f, "the epoch to the nanosecond (%+lld ns)", (long long)(h.epoch_ns - s->epoch_ns));
+        external_loses(f, "the epoch to the nanosecond (%+lld ns)", (long long)(h.epoch_ns - s->epoch_ns));
     if (h.sample_ns.num != s->sample_ns.num || h.sample_ns.den != s->sample_ns.den)
-        foreign_loses(f, "the exact sample time %lld/%lld ns (it becomes %lld/%lld)",
-                      (long long)s->sample_ns.num, (long long)s->sample_ns.den, (long long)h.sample_ns.num,
-                      (long long)h.sample_ns.den);
+        external_loses(f, "the exact sample time %lld/%lld ns (it becomes %lld/%lld)",
+                       (long long)s->sample_ns.num, (long long)s->sample_ns.den, (long long)h.sample_ns.num,
+                       (long long)h.sample_ns.den);
     double width = fabs(h.obsbw_mhz) / (double)h.nchan;
     bool freq = true, widths = true;
     for (size_t i = 0; i < s->nchannels; i++) {
@@ -71,21 +71,21 @@ static int configure(struct br_stage *stage, struct foreign *f)
         freq = freq && fabs(mhz - s->freq_mhz[i]) < 1e-9 * mhz;
         widths = widths && fabs(width / s->width_mhz[i] - 1) < 1e-9;
     }
-    if (!freq) foreign_loses(f, "the frequencies (channels must be equally spaced)");
-    if (!widths) foreign_loses(f, "the channel widths (a channel is as wide as their spacing)");
+    if (!freq) external_loses(f, "the frequencies (channels must be equally spaced)");
+    if (!widths) external_loses(f, "the channel widths (a channel is as wide as their spacing)");
     return BR_OK;
 }
 
-static int start(struct br_stage *stage, struct foreign *f)
+static int start(struct br_stage *stage, struct external *f)
 {
     f->file = NULL;
-    int status = foreign_name(stage, f, 0);
+    int status = external_name(stage, f, 0);
     f->files = 0;
     return status;
 }
 
 /* [time][freq][pol][dish] -> [dish][freq][time][pol], int8 pairs. */
-static size_t reorder(const struct foreign *f, const struct br_stream *s, const struct br_frame *frame,
+static size_t reorder(const struct external *f, const struct br_stream *s, const struct br_frame *frame,
                       uint8_t *out)
 {
     const uint8_t *in = frame->data;
@@ -107,33 +107,33 @@ static size_t reorder(const struct foreign *f, const struct br_stream *s, const 
     return (size_t)(to - out);
 }
 
-static int write_frame(struct br_stage *stage, struct foreign *f, const struct br_frame *frame)
+static int write_frame(struct br_stage *stage, struct external *f, const struct br_frame *frame)
 {
     const struct br_stream *s = br_stage_input(stage, 0);
     char text[HEADER];
     if (f->file == NULL) {
-        int status = foreign_name(stage, f, 0);
+        int status = external_name(stage, f, 0);
         if (status != BR_OK) return status;
         f->file = fopen(f->path, "wbe");
-        if (f->file == NULL) return foreign_failed(stage, f, "make");
+        if (f->file == NULL) return external_failed(stage, f, "make");
     }
     size_t head = put_header(f, s, frame->first, frame->samples, text),
            bytes = reorder(f, s, frame, f->bytes);
     if (fwrite(text, 1, head, f->file) == head && fwrite(f->bytes, 1, bytes, f->file) == bytes) return BR_OK;
-    return foreign_failed(stage, f, "write");
+    return external_failed(stage, f, "write");
 }
 
-static int stop(struct br_stage *stage, struct foreign *f)
+static int stop(struct br_stage *stage, struct external *f)
 {
-    int status = f->file != NULL && fclose(f->file) != 0 ? foreign_failed(stage, f, "write") : BR_OK;
+    int status = f->file != NULL && fclose(f->file) != 0 ? external_failed(stage, f, "write") : BR_OK;
     f->file = NULL;
     return status;
 }
 
-const struct foreign_format foreign_guppi = {.name = "guppi",
-                                             .suffix = "raw",
-                                             .wide = true,
-                                             .configure = configure,
-                                             .start = start,
-                                             .write = write_frame,
-                                             .stop = stop};
+const struct external_format external_guppi = {.name = "guppi",
+                                               .suffix = "raw",
+                                               .wide = true,
+                                               .configure = configure,
+                                               .start = start,
+                                               .write = write_frame,
+                                               .stop = stop};

@@ -1,13 +1,13 @@
 /* kotekan's raw frames: a file for each frame, as its rawFileRead wants it. */
 #include "stages/common/formats/kotekan_raw.h"
-#include "stages/record/foreign.h"
+#include "stages/record/external.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static int configure(struct br_stage *stage, struct foreign *f)
+static int configure(struct br_stage *stage, struct external *f)
 {
     const struct br_stream *s = br_stage_input(stage, 0);
     if (s->nchannels > CHORD_MAX_FREQ)
@@ -15,17 +15,17 @@ static int configure(struct br_stage *stage, struct foreign *f)
                                 "kotekan: chordMetadata has room for %d channels; the input has %zu",
                                 CHORD_MAX_FREQ, s->nchannels);
     double width = 1e3 * (double)s->sample_ns.den / (double)s->sample_ns.num;
-    if (!foreign_numbers(s, 0, width, f->id)) {
-        foreign_loses(f,
-                      "the frequencies (they are no multiples of the channel width %.9g MHz, by which "
-                      "channels are numbered)",
-                      width);
+    if (!external_numbers(s, 0, width, f->id)) {
+        external_loses(f,
+                       "the frequencies (they are no multiples of the channel width %.9g MHz, by which "
+                       "channels are numbered)",
+                       width);
         for (size_t i = 0; i < s->nchannels; i++) f->id[i] = (int32_t)i;
     }
     for (size_t i = 0; i < s->nchannels; i++)
         if (fabs(s->width_mhz[i] / width - 1) > 1e-9) {
-            foreign_loses(f, "the channel width %.9g MHz (a reader takes it from the sample time)",
-                          s->width_mhz[i]);
+            external_loses(f, "the channel width %.9g MHz (a reader takes it from the sample time)",
+                           s->width_mhz[i]);
             break;
         }
     br_stage_note(stage,
@@ -35,14 +35,14 @@ static int configure(struct br_stage *stage, struct foreign *f)
     return BR_OK;
 }
 
-static int start(struct br_stage *stage, struct foreign *f)
+static int start(struct br_stage *stage, struct external *f)
 {
     (void)stage;
     (void)f;
     return BR_OK;
 }
 
-static int write_frame(struct br_stage *stage, struct foreign *f, const struct br_frame *frame)
+static int write_frame(struct br_stage *stage, struct external *f, const struct br_frame *frame)
 {
     static const uint8_t size[4] = {CHORD_METADATA_BYTES & 0xff, CHORD_METADATA_BYTES >> 8, 0, 0};
     const struct br_stream *s = br_stage_input(stage, 0);
@@ -58,10 +58,10 @@ static int write_frame(struct br_stage *stage, struct foreign *f, const struct b
     chord_metadata_set_times(&m, f->nchannels, f->id, 1, frame->first, 1);
     memcpy(head, size, 4);
     chord_metadata_encode(&m, head + 4);
-    int status = foreign_name(stage, f, f->files);
+    int status = external_name(stage, f, f->files);
     if (status != BR_OK) return status;
     FILE *file = fopen(f->path, "wbe");
-    if (file == NULL) return foreign_failed(stage, f, "make");
+    if (file == NULL) return external_failed(stage, f, "make");
     size_t bytes = br_frame_bytes(s, frame);
     bool good =
         fwrite(head, 1, sizeof head, file) == sizeof head && fwrite(frame->data, 1, bytes, file) == bytes;
@@ -69,19 +69,19 @@ static int write_frame(struct br_stage *stage, struct foreign *f, const struct b
     good = fclose(file) == 0 && good;
     if (good) return BR_OK;
     if (why != 0) errno = why;
-    return foreign_failed(stage, f, "write");
+    return external_failed(stage, f, "write");
 }
 
-static int stop(struct br_stage *stage, struct foreign *f)
+static int stop(struct br_stage *stage, struct external *f)
 {
     (void)stage;
     (void)f;
     return BR_OK;
 }
 
-const struct foreign_format foreign_kotekan = {.name = "kotekan",
-                                               .suffix = "raw",
-                                               .configure = configure,
-                                               .start = start,
-                                               .write = write_frame,
-                                               .stop = stop};
+const struct external_format external_kotekan = {.name = "kotekan",
+                                                 .suffix = "raw",
+                                                 .configure = configure,
+                                                 .start = start,
+                                                 .write = write_frame,
+                                                 .stop = stop};

@@ -1,11 +1,13 @@
-/* record - any stream into DADA files that `replay` reads back bit for bit; other formats are in foreign.h.
+/* record - any stream into DADA files that `replay` reads back bit for bit; other formats are in external.h.
  *
  * A file's header is brought up to date once a second and at the end; between, it promises less than there
  * is, never more. The sidecar with the gaps is written before the data it speaks of. So a killed run leaves
  * files that can be replayed. */
+#include "buffers/clock.h"
 #include "stages/common/formats/recording.h"
+#include "stages/common/stage/fileio.h"
 #include "stages/common/stage/shape.h"
-#include "stages/record/foreign.h"
+#include "stages/record/external.h"
 #include "stages/record/sidecar.h"
 
 #include <dirent.h>
@@ -15,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { HEADER_SLACK = 512 };
@@ -27,7 +28,7 @@ struct record {
     int64_t file_bytes, vdif_samples;
     bool overwrite, lossy;
 
-    struct foreign foreign; /* its format is NULL for DADA, which is the rest of this file */
+    struct external external; /* its format is NULL for DADA, which is the rest of this file */
 
     bool flat;
     size_t row_bytes;
@@ -45,8 +46,8 @@ struct record {
 };
 
 static const char *const formats[] = {"dada", "kotekan", "guppi", "chime", "vdif", NULL};
-static const struct foreign_format *const foreign_formats[] = {&foreign_kotekan, &foreign_guppi,
-                                                               &foreign_chime, &foreign_vdif};
+static const struct external_format *const external_formats[] = {&external_kotekan, &external_guppi,
+                                                                 &external_chime, &external_vdif};
 static const struct br_param params[] = {
     BR_PARAM("directory", BR_P_PATH, struct record, directory, "where the files go; made if it is not there",
              .def = "."),
@@ -69,13 +70,6 @@ static const struct br_param params[] = {
     {0},
 };
 static const struct br_port inputs[] = {{"in", "any stream"}, {0}};
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
 
 /* PREFIX_NNNNNN.dada, perhaps with .gaps behind it. */
 static bool is_ours(const char *name, const char *prefix)
@@ -114,15 +108,15 @@ static int configure(struct br_stage *stage, void *self)
                                 r->prefix);
     if (strcmp(r->format, "vdif") != 0 && br_stage_given(stage, "vdif_samples"))
         return br_stage_fail_at(stage, "vdif_samples", "this is not for format %s", r->format);
-    for (size_t i = 0; i < sizeof foreign_formats / sizeof *foreign_formats; i++) {
-        if (strcmp(r->format, foreign_formats[i]->name) != 0) continue;
-        r->foreign = (struct foreign){.format = foreign_formats[i],
-                                      .directory = r->directory,
-                                      .prefix = r->prefix,
-                                      .lossy = r->lossy,
-                                      .vdif_samples = (uint64_t)r->vdif_samples,
-                                      .overwrite = r->overwrite};
-        return foreign_configure(stage, &r->foreign);
+    for (size_t i = 0; i < sizeof external_formats / sizeof *external_formats; i++) {
+        if (strcmp(r->format, external_formats[i]->name) != 0) continue;
+        r->external = (struct external){.format = external_formats[i],
+                                        .directory = r->directory,
+                                        .prefix = r->prefix,
+                                        .lossy = r->lossy,
+                                        .vdif_samples = (uint64_t)r->vdif_samples,
+                                        .overwrite = r->overwrite};
+        return external_configure(stage, &r->external);
     }
     if (strlen(r->directory) + strlen(r->prefix) + 32 > sizeof r->path)
         return br_stage_fail_at(stage, "directory", "the name is too long");
@@ -144,28 +138,16 @@ static int configure(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
-/* Makes the directory and those above it. */
-static int make_directory(char *path)
-{
-    if (mkdir(path, 0777) == 0 || errno == EEXIST) return 0;
-    char *slash = errno == ENOENT ? strrchr(path, '/') : NULL;
-    if (slash == NULL || slash == path) return -1;
-    *slash = '\0';
-    int status = make_directory(path);
-    *slash = '/';
-    return status == 0 ? mkdir(path, 0777) : status;
-}
-
 static int start(struct br_stage *stage, void *self)
 {
     struct record *r = self;
     const struct br_stream *stream = br_stage_input(stage, 0);
     char found[2048];
     r->fd = r->gaps.fd = -1;
-    if (r->foreign.format != NULL) {
+    if (r->external.format != NULL) {
         snprintf(r->path, sizeof r->path, "%s", r->directory);
-        make_directory(r->path); /* foreign_start says what is wrong */
-        return foreign_start(stage, &r->foreign);
+        fileio_make_directory(r->path); /* external_start says what is wrong */
+        return external_start(stage, &r->external);
     }
     r->flat = recording_is_flat(stream, &r->row_bytes);
     if (sidecar_create(&r->gaps, stream->nchannels) != BR_OK) return br_no_memory(stage, 1 << 20);
@@ -186,28 +168,13 @@ static int start(struct br_stage *stage, void *self)
     if (r->header == NULL) return br_no_memory(stage, r->file.header_bytes);
 
     snprintf(r->path, sizeof r->path, "%s", r->directory);
-    if (make_directory(r->path) != 0 || access(r->directory, W_OK | X_OK) != 0)
+    if (fileio_make_directory(r->path) != 0 || access(r->directory, W_OK | X_OK) != 0)
         return br_stage_fail(stage, BR_E_IO, "cannot write into directory %s: %s", r->directory,
                              strerror(errno));
     int status = r->overwrite ? earlier_files(r, found, sizeof found, true) : 0;
     if (status != 0) return br_stage_fail(stage, BR_E_IO, "cannot remove %s: %s", found, strerror(status));
     r->ready = true;
     return BR_OK;
-}
-
-/* The whole of a buffer. 0, or errno. */
-static int write_all(int fd, const void *buffer, size_t length, uint64_t offset)
-{
-    const char *at = buffer;
-    while (length > 0) {
-        ssize_t n = pwrite(fd, at, length, (off_t)offset);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return errno;
-        at += n;
-        length -= (size_t)n;
-        offset += (uint64_t)n;
-    }
-    return 0;
 }
 
 /* What went wrong with the data file; what is in it stays readable. */
@@ -228,8 +195,8 @@ static int write_header(struct br_stage *stage, struct record *r)
     if (!dada_finish(&writer, r->file.header_bytes))
         return br_stage_fail(stage, BR_E_INTERNAL, "the header of %s does not fit into %zu bytes", r->path,
                              r->file.header_bytes);
-    int why = write_all(r->fd, r->header, r->file.header_bytes, 0);
-    r->header_ns = now_ns();
+    int why = fileio_write(r->fd, r->header, r->file.header_bytes, 0);
+    r->header_ns = br_clock_ns();
     return why == 0 ? BR_OK : failed(stage, r, "write the header of", why);
 }
 
@@ -298,8 +265,8 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     const struct br_stream *stream = br_stage_input(stage, 0);
     const struct br_frame *in = io->in[0];
     if (in == NULL) return BR_FINISHED;
-    if (r->foreign.format != NULL) {
-        int result = foreign_process(stage, &r->foreign, in);
+    if (r->external.format != NULL) {
+        int result = external_process(stage, &r->external, in);
         return result == BR_OK ? BR_CONSUMED : result;
     }
     if (r->started_obs && in->first < r->end)
@@ -321,22 +288,22 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
 
     uint64_t at = r->flat ? (in->first / d - r->file.first / d) * r->row_bytes : r->used;
     uint64_t offset = r->file.header_bytes + at;
-    int why = write_all(r->fd, in->data, (size_t)bytes, offset);
+    int why = fileio_write(r->fd, in->data, (size_t)bytes, offset);
     size_t side = stream->side.naxes > 0 ? br_array_bytes(&stream->side) : 0;
-    if (why == 0 && side > 0) why = write_all(r->fd, in->side, side, offset + bytes);
+    if (why == 0 && side > 0) why = fileio_write(r->fd, in->side, side, offset + bytes);
     if (why != 0) return failed(stage, r, "write", why);
     r->used = at + bytes + side;
     r->end = in->first + in->samples;
     r->bytes += bytes + side;
     r->samples += in->samples;
-    if (now_ns() - r->header_ns > HEADER_EVERY_NS) status = write_header(stage, r);
+    if (br_clock_ns() - r->header_ns > HEADER_EVERY_NS) status = write_header(stage, r);
     return status == BR_OK ? BR_CONSUMED : status;
 }
 
 static int stop(struct br_stage *stage, void *self)
 {
     struct record *r = self;
-    if (r->foreign.format != NULL) return foreign_stop(stage, &r->foreign);
+    if (r->external.format != NULL) return external_stop(stage, &r->external);
     int status = close_file(stage, r);
     if (r->files > 0)
         br_stage_note(stage, "%llu samples in %llu file%s %s/%s_*.dada", (unsigned long long)r->samples,

@@ -1,4 +1,5 @@
 #include "stages/record/sidecar.h"
+#include "stages/common/stage/fileio.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -34,13 +35,9 @@ static int write_lines(struct sidecar *sidecar)
 {
     size_t used = 0;
     for (size_t i = 0; i < sidecar->nlines; i++) used += gaps_format(sidecar->text + used, &sidecar->line[i]);
-    for (size_t at = 0; at < used;) {
-        ssize_t n = pwrite(sidecar->fd, sidecar->text + at, used - at, (off_t)(sidecar->settled + at));
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0)
-            return br_fail(&sidecar->error, BR_E_IO, "cannot write %s: %s", sidecar->path, strerror(errno));
-        at += (size_t)n;
-    }
+    int why = fileio_write(sidecar->fd, sidecar->text, used, sidecar->settled);
+    if (why != 0)
+        return br_fail(&sidecar->error, BR_E_IO, "cannot write %s: %s", sidecar->path, strerror(why));
     uint64_t end = sidecar->settled + used;
     if (end < sidecar->written && ftruncate(sidecar->fd, (off_t)end) != 0)
         return br_fail(&sidecar->error, BR_E_IO, "cannot shorten %s: %s", sidecar->path, strerror(errno));

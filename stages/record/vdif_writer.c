@@ -5,7 +5,7 @@
  * one VDIF frame of every thread. */
 #include "stages/common/formats/vdif.h"
 #include "stages/common/stage/shape.h"
-#include "stages/record/foreign.h"
+#include "stages/record/external.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -42,7 +42,7 @@ static bool can_spread(const struct vdif_out *v, size_t nchannels, uint64_t spre
 
 /* Samples in a VDIF frame: the user's number, or as few as can be, so that a frame is missing exactly where
  * its samples are. */
-static int choose_spread(struct br_stage *stage, struct foreign *f, struct vdif_out *v)
+static int choose_spread(struct br_stage *stage, struct external *f, struct vdif_out *v)
 {
     uint64_t most = (MOST_FRAME - VDIF_HEADER) / f->nchannels, spread = f->vdif_samples;
     if (spread > 0 && (spread > most || !can_spread(v, f->nchannels, spread)))
@@ -66,7 +66,7 @@ static int choose_spread(struct br_stage *stage, struct foreign *f, struct vdif_
 }
 
 /* Samples from the Unix epoch to base sample 0: whole, or rounded, which is named. */
-static void place_in_time(struct foreign *f, const struct br_stream *s, struct vdif_out *v)
+static void place_in_time(struct external *f, const struct br_stream *s, struct vdif_out *v)
 {
     __int128_t scaled = (__int128_t)s->epoch_ns * s->sample_ns.den, num = s->sample_ns.num,
                samples = scaled / num, rest = scaled % num;
@@ -74,12 +74,12 @@ static void place_in_time(struct foreign *f, const struct br_stream *s, struct v
     if (2 * rest >= num) samples++, rest -= num;
     v->since_1970 = (int64_t)samples;
     if (rest != 0)
-        foreign_loses(f, "%.9g ns of the epoch (a second of VDIF begins with a sample)",
-                      (double)rest / (double)s->sample_ns.den);
+        external_loses(f, "%.9g ns of the epoch (a second of VDIF begins with a sample)",
+                       (double)rest / (double)s->sample_ns.den);
 }
 
 /* What the headers have no words for. */
-static void tell_reader(struct br_stage *stage, const struct foreign *f, const struct br_stream *s)
+static void tell_reader(struct br_stage *stage, const struct external *f, const struct br_stream *s)
 {
     size_t n = s->nchannels;
     double step = n > 1 ? (s->freq_mhz[n - 1] - s->freq_mhz[0]) / (double)(n - 1) : s->width_mhz[0];
@@ -99,7 +99,7 @@ static void tell_reader(struct br_stage *stage, const struct foreign *f, const s
                   s->epoch_ns, f->npol);
 }
 
-static int configure(struct br_stage *stage, struct foreign *f)
+static int configure(struct br_stage *stage, struct external *f)
 {
     const struct br_stream *s = br_stage_input(stage, 0);
     struct vdif_out *v = f->vdif = br_stage_alloc(stage, sizeof *v);
@@ -126,7 +126,7 @@ static int configure(struct br_stage *stage, struct foreign *f)
     place_in_time(f, s, v);
     for (size_t i = 1; i < s->nchannels; i++)
         if (fabs(s->width_mhz[i] / s->width_mhz[0] - 1) > 1e-9) {
-            foreign_loses(f, "the channel widths (a reader knows one for all)");
+            external_loses(f, "the channel widths (a reader knows one for all)");
             break;
         }
     uint64_t unit = v->rate % 1000000 == 0 ? 1000000 : 1000; /* EDV 1 has kHz, or MHz with bit 23 set */
@@ -136,13 +136,13 @@ static int configure(struct br_stage *stage, struct foreign *f)
     return BR_OK;
 }
 
-static int start(struct br_stage *stage, struct foreign *f)
+static int start(struct br_stage *stage, struct external *f)
 {
     struct vdif_out *v = f->vdif;
     f->file = NULL;
     v->bytes = malloc(v->threads * v->frame_bytes);
     if (v->bytes == NULL) return br_no_memory(stage, v->threads * v->frame_bytes);
-    int status = foreign_name(stage, f, 0);
+    int status = external_name(stage, f, 0);
     f->files = 0;
     return status;
 }
@@ -155,7 +155,7 @@ static void put32(uint8_t *at, uint32_t value)
 }
 
 /* Headers count seconds since the start of the half year in which the first sample is. */
-static int begin(struct br_stage *stage, struct foreign *f, struct vdif_out *v, int64_t sample)
+static int begin(struct br_stage *stage, struct external *f, struct vdif_out *v, int64_t sample)
 {
     time_t second = (time_t)(sample / (int64_t)v->rate);
     struct tm utc;
@@ -169,10 +169,10 @@ static int begin(struct br_stage *stage, struct foreign *f, struct vdif_out *v, 
     v->unix0 = vdif_unix_seconds(&(struct vdif_header){.epoch = v->epoch});
     v->seconds0 = 0;
     v->begun = true;
-    int status = foreign_name(stage, f, 0);
+    int status = external_name(stage, f, 0);
     if (status != BR_OK) return status;
     f->file = fopen(f->path, "wbe");
-    return f->file != NULL ? BR_OK : foreign_failed(stage, f, "make");
+    return f->file != NULL ? BR_OK : external_failed(stage, f, "make");
 }
 
 /* Seconds since the reference epoch, which counts leap seconds, of a Unix second. */
@@ -187,7 +187,7 @@ static uint32_t vdif_seconds(struct vdif_out *v, int64_t unix_second)
 }
 
 /* Writes the VDIF frame of every thread that was being filled. */
-static int flush(struct br_stage *stage, struct foreign *f, struct vdif_out *v)
+static int flush(struct br_stage *stage, struct external *f, struct vdif_out *v)
 {
     if (!v->open) return BR_OK;
     v->open = false;
@@ -216,12 +216,12 @@ static int flush(struct br_stage *stage, struct foreign *f, struct vdif_out *v)
         memcpy(h + 24, "beamring", 8);
     }
     bool good = fwrite(v->bytes, v->frame_bytes, v->threads, f->file) == v->threads;
-    return good ? BR_OK : foreign_failed(stage, f, "write");
+    return good ? BR_OK : external_failed(stage, f, "write");
 }
 
 /* One time step [freq][element] into place `k` of every thread's payload: offset binary differs in the sign
  * bit of each nibble. */
-static void put_row(const struct foreign *f, struct vdif_out *v, const uint8_t *in, size_t k)
+static void put_row(const struct external *f, struct vdif_out *v, const uint8_t *in, size_t k)
 {
     for (size_t e = 0; e < v->threads; e++) {
         uint8_t *to = v->bytes + e * v->frame_bytes + VDIF_HEADER + k * f->nchannels;
@@ -229,7 +229,7 @@ static void put_row(const struct foreign *f, struct vdif_out *v, const uint8_t *
     }
 }
 
-static int write_frame(struct br_stage *stage, struct foreign *f, const struct br_frame *frame)
+static int write_frame(struct br_stage *stage, struct external *f, const struct br_frame *frame)
 {
     struct vdif_out *v = f->vdif;
     int64_t first = (int64_t)frame->first + v->since_1970, spread = (int64_t)v->spread;
@@ -245,29 +245,29 @@ static int write_frame(struct br_stage *stage, struct foreign *f, const struct b
             v->from = frame->first + row;
             memset(v->bytes, ZERO, v->threads * v->frame_bytes);
         }
-        if (foreign_row_is_missing(f, frame, row)) continue;
+        if (external_row_is_missing(f, frame, row)) continue;
         put_row(f, v, (const uint8_t *)frame->data + row * f->cell * f->nchannels, (size_t)(sample % spread));
         v->there++;
     }
     return status;
 }
 
-static int stop(struct br_stage *stage, struct foreign *f)
+static int stop(struct br_stage *stage, struct external *f)
 {
     struct vdif_out *v = f->vdif;
     int status = f->file != NULL ? flush(stage, f, v) : BR_OK;
     if (f->file != NULL && fclose(f->file) != 0 && status == BR_OK)
-        status = foreign_failed(stage, f, "write");
+        status = external_failed(stage, f, "write");
     f->file = NULL;
     if (v != NULL) free(v->bytes);
     if (v != NULL) v->bytes = NULL;
     return status;
 }
 
-const struct foreign_format foreign_vdif = {.name = "vdif",
-                                            .suffix = "vdif",
-                                            .says_missing_rows = true,
-                                            .configure = configure,
-                                            .start = start,
-                                            .write = write_frame,
-                                            .stop = stop};
+const struct external_format external_vdif = {.name = "vdif",
+                                              .suffix = "vdif",
+                                              .says_missing_rows = true,
+                                              .configure = configure,
+                                              .start = start,
+                                              .write = write_frame,
+                                              .stop = stop};

@@ -1,4 +1,5 @@
 /* The channels of several files side by side in one stream, and the list of extents that are found. */
+#include "stages/common/stage/order.h"
 #include "stages/replay/extents.h"
 
 #include <stdlib.h>
@@ -45,12 +46,6 @@ static int by_first_id(const void *a, const void *b)
     return x->id[0] < y->id[0] ? -1 : x->id[0] > y->id[0];
 }
 
-static int by_value(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 int channels_join(struct br_stage *stage, struct extents *e, struct channel_groups *groups, double width_mhz)
 {
     const struct br_stream_hints *hints = br_stage_hints(stage);
@@ -83,7 +78,7 @@ int channels_join(struct br_stage *stage, struct extents *e, struct channel_grou
                     e->files.path[0], (long long)id[channel], freq[channel]);
         }
     }
-    qsort(id, n, sizeof *id, by_value);
+    qsort(id, n, sizeof *id, order_int64);
     for (size_t i = 1; i < n; i++)
         if (id[i] == id[i - 1])
             return br_stage_fail_at(

@@ -1,4 +1,5 @@
 /* DADA recordings: the files of one recording, in the order of their times, as one stream without holes. */
+#include "stages/common/stage/fileio.h"
 #include "stages/common/stage/shape.h"
 #include "stages/replay/replay.h"
 
@@ -269,7 +270,7 @@ static void read_slice(void *arg, size_t job, void *scratch)
     size_t from = job * s->slice, bytes = s->bytes - from < s->slice ? s->bytes - from : s->slice;
     uint8_t *data = s->data + from;
     struct br_error error = {0};
-    if (files_pread(s->fd, s->path, data, bytes, s->offset + from, &error) != BR_OK) {
+    if (fileio_read_all(s->fd, s->path, data, bytes, s->offset + from, &error) != BR_OK) {
         if (atomic_exchange(&s->failed, 1) == 0) s->error = error;
         return;
     }

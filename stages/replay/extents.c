@@ -4,6 +4,7 @@
 #include "stages/common/formats/bitplanes.h"
 #include "stages/common/formats/chime_hdf5.h"
 #include "stages/common/formats/planes.h"
+#include "stages/common/stage/fileio.h"
 #include "stages/common/stage/shape.h"
 
 #include <errno.h>
@@ -158,7 +159,7 @@ static int read_rows(struct extents *e, const struct piece *p, uint8_t *scratch,
         size_t rows = n - i < most ? n - i : most;
         uint8_t *to = out + i * e->row_bytes, *from = whole ? to : scratch + (at + i * row) % PAGE;
         int status =
-            files_pread(e->fd[x->file], e->files.path[x->file], from, rows * row, at + i * row, error);
+            fileio_read_all(e->fd[x->file], e->files.path[x->file], from, rows * row, at + i * row, error);
         if (status != BR_OK) return status;
         if (!whole || e->coding != CODING_INT4X2)
             put_cells(e, from, row, to, e->row_bytes, row, rows, valid + i * nchannels, nchannels);
@@ -259,8 +260,8 @@ static int read_planes(struct extents *e, const struct piece *p, uint8_t *scratc
             for (size_t c = 0; c < p->nchannels; c++) {
                 uint64_t at = x->offset + (p->channel + c) * x->stride_freq + d * x->stride_dish +
                               (p->from - x->first + i) * unit;
-                int status = files_pread(e->fd[x->file], e->files.path[x->file], scratch + c * plane,
-                                         rows * unit, at, error);
+                int status = fileio_read_all(e->fd[x->file], e->files.path[x->file], scratch + c * plane,
+                                             rows * unit, at, error);
                 if (status != BR_OK) return status;
                 in[c] = scratch + c * plane;
             }

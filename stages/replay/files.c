@@ -1,4 +1,5 @@
 /* Names and bytes of the files that are replayed. */
+#include "stages/common/stage/fileio.h"
 #include "stages/replay/replay.h"
 
 #include <errno.h>
@@ -54,28 +55,10 @@ int files_expand(struct br_stage *stage, const struct br_strings *patterns, stru
     return BR_OK;
 }
 
-int files_pread(int fd, const char *path, void *buffer, size_t length, uint64_t offset,
-                struct br_error *error)
-{
-    char *at = buffer;
-    while (length > 0) {
-        ssize_t n = pread(fd, at, length, (off_t)offset);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return br_fail(error, BR_E_IO, "cannot read %s: %s", path, strerror(errno));
-        if (n == 0)
-            return br_fail(error, BR_E_IO, "%s ends at byte %llu: it became shorter while it was replayed",
-                           path, (unsigned long long)offset);
-        at += n;
-        length -= (size_t)n;
-        offset += (uint64_t)n;
-    }
-    return BR_OK;
-}
-
 int files_read(struct br_stage *stage, int fd, const char *path, void *buffer, size_t length, uint64_t offset)
 {
     struct br_error error = {0};
-    int status = files_pread(fd, path, buffer, length, offset, &error);
+    int status = fileio_read_all(fd, path, buffer, length, offset, &error);
     return status == BR_OK ? BR_OK : br_stage_fail(stage, status, "%s", error.text);
 }
 

@@ -1,11 +1,11 @@
 #include "stages/replay/pool.h"
+#include "buffers/clock.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <time.h>
 
 enum {
     MOST = 64,
@@ -71,13 +71,6 @@ static void relax(void)
 #endif
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static void work_off(struct pool *pool, void *scratch)
 {
     uint64_t ticket = atomic_load(&pool->ticket);
@@ -97,7 +90,7 @@ static void work_off(struct pool *pool, void *scratch)
 /* Waits for jobs, first by looking. False: there will be none any more. */
 static bool wait_for_work(struct pool *pool)
 {
-    for (uint64_t since = now_ns(), waited = 0; waited < LINGER_NS; waited = now_ns() - since) {
+    for (uint64_t since = br_clock_ns(), waited = 0; waited < LINGER_NS; waited = br_clock_ns() - since) {
         for (unsigned i = 0; i < LOOKS; i++, relax())
             if (has_jobs(pool)) return true;
         if (atomic_load(&pool->quit)) return false;
@@ -159,7 +152,7 @@ void pool_stop(struct pool *pool)
 static void wait_for_jobs(struct pool *pool)
 {
     size_t jobs = (size_t)jobs_of(atomic_load(&pool->ticket));
-    for (uint64_t since = now_ns(), waited = 0; waited < LINGER_NS; waited = now_ns() - since) {
+    for (uint64_t since = br_clock_ns(), waited = 0; waited < LINGER_NS; waited = br_clock_ns() - since) {
         for (unsigned i = 0; i < LOOKS; i++, relax())
             if (atomic_load(&pool->done) == jobs) return;
         if (waited > POLITE_NS) sched_yield();

@@ -1,6 +1,7 @@
 /* replay - recorded files as a stream: the electric field, or any product that `record` wrote. */
 #include "stages/replay/replay.h"
 
+#include "buffers/clock.h"
 #include "stages/common/formats/chime_hdf5.h"
 #include "stages/common/formats/guppi.h"
 #include "stages/common/formats/kotekan_raw.h"
@@ -10,7 +11,6 @@
 
 #include <fcntl.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 struct replay {
@@ -176,9 +176,7 @@ static int start(struct br_stage *stage, void *self)
 static bool pace(struct br_stage *stage, struct replay *r, const struct br_frame *frame)
 {
     if (!r->running) {
-        struct timespec now;
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        r->started_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+        r->started_ns = br_clock_ns();
         r->first = frame->first;
         r->running = true;
     }

@@ -24,10 +24,6 @@ int files_expand(struct br_stage *stage, const struct br_strings *patterns, stru
 int files_read(struct br_stage *stage, int fd, const char *path, void *buffer, size_t length,
                uint64_t offset);
 
-/* The same for any thread: the message goes to `error`. */
-int files_pread(int fd, const char *path, void *buffer, size_t length, uint64_t offset,
-                struct br_error *error);
-
 /* Number of samples so that a frame of rows of `row_bytes` has about 1 MiB, for recordings that do not say.
  */
 uint64_t files_frame_samples(size_t row_bytes);

@@ -1,4 +1,5 @@
 /* vdif_windows.c - the windows of VDIF files that are in memory, and the headers in them. */
+#include "stages/common/stage/fileio.h"
 #include "stages/common/stage/shape.h"
 #include "stages/replay/replay.h"
 #include "stages/replay/vdif_reader.h"
@@ -136,7 +137,7 @@ static int read_at(const struct vdif_reader *r, const struct vdif_lane *lane, co
     bool is_open = lane->fd >= 0 && &r->file[lane->fd_file] == f;
     int fd = is_open ? lane->fd : open(f->path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return br_fail(error, BR_E_IO, "cannot open %s: %s", f->path, strerror(errno));
-    int status = files_pread(fd, f->path, bytes, length, offset, error);
+    int status = fileio_read_all(fd, f->path, bytes, length, offset, error);
     if (!is_open) close(fd);
     return status;
 }

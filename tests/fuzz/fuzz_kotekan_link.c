@@ -1,6 +1,7 @@
 /* libFuzzer: any bytes on a link from kotekan's bufferSend, in any pieces. Input: u16 count, then so many
  * bytes, again and again; a count of 0 ends the connection, and another one begins. The format's callbacks
  * are driven as the stage drives them. */
+#include "buffers/clock.h"
 #include "runtime/graph/graph.h"
 #include "stages/receive/kotekan_input.c"
 
@@ -30,7 +31,7 @@ static int connect_link(struct kotekan_input *k)
 {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair) != 0) abort();
-    k->link[0] = (struct link){.fd = pair[0], .heard_at = net_now()};
+    k->link[0] = (struct link){.fd = pair[0], .heard_at = br_clock_ns()};
     expect(&k->link[0], LINK_SIZES, sizeof k->link[0].sizes);
     k->nopen++;
     return pair[1];

@@ -1,11 +1,12 @@
 // t_gpu_kernels.cu - see t_gpu_kernels.h.
 #include "tests/gpu/t_gpu_kernels.h"
+#include "buffers/clock.h"
 
 #include <cuda_runtime.h>
 
 static volatile int *gate; // host memory that kernels see
 
-static __device__ unsigned long long now_ns()
+static __device__ unsigned long long br_clock_ns()
 {
     unsigned long long t;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
@@ -20,12 +21,12 @@ static __global__ __launch_bounds__(256) void copy_kernel(unsigned char *to, con
 
 static __global__ __launch_bounds__(32) void delay_kernel(unsigned long long ns)
 {
-    for (unsigned long long begin = now_ns(); now_ns() - begin < ns;) __nanosleep(1000);
+    for (unsigned long long begin = br_clock_ns(); br_clock_ns() - begin < ns;) __nanosleep(1000);
 }
 
 static __global__ __launch_bounds__(32) void gate_kernel(const volatile int *open)
 {
-    for (unsigned long long begin = now_ns(); *open == 0 && now_ns() - begin < 10000000000ull;)
+    for (unsigned long long begin = br_clock_ns(); *open == 0 && br_clock_ns() - begin < 10000000000ull;)
         __nanosleep(1000);
 }
 

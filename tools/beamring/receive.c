@@ -1,6 +1,7 @@
 /* receive.c - `beamring receive`: a receiver for FRB senders, as a recorder and a test double. It writes what
  * it assembles as recordings, the sender's document beside them, and prints its counters as JSON at the end.
  */
+#include "buffers/clock.h"
 #include "stages/common/formats/recording.h"
 #include "stages/common/wires/frb_receiver.h"
 #include "stages/common/wires/l0_receiver.h"
@@ -161,7 +162,7 @@ struct clock {
 static bool is_over(const struct options *o, struct clock *clock, const struct wire_counts *c, bool closed,
                     bool *flush)
 {
-    uint64_t now = net_now(), pieces = c->received + c->late + c->duplicate;
+    uint64_t now = br_clock_ns(), pieces = c->received + c->late + c->duplicate;
     if (pieces != clock->pieces) clock->heard = now;
     clock->pieces = pieces;
     double quiet = (double)(now - clock->heard) * 1e-9;
@@ -188,7 +189,7 @@ static int receive_frb_node(const struct options *o, const struct net_address *a
 {
     static struct frb_receiver r;
     struct br_error error = {0};
-    struct clock clock = {net_now(), net_now(), 0};
+    struct clock clock = {br_clock_ns(), br_clock_ns(), 0};
     bool over = false, flush, known = false, any = false;
     int status = BR_OK;
     r.senders = (unsigned)o->senders;
@@ -228,7 +229,7 @@ static int receive_chime_l0(const struct options *o, const struct net_address *a
 {
     static struct l0_receiver r;
     struct br_error error = {0};
-    struct clock clock = {net_now(), net_now(), 0};
+    struct clock clock = {br_clock_ns(), br_clock_ns(), 0};
     bool over = false, flush;
     uint16_t *beams = keep(recorder, (size_t)o->beams * 2), *coarse = keep(recorder, (size_t)o->channels * 2);
     for (long i = 0; i < o->beams; i++) beams[i] = (uint16_t)(o->first_beam + i);

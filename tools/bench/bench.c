@@ -1,22 +1,15 @@
 /* bench.c - `beamring bench`: runs the parts asked for, or all, on the CPU and on the GPU. */
 #include "tools/bench/bench.h"
+#include "buffers/clock.h"
 #include "tools/beamring/commands.h"
 #include "tools/bench/gpu/gpu.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-uint64_t bench_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 enum { MOST_RUNS = 4096 };
 
-static int by_value(const void *a, const void *b)
+int bench_by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -24,15 +17,15 @@ static int by_value(const void *a, const void *b)
 
 static double median(double *seconds, unsigned n)
 {
-    qsort(seconds, n, sizeof *seconds, by_value);
+    qsort(seconds, n, sizeof *seconds, bench_by_value);
     return n % 2 == 1 ? seconds[n / 2] : (seconds[n / 2 - 1] + seconds[n / 2]) / 2;
 }
 
 static double time_of(void (*work)(void *), void *arg)
 {
-    uint64_t begin = bench_now();
+    uint64_t begin = br_clock_ns();
     work(arg);
-    return (double)(bench_now() - begin) * 1e-9;
+    return (double)(br_clock_ns() - begin) * 1e-9;
 }
 
 void bench_pair(void (*a)(void *), void *arg_a, void (*b)(void *), void *arg_b, unsigned runs,

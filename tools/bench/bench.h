@@ -8,9 +8,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Nanoseconds of CLOCK_MONOTONIC. */
-uint64_t bench_now(void);
-
 /* Two pieces of work called in turn, so that a machine that slows down slows both: medians of each, of at
  * least `runs` calls and 0.5 s, in seconds. */
 void bench_pair(void (*a)(void *), void *arg_a, void (*b)(void *), void *arg_b, unsigned runs,
@@ -35,5 +32,8 @@ int bench_wires(void); /* packetize */
 /* A telescope's dishes on its grid of m x n cells: row after row, without the few places that have no
  * dish. */
 void bench_place_dishes(unsigned m, unsigned n, unsigned dishes, uint16_t (*cell)[2]);
+
+/* Of two doubles, for qsort(). */
+int bench_by_value(const void *a, const void *b);
 
 #endif

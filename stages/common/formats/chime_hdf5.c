@@ -1,6 +1,7 @@
 #include "stages/common/formats/chime_hdf5.h"
 
 #include "stages/common/formats/bitshuffle.h"
+#include "stages/common/stage/fileio.h"
 #include "stages/common/tables/hdf5_child.h"
 
 #include <errno.h>
@@ -340,22 +341,6 @@ size_t chime_scratch(const struct chime_chunks *c)
     return decoder > slab ? decoder : slab;
 }
 
-static int read_bytes(int fd, const char *path, void *buffer, size_t length, uint64_t offset,
-                      struct br_error *error)
-{
-    for (char *at = buffer; length > 0;) {
-        ssize_t n = pread(fd, at, length, (off_t)offset);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0)
-            return br_fail(error, BR_E_IO, "cannot read %s at byte %llu: %s", path,
-                           (unsigned long long)offset, n == 0 ? "it became shorter" : strerror(errno));
-        at += n;
-        length -= (size_t)n;
-        offset += (uint64_t)n;
-    }
-    return BR_OK;
-}
-
 /* A part of a chunk on its way to where it is wanted. */
 struct part {
     size_t width, columns; /* of a row of the chunk, and how many of them the dataset has there */
@@ -371,7 +356,7 @@ struct part {
 static int read_part(void *arg, void *buffer, size_t length, size_t offset, struct br_error *error)
 {
     const struct part *p = arg;
-    return read_bytes(p->fd, p->path, buffer, length, p->offset + offset, error);
+    return fileio_read_all(p->fd, p->path, buffer, length, p->offset + offset, error);
 }
 
 /* Bytes of a chunk from `at` on: those that are wanted, row by row. */

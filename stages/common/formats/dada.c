@@ -1,6 +1,7 @@
 #include "stages/common/formats/dada.h"
 
 #include "stages/common/formats/text.h"
+#include "stages/common/stage/fileio.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -130,19 +131,6 @@ int dada_parse(struct dada_header *header, const char *file, const void *start, 
     return status;
 }
 
-static int read_fully(int fd, char *buffer, size_t length, size_t *got)
-{
-    *got = 0;
-    while (*got < length) {
-        ssize_t n = pread(fd, buffer + *got, length - *got, (off_t)*got);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return -1;
-        if (n == 0) break;
-        *got += (size_t)n;
-    }
-    return 0;
-}
-
 static int read_header(struct dada_header *header, const char *path, int fd, uint64_t *file_bytes,
                        struct br_error *error)
 {
@@ -156,12 +144,10 @@ static int read_header(struct dada_header *header, const char *path, int fd, uin
     for (;;) {
         char *buffer = malloc(want);
         if (buffer == NULL) return br_fail(error, BR_E_NO_MEMORY, "%s: no memory for its header", path);
-        size_t got;
-        int status;
-        if (read_fully(fd, buffer, want, &got) != 0)
-            status = br_fail(error, BR_E_IO, "cannot read %s: %s", path, strerror(errno));
-        else
-            status = dada_parse(header, path, buffer, got, error);
+        ssize_t read = fileio_read(fd, buffer, want, 0);
+        size_t got = read < 0 ? 0 : (size_t)read;
+        int status = read < 0 ? br_fail(error, BR_E_IO, "cannot read %s: %s", path, strerror(errno))
+                              : dada_parse(header, path, buffer, got, error);
         free(buffer);
         if (status <= 0) return status;
         if (got < want)

@@ -1,4 +1,5 @@
 #include "stages/common/formats/kotekan_raw.h"
+#include "stages/common/stage/fileio.h"
 
 #include <errno.h>
 #include <string.h>
@@ -16,22 +17,6 @@ bool kotekan_raw_probe(const void *start, size_t length)
            little32(b + 8) == CHORD_NAME;
 }
 
-static int read_at(int fd, const char *path, void *buffer, size_t length, uint64_t at, struct br_error *error)
-{
-    for (char *to = buffer; length > 0;) {
-        ssize_t n = pread(fd, to, length, (off_t)at);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return br_fail(error, BR_E_IO, "cannot read %s: %s", path, strerror(errno));
-        if (n == 0)
-            return br_fail(error, BR_E_IO, "cannot read %s at byte %llu: it became shorter", path,
-                           (unsigned long long)at);
-        to += n;
-        at += (uint64_t)n;
-        length -= (size_t)n;
-    }
-    return BR_OK;
-}
-
 int kotekan_raw_read(struct kotekan_frame *frame, int fd, const char *path, uint64_t at, uint64_t file_bytes,
                      struct br_error *error)
 {
@@ -40,7 +25,7 @@ int kotekan_raw_read(struct kotekan_frame *frame, int fd, const char *path, uint
     if (left < 4)
         return br_fail(error, BR_E_FORMAT, "%s: the file ends in the size of the metadata at byte %llu", path,
                        (unsigned long long)at);
-    int status = read_at(fd, path, bytes, 4, at, error);
+    int status = fileio_read_all(fd, path, bytes, 4, at, error);
     if (status != BR_OK) return status;
     uint32_t size = little32(bytes);
     if (size == 0)
@@ -55,7 +40,7 @@ int kotekan_raw_read(struct kotekan_frame *frame, int fd, const char *path, uint
         return br_fail(error, BR_E_FORMAT,
                        "%s: the file ends in the metadata at byte %llu, after %llu of %u bytes", path,
                        (unsigned long long)at, (unsigned long long)(left - 4), size);
-    status = read_at(fd, path, bytes + 4, size, at + 4, error);
+    status = fileio_read_all(fd, path, bytes + 4, size, at + 4, error);
     if (status == BR_OK) status = chord_metadata_decode(&frame->metadata, bytes + 4, size, 0, path, error);
     if (status != BR_OK) return status;
     frame->offset = at + 4 + size;

@@ -355,7 +355,7 @@ static int expect(struct describe *d, const char *key, const char *wanted, const
 }
 
 /* A file without our keys: the electric field, E[time][freq][pol][dish], 4+4 or 8+8 bit. */
-static int describe_foreign(struct describe *d)
+static int describe_external(struct describe *d)
 {
     struct br_stream *s = &d->out->stream;
     const char *why = "a file without DTYPE holds complex 4+4-bit or 8+8-bit E[time][freq][pol][dish]",
@@ -486,7 +486,7 @@ int recording_describe(struct recording *recording, const struct dada_header *he
     int found = describe_array(&d, "", &s->array);
     if (found < 0) return found;
     recording->own = found > 0;
-    int status = recording->own ? describe_own(&d) : describe_foreign(&d);
+    int status = recording->own ? describe_own(&d) : describe_external(&d);
     if (status == BR_OK) status = describe_sample_time(&d);
     if (status == BR_OK) status = describe_epoch(&d);
     if (status == BR_OK) status = describe_frequencies(&d);

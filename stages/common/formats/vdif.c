@@ -1,4 +1,5 @@
 #include "stages/common/formats/vdif.h"
+#include "stages/common/stage/fileio.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -193,17 +194,13 @@ static int64_t read_file(void *source, uint64_t offset, void *buffer, size_t len
         size_t want = near ? sizeof s->bytes : length;
         s->begin = offset;
         s->have = 0;
-        while (s->have < want) {
-            ssize_t n = pread(s->fd, s->bytes + s->have, want - s->have, (off_t)(offset + s->have));
-            if (n < 0 && errno == EINTR) continue;
-            if (n < 0) return -1;
-            if (n == 0) break;
-            s->have += (size_t)n;
-        }
+        ssize_t got = fileio_read(s->fd, s->bytes, want, offset);
+        if (got < 0) return -1;
+        s->have = (size_t)got;
     }
-    size_t at = (size_t)(offset - s->begin), got = s->have - at < length ? s->have - at : length;
-    memcpy(buffer, s->bytes + at, got);
-    return (int64_t)got;
+    size_t at = (size_t)(offset - s->begin), here = s->have - at < length ? s->have - at : length;
+    memcpy(buffer, s->bytes + at, here);
+    return (int64_t)here;
 }
 
 static int scan_file(struct vdif_scan *scan, unsigned most, const char *path, struct br_error *error)

@@ -1,6 +1,7 @@
 /* The document of the FRB-node protocol: one table of its keys drives writing and reading. */
 #include "stages/common/wires/frb_node.h"
 #include "stages/common/formats/text.h"
+#include "stages/common/stage/order.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -75,19 +76,13 @@ size_t frb_node_channel(const struct frb_node_document *d, int64_t channel, doub
     return zone;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 static int check_distinct(const char *name, const struct frb_node_ints *list, struct br_error *error)
 {
     int64_t *sorted = malloc(list->count * sizeof *sorted + 1);
     int status = BR_OK;
     if (sorted == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for %zu numbers", list->count);
     memcpy(sorted, list->value, list->count * sizeof *sorted);
-    qsort(sorted, list->count, sizeof *sorted, by_value);
+    qsort(sorted, list->count, sizeof *sorted, order_int64);
     for (size_t i = 1; i < list->count && status == BR_OK; i++)
         if (sorted[i] == sorted[i - 1])
             status = br_fail(error, BR_E_FORMAT, "%s: %" PRId64 " stands there twice", name, sorted[i]);

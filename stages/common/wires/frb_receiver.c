@@ -1,5 +1,7 @@
 #include "stages/common/wires/frb_receiver.h"
+#include "buffers/clock.h"
 #include "kernels/common/half.h"
+#include "stages/common/stage/order.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -52,7 +54,7 @@ static void expect(struct frb_connection *c, enum frb_connection_state state, si
 
 void frb_connection_begin(struct frb_receiver *r, struct frb_connection *c, int fd)
 {
-    *c = (struct frb_connection){.fd = fd, .heard_at = net_now()};
+    *c = (struct frb_connection){.fd = fd, .heard_at = br_clock_ns()};
     expect(c, FRB_PREFIX, FRB_NODE_PREFIX);
     r->counts.connections++;
     r->open++;
@@ -102,12 +104,6 @@ static bool take_prefix(struct frb_receiver *r, struct frb_connection *c)
         return refuse(r, "it announced a document of %d bytes; expected 1 to %d", length, FRB_NODE_YAML_MAX);
     expect(c, FRB_TEXT, (size_t)length);
     return make_room(r, c, (size_t)length);
-}
-
-static int by_value(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
 }
 
 struct place {
@@ -193,7 +189,7 @@ static bool adopt(struct frb_receiver *r)
         memcpy(all + n, own->value, own->count * sizeof *all);
         n += own->count;
     }
-    if (r->senders > 1) qsort(all, n, sizeof *all, by_value); /* a single sender's order is kept */
+    if (r->senders > 1) qsort(all, n, sizeof *all, order_int64); /* a single sender's order is kept */
     for (size_t i = 0; i < n; i++)
         if (distinct == 0 || all[i] != all[distinct - 1]) all[distinct++] = all[i];
     free(r->document.freq_channels.value);
@@ -250,7 +246,7 @@ static void answer(struct frb_connection *c, bool assembled)
 {
     if ((c->flags & FRB_NODE_ACK) == 0) return;
     if (c->nanswers < FRB_ANSWERS) c->answer[c->nanswers++] = assembled;
-    if (c->stuck_at == 0) c->stuck_at = net_now();
+    if (c->stuck_at == 0) c->stuck_at = br_clock_ns();
 }
 
 /* Puts the body into its block. */
@@ -281,7 +277,7 @@ static bool far_ahead(const struct frb_receiver *r, const struct frb_connection 
                       uint64_t step)
 {
     const struct assembly *a = &r->assembly;
-    uint64_t far = a->tail + (uint64_t)FAR_WINDOWS * a->window, now = net_now();
+    uint64_t far = a->tail + (uint64_t)FAR_WINDOWS * a->window, now = br_clock_ns();
     if (!a->started || number < far) return false;
     for (unsigned i = 0; i < FRB_CONNECTIONS; i++) {
         const struct frb_connection *o = &r->connection[i];
@@ -309,7 +305,7 @@ static void place_body(struct frb_receiver *r, struct frb_connection *c)
     }
     uint64_t duplicates = r->counts.duplicate;
     if (where == ASSEMBLY_OPEN) scatter(r, c, block);
-    r->assembly.since_ns = net_now();
+    r->assembly.since_ns = br_clock_ns();
     answer(c, where == ASSEMBLY_OPEN && r->counts.duplicate == duplicates);
     expect(c, FRB_HEAD, FRB_NODE_HEADER);
 }
@@ -367,7 +363,7 @@ static void send_answers(struct frb_receiver *r, struct frb_connection *c)
     }
     if (c->nanswers == 0) c->stuck_at = 0;
     if (c->nanswers == 0 ||
-        (c->nanswers < FRB_ANSWERS && net_now() - c->stuck_at < (uint64_t)STUCK_S * 1000000000))
+        (c->nanswers < FRB_ANSWERS && br_clock_ns() - c->stuck_at < (uint64_t)STUCK_S * 1000000000))
         return;
     snprintf(r->complaint, sizeof r->complaint, "it does not read its acknowledgements");
     r->counts.silent++;
@@ -395,7 +391,7 @@ static void read_some(struct frb_receiver *r, struct frb_connection *c)
             frb_connection_end(r, c);
             return;
         }
-        c->heard_at = net_now();
+        c->heard_at = br_clock_ns();
         bool body = c->state == FRB_BODY;
         if (!frb_connection_got(r, c, (size_t)n)) {
             frb_connection_end(r, c);
@@ -412,7 +408,7 @@ static void read_some(struct frb_receiver *r, struct frb_connection *c)
 static void drop_silent(struct frb_receiver *r, struct frb_connection *c)
 {
     bool greeting = c->state == FRB_PREFIX || c->state == FRB_TEXT;
-    if (!greeting || (double)(net_now() - c->heard_at) * 1e-9 < r->handshake_s) return;
+    if (!greeting || (double)(br_clock_ns() - c->heard_at) * 1e-9 < r->handshake_s) return;
     snprintf(r->complaint, sizeof r->complaint, "a peer connected and did not say its document within %g s",
              r->handshake_s);
     r->counts.silent++;

@@ -1,4 +1,5 @@
 #include "stages/common/wires/l0_receiver.h"
+#include "buffers/clock.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -136,7 +137,7 @@ bool l0_receiver_take(struct l0_receiver *r, const uint8_t *bytes, size_t length
     if (where == ASSEMBLY_FULL) return false;
     if (where == ASSEMBLY_OPEN) scatter(r, &packet, block);
     r->agreeing = 0;
-    r->assembly.since_ns = net_now();
+    r->assembly.since_ns = br_clock_ns();
     return true;
 }
 

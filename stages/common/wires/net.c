@@ -1,4 +1,5 @@
 #include "stages/common/wires/net.h"
+#include "buffers/clock.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -8,15 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
-
-uint64_t net_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 /* Splits "host:port"; the host is empty for ":port" and "*:port". */
 static bool split(const char *text, char host[NET_TEXT], char port[8])

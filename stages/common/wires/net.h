@@ -50,7 +50,4 @@ int net_udp_sender(const struct net_address *destination, int buffer_bytes, int 
 int net_udp_receiver(const struct net_address *address, int buffer_bytes, const char *multicast_interface,
                      struct br_error *error);
 
-/* CLOCK_MONOTONIC in nanoseconds. */
-uint64_t net_now(void);
-
 #endif

@@ -1,7 +1,8 @@
 /* t_sink - for tests: checks that the bytes count up (over holes too), slowly if told to. */
+#include "buffers/clock.h"
+
 #include <runtime/stage.h>
 
-#include <time.h>
 
 struct sink {
     int64_t pause_us, fail_at;
@@ -36,10 +37,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
             return br_stage_fail(stage, BR_E_INTERNAL, "wrong byte at sample %llu",
                                  (unsigned long long)(in->first + i));
     if (s->pause_us > 0) {
-        struct timespec now;
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        uint64_t ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-        br_stage_sleep_until(stage, ns + (uint64_t)s->pause_us * 1000);
+        br_stage_sleep_until(stage, br_clock_ns() + (uint64_t)s->pause_us * 1000);
     }
     return BR_CONSUMED;
 }

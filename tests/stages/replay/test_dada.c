@@ -17,7 +17,7 @@ static void write_dada(const char *name, const char *keys, uint64_t first, uint6
     write_file(in_scratch(name), file, HEADER + samples * ROW);
 }
 
-#define FOREIGN                                                                                              \
+#define EXTERNAL                                                                                             \
     "NBIT 4\nNDIM 2\nNPOL 2\nNCHAN 2\nNANT 3\nORDER TFPA\nFREQ 600 # MHz\nBW -10\nTSAMP 2.56\n"              \
     "UTC_START 2024-02-29-12:00:00\nUNKNOWN whatever\n"
 
@@ -83,13 +83,13 @@ static void assert_missing(uint64_t n, uint64_t from, uint64_t to)
 }
 
 /* A file of others: times and frequencies from the usual keys, the rest from the pipeline. */
-static void test_foreign(void **state)
+static void test_external(void **state)
 {
     (void)state;
     const char *pattern = in_scratch("f_*.dada");
     static const char *const codings[] = {"int4x2", "chime", "vdif"};
     for (int c = 0; c < 3; c++) {
-        write_dada("f_0.dada", FOREIGN, 0, 100);
+        write_dada("f_0.dada", EXTERNAL, 0, 100);
         struct br_stage *r = make(&pattern, 1);
         driver_set_string(r, "coding", codings[c]);
         assert_int_equal(replay(r, 0, valid, (enum coding)c), 100);
@@ -131,7 +131,7 @@ static void test_unwritten(void **state)
 {
     (void)state;
     const char *pattern = in_scratch("f_*.dada");
-    write_dada("f_0.dada", FOREIGN, 0, 10);
+    write_dada("f_0.dada", EXTERNAL, 0, 10);
     size_t bytes;
     char *file = read_all(in_scratch("f_0.dada"), &bytes);
     memset(file + HEADER + 3 * ROW, 0, ROW);
@@ -163,7 +163,7 @@ static void test_numbered(void **state)
     for (int i = 0; i < 5; i++) {
         char name[16];
         snprintf(name, sizeof name, "f_%d.dada", 9 - i);
-        snprintf(keys, sizeof keys, FOREIGN "FILE_NUMBER %d\nOBS_OFFSET %d\n", i, (int)files[i].first * ROW);
+        snprintf(keys, sizeof keys, EXTERNAL "FILE_NUMBER %d\nOBS_OFFSET %d\n", i, (int)files[i].first * ROW);
         write_dada(name, keys, files[i].first, files[i].samples);
     }
     const char *pattern = in_scratch("f_*.dada");
@@ -197,7 +197,7 @@ static void test_truncated(void **state)
 {
     (void)state;
     const char *pattern = in_scratch("f_*.dada");
-    write_dada("f_0.dada", FOREIGN "FILE_SIZE 1200\n", 0, 100);
+    write_dada("f_0.dada", EXTERNAL "FILE_SIZE 1200\n", 0, 100);
     assert_int_equal(truncate(in_scratch("f_0.dada"), HEADER + 60 * ROW + 5), 0);
     struct br_stage *r = make(&pattern, 1);
     assert_int_equal(replay(r, 0, valid, CODING_INT4X2), 60);
@@ -235,9 +235,9 @@ static void test_errors(void **state)
             "NBIT");
     refused("ORDER FTPA\nNPOL 2\nNANT 2\nNCHAN 2\nFREQ 600\nBW 10\nTSAMP 1\nUTC_START 2024-01-01-00:00:00\n",
             "ORDER");
-    refused(FOREIGN "OBS_OFFSET 7\n", "OBS_OFFSET");
-    refused(FOREIGN "OBS_OFFSET 18446744073709551604\n", "OBS_OFFSET");
-    refused(FOREIGN "CODING base64\n", "base64");
+    refused(EXTERNAL "OBS_OFFSET 7\n", "OBS_OFFSET");
+    refused(EXTERNAL "OBS_OFFSET 18446744073709551604\n", "OBS_OFFSET");
+    refused(EXTERNAL "CODING base64\n", "base64");
     refused(OWN_SHAPE "SAMPLE_NS 1/0\nEPOCH_NS 0\nFREQ_MHZ 600,601\n", "SAMPLE_NS");
     refused(OWN_SHAPE "SAMPLE_NS 2560\nEPOCH_NS 1e9\nFREQ_MHZ 600,601\n", "EPOCH_NS");
     refused(OWN_SHAPE "SAMPLE_NS 2560\nEPOCH_NS 0\nFREQ_MHZ 600\n", "FREQ_MHZ");
@@ -258,7 +258,7 @@ static void test_errors(void **state)
     clean();
 
     /* no payload, no header, no file, none of them */
-    write_dada("f_0.dada", FOREIGN, 0, 0);
+    write_dada("f_0.dada", EXTERNAL, 0, 0);
     const char *pattern = in_scratch("f_*.dada");
     struct br_stage *r = make(&pattern, 1);
     assert_int_equal(driver_configure(r), BR_E_INVALID);
@@ -280,7 +280,7 @@ static void test_errors(void **state)
     driver_free(r);
 
     /* the sidecar */
-    write_dada("f_0.dada", FOREIGN, 0, 10);
+    write_dada("f_0.dada", EXTERNAL, 0, 10);
     write_file(in_scratch("f_0.dada.gaps"), "1 2\n3 x\n", 8);
     pattern = in_scratch("f_*.dada");
     r = make(&pattern, 1);
@@ -295,7 +295,7 @@ static void test_realtime(void **state)
 {
     (void)state;
     const char *pattern = in_scratch("f_*.dada");
-    write_dada("f_0.dada", FOREIGN, 0, 640);
+    write_dada("f_0.dada", EXTERNAL, 0, 640);
     struct br_stage *r = make(&pattern, 1);
     r->hints.sample_ns = (struct br_rational){312500, 1};
     driver_set_bool(r, "realtime", true);
@@ -359,7 +359,7 @@ static void test_numbers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_foreign),   cmocka_unit_test(test_unwritten), cmocka_unit_test(test_numbered),
+        cmocka_unit_test(test_external),  cmocka_unit_test(test_unwritten), cmocka_unit_test(test_numbered),
         cmocka_unit_test(test_truncated), cmocka_unit_test(test_errors),    cmocka_unit_test(test_realtime),
         cmocka_unit_test(test_numbers),
     };

@@ -21,7 +21,7 @@ static const char own_keys[] =
     "HDR_SIZE 4096\nDTYPE int4x2\nAXES time,freq,pol,dish\nSHAPE 0,2,2,3\nFRAME_SAMPLES "
     "16\nSAMPLE0 160\nSAMPLE_NS 2560\nEPOCH_NS 0\n"
     "FREQ_MHZ 600,601\nWIDTH_MHZ 1\nSCALE 1\nDOWNSAMPLE 1\nSAMPLES 20\n";
-static const char foreign_keys[] =
+static const char external_keys[] =
     "HDR_SIZE 4096\nNBIT 4\nNDIM 2\nNPOL 2\nNCHAN 2\nNANT 3\nORDER TFPA\nFREQ 600\nBW -10\nTSAMP 2.56\n"
     "UTC_START 2024-02-29-12:00:00\nOBS_OFFSET 0\n";
 
@@ -166,9 +166,9 @@ static size_t make_own(uint8_t *out)
     return make_dada(out, own_keys);
 }
 
-static size_t make_foreign(uint8_t *out)
+static size_t make_external(uint8_t *out)
 {
-    return make_dada(out, foreign_keys);
+    return make_dada(out, external_keys);
 }
 
 /* Every length (HDF5: one in 19) from 0 up to where the first whole sample (GUPPI: block; HDF5: file) ends,
@@ -181,7 +181,7 @@ static void test_truncated(void **state)
         size_t (*make)(uint8_t *);
         size_t least; /* bytes without which there is nothing to play; 0: all */
     } files[] = {{"dada", make_own, DADA_HEADER + 12},
-                 {"dada", make_foreign, DADA_HEADER + 12},
+                 {"dada", make_external, DADA_HEADER + 12},
                  {"guppi", make_guppi, 0},
                  {"vdif", make_vdif, 34},
                  {"chime", make_chime, 0},
@@ -255,8 +255,8 @@ static void test_dada(void **state)
                                       "SAMPLE0",     "SAMPLE_NS",  "EPOCH_NS", "FREQ_MHZ", "WIDTH_MHZ",
                                       "SCALE",       "DOWNSAMPLE", "SAMPLES",  "NZONES",   "FILE_SIZE",
                                       "FILE_NUMBER", "CODING",     NULL};
-    static const char *const foreign[] = {"NBIT", "NDIM", "NPOL",  "NCHAN",     "NANT",       "ORDER",
-                                          "FREQ", "BW",   "TSAMP", "UTC_START", "OBS_OFFSET", NULL};
+    static const char *const external[] = {"NBIT", "NDIM", "NPOL",  "NCHAN",     "NANT",       "ORDER",
+                                           "FREQ", "BW",   "TSAMP", "UTC_START", "OBS_OFFSET", NULL};
     wrong_keys(own_keys, own,
                "|SAMPLE0 0||SAMPLE0 2147483648||SAMPLE_NS 2147483648||SAMPLE_NS 0.5||EPOCH_NS -1||EPOCH_NS "
                "0||EPOCH_NS 2147483648|"
@@ -265,7 +265,7 @@ static void test_dada(void **state)
                "|SAMPLES 2147483648||FILE_SIZE 0||FILE_SIZE 2147483648||FILE_SIZE "
                "9223372036854775807||FILE_NUMBER 0|"
                "|FILE_NUMBER 2147483648||FILE_NUMBER 9223372036854775807|");
-    wrong_keys(foreign_keys, foreign, "|BW -1||BW 0.5||TSAMP 2147483648||TSAMP 0.5||OBS_OFFSET 0|");
+    wrong_keys(external_keys, external, "|BW -1||BW 0.5||TSAMP 2147483648||TSAMP 0.5||OBS_OFFSET 0|");
 }
 
 /* --- kotekan's size, GUPPI's cards, VDIF's words: bit by bit ----------------------------------------------

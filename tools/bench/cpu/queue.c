@@ -2,6 +2,7 @@
  * reader, and what a waiting thread costs. Beside them the same with nothing but a mutex and condition
  * variables. */
 #include "buffers/queue.h"
+#include "buffers/clock.h"
 #include "tools/bench/bench.h"
 
 #include <pthread.h>
@@ -225,7 +226,7 @@ static void *hop_sink(void *arg)
     struct bench *b = arg;
     const struct br_frame *f;
     for (unsigned n = 0; n < HOPS && br_reader_wait(b->reader[0], &f) == 1; n++) {
-        b->latency[0][n] = (double)(bench_now() - *(uint64_t *)f->data) * 1e-3;
+        b->latency[0][n] = (double)(br_clock_ns() - *(uint64_t *)f->data) * 1e-3;
         br_reader_release(b->reader[0]);
     }
     return NULL;
@@ -236,7 +237,7 @@ static void *plain_hop_sink(void *arg)
     struct bench *b = arg;
     for (unsigned n = 0; n < HOPS; n++) {
         const uint64_t *sent = plain_take(&b->plain[0]);
-        b->latency[1][n] = (double)(bench_now() - *sent) * 1e-3;
+        b->latency[1][n] = (double)(br_clock_ns() - *sent) * 1e-3;
     }
     return NULL;
 }
@@ -258,10 +259,10 @@ static void hops(struct bench *b)
         nanosleep(&pause, NULL);
         if (br_queue_acquire(b->queue[0], &f) != BR_OK) break;
         f->samples = 1;
-        *(uint64_t *)f->data = bench_now();
+        *(uint64_t *)f->data = br_clock_ns();
         br_queue_publish(b->queue[0]);
         nanosleep(&pause, NULL);
-        sent = bench_now();
+        sent = br_clock_ns();
         plain_put(&b->plain[0], &sent);
     }
     for (int i = 0; i < 2; i++) pthread_join(reader[i], NULL);
@@ -293,12 +294,6 @@ static double cost_of_waiting(struct bench *b, double seconds)
     return status == 0 ? (double)used.tv_sec + 1e-9 * (double)used.tv_nsec : seconds;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 int bench_queue(void)
 {
     struct bench *b = calloc(1, sizeof *b);
@@ -320,7 +315,7 @@ int bench_queue(void)
     }
     if (build(b, 1) == BR_OK) {
         hops(b);
-        for (int i = 0; i < 2; i++) qsort(b->latency[i], HOPS, sizeof(double), by_value);
+        for (int i = 0; i < 2; i++) qsort(b->latency[i], HOPS, sizeof(double), bench_by_value);
         const double *queue = b->latency[0], *bare = b->latency[1];
         static const struct {
             const char *what, *limit;

@@ -1,6 +1,7 @@
 /* Replay: each format's bytes a second through the stage and its queue, from its configuration to its end,
  * beside a plain loop of read() over the same file, on one thread. Both from the page cache; the loop has a
  * buffer of 1 MiB, with which it is fastest (256 KiB ... 16 MiB were tried). */
+#include "buffers/clock.h"
 #include "runtime/run/pipeline.h"
 #include "stages/common/formats/coding.h"
 #include "stages/common/formats/dada.h"
@@ -301,12 +302,6 @@ static void plain_read(struct run *r)
         }
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 enum { PAIRS = 9 };
 
 /* The work and the loop in turn; the middle one of the ratios of neighbours, which slow down together, and of
@@ -315,16 +310,16 @@ static void alternate(struct run *r, void (*work)(struct run *), double *work_s,
 {
     double seconds[PAIRS], ratios[PAIRS];
     for (int i = 0; i < PAIRS; i++) {
-        uint64_t begin = bench_now();
+        uint64_t begin = br_clock_ns();
         work(r);
-        uint64_t middle = bench_now();
+        uint64_t middle = br_clock_ns();
         plain_read(r);
-        uint64_t end = bench_now();
+        uint64_t end = br_clock_ns();
         seconds[i] = (double)(middle - begin) * 1e-9;
         ratios[i] = (double)(end - middle) / (double)(middle - begin);
     }
-    qsort(seconds, PAIRS, sizeof *seconds, by_value);
-    qsort(ratios, PAIRS, sizeof *ratios, by_value);
+    qsort(seconds, PAIRS, sizeof *seconds, bench_by_value);
+    qsort(ratios, PAIRS, sizeof *ratios, bench_by_value);
     *work_s = seconds[PAIRS / 2];
     *ratio = ratios[PAIRS / 2];
 }

@@ -96,12 +96,6 @@ double gpu_baseband(struct gpu *g, const struct gpu_node *node)
 
 enum { TILE = 128 /* times */, IN_A_ROW = 64, BUSY = 10, ROUNDS = 5 };
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Milliseconds of a frame where frames are enqueued one after the other with nothing between them: from the
  * end of the first ones to the end of the last, by their number. */
 static double in_a_row(struct gpu *g, struct baseband *b, size_t bytes)
@@ -120,7 +114,7 @@ static double in_a_row(struct gpu *g, struct baseband *b, size_t bytes)
         if (!gpu_ok(g, br_gpu_stream_wait(&g->stream, &g->error))) return -1;
         ms[round] = br_gpu_event_ms(g->event[0], g->event[1]) / frames;
     }
-    qsort(ms, ROUNDS, sizeof *ms, by_value);
+    qsort(ms, ROUNDS, sizeof *ms, bench_by_value);
     return ms[ROUNDS / 2];
 }
 

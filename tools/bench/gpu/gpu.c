@@ -73,12 +73,6 @@ static double cpu_us(void)
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double gpu_time(struct gpu *g, void (*enqueue)(void *arg, unsigned i), void *arg, double *host_us)
 {
     double ms[GPU_RUNS], begin;
@@ -96,7 +90,7 @@ double gpu_time(struct gpu *g, void (*enqueue)(void *arg, unsigned i), void *arg
     if (host_us != NULL) *host_us = (cpu_us() - begin) / GPU_RUNS;
     if (!gpu_ok(g, BR_OK) || !gpu_ok(g, br_gpu_stream_wait(&g->stream, &g->error))) return -1;
     for (int k = 0; k < GPU_RUNS; k++) ms[k] = br_gpu_event_ms(g->event[k], g->event[k + 1]);
-    qsort(ms, GPU_RUNS, sizeof *ms, by_value);
+    qsort(ms, GPU_RUNS, sizeof *ms, bench_by_value);
     return ms[GPU_RUNS / 2];
 }
 

@@ -1,5 +1,6 @@
 /* pipelines.c - whole pipelines fed from locked memory, beside their copies alone and their kernels alone.
  * The last one has a real source, `replay`, that reads a file in memory. */
+#include "buffers/clock.h"
 #include "tools/bench/bench.h"
 #include "tools/bench/gpu/run.h"
 
@@ -60,7 +61,7 @@ double gpu_transfers(struct gpu *g, size_t to_device, size_t to_host)
     double ms = -1;
     bool ok = open_copies(g, &in, to_device) && open_copies(g, &out, to_host);
     for (int round = 0; ok && round < 2; round++) { /* the first one warms up */
-        uint64_t begin = bench_now();
+        uint64_t begin = br_clock_ns();
         for (int i = 0; i < COPIES && ok; i++) {
             int k = i % LOCKED;
             if (to_device > 0)
@@ -70,7 +71,7 @@ double gpu_transfers(struct gpu *g, size_t to_device, size_t to_host)
         }
         ok = ok && gpu_ok(g, br_gpu_stream_wait(&in.stream, &g->error)) &&
              gpu_ok(g, br_gpu_stream_wait(&out.stream, &g->error));
-        ms = (double)(bench_now() - begin) * 1e-6 / COPIES;
+        ms = (double)(br_clock_ns() - begin) * 1e-6 / COPIES;
     }
     close_copies(&in);
     close_copies(&out);

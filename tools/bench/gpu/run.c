@@ -1,5 +1,6 @@
 /* run.c - see run.h. */
 #include "tools/bench/gpu/run.h"
+#include "buffers/clock.h"
 #include "tools/bench/bench.h"
 
 #include <pthread.h>
@@ -87,7 +88,7 @@ static int sink(struct br_stage *stage, void *self, const struct br_io *io)
     if (in == NULL) return BR_FINISHED;
     if (strcmp(br_stage_name(stage), "sink") != 0) return BR_CONSUMED;
     if (run.nmarks < MARKS)
-        run.mark[run.nmarks++] = (struct mark){bench_now(), process_cpu(), in->first + in->samples};
+        run.mark[run.nmarks++] = (struct mark){br_clock_ns(), process_cpu(), in->first + in->samples};
     look_at_stages(in->first + in->samples);
     return BR_CONSUMED;
 }

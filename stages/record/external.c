@@ -1,4 +1,4 @@
-#include "stages/record/foreign.h"
+#include "stages/record/external.h"
 
 #include "stages/common/stage/shape.h"
 
@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-void foreign_loses(struct foreign *f, const char *format, ...)
+void external_loses(struct external *f, const char *format, ...)
 {
     size_t used = strlen(f->losses);
     if (used > 0 && used + 2 < sizeof f->losses) used += (size_t)sprintf(f->losses + used, "; ");
@@ -20,7 +20,7 @@ void foreign_loses(struct foreign *f, const char *format, ...)
     va_end(args);
 }
 
-bool foreign_numbers(const struct br_stream *s, double zero_mhz, double step_mhz, int32_t *id)
+bool external_numbers(const struct br_stream *s, double zero_mhz, double step_mhz, int32_t *id)
 {
     for (size_t i = 0; i < s->nchannels; i++) {
         double number = (s->freq_mhz[i] - zero_mhz) / step_mhz, whole = nearbyint(number);
@@ -32,12 +32,12 @@ bool foreign_numbers(const struct br_stream *s, double zero_mhz, double step_mhz
     return true;
 }
 
-int foreign_failed(struct br_stage *stage, const struct foreign *f, const char *what)
+int external_failed(struct br_stage *stage, const struct external *f, const char *what)
 {
     return br_stage_fail(stage, BR_E_IO, "cannot %s %s: %s", what, f->path, strerror(errno));
 }
 
-int foreign_name(struct br_stage *stage, struct foreign *f, uint64_t number)
+int external_name(struct br_stage *stage, struct external *f, uint64_t number)
 {
     snprintf(f->path, sizeof f->path, "%s/%s_%07llu.%s", f->directory, f->prefix, (unsigned long long)number,
              f->format->suffix);
@@ -48,7 +48,7 @@ int foreign_name(struct br_stage *stage, struct foreign *f, uint64_t number)
     return BR_OK;
 }
 
-int foreign_configure(struct br_stage *stage, struct foreign *f)
+int external_configure(struct br_stage *stage, struct external *f)
 {
     const struct br_stream *s = br_stage_input(stage, 0);
     char want[96], start[512];
@@ -84,7 +84,7 @@ int foreign_configure(struct br_stage *stage, struct foreign *f)
     return BR_OK;
 }
 
-int foreign_start(struct br_stage *stage, struct foreign *f)
+int external_start(struct br_stage *stage, struct external *f)
 {
     const struct br_stream *s = br_stage_input(stage, 0);
     if (mkdir(f->directory, 0777) != 0 && errno != EEXIST)
@@ -96,7 +96,7 @@ int foreign_start(struct br_stage *stage, struct foreign *f)
     return f->format->start(stage, f);
 }
 
-bool foreign_row_is_missing(const struct foreign *f, const struct br_frame *frame, size_t row)
+bool external_row_is_missing(const struct external *f, const struct br_frame *frame, size_t row)
 {
     if (frame->complete) return false;
     for (size_t c = 0; c < f->nchannels; c++)
@@ -106,13 +106,13 @@ bool foreign_row_is_missing(const struct foreign *f, const struct br_frame *fram
 
 /* Cells whose validity the format cannot say: all that are not complete, but for missing ones where it has a
  * code for them. */
-static uint64_t count_unmarked(const struct foreign *f, const struct br_stream *s,
+static uint64_t count_unmarked(const struct external *f, const struct br_stream *s,
                                const struct br_frame *frame, uint64_t *where)
 {
     uint64_t cells = br_frame_cells(s, frame), n = 0;
     for (uint64_t i = 0; i < cells; i++) {
         if (f->format->says_missing_rows && i % s->nchannels == 0 &&
-            foreign_row_is_missing(f, frame, (size_t)(i / s->nchannels))) {
+            external_row_is_missing(f, frame, (size_t)(i / s->nchannels))) {
             i += s->nchannels - 1;
             continue;
         }
@@ -123,7 +123,7 @@ static uint64_t count_unmarked(const struct foreign *f, const struct br_stream *
     return n;
 }
 
-int foreign_process(struct br_stage *stage, struct foreign *f, const struct br_frame *frame)
+int external_process(struct br_stage *stage, struct external *f, const struct br_frame *frame)
 {
     const struct br_stream *s = br_stage_input(stage, 0);
     if (!f->started) f->first = frame->first;
@@ -151,7 +151,7 @@ int foreign_process(struct br_stage *stage, struct foreign *f, const struct br_f
     return status;
 }
 
-int foreign_stop(struct br_stage *stage, struct foreign *f)
+int external_stop(struct br_stage *stage, struct external *f)
 {
     int status = f->format->stop(stage, f);
     free(f->bytes);

@@ -1,35 +1,35 @@
-/* foreign.h - `record` in other systems' formats: the electric field as kotekan's raw frames, CHIME baseband
+/* external.h - `record` in other systems' formats: the electric field as kotekan's raw frames, CHIME baseband
  * files, GUPPI RAW, VDIF.
  *
  * None of them can say all that a stream says. What would be lost is named and refused, unless the user wants
  * it (`lossy`): when the pipeline is configured where the stream's description shows it, else at the first
  * sample that shows it. */
-#ifndef BEAMRING_STAGES_RECORD_FOREIGN_H
-#define BEAMRING_STAGES_RECORD_FOREIGN_H
+#ifndef BEAMRING_STAGES_RECORD_EXTERNAL_H
+#define BEAMRING_STAGES_RECORD_EXTERNAL_H
 
 #include "runtime/stage.h"
 
 #include <stdio.h>
 
-struct foreign;
+struct external;
 
-struct foreign_format {
+struct external_format {
     const char *name, *suffix; /* of `format:`, and of the files: PREFIX_NNNNNNN.suffix */
     bool wide;                 /* takes int8x2 as well */
     bool says_missing;         /* a sample that is missing in all inputs of a channel */
     bool says_missing_rows;    /* a sample that is missing in all inputs of all channels */
-    /* Finds what of the description would be lost: foreign_loses for each; and says what a reader must be
+    /* Finds what of the description would be lost: external_loses for each; and says what a reader must be
      * told: notes. */
-    int (*configure)(struct br_stage *stage, struct foreign *f);
-    int (*start)(struct br_stage *stage, struct foreign *f);
-    int (*write)(struct br_stage *stage, struct foreign *f, const struct br_frame *frame);
-    int (*stop)(struct br_stage *stage, struct foreign *f);
+    int (*configure)(struct br_stage *stage, struct external *f);
+    int (*start)(struct br_stage *stage, struct external *f);
+    int (*write)(struct br_stage *stage, struct external *f, const struct br_frame *frame);
+    int (*stop)(struct br_stage *stage, struct external *f);
 };
 
-extern const struct foreign_format foreign_kotekan, foreign_guppi, foreign_chime, foreign_vdif;
+extern const struct external_format external_kotekan, external_guppi, external_chime, external_vdif;
 
-struct foreign {
-    const struct foreign_format *format;
+struct external {
+    const struct external_format *format;
     const char *directory, *prefix;
     bool lossy, overwrite;
     uint64_t vdif_samples;               /* in a VDIF frame; 0: as few as can be */
@@ -50,24 +50,24 @@ struct foreign {
 };
 
 /* The callbacks of the stage, once its parameters are in `f`. */
-int foreign_configure(struct br_stage *stage, struct foreign *f);
-int foreign_start(struct br_stage *stage, struct foreign *f);
-int foreign_process(struct br_stage *stage, struct foreign *f, const struct br_frame *frame);
-int foreign_stop(struct br_stage *stage, struct foreign *f);
+int external_configure(struct br_stage *stage, struct external *f);
+int external_start(struct br_stage *stage, struct external *f);
+int external_process(struct br_stage *stage, struct external *f, const struct br_frame *frame);
+int external_stop(struct br_stage *stage, struct external *f);
 
 /* Whether no channel of a frame's time step has anything. */
-bool foreign_row_is_missing(const struct foreign *f, const struct br_frame *frame, size_t row);
+bool external_row_is_missing(const struct external *f, const struct br_frame *frame, size_t row);
 
 /* Adds to what would be lost. */
-void foreign_loses(struct foreign *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void external_loses(struct external *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* PREFIX_NNNNNNN.suffix into f->path. Refuses to replace a file unless the user wants it. */
-int foreign_name(struct br_stage *stage, struct foreign *f, uint64_t number);
+int external_name(struct br_stage *stage, struct external *f, uint64_t number);
 
 /* The user's channel numbers by frequency: (mhz - zero) / step, when all are whole and distinct; false
  * otherwise. */
-bool foreign_numbers(const struct br_stream *stream, double zero_mhz, double step_mhz, int32_t *id);
+bool external_numbers(const struct br_stream *stream, double zero_mhz, double step_mhz, int32_t *id);
 
-int foreign_failed(struct br_stage *stage, const struct foreign *f, const char *what);
+int external_failed(struct br_stage *stage, const struct external *f, const char *what);
 
 #endif

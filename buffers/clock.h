@@ -1,0 +1,16 @@
+/* clock.h - the clock that all waiting and measuring goes by. */
+#ifndef BEAMRING_BUFFERS_CLOCK_H
+#define BEAMRING_BUFFERS_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+/* CLOCK_MONOTONIC in nanoseconds. */
+static inline uint64_t br_clock_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+#endif

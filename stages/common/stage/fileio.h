@@ -1,0 +1,24 @@
+/* fileio.h - reads and writes that are interrupted, or come in parts, and folders with those above them. */
+#ifndef BEAMRING_STAGES_COMMON_STAGE_FILEIO_H
+#define BEAMRING_STAGES_COMMON_STAGE_FILEIO_H
+
+#include "buffers/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Reads up to `length` bytes at `offset`, fewer only where the file ends. The bytes read, or -1 with errno. */
+ssize_t fileio_read(int fd, void *buffer, size_t length, uint64_t offset);
+
+/* Reads exactly `length` bytes at `offset`. Errors: BR_E_IO with the file's name and the byte, also for a file that ends before. */
+int fileio_read_all(int fd, const char *path, void *buffer, size_t length, uint64_t offset,
+                    struct br_error *error);
+
+/* Writes all bytes at `offset`. 0, or the errno. */
+int fileio_write(int fd, const void *buffer, size_t length, uint64_t offset);
+
+/* Makes the folder and those above it, as far as they are not there. 0, or -1 with errno. */
+int fileio_make_directory(const char *path);
+
+#endif

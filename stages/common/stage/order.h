@@ -1,0 +1,14 @@
+/* order.h - how qsort() and bsearch() compare plain numbers. */
+#ifndef BEAMRING_STAGES_COMMON_STAGE_ORDER_H
+#define BEAMRING_STAGES_COMMON_STAGE_ORDER_H
+
+#include <stdint.h>
+
+/* Of two int64_t. */
+static inline int order_int64(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+#endif
