@@ -67,9 +67,10 @@ static int fill(struct br_upchannelize *plan, const struct br_upchannelize_param
     plan->window = malloc(sizeof *plan->window * M * U);
     plan->gain = malloc(sizeof *plan->gain * U);
     plan->history = on_device ? NULL : calloc((size_t)(M - 1) * U + 1, row);
-    plan->missing = malloc((M - 1 + plan->chunk) * F);
-    plan->lost = malloc(plan->chunk * F);
-    if (!plan->window || !plan->gain || (!on_device && !plan->history) || !plan->missing || !plan->lost)
+    plan->missing_in = malloc((M - 1 + plan->chunk) * F);
+    plan->missing_out = malloc(plan->chunk * F);
+    if (!plan->window || !plan->gain || (!on_device && !plan->history) || !plan->missing_in ||
+        !plan->missing_out)
         return br_because(why, "no memory for %u taps of %u steps of %zu bytes", M, U, row);
     if (params->window)
         memcpy(plan->window, params->window, sizeof *plan->window * M * U);
@@ -122,8 +123,8 @@ void br_upchannelize_destroy(struct br_upchannelize *plan)
     free(plan->window);
     free(plan->gain);
     free(plan->history);
-    free(plan->missing);
-    free(plan->lost);
+    free(plan->missing_in);
+    free(plan->missing_out);
     free(plan);
 }
 
@@ -134,7 +135,7 @@ void br_upchannelize_reset(struct br_upchannelize *plan)
 
 void br_upchannelize_reset_at(struct br_upchannelize *plan, uint64_t at)
 {
-    memset(plan->missing, 1, (plan->M - 1) * plan->nchannels);
+    memset(plan->missing_in, 1, (plan->M - 1) * plan->nchannels);
     plan->gaps = plan->M > 1;
     plan->at = at;
 }
@@ -161,12 +162,12 @@ static void copy(const struct br_upchannelize_call *call)
     for (size_t t = 0; t < call->nsteps; t++) memcpy(call->out + t * bytes, call->e + t * call->row, bytes);
 }
 
-/* plan->missing of the input of blocks [first, first + blocks). */
+/* plan->missing_in of the input of blocks [first, first + blocks). */
 static void find_missing(struct br_upchannelize *plan, const uint8_t *e_valid, size_t valid_row, size_t first,
                          size_t blocks)
 {
     size_t F = plan->nchannels, U = plan->U;
-    uint8_t *now = plan->missing + (plan->M - 1) * F;
+    uint8_t *now = plan->missing_in + (plan->M - 1) * F;
     memset(now, 0, blocks * F);
     if (!e_valid) return;
     /* without a branch, so that many gaps cost no more than few */
@@ -177,37 +178,38 @@ static void find_missing(struct br_upchannelize *plan, const uint8_t *e_valid, s
     }
 }
 
-/* The U fine channels of what is lost, of `count` (time, channel): out_valid [count][U], all 255 so far. */
-static void mark_lost(uint8_t *out_valid, const uint8_t *lost, size_t count, size_t U)
+/* Marks the U fine channels of each missing output, of `count` (time, channel): out_valid [count][U], all 255
+ * so far. */
+static void mark_missing(uint8_t *out_valid, const uint8_t *missing, size_t count, size_t U)
 {
-    const uint8_t *from = lost, *end = lost + count, *to;
+    const uint8_t *from = missing, *end = missing + count, *to;
     for (; (from = memchr(from, 1, (size_t)(end - from))) != NULL; from = to) {
         to = memchr(from, 0, (size_t)(end - from));
         if (to == NULL) to = end;
-        memset(out_valid + (size_t)(from - lost) * U, 0, (size_t)(to - from) * U);
+        memset(out_valid + (size_t)(from - missing) * U, 0, (size_t)(to - from) * U);
     }
 }
 
-/* From the validity of the input of blocks [first, first + blocks): plan->missing, plan->lost and out_valid
- * (unless NULL). Returns whether there is anything in plan->lost; where all is valid none of this is touched.
- */
+/* From the validity of the input of blocks [first, first + blocks): plan->missing_in, plan->missing_out and
+ * out_valid (unless NULL). Returns whether an output is missing; where all input is valid, neither array is
+ * touched. */
 static int flag(struct br_upchannelize *plan, const uint8_t *e_valid, size_t valid_row, size_t first,
                 size_t blocks, uint8_t *out_valid)
 {
     size_t F = plan->nchannels, U = plan->U, M = plan->M, count = blocks * F;
-    const uint8_t *missing = plan->missing;
-    uint8_t *lost = plan->lost;
+    const uint8_t *in = plan->missing_in;
+    uint8_t *out = plan->missing_out;
     if (out_valid) memset(out_valid + first * F * U, 255, count * U);
     if (!e_valid && !plan->gaps) return 0;
     find_missing(plan, e_valid, valid_row, first, blocks);
     /* each block with gaps makes this and the next M-1 outputs missing */
-    memcpy(lost, missing, count);
+    memcpy(out, in, count);
     for (size_t m = 1; m < M; m++)
-        for (size_t i = 0; i < count; i++) lost[i] |= missing[m * F + i];
-    int any = memchr(lost, 1, count) != NULL;
-    if (any && out_valid) mark_lost(out_valid + first * F * U, lost, count, U);
-    memmove(plan->missing, missing + count, (M - 1) * F);
-    plan->gaps = memchr(plan->missing, 1, (M - 1) * F) != NULL;
+        for (size_t i = 0; i < count; i++) out[i] |= in[m * F + i];
+    int any = memchr(out, 1, count) != NULL;
+    if (any && out_valid) mark_missing(out_valid + first * F * U, out, count, U);
+    memmove(plan->missing_in, in + count, (M - 1) * F);
+    plan->gaps = memchr(plan->missing_in, 1, (M - 1) * F) != NULL;
     return any;
 }
 
@@ -227,20 +229,20 @@ static struct upchannelize_job job_of(const struct br_upchannelize_call *call, s
     struct br_upchannelize *plan = call->plan;
     size_t left = call->nsteps / plan->U - first, count = left < plan->chunk ? left : plan->chunk;
     int any = flag(plan, call->e_valid, call->valid_row, first, count, call->out_valid);
-    if (!any && plan->backend != BR_CUDA) memset(plan->lost, 0, count * plan->nchannels);
+    if (!any && plan->backend != BR_CUDA) memset(plan->missing_out, 0, count * plan->nchannels);
     return (struct upchannelize_job){.e = call->e,
                                      .row = call->row,
                                      .first = first,
                                      .blocks = count,
-                                     .missing = any || plan->backend != BR_CUDA ? plan->lost : NULL,
+                                     .missing = any || plan->backend != BR_CUDA ? plan->missing_out : NULL,
                                      .out = call->out,
                                      .at = plan->at,
                                      .last = count == left};
 }
 
 #if BR_WITH_CUDA
-/* Calls of plans that join, or one. beside: they do not depend on what was launched last. */
-static void execute_on_device(const struct br_upchannelize_call *const *calls, size_t count, bool beside)
+/* Calls of plans that join, or one. early: they do not depend on what was launched last. */
+static void execute_on_device(const struct br_upchannelize_call *const *calls, size_t count, bool early)
 {
     bool more = true;
     br_cuda_begin(calls[0]->plan->cuda);
@@ -255,7 +257,7 @@ static void execute_on_device(const struct br_upchannelize_call *const *calls, s
             if (first >= calls[i]->nsteps / plan->U) continue;
             plans[n] = plan;
             jobs[n] = job_of(calls[i], first);
-            jobs[n].beside = beside;
+            jobs[n].early = early;
             more |= !jobs[n].last;
             n++;
         }
@@ -269,7 +271,7 @@ static void execute_on_device(const struct br_upchannelize_call *const *calls, s
 }
 #endif
 
-static uint64_t execute(const struct br_upchannelize_call *call, bool beside)
+static uint64_t execute(const struct br_upchannelize_call *call, bool early)
 {
     struct br_upchannelize *plan = call->plan;
     uint64_t clamped = 0;
@@ -279,11 +281,11 @@ static uint64_t execute(const struct br_upchannelize_call *call, bool beside)
     }
 #if BR_WITH_CUDA
     if (plan->backend == BR_CUDA) {
-        execute_on_device(&call, 1, beside);
+        execute_on_device(&call, 1, early);
         return 0;
     }
 #else
-    (void)beside;
+    (void)early;
 #endif
     size_t blocks = call->nsteps / plan->U;
     for (size_t first = 0; first < blocks; first += plan->chunk) {
@@ -306,10 +308,10 @@ static bool joins(const struct br_upchannelize *plan)
 #endif
 }
 
-/* In which order plans are executed that neither join nor copy, 0 for those: first what needs most room on a
- * GPU (fewest blocks run at once), as it has to wait until a multiprocessor is free of all others; of those
- * the long transforms, whose blocks run longest. */
-static uint64_t turn_of(const struct br_upchannelize *plan)
+/* Priority of a plan: lower ones are executed first; 0 for those that join or copy. What needs most room on a
+ * GPU (fewest blocks run at once) comes first, as it has to wait until a multiprocessor is free of all
+ * others; among those the long transforms, whose blocks run longest. */
+static uint64_t rank_of(const struct br_upchannelize *plan)
 {
     uint64_t resident = 0;
     if (plan->U == 1 || joins(plan)) return 0;
@@ -322,17 +324,17 @@ static uint64_t turn_of(const struct br_upchannelize *plan)
 uint64_t br_upchannelize_execute_all(const struct br_upchannelize_call *calls, size_t count)
 {
     uint64_t clamped = 0, last = 0, next = 0;
-    bool beside = false;
+    bool early = false;
     while (next != UINT64_MAX) {
         next = UINT64_MAX;
         for (size_t i = 0; i < count; i++) {
-            uint64_t turn = turn_of(calls[i].plan);
-            if (turn > last && turn < next) next = turn;
+            uint64_t rank = rank_of(calls[i].plan);
+            if (rank > last && rank < next) next = rank;
         }
         for (size_t i = 0; i < count; i++)
-            if (turn_of(calls[i].plan) == next) {
-                clamped += execute(&calls[i], beside);
-                beside = true;
+            if (rank_of(calls[i].plan) == next) {
+                clamped += execute(&calls[i], early);
+                early = true;
             }
         last = next;
     }
@@ -346,8 +348,8 @@ uint64_t br_upchannelize_execute_all(const struct br_upchannelize_call *calls, s
                 if (n > 0 && calls[i].plan->cuda != together[0]->plan->cuda) break;
                 together[n++] = &calls[i];
             }
-        if (n > 0) execute_on_device(together, n, beside);
-        beside = true;
+        if (n > 0) execute_on_device(together, n, early);
+        early = true;
     }
 #endif
     for (size_t i = 0; i < count; i++)

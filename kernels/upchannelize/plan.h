@@ -39,20 +39,20 @@ struct upchannelize_job {
     /* cuda */
     uint64_t at; /* the call's first block, counted from the start of the stream */
     bool last;   /* of the call */
-    bool beside; /* does not depend on the launch before it */
+    bool early;  /* does not depend on the launch before it, and may begin before that has ended */
 };
 
 struct br_upchannelize {
     enum br_backend backend;
     size_t nchannels, nspectators; /* F, X */
     unsigned U, M;
-    bool portable;    /* as in the parameters */
-    size_t chunk;     /* most blocks of a job */
-    uint8_t *history; /* [(M-1) U][F X]: the rows before the next call */
-    uint8_t *missing; /* [M-1 + chunk][F]: input blocks with missing samples, the first M-1 from before */
-    uint8_t *lost;    /* [chunk][F]: outputs of this job that are missing */
-    bool gaps;        /* whether there is any 1 among the first M-1 of `missing` */
-    uint64_t at;      /* the next block, counted from the start of the stream */
+    bool portable;        /* as in the parameters */
+    size_t chunk;         /* most blocks of a job */
+    uint8_t *history;     /* [(M-1) U][F X]: the rows before the next call */
+    uint8_t *missing_in;  /* [M-1 + chunk][F]: input blocks with missing samples, the first M-1 from before */
+    uint8_t *missing_out; /* [chunk][F]: outputs of this job that are missing */
+    bool gaps;            /* whether there is any 1 among the first M-1 of `missing_in` */
+    uint64_t at;          /* the next block, counted from the start of the stream */
 
     double *window, *gain; /* [M U], [U] */
 

@@ -1,24 +1,46 @@
 /* upchannelize.h - polyphase filterbank that splits each coarse channel into U fine ones.
  *
- *   Ebar[tbar][f][u][x] = Q( G[u] sum_{s=0}^{MU-1} W[s] e^{+i pi s (U-1)/U} e^{-2 i pi u s / U} E[(tbar-M+1)U
- * + s][f][x] )
+ *   Ebar[T][f][u][x] = Q( G[u] sum_s W[s] e^{i pi s (U-1)/U} e^{-2 i pi u s/U} E[(T-M+1)U + s][f][x] )
  *
- * with x = (pol, dish) a spectator and Q = round half to even, then clamp to [-7, 7]. Fine channel u of
- * coarse channel c is centred at c + (u - (U-1)/2)/U coarse widths. Default window: y = (s -
- * (MU-1)/2)/(MU+1), W[s] = cos^2(pi y) sinc(M y)/U, sinc(z) = sin(pi z)/(pi z). U = 1 copies the input.
+ * summed over s = 0 to MU-1, with x = (pol, dish) a spectator and Q = round half to even, then clamp to [-7,
+ * 7]. Fine channel u of coarse channel c is centred at c + (u - (U-1)/2)/U coarse widths. Default window:
+ *
+ *   W[s] = cos^2(pi y) sinc(M y)/U,   y = (s - (MU-1)/2)/(MU+1),   sinc(z) = sin(pi z)/(pi z)
+ *
+ * U = 1 copies the input.
  *
  * A plan keeps the last M-1 blocks of input, so that the length of a call never changes a result by a bit. An
  * output whose window touches a missing input sample of its coarse channel, or input from before the stream
- * began, is missing: validity 0 and bytes 0x88 (-8, -8). For U = 1 nothing is lost: data and validity are
- * copied.
+ * began, is missing: validity 0 and bytes 0x88 (-8, -8). For U = 1 every output is as valid as its input.
  *
  * With BR_CUDA e and out are device memory, validity is host memory, the history stays on the device, and
  * execute enqueues its work on the stream of params.cuda; an execute that makes outputs missing uploads
  * nsteps/U * F bytes (br_cuda_create is told). The number of clamped components is added to br_cuda_counter.
- * Where X is a multiple of 64, M at most 8 (4 for U of 32 and more) and the gain not so large that most
- * outputs are clamped, it computes in float16 on tensor cores: levels may differ by one where the unrounded
- * value is within a few thousandths of a half level; elsewhere in float32. Fastest where e, row
- * and out are multiples of 16. */
+ *
+ * Which file computes it. A row applies where no row above it does; X is the number of spectators, the files
+ * are in kernels/upchannelize/:
+ *
+ *   backend       shape, taps and gain                   architecture       file
+ *   any           U = 1                                  any                a copy: plan.c
+ *   BR_REFERENCE  all                                    host               reference.c (float64)
+ *   BR_CPU        all                                    AVX2 and FMA       cpu/avx2.c (float32)
+ *   BR_CPU        all                                    any host           cpu/cpu.c (float32)
+ *   BR_CUDA       X no multiple of 64                    any GPU            gpu/fp32/ (float32)
+ *   BR_CUDA       M > 8 (U <= 16), M > 4 (U >= 32)       any GPU            gpu/fp32/
+ *   BR_CUDA       8 sqrt(2) max|G| sum|W| >= 1400        any GPU            gpu/fp32/
+ *   BR_CUDA       U = 2, 4; U = 8, M <= 7; U = 16, M <= 4     Hopper             gpu/wgmma/pfb_u16.cuh, zones.cuh
+ *   BR_CUDA       U = 32, 64                             Hopper             gpu/wgmma/pfb_u32_64.cuh
+ *   BR_CUDA       U = 128                                Hopper             gpu/wgmma/pfb_u128.cuh
+ *   BR_CUDA       U <= 16                                any GPU            gpu/mma/pfb_u16.cuh
+ *   BR_CUDA       U = 32, 64, 128                        any GPU with room  gpu/mma/pfb_u32up.cuh
+ *   BR_CUDA       the rest                               any GPU            gpu/fp32/
+ *
+ * Any GPU is one of compute capability 8.0 or newer, Hopper is 9.0; params.portable leaves out the rows for
+ * Hopper. "With room": a block may have the shared memory that it needs (U = 32: 33 KiB, 64: 70 KiB, 128: 147
+ * KiB). gpu/launch.cu and gpu/select.cuh choose; docs/kernels.md says how each works. All but float32 is
+ * float16 on tensor cores: levels may differ by one where the unrounded value is within 0.03 of a
+ * half level. Fastest where e, row and out are multiples of 16; elsewhere the same kernels take narrow loads
+ * and stores. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_H
 #define BEAMRING_KERNELS_UPCHANNELIZE_H
 
@@ -41,9 +63,8 @@ struct br_upchannelize_params {
     unsigned taps;        /* M: 1 to 32 */
     const double *window; /* [M U] or NULL for the default */
     const double *gain;   /* [U] or NULL for sqrt(U) */
-    struct br_cuda
-        *cuda;     /* BR_CUDA: where its work goes; must live longer than the plan. Not used otherwise */
-    bool portable; /* BR_CUDA: the kernels for any GPU, also where there are others */
+    struct br_cuda *cuda; /* BR_CUDA: where its work goes; must live longer than the plan */
+    bool portable;        /* BR_CUDA: the kernels for any GPU, also on Hopper */
 };
 
 struct br_upchannelize;
@@ -57,25 +78,27 @@ void br_upchannelize_destroy(struct br_upchannelize *plan);
 /* Forgets the history: the next input starts a stream (or follows a hole in it). */
 void br_upchannelize_reset(struct br_upchannelize *plan);
 
-/* The same where the next input is output step `at` of something that is cut into streams elsewhere at
- * another time: a GPU groups its sums by `at` modulo 16, and with it results do not depend on the cuts by a
- * bit. */
+/* The same where the next input is output step `at` of a longer stream: a GPU groups its sums by `at` modulo
+ * 16, and with it results do not depend on where the stream was cut by a bit. */
 void br_upchannelize_reset_at(struct br_upchannelize *plan, uint64_t at);
 
 /* Whether all outputs of the next execute are valid if all its input is. */
 int br_upchannelize_whole(const struct br_upchannelize *plan);
 
-/* e         [nsteps][row] bytes int4x2, of which this plan's channels are the first F*X bytes of each row
- * (row >= F*X) e_valid   [nsteps][valid_row] 0 or not, first F of each row; NULL: all valid nsteps    a
- * multiple of U out       [nsteps/U][F*U][X] int4x2 out_valid [nsteps/U][F*U], 0 or 255; NULL: not wanted
+/* e          [nsteps][row]        int4x2; this plan's channels are the first F X bytes of a row, row >= F X
+ * e_valid    [nsteps][valid_row]  0: missing; the first F of each row; NULL: all valid
+ * nsteps     a multiple of U
+ * out        [nsteps/U][F U][X]   int4x2
+ * out_valid  [nsteps/U][F U]      0 or 255; NULL: not wanted
+ *
  * Returns the number of output components (re, im) that were clamped; 0 with BR_CUDA. */
 uint64_t br_upchannelize_execute(struct br_upchannelize *plan, const uint8_t *e, size_t row,
                                  const uint8_t *e_valid, size_t valid_row, size_t nsteps, uint8_t *out,
                                  uint8_t *out_valid);
 
-/* The same for each of several plans of one backend (zones of a band), of which no one reads what another
- * writes: on a GPU they run beside each other, many of them in one launch, and upload what they all need
- * together (br_cuda_create is told). */
+/* The same for each of several plans of one backend (zones of a band), none of which reads what another one
+ * writes: on a GPU they run concurrently, many of them in one launch, and upload what they all need together
+ * (br_cuda_create is told). */
 struct br_upchannelize_call {
     struct br_upchannelize *plan;
     const uint8_t *e;

@@ -48,7 +48,7 @@ static unsigned quantize_portable(const struct upchannelize_filter *filter, cons
     return clamped;
 }
 
-static float *turns(float *out, size_t n, double odd, size_t q_first)
+static float *twiddles(float *out, size_t n, double odd, size_t q_first)
 {
     for (size_t j = 0; j < n / 4; j++)
         for (size_t q = q_first; q < 4; q++) {
@@ -73,9 +73,9 @@ static void fill_filter(struct upchannelize_filter *filter, const double *window
                 double tap = window[m * U + step] / largest * ((m + step) % 2 ? -1 : 1);
                 filter->taps[(j * M + m) * ways + k] = (float)(ways == 4 && k % 2 ? tap * sqrt(0.5) : tap);
             }
-    turns(filter->first, U, 0.5, 0);
+    twiddles(filter->first, U, 0.5, 0);
     float *later = filter->later;
-    for (size_t n = U / 4; n > 4; n /= 4) later = turns(later, n, 0, 1);
+    for (size_t n = U / 4; n > 4; n /= 4) later = twiddles(later, n, 0, 1);
     for (size_t u = 0; u < U; u++) {
         size_t n = U, rest = u, position = 0;
         for (; n >= 4; n /= 4, rest /= 4) position += rest % 4 * (n / 4);
@@ -169,8 +169,8 @@ static int want(struct br_upchannelize *plan, const struct upchannelize_job *job
     return any;
 }
 
-static void gather(struct br_upchannelize *plan, const struct upchannelize_job *job, size_t tile,
-                   size_t width)
+static void load_rows(struct br_upchannelize *plan, const struct upchannelize_job *job, size_t tile,
+                      size_t width)
 {
     ptrdiff_t before = (ptrdiff_t)((plan->M - 1) * plan->U), after = (ptrdiff_t)(job->blocks * plan->U);
     uint8_t *rows = plan->rows;
@@ -183,8 +183,8 @@ static void gather(struct br_upchannelize *plan, const struct upchannelize_job *
     }
 }
 
-static void scatter(const struct br_upchannelize *plan, const struct upchannelize_job *job, size_t tile,
-                    size_t width)
+static void store_rows(const struct br_upchannelize *plan, const struct upchannelize_job *job, size_t tile,
+                       size_t width)
 {
     size_t F = plan->nchannels, U = plan->U, X = plan->nspectators;
     for (struct piece p = {0}; next_piece(&p, tile, width, X);)
@@ -207,10 +207,10 @@ uint64_t br_upchannelize_cpu(struct br_upchannelize *plan, const struct upchanne
         size_t width = length - tile * TILE < TILE ? length - tile * TILE : TILE;
         if (!want(plan, job, tile, width)) {
             memset(plan->packed, 0x88, job->blocks * U * TILE);
-            scatter(plan, job, tile, width);
+            store_rows(plan, job, tile, width);
             continue;
         }
-        gather(plan, job, tile, width);
+        load_rows(plan, job, tile, width);
         for (size_t lane = 0; lane < width; lane += LANES) {
             plan->unpack(plan->field, plan->rows + lane, (plan->M - 1 + job->blocks) * U);
             for (size_t b = 0; b < job->blocks; b++) {
@@ -219,7 +219,7 @@ uint64_t br_upchannelize_cpu(struct br_upchannelize *plan, const struct upchanne
                                           plan->packed + b * U * TILE + lane);
             }
         }
-        scatter(plan, job, tile, width);
+        store_rows(plan, job, tile, width);
     }
     return clamped;
 }

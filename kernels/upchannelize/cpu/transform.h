@@ -48,7 +48,7 @@ EVERYWHERE void four_point(struct z *y0, struct z *y1, struct z *y2, struct z *y
 }
 
 /* out = factor y, factor = re, im */
-EVERYWHERE void turn(struct z *out, const struct z *y, const float *factor)
+EVERYWHERE void times(struct z *out, const struct z *y, const float *factor)
 {
     lanes re = y->re * factor[0] - y->im * factor[1];
     lanes im = y->re * factor[1] + y->im * factor[0];
@@ -76,10 +76,10 @@ EVERYWHERE void first_pass(const struct upchannelize_filter *filter, const struc
         struct z y1 = {z1.re + z1.im, z1.im - z1.re}, y2 = {z2.im, -z2.re},
                  y3 = {z3.im - z3.re, -z3.re - z3.im};
         four_point(&z0, &y1, &y2, &y3);
-        turn(&out[j], &z0, first);
-        turn(&out[j + N], &y1, first + 2);
-        turn(&out[j + 2 * N], &y2, first + 4);
-        turn(&out[j + 3 * N], &y3, first + 6);
+        times(&out[j], &z0, first);
+        times(&out[j + N], &y1, first + 2);
+        times(&out[j + 2 * N], &y2, first + 4);
+        times(&out[j + 3 * N], &y3, first + 6);
     }
 }
 
@@ -90,9 +90,9 @@ EVERYWHERE void quarter(struct z *x, size_t n, const float *later)
         struct z x0 = x[j], x1 = x[j + N], x2 = x[j + 2 * N], x3 = x[j + 3 * N];
         four_point(&x0, &x1, &x2, &x3);
         x[j] = x0;
-        turn(&x[j + N], &x1, later);
-        turn(&x[j + 2 * N], &x2, later + 2);
-        turn(&x[j + 3 * N], &x3, later + 4);
+        times(&x[j + N], &x1, later);
+        times(&x[j + 2 * N], &x2, later + 2);
+        times(&x[j + 3 * N], &x3, later + 4);
     }
 }
 

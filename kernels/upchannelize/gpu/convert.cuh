@@ -31,18 +31,18 @@ struct tensor_work {
     const uint8_t *e;       /* [steps][row] */
     const uint8_t *history; /* [kept][width] */
     uint8_t *spare;         /* the next history, to be written; NULL: not by this launch */
-    const uint8_t *lost;    /* [last - first][F] or NULL */
+    const uint8_t *missing; /* [last - first][F] or NULL */
     uint8_t *out;           /* [steps / U][F][U][X] */
     const uint4 *matrices;  /* fragments of 32 lanes */
     const uint2 *rules;     /* [U]: ratio, bound */
-    const uint4 *taps;      /* folded: [U/4][fold_taps] */
-    const uint4 *starts;    /* banded: [8]: C_re, S_re, C_im, S_im of a row */
+    const uint4 *taps;      /* mma/pfb_u32up.cuh: [U/4], u32up_taps */
+    const uint4 *starts;    /* mma/pfb_u16.cuh: [8]: C_re, S_re, C_im, S_im of a row */
     unsigned long long *clamped;
     unsigned zero; /* 0, which only the host knows */
     size_t row, F, X;
     int U, M, width, kept;
-    int steps, first, last, each; /* blocks first to last - 1; units (chunks or blocks) of a walk */
-    int phase;                    /* banded: blocks of the first chunk that belong to earlier calls */
+    int steps, first, last, each; /* blocks first to last - 1; units (chunks or blocks) of a thread block */
+    int phase;                    /* U <= 16: blocks of the first chunk that belong to earlier calls */
     bool wide_in, wide_out;       /* loads and stores are aligned */
 };
 
@@ -53,7 +53,7 @@ struct mapped_work {
     CUtensorMap field, levels;
 };
 
-/* A launch that does not depend on the one before it may start beside it; it ends after it. */
+/* A launch that does not depend on the one before it may start before that has ended; it ends after it. */
 __device__ __forceinline__ void let_next_begin()
 {
 #if __CUDA_ARCH__ >= 900
@@ -167,9 +167,9 @@ __device__ __forceinline__ unsigned level(unsigned sum, unsigned ratio)
 /* One tile's sums of a pair of fine channels, of two samples each: their bytes (level + 7 in both nibbles) in
  * the low byte of each half. counts: c of an mma with the clamped ones as `a` and ones as b: each row's
  * number, in every column. */
-__device__ __forceinline__ void to_levels(unsigned &low, unsigned &high, unsigned c_re, unsigned s_re,
-                                          unsigned c_im, unsigned s_im, const pair_rules &rules,
-                                          float (&counts)[4])
+__device__ __forceinline__ void quantize_tile(unsigned &low, unsigned &high, unsigned c_re, unsigned s_re,
+                                              unsigned c_im, unsigned s_im, const pair_rules &rules,
+                                              float (&counts)[4])
 {
     constexpr unsigned SIXTEENTH = 0x2c002c00u, MINUS_SIXTEENTH = 0xac00ac00u;
     unsigned low_re = fma2(s_im, MINUS_SIXTEENTH, c_re), low_im = fma2(c_im, SIXTEENTH, s_re);

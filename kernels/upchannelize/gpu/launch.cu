@@ -1,5 +1,5 @@
 /* The filterbank on a GPU: on tensor cores where shape and gain allow it (select.cuh), else in float32
- * (gpu/fp32/pfb.cuh). */
+ * (gpu/fp32/pfb.cuh). The table at the top of upchannelize.h says which kernel is run when. */
 #include "kernels/common/cuda.h"
 #include "kernels/common/tensor_map.cuh"
 #include "kernels/upchannelize/gpu/fp32/pfb.cuh"
@@ -13,7 +13,7 @@
 
 struct br_upchannelize_device {
     bool on_tensor_cores;
-    bool may_run_beside; /* the device can start a launch before the one ahead of it has ended */
+    bool may_begin_early; /* the device can start a launch before the one ahead of it has ended */
     tensor_variant tensor;
     tensor_tables tensor_at;
     variant way; /* float32 */
@@ -26,7 +26,7 @@ struct br_upchannelize_device {
     beamring::tensor_map_encoder encode; /* NULL: `mapped` is not used */
 };
 
-/* Whether `walking` does for a plan: it takes several at once. */
+/* Whether a plan is one of those that go together in a launch of wgmma_pfb_u16. */
 static bool joins(const br_upchannelize_device *d)
 {
     return d->on_tensor_cores && d->tensor.kernel == nullptr;
@@ -40,21 +40,22 @@ static int choose(br_upchannelize_device *d, const struct br_upchannelize *plan,
         status = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     if (status == cudaSuccess)
         status = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-    d->may_run_beside = major >= 9;
+    d->may_begin_early = major >= 9;
     d->tensor = tensor_variant_for(plan, !plan->portable && br_cuda_is_hopper(device));
     d->on_tensor_cores = tensor_fits(plan) && d->tensor.shared <= static_cast<size_t>(most);
     d->way = variant_for(plan->U, plan->M <= RING);
     const void *functions[4] = {reinterpret_cast<const void *>(d->way.kernel), nullptr, nullptr, nullptr};
     if (joins(d)) {
-        functions[0] = reinterpret_cast<const void *>(walking<false>);
-        functions[1] = reinterpret_cast<const void *>(walking<true>);
+        functions[0] = reinterpret_cast<const void *>(wgmma_pfb_u16<false>);
+        functions[1] = reinterpret_cast<const void *>(wgmma_pfb_u16<true>);
     } else if (d->on_tensor_cores) {
         functions[0] = reinterpret_cast<const void *>(d->tensor.kernel);
         functions[1] = reinterpret_cast<const void *>(d->tensor.anywhere);
         functions[2] = reinterpret_cast<const void *>(d->tensor.mapped);
-        functions[3] = reinterpret_cast<const void *>(d->tensor.mapped_lost);
+        functions[3] = reinterpret_cast<const void *>(d->tensor.mapped_missing);
         if (functions[2] != nullptr) d->encode = beamring::find_tensor_map_encoder();
     }
+    const void *usual = d->encode != nullptr ? functions[2] : functions[0];
     size_t shared = d->on_tensor_cores ? d->tensor.shared : d->way.shared;
     int threads = d->on_tensor_cores ? d->tensor.threads : d->way.threads;
     for (const void *function : functions)
@@ -62,7 +63,7 @@ static int choose(br_upchannelize_device *d, const struct br_upchannelize *plan,
             status = cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                           static_cast<int>(shared));
     if (status == cudaSuccess)
-        status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, functions[0], threads, shared);
+        status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, usual, threads, shared);
     if (status != cudaSuccess || blocks < 1)
         return br_because(why, "the filterbank with factor %u cannot run on device %d: %s", plan->U, device,
                           cudaGetErrorString(status));
@@ -79,8 +80,8 @@ static int make_tables(br_upchannelize_device *d, const struct br_upchannelize *
     } else {
         /* every table begins at a multiple of 4 floats */
         d->at.bias = U * padded;
-        d->at.turns = d->at.bias + (U < 4 ? 4 : U);
-        d->at.later = d->at.turns + (2 * U < 4 ? 4 : 2 * U);
+        d->at.twiddles = d->at.bias + (U < 4 ? 4 : U);
+        d->at.later = d->at.twiddles + (2 * U < 4 ? 4 : 2 * U);
         d->at.gain = d->at.later + (2 * U / K < 4 ? 4 : 2 * U / K);
         d->at.floats = d->at.gain + 2 * U;
         bytes = d->at.floats * sizeof(float);
@@ -167,16 +168,16 @@ extern "C" void br_upchannelize_cuda_remember(struct br_upchannelize *plan, cons
     swap_histories(d);
 }
 
-/* How many units of input a thread block walks through: few enough to keep all processors busy to the end,
- * many enough that those before them, which it reads as well, weigh little. */
-static size_t length_of_walk(size_t columns, size_t units, size_t resident, size_t before, size_t grain)
+/* How many units of input a thread block filters: few enough to keep all processors busy to the end, many
+ * enough that the units before them, which it reads as well, weigh little. */
+static size_t units_per_block(size_t columns, size_t units, size_t resident, size_t before, size_t grain)
 {
     size_t best = units, least = SIZE_MAX;
     for (size_t parts = 1; parts <= 64 && parts <= units; parts++) {
         size_t each = ((units + parts - 1) / parts + grain - 1) / grain * grain,
-               walks = (units + each - 1) / each;
-        size_t cost =
-            (columns * walks + resident - 1) / resident * (2 * each + before + 4); /* 4: what a start costs */
+               blocks = (units + each - 1) / each;
+        size_t cost = (columns * blocks + resident - 1) / resident *
+                      (2 * each + before + 4); /* 4: what a start costs */
         if (cost >= least) continue;
         least = cost;
         best = each;
@@ -186,20 +187,20 @@ static size_t length_of_walk(size_t columns, size_t units, size_t resident, size
 }
 
 static void launch_float32(struct br_upchannelize *plan, const struct upchannelize_job *job,
-                           const uint8_t *lost)
+                           const uint8_t *missing)
 {
     const br_upchannelize_device *d = plan->device;
     const float *table = static_cast<const float *>(d->table);
     work w = {};
     size_t width = plan->nchannels * plan->nspectators, span = static_cast<size_t>(d->way.span),
            wide_in = plan->U == 2 ? 4 : 2;
-    w.lost = lost;
+    w.missing = missing;
     w.e = job->e;
     w.history = d->history;
     w.out = job->out;
     w.taps = table + d->at.taps;
     w.bias = table + d->at.bias;
-    w.turns = reinterpret_cast<const float4 *>(table + d->at.turns);
+    w.twiddles = reinterpret_cast<const float4 *>(table + d->at.twiddles);
     w.later = reinterpret_cast<const float2 *>(table + d->at.later);
     w.gain = reinterpret_cast<const float2 *>(table + d->at.gain);
     w.clamped = br_cuda_counter(plan->cuda);
@@ -214,7 +215,7 @@ static void launch_float32(struct br_upchannelize *plan, const struct upchanneli
     w.strong = d->strong;
 
     size_t columns = (width + span - 1) / span,
-           each = length_of_walk(columns, job->blocks, d->resident, plan->M - 1, TURN);
+           each = units_per_block(columns, job->blocks, d->resident, plan->M - 1, STEPS);
     w.first = static_cast<int>(job->first);
     w.last = w.first + static_cast<int>(job->blocks);
     w.each = static_cast<int>(each);
@@ -224,9 +225,9 @@ static void launch_float32(struct br_upchannelize *plan, const struct upchanneli
     br_cuda_ok(plan->cuda, cudaGetLastError(), "the launch of the filterbank");
 }
 
-/* All but `each`. lost: job->missing on the device. */
+/* All but `each`. missing: job->missing on the device. */
 static tensor_work work_of(const struct br_upchannelize *plan, const struct upchannelize_job *job,
-                           const uint8_t *lost)
+                           const uint8_t *missing)
 {
     const br_upchannelize_device *d = plan->device;
     const uint8_t *table = static_cast<const uint8_t *>(d->table);
@@ -234,7 +235,7 @@ static tensor_work work_of(const struct br_upchannelize *plan, const struct upch
     w.e = job->e;
     w.history = d->history;
     w.spare = job->last ? d->spare : nullptr;
-    w.lost = lost;
+    w.missing = missing;
     w.out = job->out;
     w.matrices = reinterpret_cast<const uint4 *>(table + d->tensor_at.matrices);
     w.rules = reinterpret_cast<const uint2 *>(table + d->tensor_at.rules);
@@ -259,8 +260,8 @@ static tensor_work work_of(const struct br_upchannelize *plan, const struct upch
     return w;
 }
 
-/* beside: may begin before what was launched last has ended */
-static void launch(const struct br_upchannelize *plan, const void *kernel, dim3 grid, void *work, bool beside)
+/* early: may begin before what was launched last has ended */
+static void launch(const struct br_upchannelize *plan, const void *kernel, dim3 grid, void *work, bool early)
 {
     cudaLaunchAttribute attribute = {};
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -271,7 +272,7 @@ static void launch(const struct br_upchannelize *plan, const void *kernel, dim3 
     config.dynamicSmemBytes = plan->device->tensor.shared;
     config.stream = static_cast<cudaStream_t>(br_cuda_stream(plan->cuda));
     config.attrs = &attribute;
-    config.numAttrs = beside && plan->device->may_run_beside ? 1 : 0;
+    config.numAttrs = early && plan->device->may_begin_early ? 1 : 0;
     br_cuda_ok(plan->cuda, cudaLaunchKernelExC(&config, kernel, &work), "the launch of the filterbank");
 }
 
@@ -297,73 +298,73 @@ static bool describe(const struct br_upchannelize *plan, mapped_work *m)
                      channels[4] = {w.X, plan->U, w.F, windows},
                      channels_apart[3] = {w.X, w.X * plan->U, width * plan->U};
     const cuuint32_t together = static_cast<cuuint32_t>(d->tensor.windows),
-                     field[4] = {BR_TURNED_SPAN, static_cast<cuuint32_t>(each), static_cast<cuuint32_t>(sets),
+                     field[4] = {BR_PFB_SPAN, static_cast<cuuint32_t>(each), static_cast<cuuint32_t>(sets),
                                  together},
-                     levels[4] = {BR_TURNED_SPAN, plan->U, 1, together};
+                     levels[4] = {BR_PFB_SPAN, plan->U, 1, together};
     return encode(&m->field, w.e, times, times_apart, field) &&
            encode(&m->levels, w.out, channels, channels_apart, levels);
 }
 
 static void launch_tensor(const struct br_upchannelize *plan, const struct upchannelize_job *job,
-                          const uint8_t *lost)
+                          const uint8_t *missing)
 {
     const br_upchannelize_device *d = plan->device;
     const tensor_variant &v = d->tensor;
-    mapped_work m = {work_of(plan, job, lost), {}, {}}; /* begins as what the other kernels take */
+    mapped_work m = {work_of(plan, job, missing), {}, {}}; /* begins as what the other kernels take */
     tensor_work &w = m.w;
     size_t unit_blocks = static_cast<size_t>(v.unit) / plan->U, phase = static_cast<size_t>(w.phase),
            begin = (phase + job->first) / unit_blocks,
            end = (phase + job->first + job->blocks + unit_blocks - 1) / unit_blocks,
            columns =
                (static_cast<size_t>(w.width) + static_cast<size_t>(v.span) - 1) / static_cast<size_t>(v.span),
-           each = length_of_walk(columns, end - begin, d->resident, static_cast<size_t>(v.before),
-                                 static_cast<size_t>(v.grain));
+           each = units_per_block(columns, end - begin, d->resident, static_cast<size_t>(v.before),
+                                  static_cast<size_t>(v.grain));
     w.each = static_cast<int>(each);
     /* one row of blocks more keeps the history */
     dim3 grid(static_cast<unsigned>(columns), static_cast<unsigned>((end - begin + each - 1) / each + 1));
-    const bool is_aligned = w.wide_in && w.wide_out, is_whole = lost == nullptr;
+    const bool is_aligned = w.wide_in && w.wide_out, is_whole = missing == nullptr;
     const void *kernel = reinterpret_cast<const void *>(is_aligned && is_whole ? v.kernel : v.anywhere);
     if (is_aligned && describe(plan, &m))
-        kernel = reinterpret_cast<const void *>(is_whole ? v.mapped : v.mapped_lost);
-    /* not right after the upload of `lost` */
-    launch(plan, kernel, grid, &m, job->beside && is_whole);
+        kernel = reinterpret_cast<const void *>(is_whole ? v.mapped : v.mapped_missing);
+    /* not right after the upload of `missing` */
+    launch(plan, kernel, grid, &m, job->early && is_whole);
 }
 
-/* Jobs of one launch. */
-static void launch_walk(struct br_upchannelize *const *plans, const struct upchannelize_job *jobs,
-                        const uint8_t *const *lost, size_t count)
+/* Jobs of one launch of wgmma_pfb_u16. */
+static void launch_zones(struct br_upchannelize *const *plans, const struct upchannelize_job *jobs,
+                         const uint8_t *const *missing, size_t count)
 {
-    static_assert(static_cast<int>(UPCHANNELIZE_TOGETHER) == static_cast<int>(BR_WALK_ZONES),
+    static_assert(static_cast<int>(UPCHANNELIZE_TOGETHER) == static_cast<int>(BR_PFB_ZONES),
                   "a launch has room for what may go together");
-    walk_work work = {};
+    zones_work work = {};
     int chunks = 0; /* most of a zone */
-    bool beside = true, is_whole = true;
-    for (size_t i = 0; i < BR_WALK_ZONES; i++) {
+    bool early = true, is_whole = true;
+    for (size_t i = 0; i < BR_PFB_ZONES; i++) {
         work.columns[i + 1] = work.columns[i];
         if (i >= count) continue;
         tensor_work &w = work.zone[i];
-        w = work_of(plans[i], &jobs[i], lost[i]);
-        int per_chunk = BR_BAND / w.U, end = (w.phase + w.last + per_chunk - 1) / per_chunk,
+        w = work_of(plans[i], &jobs[i], missing[i]);
+        int per_chunk = BR_PFB_CHUNK / w.U, end = (w.phase + w.last + per_chunk - 1) / per_chunk,
             own = end - (w.phase + w.first) / per_chunk;
         if (own > chunks) chunks = own;
-        work.columns[i + 1] += w.width / BR_TURNED_SPAN;
-        beside = beside && jobs[i].beside;
-        is_whole = is_whole && lost[i] == nullptr;
+        work.columns[i + 1] += w.width / BR_PFB_SPAN;
+        early = early && jobs[i].early;
+        is_whole = is_whole && missing[i] == nullptr;
     }
-    unsigned columns = static_cast<unsigned>(work.columns[BR_WALK_ZONES]), pieces = 0;
+    unsigned columns = static_cast<unsigned>(work.columns[BR_PFB_ZONES]), pieces = 0;
     size_t resident = plans[0]->device->resident, length = static_cast<size_t>(chunks);
-    if (columns * length < resident * BR_WALK_SHORT) { /* at once, as far as they can */
-        size_t each = length_of_walk(columns, length, resident, walk::LAGS - 1, walk::CHUNKS);
-        for (size_t at = 0; at < length && pieces < BR_WALK_PIECES; at += each)
+    if (columns * length < resident * BR_PFB_FEW_CHUNKS) { /* at once, as far as they can */
+        size_t each = units_per_block(columns, length, resident, u16_shape::LAGS - 1, u16_shape::CHUNKS);
+        for (size_t at = 0; at < length && pieces < BR_PFB_PIECES; at += each)
             work.from[pieces++] = static_cast<unsigned>(at);
         work.from[pieces] = static_cast<unsigned>(chunks);
     } else {
-        pieces =
-            br_walk_cut(work.from, columns, static_cast<unsigned>(chunks), static_cast<unsigned>(resident));
+        pieces = br_pfb_cut_columns(work.from, columns, static_cast<unsigned>(chunks),
+                                    static_cast<unsigned>(resident));
     }
-    /* not right after the upload of `lost` */
-    launch(plans[0], reinterpret_cast<const void *>(is_whole ? walking<false> : walking<true>),
-           dim3(columns, pieces), &work, beside && is_whole);
+    /* not right after the upload of `missing` */
+    launch(plans[0], reinterpret_cast<const void *>(is_whole ? wgmma_pfb_u16<false> : wgmma_pfb_u16<true>),
+           dim3(columns, pieces), &work, early && is_whole);
 }
 
 extern "C" size_t br_upchannelize_cuda_resident(const struct br_upchannelize *plan)
@@ -379,7 +380,7 @@ extern "C" bool br_upchannelize_cuda_joins(const struct br_upchannelize *plan)
 extern "C" void br_upchannelize_cuda(struct br_upchannelize *const *plans,
                                      const struct upchannelize_job *jobs, size_t count)
 {
-    const uint8_t *lost[UPCHANNELIZE_TOGETHER] = {};
+    const uint8_t *missing[UPCHANNELIZE_TOGETHER] = {};
     for (size_t i = 0; i < count; i++) {
         struct br_cuda *cuda = plans[i]->cuda;
         if ((jobs[i].first + jobs[i].blocks) * plans[i]->U > INT_MAX / 2) {
@@ -387,14 +388,14 @@ extern "C" void br_upchannelize_cuda(struct br_upchannelize *const *plans,
             return;
         }
         if (jobs[i].missing == nullptr) continue;
-        lost[i] = static_cast<const uint8_t *>(
+        missing[i] = static_cast<const uint8_t *>(
             br_cuda_upload(cuda, jobs[i].missing, jobs[i].blocks * plans[i]->nchannels));
-        if (lost[i] == nullptr) return; /* br_cuda_check says why */
+        if (missing[i] == nullptr) return; /* br_cuda_check says why */
     }
     if (joins(plans[0]->device))
-        launch_walk(plans, jobs, lost, count);
+        launch_zones(plans, jobs, missing, count);
     else if (plans[0]->device->on_tensor_cores)
-        launch_tensor(plans[0], jobs, lost[0]);
+        launch_tensor(plans[0], jobs, missing[0]);
     else
-        launch_float32(plans[0], jobs, lost[0]);
+        launch_float32(plans[0], jobs, missing[0]);
 }

@@ -16,13 +16,14 @@ constexpr int MOST_LAGS = 8;
 /* Outputs beyond this many levels would leave the range in which adding 1536 rounds. */
 constexpr double TENSOR_LEVELS = 1400;
 
-/* Whether the tensor cores' kernels do for a plan. Not a question of where a call's data stand: all calls of
- * a plan have one kernel. */
+/* Whether a plan's shape and gain suit the tensor cores. A call's alignment is no criterion: all calls of a
+ * plan have kernels that give the same bits. */
 bool tensor_fits(const struct br_upchannelize *plan)
 {
     double sum = 0;
     for (unsigned s = 0; s < plan->M * plan->U; s++) sum += fabs(plan->window[s]);
-    return plan->nspectators % 64 == 0 && (plan->U <= BR_BAND ? plan->M <= 8 : plan->M <= BR_FOLD_RING) &&
+    return plan->nspectators % 64 == 0 &&
+           (plan->U <= BR_PFB_CHUNK ? plan->M <= 8 : plan->M <= BR_PFB_U32UP_TAPS) &&
            sum * largest_of(plan->gain, plan->U) * 8 * sqrt(2.0) < TENSOR_LEVELS;
 }
 
@@ -30,25 +31,26 @@ bool tensor_fits(const struct br_upchannelize *plan)
 
 tensor_tables tensor_places(int U, int M)
 {
-    size_t fragments =
-               U <= BR_BAND ? static_cast<size_t>(lags_of(U, M)) : static_cast<size_t>(U / 32) * (U / 32) * 2,
+    size_t fragments = U <= BR_PFB_CHUNK ? static_cast<size_t>(lags_of(U, M))
+                                         : static_cast<size_t>(U / 32) * (U / 32) * 2,
            rules = fragments * 32 * sizeof(uint4), taps = rules + static_cast<size_t>(U) * sizeof(uint2),
-           starts = taps + static_cast<size_t>(U / 4) * sizeof(fold_taps);
+           starts = taps + static_cast<size_t>(U / 4) * sizeof(u32up_taps);
     return {0, rules, taps, starts, starts + 8 * sizeof(uint4)};
 }
 
 /* Row 0 to 7 cos and 8 to 15 sin of a chunk's eight (output step, u < U/2). */
-double band_element(const struct br_upchannelize *plan, int lag, unsigned row, unsigned k)
+double u16_mma_coefficient(const struct br_upchannelize *plan, int lag, unsigned row, unsigned k)
 {
     int U = static_cast<int>(plan->U), M = static_cast<int>(plan->M), pair = static_cast<int>(row % 8),
         u = pair % (U / 2),
-        s = static_cast<int>(br_band_time(k)) - lag * BR_BAND + (M - 1 - pair / (U / 2)) * U;
+        s = static_cast<int>(br_pfb_u16_time(k)) - lag * BR_PFB_CHUNK + (M - 1 - pair / (U / 2)) * U;
     if (s < 0 || s >= M * U) return 0;
     double phase = phase_of(U, u, s);
     return plan->window[s] * pair_gain(plan, u) * (row < 8 ? cos(phase) : sin(phase));
 }
 
-double fold_element(const struct br_upchannelize *plan, double largest, bool is_sin, unsigned u, unsigned k)
+double u32up_coefficient(const struct br_upchannelize *plan, double largest, bool is_sin, unsigned u,
+                         unsigned k)
 {
     int U = static_cast<int>(plan->U), row = static_cast<int>(u);
     double phase = phase_of(U, row, is_sin && k == 0 ? U / 2 : static_cast<int>(k));
@@ -67,36 +69,36 @@ void fill_matrices(unsigned *matrix, size_t fragments, const struct br_upchannel
                 double value[2];
                 for (unsigned part = 0; part < 2; part++) {
                     struct br_cell cell = br_mma_f16_a(reg, part, lane);
-                    if (plan->U <= BR_BAND) {
-                        value[part] =
-                            factor * band_element(plan, static_cast<int>(fragment), cell.row, cell.column);
+                    if (plan->U <= BR_PFB_CHUNK) {
+                        value[part] = factor * u16_mma_coefficient(plan, static_cast<int>(fragment), cell.row,
+                                                                   cell.column);
                     } else { /* [U/32 rows][cos, sin][U/32 steps] */
                         size_t steps = plan->U / 32, step = fragment % steps, rest = fragment / steps;
-                        value[part] = fold_element(plan, largest, rest % 2 != 0,
-                                                   static_cast<unsigned>(rest / 2) * 16 + cell.row,
-                                                   static_cast<unsigned>(step) * 16 + cell.column);
+                        value[part] = u32up_coefficient(plan, largest, rest % 2 != 0,
+                                                        static_cast<unsigned>(rest / 2) * 16 + cell.row,
+                                                        static_cast<unsigned>(step) * 16 + cell.column);
                     }
                 }
                 *matrix++ = halves(value[0], value[1]);
             }
 }
 
-/* Banded: what takes off 8 times the coefficients (as they are rounded) of each row. */
+/* mma/pfb_u16.cuh: what takes off 8 times the coefficients (as they are rounded) of each row. */
 void fill_starts(unsigned *starts, const struct br_upchannelize *plan)
 {
     double factor = matrix_factor(plan);
     for (unsigned row = 0; row < 16; row++) {
         double sum = 0;
         for (int lag = 0; lag < lags_of(static_cast<int>(plan->U), static_cast<int>(plan->M)); lag++)
-            for (unsigned k = 0; k < BR_BAND; k++)
-                sum += from_half(halves(factor * band_element(plan, lag, row, k), 0));
+            for (unsigned k = 0; k < BR_PFB_CHUNK; k++)
+                sum += from_half(halves(factor * u16_mma_coefficient(plan, lag, row, k), 0));
         double start = -8 * 0x1p-24 * sum;
         starts[row % 8 * 4 + row / 8] = halves(start, start);
         starts[row % 8 * 4 + row / 8 + 2] = halves(16 * start, 16 * start);
     }
 }
 
-void fill_taps(fold_taps *taps, const struct br_upchannelize *plan, double largest)
+void fill_taps(u32up_taps *taps, const struct br_upchannelize *plan, double largest)
 {
     int U = static_cast<int>(plan->U), M = static_cast<int>(plan->M);
     for (int pair = 0; pair < U / 4; pair++, taps++)
@@ -106,11 +108,11 @@ void fill_taps(fold_taps *taps, const struct br_upchannelize *plan, double large
                 double tap[2];
                 for (unsigned i = 0; i < 2; i++) {
                     unsigned j = 2 * static_cast<unsigned>(pair) + i,
-                             time = k == 0 ? j : br_fold_partner(plan->U, j);
+                             time = k == 0 ? j : br_pfb_u32up_partner(plan->U, j);
                     tap[i] = TAPS * plan->window[m * U + static_cast<int>(time)] / largest * (m % 2 ? -1 : 1);
                     sum[i] += from_half(halves(tap[i], 0));
                 }
-                taps->taps[k][BR_FOLD_RING - M + m] = halves(tap[0], tap[1]);
+                taps->taps[k][BR_PFB_U32UP_TAPS - M + m] = halves(tap[0], tap[1]);
             }
             for (int part = 0; part < 2; part++) {
                 double scale = (part ? 16 : 1) * -8 * 0x1p-24;
@@ -121,7 +123,7 @@ void fill_taps(fold_taps *taps, const struct br_upchannelize *plan, double large
 
 void fill_tensor_tables(uint8_t *table, const tensor_tables &at, const struct br_upchannelize *plan)
 {
-    bool is_band = plan->U <= BR_BAND;
+    bool is_band = plan->U <= BR_PFB_CHUNK;
     double largest = largest_of(plan->window, plan->M * plan->U), factor = is_band ? matrix_factor(plan) : 1;
     if (largest == 0) largest = 1;
     fill_matrices(reinterpret_cast<unsigned *>(table + at.matrices), at.rules / (32 * sizeof(uint4)), plan,
@@ -130,26 +132,26 @@ void fill_tensor_tables(uint8_t *table, const tensor_tables &at, const struct br
     if (is_band)
         fill_starts(reinterpret_cast<unsigned *>(table + at.starts), plan);
     else
-        fill_taps(reinterpret_cast<fold_taps *>(table + at.taps), plan, largest);
+        fill_taps(reinterpret_cast<u32up_taps *>(table + at.taps), plan, largest);
 }
 
 /* ---- which kernel ---- */
 
-/* A kernel of its own for aligned data pays with three lags and with U = 32; elsewhere the compiler makes
- * less of it (measured). */
-template <int LAGS> void choose_band(tensor_variant &v, int lags)
+/* A kernel of its own for aligned data pays with three lags and with U = 32; elsewhere it is slower
+ * (measured). */
+template <int LAGS> void choose_u16(tensor_variant &v, int lags)
 {
-    constexpr int TILES = band_tiles(LAGS);
+    constexpr int TILES = u16_tiles(LAGS);
     if (lags == LAGS)
-        v = {banded<LAGS, TILES, LAGS == 3>,
-             banded<LAGS, TILES, false>,
-             BR_BAND_WARPS * 32,
-             BR_BAND_WARPS * TILES * 8,
+        v = {mma_pfb_u16<LAGS, TILES, LAGS == 3>,
+             mma_pfb_u16<LAGS, TILES, false>,
+             BR_PFB_U16_WARPS * 32,
+             BR_PFB_U16_WARPS * TILES * 8,
              0,
-             BR_BAND,
+             BR_PFB_CHUNK,
              1,
              LAGS - 1,
-             LAGS * BR_BAND,
+             LAGS * BR_PFB_CHUNK,
              tensor_places,
              fill_tensor_tables,
              nullptr,
@@ -157,19 +159,19 @@ template <int LAGS> void choose_band(tensor_variant &v, int lags)
              0,
              0};
     else if constexpr (LAGS < MOST_LAGS)
-        choose_band<LAGS + 1>(v, lags);
+        choose_u16<LAGS + 1>(v, lags);
 }
 
-template <int U> tensor_variant fold_variant(int M)
+template <int U> tensor_variant u32up_variant(int M)
 {
-    using s = folding<U>;
-    return {folded<U, U == 32>,
-            folded<U, false>,
+    using s = u32up_shape<U>;
+    return {mma_pfb_u32up<U, U == 32>,
+            mma_pfb_u32up<U, false>,
             s::THREADS,
-            BR_FOLD_SPAN,
+            BR_PFB_U32UP_SPAN,
             s::SHARED,
             U,
-            BR_FOLD_TURN,
+            BR_PFB_U32UP_STEPS,
             M - 1,
             (M - 1) * U,
             tensor_places,
@@ -180,17 +182,17 @@ template <int U> tensor_variant fold_variant(int M)
             0};
 }
 
-/* For other than small M (tensor_fits) there is none: all 0. */
+/* Of a plan for which tensor_fits; else all 0. */
 tensor_variant tensor_variant_for(const struct br_upchannelize *plan, bool on_hopper)
 {
     const int U = static_cast<int>(plan->U), M = static_cast<int>(plan->M);
     tensor_variant v = {};
     if (on_hopper) v = hopper_variant_for(plan);
     if (v.threads > 0) return v;
-    if (U <= BR_BAND)
-        choose_band<1>(v, lags_of(U, M));
+    if (U <= BR_PFB_CHUNK)
+        choose_u16<1>(v, lags_of(U, M));
     else
-        v = U == 32 ? fold_variant<32>(M) : U == 64 ? fold_variant<64>(M) : fold_variant<128>(M);
+        v = U == 32 ? u32up_variant<32>(M) : U == 64 ? u32up_variant<64>(M) : u32up_variant<128>(M);
     return v;
 }
 

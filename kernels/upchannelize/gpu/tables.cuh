@@ -1,5 +1,5 @@
-/* tables.cuh - what tables of the filterbank's tensor-core kernels are made with, and how a kernel is
- * described. */
+/* tables.cuh - what the tables of the filterbank's tensor-core kernels are made with, and what the host knows
+ * of a kernel. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_GPU_TABLES_CUH
 #define BEAMRING_KERNELS_UPCHANNELIZE_GPU_TABLES_CUH
 
@@ -19,25 +19,26 @@ struct tensor_tables {
 };
 
 struct tensor_variant {
-    /* for aligned data with nothing missing, and for any; NULL: `walking` (zones.cuh), for several plans at
-     * once */
+    /* for aligned data with nothing missing, and for any; NULL: wgmma_pfb_u16 (wgmma/zones.cuh), for several
+     * plans at once */
     void (*kernel)(tensor_work), (*anywhere)(tensor_work);
     int threads, span; /* of a block; samples of the row */
     size_t shared;
-    int unit, grain; /* steps of a unit of a walk; a walk is a multiple of so many units */
-    int before;      /* units before a walk that it reads too */
-    int kept;        /* steps of history */
+    int unit;   /* steps of a unit, of which a block has several */
+    int grain;  /* their number is a multiple of this */
+    int before; /* units before a block's first that it reads too */
+    int kept;   /* steps of history */
     tensor_tables (*places)(int U, int M);
     void (*fill)(uint8_t *table, const tensor_tables &at, const struct br_upchannelize *plan);
     /* for aligned data with nothing missing, and with something; instead of the others, or NULL */
-    void (*mapped)(mapped_work), (*mapped_lost)(mapped_work);
+    void (*mapped)(mapped_work), (*mapped_missing)(mapped_work);
     int sets;    /* in which it has a window's times: those that are 0, 1, ... modulo that */
     int windows; /* that are copied at once */
 };
 
 int lags_of(int U, int M)
 {
-    return 1 + ((M - 1) * U + BR_BAND - 1) / BR_BAND;
+    return 1 + ((M - 1) * U + BR_PFB_CHUNK - 1) / BR_PFB_CHUNK;
 }
 
 double largest_of(const double *values, unsigned count)

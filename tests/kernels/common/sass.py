@@ -19,7 +19,7 @@ KERNELS = [
     ("sm_90a", r"8baseband6hopper8beamform", 5, ["IGMMA", "UTMALDG", "UTMASTG", "UBLKCP", "SYNCS"], ["LDL", "STL", "HGMMA", "DFMA"]),
     ("sm_90a", r"8baseband6hopper14beamform_small", 1, ["IGMMA", "UTMALDG", "UTMASTG", "SYNCS"], ["LDL", "STL", "HGMMA", "DFMA"]),
     ("sm_80", r"8baseband8beamform", 4, ["IMMA", "LDGSTS"], ["LDL", "STL", "DFMA"]),
-    ("sm_90a", r"(decimated|dense)_mapped", 6, ["HGMMA", "UTMALDG", "UTMASTG", "SYNCS"], ["LDL", "STL", "DFMA"]),
+    ("sm_90a", r"wgmma_pfb_u\w+_mapped", 6, ["HGMMA", "UTMALDG", "UTMASTG", "SYNCS"], ["LDL", "STL", "DFMA"]),
     ("sm_90a", r"5fused5beams", 2, ["HGMMA", "STAS", "LDGSTS", "SYNCS", "USETMAXREG"], ["LDL", "STL", "DFMA"]),
 ]
 

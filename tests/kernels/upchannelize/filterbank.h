@@ -182,29 +182,29 @@ enum { TONE = 5 };
 static inline void make_tone(struct stream *s, double at)
 {
     static const double pi = 3.14159265358979323846;
-    double turns = (at - ((double)s->U - 1) / 2) / (double)s->U;
+    double cycles = (at - ((double)s->U - 1) / 2) / (double)s->U;
     for (size_t t = 0; t < s->blocks * s->U; t++)
         for (size_t x = 0; x < s->X; x++) {
-            double phase = 2 * pi * (turns * (double)t + (double)x / (double)s->X);
+            double phase = 2 * pi * (cycles * (double)t + (double)x / (double)s->X);
             int re = (int)lrint(TONE * cos(phase)), im = (int)lrint(TONE * sin(phase));
             s->e[t * s->row + x] = (uint8_t)((re & 15) | (im & 15) << 4);
         }
 }
 
 /* The last output of a tone against the analytic response of each fine channel, TONE sum_s W[s] e^{2 i pi (at
- * - u) s / U}, which the samples' phases turn: every output must be it and what the filter makes of the
+ * - u) s / U}, rotated by the samples' phases: every output must be it and what the filter makes of the
  * tone's own rounding to int4, rounded; and the response, averaged over the samples with their phases taken
  * off, comes near it without knowing of that. */
 static inline void check_tone(const struct stream *s, const struct result *r, double at)
 {
     static const double pi = 3.14159265358979323846;
     size_t U = s->U, length = s->M * U, b = s->blocks - 1, first = (b + 1 - s->M) * U;
-    double *w = malloc(length * sizeof *w), turns = (at - ((double)U - 1) / 2) / (double)U;
+    double *w = malloc(length * sizeof *w), cycles = (at - ((double)U - 1) / 2) / (double)U;
     br_upchannelize_window(w, (unsigned)U, (unsigned)s->M);
     for (size_t u = 0; u < U; u++) {
         double h_re = 0, h_im = 0, mean_re = 0, mean_im = 0;
         for (size_t t = 0; t < length; t++) {
-            double phase = 2 * pi * (turns * (double)first + (at - (double)u) * (double)t / (double)U);
+            double phase = 2 * pi * (cycles * (double)first + (at - (double)u) * (double)t / (double)U);
             h_re += TONE * w[t] * cos(phase);
             h_im += TONE * w[t] * sin(phase);
         }
@@ -215,7 +215,7 @@ static inline void check_tone(const struct stream *s, const struct result *r, do
                    want_im = h_re * d + h_im * c;
             for (size_t t = 0; t < length; t++) {
                 unsigned e = s->e[(first + t) * s->row + x];
-                double tone = 2 * pi * turns * (double)(first + t) + angle,
+                double tone = 2 * pi * cycles * (double)(first + t) + angle,
                        error_re = part(e, 0) - TONE * cos(tone), error_im = part(e, 1) - TONE * sin(tone),
                        phase = pi * (double)t * ((double)U - 1 - 2 * (double)u) / (double)U;
                 want_re += w[t] * (error_re * cos(phase) - error_im * sin(phase));

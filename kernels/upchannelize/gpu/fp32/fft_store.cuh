@@ -1,5 +1,5 @@
-/* fft_store.cuh - the filterbank on a GPU, last part: from the exchange to the output. pfb.cuh says how
- * the work is divided. */
+/* fft_store.cuh - the filterbank in float32 on a GPU, last part: from the exchange to the output. pfb.cuh
+ * says how the work is divided. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_GPU_FP32_FFT_STORE_CUH
 #define BEAMRING_KERNELS_UPCHANNELIZE_GPU_FP32_FFT_STORE_CUH
 
@@ -9,7 +9,7 @@ namespace
 {
 
 /* Transforms over b: row q N + c + LAST b becomes row q N + c + LAST d. */
-template <int U> __device__ __forceinline__ void middle(float4 *exchange, const float2 *later)
+template <int U> __device__ __forceinline__ void transform_middle(float4 *exchange, const float2 *later)
 {
     using s = shape<U>;
     constexpr int TIMES = 8 / s::MIDDLE;
@@ -17,9 +17,9 @@ template <int U> __device__ __forceinline__ void middle(float4 *exchange, const 
     for (int i = 0; i < TIMES; i++) {
         int unit = i * s::THREADS + static_cast<int>(threadIdx.x), pair = unit % s::PAIRS,
             rest = unit / s::PAIRS;
-        int c = rest % s::LAST, q_and_turn = rest / s::LAST; /* TURN U rows are TURN K groups of N */
-        float4 *rows = exchange + (q_and_turn * s::N + c) * s::PAIRS + pair;
-        /* a, b [MIDDLE]: the two samples of a pair   register: b, then d   thread: pair, then c, q, turn */
+        int c = rest % s::LAST, q_and_step = rest / s::LAST; /* STEPS U rows are STEPS K groups of N */
+        float4 *rows = exchange + (q_and_step * s::N + c) * s::PAIRS + pair;
+        /* a, b [MIDDLE]: the two samples of a pair   register: b, then d   thread: pair, then c, q, step */
         float2 a[s::MIDDLE], b[s::MIDDLE];
 #pragma unroll
         for (int k = 0; k < s::MIDDLE; k++) {
@@ -32,9 +32,9 @@ template <int U> __device__ __forceinline__ void middle(float4 *exchange, const 
 #pragma unroll
         for (int d = 0; d < s::MIDDLE; d++) {
             if (d > 0) {
-                float2 turn = later[c * s::MIDDLE + d];
-                a[d] = times(a[d], turn);
-                b[d] = times(b[d], turn);
+                float2 twiddle = later[c * s::MIDDLE + d];
+                a[d] = times(a[d], twiddle);
+                b[d] = times(b[d], twiddle);
             }
             rows[d * s::LAST * s::PAIRS] = make_float4(a[d].x, a[d].y, b[d].x, b[d].y);
         }
@@ -97,17 +97,17 @@ __device__ __forceinline__ unsigned wanted_bytes(const work &w, int at, int bloc
     unsigned wanted = 0;
 #pragma unroll 1
     for (int i = 0; i < 4 && at + i < w.width; i++)
-        if (w.lost == nullptr ||
-            !w.lost[static_cast<size_t>(block - w.first) * w.F + (at + i) / static_cast<int>(w.X)])
+        if (w.missing == nullptr ||
+            !w.missing[static_cast<size_t>(block - w.first) * w.F + (at + i) / static_cast<int>(w.X)])
             wanted |= 1u << i;
     return wanted;
 }
 
-/* Where a thread's words of a turn go: all at one place of the row. */
+/* Where a thread's words of an iteration go: all at one place of the row. */
 struct target {
     int at;
-    uint8_t *out;        /* the word of channel f's u = 0 in the first block of the turn */
-    const uint8_t *lost; /* of channel f in that block, or NULL */
+    uint8_t *out;           /* the word of channel f's u = 0 in the first block of the iteration */
+    const uint8_t *missing; /* of channel f in that block, or NULL */
 };
 
 template <int U> __device__ __forceinline__ target first_target(const work &w, int block)
@@ -118,16 +118,16 @@ template <int U> __device__ __forceinline__ target first_target(const work &w, i
     size_t f = static_cast<size_t>(to.at) / w.X;
     /* out: shape (T/U, F, U, X), contiguous
      * after the block's and the thread's offset: shape (blocks, U, 4), strides (F U X, X, 1)
-     * lost: shape (blocks, F), contiguous -> shape (blocks), stride F */
+     * missing: shape (blocks, F), contiguous -> shape (blocks), stride F */
     to.out = w.out + (static_cast<size_t>(block) * w.F + f) * U * w.X + (to.at - f * w.X);
-    to.lost = w.lost == nullptr ? nullptr : w.lost + static_cast<size_t>(block - w.first) * w.F + f;
+    to.missing = w.missing == nullptr ? nullptr : w.missing + static_cast<size_t>(block - w.first) * w.F + f;
     return to;
 }
 
 /* Returns the number of components clamped. */
 template <int U>
-__device__ __forceinline__ unsigned finish(const float4 *exchange, const work &w, const float2 *gains,
-                                           const target &to, int block, int end)
+__device__ __forceinline__ unsigned transform_last(const float4 *exchange, const work &w, const float2 *gains,
+                                                   const target &to, int block, int end)
 {
     using s = shape<U>;
     int word = static_cast<int>(threadIdx.x) % s::W;
@@ -135,16 +135,16 @@ __device__ __forceinline__ unsigned finish(const float4 *exchange, const work &w
 #pragma unroll
     for (int i = 0; i < s::UNITS; i++) {
         int rest = i * (s::THREADS / s::W) + static_cast<int>(threadIdx.x) / s::W;
-        int d = rest % s::MIDDLE, q = rest / s::MIDDLE % s::K, turn = rest / (s::MIDDLE * s::K);
-        if (block + turn >= end || to.at >= w.width) continue;
-        const float4 *rows = exchange + (turn * U + q * s::N + d * s::LAST) * s::PAIRS;
+        int d = rest % s::MIDDLE, q = rest / s::MIDDLE % s::K, step = rest / (s::MIDDLE * s::K);
+        if (block + step >= end || to.at >= w.width) continue;
+        const float4 *rows = exchange + (step * U + q * s::N + d * s::LAST) * s::PAIRS;
         unsigned wanted = 15;
         if (!w.wide_out)
-            wanted = wanted_bytes(w, to.at, block + turn);
-        else if (to.lost != nullptr && to.lost[turn * w.F])
+            wanted = wanted_bytes(w, to.at, block + step);
+        else if (to.missing != nullptr && to.missing[step * w.F])
             wanted = 0;
 
-        /* levels [LAST][4]   simd: re, im   register: c, then g; sample   thread: word, then d, q, turn */
+        /* levels [LAST][4]   simd: re, im   register: c, then g; sample   thread: word, then d, q, step */
         unsigned levels[s::LAST][4], clamped = 0;
 #pragma unroll
         for (int second = 0; second < 2; second++) {
@@ -178,7 +178,7 @@ __device__ __forceinline__ unsigned finish(const float4 *exchange, const work &w
         }
         if (wanted) total += count_of(clamped);
         /* after the unit's offset: shape (LAST, 4), strides (K MIDDLE X, 1) */
-        uint8_t *out = to.out + (static_cast<size_t>(turn) * w.width * U + (q + s::K * d) * w.X);
+        uint8_t *out = to.out + (static_cast<size_t>(step) * w.width * U + (q + s::K * d) * w.X);
         size_t stride = s::K * s::MIDDLE * w.X;
         unsigned bytes[s::LAST];
 #pragma unroll
@@ -190,7 +190,7 @@ __device__ __forceinline__ unsigned finish(const float4 *exchange, const work &w
         } else {
 #pragma unroll
             for (int g = 0; g < s::LAST; g++)
-                store_bytes<U>(w, to.at, block + turn, q + s::K * (d + s::MIDDLE * g), bytes[g], wanted);
+                store_bytes<U>(w, to.at, block + step, q + s::K * (d + s::MIDDLE * g), bytes[g], wanted);
         }
     }
     return total;

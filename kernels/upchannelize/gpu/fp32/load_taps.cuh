@@ -1,5 +1,5 @@
-/* load_taps.cuh - the filterbank on a GPU, first part: what its kernels share, and from the input to the
- * exchange. pfb.cuh says how the work is divided. */
+/* load_taps.cuh - the filterbank in float32 on a GPU, first part: what its kernels share, and from the input
+ * to the exchange. pfb.cuh says how the work is divided. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_GPU_FP32_LOAD_TAPS_CUH
 #define BEAMRING_KERNELS_UPCHANNELIZE_GPU_FP32_LOAD_TAPS_CUH
 
@@ -12,30 +12,30 @@
 namespace
 {
 
-constexpr int RING = 4; /* taps kept in running sums */
-constexpr int TURN = 2; /* output steps between barriers */
+constexpr int RING = 4;  /* taps kept in running sums */
+constexpr int STEPS = 2; /* output steps of an iteration: between barriers */
 
-/* For one U. Every thread has 8 samples of a block in gather, 16 of a turn elsewhere. */
+/* For one U. Every thread has 8 samples of a block in this part, 16 of an iteration in fft_store.cuh. */
 template <int U> struct shape {
     static constexpr int K = U == 2 ? 2 : 4, N = U / K;
     static constexpr int LAST = N >= 4 ? 4 : N, MIDDLE = N / LAST;
     static constexpr int SPAN = U == 128 ? 32 : 2048 / U; /* at least a sector of 32 bytes */
     static constexpr int THREADS = U * SPAN / 8, BLOCKS = THREADS == 256 ? 2 : 1;
-    static constexpr int V = 8 / K;                      /* samples of the row in gather */
+    static constexpr int V = 8 / K;                      /* samples of the row in this part */
     static constexpr int PAIRS = SPAN / 2, W = SPAN / 4; /* of samples, words of 4 samples */
-    static constexpr int UNITS = 4 / LAST;               /* groups of LAST by 4 samples in finish */
-    static constexpr size_t SHARED = sizeof(float4) * TURN * U * PAIRS;
+    static constexpr int UNITS = 4 / LAST; /* groups of LAST by 4 samples in the last transform */
+    static constexpr size_t SHARED = sizeof(float4) * STEPS * U * PAIRS;
 };
 
 /* What a launch works on. Blocks are numbered from the start of the call; earlier ones are in the history. */
 struct work {
     const uint8_t *e;       /* [T][row] */
     const uint8_t *history; /* [(M-1) U][width] */
-    const uint8_t *lost;    /* [last - first][F] or NULL */
+    const uint8_t *missing; /* [last - first][F] or NULL */
     uint8_t *out;           /* [T/U][F][U][X] */
     const float *taps;      /* [N][M or RING][K] */
     const float *bias;      /* [N][K] */
-    const float4 *turns;    /* [N][K/2], two in one */
+    const float4 *twiddles; /* [N][K/2], two in one */
     const float2 *later;    /* [LAST][MIDDLE] */
     const float2 *gain;     /* [U]: the gain, and what it makes FITS */
     unsigned long long *clamped;
@@ -134,9 +134,10 @@ __device__ __forceinline__ void butterfly(float2 (&z)[2])
     z[1] = plus_i(a, b);
 }
 
-/* Where in a row of the exchange a pair of samples stands, in units of 16 bytes: words' first pairs and then
- * their second pairs. In gather 8 threads in turn write pairs of 4 words, in finish they read first or second
- * pairs of 8 words: both are 8 different groups of 4 banks. */
+/* Place of a pair of samples in a row of the exchange, in units of 16 bytes: words' first pairs and then
+ * their second pairs. Without bank conflicts: 8 neighbouring threads write pairs of 4 words
+ * (store_butterflies), or read first or second pairs of 8 words (transform_last), and both are 8 different
+ * groups of 4 banks. */
 template <int U> __device__ __forceinline__ int place(int word, int second)
 {
     return second * shape<U>::W + (word ^ second << 2);
@@ -188,7 +189,7 @@ __device__ __forceinline__ void load(unsigned (&words)[shape<U>::K], const work 
     }
 }
 
-/* The taps' part of gather with up to RING taps.
+/* The taps, up to RING of them.
  *   sums [RING-1][K][V]  of the next outputs   register: output, k, v   thread: at, then step */
 template <int U> struct few_taps {
     using s = shape<U>;
@@ -290,10 +291,10 @@ template <int U> struct many_taps {
     }
 };
 
-/* z [V][K] to the exchange of one output step, [U][PAIRS]. turns: [K/2], shared memory, two in one. */
+/* z [V][K] to the exchange of one output step, [U][PAIRS]. twiddles: [K/2], shared memory, two in one. */
 template <int U>
-__device__ __forceinline__ void spread(float4 *exchange, float2 (&z)[shape<U>::V][shape<U>::K],
-                                       const float4 *turns, int step, int sample)
+__device__ __forceinline__ void store_butterflies(float4 *exchange, float2 (&z)[shape<U>::V][shape<U>::K],
+                                                  const float4 *twiddles, int step, int sample)
 {
     using s = shape<U>;
 #pragma unroll
@@ -301,7 +302,7 @@ __device__ __forceinline__ void spread(float4 *exchange, float2 (&z)[shape<U>::V
     if constexpr (s::N > 1) {
 #pragma unroll
         for (int q = 0; q < s::K; q += 2) {
-            float4 two = turns[q / 2];
+            float4 two = twiddles[q / 2];
 #pragma unroll
             for (int v = 0; v < s::V; v++) {
                 z[v][q] = times(z[v][q], make_float2(two.x, two.y));

@@ -1,22 +1,20 @@
 /* pfb.cuh - the filterbank on a GPU for every shape, number of taps and gain, in float32: taps and first
  * butterfly, exchange through shared memory, the rest of the transform.
  *
- * transform.h says what is computed and why the signs and 1/sqrt(2) can stand in the taps. Here a thread
- * block walks along time with SPAN samples of the row (channels and spectators are one row: the filter
- * treats them alike), two output steps a turn, in these parts:
+ * cpu/transform.h says what is computed and why the signs and 1/sqrt(2) can be in the taps. Here a thread
+ * block loops along time with SPAN samples of the row (channels and spectators are one row: the filter treats
+ * them alike), two output steps in each iteration, in these parts:
  *
- * load_taps.cuh  A thread has K = 4 (U = 2: 2) input steps j' + k U/K of each block, and 8/K samples of
- * the row.
- *             A sample is unpacked once: what it contributes to this and the next three outputs is added to
- *             running sums (more than four taps: it is read again for each tap). Then the butterfly over k,
- *             and the turn by e^{-2 i pi j' (q + 1/2)/U}.
+ * load_taps.cuh  A thread has K = 4 (U = 2: 2) input steps j' + k U/K of each block, and 8/K samples of the
+ *                row. A sample is unpacked once: what it contributes to this and the next three outputs is
+ *                added to running sums (more than four taps: it is read again for each tap). Then the
+ *                butterfly over k, and the twiddle factor e^{-2 i pi j' (q + 1/2)/U}.
  * fft_store.cuh  U >= 32 only: transforms of length MIDDLE, in place in shared memory. Then transforms of
- * length
- *             LAST; gain, rounding, clamping; four samples are stored as one word.
+ *                length LAST; gain, rounding, clamping; four samples are stored as one word.
  *
- * With N = U/K, j' = c + LAST b and r = d + MIDDLE g, fine channel u = K r + q comes from rows q N + c +
- * LAST d of the exchange. The order of all sums is fixed: neither the length of a call nor the division of
- * the work changes a result by a bit. */
+ * With N = U/K, j' = c + LAST b and r = d + MIDDLE g, fine channel u = K r + q comes from rows q N + c + LAST
+ * d of the exchange. The order of all sums is fixed: neither the length of a call nor the division of the
+ * work changes a result by a bit. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_GPU_FP32_PFB_CUH
 #define BEAMRING_KERNELS_UPCHANNELIZE_GPU_FP32_PFB_CUH
 
@@ -33,9 +31,9 @@ __global__ void __launch_bounds__(shape<U>::THREADS, shape<U>::BLOCKS)
     upchannelize(const __grid_constant__ work w)
 {
     using s = shape<U>;
-    extern __shared__ float4 exchange[]; /* [TURN][U][PAIRS]: two samples, re and im */
+    extern __shared__ float4 exchange[]; /* [STEPS][U][PAIRS]: two samples, re and im */
     __shared__ float2 later[s::LAST * s::MIDDLE];
-    __shared__ float4 taps[U], turns[U / 2];
+    __shared__ float4 taps[U], twiddles[U / 2];
     __shared__ __align__(16) float bias[U];
     __shared__ float2 gains[U];
     __shared__ unsigned long long sum;
@@ -52,11 +50,11 @@ __global__ void __launch_bounds__(shape<U>::THREADS, shape<U>::BLOCKS)
         later[i] = w.later[i];
     for (int i = static_cast<int>(threadIdx.x); i < U; i += s::THREADS) gains[i] = w.gain[i];
     if (threadIdx.x == 0) sum = 0;
-    for (int i = static_cast<int>(threadIdx.x); i < U / 2; i += s::THREADS) turns[i] = w.turns[i];
-    unsigned words[TURN][s::K];          /* of this turn; loaded while the one before is finished */
-    rows next = rows_of<U>(w, p, block); /* at the end it stays where it is */
+    for (int i = static_cast<int>(threadIdx.x); i < U / 2; i += s::THREADS) twiddles[i] = w.twiddles[i];
+    unsigned words[STEPS][s::K];         /* of this iteration; loaded while the one before is transformed */
+    rows next = rows_of<U>(w, p, block); /* at the end it is not advanced */
 #pragma unroll
-    for (int t = 0; t < TURN; t++) {
+    for (int t = 0; t < STEPS; t++) {
         load<U>(words[t], w, p, next);
         if (block + t + 1 < end) next.first += U * w.row;
     }
@@ -65,30 +63,31 @@ __global__ void __launch_bounds__(shape<U>::THREADS, shape<U>::BLOCKS)
     __syncthreads();
     filter.warm_up(w, p, block);
 
-    for (; block < end; block += TURN) {
+    for (; block < end; block += STEPS) {
 #pragma unroll
-        for (int t = 0; t < TURN; t++) {
+        for (int t = 0; t < STEPS; t++) {
             /* z [V][K]   register: v, k, then q   thread: at, then step */
             float2 z[s::V][s::K];
             /* Tables are read again for each step: kept, they would take 28 registers. */
             asm volatile("" ::: "memory");
             filter.filter(z, words[t], w, p, block + t);
-            spread<U>(exchange + t * U * s::PAIRS, z, turns + p.step * (s::K / 2), p.step, sample);
+            store_butterflies<U>(exchange + t * U * s::PAIRS, z, twiddles + p.step * (s::K / 2), p.step,
+                                 sample);
         }
 #pragma unroll
-        for (int t = 0; t < TURN; t++) {
+        for (int t = 0; t < STEPS; t++) {
             load<U>(words[t], w, p, next);
-            if (block + TURN + t + 1 < end) next.first += U * w.row;
+            if (block + STEPS + t + 1 < end) next.first += U * w.row;
         }
         __syncthreads();
         if constexpr (s::MIDDLE > 1) {
-            middle<U>(exchange, later);
+            transform_middle<U>(exchange, later);
             __syncthreads();
         }
-        clamped += finish<U>(exchange, w, gains, to, block, end);
+        clamped += transform_last<U>(exchange, w, gains, to, block, end);
         __syncthreads();
-        to.out += static_cast<size_t>(w.width) * (TURN * U);
-        if (to.lost != nullptr) to.lost += TURN * w.F;
+        to.out += static_cast<size_t>(w.width) * (STEPS * U);
+        if (to.missing != nullptr) to.missing += STEPS * w.F;
     }
     clamped = __reduce_add_sync(beamring::WHOLE_WARP, clamped);
     if (threadIdx.x % 32 == 0 && clamped > 0) atomicAdd(&sum, static_cast<unsigned long long>(clamped));
@@ -130,7 +129,7 @@ variant variant_for(unsigned factor, bool few)
 
 /* The tables of a plan, one after another in one piece of memory, counted in floats. */
 struct tables {
-    size_t taps, bias, turns, later, gain, floats;
+    size_t taps, bias, twiddles, later, gain, floats;
 };
 
 /* Taps scaled to 1, so that no window is too small or too large for float32, with the signs of the phases;
@@ -139,7 +138,7 @@ void fill(float *table, const tables &at, const struct br_upchannelize *plan, in
 {
     constexpr double PI = 3.14159265358979323846;
     int U = static_cast<int>(plan->U), M = static_cast<int>(plan->M), K = U == 2 ? 2 : 4, N = U / K;
-    int last = N >= 4 ? 4 : N, middle = N / last;
+    int last = N >= 4 ? 4 : N, transform_middle = N / last;
     double largest = 0;
     for (int s = 0; s < M * U; s++) largest = fmax(largest, fabs(plan->window[s]));
     if (largest == 0) largest = 1;
@@ -156,14 +155,14 @@ void fill(float *table, const tables &at, const struct br_upchannelize *plan, in
             }
             table[at.bias + j * K + k] = static_cast<float>(-24 * sum);
             double phase = -2 * PI * j * (k + 0.5) / U;
-            table[at.turns + 2 * (j * K + k)] = static_cast<float>(cos(phase));
-            table[at.turns + 2 * (j * K + k) + 1] = static_cast<float>(sin(phase));
+            table[at.twiddles + 2 * (j * K + k)] = static_cast<float>(cos(phase));
+            table[at.twiddles + 2 * (j * K + k) + 1] = static_cast<float>(sin(phase));
         }
     for (int c = 0; c < last; c++)
-        for (int d = 0; d < middle; d++) {
+        for (int d = 0; d < transform_middle; d++) {
             double phase = -2 * PI * c * d / N;
-            table[at.later + 2 * (c * middle + d)] = static_cast<float>(cos(phase));
-            table[at.later + 2 * (c * middle + d) + 1] = static_cast<float>(sin(phase));
+            table[at.later + 2 * (c * transform_middle + d)] = static_cast<float>(cos(phase));
+            table[at.later + 2 * (c * transform_middle + d) + 1] = static_cast<float>(sin(phase));
         }
     for (int u = 0; u < U; u++) {
         double gain = plan->gain[u] * largest;

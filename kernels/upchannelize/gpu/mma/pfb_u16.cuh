@@ -1,4 +1,5 @@
-/* pfb_u16.cuh - the filterbank for U up to 16: taps and transform as one banded matrix on tensor cores.
+/* pfb_u16.cuh - the filterbank for U up to 16 on any GPU: taps and transform are one band matrix, multiplied
+ * by mma.sync.
  *
  * A chunk is 16 steps of input and so 16/U output steps of U/2 pairs of fine channels: 8 pairs, whose C
  * and S (gpu/convert.cuh) are the 16 rows of a product. The window of a row reaches over this chunk and
@@ -8,7 +9,7 @@
  * does not depend on the length of calls: a call that ends within a chunk leaves it to the next to be read
  * again.
  *
- * A warp has TILES * 8 samples of the row and walks along time alone: no shared memory, no barriers. */
+ * A warp has TILES * 8 samples of the row and loops along time alone: no shared memory, no barriers. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_GPU_MMA_PFB_U16_CUH
 #define BEAMRING_KERNELS_UPCHANNELIZE_GPU_MMA_PFB_U16_CUH
 
@@ -18,30 +19,30 @@ namespace
 {
 
 /* As measured: wide rows of tiles as long as their sums fit the registers. */
-constexpr int band_tiles(int lags)
+constexpr int u16_tiles(int lags)
 {
     return lags <= 3 ? 8 : 4;
 }
 
-constexpr int band_blocks(int lags)
+constexpr int u16_blocks(int lags)
 {
     return lags <= 2 || lags == 4 ? 4 : lags <= 6 ? 3 : 2;
 }
 
 /* words [4][TILES/4]   simd: sample 1 0   register: time 3 2, sample 2   thread: sample 5 4 3 (of TILES * 8),
  * time 1 0 */
-template <int TILES> struct band_words {
+template <int TILES> struct u16_words {
     unsigned word[4][TILES / 4];
 };
 
 /* column: the lane's; lane_offset: the same and the lane's time */
 template <int TILES, bool ALIGNED>
-__device__ __forceinline__ void load_band(band_words<TILES> &to, const tensor_work &w, int t, int column,
-                                          unsigned lane_offset)
+__device__ __forceinline__ void load_chunk(u16_words<TILES> &to, const tensor_work &w, int t, int column,
+                                           unsigned lane_offset)
 {
-    if (t >= 0 && t + BR_BAND <= w.steps && (ALIGNED || w.wide_in)) {
-        /* e: shape (T, row) -> after the chunk's and the lane's offset: shape (4, TILES), strides (4 row, 1)
-         */
+    if (t >= 0 && t + BR_PFB_CHUNK <= w.steps && (ALIGNED || w.wide_in)) {
+        /* e: shape (T, row) -> after the chunk's and the lane's offset: shape (4, TILES), strides (4 row,
+         * 1) */
         const uint8_t *rows = w.e + static_cast<size_t>(t) * w.row;
 #pragma unroll
         for (int i = 0; i < 4; i++, rows += 4 * w.row) {
@@ -71,7 +72,7 @@ __device__ __forceinline__ void load_band(band_words<TILES> &to, const tensor_wo
     }
 }
 
-template <int LAGS, int TILES> struct band {
+template <int LAGS, int TILES> struct u16_filter {
     /* register: lag, the fragment's 4   thread: the fragment's */
     uint4 matrix[LAGS];
     /* sums of the chunk of that lag (sums[0]: this one), as far as they go.
@@ -80,7 +81,7 @@ template <int LAGS, int TILES> struct band {
     uint4 start; /* what sums begin with */
 
     /* One chunk; sum: this chunk's sums of one tile. */
-    __device__ __forceinline__ void add(unsigned (&sum)[4], const band_words<TILES> &words, int j)
+    __device__ __forceinline__ void add(unsigned (&sum)[4], const u16_words<TILES> &words, int j)
     {
         unsigned re[2], im[2]; /* b: register: time 3 */
 #pragma unroll
@@ -105,16 +106,18 @@ template <int LAGS, int TILES> struct band {
     }
 };
 
-/* ALIGNED: wide loads and stores without a look; else it looks. */
+/* Grid: pieces of the row, and pieces of the time, of which the first keeps the history instead. ALIGNED:
+ * loads and stores are wide without a test. */
 template <int LAGS, int TILES, bool ALIGNED>
-__global__ void __launch_bounds__(BR_BAND_WARPS * 32, band_blocks(LAGS)) banded(const tensor_work w)
+__global__ void __launch_bounds__(BR_PFB_U16_WARPS * 32, u16_blocks(LAGS)) mma_pfb_u16(const tensor_work w)
 {
     constexpr int SPAN = TILES * 8;
-    int lane = static_cast<int>(threadIdx.x) % 32, pair = lane / 4, half = w.U / 2, per_chunk = BR_BAND / w.U;
-    int base = (static_cast<int>(blockIdx.x) * BR_BAND_WARPS + static_cast<int>(threadIdx.x) / 32) * SPAN;
+    int lane = static_cast<int>(threadIdx.x) % 32, pair = lane / 4, half = w.U / 2,
+        per_chunk = BR_PFB_CHUNK / w.U;
+    int base = (static_cast<int>(blockIdx.x) * BR_PFB_U16_WARPS + static_cast<int>(threadIdx.x) / 32) * SPAN;
     let_next_begin();
     if (blockIdx.y == 0) {
-        remember(w, static_cast<int>(blockIdx.x) * BR_BAND_WARPS * SPAN, BR_BAND_WARPS * SPAN);
+        remember(w, static_cast<int>(blockIdx.x) * BR_PFB_U16_WARPS * SPAN, BR_PFB_U16_WARPS * SPAN);
         end_after_previous();
         return;
     }
@@ -124,12 +127,12 @@ __global__ void __launch_bounds__(BR_BAND_WARPS * 32, band_blocks(LAGS)) banded(
     }
     int chunk = (w.phase + w.first) / per_chunk + static_cast<int>(blockIdx.y - 1) * w.each,
         end = min((w.phase + w.last + per_chunk - 1) / per_chunk, chunk + w.each);
-    int column = base + static_cast<int>(br_upch_sample(TILES, static_cast<unsigned>(pair), 0));
+    int column = base + static_cast<int>(br_pfb_sample(TILES, static_cast<unsigned>(pair), 0));
     unsigned lane_offset =
         static_cast<unsigned>(lane % 4) * static_cast<unsigned>(w.row) + static_cast<unsigned>(column);
-    auto step_of = [&](int c) { return c * BR_BAND - w.phase * w.U; };
+    auto step_of = [&](int c) { return c * BR_PFB_CHUNK - w.phase * w.U; };
 
-    band<LAGS, TILES> filter;
+    u16_filter<LAGS, TILES> filter;
 #pragma unroll
     for (int lag = 0; lag < LAGS; lag++) filter.matrix[lag] = __ldg(w.matrices + lag * 32 + lane);
     filter.start = __ldg(w.starts + pair);
@@ -143,12 +146,12 @@ __global__ void __launch_bounds__(BR_BAND_WARPS * 32, band_blocks(LAGS)) banded(
     const pair_rules rules = {__ldg(w.rules + u), __ldg(w.rules + w.U - 1 - u)};
     float counts[4] = {0, 0, 0, 0};
 
-    band_words<TILES> words, next;
-    load_band<TILES, ALIGNED>(next, w, step_of(chunk - (LAGS - 1)), column, lane_offset);
+    u16_words<TILES> words, next;
+    load_chunk<TILES, ALIGNED>(next, w, step_of(chunk - (LAGS - 1)), column, lane_offset);
 #pragma unroll 1
     for (int c = chunk - (LAGS - 1); c < chunk; c++) {
         words = next;
-        load_band<TILES, ALIGNED>(next, w, step_of(c + 1), column, lane_offset);
+        load_chunk<TILES, ALIGNED>(next, w, step_of(c + 1), column, lane_offset);
 #pragma unroll
         for (int j = 0; j < TILES; j++) {
             unsigned sum[4];
@@ -160,18 +163,19 @@ __global__ void __launch_bounds__(BR_BAND_WARPS * 32, band_blocks(LAGS)) banded(
      * after the chunk's and the lane's offset: shape (2, 2 TILES), strides (from u to U-1-u, 1), for each
      * chunk */
     int block = chunk * per_chunk - w.phase + pair / half;
-    size_t f = static_cast<size_t>(base) / w.X, x = base - f * w.X + br_upch_sample(TILES, lane % 4 * 2, 0),
+    size_t f = static_cast<size_t>(base) / w.X, x = base - f * w.X + br_pfb_sample(TILES, lane % 4 * 2, 0),
            channel = static_cast<size_t>(pair / half) * w.width * w.U + f * w.U * w.X + x;
     unsigned low_offset = static_cast<unsigned>(channel + u * w.X),
              high_offset = static_cast<unsigned>(channel + (w.U - 1 - u) * w.X);
     uint8_t *out = w.out + static_cast<ptrdiff_t>(step_of(chunk)) * w.width;
 
 #pragma unroll 1
-    for (; chunk < end; chunk++, block += per_chunk, out += static_cast<size_t>(w.width) * BR_BAND) {
+    for (; chunk < end; chunk++, block += per_chunk, out += static_cast<size_t>(w.width) * BR_PFB_CHUNK) {
         words = next;
-        if (chunk + 1 < end) load_band<TILES, ALIGNED>(next, w, step_of(chunk + 1), column, lane_offset);
+        if (chunk + 1 < end) load_chunk<TILES, ALIGNED>(next, w, step_of(chunk + 1), column, lane_offset);
         bool inside = block >= w.first && block < w.last,
-             kept = inside && (w.lost == nullptr || !w.lost[static_cast<size_t>(block - w.first) * w.F + f]);
+             kept = inside &&
+                    (w.missing == nullptr || !w.missing[static_cast<size_t>(block - w.first) * w.F + f]);
         float before[2] = {counts[0], counts[2]};
         /* low, high [TILES/2]: words of the tiles' first samples, then of their second */
         unsigned low[TILES / 2], high[TILES / 2];
@@ -182,7 +186,7 @@ __global__ void __launch_bounds__(BR_BAND_WARPS * 32, band_blocks(LAGS)) banded(
             for (int j = 0; j < 4; j++) {
                 unsigned sum[4];
                 filter.add(sum, words, four * 4 + j);
-                to_levels(low_tile[j], high_tile[j], sum[0], sum[1], sum[2], sum[3], rules, counts);
+                quantize_tile(low_tile[j], high_tile[j], sum[0], sum[1], sum[2], sum[3], rules, counts);
             }
             uint2 bytes = to_bytes(low_tile);
             low[four] = bytes.x;

@@ -1,12 +1,12 @@
 /* smem_io.cuh - what the filterbank's kernels for Hopper share: input and output through shared memory,
  * products, levels.
  *
- * A warpgroup has 64 samples of the row, of which each warp has 16, and walks along time. Samples are rows of
+ * A warpgroup has 64 samples of the row, of which each warp has 16, and loops along time. Samples are rows of
  * its products, times their inner dimension. The field's bytes go to shared memory as they are, in rows of 64
- * samples of one time; ldmatrix, which takes two bytes for a number, turns them such that a register has two
- * times of two samples beside each other: after unpacking, what wgmma takes. Levels go the other way: a
- * register has two fine channels of two samples, stmatrix turns them to rows of 64 samples of a fine channel,
- * and these are stored.
+ * samples of one time; ldmatrix, which takes two bytes for a number, transposes them so that a register has
+ * two times of two neighbouring samples: after unpacking, what wgmma takes. Levels go the other way: a
+ * register has two fine channels of two samples, stmatrix transposes them to rows of 64 samples of a fine
+ * channel, and these are stored.
  *
  * Rows come and go 16 bytes a thread; from U = 32 on, where all is aligned, by the tensor memory accelerator
  * (mapped_work), which spares the warps addresses, loads and stores. For smaller U, where memory is what they
@@ -83,16 +83,25 @@ BR_PRODUCT(128, 32, 32, 33, 34, 35, 36)
 
 /* ---- input ---- */
 
-/* 16 bytes to shared memory, beside what follows. The line's other half is brought to the second cache too:
+/* 16 bytes to shared memory, asynchronously. The line's other half is brought to the second cache too:
  * another block wants it soon. */
 __device__ __forceinline__ void stage_16(unsigned to, const uint8_t *from)
 {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;\n" ::"r"(to), "l"(from) : "memory");
 }
 
+/* The same 16 bytes from anywhere, by plain loads and stores. */
+__device__ __forceinline__ void stage_16_bytes(unsigned to, const uint8_t *from)
+{
+#pragma unroll 1
+    for (unsigned k = 0; k < 4; k++)
+        asm volatile("st.shared.u32 [%0], %1;\n" ::"r"(to + 4 * k), "r"(load_bytes(from + 4 * k)) : "memory");
+}
+
 /* Bytes of two times of two samples, of 8 times (rows of lanes 0 to 7) or two or four times 8.
  *   a to d: simd: time 0, sample 0   thread: sample 3 2 1, time 2 1 */
-__device__ __forceinline__ void load_turned(unsigned &a, unsigned &b, unsigned &c, unsigned &d, unsigned from)
+__device__ __forceinline__ void load_transposed(unsigned &a, unsigned &b, unsigned &c, unsigned &d,
+                                                unsigned from)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                  : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
@@ -100,7 +109,7 @@ __device__ __forceinline__ void load_turned(unsigned &a, unsigned &b, unsigned &
                  : "memory");
 }
 
-__device__ __forceinline__ void load_turned(unsigned &a, unsigned &b, unsigned from)
+__device__ __forceinline__ void load_transposed(unsigned &a, unsigned &b, unsigned from)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];\n"
                  : "=r"(a), "=r"(b)
@@ -108,7 +117,7 @@ __device__ __forceinline__ void load_turned(unsigned &a, unsigned &b, unsigned f
                  : "memory");
 }
 
-__device__ __forceinline__ void load_turned(unsigned &a, unsigned from)
+__device__ __forceinline__ void load_transposed(unsigned &a, unsigned from)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];\n"
                  : "=r"(a)
@@ -117,7 +126,7 @@ __device__ __forceinline__ void load_turned(unsigned &a, unsigned from)
 }
 
 /* re and im of both samples of a word   field [sample][re, im]   simd: time 0 */
-__device__ __forceinline__ void unpack_turned(unsigned (&field)[2][2], unsigned word)
+__device__ __forceinline__ void unpack_pairs(unsigned (&field)[2][2], unsigned word)
 {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -183,8 +192,8 @@ __device__ __forceinline__ uint2 load_shared_8(unsigned from)
     return v;
 }
 
-/* The other way round: words of two fine channels of two samples to four times 8 rows. */
-__device__ __forceinline__ void store_turned(unsigned to, unsigned a, unsigned b, unsigned c, unsigned d)
+/* The other way: words of two fine channels of two samples to four times 8 rows. */
+__device__ __forceinline__ void store_transposed(unsigned to, unsigned a, unsigned b, unsigned c, unsigned d)
 {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(to), "r"(a),
                  "r"(b), "r"(c), "r"(d)
@@ -192,34 +201,34 @@ __device__ __forceinline__ void store_turned(unsigned to, unsigned a, unsigned b
 }
 
 /* Makes levels of four of such bytes (7 - level in both nibbles) by XOR: 7 - n as a nibble is n with its
- * lower three bits turned over. */
-constexpr unsigned TURNED_BACK = 0x77777777u;
+ * lower three bits inverted. */
+constexpr unsigned TO_INT4 = 0x77777777u;
 
 /* What such bytes become: the field's, or, where they are not kept, those of missing samples. By one AND and
  * one XOR, which are one instruction. */
 struct field_bytes {
-    unsigned keep, turn;
+    unsigned keep, flip;
 
     __device__ __forceinline__ explicit field_bytes(bool kept)
-        : keep(kept ? ~0u : 0), turn(kept ? TURNED_BACK : beamring::MISSING_INT4 * 0x01010101u)
+        : keep(kept ? ~0u : 0), flip(kept ? TO_INT4 : beamring::MISSING_INT4 * 0x01010101u)
     {
     }
-    __device__ __forceinline__ unsigned operator()(unsigned v) const { return (v & keep) ^ turn; }
+    __device__ __forceinline__ unsigned operator()(unsigned v) const { return (v & keep) ^ flip; }
     __device__ __forceinline__ uint4 operator()(uint4 v) const
     {
         return make_uint4((*this)(v.x), (*this)(v.y), (*this)(v.z), (*this)(v.w));
     }
 };
 
-/* w.lost[at], 0 where there is none. Without a branch, over which ptxas would schedule nothing; asked for
+/* w.missing[at], 0 where there is none. Without a branch, over which ptxas would schedule nothing; asked for
  * early, it comes while products are made. */
-__device__ __forceinline__ bool read_lost(const tensor_work &w, size_t at, bool inside)
+__device__ __forceinline__ bool read_missing(const tensor_work &w, size_t at, bool inside)
 {
-    unsigned lost;
+    unsigned missing;
     asm volatile("{.reg .pred p;\n setp.ne.b32 p, %2, 0;\n mov.u32 %0, 0;\n @p ld.global.nc.u8 %0, [%1];}\n"
-                 : "=r"(lost)
-                 : "l"(w.lost + at), "r"(static_cast<int>(inside && w.lost != nullptr)));
-    return lost != 0;
+                 : "=r"(missing)
+                 : "l"(w.missing + at), "r"(static_cast<int>(inside && w.missing != nullptr)));
+    return missing != 0;
 }
 
 /* 16 bytes, wherever they are to go. */
@@ -264,7 +273,8 @@ __device__ __forceinline__ unsigned differ_mask2(unsigned a, unsigned b)
 
 /* re and im of a sample to a byte, in both halves. scale: -1 level in units of X, of each half. masks: to
  * which one for each clamped value is added. */
-__device__ __forceinline__ unsigned byte_of(unsigned x_re, unsigned x_im, unsigned scale, unsigned &masks)
+__device__ __forceinline__ unsigned quantize_sample(unsigned x_re, unsigned x_im, unsigned scale,
+                                                    unsigned &masks)
 {
     unsigned re = fma2(x_re, scale, 0x00070007u), im = fma2(x_im, scale, 0x00070007u),
              within_re = __vimin_s16x2_relu(re, 0x000e000eu), within_im = __vimin_s16x2_relu(im, 0x000e000eu);
@@ -272,12 +282,12 @@ __device__ __forceinline__ unsigned byte_of(unsigned x_re, unsigned x_im, unsign
     return within_im * 16 + within_re;
 }
 
-/* To the bytes of both samples beside each other   simd: the channel, sample 0 */
-__device__ __forceinline__ unsigned levels_of(const spectrum &x, unsigned scale, unsigned &masks)
+/* To the bytes of both samples, next to each other   simd: the channel, sample 0 */
+__device__ __forceinline__ unsigned quantize_pair(const spectrum &x, unsigned scale, unsigned &masks)
 {
     unsigned byte[2];
 #pragma unroll
-    for (int i = 0; i < 2; i++) byte[i] = byte_of(x.re[i], x.im[i], scale, masks);
+    for (int i = 0; i < 2; i++) byte[i] = quantize_sample(x.re[i], x.im[i], scale, masks);
     return byte[1] * 256 + byte[0];
 }
 
