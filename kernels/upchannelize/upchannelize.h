@@ -28,7 +28,7 @@
  *   BR_CUDA       X no multiple of 64                    any GPU            gpu/fp32/ (float32)
  *   BR_CUDA       M > 8 (U <= 16), M > 4 (U >= 32)       any GPU            gpu/fp32/
  *   BR_CUDA       8 sqrt(2) max|G| sum|W| >= 1400        any GPU            gpu/fp32/
- *   BR_CUDA       U = 2, 4; U = 8, M <= 7; U = 16, M <= 4     Hopper             gpu/wgmma/pfb_u16.cuh, zones.cuh
+ *   BR_CUDA       1 + ceil((M-1) U/16) <= 4, U <= 16     Hopper             gpu/wgmma/pfb_u16.cuh, zones.cuh
  *   BR_CUDA       U = 32, 64                             Hopper             gpu/wgmma/pfb_u32_64.cuh
  *   BR_CUDA       U = 128                                Hopper             gpu/wgmma/pfb_u128.cuh
  *   BR_CUDA       U <= 16                                any GPU            gpu/mma/pfb_u16.cuh
