@@ -307,12 +307,13 @@ int chord_metadata_dim(const struct chord_metadata *m, const char *name)
 
 uint64_t chord_metadata_frame_bytes(const struct chord_metadata *m)
 {
+    const uint64_t most = (uint64_t)1 << 40;
     uint64_t bytes = chord_type_bits(m->type) / 8;
     for (int i = 0; i < m->dims; i++) {
-        if (m->dim[i] <= 0 || bytes > (uint64_t)1 << 40) return 0;
+        if (m->dim[i] <= 0 || (bytes > 0 && (uint64_t)m->dim[i] > most / bytes)) return 0;
         bytes *= (uint64_t)m->dim[i];
     }
-    return bytes <= (uint64_t)1 << 40 ? bytes : 0;
+    return bytes;
 }
 
 int chord_metadata_first(const struct chord_metadata *m, const char *from, uint64_t *first,

@@ -284,13 +284,31 @@ static void test_random_bytes(void **state)
     }
 }
 
+/* 1045507 x 1051651 x 16777264 is 432 modulo 2^64. */
+static void test_product_beyond_64_bits(void **state)
+{
+    (void)state;
+    static struct chord_metadata m;
+    struct br_error error = {0};
+    example();
+    put32(40, 3);
+    put32(44, 1045507);
+    put32(48, 1051651);
+    put32(52, 16777264);
+    put64(288, (int64_t)1051651 * 16777264);
+    put64(296, 16777264);
+    put64(304, 1);
+    assert_int_equal(chord_metadata_decode(&m, bytes, sizeof bytes, 432, "x", &error), BR_E_FORMAT);
+    assert_int_equal(chord_metadata_frame_bytes(&m), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fields),       cmocka_unit_test(test_encode),
         cmocka_unit_test(test_new_layout),   cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_wrong),        cmocka_unit_test(test_wrong_times),
-        cmocka_unit_test(test_random_bytes),
+        cmocka_unit_test(test_random_bytes), cmocka_unit_test(test_product_beyond_64_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
