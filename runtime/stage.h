@@ -219,7 +219,8 @@ BR_API void br_stage_count_saturated(struct br_stage *stage, uint64_t values);
     X(MALFORMED, "malformed", "their message was not what its format demands")                               \
     X(CORRUPT, "corrupt", "their data were marked or found to be corrupt")                                   \
     X(NO_DESTINATION, "no_destination", "a destination was not there")                                       \
-    X(NOT_SENT, "not_sent", "they could not be sent in time")
+    X(NOT_SENT, "not_sent", "they could not be sent in time")                                                \
+    X(NO_FRAME, "no_frame", "no frame was free for them: a later stage is too slow")
 
 enum br_loss {
 #define BR_LOSS_NUMBER(NAME, name, text) BR_LOST_##NAME,

@@ -68,8 +68,7 @@ static const struct br_param field_params[] = {
     {KEY(field_keys, offset, BR_P_INT), .min = 0, .max = 65506, .unit = "bytes",
      .help = "from the start of the UDP payload"},
     {KEY(field_keys, item, BR_P_INT), .min = 1, .max = 32767, .help = "SPEAD: id of the item"},
-    {KEY(field_keys, pointer, BR_P_BOOL),
-     .def = "false",
+    {KEY(field_keys, pointer, BR_P_BOOL), .def = "false",
      .help = "SPEAD: points into the heap instead of having a value; for what is sent"},
     {KEY(field_keys, bytes, BR_P_INT), .min = 1, .max = 8, .help = "width in the header"},
     {KEY(field_keys, byte_order, BR_P_CHOICE), .choices = order_choices,
@@ -462,4 +461,32 @@ void packet_description_free(struct packet_description *description)
     const struct owned *o =
         (const struct owned *)(const void *)((const char *)description - offsetof(struct owned, packet));
     br_config_free(o->config);
+}
+
+static const char *keep_text(const char *text, struct packet_memory memory)
+{
+    size_t length = strlen(text) + 1;
+    return memcpy(memory.alloc(memory.owner, length), text, length);
+}
+
+static struct packet_ids keep_ids(struct packet_ids ids, struct packet_memory memory)
+{
+    size_t bytes = ids.count * sizeof *ids.value;
+    if (bytes > 0) ids.value = memcpy(memory.alloc(memory.owner, bytes), ids.value, bytes);
+    return ids;
+}
+
+struct packet_description *packet_description_keep(struct packet_description *description,
+                                                   struct packet_memory memory)
+{
+    struct packet_description *copy = memory.alloc(memory.owner, sizeof *copy);
+    *copy = *description;
+    copy->name = keep_text(description->name, memory);
+    copy->file = keep_text(description->file, memory);
+    for (unsigned i = 0; i < copy->nfields; i++)
+        copy->field[i].name = keep_text(description->field[i].name, memory);
+    copy->sources = keep_ids(description->sources, memory);
+    copy->streams = keep_ids(description->streams, memory);
+    packet_description_free(description);
+    return copy;
 }

@@ -115,4 +115,14 @@ int packet_description_parse(struct packet_description **description, const char
                              size_t length, struct br_error *error);
 void packet_description_free(struct packet_description *description);
 
+/* Memory that must not fail: zeroed, and as long-lived as its owner (br_stage_alloc, or one that ends the program). */
+struct packet_memory {
+    void *(*alloc)(void *owner, size_t bytes);
+    void *owner;
+};
+
+/* Copies a description into such memory, and frees it. */
+struct packet_description *packet_description_keep(struct packet_description *description,
+                                                   struct packet_memory memory);
+
 #endif

@@ -61,12 +61,6 @@ struct packet_layout {
     uint8_t fill;       /* the byte of a zero sample: 0x88 or 0x00 */
 };
 
-/* Memory for the tables: zeroed, and it must not fail (br_stage_alloc, or one that ends the program). */
-struct packet_memory {
-    void *(*alloc)(void *owner, size_t bytes);
-    void *owner;
-};
-
 /* What a node decides. Count 0 and NULL: as the description says. */
 struct packet_node {
     struct packet_ids sources, streams;

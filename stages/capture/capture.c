@@ -1,0 +1,486 @@
+/* capture - an F-engine's packets from the network, as they are described.
+ *
+ * Receiving threads (receiver.h) write packets into the open frames (window.h). The stage's own thread gives frames of
+ * the output queue to the window, several ahead, closes the oldest one when most sources are past it, and hands it on; it
+ * alone decides where the stream begins, what a jump of the counters means, and what to say. */
+#include "stages/capture/capture.h"
+#include "stages/common/formats/text.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SECOND 1000000000u
+enum { TICK_MS = 20, LOOK_MS = 250 };
+
+static const char *const backends[] = {"auto", "packet", "socket", NULL};
+static const char *const resets[] = {"restart", "stop", NULL};
+#define AT(key, kind) .name = #key, .type = kind, .offset = offsetof(struct capture, key)
+static const struct br_param params[] = {
+    {AT(packet, BR_P_STRING), .required = true,
+     .help = "the packets: a description by name (chord-crs, chime-ice, casm-snap, lwa-snap2, ata-snap, "
+             "dsa110-snap, "
+             "spead) or its path"},
+    {AT(addresses, BR_P_STRINGS), .help = "where to listen: host:port, *:port, or multicast groups; default: "
+                                          "the description's port on each interface"},
+    {AT(interfaces, BR_P_STRINGS), .help = "names of network interfaces: one for all addresses, one for "
+                                           "each, or, without addresses, those to listen on"},
+    {AT(backend, BR_P_CHOICE), .def = "auto", .choices = backends,
+     .help = "packet: a ring shared with the kernel (CAP_NET_RAW); socket: UDP sockets (no rights); auto: "
+             "the first that works"},
+    {AT(threads, BR_P_INT), .def = "1", .min = 1, .max = 32, .help = "receiving threads for each address"},
+    {AT(receive_buffer, BR_P_INT), .def = "67108864", .min = 65536, .max = 1 << 30, .unit = "bytes",
+     .help = "of the kernel, for each thread"},
+    {AT(sources, BR_P_INTS), .min = 0, .max = PACKET_MAX_IDS - 1, .min_count = 1, .max_count = PACKET_MAX_IDS,
+     .help = "ids of the senders in the order of the inputs; default: the description's"},
+    {AT(streams, BR_P_INTS), .min = 0, .max = PACKET_MAX_IDS - 1, .min_count = 1, .max_count = PACKET_MAX_IDS,
+     .help = "ids of the streams that this node gets; default: the description's"},
+    {AT(absent, BR_P_INTS), .min = 0, .max = PACKET_MAX_IDS - 1,
+     .help = "ids of senders that are known to be absent: nothing is expected of them"},
+    {AT(values, BR_P_CHOICE), .choices = packet_values,
+     .help = "of a nibble, over what the description says"},
+    {AT(real, BR_P_CHOICE), .choices = packet_real,
+     .help = "which nibble is the real part, over what the description says"},
+    {AT(frame_samples, BR_P_INT), .def = "8192", .min = 1, .max = 1 << 30,
+     .help = "base samples of a frame; frames begin at multiples of it, so that all nodes cut alike"},
+    {AT(open, BR_P_INT), .def = "2", .min = 2, .max = WINDOW_MAX_OPEN,
+     .help = "frames that are filled at a time"},
+    {AT(hold_samples, BR_P_INT), .def = "0", .min = 0, .max = 1 << 30,
+     .help = "a frame goes on when most sources are so far beyond its end; 0: a quarter of a frame"},
+    {AT(wait_s, BR_P_REAL), .def = "2", .min = 0, .max = 1e6, .unit = "s",
+     .help = "begin at the next frame when all sources were seen, or so long after the first packet"},
+    {AT(start_s, BR_P_REAL), .min = 0, .max = 1e6, .unit = "s",
+     .help = "begin so long after the first packet, whoever sends: switches reset their ports when traffic "
+             "begins"},
+    {AT(start_utc, BR_P_STRING), .help = "begin at this time by the F-engine's clock: 2026-11-23-12:00:00"},
+    {AT(start_sample, BR_P_INT), .def = "-1", .min = -1, .max = 9e18,
+     .help = "begin with the frame that holds this base sample"},
+    {AT(on_reset, BR_P_CHOICE), .def = "restart", .choices = resets,
+     .help = "when most counters jump back: go on at the true time, or end the run"},
+    {AT(reset_samples, BR_P_INT), .def = "0", .min = 0, .max = 9e18,
+     .help = "what is farther from the open frames is a jump; 0: 16 frames or 1 s, whichever is more"},
+    {AT(epoch_url, BR_P_STRING), .help = "where the F-engine's controller says the time of sample 0: "
+                                         "http://controller:54321/get-frame0-time; asked "
+                                         "again every 5 s"},
+    {AT(idle_s, BR_P_REAL), .def = "0", .min = 0, .max = 1e6, .unit = "s",
+     .help = "end when nothing came for so long; 0: never"},
+    {0},
+};
+static const struct br_port outputs[] = {
+    {"out", "packets as they came, for `unpack`: uint8 [time][freq][input] in the order "
+            "of the packets"},
+    {0}};
+
+/* --- configure --------------------------------------------------------------------------------- */
+
+static void *keep(void *stage, size_t bytes)
+{
+    return br_stage_alloc(stage, bytes);
+}
+
+static int check_addresses(struct br_stage *stage, struct capture *c)
+{
+    size_t n = c->addresses.count, m = c->interfaces.count;
+    for (size_t i = 0; i < n; i++)
+        if (!net_is_address(c->addresses.value[i]))
+            return br_stage_fail_at(stage, "addresses",
+                                    "'%.100s' is no address; expected host:port, such as *:4011 or "
+                                    "239.1.1.1:7148",
+                                    c->addresses.value[i]);
+    if (n > 0 && m > 1 && m != n)
+        return br_stage_fail_at(stage, "interfaces",
+                                "%zu interfaces for %zu addresses; expected one for all, or one for each", m,
+                                n);
+    if (n == 0 && c->description->port == 0)
+        return br_stage_fail(
+            stage, BR_E_INVALID,
+            "'%s' does not say a UDP port; give `addresses: [\"*:PORT\"]`, or `port:` in the description",
+            c->description->name);
+    if ((n > 0 ? n : m > 0 ? m : 1) * (size_t)c->threads > WINDOW_MAX_THREADS)
+        return br_stage_fail_at(stage, "threads", "more than %d threads together", WINDOW_MAX_THREADS);
+    return BR_OK;
+}
+
+static int set_epoch(struct br_stage *stage, struct capture *c, struct br_stream *out)
+{
+    const struct br_stream_hints *hints = br_stage_hints(stage);
+    struct br_error error = {0};
+    int64_t epoch = hints->epoch_ns;
+    if (c->epoch_url != NULL && epoch_ask(c->epoch_url, &epoch, &error) != BR_OK)
+        return br_stage_fail_at(stage, "epoch_url", "%s", error.text);
+    if (c->epoch_url == NULL && !hints->have_epoch)
+        return br_stage_fail(
+            stage, BR_E_INVALID,
+            "the time of sample 0 is not known; give `stream: {epoch_ns: ...}` or `epoch_url`");
+    out->epoch_ns = c->epoch_ns = epoch;
+    return BR_OK;
+}
+
+static int set_start(struct br_stage *stage, struct capture *c, const struct br_stream *out)
+{
+    int64_t at;
+    if (c->start_utc == NULL) return BR_OK;
+    if (text_utc(c->start_utc, &at) != 0)
+        return br_stage_fail_at(stage, "start_utc", "'%.60s' is no time; expected YYYY-MM-DD-hh:mm:ss",
+                                c->start_utc);
+    __int128_t num = (__int128_t)(at - out->epoch_ns) * out->sample_ns.den;
+    if (num < 0) return br_stage_fail_at(stage, "start_utc", "is before the time of sample 0");
+    c->start_sample = (int64_t)(num / out->sample_ns.num);
+    return BR_OK;
+}
+
+static int configure(struct br_stage *stage, void *self)
+{
+    struct capture *c = self;
+    struct br_error error = {0};
+    struct br_stream *out = br_stage_output(stage, 0);
+    const struct br_stream_hints *hints = br_stage_hints(stage);
+    struct packet_memory memory = {keep, stage};
+    struct packet_node node = {.sources = {c->sources.count, c->sources.value},
+                               .streams = {c->streams.count, c->streams.value},
+                               .absent = {c->absent.count, c->absent.value},
+                               .frame_samples = (size_t)c->frame_samples,
+                               .values = c->values,
+                               .real = c->real};
+    struct packet_description *description;
+    if (packet_description_load(&description, c->packet, &error) != BR_OK)
+        return br_stage_fail_at(stage, "packet", "%s", error.text);
+    c->description = packet_description_keep(description, memory);
+    int status = check_addresses(stage, c);
+    if (status != BR_OK) return status;
+    if (packet_layout_make(&c->layout, c->description, &node, memory, &error) != BR_OK)
+        return br_stage_fail(stage, error.status, "%s", error.text);
+    out->sample_ns = hints->sample_ns;
+    if (hints->nfreq > 0) {
+        double *width = br_stage_alloc(stage, hints->nfreq * sizeof *width);
+        double critical =
+            out->sample_ns.num > 0 ? 1e3 * (double)out->sample_ns.den / (double)out->sample_ns.num : 0;
+        for (size_t i = 0; i < hints->nfreq; i++)
+            width[i] = hints->width_mhz > 0 ? hints->width_mhz : critical;
+        out->freq_mhz = hints->freq_mhz;
+        out->width_mhz = width;
+        out->nchannels = hints->nfreq;
+    }
+    if (packet_layout_describe(&c->layout, c->description, out, memory, &error) != BR_OK)
+        return br_stage_fail(stage, error.status, "%s", error.text);
+    status = set_epoch(stage, c, out);
+    if (status == BR_OK) status = set_start(stage, c, out);
+    br_stage_suggest_depth(stage, 0, (unsigned)c->open + 3);
+    return status;
+}
+
+/* --- start and stop ---------------------------------------------------------------------------- */
+
+/* The one that is bound to a port. */
+static int way_socket(const struct receiver *r)
+{
+    return r->guard >= 0 ? r->guard : r->fd;
+}
+
+/* For people, and for programs that wait until packets may be sent. */
+static void say_ready(struct br_stage *stage, struct capture *c)
+{
+    if (c->said) return;
+    c->said = true;
+    for (unsigned i = 0; i < c->nreceivers; i += (unsigned)c->threads)
+        br_stage_note(stage, "listening on port %u%s%s with `%s`, %d thread%s",
+                      net_port(way_socket(&c->receiver[i])), c->receiver[i].interface != NULL ? " of " : "",
+                      c->receiver[i].interface != NULL ? c->receiver[i].interface : "",
+                      c->receiver[i].way->name, (int)c->threads, c->threads == 1 ? "" : "s");
+}
+
+static int open_receivers(struct capture *c, const struct receiver_way *way, struct br_error *error)
+{
+    size_t naddresses = c->addresses.count, ninterfaces = c->interfaces.count;
+    for (unsigned i = 0; i < c->nreceivers; i++) {
+        size_t place = i / (unsigned)c->threads;
+        char text[32];
+        snprintf(text, sizeof text, "*:%u", c->description->port);
+        struct receiver *r = &c->receiver[i];
+        *r = (struct receiver){
+            .window = &c->window,
+            .thread = &c->window.thread[i],
+            .way = way,
+            .interface = ninterfaces == 0 ? NULL : c->interfaces.value[ninterfaces == 1 ? 0 : place],
+            .member = i % (unsigned)c->threads,
+            .members = (unsigned)c->threads,
+            .buffer_bytes = (size_t)c->receive_buffer,
+            .fd = -1,
+            .guard = -1};
+        int status =
+            net_resolve(&r->at, naddresses > 0 ? c->addresses.value[place] : text, SOCK_DGRAM, error);
+        if (status == BR_OK) status = way->open(r, error);
+        if (status == BR_OK) continue;
+        for (unsigned k = 0; k <= i; k++) way->close(&c->receiver[k]);
+        return status;
+    }
+    return BR_OK;
+}
+
+static int start(struct br_stage *stage, void *self)
+{
+    struct capture *c = self;
+    struct br_error error = {0};
+    size_t places = c->addresses.count > 0    ? c->addresses.count
+                    : c->interfaces.count > 0 ? c->interfaces.count
+                                              : 1;
+    const struct br_stream *out = br_stage_output(stage, 0);
+    unsigned n = (unsigned)(places * (size_t)c->threads);
+    if (window_make(&c->window, c->description, &c->layout, (unsigned)c->open, n, &error) != BR_OK)
+        return br_stage_fail(stage, error.status, "%s", error.text);
+    int64_t second = (int64_t)(1 / br_stream_sample_s(out)), frames = 16 * c->frame_samples;
+    c->window.hold = c->hold_samples > 0 ? c->hold_samples : c->frame_samples / 4;
+    c->window.far = c->reset_samples > 0 ? c->reset_samples : second > frames ? second : frames;
+    c->receiver = calloc(n, sizeof *c->receiver);
+    if (c->receiver == NULL) return br_stage_fail(stage, BR_E_NO_MEMORY, "no memory for %u threads", n);
+    c->nreceivers = n;
+    bool any = strcmp(c->backend, "auto") == 0;
+    int status = BR_E_IO;
+    if (any || strcmp(c->backend, "packet") == 0) status = open_receivers(c, &receiver_packet, &error);
+    if (status != BR_OK && any) {
+        br_stage_note(stage, "`packet` cannot be used: %s", error.text);
+        error = (struct br_error){0};
+    }
+    if (status != BR_OK && strcmp(c->backend, "packet") != 0)
+        status = open_receivers(c, &receiver_socket, &error);
+    if (status != BR_OK) return br_stage_fail(stage, error.status, "%s", error.text);
+    for (unsigned i = 0; i < n && status == BR_OK; i++) status = receiver_start(&c->receiver[i], &error);
+    if (status == BR_OK && c->epoch_url != NULL)
+        status = epoch_watch_start(&c->watch, c->epoch_url, c->epoch_ns, &error);
+    c->started = status == BR_OK;
+    return status == BR_OK ? BR_OK : br_stage_fail(stage, error.status, "%s", error.text);
+}
+
+static int stop(struct br_stage *stage, void *self)
+{
+    struct capture *c = self;
+    for (unsigned i = 0; i < c->nreceivers; i++) receiver_stop(&c->receiver[i]);
+    epoch_watch_stop(c->watch);
+    if (c->started) capture_report(stage, c);
+    window_free(&c->window);
+    free(c->receiver);
+    return BR_OK;
+}
+
+/* --- the beginning ----------------------------------------------------------------------------- */
+
+static void begin_with(struct capture *c, int64_t frame)
+{
+    c->given = frame;
+    c->skip_to = frame;
+    c->state = CAPTURE_RUNNING;
+}
+
+/* Settles with which frame the stream begins, when that can be said. */
+static void look_for_start(struct br_stage *stage, struct capture *c, uint64_t now)
+{
+    size_t expected = 0, seen = 0;
+    int64_t at;
+    if (c->start_sample >= 0) {
+        begin_with(c, c->start_sample / c->frame_samples);
+        return;
+    }
+    for (size_t s = 0; s < c->layout.nsources; s++) {
+        expected += !c->layout.absent[s];
+        seen += atomic_load_explicit(&c->window.source[s].latest, memory_order_relaxed) != INT64_MIN;
+    }
+    if (seen == 0) return;
+    if (c->first_ns == 0) c->first_ns = now;
+    double since = (double)(now - c->first_ns) * 1e-9;
+    bool timed = c->start_s >= 0; /* not NAN */
+    if (timed ? since < c->start_s : seen < expected && since < c->wait_s) return;
+    if (!window_position(&c->window, 1, &at)) return;
+    if (seen < expected) br_stage_warn(stage, "begins though only %zu of %zu sources send", seen, expected);
+    begin_with(c, at / c->frame_samples + 1);
+}
+
+/* --- frames ------------------------------------------------------------------------------------ */
+
+/* Memory for the open frames that have none. The stream's frames get it in their order. */
+static void give_frames(struct br_stage *stage, struct capture *c, const struct br_io *io)
+{
+    int64_t base = atomic_load(&c->window.base);
+    if (!c->ready) base = c->skip_to; /* the first frames, or the first after a jump */
+    if (c->given < base) c->given = base;
+    if (c->given < c->skip_to) c->given = c->skip_to;
+    while (c->given < base + c->open) {
+        struct br_frame *frame = c->ngiven == 0 ? io->out[0] : br_stage_lend_ahead(stage, 0, c->ngiven);
+        if (frame == NULL) return;
+        window_give(&c->window, c->given++, frame);
+        c->ngiven++;
+    }
+}
+
+/* Closes the oldest open frame; true when there is something to hand on. */
+static bool close_oldest(struct br_stage *stage, struct capture *c, bool trim)
+{
+    const struct br_stream *out = br_stage_output(stage, 0);
+    int64_t number = atomic_load(&c->window.base);
+    struct br_frame *frame = window_close(&c->window, out);
+    if (frame == NULL) {
+        if (number >= c->skip_to) br_stage_count_lost(stage, BR_LOST_NO_FRAME, (uint64_t)c->frame_samples);
+        return false;
+    }
+    if (trim) window_trim(&c->window, out, frame);
+    c->ngiven--;
+    c->last_sample = (int64_t)(frame->first + frame->samples);
+    c->last_ns = net_now();
+    return true;
+}
+
+/* --- jumps ------------------------------------------------------------------------------------- */
+
+/* Where the sources' next sample is in our count, when their counters began again. */
+static int64_t true_sample(const struct br_stage *stage, struct capture *c, uint64_t now, uint64_t *failures)
+{
+    const struct br_stream *out = br_stage_output((struct br_stage *)(uintptr_t)stage, 0);
+    int64_t epoch = c->watch != NULL ? epoch_watch_latest(c->watch, failures) : c->epoch_ns, sample;
+    if (epoch != c->epoch_ns) {
+        __int128_t samples = (__int128_t)(epoch - c->epoch_ns) * out->sample_ns.den / out->sample_ns.num;
+        sample = c->resume_raw + (int64_t)samples;
+    } else {
+        sample = c->last_sample + (int64_t)((double)(now - c->last_ns) * 1e-9 / br_stream_sample_s(out));
+    }
+    return sample > c->last_sample ? sample : c->last_sample;
+}
+
+static int look_for_jump(struct br_stage *stage, struct capture *c)
+{
+    if (!window_has_jumped(&c->window, &c->resume_raw)) return BR_OK;
+    int64_t end = (atomic_load(&c->window.base) + c->open) * c->frame_samples;
+    int64_t now = c->resume_raw + atomic_load(&c->window.shift);
+    c->resets++;
+    if (strcmp(c->on_reset, "stop") == 0)
+        return br_stage_fail(stage, BR_E_FORMAT,
+                             "most sources jumped from sample %" PRId64 " to %" PRId64
+                             "; `on_reset: restart` would go on",
+                             end, now);
+    c->state = CAPTURE_FLUSHING;
+    return BR_OK;
+}
+
+/* After the frames before a jump are gone. */
+static void resume(struct br_stage *stage, struct capture *c)
+{
+    uint64_t failures = 0;
+    int64_t shift = atomic_load(&c->window.shift), step = (int64_t)c->layout.packet_samples;
+    if (c->resume_raw + shift < c->last_sample) {
+        int64_t sample = true_sample(stage, c, net_now(), &failures);
+        shift = (sample - c->resume_raw + step - 1) / step * step;
+        br_stage_warn(
+            stage, "the counters of most sources began again, at sample %" PRId64 " by our count%s",
+            c->resume_raw + shift,
+            c->watch != NULL ? "" : " and this machine's clock: without `epoch_url` the time is not exact");
+    } else {
+        br_stage_warn(stage, "the counters of most sources jumped to sample %" PRId64, c->resume_raw + shift);
+    }
+    atomic_store(&c->window.shift, shift);
+    begin_with(c, (c->resume_raw + shift) / c->frame_samples + 1);
+    c->ready = false;
+}
+
+/* --- process ----------------------------------------------------------------------------------- */
+
+/* Nothing comes any more, or the run is to end: what is open goes on, short. */
+static int end(struct br_stage *stage, struct capture *c)
+{
+    int64_t last = -1;
+    c->ending = true;
+    if (!c->ready) return BR_FINISHED;
+    for (int64_t n = atomic_load(&c->window.base); n < c->given; n++)
+        if (window_has_packets(&c->window, n)) last = n;
+    while (atomic_load(&c->window.base) <= last) {
+        bool is_last = atomic_load(&c->window.base) == last;
+        if (close_oldest(stage, c, is_last)) return is_last ? BR_PRODUCED | BR_FINISHED : BR_PRODUCED;
+    }
+    return BR_FINISHED;
+}
+
+static int run(struct br_stage *stage, struct capture *c, const struct br_io *io)
+{
+    give_frames(stage, c, io);
+    if (!c->ready) { /* the first frames have memory: packets may come */
+        window_begin(&c->window, c->skip_to);
+        c->ready = true;
+    }
+    while (window_is_due(&c->window)) {
+        int64_t at, base = atomic_load(&c->window.base);
+        if (window_position(&c->window, 1, &at) && at / c->frame_samples > base + c->open)
+            c->skip_to = at / c->frame_samples; /* a gap: nobody will fill what lies in it */
+        bool produced = close_oldest(stage, c, false);
+        if (produced) return BR_PRODUCED;
+        give_frames(stage, c, io);
+    }
+    return 0;
+}
+
+static int flush(struct br_stage *stage, struct capture *c)
+{
+    while (c->ngiven > 0)
+        if (close_oldest(stage, c, false)) return BR_PRODUCED;
+    resume(stage, c);
+    return 0;
+}
+
+static void look(struct br_stage *stage, struct capture *c, uint64_t now)
+{
+    uint64_t packets = capture_packets(c);
+    if (packets != c->heard || c->heard_ns == 0) c->heard_ns = now;
+    c->heard = packets;
+    if (now - c->look_ns < (uint64_t)LOOK_MS * 1000000u) return;
+    c->look_ns = now;
+    window_look_who_sends(&c->window);
+    capture_warn(stage, c, now);
+}
+
+static int process(struct br_stage *stage, void *self, const struct br_io *io)
+{
+    struct capture *c = self;
+    uint64_t now = net_now();
+    look(stage, c, now);
+    bool idle = c->idle_s > 0 && (double)(now - c->heard_ns) * 1e-9 > c->idle_s;
+    if (c->ending || idle || br_stage_stopping(stage)) return end(stage, c);
+    int status = 0;
+    if (c->state == CAPTURE_WAITING) look_for_start(stage, c, now);
+    if (c->state == CAPTURE_FLUSHING) status = flush(stage, c);
+    if (c->state == CAPTURE_RUNNING && status == 0) {
+        status = c->ready ? look_for_jump(stage, c) : BR_OK;
+        if (status == BR_OK && c->state == CAPTURE_RUNNING) status = run(stage, c, io);
+    }
+    say_ready(stage, c);
+    if (status != 0) return status;
+    window_wait(&c->window, TICK_MS);
+    return 0;
+}
+
+BR_STAGE_EXPORT = {
+    .abi_version = BR_ABI_VERSION,
+    .type_size = sizeof(struct br_stage_type),
+    .name = "capture",
+    .summary = "an F-engine's packets from the network",
+    .description =
+        "Packets are described, not programmed: `packet` names a YAML file that says where the fields of the "
+        "header stand and "
+        "how the payload is ordered (docs/packets.md). Each packet is written once, into a frame in the "
+        "packets' own order; "
+        "`unpack` makes the electric field of it. Validity says which part of the expected inputs came.\n\n"
+        "Frames begin at multiples of their length from sample 0 of the F-engine's counter. The stream "
+        "begins with a frame, when "
+        "all sources have been seen. One header may lie, so nothing moves by what one packet says: a frame "
+        "goes on when most "
+        "sources are past it, and a jump of the counters is believed when most sources have sent several "
+        "packets there.\n\n"
+        "Every packet is in exactly one counter, for each source: accepted, late, duplicate, foreign, "
+        "malformed, flagged, stray "
+        "(its sequence number is far from the others'), no_frame (a later stage is too slow) or early; what "
+        "never came, and what "
+        "the kernel lost, is counted besides.\n",
+    .params = params,
+    .outputs = outputs,
+    .size = sizeof(struct capture),
+    .configure = configure,
+    .start = start,
+    .process = process,
+    .stop = stop,
+};

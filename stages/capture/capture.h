@@ -1,0 +1,47 @@
+/* capture.h - inside the stage: its parameters and what it keeps. */
+#ifndef BEAMRING_STAGES_CAPTURE_CAPTURE_H
+#define BEAMRING_STAGES_CAPTURE_CAPTURE_H
+
+#include "runtime/stage.h"
+#include "stages/capture/epoch.h"
+#include "stages/capture/receiver.h"
+
+enum capture_state { CAPTURE_WAITING, CAPTURE_RUNNING, CAPTURE_FLUSHING };
+
+struct capture {
+    /* parameters */
+    const char *packet, *backend, *values, *real, *start_utc, *on_reset, *epoch_url;
+    struct br_strings addresses, interfaces;
+    struct br_ints sources, streams, absent;
+    int64_t threads, frame_samples, open, hold_samples, start_sample, reset_samples, receive_buffer;
+    double start_s, wait_s, idle_s;
+
+    struct packet_description *description;
+    struct packet_layout layout;
+    struct window window;
+    struct receiver *receiver; /* [nreceivers] */
+    unsigned nreceivers;
+    struct epoch_watch *watch;
+    int64_t epoch_ns; /* of the stream */
+
+    enum capture_state state;
+    bool started, ready, ending, said;
+    uint64_t begun_ns, first_ns, heard_ns, tick_ns, look_ns, warn_ns; /* CLOCK_MONOTONIC */
+    uint64_t heard;                                                   /* packets by then */
+    int64_t given;                                                    /* the next frame that gets memory */
+    unsigned ngiven;     /* frames that have memory and are not published */
+    int64_t skip_to;     /* frames before it get none: most sources are past them */
+    int64_t resume_raw;  /* where the sources are after a jump, without the shift */
+    int64_t last_sample; /* behind the last frame that was published */
+    uint64_t last_ns;    /* and when */
+    uint64_t resets, told[4];
+};
+
+/* report.c: warnings while it runs (once a minute at most) and the balance of packets at the end. */
+void capture_warn(struct br_stage *stage, struct capture *c, uint64_t now);
+void capture_report(struct br_stage *stage, const struct capture *c);
+
+/* Packets that were received, whatever became of them. */
+uint64_t capture_packets(const struct capture *c);
+
+#endif

@@ -1,0 +1,96 @@
+/* receiver.c - what all ways in share. See receiver.h. */
+#include "stages/capture/receiver.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool is_group(const struct net_address *at)
+{
+    return at->address.ss_family == AF_INET &&
+           IN_MULTICAST(ntohl(((const struct sockaddr_in *)(const void *)&at->address)->sin_addr.s_addr));
+}
+
+static int refuse(int fd, const struct receiver *r, const char *what, struct br_error *error)
+{
+    br_fail(error, BR_E_IO, "cannot %s %s%s%s: %s%s", what, r->at.text, r->interface != NULL ? " on " : "",
+            r->interface != NULL ? r->interface : "", strerror(errno),
+            errno == EADDRINUSE ? "; another program (or another stage) listens there" : "");
+    if (fd >= 0) close(fd);
+    return -1;
+}
+
+int receiver_bind(const struct receiver *r, bool reuse, struct br_error *error)
+{
+    int yes = 1, fd = socket(r->at.address.ss_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) return refuse(fd, r, "open a socket for", error);
+    if (is_group(&r->at)) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    if (reuse) setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &yes, sizeof yes);
+    if (r->interface != NULL && if_nametoindex(r->interface) == 0) return refuse(fd, r, "receive", error);
+    if (r->interface != NULL &&
+        setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, r->interface, (socklen_t)strlen(r->interface) + 1) != 0)
+        return refuse(fd, r, "receive", error);
+    if (bind(fd, (const struct sockaddr *)&r->at.address, r->at.length) != 0)
+        return refuse(fd, r, "receive", error);
+    if (is_group(&r->at)) {
+        struct ip_mreqn request = {
+            .imr_multiaddr = ((const struct sockaddr_in *)(const void *)&r->at.address)->sin_addr,
+            .imr_ifindex = r->interface != NULL ? (int)if_nametoindex(r->interface) : 0};
+        if (setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &request, sizeof request) != 0)
+            return refuse(fd, r, "join the group", error);
+    }
+    return fd;
+}
+
+void receiver_take(struct receiver *r, const uint8_t *bytes, size_t length, size_t segment)
+{
+    const struct packet_description *packet = r->window->packet;
+    uint64_t n = 0;
+    if (segment == 0 && !packet->spead && length > packet->bytes && length % packet->bytes == 0)
+        segment = packet->bytes;
+    if (segment == 0) segment = length > 0 ? length : 1;
+    for (size_t at = 0; at < length || n == 0; at += segment, n++)
+        window_packet(r->window, r->thread, bytes + at, length - at < segment ? length - at : segment);
+    atomic_store_explicit(&r->packets, atomic_load_explicit(&r->packets, memory_order_relaxed) + n,
+                          memory_order_relaxed);
+}
+
+static void *run(void *arg)
+{
+    struct receiver *r = arg;
+    while (!atomic_load_explicit(&r->stop, memory_order_relaxed)) {
+        int why = r->way->step(r);
+        if (why == 0) {
+            atomic_store_explicit(&r->broke, 0, memory_order_relaxed);
+            continue;
+        }
+        /* An interface that is down may come back. */
+        atomic_store_explicit(&r->broke, why, memory_order_relaxed);
+        usleep(RECEIVER_WAIT_MS * 1000);
+    }
+    return NULL;
+}
+
+int receiver_start(struct receiver *r, struct br_error *error)
+{
+    sigset_t all, before;
+    sigfillset(&all); /* signals are for the main thread */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int status = pthread_create(&r->id, NULL, run, r);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    r->running = status == 0;
+    return r->running ? BR_OK
+                      : br_fail(error, BR_E_NO_MEMORY, "no thread to receive with: %s", strerror(status));
+}
+
+void receiver_stop(struct receiver *r)
+{
+    atomic_store(&r->stop, true);
+    if (r->running) pthread_join(r->id, NULL);
+    r->running = false;
+    if (r->way != NULL) r->way->close(r);
+}

@@ -1,0 +1,52 @@
+/* receiver.h - the threads that take packets from the network and put them into the window. */
+#ifndef BEAMRING_STAGES_CAPTURE_RECEIVER_H
+#define BEAMRING_STAGES_CAPTURE_RECEIVER_H
+
+#include "stages/capture/window.h"
+#include "stages/common/wires/net.h"
+
+#include <pthread.h>
+
+enum { RECEIVER_WAIT_MS = 20 };
+
+struct receiver {
+    struct window *window;
+    struct window_thread *thread;
+    const struct receiver_way *way;
+    struct net_address at;
+    const char *interface;    /* NULL: any */
+    unsigned member, members; /* of the threads that share this address and interface */
+    size_t buffer_bytes;
+    int fd, guard; /* guard: joins groups and keeps the kernel from refusing packets; -1: none */
+    void *state;   /* of the way */
+    size_t state_bytes;
+    pthread_t id;
+    bool running;
+    _Atomic bool stop;
+    _Atomic uint64_t packets, kernel_lost, fragments;
+    _Atomic int broke; /* errno that ended the thread; 0: none */
+};
+
+/* One way in. */
+struct receiver_way {
+    const char *name;
+    /* Opens everything. Errors: BR_E_IO, naming the right that is missing. */
+    int (*open)(struct receiver *receiver, struct br_error *error);
+    /* Waits up to RECEIVER_WAIT_MS for packets and puts what came into the window. 0, or an errno. */
+    int (*step)(struct receiver *receiver);
+    void (*close)(struct receiver *receiver);
+};
+extern const struct receiver_way receiver_socket, receiver_packet;
+
+/* A UDP socket that is bound (and joined to the group, if the address is one) like the socket way's. `reuse`: several
+ * threads share the port. -1 with errors: BR_E_IO. */
+int receiver_bind(const struct receiver *receiver, bool reuse, struct br_error *error);
+
+/* Starts and ends the thread. Errors: BR_E_NO_MEMORY. */
+int receiver_start(struct receiver *receiver, struct br_error *error);
+void receiver_stop(struct receiver *receiver);
+
+/* A UDP payload, or several of the description's length in one, as offloads hand them on. */
+void receiver_take(struct receiver *receiver, const uint8_t *bytes, size_t length, size_t segment);
+
+#endif

@@ -1,0 +1,110 @@
+/* report.c - what became of the packets, in words. See capture.h. */
+#include "stages/capture/capture.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { WARN_EVERY_S = 60, TEXT = 700 };
+
+uint64_t capture_packets(const struct capture *c)
+{
+    uint64_t n = 0;
+    for (unsigned i = 0; i < c->nreceivers; i++)
+        n += atomic_load_explicit(&c->receiver[i].packets, memory_order_relaxed);
+    return n;
+}
+
+static uint64_t total(const struct capture *c, enum window_reason reason)
+{
+    uint64_t n = 0;
+    for (size_t s = 0; s <= c->layout.nsources; s++) n += window_count(&c->window, s, reason);
+    return n;
+}
+
+static void append(char *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void append(char *text, const char *format, ...)
+{
+    size_t n = strlen(text);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text + n, TEXT - n, format, args);
+    va_end(args);
+}
+
+void capture_warn(struct br_stage *stage, struct capture *c, uint64_t now)
+{
+    if (c->warn_ns != 0 && now - c->warn_ns < (uint64_t)WARN_EVERY_S * 1000000000u) return;
+    uint64_t kernel = 0, fragments = 0, counts[4];
+    int broke = 0;
+    for (unsigned i = 0; i < c->nreceivers; i++) {
+        kernel += atomic_load_explicit(&c->receiver[i].kernel_lost, memory_order_relaxed);
+        fragments += atomic_load_explicit(&c->receiver[i].fragments, memory_order_relaxed);
+        if (broke == 0) broke = atomic_load_explicit(&c->receiver[i].broke, memory_order_relaxed);
+    }
+    counts[0] = kernel;
+    counts[1] = fragments;
+    counts[2] = total(c, WINDOW_NO_FRAME);
+    counts[3] = total(c, WINDOW_MALFORMED);
+    char text[TEXT] = "";
+    if (counts[0] > c->told[0])
+        append(text, "; the kernel lost %" PRIu64 " packets (more `threads`, a larger `receive_buffer`)",
+               counts[0] - c->told[0]);
+    if (counts[1] > c->told[1])
+        append(text, "; %" PRIu64 " IP fragments came: the MTU on the way is too small for these packets",
+               counts[1] - c->told[1]);
+    if (counts[2] > c->told[2])
+        append(text, "; %" PRIu64 " packets found no free frame: a later stage is too slow",
+               counts[2] - c->told[2]);
+    if (counts[3] > c->told[3])
+        append(text, "; %" PRIu64 " packets are malformed: `beamring capture-report` says what comes",
+               counts[3] - c->told[3]);
+    if (broke != 0) append(text, "; receiving fails: %s", strerror(broke));
+    if (text[0] == '\0') return;
+    memcpy(c->told, counts, sizeof counts);
+    c->warn_ns = now;
+    br_stage_warn(stage, "%s", text + 2);
+}
+
+/* Packets of published frames that came in no form. */
+static uint64_t never_came(const struct capture *c, size_t source)
+{
+    uint64_t late =
+        window_count(&c->window, source, WINDOW_LATE) + window_count(&c->window, source, WINDOW_FLAGGED);
+    uint64_t missing = c->window.missing[source];
+    return missing > late ? missing - late : 0;
+}
+
+static void say(struct br_stage *stage, const struct capture *c, size_t source)
+{
+    char text[TEXT] = "", who[64] = "no known source";
+    uint64_t sum = 0;
+    for (int r = 0; r < WINDOW_NREASONS; r++) {
+        uint64_t n = window_count(&c->window, source, (enum window_reason)r);
+        sum += n;
+        if (n > 0) append(text, ", %" PRIu64 " %s", n, window_reason_name[r]);
+    }
+    if (source < c->layout.nsources) {
+        snprintf(who, sizeof who, "source %" PRId64, c->layout.source_id[source]);
+        append(text, ", %" PRIu64 " never came", c->layout.absent[source] ? 0 : never_came(c, source));
+    } else if (sum == 0) {
+        return;
+    }
+    br_stage_note(stage, "%s: %s", who, text + 2);
+}
+
+void capture_report(struct br_stage *stage, const struct capture *c)
+{
+    uint64_t kernel = 0, never = 0;
+    for (unsigned i = 0; i < c->nreceivers; i++) kernel += atomic_load(&c->receiver[i].kernel_lost);
+    for (size_t s = 0; s < c->layout.nsources; s++) never += c->layout.absent[s] ? 0 : never_came(c, s);
+    char text[TEXT] = "";
+    for (int r = 0; r < WINDOW_NREASONS; r++)
+        append(text, ", %" PRIu64 " %s", total(c, (enum window_reason)r), window_reason_name[r]);
+    br_stage_note(stage,
+                  "%" PRIu64 " packets: %s; %" PRIu64 " never came, of which the kernel lost %" PRIu64
+                  "; %" PRIu64 " resets",
+                  capture_packets(c), text + 2, never, kernel, c->resets);
+    for (size_t s = 0; s <= c->layout.nsources; s++) say(stage, c, s);
+}

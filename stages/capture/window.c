@@ -1,0 +1,390 @@
+/* window.c - see window.h. */
+#include "stages/capture/window.h"
+#include "stages/common/formats/coding.h"
+
+#include <limits.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum { JUMP_PACKETS = 4 }; /* in a row, of a source, before its jump counts */
+
+const char *const window_reason_name[WINDOW_NREASONS] = {
+#define WINDOW_REASON(NAME, name, text) name,
+    WINDOW_REASONS(WINDOW_REASON)
+#undef WINDOW_REASON
+};
+
+static int32_t *make_slots(const int64_t *id, size_t n)
+{
+    int32_t *slot = malloc(PACKET_MAX_IDS * sizeof *slot);
+    if (slot == NULL) return NULL;
+    for (size_t i = 0; i < PACKET_MAX_IDS; i++) slot[i] = -1;
+    for (size_t i = 0; i < n; i++) slot[id[i]] = (int32_t)i;
+    return slot;
+}
+
+int window_make(struct window *w, const struct packet_description *packet, const struct packet_layout *layout,
+                unsigned nopen, unsigned nthreads, struct br_error *error)
+{
+    size_t n = layout->nsources;
+    *w = (struct window){.packet = packet, .layout = layout, .nopen = nopen, .nthreads = nthreads};
+    atomic_init(&w->base, -1);
+    w->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    w->source_slot = make_slots(layout->source_id, n);
+    w->stream_slot = make_slots(layout->stream_id, layout->nstreams);
+    w->thread = calloc(nthreads, sizeof *w->thread);
+    w->source = calloc(n, sizeof *w->source);
+    w->seen = calloc(n, sizeof *w->seen);
+    w->live = calloc(n, sizeof *w->live);
+    w->missing = calloc(n, sizeof *w->missing);
+    w->share = calloc(layout->nstreams, sizeof *w->share);
+    bool good = w->wake >= 0 && w->source_slot != NULL && w->stream_slot != NULL && w->thread != NULL && w->source != NULL &&
+                w->seen != NULL && w->live != NULL && w->missing != NULL && w->share != NULL;
+    for (unsigned i = 0; good && i < nthreads; i++) {
+        w->thread[i].count = calloc(n + 1, sizeof *w->thread[i].count);
+        good = w->thread[i].count != NULL;
+    }
+    for (size_t i = 0; good && i < n; i++) atomic_init(&w->source[i].latest, INT64_MIN);
+    return good ? BR_OK : br_fail(error, BR_E_NO_MEMORY, "no memory for the counters of %zu sources", n);
+}
+
+void window_free(struct window *w)
+{
+    for (unsigned i = 0; w->thread != NULL && i < w->nthreads; i++) free(w->thread[i].count);
+    if (w->wake >= 0) close(w->wake);
+    free(w->thread);
+    free(w->source_slot);
+    free(w->stream_slot);
+    free(w->source);
+    free(w->seen);
+    free(w->live);
+    free(w->missing);
+    free(w->share);
+    *w = (struct window){.wake = -1};
+}
+
+/* --- receiving threads ------------------------------------------------------------------------- */
+
+void window_enter(struct window *w, struct window_thread *thread)
+{
+    atomic_fetch_add(&thread->visits, 1);
+    thread->base = atomic_load(&w->base);
+    thread->near = atomic_load_explicit(&w->near, memory_order_relaxed);
+}
+
+void window_leave(struct window_thread *thread)
+{
+    coding_settle();
+    atomic_fetch_add(&thread->visits, 1);
+}
+
+static enum window_reason count(struct window_thread *thread, size_t source, enum window_reason reason)
+{
+    _Atomic uint64_t *n = &thread->count[source][reason];
+    atomic_store_explicit(n, atomic_load_explicit(n, memory_order_relaxed) + 1, memory_order_relaxed);
+    return reason;
+}
+
+static inline int32_t slot_of(const int32_t *slots, int64_t id)
+{
+    return id >= 0 && id < PACKET_MAX_IDS ? slots[id] : -1;
+}
+
+static void note_stray(struct window_source *source, bool stray)
+{
+    uint32_t n = atomic_load_explicit(&source->strays, memory_order_relaxed);
+    if (stray)
+        atomic_store_explicit(&source->strays, n < UINT32_MAX ? n + 1 : n, memory_order_relaxed);
+    else if (n > 0)
+        atomic_store_explicit(&source->strays, 0, memory_order_relaxed);
+}
+
+/* Writes the payload into frame `number`, which is open. */
+static enum window_reason place(struct window *w, int64_t number, size_t block, size_t slot,
+                                const uint8_t *payload)
+{
+    const struct packet_layout *l = w->layout;
+    struct window_open *open = &w->open[number % w->nopen];
+    uint8_t *data = atomic_load_explicit(&open->data, memory_order_acquire);
+    if (data == NULL) return WINDOW_NO_FRAME;
+    _Atomic uint8_t *receipt = (_Atomic uint8_t *)(open->receipt + block * l->receipt_bytes + slot / 8);
+    uint8_t bit = (uint8_t)(1u << slot % 8);
+    if ((atomic_fetch_or_explicit(receipt, bit, memory_order_relaxed) & bit) != 0) return WINDOW_DUPLICATE;
+    coding_convert_past_caches(CODING_INT4X2, payload, data + block * l->block_bytes + slot * l->packet_bytes,
+                               l->packet_bytes);
+    return WINDOW_ACCEPTED;
+}
+
+/* Wakes the stage's thread, once until it has looked. */
+static void ask_to_close(struct window *w)
+{
+    uint64_t one = 1;
+    if (atomic_load_explicit(&w->wanted, memory_order_relaxed) || atomic_exchange(&w->wanted, true)) return;
+    if (write(w->wake, &one, sizeof one) < 0) return; /* it looks again after a while anyway */
+}
+
+enum window_reason window_packet(struct window *w, struct window_thread *thread, const uint8_t *bytes,
+                                 size_t length)
+{
+    const struct packet_layout *l = w->layout;
+    const struct packet_description *packet = w->packet;
+    struct packet_header header;
+    enum packet_verdict verdict = packet_header_read(packet, bytes, length, &header);
+    int32_t from = header.named ? slot_of(w->source_slot, header.source) : -1;
+    size_t source = from >= 0 ? (size_t)from : l->nsources;
+    if (verdict == PACKET_FOREIGN) return count(thread, l->nsources, WINDOW_FOREIGN);
+    if (verdict == PACKET_MALFORMED) return count(thread, source, WINDOW_MALFORMED);
+    int32_t stream = slot_of(w->stream_slot, header.stream);
+    if (from < 0 || stream < 0 || l->absent[from]) return count(thread, source, WINDOW_FOREIGN);
+    int64_t sample, counter = packet_unwrap(header.counter, packet->sequence_bits, thread->near);
+    if (__builtin_mul_overflow(counter, packet->sequence_samples, &sample) ||
+        __builtin_add_overflow(sample, packet->sequence_offset, &sample) || sample < 0)
+        return count(thread, source, WINDOW_STRAY);
+    if (sample % (int64_t)l->packet_samples != 0) return count(thread, source, WINDOW_MALFORMED);
+    int64_t frame_samples = (int64_t)l->frame_samples;
+    if (__builtin_add_overflow(sample, atomic_load_explicit(&w->shift, memory_order_relaxed), &sample) ||
+        sample < 0 || sample > INT64_MAX / 2)
+        return count(thread, source, WINDOW_STRAY);
+    struct window_source *s = &w->source[from];
+    atomic_store_explicit(&s->latest, sample, memory_order_relaxed);
+    if (thread->base < 0) return count(thread, source, WINDOW_EARLY);
+    int64_t number = sample / frame_samples, in_frame = sample % frame_samples,
+            begin = thread->base * frame_samples;
+    int64_t ahead = number - thread->base, end = begin + (int64_t)w->nopen * frame_samples;
+    bool stray = sample < begin - w->far || sample >= end + w->far;
+    note_stray(s, stray);
+    if (stray) return count(thread, source, WINDOW_STRAY);
+    if (verdict == PACKET_FLAGGED) return count(thread, source, WINDOW_FLAGGED);
+    if (ahead < 0) return count(thread, source, WINDOW_LATE);
+    if (ahead > 1 || (ahead == 1 && in_frame >= w->hold)) ask_to_close(w);
+    if (ahead >= w->nopen) return count(thread, source, WINDOW_NO_FRAME);
+    size_t slot = (size_t)from * l->nstreams + (size_t)stream, block = (size_t)in_frame / l->packet_samples;
+    return count(thread, source, place(w, number, block, slot, header.payload));
+}
+
+/* --- the stage's thread ------------------------------------------------------------------------ */
+
+uint64_t window_count(const struct window *w, size_t source, enum window_reason reason)
+{
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < w->nthreads; i++)
+        sum += atomic_load_explicit(&w->thread[i].count[source][reason], memory_order_relaxed);
+    return sum;
+}
+
+static uint64_t packets_of(const struct window *w, size_t source)
+{
+    uint64_t sum = 0;
+    for (int r = 0; r < WINDOW_NREASONS; r++)
+        if (r != WINDOW_MALFORMED && r != WINDOW_FOREIGN)
+            sum += window_count(w, source, (enum window_reason)r);
+    return sum;
+}
+
+size_t window_look_who_sends(struct window *w)
+{
+    size_t live = 0;
+    for (size_t s = 0; s < w->layout->nsources; s++) {
+        uint64_t n = packets_of(w, s);
+        w->live[s] = n != w->seen[s];
+        w->seen[s] = n;
+        live += w->live[s];
+    }
+    return live;
+}
+
+static int by_value(const void *left, const void *right)
+{
+    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+    return a < b ? -1 : a > b;
+}
+
+bool window_position(const struct window *w, size_t least, int64_t *sample)
+{
+    size_t n = 0, nsources = w->layout->nsources;
+    int64_t *latest = malloc(nsources * sizeof *latest);
+    if (latest == NULL) return false;
+    for (size_t s = 0; s < nsources; s++) {
+        int64_t at = atomic_load_explicit(&w->source[s].latest, memory_order_relaxed);
+        if (at != INT64_MIN) latest[n++] = at;
+    }
+    bool enough = n > 0 && n >= least;
+    if (enough) {
+        qsort(latest, n, sizeof *latest, by_value);
+        *sample = latest[n / 2];
+    }
+    free(latest);
+    return enough;
+}
+
+static void set_base(struct window *w, int64_t base)
+{
+    const struct packet_description *p = w->packet;
+    int64_t sample = base * (int64_t)w->layout->frame_samples - atomic_load(&w->shift) - p->sequence_offset;
+    atomic_store(&w->near, sample / p->sequence_samples);
+    atomic_store(&w->base, base);
+}
+
+void window_wait(struct window *w, int ms)
+{
+    uint64_t n;
+    struct pollfd wait = {.fd = w->wake, .events = POLLIN};
+    if (poll(&wait, 1, ms) == 1 && read(w->wake, &n, sizeof n) < 0) return;
+    atomic_store(&w->wanted, false);
+}
+
+void window_begin(struct window *w, int64_t first)
+{
+    for (size_t s = 0; s < w->layout->nsources; s++) atomic_store(&w->source[s].strays, 0);
+    set_base(w, first);
+}
+
+/* How many sources that send are at or beyond a sample; *all: how many send. */
+static size_t beyond(const struct window *w, int64_t sample, size_t *all)
+{
+    size_t n = 0;
+    *all = 0;
+    for (size_t s = 0; s < w->layout->nsources; s++) {
+        int64_t at = atomic_load_explicit(&w->source[s].latest, memory_order_relaxed);
+        bool stray = atomic_load_explicit(&w->source[s].strays, memory_order_relaxed) > 0;
+        if (at == INT64_MIN || !w->live[s]) continue;
+        (*all)++;
+        n += at >= sample && !stray;
+    }
+    return n;
+}
+
+bool window_is_due(const struct window *w)
+{
+    size_t all, n;
+    int64_t end = (atomic_load(&w->base) + 1) * (int64_t)w->layout->frame_samples;
+    n = beyond(w, end + w->hold, &all);
+    return 2 * n > all;
+}
+
+bool window_has_jumped(const struct window *w, int64_t *sample)
+{
+    size_t all = 0, jumped = 0, nsources = w->layout->nsources;
+    int64_t *at = malloc(nsources * sizeof *at);
+    if (at == NULL) return false;
+    for (size_t s = 0; s < nsources; s++) {
+        if (!w->live[s]) continue;
+        all++;
+        if (atomic_load_explicit(&w->source[s].strays, memory_order_relaxed) < JUMP_PACKETS) continue;
+        at[jumped++] = atomic_load_explicit(&w->source[s].latest, memory_order_relaxed);
+    }
+    bool most = jumped > 0 && 2 * jumped > all;
+    if (most) {
+        qsort(at, jumped, sizeof *at, by_value);
+        int64_t median = at[jumped / 2];
+        size_t together = 0;
+        for (size_t i = 0; i < jumped; i++) together += llabs(at[i] - median) <= w->far;
+        most = 2 * together > all;
+        *sample = median - atomic_load(&w->shift);
+    }
+    free(at);
+    return most;
+}
+
+/* Until no receiving thread is inside that was when this was called. */
+static void wait_for_threads(const struct window *w)
+{
+    for (unsigned i = 0; i < w->nthreads; i++) {
+        uint64_t visits = atomic_load(&w->thread[i].visits);
+        while (visits % 2 == 1 && atomic_load(&w->thread[i].visits) == visits) sched_yield();
+    }
+}
+
+void window_give(struct window *w, int64_t number, struct br_frame *frame)
+{
+    struct window_open *open = &w->open[number % w->nopen];
+    open->frame = frame;
+    open->receipt = frame->side;
+    memset(open->receipt, 0, w->layout->nblocks * w->layout->receipt_bytes);
+    atomic_store_explicit(&open->data, frame->data, memory_order_release);
+}
+
+static bool has_packet(const uint8_t *receipt, size_t slot)
+{
+    return (receipt[slot / 8] >> slot % 8 & 1) != 0;
+}
+
+/* Counts what is missing of a frame, and writes the share of the inputs that came: blocks x packet_samples rows. */
+static void set_validity(struct window *w, const struct br_stream *stream, struct br_frame *frame)
+{
+    const struct packet_layout *l = w->layout;
+    size_t expected = 0, nslots = l->nsources * l->nstreams, lacking = 0;
+    for (size_t s = 0; s < l->nsources; s++) expected += !l->absent[s];
+    for (size_t b = 0; b < l->nblocks; b++)
+        for (size_t k = 0; k < l->receipt_bytes; k++)
+            lacking += (size_t)__builtin_popcount(((const uint8_t *)frame->side)[b * l->receipt_bytes + k]);
+    lacking = expected * l->nstreams * l->nblocks - lacking;
+    frame->complete = lacking == 0;
+    frame->missing = 0;
+    for (size_t b = 0; b < l->nblocks && lacking > 0; b++) {
+        const uint8_t *receipt = (const uint8_t *)frame->side + b * l->receipt_bytes;
+        uint8_t *row = frame->valid + b * l->packet_samples * l->nchannels;
+        size_t here = 0;
+        for (size_t k = 0; k < nslots; k++) {
+            bool there = has_packet(receipt, k);
+            here += there;
+            if (!there && !l->absent[k / l->nstreams]) w->missing[k / l->nstreams]++;
+        }
+        if (here == expected * l->nstreams) {
+            memset(row, BR_VALID, l->packet_samples * l->nchannels);
+            continue;
+        }
+        for (size_t j = 0; j < l->nstreams; j++) {
+            size_t came = 0;
+            for (size_t s = 0; s < l->nsources; s++) came += has_packet(receipt, s * l->nstreams + j);
+            w->share[j] = br_validity(came, expected);
+        }
+        for (size_t f = 0; f < l->nchannels; f++) row[f] = w->share[l->channel_stream[f]];
+        for (size_t t = 1; t < l->packet_samples; t++) memcpy(row + t * l->nchannels, row, l->nchannels);
+    }
+    br_frame_close_validity(stream, frame);
+}
+
+struct br_frame *window_close(struct window *w, const struct br_stream *stream)
+{
+    int64_t number = atomic_load(&w->base);
+    struct window_open *open = &w->open[number % w->nopen];
+    set_base(w, number + 1);
+    wait_for_threads(w);
+    struct br_frame *frame = open->frame;
+    atomic_store(&open->data, NULL);
+    open->frame = NULL;
+    if (frame == NULL) return NULL;
+    frame->first = (uint64_t)number * w->layout->frame_samples;
+    frame->samples = w->layout->frame_samples;
+    set_validity(w, stream, frame);
+    return frame;
+}
+
+/* Blocks up to the last one with a packet. */
+static size_t blocks_with_packets(const struct packet_layout *l, const uint8_t *receipt)
+{
+    size_t bytes = l->nblocks * l->receipt_bytes;
+    while (bytes > 0 && receipt[bytes - 1] == 0) bytes--;
+    return (bytes + l->receipt_bytes - 1) / l->receipt_bytes;
+}
+
+bool window_has_packets(const struct window *w, int64_t number)
+{
+    const struct window_open *open = &w->open[number % w->nopen];
+    return open->frame != NULL && blocks_with_packets(w->layout, open->receipt) > 0;
+}
+
+void window_trim(const struct window *w, const struct br_stream *stream, struct br_frame *frame)
+{
+    const struct packet_layout *l = w->layout;
+    size_t blocks = blocks_with_packets(l, frame->side), cut = l->nblocks - blocks;
+    for (size_t s = 0; s < l->nsources; s++)
+        if (!l->absent[s]) w->missing[s] -= cut * l->nstreams;
+    frame->samples = blocks * l->packet_samples;
+    br_frame_close_validity(stream, frame);
+}

@@ -1,0 +1,128 @@
+/* window.h - the frames that are being filled, and where each packet goes.
+ *
+ * THREADS. Receiving threads call window_enter, window_packet for each packet, window_leave; each has a struct
+ * window_thread of its own. One other thread, the stage's, gives frames (window_give), looks whether the oldest one can be
+ * closed (window_look) and closes it (window_close), which waits until no receiving thread is inside that was there
+ * before: then nobody writes into the frame any more. Receiving threads take no lock.
+ *
+ * TIME. A packet says its first sample by a counter; its sample is offset + samples x counter + shift, where the shift
+ * is 0 until a reset. One header may lie, so nothing moves by what one packet says: the oldest frame is closed when most
+ * of the sources that send are past its end by `hold` samples, and a jump is believed when most of them have sent several
+ * packets in a row that are far from the open frames. */
+#ifndef BEAMRING_STAGES_CAPTURE_WINDOW_H
+#define BEAMRING_STAGES_CAPTURE_WINDOW_H
+
+#include "buffers/frame.h"
+#include "stages/common/packets/header.h"
+#include "stages/common/packets/layout.h"
+
+#include <stdatomic.h>
+
+enum { WINDOW_MAX_OPEN = 8, WINDOW_MAX_THREADS = 64 };
+
+/* Where a packet was counted: exactly one for each. X(NAME, name, text) */
+#define WINDOW_REASONS(X)                                                                                    \
+    X(ACCEPTED, "accepted", "written into a frame")                                                          \
+    X(LATE, "late", "their frame had gone on")                                                               \
+    X(DUPLICATE, "duplicate", "they had come before")                                                        \
+    X(FOREIGN, "foreign", "of another protocol, source or stream")                                           \
+    X(MALFORMED, "malformed", "a length or number in them cannot be")                                        \
+    X(FLAGGED, "flagged", "the sender said that the data are no good")                                       \
+    X(STRAY, "stray", "their sequence number was far from the others'")                                      \
+    X(NO_FRAME, "no_frame", "there was no free frame: a later stage is too slow")                            \
+    X(EARLY, "early", "they came before the first frame began")
+enum window_reason {
+#define WINDOW_REASON(NAME, name, text) WINDOW_##NAME,
+    WINDOW_REASONS(WINDOW_REASON)
+#undef WINDOW_REASON
+        WINDOW_NREASONS
+};
+extern const char *const window_reason_name[WINDOW_NREASONS];
+
+struct window_thread {
+    _Atomic uint64_t visits;                    /* odd while it is inside */
+    _Atomic uint64_t (*count)[WINDOW_NREASONS]; /* [nsources + 1]: by source; the last: of no known source */
+    int64_t base, near;                         /* as of window_enter */
+    char room[64];                              /* keeps threads' counters out of each other's cache lines */
+};
+
+struct window_source {
+    _Atomic int64_t latest;  /* first sample of its latest packet; INT64_MIN: none yet */
+    _Atomic uint32_t strays; /* packets far from the open frames, since the last one that was not */
+};
+
+struct window {
+    const struct packet_description *packet;
+    const struct packet_layout *layout;
+    int32_t *source_slot, *stream_slot; /* [PACKET_MAX_IDS] or -1 */
+    unsigned nopen, nthreads;
+    int64_t hold, far;            /* samples */
+    struct window_thread *thread; /* [nthreads] */
+    struct window_source *source; /* [nsources] */
+
+    _Atomic int64_t base; /* number of the oldest open frame; < 0: nothing is taken yet */
+    _Atomic int64_t near; /* an unwrapped counter near the open frames */
+    _Atomic int64_t shift;
+    struct window_open {
+        _Atomic(uint8_t *) data; /* NULL: there is no memory for it */
+        uint8_t *receipt;
+        struct br_frame *frame;
+    } open[WINDOW_MAX_OPEN]; /* frame n at n % nopen */
+
+    _Atomic bool wanted; /* a packet came that may close the oldest frame, and `wake` says so */
+    int wake;            /* an eventfd */
+    uint64_t *seen;      /* [nsources] packets at the last look at who sends */
+    bool *live;          /* [nsources] */
+    uint64_t *missing;   /* [nsources] packets of published frames that are not there */
+    uint8_t *share;      /* [nstreams] of one block */
+};
+
+/* Errors: BR_E_NO_MEMORY. window_free in any case. */
+int window_make(struct window *window, const struct packet_description *packet,
+                const struct packet_layout *layout, unsigned nopen, unsigned nthreads,
+                struct br_error *error);
+void window_free(struct window *window);
+
+/* --- receiving threads */
+void window_enter(struct window *window, struct window_thread *thread);
+enum window_reason window_packet(struct window *window, struct window_thread *thread, const uint8_t *bytes,
+                                 size_t length);
+void window_leave(struct window_thread *thread);
+
+/* --- the stage's thread */
+
+/* Until a packet came that may close the oldest frame, or `ms` are over. */
+void window_wait(struct window *window, int ms);
+
+/* Where the sources are: the sample that most of those that send have reached (the median of their latest packets).
+ * False when fewer than `least` have sent anything. */
+bool window_position(const struct window *window, size_t least, int64_t *sample);
+
+/* Sources that sent since the last call. */
+size_t window_look_who_sends(struct window *window);
+
+/* Begins with frame `first`; nothing is taken before it. */
+void window_begin(struct window *window, int64_t first);
+
+/* True when most live sources are past the end of the oldest frame by `hold`. */
+bool window_is_due(const struct window *window);
+
+/* True when most live sources have jumped; *sample is where they are, without the shift. */
+bool window_has_jumped(const struct window *window, int64_t *sample);
+
+/* Memory for the open frame `number`, from now on. */
+void window_give(struct window *window, int64_t number, struct br_frame *frame);
+
+/* The oldest frame is done: fills in its info and validity, and moves on by one. Returns NULL when it had no memory. */
+struct br_frame *window_close(struct window *window, const struct br_stream *stream);
+
+/* True when frame `number`, which is open, has any packet. */
+bool window_has_packets(const struct window *window, int64_t number);
+
+/* Cuts a closed frame that has packets behind its last one. */
+void window_trim(const struct window *window, const struct br_stream *stream, struct br_frame *frame);
+
+/* Sum of a counter over all threads; source nsources: of no known source. */
+uint64_t window_count(const struct window *window, size_t source, enum window_reason reason);
+
+#endif

@@ -1,0 +1,118 @@
+"""What the tests of capture share: a pipeline that captures, what it recorded, and its counters."""
+import glob
+import os
+import re
+import socket
+import sys
+import time
+
+import numpy as np
+
+import harness
+from wires_common import free_port, Running
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "oracle"))
+import packets  # noqa: E402
+
+REASONS = ("accepted", "late", "duplicate", "foreign", "malformed", "flagged", "stray", "no_frame", "early")
+
+
+def capture(directory, fengine, port, frame_samples, more="start_sample: 0, idle_s: 0.6", stream="sample_ns: 2560",
+            record=True, out="raw"):
+    """A running capture of what `fengine` sends."""
+    channels = len(fengine.channel_ids())
+    out = f"- {{stage: record, in: packets, directory: ., prefix: {out}, overwrite: true}}" if record else ""
+    return Running(directory, f"""
+stream: {{epoch_ns: 1700000000000000000, {stream}, freq_mhz: {{first: 400, step: 0.1, count: {channels}}}}}
+pipeline:
+  - stage: capture
+    packet: {fengine.name}
+    addresses: "127.0.0.1:{port}"
+    sources: {list(fengine.sources)}
+    streams: {list(fengine.streams)}
+    values: offset_binary
+    real: high
+    frame_samples: {frame_samples}
+    open: 4
+    {more.replace(", ", chr(10) + "    ")}
+    out: packets
+  {out}
+""", name="capture.yaml")
+
+
+def recorded(directory, fengine, frame_samples):
+    """raw[time][channel][input], received [time][channel][input] and the share [time][channel], and the first sample, of the
+    recording: by the words of stages/common/packets/layout.h."""
+    path = sorted(glob.glob(os.path.join(directory, "raw*.dada")))
+    assert len(path) == 1, path
+    keys, size = harness.header(path[0])
+    assert keys["DTYPE"] == "uint8" and keys["AXES"] == "time,freq,input", keys
+    f = np.fromfile(path[0], np.uint8, offset=size)
+    t, nsources, nstreams = fengine.t, len(fengine.sources), len(fengine.streams)
+    payload = t * fengine.c * fengine.i
+    slots, blocks = nsources * nstreams, frame_samples // t
+    row = (slots + 31) // 32 * 4
+    first, n = int(keys["SAMPLE0"]), int(keys["SAMPLES"])
+    ids = fengine.channel_ids()
+    raw = np.zeros((n, len(ids), nsources * fengine.i), np.uint8)
+    got = np.zeros(raw.shape, bool)
+    at, done = 0, 0
+    while done < n:
+        here = min(frame_samples - (first + done) % frame_samples, n - done) // t
+        data = f[at:at + here * slots * payload].reshape(here, nsources, nstreams, payload)
+        at += here * slots * payload
+        bits = np.unpackbits(f[at:at + blocks * row].reshape(blocks, row), axis=1, bitorder="little")
+        at += blocks * row
+        for b in range(here):
+            for s in range(nsources):
+                for k, stream in enumerate(fengine.streams):
+                    where = np.ix_(range(done + b * t, done + (b + 1) * t), [ids.index(c) for c in fengine.channels(stream)],
+                                   range(s * fengine.i, (s + 1) * fengine.i))
+                    got[where] = bits[b, s * nstreams + k]
+                    raw[where] = fengine.unpacked(data[b, s, k].tobytes())
+        assert not bits[:, slots:].any()
+        done += here * t
+    assert at == f.size, (at, f.size)
+    share = harness.read_gaps(path[0], first, n, len(ids), 1)
+    return raw, got, share, first
+
+
+def share_of(fraction):
+    """Validity of a share: 0 only for none, 255 only for all."""
+    byte = np.floor(fraction * 255 + 0.5)
+    return np.where(fraction == 0, 0, np.where(fraction == 1, 255, np.clip(byte, 1, 254))).astype(np.uint8)
+
+
+def counters(text):
+    """{source or None: {reason: n}} of the notes at the end, and the totals."""
+    by_source = {}
+    for line in text.splitlines():
+        m = re.search(r"(source (\d+)|no known source): (.*)", line)
+        if m is None:
+            continue
+        n = {r: 0 for r in (*REASONS, "never came")}
+        for value, reason in re.findall(r"(\d+) (never came|\w+)", m.group(3)):
+            n[reason] = int(value)
+        by_source[int(m.group(2)) if m.group(2) else None] = n
+    total = re.search(r"(\d+) packets: (.*); (\d+) never came, of which the kernel lost (\d+); (\d+) resets", text)
+    assert total, text
+    sums = {reason: int(value) for value, reason in re.findall(r"(\d+) (\w+)", total.group(2))}
+    return by_source, {**sums, "packets": int(total.group(1)), "never came": int(total.group(3)), "kernel": int(total.group(4)),
+                       "resets": int(total.group(5))}
+
+
+class Sender:
+    """Sends datagrams to a port of this machine, so many a second at most."""
+
+    def __init__(self, port, rate=5000, host="127.0.0.1"):
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.to, self.rate, self.sent, self.begin = (host, port), rate, 0, None
+
+    def send(self, packet):
+        if self.begin is None:
+            self.begin = time.monotonic()
+        self.sent += 1
+        ahead = self.begin + self.sent / self.rate - time.monotonic()
+        if ahead > 0.002:
+            time.sleep(ahead)
+        self.socket.sendto(packet, self.to)
