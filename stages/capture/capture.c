@@ -16,55 +16,70 @@ enum { TICK_MS = 20, LOOK_MS = 250 };
 
 static const char *const backends[] = {"auto", "packet", "socket", NULL};
 static const char *const resets[] = {"restart", "stop", NULL};
-#define AT(key, kind) .name = #key, .type = kind, .offset = offsetof(struct capture, key)
 static const struct br_param params[] = {
-    {AT(packet, BR_P_STRING), .required = true,
-     .help = "the packets: a description by name (chord-crs, chime-ice, casm-snap, lwa-snap2, ata-snap, "
+    BR_PARAM("packet", BR_P_STRING, struct capture, packet,
+             "the packets: a description by name (chord-crs, chime-ice, casm-snap, lwa-snap2, ata-snap, "
              "dsa110-snap, "
-             "spead) or its path"},
-    {AT(addresses, BR_P_STRINGS), .help = "where to listen: host:port, *:port, or multicast groups; default: "
-                                          "the description's port on each interface"},
-    {AT(interfaces, BR_P_STRINGS), .help = "names of network interfaces: one for all addresses, one for "
-                                           "each, or, without addresses, those to listen on"},
-    {AT(backend, BR_P_CHOICE), .def = "auto", .choices = backends,
-     .help = "packet: a ring shared with the kernel (CAP_NET_RAW); socket: UDP sockets (no rights); auto: "
-             "the first that works"},
-    {AT(threads, BR_P_INT), .def = "1", .min = 1, .max = 32, .help = "receiving threads for each address"},
-    {AT(receive_buffer, BR_P_INT), .def = "67108864", .min = 65536, .max = 1 << 30, .unit = "bytes",
-     .help = "of the kernel, for each thread"},
-    {AT(sources, BR_P_INTS), .min = 0, .max = PACKET_MAX_IDS - 1, .min_count = 1, .max_count = PACKET_MAX_IDS,
-     .help = "ids of the senders in the order of the inputs; default: the description's"},
-    {AT(streams, BR_P_INTS), .min = 0, .max = PACKET_MAX_IDS - 1, .min_count = 1, .max_count = PACKET_MAX_IDS,
-     .help = "ids of the streams that this node gets; default: the description's"},
-    {AT(absent, BR_P_INTS), .min = 0, .max = PACKET_MAX_IDS - 1,
-     .help = "ids of senders that are known to be absent: nothing is expected of them"},
-    {AT(values, BR_P_CHOICE), .choices = packet_values,
-     .help = "of a nibble, over what the description says"},
-    {AT(real, BR_P_CHOICE), .choices = packet_real,
-     .help = "which nibble is the real part, over what the description says"},
-    {AT(frame_samples, BR_P_INT), .def = "8192", .min = 1, .max = 1 << 30,
-     .help = "base samples of a frame; frames begin at multiples of it, so that all nodes cut alike"},
-    {AT(open, BR_P_INT), .def = "2", .min = 2, .max = WINDOW_MAX_OPEN,
-     .help = "frames that are filled at a time"},
-    {AT(hold_samples, BR_P_INT), .def = "0", .min = 0, .max = 1 << 30,
-     .help = "a frame goes on when most sources are so far beyond its end; 0: a quarter of a frame"},
-    {AT(wait_s, BR_P_REAL), .def = "2", .min = 0, .max = 1e6, .unit = "s",
-     .help = "begin at the next frame when all sources were seen, or so long after the first packet"},
-    {AT(start_s, BR_P_REAL), .min = 0, .max = 1e6, .unit = "s",
-     .help = "begin so long after the first packet, whoever sends: switches reset their ports when traffic "
-             "begins"},
-    {AT(start_utc, BR_P_STRING), .help = "begin at this time by the F-engine's clock: 2026-11-23-12:00:00"},
-    {AT(start_sample, BR_P_INT), .def = "-1", .min = -1, .max = 9e18,
-     .help = "begin with the frame that holds this base sample"},
-    {AT(on_reset, BR_P_CHOICE), .def = "restart", .choices = resets,
-     .help = "when most counters jump back: go on at the true time, or end the run"},
-    {AT(reset_samples, BR_P_INT), .def = "0", .min = 0, .max = 9e18,
-     .help = "what is farther from the open frames is a jump; 0: 16 frames or 1 s, whichever is more"},
-    {AT(epoch_url, BR_P_STRING), .help = "where the F-engine's controller says the time of sample 0: "
-                                         "http://controller:54321/get-frame0-time; asked "
-                                         "again every 5 s"},
-    {AT(idle_s, BR_P_REAL), .def = "0", .min = 0, .max = 1e6, .unit = "s",
-     .help = "end when nothing came for so long; 0: never"},
+             "spead) or its path",
+             .required = true),
+    BR_PARAM("addresses", BR_P_STRINGS, struct capture, addresses,
+             "where to listen: host:port, *:port, or multicast groups; default: "
+             "the description's port on each interface"),
+    BR_PARAM("interfaces", BR_P_STRINGS, struct capture, interfaces,
+             "names of network interfaces: one for all addresses, one for "
+             "each, or, without addresses, those to listen on"),
+    BR_PARAM("backend", BR_P_CHOICE, struct capture, backend,
+             "packet: a ring shared with the kernel (CAP_NET_RAW); socket: UDP sockets (no rights); auto: "
+             "the first that works",
+             .def = "auto", .choices = backends),
+    BR_PARAM("threads", BR_P_INT, struct capture, threads, "receiving threads for each address", .def = "1",
+             .min = 1, .max = 32),
+    BR_PARAM("receive_buffer", BR_P_INT, struct capture, receive_buffer, "of the kernel, for each thread",
+             .def = "67108864", .min = 65536, .max = 1 << 30, .unit = "bytes"),
+    BR_PARAM("sources", BR_P_INTS, struct capture, sources,
+             "ids of the senders in the order of the inputs; default: the description's", .min = 0,
+             .max = PACKET_MAX_IDS - 1, .min_count = 1, .max_count = PACKET_MAX_IDS),
+    BR_PARAM("streams", BR_P_INTS, struct capture, streams,
+             "ids of the streams that this node gets; default: the description's", .min = 0,
+             .max = PACKET_MAX_IDS - 1, .min_count = 1, .max_count = PACKET_MAX_IDS),
+    BR_PARAM("absent", BR_P_INTS, struct capture, absent,
+             "ids of senders that are known to be absent: nothing is expected of them", .min = 0,
+             .max = PACKET_MAX_IDS - 1),
+    BR_PARAM("values", BR_P_CHOICE, struct capture, values, "of a nibble, over what the description says",
+             .choices = packet_values),
+    BR_PARAM("real", BR_P_CHOICE, struct capture, real,
+             "which nibble is the real part, over what the description says", .choices = packet_real),
+    BR_PARAM("frame_samples", BR_P_INT, struct capture, frame_samples,
+             "base samples of a frame; frames begin at multiples of it, so that all nodes cut alike",
+             .def = "8192", .min = 1, .max = 1 << 30),
+    BR_PARAM("open", BR_P_INT, struct capture, open, "frames that are filled at a time", .def = "2", .min = 2,
+             .max = WINDOW_MAX_OPEN),
+    BR_PARAM("hold_samples", BR_P_INT, struct capture, hold_samples,
+             "a frame goes on when most sources are so far beyond its end; 0: a quarter of a frame",
+             .def = "0", .min = 0, .max = 1 << 30),
+    BR_PARAM("wait_s", BR_P_REAL, struct capture, wait_s,
+             "begin at the next frame when all sources were seen, or so long after the first packet",
+             .def = "2", .min = 0, .max = 1e6, .unit = "s"),
+    BR_PARAM("start_s", BR_P_REAL, struct capture, start_s,
+             "begin so long after the first packet, whoever sends: switches reset their ports when traffic "
+             "begins",
+             .min = 0, .max = 1e6, .unit = "s"),
+    BR_PARAM("start_utc", BR_P_STRING, struct capture, start_utc,
+             "begin at this time by the F-engine's clock: 2026-11-23-12:00:00"),
+    BR_PARAM("start_sample", BR_P_INT, struct capture, start_sample,
+             "begin with the frame that holds this base sample", .def = "-1", .min = -1, .max = 9e18),
+    BR_PARAM("on_reset", BR_P_CHOICE, struct capture, on_reset,
+             "when most counters jump back: go on at the true time, or end the run", .def = "restart",
+             .choices = resets),
+    BR_PARAM("reset_samples", BR_P_INT, struct capture, reset_samples,
+             "what is farther from the open frames is a jump; 0: 16 frames or 1 s, whichever is more",
+             .def = "0", .min = 0, .max = 9e18),
+    BR_PARAM("epoch_url", BR_P_STRING, struct capture, epoch_url,
+             "where the F-engine's controller says the time of sample 0: "
+             "http://controller:54321/get-frame0-time; asked "
+             "again every 5 s"),
+    BR_PARAM("idle_s", BR_P_REAL, struct capture, idle_s, "end when nothing came for so long; 0: never",
+             .def = "0", .min = 0, .max = 1e6, .unit = "s"),
     {0},
 };
 static const struct br_port outputs[] = {

@@ -63,102 +63,108 @@ static const char *const axis_names[] = {"time", "freq", "pol", "dish", "input",
 
 #define MAX_NUMBER 9.2e18
 
-#define KEY(owner, key, kind) .name = #key, .type = kind, .offset = offsetof(struct owner, key)
 static const struct br_param field_params[] = {
-    {KEY(field_keys, offset, BR_P_INT), .min = 0, .max = 65506, .unit = "bytes",
-     .help = "from the start of the UDP payload"},
-    {KEY(field_keys, item, BR_P_INT), .min = 1, .max = 32767, .help = "SPEAD: id of the item"},
-    {KEY(field_keys, pointer, BR_P_BOOL), .def = "false",
-     .help = "SPEAD: points into the heap instead of having a value; for what is sent"},
-    {KEY(field_keys, bytes, BR_P_INT), .min = 1, .max = 8, .help = "width in the header"},
-    {KEY(field_keys, byte_order, BR_P_CHOICE), .choices = order_choices,
-     .help = "of this field; default: the packet's"},
-    {KEY(field_keys, shift, BR_P_INT), .def = "0", .min = 0, .max = 63, .help = "bits below the number"},
-    {KEY(field_keys, bits, BR_P_INT), .min = 1, .max = 64,
-     .help = "width of the number; default: all above shift"},
-    {KEY(field_keys, divide, BR_P_INT), .def = "1", .min = 1, .max = MAX_NUMBER,
-     .help = "the number counts in units of this"},
-    {KEY(field_keys, equals, BR_P_INT), .min = 0, .max = MAX_NUMBER,
-     .help = "another value: a packet of another protocol"},
-    {KEY(field_keys, expect, BR_P_INT), .min = 0, .max = MAX_NUMBER,
-     .help = "another value: a malformed packet"},
-    {KEY(field_keys, lost_if, BR_P_INT), .def = "0", .min = 0, .max = MAX_NUMBER,
-     .help = "bits that say that the payload is no good"},
+    BR_PARAM("offset", BR_P_INT, struct field_keys, offset, "from the start of the UDP payload", .min = 0,
+             .max = 65506, .unit = "bytes"),
+    BR_PARAM("item", BR_P_INT, struct field_keys, item, "SPEAD: id of the item", .min = 1, .max = 32767),
+    BR_PARAM("pointer", BR_P_BOOL, struct field_keys, pointer,
+             "SPEAD: points into the heap instead of having a value; for what is sent", .def = "false"),
+    BR_PARAM("bytes", BR_P_INT, struct field_keys, bytes, "width in the header", .min = 1, .max = 8),
+    BR_PARAM("byte_order", BR_P_CHOICE, struct field_keys, byte_order, "of this field; default: the packet's",
+             .choices = order_choices),
+    BR_PARAM("shift", BR_P_INT, struct field_keys, shift, "bits below the number", .def = "0", .min = 0,
+             .max = 63),
+    BR_PARAM("bits", BR_P_INT, struct field_keys, bits, "width of the number; default: all above shift",
+             .min = 1, .max = 64),
+    BR_PARAM("divide", BR_P_INT, struct field_keys, divide, "the number counts in units of this", .def = "1",
+             .min = 1, .max = MAX_NUMBER),
+    BR_PARAM("equals", BR_P_INT, struct field_keys, equals, "another value: a packet of another protocol",
+             .min = 0, .max = MAX_NUMBER),
+    BR_PARAM("expect", BR_P_INT, struct field_keys, expect, "another value: a malformed packet", .min = 0,
+             .max = MAX_NUMBER),
+    BR_PARAM("lost_if", BR_P_INT, struct field_keys, lost_if, "bits that say that the payload is no good",
+             .def = "0", .min = 0, .max = MAX_NUMBER),
     {0},
 };
 #define FORM_PARAMS                                                                                          \
-    {KEY(form_keys, fields, BR_P_STRINGS), .required = true, .min_count = 1, .max_count = PACKET_MAX_TERMS,  \
-     .help = "names of fields"},                                                                             \
-        {KEY(form_keys, times, BR_P_INTS), .max_count = PACKET_MAX_TERMS, .min_count = 1,                    \
-         .help = "what each is multiplied by; default: 1"},                                                  \
-    {                                                                                                        \
-        KEY(form_keys, offset, BR_P_INT), .def = "0", .help = "what is added"                                \
-    }
+    BR_PARAM("fields", BR_P_STRINGS, struct form_keys, fields, "names of fields", .required = true,          \
+             .min_count = 1, .max_count = PACKET_MAX_TERMS),                                                 \
+        BR_PARAM("times", BR_P_INTS, struct form_keys, times, "what each is multiplied by; default: 1",      \
+                 .max_count = PACKET_MAX_TERMS, .min_count = 1),                                             \
+        BR_PARAM("offset", BR_P_INT, struct form_keys, offset, "what is added", .def = "0")
 static const struct br_param form_params[] = {FORM_PARAMS, {0}};
 static const struct br_param sequence_params[] = {
     FORM_PARAMS,
-    {KEY(form_keys, bits, BR_P_INT), .def = "64", .min = 1, .max = 64,
-     .help = "the counter starts again after 2^this"},
-    {KEY(form_keys, samples, BR_P_INT), .def = "1", .min = 1, .max = 1 << 30, .unit = "base samples",
-     .help = "one count"},
+    BR_PARAM("bits", BR_P_INT, struct form_keys, bits, "the counter starts again after 2^this", .def = "64",
+             .min = 1, .max = 64),
+    BR_PARAM("samples", BR_P_INT, struct form_keys, samples, "one count", .def = "1", .min = 1,
+             .max = 1 << 30, .unit = "base samples"),
     {0},
 };
 static const struct br_param channel_params[] = {
-    {KEY(channel_keys, base, BR_P_INT), .def = "0", .min = -1e9, .max = 1e9, .help = "channel of stream 0"},
-    {KEY(channel_keys, step, BR_P_INT), .def = "1", .min = -1e9, .max = 1e9,
-     .help = "from one channel of a packet to the next"},
+    BR_PARAM("base", BR_P_INT, struct channel_keys, base, "channel of stream 0", .def = "0", .min = -1e9,
+             .max = 1e9),
+    BR_PARAM("step", BR_P_INT, struct channel_keys, step, "from one channel of a packet to the next",
+             .def = "1", .min = -1e9, .max = 1e9),
     {0},
 };
 static const struct br_param payload_params[] = {
-    {KEY(payload_keys, offset, BR_P_INT), .min = 0, .max = 65506, .unit = "bytes",
-     .help = "from the start of the UDP payload"},
-    {KEY(payload_keys, axes, BR_P_STRINGS), .required = true, .min_count = 1, .max_count = PACKET_MAX_AXES,
-     .help = "time, freq, pol, dish, input; slowest first"},
-    {KEY(payload_keys, lengths, BR_P_INTS), .required = true, .min = 1, .max = PACKET_MAX_BYTES,
-     .min_count = 1, .max_count = PACKET_MAX_AXES, .help = "of the axes"},
+    BR_PARAM("offset", BR_P_INT, struct payload_keys, offset, "from the start of the UDP payload", .min = 0,
+             .max = 65506, .unit = "bytes"),
+    BR_PARAM("axes", BR_P_STRINGS, struct payload_keys, axes, "time, freq, pol, dish, input; slowest first",
+             .required = true, .min_count = 1, .max_count = PACKET_MAX_AXES),
+    BR_PARAM("lengths", BR_P_INTS, struct payload_keys, lengths, "of the axes", .required = true, .min = 1,
+             .max = PACKET_MAX_BYTES, .min_count = 1, .max_count = PACKET_MAX_AXES),
     {0},
 };
 static const struct br_param coding_params[] = {
-    {KEY(coding_keys, values, BR_P_CHOICE), .choices = packet_values, .help = "of a nibble"},
-    {KEY(coding_keys, real, BR_P_CHOICE), .choices = packet_real, .help = "which nibble is the real part"},
+    BR_PARAM("values", BR_P_CHOICE, struct coding_keys, values, "of a nibble", .choices = packet_values),
+    BR_PARAM("real", BR_P_CHOICE, struct coding_keys, real, "which nibble is the real part",
+             .choices = packet_real),
     {0},
 };
 static const struct br_param freq_params[] = {
-    {KEY(freq_keys, first, BR_P_REAL), .required = true, .unit = "MHz", .help = "centre of channel 0"},
-    {KEY(freq_keys, step, BR_P_REAL), .required = true, .unit = "MHz", .help = "from a channel to the next"},
+    BR_PARAM("first", BR_P_REAL, struct freq_keys, first, "centre of channel 0", .required = true,
+             .unit = "MHz"),
+    BR_PARAM("step", BR_P_REAL, struct freq_keys, step, "from a channel to the next", .required = true,
+             .unit = "MHz"),
     {0},
 };
 static const struct br_param ids_params[] = {
-    {KEY(ids_keys, first, BR_P_INT), .def = "0", .min = 0, .max = PACKET_MAX_IDS - 1, .help = "the first id"},
-    {KEY(ids_keys, step, BR_P_INT), .def = "1", .min = 1, .max = PACKET_MAX_IDS, .help = "between ids"},
-    {KEY(ids_keys, count, BR_P_INT), .min = 1, .max = PACKET_MAX_IDS, .help = "how many"},
-    {KEY(ids_keys, ids, BR_P_INTS), .min = 0, .max = PACKET_MAX_IDS - 1, .min_count = 1,
-     .max_count = PACKET_MAX_IDS, .help = "or all of them, in order"},
+    BR_PARAM("first", BR_P_INT, struct ids_keys, first, "the first id", .def = "0", .min = 0,
+             .max = PACKET_MAX_IDS - 1),
+    BR_PARAM("step", BR_P_INT, struct ids_keys, step, "between ids", .def = "1", .min = 1,
+             .max = PACKET_MAX_IDS),
+    BR_PARAM("count", BR_P_INT, struct ids_keys, count, "how many", .min = 1, .max = PACKET_MAX_IDS),
+    BR_PARAM("ids", BR_P_INTS, struct ids_keys, ids, "or all of them, in order", .min = 0,
+             .max = PACKET_MAX_IDS - 1, .min_count = 1, .max_count = PACKET_MAX_IDS),
     {0},
 };
 #define MAP(owner, params) .fields = params, .size = sizeof(struct owner)
 static const struct br_param packet_params[] = {
-    {KEY(keys, header, BR_P_CHOICE), .def = "fixed", .choices = header_choices,
-     .help = "fields at fixed offsets, or items of SPEAD-64-48"},
-    {KEY(keys, byte_order, BR_P_CHOICE), .def = "big", .choices = order_choices, .help = "of the fields"},
-    {KEY(keys, bytes, BR_P_INT), .min = 1, .max = PACKET_MAX_BYTES, .help = "of the UDP payload"},
-    {KEY(keys, port, BR_P_INT), .def = "0", .min = 0, .max = 65535, .help = "usual UDP port; 0: unknown"},
-    {KEY(keys, sequence, BR_P_MAP), MAP(form_keys, sequence_params), .required = true,
-     .help = "counter of the first time sample"},
-    {KEY(keys, source, BR_P_MAP), MAP(form_keys, form_params), .help = "id of the sender"},
-    {KEY(keys, stream, BR_P_MAP), MAP(form_keys, form_params), .help = "id of the channels"},
-    {KEY(keys, channel, BR_P_MAP), MAP(channel_keys, channel_params), .help = "channels of a packet"},
-    {KEY(keys, payload, BR_P_MAP), MAP(payload_keys, payload_params), .required = true,
-     .help = "where the samples are"},
-    {KEY(keys, coding, BR_P_MAP), MAP(coding_keys, coding_params), .help = "of a byte"},
-    {KEY(keys, sample_ns, BR_P_RATIONAL), .unit = "ns", .help = "base sample"},
-    {.name = "freq_mhz",
-     .type = BR_P_MAP,
-     .offset = offsetof(struct keys, freq),
-     MAP(freq_keys, freq_params),
-     .help = "centres of channels by id"},
-    {KEY(keys, sources, BR_P_MAP), MAP(ids_keys, ids_params), .help = "senders of a node, by default"},
-    {KEY(keys, streams, BR_P_MAP), MAP(ids_keys, ids_params), .help = "streams of a node, by default"},
+    BR_PARAM("header", BR_P_CHOICE, struct keys, header, "fields at fixed offsets, or items of SPEAD-64-48",
+             .def = "fixed", .choices = header_choices),
+    BR_PARAM("byte_order", BR_P_CHOICE, struct keys, byte_order, "of the fields", .def = "big",
+             .choices = order_choices),
+    BR_PARAM("bytes", BR_P_INT, struct keys, bytes, "of the UDP payload", .min = 1, .max = PACKET_MAX_BYTES),
+    BR_PARAM("port", BR_P_INT, struct keys, port, "usual UDP port; 0: unknown", .def = "0", .min = 0,
+             .max = 65535),
+    BR_PARAM("sequence", BR_P_MAP, struct keys, sequence, "counter of the first time sample",
+             MAP(form_keys, sequence_params), .required = true),
+    BR_PARAM("source", BR_P_MAP, struct keys, source, "id of the sender", MAP(form_keys, form_params)),
+    BR_PARAM("stream", BR_P_MAP, struct keys, stream, "id of the channels", MAP(form_keys, form_params)),
+    BR_PARAM("channel", BR_P_MAP, struct keys, channel, "channels of a packet",
+             MAP(channel_keys, channel_params)),
+    BR_PARAM("payload", BR_P_MAP, struct keys, payload, "where the samples are",
+             MAP(payload_keys, payload_params), .required = true),
+    BR_PARAM("coding", BR_P_MAP, struct keys, coding, "of a byte", MAP(coding_keys, coding_params)),
+    BR_PARAM("sample_ns", BR_P_RATIONAL, struct keys, sample_ns, "base sample", .unit = "ns"),
+    BR_PARAM("freq_mhz", BR_P_MAP, struct keys, freq, "centres of channels by id",
+             MAP(freq_keys, freq_params)),
+    BR_PARAM("sources", BR_P_MAP, struct keys, sources, "senders of a node, by default",
+             MAP(ids_keys, ids_params)),
+    BR_PARAM("streams", BR_P_MAP, struct keys, streams, "streams of a node, by default",
+             MAP(ids_keys, ids_params)),
     {0},
 };
 
