@@ -4,6 +4,7 @@
  * the output queue to the window, several ahead, closes the oldest one when most sources are past it, and hands it on; it
  * alone decides where the stream begins, what a jump of the counters means, and what to say. */
 #include "stages/capture/capture.h"
+#include "buffers/clock.h"
 #include "stages/common/formats/text.h"
 
 #include <inttypes.h>
@@ -340,7 +341,7 @@ static bool close_oldest(struct br_stage *stage, struct capture *c, bool trim)
     if (trim) window_trim(&c->window, out, frame);
     c->ngiven--;
     c->last_sample = (int64_t)(frame->first + frame->samples);
-    c->last_ns = net_now();
+    c->last_ns = br_clock_ns();
     return true;
 }
 
@@ -381,7 +382,7 @@ static void resume(struct br_stage *stage, struct capture *c)
     uint64_t failures = 0;
     int64_t shift = atomic_load(&c->window.shift), step = (int64_t)c->layout.packet_samples;
     if (c->resume_raw + shift < c->last_sample) {
-        int64_t sample = true_sample(stage, c, net_now(), &failures);
+        int64_t sample = true_sample(stage, c, br_clock_ns(), &failures);
         shift = (sample - c->resume_raw + step - 1) / step * step;
         br_stage_warn(
             stage, "the counters of most sources began again, at sample %" PRId64 " by our count%s",
@@ -452,7 +453,7 @@ static void look(struct br_stage *stage, struct capture *c, uint64_t now)
 static int process(struct br_stage *stage, void *self, const struct br_io *io)
 {
     struct capture *c = self;
-    uint64_t now = net_now();
+    uint64_t now = br_clock_ns();
     look(stage, c, now);
     bool idle = c->idle_s > 0 && (double)(now - c->heard_ns) * 1e-9 > c->idle_s;
     if (c->ending || idle || br_stage_stopping(stage)) return end(stage, c);
