@@ -1,12 +1,10 @@
 /* gpu.c - see gpu.h. */
 #include "buffers/gpu.h"
-#include "buffers/clock.h"
 
 #include <cuda_runtime_api.h>
 #include <nvtx3/nvToolsExt.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 /* BR_OK, or the failure of `call` in words. */
 static int check(cudaError_t status, const char *call, struct br_error *error)
@@ -25,8 +23,12 @@ int br_gpu_devices(struct br_error *why)
     cudaError_t status = cudaGetDeviceCount(&n);
     if (status == cudaSuccess && n > 0) return n;
     (void)cudaGetLastError();
+    int driver = 0; /* stays 0 where there is no driver at all */
+    if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
     br_fail(why, BR_E_DEVICE, "no GPU can be used: %s",
-            status == cudaSuccess ? "the driver sees none" : cudaGetErrorString(status));
+            driver == 0             ? "this machine has no NVIDIA driver"
+            : status == cudaSuccess ? "the driver sees none"
+                                    : cudaGetErrorString(status));
     return 0;
 }
 
@@ -63,6 +65,13 @@ void br_gpu_stream_destroy(struct br_gpu_stream *stream)
 int br_gpu_stream_wait(const struct br_gpu_stream *stream, struct br_error *error)
 {
     return check(cudaStreamSynchronize(stream->handle), "cudaStreamSynchronize", error);
+}
+
+int br_gpu_stream_query(const struct br_gpu_stream *stream, struct br_error *error)
+{
+    cudaError_t status = cudaStreamQuery(stream->handle);
+    if (status == cudaErrorNotReady) return 0;
+    return status == cudaSuccess ? 1 : check(status, "cudaStreamQuery", error);
 }
 
 int br_gpu_alloc(void **memory, int device, size_t bytes, struct br_error *error)
@@ -128,38 +137,11 @@ int br_gpu_event_order(br_gpu_event event, const struct br_gpu_stream *stream, s
     return check(cudaStreamWaitEvent(stream->handle, event, 0), "cudaStreamWaitEvent", error);
 }
 
-/* --- waiting for an event ---
- *
- * An event that the driver can wait for without spinning raises an interrupt when it happens, waited for
- * or not, and wakes a thread of the driver's: on an H200 in a virtual machine a wait cost 78 us of
- * processor time and came back 370 us late. Frames come at a regular pace, so that it is known quite well
- * how long to sleep: most of the shortest of the last waits at one go, then short naps, each a small part
- * of the time waited so far. */
-enum { NAP_NS = 20000, LONGEST_NAP_NS = 1000000 };
-
-static void nap(uint64_t ns)
+int br_gpu_event_query(br_gpu_event event, struct br_error *error)
 {
-    struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
-    nanosleep(&t, NULL);
-}
-
-int br_gpu_event_wait(br_gpu_event event, struct br_gpu_waits *waits, struct br_error *error)
-{
-    uint64_t begin = br_clock_ns(), expected = UINT64_MAX;
     cudaError_t status = cudaEventQuery(event);
-    for (int i = 0; i < BR_GPU_WAITS; i++)
-        if (waits->ns[i] < expected) expected = waits->ns[i];
-    if (status == cudaErrorNotReady && expected > 4 * NAP_NS) {
-        nap(expected - expected / 16);
-        status = cudaEventQuery(event);
-    }
-    while (status == cudaErrorNotReady) {
-        uint64_t part = (br_clock_ns() - begin) / 32;
-        nap(part < NAP_NS ? NAP_NS : part > LONGEST_NAP_NS ? LONGEST_NAP_NS : part);
-        status = cudaEventQuery(event);
-    }
-    waits->ns[waits->next++ % BR_GPU_WAITS] = br_clock_ns() - begin;
-    return check(status, "waiting for an event", error);
+    if (status == cudaErrorNotReady) return 0;
+    return status == cudaSuccess ? 1 : check(status, "cudaEventQuery", error);
 }
 
 bool br_gpu_event_done(br_gpu_event event)

@@ -37,8 +37,11 @@ int br_gpu_use(int device, struct br_error *error);
 /* The stream does not wait for the default stream, nor the other way round. */
 int br_gpu_stream_create(struct br_gpu_stream *stream, int device, struct br_error *error);
 void br_gpu_stream_destroy(struct br_gpu_stream *stream);
-int br_gpu_stream_wait(const struct br_gpu_stream *stream,
-                       struct br_error *error); /* the host waits until all is done */
+/* The host waits until all that is enqueued is done. */
+int br_gpu_stream_wait(const struct br_gpu_stream *stream, struct br_error *error);
+
+/* 1 when all that is enqueued is done, 0 when it is not. BR_E_DEVICE when it failed. */
+int br_gpu_stream_query(const struct br_gpu_stream *stream, struct br_error *error);
 
 /* Device memory; the message says what was asked and what is free. */
 int br_gpu_alloc(void **memory, int device, size_t bytes, struct br_error *error);
@@ -55,16 +58,9 @@ int br_gpu_event_record(br_gpu_event event, const struct br_gpu_stream *stream, 
 int br_gpu_event_order(br_gpu_event event, const struct br_gpu_stream *stream,
                        struct br_error *error); /* stream after event */
 
-/* How long one place in the code waited for its last events, in nanoseconds; all zero to begin with. */
-enum { BR_GPU_WAITS = 4 };
-struct br_gpu_waits {
-    uint64_t ns[BR_GPU_WAITS];
-    unsigned next;
-};
+/* 1 when the event has happened, 0 when it has not. BR_E_DEVICE. */
+int br_gpu_event_query(br_gpu_event event, struct br_error *error);
 
-/* Host after event: the calling thread sleeps until the event has happened, and learns in `waits` for how
- * long. */
-int br_gpu_event_wait(br_gpu_event event, struct br_gpu_waits *waits, struct br_error *error);
 bool br_gpu_event_done(br_gpu_event event);
 double br_gpu_event_ms(br_gpu_event from, br_gpu_event to); /* both timed and done; negative on failure */
 

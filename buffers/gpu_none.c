@@ -43,6 +43,12 @@ int br_gpu_stream_wait(const struct br_gpu_stream *stream, struct br_error *erro
     return none(error);
 }
 
+int br_gpu_stream_query(const struct br_gpu_stream *stream, struct br_error *error)
+{
+    (void)stream;
+    return none(error);
+}
+
 int br_gpu_alloc(void **memory, int device, size_t bytes, struct br_error *error)
 {
     (void)device, (void)bytes;
@@ -90,10 +96,9 @@ int br_gpu_event_order(br_gpu_event event, const struct br_gpu_stream *stream, s
     return none(error);
 }
 
-int br_gpu_event_wait(br_gpu_event event, struct br_gpu_waits *waits, struct br_error *error)
+int br_gpu_event_query(br_gpu_event event, struct br_error *error)
 {
     (void)event;
-    (void)waits;
     return none(error);
 }
 

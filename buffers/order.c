@@ -8,7 +8,7 @@
 /* Keeps the first failure of the queue, in words; returns the status. */
 static int keep(struct br_queue *queue, int status, const struct br_error *error)
 {
-    if (status == BR_OK) return BR_OK;
+    if (status == BR_OK || status == BR_E_STOPPED) return status;
     lock(queue);
     if (queue->failure.status == BR_OK)
         br_fail(&queue->failure, BR_E_DEVICE, "queue '%s': %s", queue->name, error->text);

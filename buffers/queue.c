@@ -42,6 +42,7 @@ int br_queue_create(struct br_queue **queue, const char *name, const struct br_s
     q->place = place;
     q->depth = depth;
     q->stream = *stream;
+    q->gpu_waits.stop = &q->aborted;
     make_locks(q);
     *queue = q;
     return BR_OK;
@@ -62,6 +63,7 @@ int br_queue_add_reader(struct br_queue *queue, const char *name, enum br_policy
         return br_fail(error, BR_E_NO_MEMORY, "queue '%s': no memory for reader '%s'", queue->name, name);
     }
     r->queue = queue;
+    r->gpu_waits.stop = &queue->aborted;
     r->counters.policy = policy;
     struct br_reader **end = &queue->readers;
     while (*end != NULL) end = &(*end)->sibling;
@@ -170,6 +172,30 @@ const char *br_reader_name(const struct br_reader *reader)
     return reader->name;
 }
 
+uint64_t br_queue_gpu_wait_since(const struct br_queue *queue)
+{
+    return atomic_load_explicit(&queue->gpu_waits.since, memory_order_relaxed);
+}
+
+uint64_t br_reader_gpu_wait_since(const struct br_reader *reader)
+{
+    return atomic_load_explicit(&reader->gpu_waits.since, memory_order_relaxed);
+}
+
+bool br_queue_oldest_unready(const struct br_queue *queue, uint64_t *first)
+{
+    bool any = false;
+    lock(queue);
+    uint64_t window = queue->next < queue->nevents ? queue->next : queue->nevents;
+    for (uint64_t i = queue->next - window; queue->gpu != NULL && i < queue->next && !any; i++) {
+        const struct entry *entry = &queue->ring[i & queue->mask];
+        any = !br_gpu_event_done(queue->ready[br_slot_index(&queue->slots, entry->slot)]);
+        if (any) *first = entry->first;
+    }
+    unlock(queue);
+    return any;
+}
+
 /* --- counters --- */
 
 void br_queue_get_counters(const struct br_queue *queue, struct br_queue_counters *counters)
@@ -187,6 +213,8 @@ void br_reader_get_counters(const struct br_reader *reader, struct br_reader_cou
 {
     lock(reader->queue);
     *counters = reader->counters;
+    counters->held_frames = reader->held.slot != NULL;
+    counters->held_samples = reader->held.slot != NULL ? reader->held.samples : 0;
     if (reader->wait_since != 0) counters->wait_ns += br_clock_ns() - reader->wait_since;
     unlock(reader->queue);
 }

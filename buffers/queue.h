@@ -27,7 +27,7 @@
  * discarded and hold nobody up.
  *
  * BALANCE. For every reader, when all is over: published = delivered + dropped + discarded, in frames and
- * base samples. */
+ * base samples. Where a reader never came back with a frame, that one is held. */
 #ifndef BEAMRING_BUFFERS_QUEUE_H
 #define BEAMRING_BUFFERS_QUEUE_H
 
@@ -133,6 +133,15 @@ bool br_reader_failed(const struct br_reader *reader);
 /* The first failure behind a BR_E_DEVICE of this queue and its readers. */
 void br_queue_error(const struct br_queue *queue, struct br_error *error);
 
+/* Since when (CLOCK_MONOTONIC, in ns) the producer's (the reader's) thread has been waiting for a GPU; 0: it is not.
+ * Any thread. */
+uint64_t br_queue_gpu_wait_since(const struct br_queue *queue);
+uint64_t br_reader_gpu_wait_since(const struct br_reader *reader);
+
+/* First sample of the oldest published frame whose producer's work has not happened on its GPU; false: there is none.
+ * For finding out which of several stages holds up the others. Any thread. */
+bool br_queue_oldest_unready(const struct br_queue *queue, uint64_t *first);
+
 const struct br_queue *br_reader_queue(const struct br_reader *reader);
 const char *br_reader_name(const struct br_reader *reader);
 
@@ -153,6 +162,7 @@ struct br_reader_counters {
     uint64_t delivered_frames, delivered_samples;
     uint64_t dropped_frames, dropped_samples;     /* lost by a slow dropping reader */
     uint64_t discarded_frames, discarded_samples; /* left unread by a failed, detached or aborted reader */
+    uint64_t held_frames, held_samples;           /* lent to the reader now */
     uint64_t wait_ns;                             /* time the reader waited for a frame */
 };
 

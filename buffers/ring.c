@@ -250,7 +250,7 @@ int br_queue_publish(struct br_queue *queue)
     }
     queue->acquired = NULL;
     uint64_t samples = slot->frame.samples;
-    queue->ring[queue->next++ & queue->mask] = (struct entry){slot, samples};
+    queue->ring[queue->next++ & queue->mask] = (struct entry){slot, slot->frame.first, samples};
     queue->counters.frames++;
     queue->counters.samples += samples;
     if (!slot->frame.complete) queue->counters.missing += slot->frame.missing;

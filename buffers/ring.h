@@ -7,6 +7,7 @@
 #define BEAMRING_BUFFERS_RING_H
 
 #include "buffers/clock.h"
+#include "buffers/gpu_wait.h"
 #include "buffers/slots.h"
 
 #include <pthread.h>
@@ -14,7 +15,7 @@
 
 struct entry {
     struct br_slot *slot;
-    uint64_t samples; /* as published */
+    uint64_t first, samples; /* as published */
 };
 
 struct br_reader {
@@ -55,7 +56,8 @@ struct br_queue {
     struct br_slot *acquired;            /* by the producer, not published yet */
     struct br_slot *ahead[BR_MAX_AHEAD]; /* [nahead] lent to the producer for its next acquires */
     unsigned nahead;
-    bool sealed, ended, failed, aborted;
+    bool sealed, ended, failed;
+    _Atomic bool aborted; /* changes under the lock; a thread that waits for a GPU looks without it */
     bool producer_sleeps, readers_sleep;
     uint64_t wait_since, last_wait_ns; /* the producer's */
     struct br_queue_counters counters;

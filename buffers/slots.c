@@ -1,4 +1,6 @@
+/* slots.c - see slots.h. */
 #include "buffers/slots.h"
+#include "buffers/available.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -34,27 +36,6 @@ size_t br_slots_bytes(const struct br_stream *stream, struct br_place place, uns
 size_t br_slots_device_bytes(const struct br_stream *stream, struct br_place place, unsigned count)
 {
     return place.space == BR_SPACE_CUDA ? times(data_bytes(stream), count) : 0;
-}
-
-/* Memory that can still be had, in bytes; SIZE_MAX when the system does not say. Touching more than that
- * would not fail: it would get some program killed. */
-static size_t available(void)
-{
-    FILE *file = fopen("/proc/meminfo", "re");
-    if (file == NULL) return SIZE_MAX;
-    unsigned long long kib = 0, total = 0;
-    bool found = false;
-    char text[128];
-    while (fgets(text, sizeof text, file) != NULL) {
-        if (sscanf(text, "MemAvailable: %llu kB", &kib) == 1) {
-            total += kib;
-            found = true;
-        } else if (sscanf(text, "SwapFree: %llu kB", &kib) == 1) {
-            total += kib;
-        }
-    }
-    fclose(file);
-    return found ? (size_t)total * 1024 : SIZE_MAX;
 }
 
 static int no_memory(const char *queue, unsigned count, size_t bytes, const char *why, struct br_error *error)
@@ -100,10 +81,11 @@ int br_slots_reserve(struct br_slots *slots, const char *queue, const struct br_
 {
     memset(slots, 0, sizeof *slots);
     slots->place = place;
-    size_t bytes = br_slots_bytes(stream, place, count), free_bytes = available();
+    char who[128], why[160];
+    size_t bytes = br_slots_bytes(stream, place, count),
+           free_bytes = br_memory_available("", who, sizeof who);
     if (bytes > free_bytes) {
-        char why[80];
-        snprintf(why, sizeof why, "the machine has %.1f MiB left", (double)free_bytes / 1048576);
+        snprintf(why, sizeof why, "%s %.1f MiB more", who, (double)free_bytes / 1048576);
         return no_memory(queue, count, bytes, why, error);
     }
     slots->slot = calloc(count, sizeof *slots->slot);
@@ -112,9 +94,9 @@ int br_slots_reserve(struct br_slots *slots, const char *queue, const struct br_
                        ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
                        : MAP_FAILED;
     if (memory == MAP_FAILED) {
-        int why = errno;
+        int reason = errno;
         br_slots_free(slots);
-        return no_memory(queue, count, bytes, strerror(why), error);
+        return no_memory(queue, count, bytes, strerror(reason), error);
     }
     slots->memory = memory;
     slots->bytes = bytes;

@@ -35,8 +35,12 @@ static void set_affinity(struct br_stage *stage, int home)
     if (stage->affinity.count == 0) {
         if (stage->device < 0 || home < 0) return;
         CPU_SET((size_t)home, &set);
-        pthread_setaffinity_np(stage->thread, sizeof set, &set);
-        pthread_setschedparam(stage->thread, SCHED_BATCH, &(struct sched_param){0});
+        int error = pthread_setaffinity_np(stage->thread, sizeof set, &set);
+        if (error != 0)
+            br_stage_warn(stage, "its thread cannot be kept on CPU %d with those of the other GPU stages: %s", home,
+                          strerror(error));
+        error = pthread_setschedparam(stage->thread, SCHED_BATCH, &(struct sched_param){0});
+        if (error != 0) br_stage_warn(stage, "its thread cannot be a batch thread: %s", strerror(error));
         return;
     }
     for (size_t i = 0; i < stage->affinity.count; i++)

@@ -80,6 +80,10 @@ def test_yaml():
 
 def test_device():
     wrong("device: cuda:99\n" + GOOD, "cuda:99", "GPU", where=1)
+    if not os.path.exists("/dev/nvidiactl"):
+        with harness.scratch() as d:
+            said = harness.run(d, "device: cuda:0\n" + GOOD, status=2).err
+        assert "this machine has no NVIDIA driver" in said or "was built without CUDA" in said, said
     wrong("device: tpu\n" + GOOD, "tpu", "expected auto, cpu or cuda:N", where=1)
     wrong(GOOD.replace("seed: 1", "seed: 1, device: cuda:0"), "cuda:0", where=line(GOOD, "seed"))
 
