@@ -12,11 +12,29 @@
  * and D and T multiples of 16; best is T a multiple of 128.
  *
  * Frames that a plan is given one after the other, with nothing between them in the stream and nothing in
- * common in memory, may run beside each other on the device; what comes after them in the stream, or
- * between them, sees them in order. That is fastest where fields and beams go by turns to at least six
- * places each; with less than three, frames run one by one. A kernel of another kind on the same stream
- * that lets the next one begin early (programmatic dependent launch) must have waited for the one before
- * it first. */
+ * common in memory, may run concurrently on the device; what comes after them in the stream, or between them,
+ * sees them in order. That is fastest where fields and beams rotate through at least six buffers each; with
+ * less than three, frames run one by one. A kernel of another kind on the same stream that lets the next one
+ * begin early (programmatic dependent launch) must have waited for the one before it first.
+ *
+ * Which file computes it. A row applies where no row above it does; the files are in kernels/baseband/:
+ *
+ *   backend       shape and call                                 architecture  file
+ *   BR_REFERENCE  all                                            host          reference.c
+ *   BR_CPU        all                                            AVX2          cpu/avx2.c
+ *   BR_CPU        all                                            any host      cpu/cpu.c
+ *   BR_CUDA       D not a multiple of 16, or above 1024          any GPU       gpu/mma/tile.cuh
+ *   BR_CUDA       B above 1024, F P D from 2^30 - 1 on           any GPU       gpu/mma/tile.cuh
+ *   BR_CUDA       e not a multiple of 16, T from 2^30 on         any GPU       gpu/mma/tile.cuh
+ *   BR_CUDA       tiles of 96 beams, D <= 512, and at most       Hopper        gpu/wgmma/small_frames.cuh
+ *                 one tile for every two multiprocessors
+ *   BR_CUDA       the rest                                       Hopper        gpu/wgmma/persistent.cuh
+ *   BR_CUDA       the rest                                       any GPU       gpu/mma/tile.cuh
+ *
+ * A tile is 128 times of one channel and polarisation; on Hopper it has 16, 32, 64 or 96 beams, whichever
+ * costs least of those whose weights fit into shared memory (choose() in gpu/wgmma/launch.cu): with D <= 512
+ * 96 for 65 to 96 beams, 129 to 192, 257 to 288. Hopper is compute capability 9.0, any GPU 8.0 or newer.
+ * params.gpu leaves out rows. docs/kernels.md says how each works. */
 #ifndef BEAMRING_KERNELS_BASEBAND_H
 #define BEAMRING_KERNELS_BASEBAND_H
 
@@ -55,11 +73,12 @@ int br_baseband_create(struct br_baseband **plan, enum br_backend backend,
                        const struct br_baseband_params *params, struct br_why *why);
 void br_baseband_destroy(struct br_baseband *plan);
 
-/* e         [T][F][P][D] int4x2, components in [-8, 7]
- * e_valid   [T][F], 0 = missing; NULL: all valid
- * out       [B][F][P][T] int4x2; missing samples are 0x88 = (-8, -8)
- * out_valid [F][T], 0 or 255; may be NULL when e_valid is NULL
- * saturated [B], the number of components clamped is added per beam; NULL if not wanted. Not with BR_CUDA
+/* e          [T][F][P][D]  int4x2, components in [-8, 7]
+ * e_valid    [T][F]        0: missing; NULL: all valid
+ * out        [B][F][P][T]  int4x2; missing samples are 0x88 = (-8, -8)
+ * out_valid  [F][T]        0 or 255; may be NULL when e_valid is NULL
+ * saturated  [B]           the number of clamped components is added; NULL: not wanted, and with BR_CUDA
+ *
  * Returns the total number of clamped components; 0 with BR_CUDA. */
 uint64_t br_baseband_execute(struct br_baseband *plan, const uint8_t *e, const uint8_t *e_valid,
                              size_t nsteps, uint8_t *out, uint8_t *out_valid, uint64_t *saturated);

@@ -112,8 +112,8 @@ void br_baseband_destroy(struct br_baseband *plan)
 }
 
 /* valid [T][F] to out_valid [F][T], 0 or 255. Mostly few samples are missing, which memchr finds one by one;
- * where many are, all of a block is turned, which takes less than one by one. */
-static void turn_validity(uint8_t *out_valid, const uint8_t *valid, size_t nsteps, size_t nchannels)
+ * where many are, all of a block is transposed, which takes less than one by one. */
+static void transpose_validity(uint8_t *out_valid, const uint8_t *valid, size_t nsteps, size_t nchannels)
 {
     enum { BLOCK = 64, MANY = 64 }; /* steps; of so many samples one */
     memset(out_valid, 255, nsteps * nchannels);
@@ -135,7 +135,7 @@ uint64_t br_baseband_execute(struct br_baseband *plan, const uint8_t *e, const u
 {
     size_t nchannels = plan->nchannels;
     if (out_valid && e_valid)
-        turn_validity(out_valid, e_valid, nsteps, nchannels);
+        transpose_validity(out_valid, e_valid, nsteps, nchannels);
     else if (out_valid)
         memset(out_valid, 255, nchannels * nsteps);
 #if BR_WITH_CUDA

@@ -7,8 +7,9 @@
  *
  *   weights[wf][p][octet][dish pair][re, im][beam of octet][dish of pair][2]
  *
- * with weight 0 for padding dishes and beams, and the +8 is taken out by offset[wf][p][octet][re, im][beam] =
- * 2^(s-1) - 8 sum(weights), which also rounds. */
+ * with weight 0 for padding dishes and beams. The +8 is taken out, and rounding is done, by
+ *
+ *   offset[wf][p][octet][re, im][beam] = 2^(s-1) - 8 sum(weights) */
 #ifndef BEAMRING_KERNELS_BASEBAND_PLAN_H
 #define BEAMRING_KERNELS_BASEBAND_PLAN_H
 

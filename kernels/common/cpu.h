@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 /* Non-zero if the instruction set is there and the operating system saves its registers. Setting the
- * environment variable BEAMRING_CPU=generic before the first call turns all of them to 0: the portable
+ * environment variable BEAMRING_CPU=generic before the first call makes all of them 0: the portable
  * loops can be tested and compared anywhere. */
 int br_cpu_has_avx2(void);
 int br_cpu_has_fma(void);

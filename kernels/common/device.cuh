@@ -14,8 +14,8 @@ namespace beamring
 
 constexpr unsigned WHOLE_WARP = 0xffffffffu;
 
-/* The lane's number, asked for again: what is made of it is then not kept in registers from turn to turn
- * of a loop. */
+/* The lane's number, asked for again: what is made of it is then not kept in registers from one
+ * iteration of a loop to the next. */
 __device__ __forceinline__ unsigned lane_again()
 {
     unsigned lane;
@@ -63,7 +63,7 @@ __device__ __forceinline__ unsigned int4x4_not_im16(unsigned word)
     return ~word & 0xf0f0f0f0u;
 }
 
-/* ---- copies from global to shared memory that run beside the arithmetic ---- */
+/* ---- asynchronous copies from global to shared memory ---- */
 
 /* 16 bytes, both addresses multiples of 16. Where not `inside`, zeros are written and `from` is not read
  * (it must still be some address in device memory). */
@@ -102,7 +102,8 @@ template <int LEFT> __device__ __forceinline__ void copy_async_wait()
 /* c += a b for one warp, a 16 rows by 32, b 32 by 8 columns, int8 with exact 32-bit sums (modulo 2^32).
  *   a[4]  simd: b1 b0 <-> k1 k0   register: r1 r0 <-> k4 row3    thread: t4..t0 <-> row2 row1 row0 k3 k2
  *   b[2]  simd: b1 b0 <-> k1 k0   register: r0    <-> k4         thread: t4..t0 <-> col2 col1 col0 k3 k2
- *   c[4]                          register: r1 r0 <-> row3 col0  thread: t4..t0 <-> row2 row1 row0 col2 col1 */
+ *   c[4]                          register: r1 r0 <-> row3 col0
+ *                                 thread: t4..t0 <-> row2 row1 row0 col2 col1 */
 __device__ __forceinline__ void mma_s8(int (&c)[4], const uint4 &a, const unsigned (&b)[2])
 {
     asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "

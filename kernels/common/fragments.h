@@ -1,4 +1,4 @@
-/* fragments.h - which element of a matrix stands in which register, and where the tensor cores want it in
+/* fragments.h - which element of a matrix is in which register, and where the tensor cores want it in
  * shared memory.
  *
  * For the instructions that device.cuh and wgmma.cuh wrap. A matrix a is M rows by K, b is K by N columns,
@@ -65,7 +65,8 @@ static inline BR_HD struct br_cell br_mma_f16_b(unsigned reg, unsigned part, uns
 
 /* c, int32 or float32: c[N / 2].
  *   register: r6 r5 r4 r3 r2 r1 r0 <-> column7 column6 column5 column4 column3 row3 column0
- *   thread:   t6 t5 t4 t3 t2 t1 t0 <-> row5 row4 row2 row1 row0 column2 column1       (N = 256; fewer r for fewer columns) */
+ *   thread:   t6 t5 t4 t3 t2 t1 t0 <-> row5 row4 row2 row1 row0 column2 column1
+ * (N = 256; fewer r for fewer columns) */
 static inline BR_HD struct br_cell br_wgmma_c(unsigned reg, unsigned lane)
 {
     return br_cell(lane / 32 * 16 + reg / 2 % 2 * 8 + lane % 32 / 4, reg / 4 * 8 + lane % 4 * 2 + reg % 2);
@@ -93,9 +94,9 @@ static inline BR_HD struct br_cell br_wgmma_f16_a(unsigned reg, unsigned part, u
 enum br_wgmma_swizzle { BR_WGMMA_PLAIN, BR_WGMMA_128, BR_WGMMA_64, BR_WGMMA_32 };
 
 /* What wgmma takes for a matrix in shared memory.
- *   address  in shared memory, in bytes, multiple of 16; of the first element, in swizzled layouts inside a pattern
- *            that starts at a multiple of 1024, 512 or 256 bytes (a later k: the address + its bytes in the row,
- *            unswizzled)
+ *   address  in shared memory, in bytes, multiple of 16; of the first element, in swizzled layouts inside a
+ *            pattern that starts at a multiple of 1024, 512 or 256 bytes (a later k: the address + its bytes
+ *            in the row, unswizzled)
  *   leading  bytes from one core matrix to the next along k (plain only; ignored in swizzled layouts)
  *   stride   bytes from 8 rows to the next 8 rows (columns of b are its rows) */
 static inline BR_HD uint64_t br_wgmma_descriptor(unsigned address, unsigned leading, unsigned stride,
@@ -105,7 +106,7 @@ static inline BR_HD uint64_t br_wgmma_descriptor(unsigned address, unsigned lead
            (uint64_t)(stride >> 4 & 0x3fff) << 32 | (uint64_t)swizzle << 62;
 }
 
-/* Byte offset of byte `byte` of row `row` (a's row, b's column) of an operand that stands plainly: whole
+/* Byte offset of byte `byte` of row `row` (a's row, b's column) of an operand without a swizzle: whole
  * core matrices of 128 bytes, those of one row of them `leading` bytes apart, of different rows `stride`. */
 static inline BR_HD unsigned br_wgmma_plain_place(unsigned row, unsigned byte, unsigned leading,
                                                   unsigned stride)

@@ -2,10 +2,10 @@
  * accelerator, and (wgmma.cuh) the warpgroup's matrix products. To be called in code for sm_90a only.
  *
  * A load, by one thread:                          and by all who read what it brings:
- *   barrier_expect(full, bytes);                    barrier_wait(full, phase);  phase ^= 1 per turn
+ *   barrier_expect(full, bytes);                    barrier_wait(full, phase);  phase ^= 1 each time
  *   tensor_load(to, &map, full, x, y);
  *
- * Barriers begin in phase 0: a wait for phase 0 ends when the first turn is complete, a wait for phase 1
+ * Barriers begin in phase 0: a wait for phase 0 ends when the first phase is complete, a wait for phase 1
  * at once. */
 #ifndef BEAMRING_KERNELS_COMMON_HOPPER_CUH
 #define BEAMRING_KERNELS_COMMON_HOPPER_CUH

@@ -1,4 +1,4 @@
-/* layout.h - where things stand: what layouts of shared memory and register assignments are written with.
+/* layout.h - what layouts of shared memory and register assignments are written with.
  *
  * A kernel's layouts are plain functions in kernels/KERNEL/layout.h, compiled for the host and the device:
  *

@@ -1,11 +1,11 @@
 /* wgmma.cuh - the warpgroup's matrix products of sm_90a, for the shapes in use: c (64 rows by N columns)
  * += a b.
  *
- * To be called by all 128 threads of a warpgroup, in code for sm_90a only. The products run beside what
- * follows: fence before the first one after registers of c or a have been written, commit, wait before c
+ * To be called by all 128 threads of a warpgroup, in code for sm_90a only. The products run asynchronously to
+ * what follows: fence before the first one after registers of c or a have been written, commit, wait before c
  * or a are touched again. Which element is in which register: fragments.h.
  *
- *   wgmma_hold(c);                                    (and registers of a: what is written to them is, before the fence)
+ *   wgmma_hold(c);           (and registers of a: what is written to them is written before the fence)
  *   wgmma_fence();
  *   wgmma_s8<96>::multiply(c, a, b, true);
  *   wgmma_commit();
@@ -59,9 +59,9 @@ template <int COUNT> __device__ __forceinline__ void wgmma_hold(float (&c)[COUNT
 }
 
 /* N columns; 8, 16, 32, 48, 64, 96, 128, 192 and 256 are there.
- *   multiply(c, a, b, adds)  c[N / 2], a[4] in registers, b a descriptor; without `adds` c = a b. int8 with int32 sums, k of 32
+ *   multiply(c, a, b, adds)  c[N / 2], a[4] in registers, b a descriptor; without `adds` c = a b
  *   multiply(c, a, b, adds)  with a descriptor for a
- * b (and a where it is a descriptor) K-major. */
+ * b (and a where it is a descriptor) K-major. int8 with int32 sums, k of 32. */
 template <int N> struct wgmma_s8;
 /* float16 with float32 sums, k of 16. */
 template <int N> struct wgmma_f16;

@@ -34,11 +34,11 @@ static void load_field(struct layouts *report, struct layouts_region *field, int
                              "rows of dishes that are no multiple of 128 begin and end within cache lines");
     layouts_fill(e);
     layouts_padding(e, 0, (size_t)TIMES * (size_t)stride);
-    for (int turn = 0; turn < TIMES / COPY_ROWS; turn++)
+    for (int pass = 0; pass < TIMES / COPY_ROWS; pass++)
         for (int warp = 0; warp < WARPS; warp++) {
             struct layouts_access from = {.bytes = 16}, to = {.bytes = 16};
             for (int lane = 0; lane < 32; lane++) {
-                int thread = warp * 32 + lane, row = br_tile_copy_row(thread, turn),
+                int thread = warp * 32 + lane, row = br_tile_copy_row(thread, pass),
                     piece = br_tile_copy_piece(thread);
                 if (piece * 16 < here)
                     layouts_lane(&from, (unsigned)lane, row * stride + chunk * DISHES + piece * 16);
@@ -177,11 +177,11 @@ static void store_pieces(struct layouts *report, struct layouts_region *out, int
     if (times % TIMES)
         layouts_allow_pieces(write, 16,
                              "rows of times that are no multiple of 128 begin and end within cache lines");
-    for (int turn = 0; turn * COPY_ROWS < mt * ROWS; turn++)
+    for (int pass = 0; pass * COPY_ROWS < mt * ROWS; pass++)
         for (int warp = 0; warp < WARPS; warp++) {
             struct layouts_access from = {.bytes = 16}, to = {.bytes = 16};
             for (int lane = 0; lane < 32; lane++) {
-                int thread = warp * 32 + lane, beam = br_tile_copy_row(thread, turn),
+                int thread = warp * 32 + lane, beam = br_tile_copy_row(thread, pass),
                     piece = br_tile_copy_piece(thread) * 16;
                 if (beam >= mt * ROWS || piece >= here) continue;
                 layouts_lane_items(&from, (unsigned)lane, br_tile_out_place(beam, piece),

@@ -33,8 +33,8 @@ static void field(struct layouts *report, unsigned mt)
 
     struct layouts_pass *read = layouts_begin(stage, LAYOUTS_READ, "multiply");
     for (unsigned warp = 0; warp < WARPS; warp++)
-        for (unsigned turn = 0; turn < 4 * mt; turn++) {
-            unsigned half = turn % 2, upper = turn / 2 % 2, m = turn / 4;
+        for (unsigned load = 0; load < 4 * mt; load++) {
+            unsigned half = load % 2, upper = load / 2 % 2, m = load / 4;
             struct layouts_access access = {.bytes = 16, .items = true};
             for (unsigned lane = 0; lane < 32; lane++) {
                 layouts_lane(&access, lane,
@@ -87,8 +87,8 @@ static void weights(struct layouts *report, unsigned beams)
     /* A column's bytes of k: 16 from each of 8 columns at once. Window 0: for the real part of the field, 1:
      * the imaginary one. */
     struct layouts_pass *read = layouts_begin(here, LAYOUTS_READ, "operand b");
-    for (unsigned turn = 0; turn < 2 * 2 * 2 * 2; turn++) {
-        unsigned window = turn % 2, half = turn / 2 % 2, step = turn / 4 % 2, sixteen = turn / 8;
+    for (unsigned one = 0; one < 2 * 2 * 2 * 2; one++) {
+        unsigned window = one % 2, half = one / 2 % 2, step = one / 4 % 2, sixteen = one / 8;
         for (unsigned first = 0; first < 2 * beams; first += 8) {
             struct layouts_access access = {.bytes = 16, .items = true};
             for (unsigned lane = 0; lane < 8; lane++) {
@@ -162,8 +162,8 @@ static void small_weights(struct layouts *report)
     layouts_end(write, 1, 1);
 
     struct layouts_pass *read = layouts_begin(here, LAYOUTS_READ, "operand b");
-    for (unsigned turn = 0; turn < 2 * 2 * 2 * 2; turn++) {
-        unsigned part = turn % 2, half = turn / 2 % 2, step = turn / 4 % 2, sixteen = turn / 8;
+    for (unsigned one = 0; one < 2 * 2 * 2 * 2; one++) {
+        unsigned part = one % 2, half = one / 2 % 2, step = one / 4 % 2, sixteen = one / 8;
         for (unsigned first = 0; first < BEAMS; first += 8) {
             struct layouts_access access = {.bytes = 16, .items = true};
             for (unsigned lane = 0; lane < 8; lane++) {
@@ -200,11 +200,11 @@ static void halves(struct layouts *report, struct layouts_region *bytes, unsigne
     layouts_allow_pieces(store, LAYOUTS_SECTOR,
                          "a block's first and last tile may be half a tile: 64 times of a beam");
     for (unsigned half = 0; half < 2; half++)
-        for (unsigned turn = 0; turn < beams / 32; turn++)
+        for (unsigned i = 0; i < beams / 32; i++)
             for (unsigned warp = 0; warp < WARPS; warp++) {
                 struct layouts_access from = {.bytes = 16}, to = {.bytes = 16};
                 for (unsigned lane = 0; lane < 32; lane++) {
-                    unsigned beam = br_hopper_half_beam(turn, warp, lane), time = half * 64 + lane % 4 * 16;
+                    unsigned beam = br_hopper_half_beam(i, warp, lane), time = half * 64 + lane % 4 * 16;
                     layouts_lane_items(&from, lane, br_hopper_out(beam, time), beam * TIMES + time);
                     layouts_lane_items(&to, lane, beam * TIMES + time, beam * TIMES + time);
                 }

@@ -72,7 +72,7 @@ void layouts_clear(struct layouts_region *region);
 
 /* What one warp does with one instruction.
  *   loads, stores, cp.async      bytes = 1, 2, 4, 8 or 16 per lane
- *   ldmatrix, stmatrix           bytes = 16, lanes 0..8n-1 with the addresses of the rows (x1, x2, x4: 8, 16, 32 lanes)
+ *   ldmatrix, stmatrix           bytes = 16, lanes 0..8n-1 with the rows' addresses (x1, x2, x4: n = 1, 2, 4)
  *   wgmma operands, TMA boxes    bytes = 16, each 8 rows of 16 bytes of a core matrix as 8 lanes
  * Wavefronts in shared memory: 32 lanes at once up to 4 bytes, half-warps for 8, quarter-warps for 16;
  * within these, each bank of 4 bytes delivers one word, to as many lanes as want it. (Loads of 8 and 16
@@ -124,16 +124,17 @@ unsigned layouts_fewest_wavefronts(const struct layouts_access *access);
 /* ---- register assignments ---- */
 
 /* Whether a register assignment in words is what the kernel's functions do.
- *   text      groups "physical bits <-> logical bits", as many on each side, most significant first or as written bit by bit:
- *               "simd: b1 b0 <-> k1 k0   register: r1 r0 <-> k4 row3   thread: t4..t0 <-> row2 row1 row0 k3 k2"
- *             A bit is a name and a number (k3; "lane 3" is lane3), or a name alone for its bit 0 (ReIm). Labels
- *             (words that end with a colon), commas, braces and the *s of a comment do not count; `a4..a0` stands for
- *             a4 a3 a2 a1 a0. Ends where no further group follows.
- *   physical  names of the physical variables, separated by spaces: "b r t w"; each bit of theirs from 0 to the highest one
- *             named must be in the text
+ *   text      groups "physical bits <-> logical bits", as many on each side, most significant first or as
+ *             written bit by bit:
+ *               "simd: b1 b0 <-> k1 k0  register: r1 r0 <-> k4 row3  thread: t4..t0 <-> row2 row1 row0 k3 k2"
+ *             A bit is a name and a number (k3; "lane 3" is lane3), or a name alone for its bit 0 (ReIm).
+ *             Labels (words that end with a colon), commas, braces and the *s of a comment do not count;
+ *             `a4..a0` is a4 a3 a2 a1 a0. Ends where no further group follows.
+ *   physical  names of the physical variables, separated by spaces: "b r t w"; each of their bits from 0 to
+ *             the highest one named must be in the text
  *   logical   names of the logical variables: "k row"
- *   function  the kernel's: for values of the physical variables (in the order of `physical`) those of the logical ones; bits
- *             that are not in the text must come out as 0
+ *   function  the kernel's: for values of the physical variables (in the order of `physical`) those of the
+ *             logical ones; bits that are not in the text must come out as 0
  * Every value of the physical variables is tried. */
 typedef void layouts_function(const void *context, const unsigned *physical, unsigned *logical);
 bool layouts_assignment(struct layouts *report, const char *what, const char *text, const char *physical,

@@ -1,4 +1,5 @@
-/* The beamformer on a GPU, its plan: the tile's size, weights in the order of the tensor cores, launches. */
+/* The beamformer on a GPU, its plan: the tile's size, weights in the order of the tensor cores, launches. The
+ * table in baseband.h says which kernel is run when. */
 #include "kernels/baseband/gpu/mma/tile.cuh"
 #include "kernels/baseband/gpu/wgmma/wgmma.h"
 #include "kernels/baseband/plan.h"
@@ -36,7 +37,7 @@ struct br_baseband_device {
     unsigned long long *clamped; /* [B] */
     int mt, blocks;              /* blocks: as many as run at once */
     unsigned chunks, groups, beam_tiles;
-    struct br_baseband_hopper *hopper; /* NULL: not here */
+    struct br_baseband_hopper *hopper; /* NULL: another device, or another shape */
 };
 
 /* Weights in the order of the MMA's registers; see struct work, and the

@@ -73,145 +73,183 @@ static void frames_in_a_row(void **state)
     }
 }
 
-/* Frames that have nothing to do with each other, enqueued at once, so that they may run beside each other;
+enum { FIELDS = 5, BUFFERS = 7, MANY = 400, TAKEN = MANY / 8 };
+enum { AS_IT_COMES, WITH_GAPS, OF_BEAMS, KINDS }; /* OF_BEAMS: made from the beams of the field before */
+
+/* Two plans of one shape, their fields, and what each frame must become, all on the device. */
+struct frames {
+    struct shape n;
+    size_t inputs, outputs, larger;
+    struct br_baseband *plan, *other;
+    uint8_t *valid, *field[FIELDS], *want[KINDS][FIELDS], *buffer[BUFFERS], *taken[TAKEN];
+    uint8_t *moved, *arrived; /* a field that was copied, in the plans' stream or in another one */
+    uint64_t clamped[KINDS][FIELDS], before;
+    cudaStream_t stream, elsewhere;
+    cudaEvent_t came, went;
+};
+
+/* What each field becomes alone. */
+static void make_wanted(struct frames *s, const uint8_t *zeros)
+{
+    for (int kind = 0; kind < KINDS; kind++)
+        for (int i = 0; i < FIELDS; i++) {
+            s->want[kind][i] =
+                on_device(zeros, s->larger); /* beyond the beams: part of a field where D > B */
+            br_baseband_execute(s->plan, kind == OF_BEAMS ? s->want[AS_IT_COMES][i] : s->field[i],
+                                kind == WITH_GAPS ? s->valid : NULL, s->n.T, s->want[kind][i], NULL, NULL);
+            uint64_t now = br_baseband_saturated(s->plan, NULL);
+            s->clamped[kind][i] = now - s->before;
+            s->before = now;
+        }
+}
+
+static void make_frames(struct frames *s, struct shape n)
+{
+    size_t rows = n.WF * n.P * n.B;
+    *s = (struct frames){.n = n, .inputs = n.T * n.F * n.P * n.D, .outputs = n.T * n.F * n.P * n.B};
+    s->larger = s->inputs > s->outputs ? s->inputs : s->outputs;
+    s->stream = br_cuda_stream(gpu);
+    gpu_ok(cudaStreamCreateWithFlags(&s->elsewhere, cudaStreamNonBlocking));
+    gpu_ok(cudaEventCreateWithFlags(&s->came, cudaEventDisableTiming));
+    gpu_ok(cudaEventCreateWithFlags(&s->went, cudaEventDisableTiming));
+    uint8_t *host = calloc(1, s->larger);
+    int8_t *w = malloc(rows * n.D * 2);
+    int32_t *shift = malloc(rows * sizeof *shift);
+    s->valid = malloc(n.T * n.F);
+    for (size_t i = 0; i < rows * n.D * 2; i++) w[i] = (int8_t)((int)(dump_random(&seed) % 255) - 127);
+    for (size_t i = 0; i < rows; i++) shift[i] = n.D > 200 ? 10 : 9;
+    for (size_t i = 0; i < n.T * n.F; i++) s->valid[i] = pick(0, 3) > 0;
+    s->plan = plan_of(BR_CUDA, BR_BASEBAND_AUTO, n, w, shift);
+    s->other = plan_of(BR_CUDA, BR_BASEBAND_AUTO, n, w, shift);
+    for (int i = 0; i < BUFFERS; i++) s->buffer[i] = on_device(host, s->larger);
+    for (int i = 0; i < TAKEN; i++) s->taken[i] = on_device(host, s->outputs);
+    s->moved = on_device(host, s->larger);
+    s->arrived = on_device(host, s->larger);
+    for (int i = 0; i < FIELDS; i++) {
+        fill(host, s->larger);
+        s->field[i] = on_device(host, s->larger);
+    }
+    make_wanted(s, host);
+    free(host);
+    free(w);
+    free(shift);
+}
+
+static void drop_frames(struct frames *s)
+{
+    br_baseband_destroy(s->plan);
+    br_baseband_destroy(s->other);
+    for (int i = 0; i < TAKEN; i++) br_cuda_free(gpu, s->taken[i]);
+    for (int i = 0; i < BUFFERS; i++) br_cuda_free(gpu, s->buffer[i]);
+    br_cuda_free(gpu, s->moved);
+    br_cuda_free(gpu, s->arrived);
+    for (int i = 0; i < FIELDS; i++) {
+        br_cuda_free(gpu, s->field[i]);
+        for (int kind = 0; kind < KINDS; kind++) br_cuda_free(gpu, s->want[kind][i]);
+    }
+    free(s->valid);
+    gpu_ok(cudaEventDestroy(s->came));
+    gpu_ok(cudaEventDestroy(s->went));
+    gpu_ok(cudaStreamDestroy(s->elsewhere));
+}
+
+/* The input of the next frame: field i, and, now and then, before it something that it has to wait for.
+ * Returns where the input is; `kind` says what becomes of it, `sum` counts what other frames of the plan
+ * clamp. */
+static const uint8_t *next_input(struct frames *s, int i, int to, int *kind, uint64_t *sum)
+{
+    const uint8_t *from = s->field[i];
+    *kind = AS_IT_COMES;
+    switch (pick(0, 12)) {
+    case 0:
+        gpu_ok(cudaMemcpyAsync(s->moved, from, s->inputs, cudaMemcpyDeviceToDevice, s->stream));
+        return s->moved;
+    case 1:
+        *kind = WITH_GAPS;
+        return from;
+    case 2: /* of the beams just made */
+        br_baseband_execute(s->plan, from, NULL, s->n.T, s->want[AS_IT_COMES][i], NULL, NULL);
+        *sum += s->clamped[AS_IT_COMES][i];
+        *kind = OF_BEAMS;
+        return s->want[AS_IT_COMES][i];
+    case 3:
+        br_baseband_execute(s->other, from, NULL, s->n.T, s->moved, NULL, NULL);
+        if (s->inputs > s->outputs) return from;
+        *kind = OF_BEAMS; /* the same weights: a frame that is made from these beams */
+        return s->moved;
+    case 4:
+        gpu_ok(cudaMemsetAsync(s->buffer[to], 0x5a, s->outputs, s->stream));
+        return from;
+    case 5: /* a transfer's stream brings it, some time later */
+        for (int delay = 0; delay < 20; delay++)
+            gpu_ok(cudaMemsetAsync(s->arrived, delay, s->larger, s->elsewhere));
+        gpu_ok(cudaMemcpyAsync(s->arrived, from, s->inputs, cudaMemcpyDeviceToDevice, s->elsewhere));
+        gpu_ok(cudaEventRecord(s->came, s->elsewhere));
+        gpu_ok(cudaStreamWaitEvent(s->stream, s->came, 0));
+        return s->arrived;
+    default:
+        return from;
+    }
+}
+
+static void check_taken(const struct frames *s, const uint8_t *const *want, size_t count)
+{
+    uint8_t *got = malloc(s->outputs), *expected = malloc(s->outputs);
+    for (size_t i = 0; i < count; i++) {
+        gpu_ok(cudaMemcpy(got, s->taken[i], s->outputs, cudaMemcpyDeviceToHost));
+        gpu_ok(cudaMemcpy(expected, want[i], s->outputs, cudaMemcpyDeviceToHost));
+        assert_memory_equal(got, expected, s->outputs);
+    }
+    free(got);
+    free(expected);
+}
+
+/* Frames that have nothing to do with each other, enqueued at once, so that they may run concurrently;
  * between them, now and then, what they have to wait for: a field that is copied first, in their stream or in
- * another, beams that are copied away before others are put in their place, a frame that is made from the
- * beams of the last one, validity, another plan's work. Every frame must become what it becomes alone. */
-static void frames_beside_each_other(void **state)
+ * another, beams that are copied away before others take their place, a frame that is made from the beams of
+ * the last one, validity, another plan's work. Every frame must become what it becomes alone. */
+static void concurrent_frames(void **state)
 {
     NEEDS_GPU();
-    enum { FIELDS = 5, PLACES = 7, FRAMES = 400 };
     static const struct shape shapes[] = {{.T = 256, .F = 33, .P = 2, .D = 96, .B = 96, .WF = 33},
                                           {.T = 1088, .F = 3, .P = 2, .D = 480, .B = 90, .WF = 1},
                                           {.T = 336, .F = 5, .P = 1, .D = 208, .B = 96, .WF = 5},
                                           {.T = 133, .F = 2, .P = 2, .D = 272, .B = 130, .WF = 2},
                                           {.T = 640, .F = 9, .P = 2, .D = 32, .B = 32, .WF = 9}};
-    cudaStream_t stream = br_cuda_stream(gpu), elsewhere;
-    cudaEvent_t came, went;
-    gpu_ok(cudaStreamCreateWithFlags(&elsewhere, cudaStreamNonBlocking));
-    gpu_ok(cudaEventCreateWithFlags(&came, cudaEventDisableTiming));
-    gpu_ok(cudaEventCreateWithFlags(&went, cudaEventDisableTiming));
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
-        struct shape n = shapes[k];
-        size_t inputs = n.T * n.F * n.P * n.D, outputs = n.T * n.F * n.P * n.B, rows = n.WF * n.P * n.B,
-               larger = inputs > outputs ? inputs : outputs;
-        /* [FIELDS]: as they come; with samples missing; made from the beams of the field before */
-        uint8_t *field[FIELDS], *want[3][FIELDS], *place[PLACES], *moved, *arrived, *taken[FRAMES / 8];
-        uint64_t clamped[3][FIELDS], sum = 0, before = 0;
-        uint8_t *host = calloc(1, larger), *other_host = malloc(larger), *valid = malloc(n.T * n.F);
-        int8_t *w = malloc(rows * n.D * 2);
-        int32_t *shift = malloc(rows * sizeof *shift);
-        for (size_t i = 0; i < rows * n.D * 2; i++) w[i] = (int8_t)((int)(dump_random(&seed) % 255) - 127);
-        for (size_t i = 0; i < rows; i++) shift[i] = n.D > 200 ? 10 : 9;
-        for (size_t i = 0; i < n.T * n.F; i++) valid[i] = pick(0, 3) > 0;
-        struct br_baseband *plan = plan_of(BR_CUDA, BR_BASEBAND_AUTO, n, w, shift),
-                           *other = plan_of(BR_CUDA, BR_BASEBAND_AUTO, n, w, shift);
-        for (int i = 0; i < PLACES; i++) place[i] = on_device(host, larger);
-        for (int i = 0; i < FRAMES / 8; i++) taken[i] = on_device(host, outputs);
-        moved = on_device(host, larger);
-        arrived = on_device(host, larger);
-        for (int i = 0; i < FIELDS; i++) {
-            fill(host, larger);
-            field[i] = on_device(host, larger);
-        }
-        for (int kind = 0; kind < 3; kind++)
-            for (int i = 0; i < FIELDS; i++) {
-                want[kind][i] = on_device(host, larger); /* beyond the beams: part of a field where D > B */
-                br_baseband_execute(plan, kind < 2 ? field[i] : want[0][i], kind == 1 ? valid : NULL, n.T,
-                                    want[kind][i], NULL, NULL);
-                uint64_t now = br_baseband_saturated(plan, NULL);
-                clamped[kind][i] = now - before;
-                before = now;
+        struct frames s;
+        make_frames(&s, shapes[k]);
+        uint64_t sum = 0;
+        const uint8_t *want[TAKEN], *holds[BUFFERS] = {NULL};
+        size_t taken = 0;
+        for (int frame = 0; frame < MANY; frame++) {
+            int i = (int)pick(0, FIELDS - 1), to = (int)pick(0, BUFFERS - 1), kind;
+            const uint8_t *from = next_input(&s, i, to, &kind, &sum);
+            br_baseband_execute(s.plan, from, kind == WITH_GAPS ? s.valid : NULL, s.n.T, s.buffer[to], NULL,
+                                NULL);
+            sum += s.clamped[kind][i];
+            holds[to] = s.want[kind][i];
+            if (from == s.arrived) {
+                gpu_ok(cudaEventRecord(s.went, s.stream));
+                gpu_ok(cudaStreamWaitEvent(s.elsewhere, s.went, 0));
             }
-        const uint8_t *check[FRAMES / 8]; /* what has been taken must be */
-        size_t checks = 0;
-        const uint8_t *holds[PLACES] = {NULL};
-        for (int frame = 0; frame < FRAMES; frame++) {
-            int i = (int)pick(0, FIELDS - 1), to = (int)pick(0, PLACES - 1), kind = 0;
-            const uint8_t *from = field[i];
-            bool from_elsewhere = false;
-            switch (pick(0, 12)) {
-            case 0:
-                gpu_ok(cudaMemcpyAsync(moved, from, inputs, cudaMemcpyDeviceToDevice, stream));
-                from = moved;
-                break;
-            case 1:
-                kind = 1;
-                break;
-            case 2: /* of the beams just made */
-                br_baseband_execute(plan, from, NULL, n.T, want[0][i], NULL, NULL);
-                sum += clamped[0][i];
-                from = want[0][i];
-                kind = 2;
-                break;
-            case 3:
-                br_baseband_execute(other, from, NULL, n.T, moved, NULL, NULL);
-                if (inputs <= outputs) { /* the same weights: a frame that is made from these beams */
-                    from = moved;
-                    kind = 2;
-                }
-                break;
-            case 4:
-                gpu_ok(cudaMemsetAsync(place[to], 0x5a, outputs, stream));
-                break;
-            case 5: /* a transfer's stream brings it, some time later */
-                for (int turn = 0; turn < 20; turn++)
-                    gpu_ok(cudaMemsetAsync(arrived, turn, larger, elsewhere));
-                gpu_ok(cudaMemcpyAsync(arrived, from, inputs, cudaMemcpyDeviceToDevice, elsewhere));
-                gpu_ok(cudaEventRecord(came, elsewhere));
-                gpu_ok(cudaStreamWaitEvent(stream, came, 0));
-                from = arrived;
-                from_elsewhere = true;
-                break;
-            default:
-                break;
-            }
-            br_baseband_execute(plan, from, kind == 1 ? valid : NULL, n.T, place[to], NULL, NULL);
-            sum += clamped[kind][i];
-            holds[to] = want[kind][i];
-            if (from_elsewhere) {
-                gpu_ok(cudaEventRecord(went, stream));
-                gpu_ok(cudaStreamWaitEvent(elsewhere, went, 0));
-            }
-            if (frame % 16 == 15) { /* what the last one made, and one from before */
-                for (int j = 0; j < 2 && holds[(to + j) % PLACES] != NULL; j++) {
-                    gpu_ok(cudaMemcpyAsync(taken[checks], place[(to + j) % PLACES], outputs,
-                                           cudaMemcpyDeviceToDevice, stream));
-                    check[checks++] = holds[(to + j) % PLACES];
-                }
+            /* what the last one made, and one from before */
+            for (int j = 0; frame % 16 == 15 && j < 2 && holds[(to + j) % BUFFERS] != NULL; j++) {
+                gpu_ok(cudaMemcpyAsync(s.taken[taken], s.buffer[(to + j) % BUFFERS], s.outputs,
+                                       cudaMemcpyDeviceToDevice, s.stream));
+                want[taken++] = holds[(to + j) % BUFFERS];
             }
         }
-        assert_int_equal(br_baseband_saturated(plan, NULL), before + sum);
-        for (size_t i = 0; i < checks; i++) {
-            gpu_ok(cudaMemcpy(host, taken[i], outputs, cudaMemcpyDeviceToHost));
-            gpu_ok(cudaMemcpy(other_host, check[i], outputs, cudaMemcpyDeviceToHost));
-            assert_memory_equal(host, other_host, outputs);
-        }
-        br_baseband_destroy(plan);
-        br_baseband_destroy(other);
-        for (int i = 0; i < FRAMES / 8; i++) br_cuda_free(gpu, taken[i]);
-        for (int i = 0; i < PLACES; i++) br_cuda_free(gpu, place[i]);
-        br_cuda_free(gpu, moved);
-        br_cuda_free(gpu, arrived);
-        for (int i = 0; i < FIELDS; i++) {
-            br_cuda_free(gpu, field[i]);
-            for (int kind = 0; kind < 3; kind++) br_cuda_free(gpu, want[kind][i]);
-        }
-        free(host);
-        free(other_host);
-        free(valid);
-        free(w);
-        free(shift);
+        assert_int_equal(br_baseband_saturated(s.plan, NULL), s.before + sum);
+        check_taken(&s, want, taken);
+        drop_frames(&s);
     }
-    gpu_ok(cudaEventDestroy(came));
-    gpu_ok(cudaEventDestroy(went));
-    gpu_ok(cudaStreamDestroy(elsewhere));
 }
 
 /* Frames that follow each other without anything between them, so long that the host hears of it from the
- * device and launches them otherwise; by turns to 2 to 6 places: so many launches can run beside each other.
- * What goes to the last place is made of the beams in the first one, which are now these, now those. Every
- * frame is what it is alone. */
+ * device and launches them otherwise; they rotate through 2 to 6 buffers: so many launches can run
+ * concurrently. What goes to the last place is made of the beams in the first one, which are now these, now
+ * those. Every frame is what it is alone. */
 static void frames_that_follow(void **state)
 {
     NEEDS_GPU();
@@ -287,7 +325,7 @@ int main(void)
     seed = 4711;
     const struct CMUnitTest small[] = {cmocka_unit_test(frames_in_a_row)};
     const struct CMUnitTest more[] = {cmocka_unit_test(frames_that_follow),
-                                      cmocka_unit_test(frames_beside_each_other)};
+                                      cmocka_unit_test(concurrent_frames)};
     int failed = cmocka_run_group_tests_name("gpu, small shapes", small, gpu_open, gpu_close);
     if (!getenv("BEAMRING_GPU_SMALL")) /* set for compute-sanitizer */
         failed += cmocka_run_group_tests_name("gpu", more, gpu_open, gpu_close);

@@ -1,8 +1,8 @@
-"""The machine code of the baseband kernels, of those that form and quantize beams, and of the filterbank's that the tensor memory
-accelerator serves: what must be in it and what must not.
+"""The machine code of the baseband kernels, of those that form and quantize beams, and of the filterbank's that use the tensor
+memory accelerator: what must be in it and what must not.
 And of all kernels in the files: that no constant with a sign is operand b of a float16 product.
 
-    sass.py FILE...    programs or objects with the kernels in them: tests/test_kernels_baseband_cuda tests/test_kernels_quantize_fused ...
+    sass.py FILE...    programs or objects with the kernels in them: tests/kernels/test_kernels_baseband_cuda ...
 
 Needs cuobjdump of the CUDA toolkit; leaves with 77 (skipped) where there is none, or where the files have no code for GPUs."""
 import os
@@ -16,7 +16,8 @@ import sys
 # IMMA: mma.sync on int8, LDGSTS: cp.async, STAS: stores to another block's shared memory, USETMAXREG: registers handed over. LDL
 # and STL: local memory, that is, registers that did not suffice.
 KERNELS = [
-    ("sm_90a", r"8baseband6hopper8beamform", 5, ["IGMMA", "UTMALDG", "UTMASTG", "UBLKCP", "SYNCS"], ["LDL", "STL", "HGMMA", "DFMA"]),
+    ("sm_90a", r"8baseband6hopper8beamform", 5, ["IGMMA", "UTMALDG", "UTMASTG", "UBLKCP", "SYNCS"],
+     ["LDL", "STL", "HGMMA", "DFMA"]),
     ("sm_90a", r"8baseband6hopper14beamform_small", 1, ["IGMMA", "UTMALDG", "UTMASTG", "SYNCS"], ["LDL", "STL", "HGMMA", "DFMA"]),
     ("sm_80", r"8baseband8beamform", 4, ["IMMA", "LDGSTS"], ["LDL", "STL", "DFMA"]),
     ("sm_90a", r"wgmma_pfb_u\w+_mapped", 6, ["HGMMA", "UTMALDG", "UTMASTG", "SYNCS"], ["LDL", "STL", "DFMA"]),

@@ -1,5 +1,5 @@
-/* layout.h - where things stand in the portable beamformer (tile.cuh): what its blocks keep in shared
- * memory, and which lane holds what.
+/* layout.h - layouts of the portable beamformer (tile.cuh): what its blocks keep in shared memory, and which
+ * lane holds what.
  *
  * One tile: 16 MT beams by TIMES times, dishes in chunks. All numbers here count within the tile, the
  * chunk and the block. */
@@ -17,19 +17,19 @@ enum {
     BR_TILE_WARPS = 4,
     BR_TILE_THREADS = 32 * BR_TILE_WARPS,
     BR_TILE_WARP_TIMES = BR_TILE_TIMES / BR_TILE_WARPS,
-    BR_TILE_COLUMNS = BR_TILE_WARP_TIMES / 8, /* MMAs side by side along time */
+    BR_TILE_COLUMNS = BR_TILE_WARP_TIMES / 8, /* MMAs next to each other along time */
     BR_TILE_FRAGMENT = 32 * 16,               /* bytes of a weight matrix of ROWS beams by STEP dishes */
     BR_TILE_OUT_ROW =
-        BR_TILE_TIMES + 32, /* + 32: the 4 rows that half a warp writes lie in different banks */
+        BR_TILE_TIMES + 32, /* + 32: the 4 rows that half a warp writes are in different banks */
     BR_TILE_LARGEST = 4     /* MT */
 };
 
 /* ---- the field: [TIMES][DISHES] bytes ---- */
 
 /* A thread's share of a copy in pieces of 16 bytes: 8 threads a row of 128. */
-static inline BR_HD int br_tile_copy_row(int thread, int turn)
+static inline BR_HD int br_tile_copy_row(int thread, int pass)
 {
-    return thread / 8 + turn * (BR_TILE_THREADS / 8);
+    return thread / 8 + pass * (BR_TILE_THREADS / 8);
 }
 
 static inline BR_HD int br_tile_copy_piece(int thread)
@@ -37,14 +37,14 @@ static inline BR_HD int br_tile_copy_piece(int thread)
     return thread % 8;
 }
 
-/* Byte in its row at which a 16-byte piece stands: half a warp reads two pieces each of rows t, t + 1, t +
- * 8 and t + 9 (t even) at once, and these lie in different banks. */
+/* Byte of a 16-byte piece in its row: half a warp reads two pieces each of rows t, t + 1, t +
+ * 8 and t + 9 (t even) at once, and these are in different banks. */
 static inline BR_HD int br_tile_field_place(int row, int piece)
 {
     return (piece ^ ((row & 1) << 1 | (row & 8) >> 1)) * 16;
 }
 
-/* The time that is column `column` of the MMA `j` of those side by side: so that a thread, which holds
+/* The time that is column `column` of MMA `j` of those next to each other: so that a thread, which holds
  * columns 2 i and 2 i + 1, ends up with 8 consecutive times. */
 static inline BR_HD int br_tile_time(int warp, int j, int column)
 {

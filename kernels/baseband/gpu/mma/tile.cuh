@@ -1,10 +1,11 @@
-/* tile.cuh - the beamformer on a GPU, the kernel: for each channel and polarisation a product of matrices on
- * the int8 tensor cores.
+/* tile.cuh - the beamformer on any GPU: for each channel and polarisation a product of matrices on the int8
+ * tensor cores.
  *
  * A block forms a tile of 16 MT beams (MT of 1 to 4) by 128 times, each of its 4 warps 32 of the times;
- * dishes go in chunks of 128: while it multiplies one chunk, the next one (of the next tile after the last)
- * is on its way to shared memory. Blocks stay, and take every gridDim.x-th tile; several share a
- * multiprocessor, so that one multiplies while another waits or writes.
+ * dishes go in chunks of 128, with a double buffer: while it multiplies one chunk, the next one (of the next
+ * tile after the last) is on its way to shared memory. The kernel is persistent: a block takes every
+ * gridDim.x-th tile. Several blocks share a multiprocessor, so that one multiplies while another one waits or
+ * writes.
  *
  * The field stays packed until it is in registers, where four dishes' bytes become 16 re and 16 im by a shift
  * and a mask, and
@@ -43,7 +44,7 @@ constexpr int resident(int mt)
 
 /* One chunk. */
 template <int MT> struct stage {
-    uint8_t field[TIMES][DISHES]; /* int4+4; 16-byte pieces of a row stand at br_tile_field_place */
+    uint8_t field[TIMES][DISHES]; /* int4+4; 16-byte pieces of a row are at br_tile_field_place */
     /* [16 beams][step][re, im], each in the order of the MMA's registers */
     uint8_t weights[MT][STEPS][2][FRAGMENT];
 };
@@ -69,9 +70,9 @@ struct work {
     unsigned beam_tiles, tiles;
 };
 
-/* Walks through a block's chunks: tiles blockIdx.x, blockIdx.x + gridDim.x, ..., all chunks of each. Tiles
- * are numbered [time][channel and polarisation][beams]: blocks that run together share cache lines of the
- * field, or its rows. */
+/* The persistent loop over a block's chunks: tiles blockIdx.x, blockIdx.x + gridDim.x, ..., all chunks of
+ * each. Tiles are numbered [time][channel and polarisation][beams]: blocks that run together share cache
+ * lines of the field, or its rows. */
 struct place_in_work {
     unsigned tile, chunk;
     unsigned time_tile, beam_tile, fp, wp; /* wp: whose weights */
@@ -174,8 +175,8 @@ __device__ __forceinline__ void multiply(const stage<MT> &from, int steps, int (
                                          int (&im)[MT][COLUMNS][4])
 {
     int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-    /* The time of the column of which this thread holds a part, in the first of the MMAs side by side; 2,
-     * 4 and 6 later in the next ones, at the same place in their rows. */
+    /* The time of the column of which this thread holds a part, in the first of the MMAs next to each other;
+     * 2, 4 and 6 later in the next ones, at the same place in their rows. */
     int row = br_tile_time(warp, 0, lane / 4);
 
 #pragma unroll 2
@@ -222,10 +223,10 @@ __device__ __forceinline__ int round_and_clamp(int sum16, int added, int shift, 
     return kept;
 }
 
-/* Sums to bytes in shared memory, and zeroes the sums. */
+/* The epilogue: sums to bytes in shared memory; zeroes the sums. */
 template <int MT>
-__device__ __forceinline__ void finish(shared<MT> &sh, const work &w, const place_in_work &at,
-                                       int (&re)[MT][COLUMNS][4], int (&im)[MT][COLUMNS][4])
+__device__ __forceinline__ void round_sums(shared<MT> &sh, const work &w, const place_in_work &at,
+                                           int (&re)[MT][COLUMNS][4], int (&im)[MT][COLUMNS][4])
 {
     int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
     int first_time = br_tile_first_time(warp, lane); /* of this thread's 8 in the tile */
@@ -260,7 +261,8 @@ __device__ __forceinline__ void finish(shared<MT> &sh, const work &w, const plac
                     sum_re = sum_im = 0;
                 }
             /* bytes[r]  simd: b1 b0 <-> time1 time0   register: r0 <-> time2
-             *           thread: t4 t3 t2 t1 t0 <-> beam2 beam1 beam0 time4 time3   warp: w1 w0 <-> time6 time5 */
+             *           thread: t4 t3 t2 t1 t0 <-> beam2 beam1 beam0 time4 time3
+             *           warp: w1 w0 <-> time6 time5 */
             *reinterpret_cast<uint2 *>(&sh.out[br_tile_out_place(beam, first_time)]) =
                 make_uint2(bytes[0], bytes[1]);
             clamped += __shfl_xor_sync(WHOLE_WARP, clamped, 1);
@@ -319,18 +321,18 @@ template <int MT> __global__ void __launch_bounds__(THREADS, resident(MT)) beamf
 
     load(sh.stages[0], w, ahead);
     copy_async_commit();
-    for (unsigned turn = 0; ahead.tile < w.tiles; turn ^= 1) {
+    for (unsigned now = 0; ahead.tile < w.tiles; now ^= 1) {
         const place_in_work here = ahead;
         ahead.advance(w);
         copy_async_wait<0>();
-        /* The chunk of this turn is here; the other stage, `out` and `clamped` have been read by all. */
+        /* This iteration's chunk is here; the other stage, `out` and `clamped` have been read by all. */
         __syncthreads();
-        if (ahead.tile < w.tiles) load(sh.stages[turn ^ 1], w, ahead);
+        if (ahead.tile < w.tiles) load(sh.stages[now ^ 1], w, ahead);
         copy_async_commit();
 
-        multiply(sh.stages[turn], (here.dishes(w) + STEP - 1) / STEP, re, im);
+        multiply(sh.stages[now], (here.dishes(w) + STEP - 1) / STEP, re, im);
         if (here.chunk + 1 == w.chunks) {
-            finish(sh, w, here, re, im);
+            round_sums(sh, w, here, re, im);
             __syncthreads();
             store(sh, w, here);
         }

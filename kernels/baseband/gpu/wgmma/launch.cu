@@ -1,5 +1,4 @@
-/* The beamformer on Hopper, its plan: the variant, weights as they are to stand in shared memory, launches.
- */
+/* The beamformer on Hopper, its plan: the variant, weights in the layout of shared memory, launches. */
 #include "kernels/baseband/gpu/wgmma/persistent.cuh"
 #include "kernels/baseband/gpu/wgmma/small_frames.cuh"
 #include "kernels/baseband/gpu/wgmma/wgmma.h"
@@ -45,7 +44,7 @@ struct br_baseband_hopper {
     /* frames of few tiles, where there is a kernel for them (small_bytes > 0) */
     int *offsets;
     unsigned small_bytes;
-    /* launches beside each other */
+    /* launches that run concurrently */
     order_state *state;
     volatile unsigned *follows;                              /* the device writes there; see tell_host() */
     unsigned long long launches, blocks[order_state::SLOTS]; /* blocks: that were launched */
@@ -299,7 +298,7 @@ static unsigned count_apart(const struct br_baseband_hopper *h, range reads, ran
 }
 
 /* Blocks that share a frame's tiles. A frame alone: as many as run at once, shares in halves of tiles.
- * Where frames follow each other, `depth` of them beside each other: whole tiles, 4 a block (or 2, where
+ * Where frames follow each other, `depth` of them concurrently: whole tiles, 4 a block (or 2, where
  * only 2 or 3 frames can be) so long as all multiprocessors have work. */
 static unsigned share_out(const struct br_baseband_hopper *h, work *w, size_t tiles, unsigned depth,
                           bool follows)

@@ -1,4 +1,4 @@
-/* launch_order.cuh - launches of a plan, one after the other in a stream, that run beside each other.
+/* launch_order.cuh - launches of a plan, one after the other in a stream, that run concurrently.
  *
  * With programmatic dependent launch a kernel may begin when every block of the one before it in the
  * stream has said so or has ended; a wait (await_previous) then lasts until that one has ended wholly and
@@ -11,14 +11,11 @@
  * which has to be waited for. The device finds out:
  *
  * - A launch lets the next one begin only once it knows that everything before it has ended, but for
- *   launches
- *   of its plan beside which it may run.
- * - So if the launch before it of its plan has not ended, nothing stands between: that other thing would
- *   still
- *   wait for it, and would not let this one begin. A block that sees this tells the launch's other blocks.
+ *   launches of its plan with which it may run concurrently.
+ * - So if the launch before it of its plan has not ended, nothing is between them: that other thing would
+ *   still wait for it, and would not let this one begin. A block that sees this tells the launch's others.
  * - Launches end in order: the last block of each waits, at its end, for the launch before. So when all
- *   blocks
- *   of a launch have ended, what is older has ended wholly.
+ *   blocks of a launch have ended, what is older has ended wholly.
  * - A launch that touches nothing of the `depth` ones before it waits until the first of these has ended.
  *
  * Whatever does not follow this plan's launches at once (a copy, an event, a kernel of another kind,
@@ -39,15 +36,15 @@ namespace beamring::baseband::hopper
 
 constexpr unsigned TOGETHER = 5;
 constexpr unsigned FOLLOWING =
-    4; /* once so many launches ran beside the one before, frames follow each other */
+    4; /* once so many launches overlapped the one before, frames follow each other */
 
 /* What the launches of a plan tell each other; they are numbered from 1 on. */
 struct order_state {
     static constexpr unsigned SLOTS = TOGETHER + 1;
     unsigned long long ended[SLOTS]; /* blocks, of launches with that number modulo SLOTS */
-    unsigned long long known; /* the last launch of which a block knows that nothing stands before it but the
-                                        one before */
-    unsigned beside;          /* launches, the last ones, that ran beside the one before: up to FOLLOWING */
+    unsigned long long
+        known; /* the last launch of which a block knows that nothing is between it and the one before */
+    unsigned overlapping; /* launches, the last ones, that overlapped the one before: up to FOLLOWING */
 };
 
 /* Where a launch stands among those of its plan. */
@@ -60,7 +57,7 @@ struct order {
     const unsigned long long *last, *oldest;
     unsigned long long last_blocks, oldest_blocks;
     unsigned *follows; /* in the host's memory: whether frames follow each other */
-    bool beside; /* touches nothing that the `depth` before it write, and writes nothing that they read */
+    bool apart; /* touches nothing that the `depth` before it write, and writes nothing that they read */
 };
 
 /* ---- launches one after the other ---- */
@@ -85,10 +82,10 @@ __device__ __forceinline__ unsigned long long look(const unsigned long long *at)
     return value;
 }
 
-/* What stood in the state when a block began. */
+/* The state when a block began. */
 struct order_seen {
     unsigned long long last = 0, oldest = 0, known = 0;
-    unsigned beside = 0;
+    unsigned overlapping = 0;
 
     __device__ __forceinline__ explicit order_seen(const order &o, bool looks = true)
     {
@@ -96,14 +93,17 @@ struct order_seen {
         last = look(o.last);
         oldest = look(o.oldest);
         known = look(&o.state->known);
-        asm volatile("ld.volatile.global.u32 %0, [%1];\n" : "=r"(beside) : "l"(&o.state->beside) : "memory");
+        asm volatile("ld.volatile.global.u32 %0, [%1];\n"
+                     : "=r"(overlapping)
+                     : "l"(&o.state->overlapping)
+                     : "memory");
     }
 };
 
 /* Whether the launch before this one has to be waited for before memory is touched that any launch writes. */
 __device__ __forceinline__ bool must_wait(const order &o, order_seen seen)
 {
-    if (!o.beside) return true;
+    if (!o.apart) return true;
     if (seen.known != o.number) {
         if (seen.last >= o.last_blocks) return true;
         asm volatile("st.volatile.global.u64 [%0], %1;\n" ::"l"(&o.state->known), "l"(o.number) : "memory");
@@ -112,13 +112,13 @@ __device__ __forceinline__ bool must_wait(const order &o, order_seen seen)
     return false;
 }
 
-/* By one thread of a launch, before it lets the next one begin: whether it runs beside the one before. */
-__device__ __forceinline__ void tell_host(const order &o, const order_seen &seen, bool beside)
+/* By one thread of a launch, before it lets the next one begin: whether it overlaps the one before. */
+__device__ __forceinline__ void tell_host(const order &o, const order_seen &seen, bool overlaps)
 {
-    unsigned now = beside ? min(seen.beside + 1, FOLLOWING) : 0, follows = now == FOLLOWING;
-    if (now == seen.beside) return;
-    asm volatile("st.volatile.global.u32 [%0], %1;\n" ::"l"(&o.state->beside), "r"(now) : "memory");
-    if (follows || seen.beside == FOLLOWING)
+    unsigned now = overlaps ? min(seen.overlapping + 1, FOLLOWING) : 0, follows = now == FOLLOWING;
+    if (now == seen.overlapping) return;
+    asm volatile("st.volatile.global.u32 [%0], %1;\n" ::"l"(&o.state->overlapping), "r"(now) : "memory");
+    if (follows || seen.overlapping == FOLLOWING)
         asm volatile("st.volatile.global.u32 [%0], %1;\n" ::"l"(o.follows), "r"(follows) : "memory");
 }
 

@@ -1,5 +1,4 @@
-/* layout.h - where things stand in the baseband beamformer for Hopper: in shared memory, in registers,
- * in the tables.
+/* layout.h - layouts of the baseband beamformer for Hopper: shared memory, registers, tables.
  *
  * Names: a warpgroup forms `beams` beams by 128 times, of which it holds 64 mt times at once (a piece: mt = 1
  * or 2 products of 64 rows). Dishes come in chunks of 128, a chunk in two halves of 64, a half in two steps
@@ -33,7 +32,7 @@ static inline BR_HD unsigned br_hopper_dish(unsigned step, unsigned k)
     return (k / 4 % 4) * 16 + step * 8 + k / 16 * 4 + k % 4;
 }
 
-/* The same turned round: step in .row, k in .column. */
+/* The inverse: step in .row, k in .column. */
 static inline BR_HD struct br_cell br_hopper_k(unsigned dish)
 {
     return br_cell(dish / 8 % 2, dish / 4 % 2 * 16 + dish / 16 * 4 + dish % 4);
@@ -62,8 +61,8 @@ static inline BR_HD unsigned br_hopper_small_weight(unsigned part, unsigned beam
     return br_hopper_weight(48, part, beam, dish);
 }
 
-/* Where, in a chunk's weights [3 parts][96 beams][128 bytes], the box [2][48][128] of those stands that
- * are wanted: part in .row, beam in .column. */
+/* Where, in a chunk's weights [3 parts][96 beams][128 bytes], the box [2][48][128] of those that are
+ * wanted begins: part in .row, beam in .column. */
 static inline BR_HD struct br_cell br_hopper_small_box(unsigned upper)
 {
     return br_cell(1, upper * 48);
@@ -79,10 +78,10 @@ static inline BR_HD unsigned br_hopper_out(unsigned beam, unsigned time)
 /* Beam whose 64 times of half a tile a lane and the three next to it (those with the same lane / 4) bring to
  * global memory, 16 each: so that 8 lanes, which read at once, have two beams of which the swizzle puts one
  * half of a row in the place of the other's. */
-static inline BR_HD unsigned br_hopper_half_beam(unsigned turn, unsigned warp, unsigned lane)
+static inline BR_HD unsigned br_hopper_half_beam(unsigned pass, unsigned warp, unsigned lane)
 {
     unsigned eighth = lane / 4;
-    return turn * 32 + warp * 8 + eighth / 2 + eighth % 2 * 4;
+    return pass * 32 + warp * 8 + eighth / 2 + eighth % 2 * 4;
 }
 
 #endif

@@ -1,5 +1,5 @@
-/* loads.cuh - the beamformer on Hopper: what a block works on, where that stands in shared memory, and
- * the threads that bring it there. */
+/* loads.cuh - the beamformer on Hopper: what a block works on, where that is in shared memory, and the
+ * producer: the threads that load it. */
 #ifndef BEAMRING_KERNELS_BASEBAND_GPU_WGMMA_LOADS_CUH
 #define BEAMRING_KERNELS_BASEBAND_GPU_WGMMA_LOADS_CUH
 
@@ -21,7 +21,7 @@ template <int BEAMS_, bool PAIR_> struct variant {
     static constexpr int BEAMS = BEAMS_;
     static constexpr bool PAIR = PAIR_;
     static constexpr int FPS = PAIR ? 2 : 1; /* channels and polarisations in a chunk */
-    /* Many beams: two warpgroups form half of each tile's times each. Few: they take turns at tiles. */
+    /* Many beams: two warpgroups form half of each tile's times each. Few: they alternate, tile by tile. */
     static constexpr bool HALVES = BEAMS > 32;
     static constexpr int MT = HALVES ? 1 : 2;      /* products of 64 times at once */
     static constexpr int PIECE = 64 * MT;          /* times of a tile that a warpgroup forms */
@@ -53,14 +53,13 @@ struct work {
     bool store_tensor;               /* else `out` or T is not a multiple of 16 */
     bool keep_weights;               /* in the L2, from frame to frame */
     unsigned beam_tiles;
-    unsigned weight_rows; /* channels and polarisations, by FPS, that have weights of their own */
-    unsigned groups;      /* ((F P) / FPS) beam_tiles */
-    const uint8_t
-        *weights; /* [weight channel, P / FPS][beam tile][chunk][WEIGHTS], as they stand in shared memory */
-    const float *scales;                 /* [weight channel, P / FPS][beam tile][FPS][BEAMS]: 2^-(s + 8) */
-    const int *offsets;                  /* for frames of few tiles, as scales: 16 sum_d A_im */
-    const uint8_t *valid;                /* [T][F] or NULL */
-    uint8_t *out;                        /* [B][F][P][T] */
+    unsigned weight_rows;   /* channels and polarisations, by FPS, that have weights of their own */
+    unsigned groups;        /* ((F P) / FPS) beam_tiles */
+    const uint8_t *weights; /* [weight channel, P / FPS][beam tile][chunk][WEIGHTS], as in shared memory */
+    const float *scales;    /* [weight channel, P / FPS][beam tile][FPS][BEAMS]: 2^-(s + 8) */
+    const int *offsets;     /* for frames of few tiles, as scales: 16 sum_d A_im */
+    const uint8_t *valid;   /* [T][F] or NULL */
+    uint8_t *out;           /* [B][F][P][T] */
     unsigned long long *clamped, *total; /* [B], [1] */
     unsigned T, F, P, B;
 };

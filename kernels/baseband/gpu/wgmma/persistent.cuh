@@ -11,20 +11,18 @@
  *
  * exact in 32 bits up to 65536 dishes; all of a sum stays in one thread's register.
  *
- * A block has a warpgroup of which single threads start the loads, and 2 or 3 warpgroups that multiply,
- * each with stages of its own. With many beams, two share each tile of 128 times, one multiplying while
- * the other rounds; with few, where memory is what counts, they take turns at tiles. Blocks stay; each has
- * a contiguous part of all tiles (or halves of tiles), numbered [channel and polarisation][beam
+ * A block has a warpgroup of which single threads start the loads, and 2 or 3 warpgroups that multiply, each
+ * with stages of its own. With many beams, two share each tile of 128 times, one multiplying while the other
+ * rounds; with few, where memory is what counts, they alternate, tile by tile. The kernel is persistent: each
+ * block has a contiguous part of all tiles (or halves of tiles), numbered [channel and polarisation][beam
  * tile][time], and loads weights, chunk by chunk as the ones before are done with, only where it comes to
  * another channel. Where a channel and polarisation has only 64 dishes, a chunk holds two of them (PAIR).
  *
- * Small frames take as long as a block needs to begin and to end, so both are short: blocks begin while
- * those of the launch before end, start few barriers, and load the first weights at once; the field of the
- * first tile is asked for meanwhile and loaded once it is known that the launch before need not be waited
- * for, or it has ended (launch_order.cuh). Where frames follow each other, they have fewer blocks than
- * there are multiprocessors and run beside each other. Of frames of still fewer tiles the kernel in
- * small_frames.cuh takes care.
- * */
+ * Small frames take as long as a block needs to begin and to end, so both are short: blocks begin while those
+ * of the launch before end, start few barriers, and load the first weights at once; the field of the first
+ * tile is asked for meanwhile and loaded once it is known that the launch before need not be waited for, or
+ * it has ended (launch_order.cuh). Where frames follow each other, they have fewer blocks than there are
+ * multiprocessors and run concurrently. Frames of still fewer tiles have the kernel in small_frames.cuh. */
 #ifndef BEAMRING_KERNELS_BASEBAND_GPU_WGMMA_PERSISTENT_CUH
 #define BEAMRING_KERNELS_BASEBAND_GPU_WGMMA_PERSISTENT_CUH
 
@@ -38,7 +36,7 @@ namespace beamring::baseband::hopper
 template <class V> struct consumer : rounding<V> {
     using rounding<V>::w, rounding<V>::thread, rounding<V>::lane, rounding<V>::warp, rounding<V>::quad,
         rounding<V>::first_time, rounding<V>::whole, rounding<V>::times;
-    using rounding<V>::find_live, rounding<V>::finish, rounding<V>::store_bytes;
+    using rounding<V>::find_live, rounding<V>::round_sums, rounding<V>::store_bytes;
 
     const CUtensorMap *out_map;
     uint8_t *stages, *out;
@@ -51,11 +49,11 @@ template <class V> struct consumer : rounding<V> {
      * they would stay where they are, in step with each other: so each, before it rounds its half of tile i
      * (of `tiles`), waits until the other has rounded its one before (warpgroup 0: of tile i - 1, warpgroup
      * 1: of tile i). `both`: whether the block has both halves of tile i. */
-    __device__ __forceinline__ void await_turn(unsigned i, bool both) const
+    __device__ __forceinline__ void await_rounding(unsigned i, bool both) const
     {
         if (which == 1 ? both : i > 0) asm volatile("bar.sync %0, 256;\n" ::"r"(5 + which) : "memory");
     }
-    __device__ __forceinline__ void give_turn(unsigned i, bool both, unsigned tiles) const
+    __device__ __forceinline__ void allow_rounding(unsigned i, bool both, unsigned tiles) const
     {
         if (which == 0 ? both : i + 1 < tiles)
             asm volatile("bar.arrive %0, 256;\n" ::"r"(6 - which) : "memory");
@@ -79,8 +77,8 @@ template <class V> struct consumer : rounding<V> {
     __device__ __forceinline__ void store(const uint8_t *from, unsigned tile, unsigned first_fp,
                                           unsigned first_beam)
     {
-        /* Once all have met, the bytes of the tile before have been read, and the next ones can go where
-         * those stood. */
+        /* Once all have met, the bytes of the tile before have been read, and the next ones can take their
+         * place. */
         if (thread == 0) bulk_wait_read<0>();
         meet();
         if (w.store_tensor) {
@@ -113,8 +111,8 @@ template <class V> struct consumer : rounding<V> {
                       static_cast<size_t>(tile) * TIMES + time;
         if (tile * TIMES + time >= w.T) return;
 #pragma unroll
-        for (int turn = 0; turn < V::BEAMS / 32; turn++) {
-            unsigned beam = br_hopper_half_beam(static_cast<unsigned>(turn), warp, lane);
+        for (int pass = 0; pass < V::BEAMS / 32; pass++) {
+            unsigned beam = br_hopper_half_beam(static_cast<unsigned>(pass), warp, lane);
             if (beam < beams)
                 *reinterpret_cast<uint4 *>(to + beam * beam_stride) =
                     *reinterpret_cast<const uint4 *>(from + br_hopper_out(beam, time));
@@ -137,8 +135,8 @@ template <class V> struct consumer : rounding<V> {
         if (upper) first += HALF;
     }
 
-    /* Adds what was clamped to the block's counts, of beams from `first_beam` on: eight lanes have each beam.
-     */
+    /* Adds what was clamped to the block's counts, of beams from `first_beam` on: eight lanes have each
+     * beam. */
     __device__ __forceinline__ void count(unsigned *counts)
     {
         constexpr int N = V::COUNTERS, LEFT = N > 8 ? N / 8 : 1;
@@ -219,7 +217,7 @@ template <class V> struct consumer : rounding<V> {
 
     __device__ __forceinline__ void run(unsigned *counts)
     {
-        int sums[V::MT][V::BEAMS]; /* assigned as finish() says */
+        int sums[V::MT][V::BEAMS]; /* assigned as round_sums() says */
 #pragma unroll
         for (int i = 0; i < V::COUNTERS; i++) whole[i] = 0;
         times = 0;
@@ -233,8 +231,8 @@ template <class V> struct consumer : rounding<V> {
         const unsigned tiles = s.end - s.now;
         const bool late = s.late, early = s.early_at_end;
         if (V::HALVES && late && which == 0) done = 1;
-        /* At first the one that has the earlier half multiplies alone, if there is something to do beside its
-         * rounding. */
+        /* At first the one that has the earlier half multiplies alone, if there is something to multiply
+         * while it rounds. */
         const unsigned follower = late ? 0 : 1;
         bool begins = tiles > 1;
         for (; s.more(); before += s.count, s.next(w), buffer.advance(w.buffers)) {
@@ -267,7 +265,7 @@ template <class V> struct consumer : rounding<V> {
                              last && chunk > 0 ? &b.weights_empty[buffer.at][chunk - 1] : nullptr);
                     if (V::PAIR) {
                         wgmma_wait<0>();
-                        finish(sums, scales, live, to);
+                        round_sums(sums, scales, live, to);
                     }
                     multiply(sums, at, here, 1, !V::PAIR, nullptr);
                 }
@@ -279,16 +277,16 @@ template <class V> struct consumer : rounding<V> {
                 bool both = !(which == 1 && done == 0 && late) && !(which == 0 && done + 1 == tiles && early);
                 /* After the last tile nothing is left to multiply meanwhile. */
                 bool wait_later = which == 1 && done + 1 == tiles;
-                if (V::HALVES && !wait_later) await_turn(done, both);
+                if (V::HALVES && !wait_later) await_rounding(done, both);
                 wgmma_wait<0>();
-                finish(sums, scales + (V::FPS - 1) * V::BEAMS, live, to + V::OUT - V::OUT / V::FPS);
+                round_sums(sums, scales + (V::FPS - 1) * V::BEAMS, live, to + V::OUT - V::OUT / V::FPS);
                 publish_shared();
-                if (V::HALVES && wait_later) await_turn(done, both);
+                if (V::HALVES && wait_later) await_rounding(done, both);
                 if (V::HALVES && !both)
                     store_half(to, tile, fp, beam_tile * V::BEAMS);
                 else if (!V::HALVES || which == 1)
                     store(to, tile, fp, beam_tile * V::BEAMS);
-                if (V::HALVES) give_turn(done, both, tiles);
+                if (V::HALVES) allow_rounding(done, both, tiles);
                 if (last && lane == 0) barrier_arrive(&b.weights_empty[buffer.at][w.chunks - 1]);
             }
             if (w.beam_tiles > 1) count(counts + beam_tile * V::BEAMS);

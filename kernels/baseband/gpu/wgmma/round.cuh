@@ -1,4 +1,4 @@
-/* round.cuh - the beamformer on Hopper: what becomes of the sums: rounded, clamped, counted, and as bytes
+/* round.cuh - the beamformer on Hopper, the epilogue: sums are rounded, clamped, counted, and stored as bytes
  * in shared memory.
  *
  * Rounding: J + 8 = floor(sum / 2^s + 8.5), clamped to [0, 16] so that 0 and 16 are the values that a
@@ -70,10 +70,10 @@ template <class V> struct rounding {
 
     /* The sums of a piece to bytes in shared memory.
      *   sums [MT][BEAMS], of 16 beams  register: r3 r2 r1 r0 <-> im beam3 upper beam0
-     *     thread: t4 t3 t2 t1 t0 <-> row2 row1 row0 beam2 beam1     (of more: beam bits 4, 5, 6 between im
-     * and beam3) */
-    __device__ __forceinline__ void finish(const int (&sums)[V::MT][V::BEAMS], const float *scale,
-                                           unsigned live, uint8_t *to)
+     *     thread: t4 t3 t2 t1 t0 <-> row2 row1 row0 beam2 beam1
+     * (of more beams: beam bits 4, 5, 6 between im and beam3) */
+    __device__ __forceinline__ void round_sums(const int (&sums)[V::MT][V::BEAMS], const float *scale,
+                                               unsigned live, uint8_t *to)
     {
         unsigned keep = live * 255;
         /* Of its first beam in each eight, and of the next one: eight beams further, all is the same, 8 rows

@@ -6,7 +6,8 @@
  * that a block needs fits its half of the shared memory: the field of 128 times, up to 512 dishes, and the
  * weights' real and imaginary parts. Without a part -im there, products are formed one by one,
  *
- *   16 J_re = sum_d 16 E_re A_re + 16 (-E_im - 1) A_im + 16 A_im,   16 J_im = sum_d 16 E_re A_im + 16 E_im A_re:
+ *   16 J_re = sum_d 16 E_re A_re + 16 (-E_im - 1) A_im + 16 A_im
+ *   16 J_im = sum_d 16 E_re A_im + 16 E_im A_re:
  *
  * -x - 1 is what a bitwise "not" makes of x, and does not overflow where -x would; the sums begin at 16
  * times the weights' sum_d A_im.
@@ -228,7 +229,7 @@ __global__ void __launch_bounds__(small::THREADS, 2)
     }
     __syncwarp();
     if (thread < V::BEAMS) scales[thread] = scale;
-    int sums[V::MT][V::BEAMS]; /* assigned as rounding::finish says */
+    int sums[V::MT][V::BEAMS]; /* assigned as rounding::round_sums says */
 #pragma unroll
     for (int m = 0; m < V::MT; m++)
 #pragma unroll
@@ -261,7 +262,7 @@ __global__ void __launch_bounds__(small::THREADS, 2)
     wgmma_hold(sums[0]);
     wgmma_hold(sums[1]);
     asm volatile("bar.sync 1, 128;\n" ::: "memory"); /* all have read the first chunk's field */
-    r.finish(sums, scales, live, memory);
+    r.round_sums(sums, scales, live, memory);
     publish_shared();
     asm volatile("bar.sync 1, 128;\n" ::: "memory");
     if (!w.store_tensor) {
