@@ -50,11 +50,13 @@ struct top_params {
     struct br_strings plugins;
     const char *device;
     struct br_ints affinity;
+    double watchdog_s;
 };
 static const struct br_param top_params[] = {
     BR_PARAM("plugins", BR_P_STRINGS, struct top_params, plugins, NULL),
     BR_PARAM("device", BR_P_STRING, struct top_params, device, NULL, .def = "auto"),
     BR_PARAM("affinity", BR_P_INTS, struct top_params, affinity, NULL, .min = 0, .max = 1023),
+    BR_PARAM("watchdog_s", BR_P_REAL, struct top_params, watchdog_s, NULL, .def = "30", .min = 0, .max = 1e6),
     {0},
 };
 static const char *const top_also[] = {"telescope", "stream", "pipeline", "include", NULL};
@@ -292,6 +294,7 @@ int br_graph_build(struct br_graph **result, struct br_config *config, struct br
     }
     struct top_params top = {0};
     br_config_fill(config, root, top_params, top_also, &top);
+    graph->watchdog_s = top.watchdog_s;
     add_plugins(graph, br_node_get(root, "plugins"), &top.plugins);
     size_t before = br_config_errors(config);
     br_graph_read_telescope(graph, br_node_get(root, "telescope"));

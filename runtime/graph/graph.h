@@ -81,6 +81,8 @@ struct br_stage {
     struct br_stage_counters counters;
     pthread_t thread;
     bool start_called, has_thread;
+    _Atomic uint64_t
+        process_since;      /* CLOCK_MONOTONIC when process was called, in ns; 0: it is not, or sleeps */
     _Atomic bool ended;     /* process will not be called again */
     _Atomic bool completed; /* ... because all its input was worked off: its balance must add up */
 };
@@ -97,6 +99,8 @@ struct br_graph {
 
     struct br_claim *claims; /* files that stages read and write; see claim.c */
 
+    double watchdog_s; /* a call on a GPU that takes longer ends the run; 0: never */
+
     int ngpus;              /* that can be used; -1: not asked for yet */
     struct br_error no_gpu; /* why there is none */
     bool gpu_wanted;        /* a stage would run on one */
@@ -105,6 +109,7 @@ struct br_graph {
     struct br_stage *_Atomic first_failed;
     _Atomic bool stopping; /* sources are asked to end */
     bool stop_signalled;   /* under the mutex: the same, for sleepers */
+    bool left_behind;      /* the run ends without some of its threads */
     pthread_mutex_t mutex;
     pthread_cond_t wake;       /* on CLOCK_MONOTONIC */
     void (*on_end)(void *arg); /* called by each stage's thread when it ends; may be NULL */

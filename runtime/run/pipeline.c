@@ -37,8 +37,8 @@ static void set_affinity(struct br_stage *stage, int home)
         CPU_SET((size_t)home, &set);
         int error = pthread_setaffinity_np(stage->thread, sizeof set, &set);
         if (error != 0)
-            br_stage_warn(stage, "its thread cannot be kept on CPU %d with those of the other GPU stages: %s", home,
-                          strerror(error));
+            br_stage_warn(stage, "its thread cannot be kept on CPU %d with those of the other GPU stages: %s",
+                          home, strerror(error));
         error = pthread_setschedparam(stage->thread, SCHED_BATCH, &(struct sched_param){0});
         if (error != 0) br_stage_warn(stage, "its thread cannot be a batch thread: %s", strerror(error));
         return;

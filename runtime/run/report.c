@@ -63,8 +63,8 @@ static bool reader_balances(const struct br_link *link, const struct br_queue_co
 {
     struct br_reader_counters r;
     br_reader_get_counters(link->reader, &r);
-    uint64_t samples = r.delivered_samples + r.dropped_samples + r.discarded_samples;
-    uint64_t frames = r.delivered_frames + r.dropped_frames + r.discarded_frames;
+    uint64_t samples = r.delivered_samples + r.dropped_samples + r.discarded_samples + r.held_samples;
+    uint64_t frames = r.delivered_frames + r.dropped_frames + r.discarded_frames + r.held_frames;
     if (samples == q->samples && frames == q->frames) return true;
     if (out != NULL)
         fprintf(out,
@@ -142,63 +142,94 @@ static void print_losses(const struct br_stage *stage, FILE *out)
     }
 }
 
+/* A count in at most seven characters: exact below 100,000, then to four digits with k, M, G, T, P or E. */
+static const char *brief(uint64_t n, char *text)
+{
+    static const char unit[] = "kMGTPE";
+    if (n < 100000) {
+        sprintf(text, "%" PRIu64, n);
+        return text;
+    }
+    double value = (double)n / 1000;
+    unsigned u = 0;
+    while (value >= 999.95) {
+        value /= 1000;
+        u++;
+    }
+    sprintf(text, value < 9.9995 ? "%.3f %c" : value < 99.995 ? "%.2f %c" : "%.1f %c", value, unit[u]);
+    return text;
+}
+
+enum { BRIEF = 24 };
+
+static void print_stage(const struct br_stage *stage, FILE *out)
+{
+    struct br_stage_totals t;
+    char text[5][BRIEF];
+    if (stage->absorbed_by != NULL) {
+        fprintf(out, "  %-20.20s done by '%s'\n", stage->name, stage->absorbed_by->name);
+        return;
+    }
+    br_stage_get_totals(stage, &t);
+    uint64_t frames = stage->nin > 0 ? t.in_frames : t.out_frames;
+    fprintf(out, "  %-20.20s %7s %7s %7s %7s %9s %8.2f %8.2f %8.2f %8.2f %9.1f\n", stage->name,
+            brief(t.in_frames, text[0]), brief(t.in_samples, text[1]), brief(t.out_frames, text[2]),
+            brief(t.out_samples, text[3]), brief(t.saturated, text[4]), (double)t.busy_ns * 1e-9,
+            (double)t.cpu_ns * 1e-9, (double)t.wait_in_ns * 1e-9, (double)t.wait_out_ns * 1e-9,
+            frames > 0 ? (double)t.busy_ns * 1e-3 / (double)frames : 0);
+}
+
+static void print_gpu_time(const struct br_stage *stage, FILE *out)
+{
+    struct br_stage_totals t;
+    if (stage->device < 0) return;
+    br_stage_get_totals(stage, &t);
+    fprintf(out, "  %-20.20s on cuda:%d: %.1f us of GPU time per call (sampled), %.2f s together\n",
+            stage->name, stage->device, t.gpu_ns_per_call * 1e-3, t.gpu_ns_per_call * 1e-9 * (double)t.calls);
+}
+
 static void print_stages(const struct br_graph *graph, FILE *out)
 {
-    fprintf(out, "\n  %-20s %12s %14s %12s %14s %10s %9s %9s %9s %9s %12s\n", "stage", "frames in",
-            "samples in", "frames out", "samples out", "saturated", "busy s", "cpu s", "wait in s",
-            "wait out", "us per frame");
-    bool any_gpu = false;
-    for (size_t s = 0; s < graph->nstages; s++) {
-        const struct br_stage *stage = &graph->stage[s];
-        struct br_stage_totals t;
-        if (stage->absorbed_by != NULL) {
-            fprintf(out, "  %-20s done by '%s'\n", stage->name, stage->absorbed_by->name);
-            continue;
-        }
-        br_stage_get_totals(stage, &t);
-        uint64_t frames = stage->nin > 0 ? t.in_frames : t.out_frames;
-        fprintf(out,
-                "  %-20s %12" PRIu64 " %14" PRIu64 " %12" PRIu64 " %14" PRIu64 " %10" PRIu64
-                " %9.2f %9.2f %9.2f %9.2f %12.1f\n",
-                stage->name, t.in_frames, t.in_samples, t.out_frames, t.out_samples, t.saturated,
-                (double)t.busy_ns * 1e-9, (double)t.cpu_ns * 1e-9, (double)t.wait_in_ns * 1e-9,
-                (double)t.wait_out_ns * 1e-9, frames > 0 ? (double)t.busy_ns * 1e-3 / (double)frames : 0);
-        any_gpu |= stage->device >= 0;
-    }
-    for (size_t s = 0; any_gpu && s < graph->nstages; s++) {
-        const struct br_stage *stage = &graph->stage[s];
-        struct br_stage_totals t;
-        br_stage_get_totals(stage, &t);
-        if (stage->device >= 0)
-            fprintf(out, "  %-20s on cuda:%d: %.1f us of GPU time per call (sampled), %.2f s together\n",
-                    stage->name, stage->device, t.gpu_ns_per_call * 1e-3,
-                    t.gpu_ns_per_call * 1e-9 * (double)t.calls);
-    }
+    fprintf(out, "\n  %-20s %15s %15s %9s %8s %8s %17s %9s\n", "", "in", "out", "clamped", "busy", "CPU",
+            "waited (s)", "busy per");
+    fprintf(out, "  %-20s %7s %7s %7s %7s %9s %8s %8s %8s %8s %9s\n", "stage", "frames", "samples", "frames",
+            "samples", "values", "s", "s", "for in", "for out", "frame, us");
+    for (size_t s = 0; s < graph->nstages; s++) print_stage(&graph->stage[s], out);
+    for (size_t s = 0; s < graph->nstages; s++) print_gpu_time(&graph->stage[s], out);
     for (size_t s = 0; s < graph->nstages; s++) print_losses(&graph->stage[s], out);
+}
+
+static void print_queue(const struct br_edge *edge, FILE *out)
+{
+    struct br_queue_counters q;
+    char text[5][BRIEF];
+    br_queue_get_counters(edge->queue, &q);
+    for (const struct br_link *link = edge->readers; link != NULL; link = link->next) {
+        struct br_reader_counters r;
+        br_reader_get_counters(link->reader, &r);
+        if (link == edge->readers)
+            fprintf(out, "  %-20.20s %9s %8s", edge->name, brief(q.samples, text[0]),
+                    brief(q.missing, text[1]));
+        else
+            fprintf(out, "  %-20s %9s %8s", "", "", "");
+        fprintf(out, "  %-20.20s %9s %8s %9s", link->stage->name, brief(r.delivered_samples, text[2]),
+                brief(r.dropped_samples, text[3]), brief(r.discarded_samples, text[4]));
+        if (link == edge->readers) fprintf(out, "  %u/%u/%u", q.fill, q.max_fill, q.depth);
+        fputc('\n', out);
+        if (r.held_samples > 0 && edge->producer->graph->left_behind)
+            fprintf(out, "  %-20s and %" PRIu64 " samples of '%s' are with '%s', which has not come back\n",
+                    "", r.held_samples, edge->name, link->stage->name);
+    }
 }
 
 static void print_queues(const struct br_graph *graph, FILE *out)
 {
     size_t nedges = br_graph_nedges(graph);
-    fprintf(out, "\n  %-20s %14s %14s   %-20s %14s %12s %12s   %s\n", "queue", "published", "missing cells",
-            "read by", "delivered", "dropped", "discarded", "fill now/max/slots");
-    for (size_t i = 0; i < nedges; i++) {
-        struct br_edge *edge = br_graph_edge(graph, i);
-        struct br_queue_counters q;
-        br_queue_get_counters(edge->queue, &q);
-        for (const struct br_link *link = edge->readers; link != NULL; link = link->next) {
-            struct br_reader_counters r;
-            br_reader_get_counters(link->reader, &r);
-            if (link == edge->readers)
-                fprintf(out, "  %-20s %14" PRIu64 " %14" PRIu64, edge->name, q.samples, q.missing);
-            else
-                fprintf(out, "  %-20s %14s %14s", "", "", "");
-            fprintf(out, "   %-20s %14" PRIu64 " %12" PRIu64 " %12" PRIu64, link->stage->name,
-                    r.delivered_samples, r.dropped_samples, r.discarded_samples);
-            if (link == edge->readers) fprintf(out, "   %u/%u/%u", q.fill, q.max_fill, q.depth);
-            fputc('\n', out);
-        }
-    }
+    fprintf(out, "\n  %-20s %9s %8s  %-20s %9s %8s %9s  %s\n", "", "published", "missing", "", "delivered",
+            "dropped", "discarded", "fill: now/");
+    fprintf(out, "  %-20s %9s %8s  %-20s %9s %8s %9s  %s\n", "queue", "samples", "cells", "read by",
+            "samples", "samples", "samples", "most/slots");
+    for (size_t i = 0; i < nedges; i++) print_queue(br_graph_edge(graph, i), out);
 }
 
 void br_report_text(const struct br_graph *graph, const struct br_run_times *times, FILE *out)
@@ -207,7 +238,7 @@ void br_report_text(const struct br_graph *graph, const struct br_run_times *tim
             real_time_factor(times));
     print_stages(graph, out);
     print_queues(graph, out);
-    if (br_pipeline_ended(graph))
+    if (br_pipeline_ended(graph) || graph->left_behind)
         fprintf(out, "\nbalance: %s\n",
                 br_balance_ok(graph, NULL) ? "every sample is accounted for" : "DOES NOT ADD UP");
 }
@@ -318,9 +349,11 @@ static void json_queue(const struct br_edge *edge, FILE *out)
         fprintf(out,
                 ", \"policy\": \"%s\", \"delivered_frames\": %" PRIu64 ", \"delivered_samples\": %" PRIu64
                 ", \"dropped_frames\": %" PRIu64 ", \"dropped_samples\": %" PRIu64
-                ", \"discarded_frames\": %" PRIu64 ", \"discarded_samples\": %" PRIu64 "}",
+                ", \"discarded_frames\": %" PRIu64 ", \"discarded_samples\": %" PRIu64
+                ", \"held_frames\": %" PRIu64 ", \"held_samples\": %" PRIu64 "}",
                 r.policy == BR_POLICY_DROP ? "drop" : "block", r.delivered_frames, r.delivered_samples,
-                r.dropped_frames, r.dropped_samples, r.discarded_frames, r.discarded_samples);
+                r.dropped_frames, r.dropped_samples, r.discarded_frames, r.discarded_samples, r.held_frames,
+                r.held_samples);
     }
     fputs("]}", out);
 }

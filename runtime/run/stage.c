@@ -1,4 +1,5 @@
 /* stage.c - the runtime's side of runtime/stage.h: what a stage may ask for. */
+#include "buffers/clock.h"
 #include "runtime/graph/graph.h"
 
 #include <errno.h>
@@ -178,7 +179,8 @@ void br_stage_count_lost(struct br_stage *stage, enum br_loss reason, uint64_t s
 struct br_frame *br_stage_lend_ahead(struct br_stage *stage, unsigned output, unsigned ahead)
 {
     struct br_frame *frame = NULL;
-    if (output >= stage->nout || br_queue_lend_ahead(stage->out[output].queue, ahead, &frame) != BR_OK) return NULL;
+    if (output >= stage->nout || br_queue_lend_ahead(stage->out[output].queue, ahead, &frame) != BR_OK)
+        return NULL;
     return frame;
 }
 
@@ -191,10 +193,12 @@ bool br_stage_sleep_until(struct br_stage *stage, uint64_t ns)
 {
     struct br_graph *graph = stage->graph;
     struct timespec until = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
+    atomic_store_explicit(&stage->process_since, 0, memory_order_relaxed); /* it does not hang: it sleeps */
     pthread_mutex_lock(&graph->mutex);
     while (!graph->stop_signalled && pthread_cond_timedwait(&graph->wake, &graph->mutex, &until) != ETIMEDOUT)
         continue;
     bool stopping = graph->stop_signalled;
     pthread_mutex_unlock(&graph->mutex);
+    atomic_store_explicit(&stage->process_since, br_clock_ns(), memory_order_relaxed);
     return stopping;
 }

@@ -106,7 +106,9 @@ static int call(struct worker *w)
         br_gpu_range_push(stage->name);
     }
     uint64_t begin = clock_ns(CLOCK_MONOTONIC);
+    atomic_store_explicit(&stage->process_since, begin, memory_order_relaxed);
     int result = stage->type->process(stage, stage->self, &io);
+    atomic_store_explicit(&stage->process_since, 0, memory_order_relaxed);
     add(&stage->counters.busy_ns, clock_ns(CLOCK_MONOTONIC) - begin);
     add(&stage->counters.calls, 1);
     if (stage->device >= 0) {

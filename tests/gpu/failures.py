@@ -1,7 +1,9 @@
-"""What a GPU can do to a pipeline: allocations, launches, copies and events that fail, and a kernel that writes where it must not.
+"""What a GPU can do to a pipeline: allocations, launches, copies and events that fail, a kernel that writes where it must not,
+and one that never ends.
 One message that names the stage and the call, exit 1, all threads joined soon, and what was written before is right."""
 import glob
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -85,6 +87,55 @@ def test_no_memory():
             assert "free" in done.stderr or "locked" in done.stderr, done.stderr
 
 
+HANG = """watchdog_s: {watchdog}
+pipeline:
+  - {{stage: t_source, samples: 100000000000, frame_samples: 4096, out: a}}
+  - {{stage: t_gpu, in: a, out: b}}
+  - {{stage: t_gpu, name: bad, mode: hang, fault_at: 4096000, in: b, out: c}}
+  - {{stage: t_gpu, name: last, in: c, out: d}}
+  - {{stage: record, in: d, directory: ., prefix: d}}
+"""
+
+
+def check_hang(d, returncode, out, err, seconds, limit):
+    print(f"hang: {seconds:.1f} s\n{err}")
+    assert returncode == 1 and seconds < limit, (returncode, seconds, err)
+    assert "bad: error: " in err and "does not end" in err, err
+    assert "balance: every sample is accounted for" in out, out
+    files = glob.glob(os.path.join(d, "d_*.dada"))
+    got = payload(files[0])
+    assert len(got) == 4096000 and all(got[i] == i % 251 for i in range(0, len(got), 997)), len(got)
+
+
+def test_a_kernel_never_ends():
+    """The watchdog ends the run, names the stage whose kernel it is, and leaves with the balance; so does Ctrl-C, twice."""
+    with harness.scratch() as d:
+        done, seconds = run(d, HANG.format(watchdog=2), timeout=60)
+        check_hang(d, done.returncode, done.stdout, done.stderr, seconds, 30)
+        assert "watchdog_s allows 2 s" in done.stderr and "cudaEventQuery" in done.stderr, done.stderr
+    with harness.scratch() as d:
+        with open(os.path.join(d, "pipeline.yaml"), "w") as f:
+            f.write(HANG.format(watchdog=600))
+        process = subprocess.Popen([os.path.abspath(harness.PROGRAM), "run", "pipeline.yaml"], cwd=d, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+        time.sleep(8)
+        begin = time.time()
+        for _ in range(2):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.5)
+        out, err = process.communicate(timeout=60)
+        check_hang(d, process.returncode, out, err, time.time() - begin, 20)
+
+
+def test_an_event_never_happens():
+    """A driver that never says that an event has happened: the watchdog ends the run, and the rest comes down in order."""
+    with harness.scratch() as d:
+        done, seconds = run(d, "watchdog_s: 2\n" + CHAIN, "cudaEventQuery:400", timeout=60)
+        print(f"cudaEventQuery: {seconds:.1f} s, {done.stderr}")
+        assert done.returncode == 1 and seconds < 30 and "cudaEventQuery" in done.stderr, done
+        assert "balance: every sample is accounted for" in done.stdout, done.stdout
+
+
 def test_sticky():
     """A kernel that writes to an address that is nobody's: the device is lost to the process, and everybody is told once."""
     with harness.scratch() as d:
@@ -106,4 +157,4 @@ if __name__ == "__main__":
     if not INJECT or not harness.has_device():
         print("no GPU: skipped")
         sys.exit(77)
-    harness.main([test_injected, test_no_memory, test_sticky])
+    harness.main([test_injected, test_no_memory, test_sticky, test_a_kernel_never_ends, test_an_event_never_happens])

@@ -1,6 +1,6 @@
 /* inject.c - for tests: makes one call of the CUDA runtime fail. Preloaded;
  * BEAMRING_INJECT="cudaMemcpyAsync:20" fails the 20th call of cudaMemcpyAsync and every later one, as a
- * broken device would. */
+ * broken device would; a query that fails says that nothing has happened yet, as where a kernel never ends. */
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { UNKNOWN_ERROR = 999, OUT_OF_MEMORY = 2 };
+enum { UNKNOWN_ERROR = 999, OUT_OF_MEMORY = 2, NOT_READY = 600 };
 
 static int fails(const char *call, atomic_uint *count)
 {
@@ -39,6 +39,7 @@ REPLACE(cudaMemcpyAsync, (void *to, const void *from, size_t bytes, int kind, vo
 REPLACE(cudaEventRecord, (void *event, void *stream), (event, stream), UNKNOWN_ERROR)
 REPLACE(cudaStreamWaitEvent, (void *stream, void *event, unsigned flags), (stream, event, flags),
         UNKNOWN_ERROR)
+REPLACE(cudaEventQuery, (void *event), (event), NOT_READY)
 REPLACE(cudaEventSynchronize, (void *event), (event), UNKNOWN_ERROR)
 
 /* A launch has no return value that its caller sees: it leaves its failure for cudaGetLastError. */

@@ -1,5 +1,5 @@
 /* t_gpu - for tests: a stage that hands bytes on, on a GPU: at once, when a gate opens, slowly, or not at
- * all because its kernel writes where it must not. */
+ * all because its kernel writes where it must not, or never ends. */
 #include "runtime/stage.h"
 #include "tests/gpu/t_gpu_kernels.h"
 
@@ -10,7 +10,7 @@ struct t_gpu {
     int64_t fault_at;
 };
 
-static const char *const modes[] = {"copy", "gate", "slow", "fault", NULL};
+static const char *const modes[] = {"copy", "gate", "slow", "fault", "hang", NULL};
 static const struct br_param params[] = {
     BR_PARAM("mode", BR_P_CHOICE, struct t_gpu, mode, "what its kernel does beside copying", .choices = modes,
              .def = "copy"),
@@ -36,6 +36,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     void *stream = br_stage_stream(stage);
     if (strcmp(t->mode, "gate") == 0) t_gpu_enqueue_gate(stream);
     if (strcmp(t->mode, "slow") == 0) t_gpu_enqueue_delay(stream, 3000);
+    if (strcmp(t->mode, "hang") == 0 && in->first >= (uint64_t)t->fault_at) t_gpu_enqueue_hang(stream);
     bool fault = strcmp(t->mode, "fault") == 0 && in->first >= (uint64_t)t->fault_at;
     t_gpu_enqueue_copy(stream, fault ? (void *)(uintptr_t)64 : out->data, in->data,
                        br_frame_bytes(br_stage_input(stage, 0), in));

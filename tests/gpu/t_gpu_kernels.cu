@@ -1,12 +1,11 @@
 // t_gpu_kernels.cu - see t_gpu_kernels.h.
 #include "tests/gpu/t_gpu_kernels.h"
-#include "buffers/clock.h"
 
 #include <cuda_runtime.h>
 
 static volatile int *gate; // host memory that kernels see
 
-static __device__ unsigned long long br_clock_ns()
+static __device__ unsigned long long device_ns()
 {
     unsigned long long t;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
@@ -21,13 +20,18 @@ static __global__ __launch_bounds__(256) void copy_kernel(unsigned char *to, con
 
 static __global__ __launch_bounds__(32) void delay_kernel(unsigned long long ns)
 {
-    for (unsigned long long begin = br_clock_ns(); br_clock_ns() - begin < ns;) __nanosleep(1000);
+    for (unsigned long long begin = device_ns(); device_ns() - begin < ns;) __nanosleep(1000);
 }
 
 static __global__ __launch_bounds__(32) void gate_kernel(const volatile int *open)
 {
-    for (unsigned long long begin = br_clock_ns(); *open == 0 && br_clock_ns() - begin < 10000000000ull;)
+    for (unsigned long long begin = device_ns(); *open == 0 && device_ns() - begin < 10000000000ull;)
         __nanosleep(1000);
+}
+
+static __global__ __launch_bounds__(32) void hang_kernel(const volatile int *never)
+{
+    while (*never == 0) __nanosleep(1000);
 }
 
 static const volatile int *the_gate()
@@ -55,4 +59,11 @@ void t_gpu_enqueue_delay(void *stream, unsigned microseconds)
 void t_gpu_enqueue_gate(void *stream)
 {
     gate_kernel<<<1, 32, 0, (cudaStream_t)stream>>>(the_gate());
+}
+
+void t_gpu_enqueue_hang(void *stream)
+{
+    static volatile int *never; // host memory that kernels see, and nobody sets
+    if (never == nullptr) cudaHostAlloc((void **)&never, sizeof *never, cudaHostAllocPortable);
+    hang_kernel<<<1, 32, 0, (cudaStream_t)stream>>>(never);
 }

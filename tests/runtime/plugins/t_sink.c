@@ -3,9 +3,10 @@
 
 #include <runtime/stage.h>
 
+#include <unistd.h>
 
 struct sink {
-    int64_t pause_us, fail_at;
+    int64_t pause_us, fail_at, hang_at;
     bool fail_stop, check;
 };
 
@@ -13,6 +14,7 @@ static const struct br_param params[] = {
     BR_PARAM("pause_us", BR_P_INT, struct sink, pause_us, "sleeps after each frame", .def = "0",
              .unit = "us"),
     BR_PARAM("fail_at", BR_P_INT, struct sink, fail_at, "fails at this sample", .def = "-1"),
+    BR_PARAM("hang_at", BR_P_INT, struct sink, hang_at, "never comes back from this sample", .def = "-1"),
     BR_PARAM("fail_stop", BR_P_BOOL, struct sink, fail_stop, "cannot stop", .def = "false"),
     BR_PARAM("check", BR_P_BOOL, struct sink, check, "looks at the bytes", .def = "true"),
     {0},
@@ -32,13 +34,12 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     if (in == NULL) return BR_FINISHED;
     if (s->fail_at >= 0 && in->first >= (uint64_t)s->fail_at)
         return br_stage_fail(stage, BR_E_IO, "told to fail");
+    while (s->hang_at >= 0 && in->first >= (uint64_t)s->hang_at) pause();
     for (uint64_t i = 0; s->check && i < in->samples; i++)
         if (((const uint8_t *)in->data)[i] != (in->first + i) % 251)
             return br_stage_fail(stage, BR_E_INTERNAL, "wrong byte at sample %llu",
                                  (unsigned long long)(in->first + i));
-    if (s->pause_us > 0) {
-        br_stage_sleep_until(stage, br_clock_ns() + (uint64_t)s->pause_us * 1000);
-    }
+    if (s->pause_us > 0) br_stage_sleep_until(stage, br_clock_ns() + (uint64_t)s->pause_us * 1000);
     return BR_CONSUMED;
 }
 

@@ -216,6 +216,35 @@ static void test_reports(void **state)
     end(&run);
 }
 
+/* What people read fits into 120 columns, whatever the names and the numbers are. */
+static void test_report_width(void **state)
+{
+    (void)state;
+    struct test_run run;
+    char line[1024];
+    build_ok(&run, "pipeline:\n"
+                   "  - {stage: t_source, name: a_source_with_quite_a_long_name, samples: 640, out: "
+                   "a_queue_with_quite_a_long_name}\n"
+                   "  - {stage: t_pass, lose_at: 64, name: a_stage_with_quite_a_long_name, in: "
+                   "a_queue_with_quite_a_long_name, out: b}\n"
+                   "  - {stage: t_sink, name: a_sink_with_quite_a_long_name, in: b}\n");
+    start_and_finish(&run);
+    br_stage_count_saturated(stage_called(&run, "a_source_with_quite_a_long_name"), UINT64_MAX / 2);
+    stage_called(&run, "a_source_with_quite_a_long_name")->counters.busy_ns = 86400000000000; /* a day */
+    struct br_run_times times = br_run_times(run.graph, 0, 2000000000);
+    FILE *file = tmpfile();
+    br_report_text(run.graph, &times, file);
+    rewind(file);
+    bool brief = false;
+    while (fgets(line, sizeof line, file) != NULL) {
+        if (strlen(line) > 121) fail_msg("%zu columns: %s", strlen(line) - 1, line);
+        brief |= strstr(line, " 9.223 E ") != NULL;
+    }
+    assert_true(brief);
+    fclose(file);
+    end(&run);
+}
+
 /* Every reason has a counter of its own, and one that this runtime does not know counts as "other". */
 static void test_losses(void **state)
 {
@@ -325,6 +354,7 @@ int main(void)
         cmocka_unit_test(test_abort),
         cmocka_unit_test(test_drop),
         cmocka_unit_test(test_reports),
+        cmocka_unit_test(test_report_width),
         cmocka_unit_test(test_losses),
         cmocka_unit_test(test_absorbed),
         cmocka_unit_test(test_not_absorbed),
