@@ -1,6 +1,9 @@
 """The pipelines of config/ run as they are: each passes `beamring check`, and runs on a short field."""
 import glob
+import json
 import os
+
+import numpy as np
 
 import harness
 
@@ -47,5 +50,19 @@ def test_run():
             assert wrote.get(f, 0) > 0, f"{name} did not write {f}: {sorted(wrote)}"
 
 
+def test_few_voltages_clamp():
+    """Of the components of the nodes' baseband beams less than one in a hundred is clamped, and they are not all but zero either."""
+    for t in ("chord", "pathfinder", "hirax"):
+        with harness.scratch() as d:
+            result = harness.beamring("run", path(f"{t}_node.yaml"), "--stats", "stats.json", cwd=d, env=SHORT)
+            assert result.status == 0, result
+            stages = {s["name"]: s for s in json.load(open(os.path.join(d, "stats.json")))["stages"]}
+            raw, _, _, _ = harness.read_frames(os.path.join(d, "out", f"{t}_voltage_000000.dada"))
+            share = stages["baseband_beamform"]["saturated"] / (2 * raw.size)
+            assert share < 0.01, f"{t}: {share:.2%} of the components are clamped"
+            rms = np.sqrt((abs(harness.unpack(raw)) ** 2).mean() / 2)
+            assert 1 < rms < 3, f"{t}: rms {rms:.2f} levels"
+
+
 if __name__ == "__main__":
-    harness.main([test_check, test_run])
+    harness.main([test_check, test_run, test_few_voltages_clamp])
