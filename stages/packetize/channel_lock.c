@@ -1,7 +1,7 @@
-/* Locks on the bytes of a file that comes and goes with its users. Two things could go wrong with that: the
- * file may be removed between its opening and its locking, so whoever has locked it looks whether it is still
- * the one that has the name; and who is about to remove it has all of its bytes for a moment, so whoever is
- * refused asks again for a while. */
+/* Locks on the bytes of a file that comes and goes with its users. Two things can go wrong. The file may be removed between
+ * open and lock: after locking we check that the open file still has the name. And a user that is about to remove the file
+ * holds all of its bytes for a moment: a refused user tries again for a while. Links are not followed, since the folder may
+ * be open to everybody. */
 #include "stages/packetize/channel_lock.h"
 #include "stages/common/stage/order.h"
 
@@ -41,7 +41,7 @@ static int lock_channels(int fd, const int64_t *sorted, size_t count, size_t *fr
 static bool is_named(int fd, const char *path)
 {
     struct stat open_one, named;
-    return fstat(fd, &open_one) == 0 && stat(path, &named) == 0 && open_one.st_dev == named.st_dev &&
+    return fstat(fd, &open_one) == 0 && lstat(path, &named) == 0 && open_one.st_dev == named.st_dev &&
            open_one.st_ino == named.st_ino;
 }
 
@@ -50,9 +50,11 @@ static int take(struct channel_lock *lock, const int64_t *sorted, size_t count, 
                 struct br_error *error)
 {
     /* A file that is there may be another user's, in a folder in which O_CREAT is refused then. */
-    int fd = open(lock->path, O_RDWR | O_CLOEXEC);
-    if (fd < 0) fd = open(lock->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    int fd = open(lock->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0 && errno != ELOOP) fd = open(lock->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     *again = false;
+    if (fd < 0 && errno == ELOOP)
+        return br_fail(error, BR_E_IO, "%s is a symbolic link, which is not followed; remove it", lock->path);
     if (fd < 0) return br_fail(error, BR_E_IO, "cannot open %s (%s)", lock->path, strerror(errno));
     size_t from, to;
     int status;
@@ -62,7 +64,7 @@ static int take(struct channel_lock *lock, const int64_t *sorted, size_t count, 
             return BR_OK;
         }
         *again = true;
-        status = br_fail(error, BR_E_IO, "%s is removed whenever it was opened", lock->path);
+        status = br_fail(error, BR_E_IO, "another process keeps removing %s", lock->path);
     } else if (errno == EAGAIN || errno == EACCES) {
         *again = true;
         status = br_fail(error, BR_E_INVALID,

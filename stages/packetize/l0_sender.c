@@ -203,6 +203,8 @@ static int start(struct br_stage *stage, struct packetize *p)
                                      .factor = (float)in->scale};
     s->bucket = (struct token_bucket){.rate = p->rate, .burst = p->burst};
     s->to = calloc(n, sizeof *s->to);
+    for (size_t i = 0; s->to != NULL && i < n; i++)
+        s->to[i].fd = -1; /* stop() may come before there are sockets */
     s->message = calloc(BATCH, sizeof *s->message);
     s->piece = calloc(BATCH, sizeof *s->piece);
     s->control = calloc(BATCH, sizeof *s->control);
@@ -212,7 +214,6 @@ static int start(struct br_stage *stage, struct packetize *p)
     if (!s->to || !s->message || !s->piece || !s->control || !s->held || !s->gathered || !s->gathered_valid ||
         l0_encoder_create(&s->encoder) != 0)
         return br_no_memory(stage, in->nchannels * s->steps * p->nbeams * s->value_bytes);
-    for (size_t i = 0; i < n; i++) s->to[i].fd = -1;
     for (size_t i = 0; i < n; i++) {
         if (net_resolve(&s->to[i].to, p->destination[i].address, SOCK_DGRAM, &error) != BR_OK)
             return br_stage_fail(stage, error.status, "%s", error.text);

@@ -56,7 +56,6 @@ static int start(struct br_stage *stage, struct receive *r)
     struct br_error error = {0};
     struct frb_receiver *f = r->state = calloc(1, sizeof *f);
     if (f == NULL) return br_no_memory(stage, sizeof *f);
-    f->listener = -1;
     f->window = (unsigned)r->window;
     f->handshake_s = r->handshake_s;
     r->counts = &f->counts;
@@ -64,9 +63,9 @@ static int start(struct br_stage *stage, struct receive *r)
     if (status == BR_OK && frb_receiver_prepare(f, &error) != BR_OK)
         status = br_stage_fail(stage, error.status, "%s", error.text);
     if (status != BR_OK) return status;
-    f->listener = net_listen(&r->at, &error);
-    if (f->listener < 0) return br_stage_fail(stage, error.status, "%s", error.text);
-    br_stage_note(stage, "listening on port %u", net_port(f->listener));
+    if (frb_receiver_listen(f, &r->at, &error) != BR_OK)
+        return br_stage_fail(stage, error.status, "%s", error.text);
+    br_stage_note(stage, "listening on port %u", net_port(f->server.listener));
     return BR_OK;
 }
 

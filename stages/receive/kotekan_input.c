@@ -7,16 +7,14 @@
 #include "stages/common/formats/kotekan_array.h"
 #include "stages/common/formats/recording.h"
 #include "stages/common/stage/shape.h"
+#include "stages/common/wires/tcp_server.h"
 #include "stages/receive/receive.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { LINKS = 16, FAR_WINDOWS = 16 };
 #define LIVE_NS UINT64_C(2000000000)
@@ -25,9 +23,9 @@ enum link_state { LINK_FREE, LINK_SIZES, LINK_METADATA, LINK_BODY, LINK_HELD };
 
 struct link {
     enum link_state state;
-    int fd;
     uint32_t sizes[2]; /* metadata, frame */
     uint8_t metadata[CHORD_METADATA_BYTES];
+    enum coding coding; /* of the frame held */
     uint8_t *body;
     size_t room, got, want;
     uint64_t first, end, heard_at; /* base samples of the frame held, or of the last one */
@@ -36,10 +34,11 @@ struct link {
 };
 
 struct kotekan_input {
-    int listener;
+    struct tcp_server server; /* its peers have the numbers of the links */
+    struct br_stage *stage;
+    struct receive *receive;
     struct wire_counts counts;
     struct link link[LINKS];
-    unsigned nopen;
     size_t row; /* bytes of a time step */
     bool plain; /* E as the F-engine gives it, in rows; else time steps are placed wherever the array has them
                  */
@@ -137,32 +136,9 @@ static int configure(struct br_stage *stage, struct receive *r)
     return BR_OK;
 }
 
-static int start(struct br_stage *stage, struct receive *r)
-{
-    struct br_error error = {0};
-    struct kotekan_input *k = r->state = calloc(1, sizeof *k);
-    if (k == NULL) return br_no_memory(stage, sizeof *k);
-    const struct br_stream *out = br_stage_output(stage, 0);
-    k->row = br_array_bytes(&out->array) / br_array_length(&out->array, "time");
-    k->plain = is_plain(out);
-    r->counts = &k->counts;
-    k->listener = net_listen(&r->at, &error);
-    if (k->listener < 0) return br_stage_fail(stage, error.status, "%s", error.text);
-    br_stage_note(stage, "listening on port %u", net_port(k->listener));
-    return BR_OK;
-}
-
-static void close_link(struct kotekan_input *k, struct link *link)
-{
-    close(link->fd);
-    free(link->body);
-    memset(link, 0, sizeof *link);
-    k->nopen--;
-}
-
-static void refuse(struct receive *r, struct link *link, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static void refuse(struct receive *r, struct link *link, const char *format, ...)
+/* Says why a link is to be closed. */
+static enum tcp_next refuse(struct receive *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static enum tcp_next refuse(struct receive *r, const char *format, ...)
 {
     struct kotekan_input *k = r->state;
     va_list args;
@@ -170,7 +146,7 @@ static void refuse(struct receive *r, struct link *link, const char *format, ...
     vsnprintf(r->complaint, sizeof r->complaint, format, args);
     va_end(args);
     k->counts.malformed++;
-    close_link(k, link);
+    return TCP_CLOSE;
 }
 
 static void expect(struct link *link, enum link_state state, size_t bytes)
@@ -180,20 +156,22 @@ static void expect(struct link *link, enum link_state state, size_t bytes)
     link->want = bytes;
 }
 
-static void take_sizes(struct receive *r, struct link *link)
+static enum tcp_next take_sizes(struct receive *r, struct link *link)
 {
     const struct kotekan_input *k = r->state;
     uint32_t metadata = link->sizes[0], frame = link->sizes[1];
     if (metadata > CHORD_METADATA_BYTES || !chord_metadata_size_known(metadata))
-        refuse(r, link, "it announced %" PRIu32 " bytes of metadata; expected %d of chordMetadata", metadata,
-               CHORD_METADATA_BYTES);
-    else if (frame == 0 || frame % k->row != 0 || frame > (uint64_t)r->max_frame_bytes)
-        refuse(r, link,
-               "it announced a frame of %" PRIu32
-               " bytes; expected a multiple of the %zu bytes of a sample, at most %" PRId64,
-               frame, k->row, r->max_frame_bytes);
-    else
-        expect(link, LINK_METADATA, metadata);
+        return refuse(r,
+                      "a sender was closed: it announced %" PRIu32
+                      " bytes of metadata; expected %d of chordMetadata",
+                      metadata, CHORD_METADATA_BYTES);
+    if (frame == 0 || frame % k->row != 0 || frame > (uint64_t)r->max_frame_bytes)
+        return refuse(r,
+                      "a sender was closed: it announced a frame of %" PRIu32
+                      " bytes; expected a multiple of the %zu bytes of a sample, at most %" PRId64,
+                      frame, k->row, r->max_frame_bytes);
+    expect(link, LINK_METADATA, metadata);
+    return TCP_MORE;
 }
 
 /* What is wrong with the array that the metadata describes; NULL: nothing. */
@@ -228,7 +206,7 @@ static const char *check_steps(const struct br_stream *wanted, const struct kote
     return NULL;
 }
 
-static void take_metadata(struct br_stage *stage, struct receive *r, struct link *link)
+static enum tcp_next take_metadata(struct br_stage *stage, struct receive *r, struct link *link)
 {
     struct chord_metadata m;
     struct br_error why = {0};
@@ -238,122 +216,129 @@ static void take_metadata(struct br_stage *stage, struct receive *r, struct link
     int status = chord_metadata_decode(&m, link->metadata, link->sizes[0], link->sizes[1], "the peer", &why);
     if (status == BR_OK && !k->plain) status = kotekan_array_describe(&array, &m, "the peer", &why);
     if (status == BR_OK) status = chord_metadata_first(&m, "the peer", &link->first, &downsample, &why);
-    if (status != BR_OK) {
-        refuse(r, link, "%s", why.text);
-        return;
-    }
+    if (status != BR_OK) return refuse(r, "%s", why.text);
     const struct br_stream *out = br_stage_output(stage, 0);
     const char *wrong = k->plain ? check_array(&out->array, &m) : check_steps(out, &array);
     if (wrong == NULL && k->plain && downsample != 1) wrong = "its samples are not those of the F-engine";
     if (wrong == NULL && (link->first > INT64_MAX / 2)) wrong = "its first sample is out of range";
-    if (wrong != NULL) {
-        refuse(r, link, "a frame was refused: %s", wrong);
-        return;
-    }
+    if (wrong != NULL) return refuse(r, "a frame was refused: %s", wrong);
     link->end = link->first + (k->plain ? (uint64_t)m.dim[0]
                                         : (uint64_t)br_array_length(&array.array, "time") * downsample);
-    /* the coding travels with the frame, in a byte of the link's that is not needed any more */
-    link->metadata[0] = r->coding != NULL ? strcmp(r->coding, "chime") == 0 : m.type == CHORD_INT4X2_CHIME;
+    bool chime = r->coding != NULL ? strcmp(r->coding, "chime") == 0 : m.type == CHORD_INT4X2_CHIME;
+    link->coding = chime ? CODING_CHIME : CODING_INT4X2;
     if (link->room < link->sizes[1]) {
         uint8_t *grown = realloc(link->body, link->sizes[1]);
-        if (grown == NULL) {
-            refuse(r, link, "no memory for a frame of %" PRIu32 " bytes", link->sizes[1]);
-            return;
-        }
+        if (grown == NULL) return refuse(r, "no memory for a frame of %" PRIu32 " bytes", link->sizes[1]);
         link->body = grown;
         link->room = link->sizes[1];
     }
     expect(link, LINK_BODY, link->sizes[1]);
+    return TCP_MORE;
 }
 
-static void take_part(struct br_stage *stage, struct receive *r, struct link *link)
+/* --- the server's calls ------------------------------------------------------------------------------ */
+
+static void begin(void *owner, unsigned peer)
 {
-    struct kotekan_input *k = r->state;
-    if (link->got < link->want) return;
-    if (link->state == LINK_SIZES) {
-        take_sizes(r, link);
-    } else if (link->state == LINK_METADATA) {
-        take_metadata(stage, r, link);
-    } else {
-        link->state = LINK_HELD;
-        link->any = true;
-        k->counts.received++;
-    }
+    struct kotekan_input *k = owner;
+    k->link[peer] = (struct link){.heard_at = br_clock_ns()};
+    expect(&k->link[peer], LINK_SIZES, sizeof k->link[peer].sizes);
 }
 
-static void read_some(struct br_stage *stage, struct receive *r, struct link *link)
+static uint8_t *room(void *owner, unsigned peer, size_t *bytes)
 {
-    struct kotekan_input *k = r->state;
-    for (unsigned turns = 0; turns < 64 && link->state != LINK_HELD && link->state != LINK_FREE; turns++) {
-        uint8_t *to = link->state == LINK_SIZES      ? (uint8_t *)link->sizes
-                      : link->state == LINK_METADATA ? link->metadata
-                                                     : link->body;
-        ssize_t n = recv(link->fd, to + link->got, link->want - link->got, MSG_DONTWAIT);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-        if (n <= 0) {
-            bool orderly = n == 0 && link->got == 0 && link->state == LINK_SIZES;
-            if (!orderly) snprintf(r->complaint, sizeof r->complaint, "a connection ended within a frame");
-            k->counts.broken += !orderly;
-            close_link(k, link);
-            return;
-        }
-        link->got += (size_t)n;
-        link->heard_at = br_clock_ns();
-        take_part(stage, r, link);
-    }
+    struct link *link = &((struct kotekan_input *)owner)->link[peer];
+    *bytes = link->state == LINK_HELD ? 0 : link->want - link->got;
+    uint8_t *to = link->state == LINK_SIZES      ? (uint8_t *)link->sizes
+                  : link->state == LINK_METADATA ? link->metadata
+                                                 : link->body;
+    return to + link->got;
 }
 
-static void welcome(struct receive *r)
+static enum tcp_next got(void *owner, unsigned peer, size_t bytes)
 {
-    struct kotekan_input *k = r->state;
-    for (;;) {
-        int fd = accept4(k->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0) return;
-        unsigned i = 0;
-        while (i < LINKS && k->link[i].state != LINK_FREE) i++;
-        if (i == LINKS) {
-            k->counts.malformed++;
-            snprintf(r->complaint, sizeof r->complaint, "there are %d connections already", LINKS);
-            close(fd);
-            continue;
-        }
-        k->link[i] = (struct link){.fd = fd, .heard_at = br_clock_ns()};
-        expect(&k->link[i], LINK_SIZES, sizeof k->link[i].sizes);
-        k->nopen++;
-        k->counts.connections++;
-    }
+    struct kotekan_input *k = owner;
+    struct link *link = &k->link[peer];
+    link->got += bytes;
+    link->heard_at = br_clock_ns();
+    if (link->got < link->want) return TCP_MORE;
+    if (link->state == LINK_SIZES) return take_sizes(k->receive, link);
+    if (link->state == LINK_METADATA) return take_metadata(k->stage, k->receive, link);
+    link->state = LINK_HELD;
+    link->any = true;
+    k->counts.received++;
+    return TCP_LATER;
+}
+
+static bool may_close(const void *owner, unsigned peer)
+{
+    const struct link *link = &((const struct kotekan_input *)owner)->link[peer];
+    return link->state == LINK_SIZES && link->got == 0;
+}
+
+static bool may_be_silent(const void *owner, unsigned peer)
+{
+    const struct link *link = &((const struct kotekan_input *)owner)->link[peer];
+    return link->state == LINK_HELD || may_close(owner, peer);
+}
+
+static void end(void *owner, unsigned peer)
+{
+    struct link *link = &((struct kotekan_input *)owner)->link[peer];
+    free(link->body);
+    *link = (struct link){.state = LINK_FREE};
+}
+
+static const struct tcp_calls calls = {.begin = begin,
+                                       .room = room,
+                                       .got = got,
+                                       .may_close = may_close,
+                                       .may_be_silent = may_be_silent,
+                                       .end = end};
+
+static int start(struct br_stage *stage, struct receive *r)
+{
+    struct br_error error = {0};
+    struct kotekan_input *k = r->state = calloc(1, sizeof *k);
+    if (k == NULL) return br_no_memory(stage, sizeof *k);
+    const struct br_stream *out = br_stage_output(stage, 0);
+    k->stage = stage;
+    k->receive = r;
+    k->row = br_array_bytes(&out->array) / br_array_length(&out->array, "time");
+    k->plain = is_plain(out);
+    r->counts = &k->counts;
+    k->server = (struct tcp_server){.calls = &calls,
+                                    .owner = k,
+                                    .most = LINKS,
+                                    .silent_s = r->handshake_s,
+                                    .counts = &k->counts,
+                                    .complaint = r->complaint,
+                                    .complaint_size = sizeof r->complaint,
+                                    .listener = -1};
+    if (tcp_server_listen(&k->server, &r->at, &error) != BR_OK)
+        return br_stage_fail(stage, error.status, "%s", error.text);
+    br_stage_note(stage, "listening on port %u", net_port(k->server.listener));
+    return BR_OK;
+}
+
+static struct link *earliest(struct kotekan_input *k)
+{
+    struct link *found = NULL;
+    for (unsigned i = 0; i < LINKS; i++)
+        if (k->link[i].state == LINK_HELD && (found == NULL || k->link[i].first < found->first))
+            found = &k->link[i];
+    return found;
 }
 
 static int step(struct br_stage *stage, struct receive *r, int ms)
 {
     struct kotekan_input *k = r->state;
-    struct pollfd wait[LINKS + 1];
-    bool held = false;
-    for (unsigned i = 0; i < LINKS; i++) {
-        bool reads = k->link[i].state != LINK_FREE && k->link[i].state != LINK_HELD;
-        held = held || k->link[i].state == LINK_HELD;
-        wait[i] = (struct pollfd){.fd = reads ? k->link[i].fd : -1, .events = POLLIN};
-    }
-    wait[LINKS] = (struct pollfd){.fd = k->listener, .events = POLLIN};
-    int n = poll(wait, LINKS + 1, held ? 0 : ms);
-    if (n < 0 && errno != EINTR)
-        return br_stage_fail(stage, BR_E_IO, "cannot wait for the network: %s", strerror(errno));
-    for (unsigned i = 0; i < LINKS; i++) {
-        struct link *link = &k->link[i];
-        if (n > 0 && wait[i].fd >= 0 && wait[i].revents != 0) read_some(stage, r, link);
-        bool silent = link->state != LINK_FREE && link->state != LINK_HELD &&
-                      (link->got > 0 || link->state != LINK_SIZES) &&
-                      (double)(br_clock_ns() - link->heard_at) * 1e-9 > r->handshake_s;
-        if (!silent) continue;
-        snprintf(r->complaint, sizeof r->complaint, "a peer said nothing for %g s within a frame",
-                 r->handshake_s);
-        k->counts.silent++;
-        close_link(k, link);
-    }
-    if (n > 0 && wait[LINKS].revents != 0) welcome(r);
-    return BR_OK;
+    struct br_error error = {0};
+    int status = tcp_server_step(&k->server, earliest(k) != NULL ? 0 : ms, &error);
+    return status == BR_OK ? BR_OK : br_stage_fail(stage, status, "%s", error.text);
 }
+
+/* --- frames ------------------------------------------------------------------------------------------- */
 
 /* Writes samples [from, to) of the held frame into the output; a CHIME cell without any sample is missing. */
 static void copy_rows(const struct kotekan_input *k, const struct br_stream *stream, const struct link *link,
@@ -361,12 +346,11 @@ static void copy_rows(const struct kotekan_input *k, const struct br_stream *str
 {
     size_t rows = (size_t)(to - from), at = (size_t)(from - k->begin), cell = k->row / stream->nchannels;
     const uint8_t *source = link->body + (size_t)(from - link->first) * k->row;
-    enum coding coding = link->metadata[0] ? CODING_CHIME : CODING_INT4X2;
     uint8_t *valid = out->valid + at * stream->nchannels;
     memset(valid, BR_VALID, rows * stream->nchannels);
-    for (size_t i = 0; coding == CODING_CHIME && i < rows * stream->nchannels; i++)
-        if (coding_all_missing(coding, source + i * cell, cell)) valid[i] = BR_MISSING;
-    coding_convert(coding, source, (uint8_t *)out->data + at * k->row, rows * k->row);
+    for (size_t i = 0; link->coding == CODING_CHIME && i < rows * stream->nchannels; i++)
+        if (coding_all_missing(link->coding, source + i * cell, cell)) valid[i] = BR_MISSING;
+    coding_convert(link->coding, source, (uint8_t *)out->data + at * k->row, rows * k->row);
 }
 
 /* The same for arrays in which a time step is not one piece. */
@@ -414,15 +398,6 @@ static int emit(struct kotekan_input *k, const struct br_stream *stream, struct 
     k->filling = false;
     k->counts.blocks++;
     return 1;
-}
-
-static struct link *earliest(struct kotekan_input *k)
-{
-    struct link *found = NULL;
-    for (unsigned i = 0; i < LINKS; i++)
-        if (k->link[i].state == LINK_HELD && (found == NULL || k->link[i].first < found->first))
-            found = &k->link[i];
-    return found;
 }
 
 /* Whether the frame is so far ahead that all that the other senders are sending would be late. One whose
@@ -494,16 +469,13 @@ static int fill(struct br_stage *stage, struct receive *r, struct br_frame *out,
 
 static bool connected(const struct receive *r)
 {
-    return ((const struct kotekan_input *)r->state)->nopen > 0;
+    return ((const struct kotekan_input *)r->state)->server.open > 0;
 }
 
 static void stop(struct receive *r)
 {
     struct kotekan_input *k = r->state;
-    if (k == NULL) return;
-    for (unsigned i = 0; i < LINKS; i++)
-        if (k->link[i].state != LINK_FREE) close_link(k, &k->link[i]);
-    if (k->listener >= 0) close(k->listener);
+    if (k != NULL && k->server.calls != NULL) tcp_server_close(&k->server);
     free(k);
 }
 

@@ -163,9 +163,9 @@ static int stop(struct br_stage *stage, void *self)
         br_stage_note(stage,
                       "%" PRIu64 " received, %" PRIu64 " late, %" PRIu64 " duplicate, %" PRIu64
                       " missing, %" PRIu64 " malformed; "
-                      "%" PRIu64 " connections, %" PRIu64 " broken, %" PRIu64 " silent",
-                      c->received, c->late, c->duplicate, c->missing, c->malformed, c->connections, c->broken,
-                      c->silent);
+                      "%" PRIu64 " connections, %" PRIu64 " refused, %" PRIu64 " broken, %" PRIu64 " silent",
+                      c->received, c->late, c->duplicate, c->missing, c->malformed, c->connections,
+                      c->refused, c->broken, c->silent);
     }
     r->wire->stop(r);
     return BR_OK;

@@ -47,11 +47,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct br_stream stream = {0};
     struct br_frame frame = {0};
     memset(&r, 0, sizeof r);
-    r.listener = -1;
     r.senders = 1;
     r.window = 3;
     r.max_bytes = 1 << 22;
-    for (unsigned i = 0; i < 2; i++) frb_connection_begin(&r, &r.connection[i], -1);
+    for (unsigned i = 0; i < 2; i++) frb_connection_begin(&r, &r.connection[i]);
     while (size > 0 && r.failure.status == BR_OK) {
         struct frb_connection *c = &r.connection[*data >> 7];
         size_t count = *data & 127;
@@ -76,7 +75,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         data += count;
         size -= count;
         if (!open) frb_connection_end(&r, c);
-        if (c->state == FRB_FREE) frb_connection_begin(&r, c, -1);
+        if (c->state == FRB_FREE) frb_connection_begin(&r, c);
     }
     hand_on(&r, &stream, &frame, true);
     frb_receiver_free(&r);

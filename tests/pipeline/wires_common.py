@@ -112,7 +112,7 @@ class Running:
         """{'received': n, 'late': n, ...} of the note at the end."""
         line = next(x for x in self.text().splitlines() if " received, " in x)
         words = line.replace(";", "").replace(",", "").split()
-        names = ("received", "late", "duplicate", "missing", "malformed", "connections", "broken", "silent")
+        names = ("received", "late", "duplicate", "missing", "malformed", "connections", "refused", "broken", "silent")
         return {n: int(words[words.index(n) - 1]) for n in names}
 
 

@@ -105,6 +105,28 @@ def test_kotekan_bad_peers():
         assert {k: counts[k] for k in want} == want and counts["silent"] == 1 and counts["received"] == 40, (counts, want)
 
 
+def test_kotekan_too_many():
+    """A seventeenth connection is refused, counted as such and not as samples that were lost; the others go on."""
+    raw = np.random.default_rng(7).integers(0, 256, (256, *FIELD)).astype(np.uint8)
+    with harness.scratch() as d:
+        port = free_port()
+        run = kotekan_receiver(d, port)
+        peers = [socket.create_connection(("127.0.0.1", port)) for _ in range(16)]
+        peers[0].sendall(kotekan.frame(field_metadata(0, 64), raw[:64]))
+        time.sleep(0.3)  # they are accepted
+        with socket.create_connection(("127.0.0.1", port)) as late:
+            assert late.recv(1) == b""
+        peers[0].sendall(kotekan.frame(field_metadata(64, 192), raw[64:]))
+        for peer in peers:
+            peer.close()
+        stages = run.finish()
+        counts = run.counts()
+        assert counts["refused"] == 1 and counts["connections"] == 16 and counts["malformed"] == 0, counts
+        assert "a connection was refused: there are 16 already" in run.text(), run.text()
+        assert not any(stages["receive"]["lost"].values()), stages["receive"]
+        assert harness.read_e(os.path.join(d, "r_000000.dada"))[0].shape[0] == 256
+
+
 def kotekan_listener():
     listener, frames = socket.create_server(("127.0.0.1", 0)), []
 
@@ -158,4 +180,4 @@ def test_kotekan_send():
 
 
 if __name__ == "__main__":
-    harness.main([test_kotekan_receive, test_kotekan_bad_peers, test_kotekan_send])
+    harness.main([test_kotekan_receive, test_kotekan_bad_peers, test_kotekan_too_many, test_kotekan_send])

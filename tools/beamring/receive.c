@@ -149,9 +149,10 @@ static void print_counts(const struct wire_counts *c)
 {
     printf("{\"received\": %" PRIu64 ", \"late\": %" PRIu64 ", \"duplicate\": %" PRIu64
            ", \"missing\": %" PRIu64 ", \"malformed\": %" PRIu64 ", \"connections\": %" PRIu64
-           ", \"broken\": %" PRIu64 ", \"silent\": %" PRIu64 ", \"blocks\": %" PRIu64 "}\n",
-           c->received, c->late, c->duplicate, c->missing, c->malformed, c->connections, c->broken, c->silent,
-           c->blocks);
+           ", \"refused\": %" PRIu64 ", \"broken\": %" PRIu64 ", \"silent\": %" PRIu64
+           ", \"blocks\": %" PRIu64 "}\n",
+           c->received, c->late, c->duplicate, c->missing, c->malformed, c->connections, c->refused,
+           c->broken, c->silent, c->blocks);
 }
 
 struct clock {
@@ -196,11 +197,9 @@ static int receive_frb_node(const struct options *o, const struct net_address *a
     r.window = (unsigned)o->window;
     r.handshake_s = o->handshake_s;
     r.max_bytes = (size_t)4 << 30;
-    r.listener = net_listen(at, &error);
-    if (r.listener >= 0)
-        fprintf(stderr, "beamring receive: listening on port %u\n", net_port(r.listener));
-    else
-        status = error.status;
+    status = frb_receiver_listen(&r, at, &error);
+    if (status == BR_OK)
+        fprintf(stderr, "beamring receive: listening on port %u\n", net_port(r.server.listener));
     while (status == BR_OK) {
         struct assembly_block *block;
         over = is_over(o, &clock, &r.counts, any && r.open == 0, &flush);

@@ -16,6 +16,7 @@ struct wire_counts {
     uint64_t missing;     /* units that had not come when their block was handed on, or passed over */
     uint64_t malformed;   /* pieces or connections that are not what the format demands */
     uint64_t connections; /* TCP: that were taken */
+    uint64_t refused;     /* TCP: that were one too many */
     uint64_t broken;      /* TCP: that ended within a message */
     uint64_t silent;      /* TCP: that said nothing for too long, or did not read their answers */
     uint64_t blocks;      /* handed on */

@@ -3,14 +3,11 @@
 #include "kernels/common/half.h"
 #include "stages/common/stage/order.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { STUCK_S = 1, FAR_WINDOWS = 16 };
 #define LIVE_NS  UINT64_C(2000000000)
@@ -20,8 +17,9 @@ static bool refuse(struct frb_receiver *r, const char *format, ...) __attribute_
 static bool refuse(struct frb_receiver *r, const char *format, ...)
 {
     va_list args;
+    int used = snprintf(r->complaint, sizeof r->complaint, "a sender was closed: ");
     va_start(args, format);
-    vsnprintf(r->complaint, sizeof r->complaint, format, args);
+    vsnprintf(r->complaint + used, sizeof r->complaint - (size_t)used, format, args);
     va_end(args);
     r->counts.malformed++;
     return false;
@@ -52,21 +50,19 @@ static void expect(struct frb_connection *c, enum frb_connection_state state, si
     c->want = bytes;
 }
 
-void frb_connection_begin(struct frb_receiver *r, struct frb_connection *c, int fd)
+void frb_connection_begin(struct frb_receiver *r, struct frb_connection *c)
 {
-    *c = (struct frb_connection){.fd = fd, .heard_at = br_clock_ns()};
+    *c = (struct frb_connection){.heard_at = br_clock_ns()};
     expect(c, FRB_PREFIX, FRB_NODE_PREFIX);
-    r->counts.connections++;
     r->open++;
 }
 
 void frb_connection_end(struct frb_receiver *r, struct frb_connection *c)
 {
-    if (c->fd >= 0) close(c->fd);
     free(c->buffer);
     free(c->channel);
     frb_node_free(&c->document);
-    *c = (struct frb_connection){.fd = -1};
+    *c = (struct frb_connection){.state = FRB_FREE};
     r->open--;
 }
 
@@ -313,6 +309,7 @@ static void place_body(struct frb_receiver *r, struct frb_connection *c)
 bool frb_connection_got(struct frb_receiver *r, struct frb_connection *c, size_t bytes)
 {
     c->got += bytes;
+    c->heard_at = br_clock_ns();
     if (c->got < c->want) return true;
     switch (c->state) {
     case FRB_PREFIX:
@@ -337,116 +334,92 @@ void frb_receiver_retry(struct frb_receiver *r)
 
 /* --- the network ---------------------------------------------------------------------------------------- */
 
-static void welcome(struct frb_receiver *r)
+static void begin(void *owner, unsigned peer)
 {
-    for (;;) {
-        int fd = accept4(r->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0) return; /* nobody, or one that has gone again */
-        unsigned i = 0;
-        while (i < FRB_CONNECTIONS && r->connection[i].state != FRB_FREE) i++;
-        if (i == FRB_CONNECTIONS) {
-            refuse(r, "there are %d connections already", FRB_CONNECTIONS);
-            close(fd);
-            continue;
-        }
-        frb_connection_begin(r, &r->connection[i], fd);
-    }
+    struct frb_receiver *r = owner;
+    frb_connection_begin(r, &r->connection[peer]);
 }
 
-static void send_answers(struct frb_receiver *r, struct frb_connection *c)
+static uint8_t *room(void *owner, unsigned peer, size_t *bytes)
 {
-    if (c->nanswers == 0) return;
-    ssize_t n = send(c->fd, c->answer, c->nanswers, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n > 0) {
-        memmove(c->answer, c->answer + n, c->nanswers - (size_t)n);
-        c->nanswers -= (size_t)n;
-    }
+    struct frb_receiver *r = owner;
+    return frb_connection_room(&r->connection[peer], bytes);
+}
+
+/* One minichunk at most is read of a peer at a time: of senders whose data waits already none may run ahead of the others. */
+static enum tcp_next got(void *owner, unsigned peer, size_t bytes)
+{
+    struct frb_receiver *r = owner;
+    struct frb_connection *c = &r->connection[peer];
+    bool body = c->state == FRB_BODY;
+    if (!frb_connection_got(r, c, bytes)) return TCP_CLOSE;
+    return r->failure.status != BR_OK || (body && c->state != FRB_BODY) ? TCP_LATER : TCP_MORE;
+}
+
+static bool may_close(const void *owner, unsigned peer)
+{
+    const struct frb_connection *c = &((const struct frb_receiver *)owner)->connection[peer];
+    return c->state == FRB_HEAD && c->got == 0;
+}
+
+/* A sender may be silent once it has sent its document. */
+static bool may_be_silent(const void *owner, unsigned peer)
+{
+    const struct frb_connection *c = &((const struct frb_receiver *)owner)->connection[peer];
+    return c->state != FRB_PREFIX && c->state != FRB_TEXT;
+}
+
+static const uint8_t *pending(const void *owner, unsigned peer, size_t *bytes)
+{
+    const struct frb_connection *c = &((const struct frb_receiver *)owner)->connection[peer];
+    *bytes = c->nanswers;
+    return c->answer;
+}
+
+static bool sent(void *owner, unsigned peer, size_t bytes)
+{
+    struct frb_connection *c = &((struct frb_receiver *)owner)->connection[peer];
+    memmove(c->answer, c->answer + bytes, c->nanswers - bytes);
+    c->nanswers -= bytes;
     if (c->nanswers == 0) c->stuck_at = 0;
-    if (c->nanswers == 0 ||
-        (c->nanswers < FRB_ANSWERS && br_clock_ns() - c->stuck_at < (uint64_t)STUCK_S * 1000000000))
-        return;
-    snprintf(r->complaint, sizeof r->complaint, "it does not read its acknowledgements");
-    r->counts.silent++;
-    frb_connection_end(r, c);
+    return c->nanswers == 0 ||
+           (c->nanswers < FRB_ANSWERS && br_clock_ns() - c->stuck_at < (uint64_t)STUCK_S * 1000000000);
 }
 
-/* Reads what is there, but one minichunk at most: of senders whose data waits already none may run ahead of
- * the others. */
-static void read_some(struct frb_receiver *r, struct frb_connection *c)
+static void end(void *owner, unsigned peer)
 {
-    for (unsigned turns = 0; turns < 64 && r->failure.status == BR_OK; turns++) {
-        size_t room;
-        uint8_t *to = frb_connection_room(c, &room);
-        if (room == 0) return;
-        ssize_t n = recv(c->fd, to, room, MSG_DONTWAIT);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-        if (n <= 0) {
-            if (n < 0 || c->got > 0 || c->state != FRB_HEAD) {
-                r->counts.broken++;
-                snprintf(r->complaint, sizeof r->complaint, "a connection ended within a message%s%s",
-                         n < 0 ? ": " : "", n < 0 ? strerror(errno) : "");
-            }
-            if (c->nanswers > 0) send(c->fd, c->answer, c->nanswers, MSG_NOSIGNAL | MSG_DONTWAIT);
-            frb_connection_end(r, c);
-            return;
-        }
-        c->heard_at = br_clock_ns();
-        bool body = c->state == FRB_BODY;
-        if (!frb_connection_got(r, c, (size_t)n)) {
-            frb_connection_end(r, c);
-            return;
-        }
-        if (c->nanswers > 0) {
-            send_answers(r, c);
-            if (c->state == FRB_FREE) return;
-        }
-        if (body && c->state != FRB_BODY) return;
-    }
+    struct frb_receiver *r = owner;
+    frb_connection_end(r, &r->connection[peer]);
 }
 
-static void drop_silent(struct frb_receiver *r, struct frb_connection *c)
+static const struct tcp_calls calls = {begin, room, got, may_close, may_be_silent, pending, sent, end};
+
+int frb_receiver_listen(struct frb_receiver *r, const struct net_address *address, struct br_error *error)
 {
-    bool greeting = c->state == FRB_PREFIX || c->state == FRB_TEXT;
-    if (!greeting || (double)(br_clock_ns() - c->heard_at) * 1e-9 < r->handshake_s) return;
-    snprintf(r->complaint, sizeof r->complaint, "a peer connected and did not say its document within %g s",
-             r->handshake_s);
-    r->counts.silent++;
-    frb_connection_end(r, c);
+    r->server = (struct tcp_server){.calls = &calls,
+                                    .owner = r,
+                                    .most = FRB_CONNECTIONS,
+                                    .silent_s = r->handshake_s,
+                                    .counts = &r->counts,
+                                    .complaint = r->complaint,
+                                    .complaint_size = sizeof r->complaint};
+    return tcp_server_listen(&r->server, address, error);
 }
 
 int frb_receiver_step(struct frb_receiver *r, int ms, struct br_error *error)
 {
-    struct pollfd wait[FRB_CONNECTIONS + 1];
     frb_receiver_retry(r);
-    for (unsigned i = 0; i < FRB_CONNECTIONS; i++) {
-        const struct frb_connection *c = &r->connection[i];
-        bool reads = c->state != FRB_FREE && c->state != FRB_HELD && c->state != FRB_WAITING;
-        wait[i] = (struct pollfd){.fd = c->state == FRB_FREE || (!reads && c->nanswers == 0) ? -1 : c->fd,
-                                  .events = (short)((reads ? POLLIN : 0) | (c->nanswers > 0 ? POLLOUT : 0))};
-    }
-    wait[FRB_CONNECTIONS] = (struct pollfd){.fd = r->listener, .events = POLLIN};
-    int n = poll(wait, FRB_CONNECTIONS + 1, r->ready && r->assembly.pressed ? 0 : ms);
-    if (n < 0 && errno != EINTR)
-        return br_fail(error, BR_E_IO, "cannot wait for the network: %s", strerror(errno));
-    for (unsigned i = 0; i < FRB_CONNECTIONS; i++) {
-        struct frb_connection *c = &r->connection[i];
-        if (c->state == FRB_FREE) continue;
-        if (n > 0 && (wait[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0) read_some(r, c);
-        if (c->state != FRB_FREE) send_answers(r, c);
-        if (c->state != FRB_FREE) drop_silent(r, c);
-    }
-    if (n > 0 && (wait[FRB_CONNECTIONS].revents & POLLIN) != 0) welcome(r);
+    int status = tcp_server_step(&r->server, r->ready && r->assembly.pressed ? 0 : ms, error);
+    if (status != BR_OK) return status;
     if (r->failure.status != BR_OK) return br_fail(error, r->failure.status, "%s", r->failure.text);
     return BR_OK;
 }
 
 void frb_receiver_free(struct frb_receiver *r)
 {
+    if (r->server.calls != NULL) tcp_server_close(&r->server);
     for (unsigned i = 0; i < FRB_CONNECTIONS; i++)
         if (r->connection[i].state != FRB_FREE) frb_connection_end(r, &r->connection[i]);
-    if (r->listener >= 0) close(r->listener);
-    r->listener = -1;
     assembly_free(&r->assembly);
     frb_node_free(&r->document);
 }

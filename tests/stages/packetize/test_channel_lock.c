@@ -119,9 +119,29 @@ static void comings_and_goings(void **state)
     munmap(seen, 3 * sizeof *seen);
 }
 
+/* In a folder for everybody somebody else may have put a link to a file of the user's there. */
+static void links_are_not_followed(void **state)
+{
+    (void)state;
+    struct channel_lock lock = {.fd = -1};
+    struct br_error error = {0};
+    char target[128];
+    struct stat there;
+    assert_int_equal(TAKE(&lock, &error, 1), BR_OK); /* says the path */
+    channel_lock_release(&lock);
+    snprintf(target, sizeof target, "%s/target", directory);
+    assert_int_equal(symlink(target, lock.path), 0);
+    assert_int_equal(TAKE(&lock, &error, 1), BR_E_IO);
+    assert_non_null(strstr(error.text, "is a symbolic link"));
+    assert_int_equal(lock.fd, -1);
+    assert_int_equal(stat(target, &there), -1);
+    assert_int_equal(unlink(lock.path), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(channels_of_others), cmocka_unit_test(no_file),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(channels_of_others),
+                                       cmocka_unit_test(links_are_not_followed), cmocka_unit_test(no_file),
                                        cmocka_unit_test(comings_and_goings)};
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

@@ -7,7 +7,9 @@
 #include "stages/packetize/calibration.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <math.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 extern const struct br_stage_type packetize_stage, receive_stage;
@@ -335,10 +337,50 @@ static void test_chime_l0(void **state)
     end_stage(take);
 }
 
+/* A sender that gets no memory closes no file of others: descriptor 0 stays open. */
+static void test_no_memory(void **state)
+{
+    (void)state;
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+    skip(); /* they need more address space than there is left below the limit */
+#else
+    enum { BEAMS = 64, COARSE = 1024, STEPS = 1024, DOWN = 384 };
+    static double freq[COARSE], width[COARSE];
+    for (int f = 0; f < COARSE; f++) {
+        freq[f] = 800 - 0.390625 * f;
+        width[f] = 0.390625;
+    }
+    struct br_stream s = {.frame_samples = STEPS * DOWN,
+                          .sample_ns = {2560, 1},
+                          .nchannels = COARSE,
+                          .freq_mhz = freq,
+                          .width_mhz = width,
+                          .nzones = 1,
+                          .zone = {{0, COARSE, 1, DOWN, 0}},
+                          .scale = 1,
+                          .nbeams = BEAMS};
+    br_array_init(&s.array, BR_F16, "freq,time,beam", (size_t[]){COARSE, STEPS, BEAMS}, NULL);
+    const struct destination to = {free_address(SOCK_DGRAM), 0, 0};
+    struct br_stage *send = sender("chime-l0", &to, &s);
+    if (driver_configure(send) != BR_OK) fail_msg("%s", send->error);
+    struct rlimit before, little;
+    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+    little = before;
+    little.rlim_cur = 1 << 20; /* below what is mapped already: every large allocation fails */
+    assert_int_equal(setrlimit(RLIMIT_AS, &little), 0);
+    int status = driver_start(send);
+    assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+    assert_int_equal(status, BR_E_NO_MEMORY);
+    driver_stop(send);
+    assert_true(fcntl(0, F_GETFD) >= 0);
+    driver_free(send);
+#endif
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_frb_node),
                                        cmocka_unit_test(test_split_minichunk), cmocka_unit_test(test_noise),
-                                       cmocka_unit_test(test_chime_l0)};
+                                       cmocka_unit_test(test_chime_l0), cmocka_unit_test(test_no_memory)};
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }
