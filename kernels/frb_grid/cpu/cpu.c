@@ -11,7 +11,6 @@
  * zeros written there fall on the padding, or on cells that are written later. */
 #include "kernels/common/cpu.h"
 #include "kernels/common/half.h"
-#include "kernels/common/planner.h"
 #include "kernels/frb_grid/plan.h"
 
 #include <stdlib.h>
@@ -150,13 +149,13 @@ static void make_weights(struct br_frb_grid *plan, const struct br_frb_grid_para
         }
 }
 
-/* Rank 1, estimated: the same plan in every run, whatever else the machine is doing. */
+/* Rank 1, estimated: the same plan in every run, whatever else the machine is doing. FFTW's planner is one
+ * for the whole process, whichever plugin calls it; after the first line, one thread at a time plans or
+ * destroys a plan. */
 static fftwf_plan transform(fftwf_iodim axis, fftwf_iodim over, fftwf_complex *in, fftwf_complex *out)
 {
-    br_planner_lock();
-    fftwf_plan plan = fftwf_plan_guru_dft(1, &axis, 1, &over, in, out, FFTW_BACKWARD, FFTW_ESTIMATE);
-    br_planner_unlock();
-    return plan;
+    fftwf_make_planner_thread_safe();
+    return fftwf_plan_guru_dft(1, &axis, 1, &over, in, out, FFTW_BACKWARD, FFTW_ESTIMATE);
 }
 
 int br_frb_grid_cpu_create(struct br_frb_grid *plan, const struct br_frb_grid_params *params)
@@ -217,10 +216,8 @@ int br_frb_grid_cpu_create(struct br_frb_grid *plan, const struct br_frb_grid_pa
 
 void br_frb_grid_cpu_destroy(struct br_frb_grid *plan)
 {
-    br_planner_lock();
     if (plan->along_n) fftwf_destroy_plan(plan->along_n);
     if (plan->along_m) fftwf_destroy_plan(plan->along_m);
-    br_planner_unlock();
     fftwf_free(plan->lane_weights);
     fftwf_free(plan->field);
     fftwf_free(plan->rows);
