@@ -49,7 +49,7 @@ int main(int argc, char **argv)
 {
     if (argc != 1 + MODULES) return 2;
     modules = argv + 1;
-    fftwf_cleanup(); /* does nothing yet, but links the program with FFTW: before the modules, which share it */
+    fftwf_cleanup(); /* does nothing yet, but links the program with FFTW, which the modules then share */
     const struct CMUnitTest tests[] = {cmocka_unit_test(one_thread_at_a_time)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
