@@ -14,6 +14,7 @@ int cmd_info(int argc, char **argv);
 int cmd_convert(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_receive(int argc, char **argv);
+int cmd_help(int argc, char **argv);
 
 /* A pipeline file loaded and checked: what run, check and graph begin with. */
 struct loaded {

@@ -1,0 +1,80 @@
+/* command_table.c - see command_table.h. */
+#include "tools/beamring/command_table.h"
+
+#include "tools/beamring/commands.h"
+
+#define SET                                                                                                  \
+    {                                                                                                        \
+        "--set", "KEY=VALUE", "sets a key of the file: --set upchannelize.factor=32", NULL                   \
+    }
+
+static const struct option run_options[] = {
+    SET,
+    {"--stats", "FILE", "writes the statistics there as JSON, every five seconds and at the end", NULL},
+    {"--quiet", NULL, "prints warnings and errors only", NULL},
+    {"--progress", NULL, "shows the progress line although this is no terminal", NULL},
+    {0},
+};
+static const struct option check_options[] = {SET, {0}};
+static const struct option graph_options[] = {{"--dot", NULL, "for Graphviz", NULL}, SET, {0}};
+static const struct option stages_options[] = {{"--markdown", NULL, "as the page docs/stages.md", NULL}, {0}};
+static const struct option convert_options[] = {
+    {"--to", "dada|kotekan|guppi|chime|vdif", "the format to write", NULL},
+    {"--stream", "YAML", "says what the files do not: 'sample_ns: 2560, epoch_ns: 0'", NULL},
+    {"--lossy", NULL, "writes although the format cannot say everything", NULL},
+    {0},
+};
+static const struct option receive_options[] = {
+    {"--directory", "DIR", "records there what comes: received_NNNNNN.dada and document.yaml", NULL},
+    {"--idle", "S", "ends when nothing has come for so many seconds", NULL},
+    {"--seconds", "S", "ends after so many seconds", NULL},
+    {"--until-closed", NULL, "ends when the last sender closes its connection", NULL},
+    {"--hold", "S", "waits so long for the missing parts of a block (2)", NULL},
+    {"--window", "N", "blocks that are put together at a time (16)", NULL},
+    {"--senders", "N", "how many senders there are (1)", "frb-node"},
+    {"--handshake", "S", "seconds that a sender has to introduce itself (10)", "frb-node"},
+    {"--beams", "N", "beams that come", "chime-l0"},
+    {"--channels", "N", "coarse channels that come", "chime-l0"},
+    {"--epoch-ns", "N", "when sample 0 was, in Unix time", "chime-l0"},
+    {"--first-beam", "N", "id of the first beam (0)", "chime-l0"},
+    {"--first-channel", "N", "id of the first coarse channel (0)", "chime-l0"},
+    {"--nupfreq", "N", "fine channels in a coarse one (16)", "chime-l0"},
+    {"--steps", "N", "time steps in a packet (16)", "chime-l0"},
+    {"--counts", "N", "base samples in a time step (384)", "chime-l0"},
+    {"--interface", "ADDRESS", "of the network card on which a multicast group is joined", "chime-l0"},
+    {0},
+};
+static const struct option bench_options[] = {
+    {"--only", "PART[,PART]...", "these parts only", NULL},
+    {"--cpu", NULL, "leaves out the GPU", NULL},
+    {"--gpu", NULL, "leaves out the CPU", NULL},
+    {"--missing", "N", "kernels on the GPU with one sample of N missing", NULL},
+    {"--strict", NULL, "fails when a result falls short of what is required", NULL},
+    {0},
+};
+static const struct option help_options[] = {
+    {"--man", NULL, "prints the manual page, for man", NULL},
+    {"--bash", NULL, "prints the completion, for bash", NULL},
+    {0},
+};
+
+const struct command commands[] = {
+    {"Pipelines", "run", "FILE", "runs a pipeline", ARGUMENT_PIPELINE, run_options, cmd_run},
+    {"Pipelines", "check", "FILE", "checks it: shapes, memory and data rates; starts nothing",
+     ARGUMENT_PIPELINE, check_options, cmd_check},
+    {"Pipelines", "graph", "FILE", "draws it as text", ARGUMENT_PIPELINE, graph_options, cmd_graph},
+    {"Pipelines", "stages", "[NAME]", "lists the stages, or describes one", ARGUMENT_STAGE, stages_options,
+     cmd_stages},
+    {"Recordings and networks", "info", "FILE...", "says what recordings and filterbank files hold",
+     ARGUMENT_FILE, NULL, cmd_info},
+    {"Recordings and networks", "convert", "IN... DIRECTORY/PREFIX", "writes recordings in another format",
+     ARGUMENT_FILE, convert_options, cmd_convert},
+    {"Recordings and networks", "receive", "frb-node|chime-l0 ADDRESS",
+     "receives FRB beams, records and counts them", ARGUMENT_WIRE, receive_options, cmd_receive},
+    {"The program", "bench", "",
+     "measures kernels, queues, files and networks next to what they compare with", ARGUMENT_NONE,
+     bench_options, cmd_bench},
+    {"The program", "help", "[COMMAND]", "prints this, or a command with its options", ARGUMENT_COMMAND,
+     help_options, cmd_help},
+    {0},
+};
