@@ -1,5 +1,6 @@
 /* CHIME's L0 packets, sending: see stages/common/wires/chime_l0.h and l0_encode.h. */
 #include "buffers/clock.h"
+#include "stages/common/stage/blocks.h"
 #include "stages/common/stage/shape.h"
 #include "stages/common/wires/chime_l0.h"
 #include "stages/packetize/l0_encode.h"
@@ -62,8 +63,7 @@ struct l0_sender {
     void *gathered;          /* [freq][steps][beam] */
     uint8_t *gathered_valid; /* [freq][steps] */
     size_t value_bytes;
-    bool open;
-    uint64_t number;   /* block being gathered */
+    struct blocks blocks;
     uint64_t given_up; /* packets that were not sent: the pipeline stopped, or there was no way */
 };
 
@@ -136,6 +136,7 @@ static int configure(struct br_stage *stage, struct packetize *p)
                                 (long long)(p->first_beam_id + (int64_t)p->nbeams - 1));
     s->step = in->zone[0].downsample;
     s->steps = (unsigned)p->steps;
+    s->blocks = (struct blocks){.step = s->step, .length = s->steps, .bridges = true};
     size_t nb = (size_t)p->packet_beams < p->nbeams ? (size_t)p->packet_beams : p->nbeams;
     size_t nf = (size_t)p->packet_channels < s->ncoarse ? (size_t)p->packet_channels : s->ncoarse;
     size_t data = nb * nf * s->nup * s->steps, all = data + l0_header_bytes((unsigned)p->version, nb, nf);
@@ -390,53 +391,47 @@ static int send_block(struct br_stage *stage, struct packetize *p, uint64_t numb
 static int flush(struct br_stage *stage, struct packetize *p)
 {
     struct l0_sender *s = p->state;
-    if (!s->open) return BR_OK;
-    s->open = false;
-    return send_block(stage, p, s->number, s->gathered, s->gathered_valid, s->steps);
+    if (!s->blocks.open) return BR_OK;
+    s->blocks.open = false;
+    return send_block(stage, p, s->blocks.number, s->gathered, s->gathered_valid, s->steps);
 }
 
-/* Copies `take` steps from step `from` of the frame on into the block, from its step `at` on. */
-static void gather(const struct packetize *p, const struct br_frame *in, size_t nsteps, size_t from,
-                   size_t at, size_t take)
+/* Copies a piece of the frame into the block. */
+static void gather(const struct packetize *p, const struct br_frame *in, const struct blocks_piece *piece)
 {
     struct l0_sender *s = p->state;
     size_t row = p->nbeams * s->value_bytes, F = s->ncoarse * s->nup;
     for (size_t f = 0; f < F; f++)
-        for (size_t t = 0; t < take; t++) {
-            uint8_t valid = in->complete ? BR_VALID : in->valid[f * nsteps + from + t];
-            uint8_t *old = &s->gathered_valid[f * s->steps + at + t];
-            if (valid <= *old) continue; /* a step that two frames share: the one that holds more of it */
-            *old = valid;
-            memcpy((uint8_t *)s->gathered + (f * s->steps + at + t) * row,
-                   (const uint8_t *)in->data + (f * nsteps + from + t) * row, row);
+        for (size_t t = 0; t < piece->count; t++) {
+            size_t from = f * piece->nsteps + piece->from + t, to = f * s->steps + piece->at + t;
+            uint8_t valid = in->complete ? BR_VALID : in->valid[from];
+            if (valid <= s->gathered_valid[to])
+                continue; /* of two frames that share a step the one that has more of it */
+            s->gathered_valid[to] = valid;
+            memcpy((uint8_t *)s->gathered + to * row, (const uint8_t *)in->data + from * row, row);
         }
 }
 
 static int frame(struct br_stage *stage, struct packetize *p, const struct br_frame *in)
 {
     struct l0_sender *s = p->state;
-    size_t nsteps = br_time_steps(in->first, in->samples, s->step), row = p->nbeams * s->value_bytes;
+    size_t row = p->nbeams * s->value_bytes;
     uint64_t given_up = s->given_up;
-    int status = BR_OK;
+    int status = blocks_gap(&s->blocks, in) ? flush(stage, p) : BR_OK;
     p->opened = true;
-    for (size_t t = 0; t < nsteps && status == BR_OK;) {
-        uint64_t step = in->first / s->step + t, number = step / s->steps;
-        size_t at = (size_t)(step % s->steps), take = s->steps - at < nsteps - t ? s->steps - at : nsteps - t;
-        bool partial = (t == 0 && in->first % s->step != 0) ||
-                       (t + take == nsteps && (in->first + in->samples) % s->step != 0);
-        if (s->open && s->number != number) status = flush(stage, p);
-        if (status != BR_OK) return status;
-        if (!s->open && take == s->steps && !partial) {
-            status = send_block(stage, p, number, (const uint8_t *)in->data + t * row,
-                                in->complete ? NULL : in->valid + t, nsteps);
+    while (status == BR_OK) {
+        bool begins = !s->blocks.open;
+        struct blocks_piece piece = blocks_take(&s->blocks, in);
+        if (piece.whole) {
+            s->blocks.open = false;
+            status = send_block(stage, p, s->blocks.number, (const uint8_t *)in->data + piece.from * row,
+                                in->complete ? NULL : in->valid + piece.from, piece.nsteps);
         } else {
-            if (!s->open) memset(s->gathered_valid, BR_MISSING, s->ncoarse * s->nup * s->steps);
-            s->open = true;
-            s->number = number;
-            gather(p, in, nsteps, t, at, take);
-            if (at + take == s->steps && !partial) status = flush(stage, p);
+            if (begins) memset(s->gathered_valid, BR_MISSING, s->ncoarse * s->nup * s->steps);
+            gather(p, in, &piece);
+            if (piece.ends) status = flush(stage, p);
         }
-        t += take;
+        if (blocks_used(&s->blocks, in)) break;
     }
     if (s->given_up > given_up) br_stage_count_lost(stage, BR_LOST_NOT_SENT, in->samples);
     return status;

@@ -10,6 +10,7 @@
 #include "kernels/frb_beams/frb_beams.h"
 #include "kernels/frb_beams_quantize/frb_beams_quantize.h"
 #include "runtime/stage.h"
+#include "stages/common/stage/blocks.h"
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/shape.h"
 
@@ -38,12 +39,7 @@ struct quantize {
     uint16_t *formed; /* [freq][step][beam], of the current input frame */
     bool have_formed;
 
-    /* The block being filled covers steps [begin, fill) of [0, block), from base sample `start` on. */
-    bool open;
-    uint64_t start, number;
-    size_t begin, fill;
-    uint64_t cursor; /* base sample up to which input was taken */
-    size_t taken;    /* steps of the current input frame */
+    struct blocks blocks;
 };
 
 static const char *const fuse_choices[] = {"auto", "true", "false", NULL};
@@ -101,6 +97,7 @@ static int configure(struct br_stage *stage, void *self)
                                 (long long)q->block);
     if (!br_stage_given(stage, "levels_rms")) q->levels_rms = q->bits == 4 ? 2.5 : 16;
     q->step = in->zone[0].downsample;
+    q->blocks = (struct blocks){.step = q->step, .length = (size_t)q->block};
     q->nchannels = in->nchannels;
     q->nbeams = in->array.axis[2].length;
     size_t lengths[3] = {q->nbeams, q->nchannels, (size_t)q->block}, pair[3] = {q->nbeams, q->nchannels, 2};
@@ -167,22 +164,14 @@ static int start(struct br_stage *stage, void *self)
     return q->beams != NULL ? start_forming(stage, q) : BR_OK;
 }
 
-static void open_block(struct quantize *q, uint64_t start)
-{
-    uint64_t step = start / q->step;
-    q->open = true;
-    q->start = start;
-    q->number = step / (uint64_t)q->block;
-    q->begin = q->fill = (size_t)(step % (uint64_t)q->block);
-}
-
 /* Moves steps [begin, fill) of all rows of a whole block together, into a frame of just these: elements only
  * move down. */
 static void pack_part(const struct quantize *q, uint8_t *levels)
 {
-    size_t steps = q->fill - q->begin, rows = q->nbeams * q->nchannels, block = (size_t)q->block;
+    size_t steps = q->blocks.fill - q->blocks.begin, rows = q->nbeams * q->nchannels,
+           block = (size_t)q->block;
     for (size_t row = 0; row < rows; row++) {
-        size_t from = row * block + q->begin, to = row * steps;
+        size_t from = row * block + q->blocks.begin, to = row * steps;
         if (q->bits == 8) {
             memmove(levels + to, levels + from, steps);
             continue;
@@ -216,26 +205,26 @@ static int pack_frame(struct br_stage *stage, struct quantize *q, uint8_t *level
 static int emit(struct br_stage *stage, struct quantize *q, struct br_frame *out, const uint8_t *valid,
                 size_t stride)
 {
-    size_t steps = q->fill - q->begin;
-    out->first = q->start;
-    out->samples = q->cursor - q->start;
+    size_t steps = q->blocks.fill - q->blocks.begin;
+    out->first = q->blocks.start;
+    out->samples = q->blocks.cursor - q->blocks.start;
     out->complete = valid == NULL;
     out->missing = 0;
     if (valid != NULL) {
         for (size_t c = 0; c < q->nchannels; c++) memcpy(out->valid + c * steps, valid + c * stride, steps);
         br_frame_close_validity(br_stage_output(stage, 0), out);
     }
-    q->open = false;
+    q->blocks.open = false;
     return BR_PRODUCED;
 }
 
 /* Quantizes what was gathered; the rest of the block is missing. */
 static int emit_gathered(struct br_stage *stage, struct quantize *q, struct br_frame *out)
 {
-    size_t block = (size_t)q->block, steps = q->fill - q->begin;
+    size_t block = (size_t)q->block, steps = q->blocks.fill - q->blocks.begin;
     for (size_t c = 0; steps < block && c < q->nchannels; c++) {
-        memset(q->gathered_valid + c * block, BR_MISSING, q->begin);
-        memset(q->gathered_valid + c * block + q->fill, BR_MISSING, block - q->fill);
+        memset(q->gathered_valid + c * block, BR_MISSING, q->blocks.begin);
+        memset(q->gathered_valid + c * block + q->blocks.fill, BR_MISSING, block - q->blocks.fill);
     }
     uint64_t clamped =
         br_quantize_execute(q->plan, q->gathered, block, q->gathered_valid, out->data, out->side);
@@ -243,28 +232,28 @@ static int emit_gathered(struct br_stage *stage, struct quantize *q, struct br_f
     if (status == BR_OK && steps < block) status = pack_frame(stage, q, out->data);
     if (status != BR_OK) return status;
     br_stage_count_saturated(stage, clamped);
-    return emit(stage, q, out, q->gathered_valid + q->begin, block);
+    return emit(stage, q, out, q->gathered_valid + q->blocks.begin, block);
 }
 
-/* Moves `take` steps of the input frame into the block. */
-static int gather(struct br_stage *stage, struct quantize *q, const struct br_frame *in, size_t nsteps,
-                  size_t take)
+/* Moves a piece of the input frame into the block. */
+static int gather(struct br_stage *stage, struct quantize *q, const struct br_frame *in,
+                  const struct blocks_piece *p)
 {
     size_t block = (size_t)q->block, row = q->nbeams * sizeof(uint16_t);
     const uint8_t *beams = in->data;
     if (q->beams != NULL && !q->have_formed) {
-        br_frb_beams_execute(q->forming, in->data, in->complete ? NULL : in->valid, nsteps, q->formed);
+        br_frb_beams_execute(q->forming, in->data, in->complete ? NULL : in->valid, p->nsteps, q->formed);
         q->have_formed = true;
     }
     if (q->beams != NULL) beams = (const uint8_t *)q->formed;
     for (size_t c = 0; c < q->nchannels; c++) {
         if (in->complete)
-            memset(q->gathered_valid + c * block + q->fill, BR_VALID, take);
+            memset(q->gathered_valid + c * block + p->at, BR_VALID, p->count);
         else
-            memcpy(q->gathered_valid + c * block + q->fill, in->valid + c * nsteps + q->taken, take);
+            memcpy(q->gathered_valid + c * block + p->at, in->valid + c * p->nsteps + p->from, p->count);
     }
-    return br_stage_copy_rows(stage, (uint8_t *)q->gathered + q->fill * row, block * row,
-                              beams + q->taken * row, nsteps * row, take * row, q->nchannels);
+    return br_stage_copy_rows(stage, (uint8_t *)q->gathered + p->at * row, block * row, beams + p->from * row,
+                              p->nsteps * row, p->count * row, q->nchannels);
 }
 
 /* Quantizes a block that is all in the input frame, from its step `at` on. Returns the levels that were
@@ -286,37 +275,25 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     const struct br_frame *in = io->in[0];
     struct br_frame *out = io->out[0];
     if (in == NULL) {
-        int last = q->open ? emit_gathered(stage, q, out) : 0;
+        int last = q->blocks.open ? emit_gathered(stage, q, out) : 0;
         return last < 0 ? last : last | BR_FINISHED;
     }
 
-    if (q->taken == 0 && q->open && !br_goes_on(q->cursor, in->first, q->step))
-        return emit_gathered(stage, q, out); /* a hole: the same input comes again */
-    if (!q->open) open_block(q, q->taken == 0 ? in->first : q->cursor);
-
-    size_t block = (size_t)q->block, nsteps = br_time_steps(in->first, in->samples, q->step),
-           left = nsteps - q->taken;
-    size_t take = left < block - q->fill ? left : block - q->fill, at = q->taken;
-    uint64_t in_end = in->first + in->samples, block_end = (q->number + 1) * (uint64_t)q->block * q->step;
-    bool whole = q->fill == 0 && take == block; /* straight from the frame */
-    int result = whole ? BR_OK : gather(stage, q, in, nsteps, take);
+    if (blocks_gap(&q->blocks, in)) return emit_gathered(stage, q, out); /* the same input comes again */
+    struct blocks_piece p = blocks_take(&q->blocks, in);
+    int result = p.whole ? BR_OK : gather(stage, q, in, &p);
     if (result != BR_OK) return result;
-    q->taken += take;
-    q->fill += take;
-    q->cursor = q->fill == block && block_end < in_end ? block_end : in_end;
-
-    if (whole) {
-        const uint8_t *valid = in->complete ? NULL : in->valid + at;
-        uint64_t clamped = quantize_frame(q, in, nsteps, at, valid, out);
+    if (p.whole) { /* straight from the frame */
+        const uint8_t *valid = in->complete ? NULL : in->valid + p.from;
+        uint64_t clamped = quantize_frame(q, in, p.nsteps, p.from, valid, out);
         br_stage_count_saturated(stage, clamped);
         result = br_stage_gpu_check(stage, q->cuda);
-        if (result == BR_OK) result = emit(stage, q, out, valid, nsteps);
-    } else if (q->fill == block) {
+        if (result == BR_OK) result = emit(stage, q, out, valid, p.nsteps);
+    } else if (p.ends) {
         result = emit_gathered(stage, q, out);
     }
     if (result < 0) return result;
-    if (q->taken == nsteps) {
-        q->taken = 0;
+    if (blocks_used(&q->blocks, in)) {
         q->have_formed = false;
         result |= BR_CONSUMED;
     }

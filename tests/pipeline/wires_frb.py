@@ -131,7 +131,7 @@ def test_frb_node_receive():
                 if n in mine:
                     want[:, w], scale[:, w] = levels[n][:, w], side[n][:, w]
             assert np.array_equal(x, want) and np.array_equal(y, scale)
-        assert run.counts() == {"received": 37, "late": 0, "duplicate": 0, "missing": 2 * 2 + 3, "malformed": 0, "connections": 2,
+        assert run.counts() == {"received": 37, "late": 0, "duplicate": 0, "missing": 2 * 2 + 3, "malformed": 0, "connections": 2, "refused": 0,
                                 "broken": 0, "silent": 0}
         keys, _ = harness.header(os.path.join(d, "r_000000.dada"))
         assert int(keys["EPOCH_NS"]) == 1500000000000000000
