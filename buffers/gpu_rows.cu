@@ -4,7 +4,7 @@
 
 #include <cuda_runtime.h>
 
-/* Rows of `width` units of T; blocks walk over them together. */
+/* Rows of `width` units of T; blocks go over them together. */
 template <typename T>
 static __global__ __launch_bounds__(256) void move_rows(T *to, size_t to_pitch, const T *from,
                                                         size_t from_pitch, size_t width, size_t rows)

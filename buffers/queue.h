@@ -86,13 +86,13 @@ const char *br_queue_name(const struct br_queue *queue);
 
 /* --- the producer's side --- */
 
-/* Waits for a free slot and lends it to the producer until br_queue_publish. A frame starts with complete = true,
- * missing = 0, first = samples = 0. BR_E_STOPPED when the queue was aborted, or when no reader is left attached;
- * BR_E_DEVICE, see br_queue_error. */
+/* Waits for a free slot and lends it to the producer until br_queue_publish. A frame starts with complete
+ * = true, missing = 0, first = samples = 0. BR_E_STOPPED when the queue was aborted, or when no reader is
+ * left attached; BR_E_DEVICE, see br_queue_error. */
 int br_queue_acquire(struct br_queue *queue, struct br_frame **frame);
 
-/* Lends the frame that the `ahead`-th acquire from now will (1: the next), so that a producer can fill several at a
- * time; they are published in this order. Only while a frame is acquired. Never waits for a
+/* Lends the frame that the `ahead`-th acquire from now will (1: the next), so that a producer can fill
+ * several at a time; they are published in this order. Only while a frame is acquired. Never waits for a
  * reader: *frame is NULL when there is no free slot. Status as of br_queue_acquire. */
 int br_queue_lend_ahead(struct br_queue *queue, unsigned ahead, struct br_frame **frame);
 
@@ -117,8 +117,8 @@ void br_queue_abort(struct br_queue *queue);
  * for. */
 int br_reader_wait(struct br_reader *reader, const struct br_frame **frame);
 
-/* Gives the frame back: it counts as delivered. BR_E_DEVICE when its event could not be recorded; the frame is
- * given back all the same. */
+/* Gives the frame back: it counts as delivered. BR_E_DEVICE when its event could not be recorded; the
+ * frame is given back all the same. */
 int br_reader_release(struct br_reader *reader);
 
 /* Gives the frame back uncounted as delivered: it counts as discarded (the stage failed on it). */
@@ -133,13 +133,13 @@ bool br_reader_failed(const struct br_reader *reader);
 /* The first failure behind a BR_E_DEVICE of this queue and its readers. */
 void br_queue_error(const struct br_queue *queue, struct br_error *error);
 
-/* Since when (CLOCK_MONOTONIC, in ns) the producer's (the reader's) thread has been waiting for a GPU; 0: it is not.
- * Any thread. */
+/* Since when (CLOCK_MONOTONIC, in ns) the producer's (the reader's) thread has been waiting for a GPU; 0:
+ * it is not. Any thread. */
 uint64_t br_queue_gpu_wait_since(const struct br_queue *queue);
 uint64_t br_reader_gpu_wait_since(const struct br_reader *reader);
 
-/* First sample of the oldest published frame whose producer's work has not happened on its GPU; false: there is none.
- * For finding out which of several stages holds up the others. Any thread. */
+/* First sample of the oldest published frame whose producer's work has not happened on its GPU; false:
+ * there is none. For finding out which of several stages holds up the others. Any thread. */
 bool br_queue_oldest_unready(const struct br_queue *queue, uint64_t *first);
 
 const struct br_queue *br_reader_queue(const struct br_reader *reader);

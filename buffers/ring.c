@@ -75,8 +75,8 @@ static bool lap(struct br_queue *queue, struct wake *wake)
     return true;
 }
 
-/* True when the producer must sleep. While it is false there is an idle slot, too, since there are as many as the
- * queue and all dropping readers can hold at once. Laps dropping readers as far as that makes room. */
+/* True when the producer must sleep. While it is false there is an idle slot, too, since there are as many
+ * as the queue and all dropping readers can hold at once. Laps dropping readers as far as that makes room. */
 static bool is_full(struct br_queue *queue, struct wake *wake)
 {
     while (queue->used == queue->depth)
@@ -218,8 +218,8 @@ int br_queue_lend_ahead(struct br_queue *queue, unsigned ahead, struct br_frame 
     return status;
 }
 
-/* Records the event of the acquired frame before the frame is published, without the lock. Meanwhile the frame is
- * nobody's but the producer's, so that another thread may end the queue. Returns with the lock. */
+/* Records the event of the acquired frame before the frame is published, without the lock. Meanwhile the
+ * frame is nobody's but the producer's, so that another thread may end the queue. Returns with the lock. */
 static int record_ready(struct br_queue *queue, struct br_slot *slot)
 {
     queue->acquired = NULL;

@@ -1,8 +1,8 @@
 /* ring.h - what a queue and a reader are made of. Private to buffers/.
  *
- * ROOM. A queue has `depth` slots for frames that its producer holds, that a blocking reader has not released, or
- * that any reader has yet to read: these slots count as used. A frame that only dropping readers hold while they
- * read it does not count: the memory has one spare slot for each of them. */
+ * ROOM. A queue has `depth` slots for frames that its producer holds, that a blocking reader has not
+ * released, or that any reader has yet to read: these slots count as used. A frame that only dropping
+ * readers hold while they read it does not count: the memory has one spare slot for each of them. */
 #ifndef BEAMRING_BUFFERS_RING_H
 #define BEAMRING_BUFFERS_RING_H
 
@@ -86,7 +86,8 @@ static inline unsigned br_queue_fill(const struct br_queue *queue)
     return (unsigned)most;
 }
 
-/* --- order.c: who is ordered behind whom, with events. The calling thread owns the slot; the lock is not held. --- */
+/* --- order.c: who is ordered behind whom, with events. The calling thread owns the slot; the lock is not
+ * held. --- */
 
 /* The producer behind everything that still reads the slot. */
 int br_order_producer(struct br_queue *queue, const struct br_slot *slot);

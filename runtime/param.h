@@ -60,16 +60,18 @@ struct br_param {
     const char *const *choices;    /* NULL-terminated, for BR_P_CHOICE */
     const struct br_param *fields; /* for BR_P_MAP and BR_P_MAPS */
     size_t size;                   /* size of the struct that `fields` describes */
-    /* For BR_P_INTS and BR_P_REALS: the items are lists of this many numbers, such as [x, y]; the field receives all
-     * numbers in one row. 0: the items are numbers. */
+    /* For BR_P_INTS and BR_P_REALS: the items are lists of this many numbers, such as [x, y]; the field
+     * receives all numbers in one row. 0: the items are numbers. */
     size_t group;
-    /* For a stage that speaks several formats (its parameter `format`): names of those that know this parameter, with
-     * spaces between them; NULL: all. The reference prints them, and br_check_format refuses the parameter elsewhere. */
+    /* For a stage that speaks several formats (its parameter `format`): names of those that know this
+     * parameter, with spaces between them; NULL: all. The reference prints them, and br_check_format
+     * refuses the parameter elsewhere. */
     const char *formats;
 };
 
-/* One entry of a schema: the YAML key, its type, the struct and the field that receives it; then the help text, and what
- * else is to be said: BR_PARAM("taps", BR_P_INT, struct filter, taps, "length of the filter", .min = 1, .max = 32). */
+/* One entry of a schema: the YAML key, its type, the struct and the field that receives it; then the help
+ * text, and what else is to be said: BR_PARAM("taps", BR_P_INT, struct filter, taps, "length of the
+ * filter", .min = 1, .max = 32). */
 #define BR_PARAM(KEY, TYPE, STRUCT, FIELD, ...)                                                              \
     {                                                                                                        \
         .name = (KEY), .type = (TYPE), .offset = offsetof(STRUCT, FIELD), .help = __VA_ARGS__                \

@@ -22,12 +22,12 @@
  * output frame comes back with what was written so far; returning only BR_PRODUCED brings the same input
  * again. Returning 0 is an error unless the stage is a source that slept. When all inputs have ended,
  * process is called with in[] all NULL (draining) until it returns BR_FINISHED, or without BR_PRODUCED. A
- * negative br_status, with a message in br_stage_fail, fails the run. The runtime presets first and samples of a fresh output frame
- * from in[0], so that a stage that maps frames one to one leaves them; a stage that holds an output frame
- * over several inputs sets them. A source that goes on when br_stage_stopping() says to end is ended by
- * the runtime two calls later. All inputs of a stage with several must advance together: same frame
- * boundaries (checked when configured). After a loss (a dropping reader that was too slow) in->first
- * jumps; a stage that keeps history treats the hole as missing input.
+ * negative br_status, with a message in br_stage_fail, fails the run. The runtime presets first and
+ * samples of a fresh output frame from in[0], so that a stage that maps frames one to one leaves them; a
+ * stage that holds an output frame over several inputs sets them. A source that goes on when
+ * br_stage_stopping() says to end is ended by the runtime two calls later. All inputs of a stage with
+ * several must advance together: same frame boundaries (checked when configured). After a loss (a dropping
+ * reader that was too slow) in->first jumps; a stage that keeps history treats the hole as missing input.
  *
  * GPU. A stage with BR_STAGE_CUDA runs on the GPU that `device:` names, or with `auto` on the first one if
  * there is any; br_stage_device() says which, and -1 is the CPU. On a GPU, `data` and `side` of its frames
@@ -79,10 +79,11 @@ struct br_memory {
     size_t device; /* memory of the GPU on which the stage runs */
 };
 
-/* GROWTH. Within one ABI version this struct only grows at its end, and no other struct of the installed headers
- * changes. `type_size` says how far a plugin's descriptor reaches: what lies beyond reads as zero, so that a plugin
- * built against older headers goes on working. A plugin built against newer headers works where what this beamring
- * does not know is zero, and is refused otherwise. New fields go to the end; zero must mean "as before". */
+/* GROWTH. Within one ABI version this struct only grows at its end, and no other struct of the installed
+ * headers changes. `type_size` says how far a plugin's descriptor reaches: what lies beyond reads as zero,
+ * so that a plugin built against older headers goes on working. A plugin built against newer headers works
+ * where what this beamring does not know is zero, and is refused otherwise. New fields go to the end; zero
+ * must mean "as before". */
 struct br_stage_type {
     uint32_t abi_version;          /* BR_ABI_VERSION: first, so that any other version can be recognised */
     uint32_t type_size;            /* sizeof(struct br_stage_type) */
@@ -99,9 +100,9 @@ struct br_stage_type {
     int (*process)(struct br_stage *stage, void *self, const struct br_io *io);
     int (*stop)(struct br_stage *stage, void *self);
 
-    /* Says what `start` is going to reserve, for `beamring check` and the statistics: memory of some size, such as
-     * tables, plans and buffers. Called after configure, when it is settled where the stage runs; it must not
-     * reserve anything. NULL: nothing worth mentioning. */
+    /* Says what `start` is going to reserve, for `beamring check` and the statistics: memory of some size,
+     * such as tables, plans and buffers. Called after configure, when it is settled where the stage runs;
+     * it must not reserve anything. NULL: nothing worth mentioning. */
     void (*memory)(const struct br_stage *stage, const void *self, struct br_memory *memory);
 };
 
@@ -210,8 +211,9 @@ BR_API void br_stage_warn(struct br_stage *stage, const char *format, ...)
 /* Counters, from the stage's own thread. Saturated: output values that were clamped. */
 BR_API void br_stage_count_saturated(struct br_stage *stage, uint64_t values);
 
-/* Why a stage does not pass on base samples that it took in: X(NAME, name, text). `name` is the counter's in
- * statistics and metrics, `text` is for people. New reasons go to the end: their numbers are part of the ABI. */
+/* Why a stage does not pass on base samples that it took in: X(NAME, name, text). `name` is the counter's
+ * in statistics and metrics, `text` is for people. New reasons go to the end: their numbers are part of
+ * the ABI. */
 #define BR_LOSSES(X)                                                                                         \
     X(OTHER, "other", "for a reason that this beamring does not know")                                       \
     X(LATE, "late", "they came after their frame had gone on")                                               \
@@ -226,16 +228,16 @@ enum br_loss {
 #define BR_LOSS_NUMBER(NAME, name, text) BR_LOST_##NAME,
     BR_LOSSES(BR_LOSS_NUMBER)
 #undef BR_LOSS_NUMBER
-    BR_LOSS_COUNT
+        BR_LOSS_COUNT
 };
 
 /* Counts `samples` base samples that the stage took in and does not pass on. They enter the balance:
  * in = out + lost. A reason that this beamring does not know counts as BR_LOST_OTHER. */
 BR_API void br_stage_count_lost(struct br_stage *stage, enum br_loss reason, uint64_t samples);
 
-/* Frames beyond io->out[output], for a stage that fills several at a time: the one that the `ahead`-th call with
- * BR_PRODUCED from now on will find there (1 to 8), or NULL when readers hold all slots. Ask for 1 before 2. What is
- * written into it stays. Ask for a queue that is deep enough (br_stage_suggest_depth). */
+/* Frames beyond io->out[output], for a stage that fills several at a time: the one that the `ahead`-th
+ * call with BR_PRODUCED from now on will find there (1 to 8), or NULL when readers hold all slots. Ask for
+ * 1 before 2. What is written into it stays. Ask for a queue that is deep enough (br_stage_suggest_depth). */
 BR_API struct br_frame *br_stage_lend_ahead(struct br_stage *stage, unsigned output, unsigned ahead);
 
 /* True once the pipeline asks sources to end (interrupt, failure elsewhere): return BR_FINISHED soon. */

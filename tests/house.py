@@ -24,12 +24,12 @@ WORDS = [
     (r"(?<!in )(?<!take )(?<!by )(?<!corner )(?<!corner-)\bturns?\b(?! (?:into|out|off|on|it|them|that|up|the|a)\b)",
      "iteration, step; of a Fourier transform: twiddle factor"),
     (r"\bwalk(?:s|ed|ing)?\b(?! the | through the )", "loop over tiles, persistent loop"),
-    (r"\bblocks? stays?\b", "persistent kernel"),
+    (r"\bblocks (?:of threads )?stay\b", "persistent kernel"),
     (r"\bseats?\b", "phase parameters"),
     (r"\blost (?:outputs?|steps?)\b|\boutputs? (?:is|are) lost\b", "missing output"),
     (r"\bwish(?:es)?\b", "options"),
     (r"\bbeside each other\b", "concurrently, or next to"),
-    (r"\bforeign\b(?! (?:packets?|datagrams?|bytes|traffic|\||[a-z]*, malformed)\b)", "external"),
+    (r"\bforeign (?:files?|formats?|recordings?|keys?|readers?|writers?|programs?)\b", "external"),  # packets may be foreign
 ]
 # Names of code that say how instead of what: never in an identifier of a kernel.
 KERNEL_NAMES = re.compile(r"\b\w*(?:dense|decimat|folded|banded|walk_along|transform_densely)\w*\b", re.I)

@@ -25,7 +25,7 @@ void *br_arena_alloc(struct br_arena *arena, size_t bytes)
         struct br_arena_block *fresh = calloc(1, sizeof *fresh + size);
         if (fresh == NULL) return NULL;
         fresh->size = size;
-        if (block != NULL && size > BLOCK_BYTES) { /* full at once: the older block stays the one to fill */
+        if (block != NULL && size > BLOCK_BYTES) { /* full at once: the older block goes on being filled */
             fresh->older = block->older;
             block->older = fresh;
         } else {

@@ -197,7 +197,7 @@ bool br_graph_sort(struct br_graph *graph, bool *placed)
     return n == graph->nstages;
 }
 
-/* Walks upstream among the stages that could not be placed until one comes again: that is a cycle. */
+/* Goes upstream among the stages that could not be placed until one comes again: that is a cycle. */
 static void report_cycle(struct br_graph *graph, const bool *placed)
 {
     struct br_stage *at = NULL;
@@ -210,7 +210,7 @@ static void report_cycle(struct br_graph *graph, const bool *placed)
         for (unsigned i = 0; i < at->nin && upstream == NULL; i++)
             if (at->in[i].edge != NULL && !placed[at->in[i].edge->producer - graph->stage])
                 upstream = at->in[i].edge->producer;
-        if (steps == graph->nstages) first = at; /* by now the walk goes round and round */
+        if (steps == graph->nstages) first = at; /* by now it goes round in a circle */
         if (first != NULL) {
             size_t used = strlen(path);
             snprintf(path + used, sizeof path - used, "%s'%s'", used > 0 ? ", which reads from " : "",

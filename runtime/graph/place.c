@@ -62,8 +62,7 @@ void br_graph_place_stages(struct br_graph *graph, const struct br_node *root)
                             wanted, stage->name);
         if (!can || wanted == ON_CPU) continue;
         graph->gpu_wanted = true;
-        stage->device_given =
-            own && wanted >= 0; /* a whole pipeline's device is a wish where a stage cannot */
+        stage->device_given = own && wanted >= 0; /* a whole pipeline's device is only a preference */
         stage->device = wanted >= 0 ? wanted : count_gpus(graph) > 0 ? 0 : ON_CPU;
     }
 }

@@ -49,8 +49,8 @@ static int add_directory(struct br_plugins *plugins, const char *path, bool user
     return BR_OK;
 }
 
-/* The directories beside the program (or library) that holds this code: of an installation, of a folder that was
- * moved as a whole, and of a build. */
+/* The directories beside the program (or library) that holds this code: of an installation, of a folder
+ * that was moved as a whole, and of a build. */
 static int add_own_directories(struct br_plugins *plugins, struct br_error *error)
 {
     Dl_info info;

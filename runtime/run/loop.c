@@ -80,8 +80,8 @@ static void abort_run(struct loop *loop)
     br_pipeline_abort(loop->graph);
 }
 
-/* Ends a run whose GPU does not get on, warns of a stage on the host that does not, and gives up waiting for whatever
- * is still there some time after an abort. */
+/* Ends a run whose GPU does not get on, warns of a stage on the host that does not, and gives up waiting
+ * for whatever is still there some time after an abort. */
 static void on_watchdog(struct ev_loop *ev, ev_timer *watcher, int events)
 {
     (void)events;
@@ -203,8 +203,8 @@ static int conclude(const struct loop *loop, int status)
     return status;
 }
 
-/* Ends the process although threads, or kernels on a GPU, do not end: neither can be made to, and CUDA's contexts
- * cannot be torn down under them. */
+/* Ends the process although threads, or kernels on a GPU, do not end: neither can be made to, and CUDA's
+ * contexts cannot be torn down under them. */
 static _Noreturn void leave(struct loop *loop)
 {
     br_pipeline_abort(loop->graph);

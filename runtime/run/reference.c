@@ -57,8 +57,8 @@ static void default_text(const struct br_param *param, char *text, size_t size)
 
 enum { WIDTH = 118 }; /* of a line of the page */
 
-/* Text as paragraphs of lines of at most WIDTH characters, all but the first with `indent` spaces before them. A line that ends
- * in the text ends on the page, too. */
+/* Text as paragraphs of lines of at most WIDTH characters, all but the first with `indent` spaces before
+ * them. A line that ends in the text ends on the page, too. */
 static void fill(FILE *out, const char *text, int indent)
 {
     size_t column = 0;

@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The stage on a GPU whose output is behind all others': what it has enqueued holds the rest up. NULL: none is late.
- * Streams wait for each other in both directions, for frames and for slots, so that the oldest frame decides; of two
- * stages with the same one the producer comes first in the order. */
+/* The stage on a GPU whose output is behind all others': what it has enqueued holds the rest up. NULL:
+ * none is late. Streams wait for each other in both directions, for frames and for slots, so that the
+ * oldest frame decides; of two stages with the same one the producer comes first in the order. */
 static const struct br_stage *holds_up(const struct br_graph *graph)
 {
     const struct br_stage *late = NULL, *busy = NULL;

@@ -13,16 +13,17 @@ struct br_hang {
     char text[512]; /* what does not end, since when, and who waits; without the stage's name */
 };
 
-/* Looks for the thread that has been in one call for the longest time, and for more than `limit_ns`. False: there is
- * none. Takes no lock that a hanging thread could hold. Main thread. */
+/* Looks for the thread that has been in one call for the longest time, and for more than `limit_ns`.
+ * False: there is none. Takes no lock that a hanging thread could hold. Main thread. */
 bool br_watchdog_find(const struct br_graph *graph, uint64_t limit_ns, struct br_hang *hang);
 
 /* True when nothing is enqueued on any stage's stream any more. */
 bool br_watchdog_gpus_idle(const struct br_graph *graph);
 
-/* Before the process ends without its hanging threads: says of every stage that has not ended where it is, and stops
- * those on the host that have, so that their files are complete. Where a GPU's driver does not answer any more the
- * process ends in here, with exit status 1. Frames that a hanging stage holds count as held in its queue's balance. */
+/* Before the process ends without its hanging threads: says of every stage that has not ended where it is,
+ * and stops those on the host that have, so that their files are complete. Where a GPU's driver does not
+ * answer any more the process ends in here, with exit status 1. Frames that a hanging stage holds count as
+ * held in its queue's balance. */
 void br_watchdog_leave(struct br_graph *graph);
 
 #endif

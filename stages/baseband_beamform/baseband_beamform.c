@@ -107,10 +107,10 @@ static int weights_from_beams(struct br_stage *stage, struct baseband_beamform *
                                       br_stage_alloc(stage, rows * sizeof(int32_t))};
     for (size_t row = 0; row < rows; row++) {
         size_t b = row % nbeams, p = row / nbeams % npol, f = row / nbeams / npol;
-        double turns_per_m = 1e6 * in->freq_mhz[f] / BR_LIGHT_M_PER_S;
+        double cycles_per_m = 1e6 * in->freq_mhz[f] / BR_LIGHT_M_PER_S;
         int8_t *a = bb->weights.weight + row * ndishes * 2;
         for (size_t d = 0; d < ndishes; d++) {
-            double phase = 2 * M_PI * turns_per_m *
+            double phase = 2 * M_PI * cycles_per_m *
                            (t->dishes[d].m * out->beams[b].x * t->spacing_m_m +
                             t->dishes[d].n * out->beams[b].y * t->spacing_n_m);
             double re = 127 * cos(phase), im = 127 * sin(phase);

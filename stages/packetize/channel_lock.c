@@ -1,7 +1,7 @@
-/* Locks on the bytes of a file that comes and goes with its users. Two things can go wrong. The file may be removed between
- * open and lock: after locking we check that the open file still has the name. And a user that is about to remove the file
- * holds all of its bytes for a moment: a refused user tries again for a while. Links are not followed, since the folder may
- * be open to everybody. */
+/* Locks on the bytes of a file that comes and goes with its users. Two things can go wrong. The file may
+ * be removed between open and lock: after locking we check that the open file still has the name. And a
+ * user that is about to remove the file holds all of its bytes for a moment: a refused user tries again
+ * for a while. Links are not followed, since the folder may be open to everybody. */
 #include "stages/packetize/channel_lock.h"
 #include "stages/common/stage/order.h"
 

@@ -197,7 +197,7 @@ void l0_encoder_free(struct l0_encoder *e)
 
 #if BR_X86_64
 /* 16 rows of 16 bytes, turned. */
-static void turn_tile(const uint8_t *levels, uint8_t *const *data, size_t at)
+static void transpose_tile(const uint8_t *levels, uint8_t *const *data, size_t at)
 {
     __m128i a[16], b[16];
     for (size_t i = 0; i < 16; i++)
@@ -215,12 +215,12 @@ static void turn_tile(const uint8_t *levels, uint8_t *const *data, size_t at)
 #endif
 
 /* levels [rows][L0_GROUP] -> data[beam][rows] */
-static void turn(const uint8_t *levels, size_t rows, size_t count, uint8_t *const *data)
+static void transpose(const uint8_t *levels, size_t rows, size_t count, uint8_t *const *data)
 {
     size_t b = 0;
 #if BR_X86_64
     for (; rows % 16 == 0 && b + 16 <= count; b += 16)
-        for (size_t r = 0; r < rows; r += 16) turn_tile(levels + r * L0_GROUP + b, data + b, r);
+        for (size_t r = 0; r < rows; r += 16) transpose_tile(levels + r * L0_GROUP + b, data + b, r);
 #endif
     for (; b < count; b++)
         for (size_t r = 0; r < rows; r++) data[b][r] = levels[r * L0_GROUP + b];
@@ -262,5 +262,5 @@ void l0_encode(struct l0_encoder *e, const void *in, const uint8_t *valid, size_
         offset[b] = start[b];
     }
     e->loops->round(e, &tile, start, divisor);
-    turn(e->levels, (size_t)e->nup * e->steps, count, data);
+    transpose(e->levels, (size_t)e->nup * e->steps, count, data);
 }

@@ -91,8 +91,8 @@ struct channel_groups {
 size_t channels_add(struct br_stage *stage, struct channel_groups *groups, size_t n, const int64_t *id,
                     const double *mhz);
 
-/* Puts the groups side by side in the order of their first ids, into the stream's channel table, and turns
- * the group indices in the extents into channels. `stream: freq_mhz` takes precedence. Errors: groups with
+/* Puts the groups side by side in the order of their first ids, into the stream's channel table, and replaces
+ * the group indices in the extents by channels. `stream: freq_mhz` takes precedence. Errors: groups with
  * some channels in common; frequencies that are not above 0; another number of channels than the user's. */
 int channels_join(struct br_stage *stage, struct extents *e, struct channel_groups *groups, double width_mhz);
 
@@ -106,8 +106,8 @@ int extents_elements(struct br_stage *stage, const char *file, size_t elements, 
 bool extent_cell_is_whole(const struct extents *e, const struct extent *x);
 bool extent_is_row_wise(const struct extents *e, const struct extent *x);
 
-/* True when these are DADA files of the electric field that do not all have the same channels: then replay_bands
- * reads them. */
+/* True when these are DADA files of the electric field that do not all have the same channels: then
+ * replay_bands reads them. */
 bool bands_are_several(struct br_stage *stage, const struct file_list *files, const char *coding);
 
 /* Reads the headers of all frames of a raw file into `frame`, one after another, and calls take(self, file)

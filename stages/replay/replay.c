@@ -102,8 +102,8 @@ static const struct format {
                {"vdif", NULL, &replay_vdif, NULL}};
 enum { FORMATS = sizeof formats / sizeof *formats };
 
-/* What the first file is: its own words, or whether its start makes sense as VDIF. NULL: it has been said that it is none
- * of all. */
+/* What the first file is: its own words, or whether its start makes sense as VDIF. NULL: it has been said
+ * that it is none of all. */
 static const struct format *recognise(struct br_stage *stage, const char *path)
 {
     char start[4096];

@@ -1,8 +1,9 @@
-/* replay.h - what the stage `replay` and its readers share: the files, what the user wants of them, and a reader's
- * callbacks.
+/* replay.h - what the stage `replay` and its readers share: the files, what the user wants of them, and a
+ * reader's callbacks.
  *
- * A reader fills one output frame after the other, in time, without holes: what the files lack becomes missing samples.
- * replay.c chooses the reader; a frame goes from process() into the reader's fill() and comes back filled. */
+ * A reader fills one output frame after the other, in time, without holes: what the files lack becomes
+ * missing samples. replay.c chooses the reader; a frame goes from process() into the reader's fill() and
+ * comes back filled. */
 #ifndef BEAMRING_STAGES_REPLAY_H
 #define BEAMRING_STAGES_REPLAY_H
 
@@ -42,7 +43,8 @@ struct replay_options {
     unsigned readers; /* threads that read; 0: the reader's choice */
 };
 
-/* A reader. `self` is a zeroed struct of its own, that begins with the struct br_stream that configure describes. */
+/* A reader. `self` is a zeroed struct of its own, that begins with the struct br_stream that configure
+ * describes. */
 struct replay_reader {
     /* Looks at all files, describes the stream, opens nothing that stays open. */
     int (*configure)(struct br_stage *stage, void *self, const struct file_list *files,

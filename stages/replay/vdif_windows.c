@@ -14,7 +14,7 @@ enum {
     PAGE = 4096, /* the kernel copies fastest between equal places in a page */
     WINDOW = 128 << 10,
     NEAR = 8,               /* frames whose headers are on their way to the processor */
-    AHEAD = 64,             /* frames of each thread that are looked at before their turn, ... */
+    AHEAD = 64,             /* frames of each thread that are looked at before they are due, ... */
     AHEAD_BYTES = 16 << 20, /* ... fewer if they have more bytes than this, but some: */
     LEAST_AHEAD = 4
 };

@@ -69,9 +69,9 @@ static void fill(const struct burst_params *p, const int16_t *table, size_t chan
         double bin = i < length / 2 ? (double)i : (double)i - (double)length;
         double v = bin / (double)length *
                    band_mhz(p); /* offset from the centre; a later sample of e^{2 pi i v t} is further on */
-        double turns = 1e6 * BURST_DISPERSION * p->dm * v * v / (f * f * (f + v));
-        turns -= floor(turns);
-        double c = cos(2 * M_PI * turns) / (double)length, s = sin(2 * M_PI * turns) / (double)length;
+        double cycles = 1e6 * BURST_DISPERSION * p->dm * v * v / (f * f * (f + v));
+        cycles -= floor(cycles);
+        double c = cos(2 * M_PI * cycles) / (double)length, s = sin(2 * M_PI * cycles) / (double)length;
         double re = work[i][0], im = work[i][1];
         work[i][0] = re * c - im * s;
         work[i][1] = re * s + im * c;

@@ -8,12 +8,12 @@
 static void fill_phases(float *phase, const struct br_telescope *t, const struct sky_source *source,
                         double freq_mhz)
 {
-    double turns_per_m = 1e6 * freq_mhz / BR_LIGHT_M_PER_S;
+    double cycles_per_m = 1e6 * freq_mhz / BR_LIGHT_M_PER_S;
     for (size_t d = 0; d < t->ndishes; d++) {
-        double turns = -turns_per_m * (t->dishes[d].m * source->x * t->spacing_m_m +
-                                       t->dishes[d].n * source->y * t->spacing_n_m);
-        phase[d] = (float)cos(2 * M_PI * turns);
-        phase[t->ndishes + d] = (float)sin(2 * M_PI * turns);
+        double cycles = -cycles_per_m * (t->dishes[d].m * source->x * t->spacing_m_m +
+                                         t->dishes[d].n * source->y * t->spacing_n_m);
+        phase[d] = (float)cos(2 * M_PI * cycles);
+        phase[t->ndishes + d] = (float)sin(2 * M_PI * cycles);
     }
 }
 

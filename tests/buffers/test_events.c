@@ -29,7 +29,8 @@ static void fail_it(void *queue)
     br_queue_fail(queue);
 }
 
-/* Another thread ends the queue while publish records the event, without the lock: the frame is given back, once. */
+/* Another thread ends the queue while publish records the event, without the lock: the frame is given
+ * back, once. */
 static void an_end_while_the_event_is_recorded(void **state)
 {
     (void)state;
@@ -111,8 +112,8 @@ static void an_abort_ends_a_wait_for_the_gpu(void **state)
     br_queue_destroy(q);
 }
 
-/* Which idle slot a producer gets: in host memory the one released last, whose cache is warm; on a GPU the one
- * released first, which streams have long done with. */
+/* Which idle slot a producer gets: in host memory the one released last, whose cache is warm; on a GPU the
+ * one released first, which streams have long done with. */
 static void slots_are_reused(void **state)
 {
     (void)state;

@@ -53,8 +53,8 @@ static void frames_come_in_order(void **state)
     br_queue_destroy(q);
 }
 
-/* A producer that fills three frames at a time: what is lent ahead is what later acquires bring, with what was written;
- * nothing waits, and what is never published is given back. */
+/* A producer that fills three frames at a time: what is lent ahead is what later acquires bring, with what
+ * was written; nothing waits, and what is never published is given back. */
 static void frames_are_lent_ahead(void **state)
 {
     (void)state;

@@ -1,6 +1,7 @@
 /* inject.c - for tests: makes one call of the CUDA runtime fail. Preloaded;
  * BEAMRING_INJECT="cudaMemcpyAsync:20" fails the 20th call of cudaMemcpyAsync and every later one, as a
- * broken device would; a query that fails says that nothing has happened yet, as where a kernel never ends. */
+ * broken device would; a query that fails says that nothing has happened yet, as where a kernel never
+ * ends. */
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <stddef.h>

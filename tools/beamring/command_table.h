@@ -1,5 +1,6 @@
-/* command_table.h - the subcommands as data: what `beamring help`, the manual page and the shell's completion are
- * made from. A subcommand reads its own arguments; what it accepts stands here too, and a test compares. */
+/* command_table.h - the subcommands as data: what `beamring help`, the manual page and the shell's
+ * completion are made from. A subcommand reads its own arguments; what it accepts stands here too, and a
+ * test compares. */
 #ifndef BEAMRING_TOOLS_BEAMRING_COMMAND_TABLE_H
 #define BEAMRING_TOOLS_BEAMRING_COMMAND_TABLE_H
 

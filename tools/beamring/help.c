@@ -1,4 +1,5 @@
-/* help.c - `beamring help`: the usage, the manual page and the shell's completion, all from the table of commands. */
+/* help.c - `beamring help`: the usage, the manual page and the shell's completion, all from the table of
+ * commands. */
 #include "tools/beamring/command_table.h"
 #include "tools/beamring/commands.h"
 

@@ -1,9 +1,10 @@
-/* blocks.h - input frames of any length, cut into blocks of time steps that are counted from step 0 of the stream: which
- * steps of a frame go where in which block, where a block begins late and ends early, and what a hole does to it.
+/* blocks.h - input frames of any length, cut into blocks of time steps that are counted from step 0 of the
+ * stream: which steps of a frame go where in which block, where a block begins late and ends early, and
+ * what a hole does to it.
  *
- * A stage asks blocks_gap before it takes a frame, hands on the open block if there is a gap (and gets the same frame
- * again), then takes pieces until blocks_used says that the frame is used up. Between calls nothing but this struct says
- * where it stands. The data is the stage's. */
+ * A stage asks blocks_gap before it takes a frame, hands on the open block if there is a gap (and gets the
+ * same frame again), then takes pieces until blocks_used says that the frame is used up. Between calls
+ * nothing but this struct says where it stands. The data is the stage's. */
 #ifndef BEAMRING_STAGES_COMMON_STAGE_BLOCKS_H
 #define BEAMRING_STAGES_COMMON_STAGE_BLOCKS_H
 

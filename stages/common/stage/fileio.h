@@ -8,10 +8,12 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Reads up to `length` bytes at `offset`, fewer only where the file ends. The bytes read, or -1 with errno. */
+/* Reads up to `length` bytes at `offset`, fewer only where the file ends. The bytes read, or -1 with
+ * errno. */
 ssize_t fileio_read(int fd, void *buffer, size_t length, uint64_t offset);
 
-/* Reads exactly `length` bytes at `offset`. Errors: BR_E_IO with the file's name and the byte, also for a file that ends before. */
+/* Reads exactly `length` bytes at `offset`. Errors: BR_E_IO with the file's name and the byte, also for a
+ * file that ends before. */
 int fileio_read_all(int fd, const char *path, void *buffer, size_t length, uint64_t offset,
                     struct br_error *error);
 

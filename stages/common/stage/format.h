@@ -4,7 +4,8 @@
 
 #include "runtime/stage.h"
 
-/* Fails, at the parameter, if the user gave one whose `formats` do not contain `format`. `params` ends with a nameless one. */
+/* Fails, at the parameter, if the user gave one whose `formats` do not contain `format`. `params` ends
+ * with a nameless one. */
 int br_check_format(struct br_stage *stage, const struct br_param *params, const char *format);
 
 #endif

@@ -346,7 +346,8 @@ static uint8_t *room(void *owner, unsigned peer, size_t *bytes)
     return frb_connection_room(&r->connection[peer], bytes);
 }
 
-/* One minichunk at most is read of a peer at a time: of senders whose data waits already none may run ahead of the others. */
+/* One minichunk at most is read of a peer at a time: of senders whose data waits already none may run
+ * ahead of the others. */
 static enum tcp_next got(void *owner, unsigned peer, size_t bytes)
 {
     struct frb_receiver *r = owner;

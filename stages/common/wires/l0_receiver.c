@@ -143,14 +143,14 @@ bool l0_receiver_take(struct l0_receiver *r, const uint8_t *bytes, size_t length
 
 int l0_receiver_step(struct l0_receiver *r, int ms, struct br_error *error)
 {
-    for (unsigned turn = 0; turn < 16; turn++) {
+    for (unsigned round = 0; round < 16; round++) {
         for (; r->next < r->nbatch; r->next++)
             if (!l0_receiver_take(r, r->buffer + (size_t)r->next * L0_BUFFER, r->message[r->next].msg_len))
                 return BR_OK;
         r->next = r->nbatch = 0;
         if (assembly_ready(&r->assembly, false) != NULL) return BR_OK;
         struct pollfd wait = {.fd = r->fd, .events = POLLIN};
-        int n = turn == 0 ? poll(&wait, 1, ms) : 1;
+        int n = round == 0 ? poll(&wait, 1, ms) : 1;
         if (n < 0 && errno != EINTR)
             return br_fail(error, BR_E_IO, "cannot wait for packets: %s", strerror(errno));
         if (n <= 0) return BR_OK;

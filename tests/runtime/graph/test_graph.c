@@ -130,8 +130,8 @@ static void test_plugins(void **state)
 #define TELESCOPE "telescope:\n  name: t\n  grid: {m: 2, n: 3}\n  spacing_m: {m: 8.5, n: 6.3}\n" DISHES
 #define SMALL     "pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink, in: a}\n"
 
-/* A plugin built against older headers runs, and reads as zero beyond its end; one built against newer headers runs
- * while it says nothing that this runtime does not know. */
+/* A plugin built against older headers runs, and reads as zero beyond its end; one built against newer
+ * headers runs while it says nothing that this runtime does not know. */
 static void test_descriptors_grow(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* t_grown - for tests: a sink whose descriptor is GROWN_BY bytes longer than this beamring's, or shorter when that
- * is negative; the last byte that its type_size covers beyond ours is GROWN_BYTE, and what follows a shorter one is
- * garbage. */
+/* t_grown - for tests: a sink whose descriptor is GROWN_BY bytes longer than this beamring's, or shorter
+ * when that is negative; the last byte that its type_size covers beyond ours is GROWN_BYTE, and what
+ * follows a shorter one is garbage. */
 #include <runtime/stage.h>
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* test_worker.c - what a stage's thread makes of failures below it. The linker puts the functions here in the place of
- * the real ones (--wrap), which fail when a test says so. */
+/* test_worker.c - what a stage's thread makes of failures below it. The linker puts the functions here in
+ * the place of the real ones (--wrap), which fail when a test says so. */
 #include "tests/runtime/run/run.h"
 
 #include <errno.h>
@@ -33,7 +33,8 @@ int __wrap_pthread_setaffinity_np(pthread_t thread, size_t size, const cpu_set_t
     return affinity_error != 0 ? affinity_error : __real_pthread_setaffinity_np(thread, size, set);
 }
 
-/* Whichever input of a stage cannot be released: the stage fails at its first frame, and says of which queue. */
+/* Whichever input of a stage cannot be released: the stage fails at its first frame, and says of which
+ * queue. */
 static void test_a_release_fails(void **state)
 {
     (void)state;

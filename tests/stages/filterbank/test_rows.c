@@ -13,7 +13,8 @@ enum { STEPS = 5, CHANNELS = 2 };
 static const uint32_t falling[CHANNELS] = {1, 0};
 static const struct sigproc_band band = {.nchannels = CHANNELS, .channel = falling};
 
-/* Element i of [channel][step] is in byte i/2, the even one in the low half; -8 is missing and becomes the mean. */
+/* Element i of [channel][step] is in byte i/2, the even one in the low half; -8 is missing and becomes the
+ * mean. */
 static void four_bits(void **state)
 {
     (void)state;

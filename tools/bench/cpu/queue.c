@@ -1,6 +1,6 @@
-/* Queues: frames per second through stages that touch one word of each, how long a frame takes to reach a sleeping
- * reader, and what a waiting thread costs. Beside them the same with nothing but a mutex and condition
- * variables. */
+/* Queues: frames per second through stages that touch one word of each, how long a frame takes to reach a
+ * sleeping reader, and what a waiting thread costs. Beside them the same with nothing but a mutex and
+ * condition variables. */
 #include "buffers/queue.h"
 #include "buffers/clock.h"
 #include "tools/bench/bench.h"

@@ -9,7 +9,8 @@
 
 #include <cmocka.h>
 
-/* Packet numbers in a block of 64 channels, 2 polarisations, 1024 samples, of which 24 are repeated; 0 leaves a key out. */
+/* Packet numbers in a block of 64 channels, 2 polarisations, 1024 samples, of which 24 are repeated; 0
+ * leaves a key out. */
 static uint64_t packets(int64_t piperblk, int64_t pktsize)
 {
     char text[40 * 80];

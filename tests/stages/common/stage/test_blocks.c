@@ -1,4 +1,5 @@
-/* blocks: frames of any length become the same blocks, holes end them or are bridged, steps that two frames share count once. */
+/* blocks: frames of any length become the same blocks, holes end them or are bridged, steps that two
+ * frames share count once. */
 #include "stages/common/stage/blocks.h"
 
 #include <setjmp.h>
@@ -99,7 +100,7 @@ static void hole_ends(void **state)
     assert_int_equal(r.part[2].fill, 2);
 }
 
-/* Where blocks bridge holes, one within a block stays in it, and one beyond its end ends it. */
+/* Where blocks bridge holes, one within a block is kept in it, and one beyond its end ends it. */
 static void hole_is_bridged(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* fileio: reads end where the file ends and say so, writes go where they are told, folders are made with those above. */
+/* fileio: reads end where the file ends and say so, writes go where they are told, folders are made with
+ * those above. */
 #include "stages/common/stage/fileio.h"
 
 #include <errno.h>
