@@ -70,10 +70,11 @@ void capture_warn(struct br_stage *stage, struct capture *c, uint64_t now)
 /* Packets of published frames that came in no form. */
 static uint64_t never_came(const struct capture *c, size_t source)
 {
-    uint64_t late =
-        window_count(&c->window, source, WINDOW_LATE) + window_count(&c->window, source, WINDOW_FLAGGED);
+    uint64_t came = window_count(&c->window, source, WINDOW_LATE) +
+                    window_count(&c->window, source, WINDOW_FLAGGED) +
+                    window_count(&c->window, source, WINDOW_MALFORMED);
     uint64_t missing = c->window.missing[source];
-    return missing > late ? missing - late : 0;
+    return missing > came ? missing - came : 0;
 }
 
 static void say(struct br_stage *stage, const struct capture *c, size_t source)

@@ -1,5 +1,6 @@
 /* packetize - beams onto the network, in the formats that FRB searches receive; frames to a kotekan node. */
 #include "stages/packetize/packetize.h"
+#include "stages/common/packets/description.h"
 #include "stages/common/stage/format.h"
 #include "stages/common/stage/shape.h"
 
@@ -7,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const format_choices[] = {"frb-node", "chime-l0", "kotekan", NULL};
+static const char *const format_choices[] = {"frb-node", "chime-l0", "kotekan", "packets", NULL};
 static const struct br_param destination_fields[] = {
     BR_PARAM("address", BR_P_STRING, struct destination_param, address, "host:port", .required = true),
     BR_PARAM("first_beam", BR_P_INT, struct destination_param, first_beam,
@@ -82,18 +83,39 @@ static const struct br_param params[] = {
              .def = "100000", .min = 0, .max = 1e12, .unit = "bytes", .formats = "chime-l0"),
     BR_PARAM("send_buffer", BR_P_INT, struct packetize, send_buffer,
              "size of the socket's buffer; 0: the system's choice", .def = "0", .min = 0, .max = 1 << 30,
-             .unit = "bytes", .formats = "chime-l0"),
+             .unit = "bytes", .formats = "chime-l0 packets"),
     BR_PARAM("multicast_hops", BR_P_INT, struct packetize, multicast_hops,
              "routers that packets to a multicast group may pass, plus one", .def = "1", .min = 0, .max = 255,
-             .formats = "chime-l0"),
+             .formats = "chime-l0 packets"),
     BR_PARAM("multicast_interface", BR_P_STRING, struct packetize, multicast_interface,
-             "address of this machine from which a multicast group is reached", .formats = "chime-l0"),
+             "address of this machine from which a multicast group is reached",
+             .formats = "chime-l0 packets"),
+    BR_PARAM("packet", BR_P_STRING, struct packetize, packet,
+             "the packets of an F-engine: a description by name (chord-crs, ...) or its path",
+             .formats = "packets"),
+    BR_PARAM("sources", BR_P_INTS, struct packetize, sources,
+             "ids of the senders in the order of the inputs; default: the description's", .min = 0,
+             .max = PACKET_MAX_IDS - 1, .formats = "packets"),
+    BR_PARAM("streams", BR_P_INTS, struct packetize, streams,
+             "ids of the streams; default: the description's", .min = 0, .max = PACKET_MAX_IDS - 1,
+             .formats = "packets"),
+    BR_PARAM("values", BR_P_CHOICE, struct packetize, values, "of a nibble, over what the description says",
+             .choices = packet_values, .formats = "packets"),
+    BR_PARAM("real", BR_P_CHOICE, struct packetize, real,
+             "which nibble is the real part, over what the description says", .choices = packet_real,
+             .formats = "packets"),
+    BR_PARAM("speed", BR_P_REAL, struct packetize, speed,
+             "1: as fast as the telescope; 2: twice; 0: as fast as it goes", .def = "1", .min = 0, .max = 1e6,
+             .formats = "packets"),
+    BR_PARAM("faults", BR_P_MAP, struct packetize, faults, "accidents on the way, for tests",
+             .fields = fault_params, .size = sizeof(struct fault_params), .formats = "packets"),
     {0},
 };
 static const struct br_port inputs[] = {
     {"in", "frb-node: int4 [beam][freq][time] with scales (quantize: bits 4, block 256); chime-l0: "
            "J[freq][time][beam], f16 or f32 "
-           "(frb_beams); kotekan: E[time][freq][pol][dish], int4x2, or any other stream with one time step"},
+           "(frb_beams); kotekan: E[time][freq][pol][dish], int4x2, or any other stream with one time "
+           "step; packets: E[time][freq][pol][dish], int4x2"},
     {0}};
 
 int share_beams(struct br_stage *stage, struct packetize *p, size_t nbeams)
@@ -176,7 +198,8 @@ void report_peers(struct br_stage *stage, const struct packetize *p, const char 
 
 static int configure(struct br_stage *stage, void *self)
 {
-    static const struct wire_format *const formats[] = {&frb_node_format, &chime_l0_format, &kotekan_format};
+    static const struct wire_format *const formats[] = {&frb_node_format, &chime_l0_format, &kotekan_format,
+                                                        &packets_format};
     struct packetize *p = self;
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (strcmp(formats[i]->name, p->format) == 0) p->wire = formats[i];
@@ -231,6 +254,11 @@ BR_STAGE_EXPORT = {
         "beam, coarse channel and "
         "`steps`; 0 means missing. `rate` and `burst` pace them.\n\n"
         "`kotekan` (TCP): frames as its bufferSend sends them, with the metadata that CHORD's stages use.\n\n"
+        "`packets` (UDP): a simulated F-engine. What `packet` describes (docs/packets.md) is sent in time, "
+        "sources and streams as "
+        "a board would, shared among the destinations by streams; `faults` are the accidents of networks, "
+        "the same ones "
+        "for the same seed.\n\n"
         "Samples that did not reach every destination that should have them are counted as lost.\n",
     .params = params,
     .inputs = inputs,

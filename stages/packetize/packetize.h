@@ -3,6 +3,7 @@
 #define BEAMRING_STAGES_PACKETIZE_PACKETIZE_H
 
 #include "stages/packetize/document.h"
+#include "stages/packetize/faults.h"
 #include "stages/packetize/peers.h"
 
 struct destination_param {
@@ -20,7 +21,7 @@ struct wire_format {
     int (*finish)(struct br_stage *stage, struct packetize *p); /* all input was seen */
     int (*stop)(struct br_stage *stage, struct packetize *p);
 };
-extern const struct wire_format frb_node_format, chime_l0_format, kotekan_format;
+extern const struct wire_format frb_node_format, chime_l0_format, kotekan_format, packets_format;
 
 struct packetize {
     /* parameters */
@@ -37,6 +38,10 @@ struct packetize {
     int64_t version, steps, packet_beams, packet_channels, send_buffer, multicast_hops;
     double rate, burst;
     const char *multicast_interface;
+    const char *packet, *values, *real;
+    struct br_ints sources, streams;
+    double speed;
+    const struct fault_params *faults;
 
     const struct wire_format *wire;
     size_t nbeams;

@@ -1,0 +1,118 @@
+"""A simulated F-engine with the accidents of networks, through capture: every packet is in one counter, what survives is what was
+simulated, and what does not is marked."""
+import glob
+import os
+import re
+import socket
+
+import numpy as np
+
+import harness
+from capture_common import capture, counters, free_port, packets, recorded, share_of
+
+
+class Crs(packets.ChordCrs):
+    """A node of the pathfinder, with two of its streams."""
+    sources, streams = (0, 2, 4, 6, 8, 10, 12, 15, 1, 3, 5, 7, 9, 11, 13, 14), (3, 19)
+
+
+def send(directory, port, faults, duration=0.03, speed=0.02, more=""):
+    """Simulates, records, and sends it; the field E[time][channel][input] as bytes of CRS, and the counters of the sender."""
+    channels = len(Crs().channel_ids())
+    result = harness.run(directory, f"""
+include: {harness.CONFIG}/telescopes/pathfinder.yaml
+stream: {{epoch_ns: 1700000000000000000, sample_ns: 5120, freq_mhz: {{first: 400, step: 0.1, count: {channels}}}}}
+pipeline:
+  - {{stage: simulate, out: e, seed: 3, frame_samples: 1024, duration_s: {duration}}}
+  - {{stage: record, in: e, directory: ., prefix: e}}
+  - stage: packetize
+    in: e
+    format: packets
+    packet: chord-crs
+    streams: {list(Crs.streams)}
+    destinations: [{{address: "127.0.0.1:{port}"}}]
+    speed: {speed}
+    {faults}
+""", name="send.yaml")
+    e, _, first, _ = harness.read_e(sorted(glob.glob(os.path.join(directory, "e*.dada")))[0])
+    raw = ((e.real.astype(int) + 8) << 4 | (e.imag.astype(int) + 8)).astype(np.uint8)
+    names = ("sent", "left out", "twice", "malformed", "flipped")
+    sent = {}
+    for line in result.err.splitlines():
+        m = re.search(r"packetize: source (\d+): (.*)", line)
+        if m:
+            sent[int(m.group(1))] = {k: int(n) for n, k in re.findall(r"(\d+) (" + "|".join(names) + ")", m.group(2))}
+    return raw.reshape(*raw.shape[:2], -1), sent, result.err
+
+
+def check(faults, frame_samples=1024, reordered=False):
+    fengine = Crs()
+    with harness.scratch() as d:
+        port = free_port(socket.SOCK_DGRAM)
+        run = capture(d, fengine, port, frame_samples, "start_sample: 0, idle_s: 0.6", "sample_ns: 5120")
+        raw, sent, text = send(d, port, faults)
+        run.finish()
+        got, there, share, first = recorded(d, fengine, frame_samples)
+        by_source, total = counters(run.text())
+        assert first == 0 and total["kernel"] == 0, run.text()
+        assert np.array_equal(got[there], raw[:len(got)][there])
+        assert np.array_equal(share, share_of(there.mean(axis=2)))
+        return raw, got, there, share, sent, by_source, total, run.text(), text
+
+
+def test_without_faults():
+    raw, got, there, *_ = check("")
+    assert len(got) == len(raw) // 16 * 16 and there.all()
+
+
+def test_every_packet_is_in_one_counter():
+    for loss, burst in ((1e-3, 1), (1e-2, 1), (1e-1, 1), (1e-1, 5)):
+        faults = f"faults: {{loss: {loss}, burst: {burst}, duplicate: 0.02, malformed: 0.02, external: 0.02, reorder: 24}}"
+        raw, got, there, share, sent, by_source, total, text, said = check(faults)
+        assert total["malformed"] > 0 and total["duplicate"] > 0 and total["never came"] > 0 and total["foreign"] > 0, text
+        for s, n in sent.items():
+            c = by_source[s]
+            # A packet whose twin was cut off is there once; one that was cut off itself is missing.
+            assert c["accepted"] + c["duplicate"] + c["malformed"] + c["late"] == n["sent"] + n["twice"], (s, n, c, text)
+            assert c["malformed"] == n["malformed"] and c["late"] == c["stray"] == c["no_frame"] == 0, (s, n, c, text)
+            # The twin of a packet that was cut off makes up for it, and the last few may lie behind the end.
+            assert n["left out"] - n["twice"] <= c["never came"] <= n["left out"], (s, n, c)
+        external = int(re.search(r"(\d+) external", said).group(1))
+        assert by_source[None]["foreign"] == external, text
+
+
+def test_a_board_and_a_stream_drop_out():
+    raw, got, there, share, sent, by_source, total, *_ = check(
+        "faults: {silent_sources: [6], silent_streams: [], silent_from_s: 0.01, silent_to_s: 0.02}")
+    t = np.arange(len(got)) // 16 * 16 * 5.12e-6
+    silent = (t >= 0.01 - 1e-9) & (t < 0.02 - 1e-9)
+    slot = Crs.sources.index(6)
+    assert not there[silent][:, :, 8 * slot:8 * slot + 8].any() and there[~silent].all()
+    assert (share[silent] == share_of(np.array(15 / 16))).all() and (share[~silent] == 255).all()
+    raw, got, there, share, *_ = check("faults: {silent_streams: [19]}")
+    ids = np.array(Crs().channel_ids())
+    gone = (ids - 1536) % 128 == 19
+    assert not there[:, gone].any() and there[:, ~gone].all() and (share[:, gone] == 0).all() and (share[:, ~gone] == 255).all()
+
+
+def test_flipped_bits_of_headers_do_no_harm():
+    """A header that lies may put its own samples where they do not belong, if the numbers are possible; nothing else."""
+    fengine = Crs()
+    with harness.scratch() as d:
+        port = free_port(socket.SOCK_DGRAM)
+        run = capture(d, fengine, port, 1024, "start_sample: 0, idle_s: 0.6", "sample_ns: 5120")
+        raw, sent, said = send(d, port, "faults: {flip: 0.05}")
+        run.finish()
+        got, there, share, first = recorded(d, fengine, 1024)
+        by_source, total = counters(run.text())
+        flipped = sum(n["flipped"] for n in sent.values())
+        assert flipped > 100 and total["resets"] == 0
+        assert sum(total[r] for r in ("accepted", "late", "duplicate", "foreign", "malformed", "stray", "no_frame")) == total["packets"]
+        n = min(len(got), len(raw))
+        wrong = ((got[:n] != raw[:n]) & there[:n]).mean()
+        assert wrong < 0.01 and there[:n].mean() > 0.93, (there.mean(), wrong)
+
+
+if __name__ == "__main__":
+    harness.main([test_without_faults, test_every_packet_is_in_one_counter, test_a_board_and_a_stream_drop_out,
+                  test_flipped_bits_of_headers_do_no_harm])
