@@ -1,8 +1,9 @@
 /* capture - an F-engine's packets from the network, as they are described.
  *
- * Receiving threads (receiver.h) write packets into the open frames (window.h). The stage's own thread gives frames of
- * the output queue to the window, several ahead, closes the oldest one when most sources are past it, and hands it on; it
- * alone decides where the stream begins, what a jump of the counters means, and what to say. */
+ * Receiving threads (receiver.h) write packets into the open frames (window.h). The stage's own thread
+ * gives frames of the output queue to the window, several ahead, closes the oldest one when most
+ * sources are past it, and hands it on; it alone decides where the stream begins, what a jump of the
+ * counters means, and what to say. */
 #include "stages/capture/capture.h"
 #include "buffers/clock.h"
 #include "stages/common/formats/text.h"
@@ -13,7 +14,7 @@
 #include <string.h>
 
 #define SECOND 1000000000u
-enum { TICK_MS = 20, LOOK_MS = 250 };
+enum { TICK_MS = 20, LOOK_MS = 100 };
 
 static const char *const backends[] = {"auto", "packet", "socket", NULL};
 static const char *const resets[] = {"restart", "stop", NULL};
@@ -79,8 +80,9 @@ static const struct br_param params[] = {
              "where the F-engine's controller says the time of sample 0: "
              "http://controller:54321/get-frame0-time; asked "
              "again every 5 s"),
-    BR_PARAM("idle_s", BR_P_REAL, struct capture, idle_s, "end when nothing came for so long; 0: never",
-             .def = "0", .min = 0, .max = 1e6, .unit = "s"),
+    BR_PARAM("idle_s", BR_P_REAL, struct capture, idle_s,
+             "end when packets came and then nothing for so long; 0: never", .def = "0", .min = 0, .max = 1e6,
+             .unit = "s"),
     {0},
 };
 static const struct br_port outputs[] = {
@@ -93,29 +95,6 @@ static const struct br_port outputs[] = {
 static void *keep(void *stage, size_t bytes)
 {
     return br_stage_alloc(stage, bytes);
-}
-
-static int check_addresses(struct br_stage *stage, struct capture *c)
-{
-    size_t n = c->addresses.count, m = c->interfaces.count;
-    for (size_t i = 0; i < n; i++)
-        if (!net_is_address(c->addresses.value[i]))
-            return br_stage_fail_at(stage, "addresses",
-                                    "'%.100s' is no address; expected host:port, such as *:4011 or "
-                                    "239.1.1.1:7148",
-                                    c->addresses.value[i]);
-    if (n > 0 && m > 1 && m != n)
-        return br_stage_fail_at(stage, "interfaces",
-                                "%zu interfaces for %zu addresses; expected one for all, or one for each", m,
-                                n);
-    if (n == 0 && c->description->port == 0)
-        return br_stage_fail(
-            stage, BR_E_INVALID,
-            "'%s' does not say a UDP port; give `addresses: [\"*:PORT\"]`, or `port:` in the description",
-            c->description->name);
-    if ((n > 0 ? n : m > 0 ? m : 1) * (size_t)c->threads > WINDOW_MAX_THREADS)
-        return br_stage_fail_at(stage, "threads", "more than %d threads together", WINDOW_MAX_THREADS);
-    return BR_OK;
 }
 
 static int set_epoch(struct br_stage *stage, struct capture *c, struct br_stream *out)
@@ -163,7 +142,7 @@ static int configure(struct br_stage *stage, void *self)
     if (packet_description_load(&description, c->packet, &error) != BR_OK)
         return br_stage_fail_at(stage, "packet", "%s", error.text);
     c->description = packet_description_keep(description, memory);
-    int status = check_addresses(stage, c);
+    int status = capture_check_addresses(stage, c);
     if (status != BR_OK) return status;
     if (packet_layout_make(&c->layout, c->description, &node, memory, &error) != BR_OK)
         return br_stage_fail(stage, error.status, "%s", error.text);
@@ -188,52 +167,6 @@ static int configure(struct br_stage *stage, void *self)
 
 /* --- start and stop ---------------------------------------------------------------------------- */
 
-/* The one that is bound to a port. */
-static int way_socket(const struct receiver *r)
-{
-    return r->guard >= 0 ? r->guard : r->fd;
-}
-
-/* For people, and for programs that wait until packets may be sent. */
-static void say_ready(struct br_stage *stage, struct capture *c)
-{
-    if (c->said) return;
-    c->said = true;
-    for (unsigned i = 0; i < c->nreceivers; i += (unsigned)c->threads)
-        br_stage_note(stage, "listening on port %u%s%s with `%s`, %d thread%s",
-                      net_port(way_socket(&c->receiver[i])), c->receiver[i].interface != NULL ? " of " : "",
-                      c->receiver[i].interface != NULL ? c->receiver[i].interface : "",
-                      c->receiver[i].way->name, (int)c->threads, c->threads == 1 ? "" : "s");
-}
-
-static int open_receivers(struct capture *c, const struct receiver_way *way, struct br_error *error)
-{
-    size_t naddresses = c->addresses.count, ninterfaces = c->interfaces.count;
-    for (unsigned i = 0; i < c->nreceivers; i++) {
-        size_t place = i / (unsigned)c->threads;
-        char text[32];
-        snprintf(text, sizeof text, "*:%u", c->description->port);
-        struct receiver *r = &c->receiver[i];
-        *r = (struct receiver){
-            .window = &c->window,
-            .thread = &c->window.thread[i],
-            .way = way,
-            .interface = ninterfaces == 0 ? NULL : c->interfaces.value[ninterfaces == 1 ? 0 : place],
-            .member = i % (unsigned)c->threads,
-            .members = (unsigned)c->threads,
-            .buffer_bytes = (size_t)c->receive_buffer,
-            .fd = -1,
-            .guard = -1};
-        int status =
-            net_resolve(&r->at, naddresses > 0 ? c->addresses.value[place] : text, SOCK_DGRAM, error);
-        if (status == BR_OK) status = way->open(r, error);
-        if (status == BR_OK) continue;
-        for (unsigned k = 0; k <= i; k++) way->close(&c->receiver[k]);
-        return status;
-    }
-    return BR_OK;
-}
-
 static int start(struct br_stage *stage, void *self)
 {
     struct capture *c = self;
@@ -253,13 +186,13 @@ static int start(struct br_stage *stage, void *self)
     c->nreceivers = n;
     bool any = strcmp(c->backend, "auto") == 0;
     int status = BR_E_IO;
-    if (any || strcmp(c->backend, "packet") == 0) status = open_receivers(c, &receiver_packet, &error);
+    if (any || strcmp(c->backend, "packet") == 0) status = capture_open(c, &receiver_packet, &error);
     if (status != BR_OK && any) {
         br_stage_note(stage, "`packet` cannot be used: %s", error.text);
         error = (struct br_error){0};
     }
     if (status != BR_OK && strcmp(c->backend, "packet") != 0)
-        status = open_receivers(c, &receiver_socket, &error);
+        status = capture_open(c, &receiver_socket, &error);
     if (status != BR_OK) return br_stage_fail(stage, error.status, "%s", error.text);
     for (unsigned i = 0; i < n && status == BR_OK; i++) status = receiver_start(&c->receiver[i], &error);
     if (status == BR_OK && c->epoch_url != NULL)
@@ -455,7 +388,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     struct capture *c = self;
     uint64_t now = br_clock_ns();
     look(stage, c, now);
-    bool idle = c->idle_s > 0 && (double)(now - c->heard_ns) * 1e-9 > c->idle_s;
+    bool idle = c->idle_s > 0 && c->heard > 0 && (double)(now - c->heard_ns) * 1e-9 > c->idle_s;
     if (c->ending || idle || br_stage_stopping(stage)) return end(stage, c);
     int status = 0;
     if (c->state == CAPTURE_WAITING) look_for_start(stage, c, now);
@@ -464,7 +397,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
         status = c->ready ? look_for_jump(stage, c) : BR_OK;
         if (status == BR_OK && c->state == CAPTURE_RUNNING) status = run(stage, c, io);
     }
-    say_ready(stage, c);
+    capture_say_ready(stage, c);
     if (status != 0) return status;
     window_wait(&c->window, TICK_MS);
     return 0;
@@ -487,7 +420,7 @@ BR_STAGE_EXPORT = {
         "goes on when most "
         "sources are past it, and a jump of the counters is believed when most sources have sent several "
         "packets there.\n\n"
-        "Every packet is in exactly one counter, for each source: accepted, late, duplicate, foreign, "
+        "Every packet is in exactly one counter, for each source: accepted, late, duplicate, external, "
         "malformed, flagged, stray "
         "(its sequence number is far from the others'), no_frame (a later stage is too slow) or early; what "
         "never came, and what "

@@ -37,6 +37,12 @@ struct capture {
     uint64_t resets, told[4];
 };
 
+/* open.c: addresses and interfaces agree (status); all receivers of one way are opened (a br_status; what was
+ * opened is closed again when one fails); what is listened to is said, once, when packets may be sent. */
+int capture_check_addresses(struct br_stage *stage, struct capture *c);
+int capture_open(struct capture *c, const struct receiver_way *way, struct br_error *error);
+void capture_say_ready(struct br_stage *stage, struct capture *c);
+
 /* report.c: warnings while it runs (once a minute at most) and the balance of packets at the end. */
 void capture_warn(struct br_stage *stage, struct capture *c, uint64_t now);
 void capture_report(struct br_stage *stage, const struct capture *c);

@@ -1,5 +1,5 @@
-/* epoch.h - the time of base sample 0, from the F-engine's controller: GET URL answers {"frame0_nano": nanoseconds}, or
- * {"error": text}. */
+/* epoch.h - the time of base sample 0, from the F-engine's controller: GET URL answers {"frame0_nano":
+ * nanoseconds}, or {"error": text}. */
 #ifndef BEAMRING_STAGES_CAPTURE_EPOCH_H
 #define BEAMRING_STAGES_CAPTURE_EPOCH_H
 

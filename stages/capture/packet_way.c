@@ -1,5 +1,6 @@
-/* packet_way.c - packets from a ring that the kernel shares with us (AF_PACKET, TPACKET_V3): one copy by the kernel, no
- * system call while packets come. Needs CAP_NET_RAW. Several threads share an interface by FANOUT. */
+/* packet_way.c - packets from a ring that the kernel shares with us (AF_PACKET, TPACKET_V3): one copy
+ * by the kernel, no system call while packets come. Needs CAP_NET_RAW. Several threads share an
+ * interface by FANOUT. */
 #include "stages/capture/receiver.h"
 
 #include <arpa/inet.h>
@@ -22,7 +23,8 @@ struct ring {
     size_t blocks, next;
 };
 
-/* UDP over IPv4 to one port, whole (or in fragments, of which only the first says the port: counted as such). */
+/* UDP over IPv4 to one port, whole (or in fragments, of which only the first says the port: counted as
+ * such). */
 static int set_filter(const struct receiver *r, int fd)
 {
     unsigned port = ntohs(((const struct sockaddr_in *)(const void *)&r->at.address)->sin_port);
@@ -44,7 +46,8 @@ static int set_filter(const struct receiver *r, int fd)
     return setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
 }
 
-/* Owns the port, so that the kernel does not answer "port unreachable", joins the group, and takes nothing. */
+/* Owns the port, so that the kernel does not answer "port unreachable", joins the group, and takes
+ * nothing. */
 static int open_guard(const struct receiver *r, struct br_error *error)
 {
     struct sock_filter nothing[] = {BPF_STMT(BPF_RET | BPF_K, 0)};

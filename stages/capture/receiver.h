@@ -38,8 +38,8 @@ struct receiver_way {
 };
 extern const struct receiver_way receiver_socket, receiver_packet;
 
-/* A UDP socket that is bound (and joined to the group, if the address is one) like the socket way's. `reuse`: several
- * threads share the port. -1 with errors: BR_E_IO. */
+/* A UDP socket that is bound (and joined to the group, if the address is one) like the socket way's.
+ * `reuse`: several threads share the port. -1 with errors: BR_E_IO. */
 int receiver_bind(const struct receiver *receiver, bool reuse, struct br_error *error);
 
 /* Starts and ends the thread. Errors: BR_E_NO_MEMORY. */

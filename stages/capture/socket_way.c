@@ -1,4 +1,5 @@
-/* socket_way.c - packets from UDP sockets: recvmmsg, in bundles where the kernel can (UDP_GRO). Needs no rights. */
+/* socket_way.c - packets from UDP sockets: recvmmsg, in bundles where the kernel can (UDP_GRO). Needs
+ * no rights. */
 #include "stages/capture/receiver.h"
 
 #include <errno.h>

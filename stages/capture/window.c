@@ -42,8 +42,9 @@ int window_make(struct window *w, const struct packet_description *packet, const
     w->live = calloc(n, sizeof *w->live);
     w->missing = calloc(n, sizeof *w->missing);
     w->share = calloc(layout->nstreams, sizeof *w->share);
-    bool good = w->wake >= 0 && w->source_slot != NULL && w->stream_slot != NULL && w->thread != NULL && w->source != NULL &&
-                w->seen != NULL && w->live != NULL && w->missing != NULL && w->share != NULL;
+    bool good = w->wake >= 0 && w->source_slot != NULL && w->stream_slot != NULL && w->thread != NULL &&
+                w->source != NULL && w->seen != NULL && w->live != NULL && w->missing != NULL &&
+                w->share != NULL;
     for (unsigned i = 0; good && i < nthreads; i++) {
         w->thread[i].count = calloc(n + 1, sizeof *w->thread[i].count);
         good = w->thread[i].count != NULL;
@@ -136,10 +137,10 @@ enum window_reason window_packet(struct window *w, struct window_thread *thread,
     enum packet_verdict verdict = packet_header_read(packet, bytes, length, &header);
     int32_t from = header.named ? slot_of(w->source_slot, header.source) : -1;
     size_t source = from >= 0 ? (size_t)from : l->nsources;
-    if (verdict == PACKET_FOREIGN) return count(thread, l->nsources, WINDOW_FOREIGN);
+    if (verdict == PACKET_EXTERNAL) return count(thread, l->nsources, WINDOW_EXTERNAL);
     if (verdict == PACKET_MALFORMED) return count(thread, source, WINDOW_MALFORMED);
     int32_t stream = slot_of(w->stream_slot, header.stream);
-    if (from < 0 || stream < 0 || l->absent[from]) return count(thread, source, WINDOW_FOREIGN);
+    if (from < 0 || stream < 0 || l->absent[from]) return count(thread, source, WINDOW_EXTERNAL);
     int64_t sample, counter = packet_unwrap(header.counter, packet->sequence_bits, thread->near);
     if (__builtin_mul_overflow(counter, packet->sequence_samples, &sample) ||
         __builtin_add_overflow(sample, packet->sequence_offset, &sample) || sample < 0)
@@ -159,7 +160,10 @@ enum window_reason window_packet(struct window *w, struct window_thread *thread,
     note_stray(s, stray);
     if (stray) return count(thread, source, WINDOW_STRAY);
     if (verdict == PACKET_FLAGGED) return count(thread, source, WINDOW_FLAGGED);
-    if (ahead < 0) return count(thread, source, WINDOW_LATE);
+    if (ahead < 0) {
+        bool before = number < atomic_load_explicit(&w->begun, memory_order_relaxed);
+        return count(thread, source, before ? WINDOW_EARLY : WINDOW_LATE);
+    }
     if (ahead > 1 || (ahead == 1 && in_frame >= w->hold)) ask_to_close(w);
     if (ahead >= w->nopen) return count(thread, source, WINDOW_NO_FRAME);
     size_t slot = (size_t)from * l->nstreams + (size_t)stream, block = (size_t)in_frame / l->packet_samples;
@@ -180,7 +184,7 @@ static uint64_t packets_of(const struct window *w, size_t source)
 {
     uint64_t sum = 0;
     for (int r = 0; r < WINDOW_NREASONS; r++)
-        if (r != WINDOW_MALFORMED && r != WINDOW_FOREIGN)
+        if (r != WINDOW_MALFORMED && r != WINDOW_EXTERNAL)
             sum += window_count(w, source, (enum window_reason)r);
     return sum;
 }
@@ -240,6 +244,7 @@ void window_wait(struct window *w, int ms)
 void window_begin(struct window *w, int64_t first)
 {
     for (size_t s = 0; s < w->layout->nsources; s++) atomic_store(&w->source[s].strays, 0);
+    atomic_store(&w->begun, first);
     set_base(w, first);
 }
 
@@ -313,7 +318,8 @@ static bool has_packet(const uint8_t *receipt, size_t slot)
     return (receipt[slot / 8] >> slot % 8 & 1) != 0;
 }
 
-/* Counts what is missing of a frame, and writes the share of the inputs that came: blocks x packet_samples rows. */
+/* Counts what is missing of a frame, and writes the share of the inputs that came: blocks x
+ * packet_samples rows. */
 static void set_validity(struct window *w, const struct br_stream *stream, struct br_frame *frame)
 {
     const struct packet_layout *l = w->layout;

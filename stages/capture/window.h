@@ -1,14 +1,16 @@
 /* window.h - the frames that are being filled, and where each packet goes.
  *
- * THREADS. Receiving threads call window_enter, window_packet for each packet, window_leave; each has a struct
- * window_thread of its own. One other thread, the stage's, gives frames (window_give), looks whether the oldest one can be
- * closed (window_look) and closes it (window_close), which waits until no receiving thread is inside that was there
- * before: then nobody writes into the frame any more. Receiving threads take no lock.
+ * THREADS. Receiving threads call window_enter, window_packet for each packet, window_leave; each has
+ * a struct window_thread of its own. One other thread, the stage's, gives frames (window_give), looks
+ * whether the oldest one can be closed (window_look) and closes it (window_close), which waits until
+ * no receiving thread is inside that was there before: then nobody writes into the frame any more.
+ * Receiving threads take no lock.
  *
- * TIME. A packet says its first sample by a counter; its sample is offset + samples x counter + shift, where the shift
- * is 0 until a reset. One header may lie, so nothing moves by what one packet says: the oldest frame is closed when most
- * of the sources that send are past its end by `hold` samples, and a jump is believed when most of them have sent several
- * packets in a row that are far from the open frames. */
+ * TIME. A packet says its first sample by a counter; its sample is offset + samples x counter + shift,
+ * where the shift is 0 until a reset. One header may lie, so nothing moves by what one packet says:
+ * the oldest frame is closed when most of the sources that send are past its end by `hold` samples,
+ * and a jump is believed when most of them have sent several packets in a row that are far from the
+ * open frames. */
 #ifndef BEAMRING_STAGES_CAPTURE_WINDOW_H
 #define BEAMRING_STAGES_CAPTURE_WINDOW_H
 
@@ -25,7 +27,7 @@ enum { WINDOW_MAX_OPEN = 8, WINDOW_MAX_THREADS = 64 };
     X(ACCEPTED, "accepted", "written into a frame")                                                          \
     X(LATE, "late", "their frame had gone on")                                                               \
     X(DUPLICATE, "duplicate", "they had come before")                                                        \
-    X(FOREIGN, "foreign", "of another protocol, source or stream")                                           \
+    X(EXTERNAL, "external", "of another protocol, source or stream")                                         \
     X(MALFORMED, "malformed", "a length or number in them cannot be")                                        \
     X(FLAGGED, "flagged", "the sender said that the data are no good")                                       \
     X(STRAY, "stray", "their sequence number was far from the others'")                                      \
@@ -60,8 +62,9 @@ struct window {
     struct window_thread *thread; /* [nthreads] */
     struct window_source *source; /* [nsources] */
 
-    _Atomic int64_t base; /* number of the oldest open frame; < 0: nothing is taken yet */
-    _Atomic int64_t near; /* an unwrapped counter near the open frames */
+    _Atomic int64_t base;  /* number of the oldest open frame; < 0: nothing is taken yet */
+    _Atomic int64_t begun; /* the first frame, at the beginning or after a jump */
+    _Atomic int64_t near;  /* an unwrapped counter near the open frames */
     _Atomic int64_t shift;
     struct window_open {
         _Atomic(uint8_t *) data; /* NULL: there is no memory for it */
@@ -94,8 +97,8 @@ void window_leave(struct window_thread *thread);
 /* Until a packet came that may close the oldest frame, or `ms` are over. */
 void window_wait(struct window *window, int ms);
 
-/* Where the sources are: the sample that most of those that send have reached (the median of their latest packets).
- * False when fewer than `least` have sent anything. */
+/* Where the sources are: the sample that most of those that send have reached (the median of their
+ * latest packets). False when fewer than `least` have sent anything. */
 bool window_position(const struct window *window, size_t least, int64_t *sample);
 
 /* Sources that sent since the last call. */
@@ -113,7 +116,8 @@ bool window_has_jumped(const struct window *window, int64_t *sample);
 /* Memory for the open frame `number`, from now on. */
 void window_give(struct window *window, int64_t number, struct br_frame *frame);
 
-/* The oldest frame is done: fills in its info and validity, and moves on by one. Returns NULL when it had no memory. */
+/* The oldest frame is done: fills in its info and validity, and moves on by one. Returns NULL when it
+ * had no memory. */
 struct br_frame *window_close(struct window *window, const struct br_stream *stream);
 
 /* True when frame `number`, which is open, has any packet. */

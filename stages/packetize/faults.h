@@ -1,5 +1,5 @@
-/* faults.h - what goes wrong on the way, on purpose: a simulated F-engine for tests of what receives it. All of it
- * follows from the seed. */
+/* faults.h - what goes wrong on the way, on purpose: a simulated F-engine for tests of what receives
+ * it. All of it follows from the seed. */
 #ifndef BEAMRING_STAGES_PACKETIZE_FAULTS_H
 #define BEAMRING_STAGES_PACKETIZE_FAULTS_H
 

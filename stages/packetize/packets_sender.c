@@ -1,5 +1,5 @@
-/* packets_sender.c - a simulated F-engine: the electric field as packets of any description, in time and with the
- * accidents of networks. */
+/* packets_sender.c - a simulated F-engine: the electric field as packets of any description, in time
+ * and with the accidents of networks. */
 #include "buffers/clock.h"
 #include "stages/common/packets/header.h"
 #include "stages/common/packets/layout.h"
@@ -241,7 +241,8 @@ static void fill_payload(const struct packets_sender *s, size_t source, size_t s
     }
 }
 
-/* Whether anything of a packet is there. Single cells that are not go out as zero samples: an F-engine has no mask. */
+/* Whether anything of a packet is there. Single cells that are not go out as zero samples: an F-engine
+ * has no mask. */
 static bool any_valid(const struct packet_layout *l, const struct br_frame *in, size_t t0, size_t stream)
 {
     if (in->complete) return true;

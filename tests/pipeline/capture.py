@@ -1,4 +1,4 @@
-"""Packets of every F-engine that is described, through capture: what is recorded is what was sent, and what is not there is marked."""
+"""Packets of every F-engine that is described, through capture: what is recorded is what was sent, or marked."""
 import numpy as np
 
 import harness
@@ -32,7 +32,7 @@ def test_every_fengine_arrives_whole():
 
 
 def test_loss_duplicates_and_reordering_are_told():
-    """sent = accepted + late + duplicate + foreign + malformed + lost for every source; survivors bit for bit."""
+    """sent = accepted + late + duplicate + external + malformed + lost for every source; survivors bit for bit."""
     for k, loss in enumerate((0, 1e-3, 1e-2, 1e-1)):
         for fengine in (packets.ChordCrs(), packets.CasmSnap()):
             with harness.scratch() as d:

@@ -14,7 +14,7 @@ from wires_common import free_port, Running
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "oracle"))
 import packets  # noqa: E402
 
-REASONS = ("accepted", "late", "duplicate", "foreign", "malformed", "flagged", "stray", "no_frame", "early")
+REASONS = ("accepted", "late", "duplicate", "external", "malformed", "flagged", "stray", "no_frame", "early")
 
 
 def capture(directory, fengine, port, frame_samples, more="start_sample: 0, idle_s: 0.6", stream="sample_ns: 2560",

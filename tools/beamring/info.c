@@ -1,4 +1,4 @@
-/* info.c - `beamring info FILE...`: what a recording or a filterbank file holds. */
+/* info.c - `beamring info FILE...`: what a recording, a filterbank file or a packet description holds. */
 #include "tools/beamring/info.h"
 #include "stages/common/formats/chime_hdf5.h"
 #include "stages/common/formats/gaps.h"
@@ -279,6 +279,9 @@ static int info_filterbank(const char *path, FILE *file)
 static int info_file(const char *path)
 {
     char start[DADA_BLOCK];
+    size_t length = strlen(path);
+    if (length > 5 && (strcmp(path + length - 5, ".yaml") == 0 || strcmp(path + length - 4, ".yml") == 0))
+        return info_packets(path);
     FILE *file = fopen(path, "rbe");
     if (file == NULL) {
         fprintf(stderr, "beamring info: cannot open %s: %s\n", path, strerror(errno));
@@ -316,7 +319,7 @@ int cmd_info(int argc, char **argv)
 {
     if (argc < 2 || argv[1][0] == '-') {
         fputs("usage: beamring info FILE...\nSays what DADA, VDIF, CHIME baseband (HDF5), GUPPI RAW, kotekan "
-              "raw and filterbank files hold.\n",
+              "raw and filterbank files hold, and what a packet description (.yaml) means.\n",
               stderr);
         return 2;
     }

@@ -14,5 +14,6 @@ void info_time(const char *name, int64_t ns);
 int info_chime(const char *path);
 int info_guppi(const char *path);
 int info_kotekan(const char *path);
+int info_packets(const char *path);
 
 #endif

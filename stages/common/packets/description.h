@@ -1,15 +1,17 @@
-/* description.h - an F-engine's packets as data: a YAML file says where the fields of a header stand and what they
- * mean; no code knows a telescope.
+/* description.h - an F-engine's packets as data: a YAML file says where the fields of a header stand
+ * and what they mean; no code knows a telescope.
  *
- * A packet holds a dense block of complex 4 + 4 bit samples, one byte each, of some time samples, channels and inputs.
- * Its header says
+ * A packet holds a dense block of complex 4 + 4 bit samples, one byte each, of some time samples,
+ * channels and inputs. Its header says
  *   sequence   the base sample of its first time sample
  *   source     who sent it, which says what inputs it holds
  *   stream     which of the channels of that source it holds
- * and each of the three is a linear form of header fields: base + sum of times x field. What a site or an operator
- * must decide (which sources and streams a node gets) has defaults in the description, and layout.h takes it.
+ * and each of the three is a linear form of header fields: base + sum of times x field. What a site or
+ * an operator must decide (which sources and streams a node gets) has defaults in the description, and
+ * layout.h takes it.
  *
- * docs/packets.md explains the keys; config/packets/ has a description for each F-engine that is known. */
+ * docs/packets.md explains the keys; config/packets/ has a description for each F-engine that is
+ * known. */
 #ifndef BEAMRING_STAGES_COMMON_PACKETS_DESCRIPTION_H
 #define BEAMRING_STAGES_COMMON_PACKETS_DESCRIPTION_H
 
@@ -39,7 +41,7 @@ struct packet_field {
     unsigned shift, bits; /* the number is (word >> shift) & (2^bits - 1) */
     uint64_t divide; /* then divided by this, without remainder; a packet with a remainder is malformed */
     bool has_equals, has_expect;
-    uint64_t equals;  /* another value: the packet is of another protocol (foreign) */
+    uint64_t equals;  /* another value: the packet is of another protocol (external) */
     uint64_t expect;  /* another value: the packet is malformed */
     uint64_t lost_if; /* any of these bits set: the sender says that the payload is no good (flagged) */
 };
@@ -104,9 +106,9 @@ struct packet_description {
     struct packet_ids sources, streams; /* defaults; count 0: the node must say them */
 };
 
-/* Reads a description: a path, or the name of one in the folder packets/ of the configuration directory
- * ("chord-crs"). Mistakes come all together, each "file:line:column: ...", a line each, as far as the error has room.
- * Free with packet_description_free. Errors: BR_E_INVALID, BR_E_NO_MEMORY. */
+/* Reads a description: a path, or the name of one in the folder packets/ of the configuration
+ * directory ("chord-crs"). Mistakes come all together, each "file:line:column: ...", a line each, as
+ * far as the error has room. Free with packet_description_free. Errors: BR_E_INVALID, BR_E_NO_MEMORY. */
 int packet_description_load(struct packet_description **description, const char *name,
                             struct br_error *error);
 
@@ -115,7 +117,8 @@ int packet_description_parse(struct packet_description **description, const char
                              size_t length, struct br_error *error);
 void packet_description_free(struct packet_description *description);
 
-/* Memory that must not fail: zeroed, and as long-lived as its owner (br_stage_alloc, or one that ends the program). */
+/* Memory that must not fail: zeroed, and as long-lived as its owner (br_stage_alloc, or one that ends
+ * the program). */
 struct packet_memory {
     void *(*alloc)(void *owner, size_t bytes);
     void *owner;

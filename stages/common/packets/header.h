@@ -6,7 +6,7 @@
 
 enum packet_verdict {
     PACKET_GOOD,
-    PACKET_FOREIGN,   /* of another protocol: too short for it, a constant is wrong, an item is missing */
+    PACKET_EXTERNAL,  /* of another protocol: too short for it, a constant is wrong, an item is missing */
     PACKET_MALFORMED, /* of this protocol, but a length or number cannot be */
     PACKET_FLAGGED    /* the sender says that the payload is no good */
 };
@@ -25,12 +25,13 @@ enum packet_verdict packet_header_read(const struct packet_description *packet, 
 /* Bytes of a packet that packet_header_write makes. */
 size_t packet_header_length(const struct packet_description *packet);
 
-/* Writes everything but the payload (fields that mean nothing to the description are 0) and says where that goes.
- * BR_E_INVALID when the fields cannot hold one of the three numbers. */
+/* Writes everything but the payload (fields that mean nothing to the description are 0) and says where
+ * that goes. BR_E_INVALID when the fields cannot hold one of the three numbers. */
 int packet_header_write(const struct packet_description *packet, const struct packet_header *header,
                         uint8_t *bytes, uint8_t **payload, struct br_error *error);
 
-/* Where a counter of `bits` bits stands that was last seen near `near`: the nearest number that ends in it. */
+/* Where a counter of `bits` bits stands that was last seen near `near`: the nearest number that ends
+ * in it. */
 static inline int64_t packet_unwrap(uint64_t counter, unsigned bits, int64_t near)
 {
     unsigned above = 64 - bits;

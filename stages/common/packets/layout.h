@@ -1,29 +1,32 @@
 /* layout.h - the packet-order frame: what `capture` writes and `unpack` reads.
  *
- * The frame's array is uint8 [time][freq][input] by its lengths (frame_samples, nchannels, ninputs) and so by its
- * bytes, but the bytes stand as the packets brought them:
+ * The frame's array is uint8 [time][freq][input] by its lengths (frame_samples, nchannels, ninputs) and so by
+ * its bytes, but the bytes stand as the packets brought them:
  *
- *   data      [block][source][stream][payload of one packet]
- *             block    frame_samples / packet_samples: one packet of every source and stream
- *             source   in the order in which the node lists them (the board permutation)
- *             stream   likewise
- *             payload  packet->payload_bytes bytes, axes as in the description, coding as in the description
- *   side      receipt, uint8 [block][receipt_bytes]: bit k % 8 of byte k / 8 of a block is set when the packet of slot
- *             k = source x nstreams + stream is there. receipt_bytes is a multiple of 4; bits behind the last slot are 0.
- *             The data of a slot whose bit is not set are undefined.
- *   valid     [time][freq], written by capture: the share of the expected inputs that came (br_validity), as
- *             buffers/frame.h has it. It is host memory wherever `data` and `side` are, so that a stage on a GPU hands
- *             it on without reading the receipt. `complete` says that all packets of all expected sources came; the bits
- *             of absent sources are 0 even then.
+ *   data   [block][source][stream][payload of one packet]
+ *            block    frame_samples / packet_samples: one packet of every source and stream
+ *            source   in the order in which the node lists them (the board permutation)
+ *            stream   likewise
+ *            payload  packet_bytes bytes: axes and coding as in the description
+ *   side   receipt, uint8 [block][receipt_bytes]
+ *            bit k % 8 of byte k / 8 of a block is set when the packet of slot k = source x nstreams + stream
+ *            is there; receipt_bytes is a multiple of 4; bits behind the last slot are 0.
+ *            The data of a slot whose bit is not set are undefined.
+ *   valid  [time][freq], written by capture
+ *            the share of the expected inputs that came (br_validity), as buffers/frame.h has it. It is host
+ *            memory wherever `data` and `side` are: a stage on a GPU hands it on without reading the receipt.
+ *            `complete`: all packets of all expected sources came; bits of absent sources are 0 even so.
  *
  * Frames start at multiples of frame_samples from base sample 0. A frame that is cut short has the first
  * samples / packet_samples blocks.
  *
- * E's channels are the F-engine's, ascending by id. E's inputs are numbered source after source, and in a source as the
- * payload's axes other than time and freq have them, row-major; position[] says where in [pol][dish] an input goes.
+ * E's channels are the F-engine's, ascending by id. E's inputs are numbered source after source, and in a
+ * source as the payload's axes other than time and freq have them, row-major; position[] says where in
+ * [pol][dish] an input goes.
  *
  * A byte of sample t (in the frame), channel f and input i stands at
- *   (t / packet_samples) x block_bytes + (t % packet_samples) x time_stride + channel_offset[f] + input_offset[i]
+ *   (t / packet_samples) x block_bytes + (t % packet_samples) x time_stride
+ *     + channel_offset[f] + input_offset[i]
  * and its receipt bit is bit
  *   input_source[i] x nstreams + channel_stream[f]   of block t / packet_samples. */
 #ifndef BEAMRING_STAGES_COMMON_PACKETS_LAYOUT_H
@@ -50,11 +53,11 @@ struct packet_layout {
     const uint32_t *channel_stream; /* [nchannels] */
     const size_t *input_offset;     /* [ninputs] bytes */
     const uint32_t *input_source;   /* [ninputs] */
-    const uint32_t *position; /* [ninputs]: pol x (ninputs / npol) + dish. With a pol axis in the payload the
-                                     * dishes are counted source after source; without one it is the input itself, so
-                                     * that sources listed polarisation after polarisation come out right. `unpack` may
-                                     * be told otherwise. */
-    size_t npol;              /* length of the payload's pol axis; 0: the packets do not say */
+    /* [ninputs] pol x (ninputs / npol) + dish. With a pol axis in the payload the dishes are counted source
+     * after source; without one it is the input itself, so that sources listed polarisation after polarisation
+     * come out right. `unpack` may be told otherwise. */
+    const uint32_t *position;
+    size_t npol; /* length of the payload's pol axis; 0: the packets do not say */
 
     bool offset_binary; /* a nibble is value + 8; else two's complement */
     bool real_high;     /* the real part is the high nibble */
@@ -69,9 +72,9 @@ struct packet_node {
     const char *values, *real; /* coding, of packet_values and packet_real */
 };
 
-/* The layout of a node. Errors: BR_E_INVALID for ids that repeat or are out of range, channels that two streams share,
- * absent sources that are no sources, a frame that is no whole number of packets, and for what neither node nor
- * description say. */
+/* The layout of a node. Errors: BR_E_INVALID for ids that repeat or are out of range, channels that
+ * two streams share, absent sources that are no sources, a frame that is no whole number of packets,
+ * and for what neither node nor description say. */
 int packet_layout_make(struct packet_layout *layout, const struct packet_description *packet,
                        const struct packet_node *node, struct packet_memory memory, struct br_error *error);
 
@@ -89,9 +92,10 @@ static inline size_t packet_layout_receipt(const struct packet_layout *l, size_t
            l->channel_stream[f];
 }
 
-/* Fills in the array, the side array, the channel table (ids x the description's frequencies, unless the stream has
- * one of that length already), frame_samples, the zone and `packets` of a stream. Its memory is as the layout's.
- * Errors: BR_E_INVALID when frequencies or the sample time are known to neither. */
+/* Fills in the array, the side array, the channel table (ids x the description's frequencies, unless
+ * the stream has one of that length already), frame_samples, the zone and `packets` of a stream. Its
+ * memory is as the layout's. Errors: BR_E_INVALID when frequencies or the sample time are known to
+ * neither. */
 int packet_layout_describe(const struct packet_layout *layout, const struct packet_description *packet,
                            struct br_stream *stream, struct packet_memory memory, struct br_error *error);
 

@@ -1,5 +1,5 @@
-/* The packet descriptions that are shipped, against the facts of each F-engine; what a description must satisfy; and
- * where the samples of a packet-order frame stand. */
+/* The packet descriptions that are shipped, against the facts of each F-engine; what a description
+ * must satisfy; and where the samples of a packet-order frame stand. */
 #include "stages/common/packets/layout.h"
 
 #include <math.h>
@@ -74,8 +74,8 @@ static void test_presets(void **state)
     }
 }
 
-/* CRS: frame of 64 samples; payload u8[48][16][8], input fastest; channel 1536 + stream + 128 x bin, so that the local
- * index is 8 x bin + stream / 16; after the permutation inputs are [pol][dish]. */
+/* CRS: frame of 64 samples; payload u8[48][16][8], input fastest; channel 1536 + stream + 128 x bin,
+ * so that the local index is 8 x bin + stream / 16; after the permutation inputs are [pol][dish]. */
 static void test_crs_layout(void **state)
 {
     (void)state;

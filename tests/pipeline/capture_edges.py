@@ -1,0 +1,263 @@
+"""What capture must survive: bad packets, wrong protocols, resets, late starts, missing rights; and what it says of them."""
+import glob
+import http.server
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+
+import harness
+from capture_common import capture, counters, free_port, packets, recorded, Sender, share_of
+
+FS = 512
+
+
+def crs_field(frames, seed=1):
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, 256, packets.ChordCrs().shape(frames * FS), np.uint8)
+
+
+def test_every_header_field_wrong_in_turn():
+    """Bytes of the header that mean something, cut and long packets, other protocols: each in its counter, none in the data."""
+    fengine = packets.ChordCrs()
+    with harness.scratch() as d:
+        port, raw = free_port(socket.SOCK_DGRAM), crs_field(2)
+        run = capture(d, fengine, port, FS)
+        sender, extra, external, malformed, stray = Sender(port), [], 0, 0, 0
+        whole = list(fengine.packets(raw))
+        good = whole[0][3]
+
+        def with_bytes(offset, new):
+            return good[:offset] + new + good[offset + len(new):]
+        extra += [with_bytes(0, b"\x00"), with_bytes(0, b"\xfc")]               # cookie
+        extra += [with_bytes(2, struct.pack("<H", s)) for s in (3, 200, 65535)]  # source: not of this node
+        extra += [with_bytes(4, struct.pack("<H", s)) for s in (4, 127, 65535)]  # stream
+        extra += [b"", b"x", b"LLDP" * 20, bytes(len(good)), os.urandom(1500)]
+        external = len(extra)
+        cut = [good[:n] for n in (1, 2, 21, 22, 23, 6165)] + [good + b"\0", good + bytes(900)]
+        odd = [with_bytes(8, struct.pack("<Q", s)) for s in (1, 15, 17)]         # no multiple of 16
+        malformed = len(cut) + len(odd)
+        far = [with_bytes(8, struct.pack("<Q", s)) for s in (2**63, 2**64 - 16, 2**40, 2**62)]
+        stray = len(far)
+        extra += cut + odd + far
+        rng = np.random.default_rng(5)
+        rng.shuffle(extra)
+        for k, (*_, packet) in enumerate(whole):
+            if k >= len(whole) // 4 and extra:
+                sender.send(extra.pop())
+            sender.send(packet)
+        assert not extra
+        run.finish()
+        got, there, share, _ = recorded(d, fengine, FS)
+        _, total = counters(run.text())
+        assert there.all() and np.array_equal(got, raw), run.text()
+        assert (total["external"], total["malformed"], total["stray"], total["duplicate"], total["resets"]) == \
+            (external, malformed, stray, 0, 0), (total, external, malformed, stray)
+        assert total["accepted"] == len(whole)
+
+
+def test_flagged_packets_are_missing():
+    """ICE: an error of either shuffle makes the packet a lost one; sticky overflow bits do not."""
+    fengine = packets.ChimeIce()
+    with harness.scratch() as d:
+        rng = np.random.default_rng(2)
+        raw = rng.integers(0, 256, fengine.shape(64), np.uint8)
+        port = free_port(socket.SOCK_DGRAM)
+        run = capture(d, fengine, port, 32)
+        sender, bad = Sender(port, 2000), []
+        for k, (source, stream, sample, _) in enumerate(fengine.packets(raw)):
+            flags = (0, 1 << 8, 1 << 9, 1 << 10, 1 << 28, 1 << 29, 1 << 30, 1 << 11, 1 << 31, 0xFF)[k % 10]
+            if flags & 0x70000700:
+                bad.append((source, stream, sample))
+            sender.send(fengine.packet(sample, source, stream, fengine.block(raw, sample, 0, source, stream), flags))
+        run.finish()
+        got, there, share, _ = recorded(d, fengine, 32)
+        by_source, total = counters(run.text())
+        assert total["flagged"] == len(bad) and total["never came"] == 0, run.text()
+        want = np.ones(raw.shape, bool)
+        ids = fengine.channel_ids()
+        for source, stream, sample in bad:
+            at = fengine.sources.index(source) * fengine.i
+            want[np.ix_(range(sample, sample + 2), [ids.index(c) for c in fengine.channels(stream)], range(at, at + 512))] = False
+        n = len(got)
+        assert np.array_equal(there, want[:n]) and np.array_equal(got[there], raw[:n][there])
+
+
+def test_counters_wrap():
+    """DSA's 35 bits and ATA's 38 begin again in the middle: the stream goes on."""
+    for fengine, bits, fs in ((packets.Dsa110Snap(), 35, 32), (packets.AtaSnap(), 38, 256)):
+        with harness.scratch() as d:
+            first = 2**bits - 2 * fs
+            raw = np.random.default_rng(bits).integers(0, 256, fengine.shape(4 * fs), np.uint8)
+            port = free_port(socket.SOCK_DGRAM)
+            run = capture(d, fengine, port, fs, f"start_sample: {first}, idle_s: 0.6")
+            sender = Sender(port, 2000)
+            for *_, packet in fengine.packets(raw, first):
+                sender.send(packet)
+            run.finish()
+            got, there, share, begin = recorded(d, fengine, fs)
+            assert begin == first and there.all() and np.array_equal(got, raw), (fengine.name, run.text())
+
+
+def test_begins_when_all_sources_send():
+    """At a frame's edge, after the last declared source has been seen; absent ones are not waited for, and not missed."""
+    fengine = packets.ChordCrs()
+    with harness.scratch() as d:
+        port, raw, first = free_port(socket.SOCK_DGRAM), crs_field(6), 1000 * FS + 160
+        run = capture(d, fengine, port, FS, "wait_s: 30, absent: [2], idle_s: 0.6")
+        sender = Sender(port, 3000)
+        for source, stream, sample, packet in fengine.packets(raw, first):
+            if source == 2 or (source == 1 and sample < first + FS):
+                continue
+            sender.send(packet)
+        run.finish()
+        got, there, share, begin = recorded(d, fengine, FS)
+        assert begin % FS == 0 and first + FS < begin <= first + 3 * FS, begin
+        slot = fengine.sources.index(2)
+        here = np.delete(np.arange(24), np.arange(8 * slot, 8 * slot + 8))
+        assert there[:, :, here].all() and not there[:, :, 8 * slot:8 * slot + 8].any() and (share == 255).all(), run.text()
+        assert np.array_equal(got[:, :, here], raw[begin - first:begin - first + len(got)][:, :, here])
+
+
+def reset_run(d, on_reset, more="", status=0, between=None):
+    fengine, first = packets.ChordCrs(), 1 << 30
+    port, raw = free_port(socket.SOCK_DGRAM), crs_field(6)
+    run = capture(d, fengine, port, FS, f"start_sample: {first}, idle_s: 1.2, on_reset: {on_reset}, reset_samples: {8 * FS}{more}",
+                  "sample_ns: 5120")
+    sender = Sender(port, 3000)
+    for *_, packet in fengine.packets(raw[:3 * FS], first):
+        sender.send(packet)
+    if between is not None:
+        between()
+    time.sleep(0.3)
+    try:
+        for *_, packet in fengine.packets(crs_field(20, 2), 0):
+            sender.send(packet)
+    except OSError:
+        pass  # the run has ended, and nobody listens
+    run.finish(status)
+    return run, first
+
+
+def test_counters_begin_again():
+    with harness.scratch() as d:
+        run, first = reset_run(d, "stop", status=1)
+        assert "most sources jumped" in run.text() and "on_reset: restart" in run.text(), run.text()
+    with harness.scratch() as d:
+        run, first = reset_run(d, "restart")
+        _, total = counters(run.text())
+        assert total["resets"] == 1 and "began again" in run.text(), run.text()
+        assert total["stray"] < 1200 and total["late"] == 0 and total["accepted"] > 2800, run.text()
+        # By our count the time goes on: the second part lies behind the first by the pause, more or less.
+        keys = [harness.header(p)[0] for p in sorted(glob.glob(os.path.join(d, "raw*.dada")))]
+        last = max(int(k["SAMPLE0"]) + int(k["SAMPLES"]) for k in keys)
+        assert first + 15 * FS < last < first + 1000000, (first, last)
+
+
+class Controller:
+    """Answers get-frame0-time."""
+
+    def __init__(self, answer):
+        outer = self
+        self.answer, self.asked = answer, 0
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                outer.asked += 1
+                body = outer.answer.encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+        self.server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/get-frame0-time"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+def test_epoch_of_the_controller():
+    controller = Controller(json.dumps({"frame0_nano": 1700000001000000000}))
+    text = f"""
+stream: {{freq_mhz: {{first: 400, step: 0.1, count: 384}}}}
+pipeline:
+  - {{stage: capture, packet: chord-crs, addresses: "127.0.0.1:{free_port(socket.SOCK_DGRAM)}", epoch_url: "{controller.url}", out: p}}
+  - {{stage: record, in: p, directory: ., prefix: raw}}
+"""
+    with harness.scratch() as d:
+        harness.run(d, text, command="check")
+        assert controller.asked > 0
+        for answer, message in (('{"error": "no GPS"}', "no GPS"), ("{", "frame0_nano"), ('{"frame0_nano": "soon"}', "frame0_nano")):
+            controller.answer = answer
+            result = harness.run(d, text, command="check", status=2)
+            assert message in result.err and "epoch_url" in result.err, result
+        controller.server.server_close()
+        controller.server.shutdown()
+        result = harness.run(d, text.replace(controller.url, "http://127.0.0.1:9/x"), command="check", status=2)
+        assert "cannot get the time of sample 0 from http://127.0.0.1:9/x" in result.err, result
+
+
+def test_mistakes_are_said():
+    base = """
+stream: {epoch_ns: 1700000000000000000}
+pipeline:
+  - {stage: capture, packet: PACKET, addresses: "127.0.0.1:4000", MORE out: p}
+  - {stage: record, in: p, directory: ., prefix: raw}
+"""
+    with harness.scratch() as d:
+        with open(os.path.join(d, "mine.yaml"), "w") as f:
+            f.write("bytes: 20\nfields: {a: {offset: 19, bytes: 4}}\nsequence: {fields: b}\n"
+                    "payload: {offset: 4, axes: [freq], lengths: [16]}\n")
+        for packet, more, message in (
+                ("chord-csr", "", "there is no file 'packets/chord-csr.yaml'"),
+                ("./mine.yaml", "", "mine.yaml:2:13: fields.a: ends at byte 23; the packet has 20 bytes"),
+                ("./mine.yaml", "", "mine.yaml:3:20: sequence.fields: there is no field 'b'"),
+                ("casm-snap", "", "does not say which sources"),
+                ("ata-snap", "sources: [1], streams: [0],", "does not say how a nibble is coded"),
+                ("chord-crs", "absent: [77],", "77 is no source"),
+                ("chord-crs", "frame_samples: 100,", "no whole number of packets"),
+                ("chord-crs", "start_utc: noon,", "'noon' is no time"),
+                ("chord-crs", "interfaces: [a, b],", "2 interfaces for 1 addresses"),
+                ("dsa110-snap", "sources: [0], streams: [0], values: twos_complement, real: high,", "frequencies")):
+            result = harness.run(d, base.replace("PACKET", packet).replace("MORE", more), command="check", status=2)
+            assert message in result.err, (message, result)
+        result = harness.run(d, base.replace("PACKET", "chord-crs").replace("MORE", "interfaces: nosuch0,"), status=1)
+        assert "nosuch0" in result.err, result
+
+
+def test_without_the_right_it_falls_back():
+    """In a user namespace of its own the process has no rights over the network: auto says what is missing and uses sockets."""
+    if subprocess.run(["unshare", "-U", "true"], capture_output=True).returncode != 0:
+        print("skipped: no user namespaces here")
+        return
+    with harness.scratch() as d:
+        for backend, status in (("auto", None), ("packet", 1)):
+            with open(os.path.join(d, "p.yaml"), "w") as f:
+                f.write(f"""
+stream: {{epoch_ns: 1700000000000000000}}
+pipeline:
+  - {{stage: capture, packet: chord-crs, backend: {backend}, addresses: "127.0.0.1:{free_port(socket.SOCK_DGRAM)}", out: p}}
+  - {{stage: record, in: p, directory: ., prefix: raw, overwrite: true}}
+""")
+            os.chmod(d, 0o777)
+            child = subprocess.Popen(["unshare", "-U", os.path.abspath(harness.PROGRAM), "run", "p.yaml"], cwd=d, text=True,
+                                     stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+            time.sleep(0.8 if status is None else 0)
+            if status is None:
+                child.send_signal(2)
+            _, err = child.communicate(timeout=30)
+            assert "CAP_NET_RAW" in err, err
+            assert status is None and "with `socket`" in err or child.returncode == 1, err
+
+
+if __name__ == "__main__":
+    harness.main([test_every_header_field_wrong_in_turn, test_flagged_packets_are_missing, test_counters_wrap,
+                  test_begins_when_all_sources_send, test_counters_begin_again, test_epoch_of_the_controller, test_mistakes_are_said,
+                  test_without_the_right_it_falls_back])
