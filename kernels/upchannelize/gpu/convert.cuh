@@ -159,7 +159,7 @@ struct pair_rules {
 
 /* A sum to level + 7, clamped to 0 to 14: rounded half to even to a subnormal, whose bits are an integer
  * (less than 0: their sign). */
-__device__ __forceinline__ unsigned level(unsigned sum, unsigned ratio)
+__device__ __forceinline__ unsigned round_level(unsigned sum, unsigned ratio)
 {
     return __vimin_s16x2_relu(fma2(sum, ratio, 0x00070007u), 0x000e000eu);
 }
@@ -178,8 +178,8 @@ __device__ __forceinline__ void quantize_tile(unsigned &low, unsigned &high, uns
                                  beyond2(low_im, rules.low.y), beyond2(high_im, rules.high.y)},
                    ones[2] = {0x3c003c00u, 0x3c003c00u};
     beamring::mma_f16(counts, clamped, ones);
-    low = level(low_im, rules.low.x) * 16 + level(low_re, rules.low.x);
-    high = level(high_im, rules.high.x) * 16 + level(high_re, rules.high.x);
+    low = round_level(low_im, rules.low.x) * 16 + round_level(low_re, rules.low.x);
+    high = round_level(high_im, rules.high.x) * 16 + round_level(high_re, rules.high.x);
 }
 
 /* Four tiles' bytes to the bytes of two words: of the first sample of each tile, and of the second. */
