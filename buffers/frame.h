@@ -22,8 +22,8 @@ enum { BR_VALID = 255, BR_MISSING = 0 };
 struct br_frame {
     uint64_t first;   /* first base sample */
     uint64_t samples; /* base samples spanned; > 0 */
-    uint64_t
-        missing;    /* validity bytes that are 0; kept by whoever fills the frame (br_frame_close_validity) */
+    /* validity bytes that are 0; kept by whoever fills the frame (br_frame_close_validity) */
+    uint64_t missing;
     bool complete;  /* all valid: `valid` need not be read or written */
     void *data;     /* row-major, see stream.h; 64-byte aligned */
     void *side;     /* the stream's side array, or NULL */

@@ -11,8 +11,8 @@ enum { BR_GPU_WAITS = 4 };
 struct br_gpu_waits {
     uint64_t ns[BR_GPU_WAITS]; /* how long the last waits were */
     unsigned next;
-    _Atomic uint64_t
-        since; /* CLOCK_MONOTONIC when the present wait began, in ns; 0: none. Any thread may look */
+    /* CLOCK_MONOTONIC when the present wait began, in ns; 0: none. Any thread may look */
+    _Atomic uint64_t since;
     const _Atomic bool *stop; /* the wait is given up when it becomes true; may be NULL */
 };
 

@@ -48,8 +48,8 @@ struct br_queue {
     struct br_error failure;         /* first one of a GPU call */
     unsigned depth;
     struct entry *ring; /* [mask + 1] */
-    uint64_t mask;
     /* Change under the lock; a waiting thread looks at them without it. */
+    uint64_t mask;
     _Atomic uint64_t next; /* the entry that is published next */
     _Atomic unsigned used; /* slots, see ROOM */
 

@@ -35,9 +35,10 @@ struct br_zone {
     size_t nchannels;     /* channels after upchannelization */
     unsigned factor;      /* fine channels per coarse channel, U; nchannels is a multiple of it */
     unsigned downsample;  /* base samples per time step */
-    unsigned delay; /* base samples by which the centre of a step's window lies BEFORE the centre of the step:
-                            * (M - 1) U / 2 after a polyphase filterbank of M taps, else 0. Products that carry times
-                            * of arrival (filterbank) subtract it. */
+    /* base samples by which the centre of a step's window lies BEFORE the centre of the step: (M - 1) U /
+     * 2 after a polyphase filterbank of M taps, else 0. Products that carry times of arrival (filterbank)
+     * subtract it. */
+    unsigned delay;
 };
 
 struct packet_layout;
@@ -51,16 +52,16 @@ enum { BR_MAX_ZONES = 16 };
 /* A description is plain data. Its pointers are owned by the runtime's arena (br_stage_alloc) and live as
  * long as the pipeline; copying the struct shares them. */
 struct br_stream {
-    struct br_array
-        array; /* one full frame. Differing zones: time = frame_samples and freq = coarse channels, which
-                                 * gives the right bytes because every zone keeps the bytes per coarse channel */
-    struct br_array side; /* second array of a frame, behind the data; naxes = 0: none. The quantizer's
-                                 * f32 [beam][freq][2] = {scale, offset}: value = scale * level + offset */
-    uint64_t
-        frame_samples; /* base samples spanned by a full frame. Frames start at multiples of it in the base
-                                 * counter; only the first and last frame of a stream, and those beside a loss, are
-                                 * shorter */
-    int64_t epoch_ns;  /* Unix time of base sample 0, nanoseconds */
+    /* one full frame. Differing zones: time = frame_samples and freq = coarse channels, which gives the
+     * right bytes because every zone keeps the bytes per coarse channel */
+    struct br_array array;
+    /* second array of a frame, behind the data; naxes = 0: none. The quantizer's f32 [beam][freq][2] =
+     * {scale, offset}: value = scale * level + offset */
+    struct br_array side;
+    /* base samples spanned by a full frame. Frames start at multiples of it in the base counter; only the
+     * first and last frame of a stream, and those beside a loss, are shorter */
+    uint64_t frame_samples;
+    int64_t epoch_ns;             /* Unix time of base sample 0, nanoseconds */
     struct br_rational sample_ns; /* base sample time, nanoseconds */
     size_t nchannels;
     const double *freq_mhz; /* [nchannels] centre of each channel, ascending or not as the telescope has it */
@@ -71,11 +72,11 @@ struct br_stream {
     const struct br_telescope *telescope; /* NULL when the pipeline has none */
     size_t nbeams;                        /* length of the beam axis, 0 if there is none */
     const struct br_beam *beams; /* [nbeams] or NULL when directions are unknown (weights from a file) */
-    size_t beams_x,
-        beams_y; /* the beams are the product of beams_x values of x (slow) and beams_y of y (fast);
-                                 * 0, 0: not factorizable */
-    const struct packet_layout *packets; /* frames hold packets as they came: where each sample stands
-                                          * (stages/common/packets/layout.h); NULL: frames are arrays */
+    /* the beams are the product of beams_x values of x (slow) and beams_y of y (fast); 0, 0: not factorizable */
+    size_t beams_x, beams_y;
+    /* frames hold packets as they came: where each sample stands (stages/common/packets/layout.h); NULL:
+     * frames are arrays */
+    const struct packet_layout *packets;
 };
 
 /* True when zones have different downsample factors, so that the frame is not one array. */
@@ -92,8 +93,8 @@ struct br_part {
     unsigned downsample;
     size_t offset; /* bytes from the start of the frame's data */
     size_t bytes;
-    size_t
-        valid_offset; /* elements from the start of the frame's validity; it has nsteps * nchannels elements */
+    /* elements from the start of the frame's validity; it has nsteps * nchannels elements */
+    size_t valid_offset;
 };
 
 /* Number of parts of a frame: nzones when zoned, else 1. */

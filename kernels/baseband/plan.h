@@ -39,9 +39,8 @@ struct octet_job {
 
 struct br_baseband {
     enum br_backend backend;
-    size_t nchannels, npol, nbeams, ndishes, weight_channels;
-
     /* reference */
+    size_t nchannels, npol, nbeams, ndishes, weight_channels;
     int8_t *given_weights; /* [wf][P][B][D][2] */
     int32_t *given_shift;  /* [wf][P][B] */
 

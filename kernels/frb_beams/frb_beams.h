@@ -26,13 +26,14 @@ struct br_frb_beams_params {
     double spacing_m_m, spacing_n_m; /* metres */
     size_t nbeams;                   /* B */
     const double *beam;              /* [B][2] = x, y */
-    size_t beams_x, beams_y; /* B = beams_x * beams_y and beam (i, j) = i * beams_y + j has x from i, y from j
-                              * only: use the two-step product; 0, 0: arbitrary */
-    size_t max_steps;        /* the largest T of an execute, for scratch memory */
-    bool steered;            /* br_frb_beams_steer may be called: room for the weights of two sets of beams */
-    struct br_cuda *cuda;    /* BR_CUDA: where its work goes; must live longer than the plan */
-    bool portable;           /* BR_CUDA: the kernels for any GPU, also where there are others */
-    bool float32;            /* BR_CUDA: weights and products in float32, any beams: 15 to 20 times slower */
+    /* B = beams_x * beams_y and beam (i, j) = i * beams_y + j has x from i, y from j only: use the
+     * two-step product; 0, 0: arbitrary */
+    size_t beams_x, beams_y;
+    size_t max_steps;     /* the largest T of an execute, for scratch memory */
+    bool steered;         /* br_frb_beams_steer may be called: room for the weights of two sets of beams */
+    struct br_cuda *cuda; /* BR_CUDA: where its work goes; must live longer than the plan */
+    bool portable;        /* BR_CUDA: the kernels for any GPU, also where there are others */
+    bool float32;         /* BR_CUDA: weights and products in float32, any beams: 15 to 20 times slower */
 };
 
 struct br_frb_beams;

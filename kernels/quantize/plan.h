@@ -16,17 +16,15 @@ struct br_quantize {
     enum br_backend backend;
     size_t nchannels, nbeams, block;
     unsigned bits;
-    double levels_rms;
-
     /* cpu: see cpu.c; per beam of a chunk */
+    double levels_rms;
     float *row; /* one time step */
     float *pivot, *sum, *squares, *offset, *divisor;
     float *partial; /* [2][BEAMS] of sum and squares */
     int32_t *clamped;
     uint8_t *levels; /* [STEPS][BEAMS], then 8-bit or 4-bit codes */
-    const struct quantize_loops *loops;
-
     /* cuda: see gpu/launch.cu */
+    const struct quantize_loops *loops;
     struct br_cuda *cuda;
     struct br_quantize_gpu *gpu;
 };

@@ -81,8 +81,8 @@ struct br_stage {
     struct br_stage_counters counters;
     pthread_t thread;
     bool start_called, has_thread;
-    _Atomic uint64_t
-        process_since;      /* CLOCK_MONOTONIC when process was called, in ns; 0: it is not, or sleeps */
+    /* CLOCK_MONOTONIC when process was called, in ns; 0: it is not, or sleeps */
+    _Atomic uint64_t process_since;
     _Atomic bool ended;     /* process will not be called again */
     _Atomic bool completed; /* ... because all its input was worked off: its balance must add up */
 };

@@ -26,8 +26,8 @@ enum { LARGEST_TYPE = 4096 };
 
 struct br_plugins {
     struct plugin *loaded;
-    char **
-        directory; /* [ndirectories], in the order of search; those of the user before those of the installation */
+    /* [ndirectories], in the order of search; those of the user before those of the installation */
+    char **directory;
     size_t ndirectories, nuser;
     char **names; /* of br_plugins_names; NULL-terminated */
 };

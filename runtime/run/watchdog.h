@@ -6,8 +6,8 @@
 
 /* A thread that has been in one call for too long. */
 struct br_hang {
-    const struct br_stage
-        *stage;     /* whose work does not end: where a GPU is waited for, the one that holds it up */
+    /* whose work does not end: where a GPU is waited for, the one that holds it up */
+    const struct br_stage *stage;
     bool gpu;       /* it works on a GPU: it can be neither interrupted nor waited for */
     uint64_t since; /* CLOCK_MONOTONIC, in ns */
     char text[512]; /* what does not end, since when, and who waits; without the stage's name */

@@ -37,9 +37,9 @@ struct frb_grid {
 
     /* The stream: `cursor` is the base sample up to which input went into blocks. */
     bool running;
+    /* The output frame being filled: blocks [first_block, first_block + length), of which zone z has
+     * done[z]. */
     uint64_t cursor;
-    /* The output frame being filled: blocks [first_block, first_block + length), of which zone z has done[z].
-     */
     bool open;
     uint64_t start, first_block;
     size_t length, done[BR_MAX_ZONES];
@@ -225,9 +225,9 @@ static int start(struct br_stage *stage, void *self)
 {
     struct frb_grid *fg = self;
     const struct br_stream *in = br_stage_input(stage, 0);
-    enum br_backend backend;
     /* validity of a call, and a number for every block that it completes; each zone's begin at a multiple
      * of 256 */
+    enum br_backend backend;
     size_t upload = br_stream_max_validity(in) + 16 * in->nchannels * (fg->nblocks + 2) +
                     512 * in->nzones * (fg->nblocks / 64 + 2);
     int status = br_stage_backend(stage, upload, &backend, &fg->cuda);

@@ -35,9 +35,9 @@ struct peers {
     struct br_stage *stage;
     struct peer *peer; /* [count] */
     size_t count;
-    bool acks;      /* receivers answer one byte per message */
-    bool reconnect; /* go on without a peer that is lost, and try again; else its loss is the stage's failure
-                     */
+    bool acks; /* receivers answer one byte per message */
+    /* go on without a peer that is lost, and try again; else its loss is the stage's failure */
+    bool reconnect;
     double connect_s, stall_s, retry_s, idle_s, close_s;
     uint64_t stop_seen; /* when the pipeline was first seen to stop; 0: not yet */
 };

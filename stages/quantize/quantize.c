@@ -27,8 +27,8 @@ struct quantize {
     struct br_quantize *plan;
     struct br_cuda *cuda; /* NULL on the CPU */
     uint8_t *levels; /* on a GPU: a frame of levels in host memory, to pack a part of it; NULL on the CPU */
-    uint16_t
-        *gathered; /* [freq][block][beam]: a block that lies in several input frames; where the frames are */
+    /* [freq][block][beam]: a block that lies in several input frames; where the frames are */
+    uint16_t *gathered;
     uint8_t *gathered_valid; /* [freq][block] */
 
     /* When it does the work of frb_beams too: its input is I, and blocks that lie in one frame go through

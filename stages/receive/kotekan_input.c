@@ -40,8 +40,8 @@ struct kotekan_input {
     struct wire_counts counts;
     struct link link[LINKS];
     size_t row; /* bytes of a time step */
-    bool plain; /* E as the F-engine gives it, in rows; else time steps are placed wherever the array has them
-                 */
+    /* E as the F-engine gives it, in rows; else time steps are placed wherever the array has them */
+    bool plain;
     bool any;
     uint64_t cursor; /* the next sample to be written */
     /* The frame being filled. */

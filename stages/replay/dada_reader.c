@@ -256,8 +256,8 @@ struct slices {
     uint64_t offset;
     size_t bytes, slice;
     enum coding coding;
-    size_t cell; /* bytes of a channel's sample; with `valid`, cells in which nothing was written become
-                    missing */
+    /* bytes of a channel's sample; with `valid`, cells in which nothing was written become missing */
+    size_t cell;
     uint8_t *valid;
     atomic_int failed;
     struct br_error error; /* the first one */

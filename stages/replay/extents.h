@@ -44,8 +44,8 @@ struct extents {
     bool far;             /* frames are written past the caches */
     uint64_t first, last; /* base samples of one pass; last is exclusive */
     uint64_t passes;
-    unsigned threads;
     /* while running */
+    unsigned threads;
     uint64_t pass, cursor;
     uint64_t duplicates; /* channel-samples not counted yet */
     int *fd;             /* [files], -1: closed */

@@ -68,9 +68,9 @@ extern const struct replay_reader replay_arrays;  /* struct kotekan_arrays: kote
 struct segment {
     const char *path;
     uint64_t payload_offset;
-    uint64_t first;      /* base sample at the start of the payload */
-    uint64_t begin, end; /* base samples delivered from this file: later than `first` where an earlier file
-                            reaches over it */
+    uint64_t first; /* base sample at the start of the payload */
+    /* base samples delivered from this file: later than `first` where an earlier file reaches over it */
+    uint64_t begin, end;
     struct gaps gaps;
 };
 

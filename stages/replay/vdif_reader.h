@@ -91,28 +91,29 @@ struct vdif_reader {
     struct vdif_header like;
     size_t nchannels;        /* of a thread */
     size_t nbands, elements; /* of a band: [pol][dish] */
-    uint16_t *element_of;    /* [VDIF_MAX_THREADS] place among all elements, [band][pol][dish]; of those of a
-                                file's band, where files have bands */
-    uint64_t rate;           /* base samples per second */
-    size_t spread;           /* samples in a VDIF frame */
-    uint32_t shared[4];      /* what all frames have in common: see vdif_windows.c */
-    int64_t number0;         /* of the first frame, in its second, ... */
-    int64_t second_frames;   /* ... which has so many frames */
-    uint32_t second0;        /* second from which samples are counted, as in the headers, ... */
+    /* [VDIF_MAX_THREADS] place among all elements, [band][pol][dish]; of those of a file's band, where
+     * files have bands */
+    uint16_t *element_of;
+    uint64_t rate;             /* base samples per second */
+    size_t spread;             /* samples in a VDIF frame */
+    uint32_t shared[4];        /* what all frames have in common: see vdif_windows.c */
+    int64_t number0;           /* of the first frame, in its second, ... */
+    int64_t second_frames;     /* ... which has so many frames */
+    uint32_t second0;          /* second from which samples are counted, as in the headers, ... */
     int64_t sample_of_second0; /* ... and the base sample at its start (may be below 0) */
     uint64_t first, passes, max_gap;
     size_t nlanes;
     struct vdif_lane *lane;
-    unsigned threads;
     /* while running */
+    unsigned threads;
     uint64_t pass, shift, cursor, pass_end;
     struct vdif_seen *ahead; /* a ring would not do: they leave in any order */
     size_t nahead;
     struct vdif_cell *cell; /* [slots of a frame][nbands][elements] */
     uint64_t lost[3];       /* thread-samples not counted yet, by reason */
     uint64_t bad_frames, jumped;
-    struct pool *pool;
     /* of the round */
+    struct pool *pool;
     struct br_frame *out;
     uint64_t begin, end; /* base samples that are placed */
     uint64_t slot;       /* of cell[0] */

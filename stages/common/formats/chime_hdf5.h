@@ -31,9 +31,9 @@ struct chime_file {
     double freq_mhz;   /* NAN when the file does not say */
     double delta_time; /* seconds */
     uint64_t time0_fpga_count;
-    double time0_ctime, time0_ctime_offset; /* Unix seconds of the first sample, and what a double cannot hold
-                                               of it; NAN, 0 */
-    int64_t event_id;                       /* -1 when absent */
+    /* Unix seconds of the first sample, and what a double cannot hold of it; NAN, 0 */
+    double time0_ctime, time0_ctime_offset;
+    int64_t event_id; /* -1 when absent */
     struct chime_chunks chunks;
 };
 

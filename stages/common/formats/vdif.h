@@ -45,9 +45,9 @@ size_t vdif_samples(const struct vdif_header *header);
 
 /* What the first frames of a file say. */
 struct vdif_scan {
-    struct vdif_header first;    /* the first frame */
-    struct vdif_header earliest; /* of those looked at, but for a few whose times are far before all others:
-                                    these are corrupt */
+    struct vdif_header first; /* the first frame */
+    /* of those looked at, but for a few whose times are far before all others: these are corrupt */
+    struct vdif_header earliest;
     size_t nthreads;
     uint16_t thread[VDIF_MAX_THREADS]; /* ascending; without those of hardly a frame, which are corrupt */
     uint64_t frames;                   /* in the whole file, counting a truncated one */

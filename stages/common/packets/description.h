@@ -77,13 +77,14 @@ struct packet_description {
     unsigned nfields;
     struct packet_field field[PACKET_MAX_FIELDS];
 
-    struct packet_form
-        sequence;           /* a counter; the first time sample is base sample offset + samples x counter */
+    /* a counter; the first time sample is base sample offset + samples x counter */
+    struct packet_form sequence;
     unsigned sequence_bits; /* the counter starts again at 2^this, 1 to 64 */
     int64_t sequence_samples, sequence_offset;
     struct packet_form source; /* id of the sender */
-    struct packet_form stream; /* id of the channels: channel i of the packet is the F-engine's channel
-                                * channel_base + stream + channel_step x i */
+    /* id of the channels: channel i of the packet is the F-engine's channel channel_base + stream +
+     * channel_step x i */
+    struct packet_form stream;
     int64_t channel_base, channel_step;
 
     unsigned naxes; /* of the payload, slowest first */
@@ -94,8 +95,8 @@ struct packet_description {
     size_t nsamples, nchannels,
         ninputs; /* of a packet: length of time, of freq, and of the others together */
 
-    const char *
-        values; /* of packet_values: a nibble is value + 8, or two's complement; NULL: the node must say it */
+    /* of packet_values: a nibble is value + 8, or two's complement; NULL: the node must say it */
+    const char *values;
     const char *real; /* of packet_real: which nibble is the real part; NULL: the node must say it */
 
     struct br_rational sample_ns; /* base sample; {0, 0}: the pipeline's `stream:` says it */

@@ -29,8 +29,8 @@ struct l0_packet {
     unsigned version, counts_per_sample;
     uint64_t frame0_ns; /* 0 in version 1 */
     uint64_t count;     /* of the first sample */
-    unsigned nbeams, nfreq, nupfreq, nsteps;
     /* into the packet, at any address */
+    unsigned nbeams, nfreq, nupfreq, nsteps;
     const uint8_t *beam_ids, *freq_ids, *scales, *offsets, *data;
 };
 

@@ -33,10 +33,10 @@ struct frb_connection {
 struct frb_receiver {
     struct tcp_server server; /* its peers have the numbers of the connections */
     double handshake_s;       /* a peer that has not said its document by then is closed */
-    unsigned senders; /* without a document: how many to wait for; their channels together are those of the
-                           assembly */
-    unsigned window;  /* minichunks */
-    size_t max_bytes; /* of the assembly that a first sender may ask for; 0: any */
+    /* without a document: how many to wait for; their channels together are those of the assembly */
+    unsigned senders;
+    unsigned window;                   /* minichunks */
+    size_t max_bytes;                  /* of the assembly that a first sender may ask for; 0: any */
     struct frb_node_document document; /* whose freq_channels are all that are received */
     bool ready;                        /* the document is known and the assembly made */
     struct assembly assembly;

@@ -17,8 +17,8 @@
 enum { L0_BATCH = 64, L0_BUFFER = 9216, L0_BELIEVE = 8 };
 
 struct l0_receiver {
-    int fd;
     /* what is expected */
+    int fd;
     unsigned nupfreq, nsteps, counts_per_sample;
     uint64_t frame0_ns;
     size_t nbeams, ncoarse;

@@ -42,17 +42,17 @@ constexpr unsigned FOLLOWING =
 struct order_state {
     static constexpr unsigned SLOTS = TOGETHER + 1;
     unsigned long long ended[SLOTS]; /* blocks, of launches with that number modulo SLOTS */
-    unsigned long long
-        known; /* the last launch of which a block knows that nothing is between it and the one before */
+    /* the last launch of which a block knows that nothing is between it and the one before */
+    unsigned long long known;
     unsigned overlapping; /* launches, the last ones, that overlapped the one before: up to FOLLOWING */
 };
 
 /* Where a launch stands among those of its plan. */
 struct order {
     order_state *state;
-    unsigned long long number;
     /* where blocks are counted as they end: this launch's, those of the launch before and of the one
      * `depth` before; how many these are when they all have ended */
+    unsigned long long number;
     unsigned long long *ended;
     const unsigned long long *last, *oldest;
     unsigned long long last_blocks, oldest_blocks;

@@ -34,8 +34,8 @@ struct work {
     unsigned blocks;                    /* of 32 beams */
     unsigned pairs, octets;             /* of p; of q */
     unsigned stage_pairs, stage_octets; /* at most this many in a stage */
-    unsigned
-        stride_pieces; /* of a time step in a stage: an odd number of pieces, so that 8 rows use all banks */
+    /* of a time step in a stage: an odd number of pieces, so that 8 rows use all banks */
+    unsigned stride_pieces;
     unsigned step_tiles, beam_tiles;
     bool wide_in, wide_out; /* pieces of 16 bytes are aligned */
 };

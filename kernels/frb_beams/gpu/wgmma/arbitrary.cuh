@@ -276,8 +276,8 @@ __global__ void __launch_bounds__(THREADS, 1)
                     }
 #pragma unroll
                 for (int mb = 0; mb < MB; mb++) {
-                    unsigned word[4]; /* simd: t0  register: r1 r0 <-> j0 row3  thread: t4..t0 <-> row2 row1
-                                         row0 t2 t1 */
+                    /* simd: t0  register: r1 r0 <-> j0 row3  thread: t4..t0 <-> row2 row1 row0 t2 t1 */
+                    unsigned word[4];
 #pragma unroll
                     for (int i = 0; i < 4; i++) {
                         float x = sum[mb][(j + i / 2) * 4 + i % 2 * 2] * 0x1p-14f,

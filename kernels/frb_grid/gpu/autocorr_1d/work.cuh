@@ -89,13 +89,14 @@ struct lags_job {
     size_t row;
     const uint8_t *valid; /* [steps][valid_row] or NULL */
     size_t valid_row;
-    const unsigned *place; /* [M][NT][4], two each: frb_lags_byte of the cells of frb_lags_cell_n; those
-                            * without a dish have weight 0 */
-    unsigned gap;          /* see frb_lags_byte */
-    const uint2 *weights;  /* [F or 1][frb_lags_weight] */
-    const float *level;    /* [F or 1]: what intensities are multiplied by for the weights' scale */
-    const float *factor;   /* [blocks][F] or NULL: all are `unit` */
-    uint16_t *out;         /* [F][out_stride][cells] */
+    /* [M][NT][4], two each: frb_lags_byte of the cells of frb_lags_cell_n; those without a dish have
+     * weight 0 */
+    const unsigned *place;
+    unsigned gap;         /* see frb_lags_byte */
+    const uint2 *weights; /* [F or 1][frb_lags_weight] */
+    const float *level;   /* [F or 1]: what intensities are multiplied by for the weights' scale */
+    const float *factor;  /* [blocks][F] or NULL: all are `unit` */
+    uint16_t *out;        /* [F][out_stride][cells] */
     size_t out_stride;
     const uint8_t *before; /* [F][piece][kept]: bytes of the piece that was not complete; NULL: none, zeros */
     uint8_t *after;        /* the same of the last block, when it is not complete */

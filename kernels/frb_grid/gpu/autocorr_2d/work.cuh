@@ -58,8 +58,9 @@ struct small_job {
     size_t row;
     const uint8_t *valid; /* [steps][valid_row] or NULL */
     size_t valid_row;
-    const unsigned *dish; /* [L / 4][8]: those of four cells along, one byte each; cells without a dish have
-                           * some dish's number, and weight 0 */
+    /* [L / 4][8]: those of four cells along, one byte each; cells without a dish have some dish's number,
+     * and weight 0 */
+    const unsigned *dish;
     const uint4 *weights; /* [F or 1][P][L / 4][2][8], see frb_small_weight */
     const float *level;   /* [F or 1]: what intensities are multiplied by for the weights' scale */
     const float *scaled;  /* the same times `unit` */

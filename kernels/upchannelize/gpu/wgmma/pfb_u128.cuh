@@ -65,8 +65,8 @@ template <class S, bool MAPPED, bool MISSING> struct u128_filter {
     unsigned row, time, stage_to;
     size_t own;
     unsigned head; /* place in the ring of the window at hand */
-    const uint8_t
-        *next; /* e: shape (T, row) -> after the thread's offset: of the window that is staged next */
+    /* e: shape (T, row) -> after the thread's offset: of the window that is staged next */
+    const uint8_t *next;
     unsigned load_from; /* of an operand of ldmatrix: time 2 1 0 */
     size_t f, x;        /* channel, and sample in it, of the warpgroup's first sample */
     /* out: shape (T/U, F, U, X), contiguous
