@@ -72,7 +72,7 @@ struct br_stream {
     const struct br_telescope *telescope; /* NULL when the pipeline has none */
     size_t nbeams;                        /* length of the beam axis, 0 if there is none */
     const struct br_beam *beams; /* [nbeams] or NULL when directions are unknown (weights from a file) */
-    /* the beams are the product of beams_x values of x (slow) and beams_y of y (fast); 0, 0: not factorizable */
+    /* the beams are the product of beams_x values of x (slow) and beams_y of y (fast); 0, 0: they are none */
     size_t beams_x, beams_y;
     /* frames hold packets as they came: where each sample stands (stages/common/packets/layout.h); NULL:
      * frames are arrays */

@@ -44,7 +44,7 @@ size_t br_graph_bytes(const struct br_graph *graph)
 }
 
 /* --- the file's top level
- * ------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------------- */
 
 struct top_params {
     struct br_strings plugins;
@@ -85,7 +85,7 @@ static void add_plugins(struct br_graph *graph, const struct br_node *node, cons
 }
 
 /* --- stages
- * ----------------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------------- */
 
 static unsigned count_ports(const struct br_port *port)
 {
@@ -185,7 +185,7 @@ static int read_stages(struct br_graph *graph, const struct br_node *list, const
 }
 
 /* --- shapes
- * ----------------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------------- */
 
 /* Several inputs advance together: same samples, same frames. */
 static bool inputs_agree(struct br_stage *stage)
@@ -240,7 +240,7 @@ static void configure(struct br_graph *graph, struct br_stage *stage)
 }
 
 /* --- queues
- * ----------------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------------- */
 
 static int make_queues(struct br_graph *graph, struct br_error *error)
 {
@@ -260,7 +260,7 @@ static int make_queues(struct br_graph *graph, struct br_error *error)
 }
 
 /* --- the whole
- * ---------------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------------- */
 
 static void init_locks(struct br_graph *graph)
 {

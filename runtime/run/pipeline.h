@@ -26,7 +26,7 @@ int br_pipeline_finish(struct br_graph *graph, struct br_error *error);
 void *br_worker(void *stage);
 
 /* --- report.c
- * ----------------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------------- */
 
 /* The words of BR_LOSSES: what a counter is called, and what it says to people. */
 struct br_loss_words {
@@ -71,7 +71,7 @@ void br_report_progress(const struct br_graph *graph, const struct br_run_times 
                         size_t size);
 
 /* --- loop.c
- * -------------------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------------- */
 
 struct br_run_options {
     bool progress;          /* show the progress line */
@@ -85,7 +85,7 @@ struct br_run_options {
 int br_pipeline_run(struct br_graph *graph, const struct br_run_options *options);
 
 /* --- reference.c
- * ------------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------------- */
 
 /* A stage's description from its descriptor: for a terminal, or as Markdown for the stage reference. */
 void br_reference_print(const struct br_stage_type *type, bool markdown, FILE *out);

@@ -57,7 +57,7 @@ void br_stage_get_totals(const struct br_stage *stage, struct br_stage_totals *t
 }
 
 /* --- the balance
- * ---------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------------- */
 
 static bool reader_balances(const struct br_link *link, const struct br_queue_counters *q, FILE *out)
 {
@@ -130,7 +130,7 @@ static double real_time_factor(const struct br_run_times *times)
 }
 
 /* --- for people
- * ------------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------------- */
 
 static void print_losses(const struct br_stage *stage, FILE *out)
 {
@@ -278,7 +278,7 @@ void br_report_progress(const struct br_graph *graph, const struct br_run_times 
 }
 
 /* --- for programs
- * -------------------------------------------------------------------------------------------------------------- */
+ * ---------------------------------------------------------------------------------------------------- */
 
 static void json_string(FILE *out, const char *text)
 {

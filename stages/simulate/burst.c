@@ -94,7 +94,7 @@ int burst_make(struct burst *burst, const struct burst_params *p, const int16_t 
     fftw_plan forward = NULL, backward = NULL;
     int status = BR_OK;
     if (work != NULL) {
-        fftw_make_planner_thread_safe(); /* the planner is one for the whole process: other stages plan, too */
+        fftw_make_planner_thread_safe(); /* one planner for the whole process: other stages plan, too */
         forward = fftw_plan_dft_1d((int)length, work, work, FFTW_FORWARD, FFTW_ESTIMATE);
         backward = fftw_plan_dft_1d((int)length, work, work, FFTW_BACKWARD, FFTW_ESTIMATE);
     }
