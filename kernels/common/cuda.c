@@ -125,7 +125,7 @@ void *br_cuda_stream(const struct br_cuda *cuda)
     return cuda->stream;
 }
 
-/* A round ends when the next begins: its event then stands behind all that uses it. */
+/* A round ends when the next begins: its event then comes after all that uses it. */
 void br_cuda_begin(struct br_cuda *cuda)
 {
     if (cuda->room == 0 || cuda->filled == 0) return; /* nothing was uploaded in this round: it goes on */

@@ -23,7 +23,7 @@ __device__ __forceinline__ unsigned lane_again()
     return lane;
 }
 
-/* What stands where a sample is missing: (-8, -8), which no quantizer writes. */
+/* The byte of a missing sample: (-8, -8), which no quantizer writes. */
 constexpr unsigned MISSING_INT4 = 0x88u;
 
 /* ---- int4+4 ---- */

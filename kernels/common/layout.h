@@ -1,10 +1,11 @@
 /* layout.h - what layouts of shared memory and register assignments are written with.
  *
- * A kernel's layouts are plain functions in kernels/KERNEL/layout.h, compiled for the host and the device:
+ * A kernel's layouts are plain functions in kernels/KERNEL/gpu/layout.h or gpu/METHOD/layout.h, compiled for
+ * the host and the device:
  *
  *   static inline BR_HD unsigned kernel_place(unsigned row, unsigned column) { ... }
  *
- * The kernel calls them, and so does tools/layouts/KERNEL.c, which tries every access of every variant on
+ * The kernel calls them, and so does tools/layouts/NAME.c, which tries every access of every variant on
  * the CPU. Such a header is both C17 and CUDA C++: no namespaces, no templates; what a variant fixes is an
  * argument, and folds away. */
 #ifndef BEAMRING_KERNELS_COMMON_LAYOUT_H

@@ -3,14 +3,14 @@
  *
  * Fine channels u and U-1-u have conjugate phases: with C and S the sums of cos and sin of the phase times
  * the field, X[u] = C + i S and X[U-1-u] = C - i S. So matrices hold cos and sin only, the field's parts
- * stand in columns of their own, and there are half as many products as in a complex transform. All sums
- * are float16.
+ * have columns of their own, and there are half as many products as in a complex transform. All sums are
+ * float16.
  *
  * Integers become float16 without a conversion: n in the last bits is n 2^-24, a subnormal, with which
  * tensor cores and multiplications are as fast as with any other number. A nibble with its sign bit
- * flipped is so 8 + re, and, left in the upper half of its byte, 16 (8 + im): imaginary parts are 16 times
- * as large until C and S meet. Of sums, 8 times all coefficients is taken off by what they begin with. The
- * other way the product of a sum with `ratio` is rounded to an integer by being so small. */
+ * inverted is therefore 8 + re, and, left in the upper half of its byte, 16 (8 + im): imaginary parts are 16
+ * times as large until C and S meet. The accumulators begin with minus 8 times all coefficients. The other
+ * way, the product of a sum with `ratio` is so small that it is rounded to an integer. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_GPU_CONVERT_CUH
 #define BEAMRING_KERNELS_UPCHANNELIZE_GPU_CONVERT_CUH
 
@@ -211,7 +211,7 @@ __device__ __forceinline__ const uint8_t *field_row(const tensor_work &w, int t)
                  : w.e + static_cast<size_t>(t) * w.row;
 }
 
-/* 4 bytes wherever they stand. */
+/* 4 bytes from any address. */
 __device__ __forceinline__ unsigned load_bytes(const uint8_t *from)
 {
     return static_cast<unsigned>(__ldg(from)) | static_cast<unsigned>(__ldg(from + 1)) << 8 |

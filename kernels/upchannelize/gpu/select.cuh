@@ -13,7 +13,7 @@ namespace
 {
 
 constexpr int MOST_LAGS = 8;
-/* Outputs beyond this many levels would leave the range in which adding 1536 rounds. */
+/* Sums may be so many levels: from 2048 on, float16 numbers are more than a level apart. */
 constexpr double TENSOR_LEVELS = 1400;
 
 /* Whether a plan's shape and gain suit the tensor cores. A call's alignment is no criterion: all calls of a

@@ -7,7 +7,7 @@
  *
  * What a launch may leave out is the wait for launches of its own plan that touch nothing of what it reads
  * or writes: the host compares addresses with those of the last TOGETHER launches. What the host cannot
- * know is whether these stand right before it in the stream, or whether there is something else between,
+ * know is whether these are right before it in the stream, or whether there is something else between,
  * which has to be waited for. The device finds out:
  *
  * - A launch lets the next one begin only once it knows that everything before it has ended, but for
@@ -22,7 +22,7 @@
  * another plan) is waited for as always. Other kernels of these streams that let the next one begin early
  * must keep to the first rule, too: they wait first.
  *
- * A frame that stands alone is done soonest by as many blocks as there are multiprocessors. Where frames
+ * A frame alone is done soonest by as many blocks as there are multiprocessors. Where frames
  * follow each other it is better that few blocks do more of each, since these lose the time of a begin and
  * an end less often, and the next frames' blocks take the other multiprocessors. Only the device knows
  * which it is: it tells the host, which reads that, without waiting, when it launches the next frame. */
@@ -47,7 +47,7 @@ struct order_state {
     unsigned overlapping; /* launches, the last ones, that overlapped the one before: up to FOLLOWING */
 };
 
-/* Where a launch stands among those of its plan. */
+/* A launch's place among those of its plan. */
 struct order {
     order_state *state;
     /* where blocks are counted as they end: this launch's, those of the launch before and of the one

@@ -143,8 +143,8 @@ template <int U> __device__ __forceinline__ int place(int word, int second)
     return second * shape<U>::W + (word ^ second << 2);
 }
 
-/* What a thread has of the input: rows j' + k N of a block, V samples from `at` of the row. What is beyond
- * the end of the row stands for its last samples: it is filtered and then not stored. */
+/* What a thread has of the input: rows j' + k N of a block, V samples from `at` of the row. Beyond the
+ * end of the row it takes the last samples: these are filtered and then not stored. */
 struct position {
     int step; /* j' */
     int at;
