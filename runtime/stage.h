@@ -103,7 +103,7 @@ struct br_stage_type {
     /* Says what `start` is going to reserve, for `beamring check` and the statistics: memory of some size,
      * such as tables, plans and buffers. Called after configure, when it is settled where the stage runs;
      * it must not reserve anything. NULL: nothing worth mentioning. */
-    void (*memory)(const struct br_stage *stage, const void *self, struct br_memory *memory);
+    void (*memory)(struct br_stage *stage, void *self, struct br_memory *memory);
 };
 
 #define BR_STAGE_EXPORT __attribute__((visibility("default"))) const struct br_stage_type beamring_stage
@@ -204,6 +204,10 @@ BR_API void br_stage_note(struct br_stage *stage, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 BR_API void br_stage_warn(struct br_stage *stage, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* Says what the stage holds in fact, once that is known, for the statistics; NULL at its end. From start
+ * or stop. */
+BR_API void br_stage_holds(struct br_stage *stage, const struct br_memory *memory);
 
 /* --- for process
  * ---------------------------------------------------------------------------------------------------- */

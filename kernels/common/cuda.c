@@ -10,13 +10,20 @@
 
 /* Rounds: so many executes with uploads may be enqueued ahead of the device, which is several frames of a
  * pipeline. */
-enum { ROUNDS = 32, ALIGN = 256 };
+enum { ROUNDS = BR_CUDA_ROUNDS, ALIGN = BR_CUDA_ALIGN };
 
 /* One round of uploads: what the device has yet to read stays in `pinned` until `done`. */
 struct round {
     uint8_t *pinned, *device;
     cudaEvent_t done;
     bool used; /* `done` was recorded */
+};
+
+/* Device memory that was handed out: CUDA does not say how large it is when it comes back. */
+struct held {
+    struct held *next;
+    void *memory;
+    size_t bytes;
 };
 
 struct br_cuda {
@@ -27,6 +34,8 @@ struct br_cuda {
     unsigned now;
     size_t room, filled;
     unsigned long long *counter;
+    struct held *held;
+    size_t held_device, held_locked;
     char failure[256]; /* of the first failing call; empty: none */
 };
 
@@ -73,6 +82,7 @@ static int set_up(struct br_cuda *cuda, struct br_why *why)
              br_cuda_ok(cuda,
                         cudaEventCreateWithFlags(&r->done, cudaEventDisableTiming | cudaEventBlockingSync),
                         "cudaEventCreateWithFlags");
+        if (ok) cuda->held_locked += cuda->room;
     }
     if (!ok) return br_because(why, "%s", cuda->failure);
     cuda->counter = br_cuda_alloc(cuda, sizeof *cuda->counter, why);
@@ -85,7 +95,7 @@ int br_cuda_create(struct br_cuda **result, int device, void *stream, size_t upl
     if (cuda == NULL) return br_because(why, "no memory");
     cuda->device = device;
     cuda->stream = stream;
-    cuda->room = upload_bytes > 0 ? (upload_bytes + 16 * ALIGN) / ALIGN * ALIGN : 0;
+    cuda->room = br_cuda_room(upload_bytes);
     if (set_up(cuda, why) == 0) return 0;
     br_cuda_destroy(cuda);
     *result = NULL;
@@ -104,7 +114,44 @@ void br_cuda_destroy(struct br_cuda *cuda)
     }
     cudaFree(cuda->counter);
     if (cuda->own_stream) cudaStreamDestroy(cuda->stream);
+    while (cuda->held != NULL) {
+        struct held *h = cuda->held;
+        cuda->held = h->next;
+        free(h);
+    }
     free(cuda);
+}
+
+size_t br_cuda_held_device(const struct br_cuda *cuda)
+{
+    return cuda->held_device;
+}
+
+size_t br_cuda_held_locked(const struct br_cuda *cuda)
+{
+    return cuda->held_locked;
+}
+
+/* Counts memory in; without a record of it (no memory for that) it is not counted out. */
+static void hold(struct br_cuda *cuda, void *memory, size_t bytes)
+{
+    struct held *h = malloc(sizeof *h);
+    cuda->held_device += bytes;
+    if (h == NULL) return;
+    *h = (struct held){cuda->held, memory, bytes};
+    cuda->held = h;
+}
+
+static void let_go(struct br_cuda *cuda, const void *memory)
+{
+    for (struct held **at = &cuda->held; *at != NULL; at = &(*at)->next) {
+        struct held *h = *at;
+        if (h->memory != memory) continue;
+        cuda->held_device -= h->bytes;
+        *at = h->next;
+        free(h);
+        return;
+    }
 }
 
 int br_cuda_device(const struct br_cuda *cuda)
@@ -158,7 +205,10 @@ void *br_cuda_alloc(struct br_cuda *cuda, size_t bytes, struct br_why *why)
     void *memory = NULL;
     cudaError_t status = cudaMalloc(&memory, bytes);
     if (status == cudaSuccess) status = cudaMemsetAsync(memory, 0, bytes, cuda->stream);
-    if (status == cudaSuccess) return memory;
+    if (status == cudaSuccess) {
+        hold(cuda, memory, bytes);
+        return memory;
+    }
     size_t available = 0, total = 0;
     (void)cudaGetLastError();
     cudaMemGetInfo(&available, &total);
@@ -173,6 +223,7 @@ void br_cuda_free(struct br_cuda *cuda, void *memory)
 {
     if (memory == NULL) return;
     cudaStreamSynchronize(cuda->stream);
+    let_go(cuda, memory);
     cudaFree(memory);
 }
 
@@ -185,6 +236,7 @@ void *br_cuda_table(struct br_cuda *cuda, const void *host, size_t bytes, struct
     if (status == cudaSuccess) return memory;
     br_because(why, "copying a table of %zu bytes to device %d: cudaMemcpyAsync failed: %s", bytes,
                cuda->device, cudaGetErrorString(status));
+    let_go(cuda, memory);
     cudaFree(memory);
     return NULL;
 }

@@ -32,6 +32,18 @@ int br_cuda_devices(struct br_why *why);
  * the calling thread. -1 with `why` on failure. */
 int br_cuda_create(struct br_cuda **cuda, int device, void *stream, size_t upload_bytes, struct br_why *why);
 
+/* Locked host memory, and as much of the device, that br_cuda_create takes for such uploads: several executes may be
+ * enqueued ahead of the device. */
+enum { BR_CUDA_ROUNDS = 32, BR_CUDA_ALIGN = 256 };
+static inline size_t br_cuda_room(size_t upload_bytes)
+{
+    return upload_bytes > 0 ? (upload_bytes + 16 * BR_CUDA_ALIGN) / BR_CUDA_ALIGN * BR_CUDA_ALIGN : 0;
+}
+
+/* Bytes that are held through it now: of the device, and of locked host memory. */
+size_t br_cuda_held_device(const struct br_cuda *cuda);
+size_t br_cuda_held_locked(const struct br_cuda *cuda);
+
 /* Waits for its stream first. Plans made with it go before it. NULL is allowed. */
 void br_cuda_destroy(struct br_cuda *cuda);
 

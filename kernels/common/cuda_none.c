@@ -14,6 +14,18 @@ int br_cuda_create(struct br_cuda **cuda, int device, void *stream, size_t uploa
     return br_because(why, "device %d: this beamring was built without CUDA", device);
 }
 
+size_t br_cuda_held_device(const struct br_cuda *cuda)
+{
+    (void)cuda;
+    return 0;
+}
+
+size_t br_cuda_held_locked(const struct br_cuda *cuda)
+{
+    (void)cuda;
+    return 0;
+}
+
 /* Without a br_cuda nobody comes here; a program that links against a plan still needs the names. */
 void br_cuda_destroy(struct br_cuda *cuda)
 {

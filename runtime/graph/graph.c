@@ -43,6 +43,31 @@ size_t br_graph_bytes(const struct br_graph *graph)
     return bytes;
 }
 
+struct br_memory br_graph_queue_memory(const struct br_graph *graph, int device)
+{
+    struct br_memory memory = {.device = br_graph_device_bytes(graph, device)};
+    size_t nedges = br_graph_nedges(graph);
+    for (size_t i = 0; i < nedges; i++) {
+        const struct br_edge *edge = br_graph_edge(graph, i);
+        if (edge->queue == NULL) continue;
+        *(edge->place.space == BR_SPACE_PINNED ? &memory.locked : &memory.host) +=
+            br_queue_bytes(edge->queue);
+    }
+    return memory;
+}
+
+struct br_memory br_graph_memory(const struct br_graph *graph, int device)
+{
+    struct br_memory memory = br_graph_queue_memory(graph, device);
+    for (size_t s = 0; s < graph->nstages; s++) {
+        const struct br_stage *stage = &graph->stage[s];
+        memory.host += stage->memory.host;
+        memory.locked += stage->memory.locked;
+        if (stage->device == device) memory.device += stage->memory.device;
+    }
+    return memory;
+}
+
 /* --- the file's top level
  * ---------------------------------------------------------------------------------------------------- */
 
@@ -311,7 +336,11 @@ int br_graph_build(struct br_graph **result, struct br_config *config, struct br
     br_graph_insert_transfers(graph);
     bool *placed = br_config_alloc(config, graph->nstages * sizeof *placed);
     br_graph_sort(graph, placed); /* it had an order before, and transfers only lengthen paths */
-    for (size_t s = 0; s < graph->nstages; s++) graph->stage[s].phase = BR_PHASE_RUN;
+    for (size_t s = 0; s < graph->nstages; s++) {
+        struct br_stage *stage = &graph->stage[s];
+        stage->phase = BR_PHASE_RUN;
+        if (stage->type->memory != NULL) stage->type->memory(stage, stage->self, &stage->memory);
+    }
     return make_queues(graph, error);
 }
 

@@ -76,6 +76,9 @@ struct br_stage {
     struct br_stage *absorbed,
         *absorbed_by; /* the stage whose work it does too; the stage that does its work */
 
+    struct br_memory memory; /* that it said it would reserve */
+    struct br_memory held;   /* that it said it holds; all 0: it did not say */
+
     enum br_stage_phase phase;
     struct br_error error; /* of start, process or stop */
     struct br_stage_counters counters;
@@ -127,9 +130,14 @@ void br_graph_destroy(struct br_graph *graph);
 size_t br_graph_nedges(const struct br_graph *graph);
 struct br_edge *br_graph_edge(const struct br_graph *graph, size_t i);
 
-/* Bytes that all queues reserve when the run starts: of the host, and of a device. */
+/* Bytes that all queues reserve when the run starts: of the host (locked or not), and of a device. */
 size_t br_graph_bytes(const struct br_graph *graph);
 size_t br_graph_device_bytes(const struct br_graph *graph, int device);
+
+/* What queues (and what queues and stages) reserve together when the run starts; `device` counts the memory of one
+ * device. CUDA's own memory, some hundreds of MiB on each device, is not in it. */
+struct br_memory br_graph_queue_memory(const struct br_graph *graph, int device);
+struct br_memory br_graph_memory(const struct br_graph *graph, int device);
 
 /* --- parts of br_graph_build in files of their own
  * ------------------------------------------------------------------------ */

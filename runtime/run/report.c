@@ -294,6 +294,13 @@ static void json_string(FILE *out, const char *text)
     fputc('"', out);
 }
 
+static void json_memory(const char *name, const struct br_memory *memory, FILE *out)
+{
+    if (memory->host + memory->locked + memory->device == 0) return;
+    fprintf(out, ", \"%s\": {\"host\": %zu, \"locked\": %zu, \"device\": %zu}", name, memory->host,
+            memory->locked, memory->device);
+}
+
 static void json_stage(const struct br_stage *stage, FILE *out)
 {
     struct br_stage_totals t;
@@ -314,6 +321,8 @@ static void json_stage(const struct br_stage *stage, FILE *out)
     if (stage->device >= 0)
         fprintf(out, ", \"device\": %d, \"gpu_s\": %.6f", stage->device,
                 t.gpu_ns_per_call * 1e-9 * (double)t.calls);
+    json_memory("memory", &stage->memory, out);
+    json_memory("held", &stage->held, out);
     fprintf(out,
             ", \"busy_s\": %.6f, \"cpu_s\": %.6f, \"wait_in_s\": %.6f, \"wait_out_s\": %.6f, \"lost\": {",
             (double)t.busy_ns * 1e-9, (double)t.cpu_ns * 1e-9, (double)t.wait_in_ns * 1e-9,

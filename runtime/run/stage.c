@@ -170,6 +170,11 @@ void br_stage_count_saturated(struct br_stage *stage, uint64_t values)
     if (values > 0) add(&stage->counters.saturated, values);
 }
 
+void br_stage_holds(struct br_stage *stage, const struct br_memory *memory)
+{
+    stage->held = memory != NULL ? *memory : (struct br_memory){0};
+}
+
 void br_stage_count_lost(struct br_stage *stage, enum br_loss reason, uint64_t samples)
 {
     if ((unsigned)reason >= BR_LOSS_COUNT) reason = BR_LOST_OTHER; /* a plugin newer than this beamring */

@@ -168,6 +168,17 @@ static int configure(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
+/* The weights, int8+8 with their sums, as they were given and as the plan holds them. */
+static void memory(struct br_stage *stage, void *self, struct br_memory *m)
+{
+    const struct baseband_beamform *bb = self;
+    const struct br_weights *w = &bb->weights;
+    size_t rows = w->nfreq * w->npol * w->nbeams;
+    br_stage_uploads_memory(stage, br_stream_max_validity(br_stage_input(stage, 0)), m);
+    br_stage_buffer_memory(stage, rows * (2 * w->ndishes + 16), m);
+    m->host += rows * (2 * w->ndishes + sizeof *w->shift);
+}
+
 static int start(struct br_stage *stage, void *self)
 {
     struct baseband_beamform *bb = self;
@@ -188,7 +199,7 @@ static int start(struct br_stage *stage, void *self)
     p.cuda = bb->cuda;
     if (br_baseband_create(&bb->plan, backend, &p, &why) != 0)
         return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
-    return BR_OK;
+    return br_stage_gpu_holds(stage, bb->cuda);
 }
 
 static int process(struct br_stage *stage, void *self, const struct br_io *io)
@@ -258,5 +269,6 @@ BR_STAGE_EXPORT = {
     .configure = configure,
     .start = start,
     .process = process,
+    .memory = memory,
     .stop = stop,
 };

@@ -116,6 +116,26 @@ static int configure(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
+/* Validity, of one step more beside a loss, and the directions that steering uploads at most. */
+static size_t upload_bytes(const struct br_stream *out)
+{
+    return out->nchannels * (out->array.axis[1].length + 1) + 4 * out->nbeams * sizeof(float);
+}
+
+/* Of every channel the weights of both axes, complex float32: 2M for each beam (of a grid of beams, for each of its
+ * rows) and 2N likewise; two sets where beams are steered. */
+static void memory(struct br_stage *stage, void *self, struct br_memory *m)
+{
+    const struct frb_beams *fb = self;
+    const struct br_stream *out = br_stage_output(stage, 0);
+    bool grid = out->beams_x > 0;
+    size_t weights = 2 * out->telescope->grid_m * (grid ? out->beams_x : out->nbeams) +
+                     2 * out->telescope->grid_n * (grid ? out->beams_y : out->nbeams);
+    br_stage_uploads_memory(stage, upload_bytes(out), m);
+    br_stage_buffer_memory(stage,
+                           (fb->steer.count > 0 ? 2 : 1) * out->nchannels * weights * 2 * sizeof(float), m);
+}
+
 static int start(struct br_stage *stage, void *self)
 {
     struct frb_beams *fb = self;
@@ -137,13 +157,12 @@ static int start(struct br_stage *stage, void *self)
                                     .steered = fb->steer.count > 0,
                                     .float32 = strcmp(fb->precision, "float32") == 0};
     enum br_backend backend;
-    size_t directions = 2 * p.nbeams * 2 * sizeof(float); /* that steering uploads, at most */
-    int status = br_stage_backend(stage, out->nchannels * p.max_steps + directions, &backend, &fb->cuda);
+    int status = br_stage_backend(stage, upload_bytes(out), &backend, &fb->cuda);
     if (status != BR_OK) return status;
     p.cuda = fb->cuda;
     if (br_frb_beams_create(&fb->plan, backend, &p, &why) != 0)
         return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
-    return BR_OK;
+    return br_stage_gpu_holds(stage, fb->cuda);
 }
 
 /* Number of the output step that begins at or after a sample. */
@@ -224,5 +243,6 @@ BR_STAGE_EXPORT = {
     .configure = configure,
     .start = start,
     .process = process,
+    .memory = memory,
     .stop = stop,
 };

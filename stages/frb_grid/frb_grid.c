@@ -221,16 +221,32 @@ static int configure(struct br_stage *stage, void *self)
     return status;
 }
 
+/* Validity of a call, and a number for every block that it completes; each zone's begin at a multiple of 256. */
+static size_t upload_bytes(const struct frb_grid *fg, const struct br_stream *in)
+{
+    return br_stream_max_validity(in) + 16 * in->nchannels * (fg->nblocks + 2) +
+           512 * in->nzones * (fg->nblocks / 64 + 2);
+}
+
+/* A row of the output; of every channel the sums of a block and of its parts, 2M x 2N each; and the weights of the
+ * grid's cells, of every channel where the gains are. */
+static void memory(struct br_stage *stage, void *self, struct br_memory *m)
+{
+    const struct frb_grid *fg = self;
+    const struct br_stream *in = br_stage_input(stage, 0);
+    size_t weights = fg->gain_channels > 1 ? in->nchannels : 1;
+    br_stage_uploads_memory(stage, upload_bytes(fg, in), m);
+    br_stage_buffer_memory(stage, fg->nblocks * fg->cells * sizeof *fg->row, m);
+    br_stage_buffer_memory(stage, 2 * in->nchannels * fg->cells * sizeof(float), m);
+    br_stage_buffer_memory(stage, weights * in->nzones * fg->cells * 2 * sizeof(float), m);
+}
+
 static int start(struct br_stage *stage, void *self)
 {
     struct frb_grid *fg = self;
     const struct br_stream *in = br_stage_input(stage, 0);
-    /* validity of a call, and a number for every block that it completes; each zone's begin at a multiple
-     * of 256 */
     enum br_backend backend;
-    size_t upload = br_stream_max_validity(in) + 16 * in->nchannels * (fg->nblocks + 2) +
-                    512 * in->nzones * (fg->nblocks / 64 + 2);
-    int status = br_stage_backend(stage, upload, &backend, &fg->cuda);
+    int status = br_stage_backend(stage, upload_bytes(fg, in), &backend, &fg->cuda);
     if (status != BR_OK) return status;
     fg->row = br_stage_scratch(stage, fg->cuda, fg->nblocks * fg->cells * sizeof *fg->row);
     if (fg->row == NULL) return BR_E_NO_MEMORY;
@@ -243,7 +259,7 @@ static int start(struct br_stage *stage, void *self)
             status = br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
     }
     free_weights(fg);
-    return status;
+    return status == BR_OK ? br_stage_gpu_holds(stage, fg->cuda) : status;
 }
 
 static void open_frame(struct frb_grid *fg, uint64_t start)
@@ -410,5 +426,6 @@ BR_STAGE_EXPORT = {
     .configure = configure,
     .start = start,
     .process = process,
+    .memory = memory,
     .stop = stop,
 };

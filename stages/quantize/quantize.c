@@ -138,6 +138,30 @@ static int start_forming(struct br_stage *stage, struct quantize *q)
     return q->formed == NULL ? BR_E_NO_MEMORY : BR_OK;
 }
 
+/* Validity of a frame and of a block. */
+static size_t upload_bytes(const struct br_stage *stage, const struct quantize *q)
+{
+    return br_stream_max_validity(br_stage_input(stage, 0)) + q->nchannels * (size_t)q->block;
+}
+
+/* A block of the input and its validity, on a GPU its levels too; and where it forms the beams, a frame of them and of
+ * every channel the weights of both axes, complex float32. */
+static void memory(struct br_stage *stage, void *self, struct br_memory *m)
+{
+    const struct quantize *q = self;
+    const struct br_stream *j = q->beams;
+    size_t cells = q->nchannels * (size_t)q->block;
+    br_stage_uploads_memory(stage, upload_bytes(stage, q), m);
+    br_stage_buffer_memory(stage, cells * q->nbeams * sizeof *q->gathered, m);
+    m->host += cells + (br_stage_device(stage) >= 0 ? cells * q->nbeams : 0);
+    if (j == NULL) return;
+    size_t weights = 2 * j->telescope->grid_m * (j->beams_x > 0 ? j->beams_x : j->nbeams) +
+                     2 * j->telescope->grid_n * (j->beams_x > 0 ? j->beams_y : j->nbeams);
+    br_stage_buffer_memory(stage,
+                           j->nchannels * (j->array.axis[1].length + 1) * j->nbeams * sizeof *q->formed, m);
+    br_stage_buffer_memory(stage, j->nchannels * weights * 2 * sizeof(float), m);
+}
+
 static int start(struct br_stage *stage, void *self)
 {
     struct quantize *q = self;
@@ -149,8 +173,7 @@ static int start(struct br_stage *stage, void *self)
                                    .bits = (unsigned)q->bits,
                                    .levels_rms = q->levels_rms};
     enum br_backend backend;
-    int status =
-        br_stage_backend(stage, br_stream_max_validity(br_stage_input(stage, 0)) + cells, &backend, &q->cuda);
+    int status = br_stage_backend(stage, upload_bytes(stage, q), &backend, &q->cuda);
     if (status != BR_OK) return status;
     p.cuda = q->cuda;
     q->gathered = br_stage_scratch(stage, q->cuda, values * sizeof *q->gathered);
@@ -161,7 +184,8 @@ static int start(struct br_stage *stage, void *self)
         return br_no_memory(stage, values + cells);
     if (br_quantize_create(&q->plan, backend, &p, &why) != 0)
         return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
-    return q->beams != NULL ? start_forming(stage, q) : BR_OK;
+    status = q->beams != NULL ? start_forming(stage, q) : BR_OK;
+    return status == BR_OK ? br_stage_gpu_holds(stage, q->cuda) : status;
 }
 
 /* Moves steps [begin, fill) of all rows of a whole block together, into a frame of just these: elements only
@@ -343,5 +367,6 @@ BR_STAGE_EXPORT = {
     .configure = configure,
     .start = start,
     .process = process,
+    .memory = memory,
     .stop = stop,
 };

@@ -156,6 +156,23 @@ static int configure(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
+/* The block at the end of a frame, and each zone's history: M blocks of U samples, on a GPU twice. */
+static void memory(struct br_stage *stage, void *self, struct br_memory *m)
+{
+    const struct upchannelize *up = self;
+    const struct br_stream *in = br_stage_input(stage, 0);
+    size_t copies = br_stage_device(stage) >= 0 ? 2 : 1;
+    br_stage_uploads_memory(stage, br_stream_max_validity(in), m);
+    br_stage_buffer_memory(stage, up->boundary * in->nchannels * up->spectators, m);
+    m->host += up->boundary * in->nchannels;
+    for (unsigned z = 0; z < up->nzones; z++)
+        if (up->coarse[z].factor > 1)
+            br_stage_buffer_memory(stage,
+                                   copies * (size_t)up->taps * up->coarse[z].factor *
+                                       up->coarse[z].nchannels * up->spectators,
+                                   m);
+}
+
 static int start(struct br_stage *stage, void *self)
 {
     struct upchannelize *up = self;
@@ -186,7 +203,7 @@ static int start(struct br_stage *stage, void *self)
         if (br_upchannelize_create(&up->plan[z], backend, &p, &why) != 0)
             return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
     }
-    return BR_OK;
+    return br_stage_gpu_holds(stage, up->cuda);
 }
 
 /* One zone's part of a frame; first, left: base samples. `call` is complete but for nsteps. */
@@ -325,5 +342,6 @@ BR_STAGE_EXPORT = {
     .configure = configure,
     .start = start,
     .process = process,
+    .memory = memory,
     .stop = stop,
 };

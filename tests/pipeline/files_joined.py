@@ -274,11 +274,11 @@ def test_memory():
   - {stage: replay, files: "x.*", out: field}
   - {stage: record, in: field, directory: out, prefix: y}
 """
-            queues, resident = harness.queues_and_resident(d, text)
+            promised, resident = harness.promised_and_resident(d, text)
             written = sum(os.path.getsize(os.path.join(d, "out", f)) for f in os.listdir(os.path.join(d, "out")))
-            print(f"{make.__name__[6:]}: queues {queues / 2**20:.1f} MiB, resident {resident / 2**20:.1f} MiB, written {written / 2**20:.0f} MiB")
+            print(f"{make.__name__[6:]}: promised {promised / 2**20:.1f} MiB, resident {resident / 2**20:.1f} MiB, written {written / 2**20:.0f} MiB")
             assert written >= BYTES - (1 << 20)
-            assert resident <= queues + ROOM, (make.__name__, queues, resident)
+            assert resident <= promised + ROOM, (make.__name__, promised, resident)
 
 
 if __name__ == "__main__":

@@ -45,17 +45,26 @@ def run(directory, text, *args, status=0, command="run", name="pipeline.yaml", *
     return result
 
 
-def queues_and_resident(directory, text):
-    """Bytes that `check` says the queues need, and the most that were resident while the pipeline ran."""
+def memory_of(directory, text):
+    """What `check` says of memory: by name of a stage, and `queues` and `together`, the bytes of [host, locked, GPU]."""
     units = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
     checked = run(directory, text, command="check")
-    total = re.search(r"total queue memory[: ]+([0-9.]+) (B|KiB|MiB|GiB)", checked.out)
-    assert total, checked
+    table = checked.out[checked.out.index("  memory "):]
+    rows = {}
+    for line in table.splitlines()[1:]:
+        size = re.findall(r"([0-9.]+) (B|KiB|MiB|GiB)(?= |$)", line)
+        rows[line.split()[0]] = [float(value) * units[unit] for value, unit in size[:3]]
+    return rows
+
+
+def promised_and_resident(directory, text):
+    """Bytes of the host that `check` says queues and stages need, and the most that were resident while the pipeline ran."""
+    promised = sum(memory_of(directory, text)["together"][:2])
     child = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL, "
              "stderr=subprocess.DEVNULL); print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
     out = subprocess.run([sys.executable, "-c", child, os.path.abspath(PROGRAM), "run", "pipeline.yaml", "--set", f"device={DEVICE}"],
                          cwd=directory, capture_output=True, text=True, timeout=150, check=True)
-    return float(total.group(1)) * units[total.group(2)], int(out.stdout.split()[-1]) * 1024
+    return promised, int(out.stdout.split()[-1]) * 1024
 
 
 @contextlib.contextmanager

@@ -312,3 +312,8 @@ int br_stage_set_rows(struct br_stage *stage, void *to, size_t pitch, int byte, 
     for (size_t i = 0; i < rows; i++) memset((char *)to + i * pitch, byte, width);
     return BR_OK;
 }
+
+void br_stage_holds(struct br_stage *stage, const struct br_memory *memory)
+{
+    (void)stage, (void)memory;
+}

@@ -63,6 +63,42 @@ static void print_edge(const struct br_edge *edge)
     printf("%s/s in real time\n", format_bytes(bytes / frame, rate, sizeof rate));
 }
 
+static void print_spaces(const char *what, const struct br_memory *memory, const char *of)
+{
+    char host[32], locked[32], device[32];
+    printf("  %-22.22s %12s %12s %12s%s\n", what, format_bytes((double)memory->host, host, sizeof host),
+           format_bytes((double)memory->locked, locked, sizeof locked),
+           format_bytes((double)memory->device, device, sizeof device), of);
+}
+
+/* All memory that the run reserves, by who holds it and where it is. */
+static void print_memory(const struct br_graph *graph)
+{
+    printf("\n  %-22s %12s %12s %12s\n", "memory", "host", "locked", "GPU");
+    for (int device = 0; device < graph->ngpus || device == 0; device++) {
+        struct br_memory queues = br_graph_queue_memory(graph, device);
+        char name[128], of[160] = "";
+        if (graph->ngpus > 0) br_gpu_name(device, name, sizeof name);
+        if (graph->ngpus > 0) snprintf(of, sizeof of, "  cuda:%d, %s", device, name);
+        if (device > 0) queues.host = queues.locked = 0;
+        if (device == 0 || queues.device > 0) print_spaces("queues", &queues, queues.device > 0 ? of : "");
+    }
+    for (size_t s = 0; s < graph->nstages; s++) {
+        const struct br_stage *stage = &graph->stage[s];
+        char of[32] = "";
+        if (stage->memory.host + stage->memory.locked + stage->memory.device == 0) continue;
+        if (stage->device >= 0) snprintf(of, sizeof of, "  cuda:%d", stage->device);
+        print_spaces(stage->name, &stage->memory, of);
+    }
+    for (int device = 0; device < graph->ngpus || device == 0; device++) {
+        struct br_memory all = br_graph_memory(graph, device);
+        char of[32] = "";
+        if (graph->ngpus > 0) snprintf(of, sizeof of, "  cuda:%d", device);
+        if (device > 0) all.host = all.locked = 0;
+        if (device == 0 || all.device > 0) print_spaces("together", &all, of);
+    }
+}
+
 int cmd_check(int argc, char **argv)
 {
     struct arguments a;
@@ -72,23 +108,14 @@ int cmd_check(int argc, char **argv)
     if (status == 0) {
         const struct br_graph *graph = loaded.graph;
         size_t nedges = br_graph_nedges(graph);
-        char memory[32];
         if (graph->telescope != NULL)
             printf("telescope %s: %u dishes on a %u x %u grid, spacing %g x %g m\n\n", graph->telescope->name,
                    graph->telescope->ndishes, graph->telescope->grid_m, graph->telescope->grid_n,
                    graph->telescope->spacing_m_m, graph->telescope->spacing_n_m);
         for (size_t i = 0; i < nedges; i++) print_edge(br_graph_edge(graph, i));
-        printf("\nstages: %zu%s, queues: %zu, total queue memory: %s\n", graph->nstages,
-               graph->nstages > graph->nfile ? " (with transfers)" : "", nedges,
-               format_bytes((double)br_graph_bytes(graph), memory, sizeof memory));
-        for (int device = 0; device < graph->ngpus; device++) {
-            char name[128];
-            size_t bytes = br_graph_device_bytes(graph, device);
-            br_gpu_name(device, name, sizeof name);
-            if (bytes > 0)
-                printf("on cuda:%d (%s): %s of queues\n", device, name,
-                       format_bytes((double)bytes, memory, sizeof memory));
-        }
+        printf("\nstages: %zu%s, queues: %zu\n", graph->nstages,
+               graph->nstages > graph->nfile ? " (with transfers)" : "", nedges);
+        print_memory(graph);
     }
     unload_pipeline(&loaded);
     return status;

@@ -17,6 +17,26 @@ int br_stage_backend(struct br_stage *stage, size_t upload_bytes, enum br_backen
     return br_stage_fail(stage, BR_E_DEVICE, "%s", why.text);
 }
 
+void br_stage_uploads_memory(const struct br_stage *stage, size_t upload_bytes, struct br_memory *memory)
+{
+    if (br_stage_device(stage) < 0) return;
+    memory->locked += BR_CUDA_ROUNDS * br_cuda_room(upload_bytes);
+    memory->device += BR_CUDA_ROUNDS * br_cuda_room(upload_bytes);
+}
+
+void br_stage_buffer_memory(const struct br_stage *stage, size_t bytes, struct br_memory *memory)
+{
+    *(br_stage_device(stage) < 0 ? &memory->host : &memory->device) += bytes;
+}
+
+int br_stage_gpu_holds(struct br_stage *stage, const struct br_cuda *cuda)
+{
+    if (cuda != NULL)
+        br_stage_holds(stage, &(struct br_memory){.locked = br_cuda_held_locked(cuda),
+                                                  .device = br_cuda_held_device(cuda)});
+    return BR_OK;
+}
+
 int br_stage_gpu_check(struct br_stage *stage, struct br_cuda *cuda)
 {
     struct br_why why = {""};

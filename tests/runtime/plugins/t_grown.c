@@ -33,7 +33,6 @@ __attribute__((visibility("default"))) const struct grown beamring_stage = {
              .inputs = inputs,
              .configure = configure,
              .process = process,
-             .memory = GROWN_BY < 0 ? (void (*)(const struct br_stage *, const void *, struct br_memory *))1
-                                    : NULL},
+             .memory = GROWN_BY < 0 ? (void (*)(struct br_stage *, void *, struct br_memory *))1 : NULL},
     .beyond = {[GROWN_BY > 0 && GROWN_BY <= 64 ? GROWN_BY - 1 : 0] = GROWN_BYTE},
 };
