@@ -51,7 +51,7 @@ template <unsigned BIT> __device__ __forceinline__ void transpose_lanes(unsigned
 
 /* Nibble PLACE (0 to 3) of either half of the word, as float16, exactly: with PLACE 0 and a word of two
  * int4+4 values 16 bits apart their real parts, with PLACE 1 their imaginary ones. A nibble with its sign
- * bit turned over is the value + 8; put under the bits of 1024 (bits 0 to 3) or 1024 + 16 times it (bits 4
+ * bit inverted is the value + 8; put under the bits of 1024 (bits 0 to 3) or 1024 + 16 times it (bits 4
  * to 7) it is a float16. */
 template <int PLACE> __device__ __forceinline__ __half2 int4_halves(unsigned word)
 {

@@ -128,16 +128,16 @@ static void weights(struct layouts *report, int mt)
 
 /* ---- the result ---- */
 
-/* finish(): bytes of sums to shared memory, counts, and what it adds to the sums. */
+/* round_sums(): bytes of sums to shared memory, counts, and what it adds to the sums. */
 static void write_result(struct layouts *report, struct layouts_region *out, int mt)
 {
     struct layouts_region *rounding =
         layouts_region(report, LAYOUTS_GLOBAL, "rounding", (size_t)(mt * ROWS), 16);
     struct layouts_region *clamped =
         layouts_region(report, LAYOUTS_SHARED, "clamped", (size_t)(mt * ROWS), 4);
-    struct layouts_pass *pass = layouts_begin(out, LAYOUTS_WRITE, "finish");
-    struct layouts_pass *rounds = layouts_begin(rounding, LAYOUTS_READ, "finish");
-    struct layouts_pass *counts = layouts_begin(clamped, LAYOUTS_WRITE, "finish, sums over four lanes");
+    struct layouts_pass *pass = layouts_begin(out, LAYOUTS_WRITE, "round_sums");
+    struct layouts_pass *rounds = layouts_begin(rounding, LAYOUTS_READ, "round_sums");
+    struct layouts_pass *counts = layouts_begin(clamped, LAYOUTS_WRITE, "round_sums, over four lanes");
     for (int beam = 0; beam < mt * ROWS; beam++)
         layouts_padding(out, (size_t)br_tile_out_place(beam, TIMES), BR_TILE_OUT_ROW - TIMES);
     for (int warp = 0; warp < WARPS; warp++)

@@ -111,7 +111,7 @@ static void weights(struct layouts *report, unsigned beams)
         layouts_access(place, &access);
     }
     layouts_end(place, 1, 1);
-    struct layouts_pass *scale = layouts_begin(scales, LAYOUTS_READ, "finish");
+    struct layouts_pass *scale = layouts_begin(scales, LAYOUTS_READ, "round_sums");
     for (unsigned j = 0; j < beams / 8; j++) {
         struct layouts_access access = {.bytes = 8};
         for (unsigned lane = 0; lane < 32; lane++)
@@ -215,12 +215,12 @@ static void halves(struct layouts *report, struct layouts_region *bytes, unsigne
     layouts_end(store, 1, 1);
 }
 
-/* finish(), and all ways of store(). An item is [beam][time]. */
+/* round_sums(), and all ways of store(). An item is [beam][time]. */
 static void result(struct layouts *report, unsigned beams, unsigned mt)
 {
     unsigned pieces = 2 / mt;
     struct layouts_region *bytes = layouts_region(report, LAYOUTS_SHARED, "out", (size_t)beams * TIMES, 1);
-    struct layouts_pass *write = layouts_begin(bytes, LAYOUTS_WRITE, "finish");
+    struct layouts_pass *write = layouts_begin(bytes, LAYOUTS_WRITE, "round_sums");
     for (unsigned piece = 0; piece < pieces; piece++)
         for (unsigned warp = 0; warp < WARPS; warp++)
             for (unsigned j = 0; j < beams / 8; j++)

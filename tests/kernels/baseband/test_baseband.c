@@ -132,7 +132,7 @@ static void check_backend(const struct run *r, enum br_backend backend)
     free(saturated);
 }
 
-static void finish(struct run *r)
+static void check_run(struct run *r)
 {
     expect(r);
     check_backend(r, BR_REFERENCE);
@@ -154,7 +154,7 @@ static void random_shapes(void **state)
         n.T = pick(1, most > 300 ? 300 : most);
         n.WF = pick(0, 1) ? n.F : 1;
         struct run r = make(n, 0, 20, round % 3 == 0);
-        finish(&r);
+        check_run(&r);
     }
 }
 
@@ -165,14 +165,14 @@ static void small_and_ragged(void **state)
         for (size_t T = 1; T <= 28; T += 3) {
             struct shape n = {.T = T, .F = 2, .P = 1, .D = D, .B = 1 + (D + T) % 18, .WF = 1};
             struct run r = make(n, 3, 12, T % 2 == 0);
-            finish(&r);
+            check_run(&r);
         }
     struct shape longest = {.T = 1000, .F = 1, .P = 2, .D = 17, .B = 9, .WF = 1};
     struct run r = make(longest, 6, 12, 1);
-    finish(&r);
+    check_run(&r);
 }
 
-/* Gaps one by one, whole stretches of them, and both in one call: validity is turned in two ways. */
+/* Gaps one by one, whole stretches of them, and both in one call: validity is transposed in two ways. */
 static void few_gaps_and_many(void **state)
 {
     (void)state;
@@ -183,12 +183,12 @@ static void few_gaps_and_many(void **state)
         for (size_t i = pick(0, 60); i < n.T * n.F; i += pick(1, 200)) r.e_valid[i] = 0;
         size_t from = pick(0, n.T * n.F - 1), to = pick(from, n.T * n.F - 1);
         memset(r.e_valid + from, 0, to - from);
-        finish(&r);
+        check_run(&r);
     }
 }
 
-/* The largest sums there are must not overflow an intermediate: every sign of weight and field, full scale.
- */
+/* The largest sums there are must not overflow an intermediate: every sign of weight and field, full
+ * scale. */
 static void extremes(void **state)
 {
     (void)state;
@@ -204,7 +204,7 @@ static void extremes(void **state)
                 memset(r.e, fields[i], n.T * n.D);
                 for (size_t d = 0; d < n.B * n.D; d++) memcpy(r.w + 2 * d, weights[j], 2);
                 for (size_t b = 0; b < n.B; b++) r.shift[b] = (int32_t)(b == 0 ? 0 : 10 + b);
-                finish(&r);
+                check_run(&r);
             }
     struct shape most = {.T = 2, .F = 1, .P = 1, .D = 65536, .B = 2, .WF = 1};
     struct run r = make(most, 0, 0, 0);
@@ -212,7 +212,7 @@ static void extremes(void **state)
     r.shift[1] = 24;
     memset(r.e, 0x88, 2 * 65536);
     memset(r.w, -127, 2 * 2 * 65536);
-    finish(&r);
+    check_run(&r);
 }
 
 /* Shifts at which from a tenth to nine tenths of the components are clamped. */
@@ -226,7 +226,7 @@ static void partly_clamped(void **state)
         expect(&r);
         double fraction = (double)r.total / (2.0 * 50 * 2 * 2 * 20);
         if (fraction >= 0.1 && fraction <= 0.9) seen++;
-        finish(&r);
+        check_run(&r);
     }
     assert_true(seen >= 2);
 }

@@ -180,15 +180,15 @@ static void one_missing_sample(void **state)
         s.valid = malloc(s.blocks * U * F);
         memset(s.valid, 1, s.blocks * U * F);
         s.valid[hole * F + channel] = 0;
-        memset(s.e + hole * s.row + channel * X, 0x77, X); /* what stands in a hole must not matter */
+        memset(s.e + hole * s.row + channel * X, 0x77, X); /* what is in a hole must not matter */
         struct result after = run(&s, (enum br_backend)backend, NULL);
         for (size_t b = 0; b < s.blocks; b++)
             for (size_t fu = 0; fu < F * U; fu++) {
                 size_t at = b * F * U + fu;
-                int lost = b < M - 1 || (fu / U == channel && b >= 5 && b < 5 + M);
-                assert_int_equal(after.out_valid[at], lost ? 0 : 255);
+                int missing = b < M - 1 || (fu / U == channel && b >= 5 && b < 5 + M);
+                assert_int_equal(after.out_valid[at], missing ? 0 : 255);
                 for (size_t x = 0; x < X; x++)
-                    assert_int_equal(after.out[at * X + x], lost ? 0x88 : before.out[at * X + x]);
+                    assert_int_equal(after.out[at * X + x], missing ? 0x88 : before.out[at * X + x]);
             }
         forget(&before);
         forget(&after);

@@ -2,8 +2,8 @@
  *
  * With programmatic dependent launch a kernel may begin when every block of the one before it in the
  * stream has said so or has ended; a wait (await_previous) then lasts until that one has ended wholly and
- * what it wrote can be seen. Frames seldom have anything to do with each other, and then waiting is time
- * lost: blocks of the next frame could begin one by one as those of this one end.
+ * what it wrote can be seen. Frames seldom have anything to do with each other, and then waiting is a
+ * waste: blocks of the next frame could begin one by one as those of this one end.
  *
  * What a launch may leave out is the wait for launches of its own plan that touch nothing of what it reads
  * or writes: the host compares addresses with those of the last TOGETHER launches. What the host cannot

@@ -237,7 +237,7 @@ template <class S, bool MAPPED, bool MISSING> struct u128_filter {
         high_word = quantize_pair(high, scale.y, masks);
     }
     /* The accumulators to levels in shared memory. Returns the masks of clamped values. */
-    __device__ __forceinline__ unsigned quantize(const field_bytes &finished) const
+    __device__ __forceinline__ unsigned quantize(const field_bytes &to_int4) const
     {
         unsigned masks = 0, number; /* read again rather than kept */
         asm volatile("mov.u32 %0, %%tid.x;\n" : "=r"(number));
@@ -256,14 +256,14 @@ template <class S, bool MAPPED, bool MISSING> struct u128_filter {
                 for (int i = 0; i < 2; i++) quantize_sums(words[i], words[2 + i], two + i, far, masks);
                 if (MAPPED)
 #pragma unroll
-                    for (int i = 0; i < 4; i++) words[i] = finished(words[i]);
+                    for (int i = 0; i < 4; i++) words[i] = to_int4(words[i]);
                 store_transposed(store_to + static_cast<unsigned>((two / 2 + far * (U / 32)) * store_step),
                                  words[0], words[1], words[2], words[3]);
             }
         return masks;
     }
     /* The levels of step `at` from shared to global memory. */
-    __device__ __forceinline__ void store(int at, const field_bytes &finished)
+    __device__ __forceinline__ void store(int at, const field_bytes &to_int4)
     {
         if constexpr (MAPPED) {
             beamring::publish_shared(); /* levels, to the accelerator */
@@ -277,8 +277,7 @@ template <class S, bool MAPPED, bool MISSING> struct u128_filter {
             group_barrier(group);
 #pragma unroll 1
             for (int i = 0; i < U / 32; i++)
-                store_16(w, out + i * (32 * w.X),
-                         finished(load_shared(levels_at + stage_to + i * 32 * SPAN)));
+                store_16(w, out + i * (32 * w.X), to_int4(load_shared(levels_at + stage_to + i * 32 * SPAN)));
             out += static_cast<size_t>(w.width) * U;
         }
     }
@@ -312,10 +311,10 @@ template <class S, bool MAPPED, bool MISSING> struct u128_filter {
             next_window(at);
             const bool kept = !MISSING || !read_missing(w, static_cast<size_t>(at - w.first) * w.F + f, true);
             transform();
-            const field_bytes finished(kept);
-            const unsigned masks = quantize(finished);
+            const field_bytes to_int4(kept);
+            const unsigned masks = quantize(to_int4);
             if (kept) beyond += masks;
-            store(at, finished);
+            store(at, to_int4);
             head = slot_of(head + 1);
             if ((at & 255) == 0) add_masks(w, beyond); /* before there are too many of them */
         }

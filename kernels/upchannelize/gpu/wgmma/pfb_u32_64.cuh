@@ -291,7 +291,7 @@ template <class S, bool MAPPED, bool MISSING> struct u32_64_filter {
     }
     /* The complete block `ring` of the accumulators to levels in shared memory. Returns the masks of clamped
      * values. */
-    __device__ __forceinline__ unsigned quantize_ring(int ring, const field_bytes &finished,
+    __device__ __forceinline__ unsigned quantize_ring(int ring, const field_bytes &to_int4,
                                                       unsigned levels_at, unsigned store_to) const
     {
         /* levels [u + 16 n; U - 1 - u - 16 n]: bytes of a sample, then of both   simd: phase 0 */
@@ -306,8 +306,7 @@ template <class S, bool MAPPED, bool MISSING> struct u32_64_filter {
             levels[mirror * SETS] |= masks & w.zero;
             if (MAPPED)
 #pragma unroll
-                for (int n = 0; n < SETS; n++)
-                    levels[mirror * SETS + n] = finished(levels[mirror * SETS + n]);
+                for (int n = 0; n < SETS; n++) levels[mirror * SETS + n] = to_int4(levels[mirror * SETS + n]);
             const unsigned *four = &levels[mirror * SETS / 4 * 4];
             /* U = 64: the place of row 63 - u is as far from the end as that of u from the beginning */
             if (SETS == 4 && mirror)
@@ -333,11 +332,11 @@ template <class S, bool MAPPED, bool MISSING> struct u32_64_filter {
 #pragma unroll 1
             for (int o = 0; o < PART; o++, out += out_step, from += S::WINDOW) {
                 if (at + o >= end) continue;
-                const field_bytes finished(is_kept(at + o));
+                const field_bytes to_int4(is_kept(at + o));
 #pragma unroll 1
                 for (unsigned i = 0; i < U / 32; i++)
                     store_16(w, out + me % 4 * 16 + (me / 4 + 32 * i) * w.X,
-                             finished(load_shared(from + i * 32 * SPAN)));
+                             to_int4(load_shared(from + i * 32 * SPAN)));
             }
         }
     }
@@ -363,14 +362,14 @@ template <class S, bool MAPPED, bool MISSING> struct u32_64_filter {
     {
         const bool kept = is_kept(at + ring);
         multiply(br_pfb_lag_block(LAGS, static_cast<unsigned>(ring)), ring * S::WINDOW);
-        const field_bytes finished(kept);
+        const field_bytes to_int4(kept);
         unsigned number; /* of stmatrix: row 4 3 2 1 0 */
         asm volatile("mov.u32 %0, %%tid.x;\n" : "=r"(number));
         const unsigned levels_at = shared_at + S::LEVELS + ring * S::WINDOW,
                        store_to =
                            levels_at + br_pfb_row_place(br_pfb_u32_64_channel(U, number % 32), number / 32);
         wait_for_sums();
-        const unsigned masks = quantize_ring(ring, finished, levels_at, store_to),
+        const unsigned masks = quantize_ring(ring, to_int4, levels_at, store_to),
                        next_window = (ring + 1) % LAGS * S::WINDOW;
         if (ring % PART == PART - 1)
             next_part(at, ring + 1 - PART, next_window, parity);
