@@ -80,6 +80,19 @@ template <int LAGS, int TILES> struct u16_filter {
     unsigned sums[LAGS > 1 ? LAGS - 1 : 1][TILES][4];
     uint4 start; /* what sums begin with */
 
+    __device__ __forceinline__ void load(const tensor_work &w, int lane, int pair)
+    {
+#pragma unroll
+        for (int lag = 0; lag < LAGS; lag++) matrix[lag] = __ldg(w.matrices + lag * 32 + lane);
+        start = __ldg(w.starts + pair);
+#pragma unroll
+        for (int lag = 0; lag < (LAGS > 1 ? LAGS - 1 : 1); lag++)
+#pragma unroll
+            for (int j = 0; j < TILES; j++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) sums[lag][j][i] = 0;
+    }
+
     /* One chunk; sum: this chunk's sums of one tile. */
     __device__ __forceinline__ void add(unsigned (&sum)[4], const u16_words<TILES> &words, int j)
     {
@@ -104,7 +117,52 @@ template <int LAGS, int TILES> struct u16_filter {
             }
         }
     }
+
+    /* One chunk, and its output.
+     * low, high [TILES/2]: words of the tiles' first samples, then of their second
+     * counts: of clamped values */
+    __device__ __forceinline__ void quantize(unsigned (&low)[TILES / 2], unsigned (&high)[TILES / 2],
+                                             const u16_words<TILES> &words, const pair_rules &rules,
+                                             float (&counts)[4])
+    {
+#pragma unroll
+        for (int four = 0; four < TILES / 4; four++) {
+            unsigned low_tile[4], high_tile[4];
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                unsigned sum[4];
+                add(sum, words, four * 4 + j);
+                quantize_tile(low_tile[j], high_tile[j], sum[0], sum[1], sum[2], sum[3], rules, counts);
+            }
+            uint2 bytes = to_bytes(low_tile);
+            low[four] = bytes.x;
+            low[TILES / 4 + four] = bytes.y;
+            bytes = to_bytes(high_tile);
+            high[four] = bytes.x;
+            high[TILES / 4 + four] = bytes.y;
+        }
+    }
 };
+
+/* A lane's words of a fine channel and of the one that mirrors it. wide: to is a multiple of their size. */
+template <int TILES>
+__device__ __forceinline__ void store_words(uint8_t *to, uint8_t *mirror, const unsigned (&low)[TILES / 2],
+                                            const unsigned (&high)[TILES / 2], bool wide)
+{
+    if (!wide) {
+#pragma unroll
+        for (int i = 0; i < TILES / 2; i++) {
+            store_bytes(to + 4 * i, low[i]);
+            store_bytes(mirror + 4 * i, high[i]);
+        }
+    } else if constexpr (TILES == 8) {
+        *reinterpret_cast<uint4 *>(to) = make_uint4(low[0], low[1], low[2], low[3]);
+        *reinterpret_cast<uint4 *>(mirror) = make_uint4(high[0], high[1], high[2], high[3]);
+    } else {
+        *reinterpret_cast<uint2 *>(to) = make_uint2(low[0], low[1]);
+        *reinterpret_cast<uint2 *>(mirror) = make_uint2(high[0], high[1]);
+    }
+}
 
 /* Grid: pieces of the row, and pieces of the time, of which the first keeps the history instead. ALIGNED:
  * loads and stores are wide without a test. */
@@ -133,15 +191,7 @@ __global__ void __launch_bounds__(BR_PFB_U16_WARPS * 32, u16_blocks(LAGS)) mma_p
     auto step_of = [&](int c) { return c * BR_PFB_CHUNK - w.phase * w.U; };
 
     u16_filter<LAGS, TILES> filter;
-#pragma unroll
-    for (int lag = 0; lag < LAGS; lag++) filter.matrix[lag] = __ldg(w.matrices + lag * 32 + lane);
-    filter.start = __ldg(w.starts + pair);
-#pragma unroll
-    for (int lag = 0; lag < (LAGS > 1 ? LAGS - 1 : 1); lag++)
-#pragma unroll
-        for (int j = 0; j < TILES; j++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) filter.sums[lag][j][i] = 0;
+    filter.load(w, lane, pair);
     int u = pair % half;
     const pair_rules rules = {__ldg(w.rules + u), __ldg(w.rules + w.U - 1 - u)};
     float counts[4] = {0, 0, 0, 0};
@@ -177,24 +227,8 @@ __global__ void __launch_bounds__(BR_PFB_U16_WARPS * 32, u16_blocks(LAGS)) mma_p
              kept = inside &&
                     (w.missing == nullptr || !w.missing[static_cast<size_t>(block - w.first) * w.F + f]);
         float before[2] = {counts[0], counts[2]};
-        /* low, high [TILES/2]: words of the tiles' first samples, then of their second */
         unsigned low[TILES / 2], high[TILES / 2];
-#pragma unroll
-        for (int four = 0; four < TILES / 4; four++) {
-            unsigned low_tile[4], high_tile[4];
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-                unsigned sum[4];
-                filter.add(sum, words, four * 4 + j);
-                quantize_tile(low_tile[j], high_tile[j], sum[0], sum[1], sum[2], sum[3], rules, counts);
-            }
-            uint2 bytes = to_bytes(low_tile);
-            low[four] = bytes.x;
-            low[TILES / 4 + four] = bytes.y;
-            bytes = to_bytes(high_tile);
-            high[four] = bytes.x;
-            high[TILES / 4 + four] = bytes.y;
-        }
+        filter.quantize(low, high, words, rules, counts);
         if (!kept) {
             counts[0] = before[0];
             counts[2] = before[1];
@@ -202,19 +236,7 @@ __global__ void __launch_bounds__(BR_PFB_U16_WARPS * 32, u16_blocks(LAGS)) mma_p
             for (int i = 0; i < TILES / 2; i++) low[i] = high[i] = beamring::MISSING_INT4 * 0x01010101u;
         }
         if (!inside) continue;
-        if (!ALIGNED && !w.wide_out) {
-#pragma unroll
-            for (int i = 0; i < TILES / 2; i++) {
-                store_bytes(out + low_offset + 4 * i, low[i]);
-                store_bytes(out + high_offset + 4 * i, high[i]);
-            }
-        } else if constexpr (TILES == 8) {
-            *reinterpret_cast<uint4 *>(out + low_offset) = make_uint4(low[0], low[1], low[2], low[3]);
-            *reinterpret_cast<uint4 *>(out + high_offset) = make_uint4(high[0], high[1], high[2], high[3]);
-        } else {
-            *reinterpret_cast<uint2 *>(out + low_offset) = make_uint2(low[0], low[1]);
-            *reinterpret_cast<uint2 *>(out + high_offset) = make_uint2(high[0], high[1]);
-        }
+        store_words<TILES>(out + low_offset, out + high_offset, low, high, ALIGNED || w.wide_out);
     }
     add_counts(counts, w.clamped);
     end_after_previous();
