@@ -5,18 +5,22 @@
  * stage owns its struct and what `start` opened. The runtime allocates the struct (`size` bytes, zeroed),
  * fills in the parameters, and calls, in order:
  *
- *   configure  main thread    input stream descriptions -> output stream descriptions. Checks everything that can be
- *                             checked; opens nothing that has side effects. `beamring check` stops after this.
- *   start      main thread    allocates, opens files. No data yet.
- *   process    stage thread   again and again, see below. Must not allocate in the steady state, must not sleep but
- *                             in br_stage_sleep_until.
- *   stop       main thread    after the thread ended; closes and frees what start made. Called whenever start was,
- *                             even if it failed. Its failure (a file that cannot be completed) fails the run.
+ *   configure  main thread   input stream descriptions -> output stream descriptions. Checks everything that
+ *                            can be checked; opens nothing that has side effects. `beamring check` goes no
+ *                            further.
+ *   memory     main thread   says what start will reserve. May be NULL.
+ *   start      main thread   allocates, opens files. No data yet. May be NULL.
+ *   process    stage thread  again and again, see below. Must not allocate in the steady state, must not
+ *                            sleep but in br_stage_sleep_until.
+ *   stop       main thread   after the thread ended; closes and frees what start made. Called whenever start
+ *                            was, even if it failed. Its failure (a file that cannot be completed) fails the
+ *                            run. May be NULL.
  *
  * PROCESS. `io->in[i]` is the current frame of each input, or NULL once that input has ended; `io->out[i]`
  * an empty frame of each output. The return value says what happened, or'ed together:
  *   BR_CONSUMED   done with the input frame(s): the next call brings the next one
- *   BR_PRODUCED   the output frames are filled in: data, first, samples, validity; the next call brings empty ones
+ *   BR_PRODUCED   the output frames are filled in (data, first, samples, validity): the next call brings
+ *                 empty ones
  *   BR_FINISHED   a source has no more data (or a stage wants no more input); process is not called again
  * Neither bit alone is an error: returning only BR_CONSUMED means "needs more input first", and the same
  * output frame comes back with what was written so far; returning only BR_PRODUCED brings the same input
@@ -108,8 +112,7 @@ struct br_stage_type {
 
 #define BR_STAGE_EXPORT __attribute__((visibility("default"))) const struct br_stage_type beamring_stage
 
-/* --- for configure
- * ---------------------------------------------------------------------------------------------------- */
+/* --- for configure --- */
 
 /* Description of input i. Complete. */
 BR_API const struct br_stream *br_stage_input(const struct br_stage *stage, unsigned i);
@@ -172,8 +175,7 @@ BR_API int br_stage_decline_gpu(struct br_stage *stage, const char *format, ...)
 BR_API void br_stage_offer(struct br_stage *stage);
 BR_API const struct br_stream *br_stage_absorb(struct br_stage *stage, const char *type);
 
-/* --- for every callback
- * ---------------------------------------------------------------------------------------------------- */
+/* --- for every callback --- */
 
 BR_API const char *br_stage_name(const struct br_stage *stage);
 
@@ -209,8 +211,7 @@ BR_API void br_stage_warn(struct br_stage *stage, const char *format, ...)
  * or stop. */
 BR_API void br_stage_holds(struct br_stage *stage, const struct br_memory *memory);
 
-/* --- for process
- * ---------------------------------------------------------------------------------------------------- */
+/* --- for process --- */
 
 /* Counters, from the stage's own thread. Saturated: output values that were clamped. */
 BR_API void br_stage_count_saturated(struct br_stage *stage, uint64_t values);

@@ -68,8 +68,7 @@ struct br_memory br_graph_memory(const struct br_graph *graph, int device)
     return memory;
 }
 
-/* --- the file's top level
- * ---------------------------------------------------------------------------------------------------- */
+/* --- the file's top level --- */
 
 struct top_params {
     struct br_strings plugins;
@@ -109,8 +108,7 @@ static void add_plugins(struct br_graph *graph, const struct br_node *node, cons
     }
 }
 
-/* --- stages
- * ---------------------------------------------------------------------------------------------------- */
+/* --- stages --- */
 
 static unsigned count_ports(const struct br_port *port)
 {
@@ -209,8 +207,7 @@ static int read_stages(struct br_graph *graph, const struct br_node *list, const
     return BR_OK;
 }
 
-/* --- shapes
- * ---------------------------------------------------------------------------------------------------- */
+/* --- shapes --- */
 
 /* Several inputs advance together: same samples, same frames. */
 static bool inputs_agree(struct br_stage *stage)
@@ -264,8 +261,7 @@ static void configure(struct br_graph *graph, struct br_stage *stage)
     }
 }
 
-/* --- queues
- * ---------------------------------------------------------------------------------------------------- */
+/* --- queues --- */
 
 static int make_queues(struct br_graph *graph, struct br_error *error)
 {
@@ -284,8 +280,7 @@ static int make_queues(struct br_graph *graph, struct br_error *error)
     return BR_OK;
 }
 
-/* --- the whole
- * ---------------------------------------------------------------------------------------------------- */
+/* --- the whole --- */
 
 static void init_locks(struct br_graph *graph)
 {

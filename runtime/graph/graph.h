@@ -134,13 +134,12 @@ struct br_edge *br_graph_edge(const struct br_graph *graph, size_t i);
 size_t br_graph_bytes(const struct br_graph *graph);
 size_t br_graph_device_bytes(const struct br_graph *graph, int device);
 
-/* What queues (and what queues and stages) reserve together when the run starts; `device` counts the memory of one
- * device. CUDA's own memory, some hundreds of MiB on each device, is not in it. */
+/* What queues (and what queues and stages) reserve together when the run starts; `device` counts the memory
+ * of one device. CUDA's own memory, some hundreds of MiB on each device, is not in it. */
 struct br_memory br_graph_queue_memory(const struct br_graph *graph, int device);
 struct br_memory br_graph_memory(const struct br_graph *graph, int device);
 
-/* --- parts of br_graph_build in files of their own
- * ------------------------------------------------------------------------ */
+/* --- parts of br_graph_build in files of their own --- */
 
 /* Reads `telescope:` and `stream:` into the graph; mistakes go to the config. */
 void br_graph_read_telescope(struct br_graph *graph, const struct br_node *node);

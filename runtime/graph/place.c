@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- devices
- * ---------------------------------------------------------------------------------------------------- */
+/* --- devices --- */
 
 enum { ON_AUTO = -2, ON_CPU = -1 };
 
@@ -67,8 +66,7 @@ void br_graph_place_stages(struct br_graph *graph, const struct br_node *root)
     }
 }
 
-/* --- transfers
- * ---------------------------------------------------------------------------------------------------- */
+/* --- transfers --- */
 
 static int transfer_configure(struct br_stage *stage, void *self)
 {

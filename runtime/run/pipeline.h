@@ -25,8 +25,7 @@ int br_pipeline_finish(struct br_graph *graph, struct br_error *error);
 /* Body of a stage's thread; `stage` is a struct br_stage. */
 void *br_worker(void *stage);
 
-/* --- report.c
- * ---------------------------------------------------------------------------------------------------- */
+/* --- report.c --- */
 
 /* The words of BR_LOSSES: what a counter is called, and what it says to people. */
 struct br_loss_words {
@@ -70,8 +69,7 @@ void br_report_json(const struct br_graph *graph, const struct br_run_times *tim
 void br_report_progress(const struct br_graph *graph, const struct br_run_times *times, char *text,
                         size_t size);
 
-/* --- loop.c
- * ---------------------------------------------------------------------------------------------------- */
+/* --- loop.c --- */
 
 struct br_run_options {
     bool progress;          /* show the progress line */
@@ -84,8 +82,7 @@ struct br_run_options {
  * the counters), and finishes it. Returns the program's exit status: 0, 1 or 130. */
 int br_pipeline_run(struct br_graph *graph, const struct br_run_options *options);
 
-/* --- reference.c
- * ---------------------------------------------------------------------------------------------------- */
+/* --- reference.c --- */
 
 /* A stage's description from its descriptor: for a terminal, or as Markdown for the stage reference. */
 void br_reference_print(const struct br_stage_type *type, bool markdown, FILE *out);

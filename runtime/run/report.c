@@ -56,8 +56,7 @@ void br_stage_get_totals(const struct br_stage *stage, struct br_stage_totals *t
     t->gpu_ns_per_call = sampled > 0 ? (double)gpu_ns / (double)sampled : 0;
 }
 
-/* --- the balance
- * ---------------------------------------------------------------------------------------------------- */
+/* --- the balance --- */
 
 static bool reader_balances(const struct br_link *link, const struct br_queue_counters *q, FILE *out)
 {
@@ -129,8 +128,7 @@ static double real_time_factor(const struct br_run_times *times)
     return times->wall_s > 0 ? times->stream_s / times->wall_s : 0;
 }
 
-/* --- for people
- * ---------------------------------------------------------------------------------------------------- */
+/* --- for people --- */
 
 static void print_losses(const struct br_stage *stage, FILE *out)
 {
@@ -277,8 +275,7 @@ void br_report_progress(const struct br_graph *graph, const struct br_run_times 
              times->stream_s, real_time_factor(times), missing, lost, dropped, where, fullest);
 }
 
-/* --- for programs
- * ---------------------------------------------------------------------------------------------------- */
+/* --- for programs --- */
 
 static void json_string(FILE *out, const char *text)
 {

@@ -86,8 +86,7 @@ static inline unsigned fill_of(const struct br_queue *q)
     return c.fill;
 }
 
-/* --- waiting needs a second thread
- * ---------------------------------------------------------------------------------------- */
+/* --- waiting needs a second thread --- */
 
 struct attempt {
     struct br_queue *queue;

@@ -213,8 +213,7 @@ static void everything_wakes_everybody(void **state)
     }
 }
 
-/* --- ends
- * ---------------------------------------------------------------------------------------------------- */
+/* --- ends --- */
 
 static void ends_with_a_frame_acquired(void **state)
 {

@@ -1,8 +1,7 @@
 /* Dropping readers. */
 #include "tests/buffers/frames.h"
 
-/* --- dropping readers
- * ----------------------------------------------------------------------------------------------------- */
+/* --- dropping readers --- */
 
 static void a_lapped_reader_loses_its_oldest(void **state)
 {

@@ -43,7 +43,7 @@ def test_usage():
 
 def test_options_are_accepted():
     """Every option of the table is one that its command knows; an option that no table has is refused."""
-    values = {"KEY=VALUE": "a=1", "FILE": "/dev/null", "DIR": ".", "YAML": "a: 1", "PART[,PART]...": "queue", "ADDRESS": "127.0.0.1"}
+    values = {"KEY=VALUE": "a=1", "FILE": "/dev/null", "DIR": ".", "YAML": "a: 1", "ADDRESS": "127.0.0.1"}
     for command in commands():
         for option, value in options(command):
             if command in ("bench", "help"):
@@ -52,7 +52,7 @@ def test_options_are_accepted():
             with harness.scratch() as d:
                 done = subprocess.run([PROGRAM, command, *words], text=True, capture_output=True, timeout=60, cwd=d)
             assert "unknown option" not in done.stderr and f"unexpected '{option}'" not in done.stderr, (command, words, done)
-        if command not in ("bench",):
+        if command != "bench":
             done = subprocess.run([PROGRAM, command, "--no-such-option"], text=True, capture_output=True, timeout=60)
             assert done.returncode == 2, (command, done)
     source = open(os.path.join(os.path.dirname(__file__), "..", "..", "tools", "beamring", "receive.c")).read() \

@@ -1,4 +1,4 @@
-"""What leaves libbeamring: the functions that the installed headers declare, as listed in tests/exported_symbols.txt, and no others.
+"""What leaves libbeamring: the functions that the installed headers declare, as listed in exported_symbols.txt, and no others.
 
     exported_symbols.py LIBRARY HEADER...    compares the three
     nm -D --defined-only LIBRARY | awk '{print $3}' | sort > tests/exported_symbols.txt    after a change that is meant
