@@ -12,7 +12,7 @@ extern "C" {
 
 /* The names in comments are what DTYPE in a recording and the program's output say. */
 enum br_dtype {
-    BR_INT4X2, /* "int4x2": complex, two nibbles in two's complement, real part LOW; in products -8: missing */
+    BR_INT4X2, /* "int4x2": complex, nibbles in two's complement, real part LOW; in products -8: missing */
     BR_INT8X2, /* "int8x2": complex, real byte first */
     BR_INT8,   /* "int8" */
     BR_UINT8,  /* "uint8" */

@@ -37,6 +37,7 @@ int br_gpu_use(int device, struct br_error *error);
 /* The stream does not wait for the default stream, nor the other way round. */
 int br_gpu_stream_create(struct br_gpu_stream *stream, int device, struct br_error *error);
 void br_gpu_stream_destroy(struct br_gpu_stream *stream);
+
 /* The host waits until all that is enqueued is done. */
 int br_gpu_stream_wait(const struct br_gpu_stream *stream, struct br_error *error);
 
