@@ -1,4 +1,4 @@
-# python_env.sh - sourced by tools/test: a virtual environment with other people's readers of our files.
+# python_env.sh - sourced by tools/test: a virtual environment with other people's readers of our files, and a sender of packets.
 #
 # sigpyproc needs Python 3.12; the newest Python on the machine is taken, and where that is older the comparison with
 # sigpyproc is skipped, which the tests say. The environment is isolated: the distribution's h5py and matplotlib are built
@@ -6,7 +6,7 @@
 
 # setup_python DIR: makes or updates DIR and sets READERS_PYTHON to its interpreter; empty when the readers cannot be had.
 setup_python() {
-    local dir=$1 stamp="$1/readers-2" python best=python3 candidate
+    local dir=$1 stamp="$1/readers-3" python best=python3 candidate
     READERS_PYTHON=$dir/bin/python
     [ -f "$stamp" ] && return
     for candidate in python3.12 python3.13 "$HOME"/.pyenv/versions/3.1[23]*/bin/python; do
@@ -23,7 +23,7 @@ setup_python() {
         return
     fi
     local reader
-    for reader in your sigpyproc; do
+    for reader in your sigpyproc spead2; do
         "$READERS_PYTHON" -m pip install -q --disable-pip-version-check "$reader" 2>/dev/null ||
             echo "$reader cannot be installed on this Python: its comparison will be skipped"
     done

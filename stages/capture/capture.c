@@ -420,7 +420,7 @@ BR_STAGE_EXPORT = {
         "goes on when most "
         "sources are past it, and a jump of the counters is believed when most sources have sent several "
         "packets there.\n\n"
-        "Every packet is in exactly one counter, for each source: accepted, late, duplicate, external, "
+        "Every packet is in exactly one counter, for each source: accepted, late, duplicate, foreign, "
         "malformed, flagged, stray "
         "(its sequence number is far from the others'), no_frame (a later stage is too slow) or early; what "
         "never came, and what "

@@ -137,10 +137,10 @@ enum window_reason window_packet(struct window *w, struct window_thread *thread,
     enum packet_verdict verdict = packet_header_read(packet, bytes, length, &header);
     int32_t from = header.named ? slot_of(w->source_slot, header.source) : -1;
     size_t source = from >= 0 ? (size_t)from : l->nsources;
-    if (verdict == PACKET_EXTERNAL) return count(thread, l->nsources, WINDOW_EXTERNAL);
+    if (verdict == PACKET_FOREIGN) return count(thread, l->nsources, WINDOW_FOREIGN);
     if (verdict == PACKET_MALFORMED) return count(thread, source, WINDOW_MALFORMED);
     int32_t stream = slot_of(w->stream_slot, header.stream);
-    if (from < 0 || stream < 0 || l->absent[from]) return count(thread, source, WINDOW_EXTERNAL);
+    if (from < 0 || stream < 0 || l->absent[from]) return count(thread, source, WINDOW_FOREIGN);
     int64_t sample, counter = packet_unwrap(header.counter, packet->sequence_bits, thread->near);
     if (__builtin_mul_overflow(counter, packet->sequence_samples, &sample) ||
         __builtin_add_overflow(sample, packet->sequence_offset, &sample) || sample < 0)
@@ -184,7 +184,7 @@ static uint64_t packets_of(const struct window *w, size_t source)
 {
     uint64_t sum = 0;
     for (int r = 0; r < WINDOW_NREASONS; r++)
-        if (r != WINDOW_MALFORMED && r != WINDOW_EXTERNAL)
+        if (r != WINDOW_MALFORMED && r != WINDOW_FOREIGN)
             sum += window_count(w, source, (enum window_reason)r);
     return sum;
 }

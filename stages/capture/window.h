@@ -27,7 +27,7 @@ enum { WINDOW_MAX_OPEN = 8, WINDOW_MAX_THREADS = 64 };
     X(ACCEPTED, "accepted", "written into a frame")                                                          \
     X(LATE, "late", "their frame had gone on")                                                               \
     X(DUPLICATE, "duplicate", "they had come before")                                                        \
-    X(EXTERNAL, "external", "of another protocol, source or stream")                                         \
+    X(FOREIGN, "foreign", "of another protocol, source or stream")                                         \
     X(MALFORMED, "malformed", "a length or number in them cannot be")                                        \
     X(FLAGGED, "flagged", "the sender said that the data are no good")                                       \
     X(STRAY, "stray", "their sequence number was far from the others'")                                      \

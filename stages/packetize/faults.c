@@ -12,7 +12,7 @@ const struct br_param fault_params[] = {
     BR_PARAM("burst", BR_P_INT, struct fault_params, burst, "how many are lost in a row", .def = "1",
              .min = 1, .max = 1 << 20, .unit = "packets"),
     P(duplicate, "part that comes twice"),
-    P(external, "packets of another protocol in between, for each packet"),
+    P(foreign, "packets of another protocol in between, for each packet"),
     P(malformed, "part that is cut off"),
     P(flip, "part in which one bit of the header flips"),
     BR_PARAM("reorder", BR_P_INT, struct fault_params, reorder, "so many packets at a time are shuffled",
@@ -63,7 +63,7 @@ struct fault_draw faults_draw(struct faults *f, int64_t source, int64_t stream, 
         at_s < p->silent_to_s)
         draw.lost = true;
     draw.duplicate = !draw.lost && happens(first[1], p->duplicate);
-    draw.external = happens(first[2], p->external);
+    draw.foreign = happens(first[2], p->foreign);
     draw.malformed = happens(first[3], p->malformed);
     draw.flipped = !draw.lost && happens(second[0], p->flip);
     return draw;

@@ -10,17 +10,17 @@
 /* The parameters `faults:`. */
 struct fault_params {
     int64_t seed, burst, reorder;
-    double loss, duplicate, external, malformed, flip;
+    double loss, duplicate, foreign, malformed, flip;
     struct br_ints silent_sources, silent_streams;
     double silent_from_s, silent_to_s, reset_s;
 };
 extern const struct br_param fault_params[];
 
-enum fault_kind { FAULT_LOST, FAULT_DUPLICATE, FAULT_EXTERNAL, FAULT_MALFORMED, FAULT_FLIPPED, FAULT_KINDS };
+enum fault_kind { FAULT_LOST, FAULT_DUPLICATE, FAULT_FOREIGN, FAULT_MALFORMED, FAULT_FLIPPED, FAULT_KINDS };
 
 /* What happens to one packet. */
 struct fault_draw {
-    bool lost, duplicate, external, malformed, flipped;
+    bool lost, duplicate, foreign, malformed, flipped;
     uint32_t bits[4]; /* for whoever needs random numbers to do it */
 };
 

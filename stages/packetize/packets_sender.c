@@ -213,11 +213,11 @@ static void add_strangers(struct packets_sender *s, struct queue *q, size_t sour
         q->length[q->count - 1] -= 1 + draw->bits[0] % (s->description->payload_bytes - 1);
         s->count[source][FAULT_MALFORMED]++;
     }
-    if (draw->external) {
+    if (draw->foreign) {
         uint8_t *bytes = new_packet(s, q, length);
         for (size_t i = 0; i < length; i++) bytes[i] = (uint8_t)(draw->bits[i % 4] >> 8 * (i / 4 % 4) ^ i);
         bytes[0] = 0; /* neither a cookie nor a magic byte */
-        s->count[source][FAULT_EXTERNAL]++;
+        s->count[source][FAULT_FOREIGN]++;
     }
 }
 
@@ -293,7 +293,7 @@ static int make_packet(struct br_stage *stage, struct packets_sender *s, struct 
             s->count[source][FAULT_DUPLICATE]++;
         }
     }
-    if (draw.external || (draw.malformed && !draw.lost)) add_strangers(s, q, source, &draw);
+    if (draw.foreign || (draw.malformed && !draw.lost)) add_strangers(s, q, source, &draw);
     return BR_OK;
 }
 
@@ -363,8 +363,8 @@ static int stop(struct br_stage *stage, struct packetize *p)
     }
     br_stage_note(stage,
                   "%" PRIu64 " packets sent, %" PRIu64 " left out, %" PRIu64 " twice, %" PRIu64
-                  " external, %" PRIu64 " malformed, %" PRIu64 " flipped; the system refused %" PRIu64,
-                  sum[FAULT_KINDS], sum[FAULT_LOST], sum[FAULT_DUPLICATE], sum[FAULT_EXTERNAL],
+                  " foreign, %" PRIu64 " malformed, %" PRIu64 " flipped; the system refused %" PRIu64,
+                  sum[FAULT_KINDS], sum[FAULT_LOST], sum[FAULT_DUPLICATE], sum[FAULT_FOREIGN],
                   sum[FAULT_MALFORMED], sum[FAULT_FLIPPED], s->unsent);
     for (size_t i = 0; s->queue != NULL && i < p->destinations.count; i++) {
         if (s->queue[i].fd >= 0) close(s->queue[i].fd);

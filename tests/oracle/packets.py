@@ -38,10 +38,10 @@ class FEngine:
     def packet(self, sample, source, stream, block):
         return self.header(sample, source, stream) + np.ascontiguousarray(block.transpose(self.order)).tobytes()
 
-    def unpacked(self, payload):
-        """[t][c][i] of a payload."""
+    def unpacked(self, payloads):
+        """[n][t][c][i] of payloads [n][bytes]."""
         lengths = [(self.t, self.c, self.i)[k] for k in self.order]
-        return np.frombuffer(payload, np.uint8).reshape(lengths).transpose(np.argsort(self.order))
+        return payloads.reshape(-1, *lengths).transpose(0, *(1 + np.argsort(self.order)))
 
 
 class ChordCrs(FEngine):
@@ -115,8 +115,8 @@ class Dsa110Snap(FEngine):
         body = block.reshape(2, 384, 3, 2).transpose(2, 1, 0, 3)
         return self.header(sample, source, stream) + np.ascontiguousarray(body).tobytes()
 
-    def unpacked(self, payload):
-        return np.frombuffer(payload, np.uint8).reshape(3, 384, 2, 2).transpose(2, 1, 0, 3).reshape(2, 384, 6)
+    def unpacked(self, payloads):
+        return payloads.reshape(-1, 3, 384, 2, 2).transpose(0, 3, 2, 1, 4).reshape(-1, 2, 384, 6)
 
 
 class Spead(FEngine):

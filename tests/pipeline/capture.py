@@ -32,7 +32,7 @@ def test_every_fengine_arrives_whole():
 
 
 def test_loss_duplicates_and_reordering_are_told():
-    """sent = accepted + late + duplicate + external + malformed + lost for every source; survivors bit for bit."""
+    """sent = accepted + late + duplicate + foreign + malformed + lost for every source; survivors bit for bit."""
     for k, loss in enumerate((0, 1e-3, 1e-2, 1e-1)):
         for fengine in (packets.ChordCrs(), packets.CasmSnap()):
             with harness.scratch() as d:

@@ -14,7 +14,7 @@ from wires_common import free_port, Running
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "oracle"))
 import packets  # noqa: E402
 
-REASONS = ("accepted", "late", "duplicate", "external", "malformed", "flagged", "stray", "no_frame", "early")
+REASONS = ("accepted", "late", "duplicate", "foreign", "malformed", "flagged", "stray", "no_frame", "early")
 
 
 def capture(directory, fengine, port, frame_samples, more="start_sample: 0, idle_s: 0.6", stream="sample_ns: 2560",
@@ -63,13 +63,13 @@ def recorded(directory, fengine, frame_samples):
         at += here * slots * payload
         bits = np.unpackbits(f[at:at + blocks * row].reshape(blocks, row), axis=1, bitorder="little")
         at += blocks * row
-        for b in range(here):
-            for s in range(nsources):
-                for k, stream in enumerate(fengine.streams):
-                    where = np.ix_(range(done + b * t, done + (b + 1) * t), [ids.index(c) for c in fengine.channels(stream)],
-                                   range(s * fengine.i, (s + 1) * fengine.i))
-                    got[where] = bits[b, s * nstreams + k]
-                    raw[where] = fengine.unpacked(data[b, s, k].tobytes())
+        r = raw[done:done + here * t].reshape(here, t, *raw.shape[1:])
+        g = got[done:done + here * t].reshape(here, t, *raw.shape[1:])
+        for s in range(nsources):
+            for k, stream in enumerate(fengine.streams):
+                at_f, inputs = [ids.index(c) for c in fengine.channels(stream)], slice(s * fengine.i, (s + 1) * fengine.i)
+                g[:, :, at_f, inputs] = bits[:here, s * nstreams + k, None, None, None]
+                r[:, :, at_f, inputs] = fengine.unpacked(data[:, s, k])
         assert not bits[:, slots:].any()
         done += here * t
     assert at == f.size, (at, f.size)

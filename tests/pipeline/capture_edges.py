@@ -29,7 +29,7 @@ def test_every_header_field_wrong_in_turn():
     with harness.scratch() as d:
         port, raw = free_port(socket.SOCK_DGRAM), crs_field(2)
         run = capture(d, fengine, port, FS)
-        sender, extra, external, malformed, stray = Sender(port), [], 0, 0, 0
+        sender, extra, foreign, malformed, stray = Sender(port), [], 0, 0, 0
         whole = list(fengine.packets(raw))
         good = whole[0][3]
 
@@ -39,7 +39,7 @@ def test_every_header_field_wrong_in_turn():
         extra += [with_bytes(2, struct.pack("<H", s)) for s in (3, 200, 65535)]  # source: not of this node
         extra += [with_bytes(4, struct.pack("<H", s)) for s in (4, 127, 65535)]  # stream
         extra += [b"", b"x", b"LLDP" * 20, bytes(len(good)), os.urandom(1500)]
-        external = len(extra)
+        foreign = len(extra)
         cut = [good[:n] for n in (1, 2, 21, 22, 23, 6165)] + [good + b"\0", good + bytes(900)]
         odd = [with_bytes(8, struct.pack("<Q", s)) for s in (1, 15, 17)]         # no multiple of 16
         malformed = len(cut) + len(odd)
@@ -57,8 +57,8 @@ def test_every_header_field_wrong_in_turn():
         got, there, share, _ = recorded(d, fengine, FS)
         _, total = counters(run.text())
         assert there.all() and np.array_equal(got, raw), run.text()
-        assert (total["external"], total["malformed"], total["stray"], total["duplicate"], total["resets"]) == \
-            (external, malformed, stray, 0, 0), (total, external, malformed, stray)
+        assert (total["foreign"], total["malformed"], total["stray"], total["duplicate"], total["resets"]) == \
+            (foreign, malformed, stray, 0, 0), (total, foreign, malformed, stray)
         assert total["accepted"] == len(whole)
 
 
@@ -257,7 +257,34 @@ pipeline:
             assert status is None and "with `socket`" in err or child.returncode == 1, err
 
 
+def test_info_and_report_say_what_comes():
+    """Rates and channels of a CRS node from the facts; what listens finds the description, the sources and what is not explained."""
+    path = os.path.join(harness.CONFIG, "packets", "chord-crs.yaml")
+    out = harness.beamring("info", path).out
+    for text in ("6166 bytes, of which 6144 samples", "cookie, always 0xcf", "1.5625e+06 packets/s", "9.6 GB/s", "77.9 Gb/s",
+                 "384 channels of 128 inputs", "300 to 1496.875 MHz"):
+        assert text in out, (text, out)
+    assert harness.beamring("info", os.path.join(harness.CONFIG, "packets", "nothing.yaml")).status == 1
+    fengine, port = packets.CasmSnap(), free_port(socket.SOCK_DGRAM)
+    child = subprocess.Popen([os.path.abspath(harness.PROGRAM), "capture-report", "--seconds", "2", f"127.0.0.1:{port}"],
+                             stdout=subprocess.PIPE, text=True)
+    assert "listening" in child.stdout.readline()
+    sender = Sender(port, 400)
+    for *_, packet in fengine.packets(np.zeros(fengine.shape(20), np.uint8)):
+        sender.send(packet)
+    sender.send(b"what is this")
+    sender.send(packet[:100])
+    out, _ = child.communicate(timeout=20)
+    assert "by 'casm-snap': 80 explained, 0 flagged as no good, 1 malformed, 1 of another protocol" in out, out
+    for text in ("6160                     80 packets", "    4                        40 packets", "    1                        40 packets",
+                 "stream 512       512 to 1023", "stream 1024      1024 to 1535", "77 68 61 74 20 69 73 20 74 68 69 73"):
+        assert text in out, (text, out)
+    silent = harness.beamring("capture-report", "--seconds", "0.2", f"127.0.0.1:{port}")
+    assert silent.status == 1 and "nothing came" in silent.out, silent
+    assert harness.beamring("capture-report", "nonsense").status == 2
+
+
 if __name__ == "__main__":
     harness.main([test_every_header_field_wrong_in_turn, test_flagged_packets_are_missing, test_counters_wrap,
                   test_begins_when_all_sources_send, test_counters_begin_again, test_epoch_of_the_controller, test_mistakes_are_said,
-                  test_without_the_right_it_falls_back])
+                  test_without_the_right_it_falls_back, test_info_and_report_say_what_comes])

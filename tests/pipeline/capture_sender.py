@@ -16,7 +16,7 @@ class Crs(packets.ChordCrs):
     sources, streams = (0, 2, 4, 6, 8, 10, 12, 15, 1, 3, 5, 7, 9, 11, 13, 14), (3, 19)
 
 
-def send(directory, port, faults, duration=0.03, speed=0.02, more=""):
+def send(directory, port, faults, duration=0.02, speed=0.02, more=""):
     """Simulates, records, and sends it; the field E[time][channel][input] as bytes of CRS, and the counters of the sender."""
     channels = len(Crs().channel_ids())
     result = harness.run(directory, f"""
@@ -66,10 +66,10 @@ def test_without_faults():
 
 
 def test_every_packet_is_in_one_counter():
-    for loss, burst in ((1e-3, 1), (1e-2, 1), (1e-1, 1), (1e-1, 5)):
-        faults = f"faults: {{loss: {loss}, burst: {burst}, duplicate: 0.02, malformed: 0.02, external: 0.02, reorder: 24}}"
+    for loss, burst in ((1e-3, 1), (1e-1, 5)):
+        faults = f"faults: {{loss: {loss}, burst: {burst}, duplicate: 0.02, malformed: 0.02, foreign: 0.02, reorder: 24}}"
         raw, got, there, share, sent, by_source, total, text, said = check(faults)
-        assert total["malformed"] > 0 and total["duplicate"] > 0 and total["never came"] > 0 and total["external"] > 0, text
+        assert total["malformed"] > 0 and total["duplicate"] > 0 and total["never came"] > 0 and total["foreign"] > 0, text
         for s, n in sent.items():
             c = by_source[s]
             # A packet whose twin was cut off is there once; one that was cut off itself is missing.
@@ -77,15 +77,15 @@ def test_every_packet_is_in_one_counter():
             assert c["malformed"] == n["malformed"] and c["late"] == c["stray"] == c["no_frame"] == 0, (s, n, c, text)
             # The twin of a packet that was cut off makes up for it, and the last few may lie behind the end.
             assert n["left out"] - n["twice"] <= c["never came"] <= n["left out"], (s, n, c)
-        external = int(re.search(r"(\d+) external", said).group(1))
-        assert by_source[None]["external"] == external, text
+        foreign = int(re.search(r"(\d+) foreign", said).group(1))
+        assert by_source[None]["foreign"] == foreign, text
 
 
 def test_a_board_and_a_stream_drop_out():
     raw, got, there, share, sent, by_source, total, *_ = check(
-        "faults: {silent_sources: [6], silent_streams: [], silent_from_s: 0.01, silent_to_s: 0.02}")
+        "faults: {silent_sources: [6], silent_streams: [], silent_from_s: 0.006, silent_to_s: 0.012}")
     t = np.arange(len(got)) // 16 * 16 * 5.12e-6
-    silent = (t >= 0.01 - 1e-9) & (t < 0.02 - 1e-9)
+    silent = (t >= 0.006 - 1e-9) & (t < 0.012 - 1e-9)
     slot = Crs.sources.index(6)
     assert not there[silent][:, :, 8 * slot:8 * slot + 8].any() and there[~silent].all()
     assert (share[silent] == share_of(np.array(15 / 16))).all() and (share[~silent] == 255).all()
@@ -106,8 +106,8 @@ def test_flipped_bits_of_headers_do_no_harm():
         got, there, share, first = recorded(d, fengine, 1024)
         by_source, total = counters(run.text())
         flipped = sum(n["flipped"] for n in sent.values())
-        assert flipped > 100 and total["resets"] == 0
-        reasons = ("accepted", "late", "duplicate", "external", "malformed", "stray", "no_frame")
+        assert flipped > 50 and total["resets"] == 0
+        reasons = ("accepted", "late", "duplicate", "foreign", "malformed", "stray", "no_frame")
         assert sum(total[r] for r in reasons) == total["packets"]
         n = min(len(got), len(raw))
         wrong = ((got[:n] != raw[:n]) & there[:n]).mean()

@@ -44,6 +44,12 @@ static const struct option receive_options[] = {
     {"--interface", "ADDRESS", "of the network card on which a multicast group is joined", "chime-l0"},
     {0},
 };
+static const struct option capture_report_options[] = {
+    {"--packet", "NAME|FILE", "the description to explain the packets by; default: all that are known", NULL},
+    {"--seconds", "S", "listens for so long (5)", NULL},
+    {"--interface", "ADDRESS", "of the network card on which a multicast group is joined", NULL},
+    {0},
+};
 static const struct option bench_options[] = {
     {"--only", "PART[,PART]...", "these parts only", NULL},
     {"--cpu", NULL, "leaves out the GPU", NULL},
@@ -65,12 +71,16 @@ const struct command commands[] = {
     {"Pipelines", "graph", "FILE", "draws it as text", ARGUMENT_PIPELINE, graph_options, cmd_graph},
     {"Pipelines", "stages", "[NAME]", "lists the stages, or describes one", ARGUMENT_STAGE, stages_options,
      cmd_stages},
-    {"Recordings and networks", "info", "FILE...", "says what recordings and filterbank files hold",
-     ARGUMENT_FILE, NULL, cmd_info},
+    {"Recordings and networks", "info", "FILE...",
+     "says what recordings and filterbank files hold, and what a packet description means", ARGUMENT_FILE,
+     NULL, cmd_info},
     {"Recordings and networks", "convert", "IN... DIRECTORY/PREFIX", "writes recordings in another format",
      ARGUMENT_FILE, convert_options, cmd_convert},
     {"Recordings and networks", "receive", "frb-node|chime-l0 ADDRESS",
      "receives FRB beams, records and counts them", ARGUMENT_WIRE, receive_options, cmd_receive},
+    {"Recordings and networks", "capture-report", "HOST:PORT...",
+     "listens, and says which packets come, from whom, and what a description makes of them", ARGUMENT_NONE,
+     capture_report_options, cmd_capture_report},
     {"The program", "bench", "",
      "measures kernels, queues, files and networks next to what they compare with", ARGUMENT_NONE,
      bench_options, cmd_bench},

@@ -41,7 +41,7 @@ struct packet_field {
     unsigned shift, bits; /* the number is (word >> shift) & (2^bits - 1) */
     uint64_t divide; /* then divided by this, without remainder; a packet with a remainder is malformed */
     bool has_equals, has_expect;
-    uint64_t equals;  /* another value: the packet is of another protocol (external) */
+    uint64_t equals;  /* another value: the packet is of another protocol (foreign) */
     uint64_t expect;  /* another value: the packet is malformed */
     uint64_t lost_if; /* any of these bits set: the sender says that the payload is no good (flagged) */
 };

@@ -61,7 +61,7 @@ enum packet_verdict packet_header_read(const struct packet_description *packet, 
     enum packet_verdict verdict = PACKET_GOOD;
     if (packet->spead) {
         if (length < SPEAD_HEAD || memcmp(bytes, spead_magic, sizeof spead_magic) != 0)
-            return PACKET_EXTERNAL;
+            return PACKET_FOREIGN;
         items = load(bytes + 6, 2, false);
         if (SPEAD_HEAD + SPEAD_ITEM * items > length) return PACKET_MALFORMED;
     }
@@ -69,11 +69,11 @@ enum packet_verdict packet_header_read(const struct packet_description *packet, 
         const struct packet_field *f = &packet->field[i];
         uint64_t word = 0;
         if (packet->spead) {
-            if (!find_item(bytes + SPEAD_HEAD, items, f->item, &word)) return PACKET_EXTERNAL;
+            if (!find_item(bytes + SPEAD_HEAD, items, f->item, &word)) return PACKET_FOREIGN;
         } else {
             if (f->offset + f->bytes > length) {
                 /* Cut off. What has this protocol's constants so far is one of its packets. */
-                return i > 0 && packet->field[0].has_equals ? PACKET_MALFORMED : PACKET_EXTERNAL;
+                return i > 0 && packet->field[0].has_equals ? PACKET_MALFORMED : PACKET_FOREIGN;
             }
             word = load(bytes + f->offset, f->bytes, f->little);
         }
@@ -83,7 +83,7 @@ enum packet_verdict packet_header_read(const struct packet_description *packet, 
             if (number % f->divide != 0) verdict = PACKET_MALFORMED;
             number /= f->divide;
         }
-        if (f->has_equals && number != f->equals) return PACKET_EXTERNAL;
+        if (f->has_equals && number != f->equals) return PACKET_FOREIGN;
         if (f->has_expect && number != f->expect) verdict = PACKET_MALFORMED;
         value[i] = number;
     }
