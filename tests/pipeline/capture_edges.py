@@ -84,7 +84,8 @@ def test_flagged_packets_are_missing():
         ids = fengine.channel_ids()
         for source, stream, sample in bad:
             at = fengine.sources.index(source) * fengine.i
-            want[np.ix_(range(sample, sample + 2), [ids.index(c) for c in fengine.channels(stream)], range(at, at + 512))] = False
+            these = [ids.index(c) for c in fengine.channels(stream)]
+            want[np.ix_(range(sample, sample + 2), these, range(at, at + 512))] = False
         n = len(got)
         assert np.array_equal(there, want[:n]) and np.array_equal(got[there], raw[:n][there])
 
@@ -128,8 +129,8 @@ def test_begins_when_all_sources_send():
 def reset_run(d, on_reset, more="", status=0, between=None):
     fengine, first = packets.ChordCrs(), 1 << 30
     port, raw = free_port(socket.SOCK_DGRAM), crs_field(6)
-    run = capture(d, fengine, port, FS, f"start_sample: {first}, idle_s: 1.2, on_reset: {on_reset}, reset_samples: {8 * FS}{more}",
-                  "sample_ns: 5120")
+    run = capture(d, fengine, port, FS, f"start_sample: {first}, idle_s: 1.2, on_reset: {on_reset}, "
+                  f"reset_samples: {8 * FS}{more}", "sample_ns: 5120")
     sender = Sender(port, 3000)
     for *_, packet in fengine.packets(raw[:3 * FS], first):
         sender.send(packet)
@@ -188,13 +189,14 @@ def test_epoch_of_the_controller():
     text = f"""
 stream: {{freq_mhz: {{first: 400, step: 0.1, count: 384}}}}
 pipeline:
-  - {{stage: capture, packet: chord-crs, addresses: "127.0.0.1:{free_port(socket.SOCK_DGRAM)}", epoch_url: "{controller.url}", out: p}}
+  - {{stage: capture, packet: chord-crs, addresses: "127.0.0.1:4000", epoch_url: "{controller.url}", out: p}}
   - {{stage: record, in: p, directory: ., prefix: raw}}
 """
     with harness.scratch() as d:
         harness.run(d, text, command="check")
         assert controller.asked > 0
-        for answer, message in (('{"error": "no GPS"}', "no GPS"), ("{", "frame0_nano"), ('{"frame0_nano": "soon"}', "frame0_nano")):
+        bad = (('{"error": "no GPS"}', "no GPS"), ("{", "frame0_nano"), ('{"frame0_nano": "soon"}', "frame0_nano"))
+        for answer, message in bad:
             controller.answer = answer
             result = harness.run(d, text, command="check", status=2)
             assert message in result.err and "epoch_url" in result.err, result
@@ -233,7 +235,7 @@ pipeline:
 
 
 def test_without_the_right_it_falls_back():
-    """In a user namespace of its own the process has no rights over the network: auto says what is missing and uses sockets."""
+    """In a user namespace of its own the process has no rights over the network: auto says so and uses sockets."""
     if subprocess.run(["unshare", "-U", "true"], capture_output=True).returncode != 0:
         print("skipped: no user namespaces here")
         return
@@ -258,7 +260,7 @@ pipeline:
 
 
 def test_info_and_report_say_what_comes():
-    """Rates and channels of a CRS node from the facts; what listens finds the description, the sources and what is not explained."""
+    """Rates and channels of a CRS node from the facts; who listens finds the description and what it does not explain."""
     path = os.path.join(harness.CONFIG, "packets", "chord-crs.yaml")
     out = harness.beamring("info", path).out
     for text in ("6166 bytes, of which 6144 samples", "cookie, always 0xcf", "1.5625e+06 packets/s", "9.6 GB/s", "77.9 Gb/s",
@@ -276,8 +278,8 @@ def test_info_and_report_say_what_comes():
     sender.send(packet[:100])
     out, _ = child.communicate(timeout=20)
     assert "by 'casm-snap': 80 explained, 0 flagged as no good, 1 malformed, 1 of another protocol" in out, out
-    for text in ("6160                     80 packets", "    4                        40 packets", "    1                        40 packets",
-                 "stream 512       512 to 1023", "stream 1024      1024 to 1535", "77 68 61 74 20 69 73 20 74 68 69 73"):
+    for text in ("6160                     80 packets", "    4                        40 packets",
+                 "    1                        40 packets", "stream 512       512 to 1023", "stream 1024      1024 to 1535", "77 68 61 74 20 69 73 20 74 68 69 73"):
         assert text in out, (text, out)
     silent = harness.beamring("capture-report", "--seconds", "0.2", f"127.0.0.1:{port}")
     assert silent.status == 1 and "nothing came" in silent.out, silent

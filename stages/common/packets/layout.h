@@ -54,8 +54,8 @@ struct packet_layout {
     const size_t *input_offset;     /* [ninputs] bytes */
     const uint32_t *input_source;   /* [ninputs] */
     /* [ninputs] pol x (ninputs / npol) + dish. With a pol axis in the payload the dishes are counted source
-     * after source; without one it is the input itself, so that sources listed polarisation after polarisation
-     * come out right. `unpack` may be told otherwise. */
+     * after source; without one it is the input itself, so that sources listed pol after pol come out
+     * right. `unpack` may be told otherwise. */
     const uint32_t *position;
     size_t npol; /* length of the payload's pol axis; 0: the packets do not say */
 
