@@ -1,5 +1,6 @@
-/* libFuzzer: any packets into the open frames of capture. Input: which description, then u16 length and so many bytes,
- * again and again. Every packet is in one counter, frames go on in order, and nothing is written beyond them. */
+/* libFuzzer: any packets into the open frames of capture. Input: which description, then u16 length
+ * and so many bytes, again and again. Every packet is in one counter, frames go on in order, and
+ * nothing is written beyond them. */
 #include "stages/capture/window.h"
 
 #include <stdlib.h>

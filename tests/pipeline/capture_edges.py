@@ -279,7 +279,8 @@ def test_info_and_report_say_what_comes():
     out, _ = child.communicate(timeout=20)
     assert "by 'casm-snap': 80 explained, 0 flagged as no good, 1 malformed, 1 of another protocol" in out, out
     for text in ("6160                     80 packets", "    4                        40 packets",
-                 "    1                        40 packets", "stream 512       512 to 1023", "stream 1024      1024 to 1535", "77 68 61 74 20 69 73 20 74 68 69 73"):
+                 "    1                        40 packets", "stream 512       512 to 1023", "stream 1024      1024 to 1535",
+                 "77 68 61 74 20 69 73 20 74 68 69 73"):
         assert text in out, (text, out)
     silent = harness.beamring("capture-report", "--seconds", "0.2", f"127.0.0.1:{port}")
     assert silent.status == 1 and "nothing came" in silent.out, silent
@@ -288,5 +289,6 @@ def test_info_and_report_say_what_comes():
 
 if __name__ == "__main__":
     harness.main([test_every_header_field_wrong_in_turn, test_flagged_packets_are_missing, test_counters_wrap,
-                  test_begins_when_all_sources_send, test_counters_begin_again, test_epoch_of_the_controller, test_mistakes_are_said,
+                  test_begins_when_all_sources_send, test_counters_begin_again, test_epoch_of_the_controller,
+                  test_mistakes_are_said,
                   test_without_the_right_it_falls_back, test_info_and_report_say_what_comes])

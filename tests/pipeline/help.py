@@ -64,7 +64,7 @@ def test_options_are_accepted():
 def test_manual_page():
     page = said("help", "--man")
     for command in commands():
-        assert f"\\fB{command}\\fR" in page, command
+        assert "\\fB" + command.replace("-", "\\-") + "\\fR" in page, command
         for option, _ in options(command):
             assert "\\fB" + option.replace("-", "\\-") + "\\fR" in page, option
     if shutil.which("groff") is None:

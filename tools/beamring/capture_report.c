@@ -1,5 +1,6 @@
-/* capture_report.c - `beamring capture-report`: listens for a while and says what comes: who sends, packets of which
- * length, and, by a description, which sources, streams and channels at which rate, and what it does not explain. */
+/* capture_report.c - `beamring capture-report`: listens for a while and says what comes: who sends,
+ * packets of which length, and, by a description, which sources, streams and channels at which rate,
+ * and what it does not explain. */
 #include "buffers/clock.h"
 #include "stages/common/packets/header.h"
 #include "stages/common/packets/layout.h"
