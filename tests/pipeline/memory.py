@@ -2,6 +2,7 @@
 and its libraries, and on a GPU a stage holds what it said."""
 import json
 import os
+import subprocess
 
 import harness
 from small import STREAM, TELESCOPE
@@ -58,5 +59,51 @@ def test_held_on_a_gpu():
             assert s["memory"]["device"] <= 2 * s["held"]["device"] + 16 * 2**20, (name, s)
 
 
+def control_group():
+    """A control group of our own with 192 MiB, or None where we may not make one."""
+    name = f"beamring-test-{os.getpid()}"
+    for mount, limit in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
+        path = os.path.join(mount, name)
+        try:
+            os.mkdir(path)
+        except OSError:
+            continue
+        try:
+            with open(os.path.join(path, limit), "w") as f:
+                f.write(str(192 << 20))
+            return path
+        except OSError:
+            os.rmdir(path)
+    return None
+
+
+def test_in_a_control_group():
+    """Queues of 512 MiB where a control group allows 192 MiB, on a machine that has them: a message, not the kernel's SIGKILL; and
+    what fits runs."""
+    group = control_group()
+    if group is None:
+        print("no control group can be made here: not tried")
+        return
+    def enter():
+        with open(os.path.join(group, "cgroup.procs"), "w") as f:
+            f.write(str(os.getpid()))
+    try:
+        for depth, fits in ((64, False), (4, True)):
+            with harness.scratch() as d:
+                with open(os.path.join(d, "pipeline.yaml"), "w") as f:
+                    f.write("device: cpu\n" + TELESCOPE + STREAM.replace("count: 5", "count: 64") + f"""
+pipeline:
+  - {{stage: simulate, samples: 16384, seed: 1, frame_samples: 5460, out: {{name: field, depth: {depth}}}}}
+  - {{stage: record, in: field, directory: ., prefix: field}}
+""")
+                done = subprocess.run([os.path.abspath(harness.PROGRAM), "run", "pipeline.yaml"], cwd=d, capture_output=True, text=True,
+                                      timeout=120, preexec_fn=enter)
+            print(done.returncode, done.stderr.splitlines()[-1:])
+            assert done.returncode == (0 if fits else 1), done
+            assert fits or ("no memory for 64 frames" in done.stderr and "the control group /" in done.stderr), done
+    finally:
+        os.rmdir(group)
+
+
 if __name__ == "__main__":
-    harness.main([test_resident_memory, test_stages_say_what_they_hold, test_held_on_a_gpu])
+    harness.main([test_resident_memory, test_stages_say_what_they_hold, test_held_on_a_gpu, test_in_a_control_group])
