@@ -32,8 +32,8 @@ int br_cuda_devices(struct br_why *why);
  * the calling thread. -1 with `why` on failure. */
 int br_cuda_create(struct br_cuda **cuda, int device, void *stream, size_t upload_bytes, struct br_why *why);
 
-/* Locked host memory, and as much of the device, that br_cuda_create takes for such uploads: several executes may be
- * enqueued ahead of the device. */
+/* Locked host memory, and as much of the device, that br_cuda_create takes for such uploads: several executes
+ * may be enqueued ahead of the device. */
 enum { BR_CUDA_ROUNDS = 32, BR_CUDA_ALIGN = 256 };
 static inline size_t br_cuda_room(size_t upload_bytes)
 {
