@@ -92,11 +92,6 @@ static const struct br_port outputs[] = {
 
 /* --- configure --------------------------------------------------------------------------------- */
 
-static void *keep(void *stage, size_t bytes)
-{
-    return br_stage_alloc(stage, bytes);
-}
-
 static int set_epoch(struct br_stage *stage, struct capture *c, struct br_stream *out)
 {
     const struct br_stream_hints *hints = br_stage_hints(stage);
@@ -130,36 +125,20 @@ static int configure(struct br_stage *stage, void *self)
     struct capture *c = self;
     struct br_error error = {0};
     struct br_stream *out = br_stage_output(stage, 0);
-    const struct br_stream_hints *hints = br_stage_hints(stage);
-    struct packet_memory memory = {keep, stage};
     struct packet_node node = {.sources = {c->sources.count, c->sources.value},
                                .streams = {c->streams.count, c->streams.value},
                                .absent = {c->absent.count, c->absent.value},
                                .frame_samples = (size_t)c->frame_samples,
                                .values = c->values,
                                .real = c->real};
-    struct packet_description *description;
-    if (packet_description_load(&description, c->packet, &error) != BR_OK)
-        return br_stage_fail_at(stage, "packet", "%s", error.text);
-    c->description = packet_description_keep(description, memory);
+    c->description = packet_stage_load(stage, c->packet);
+    if (c->description == NULL) return BR_E_INVALID;
     int status = capture_check_addresses(stage, c);
     if (status != BR_OK) return status;
-    if (packet_layout_make(&c->layout, c->description, &node, memory, &error) != BR_OK)
+    if (packet_layout_make(&c->layout, c->description, &node, packet_stage_memory(stage), &error) != BR_OK)
         return br_stage_fail(stage, error.status, "%s", error.text);
-    out->sample_ns = hints->sample_ns;
-    if (hints->nfreq > 0) {
-        double *width = br_stage_alloc(stage, hints->nfreq * sizeof *width);
-        double critical =
-            out->sample_ns.num > 0 ? 1e3 * (double)out->sample_ns.den / (double)out->sample_ns.num : 0;
-        for (size_t i = 0; i < hints->nfreq; i++)
-            width[i] = hints->width_mhz > 0 ? hints->width_mhz : critical;
-        out->freq_mhz = hints->freq_mhz;
-        out->width_mhz = width;
-        out->nchannels = hints->nfreq;
-    }
-    if (packet_layout_describe(&c->layout, c->description, out, memory, &error) != BR_OK)
-        return br_stage_fail(stage, error.status, "%s", error.text);
-    status = set_epoch(stage, c, out);
+    status = packet_stage_stream(stage, &c->layout, c->description, out);
+    if (status == BR_OK) status = set_epoch(stage, c, out);
     if (status == BR_OK) status = set_start(stage, c, out);
     br_stage_suggest_depth(stage, 0, (unsigned)c->open + 3);
     return status;

@@ -5,6 +5,7 @@
 #include "runtime/stage.h"
 #include "stages/capture/epoch.h"
 #include "stages/capture/receiver.h"
+#include "stages/common/packets/stream.h"
 
 enum capture_state { CAPTURE_WAITING, CAPTURE_RUNNING, CAPTURE_FLUSHING };
 

@@ -2,7 +2,7 @@
 #ifndef BEAMRING_STAGES_CAPTURE_RECEIVER_H
 #define BEAMRING_STAGES_CAPTURE_RECEIVER_H
 
-#include "stages/capture/window.h"
+#include "stages/common/packets/window.h"
 #include "stages/common/wires/net.h"
 
 #include <pthread.h>

@@ -3,6 +3,7 @@
 #include "buffers/clock.h"
 #include "stages/common/packets/header.h"
 #include "stages/common/packets/layout.h"
+#include "stages/common/packets/stream.h"
 #include "stages/common/stage/shape.h"
 #include "stages/packetize/packetize.h"
 
@@ -40,11 +41,6 @@ struct packets_sender {
     uint64_t unsent;
 };
 
-static void *keep(void *stage, size_t bytes)
-{
-    return br_stage_alloc(stage, bytes);
-}
-
 /* Swaps the parts and adds 8 as the packets want it. */
 static void make_code(const struct packet_layout *l, uint8_t code[256])
 {
@@ -69,8 +65,6 @@ static int check_positions(struct br_stage *stage, const struct packet_layout *l
 static int configure(struct br_stage *stage, struct packetize *p)
 {
     const struct br_stream *in = br_stage_input(stage, 0);
-    struct packet_memory memory = {keep, stage};
-    struct packet_description *description;
     struct br_error error = {0};
     int status =
         br_expect_input(stage, 1u << BR_INT4X2, "time,freq,pol,dish", "int4x2 [time][freq][pol][dish]");
@@ -78,17 +72,16 @@ static int configure(struct br_stage *stage, struct packetize *p)
     if (p->packet == NULL)
         return br_stage_fail(stage, BR_E_INVALID,
                              "'packet' is missing; expected the name of a packet description");
-    if (packet_description_load(&description, p->packet, &error) != BR_OK)
-        return br_stage_fail_at(stage, "packet", "%s", error.text);
     struct packets_sender *s = p->state = br_stage_alloc(stage, sizeof *s);
-    s->description = packet_description_keep(description, memory);
+    s->description = packet_stage_load(stage, p->packet);
+    if (s->description == NULL) return BR_E_INVALID;
     s->faults.params = p->faults;
     struct packet_node node = {.sources = {p->sources.count, p->sources.value},
                                .streams = {p->streams.count, p->streams.value},
                                .frame_samples = in->frame_samples,
                                .values = p->values,
                                .real = p->real};
-    if (packet_layout_make(&s->layout, s->description, &node, memory, &error) != BR_OK)
+    if (packet_layout_make(&s->layout, s->description, &node, packet_stage_memory(stage), &error) != BR_OK)
         return br_stage_fail(stage, error.status, "%s", error.text);
     const struct packet_layout *l = &s->layout;
     char text[160];

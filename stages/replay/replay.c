@@ -7,6 +7,7 @@
 #include "stages/common/formats/kotekan_raw.h"
 #include "stages/replay/extents.h"
 #include "stages/replay/kotekan_arrays.h"
+#include "stages/replay/pcap_reader.h"
 #include "stages/replay/vdif_reader.h"
 
 #include <fcntl.h>
@@ -21,6 +22,8 @@ struct replay {
     struct br_ints threads;
     struct br_strings bands;
     double max_gap_s;
+    const char *packet, *values, *real;
+    struct br_ints sources, streams;
 
     const struct replay_reader *reader;
     union {
@@ -29,12 +32,13 @@ struct replay {
         struct vdif_reader vdif;
         struct kotekan_arrays arrays;
         struct extents extents;
+        struct pcap_reader pcap;
     } state;
     bool running;
     uint64_t started_ns, first; /* CLOCK_MONOTONIC when the first frame went out, and its first sample */
 };
 
-static const char *const format_names[] = {"auto", "dada", "vdif", "chime", "guppi", "kotekan", NULL};
+static const char *const format_names[] = {"auto", "dada", "vdif", "chime", "guppi", "kotekan", "pcap", NULL};
 static const char *const codings[] = {"int4x2", "chime", "vdif", NULL};
 static const struct br_param params[] = {
     BR_PARAM("files", BR_P_STRINGS, struct replay, files,
@@ -68,10 +72,24 @@ static const struct br_param params[] = {
     BR_PARAM("max_gap_s", BR_P_REAL, struct replay, max_gap_s,
              "longest gap that is filled with missing samples; a longer one is taken for a corrupt time",
              .def = "60", .min = 0, .max = 1e9, .unit = "s"),
+    BR_PARAM("packet", BR_P_STRING, struct replay, packet,
+             "pcap: what the packets are, a description by name (chord-crs, ...) or its path"),
+    BR_PARAM("sources", BR_P_INTS, struct replay, sources,
+             "pcap: ids of the senders in the order of the inputs; default: the description's", .min = 0,
+             .max = PACKET_MAX_IDS - 1),
+    BR_PARAM("streams", BR_P_INTS, struct replay, streams,
+             "pcap: ids of the streams; default: the description's", .min = 0, .max = PACKET_MAX_IDS - 1),
+    BR_PARAM("values", BR_P_CHOICE, struct replay, values,
+             "pcap: coding of a nibble, over what the description says", .choices = packet_values),
+    BR_PARAM("real", BR_P_CHOICE, struct replay, real,
+             "pcap: which nibble is the real part, over what the description says", .choices = packet_real),
     {0},
 };
 static const struct br_port outputs[] = {
-    {"out", "E[time][freq][pol][dish], int4x2, or whatever stream the files were recorded from"}, {0}};
+    {"out",
+     "E[time][freq][pol][dish], int4x2, or whatever stream the files were recorded from; pcap: packets as "
+     "they came, for `unpack`"},
+    {0}};
 
 /* Of files of different channels there is another reader than of those of the same. */
 static const struct replay_reader *choose_dada(struct br_stage *stage, const struct replay *r,
@@ -95,11 +113,10 @@ static const struct format {
     const struct replay_reader *(*choose)(
         struct br_stage *stage, const struct replay *r,
         const struct file_list *files); /* instead, where there are several */
-} formats[] = {{"dada", dada_probe, NULL, choose_dada},
-               {"chime", chime_probe, &replay_chime, NULL},
-               {"guppi", guppi_probe, &replay_guppi, NULL},
-               {"kotekan", kotekan_raw_probe, NULL, choose_kotekan},
-               {"vdif", NULL, &replay_vdif, NULL}};
+} formats[] = {
+    {"dada", dada_probe, NULL, choose_dada},     {"chime", chime_probe, &replay_chime, NULL},
+    {"guppi", guppi_probe, &replay_guppi, NULL}, {"kotekan", kotekan_raw_probe, NULL, choose_kotekan},
+    {"pcap", pcap_probe, &replay_pcap, NULL},    {"vdif", NULL, &replay_vdif, NULL}};
 enum { FORMATS = sizeof formats / sizeof *formats };
 
 /* What the first file is: its own words, or whether its start makes sense as VDIF. NULL: it has been said
@@ -128,6 +145,10 @@ static const struct format *recognise(struct br_stage *stage, const char *path)
 static int check_parameters(struct br_stage *stage, const struct replay *r, const char *path)
 {
     bool vdif = r->reader == &replay_vdif;
+    if (r->reader != &replay_pcap && r->packet != NULL)
+        return br_stage_fail_at(stage, "packet", "only captured packets have it; %s holds none", path);
+    if (r->reader == &replay_pcap && r->loop != 1)
+        return br_stage_fail_at(stage, "loop", "captured packets are played once");
     if (vdif && r->coding != NULL && strcmp(r->coding, "vdif") != 0)
         return br_stage_fail_at(stage, "coding", "%s; VDIF files have the coding vdif", r->coding);
     if (!vdif && r->threads.count > 0)
@@ -160,7 +181,12 @@ static int configure(struct br_stage *stage, void *self)
                                      .frame_samples = (uint64_t)r->frame_samples,
                                      .passes = (uint64_t)r->loop,
                                      .max_gap_s = r->max_gap_s,
-                                     .readers = (unsigned)r->readers};
+                                     .readers = (unsigned)r->readers,
+                                     .packet = r->packet,
+                                     .values = r->values,
+                                     .real = r->real,
+                                     .sources = &r->sources,
+                                     .streams = &r->streams};
     status = r->reader->configure(stage, &r->state, &files, &options);
     if (status == BR_OK) *br_stage_output(stage, 0) = r->state.stream;
     return status;

@@ -41,6 +41,8 @@ struct replay_options {
     uint64_t passes;        /* 0: without end */
     double max_gap_s;
     unsigned readers; /* threads that read; 0: the reader's choice */
+    const char *packet, *values, *real; /* of packets, see `capture` */
+    const struct br_ints *sources, *streams;
 };
 
 /* A reader. `self` is a zeroed struct of its own, that begins with the struct br_stream that configure

@@ -1,7 +1,7 @@
 /* libFuzzer: any packets into the open frames of capture. Input: which description, then u16 length
  * and so many bytes, again and again. Every packet is in one counter, frames go on in order, and
  * nothing is written beyond them. */
-#include "stages/capture/window.h"
+#include "stages/common/packets/window.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -256,6 +256,13 @@ void br_stage_count_lost(struct br_stage *stage, enum br_loss reason, uint64_t s
     stage->lost[reason] += samples;
 }
 
+/* The driver has one frame at a time. */
+struct br_frame *br_stage_lend_ahead(struct br_stage *stage, unsigned output, unsigned ahead)
+{
+    (void)stage, (void)output, (void)ahead;
+    return NULL;
+}
+
 bool br_stage_stopping(const struct br_stage *stage)
 {
     return stage->stopping;

@@ -60,8 +60,7 @@ enum packet_verdict packet_header_read(const struct packet_description *packet, 
     *header = (struct packet_header){0};
     enum packet_verdict verdict = PACKET_GOOD;
     if (packet->spead) {
-        if (length < SPEAD_HEAD || memcmp(bytes, spead_magic, sizeof spead_magic) != 0)
-            return PACKET_FOREIGN;
+        if (length < SPEAD_HEAD || memcmp(bytes, spead_magic, sizeof spead_magic) != 0) return PACKET_FOREIGN;
         items = load(bytes + 6, 2, false);
         if (SPEAD_HEAD + SPEAD_ITEM * items > length) return PACKET_MALFORMED;
     }

@@ -11,8 +11,8 @@
  * the oldest frame is closed when most of the sources that send are past its end by `hold` samples,
  * and a jump is believed when most of them have sent several packets in a row that are far from the
  * open frames. */
-#ifndef BEAMRING_STAGES_CAPTURE_WINDOW_H
-#define BEAMRING_STAGES_CAPTURE_WINDOW_H
+#ifndef BEAMRING_STAGES_COMMON_PACKETS_WINDOW_H
+#define BEAMRING_STAGES_COMMON_PACKETS_WINDOW_H
 
 #include "buffers/frame.h"
 #include "stages/common/packets/header.h"
@@ -27,7 +27,7 @@ enum { WINDOW_MAX_OPEN = 8, WINDOW_MAX_THREADS = 64 };
     X(ACCEPTED, "accepted", "written into a frame")                                                          \
     X(LATE, "late", "their frame had gone on")                                                               \
     X(DUPLICATE, "duplicate", "they had come before")                                                        \
-    X(FOREIGN, "foreign", "of another protocol, source or stream")                                         \
+    X(FOREIGN, "foreign", "of another protocol, source or stream")                                           \
     X(MALFORMED, "malformed", "a length or number in them cannot be")                                        \
     X(FLAGGED, "flagged", "the sender said that the data are no good")                                       \
     X(STRAY, "stray", "their sequence number was far from the others'")                                      \
@@ -103,6 +103,12 @@ bool window_position(const struct window *window, size_t least, int64_t *sample)
 
 /* Sources that sent since the last call. */
 size_t window_look_who_sends(struct window *window);
+
+/* For a reader of files: all sources that have sent count as sending. */
+void window_mark_all_live(struct window *window);
+
+/* As if nothing had come yet. Before window_begin. */
+void window_forget(struct window *window);
 
 /* Begins with frame `first`; nothing is taken before it. */
 void window_begin(struct window *window, int64_t first);

@@ -1,5 +1,5 @@
 /* window.c - see window.h. */
-#include "stages/capture/window.h"
+#include "stages/common/packets/window.h"
 #include "stages/common/formats/coding.h"
 
 #include <limits.h>
@@ -231,6 +231,21 @@ static void set_base(struct window *w, int64_t base)
     int64_t sample = base * (int64_t)w->layout->frame_samples - atomic_load(&w->shift) - p->sequence_offset;
     atomic_store(&w->near, sample / p->sequence_samples);
     atomic_store(&w->base, base);
+}
+
+void window_mark_all_live(struct window *w)
+{
+    for (size_t s = 0; s < w->layout->nsources; s++)
+        w->live[s] = atomic_load_explicit(&w->source[s].latest, memory_order_relaxed) != INT64_MIN;
+}
+
+void window_forget(struct window *w)
+{
+    size_t n = w->layout->nsources;
+    for (unsigned i = 0; i < w->nthreads; i++)
+        for (size_t s = 0; s <= n; s++)
+            for (int r = 0; r < WINDOW_NREASONS; r++) atomic_store(&w->thread[i].count[s][r], 0);
+    for (size_t s = 0; s < n; s++) atomic_store(&w->source[s].latest, INT64_MIN);
 }
 
 void window_wait(struct window *w, int ms)

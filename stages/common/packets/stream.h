@@ -1,0 +1,18 @@
+/* stream.h - the stream of packet-order frames, from their layout and what the pipeline's `stream:` says. */
+#ifndef BEAMRING_STAGES_COMMON_PACKETS_STREAM_H
+#define BEAMRING_STAGES_COMMON_PACKETS_STREAM_H
+
+#include "runtime/stage.h"
+#include "stages/common/packets/layout.h"
+
+/* br_stage_alloc as memory for descriptions and layouts. */
+struct packet_memory packet_stage_memory(struct br_stage *stage);
+
+/* Reads a description into the stage's memory; NULL after saying at the parameter `packet` what is wrong. */
+struct packet_description *packet_stage_load(struct br_stage *stage, const char *name);
+
+/* Fills in output 0 but for the epoch. Status; the failure is the stage's. */
+int packet_stage_stream(struct br_stage *stage, const struct packet_layout *layout,
+                        const struct packet_description *packet, struct br_stream *out);
+
+#endif

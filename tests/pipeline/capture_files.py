@@ -1,0 +1,112 @@
+"""Packets from capture files, pcap and pcapng, of several link types: what is recorded is what was in the file, and what is not is
+marked."""
+import os
+import struct
+
+import numpy as np
+
+import harness
+from capture_common import packets, recorded, share_of
+
+FS = 512
+
+
+def ip_udp(payload, fragment=0, protocol=17):
+    udp = struct.pack(">HHHH", 4000, 5000, 8 + len(payload), 0) + payload
+    return struct.pack(">BBHHHBBHII", 0x45, 0, 20 + len(udp), 1, fragment, 64, protocol, 0, 0x7F000001, 0x7F000001) + udp
+
+
+LINKS = {"ethernet": (1, lambda ip: bytes(12) + b"\x08\x00" + ip), "vlan": (1, lambda ip: bytes(12) + b"\x81\x00\x00\x05\x08\x00" + ip),
+         "cooked": (113, lambda ip: bytes(14) + b"\x08\x00" + ip), "raw": (101, lambda ip: ip)}
+
+
+def write_pcap(path, link, frames):
+    with open(path, "wb") as f:
+        f.write(struct.pack("<IHHIIII", 0xA1B2C3D4, 2, 4, 0, 0, 262144, link))
+        for k, frame in enumerate(frames):
+            f.write(struct.pack("<IIII", 1700000000, k, len(frame), len(frame)) + frame)
+
+
+def write_pcapng(path, link, frames):
+    def block(kind, body):
+        body += bytes(-len(body) % 4)
+        return struct.pack("<II", kind, 12 + len(body)) + body + struct.pack("<I", 12 + len(body))
+    with open(path, "wb") as f:
+        f.write(block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1)) + block(1, struct.pack("<HHI", link, 0, 0)))
+        for k, frame in enumerate(frames):
+            f.write(block(6, struct.pack("<IIIII", 0, 0, k, len(frame), len(frame)) + frame))
+
+
+def replay(d, fengine, more="", status=0, command="run"):
+    channels = len(fengine.channel_ids())
+    return harness.run(d, f"""
+stream: {{epoch_ns: 1700000000000000000, sample_ns: 5120, freq_mhz: {{first: 400, step: 0.1, count: {channels}}}}}
+pipeline:
+  - {{stage: replay, files: "*.cap", packet: {fengine.name}, sources: {list(fengine.sources)}, streams: {list(fengine.streams)},
+     frame_samples: {FS}, out: packets {more}}}
+  - {{stage: record, in: packets, directory: ., prefix: raw}}
+""", status=status, command=command)
+
+
+def test_files_of_every_link():
+    fengine, rng = packets.ChordCrs(), np.random.default_rng(3)
+    for write in (write_pcap, write_pcapng):
+        for name, (link, wrap) in LINKS.items():
+            with harness.scratch() as d:
+                first = 7 * FS + 32
+                raw = rng.integers(0, 256, fengine.shape(5 * FS), np.uint8)
+                sent, lost = [], []
+                for source, stream, sample, packet in fengine.packets(raw, first):
+                    if rng.random() < 0.05 and sample > first + 64:
+                        lost.append((source, stream, sample - first))
+                        continue
+                    sent.append(wrap(ip_udp(packet)))
+                    if rng.random() < 0.05:
+                        sent.append(wrap(ip_udp(b"something else" * 9)))
+                        sent.append(wrap(ip_udp(packet, protocol=6)))
+                        sent.append(wrap(ip_udp(packet, fragment=0x2000)))
+                    if len(sent) % 9 == 0:
+                        sent[-2:] = sent[:-3:-1]
+                half = len(sent) // 2
+                write(os.path.join(d, "a.cap"), link, sent[:half])
+                write(os.path.join(d, "b.cap"), link, sent[half:])
+                result = replay(d, fengine)
+                got, there, share, begin = recorded(d, fengine, FS)
+                assert begin == 7 * FS, begin
+                want = np.zeros((32 + len(raw),) + raw.shape[1:], bool)
+                want[32:] = True
+                ids = fengine.channel_ids()
+                for source, stream, sample in lost:
+                    at = fengine.sources.index(source) * fengine.i
+                    want[np.ix_(range(32 + sample, 48 + sample), [ids.index(c) for c in fengine.channels(stream)],
+                                range(at, at + fengine.i))] = False
+                n = len(got)
+                assert len(want) - n <= 16 and np.array_equal(there, want[:n]), (name, result)
+                assert np.array_equal(got[32:][there[32:]], raw[:n - 32][there[32:]])
+                assert np.array_equal(share, share_of(want[:n].mean(axis=2)))
+
+
+def test_files_that_end_early_or_are_none():
+    fengine = packets.ChordCrs()
+    with harness.scratch() as d:
+        raw = np.random.default_rng(1).integers(0, 256, fengine.shape(2 * FS), np.uint8)
+        path = os.path.join(d, "a.cap")
+        write_pcap(path, 1, [LINKS["ethernet"][1](ip_udp(p)) for *_, p in fengine.packets(raw)])
+        size = os.path.getsize(path)
+        os.truncate(path, size - 3000)
+        result = replay(d, fengine)
+        assert "ends early" in result.err, result
+        got, there, share, begin = recorded(d, fengine, FS)
+        assert begin == 0 and np.array_equal(got[there], raw[:len(got)][there]) and len(got) == 2 * FS
+        os.truncate(path, 30)
+        for p in os.listdir(d):
+            if p.startswith("raw"):
+                os.remove(os.path.join(d, p))
+        result = replay(d, fengine, status=1)
+        assert "none of the first" in result.err, result
+        result = replay(d, fengine, more=", loop: 2", status=2, command="check")
+        assert "played once" in result.err, result
+
+
+if __name__ == "__main__":
+    harness.main([test_files_of_every_link, test_files_that_end_early_or_are_none])
