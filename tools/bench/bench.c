@@ -69,6 +69,7 @@ static const struct {
     {"frb_grid", bench_frb_grid, bench_gpu_frb_grid},
     {"frb_beams", bench_frb_beams, bench_gpu_frb_beams},
     {"quantize", bench_quantize, bench_gpu_quantize},
+    {"unpack", bench_unpack, bench_gpu_unpack},
     {"replay", bench_replay, NULL},
     {"wires", bench_wires, NULL},
     {"pipelines", NULL, gpu_pipelines},

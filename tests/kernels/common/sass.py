@@ -21,6 +21,8 @@ KERNELS = [
     ("sm_90a", r"8baseband6hopper14beamform_small", 1, ["IGMMA", "UTMALDG", "UTMASTG", "SYNCS"], ["LDL", "STL", "HGMMA", "DFMA"]),
     ("sm_80", r"8baseband8beamform", 4, ["IMMA", "LDGSTS"], ["LDL", "STL", "DFMA"]),
     ("sm_90a", r"wgmma_pfb_u\w+_mapped", 6, ["HGMMA", "UTMALDG", "UTMASTG", "SYNCS"], ["LDL", "STL", "DFMA"]),
+    ("sm_80", r"6unpack4tile", 12, ["LDGSTS"], ["LDL", "STL", "DFMA"]),
+    ("sm_90a", r"6unpack4tile", 12, ["LDGSTS"], ["LDL", "STL", "DFMA"]),
     ("sm_90a", r"5fused5beams", 2, ["HGMMA", "STAS", "LDGSTS", "SYNCS", "USETMAXREG"], ["LDL", "STL", "DFMA"]),
 ]
 
