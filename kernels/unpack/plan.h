@@ -42,7 +42,8 @@ static inline bool unpack_came(const uint8_t *receipt, size_t bit)
     return receipt == NULL || (receipt[bit / 8] >> bit % 8 & 1);
 }
 
-/* Rows of one channel and block, in place: `coded` bytes to int4x2, and sums over the rows added to s1 and s2.
+/* Rows of one channel and block, in place: `coded` bytes to int4x2, and sums over the rows added to s1 and
+ * s2.
  *   rows [count][width], width a multiple of 32, 32-byte aligned, followed by a row of zero samples as coded
  *   s1, s2 [width], NULL: no sums */
 struct unpack_loops {

@@ -1,4 +1,5 @@
-/* unpack_tables.h - the packets that the benchmarks of `unpack` take: axes of a payload in the order of real F-engines. */
+/* unpack_tables.h - the packets that the benchmarks of `unpack` take: axes of a payload in the order of
+ * real F-engines. */
 #ifndef BEAMRING_TOOLS_BENCH_UNPACK_TABLES_H
 #define BEAMRING_TOOLS_BENCH_UNPACK_TABLES_H
 
@@ -24,7 +25,8 @@ static inline void unpack_tables_free(struct br_unpack_params *p)
     free((void *)(uintptr_t)p->position);
 }
 
-/* Channels of the streams interleave. NULL tables without memory: unpack refuses them as it does all that is wrong. */
+/* Channels of the streams interleave. NULL tables without memory: unpack refuses them as it does all that
+ * is wrong. */
 static inline bool unpack_tables(struct br_unpack_params *p, const struct unpack_shape *s)
 {
     size_t F = s->streams * s->channels, n = s->sources * s->inputs, all = n / 2;

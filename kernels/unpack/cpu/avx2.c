@@ -20,8 +20,8 @@ AVX2 static inline __m256i convert(__m256i byte, bool swap, __m256i *power)
     return swap ? _mm256_or_si256(_mm256_slli_epi16(low, 4), high) : byte;
 }
 
-/* Sums of 32 positions. Unpacking works in halves of a vector, so vector k has positions 4k to 4k + 3 and 16 + 4k to
- * 16 + 4k + 3. */
+/* Sums of 32 positions. Unpacking works in halves of a vector, so vector k has positions 4k to 4k + 3 and
+ * 16 + 4k to 16 + 4k + 3. */
 AVX2 static inline void add_to(uint32_t *sum, const __m256i part[4])
 {
     for (int k = 0; k < 4; k++) {
@@ -31,7 +31,8 @@ AVX2 static inline void add_to(uint32_t *sum, const __m256i part[4])
     }
 }
 
-/* Two samples of 32 positions, p and q: adjacent in 16 bits each, so that one multiply-add makes p + q or p^2 + q^2. */
+/* Two samples of 32 positions, p and q: adjacent in 16 bits each, so that one multiply-add makes p + q or
+ * p^2 + q^2. */
 AVX2 static inline void add_pair(__m256i p, __m256i q, __m256i first[4], __m256i second[4])
 {
     const __m256i zero = _mm256_setzero_si256(), one = _mm256_set1_epi16(1);

@@ -1,6 +1,7 @@
-/* The unpacker on the CPU, one channel of one block of packets at a time: its runs of inputs are put side by side in a
- * buffer that stays in the cache, [sample][position], there converted and added up, and stored as whole rows of E. Channels
- * are taken as they stand in packets, so that every source is read from its start to its end. */
+/* The unpacker on the CPU, one channel of one block of packets at a time: its runs of inputs are put side
+ * by side in a buffer that stays in the cache, [sample][position], there converted and added up, and stored
+ * as whole rows of E. Channels are taken as they stand in packets, so that every source is read from its
+ * start to its end. */
 #include "kernels/common/cpu.h"
 #include "kernels/unpack/plan.h"
 
@@ -47,7 +48,7 @@ static void sort_channels(const struct br_unpack_params *p, size_t *order)
         order[p->channel_stream[f] * p->packet_channels + (c < p->packet_channels ? c : 0)] = f;
     }
     for (size_t at = 0; at < p->nchannels; at++) next += order[at] != SIZE_MAX;
-    if (next == p->nchannels) return; /* else the tables are not those of dense packets: any order will do */
+    if (next == p->nchannels) return; /* else packets have gaps, and any order will do */
     for (size_t f = 0; f < p->nchannels; f++) order[f] = f;
 }
 

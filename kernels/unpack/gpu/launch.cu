@@ -42,7 +42,8 @@ size_t in_packet(const struct br_unpack_params *p, size_t i)
     return p->input_offset[i] - p->input_source[i] * p->nstreams * p->packet_bytes;
 }
 
-/* Whether positions can be taken V at a time: each such group has all of one source's adjacent inputs, or none. */
+/* Whether positions can be taken V at a time: each such group has all of one source's adjacent inputs, or
+ * none. */
 bool in_groups(const struct br_unpack *plan, unsigned V)
 {
     const struct br_unpack_params *p = &plan->p;
@@ -132,21 +133,23 @@ int make_tables(struct br_unpack *plan, struct br_why *why)
     return status;
 }
 
-/* The packet as runs of adjacent channels. -1: its axes are not dense in any order. */
+/* The packet as runs of adjacent channels. -1: its bytes are not an array's. */
 int describe(struct br_unpack *plan, struct br_why *why)
 {
     const struct br_unpack_params *p = &plan->p;
     work *w = &plan->gpu->w;
     size_t outer_bytes = p->packet_channels * p->channel_stride;
-    bool dense =
+    bool whole =
         p->channel_stride > 0 && p->packet_bytes % outer_bytes == 0 &&
         (p->time_stride < p->channel_stride || p->time_stride % outer_bytes == 0 || p->packet_samples == 1);
-    for (size_t f = 0; dense && f < p->nchannels; f++)
-        dense = (p->channel_offset[f] - p->channel_stream[f] * p->packet_bytes) % p->channel_stride == 0 &&
+    for (size_t f = 0; whole && f < p->nchannels; f++)
+        whole = (p->channel_offset[f] - p->channel_stream[f] * p->packet_bytes) % p->channel_stride == 0 &&
                 p->channel_offset[f] - p->channel_stream[f] * p->packet_bytes < outer_bytes;
-    for (size_t i = 0; dense && i < p->ninputs; i++)
-        dense = in_packet(p, i) % outer_bytes < p->channel_stride;
-    if (!dense) return br_because(why, "the bytes of a packet are not dense, slowest axis to fastest");
+    for (size_t i = 0; whole && i < p->ninputs; i++)
+        whole = in_packet(p, i) % outer_bytes < p->channel_stride;
+    if (!whole)
+        return br_because(why,
+                          "the bytes of a packet are no array of time, channels and inputs in any order");
     w->F = static_cast<unsigned>(p->nchannels), w->N = static_cast<unsigned>(p->npositions);
     w->nsources = static_cast<unsigned>(p->nsources), w->nstreams = static_cast<unsigned>(p->nstreams);
     w->receipt_bytes = static_cast<unsigned>(p->receipt_bytes);

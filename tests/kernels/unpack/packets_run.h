@@ -10,8 +10,7 @@ struct packets_case {
     const char *name, *axes;
     size_t length[4];
     size_t nsources, nstreams, nblocks;
-    size_t
-        channel_step; /* channel c of stream s is the F-engine's s x (1 or packet channels) + c x channel_step */
+    size_t channel_step; /* 1: a stream's channels are neighbours; else those of all streams interleave */
     bool offset_binary, real_high;
     size_t sum_packets; /* 0: no sums */
     size_t holes;       /* positions that no input has */

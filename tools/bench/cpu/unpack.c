@@ -1,4 +1,5 @@
-/* unpack beside a copy of the same bytes, both with all cores: each thread has a plan and a share of the blocks. */
+/* unpack beside a copy of the same bytes, both with all cores: each thread has a plan and a share of the
+ * blocks. */
 #include "kernels/unpack/unpack.h"
 #include "tools/bench/bench.h"
 #include "tools/bench/unpack_tables.h"

@@ -51,15 +51,15 @@ static double measure(struct gpu *g, const struct unpack_shape *shape, bool sums
     snprintf(name, sizeof name, "unpack, %s%s, F %zu, N %zu", s.name, sums ? ", sums" : "", p.nchannels,
              p.npositions);
     uint8_t *all = good ? malloc(receipt) : NULL;
-    void *came = NULL;
-    if (all != NULL) came = br_cuda_table(g->cuda, memset(all, 0xff, receipt), receipt, &why);
+    void *came = gpu_alloc(g, receipt);
+    good = all != NULL && came != NULL &&
+           gpu_ok(g, br_gpu_copy(came, memset(all, 0xff, receipt), receipt, &g->stream, &g->error));
     u.receipt = came;
-    if (came == NULL || br_unpack_create(&u.plan, BR_CUDA, &p, &why) != 0)
+    if (!good || br_unpack_create(&u.plan, BR_CUDA, &p, &why) != 0)
         gpu_refused(name, why.text);
     else if (gpu_make_data(g, &u.sets, values, GPU_BYTES, values, side))
         ms = gpu_measure(g, name, run_unpack, &u, &(struct gpu_work){*bytes, 0, false, FRAME * 5.12e-6});
     br_unpack_destroy(u.plan);
-    br_cuda_free(g->cuda, came);
     unpack_tables_free(&p);
     free(all);
     return ms;

@@ -1,10 +1,11 @@
 /* layout.h - a tile in shared memory: some channels of one stream, all sources, one block of packets.
  *
- * What a packet holds of adjacent channels is `outer` runs of bytes (outer: product of the axes slower than freq), so that
- * a tile is rows [source][outer] of (channels x channel_stride) bytes. Rows stand `pitch` bytes apart: 16 more than they
- * need, or all sources would be read from the same banks. With 16 sources of 8 inputs (chord-crs) half a warp then reads
- * 8 bytes each at a distance of 4 banks, two addresses a bank: two passes for 256 bytes, where a quarter of what the
- * shared memory can deliver suffices. (Rows that end at odd multiples of 8 bytes would need copies of 8 bytes instead of 16.) */
+ * What a packet holds of adjacent channels is `outer` runs of bytes (outer: product of the axes slower than
+ * freq), so that a tile is rows [source][outer] of (channels x channel_stride) bytes. Rows stand `pitch`
+ * bytes apart: 16 more than they need, or all sources would be read from the same banks. With 16 sources of
+ * 8 inputs (chord-crs) half a warp then reads 8 bytes each at a distance of 4 banks, two addresses a bank:
+ * two passes for 256 bytes, where a quarter of what the shared memory can deliver suffices. (Rows that end
+ * at odd multiples of 8 bytes would need copies of 8 bytes instead of 16.) */
 #ifndef BEAMRING_KERNELS_UNPACK_GPU_TILE_LAYOUT_H
 #define BEAMRING_KERNELS_UNPACK_GPU_TILE_LAYOUT_H
 
@@ -16,7 +17,8 @@ static inline BR_HD unsigned unpack_pitch(unsigned run_bytes)
     return (run_bytes + 15) / 16 * 16 + 16;
 }
 
-/* Where byte `at` of a packet stands, counted from channel 0 of the tile: at / outer_bytes is the row in the packet. */
+/* Where byte `at` of a packet stands, counted from channel 0 of the tile: at / outer_bytes is the row in
+ * the packet. */
 static inline BR_HD unsigned unpack_place(unsigned source, unsigned outer, unsigned outer_bytes,
                                           unsigned pitch, unsigned at)
 {

@@ -1,10 +1,10 @@
 /* tile.cuh - packets to E through shared memory, one pass over global memory.
  *
- * A block of threads takes one stream, a few adjacent channels of its packets, all sources, and the packets of one sum
- * block, one after the other: while packet k is converted, packet k + 1 is copied (double buffer, cp.async). A thread owns
- * V positions (V = 8 or 4 inputs that are neighbours in packet and E; V = 1: four positions, gathered byte by byte) of one
- * channel for all samples, so that sums stay in registers.
- *   thread:  j <-> channel of the tile (slow), group of positions (fast), so that a warp stores whole rows of E */
+ * A block of threads takes one stream, a few adjacent channels of its packets, all sources, and the packets
+ * of one sum block, one after the other: while packet k is converted, packet k + 1 is copied (double
+ * buffer, cp.async). A thread owns V positions (V = 8 or 4 inputs that are neighbours in packet and E; V =
+ * 1: four positions, gathered byte by byte) of one channel for all samples, so that sums stay in registers.
+ *   thread:  channel of the tile (slow), group of positions (fast), so that a warp stores whole rows of E */
 #ifndef BEAMRING_KERNELS_UNPACK_GPU_TILE_TILE_CUH
 #define BEAMRING_KERNELS_UNPACK_GPU_TILE_TILE_CUH
 
@@ -71,7 +71,8 @@ __device__ __forceinline__ void load(const work &w, unsigned wide, uint8_t *buff
         load_as<1>(w, buffer, from, run_bytes);
 }
 
-/* For each source which of the packets first to first + 31 came, a bit each. A warp a source, a lane a packet. */
+/* For each source which of the packets first to first + 31 came, a bit each. A warp a source, a lane a
+ * packet. */
 __device__ __forceinline__ void load_receipts(const work &w, unsigned *came, unsigned stream, unsigned first,
                                               unsigned end)
 {
@@ -170,8 +171,9 @@ __device__ __forceinline__ void store_sums(const work &w, const owned<V> &o, uin
     }
 }
 
-/* Grid: (sum block, chunk of channels, stream), stream fastest, since channels of neighbouring streams are often
- * neighbours in E. Block: at least channels x groups threads. Shared: BUFFERS tiles, then came[nsources]. */
+/* Grid: (sum block, chunk of channels, stream), stream fastest, since channels of neighbouring streams are
+ * often neighbours in E. Block: at least channels x groups threads. Shared: BUFFERS tiles, then
+ * came[nsources]. */
 template <unsigned V, bool SWAP, bool SUMS>
 __global__ __launch_bounds__(MOST_THREADS) void tile(work w, unsigned wide)
 {
@@ -197,8 +199,8 @@ __global__ __launch_bounds__(MOST_THREADS) void tile(work w, unsigned wide)
         o.place[i].x += (works ? c : 0) * w.channel_stride;
     }
 
-    /* in: before [block][source][stream][packet]; after [block][source][packet from channel c0 on], strides block_bytes,
-     * source_bytes, 1 */
+    /* in: before [block][source][stream][packet]; after [block][source][packet from channel c0 on],
+     * strides block_bytes, source_bytes, 1 */
     const uint8_t *in = w.in + stream * w.packet_bytes + static_cast<size_t>(c0) * w.channel_stride;
     /* to: before [block x samples][F][N]; after [block x samples][V positions], strides F N, 1 */
     uint8_t *to = w.out + static_cast<size_t>(f) * w.N + n;
