@@ -446,7 +446,7 @@ int packet_description_load(struct packet_description **description, const char 
     char text[PATH_MAX + 40];
     struct br_config *config;
     *description = NULL;
-    if (name[0] == '\0' || strlen(name) >= PATH_MAX)
+    if (name == NULL || name[0] == '\0' || strlen(name) >= PATH_MAX)
         return br_fail(error, BR_E_INVALID,
                        "expected the name of a packet description, such as chord-crs, or a path");
     if (strchr(name, '/') != NULL || strchr(name, '.') != NULL) {
@@ -454,9 +454,9 @@ int packet_description_load(struct packet_description **description, const char 
         return status == BR_OK ? make(description, base_name(config, name), config, error) : status;
     }
     /* The search of `include:` finds it. */
-    int length = snprintf(text, sizeof text, "include: \"packets/%s.yaml\"\n", name);
     if (strpbrk(name, "\"\\$\n") != NULL)
         return br_fail(error, BR_E_INVALID, "'%.60s' is no name of a packet description", name);
+    int length = snprintf(text, sizeof text, "include: \"packets/%s.yaml\"\n", name);
     int status = br_config_parse(&config, name, text, (size_t)length, 0, NULL, error);
     return status == BR_OK ? make(description, base_name(config, name), config, error) : status;
 }
