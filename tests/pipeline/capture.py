@@ -18,7 +18,7 @@ def test_every_fengine_arrives_whole():
         for fengine in packets.ALL:
             with harness.scratch() as d:
                 port, raw = free_port(socket.SOCK_DGRAM), field(fengine, 3)
-                run = capture(d, fengine, port, FRAME[fengine.name], f"start_sample: 0, idle_s: 0.4, backend: {backend}")
+                run = capture(d, fengine, port, FRAME[fengine.name], f"start_sample: 0, idle_s: 1, backend: {backend}")
                 sender = Sender(port)
                 for *_, packet in fengine.packets(raw):
                     sender.send(packet)

@@ -17,7 +17,7 @@ import packets  # noqa: E402
 REASONS = ("accepted", "late", "duplicate", "foreign", "malformed", "flagged", "stray", "no_frame", "early")
 
 
-def capture(directory, fengine, port, frame_samples, more="start_sample: 0, idle_s: 0.6", stream="sample_ns: 2560",
+def capture(directory, fengine, port, frame_samples, more="start_sample: 0, idle_s: 1", stream="sample_ns: 2560",
             record=True, out="raw"):
     """A running capture of what `fengine` sends."""
     channels = len(fengine.channel_ids())
