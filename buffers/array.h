@@ -1,7 +1,8 @@
 /* array.h - an array's description: element type and named axes, row-major, slowest axis first.
  *
  * A description owns nothing and is copied by value. The field's axes are time, freq, pol, dish, input
- * (of a correlator: a dish's polarisation, or what a packet calls one), beam, gridp, gridq. */
+ * (of a correlator: a dish's polarisation, or what a packet calls one), beam, gridp, gridq,
+ * moment (of sums of powers). */
 #ifndef BEAMRING_BUFFERS_ARRAY_H
 #define BEAMRING_BUFFERS_ARRAY_H
 

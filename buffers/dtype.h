@@ -19,6 +19,7 @@ enum br_dtype {
     BR_INT4,   /* "int4": real, two elements a byte, the even element in the LOW nibble; -8 means missing */
     BR_F16,    /* "f16": IEEE 754 binary16 */
     BR_F32,    /* "f32" */
+    BR_UINT32, /* "uint32" */
     BR_DTYPES  /* how many there are */
 };
 

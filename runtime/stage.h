@@ -73,7 +73,10 @@ struct br_port {
 };
 
 enum br_stage_flags {
-    BR_STAGE_CUDA = 2 /* it can run on a GPU, see GPU above */
+    BR_STAGE_CUDA = 2, /* it can run on a GPU, see GPU above */
+    /* Outputs but the first may be left out in the pipeline file, the last ones first: then br_stage_output
+     * and io->out[] are NULL for them. */
+    BR_STAGE_OPTIONAL_OUTPUTS = 4
 };
 
 /* What a stage holds from start to stop besides its parameters and what the queues reserve, in bytes. */

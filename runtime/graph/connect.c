@@ -25,9 +25,9 @@ static const struct br_param in_params[] = {
 };
 
 /* `in: x`, `in: [x, y]`: one node per port. Records an error and returns false unless there are as many as
- * ports. */
+ * ports, or at least `least`; *used is how many there are. */
 static bool ports(struct br_stage *stage, const char *key, const struct br_port *port, unsigned count,
-                  const struct br_node *node[BR_MAX_PORTS])
+                  unsigned least, unsigned *used, const struct br_node *node[BR_MAX_PORTS])
 {
     struct br_config *config = stage->graph->config;
     const struct br_node *value = br_node_get(stage->node, key);
@@ -38,20 +38,21 @@ static bool ports(struct br_stage *stage, const char *key, const struct br_port 
         return value == NULL;
     }
     size_t given = value == NULL ? 0 : value->kind == BR_NODE_LIST ? value->count : 1;
-    if (given == count) {
-        for (unsigned i = 0; i < count; i++) node[i] = value->kind == BR_NODE_LIST ? value->item[i] : value;
+    if (given >= least && given <= count) {
+        *used = (unsigned)given;
+        for (unsigned i = 0; i < given; i++) node[i] = value->kind == BR_NODE_LIST ? value->item[i] : value;
         return true;
     }
     char expected[256] = "";
     for (unsigned i = 0; i < count; i++) {
-        size_t used = strlen(expected);
-        snprintf(expected + used, sizeof expected - used, "%s%s (%s)", i > 0 ? ", " : "", port[i].name,
+        size_t n = strlen(expected);
+        snprintf(expected + n, sizeof expected - n, "%s%s (%s)", i > 0 ? ", " : "", port[i].name,
                  port[i].help != NULL ? port[i].help : "");
     }
     br_config_error(config, value != NULL ? value : stage->node,
-                    "stage '%s' %s '%s:'; expected %u queue name%s: %s", stage->name,
-                    value == NULL ? "lacks" : "has too many or too few names in", key, count,
-                    count > 1 ? "s" : "", expected);
+                    "stage '%s' %s '%s:'; expected %s%u queue name%s: %s", stage->name,
+                    value == NULL ? "lacks" : "has too many or too few names in", key,
+                    least < count ? "1 to " : "", count, count > 1 ? "s" : "", expected);
     return false;
 }
 
@@ -109,7 +110,8 @@ static void read_outputs(struct br_graph *graph)
         struct br_stage *stage = &graph->stage[s];
         const struct br_node *node[BR_MAX_PORTS];
         if (stage->type == NULL) continue;
-        if (!ports(stage, "out", stage->type->outputs, stage->nout, node)) {
+        unsigned least = (stage->type->flags & BR_STAGE_OPTIONAL_OUTPUTS) != 0 ? 1 : stage->nout;
+        if (!ports(stage, "out", stage->type->outputs, stage->nout, least, &stage->nout, node)) {
             stage->ready = false;
             continue;
         }
@@ -159,7 +161,7 @@ static void read_inputs(struct br_graph *graph, bool doubtful)
         struct br_stage *stage = &graph->stage[s];
         const struct br_node *node[BR_MAX_PORTS];
         if (stage->type == NULL) continue;
-        if (!ports(stage, "in", stage->type->inputs, stage->nin, node)) {
+        if (!ports(stage, "in", stage->type->inputs, stage->nin, stage->nin, &stage->nin, node)) {
             stage->ready = false;
             continue;
         }

@@ -8,7 +8,7 @@
 #define BEAMRING_STAGES_REPLAY_EXTENTS_H
 
 #include "stages/common/formats/coding.h"
-#include "stages/replay/pool.h"
+#include "stages/common/stage/pool.h"
 #include "stages/replay/replay.h"
 
 struct chime_chunks;

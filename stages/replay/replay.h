@@ -10,7 +10,7 @@
 #include "runtime/stage.h"
 #include "stages/common/formats/gaps.h"
 #include "stages/common/formats/recording.h"
-#include "stages/replay/pool.h"
+#include "stages/common/stage/pool.h"
 
 /* Files in the order of their names; NULL-terminated copies in the pipeline's memory. */
 struct file_list {

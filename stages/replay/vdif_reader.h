@@ -16,7 +16,7 @@
 
 #include "runtime/stage.h"
 #include "stages/common/formats/vdif.h"
-#include "stages/replay/pool.h"
+#include "stages/common/stage/pool.h"
 
 struct file_list;
 

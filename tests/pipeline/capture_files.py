@@ -1,40 +1,13 @@
-"""Packets from capture files, pcap and pcapng, of several link types: what is recorded is what was in the file, and what is not is
-marked."""
+"""Packets from capture files, pcap and pcapng, of several link types: what is recorded is what was in the file, and what is not
+is marked."""
 import os
-import struct
 
 import numpy as np
 
 import harness
-from capture_common import packets, recorded, share_of
+from capture_common import ip_udp, LINKS, packets, recorded, share_of, write_pcap, write_pcapng
 
 FS = 512
-
-
-def ip_udp(payload, fragment=0, protocol=17):
-    udp = struct.pack(">HHHH", 4000, 5000, 8 + len(payload), 0) + payload
-    return struct.pack(">BBHHHBBHII", 0x45, 0, 20 + len(udp), 1, fragment, 64, protocol, 0, 0x7F000001, 0x7F000001) + udp
-
-
-LINKS = {"ethernet": (1, lambda ip: bytes(12) + b"\x08\x00" + ip), "vlan": (1, lambda ip: bytes(12) + b"\x81\x00\x00\x05\x08\x00" + ip),
-         "cooked": (113, lambda ip: bytes(14) + b"\x08\x00" + ip), "raw": (101, lambda ip: ip)}
-
-
-def write_pcap(path, link, frames):
-    with open(path, "wb") as f:
-        f.write(struct.pack("<IHHIIII", 0xA1B2C3D4, 2, 4, 0, 0, 262144, link))
-        for k, frame in enumerate(frames):
-            f.write(struct.pack("<IIII", 1700000000, k, len(frame), len(frame)) + frame)
-
-
-def write_pcapng(path, link, frames):
-    def block(kind, body):
-        body += bytes(-len(body) % 4)
-        return struct.pack("<II", kind, 12 + len(body)) + body + struct.pack("<I", 12 + len(body))
-    with open(path, "wb") as f:
-        f.write(block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1)) + block(1, struct.pack("<HHI", link, 0, 0)))
-        for k, frame in enumerate(frames):
-            f.write(block(6, struct.pack("<IIIII", 0, 0, k, len(frame), len(frame)) + frame))
 
 
 def replay(d, fengine, more="", status=0, command="run"):

@@ -94,7 +94,8 @@ static int describe_array(struct describe *d, const char *prefix, struct br_arra
     if (value[0] == NULL) return 0;
     enum br_dtype dtype = br_dtype_from_name(value[0]);
     if (dtype == BR_DTYPES)
-        return dada_bad(d->header, key[0], d->error, "one of int4x2, int8x2, int8, uint8, int4, f16, f32");
+        return dada_bad(d->header, key[0], d->error,
+                        "one of int4x2, int8x2, int8, uint8, int4, f16, f32, uint32");
     size_t lengths[BR_MAX_AXES];
     if (value[1] == NULL)
         return dada_bad(d->header, key[1], d->error, "the names of the axes, slowest first");

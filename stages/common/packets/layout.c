@@ -183,6 +183,8 @@ int packet_layout_make(struct packet_layout *layout, const struct packet_descrip
                                 .packet_inputs = packet->ninputs,
                                 .packet_bytes = packet->payload_bytes,
                                 .time_stride = stride_of(packet, PACKET_TIME),
+                                .channel_stride = packet->nchannels > 1 ? stride_of(packet, PACKET_FREQ)
+                                                                        : packet->payload_bytes,
                                 .npol = length_of(packet, PACKET_POL),
                                 .offset_binary = strcmp(values, "offset_binary") == 0,
                                 .real_high = strcmp(real, "high") == 0};

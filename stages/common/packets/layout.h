@@ -44,6 +44,7 @@ struct packet_layout {
     size_t block_bytes;   /* nsources x nstreams x packet_bytes */
     size_t receipt_bytes; /* of one block */
     size_t time_stride;   /* bytes from one time sample of a packet to the next */
+    size_t channel_stride; /* likewise for channels; packet_bytes where a packet has but one */
 
     const int64_t *source_id;       /* [nsources] */
     const int64_t *stream_id;       /* [nstreams] */

@@ -65,6 +65,8 @@ static void test_mistakes(void **state)
             "has no inputs");
     REFUSED("pipeline:\n  - {stage: t_source, out: [a, b]}\n  - {stage: t_sink, in: [a]}\n", 2,
             "too many or too few");
+    REFUSED("pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_copies, in: a, out: [b, c, d]}\n", 1,
+            "expected 1 to 2 queue names");
     REFUSED("pipeline:\n  - {stage: t_pass, in: b, out: a}\n  - {stage: t_pass, name: p, in: a, out: b}\n", 1,
             "cycle", "'p'");
     REFUSED("pipeline:\n  - {stage: t_sourse, out: a}\n  - {stage: t_sink, in: a}\n", 1,

@@ -46,6 +46,29 @@ static void test_two_inputs(void **state)
     end(&run);
 }
 
+/* An output that may be left out: without it, and with a reader that gets the same samples. */
+static void test_optional_outputs(void **state)
+{
+    (void)state;
+    struct test_run run;
+    build_ok(&run, "pipeline:\n"
+                   "  - {stage: t_source, samples: 5000, out: a}\n"
+                   "  - {stage: t_copies, in: a, out: b}\n"
+                   "  - {stage: t_sink, in: b}\n");
+    start_and_finish(&run);
+    assert_int_equal(run.status, BR_OK);
+    end(&run);
+    build_ok(&run, "pipeline:\n"
+                   "  - {stage: t_source, samples: 5000, out: a}\n"
+                   "  - {stage: t_copies, in: a, out: [b, c]}\n"
+                   "  - {stage: t_two, in: [b, c]}\n");
+    start_and_finish(&run);
+    assert_int_equal(run.status, BR_OK);
+    assert_int_equal(totals(&run, "t_two").in_samples, 5000);
+    assert_true(br_balance_ok(run.graph, stderr));
+    end(&run);
+}
+
 /* One stage of a chain fails: what came before is delivered downstream, everybody ends, the message names
  * the stage. */
 static void failing(const char *yaml, const char *stage, uint64_t delivered)
@@ -347,6 +370,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_delivery),
         cmocka_unit_test(test_two_inputs),
+        cmocka_unit_test(test_optional_outputs),
         cmocka_unit_test(test_failures),
         cmocka_unit_test(test_broken_promises),
         cmocka_unit_test(test_start_and_stop_fail),

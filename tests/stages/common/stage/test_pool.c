@@ -1,6 +1,6 @@
 /* The threads that fill a frame: every job once in its own round, whether threads are awake, asleep or late.
  */
-#include "stages/replay/pool.h"
+#include "stages/common/stage/pool.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

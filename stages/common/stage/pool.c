@@ -1,4 +1,4 @@
-#include "stages/replay/pool.h"
+#include "stages/common/stage/pool.h"
 #include "buffers/clock.h"
 
 #include <pthread.h>

@@ -1,7 +1,7 @@
-/* pool.h - a few threads that read pieces of one frame at the same time: one core does not copy from the page
- * cache as fast as a GPU node takes the data. */
-#ifndef BEAMRING_STAGES_REPLAY_POOL_H
-#define BEAMRING_STAGES_REPLAY_POOL_H
+/* pool.h - a few threads that work on pieces of one frame at the same time: one core does not copy as fast
+ * as a GPU node takes the data. */
+#ifndef BEAMRING_STAGES_COMMON_STAGE_POOL_H
+#define BEAMRING_STAGES_COMMON_STAGE_POOL_H
 
 #include <stddef.h>
 #include <stdint.h>

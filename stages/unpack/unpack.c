@@ -1,0 +1,262 @@
+/* unpack - packets as they came to the electric field, and sums of powers on the way. */
+#include "stages/unpack/unpack.h"
+#include "stages/common/stage/gpu.h"
+#include "stages/common/stage/shape.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct br_param params[] = {
+    BR_PARAM("pols", BR_P_INT, struct unpack, pols,
+             "polarisations; default: as the packets say, or inputs / dishes of the telescope", .min = 1,
+             .max = 64),
+    BR_PARAM(
+        "order", BR_P_CHOICE, struct unpack, order,
+        "what the number of an input means (inputs are counted source after source, and in a source as its "
+        "packets have them): pol x dishes + dish, or dish x pols + pol",
+        .def = "pol_dish", .choices = unpack_orders),
+    BR_PARAM("positions", BR_P_INTS, struct unpack, positions,
+             "for each input pol x dishes + dish, over `order`; -1: it is no dish and is left out; positions "
+             "that no input has are zero",
+             .min = -1, .max = 1 << 24),
+    BR_PARAM("sums", BR_P_INT, struct unpack, sums,
+             "block of the sums of powers, the second output: a multiple of a packet's samples that divides "
+             "the frame",
+             .unit = "samples", .min = 1, .max = BR_UNPACK_MAX_SUM),
+    BR_PARAM("threads", BR_P_INT, struct unpack, threads,
+             "on the CPU: threads that share a frame; 0: half of the processors, at most 8", .def = "0",
+             .min = 0, .max = UNPACK_PLANS),
+    {0},
+};
+static const struct br_port inputs[] = {{"in", "packets as they came (capture, replay of pcap)"}, {0}};
+static const struct br_port outputs[] = {
+    {"out", "E[time][freq][pol][dish], int4x2"},
+    {"sums",
+     "may be left out: uint32 [time][freq][moment][pol][dish], moment = number of samples that came, sum "
+     "of |E|^2, sum of |E|^4"},
+    {0}};
+
+/* --- configure --------------------------------------------------------------------------------- */
+
+static int check_sums(struct br_stage *stage, const struct unpack *u)
+{
+    const struct packet_layout *l = u->layout;
+    bool wanted = br_stage_output(stage, 1) != NULL;
+    if (u->sums == 0 && wanted)
+        return br_stage_fail(stage, BR_E_INVALID,
+                             "the second output has sums of powers; give `sums`, the samples of a block");
+    if (u->sums > 0 && !wanted)
+        return br_stage_fail_at(stage, "sums", "there is no output for them; expected `out: [field, sums]`");
+    if (u->sums > 0 && ((size_t)u->sums % l->packet_samples != 0 || l->frame_samples % (size_t)u->sums != 0))
+        return br_stage_fail_at(stage, "sums",
+                                "%lld is no multiple of a packet's %zu samples that divides a frame of %zu",
+                                (long long)u->sums, l->packet_samples, l->frame_samples);
+    return BR_OK;
+}
+
+static int describe(struct br_stage *stage, const struct unpack *u, unsigned i)
+{
+    struct br_stream *out = br_stage_output(stage, i);
+    struct br_error error = {0};
+    size_t F = u->layout->nchannels, T = u->layout->frame_samples, P = u->npol, D = u->ndish;
+    int status;
+    out->packets = NULL;
+    out->side.naxes = 0;
+    if (i == 0) {
+        status = br_array_init(&out->array, BR_INT4X2, "time,freq,pol,dish", (size_t[]){T, F, P, D}, &error);
+    } else {
+        size_t blocks = T / (size_t)u->sums;
+        status = br_array_init(&out->array, BR_UINT32, "time,freq,moment,pol,dish",
+                               (size_t[]){blocks, F, BR_UNPACK_SUMS, P, D}, &error);
+        out->zone[0].downsample = (unsigned)u->sums;
+    }
+    return status == BR_OK ? BR_OK : br_stage_fail(stage, error.status, "%s", error.text);
+}
+
+static int configure(struct br_stage *stage, void *self)
+{
+    struct unpack *u = self;
+    const struct br_stream *in = br_stage_input(stage, 0);
+    char text[160];
+    if (in->packets == NULL)
+        return br_stage_fail(
+            stage, BR_E_INVALID,
+            "its input is %s; it needs packets as they came, from `capture` or a `replay` of "
+            "pcap files (a recording of them no longer says how they are ordered)",
+            br_array_format(&in->array, text, sizeof text));
+    u->layout = in->packets;
+    int status = unpack_place_inputs(stage, u);
+    if (status == BR_OK) status = check_sums(stage, u);
+    for (unsigned i = 0; i < (u->sums > 0 ? 2u : 1u) && status == BR_OK; i++) status = describe(stage, u, i);
+    return status;
+}
+
+/* --- start and stop ---------------------------------------------------------------------------- */
+
+static unsigned count_plans(const struct br_stage *stage, const struct unpack *u)
+{
+    unsigned threads = pool_threads((unsigned)u->threads);
+    if (br_stage_device(stage) >= 0) return 1;
+    return threads < UNPACK_PLANS ? threads : UNPACK_PLANS;
+}
+
+/* What a plan copies and makes, and on a GPU the tables of channels and positions. */
+static void memory(struct br_stage *stage, void *self, struct br_memory *m)
+{
+    const struct unpack *u = self;
+    const struct packet_layout *l = u->layout;
+    size_t positions = u->npol * u->ndish, width = (positions + 31) / 32 * 32;
+    size_t tables = 20 * l->nchannels + 48 * u->ninputs + 8 * positions;
+    size_t rows = (l->packet_samples + 1) * width + (u->sums > 0 ? 8 * l->nchannels * width : 0);
+    br_stage_uploads_memory(stage, 0, m);
+    m->host += count_plans(stage, u) * (tables + (br_stage_device(stage) < 0 ? rows : 0));
+    if (br_stage_device(stage) >= 0) m->device += 8 * positions + 4 * l->nchannels;
+}
+
+static int start(struct br_stage *stage, void *self)
+{
+    struct unpack *u = self;
+    const struct packet_layout *l = u->layout;
+    enum br_backend backend;
+    int status = br_stage_backend(stage, 0, &backend, &u->cuda);
+    if (status != BR_OK) return status;
+    struct br_unpack_params p = {.nsources = l->nsources,
+                                 .nstreams = l->nstreams,
+                                 .packet_samples = l->packet_samples,
+                                 .packet_bytes = l->packet_bytes,
+                                 .receipt_bytes = l->receipt_bytes,
+                                 .time_stride = l->time_stride,
+                                 .packet_channels = l->packet_channels,
+                                 .channel_stride = l->channel_stride,
+                                 .nchannels = l->nchannels,
+                                 .channel_offset = l->channel_offset,
+                                 .channel_stream = l->channel_stream,
+                                 .ninputs = u->ninputs,
+                                 .input_offset = u->input_offset,
+                                 .input_source = u->input_source,
+                                 .position = u->position,
+                                 .npositions = u->npol * u->ndish,
+                                 .offset_binary = l->offset_binary,
+                                 .real_high = l->real_high,
+                                 .sum_samples = (size_t)u->sums,
+                                 .cuda = u->cuda};
+    unsigned n = count_plans(stage, u);
+    for (u->nplans = 0; u->nplans < n; u->nplans++) {
+        struct br_why why = {""};
+        if (br_unpack_create(&u->plan[u->nplans], backend, &p, &why) != 0)
+            return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
+    }
+    if (n > 1) u->pool = pool_start(n, 0);
+    if (n > 1 && u->pool == NULL) return br_stage_fail(stage, BR_E_NO_MEMORY, "no memory for %u threads", n);
+    return br_stage_gpu_holds(stage, u->cuda);
+}
+
+static int stop(struct br_stage *stage, void *self)
+{
+    struct unpack *u = self;
+    pool_stop(u->pool);
+    for (unsigned i = 0; i < UNPACK_PLANS; i++) br_unpack_destroy(u->plan[i]);
+    br_stage_gpu_end(stage, u->cuda);
+    return BR_OK;
+}
+
+/* --- process ----------------------------------------------------------------------------------- */
+
+/* One frame, of which each plan takes a share. */
+struct share {
+    const struct unpack *u;
+    const struct br_frame *in, *sums; /* sums: NULL if not wanted */
+    uint8_t *out;
+    size_t blocks, per_sum; /* of packets; blocks that go together */
+};
+
+static void unpack_share(void *arg, size_t job, void *scratch)
+{
+    const struct share *s = arg;
+    const struct packet_layout *l = s->u->layout;
+    size_t groups = (s->blocks + s->per_sum - 1) / s->per_sum, n = s->u->nplans,
+           row = l->nchannels * s->u->npol * s->u->ndish;
+    size_t from = job * groups / n, to = (job + 1) * groups / n;
+    size_t first = from * s->per_sum, end = to * s->per_sum < s->blocks ? to * s->per_sum : s->blocks;
+    (void)scratch;
+    if (end <= first) return;
+    uint32_t *sums = s->sums != NULL ? (uint32_t *)s->sums->data + from * BR_UNPACK_SUMS * row : NULL;
+    br_unpack_execute(s->u->plan[job], end - first, (const uint8_t *)s->in->data + first * l->block_bytes,
+                      (const uint8_t *)s->in->side + first * l->receipt_bytes,
+                      s->out + first * l->packet_samples * row, sums);
+}
+
+/* The share of the inputs of each block of sums: the mean over its samples; what a frame that was cut short lacks
+ * of its last block is missing. */
+static void sum_validity(const struct unpack *u, const struct br_stream *stream, const struct br_frame *in,
+                         struct br_frame *out)
+{
+    size_t F = u->layout->nchannels, block = (size_t)u->sums, samples = (size_t)in->samples;
+    out->complete = in->complete && samples % block == 0;
+    if (out->complete) return;
+    for (size_t b = 0; b * block < samples; b++) {
+        size_t end = (b + 1) * block < samples ? (b + 1) * block : samples;
+        for (size_t f = 0; f < F; f++) {
+            uint64_t sum = 0;
+            for (size_t t = b * block; t < end; t++) sum += in->complete ? BR_VALID : in->valid[t * F + f];
+            out->valid[b * F + f] = br_validity(sum, BR_VALID * block);
+        }
+    }
+    br_frame_close_validity(stream, out);
+}
+
+static int process(struct br_stage *stage, void *self, const struct br_io *io)
+{
+    struct unpack *u = self;
+    const struct packet_layout *l = u->layout;
+    const struct br_frame *in = io->in[0];
+    struct br_frame *out = io->out[0], *sums = u->sums > 0 ? io->out[1] : NULL;
+    if (in == NULL) return BR_FINISHED;
+    struct share share = {u,
+                          in,
+                          sums,
+                          out->data,
+                          (size_t)in->samples / l->packet_samples,
+                          u->sums > 0 ? (size_t)u->sums / l->packet_samples : 1};
+    if (u->pool != NULL)
+        pool_run(u->pool, u->nplans, unpack_share, &share);
+    else
+        unpack_share(&share, 0, NULL);
+    out->complete = in->complete;
+    out->missing = in->missing;
+    if (!in->complete) memcpy(out->valid, in->valid, (size_t)in->samples * l->nchannels);
+    if (sums != NULL) sum_validity(u, br_stage_output(stage, 1), in, sums);
+    int status = br_stage_gpu_check(stage, u->cuda);
+    return status == BR_OK ? BR_CONSUMED | BR_PRODUCED : status;
+}
+
+BR_STAGE_EXPORT = {
+    .abi_version = BR_ABI_VERSION,
+    .type_size = sizeof(struct br_stage_type),
+    .name = "unpack",
+    .summary = "packets as they came to the electric field",
+    .description =
+        "Reorders the packets of `capture` to E[time][freq][pol][dish], converts their coding to two's "
+        "complement "
+        "with the real part low, and puts zeros where nothing came, in one pass. Channels ascend by their "
+        "number "
+        "in the F-engine. Validity is the share of the expected inputs that came, as `capture` has it.\n\n"
+        "The order in which `capture` lists its sources is the permutation of the boards; `order` and "
+        "`positions` "
+        "say what the inputs of a board are.\n\n"
+        "With a second output, `out: [field, powers]`, it sums powers on the way: per block of `sums` "
+        "samples, "
+        "channel and input the number of samples that came, the sum of |E|^2 and the sum of |E|^4, exact, of "
+        "which "
+        "spectral kurtosis is made. A frame that is cut short has a short last block.\n",
+    .params = params,
+    .inputs = inputs,
+    .outputs = outputs,
+    .flags = BR_STAGE_CUDA | BR_STAGE_OPTIONAL_OUTPUTS,
+    .size = sizeof(struct unpack),
+    .configure = configure,
+    .start = start,
+    .process = process,
+    .memory = memory,
+    .stop = stop,
+};
