@@ -5,9 +5,10 @@
     tests/mutants.py --at stages/x/y.c:123:8       one mutant again (line and column, counted from 1)
     tests/mutants.py --from TREE                   of another checkout than the one it stands in
 
-A mutant changes an operator, a bound or a constant. It is killed by the first test that fails; tests of the same room run first.
-A survivor is printed with its line. Those in tests/mutants_known.txt (FILE:LINE TEXT -> TEXT: reason) are expected: nothing could
-see them. Exit status: 0 all killed or expected, 1 survivors, 2 usage. Needs what tools/test needs; takes about a minute a mutant.
+A mutant changes an operator, a bound or a constant. It is killed by the first test that fails; tests of the
+same room run first. A survivor is printed with its line. Those in tests/mutants_known.txt (FILE:LINE TEXT ->
+TEXT: reason) are expected: nothing could see them. Exit status: 0 all killed or expected, 1 survivors, 2
+usage. Needs what tools/test needs; takes about a minute a mutant.
 """
 import argparse
 import pathlib
@@ -21,9 +22,15 @@ import time
 
 TOP = pathlib.Path(__file__).resolve().parent.parent
 ROOMS = ("buffers/", "runtime/", "kernels/", "stages/")
-SWAPS = {"<=": "<", "<": "<=", ">=": ">", ">": ">=", "==": "!=", "!=": "==", "&&": "||", "||": "&&", "+": "-", "-": "+",
-         "+=": "-=", "-=": "+=", "<<": ">>", ">>": "<<", "%": "/", "|": "&", "true": "false", "false": "true"}
-TOKEN = re.compile(r"(?<=\s)(?:<=|>=|==|!=|&&|\|\||\+=|-=|<<|>>|<|>|\+|-|%|\|)(?=\s)|\b(?:true|false)\b|(?<![\w.])\d+(?![\w.])")
+SWAPS = {
+    "<=": "<", "<": "<=", ">=": ">", ">": ">=", "==": "!=", "!=": "==", "&&": "||", "||": "&&", "+": "-",
+    "-": "+", "+=": "-=", "-=": "+=", "<<": ">>", ">>": "<<", "%": "/", "|": "&", "true": "false",
+    "false": "true"
+}
+TOKEN = re.compile(
+    r"(?<=\s)(?:<=|>=|==|!=|&&|\|\||\+=|-=|<<|>>|<|>|\+|-|%|\|)(?=\s)|"
+    r"\b(?:true|false)\b|(?<![\w.])\d+(?![\w.])"
+)
 
 
 def blanked(text):
@@ -53,23 +60,27 @@ class Copy:
 
     def __init__(self, source, directory):
         self.top = pathlib.Path(directory) / "tree"
-        names = subprocess.run(["git", "ls-files"], cwd=source, text=True, capture_output=True, check=True).stdout.split("\n")
+        names = subprocess.run(["git", "ls-files"], cwd=source, text=True, capture_output=True,
+                               check=True).stdout.split("\n")
         for name in filter(None, names):
             if (source / name).is_file():
                 (self.top / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(source / name, self.top / name)
         self.build = self.top / "build"
-        self.run(["meson", "setup", str(self.build), "-Dcuda=disabled", "-Dbuildtype=debugoptimized"], check=True)
+        self.run(["meson", "setup",
+                  str(self.build), "-Dcuda=disabled", "-Dbuildtype=debugoptimized"], check=True)
         if not self.make():
             raise SystemExit("mutants.py: the tree does not build as it is")
-        listed = subprocess.run(["meson", "test", "-C", str(self.build), "--list", "--no-rebuild"], text=True, capture_output=True,
-                                check=True).stdout
+        listed = subprocess.run(
+            ["meson", "test", "-C", str(self.build), "--list", "--no-rebuild"], text=True,
+            capture_output=True, check=True).stdout
         self.tests = re.findall(r"/ (\S+/\S+)$", listed, flags=re.M)
         if self.fails(self.tests):
             raise SystemExit("mutants.py: a test fails without any mutant")
 
     def run(self, command, check=False, timeout=None):
-        return subprocess.run(command, cwd=self.top, capture_output=True, text=True, check=check, timeout=timeout)
+        return subprocess.run(command, cwd=self.top, capture_output=True, text=True, check=check,
+                              timeout=timeout)
 
     def make(self):
         return self.run(["ninja", "-C", str(self.build)]).returncode == 0
@@ -79,7 +90,9 @@ class Copy:
         if not tests:
             return False
         try:
-            return self.run(["meson", "test", "-C", str(self.build), "--no-rebuild", "--maxfail", "1", *tests], timeout=900).returncode != 0
+            return self.run(
+                ["meson", "test", "-C",
+                 str(self.build), "--no-rebuild", "--maxfail", "1", *tests], timeout=900).returncode != 0
         except subprocess.TimeoutExpired:
             return True
 
@@ -93,8 +106,11 @@ class Copy:
 
 
 def choose(source, only, count, seed):
-    names = subprocess.run(["git", "ls-files", "*.c"], cwd=source, text=True, capture_output=True, check=True).stdout.split("\n")
-    names = [name for name in names if name.startswith(only or ROOMS) and not name.endswith(("gpu.c", "cuda.c"))]
+    names = subprocess.run(["git", "ls-files", "*.c"], cwd=source, text=True, capture_output=True,
+                           check=True).stdout.split("\n")
+    names = [
+        name for name in names if name.startswith(only or ROOMS) and not name.endswith(("gpu.c", "cuda.c"))
+    ]
     drawn, everything = random.Random(seed), []
     for name in names:
         everything += [(name, *place) for place in places(name, (source / name).read_text())]
@@ -126,7 +142,8 @@ def try_one(copy, name, offset, token, replacement):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only")
@@ -136,8 +153,8 @@ def main():
     if options.at:
         name, line, column = options.at.split(":")
         text = (options.source / name).read_text()
-        chosen = [(name, *place) for place in places(name, text)
-                  if text.count("\n", 0, place[0]) + 1 == int(line) and place[0] - text.rfind("\n", 0, place[0]) == int(column)]
+        chosen = [(name, *place) for place in places(name, text) if text.count("\n", 0, place[0]) +
+                  1 == int(line) and place[0] - text.rfind("\n", 0, place[0]) == int(column)]
         if not chosen:
             parser.error(f"there is nothing to change at {options.at}")
     else:
@@ -152,7 +169,8 @@ def main():
                 result = "survived, as expected"
             unexpected += result == "survived"
             counts[result] = counts.get(result, 0) + 1
-            print(f"{number:4d} {result:16s} {where} {change}   {line}   ({time.monotonic() - began:.0f} s)", flush=True)
+            print(f"{number:4d} {result:16s} {where} {change}   {line}   ({time.monotonic() - began:.0f} s)",
+                  flush=True)
     print(", ".join(f"{count} {result}" for result, count in sorted(counts.items())))
     return 1 if unexpected else 0
 

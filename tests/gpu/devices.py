@@ -1,4 +1,5 @@
-"""One pipeline on several GPUs: neighbours on different ones, a stage between them on the CPU, and the same bits as on one."""
+"""One pipeline on several GPUs: neighbours on different ones, a stage between them on the CPU, and the same
+bits as on one."""
 import os
 import sys
 
@@ -12,15 +13,18 @@ def products(d, name, fine, grid, beams, levels, voltage):
     """The folder of what a pipeline writes whose stages run on the devices named."""
     out = os.path.join(d, name)
     os.mkdir(out)
-    harness.run(d, TELESCOPE + f"""
+    harness.run(
+        d, TELESCOPE + f"""
 pipeline:
   - {{stage: replay, files: field*.dada, out: field, frame_samples: 1024}}
-  - {{stage: upchannelize, device: {fine}, in: field, out: fine, zones: [{{channels: 2, factor: 16}}, {{channels: 3, factor: 4}}]}}
+  - {{stage: upchannelize, device: {fine}, in: field, out: fine, zones: [{{channels: 2, factor: 16}},
+       {{channels: 3, factor: 4}}]}}
   - {{stage: frb_grid, device: {grid}, in: fine, out: grid, integrate: 48}}
   - {{stage: frb_beams, device: {beams}, in: grid, out: beams, beams: {{grid: [3, 4], spacing_deg: 1}}}}
   - {{stage: quantize, device: {levels}, in: beams, out: levels, bits: 8, block: 32}}
   - {{stage: filterbank, in: levels, directory: {name}}}
-  - {{stage: baseband_beamform, device: {voltage}, in: field, out: voltage, beams: {{grid: [2, 3], spacing_deg: 1}}}}
+  - {{stage: baseband_beamform, device: {voltage}, in: field, out: voltage, beams: {{grid: [2, 3],
+       spacing_deg: 1}}}}
   - {{stage: record, in: voltage, directory: {name}, prefix: voltage}}
 """)
     return out

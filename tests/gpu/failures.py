@@ -1,6 +1,6 @@
-"""What a GPU can do to a pipeline: allocations, launches, copies and events that fail, a kernel that writes where it must not,
-and one that never ends.
-One message that names the stage and the call, exit 1, all threads joined soon, and what was written before is right."""
+"""What a GPU can do to a pipeline: allocations, launches, copies and events that fail, a kernel that writes
+where it must not, and one that never ends. One message that names the stage and the call, exit 1, all threads
+joined soon, and what was written before is right."""
 import glob
 import os
 import signal
@@ -33,8 +33,8 @@ def run(directory, text, inject=None, command="run", timeout=20):
         env.update(LD_PRELOAD=INJECT, BEAMRING_INJECT=inject)
     begin = time.time()
     try:
-        done = subprocess.run([os.path.abspath(harness.PROGRAM), command, "pipeline.yaml"], cwd=directory, capture_output=True,
-                              text=True, timeout=timeout, env=env)
+        done = subprocess.run([os.path.abspath(harness.PROGRAM), command, "pipeline.yaml"], cwd=directory,
+                              capture_output=True, text=True, timeout=timeout, env=env)
     except subprocess.TimeoutExpired:
         raise AssertionError(f"with {inject} the program did not end within {timeout} s")
     return done, time.time() - begin
@@ -64,8 +64,8 @@ def test_injected():
     with harness.scratch() as good:
         reference(good)
         whole = payload(one(good, "fine*.dada"))
-        for inject in ("cudaMemcpyAsync:400", "__cudaLaunchKernel:400", "cudaEventRecord:900", "cudaStreamWaitEvent:900",
-                       "cudaEventSynchronize:200"):
+        for inject in ("cudaMemcpyAsync:400", "__cudaLaunchKernel:400", "cudaEventRecord:900",
+                       "cudaStreamWaitEvent:900", "cudaEventSynchronize:200"):
             with harness.scratch() as d:
                 done, seconds = run(d, CHAIN, inject)
                 call = inject.split(":")[0]
@@ -108,7 +108,8 @@ def check_hang(d, returncode, out, err, seconds, limit):
 
 
 def test_a_kernel_never_ends():
-    """The watchdog ends the run, names the stage whose kernel it is, and leaves with the balance; so does Ctrl-C, twice."""
+    """The watchdog ends the run, names the stage whose kernel it is, and leaves with the balance; so does
+    Ctrl-C, twice."""
     with harness.scratch() as d:
         done, seconds = run(d, HANG.format(watchdog=2), timeout=60)
         check_hang(d, done.returncode, done.stdout, done.stderr, seconds, 30)
@@ -116,8 +117,8 @@ def test_a_kernel_never_ends():
     with harness.scratch() as d:
         with open(os.path.join(d, "pipeline.yaml"), "w") as f:
             f.write(HANG.format(watchdog=600))
-        process = subprocess.Popen([os.path.abspath(harness.PROGRAM), "run", "pipeline.yaml"], cwd=d, stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen([os.path.abspath(harness.PROGRAM), "run", "pipeline.yaml"], cwd=d,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         time.sleep(8)
         begin = time.time()
         for _ in range(2):
@@ -128,7 +129,8 @@ def test_a_kernel_never_ends():
 
 
 def test_an_event_never_happens():
-    """A driver that never says that an event has happened: the watchdog ends the run, and the rest comes down in order."""
+    """A driver that never says that an event has happened: the watchdog ends the run, and the rest comes down
+    in order."""
     with harness.scratch() as d:
         done, seconds = run(d, "watchdog_s: 2\n" + CHAIN, "cudaEventQuery:400", timeout=60)
         print(f"cudaEventQuery: {seconds:.1f} s, {done.stderr}")
@@ -137,7 +139,8 @@ def test_an_event_never_happens():
 
 
 def test_sticky():
-    """A kernel that writes to an address that is nobody's: the device is lost to the process, and everybody is told once."""
+    """A kernel that writes to an address that is nobody's: the device is lost to the process, and everybody
+    is told once."""
     with harness.scratch() as d:
         done, seconds = run(d, """
 pipeline:
@@ -157,4 +160,5 @@ if __name__ == "__main__":
     if not INJECT or not harness.has_device():
         print("no GPU: skipped")
         sys.exit(77)
-    harness.main([test_injected, test_no_memory, test_sticky, test_a_kernel_never_ends, test_an_event_never_happens])
+    harness.main(
+        [test_injected, test_no_memory, test_sticky, test_a_kernel_never_ends, test_an_event_never_happens])

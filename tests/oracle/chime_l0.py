@@ -1,4 +1,5 @@
-"""CHIME's L0 packets, versions 1 and 2, from their description and not from the C: encoder, decoder, quantizer."""
+"""CHIME's L0 packets, versions 1 and 2, from their description and not from the C: encoder, decoder,
+quantizer."""
 import socket
 import struct
 import threading
@@ -15,13 +16,16 @@ def frequencies(coarse_ids, nupfreq):
 
 
 def quantize(x, valid):
-    """x f32 [..., up, time], valid of the same shape -> bytes, scale, offset of each [up][time] block; all in float32."""
+    """x f32 [..., up, time], valid of the same shape -> bytes, scale, offset of each [up][time] block; all in
+    float32."""
     x = np.asarray(x, np.float32)
     big = np.float32(np.inf)
     low = np.where(valid, x, big).min(axis=(-2, -1))
     high = np.where(valid, x, -big).max(axis=(-2, -1))
     any_ = valid.any(axis=(-2, -1))
-    scale = np.where(any_ & (high > low), (np.where(any_, high, 0) - np.where(any_, low, 0)) / np.float32(253), 0).astype(np.float32)
+    scale = np.where(any_ & (high > low),
+                     (np.where(any_, high, 0) - np.where(any_, low, 0)) / np.float32(253),
+                     0).astype(np.float32)
     offset = np.where(any_, np.where(any_, low, 0) - scale, 0).astype(np.float32)
     divisor = np.where(scale > 0, scale, 1).astype(np.float32)
     level = np.rint((np.where(valid, x, 0) - offset[..., None, None]) / divisor[..., None, None])
@@ -36,8 +40,9 @@ def encode(version, counts, frame0_ns, count, beam_ids, coarse_ids, scale, offse
     if version == 2:
         head += struct.pack("<Q", frame0_ns)
     head += struct.pack("<QHHHH", count, nb, nf, nu, nt)
-    return (head + np.asarray(beam_ids, "<u2").tobytes() + np.asarray(coarse_ids, "<u2").tobytes() + np.asarray(scale, "<f4").tobytes() +
-            np.asarray(offset, "<f4").tobytes() + np.ascontiguousarray(data, np.uint8).tobytes())
+    return (head + np.asarray(beam_ids, "<u2").tobytes() + np.asarray(coarse_ids, "<u2").tobytes() +
+            np.asarray(scale, "<f4").tobytes() + np.asarray(offset, "<f4").tobytes() +
+            np.ascontiguousarray(data, np.uint8).tobytes())
 
 
 def decode(packet):
@@ -60,13 +65,15 @@ def decode(packet):
     assert nbytes == nb * nf * nu * nt and len(packet) == at + nbytes and len(packet) <= 8910
     assert nu <= 64 and nt <= 1024 and nt & (nt - 1) == 0 and count % (counts * nt) == 0
     data = np.frombuffer(packet, np.uint8, nbytes, at).reshape(nb, nf, nu, nt)
-    return {"version": version, "counts": counts, "frame0_ns": frame0, "count": count, "beams": beams, "coarse": coarse,
-            "scale": scale, "offset": offset, "data": data}
+    return {
+        "version": version, "counts": counts, "frame0_ns": frame0, "count": count, "beams": beams,
+        "coarse": coarse, "scale": scale, "offset": offset, "data": data
+    }
 
 
 class Receiver(threading.Thread):
-    """Collects packets until nothing comes for `quiet` seconds after the first; self.stamps: when they were sent, by the kernel's clock
-    (on the loopback), ns."""
+    """Collects packets until nothing comes for `quiet` seconds after the first; self.stamps: when they were
+    sent, by the kernel's clock (on the loopback), ns."""
 
     def __init__(self, quiet=1.0, first=30.0):
         super().__init__(daemon=True)
@@ -84,7 +91,9 @@ class Receiver(threading.Thread):
             while True:
                 packet, extra, _, _ = self.sock.recvmsg(65536, 64)
                 self.packets.append(packet)
-                self.stamps += [int(s) * 10**9 + int(ns) for _, _, data in extra for s, ns in [struct.unpack("qq", data)]]
+                self.stamps += [
+                    int(s) * 10**9 + int(ns) for _, _, data in extra for s, ns in [struct.unpack("qq", data)]
+                ]
                 self.sock.settimeout(self.quiet)
         except socket.timeout:
             pass

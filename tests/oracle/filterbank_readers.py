@@ -1,9 +1,9 @@
-"""Filterbank files as other people's software reads them: a small pipeline writes levels, intensities and float beams, and
-blimpy, your and sigpyproc must find the times, frequencies and values that recordings of the same streams hold. What your and
-sigpyproc write is what `beamring info` says of it.
+"""Filterbank files as other people's software reads them: a small pipeline writes levels, intensities and
+float beams, and blimpy, your and sigpyproc must find the times, frequencies and values that recordings of the
+same streams hold. What your and sigpyproc write is what `beamring info` says of it.
 
-Needs BEAMRING (the program) and BEAMRING_READERS_PYTHON (an interpreter that has numpy, blimpy, your and, from Python 3.12 on,
-sigpyproc); skips without the latter. What recordings hold is checked elsewhere."""
+Needs BEAMRING (the program) and BEAMRING_READERS_PYTHON (an interpreter that has numpy, blimpy, your and,
+from Python 3.12 on, sigpyproc); skips without the latter. What recordings hold is checked elsewhere."""
 import glob
 import os
 import subprocess
@@ -31,7 +31,8 @@ pipeline:
   - {stage: record, name: r2, in: levels, directory: dada, prefix: levels}
   - {stage: filterbank, name: f1, in: levels, directory: fil, prefix: level}
   - {stage: filterbank, name: f2, in: levels, directory: fil, prefix: value, values: intensity}
-  - {stage: filterbank, name: f3, in: beams, directory: fil, prefix: float, beams: [2, 0], source: Crab, src_raj: 53431.97,
+  - {stage: filterbank, name: f3, in: beams, directory: fil, prefix: float, beams: [2, 0], source: Crab,
+       src_raj: 53431.97,
      src_dej: 220052.1}
   - {stage: filterbank, name: f4, in: levels4, directory: fil, prefix: four}
 """
@@ -52,9 +53,12 @@ def with_blimpy(path):
     import blimpy
     w = blimpy.Waterfall(path)
     h = w.header
-    return {"mhz": w.get_freqs(), "tstart": h["tstart"], "tsamp": h["tsamp"], "nbits": h["nbits"], "foff": h["foff"],
-            "source": h["source_name"] if isinstance(h["source_name"], str) else h["source_name"].decode(),
-            "data": w.data[:, 0, :].astype(float)}
+    return {
+        "mhz": w.get_freqs(), "tstart": h["tstart"], "tsamp": h["tsamp"], "nbits": h["nbits"],
+        "foff": h["foff"],
+        "source": h["source_name"] if isinstance(h["source_name"], str) else h["source_name"].decode(),
+        "data": w.data[:, 0, :].astype(float)
+    }
 
 
 def with_sigpyproc(path):
@@ -62,8 +66,10 @@ def with_sigpyproc(path):
     r = FilReader(path)
     h = r.header
     data = r.read_block(0, h.nsamples).data  # (channel, time)
-    return {"mhz": h.fch1 + h.foff * __import__("numpy").arange(h.nchans), "tstart": h.tstart, "tsamp": h.tsamp,
-            "nbits": h.nbits, "foff": h.foff, "source": h.source, "data": data.T.astype(float)}
+    return {
+        "mhz": h.fch1 + h.foff * __import__("numpy").arange(h.nchans), "tstart": h.tstart, "tsamp": h.tsamp,
+        "nbits": h.nbits, "foff": h.foff, "source": h.source, "data": data.T.astype(float)
+    }
 
 
 def with_your(path):
@@ -71,14 +77,17 @@ def with_your(path):
     r = Your(path)
     h = r.your_header
     source = h.source_name if isinstance(h.source_name, str) else h.source_name.decode()
-    return {"mhz": h.fch1 + h.foff * __import__("numpy").arange(h.nchans), "tstart": h.tstart, "tsamp": h.tsamp, "nbits": h.nbits,
-            "foff": h.foff, "source": source, "data": r.get_data(0, h.nspectra).astype(float)}
+    return {
+        "mhz": h.fch1 + h.foff * __import__("numpy").arange(h.nchans), "tstart": h.tstart, "tsamp": h.tsamp,
+        "nbits": h.nbits, "foff": h.foff, "source": source, "data": r.get_data(0, h.nspectra).astype(float)
+    }
 
 
 def write_with_your(np, path, data):
     from your.formats.filwriter import make_sigproc_object
-    f = make_sigproc_object(rawdatafile=path, source_name="B0329+54", nchans=data.shape[1], foff=-0.5, fch1=600.25, tsamp=1e-3, tstart=60000.125,
-                            nbits=8, machine_id=0, telescope_id=20, src_raj=33259.4, src_dej=543443.6)
+    f = make_sigproc_object(rawdatafile=path, source_name="B0329+54", nchans=data.shape[1], foff=-0.5,
+                            fch1=600.25, tsamp=1e-3, tstart=60000.125, nbits=8, machine_id=0, telescope_id=20,
+                            src_raj=33259.4, src_dej=543443.6)
     f.write_header(path)
     f.append_spectra(data, path)
 
@@ -86,8 +95,9 @@ def write_with_your(np, path, data):
 def write_with_sigpyproc(np, path, data):
     from sigpyproc.block import FilterbankBlock
     from sigpyproc.header import Header
-    header = Header(filename=path, data_type="filterbank", nchans=data.shape[1], foff=-0.5, fch1=600.25, nbits=8, tsamp=1e-3, tstart=60000.125,
-                    nsamples=len(data), source="B0329+54", telescope="CHIME")
+    header = Header(filename=path, data_type="filterbank", nchans=data.shape[1], foff=-0.5, fch1=600.25,
+                    nbits=8, tsamp=1e-3, tstart=60000.125, nsamples=len(data), source="B0329+54",
+                    telescope="CHIME")
     FilterbankBlock(data.T.astype(np.float32), header).to_file(path)
 
 
@@ -104,13 +114,14 @@ def described(np, harness, writers):
 
 
 def expected(np, harness, directory):
-    """By prefix: the values of every beam, [beam][freq][time] in the stream's channels, and what takes their place where they are
-    missing; the validity [freq][time]; the first step."""
+    """By prefix: the values of every beam, [beam][freq][time] in the stream's channels, and what takes their
+    place where they are missing; the validity [freq][time]; the first step."""
     beams, first, keys, _ = harness.read_frames(os.path.join(directory, "dada", "beams_000000.dada"))
     levels, first8, keys8, sides = harness.read_frames(os.path.join(directory, "dada", "levels_000000.dada"))
     assert first == first8 == SAMPLE0 // STEP, (first, first8)
     steps = beams.shape[1]
-    valid = harness.read_gaps(os.path.join(directory, "dada", "beams_000000.dada"), first, steps, beams.shape[0], STEP).T
+    valid = harness.read_gaps(os.path.join(directory, "dada", "beams_000000.dada"), first, steps,
+                              beams.shape[0], STEP).T
     side = np.array(sides).reshape(-1, 3, beams.shape[0], 2)
     block = (first + np.arange(steps)) // BLOCK - first // BLOCK
     scale, offset = (np.moveaxis(side[block, :, :, i], 0, -1) for i in (0, 1))
@@ -123,8 +134,11 @@ def expected(np, harness, directory):
     before = np.cumsum(ok, axis=1) - ok
     mean = (np.cumsum(floats * ok, axis=2) - floats * ok) / np.maximum(before, 1)
     signed = levels.astype(float) - 128
-    values = {"level": (levels.astype(float), np.full(levels.shape, 128.0)), "value": (scale * signed + offset, offset),
-              "float": (floats, mean), "four": (levels.astype(float), np.full(levels.shape, 128.0))}
+    values = {
+        "level": (levels.astype(float), np.full(levels.shape,
+                                                128.0)), "value": (scale * signed + offset, offset),
+        "float": (floats, mean), "four": (levels.astype(float), np.full(levels.shape, 128.0))
+    }
     return {k: np.where(ok, v, fill) for k, (v, fill) in values.items()}, valid, first
 
 
@@ -135,24 +149,28 @@ def check_file(np, read, path, want, valid, beam, band, first):
     got = read(path)
     what = f"{read.__name__} {os.path.basename(path)}: "
     assert got["nbits"] == (8 if "level" in path or "four" in path else 32), what + str(got["nbits"])
-    assert got["foff"] < 0 and len(got["mhz"]) == len(here), what + f"foff {got['foff']}, {len(got['mhz'])} channels"
+    assert got["foff"] < 0 and \
+        len(got["mhz"]) == len(here), what + f"foff {got['foff']}, {len(got['mhz'])} channels"
     assert np.abs(np.array(got["mhz"]) - np.array(mhz)[here]).max() < 1e-9, what + f"{got['mhz']}"
     assert abs(got["tsamp"] - STEP * SAMPLE_NS * 1e-9) < 1e-15, what + f"tsamp {got['tsamp']}"
     delay = (TAPS - 1) * ZONES[band][1] // 2
     ns = EPOCH_NS + (first * STEP - delay) * SAMPLE_NS
     off = (got["tstart"] - 40587) * 86400 - ns / 1e9
     assert abs(off) < 2e-6, what + f"tstart is off by {off} s"
-    assert got["data"].shape == want[here].T.shape, what + f"{got['data'].shape}, expected {want[here].T.shape}"
+    assert got["data"].shape == want[here].T.shape, \
+        what + f"{got['data'].shape}, expected {want[here].T.shape}"
     ok = valid[here].T > 0
     assert ok.any() and not ok.all()
     if "four" in path:
-        assert got["data"][ok].min() >= 121 and got["data"][ok].max() <= 135 and np.unique(got["data"][ok]).size > 10
+        assert got["data"][ok].min() >= 121 and got["data"][ok].max() <= 135 and \
+            np.unique(got["data"][ok]).size > 10
         assert (got["data"][~ok] == 128).all(), what + "missing samples hold the mean level"
     else:
         off = np.abs(got["data"] - want[here].T)
         limit = 1e-5 * np.abs(want).max()
         assert off[ok].max() <= limit, what + f"values differ by {off[ok].max()}"
-        assert off[~ok].max() <= limit, what + f"the means in place of missing values differ by {off[~ok].max()}"
+        assert off[~ok].max(
+        ) <= limit, what + f"the means in place of missing values differ by {off[~ok].max()}"
     assert got["source"] == ("Crab" if "float" in path else f"beam {beam}"), what + got["source"]
 
 
@@ -184,7 +202,8 @@ stream:
     with harness.scratch() as d:
         harness.run(d, TELESCOPE + stream + PIPELINE)
         want, valid, first = expected(np, harness, d)
-        assert (valid == 0).any() and ((valid > 0) & (valid < 255)).any(), "the field has holes and partly valid samples"
+        assert (valid == 0).any() and ((valid > 0) &
+                                       (valid < 255)).any(), "the field has holes and partly valid samples"
         files = glob.glob(os.path.join(d, "fil", "*.fil"))
         assert len(files) == 2 * (3 + 3 + 2 + 3), sorted(os.listdir(os.path.join(d, "fil")))
         for path in sorted(files):
@@ -195,15 +214,21 @@ stream:
                 check_file(np, read, path, want[prefix][beam], valid, beam, len(ZONES) - 1 - band, first)
         for prefix in want:
             for band in (0, 1):
-                check_gaps(np, os.path.join(d, "fil", f"{prefix}_band{band}.gaps"), valid, len(ZONES) - 1 - band)
+                check_gaps(np, os.path.join(d, "fil", f"{prefix}_band{band}.gaps"), valid,
+                           len(ZONES) - 1 - band)
 
         # A second run refuses to replace the files, and writes the same bytes elsewhere with few files open.
         result = harness.beamring("run", "pipeline.yaml", cwd=d)
         assert result.status == 2 and "overwrite" in result.err, result
-        limit = "ulimit -n 22; " if harness.DEVICE == "cpu" else ""  # the GPU's driver opens more than that itself
-        few = subprocess.run(["bash", "-c", f"{limit}exec '{os.path.abspath(harness.PROGRAM)}' run pipeline.yaml --set device={harness.DEVICE} "
-                              "--set r1.directory=few --set r2.directory=few --set f1.directory=few --set f2.directory=few "
-                              "--set f3.directory=few --set f4.directory=few"], cwd=d, capture_output=True, text=True, timeout=100)
+        # the GPU's driver opens more than that itself
+        limit = "ulimit -n 22; " if harness.DEVICE == "cpu" else ""
+        few = subprocess.run([
+            "bash", "-c",
+            f"{limit}exec '{os.path.abspath(harness.PROGRAM)}' run pipeline.yaml --set "
+            f"device={harness.DEVICE} "
+            "--set r1.directory=few --set r2.directory=few --set f1.directory=few --set f2.directory=few "
+            "--set f3.directory=few --set f4.directory=few"
+        ], cwd=d, capture_output=True, text=True, timeout=100)
         assert few.returncode == 0, few.stderr
         for path in files:
             with open(path, "rb") as a, open(path.replace("/fil/", "/few/"), "rb") as b:
@@ -213,10 +238,14 @@ stream:
 def main():
     python = os.environ.get("BEAMRING_READERS_PYTHON")
     if not python:
-        print("skipped: BEAMRING_READERS_PYTHON does not name a Python that has the packages blimpy and sigpyproc")
+        print(
+            "skipped: BEAMRING_READERS_PYTHON does not name a Python that has the packages blimpy and "
+            "sigpyproc"
+        )
         return SKIP
     if os.environ.get("BEAMRING_INSIDE") != "1":
-        return subprocess.run([python, __file__], env={**os.environ, "BEAMRING_INSIDE": "1"}, check=False).returncode
+        return subprocess.run([python, __file__], env={**os.environ, "BEAMRING_INSIDE": "1"},
+                              check=False).returncode
     sys.path = [os.path.join(HERE, "..", "pipeline")] + [p for p in sys.path if os.path.abspath(p) != HERE]
     warnings.simplefilter("ignore")
     readers = []

@@ -1,5 +1,5 @@
-"""kotekan's bufferSend with chordMetadata, from its description and not from the C: every frame is u32 metadata bytes, u32 frame bytes,
-the metadata struct (21120 bytes), the array."""
+"""kotekan's bufferSend with chordMetadata, from its description and not from the C: every frame is u32
+metadata bytes, u32 frame bytes, the metadata struct (21120 bytes), the array."""
 import struct
 
 import numpy as np
@@ -9,7 +9,8 @@ INT4P4, INT4P4CHIME, FLOAT16 = 6, 7, 12
 
 
 def metadata(name, type_, dims, first, nfreq, counter=0, downsample=1, coarse=None):
-    """dims: [(name, length)], slowest first. `first` is the F-engine's sample of the first time step, a multiple of downsample."""
+    """dims: [(name, length)], slowest first. `first` is the F-engine's sample of the first time step, a
+    multiple of downsample."""
     m = bytearray(SIZE)
     struct.pack_into("<iiii", m, 0, 10, 20, 1024, counter)
     m[16:16 + len(name)] = name.encode()
@@ -41,9 +42,12 @@ def parse(m):
     half, = struct.unpack_from("<q", m, 8832)
     down, = struct.unpack_from("<i", m, 17024)
     offset, = struct.unpack_from("<q", m, 624)
-    return {"name": text(16), "type": type_, "dims": dims, "strides": strides, "nfreq": nfreq, "counter": struct.unpack_from("<i", m, 12)[0],
-            "coarse": struct.unpack_from(f"<{nfreq}i", m, 636), "upchan": struct.unpack_from(f"<{nfreq}i", m, 4732), "downsample": down,
-            "first": down * offset + (half - (down - 1)) // 2}
+    return {
+        "name": text(16), "type": type_, "dims": dims, "strides": strides, "nfreq": nfreq,
+        "counter": struct.unpack_from("<i", m, 12)[0], "coarse": struct.unpack_from(f"<{nfreq}i", m, 636),
+        "upchan": struct.unpack_from(f"<{nfreq}i", m, 4732), "downsample": down,
+        "first": down * offset + (half - (down - 1)) // 2
+    }
 
 
 def frame(meta, data):

@@ -1,7 +1,8 @@
 """F-engines' packets, written from the tables of their makers and independently of beamring's descriptions.
 
-Each class encodes what one F-engine sends of a raw field raw[time][channel][input] (bytes as they are on the wire): channels
-ascending by id, inputs source after source. packets(raw, first) yields (source, stream, sample, bytes)."""
+Each class encodes what one F-engine sends of a raw field raw[time][channel][input] (bytes as they are on the
+wire): channels ascending by id, inputs source after source. packets(raw, first) yields (source, stream,
+sample, bytes)."""
 import struct
 
 import numpy as np
@@ -36,7 +37,8 @@ class FEngine:
                                                               self.block(raw, sample, first, source, stream))
 
     def packet(self, sample, source, stream, block):
-        return self.header(sample, source, stream) + np.ascontiguousarray(block.transpose(self.order)).tobytes()
+        return self.header(sample, source, stream) + np.ascontiguousarray(block.transpose(
+            self.order)).tobytes()
 
     def unpacked(self, payloads):
         """[n][t][c][i] of payloads [n][bytes]."""
@@ -45,7 +47,8 @@ class FEngine:
 
 
 class ChordCrs(FEngine):
-    """22 bytes little-endian: cookie 0xCF, information, u16 source, u16 stream, u16, u64 seq, u32, u16; payload [48][16][8]."""
+    """22 bytes little-endian: cookie 0xCF, information, u16 source, u16 stream, u16, u64 seq, u32, u16;
+    payload [48][16][8]."""
     name, t, c, i, order = "chord-crs", 16, 48, 8, (1, 0, 2)
     sources, streams = (0, 2, 1), (3, 19)
 
@@ -57,8 +60,9 @@ class ChordCrs(FEngine):
 
 
 class ChimeIce(FEngine):
-    """16 bytes little-endian: u16 at 2 = link, slot, crate (4 bits each); u32 at 8: bits 47..32 of seq; u32 at 12: bits 31..0.
-    2 samples of [4][512]; 768 bytes; u32 flags; 2 bytes. Channel = slot + 16 crate + 32 link + 256 index, crate of a pair."""
+    """16 bytes little-endian: u16 at 2 = link, slot, crate (4 bits each); u32 at 8: bits 47..32 of seq; u32
+    at 12: bits 31..0. 2 samples of [4][512]; 768 bytes; u32 flags; 2 bytes. Channel = slot + 16 crate + 32
+    link + 256 index, crate of a pair."""
     name, t, c, i, order = "chime-ice", 2, 4, 512, (0, 1, 2)
     sources, streams = (0, 2), (3 + 16 + 32 * 5, 3 + 32 * 5)
 
@@ -76,7 +80,8 @@ class ChimeIce(FEngine):
 
 
 class CasmSnap(FEngine):
-    """16 bytes big-endian: u64 timestamp, u16 chan0, u16 board, u16 n_chans, u16 n_antpols; payload [512][12]."""
+    """16 bytes big-endian: u64 timestamp, u16 chan0, u16 board, u16 n_chans, u16 n_antpols; payload
+    [512][12]."""
     name, t, c, i, order = "casm-snap", 1, 512, 12, (1, 0, 2)
     sources, streams = (4, 1), (512, 1024)
 
@@ -103,8 +108,8 @@ class AtaSnap(FEngine):
 
 
 class Dsa110Snap(FEngine):
-    """8 bytes big-endian: 35 bits spectrum, 13 bits first channel, 16 bits first antenna; payload [3][384][2][2]. The inputs of
-    a packet: antenna, polarisation."""
+    """8 bytes big-endian: 35 bits spectrum, 13 bits first channel, 16 bits first antenna; payload
+    [3][384][2][2]. The inputs of a packet: antenna, polarisation."""
     name, t, c, i = "dsa110-snap", 2, 384, 6
     sources, streams = (3, 0), (384,)
 
@@ -120,14 +125,15 @@ class Dsa110Snap(FEngine):
 
 
 class Spead(FEngine):
-    """SPEAD-64-48: 8 items behind 8 bytes, payload of 16 of 64 channels, [16][256][2]. Streams are first channel + 16 x part."""
+    """SPEAD-64-48: 8 items behind 8 bytes, payload of 16 of 64 channels, [16][256][2]. Streams are first
+    channel + 16 x part."""
     name, t, c, i, order = "spead", 256, 16, 2, (1, 0, 2)
     sources, streams = (5, 9), (128, 144, 160, 176)
 
     def header(self, sample, source, stream):
         frequency, part = stream // 64 * 64, stream % 64 // 16
-        items = [(1, sample * 64 + source), (2, 32768), (3, 8192 * part), (4, 8192), (0x1600, sample * 8192), (0x4101, source),
-                 (0x4103, frequency)]
+        items = [(1, sample * 64 + source), (2, 32768), (3, 8192 * part), (4, 8192), (0x1600, sample * 8192),
+                 (0x4101, source), (0x4103, frequency)]
         head = struct.pack(">BBBBHH", 0x53, 4, 2, 6, 0, len(items) + 1)
         head += b"".join(struct.pack(">Q", 1 << 63 | key << 48 | value) for key, value in items)
         return head + struct.pack(">Q", 0x4300 << 48)  # a pointer: offset 0 of the heap

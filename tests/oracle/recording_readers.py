@@ -1,7 +1,8 @@
-"""GUPPI RAW, VDIF and DADA as others have them: the packages baseband and blimpy read what beamring writes, and beamring replays
-what baseband ships and writes. Values, times and frequencies are compared exactly.
+"""GUPPI RAW, VDIF and DADA as others have them: the packages baseband and blimpy read what beamring writes,
+and beamring replays what baseband ships and writes. Values, times and frequencies are compared exactly.
 
-Needs BEAMRING (the program) and BEAMRING_READERS_PYTHON (an interpreter that has numpy, baseband and blimpy); skips without the latter."""
+Needs BEAMRING (the program) and BEAMRING_READERS_PYTHON (an interpreter that has numpy, baseband and blimpy);
+skips without the latter."""
 import glob
 import os
 import subprocess
@@ -18,7 +19,8 @@ def main():
         print("skipped: BEAMRING_READERS_PYTHON does not name a Python that has the package baseband")
         return SKIP
     if os.environ.get("BEAMRING_INSIDE") != "1":
-        return subprocess.run([python, __file__], env={**os.environ, "BEAMRING_INSIDE": "1"}, check=False).returncode
+        return subprocess.run([python, __file__], env={**os.environ, "BEAMRING_INSIDE": "1"},
+                              check=False).returncode
     here = os.path.dirname(os.path.abspath(__file__))  # has a baseband.py of its own
     sys.path = [p for p in sys.path if os.path.abspath(p) != here]
     try:
@@ -47,9 +49,12 @@ def beamring(program, *args):
 
 def dada(path, raw, dtype, mhz, sample0, sample_ns=2560, offset_ns=250000000):
     """raw: bytes [time][freq][pol][dish](2)."""
-    keys = {"HEADER": "DADA", "HDR_SIZE": HEADER, "DTYPE": dtype, "AXES": "time,freq,pol,dish",
-            "SHAPE": f"0,{raw.shape[1]},{raw.shape[2]},{raw.shape[3]}", "FRAME_SAMPLES": 256, "SAMPLE0": sample0, "SAMPLE_NS": sample_ns,
-            "EPOCH_NS": 1600000000 * 10**9 + offset_ns, "FREQ_MHZ": ",".join(map(repr, mhz)), "WIDTH_MHZ": 0.390625}
+    keys = {
+        "HEADER": "DADA", "HDR_SIZE": HEADER, "DTYPE": dtype, "AXES": "time,freq,pol,dish",
+        "SHAPE": f"0,{raw.shape[1]},{raw.shape[2]},{raw.shape[3]}", "FRAME_SAMPLES": 256, "SAMPLE0": sample0,
+        "SAMPLE_NS": sample_ns, "EPOCH_NS": 1600000000 * 10**9 + offset_ns,
+        "FREQ_MHZ": ",".join(map(repr, mhz)), "WIDTH_MHZ": 0.390625
+    }
     with open(path, "wb") as f:
         f.write("".join(f"{k} {v}\n" for k, v in keys.items()).encode().ljust(HEADER, b"\0") + raw.tobytes())
 
@@ -115,8 +120,12 @@ def theirs_by_us(program):
     (path,) = glob.glob("back/*.dada")
     with open(path, "rb") as f:
         text = f.read(1 << 16)
-        size = int(next(line.split()[1] for line in text.decode("latin-1").splitlines() if line.startswith("HDR_SIZE")))
-        keys = dict(line.split(None, 1) for line in text[:size].rstrip(b"\0").decode().splitlines() if len(line.split(None, 1)) == 2)
+        size = int(
+            next(line.split()[1] for line in text.decode("latin-1").splitlines()
+                 if line.startswith("HDR_SIZE")))
+        keys = dict(
+            line.split(None, 1) for line in text[:size].rstrip(b"\0").decode().splitlines()
+            if len(line.split(None, 1)) == 2)
         f.seek(size)
         raw = np.frombuffer(f.read(), np.int8)
     shape = [int(n) for n in keys["SHAPE"].split(",")]
@@ -126,8 +135,10 @@ def theirs_by_us(program):
     assert len(got) >= len(want) and np.array_equal(got[:len(want)], want), (got.shape, want.shape)
     num, den = (int(x) for x in (keys["SAMPLE_NS"] + "/1").split("/")[:2])
     assert abs(num / den * 1e-9 * rate - 1) < 1e-9
-    begin = Time(int(keys["EPOCH_NS"]) // 10**9, int(keys["EPOCH_NS"]) % 10**9 * 1e-9 + int(keys["SAMPLE0"]) * num / den * 1e-9, format="unix",
-                 scale="utc")
+    begin = Time(
+        int(keys["EPOCH_NS"]) // 10**9,
+        int(keys["EPOCH_NS"]) % 10**9 * 1e-9 + int(keys["SAMPLE0"]) * num / den * 1e-9, format="unix",
+        scale="utc")
     assert abs((start - begin).to_value("ns")) < 2, (start.isot, begin.isot)
     assert abs(float(keys["FREQ"]) - header["OBSFREQ"]) < 1e-6
     print("we read baseband's GUPPI RAW")
@@ -142,7 +153,8 @@ def levels(ntime, nchan, npol, ndish):
 
 
 def vdif_by_baseband(program):
-    """Frames of one sample, as CHIME has them, over the end of a second, with missing ones; and of 100, whose headers say the rate."""
+    """Frames of one sample, as CHIME has them, over the end of a second, with missing ones; and of 100, whose
+    headers say the rate."""
     import numpy as np
     from astropy import units as u
     from astropy.time import Time
@@ -154,15 +166,20 @@ def vdif_by_baseband(program):
         with open("in.dada.gaps", "w") as f:
             f.write(f"{first + 100} 100\n")
         with open("vdif.yaml", "w") as f:
-            f.write(f"pipeline:\n  - {{stage: replay, files: in.dada, out: e}}\n  - {{stage: record, in: e, directory: vdif, prefix: x{spread}, "
-                    f"format: vdif, vdif_samples: {spread}}}\n")
+            f.write(
+                f"pipeline:\n  - {{stage: replay, files: in.dada, out: e}}\n  - {{stage: record, in: e, "
+                f"directory: vdif, prefix: x{spread}, "
+                f"format: vdif, vdif_samples: {spread}}}\n")
         beamring(program, "run", "vdif.yaml")
         with vdif.open(f"vdif/x{spread}_0000000.vdif", "rb") as reader:
             header = reader.read_frame().header
-            assert header.complex_data and header.bps == 4 and header.nchan == 16 and header.samples_per_frame == spread, header
-        with vdif.open(f"vdif/x{spread}_0000000.vdif", "rs", sample_rate=1e9 / sample_ns * u.Hz if spread == 1 else None) as reader:
+            assert header.complex_data and header.bps == 4 and header.nchan == 16 and \
+                header.samples_per_frame == spread, header
+        with vdif.open(f"vdif/x{spread}_0000000.vdif", "rs",
+                       sample_rate=1e9 / sample_ns * u.Hz if spread == 1 else None) as reader:
             assert reader.sample_rate == 1e9 / sample_ns * u.Hz, reader.sample_rate
-            got, start = reader.read() * 2.95, reader.start_time  # (time, thread, channel), in baseband's units
+            got, start = reader.read(
+            ) * 2.95, reader.start_time  # (time, thread, channel), in baseband's units
         want = want.transpose(0, 2, 3, 1).reshape(1000, 6, 16)
         want[100:200] = 0  # frames that are there, and marked as invalid
         assert got.shape == want.shape and abs(got - want).max() < 1e-3, abs(got - want).max()
@@ -180,26 +197,35 @@ def vdif_of_baseband(program):
 
     raw, want = levels(800, 8, 2, 1)
     start = Time("2023-06-30T23:59:59.9996")
-    header = vdif.VDIFHeader.fromvalues(edv=1, time=start, nchan=8, bps=4, complex_data=True, samples_per_frame=50, sample_rate=1 * u.MHz,
-                                        station="XX", thread_id=0, frame_rate=20 * u.kHz)
+    header = vdif.VDIFHeader.fromvalues(edv=1, time=start, nchan=8, bps=4, complex_data=True,
+                                        samples_per_frame=50, sample_rate=1 * u.MHz, station="XX",
+                                        thread_id=0, frame_rate=20 * u.kHz)
     with vdif.open("theirs.vdif", "ws", header0=header, nthread=2, squeeze=False) as writer:
         writer.write((want[..., 0].transpose(0, 2, 1) / 2.95).astype(np.complex64))
-    beamring(program, "convert", "--to", "dada", "--stream", "freq_mhz: {first: 400, step: 1, count: 8}", "theirs.vdif", "theirs/x")
+    beamring(program, "convert", "--to", "dada", "--stream", "freq_mhz: {first: 400, step: 1, count: 8}",
+             "theirs.vdif", "theirs/x")
     with open("theirs/x_000000.dada", "rb") as f:
         data = f.read()
-    keys = dict(line.split(None, 1) for line in data[:4096].rstrip(b"\0").decode().splitlines() if len(line.split(None, 1)) == 2)
+    keys = dict(
+        line.split(None, 1) for line in data[:4096].rstrip(b"\0").decode().splitlines()
+        if len(line.split(None, 1)) == 2)
     assert keys["SHAPE"] == "0,8,2,1" and keys["SAMPLE_NS"] in ("1000", "1000/1"), keys
     assert np.array_equal(np.frombuffer(data, np.uint8, offset=int(keys["HDR_SIZE"])), raw.ravel())
     ns = int(keys["EPOCH_NS"]) + int(keys["SAMPLE0"]) * 1000
-    assert abs((Time(ns // 10**9, ns % 10**9 * 1e-9, format="unix", scale="utc") - start).to_value(u.ns)) < 1, ns
+    assert abs(
+        (Time(ns // 10**9, ns % 10**9 * 1e-9, format="unix", scale="utc") - start).to_value(u.ns)) < 1, ns
     print("we read baseband's VDIF")
 
 
 def header_of(path):
     with open(path, "rb") as f:
         data = f.read()
-    size = int(next(line.split()[1] for line in data[:1 << 16].decode("latin-1").splitlines() if line.startswith("HDR_SIZE")))
-    keys = dict(line.split(None, 1) for line in data[:size].rstrip(b"\0").decode().splitlines() if len(line.split(None, 1)) == 2)
+    size = int(
+        next(line.split()[1] for line in data[:1 << 16].decode("latin-1").splitlines()
+             if line.startswith("HDR_SIZE")))
+    keys = dict(
+        line.split(None, 1) for line in data[:size].rstrip(b"\0").decode().splitlines()
+        if len(line.split(None, 1)) == 2)
     return keys, data[size:]
 
 
@@ -220,8 +246,9 @@ def guppi_of_baseband(program):
     raw = field(960, 8, 2)
     want = (raw[..., 0, 0] + 1j * raw[..., 0, 1]).transpose(0, 2, 1).astype(np.complex64)  # (time, pol, chan)
     start = Time("2024-03-01T12:34:56")
-    header = guppi.GUPPIHeader.fromvalues(time=start, sample_rate=1 * u.MHz, samples_per_frame=480, overlap=0, npol=2, nchan=8, bps=8,
-                                          OBSFREQ=600., PKTSIZE=480 * 8 * 4, PKTIDX=0, OBSBW=8., TBIN=1e-6, SRC_NAME="x", TELESCOP="GBT")
+    header = guppi.GUPPIHeader.fromvalues(time=start, sample_rate=1 * u.MHz, samples_per_frame=480, overlap=0,
+                                          npol=2, nchan=8, bps=8, OBSFREQ=600., PKTSIZE=480 * 8 * 4, PKTIDX=0,
+                                          OBSBW=8., TBIN=1e-6, SRC_NAME="x", TELESCOP="GBT")
     with guppi.open("theirs.raw", "ws", header0=header, squeeze=False) as writer:
         writer.write(want)
     beamring(program, "convert", "--to", "dada", "theirs.raw", "guppi_theirs/x")
@@ -242,14 +269,16 @@ def dada_of_baseband(program):
     raw = field(800, 1, 2)
     want = (raw[..., 0, 0] + 1j * raw[..., 0, 1]).transpose(0, 2, 1).astype(np.complex64)
     start = Time("2024-03-01T12:34:56")
-    header = psrdada.DADAHeader.fromvalues(time=start, offset=0 * u.s, sample_rate=1 * u.MHz, samples_per_frame=800, npol=2, nchan=1, bps=8,
-                                           complex_data=True, bandwidth=1 * u.MHz, freq=600., telescope="x", NANT=1)
+    header = psrdada.DADAHeader.fromvalues(time=start, offset=0 * u.s, sample_rate=1 * u.MHz,
+                                           samples_per_frame=800, npol=2, nchan=1, bps=8, complex_data=True,
+                                           bandwidth=1 * u.MHz, freq=600., telescope="x", NANT=1)
     header["NANT"] = 1
     with psrdada.open("theirs.dada", "ws", header0=header, squeeze=False) as writer:
         writer.write(want)
     beamring(program, "convert", "--to", "dada", "theirs.dada", "dada_theirs/x")
     keys, data = header_of("dada_theirs/x_000000.dada")
-    assert keys["DTYPE"] == "int8x2" and np.array_equal(np.frombuffer(data, np.int8).reshape(-1, 1, 2, 1, 2), raw)
+    assert keys["DTYPE"] == "int8x2" and \
+        np.array_equal(np.frombuffer(data, np.int8).reshape(-1, 1, 2, 1, 2), raw)
     assert abs((start_of(keys) - start).to_value(u.ns)) < 1, keys
     with psrdada.open("dada_theirs/x_000000.dada", "rs", squeeze=False) as reader:
         got, begin = reader.read(), reader.start_time

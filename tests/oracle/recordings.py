@@ -1,13 +1,14 @@
-"""Other people's recordings, written and read from the formats' descriptions in Python: never from the C code.
+"""Other people's recordings, written and read from the formats' descriptions in Python: never from the C
+code.
 
-The electric field is an array of complex numbers [time][freq][pol][dish] with integer parts; CHIME's coding cannot say -8 - 8j,
-whose byte means "missing"."""
+The electric field is an array of complex numbers [time][freq][pol][dish] with integer parts; CHIME's coding
+cannot say -8 - 8j, whose byte means "missing"."""
 import struct
 
 import numpy as np
 
 
-# --- bytes of complex 4+4-bit samples -------------------------------------------------------------------------------
+# --- bytes of complex 4+4-bit samples -------------------------------------------------------------
 def nibbles(e):
     return e.real.astype(int), e.imag.astype(int)
 
@@ -37,12 +38,14 @@ def noise(shape, seed, low=-7, high=7):
     return rng.integers(low, high + 1, shape) + 1j * rng.integers(low, high + 1, shape)
 
 
-# --- kotekan ----------------------------------------------------------------------------------------------------------
+# --- kotekan --------------------------------------------------------------------------------------
 TYPES = {"int4p4": 6, "int4p4chime": 7, "float16": 12, "float32": 13, "int8": 8, "float64": 14}
 
 
-def chord_metadata(dims, coarse, sample0, kind="int4p4", name="E", counter=0, half=0, upchan=1, downsampling=1, **wrong):
-    """21120 bytes; dims is [(name, length), ...], slowest first. `wrong` sets fields by (format, offset): value."""
+def chord_metadata(dims, coarse, sample0, kind="int4p4", name="E", counter=0, half=0, upchan=1,
+                   downsampling=1, **wrong):
+    """21120 bytes; dims is [(name, length), ...], slowest first. `wrong` sets fields by (format, offset):
+    value."""
     m = bytearray(21120)
     put = lambda form, at, *v: struct.pack_into("<" + form, m, at, *v)
     put("4i", 0, 10, 20, 1024, counter)
@@ -75,7 +78,8 @@ def kotekan_frame(e, coarse, sample0, kind="int4p4", order="TFPD", **more):
 def kotekan_array(array, dims, coarse, sample0, kind, **more):
     """A frame of any array; dims are its dimensions' names, slowest first. Complex ones become int4p4."""
     metadata = chord_metadata(list(zip(dims, array.shape)), coarse, sample0, kind, **more)
-    return struct.pack("<I", len(metadata)) + bytes(metadata) + (pack_int4x2(array) if kind == "int4p4" else array).tobytes()
+    return struct.pack("<I", len(metadata)) + bytes(metadata) + (pack_int4x2(array)
+                                                                 if kind == "int4p4" else array).tobytes()
 
 
 def read_kotekan(data):
@@ -102,10 +106,11 @@ def read_kotekan(data):
     return frames
 
 
-# --- CHIME baseband ---------------------------------------------------------------------------------------------------
+# --- CHIME baseband -------------------------------------------------------------------------------
 def bitshuffle_block(raw):
     """Bit k of all bytes together: plane after plane."""
-    return np.packbits(np.unpackbits(raw[:, None], axis=1, bitorder="little").T.copy(), bitorder="little").tobytes()
+    return np.packbits(np.unpackbits(raw[:, None], axis=1, bitorder="little").T.copy(),
+                       bitorder="little").tobytes()
 
 
 def lz4_literals(raw):
@@ -118,7 +123,8 @@ def lz4_literals(raw):
 
 
 def lz4_runs(raw):
-    """An LZ4 block with matches: runs of one byte become a literal and a match at offset 1. The last 5 bytes are literals."""
+    """An LZ4 block with matches: runs of one byte become a literal and a match at offset 1. The last 5 bytes
+    are literals."""
     out, at, n = bytearray(), 0, len(raw)
     start = 0
     while at < n - 13:
@@ -155,12 +161,17 @@ def bitshuffle_chunk(raw, block=8192, compress=lz4_literals):
     return out + raw[at:].tobytes()
 
 
-def write_chime(path, raw, freq_id, count0, ctime0, *, chunks=None, shuffle=None, attributes=None, skip=(), offset=0.0):
-    """One frequency: raw is (ntime, ninput) bytes. shuffle: None, "lz4", "runs" or "plain"; skip: chunks (i, j) never written."""
+def write_chime(path, raw, freq_id, count0, ctime0, *, chunks=None, shuffle=None, attributes=None, skip=(),
+                offset=0.0):
+    """One frequency: raw is (ntime, ninput) bytes. shuffle: None, "lz4", "runs" or "plain"; skip: chunks (i,
+    j) never written."""
     import h5py
     with h5py.File(path, "w") as f:
-        values = {"freq_id": freq_id, "freq": 800 - 0.390625 * freq_id, "delta_time": 2.56e-6, "time0_fpga_count": np.uint64(count0),
-                  "time0_ctime": ctime0, "time0_ctime_offset": offset, "event_id": 42, **(attributes or {})}
+        values = {
+            "freq_id": freq_id, "freq": 800 - 0.390625 * freq_id, "delta_time": 2.56e-6,
+            "time0_fpga_count": np.uint64(count0), "time0_ctime": ctime0, "time0_ctime_offset": offset,
+            "event_id": 42, **(attributes or {})
+        }
         for key, value in values.items():
             if value is not None:
                 f.attrs[key] = value
@@ -191,7 +202,7 @@ def write_chime(path, raw, freq_id, count0, ctime0, *, chunks=None, shuffle=None
                     d.id.write_direct_chunk((i, j), bitshuffle_chunk(block, compress=compress))
 
 
-# --- GUPPI RAW --------------------------------------------------------------------------------------------------------
+# --- GUPPI RAW ------------------------------------------------------------------------------------
 def guppi_header(directio=True, **keys):
     cards = b""
     for key, value in keys.items():
@@ -205,9 +216,10 @@ def guppi_header(directio=True, **keys):
     return cards
 
 
-def guppi_blocks(v, per, overlap=0, first_packet=0, packets=None, directio=True, skip=(), centre=1400.0, band=None, start=(60000, 3600, 0.25),
-                 **more):
-    """v: complex [time][chan][pol][antenna] with int8 parts; blocks of `per` samples, the last `overlap` of which come again."""
+def guppi_blocks(v, per, overlap=0, first_packet=0, packets=None, directio=True, skip=(), centre=1400.0,
+                 band=None, start=(60000, 3600, 0.25), **more):
+    """v: complex [time][chan][pol][antenna] with int8 parts; blocks of `per` samples, the last `overlap` of
+    which come again."""
     ntime, nchan, npol, nants = v.shape
     band = nchan * 0.390625 if band is None else band
     packets = per - overlap if packets is None else packets
@@ -217,22 +229,28 @@ def guppi_blocks(v, per, overlap=0, first_packet=0, packets=None, directio=True,
             continue
         block = v[at:at + per].transpose(3, 1, 0, 2)
         data = np.stack([block.real, block.imag], axis=-1).astype(np.int8).tobytes()
-        keys = {"BACKEND": "GUPPI", "BLOCSIZE": len(data), "PIPERBLK": packets, "PKTIDX": first_packet + i * packets, "OBSFREQ": centre,
-                "OBSBW": band, "OBSNCHAN": nchan * nants, "NPOL": 4 if npol == 2 else 1, "NBITS": 8, "TBIN": nchan / abs(band) * 1e-6,
-                "OVERLAP": overlap, "STT_IMJD": start[0], "STT_SMJD": start[1], "STT_OFFS": start[2], "SRC_NAME": "B0329+54",
-                "TELESCOP": "GBT", "DIRECTIO": int(directio), "NANTS": nants if nants > 1 else None, **more}
+        keys = {
+            "BACKEND": "GUPPI", "BLOCSIZE": len(data), "PIPERBLK": packets,
+            "PKTIDX": first_packet + i * packets, "OBSFREQ": centre, "OBSBW": band, "OBSNCHAN": nchan * nants,
+            "NPOL": 4 if npol == 2 else 1, "NBITS": 8, "TBIN": nchan / abs(band) * 1e-6, "OVERLAP": overlap,
+            "STT_IMJD": start[0], "STT_SMJD": start[1], "STT_OFFS": start[2], "SRC_NAME": "B0329+54",
+            "TELESCOP": "GBT", "DIRECTIO": int(directio), "NANTS": nants if nants > 1 else None, **more
+        }
         out.append(guppi_header(directio, **keys) + data)
     return out
 
 
-# --- VDIF -------------------------------------------------------------------------------------------------------------
-def vdif_header(seconds, number, epoch, nchan, frame_bytes, thread=0, invalid=0, bits=4, complex_data=1, legacy=0, version=1, station=0,
-                edv=0, rate=0, log2=None, length=None):
-    """32 bytes (16 if legacy); frame_bytes counts them. log2 and length override what nchan and frame_bytes say."""
+# --- VDIF -----------------------------------------------------------------------------------------
+def vdif_header(seconds, number, epoch, nchan, frame_bytes, thread=0, invalid=0, bits=4, complex_data=1,
+                legacy=0, version=1, station=0, edv=0, rate=0, log2=None, length=None):
+    """32 bytes (16 if legacy); frame_bytes counts them. log2 and length override what nchan and frame_bytes
+    say."""
     log2 = int(nchan).bit_length() - 1 if log2 is None else log2
     length = frame_bytes // 8 if length is None else length
-    words = [seconds | legacy << 30 | invalid << 31, number | epoch << 24, length | log2 << 24 | version << 29,
-             station | thread << 16 | bits - 1 << 26 | complex_data << 31]
+    words = [
+        seconds | legacy << 30 | invalid << 31, number | epoch << 24, length | log2 << 24 | version << 29,
+        station | thread << 16 | bits - 1 << 26 | complex_data << 31
+    ]
     return struct.pack("<8I", *words, rate | edv << 24, 0, 0, 0)[:16 if legacy else 32]
 
 
@@ -245,7 +263,9 @@ def vdif_file(e, spread, seconds, number, epoch, sample_rate, **more):
         at = number + i
         for thread in range(npol * ndish):
             data = block[:, :, thread].tobytes()
-            out.append(vdif_header(seconds + at // per_second, at % per_second, epoch, nchan, 32 + len(data), thread, **more) + data)
+            out.append(
+                vdif_header(seconds + at // per_second, at % per_second, epoch, nchan, 32 +
+                            len(data), thread, **more) + data)
     return out
 
 
@@ -254,10 +274,13 @@ def read_vdif(data):
     at, frames = 0, []
     while at < len(data):
         w = struct.unpack_from("<8I", data, at)
-        f = {"seconds": w[0] & 0x3fffffff, "legacy": w[0] >> 30 & 1, "invalid": w[0] >> 31, "number": w[1] & 0xffffff, "epoch": w[1] >> 24 & 63,
-             "bytes": 8 * (w[2] & 0xffffff), "nchan": 1 << (w[2] >> 24 & 31), "version": w[2] >> 29, "station": w[3] & 0xffff,
-             "thread": w[3] >> 16 & 1023, "bits": (w[3] >> 26 & 31) + 1, "complex": w[3] >> 31, "edv": w[4] >> 24, "rate": w[4] & 0xffffff,
-             "sync": w[5]}
+        f = {
+            "seconds": w[0] & 0x3fffffff, "legacy": w[0] >> 30 & 1, "invalid": w[0] >> 31,
+            "number": w[1] & 0xffffff, "epoch": w[1] >> 24 & 63, "bytes": 8 * (w[2] & 0xffffff), "nchan": 1 <<
+            (w[2] >> 24 & 31), "version": w[2] >> 29, "station": w[3] & 0xffff, "thread": w[3] >> 16 & 1023,
+            "bits": (w[3] >> 26 & 31) + 1, "complex": w[3] >> 31, "edv": w[4] >> 24, "rate": w[4] & 0xffffff,
+            "sync": w[5]
+        }
         raw = np.frombuffer(data, np.uint8, f["bytes"] - 32, at + 32).reshape(-1, f["nchan"])
         f["data"] = (raw & 15).astype(int) - 8 + 1j * ((raw >> 4).astype(int) - 8)
         frames.append(f)

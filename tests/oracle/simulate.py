@@ -1,5 +1,6 @@
-"""What `simulate` should make, from the equations: a plane wave's phases across the dishes, the noise's and the sources' power,
-and a burst whose delay follows K DM (f^-2 - f_ref^-2) across channels and inside them. Reads recordings with code of its own.
+"""What `simulate` should make, from the equations: a plane wave's phases across the dishes, the noise's and
+the sources' power, and a burst whose delay follows K DM (f^-2 - f_ref^-2) across channels and inside them.
+Reads recordings with code of its own.
 
 usage: simulate.py   (the program is named by BEAMRING)
 """
@@ -52,7 +53,8 @@ def wave(x_deg, y_deg):
 
 
 def test_source():
-    """Visibilities of one strong source: the product of its phases, in both polarisations, which are independent."""
+    """Visibilities of one strong source: the product of its phases, in both polarisations, which are
+    independent."""
     x, y, noise, flux = 1.3, -2.2, 0.5, 9.0
     n = 20000
     e = field(samples=n, seed=3, noise=noise, sources=f"[{{x_deg: {x}, y_deg: {y}, flux: {flux}}}]")
@@ -77,7 +79,7 @@ def test_two_sources():
     for a in waves:
         power = (abs(np.einsum("fd,tfpd->tfp", a.conj(), e)) ** 2).mean(axis=(0, 2))
         want = 2 * len(DISHES) * (noise ** 2 + 1 / 12)
-        want = want + sum(2 * noise ** 2 * s * abs((a.conj() * b).sum(axis=1)) ** 2 for s, b in zip(flux, waves))
+        want = want + sum(2 * noise**2 * s * abs((a.conj() * b).sum(axis=1))**2 for s, b in zip(flux, waves))
         assert abs(power / want - 1).max() < 6 / np.sqrt(2 * n), power / want
 
 
@@ -98,7 +100,8 @@ def delay(f):
 
 
 def test_burst_delays():
-    """Sixteenth channels by plain transforms of 16 samples: each sees the burst at its own time, and the delays fit DM."""
+    """Sixteenth channels by plain transforms of 16 samples: each sees the burst at its own time, and the
+    delays fit DM."""
     z = burst_beam()
     u = 16
     n = len(z) // u

@@ -1,7 +1,8 @@
-"""A sender of SPEAD that is not ours: the package spead2 sends heaps as MeerKAT Extension's F-engines do, with a descriptor in
-between and a stop at the end, and capture takes them in with the description `spead`.
+"""A sender of SPEAD that is not ours: the package spead2 sends heaps as MeerKAT Extension's F-engines do,
+with a descriptor in between and a stop at the end, and capture takes them in with the description `spead`.
 
-Needs BEAMRING (the program) and BEAMRING_READERS_PYTHON (an interpreter that has numpy and spead2); skips without the latter."""
+Needs BEAMRING (the program) and BEAMRING_READERS_PYTHON (an interpreter that has numpy and spead2); skips
+without the latter."""
 import os
 import socket
 import subprocess
@@ -52,7 +53,8 @@ def main():
         send(*sys.argv[1:])
         return 0
     python = os.environ.get("BEAMRING_READERS_PYTHON")
-    if not python or subprocess.run([python, "-c", "import spead2, numpy"], capture_output=True).returncode != 0:
+    if not python or subprocess.run([python, "-c", "import spead2, numpy"],
+                                    capture_output=True).returncode != 0:
         print("skipped: BEAMRING_READERS_PYTHON does not name a Python that has the package spead2")
         return SKIP
     sys.path.append(os.path.join(HERE, "..", "pipeline"))

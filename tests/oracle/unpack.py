@@ -1,7 +1,7 @@
 """Packets to the electric field in NumPy, against what dump_unpack wrote.
 
-A payload is an array by the axes of its description; the sources bring inputs one after the other, the streams channels,
-and channels are sorted by the F-engine's number. A nibble is value + 8 or two's complement.
+A payload is an array by the axes of its description; the sources bring inputs one after the other, the
+streams channels, and channels are sorted by the F-engine's number. A nibble is value + 8 or two's complement.
 
 usage: unpack.py DUMP_PROGRAM
 """
@@ -15,7 +15,8 @@ import numpy as np
 
 
 def field(data, axes, lengths, sources, streams, stream_first, step):
-    """Bytes [time][channel][input], input = source, then what the payload has besides time and freq, as [input][pol]."""
+    """Bytes [time][channel][input], input = source, then what the payload has besides time and freq, as
+    [input][pol]."""
     blocks = data.shape[0]
     payload = data.reshape((blocks, sources, streams) + tuple(lengths))
     letters = 'BSK' + axes
@@ -40,9 +41,11 @@ def check(path):
     def load(name):
         return np.load(f'{path}_{name}.npy')
 
-    sources, streams, positions, step, offset_binary, real_high, sum_samples, lossy = (int(v) for v in load('numbers'))
+    sources, streams, positions, step, offset_binary, real_high, sum_samples, lossy = (
+        int(v) for v in load('numbers'))
     data, position = load('in'), load('position')
-    byte, stream, times, per_source = field(data, bytes(load('axes')).decode(), load('lengths'), sources, streams,
+    byte, stream, times, per_source = field(data,
+                                            bytes(load('axes')).decode(), load('lengths'), sources, streams,
                                             load('streams'), step)
     came = np.ones((len(data), sources * streams), bool)
     if lossy:
@@ -63,7 +66,8 @@ def check(path):
     if sum_samples:
         power = np.rint(np.abs(expected) ** 2).astype(np.int64)
         starts = np.arange(0, len(power), sum_samples)
-        sums = np.stack([np.add.reduceat(x, starts, axis=0) for x in (there.astype(np.int64), power, power ** 2)], axis=2)
+        sums = np.stack(
+            [np.add.reduceat(x, starts, axis=0) for x in (there.astype(np.int64), power, power**2)], axis=2)
         np.testing.assert_array_equal(load('sums'), sums)
     return f'{out.size} samples, {(~there).mean():.1%} missing, sums over {sum_samples}'
 

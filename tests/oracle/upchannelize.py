@@ -24,7 +24,8 @@ def default_window(factor, taps):
 
 
 def upchannelize(e, window, gain):
-    """e complex [T][F][X] -> unrounded [T/U - (M-1)][F][U][X]: outputs from the first that has its whole window."""
+    """e complex [T][F][X] -> unrounded [T/U - (M-1)][F][U][X]: outputs from the first that has its whole
+    window."""
     factor, length = len(gain), len(window)
     s, u = np.arange(length), np.arange(factor)[:, None]
     kernel = (gain[:, None] * window * np.exp(1j * np.pi * s * (factor - 1) / factor)
@@ -37,7 +38,8 @@ def check(path):
     def load(name):
         return np.load(f'{path}_{name}.npy')
 
-    e, valid, out, out_valid, taps = load('e'), load('valid') != 0, load('out'), load('out_valid'), int(load('taps'))
+    e, valid, out, out_valid, taps = load('e'), load('valid') != 0, load('out'), load('out_valid'), int(
+        load('taps'))
     blocks, nchannels, factor, nspectators = out.shape
     exact = path.endswith('reference')
     re, im = unpack(e)
@@ -69,7 +71,8 @@ def check(path):
     assert not wrong.any(), f'{wrong.sum()} of {wrong.size} levels differ, first at {np.argwhere(wrong)[0]}'
     assert (np.abs(got - np.clip(wanted, -7, 7)) < 0.5 + 1e-3).all(), 'a tie went to neither neighbour'
     clamped = int((np.abs(rounded) > 7).sum())
-    assert abs(clamped - int(load('clamped'))) <= tie.sum(), f"{int(load('clamped'))} clamped, expected {clamped}"
+    assert abs(clamped -
+               int(load('clamped'))) <= tie.sum(), f"{int(load('clamped'))} clamped, expected {clamped}"
     return f'{wrong.size} levels, {tie.sum()} near a tie, {clamped} clamped'
 
 

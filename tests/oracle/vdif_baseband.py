@@ -1,7 +1,8 @@
-"""A real recording: the VDIF sample of a CHIME backend that the Python package baseband ships, replayed with beamring and
-compared value by value, and in time, with what baseband decodes.
+"""A real recording: the VDIF sample of a CHIME backend that the Python package baseband ships, replayed with
+beamring and compared value by value, and in time, with what baseband decodes.
 
-Needs BEAMRING (the program) and BEAMRING_READERS_PYTHON (an interpreter that has numpy and baseband); skips without the latter."""
+Needs BEAMRING (the program) and BEAMRING_READERS_PYTHON (an interpreter that has numpy and baseband); skips
+without the latter."""
 import os
 import subprocess
 import sys
@@ -16,7 +17,8 @@ def main():
         print("skipped: BEAMRING_READERS_PYTHON does not name a Python that has the package baseband")
         return SKIP
     if os.environ.get("BEAMRING_INSIDE") != "1":
-        return subprocess.run([python, __file__], env={**os.environ, "BEAMRING_INSIDE": "1"}, check=False).returncode
+        return subprocess.run([python, __file__], env={**os.environ, "BEAMRING_INSIDE": "1"},
+                              check=False).returncode
     here = os.path.dirname(os.path.abspath(__file__))  # has a baseband.py of its own
     sys.path = [p for p in sys.path if os.path.abspath(p) != here]
     try:
@@ -55,12 +57,12 @@ pipeline:
   - {{stage: replay, files: {sample}, out: field, frame_samples: {frame_samples}}}
   - {{stage: record, in: field, directory: ., prefix: field}}
 """)
-            done = subprocess.run([program, "run", "pipeline.yaml"], cwd=directory, capture_output=True, text=True, timeout=60,
-                                  check=False)
+            done = subprocess.run([program, "run", "pipeline.yaml"], cwd=directory, capture_output=True,
+                                  text=True, timeout=60, check=False)
             assert done.returncode == 0, done
             with open(os.path.join(directory, "field_000000.dada"), "rb") as f:
                 data = f.read()
-            assert open(os.path.join(directory, "field_000000.dada.gaps")).read() == "", "no sample is missing"
+            assert open(os.path.join(directory, "field_000000.dada.gaps")).read() =="", "no sample is missing"
         head = data[:4096].rstrip(b"\0").decode().splitlines()
         keys = dict(line.split(None, 1) for line in head if len(line.split(None, 1)) == 2)
         raw = np.frombuffer(data, np.uint8, offset=int(keys["HDR_SIZE"]))

@@ -4,14 +4,16 @@ import harness
 
 def test_arguments():
     """Wrong arguments end with status 2 and say what was expected, before anything is measured."""
-    for arguments, words in ((["--only"], ["--only", "names of parts"]),
-                             (["--only", "quantise"], ["there is no part 'quantise'", "did you mean 'quantize'?", "upchannelize"]),
-                             (["--only", "queue,"], ["there is no part ''"]),
-                             (["--cpu", "--gpu"], ["at most one of them"]),
+    for arguments, words in ((["--only"], ["--only", "names of parts"]), (["--only", "quantise"], [
+            "there is no part 'quantise'", "did you mean 'quantize'?", "upchannelize"
+    ]), (["--only", "queue,"], ["there is no part ''"]), (["--cpu", "--gpu"], ["at most one of them"]),
                              (["--missing"], ["--missing ''", "from 1 to 1000000"]),
-                             (["--missing", "0"], ["--missing '0'", "from 1 to 1000000"]),
-                             (["--missing", "1000", "--cpu"], ["--missing", "on the GPU"]),
-                             (["--missing", "1000", "--only", "queue"], ["--missing", "'queue' is none of them"])):
+                             (["--missing",
+                               "0"], ["--missing '0'",
+                                      "from 1 to 1000000"]), (["--missing", "1000",
+                                                               "--cpu"], ["--missing", "on the GPU"]),
+                             (["--missing", "1000", "--only",
+                               "queue"], ["--missing", "'queue' is none of them"])):
         run = harness.beamring("bench", *arguments)
         assert run.status == 2 and run.out == "", (arguments, run)
         assert all(word in run.err for word in words), (arguments, run.err)
@@ -22,7 +24,8 @@ def test_missing():
     run = harness.beamring("bench", "--missing", "1000", "--strict", "--only", "quantize,baseband")
     assert run.status == 0 and "at most" not in run.out, run
     if harness.has_device("cuda:0"):
-        assert "one of 1000 samples is missing" in run.out and "\nquantize to 4" in run.out and "\nbaseband" in run.out, run
+        assert "one of 1000 samples is missing" in run.out and "\nquantize to 4" in run.out and \
+            "\nbaseband" in run.out, run
     else:
         assert run.out.startswith("no GPU: skipped"), run
 

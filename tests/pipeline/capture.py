@@ -1,11 +1,15 @@
-"""Packets of every F-engine that is described, through capture: what is recorded is what was sent, or marked."""
+"""Packets of every F-engine that is described, through capture: what is recorded is what was sent, or
+marked."""
 import numpy as np
 
 import harness
 from capture_common import capture, counters, free_port, packets, recorded, Sender, share_of
 import socket
 
-FRAME = {"chord-crs": 64, "chime-ice": 16, "casm-snap": 16, "lwa-snap2": 16, "ata-snap": 64, "dsa110-snap": 16, "spead": 512}
+FRAME = {
+    "chord-crs": 64, "chime-ice": 16, "casm-snap": 16, "lwa-snap2": 16, "ata-snap": 64, "dsa110-snap": 16,
+    "spead": 512
+}
 
 
 def field(fengine, frames, seed=1):
@@ -18,7 +22,8 @@ def test_every_fengine_arrives_whole():
         for fengine in packets.ALL:
             with harness.scratch() as d:
                 port, raw = free_port(socket.SOCK_DGRAM), field(fengine, 3)
-                run = capture(d, fengine, port, FRAME[fengine.name], f"start_sample: 0, idle_s: 1, backend: {backend}")
+                run = capture(d, fengine, port, FRAME[fengine.name],
+                              f"start_sample: 0, idle_s: 1, backend: {backend}")
                 sender = Sender(port)
                 for *_, packet in fengine.packets(raw):
                     sender.send(packet)
@@ -27,12 +32,15 @@ def test_every_fengine_arrives_whole():
                 assert first == 0 and there.all() and (share == 255).all(), (fengine.name, run.text())
                 assert np.array_equal(got, raw), fengine.name
                 by_source, total = counters(run.text())
-                assert total["accepted"] == total["packets"] == sender.sent and total["never came"] == 0, total
-                assert all(by_source[s]["accepted"] == sender.sent // len(fengine.sources) for s in fengine.sources)
+                assert total["accepted"] == total["packets"] == sender.sent and \
+                    total["never came"] == 0, total
+                assert all(by_source[s]["accepted"] == sender.sent // len(fengine.sources)
+                           for s in fengine.sources)
 
 
 def test_loss_duplicates_and_reordering_are_told():
-    """sent = accepted + late + duplicate + foreign + malformed + lost for every source; survivors bit for bit."""
+    """sent = accepted + late + duplicate + foreign + malformed + lost for every source; survivors bit for
+    bit."""
     for k, loss in enumerate((0, 1e-3, 1e-2, 1e-1)):
         for fengine in (packets.ChordCrs(), packets.CasmSnap()):
             with harness.scratch() as d:
@@ -62,7 +70,8 @@ def test_loss_duplicates_and_reordering_are_told():
                 ids = fengine.channel_ids()
                 for source, stream, sample in lost:
                     at = fengine.sources.index(source) * fengine.i
-                    want[np.ix_(range(sample, sample + fengine.t), [ids.index(c) for c in fengine.channels(stream)],
+                    want[np.ix_(range(sample,
+                                      sample + fengine.t), [ids.index(c) for c in fengine.channels(stream)],
                                 range(at, at + fengine.i))] = False
                 n = len(got)
                 assert first == 0 and len(raw) - n < 2 * fengine.t and want[n:].sum() == 0 or n == len(raw)
@@ -72,7 +81,8 @@ def test_loss_duplicates_and_reordering_are_told():
                 by_source, total = counters(run.text())
                 for s in fengine.sources:
                     c, gone = by_source[s], sum(1 for x in lost if x[0] == s)
-                    assert c["accepted"] == all_sent[s] - gone and c["duplicate"] == twice.get(s, 0) and c["late"] == 0, (s, c)
+                    assert c["accepted"] == all_sent[s] - gone and \
+                        c["duplicate"] == twice.get(s, 0) and c["late"] == 0, (s, c)
                     assert c["never came"] == gone, (s, c, gone)
 
 

@@ -18,8 +18,8 @@ import packets  # noqa: E402
 REASONS = ("accepted", "late", "duplicate", "foreign", "malformed", "flagged", "stray", "no_frame", "early")
 
 
-def capture(directory, fengine, port, frame_samples, more="start_sample: 0, idle_s: 1", stream="sample_ns: 2560",
-            record=True, out="raw"):
+def capture(directory, fengine, port, frame_samples, more="start_sample: 0, idle_s: 1",
+            stream="sample_ns: 2560", record=True, out="raw"):
     """A running capture of what `fengine` sends."""
     channels = len(fengine.channel_ids())
     out = f"- {{stage: record, in: packets, directory: ., prefix: {out}, overwrite: true}}" if record else ""
@@ -42,7 +42,8 @@ pipeline:
 
 
 def recorded(directory, fengine, frame_samples):
-    """raw[time][channel][input], received [time][channel][input] and the share [time][channel], and the first sample, of the
+    """raw[time][channel][input], received [time][channel][input] and the share [time][channel], and the first
+    sample, of the
     recording: by the words of stages/common/packets/layout.h."""
     path = sorted(glob.glob(os.path.join(directory, "raw*.dada")))
     assert len(path) == 1, path
@@ -68,7 +69,8 @@ def recorded(directory, fengine, frame_samples):
         g = got[done:done + here * t].reshape(here, t, *raw.shape[1:])
         for s in range(nsources):
             for k, stream in enumerate(fengine.streams):
-                at_f, inputs = [ids.index(c) for c in fengine.channels(stream)], slice(s * fengine.i, (s + 1) * fengine.i)
+                at_f, inputs = [ids.index(c)
+                                for c in fengine.channels(stream)], slice(s * fengine.i, (s + 1) * fengine.i)
                 g[:, :, at_f, inputs] = bits[:here, s * nstreams + k, None, None, None]
                 r[:, :, at_f, inputs] = fengine.unpacked(data[:, s, k])
         assert not bits[:, slots:].any()
@@ -95,11 +97,14 @@ def counters(text):
         for value, reason in re.findall(r"(\d+) (never came|\w+)", m.group(3)):
             n[reason] = int(value)
         by_source[int(m.group(2)) if m.group(2) else None] = n
-    total = re.search(r"(\d+) packets: (.*); (\d+) never came, of which the kernel lost (\d+); (\d+) resets", text)
+    total = re.search(r"(\d+) packets: (.*); (\d+) never came, of which the kernel lost (\d+); (\d+) resets",
+                      text)
     assert total, text
     sums = {reason: int(value) for value, reason in re.findall(r"(\d+) (\w+)", total.group(2))}
-    return by_source, {**sums, "packets": int(total.group(1)), "never came": int(total.group(3)), "kernel": int(total.group(4)),
-                       "resets": int(total.group(5))}
+    return by_source, {
+        **sums, "packets": int(total.group(1)), "never came": int(total.group(3)),
+        "kernel": int(total.group(4)), "resets": int(total.group(5))
+    }
 
 
 class Sender:

@@ -1,5 +1,5 @@
-"""A simulated F-engine with the accidents of networks, through capture: every packet is in one counter, what survives is what was
-simulated, and what does not is marked."""
+"""A simulated F-engine with the accidents of networks, through capture: every packet is in one counter, what
+survives is what was simulated, and what does not is marked."""
 import glob
 import os
 import re
@@ -17,11 +17,14 @@ class Crs(packets.ChordCrs):
 
 
 def send(directory, port, faults, duration=0.02, speed=0.02, more=""):
-    """Simulates, records, and sends it; the field E[time][channel][input] as bytes of CRS, and the counters of the sender."""
+    """Simulates, records, and sends it; the field E[time][channel][input] as bytes of CRS, and the counters
+    of the sender."""
     channels = len(Crs().channel_ids())
-    result = harness.run(directory, f"""
+    result = harness.run(
+        directory, f"""
 include: {harness.CONFIG}/telescopes/pathfinder.yaml
-stream: {{epoch_ns: 1700000000000000000, sample_ns: 5120, freq_mhz: {{first: 400, step: 0.1, count: {channels}}}}}
+stream: {{epoch_ns: 1700000000000000000, sample_ns: 5120, freq_mhz: {{first: 400, step: 0.1,
+  count: {channels}}}}}
 pipeline:
   - {{stage: simulate, out: e, seed: 3, frame_samples: 1024, duration_s: {duration}}}
   - {{stage: record, in: e, directory: ., prefix: e}}
@@ -41,7 +44,9 @@ pipeline:
     for line in result.err.splitlines():
         m = re.search(r"packetize: source (\d+): (.*)", line)
         if m:
-            sent[int(m.group(1))] = {k: int(n) for n, k in re.findall(r"(\d+) (" + "|".join(names) + ")", m.group(2))}
+            sent[int(m.group(1))] = {
+                k: int(n) for n, k in re.findall(r"(\d+) (" + "|".join(names) + ")", m.group(2))
+            }
     return raw.reshape(*raw.shape[:2], -1), sent, result.err
 
 
@@ -67,14 +72,18 @@ def test_without_faults():
 
 def test_every_packet_is_in_one_counter():
     for loss, burst in ((1e-3, 1), (1e-1, 5)):
-        faults = f"faults: {{loss: {loss}, burst: {burst}, duplicate: 0.02, malformed: 0.02, foreign: 0.02, reorder: 24}}"
+        faults = (f"faults: {{loss: {loss}, burst: {burst}, duplicate: 0.02, malformed: 0.02, foreign: 0.02, "
+                  "reorder: 24}")
         raw, got, there, share, sent, by_source, total, text, said = check(faults)
-        assert total["malformed"] > 0 and total["duplicate"] > 0 and total["never came"] > 0 and total["foreign"] > 0, text
+        assert min(total[k] for k in ("malformed", "duplicate", "never came", "foreign")) > 0, text
         for s, n in sent.items():
             c = by_source[s]
             # A packet whose twin was cut off is there once; one that was cut off itself is missing.
-            assert c["accepted"] + c["duplicate"] + c["malformed"] + c["late"] == n["sent"] + n["twice"], (s, n, c, text)
-            assert c["malformed"] == n["malformed"] and c["late"] == c["stray"] == c["no_frame"] == 0, (s, n, c, text)
+            assert c["accepted"] + c["duplicate"] + c["malformed"] + c["late"] == n["sent"] + n["twice"], (
+                s, n, c, text)
+            assert c["malformed"] == n["malformed"] and c["late"] == c["stray"] == c["no_frame"] == 0, (s, n,
+                                                                                                        c,
+                                                                                                        text)
             # The twin of a packet that was cut off makes up for it, and the last few may lie behind the end.
             assert n["left out"] - n["twice"] <= c["never came"] <= n["left out"], (s, n, c)
         foreign = int(re.search(r"(\d+) foreign", said).group(1))
@@ -92,11 +101,14 @@ def test_a_board_and_a_stream_drop_out():
     raw, got, there, share, *_ = check("faults: {silent_streams: [19]}")
     ids = np.array(Crs().channel_ids())
     gone = (ids - 1536) % 128 == 19
-    assert not there[:, gone].any() and there[:, ~gone].all() and (share[:, gone] == 0).all() and (share[:, ~gone] == 255).all()
+    assert not there[:, gone].any() and there[:, ~gone].all() and (share[:, gone]
+                                                                   == 0).all() and (share[:, ~gone]
+                                                                                    == 255).all()
 
 
 def test_flipped_bits_of_headers_do_no_harm():
-    """A header that lies may put its own samples where they do not belong, if the numbers are possible; nothing else."""
+    """A header that lies may put its own samples where they do not belong, if the numbers are possible;
+    nothing else."""
     fengine = Crs()
     with harness.scratch() as d:
         port = free_port(socket.SOCK_DGRAM)
@@ -115,5 +127,7 @@ def test_flipped_bits_of_headers_do_no_harm():
 
 
 if __name__ == "__main__":
-    harness.main([test_without_faults, test_every_packet_is_in_one_counter, test_a_board_and_a_stream_drop_out,
-                  test_flipped_bits_of_headers_do_no_harm])
+    harness.main([
+        test_without_faults, test_every_packet_is_in_one_counter, test_a_board_and_a_stream_drop_out,
+        test_flipped_bits_of_headers_do_no_harm
+    ])

@@ -1,5 +1,6 @@
-"""The FRB chain from recorded field to beams, end to end, against direct per-beam sums; the baseband beamformer against the
-exact integer sum. Both run the program on a recording and read what it wrote with code of their own."""
+"""The FRB chain from recorded field to beams, end to end, against direct per-beam sums; the baseband
+beamformer against the exact integer sum. Both run the program on a recording and read what it wrote with code
+of their own."""
 import os
 
 import numpy as np
@@ -23,7 +24,8 @@ pipeline:
 
 
 def expected(path, factors):
-    """Per zone: quantized fine channels by the equation, then direct beam sums. Concatenated over all fine channels."""
+    """Per zone: quantized fine channels by the equation, then direct beam sums. Concatenated over all fine
+    channels."""
     e, valid, first, keys = harness.read_e(path)
     assert first == 0
     coarse = 400 + 0.1953125 * np.arange(5)
@@ -40,7 +42,8 @@ def expected(path, factors):
         else:
             fine, ok = e[:, here], valid[:, here]
         freq = (coarse[here][:, None] + (np.arange(u) - (u - 1) / 2) / u * 0.1953125).ravel()
-        j, w = harness.beam_intensity(fine * ok[:, :, None, None], ok, DISHES, SPACING, freq, BEAMS, 48 // u, 0)
+        j, w = harness.beam_intensity(fine * ok[:, :, None, None], ok, DISHES, SPACING, freq, BEAMS, 48 // u,
+                                      0)
         out.append(j)
         fraction.append(w)
         at += channels
@@ -61,9 +64,11 @@ def compare(directory, path, factors):
     valid = harness.read_gaps(file, 0, want.shape[1], want.shape[0], 48).T
     masked = fraction < 0.5
     assert masked.any() and not masked.all()
-    assert ((valid == 0) == masked).all(), "masked where less than half of the input is valid, and nowhere else"
+    assert ((
+        valid == 0) == masked).all(), "masked where less than half of the input is valid, and nowhere else"
     inside = ~masked
-    assert (abs(valid[inside] / 255 - fraction[inside]) <= 1 / 255).all(), "each output carries its valid fraction"
+    assert (abs(valid[inside] / 255 - fraction[inside])
+            <= 1 / 255).all(), "each output carries its valid fraction"
 
 
 def test_frb_chain():
@@ -76,7 +81,10 @@ def test_frb_chain():
 def test_frb_chain_zoned():
     with harness.scratch() as d:
         path = record_field(d)
-        harness.run(d, chain("zones: [{channels: 2, factor: 16}, {channels: 2, factor: 4}, {channels: 1, factor: 1}]", 1024))
+        harness.run(
+            d,
+            chain("zones: [{channels: 2, factor: 16}, {channels: 2, factor: 4}, {channels: 1, factor: 1}]",
+                  1024))
         compare(d, path, [(2, 16), (2, 4), (1, 1)])
 
 

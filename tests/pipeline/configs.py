@@ -16,7 +16,8 @@ def path(name):
 
 
 def in_scratch(name, command, env=SHORT):
-    """Runs a pipeline of config/ in a directory where the pipelines that replay a recording find one; returns what it wrote."""
+    """Runs a pipeline of config/ in a directory where the pipelines that replay a recording find one; returns
+    what it wrote."""
     with harness.scratch() as d:
         if name != "simulate_and_record.yaml":
             made = harness.beamring("run", path("simulate_and_record.yaml"), cwd=d, env=SHORT)
@@ -25,7 +26,8 @@ def in_scratch(name, command, env=SHORT):
         result = harness.beamring(command, path(name), cwd=d, env=env)
         assert result.status == 0, f"{command} {name}: {result}"
         after = os.path.join(d, "out")
-        return {n: os.path.getsize(os.path.join(after, n)) for n in set(os.listdir(after)) - before} if os.path.isdir(after) else {}
+        return {n: os.path.getsize(os.path.join(after, n))
+                for n in set(os.listdir(after)) - before} if os.path.isdir(after) else {}
 
 
 def test_check():
@@ -51,10 +53,12 @@ def test_run():
 
 
 def test_few_voltages_clamp():
-    """Of the components of the nodes' baseband beams less than one in a hundred is clamped, and they are not all but zero either."""
+    """Of the components of the nodes' baseband beams less than one in a hundred is clamped, and they are not
+    all but zero either."""
     for t in ("chord", "pathfinder", "hirax"):
         with harness.scratch() as d:
-            result = harness.beamring("run", path(f"{t}_node.yaml"), "--stats", "stats.json", cwd=d, env=SHORT)
+            result = harness.beamring("run", path(f"{t}_node.yaml"), "--stats", "stats.json", cwd=d,
+                                      env=SHORT)
             assert result.status == 0, result
             stages = {s["name"]: s for s in json.load(open(os.path.join(d, "stats.json")))["stages"]}
             raw, _, _, _ = harness.read_frames(os.path.join(d, "out", f"{t}_voltage_000000.dada"))

@@ -1,5 +1,5 @@
-"""The demo's report on filterbank files made here: it finds the burst where it is, and fails when the truth says otherwise, when
-there is no burst, and when a file is missing."""
+"""The demo's report on filterbank files made here: it finds the burst where it is, and fails when the truth
+says otherwise, when there is no burst, and when a file is missing."""
 import os
 import re
 import struct
@@ -10,7 +10,8 @@ import numpy as np
 
 import harness
 
-REPORT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "plots", "demo_report.py")
+REPORT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "plots",
+                      "demo_report.py")
 GRID, SPACING = (6, 5), 0.3
 CHANNELS, STEPS, TSAMP = 64, 360, 1e-3
 FCH1, FOFF = 403.0, -0.05
@@ -37,7 +38,8 @@ def write_filterbank(path, data, start_s):
         return struct.pack("<i", len(s)) + s.encode()
 
     head = text("HEADER_START") + text("source_name") + text("test")
-    for key, value in (("machine_id", 0), ("telescope_id", 0), ("data_type", 1), ("nchans", CHANNELS), ("nbits", 8), ("nifs", 1)):
+    for key, value in (("machine_id", 0), ("telescope_id", 0), ("data_type", 1), ("nchans", CHANNELS),
+                       ("nbits", 8), ("nifs", 1)):
         head += text(key) + struct.pack("<i", value)
     mjd = 40587 + (EPOCH_NS * 1e-9 + start_s) / 86400
     for key, value in (("fch1", FCH1), ("foff", FOFF), ("tstart", mjd), ("tsamp", TSAMP)):
@@ -47,7 +49,8 @@ def write_filterbank(path, data, start_s):
 
 
 def make(directory, amplitude=1.5, start_s=-0.0003):
-    """One file per beam: noise of 16 levels and a burst of `amplitude` sigma in every channel at the centre of its beam."""
+    """One file per beam: noise of 16 levels and a burst of `amplitude` sigma in every channel at the centre
+    of its beam."""
     rng = np.random.default_rng(11)
     os.mkdir(os.path.join(directory, "filterbank"))
     freq = FCH1 + FOFF * np.arange(CHANNELS)
@@ -65,12 +68,15 @@ def make(directory, amplitude=1.5, start_s=-0.0003):
 
 def report(directory, status, *expected, **changed):
     truth = ", ".join(f"{k}: {v}" for k, v in {**TRUTH, **changed}.items())
-    for name, content in (("simulation.yaml", SIMULATION.format(burst=f"{{{truth}}}", epoch=EPOCH_NS)), ("pipeline.yaml", PIPELINE)):
+    for name, content in (("simulation.yaml", SIMULATION.format(burst=f"{{{truth}}}", epoch=EPOCH_NS)),
+                          ("pipeline.yaml", PIPELINE)):
         with open(os.path.join(directory, name), "w") as f:
             f.write(content)
-    done = subprocess.run([sys.executable, REPORT, "--simulation", "simulation.yaml", "--pipeline", "pipeline.yaml",
-                           "--directory", "."], cwd=directory, capture_output=True, text=True, timeout=100)
-    assert done.returncode == status, f"exit {done.returncode}, expected {status}\n{done.stdout}\n{done.stderr}"
+    done = subprocess.run([
+        sys.executable, REPORT, "--simulation", "simulation.yaml", "--pipeline", "pipeline.yaml",
+        "--directory", "."
+    ], cwd=directory, capture_output=True, text=True, timeout=100)
+    assert done.returncode == status, f"exit {done.returncode} for {status}\n{done.stdout}\n{done.stderr}"
     for words in expected:
         assert words in done.stdout + done.stderr, f"'{words}' not in:\n{done.stdout}\n{done.stderr}"
     return done.stdout
@@ -84,8 +90,9 @@ def test_truth_and_lies():
         with open(os.path.join(d, "demo.png"), "rb") as f:
             assert f.read(8) == b"\x89PNG\r\n\x1a\n"
         # much better than what is allowed: the search is no lottery
-        for name, scale, tolerance in (("position x", TRUTH["x_deg"], 0.06), ("position y", TRUTH["y_deg"], 0.06),
-                                       ("DM", TRUTH["dm"], 1.0), ("arrival", 1e3 * TRUTH["arrival_s"], 0.3)):
+        for name, scale, tolerance in (("position x", TRUTH["x_deg"], 0.06), ("position y", TRUTH["y_deg"],
+                                                                              0.06), ("DM", TRUTH["dm"], 1.0),
+                                       ("arrival", 1e3 * TRUTH["arrival_s"], 0.3)):
             line = next(l for l in out.splitlines() if l.startswith(name))
             recovered = float(re.findall(r"-?\d+\.\d+", line)[1])
             assert abs(recovered - scale) < tolerance, line

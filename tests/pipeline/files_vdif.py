@@ -1,4 +1,5 @@
-"""VDIF: what `record` writes, read by a decoder of the test's own; what is wrong with a file, header field by header field."""
+"""VDIF: what `record` writes, read by a decoder of the test's own; what is wrong with a file, header field by
+header field."""
 import calendar
 import os
 import shutil
@@ -7,13 +8,17 @@ import sys
 import numpy as np
 
 import harness
-from files import convert, dada, read_dada, replay, same, write
+from files_common import replay, same, write
+from files_convert import convert, dada, read_dada
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "oracle"))
 import recordings as other  # noqa: E402
 
 # Unix times of the seconds that follow leap seconds of this century.
-LEAPS = [calendar.timegm(t + (0, 0, 0)) for t in ((2006, 1, 1), (2009, 1, 1), (2012, 7, 1), (2015, 7, 1), (2017, 1, 1))]
+LEAPS = [
+    calendar.timegm(t + (0, 0, 0))
+    for t in ((2006, 1, 1), (2009, 1, 1), (2012, 7, 1), (2015, 7, 1), (2017, 1, 1))
+]
 EPOCH = 1600000000 * 10**9  # 2020-09-13: half year 41
 
 
@@ -39,8 +44,10 @@ def vdif_dada(d, e, valid, first, epoch=EPOCH, sample_ns="2560", mhz=None, **mor
 def record(d, *lines, status=0):
     """in.dada as VDIF, with parameters of `record`."""
     shutil.rmtree(os.path.join(d, "to"), ignore_errors=True)
-    return harness.run(d, "pipeline:\n  - {stage: replay, files: in.dada, out: e}\n  - {" + ", ".join(
-        ["stage: record", "in: e", "directory: to", "prefix: x", "format: vdif", *lines]) + "}\n", status=status)
+    return harness.run(
+        d, "pipeline:\n  - {stage: replay, files: in.dada, out: e}\n  - {" +
+        ", ".join(["stage: record", "in: e", "directory: to", "prefix: x", "format: vdif", *lines]) + "}\n",
+        status=status)
 
 
 def frames_of(d):
@@ -54,7 +61,8 @@ def check_frames(frames, e, valid, first, spread, sample_ns=2560, epoch=EPOCH):
     rate = 10**9 // sample_ns
     got, seen = np.zeros_like(e), np.zeros(len(e), bool)
     for i, f in enumerate(frames):
-        assert f["thread"] == i % (npol * ndish) and f["legacy"] == 0 and f["bits"] == 4 and f["complex"] == 1 and f["version"] == 1
+        assert f["thread"] == i % (
+            npol * ndish) and f["legacy"] == 0 and f["bits"] == 4 and f["complex"] == 1 and f["version"] == 1
         assert f["nchan"] == nchan and f["bytes"] == 32 + nchan * spread and f["number"] < rate // spread, f
         ns = unix_second(f) * 10**9 + f["number"] * spread * sample_ns - epoch
         assert ns % sample_ns == 0
@@ -70,8 +78,10 @@ def check_frames(frames, e, valid, first, spread, sample_ns=2560, epoch=EPOCH):
 
 
 def test_values():
-    """Over the end of a second, of a half year with a leap second, and of one without; frames of one sample, and of many."""
-    starts = [(EPOCH, 390625 * 1000 - 40), (1483228799 * 10**9, 390625 - 40), (1593561599 * 10**9, 390600), (1230768000 * 10**9, 0)]
+    """Over the end of a second, of a half year with a leap second, and of one without; frames of one sample,
+    and of many."""
+    starts = [(EPOCH, 390625 * 1000 - 40), (1483228799 * 10**9, 390625 - 40), (1593561599 * 10**9, 390600),
+              (1230768000 * 10**9, 0)]
     for epoch, first in starts:
         for nchan, npol, ndish in ((8, 2, 3), (64, 1, 1)):
             with harness.scratch() as d:
@@ -82,12 +92,17 @@ def test_values():
                 both = np.repeat(valid[:, None], nchan, axis=1)
                 mhz = vdif_dada(d, e, both, first, epoch)
                 result = convert(d, "vdif")
-                assert f"freq_mhz: {{first: 400, step: 0.390625, count: {nchan}}}" in result.err and f"npol: {npol}" in result.err, result
+                assert f"freq_mhz: {{first: 400, step: 0.390625, count: {nchan}}}" in result.err and \
+                    f"npol: {npol}" in result.err, result
                 frames = frames_of(d)
                 check_frames(frames, e, valid, first, 1, epoch=epoch)
                 assert all(f["edv"] == 0 for f in frames), "a rate of 390.625 kHz is no word of VDIF's"
-                stream = (f"sample_ns: 2560, epoch_ns: {epoch}, npol: {npol}, freq_mhz: {{first: 400, step: 0.390625, count: {nchan}}}")
-                result = harness.beamring("convert", "--to", "dada", "--stream", stream, "to/x_0000000.vdif", "back/x", cwd=d)
+                stream = (
+                    f"sample_ns: 2560, epoch_ns: {epoch}, npol: {npol}, freq_mhz: {{first: 400, step: "
+                    f"0.390625, count: {nchan}}}"
+                )
+                result = harness.beamring("convert", "--to", "dada", "--stream", stream, "to/x_0000000.vdif",
+                                          "back/x", cwd=d)
                 assert result.status == 0, result
                 same((*read_dada(d, "back/*.dada"), None), e, both, first, epoch, mhz)
 
@@ -105,8 +120,11 @@ def test_frames():
             record(d, f"vdif_samples: {spread}")
             frames = frames_of(d)
             check_frames(frames, e, valid, first, per, sample_ns)
-            assert all(f["edv"] == 1 and f["rate"] == rate and f["sync"] == 0xacabfeed for f in frames), frames[0]
-            got = replay(d, "to/x_0000000.vdif", f"stream: {{epoch_ns: {EPOCH}, freq_mhz: {{first: 400, step: 0.390625, count: 16}}}}\n")
+            assert all(f["edv"] == 1 and f["rate"] == rate and f["sync"] == 0xacabfeed
+                       for f in frames), frames[0]
+            got = replay(
+                d, "to/x_0000000.vdif",
+                f"stream: {{epoch_ns: {EPOCH}, freq_mhz: {{first: 400, step: 0.390625, count: 16}}}}\n")
             same(got, e, np.repeat(valid[:, None], 16, axis=1), first, EPOCH)
 
 
@@ -121,7 +139,8 @@ def test_parts():
                 valid[hole] = False
             vdif_dada(d, e[late:400 - late] * valid[..., None, None], valid, first, sample_ns="1000")
             result = record(d, "vdif_samples: 50", status=1)
-            assert "vdif_samples" in result.err and "lossy" in result.err and f"sample {first + (200 if hole else 0)}" in result.err, result
+            assert "vdif_samples" in result.err and "lossy" in result.err and \
+                f"sample {first + (200 if hole else 0)}" in result.err, result
             result = record(d, "vdif_samples: 50", "lossy: true")
             assert f"{2 * late * 16 if hole is None else 16} samples of a channel" in result.err, result
             whole = e.copy()
@@ -131,15 +150,17 @@ def test_parts():
                 whole[hole] = 0
             check_frames(frames_of(d), whole, np.ones(400, bool), 10**6 - 200, 50, 1000)
             record(d, "vdif_samples: 0")
-            check_frames(frames_of(d), e[late:400 - late] * valid[..., None, None], valid[:, 0], first, 1, 1000)
+            check_frames(frames_of(d), e[late:400 - late] * valid[..., None, None], valid[:, 0], first, 1,
+                         1000)
 
 
 def test_refused():
     e = other.noise((64, 8, 2, 3), 9)
     whole = np.ones((64, 8), bool)
     with harness.scratch() as d:
-        for nchan, more, word in [(3, {}, "power of two"), (8, {"sample_ns": "5120"}, "195312.5"), (8, {"sample_ns": "5120/3"}, "585937.5"),
-                                  (4, {}, "8 bytes"), (8, {"epoch": EPOCH + 1}, "1 ns of the epoch"),
+        for nchan, more, word in [(3, {}, "power of two"), (8, {"sample_ns": "5120"}, "195312.5"),
+                                  (8, {"sample_ns": "5120/3"}, "585937.5"), (4, {}, "8 bytes"),
+                                  (8, {"epoch": EPOCH + 1}, "1 ns of the epoch"),
                                   (8, {"epoch": EPOCH - 3 * 2560 // 4}, "ns of the epoch")]:
             vdif_dada(d, e[:, :nchan], whole[:, :nchan], 320, **more)
             result = convert(d, "vdif", status=2)
@@ -162,15 +183,16 @@ def test_refused():
         for samples in (2, 3, 390625 * 2, 390625):
             result = record(d, f"vdif_samples: {samples}", status=2 if samples != 390625 else 1)
             assert "vdif_samples" in result.err, result
-        result = harness.run(d, "pipeline:\n  - {stage: replay, files: in.dada, out: e}\n"
-                             "  - {stage: record, in: e, prefix: x, directory: to, vdif_samples: 1}\n", status=2)
+        result = harness.run(
+            d, "pipeline:\n  - {stage: replay, files: in.dada, out: e}\n"
+            "  - {stage: record, in: e, prefix: x, directory: to, vdif_samples: 1}\n", status=2)
         assert "not for format dada" in result.err
         convert(d, "vdif")
         again = harness.beamring("convert", "--to", "vdif", "in.dada", "to/x", cwd=d)
         assert again.status != 0 and "there already" in again.err, again
 
 
-# --- what is wrong with a file ------------------------------------------------------------------------------------------
+# --- what is wrong with a file --------------------------------------------------------------------
 STREAM = "stream: {sample_ns: 1000, freq_mhz: {first: 400, step: 1, count: 8}}\n"
 SPREAD, RATE = 10, 10**6
 
@@ -180,12 +202,14 @@ def good(e, **more):
 
 
 def test_first_header():
-    """Each field of the first frame's header is wrong in turn: an error that names the file, or, where the field could be right, what
-    follows tells the difference. Nothing that is wrong is taken for data."""
+    """Each field of the first frame's header is wrong in turn: an error that names the file, or, where the
+    field could be right, what follows tells the difference. Nothing that is wrong is taken for data."""
     e = other.noise((200, 8, 2, 1), 5, -8, 7)
     frames = good(e)
-    wrong = {"bits": [1, 2, 3, 8, 32], "complex_data": [0], "legacy": [1], "log2": [0, 2, 4, 5, 20, 31], "epoch": [0, 63],
-             "length": [0, 1, 3, 4, 5, 13, 15, (112 + 32) // 8, 2**24 - 1]}
+    wrong = {
+        "bits": [1, 2, 3, 8, 32], "complex_data": [0], "legacy": [1], "log2": [0, 2, 4, 5, 20, 31],
+        "epoch": [0, 63], "length": [0, 1, 3, 4, 5, 13, 15, (112 + 32) // 8, 2**24 - 1]
+    }
     with harness.scratch() as d:
         for key, values in wrong.items():
             for value in values:
@@ -202,7 +226,8 @@ def test_first_header():
         # a rate of nothing, or one that makes no whole number of frames
         for edv, rate, word in ((1, 0, "sample time"), (3, 0, "sample time"), (1, 1, "frames")):
             write(d, "x.vdif", b"".join(good(e, edv=edv, rate=rate)))
-            result = replay(d, "x.vdif", "stream: {freq_mhz: {first: 400, step: 1, count: 8}}\n", status=1 if rate else 2) if not rate else None
+            result = replay(d, "x.vdif", "stream: {freq_mhz: {first: 400, step: 1, count: 8}}\n",
+                            status=1 if rate else 2) if not rate else None
             if result is not None:
                 assert word in result.err and "x.vdif" in result.err, result
         # fields that say nothing about the samples
@@ -212,17 +237,20 @@ def test_first_header():
 
 
 def test_later_headers():
-    """The same in the middle of a file: the frame is counted as corrupt (or is another time's or thread's), the others stay."""
+    """The same in the middle of a file: the frame is counted as corrupt (or is another time's or thread's),
+    the others stay."""
     e = other.noise((200, 8, 2, 1), 5, -8, 7)
     valid = np.ones((200, 8), bool)
     valid[90:100] = False
     with harness.scratch() as d:
-        cases = [{"bits": 8}, {"complex_data": 0}, {"legacy": 1}, {"log2": 2}, {"length": 15}, {"length": 0}, {"epoch": 40}, {"thread": 700},
-                 {"number": 2**24 - 1}, {"seconds": 0}, {"seconds": 2**30 - 1}, {"invalid": 1}]
+        cases = [{"bits": 8}, {"complex_data": 0}, {"legacy": 1}, {"log2": 2}, {"length": 15}, {"length": 0},
+                 {"epoch": 40}, {"thread": 700}, {"number": 2**24 - 1}, {"seconds": 0},
+                 {"seconds": 2**30 - 1}, {"invalid": 1}]
         for case in cases:
             frames = good(e)
             keys = {"seconds": 1000, "number": 99909, "epoch": 41, "thread": 1, **case}
-            head = other.vdif_header(keys.pop("seconds"), keys.pop("number"), keys.pop("epoch"), 8, 112, **keys).ljust(32, b"\0")
+            head = other.vdif_header(keys.pop("seconds"), keys.pop("number"), keys.pop("epoch"), 8, 112,
+                                     **keys).ljust(32, b"\0")
             frames[19] = head + frames[19][32:]
             write(d, "x.vdif", b"".join(frames))
             got = replay(d, "x.vdif", STREAM)
@@ -249,7 +277,8 @@ def test_truncated():
             got = replay(d, "x.vdif", STREAM)
             assert "truncated" in got[4].err, (n, got[4])
             e2, valid = got[0], got[1]
-            assert valid[:30].all() and np.array_equal(e2[:30], e[:30]) and np.array_equal(e2[valid], e[:len(e2)][valid])
+            assert valid[:30].all() and np.array_equal(e2[:30], e[:30]) and \
+                np.array_equal(e2[valid], e[:len(e2)][valid])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Filterbank files read by a parser of its own: the same comparison as with blimpy and sigpyproc, wherever those are missing."""
+"""Filterbank files read by a parser of its own: the same comparison as with blimpy and sigpyproc, wherever
+those are missing."""
 import os
 import struct
 import sys
@@ -11,7 +12,10 @@ sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "
 import filterbank_readers  # noqa: E402
 
 REALS = {"src_raj", "src_dej", "az_start", "za_start", "fch1", "foff", "tstart", "tsamp"}
-INTS = {"machine_id", "telescope_id", "data_type", "barycentric", "pulsarcentric", "nchans", "nbeams", "ibeam", "nbits", "nifs"}
+INTS = {
+    "machine_id", "telescope_id", "data_type", "barycentric", "pulsarcentric", "nchans", "nbeams", "ibeam",
+    "nbits", "nifs"
+}
 
 
 def with_own_parser(path):
@@ -49,7 +53,8 @@ def test_files():
 def test_info():
     """`beamring info` of a header that ends anywhere, or has a keyword or a length that cannot be."""
     text = lambda word: struct.pack("<i", len(word)) + word.encode()
-    head = text("HEADER_START") + text("source_name") + text("Crab") + text("nchans") + struct.pack("<i", 16) + text("nbits") + struct.pack("<i", 8)
+    head = text("HEADER_START") + text("source_name") + text("Crab") + text("nchans") + struct.pack(
+        "<i", 16) + text("nbits") + struct.pack("<i", 8)
     head += text("fch1") + struct.pack("<d", 600.25) + text("tsamp") + struct.pack("<d", 1e-3)
     whole = head + text("HEADER_END") + bytes(160)
     with harness.scratch() as d:

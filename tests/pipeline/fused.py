@@ -1,5 +1,6 @@
-"""Beams formed and quantized at once are those of the two stages apart, bit for bit: blocks that lie in one frame, blocks beside
-holes and at the ends, and who may not be fused. Without a GPU nothing is fused, and the results are the same all the same."""
+"""Beams formed and quantized at once are those of the two stages apart, bit for bit: blocks that lie in one
+frame, blocks beside holes and at the ends, and who may not be fused. Without a GPU nothing is fused, and the
+results are the same all the same."""
 import os
 
 import harness
@@ -44,7 +45,8 @@ def whole(d, name, **options):
 def test_same_bits():
     with harness.scratch() as d:
         # Two holes; the second one leaves whole frames out. The last block is not whole.
-        record_field(d, samples=12 * BLOCK + 1000, missing=f"[{{first: 1000, count: 37}}, {{first: {5 * BLOCK + 99}, count: {3 * BLOCK}}}]")
+        record_field(d, samples=12 * BLOCK + 1000,
+                     missing=f"[{{first: 1000, count: 37}}, {{first: {5 * BLOCK + 99}, count: {3 * BLOCK}}}]")
         for bits in (4, 8):
             apart = whole(d, f"apart{bits}", fuse="false", bits=bits)
             same(apart, whole(d, f"fused{bits}", bits=bits))
@@ -59,7 +61,9 @@ def test_who_is_fused():
         assert not is_fused(d, pipeline(".", fuse="false"))
         assert not is_fused(d, pipeline(".", fuse="auto"))  # so small a field: the two apart are faster
         assert not is_fused(d, pipeline(".", frame=1024))
-        assert not is_fused(d, pipeline(".", more="  - {stage: record, name: more, in: beams, directory: ., prefix: beams}\n"))
+        assert not is_fused(
+            d, pipeline(".",
+                        more="  - {stage: record, name: more, in: beams, directory: ., prefix: beams}\n"))
         assert not is_fused(d, pipeline(".").replace("in: beams,", "in: {from: beams, policy: drop},"))
         assert not is_fused(d, pipeline(".").replace("grid: [4, 6]", "grid: [1, 3]"))
         assert not is_fused(d, pipeline(".").replace("block: 256", "block: 128"))

@@ -1,7 +1,8 @@
-"""Runs the beamring program on YAML texts in temporary directories, and reads recordings independently of its C code.
+"""Runs the beamring program on YAML texts in temporary directories, and reads recordings independently of its
+C code.
 
-The program under test is named by BEAMRING (set by the build). BEAMRING_TEST_DEVICE=cuda:0 puts every stage that can run there on
-that device, so that the same tests hold for the GPU."""
+The program under test is named by BEAMRING (set by the build). BEAMRING_TEST_DEVICE=cuda:0 puts every stage
+that can run there on that device, so that the same tests hold for the GPU."""
 import contextlib
 import os
 import re
@@ -17,7 +18,8 @@ C_M_PER_S = 299792458.0
 
 _TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 # The pipelines and telescopes that are installed: in the sources, and in a bundle.
-CONFIG = next(d for d in (os.path.join(_TOP, "config"), os.path.join(_TOP, "share", "beamring", "config")) if os.path.isdir(d))
+CONFIG = next(d for d in (os.path.join(_TOP, "config"), os.path.join(_TOP, "share", "beamring", "config"))
+              if os.path.isdir(d))
 
 
 class Result:
@@ -29,8 +31,8 @@ class Result:
 
 
 def beamring(*args, cwd=None, timeout=100, env=None):
-    done = subprocess.run([os.path.abspath(PROGRAM), *map(str, args)], cwd=cwd, capture_output=True, text=True, timeout=timeout,
-                          env={**os.environ, **(env or {})})
+    done = subprocess.run([os.path.abspath(PROGRAM), *map(str, args)], cwd=cwd, capture_output=True,
+                          text=True, timeout=timeout, env={**os.environ, **(env or {})})
     return Result(done.returncode, done.stdout, done.stderr)
 
 
@@ -46,7 +48,8 @@ def run(directory, text, *args, status=0, command="run", name="pipeline.yaml", *
 
 
 def memory_of(directory, text):
-    """What `check` says of memory: by name of a stage, and `queues` and `together`, the bytes of [host, locked, GPU]."""
+    """What `check` says of memory: by name of a stage, and `queues` and `together`, the bytes of [host,
+    locked, GPU]."""
     units = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
     checked = run(directory, text, command="check")
     table = checked.out[checked.out.index("  memory "):]
@@ -58,12 +61,17 @@ def memory_of(directory, text):
 
 
 def promised_and_resident(directory, text):
-    """Bytes of the host that `check` says queues and stages need, and the most that were resident while the pipeline ran."""
+    """Bytes of the host that `check` says queues and stages need, and the most that were resident while the
+    pipeline ran."""
     promised = sum(memory_of(directory, text)["together"][:2])
-    child = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL, "
-             "stderr=subprocess.DEVNULL); print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
-    out = subprocess.run([sys.executable, "-c", child, os.path.abspath(PROGRAM), "run", "pipeline.yaml", "--set", f"device={DEVICE}"],
-                         cwd=directory, capture_output=True, text=True, timeout=150, check=True)
+    child = (
+        "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, "
+        "stdout=subprocess.DEVNULL, "
+        "stderr=subprocess.DEVNULL); print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
+    out = subprocess.run([
+        sys.executable, "-c", child,
+        os.path.abspath(PROGRAM), "run", "pipeline.yaml", "--set", f"device={DEVICE}"
+    ], cwd=directory, capture_output=True, text=True, timeout=150, check=True)
     return promised, int(out.stdout.split()[-1]) * 1024
 
 
@@ -74,8 +82,9 @@ def scratch():
 
 
 def damage_hdf5(path):
-    """Damages an HDF5 file in the address of its end, in its root group's header, and in the address of the group's B-tree; one byte at
-    a time, each time yielding which. Left alone, the library would say at exit what it could not close of such a file."""
+    """Damages an HDF5 file in the address of its end, in its root group's header, and in the address of the
+    group's B-tree; one byte at a time, each time yielding which. Left alone, the library would say at exit
+    what it could not close of such a file."""
     with open(path, "rb") as f:
         whole = f.read()
     for at in (41, 106, 122):
@@ -102,7 +111,8 @@ BITS = {"int4x2": 8, "int8x2": 16, "int8": 8, "uint8": 8, "int4": 4, "f16": 16, 
 
 
 def read_e(path):
-    """E[time][freq][pol][dish] as complex128 (values 0 where missing) and valid[time][freq] from .gaps, first sample."""
+    """E[time][freq][pol][dish] as complex128 (values 0 where missing) and valid[time][freq] from .gaps, first
+    sample."""
     keys, size = header(path)
     assert keys["DTYPE"] == "int4x2" and keys["AXES"] == "time,freq,pol,dish", keys
     shape = [int(x) for x in keys["SHAPE"].split(",")]
@@ -130,7 +140,8 @@ def unpack(raw):
 
 
 def read_gaps(path, first, steps, channels, down):
-    """valid[time][freq] as bytes from the sidecar: `first count [channel nchannels weight]`, in base samples."""
+    """valid[time][freq] as bytes from the sidecar: `first count [channel nchannels weight]`, in base
+    samples."""
     valid = np.full((steps, channels), 255, np.uint8)
     if not os.path.exists(path + ".gaps"):
         return valid
@@ -147,7 +158,8 @@ def read_gaps(path, first, steps, channels, down):
 
 
 def read_frames(path):
-    """A recording whose time axis is not the slowest: the whole as one array with the axes of the file, plus first step."""
+    """A recording whose time axis is not the slowest: the whole as one array with the axes of the file, plus
+    first step."""
     keys, size = header(path)
     axes = keys["AXES"].split(",")
     shape = [int(x) for x in keys["SHAPE"].split(",")]
@@ -176,7 +188,8 @@ def read_frames(path):
 
 
 def upchannelize(e, valid, factor, taps, gain=None):
-    """reference equation: int components, (T, F, P, D) -> (T/U, F*U, P, D); start of e is a multiple of U and of the stream."""
+    """reference equation: int components, (T, F, P, D) -> (T/U, F*U, P, D); start of e is a multiple of U and
+    of the stream."""
     steps, channels = e.shape[0] // factor, e.shape[1]
     s = np.arange(taps * factor)
     x = (s - (taps * factor - 1) / 2) / (taps * factor + 1)
@@ -185,7 +198,8 @@ def upchannelize(e, valid, factor, taps, gain=None):
     out = np.zeros((steps, channels, factor) + e.shape[2:], complex)
     ok = np.zeros((steps, channels), bool)
     u = np.arange(factor)
-    phase = np.exp(1j * np.pi * s * (factor - 1) / factor)[None] * np.exp(-2j * np.pi * u[:, None] * s[None] / factor)
+    phase = np.exp(1j * np.pi * s *
+                   (factor - 1) / factor)[None] * np.exp(-2j * np.pi * u[:, None] * s[None] / factor)
     kernel = phase * w
     for t in range(taps - 1, steps):
         window = slice((t - taps + 1) * factor, (t + 1) * factor)
@@ -199,8 +213,9 @@ def upchannelize(e, valid, factor, taps, gain=None):
 
 
 def beam_intensity(e, valid, dishes, spacing, freq_mhz, beams, block, first, threshold=0.5):
-    """Direct sums: J[freq][block][beam] = R sum_t sum_pol |sum_d E exp(+2 pi i (m x sm + n y sn) / lambda)|^2, and the valid
-    fraction; blocks of `block` steps aligned to the counter, the first step being number `first`."""
+    """Direct sums: J[freq][block][beam] = R sum_t sum_pol |sum_d E exp(+2 pi i (m x sm + n y sn) /
+    lambda)|^2, and the valid fraction; blocks of `block` steps aligned to the counter, the first step being
+    number `first`."""
     dishes = np.asarray(dishes, float)
     blocks = -(-(first + len(e)) // block) - first // block
     out = np.zeros((len(freq_mhz), blocks, len(beams)))
@@ -208,7 +223,8 @@ def beam_intensity(e, valid, dishes, spacing, freq_mhz, beams, block, first, thr
     index = (first + np.arange(len(e))) // block - first // block
     for f, mhz in enumerate(freq_mhz):
         lam = C_M_PER_S / (mhz * 1e6)
-        path = beams[:, 0, None] * dishes[None, :, 0] * spacing[0] + beams[:, 1, None] * dishes[None, :, 1] * spacing[1]
+        path = beams[:, 0, None] * dishes[None, :, 0] * spacing[0] + \
+            beams[:, 1, None] * dishes[None, :, 1] * spacing[1]
         a = np.exp(2j * np.pi * path / lam)
         power = (abs(np.einsum("bd,tpd->tpb", a, e[:, f])) ** 2).sum(axis=1) * valid[:, f, None]
         for b in range(blocks):
@@ -228,8 +244,8 @@ def has_device(device=DEVICE if DEVICE != "cpu" else "cuda:0"):
 
 
 def main(tests):
-    """Runs the functions whose names are given on the command line, or all; prints which failed. Skips where the device that the
-    tests are to run on is not there."""
+    """Runs the functions whose names are given on the command line, or all; prints which failed. Skips where
+    the device that the tests are to run on is not there."""
     if DEVICE != "cpu" and not has_device():
         print(f"no GPU: {DEVICE} skipped")
         sys.exit(77)

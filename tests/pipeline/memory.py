@@ -1,5 +1,5 @@
-"""Memory: what `beamring check` prints for queues and stages, by place; a run has no more resident, but for 64 MiB of the program
-and its libraries, and on a GPU a stage holds what it said."""
+"""Memory: what `beamring check` prints for queues and stages, by place; a run has no more resident, but for
+64 MiB of the program and its libraries, and on a GPU a stage holds what it said."""
 import json
 import os
 import subprocess
@@ -7,7 +7,8 @@ import subprocess
 import harness
 from small import STREAM, TELESCOPE
 
-# A pathfinder-sized field (64 dishes would do; 12 with more channels moves as many bytes) through every stage.
+# A pathfinder-sized field (64 dishes would do; 12 with more channels moves as many bytes) through every
+# stage.
 PIPELINE = TELESCOPE + STREAM.replace("count: 5", "count: 64") + """
 pipeline:
   - {stage: simulate, samples: 65536, seed: 1, out: field}
@@ -37,10 +38,13 @@ def test_stages_say_what_they_hold():
         os.mkdir(os.path.join(d, "fil"))
         text = PIPELINE.replace("factor: 16", "factor: 16, taps: 4")
         rows = harness.memory_of(d, PIPELINE)
-        assert {"upchannelize", "frb_grid", "frb_beams", "quantize", "baseband_beamform", "queues", "together"} <= set(rows), rows
+        assert {
+            "upchannelize", "frb_grid", "frb_beams", "quantize", "baseband_beamform", "queues", "together"
+        } <= set(rows), rows
         for column in range(3):
             parts = sum(row[column] for name, row in rows.items() if name != "together")
-            assert abs(parts - rows["together"][column]) <= 0.06 * parts + 2**16, (column, rows)  # printed with one digit
+            assert abs(parts - rows["together"][column]) <= 0.06 * parts + 2**16, (column, rows
+                                                                                   )  # printed with one digit
         more = harness.memory_of(d, text.replace("taps: 4", "taps: 8"))
         assert sum(more["upchannelize"]) > sum(harness.memory_of(d, text)["upchannelize"]), (rows, more)
 
@@ -64,7 +68,8 @@ def test_held_on_a_gpu():
 def control_group():
     """A control group of our own with 192 MiB, or None where we may not make one."""
     name = f"beamring-test-{os.getpid()}"
-    for mount, limit in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
+    for mount, limit in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup",
+                                                                              "memory.max")):
         path = os.path.join(mount, name)
         try:
             os.mkdir(path)
@@ -80,8 +85,8 @@ def control_group():
 
 
 def test_in_a_control_group():
-    """Queues of 512 MiB where a control group allows 192 MiB, on a machine that has them: a message, not the kernel's SIGKILL; and
-    what fits runs."""
+    """Queues of 512 MiB where a control group allows 192 MiB, on a machine that has them: a message, not the
+    kernel's SIGKILL; and what fits runs."""
     group = control_group() if harness.DEVICE == "cpu" else None
     if group is None:
         print("no control group can be made here: not tried")
@@ -98,14 +103,16 @@ pipeline:
   - {{stage: simulate, samples: 16384, seed: 1, frame_samples: 5460, out: {{name: field, depth: {depth}}}}}
   - {{stage: record, in: field, directory: ., prefix: field}}
 """)
-                done = subprocess.run([os.path.abspath(harness.PROGRAM), "run", "pipeline.yaml"], cwd=d, capture_output=True, text=True,
-                                      timeout=120, preexec_fn=enter)
+                done = subprocess.run([os.path.abspath(harness.PROGRAM), "run", "pipeline.yaml"], cwd=d,
+                                      capture_output=True, text=True, timeout=120, preexec_fn=enter)
             print(done.returncode, done.stderr.splitlines()[-1:])
             assert done.returncode == (0 if fits else 1), done
-            assert fits or ("no memory for 64 frames" in done.stderr and "the control group /" in done.stderr), done
+            assert fits or ("no memory for 64 frames" in done.stderr and
+                            "the control group /" in done.stderr), done
     finally:
         os.rmdir(group)
 
 
 if __name__ == "__main__":
-    harness.main([test_resident_memory, test_stages_say_what_they_hold, test_held_on_a_gpu, test_in_a_control_group])
+    harness.main(
+        [test_resident_memory, test_stages_say_what_they_hold, test_held_on_a_gpu, test_in_a_control_group])

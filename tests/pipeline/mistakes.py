@@ -1,5 +1,5 @@
-"""What users get wrong, and what breaks under them: a clear error with its place, the right exit status, nothing started, and
-nothing lost that was already taken in."""
+"""What users get wrong, and what breaks under them: a clear error with its place, the right exit status,
+nothing started, and nothing lost that was already taken in."""
 import glob
 import os
 import resource
@@ -21,7 +21,8 @@ pipeline:
 
 
 def wrong(text, *expected, where=None):
-    """The text is refused with exit 2, each of `expected` in the message, at line `where`, and no file is written."""
+    """The text is refused with exit 2, each of `expected` in the message, at line `where`, and no file is
+    written."""
     with harness.scratch() as d:
         result = harness.run(d, text, status=2)
         for words in expected:
@@ -47,12 +48,14 @@ def test_keys():
     wrong(GOOD.replace("factor: 16", "factor: many"), "factor", where=up)
     wrong(GOOD.replace("factor: 16", "factor: 256"), "factor", "128", where=up)
     wrong(GOOD.replace("factor: 16", "factor: 12"), "factor", "12", where=up)
-    wrong(GOOD.replace("stage: upchannelize", "stage: upchanelize"), "upchanelize", "did you mean 'upchannelize'", where=up)
+    wrong(GOOD.replace("stage: upchannelize", "stage: upchanelize"), "upchanelize",
+          "did you mean 'upchannelize'", where=up)
     wrong(GOOD.replace("pipeline:", "pipline:"), "pipline", "did you mean 'pipeline'")
 
 
 def test_all_errors_at_once():
-    text = GOOD.replace("factor: 16", "factr: 16").replace("integrate: 192", "integrate: -1").replace("in: beams", "in: beems")
+    text = GOOD.replace("factor: 16", "factr: 16").replace("integrate: 192",
+                                                           "integrate: -1").replace("in: beams", "in: beems")
     wrong(text, "factr", "integrate", "beems")
 
 
@@ -153,26 +156,34 @@ def test_numbers():
         with h5py.File(os.path.join(d, "n.h5"), "w") as file:
             file["gain"] = gains
         for at in harness.damage_hdf5(os.path.join(d, "n.h5")):
-            result = harness.run(d, TELESCOPE + STREAM + "pipeline:\n  - {stage: simulate, samples: 4096, out: field}\n  - " + grid +
-                                 "\n  - {stage: record, in: out, prefix: out}\n", status=2)
+            result = harness.run(
+                d, TELESCOPE + STREAM + "pipeline:\n  - {stage: simulate, samples: 4096, out: field}\n  - " +
+                grid + "\n  - {stage: record, in: out, prefix: out}\n", status=2)
             assert "n.h5" in result.err and "closing library" not in result.err, (at, result)
-    for stage, numbers, expected in [(grid, {"gain": gains[:, :, 1:]}, ["[1][2][11]", "dish 12"]), (grid, {"gain": blind}, ["/gain[0][1][7]"]),
-                                     (grid, {"gain": 0 * gains}, ["all gains are 0"]), (grid, {"gains": gains}, ["/gain"]),
-                                     (baseband, {"weights": low, "shift": shift}, ["/weights[0][1][2][5][1]", "-128"]),
-                                     (baseband, {"weights": weights[:, :, :, 1:], "shift": shift}, ["dish 11", "dish 12"]),
+    for stage, numbers, expected in [(grid, {"gain": gains[:, :, 1:]}, ["[1][2][11]", "dish 12"]),
+                                     (grid, {"gain": blind}, ["/gain[0][1][7]"]),
+                                     (grid, {"gain": 0 * gains}, ["all gains are 0"]),
+                                     (grid, {"gains": gains}, ["/gain"]),
+                                     (baseband, {"weights": low,
+                                                 "shift": shift}, ["/weights[0][1][2][5][1]", "-128"]),
+                                     (baseband, {"weights": weights[:, :, :, 1:],
+                                                 "shift": shift}, ["dish 11", "dish 12"]),
                                      (baseband, {"weights": weights}, ["/shift"]),
-                                     (baseband, {"weights": weights, "shift": 40 * shift}, ["40", "0 to 30"])]:
+                                     (baseband, {"weights": weights, "shift": 40 * shift}, ["40",
+                                                                                            "0 to 30"])]:
         with harness.scratch() as d:
             with h5py.File(os.path.join(d, "n.h5"), "w") as file:
                 for name, value in numbers.items():
                     file[name] = value
-            result = harness.run(d, TELESCOPE + STREAM + "pipeline:\n  - {stage: simulate, samples: 4096, out: field}\n  - " + stage +
-                                 "\n  - {stage: record, in: out, prefix: out}\n", status=2)
+            result = harness.run(
+                d, TELESCOPE + STREAM + "pipeline:\n  - {stage: simulate, samples: 4096, out: field}\n  - " +
+                stage + "\n  - {stage: record, in: out, prefix: out}\n", status=2)
             assert "n.h5" in result.err and all(words in result.err for words in expected), (expected, result)
 
 
 def test_stage_fails():
-    """A stage that fails in mid-stream: exit 1, the others drain, what was recorded is whole, and the balance adds up."""
+    """A stage that fails in mid-stream: exit 1, the others drain, what was recorded is whole, and the balance
+    adds up."""
     plugins = os.path.join(os.path.dirname(os.path.abspath(harness.PROGRAM)), "..", "tests", "runtime")
     if not os.path.exists(os.path.join(plugins, "t_pass.so")):
         print("skipped: no test plugins beside the program")
@@ -185,7 +196,8 @@ pipeline:
   - {stage: record, in: b, prefix: b}
   - {stage: t_sink, in: a}
 """, status=1)
-        assert "t_pass: error: told to fail" in result.err and "every sample is accounted for" in result.out, result
+        assert "t_pass: error: told to fail" in result.err and \
+            "every sample is accounted for" in result.out, result
         path = one(d, "b_*.dada")
         assert os.path.getsize(path) - harness.header(path)[1] == 1024, result
 
@@ -203,7 +215,8 @@ def test_truncated_payload():
 
 
 def test_disk_full():
-    """The file size limit stands in for a full disk: the error names the file, what was written is readable."""
+    """The file size limit stands in for a full disk: the error names the file, what was written is
+    readable."""
     with harness.scratch() as d:
         path = record_field(d, samples=60000, missing="[]")
         os.mkdir(os.path.join(d, "out"))
@@ -215,8 +228,8 @@ def test_disk_full():
 
         with open(os.path.join(d, "pipeline.yaml"), "w") as f:
             f.write(replay(", frame_samples: 1024"))
-        done = subprocess.run([os.path.abspath(harness.PROGRAM), "run", "pipeline.yaml"], cwd=d, capture_output=True, text=True,
-                              timeout=60, preexec_fn=limited)
+        done = subprocess.run([os.path.abspath(harness.PROGRAM), "run", "pipeline.yaml"], cwd=d,
+                              capture_output=True, text=True, timeout=60, preexec_fn=limited)
         assert done.returncode == 1 and "copy" in done.stderr, done
         copy = one(d, "out/copy*.dada")
         got, valid, first, _ = harness.read_e(copy)
@@ -226,9 +239,11 @@ def test_disk_full():
 
 
 def test_no_echo():
-    """One mistake is one message: a wrong depth, policy or telescope does not make others out of what depends on it."""
-    for right, false in [("out: fine", "out: {name: fine, depth: 0}"), ("in: fine", "in: {from: fine, policy: lossy}"),
-                         ("m: 8.5", "m: -1"), ("step: 0.1953125", "step: 0")]:
+    """One mistake is one message: a wrong depth, policy or telescope does not make others out of what depends
+    on it."""
+    for right, false in [("out: fine", "out: {name: fine, depth: 0}"),
+                         ("in: fine", "in: {from: fine, policy: lossy}"), ("m: 8.5", "m: -1"),
+                         ("step: 0.1953125", "step: 0")]:
         with harness.scratch() as d:
             result = harness.run(d, GOOD.replace(right, false), status=2)
             assert result.err.count("pipeline.yaml:") == 1, result
@@ -242,12 +257,14 @@ def test_statistics():
 
 
 def test_same_files():
-    """No stage writes over what another one writes, or reads: refused before anything is touched, however the path is written."""
+    """No stage writes over what another one writes, or reads: refused before anything is touched, however the
+    path is written."""
     with harness.scratch() as d:
         path = record_field(d, samples=3000)
         whole = open(path, "rb").read()
         os.mkdir(os.path.join(d, "out"))
-        copy = replay().replace("directory: out, prefix: copy", "directory: %s, prefix: field, overwrite: true")
+        copy = replay().replace("directory: out, prefix: copy",
+                                "directory: %s, prefix: field, overwrite: true")
         for directory in (".", "out/..", d):
             result = harness.run(d, copy % directory, status=2)
             assert "'replay' reads the same file" in result.err and "pipeline.yaml:" in result.err, result
@@ -255,7 +272,8 @@ def test_same_files():
         result = harness.run(d, (copy % ".").replace("files: field*", "files: out/*"), status=2)
         assert "'replay' reads the same file" in result.err, result
         assert open(path, "rb").read() == whole
-        two = replay() + "  - {stage: record, name: again, in: field, directory: new/./., prefix: copy, overwrite: true}\n"
+        two = replay(
+        ) + "  - {stage: record, name: again, in: field, directory: new/./., prefix: copy, overwrite: true}\n"
         result = harness.run(d, two.replace("directory: out", "directory: new"), status=2)
         assert "'record' writes the same files" in result.err, result
         os.remove(os.path.join(d, "out", "link.dada"))
@@ -271,7 +289,8 @@ def test_not_started():
 
 
 def interrupted(number, hangup=signal.SIG_DFL):
-    """Sends SIGHUP to a run that ignores it (as under nohup), or the signal that ends it. Who runs the tests may ignore SIGHUP."""
+    """Sends SIGHUP to a run that ignores it (as under nohup), or the signal that ends it. Who runs the tests
+    may ignore SIGHUP."""
     with harness.scratch() as d:
         with open(os.path.join(d, "pipeline.yaml"), "w") as f:
             f.write(TELESCOPE + STREAM + """
@@ -296,11 +315,13 @@ pipeline:
         assert running.returncode == 130, (running.returncode, out, err)
         keys, size = harness.header(one(d, "field*.dada"))
         payload = os.path.getsize(one(d, "field*.dada")) - size
-        assert payload > 0 and payload % (5 * 2 * 12 * 1024) == 0 and payload == int(keys["FILE_SIZE"]), (payload, keys)
+        assert payload > 0 and payload % (5 * 2 * 12 * 1024) == 0 and \
+            payload == int(keys["FILE_SIZE"]), (payload, keys)
 
 
 def test_interrupt():
-    """SIGINT, and a terminal that goes away, drain: exit 130, the balance adds up, and what was recorded is whole."""
+    """SIGINT, and a terminal that goes away, drain: exit 130, the balance adds up, and what was recorded is
+    whole."""
     interrupted(signal.SIGINT)
     interrupted(signal.SIGHUP)
     interrupted(signal.SIGINT, signal.SIG_IGN)
@@ -309,11 +330,14 @@ def test_interrupt():
 def test_no_plugin():
     with harness.scratch() as d:
         open(os.path.join(d, "junk.so"), "wb").write(b"not a plugin")
-        result = harness.run(d, "plugins: [junk.so]\n" + GOOD.replace("stage: upchannelize", "stage: junk"), status=2)
+        result = harness.run(d, "plugins: [junk.so]\n" + GOOD.replace("stage: upchannelize", "stage: junk"),
+                             status=2)
         assert "junk.so" in result.err, result
 
 
 if __name__ == "__main__":
-    harness.main([test_good, test_keys, test_all_errors_at_once, test_graph, test_telescope, test_yaml, test_device,
-                  test_recordings, test_numbers, test_stage_fails, test_truncated_payload, test_disk_full,
-                  test_no_echo, test_statistics, test_same_files, test_not_started, test_interrupt, test_no_plugin])
+    harness.main([
+        test_good, test_keys, test_all_errors_at_once, test_graph, test_telescope, test_yaml, test_device,
+        test_recordings, test_numbers, test_stage_fails, test_truncated_payload, test_disk_full, test_no_echo,
+        test_statistics, test_same_files, test_not_started, test_interrupt, test_no_plugin
+    ])

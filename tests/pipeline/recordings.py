@@ -1,5 +1,6 @@
-"""The reader that docs/recordings.md prints reads every kind of file that `record` writes: flat and framed, zoned, with a side array,
-with short first and last frames. What it reads is compared with the harness's reader and with what the stages promise."""
+"""The reader that docs/recordings.md prints reads every kind of file that `record` writes: flat and framed,
+zoned, with a side array, with short first and last frames. What it reads is compared with the harness's
+reader and with what the stages promise."""
 import os
 import re
 import sys
@@ -42,7 +43,8 @@ def reader():
 
 
 def one(directory, prefix):
-    names = sorted(n for n in os.listdir(os.path.join(directory, "out")) if n.startswith(prefix + "_") and n.endswith(".dada"))
+    names = sorted(n for n in os.listdir(os.path.join(directory, "out"))
+                   if n.startswith(prefix + "_") and n.endswith(".dada"))
     assert len(names) == 1, names
     return os.path.join(directory, "out", names[0])
 
@@ -56,13 +58,18 @@ def test_every_kind():
     with harness.scratch() as directory:
         record_field(directory)
         harness.run(directory, PIPELINE)
-        field = next(os.path.join(directory, n) for n in sorted(os.listdir(directory)) if n.startswith("field") and n.endswith(".dada"))
+        field = next(
+            os.path.join(directory, n) for n in sorted(os.listdir(directory))
+            if n.startswith("field") and n.endswith(".dada"))
         for path in (field, one(directory, "fine")):
             header, frames = read(path)
             expected = harness.read_e(path)
             assert np.array_equal(joined(frames, 0) * expected[1][:, :, None, None], expected[0]), path
             assert header["AXES"] == "time,freq,pol,dish"
-        kinds = {prefix: read(one(directory, prefix)) for prefix in ("grid", "beams", "levels8", "levels4", "voltage")}
+        kinds = {
+            prefix: read(one(directory, prefix))
+            for prefix in ("grid", "beams", "levels8", "levels4", "voltage")
+        }
         for prefix, (header, frames) in kinds.items():
             assert frames[0][0] == int(header["SAMPLE0"]), prefix
             payload = os.path.getsize(one(directory, prefix)) - int(header["HDR_SIZE"])
@@ -81,7 +88,8 @@ def test_every_kind():
                 wanted = beams[:, step:step + n].transpose(2, 0, 1)
                 inside = (level > least) & (level < -least)
                 inside_all += inside.sum()
-                assert (np.abs(value - wanted) <= 0.51 * side[:, :, :1] + 1e-3 * np.abs(wanted))[inside].all(), prefix
+                assert (np.abs(value - wanted)
+                        <= 0.51 * side[:, :, :1] + 1e-3 * np.abs(wanted))[inside].all(), prefix
                 step += n
             assert step == beams.shape[1] and inside_all > 0.7 * beams.size, prefix  # the rest is missing or clamped
 
@@ -90,7 +98,8 @@ def test_zones():
     read = reader()
     with harness.scratch() as directory:
         record_field(directory)
-        field = next(n for n in sorted(os.listdir(directory)) if n.startswith("field") and n.endswith(".dada"))
+        field = next(n for n in sorted(os.listdir(directory))
+                     if n.startswith("field") and n.endswith(".dada"))
         channels = harness.read_e(os.path.join(directory, field))[0].shape[1]
         assert channels >= 2
         zoned = f"zones: [{{channels: 1, factor: 4}}, {{channels: {channels - 1}, factor: 2}}]"

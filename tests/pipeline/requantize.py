@@ -1,4 +1,5 @@
-"""8 + 8 bits as 4 + 4: a GUPPI recording through `requantize` against rounding in NumPy, and on to beams against direct sums."""
+"""8 + 8 bits as 4 + 4: a GUPPI recording through `requantize` against rounding in NumPy, and on to beams
+against direct sums."""
 import json
 import os
 import sys
@@ -32,7 +33,8 @@ def levels(e, scale):
 
 
 def measured(e, valid, n, rms=2.5):
-    """Scale by the rms of each component over the valid ones of the first n samples; 1 where there is nothing."""
+    """Scale by the rms of each component over the valid ones of the first n samples; 1 where there is
+    nothing."""
     out = np.ones(e.shape[1:3])
     for c in range(e.shape[1]):
         v = e[:n][valid[:n, c]][:, c].transpose(1, 0, 2).reshape(2, -1)
@@ -59,15 +61,18 @@ def check(d, e, valid, scale):
     got, gvalid, first, keys = harness.read_e(os.path.join(d, "out_000000.dada"))
     want, clamped = levels(e, scale)
     assert first == 480 and np.array_equal(gvalid, valid)
-    assert np.array_equal(got, want * valid[:, :, None, None]), np.argwhere(got != want * valid[:, :, None, None])[:5]
+    assert np.array_equal(got, want * valid[:, :, None, None]), np.argwhere(got != want *
+                                                                            valid[:, :, None, None])[:5]
     stats = json.load(open(os.path.join(d, "stats.json")))
     (stage,) = [s for s in stats["stages"] if s["name"] == "requantize"]
-    assert stage["saturated"] == (clamped * valid).sum() and stats["balanced"], (stage, (clamped * valid).sum())
+    assert stage["saturated"] == (clamped * valid).sum() and stats["balanced"], (stage,
+                                                                                 (clamped * valid).sum())
     return stage["saturated"]
 
 
 def test_values():
-    """Measured and given scales, whatever the frames; blocks that are missing remain so and are not measured."""
+    """Measured and given scales, whatever the frames; blocks that are missing remain so and are not
+    measured."""
     with harness.scratch() as d:
         e = field(9 * 60, 3)
         blocks = other.guppi_blocks(e, 60, first_packet=480, skip={1, 5})
@@ -77,7 +82,8 @@ def test_values():
         for n, frames in ((100, (0, 37, 41)), (4096, (0, 37)), (1, (100,)), (540, (64,))):
             scale = measured(e, valid, n)
             for frame in frames:
-                result = run(d, f", measure: {n}, save: scales.yaml" if n != 4096 else "", f", frame_samples: {frame}")
+                result = run(d, f", measure: {n}, save: scales.yaml" if n != 4096 else "",
+                             f", frame_samples: {frame}")
                 assert check(d, e, valid, scale) > 0
                 assert "1 of 8 channels and polarisations have nothing but zeros" in result.err, result
         run(d, ", measure: 100, rms: 1.5, save: scales.yaml")
@@ -98,13 +104,16 @@ def test_beams():
     beams = np.array([[0, 0], [0.02, -0.03], [-0.041, 0.013]])
     with harness.scratch() as d:
         ntime = 960
-        noise = field(ntime, len(DISHES), 5, np.array([[12.0, 15.0], [10.0, 30.0], [18.0, 9.0], [11.0, 13.0]]))
+        noise = field(ntime, len(DISHES), 5, np.array([[12.0, 15.0], [10.0, 30.0], [18.0, 9.0], [11.0,
+                                                                                                 13.0]]))
         mhz = 1400.0 + 0.390625 * (np.arange(4) + 0.5 - 2)
         rng = np.random.default_rng(6)
         for c in range(4):  # a source, with another amplitude in each polarisation
             path = (np.array(DISHES) * SPACING) @ beams[1]
-            wave = (rng.normal(size=(ntime, 2)) + 1j * rng.normal(size=(ntime, 2))) * noise[:, c].std(axis=(0, 2))
-            noise[:, c] += 0.7 * wave[:, :, None] * np.exp(-2j * np.pi * path * mhz[c] * 1e6 / harness.C_M_PER_S)
+            wave = (rng.normal(size=(ntime, 2)) +
+                    1j * rng.normal(size=(ntime, 2))) * noise[:, c].std(axis=(0, 2))
+            noise[:,
+                  c] += 0.7 * wave[:, :, None] * np.exp(-2j * np.pi * path * mhz[c] * 1e6 / harness.C_M_PER_S)
         e = np.clip(np.rint(noise.real), -128, 127) + 1j * np.clip(np.rint(noise.imag), -128, 127)
         write(d, "g.raw", b"".join(other.guppi_blocks(e, 96, first_packet=480)))
         harness.run(d, TELESCOPE + f"""
@@ -129,12 +138,15 @@ pipeline:
 def test_refused():
     with harness.scratch() as d:
         write(d, "g.raw", b"".join(other.guppi_blocks(field(120, 3), 60, first_packet=480)))
-        for text, word in ((", scale: [1, 2, 3]", "3 values"), (", scale: 0", "scale"), (", scale: -1", "scale"), (", scale: 1, rms: 2", "rms"),
-                           (", scale: 1, measure: 2", "measure"), (", rms: 9", "rms"), (", measure: 0", "measure")):
+        for text, word in ((", scale: [1, 2, 3]", "3 values"), (", scale: 0", "scale"),
+                           (", scale: -1", "scale"), (", scale: 1, rms: 2", "rms"),
+                           (", scale: 1, measure: 2", "measure"), (", rms: 9", "rms"), (", measure: 0",
+                                                                                        "measure")):
             assert word in run(d, text, status=2).err, text
         assert "no-such" in run(d, ", save: no-such/scales", status=1).err
-        for text, word in (("{stage: upchannelize, in: wide, out: e, factor: 4}", "the stage requantize"),
-                           ("{stage: requantize, in: wide, out: n}\n  - {stage: requantize, name: again, in: n, out: e}", "int8x2")):
+        for text, word in (("{stage: upchannelize, in: wide, out: e, factor: 4}", "the stage requantize"), (
+                "{stage: requantize, in: wide, out: n}\n  - {stage: requantize, name: again, in: n, out: e}",
+                "int8x2")):
             result = harness.run(d, f"pipeline:\n  - {{stage: replay, files: g.raw, out: wide}}\n  - {text}\n"
                                  "  - {stage: record, in: e, directory: ., prefix: r}\n", status=2)
             assert word in result.err, result

@@ -7,7 +7,8 @@ from small import TELESCOPE, one, record_field
 
 STAGES = {
     "field": "{stage: replay, files: field*.dada, out: field, frame_samples: 1024}",
-    "fine": "{stage: upchannelize, in: field, out: fine, zones: [{channels: 2, factor: 16}, {channels: 3, factor: 4}]}",
+    "fine": "{stage: upchannelize, in: field, out: fine, zones: [{channels: 2, factor: 16}, {channels: 3, "
+            "factor: 4}]}",
     "grid": "{stage: frb_grid, in: fine, out: grid, integrate: 48}",
     "beams": "{stage: frb_beams, in: grid, out: beams, beams: {grid: [3, 4], spacing_deg: 1}}",
     "levels": "{stage: quantize, in: beams, out: levels, bits: 8, block: 32}",
@@ -16,9 +17,11 @@ ORDER = list(STAGES)
 
 
 def pipeline(first, last, directory, replace=None):
-    """Stages from `first` (replayed from cut*.dada unless it is the field) to `last`, recorded and written as filterbank."""
+    """Stages from `first` (replayed from cut*.dada unless it is the field) to `last`, recorded and written as
+    filterbank."""
     lines = [STAGES[q] for q in ORDER[ORDER.index(first) + 1:ORDER.index(last) + 1]]
-    source = STAGES["field"] if first == "field" else f"{{stage: replay, files: cut_{first}*.dada, out: {first}}}"
+    source = STAGES[
+        "field"] if first == "field" else f"{{stage: replay, files: cut_{first}*.dada, out: {first}}}"
     lines = [source, *lines, f"{{stage: record, in: {last}, directory: {directory}, prefix: cut_{last}}}"]
     if last == "levels":
         lines.append(f"{{stage: filterbank, in: levels, directory: {directory}}}")
@@ -30,7 +33,8 @@ def pipeline(first, last, directory, replace=None):
 
 
 def same(a, b, patterns=(".fil", ".gaps")):
-    """Products are equal byte for byte; recordings are compared by payload, since headers carry file names and frame sizes."""
+    """Products are equal byte for byte; recordings are compared by payload, since headers carry file names
+    and frame sizes."""
     names = sorted(n for n in os.listdir(a))
     assert names == sorted(os.listdir(b)), (names, sorted(os.listdir(b)))
     assert any(n.endswith(".fil") for n in names)

@@ -1,4 +1,5 @@
-"""The small telescope that the end-to-end tests share: 12 dishes, irregularly placed on an 8 x 12 grid, 5 coarse channels."""
+"""The small telescope that the end-to-end tests share: 12 dishes, irregularly placed on an 8 x 12 grid, 5
+coarse channels."""
 import glob
 import os
 

@@ -1,5 +1,5 @@
-"""Beams that are steered are those of two pipelines with fixed beams, joined at the sample, whatever the frames; and what is wrong
-in `steer` is said."""
+"""Beams that are steered are those of two pipelines with fixed beams, joined at the sample, whatever the
+frames; and what is wrong in `steer` is said."""
 import os
 
 import harness
@@ -38,7 +38,8 @@ def steps(directory):
             n = min(frame, (len(data) - at) // (channels * row))
             for f in range(channels):
                 for t in range(n):
-                    result.setdefault(first + count + t, {})[f] = data[at + (f * n + t) * row:at + (f * n + t + 1) * row]
+                    result.setdefault(first + count + t,
+                                      {})[f] = data[at + (f * n + t) * row:at + (f * n + t + 1) * row]
             at += channels * n * row
             count += n
     return result
@@ -57,8 +58,10 @@ def test_joined():
         for i, (before, after) in enumerate(((GRID, MOVED), (LIST, ELSEWHERE))):
             a, b = run(d, f"a{i}", before), run(d, f"b{i}", after)
             assert a.keys() == b.keys() and len(a) > 300 and a != b
-            for j, (sample, frame) in enumerate(((0, 1024), (4800, 1024), (4801, 1024), (4799, 480), (7000, 20000), (90000, 1024))):
-                got = run(d, f"c{i}{j}", before, f", steer: [{{sample: {sample}, beams: {after}}}]", frame=frame)
+            for j, (sample, frame) in enumerate(
+                ((0, 1024), (4800, 1024), (4801, 1024), (4799, 480), (7000, 20000), (90000, 1024))):
+                got = run(d, f"c{i}{j}", before, f", steer: [{{sample: {sample}, beams: {after}}}]",
+                          frame=frame)
                 assert got.keys() == a.keys()
                 for step in a:
                     assert got[step] == (b if step * STEP >= sample else a)[step], (i, sample, frame, step)
@@ -72,10 +75,9 @@ def test_mistakes():
     with harness.scratch() as d:
         record_field(d, samples=2000)
         for more, words in ((f"steer: [{{sample: 5, beams: {LIST}}}]", "expected 12 (3 x 4)"),
-                            (f"steer: [{{sample: 5, beams: {MOVED}}}, {{sample: 6, beams: {GRID}}}]", "sample 6 follows sample 5"),
-                            (f"steer: [{{sample: -5, beams: {MOVED}}}]", "-5"),
-                            (f"steer: [{{beams: {MOVED}}}]", "sample"),
-                            ("precision: float8", "float32")):
+                            (f"steer: [{{sample: 5, beams: {MOVED}}}, {{sample: 6, beams: {GRID}}}]",
+                             "sample 6 follows sample 5"), (f"steer: [{{sample: -5, beams: {MOVED}}}]", "-5"),
+                            (f"steer: [{{beams: {MOVED}}}]", "sample"), ("precision: float8", "float32")):
             result = harness.run(d, pipeline(".", GRID, f", {more}"), status=2)
             assert words in result.err, result
 

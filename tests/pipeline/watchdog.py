@@ -1,4 +1,5 @@
-"""Stages that never come back: named, left behind when the user asks twice, and nothing of what others took in is lost."""
+"""Stages that never come back: named, left behind when the user asks twice, and nothing of what others took
+in is lost."""
 import json
 import os
 import signal
@@ -19,8 +20,9 @@ pipeline:
 def start(directory, text):
     with open(os.path.join(directory, "pipeline.yaml"), "w") as f:
         f.write(text)
-    return subprocess.Popen([os.path.abspath(harness.PROGRAM), "run", "pipeline.yaml", "--stats", "stats.json"], cwd=directory,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [os.path.abspath(harness.PROGRAM), "run", "pipeline.yaml", "--stats", "stats.json"], cwd=directory,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def interrupt(process, times):
@@ -61,12 +63,15 @@ def test_a_third_interrupt_does_not_wait():
             process.send_signal(signal.SIGINT)
             time.sleep(0.05)
         process.communicate(timeout=20)
-        assert process.returncode == 1 and time.time() - begin < 1.8, (process.returncode, time.time() - begin)
+        assert process.returncode == 1 and time.time() - begin < 1.8, (process.returncode,
+                                                                       time.time() - begin)
 
 
 def test_sleeping_and_waiting_are_no_hangs():
-    """A stage that sleeps as it should, and stages that wait for it, are not warned of; nor is anybody with watchdog_s: 0."""
-    sleeps = HANGS.replace("hang_at: 40960", "pause_us: 1500000").replace(", policy: drop", "").replace("100000000000", "4096")
+    """A stage that sleeps as it should, and stages that wait for it, are not warned of; nor is anybody with
+    watchdog_s: 0."""
+    sleeps = HANGS.replace("hang_at: 40960", "pause_us: 1500000").replace(", policy: drop",
+                                                                          "").replace("100000000000", "4096")
     never = HANGS.replace("watchdog_s: 0.5", "watchdog_s: 0")
     for text, status in ((sleeps, 0), (never, 1)):
         with harness.scratch() as d:
@@ -88,5 +93,7 @@ def test_bad_values():
 
 
 if __name__ == "__main__":
-    harness.main([test_a_host_stage_hangs, test_a_third_interrupt_does_not_wait, test_sleeping_and_waiting_are_no_hangs,
-                  test_bad_values])
+    harness.main([
+        test_a_host_stage_hangs, test_a_third_interrupt_does_not_wait, test_sleeping_and_waiting_are_no_hangs,
+        test_bad_values
+    ])

@@ -18,7 +18,8 @@ CONFIG = harness.CONFIG
 
 HEAD = f"""
 include: {CONFIG}/telescopes/pathfinder.yaml
-stream: {{epoch_ns: 1700000000000000000, freq_mhz: {{first: 600.09765625, step: 0.1953125, count: 3}}, sample0: FIRST}}
+stream: {{epoch_ns: 1700000000000000000, freq_mhz: {{first: 600.09765625, step: 0.1953125, count: 3}},
+  sample0: FIRST}}
 pipeline:
   - {{stage: simulate, out: e, seed: 7, frame_samples: 2048, duration_s: DURATION}}
   - {{stage: frb_grid, in: e, out: i, integrate: 4}}
@@ -33,7 +34,8 @@ def head(first=0, duration=0.03):
 
 
 def recorded_levels(path):
-    """[(first base sample, levels [beam][freq][steps], side f32 [beam][freq][2])] of a recording of quantized beams."""
+    """[(first base sample, levels [beam][freq][steps], side f32 [beam][freq][2])] of a recording of quantized
+    beams."""
     keys, size = harness.header(path)
     assert keys["AXES"] == "beam,freq,time"
     beams, freq, _ = map(int, keys["SHAPE"].split(","))
@@ -47,7 +49,8 @@ def recorded_levels(path):
         n = beams * freq * steps
         if keys["DTYPE"] == "int4":
             packed = raw[pos:pos + (n + 1) // 2]
-            levels = np.stack([((packed & 15).astype(np.int8) ^ 8) - 8, ((packed >> 4).astype(np.int8) ^ 8) - 8], -1).reshape(-1)[:n]
+            levels = np.stack([((packed & 15).astype(np.int8) ^ 8) - 8,
+                               ((packed >> 4).astype(np.int8) ^ 8) - 8], -1).reshape(-1)[:n]
             pos += (n + 1) // 2
         else:
             levels = raw[pos:pos + n]
@@ -93,8 +96,9 @@ class Running:
             f.write(text)
         self.log = open(path + ".err", "w+")
         self.stats = path + ".json"
-        self.process = subprocess.Popen([os.path.abspath(harness.PROGRAM), "run", name, "--stats", self.stats], cwd=directory,
-                                        stdout=subprocess.DEVNULL, stderr=self.log)
+        self.process = subprocess.Popen(
+            [os.path.abspath(harness.PROGRAM), "run", name, "--stats", self.stats], cwd=directory,
+            stdout=subprocess.DEVNULL, stderr=self.log)
         until = time.time() + 20
         while "listening on port" not in self.text():
             assert time.time() < until and self.process.poll() is None, self.text()
@@ -112,18 +116,25 @@ class Running:
         """{'received': n, 'late': n, ...} of the note at the end."""
         line = next(x for x in self.text().splitlines() if " received, " in x)
         words = line.replace(";", "").replace(",", "").split()
-        names = ("received", "late", "duplicate", "missing", "malformed", "connections", "refused", "broken", "silent")
+        names = ("received", "late", "duplicate", "missing", "malformed", "connections", "refused", "broken",
+                 "silent")
         return {n: int(words[words.index(n) - 1]) for n in names}
 
 
 def document(beams=2, channels=(0, 1, 2), **more):
-    d = {"version": 2, "zone_nfreq": [4, 2], "zone_freq_edges": [400.0, 401.0, 402.0], "freq_channels": list(channels), "beamset": 1,
-         "beam_ids": list(range(10, 10 + beams)), "beam_positions_x": [0.01 * b for b in range(beams)],
-         "beam_positions_y": [-0.01 * b for b in range(beams)], "unix_ns_at_seq_0": 1500000000000000000, "dt_ns_per_seq": 5120,
-         "seq_per_frb_time_sample": 4, "tel_origin_itrs_lat_deg": 49.5, "tel_origin_itrs_lon_deg": -119.5,
-         "tel_grid_x_axis": [1.0, 0.0, 0.0], "tel_grid_y_axis": [0.0, 1.0, 0.0], "tel_dish_elev_axis": [1.0, 0.0, 0.0],
-         "tel_dish_vert_axis": [0.0, 0.0, 1.0], "tel_dish_coelev_deg": 1.5, "tel_dish_separation_x_m": 6.3,
-         "tel_dish_separation_y_m": 8.5, "noise_variance": [1.0, 2.0]}
+    d = {
+        "version": 2, "zone_nfreq": [4,
+                                     2], "zone_freq_edges": [400.0, 401.0, 402.0
+                                                             ], "freq_channels": list(channels), "beamset": 1,
+        "beam_ids": list(range(10, 10 + beams)), "beam_positions_x": [0.01 * b for b in range(beams)],
+        "beam_positions_y": [-0.01 * b for b in range(beams)], "unix_ns_at_seq_0": 1500000000000000000,
+        "dt_ns_per_seq": 5120, "seq_per_frb_time_sample": 4, "tel_origin_itrs_lat_deg": 49.5,
+        "tel_origin_itrs_lon_deg": -119.5, "tel_grid_x_axis": [1.0, 0.0,
+                                                               0.0], "tel_grid_y_axis": [0.0, 1.0, 0.0],
+        "tel_dish_elev_axis": [1.0, 0.0, 0.0], "tel_dish_vert_axis": [0.0, 0.0,
+                                                                      1.0], "tel_dish_coelev_deg": 1.5,
+        "tel_dish_separation_x_m": 6.3, "tel_dish_separation_y_m": 8.5, "noise_variance": [1.0, 2.0]
+    }
     d.update(more)
     return {k: v for k, v in d.items() if v is not None}
 
@@ -141,7 +152,8 @@ pipeline:
 def recordings(directory, prefix="r"):
     """All frames of a recording, over its files."""
     frames = []
-    for name in sorted(n for n in os.listdir(directory) if n.startswith(prefix + "_") and n.endswith(".dada")):
+    for name in sorted(n for n in os.listdir(directory)
+                       if n.startswith(prefix + "_") and n.endswith(".dada")):
         frames += recorded_levels(os.path.join(directory, name))
     return frames
 
@@ -158,7 +170,8 @@ EPOCH = 1600000000000000000
 
 
 def l0_packets(rng, blocks, first=1000):
-    """[(block, beam index, coarse index, packet)], and levels [block][beam][coarse][up][time], scale, offset [block][beam][coarse]."""
+    """[(block, beam index, coarse index, packet)], and levels [block][beam][coarse][up][time], scale, offset
+    [block][beam][coarse]."""
     data = rng.integers(0, 256, (blocks, 4, 6, 2, 16)).astype(np.uint8)
     scale = rng.random((blocks, 4, 6)).astype(np.float32)
     offset = rng.normal(0, 5, (blocks, 4, 6)).astype(np.float32)
@@ -167,13 +180,16 @@ def l0_packets(rng, blocks, first=1000):
         for b in (0, 2):
             for c in (0, 3):
                 cut = np.s_[n, b:b + 2, c:c + 3]
-                packets.append((n, b, c, chime_l0.encode(2, 384, EPOCH, (first + n) * 384 * 16, range(100 + b, 102 + b), range(20 + c, 23 + c),
-                                                         scale[cut], offset[cut], data[cut])))
+                packets.append((n, b, c,
+                                chime_l0.encode(2, 384, EPOCH,
+                                                (first + n) * 384 * 16, range(100 + b, 102 + b),
+                                                range(20 + c, 23 + c), scale[cut], offset[cut], data[cut])))
     return packets, data, scale, offset
 
 
 def check_l0(directory, arrived, data, scale, offset, first=1000):
-    """`arrived` holds (block, beam, coarse) of the packets that are to be in the recording; all else must be missing."""
+    """`arrived` holds (block, beam, coarse) of the packets that are to be in the recording; all else must be
+    missing."""
     got = {at // (384 * 16) - first: (x, y) for at, x, y in recordings(directory)}
     assert set(got) <= set(range(len(data))), sorted(set(got) - set(range(len(data))))
     assert {n for n, _, _ in arrived} <= set(got), "a block that came in part is not there"
@@ -185,12 +201,13 @@ def check_l0(directory, arrived, data, scale, offset, first=1000):
                     cut = np.s_[b:b + 2, c:c + 3]
                     want[cut] = np.where(data[n][cut] == 255, 0, data[n][cut])
                     side[cut + (slice(None), 0)] = scale[n][cut][..., None]
-                    side[cut + (slice(None), 1)] = (offset[n][cut] + np.float32(128) * scale[n][cut])[..., None]
+                    side[cut + (slice(None), 1)] = (offset[n][cut] + np.float32(128) * scale[n][cut])[...,
+                                                                                                      None]
         assert np.array_equal(x, want.reshape(4, 12, 16)) and np.array_equal(y, side.reshape(4, 12, 2)), n
 
 
 def receive_tool(d, *args):
-    process = subprocess.Popen([os.path.abspath(harness.PROGRAM), "receive", *map(str, args)], cwd=d, stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([os.path.abspath(harness.PROGRAM), "receive", *map(str, args)], cwd=d,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert "listening on port" in process.stderr.readline()
     return process

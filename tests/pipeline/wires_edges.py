@@ -9,7 +9,7 @@ import yaml
 
 import harness
 from files import write
-from wires_common import document, EPOCH, free_port, head, l0_head, recorded_levels, recordings
+from wires_common import document, EPOCH, head, l0_head, recorded_levels
 from wires_frb import check_minichunks
 import chime_l0  # noqa: E402
 import frb_node  # noqa: E402
@@ -26,17 +26,24 @@ def intensities(d, j, valid, first):
     """J f16 [freq][time][beam] as a recording: coarse channels 12, 11, 10, ascending, two fine ones each."""
     F, T, B = j.shape
     mhz = [800 - 0.390625 * (12.5 - (f + 0.5) / UP) for f in range(F)]
-    keys = {"HEADER": "DADA", "HDR_SIZE": 4096, "DTYPE": "f16", "AXES": "freq,time,beam", "SHAPE": f"{F},0,{B}", "FRAME_SAMPLES": T * DOWN,
-            "SAMPLE0": first * DOWN, "SAMPLE_NS": 2560, "EPOCH_NS": EPOCH, "FREQ_MHZ": ",".join(map(repr, mhz)), "WIDTH_MHZ": 0.390625 / UP,
-            "NZONES": 1, "ZONE_0": f"0,{F},{UP},{DOWN},0", "SCALE": 1}
-    write(d, "j.dada", "".join(f"{k} {v}\n" for k, v in keys.items()).encode().ljust(4096, b"\0") + j.astype(np.float16).tobytes())
+    keys = {
+        "HEADER": "DADA", "HDR_SIZE": 4096, "DTYPE": "f16", "AXES": "freq,time,beam", "SHAPE": f"{F},0,{B}",
+        "FRAME_SAMPLES": T * DOWN, "SAMPLE0": first * DOWN, "SAMPLE_NS": 2560, "EPOCH_NS": EPOCH,
+        "FREQ_MHZ": ",".join(map(repr, mhz)), "WIDTH_MHZ": 0.390625 / UP, "NZONES": 1,
+        "ZONE_0": f"0,{F},{UP},{DOWN},0", "SCALE": 1
+    }
+    write(
+        d, "j.dada",
+        "".join(f"{k} {v}\n"
+                for k, v in keys.items()).encode().ljust(4096, b"\0") + j.astype(np.float16).tobytes())
     with open(os.path.join(d, "j.dada.gaps"), "w") as f:
         for c, t in np.argwhere(~valid):
             f.write(f"{(first + t) * DOWN} {DOWN} {c} 1 0\n")
 
 
 def test_l0_blocks():
-    """Constant blocks, two values, one valid sample, none, float16's largest values, ones that differ in the last bit."""
+    """Constant blocks, two values, one valid sample, none, float16's largest values, ones that differ in the
+    last bit."""
     rng = np.random.default_rng(4)
     with harness.scratch() as d:
         F, blocks, B = 3 * UP, 10, 3
@@ -55,10 +62,12 @@ def test_l0_blocks():
         j[:, at(9)] = -0.0
         intensities(d, j, valid, 100 * STEPS)
         receiver = chime_l0.Receiver(quiet=0.5)
-        harness.run(d, f"""
+        harness.run(
+            d, f"""
 pipeline:
   - {{stage: replay, files: j.dada, out: j}}
-  - {{stage: packetize, in: j, format: chime-l0, rate: 1e7, destinations: [{{address: "{receiver.address}"}}]}}
+  - {{stage: packetize, in: j, format: chime-l0, rate: 1e7,
+       destinations: [{{address: "{receiver.address}"}}]}}
 """)
         seen = set()
         for p in receiver.finish():
@@ -68,7 +77,9 @@ pipeline:
                     rows = slice((12 - coarse) * UP, (13 - coarse) * UP)
                     x, ok = j[rows, at(n), beam][::-1].astype(np.float32), valid[rows, at(n)][::-1]
                     data, scale, offset = chime_l0.quantize(x, ok)
-                    assert np.array_equal(p["data"][b, f], data) and p["scale"][b, f] == scale and p["offset"][b, f] == offset, (n, beam, coarse)
+                    assert np.array_equal(
+                        p["data"][b, f],
+                        data) and p["scale"][b, f] == scale and p["offset"][b, f] == offset, (n, beam, coarse)
                     assert np.isfinite(p["scale"][b, f]) and np.isfinite(p["offset"][b, f])
                     assert np.array_equal(data == 0, ~ok) and not (data == 255).any()
                     if n in (1, 2, 9):
@@ -76,14 +87,17 @@ pipeline:
                     if not ok.any():
                         assert p["scale"][b, f] == 0 and p["offset"][b, f] == 0
                     seen.add((n, beam, coarse))
-        assert {(n, b, c) for n in range(blocks) if n != 4 for b in range(B) for c in (10, 11, 12)} <= seen, sorted(seen)[:20]
+        assert {(n, b, c) for n in range(blocks) if n != 4 for b in range(B)
+                for c in (10, 11, 12)} <= seen, sorted(seen)[:20]
 
 
 def test_noise_of_zones():
     """A variance for each frequency zone of the whole band, of which the stream has a part."""
     with harness.scratch() as d:
         receiver = frb_node.Receiver()
-        harness.run(d, head(1000) + f"""
+        harness.run(
+            d,
+            head(1000) + f"""
   - {{stage: quantize, in: j, out: q, bits: 4, block: 256}}
   - {{stage: record, in: q, directory: ., prefix: q}}
   - stage: packetize
@@ -91,12 +105,16 @@ def test_noise_of_zones():
     format: frb-node
     idle_s: 0.2
     noise_variance: [4, 0.25, 9]
-    zones: {{nfreq: [2, 1, 5], edges_mhz: [{600.09765625 - 0.09765625}, {600.09765625 + 1.5 * 0.1953125}, {600.09765625 + 2.5 * 0.1953125}, 700]}}
+    zones: {{nfreq: [2, 1, 5], edges_mhz: [{600.09765625 - 0.09765625}, {600.09765625 + 1.5 * 0.1953125},
+      {600.09765625 + 2.5 * 0.1953125}, 700]}}
     destinations: [{{address: "{receiver.address}"}}]
 """)
         (doc, _, chunks), = receiver.finish()
-        assert doc["noise_variance"] == [4, 0.25, 9] and doc["zone_nfreq"] == [2, 1, 5] and doc["freq_channels"] == [0, 1, 2]
-        check_minichunks(chunks, recorded_levels(os.path.join(d, "q_000000.dada")), slice(0, 8), noise=np.array([4, 4, 0.25], np.float32))
+        assert doc["noise_variance"] == [4, 0.25, 9] and \
+            doc["zone_nfreq"] == [2, 1, 5
+        ] and doc["freq_channels"] == [0, 1, 2]
+        check_minichunks(chunks, recorded_levels(os.path.join(d, "q_000000.dada")), slice(0, 8),
+                         noise=np.array([4, 4, 0.25], np.float32))
 
 
 def refused(d, text, word, status):
@@ -106,10 +124,14 @@ def refused(d, text, word, status):
 
 RECEIVERS = {
     "frb-node": (socket.SOCK_STREAM, "", "document: d.yaml"),
-    "chime-l0": (socket.SOCK_DGRAM, f"stream: {{epoch_ns: {EPOCH}}}\n", "beams: {count: 4}, channels: {count: 6}"),
-    "kotekan": (socket.SOCK_STREAM,
-                "telescope: {name: t, grid: {m: 1, n: 1}, spacing_m: {m: 1, n: 1}, dishes: [[0, 0]], latitude_deg: 0, longitude_deg: 0}\n"
-                f"stream: {{epoch_ns: {EPOCH}, sample_ns: 5120, freq_mhz: [600]}}\n", "frame_samples: 16")}
+    "chime-l0": (socket.SOCK_DGRAM, f"stream: {{epoch_ns: {EPOCH}}}\n",
+                 "beams: {count: 4}, channels: {count: 6}"),
+    "kotekan": (
+        socket.SOCK_STREAM,
+        "telescope: {name: t, grid: {m: 1, n: 1}, spacing_m: {m: 1, n: 1}, dishes: [[0, 0]], latitude_deg: "
+        "0, longitude_deg: 0}\n"
+        f"stream: {{epoch_ns: {EPOCH}, sample_ns: 5120, freq_mhz: [600]}}\n", "frame_samples: 16")
+}
 
 
 def test_addresses_of_receivers():
@@ -130,7 +152,8 @@ pipeline:
                 for args in ([name, f"127.0.0.1:{port}", "--directory", "."],):
                     if name == "kotekan":
                         continue
-                    args += ["--beams", 4, "--channels", 6, "--nupfreq", 2, "--epoch-ns", EPOCH] if name == "chime-l0" else ["--idle", 1]
+                    args += ["--beams", 4, "--channels", 6, "--nupfreq", 2, "--epoch-ns", EPOCH
+                             ] if name == "chime-l0" else ["--idle", 1]
                     result = harness.beamring("receive", *args, cwd=d)
                     assert result.status == 1 and "in use" in result.err, result
             refused(d, text("no.such.host.invalid:5000"), "no.such.host.invalid", 1)
@@ -142,22 +165,34 @@ pipeline:
 def test_addresses_of_senders():
     with harness.scratch() as d:
         q = head() + "  - {stage: quantize, in: j, out: q, bits: 4, block: 256}\n"
-        for name, text, in_ in (("frb-node", q, "q"), ("chime-l0", l0_head(), "j"), ("kotekan", field(), "e")):
+        for name, text, in_ in (("frb-node", q, "q"), ("chime-l0", l0_head(), "j"), ("kotekan", field(),
+                                                                                     "e")):
             to = lambda more: text + f"  - {{stage: packetize, in: {in_}, format: {name}, {more}}}\n"
             refused(d, to('destinations: [{address: "no.such.host.invalid:1"}]'), "no.such.host.invalid", 1)
             for bad in ("nowhere", "127.0.0.1:65536", "127.0.0.1:"):
                 refused(d, to(f'destinations: [{{address: "{bad}"}}]'), "no address", 2)
             refused(d, to("destinations: []"), "destinations", 2)
         many = "destinations: [" + ", ".join(f'{{address: "127.0.0.1:{p}"}}' for p in range(5000, 5010)) + "]"
-        refused(d, l0_head() + f"  - {{stage: packetize, in: j, format: chime-l0, {many}}}\n", "at most one per beam", 2)
-        refused(d, field() + '  - {stage: packetize, in: e, format: kotekan, destinations: [{address: "127.0.0.1:9", beams: 3}]}\n', "beams", 2)
+        refused(d,
+                l0_head() + f"  - {{stage: packetize, in: j, format: chime-l0, {many}}}\n",
+                "at most one per beam", 2)
+        refused(
+            d,
+            field() +
+            '  - {stage: packetize, in: e, format: kotekan, destinations: [{address: "127.0.0.1:9", beams: '
+            '3}]}\n',
+            "beams", 2)
         # nobody there, and the user wants to know
-        refused(d, field(0, 0.01) + '  - {stage: packetize, in: e, format: kotekan, reconnect: false, connect_s: 0.2, destinations: '
-                '[{address: "127.0.0.1:9"}]}\n', "could not be reached within connect_s", 1)
+        refused(
+            d,
+            field(0, 0.01) +
+            '  - {stage: packetize, in: e, format: kotekan, reconnect: false, connect_s: 0.2, destinations: '
+            '[{address: "127.0.0.1:9"}]}\n', "could not be reached within connect_s", 1)
 
 
 def test_kotekan_sender():
-    """A kotekan node that resets in mid-frame, and one that stops reading: the sender goes on, and counts what they miss."""
+    """A kotekan node that resets in mid-frame, and one that stops reading: the sender goes on, and counts
+    what they miss."""
     with harness.scratch() as d:
         for what in ("reset", "deaf"):
             listener = socket.create_server(("127.0.0.1", 0))
@@ -165,10 +200,14 @@ def test_kotekan_sender():
             listener.settimeout(20)
             port = listener.getsockname()[1]
             with open(os.path.join(d, "p.yaml"), "w") as f:
-                f.write(field(0, 0.3) + f"  - {{stage: packetize, in: e, format: kotekan, retry_s: 100, stall_s: 0.3, close_s: 0.3, idle_s: 0.1, "
-                        f"destinations: [{{address: \"127.0.0.1:{port}\"}}]}}\n")
-            process = subprocess.Popen([os.path.abspath(harness.PROGRAM), "run", "p.yaml", "--stats", "s.json"], cwd=d, stdout=subprocess.DEVNULL,
-                                       stderr=subprocess.PIPE, text=True)
+                f.write(
+                    field(0, 0.3) +
+                    f"  - {{stage: packetize, in: e, format: kotekan, retry_s: 100, stall_s: 0.3, close_s: "
+                    f"0.3, idle_s: 0.1, "
+                    f"destinations: [{{address: \"127.0.0.1:{port}\"}}]}}\n")
+            process = subprocess.Popen(
+                [os.path.abspath(harness.PROGRAM), "run", "p.yaml", "--stats", "s.json"], cwd=d,
+                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
             sock, _ = listener.accept()
             sock.settimeout(20)
             got = 0

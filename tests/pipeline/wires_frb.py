@@ -1,5 +1,6 @@
-"""The FRB-node protocol: `packetize` against a receiver written from the protocol's description, `receive` against senders written from
-it, and one against the other. Levels, masks, scales and times are compared exactly."""
+"""The FRB-node protocol: `packetize` against a receiver written from the protocol's description, `receive`
+against senders written from it, and one against the other. Levels, masks, scales and times are compared
+exactly."""
 import math
 import os
 import socket
@@ -45,7 +46,8 @@ class Calibration:
 def check_minichunks(chunks, frames, beams, tau=30, noise=1.0):
     """What arrived against what was recorded in front of the sender."""
     calibration = Calibration(noise, 2.5, 256 * INTEGRATE * 5120e-9, tau)
-    assert [seq for seq, _, _ in chunks] == [first // (256 * INTEGRATE) * 256 * INTEGRATE for first, _, _ in frames]
+    assert [seq for seq, _, _ in chunks
+            ] == [first // (256 * INTEGRATE) * 256 * INTEGRATE for first, _, _ in frames]
     for (seq, side, levels), (first, want, scales) in zip(chunks, frames):
         whole = np.full((BEAMS, CHANNELS, 256), -8, np.int8)
         at = (first - seq) // INTEGRATE
@@ -53,13 +55,16 @@ def check_minichunks(chunks, frames, beams, tau=30, noise=1.0):
         assert np.array_equal(levels, whole[beams])
         expected = calibration(scales)[beams]
         got = side.astype(float)
-        assert np.all(abs(got - expected) <= 1e-3 * abs(expected) + 1e-3 * abs(expected[..., :1])), np.max(abs(got - expected))
+        assert np.all(abs(got - expected) <= 1e-3 * abs(expected) + 1e-3 * abs(expected[..., :1])), np.max(
+            abs(got - expected))
 
 
 def test_frb_node_values():
     with harness.scratch() as d:
         first, second = frb_node.Receiver(), frb_node.Receiver()
-        result = harness.run(d, head(1000) + f"""
+        result = harness.run(
+            d,
+            head(1000) + f"""
   - {{stage: quantize, in: j, out: q, bits: 4, block: 256}}
   - {{stage: record, in: q, directory: ., prefix: q}}
   - stage: packetize
@@ -69,7 +74,8 @@ def test_frb_node_values():
     beamset: 3
     first_beam_id: 100
     document: sent.yaml
-    destinations: [{{address: "{first.address}", beams: 5}}, {{address: "{second.address}", first_beam: 5, beams: 3}}]
+    destinations: [{{address: "{first.address}", beams: 5}}, {{address: "{second.address}", first_beam: 5,
+      beams: 3}}]
 """)
         (doc, flags, chunks), = first.finish()
         (doc2, _, chunks2), = second.finish()
@@ -107,7 +113,8 @@ def test_frb_node_receive():
         socks = [socket.create_connection(("127.0.0.1", port)) for _ in own]
         sent = [[n for n in range(20) if n not in (7, 8)], [n for n in range(20) if n != 9]]
         for s, ch in zip(socks, own):
-            s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else one may lag by more than the window
+            s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY,
+                         1)  # else one may lag by more than the window
             s.sendall(frb_node.hello(document(channels=ch), flags=1))
         for n in range(20):
             for s, w, mine in zip(socks, where, sent):
@@ -131,8 +138,10 @@ def test_frb_node_receive():
                 if n in mine:
                     want[:, w], scale[:, w] = levels[n][:, w], side[n][:, w]
             assert np.array_equal(x, want) and np.array_equal(y, scale)
-        assert run.counts() == {"received": 37, "late": 0, "duplicate": 0, "missing": 2 * 2 + 3, "malformed": 0, "connections": 2, "refused": 0,
-                                "broken": 0, "silent": 0}
+        assert run.counts() == {
+            "received": 37, "late": 0, "duplicate": 0, "missing": 2 * 2 + 3, "malformed": 0, "connections": 2,
+            "refused": 0, "broken": 0, "silent": 0
+        }
         keys, _ = harness.header(os.path.join(d, "r_000000.dada"))
         assert int(keys["EPOCH_NS"]) == 1500000000000000000
         valid = harness.read_gaps(os.path.join(d, "r_000000.dada"), 3 * 256, 20 * 256, 5, 4)
@@ -158,7 +167,8 @@ def test_frb_node_there_and_back():
         assert len(sent) == len(got) > 4
         for (a, x, _), (b, y, _) in zip(sent, got):
             at = (a - b) // INTEGRATE
-            assert np.array_equal(y[..., at:at + x.shape[2]], x) and np.all(np.delete(y, np.s_[at:at + x.shape[2]], 2) == -8)
+            assert np.array_equal(y[..., at:at + x.shape[2]],
+                                  x) and np.all(np.delete(y, np.s_[at:at + x.shape[2]], 2) == -8)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,8 @@ def field_metadata(first, steps, type_=kotekan.INT4P4, dims=None):
 
 
 def test_kotekan_receive():
-    """Frames of any length that begin anywhere, an overlap, a gap, one that comes twice, both codings, a whole missing CHIME cell."""
+    """Frames of any length that begin anywhere, an overlap, a gap, one that comes twice, both codings, a
+    whole missing CHIME cell."""
     rng = np.random.default_rng(5)
     with harness.scratch() as d:
         port = free_port()
@@ -45,7 +46,8 @@ def test_kotekan_receive():
         assert first == 10007 and int(keys["EPOCH_NS"]) == EPOCH
         want = harness.unpack(raw[7:]) * known[7:, None, None, None]
         assert np.array_equal(valid.any(axis=1), known[7:]) and np.array_equal(e, want)
-        assert run.counts()["duplicate"] + run.counts()["late"] == 1 and run.counts()["missing"] == 80, run.counts()
+        assert run.counts()["duplicate"] + run.counts()["late"] == 1 and \
+            run.counts()["missing"] == 80, run.counts()
     with harness.scratch() as d:  # CHIME's coding: offset binary, real part high, 0 is missing
         port = free_port()
         chime = rng.integers(1, 256, (512, *FIELD)).astype(np.uint8)
@@ -66,12 +68,16 @@ def test_kotekan_bad_peers():
     raw = rng.integers(0, 256, (40 * 64, *FIELD)).astype(np.uint8)
     good = field_metadata(0, 64)
     body = raw[:64].tobytes()
-    bad = [(struct.pack("<II", a, b), "malformed") for a, b in ((0, 64 * 384), (21119, 64 * 384), (21121, 64 * 384), (2**31, 64 * 384),
-           (2**32 - 1, 64 * 384), (21120, 0), (21120, 64 * 384 + 1), (21120, 2**31), (21120, 2**32 - 1), (21120, 384 * (2**32 // 384)))]
-    for at, form, values in ((0, "<i", (9, -1, 2**31 - 1)), (4, "<i", (0,)), (8, "<i", (1023,)), (36, "<i", (-1, 0, 1, 12, 99)),
-                             (40, "<i", (-1, 0, 3, 5, 11, 2**31 - 1)), (44, "<i", (0, -64, 63, 65, 2**31 - 1)), (48, "<i", (2, 4)),
-                             (56, "<i", (63,)), (84, "<i", (0, 0x58)), (288, "<q", (0, 1, -1, 2**63 - 1)), (312, "<q", (2,)),
-                             (368, "<q", (1, -1)), (624, "<q", (2**62, -2**62)), (632, "<i", (1025, 2**31 - 1)),
+    bad = [(struct.pack("<II", a, b), "malformed")
+           for a, b in ((0, 64 * 384), (21119, 64 * 384), (21121, 64 * 384), (2**31, 64 * 384),
+                        (2**32 - 1, 64 * 384), (21120, 0), (21120, 64 * 384 + 1), (21120, 2**31),
+                        (21120, 2**32 - 1), (21120, 384 * (2**32 // 384)))]
+    for at, form, values in ((0, "<i", (9, -1, 2**31 - 1)), (4, "<i", (0, )), (8, "<i", (1023, )),
+                             (36, "<i", (-1, 0, 1, 12, 99)), (40, "<i", (-1, 0, 3, 5, 11, 2**31 - 1)),
+                             (44, "<i", (0, -64, 63, 65, 2**31 - 1)), (48, "<i", (2, 4)), (56, "<i", (63, )),
+                             (84, "<i", (0, 0x58)), (288, "<q", (0, 1, -1, 2**63 - 1)), (312, "<q", (2, )),
+                             (368, "<q", (1, -1)), (624, "<q", (2**62, -2**62)), (632, "<i", (1025,
+                                                                                              2**31 - 1)),
                              (4732, "<i", (0, -2)), (8832, "<q", (2**62, -2**63)), (17024, "<i", (0, -2, 2))):
         for value in values:
             m = bytearray(good)
@@ -83,7 +89,8 @@ def test_kotekan_bad_peers():
         port = free_port()
         run = kotekan_receiver(d, port, "idle_s: 2, handshake_s: 1, max_frame_bytes: 100000000")
         want = {"malformed": 0, "broken": 0}
-        with socket.create_connection(("127.0.0.1", port)) as s, socket.create_connection(("127.0.0.1", port)) as slow:
+        with socket.create_connection(("127.0.0.1", port)) as s, socket.create_connection(
+            ("127.0.0.1", port)) as slow:
             slow.sendall(whole[:1000])
             for n in range(40):
                 s.sendall(kotekan.frame(field_metadata(64 * n, 64), raw[64 * n:64 * n + 64]))
@@ -102,11 +109,13 @@ def test_kotekan_bad_peers():
         e, valid, first, _ = harness.read_e(os.path.join(d, "r_000000.dada"))
         assert first == 0 and valid.all() and np.array_equal(e, harness.unpack(raw))
         counts = run.counts()
-        assert {k: counts[k] for k in want} == want and counts["silent"] == 1 and counts["received"] == 40, (counts, want)
+        assert {k: counts[k]
+                for k in want} == want and counts["silent"] == 1 and counts["received"] == 40, (counts, want)
 
 
 def test_kotekan_too_many():
-    """A seventeenth connection is refused, counted as such and not as samples that were lost; the others go on."""
+    """A seventeenth connection is refused, counted as such and not as samples that were lost; the others go
+    on."""
     raw = np.random.default_rng(7).integers(0, 256, (256, *FIELD)).astype(np.uint8)
     with harness.scratch() as d:
         port = free_port()
@@ -141,29 +150,38 @@ def kotekan_listener():
 
 
 def test_kotekan_send():
-    """E and intensity beams as kotekan gets them: whole frames only, zeros where the stream has nothing; and E back again."""
+    """E and intensity beams as kotekan gets them: whole frames only, zeros where the stream has nothing; and
+    E back again."""
     with harness.scratch() as d:
         (to_e, frames_e, thread_e), (to_j, frames_j, thread_j) = kotekan_listener(), kotekan_listener()
-        harness.run(d, head(1000, 0.03) + f"""
+        harness.run(
+            d,
+            head(1000, 0.03) + f"""
   - {{stage: record, name: rec_e, in: e, directory: ., prefix: e}}
   - {{stage: record, name: rec_j, in: j, directory: ., prefix: j}}
   - {{stage: packetize, name: send_e, in: e, format: kotekan, destinations: [{{address: "{to_e}"}}]}}
-  - {{stage: packetize, name: send_j, in: j, format: kotekan, idle_s: 0.1, destinations: [{{address: "{to_j}"}}]}}
+  - {{stage: packetize, name: send_j, in: j, format: kotekan, idle_s: 0.1,
+       destinations: [{{address: "{to_j}"}}]}}
 """)
         thread_e.join(10), thread_j.join(10)
         e, _, first, keys = harness.read_e(os.path.join(d, "e_000000.dada"))
         assert first == 1000 and [m["first"] for m, _ in frames_e] == [2048 * n for n in range(len(frames_e))]
-        got = np.concatenate([harness.unpack(np.frombuffer(b, np.uint8).reshape(2048, *FIELD)) for _, b in frames_e])
-        assert np.array_equal(got[1000:1000 + len(e)], e) and not got[:1000].any() and not got[1000 + len(e):].any()
+        got = np.concatenate(
+            [harness.unpack(np.frombuffer(b, np.uint8).reshape(2048, *FIELD)) for _, b in frames_e])
+        assert np.array_equal(got[1000:1000 + len(e)],
+                              e) and not got[:1000].any() and not got[1000 + len(e):].any()
         m = frames_e[1][0]
-        assert m["name"] == "E" and m["type"] == kotekan.INT4P4 and m["counter"] == 1 and m["nfreq"] == 3 and m["downsample"] == 1
+        assert m["name"] == "E" and m["type"] == kotekan.INT4P4 and m["counter"] == 1 and \
+            m["nfreq"] == 3 and m["downsample"] == 1
         assert m["dims"] == [("T", 2048), ("F", 3), ("P", 2), ("D", 64)] and m["strides"] == (384, 128, 64, 1)
         assert m["coarse"] == (3073, 3074, 3075), m["coarse"]
         j, first, keys, _ = harness.read_frames(os.path.join(d, "j_000000.dada"))
         m = frames_j[0][0]
-        assert m["type"] == kotekan.FLOAT16 and m["downsample"] == 4 and [x for x, _ in m["dims"]] == ["F", "T", "B"], m
+        assert m["type"] == kotekan.FLOAT16 and m["downsample"] == 4 and [x for x, _ in m["dims"]
+                                                                          ] == ["F", "T", "B"], m
         steps = m["dims"][1][1]
-        got = np.concatenate([np.frombuffer(b, np.float16).reshape(3, steps, BEAMS) for _, b in frames_j], axis=1)
+        got = np.concatenate([np.frombuffer(b, np.float16).reshape(3, steps, BEAMS) for _, b in frames_j],
+                             axis=1)
         at = first - frames_j[0][0]["first"] // 4
         assert np.array_equal(got[:, at:at + j.shape[1]], j)
     with harness.scratch() as d:

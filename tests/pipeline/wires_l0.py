@@ -20,7 +20,8 @@ def recorded_intensities(path):
 
 
 def check_packets(packets, j, valid, first, steps, beams, version=2):
-    """Every packet against the quantizer's definition, applied to what was recorded; and all of them are there."""
+    """Every packet against the quantizer's definition, applied to what was recorded; and all of them are
+    there."""
     F, nsteps, _ = j.shape
     nup, ids = 4, np.arange(12, 7, -1)  # coarse channels in the order of the stream
     seen = set()
@@ -48,10 +49,13 @@ def check_packets(packets, j, valid, first, steps, beams, version=2):
 
 
 def test_chime_l0_values():
-    for version, steps, grid, n, beams in ((2, 16, "[3, 3]", 5, 9), (1, 32, "[3, 3]", 5, 9), (2, 16, "[6, 11]", 64, 66)):
+    for version, steps, grid, n, beams in ((2, 16, "[3, 3]", 5, 9), (1, 32, "[3, 3]", 5, 9),
+                                           (2, 16, "[6, 11]", 64, 66)):
         with harness.scratch() as d:
             a, b = chime_l0.Receiver(), chime_l0.Receiver()
-            harness.run(d, l0_head(12 * 1000 + 7, 0.02 if beams < 10 else 0.006).replace("[3, 3]", grid) + f"""
+            harness.run(
+                d,
+                l0_head(12 * 1000 + 7, 0.02 if beams < 10 else 0.006).replace("[3, 3]", grid) + f"""
   - {{stage: record, in: j, directory: ., prefix: j}}
   - stage: packetize
     in: j
@@ -72,10 +76,12 @@ def test_chime_l0_values():
 
 
 def l0_receiver(directory, port, more="idle_s: 1, hold_s: 0.9", window=8):
-    return Running(directory, f"""
+    return Running(
+        directory, f"""
 stream: {{epoch_ns: {EPOCH}}}
 pipeline:
-  - {{stage: receive, format: chime-l0, address: "127.0.0.1:{port}", beams: {{first: 100, count: 4}}, channels: {{first: 20, count: 6}},
+  - {{stage: receive, format: chime-l0, address: "127.0.0.1:{port}", beams: {{first: 100, count: 4}},
+       channels: {{first: 20, count: 6}},
       nupfreq: 2, steps: 16, window: {window}, {more}, out: q}}
   - {{stage: record, in: q, directory: ., prefix: r}}
 """)
@@ -111,8 +117,8 @@ def expected_assembly(sent, window, blocks):
 
 
 def test_chime_l0_sweep():
-    """Loss, duplicates, reordering within the window and beyond, corrupt headers: what arrived is bit-identical, what did not is missing,
-    and everything is counted."""
+    """Loss, duplicates, reordering within the window and beyond, corrupt headers: what arrived is
+    bit-identical, what did not is missing, and everything is counted."""
     blocks, window = 150, 8
     for k, rate in enumerate((0, 1e-4, 1e-2, 1e-1)):
         rng = np.random.default_rng(10 + k)
@@ -128,10 +134,13 @@ def test_chime_l0_sweep():
                     bad = bytearray(packet)
                     at = int(rng.choice([0, 4, 6, 8, 23, 24, 26, 28, 30]))
                     bad[at] ^= 0x40
-                    order.append((i, None, bytes(bad) if rng.random() < 0.5 else packet[:int(rng.integers(0, len(packet)))]))
+                    order.append(
+                        (i, None,
+                         bytes(bad) if rng.random() < 0.5 else packet[:int(rng.integers(0, len(packet)))]))
                     corrupt += 1
                     continue
-                late = int(rng.integers(1, 4 * 4)) if n > 0 and rng.random() < rate else 0       # within the window
+                late = int(rng.integers(1, 4 *
+                                        4)) if n > 0 and rng.random() < rate else 0  # within the window
                 late += 4 * (window + 4) if n > 0 and rng.random() < rate / 4 else 0             # and beyond
                 order.append((i + late + 0.5 * (late > 0), (n, b, c), packet))
                 if rng.random() < rate:
@@ -150,25 +159,31 @@ def test_chime_l0_sweep():
             counts = run.counts()
             last = max(n for n, _, _ in arrived)
             want |= {"malformed": corrupt, "missing": 24 * (last + 1) - 6 * len(arrived)}
-            # what comes again after its block was complete is late or a duplicate, as the block was handed on or not
-            assert counts["late"] + counts["duplicate"] == want["late"] + want["duplicate"], (rate, counts, want)
-            assert all(counts[name] == want[name] for name in ("received", "malformed", "missing")), (rate, counts, want)
-            assert rate < 1e-2 or (want["late"] > 0 or rate < 1e-1) and want["malformed"] > 0 and want["missing"] > 0, want
+            # what comes again after its block was complete is late or a duplicate, as the block was handed on
+            # or not
+            assert counts["late"] + counts["duplicate"] == want["late"] + want["duplicate"], (rate, counts,
+                                                                                              want)
+            assert all(counts[name] == want[name]
+                       for name in ("received", "malformed", "missing")), (rate, counts, want)
+            assert rate < 1e-2 or (want["late"] > 0 or
+                                   rate < 1e-1) and want["malformed"] > 0 and want["missing"] > 0, want
 
 
 def test_chime_l0_bad_packets():
-    """Every field wrong in turn, cut at every byte of the header, another epoch, beams and channels that nobody asked for, counts far off:
-    counted, and the good packets between are all there."""
+    """Every field wrong in turn, cut at every byte of the header, another epoch, beams and channels that
+    nobody asked for, counts far off: counted, and the good packets between are all there."""
     rng = np.random.default_rng(3)
     with harness.scratch() as d:
         port = free_port(socket.SOCK_DGRAM)
         packets, data, scale, offset = l0_packets(rng, 60)
         good = packets[0][3]
         bad = [good[:n] for n in range(0, 33)] + [good[:-1], good + b"\0", b"", b"x" * 9000]
-        for at, form, values in ((0, "<I", (0, 1, 3, 2**31, 2**32 - 1)), (4, "<h", (0, -1, 32767, -32768)), (6, "<H", (0, 1, 383, 65535)),
-                                 (8, "<Q", (0, 1, 2**63, 2**64 - 1)), (16, "<Q", (1, 384, 2**31, 2**63 - 1, 2**64 - 1, 2**63)),
-                                 (24, "<H", (0, 1, 3, 65535)), (26, "<H", (0, 2, 1025, 65535)), (28, "<H", (0, 1, 65, 65535)),
-                                 (30, "<H", (0, 8, 15, 2048)), (32, "<H", (0, 99, 104, 65535)), (36, "<H", (0, 19, 26, 1023, 1024, 65535))):
+        for at, form, values in ((0, "<I", (0, 1, 3, 2**31, 2**32 - 1)), (4, "<h", (0, -1, 32767, -32768)),
+                                 (6, "<H", (0, 1, 383, 65535)), (8, "<Q", (0, 1, 2**63, 2**64 - 1)),
+                                 (16, "<Q", (1, 384, 2**31, 2**63 - 1, 2**64 - 1, 2**63)),
+                                 (24, "<H", (0, 1, 3, 65535)), (26, "<H", (0, 2, 1025, 65535)),
+                                 (28, "<H", (0, 1, 65, 65535)), (30, "<H", (0, 8, 15, 2048)),
+                                 (32, "<H", (0, 99, 104, 65535)), (36, "<H", (0, 19, 26, 1023, 1024, 65535))):
             for value in values:
                 one = bytearray(good)
                 struct.pack_into(form, one, at, value)
@@ -187,7 +202,8 @@ def test_chime_l0_bad_packets():
         run.finish()
         check_l0(d, {p[:3] for p in packets}, data, scale, offset)
         counts = run.counts()
-        assert counts["received"] == len(packets) and counts["malformed"] == len(bad) and counts["late"] == counts["missing"] == 0, (counts, len(bad))
+        assert counts["received"] == len(packets) and \
+            counts["malformed"] == len(bad) and counts["late"] == counts["missing"] == 0, (counts, len(bad))
     with harness.scratch() as d:  # the very first packet has a corrupt count: the rest is not late for ever
         port = free_port(socket.SOCK_DGRAM)
         run = l0_receiver(d, port)
@@ -207,18 +223,22 @@ def test_chime_l0_pacing():
     with harness.scratch() as d:
         rate, burst = 3e6, 150000
         harness.run(d, l0_head(0, 0.15) + "  - {stage: record, in: j, directory: ., prefix: j}\n")
-        for attempt in range(5):  # a machine that is busy with other things may be slower, but nothing makes it faster
+        for attempt in range(
+                5):  # a machine that is busy with other things may be slower, but nothing makes it faster
             receiver = chime_l0.Receiver(quiet=0.3)
-            harness.run(d, f"""
+            harness.run(
+                d, f"""
 include: {CONFIG}/telescopes/pathfinder.yaml
 pipeline:
   - {{stage: replay, files: j_*.dada, out: j}}
-  - {{stage: packetize, in: j, format: chime-l0, rate: {rate}, burst: {burst}, destinations: [{{address: "{receiver.address}"}}]}}
+  - {{stage: packetize, in: j, format: chime-l0, rate: {rate}, burst: {burst},
+       destinations: [{{address: "{receiver.address}"}}]}}
 """)
             receiver.finish()
             sizes, stamps = np.array([len(p) for p in receiver.packets]), np.array(receiver.stamps)
             assert len(sizes) == len(stamps) > 500
-            line = np.cumsum(sizes) - sizes - rate * (stamps - stamps[0]) * 1e-9  # sent before each packet, above the rate
+            line = np.cumsum(
+                sizes) - sizes - rate * (stamps - stamps[0]) * 1e-9  # sent before each packet, above the rate
             most = (line + sizes - np.minimum.accumulate(line)).max()
             assert most <= burst * 1.001, most
             spent = (stamps[-1] - stamps[0]) * 1e-9
@@ -234,22 +254,33 @@ def test_chime_l0_multicast():
     port = free_port(socket.SOCK_DGRAM)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         try:
-            s.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, socket.inet_aton("239.77.1.2") + socket.inet_aton("127.0.0.1"))
+            s.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP,
+                         socket.inet_aton("239.77.1.2") + socket.inet_aton("127.0.0.1"))
         except OSError as error:
             print(f"no multicast here, skipped: {error}")
             return
     with harness.scratch() as d:
-        tools = [receive_tool(d, "chime-l0", f"239.77.1.2:{port}", "--interface", "127.0.0.1", "--directory", f"out{k}", "--beams", 9,
-                              "--channels", 5, "--first-channel", 8, "--nupfreq", 4, "--steps", 16, "--counts", 12, "--epoch-ns", EPOCH,
-                              "--idle", 2, "--window", 64) for k in (0, 1)]
-        result = harness.run(d, l0_head(12 * 16 * 10, 0.01) + f"""
-  - {{stage: packetize, in: j, format: chime-l0, multicast_interface: 127.0.0.1, rate: 1e7, destinations: [{{address: "239.77.1.2:{port}"}}]}}
+        tools = [
+            receive_tool(d, "chime-l0", f"239.77.1.2:{port}", "--interface", "127.0.0.1", "--directory",
+                         f"out{k}", "--beams", 9, "--channels", 5, "--first-channel", 8, "--nupfreq", 4,
+                         "--steps", 16, "--counts", 12, "--epoch-ns", EPOCH, "--idle", 2, "--window", 64)
+            for k in (0, 1)
+        ]
+        result = harness.run(
+            d,
+            l0_head(12 * 16 * 10, 0.01) + f"""
+  - {{stage: packetize, in: j, format: chime-l0, multicast_interface: 127.0.0.1, rate: 1e7,
+       destinations: [{{address: "239.77.1.2:{port}"}}]}}
 """)
         for tool in tools:
             counts = json.loads(tool.communicate(timeout=20)[0])
-            assert counts["received"] > 100 and f": {counts['received']} packets sent" in result.err, (counts, result.err)
+            assert counts["received"] > 100 and \
+                f": {counts['received']} packets sent" in result.err, (counts, result.err)
             assert all(counts[k] == 0 for k in ("late", "duplicate", "missing", "malformed")), counts
 
 
 if __name__ == "__main__":
-    harness.main([test_chime_l0_values, test_chime_l0_sweep, test_chime_l0_bad_packets, test_chime_l0_pacing, test_chime_l0_multicast])
+    harness.main([
+        test_chime_l0_values, test_chime_l0_sweep, test_chime_l0_bad_packets, test_chime_l0_pacing,
+        test_chime_l0_multicast
+    ])

@@ -1,4 +1,5 @@
-"""The FRB-node protocol beside peers that break it, stop reading, reset or are not there, and mistakes in the configuration."""
+"""The FRB-node protocol beside peers that break it, stop reading, reset or are not there, and mistakes in the
+configuration."""
 import os
 import socket
 import struct
@@ -20,34 +21,59 @@ def frb_bad_peers():
     good = frb_node.hello(document())
     chunk = frb_node.minichunk(STEP, np.ones((2, 3, 2)), np.zeros((2, 3, 256), np.int8))
     prefix = lambda magic=frb_node.MAGIC, flags=0, length=10: struct.pack("<IIi", magic, flags, length)
-    for name, head_ in (("magic", prefix(magic=0xf4bf4b01)), ("http", b"GET / HTTP/1.1\r\n\r\n"), ("flags", prefix(flags=2)),
-                        ("length 0", prefix(length=0)), ("length -1", prefix(length=-1)), ("length 2^31 - 1", prefix(length=2**31 - 1)),
-                        ("length 1 MiB + 1", prefix(length=(1 << 20) + 1)), ("no final zero", prefix(length=3) + b"a: ")):
+    for name, head_ in (("magic", prefix(magic=0xf4bf4b01)), ("http", b"GET / HTTP/1.1\r\n\r\n"),
+                        ("flags", prefix(flags=2)), ("length 0", prefix(length=0)),
+                        ("length -1", prefix(length=-1)), ("length 2^31 - 1", prefix(length=2**31 - 1)),
+                        ("length 1 MiB + 1", prefix(length=(1 << 20) + 1)), ("no final zero",
+                                                                             prefix(length=3) + b"a: ")):
         yield name, head_, "malformed"
-    texts = {"not YAML": "{[", "a list": "[1, 2]", "a number": "3", "an alias": "a: &x 1\nb: *x", "a key twice": "version: 2\nversion: 2",
-             "nested": "zone_nfreq: [[4]]", "a bomb": "a: " + "[" * 900, "zero byte": "version: \"\\0\""}
+    texts = {
+        "not YAML": "{[", "a list": "[1, 2]", "a number": "3", "an alias": "a: &x 1\nb: *x",
+        "a key twice": "version: 2\nversion: 2", "nested": "zone_nfreq: [[4]]", "a bomb": "a: " + "[" * 900,
+        "zero byte": "version: \"\\0\""
+    }
     for name, text in texts.items():
         yield name, frb_node.hello(text), "malformed"
-    wrong = {"version": [1, 3, "x", 2**63, None], "zone_nfreq": [[], [0, 2], [4], [-1, 2], None], "unknown_key": [1],
-             "zone_freq_edges": [[400.0, 401.0], [401.0, 400.0, 402.0], [0.0, 1.0, 2.0], [float("nan")] * 3],
-             "freq_channels": [[], [0, 0], [6], [-1], [2**31], [2**63 - 1], [0.5], None, [0, 1, 5]], "beamset": [2, None],
-             "beam_ids": [[10], [10, 10], [10, 11, 12], ["a", "b"]], "beam_positions_x": [[0.9, 0.9, 0.9], [2.0, 0.0], [0.0]],
-             "beam_positions_y": [[0.0, 1.5]], "unix_ns_at_seq_0": [0, -1, 1.5, 2**63 - 1], "dt_ns_per_seq": [0, -5, 1.5, 5121],
-             "seq_per_frb_time_sample": [0, -1, 2**31, 2**63 - 1], "tel_origin_itrs_lat_deg": [91.0, float("inf"), None],
-             "tel_origin_itrs_lon_deg": [1e9], "tel_grid_x_axis": [[1.0, 0.0], [2.0, 0.0, 0.0], [0.0, 1.0, 0.0]],
-             "tel_grid_y_axis": [[0.0, 0.0, 0.0]], "tel_dish_elev_axis": [[0.0, 0.0, 1.0]], "tel_dish_vert_axis": [[1.0, 0.0, 0.0]],
-             "tel_dish_coelev_deg": [float("nan")], "tel_dish_separation_x_m": [0.0, -1.0], "tel_dish_separation_y_m": [0.0],
-             "noise_variance": [0.0, -1.0, [1.0, 1.0, 1.0], []]}
+    wrong = {
+        "version": [1, 3, "x", 2**63, None], "zone_nfreq": [[], [0, 2], [4], [-1, 2], None],
+        "unknown_key": [1], "zone_freq_edges": [[400.0, 401.0], [401.0, 400.0, 402.0], [0.0, 1.0, 2.0],
+                                                [float("nan")] * 3], "freq_channels": [[], [0, 0], [6], [-1],
+                                                                                       [2**31], [2**63 - 1],
+                                                                                       [0.5], None, [0, 1,
+                                                                                                     5]],
+        "beamset": [2, None], "beam_ids": [[10], [10, 10],
+                                           [10, 11, 12], ["a", "b"]], "beam_positions_x": [[0.9, 0.9, 0.9],
+                                                                                           [2.0, 0.0], [0.0]],
+        "beam_positions_y": [[0.0,
+                              1.5]], "unix_ns_at_seq_0": [0, -1, 1.5,
+                                                          2**63 - 1], "dt_ns_per_seq": [0, -5, 1.5, 5121],
+        "seq_per_frb_time_sample": [0, -1, 2**31,
+                                    2**63 - 1], "tel_origin_itrs_lat_deg": [91.0, float("inf"), None],
+        "tel_origin_itrs_lon_deg": [1e9], "tel_grid_x_axis": [[1.0, 0.0], [2.0, 0.0, 0.0], [0.0, 1.0, 0.0]],
+        "tel_grid_y_axis": [[0.0, 0.0,
+                             0.0]], "tel_dish_elev_axis": [[0.0, 0.0,
+                                                            1.0]], "tel_dish_vert_axis": [[1.0, 0.0, 0.0]],
+        "tel_dish_coelev_deg": [float("nan")], "tel_dish_separation_x_m": [0.0, -1.0],
+        "tel_dish_separation_y_m": [0.0], "noise_variance": [0.0, -1.0, [1.0, 1.0, 1.0], []]
+    }
     for key, values in wrong.items():
         for value in values:
             yield f"{key}: {value}", frb_node.hello(document(**{key: value})), "malformed"
     for name, seq in (("odd seq", STEP + 1), ("seq 2^63", 2**63), ("seq 2^64 - 1024", 2**64 - STEP)):
-        yield name, good + frb_node.minichunk(seq, np.ones((2, 3, 2)), np.zeros((2, 3, 256), np.int8)), "malformed"
+        yield name, good + frb_node.minichunk(seq, np.ones((2, 3, 2)), np.zeros(
+            (2, 3, 256), np.int8)), "malformed"
     yield "chunk's magic", good + b"\0" + chunk[1:], "malformed"
     yield "seq stands still", good + chunk + chunk, "malformed"
-    yield "seq goes back", good + frb_node.minichunk(2 * STEP, np.ones((2, 3, 2)), np.zeros((2, 3, 256), np.int8)) + chunk, "malformed"
+    yield "seq goes back", good + frb_node.minichunk(2 * STEP, np.ones(
+        (2, 3, 2)), np.zeros((2, 3, 256), np.int8)) + chunk, "malformed"
     whole = good + chunk
-    for n in [*range(0, 12), 12, 13, len(good) // 2, len(good) - 1, *range(len(good) + 1, len(good) + 24), len(whole) - 1]:
+    for n in [
+            *range(0, 12), 12, 13,
+            len(good) // 2,
+            len(good) - 1, *range(len(good) + 1,
+                                  len(good) + 24),
+            len(whole) - 1
+    ]:
         yield f"cut at {n}", whole[:n], "broken"
 
 
@@ -86,7 +112,8 @@ def test_frb_node_bad_peers():
         good.close()
         stats = run.finish()
         counts = run.counts()
-        assert counts["malformed"] == want["malformed"] and counts["broken"] == want["broken"] + 1, (counts, want)
+        assert counts["malformed"] == want["malformed"] and counts["broken"] == want["broken"] + 1, (counts,
+                                                                                                     want)
         assert counts["silent"] == 1 and counts["connections"] == len(bad) + 4, counts
         assert stats["receive"]["lost"]["malformed"] == want["malformed"] * STEP
         got = [f for f in recordings(d) if f[0] >= 1000 * STEP]
@@ -115,17 +142,20 @@ pipeline:
 
 
 def test_frb_node_reconnect():
-    """A receiver that resets the connection after a few minichunks: the sender comes back, and seq has a gap, but never goes back."""
+    """A receiver that resets the connection after a few minichunks: the sender comes back, and seq has a gap,
+    but never goes back."""
     with harness.scratch() as d:
         frames = record_levels(d)
         receiver = frb_node.Receiver(connections=3, cut_after={0: 5, 1: 8})
-        result = harness.run(d, replay_levels(f"""retry_s: 0.1, destinations: [{{address: "{receiver.address}"}}]"""))
+        result = harness.run(
+            d, replay_levels(f"""retry_s: 0.1, destinations: [{{address: "{receiver.address}"}}]"""))
         got = receiver.finish()
         parts = [chunks for _, _, chunks in got]
         assert len(parts) == 3 and len(parts[0]) == 5 and len(parts[1]) == 8 and len(parts[2]) > 10
         assert got[0][0] == got[1][0] == got[2][0]
         seqs = [seq for part in parts for seq, _, _ in part]
-        assert all(b > a for a, b in zip(seqs, seqs[1:])) and len(seqs) < len(frames) and seqs[-1] == frames[-1][0]
+        assert all(b > a
+                   for a, b in zip(seqs, seqs[1:])) and len(seqs) < len(frames) and seqs[-1] == frames[-1][0]
         levels = {first: x for first, x, _ in frames}
         for part in parts:
             for seq, _, x in part:
@@ -133,7 +163,9 @@ def test_frb_node_reconnect():
                 assert np.array_equal(x[..., :want.shape[2]], want) and np.all(x[..., want.shape[2]:] == -8)
         assert "a destination was not there" in result.out and "3 connections" in result.err, result
         receiver = frb_node.Receiver(connections=1, cut_after={0: 5})
-        result = harness.run(d, replay_levels(f"""reconnect: false, destinations: [{{address: "{receiver.address}"}}]"""), status=1)
+        result = harness.run(
+            d, replay_levels(f"""reconnect: false, destinations: [{{address: "{receiver.address}"}}]"""),
+            status=1)
         assert "reconnect: true" in result.err and receiver.address in result.err, result
 
 
@@ -144,21 +176,26 @@ def stop_reading(receiver, sock, index):
 
 
 def test_frb_node_deaf_peers():
-    """One that stops reading, one that says nothing and one that closes at once do not harm the one that works."""
+    """One that stops reading, one that says nothing and one that closes at once do not harm the one that
+    works."""
     with harness.scratch() as d:
         frames = record_levels(d, 0.1, "[40, 60]")
         good = frb_node.Receiver()
         deaf = frb_node.Receiver(behave=stop_reading)
         deaf.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         closing = frb_node.Receiver(behave=lambda receiver, sock, index: None)
-        result = harness.run(d, replay_levels(f"""stall_s: 0.3, retry_s: 100, connect_s: 1, destinations: [{{address: "{good.address}"}},
+        result = harness.run(
+            d,
+            replay_levels(
+                f"""stall_s: 0.3, retry_s: 100, connect_s: 1, destinations: [{{address: "{good.address}"}},
       {{address: "{deaf.address}"}}, {{address: "{closing.address}"}}]""", realtime="false"))
         (doc, _, chunks), = good.finish()
         deaf.finish()
         assert len(chunks) == len(frames) and len(doc["beam_ids"]) == 800
         for (_, _, x), (_, want, _) in zip(chunks, frames):
             assert np.array_equal(x[..., :want.shape[2]], want[:800])
-        assert f"{deaf.address}: it stopped reading" in result.err and f"{closing.address}: " in result.err, result
+        assert f"{deaf.address}: it stopped reading" in result.err and \
+            f"{closing.address}: " in result.err, result
 
 
 def test_interrupt_while_blocked():
@@ -168,9 +205,11 @@ def test_interrupt_while_blocked():
         deaf = frb_node.Receiver(behave=lambda receiver, sock, index: time.sleep(12))
         deaf.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         with open(os.path.join(d, "p.yaml"), "w") as f:
-            f.write(replay_levels(f"""stall_s: 1000, close_s: 1, destinations: [{{address: "{deaf.address}"}}]""", realtime="false"))
-        process = subprocess.Popen([os.path.abspath(harness.PROGRAM), "run", "p.yaml"], cwd=d, stdout=subprocess.DEVNULL,
-                                   stderr=subprocess.PIPE, text=True)
+            f.write(
+                replay_levels(f"""stall_s: 1000, close_s: 1, destinations: [{{address: "{deaf.address}"}}]""",
+                              realtime="false"))
+        process = subprocess.Popen([os.path.abspath(harness.PROGRAM), "run", "p.yaml"], cwd=d,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         time.sleep(1.5)
         assert process.poll() is None
         process.send_signal(2)
@@ -194,26 +233,36 @@ def test_refused():
         refused("no address", 'format: frb-node, destinations: [{address: "a:70000"}]')
         refused("at most one per beam", "format: frb-node, destinations: [" +
                 ", ".join(f'{{address: "127.0.0.1:{p}"}}' for p in range(5000, 5009)) + "]")
-        refused("the stream has beams 0 to 7", 'format: frb-node, destinations: [{address: "127.0.0.1:9", first_beam: 6, beams: 3}]')
-        refused("or none", 'format: frb-node, destinations: [{address: "127.0.0.1:9", beams: 3}, {address: "127.0.0.1:8"}]')
-        refused("twice", 'format: frb-node, destinations: [{address: "127.0.0.1:9"}, {address: "127.0.0.1:9"}]')
-        refused("is no channel of zone", f"format: frb-node, {to}, zones: {{nfreq: [5], edges_mhz: [600, 601]}}")
+        refused("the stream has beams 0 to 7",
+                'format: frb-node, destinations: [{address: "127.0.0.1:9", first_beam: 6, beams: 3}]')
+        refused(
+            "or none",
+            'format: frb-node, destinations: [{address: "127.0.0.1:9", beams: 3}, {address: "127.0.0.1:8"}]')
+        refused("twice",
+                'format: frb-node, destinations: [{address: "127.0.0.1:9"}, {address: "127.0.0.1:9"}]')
+        refused("is no channel of zone",
+                f"format: frb-node, {to}, zones: {{nfreq: [5], edges_mhz: [600, 601]}}")
         refused("expected 2", f"format: frb-node, {to}, zones: {{nfreq: [5], edges_mhz: [600, 601, 602]}}")
         refused("expected one, or one per zone", f"format: frb-node, {to}, noise_variance: [1, 2, 3]")
         refused("orthogonal", f"format: frb-node, {to}, site: {{m_axis: [1, 0, 0]}}")
         refused("this is not for format frb-node", f"format: frb-node, {to}, rate: 5")
-        refused("this is not for format chime-l0", f"format: chime-l0, {to}, stall_s: 5")  # for both formats over TCP
+        refused("this is not for format chime-l0",
+                f"format: chime-l0, {to}, stall_s: 5")  # for both formats over TCP
         refused("leave out", f"format: frb-node, {to}", text=levels.replace("BLOCK", "256").replace(
             "{first: 600.09765625, step: 0.1953125, count: 3}", "[600, 600.1953125, 601]"))
-        refused("protocol allows 1048576", f"format: frb-node, {to}", text=levels.replace("BLOCK", "256").replace("[2, 4]", "[200, 150]"))
-        refused("cannot resolve the host of 'no.such.host.invalid:1'", 'format: frb-node, destinations: [{address: "no.such.host.invalid:1"}]',
-                status=1)
-        refused("could not be reached within connect_s", f"format: frb-node, reconnect: false, connect_s: 0.3, {to}", status=1)
+        refused("protocol allows 1048576", f"format: frb-node, {to}",
+                text=levels.replace("BLOCK", "256").replace("[2, 4]", "[200, 150]"))
+        refused("cannot resolve the host of 'no.such.host.invalid:1'",
+                'format: frb-node, destinations: [{address: "no.such.host.invalid:1"}]', status=1)
+        refused("could not be reached within connect_s",
+                f"format: frb-node, reconnect: false, connect_s: 0.3, {to}", status=1)
         refused("counts of chime-l0 last 2560 ns", f"format: chime-l0, {to}", in_="j", text=head())
-        for words, more in (("power of two", "steps: 12"), ("at most 8910", "steps: 1024"), ("at least one packet", "rate: 1e6, burst: 100"),
-                            ("16 bits", "first_beam_id: 65530")):
+        for words, more in (("power of two", "steps: 12"), ("at most 8910", "steps: 1024"),
+                            ("at least one packet", "rate: 1e6, burst: 100"), ("16 bits",
+                                                                               "first_beam_id: 65530")):
             refused(words, f"format: chime-l0, {to}, {more}", in_="j", text=l0_head())
-        refused("is no part of the channels", f"format: chime-l0, {to}", in_="j", text=l0_head().replace("795.3125", "795.3"))
+        refused("is no part of the channels", f"format: chime-l0, {to}", in_="j",
+                text=l0_head().replace("795.3125", "795.3"))
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             yaml.safe_dump(document(), open(os.path.join(d, "d.yaml"), "w"))
@@ -234,4 +283,7 @@ pipeline:
 
 
 if __name__ == "__main__":
-    harness.main([test_frb_node_bad_peers, test_frb_node_reconnect, test_frb_node_deaf_peers, test_interrupt_while_blocked, test_refused])
+    harness.main([
+        test_frb_node_bad_peers, test_frb_node_reconnect, test_frb_node_deaf_peers,
+        test_interrupt_while_blocked, test_refused
+    ])

@@ -1,5 +1,6 @@
-"""Loss, duplicates, disorder within the window and beyond, corrupt and broken off messages on the TCP links, at rates from 0 to 1e-1: every
-sample that arrived is bit-identical, every other one is missing, and all is counted. (chime-l0's sweep is in wires_l0.)"""
+"""Loss, duplicates, disorder within the window and beyond, corrupt and broken off messages on the TCP links,
+at rates from 0 to 1e-1: every sample that arrived is bit-identical, every other one is missing, and all is
+counted. (chime-l0's sweep is in wires_l0.)"""
 import os
 import socket
 import struct
@@ -98,7 +99,8 @@ def test_frb_node():
         chunk = lambda n, p: frb_node.minichunk((n + 3) * STEP, side[n][:, where[p]], levels[n][:, where[p]])
         with harness.scratch() as d:
             port = free_port()
-            run = frb_receiver(d, port, document(channels=(5, 0, 1, 2, 3)), f"until_closed: true, hold_s: 30, window: {WINDOW}")
+            run = frb_receiver(d, port, document(channels=(5, 0, 1, 2, 3)),
+                               f"until_closed: true, hold_s: 30, window: {WINDOW}")
             keep = socket.create_connection(("127.0.0.1", port))  # so that there is always a connection
             keep.sendall(frb_node.hello(document(channels=(5,))))
             senders, model, order, bad, broken = [Sender(port, c) for c in own], Assembly(), [], 0, 0
@@ -130,7 +132,8 @@ def test_frb_node():
             run.finish()
             last = max(n for n, _ in model.arrived)
             got = {first // STEP - 3: (x, y) for first, x, y in recordings(d)}
-            assert {n for n, _ in model.arrived} == set(got), (rate, sorted({n for n, _ in model.arrived} ^ set(got)))
+            assert {n for n, _ in model.arrived
+                    } == set(got), (rate, sorted({n for n, _ in model.arrived} ^ set(got)))
             for n, (x, y) in got.items():
                 want, scale = np.full((2, 5, 256), -8, np.int8), np.zeros((2, 5, 2), np.float32)
                 for p in (0, 1):
@@ -145,7 +148,8 @@ def test_frb_node():
 
 
 def test_kotekan():
-    """Frames of 64 samples, handed on in frames of 100; what comes after its time has passed is late, whatever its place in line was."""
+    """Frames of 64 samples, handed on in frames of 100; what comes after its time has passed is late,
+    whatever its place in line was."""
     frames, per = 150, 64
     for k, rate in enumerate(RATES):
         rng = np.random.default_rng(50 + k)
@@ -155,7 +159,8 @@ def test_kotekan():
             port = free_port()
             run = kotekan_receiver(d, port, "until_closed: true, hold_s: 30", frame=100)
             keep, sock = socket.create_connection(("127.0.0.1", port)), None
-            order, known, cursor, passed, bad, broken, received = [], np.zeros(frames * per, bool), 0, 0, 0, 0, 0
+            order, known, cursor, passed, bad, broken, received = [], np.zeros(frames * per,
+                                                                               bool), 0, 0, 0, 0, 0
             for n in range(frames):
                 if n > 0 and rng.random() < rate:
                     continue
@@ -205,8 +210,13 @@ def test_kotekan():
             assert np.array_equal(valid, known), (rate, np.argwhere(valid != known)[:5])
             assert np.array_equal(e, harness.unpack(raw) * known[:, None, None, None]), rate
             counts = run.counts()
-            want = {"received": received, "malformed": bad, "broken": broken, "missing": int((~known[:cursor]).sum())}
-            assert all(counts[name] == want[name] for name in want) and counts["late"] + counts["duplicate"] == passed, (rate, counts, want, passed)
+            want = {
+                "received": received, "malformed": bad, "broken": broken, "missing": int(
+                    (~known[:cursor]).sum())
+            }
+            assert all(counts[name] == want[name]
+                       for name in want) and counts["late"] + counts["duplicate"] == passed, (rate, counts,
+                                                                                              want, passed)
             assert rate < 1e-1 or passed > 0 and min(want.values()) > 0, want
 
 
@@ -214,23 +224,27 @@ JUMP = 10**7  # minichunks or frames: months
 
 
 def test_frb_node_jump():
-    """seq jumps far ahead. One sender of two: it waits, and the other one loses nothing. Both, or the only one: they are believed at once."""
+    """seq jumps far ahead. One sender of two: it waits, and the other one loses nothing. Both, or the only
+    one: they are believed at once."""
     own, where = [(5, 2), (1, 3, 0)], [[0, 3], [2, 4, 1]]
     for jumpers, senders in (((1,), (0, 1)), ((0, 1), (0, 1)), ((0,), (0,))):
         rng = np.random.default_rng(70)
         levels, side = random_minichunks(rng, 60, 2, 5)
         with harness.scratch() as d:
             port = free_port()
-            run = frb_receiver(d, port, document(channels=(5, 0, 1, 2, 3)), f"until_closed: true, hold_s: 30, window: {WINDOW}")
+            run = frb_receiver(d, port, document(channels=(5, 0, 1, 2, 3)),
+                               f"until_closed: true, hold_s: 30, window: {WINDOW}")
             socks = {p: socket.create_connection(("127.0.0.1", port)) for p in senders}
             for p, s in socks.items():
-                s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else one may lag by more than the window
+                s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY,
+                             1)  # else one may lag by more than the window
                 s.sendall(frb_node.hello(document(channels=own[p]), flags=1))
             for n in range(60):
                 for p, s in socks.items():
                     at = n + JUMP if n >= 20 and p in jumpers else n
                     if n <= 20 or p not in jumpers or len(jumpers) == len(senders):
-                        s.sendall(frb_node.minichunk((at + 3) * STEP, side[n][:, where[p]], levels[n][:, where[p]]))
+                        s.sendall(
+                            frb_node.minichunk((at + 3) * STEP, side[n][:, where[p]], levels[n][:, where[p]]))
                 for p, s in socks.items():  # in step: the next ones when these were taken
                     if n < 20 or p not in jumpers or len(jumpers) == len(senders):
                         assert s.recv(1) == b"\1", (jumpers, n, p)
@@ -248,7 +262,8 @@ def test_frb_node_jump():
                     at = n + JUMP if n >= 20 and p in jumpers else n
                     if jumpers == (1,) and p == 1 and n > 20:
                         continue
-                    assert at in got and np.array_equal(got[at][0][:, where[p]], levels[n][:, where[p]]), (jumpers, n, p, sorted(got))
+                    assert at in got and np.array_equal(got[at][0][:, where[p]],
+                                                        levels[n][:, where[p]]), (jumpers, n, p, sorted(got))
 
 
 def test_kotekan_jump():
@@ -264,7 +279,8 @@ def test_kotekan_jump():
                 at = n + JUMP if n >= 20 and p in jumpers else n
                 if p in jumpers and len(socks) > 1 and n > 21:
                     continue
-                socks[p].sendall(kotekan.frame(field_metadata(10000 + at * per, per), raw[n * per:(n + 1) * per]))
+                socks[p].sendall(
+                    kotekan.frame(field_metadata(10000 + at * per, per), raw[n * per:(n + 1) * per]))
                 time.sleep(0.01)
             for p in sorted(socks):
                 socks[p].close()
@@ -283,7 +299,8 @@ def test_kotekan_jump():
                 if p in jumpers and len(socks) > 1 and n > 21:
                     continue
                 want = harness.unpack(raw[n * per:(n + 1) * per])
-                assert all(np.array_equal(seen.get(10000 + at * per + i), want[i]) for i in range(per)), (jumpers, n)
+                assert all(np.array_equal(seen.get(10000 + at * per + i), want[i])
+                           for i in range(per)), (jumpers, n)
 
 
 if __name__ == "__main__":

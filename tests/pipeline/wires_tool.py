@@ -8,16 +8,19 @@ import numpy as np
 import yaml
 
 import harness
-from wires_common import check_l0, document, EPOCH, free_port, l0_packets, random_minichunks, receive_tool, recordings, STEP
+from wires_common import (check_l0, document, EPOCH, free_port, l0_packets, random_minichunks, receive_tool,
+                          recordings, STEP)
 import frb_node  # noqa: E402
 
 
 def test_receive_tool():
-    """The recorder: what two senders bring, or packets, as files that replay reads; the document; the counters."""
+    """The recorder: what two senders bring, or packets, as files that replay reads; the document; the
+    counters."""
     rng = np.random.default_rng(8)
     with harness.scratch() as d:
         port = free_port()
-        tool = receive_tool(d, "frb-node", f"127.0.0.1:{port}", "--directory", "out", "--senders", 2, "--until-closed")
+        tool = receive_tool(d, "frb-node", f"127.0.0.1:{port}", "--directory", "out", "--senders", 2,
+                            "--until-closed")
         levels, side = random_minichunks(rng, 30, 2, 4)
         socks = []
         for channels in ((4, 1), (0, 5)):
@@ -34,12 +37,15 @@ def test_receive_tool():
             s.close()
         out, _ = tool.communicate(timeout=20)
         counts = json.loads(out)
-        assert tool.returncode == 0 and counts["received"] == 56 and counts["missing"] == 8 and counts["blocks"] == 28, counts
-        assert yaml.safe_load(open(os.path.join(d, "out", "document.yaml"))) == document(channels=(0, 1, 4, 5))
+        assert tool.returncode == 0 and counts["received"] == 56 and counts["missing"] == 8 and \
+            counts["blocks"] == 28, counts
+        assert yaml.safe_load(open(os.path.join(d, "out",
+                                                "document.yaml"))) == document(channels=(0, 1, 4, 5))
         got = recordings(os.path.join(d, "out"), "received")
         assert [f[0] for f in got] == [n * STEP for n in range(30) if n not in (11, 12)]
         for first, x, y in got:
-            assert np.array_equal(x, levels[first // STEP]) and np.array_equal(y, side[first // STEP].astype(np.float32))
+            assert np.array_equal(x, levels[first // STEP]) and \
+                np.array_equal(y, side[first // STEP].astype(np.float32))
         harness.run(d, """
 pipeline:
   - {stage: replay, files: out/received_*.dada, out: q}
@@ -50,8 +56,9 @@ pipeline:
     with harness.scratch() as d:
         port = free_port(socket.SOCK_DGRAM)
         packets, data, scale, offset = l0_packets(rng, 40)
-        tool = receive_tool(d, "chime-l0", f"127.0.0.1:{port}", "--directory", ".", "--beams", 4, "--first-beam", 100, "--channels", 6,
-                            "--first-channel", 20, "--nupfreq", 2, "--epoch-ns", EPOCH, "--idle", 0.5)
+        tool = receive_tool(d, "chime-l0", f"127.0.0.1:{port}", "--directory", ".", "--beams", 4,
+                            "--first-beam", 100, "--channels", 6, "--first-channel", 20, "--nupfreq", 2,
+                            "--epoch-ns", EPOCH, "--idle", 0.5)
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
             s.connect(("127.0.0.1", port))
             for i, p in enumerate(packets):
@@ -64,8 +71,9 @@ pipeline:
         assert tool.returncode == 0 and counts["received"] == 159 and counts["missing"] == 6, counts
         os.rename(os.path.join(d, "received_000000.dada"), os.path.join(d, "r_000000.dada"))
         check_l0(d, {p[:3] for i, p in enumerate(packets) if i != 50}, data, scale, offset)
-    for args in (["frb-node"], ["udp", "*:1"], ["frb-node", "nowhere"], ["chime-l0", "*:1"], ["frb-node", "*:1", "--window", "x"],
-                 ["frb-node", "*:1", "--window"], ["frb-node", "*:1", "--directory"]):
+    for args in (["frb-node"], ["udp", "*:1"], ["frb-node", "nowhere"], ["chime-l0", "*:1"],
+                 ["frb-node", "*:1", "--window", "x"], ["frb-node", "*:1",
+                                                        "--window"], ["frb-node", "*:1", "--directory"]):
         assert harness.beamring("receive", *args).status == 2, args
 
 

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Looks for the demo's burst in the filterbank files, as a search would, and compares it with what was put in; compares the
-baseband beams' power with what it should be; draws one picture. Reads every file with code of its own.
+"""Looks for the demo's burst in the filterbank files, as a search would, and compares it with what was put
+in; compares the baseband beams' power with what it should be; draws one picture. Reads every file with code
+of its own.
 
 usage: demo_report.py --simulation config/demo_simulate.yaml --pipeline config/demo.yaml --directory demo-out
 
-The truth is what the simulation's file says. Exit status: 0 when the burst was found within one beam, one time sample and one
-step of dispersion measure of the truth, and the beams' power is right; 1 when not; 2 when files are missing or senseless.
+The truth is what the simulation's file says. Exit status: 0 when the burst was found within one beam, one
+time sample and one step of dispersion measure of the truth, and the beams' power is right; 1 when not; 2 when
+files are missing or senseless.
 """
 import argparse
 import glob
@@ -29,7 +31,7 @@ class Trouble(Exception):
     """Something the report cannot work with."""
 
 
-# --- files -------------------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 def load_config(path):
     """A pipeline file with what it includes; the including file's keys win."""
@@ -97,7 +99,8 @@ def read_filterbank(path):
 
 
 def read_beams(directory):
-    """All files beam*.fil: header of the first, frequencies [channel], data [channel][beam][time] less each channel's mean."""
+    """All files beam*.fil: header of the first, frequencies [channel], data [channel][beam][time] less each
+    channel's mean."""
     paths = sorted(glob.glob(os.path.join(directory, "*.fil")))
     if not paths:
         raise Trouble(f"{directory}: there are no filterbank files")
@@ -112,7 +115,8 @@ def read_beams(directory):
 
 
 def read_voltage(directory, prefix):
-    """Baseband beams as powers: mean of re^2 and im^2 over time, frequency and polarisation, [beam], -8 (missing) left out."""
+    """Baseband beams as powers: mean of re^2 and im^2 over time, frequency and polarisation, [beam], -8
+    (missing) left out."""
     paths = sorted(glob.glob(os.path.join(directory, f"{prefix}_*.dada")))
     if not paths:
         raise Trouble(f"{directory}: there is no recording {prefix}_*.dada")
@@ -120,7 +124,9 @@ def read_voltage(directory, prefix):
     for path in paths:
         with open(path, "rb") as f:
             head = f.read(4096).decode("latin-1")
-            keys = dict(line.split(None, 1) for line in head.rstrip("\0").splitlines() if len(line.split(None, 1)) == 2)
+            keys = dict(
+                line.split(None, 1) for line in head.rstrip("\0").splitlines()
+                if len(line.split(None, 1)) == 2)
             if keys.get("AXES", "").strip() != "beam,freq,pol,time":
                 raise Trouble(f"{path}: its axes are {keys.get('AXES')}; expected beam,freq,pol,time")
             f.seek(int(keys["HDR_SIZE"]))
@@ -141,14 +147,15 @@ def read_voltage(directory, prefix):
     return total / count
 
 
-# --- the search ---------------------------------------------------------------------------------------------------------
+# --- the search -----------------------------------------------------------------------------------
 
 def delay_s(dm, f_mhz, ref_mhz):
     return DISPERSION * dm * (f_mhz ** -2.0 - ref_mhz ** -2.0)
 
 
 def dedisperse(data, shifts):
-    """Sum over channels of [channel][...][time], each moved to earlier times by its shift in samples (a fraction is allowed)."""
+    """Sum over channels of [channel][...][time], each moved to earlier times by its shift in samples (a
+    fraction is allowed)."""
     out = np.zeros(data.shape[1:], np.float64 if data.ndim == 2 else np.float32)
     steps = data.shape[-1]
     for channel, shift in zip(data, shifts):
@@ -162,15 +169,17 @@ def dedisperse(data, shifts):
 
 
 def noise_of(series):
-    """Standard deviation from the quartiles: a burst does not raise it. Zeros at the ends of the sum hardly count."""
+    """Standard deviation from the quartiles: a burst does not raise it. Zeros at the ends of the sum hardly
+    count."""
     return np.subtract(*np.percentile(series, (75, 25), axis=-1)) / 1.349
 
 
 def search(freq, tsamp, data, ref_mhz, nbands=16):
-    """Best (snr, dm, width, start, beam) over all beams, and the step of dm: one sample more between the band's edges.
+    """Best (snr, dm, width, start, beam) over all beams, and the step of dm: one sample more between the
+    band's edges.
 
-    In two stages, for speed: subbands are dedispersed to every nbands-th trial only (which smears less than a sample inside
-    them), then moved against each other for every trial."""
+    In two stages, for speed: subbands are dedispersed to every nbands-th trial only (which smears less than a
+    sample inside them), then moved against each other for every trial."""
     step = tsamp / delay_s(1, freq.min(), freq.max())
     trials = step * np.arange(max(int(data.shape[2] / 2), 1))
     bands = [b for b in np.array_split(np.arange(len(freq)), nbands) if len(b) > 0]
@@ -180,7 +189,8 @@ def search(freq, tsamp, data, ref_mhz, nbands=16):
     for begin in range(0, len(trials), nbands):
         group = trials[begin:begin + nbands]
         middle = group[len(group) // 2]
-        inner = np.stack([dedisperse(data[b], np.round(delay_s(middle, freq[b], f) / tsamp)) for b, f in zip(bands, top)])
+        inner = np.stack(
+            [dedisperse(data[b], np.round(delay_s(middle, freq[b], f) / tsamp)) for b, f in zip(bands, top)])
         for dm in group:
             series = dedisperse(inner, np.round(delay_s(dm, top, ref_mhz) / tsamp))
             total = np.cumsum(np.pad(series, ((0, 0), (1, 0))), axis=1, dtype=np.float64) / sigma
@@ -199,7 +209,8 @@ def parabola(y):
 
 
 def refine(freq, tsamp, beam_data, ref_mhz, dm, step, width, start):
-    """Dispersion measure and arrival (in samples; sample i spans [i, i + 1)) from a Gaussian of about the boxcar's width."""
+    """Dispersion measure and arrival (in samples; sample i spans [i, i + 1)) from a Gaussian of about the
+    boxcar's width."""
     sigma = width / 2.355
     times = start + width / 2 + np.arange(-2 * width - 1, 2 * width + 1.01, 0.1)
     grid = np.arange(beam_data.shape[1]) + 0.5
@@ -221,7 +232,8 @@ def refine(freq, tsamp, beam_data, ref_mhz, dm, step, width, start):
 
 
 def position(beams, levels):
-    """Where the burst is, degrees: the maximum of a Gaussian through the best beam and its neighbours, axis by axis."""
+    """Where the burst is, degrees: the maximum of a Gaussian through the best beam and its neighbours, axis
+    by axis."""
     nx, ny = len(beams[0]), len(beams[1])
     grid = levels.reshape(nx, ny)
     i, j = np.unravel_index(grid.argmax(), grid.shape)
@@ -234,7 +246,7 @@ def position(beams, levels):
     return found
 
 
-# --- what should come out -----------------------------------------------------------------------------------------------
+# --- what should come out -------------------------------------------------------------------------
 
 def beam_grid(parameter):
     """Angles of a grid of beams along x and y, degrees."""
@@ -245,8 +257,8 @@ def beam_grid(parameter):
 
 
 def expected_snr(sim, config, header, width):
-    """Radiometer equation for the boxcar, for a beam right at the burst: the filterbank keeps 0.8 of noise and signal alike, and
-    both roundings to levels add 1/12 to the noise."""
+    """Radiometer equation for the boxcar, for a beam right at the burst: the filterbank keeps 0.8 of noise
+    and signal alike, and both roundings to levels add 1/12 to the noise."""
     burst, dishes = sim["bursts"][0], len(config["telescope"]["dishes"])
     noise = sim.get("noise", 2.0) ** 2
     ratio = dishes * burst["flux"] * 0.8 * noise / (0.8 * (noise + 1 / 12) + 1 / 12)
@@ -265,7 +277,8 @@ def clamped_power(variance):
 
 
 def expected_voltage(sim, config, beamform, freq):
-    """Mean square of a component of each baseband beam: noise and the steady sources through weights of 127."""
+    """Mean square of a component of each baseband beam: noise and the steady sources through weights of
+    127."""
     t = config["telescope"]
     dishes = np.array(t["dishes"], float) * [t["spacing_m"]["m"], t["spacing_m"]["n"]]
     noise = sim.get("noise", 2.0) ** 2
@@ -278,13 +291,14 @@ def expected_voltage(sim, config, beamform, freq):
                 total = len(dishes) * (noise + 1 / 12)
                 for s in sim.get("sources", []):
                     apart = np.sin(np.radians([x, y])) - np.sin(np.radians([s["x_deg"], s["y_deg"]]))
-                    total += noise * s["flux"] * abs(np.exp(2j * np.pi * (dishes @ apart) * f * 1e6 / LIGHT).sum()) ** 2
+                    total += noise * s["flux"] * abs(
+                        np.exp(2j * np.pi * (dishes @ apart) * f * 1e6 / LIGHT).sum())**2
                 each.append(clamped_power(total * 127 ** 2 / 4 ** beamform["shift"]))
             power.append(np.mean(each))
     return np.array(power)
 
 
-# --- the picture --------------------------------------------------------------------------------------------------------
+# --- the picture ----------------------------------------------------------------------------------
 
 def draw(path, found, truth, sim, header, freq, data, beams, levels, ref_mhz):
     import matplotlib
@@ -298,24 +312,28 @@ def draw(path, found, truth, sim, header, freq, data, beams, levels, ref_mhz):
     sky = fig.add_subplot(grid[:, 0])
     dx, dy = (a[1] - a[0] if len(a) > 1 else 1.0 for a in beams)
     extent = (beams[1][0] - dy / 2, beams[1][-1] + dy / 2, beams[0][0] - dx / 2, beams[0][-1] + dx / 2)
-    shown = sky.imshow(levels.reshape(len(beams[0]), len(beams[1])), origin="lower", extent=extent, cmap="magma")
+    shown = sky.imshow(levels.reshape(len(beams[0]), len(beams[1])), origin="lower", extent=extent,
+                       cmap="magma")
     sky.plot(truth["y"], truth["x"], "+", color="#20a090", markersize=16, markeredgewidth=2, label="injected")
-    sky.plot(found["y"], found["x"], "o", markerfacecolor="none", color="#2060ff", markersize=22, markeredgewidth=2,
-             label="recovered")
+    sky.plot(found["y"], found["x"], "o", markerfacecolor="none", color="#2060ff", markersize=22,
+             markeredgewidth=2, label="recovered")
     for k, s in enumerate(sim.get("sources", [])):
         sky.plot(s["y_deg"], s["x_deg"], "*", markerfacecolor="none", color="#90c0ff", markersize=11,
                  linestyle="none", label="steady source" if k == 0 else None)
-    sky.set(xlabel="y, east-west (degrees)", ylabel="x, north-south (degrees)", xlim=extent[:2], ylim=extent[2:],
-            title=f"Beams at the burst: {len(levels)} beams, {dx:.2f} degrees apart")
+    sky.set(xlabel="y, east-west (degrees)", ylabel="x, north-south (degrees)", xlim=extent[:2],
+            ylim=extent[2:], title=f"Beams at the burst: {len(levels)} beams, {dx:.2f} degrees apart")
     sky.legend(loc="upper left", framealpha=0.85, markerscale=0.6)
     fig.colorbar(shown, ax=sky, label="signal to noise", shrink=0.75)
 
     series = dedisperse(data[:, found["beam"]], delay_s(found["dm"], freq, ref_mhz) / tsamp)
     times = t0 + (np.arange(len(series)) + 0.5) * tsamp
     profile = fig.add_subplot(grid[0, 1])
-    profile.axvline(1e3 * truth["arrival"], color="#20a090", linewidth=4, alpha=0.35, label="injected arrival")
-    profile.step(1e3 * times, series / max(noise_of(series), 1e-9), where="mid", color="#502080", linewidth=0.9)
-    profile.set(ylabel="signal to noise", title=f"Best beam dedispersed to {found['dm']:.1f} pc cm$^{{-3}}$, at {ref_mhz:g} MHz")
+    profile.axvline(1e3 * truth["arrival"], color="#20a090", linewidth=4, alpha=0.35,
+                    label="injected arrival")
+    profile.step(1e3 * times, series / max(noise_of(series), 1e-9), where="mid", color="#502080",
+                 linewidth=0.9)
+    profile.set(ylabel="signal to noise",
+                title=f"Best beam dedispersed to {found['dm']:.1f} pc cm$^{{-3}}$, at {ref_mhz:g} MHz")
     profile.legend(loc="upper right", framealpha=0.7)
     plt.setp(profile.get_xticklabels(), visible=False)
 
@@ -328,28 +346,32 @@ def draw(path, found, truth, sim, header, freq, data, beams, levels, ref_mhz):
     waterfall.imshow(keep, aspect="auto", cmap="magma", vmin=low, vmax=high, interpolation="nearest",
                      extent=(1e3 * t0, 1e3 * (t0 + len(series) * tsamp), freq[-1] - half, freq[0] + half))
     for side in (-1, 1):
-        waterfall.plot(1e3 * (truth["arrival"] + delay_s(truth["dm"], freq, ref_mhz) + side * 5 * truth["width"]), freq,
-                       color="#40e0d0", linewidth=1, linestyle="--")
-    waterfall.set(xlabel="time (ms)", ylabel="frequency (MHz)", title="Best beam; dashed: about the injected sweep",
+        waterfall.plot(
+            1e3 * (truth["arrival"] + delay_s(truth["dm"], freq, ref_mhz) + side * 5 * truth["width"]), freq,
+            color="#40e0d0", linewidth=1, linestyle="--")
+    waterfall.set(xlabel="time (ms)", ylabel="frequency (MHz)",
+                  title="Best beam; dashed: about the injected sweep",
                   xlim=(1e3 * t0, 1e3 * (t0 + len(series) * tsamp)))
     fig.savefig(path, dpi=130)
     plt.close(fig)
 
 
-# --- the report ---------------------------------------------------------------------------------------------------------
+# --- the report -----------------------------------------------------------------------------------
 
 def report(arguments):
     simulation, pipeline = load_config(arguments.simulation), load_config(arguments.pipeline)
     sim, former, beamform = (stage(c, n) for c, n in ((simulation, "simulate"), (pipeline, "frb_beams"),
                                                       (pipeline, "baseband_beamform")))
     if sim is None or not sim.get("bursts") or former is None or "grid" not in former.get("beams", {}):
-        raise Trouble("the report needs a simulate stage with a burst, and a frb_beams stage with a grid of beams")
+        raise Trouble(
+            "the report needs a simulate stage with a burst, and a frb_beams stage with a grid of beams")
     burst = sim["bursts"][0]
     header, freq, data = read_beams(os.path.join(arguments.directory, "filterbank"))
     ref = burst.get("at_mhz") or freq.max()
     beams, tsamp = beam_grid(former["beams"]), header["tsamp"]
     if data.shape[1] != len(beams[0]) * len(beams[1]):
-        raise Trouble(f"there are {data.shape[1]} filterbank files; expected {len(beams[0])} x {len(beams[1])}")
+        raise Trouble(
+            f"there are {data.shape[1]} filterbank files; expected {len(beams[0])} x {len(beams[1])}")
     epoch_s = simulation["stream"].get("epoch_ns", 0) * 1e-9
     start_s = (header["tstart"] - UNIX_EPOCH_MJD) * 86400 - epoch_s
 
@@ -357,27 +379,41 @@ def report(arguments):
     dm, arrival = refine(freq, tsamp, data[:, beam], ref, dm, step, width, start)
     series = dedisperse(data, np.round(delay_s(dm, freq, ref) / tsamp))
     begin = int(np.clip(round(arrival - width / 2), 0, series.shape[1] - width))
-    levels = series[:, begin:begin + width].sum(axis=1) / (np.maximum(noise_of(series), 1e-9) * math.sqrt(width))
+    levels = series[:,
+                    begin:begin + width].sum(axis=1) / (np.maximum(noise_of(series), 1e-9) * math.sqrt(width))
     snr = max(snr, levels[beam])
     x, y = position(beams, levels)
-    found = {"x": x, "y": y, "dm": dm, "arrival": start_s + arrival * tsamp, "snr": snr, "beam": beam, "start_s": start_s}
+    found = {
+        "x": x, "y": y, "dm": dm, "arrival": start_s + arrival * tsamp, "snr": snr, "beam": beam,
+        "start_s": start_s
+    }
     truth = {"x": burst["x_deg"], "y": burst["y_deg"], "dm": burst["dm"], "arrival": burst["arrival_s"],
              "snr": expected_snr(sim, simulation, header, width), "width": burst["width_s"]}
-    tolerance = {"x": abs(beams[0][1] - beams[0][0]), "y": abs(beams[1][1] - beams[1][0]), "dm": step, "arrival": tsamp}
+    tolerance = {
+        "x": abs(beams[0][1] - beams[0][0]), "y": abs(beams[1][1] - beams[1][0]), "dm": step, "arrival": tsamp
+    }
 
     print(f"{'burst':28} {'injected':>12} {'recovered':>12} {'difference':>12} {'allowed':>10}")
     wrong = []
     for key, name, scale, digits in (("x", "position x, degrees", 1, 3), ("y", "position y, degrees", 1, 3),
-                                     ("dm", "DM, pc cm^-3", 1, 2), ("arrival", f"arrival at {ref:g} MHz, ms", 1e3, 3)):
+                                     ("dm", "DM, pc cm^-3", 1, 2), ("arrival", f"arrival at {ref:g} MHz, ms",
+                                                                    1e3, 3)):
         off = found[key] - truth[key]
-        print(f"{name:28} {truth[key] * scale:12.{digits}f} {found[key] * scale:12.{digits}f} {off * scale:12.{digits}f} "
-              f"{tolerance[key] * scale:10.{digits}f}")
+        print(
+            f"{name:28} {truth[key] * scale:12.{digits}f} {found[key] * scale:12.{digits}f} "
+            f"{off * scale:12.{digits}f} "
+            f"{tolerance[key] * scale:10.{digits}f}")
         if not abs(off) <= tolerance[key]:
-            wrong.append(f"{name}: {found[key] * scale:.{digits}f} is not the {truth[key] * scale:.{digits}f} that was injected")
+            wrong.append(
+                f"{name}: {found[key] * scale:.{digits}f} is not the {truth[key] * scale:.{digits}f} that "
+                f"was injected"
+            )
     print(f"{'signal to noise':28} {truth['snr']:12.1f} {snr:12.1f}   (injected: by the radiometer equation)")
     print(f"{'':28} beam {beam}, boxcar of {width} samples of {tsamp * 1e3:.3f} ms")
     if snr < DETECTION:
-        wrong.insert(0, f"no burst was found: the highest signal to noise is {snr:.1f}, expected at least {DETECTION:g}")
+        wrong.insert(
+            0,
+            f"no burst was found: the highest signal to noise is {snr:.1f}, expected at least {DETECTION:g}")
 
     if beamform is not None:
         wrong += report_voltage(arguments, sim, simulation, pipeline, beamform)
@@ -397,14 +433,18 @@ def report_voltage(arguments, sim, simulation, pipeline, beamform):
     """Prints the power of the baseband beams beside the expected one; returns what is wrong."""
     recorder = next(s for s in pipeline["pipeline"] if s["stage"] == "record" and s["in"] == beamform["out"])
     axis = simulation["stream"]["freq_mhz"]
-    channels = axis["first"] + axis["step"] * np.arange(axis["count"]) if isinstance(axis, dict) else np.array(axis)
+    channels = axis["first"] + axis["step"] * np.arange(axis["count"]) if isinstance(axis,
+                                                                                     dict) else np.array(axis)
     got = read_voltage(arguments.directory, recorder["prefix"])
     want = expected_voltage(sim, simulation, beamform, channels)
     if got.shape != want.shape:
         raise Trouble(f"the recording has {len(got)} baseband beams; expected {len(want)}")
     xs, ys = beam_grid(beamform["beams"])
     wrong = []
-    print(f"\n{'baseband beam':28} {'expected':>12} {'measured':>12} {'ratio':>12}   mean square of a component, levels^2")
+    print(
+        f"\n{'baseband beam':28} {'expected':>12} {'measured':>12} {'ratio':>12}   mean square of a "
+        f"component, levels^2"
+    )
     for k, (x, y) in enumerate((x, y) for x in xs for y in ys):
         at = any(abs(x - s["x_deg"]) < 1e-9 and abs(y - s["y_deg"]) < 1e-9 for s in sim.get("sources", []))
         name = f"({x:+.2f}, {y:+.2f})" + (" at the source" if at else "")
@@ -443,7 +483,8 @@ def main():
     try:
         return report(arguments)
     except (Trouble, OSError, KeyError, ValueError) as error:
-        print(f"demo_report: {error if not isinstance(error, KeyError) else f'{error} is missing'}", file=sys.stderr)
+        print(f"demo_report: {error if not isinstance(error, KeyError) else f'{error} is missing'}",
+              file=sys.stderr)
         return 2
 
 

@@ -1,33 +1,38 @@
-"""The machine code of the baseband kernels, of those that form and quantize beams, and of the filterbank's that use the tensor
-memory accelerator: what must be in it and what must not.
-And of all kernels in the files: that no constant with a sign is operand b of a float16 product.
+"""The machine code of the baseband kernels, of those that form and quantize beams, and of the filterbank's
+that use the tensor memory accelerator: what must be in it and what must not. And of all kernels in the files:
+that no constant with a sign is operand b of a float16 product.
 
-    sass.py FILE...    programs or objects with the kernels in them: tests/kernels/test_kernels_baseband_cuda ...
+    sass.py FILE...    programs or objects with the kernels in them: tests/kernels/test_kernels_baseband_cuda
+    ...
 
-Needs cuobjdump of the CUDA toolkit; leaves with 77 (skipped) where there is none, or where the files have no code for GPUs."""
+Needs cuobjdump of the CUDA toolkit; leaves with 77 (skipped) where there is none, or where the files have no
+code for GPUs."""
 import os
 import re
 import shutil
 import subprocess
 import sys
 
-# Part of a kernel's (mangled) name: how many there are, what each must use, and what none may use. IGMMA: the warpgroup's
-# int8 product, HGMMA its float16 one, UTMALDG and UTMASTG: boxes by the tensor memory accelerator, UBLKCP: its plain copies,
-# IMMA: mma.sync on int8, LDGSTS: cp.async, STAS: stores to another block's shared memory, USETMAXREG: registers handed over. LDL
-# and STL: local memory, that is, registers that did not suffice.
+# Part of a kernel's (mangled) name: how many there are, what each must use, and what none may use. IGMMA: the
+# warpgroup's int8 product, HGMMA its float16 one, UTMALDG and UTMASTG: boxes by the tensor memory
+# accelerator, UBLKCP: its plain copies, IMMA: mma.sync on int8, LDGSTS: cp.async, STAS: stores to another
+# block's shared memory, USETMAXREG: registers handed over. LDL and STL: local memory, that is, registers that
+# did not suffice.
 KERNELS = [
-    ("sm_90a", r"8baseband6hopper8beamform", 5, ["IGMMA", "UTMALDG", "UTMASTG", "UBLKCP", "SYNCS"],
-     ["LDL", "STL", "HGMMA", "DFMA"]),
-    ("sm_90a", r"8baseband6hopper14beamform_small", 1, ["IGMMA", "UTMALDG", "UTMASTG", "SYNCS"], ["LDL", "STL", "HGMMA", "DFMA"]),
+    ("sm_90a", r"8baseband6hopper8beamform", 5, ["IGMMA", "UTMALDG", "UTMASTG", "UBLKCP",
+                                                 "SYNCS"], ["LDL", "STL", "HGMMA", "DFMA"]),
+    ("sm_90a", r"8baseband6hopper14beamform_small", 1, ["IGMMA", "UTMALDG", "UTMASTG",
+                                                        "SYNCS"], ["LDL", "STL", "HGMMA", "DFMA"]),
     ("sm_80", r"8baseband8beamform", 4, ["IMMA", "LDGSTS"], ["LDL", "STL", "DFMA"]),
     ("sm_90a", r"wgmma_pfb_u\w+_mapped", 6, ["HGMMA", "UTMALDG", "UTMASTG", "SYNCS"], ["LDL", "STL", "DFMA"]),
     ("sm_80", r"6unpack4tile", 12, ["LDGSTS"], ["LDL", "STL", "DFMA"]),
     ("sm_90a", r"6unpack4tile", 12, ["LDGSTS"], ["LDL", "STL", "DFMA"]),
-    ("sm_90a", r"5fused5beams", 2, ["HGMMA", "STAS", "LDGSTS", "SYNCS", "USETMAXREG"], ["LDL", "STL", "DFMA"]),
+    ("sm_90a", r"5fused5beams", 2, ["HGMMA", "STAS", "LDGSTS", "SYNCS", "USETMAXREG"], ["LDL", "STL",
+                                                                                        "DFMA"]),
 ]
 
-# What ptxas makes of a pair of float16 numbers below 0 as operand b: the sign of the upper one moved into the instruction,
-# which then negates both (seen with CUDA 13.0).
+# What ptxas makes of a pair of float16 numbers below 0 as operand b: the sign of the upper one moved into the
+# instruction, which then negates both (seen with CUDA 13.0).
 NEGATED = re.compile(r"\sHMMA\.\S+\s+R\w+(?:\.reuse)?,\s*R\w+(?:\.reuse)?,\s*-R")
 
 
@@ -69,15 +74,18 @@ def main():
             print(f"{arch} {name}: operand b of a product is negated")
             wrong += 1
     for arch, pattern, count, wanted, unwanted in KERNELS:
-        kernels = {name: codes for (a, name), codes in found.items() if a == arch and re.search(pattern, name)}
+        kernels = {
+            name: codes for (a, name), codes in found.items() if a == arch and re.search(pattern, name)
+        }
         if len(kernels) != count:
             print(f"{arch}: {len(kernels)} kernels like {pattern}, expected {count}")
             wrong += 1
         for name, codes in sorted(kernels.items()):
             missing, there = [c for c in wanted if c not in codes], [c for c in unwanted if c in codes]
             wrong += bool(missing or there)
-            print(f"{arch} {name}: {len(codes)} different instructions"
-                  + (f", without {', '.join(missing)}" if missing else "") + (f", with {', '.join(there)}" if there else ""))
+            print(f"{arch} {name}: {len(codes)} different instructions" +
+                  (f", without {', '.join(missing)}" if missing else "") +
+                  (f", with {', '.join(there)}" if there else ""))
     sys.exit(1 if wrong else 0)
 
 

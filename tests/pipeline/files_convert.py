@@ -1,0 +1,216 @@
+"""`convert` and `info`: recordings of bands, of several recorders, damaged, and files that are none."""
+import glob
+import os
+import shutil
+import sys
+
+import numpy as np
+
+import harness
+from files_common import CTIME, replay, same, STREAM, write
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "oracle"))
+import recordings as other  # noqa: E402
+
+
+def band(d, name, e, valid, first, mhz, epoch):
+    """A DADA recording of ours, in Python."""
+    dada(d, e, valid, first, mhz, epoch=epoch)
+    for end in ("", ".gaps"):
+        os.rename(os.path.join(d, "in.dada" + end), os.path.join(d, name + end))
+
+
+def test_dada_bands():
+    """DADA files of different channels, whose samples count from different epochs: side by side, with their
+    gaps."""
+    with harness.scratch() as d:
+        epoch = 1600000000123456789
+        e = other.noise((300, 5, 2, 3), 2)
+        valid = np.random.default_rng(1).random((300, 5)) < 0.9
+        valid[200:, :2] = False
+        valid[:30, 2:] = False
+        valid[150:170, 2:] = False
+        e *= valid[..., None, None]
+        mhz = [400.0, 401.0, 500.0, 501.0, 502.0]
+        band(d, "a.dada", e[:200, :2], valid[:200, :2], 1000, mhz[:2], epoch)
+        band(d, "b.dada", e[30:150, 2:], valid[30:150, 2:], 1030, mhz[2:], epoch)
+        band(d, "c.dada", e[170:, 2:], valid[170:, 2:], 1170 - 400, mhz[2:], epoch + 400 * 2560)
+        for extra in ("", ", frame_samples: 41", ", frame_samples: 1000, readers: 3"):
+            same(replay(d, '"*.dada"', "", extra), e, valid, 1000, epoch, mhz)
+        got = replay(d, '"*.dada"', "", ", loop: 3, frame_samples: 700")
+        same(got, np.tile(e, (3, 1, 1, 1)), np.tile(valid, (3, 1)), 1000, epoch, mhz)
+        same(replay(d, '"[bc].dada"', ""), e[30:, 2:], valid[30:, 2:], 1030, epoch, mhz[2:])
+        band(d, "c.dada", e[170:, 2:], valid[170:, 2:], 1170, mhz[2:], epoch + 1)
+        assert "EPOCH_NS" in replay(d, '"*.dada"', "", status=2).err
+        band(d, "c.dada", e[170:, 1:4], valid[170:, 1:4], 1170, mhz[1:4], epoch)
+        assert "twice" in replay(d, '"*.dada"', "", status=2).err
+
+
+def read_dada(d, pattern):
+    (path,) = glob.glob(os.path.join(d, pattern))
+    e, valid, first, keys = harness.read_e(path)
+    return e, valid, first, keys
+
+
+def dada(d, e, valid, first, mhz, sample_ns="2560", width=0.390625, epoch=1600000000123456789):
+    """A recording of ours, written in Python."""
+    keys = {
+        "HEADER": "DADA", "HDR_SIZE": 4096, "DTYPE": "int4x2", "AXES": "time,freq,pol,dish",
+        "SHAPE": "0," + ",".join(map(str, e.shape[1:])), "FRAME_SAMPLES": 32, "SAMPLE0": first,
+        "SAMPLE_NS": sample_ns, "EPOCH_NS": epoch, "FREQ_MHZ": ",".join(map(repr, mhz)), "WIDTH_MHZ": width
+    }
+    head = "".join(f"{k} {v}\n" for k, v in keys.items()).encode().ljust(4096, b"\0")
+    write(d, "in.dada", head + other.pack_int4x2(e).tobytes())
+    with open(os.path.join(d, "in.dada.gaps"), "w") as f:
+        for t, c in np.argwhere(~valid):
+            f.write(f"{first + t} 1 {c} 1 0\n")
+
+
+STREAM_ARGS = ("--stream", "sample_ns: 2560, epoch_ns: 1600000000123456789, npol: 2")
+
+
+def convert(d, to, *args, status=0, source="in.dada"):
+    shutil.rmtree(os.path.join(d, "to"), ignore_errors=True)
+    result = harness.beamring("convert", "--to", to, *args, source, "to/x", cwd=d)
+    assert result.status == status, result
+    return result
+
+
+def test_convert():
+    """There and back: the field, its mask, its times and frequencies."""
+    e = other.noise((200, 4, 2, 3), 9, -8, 7)
+    e[e == -8 - 8j] = 0
+    whole = np.ones((200, 4), bool)
+    lost = whole.copy()
+    lost[32:64] = False  # a frame, and one behind
+    lost[96:128] = False
+    holes = lost.copy()
+    holes[130:140, 2] = False
+    coarse = [1024, 1025, 1026, 1030]
+    cases = [("kotekan", [c * 0.390625 for c in coarse], [whole, lost], (holes, "missing or flagged")),
+             ("guppi", [400.0 + 0.390625 * k for k in range(4)], [whole,
+                                                                  lost], (holes, "missing or flagged")),
+             ("chime", [800 - 0.390625 * c for c in (5, 6, 7, 100)], [whole, lost, holes], None)]
+    for to, mhz, good, bad in cases:
+        for valid in good:
+            with harness.scratch() as d:
+                field = e * valid[..., None, None]
+                dada(d, field, valid, 1000000 * 32, mhz)
+                convert(d, to)
+                if to == "kotekan":
+                    frames = [
+                        f for p in sorted(glob.glob(os.path.join(d, "to/x_*.raw")))
+                        for f in other.read_kotekan(open(p, "rb").read())
+                    ]
+                    for dims, ids, sample0, code, data in frames:
+                        assert list(dims) == ["T", "F", "P", "D"] and ids == coarse and code == 6, (dims, ids,
+                                                                                                    code)
+                        at = sample0 - 1000000 * 32
+                        assert data == other.pack_int4x2(field[at:at + dims["T"]]).tobytes()
+                if to == "chime":
+                    import h5py
+                    for c, freq_id in enumerate((5, 6, 7, 100)):
+                        with h5py.File(os.path.join(d, f"to/x_{freq_id:07}.h5")) as f:
+                            raw = f["baseband"][:]
+                            assert f.attrs["freq_id"] == freq_id and f.attrs["time0_fpga_count"] == 32000000
+                            assert f.attrs["freq"] == 800 - 0.390625 * freq_id and \
+                                f.attrs["delta_time"] == 2.56e-6
+                            want = np.where(valid[:, c, None], other.pack_chime(e[:, c].reshape(200, 6)), 0)
+                            assert np.array_equal(raw, want)
+                result = harness.beamring("convert", "--to", "dada", *STREAM_ARGS, "to/x*", "back/x", cwd=d)
+                assert result.status == 0, result
+                if to == "guppi":
+                    (path,) = glob.glob(os.path.join(d, "back/*.dada"))
+                    keys, size = harness.header(path)
+                    raw = np.fromfile(path, np.int8, offset=size).reshape(-1, 4, 2, 3, 2).astype(float)
+                    ge, first = raw[..., 0] + 1j * raw[..., 1], int(keys["SAMPLE0"])
+                    gvalid = harness.read_gaps(path, first, len(ge), 4, 1) == 255
+                else:
+                    ge, gvalid, first, keys = read_dada(d, "back/*.dada")
+                same((ge, gvalid, first, keys, None), field, valid, 1000000 * 32, 1600000000123456789, mhz)
+                assert keys["SAMPLE_NS"].split("/")[0] == "2560"
+        if bad is not None:
+            with harness.scratch() as d:
+                dada(d, e * bad[0][..., None, None], bad[0], 1000000 * 32, mhz)
+                assert bad[1] in convert(d, to, status=1).err
+                convert(d, to, "--lossy")
+
+
+def test_two_recorders():
+    """Two stages that write HDF5 at the same time."""
+    with harness.scratch() as d:
+        e = other.noise((3000, 3, 2, 3), 9)
+        dada(d, e, np.ones((3000, 3), bool), 320, [500.0, 600.0, 700.0])
+        names = ("a", "b", "c")
+        harness.run(
+            d, "pipeline:\n  - {stage: replay, files: in.dada, out: field}\n" +
+            "".join(f"  - {{stage: record, name: {n}, in: field, directory: {n}, prefix: x, format: chime}}\n"
+                    for n in names))
+        for n in names:
+            got = replay(d, f"\"{n}/*.h5\"", "")
+            same(got, e[:, ::-1], np.ones((3000, 3), bool), 320)
+
+
+def test_convert_refused():
+    e = other.noise((64, 3, 2, 3), 9)
+    whole = np.ones((64, 3), bool)
+    with harness.scratch() as d:
+        for to, mhz, more, word in [("kotekan", [400.1, 400.2, 400.3], {}, "frequencies"),
+                                    ("guppi", [400.0, 400.5, 407.0], {}, "frequencies"),
+                                    ("guppi", [400.0, 400.5, 401.0], {}, "channel widths"),
+                                    ("chime", [400.1, 400.2, 400.3], {}, "channel numbers"),
+                                    ("chime", [500.0, 600.0, 700.0], {"width": 0.2}, "channel width"),
+                                    ("guppi", [400.0, 400.3, 400.6], {"sample_ns": "5120/3",
+                                                                      "width": 0.3}, "sample time"),
+                                    ("chime", [500.0, 600.0, 700.0], {"sample_ns": "5120/3"}, "sample time")]:
+            dada(d, e, whole, 320, mhz, **more)
+            result = convert(d, to, status=2)
+            assert "would be lost" in result.err and word in result.err, (to, word, result)
+            assert not os.path.exists(os.path.join(d, "to"))
+            assert "is lost" in convert(d, to, "--lossy").err
+        e[5, 1, 1, 2] = -8 - 8j
+        dada(d, e, whole, 320, [500.0, 600.0, 700.0])
+        assert "-8 - 8i" in convert(d, "chime", status=1).err
+        assert convert(d, "vdif", status=2).err and harness.beamring("convert", "x", cwd=d).status == 2
+        assert "no file" in convert(d, "dada", source="nothing", status=2).err
+
+
+def test_info():
+    with harness.scratch() as d:
+        e = other.noise((50, 3, 2, 6), 1)
+        write(d, "k.raw", other.kotekan_frame(e, [1600, 1728, 1856], 7 * 10**11) * 2)
+        write(
+            d, "g.raw", b"".join(
+                other.guppi_blocks(other.noise((480, 4, 2, 1), 1, -100, 100), 48, first_packet=480,
+                                   skip={3})))
+        other.write_chime(os.path.join(d, "c.h5"), other.pack_chime(e[:, 0].reshape(50, 12)), 5, 77, CTIME,
+                          chunks=(16, 12), shuffle="lz4")
+        wanted = {
+            "k.raw": [
+                "kotekan", "[T 50][F 3][P 2][D 6]", "1600 1728 1856", "700000000000", "2 of 1800 bytes"
+            ], "g.raw": ["GUPPI", "9 of 768 bytes, 1 missing", "B0329+54", "2023-02-25-01:00:00.251228800"],
+            "c.h5": ["CHIME", "bitshuffle and LZ4", "798.046875", "77 to 127", "2020-09-13-12:26:40.25"]
+        }
+        for name, words in wanted.items():
+            result = harness.beamring("info", name, cwd=d)
+            assert result.status == 0 and all(w in result.out for w in words), (words, result)
+            data = open(os.path.join(d, name), "rb").read()
+            for n in (0, 1, 9, 100, 600):
+                write(d, "cut", data[:n])
+                result = harness.beamring("info", "cut", cwd=d)
+                assert result.status == 1 and "cut" in result.err, (name, n, result)
+
+
+def test_auto_and_unknown():
+    with harness.scratch() as d:
+        for data in (b"", b"\0", b"\x89HDF\r\n\x1a\n", b"hello world, this is no recording at all" * 200,
+                     bytes(100000)):
+            write(d, "x", data)
+            result = replay(d, "x", "stream: {sample_ns: 5120, epoch_ns: 0, freq_mhz: [400]}\n", status=2)
+            assert "x" in result.err, result
+            for form in ("dada", "vdif", "chime", "guppi", "kotekan"):
+                assert replay(d, "x", STREAM, f", format: {form}", status=2).err
+
+
+if __name__ == "__main__":
+    harness.main([f for name, f in sorted(globals().items()) if name.startswith("test_")])
