@@ -122,8 +122,8 @@ static size_t upload_bytes(const struct br_stream *out)
     return out->nchannels * (out->array.axis[1].length + 1) + 4 * out->nbeams * sizeof(float);
 }
 
-/* Of every channel the weights of both axes, complex float32: 2M for each beam (of a grid of beams, for each of its
- * rows) and 2N likewise; two sets where beams are steered. */
+/* Of every channel the weights of both axes, complex float32: 2M for each beam (of a grid of beams, for
+ * each of its rows) and 2N likewise; two sets where beams are steered. */
 static void memory(struct br_stage *stage, void *self, struct br_memory *m)
 {
     const struct frb_beams *fb = self;

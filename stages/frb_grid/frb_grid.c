@@ -221,15 +221,16 @@ static int configure(struct br_stage *stage, void *self)
     return status;
 }
 
-/* Validity of a call, and a number for every block that it completes; each zone's begin at a multiple of 256. */
+/* Validity of a call, and a number for every block that it completes; each zone's begin at a multiple of
+ * 256. */
 static size_t upload_bytes(const struct frb_grid *fg, const struct br_stream *in)
 {
     return br_stream_max_validity(in) + 16 * in->nchannels * (fg->nblocks + 2) +
            512 * in->nzones * (fg->nblocks / 64 + 2);
 }
 
-/* A row of the output; of every channel the sums of a block and of its parts, 2M x 2N each; and the weights of the
- * grid's cells, of every channel where the gains are. */
+/* A row of the output; of every channel the sums of a block and of its parts, 2M x 2N each; and the
+ * weights of the grid's cells, of every channel where the gains are. */
 static void memory(struct br_stage *stage, void *self, struct br_memory *m)
 {
     const struct frb_grid *fg = self;

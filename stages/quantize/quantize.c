@@ -144,8 +144,8 @@ static size_t upload_bytes(const struct br_stage *stage, const struct quantize *
     return br_stream_max_validity(br_stage_input(stage, 0)) + q->nchannels * (size_t)q->block;
 }
 
-/* A block of the input and its validity, on a GPU its levels too; and where it forms the beams, a frame of them and of
- * every channel the weights of both axes, complex float32. */
+/* A block of the input and its validity, on a GPU its levels too; and where it forms the beams, a frame of
+ * them and of every channel the weights of both axes, complex float32. */
 static void memory(struct br_stage *stage, void *self, struct br_memory *m)
 {
     const struct quantize *q = self;

@@ -1,5 +1,5 @@
-/* pcap_reader.c - see pcap_reader.h. The same open frames as capture's, fed by one thread that waits for whoever reads
- * the frames, so that nothing is lost but what the file lacks. */
+/* pcap_reader.c - see pcap_reader.h. The same open frames as capture's, fed by one thread that waits for
+ * whoever reads the frames, so that nothing is lost but what the file lacks. */
 #include "stages/replay/pcap_reader.h"
 #include "buffers/clock.h"
 #include "stages/common/packets/stream.h"

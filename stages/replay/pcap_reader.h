@@ -1,4 +1,5 @@
-/* pcap_reader.h - F-engines' packets from a capture file (pcap and pcapng), as `capture` takes them from the network. */
+/* pcap_reader.h - F-engines' packets from a capture file (pcap and pcapng), as `capture` takes them from
+ * the network. */
 #ifndef BEAMRING_STAGES_REPLAY_PCAP_READER_H
 #define BEAMRING_STAGES_REPLAY_PCAP_READER_H
 

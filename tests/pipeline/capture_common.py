@@ -126,7 +126,8 @@ class Sender:
 
 def ip_udp(payload, fragment=0, protocol=17):
     udp = struct.pack(">HHHH", 4000, 5000, 8 + len(payload), 0) + payload
-    return struct.pack(">BBHHHBBHII", 0x45, 0, 20 + len(udp), 1, fragment, 64, protocol, 0, 0x7F000001, 0x7F000001) + udp
+    return struct.pack(">BBHHHBBHII", 0x45, 0, 20 + len(udp), 1, fragment, 64, protocol, 0, 0x7F000001,
+                       0x7F000001) + udp
 
 
 LINKS = {"ethernet": (1, lambda ip: bytes(12) + b"\x08\x00" + ip),
@@ -146,6 +147,8 @@ def write_pcapng(path, link, frames):
         body += bytes(-len(body) % 4)
         return struct.pack("<II", kind, 12 + len(body)) + body + struct.pack("<I", 12 + len(body))
     with open(path, "wb") as f:
-        f.write(block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1)) + block(1, struct.pack("<HHI", link, 0, 0)))
+        f.write(
+            block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1)) +
+            block(1, struct.pack("<HHI", link, 0, 0)))
         for k, frame in enumerate(frames):
             f.write(block(6, struct.pack("<IIIII", 0, 0, k, len(frame), len(frame)) + frame))

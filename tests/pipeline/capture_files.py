@@ -1,5 +1,5 @@
-"""Packets from capture files, pcap and pcapng, of several link types: what is recorded is what was in the file, and what is not
-is marked."""
+"""Packets from capture files, pcap and pcapng, of several link types: what is recorded is what was in the
+file, and what is not is marked."""
 import os
 
 import numpy as np
@@ -12,10 +12,13 @@ FS = 512
 
 def replay(d, fengine, more="", status=0, command="run"):
     channels = len(fengine.channel_ids())
-    return harness.run(d, f"""
-stream: {{epoch_ns: 1700000000000000000, sample_ns: 5120, freq_mhz: {{first: 400, step: 0.1, count: {channels}}}}}
+    return harness.run(
+        d, f"""
+stream: {{epoch_ns: 1700000000000000000, sample_ns: 5120, freq_mhz: {{first: 400, step: 0.1,
+  count: {channels}}}}}
 pipeline:
-  - {{stage: replay, files: "*.cap", packet: {fengine.name}, sources: {list(fengine.sources)}, streams: {list(fengine.streams)},
+  - {{stage: replay, files: "*.cap", packet: {fengine.name}, sources: {list(fengine.sources)},
+       streams: {list(fengine.streams)},
      frame_samples: {FS}, out: packets {more}}}
   - {{stage: record, in: packets, directory: ., prefix: raw}}
 """, status=status, command=command)
@@ -51,7 +54,8 @@ def test_files_of_every_link():
                 ids = fengine.channel_ids()
                 for source, stream, sample in lost:
                     at = fengine.sources.index(source) * fengine.i
-                    want[np.ix_(range(32 + sample, 48 + sample), [ids.index(c) for c in fengine.channels(stream)],
+                    want[np.ix_(range(32 + sample,
+                                      48 + sample), [ids.index(c) for c in fengine.channels(stream)],
                                 range(at, at + fengine.i))] = False
                 n = len(got)
                 assert len(want) - n <= 16 and np.array_equal(there, want[:n]), (name, result)

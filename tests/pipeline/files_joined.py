@@ -7,7 +7,7 @@ import sys
 import numpy as np
 
 import harness
-from files import replay, same, write
+from files_common import replay, same, write
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "oracle"))
 import recordings as other  # noqa: E402

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 
 import harness
-from files import write
+from files_common import write
 from small import DISHES, SPACING, TELESCOPE, one
 from wires_common import BEAMS, CONFIG, free_port, head, Running
 

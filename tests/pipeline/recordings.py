@@ -91,7 +91,8 @@ def test_every_kind():
                 assert (np.abs(value - wanted)
                         <= 0.51 * side[:, :, :1] + 1e-3 * np.abs(wanted))[inside].all(), prefix
                 step += n
-            assert step == beams.shape[1] and inside_all > 0.7 * beams.size, prefix  # the rest is missing or clamped
+            assert step == beams.shape[
+                1] and inside_all > 0.7 * beams.size, prefix  # the rest is missing or clamped
 
 
 def test_zones():

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 
 import harness
-from files import write
+from files_common import write
 from small import DISHES, SPACING, TELESCOPE, one
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "oracle"))

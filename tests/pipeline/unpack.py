@@ -1,5 +1,6 @@
-"""Packets of every F-engine to the electric field: what `unpack` makes of capture files, of a network, and of sources listed in another
-order is what the F-engine had, zero and marked where packets did not come; and its sums of powers are sums over what came."""
+"""Packets of every F-engine to the electric field: what `unpack` makes of capture files, of a network, and of
+sources listed in another order is what the F-engine had, zero and marked where packets did not come; and its
+sums of powers are sums over what came."""
 import glob
 import os
 import socket
@@ -10,10 +11,15 @@ import harness
 from capture_common import free_port, ip_udp, LINKS, packets, share_of, write_pcap
 from wires_common import Running
 
-FRAME = {"chord-crs": 64, "chime-ice": 16, "casm-snap": 16, "lwa-snap2": 16, "ata-snap": 64, "dsa110-snap": 16, "spead": 1024}
+FRAME = {
+    "chord-crs": 64, "chime-ice": 16, "casm-snap": 16, "lwa-snap2": 16, "ata-snap": 64, "dsa110-snap": 16,
+    "spead": 1024
+}
 OFFSET = ("chord-crs", "chime-ice")
 # What is not in the description: coding, and how inputs divide into polarisations.
-REPLAY = {"ata-snap": "values: twos_complement, real: low,", "dsa110-snap": "values: offset_binary, real: low,"}
+REPLAY = {
+    "ata-snap": "values: twos_complement, real: low,", "dsa110-snap": "values: offset_binary, real: low,"
+}
 UNPACK = {"chord-crs": "pols: 1,", "chime-ice": "pols: 2,", "casm-snap": "pols: 2, order: dish_pol,",
           "lwa-snap2": "pols: 2, order: dish_pol,"}
 
@@ -45,7 +51,8 @@ def read(directory, prefix):
     path, = glob.glob(os.path.join(directory, prefix + "*.dada"))
     keys, size = harness.header(path)
     shape = [int(n) for n in keys["SHAPE"].split(",")]
-    data = np.fromfile(path, {"int4x2": np.uint8, "uint32": "<u4"}[keys["DTYPE"]], offset=size).reshape(-1, *shape[1:])
+    data = np.fromfile(path, {"int4x2": np.uint8, "uint32": "<u4"}[keys["DTYPE"]],
+                       offset=size).reshape(-1, *shape[1:])
     down = int(keys.get("DOWNSAMPLE", 1))
     valid = harness.read_gaps(path, int(keys["SAMPLE0"]) // down, len(data), shape[1], down)
     return (harness.unpack(data) if keys["DTYPE"] == "int4x2" else data.astype(np.int64)), valid, keys
@@ -68,7 +75,8 @@ def lose(fengine, raw, rng, loss):
 def check_sums(e, came, powers, share, got_share, block):
     power = np.rint(abs(e) ** 2).astype(np.int64)
     starts = np.arange(0, len(e), block)
-    want = np.stack([np.add.reduceat(x, starts, axis=0) for x in (came.astype(np.int64), power, power ** 2)], axis=2)
+    want = np.stack([np.add.reduceat(x, starts, axis=0) for x in (came.astype(np.int64), power, power**2)],
+                    axis=2)
     assert np.array_equal(powers, want)
     mean = np.add.reduceat(share.astype(np.int64), starts, axis=0) / (255 * block)
     assert np.array_equal(got_share, share_of(mean))
@@ -78,13 +86,17 @@ def test_every_order_of_axes():
     for fengine in packets.ALL:
         with harness.scratch() as d:
             fs, rng = FRAME[fengine.name], np.random.default_rng(5)
-            raw = rng.integers(0, 256, fengine.shape(2 * fs + fs // 2 + (fs // 4 if fs > 512 else fengine.t)), np.uint8)
+            raw = rng.integers(0, 256, fengine.shape(2 * fs + fs // 2 + (fs // 4 if fs > 512 else fengine.t)),
+                               np.uint8)
             sent, came = lose(fengine, raw, rng, 0.1)
             write_pcap(os.path.join(d, "a.cap"), 1, [LINKS["ethernet"][1](ip_udp(p)) for p in sent])
-            harness.run(d, f"""
-stream: {{epoch_ns: 1700000000000000000, sample_ns: 5120, freq_mhz: {{first: 400, step: 0.1, count: {len(fengine.channel_ids())}}}}}
+            harness.run(
+                d, f"""
+stream: {{epoch_ns: 1700000000000000000, sample_ns: 5120, freq_mhz: {{first: 400, step: 0.1,
+  count: {len(fengine.channel_ids())}}}}}
 pipeline:
-  - {{stage: replay, files: a.cap, packet: {fengine.name}, sources: {list(fengine.sources)}, streams: {list(fengine.streams)},
+  - {{stage: replay, files: a.cap, packet: {fengine.name}, sources: {list(fengine.sources)},
+       streams: {list(fengine.streams)},
      frame_samples: {fs}, {REPLAY.get(fengine.name, "")} out: packets}}
   - {{stage: unpack, in: packets, {UNPACK.get(fengine.name, "")} sums: {fs // 4}, threads: 3, out: [e, s]}}
   - {{stage: record, name: re, in: e, directory: ., prefix: e}}
@@ -103,20 +115,23 @@ pipeline:
 
 
 def test_boards_in_another_order():
-    """The order of the sources is the permutation of the boards; `positions` places single inputs, and leaves some out."""
+    """The order of the sources is the permutation of the boards; `positions` places single inputs, and leaves
+    some out."""
     fengine = packets.ChordCrs()
     order = (2, 0, 1)
     with harness.scratch() as d:
         rng = np.random.default_rng(6)
         raw = rng.integers(0, 256, fengine.shape(128), np.uint8)
-        write_pcap(os.path.join(d, "a.cap"), 101, [LINKS["raw"][1](ip_udp(p)) for *_, p in fengine.packets(raw)])
+        write_pcap(os.path.join(d, "a.cap"), 101,
+                   [LINKS["raw"][1](ip_udp(p)) for *_, p in fengine.packets(raw)])
         places = rng.permutation(30)[:24] - 3  # some of 27 positions, some nowhere
         places[places >= 24] = -1
         places = np.where(places < 0, -1, places)
         run = """
 stream: {epoch_ns: 1700000000000000000, sample_ns: 5120}
 pipeline:
-  - {stage: replay, files: a.cap, packet: chord-crs, sources: %s, streams: [3, 19], frame_samples: 64, out: packets}
+  - {stage: replay, files: a.cap, packet: chord-crs, sources: %s, streams: [3, 19], frame_samples: 64,
+       out: packets}
   - {stage: unpack, in: packets, out: e, %s}
   - {stage: record, in: e, directory: ., prefix: e, overwrite: true}
 """
@@ -138,22 +153,26 @@ def test_a_network_between():
     """simulate -> packetize as CRS boards -> capture -> unpack: the field that was simulated."""
     with harness.scratch() as d:
         port = free_port(socket.SOCK_DGRAM)
-        node = Running(d, f"""
+        node = Running(
+            d, f"""
 include: {harness.CONFIG}/telescopes/pathfinder.yaml
 stream: {{epoch_ns: 1700000000000000000, sample_ns: 5120, freq_mhz: {{first: 400, step: 0.1, count: 96}}}}
 pipeline:
-  - {{stage: capture, packet: chord-crs, addresses: "127.0.0.1:{port}", streams: [3, 19], frame_samples: 1024, open: 4,
+  - {{stage: capture, packet: chord-crs, addresses: "127.0.0.1:{port}", streams: [3, 19],
+       frame_samples: 1024, open: 4,
      start_sample: 0, idle_s: 1.5, out: packets}}
   - {{stage: unpack, in: packets, out: got}}
   - {{stage: record, in: got, directory: ., prefix: got}}
 """, name="node.yaml")
-        harness.run(d, f"""
+        harness.run(
+            d, f"""
 include: {harness.CONFIG}/telescopes/pathfinder.yaml
 stream: {{epoch_ns: 1700000000000000000, sample_ns: 5120, freq_mhz: {{first: 400, step: 0.1, count: 96}}}}
 pipeline:
   - {{stage: simulate, out: e, seed: 3, frame_samples: 1024, duration_s: 0.0105}}
   - {{stage: record, in: e, directory: ., prefix: sent}}
-  - {{stage: packetize, in: e, format: packets, packet: chord-crs, streams: [3, 19], destinations: [{{address: "127.0.0.1:{port}"}}],
+  - {{stage: packetize, in: e, format: packets, packet: chord-crs, streams: [3, 19],
+       destinations: [{{address: "127.0.0.1:{port}"}}],
      speed: 0.02}}
 """, name="send.yaml")
         node.finish()
@@ -176,17 +195,24 @@ pipeline:
         both = "  - {stage: record, name: r, in: s, directory: ., prefix: s}"
         crs, lwa = ("", "chord-crs", ""), ("", "lwa-snap2", "streams: [0],")
         spead = (", freq_mhz: {first: 400, step: 1, count: 16}", "spead", "sources: [1], streams: [0],")
-        for packet, unpack, more, says in (
-                (crs, "out: e", "", "give `pols`"), (crs, "out: e, pols: 3", "", "give `positions`"),
-                (crs, "out: e, pols: 2, sums: 64", "", "no output for them"), (crs, "out: [e, s], pols: 2", both, "give `sums`"),
-                (crs, "out: [e, s], pols: 2, sums: 24", both, "no multiple of a packet's 16 samples"),
-                (crs, "out: e, pols: 2, positions: [0, 1]", "", "expected one for each of 128 inputs"),
-                (crs, f"out: e, pols: 2, positions: {[0] * 128}", "", "both go to position 0"),
-                (crs, f"out: e, pols: 2, positions: {[-1] * 128}", "", "no input has a position"),
-                (crs, f"out: e, pols: 2, positions: {list(range(1, 129))}", "", "goes to position 128"),
-                (spead, "out: e, order: dish_pol", "", "say themselves"),
-                (spead, "out: e, pols: 1", "", "the packets have 2"),
-                (lwa, "out: [e, s, x], pols: 2, sums: 16", both, "1 to 2 queue names")):
+        for packet, unpack, more, says in ((crs, "out: e", "", "give `pols`"), (crs, "out: e, pols: 3", "",
+                                                                                "give `positions`"),
+                                           (crs, "out: e, pols: 2, sums: 64", "", "no output for them"),
+                                           (crs, "out: [e, s], pols: 2", both,
+                                            "give `sums`"), (crs, "out: [e, s], pols: 2, sums: 24", both,
+                                                             "no multiple of a packet's 16 samples"),
+                                           (crs, "out: e, pols: 2, positions: [0, 1]", "",
+                                            "expected one for each of 128 inputs"),
+                                           (crs, f"out: e, pols: 2, positions: {[0] * 128}", "",
+                                            "both go to position 0"),
+                                           (crs, f"out: e, pols: 2, positions: {[-1] * 128}", "",
+                                            "no input has a position"),
+                                           (crs, f"out: e, pols: 2, positions: {list(range(1, 129))}", "",
+                                            "goes to position 128"), (spead, "out: e, order: dish_pol", "",
+                                                                      "say themselves"),
+                                           (spead, "out: e, pols: 1", "",
+                                            "the packets have 2"), (lwa, "out: [e, s, x], pols: 2, sums: 16",
+                                                                    both, "1 to 2 queue names")):
             result = harness.run(d, head % (*packet, unpack, more), status=2, command="check")
             assert says in result.err and "pipeline.yaml:" in result.err, (says, result)
         result = harness.run(d, """
@@ -201,4 +227,5 @@ pipeline:
 
 
 if __name__ == "__main__":
-    harness.main([test_every_order_of_axes, test_boards_in_another_order, test_a_network_between, test_mistakes])
+    harness.main(
+        [test_every_order_of_axes, test_boards_in_another_order, test_a_network_between, test_mistakes])

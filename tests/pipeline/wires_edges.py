@@ -8,7 +8,7 @@ import numpy as np
 import yaml
 
 import harness
-from files import write
+from files_common import write
 from wires_common import document, EPOCH, head, l0_head, recorded_levels
 from wires_frb import check_minichunks
 import chime_l0  # noqa: E402

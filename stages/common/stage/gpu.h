@@ -12,12 +12,13 @@
 int br_stage_backend(struct br_stage *stage, size_t upload_bytes, enum br_backend *backend,
                      struct br_cuda **cuda);
 
-/* For memory: adds what br_stage_backend is going to take for uploads, and what lies where the stage's frames do: its
- * buffers (br_stage_scratch) and its plans' tables. */
+/* For memory: adds what br_stage_backend is going to take for uploads, and what lies where the stage's
+ * frames do: its buffers (br_stage_scratch) and its plans' tables. */
 void br_stage_uploads_memory(const struct br_stage *stage, size_t upload_bytes, struct br_memory *memory);
 void br_stage_buffer_memory(const struct br_stage *stage, size_t bytes, struct br_memory *memory);
 
-/* For the end of start: tells the runtime what is held through `cuda` (br_stage_holds). NULL is allowed. BR_OK. */
+/* For the end of start: tells the runtime what is held through `cuda` (br_stage_holds). NULL is allowed.
+ * BR_OK. */
 int br_stage_gpu_holds(struct br_stage *stage, const struct br_cuda *cuda);
 
 /* For process: what has been enqueued so far came to. BR_OK, or the failure is the stage's. */
