@@ -10,42 +10,43 @@ void layouts_frb_beams(struct layouts *report);
 
 enum { STEPS = 64 }; /* NT */
 
-/* U_p of a warp's 16 MB beams: made by the lanes (g, c), each every fourth turn, and read by all lanes (g,
- * ..) turn by turn. */
-static void weights_p(struct layouts *report, unsigned turns, unsigned ps, unsigned blocks)
+/* U_p of a warp's 16 MB beams: made by the lanes (g, c), each in every fourth iteration, and read by
+ * all lanes (g, ..), iteration by iteration. */
+static void weights_p(struct layouts *report, unsigned iterations, unsigned ps, unsigned blocks)
 {
-    size_t count = (size_t)turns * blocks * 16 * ps;
+    size_t count = (size_t)iterations * blocks * 16 * ps;
     struct layouts_region *region = layouts_region(report, LAYOUTS_SHARED, "U_p", count, 2);
     struct layouts_pass *made = layouts_begin(region, LAYOUTS_WRITE, "made");
     layouts_allow_wavefronts(made, 8, "weights are made once for all time steps of a tile of beams");
     for (unsigned mb = 0; mb < blocks; mb++)
         for (unsigned h = 0; h < 2; h++)
-            for (unsigned first = 0; first < turns; first += 4)
+            for (unsigned first = 0; first < iterations; first += 4)
                 for (unsigned i = 0; i < ps; i += 4) {
                     struct layouts_access access = {.bytes = 8};
                     for (unsigned lane = 0; lane < 32; lane++) {
-                        unsigned row = h * 8 + lane / 4, turn = first + lane % 4;
-                        if (turn < turns)
+                        unsigned row = h * 8 + lane / 4, iteration = first + lane % 4;
+                        if (iteration < iterations)
                             layouts_lane_items(&access, lane,
-                                               br_frb_beams_p_place(turn, mb, blocks, row, ps) + 2 * i,
-                                               ((int64_t)(turn * blocks + mb) * 16 + row) * ps + i);
+                                               br_frb_beams_p_place(iteration, mb, blocks, row, ps) + 2 * i,
+                                               ((int64_t)(iteration * blocks + mb) * 16 + row) * ps + i);
                     }
                     layouts_access(made, &access);
                 }
     layouts_end(made, 1, 1);
 
-    struct layouts_pass *read = layouts_begin(region, LAYOUTS_READ, "a turn");
-    for (unsigned turn = 0; turn < turns; turn++)
+    struct layouts_pass *read = layouts_begin(region, LAYOUTS_READ, "an iteration");
+    for (unsigned iteration = 0; iteration < iterations; iteration++)
         for (unsigned mb = 0; mb < blocks; mb++)
             for (unsigned i = 0; i < ps / 4; i++) {
                 struct layouts_access access = {.bytes = 16, .items = true};
                 for (unsigned lane = 0; lane < 32; lane++) {
                     unsigned g = lane / 4;
-                    layouts_lane(&access, lane, br_frb_beams_p_place(turn, mb, blocks, g, ps) + 16 * i);
+                    layouts_lane(&access, lane, br_frb_beams_p_place(iteration, mb, blocks, g, ps) + 16 * i);
                     /* words of u_p[h][ps / 2] */
                     for (unsigned half = 0; half < 8; half++) {
                         unsigned at = 8 * i + half, h = at / ps, p = at % ps;
-                        access.item[lane][half] = ((int64_t)(turn * blocks + mb) * 16 + 8 * h + g) * ps + p;
+                        access.item[lane][half] =
+                            ((int64_t)(iteration * blocks + mb) * 16 + 8 * h + g) * ps + p;
                     }
                 }
                 layouts_access(read, &access);
@@ -188,11 +189,13 @@ static void whole_results(struct layouts *report, unsigned bx, unsigned by, unsi
 
 void layouts_frb_beams(struct layouts *report)
 {
-    static const unsigned turns_of[][2] = {{12, 4}, {2, 8}, {8, 4}, {3, 8}, {1, 4}}; /* turns, p's in each */
+    static const unsigned iterations_of[][2] = {
+        {12, 4}, {2, 8}, {8, 4}, {3, 8}, {1, 4}}; /* iterations, p's in each */
     for (unsigned blocks = 2; blocks <= 3; blocks++)
-        for (unsigned i = 0; i < sizeof turns_of / sizeof *turns_of; i++) {
-            layouts_variant(report, "Hopper, MB=%u turns=%u of %u", blocks, turns_of[i][0], turns_of[i][1]);
-            weights_p(report, turns_of[i][0], turns_of[i][1], blocks);
+        for (unsigned i = 0; i < sizeof iterations_of / sizeof *iterations_of; i++) {
+            layouts_variant(report, "Hopper, MB=%u iterations=%u of %u", blocks, iterations_of[i][0],
+                            iterations_of[i][1]);
+            weights_p(report, iterations_of[i][0], iterations_of[i][1], blocks);
         }
     layouts_variant(report, "Hopper, boxes");
     field_box(report);

@@ -4,16 +4,15 @@
 
 #include "kernels/common/layout.h"
 
-/* --- gpu/wgmma/arbitrary.cuh
- * ----------------------------------------------------------------------------- */
+/* --- wgmma/arbitrary.cuh ----------------------------------------------------------------------------- */
 
-/* Weights U_p of the 16 MB beams of a warp, in bytes from the warp's own part: [turn][mb][row2 row1
- * row0][row3][p in turn] halves, where a turn is `ps` p's (4 or 8) and row the beam among the 16 of a block
- * mb. A thread reads the p's of rows g and g + 8 at once. */
-static inline BR_HD unsigned br_frb_beams_p_place(unsigned turn, unsigned mb, unsigned blocks, unsigned row,
-                                                  unsigned ps)
+/* Weights U_p of the 16 MB beams of a warp, in bytes from the warp's own part: halves
+ * [iteration][mb][row2 row1 row0][row3][p in iteration]. An iteration has `ps` p's (4 or 8); row is the beam
+ * among the 16 of a block mb. A thread reads the p's of rows g and g + 8 at once. */
+static inline BR_HD unsigned br_frb_beams_p_place(unsigned iteration, unsigned mb, unsigned blocks,
+                                                  unsigned row, unsigned ps)
 {
-    return (((turn * blocks + mb) * 8 + row % 8) * 2 + row / 8) * ps * 2;
+    return (((iteration * blocks + mb) * 8 + row % 8) * 2 + row / 8) * ps * 2;
 }
 
 /* Results on their way out: boxes of 64 beams by NT steps, rows of 128 bytes (one step), swizzled for the
@@ -23,7 +22,7 @@ static inline BR_HD unsigned br_frb_beams_out_place(unsigned step, unsigned octe
     return br_swizzle_128_bytes(step * 128 + octet * 16);
 }
 
-/* --- grid_whole.cuh ----------------------------------------------------------------------------------- */
+/* --- mma/grid_whole.cuh ------------------------------------------------------------------------------- */
 
 /* 16-byte pieces of a row (a p) of the field, of which 2 qt are used: an odd number, so that 8 rows use all
  * banks. */

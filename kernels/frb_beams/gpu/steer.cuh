@@ -1,6 +1,6 @@
-/* steer.cuh - makes the weights of FRB stage 2 on the GPU: the seats of weights.cuh from where the beams
- * point, and, for the kernels that do not multiply these out themselves, weights in the order of their
- * registers. */
+/* steer.cuh - makes the weights of FRB stage 2 on the GPU: the phase parameters of weights.cuh from where the
+ * beams point, and, for the kernels that do not make weights of these themselves, weights in the order of
+ * their registers. */
 #ifndef BEAMRING_KERNELS_FRB_BEAMS_GPU_STEER_CUH
 #define BEAMRING_KERNELS_FRB_BEAMS_GPU_STEER_CUH
 
@@ -15,7 +15,8 @@ struct two_floats {
 };
 
 /* theta2: 2 theta at 1 MHz. */
-__device__ __forceinline__ seat find_seat(const two_floats &theta2, const two_floats &mhz, unsigned n)
+__device__ __forceinline__ phase_params find_phase(const two_floats &theta2, const two_floats &mhz,
+                                                   unsigned n)
 {
     float product = theta2.high * mhz.high;
     float rest = fmaf(theta2.high, mhz.high, -product) + (theta2.high * mhz.low + theta2.low * mhz.high);
@@ -24,7 +25,7 @@ __device__ __forceinline__ seat find_seat(const two_floats &theta2, const two_fl
     /* 2 theta is less than 2^24, or nobody could say where the beam is. */
     int period = static_cast<int>(2 * n), whole = static_cast<int>(r) % period;
     if (whole < 0) whole += period;
-    seat s;
+    phase_params s;
     s.x = WEIGHT_SCALE * sinpif(phi) / size;
     s.y = sinpif(phi / size);
     s.z = cospif(phi / size);
@@ -36,44 +37,44 @@ __device__ __forceinline__ seat find_seat(const two_floats &theta2, const two_fl
     return s;
 }
 
-/* The same times `scale`, without a table, and 0 where there is no such beam or q. seats: those of a channel,
- * `beams` of them. */
-__device__ __forceinline__ unsigned weights(const seat *seats, unsigned beams, unsigned beam, unsigned q,
-                                            unsigned period, float scale = 1)
+/* The same times `scale`, without a table, and 0 where there is no such beam or q. phases: of a channel,
+ * shape (beams). */
+__device__ __forceinline__ unsigned weights(const phase_params *phases, unsigned beams, unsigned beam,
+                                            unsigned q, unsigned period, float scale = 1)
 {
     float u[2] = {0, 0};
     for (unsigned i = 0; i < 2; i++)
         if (beam < beams && q + i < period) {
-            int m = find_turn(seats[beam], static_cast<int>(q + i), static_cast<int>(period));
+            int m = twiddle_index(phases[beam], static_cast<int>(q + i), static_cast<int>(period));
             float angle = static_cast<float>(m) / static_cast<float>(period);
-            u[i] = scale * weight(seats[beam], m, make_float2(cospif(angle), sinpif(angle)));
+            u[i] = scale * weight(phases[beam], m, make_float2(cospif(angle), sinpif(angle)));
         }
     __half2 both = __floats2half2_rn(u[0], u[1]);
     return *reinterpret_cast<unsigned *>(&both);
 }
 
-/* What a seat is made of. */
+/* What phase parameters are made of. */
 struct pointing {
     const two_floats *theta2_m, *theta2_n; /* [nm], [nn]: at 1 MHz */
     const two_floats *mhz;                 /* [F] */
-    seat *seats_m, *seats_n;               /* [F][nm], [F][nn] */
+    phase_params *phases_m, *phases_n;     /* [F][nm], [F][nn] */
     unsigned nm, nn, m, n, channels;       /* beams along the axes, or all of them twice; M, N */
 };
 
-/* Points the beams. One thread a seat along each axis; y: channels. */
+/* Points the beams. A thread makes the phase parameters of one position along each axis; y: channels. */
 __global__ void __launch_bounds__(256) point(const pointing w)
 {
     unsigned b = blockIdx.x * 256 + threadIdx.x;
-    /* seats: shape (F, nm) and (F, nn), contiguous. */
+    /* phases: shape (F, nm) and (F, nn), contiguous. */
     for (unsigned f = blockIdx.y; f < w.channels; f += gridDim.y) {
         two_floats mhz = w.mhz[f];
-        if (b < w.nm) w.seats_m[static_cast<size_t>(f) * w.nm + b] = find_seat(w.theta2_m[b], mhz, w.m);
-        if (b < w.nn) w.seats_n[static_cast<size_t>(f) * w.nn + b] = find_seat(w.theta2_n[b], mhz, w.n);
+        if (b < w.nm) w.phases_m[static_cast<size_t>(f) * w.nm + b] = find_phase(w.theta2_m[b], mhz, w.m);
+        if (b < w.nn) w.phases_n[static_cast<size_t>(f) * w.nn + b] = find_phase(w.theta2_n[b], mhz, w.n);
     }
 }
 
-/* ---- weights in the order of the registers of mma_f16, for the kernels that do not make them from seats
- * themselves. One thread makes 16 bytes; y: channels. ---- */
+/* ---- weights in the order of the registers of mma_f16, for the kernels that do not make them from
+ * phase parameters themselves. One thread makes 16 bytes; y: channels. ---- */
 
 /* Which of 32 beams is column (or row) g of operation n. */
 __device__ __forceinline__ unsigned column(unsigned n, unsigned g)
@@ -81,52 +82,55 @@ __device__ __forceinline__ unsigned column(unsigned n, unsigned g)
     return g / 2 * 8 + 2 * n + g % 2;
 }
 
-/* arbitrary::work's: to [F][blocks][octets][32 lanes] and [F][blocks][pairs][8]. */
-__global__ void __launch_bounds__(256) fill_arbitrary_q(uint4 *to, const seat *seats, unsigned B, unsigned nq,
-                                                        unsigned blocks, unsigned octets, unsigned F)
+/* mma_arbitrary::work's: to [F][blocks][octets][32 lanes] and [F][blocks][pairs][8]. */
+__global__ void __launch_bounds__(256)
+    fill_arbitrary_q(uint4 *to, const phase_params *phases, unsigned B, unsigned nq, unsigned blocks,
+                     unsigned octets, unsigned F)
 {
     unsigned i = blockIdx.x * 256 + threadIdx.x, count = blocks * octets * 32;
     if (i >= count) return;
     unsigned lane = i % 32, octet = i / 32 % octets, first = i / 32 / octets * 32,
              q = 8 * octet + lane % 4 * 2, g = lane / 4;
-    /* seats: shape (F, beams), contiguous; to: shape (F, count), contiguous */
+    /* phases: shape (F, beams), contiguous; to: shape (F, count), contiguous */
     for (unsigned f = blockIdx.y; f < F; f += gridDim.y) {
-        const seat *of_f = seats + static_cast<size_t>(f) * B;
+        const phase_params *of_f = phases + static_cast<size_t>(f) * B;
         to[static_cast<size_t>(f) * count + i] = make_uint4(
             weights(of_f, B, first + column(0, g), q, nq), weights(of_f, B, first + column(1, g), q, nq),
             weights(of_f, B, first + column(2, g), q, nq), weights(of_f, B, first + column(3, g), q, nq));
     }
 }
 
-__global__ void __launch_bounds__(256) fill_arbitrary_p(uint4 *to, const seat *seats, unsigned B, unsigned np,
-                                                        unsigned blocks, unsigned pairs, unsigned F)
+__global__ void __launch_bounds__(256)
+    fill_arbitrary_p(uint4 *to, const phase_params *phases, unsigned B, unsigned np, unsigned blocks,
+                     unsigned pairs, unsigned F)
 {
     unsigned i = blockIdx.x * 256 + threadIdx.x, count = blocks * pairs * 8;
     if (i >= count) return;
     unsigned g = i % 8, p = i / 8 % pairs * 2, first = i / 8 / pairs * 32;
-    /* seats: shape (F, beams), contiguous; to: shape (F, count), contiguous */
+    /* phases: shape (F, beams), contiguous; to: shape (F, count), contiguous */
     for (unsigned f = blockIdx.y; f < F; f += gridDim.y) {
-        const seat *of_f = seats + static_cast<size_t>(f) * B;
+        const phase_params *of_f = phases + static_cast<size_t>(f) * B;
         to[static_cast<size_t>(f) * count + i] = make_uint4(
             weights(of_f, B, first + column(0, g), p, np), weights(of_f, B, first + column(1, g), p, np),
             weights(of_f, B, first + column(2, g), p, np), weights(of_f, B, first + column(3, g), p, np));
     }
 }
 
-/* grid::work's and grid_whole::work's: to [F][j_blocks][q_steps][2][32 lanes] and [F][p_blocks][i_tiles][32
- * lanes], 2^7 scale U. */
+/* mma_grid::work's and mma_grid_whole::work's, 2^7 scale U:
+ *   q   to [F][j_blocks][q_steps][2][32 lanes]
+ *   p   to [F][p_blocks][i_tiles][32 lanes] */
 __global__ void __launch_bounds__(256)
-    fill_grid_q(uint4 *to, const seat *seats, unsigned by, unsigned nq, unsigned j_blocks, unsigned q_steps,
-                float scale, unsigned F)
+    fill_grid_q(uint4 *to, const phase_params *phases, unsigned by, unsigned nq, unsigned j_blocks,
+                unsigned q_steps, float scale, unsigned F)
 {
     unsigned i = blockIdx.x * 256 + threadIdx.x, count = j_blocks * q_steps * 64;
     if (i >= count) return;
     unsigned lane = i % 32, m = i / 32 % 2, step = i / 64 % q_steps, first = i / 64 / q_steps * 32;
     unsigned q = 16 * step + lane % 4 * 2, j = first + column(2 * m, lane / 4),
              k = first + column(2 * m + 1, lane / 4);
-    /* seats: shape (F, beams), contiguous; to: shape (F, count), contiguous */
+    /* phases: shape (F, beams), contiguous; to: shape (F, count), contiguous */
     for (unsigned f = blockIdx.y; f < F; f += gridDim.y) {
-        const seat *of_f = seats + static_cast<size_t>(f) * by;
+        const phase_params *of_f = phases + static_cast<size_t>(f) * by;
         to[static_cast<size_t>(f) * count + i] =
             make_uint4(weights(of_f, by, j, q, nq, scale), weights(of_f, by, k, q, nq, scale),
                        weights(of_f, by, j, q + 8, nq, scale), weights(of_f, by, k, q + 8, nq, scale));
@@ -134,16 +138,16 @@ __global__ void __launch_bounds__(256)
 }
 
 __global__ void __launch_bounds__(256)
-    fill_grid_p(uint4 *to, const seat *seats, unsigned bx, unsigned np, unsigned p_blocks, unsigned i_tiles,
-                float scale, unsigned F)
+    fill_grid_p(uint4 *to, const phase_params *phases, unsigned bx, unsigned np, unsigned p_blocks,
+                unsigned i_tiles, float scale, unsigned F)
 {
     unsigned number = blockIdx.x * 256 + threadIdx.x, count = p_blocks * i_tiles * 32;
     if (number >= count) return;
     unsigned lane = number % 32, i = number / 32 % i_tiles * 16 + lane / 4,
              p = number / 32 / i_tiles * 16 + lane % 4 * 2;
-    /* seats: shape (F, beams), contiguous; to: shape (F, count), contiguous */
+    /* phases: shape (F, beams), contiguous; to: shape (F, count), contiguous */
     for (unsigned f = blockIdx.y; f < F; f += gridDim.y) {
-        const seat *of_f = seats + static_cast<size_t>(f) * bx;
+        const phase_params *of_f = phases + static_cast<size_t>(f) * bx;
         to[static_cast<size_t>(f) * count + number] =
             make_uint4(weights(of_f, bx, i, p, np, scale), weights(of_f, bx, i + 8, p, np, scale),
                        weights(of_f, bx, i, p + 8, np, scale), weights(of_f, bx, i + 8, p + 8, np, scale));

@@ -5,8 +5,8 @@
  *   U_q = (-1)^m sin(pi phi) / 2N cot(pi (m + phi) / 2N),   U_q = 1 for m = phi = 0,
  *
  * so that one sine and one angle a beam give all its U_q: sine and cosine of pi m / 2N come from a table, and
- * no sum of angles cancels. A `seat` holds them for one axis of a beam in a channel; steering rewrites the
- * seats and nothing else. */
+ * no sum of angles cancels. The phase parameters hold them for one axis of a beam in a channel; steering
+ * rewrites the phase parameters and nothing else. */
 #ifndef BEAMRING_KERNELS_FRB_BEAMS_GPU_WEIGHTS_CUH
 #define BEAMRING_KERNELS_FRB_BEAMS_GPU_WEIGHTS_CUH
 
@@ -23,30 +23,33 @@ namespace beamring
  * them down to 2^-28. */
 constexpr float WEIGHT_SCALE = 128;
 
-/* x: 2^7 sin(pi phi) / 2N; y, z: sine and cosine of pi phi / 2N; w: the integer r mod 2N (as bits). Where phi
- * = 0: x = 2^7 / 2N, y = 1 / 2N, times 2^-60 each, which makes U_q = 1 at m = 0 and 0 elsewhere. */
-using seat = float4;
+/* x      2^7 sin(pi phi) / 2N
+ * y, z   sine and cosine of pi phi / 2N
+ * w      the integer r mod 2N (as bits)
+ *
+ * Where phi = 0: x = 2^7 pi / 2N and y = pi / 2N, times 2^-60 each: U_q = 1 at m = 0, 0 elsewhere. */
+using phase_params = float4;
 
-/* The integer m of U_q. */
-__device__ __forceinline__ int find_turn(const seat &s, int q, int period)
+/* The integer m of U_q, 0 <= m < 2N = period: which twiddle factor it takes. */
+__device__ __forceinline__ int twiddle_index(const phase_params &s, int q, int period)
 {
     int m = __float_as_int(s.w) - q;
     return m + (m >> 31 & period);
 }
 
-/* 2^7 U_q. turn: cosine and sine of pi m / 2N. */
-__device__ __forceinline__ float weight(const seat &s, int m, const float2 &turn)
+/* 2^7 U_q. twiddle: cosine and sine of pi m / 2N. */
+__device__ __forceinline__ float weight(const phase_params &s, int m, const float2 &twiddle)
 {
-    float cosine = turn.x * s.z - turn.y * s.y, sine = turn.y * s.z + turn.x * s.y;
+    float cosine = twiddle.x * s.z - twiddle.y * s.y, sine = twiddle.y * s.z + twiddle.x * s.y;
     float x = __int_as_float(__float_as_int(s.x) ^ m << 31);
     return __fdividef(x * cosine, sine);
 }
 
-/* 2^7 U_q and 2^7 U_(q + 1) as float16, from a table of turns. */
-__device__ __forceinline__ unsigned weights(const seat &s, const float2 *turn, int q, int period)
+/* 2^7 U_q and 2^7 U_(q + 1) as float16, from a table of twiddle factors. */
+__device__ __forceinline__ unsigned weights(const phase_params &s, const float2 *twiddle, int q, int period)
 {
-    int m = find_turn(s, q, period), next = find_turn(s, q + 1, period);
-    __half2 both = __floats2half2_rn(weight(s, m, turn[m]), weight(s, next, turn[next]));
+    int m = twiddle_index(s, q, period), next = twiddle_index(s, q + 1, period);
+    __half2 both = __floats2half2_rn(weight(s, m, twiddle[m]), weight(s, next, twiddle[next]));
     return *reinterpret_cast<unsigned *>(&both);
 }
 

@@ -17,7 +17,7 @@
 namespace beamring
 {
 
-namespace arbitrary
+namespace mma_arbitrary
 {
 
 constexpr int WARPS = 8, THREADS = 32 * WARPS, STAGES = 3;
@@ -192,7 +192,7 @@ template <int MT> __global__ void __launch_bounds__(THREADS, 2) form(const work 
         }
 }
 
-} // namespace arbitrary
+} // namespace mma_arbitrary
 
 } // namespace beamring
 

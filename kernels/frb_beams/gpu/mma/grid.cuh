@@ -8,8 +8,8 @@
  * A warp forms one time step at a time, 32 j's by 16 IT i's; the 8 warps of a block share time steps when
  * there are more j's. 16 p's and up to 64 q's are in shared memory together. Y is computed transposed (rows
  * j); which j is which row is chosen such that a thread ends up with 8 consecutive j's of an i: row or column
- * g of part n (n = 0 to 3) of the 32 is j = 8 (g / 2) + 2 n + g % 2. Blocks stay, and do equal shares of
- * the tasks. */
+ * g of part n (n = 0 to 3) of the 32 is j = 8 (g / 2) + 2 n + g % 2. The kernel is persistent:
+ * each block has an equal share of the tasks. */
 #ifndef BEAMRING_KERNELS_FRB_BEAMS_GPU_MMA_GRID_CUH
 #define BEAMRING_KERNELS_FRB_BEAMS_GPU_MMA_GRID_CUH
 
@@ -18,7 +18,7 @@
 namespace beamring
 {
 
-namespace grid
+namespace mma_grid
 {
 
 constexpr int WARPS = 8, THREADS = 32 * WARPS, STAGES = 4;
@@ -42,8 +42,8 @@ struct work {
     bool wide_in, wide_out;    /* pieces of 16 bytes are aligned */
 };
 
-/* Walks through a block's stages: its tasks, their p blocks, and the chunks of q. Tasks are numbered
- * [F][time][j][i], and a block's are consecutive: they share weights, and cache lines of the field. */
+/* The stages of a block, one after the other: its tasks, their p blocks, and the chunks of q. Tasks are
+ * numbered [F][time][j][i]. A block's are consecutive: they share weights, and cache lines of the field. */
 struct position {
     unsigned task, end, p_block, chunk;
     unsigned f, step, j_block, i_block; /* the first ones of the task */
@@ -103,9 +103,9 @@ template <int IT> __global__ void __launch_bounds__(THREADS, IT < 4 ? 2 : 1) for
     unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     unsigned warp_j = warp % w.warps_j, warp_step = warp / w.warps_j;
 
-    /* middle[m][h][4]: register: m, r1, h, r0 <-> n1, n0, p3, p0   thread: t4..t0 <-> g2 g1 g0 p2 p1   (j of
-     * n, g: see above) sum[m][n][4]:  register: m, n, r1, r0 <-> i5 i4, j2 j1, i3, j0   thread: t4..t0 <-> i2
-     * i1 i0 j4 j3 */
+    /* middle[m][h][4]  register: m, r1, h, r0 <-> n1, n0, p3, p0      thread: t4..t0 <-> g2 g1 g0 p2 p1
+     *                  (j of n, g: see above)
+     * sum[m][n][4]     register: m, n, r1, r0 <-> i5 i4, j2 j1, i3, j0  thread: t4..t0 <-> i2 i1 i0 j4 j3 */
     float middle[2][2][4] = {}, sum[IT][4][4] = {};
 
     position loading, at;
@@ -204,7 +204,7 @@ template <int IT> __global__ void __launch_bounds__(THREADS, IT < 4 ? 2 : 1) for
     }
 }
 
-} // namespace grid
+} // namespace mma_grid
 
 } // namespace beamring
 

@@ -27,7 +27,7 @@
 namespace beamring
 {
 
-namespace grid_whole
+namespace mma_grid_whole
 {
 
 constexpr int STAGES = 3; /* time steps of a team's field in shared memory */
@@ -264,7 +264,7 @@ template <int IT, int QT> __global__ void __launch_bounds__(32 * MOST_WARPS, 1) 
 #endif
 }
 
-} // namespace grid_whole
+} // namespace mma_grid_whole
 
 } // namespace beamring
 

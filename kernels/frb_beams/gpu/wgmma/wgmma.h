@@ -8,18 +8,18 @@
 extern "C" {
 #endif
 
-struct br_frb_beams_hopper;
+struct br_frb_beams_wgmma;
 
-/* *hopper stays NULL, without an error, where this kernel does not do it: another device, 2N other than 24,
+/* *wgmma stays NULL, without an error, where this kernel does not do it: another device, 2N other than 24,
  * 32 and 48, B no multiple of 8, or more cells than shared memory has room for. -1 with `why` on failure. */
-int br_frb_beams_hopper_create(struct br_frb_beams_hopper **hopper, const struct br_frb_beams *plan,
-                               struct br_why *why);
-void br_frb_beams_hopper_destroy(struct br_frb_beams_hopper *hopper);
+int br_frb_beams_wgmma_create(struct br_frb_beams_wgmma **wgmma, const struct br_frb_beams *plan,
+                              struct br_why *why);
+void br_frb_beams_wgmma_destroy(struct br_frb_beams_wgmma *wgmma);
 
-/* Enqueues the work. Seats: see weights.cuh. Memory that is not aligned to 16 bytes is a failure, which is
- * kept. */
-void br_frb_beams_hopper(struct br_frb_beams_hopper *hopper, const void *seats_m, const void *seats_n,
-                         const struct span *span);
+/* Enqueues the work. phases_m, phases_n: phase_params (weights.cuh) in device memory, shape
+ * (F, B). Memory that is not aligned to 16 bytes is a failure, which is kept. */
+void br_frb_beams_wgmma(struct br_frb_beams_wgmma *wgmma, const void *phases_m, const void *phases_n,
+                        const struct span *span);
 
 #ifdef __cplusplus
 }
