@@ -1,6 +1,5 @@
 #include "kernels/quantize/plan.h"
 #include "kernels/common/cuda.h"
-#include "kernels/frb_beams_quantize/frb_beams_quantize.h"
 
 #include <stdlib.h>
 
@@ -12,12 +11,6 @@ static int make_cuda(struct br_quantize *plan, struct br_cuda *cuda, struct br_w
 #else
     return br_because(why, "this beamring was built without CUDA");
 #endif
-}
-
-bool br_fused_pays(unsigned grid_m, unsigned grid_n, size_t beams_x, size_t beams_y)
-{
-    size_t covered = (beams_x + 95) / 96 * 96 * ((beams_y + 31) / 32 * 32);
-    return 2 * covered <= (grid_m == 24 && grid_n == 24 ? 4 : 3) * beams_x * beams_y;
 }
 
 int br_quantize_create(struct br_quantize **result, enum br_backend backend,

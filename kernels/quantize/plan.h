@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* The fast implementation works on this many beams at once, and turns them about this many time steps at a
+/* The fast implementation works on this many beams at once, and transposes this many time steps of them at a
  * time. */
 enum { BEAMS = 256, STEPS = 64 };
 

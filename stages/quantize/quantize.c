@@ -35,7 +35,7 @@ struct quantize {
      * `fused`. Of other frames all of J is formed, from which blocks are gathered. */
     const struct br_stream *beams; /* the description of J; NULL: J is the input */
     struct br_frb_beams *forming;
-    struct br_fused *fused;
+    struct br_frb_beams_quantize *fused;
     uint16_t *formed; /* [freq][step][beam], of the current input frame */
     bool have_formed;
 
@@ -62,7 +62,7 @@ static const struct br_port outputs[] = {
     {"out", "levels [beam][freq][time], int4 or uint8, with f32 [beam][freq][2] = {scale, offset}"}, {0}};
 
 /* Takes over the work of frb_beams where there is a kernel for both: its input's frames are whole blocks,
- * the beams a grid, and the GPU and the shapes such that br_fused_can. */
+ * the beams a grid, and the GPU and the shapes such that br_frb_beams_quantize_can. */
 static void absorb(struct br_stage *stage, struct quantize *q)
 {
     const struct br_stream *beams = br_stage_input(stage, 0);
@@ -70,11 +70,12 @@ static void absorb(struct br_stage *stage, struct quantize *q)
     struct br_why why = {""};
     if (strcmp(q->fuse, "false") == 0 || br_stage_device(stage) < 0 || t == NULL || beams->beams_x == 0)
         return;
-    if (strcmp(q->fuse, "auto") == 0 && !br_fused_pays(t->grid_m, t->grid_n, beams->beams_x, beams->beams_y))
+    if (strcmp(q->fuse, "auto") == 0 &&
+        !br_frb_beams_quantize_pays(t->grid_m, t->grid_n, beams->beams_x, beams->beams_y))
         return;
     if (beams->frame_samples % ((uint64_t)q->block * q->step) != 0) return;
-    if (!br_fused_can(br_stage_device(stage), t->grid_m, t->grid_n, beams->beams_x, beams->beams_y,
-                      (size_t)q->block, &why))
+    if (!br_frb_beams_quantize_can(br_stage_device(stage), t->grid_m, t->grid_n, beams->beams_x,
+                                   beams->beams_y, (size_t)q->block, &why))
         return;
     if (br_stage_absorb(stage, "frb_beams") != NULL) q->beams = beams;
 }
@@ -132,7 +133,7 @@ static int start_forming(struct br_stage *stage, struct quantize *q)
                                                  1, /* beside a loss a frame may touch one more */
                                     .cuda = q->cuda};
     if (br_frb_beams_create(&q->forming, BR_CUDA, &p, &why) != 0 ||
-        br_fused_create(&q->fused, q->forming, (unsigned)q->bits, q->levels_rms, &why) != 0)
+        br_frb_beams_quantize_create(&q->fused, q->forming, (unsigned)q->bits, q->levels_rms, &why) != 0)
         return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
     q->formed = br_stage_scratch(stage, q->cuda, p.nchannels * p.max_steps * p.nbeams * sizeof *q->formed);
     return q->formed == NULL ? BR_E_NO_MEMORY : BR_OK;
@@ -289,7 +290,7 @@ static uint64_t quantize_frame(struct quantize *q, const struct br_frame *in, si
     if (q->beams == NULL)
         return br_quantize_execute(q->plan, data + at * q->nbeams, nsteps, valid, out->data, out->side);
     size_t cells = 4 * (size_t)q->beams->telescope->grid_m * q->beams->telescope->grid_n;
-    br_fused_execute(q->fused, data + at * cells, nsteps, valid, out->data, out->side);
+    br_frb_beams_quantize_execute(q->fused, data + at * cells, nsteps, valid, out->data, out->side);
     return 0;
 }
 
@@ -328,7 +329,7 @@ static int stop(struct br_stage *stage, void *self)
 {
     struct quantize *q = self;
     br_quantize_destroy(q->plan);
-    br_fused_destroy(q->fused);
+    br_frb_beams_quantize_destroy(q->fused);
     br_frb_beams_destroy(q->forming);
     br_stage_scratch_free(q->cuda, q->gathered);
     br_stage_scratch_free(q->cuda, q->formed);

@@ -5,22 +5,23 @@
 
 #include "kernels/common/hopper.cuh"
 #include "kernels/frb_beams/gpu/store.cuh"
-#include "kernels/quantize/gpu/layout.h"
+#include "kernels/frb_beams_quantize/gpu/layout.h"
 
 namespace beamring
 {
 
-namespace fused
+namespace frb_beams_quantize
 {
 
 constexpr unsigned FORMERS = 4, QUANTIZERS = 12; /* warps */
 constexpr int THREADS = 32 * (FORMERS + QUANTIZERS);
 /* Of each thread: together those of a multiprocessor. */
 constexpr int FORMER_REGISTERS = 104, QUANTIZER_REGISTERS = 136;
-constexpr unsigned CLUSTER = 8, STEPS = 256, SLOTS = 2, I_TILES = BR_FUSED_BEAMS / 16;
+constexpr unsigned CLUSTER = 8, STEPS = 256, SLOTS = 2, I_TILES = BR_FRB_BEAMS_QUANTIZE_BEAMS / 16;
 constexpr unsigned CHUNKS = 4, ROWS = 8;            /* of a block's steps, and steps of a chunk */
 constexpr unsigned K_STEPS = 3, UNITS = 3 * CHUNKS; /* of 32 columns, a warp's first products in a round */
-constexpr unsigned HALF_BYTES = STEPS / 2 / ROWS * BR_FUSED_PIECE; /* of Y, half a block of time */
+constexpr unsigned HALF_BYTES =
+    STEPS / 2 / ROWS * BR_FRB_BEAMS_QUANTIZE_PIECE; /* of Y, half a block of time */
 
 struct work {
     const uint16_t *in;     /* [F][stride][2M][2N] */
@@ -38,10 +39,10 @@ struct work {
 };
 
 struct shared {
-    uint8_t y[STEPS / ROWS][BR_FUSED_PIECE];
+    uint8_t y[STEPS / ROWS][BR_FRB_BEAMS_QUANTIZE_PIECE];
     /* U_p: [tile of 16 i's][k-step][lane], operand a of the second product; and a tile of zeros */
     uint4 weights[(I_TILES + 1) * K_STEPS * 32];
-    uint4 field[CHUNKS][ROWS][BR_FUSED_STEP_BYTES / 16];
+    uint4 field[CHUNKS][ROWS][BR_FRB_BEAMS_QUANTIZE_STEP_BYTES / 16];
     /* U_q of alternating rounds, of each lane of the warps that form Y */
     uint4 columns[2][FORMERS][K_STEPS][32];
     uint4 valid[2][STEPS / 16];        /* of alternating parts: 0xff or 0 for each step of their channel */
@@ -137,7 +138,7 @@ __device__ __forceinline__ void load_u(uint4 (*to)[32], const work &w, const pos
 /* 32 columns of the first product, from this lane's place in the rows of the first two tiles; `four`: bytes
  * of 4 rows.
  *   cells[K_STEPS][4][2]  simd: q0  register: k-step <-> q5 q4, tile, r0 <-> q3
- *                         thread: t4..t0 <-> column of br_fused_p, q2 q1 */
+ *                         thread: t4..t0 <-> column of br_frb_beams_quantize_p, q2 q1 */
 using columns = unsigned[K_STEPS][4][2];
 
 __device__ __forceinline__ void load_cells(columns &cells, unsigned row, unsigned four)
@@ -154,7 +155,8 @@ __device__ __forceinline__ void load_cells(columns &cells, unsigned row, unsigne
 }
 
 /* Y of 16 j's in 32 columns.
- *   word[h][4]  simd: p0  register: h, tile <-> p2 p1  thread: t4..t0 <-> g2 g1 g0, q: see br_fused_p */
+ *   word[h][4]  simd: p0  register: h, tile <-> p2 p1  thread: t4..t0 <-> g2 g1 g0, q1 q0
+ *              (q: see br_frb_beams_quantize_p) */
 __device__ __forceinline__ void form_middle(unsigned (&word)[2][4], const unsigned (&u)[K_STEPS][4],
                                             const columns &cells)
 {
@@ -184,16 +186,18 @@ __device__ __forceinline__ void load_field(shared &s, const work &w, const posit
     uint4 *to = s.field[chunk][row] + lane % 8;
     /* in: shape (F, stride, 2M, 2N), contiguous; after: shape (2M, 2N) */
     const uint16_t *from =
-        w.in + (static_cast<size_t>(at.f) * w.stride + br_fused_step(BITS, rank, chunk, row)) * (w.np * w.nq);
+        w.in + (static_cast<size_t>(at.f) * w.stride + br_frb_beams_quantize_step(BITS, rank, chunk, row)) *
+                   (w.np * w.nq);
 #pragma unroll
-    for (unsigned m = 0; m < BR_FUSED_CELLS; m += 8 * TOGETHER) {
+    for (unsigned m = 0; m < BR_FRB_BEAMS_QUANTIZE_CELLS; m += 8 * TOGETHER) {
         const unsigned first = begin + m, bytes = first < w.np ? min(w.np - first, 8u) * pitch : 0;
         /* after: shape (bytes / 16) */
         const uint4 *piece = reinterpret_cast<const uint4 *>(from + first * w.nq) + lane % 8;
 #pragma unroll
-        for (unsigned i = 0; i < BR_FUSED_CELLS; i += 8) {
+        for (unsigned i = 0; i < BR_FRB_BEAMS_QUANTIZE_CELLS; i += 8) {
             const bool inside = (lane % 8 + i) * 16 < bytes;
-            copy_async_16(to + br_fused_row(first, pitch) / 16 + i, inside ? piece + i : piece, inside);
+            copy_async_16(to + br_frb_beams_quantize_row(first, pitch) / 16 + i, inside ? piece + i : piece,
+                          inside);
         }
     }
     copy_async_commit();
@@ -229,27 +233,31 @@ __device__ __forceinline__ void form(shared &s, const work &w, unsigned begin, u
 {
     const unsigned warp = threadIdx.x / 32 % FORMERS, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
     /* Row g + 8 h of the products is for slot h of block g. */
-    const unsigned to_wide = in_block(shared_address(s.y[rank]) + br_fused_wide(0, 2 * warp, q), g),
-                   to_narrow =
-                       in_block(shared_address(s.y[rank]) + br_fused_narrow(0, 2 * warp + q / 2, q % 2), g),
+    const unsigned to_wide =
+                       in_block(shared_address(s.y[rank]) + br_frb_beams_quantize_wide(0, 2 * warp, q), g),
+                   to_narrow = in_block(shared_address(s.y[rank]) +
+                                            br_frb_beams_quantize_narrow(0, 2 * warp + q / 2, q % 2),
+                                        g),
                    full = in_block(shared_address(s.full), g);
     /* lane 8 m + i: column i of tile m / 2, octet m % 2; of the first step's 32 p's, and of the last 16 of
      * both */
     const unsigned pitch = w.nq * 2, column = lane % 8, tile = lane / 16, octet = lane / 8 % 2 * 16,
                    four = 4 * pitch;
     const unsigned wide = shared_address(s.field[0][2 * warp]) +
-                          br_fused_row(br_fused_p(true, tile, column), pitch) + octet,
+                          br_frb_beams_quantize_row(br_frb_beams_quantize_p(true, tile, column), pitch) +
+                          octet,
                    narrow = shared_address(s.field[0][2 * warp + column / 4]) +
-                            br_fused_row(br_fused_p(false, tile, column), pitch) + octet;
+                            br_frb_beams_quantize_row(br_frb_beams_quantize_p(false, tile, column), pitch) +
+                            octet;
 
     position at(w, begin);
     load_u(s.columns[0][warp], w, at);
     copy_async_commit();
     for (unsigned chunk = 0; chunk < CHUNKS; chunk++) load_field<BITS>(s, w, at, rank, warp, chunk);
     bool fresh = true; /* this round begins a part, or the cluster's work */
-    unsigned part = ~0u, turn = 1;
+    unsigned part = ~0u, parity = 1;
     unsigned there = 0; /* bits: of each chunk the warp's two steps, unless they are missing */
-    for (unsigned number = begin; number < end; number++, turn ^= 1) {
+    for (unsigned number = begin; number < end; number++, parity ^= 1) {
         columns cells[2]; /* the next unit's are read before this one's products */
         unsigned u[K_STEPS][4];
         if (fresh) {
@@ -257,9 +265,10 @@ __device__ __forceinline__ void form(shared &s, const work &w, unsigned begin, u
             if (number > begin) barrier_wait(&s.used, (part + 1) % 2);
             load_weights<VALID>(s, w, at, part, warp);
             if (VALID)
-                there = __ballot_sync(WHOLE_WARP,
-                                      w.valid[at.f * STEPS + br_fused_step(BITS, rank, lane / 2 % CHUNKS,
-                                                                           2 * warp + lane % 2)]);
+                there = __ballot_sync(
+                    WHOLE_WARP,
+                    w.valid[at.f * STEPS +
+                            br_frb_beams_quantize_step(BITS, rank, lane / 2 % CHUNKS, 2 * warp + lane % 2)]);
             copy_async_wait<CHUNKS - 1>(); /* for U_q and the first chunk */
         } else {
             copy_async_wait<0>(); /* for U_q */
@@ -268,19 +277,19 @@ __device__ __forceinline__ void form(shared &s, const work &w, unsigned begin, u
         load_cells(cells[0], wide, four);
 #pragma unroll
         for (unsigned k = 0; k < K_STEPS; k++) {
-            const uint4 v = s.columns[turn ^ 1][warp][k][lane];
+            const uint4 v = s.columns[parity ^ 1][warp][k][lane];
             u[k][0] = v.x, u[k][1] = v.y, u[k][2] = v.z, u[k][3] = v.w;
         }
         position next = at;
         const bool last = next.advance(w) && number + 1 < end;
-        if (number + 1 < end) load_u(s.columns[turn][warp], w, next);
+        if (number + 1 < end) load_u(s.columns[parity][warp], w, next);
         copy_async_commit(); /* counted below, be there copies or not */
 #pragma unroll
         for (unsigned unit = 0; unit < UNITS; unit++) {
             /* Units 0 and 1 of a chunk: the first 32 p's of its first and second step; 2: the others of both.
              */
             const unsigned chunk = unit / 3, e = unit % 3, later = unit + 1,
-                           from = later / 3 * (ROWS * BR_FUSED_STEP_BYTES);
+                           from = later / 3 * (ROWS * BR_FRB_BEAMS_QUANTIZE_STEP_BYTES);
             if (e == 2 && later < UNITS) {
                 /* The next chunk must be there; after it at least the others of its part and U_q are under
                  * way. */
@@ -291,18 +300,21 @@ __device__ __forceinline__ void form(shared &s, const work &w, unsigned begin, u
             }
             if (later < UNITS)
                 load_cells(cells[later % 2],
-                           from + (later % 3 < 2 ? wide + later % 3 * BR_FUSED_STEP_BYTES : narrow), four);
+                           from +
+                               (later % 3 < 2 ? wide + later % 3 * BR_FRB_BEAMS_QUANTIZE_STEP_BYTES : narrow),
+                           four);
             unsigned word[2][4];
             form_middle(word, u, cells[unit % 2]);
             if (VALID && !(there >> (2 * chunk + (e < 2 ? e : q / 2)) & 1))
 #pragma unroll
                 for (unsigned n = 0; n < 4; n++) word[0][n] = word[1][n] = 0; /* whatever the field has */
-            if (unit % (UNITS / 2) == 0 && number > begin) barrier_wait(&s.empty[chunk / 2], turn);
+            if (unit % (UNITS / 2) == 0 && number > begin) barrier_wait(&s.empty[chunk / 2], parity);
             /* a second row, and the other j, only add */
-            const unsigned to = chunk * (CLUSTER * BR_FUSED_PIECE) +
-                                (e < 2 ? to_wide + e * br_fused_wide(0, 1, 0) : to_narrow),
-                           other = to + (e < 2 ? br_fused_wide(1, 0, 0)
-                                               : br_fused_narrow(1, 0, 0) - br_fused_narrow(0, 0, 0)),
+            const unsigned to = chunk * (CLUSTER * BR_FRB_BEAMS_QUANTIZE_PIECE) +
+                                (e < 2 ? to_wide + e * br_frb_beams_quantize_wide(0, 1, 0) : to_narrow),
+                           other = to + (e < 2 ? br_frb_beams_quantize_wide(1, 0, 0)
+                                               : br_frb_beams_quantize_narrow(1, 0, 0) -
+                                                     br_frb_beams_quantize_narrow(0, 0, 0)),
                            counts = full + chunk / 2 * sizeof(barrier);
             send(to, counts, word[0][0], word[0][1], word[0][2], word[0][3]);
             send(other, counts, word[1][0], word[1][1], word[1][2], word[1][3]);
@@ -317,7 +329,7 @@ __device__ __forceinline__ void form(shared &s, const work &w, unsigned begin, u
 
 #endif
 
-} // namespace fused
+} // namespace frb_beams_quantize
 
 } // namespace beamring
 

@@ -11,7 +11,7 @@
 
 using namespace beamring;
 
-struct br_fused {
+struct br_frb_beams_quantize {
     struct br_cuda *cuda;
     struct br_frb_beams *beams;
     uint8_t *valid; /* [F][256] on the host: what is uploaded */
@@ -23,11 +23,11 @@ struct br_fused {
 namespace
 {
 
-using kernel = void (*)(fused::work);
+using kernel = void (*)(frb_beams_quantize::work);
 
 kernel variant(unsigned bits)
 {
-    return bits == 8 ? fused::beams<8> : fused::beams<4>;
+    return bits == 8 ? frb_beams_quantize::beams<8> : frb_beams_quantize::beams<4>;
 }
 
 /* A launch of `clusters` clusters. */
@@ -40,36 +40,38 @@ void describe(struct launch *l, unsigned clusters, void *stream)
 {
     *l = {};
     l->attribute.id = cudaLaunchAttributeClusterDimension;
-    l->attribute.val.clusterDim.x = fused::CLUSTER;
+    l->attribute.val.clusterDim.x = frb_beams_quantize::CLUSTER;
     l->attribute.val.clusterDim.y = l->attribute.val.clusterDim.z = 1;
-    l->config.gridDim = dim3(clusters * fused::CLUSTER), l->config.blockDim = dim3(fused::THREADS);
-    l->config.dynamicSmemBytes = sizeof(fused::shared);
+    l->config.gridDim = dim3(clusters * frb_beams_quantize::CLUSTER),
+    l->config.blockDim = dim3(frb_beams_quantize::THREADS);
+    l->config.dynamicSmemBytes = sizeof(frb_beams_quantize::shared);
     l->config.stream = static_cast<cudaStream_t>(stream);
     l->config.attrs = &l->attribute, l->config.numAttrs = 1;
 }
 
 } // namespace
 
-extern "C" bool br_fused_can(int device, unsigned grid_m, unsigned grid_n, size_t beams_x, size_t beams_y,
-                             size_t block, struct br_why *why)
+extern "C" bool br_frb_beams_quantize_can(int device, unsigned grid_m, unsigned grid_n, size_t beams_x,
+                                          size_t beams_y, size_t block, struct br_why *why)
 {
     why->text[0] = 0;
     if (!br_cuda_is_hopper(device))
         br_because(why, "the GPU is not of compute capability 9.0");
-    else if (block != BR_FUSED_BLOCK)
-        br_because(why, "blocks have %zu steps, not %d", block, BR_FUSED_BLOCK);
+    else if (block != BR_FRB_BEAMS_QUANTIZE_BLOCK)
+        br_because(why, "blocks have %zu steps, not %d", block, BR_FRB_BEAMS_QUANTIZE_BLOCK);
     else if (beams_x == 0)
         br_because(why, "the beams are not on a grid");
     else if (beams_x * beams_y % 8 != 0)
         br_because(why, "%zu x %zu beams are not a multiple of 8", beams_x, beams_y);
-    else if (grid_m % 4 != 0 || grid_n % 4 != 0 || 2 * grid_m > BR_FUSED_CELLS || 2 * grid_n > BR_FUSED_CELLS)
+    else if (grid_m % 4 != 0 || grid_n % 4 != 0 || 2 * grid_m > BR_FRB_BEAMS_QUANTIZE_CELLS ||
+             2 * grid_n > BR_FRB_BEAMS_QUANTIZE_CELLS)
         br_because(why, "the field has %u x %u cells, not at most %u, both multiples of 8", 2 * grid_m,
-                   2 * grid_n, BR_FUSED_CELLS);
+                   2 * grid_n, BR_FRB_BEAMS_QUANTIZE_CELLS);
     return !why->text[0];
 }
 
-extern "C" int br_fused_create(struct br_fused **result, struct br_frb_beams *beams, unsigned bits,
-                               double levels_rms, struct br_why *why)
+extern "C" int br_frb_beams_quantize_create(struct br_frb_beams_quantize **result, struct br_frb_beams *beams,
+                                            unsigned bits, double levels_rms, struct br_why *why)
 {
     struct br_frb_beams_grid grid;
     *result = NULL;
@@ -77,13 +79,13 @@ extern "C" int br_fused_create(struct br_fused **result, struct br_frb_beams *be
         return br_because(why, "the beams are not on a grid, or not on a GPU");
     if (grid.middle_scale != 1 || grid.scale != 1)
         return br_because(why, "the weights of these beams do not have their scale in them");
-    if (!br_fused_can(br_cuda_device(beams->cuda), grid.np / 2, grid.nq / 2, grid.bx, grid.by, BR_FUSED_BLOCK,
-                      why))
+    if (!br_frb_beams_quantize_can(br_cuda_device(beams->cuda), grid.np / 2, grid.nq / 2, grid.bx, grid.by,
+                                   BR_FRB_BEAMS_QUANTIZE_BLOCK, why))
         return -1;
-    struct br_fused *plan = static_cast<struct br_fused *>(calloc(1, sizeof *plan));
-    if (plan) plan->valid = static_cast<uint8_t *>(malloc(beams->nchannels * BR_FUSED_BLOCK));
+    struct br_frb_beams_quantize *plan = static_cast<struct br_frb_beams_quantize *>(calloc(1, sizeof *plan));
+    if (plan) plan->valid = static_cast<uint8_t *>(malloc(beams->nchannels * BR_FRB_BEAMS_QUANTIZE_BLOCK));
     if (!plan || !plan->valid) {
-        br_fused_destroy(plan);
+        br_frb_beams_quantize_destroy(plan);
         return br_because(why, "no memory for the quantizer");
     }
     plan->cuda = beams->cuda;
@@ -93,7 +95,7 @@ extern "C" int br_fused_create(struct br_fused **result, struct br_frb_beams *be
     plan->levels_rms = static_cast<float>(levels_rms);
     cudaError_t status =
         cudaFuncSetAttribute(reinterpret_cast<const void *>(variant(bits)),
-                             cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(fused::shared));
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(frb_beams_quantize::shared));
     struct launch launch;
     describe(&launch, 1, br_cuda_stream(plan->cuda));
     if (status == cudaSuccess)
@@ -104,31 +106,32 @@ extern "C" int br_fused_create(struct br_fused **result, struct br_frb_beams *be
         return 0;
     }
     (void)cudaGetLastError();
-    br_fused_destroy(plan);
-    return br_because(why, "%zu bytes of shared memory on device %d: %s", sizeof(fused::shared),
+    br_frb_beams_quantize_destroy(plan);
+    return br_because(why, "%zu bytes of shared memory on device %d: %s", sizeof(frb_beams_quantize::shared),
                       br_cuda_device(beams->cuda), cudaGetErrorString(status));
 }
 
-extern "C" void br_fused_destroy(struct br_fused *plan)
+extern "C" void br_frb_beams_quantize_destroy(struct br_frb_beams_quantize *plan)
 {
     if (!plan) return;
     free(plan->valid);
     free(plan);
 }
 
-extern "C" void br_fused_execute(struct br_fused *plan, const uint16_t *in, size_t in_stride,
-                                 const uint8_t *in_valid, uint8_t *out, float *side)
+extern "C" void br_frb_beams_quantize_execute(struct br_frb_beams_quantize *plan, const uint16_t *in,
+                                              size_t in_stride, const uint8_t *in_valid, uint8_t *out,
+                                              float *side)
 {
     struct br_frb_beams_grid grid;
-    fused::work w = {};
+    frb_beams_quantize::work w = {};
     br_cuda_begin(plan->cuda);
     br_frb_beams_cuda_grid(plan->beams, &grid);
     if (in_valid) {
         for (size_t f = 0; f < plan->channels; f++)
-            for (size_t t = 0; t < BR_FUSED_BLOCK; t++)
-                plan->valid[f * BR_FUSED_BLOCK + t] = in_valid[f * in_stride + t] ? 0xff : 0;
+            for (size_t t = 0; t < BR_FRB_BEAMS_QUANTIZE_BLOCK; t++)
+                plan->valid[f * BR_FRB_BEAMS_QUANTIZE_BLOCK + t] = in_valid[f * in_stride + t] ? 0xff : 0;
         w.valid = static_cast<const uint8_t *>(
-            br_cuda_upload(plan->cuda, plan->valid, plan->channels * BR_FUSED_BLOCK));
+            br_cuda_upload(plan->cuda, plan->valid, plan->channels * BR_FRB_BEAMS_QUANTIZE_BLOCK));
         if (!w.valid) return; /* the failure is kept */
     }
     w.in = in, w.out = out, w.side = reinterpret_cast<float2 *>(side),
@@ -138,7 +141,8 @@ extern "C" void br_fused_execute(struct br_fused *plan, const uint16_t *in, size
     w.stride = in_stride, w.F = plan->channels;
     w.np = grid.np, w.nq = grid.nq, w.bx = grid.bx, w.by = grid.by;
     w.j_tiles = grid.j_blocks, w.i_tiles = grid.i_tiles, w.q_steps = grid.q_steps, w.p_steps = grid.p_blocks;
-    w.parts = (grid.bx + BR_FUSED_BEAMS - 1) / BR_FUSED_BEAMS, w.rounds = 2 * grid.j_blocks;
+    w.parts = (grid.bx + BR_FRB_BEAMS_QUANTIZE_BEAMS - 1) / BR_FRB_BEAMS_QUANTIZE_BEAMS,
+    w.rounds = 2 * grid.j_blocks;
     w.levels_rms = plan->levels_rms;
 
     const unsigned rounds = w.F * w.parts * w.rounds, clusters = static_cast<unsigned>(plan->clusters);

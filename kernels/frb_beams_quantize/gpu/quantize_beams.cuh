@@ -26,7 +26,7 @@
 namespace beamring
 {
 
-namespace fused
+namespace frb_beams_quantize
 {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -45,12 +45,12 @@ using rows = unsigned[SLOTS][K_STEPS][4];
 __device__ __forceinline__ void multiply(float (&c)[REGISTERS * TILES], const unsigned (&a)[K_STEPS][4],
                                          const uint8_t *y, unsigned slot, bool adds)
 {
-    /* y: shape (16 pieces of 8 columns), stride BR_FUSED_PIECE */
+    /* y: shape (16 pieces of 8 columns), stride BR_FRB_BEAMS_QUANTIZE_PIECE */
     const unsigned at = shared_address(y);
-    const uint64_t wide =
-                       br_wgmma_descriptor(at + br_fused_wide(slot, 0, 0), 16, BR_FUSED_PIECE, BR_WGMMA_64),
-                   narrow =
-                       br_wgmma_descriptor(at + br_fused_narrow(slot, 0, 0), 16, BR_FUSED_PIECE, BR_WGMMA_32);
+    const uint64_t wide = br_wgmma_descriptor(at + br_frb_beams_quantize_wide(slot, 0, 0), 16,
+                                              BR_FRB_BEAMS_QUANTIZE_PIECE, BR_WGMMA_64),
+                   narrow = br_wgmma_descriptor(at + br_frb_beams_quantize_narrow(slot, 0, 0), 16,
+                                                BR_FRB_BEAMS_QUANTIZE_PIECE, BR_WGMMA_32);
     wgmma_f16<STEPS / 2>::multiply(c, a[0], wide, adds);
     wgmma_f16<STEPS / 2>::multiply(c, a[1], wide + 32 / 16, true); /* descriptors count in 16 bytes */
     wgmma_f16<STEPS / 2>::multiply(c, a[2], narrow, true);
@@ -236,11 +236,11 @@ __device__ __forceinline__ void quantize_all(shared &s, const work &w, unsigned 
                    group = warp / 4, rank = cluster_rank();
     const unsigned tile = group < 2 ? warp % 4 : 4 + warp % 2, slot = group < 2 ? group : warp / 2 % 2;
     position at(w, begin);
-    unsigned turn = 0, part = 1;
+    unsigned parity = 0, part = 1;
     unsigned *clamped = s.clamped + threadIdx.x - FORMERS * 32;
     *clamped = 0;
     bool fresh = true; /* this round begins a part */
-    for (unsigned number = begin; number < end; number++, turn ^= 1) {
+    for (unsigned number = begin; number < end; number++, parity ^= 1) {
         if (fresh) barrier_wait(&s.weighted, part ^= 1);
         unsigned x[TILES][REGISTERS];
         rows a;
@@ -257,7 +257,7 @@ __device__ __forceinline__ void quantize_all(shared &s, const work &w, unsigned 
         if (at.round + 1 == w.rounds) barrier_arrive(&s.used); /* for the last time */
 #pragma unroll
         for (unsigned half = 0; half < 2; half++) {
-            barrier_wait(&s.full[half], turn);
+            barrier_wait(&s.full[half], parity);
             if (warp == 0 && lane_again() == 0) barrier_expect(&s.full[half], HALF_BYTES);
             publish_shared(); /* what the other blocks sent, to wgmma */
             form_half(x, half, a, s.y[half * 2 * CLUSTER], slot, group == 2);
@@ -324,7 +324,7 @@ template <int BITS> __global__ void __launch_bounds__(THREADS, 1) beams(const wo
 #endif
 }
 
-} // namespace fused
+} // namespace frb_beams_quantize
 
 } // namespace beamring
 

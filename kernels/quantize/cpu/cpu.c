@@ -1,5 +1,5 @@
 /* The quantizer, BEAMS beams of a channel at a time: two passes over time for mean and variance, and one that
- * makes the levels and turns them from [time][beam] to [beam][time].
+ * makes the levels and transposes them from [time][beam] to [beam][time].
  *
  * Sums are of differences from the first valid sample, so that a constant block is exactly constant and a
  * large mean costs no precision; they are closed every STEPS samples. */
@@ -151,8 +151,8 @@ static void statistics(struct br_quantize *plan, const struct chunk *c, float *s
 }
 
 /* Steps [start, end) from [time][beam] to rows of `out`, packed two in a byte for 4 bits. */
-static void turn(const struct br_quantize *plan, size_t beams, size_t start, size_t end, uint8_t *out,
-                 size_t out_stride)
+static void transpose(const struct br_quantize *plan, size_t beams, size_t start, size_t end, uint8_t *out,
+                      size_t out_stride)
 {
     size_t steps = end - start;
     for (size_t b = 0; b < beams; b++) {
@@ -193,7 +193,7 @@ uint64_t br_quantize_cpu(struct br_quantize *plan, const uint16_t *in, size_t in
                     plan->loops->round(levels, plan->clamped, plan->row, plan->offset, plan->divisor, most,
                                        plan->bits == 8 ? 128 : 0, c.beams);
                 }
-                turn(plan, c.beams, start, end, out + (first * F + f) * row, F * row);
+                transpose(plan, c.beams, start, end, out + (first * F + f) * row, F * row);
             }
             for (size_t b = 0; b < c.beams; b++) clamped += (uint64_t)plan->clamped[b];
         }

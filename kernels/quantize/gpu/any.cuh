@@ -1,10 +1,10 @@
 /* any.cuh - the quantizer for any shape and alignment. A block of threads takes 64 beams of a channel, a lane
  * 2 of them; its 8 warps share the time steps.
  *
- * Sums of differences from the first valid sample, and of their squares, give mean and variance; where that
- * sample lies far from the mean, sums of differences from that mean give them again, as on the CPU. The order
- * of the sums is fixed: 32 steps of a warp, the warp's sums of those, the warps. A last pass makes the
- * levels, and turns them through shared memory into rows of time. Blocks of time that fit are kept in shared
+ * Sums of differences from the first valid sample, and of their squares, give mean and variance. Where that
+ * sample lies far from the mean, a second pass sums differences from the mean, as on the CPU. The order of
+ * the sums is fixed: 32 steps of a warp, the warp's sums of those, the warps. A last pass makes the levels
+ * and transposes them through shared memory into rows of time. Blocks of time that fit are kept in shared
  * memory, so that the input is read once. */
 #ifndef BEAMRING_KERNELS_QUANTIZE_GPU_ANY_CUH
 #define BEAMRING_KERNELS_QUANTIZE_GPU_ANY_CUH

@@ -1,12 +1,11 @@
 /* rows.cuh - 8 beams of a channel, all steps of the block in a warp's registers: statistics and levels.
  *
- * What is added up are differences from a pivot, so that little cancels: the mean of the first 16 steps, or
- * of those of them that are there, as float16. Missing values become the pivot. Where it turns out to have
- * been far from the mean, sums of differences from that mean (as float16: a constant block is then exactly
- * constant) give the numbers again. All as in float32 on the CPU, but that the tensor cores turn pairs of
- * float16 into differences in float32 (times the unit matrix, from minus the pivot on), and add up the
- * values, 32 at a time (they cut bits off a sum that goes on). Each beam decides by its own numbers, so that
- * its bits depend on nothing else.
+ * Differences from a pivot are summed, so that little cancels. The pivot is the mean of those of the first 16
+ * steps that are valid, as float16; missing values become the pivot. Where the mean lies far from the pivot,
+ * a second pass sums differences from the mean (as float16: a constant block is then exactly constant). The
+ * sums are float32, as on the CPU, by way of the tensor cores: pairs of float16 times the unit matrix, minus
+ * the pivot, are differences in float32; values times 1/32 are summed, 32 at a time (tensor cores cut bits
+ * off a longer sum). Each beam decides by its own sums, so that its bits depend on nothing else.
  *
  * Levels are rounded by the conversion to float16: where they are multiples of its smallest number, their
  * bits are integers. */
@@ -25,8 +24,8 @@ namespace quantize
 {
 
 constexpr float FAR = 36; /* variances: from there on a mean costs its square's precision */
-constexpr float FAR_LEVELS =
-    512; /* levels: from there on float32 has not enough digits for mean and level at once */
+/* From so many levels on float32 has not enough digits for mean and level at once. */
+constexpr float FAR_LEVELS = 512;
 
 /* Of one beam, the same in the 4 lanes that have it. The level before rounding, plus 2^(BITS - 1), times
  * 2^-24, is (value - near) * slope + shift. */
@@ -194,13 +193,13 @@ __device__ __forceinline__ float2 add_up_again(const unsigned *x, float about, c
     return all;
 }
 
-/* What differences are taken from the second time. */
+/* The pivot of the second pass. */
 __device__ __forceinline__ float about_mean(const moments &m)
 {
     return __half2float(__float2half_rn(m.high + m.low));
 }
 
-/* With what they gave. */
+/* The moments from the sums of the second pass. */
 __device__ __forceinline__ moments correct(const moments &m, float about, float2 again, const rule &rule)
 {
     moments c = m;
@@ -222,8 +221,8 @@ template <int BITS> __device__ __forceinline__ statistics find_statistics(const 
     asm volatile("rcp.approx.ftz.f32 %0, %1;\n" : "=f"(per_rms) : "f"(rule.levels_rms));
     s.offset = m.high + m.low;
     s.scale = deviation * per_rms;
-    float per_level = deviation > 0 ? rule.levels_rms * per_deviation
-                                    : 1; /* 1: a constant series, where all differences are 0 */
+    /* 1: a constant series, where all differences are 0 */
+    float per_level = deviation > 0 ? rule.levels_rms * per_deviation : 1;
     bool far = fabsf(s.offset) * per_level > FAR_LEVELS;
     s.near = far ? m.high : 0;
     s.slope = per_level * UNIT;
@@ -312,10 +311,10 @@ template <int BITS> __device__ __forceinline__ unsigned sum_fields(unsigned clam
 
 /* How a lane's registers make up what it writes. */
 template <int BITS, int STEPS> struct pieces {
-    static constexpr unsigned STEPS_EACH = 128 / BITS < STEPS / 4 ? 128 / BITS
-                                                                  : STEPS / 4, /* br_quantize_piece_steps */
-        REGISTERS = STEPS_EACH / 2, WORDS = STEPS_EACH * BITS / 32,
-                              PER_WORD = 16 / BITS; /* registers in a word */
+    /* br_quantize_piece_steps */
+    static constexpr unsigned STEPS_EACH = 128 / BITS < STEPS / 4 ? 128 / BITS : STEPS / 4;
+    static constexpr unsigned REGISTERS = STEPS_EACH / 2, WORDS = STEPS_EACH * BITS / 32;
+    static constexpr unsigned PER_WORD = 16 / BITS; /* registers in a word */
 };
 
 /* Which steps of a word are valid: bytes of 0xff or 0. first: the word's first register; valid: [STEPS] in
@@ -330,7 +329,7 @@ __device__ __forceinline__ void load_valid(unsigned (&there)[2], const uint8_t *
     if (BITS == 4) there[1] = words[1];
 }
 
-/* Writes a lane's piece: four lanes write 4 pieces of 16 (or 8) bytes side by side. */
+/* Writes a lane's piece: four lanes write 4 consecutive pieces of 16 (or 8) bytes. */
 template <int WORDS> __device__ __forceinline__ void write_piece(uint8_t *to, const unsigned (&word)[4])
 {
     if (WORDS == 4)

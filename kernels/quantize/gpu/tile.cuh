@@ -1,7 +1,7 @@
 /* tile.cuh - the quantizer for blocks of 64, 128 or 256 steps: a block of threads takes 64 beams of a
  * channel, a warp 8 of them.
  *
- * All of the tile comes into shared memory, in lines of 128 bytes, and from there turned into the warps'
+ * All of the tile is copied to shared memory, in lines of 128 bytes, and loaded transposed into the warps'
  * registers (kernels/quantize/gpu/layout.h): the input is read once. */
 #ifndef BEAMRING_KERNELS_QUANTIZE_GPU_TILE_CUH
 #define BEAMRING_KERNELS_QUANTIZE_GPU_TILE_CUH
@@ -22,10 +22,10 @@ template <int STEPS> struct tile {
     uint8_t valid[2][STEPS]; /* 0xff or 0; of this tile and of the next */
 };
 
-/* Four matrices of 8 rows of 16 bytes from shared memory, turned; lane 8 m + i gives the address of row i of
- * matrix m. to[4]  16 bits  simd: row0  register: m1 m0  thread: t4..t0 <-> k2 k1 k0 row2 row1   (k: the
- * column) */
-__device__ __forceinline__ void load_turned(unsigned *to, unsigned row)
+/* Four matrices of 8 rows of 16 bytes from shared memory, transposed; lane 8 m + i gives the address of row i
+ * of matrix m.
+ *   to[4]  simd: row0  register: m1 m0  thread: t4..t0 <-> k2 k1 k0 row2 row1   (16 bits; k: the column) */
+__device__ __forceinline__ void load_transposed(unsigned *to, unsigned row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -80,8 +80,8 @@ __device__ __forceinline__ void load(tile<STEPS> &s, const work &w, const positi
     }
 }
 
-/* Blocks stay, and take every gridDim.x'th tile: the next one is on its way while this one's levels are made.
- */
+/* A persistent kernel: a block takes every gridDim.x'th tile, and copies the next one while it makes the
+ * levels of this one. */
 template <int BITS, int STEPS>
 __global__ void __launch_bounds__(THREADS, STEPS == 256   ? 2
                                            : STEPS == 128 ? 3
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(THREADS, STEPS == 256   ? 2
         unsigned x[STEPS / 8]; /* see layout.h */
 #pragma unroll
         for (unsigned r = 0; r < STEPS / 8; r += 4)
-            load_turned(x + r, from + br_quantize_step(BITS, STEPS, r, 0, 0) * 128);
+            load_transposed(x + r, from + br_quantize_step(BITS, STEPS, r, 0, 0) * 128);
         half ^= 1;
         unsigned steps = begin();
 

@@ -27,8 +27,8 @@ KERNELS = [
     ("sm_90a", r"wgmma_pfb_u\w+_mapped", 6, ["HGMMA", "UTMALDG", "UTMASTG", "SYNCS"], ["LDL", "STL", "DFMA"]),
     ("sm_80", r"6unpack4tile", 12, ["LDGSTS"], ["LDL", "STL", "DFMA"]),
     ("sm_90a", r"6unpack4tile", 12, ["LDGSTS"], ["LDL", "STL", "DFMA"]),
-    ("sm_90a", r"5fused5beams", 2, ["HGMMA", "STAS", "LDGSTS", "SYNCS", "USETMAXREG"], ["LDL", "STL",
-                                                                                        "DFMA"]),
+    ("sm_90a", r"18frb_beams_quantize5beams", 2, ["HGMMA", "STAS", "LDGSTS", "SYNCS", "USETMAXREG"],
+     ["LDL", "STL", "DFMA"]),
 ]
 
 # What ptxas makes of a pair of float16 numbers below 0 as operand b: the sign of the upper one moved into the

@@ -58,17 +58,17 @@ double gpu_quantize(struct gpu *g, const struct gpu_node *node, size_t channels,
 
 struct fused {
     struct br_frb_beams *beams;
-    struct br_fused *plan;
+    struct br_frb_beams_quantize *plan;
     struct gpu_data sets;
-    const uint8_t *valid; /* [channels][BR_FUSED_BLOCK] */
+    const uint8_t *valid; /* [channels][BR_FRB_BEAMS_QUANTIZE_BLOCK] */
 };
 
 static void run_fused(void *arg, unsigned i)
 {
     struct fused *f = arg;
     unsigned set = i % f->sets.n;
-    br_fused_execute(f->plan, (uint16_t *)(void *)f->sets.in[set], BR_FUSED_BLOCK, f->valid, f->sets.out[set],
-                     f->sets.side[set]);
+    br_frb_beams_quantize_execute(f->plan, (uint16_t *)(void *)f->sets.in[set], BR_FRB_BEAMS_QUANTIZE_BLOCK,
+                                  f->valid, f->sets.out[set], f->sets.side[set]);
 }
 
 /* A grid of bx by by beams, formed and quantized to 4 bits in one kernel. Milliseconds; negative: not
@@ -76,18 +76,18 @@ static void run_fused(void *arg, unsigned i)
 static double gpu_fused(struct gpu *g, const struct gpu_node *node, size_t channels, size_t bx, size_t by,
                         enum gpu_random kind)
 {
-    struct fused f = {.valid = gpu_validity(g, BR_FUSED_BLOCK, channels, true)};
+    struct fused f = {.valid = gpu_validity(g, BR_FRB_BEAMS_QUANTIZE_BLOCK, channels, true)};
     size_t nbeams = bx * by, rows = channels * nbeams,
-           in = channels * BR_FUSED_BLOCK * 4 * node->m * node->n * 2, out = rows * BR_FUSED_BLOCK / 2,
-           side = rows * 2 * sizeof(float);
+           in = channels * BR_FRB_BEAMS_QUANTIZE_BLOCK * 4 * node->m * node->n * 2,
+           out = rows * BR_FRB_BEAMS_QUANTIZE_BLOCK / 2, side = rows * 2 * sizeof(float);
     double *direction = malloc(nbeams * 2 * sizeof *direction), *freq = malloc(channels * sizeof *freq),
            ms = -1;
-    double products =
-        (double)(channels * BR_FUSED_BLOCK) * (double)(4 * node->m * node->n * by + 2 * node->m * bx * by);
+    double products = (double)(channels * BR_FRB_BEAMS_QUANTIZE_BLOCK) *
+                      (double)(4 * node->m * node->n * by + 2 * node->m * bx * by);
     char name[GPU_ROW_NAME];
     struct br_why why = {"no memory"};
     snprintf(name, sizeof name, "frb_beams and quantize to 4, %s%s, F %zu, T %d, B %zu x %zu", node->name,
-             kind_of(kind), channels, BR_FUSED_BLOCK, bx, by);
+             kind_of(kind), channels, BR_FRB_BEAMS_QUANTIZE_BLOCK, bx, by);
     if (direction == NULL || freq == NULL) {
         gpu_refused(name, why.text);
         goto done;
@@ -107,18 +107,18 @@ static double gpu_fused(struct gpu *g, const struct gpu_node *node, size_t chann
                                                .beam = direction,
                                                .beams_x = bx,
                                                .beams_y = by,
-                                               .max_steps = BR_FUSED_BLOCK,
+                                               .max_steps = BR_FRB_BEAMS_QUANTIZE_BLOCK,
                                                .cuda = g->cuda};
     if (br_frb_beams_create(&f.beams, BR_CUDA, &params, &why) != 0 ||
-        br_fused_create(&f.plan, f.beams, 4, 2.5, &why) != 0)
+        br_frb_beams_quantize_create(&f.plan, f.beams, 4, 2.5, &why) != 0)
         gpu_refused(name, why.text);
     else if (gpu_make_data(g, &f.sets, in, kind, out, side))
-        ms = gpu_measure(
-            g, name, run_fused, &f,
-            &(struct gpu_work){(double)(in + out + side), 2 * products, false,
-                               (double)(BR_FUSED_BLOCK * node->integrate) * node->sample_us * 1e-6});
+        ms = gpu_measure(g, name, run_fused, &f,
+                         &(struct gpu_work){(double)(in + out + side), 2 * products, false,
+                                            (double)(BR_FRB_BEAMS_QUANTIZE_BLOCK * node->integrate) *
+                                                node->sample_us * 1e-6});
 done:
-    br_fused_destroy(f.plan);
+    br_frb_beams_quantize_destroy(f.plan);
     br_frb_beams_destroy(f.beams);
     free(direction);
     free(freq);

@@ -27,7 +27,7 @@ struct shape {
 struct plans {
     struct br_frb_beams *beams;
     struct br_quantize *quantize;
-    struct br_fused *fused;
+    struct br_frb_beams_quantize *fused;
     double *freq, (*direction)[2];
 };
 
@@ -53,18 +53,18 @@ static struct plans make_plans(const struct shape *s, size_t max_steps)
                                               .beams_y = s->by,
                                               .max_steps = max_steps,
                                               .cuda = gpu};
-    const struct br_quantize_params levels = {s->F,    s->bx * s->by,           BR_FUSED_BLOCK,
+    const struct br_quantize_params levels = {s->F,    s->bx * s->by,           BR_FRB_BEAMS_QUANTIZE_BLOCK,
                                               s->bits, s->bits == 4 ? 2.5 : 16, gpu};
     if (br_frb_beams_create(&p.beams, BR_CUDA, &beams, &why) != 0 ||
         br_quantize_create(&p.quantize, BR_CUDA, &levels, &why) != 0 ||
-        br_fused_create(&p.fused, p.beams, s->bits, levels.levels_rms, &why) != 0)
+        br_frb_beams_quantize_create(&p.fused, p.beams, s->bits, levels.levels_rms, &why) != 0)
         fail_msg("%s", why.text);
     return p;
 }
 
 static void finish(struct plans *p)
 {
-    br_fused_destroy(p->fused);
+    br_frb_beams_quantize_destroy(p->fused);
     br_quantize_destroy(p->quantize);
     br_frb_beams_destroy(p->beams);
     free(p->freq);
@@ -76,7 +76,8 @@ static void compare(const struct shape *s)
 {
     size_t cells = 4 * (size_t)s->m * s->n, count = s->F * s->stride * cells, B = s->bx * s->by,
            J = s->F * s->stride * B;
-    size_t bytes = B * s->F * BR_FUSED_BLOCK * s->bits / 8, side_bytes = B * s->F * 2 * sizeof(float);
+    size_t bytes = B * s->F * BR_FRB_BEAMS_QUANTIZE_BLOCK * s->bits / 8,
+           side_bytes = B * s->F * 2 * sizeof(float);
     uint16_t *in = malloc(count * sizeof *in);
     uint8_t *valid = s->missing ? malloc(s->F * s->stride) : NULL, *got[2] = {malloc(bytes), malloc(bytes)};
     float *side[2] = {malloc(side_bytes), malloc(side_bytes)};
@@ -98,7 +99,7 @@ static void compare(const struct shape *s)
         float *numbers = gpu_poisoned(side_bytes, fused ? 0x55 : 0xaa);
         uint64_t before = br_cuda_count(gpu);
         if (fused) {
-            br_fused_execute(p.fused, field, s->stride, valid, out, numbers);
+            br_frb_beams_quantize_execute(p.fused, field, s->stride, valid, out, numbers);
         } else {
             br_frb_beams_execute(p.beams, field, valid, s->stride, beams);
             br_quantize_execute(p.quantize, beams, s->stride, valid, out, numbers);
@@ -145,17 +146,17 @@ static void refused(void **state)
 {
     NEEDS_GPU();
     struct br_why why;
-    assert_true(br_fused_can(0, 24, 24, 96, 96, 256, &why));
-    assert_false(br_fused_can(0, 24, 24, 96, 96, 128, &why));
+    assert_true(br_frb_beams_quantize_can(0, 24, 24, 96, 96, 256, &why));
+    assert_false(br_frb_beams_quantize_can(0, 24, 24, 96, 96, 128, &why));
     assert_non_null(strstr(why.text, "128 steps"));
-    assert_false(br_fused_can(0, 24, 24, 0, 0, 256, &why));
+    assert_false(br_frb_beams_quantize_can(0, 24, 24, 0, 0, 256, &why));
     assert_non_null(strstr(why.text, "not on a grid"));
-    assert_false(br_fused_can(0, 28, 24, 96, 96, 256, &why));
+    assert_false(br_frb_beams_quantize_can(0, 28, 24, 96, 96, 256, &why));
     assert_non_null(strstr(why.text, "56 x 48 cells"));
-    assert_false(br_fused_can(0, 24, 24, 5, 3, 256, &why));
+    assert_false(br_frb_beams_quantize_can(0, 24, 24, 5, 3, 256, &why));
     assert_non_null(strstr(why.text, "5 x 3 beams"));
-    assert_false(br_fused_can(0, 6, 24, 96, 96, 256, &why));
-    assert_false(br_fused_can(0, 24, 22, 96, 96, 256, &why));
+    assert_false(br_frb_beams_quantize_can(0, 6, 24, 96, 96, 256, &why));
+    assert_false(br_frb_beams_quantize_can(0, 24, 22, 96, 96, 256, &why));
     assert_non_null(strstr(why.text, "48 x 44 cells"));
 }
 #endif
@@ -165,27 +166,27 @@ static void without_cuda(void **state)
 {
     (void)state;
     struct br_why why = {""};
-    struct br_fused *plan;
+    struct br_frb_beams_quantize *plan;
     if (BR_WITH_CUDA) skip();
-    assert_false(br_fused_can(0, 24, 24, 96, 96, 256, &why));
+    assert_false(br_frb_beams_quantize_can(0, 24, 24, 96, 96, 256, &why));
     assert_non_null(strstr(why.text, "without CUDA"));
-    assert_int_equal(br_fused_create(&plan, NULL, 4, 2.5, &why), -1);
+    assert_int_equal(br_frb_beams_quantize_create(&plan, NULL, 4, 2.5, &why), -1);
     assert_null(plan);
-    br_fused_destroy(NULL);
+    br_frb_beams_quantize_destroy(NULL);
 }
 
 static void where_it_pays(void **state)
 {
     (void)state;
-    assert_true(br_fused_pays(24, 24, 96, 96));
-    assert_true(br_fused_pays(24, 24, 180, 60));
-    assert_true(br_fused_pays(24, 24, 48, 96));
-    assert_true(br_fused_pays(16, 16, 64, 64));
-    assert_true(br_fused_pays(8, 12, 96, 64));
-    assert_false(br_fused_pays(16, 16, 64, 40)); /* too much of the tiles is empty */
-    assert_false(br_fused_pays(16, 16, 48, 64));
-    assert_false(br_fused_pays(24, 24, 40, 96));
-    assert_false(br_fused_pays(8, 12, 32, 48));
+    assert_true(br_frb_beams_quantize_pays(24, 24, 96, 96));
+    assert_true(br_frb_beams_quantize_pays(24, 24, 180, 60));
+    assert_true(br_frb_beams_quantize_pays(24, 24, 48, 96));
+    assert_true(br_frb_beams_quantize_pays(16, 16, 64, 64));
+    assert_true(br_frb_beams_quantize_pays(8, 12, 96, 64));
+    assert_false(br_frb_beams_quantize_pays(16, 16, 64, 40)); /* too much of the tiles is empty */
+    assert_false(br_frb_beams_quantize_pays(16, 16, 48, 64));
+    assert_false(br_frb_beams_quantize_pays(24, 24, 40, 96));
+    assert_false(br_frb_beams_quantize_pays(8, 12, 32, 48));
 }
 
 int main(void)
