@@ -2,16 +2,17 @@
 #include "tests/buffers/fake_gpu.h"
 #include "tests/buffers/frames.h"
 
+#define DEVICE ((struct br_place){BR_SPACE_CUDA, 0})
 static const struct br_gpu_stream stream = {0, (void *)&stream};
 
-static struct br_queue *on_gpu(unsigned depth, struct br_reader **r)
+static struct br_queue *on_gpu(unsigned depth, struct br_place place, struct br_reader **r)
 {
     struct br_stream s = plain_stream(4, 1, 3);
     struct br_queue *q;
     struct br_error error = {0};
     fake_events_happen = true;
     fake_record_status = BR_OK;
-    if (br_queue_create(&q, "q", &s, depth, (struct br_place){BR_SPACE_CUDA, 0}, &error) != 0)
+    if (br_queue_create(&q, "q", &s, depth, place, &error) != 0)
         fail_msg("%s", error.text);
     br_queue_set_stream(q, &stream);
     *r = reader(q, BR_POLICY_BLOCK);
@@ -36,7 +37,7 @@ static void an_end_while_the_event_is_recorded(void **state)
     (void)state;
     for (int failing = 0; failing < 2; failing++) {
         struct br_reader *r;
-        struct br_queue *q = on_gpu(2, &r);
+        struct br_queue *q = on_gpu(2, DEVICE, &r);
         put(q, 0);
         struct br_frame *f;
         assert_int_equal(br_queue_acquire(q, &f), 0);
@@ -61,7 +62,7 @@ static void an_event_that_cannot_be_recorded(void **state)
 {
     (void)state;
     struct br_reader *r;
-    struct br_queue *q = on_gpu(2, &r);
+    struct br_queue *q = on_gpu(2, DEVICE, &r);
     struct br_frame *f, *again;
     struct br_error error;
     assert_int_equal(br_queue_acquire(q, &f), 0);
@@ -78,12 +79,35 @@ static void an_event_that_cannot_be_recorded(void **state)
     br_queue_destroy(q);
 }
 
+/* Slots in host memory are used again at once: an event that has not happened is the last frame's, not that of
+ * those which were in its slot before. */
+static void the_oldest_frame_of_a_slot_used_again(void **state)
+{
+    (void)state;
+    struct br_reader *r;
+    struct br_queue *q = on_gpu(4, BR_HOST, &r);
+    for (unsigned i = 0; i < 3; i++) {
+        put(q, i);
+        take(r, i);
+        br_reader_release(r);
+    }
+    put(q, 3);
+    fake_events_happen = false;
+    uint64_t first = 0;
+    assert_true(br_queue_oldest_unready(q, &first));
+    assert_int_equal(first, 12);
+    fake_events_happen = true;
+    take(r, 3);
+    br_reader_release(r);
+    br_queue_destroy(q);
+}
+
 /* A host that waits for a GPU which never gets there: how long can be seen, and an abort ends it. */
 static void an_abort_ends_a_wait_for_the_gpu(void **state)
 {
     (void)state;
     struct br_reader *r;
-    struct br_queue *q = on_gpu(2, &r);
+    struct br_queue *q = on_gpu(2, DEVICE, &r);
     put(q, 7);
     uint64_t first = 0;
     assert_false(br_queue_oldest_unready(q, &first));
@@ -121,7 +145,7 @@ static void slots_are_reused(void **state)
         struct br_reader *r;
         struct br_queue *q;
         if (gpu) {
-            q = on_gpu(4, &r);
+            q = on_gpu(4, DEVICE, &r);
         } else {
             q = create("q", 4);
             r = reader(q, BR_POLICY_BLOCK);
@@ -157,6 +181,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_end_while_the_event_is_recorded),
         cmocka_unit_test(an_event_that_cannot_be_recorded),
+        cmocka_unit_test(the_oldest_frame_of_a_slot_used_again),
         cmocka_unit_test(an_abort_ends_a_wait_for_the_gpu),
         cmocka_unit_test(slots_are_reused),
     };
