@@ -75,8 +75,9 @@ class Copy:
             ["meson", "test", "-C", str(self.build), "--list", "--no-rebuild"], text=True,
             capture_output=True, check=True).stdout
         self.tests = re.findall(r"/ (\S+/\S+)$", listed, flags=re.M)
-        if self.fails(self.tests):
-            raise SystemExit("mutants.py: a test fails without any mutant")
+        bad = [test for test in self.tests if self.fails([test])]
+        if bad:
+            raise SystemExit(f"mutants.py: without any mutant fail {', '.join(bad)}")
 
     def run(self, command, check=False, timeout=None):
         return subprocess.run(command, cwd=self.top, capture_output=True, text=True, check=check,

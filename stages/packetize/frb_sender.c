@@ -1,6 +1,7 @@
 /* The FRB-node protocol, sending: see stages/common/wires/frb_node.h. The frames of a 4-bit quantizer with
  * blocks of 256 samples are what a minichunk holds, byte for byte; only the head of a minichunk and its
  * scales are made here. */
+#include "stages/common/stage/fileio.h"
 #include "stages/common/stage/shape.h"
 #include "stages/packetize/calibration.h"
 #include "stages/packetize/channel_lock.h"
@@ -111,11 +112,13 @@ static int save_document(struct br_stage *stage, const struct packetize *p, size
         snprintf(path, sizeof path, "%s", p->document);
     else
         snprintf(path, sizeof path, "%s.%zu", p->document, i);
-    FILE *file = fopen(path, "we");
-    if (file == NULL) return br_stage_fail(stage, BR_E_IO, "cannot write %s: %s", path, strerror(errno));
-    bool bad = fwrite(yaml, 1, length - 1, file) != length - 1;
-    bad = fclose(file) != 0 || bad;
-    return bad ? br_stage_fail(stage, BR_E_IO, "cannot write %s: %s", path, strerror(errno)) : BR_OK;
+    struct br_error error = {0};
+    int status = fileio_keep(path, yaml, length - 1, p->overwrite, &error);
+    if (status == BR_OK) return BR_OK;
+    return br_stage_fail(stage, status,
+                         "%s; the document of this run would be another one: give another name, or "
+                         "`overwrite: true`",
+                         error.text);
 }
 
 /* What is said to destination i first. */

@@ -67,6 +67,8 @@ static const struct br_param params[] = {
              "write the document that the destinations get into this file too (.1, .2, ... for the "
              "others)",
              .formats = "frb-node"),
+    BR_PARAM("overwrite", BR_P_BOOL, struct packetize, overwrite,
+             "replace another document in the file of `document`", .def = "false", .formats = "frb-node"),
     BR_PARAM("version", BR_P_INT, struct packetize, version, "version of the packets", .def = "2", .min = 1,
              .max = 2, .formats = "chime-l0"),
     BR_PARAM("steps", BR_P_INT, struct packetize, steps, "time steps of a packet, a power of two",

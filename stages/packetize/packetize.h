@@ -35,6 +35,7 @@ struct packetize {
     struct br_reals noise_variance;
     double levels_rms, calibration_s;
     const char *document;
+    bool overwrite;
     int64_t version, steps, packet_beams, packet_channels, send_buffer, multicast_hops;
     double rate, burst;
     const char *multicast_interface;

@@ -49,7 +49,7 @@ static bool make_file(const struct external *f, const struct br_stream *s, size_
 {
     hsize_t inputs = f->cell, none[2] = {0, inputs}, most[2] = {H5S_UNLIMITED, inputs};
     hsize_t chunk[2] = {CHUNK / inputs > 0 ? CHUNK / inputs : 1, inputs};
-    *file = H5Fcreate(f->path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    *file = H5Fcreate(f->path, f->overwrite ? H5F_ACC_TRUNC : H5F_ACC_EXCL, H5P_DEFAULT, H5P_DEFAULT);
     if (*file < 0) return false;
     int64_t ns = br_stream_time_ns(s, f->first), id = f->id[channel];
     double delta = br_stream_sample_s(s), ctime = (double)(ns / 1000) * 1e-6;

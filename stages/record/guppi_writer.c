@@ -114,7 +114,7 @@ static int write_frame(struct br_stage *stage, struct external *f, const struct 
     if (f->file == NULL) {
         int status = external_name(stage, f, 0);
         if (status != BR_OK) return status;
-        f->file = fopen(f->path, "wbe");
+        f->file = fopen(f->path, f->overwrite ? "wbe" : "wbex");
         if (f->file == NULL) return external_failed(stage, f, "make");
     }
     size_t head = put_header(f, s, frame->first, frame->samples, text),

@@ -60,7 +60,7 @@ static int write_frame(struct br_stage *stage, struct external *f, const struct 
     chord_metadata_encode(&m, head + 4);
     int status = external_name(stage, f, f->files);
     if (status != BR_OK) return status;
-    FILE *file = fopen(f->path, "wbe");
+    FILE *file = fopen(f->path, f->overwrite ? "wbe" : "wbex");
     if (file == NULL) return external_failed(stage, f, "make");
     size_t bytes = br_frame_bytes(s, frame);
     bool good =

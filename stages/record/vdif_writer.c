@@ -171,7 +171,7 @@ static int begin(struct br_stage *stage, struct external *f, struct vdif_out *v,
     v->begun = true;
     int status = external_name(stage, f, 0);
     if (status != BR_OK) return status;
-    f->file = fopen(f->path, "wbe");
+    f->file = fopen(f->path, f->overwrite ? "wbe" : "wbex");
     return f->file != NULL ? BR_OK : external_failed(stage, f, "make");
 }
 

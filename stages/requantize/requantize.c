@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     LEVELS = 7,
@@ -30,6 +31,7 @@ struct requantize {
     double rms;
     int64_t measure;
     const char *save;
+    bool overwrite;
 
     size_t nfreq, npol, ndish, row_bytes;
     double *factor; /* [nfreq][npol] */
@@ -57,6 +59,8 @@ static const struct br_param params[] = {
              .def = "4096", .min = 1, .max = 1 << 24, .unit = "samples"),
     BR_PARAM("save", BR_P_PATH, struct requantize, save,
              "write the scales into this file, as the YAML that `scale` takes"),
+    BR_PARAM("overwrite", BR_P_BOOL, struct requantize, overwrite, "replace what is in the file of `save`",
+             .def = "false"),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "E[time][freq][pol][dish], int8x2 (replay of GUPPI RAW)"},
@@ -86,6 +90,9 @@ static int configure(struct br_stage *stage, void *self)
         if (r->scale.count > 0 && br_stage_given(stage, *name))
             return br_stage_fail_at(stage, *name,
                                     "scales are either given or measured; leave out `scale` or this");
+    if (r->save != NULL && !r->overwrite && access(r->save, F_OK) == 0)
+        return br_stage_fail_at(
+            stage, "save", "%s exists and would be lost; give another name, or `overwrite: true`", r->save);
     struct br_error error = {0};
     const struct br_axis *a = in->array.axis;
     size_t lengths[4] = {a[0].length, a[1].length, a[2].length, a[3].length};
@@ -108,7 +115,7 @@ static void spread_scales(struct requantize *r)
 static int save_scales(struct br_stage *stage, const struct requantize *r)
 {
     if (r->save == NULL) return BR_OK;
-    FILE *out = fopen(r->save, "we");
+    FILE *out = fopen(r->save, r->overwrite ? "we" : "wex");
     if (out == NULL) return br_stage_fail(stage, BR_E_IO, "cannot make %s: %s", r->save, strerror(errno));
     for (size_t i = 0; i < r->nfreq * r->npol; i++)
         fprintf(out, "%s%.17g", i == 0 ? "[" : i % r->npol == 0 ? ",\n " : ", ", r->factor[i]);

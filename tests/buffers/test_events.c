@@ -79,8 +79,8 @@ static void an_event_that_cannot_be_recorded(void **state)
     br_queue_destroy(q);
 }
 
-/* Slots in host memory are used again at once: an event that has not happened is the last frame's, not that of
- * those which were in its slot before. */
+/* Slots in host memory are used again at once: an event that has not happened is the last frame's, not
+ * that of those which were in its slot before. */
 static void the_oldest_frame_of_a_slot_used_again(void **state)
 {
     (void)state;

@@ -82,11 +82,11 @@ def test_values():
         for n, frames in ((100, (0, 37, 41)), (4096, (0, 37)), (1, (100,)), (540, (64,))):
             scale = measured(e, valid, n)
             for frame in frames:
-                result = run(d, f", measure: {n}, save: scales.yaml" if n != 4096 else "",
+                result = run(d, f", measure: {n}, save: scales.yaml, overwrite: true" if n != 4096 else "",
                              f", frame_samples: {frame}")
                 assert check(d, e, valid, scale) > 0
                 assert "1 of 8 channels and polarisations have nothing but zeros" in result.err, result
-        run(d, ", measure: 100, rms: 1.5, save: scales.yaml")
+        run(d, ", measure: 100, rms: 1.5, save: scales.yaml, overwrite: true")
         scale = measured(e, valid, 100, 1.5)
         check(d, e, valid, scale)
         saved = open(os.path.join(d, "scales.yaml")).read()

@@ -26,6 +26,7 @@ static const struct option convert_options[] = {
 };
 static const struct option receive_options[] = {
     {"--directory", "DIR", "records there what comes: received_NNNNNN.dada and document.yaml", NULL},
+    {"--overwrite", NULL, "removes an earlier recording from DIR", NULL},
     {"--idle", "S", "ends when nothing has come for so many seconds", NULL},
     {"--seconds", "S", "ends after so many seconds", NULL},
     {"--until-closed", NULL, "ends when the last sender closes its connection", NULL},

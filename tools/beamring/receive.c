@@ -3,10 +3,12 @@
  */
 #include "buffers/clock.h"
 #include "stages/common/formats/recording.h"
+#include "stages/common/stage/fileio.h"
 #include "stages/common/wires/frb_receiver.h"
 #include "stages/common/wires/l0_receiver.h"
 #include "tools/beamring/commands.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -29,7 +31,7 @@ static void on_signal(int number)
 struct options {
     const char *format, *address, *directory, *interface;
     double seconds, idle_s, hold_s, handshake_s;
-    bool until_closed;
+    bool until_closed, overwrite;
     long senders, window, first_beam, beams, first_channel, channels, nupfreq, steps, counts;
     long long epoch_ns;
 };
@@ -95,7 +97,7 @@ static void open_file(struct recorder *r, uint64_t first)
     r->file.first = r->end = first;
     r->used = 0;
     snprintf(r->path, sizeof r->path, "%s/received_%06" PRIu64 ".dada", r->directory, r->file.number);
-    r->fd = open(r->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    r->fd = open(r->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (r->fd < 0)
         record_failed(r, "create");
     else
@@ -177,12 +179,11 @@ static void save_document(const struct options *o, const struct frb_node_documen
 {
     char path[4200], *yaml = NULL;
     size_t length;
+    struct br_error error = {0};
     if (o->directory == NULL || frb_node_write(document, &yaml, &length, NULL) != BR_OK) return;
     snprintf(path, sizeof path, "%s/document.yaml", o->directory);
-    FILE *file = fopen(path, "we");
-    if (file == NULL || fwrite(yaml, 1, length - 1, file) != length - 1)
-        fprintf(stderr, "beamring receive: cannot write %s: %s\n", path, strerror(errno));
-    if (file != NULL) fclose(file);
+    if (fileio_keep(path, yaml, length - 1, o->overwrite, &error) != BR_OK)
+        fprintf(stderr, "beamring receive: %s\n", error.text);
     free(yaml);
 }
 
@@ -328,6 +329,8 @@ static bool read_options(int argc, char **argv, struct options *o)
             o->epoch_ns = atoll(argv[++i]);
         else if (strcmp(argv[i], "--until-closed") == 0)
             o->until_closed = true;
+        else if (strcmp(argv[i], "--overwrite") == 0)
+            o->overwrite = true;
         else if (argv[i][0] != '-' && o->format == NULL)
             o->format = argv[i];
         else if (argv[i][0] != '-' && o->address == NULL)
@@ -355,6 +358,43 @@ static bool read_options(int argc, char **argv, struct options *o)
     return true;
 }
 
+static bool is_ours(const char *name)
+{
+    size_t digits = strncmp(name, "received_", 9) == 0 ? strspn(name + 9, "0123456789") : 0;
+    return strcmp(name, "document.yaml") == 0 || (digits >= 6 && strcmp(name + 9 + digits, ".dada") == 0);
+}
+
+/* An earlier recording in the folder is kept, unless the user has said that it may go. */
+static bool folder_is_free(const struct options *o)
+{
+    char path[4200];
+    if (mkdir(o->directory, 0777) != 0 && errno != EEXIST) {
+        fprintf(stderr, "beamring receive: cannot make directory %s: %s\n", o->directory, strerror(errno));
+        return false;
+    }
+    DIR *folder = opendir(o->directory);
+    if (folder == NULL) {
+        fprintf(stderr, "beamring receive: cannot open directory %s: %s\n", o->directory, strerror(errno));
+        return false;
+    }
+    bool good = true;
+    for (struct dirent *entry; good && (entry = readdir(folder)) != NULL;) {
+        if (!is_ours(entry->d_name)) continue;
+        snprintf(path, sizeof path, "%.3900s/%.255s", o->directory, entry->d_name);
+        good = o->overwrite && unlink(path) == 0;
+        if (!o->overwrite)
+            fprintf(stderr,
+                    "beamring receive: %s exists: an earlier recording would be lost; give another "
+                    "--directory, or "
+                    "--overwrite\n",
+                    path);
+        else if (!good)
+            fprintf(stderr, "beamring receive: cannot remove %s: %s\n", path, strerror(errno));
+    }
+    closedir(folder);
+    return good;
+}
+
 int cmd_receive(int argc, char **argv)
 {
     struct options o = {.hold_s = 2,
@@ -374,10 +414,7 @@ int cmd_receive(int argc, char **argv)
         fprintf(stderr, "beamring receive: %s\n", error.text);
         return status == BR_E_INVALID ? 2 : 1;
     }
-    if (o.directory != NULL && mkdir(o.directory, 0777) != 0 && errno != EEXIST) {
-        fprintf(stderr, "beamring receive: cannot make directory %s: %s\n", o.directory, strerror(errno));
-        return 1;
-    }
+    if (o.directory != NULL && !folder_is_free(&o)) return 2;
     recorder.directory = o.directory;
     struct sigaction action = {.sa_handler = on_signal};
     sigaction(SIGINT, &action, NULL);

@@ -1,6 +1,7 @@
 #include "stages/common/stage/fileio.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -41,6 +42,30 @@ int fileio_write(int fd, const void *buffer, size_t length, uint64_t offset)
         done += (size_t)n;
     }
     return 0;
+}
+
+static bool holds(const char *path, const char *text, size_t length)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    char *found = malloc(length + 1);
+    bool same = fd >= 0 && found != NULL && fileio_read(fd, found, length + 1, 0) == (ssize_t)length &&
+                memcmp(found, text, length) == 0;
+    free(found);
+    if (fd >= 0) close(fd);
+    return same;
+}
+
+int fileio_keep(const char *path, const char *text, size_t length, bool overwrite, struct br_error *error)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (overwrite ? O_TRUNC : O_EXCL), 0666);
+    if (fd < 0 && errno == EEXIST)
+        return holds(path, text, length)
+                   ? BR_OK
+                   : br_fail(error, BR_E_IO, "%s is there already and holds something else", path);
+    if (fd < 0) return br_fail(error, BR_E_IO, "cannot make %s: %s", path, strerror(errno));
+    int why = fileio_write(fd, text, length, 0);
+    if (close(fd) != 0 && why == 0) why = errno;
+    return why == 0 ? BR_OK : br_fail(error, BR_E_IO, "cannot write %s: %s", path, strerror(why));
 }
 
 int fileio_make_directory(const char *path)

@@ -4,6 +4,7 @@
 
 #include "buffers/error.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -19,6 +20,11 @@ int fileio_read_all(int fd, const char *path, void *buffer, size_t length, uint6
 
 /* Writes all bytes at `offset`. 0, or the errno. */
 int fileio_write(int fd, const void *buffer, size_t length, uint64_t offset);
+
+/* Keeps `length` bytes of text in a file of a fixed name, next to a product. A file that holds the same is
+ * left as it is; one that holds something else is replaced only with `overwrite`. Errors: BR_E_IO; the
+ * message names the file, and does not say how to ask for `overwrite`. */
+int fileio_keep(const char *path, const char *text, size_t length, bool overwrite, struct br_error *error);
 
 /* Makes the folder and those above it, as far as they are not there. 0, or -1 with errno. */
 int fileio_make_directory(const char *path);
