@@ -6,14 +6,14 @@ void layouts_frb_grid_autocorr_1d(struct layouts *report);
 /* A step's samples, each of them once. */
 static void samples(struct layouts *report, unsigned npol)
 {
-    const unsigned times = frb_lags_times(npol);
+    const unsigned times = frb_autocorr_1d_times(npol);
     unsigned seen[K] = {0};
     for (unsigned k = 0; k < K; k++) {
-        const unsigned time = frb_lags_time(npol, k), pol = frb_lags_pol(npol, k);
-        layouts_expect(report, frb_lags_sample(npol, time, pol) == k, "sample %u is copied to another one",
-                       k);
-        layouts_expect(report, pol == frb_lags_pol(npol, (k + 4) % K), "samples %u and 4 further are apart",
-                       k);
+        const unsigned time = frb_autocorr_1d_time(npol, k), pol = frb_autocorr_1d_pol(npol, k);
+        layouts_expect(report, frb_autocorr_1d_sample(npol, time, pol) == k,
+                       "sample %u is copied to another one", k);
+        layouts_expect(report, pol == frb_autocorr_1d_pol(npol, (k + 4) % K),
+                       "samples %u and 4 further are apart", k);
         if (layouts_expect(report, pol < npol && time < times, "no sample %u", k)) seen[pol * times + time]++;
     }
     for (unsigned k = 0; k < K; k++)
@@ -24,10 +24,11 @@ static void samples(struct layouts *report, unsigned npol)
  * another order meet in banks as chance has it). */
 static void bytes(struct layouts *report, const struct grid *g, unsigned row, unsigned gap, bool in_groups)
 {
-    const unsigned D = g->M * row, pitch = frb_lags_pitch(g->MT, g->NT);
+    const unsigned D = g->M * row, pitch = frb_autocorr_1d_pitch(g->MT, g->NT);
     struct layouts_region *raw = layouts_region(report, LAYOUTS_SHARED, "raw", (size_t)K * pitch, 1);
     struct layouts_pass *pass = layouts_begin(raw, LAYOUTS_WRITE, "stage");
-    layouts_expect(report, frb_lags_byte(64 * g->MT * g->NT - 1, gap) < pitch, "not all dishes have room");
+    layouts_expect(report, frb_autocorr_1d_byte(64 * g->MT * g->NT - 1, gap) < pitch,
+                   "not all dishes have room");
     for (unsigned i = 0; i < K * pitch; i++) {
         const unsigned line = i % pitch / (128 + gap), at = i % pitch % (128 + gap);
         if (at >= 128 || line * 128 + at >= D) layouts_padding(raw, i, 1);
@@ -37,7 +38,8 @@ static void bytes(struct layouts *report, const struct grid *g, unsigned row, un
         const unsigned k = i / 1024, first = i % 1024;
         for (unsigned lane = 0; lane < 32 && first + 16 * lane < D; lane++)
             layouts_lane_items(&access, lane,
-                               (int64_t)k * pitch + frb_lags_byte(first, gap) + frb_lags_byte(16 * lane, gap),
+                               (int64_t)k * pitch + frb_autocorr_1d_byte(first, gap) +
+                                   frb_autocorr_1d_byte(16 * lane, gap),
                                (int64_t)k * D + first + 16 * lane);
         layouts_access(pass, &access);
     }
@@ -49,10 +51,10 @@ static void bytes(struct layouts *report, const struct grid *g, unsigned row, un
         const unsigned eighth = i / 2 / g->NT;
         for (unsigned lane = 0; lane < 32; lane++) {
             const unsigned k = in_groups ? eighth % 8 : lane / 4,
-                           m = in_groups ? eighth / 8 * 8 + frb_lags_group_m(lane) : eighth,
-                           n = frb_lags_cell_n(g->N, i / 2 % g->NT, lane, i % 2), d = m * row + n;
+                           m = in_groups ? eighth / 8 * 8 + frb_autocorr_1d_group_m(lane) : eighth,
+                           n = frb_autocorr_1d_cell_n(g->N, i / 2 % g->NT, lane, i % 2), d = m * row + n;
             if (m < g->M && n < row)
-                layouts_lane_items(&access, lane, (int64_t)k * pitch + frb_lags_byte(d, gap),
+                layouts_lane_items(&access, lane, (int64_t)k * pitch + frb_autocorr_1d_byte(d, gap),
                                    (int64_t)k * D + d);
         }
         layouts_access(pass, &access);
@@ -72,10 +74,10 @@ static void weights(struct layouts *report, const struct grid *g, unsigned npol,
         struct layouts_access access = {.bytes = 8};
         for (unsigned lane = 0; lane < 32; lane++) {
             const unsigned row = i / g->NT, sample = in_groups ? row % 4 : lane / 4,
-                           m = in_groups ? row / 4 * 8 + frb_lags_group_m(lane) : row;
-            layouts_lane(
-                &access, lane,
-                8 * (int64_t)frb_lags_weight(g->NT, frb_lags_pol(npol, sample), m, i % g->NT, M, lane));
+                           m = in_groups ? row / 4 * 8 + frb_autocorr_1d_group_m(lane) : row;
+            layouts_lane(&access, lane,
+                         8 * (int64_t)frb_autocorr_1d_weight(g->NT, frb_autocorr_1d_pol(npol, sample), m,
+                                                             i % g->NT, M, lane));
         }
         layouts_access(pass, &access);
     }
@@ -91,8 +93,8 @@ static void kept_weights(struct layouts *report)
     for (unsigned lane = 0; lane < 32; lane++) {
         const int64_t item = lane / 8 % 2 * 4 + lane % 4; /* half of the samples, cells */
         if (lane / 16 == 0 && lane / 4 % 2 == 0)
-            layouts_lane_items(&store, lane, frb_lags_kept_weight(lane), item);
-        layouts_lane_items(&load, lane, frb_lags_kept_weight(lane), item);
+            layouts_lane_items(&store, lane, frb_autocorr_1d_kept_weight(lane), item);
+        layouts_lane_items(&load, lane, frb_autocorr_1d_kept_weight(lane), item);
     }
     layouts_access(pass, &store);
     layouts_end(pass, 1, 1);
@@ -108,7 +110,7 @@ static int64_t half_transformed(unsigned direction, unsigned m, unsigned l)
 
 static void transformed(struct layouts *report, const struct grid *g)
 {
-    const unsigned slots = g->warps * QW, pitch = frb_lags_y_pitch(g->MT);
+    const unsigned slots = g->warps * QW, pitch = frb_autocorr_1d_y_pitch(g->MT);
     struct layouts_region *y = layouts_region(report, LAYOUTS_SHARED, "y", (size_t)slots * pitch / 8, 8);
     struct layouts_pass *pass = layouts_begin(y, LAYOUTS_WRITE, "transform");
     for (unsigned i = 0; i < slots * pitch / 8; i++)
@@ -116,11 +118,11 @@ static void transformed(struct layouts *report, const struct grid *g)
     for (unsigned i = 0; i < 8 * g->MT * g->NT * 2; i++) {
         struct layouts_access access = {.bytes = 8, .items = true};
         for (unsigned lane = 0; lane < 32; lane++) {
-            const unsigned m = frb_lags_row(g->rows, i / 2 / g->NT / g->rows, i / 2 / g->NT % g->rows),
+            const unsigned m = frb_autocorr_1d_row(g->rows, i / 2 / g->NT / g->rows, i / 2 / g->NT % g->rows),
                            q = i / 2 % g->NT * 8 + lane / 4,
-                           direction = q < g->N ? frb_lags_direction(g->N, q, i % 2) : 0;
+                           direction = q < g->N ? frb_autocorr_1d_direction(g->N, q, i % 2) : 0;
             if (q < g->N)
-                layouts_lane_items(&access, lane, frb_lags_y(g->MT, direction, m, lane % 4),
+                layouts_lane_items(&access, lane, frb_autocorr_1d_y(g->MT, direction, m, lane % 4),
                                    half_transformed(direction, m, lane % 4));
         }
         layouts_access(pass, &access);
@@ -129,10 +131,10 @@ static void transformed(struct layouts *report, const struct grid *g)
     pass = layouts_begin(y, LAYOUTS_READ, "multiply");
     for (unsigned i = 0; i < slots * g->MT; i++) {
         struct layouts_access access = {.bytes = 8, .items = true};
-        const unsigned direction = frb_lags_mine(g->warps, i / g->MT / QW, i / g->MT % QW);
+        const unsigned direction = frb_autocorr_1d_mine(g->warps, i / g->MT / QW, i / g->MT % QW);
         for (unsigned lane = 0; lane < 32; lane++) {
             const unsigned m = i % g->MT * 8 + lane / 4;
-            layouts_lane_items(&access, lane, frb_lags_y(g->MT, direction, m, lane % 4),
+            layouts_lane_items(&access, lane, frb_autocorr_1d_y(g->MT, direction, m, lane % 4),
                                half_transformed(direction, m, lane % 4));
             if (direction >= 2 * g->N) access.item[lane][0] = LAYOUTS_ANY; /* nobody wants their lags */
         }
@@ -141,9 +143,9 @@ static void transformed(struct layouts *report, const struct grid *g)
     layouts_end(pass, 1, 1);
 }
 
-/* The lane of which a register that is stored or loaded as a matrix, turned, has a row's element `column`, in
- * its half row % 2. */
-static unsigned turned_lane(unsigned row, unsigned column)
+/* The lane of which a register that is stored or loaded as a matrix, transposed, has a row's element
+ * `column`, in its half row % 2. */
+static unsigned transposed_lane(unsigned row, unsigned column)
 {
     return 4 * column + row / 2;
 }
@@ -156,11 +158,12 @@ static int64_t group_transformed(unsigned direction, unsigned m, unsigned part, 
 /* From the registers that wgmma leaves to those that mma.sync takes. */
 static void transformed_in_groups(struct layouts *report, const struct grid *g)
 {
-    const unsigned slots = g->warps * QW, pitch = frb_lags_group_y_pitch(g->MT);
+    const unsigned slots = g->warps * QW, pitch = frb_autocorr_1d_group_y_pitch(g->MT);
     struct layouts_region *y =
         layouts_region(report, LAYOUTS_SHARED, "y, in groups", (size_t)slots * pitch / 2, 2);
     struct layouts_pass *pass = layouts_begin(y, LAYOUTS_WRITE, "stmatrix");
-    layouts_expect(report, pitch <= frb_lags_y_pitch(g->MT), "there is room for less than %u bytes", pitch);
+    layouts_expect(report, pitch <= frb_autocorr_1d_y_pitch(g->MT), "there is room for less than %u bytes",
+                   pitch);
     for (unsigned i = 0; i < slots * pitch / 2; i++)
         if (i % (pitch / 2) >= 128 * g->MT) layouts_padding(y, i, 1);
     for (unsigned q = 0; q < slots; q += 16)
@@ -169,11 +172,11 @@ static void transformed_in_groups(struct layouts *report, const struct grid *g)
             const unsigned tile = i / 8, part = i / 4 % 2, warp = i % 4;
             for (unsigned lane = 0; lane < (q + 16 <= slots ? 32 : 16); lane++) {
                 layouts_lane(&access, lane,
-                             frb_lags_group_store(g->MT, warp, lane) +
-                                 frb_lags_group_y(g->MT, q, tile, part, 0));
+                             frb_autocorr_1d_group_store(g->MT, warp, lane) +
+                                 frb_autocorr_1d_group_y(g->MT, q, tile, part, 0));
                 for (unsigned j = 0; j < 8; j++) {
-                    const struct br_cell at =
-                        br_wgmma_c(2 * (q / 4 + lane / 8) + lane % 2, 32 * warp + turned_lane(lane % 8, j));
+                    const struct br_cell at = br_wgmma_c(2 * (q / 4 + lane / 8) + lane % 2,
+                                                         32 * warp + transposed_lane(lane % 8, j));
                     access.item[lane][j] =
                         group_transformed(at.column, 8 * tile + row_m(at.row), part, row_sample(at.row));
                 }
@@ -187,11 +190,11 @@ static void transformed_in_groups(struct layouts *report, const struct grid *g)
         const unsigned tile = i % g->MT, warp = i / g->MT / QW, further = i / g->MT % QW;
         for (unsigned lane = 0; lane < 16; lane++) {
             layouts_lane(&access, lane,
-                         frb_lags_group_load(g->MT, frb_lags_mine(g->warps, warp, 0), lane) +
+                         frb_autocorr_1d_group_load(g->MT, frb_autocorr_1d_mine(g->warps, warp, 0), lane) +
                              further * g->warps * pitch + tile * 256);
             for (unsigned j = 0; j < 8; j++) {
-                const struct br_cell at = br_mma_f16_b(0, lane % 2, turned_lane(lane % 8, j));
-                access.item[lane][j] = group_transformed(frb_lags_mine(g->warps, warp, further),
+                const struct br_cell at = br_mma_f16_b(0, lane % 2, transposed_lane(lane % 8, j));
+                access.item[lane][j] = group_transformed(frb_autocorr_1d_mine(g->warps, warp, further),
                                                          8 * tile + at.column, lane / 8, at.row);
             }
         }
@@ -202,7 +205,7 @@ static void transformed_in_groups(struct layouts *report, const struct grid *g)
 
 static void lags(struct layouts *report, const struct grid *g)
 {
-    const unsigned slots = g->warps * QW, pitch = frb_lags_lag(g->MT, 1, 0);
+    const unsigned slots = g->warps * QW, pitch = frb_autocorr_1d_lag(g->MT, 1, 0);
     struct layouts_region *region =
         layouts_region(report, LAYOUTS_SHARED, "lags", (size_t)slots * pitch / 4, 4);
     struct layouts_pass *pass = layouts_begin(region, LAYOUTS_WRITE, "store");
@@ -212,27 +215,28 @@ static void lags(struct layouts *report, const struct grid *g)
     for (unsigned i = 0; i < g->warps * g->MT; i++) {
         struct layouts_access access = {.bytes = 4, .items = true};
         for (unsigned lane = 0; lane < 32; lane++) {
-            const unsigned direction = frb_lags_mine(g->warps, i / g->MT, lane % QW),
-                           lag = i % g->MT * 8 + frb_lags_residue(lane);
-            layouts_lane_items(&access, lane, frb_lags_lag(g->MT, direction, lag),
+            const unsigned direction = frb_autocorr_1d_mine(g->warps, i / g->MT, lane % QW),
+                           lag = i % g->MT * 8 + frb_autocorr_1d_residue(lane);
+            layouts_lane_items(&access, lane, frb_autocorr_1d_lag(g->MT, direction, lag),
                                (int64_t)direction * 64 + lag);
         }
         layouts_access(pass, &access);
     }
     layouts_end(pass, 1, 1);
-    pass = layouts_begin(region, LAYOUTS_READ, "turn");
-    for (unsigned i = 0; i < frb_lags_units(g->MT, g->N) * g->MT; i++) {
+    pass = layouts_begin(region, LAYOUTS_READ, "transform");
+    for (unsigned i = 0; i < frb_autocorr_1d_units(g->MT, g->N) * g->MT; i++) {
         struct layouts_access access = {.bytes = 8, .items = true};
         const unsigned tile = i / g->MT / g->MT, step = i % g->MT;
         for (unsigned lane = 0; lane < 32; lane++) {
             const struct br_cell at = br_mma_f16_b(0, 0, lane), next = br_mma_f16_b(1, 0, lane);
-            const unsigned direction = 8 * tile + at.column, lag = frb_lags_k_lag(step, at.row);
-            layouts_expect(report, frb_lags_k_lag(step, next.row) == lag + 1, "lags %u and not the next one",
-                           lag);
-            layouts_lane_items(&access, lane,
-                               frb_lags_lag(g->MT, lane / 4, frb_lags_k_lag(0, 2 * (lane % 4))) +
-                                   tile * frb_lags_lag(g->MT, 8, 0) + step * 32,
-                               (int64_t)direction * 64 + lag);
+            const unsigned direction = 8 * tile + at.column, lag = frb_autocorr_1d_k_lag(step, at.row);
+            layouts_expect(report, frb_autocorr_1d_k_lag(step, next.row) == lag + 1,
+                           "lags %u and not the next one", lag);
+            layouts_lane_items(
+                &access, lane,
+                frb_autocorr_1d_lag(g->MT, lane / 4, frb_autocorr_1d_k_lag(0, 2 * (lane % 4))) +
+                    tile * frb_autocorr_1d_lag(g->MT, 8, 0) + step * 32,
+                (int64_t)direction * 64 + lag);
         }
         layouts_access(pass, &access);
     }
@@ -253,15 +257,15 @@ static void image(struct layouts *report, const struct grid *g, bool transposed,
                              ? "eight p side by side, opposite ones backwards: the next tile of p follows"
                          : pairs ? "eight q side by side: the next tile of q follows at once"
                                  : "every other one of eight q, as the image is not aligned to pairs");
-    for (unsigned i = 0; i < frb_lags_units(g->MT, g->N) * 4; i++) {
+    for (unsigned i = 0; i < frb_autocorr_1d_units(g->MT, g->N) * 4; i++) {
         struct layouts_access access = {.bytes = pairs ? 4 : 2};
         const unsigned tile = i / 4 / (g->N / 4), first = 8 * (i / 4 % (g->N / 4)), minus = i / 2 % 2;
         if (pairs && i % 2) continue;
         for (unsigned lane = 0; lane < 32; lane++) {
-            const unsigned p = frb_lags_p(g->M, tile, lane / 4), q = first + 2 * (lane % 4) + i % 2;
-            layouts_lane(
-                &access, lane,
-                2 * (int64_t)frb_lags_place(g->M, g->N, transposed, frb_lags_direction(g->M, p, minus), q));
+            const unsigned p = frb_autocorr_1d_p(g->M, tile, lane / 4), q = first + 2 * (lane % 4) + i % 2;
+            layouts_lane(&access, lane,
+                         2 * (int64_t)frb_autocorr_1d_place(g->M, g->N, transposed,
+                                                            frb_autocorr_1d_direction(g->M, p, minus), q));
         }
         layouts_access(pass, &access);
     }

@@ -14,9 +14,9 @@ enum { MOST = 32 };
 
 static const double NOTHING = 1e30; /* where nothing has been written */
 
-static double complex wave(unsigned turns, unsigned of)
+static double complex wave(unsigned part, unsigned of)
 {
-    return cexp(UNIT * 2 * M_PI * (double)(turns % of) / (double)of);
+    return cexp(UNIT * 2 * M_PI * (double)(part % of) / (double)of);
 }
 
 /* Right factor of a product along n: x of one row of cells as the lanes have it, k of 16, column: sample. */
@@ -24,16 +24,17 @@ struct factor {
     double complex b[16][8];
 };
 
-/* Sums (or differences) of pairs 2 i and 2 i + 1; or of both halves of pair 2, see frb_lags_wave. */
-static void fold(const struct grid *g, struct factor *f, double complex x[K][MOST], unsigned half,
-                 unsigned pair, bool difference)
+/* Sums (or differences) of pairs 2 i and 2 i + 1; or of both halves of pair 2, see frb_autocorr_1d_wave. */
+static void sums_and_differences(const struct grid *g, struct factor *f, double complex x[K][MOST],
+                                 unsigned half, unsigned pair, bool difference)
 {
     const bool both = g->NT == 3 && pair == 2;
     for (unsigned lane = 0; lane < 32; lane++)
         for (unsigned part = 0; part < 2; part++) {
             const struct br_cell at = br_mma_f16_b(half, part, lane);
-            const unsigned n = frb_lags_cell_n(g->N, pair, lane, both ? 0 : part),
-                           other = frb_lags_cell_n(g->N, both ? pair : pair + 1, lane, both ? 1 : part);
+            const unsigned n = frb_autocorr_1d_cell_n(g->N, pair, lane, both ? 0 : part),
+                           other =
+                               frb_autocorr_1d_cell_n(g->N, both ? pair : pair + 1, lane, both ? 1 : part);
             const double complex one = n < g->N ? x[at.column][n] : 0,
                                  two = other < g->N ? x[at.column][other] : 0;
             f->b[at.row][at.column] = (both ? part : difference) ? one - two : one + two;
@@ -46,7 +47,8 @@ static void multiply(const struct grid *g, double complex c[16][8], unsigned til
     for (unsigned row = 0; row < 16; row++)
         for (unsigned k = 0; k < 16; k++) {
             unsigned q, sine, j;
-            if (!frb_lags_wave(g->NT, tile, row, k, &q, &sine, &j) || q >= g->N || j >= g->N / 2) continue;
+            if (!frb_autocorr_1d_wave(g->NT, tile, row, k, &q, &sine, &j) || q >= g->N || j >= g->N / 2)
+                continue;
             const double angle = M_PI * (sine && q == 0 ? g->N : q) * (2 * j + 1) / (2 * g->N);
             for (unsigned s = 0; s < K; s++) c[row][s] += (sine ? sin(angle) : cos(angle)) * f->b[k][s];
         }
@@ -57,11 +59,11 @@ static void along_n(const struct grid *g, double complex x[K][MOST], double comp
 {
     struct factor sums = {{{0}}}, differences = {{{0}}};
     double complex c[4][16][8] = {{{0}}}, cosines[32][K] = {{0}}, sines[32][K] = {{0}};
-    fold(g, &sums, x, 0, 0, false);
-    fold(g, &differences, x, 0, 0, true);
+    sums_and_differences(g, &sums, x, 0, 0, false);
+    sums_and_differences(g, &differences, x, 0, 0, true);
     if (g->NT > 2) {
-        fold(g, &sums, x, 1, 2, false);
-        fold(g, &differences, x, 1, 2, true);
+        sums_and_differences(g, &sums, x, 1, 2, false);
+        sums_and_differences(g, &differences, x, 1, 2, true);
     }
     if (g->NT == 4) {
         for (unsigned i = 0; i < 4; i++) multiply(g, c[i], i, i < 2 ? &sums : &differences);
@@ -80,8 +82,8 @@ static void along_n(const struct grid *g, double complex x[K][MOST], double comp
     for (unsigned q = 0; q < g->N; q++)
         for (unsigned s = 0; s < K; s++) {
             const double paired = q > 0;
-            y[frb_lags_direction(g->N, q, 0)][s] = cosines[q][s] + paired * UNIT * sines[q][s];
-            y[frb_lags_direction(g->N, q, 1)][s] = paired * cosines[q][s] - UNIT * sines[q][s];
+            y[frb_autocorr_1d_direction(g->N, q, 0)][s] = cosines[q][s] + paired * UNIT * sines[q][s];
+            y[frb_autocorr_1d_direction(g->N, q, 1)][s] = paired * cosines[q][s] - UNIT * sines[q][s];
         }
 }
 
@@ -106,7 +108,7 @@ static void correlate(const struct grid *g, double complex y[4][MOST][K], double
     for (unsigned i = 0; i < 2; i++)
         for (unsigned d = 0; d < g->MT; d++)
             for (unsigned lane = 0; lane < 32; lane++) {
-                const unsigned odd = lane % 2, other = frb_lags_partner(lane),
+                const unsigned odd = lane % 2, other = frb_autocorr_1d_partner(lane),
                                mine_wraps = odd && lane / 4 < 2, other_wraps = !odd && other / 4 < 2;
                 u[i][d][lane] = t[2 * i + odd][d + mine_wraps][lane] + t[2 * i + odd][d + other_wraps][other];
             }
@@ -115,16 +117,17 @@ static void correlate(const struct grid *g, double complex y[4][MOST][K], double
             const unsigned upper = lane / 2 % 2, other = lane ^ 18;
             const unsigned late[2] = {upper && (lane / 4 - 2 * (lane % 2)) % 8 < 4,
                                       !upper && (other / 4 - 2 * (other % 2)) % 8 < 4};
-            lag[lane % 4][8 * d + frb_lags_residue(lane)] =
+            lag[lane % 4][8 * d + frb_autocorr_1d_residue(lane)] =
                 u[upper][d + late[0]][lane] + u[upper][d + late[1]][other];
         }
 }
 
 /* What a lag's real (k even) or imaginary part adds to the even part (row < 8) of direction p, or to the odd
  * one; for p = 0 these are what even and odd lags add. */
-static double turned(unsigned M, unsigned tile, unsigned step, unsigned row, unsigned k)
+static double lag_wave(unsigned M, unsigned tile, unsigned step, unsigned row, unsigned k)
 {
-    const unsigned p = frb_lags_p(M, tile, row % 8), lag = frb_lags_k_lag(step, k), odd = row / 8;
+    const unsigned p = frb_autocorr_1d_p(M, tile, row % 8), lag = frb_autocorr_1d_k_lag(step, k),
+                   odd = row / 8;
     const double c = lag == 0 ? 1 : 2, angle = M_PI * p * lag / M;
     if (lag >= M) return 0;
     if (p == 0) return k % 2 || lag % 2 != odd ? 0 : c;
@@ -145,23 +148,25 @@ static void draw(struct layouts *report, const struct grid *g, double complex la
                  bool transposed, double *image)
 {
     for (unsigned i = 0; i < 4 * g->M * g->N; i++) image[i] = NOTHING;
-    for (unsigned i = 0; i < frb_lags_units(g->MT, g->N); i++) {
+    for (unsigned i = 0; i < frb_autocorr_1d_units(g->MT, g->N); i++) {
         const unsigned tile = i % g->MT, first = 8 * (i / g->MT);
         double c[16][8] = {{0}};
         for (unsigned j = 0; j < g->MT * 16 * 16 * 8; j++) {
             const unsigned step = j / (16 * 16 * 8), row = j / (16 * 8) % 16, k = j / 8 % 16, column = j % 8;
-            const double complex one = lag[first + column][frb_lags_k_lag(step, k)];
-            c[row][column] += turned(g->M, tile, step, row, k) * (k % 2 ? cimag(one) : creal(one));
+            const double complex one = lag[first + column][frb_autocorr_1d_k_lag(step, k)];
+            c[row][column] += lag_wave(g->M, tile, step, row, k) * (k % 2 ? cimag(one) : creal(one));
         }
         for (unsigned lane = 0; lane < 32; lane++)
             for (unsigned simd = 0; simd < 2; simd++) {
                 const struct br_cell even = br_mma_c(simd, lane), odd = br_mma_c(2 + simd, lane);
-                const unsigned p = frb_lags_p(g->M, tile, lane / 4),
-                               opposite = frb_lags_direction(g->M, p, 1), q = first + 2 * (lane % 4) + simd;
+                const unsigned p = frb_autocorr_1d_p(g->M, tile, lane / 4),
+                               opposite = frb_autocorr_1d_direction(g->M, p, 1),
+                               q = first + 2 * (lane % 4) + simd;
                 layouts_expect(report, p / 8 == tile && p < g->M, "direction %u is not of tile %u", p, tile);
                 const double one = c[even.row][even.column], other = c[odd.row][odd.column];
-                put(report, g, image, frb_lags_place(g->M, g->N, transposed, p, q), one + other);
-                put(report, g, image, frb_lags_place(g->M, g->N, transposed, opposite, q), one - other);
+                put(report, g, image, frb_autocorr_1d_place(g->M, g->N, transposed, p, q), one + other);
+                put(report, g, image, frb_autocorr_1d_place(g->M, g->N, transposed, opposite, q),
+                    one - other);
             }
     }
 }
@@ -187,7 +192,7 @@ static void replay(struct layouts *report, const struct grid *g)
     draw(report, g, lag, false, image[0]);
     draw(report, g, lag, true, image[1]);
     for (unsigned i = 0; i < g->warps * QW; i++) {
-        const unsigned q = frb_lags_mine(g->warps, i / QW, i % QW);
+        const unsigned q = frb_autocorr_1d_mine(g->warps, i / QW, i % QW);
         if (q < 2 * g->N) seen[q]++;
     }
     for (unsigned q = 0; q < 2 * g->N; q++)
@@ -225,11 +230,11 @@ static void hold(double a[64][16], unsigned reg, unsigned simd, unsigned lane, d
 static void fold_in_groups(const struct grid *g, double a[3][64][16], double complex x[8][K][MOST])
 {
     for (unsigned i = 0; i < 128 * 4; i++) {
-        const unsigned lane = i / 4, high = i / 2 % 2, simd = i % 2, m = frb_lags_group_m(lane % 32),
+        const unsigned lane = i / 4, high = i / 2 % 2, simd = i % 2, m = frb_autocorr_1d_group_m(lane % 32),
                        sample = lane / 32 + 4 * high;
         double complex cell[3][2] = {{0}};
         for (unsigned j = 0; j < 2 * g->NT; j++) {
-            const unsigned n = frb_lags_cell_n(g->N, j / 2, lane % 32, j % 2);
+            const unsigned n = frb_autocorr_1d_cell_n(g->N, j / 2, lane % 32, j % 2);
             if (n < g->N) cell[j / 2][j % 2] = x[m][sample][n];
         }
         const double complex sum = cell[0][simd] + cell[1][simd], difference = cell[0][simd] - cell[1][simd],
@@ -246,23 +251,23 @@ static void fold_in_groups(const struct grid *g, double a[3][64][16], double com
 /* Right factors, where they stand in shared memory, in units of 2 bytes, each in a place of its own. */
 static bool make_table(struct layouts *report, const struct grid *g, double *table)
 {
-    const unsigned directions = g->warps * QW, bytes = frb_lags_table_bytes(g->NT, directions);
+    const unsigned directions = g->warps * QW, bytes = frb_autocorr_1d_table_bytes(g->NT, directions);
     unsigned count = 0;
     for (unsigned i = 0; i < 2 * MOST * 96; i++) table[i] = NOTHING;
     for (unsigned third = 0; third < g->NT - 1; third++)
         for (unsigned i = 0; i < (directions << third) * 16; i++, count++) {
             const unsigned column = i / 16, k = i % 16, q = column % directions,
-                           place = frb_lags_table(directions, third, column, k);
+                           place = frb_autocorr_1d_table(directions, third, column, k);
             unsigned j;
-            const unsigned what = frb_lags_group_wave(third, column / directions, k, &j);
+            const unsigned what = frb_autocorr_1d_group_wave(third, column / directions, k, &j);
             const double angle = M_PI * q * (2 * j + 1) / (2 * g->N);
             if (!layouts_expect(report, place % 2 == 0 && place < bytes && table[place / 2] == NOTHING,
                                 "the factor of column %u, k %u has no place of its own", column, k))
                 return false;
-            table[place / 2] = what == FRB_LAGS_NOTHING || q >= 2 * g->N || j >= g->N / 2 ? 0
-                               : what == FRB_LAGS_COSINE                                  ? cos(angle)
-                               : what == FRB_LAGS_SINE                                    ? sin(angle)
-                                                                                          : -sin(angle);
+            table[place / 2] = what == FRB_AUTOCORR_1D_NOTHING || q >= 2 * g->N || j >= g->N / 2 ? 0
+                               : what == FRB_AUTOCORR_1D_COSINE                                  ? cos(angle)
+                               : what == FRB_AUTOCORR_1D_SINE                                    ? sin(angle)
+                                                              : -sin(angle);
         }
     return layouts_expect(report, 2 * count == bytes, "the right factors take %u bytes, not %u", 2 * count,
                           bytes);
@@ -284,7 +289,7 @@ static void by_wgmma(struct layouts *report, const struct grid *g)
     static double complex x[8][K][MOST];
     static double table[2 * MOST * 96]; /* more than there are */
     double a[3][64][16] = {{{0}}}, c[2][64][2 * MOST] = {{{0}}}, worst = 0;
-    const unsigned directions = g->warps * QW, third = frb_lags_table(directions, 1, 0, 0);
+    const unsigned directions = g->warps * QW, third = frb_autocorr_1d_table(directions, 1, 0, 0);
     memset(x, 0, sizeof x);
     for (unsigned i = 0; i < 8 * K * g->N; i++)
         x[i / g->N / K][i / g->N % K][i % g->N] = cexp(UNIT * (0.3 * i * i + 0.7 * i)) * (1 + i % 3);

@@ -1,5 +1,6 @@
-/* FRB stage 1 on a GPU, small grids. What a warp does is replayed in float64 with the kernel's own layouts,
- * from the bytes' places to the directions, and compared with the equation; and its accesses. */
+/* FRB stage 1 on a GPU by the 2-d autocorrelation. What a warp does is replayed in float64 with the
+ * kernel's own layouts, from the bytes' places to the directions, and compared with the equation; and its
+ * accesses. */
 #include "kernels/frb_grid/gpu/autocorr_2d/layout.h"
 #include "tools/layouts/check.h"
 
@@ -13,9 +14,9 @@ enum { MOST = 12, K = 8 };
 
 #define UNIT ((double complex)I)
 
-static double complex wave(unsigned turns, unsigned of)
+static double complex wave(unsigned part, unsigned of)
 {
-    return cexp(UNIT * 2 * M_PI * (double)(turns % of) / (double)of);
+    return cexp(UNIT * 2 * M_PI * (double)(part % of) / (double)of);
 }
 
 /* ---- the arithmetic ---- */
@@ -32,18 +33,19 @@ static void autocorrelate(struct layouts *report, unsigned L, double complex x[K
     for (unsigned i = 0; i < L * L * 32 * 4 * 2; i++) { /* all of the left factors, 16 rows by 16 */
         unsigned m = i / 256 / L, lag = i / 256 % L, lane = i / 8 % 32, r = i / 2 % 4, b = i % 2;
         struct br_cell at = br_mma_f16_a(r, b, lane);
-        unsigned sample = frb_small_sample(lane, b);
+        unsigned sample = frb_autocorr_2d_sample(lane, b);
         if (m + lag >= L) continue;
         layouts_expect(report, at.column % 8 == sample, "sample %u for k %u", sample, at.column);
-        double left = part_of(x[sample][m + lag][frb_small_cell(lane)], frb_small_factor_part(r));
+        double left = part_of(x[sample][m + lag][frb_autocorr_2d_cell(lane)], frb_autocorr_2d_factor_part(r));
         for (unsigned c = 0; c < 8; c++) /* the right factor: column c, row at.column */
             for (unsigned to = 0; to < 128; to++) {
                 struct br_cell sum = br_mma_c(to % 4, to / 4);
                 if (sum.row != at.row || sum.column != c) continue;
-                unsigned h = frb_small_h(to / 4, to % 4), part = frb_small_part(to % 4);
+                unsigned h = frb_autocorr_2d_h(to / 4, to % 4), part = frb_autocorr_2d_part(to % 4);
                 layouts_expect(report, h == c, "column %u is h %u", c, h);
-                v[part][lag][frb_small_cell(to / 4)][h] +=
-                    (frb_small_factor_negative(r) ? -left : left) * part_of(x[sample][m][c], at.column / 8);
+                v[part][lag][frb_autocorr_2d_cell(to / 4)][h] +=
+                    (frb_autocorr_2d_factor_negative(r) ? -left : left) *
+                    part_of(x[sample][m][c], at.column / 8);
             }
     }
 }
@@ -58,15 +60,15 @@ static void transform(unsigned L, double v[2][MOST][8][8], double image[16][2 * 
             unsigned step = i / 256, lane = i / 8 % 32;
             struct br_cell at = br_mma_f16_a(i / 2 % 4, i % 2, lane);
             unsigned along_g = 2 * step + at.column / 8, h = at.column % 8;
-            double complex w = wave(frb_small_row_across(at.row) * (along_g + 16 - h), 16);
+            double complex w = wave(frb_autocorr_2d_row_across(at.row) * (along_g + 16 - h), 16);
             for (unsigned part = 0; part < 2; part++)
                 for (unsigned lag = 0; lag < 8 && 8 * tile + lag < L; lag++)
                     g[part][at.row][lag] +=
-                        part_of(w, frb_small_row_is_sine(at.row)) * v[part][8 * tile + lag][along_g][h];
+                        part_of(w, frb_autocorr_2d_row_is_sine(at.row)) * v[part][8 * tile + lag][along_g][h];
         }
         for (unsigned i = 0; i < L / 4 * 16 * 8 * 8; i++) {
             unsigned t = i / 1024, row = i / 64 % 16, column = i / 8 % 8, lag = 8 * tile + i % 8, q = row % 8;
-            double complex w = (lag ? 2 : 1) * wave(frb_small_along(t, column) * lag, 2 * L);
+            double complex w = (lag ? 2 : 1) * wave(frb_autocorr_2d_along(t, column) * lag, 2 * L);
             if (lag >= L) continue;
             /* of row q and of row q + 8, but that q = 0 and q = 8 are directions of their own */
             sums[t][row][column] += row < 8 || q == 0
@@ -75,12 +77,13 @@ static void transform(unsigned L, double v[2][MOST][8][8], double image[16][2 * 
         }
     }
     for (unsigned i = 0; i < L / 4 * 4 * 32; i++) {
-        unsigned tile = i / 128, r = i / 32 % 4, lane = i % 32, across = frb_small_image_across(lane, r);
+        unsigned tile = i / 128, r = i / 32 % 4, lane = i % 32,
+                 across = frb_autocorr_2d_image_across(lane, r);
         struct br_cell plus = br_mma_c(r % 2, lane), minus = br_mma_c(r % 2 + 2, lane);
         double common = sums[tile][plus.row][plus.column], half = sums[tile][minus.row][minus.column];
-        image[across][frb_small_image_along(tile, lane, r)] = lane < 4 ? (r / 2 ? half : common)
-                                                              : r / 2  ? common + half
-                                                                       : common - half;
+        image[across][frb_autocorr_2d_image_along(tile, lane, r)] = lane < 4 ? (r / 2 ? half : common)
+                                                                    : r / 2  ? common + half
+                                                                             : common - half;
     }
 }
 
@@ -110,22 +113,23 @@ static void replay(struct layouts *report, unsigned L, unsigned npol)
         }
     layouts_expect(report, worst < 1e-9 * largest, "the transform is off by %g of %g", worst, largest);
     for (unsigned i = 0; i < K; i++) {
-        unsigned sample = frb_small_sample(i / 2, i % 2), time = frb_small_time(npol, sample),
-                 pol = frb_small_pol(npol, sample);
-        layouts_expect(report, sample < K && pol < npol && time < frb_small_times(npol), "no sample %u",
+        unsigned sample = frb_autocorr_2d_sample(i / 2, i % 2), time = frb_autocorr_2d_time(npol, sample),
+                 pol = frb_autocorr_2d_pol(npol, sample);
+        layouts_expect(report, sample < K && pol < npol && time < frb_autocorr_2d_times(npol), "no sample %u",
                        sample);
-        distinct += sample < K && seen[pol * frb_small_times(npol) + time]++ == 0;
+        distinct += sample < K && seen[pol * frb_autocorr_2d_times(npol) + time]++ == 0;
     }
     layouts_expect(report, distinct == K, "%u of %d samples", distinct, K);
 }
 
 /* ---- the accesses ---- */
 
-/* Bytes that stand in order, to be read four at once (small_field::fill with WORDS): dishes 4 i to 4 i + 3.
- */
+/* Bytes that stand in order, to be read four at once (autocorr_2d_field::fill with WORDS): dishes 4 i to
+ * 4 i + 3. */
 static void words(struct layouts *report, unsigned L, unsigned npol)
 {
-    unsigned pitch = frb_small_pitch(L), row = frb_small_row(L), times = 4 * frb_small_times(npol), D = 8 * L;
+    unsigned pitch = frb_autocorr_2d_pitch(L), row = frb_autocorr_2d_row(L),
+             times = 4 * frb_autocorr_2d_times(npol), D = 8 * L;
     struct layouts_region *raw = layouts_region(report, LAYOUTS_SHARED, "raw", (size_t)times * pitch, 1);
     struct layouts_pass *pass;
     for (unsigned t = 0; t < times; t++) layouts_padding(raw, (size_t)t * pitch + npol * D, pitch - npol * D);
@@ -147,9 +151,10 @@ static void words(struct layouts *report, unsigned L, unsigned npol)
     for (unsigned i = 0; i < 4 * 2 * L / 4; i++) {
         struct layouts_access access = {.bytes = 4, .items = true};
         for (unsigned lane = 0; lane < 32; lane++) {
-            unsigned sample = frb_small_sample(lane, i % 2), dish = frb_small_cell(lane) * L + i / 8 * 4;
-            int64_t t = i / 2 % 4 * frb_small_times(npol) + frb_small_time(npol, sample),
-                    at = frb_small_pol(npol, sample) * D + dish;
+            unsigned sample = frb_autocorr_2d_sample(lane, i % 2),
+                     dish = frb_autocorr_2d_cell(lane) * L + i / 8 * 4;
+            int64_t t = i / 2 % 4 * frb_autocorr_2d_times(npol) + frb_autocorr_2d_time(npol, sample),
+                    at = frb_autocorr_2d_pol(npol, sample) * D + dish;
             layouts_lane_items(&access, lane, t * pitch + at, t * row + at);
         }
         layouts_access(pass, &access);
@@ -166,10 +171,10 @@ static void weights(struct layouts *report, unsigned L, unsigned npol)
     for (unsigned i = 0; i < L / 4 * 2; i++) { /* weights, then offsets of four cells */
         struct layouts_access access = {.bytes = 16, .items = true};
         for (unsigned lane = 0; lane < 32; lane++) {
-            unsigned pol = frb_small_pol(npol, frb_small_sample(lane, 0)), at[4];
+            unsigned pol = frb_autocorr_2d_pol(npol, frb_autocorr_2d_sample(lane, 0)), at[4];
             for (unsigned k = 0; k < 4; k++)
-                at[k] = frb_small_weight(L, pol, i / 2 * 4 + k, frb_small_cell(lane)) +
-                        i % 2 * frb_small_offset();
+                at[k] = frb_autocorr_2d_weight(L, pol, i / 2 * 4 + k, frb_autocorr_2d_cell(lane)) +
+                        i % 2 * frb_autocorr_2d_offset();
             layouts_expect(report, at[1] == at[0] + 1 && at[2] == at[0] + 2 && at[3] == at[0] + 3,
                            "weights apart");
             layouts_lane_items(&access, lane, 4 * (int64_t)at[0], at[0]);
@@ -188,15 +193,17 @@ static int64_t product(unsigned L, unsigned part, unsigned lag, unsigned g)
 static void products(struct layouts *report, unsigned L)
 {
     struct layouts_region *v =
-        layouts_region(report, LAYOUTS_SHARED, "products", frb_small_product(L, 2, 0, 0) / 2, 2);
+        layouts_region(report, LAYOUTS_SHARED, "products", frb_autocorr_2d_product(L, 2, 0, 0) / 2, 2);
     struct layouts_pass *pass = layouts_begin(v, LAYOUTS_WRITE, "store");
     for (unsigned i = 0; i < 2 * L; i++)
-        layouts_padding(v, frb_small_product(L, i / L, i % L, 8) / 2, (frb_small_lag_bytes() - 8 * 16) / 2);
+        layouts_padding(v, frb_autocorr_2d_product(L, i / L, i % L, 8) / 2,
+                        (frb_autocorr_2d_lag_bytes() - 8 * 16) / 2);
     for (unsigned tile = 0; tile < L / 2; tile++) {
         struct layouts_access access = {.bytes = 16, .items = true};
         for (unsigned lane = 0; lane < 32; lane++) {
             unsigned matrix = lane / 8, g = lane % 8;
-            layouts_lane_items(&access, lane, frb_small_store_row(L, lane) + frb_small_store(L, tile),
+            layouts_lane_items(&access, lane,
+                               frb_autocorr_2d_store_row(L, lane) + frb_autocorr_2d_store(L, tile),
                                product(L, matrix / 2, 2 * tile + matrix % 2, g));
         }
         layouts_access(pass, &access);
@@ -207,7 +214,8 @@ static void products(struct layouts *report, unsigned L)
         struct layouts_access access = {.bytes = 16, .items = true};
         for (unsigned lane = 0; lane < 32; lane++) {
             unsigned matrix = lane / 8, lag = i / 4 * 8 + lane % 8, g = i % 4 * 2 + matrix % 2;
-            layouts_lane_items(&access, lane, frb_small_load_row(L, lane, i / 4) + frb_small_load(L, i % 4),
+            layouts_lane_items(&access, lane,
+                               frb_autocorr_2d_load_row(L, lane, i / 4) + frb_autocorr_2d_load(L, i % 4),
                                product(L, matrix / 2, lag < L ? lag : lag - 4, g));
         }
         layouts_access(pass, &access);
@@ -226,8 +234,8 @@ static void tables(struct layouts *report, unsigned L)
         struct layouts_access access = {.bytes = 16};
         for (unsigned lane = 0; lane < 32; lane++) {
             unsigned n = i - 4,
-                     at = i < 4 ? frb_small_wave_across(i, lane)
-                                : frb_small_wave_along(L, n / ((L + 7) / 8), n % ((L + 7) / 8), lane);
+                     at = i < 4 ? frb_autocorr_2d_wave_across(i, lane)
+                                : frb_autocorr_2d_wave_along(L, n / ((L + 7) / 8), n % ((L + 7) / 8), lane);
             layouts_lane(&access, lane, 16 * (int64_t)at);
         }
         layouts_access(pass, &access);
@@ -243,11 +251,12 @@ static void whole_image(struct layouts *report)
     for (unsigned r = 0; r < 4; r += 2) {
         struct layouts_access access = {.bytes = 8, .items = true};
         for (unsigned lane = 0; lane < 32; lane++) {
-            unsigned at = frb_small_direction(8, false, frb_small_image_across(lane, r),
-                                              frb_small_image_along(0, lane, r));
+            unsigned at = frb_autocorr_2d_direction(8, false, frb_autocorr_2d_image_across(lane, r),
+                                                    frb_autocorr_2d_image_along(0, lane, r));
             for (unsigned i = 0; i < 4; i++)
-                access.item[lane][i] = frb_small_direction(8, false, frb_small_image_across(lane, r + i % 2),
-                                                           frb_small_image_along(i / 2, lane, r + i % 2));
+                access.item[lane][i] =
+                    frb_autocorr_2d_direction(8, false, frb_autocorr_2d_image_across(lane, r + i % 2),
+                                              frb_autocorr_2d_image_along(i / 2, lane, r + i % 2));
             layouts_lane(&access, lane, 2 * (int64_t)at);
             for (unsigned i = 0; i < 4; i++)
                 layouts_expect(report, access.item[lane][i] == at + i, "four intensities are not together");
@@ -260,7 +269,7 @@ static void whole_image(struct layouts *report)
 /* Bytes of 8 x 8 cells in order, straight from global memory: two times for a lane. */
 static void whole_bytes(struct layouts *report, unsigned npol)
 {
-    unsigned times = frb_small_times(npol), row = 64 * npol;
+    unsigned times = frb_autocorr_2d_times(npol), row = 64 * npol;
     struct layouts_region *region = layouts_region(report, LAYOUTS_GLOBAL, "bytes", (size_t)times * row, 1);
     struct layouts_pass *pass = layouts_begin(region, LAYOUTS_READ, "read");
     layouts_fill(region);
@@ -268,9 +277,10 @@ static void whole_bytes(struct layouts *report, unsigned npol)
     for (unsigned i = 0; i < 2; i++) {
         struct layouts_access access = {.bytes = 8, .items = true};
         for (unsigned lane = 0; lane < 32; lane++) {
-            unsigned sample = frb_small_sample(lane, 0), time = frb_small_time(npol, sample) + i;
-            int64_t at = time * row + frb_small_pol(npol, sample) * 64 + frb_small_cell(lane) * 8;
-            layouts_expect(report, frb_small_time(npol, frb_small_sample(lane, i)) == time, "another time");
+            unsigned sample = frb_autocorr_2d_sample(lane, 0), time = frb_autocorr_2d_time(npol, sample) + i;
+            int64_t at = time * row + frb_autocorr_2d_pol(npol, sample) * 64 + frb_autocorr_2d_cell(lane) * 8;
+            layouts_expect(report, frb_autocorr_2d_time(npol, frb_autocorr_2d_sample(lane, i)) == time,
+                           "another time");
             layouts_lane_items(&access, lane, at, at);
         }
         layouts_access(pass, &access);
@@ -289,8 +299,9 @@ static void image(struct layouts *report, unsigned L, bool transposed)
         if (!transposed && r % 2) continue;
         for (unsigned lane = 0; lane < 32; lane++)
             layouts_lane(&access, lane,
-                         2 * (int64_t)frb_small_direction(L, transposed, frb_small_image_across(lane, r),
-                                                          frb_small_image_along(tile, lane, r)));
+                         2 * (int64_t)frb_autocorr_2d_direction(L, transposed,
+                                                                frb_autocorr_2d_image_across(lane, r),
+                                                                frb_autocorr_2d_image_along(tile, lane, r)));
         layouts_access(pass, &access);
     }
     layouts_end(pass, 1, 1);

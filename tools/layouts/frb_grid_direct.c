@@ -40,7 +40,7 @@ static double wave_n(const struct shape *s, unsigned q, unsigned j, bool sine)
 }
 
 /* x[column][m], where columns are those of the tiles of n */
-static void fold(const struct shape *s, double complex x[TILES * 8][MOST])
+static void sums_and_differences(const struct shape *s, double complex x[TILES * 8][MOST])
 {
     double complex y[TILES * 8][MOST];
     if (s->n_tiles < 2) return;
@@ -71,7 +71,7 @@ static void replay(struct layouts *report, const struct shape *s)
                          n = frb_grid_cell_n(s->N, nt, lane);
                 if (m < s->M && n < s->N) x[8 * nt + lane / 4][8 * mt + 2 * (lane % 4) + i % 2] = field[m][n];
             }
-    fold(s, x);
+    sums_and_differences(s, x);
     for (unsigned p = 0; p < s->M; p++) {
         memset(y, 0, sizeof y);
         for (unsigned column = 0; column < 8 * s->n_tiles; column++) {
@@ -93,8 +93,8 @@ static void replay(struct layouts *report, const struct shape *s)
                 for (unsigned k = 0; k < s->folded; k++)
                     for (unsigned column = 0; column < 8; column++) {
                         unsigned lane = q % 8 * 4 + column / 2;
-                        unsigned a = 8 * frb_grid_folded_tile(s->n_tiles, 0, k) + column,
-                                 b = 8 * frb_grid_folded_tile(s->n_tiles, 1, k) + column;
+                        unsigned a = 8 * frb_grid_sum_tile(s->n_tiles, 0, k) + column,
+                                 b = 8 * frb_grid_sum_tile(s->n_tiles, 1, k) + column;
                         c += y[minus][a] * wave_n(s, frb_grid_wave_p(q / 8, lane),
                                                   frb_grid_wave_j(s->n_tiles, 0, k, lane, column % 2), false);
                         sine +=
@@ -220,7 +220,7 @@ void layouts_frb_grid_direct(struct layouts *report)
 {
     for (unsigned M = 8; M <= MOST; M += 4)
         for (unsigned N = 8; N <= MOST; N += 4) {
-            struct shape s = {M, N, (M + 7) / 8, (N + 7) / 8, frb_grid_folded_tiles((N + 7) / 8), 0};
+            struct shape s = {M, N, (M + 7) / 8, (N + 7) / 8, frb_grid_sum_tiles((N + 7) / 8), 0};
             s.p_tiles = frb_grid_p_tiles(s.m_tiles, s.n_tiles);
             layouts_variant(report, "%u x %u cells", M, N);
             cells(report, &s);

@@ -275,7 +275,7 @@ struct br_frb_grid_gpu {
     unsigned m_tiles, n_tiles, groups;
     size_t shared_bytes;
     void *along_m, *along_n, *dishes, *weights, *level;
-    float4 *sums[2]; /* of the unfinished block, in turn: one is read while the other is written */
+    float4 *sums[2]; /* of the unfinished block: one is read while the other is written */
     int now;
     bool resume, shared_weights; /* sums[now] holds an unfinished block; */
 };
@@ -308,7 +308,7 @@ static void *make_waves_m(struct br_cuda *cuda, unsigned M, struct br_why *why)
 static void *make_waves_n(struct br_cuda *cuda, unsigned N, struct br_why *why)
 {
     unsigned table[4 * 4 * 32][2] = {{0}};
-    const unsigned tiles = (N + 7) / 8, inner = frb_grid_folded_tiles(tiles);
+    const unsigned tiles = (N + 7) / 8, inner = frb_grid_sum_tiles(tiles);
     for (unsigned at = 0; at < tiles * inner * 32; at++) {
         const unsigned q_tile = at / 32 / inner, tile = at / 32 % inner, lane = at % 32,
                        q = frb_grid_wave_p(q_tile, lane);
@@ -380,8 +380,8 @@ static int make_cells(struct br_frb_grid *plan, const struct br_frb_grid_params 
 void br_frb_grid_cuda_destroy(struct br_frb_grid *plan)
 {
     struct br_frb_grid_gpu *gpu = plan->gpu;
-    br_frb_grid_small_destroy(plan);
-    br_frb_grid_lags_destroy(plan);
+    br_frb_grid_autocorr_2d_destroy(plan);
+    br_frb_grid_autocorr_1d_destroy(plan);
     if (!gpu) return;
     void *memory[] = {gpu->along_m, gpu->along_n, gpu->dishes, gpu->weights,
                       gpu->level,   gpu->sums[0], gpu->sums[1]};
@@ -402,8 +402,9 @@ int br_frb_grid_cuda_create(struct br_frb_grid *plan, const struct br_frb_grid_p
     if (F > (1u << 30) / (2 * MOST_BLOCKS * MOST_JOBS))
         return br_because(why, "%zu channels are too many for one launch on a GPU", F);
     if (!params->cuda) return br_because(why, "BR_CUDA needs a br_cuda");
-    if (br_frb_grid_small_fits(plan)) return br_frb_grid_small_create(plan, params, why);
-    if (br_frb_grid_lags_fits(plan, params->cuda)) return br_frb_grid_lags_create(plan, params, why);
+    if (br_frb_grid_autocorr_2d_fits(plan)) return br_frb_grid_autocorr_2d_create(plan, params, why);
+    if (br_frb_grid_autocorr_1d_fits(plan, params->cuda))
+        return br_frb_grid_autocorr_1d_create(plan, params, why);
     struct br_frb_grid_gpu *gpu = plan->gpu = static_cast<struct br_frb_grid_gpu *>(calloc(1, sizeof *gpu));
     if (!gpu) return br_because(why, "no memory for the FRB grid");
     plan->cuda = params->cuda;
@@ -441,10 +442,10 @@ int br_frb_grid_cuda_create(struct br_frb_grid *plan, const struct br_frb_grid_p
 
 void br_frb_grid_cuda_begin(struct br_frb_grid *plan)
 {
-    if (plan->small)
-        br_frb_grid_small_begin(plan);
-    else if (plan->lags)
-        br_frb_grid_lags_begin(plan);
+    if (plan->autocorr_2d)
+        br_frb_grid_autocorr_2d_begin(plan);
+    else if (plan->autocorr_1d)
+        br_frb_grid_autocorr_1d_begin(plan);
     else
         plan->gpu->resume = false;
 }
@@ -457,7 +458,8 @@ float br_frb_grid_cuda_unit(const struct br_frb_grid *plan)
 bool br_frb_grid_cuda_together(const struct br_frb_grid *a, const struct br_frb_grid *b)
 {
     return a->cuda == b->cuda && a->grid_m == b->grid_m && a->grid_n == b->grid_n && a->npol == b->npol &&
-           a->ndishes == b->ndishes && !a->small == !b->small && !a->lags == !b->lags;
+           a->ndishes == b->ndishes && !a->autocorr_2d == !b->autocorr_2d &&
+           !a->autocorr_1d == !b->autocorr_1d;
 }
 
 static job job_of(struct br_frb_grid *plan, const struct frb_grid_span *span)
@@ -493,12 +495,12 @@ static job job_of(struct br_frb_grid *plan, const struct frb_grid_span *span)
 
 void br_frb_grid_cuda_add(struct br_frb_grid *const *plan, const struct frb_grid_span *span, size_t n)
 {
-    if (plan[0]->small) {
-        br_frb_grid_small_add(plan, span, n);
+    if (plan[0]->autocorr_2d) {
+        br_frb_grid_autocorr_2d_add(plan, span, n);
         return;
     }
-    if (plan[0]->lags) {
-        br_frb_grid_lags_add(plan, span, n);
+    if (plan[0]->autocorr_1d) {
+        br_frb_grid_autocorr_1d_add(plan, span, n);
         return;
     }
     work w;

@@ -132,9 +132,9 @@ static void rows_of_dishes(void **state)
     printf("largest relative rms error so far: %.2e\n", worst_seen);
 }
 
-/* 8 x 8 dishes in order and nothing missing, in calls that end between the turns of a block, so that bytes go
+/* 8 x 8 dishes in order and nothing missing, in calls that end between the steps of a block, so that bytes go
  * on from call to call and are read where they are: the bits are those of calls that end anywhere. */
-static void calls_between_turns(void **state)
+static void calls_between_steps(void **state)
 {
     NEEDS_GPU();
     static const unsigned length[] = {12, 40, 8, 64, 16, 24, 32};
@@ -261,8 +261,8 @@ static void bright_source(void **state)
             double start = uniform();
             for (size_t k = 0; k < 2 * 2 * D; k++) {
                 size_t d = k % D;
-                double turn = 2 * M_PI * (start - a * r.cell[2 * d] - b * r.cell[2 * d + 1]),
-                       re = 7 * cos(turn), im = 7 * sin(turn);
+                double phase = 2 * M_PI * (start - a * r.cell[2 * d] - b * r.cell[2 * d + 1]),
+                       re = 7 * cos(phase), im = 7 * sin(phase);
                 double wr = r.weights ? (double)r.weights[2 * k] : 1,
                        wi = r.weights ? -(double)r.weights[2 * k + 1] : 0;
                 long x = lrint(wr * re - wi * im), y = lrint(wr * im + wi * re);
@@ -320,7 +320,7 @@ int main(void)
     const struct CMUnitTest small[] = {cmocka_unit_test(edges),
                                        cmocka_unit_test(small_grids),
                                        cmocka_unit_test(rows_of_dishes),
-                                       cmocka_unit_test(calls_between_turns),
+                                       cmocka_unit_test(calls_between_steps),
                                        cmocka_unit_test(nothing_is_nothing),
                                        cmocka_unit_test(long_blocks),
                                        cmocka_unit_test(lag_grids)};

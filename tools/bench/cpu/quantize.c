@@ -11,7 +11,7 @@ enum { F = 4, B = 1024, T = 256, TILE = 32 };
 
 struct quantize_bench {
     struct br_quantize *plan;
-    uint16_t *in, *turned;
+    uint16_t *in, *transposed;
     uint8_t *out;
     float *side;
 };
@@ -30,7 +30,7 @@ static void transpose(void *arg)
             for (size_t t0 = 0; t0 < T; t0 += TILE)
                 for (size_t b = b0; b < b0 + TILE; b++)
                     for (size_t t = t0; t < t0 + TILE; t++)
-                        q->turned[(b * F + f) * T + t] = q->in[(f * T + t) * B + b];
+                        q->transposed[(b * F + f) * T + t] = q->in[(f * T + t) * B + b];
 }
 
 static int bench_bits(struct quantize_bench *b, unsigned bits)
@@ -55,11 +55,11 @@ static int bench_bits(struct quantize_bench *b, unsigned bits)
 int bench_quantize(void)
 {
     struct quantize_bench b = {.in = malloc((size_t)F * B * T * sizeof *b.in),
-                               .turned = malloc((size_t)F * B * T * sizeof *b.turned),
+                               .transposed = malloc((size_t)F * B * T * sizeof *b.transposed),
                                .out = malloc((size_t)F * B * T),
                                .side = malloc((size_t)F * B * 2 * sizeof *b.side)};
     int shorts = 1;
-    if (b.in && b.turned && b.out && b.side) {
+    if (b.in && b.transposed && b.out && b.side) {
         uint32_t random = 1;
         for (size_t i = 0; i < (size_t)F * B * T; i++)
             b.in[i] = br_half_from_float((float)((random = random * 1664525 + 1013904223) >> 8) / 0x1p20f);
@@ -68,7 +68,7 @@ int bench_quantize(void)
         fprintf(stderr, "bench quantize: no memory\n");
     }
     free(b.in);
-    free(b.turned);
+    free(b.transposed);
     free(b.out);
     free(b.side);
     return shorts;

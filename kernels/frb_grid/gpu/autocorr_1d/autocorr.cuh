@@ -8,8 +8,8 @@
  * (the phase that is missing is the same for all m). Along m, intensities are the transform of the
  * zero-padded autocorrelation,
  *
- *   sum_samples |sum_m exp(i pi p m / M) y[q][m]|^2 = R[0][q] + 2 Re sum_{0 < L < M} exp(i pi p L / M)
- * R[L][q], R[L][q] = sum_samples sum_m y[q][m + L] conj(y[q][m]),
+ *   sum_samples |sum_m exp(i pi p m / M) y[q][m]|^2 = R[0][q] + 2 Re sum_{0<L<M} exp(i pi p L / M) R[L][q],
+ *   R[L][q] = sum_samples sum_m y[q][m + L] conj(y[q][m]),
  *
  * which is linear in R: only this has to be summed over the samples of a block of time, by tensor cores whose
  * k are samples, and it is transformed once for each block. For the transform along n by mma.sync, sums of
@@ -33,14 +33,14 @@ constexpr bool IN_GROUPS = false;
 
 /* 0x64086408, 0x64806480 and 0, given to the kernel so that the compiler does not know them: it has a
  * register for each, and an operation less for each use. */
-struct lags_constants {
+struct autocorr_1d_constants {
     unsigned offset, offset_16;
     unsigned zero; /* the same for copies, which would else be undone and made again for each use */
 };
 
 /* The block's shared memory, by a function so that the compiler sees what space it is; places in it are
  * counted from its start. */
-__device__ __forceinline__ uint8_t *lags_shared()
+__device__ __forceinline__ uint8_t *autocorr_1d_shared()
 {
     extern __shared__ __align__(128) uint8_t memory[];
     return memory;
@@ -49,17 +49,18 @@ __device__ __forceinline__ uint8_t *lags_shared()
 /* Two bytes, at `from` and further by the halves of `places`: bytes 0 and 2 of the result. */
 __device__ __forceinline__ unsigned load_bytes(unsigned places, unsigned from)
 {
-    return __byte_perm(lags_shared()[(places & 0xffff) + from], lags_shared()[(places >> 16) + from], 0x5410);
+    return __byte_perm(autocorr_1d_shared()[(places & 0xffff) + from],
+                       autocorr_1d_shared()[(places >> 16) + from], 0x5410);
 }
 
 __device__ __forceinline__ uint2 load_two(unsigned place)
 {
-    return *reinterpret_cast<const uint2 *>(lags_shared() + place);
+    return *reinterpret_cast<const uint2 *>(autocorr_1d_shared() + place);
 }
 
 __device__ __forceinline__ void store_two(unsigned place, unsigned x, unsigned y)
 {
-    *reinterpret_cast<uint2 *>(lags_shared() + place) = make_uint2(x, y);
+    *reinterpret_cast<uint2 *>(autocorr_1d_shared() + place) = make_uint2(x, y);
 }
 
 /* ---- barriers in shared memory, by their address ---- */
@@ -136,7 +137,7 @@ __device__ __forceinline__ void store_byte(unsigned shared, unsigned byte)
 
 /* Two cells of one sample: bytes 0 and 2 of `both`; w: (re, re') and (im, im') of their weights. */
 __device__ __forceinline__ void weigh_two(__half2 &re, __half2 &im, unsigned both, uint2 w,
-                                          const lags_constants &constants)
+                                          const autocorr_1d_constants &constants)
 {
     /* Offset binary in the last bits of 1024 and, 16 times, of 1024. */
     const __half2 r = __hsub2_rn(as_half2((both & 0x000f000fu) ^ constants.offset), as_half2(0x64086408u)),
@@ -171,8 +172,8 @@ __device__ __forceinline__ unsigned sum_difference(__half2 x)
  *   cosines, sines [NT]  simd: b <-> sample0   thread: t4..t0 <-> q2 q1 q0 sample2 sample1   [NT]: q3 and up
  */
 template <int NT> struct half_transform {
-    static constexpr int WAVES = NT == 2 ? 2 : 4; /* frb_lags_waves */
-    unsigned waves[WAVES][4];                     /* a of mma.sync, see frb_lags_wave */
+    static constexpr int WAVES = NT == 2 ? 2 : 4; /* frb_autocorr_1d_waves */
+    unsigned waves[WAVES][4];                     /* a of mma.sync, see frb_autocorr_1d_wave */
 
     __device__ __forceinline__ void load(const uint4 *table, unsigned lane)
     {
@@ -183,7 +184,7 @@ template <int NT> struct half_transform {
         }
     }
 
-    /* x: of this lane's sample, see frb_lags_cell_n. */
+    /* x: of this lane's sample, see frb_autocorr_1d_cell_n. */
     __device__ __forceinline__ void transform(unsigned (&cosines)[NT], unsigned (&sines)[NT],
                                               const __half2 (&x)[NT]) const
     {
@@ -222,21 +223,21 @@ __device__ __forceinline__ unsigned half_pair(float x, float y)
 }
 
 /* Real and imaginary parts of a tile of m in one direction, of two samples each. from: this lane's place (see
- * frb_lags_y, frb_lags_group_load). */
+ * frb_autocorr_1d_y, frb_autocorr_1d_group_load). */
 __device__ __forceinline__ uint2 load_tile(unsigned from)
 {
     if (!IN_GROUPS) return load_two(from);
     uint2 two;
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];\n"
                  : "=r"(two.x), "=r"(two.y)
-                 : "r"(shared_address(lags_shared()) + from)
+                 : "r"(shared_address(autocorr_1d_shared()) + from)
                  : "memory");
     return two;
 }
 
 /* Products of a warp's directions, summed. */
 template <int MT, int QW> struct lag_products {
-    float sum[QW][MT][4]; /* see frb_lags_mine, frb_lags_residue */
+    float sum[QW][MT][4]; /* see frb_autocorr_1d_mine, frb_autocorr_1d_residue */
 
     __device__ __forceinline__ void clear()
     {
@@ -247,7 +248,7 @@ template <int MT, int QW> struct lag_products {
     /* y: of this warp's first direction and this lane, in shared memory. */
     template <int CW> __device__ __forceinline__ void add(unsigned y, unsigned zero)
     {
-        const unsigned PITCH = IN_GROUPS ? frb_lags_group_y_pitch(MT) : frb_lags_y_pitch(MT);
+        const unsigned PITCH = IN_GROUPS ? frb_autocorr_1d_group_y_pitch(MT) : frb_autocorr_1d_y_pitch(MT);
         uint2 next[MT];
 #pragma unroll
         for (int a = 0; a < MT; a++) next[a] = load_tile(y + a * 256);
@@ -281,7 +282,8 @@ template <int MT, int QW> struct lag_products {
     template <int CW> __device__ __forceinline__ void store(unsigned to, unsigned warp, unsigned lane) const
     {
         static_assert(QW == 4, "lanes of the same lag");
-        const unsigned g = lane / 4, partner = frb_lags_partner(lane), residue = frb_lags_residue(lane);
+        const unsigned g = lane / 4, partner = frb_autocorr_1d_partner(lane),
+                       residue = frb_autocorr_1d_residue(lane);
         const bool odd = lane % 2, upper = lane & 2, first = g == 0, wrapped = odd && g < 2,
                    late = upper && ((g - 2 * odd) & 7) < 4;
         /* Of four directions, tiles d: (re, im); what wraps around belongs to the tile before. */
@@ -309,13 +311,14 @@ template <int MT, int QW> struct lag_products {
                 u[i][d] = add_halves(choose(odd, y, x), __shfl_sync(WHOLE_WARP, choose(odd, x, y), partner));
             }
         }
-        const unsigned place = to + frb_lags_lag(MT, frb_lags_mine(CW, warp, lane % 4), residue);
+        const unsigned place =
+            to + frb_autocorr_1d_lag(MT, frb_autocorr_1d_mine(CW, warp, lane % 4), residue);
 #pragma unroll
         for (int d = 0; d < MT; d++) {
             const unsigned x = choose(late, u[0][d + 1], u[0][d]), y = choose(late, u[1][d + 1], u[1][d]);
             const unsigned lag =
                 add_halves(choose(upper, y, x), __shfl_xor_sync(WHOLE_WARP, choose(upper, x, y), 18));
-            *reinterpret_cast<unsigned *>(lags_shared() + place + d * 32) = lag;
+            *reinterpret_cast<unsigned *>(autocorr_1d_shared() + place + d * 32) = lag;
         }
     }
 };
@@ -323,7 +326,7 @@ template <int MT, int QW> struct lag_products {
 /* Eight directions of an image: c = lags, transformed. lags: this lane's first one of the first direction;
  * table: of the tile of p. */
 template <int MT>
-__device__ __forceinline__ void turn_lags(float (&c)[4], unsigned lags, const unsigned (&table)[MT][4])
+__device__ __forceinline__ void transform_lags(float (&c)[4], unsigned lags, const unsigned (&table)[MT][4])
 {
 #pragma unroll
     for (int step = 0; step < MT; step++) {

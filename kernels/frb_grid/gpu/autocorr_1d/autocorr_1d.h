@@ -9,12 +9,12 @@
 extern "C" {
 #endif
 
-bool br_frb_grid_lags_fits(const struct br_frb_grid *plan, struct br_cuda *cuda);
-int br_frb_grid_lags_create(struct br_frb_grid *plan, const struct br_frb_grid_params *params,
-                            struct br_why *why);
-void br_frb_grid_lags_destroy(struct br_frb_grid *plan); /* nothing to do if it was not created */
-void br_frb_grid_lags_begin(struct br_frb_grid *plan);
-void br_frb_grid_lags_add(struct br_frb_grid *const *plan, const struct frb_grid_span *span, size_t n);
+bool br_frb_grid_autocorr_1d_fits(const struct br_frb_grid *plan, struct br_cuda *cuda);
+int br_frb_grid_autocorr_1d_create(struct br_frb_grid *plan, const struct br_frb_grid_params *params,
+                                   struct br_why *why);
+void br_frb_grid_autocorr_1d_destroy(struct br_frb_grid *plan); /* nothing to do if it was not created */
+void br_frb_grid_autocorr_1d_begin(struct br_frb_grid *plan);
+void br_frb_grid_autocorr_1d_add(struct br_frb_grid *const *plan, const struct frb_grid_span *span, size_t n);
 
 #ifdef __cplusplus
 }

@@ -20,7 +20,7 @@ namespace
 /* What the end of a piece takes, in steps. */
 constexpr unsigned END_COST = 1;
 
-using kernel = void (*)(lags_work);
+using kernel = void (*)(autocorr_1d_work);
 
 struct variant {
     unsigned m_tiles, n_tiles, directions, threads;
@@ -29,7 +29,7 @@ struct variant {
 
 template <int MT, int NT, int ROWS, int CW, int FW> constexpr struct variant variant_of()
 {
-    return {MT, NT, 4 * CW, 32 * (8 * MT / ROWS + CW + FW + 1), make_images_of_lags<MT, NT, ROWS, CW, 4, FW>};
+    return {MT, NT, 4 * CW, 32 * (8 * MT / ROWS + CW + FW + 1), autocorr_1d_images<MT, NT, ROWS, CW, 4, FW>};
 }
 
 constexpr struct variant variants[] = {variant_of<2, 2, 4, 8, 1>(), variant_of<2, 3, 2, 10, 1>(),
@@ -45,13 +45,13 @@ const struct variant *find_variant(unsigned M, unsigned N)
 
 } // namespace
 
-struct br_frb_grid_lags {
-    struct lags_grid grid;
+struct br_frb_grid_autocorr_1d {
+    struct autocorr_1d_grid grid;
     const struct variant *variant;
     int blocks; /* of threads that the device holds at once */
-    void *waves, *turns, *table, *place, *weights, *level;
-    unsigned gap;   /* see frb_lags_byte */
-    void *piece[2]; /* of the unfinished block, in turn: one is read while the other is written */
+    void *waves, *lag_waves, *table, *place, *weights, *level;
+    unsigned gap;   /* see frb_autocorr_1d_byte */
+    void *piece[2]; /* of the unfinished block: one is read while the other is written */
     float4 *sums[2];
     int now;
     bool resume, shared_weights; /* piece[now] and sums[now] hold an unfinished block; */
@@ -71,7 +71,7 @@ static bool transposes(unsigned rows, unsigned columns)
  * takes about 1.2 times as long as a sample of a step: steps, whole or not, and a block's end count. */
 static bool pays(const struct br_frb_grid *plan)
 {
-    const unsigned npol = static_cast<unsigned>(plan->npol), times = frb_lags_times(npol);
+    const unsigned npol = static_cast<unsigned>(plan->npol), times = frb_autocorr_1d_times(npol);
     const uint64_t steps = (static_cast<uint64_t>(plan->downsample) + times - 1) / times;
     return 10 * (8 * steps + 3) <= 12 * static_cast<uint64_t>(plan->downsample) * npol;
 }
@@ -82,7 +82,7 @@ static bool has_groups(struct br_cuda *cuda)
     return br_cuda_is_hopper(br_cuda_device(cuda));
 }
 
-bool br_frb_grid_lags_fits(const struct br_frb_grid *plan, struct br_cuda *cuda)
+bool br_frb_grid_autocorr_1d_fits(const struct br_frb_grid *plan, struct br_cuda *cuda)
 {
     const bool transposed = transposes(plan->grid_m, plan->grid_n);
     const unsigned M = transposed ? plan->grid_n : plan->grid_m, N = transposed ? plan->grid_m : plan->grid_n;
@@ -98,7 +98,7 @@ bool br_frb_grid_lags_fits(const struct br_frb_grid *plan, struct br_cuda *cuda)
 static double wave(unsigned N, unsigned tile, unsigned row, unsigned k)
 {
     unsigned q, sine, j;
-    if (!frb_lags_wave((N + 7) / 8, tile, row, k, &q, &sine, &j) || q >= N || j >= N / 2) return 0;
+    if (!frb_autocorr_1d_wave((N + 7) / 8, tile, row, k, &q, &sine, &j) || q >= N || j >= N / 2) return 0;
     const double angle = M_PI * ((sine && q == 0 ? N : q) * (2 * j + 1) % (4 * N)) / (2 * N);
     return sine ? sin(angle) : cos(angle);
 }
@@ -106,7 +106,7 @@ static double wave(unsigned N, unsigned tile, unsigned row, unsigned k)
 static void *make_waves(struct br_cuda *cuda, unsigned N, struct br_why *why)
 {
     uint32_t table[4 * 32][4];
-    const unsigned tiles = frb_lags_waves((N + 7) / 8);
+    const unsigned tiles = frb_autocorr_1d_waves((N + 7) / 8);
     for (unsigned i = 0; i < tiles * 32; i++)
         for (unsigned r = 0; r < 4; r++) {
             const struct br_cell a = br_mma_f16_a(r, 0, i % 32), b = br_mma_f16_a(r, 1, i % 32);
@@ -118,20 +118,20 @@ static void *make_waves(struct br_cuda *cuda, unsigned N, struct br_why *why)
 /* The transform as wgmma's right factors: cos and sin of pi q (j + 1/2) / N. */
 static void *make_table(struct br_cuda *cuda, unsigned N, unsigned directions, struct br_why *why)
 {
-    const unsigned NT = (N + 7) / 8, bytes = frb_lags_table_bytes(NT, directions);
+    const unsigned NT = (N + 7) / 8, bytes = frb_autocorr_1d_table_bytes(NT, directions);
     uint16_t table[48 * 96 / 2] = {0};
     for (unsigned third = 0; third < NT - 1; third++)
         for (unsigned i = 0; i < directions << third; i++)
             for (unsigned k = 0; k < 16; k++) {
                 const unsigned q = i % directions;
                 unsigned j;
-                const unsigned what = frb_lags_group_wave(third, i / directions, k, &j);
-                if (what == FRB_LAGS_NOTHING || q >= 2 * N || j >= N / 2) continue;
+                const unsigned what = frb_autocorr_1d_group_wave(third, i / directions, k, &j);
+                if (what == FRB_AUTOCORR_1D_NOTHING || q >= 2 * N || j >= N / 2) continue;
                 const double angle = M_PI * (q * (2 * j + 1) % (4 * N)) / (2 * N);
-                const double value = what == FRB_LAGS_COSINE ? cos(angle)
-                                     : what == FRB_LAGS_SINE ? sin(angle)
-                                                             : -sin(angle);
-                table[frb_lags_table(directions, third, i, k) / 2] =
+                const double value = what == FRB_AUTOCORR_1D_COSINE ? cos(angle)
+                                     : what == FRB_AUTOCORR_1D_SINE ? sin(angle)
+                                                                    : -sin(angle);
+                table[frb_autocorr_1d_table(directions, third, i, k) / 2] =
                     br_half_from_float(static_cast<float>(value));
             }
     return br_cuda_table(cuda, table, bytes, why);
@@ -140,9 +140,9 @@ static void *make_table(struct br_cuda *cuda, unsigned N, unsigned directions, s
 /* What a lag's real (k even) or imaginary part adds to the even part (row < 8) of direction p, or to the odd
  * one: sum and difference of both are intensities of p and 2M - p. For p = 0 they are to be those of 0 and M:
  * what even and odd lags add. */
-static double turned(unsigned M, unsigned tile, unsigned step, struct br_cell at)
+static double lag_wave(unsigned M, unsigned tile, unsigned step, struct br_cell at)
 {
-    const unsigned p = frb_lags_p(M, tile, at.row % 8), lag = frb_lags_k_lag(step, at.column),
+    const unsigned p = frb_autocorr_1d_p(M, tile, at.row % 8), lag = frb_autocorr_1d_k_lag(step, at.column),
                    odd = at.row / 8, imaginary = at.column % 2;
     if (lag >= M) return 0;
     const double c = lag == 0 ? 1 : 2, angle = M_PI * (p * lag % (2 * M)) / M;
@@ -150,33 +150,35 @@ static double turned(unsigned M, unsigned tile, unsigned step, struct br_cell at
     return odd != imaginary ? 0 : odd ? -c * sin(angle) : c * cos(angle);
 }
 
-static void *make_turns(struct br_cuda *cuda, unsigned M, struct br_why *why)
+static void *make_lag_waves(struct br_cuda *cuda, unsigned M, struct br_why *why)
 {
     uint32_t table[4 * 4 * 32][4];
     const unsigned tiles = (M + 7) / 8;
     for (unsigned tile = 0; tile < tiles; tile++)
         for (unsigned i = 0; i < tiles * 32 * 4; i++) {
             const unsigned step = i / 128, lane = i / 4 % 32, r = i % 4;
-            table[frb_lags_turn(tiles, tile, step, lane)][r] =
-                br_half_pair(turned(M, tile, step, br_mma_f16_a(r, 0, lane)),
-                             turned(M, tile, step, br_mma_f16_a(r, 1, lane)));
+            table[frb_autocorr_1d_lag_wave(tiles, tile, step, lane)][r] =
+                br_half_pair(lag_wave(M, tile, step, br_mma_f16_a(r, 0, lane)),
+                             lag_wave(M, tile, step, br_mma_f16_a(r, 1, lane)));
         }
     return br_cuda_table(cuda, table, tiles * tiles * 32 * sizeof *table, why);
 }
 
 /* How often shared memory is read for all cells, with that gap behind each 128 bytes: of the eight rows of a
  * tile, four cells each at once, so often as the bank that is asked for most. */
-static unsigned wavefronts(const struct br_frb_grid_lags *lags, const int32_t (*dish)[32], unsigned gap)
+static unsigned wavefronts(const struct br_frb_grid_autocorr_1d *gpu, const int32_t (*dish)[32], unsigned gap)
 {
-    const unsigned NT = lags->variant->n_tiles, N = lags->grid.N;
+    const unsigned NT = gpu->variant->n_tiles, N = gpu->grid.N;
     unsigned all = 0;
-    for (unsigned i = 0; i < lags->variant->m_tiles * NT * 2; i++) {
+    for (unsigned i = 0; i < gpu->variant->m_tiles * NT * 2; i++) {
         uint32_t words[32][32]; /* of a bank */
         unsigned count[32] = {0}, most = 0;
         for (unsigned lane = 0; lane < 32; lane++) {
-            const unsigned m = i / 2 / NT * 8 + lane / 4, n = frb_lags_cell_n(N, i / 2 % NT, lane, i % 2);
+            const unsigned m = i / 2 / NT * 8 + lane / 4,
+                           n = frb_autocorr_1d_cell_n(N, i / 2 % NT, lane, i % 2);
             if (n >= N || dish[m][n] < 0) continue;
-            const unsigned word = frb_lags_byte(static_cast<unsigned>(dish[m][n]), gap) / 4, bank = word % 32;
+            const unsigned word = frb_autocorr_1d_byte(static_cast<unsigned>(dish[m][n]), gap) / 4,
+                           bank = word % 32;
             unsigned k = 0;
             while (k < count[bank] && words[bank][k] != word) k++;
             words[bank][k] = word;
@@ -189,23 +191,22 @@ static unsigned wavefronts(const struct br_frb_grid_lags *lags, const int32_t (*
 
 /* What is read for a cell without a dish: a dish that is read at the same time, of the same row if there is
  * one, so that it costs nothing. */
-static int32_t neighbour(const struct br_frb_grid_lags *lags, const int32_t (*dish)[32], unsigned m,
+static int32_t neighbour(const struct br_frb_grid_autocorr_1d *gpu, const int32_t (*dish)[32], unsigned m,
                          unsigned pair, unsigned simd)
 {
     for (unsigned i = 0; i < 32; i++) {
-        const unsigned n = frb_lags_cell_n(lags->grid.N, pair, i, simd);
-        const int32_t d = n < lags->grid.N ? dish[m ^ i / 4][n] : -1;
+        const unsigned n = frb_autocorr_1d_cell_n(gpu->grid.N, pair, i, simd);
+        const int32_t d = n < gpu->grid.N ? dish[m ^ i / 4][n] : -1;
         if (d >= 0) return d;
     }
     return 0;
 }
 
 /* Where the bytes of a lane's cells are, and which weights they have. */
-static int make_lags_cells(struct br_frb_grid *plan, const struct br_frb_grid_params *params,
-                           struct br_why *why)
+static int make_cells(struct br_frb_grid *plan, const struct br_frb_grid_params *params, struct br_why *why)
 {
-    struct br_frb_grid_lags *lags = plan->lags;
-    const unsigned M = 8 * lags->variant->m_tiles, N = lags->grid.N, NT = lags->variant->n_tiles;
+    struct br_frb_grid_autocorr_1d *gpu = plan->autocorr_1d;
+    const unsigned M = 8 * gpu->variant->m_tiles, N = gpu->grid.N, NT = gpu->variant->n_tiles;
     const size_t P = plan->npol, D = plan->ndishes, W = plan->weight_channels, channel = P * M * NT * 4;
     int32_t dish[32][32];
     uint16_t *places = static_cast<uint16_t *>(calloc(M * NT * 8, sizeof *places));
@@ -216,48 +217,49 @@ static int make_lags_cells(struct br_frb_grid *plan, const struct br_frb_grid_pa
     memset(dish, -1, sizeof dish);
     for (size_t d = 0; d < D; d++) {
         const uint16_t *cell = &params->dish_cell[2 * d];
-        dish[cell[lags->grid.transposed]][cell[!lags->grid.transposed]] = static_cast<int32_t>(d);
+        dish[cell[gpu->grid.transposed]][cell[!gpu->grid.transposed]] = static_cast<int32_t>(d);
     }
-    lags->gap = wavefronts(lags, dish, 32) < wavefronts(lags, dish, 0) ? 32 : 0;
+    gpu->gap = wavefronts(gpu, dish, 32) < wavefronts(gpu, dish, 0) ? 32 : 0;
     for (size_t c = 0; ok && c < W; c++) {
         /* Powers of two that bring the channel's weights below 1, and further. */
         const float *given = params->weights ? params->weights + c * P * D * 2 : NULL;
-        const int exponent = br_frb_grid_exponent(given, P * D * 2) + lags->headroom;
+        const int exponent = br_frb_grid_exponent(given, P * D * 2) + gpu->headroom;
         level[c] = static_cast<float>(ldexp(1, 2 * exponent));
         for (size_t i = 0; i < M * NT * 8; i++) {
             const unsigned m = static_cast<unsigned>(i / 8 / NT), pair = i / 8 % NT, lane = i / 2 % 4,
-                           k = i % 2, n = frb_lags_cell_n(N, pair, lane, k);
+                           k = i % 2, n = frb_autocorr_1d_cell_n(N, pair, lane, k);
             const int32_t d = n < N ? dish[m][n] : -1;
-            places[2 * frb_lags_weight(NT, 0, m, pair, M, lane) + k] = static_cast<uint16_t>(frb_lags_byte(
-                static_cast<unsigned>(d < 0 ? neighbour(lags, dish, m, pair, k) : d), lags->gap));
+            places[2 * frb_autocorr_1d_weight(NT, 0, m, pair, M, lane) + k] =
+                static_cast<uint16_t>(frb_autocorr_1d_byte(
+                    static_cast<unsigned>(d < 0 ? neighbour(gpu, dish, m, pair, k) : d), gpu->gap));
             if (d < 0) continue; /* weight 0 */
             for (unsigned pol = 0; pol < P; pol++)
                 for (int part = 0; part < 2; part++) {
                     const float *w = given ? given + (pol * D + static_cast<size_t>(d)) * 2 : NULL;
                     const double value = ldexp(w ? static_cast<double>(w[part]) : 1 - part, -exponent);
-                    weights[c * channel + frb_lags_weight(NT, pol, m, pair, M, lane)][2 * part + k] =
+                    weights[c * channel + frb_autocorr_1d_weight(NT, pol, m, pair, M, lane)][2 * part + k] =
                         br_half_from_float(static_cast<float>(value));
                 }
         }
     }
-    ok = ok && (lags->place = br_cuda_table(plan->cuda, places, M * NT * 8 * sizeof *places, why)) &&
-         (lags->weights = br_cuda_table(plan->cuda, weights, W * channel * sizeof *weights, why)) &&
-         (lags->level = br_cuda_table(plan->cuda, level, W * sizeof *level, why));
+    ok = ok && (gpu->place = br_cuda_table(plan->cuda, places, M * NT * 8 * sizeof *places, why)) &&
+         (gpu->weights = br_cuda_table(plan->cuda, weights, W * channel * sizeof *weights, why)) &&
+         (gpu->level = br_cuda_table(plan->cuda, level, W * sizeof *level, why));
     free(places);
     free(weights);
     free(level);
     return ok ? 0 : -1;
 }
 
-void br_frb_grid_lags_destroy(struct br_frb_grid *plan)
+void br_frb_grid_autocorr_1d_destroy(struct br_frb_grid *plan)
 {
-    struct br_frb_grid_lags *lags = plan->lags;
-    if (!lags) return;
-    void *memory[] = {lags->waves, lags->turns,    lags->table,    lags->place,   lags->weights,
-                      lags->level, lags->piece[0], lags->piece[1], lags->sums[0], lags->sums[1]};
+    struct br_frb_grid_autocorr_1d *gpu = plan->autocorr_1d;
+    if (!gpu) return;
+    void *memory[] = {gpu->waves, gpu->lag_waves, gpu->table,    gpu->place,   gpu->weights,
+                      gpu->level, gpu->piece[0],  gpu->piece[1], gpu->sums[0], gpu->sums[1]};
     for (void *one : memory) br_cuda_free(plan->cuda, one);
-    free(lags);
-    plan->lags = NULL;
+    free(gpu);
+    plan->autocorr_1d = NULL;
 }
 
 /* Bytes of one time of a channel, when kept for the next call. */
@@ -266,118 +268,119 @@ static size_t kept_bytes(const struct br_frb_grid *plan)
     return (plan->npol * plan->ndishes + 15) / 16 * 16;
 }
 
-int br_frb_grid_lags_create(struct br_frb_grid *plan, const struct br_frb_grid_params *params,
-                            struct br_why *why)
+int br_frb_grid_autocorr_1d_create(struct br_frb_grid *plan, const struct br_frb_grid_params *params,
+                                   struct br_why *why)
 {
     const size_t F = plan->nchannels;
-    struct br_frb_grid_lags *lags = plan->lags =
-        static_cast<struct br_frb_grid_lags *>(calloc(1, sizeof *lags));
-    if (!lags) return br_because(why, "no memory for the FRB grid");
+    struct br_frb_grid_autocorr_1d *gpu = plan->autocorr_1d =
+        static_cast<struct br_frb_grid_autocorr_1d *>(calloc(1, sizeof *gpu));
+    if (!gpu) return br_because(why, "no memory for the FRB grid");
     plan->cuda = params->cuda;
     const bool is_long = plan->downsample > PIECE, transposed = transposes(plan->grid_m, plan->grid_n);
     const unsigned M = transposed ? plan->grid_n : plan->grid_m, N = transposed ? plan->grid_m : plan->grid_n;
-    struct lags_grid *grid = &lags->grid;
-    lags->variant = find_variant(M, N);
+    struct autocorr_1d_grid *grid = &gpu->grid;
+    gpu->variant = find_variant(M, N);
     grid->M = M, grid->N = N, grid->transposed = transposed;
     grid->P = static_cast<unsigned>(plan->npol), grid->D = static_cast<unsigned>(plan->ndishes);
     /* Cells are below 16, directions below 16 N; the lags of a piece must be below 2^15. */
     int most;
     (void)frexp(static_cast<double>(plan->npol * (is_long ? PIECE : plan->downsample)) * M * 256 * N * N,
                 &most);
-    lags->headroom = most > 15 ? (most - 14) / 2 : 0;
-    lags->shared_weights = plan->weight_channels == 1;
-    lags->waves = make_waves(plan->cuda, N, why);
-    lags->turns = make_turns(plan->cuda, M, why);
-    lags->table = make_table(plan->cuda, N, lags->variant->directions, why);
-    if (!lags->waves || !lags->turns || !lags->table || make_lags_cells(plan, params, why) != 0) return -1;
-    grid->waves = static_cast<const uint4 *>(lags->waves);
-    grid->turns = static_cast<const uint4 *>(lags->turns);
-    grid->table = static_cast<const uint4 *>(lags->table);
+    gpu->headroom = most > 15 ? (most - 14) / 2 : 0;
+    gpu->shared_weights = plan->weight_channels == 1;
+    gpu->waves = make_waves(plan->cuda, N, why);
+    gpu->lag_waves = make_lag_waves(plan->cuda, M, why);
+    gpu->table = make_table(plan->cuda, N, gpu->variant->directions, why);
+    if (!gpu->waves || !gpu->lag_waves || !gpu->table || make_cells(plan, params, why) != 0) return -1;
+    grid->waves = static_cast<const uint4 *>(gpu->waves);
+    grid->lag_waves = static_cast<const uint4 *>(gpu->lag_waves);
+    grid->table = static_cast<const uint4 *>(gpu->table);
     grid->constants = {0x64086408u, 0x64806480u, 0};
     for (int i = 0; i < 2; i++) {
-        if (!(lags->piece[i] = br_cuda_alloc(
+        if (!(gpu->piece[i] = br_cuda_alloc(
                   plan->cuda, F * (is_long ? PIECE : plan->downsample) * kept_bytes(plan), why)))
             return -1;
-        if (is_long && !(lags->sums[i] = static_cast<float4 *>(br_cuda_alloc(
-                             plan->cuda, F * frb_lags_units((M + 7) / 8, N) * 32 * sizeof(float4), why))))
+        if (is_long &&
+            !(gpu->sums[i] = static_cast<float4 *>(br_cuda_alloc(
+                  plan->cuda, F * frb_autocorr_1d_units((M + 7) / 8, N) * 32 * sizeof(float4), why))))
             return -1;
     }
     int most_shared = 0;
     cudaError_t status = cudaDeviceGetAttribute(&most_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin,
                                                 br_cuda_device(plan->cuda));
     if (status == cudaSuccess)
-        status = cudaFuncSetAttribute(reinterpret_cast<const void *>(lags->variant->run),
+        status = cudaFuncSetAttribute(reinterpret_cast<const void *>(gpu->variant->run),
                                       cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared);
     /* Four y rather than two if there is room, the same for all plans that may go together. */
-    const unsigned tiles = lags->variant->m_tiles, directions = lags->variant->directions,
-                   blocks = lags->variant->threads <= 512 ? 2 : 1;
+    const unsigned tiles = gpu->variant->m_tiles, directions = gpu->variant->directions,
+                   blocks = gpu->variant->threads <= 512 ? 2 : 1;
     const bool room = has_groups(plan->cuda) ||
-                      blocks * memory_of(tiles, lags->variant->n_tiles, directions, N, true, 4).bytes <=
+                      blocks * memory_of(tiles, gpu->variant->n_tiles, directions, N, true, 4).bytes <=
                           static_cast<unsigned>(most_shared);
-    grid->memory = memory_of(tiles, lags->variant->n_tiles, directions, N, is_long, room ? 4 : 2);
+    grid->memory = memory_of(tiles, gpu->variant->n_tiles, directions, N, is_long, room ? 4 : 2);
     int multiprocessors = 0;
     if (status == cudaSuccess)
         status = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount,
                                         br_cuda_device(plan->cuda));
     if (status == cudaSuccess)
         status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-            &lags->blocks, reinterpret_cast<const void *>(lags->variant->run), lags->variant->threads,
+            &gpu->blocks, reinterpret_cast<const void *>(gpu->variant->run), gpu->variant->threads,
             grid->memory.bytes);
-    lags->blocks = (lags->blocks < 1 ? 1 : lags->blocks) * multiprocessors;
+    gpu->blocks = (gpu->blocks < 1 ? 1 : gpu->blocks) * multiprocessors;
     if (status == cudaSuccess) return 0;
     (void)cudaGetLastError();
     return br_because(why, "shared memory for the FRB grid on device %d: %s", br_cuda_device(plan->cuda),
                       cudaGetErrorString(status));
 }
 
-void br_frb_grid_lags_begin(struct br_frb_grid *plan)
+void br_frb_grid_autocorr_1d_begin(struct br_frb_grid *plan)
 {
-    plan->lags->resume = false;
-    plan->lags->kept = 0;
+    plan->autocorr_1d->resume = false;
+    plan->autocorr_1d->kept = 0;
 }
 
-static lags_job lags_job_of(struct br_frb_grid *plan, const struct frb_grid_span *span)
+static autocorr_1d_job autocorr_1d_job_of(struct br_frb_grid *plan, const struct frb_grid_span *span)
 {
-    struct br_frb_grid_lags *lags = plan->lags;
+    struct br_frb_grid_autocorr_1d *gpu = plan->autocorr_1d;
     const uintptr_t all = reinterpret_cast<uintptr_t>(span->e) | span->row | plan->ndishes;
-    lags_job w = {};
+    autocorr_1d_job w = {};
     w.T = plan->downsample;
     w.F = static_cast<unsigned>(plan->nchannels);
-    const size_t pending = span->flush ? lags->kept : span->pending;
+    const size_t pending = span->flush ? gpu->kept : span->pending;
     w.pending = static_cast<unsigned>(pending);
     w.blocks = static_cast<unsigned>(span->blocks);
     w.last = static_cast<unsigned>(pending + span->steps - (span->blocks - 1) * plan->downsample);
     w.complete = w.last == w.T || span->flush;
     w.e = span->e, w.row = span->row;
     w.valid = span->valid, w.valid_row = span->valid_row;
-    w.place = static_cast<const unsigned *>(lags->place);
-    w.gap = lags->gap;
-    w.weights = static_cast<const uint2 *>(lags->weights);
-    w.level = static_cast<const float *>(lags->level);
+    w.place = static_cast<const unsigned *>(gpu->place);
+    w.gap = gpu->gap;
+    w.weights = static_cast<const uint2 *>(gpu->weights);
+    w.level = static_cast<const float *>(gpu->level);
     w.factor = span->factor;
     w.unit = br_frb_grid_cuda_unit(plan);
     w.out = span->out, w.out_stride = span->out_stride;
     w.wide = reinterpret_cast<uintptr_t>(w.out) % 4 == 0;
-    w.before = lags->resume ? static_cast<const uint8_t *>(lags->piece[lags->now]) : NULL;
-    w.after = static_cast<uint8_t *>(lags->piece[!lags->now]);
+    w.before = gpu->resume ? static_cast<const uint8_t *>(gpu->piece[gpu->now]) : NULL;
+    w.after = static_cast<uint8_t *>(gpu->piece[!gpu->now]);
     w.piece = min(w.T, PIECE), w.kept = static_cast<unsigned>(kept_bytes(plan));
-    w.sums = lags->resume ? lags->sums[lags->now] : NULL;
-    w.sums_after = lags->sums[!lags->now];
+    w.sums = gpu->resume ? gpu->sums[gpu->now] : NULL;
+    w.sums_after = gpu->sums[!gpu->now];
     w.width = all % 16 == 0 ? 16 : all % 4 == 0 ? 4 : 1;
-    w.shared_weights = lags->shared_weights;
+    w.shared_weights = gpu->shared_weights;
     return w;
 }
 
-void br_frb_grid_lags_add(struct br_frb_grid *const *plan, const struct frb_grid_span *span, size_t n)
+void br_frb_grid_autocorr_1d_add(struct br_frb_grid *const *plan, const struct frb_grid_span *span, size_t n)
 {
-    lags_work w;
+    autocorr_1d_work w;
     size_t order[MOST_JOBS], cost = 0, shared_bytes = 0;
     int blocks = 0;
-    struct br_frb_grid_lags *lags = plan[0]->lags;
+    struct br_frb_grid_autocorr_1d *gpu = plan[0]->autocorr_1d;
     br_frb_grid_longest_first(plan, n, order);
-    w.grid = lags->grid;
+    w.grid = gpu->grid;
     w.njobs = static_cast<unsigned>(n);
-    const unsigned times = frb_lags_times(w.grid.P);
+    const unsigned times = frb_autocorr_1d_times(w.grid.P);
     /* Costs such that their sum is far below 2^32. */
     unsigned coarse = 0;
     do {
@@ -394,15 +397,15 @@ void br_frb_grid_lags_add(struct br_frb_grid *const *plan, const struct frb_grid
         struct br_frb_grid *p = plan[order[k]];
         const struct frb_grid_span *s = &span[order[k]];
         const unsigned first_cost = w.job[k].first_cost, one = w.job[k].cost;
-        w.job[k] = lags_job_of(p, s);
+        w.job[k] = autocorr_1d_job_of(p, s);
         w.job[k].first_cost = first_cost, w.job[k].cost = one;
-        if (p->lags->grid.memory.bytes > shared_bytes) {
-            shared_bytes = p->lags->grid.memory.bytes;
-            blocks = p->lags->blocks;
+        if (p->autocorr_1d->grid.memory.bytes > shared_bytes) {
+            shared_bytes = p->autocorr_1d->grid.memory.bytes;
+            blocks = p->autocorr_1d->blocks;
         }
-        p->lags->kept = s->flush ? 0 : (s->pending + s->steps) % p->downsample;
-        p->lags->resume = p->lags->kept != 0;
-        if (p->lags->resume) p->lags->now = !p->lags->now;
+        p->autocorr_1d->kept = s->flush ? 0 : (s->pending + s->steps) % p->downsample;
+        p->autocorr_1d->resume = p->autocorr_1d->kept != 0;
+        if (p->autocorr_1d->resume) p->autocorr_1d->now = !p->autocorr_1d->now;
     }
     w.cost = static_cast<unsigned>(cost);
     /* As many blocks of threads as there is room for, or as are needed for their lists of runs. */
@@ -412,7 +415,7 @@ void br_frb_grid_lags_add(struct br_frb_grid *const *plan, const struct frb_grid
         for (unsigned k = 0; k < w.njobs; k++) runs += w.share / w.job[k].cost / w.job[k].blocks + 2;
         if (runs <= MOST_RUNS) break;
     }
-    lags->variant->run<<<static_cast<unsigned>(blocks), lags->variant->threads, shared_bytes,
-                         static_cast<cudaStream_t>(br_cuda_stream(plan[0]->cuda))>>>(w);
+    gpu->variant->run<<<static_cast<unsigned>(blocks), gpu->variant->threads, shared_bytes,
+                        static_cast<cudaStream_t>(br_cuda_stream(plan[0]->cuda))>>>(w);
     br_cuda_ok(plan[0]->cuda, cudaGetLastError(), "the launch of the FRB grid");
 }

@@ -1,5 +1,5 @@
-/* runs.cuh - FRB stage 1 by way of lags (autocorr.cuh): what all warps of a block of threads know, the runs
- * that they work on and the barriers between them. */
+/* runs.cuh - FRB stage 1 by the 1-d autocorrelation (autocorr.cuh): what all warps of a block of threads
+ * know, the runs that they work on and the barriers between them. */
 #ifndef BEAMRING_KERNELS_FRB_GRID_GPU_AUTOCORR_1D_RUNS_CUH
 #define BEAMRING_KERNELS_FRB_GRID_GPU_AUTOCORR_1D_RUNS_CUH
 
@@ -28,16 +28,16 @@ __device__ __forceinline__ unsigned sum_over_warp(unsigned v)
 }
 
 /* Blocks [block, stop) of channel f of a job, of which the steps are done one after the other. */
-struct alignas(16) lags_run {
+struct alignas(16) autocorr_1d_run {
     unsigned f, block, stop, job, steps;
 };
 
 /* Where the next piece of a run begins, and what there is to do of it. */
-struct lags_pieces {
+struct autocorr_1d_pieces {
     unsigned block, at; /* samples from the block's start */
     unsigned end;       /* block */
 
-    __device__ __forceinline__ lags_pieces(const lags_job &w, const lags_run &run)
+    __device__ __forceinline__ autocorr_1d_pieces(const autocorr_1d_job &w, const autocorr_1d_run &run)
     {
         block = run.block;
         at = run.block == 0 ? w.pending - w.pending % PIECE : 0;
@@ -51,14 +51,14 @@ struct lags_pieces {
     __device__ __forceinline__ bool more() const { return block < end; }
 
     /* Samples of it that are worked on: none, if all of them are missing in a block that ends. */
-    __device__ __forceinline__ unsigned samples(const lags_job &w) const
+    __device__ __forceinline__ unsigned samples(const autocorr_1d_job &w) const
     {
         const unsigned to = worked_on(w, block);
         return to > at ? min(to - at, PIECE) : 0;
     }
 
     /* What is to be known of its last step; goes to the next one. */
-    __device__ __forceinline__ unsigned take(const lags_job &w)
+    __device__ __forceinline__ unsigned take(const autocorr_1d_job &w)
     {
         unsigned what = block;
         at += PIECE;
@@ -76,9 +76,10 @@ __device__ __forceinline__ unsigned steps_of(unsigned samples, unsigned times)
     return max((samples + times - 1) / times, 1u);
 }
 
-__device__ __forceinline__ unsigned count_steps(const lags_job &w, const lags_run &run, unsigned times)
+__device__ __forceinline__ unsigned count_steps(const autocorr_1d_job &w, const autocorr_1d_run &run,
+                                                unsigned times)
 {
-    const lags_pieces first(w, run);
+    const autocorr_1d_pieces first(w, run);
     if (!first.more()) return 0;
     const unsigned worked = worked_on(w, first.block), begin = worked > first.at ? worked - first.at : 0;
     const unsigned steps = steps_of(begin, times);
@@ -89,7 +90,7 @@ __device__ __forceinline__ unsigned count_steps(const lags_job &w, const lags_ru
 
 /* The first block of a job (counted over its channels, and 0 to their number) that a block of threads that
  * begins at `cost` has to do. */
-__device__ __forceinline__ unsigned first_block(const lags_job &w, unsigned cost)
+__device__ __forceinline__ unsigned first_block(const autocorr_1d_job &w, unsigned cost)
 {
     const unsigned all = w.F * w.blocks;
     return cost <= w.first_cost ? 0 : min((cost - w.first_cost + w.cost - 1) / w.cost, all);
@@ -97,22 +98,22 @@ __device__ __forceinline__ unsigned first_block(const lags_job &w, unsigned cost
 
 /* Lists the runs of this block of threads in shared memory: its share of what all blocks of time cost. By one
  * warp, a lane a channel: the others wait for it. */
-__device__ __forceinline__ void list_runs(const lags_work &all, unsigned lane)
+__device__ __forceinline__ void list_runs(const autocorr_1d_work &all, unsigned lane)
 {
     const unsigned from = min(all.share * blockIdx.x, all.cost), to = min(from + all.share, all.cost);
-    lags_run *runs = reinterpret_cast<lags_run *>(lags_shared() + all.grid.memory.runs);
+    autocorr_1d_run *runs = reinterpret_cast<autocorr_1d_run *>(autocorr_1d_shared() + all.grid.memory.runs);
     unsigned count = 0, steps = 0;
 #pragma unroll 1
     for (unsigned number = 0; number < all.njobs && to > all.job[number].first_cost; number++) {
-        const lags_job &w = all.job[number];
+        const autocorr_1d_job &w = all.job[number];
         const unsigned first = first_block(w, from), end = first_block(w, to);
         if (first >= end) continue;
         const unsigned first_f = first / w.blocks, last_f = (end - 1) / w.blocks;
 #pragma unroll 1
         for (unsigned f = first_f + lane, i = count + lane; f <= last_f && i < MOST_RUNS; f += 32, i += 32) {
-            lags_run run = {f, f == first_f ? first - f * w.blocks : 0,
-                            f == last_f ? end - f * w.blocks : w.blocks, number, 0};
-            run.steps = count_steps(w, run, frb_lags_times(all.grid.P));
+            autocorr_1d_run run = {f, f == first_f ? first - f * w.blocks : 0,
+                                   f == last_f ? end - f * w.blocks : w.blocks, number, 0};
+            run.steps = count_steps(w, run, frb_autocorr_1d_times(all.grid.P));
             steps += run.steps;
             runs[i] = run;
         }
@@ -121,16 +122,17 @@ __device__ __forceinline__ void list_runs(const lags_work &all, unsigned lane)
     steps = sum_over_warp(steps);
     if (lane > 0) return;
     if (count < MOST_RUNS) runs[count].stop = 0;
-    *reinterpret_cast<unsigned *>(lags_shared() + all.grid.memory.steps) = steps;
+    *reinterpret_cast<unsigned *>(autocorr_1d_shared() + all.grid.memory.steps) = steps;
 }
 
 /* Calls `make` for each of them. */
-template <class MAKE> __device__ __forceinline__ void for_runs(const lags_work &all, const MAKE &make)
+template <class MAKE> __device__ __forceinline__ void for_runs(const autocorr_1d_work &all, const MAKE &make)
 {
-    const lags_run *runs = reinterpret_cast<const lags_run *>(lags_shared() + all.grid.memory.runs);
+    const autocorr_1d_run *runs =
+        reinterpret_cast<const autocorr_1d_run *>(autocorr_1d_shared() + all.grid.memory.runs);
 #pragma unroll 1
     for (unsigned i = 0; i < MOST_RUNS; i++) {
-        const lags_run &run = runs[i];
+        const autocorr_1d_run &run = runs[i];
         if (run.stop == 0) break;
         make(all.job[run.job], run);
     }

@@ -1,11 +1,17 @@
-/* warp_roles.cuh - FRB stage 1 by way of lags (autocorr.cuh): what the warps of a block of threads do.
+/* warp_roles.cuh - FRB stage 1 by the 1-d autocorrelation (autocorr.cuh): what the warps of a block of
+ * threads do.
  *
  * A block of threads makes the images of one channel and a run of blocks of time, and then of others, step
- * after step. One warp copies the bytes of steps ahead; some transform the field of a step along n; others,
- * meanwhile, multiply the directions of the step before, and when a piece of a block of time ends they sum up
- * its lags; others transform these to an image, and write it to device memory. Intensities of pieces are
- * added up in order. What is handed on has a few places in turn, each with a barrier for being there and one
- * for being free again. */
+ * after step. Warps are specialized:
+ *
+ *   copy       one warp copies the bytes of steps ahead           bytes: a ring of 4 steps
+ *   transform  some transform the field of a step along n         y: a ring of 4 (or 2) steps
+ *   multiply   some multiply the directions of the step before;
+ *              where a piece of a block ends they sum its lags    lags: a double buffer
+ *   draw       some transform these to an image, and write it
+ *
+ * Each slot of a ring has a barrier for being full and one for being empty. Intensities of pieces are added
+ * in order. */
 #ifndef BEAMRING_KERNELS_FRB_GRID_GPU_AUTOCORR_1D_WARP_ROLES_CUH
 #define BEAMRING_KERNELS_FRB_GRID_GPU_AUTOCORR_1D_WARP_ROLES_CUH
 
@@ -50,7 +56,7 @@ __device__ __forceinline__ void prefetch(const void *from)
 
 /* Whether all of `count` samples of channel f are there, of which the first one is `step`. By a whole warp.
  */
-__device__ __forceinline__ bool all_there(const lags_job &w, unsigned f, size_t step, int count,
+__device__ __forceinline__ bool all_there(const autocorr_1d_job &w, unsigned f, size_t step, int count,
                                           unsigned lane)
 {
     /* valid: shape (steps, valid_row) */
@@ -64,14 +70,14 @@ __device__ __forceinline__ bool all_there(const lags_job &w, unsigned f, size_t 
 
 /* Copies the bytes of all steps, by one warp. */
 template <int MT, int NT>
-__device__ __forceinline__ void copy_all(const lags_work &all, unsigned barriers, unsigned lane)
+__device__ __forceinline__ void copy_all(const autocorr_1d_work &all, unsigned barriers, unsigned lane)
 {
-    const lags_grid &grid = all.grid;
-    const unsigned pitch = frb_lags_pitch(MT, NT), times = frb_lags_times(grid.P),
-                   raw = shared_address(lags_shared()) + grid.memory.raw;
+    const autocorr_1d_grid &grid = all.grid;
+    const unsigned pitch = frb_autocorr_1d_pitch(MT, NT), times = frb_autocorr_1d_times(grid.P),
+                   raw = shared_address(autocorr_1d_shared()) + grid.memory.raw;
     unsigned count = 0;
-    for_runs(all, [&](const lags_job &w, const lags_run &run) {
-        lags_pieces ahead(w, run);
+    for_runs(all, [&](const autocorr_1d_job &w, const autocorr_1d_run &run) {
+        autocorr_1d_pieces ahead(w, run);
         /* The run's weights, which are wanted when the steps before have been transformed. */
         const unsigned bytes = grid.P * (8 * MT * NT * 4) * sizeof(uint2);
         const uint8_t *weights = reinterpret_cast<const uint8_t *>(w.weights) +
@@ -102,7 +108,7 @@ __device__ __forceinline__ void copy_all(const lags_work &all, unsigned barriers
                     copy_step_of_rows<1>(to, pitch, from, w.row, grid.D, w.gap, left, lane);
                 from += times * w.row;
                 if (lane == 0)
-                    lags_shared()[grid.memory.ends + count % ENDS] = left <= static_cast<int>(times);
+                    autocorr_1d_shared()[grid.memory.ends + count % ENDS] = left <= static_cast<int>(times);
                 arrive_when_copied(barriers + 8 * (BYTES + slot));
                 arrive_at(barriers + 8 * (BYTES + slot)); /* for what is not copied in the background */
                 at += times, left -= static_cast<int>(times);
@@ -115,41 +121,43 @@ __device__ __forceinline__ void copy_all(const lags_work &all, unsigned barriers
 
 /* The transforms along n, of ROWS rows of cells a warp. */
 template <int MT, int NT, int ROWS>
-__device__ __forceinline__ void transform_all(const lags_work &all, unsigned barriers, unsigned warp,
+__device__ __forceinline__ void transform_all(const autocorr_1d_work &all, unsigned barriers, unsigned warp,
                                               unsigned lane)
 {
     /* Rows of which the weights stay in registers; of others in shared memory. */
     constexpr int KEPT = ROWS == 3 ? 1 : ROWS > 2 ? 2 : ROWS;
-    const lags_grid &grid = all.grid;
-    const lags_memory &at = grid.memory;
+    const autocorr_1d_grid &grid = all.grid;
+    const autocorr_1d_memory &at = grid.memory;
     const unsigned N = grid.N, M = 8 * MT; /* rows of weights: those behind the grid's are 0 */
     half_transform<NT> waves;
     waves.load(grid.waves, lane);
     /* Pair 0 is cosines for direction 0, sines for direction N. */
     const __half2 paired = lane / 4 == 0 ? as_half2(0) : as_half2(0x3c003c00u);
-    const unsigned row = frb_lags_row(ROWS, warp, 0), q = lane / 4, plus = frb_lags_y(MT, q, row, lane % 4),
-                   minus = frb_lags_y(MT, 2 * N - q, row, lane % 4),
-                   minus_first = frb_lags_y(MT, frb_lags_direction(N, q, 1), row, lane % 4);
+    const unsigned row = frb_autocorr_1d_row(ROWS, warp, 0), q = lane / 4,
+                   plus = frb_autocorr_1d_y(MT, q, row, lane % 4),
+                   minus = frb_autocorr_1d_y(MT, 2 * N - q, row, lane % 4),
+                   minus_first = frb_autocorr_1d_y(MT, frb_autocorr_1d_direction(N, q, 1), row, lane % 4);
     const bool last_there = 8 * (NT - 1) + q < N;
-    const unsigned kept_weights = at.weights + warp * (ROWS - KEPT) * NT * 64 + frb_lags_kept_weight(lane);
+    const unsigned kept_weights =
+        at.weights + warp * (ROWS - KEPT) * NT * 64 + frb_autocorr_1d_kept_weight(lane);
     unsigned n = 0; /* steps */
-    for_runs(all, [&](const lags_job &w, const lags_run &run) {
+    for_runs(all, [&](const autocorr_1d_job &w, const autocorr_1d_run &run) {
         /* weights: shape (F, P, M, NT, 4), contiguous; after: shape (M, NT, 4) */
-        const unsigned pol = frb_lags_pol(grid.P, lane / 4);
+        const unsigned pol = frb_autocorr_1d_pol(grid.P, lane / 4);
         uint2 weights[KEPT][NT];
         unsigned byte[ROWS][NT]; /* where both are in a step */
         const uint2 *mine =
             w.weights + static_cast<size_t>(w.shared_weights ? 0 : run.f) * (grid.P * M * NT * 4);
 #pragma unroll
         for (int i = 0; i < ROWS * NT; i++) {
-            const unsigned m = frb_lags_row(ROWS, warp, i / NT);
-            const uint2 weight = __ldg(mine + frb_lags_weight(NT, pol, m, i % NT, M, lane));
+            const unsigned m = frb_autocorr_1d_row(ROWS, warp, i / NT);
+            const uint2 weight = __ldg(mine + frb_autocorr_1d_weight(NT, pol, m, i % NT, M, lane));
             if (i / NT < KEPT)
                 weights[i / NT % KEPT][i % NT] = weight;
             else if (lane / 16 == 0 && lane / 4 % 2 == 0)
                 store_two(kept_weights + (i - KEPT * NT) * 64, weight.x, weight.y);
-            byte[i / NT][i % NT] = lane / 4 * frb_lags_pitch(MT, NT) * 0x10001u +
-                                   __ldg(w.place + frb_lags_weight(NT, 0, m, i % NT, M, lane));
+            byte[i / NT][i % NT] = lane / 4 * frb_autocorr_1d_pitch(MT, NT) * 0x10001u +
+                                   __ldg(w.place + frb_autocorr_1d_weight(NT, 0, m, i % NT, M, lane));
         }
         __syncwarp();
 #pragma unroll 1
@@ -189,7 +197,7 @@ __device__ __forceinline__ void transform_all(const lags_work &all, unsigned bar
                         down_re = __hadd2_rn(cr, si), down_im = __hsub2_rn(ci, sr);
                     }
                     if (k < NT - 1 || last_there) {
-                        const unsigned further = 8 * k * frb_lags_y_pitch(MT);
+                        const unsigned further = 8 * k * frb_autocorr_1d_y_pitch(MT);
                         store_two(plus + to + i * 32 + further, as_bits(up_re), as_bits(up_im));
                         store_two((k == 0 ? minus_first : minus) + to + i * 32 - further, as_bits(down_re),
                                   as_bits(down_im));
@@ -204,27 +212,27 @@ __device__ __forceinline__ void transform_all(const lags_work &all, unsigned bar
 
 /* Products and lags, by CW warps of QW directions each. */
 template <int MT, int QW, int CW>
-__device__ __forceinline__ void multiply_all(const lags_work &all, unsigned barriers, unsigned warp,
+__device__ __forceinline__ void multiply_all(const autocorr_1d_work &all, unsigned barriers, unsigned warp,
                                              unsigned lane)
 {
-    const lags_grid &grid = all.grid;
-    const lags_memory &at = grid.memory;
-    const unsigned first = frb_lags_mine(CW, warp, 0);
-    unsigned products =
-                 IN_GROUPS ? frb_lags_group_load(MT, first, lane) : frb_lags_y(MT, first, lane / 4, lane % 4),
+    const autocorr_1d_grid &grid = all.grid;
+    const autocorr_1d_memory &at = grid.memory;
+    const unsigned first = frb_autocorr_1d_mine(CW, warp, 0);
+    unsigned products = IN_GROUPS ? frb_autocorr_1d_group_load(MT, first, lane)
+                                  : frb_autocorr_1d_y(MT, first, lane / 4, lane % 4),
              piece = 0;
     if (IN_GROUPS)
         asm volatile("" : "+r"(products)); /* there is a register for it: not made again each step */
     lag_products<MT, QW> sums;
     sums.clear();
     /* And for the number of steps. */
-    const auto count = [&] { return *reinterpret_cast<const unsigned *>(lags_shared() + at.steps); };
+    const auto count = [&] { return *reinterpret_cast<const unsigned *>(autocorr_1d_shared() + at.steps); };
     const unsigned steps = IN_GROUPS ? count() : 0;
 #pragma unroll 1
     for (unsigned n = 0; n < (IN_GROUPS ? steps : count()); n++) {
         const unsigned y = which_of(n, y_ring_of(at));
         wait_for(barriers + 8 * (Y + y), phase_of(n, y_ring_of(at)));
-        const bool ends = lags_shared()[at.ends + n % ENDS];
+        const bool ends = autocorr_1d_shared()[at.ends + n % ENDS];
         sums.template add<CW>(products + y * at.y_bytes, grid.constants.zero);
         arrive_at(barriers + 8 * (Y_FREE + y));
         if (!ends) continue;
@@ -239,7 +247,7 @@ __device__ __forceinline__ void multiply_all(const lags_work &all, unsigned barr
 /* Keeps the bytes of a piece that is not complete for the next call, by so many threads: a few words at once,
  * so that not each waits for the one before. */
 template <class WORD, unsigned AT_ONCE>
-__device__ __forceinline__ void keep_bytes(const lags_job &w, const lags_grid &grid, unsigned f,
+__device__ __forceinline__ void keep_bytes(const autocorr_1d_job &w, const autocorr_1d_grid &grid, unsigned f,
                                            unsigned thread, unsigned threads)
 {
     const unsigned start = w.last / PIECE * PIECE, row = grid.P * grid.D / sizeof(WORD),
@@ -267,32 +275,32 @@ __device__ __forceinline__ void keep_bytes(const lags_job &w, const lags_grid &g
  * ENDS: the block ends and has no other piece; otherwise intensities are added to those of the pieces before,
  * and drawn if the block `ends`. PAIRS: the image is not transposed, and aligned to 4 bytes. */
 template <int MT, bool ENDS, bool PAIRS>
-__device__ __forceinline__ void draw_tile(__half *image, const lags_grid &grid, unsigned lags,
+__device__ __forceinline__ void draw_tile(__half *image, const autocorr_1d_grid &grid, unsigned lags,
                                           const unsigned (&table)[MT][4], float4 *sum, unsigned tile,
                                           float factor, bool ends, unsigned lane)
 {
-    const unsigned M = grid.M, N = grid.N, p = frb_lags_p(M, tile, lane / 4), q = 2 * (lane % 4),
+    const unsigned M = grid.M, N = grid.N, p = frb_autocorr_1d_p(M, tile, lane / 4), q = 2 * (lane % 4),
                    further = !PAIRS && grid.transposed ? 2 * M : 1;
-    __half *to = image + frb_lags_place(M, N, !PAIRS && grid.transposed, p, q),
-           *opposite =
-               image + frb_lags_place(M, N, !PAIRS && grid.transposed, frb_lags_direction(M, p, 1), q);
+    __half *to = image + frb_autocorr_1d_place(M, N, !PAIRS && grid.transposed, p, q),
+           *opposite = image + frb_autocorr_1d_place(M, N, !PAIRS && grid.transposed,
+                                                     frb_autocorr_1d_direction(M, p, 1), q);
 #pragma unroll 2
     for (unsigned tile_q = 0; tile_q < N / 4; tile_q++) {
         float c[4];
-        turn_lags<MT>(c, lags, table);
+        transform_lags<MT>(c, lags, table);
         if (!ENDS) {
             c[0] += sum->x, c[1] += sum->y, c[2] += sum->z, c[3] += sum->w;
             *sum = ends ? make_float4(0, 0, 0, 0) : make_float4(c[0], c[1], c[2], c[3]);
         }
         if (ENDS || ends) draw<PAIRS>(to, opposite, c, factor, further);
         to += 8 * further, opposite += 8 * further;
-        lags += frb_lags_lag(MT, 8, 0), sum += MT * 32;
+        lags += frb_autocorr_1d_lag(MT, 8, 0), sum += MT * 32;
     }
 }
 
 /* Images of lags, by FW warps: as many as there are tiles of p, or a divisor of it. */
 template <int MT, int FW>
-__device__ __forceinline__ void draw_all(const lags_work &all, unsigned barriers, unsigned warp,
+__device__ __forceinline__ void draw_all(const autocorr_1d_work &all, unsigned barriers, unsigned warp,
                                          unsigned lane)
 {
     constexpr int TILES = MT / FW; /* of p, of a warp */
@@ -300,23 +308,24 @@ __device__ __forceinline__ void draw_all(const lags_work &all, unsigned barriers
                                                     : MT == 3  ? 4
                                                                : 3; /* as far as registers suffice */
     static_assert(MT % FW == 0, "tiles of all warps");
-    const lags_grid &grid = all.grid;
-    const lags_memory &at = grid.memory;
-    const unsigned M = grid.M, N = grid.N, units = frb_lags_units(MT, N), thread = 32 * warp + lane;
-    float4 *total = reinterpret_cast<float4 *>(lags_shared() + at.total);
-    unsigned table[TILES][MT][4]; /* a of mma.sync, see frb_lags_turn */
+    const autocorr_1d_grid &grid = all.grid;
+    const autocorr_1d_memory &at = grid.memory;
+    const unsigned M = grid.M, N = grid.N, units = frb_autocorr_1d_units(MT, N), thread = 32 * warp + lane;
+    float4 *total = reinterpret_cast<float4 *>(autocorr_1d_shared() + at.total);
+    unsigned table[TILES][MT][4]; /* a of mma.sync, see frb_autocorr_1d_lag_wave */
 #pragma unroll
     for (int i = 0; i < TILES * MT; i++) {
-        const uint4 a = __ldg(grid.turns + frb_lags_turn(MT, warp + FW * (i / MT), i % MT, lane));
+        const uint4 a =
+            __ldg(grid.lag_waves + frb_autocorr_1d_lag_wave(MT, warp + FW * (i / MT), i % MT, lane));
         table[i / MT][i % MT][0] = a.x, table[i / MT][i % MT][1] = a.y;
         table[i / MT][i % MT][2] = a.z, table[i / MT][i % MT][3] = a.w;
     }
     unsigned piece = 0;
-    for_runs(all, [&](const lags_job &w, const lags_run &run) {
+    for_runs(all, [&](const autocorr_1d_job &w, const autocorr_1d_run &run) {
         const bool is_long = w.T > PIECE, pairs = !grid.transposed && w.wide;
         const unsigned f = run.f;
         const float level = w.level[w.shared_weights ? 0 : f];
-        lags_pieces ahead(w, run);
+        autocorr_1d_pieces ahead(w, run);
         /* sums, sums_after: shape (F, units, 32), contiguous; total has this warp's */
         if (is_long)
             for (unsigned u = warp; u < units; u += FW)
@@ -336,7 +345,8 @@ __device__ __forceinline__ void draw_all(const lags_work &all, unsigned barriers
             for (int i = 0; i < TILES; i++) {
                 const unsigned tile = warp + FW * i,
                                lags = at.lags + piece % 2 * at.lags_bytes +
-                                      frb_lags_lag(MT, lane / 4, frb_lags_k_lag(0, 2 * (lane % 4)));
+                                      frb_autocorr_1d_lag(MT, lane / 4,
+                                                          frb_autocorr_1d_k_lag(0, 2 * (lane % 4)));
                 float4 *sum = total + tile * 32 + lane;
                 if (is_long && pairs)
                     draw_tile<MT, false, true>(image, grid, lags, table[i], sum, tile, factor, ends, lane);
@@ -384,12 +394,12 @@ template <bool MORE> __device__ __forceinline__ void have_registers()
  * directions each, FW draw, and one copies. */
 template <int MT, int NT, int ROWS, int CW, int QW, int FW>
 __global__ void __launch_bounds__(32 * (8 * MT / ROWS + CW + FW + 1), resident(8 * MT / ROWS + CW + FW + 1))
-    make_images_of_lags(const __grid_constant__ lags_work all)
+    autocorr_1d_images(const __grid_constant__ autocorr_1d_work all)
 {
     constexpr unsigned PW = 8 * MT / ROWS;
     constexpr bool SHIFTS = PW == 8 && CW == 12 && FW == 3;
     const unsigned lane = threadIdx.x % 32, warp = __shfl_sync(WHOLE_WARP, threadIdx.x / 32, 0),
-                   barriers = shared_address(lags_shared()) + all.grid.memory.barriers;
+                   barriers = shared_address(autocorr_1d_shared()) + all.grid.memory.barriers;
     if (warp == 0) list_runs(all, lane);
     if (threadIdx.x == 32)
         for (unsigned i = 0; i < BARRIERS; i++)

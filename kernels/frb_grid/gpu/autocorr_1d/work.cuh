@@ -1,5 +1,5 @@
-/* work.cuh - what a launch of FRB stage 1 by way of lags has to do (launch.cu), and how its bytes come to
- * shared memory.
+/* work.cuh - what a launch of FRB stage 1 by the 1-d autocorrelation has to do (launch.cu), and how its
+ * bytes come to shared memory.
  *
  * A block of time is taken in pieces of PIECE samples, counted from its start, and pieces in steps. Of a
  * piece that is not complete when a call ends the bytes are kept, so that products are always made of the
@@ -30,7 +30,7 @@ enum : unsigned {
 };
 
 /* Shared memory, in bytes from its start. */
-struct lags_memory {
+struct autocorr_1d_memory {
     unsigned y, raw, lags, barriers, ends, steps, runs, weights, table,
         total;       /* y_ring y, RING steps, two times lags; of a long block */
     unsigned y_ring; /* 2 or 4 */
@@ -38,18 +38,18 @@ struct lags_memory {
 };
 
 /* 4 where warpgroups transform, as the compiler then knows. */
-__device__ __forceinline__ unsigned y_ring_of(const lags_memory &m)
+__device__ __forceinline__ unsigned y_ring_of(const autocorr_1d_memory &m)
 {
     return IN_GROUPS ? 4 : m.y_ring;
 }
 
-inline lags_memory memory_of(unsigned MT, unsigned NT, unsigned directions, unsigned N, bool is_long,
-                             unsigned y_ring)
+inline autocorr_1d_memory memory_of(unsigned MT, unsigned NT, unsigned directions, unsigned N, bool is_long,
+                                    unsigned y_ring)
 {
-    lags_memory m;
-    m.y_bytes = directions * frb_lags_y_pitch(MT);
-    m.raw_bytes = 8 * frb_lags_pitch(MT, NT);
-    m.lags_bytes = frb_lags_lag(MT, directions, 0);
+    autocorr_1d_memory m;
+    m.y_bytes = directions * frb_autocorr_1d_y_pitch(MT);
+    m.raw_bytes = 8 * frb_autocorr_1d_pitch(MT, NT);
+    m.lags_bytes = frb_autocorr_1d_lag(MT, directions, 0);
     m.y = 0;
     m.y_ring = y_ring;
     m.raw = y_ring * m.y_bytes;
@@ -57,28 +57,28 @@ inline lags_memory memory_of(unsigned MT, unsigned NT, unsigned directions, unsi
     m.barriers = m.lags + 2 * m.lags_bytes;
     m.ends = m.barriers + 8 * BARRIERS;
     m.steps = m.ends + ENDS;
-    m.runs = m.steps + 16; /* lags_run is aligned to 16 */
+    m.runs = m.steps + 16; /* autocorr_1d_run is aligned to 16 */
     m.weights = m.runs + MOST_RUNS * 32;
     /* Where registers do not suffice: of 8 warps that transform by wgmma, or of some of all rows. */
     m.table = m.weights + (MT == 3 ? 8 * MT * NT * 256 : 8 * MT * NT * 64);
-    m.total = m.table + frb_lags_table_bytes(NT, directions);
-    m.bytes = m.total + (is_long ? frb_lags_units(MT, N) * 512 : 0);
+    m.total = m.table + frb_autocorr_1d_table_bytes(NT, directions);
+    m.bytes = m.total + (is_long ? frb_autocorr_1d_units(MT, N) * 512 : 0);
     return m;
 }
 
 /* What is the same for all plans of a launch. */
-struct lags_grid {
-    unsigned M, N, P, D; /* M: cells along m */
-    bool transposed;     /* m is the second axis */
-    const uint4 *waves;  /* see half_transform */
-    const uint4 *turns;  /* see frb_lags_turn */
-    const uint4 *table;  /* see frb_lags_table */
-    lags_constants constants;
-    lags_memory memory;
+struct autocorr_1d_grid {
+    unsigned M, N, P, D;    /* M: cells along m */
+    bool transposed;        /* m is the second axis */
+    const uint4 *waves;     /* see half_transform */
+    const uint4 *lag_waves; /* see frb_autocorr_1d_lag_wave */
+    const uint4 *table;     /* see frb_autocorr_1d_table */
+    autocorr_1d_constants constants;
+    autocorr_1d_memory memory;
 };
 
 /* The blocks of one plan. */
-struct lags_job {
+struct autocorr_1d_job {
     unsigned first_cost, cost; /* of the jobs before; of a block: about how many steps it takes */
     unsigned T, F;             /* samples of a block, channels */
     unsigned pending;          /* samples of block 0 before this launch */
@@ -89,11 +89,11 @@ struct lags_job {
     size_t row;
     const uint8_t *valid; /* [steps][valid_row] or NULL */
     size_t valid_row;
-    /* [M][NT][4], two each: frb_lags_byte of the cells of frb_lags_cell_n; those without a dish have
-     * weight 0 */
+    /* [M][NT][4], two each: frb_autocorr_1d_byte of the cells of frb_autocorr_1d_cell_n; those without a dish
+     * have weight 0 */
     const unsigned *place;
-    unsigned gap;         /* see frb_lags_byte */
-    const uint2 *weights; /* [F or 1][frb_lags_weight] */
+    unsigned gap;         /* see frb_autocorr_1d_byte */
+    const uint2 *weights; /* [F or 1][frb_autocorr_1d_weight] */
     const float *level;   /* [F or 1]: what intensities are multiplied by for the weights' scale */
     const float *factor;  /* [blocks][F] or NULL: all are `unit` */
     uint16_t *out;        /* [F][out_stride][cells] */
@@ -109,30 +109,30 @@ struct lags_job {
     bool wide;           /* 4 bytes of out are aligned */
 };
 
-struct lags_work {
-    struct lags_grid grid;
+struct autocorr_1d_work {
+    struct autocorr_1d_grid grid;
     unsigned njobs, cost, share; /* of all jobs, of a block of threads */
-    struct lags_job job[MOST_JOBS];
+    struct autocorr_1d_job job[MOST_JOBS];
 };
 
 /* What is to be known of a piece's last step later: its block and */
 enum : unsigned { BLOCK_ENDS = 1u << 31, BLOCK = BLOCK_ENDS - 1 };
 
 /* Samples of a block that are there, those of calls before included. */
-__device__ __forceinline__ unsigned samples_of(const lags_job &w, unsigned block)
+__device__ __forceinline__ unsigned samples_of(const autocorr_1d_job &w, unsigned block)
 {
     return block + 1 < w.blocks ? w.T : w.last;
 }
 
 /* Those that are worked on now: of a block that goes on, whole pieces. */
-__device__ __forceinline__ unsigned worked_on(const lags_job &w, unsigned block)
+__device__ __forceinline__ unsigned worked_on(const autocorr_1d_job &w, unsigned block)
 {
     return block + 1 < w.blocks ? w.T : w.complete ? w.last : w.last / PIECE * PIECE;
 }
 
 /* Bytes [at, at + w.width) of a sample of this channel; NULL: missing. */
-__device__ __forceinline__ const uint8_t *bytes_of(const lags_job &w, const lags_grid &grid, unsigned f,
-                                                   unsigned block, unsigned t, unsigned byte)
+__device__ __forceinline__ const uint8_t *bytes_of(const autocorr_1d_job &w, const autocorr_1d_grid &grid,
+                                                   unsigned f, unsigned block, unsigned t, unsigned byte)
 {
     if (t >= samples_of(w, block)) return NULL;
     if (block == 0 && t < w.pending) /* before: shape (F, piece, kept) */
@@ -145,19 +145,20 @@ __device__ __forceinline__ const uint8_t *bytes_of(const lags_job &w, const lags
 
 /* Copies a step's samples, of which `left` are worked on, to raw[8][pitch], by one warp. Each lane looks for
  * one of the samples. */
-__device__ __forceinline__ void copy_step(unsigned raw, unsigned pitch, const lags_job &w,
-                                          const lags_grid &grid, unsigned f, unsigned block, unsigned at,
-                                          int left, unsigned lane)
+__device__ __forceinline__ void copy_step(unsigned raw, unsigned pitch, const autocorr_1d_job &w,
+                                          const autocorr_1d_grid &grid, unsigned f, unsigned block,
+                                          unsigned at, int left, unsigned lane)
 {
-    const unsigned t = frb_lags_time(grid.P, lane % 8);
+    const unsigned t = frb_autocorr_1d_time(grid.P, lane % 8);
     const uint8_t *from = NULL;
     if (static_cast<int>(t) < left)
-        from = bytes_of(w, grid, f, block, at + t, frb_lags_pol(grid.P, lane % 8) * grid.D);
+        from = bytes_of(w, grid, f, block, at + t, frb_autocorr_1d_pol(grid.P, lane % 8) * grid.D);
     const uint64_t mine = reinterpret_cast<uint64_t>(from);
     const uint8_t *const some =
         reinterpret_cast<const uint8_t *>(w.weights); /* address, of which nothing is read */
     if (w.width == 16) {
-        const unsigned i = 16 * lane, to = raw + frb_lags_byte(i, w.gap), further = frb_lags_byte(512, w.gap);
+        const unsigned i = 16 * lane, to = raw + frb_autocorr_1d_byte(i, w.gap),
+                       further = frb_autocorr_1d_byte(512, w.gap);
 #pragma unroll
         for (unsigned sample = 0; sample < 8; sample++) {
             const uint64_t source = __shfl_sync(WHOLE_WARP, mine, sample);
@@ -183,12 +184,12 @@ __device__ __forceinline__ void copy_step(unsigned raw, unsigned pitch, const la
         if (w.width == 4) {
 #pragma unroll 1
             for (unsigned i = 4 * lane; i < grid.D; i += 4 * 32)
-                copy_async_to_4(raw + sample * pitch + frb_lags_byte(i, w.gap), there ? bytes + i : bytes,
-                                there);
+                copy_async_to_4(raw + sample * pitch + frb_autocorr_1d_byte(i, w.gap),
+                                there ? bytes + i : bytes, there);
         } else {
 #pragma unroll 4
             for (unsigned i = lane; i < grid.D; i += 32)
-                store_byte(raw + sample * pitch + frb_lags_byte(i, w.gap), there ? bytes[i] : 0);
+                store_byte(raw + sample * pitch + frb_autocorr_1d_byte(i, w.gap), there ? bytes[i] : 0);
         }
     }
 }
@@ -200,14 +201,14 @@ __device__ __forceinline__ void copy_step_of_rows(unsigned raw, unsigned pitch, 
                                                   size_t row, unsigned D, unsigned gap, int left,
                                                   unsigned lane)
 {
-    const unsigned times = frb_lags_times(P), further = frb_lags_byte(512, gap);
-    raw += frb_lags_byte(16 * lane, gap);
+    const unsigned times = frb_autocorr_1d_times(P), further = frb_autocorr_1d_byte(512, gap);
+    raw += frb_autocorr_1d_byte(16 * lane, gap);
 #pragma unroll
     for (unsigned t = 0; t < times; t++, from += row) {
         const bool there = static_cast<int>(t) < left;
 #pragma unroll
         for (unsigned pol = 0; pol < P; pol++) {
-            const unsigned to = raw + frb_lags_sample(P, t, pol) * pitch;
+            const unsigned to = raw + frb_autocorr_1d_sample(P, t, pol) * pitch;
             if (16 * lane < D) copy_async_to(to, from + pol * D, there);
             if (D > 512 && 512 + 16 * lane < D) copy_async_to(to + further, from + pol * D + 512, there);
         }

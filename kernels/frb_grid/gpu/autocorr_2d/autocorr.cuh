@@ -6,19 +6,24 @@
  *   B[lag][d] = sum_{m, g} x[m + lag][g] conj(x[m][g - d]),
  *
  * and both are linear in it: only the autocorrelation has to be summed over samples, which is what tensor
- * cores do best, and the transform is made once for each block of time. V[lag][g][h] = sum_m x[m + lag][g]
- * conj(x[m][h]), lag >= 0, are the sums of products of rows m + lag by columns m over samples; with x = R + i
- * I, Re V = R R' + I I' and Im V = I R' - R I' are the two halves of one product, whose left factor has the
- * rows (R, I) and (I, -R) and whose right one the columns (R', I').
+ * cores do best, and the transform is made once for each block of time. The sums of products of rows m + lag
+ * by columns m over samples are
  *
- * I = Re sum_lag c exp(i pi p lag / L) G[lag][q], c = 1 for lag 0 and else 2, with the transform across of
- * the diagonals' sums, G[lag][q] = sum_{g, h} V[lag][g][h] exp(i pi q (g - h) / 8): a product of K = 64. With
- * its cosine and sine sums of Re V and Im V, 0 <= q <= 8,
+ *   V[lag][g][h] = sum_m x[m + lag][g] conj(x[m][h]),   lag >= 0.
+ *
+ * With x = R + i I, Re V = R R' + I I' and Im V = I R' - R I' are the two halves of one product, whose left
+ * factor has the rows (R, I) and (I, -R) and whose right one the columns (R', I'). Intensities are
+ *
+ *   I[p][q] = Re sum_lag c exp(i pi p lag / L) G[lag][q],   c = 1 for lag 0, else 2,
+ *   G[lag][q] = sum_{g, h} V[lag][g][h] exp(i pi q (g - h) / 8):
+ *
+ * G is the transform across of the diagonals' sums, a product of K = 64. With its cosine and sine sums of Re
+ * V and Im V, 0 <= q <= 8,
  *
  *   I[p][+-q] = sum_lag c (cos Re_cos - sin Im_cos) -+ sum_lag c (cos Im_sin + sin Re_sin),
  *
- * cos and sin being those of pi p lag / L.
- * Both transforms run on the tensor cores (float16, float32 sums). */
+ * cos and sin being those of pi p lag / L. Both transforms run on the tensor cores (float16, float32
+ * sums). */
 #ifndef BEAMRING_KERNELS_FRB_GRID_GPU_AUTOCORR_2D_AUTOCORR_CUH
 #define BEAMRING_KERNELS_FRB_GRID_GPU_AUTOCORR_2D_AUTOCORR_CUH
 
@@ -30,32 +35,33 @@ namespace beamring
 
 /* 0x08080808 and 0, given to the kernel so that the compiler does not know them: the first one then stands in
  * a register, and an operation has a mask as well. */
-struct small_constants {
+struct autocorr_2d_constants {
     unsigned eights;
     unsigned zero; /* for copies, which would else be undone and made again for each use */
 };
 
 /* Of four cells of a lane: weights, (re, im) of each, and what makes up for the nibbles' offset, see weigh().
  */
-struct small_weights {
+struct autocorr_2d_weights {
     uint4 weight, offset;
 };
 
-/* At each use again: the compiler would keep them in registers that are needed. from: frb_small_weight */
-__device__ __forceinline__ small_weights load_weights(const uint4 *from)
+/* At each use again: the compiler would keep them in registers that are needed. from: see
+ * frb_autocorr_2d_weight. */
+__device__ __forceinline__ autocorr_2d_weights load_weights(const uint4 *from)
 {
-    small_weights w;
+    autocorr_2d_weights w;
     asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];\n"
                  : "=r"(w.weight.x), "=r"(w.weight.y), "=r"(w.weight.z), "=r"(w.weight.w)
                  : "l"(from));
     asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];\n"
                  : "=r"(w.offset.x), "=r"(w.offset.y), "=r"(w.offset.z), "=r"(w.offset.w)
-                 : "l"(from + frb_small_offset() / 4));
+                 : "l"(from + frb_autocorr_2d_offset() / 4));
     return w;
 }
 
 /* Nibbles of four cells, plus 8, a byte each. */
-__device__ __forceinline__ unsigned nibbles(unsigned bytes, const small_constants &constants)
+__device__ __forceinline__ unsigned nibbles(unsigned bytes, const autocorr_2d_constants &constants)
 {
     return (bytes & 0x0f0f0f0fu) ^ constants.eights;
 }
@@ -70,9 +76,10 @@ __device__ __forceinline__ unsigned two_times(unsigned a, unsigned b, unsigned k
     return pair;
 }
 
-/* Two times of one cell: r and s, its real and imaginary part plus 8 as the integers that subnormal float16
- * are, w: (re, im) of its weight, k: -8 times (re - im, re + im) of it, which are float16 (frb_small_offset).
- * So 0 comes out as 0. */
+/* Two times of one cell:
+ *   r, s   its real and imaginary part plus 8, as the integers that subnormal float16 are
+ *   w      (re, im) of its weight
+ *   k      -8 times (re - im, re + im) of it, which are float16 (frb_autocorr_2d_offset): 0 comes out as 0 */
 __device__ __forceinline__ void weigh(unsigned &re, unsigned &im, unsigned r, unsigned s, unsigned w,
                                       unsigned k)
 {
@@ -82,12 +89,12 @@ __device__ __forceinline__ void weigh(unsigned &re, unsigned &im, unsigned r, un
     im = as_bits(__hfma2(w_im, as_half2(r), __hfma2(w_re, as_half2(s), k_im)));
 }
 
-/* re, im[L], see frb_small_cell. */
-template <int L> struct small_field {
+/* re, im[L], see frb_autocorr_2d_cell. */
+template <int L> struct autocorr_2d_field {
     unsigned re[L], im[L];
 
     __device__ __forceinline__ void weigh_four(int i, const unsigned (&r)[4], const unsigned (&s)[4],
-                                               const small_weights &w)
+                                               const autocorr_2d_weights &w)
     {
         const unsigned weight[4] = {w.weight.x, w.weight.y, w.weight.z, w.weight.w},
                        offset[4] = {w.offset.x, w.offset.y, w.offset.z, w.offset.w};
@@ -99,7 +106,7 @@ template <int L> struct small_field {
      * polarisation. */
     template <class WEIGHTS>
     __device__ __forceinline__ void fill(const unsigned (&a)[L / 4], const unsigned (&b)[L / 4],
-                                         const WEIGHTS &weights, const small_constants &constants)
+                                         const WEIGHTS &weights, const autocorr_2d_constants &constants)
     {
 #pragma unroll
         for (int i = 0; i < L; i += 4) {
@@ -117,7 +124,7 @@ template <int L> struct small_field {
     /* The same in shared memory: e is a multiple of 4, the first cell's bit is `shift` behind it; the second
      * time is `later` bytes behind. */
     __device__ __forceinline__ void fill(const uint8_t *e, unsigned later, unsigned shift,
-                                         const uint4 *weights, const small_constants &constants)
+                                         const uint4 *weights, const autocorr_2d_constants &constants)
     {
         unsigned bytes[2][L / 4];
 #pragma unroll
@@ -133,7 +140,7 @@ template <int L> struct small_field {
         }
         fill(
             bytes[0], bytes[1],
-            [&](int i) { return load_weights(weights + frb_small_weight(L, 0, i, 0) / 4); }, constants);
+            [&](int i) { return load_weights(weights + frb_autocorr_2d_weight(L, 0, i, 0) / 4); }, constants);
     }
 
     /* The same of dishes anywhere; e: bytes of this lane's first time, the other one is `later` bytes behind;
@@ -150,7 +157,7 @@ template <int L> struct small_field {
                 const unsigned both = __byte_perm(at[0], at[later], 0x5410);
                 r[k] = (both & 0x000f000fu) ^ 0x00080008u, s[k] = (both >> 4 & 0x000f000fu) ^ 0x00080008u;
             }
-            weigh_four(i, r, s, load_weights(weights + frb_small_weight(L, 0, i, 0) / 4));
+            weigh_four(i, r, s, load_weights(weights + frb_autocorr_2d_weight(L, 0, i, 0) / 4));
         }
     }
 };
@@ -177,7 +184,7 @@ __device__ __forceinline__ unsigned half_pair(float x, float y)
     return as_bits(__floats2half2_rn(x, y));
 }
 
-/* V of this lane, see frb_small_lag. */
+/* V of this lane, see frb_autocorr_2d_lag. */
 template <int L> struct autocorrelation {
     static constexpr int LAG_TILES = (L + 7) / 8;
     float v[L][4];
@@ -188,7 +195,8 @@ template <int L> struct autocorrelation {
         for (int i = 0; i < L * 4; i++) v[i / 4][i % 4] = 0;
     }
 
-    template <bool FIRST = false> __device__ __forceinline__ void add(const small_field<L> &x, unsigned zero)
+    template <bool FIRST = false>
+    __device__ __forceinline__ void add(const autocorr_2d_field<L> &x, unsigned zero)
     {
         unsigned left[L][4]; /* the first two are right factors, too */
 #pragma unroll
@@ -208,7 +216,7 @@ template <int L> struct autocorrelation {
             }
     }
 
-    /* V to shared memory; row: of this lane, frb_small_store_row. */
+    /* V to shared memory; row: of this lane, frb_autocorr_2d_store_row. */
     __device__ __forceinline__ void store(unsigned row) const
     {
 #pragma unroll
@@ -217,31 +225,31 @@ template <int L> struct autocorrelation {
             const unsigned pairs[4] = {
                 half_pair(v[lag][0], v[lag][1]), half_pair(v[lag + 1][0], v[lag + 1][1]),
                 half_pair(v[lag][2], v[lag][3]), half_pair(v[lag + 1][2], v[lag + 1][3])};
-            store_matrices(row + frb_small_store(L, lag / 2), pairs);
+            store_matrices(row + frb_autocorr_2d_store(L, lag / 2), pairs);
         }
     }
 
-    /* Intensities of V in shared memory, see frb_small_image_across; row: of this lane, frb_small_load_row;
-     * waves: this lane's. */
+    /* Intensities of V in shared memory, see frb_autocorr_2d_image_across; row: of this lane, see
+     * frb_autocorr_2d_load_row; waves: this lane's. */
     static __device__ __forceinline__ void
     transform(float (&image)[L / 4][4], const unsigned (&row)[LAG_TILES], const uint4 *waves, unsigned lane)
     {
         const bool lone = lane < 4; /* q is 0, and 8 */
-        float sums[L / 4]
-                  [4]; /* rows: what G[q] and G[-q] have in common, half their difference; columns: p */
+        /* rows: what G[q] and G[-q] have in common, half their difference; columns: p */
+        float sums[L / 4][4];
 #pragma unroll
         for (int t = 0; t < L / 4; t++)
 #pragma unroll
             for (int i = 0; i < 4; i++) sums[t][i] = 0;
 #pragma unroll
         for (int tile = 0; tile < LAG_TILES; tile++) {
-            float re[4] = {}, im[4] = {}; /* of V; rows: frb_small_row_across, columns: lags */
+            float re[4] = {}, im[4] = {}; /* of V; rows: frb_autocorr_2d_row_across, columns: lags */
 #pragma unroll
             for (int step = 0; step < 4; step++) {
-                const uint4 table = __ldg(waves + frb_small_wave_across(step, 0));
+                const uint4 table = __ldg(waves + frb_autocorr_2d_wave_across(step, 0));
                 const unsigned across[4] = {table.x, table.y, table.z, table.w};
                 unsigned products[4];
-                load_matrices(products, row[tile] + frb_small_load(L, step));
+                load_matrices(products, row[tile] + frb_autocorr_2d_load(L, step));
                 const unsigned of_re[2] = {products[0], products[1]}, of_im[2] = {products[2], products[3]};
                 mma_f16(re, across, of_re);
                 mma_f16(im, across, of_im);
@@ -252,7 +260,7 @@ template <int L> struct autocorrelation {
                                    lone ? sine_im : sine_re ^ 0x80008000u};
 #pragma unroll
             for (int t = 0; t < L / 4; t += 2) {
-                const uint4 along = __ldg(waves + frb_small_wave_along(L, tile, t / 2, 0));
+                const uint4 along = __ldg(waves + frb_autocorr_2d_wave_along(L, tile, t / 2, 0));
                 const unsigned b[2][2] = {{along.x, along.y}, {along.z, along.w}};
                 mma_f16(sums[t], g, b[0]);
                 if (t + 1 < L / 4) mma_f16(sums[t + 1], g, b[1]);

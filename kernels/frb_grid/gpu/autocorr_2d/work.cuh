@@ -1,4 +1,4 @@
-/* work.cuh - FRB stage 1 for small grids (autocorr.cuh): what a launch is made of, and its kernel.
+/* work.cuh - FRB stage 1 by the 2-d autocorrelation (autocorr.cuh): what a launch is made of, and its kernel.
  *
  * One warp makes the images of one channel and a few blocks of time, one after the other. It takes a block in
  * pieces of PIECE samples, counted from the block's start, each of which is copied to shared memory as a
@@ -22,7 +22,7 @@
 namespace beamring
 {
 
-/* What float16 holds, see make_small_cells, and float32 sums should. */
+/* What float16 holds, see make_cells, and float32 sums should. */
 constexpr unsigned PIECE = 64; /* samples */
 
 /* Warps of a multiprocessor that registers must suffice for: as many as nothing goes to local memory. */
@@ -39,15 +39,15 @@ constexpr int resident(int)
 #endif
 
 /* What is the same for all plans of a launch. */
-struct small_grid {
+struct autocorr_2d_grid {
     unsigned P, D;
-    bool transposed;           /* the axis of 8 cells is the second one */
-    const uint4 *waves;        /* see frb_small_wave_across */
-    small_constants constants; /* of autocorr.cuh */
+    bool transposed;                 /* the axis of 8 cells is the second one */
+    const uint4 *waves;              /* see frb_autocorr_2d_wave_across */
+    autocorr_2d_constants constants; /* of autocorr.cuh */
 };
 
 /* The blocks of one plan. */
-struct small_job {
+struct autocorr_2d_job {
     unsigned first_task;  /* of the launch's: the number of tasks of the jobs before */
     unsigned T, F;        /* samples of a block, channels */
     unsigned pending;     /* samples of block 0 before this launch */
@@ -61,7 +61,7 @@ struct small_job {
     /* [L / 4][8]: those of four cells along, one byte each; cells without a dish have some dish's number,
      * and weight 0 */
     const unsigned *dish;
-    const uint4 *weights; /* [F or 1][P][L / 4][2][8], see frb_small_weight */
+    const uint4 *weights; /* [F or 1][P][L / 4][2][8], see frb_autocorr_2d_weight */
     const float *level;   /* [F or 1]: what intensities are multiplied by for the weights' scale */
     const float *scaled;  /* the same times `unit` */
     const float *factor;  /* [blocks][F] or NULL: all are `unit` */
@@ -82,14 +82,14 @@ struct small_job {
     bool wide;           /* 16 bytes of out are aligned */
 };
 
-struct small_work {
-    struct small_grid grid;
+struct autocorr_2d_work {
+    struct autocorr_2d_grid grid;
     unsigned njobs;
-    struct small_job job[MOST_JOBS];
+    struct autocorr_2d_job job[MOST_JOBS];
 };
 
 /* Samples of a block that are there, those of calls before included. */
-__device__ __forceinline__ unsigned samples_of(const small_job &w, unsigned block)
+__device__ __forceinline__ unsigned samples_of(const autocorr_2d_job &w, unsigned block)
 {
     return block + 1 < w.blocks ? w.T : w.last;
 }
@@ -97,10 +97,11 @@ __device__ __forceinline__ unsigned samples_of(const small_job &w, unsigned bloc
 /* Copies the piece of this channel's block from sample `start` on to raw[times][pitch]: what was kept, then
  * e; zeros for missing samples and up to a multiple of `step` times. */
 template <int L>
-__device__ __forceinline__ void stage(uint8_t *raw, const small_job &w, const small_grid &grid, unsigned f,
-                                      unsigned block, unsigned start)
+__device__ __forceinline__ void stage(uint8_t *raw, const autocorr_2d_job &w, const autocorr_2d_grid &grid,
+                                      unsigned f, unsigned block, unsigned start)
 {
-    const unsigned PITCH = frb_small_pitch(L), PIECES = frb_small_row(L) / 16, step = frb_small_times(grid.P);
+    const unsigned PITCH = frb_autocorr_2d_pitch(L), PIECES = frb_autocorr_2d_row(L) / 16,
+                   step = frb_autocorr_2d_times(grid.P);
     const unsigned inputs = grid.P * grid.D;
     unsigned count = min(samples_of(w, block) - start, PIECE), rows = (count + step - 1) & ~(step - 1);
     if (block == 0 && start < w.pending) { /* before: shape (F, PIECE, PIECES), contiguous */
@@ -167,35 +168,37 @@ __device__ __forceinline__ void write_sky(__half *sky, const float (&image)[L / 
     if (transposed) {
 #pragma unroll
         for (int i = 0; i < L / 2; i++) {
-            __half *to = sky + frb_small_direction(L, true, frb_small_image_across(lane, i % 2 * 2),
-                                                   frb_small_image_along(i / 2, lane, 0));
+            __half *to =
+                sky + frb_autocorr_2d_direction(L, true, frb_autocorr_2d_image_across(lane, i % 2 * 2),
+                                                frb_autocorr_2d_image_along(i / 2, lane, 0));
             to[0] = __low2half(as_half2(pairs[i])), to[16] = __high2half(as_half2(pairs[i]));
         }
     } else {
 #pragma unroll
         for (int i = 0; i < L / 2; i++)
             *reinterpret_cast<unsigned *>(
-                sky + frb_small_direction(L, false, frb_small_image_across(lane, i % 2 * 2),
-                                          frb_small_image_along(i / 2, lane, 0))) = pairs[i];
+                sky + frb_autocorr_2d_direction(L, false, frb_autocorr_2d_image_across(lane, i % 2 * 2),
+                                                frb_autocorr_2d_image_along(i / 2, lane, 0))) = pairs[i];
     }
 }
 
 /* What intensities of channel f are multiplied by, */
-__device__ __forceinline__ float level_of(const small_job &w, unsigned f)
+__device__ __forceinline__ float level_of(const autocorr_2d_job &w, unsigned f)
 {
     return w.level[w.shared_weights ? 0 : f] * (w.factor ? 1 : w.unit);
 }
 
 /* and of one block: */
-__device__ __forceinline__ float factor_of(const small_job &w, unsigned f, unsigned block, float level)
+__device__ __forceinline__ float factor_of(const autocorr_2d_job &w, unsigned f, unsigned block, float level)
 {
     return w.factor ? fminf(level * w.factor[static_cast<size_t>(block) * w.F + f], FLT_MAX) : level;
 }
 
 /* Ends a complete block: its image, by way of shared memory. */
 template <int L>
-__device__ __forceinline__ void finish(uint8_t *raw, const small_job &w, const small_grid &grid, unsigned f,
-                                       unsigned block, const float (&image)[L / 4][4], unsigned lane)
+__device__ __forceinline__ void finish(uint8_t *raw, const autocorr_2d_job &w, const autocorr_2d_grid &grid,
+                                       unsigned f, unsigned block, const float (&image)[L / 4][4],
+                                       unsigned lane)
 {
     const unsigned IMAGE = L * 32;
     write_sky<L>(reinterpret_cast<__half *>(raw), image, factor_of(w, f, block, level_of(w, f)),
@@ -230,7 +233,7 @@ __device__ __forceinline__ void unpark(unsigned shared, unsigned &x, unsigned &y
 }
 
 /* The piece after that of `block` from sample `start` on. */
-__device__ __forceinline__ void advance(const small_job &w, unsigned &block, unsigned &start)
+__device__ __forceinline__ void advance(const autocorr_2d_job &w, unsigned &block, unsigned &start)
 {
     start += PIECE;
     if (start >= samples_of(w, block)) block++, start = 0;
@@ -238,32 +241,35 @@ __device__ __forceinline__ void advance(const small_job &w, unsigned &block, uns
 
 /* Weights of a lane. weights: shape (F, P, L / 4, 2, 8), contiguous */
 template <int L>
-__device__ __forceinline__ const uint4 *weights_of(const small_job &w, const small_grid &grid, unsigned f,
-                                                   unsigned lane)
+__device__ __forceinline__ const uint4 *weights_of(const autocorr_2d_job &w, const autocorr_2d_grid &grid,
+                                                   unsigned f, unsigned lane)
 {
     return w.weights + static_cast<size_t>(w.shared_weights ? 0 : f) * (grid.P * L * 4) +
-           frb_small_weight(L, frb_small_pol(grid.P, frb_small_sample(lane, 0)), 0, frb_small_cell(lane)) / 4;
+           frb_autocorr_2d_weight(L, frb_autocorr_2d_pol(grid.P, frb_autocorr_2d_sample(lane, 0)), 0,
+                                  frb_autocorr_2d_cell(lane)) /
+               4;
 }
 
 /* Intensities of a long block. */
-__device__ __forceinline__ float *total_of(uint8_t *memory, const small_job &w)
+__device__ __forceinline__ float *total_of(uint8_t *memory, const autocorr_2d_job &w)
 {
     unsigned behind = 2 * w.buffer + 16;
     asm volatile("" : "+r"(behind)); /* made at each use */
     return reinterpret_cast<float *>(memory + behind);
 }
 
-/* Any blocks of channel f, [block, stop). WORDS: dishes as small_field::fill wants them. */
+/* Any blocks of channel f, [block, stop). WORDS: dishes as autocorr_2d_field::fill wants them. */
 template <int L, bool WORDS>
-__device__ __forceinline__ void make_any(uint8_t *memory, const small_job &w, const small_grid &grid,
-                                         unsigned f, unsigned block, unsigned stop)
+__device__ __forceinline__ void make_any(uint8_t *memory, const autocorr_2d_job &w,
+                                         const autocorr_2d_grid &grid, unsigned f, unsigned block,
+                                         unsigned stop)
 {
-    const unsigned PITCH = frb_small_pitch(L), ROW = frb_small_row(L), IMAGE = L * 32,
-                   step = frb_small_times(grid.P);
+    const unsigned PITCH = frb_autocorr_2d_pitch(L), ROW = frb_autocorr_2d_row(L), IMAGE = L * 32,
+                   step = frb_autocorr_2d_times(grid.P);
     const bool is_long = w.T > PIECE;
 
     /* sums: shape (F, IMAGE), contiguous; after: shape (F, PIECE, ROW), contiguous */
-    const small_constants constants = grid.constants;
+    const autocorr_2d_constants constants = grid.constants;
     unsigned start = block == 0 ? w.pending - w.pending % PIECE : 0;
     if (is_long)
 #pragma unroll 1
@@ -291,23 +297,24 @@ __device__ __forceinline__ void make_any(uint8_t *memory, const small_job &w, co
                 *reinterpret_cast<uint4 *>(w.after + static_cast<size_t>(f) * PIECE * ROW + 16 * i) =
                     *reinterpret_cast<const uint4 *>(raw + i / (ROW / 16) * PITCH + i % (ROW / 16) * 16);
         } else {
-            float image[L / 4][4]; /* see frb_small_image_across */
+            float image[L / 4][4]; /* see frb_autocorr_2d_image_across */
             {
                 autocorrelation<L> sums;
                 sums.clear();
                 park(shared_address(memory) + 2 * w.buffer, block, start, stop, f * 2 + (at != 0));
-                const unsigned lane = lane_again(), sample = frb_small_sample(lane, 0);
+                const unsigned lane = lane_again(), sample = frb_autocorr_2d_sample(lane, 0);
                 const uint4 *weights = weights_of<L>(w, grid, f, lane);
                 unsigned dish[L / 4]; /* simd: b1 b0 <-> along */
 #pragma unroll
-                for (int i = 0; i < L / 4; i++) dish[i] = w.dish[i * 8 + frb_small_cell(lane)];
-                const unsigned from = frb_small_pol(grid.P, sample) * grid.D + (WORDS ? dish[0] & 255 : 0),
+                for (int i = 0; i < L / 4; i++) dish[i] = w.dish[i * 8 + frb_autocorr_2d_cell(lane)];
+                const unsigned from =
+                                   frb_autocorr_2d_pol(grid.P, sample) * grid.D + (WORDS ? dish[0] & 255 : 0),
                                shift = from % 4 * 8;
                 const uint8_t *e =
-                    raw + (frb_small_time(grid.P, sample) * PITCH + (WORDS ? from & ~3u : from));
+                    raw + (frb_autocorr_2d_time(grid.P, sample) * PITCH + (WORDS ? from & ~3u : from));
 #pragma unroll 1
                 for (unsigned t = 0; t < count; t += step, e += step * PITCH) {
-                    small_field<L> x;
+                    autocorr_2d_field<L> x;
                     if (WORDS)
                         x.fill(e, PITCH, shift, weights, constants);
                     else
@@ -318,13 +325,13 @@ __device__ __forceinline__ void make_any(uint8_t *memory, const small_job &w, co
                 __syncwarp();
                 unpark(shared_address(memory) + 2 * w.buffer, block, start, stop, at);
                 f = at / 2, at = at % 2 ? w.buffer : 0, raw = memory + at;
-                sums.store(shared_address(raw) + frb_small_store_row(L, lane_again()));
+                sums.store(shared_address(raw) + frb_autocorr_2d_store_row(L, lane_again()));
             }
             __syncwarp();
             const unsigned lane = lane_again();
             unsigned rows[autocorrelation<L>::LAG_TILES];
             for (int i = 0; i < autocorrelation<L>::LAG_TILES; i++)
-                rows[i] = shared_address(raw) + frb_small_load_row(L, lane, i);
+                rows[i] = shared_address(raw) + frb_autocorr_2d_load_row(L, lane, i);
             autocorrelation<L>::transform(image, rows, grid.waves + lane, lane);
             __syncwarp(); /* the image comes there, or the next piece but one */
             const bool complete = block + 1 < w.blocks || w.complete,
@@ -351,13 +358,14 @@ __device__ __forceinline__ void make_any(uint8_t *memory, const small_job &w, co
 
 /* Each task is a run of blocks of one channel. */
 template <int L, bool WORDS>
-__global__ void __launch_bounds__(32, resident(L)) make_small_images(const __grid_constant__ small_work all)
+__global__ void __launch_bounds__(32, resident(L))
+    autocorr_2d_images(const __grid_constant__ autocorr_2d_work all)
 {
     extern __shared__ __align__(128) uint4 memory[];
     uint8_t *raw = reinterpret_cast<uint8_t *>(memory);
     unsigned number = 0;
     while (number + 1 < all.njobs && blockIdx.x >= all.job[number + 1].first_task) number++;
-    const small_job &w = all.job[number];
+    const autocorr_2d_job &w = all.job[number];
     const unsigned task = blockIdx.x - w.first_task, part = task / w.F, f = task - part * w.F;
     const unsigned stop = min((part + 1) * w.run, w.blocks);
     /* The compiler shall not know that these are the same for all lanes: it would need more registers. */

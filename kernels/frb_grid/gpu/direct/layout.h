@@ -30,13 +30,13 @@ static inline BR_HD unsigned frb_grid_cell_n(unsigned N, unsigned tile, unsigned
 /* Where these stood, their sums and differences then stand: sums in tile 0 (and 1), differences in tile 1 (or
  * 2 and 3); in the third of three tiles sums are the first four columns. Products over cells of the one or
  * the other take that many tiles, */
-static inline BR_HD unsigned frb_grid_folded_tiles(unsigned n_tiles)
+static inline BR_HD unsigned frb_grid_sum_tiles(unsigned n_tiles)
 {
     return (n_tiles + 1) / 2;
 }
 
 /* which are these. */
-static inline BR_HD unsigned frb_grid_folded_tile(unsigned n_tiles, unsigned difference, unsigned k)
+static inline BR_HD unsigned frb_grid_sum_tile(unsigned n_tiles, unsigned difference, unsigned k)
 {
     return n_tiles == 1 ? 0 : n_tiles == 3 ? (k == 1 ? 2 : difference) : difference * (n_tiles / 2) + k;
 }
@@ -76,7 +76,7 @@ static inline BR_HD unsigned frb_grid_wave_m(unsigned tile, unsigned lane, unsig
     return 8 * tile + 2 * (lane % 4) + simd;
 }
 
-/* Along n the same with frb_grid_folded_tiles; cells are then j of sums (cosines) and differences (sines).
+/* Along n the same with frb_grid_sum_tiles; cells are then j of sums (cosines) and differences (sines).
  * 16: none. */
 static inline BR_HD unsigned frb_grid_wave_j(unsigned n_tiles, unsigned difference, unsigned k, unsigned lane,
                                              unsigned simd)

@@ -45,14 +45,14 @@ template <int MT, int NT> struct field {
                 re[nt][mt] = as_bits(__hfma2(__hneg2(w_im), s, __hmul2_rn(w_re, r)));
                 im[nt][mt] = as_bits(__hfma2(w_im, r, __hmul2_rn(w_re, s)));
             }
-        if (NT > 1) fold(re, lane), fold(im, lane);
+        if (NT > 1) sums_and_differences(re, lane), sums_and_differences(im, lane);
     }
 
   private:
     /* Sums and differences of mirror images along n, of which the second transform takes the cosines and the
      * sines: the phase pi q n / N counted from the middle of the grid makes no difference to |Y|^2, and so C
      * is even in n and S is odd, which halves the products. */
-    static __device__ __forceinline__ void fold(unsigned (&x)[NT][MT], unsigned lane)
+    static __device__ __forceinline__ void sums_and_differences(unsigned (&x)[NT][MT], unsigned lane)
     {
 #pragma unroll
         for (int mt = 0; mt < MT; mt++) {
@@ -74,7 +74,7 @@ template <int MT, int NT> struct field {
 
 /* The tables that a warp keeps in registers, see frb_grid_wave: m[PT][MT][C, S], n[NT][KT][C, S]. */
 template <int MT, int NT, int PT> struct waves {
-    static constexpr int KT = (NT + 1) / 2; /* frb_grid_folded_tiles */
+    static constexpr int KT = (NT + 1) / 2; /* frb_grid_sum_tiles */
     /* p_tile: the first of PT */
     unsigned m[PT][MT][2], n[NT][KT][2];
     __device__ __forceinline__ void load(const uint2 *along_m, const uint2 *along_n, unsigned p_tile,
@@ -101,7 +101,7 @@ template <int MT, int NT, int PT> struct waves {
  * |Y[q]|^2 = even + 2 odd, |Y[-q]|^2 = even - 2 odd; M for -0 of p; of q = 0, |Y[0]|^2 = even - odd, |Y[N]|^2
  * = odd. */
 template <int MT, int NT, int PT> struct power {
-    static constexpr int KT = (NT + 1) / 2; /* frb_grid_folded_tiles */
+    static constexpr int KT = (NT + 1) / 2; /* frb_grid_sum_tiles */
     float even[PT][NT][4], odd[PT][NT][4];
 
     __device__ __forceinline__ void clear()
@@ -134,7 +134,7 @@ template <int MT, int NT, int PT> struct power {
             for (int k = 0; k < KT; k++)
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
-                    const int a = frb_grid_folded_tile(NT, 0, k), b = frb_grid_folded_tile(NT, 1, k);
+                    const int a = frb_grid_sum_tile(NT, 0, k), b = frb_grid_sum_tile(NT, 1, k);
                     sum_re[k][r] = y_re[a][r], sum_im[k][r] = y_im[a][r];
                     difference_re[k][r] = y_re[b][r], difference_im[k][r] = y_im[b][r];
                     if (a == b) difference_re[k][r] ^= zero, difference_im[k][r] ^= zero; /* a copy */
