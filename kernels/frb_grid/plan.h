@@ -57,10 +57,10 @@ struct br_frb_grid {
 
     /* cuda: see gpu/launch.cu */
     struct br_cuda *cuda;
-    struct br_frb_grid_gpu *gpu;
-    struct br_frb_grid_autocorr_2d *autocorr_2d; /* instead of gpu, see gpu/autocorr_2d/autocorr_2d.h */
-    struct br_frb_grid_autocorr_1d *autocorr_1d; /* instead of gpu, see gpu/autocorr_1d/autocorr_1d.h */
-    float *factor;                               /* [MOST_BLOCKS][F], of the blocks of a launch */
+    struct br_frb_grid_direct *direct; /* one of these three */
+    struct br_frb_grid_autocorr_2d *autocorr_2d;
+    struct br_frb_grid_autocorr_1d *autocorr_1d;
+    float *factor; /* [MOST_BLOCKS][F], of the blocks of a launch */
 };
 
 /* Blocks that a launch on a GPU touches at most. */

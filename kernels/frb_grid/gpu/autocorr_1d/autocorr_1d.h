@@ -1,5 +1,5 @@
 /* autocorr_1d.h - FRB stage 1 on a GPU for grids of 12 to 24 cells each way and blocks of time that are
- * not very short: what gpu/launch.cu leaves to launch.cu. The functions are those of plan.h. */
+ * not very short. The functions are those of plan.h. */
 #ifndef BEAMRING_KERNELS_FRB_GRID_GPU_AUTOCORR_1D_AUTOCORR_1D_H
 #define BEAMRING_KERNELS_FRB_GRID_GPU_AUTOCORR_1D_AUTOCORR_1D_H
 

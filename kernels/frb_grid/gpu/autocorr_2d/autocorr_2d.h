@@ -1,5 +1,5 @@
 /* autocorr_2d.h - FRB stage 1 on a GPU for grids of 8 x 8, 8 x 12 and 12 x 8 cells and blocks of time that
- * are not very short: what gpu/launch.cu leaves to launch.cu. The functions are those of plan.h. */
+ * are not very short. The functions are those of plan.h. */
 #ifndef BEAMRING_KERNELS_FRB_GRID_GPU_AUTOCORR_2D_AUTOCORR_2D_H
 #define BEAMRING_KERNELS_FRB_GRID_GPU_AUTOCORR_2D_AUTOCORR_2D_H
 

@@ -16,7 +16,7 @@ using namespace beamring;
 namespace
 {
 
-/* Shorter blocks are faster with what gpu/launch.cu does for each sample. */
+/* Shorter blocks are faster where every sample is transformed (direct/). */
 constexpr unsigned shortest(unsigned L)
 {
     return L == 8 ? 4 : 7;
