@@ -1,11 +1,32 @@
-/* frb_beams.h - FRB stage 2, Eqs. (6), (7) of the FRB note (limits as corrected in its errata):
+/* frb_beams.h - FRB stage 2, Eqs. (6), (7) of the FRB note (limits as corrected in its errata): beams
+ * anywhere on the map of stage 1.
  *
  *   J[f][t][b] = sum_{0<=p<2M} sum_{0<=q<2N} U_p^M(theta_fb) U_q^N(theta'_fb) I[f][t][p][q]
- *   U_q^N(theta) = 1/N sum_{s=0}^{N} A_s cos(pi (2 theta - q) s / N), A_s = 1 for 0 < s < N, 1/2 for s = 0
- * and N
+ *   U_q^N(theta) = 1/N sum_{s=0}^{N} A_s cos(pi (2 theta - q) s / N),   A_s = 1/2 for s = 0 and N, else 1
  *
- * theta = M x spacing_m / lambda_f, theta' = N y spacing_n / lambda_f for a beam with direction cosines (x,
- * y). */
+ * theta = M x spacing_m / lambda_f and theta' = N y spacing_n / lambda_f for a beam with direction cosines
+ * (x, y).
+ *
+ * Which file computes it. A row applies where no row above it does; "grid" means beams_x x beams_y beams, and
+ * the files are in kernels/frb_beams/:
+ *
+ *   backend       beams      shape and call                   architecture   file
+ *   BR_REFERENCE  any        all                              host           reference.c (float64)
+ *   BR_CPU        any        all                              AVX2 and FMA   cpu/cpu.c, rows.c (vectors)
+ *   BR_CPU        any        all                              any host       cpu/cpu.c, rows.c (loops)
+ *   BR_CUDA       any        params.float32                   any with room  gpu/fp32/arbitrary.cuh
+ *   BR_CUDA       grid       2N = 24, 32, 40, 48, 2M <= 1024  any with room  gpu/mma/grid_whole.cuh
+ *                            `in` a multiple of 16 bytes
+ *   BR_CUDA       grid       all                              any GPU        gpu/mma/grid.cuh
+ *   BR_CUDA       arbitrary  2N = 24, 32, 48, B a multiple    Hopper with    gpu/wgmma/arbitrary.cuh
+ *                            of 8                             room
+ *   BR_CUDA       arbitrary  all                              any GPU        gpu/mma/arbitrary.cuh
+ *
+ * Any GPU is one of compute capability 8.0 or newer, Hopper is 9.0; params.portable leaves out the rows of
+ * grid_whole.cuh and of Hopper. "With room": a block may have the shared memory that the grid needs. That is
+ * for float32 32 KiB and 520 bytes for each of 2M + 2N directions (where a block may not, create fails), and
+ * for grid_whole.cuh three time steps of the field, U_p and one time step of beams. gpu/launch.cu and
+ * gpu/wgmma/launch.cu choose; docs/kernels.md says how each works. */
 #ifndef BEAMRING_KERNELS_FRB_BEAMS_H
 #define BEAMRING_KERNELS_FRB_BEAMS_H
 
@@ -41,6 +62,8 @@ struct br_frb_beams;
 /* U_q^N(theta) for 0 <= q < 2N, in double precision. */
 void br_frb_beams_weights(double *u, unsigned n, double theta);
 
+/* `*plan` is freed with br_frb_beams_destroy. Copies frequencies and beams. Returns -1 with `why` on a bad
+ * parameter or no memory. */
 int br_frb_beams_create(struct br_frb_beams **plan, enum br_backend backend,
                         const struct br_frb_beams_params *params, struct br_why *why);
 void br_frb_beams_destroy(struct br_frb_beams *plan);
@@ -52,13 +75,16 @@ void br_frb_beams_destroy(struct br_frb_beams *plan);
  * was said. -1 with `why`: beams that are not so, or a plan not created `steered`. */
 int br_frb_beams_steer(struct br_frb_beams *plan, const double *beam, size_t first_step, struct br_why *why);
 
-/* in  float16 bits [F][T][2M][2N]; out float16 bits [F][T][B], clamped to +-65504. Float32 sums (float64 in
- * the reference). in_valid [F][T] or NULL: steps with 0 are not computed, their output is 0. T <= max_steps.
+/* T = nsteps <= max_steps:
  *
- * With BR_CUDA in and out are device memory (multiples of 16 bytes; of 4 if `portable`); in_valid stays host
- * memory and is read before this returns, with one upload of F T bytes; the work is enqueued. Weights and
- * intermediate values are float16 (unless float32 is asked for): within 2e-3 relative rms of the reference.
- */
+ * in        [F][T][2M][2N]  float16 bits
+ * in_valid  [F][T]          0: not computed, its output is 0; NULL: all valid
+ * out       [F][T][B]       float16 bits, clamped to +-65504
+ *
+ * Sums are float32 (float64 in the reference). With BR_CUDA in and out are device memory (multiples of 16
+ * bytes; of 4 if `portable`); in_valid stays host memory and is read before this returns, with one upload of
+ * F T bytes; the work is enqueued. Weights and intermediate values are float16 (unless float32 is asked for):
+ * within 2e-3 relative rms of the reference. */
 void br_frb_beams_execute(struct br_frb_beams *plan, const uint16_t *in, const uint8_t *in_valid,
                           size_t nsteps, uint16_t *out);
 

@@ -1,8 +1,15 @@
-/* frb_beams_quantize.h - FRB stage 2 and the quantizer at once, on a GPU: what frb_beams and quantize
+/* frb_beams_quantize.h - FRB stage 2 and the quantizer in one kernel on a GPU: what frb_beams and quantize
  * would make one after the other, the same bits, without J in memory.
  *
- * For beams on a grid (factorizable), a multiple of 8 in all, 2M and 2N multiples of 8 and at most 48, in
- * blocks of 256 steps; GPUs of compute capability 9.0 (blocks of threads in clusters, wgmma). */
+ * Which file computes it; the files are in kernels/frb_beams_quantize/:
+ *
+ *   beams                   field                     block     architecture  file
+ *   grid, beams_x beams_y   2M, 2N multiples of 8,    256       Hopper        gpu/quantize_beams.cuh,
+ *   a multiple of 8         at most 48                steps                   form_y.cuh
+ *   the rest                                                                  none: frb_beams, then quantize
+ *
+ * Hopper is compute capability 9.0 (blocks of threads in clusters, wgmma). docs/kernels.md says how it
+ * works. */
 #ifndef BEAMRING_KERNELS_FRB_BEAMS_QUANTIZE_FRB_BEAMS_QUANTIZE_H
 #define BEAMRING_KERNELS_FRB_BEAMS_QUANTIZE_FRB_BEAMS_QUANTIZE_H
 
@@ -35,9 +42,15 @@ int br_frb_beams_quantize_create(struct br_frb_beams_quantize **plan, struct br_
                                  unsigned bits, double levels_rms, struct br_why *why);
 void br_frb_beams_quantize_destroy(struct br_frb_beams_quantize *plan);
 
-/* One block. in: float16 bits [F][in_stride steps][2M][2N], the first 256 steps of each channel (device, a
- * multiple of 16 bytes); in_valid [F][in_stride] (host, read before this returns) or NULL; out, side: as
- * br_quantize_execute (device; out a multiple of 16 bytes). Clamped levels are added to br_cuda_counter. */
+/* One block:
+ *
+ * in        [F][in_stride][2M][2N]  float16 bits, the first 256 steps of each channel; device, 16-byte
+ *                                   aligned
+ * in_valid  [F][in_stride]          0: missing; NULL: all valid; host, read before this returns
+ * out       [B][F][T]               levels as br_quantize_execute's; device, 16-byte aligned
+ * side      [B][F][2]               float32: scale, offset; device
+ *
+ * The work is enqueued. Clamped levels are added to br_cuda_counter. */
 void br_frb_beams_quantize_execute(struct br_frb_beams_quantize *plan, const uint16_t *in, size_t in_stride,
                                    const uint8_t *in_valid, uint8_t *out, float *side);
 

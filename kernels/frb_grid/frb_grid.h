@@ -1,26 +1,47 @@
-/* frb_grid.h - FRB stage 1, Eqs. (50), (51) of the FRB note:
+/* frb_grid.h - FRB stage 1, Eqs. (50), (51) of the FRB note: a map of the sky from the dishes' field.
  *
- *   I[f][tbar][p][q] = 2^-k R sum_{t in block tbar} sum_pol | sum_{m<M, n<N} W[f][pol][m][n] E[t][f][pol][m][n]
- *                                                              exp(+2 pi i (m p / 2M + n q / 2N)) |^2
+ *   I[f][tbar][p][q] = 2^-k R sum_{t in tbar} sum_pol |Y[t][p][q]|^2,   0 <= p < 2M,  0 <= q < 2N,
+ *   Y[t][p][q] = sum_{m<M, n<N} W[f][pol][m][n] E[t][f][pol][m][n] exp(2 pi i (m p / 2M + n q / 2N)).
  *
- * for 0 <= p < 2M, 0 <= q < 2N; block tbar has T_ds input samples; cells without a dish contribute zero.
- * Missing samples contribute nothing; R = T_ds / (valid samples in the block) restores the level; a block
- * whose valid fraction is below `threshold` is masked (all zero bytes, validity 0). The power 2^k is
- * chosen so that int4 full scale on every dish cannot overflow float16: 2^k >= npol T_ds 128 (max over f,
- * pol of sum_d |W|)^2 / 65504.
+ * Block tbar has T_ds input samples; cells without a dish contribute zero. Missing samples contribute
+ * nothing; R = T_ds / (valid samples in the block) restores the level. A block whose valid fraction is below
+ * `threshold` is masked (all zero bytes, validity 0). The power 2^k is chosen so that int4 full scale on
+ * every dish cannot overflow float16:
  *
- * A plan carries the unfinished block from call to call, so that the length of a call never changes a
- * result by a bit.
+ *   2^k >= npol T_ds 128 (max over f, pol of sum_d |W|)^2 / 65504.
  *
- * BR_CUDA takes grids of 8, 12, ... 32 cells each way and one or two polarisations; e and out (best
- * aligned to 16 bytes) are device memory, validity stays host memory, and the work is enqueued. If
- * something is missing, an execute uploads validity and 4 bytes per channel and block. Weights, fields and
- * first sums are float16, relative to each channel's largest weight; second sums and intensities are
- * float32. Grids of 8 x 8 and 8 x 12 cells with blocks that are not very short go through the field's
- * autocorrelation instead (gpu/autocorr_2d/autocorr.cuh): fields and its transforms' factors are float16,
- * sums float32. Grids of 12 to 24 cells each way with such blocks are transformed along one axis
- * (float16), and go through the autocorrelation along the other one (gpu/autocorr_1d/autocorr.cuh): sums
- * float32, lags float16. */
+ * A plan carries the unfinished block from call to call: the length of a call never changes a result by a
+ * bit.
+ *
+ * With BR_CUDA e and out are device memory (fastest where aligned to 16 bytes), validity stays host memory,
+ * and the work is enqueued. If something is missing, an execute uploads validity and 4 bytes per channel and
+ * block.
+ *
+ * Which file computes it. A row applies where no row above it does; the files are in kernels/frb_grid/:
+ *
+ *   backend       grid M x N                      T_ds                   architecture  file
+ *   BR_REFERENCE  1 to 64 each way                all                    host          reference.c
+ *   BR_CPU        1 to 64 each way                all                    any host      cpu/cpu.c
+ *   BR_CUDA       8 x 8                           >= 4                   any GPU       gpu/autocorr_2d/
+ *   BR_CUDA       8 x 12, 12 x 8                  >= 7                   any GPU       gpu/autocorr_2d/
+ *   BR_CUDA       12, 16, 20, 24 each way, P = 2  8, 12, 15, 16,         Hopper        gpu/autocorr_1d/,
+ *                                                 18 to 20, >= 22                      fft_wgmma.cuh
+ *   BR_CUDA       12, 16, 20, 24 each way, P = 1  16, 23, 24, 30 to 32,  Hopper        the same
+ *                                                 36 to 40, 43 to 48,
+ *                                                 >= 50
+ *   BR_CUDA       both of these                   the same               any with      gpu/autocorr_1d/,
+ *                                                                        room          warp_roles.cuh
+ *   BR_CUDA       8, 12, ... 32 each way          all                    any GPU       gpu/direct/
+ *
+ * Any GPU is one of compute capability 8.0 or newer, Hopper is 9.0. "With room": a block may have the shared
+ * memory that it needs, 61 to 143 KiB by grid. A GPU takes one or two polarisations and no other grids.
+ * gpu/launch.cu chooses; docs/kernels.md says how each works.
+ *
+ * direct/ transforms every sample: weights, fields and first sums are float16, relative to each channel's
+ * largest weight; second sums and intensities are float32. autocorr_2d/ sums the autocorrelation of the field
+ * (fields and the transforms' factors float16, sums float32) and transforms it once for each block.
+ * autocorr_1d/ transforms along one axis (float16) and sums the autocorrelation along the other one (sums
+ * float32, lags float16). */
 #ifndef BEAMRING_KERNELS_FRB_GRID_H
 #define BEAMRING_KERNELS_FRB_GRID_H
 
@@ -62,19 +83,21 @@ void br_frb_grid_begin(struct br_frb_grid *plan, unsigned phase);
 
 /* Adds input and writes every block that it completes, but no more than `max_blocks`; stops taking input
  * there.
- * e         [nsteps][row] bytes, this plan's channels being the first F*P*D of each row
- * e_valid   [nsteps][valid_row], first F of each row; NULL: all valid
- * out       float16 bits [F][out_stride blocks][2M][2N]: block i of this call goes to row i of each channel
- * out_valid [F][valid_stride]: the valid fraction of block i, 1 to 255, or 0 when masked
- * taken     input samples used (always nsteps when fewer than max_blocks blocks completed)
+ *
+ * e          [nsteps][row]             int4x2; this plan's channels are the first F P D bytes of a row
+ * e_valid    [nsteps][valid_row]       0: missing; the first F of each row; NULL: all valid
+ * out        [F][out_stride][2M][2N]   float16 bits; block i of this call is row i of each channel
+ * out_valid  [F][valid_stride]         the valid fraction of block i, 1 to 255, or 0 where masked
+ * taken      input samples used; nsteps where fewer than max_blocks blocks were completed
+ *
  * Returns the number of blocks written. */
 size_t br_frb_grid_execute(struct br_frb_grid *plan, const uint8_t *e, size_t row, const uint8_t *e_valid,
                            size_t valid_row, size_t nsteps, size_t max_blocks, uint16_t *out,
                            size_t out_stride, uint8_t *out_valid, size_t valid_stride, size_t *taken);
 
-/* The same for several plans at once, none of them twice: what goes in and, last, what comes of it. On a
- * GPU all of them are one launch (of up to 64 blocks each) as long as they share br_cuda, grid,
- * polarisations and number of dishes, which fills the device better than one after the other. */
+/* The same for several plans at once, none of them twice; `blocks` and `taken` are written. On a GPU they are
+ * one launch (of up to 64 blocks each) where they share br_cuda, grid, polarisations, number of dishes and
+ * method: that fills the device better than one after the other. */
 struct br_frb_grid_call {
     struct br_frb_grid *plan;
     const uint8_t *e;

@@ -1,12 +1,29 @@
 /* quantize.h - intensities to 4 or 8 bits, per block of time, in the order of the wire.
  *
  * For each (beam, channel) of one block of T samples, over the valid ones:
- *   offset = mean, scale = (standard deviation) / levels_rms,   level = round half to even((J - offset) /
- * scale), clamped 4 bits: levels -7 to 7, missing = -8; int4 [B][F][T], even t in the low nibble (T even). 8
- * bits: levels -127 to 127 stored as 128 + level; missing = 0; uint8 [B][F][T]. A block without a valid
- * sample has scale = offset = 0; a constant block has scale 0 and levels 0. J may be not finite only where it
- * is missing. Value = scale * level + offset, in the units of J. Everything in float32 (float64 in the
- * reference). */
+ *
+ *   offset = mean,   scale = (standard deviation) / levels_rms,
+ *   level = clamp(round half to even((J - offset) / scale)),   value = scale level + offset in units of J
+ *
+ *   bits  levels       stored as                missing  out
+ *   4     -7 to 7      two's complement nibble  -8       [B][F][T/2], even t in the low nibble (T even)
+ *   8     -127 to 127  128 + level              0        [B][F][T]
+ *
+ * A block without a valid sample has scale = offset = 0; a constant block has scale 0 and levels 0. J may be
+ * not finite only where it is missing. Everything is float32 (float64 in the reference).
+ *
+ * Which file computes it. A row applies where no row above it does; the files are in kernels/quantize/:
+ *
+ *   backend       shape and call                               architecture  file
+ *   BR_REFERENCE  all                                          host          reference.c
+ *   BR_CPU        all                                          any host      cpu/cpu.c (AVX2 where there is)
+ *   BR_CUDA       T = 64, 128, 256, B a multiple of 8,         any GPU       gpu/tile.cuh, rows.cuh
+ *                 `in` and `out` multiples of 16 bytes
+ *   BR_CUDA       all                                          any GPU       gpu/any.cuh
+ *
+ * Any GPU is one of compute capability 8.0 or newer. gpu/launch.cu chooses; docs/kernels.md says how each
+ * works. Beams on a grid are formed and quantized by one kernel where that pays:
+ * kernels/frb_beams_quantize/. */
 #ifndef BEAMRING_KERNELS_QUANTIZE_H
 #define BEAMRING_KERNELS_QUANTIZE_H
 
@@ -29,13 +46,19 @@ struct br_quantize_params {
 
 struct br_quantize;
 
+/* `*plan` is freed with br_quantize_destroy. Returns -1 with `why` on a bad parameter or no memory. */
 int br_quantize_create(struct br_quantize **plan, enum br_backend backend,
                        const struct br_quantize_params *params, struct br_why *why);
 void br_quantize_destroy(struct br_quantize *plan);
 
-/* One block. in: float16 bits [F][in_stride steps][B], the first `block` steps of each channel; in_valid
- * [F][in_stride], 0 = missing, NULL: all valid. out: levels as above, [B][F][T]; side: float32 [B][F][2] =
- * scale, offset. Returns the number of levels that were clamped. The plan has no state between calls.
+/* One block:
+ *
+ * in        [F][in_stride][B]  float16 bits, the first `block` steps of each channel
+ * in_valid  [F][in_stride]     0: missing; NULL: all valid
+ * out       [B][F][T]          levels as above, 4 or 8 bits
+ * side      [B][F][2]          float32: scale, offset
+ *
+ * Returns the number of levels that were clamped. The plan has no state between calls.
  *
  * With BR_CUDA in, out and side are device memory (side a multiple of 8 bytes, in and out best of 16);
  * in_valid stays host memory and is read before this returns, with one upload of F T bytes; the work is
