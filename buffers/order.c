@@ -16,14 +16,19 @@ static int keep(struct br_queue *queue, int status, const struct br_error *error
     return BR_E_DEVICE;
 }
 
-/* The host sleeps until the event has happened; the time counts as waiting. */
-static int wait_for(const struct br_queue *queue, br_gpu_event event, struct br_gpu_waits *waits,
-                    uint64_t *wait_ns, struct br_error *error)
+/* The host sleeps until the event has happened; the time counts as waiting, of the reader or (NULL) of the
+ * producer. */
+static int wait_for(struct br_queue *queue, struct br_reader *reader, br_gpu_event event,
+                    struct br_error *error)
 {
     uint64_t begin = br_clock_ns();
-    int status = br_gpu_event_wait(event, waits, error);
+    int status = br_gpu_event_wait(event, reader != NULL ? &reader->gpu_waits : &queue->gpu_waits, error);
     lock(queue);
-    *wait_ns += br_clock_ns() - begin;
+    *(reader != NULL ? &reader->counters.wait_ns : &queue->counters.wait_ns) += br_clock_ns() - begin;
+    if (reader != NULL)
+        br_reader_show(reader);
+    else
+        br_queue_show(queue);
     unlock(queue);
     return status;
 }
@@ -37,7 +42,7 @@ int br_order_producer(struct br_queue *queue, const struct br_slot *slot)
         if (r->gpu == NULL || !r->pending[i] || status != BR_OK) continue;
         /* Work on the producer's own stream is in order by itself. */
         if (queue->gpu == NULL)
-            status = wait_for(queue, r->released[i], &queue->gpu_waits, &queue->counters.wait_ns, &error);
+            status = wait_for(queue, NULL, r->released[i], &error);
         else if (queue->gpu->handle != r->gpu->handle)
             status = br_gpu_event_order(r->released[i], queue->gpu, &error);
         r->pending[i] = false;
@@ -60,9 +65,8 @@ int br_order_reader(struct br_reader *reader, const struct br_slot *slot)
     struct br_queue *queue = reader->queue;
     if (queue->gpu == NULL) return BR_OK;
     br_gpu_event ready = queue->ready[br_slot_index(&queue->slots, slot)];
-    int status = reader->gpu != NULL
-                     ? br_gpu_event_order(ready, reader->gpu, &error)
-                     : wait_for(queue, ready, &reader->gpu_waits, &reader->counters.wait_ns, &error);
+    int status = reader->gpu != NULL ? br_gpu_event_order(ready, reader->gpu, &error)
+                                     : wait_for(queue, reader, ready, &error);
     return keep(queue, status, &error);
 }
 
@@ -74,7 +78,7 @@ int br_order_released(struct br_reader *reader, const struct br_slot *slot)
     unsigned i = br_slot_index(&queue->slots, slot);
     int status = br_gpu_event_record(reader->released[i], reader->gpu, &error);
     if (status == BR_OK && reader->counters.policy == BR_POLICY_DROP)
-        status = wait_for(queue, reader->released[i], &reader->gpu_waits, &reader->counters.wait_ns, &error);
+        status = wait_for(queue, reader, reader->released[i], &error);
     else
         reader->pending[i] = status == BR_OK;
     return keep(queue, status, &error);

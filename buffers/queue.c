@@ -202,23 +202,61 @@ bool br_queue_oldest_unready(const struct br_queue *queue, uint64_t *first)
 
 /* --- counters --- */
 
+/* Frames that the slowest blocking reader has not released, when `next` were published. */
+static unsigned shown_fill(const struct br_queue *queue, uint64_t next)
+{
+    uint64_t most = 0, numbers[R_NUMBERS];
+    for (const struct br_reader *r = queue->readers; r != NULL; r = r->sibling) {
+        if (r->counters.policy != BR_POLICY_BLOCK) continue;
+        br_board_read(&r->shown_version, r->shown, numbers, R_NUMBERS);
+        if (numbers[R_DETACHED]) continue;
+        /* The reader's numbers are newer than the queue's: it may have read frames published since. */
+        uint64_t done = numbers[R_NEXT] - numbers[R_HELD_FRAMES];
+        if (next > done && next - done > most) most = next - done;
+    }
+    return (unsigned)most;
+}
+
+static uint64_t waited(uint64_t before, uint64_t since)
+{
+    uint64_t now = since != 0 ? br_clock_ns() : 0;
+    return now > since ? before + (now - since) : before;
+}
+
 void br_queue_get_counters(const struct br_queue *queue, struct br_queue_counters *counters)
 {
-    lock(queue);
-    *counters = queue->counters;
-    counters->depth = queue->depth;
-    counters->fill = br_queue_fill(queue);
-    counters->ended = queue->ended;
-    if (queue->wait_since != 0) counters->wait_ns += br_clock_ns() - queue->wait_since;
-    unlock(queue);
+    uint64_t numbers[Q_NUMBERS];
+    br_board_read(&queue->shown_version, queue->shown, numbers, Q_NUMBERS);
+    *counters = (struct br_queue_counters){
+        .frames = numbers[Q_FRAMES],
+        .samples = numbers[Q_SAMPLES],
+        .missing = numbers[Q_MISSING],
+        .wait_ns = waited(numbers[Q_WAIT_NS], numbers[Q_WAIT_SINCE]),
+        .wait_since = numbers[Q_WAIT_SINCE],
+        .newest = numbers[Q_NEWEST],
+        .depth = queue->depth,
+        .fill = shown_fill(queue, numbers[Q_NEXT]),
+        .max_fill = (unsigned)numbers[Q_MAX_FILL],
+        .ended = numbers[Q_ENDED] != 0,
+    };
 }
 
 void br_reader_get_counters(const struct br_reader *reader, struct br_reader_counters *counters)
 {
-    lock(reader->queue);
-    *counters = reader->counters;
-    counters->held_frames = reader->held.slot != NULL;
-    counters->held_samples = reader->held.slot != NULL ? reader->held.samples : 0;
-    if (reader->wait_since != 0) counters->wait_ns += br_clock_ns() - reader->wait_since;
-    unlock(reader->queue);
+    uint64_t numbers[R_NUMBERS];
+    br_board_read(&reader->shown_version, reader->shown, numbers, R_NUMBERS);
+    *counters = (struct br_reader_counters){
+        .policy = reader->counters.policy,
+        .delivered_frames = numbers[R_DELIVERED_FRAMES],
+        .delivered_samples = numbers[R_DELIVERED_SAMPLES],
+        .dropped_frames = numbers[R_DROPPED_FRAMES],
+        .dropped_samples = numbers[R_DROPPED_SAMPLES],
+        .discarded_frames = numbers[R_DISCARDED_FRAMES],
+        .discarded_samples = numbers[R_DISCARDED_SAMPLES],
+        .held_frames = numbers[R_HELD_FRAMES],
+        .held_samples = numbers[R_HELD_SAMPLES],
+        .wait_ns = waited(numbers[R_WAIT_NS], numbers[R_WAIT_SINCE]),
+        .wait_since = numbers[R_WAIT_SINCE],
+        .next = numbers[R_NEXT],
+    };
 }

@@ -145,12 +145,14 @@ bool br_queue_oldest_unready(const struct br_queue *queue, uint64_t *first);
 const struct br_queue *br_reader_queue(const struct br_reader *reader);
 const char *br_reader_name(const struct br_reader *reader);
 
-/* --- counters: consistent snapshots, at any time, from any thread --- */
+/* --- counters: at any time, from any thread, without a lock. The numbers of one struct belong together. --- */
 
 struct br_queue_counters {
     uint64_t frames, samples; /* published; samples = base samples */
     uint64_t missing;         /* validity bytes that were 0 in published frames */
     uint64_t wait_ns;         /* time the producer waited for a slot */
+    uint64_t wait_since;      /* since when it waits now, CLOCK_MONOTONIC in ns; 0: it does not */
+    uint64_t newest;          /* the base sample behind the last one published; 0: none yet */
     unsigned depth;           /* slots */
     unsigned fill,
         max_fill; /* frames published and not yet released by the slowest blocking reader: now, and ever */
@@ -164,6 +166,8 @@ struct br_reader_counters {
     uint64_t discarded_frames, discarded_samples; /* left unread by a failed, detached or aborted reader */
     uint64_t held_frames, held_samples;           /* lent to the reader now */
     uint64_t wait_ns;                             /* time the reader waited for a frame */
+    uint64_t wait_since; /* since when it waits now, CLOCK_MONOTONIC in ns; 0: it does not */
+    uint64_t next;       /* frames that it has taken, or that it missed */
 };
 
 void br_queue_get_counters(const struct br_queue *queue, struct br_queue_counters *counters);

@@ -70,6 +70,7 @@ static bool lap(struct br_queue *queue, struct wake *wake)
         r->counters.dropped_samples += queue->ring[r->next & queue->mask].samples;
         r->next++;
         oldest->waiting--;
+        br_reader_show(r);
     }
     settle(queue, oldest, wake);
     return true;
@@ -145,6 +146,7 @@ static void sleep_for_space(struct br_queue *queue, struct wake *wake)
 {
     uint64_t since = br_clock_ns();
     queue->wait_since = since;
+    br_queue_show(queue);
     if (queue->last_wait_ns < BRIEF_NS) {
         unlock(queue);
         for (unsigned i = 0;
@@ -160,6 +162,7 @@ static void sleep_for_space(struct br_queue *queue, struct wake *wake)
     queue->wait_since = 0;
     queue->last_wait_ns = br_clock_ns() - since;
     queue->counters.wait_ns += queue->last_wait_ns;
+    br_queue_show(queue);
 }
 
 int br_queue_acquire(struct br_queue *queue, struct br_frame **frame)
@@ -258,6 +261,8 @@ int br_queue_publish(struct br_queue *queue)
     slot->waiting += queue->ndropping;
     unsigned now = br_queue_fill(queue);
     if (now > queue->counters.max_fill) queue->counters.max_fill = now;
+    queue->newest = slot->frame.first + samples;
+    br_queue_show(queue);
     if (queue->nattached < queue->nreaders || queue->aborted) {
         for (struct br_reader *r = queue->readers; r != NULL; r = r->sibling) {
             if (r->detached) {
@@ -267,6 +272,7 @@ int br_queue_publish(struct br_queue *queue)
             } else if (queue->aborted) {
                 discard_unread(r, &wake);
             }
+            br_reader_show(r);
         }
     }
     give_up(queue, slot, &wake); /* what the producer held; its readers hold it now */
@@ -286,6 +292,7 @@ static void end(struct br_queue *queue, bool failed)
         while (queue->nahead > 0) give_up(queue, queue->ahead[--queue->nahead], &wake);
         if (queue->acquired != NULL) give_up(queue, queue->acquired, &wake);
         queue->acquired = NULL;
+        br_queue_show(queue);
         wake_all(queue, &wake);
     }
     unlock_and_wake(queue, &wake);
@@ -307,8 +314,10 @@ void br_queue_abort(struct br_queue *queue)
     lock(queue);
     if (!queue->aborted) {
         queue->aborted = true;
-        for (struct br_reader *r = queue->readers; r != NULL; r = r->sibling)
+        for (struct br_reader *r = queue->readers; r != NULL; r = r->sibling) {
             if (!r->detached) discard_unread(r, &wake);
+            br_reader_show(r);
+        }
         wake_all(queue, &wake);
     }
     unlock_and_wake(queue, &wake);
@@ -320,6 +329,7 @@ static void sleep_for_data(struct br_reader *reader)
 {
     struct br_queue *queue = reader->queue;
     uint64_t since = reader->wait_since = br_clock_ns();
+    br_reader_show(reader);
     if (reader->last_wait_ns < BRIEF_NS) {
         uint64_t all = queue->next;
         unlock(queue);
@@ -361,6 +371,7 @@ int br_reader_wait(struct br_reader *reader, const struct br_frame **frame)
         result = 1;
     }
     struct br_slot *slot = reader->held.slot;
+    br_reader_show(reader);
     unlock_and_wake(queue, &wake);
     if (result != 1) return result;
     int status = br_order_reader(reader, slot);
@@ -376,6 +387,7 @@ static int give_back(struct br_reader *reader, bool delivered)
     int status = slot != NULL ? br_order_released(reader, slot) : BR_OK;
     lock(reader->queue);
     let_go(reader, delivered, &wake);
+    br_reader_show(reader);
     unlock_and_wake(reader->queue, &wake);
     return status;
 }
@@ -404,6 +416,7 @@ void br_reader_detach(struct br_reader *reader)
             queue->nblocking--;
         else
             queue->ndropping--;
+        br_reader_show(reader);
         wake_all(queue, &wake);
     }
     unlock_and_wake(queue, &wake);

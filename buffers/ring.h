@@ -6,12 +6,43 @@
 #ifndef BEAMRING_BUFFERS_RING_H
 #define BEAMRING_BUFFERS_RING_H
 
+#include "buffers/board.h"
 #include "buffers/clock.h"
 #include "buffers/gpu_wait.h"
 #include "buffers/slots.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
+
+/* What a queue and a reader show on their boards: whoever changes one of these under the lock writes the board
+ * before it lets the lock go. */
+enum {
+    Q_FRAMES,
+    Q_SAMPLES,
+    Q_MISSING,
+    Q_WAIT_NS,
+    Q_WAIT_SINCE,
+    Q_MAX_FILL,
+    Q_NEXT,
+    Q_ENDED,
+    Q_NEWEST,
+    Q_NUMBERS
+};
+enum {
+    R_DELIVERED_FRAMES,
+    R_DELIVERED_SAMPLES,
+    R_DROPPED_FRAMES,
+    R_DROPPED_SAMPLES,
+    R_DISCARDED_FRAMES,
+    R_DISCARDED_SAMPLES,
+    R_HELD_FRAMES,
+    R_HELD_SAMPLES,
+    R_WAIT_NS,
+    R_WAIT_SINCE,
+    R_NEXT,
+    R_DETACHED,
+    R_NUMBERS
+};
 
 struct entry {
     struct br_slot *slot;
@@ -31,6 +62,9 @@ struct br_reader {
     br_gpu_event *released;          /* [nevents of the queue], recorded on gpu */
     bool *pending; /* [nevents]: that event was recorded, and nobody is ordered behind it yet */
     struct br_gpu_waits gpu_waits; /* of its thread, for the producer or for its own work */
+    char apart[64];                /* from what only its own thread writes */
+    br_board_version shown_version;
+    _Atomic uint64_t shown[R_NUMBERS];
 };
 
 struct br_queue {
@@ -61,7 +95,11 @@ struct br_queue {
     bool producer_sleeps, readers_sleep;
     uint64_t wait_since, last_wait_ns; /* the producer's */
     struct br_queue_counters counters;
+    uint64_t newest; /* the sample behind the last one that was published */
     pthread_cond_t space, data;
+    char apart[64]; /* from what only its own thread writes */
+    br_board_version shown_version;
+    _Atomic uint64_t shown[Q_NUMBERS];
 };
 
 static inline void lock(const struct br_queue *queue)
@@ -84,6 +122,40 @@ static inline unsigned br_queue_fill(const struct br_queue *queue)
         if (behind > most) most = behind;
     }
     return (unsigned)most;
+}
+
+/* Write the boards; the caller holds the lock. */
+static inline void br_queue_show(struct br_queue *queue)
+{
+    uint64_t numbers[Q_NUMBERS] = {[Q_FRAMES] = queue->counters.frames,
+                                   [Q_SAMPLES] = queue->counters.samples,
+                                   [Q_MISSING] = queue->counters.missing,
+                                   [Q_WAIT_NS] = queue->counters.wait_ns,
+                                   [Q_WAIT_SINCE] = queue->wait_since,
+                                   [Q_MAX_FILL] = queue->counters.max_fill,
+                                   [Q_NEXT] = atomic_load_explicit(&queue->next, memory_order_relaxed),
+                                   [Q_ENDED] = queue->ended,
+                                   [Q_NEWEST] = queue->newest};
+    br_board_write(&queue->shown_version, queue->shown, numbers, Q_NUMBERS);
+}
+
+static inline void br_reader_show(struct br_reader *reader)
+{
+    const struct br_reader_counters *c = &reader->counters;
+    bool holds = reader->held.slot != NULL;
+    uint64_t numbers[R_NUMBERS] = {[R_DELIVERED_FRAMES] = c->delivered_frames,
+                                   [R_DELIVERED_SAMPLES] = c->delivered_samples,
+                                   [R_DROPPED_FRAMES] = c->dropped_frames,
+                                   [R_DROPPED_SAMPLES] = c->dropped_samples,
+                                   [R_DISCARDED_FRAMES] = c->discarded_frames,
+                                   [R_DISCARDED_SAMPLES] = c->discarded_samples,
+                                   [R_HELD_FRAMES] = holds,
+                                   [R_HELD_SAMPLES] = holds ? reader->held.samples : 0,
+                                   [R_WAIT_NS] = c->wait_ns,
+                                   [R_WAIT_SINCE] = reader->wait_since,
+                                   [R_NEXT] = reader->next,
+                                   [R_DETACHED] = reader->detached};
+    br_board_write(&reader->shown_version, reader->shown, numbers, R_NUMBERS);
 }
 
 /* --- order.c: who is ordered behind whom, with events. The calling thread owns the slot; the lock is not
