@@ -14,8 +14,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* What a queue and a reader show on their boards: whoever changes one of these under the lock writes the board
- * before it lets the lock go. */
+/* What a queue and a reader show on their boards: whoever changes one of these under the lock writes the
+ * board before it lets the lock go. */
 enum {
     Q_FRAMES,
     Q_SAMPLES,

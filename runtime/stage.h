@@ -210,6 +210,16 @@ BR_API void br_stage_note(struct br_stage *stage, const char *format, ...)
 BR_API void br_stage_warn(struct br_stage *stage, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* What an operator should know now, as long as it lasts: "source 3 has sent nothing for 2 s". It stands in
+ * the status of the node until the stage says something else, or NULL. The text is copied; 239 characters of
+ * it. From the stage's own thread. */
+BR_API void br_stage_trouble(struct br_stage *stage, const char *text);
+
+/* What process waits for from now on, as the end of "it waits for ...": "the disk"; NULL: it works. `what`
+ * is kept, not copied, and must live as long as the pipeline: a constant, or from br_stage_alloc. The status
+ * of the node says so when the stage holds the others up. */
+BR_API void br_stage_waits_for(struct br_stage *stage, const char *what);
+
 /* Says what the stage holds in fact, once that is known, for the statistics; NULL at its end. From start
  * or stop. */
 BR_API void br_stage_holds(struct br_stage *stage, const struct br_memory *memory);

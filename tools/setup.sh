@@ -6,7 +6,7 @@
 
 setup_packages() {
     local purpose=$1 package
-    local -a wanted=(meson ninja-build gcc libc6-dev pkg-config libyaml-dev libev-dev libhdf5-dev liblz4-dev libcurl4-openssl-dev libjansson-dev libpcap-dev libfftw3-dev libopenblas-dev
+    local -a wanted=(meson ninja-build gcc libc6-dev pkg-config libyaml-dev libev-dev libhdf5-dev liblz4-dev libcurl4-openssl-dev libjansson-dev libmicrohttpd-dev libpcap-dev libfftw3-dev libopenblas-dev
         python3 python3-numpy python3-matplotlib python3-yaml) missing=()
     case $purpose in
     demo) ;;
@@ -73,7 +73,7 @@ setup_look_around() {
     for name in meson ninja cc pkg-config python3; do
         command -v "$name" >/dev/null || missing+=("$name")
     done
-    for name in yaml-0.1 fftw3 fftw3f openblas liblz4 libcurl jansson libpcap; do
+    for name in yaml-0.1 fftw3 fftw3f openblas liblz4 libcurl jansson libmicrohttpd libpcap; do
         pkg-config --exists "$name" 2>/dev/null || missing+=("$name (pkg-config)")
     done
     echo '#include <ev.h>' | cc -E - >/dev/null 2>&1 || missing+=("libev's header ev.h")

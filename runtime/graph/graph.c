@@ -83,7 +83,7 @@ static const struct br_param top_params[] = {
     BR_PARAM("watchdog_s", BR_P_REAL, struct top_params, watchdog_s, NULL, .def = "30", .min = 0, .max = 1e6),
     {0},
 };
-static const char *const top_also[] = {"telescope", "stream", "pipeline", "include", NULL};
+static const char *const top_also[] = {"telescope", "stream", "pipeline", "include", "control", NULL};
 
 struct common_params {
     const char *stage, *name, *device;
@@ -315,6 +315,7 @@ int br_graph_build(struct br_graph **result, struct br_config *config, struct br
     struct top_params top = {0};
     br_config_fill(config, root, top_params, top_also, &top);
     graph->watchdog_s = top.watchdog_s;
+    br_control_read(config, br_node_get(root, "control"), &graph->control);
     add_plugins(graph, br_node_get(root, "plugins"), &top.plugins);
     size_t before = br_config_errors(config);
     br_graph_read_telescope(graph, br_node_get(root, "telescope"));

@@ -8,8 +8,10 @@
 #ifndef BEAMRING_RUNTIME_GRAPH_GRAPH_H
 #define BEAMRING_RUNTIME_GRAPH_GRAPH_H
 
+#include "buffers/board.h"
 #include "buffers/queue.h"
 #include "runtime/config/config.h"
+#include "runtime/control/settings.h"
 #include "runtime/graph/plugin.h"
 #include "runtime/run/log.h"
 #include "runtime/stage.h"
@@ -45,6 +47,12 @@ struct br_edge {
     struct br_queue *queue;
 };
 
+/* Calls of process by how long they took: up to 16 us, 32 us, ... 8.4 s, and longer. */
+enum { BR_TIME_BUCKETS = 21, BR_TIME_FIRST_SHIFT = 4 };
+
+/* Words of a text of br_stage_trouble. */
+enum { BR_TROUBLE_WORDS = 30, BR_TROUBLE_LENGTH = BR_TROUBLE_WORDS * 8 };
+
 /* Written by the stage's thread only, read by anyone. */
 struct br_stage_counters {
     _Atomic uint64_t calls;   /* of process */
@@ -53,7 +61,11 @@ struct br_stage_counters {
     _Atomic uint64_t cpu_ns; /* of the stage's thread, once it has ended */
     _Atomic uint64_t gpu_ns,
         gpu_calls; /* GPU time of those calls of process that were sampled, and their number */
-    _Atomic uint64_t lost[BR_LOSS_COUNT]; /* base samples, by enum br_loss */
+    _Atomic uint64_t lost[BR_LOSS_COUNT];   /* base samples, by enum br_loss */
+    _Atomic uint64_t took[BR_TIME_BUCKETS]; /* calls of process by their time */
+    /* of a stage without outputs: the time by the clock when it was done with its last frame, less the time
+     * of the sample behind it, in ns; INT64_MIN: it has had none */
+    _Atomic int64_t latency_ns;
 };
 
 enum br_stage_phase { BR_PHASE_CONFIGURE, BR_PHASE_RUN };
@@ -86,6 +98,9 @@ struct br_stage {
     bool start_called, has_thread;
     /* CLOCK_MONOTONIC when process was called, in ns; 0: it is not, or sleeps */
     _Atomic uint64_t process_since;
+    const char *_Atomic waits_for;    /* see br_stage_waits_for */
+    br_board_version trouble_version; /* see br_stage_trouble */
+    _Atomic uint64_t trouble[BR_TROUBLE_WORDS];
     _Atomic bool ended;     /* process will not be called again */
     _Atomic bool completed; /* ... because all its input was worked off: its balance must add up */
 };
@@ -101,6 +116,8 @@ struct br_graph {
     struct br_stage **order; /* [nstages], producers before their readers */
 
     struct br_claim *claims; /* files that stages read and write; see claim.c */
+
+    struct br_control_settings control;
 
     double watchdog_s; /* a call on a GPU that takes longer ends the run; 0: never */
 

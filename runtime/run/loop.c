@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-struct loop {
+struct br_run {
     struct br_graph *graph;
     const struct br_run_options *options;
     struct ev_loop *ev;
@@ -20,6 +20,8 @@ struct loop {
     ev_signal interrupt, terminate, hangup, report;
     uint64_t start_ns;
     unsigned signals;    /* that ask for an end, so far */
+    bool asked;          /* to end, by a guest */
+    bool guest_aborted;  /* a guest has ended everything at once */
     bool hangs;          /* the watchdog has ended the run */
     uint64_t aborted_ns; /* when everything was told to end at once; 0: not yet */
     uint64_t warned;     /* `since` of the last hang that the user was told of */
@@ -28,44 +30,44 @@ struct loop {
 /* How long threads and GPUs may take to end after an abort. */
 #define GRACE_NS ((uint64_t)2 * 1000000000)
 
-static struct br_run_times times_now(const struct loop *loop)
+static struct br_run_times times_now(const struct br_run *run)
 {
-    return br_run_times(loop->graph, loop->start_ns, br_clock_ns());
+    return br_run_times(run->graph, run->start_ns, br_clock_ns());
 }
 
 /* Replaces the file in one step, so that whoever reads it while the pipeline runs never sees half of one. */
-static int write_stats(const struct loop *loop, int exit_status)
+static int write_stats(const struct br_run *run, int exit_status)
 {
     char temporary[4096];
-    struct br_run_times times = times_now(loop);
-    snprintf(temporary, sizeof temporary, "%s.part", loop->options->stats_path);
+    struct br_run_times times = times_now(run);
+    snprintf(temporary, sizeof temporary, "%s.part", run->options->stats_path);
     FILE *file = fopen(temporary, "w");
     if (file != NULL) {
-        br_report_json(loop->graph, &times, exit_status, file);
+        br_report_json(run->graph, &times, exit_status, file);
         bool bad = ferror(file) != 0;
         bad |= fclose(file) != 0;
-        if (!bad && rename(temporary, loop->options->stats_path) == 0) return BR_OK;
+        if (!bad && rename(temporary, run->options->stats_path) == 0) return BR_OK;
     }
-    br_log(loop->graph->log, BR_LOG_ERROR, NULL, "cannot write the statistics file '%s': %s",
-           loop->options->stats_path, strerror(errno));
+    br_log(run->graph->log, BR_LOG_ERROR, NULL, "cannot write the statistics file '%s': %s",
+           run->options->stats_path, strerror(errno));
     return BR_E_IO;
 }
 
 static void on_stage_end(struct ev_loop *ev, ev_async *watcher, int events)
 {
     (void)events;
-    struct loop *loop = watcher->data;
-    if (br_pipeline_ended(loop->graph)) ev_break(ev, EVBREAK_ALL);
+    struct br_run *run = watcher->data;
+    if (br_pipeline_ended(run->graph)) ev_break(ev, EVBREAK_ALL);
 }
 
 static void on_progress(struct ev_loop *ev, ev_timer *watcher, int events)
 {
     (void)ev, (void)events;
-    struct loop *loop = watcher->data;
+    struct br_run *run = watcher->data;
     char text[256];
-    struct br_run_times times = times_now(loop);
-    br_report_progress(loop->graph, &times, text, sizeof text);
-    br_log_progress(loop->graph->log, text);
+    struct br_run_times times = times_now(run);
+    br_report_progress(run->graph, &times, text, sizeof text);
+    br_log_progress(run->graph->log, text);
 }
 
 static void on_stats(struct ev_loop *ev, ev_timer *watcher, int events)
@@ -74,10 +76,10 @@ static void on_stats(struct ev_loop *ev, ev_timer *watcher, int events)
     if (write_stats(watcher->data, -1) != BR_OK) ev_timer_stop(ev, watcher);
 }
 
-static void abort_run(struct loop *loop)
+static void abort_run(struct br_run *run)
 {
-    if (loop->aborted_ns == 0) loop->aborted_ns = br_clock_ns();
-    br_pipeline_abort(loop->graph);
+    if (run->aborted_ns == 0) run->aborted_ns = br_clock_ns();
+    br_pipeline_abort(run->graph);
 }
 
 /* Ends a run whose GPU does not get on, warns of a stage on the host that does not, and gives up waiting
@@ -85,39 +87,39 @@ static void abort_run(struct loop *loop)
 static void on_watchdog(struct ev_loop *ev, ev_timer *watcher, int events)
 {
     (void)events;
-    struct loop *loop = watcher->data;
-    struct br_graph *graph = loop->graph;
+    struct br_run *run = watcher->data;
+    struct br_graph *graph = run->graph;
     struct br_hang hang;
-    if (loop->aborted_ns != 0) {
-        if (br_clock_ns() - loop->aborted_ns > GRACE_NS) ev_break(ev, EVBREAK_ALL);
+    if (run->aborted_ns != 0) {
+        if (br_clock_ns() - run->aborted_ns > GRACE_NS) ev_break(ev, EVBREAK_ALL);
         return;
     }
     if (!(graph->watchdog_s > 0) || !br_watchdog_find(graph, (uint64_t)(graph->watchdog_s * 1e9), &hang))
         return;
     if (hang.gpu) {
-        loop->hangs = true;
+        run->hangs = true;
         br_log(graph->log, BR_LOG_ERROR, hang.stage->name, "%s; watchdog_s allows %g s: the run ends",
                hang.text, graph->watchdog_s);
-        abort_run(loop);
-    } else if (hang.since != loop->warned) {
-        loop->warned = hang.since;
+        abort_run(run);
+    } else if (hang.since != run->warned) {
+        run->warned = hang.since;
         br_log(graph->log, BR_LOG_WARNING, hang.stage->name, "%s; Ctrl-C twice ends the run without it",
                hang.text);
     }
 }
 
 /* Waits until the GPUs are done with what is enqueued, as long as the watchdog or an abort allows. */
-static bool gpus_get_done(struct loop *loop)
+static bool gpus_get_done(struct br_run *run)
 {
     uint64_t begin = br_clock_ns();
-    while (!br_watchdog_gpus_idle(loop->graph)) {
+    while (!br_watchdog_gpus_idle(run->graph)) {
         uint64_t now = br_clock_ns();
-        if (loop->aborted_ns != 0
-                ? now - loop->aborted_ns > GRACE_NS
-                : loop->graph->watchdog_s > 0 && (double)(now - begin) > loop->graph->watchdog_s * 1e9)
+        if (run->aborted_ns != 0
+                ? now - run->aborted_ns > GRACE_NS
+                : run->graph->watchdog_s > 0 && (double)(now - begin) > run->graph->watchdog_s * 1e9)
             return false;
         nanosleep(&(struct timespec){0, 1000000}, NULL);
-        ev_run(loop->ev, EVRUN_NOWAIT); /* a second Ctrl-C counts here too */
+        ev_run(run->ev, EVRUN_NOWAIT); /* a second Ctrl-C counts here too */
     }
     return true;
 }
@@ -125,100 +127,140 @@ static bool gpus_get_done(struct loop *loop)
 static void on_interrupt(struct ev_loop *ev, ev_signal *watcher, int events)
 {
     (void)events;
-    struct loop *loop = watcher->data;
-    if (++loop->signals == 1) {
-        br_log(loop->graph->log, BR_LOG_NOTE, NULL, "%s: stopping the sources and draining; once more aborts",
+    struct br_run *run = watcher->data;
+    if (++run->signals == 1) {
+        br_log(run->graph->log, BR_LOG_NOTE, NULL, "%s: stopping the sources and draining; once more aborts",
                strsignal(watcher->signum));
-        br_pipeline_drain(loop->graph);
+        br_pipeline_drain(run->graph);
     } else {
-        br_log(loop->graph->log, BR_LOG_WARNING, NULL, "%s again: aborting", strsignal(watcher->signum));
-        abort_run(loop);
+        br_log(run->graph->log, BR_LOG_WARNING, NULL, "%s again: aborting", strsignal(watcher->signum));
+        abort_run(run);
     }
-    if (loop->signals > 2) ev_break(ev, EVBREAK_ALL);
+    if (run->signals > 2) ev_break(ev, EVBREAK_ALL);
+}
+
+void br_run_drain(struct br_run *run, const char *who)
+{
+    run->asked = true;
+    br_log(run->graph->log, BR_LOG_NOTE, NULL, "%s: stopping the sources and draining", who);
+    br_pipeline_drain(run->graph);
+}
+
+void br_run_abort(struct br_run *run, const char *who)
+{
+    run->asked = run->guest_aborted = true;
+    br_log(run->graph->log, BR_LOG_WARNING, NULL, "%s: aborting", who);
+    abort_run(run);
 }
 
 static void on_report(struct ev_loop *ev, ev_signal *watcher, int events)
 {
     (void)ev, (void)events;
-    struct loop *loop = watcher->data;
-    struct br_run_times times = times_now(loop);
-    br_log_progress(loop->graph->log, "");
-    br_report_text(loop->graph, &times, loop->options->out);
-    fflush(loop->options->out);
+    struct br_run *run = watcher->data;
+    struct br_run_times times = times_now(run);
+    br_log_progress(run->graph->log, "");
+    br_report_text(run->graph, &times, run->options->out);
+    fflush(run->options->out);
 }
 
 static void wake_loop(void *arg)
 {
-    struct loop *loop = arg;
-    ev_async_send(loop->ev, &loop->ended);
+    struct br_run *run = arg;
+    ev_async_send(run->ev, &run->ended);
 }
 
 /* From before the stages start: an interrupt while files are opened drains the pipeline as soon as it
  * runs. */
-static void watch(struct loop *loop)
+static void watch(struct br_run *run)
 {
     struct sigaction before;
-    ev_signal_init(&loop->interrupt, on_interrupt, SIGINT);
-    ev_signal_init(&loop->terminate, on_interrupt, SIGTERM);
-    ev_signal_init(&loop->hangup, on_interrupt, SIGHUP);
-    ev_signal_init(&loop->report, on_report, SIGUSR1);
-    ev_timer_init(&loop->progress, on_progress, 0.25, 0.5);
-    ev_timer_init(&loop->stats, on_stats, 5, 5);
-    ev_timer_init(&loop->watchdog, on_watchdog, 0.25, 0.25);
-    loop->interrupt.data = loop->terminate.data = loop->hangup.data = loop->report.data = loop;
-    loop->progress.data = loop->stats.data = loop->watchdog.data = loop;
-    ev_signal_start(loop->ev, &loop->interrupt);
-    ev_signal_start(loop->ev, &loop->terminate);
-    ev_signal_start(loop->ev, &loop->report);
+    ev_signal_init(&run->interrupt, on_interrupt, SIGINT);
+    ev_signal_init(&run->terminate, on_interrupt, SIGTERM);
+    ev_signal_init(&run->hangup, on_interrupt, SIGHUP);
+    ev_signal_init(&run->report, on_report, SIGUSR1);
+    ev_timer_init(&run->progress, on_progress, 0.25, 0.5);
+    ev_timer_init(&run->stats, on_stats, 5, 5);
+    ev_timer_init(&run->watchdog, on_watchdog, 0.25, 0.25);
+    run->interrupt.data = run->terminate.data = run->hangup.data = run->report.data = run;
+    run->progress.data = run->stats.data = run->watchdog.data = run;
+    ev_signal_start(run->ev, &run->interrupt);
+    ev_signal_start(run->ev, &run->terminate);
+    ev_signal_start(run->ev, &run->report);
     /* A terminal that goes away drains the pipeline too, unless the user (nohup) said that it shall not
      * matter. */
-    if (sigaction(SIGHUP, NULL, &before) != 0 || before.sa_handler != SIG_IGN)
-        ev_signal_start(loop->ev, &loop->hangup);
-    ev_timer_start(loop->ev, &loop->watchdog);
-    if (loop->options->progress) ev_timer_start(loop->ev, &loop->progress);
-    if (loop->options->stats_path != NULL) ev_timer_start(loop->ev, &loop->stats);
+    bool owned = run->options->guest != NULL && run->options->guest->owns_hangup;
+    if (!owned && (sigaction(SIGHUP, NULL, &before) != 0 || before.sa_handler != SIG_IGN))
+        ev_signal_start(run->ev, &run->hangup);
+    ev_timer_start(run->ev, &run->watchdog);
+    if (run->options->progress) ev_timer_start(run->ev, &run->progress);
+    if (run->options->stats_path != NULL) ev_timer_start(run->ev, &run->stats);
 }
 
-static void unwatch(struct loop *loop)
+static void unwatch(struct br_run *run)
 {
-    ev_signal_stop(loop->ev, &loop->interrupt);
-    ev_signal_stop(loop->ev, &loop->terminate);
-    ev_signal_stop(loop->ev, &loop->hangup);
-    ev_signal_stop(loop->ev, &loop->report);
-    ev_timer_stop(loop->ev, &loop->progress);
-    ev_timer_stop(loop->ev, &loop->stats);
-    ev_timer_stop(loop->ev, &loop->watchdog);
-    br_log_progress(loop->graph->log, "");
+    ev_signal_stop(run->ev, &run->interrupt);
+    ev_signal_stop(run->ev, &run->terminate);
+    ev_signal_stop(run->ev, &run->hangup);
+    ev_signal_stop(run->ev, &run->report);
+    ev_timer_stop(run->ev, &run->progress);
+    ev_timer_stop(run->ev, &run->stats);
+    ev_timer_stop(run->ev, &run->watchdog);
+    br_log_progress(run->graph->log, "");
 }
 
 /* The counters, the balance and the statistics file; returns the exit status. */
-static int conclude(const struct loop *loop, int status)
+static int conclude(const struct br_run *run, int status)
 {
-    const struct br_run_options *options = loop->options;
-    struct br_run_times times = times_now(loop);
-    if (options->report) br_report_text(loop->graph, &times, options->out);
-    if (!br_balance_ok(loop->graph, stderr)) status = 1;
-    if (status == 0 && loop->signals == 1) status = 130;
-    if (options->stats_path != NULL && write_stats(loop, status) != BR_OK) status = 1;
+    const struct br_run_options *options = run->options;
+    struct br_run_times times = times_now(run);
+    if (options->report) br_report_text(run->graph, &times, options->out);
+    if (!br_balance_ok(run->graph, stderr)) status = 1;
+    if (status == 0 && (run->signals == 1 || run->asked)) status = 130;
+    if (options->stats_path != NULL && write_stats(run, status) != BR_OK) status = 1;
     return status;
 }
 
 /* Ends the process although threads, or kernels on a GPU, do not end: neither can be made to, and CUDA's
  * contexts cannot be torn down under them. */
-static _Noreturn void leave(struct loop *loop)
+static _Noreturn void leave(struct br_run *run)
 {
-    br_pipeline_abort(loop->graph);
-    br_watchdog_leave(loop->graph);
-    conclude(loop, 1);
+    br_pipeline_abort(run->graph);
+    br_watchdog_leave(run->graph);
+    conclude(run, 1);
     fflush(NULL);
     _exit(1);
 }
 
+/* From the start of the stages to the end of their threads; returns the exit status. */
+static int run_stages(struct br_run *run)
+{
+    static const struct br_run_guest nobody = {0};
+    const struct br_run_guest *guest = run->options->guest != NULL ? run->options->guest : &nobody;
+    struct br_graph *graph = run->graph;
+    struct br_error error = {0};
+    int status = 0;
+    if (guest->begin != NULL) guest->begin(guest->arg, run, graph);
+    if (br_pipeline_start(graph, &error) != BR_OK) {
+        br_log(graph->log, BR_LOG_ERROR, NULL, "%s", error.text);
+        if (guest->end != NULL) guest->end(guest->arg);
+        return 1;
+    }
+    if (guest->started != NULL) guest->started(guest->arg);
+    ev_run(run->ev, 0);
+    bool back = br_pipeline_ended(graph) && gpus_get_done(run);
+    unwatch(run);
+    if (!back) leave(run);
+    if (br_pipeline_finish(graph, &error) != BR_OK || run->signals > 1 || run->hangs || run->guest_aborted)
+        status = 1;
+    if (guest->end != NULL) guest->end(guest->arg);
+    return conclude(run, status);
+}
+
 int br_pipeline_run(struct br_graph *graph, const struct br_run_options *options)
 {
-    struct br_error error = {0};
-    struct loop loop = {.graph = graph, .options = options, .ev = ev_default_loop(EVFLAG_AUTO)};
-    if (loop.ev == NULL) {
+    struct br_run run = {.graph = graph, .options = options, .ev = options->ev};
+    if (run.ev == NULL) run.ev = ev_default_loop(EVFLAG_AUTO);
+    if (run.ev == NULL) {
         br_log(graph->log, BR_LOG_ERROR, NULL, "the event loop cannot be made: %s", strerror(errno));
         return 1;
     }
@@ -226,30 +268,18 @@ int br_pipeline_run(struct br_graph *graph, const struct br_run_options *options
      * of the process. */
     signal(SIGXFSZ, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
-    ev_async_init(&loop.ended, on_stage_end);
-    loop.ended.data = &loop;
-    ev_async_start(loop.ev, &loop.ended);
+    ev_async_init(&run.ended, on_stage_end);
+    run.ended.data = &run;
+    ev_async_start(run.ev, &run.ended);
     graph->on_end = wake_loop;
-    graph->on_end_arg = &loop;
-    loop.start_ns = br_clock_ns();
-    int status = 0;
-    watch(&loop);
-    if (options->stats_path != NULL && write_stats(&loop, -1) != BR_OK) {
-        status = 2; /* better now than after a night's recording */
-    } else if (br_pipeline_start(graph, &error) != BR_OK) {
-        br_log(graph->log, BR_LOG_ERROR, NULL, "%s", error.text);
-        status = 1;
-    } else {
-        ev_run(loop.ev, 0);
-        bool back = br_pipeline_ended(graph) && gpus_get_done(&loop);
-        unwatch(&loop);
-        if (!back) leave(&loop);
-        if (br_pipeline_finish(graph, &error) != BR_OK || loop.signals > 1 || loop.hangs) status = 1;
-        status = conclude(&loop, status);
-    }
-    unwatch(&loop);
-    ev_async_stop(loop.ev, &loop.ended);
+    graph->on_end_arg = &run;
+    run.start_ns = br_clock_ns();
+    watch(&run);
+    bool writable = options->stats_path == NULL || write_stats(&run, -1) == BR_OK;
+    int status = writable ? run_stages(&run) : 2; /* better now than after a night's recording */
+    unwatch(&run);
+    ev_async_stop(run.ev, &run.ended);
     graph->on_end = NULL;
-    ev_loop_destroy(loop.ev);
+    if (options->ev == NULL) ev_loop_destroy(run.ev);
     return status;
 }

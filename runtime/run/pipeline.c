@@ -116,6 +116,8 @@ int br_pipeline_start(struct br_graph *graph, struct br_error *error)
 {
     if (graph->gpu_wanted && graph->ngpus == 0)
         br_log(graph->log, BR_LOG_NOTE, NULL, "%s: all stages run on the CPU", graph->no_gpu.text);
+    for (size_t s = 0; s < graph->nstages; s++)
+        atomic_store(&graph->stage[s].counters.latency_ns, INT64_MIN);
     int status = make_streams(graph, error);
     if (status != BR_OK) return status;
     for (size_t s = 0; s < graph->nstages && status == BR_OK; s++)

@@ -71,7 +71,22 @@ void br_report_progress(const struct br_graph *graph, const struct br_run_times 
 
 /* --- loop.c --- */
 
+struct ev_loop;
+struct br_run; /* a pipeline in its loop */
+
+/* Who else lives in the loop while a pipeline runs: the control interface. All are called by the loop's
+ * thread; each may be NULL. */
+struct br_run_guest {
+    void *arg;
+    void (*begin)(void *arg, struct br_run *run, struct br_graph *graph); /* before stages are started */
+    void (*started)(void *arg);                                           /* all threads run */
+    void (*end)(void *arg); /* all threads have ended, or there were none; the counters are there still */
+    bool owns_hangup;       /* SIGHUP is the guest's; else it is an interrupt like the others */
+};
+
 struct br_run_options {
+    struct ev_loop *ev;               /* NULL: one that is made for this run */
+    const struct br_run_guest *guest; /* may be NULL */
     bool progress;          /* show the progress line */
     bool report;            /* print counters and balance at the end */
     const char *stats_path; /* where the JSON goes, every few seconds and at the end; NULL: nowhere */
@@ -81,6 +96,10 @@ struct br_run_options {
 /* Starts the graph, watches signals (first SIGINT, SIGTERM or SIGHUP drains, second aborts; SIGUSR1 prints
  * the counters), and finishes it. Returns the program's exit status: 0, 1 or 130. */
 int br_pipeline_run(struct br_graph *graph, const struct br_run_options *options);
+
+/* For guests: like the first interrupt, and like the second. `who` asks for it, for the log. */
+void br_run_drain(struct br_run *run, const char *who);
+void br_run_abort(struct br_run *run, const char *who);
 
 /* --- reference.c --- */
 

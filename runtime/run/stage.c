@@ -158,6 +158,19 @@ void br_stage_warn(struct br_stage *stage, const char *format, ...)
     va_end(args);
 }
 
+void br_stage_trouble(struct br_stage *stage, const char *text)
+{
+    uint64_t words[BR_TROUBLE_WORDS] = {0};
+    if (text == NULL && atomic_load_explicit(&stage->trouble[0], memory_order_relaxed) == 0) return;
+    snprintf((char *)words, sizeof words, "%s", text != NULL ? text : "");
+    br_board_write(&stage->trouble_version, stage->trouble, words, BR_TROUBLE_WORDS);
+}
+
+void br_stage_waits_for(struct br_stage *stage, const char *what)
+{
+    atomic_store_explicit(&stage->waits_for, what, memory_order_relaxed);
+}
+
 /* Only the stage's own thread adds, so that a load and a store do; no locked instruction is needed. */
 static void add(_Atomic uint64_t *counter, uint64_t n)
 {

@@ -95,6 +95,23 @@ static void begin_sample(struct worker *w)
     w->record_done = w->sampling;
 }
 
+/* Which counter of calls a call of `ns` belongs to. */
+static unsigned bucket_of(uint64_t ns)
+{
+    uint64_t us = ns / 1000;
+    if (us <= 1u << BR_TIME_FIRST_SHIFT) return 0;
+    unsigned bits = 64 - (unsigned)__builtin_clzll(us - 1) - BR_TIME_FIRST_SHIFT; /* us <= 2^(first + bits) */
+    return bits < BR_TIME_BUCKETS ? bits : BR_TIME_BUCKETS - 1;
+}
+
+/* A product has left: how old its newest sample is. */
+static void note_latency(struct br_stage *stage, const struct br_frame *in)
+{
+    int64_t sampled = br_stream_time_ns(&stage->in[0].edge->stream, in->first + in->samples);
+    atomic_store_explicit(&stage->counters.latency_ns, (int64_t)clock_ns(CLOCK_REALTIME) - sampled,
+                          memory_order_relaxed);
+}
+
 static int call(struct worker *w)
 {
     struct br_stage *stage = w->stage;
@@ -109,8 +126,10 @@ static int call(struct worker *w)
     atomic_store_explicit(&stage->process_since, begin, memory_order_relaxed);
     int result = stage->type->process(stage, stage->self, &io);
     atomic_store_explicit(&stage->process_since, 0, memory_order_relaxed);
-    add(&stage->counters.busy_ns, clock_ns(CLOCK_MONOTONIC) - begin);
+    uint64_t took = clock_ns(CLOCK_MONOTONIC) - begin;
+    add(&stage->counters.busy_ns, took);
     add(&stage->counters.calls, 1);
+    add(&stage->counters.took[bucket_of(took)], 1);
     if (stage->device >= 0) {
         br_gpu_range_pop();
         if (w->record_done) br_gpu_event_record(w->done, &stage->gpu, NULL);
@@ -152,6 +171,8 @@ static int hand_on(struct worker *w, int result)
         }
         w->out[i] = NULL;
     }
+    if ((result & BR_CONSUMED) != 0 && stage->nout == 0 && stage->nin > 0 && w->in[0] != NULL)
+        note_latency(stage, w->in[0]);
     for (unsigned i = 0; (result & BR_CONSUMED) != 0 && i < stage->nin; i++) {
         int released = w->in[i] != NULL ? br_reader_release(stage->in[i].reader) : BR_OK;
         w->in[i] = NULL;

@@ -250,6 +250,16 @@ void br_stage_count_saturated(struct br_stage *stage, uint64_t values)
     stage->saturated += values;
 }
 
+void br_stage_trouble(struct br_stage *stage, const char *text)
+{
+    (void)stage, (void)text;
+}
+
+void br_stage_waits_for(struct br_stage *stage, const char *what)
+{
+    (void)stage, (void)what;
+}
+
 void br_stage_count_lost(struct br_stage *stage, enum br_loss reason, uint64_t samples)
 {
     if (reason >= BR_LOSS_COUNT) abort();

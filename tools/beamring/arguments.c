@@ -33,6 +33,15 @@ int read_arguments(int argc, char **argv, const char *allowed, struct arguments 
         } else if (!bad && strchr(allowed, 's') != NULL &&
                    (value = value_of(argc, argv, &i, "--stats", &bad)) != NULL) {
             a->stats = value;
+        } else if (!bad && strchr(allowed, 'c') != NULL &&
+                   (value = value_of(argc, argv, &i, "--control", &bad)) != NULL) {
+            a->control = value;
+        } else if (!bad && strchr(allowed, 'l') != NULL &&
+                   (value = value_of(argc, argv, &i, "--log", &bad)) != NULL) {
+            a->json_log = strcmp(value, "json") == 0;
+            if (a->json_log || strcmp(value, "text") == 0) continue;
+            fprintf(stderr, "beamring %s: --log '%s'; expected text or json\n", argv[0], value);
+            return 2;
         } else if (strchr(allowed, 'q') != NULL && strcmp(argv[i], "--quiet") == 0) {
             a->quiet = true;
         } else if (strchr(allowed, 'p') != NULL && strcmp(argv[i], "--progress") == 0) {

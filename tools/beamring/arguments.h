@@ -11,12 +11,13 @@ struct arguments {
     const char *file;
     size_t nset;
     const char *set[MAX_SETS];
-    const char *stats;
-    bool quiet, progress, dot;
+    const char *stats, *control;
+    bool quiet, progress, dot, json_log;
 };
 
-/* Reads the options whose letters are in `allowed` (s: --stats FILE, q: --quiet, p: --progress, d: --dot)
- * and --set, and one file. Prints what is wrong and returns 2, or returns 0. */
+/* Reads the options whose letters are in `allowed` (s: --stats FILE, q: --quiet, p: --progress, d: --dot,
+ * c: --control ADDRESS, l: --log text|json) and --set, and one file. Prints what is wrong and returns 2, or
+ * returns 0. */
 int read_arguments(int argc, char **argv, const char *allowed, struct arguments *arguments);
 
 #endif

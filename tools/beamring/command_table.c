@@ -13,6 +13,18 @@ static const struct option run_options[] = {
     {"--stats", "FILE", "writes the statistics there as JSON, every five seconds and at the end", NULL},
     {"--quiet", NULL, "prints warnings and errors only", NULL},
     {"--progress", NULL, "shows the progress line although this is no terminal", NULL},
+    {"--control", "ADDRESS:PORT", "shows and steers the node there: 127.0.0.1:8081", NULL},
+    {"--log", "text|json", "messages as text, or as a JSON object a line", NULL},
+    {0},
+};
+static const struct option status_options[] = {
+    {"--watch", NULL, "shows it again every second, until Ctrl-C", NULL},
+    {"--token-file", "FILE", "holds the token of a node that asks for one", NULL},
+    {0},
+};
+static const struct option log_options[] = {
+    {"--follow", NULL, "goes on with new messages, until Ctrl-C", NULL},
+    {"--token-file", "FILE", "holds the token of a node that asks for one", NULL},
     {0},
 };
 static const struct option check_options[] = {SET, {0}};
@@ -62,16 +74,22 @@ static const struct option bench_options[] = {
 static const struct option help_options[] = {
     {"--man", NULL, "prints the manual page, for man", NULL},
     {"--bash", NULL, "prints the completion, for bash", NULL},
+    {"--metrics", NULL, "prints the page docs/metrics.md", NULL},
     {0},
 };
 
 const struct command commands[] = {
     {"Pipelines", "run", "FILE", "runs a pipeline", ARGUMENT_PIPELINE, run_options, cmd_run},
+    {"Pipelines", "serve", "FILE", "runs it on a node that stays when it ends; SIGHUP restarts it",
+     ARGUMENT_PIPELINE, run_options, cmd_serve},
     {"Pipelines", "check", "FILE", "checks it: shapes, memory and data rates; starts nothing",
      ARGUMENT_PIPELINE, check_options, cmd_check},
     {"Pipelines", "graph", "FILE", "draws it as text", ARGUMENT_PIPELINE, graph_options, cmd_graph},
     {"Pipelines", "stages", "[NAME]", "lists the stages, or describes one", ARGUMENT_STAGE, stages_options,
      cmd_stages},
+    {"Nodes that run", "status", "[URL]", "says where a node's pipeline is held up and why", ARGUMENT_NONE,
+     status_options, cmd_status},
+    {"Nodes that run", "log", "[URL]", "prints a node's last messages", ARGUMENT_NONE, log_options, cmd_log},
     {"Recordings and networks", "info", "FILE...",
      "says what recordings, filterbank files and packet descriptions hold", ARGUMENT_FILE, NULL, cmd_info},
     {"Recordings and networks", "convert", "IN... DIRECTORY/PREFIX", "writes recordings in another format",

@@ -7,6 +7,9 @@
 #include "runtime/graph/graph.h"
 
 int cmd_run(int argc, char **argv);
+int cmd_serve(int argc, char **argv);
+int cmd_status(int argc, char **argv);
+int cmd_log(int argc, char **argv);
 int cmd_check(int argc, char **argv);
 int cmd_graph(int argc, char **argv);
 int cmd_stages(int argc, char **argv);

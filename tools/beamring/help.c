@@ -1,5 +1,6 @@
 /* help.c - `beamring help`: the usage, the manual page and the shell's completion, all from the table of
  * commands. */
+#include "runtime/control/metrics.h"
 #include "tools/beamring/command_table.h"
 #include "tools/beamring/commands.h"
 
@@ -225,6 +226,8 @@ int cmd_help(int argc, char **argv)
         help_man(stdout);
     } else if (strcmp(what, "--bash") == 0) {
         help_bash(stdout);
+    } else if (strcmp(what, "--metrics") == 0) {
+        metrics_reference(stdout);
     } else {
         const struct command *c = commands;
         while (c->name != NULL && strcmp(c->name, what) != 0) c++;

@@ -1,23 +1,48 @@
-/* run.c - `beamring run`. */
-#include "runtime/run/pipeline.h"
+/* run.c - `beamring run`, and `beamring serve` for a node that outlives its pipelines. */
+#include "runtime/control/node.h"
 #include "tools/beamring/arguments.h"
 #include "tools/beamring/commands.h"
 
+#include <string.h>
 #include <unistd.h>
+
+static int run_node(int argc, char **argv, bool outlives)
+{
+    struct arguments a;
+    struct br_log log;
+    char control[300];
+    if (read_arguments(argc, argv, "sqpcl", &a) != 0) return 2;
+    if (a.control != NULL) {
+        if (strlen(a.control) > 200 || a.nset == MAX_SETS) {
+            fprintf(stderr, "beamring %s: --control is too long, or there are too many --set\n", argv[0]);
+            return 2;
+        }
+        snprintf(control, sizeof control, "control.listen=\"%.200s\"", a.control);
+        a.set[a.nset++] = control;
+    }
+    br_log_init(&log, stderr, a.quiet ? BR_LOG_WARNING : BR_LOG_NOTE);
+    log.json = a.json_log;
+    struct br_node_options options = {
+        .file = a.file,
+        .nset = a.nset,
+        .set = a.set,
+        .outlives = outlives,
+        .log = &log,
+        .run = {.progress = a.progress || (isatty(STDERR_FILENO) && !a.quiet && !a.json_log),
+                .report = !a.quiet,
+                .stats_path = a.stats,
+                .out = stdout}};
+    int status = br_node_run(&options);
+    br_log_destroy(&log);
+    return status;
+}
 
 int cmd_run(int argc, char **argv)
 {
-    struct arguments a;
-    struct loaded loaded;
-    if (read_arguments(argc, argv, "sqp", &a) != 0) return 2;
-    int status = load_pipeline(&loaded, a.file, a.nset, a.set, a.quiet ? BR_LOG_WARNING : BR_LOG_NOTE);
-    if (status == 0) {
-        struct br_run_options options = {.progress = a.progress || (isatty(STDERR_FILENO) && !a.quiet),
-                                         .report = !a.quiet,
-                                         .stats_path = a.stats,
-                                         .out = stdout};
-        status = br_pipeline_run(loaded.graph, &options);
-    }
-    unload_pipeline(&loaded);
-    return status;
+    return run_node(argc, argv, false);
+}
+
+int cmd_serve(int argc, char **argv)
+{
+    return run_node(argc, argv, true);
 }

@@ -1,0 +1,296 @@
+/* node.c - see node.h. */
+#include "buffers/clock.h"
+#include "runtime/control/notify.h"
+#include "runtime/control/parts.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define TICK_S 0.25
+
+/* --- loading --- */
+
+static void unload(struct node_pipeline *pipeline)
+{
+    br_graph_destroy(pipeline->graph);
+    br_config_free(pipeline->config);
+    *pipeline = (struct node_pipeline){0};
+}
+
+/* 0, or an exit status; what is wrong goes to `out`. */
+static int load(const struct node *node, struct node_pipeline *pipeline, FILE *out)
+{
+    const struct br_node_options *o = node->options;
+    struct br_error error = {0};
+    *pipeline = (struct node_pipeline){0};
+    int status = br_config_load(&pipeline->config, o->file, o->nset, o->set, &error);
+    if (status == BR_OK) status = br_graph_build(&pipeline->graph, pipeline->config, o->log, &error);
+    if (pipeline->config != NULL && br_config_errors(pipeline->config) > 0) {
+        br_config_print_errors(pipeline->config, out);
+        return 2;
+    }
+    if (status == BR_OK) return 0;
+    fprintf(out, "beamring: %s\n", error.text);
+    return status == BR_E_NO_MEMORY ? 1 : 2;
+}
+
+/* --- what the service manager is told --- */
+
+static void tell_manager(struct node *node, const struct node_facts *facts)
+{
+    char sentence[500], state[600];
+    uint64_t now = br_clock_ns(), every = notify_watchdog_ns();
+    if (!notify_wanted()) return;
+    facts_sentence(facts, sentence, sizeof sentence);
+    for (char *c = sentence; *c != '\0'; c++)
+        if (*c == '\n') *c = ' ';
+    if (now - node->told_ns > 2000000000u && strcmp(sentence, node->told) != 0) {
+        node->told_ns = now;
+        snprintf(node->told, sizeof node->told, "%s", sentence);
+        snprintf(state, sizeof state, "STATUS=%s", sentence);
+        notify_send(state);
+    }
+    if (every == 0 || !facts->healthy || now - node->watchdog_told_ns < every / 2) return;
+    node->watchdog_told_ns = now;
+    notify_send("WATCHDOG=1");
+}
+
+static void on_tick(struct ev_loop *ev, ev_timer *watcher, int events)
+{
+    (void)ev, (void)events;
+    struct node *node = watcher->data;
+    struct node_facts facts;
+    node_look(node, &facts);
+    tell_manager(node, &facts);
+}
+
+/* --- a pipeline in the loop --- */
+
+static void on_begin(void *arg, struct br_run *run, struct br_graph *graph)
+{
+    struct node *node = arg;
+    struct br_view *view = view_make(graph, br_clock_ns());
+    node->run = run;
+    node->state = NODE_STARTING;
+    node->message[0] = '\0';
+    node->late_s = graph->control.listen != NULL ? graph->control.late_s : 5;
+    if (view == NULL) {
+        br_log(graph->log, BR_LOG_WARNING, NULL, "control: no memory for the pipeline's numbers");
+        return;
+    }
+    view_free(node->view);
+    node->view = view;
+    node->live = true;
+    view_take(view, graph);
+}
+
+static void on_started(void *arg)
+{
+    struct node *node = arg;
+    node->state = NODE_RUNNING;
+    node->was_ready = true;
+    notify_send("READY=1");
+}
+
+static void on_end(void *arg)
+{
+    struct node *node = arg;
+    if (node->live) {
+        view_take(node->view, node->current.graph);
+        view_let_go(node->view);
+        if (node->view->failed_stage >= 0)
+            snprintf(node->message, sizeof node->message, "stage '%.64s' has failed: %.900s",
+                     node->view->stage[node->view->failed_stage].name, node->view->failure);
+    }
+    node->live = false;
+    node->run = NULL;
+}
+
+bool node_stop(struct node *node, bool abort, const char *who, char *why, size_t size)
+{
+    if (node->run == NULL) {
+        snprintf(why, size, "there is no pipeline that runs");
+        return false;
+    }
+    if (node->state == NODE_DRAINING && !abort) {
+        snprintf(why, size, "the pipeline drains already");
+        return false;
+    }
+    unload(&node->next); /* a restart that is on its way is called off */
+    node->state = NODE_DRAINING;
+    if (abort)
+        br_run_abort(node->run, who);
+    else
+        br_run_drain(node->run, who);
+    return true;
+}
+
+bool node_restart(struct node *node, bool abort, const char *who, char **errors)
+{
+    struct node_pipeline fresh;
+    size_t length;
+    FILE *out = open_memstream(errors, &length);
+    if (out == NULL) return false;
+    int status = load(node, &fresh, out);
+    fclose(out);
+    if (status != 0) {
+        unload(&fresh);
+        br_log(node->options->log, BR_LOG_WARNING, NULL, "%s: the file is wrong, so that nothing changes: %s",
+               who, *errors);
+        return false;
+    }
+    unload(&node->next);
+    node->next = fresh;
+    if (node->run == NULL) {
+        br_log(node->options->log, BR_LOG_NOTE, NULL, "%s: the pipeline starts", who);
+        ev_break(node->ev, EVBREAK_ALL);
+        return true;
+    }
+    char reloading[80];
+    snprintf(reloading, sizeof reloading, "RELOADING=1\nMONOTONIC_USEC=%llu",
+             (unsigned long long)(br_clock_ns() / 1000));
+    notify_send(reloading);
+    node->state = NODE_RESTARTING;
+    if (abort)
+        br_run_abort(node->run, who);
+    else
+        br_run_drain(node->run, who);
+    return true;
+}
+
+/* --- signals --- */
+
+static void on_quit(struct ev_loop *ev, ev_signal *watcher, int events)
+{
+    (void)events;
+    struct node *node = watcher->data;
+    node->quit = true;
+    unload(&node->next);
+    notify_send("STOPPING=1");
+    if (node->run == NULL)
+        ev_break(ev, EVBREAK_ALL);
+    else /* the run has a watcher of its own, which drains it */
+        node->state = NODE_DRAINING;
+}
+
+static void on_hangup(struct ev_loop *ev, ev_signal *watcher, int events)
+{
+    (void)ev, (void)events;
+    char *errors = NULL;
+    node_restart(watcher->data, false, "SIGHUP", &errors);
+    free(errors);
+}
+
+static void watch(struct node *node)
+{
+    ev_timer_init(&node->tick, on_tick, TICK_S, TICK_S);
+    ev_signal_init(&node->hangup, on_hangup, SIGHUP);
+    ev_signal_init(&node->interrupt, on_quit, SIGINT);
+    ev_signal_init(&node->terminate, on_quit, SIGTERM);
+    node->tick.data = node->hangup.data = node->interrupt.data = node->terminate.data = node;
+    if (node->server != NULL || notify_wanted()) ev_timer_start(node->ev, &node->tick);
+    ev_signal_start(node->ev, &node->interrupt);
+    ev_signal_start(node->ev, &node->terminate);
+    if (node->options->outlives) ev_signal_start(node->ev, &node->hangup);
+}
+
+/* --- the whole --- */
+
+static int open_server(struct node *node)
+{
+    const struct br_control_settings *settings = &node->current.graph->control;
+    struct br_error error = {0};
+    if (settings->listen == NULL) return 0;
+    if (br_log_keep(node->options->log, (unsigned)settings->log_lines) != BR_OK) return 1;
+    node->listen = strdup(settings->listen);
+    node->token_file = settings->token_file != NULL ? strdup(settings->token_file) : NULL;
+    struct server_options options = {.ev = node->ev,
+                                     .listen = node->listen,
+                                     .token_file = node->token_file,
+                                     .routes = node_routes,
+                                     .arg = node,
+                                     .log = node->options->log};
+    if (node->listen == NULL || server_create(&node->server, &options, &error) != BR_OK) {
+        br_log(node->options->log, BR_LOG_ERROR, NULL, "%s", error.text);
+        return 2;
+    }
+    br_log(node->options->log, BR_LOG_NOTE, NULL, "control: http://%s/ shows this node",
+           server_address(node->server));
+    return 0;
+}
+
+/* Between pipelines, until there is one to start or the node shall end. */
+static void wait_for_orders(struct node *node, int status)
+{
+    node->state = status == 0 || status == 130 ? NODE_STOPPED : NODE_FAILED;
+    if (node->message[0] == '\0')
+        snprintf(node->message, sizeof node->message, "%s",
+                 status == 0     ? "it has ended"
+                 : status == 130 ? "it was stopped"
+                                 : "it could not start, or was aborted; the log says more");
+    br_log(node->options->log, BR_LOG_NOTE, NULL,
+           "there is no pipeline: %s; a restart (SIGHUP) starts it again", node->message);
+    if (!node->quit) ev_run(node->ev, 0);
+}
+
+/* One pipeline after the other; returns the last one's exit status. */
+static int run_pipelines(struct node *node)
+{
+    for (;;) {
+        struct br_run_options run = node->options->run;
+        run.ev = node->ev;
+        run.guest = &node->guest;
+        int status = br_pipeline_run(node->current.graph, &run);
+        unload(&node->current);
+        if (node->next.graph == NULL && node->options->outlives && !node->quit) wait_for_orders(node, status);
+        if (node->next.graph == NULL || node->quit) {
+            bool clean = node->options->outlives && (status == 0 || status == 130);
+            return clean ? 0 : status;
+        }
+        node->current = node->next;
+        node->next = (struct node_pipeline){0};
+        node->restarts++;
+    }
+}
+
+int br_node_run(const struct br_node_options *options)
+{
+    struct timespec now;
+    struct node node = {.options = options, .late_s = 5};
+    node.guest = (struct br_run_guest){.arg = &node,
+                                       .begin = on_begin,
+                                       .started = on_started,
+                                       .end = on_end,
+                                       .owns_hangup = options->outlives};
+    clock_gettime(CLOCK_REALTIME, &now);
+    node.process_start_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    int status = load(&node, &node.current, stderr);
+    if (status != 0) {
+        unload(&node.current);
+        return status;
+    }
+    node.ev = ev_default_loop(EVFLAG_AUTO);
+    if (node.ev == NULL) {
+        br_log(options->log, BR_LOG_ERROR, NULL, "the event loop cannot be made: %s", strerror(errno));
+        unload(&node.current);
+        return 1;
+    }
+    signal(SIGPIPE, SIG_IGN);
+    status = open_server(&node);
+    if (status == 0) {
+        watch(&node);
+        status = run_pipelines(&node);
+        if (!node.quit) notify_send("STOPPING=1");
+    }
+    server_destroy(node.server);
+    unload(&node.current);
+    unload(&node.next);
+    view_free(node.view);
+    free(node.listen);
+    free(node.token_file);
+    ev_loop_destroy(node.ev);
+    return status;
+}

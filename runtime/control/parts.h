@@ -1,0 +1,52 @@
+/* parts.h - what the files of a node share: see node.h. */
+#ifndef BEAMRING_RUNTIME_CONTROL_PARTS_H
+#define BEAMRING_RUNTIME_CONTROL_PARTS_H
+
+#include "runtime/control/node.h"
+#include "runtime/control/server.h"
+
+#include <ev.h>
+
+/* A pipeline file, loaded and checked. */
+struct node_pipeline {
+    struct br_config *config;
+    struct br_graph *graph;
+};
+
+struct node {
+    const struct br_node_options *options;
+    struct ev_loop *ev;
+    struct server *server;              /* NULL: there is no control interface */
+    char *listen, *token_file;          /* of the first pipeline; they hold for the process */
+    double late_s;                      /* of the present pipeline */
+    struct node_pipeline current, next; /* next: what a restart has loaded; graph NULL: nothing */
+    struct br_run *run;                 /* while a pipeline runs */
+    struct br_view *view;               /* of the present or the last pipeline */
+    bool live;                          /* the view's graph is there */
+    enum node_state state;
+    char message[BR_ERROR_LENGTH]; /* why there is no pipeline */
+    uint64_t restarts, told_ns, watchdog_told_ns;
+    int64_t process_start_ns;
+    char told[512];   /* the last STATUS */
+    bool quit;        /* asked to end */
+    bool was_ready;   /* READY=1 has been sent */
+    unsigned signals; /* that ask for an end */
+    struct br_run_guest guest;
+    ev_timer tick;
+    ev_signal hangup, interrupt, terminate;
+};
+
+/* Reads all numbers that are asked for now. */
+void node_look(struct node *node, struct node_facts *facts);
+
+/* Drains (or aborts) the pipeline. False: there is none that runs, or it drains already; `why` says so. */
+bool node_stop(struct node *node, bool abort, const char *who, char *why, size_t size);
+
+/* Reads the file again; where it is right the pipeline drains and the new one starts. Where not, all goes on;
+ * *errors receives what is wrong (free it). */
+bool node_restart(struct node *node, bool abort, const char *who, char **errors);
+
+/* --- routes.c --- */
+extern const struct control_route node_routes[];
+
+#endif

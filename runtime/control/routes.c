@@ -1,0 +1,201 @@
+/* routes.c - what the control interface answers. See parts.h and server.h. */
+#include "runtime/control/documents.h"
+#include "runtime/control/metrics.h"
+#include "runtime/control/parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* How old an answer may be that many ask for. */
+enum { FRESH_MS = 100 };
+
+static void answer_json(struct control_answer *answer, json_t *document)
+{
+    answer->type = "application/json";
+    answer->body = document != NULL ? json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
+    answer->length = answer->body != NULL ? strlen(answer->body) : 0;
+    json_decref(document);
+}
+
+static void answer_text(struct control_answer *answer, unsigned code, const char *text)
+{
+    answer->code = code;
+    answer->type = "text/plain; charset=utf-8";
+    answer->body = malloc(strlen(text) + 2);
+    if (answer->body == NULL) return;
+    answer->length = (size_t)sprintf(answer->body, "%s\n", text);
+}
+
+/* --- GET --- */
+
+static void get_metrics(void *arg, const struct control_request *request, struct control_answer *answer)
+{
+    const char *accept = request_header(request, "Accept");
+    bool open_metrics = accept != NULL && strstr(accept, "application/openmetrics-text") != NULL;
+    struct node_facts facts;
+    FILE *out = open_memstream(&answer->body, &answer->length);
+    if (out == NULL) return;
+    node_look(arg, &facts);
+    metrics_write(&facts, open_metrics, out);
+    fclose(out);
+    answer->type = open_metrics ? METRICS_OPEN : METRICS_TEXT;
+}
+
+static void get_healthy(void *arg, const struct control_request *request, struct control_answer *answer)
+{
+    (void)request;
+    struct node_facts facts;
+    node_look(arg, &facts);
+    answer_text(answer, facts.healthy ? 200 : 503, facts.healthy ? "healthy" : facts.unhealthy);
+}
+
+static void get_ready(void *arg, const struct control_request *request, struct control_answer *answer)
+{
+    (void)request;
+    struct node_facts facts;
+    node_look(arg, &facts);
+    answer_text(answer, facts.ready ? 200 : 503, facts.ready ? "ready" : facts.unready);
+}
+
+static void get_status(void *arg, const struct control_request *request, struct control_answer *answer)
+{
+    (void)request;
+    struct node_facts facts;
+    node_look(arg, &facts);
+    answer_json(answer, document_status(&facts));
+}
+
+/* Documents that are made of the view alone. */
+static void answer_view(struct node *node, struct control_answer *answer,
+                        json_t *(*document)(const struct br_view *view))
+{
+    struct node_facts facts;
+    node_look(node, &facts);
+    if (node->view == NULL)
+        answer_error(answer, 409, "there has been no pipeline yet");
+    else
+        answer_json(answer, document(node->view));
+}
+
+static void get_graph(void *arg, const struct control_request *request, struct control_answer *answer)
+{
+    (void)request;
+    answer_view(arg, answer, document_graph);
+}
+
+static void get_stages(void *arg, const struct control_request *request, struct control_answer *answer)
+{
+    (void)request;
+    answer_view(arg, answer, document_stages);
+}
+
+static void get_queues(void *arg, const struct control_request *request, struct control_answer *answer)
+{
+    (void)request;
+    answer_view(arg, answer, document_queues);
+}
+
+static void get_config(void *arg, const struct control_request *request, struct control_answer *answer)
+{
+    (void)request;
+    const struct node *node = arg;
+    if (node->current.config == NULL)
+        answer_error(answer, 409, "there is no pipeline");
+    else
+        answer_json(answer, document_config(br_config_root(node->current.config)));
+}
+
+static void get_log(void *arg, const struct control_request *request, struct control_answer *answer)
+{
+    const struct node *node = arg;
+    const char *since = request_query(request, "since");
+    char *end = NULL;
+    uint64_t from = since != NULL ? strtoull(since, &end, 10) : 0;
+    if (since != NULL && (strspn(since, "0123456789") == 0 || *end != '\0'))
+        answer_error(answer, 400, "since: '%.40s' is no number of a line", since);
+    else
+        answer_json(answer, document_log(node->options->log, from));
+}
+
+/* --- POST --- */
+
+/* Reads {"abort": true}; nothing at all is false. False: it is not that, and the answer says why. */
+static bool read_order(const struct control_request *request, struct control_answer *answer, bool *abort)
+{
+    json_error_t error;
+    const char *key;
+    json_t *value;
+    *abort = false;
+    if (request->length == 0) return true;
+    json_t *order = json_loadb(request->body, request->length, JSON_REJECT_DUPLICATES, &error);
+    if (order == NULL) {
+        answer_error(answer, 400, "the body is no JSON: line %d, column %d: %s", error.line, error.column,
+                     error.text);
+        return false;
+    }
+    bool good = json_is_object(order);
+    if (!good) answer_error(answer, 400, "the body is no object; expected {\"abort\": true}, or nothing");
+    json_object_foreach(order, key, value)
+    {
+        if (strcmp(key, "abort") == 0 && json_is_boolean(value)) {
+            *abort = json_is_true(value);
+        } else if (good) {
+            good = false;
+            answer_error(answer, 400,
+                         "'%.60s' is no key, or its value is wrong; expected {\"abort\": true}, or nothing",
+                         key);
+        }
+    }
+    json_decref(order);
+    return good;
+}
+
+static void post_stop(void *arg, const struct control_request *request, struct control_answer *answer)
+{
+    bool abort;
+    char why[160];
+    if (!read_order(request, answer, &abort)) return;
+    if (!node_stop(arg, abort, "POST /v1/stop", why, sizeof why)) {
+        answer_error(answer, 409, "%s", why);
+        return;
+    }
+    answer_json(answer, json_pack("{ss}", "state", abort ? "aborting" : "draining"));
+    answer->code = 202;
+}
+
+static void post_restart(void *arg, const struct control_request *request, struct control_answer *answer)
+{
+    struct node *node = arg;
+    bool abort;
+    char *errors = NULL;
+    if (!read_order(request, answer, &abort)) return;
+    if (node->quit) {
+        answer_error(answer, 409, "the node ends");
+    } else if (node_restart(node, abort, "POST /v1/restart", &errors)) {
+        answer_json(answer, json_pack("{ss}", "state", node->run != NULL ? "restarting" : "starting"));
+        answer->code = 202;
+    } else {
+        answer_error(answer, 422, "the file is wrong, and nothing has changed:\n%.900s",
+                     errors != NULL ? errors : "");
+    }
+    free(errors);
+}
+
+const struct control_route node_routes[] = {
+    {"GET", "/metrics", "all numbers, for Prometheus (text, or OpenMetrics)", get_metrics, FRESH_MS},
+    {"GET", "/-/healthy", "200 while the process need not be restarted, else 503 and why", get_healthy,
+     FRESH_MS},
+    {"GET", "/-/ready", "200 while data flow, else 503 and why", get_ready, FRESH_MS},
+    {"GET", "/healthz", "the same as /-/healthy", get_healthy, FRESH_MS},
+    {"GET", "/readyz", "the same as /-/ready", get_ready, FRESH_MS},
+    {"GET", "/v1/status", "where the pipeline is held up and why, with rates", get_status, FRESH_MS},
+    {"GET", "/v1/graph", "stages and queues with shapes", get_graph, 0},
+    {"GET", "/v1/stages", "all counters of the stages", get_stages, FRESH_MS},
+    {"GET", "/v1/queues", "all counters of the queues", get_queues, FRESH_MS},
+    {"GET", "/v1/config", "the pipeline file as it was understood", get_config, 0},
+    {"GET", "/v1/log", "the last messages; ?since=NUMBER for those from a number on", get_log, FRESH_MS},
+    {"POST", "/v1/stop", "drains the pipeline; {\"abort\": true} ends it at once", post_stop, 0},
+    {"POST", "/v1/restart", "reads the file again and starts it, after a drain; a bad file changes nothing",
+     post_restart, 0},
+    {0},
+};

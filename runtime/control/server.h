@@ -1,0 +1,75 @@
+/* server.h - HTTP inside the event loop: limits, the token, and a table of what there is.
+ *
+ * One rule: no request can end the process or cost a sample. Everything happens in the loop's thread; a
+ * request has bounds on its size and time, and all of them together on memory. */
+#ifndef BEAMRING_RUNTIME_CONTROL_SERVER_H
+#define BEAMRING_RUNTIME_CONTROL_SERVER_H
+
+#include "runtime/control/facts.h"
+#include "runtime/control/settings.h"
+
+#include <ev.h>
+
+struct MHD_Connection;
+
+/* Bounds. */
+enum {
+    SERVER_CONNECTIONS = 512,
+    SERVER_MEMORY = 32 * 1024, /* of a connection, for its request's headers */
+    SERVER_BODY = 64 * 1024,   /* of a request */
+    SERVER_TIMEOUT_S = 10      /* without progress */
+};
+
+struct control_request {
+    struct MHD_Connection *connection;
+    const char *path;
+    const char *body; /* terminated; "" */
+    size_t length;
+};
+
+struct control_answer {
+    unsigned code;
+    const char *type; /* content type; constant */
+    char *body;       /* from malloc; the server frees it */
+    size_t length;
+};
+
+struct control_route {
+    const char *method, *path, *help; /* method NULL ends the table */
+    void (*answer)(void *arg, const struct control_request *request, struct control_answer *answer);
+    unsigned fresh_ms; /* an answer to a request without a query is given to others for so long */
+};
+
+enum { SERVER_MAX_ROUTES = 32 };
+
+struct server;
+
+struct server_options {
+    struct ev_loop *ev;
+    const char *listen, *token_file; /* token_file may be NULL */
+    const struct control_route *routes;
+    void *arg; /* of the routes */
+    struct br_log *log;
+};
+
+/* Listens. Errors: BR_E_INVALID (address, token), BR_E_IO (the address is in use, ...), BR_E_NO_MEMORY. */
+int server_create(struct server **server, const struct server_options *options, struct br_error *error);
+void server_destroy(struct server *server);
+
+/* The address that it listens on: "127.0.0.1:8081", with the port that was found for port 0. */
+const char *server_address(const struct server *server);
+void server_counts(const struct server *server, struct http_counts *counts);
+
+/* --- for routes --- */
+
+/* The value of ?key=value, or NULL. */
+const char *request_query(const struct control_request *request, const char *key);
+
+/* A request header, or NULL. */
+const char *request_header(const struct control_request *request, const char *name);
+
+/* {"error": text} */
+void answer_error(struct control_answer *answer, unsigned code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#endif

@@ -1,0 +1,20 @@
+/* remote.h - asking a node's control interface. */
+#ifndef BEAMRING_TOOLS_BEAMRING_REMOTE_H
+#define BEAMRING_TOOLS_BEAMRING_REMOTE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+struct remote {
+    const char *url;        /* as the user gave it; default http://127.0.0.1:8081 */
+    const char *token_file; /* or NULL */
+    bool repeat;            /* the option that `repeats` names was given */
+};
+
+/* Reads [URL], --token-file FILE and the option `repeats`. Returns 0, or 2 after a message. */
+int remote_arguments(int argc, char **argv, const char *repeats, struct remote *remote);
+
+/* GET of a path below the URL; NULL after a message to stderr that says what is wrong. The caller decrefs. */
+json_t *remote_get(const struct remote *remote, const char *command, const char *path);
+
+#endif
