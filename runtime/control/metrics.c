@@ -387,7 +387,7 @@ static const struct metric metrics[] = {
     {"beamring_stage_lost_samples_total", COUNTER, "stage, reason",
      "Base samples that the stage took in and did not pass on.", lost_samples},
     {"beamring_product_latency_seconds", GAUGE, "stage",
-     "When a stage without outputs was done with its last frame, less the time of its newest sample.",
+     "When a sink was done with its last frame, less the time of its newest sample.",
      latency},
     {"beamring_stage_gpu_sampled_seconds_total", COUNTER, "stage",
      "GPU time of the calls that were sampled, one in eight.", gpu_seconds},
