@@ -74,9 +74,9 @@ int br_baseband_create(struct br_baseband **plan, enum br_backend backend,
 void br_baseband_destroy(struct br_baseband *plan);
 
 /* e          [T][F][P][D]  int4x2, components in [-8, 7]
- * e_valid    [T][F]        0: missing; NULL: all valid
+ * e_valid    [T][F]        0: missing, 255: complete, between: the share of the inputs; NULL: all complete
  * out        [B][F][P][T]  int4x2; missing samples are 0x88 = (-8, -8)
- * out_valid  [F][T]        0 or 255; may be NULL when e_valid is NULL
+ * out_valid  [F][T]        likewise; may be NULL when e_valid is NULL
  * saturated  [B]           the number of clamped components is added; NULL: not wanted, and with BR_CUDA
  *
  * Returns the total number of clamped components; 0 with BR_CUDA. */

@@ -1,4 +1,5 @@
 #include "kernels/baseband/plan.h"
+#include "kernels/common/validity.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -111,8 +112,8 @@ void br_baseband_destroy(struct br_baseband *plan)
     free(plan);
 }
 
-/* valid [T][F] to out_valid [F][T], 0 or 255. Mostly few samples are missing, which memchr finds one by one;
- * where many are, all of a block is transposed, which takes less than one by one. */
+/* valid [T][F] to out_valid [F][T]. Mostly few samples are missing, which memchr finds one by one; where
+ * many are, or some are there in part, all of a block is transposed, which takes less than one by one. */
 static void transpose_validity(uint8_t *out_valid, const uint8_t *valid, size_t nsteps, size_t nchannels)
 {
     enum { BLOCK = 64, MANY = 64 }; /* steps; of so many samples one */
@@ -122,11 +123,12 @@ static void transpose_validity(uint8_t *out_valid, const uint8_t *valid, size_t 
         size_t most = steps * nchannels / MANY, n = 0;
         const uint8_t *from = valid + begin * nchannels, *end = from + steps * nchannels, *gap = from;
         uint8_t *to = out_valid + begin;
+        if (validity_has_shares(from, (size_t)(end - from))) n = most + 1;
         for (; n <= most && (gap = memchr(gap, 0, (size_t)(end - gap))) != NULL; n++, gap++)
             to[(size_t)(gap - from) % nchannels * nsteps + (size_t)(gap - from) / nchannels] = 0;
         if (n <= most) continue;
         for (size_t f = 0; f < nchannels; f++)
-            for (size_t t = 0; t < steps; t++) to[f * nsteps + t] = from[t * nchannels + f] ? 255 : 0;
+            for (size_t t = 0; t < steps; t++) to[f * nsteps + t] = from[t * nchannels + f];
     }
 }
 

@@ -1,6 +1,7 @@
 /* Parameters, and where blocks begin and end. */
 #include "kernels/frb_grid/plan.h"
 #include "kernels/common/cuda.h"
+#include "kernels/common/validity.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -108,8 +109,8 @@ static int create_backend(struct br_frb_grid *plan, const struct br_frb_grid_par
     if (plan->backend == BR_CUDA) {
 #if BR_WITH_CUDA
         plan->factor = malloc(plan->nchannels * (MOST_BLOCKS + 1) * sizeof *plan->factor);
-        plan->gaps = malloc(plan->nchannels);
-        if (!plan->factor || !plan->gaps)
+        plan->lack = malloc(plan->nchannels * sizeof *plan->lack);
+        if (!plan->factor || !plan->lack)
             return br_because(why, "no memory for the FRB grid of %zu channels", plan->nchannels);
         return br_frb_grid_cuda_create(plan, params, why);
 #else
@@ -142,9 +143,9 @@ int br_frb_grid_create(struct br_frb_grid **result, enum br_backend backend,
     plan->threshold = params->threshold;
     plan->cells = (size_t)4 * params->grid_m * params->grid_n;
     plan->weight_channels = params->weights ? params->weight_channels : 1;
-    plan->nvalid = calloc(plan->nchannels, sizeof *plan->nvalid);
+    plan->shares = calloc(plan->nchannels, sizeof *plan->shares);
     int status =
-        plan->nvalid ? create_backend(plan, params, why) : br_because(why, "no memory for the FRB grid");
+        plan->shares ? create_backend(plan, params, why) : br_because(why, "no memory for the FRB grid");
     if (status != 0) {
         br_frb_grid_destroy(plan);
         return status;
@@ -161,11 +162,11 @@ void br_frb_grid_destroy(struct br_frb_grid *plan)
 #endif
     br_frb_grid_cpu_destroy(plan);
     free(plan->factor);
-    free(plan->gaps);
+    free(plan->lack);
     free(plan->dish_cell);
     free(plan->weights);
     free(plan->sum);
-    free(plan->nvalid);
+    free(plan->shares);
     free(plan);
 }
 
@@ -175,25 +176,7 @@ static void finish(struct br_frb_grid *plan, size_t f, double factor, uint16_t *
         br_frb_grid_reference_finish(plan, f, factor, out);
     else
         br_frb_grid_cpu_finish(plan, f, factor, out);
-    plan->nvalid[f] = 0;
-}
-
-/* 0 only when none is valid, 255 only when all are. */
-static uint8_t fraction(unsigned valid, unsigned total)
-{
-    if (valid == 0 || valid == total) return valid ? 255 : 0;
-    uint64_t byte = ((uint64_t)valid * 255 + total / 2) / total;
-    return (uint8_t)(byte < 1 ? 1 : byte > 254 ? 254 : byte);
-}
-
-/* What a channel's sums of a finished block, of which `valid` samples are there, are multiplied by, relative
- * to a block without missing samples: R, or 0 where the block is masked. Writes its validity. */
-static double restore(const struct br_frb_grid *plan, unsigned valid, uint8_t *validity)
-{
-    const unsigned total = plan->downsample;
-    bool masked = valid == 0 || (double)valid / total < plan->threshold;
-    *validity = masked ? 0 : fraction(valid, total);
-    return masked ? 0 : (double)total / valid;
+    plan->shares[f] = 0;
 }
 
 /* Writes the block as row 0 of each channel. */
@@ -202,7 +185,7 @@ static void write_block(struct br_frb_grid *plan, uint16_t *out, size_t out_stri
 {
     for (size_t f = 0; f < plan->nchannels; f++) {
         uint16_t *image = out + f * out_stride * plan->cells;
-        double r = restore(plan, plan->nvalid[f], &out_valid[f * valid_stride]);
+        double r = br_frb_grid_restore(plan, plan->shares[f], &out_valid[f * valid_stride]);
         if (r == 0) {
             finish(plan, f, 0, NULL);
             memset(image, 0, plan->cells * sizeof *image);
@@ -214,37 +197,12 @@ static void write_block(struct br_frb_grid *plan, uint16_t *out, size_t out_stri
 }
 
 #if BR_WITH_CUDA
-/* Counts the valid ones of `count` samples of every channel into the unfinished block. Mostly all are, which
- * is quickly seen; otherwise gaps are counted in bytes, as many samples at a time as a byte can count. */
-static void count_valid(struct br_frb_grid *plan, const uint8_t *e_valid, size_t valid_row, size_t count)
-{
-    const size_t F = plan->nchannels;
-    uint8_t *gaps = plan->gaps;
-    if (!e_valid || (valid_row == F && !memchr(e_valid, 0, count * F))) {
-        plan->all_valid += (unsigned)count;
-        return;
-    }
-    while (count > 0) {
-        const unsigned steps = count < UINT8_MAX ? (unsigned)count : UINT8_MAX;
-        unsigned *nvalid = plan->nvalid, any = 0;
-        memset(gaps, 0, F);
-        for (unsigned t = 0; t < steps; t++, e_valid += valid_row)
-            for (size_t f = 0; f < F; f++) gaps[f] = (uint8_t)(gaps[f] + (e_valid[f] == 0));
-        for (size_t f = 0; f < F; f++) any |= gaps[f];
-        if (any)
-            for (size_t f = 0; f < F; f++) nvalid[f] += steps - gaps[f];
-        else
-            plan->all_valid += steps;
-        count -= steps;
-    }
-}
-
 /* What one call of many has come to. */
 struct progress {
     size_t t, blocks;          /* samples taken, blocks written */
     size_t first;              /* block that the next launch begins with */
     struct frb_grid_span span; /* of the next launch */
-    bool missing;              /* something in it */
+    bool missing;              /* some sample in it, altogether */
     bool partial;              /* some block of it has factors */
 };
 
@@ -268,13 +226,15 @@ static void fill_valid(const struct br_frb_grid *plan, uint8_t *out_valid, size_
 static void close_block(struct br_frb_grid *plan, float *factor, uint8_t *out_valid, size_t valid_stride)
 {
     const double unit = (double)br_frb_grid_cuda_unit(plan);
-    const unsigned all_valid = plan->all_valid;
-    unsigned *nvalid = plan->nvalid;
+    const uint64_t whole = (uint64_t)plan->downsample * VALID_WHOLE,
+                   all_valid = (uint64_t)plan->all_valid * VALID_WHOLE;
+    uint64_t *shares = plan->shares;
     for (size_t f = 0; f < plan->nchannels; f++) {
-        if (nvalid[f] + all_valid == plan->downsample) continue;
-        factor[f] = (float)(restore(plan, nvalid[f] + all_valid, &out_valid[f * valid_stride]) * unit);
+        if (shares[f] + all_valid == whole) continue;
+        factor[f] =
+            (float)(br_frb_grid_restore(plan, shares[f] + all_valid, &out_valid[f * valid_stride]) * unit);
     }
-    memset(nvalid, 0, plan->nchannels * sizeof *nvalid);
+    memset(shares, 0, plan->nchannels * sizeof *shares);
     plan->all_valid = plan->pending = 0;
 }
 
@@ -298,11 +258,9 @@ static bool prepare(struct br_frb_grid_call *call, struct progress *now)
                                        .out_stride = call->out_stride};
     while (now->t < call->nsteps && now->blocks < call->max_blocks && touched < MOST_BLOCKS) {
         size_t count = plan->downsample - plan->pending;
-        unsigned valid = plan->all_valid;
         if (count > call->nsteps - now->t) count = call->nsteps - now->t;
-        count_valid(plan, call->e_valid ? call->e_valid + now->t * call->valid_row : NULL, call->valid_row,
-                    count);
-        now->missing |= plan->all_valid - valid != count;
+        now->missing |= br_frb_grid_count_valid(
+            plan, call->e_valid ? call->e_valid + now->t * call->valid_row : NULL, call->valid_row, count);
         now->t += count;
         plan->pending += (unsigned)count;
         touched++;
@@ -379,7 +337,7 @@ void br_frb_grid_begin(struct br_frb_grid *plan, unsigned phase)
 #if BR_WITH_CUDA
     if (plan->backend == BR_CUDA) {
         br_frb_grid_cuda_begin(plan);
-        memset(plan->nvalid, 0, plan->nchannels * sizeof *plan->nvalid);
+        memset(plan->shares, 0, plan->nchannels * sizeof *plan->shares);
         plan->all_valid = 0;
         return;
     }
@@ -397,7 +355,7 @@ static void execute_cpu(struct br_frb_grid_call *call)
         for (size_t f = 0; f < plan->nchannels; f++) {
             const uint8_t *from = call->e + call->taken * call->row + f * channel,
                           *valid = call->e_valid ? call->e_valid + call->taken * call->valid_row + f : NULL;
-            plan->nvalid[f] +=
+            plan->shares[f] +=
                 plan->backend == BR_REFERENCE
                     ? br_frb_grid_reference_add(plan, f, first, from, call->row, valid, call->valid_row,
                                                 count)

@@ -26,11 +26,11 @@ struct br_frb_grid {
     double threshold;
     size_t cells; /* 2M 2N */
 
-    /* The unfinished block: samples in it, and how many of them are valid per channel. */
+    /* The unfinished block: samples in it, and per channel the sum of what is there of them, in 255ths. */
     unsigned pending;
-    unsigned *nvalid;   /* [F] */
-    unsigned all_valid; /* on a GPU: samples of the block that are valid in every channel, not in nvalid */
-    uint8_t *gaps;      /* [F], on a GPU: scratch of the counting */
+    uint64_t *shares;   /* [F] */
+    unsigned all_valid; /* on a GPU: samples of the block that are whole in every channel, not in shares */
+    uint16_t *lack;     /* [F], on a GPU: scratch of the counting */
 
     /* reference */
     uint16_t *dish_cell; /* [D][2] */
@@ -70,15 +70,24 @@ enum { MOST_BLOCKS = 64 };
 enum { MOST_JOBS = 16 };
 
 /* Adds `nsteps` samples of channel f to the block, of which `first` have been counted before; e and e_valid
- * stand at this channel's first one. Returns the number of valid ones. */
-unsigned br_frb_grid_reference_add(struct br_frb_grid *plan, size_t f, unsigned first, const uint8_t *e,
+ * stand at this channel's first one. Returns the sum of their validity. */
+uint64_t br_frb_grid_reference_add(struct br_frb_grid *plan, size_t f, unsigned first, const uint8_t *e,
                                    size_t row, const uint8_t *e_valid, size_t valid_row, unsigned nsteps);
-unsigned br_frb_grid_cpu_add(struct br_frb_grid *plan, size_t f, unsigned first, const uint8_t *e, size_t row,
+uint64_t br_frb_grid_cpu_add(struct br_frb_grid *plan, size_t f, unsigned first, const uint8_t *e, size_t row,
                              const uint8_t *e_valid, size_t valid_row, unsigned nsteps);
 
 /* Writes factor * the sums of channel f as float16 (unless out is NULL) and clears them. */
 void br_frb_grid_reference_finish(struct br_frb_grid *plan, size_t f, double factor, uint16_t *out);
 void br_frb_grid_cpu_finish(struct br_frb_grid *plan, size_t f, double factor, uint16_t *out);
+
+/* What a channel's sums of a finished block, whose samples have `shares` together, are multiplied by,
+ * relative to a whole block: R, or 0 where the block is masked. Writes its validity. */
+double br_frb_grid_restore(const struct br_frb_grid *plan, uint64_t shares, uint8_t *validity);
+
+/* On a GPU: adds what is there of `count` samples of every channel to the unfinished block. Mostly all is,
+ * which is quickly seen. Returns whether any sample is missing altogether. */
+bool br_frb_grid_count_valid(struct br_frb_grid *plan, const uint8_t *e_valid, size_t valid_row,
+                             size_t count);
 
 /* -1 when there is no memory; what was allocated is freed by destroy. */
 int br_frb_grid_reference_create(struct br_frb_grid *plan, const struct br_frb_grid_params *params);

@@ -39,15 +39,16 @@ static double intensity(const struct br_frb_grid *plan, const float *w, const ui
     return re * re + im * im;
 }
 
-unsigned br_frb_grid_reference_add(struct br_frb_grid *plan, size_t f, unsigned first, const uint8_t *e,
+uint64_t br_frb_grid_reference_add(struct br_frb_grid *plan, size_t f, unsigned first, const uint8_t *e,
                                    size_t row, const uint8_t *e_valid, size_t valid_row, unsigned nsteps)
 {
-    unsigned nvalid = 0, np = 2 * plan->grid_m, nq = 2 * plan->grid_n;
+    unsigned np = 2 * plan->grid_m, nq = 2 * plan->grid_n;
     double *sum = plan->sum + f * plan->cells;
+    uint64_t shares = 0;
     (void)first;
     for (unsigned t = 0; t < nsteps; t++) {
         if (e_valid && !e_valid[t * valid_row]) continue;
-        nvalid++;
+        shares += e_valid ? e_valid[t * valid_row] : 255;
         for (size_t pol = 0; pol < plan->npol; pol++) {
             size_t wf = plan->weight_channels == 1 ? 0 : f;
             const float *w =
@@ -57,7 +58,7 @@ unsigned br_frb_grid_reference_add(struct br_frb_grid *plan, size_t f, unsigned 
                     sum[p * nq + q] += intensity(plan, w, e + t * row + pol * plan->ndishes, p, q);
         }
     }
-    return nvalid;
+    return shares;
 }
 
 void br_frb_grid_reference_finish(struct br_frb_grid *plan, size_t f, double factor, uint16_t *out)

@@ -69,13 +69,16 @@ static int fill(struct br_upchannelize *plan, const struct br_upchannelize_param
     plan->history = on_device ? NULL : calloc((size_t)(M - 1) * U + 1, row);
     plan->missing_in = malloc((M - 1 + plan->chunk) * F);
     plan->missing_out = malloc(plan->chunk * F);
+    plan->lack_in = malloc((M - 1 + plan->chunk) * br_upchannelize_parts(plan) * F * sizeof *plan->lack_in);
+    plan->lack_out = malloc(F * sizeof *plan->lack_out);
     if (!plan->window || !plan->gain || (!on_device && !plan->history) || !plan->missing_in ||
-        !plan->missing_out)
+        !plan->missing_out || !plan->lack_in || !plan->lack_out)
         return br_because(why, "no memory for %u taps of %u steps of %zu bytes", M, U, row);
     if (params->window)
         memcpy(plan->window, params->window, sizeof *plan->window * M * U);
     else
         br_upchannelize_window(plan->window, U, M);
+    br_upchannelize_weigh_parts(plan);
     for (unsigned u = 0; u < U; u++) plan->gain[u] = params->gain ? params->gain[u] : sqrt(U);
     if (U > 1 && check_level(plan, why) != 0) return -1;
 #if BR_WITH_CUDA
@@ -125,6 +128,8 @@ void br_upchannelize_destroy(struct br_upchannelize *plan)
     free(plan->history);
     free(plan->missing_in);
     free(plan->missing_out);
+    free(plan->lack_in);
+    free(plan->lack_out);
     free(plan);
 }
 
@@ -136,13 +141,16 @@ void br_upchannelize_reset(struct br_upchannelize *plan)
 void br_upchannelize_reset_at(struct br_upchannelize *plan, uint64_t at)
 {
     memset(plan->missing_in, 1, (plan->M - 1) * plan->nchannels);
+    memset(plan->lack_in, 0,
+           (plan->M - 1) * br_upchannelize_parts(plan) * plan->nchannels * sizeof *plan->lack_in);
     plan->gaps = plan->M > 1;
+    plan->shares = false;
     plan->at = at;
 }
 
 int br_upchannelize_whole(const struct br_upchannelize *plan)
 {
-    return plan->U == 1 || !plan->gaps;
+    return plan->U == 1 || (!plan->gaps && !plan->shares);
 }
 
 static void copy(const struct br_upchannelize_call *call)
@@ -151,8 +159,7 @@ static void copy(const struct br_upchannelize_call *call)
     size_t F = plan->nchannels, bytes = F * plan->nspectators;
     if (call->out_valid && !call->e_valid) memset(call->out_valid, 255, call->nsteps * F);
     for (size_t t = 0; call->out_valid && call->e_valid && t < call->nsteps; t++)
-        for (size_t f = 0; f < F; f++)
-            call->out_valid[t * F + f] = call->e_valid[t * call->valid_row + f] ? 255 : 0;
+        memcpy(call->out_valid + t * F, call->e_valid + t * call->valid_row, F);
 #if BR_WITH_CUDA
     if (plan->backend == BR_CUDA) {
         br_upchannelize_cuda_copy(plan, call->e, call->row, call->nsteps, call->out);
@@ -160,57 +167,6 @@ static void copy(const struct br_upchannelize_call *call)
     }
 #endif
     for (size_t t = 0; t < call->nsteps; t++) memcpy(call->out + t * bytes, call->e + t * call->row, bytes);
-}
-
-/* plan->missing_in of the input of blocks [first, first + blocks). */
-static void find_missing(struct br_upchannelize *plan, const uint8_t *e_valid, size_t valid_row, size_t first,
-                         size_t blocks)
-{
-    size_t F = plan->nchannels, U = plan->U;
-    uint8_t *now = plan->missing_in + (plan->M - 1) * F;
-    memset(now, 0, blocks * F);
-    if (!e_valid) return;
-    /* without a branch, so that many gaps cost no more than few */
-    for (size_t t = 0; t < blocks * U; t++) {
-        const uint8_t *valid = e_valid + (first * U + t) * valid_row;
-        uint8_t *missing = now + t / U * F;
-        for (size_t f = 0; f < F; f++) missing[f] |= valid[f] == 0;
-    }
-}
-
-/* Marks the U fine channels of each missing output, of `count` (time, channel): out_valid [count][U], all 255
- * so far. */
-static void mark_missing(uint8_t *out_valid, const uint8_t *missing, size_t count, size_t U)
-{
-    const uint8_t *from = missing, *end = missing + count, *to;
-    for (; (from = memchr(from, 1, (size_t)(end - from))) != NULL; from = to) {
-        to = memchr(from, 0, (size_t)(end - from));
-        if (to == NULL) to = end;
-        memset(out_valid + (size_t)(from - missing) * U, 0, (size_t)(to - from) * U);
-    }
-}
-
-/* From the validity of the input of blocks [first, first + blocks): plan->missing_in, plan->missing_out and
- * out_valid (unless NULL). Returns whether an output is missing; where all input is valid, neither array is
- * touched. */
-static int flag(struct br_upchannelize *plan, const uint8_t *e_valid, size_t valid_row, size_t first,
-                size_t blocks, uint8_t *out_valid)
-{
-    size_t F = plan->nchannels, U = plan->U, M = plan->M, count = blocks * F;
-    const uint8_t *in = plan->missing_in;
-    uint8_t *out = plan->missing_out;
-    if (out_valid) memset(out_valid + first * F * U, 255, count * U);
-    if (!e_valid && !plan->gaps) return 0;
-    find_missing(plan, e_valid, valid_row, first, blocks);
-    /* each block with gaps makes this and the next M-1 outputs missing */
-    memcpy(out, in, count);
-    for (size_t m = 1; m < M; m++)
-        for (size_t i = 0; i < count; i++) out[i] |= in[m * F + i];
-    int any = memchr(out, 1, count) != NULL;
-    if (any && out_valid) mark_missing(out_valid + first * F * U, out, count, U);
-    memmove(plan->missing_in, in + count, (M - 1) * F);
-    plan->gaps = memchr(plan->missing_in, 1, (M - 1) * F) != NULL;
-    return any;
 }
 
 /* Keeps the last (M-1) U rows. */
@@ -228,7 +184,7 @@ static struct upchannelize_job job_of(const struct br_upchannelize_call *call, s
 {
     struct br_upchannelize *plan = call->plan;
     size_t left = call->nsteps / plan->U - first, count = left < plan->chunk ? left : plan->chunk;
-    int any = flag(plan, call->e_valid, call->valid_row, first, count, call->out_valid);
+    int any = br_upchannelize_flag(plan, call->e_valid, call->valid_row, first, count, call->out_valid);
     if (!any && plan->backend != BR_CUDA) memset(plan->missing_out, 0, count * plan->nchannels);
     return (struct upchannelize_job){.e = call->e,
                                      .row = call->row,

@@ -52,7 +52,13 @@ struct br_upchannelize {
     uint8_t *missing_in;  /* [M-1 + chunk][F]: input blocks with missing samples, the first M-1 from before */
     uint8_t *missing_out; /* [chunk][F]: outputs of this job that are missing */
     bool gaps;            /* whether there is any 1 among the first M-1 of `missing_in` */
-    uint64_t at;          /* the next block, counted from the start of the stream */
+    /* [M-1 + chunk][parts][F]: sums over a part of a block of 255 - validity; where `shares` is not set those
+     * of the first M-1 blocks are 0 and the others undefined */
+    uint16_t *lack_in;
+    uint32_t *lack_out;             /* [F]: scratch */
+    uint32_t part_weight[32 * 128]; /* [M parts]: of the square of the window */
+    bool shares;                    /* whether anything of the first M-1 of `lack_in` is not 0 */
+    uint64_t at;                    /* the next block, counted from the start of the stream */
 
     double *window, *gain; /* [M U], [U] */
 
@@ -82,6 +88,16 @@ static inline const uint8_t *upchannelize_row(const struct br_upchannelize *plan
     if (t >= 0) return job->e + (size_t)t * job->row;
     return plan->history + (size_t)(kept + t) * plan->nchannels * plan->nspectators;
 }
+
+/* Parts of a block whose validity is taken together, and what each part of the window weighs. */
+unsigned br_upchannelize_parts(const struct br_upchannelize *plan);
+void br_upchannelize_weigh_parts(struct br_upchannelize *plan);
+
+/* From the validity of the input of blocks [first, first + blocks): plan->missing_in, plan->missing_out and
+ * out_valid (unless NULL). Returns whether an output is missing; where all input is valid, the arrays of the
+ * plan are not touched. */
+int br_upchannelize_flag(struct br_upchannelize *plan, const uint8_t *e_valid, size_t valid_row, size_t first,
+                         size_t blocks, uint8_t *out_valid);
 
 /* Each returns the number of components clamped. */
 uint64_t br_upchannelize_reference(const struct br_upchannelize *plan, const struct upchannelize_job *job);

@@ -11,7 +11,10 @@
  *
  * A plan keeps the last M-1 blocks of input, so that the length of a call never changes a result by a bit. An
  * output whose window touches a missing input sample of its coarse channel, or input from before the stream
- * began, is missing: validity 0 and bytes 0x88 (-8, -8). For U = 1 every output is as valid as its input.
+ * began, is missing: validity 0 and bytes 0x88 (-8, -8). The validity of any other output is the mean of its
+ * coarse channel's over the window, weighted by the window's square (in parts of 16 samples or U), 255 only
+ * where all is: the share of the noise's power that is there when inputs are not. For U = 1 every output is
+ * as valid as its input.
  *
  * With BR_CUDA e and out are device memory, validity is host memory, the history stays on the device, and
  * execute enqueues its work on the stream of params.cuda; an execute that makes outputs missing uploads
@@ -86,10 +89,11 @@ void br_upchannelize_reset_at(struct br_upchannelize *plan, uint64_t at);
 int br_upchannelize_whole(const struct br_upchannelize *plan);
 
 /* e          [nsteps][row]        int4x2; this plan's channels are the first F X bytes of a row, row >= F X
- * e_valid    [nsteps][valid_row]  0: missing; the first F of each row; NULL: all valid
+ * e_valid    [nsteps][valid_row]  0: missing, 255: complete, between: the share of the inputs; the first F of
+ *                                each row; NULL: all complete
  * nsteps     a multiple of U
  * out        [nsteps/U][F U][X]   int4x2
- * out_valid  [nsteps/U][F U]      0 or 255; NULL: not wanted
+ * out_valid  [nsteps/U][F U]      likewise; NULL: not wanted
  *
  * Returns the number of output components (re, im) that were clamped; 0 with BR_CUDA. */
 uint64_t br_upchannelize_execute(struct br_upchannelize *plan, const uint8_t *e, size_t row,

@@ -54,7 +54,7 @@ def check(path):
     block = (np.arange(steps) + phase) // downsample
     for b in range(out.shape[1]):
         for f in range(channels):
-            good = np.count_nonzero(valid[block == b, f])
+            good = valid[block == b, f].sum(dtype=np.int64) / 255
             if good == 0 or good / downsample < threshold / 1000:
                 continue
             expected[f, b] = every[block == b, f].sum(axis=0) * downsample / good / 2.0 ** scale

@@ -250,10 +250,10 @@ static void gather(uint8_t *restrict bytes, const uint8_t *restrict from, const 
         for (size_t j = i; j < i + LANES; j++) bytes[j] = from[moves[j]];
 }
 
-unsigned br_frb_grid_cpu_add(struct br_frb_grid *plan, size_t f, unsigned first, const uint8_t *e, size_t row,
+uint64_t br_frb_grid_cpu_add(struct br_frb_grid *plan, size_t f, unsigned first, const uint8_t *e, size_t row,
                              const uint8_t *e_valid, size_t valid_row, unsigned nsteps)
 {
-    unsigned nvalid = 0;
+    uint64_t shares = 0;
     size_t wf = plan->weight_channels == 1 ? 0 : f, per_pol = plan->nvectors * 2 * LANES;
     const float *weights = plan->lane_weights + wf * plan->npol * per_pol;
     float *sum = plan->partial + f * plan->cells_padded;
@@ -261,7 +261,7 @@ unsigned br_frb_grid_cpu_add(struct br_frb_grid *plan, size_t f, unsigned first,
         /* By the place in the block, so that it does not matter how the block was handed over. */
         if ((first + t) % PARTIAL == 0 && first + t > 0) close_partial(plan, f);
         if (e_valid && !e_valid[t * valid_row]) continue;
-        nvalid++;
+        shares += e_valid ? e_valid[t * valid_row] : 255;
         for (size_t pol = 0; pol < plan->npol; pol++) {
             const uint8_t *from = e + t * row + pol * plan->ndishes;
             gather(plan->bytes, from, plan->moves, plan->nmoves);
@@ -271,7 +271,7 @@ unsigned br_frb_grid_cpu_add(struct br_frb_grid *plan, size_t f, unsigned first,
             plan->square(sum, &plan->sky[0][0], plan->cells_padded);
         }
     }
-    return nvalid;
+    return shares;
 }
 
 void br_frb_grid_cpu_finish(struct br_frb_grid *plan, size_t f, double factor, uint16_t *out)

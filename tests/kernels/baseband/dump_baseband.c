@@ -29,7 +29,12 @@ static void one(const char *directory, const struct shape *n, enum br_backend ba
         weights[i] = (int8_t)((int)(dump_random(&seed) % 255) - 127);
     for (size_t i = 0; i < beams; i++)
         shift[i] = (int32_t)(n->shift + (n->shift ? dump_random(&seed) % 4 : 0));
-    for (size_t i = 0; i < n->T * n->F; i++) valid[i] = n->missing && dump_random(&seed) % 5 == 0 ? 0 : 255;
+    for (size_t i = 0; i < n->T * n->F; i++) {
+        uint64_t draw = dump_random(&seed);
+        valid[i] = n->missing && draw % 5 == 0   ? 0
+                   : n->missing && draw % 7 == 0 ? (uint8_t)(1 + i % 254)
+                                                 : 255;
+    }
 
     const struct br_baseband_params params = {.nchannels = n->F,
                                               .npol = n->P,

@@ -122,7 +122,7 @@ static void check_backend(const struct run *r, enum br_backend backend)
     for (size_t b = 0; b < n.B; b++) assert_int_equal(saturated[b], 2 * r->clamped[b]);
     for (size_t f = 0; f < n.F; f++)
         for (size_t t = 0; t < n.T; t++)
-            assert_int_equal(out_valid[f * n.T + t], !r->e_valid || r->e_valid[t * n.F + f] ? 255 : 0);
+            assert_int_equal(out_valid[f * n.T + t], r->e_valid ? r->e_valid[t * n.F + f] : 255);
     assert_int_equal(out[outputs], 0x5a);
     assert_int_equal(out_valid[n.F * n.T], 0x5a);
     if (!r->e_valid) assert_int_equal(br_baseband_execute(plan, r->e, NULL, n.T, out, NULL, NULL), r->total);
@@ -179,7 +179,7 @@ static void few_gaps_and_many(void **state)
     struct shape n = {.T = 500, .F = 7, .P = 1, .D = 3, .B = 2, .WF = 1};
     for (int round = 0; round < 20; round++) {
         struct run r = make(n, 3, 6, 1);
-        memset(r.e_valid, 1, n.T * n.F);
+        memset(r.e_valid, 255, n.T * n.F);
         for (size_t i = pick(0, 60); i < n.T * n.F; i += pick(1, 200)) r.e_valid[i] = 0;
         size_t from = pick(0, n.T * n.F - 1), to = pick(from, n.T * n.F - 1);
         memset(r.e_valid + from, 0, to - from);

@@ -12,7 +12,7 @@ struct shape {
 static const struct shape shapes[] = {
     {"chord", 20, 1, 2, 512, 24, 24, 10, 1, 0, 0, 0.5},
     {"pathfinder", 130, 2, 2, 64, 8, 12, 40, 2, 13, 30, 0.5},
-    {"hirax", 24, 2, 2, 256, 16, 16, 8, 0, 3, 50, 0.5},
+    {"hirax", 24, 2, 2, 256, 16, 16, 8, 0, 3, 35, 0.5},
     {"pathfinder_8", 50, 3, 2, 61, 8, 8, 7, 1, 0, 40, 0.7},
     {"long_block", 1500, 1, 1, 9, 4, 3, 700, 1, 5, 10, 0},
     {"odd", 30, 2, 1, 11, 5, 7, 1, 2, 0, 20, 0.5},
@@ -31,7 +31,9 @@ static void one(const char *directory, const struct shape *n, enum br_backend ba
     float *w = malloc((weights * 2 + 1) * sizeof *w);
     for (size_t i = 0; i < n->T * row; i++) e[i] = (uint8_t)dump_random(&seed);
     for (size_t i = 0; i < n->T * n->F; i++)
-        valid[i] = (int)(dump_random(&seed) % 100) < n->missing ? 0 : 255;
+        valid[i] = (int)(dump_random(&seed) % 100) < n->missing ? 0
+                   : n->missing && i % 5 == 0                   ? (uint8_t)(100 + i % 155)
+                                                                : 255;
     for (size_t i = 0; i < weights * 2; i++) w[i] = (float)(dump_random(&seed) % 2001) / 1000 - 1;
     /* the first cells in order, then some of them exchanged */
     for (size_t i = 0; i < n->M * n->N; i++) {

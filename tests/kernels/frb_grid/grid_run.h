@@ -47,7 +47,7 @@ static inline struct run make(size_t T, size_t F, size_t P, unsigned M, unsigned
     for (size_t i = 0; i < T * r.row; i++) r.e[i] = (uint8_t)dump_random(&seed);
     r.valid = missing ? malloc(T * r.valid_row) : NULL;
     for (size_t i = 0; missing && i < T * r.valid_row; i++)
-        r.valid[i] = (uint8_t)(pick(0, 99) < missing ? 0 : pick(1, 255));
+        r.valid[i] = (uint8_t)(pick(0, 99) < missing ? 0 : pick(0, 2) ? 255 : pick(150, 254));
     r.weights = weights ? malloc(weights * P * D * 2 * sizeof *r.weights) : NULL;
     for (size_t i = 0; i < weights * P * D * 2; i++) r.weights[i] = (float)(60 * uniform() - 30);
     r.params = (struct br_frb_grid_params){.nchannels = F,

@@ -170,7 +170,7 @@ static void missing_is_missing(void **state)
         s.valid = calloc(s.T, s.valid_row);
         for (size_t i = 0; i < s.T * s.row; i++) s.e[i] = (uint8_t)dump_random(&seed);
         memcpy(s.e + phase * s.row, r.e, r.T * r.row);
-        memset(s.valid + phase * s.valid_row, 1, r.T * s.valid_row);
+        memset(s.valid + phase * s.valid_row, 255, r.T * s.valid_row);
         struct image b = compute(&s, (enum br_backend)backend, 0, 0);
         assert_same(&r, &a, &b);
         assert_int_equal(a.blocks, 3);
@@ -180,8 +180,8 @@ static void missing_is_missing(void **state)
         release(&b);
         /* below the threshold: zero bytes; at it: not */
         memset(s.valid, 0, s.T * s.valid_row);
-        memset(s.valid, 9, 5 * s.valid_row);
-        memset(s.valid + 10 * s.valid_row, 9, 4 * s.valid_row);
+        memset(s.valid, 255, 5 * s.valid_row);
+        memset(s.valid + 10 * s.valid_row, 255, 4 * s.valid_row);
         b = compute(&s, (enum br_backend)backend, 0, 0);
         assert_int_equal(b.valid[0], 128);
         assert_int_equal(b.valid[1], 0);
@@ -207,6 +207,7 @@ static void level_is_restored(void **state)
     (void)state;
     struct run r = make(3000, 1, 1, 4, 4, 16, 1000, 0, 40);
     for (size_t t = 0; t < r.T; t++) memset(r.e + t * r.row, 0x21, 16); /* 1 + 2i */
+    for (size_t i = 0; i < r.T * r.valid_row; i++) r.valid[i] = r.valid[i] ? 255 : 0;
     struct image a = compute(&r, BR_CPU, 0, 0);
     assert_int_equal(a.blocks, 3);
     for (size_t b = 0; b < 3; b++) {
@@ -216,6 +217,38 @@ static void level_is_restored(void **state)
     }
     release(&a);
     finish(&r);
+}
+
+/* Inputs of power 5 and any phase, of which samples lack a part: the power of all directions together, which
+ * is that of the inputs, is what it would be with all of them. */
+static void power_is_restored(void **state)
+{
+    (void)state;
+    static const uint8_t phases[] = {0x21, 0x2f, 0xe1, 0xef, 0x12, 0x1e, 0xf2, 0xfe}; /* +-1 +-2i, +-2 +-i */
+    for (int backend = BR_REFERENCE; backend <= BR_CPU; backend++) {
+        struct run r = make(120, 2, 2, 4, 4, 16, 30, 0, 1);
+        for (size_t t = 0; t < r.T; t++)
+            for (size_t f = 0; f < 2; f++) {
+                size_t gone = pick(0, 3) ? 0 : 4 * pick(0, 4);
+                for (size_t i = 0; i < 32; i++)
+                    r.e[t * r.row + f * 32 + i] = i % 16 < gone ? 0 : phases[pick(0, 7)];
+                r.valid[t * r.valid_row + f] = (uint8_t)((16 - gone) * 255 / 16);
+            }
+        struct image a = compute(&r, (enum br_backend)backend, 0, 0);
+        assert_int_equal(a.blocks, 4);
+        for (size_t k = 0; k < 8; k++) {
+            size_t at = k / 4 * a.stride + k % 4;
+            double sum = 0, all = (double)r.cells * 5 * 32 * 30, shares = 0;
+            for (size_t i = 0; i < r.cells; i++)
+                sum += ldexp((double)br_half_to_float(a.out[at * r.cells + i]), r.params.log2_scale);
+            for (size_t t = 30 * (k % 4); t < 30 * (k % 4 + 1); t++)
+                shares += r.valid[t * r.valid_row + k / 4] / 255.0;
+            assert_true(fabs(sum / all - 1) < 6e-3); /* shares are 255ths */
+            assert_true(fabs(a.valid[at] - 255 * shares / 30) <= 0.51);
+        }
+        release(&a);
+        finish(&r);
+    }
 }
 
 static void full_scale_fits(void **state)
@@ -362,8 +395,8 @@ int main(void)
         cmocka_unit_test(portable_is_the_same), cmocka_unit_test(against_equation),
         cmocka_unit_test(telescopes),           cmocka_unit_test(calls_change_nothing),
         cmocka_unit_test(missing_is_missing),   cmocka_unit_test(level_is_restored),
-        cmocka_unit_test(full_scale_fits),      cmocka_unit_test(bad_parameters),
-        cmocka_unit_test(scales_and_order),
+        cmocka_unit_test(power_is_restored),    cmocka_unit_test(full_scale_fits),
+        cmocka_unit_test(bad_parameters),       cmocka_unit_test(scales_and_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

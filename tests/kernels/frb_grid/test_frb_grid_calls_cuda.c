@@ -146,7 +146,7 @@ static void missing_is_missing(void **state)
         s.valid = calloc(s.T, s.valid_row);
         for (size_t k = 0; k < s.T * s.row; k++) s.e[k] = (uint8_t)dump_random(&seed);
         memcpy(s.e + phase * s.row, r.e, r.T * r.row);
-        memset(s.valid + phase * s.valid_row, 1, r.T * s.valid_row);
+        memset(s.valid + phase * s.valid_row, 255, r.T * s.valid_row);
         r.params.threshold = s.params.threshold = 0.1;
         struct image a = compute(&r, BR_CUDA, 0), b = compute(&s, BR_CUDA, 0), c = compute(&s, BR_CUDA, 40);
         assert_int_equal(a.blocks, blocks);

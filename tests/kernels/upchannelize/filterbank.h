@@ -44,6 +44,20 @@ static inline void add_missing(struct stream *s, size_t one_in)
         s->valid[i] = (uint8_t)(pick(0, one_in) ? pick(1, 255) : 0);
 }
 
+/* Stretches of steps in which all inputs are there, a part of them, or none, by channel. */
+static inline void add_stretches(struct stream *s)
+{
+    size_t T = s->blocks * s->U;
+    s->valid = malloc(T * s->valid_row);
+    for (size_t f = 0; f < s->valid_row; f++)
+        for (size_t t = 0; t < T;) {
+            uint64_t kind = pick(0, 9);
+            uint8_t byte = (uint8_t)(kind < 5 ? 255 : kind < 9 ? pick(1, 254) : 0);
+            for (size_t n = pick(1, 6 * s->U); n > 0 && t < T; n--, t++)
+                s->valid[t * s->valid_row + f] = byte;
+        }
+}
+
 static inline void drop(struct stream *s)
 {
     free(s->e);
@@ -105,13 +119,36 @@ static inline void assert_same(const struct stream *s, const struct result *a, c
     assert_int_equal(a->clamped, b->clamped);
 }
 
-/* Is every sample that output (b, f) needs there? */
-static inline int complete(const struct stream *s, size_t b, size_t f)
+/* The validity of output (b, f): 0 unless every sample that it needs is there, else their mean by the square
+ * of the window, of 16 samples or U together. Unrounded; 255 only where all are. */
+static inline double share(const struct stream *s, size_t b, size_t f)
 {
+    double window[32 * 128], sum = 0, all = 0;
+    size_t length = s->M * s->U, part = s->U < 16 ? s->U : 16;
+    bool whole = true;
     if (b + 1 < s->M) return 0;
-    for (size_t t = (b + 1 - s->M) * s->U; s->valid && t < (b + 1) * s->U; t++)
-        if (!s->valid[t * s->valid_row + f]) return 0;
-    return 1;
+    br_upchannelize_window(window, (unsigned)s->U, (unsigned)s->M);
+    for (size_t k = 0; k < length; k += part) {
+        double weight = 0, valid = 0;
+        for (size_t i = k; i < k + part; i++) {
+            size_t t = (b + 1 - s->M) * s->U + i;
+            int byte = s->valid ? s->valid[t * s->valid_row + f] : 255;
+            if (byte == 0) return 0;
+            whole &= byte == 255;
+            valid += byte;
+            weight += s->window ? pow(s->window[i] * 1e38, 2) : pow(window[i], 2);
+        }
+        sum += weight * valid / (double)part;
+        all += weight;
+    }
+    return whole ? 255 : sum / all;
+}
+
+static inline void check_share(int byte, double share)
+{
+    assert_int_equal(byte == 0, share <= 0);
+    assert_int_equal(byte == 255, share >= 255);
+    if (fabs(byte - share) > 1 + 1e-9) fail_msg("validity %d, expected %.3f", byte, share);
 }
 
 /* Every output of r against the equation; within `tie` of a half level it may be either neighbour. Returns
@@ -139,8 +176,9 @@ static inline double check_equation(const struct stream *s, const struct result 
         for (size_t b = 0; b < s->blocks; b++)
             for (size_t f = 0; f < s->F; f++) {
                 size_t at = (b * s->F + f) * U + u;
-                int whole = complete(s, b, f);
-                assert_int_equal(r->out_valid[at], whole ? 255 : 0);
+                bool whole = share(s, b, f) > 0;
+                if (u == 0 || u == U - 1) check_share(r->out_valid[at], share(s, b, f));
+                assert_int_equal(r->out_valid[at], r->out_valid[at - u]);
                 for (size_t x = 0; x < s->X; x++) {
                     if (!whole) {
                         assert_int_equal(r->out[at * s->X + x], 0x88);

@@ -73,6 +73,43 @@ static void missing_samples(void **state)
     }
 }
 
+/* Validity alone decides what is behind an output, however calls are cut and whether or not a call that is
+ * whole says so; and what it says does not change a level. */
+static void shares_are_means_over_the_window(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 30; round++) {
+        size_t U = (size_t)1 << pick(1, 6), M = pick(1, 5);
+        struct stream s = make(pick(1, 3), pick(1, 4), U, M, 60 + M);
+        struct result plain = run(&s, BR_CPU, NULL);
+        add_stretches(&s);
+        struct br_upchannelize *plan = plan_for(&s, BR_CPU, NULL);
+        uint8_t *out = malloc(outputs(&s) * s.X), *valid = malloc(outputs(&s));
+        for (size_t b = 0, n; b < s.blocks; b += n) {
+            n = pick(1, 9) < s.blocks - b ? pick(1, s.blocks - b < 9 ? s.blocks - b : 9) : s.blocks - b;
+            const uint8_t *from = s.valid + b * U * s.valid_row;
+            bool whole = true;
+            for (size_t i = 0; i < n * U * s.valid_row; i++) whole &= from[i] == 255;
+            bool unsaid = whole && br_upchannelize_whole(plan);
+            if (unsaid) memset(valid + b * s.F * U, 255, n * s.F * U);
+            br_upchannelize_execute(plan, s.e + b * U * s.row, s.row, whole ? NULL : from, s.valid_row, n * U,
+                                    out + b * s.F * U * s.X, unsaid ? NULL : valid + b * s.F * U);
+        }
+        for (size_t at = 0; at < outputs(&s); at++) {
+            int byte = valid[at];
+            if (at % U == 0) check_share(byte, share(&s, at / U / s.F, at / U % s.F));
+            assert_int_equal(byte, valid[at - at % U]);
+            for (size_t x = 0; x < s.X; x++)
+                assert_int_equal(out[at * s.X + x], byte ? plain.out[at * s.X + x] : 0x88);
+        }
+        br_upchannelize_destroy(plan);
+        free(out);
+        free(valid);
+        forget(&plain);
+        drop(&s);
+    }
+}
+
 static void own_window_and_gain(void **state)
 {
     (void)state;
@@ -178,7 +215,7 @@ static void one_missing_sample(void **state)
         struct stream s = make(F, X, U, M, 14);
         struct result before = run(&s, (enum br_backend)backend, NULL);
         s.valid = malloc(s.blocks * U * F);
-        memset(s.valid, 1, s.blocks * U * F);
+        memset(s.valid, 255, s.blocks * U * F);
         s.valid[hole * F + channel] = 0;
         memset(s.e + hole * s.row + channel * X, 0x77, X); /* what is in a hole must not matter */
         struct result after = run(&s, (enum br_backend)backend, NULL);
@@ -231,7 +268,7 @@ static void factor_one_copies(void **state)
         add_missing(&s, 3);
         struct result r = run(&s, (enum br_backend)backend, NULL);
         assert_memory_equal(r.out, s.e, 40 * 15);
-        for (size_t i = 0; i < 40 * 3; i++) assert_int_equal(r.out_valid[i], s.valid[i] ? 255 : 0);
+        for (size_t i = 0; i < 40 * 3; i++) assert_int_equal(r.out_valid[i], s.valid[i]);
         assert_int_equal(r.clamped, 0);
         forget(&r);
         drop(&s);
@@ -379,6 +416,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_factor),
         cmocka_unit_test(missing_samples),
+        cmocka_unit_test(shares_are_means_over_the_window),
         cmocka_unit_test(own_window_and_gain),
         cmocka_unit_test(ties_round_to_even),
         cmocka_unit_test(call_lengths_change_nothing),
