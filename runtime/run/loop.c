@@ -196,16 +196,23 @@ static void watch(struct br_run *run)
     if (run->options->stats_path != NULL) ev_timer_start(run->ev, &run->stats);
 }
 
-static void unwatch(struct br_run *run)
+static void stop_timers(struct br_run *run)
 {
-    ev_signal_stop(run->ev, &run->interrupt);
-    ev_signal_stop(run->ev, &run->terminate);
-    ev_signal_stop(run->ev, &run->hangup);
-    ev_signal_stop(run->ev, &run->report);
     ev_timer_stop(run->ev, &run->progress);
     ev_timer_stop(run->ev, &run->stats);
     ev_timer_stop(run->ev, &run->watchdog);
     br_log_progress(run->graph->log, "");
+}
+
+/* Only after the report has been printed: an interrupt while the run ends must not cost the balance. */
+static void unwatch(struct br_run *run)
+{
+    fflush(run->options->out);
+    stop_timers(run);
+    ev_signal_stop(run->ev, &run->interrupt);
+    ev_signal_stop(run->ev, &run->terminate);
+    ev_signal_stop(run->ev, &run->hangup);
+    ev_signal_stop(run->ev, &run->report);
 }
 
 /* The counters, the balance and the statistics file; returns the exit status. */
@@ -248,7 +255,7 @@ static int run_stages(struct br_run *run)
     if (guest->started != NULL) guest->started(guest->arg);
     ev_run(run->ev, 0);
     bool back = br_pipeline_ended(graph) && gpus_get_done(run);
-    unwatch(run);
+    stop_timers(run);
     if (!back) leave(run);
     if (br_pipeline_finish(graph, &error) != BR_OK || run->signals > 1 || run->hangs || run->guest_aborted)
         status = 1;
