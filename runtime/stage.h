@@ -204,6 +204,12 @@ BR_API int br_stage_fail(struct br_stage *stage, int status, const char *format,
 BR_API int br_stage_fail_at(struct br_stage *stage, const char *param, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* In configure: what keeps a run from beginning, though it can be drawn, such as an output file that is
+ * there already. Like br_stage_fail_at for `beamring run`; `check` and `graph` say it as a warning and go
+ * on, with BR_OK. */
+BR_API int br_stage_fail_run_at(struct br_stage *stage, const char *param, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
 /* Messages for people; `beamring run` shows notes and warnings with the stage's name. */
 BR_API void br_stage_note(struct br_stage *stage, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -292,14 +292,15 @@ static void init_locks(struct br_graph *graph)
     pthread_mutex_init(&graph->mutex, NULL);
 }
 
-int br_graph_build(struct br_graph **result, struct br_config *config, struct br_log *log,
-                   struct br_error *error)
+static int build(struct br_graph **result, struct br_config *config, struct br_log *log, bool only_shown,
+                 struct br_error *error)
 {
     struct br_graph *graph = *result = calloc(1, sizeof *graph);
     if (graph == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for the graph");
     init_locks(graph);
     graph->config = config;
     graph->log = log;
+    graph->only_shown = only_shown;
     int status = br_plugins_create(&graph->plugins, error);
     if (status != BR_OK) return status;
     const struct br_node *root = br_config_root(config);
@@ -338,6 +339,18 @@ int br_graph_build(struct br_graph **result, struct br_config *config, struct br
         if (stage->type->memory != NULL) stage->type->memory(stage, stage->self, &stage->memory);
     }
     return make_queues(graph, error);
+}
+
+int br_graph_build(struct br_graph **graph, struct br_config *config, struct br_log *log,
+                   struct br_error *error)
+{
+    return build(graph, config, log, false, error);
+}
+
+int br_graph_build_to_show(struct br_graph **graph, struct br_config *config, struct br_log *log,
+                           struct br_error *error)
+{
+    return build(graph, config, log, true, error);
 }
 
 void br_graph_destroy(struct br_graph *graph)

@@ -119,6 +119,7 @@ struct br_graph {
 
     struct br_control_settings control;
 
+    bool only_shown;   /* nothing is going to run */
     double watchdog_s; /* a call on a GPU that takes longer ends the run; 0: never */
 
     int ngpus;              /* that can be used; -1: not asked for yet */
@@ -141,6 +142,9 @@ struct br_graph {
  * the graph. */
 int br_graph_build(struct br_graph **graph, struct br_config *config, struct br_log *log,
                    struct br_error *error);
+/* The same for commands that only show the graph: what keeps a run from beginning is no mistake then. */
+int br_graph_build_to_show(struct br_graph **graph, struct br_config *config, struct br_log *log,
+                           struct br_error *error);
 void br_graph_destroy(struct br_graph *graph);
 
 /* Number of a graph's queues; and each, in the order of the file. */

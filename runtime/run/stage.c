@@ -81,6 +81,18 @@ int br_stage_fail_at(struct br_stage *stage, const char *param, const char *form
     return BR_E_INVALID;
 }
 
+int br_stage_fail_run_at(struct br_stage *stage, const char *param, const char *format, ...)
+{
+    char text[BR_ERROR_LENGTH];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (!stage->graph->only_shown) return br_stage_fail_at(stage, param, "%s", text);
+    br_stage_warn(stage, "%s: %s; it could not run now", param, text);
+    return BR_OK;
+}
+
 int br_stage_decline_gpu(struct br_stage *stage, const char *format, ...)
 {
     char text[BR_ERROR_LENGTH];

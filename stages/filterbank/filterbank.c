@@ -148,11 +148,12 @@ static int configure(struct br_stage *stage, void *self)
     char found[FILES_PATH];
     files_earlier(fb->directory, fb->prefix, false, found, NULL);
     if (found[0] != '\0' && !fb->overwrite)
-        return br_stage_fail_at(
+        status = br_stage_fail_run_at(
             stage, "directory",
             "%s exists and would be lost; move it away, choose another directory or prefix, "
             "or set overwrite: true",
             found);
+    if (status != BR_OK) return status;
     fb->step = in->zone[0].downsample;
     fb->nbeams = fb->beams.count > 0 ? fb->beams.count : fb->rows.nbeams;
     size_t *beam = br_stage_alloc(stage, fb->nbeams * sizeof *beam);

@@ -126,11 +126,12 @@ static int configure(struct br_stage *stage, void *self)
     if (!r->overwrite) {
         earlier_files(r, found, sizeof found, false);
         if (found[0] != '\0')
-            return br_stage_fail_at(
+            status = br_stage_fail_run_at(
                 stage, "prefix",
                 "%s exists: an earlier recording would be lost; move it away, choose another "
                 "prefix or directory, or set overwrite: true",
                 found);
+        if (status != BR_OK) return status;
     }
     struct stat info;
     if (stat(r->directory, &info) == 0 && !S_ISDIR(info.st_mode))

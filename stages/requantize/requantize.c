@@ -91,8 +91,9 @@ static int configure(struct br_stage *stage, void *self)
             return br_stage_fail_at(stage, *name,
                                     "scales are either given or measured; leave out `scale` or this");
     if (r->save != NULL && !r->overwrite && access(r->save, F_OK) == 0)
-        return br_stage_fail_at(
+        status = br_stage_fail_run_at(
             stage, "save", "%s exists and would be lost; give another name, or `overwrite: true`", r->save);
+    if (status != BR_OK) return status;
     struct br_error error = {0};
     const struct br_axis *a = in->array.axis;
     size_t lengths[4] = {a[0].length, a[1].length, a[2].length, a[3].length};

@@ -232,6 +232,16 @@ int br_stage_fail_at(struct br_stage *stage, const char *param, const char *form
     return BR_E_INVALID;
 }
 
+int br_stage_fail_run_at(struct br_stage *stage, const char *param, const char *format, ...)
+{
+    char text[sizeof stage->error];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return br_stage_fail_at(stage, param, "%s", text);
+}
+
 void br_stage_note(struct br_stage *stage, const char *format, ...)
 {
     (void)stage, (void)format;

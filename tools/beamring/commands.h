@@ -27,8 +27,8 @@ struct loaded {
     struct br_graph *graph;
 };
 
-/* Loads `path` with the `--set` texts. Returns 0, or the exit status after all mistakes were printed to
- * stderr. Give back with unload() in either case. */
+/* Loads `path` with the `--set` texts, to show it. Returns 0, or the exit status after
+ * all mistakes were printed to stderr. Give back with unload() in either case. */
 int load_pipeline(struct loaded *loaded, const char *path, size_t nset, const char *const *set,
                   enum br_log_level level);
 void unload_pipeline(struct loaded *loaded);

@@ -1,4 +1,4 @@
-/* load.c - what run, check and graph begin with: a pipeline file, loaded and checked. */
+/* load.c - what check and graph begin with: a pipeline file, loaded and checked. */
 #include "tools/beamring/commands.h"
 
 #include <string.h>
@@ -10,7 +10,8 @@ int load_pipeline(struct loaded *loaded, const char *path, size_t nset, const ch
     *loaded = (struct loaded){0};
     br_log_init(&loaded->log, stderr, level);
     int status = br_config_load(&loaded->config, path, nset, set, &error);
-    if (status == BR_OK) status = br_graph_build(&loaded->graph, loaded->config, &loaded->log, &error);
+    if (status == BR_OK)
+        status = br_graph_build_to_show(&loaded->graph, loaded->config, &loaded->log, &error);
     if (loaded->config != NULL && br_config_errors(loaded->config) > 0) {
         br_config_print_errors(loaded->config, stderr);
         return 2;
