@@ -15,7 +15,8 @@ pipeline:
 
 
 def run_and_interrupt(d, most, pause_s):
-    """A run that is interrupted up to `most` times, from its first file on, every `pause_s`; status and output."""
+    """A run that is interrupted up to `most` times, from its first file on, every `pause_s`; status and
+    output."""
     with open(os.path.join(d, "pipeline.yaml"), "w") as f:
         f.write(TELESCOPE + STREAM + PIPELINE)
     path = os.path.join(d, "x_000000.dada")
@@ -35,7 +36,8 @@ def run_and_interrupt(d, most, pause_s):
 
 
 def test_every_two_milliseconds():
-    """The report is there however often Ctrl-C comes while the run ends; what comes after it may end the process."""
+    """The report is there however often Ctrl-C comes while the run ends; what comes after it may end the
+    process."""
     with harness.scratch() as d:
         for _ in range(30):
             status, out, err = run_and_interrupt(d, 1000, 0.002)

@@ -169,7 +169,7 @@ static void test_split_minichunk(void **state)
     br_array_init(&s.array, BR_INT4, "beam,freq,time", (size_t[]){1, 1, 256}, NULL);
     s.side =
         (struct br_array){.dtype = BR_F32, .naxes = 3, .axis = {{"beam", 1}, {"freq", 1}, {"number", 2}}};
-    char address[64], *document = strdup(in_scratch("document.yaml"));
+    char address[64], *document = strdup(in_scratch("split.yaml"));
     strcpy(address, free_address(SOCK_STREAM));
     const struct destination to = {address, 0, 0};
     struct br_stage *send = sender("frb-node", &to, &s), *take = driver_new(&receive_stage);
