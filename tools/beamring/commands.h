@@ -20,7 +20,7 @@ int cmd_capture_report(int argc, char **argv);
 int cmd_receive(int argc, char **argv);
 int cmd_help(int argc, char **argv);
 
-/* A pipeline file loaded and checked: what run, check and graph begin with. */
+/* A pipeline file loaded and checked: what check and graph begin with. */
 struct loaded {
     struct br_log log;
     struct br_config *config;

@@ -79,6 +79,14 @@ static void print_frequencies(const struct br_stream *s)
                   s->zone[i].factor, s->zone[i].downsample);
 }
 
+/* How many of the file's samples a gap covers: the last step may reach beyond them. */
+static uint64_t covered(const struct gap *gap, uint64_t first, uint64_t samples)
+{
+    uint64_t begin = gap->first > first ? gap->first : first, end = gap->first + gap->count;
+    if (end > first + samples) end = first + samples;
+    return end > begin ? end - begin : 0;
+}
+
 /* Sums up the sidecar. */
 static int print_gaps(const struct recording *r, const char *path, uint64_t samples)
 {
@@ -96,7 +104,7 @@ static int print_gaps(const struct recording *r, const char *path, uint64_t samp
     }
     double missing = 0, partly = 0;
     for (size_t i = 0; i < gaps.count; i++) {
-        double cells = (double)gaps.gap[i].count * gaps.gap[i].nchannels;
+        double cells = (double)covered(&gaps.gap[i], r->first, samples) * gaps.gap[i].nchannels;
         *(gaps.gap[i].weight == 0 ? &missing : &partly) += cells;
     }
     double all = (double)samples * (double)r->stream.nchannels;
@@ -107,6 +115,16 @@ static int print_gaps(const struct recording *r, const char *path, uint64_t samp
                   100 * missing / all, 100 * partly / all, gaps.count);
     gaps_free(&gaps);
     return 0;
+}
+
+static void info_truncated(uint64_t payload, uint64_t left, uint64_t announced)
+{
+    char rest[80] = "";
+    if (left > 0) snprintf(rest, sizeof rest, "; the last %" PRIu64 " are no whole sample", left);
+    if (payload < announced)
+        info_line("truncated", "%" PRIu64 " of %" PRIu64 " announced bytes are there%s", payload, announced, rest);
+    else
+        info_line("truncated", "%" PRIu64 " bytes%s", payload, rest);
 }
 
 static int print_recording(const struct recording *r, const char *path, uint64_t file_bytes)
@@ -126,7 +144,7 @@ static int print_recording(const struct recording *r, const char *path, uint64_t
                   coding_name(r->coding));
     }
     if (s->side.naxes > 0)
-        info_line("beside", "%s in each frame", br_array_format(&s->side, text, sizeof text));
+        info_line("next to them", "%s in each frame", br_array_format(&s->side, text, sizeof text));
     print_frequencies(s);
     if (s->nbeams > 0 && s->beams_x > 0)
         info_line("beams", "%zu, a grid of %zu x %zu", s->nbeams, s->beams_x, s->beams_y);
@@ -144,9 +162,7 @@ static int print_recording(const struct recording *r, const char *path, uint64_t
     info_time("start", br_stream_time_ns(s, r->first));
     info_line("size", "%" PRIu64 " bytes of data", payload);
     if (left > 0 || samples < r->samples || payload < r->announced)
-        info_line("truncated",
-                  "the last %" PRIu64 " bytes are no whole sample; %" PRIu64 " bytes were announced", left,
-                  r->announced);
+        info_truncated(payload, left, r->announced);
     return samples > 0 ? print_gaps(r, path, samples) : 0;
 }
 
