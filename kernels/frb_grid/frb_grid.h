@@ -4,7 +4,7 @@
  *   Y[t][p][q] = sum_{m<M, n<N} W[f][pol][m][n] E[t][f][pol][m][n] exp(2 pi i (m p / 2M + n q / 2N)).
  *
  * Block tbar has T_ds input samples; cells without a dish contribute zero. Missing samples contribute
- * nothing, and of others a part of the inputs may be missing (they are zero): R = T_ds / (sum of the shares of
+ * nothing. Of others a part of the inputs may be missing (they are zero): R = T_ds / (sum of the shares of
  * the block's samples) restores the level of the noise. A block whose valid fraction, 1/R, is below
  * `threshold` is masked (all zero bytes, validity 0). The power 2^k is chosen so that int4 full scale on
  * every dish cannot overflow float16:
@@ -86,8 +86,8 @@ void br_frb_grid_begin(struct br_frb_grid *plan, unsigned phase);
  * there.
  *
  * e          [nsteps][row]             int4x2; this plan's channels are the first F P D bytes of a row
- * e_valid    [nsteps][valid_row]       0: missing, 255: complete, between: the share of the inputs; the first F
- *                                      of each row; NULL: all complete
+ * e_valid    [nsteps][valid_row]       0: missing, 255: complete, between: the share of the inputs; the first
+ *                                      F of each row; NULL: all complete
  * out        [F][out_stride][2M][2N]   float16 bits; block i of this call is row i of each channel
  * out_valid  [F][valid_stride]         the valid fraction of block i, 1 to 255, or 0 where masked
  * taken      input samples used; nsteps where fewer than max_blocks blocks were completed

@@ -9,6 +9,10 @@
 extern "C" {
 #endif
 
+/* Whether grid and blocks suit it: 12 to 24 cells each way, and enough samples in a block to be faster than
+ * direct/. */
+bool br_frb_grid_autocorr_1d_pays(const struct br_frb_grid *plan);
+/* The same, and there is room in the device's shared memory. */
 bool br_frb_grid_autocorr_1d_fits(const struct br_frb_grid *plan, struct br_cuda *cuda);
 int br_frb_grid_autocorr_1d_create(struct br_frb_grid *plan, const struct br_frb_grid_params *params,
                                    struct br_why *why);

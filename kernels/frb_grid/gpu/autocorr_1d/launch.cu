@@ -67,10 +67,22 @@ static bool transposes(unsigned rows, unsigned columns)
     return row_tiles == column_tiles ? columns > rows : row_tiles > column_tiles;
 }
 
-/* Whether blocks of so many samples are faster so than by transforming every sample (direct/), which
- * takes about 1.2 times as long as a sample of a step: steps, whole or not, and a block's end count. */
-static bool pays(const struct br_frb_grid *plan)
+/* The grid's cells along m and n. */
+static void axes_of(const struct br_frb_grid *plan, bool *transposed, unsigned *M, unsigned *N)
 {
+    *transposed = transposes(plan->grid_m, plan->grid_n);
+    *M = *transposed ? plan->grid_n : plan->grid_m;
+    *N = *transposed ? plan->grid_m : plan->grid_n;
+}
+
+/* A sample of direct/ takes about 1.2 times as long as a sample of a step here; but here steps count whole,
+ * and a block's end counts as 3 samples. */
+bool br_frb_grid_autocorr_1d_pays(const struct br_frb_grid *plan)
+{
+    bool transposed;
+    unsigned M, N;
+    axes_of(plan, &transposed, &M, &N);
+    if (M < 12 || N < 12 || !find_variant(M, N)) return false;
     const unsigned npol = static_cast<unsigned>(plan->npol), times = frb_autocorr_1d_times(npol);
     const uint64_t steps = (static_cast<uint64_t>(plan->downsample) + times - 1) / times;
     return 10 * (8 * steps + 3) <= 12 * static_cast<uint64_t>(plan->downsample) * npol;
@@ -84,12 +96,13 @@ static bool has_groups(struct br_cuda *cuda)
 
 bool br_frb_grid_autocorr_1d_fits(const struct br_frb_grid *plan, struct br_cuda *cuda)
 {
-    const bool transposed = transposes(plan->grid_m, plan->grid_n);
-    const unsigned M = transposed ? plan->grid_n : plan->grid_m, N = transposed ? plan->grid_m : plan->grid_n;
-    const struct variant *v = M < 12 || N < 12 || !pays(plan) ? NULL : find_variant(M, N);
+    bool transposed;
+    unsigned M, N;
     int most = 0;
-    return v &&
-           cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, br_cuda_device(cuda)) ==
+    if (!br_frb_grid_autocorr_1d_pays(plan)) return false;
+    axes_of(plan, &transposed, &M, &N);
+    const struct variant *v = find_variant(M, N);
+    return cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, br_cuda_device(cuda)) ==
                cudaSuccess &&
            memory_of(v->m_tiles, v->n_tiles, v->directions, N, true, has_groups(cuda) ? 4 : 2).bytes <=
                static_cast<unsigned>(most);
@@ -276,8 +289,10 @@ int br_frb_grid_autocorr_1d_create(struct br_frb_grid *plan, const struct br_frb
         static_cast<struct br_frb_grid_autocorr_1d *>(calloc(1, sizeof *gpu));
     if (!gpu) return br_because(why, "no memory for the FRB grid");
     plan->cuda = params->cuda;
-    const bool is_long = plan->downsample > PIECE, transposed = transposes(plan->grid_m, plan->grid_n);
-    const unsigned M = transposed ? plan->grid_n : plan->grid_m, N = transposed ? plan->grid_m : plan->grid_n;
+    const bool is_long = plan->downsample > PIECE;
+    bool transposed;
+    unsigned M, N;
+    axes_of(plan, &transposed, &M, &N);
     struct autocorr_1d_grid *grid = &gpu->grid;
     gpu->variant = find_variant(M, N);
     grid->M = M, grid->N = N, grid->transposed = transposed;
