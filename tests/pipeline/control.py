@@ -10,7 +10,8 @@ import harness
 from control_common import ENDLESS, PROGRAM, basic, node
 
 TOKEN = "0123456789abcdefTOKEN"
-ROUTES = ["/metrics", "/-/healthy", "/-/ready", "/healthz", "/readyz", "/v1/status", "/v1/graph", "/v1/stages", "/v1/queues",
+ROUTES = ["/metrics", "/-/healthy", "/-/ready", "/healthz", "/readyz", "/v1/status", "/v1/graph",
+          "/v1/stages", "/v1/queues",
           "/v1/config", "/v1/log"]
 
 
@@ -34,15 +35,19 @@ def test_endpoints():
         assert [s["name"] for s in graph["stages"]] == ["t_source", "pass", "slow"], graph
         assert [(q["name"], q["from"], q["readers"]) for q in graph["queues"]] == \
             [("bytes", "t_source", ["pass"]), ("passed", "pass", ["slow"])], graph
-        assert graph["queues"][0]["frame"] == "uint8 [time 4096][freq 1]" and graph["queues"][0]["frame_s"] == 4096e-6, graph
+        bytes_queue = graph["queues"][0]
+        assert bytes_queue["frame"] == "uint8 [time 4096][freq 1]" and bytes_queue["frame_s"] == 4096e-6, graph
         config = n.get("/v1/config").json
-        assert config["pipeline"][2] == {"stage": "t_sink", "name": "slow", "pause_us": "10000", "in": "passed"}, config
+        assert config["pipeline"][2] == {"stage": "t_sink", "name": "slow", "pause_us": "10000",
+                                         "in": "passed"}, config
         assert config["control"]["listen"] == "127.0.0.1:0", config
         assert n.ask("/v1/status", "HEAD").body == b""
         unknown = n.get("/v1/statsu")
-        assert unknown.code == 404 and "GET /v1/status" in unknown.text and "POST /v1/stop" in unknown.text, unknown.text
+        assert unknown.code == 404, unknown.code
+        assert "GET /v1/status" in unknown.text and "POST /v1/stop" in unknown.text, unknown.text
         wrong = n.post("/v1/status")
-        assert wrong.code == 405 and wrong.headers["Allow"] == "GET" and "GET /v1/status" in wrong.text, wrong.text
+        assert wrong.code == 405 and wrong.headers["Allow"] == "GET", wrong.headers
+        assert "GET /v1/status" in wrong.text, wrong.text
         assert n.ask("/v1/stop", "DELETE").code == 405 and n.ask("/", "BREW").code in (404, 405)
         n.end()
 
@@ -63,31 +68,38 @@ def test_metrics():
         for name, value in before.items():
             if name.split("{")[0].endswith(("_total", "_bucket", "_count", "_sum")):
                 assert after[name] >= value, f"{name} fell from {value} to {after[name]}"
-        got = after['beamring_stage_in_samples_total{stage="slow"}'] - before['beamring_stage_in_samples_total{stage="slow"}']
+        worked_off = 'beamring_stage_in_samples_total{stage="slow"}'
+        got = after[worked_off] - before[worked_off]
         assert got > 0 and got % 4096 == 0, got
-        # The sink takes 10 ms a frame: between the buckets of 8.192 and 16.384 ms, or later on a machine that is busy.
+        # The sink takes 10 ms a frame: beyond 8.192 ms, or more on a machine that is busy.
         calls = after['beamring_stage_process_seconds_count{stage="slow"}']
         early = after['beamring_stage_process_seconds_bucket{stage="slow",le="0.008192"}']
         assert calls > 10 and early == 0, (calls, early)
         assert after['beamring_stage_process_seconds_bucket{stage="slow",le="+Inf"}'] == calls
         assert after['beamring_stage_process_seconds_sum{stage="slow"}'] >= 0.01 * calls
         assert after['beamring_queue_state{queue="passed",state="full"}'] == 1, after
-        assert after['beamring_queue_slots{queue="passed"}'] == 4 == after['beamring_queue_fill_frames{queue="passed"}']
+        assert after['beamring_queue_slots{queue="passed"}'] == 4
+        # 3: the sink has just let one go.
+        assert after['beamring_queue_fill_frames{queue="passed"}'] in (3, 4), after
         assert after['beamring_stage_lost_samples_total{stage="pass",reason="late"}'] == 0
-        assert after["process_open_fds"] == len(os.listdir(f"/proc/{n.process.pid}/fd"))
+        # The one connection of the scrape may be closed, or not yet.
+        now = len(os.listdir(f"/proc/{n.process.pid}/fd"))
+        assert abs(after["process_open_fds"] - now) <= 2, (after["process_open_fds"], now)
         n.end()
 
 
 def test_numbers_agree_with_the_statistics():
     """What the node says when its pipeline has ended is what the statistics file says."""
     text = "pipeline:\n  - {stage: t_source, samples: 100000, frame_samples: 1000, out: bytes}\n" \
-           "  - {stage: t_pass, lose_at: 5000, lose_as: 2, in: bytes, out: passed}\n  - {stage: t_sink, in: passed}\n"
+           "  - {stage: t_pass, lose_at: 5000, lose_as: 2, in: bytes, out: passed}\n" \
+           "  - {stage: t_sink, in: passed}\n"
     with node(text, "--stats", "stats.json", command="serve") as n:
         n.wait_until(lambda s: s["state"] in ("stopped", "failed"), what="the end")
         stats = json.load(open(os.path.join(n.directory, "stats.json")))
         stages = {s["name"]: s for s in n.get("/v1/stages").json["stages"]}
         for want in stats["stages"]:
-            for key in ("in_frames", "in_samples", "out_frames", "out_samples", "out_missing", "saturated", "calls", "lost"):
+            for key in ("in_frames", "in_samples", "out_frames", "out_samples", "out_missing", "saturated",
+                        "calls", "lost"):
                 assert stages[want["name"]][key] == want[key], (want["name"], key)
         for want, got in zip(stats["queues"], n.get("/v1/queues").json["queues"]):
             for key in ("name", "frames", "samples", "missing", "fill", "max_fill"):
@@ -119,11 +131,14 @@ def test_token():
 
         write(TOKEN + "\n", 0o600)
         with node(ENDLESS, "--set", f"control.token_file={token}") as n:
-            for headers in ({}, {"Authorization": "Bearer " + TOKEN[:-1]}, {"Authorization": "Bearer " + TOKEN + "x"},
+            for headers in ({}, {"Authorization": "Bearer " + TOKEN[:-1]},
+                            {"Authorization": "Bearer " + TOKEN + "x"},
                             {"Authorization": "Bearer "}, basic("x"), {"Authorization": "Basic !!"}):
-                for method, path in (("GET", "/v1/status"), ("GET", "/metrics"), ("POST", "/v1/stop"), ("GET", "/nowhere")):
+                for method, path in (("GET", "/v1/status"), ("GET", "/metrics"), ("POST", "/v1/stop"),
+                                     ("GET", "/nowhere")):
                     answer = n.ask(path, method, headers=headers)
-                    assert answer.code == 401 and "Basic" in answer.headers["WWW-Authenticate"], (headers, path, answer.code)
+                    assert answer.code == 401, (headers, path, answer.code)
+                    assert "Basic" in answer.headers["WWW-Authenticate"], answer.headers
             assert n.get("/v1/status", headers={"Authorization": "Bearer " + TOKEN}).code == 200
             assert n.get("/v1/status", headers=basic(TOKEN)).code == 200
             done = harness.beamring("status", n.url, "--token-file", token)
@@ -132,19 +147,25 @@ def test_token():
             assert done.status == 2 and "401" in done.err and "token" in done.err, done
             assert n.post("/v1/stop", headers=basic(TOKEN)).code == 202
             n.end(sign=None)
-        for text, mode, words in ((TOKEN, 0o644, "may be read by others"), (TOKEN, 0o640, "may be read by others"),
-                                  ("short", 0o600, "16 to 255"), (TOKEN + "\nmore", 0o600, "more than one line")):
+        for text, mode, words in ((TOKEN, 0o644, "may be read by others"),
+                                  (TOKEN, 0o640, "may be read by others"),
+                                  ("short", 0o600, "16 to 255"), (TOKEN + "\nmore", 0o600,
+                                                                  "more than one line")):
             write(text, mode)
-            done = harness.run(d, ENDLESS, "--control", "127.0.0.1:0", "--set", f"control.token_file={token}", status=2)
+            done = harness.run(d, ENDLESS, "--control", "127.0.0.1:0", "--set",
+                               f"control.token_file={token}", status=2)
             assert words in done.err and token in done.err, done
-        done = harness.run(d, ENDLESS, "--control", "127.0.0.1:0", "--set", "control.token_file=nowhere", status=2)
+        done = harness.run(d, ENDLESS, "--control", "127.0.0.1:0", "--set", "control.token_file=nowhere",
+                           status=2)
         assert "nowhere" in done.err and "No such file" in done.err, done
 
 
 def test_addresses():
     with harness.scratch() as d:
-        for address, words in (("0.0.0.0:0", "token_file"), ("*:8081", "token_file"), ("127.0.0.1", "no port"),
-                               ("127.0.0.1:99999", "port"), ("example.org:80", "no address"), ("[::2]:80", "token_file")):
+        for address, words in (("0.0.0.0:0", "token_file"), ("*:8081", "token_file"),
+                               ("127.0.0.1", "no port"),
+                               ("127.0.0.1:99999", "port"), ("example.org:80", "no address"),
+                               ("[::2]:80", "token_file")):
             done = harness.run(d, ENDLESS + f"control: {{listen: \"{address}\"}}\n", status=2)
             assert "pipeline.yaml:5:19" in done.err and words in done.err, (address, done)
         done = harness.run(d, ENDLESS + "control: {lissten: 1}\n", status=2)
@@ -155,7 +176,7 @@ def test_addresses():
 
 
 def test_pages_of_others():
-    """A page of another site may neither read this node, under a name that was made to point at it, nor change anything."""
+    """A page of another site may neither read this node, under a name that points at it, nor change it."""
     with node(ENDLESS) as n:
         own = f"127.0.0.1:{n.port}"
         assert n.get("/v1/status", headers={"Host": "evil.example"}).code == 403
@@ -190,5 +211,6 @@ def test_status_command():
 
 
 if __name__ == "__main__":
-    harness.main([test_endpoints, test_metrics, test_numbers_agree_with_the_statistics, test_metrics_page, test_token,
+    harness.main([test_endpoints, test_metrics, test_numbers_agree_with_the_statistics, test_metrics_page,
+                  test_token,
                   test_addresses, test_pages_of_others, test_status_command])
