@@ -7,6 +7,7 @@
 /* Rates and shares are those of so many seconds; what stands still for less is not held up. */
 #define WINDOW_S 2.0
 #define STILL_S  1.0
+#define LEAST_S  0.4
 
 const char *const queue_state_name[4] = {"idle", "flowing", "full", "starved"};
 const char *const verdict_kind_name[VERDICT_ENDED + 1] = {"flows",   "limits", "trouble", "holds",
@@ -76,7 +77,8 @@ enum queue_state queue_state(const struct br_view *view, size_t q)
     const struct br_queue_counters *now = &view->now.queue[q];
     if (now->ended) return QUEUE_IDLE;
     double ns = before != NULL ? (double)(view->now.at_ns - before->at_ns) : 0;
-    double waited = before != NULL ? share(now->wait_ns, before->queue[q].wait_ns, ns) : 0;
+    /* The first moments of a run say little. */
+    double waited = ns >= LEAST_S * 1e9 ? share(now->wait_ns, before->queue[q].wait_ns, ns) : 0;
     if (waited > 0.5) return QUEUE_FULL;
     if (seconds_since(view, view->queue_moved[q]) < STILL_S && now->frames > 0) return QUEUE_FLOWING;
     for (unsigned r = 0; r < view->queue[q].nreaders; r++)
@@ -119,18 +121,18 @@ static int busiest_on_gpu(const struct br_view *view, int device, struct view_sh
     return stage;
 }
 
-/* What it waited for in most of the last moments, and now. */
+/* What it waited for in most of the last moments, now among them. */
 static const char *waits_for(const struct br_view *view, int stage)
 {
-    unsigned n = 0, yes = 0;
     const char *what = view->now.stage[stage].waits_for;
+    unsigned n = 1, yes = what != NULL;
     for (uint64_t i = view->npast < 6 ? 0 : view->npast - 6; i < view->npast; i++) {
         const char *then = view->past[i % VIEW_MOMENTS].stage[stage].waits_for;
         n++;
         yes += then != NULL;
         if (what == NULL) what = then;
     }
-    return what != NULL && (2 * yes >= n) ? what : NULL;
+    return 2 * yes >= n ? what : NULL;
 }
 
 static void say_cause(const struct br_view *view, struct verdict *v, int feeds)

@@ -36,7 +36,7 @@ def test_endpoints():
         assert [(q["name"], q["from"], q["readers"]) for q in graph["queues"]] == \
             [("bytes", "t_source", ["pass"]), ("passed", "pass", ["slow"])], graph
         bytes_queue = graph["queues"][0]
-        assert bytes_queue["frame"] == "uint8 [time 4096][freq 1]" and bytes_queue["frame_s"] == 4096e-6, graph
+        assert bytes_queue["frame"] == "uint8 [time 4096][freq 1]" and bytes_queue["frame_s"] == 4096e-6
         config = n.get("/v1/config").json
         assert config["pipeline"][2] == {"stage": "t_sink", "name": "slow", "pause_us": "10000",
                                          "in": "passed"}, config
@@ -191,7 +191,7 @@ def test_pages_of_others():
 
 def test_status_command():
     with node(ENDLESS) as n:
-        n.wait_until(lambda s: s["ready"] and s["held_up"], what="ready")
+        n.wait_until(lambda s: s["ready"] and s["held_up"] and s["held_up"]["stage"] == "slow", what="ready")
         done = harness.beamring("status", n.url)
         assert done.status == 0 and "slow limits the pipeline: it is busy" in done.out, done
         assert max(len(line) for line in done.out.splitlines()) <= 140, done.out

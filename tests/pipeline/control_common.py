@@ -36,7 +36,7 @@ class Answer:
 
 
 class Node:
-    """A running `beamring run` or `serve` with `--control 127.0.0.1:0`; .url is where it says that it listens."""
+    """A running `beamring run` or `serve` with `--control 127.0.0.1:0`; .url is where it listens."""
 
     def __init__(self, directory, text, *args, command="run", control="127.0.0.1:0", env=None):
         self.directory, self.lines, self.port = directory, [], None
@@ -44,9 +44,11 @@ class Node:
         with open(path, "w") as f:
             f.write(text)
         more = ["--control", control] if control else []
-        self.process = subprocess.Popen([PROGRAM, command, "node.yaml", *more, *args], cwd=directory, text=True,
-                                        stdout=open(os.path.join(directory, "stdout"), "w"), stderr=subprocess.PIPE,
-                                        env={**os.environ, **(env or {})})
+        out = open(os.path.join(directory, "stdout"), "w")
+        words = [PROGRAM, command, "node.yaml", *more, *args]
+        self.process = subprocess.Popen(words, cwd=directory, text=True,
+                                        stdout=out, stderr=subprocess.PIPE, env={**os.environ, **(env or {})})
+        out.close()
         self._new = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -95,7 +97,7 @@ class Node:
         return self.ask(path, "POST", body, **more)
 
     def status(self):
-        answer = self.get("/v1/status")
+        answer = self.get("/v1/status?now")  # with a query it is never an answer from before
         assert answer.code == 200, answer.text
         return answer.json
 
@@ -107,7 +109,7 @@ class Node:
             if condition(status):
                 return status
             assert time.time() < end, f"{what} did not come true: {json.dumps(status)}"
-            time.sleep(0.05)
+            time.sleep(0.02)
 
     def stage(self, name, status=None):
         return next(s for s in (status or self.status())["graph"]["stages"] if s["name"] == name)
