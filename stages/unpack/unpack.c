@@ -186,8 +186,8 @@ static void unpack_share(void *arg, size_t job, void *scratch)
                       s->out + first * l->packet_samples * row, sums);
 }
 
-/* The share of the inputs of each block of sums: the mean over its samples; what a frame that was cut short lacks
- * of its last block is missing. */
+/* The share of the inputs of each block of sums: the mean over its samples; what a frame that was cut short
+ * lacks of its last block is missing. */
 static void sum_validity(const struct unpack *u, const struct br_stream *stream, const struct br_frame *in,
                          struct br_frame *out)
 {
