@@ -1,6 +1,6 @@
-/* steer.cuh - makes the weights of FRB stage 2 on the GPU: the phase parameters of weights.cuh from where the
- * beams point, and, for the kernels that do not make weights of these themselves, weights in the order of
- * their registers. */
+/* steer.cuh - the kernels that make the weights of FRB stage 2: the phase parameters of weights.cuh from
+ * where the beams point, and, for the kernels that do not make weights of these themselves, weights in the
+ * order of their registers. */
 #ifndef BEAMRING_KERNELS_FRB_BEAMS_GPU_STEER_CUH
 #define BEAMRING_KERNELS_FRB_BEAMS_GPU_STEER_CUH
 
@@ -9,35 +9,7 @@
 namespace beamring
 {
 
-/* Numbers of twice float's precision. */
-struct two_floats {
-    float high, low;
-};
-
-/* theta2: 2 theta at 1 MHz. */
-__device__ __forceinline__ phase_params find_phase(const two_floats &theta2, const two_floats &mhz,
-                                                   unsigned n)
-{
-    float product = theta2.high * mhz.high;
-    float rest = fmaf(theta2.high, mhz.high, -product) + (theta2.high * mhz.low + theta2.low * mhz.high);
-    float r = rintf(product), phi = (product - r) + rest;
-    float size = static_cast<float>(2 * n);
-    /* 2 theta is less than 2^24, or nobody could say where the beam is. */
-    int period = static_cast<int>(2 * n), whole = static_cast<int>(r) % period;
-    if (whole < 0) whole += period;
-    phase_params s;
-    s.x = WEIGHT_SCALE * sinpif(phi) / size;
-    s.y = sinpif(phi / size);
-    s.z = cospif(phi / size);
-    s.w = __int_as_float(whole);
-    if (fabsf(phi) < 1e-12f) {
-        s.x = WEIGHT_SCALE * 0x1p-60f / size * 3.14159265f;
-        s.y = 0x1p-60f / size * 3.14159265f;
-    }
-    return s;
-}
-
-/* The same times `scale`, without a table, and 0 where there is no such beam or q. phases: of a channel,
+/* weights() times `scale`, without a table, and 0 where there is no such beam or q. phases: of a channel,
  * shape (beams). */
 __device__ __forceinline__ unsigned weights(const phase_params *phases, unsigned beams, unsigned beam,
                                             unsigned q, unsigned period, float scale = 1)

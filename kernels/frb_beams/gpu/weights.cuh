@@ -30,6 +30,34 @@ constexpr float WEIGHT_SCALE = 128;
  * Where phi = 0: x = 2^7 pi / 2N and y = pi / 2N, times 2^-60 each: U_q = 1 at m = 0, 0 elsewhere. */
 using phase_params = float4;
 
+/* Numbers of twice float's precision. */
+struct two_floats {
+    float high, low;
+};
+
+/* Those of a beam along an axis of n cells, at the frequency mhz. theta2: 2 theta at 1 MHz. */
+__device__ __forceinline__ phase_params find_phase(const two_floats &theta2, const two_floats &mhz,
+                                                   unsigned n)
+{
+    float product = theta2.high * mhz.high;
+    float rest = fmaf(theta2.high, mhz.high, -product) + (theta2.high * mhz.low + theta2.low * mhz.high);
+    float r = rintf(product), phi = (product - r) + rest;
+    float size = static_cast<float>(2 * n);
+    /* 2 theta is less than 2^24, or nobody could say where the beam is. */
+    int period = static_cast<int>(2 * n), whole = static_cast<int>(r) % period;
+    if (whole < 0) whole += period;
+    phase_params s;
+    s.x = WEIGHT_SCALE * sinpif(phi) / size;
+    s.y = sinpif(phi / size);
+    s.z = cospif(phi / size);
+    s.w = __int_as_float(whole);
+    if (fabsf(phi) < 1e-12f) {
+        s.x = WEIGHT_SCALE * 0x1p-60f / size * 3.14159265f;
+        s.y = 0x1p-60f / size * 3.14159265f;
+    }
+    return s;
+}
+
 /* The integer m of U_q, 0 <= m < 2N = period: which twiddle factor it takes. */
 __device__ __forceinline__ int twiddle_index(const phase_params &s, int q, int period)
 {
