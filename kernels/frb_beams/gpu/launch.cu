@@ -49,7 +49,7 @@ struct br_frb_beams_gpu {
     float shrink;            /* MMA_GRID: |Y| <= 65504 shrink; a power of two */
     two_floats *mhz;         /* [F] */
     weights_set set[2];      /* the second: plan->steered */
-    unsigned now;            /* which of them the beams have */
+    unsigned now;            /* which of them is in use */
     two_floats *theta2_host; /* [m.nbeams + n.nbeams] */
 };
 
@@ -244,8 +244,7 @@ unsigned blocks_at_once(struct br_frb_beams *plan, const void *kernel, unsigned 
     return static_cast<unsigned>((per_processor > 0 ? per_processor : 1) * processors);
 }
 
-/* The kernel that has a whole time step of the field at once, where that fits: it takes the weights of the
- * other. */
+/* mma/grid_whole.cuh where a time step of the field fits; it takes the weights of mma/grid.cuh. */
 int create_whole(struct br_frb_beams *plan, struct br_why *why)
 {
     struct br_frb_beams_gpu *gpu = plan->gpu;
@@ -285,7 +284,8 @@ int create_grid(struct br_frb_beams *plan, struct br_why *why)
     w.bx = static_cast<unsigned>(plan->beams_x);
     w.by = static_cast<unsigned>(plan->beams_y);
     w.j_blocks = up(w.by, 32u);
-    /* i's are tiled for both kernels: 16 whole_it for the one, 16 `it`, a part of that, for the other. */
+    /* i's are tiled for both kernels: by 16 whole_it for the one, by 16 `it`, a part of that, for the
+     * other. */
     unsigned most = gpu->whole_it = w.bx <= 32 ? 2 : w.bx <= 64 || (w.bx > 96 && w.bx <= 128) ? 4 : 6;
     int it = gpu->variant = w.bx <= 16 ? 1 : most == 4 ? 4 : 2;
     w.i_tiles = up(w.bx, 16u * most) * most;

@@ -43,7 +43,7 @@ __device__ __forceinline__ phase_params find_phase(const two_floats &theta2, con
     float rest = fmaf(theta2.high, mhz.high, -product) + (theta2.high * mhz.low + theta2.low * mhz.high);
     float r = rintf(product), phi = (product - r) + rest;
     float size = static_cast<float>(2 * n);
-    /* 2 theta is less than 2^24, or nobody could say where the beam is. */
+    /* 2 theta is far below 2^24, so that r is an exact integer. */
     int period = static_cast<int>(2 * n), whole = static_cast<int>(r) % period;
     if (whole < 0) whole += period;
     phase_params s;

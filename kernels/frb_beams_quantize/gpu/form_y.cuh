@@ -63,7 +63,7 @@ __device__ __forceinline__ void meet_cluster()
 __device__ __forceinline__ unsigned cluster_rank()
 {
     unsigned rank;
-    asm volatile("mov.u32 %0, %%cluster_ctarank;\n" : "=r"(rank)); /* asked for again instead of kept */
+    asm volatile("mov.u32 %0, %%cluster_ctarank;\n" : "=r"(rank)); /* read at each use, not kept */
     return rank;
 }
 
@@ -254,7 +254,7 @@ __device__ __forceinline__ void form(shared &s, const work &w, unsigned begin, u
     load_u(s.columns[0][warp], w, at);
     copy_async_commit();
     for (unsigned chunk = 0; chunk < CHUNKS; chunk++) load_field<BITS>(s, w, at, rank, warp, chunk);
-    bool fresh = true; /* this round begins a part, or the cluster's work */
+    bool fresh = true; /* this round is a part's first, or the cluster's */
     unsigned part = ~0u, parity = 1;
     unsigned there = 0; /* bits: of each chunk the warp's two steps, unless they are missing */
     for (unsigned number = begin; number < end; number++, parity ^= 1) {

@@ -4,18 +4,20 @@
  *   Y[p][j] = sum_q I[p][q] U_q[j],   J[i][j] = sum_p U_p[i] Y[p][j]
  *
  * in the same k-steps of 16, in the same order and with the same roundings as
- * kernels/frb_beams/gpu/mma/grid.cuh, so that J has the same bits. A cluster of 8 blocks goes through 16
- * j's of a channel at a time (a round). Each block keeps the field of 32 of the 256 steps for all rounds
- * of a channel. Four of its warps form Y of these steps and send it to the blocks that own its j's, two
- * each; the other twelve, three warpgroups, form J of their two j's, 96 i's and all steps, and quantize
- * it: a warp 16 i's of one j. Y goes from the ones to the others in two halves of 128 steps, each of which
- * is sent anew as soon as the products of the round before have read it, so that it arrives while levels
- * are made. With i in the second product's rows and steps in its columns, what a warp ends up with are
- * beams with their steps in registers in the order in which the quantizer wants them
+ * kernels/frb_beams/gpu/mma/grid.cuh, so that J has the same bits.
+ *
+ * A cluster of 8 blocks takes 16 j's of a channel at a time (a round). Each block keeps the field of 32 of
+ * the 256 steps for all rounds of a channel. Four of its warps form Y of these steps and send it to the
+ * blocks that own its j's, two each (form_y.cuh). The other twelve, three warpgroups, form J of their two
+ * j's, 96 i's and all steps, and quantize it: a warp has 16 i's of one j.
+ *
+ * Y is sent in two halves of 128 steps. The next round's half is sent as soon as this round's products have
+ * read the one before it, so that it arrives while levels are made. The second product has i in its rows and
+ * steps in its columns: its sums are beams, with their steps in the registers that the quantizer wants
  * (kernels/quantize/gpu/layout.h).
  *
- * Nothing may spill here: shared memory leaves next to no first cache, so what spills comes back from the
- * second one, hundreds of cycles later, in every round. */
+ * Nothing may spill: shared memory leaves hardly any first-level cache, so a spilled register would come from
+ * the second level, hundreds of cycles later, in every round. */
 #ifndef BEAMRING_KERNELS_FRB_BEAMS_QUANTIZE_GPU_QUANTIZE_BEAMS_CUH
 #define BEAMRING_KERNELS_FRB_BEAMS_QUANTIZE_GPU_QUANTIZE_BEAMS_CUH
 
@@ -64,7 +66,7 @@ __device__ __forceinline__ void form_half(unsigned (&x)[TILES][REGISTERS], unsig
     /* c[64]  register: r5 r4 r3 r2 r1 r0 <-> column6 column5 column4 column3 i3 column0
      *        thread: t4..t0 <-> i2 i1 i0 column2 column1 */
     float c[REGISTERS * TILES];
-    if (both) { /* all of it twice: the compiler takes products behind a branch for the beginning of others */
+    if (both) { /* written out twice: the compiler does not chain products across a branch */
         wgmma_fence();
         multiply(c, a[0], y, 0, false);
         multiply(c, a[1], y, 1, true);
@@ -128,7 +130,7 @@ struct place {
     unsigned f, i, j;
 };
 
-/* Those of i + 8 h, of what was found: of i in lanes q = 0 and 1, of i + 8 in the others. */
+/* The statistics of i + 8 h: lanes q = 0 and 1 have found those of i, the others those of i + 8. */
 template <bool NEAR>
 __device__ __forceinline__ quantize::statistics statistics_of(const quantize::statistics &found, unsigned h,
                                                               unsigned lane)
@@ -141,15 +143,15 @@ __device__ __forceinline__ quantize::statistics statistics_of(const quantize::st
     return of;
 }
 
-/* Levels of i and i + 8, `stride` bytes apart, of which there are those less than `most`. Returns how many
+/* Writes the levels of i and i + 8, `stride` bytes apart, where they are less than `most`. Returns how many
  * levels were clamped. */
 template <int BITS, bool MISSING, bool NEAR>
 __device__ __forceinline__ unsigned
 write_beams(uint8_t *out, size_t stride, const unsigned (&x)[TILES][REGISTERS],
             const quantize::statistics &found, const uint8_t *valid, unsigned i, unsigned most, unsigned lane)
 {
-    /* Asked for before the first levels are stored: shuffles wait behind stores. 8 bits have no registers for
-     * them. */
+    /* Shuffled before the first levels are stored: shuffles wait behind stores. 8 bits have no registers for
+     * that. */
     constexpr bool EARLY = BITS == 4;
     quantize::statistics early[TILES];
 #pragma unroll
@@ -167,9 +169,9 @@ write_beams(uint8_t *out, size_t stride, const unsigned (&x)[TILES][REGISTERS],
     return clamped;
 }
 
-/* Levels of 16 beams and what they mean, whose numbers are found by lanes 4 g + q: those of i + g by q = 0
- * and 1, of i + g + 8 by the others. x is 0 where a value is missing, until this begins; valid: [STEPS], 0xff
- * or 0. Returns how many levels were clamped. */
+/* Quantizes 16 beams, i to i + 15: levels, scale and offset. Lanes 4 g + q find the statistics, those of i
+ * + g with q = 0 and 1, those of i + g + 8 with q = 2 and 3. x is 0 where a value is missing; valid:
+ * [STEPS], 0xff or 0. Returns how many levels were clamped. */
 template <int BITS, bool MISSING>
 __device__ __forceinline__ unsigned quantize_beams(unsigned (&x)[TILES][REGISTERS], const work &w,
                                                    const place &at, unsigned valid_steps,

@@ -1,15 +1,15 @@
 /* grid_whole.cuh - FRB stage 2 on a GPU, beams on a grid (i, j), where a whole time step of the field fits
- * into a few registers' worth of weights: the same two products as in grid.cuh,
+ * into shared memory and U_q into registers: the same two products as in grid.cuh,
  *
  *   Y[p][j] = sum_q I[p][q] U_q[j],   J[i][j] = sum_p U_p[i] Y[p][j],
  *
- * Y again in registers only. A warp forms 32 j's by up to 16 IT i's of one time step; warps_j warps, side by
- * side along j, are a team that shares the time step's field and meets at a barrier of its own, so that teams
- * drift apart and one's output falls into another's products. A team's time steps are consecutive; it keeps
- * U_q in registers until the channel changes.
+ * Y again in registers only. A warp forms 32 j's by up to 16 IT i's of one time step. A team is warps_j warps
+ * with neighbouring j's; it shares the time step's field and has a barrier of its own. So teams drift apart,
+ * and one writes its output while another multiplies. A team's time steps are consecutive; it keeps U_q in
+ * registers until the channel changes.
  *
- * Where a team has all beams of a time step, which are then consecutive in memory, it puts them together in
- * shared memory, and they leave as whole cache lines; otherwise a warp writes its pieces of 64 bytes.
+ * Where a team has all beams of a time step, which are then consecutive in memory, it collects them in shared
+ * memory and writes whole cache lines; otherwise a warp writes its pieces of 64 bytes.
  *
  * What a warp holds at the end of a time step (`products`), and what another kernel may do with it instead of
  * writing it out: J of the 32 j's from 32 j_block on and the 16 IT i's from first_i on, as
@@ -95,7 +95,7 @@ __device__ __forceinline__ void put(uint8_t *results, unsigned pitch, unsigned i
         }
 }
 
-/* Takes them out again, to out[..][by], octet by octet. */
+/* Copies them to out[..][by], octet by octet. */
 template <int IT>
 __device__ __forceinline__ void take(uint16_t *out, const uint8_t *results, const work &w, unsigned i_end,
                                      unsigned j_end, unsigned thread)

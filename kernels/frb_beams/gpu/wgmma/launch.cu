@@ -43,7 +43,7 @@ struct br_frb_beams_wgmma {
     tensor_map_encoder encode;
 };
 
-/* The variant that forms the fewest beams that nobody wants; of equal ones the larger. */
+/* The variant whose tiles have the least room without beams; of equal ones the larger. */
 static bool choose(struct br_frb_beams_wgmma *h, unsigned nq, unsigned B)
 {
     const kind kinds[] = {kind_of<48, 3>(), kind_of<48, 2>(), kind_of<32, 3>(),

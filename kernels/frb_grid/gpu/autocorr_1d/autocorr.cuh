@@ -31,11 +31,11 @@ constexpr bool IN_GROUPS = true;
 constexpr bool IN_GROUPS = false;
 #endif
 
-/* 0x64086408, 0x64806480 and 0, given to the kernel so that the compiler does not know them: it has a
- * register for each, and an operation less for each use. */
+/* 0x64086408, 0x64806480 and 0, as parameters of the kernel so that the compiler does not know them: it keeps
+ * each in a register, which saves an operation for each use. */
 struct autocorr_1d_constants {
     unsigned offset, offset_16;
-    unsigned zero; /* the same for copies, which would else be undone and made again for each use */
+    unsigned zero; /* x ^ zero is a copy that the compiler does not undo */
 };
 
 /* The block's shared memory, by a function so that the compiler sees what space it is; places in it are
@@ -65,8 +65,8 @@ __device__ __forceinline__ void store_two(unsigned place, unsigned x, unsigned y
 
 /* ---- barriers in shared memory, by their address ---- */
 
-/* For the arrivals of so many threads. Each thread arrives for itself, not one for its warp: so all that it
- * has done is known to be done, to sanitizers as well, and it costs nothing. */
+/* A phase ends with the arrivals of so many threads. Each thread arrives for itself, not one for its warp:
+ * that orders all that it has done, also for sanitizers, and costs nothing. */
 __device__ __forceinline__ void prepare(unsigned barrier, unsigned arrivals)
 {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;\n" ::"r"(barrier), "r"(arrivals) : "memory");
@@ -84,7 +84,7 @@ __device__ __forceinline__ void arrive_when_copied(unsigned barrier)
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];\n" ::"r"(barrier) : "memory");
 }
 
-/* Until the phase of this parity is over. */
+/* Waits until the phase of this parity is over. */
 __device__ __forceinline__ void wait_for(unsigned barrier, unsigned parity)
 {
     unsigned over;
@@ -147,7 +147,7 @@ __device__ __forceinline__ void weigh_two(__half2 &re, __half2 &im, unsigned bot
     im = __hfma2(as_half2(w.y), r, __hmul2_rn(as_half2(w.x), s));
 }
 
-/* Without a branch, whatever the compiler thinks of it. */
+/* condition ? x : y without a branch. */
 __device__ __forceinline__ unsigned choose(bool condition, unsigned x, unsigned y)
 {
     unsigned chosen;

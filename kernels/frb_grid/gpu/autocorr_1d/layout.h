@@ -93,8 +93,10 @@ static inline BR_HD unsigned frb_autocorr_1d_kept_weight(unsigned lane)
     return lane / 8 % 2 * 32 + lane % 4 * 8;
 }
 
-/* ---- the transform along n: mma.sync, a row for each of 16 (halves of) directions, k: sums and differences
- * of mirror images, a column for each sample ---- */
+/* ---- the transform along n by mma.sync ----
+ *
+ * A row for each of 16 (halves of) directions, k: sums and differences of mirror images, a column for each
+ * sample. */
 
 /* Left factors, tables of cosines and sines: this many of 16 rows by 16 (or 8, then the rest is 0). */
 static inline BR_HD unsigned frb_autocorr_1d_waves(unsigned n_tiles)
@@ -131,9 +133,10 @@ static inline BR_HD bool frb_autocorr_1d_wave(unsigned n_tiles, unsigned tile, u
     return tile < 2 || (tile == 2) == !*sine;
 }
 
-/* ---- the same by wgmma: a row for each cell m and sample, k: sums S and differences D of mirror images, a
- * column for each direction; the real part of y is S_re cos - D_im sin, the imaginary one S_im cos + D_re sin
- * ---- */
+/* ---- the same by wgmma ----
+ *
+ * A row for each cell m and sample, k: sums S and differences D of mirror images, a column for each
+ * direction. The real part of y is S_re cos - D_im sin, the imaginary one S_im cos + D_re sin. */
 
 /* A tile is 8 rows of cells, one for each four lanes; warp w of the warpgroup has samples w and w + 4 of
  * them, of mirror images j of frb_autocorr_1d_cell_n. Left factors, the first one for real, the second one
@@ -237,35 +240,37 @@ static inline BR_HD unsigned frb_autocorr_1d_mine(unsigned warps, unsigned warp,
 }
 
 /* Sums of tile d: of products of cells m + 8 d + g by the conjugate ones of cells m + h, m a multiple of 8.
+ *
  *   c[4]  register: r1 r0 <-> ReIm h0   thread: t4..t0 <-> g2 g1 g0 h2 h1
- * Their lag is 8 d + g - h. After three exchanges lane has that of direction lane % 4 of four and of residue
- */
+ *
+ * Their lag is 8 d + g - h. Three exchanges among lanes add up the diagonals: with the lane of the next g,
+ * with frb_autocorr_1d_partner, with lane ^ 18. Then a lane has the lags 8 d + residue of direction lane % 4
+ * of four. */
 static inline BR_HD unsigned frb_autocorr_1d_residue(unsigned lane)
 {
     const unsigned g = lane / 4;
     return ((g - lane % 2 * 2) & 7) ^ (lane & 2) * 2;
 }
 
-/* for each d, by exchanging first with the lane of the next g, then with */
+/* The lane of the second exchange. */
 static inline BR_HD unsigned frb_autocorr_1d_partner(unsigned lane)
 {
     const unsigned g = lane / 4, odd = lane % 2;
     return odd ? ((g - 2) & 7) * 4 + lane % 4 - 1 : ((g + 2) & 7) * 4 + lane % 4 + 1;
 }
 
-/* and last with lane ^ 18. In shared memory float16 (re, im), in bytes: */
+/* Where a lag stands in shared memory, float16 (re, im), in bytes. */
 static inline BR_HD unsigned frb_autocorr_1d_lag(unsigned m_tiles, unsigned direction, unsigned lag)
 {
     return direction * (m_tiles * 32 + (m_tiles == 3 ? 0 : 32)) + lag * 4;
 }
 
-/* ---- the transform of lags: rows are 8 p, of the even part, then of the odd one; columns are directions
- * ---- */
+/* ---- the transform of lags: rows are 8 p, even part, then odd part; columns are directions ---- */
 
 /* Element k of the left factor: the lag and whether it is its imaginary part. */
 static inline BR_HD unsigned frb_autocorr_1d_k_lag(unsigned step, unsigned k)
 {
-    return 8 * step + k % 8 / 2 * 2 + k / 8; /* both of a lane side by side */
+    return 8 * step + k % 8 / 2 * 2 + k / 8; /* a lane's two lags are consecutive */
 }
 
 /* Tables: [tiles of p][steps: MT][lane] of a[4] as mma.sync, in units of 16 bytes. */

@@ -8,8 +8,9 @@
 namespace beamring
 {
 
-/* The `count`th use of one of a ring of SIZE things, a power of two: which, and the parity of the phase of
- * its barriers in which it is there; that in which the one before has become free is the other one. */
+/* A ring of `size` slots, a power of two. The `count`th use takes slot which_of(); it is full when the
+ * barrier's phase of parity phase_of() is over, and free of the use before when that of the other parity
+ * is. */
 __device__ __forceinline__ unsigned which_of(unsigned count, unsigned size)
 {
     return count & (size - 1);
@@ -32,7 +33,7 @@ struct alignas(16) autocorr_1d_run {
     unsigned f, block, stop, job, steps;
 };
 
-/* Where the next piece of a run begins, and what there is to do of it. */
+/* The pieces of a run, one after the other: where the next one begins, and how many of its samples count. */
 struct autocorr_1d_pieces {
     unsigned block, at; /* samples from the block's start */
     unsigned end;       /* block */

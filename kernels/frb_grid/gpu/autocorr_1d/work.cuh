@@ -115,7 +115,7 @@ struct autocorr_1d_work {
     struct autocorr_1d_job job[MOST_JOBS];
 };
 
-/* What is to be known of a piece's last step later: its block and */
+/* What draw_all() must know of a piece: the number of its block, and whether the block ends with it. */
 enum : unsigned { BLOCK_ENDS = 1u << 31, BLOCK = BLOCK_ENDS - 1 };
 
 /* Samples of a block that are there, those of calls before included. */
@@ -124,7 +124,7 @@ __device__ __forceinline__ unsigned samples_of(const autocorr_1d_job &w, unsigne
     return block + 1 < w.blocks ? w.T : w.last;
 }
 
-/* Those that are worked on now: of a block that goes on, whole pieces. */
+/* Those that this launch works on: of a block that goes on, whole pieces. */
 __device__ __forceinline__ unsigned worked_on(const autocorr_1d_job &w, unsigned block)
 {
     return block + 1 < w.blocks ? w.T : w.complete ? w.last : w.last / PIECE * PIECE;
@@ -143,8 +143,8 @@ __device__ __forceinline__ const uint8_t *bytes_of(const autocorr_1d_job &w, con
     return w.e + step * w.row + static_cast<size_t>(f) * (grid.P * grid.D) + byte;
 }
 
-/* Copies a step's samples, of which `left` are worked on, to raw[8][pitch], by one warp. Each lane looks for
- * one of the samples. */
+/* Copies a step's samples, of which `left` are worked on, to raw[8][pitch], by one warp. Lane i looks up
+ * where sample i % 8 is. */
 __device__ __forceinline__ void copy_step(unsigned raw, unsigned pitch, const autocorr_1d_job &w,
                                           const autocorr_1d_grid &grid, unsigned f, unsigned block,
                                           unsigned at, int left, unsigned lane)
@@ -194,8 +194,8 @@ __device__ __forceinline__ void copy_step(unsigned raw, unsigned pitch, const au
     }
 }
 
-/* The same of P polarisations, where all is in rows, in pieces of 16 bytes, and nothing is missing but what
- * is behind the block's end. from: this lane's bytes of the step's first time. */
+/* The same of P polarisations where rows are multiples of 16 bytes and nothing is missing but what is behind
+ * the block's end. from: this lane's bytes of the step's first time. */
 template <unsigned P>
 __device__ __forceinline__ void copy_step_of_rows(unsigned raw, unsigned pitch, const uint8_t *from,
                                                   size_t row, unsigned D, unsigned gap, int left,

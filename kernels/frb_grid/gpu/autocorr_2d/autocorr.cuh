@@ -33,20 +33,19 @@
 namespace beamring
 {
 
-/* 0x08080808 and 0, given to the kernel so that the compiler does not know them: the first one then stands in
- * a register, and an operation has a mask as well. */
+/* 0x08080808 and 0, as parameters of the kernel so that the compiler does not know them: it keeps the first
+ * one in a register, and one operation masks and inverts. */
 struct autocorr_2d_constants {
     unsigned eights;
-    unsigned zero; /* for copies, which would else be undone and made again for each use */
+    unsigned zero; /* x ^ zero is a copy that the compiler does not undo */
 };
 
-/* Of four cells of a lane: weights, (re, im) of each, and what makes up for the nibbles' offset, see weigh().
- */
+/* Of four cells of a lane: weights, (re, im) of each, and what corrects the nibbles' offset, see weigh(). */
 struct autocorr_2d_weights {
     uint4 weight, offset;
 };
 
-/* At each use again: the compiler would keep them in registers that are needed. from: see
+/* Loads them at each use: the compiler would keep them in registers, of which there are too few. from: see
  * frb_autocorr_2d_weight. */
 __device__ __forceinline__ autocorr_2d_weights load_weights(const uint4 *from)
 {

@@ -104,8 +104,9 @@ static inline BR_HD unsigned frb_autocorr_2d_product(unsigned L, unsigned part, 
     return (part * L + lag) * frb_autocorr_2d_lag_bytes() + g * 16;
 }
 
-/* Row of which a lane gives the address: of the four matrices that are stored of the products of lags 2 tile
- * and 2 tile + 1, the first two of the real part; what depends on the lane, and on what is stored, */
+/* The row of which a lane gives the address to stmatrix is frb_autocorr_2d_store_row +
+ * frb_autocorr_2d_store. Four matrices are stored at once, products of lags 2 tile and 2 tile + 1, the
+ * first two of the real part. */
 static inline BR_HD unsigned frb_autocorr_2d_store_row(unsigned L, unsigned lane)
 {
     return frb_autocorr_2d_product(L, lane / 16, lane / 8 % 2, lane % 8);
@@ -116,8 +117,8 @@ static inline BR_HD unsigned frb_autocorr_2d_store(unsigned L, unsigned tile)
     return frb_autocorr_2d_product(L, 0, 2 * tile, 0);
 }
 
-/* and of those loaded for eight lags and g = 2 step and 2 step + 1: right factors of the real part, then of
- * the imaginary one. Lags that are not there are others. */
+/* The same for ldmatrix: eight lags, g = 2 step and 2 step + 1, right factors of the real part, then of the
+ * imaginary one. In place of lags that do not exist others are loaded. */
 static inline BR_HD unsigned frb_autocorr_2d_load_row(unsigned L, unsigned lane, unsigned lag_tile)
 {
     return frb_autocorr_2d_product(L, lane / 16, 8 * lag_tile + (8 * lag_tile + 8 <= L ? lane % 8 : lane % 4),

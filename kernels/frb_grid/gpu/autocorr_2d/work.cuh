@@ -94,8 +94,8 @@ __device__ __forceinline__ unsigned samples_of(const autocorr_2d_job &w, unsigne
     return block + 1 < w.blocks ? w.T : w.last;
 }
 
-/* Copies the piece of this channel's block from sample `start` on to raw[times][pitch]: what was kept, then
- * e; zeros for missing samples and up to a multiple of `step` times. */
+/* Copies the piece of this channel's block from sample `start` on to raw[times][pitch]: first what was kept,
+ * then e; zeros for missing samples and up to a multiple of `step` times. */
 template <int L>
 __device__ __forceinline__ void stage(uint8_t *raw, const autocorr_2d_job &w, const autocorr_2d_grid &grid,
                                       unsigned f, unsigned block, unsigned start)
@@ -154,7 +154,7 @@ __device__ __forceinline__ unsigned intensities(float first, float second, float
     return pair;
 }
 
-/* This lane's. */
+/* Writes this lane's intensities to an image in shared memory. */
 template <int L>
 __device__ __forceinline__ void write_sky(__half *sky, const float (&image)[L / 4][4], float factor,
                                           bool transposed, unsigned lane)
@@ -182,13 +182,13 @@ __device__ __forceinline__ void write_sky(__half *sky, const float (&image)[L / 
     }
 }
 
-/* What intensities of channel f are multiplied by, */
+/* What intensities of channel f are multiplied by, but for the factors of blocks. */
 __device__ __forceinline__ float level_of(const autocorr_2d_job &w, unsigned f)
 {
     return w.level[w.shared_weights ? 0 : f] * (w.factor ? 1 : w.unit);
 }
 
-/* and of one block: */
+/* What those of one block are multiplied by. */
 __device__ __forceinline__ float factor_of(const autocorr_2d_job &w, unsigned f, unsigned block, float level)
 {
     return w.factor ? fminf(level * w.factor[static_cast<size_t>(block) * w.F + f], FLT_MAX) : level;
@@ -216,8 +216,8 @@ __device__ __forceinline__ void finish(uint8_t *raw, const autocorr_2d_job &w, c
     }
 }
 
-/* Four numbers that are the same for all lanes wait in shared memory while registers are needed for others.
- */
+/* Keeps four numbers that are the same for all lanes in shared memory while registers are needed for
+ * others. */
 __device__ __forceinline__ void park(unsigned shared, unsigned x, unsigned y, unsigned z, unsigned w)
 {
     asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};\n" ::"r"(shared), "r"(x), "r"(y), "r"(z), "r"(w)
@@ -368,7 +368,7 @@ __global__ void __launch_bounds__(32, resident(L))
     const autocorr_2d_job &w = all.job[number];
     const unsigned task = blockIdx.x - w.first_task, part = task / w.F, f = task - part * w.F;
     const unsigned stop = min((part + 1) * w.run, w.blocks);
-    /* The compiler shall not know that these are the same for all lanes: it would need more registers. */
+    /* Hides from the compiler that these are the same for all lanes: it would need more registers. */
     const unsigned zero = all.grid.constants.zero & threadIdx.x;
     make_any<L, WORDS>(raw, w, all.grid, f, part * w.run + zero, stop);
 }

@@ -29,7 +29,7 @@ constexpr unsigned MOST_TIMES = 32;  /* the same in samples */
 /* What is the same for all plans of a launch. */
 struct grid {
     unsigned M, N, P, D;
-    unsigned zero;                  /* 0, but the compiler does not know it */
+    unsigned zero;                  /* x ^ zero is a copy that the compiler does not undo */
     const uint2 *along_m, *along_n; /* see frb_grid_wave */
 };
 

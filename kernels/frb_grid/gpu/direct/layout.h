@@ -27,15 +27,15 @@ static inline BR_HD unsigned frb_grid_cell_n(unsigned N, unsigned tile, unsigned
     return j >= N / 2 ? N : mirrored ? N / 2 - 1 - j : N / 2 + j;
 }
 
-/* Where these stood, their sums and differences then stand: sums in tile 0 (and 1), differences in tile 1 (or
- * 2 and 3); in the third of three tiles sums are the first four columns. Products over cells of the one or
- * the other take that many tiles, */
+/* Sums and differences of mirror images take the places of the cells: sums tile 0 (and 1), differences tile 1
+ * (or 2 and 3); in the third of three tiles sums are the first four columns. How many tiles a product over
+ * sums, or over differences, takes. */
 static inline BR_HD unsigned frb_grid_sum_tiles(unsigned n_tiles)
 {
     return (n_tiles + 1) / 2;
 }
 
-/* which are these. */
+/* Which tile is the k'th of them. */
 static inline BR_HD unsigned frb_grid_sum_tile(unsigned n_tiles, unsigned difference, unsigned k)
 {
     return n_tiles == 1 ? 0 : n_tiles == 3 ? (k == 1 ? 2 : difference) : difference * (n_tiles / 2) + k;
