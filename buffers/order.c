@@ -54,9 +54,12 @@ int br_order_ready(struct br_queue *queue, const struct br_slot *slot)
 {
     struct br_error error = {0};
     if (queue->gpu == NULL) return BR_OK;
-    return keep(queue,
-                br_gpu_event_record(queue->ready[br_slot_index(&queue->slots, slot)], queue->gpu, &error),
-                &error);
+    unsigned i = br_slot_index(&queue->slots, slot);
+    queue->ready_newest[i] = (queue->ready_newest[i] + 1) % BR_READY_TRAIL;
+    size_t at = (size_t)i * BR_READY_TRAIL + queue->ready_newest[i];
+    int status = keep(queue, br_gpu_event_record(queue->ready[at], queue->gpu, &error), &error);
+    if (status == BR_OK) atomic_store(&queue->ready_first[at], slot->frame.first);
+    return status;
 }
 
 int br_order_reader(struct br_reader *reader, const struct br_slot *slot)
@@ -64,7 +67,8 @@ int br_order_reader(struct br_reader *reader, const struct br_slot *slot)
     struct br_error error = {0};
     struct br_queue *queue = reader->queue;
     if (queue->gpu == NULL) return BR_OK;
-    br_gpu_event ready = queue->ready[br_slot_index(&queue->slots, slot)];
+    unsigned i = br_slot_index(&queue->slots, slot);
+    br_gpu_event ready = queue->ready[(size_t)i * BR_READY_TRAIL + queue->ready_newest[i]];
     int status = reader->gpu != NULL ? br_gpu_event_order(ready, reader->gpu, &error)
                                      : wait_for(queue, reader, ready, &error);
     return keep(queue, status, &error);
@@ -94,10 +98,20 @@ static int create_events(br_gpu_event **events, unsigned count, int device, stru
     return status;
 }
 
+static int create_ready(struct br_queue *queue, unsigned count, struct br_error *error)
+{
+    queue->ready_first = malloc(count * sizeof *queue->ready_first);
+    queue->ready_newest = calloc(queue->nevents, sizeof *queue->ready_newest);
+    if (queue->ready_first == NULL || queue->ready_newest == NULL)
+        return br_fail(error, BR_E_NO_MEMORY, "no memory for %u events", count);
+    for (unsigned i = 0; i < count; i++) atomic_init(&queue->ready_first[i], UINT64_MAX);
+    return create_events(&queue->ready, count, queue->gpu->device, error);
+}
+
 int br_order_create(struct br_queue *queue, unsigned count, struct br_error *error)
 {
     queue->nevents = count;
-    int status = queue->gpu != NULL ? create_events(&queue->ready, count, queue->gpu->device, error) : BR_OK;
+    int status = queue->gpu != NULL ? create_ready(queue, count * BR_READY_TRAIL, error) : BR_OK;
     for (struct br_reader *r = queue->readers; r != NULL && status == BR_OK; r = r->sibling) {
         if (r->gpu == NULL) continue;
         status = create_events(&r->released, count, r->gpu->device, error);
@@ -117,8 +131,12 @@ static void destroy_events(br_gpu_event *events, unsigned count)
 
 void br_order_destroy(struct br_queue *queue)
 {
-    destroy_events(queue->ready, queue->nevents);
+    destroy_events(queue->ready, queue->nevents * BR_READY_TRAIL);
+    free(queue->ready_first);
+    free(queue->ready_newest);
     queue->ready = NULL;
+    queue->ready_first = NULL;
+    queue->ready_newest = NULL;
     for (struct br_reader *r = queue->readers; r != NULL; r = r->sibling) {
         destroy_events(r->released, queue->nevents);
         free(r->pending);

@@ -182,22 +182,15 @@ uint64_t br_reader_gpu_wait_since(const struct br_reader *reader)
     return atomic_load_explicit(&reader->gpu_waits.since, memory_order_relaxed);
 }
 
-/* A slot's event is that of the last frame in it: earlier frames that were in the same slot are long done. */
 bool br_queue_oldest_unready(const struct br_queue *queue, uint64_t *first)
 {
-    bool any = false;
-    lock(queue);
-    uint64_t window = queue->next < queue->nevents ? queue->next : queue->nevents;
-    for (uint64_t i = queue->next - window; queue->gpu != NULL && i < queue->next && !any; i++) {
-        const struct entry *entry = &queue->ring[i & queue->mask];
-        bool last = true;
-        for (uint64_t k = i + 1; k < queue->next && last; k++)
-            last = queue->ring[k & queue->mask].slot != entry->slot;
-        any = last && !br_gpu_event_done(queue->ready[br_slot_index(&queue->slots, entry->slot)]);
-        if (any) *first = entry->first;
+    uint64_t oldest = UINT64_MAX;
+    for (size_t i = 0; queue->ready != NULL && i < (size_t)queue->nevents * BR_READY_TRAIL; i++) {
+        uint64_t of = atomic_load(&queue->ready_first[i]);
+        if (of < oldest && !br_gpu_event_done(queue->ready[i])) oldest = of;
     }
-    unlock(queue);
-    return any;
+    if (oldest != UINT64_MAX) *first = oldest;
+    return oldest != UINT64_MAX;
 }
 
 /* --- counters --- */

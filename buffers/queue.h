@@ -138,8 +138,9 @@ void br_queue_error(const struct br_queue *queue, struct br_error *error);
 uint64_t br_queue_gpu_wait_since(const struct br_queue *queue);
 uint64_t br_reader_gpu_wait_since(const struct br_reader *reader);
 
-/* First sample of the oldest published frame whose producer's work has not happened on its GPU; false:
- * there is none. For finding out which of several stages holds up the others. Any thread. */
+/* First sample of the oldest published frame whose producer's work has not happened on its GPU, also when
+ * the host has run ahead of it by several frames a slot; false: there is none. For finding out which of
+ * several stages holds up the others. Any thread, between seal and destroy. */
 bool br_queue_oldest_unready(const struct br_queue *queue, uint64_t *first);
 
 const struct br_queue *br_reader_queue(const struct br_reader *reader);

@@ -44,6 +44,8 @@ enum {
     R_NUMBERS
 };
 
+enum { BR_READY_TRAIL = 8 };
+
 struct entry {
     struct br_slot *slot;
     uint64_t first, samples; /* as published */
@@ -76,7 +78,12 @@ struct br_queue {
     struct br_stream stream;
     struct br_place place;
     const struct br_gpu_stream *gpu; /* NULL: its producer writes with the host */
-    br_gpu_event *ready;             /* [nevents], recorded on gpu */
+    /* [nevents][BR_READY_TRAIL], recorded on gpu: of the last frames that were in each slot. The newest
+     * orders the readers; those before it tell how far the GPU has come, when the host has run ahead. */
+    br_gpu_event *ready;
+    _Atomic uint64_t
+        *ready_first;       /* [nevents][BR_READY_TRAIL]: first sample of that frame; UINT64_MAX: none */
+    unsigned *ready_newest; /* [nevents]: which of BR_READY_TRAIL */
     struct br_gpu_waits gpu_waits;   /* of the producer's thread, for readers */
     unsigned nevents;                /* one for each slot */
     struct br_error failure;         /* first one of a GPU call */
