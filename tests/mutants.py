@@ -5,10 +5,11 @@
     tests/mutants.py --at stages/x/y.c:123:8       one mutant again (line and column, counted from 1)
     tests/mutants.py --from TREE                   of another checkout than the one it stands in
 
-A mutant changes an operator, a bound or a constant. It is killed by the first test that fails; tests of the
-same room run first, and those that wait for most of their time (WAITING) not at all. A survivor is printed with its line. Those in tests/mutants_known.txt (FILE:LINE TEXT ->
-TEXT: reason) are expected: nothing could see them. Exit status: 0 all killed or expected, 1 survivors, 2
-usage. Needs what tools/test needs; takes about a minute a mutant.
+A mutant changes an operator, a bound or a constant. It is killed by the first test that fails; tests of
+the same room run first, and those that wait for most of their time (WAITING) not at all. A survivor is
+printed with its line. Those in tests/mutants_known.txt (FILE:LINE TEXT -> TEXT: reason) are expected:
+nothing could see them. Exit status: 0 all killed or expected, 1 survivors, 2 usage. Needs what tools/test
+needs; takes about a minute a mutant.
 """
 import argparse
 import pathlib
@@ -28,7 +29,8 @@ SWAPS = {
     "false": "true"
 }
 # Tests that wait for most of their time, or need a quiet machine: not once for every mutant.
-WAITING = re.compile(r"/(capture|capture_\w+|control\w*|watchdog|memory|bench|interrupts|live\w*|wires_sweep)$")
+WAITING = re.compile(
+    r"/(capture|capture_\w+|control\w*|watchdog|memory|bench|interrupts|live\w*|wires_sweep)$")
 TOKEN = re.compile(
     r"(?<=\s)(?:<=|>=|==|!=|&&|\|\||\+=|-=|<<|>>|<|>|\+|-|%|\|)(?=\s)|"
     r"\b(?:true|false)\b|(?<![\w.])\d+(?![\w.])"
