@@ -84,6 +84,7 @@ static void on_begin(void *arg, struct br_run *run, struct br_graph *graph)
     view_free(node->view);
     node->view = view;
     node->live = true;
+    if (node->server != NULL) node->pictures = pictures_make(graph);
     view_take(view, graph);
 }
 
@@ -105,6 +106,8 @@ static void on_end(void *arg)
             snprintf(node->message, sizeof node->message, "stage '%.64s' has failed: %.900s",
                      node->view->stage[node->view->failed_stage].name, node->view->failure);
     }
+    pictures_free(node->pictures);
+    node->pictures = NULL;
     node->live = false;
     node->run = NULL;
 }

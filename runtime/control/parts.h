@@ -3,6 +3,7 @@
 #define BEAMRING_RUNTIME_CONTROL_PARTS_H
 
 #include "runtime/control/node.h"
+#include "runtime/control/picture.h"
 #include "runtime/control/server.h"
 
 #include <ev.h>
@@ -22,6 +23,7 @@ struct node {
     struct node_pipeline current, next; /* next: what a restart has loaded; graph NULL: nothing */
     struct br_run *run;                 /* while a pipeline runs */
     struct br_view *view;               /* of the present or the last pipeline */
+    struct pictures *pictures;          /* of the present pipeline; NULL: there is none */
     bool live;                          /* the view's graph is there */
     enum node_state state;
     char message[BR_ERROR_LENGTH]; /* why there is no pipeline */

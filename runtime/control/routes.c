@@ -1,6 +1,7 @@
 /* routes.c - what the control interface answers. See parts.h and server.h. */
 #include "runtime/control/documents.h"
 #include "runtime/control/metrics.h"
+#include "runtime/control/page.h"
 #include "runtime/control/parts.h"
 
 #include <stdlib.h>
@@ -9,12 +10,18 @@
 /* How old an answer may be that many ask for. */
 enum { FRESH_MS = 100 };
 
-static void answer_json(struct control_answer *answer, json_t *document)
+static void answer_digits(struct control_answer *answer, json_t *document, unsigned digits)
 {
     answer->type = "application/json";
-    answer->body = document != NULL ? json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
+    answer->body =
+        document != NULL ? json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(digits)) : NULL;
     answer->length = answer->body != NULL ? strlen(answer->body) : 0;
     json_decref(document);
+}
+
+static void answer_json(struct control_answer *answer, json_t *document)
+{
+    answer_digits(answer, document, 15);
 }
 
 static void answer_text(struct control_answer *answer, unsigned code, const char *text)
@@ -117,6 +124,35 @@ static void get_log(void *arg, const struct control_request *request, struct con
         answer_json(answer, document_log(node->options->log, from));
 }
 
+static void get_preview(void *arg, const struct control_request *request, struct control_answer *answer)
+{
+    struct node *node = arg;
+    const char *queue = request_query(request, "queue"), *item = request_query(request, "item");
+    char *end = NULL, why[240];
+    size_t number = item != NULL ? strtoull(item, &end, 10) : 0;
+    if (queue == NULL || (item != NULL && (strspn(item, "0123456789") == 0 || *end != '\0'))) {
+        answer_error(answer, 400, "expected ?queue=NAME, and &item=NUMBER of a beam or input");
+    } else if (node->pictures == NULL) {
+        answer_error(answer, 409, "there is no pipeline that runs");
+    } else {
+        json_t *document = pictures_get(node->pictures, queue, number, why, sizeof why);
+        if (document == NULL)
+            answer_error(answer, 404, "%s", why);
+        else
+            answer_digits(answer, document, 6); /* a picture is not for computing with */
+    }
+}
+
+static void get_page(void *arg, const struct control_request *request, struct control_answer *answer)
+{
+    (void)arg, (void)request;
+    answer->body = malloc(control_page_bytes);
+    if (answer->body == NULL) return;
+    memcpy(answer->body, control_page, control_page_bytes);
+    answer->length = control_page_bytes;
+    answer->type = "text/html; charset=utf-8";
+}
+
 /* --- POST --- */
 
 /* Reads {"abort": true}; nothing at all is false. False: it is not that, and the answer says why. */
@@ -182,6 +218,7 @@ static void post_restart(void *arg, const struct control_request *request, struc
 }
 
 const struct control_route node_routes[] = {
+    {"GET", "/", "the live page, for browsers", get_page, 60000},
     {"GET", "/metrics", "all numbers, for Prometheus (text, or OpenMetrics)", get_metrics, FRESH_MS},
     {"GET", "/-/healthy", "200 while the process need not be restarted, else 503 and why", get_healthy,
      FRESH_MS},
@@ -194,6 +231,8 @@ const struct control_route node_routes[] = {
     {"GET", "/v1/queues", "all counters of the queues", get_queues, FRESH_MS},
     {"GET", "/v1/config", "the pipeline file as it was understood", get_config, 0},
     {"GET", "/v1/log", "the last messages; ?since=NUMBER for those from a number on", get_log, FRESH_MS},
+    {"GET", "/v1/preview", "?queue=NAME: what it carries, downsampled; &item=NUMBER for one beam's waterfall",
+     get_preview, 0},
     {"POST", "/v1/stop", "drains the pipeline; {\"abort\": true} ends it at once", post_stop, 0},
     {"POST", "/v1/restart", "reads the file again and starts it, after a drain; a bad file changes nothing",
      post_restart, 0},

@@ -8,6 +8,10 @@
 #define WINDOW_S 2.0
 #define STILL_S  1.0
 #define LEAST_S  0.4
+/* A queue is full when its producer waits for more than this. Behind a full queue frames may come in bursts:
+ * there less is enough to go on looking. */
+#define FULL_SHARE  0.5
+#define BURST_SHARE 0.1
 
 const char *const queue_state_name[4] = {"idle", "flowing", "full", "starved"};
 const char *const verdict_kind_name[VERDICT_ENDED + 1] = {"flows",   "limits", "trouble", "holds",
@@ -71,15 +75,19 @@ static double still_after(const struct view_queue *queue)
     return due > STILL_S && due < 600 ? due : STILL_S;
 }
 
-enum queue_state queue_state(const struct br_view *view, size_t q)
+/* The share of the last seconds for which the producer waited. The first moments of a run say little. */
+static double waited(const struct br_view *view, size_t q)
 {
     const struct view_moment *before = view_before(view, WINDOW_S);
+    double ns = before != NULL ? (double)(view->now.at_ns - before->at_ns) : 0;
+    return ns >= LEAST_S * 1e9 ? share(view->now.queue[q].wait_ns, before->queue[q].wait_ns, ns) : 0;
+}
+
+enum queue_state queue_state(const struct br_view *view, size_t q)
+{
     const struct br_queue_counters *now = &view->now.queue[q];
     if (now->ended) return QUEUE_IDLE;
-    double ns = before != NULL ? (double)(view->now.at_ns - before->at_ns) : 0;
-    /* The first moments of a run say little. */
-    double waited = ns >= LEAST_S * 1e9 ? share(now->wait_ns, before->queue[q].wait_ns, ns) : 0;
-    if (waited > 0.5) return QUEUE_FULL;
+    if (waited(view, q) > FULL_SHARE) return QUEUE_FULL;
     if (seconds_since(view, view->queue_moved[q]) < STILL_S && now->frames > 0) return QUEUE_FLOWING;
     for (unsigned r = 0; r < view->queue[q].nreaders; r++)
         if (view->now.reader[view->queue[q].first_reader + r].wait_since != 0) return QUEUE_STARVED;
@@ -158,35 +166,74 @@ static void say_cause(const struct br_view *view, struct verdict *v, int feeds)
                  100 * shares.busy, 1e3 * shares.busy_s_per_frame);
 }
 
+/* How much of its time a stage works: on a GPU the kernels' time counts, as the host only enqueues them. */
+static double load_of(const struct br_view *view, int stage, struct view_shares *shares)
+{
+    view_stage_shares(view, (size_t)stage, shares);
+    return view->stage[stage].device >= 0 ? shares->gpu : shares->busy;
+}
+
+/* The output that keeps the stage waiting most, or -1. */
+static int waits_at(const struct br_view *view, const struct view_stage *stage)
+{
+    int queue = -1;
+    double most = BURST_SHARE;
+    for (unsigned i = 0; i < stage->nout; i++) {
+        double share = waited(view, (size_t)stage->out[i]);
+        if (share < most) continue;
+        most = share;
+        queue = stage->out[i];
+    }
+    return queue;
+}
+
+/* Of the stages from a full queue down, as far as each waits for the next one, the one that works most; the
+ * last one where none does. Returns the reader by which it takes its frames, or -1. */
+static int find_slowest(const struct br_view *view, size_t q)
+{
+    struct view_shares shares;
+    int found = -1, next = (int)q;
+    double most = -1;
+    for (size_t step = 0; next >= 0 && step <= view->nqueues; step++) {
+        int reader = slowest_reader(view, (size_t)next);
+        if (reader < 0) break;
+        double load = load_of(view, view->reader[reader].stage, &shares);
+        if (load >= most - 0.02) {
+            most = load > most ? load : most;
+            found = reader;
+        }
+        next = waits_at(view, &view->stage[view->reader[reader].stage]);
+    }
+    return found;
+}
+
+/* Between GPU stages nobody's host waits: where one of them is at the end, or a GPU is waited for, the one
+ * with the most GPU time is to blame. */
+static void blame_gpu(const struct br_view *view, struct verdict *v)
+{
+    struct view_shares host, gpu = {0};
+    const struct view_stage_now *producer = &view->now.stage[view->queue[v->queue].producer];
+    int device = view->stage[v->stage].device;
+    if (device < 0 && !producer->wait_gpu && !view->now.stage[v->stage].wait_gpu) return;
+    int busiest = busiest_on_gpu(view, device, &gpu);
+    if (busiest < 0 || (device < 0 && load_of(view, v->stage, &host) > gpu.gpu)) return;
+    v->stage = busiest;
+    snprintf(v->cause, sizeof v->cause,
+             "its work on cuda:%d takes %.0f %% of the time, %.3g ms of GPU time a call",
+             view->stage[busiest].device, 100 * gpu.gpu, 1e3 * gpu.gpu_s_per_call);
+}
+
 /* From a full queue down to the stage that does not get on. */
 static void blame(const struct br_view *view, size_t q, struct verdict *v)
 {
-    struct view_shares gpu = {0};
-    int reader = -1, next = (int)q;
-    for (size_t step = 0; next >= 0 && step <= view->nqueues; step++) {
-        v->queue = next;
-        reader = slowest_reader(view, (size_t)next);
-        next = -1;
-        if (reader < 0) return;
-        const struct view_stage *stage = &view->stage[view->reader[reader].stage];
-        for (unsigned i = 0; i < stage->nout && next < 0; i++)
-            if (queue_state(view, (size_t)stage->out[i]) == QUEUE_FULL) next = stage->out[i];
-    }
+    int reader = find_slowest(view, q);
+    if (reader < 0) return;
     v->stage = view->reader[reader].stage;
+    v->queue = view->reader[reader].queue;
     double still = seconds_since(view, view->reader_moved[reader]);
     v->kind = still > still_after(&view->queue[v->queue]) ? VERDICT_HOLDS : VERDICT_LIMITS;
     v->since_s = v->kind == VERDICT_HOLDS ? still : 0;
-    const struct view_stage_now *producer = &view->now.stage[view->queue[v->queue].producer];
-    int device = view->stage[v->stage].device;
-    if (device >= 0 || producer->wait_gpu || view->now.stage[v->stage].wait_gpu) {
-        int busiest = busiest_on_gpu(view, device, &gpu);
-        if (busiest >= 0) {
-            v->stage = busiest;
-            snprintf(v->cause, sizeof v->cause,
-                     "its work on cuda:%d takes %.0f %% of the time, %.3g ms of GPU time a call",
-                     view->stage[busiest].device, 100 * gpu.gpu, 1e3 * gpu.gpu_s_per_call);
-        }
-    }
+    blame_gpu(view, v);
     if (v->cause[0] == '\0') say_cause(view, v, v->queue);
     snprintf(v->sentence, sizeof v->sentence, "%.64s %s: %.300s; queue '%.64s' before it is full",
              view->stage[v->stage].name,

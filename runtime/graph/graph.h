@@ -11,6 +11,7 @@
 #include "buffers/board.h"
 #include "buffers/queue.h"
 #include "runtime/config/config.h"
+#include "runtime/control/preview.h"
 #include "runtime/control/settings.h"
 #include "runtime/graph/plugin.h"
 #include "runtime/run/log.h"
@@ -45,6 +46,8 @@ struct br_edge {
     struct br_link *readers; /* in the order of the file */
     struct br_place place;   /* where its frames live */
     struct br_queue *queue;
+    struct br_preview
+        *_Atomic preview; /* asked for by the control interface; see runtime/control/preview.h */
 };
 
 /* Calls of process by how long they took: up to 16 us, 32 us, ... 8.4 s, and longer. */

@@ -158,12 +158,23 @@ static int check_result(struct worker *w, int result)
     return BR_OK;
 }
 
+/* Somebody looks: what is about to be published goes into the preview, too. */
+static void show(struct br_edge *edge, const struct br_frame *frame)
+{
+    struct br_preview *preview = atomic_exchange_explicit(&edge->preview, NULL, memory_order_acquire);
+    if (preview == NULL) return;
+    br_preview_fill(preview, &edge->stream, frame);
+    atomic_store_explicit(&preview->state, PREVIEW_FILLED, memory_order_release);
+}
+
 /* Publishes and releases as `result` says. A failure keeps nothing back: the first one is returned. */
 static int hand_on(struct worker *w, int result)
 {
     struct br_stage *stage = w->stage;
     int status = BR_OK;
     for (unsigned i = 0; (result & BR_PRODUCED) != 0 && i < stage->nout; i++) {
+        if (atomic_load_explicit(&stage->out[i].preview, memory_order_relaxed) != NULL)
+            show(&stage->out[i], w->out[i]);
         status = br_queue_publish(stage->out[i].queue);
         if (status != BR_OK) {
             br_queue_error(stage->out[i].queue, &stage->error);
