@@ -1,6 +1,6 @@
-"""The machine code of the baseband kernels, of those that form and quantize beams, and of the filterbank's
-that use the tensor memory accelerator: what must be in it and what must not. And of all kernels in the files:
-that no constant with a sign is operand b of a float16 product.
+"""The machine code of the kernels whose speed hangs on their registers (baseband, the filterbank's, unpack,
+FRB stages 1 and 2, the quantizer): what must be in it and what must not. And of all kernels in the files: that
+no constant with a sign is operand b of a float16 product.
 
     sass.py FILE...    programs or objects with the kernels in them: tests/kernels/test_kernels_baseband_cuda
     ...
@@ -29,6 +29,14 @@ KERNELS = [
     ("sm_90a", r"6unpack4tile", 12, ["LDGSTS"], ["LDL", "STL", "DFMA"]),
     ("sm_90a", r"18frb_beams_quantize5beams", 2, ["HGMMA", "STAS", "LDGSTS", "SYNCS", "USETMAXREG"],
      ["LDL", "STL", "DFMA"]),
+    ("sm_90a", r"15wgmma_arbitrary4form", 6, ["HGMMA", "UTMALDG", "UTMASTG", "SYNCS", "USETMAXREG"],
+     ["LDL", "STL", "DFMA"]),
+    ("sm_90a", r"8quantize4rows", 6, ["HMMA", "LDGSTS"], ["LDL", "STL", "DFMA"]),
+    ("sm_90a", r"18autocorr_1d_images", 4, ["HGMMA", "HMMA", "LDGSTS", "SYNCS"], ["LDL", "STL", "DFMA"]),
+    ("sm_80", r"18autocorr_1d_images", 4, ["HMMA", "LDGSTS"], ["LDL", "STL", "DFMA"]),
+    ("sm_90a", r"autocorr_2d_(images|whole_blocks)", 5, ["HMMA"], ["LDL", "STL", "DFMA"]),
+    ("sm_90a", r"6direct11make_images", 16, ["HMMA", "LDGSTS"], ["LDL", "STL", "DFMA"]),
+    ("sm_80", r"6direct11make_images", 16, ["HMMA", "LDGSTS"], ["LDL", "STL", "DFMA"]),
 ]
 
 # What ptxas makes of a pair of float16 numbers below 0 as operand b: the sign of the upper one moved into the
