@@ -24,7 +24,7 @@ const struct br_param site_fields[] = {
     BR_PARAM("vert_axis", BR_P_REALS, struct site_param, vert_axis, "where dishes point at coelevation 0",
              .def = "[0, 0, 1]", .min_count = 3, .max_count = 3),
     BR_PARAM("coelev_deg", BR_P_REAL, struct site_param, coelev_deg, "coelevation at which dishes point",
-             .def = "0", .min = -180, .max = 180, .unit = "degrees"),
+             .def = "0", .min = -90, .max = 90, .unit = "degrees"),
     {0},
 };
 
@@ -166,7 +166,7 @@ static int take_telescope(struct frb_node_document *d, const struct br_stream *s
         memcpy(to[i]->value, from[i]->value, 3 * sizeof(double));
     }
     d->tel_origin_itrs_lat_deg = t->latitude_deg;
-    d->tel_origin_itrs_lon_deg = t->longitude_deg;
+    d->tel_origin_itrs_lon_deg = t->longitude_deg < -180 ? t->longitude_deg + 360 : t->longitude_deg;
     d->tel_dish_coelev_deg = site->coelev_deg;
     d->tel_dish_separation_x_m = t->spacing_n_m;
     d->tel_dish_separation_y_m = t->spacing_m_m;

@@ -43,6 +43,48 @@ static struct document_param document_params(const struct packetize *p)
                                    .noise_variance = p->noise_variance};
 }
 
+/* Fails at the parameter from which the key comes with which the error begins; other keys come from the
+ * stream. */
+static int document_failed(struct br_stage *stage, const struct packetize *p, const struct br_error *error)
+{
+    static const char *const from[][2] = {{"tel_grid_", "site"},
+                                          {"tel_dish_elev", "site"},
+                                          {"tel_dish_vert", "site"},
+                                          {"tel_dish_co", "site"},
+                                          {"noise_variance", "noise_variance"},
+                                          {"zone", "zones"}};
+    const char *param = NULL;
+    for (size_t i = 0; i < sizeof from / sizeof *from; i++)
+        if (strncmp(error->text, from[i][0], strlen(from[i][0])) == 0) param = from[i][1];
+    bool given = param != NULL && (strcmp(param, "site") == 0    ? p->site != NULL
+                                   : strcmp(param, "zones") == 0 ? p->zones != NULL
+                                                                 : true);
+    if (error->status == BR_E_NO_MEMORY || !given)
+        return br_stage_fail(stage, error->status == BR_E_NO_MEMORY ? BR_E_NO_MEMORY : BR_E_INVALID, "%s",
+                             error->text);
+    return br_stage_fail_at(stage, param, "%s", error->text);
+}
+
+/* What destination i is told of the stream: the document and its text, *length bytes with the final 0. It is
+ * read twice, by code that shares nothing, before anybody is connected: receivers end for all their senders
+ * when one of them sends a document that breaks a rule. */
+static int make_document(struct br_stage *stage, const struct packetize *p, size_t i,
+                         struct frb_node_document *document, char **yaml, size_t *length)
+{
+    struct document_param param = document_params(p);
+    struct br_error error = {0};
+    *yaml = NULL;
+    int status = document_make(document, br_stage_input(stage, 0), &param,
+                               (size_t)p->destination[i].first_beam, (size_t)p->destination[i].beams, &error);
+    if (status == BR_OK) status = frb_node_write(document, yaml, length, &error);
+    if (status == BR_OK) status = frb_node_rules(*yaml, *length, &error);
+    if (status == BR_OK) return BR_OK;
+    frb_node_free(document);
+    free(*yaml);
+    *yaml = NULL;
+    return document_failed(stage, p, &error);
+}
+
 static int configure(struct br_stage *stage, struct packetize *p)
 {
     const struct br_stream *in = br_stage_input(stage, 0);
@@ -60,17 +102,13 @@ static int configure(struct br_stage *stage, struct packetize *p)
     int status = share_beams(stage, p, a->axis[0].length);
     if (status != BR_OK) return status;
     for (size_t i = 0; i < p->destinations.count; i++) {
-        struct document_param param = document_params(p);
-        struct frb_node_document document;
-        struct br_error error = {0};
-        char *yaml = NULL;
+        struct frb_node_document document = {0};
+        char *yaml;
         size_t length;
-        status = document_make(&document, in, &param, (size_t)p->destination[i].first_beam,
-                               (size_t)p->destination[i].beams, &error);
-        if (status == BR_OK) status = frb_node_write(&document, &yaml, &length, &error);
+        status = make_document(stage, p, i, &document, &yaml, &length);
+        if (status != BR_OK) return status;
         frb_node_free(&document);
         free(yaml);
-        if (status != BR_OK) return br_stage_fail(stage, BR_E_INVALID, "%s", error.text);
         for (size_t k = 0; k < i; k++) {
             const struct destination_param *x = &p->destination[i], *y = &p->destination[k];
             if (strcmp(x->address, y->address) == 0)
@@ -125,15 +163,10 @@ static int save_document(struct br_stage *stage, const struct packetize *p, size
 static int make_hello(struct br_stage *stage, struct packetize *p, size_t i)
 {
     struct frb_sender *s = p->state;
-    struct document_param param = document_params(p);
-    struct frb_node_document *document = &s->to[i].document;
-    struct br_error error = {0};
-    char *yaml = NULL;
+    char *yaml;
     size_t length = 0;
-    int status = document_make(document, br_stage_input(stage, 0), &param,
-                               (size_t)p->destination[i].first_beam, (size_t)p->destination[i].beams, &error);
-    if (status == BR_OK) status = frb_node_write(document, &yaml, &length, &error);
-    if (status != BR_OK) return br_stage_fail(stage, status, "%s", error.text);
+    int status = make_document(stage, p, i, &s->to[i].document, &yaml, &length);
+    if (status != BR_OK) return status;
     uint32_t prefix[3] = {FRB_NODE_MAGIC, p->acks ? FRB_NODE_ACK : 0, (uint32_t)length};
     struct peer *peer = &p->peers.peer[i];
     peer->hello = malloc(sizeof prefix + length);
@@ -285,7 +318,7 @@ static int finish(struct br_stage *stage, struct packetize *p)
 {
     int status = flush(stage, p);
     if (p->opened) peers_close(&p->peers);
-    return status;
+    return status == BR_OK ? peers_verdict(&p->peers) : status;
 }
 
 static int stop(struct br_stage *stage, struct packetize *p)

@@ -164,7 +164,7 @@ static int finish(struct br_stage *stage, struct packetize *p)
 {
     (void)stage;
     if (p->opened) peers_close(&p->peers);
-    return BR_OK;
+    return peers_verdict(&p->peers);
 }
 
 static int stop(struct br_stage *stage, struct packetize *p)

@@ -9,7 +9,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 50, FIRST_BACKOFF_NS = 100000000, STOP_PATIENCE_S = 5, MAX_PEERS = 256 };
+enum { LOOK_MS = 50, ACCEPT_S = 1, FIRST_BACKOFF_NS = 100000000, STOP_PATIENCE_S = 5, MAX_PEERS = 256 };
 
 static uint64_t in_ns(double seconds)
 {
@@ -22,6 +22,14 @@ static void hang_up(struct peer *peer)
     peer->fd = -1;
     peer->state = PEER_DOWN;
     peer->npieces = 0;
+}
+
+/* The receiver has ended the connection, with or without a word. */
+static void count_ending(const struct peers *peers, struct peer *peer)
+{
+    bool lasted = br_clock_ns() - peer->up_at > in_ns(ACCEPT_S);
+    if (!peers->acks && peer->expected_acks > 0 && lasted) peer->accepted = true;
+    if (!peer->accepted) peer->endings++;
 }
 
 /* The peer is gone, or was never there. BR_OK when the stage goes on without it. */
@@ -71,7 +79,7 @@ static int finish_connecting(struct peers *peers, struct peer *peer)
     peer->connections++;
     peer->hello_sent = 0;
     peer->expected_acks = peer->acked = peer->refused = 0;
-    peer->progress_at = br_clock_ns();
+    peer->progress_at = peer->up_at = br_clock_ns();
     return BR_OK;
 }
 
@@ -92,6 +100,7 @@ static int push(struct peers *peers, struct peer *peer)
         if (sent < 0) {
             char why[160];
             snprintf(why, sizeof why, "connection lost (%s)", strerror(errno));
+            count_ending(peers, peer);
             return lose(peers, peer, why);
         }
         peer->progress_at = br_clock_ns();
@@ -124,8 +133,10 @@ static int listen_to(struct peers *peers, struct peer *peer)
             snprintf(why, sizeof why, "%s%s",
                      n == 0 ? "the receiver closed the connection" : "connection lost: ",
                      n == 0 ? "" : strerror(errno));
+            count_ending(peers, peer);
             return lose(peers, peer, why);
         }
+        peer->accepted = peer->accepted || peers->acks;
         for (ssize_t i = 0; i < n; i++) *(answer[i] == 1 ? &peer->acked : &peer->refused) += 1;
         peer->progress_at = br_clock_ns();
     }
@@ -285,6 +296,9 @@ void peers_close(struct peers *peers)
         if (!peers->acks) waiting = arrived_at == 0 || now - arrived_at < in_ns(peers->idle_s);
         if (seen != answers) moved = now;
         answers = seen;
+        for (size_t i = 0; i < peers->count && !waiting && !peers->acks; i++)
+            if (peers->peer[i].state == PEER_UP && peers->peer[i].expected_acks > 0)
+                peers->peer[i].accepted = true;
         if (!waiting) break;
         if (now - moved > in_ns(peers->close_s + peers->idle_s)) {
             br_stage_warn(peers->stage, "not everything that was sent has been %s within %g s",
@@ -297,6 +311,20 @@ void peers_close(struct peers *peers)
     }
     peers->reconnect = reconnect;
     peers_abandon(peers);
+}
+
+int peers_verdict(const struct peers *peers)
+{
+    for (size_t i = 0; i < peers->count; i++) {
+        const struct peer *peer = &peers->peer[i];
+        if (peer->accepted || peer->endings == 0) continue;
+        return br_stage_fail(
+            peers->stage, BR_E_IO,
+            "%s ended %llu connection%s and never accepted anything; its log says why it does "
+            "not take what is sent",
+            peer->to.text, (unsigned long long)peer->endings, peer->endings == 1 ? "" : "s");
+    }
+    return BR_OK;
 }
 
 void peers_abandon(struct peers *peers)

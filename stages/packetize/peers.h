@@ -29,6 +29,9 @@ struct peer {
     bool told;                                  /* that it cannot be reached: once per outage */
     uint64_t sent, missed, connections;         /* messages; times it was reached */
     uint64_t expected_acks, acked, refused; /* answers to wait for; bytes that came: 1, and anything else */
+    uint64_t up_at;                         /* when this connection was made */
+    bool accepted;                          /* it has taken what was sent, in some connection */
+    uint64_t endings;                       /* connections that it ended before it had accepted anything */
 };
 
 struct peers {
@@ -60,6 +63,12 @@ int peers_send(struct peers *peers);
 /* Waits until everything has arrived - all answers are there, or all bytes acknowledged and idle_s of peace -
  * and closes. */
 void peers_close(struct peers *peers);
+
+/* After peers_close: fails, with BR_E_IO, for a destination that ended its connections and never accepted
+ * anything: it does not want what it is sent. A destination has accepted when it acknowledged a message, or,
+ * where there are no acknowledgements, when it kept a connection over which messages went for a second, or to
+ * the end. */
+int peers_verdict(const struct peers *peers);
 
 /* Closes at once what is still open. */
 void peers_abandon(struct peers *peers);

@@ -128,6 +128,13 @@ static void count_losses(struct br_stage *stage, struct receive *r)
     }
 }
 
+/* Says what was wrong with a peer, before anything is decided on. */
+static void tell(struct br_stage *stage, struct receive *r)
+{
+    if (r->complaint[0] != '\0') br_stage_warn(stage, "%s", r->complaint);
+    r->complaint[0] = '\0';
+}
+
 static int process(struct br_stage *stage, void *self, const struct br_io *io)
 {
     struct receive *r = self;
@@ -136,22 +143,22 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     r->started = true;
     bool stopping = br_stage_stopping(stage);
     int status = stopping ? BR_OK : r->wire->step(stage, r, 0);
+    tell(stage, r);
     if (status < 0) return status;
     uint64_t pieces = r->counts->received + r->counts->late + r->counts->duplicate;
     if (pieces != r->changed) r->heard_ns = now;
     r->changed = pieces;
     double quiet = (double)(now - r->heard_ns) * 1e-9;
-    bool closed = r->until_closed && r->had_peers && !r->wire->connected(r),
+    /* also a sender that was refused between two looks has been there */
+    bool closed = r->until_closed && r->counts->connections > 0 && !r->wire->connected(r),
          idle = r->idle_s > 0 && quiet > r->idle_s;
-    r->had_peers = r->had_peers || r->wire->connected(r);
     bool end = stopping || closed || idle;
     int got = r->wire->fill(stage, r, io->out[0], end || quiet > r->hold_s);
     count_losses(stage, r);
     if (got != 0) return got < 0 ? got : BR_PRODUCED;
     if (end) return BR_FINISHED;
     status = r->wire->step(stage, r, LOOK_MS);
-    if (r->complaint[0] != '\0') br_stage_warn(stage, "%s", r->complaint);
-    r->complaint[0] = '\0';
+    tell(stage, r);
     return status < 0 ? status : 0;
 }
 

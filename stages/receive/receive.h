@@ -41,8 +41,8 @@ struct receive {
     struct net_address at;
     uint64_t heard_ns; /* when the last frame's worth of data came, or the stage began */
     uint64_t changed;  /* pieces counted by then */
-    bool started, had_peers;
-    char complaint[256];
+    bool started;
+    char complaint[WIRE_COMPLAINT];
     void *state;
 };
 

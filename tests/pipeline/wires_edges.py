@@ -192,7 +192,8 @@ def test_addresses_of_senders():
 
 def test_kotekan_sender():
     """A kotekan node that resets in mid-frame, and one that stops reading: the sender goes on, and counts
-    what they miss."""
+    what they miss. One that resets in its first frame, as it does when it expects another size, has accepted
+    nothing: that is a failure."""
     with harness.scratch() as d:
         for what in ("reset", "deaf"):
             listener = socket.create_server(("127.0.0.1", 0))
@@ -220,7 +221,8 @@ def test_kotekan_sender():
                 sock.close()
             err = process.communicate(timeout=60)[1]
             sock.close()
-            assert process.returncode == 0 and f"127.0.0.1:{port}" in err, (what, err)
+            assert process.returncode == (what == "reset") and f"127.0.0.1:{port}" in err, (what, err)
+            assert ("never accepted anything" in err) == (what == "reset"), (what, err)
             stats = json.load(open(os.path.join(d, "s.json")))
             (stage,) = [s for s in stats["stages"] if s["name"] == "packetize"]
             assert stats["balanced"] and stage["lost"]["no_destination"] > 0, (what, stage)

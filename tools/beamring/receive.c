@@ -192,7 +192,7 @@ static int receive_frb_node(const struct options *o, const struct net_address *a
     static struct frb_receiver r;
     struct br_error error = {0};
     struct clock clock = {br_clock_ns(), br_clock_ns(), 0};
-    bool over = false, flush, known = false, any = false;
+    bool over = false, flush, known = false;
     int status = BR_OK;
     r.senders = (unsigned)o->senders;
     r.window = (unsigned)o->window;
@@ -203,7 +203,7 @@ static int receive_frb_node(const struct options *o, const struct net_address *a
         fprintf(stderr, "beamring receive: listening on port %u\n", net_port(r.server.listener));
     while (status == BR_OK) {
         struct assembly_block *block;
-        over = is_over(o, &clock, &r.counts, any && r.open == 0, &flush);
+        over = is_over(o, &clock, &r.counts, r.counts.connections > 0 && r.open == 0, &flush);
         while (r.ready && (block = assembly_ready(&r.assembly, flush)) != NULL) {
             record(recorder, &r.assembly, block);
             assembly_done(&r.assembly, block);
@@ -211,7 +211,6 @@ static int receive_frb_node(const struct options *o, const struct net_address *a
         }
         if (over || recorder->failed) break;
         status = frb_receiver_step(&r, 50, &error);
-        any = any || r.open > 0;
         if (r.complaint[0] != '\0') fprintf(stderr, "beamring receive: %s\n", r.complaint);
         r.complaint[0] = '\0';
         if (!r.ready || known) continue;

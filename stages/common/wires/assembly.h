@@ -7,7 +7,11 @@
 #ifndef BEAMRING_STAGES_COMMON_WIRES_ASSEMBLY_H
 #define BEAMRING_STAGES_COMMON_WIRES_ASSEMBLY_H
 
+#include "buffers/error.h"
 #include "buffers/frame.h"
+
+/* Bytes for the sentence about a peer that was refused: a reader's whole message, and who it is about. */
+enum { WIRE_COMPLAINT = BR_ERROR_LENGTH + 64 };
 
 struct wire_counts {
     uint64_t received;    /* pieces (minichunks, packets) that were taken */

@@ -1,10 +1,8 @@
 /* The document of the FRB-node protocol: one table of its keys drives writing and reading. */
 #include "stages/common/wires/frb_node.h"
 #include "stages/common/formats/text.h"
-#include "stages/common/stage/order.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,14 +53,7 @@ void frb_node_free(struct frb_node_document *document)
     *document = (struct frb_node_document){0};
 }
 
-/* --- what a document must satisfy ----------------------------------------------------------------------- */
-
-static int64_t sum(const struct frb_node_ints *list)
-{
-    int64_t total = 0;
-    for (size_t i = 0; i < list->count; i++) total += list->value[i];
-    return total;
-}
+/* --- channels ------------------------------------------------------------------------------------------- */
 
 size_t frb_node_channel(const struct frb_node_document *d, int64_t channel, double *mhz, double *width_mhz)
 {
@@ -74,130 +65,6 @@ size_t frb_node_channel(const struct frb_node_document *d, int64_t channel, doub
     *mhz = low + ((double)channel + 0.5) * width;
     *width_mhz = width;
     return zone;
-}
-
-static int check_distinct(const char *name, const struct frb_node_ints *list, struct br_error *error)
-{
-    int64_t *sorted = malloc(list->count * sizeof *sorted + 1);
-    int status = BR_OK;
-    if (sorted == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for %zu numbers", list->count);
-    memcpy(sorted, list->value, list->count * sizeof *sorted);
-    qsort(sorted, list->count, sizeof *sorted, order_int64);
-    for (size_t i = 1; i < list->count && status == BR_OK; i++)
-        if (sorted[i] == sorted[i - 1])
-            status = br_fail(error, BR_E_FORMAT, "%s: %" PRId64 " stands there twice", name, sorted[i]);
-    free(sorted);
-    return status;
-}
-
-static double dot(const struct frb_node_reals *a, const struct frb_node_reals *b)
-{
-    return a->value[0] * b->value[0] + a->value[1] * b->value[1] + a->value[2] * b->value[2];
-}
-
-static int check_axis(const char *name, const struct frb_node_reals *axis, struct br_error *error)
-{
-    if (axis->count != 3)
-        return br_fail(error, BR_E_FORMAT, "%s: %zu numbers; expected 3: East, North, Up", name, axis->count);
-    double length = sqrt(dot(axis, axis));
-    if (!(fabs(length - 1) <= 1e-6))
-        return br_fail(error, BR_E_FORMAT, "%s: its length is %g; expected 1", name, length);
-    return BR_OK;
-}
-
-static int check_geometry(const struct frb_node_document *d, struct br_error *error)
-{
-    int status = check_axis("tel_grid_x_axis", &d->tel_grid_x_axis, error);
-    if (status == BR_OK) status = check_axis("tel_grid_y_axis", &d->tel_grid_y_axis, error);
-    if (status == BR_OK) status = check_axis("tel_dish_elev_axis", &d->tel_dish_elev_axis, error);
-    if (status == BR_OK) status = check_axis("tel_dish_vert_axis", &d->tel_dish_vert_axis, error);
-    if (status != BR_OK) return status;
-    if (!(fabs(dot(&d->tel_grid_x_axis, &d->tel_grid_y_axis)) <= 1e-6))
-        return br_fail(error, BR_E_FORMAT, "tel_grid_x_axis and tel_grid_y_axis are not orthogonal");
-    if (!(fabs(dot(&d->tel_dish_elev_axis, &d->tel_dish_vert_axis)) <= 1e-6))
-        return br_fail(error, BR_E_FORMAT, "tel_dish_elev_axis and tel_dish_vert_axis are not orthogonal");
-    if (!(d->tel_dish_separation_x_m > 0) || !(d->tel_dish_separation_y_m > 0))
-        return br_fail(error, BR_E_FORMAT,
-                       "tel_dish_separation_x_m, _y_m: %g, %g; expected positive distances",
-                       d->tel_dish_separation_x_m, d->tel_dish_separation_y_m);
-    if (!isfinite(d->tel_dish_coelev_deg))
-        return br_fail(error, BR_E_FORMAT, "tel_dish_coelev_deg is not finite");
-    if (!(fabs(d->tel_origin_itrs_lat_deg) <= 90) || !(fabs(d->tel_origin_itrs_lon_deg) <= 360))
-        return br_fail(error, BR_E_FORMAT,
-                       "tel_origin_itrs_lat_deg, _lon_deg: %g, %g; expected a place on the Earth",
-                       d->tel_origin_itrs_lat_deg, d->tel_origin_itrs_lon_deg);
-    return BR_OK;
-}
-
-static int check_channels(const struct frb_node_document *d, struct br_error *error)
-{
-    size_t zones = d->zone_nfreq.count;
-    if (zones < 1) return br_fail(error, BR_E_FORMAT, "zone_nfreq: it is empty; expected at least one zone");
-    if (d->zone_freq_edges.count != zones + 1)
-        return br_fail(error, BR_E_FORMAT, "zone_freq_edges: %zu edges for %zu zones; expected %zu",
-                       d->zone_freq_edges.count, zones, zones + 1);
-    for (size_t z = 0; z < zones; z++) {
-        if (d->zone_nfreq.value[z] < 1 || d->zone_nfreq.value[z] > INT32_MAX)
-            return br_fail(error, BR_E_FORMAT,
-                           "zone_nfreq: %" PRId64 " channels in zone %zu; expected at least 1",
-                           d->zone_nfreq.value[z], z);
-        if (!(d->zone_freq_edges.value[z] > 0) ||
-            !(d->zone_freq_edges.value[z + 1] > d->zone_freq_edges.value[z]))
-            return br_fail(error, BR_E_FORMAT,
-                           "zone_freq_edges: %g is followed by %g; expected positive, increasing MHz",
-                           d->zone_freq_edges.value[z], d->zone_freq_edges.value[z + 1]);
-    }
-    int64_t total = sum(&d->zone_nfreq);
-    if (d->freq_channels.count < 1) return br_fail(error, BR_E_FORMAT, "freq_channels: it is empty");
-    for (size_t i = 0; i < d->freq_channels.count; i++)
-        if (d->freq_channels.value[i] < 0 || d->freq_channels.value[i] >= total)
-            return br_fail(error, BR_E_FORMAT,
-                           "freq_channels: %" PRId64 "; expected 0 to %" PRId64 ", the zones' channels",
-                           d->freq_channels.value[i], total - 1);
-    if (d->noise_variance.count != 1 && d->noise_variance.count != zones)
-        return br_fail(error, BR_E_FORMAT,
-                       "noise_variance: %zu numbers for %zu zones; expected one, or one per zone",
-                       d->noise_variance.count, zones);
-    for (size_t z = 0; z < d->noise_variance.count; z++)
-        if (!(d->noise_variance.value[z] > 0) || !isfinite(d->noise_variance.value[z]))
-            return br_fail(error, BR_E_FORMAT, "noise_variance: %g; expected a positive number",
-                           d->noise_variance.value[z]);
-    return check_distinct("freq_channels", &d->freq_channels, error);
-}
-
-static int check_beams(const struct frb_node_document *d, struct br_error *error)
-{
-    size_t beams = d->beam_ids.count;
-    if (beams < 1) return br_fail(error, BR_E_FORMAT, "beam_ids: it is empty");
-    if (d->beam_positions_x.count != beams || d->beam_positions_y.count != beams)
-        return br_fail(error, BR_E_FORMAT, "beam_positions_x, _y: %zu and %zu positions for %zu beams",
-                       d->beam_positions_x.count, d->beam_positions_y.count, beams);
-    for (size_t b = 0; b < beams; b++) {
-        double x = d->beam_positions_x.value[b], y = d->beam_positions_y.value[b];
-        if (!(x * x + y * y <= 1))
-            return br_fail(
-                error, BR_E_FORMAT,
-                "beam_positions_x, _y: beam %zu at (%g, %g); expected direction cosines, x^2 + y^2 <= 1", b,
-                x, y);
-    }
-    return check_distinct("beam_ids", &d->beam_ids, error);
-}
-
-int frb_node_check(const struct frb_node_document *d, struct br_error *error)
-{
-    if (d->version != 2) return br_fail(error, BR_E_FORMAT, "version: %" PRId64 "; expected 2", d->version);
-    if (d->unix_ns_at_seq_0 <= 0)
-        return br_fail(error, BR_E_FORMAT, "unix_ns_at_seq_0: %" PRId64 "; expected a positive time",
-                       d->unix_ns_at_seq_0);
-    if (d->dt_ns_per_seq <= 0)
-        return br_fail(error, BR_E_FORMAT, "dt_ns_per_seq: %" PRId64 "; expected at least 1",
-                       d->dt_ns_per_seq);
-    if (d->seq_per_frb_time_sample <= 0 || d->seq_per_frb_time_sample > INT32_MAX)
-        return br_fail(error, BR_E_FORMAT, "seq_per_frb_time_sample: %" PRId64 "; expected at least 1",
-                       d->seq_per_frb_time_sample);
-    int status = check_channels(d, error);
-    if (status == BR_OK) status = check_beams(d, error);
-    return status == BR_OK ? check_geometry(d, error) : status;
 }
 
 /* --- writing -------------------------------------------------------------------------------------------- */
@@ -288,14 +155,37 @@ int frb_node_write(const struct frb_node_document *document, char **out, size_t 
 
 /* --- reading -------------------------------------------------------------------------------------------- */
 
+static const char digits[] = "0123456789";
+
 struct reader {
     struct frb_node_document *document;
     const struct key *key; /* whose value comes next; NULL: a key comes next */
-    bool in_list;
+    bool in_list, listed_noise; /* noise_variance is a list */
     size_t room; /* of the list being read */
     bool seen[NKEYS];
     struct br_error *error;
 };
+
+/* A number as every YAML reader takes it: decimal, without leading zeros, which some take for octal. */
+static bool is_number(const char *text, bool whole)
+{
+    const char *p = text + (*text == '-' || *text == '+');
+    size_t before = strspn(p, digits), after = 0;
+    if (before > 1 && *p == '0') return false;
+    p += before;
+    if (!whole && *p == '.') {
+        after = strspn(p + 1, digits);
+        p += 1 + after;
+    }
+    if (before + after == 0) return false;
+    if (!whole && (*p == 'e' || *p == 'E')) {
+        p += 1 + (p[1] == '-' || p[1] == '+');
+        size_t exponent = strspn(p, digits);
+        if (exponent == 0) return false;
+        p += exponent;
+    }
+    return *p == '\0';
+}
 
 static int take_number(struct reader *r, const char *text)
 {
@@ -304,7 +194,7 @@ static int take_number(struct reader *r, const char *text)
     bool whole = key->kind == INTEGER || key->kind == INTEGERS;
     int64_t integer = 0;
     double real = 0;
-    if (whole ? text_i64(text, &integer) != 0 : text_real(text, &real) != 0)
+    if (!is_number(text, whole) || (whole ? text_i64(text, &integer) != 0 : text_real(text, &real) != 0))
         return br_fail(r->error, BR_E_FORMAT, "%s: '%.40s' is no %s", key->name, text,
                        whole ? "integer" : "number");
     if (key->kind == INTEGER) *(int64_t *)field = integer;
@@ -346,6 +236,9 @@ static int take_scalar(struct reader *r, const yaml_event_t *event)
     if (strlen(text) != event->data.scalar.length)
         return br_fail(r->error, BR_E_FORMAT, "a text holds a zero byte");
     if (r->key == NULL) return take_key(r, text);
+    if (event->data.scalar.style != YAML_PLAIN_SCALAR_STYLE)
+        return br_fail(r->error, BR_E_FORMAT, "%s: '%.40s' stands in quotes; expected a number", r->key->name,
+                       text);
     if (!r->in_list && (r->key->kind == INTEGERS || r->key->kind == REALS))
         return br_fail(r->error, BR_E_FORMAT, "%s: '%.40s'; expected a list", r->key->name, text);
     int status = take_number(r, text);
@@ -363,9 +256,12 @@ static int take_event(struct reader *r, const yaml_event_t *event)
         if (r->key == NULL || r->in_list || r->key->kind < INTEGERS)
             return br_fail(r->error, BR_E_FORMAT, "%s: a list where a number was expected",
                            r->key != NULL ? r->key->name : "a key");
+        if (event->data.sequence_start.anchor != NULL || event->data.sequence_start.tag != NULL)
+            return br_fail(r->error, BR_E_FORMAT, "anchors and tags are not allowed");
         r->in_list = true;
         return BR_OK;
     case YAML_SEQUENCE_END_EVENT:
+        r->listed_noise = r->listed_noise || r->key->kind == REAL_OR_REALS;
         r->in_list = false;
         r->key = NULL;
         return BR_OK;
@@ -377,25 +273,35 @@ static int take_event(struct reader *r, const yaml_event_t *event)
     }
 }
 
-/* All events. Before the mapping there may be the start of stream and document only. */
+/* All events. Before the mapping there may be the start of stream and document only, and nothing but their
+ * ends behind it. */
 static int take_events(struct reader *r, yaml_parser_t *parser)
 {
-    bool in_map = false;
-    for (;;) {
+    bool in_map = false, ended = false, over = false;
+    while (!over) {
         yaml_event_t event;
         if (!yaml_parser_parse(parser, &event))
             return br_fail(r->error, BR_E_FORMAT, "it is no YAML: %s in line %zu",
                            parser->problem ? parser->problem : "no memory", parser->problem_mark.line + 1);
         int status = BR_OK;
-        if (in_map)
+        if (in_map) {
             status = take_event(r, &event);
-        else if (event.type == YAML_MAPPING_START_EVENT)
-            in_map = true;
-        else if (event.type != YAML_STREAM_START_EVENT && event.type != YAML_DOCUMENT_START_EVENT)
+            ended = status == 1;
+            in_map = !ended;
+            if (ended) status = BR_OK;
+        } else if (ended) {
+            over = event.type == YAML_STREAM_END_EVENT;
+            if (!over && event.type != YAML_DOCUMENT_END_EVENT)
+                status = br_fail(r->error, BR_E_FORMAT, "there is a second document behind the first");
+        } else if (event.type == YAML_MAPPING_START_EVENT) {
+            in_map = event.data.mapping_start.anchor == NULL && event.data.mapping_start.tag == NULL;
+            if (!in_map) status = br_fail(r->error, BR_E_FORMAT, "anchors and tags are not allowed");
+        } else if (event.type != YAML_STREAM_START_EVENT && event.type != YAML_DOCUMENT_START_EVENT)
             status = br_fail(r->error, BR_E_FORMAT, "expected a mapping with the keys of the protocol");
         yaml_event_delete(&event);
-        if (status != BR_OK) return status == 1 ? BR_OK : status;
+        if (status != BR_OK) return status;
     }
+    return BR_OK;
 }
 
 int frb_node_parse(struct frb_node_document *document, const char *text, size_t length,
@@ -411,6 +317,11 @@ int frb_node_parse(struct frb_node_document *document, const char *text, size_t 
     yaml_parser_delete(&parser);
     for (size_t i = 0; i < NKEYS && status == BR_OK; i++)
         if (!reader.seen[i]) status = br_fail(error, BR_E_FORMAT, "the key %s is missing", keys[i].name);
+    if (status == BR_OK && reader.listed_noise &&
+        document->noise_variance.count != document->zone_nfreq.count)
+        status =
+            br_fail(error, BR_E_FORMAT, "noise_variance: a list of %zu for %zu zones; expected %zu",
+                    document->noise_variance.count, document->zone_nfreq.count, document->zone_nfreq.count);
     if (status == BR_OK) status = frb_node_check(document, error);
     if (status != BR_OK) frb_node_free(document);
     return status;

@@ -202,8 +202,11 @@ static bool adopt(struct frb_receiver *r)
 static bool take_text(struct frb_receiver *r, struct frb_connection *c)
 {
     struct br_error why = {0};
+    size_t length = strnlen((const char *)c->buffer, c->want); /* a sender may fill up with zeros */
     if (c->buffer[c->want - 1] != 0) return refuse(r, "its document does not end in a zero byte");
-    if (frb_node_parse(&c->document, (const char *)c->buffer, c->want - 1, &why) != BR_OK)
+    for (size_t i = length; i < c->want; i++)
+        if (c->buffer[i] != 0) return refuse(r, "its document goes on behind the zero byte at %zu", length);
+    if (frb_node_parse(&c->document, (const char *)c->buffer, length, &why) != BR_OK)
         return refuse(r, "its document: %s", why.text);
     if (r->ready) return join(r, c);
     expect(c, FRB_WAITING, 0);

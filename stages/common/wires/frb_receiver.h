@@ -43,7 +43,8 @@ struct frb_receiver {
     struct wire_counts counts;
     struct frb_connection connection[FRB_CONNECTIONS];
     unsigned open;       /* connections */
-    char complaint[256]; /* why the last connection was refused; empty: none since the caller cleared it */
+    /* why the last connection was refused; empty: none since the caller cleared it */
+    char complaint[WIRE_COMPLAINT];
     struct br_error failure; /* of the receiver itself: no memory */
 };
 
