@@ -1,6 +1,6 @@
 """The machine code of the kernels whose speed hangs on their registers (baseband, the filterbank's, unpack,
-FRB stages 1 and 2, the quantizer): what must be in it and what must not. And of all kernels in the files: that
-no constant with a sign is operand b of a float16 product.
+FRB stages 1 and 2, the quantizer): what must be in it and what must not. And of all kernels in the files:
+that no constant with a sign is operand b of a float16 product.
 
     sass.py FILE...    programs or objects with the kernels in them: tests/kernels/test_kernels_baseband_cuda
     ...
