@@ -15,7 +15,7 @@ enum { MOST = 32, TILES = 4 };
 #define UNIT ((double complex)I)
 
 struct shape {
-    unsigned M, N, m_tiles, n_tiles, folded, p_tiles; /* p_tiles: those of one warp */
+    unsigned M, N, m_tiles, n_tiles, sum_tiles, p_tiles; /* p_tiles: those of one warp */
 };
 
 /* ---- the arithmetic ---- */
@@ -90,7 +90,7 @@ static void replay(struct layouts *report, const struct shape *s)
         for (unsigned minus = 0; minus < 2; minus++)
             for (unsigned q = 0; q < s->N; q++) {
                 double complex c = 0, sine = 0;
-                for (unsigned k = 0; k < s->folded; k++)
+                for (unsigned k = 0; k < s->sum_tiles; k++)
                     for (unsigned column = 0; column < 8; column++) {
                         unsigned lane = q % 8 * 4 + column / 2;
                         unsigned a = 8 * frb_grid_sum_tile(s->n_tiles, 0, k) + column,
@@ -227,7 +227,7 @@ void layouts_frb_grid_direct(struct layouts *report)
             replay(report, &s);
             weights(report, &s);
             tables(report, "along m", s.m_tiles, s.m_tiles);
-            tables(report, "along n", s.n_tiles, s.folded);
+            tables(report, "along n", s.n_tiles, s.sum_tiles);
             sums(report, &s, LAYOUTS_GLOBAL);
             sums(report, &s, LAYOUTS_SHARED);
             image(report, &s);
