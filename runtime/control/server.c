@@ -50,6 +50,13 @@ static void count(struct server *server, unsigned code)
     c->answers[i]++;
 }
 
+/* Requests may quote anything; what is said of them is plain text. */
+static void clean(char *text)
+{
+    for (; *text != '\0'; text++)
+        if ((*text < ' ' && *text != '\n') || *text > '~') *text = '?';
+}
+
 void answer_error(struct control_answer *answer, unsigned code, const char *format, ...)
 {
     char text[1024];
@@ -57,6 +64,7 @@ void answer_error(struct control_answer *answer, unsigned code, const char *form
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    clean(text);
     json_t *document = json_pack("{ss}", "error", text);
     answer->code = code;
     answer->type = "application/json";
@@ -100,13 +108,13 @@ static void log_request(struct server *server, struct MHD_Connection *connection
                         const char *path, unsigned code)
 {
     if (code < 400 && strcmp(method, "POST") != 0) return;
-    char peer[64], clean[100];
-    size_t n = 0;
+    char peer[64], what[120];
     peer_name(connection, peer, sizeof peer);
-    for (; path[n] != '\0' && n + 1 < sizeof clean; n++)
-        clean[n] = path[n] > ' ' && path[n] < 127 ? path[n] : '?';
-    clean[n] = '\0';
-    br_log(server->options.log, BR_LOG_NOTE, NULL, "control: %s %.10s %s: %u", peer, method, clean, code);
+    snprintf(what, sizeof what, "%.10s %.100s", method, path);
+    clean(what);
+    for (char *c = what; *c != '\0'; c++)
+        if (*c == '\n') *c = '?';
+    br_log(server->options.log, BR_LOG_NOTE, NULL, "control: %s %s: %u", peer, what, code);
 }
 
 static enum MHD_Result send_response(struct server *server, struct MHD_Connection *connection,

@@ -161,7 +161,9 @@ static int start(struct br_stage *stage, void *self)
     c->window.hold = c->hold_samples > 0 ? c->hold_samples : c->frame_samples / 4;
     c->window.far = c->reset_samples > 0 ? c->reset_samples : second > frames ? second : frames;
     c->receiver = calloc(n, sizeof *c->receiver);
-    if (c->receiver == NULL) return br_stage_fail(stage, BR_E_NO_MEMORY, "no memory for %u threads", n);
+    c->seen_ns = calloc(c->layout.nsources, sizeof *c->seen_ns);
+    if (c->receiver == NULL || c->seen_ns == NULL)
+        return br_stage_fail(stage, BR_E_NO_MEMORY, "no memory for %u threads", n);
     c->nreceivers = n;
     bool any = strcmp(c->backend, "auto") == 0;
     int status = BR_E_IO;
@@ -188,6 +190,7 @@ static int stop(struct br_stage *stage, void *self)
     if (c->started) capture_report(stage, c);
     window_free(&c->window);
     free(c->receiver);
+    free(c->seen_ns);
     return BR_OK;
 }
 
@@ -359,6 +362,7 @@ static void look(struct br_stage *stage, struct capture *c, uint64_t now)
     if (now - c->look_ns < (uint64_t)LOOK_MS * 1000000u) return;
     c->look_ns = now;
     window_look_who_sends(&c->window);
+    capture_say_who_is_silent(stage, c, now);
     capture_warn(stage, c, now);
 }
 

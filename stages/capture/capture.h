@@ -36,6 +36,7 @@ struct capture {
     int64_t last_sample; /* behind the last frame that was published */
     uint64_t last_ns;    /* and when */
     uint64_t resets, told[4];
+    uint64_t *seen_ns; /* [nsources] when packets of the source were last seen */
 };
 
 /* open.c: addresses and interfaces agree (status); all receivers of one way are opened (a br_status; what was
@@ -46,6 +47,8 @@ void capture_say_ready(struct br_stage *stage, struct capture *c);
 
 /* report.c: warnings while it runs (once a minute at most) and the balance of packets at the end. */
 void capture_warn(struct br_stage *stage, struct capture *c, uint64_t now);
+/* Says for the node's status what does not come; after window_look_who_sends. */
+void capture_say_who_is_silent(struct br_stage *stage, struct capture *c, uint64_t now);
 void capture_report(struct br_stage *stage, const struct capture *c);
 
 /* Packets that were received, whatever became of them. */

@@ -67,6 +67,32 @@ void capture_warn(struct br_stage *stage, struct capture *c, uint64_t now)
     br_stage_warn(stage, "%s", text + 2);
 }
 
+/* A source is silent when nothing has come of it for so long. */
+#define SILENT_NS ((uint64_t)1000000000)
+
+void capture_say_who_is_silent(struct br_stage *stage, struct capture *c, uint64_t now)
+{
+    size_t silent = 0, expected = 0, longest = 0;
+    char text[240];
+    for (size_t s = 0; s < c->layout.nsources; s++) {
+        if (c->window.live[s] || c->seen_ns[s] == 0) c->seen_ns[s] = now;
+        if (c->layout.absent[s]) continue;
+        expected++;
+        if (now - c->seen_ns[s] < SILENT_NS) continue;
+        if (silent++ == 0 || c->seen_ns[s] < c->seen_ns[longest]) longest = s;
+    }
+    /* Nothing at all is what the stage waits for; some missing is what it is in trouble with. */
+    bool all = silent == expected;
+    br_stage_waits_for(stage, all ? "packets: none come" : NULL);
+    if (all || silent == 0) {
+        br_stage_trouble(stage, NULL);
+        return;
+    }
+    snprintf(text, sizeof text, "%zu of %zu sources send nothing: source %" PRId64 " for %.0f s", silent,
+             expected, c->layout.source_id[longest], (double)(now - c->seen_ns[longest]) * 1e-9);
+    br_stage_trouble(stage, text);
+}
+
 /* Packets of published frames that came in no form. */
 static uint64_t never_came(const struct capture *c, size_t source)
 {

@@ -32,6 +32,25 @@ static void count_ending(const struct peers *peers, struct peer *peer)
     if (!peer->accepted) peer->endings++;
 }
 
+/* Says for the node's status who is not there, for as long as it is so. */
+static void say_who_is_gone(struct peers *peers)
+{
+    const struct peer *first = NULL;
+    size_t gone = 0;
+    char text[200];
+    for (size_t i = 0; i < peers->count; i++) {
+        if (!peers->peer[i].told) continue;
+        gone++;
+        if (first == NULL) first = &peers->peer[i];
+    }
+    if (gone > 1)
+        snprintf(text, sizeof text, "%.100s and %zu other destinations are not there", first->to.text,
+                 gone - 1);
+    else if (gone == 1)
+        snprintf(text, sizeof text, "destination %.100s is not there", first->to.text);
+    br_stage_trouble(peers->stage, gone > 0 ? text : NULL);
+}
+
 /* The peer is gone, or was never there. BR_OK when the stage goes on without it. */
 static int lose(struct peers *peers, struct peer *peer, const char *why)
 {
@@ -49,6 +68,7 @@ static int lose(struct peers *peers, struct peer *peer, const char *why)
         br_stage_warn(peers->stage, "%s: %s after %llu messages; going on without it, and trying again",
                       peer->to.text, why, (unsigned long long)peer->sent);
     peer->told = true;
+    say_who_is_gone(peers);
     return BR_OK;
 }
 
@@ -76,6 +96,7 @@ static int finish_connecting(struct peers *peers, struct peer *peer)
     if (peer->told) br_stage_note(peers->stage, "%s: connected", peer->to.text);
     peer->state = PEER_UP;
     peer->told = false;
+    say_who_is_gone(peers);
     peer->connections++;
     peer->hello_sent = 0;
     peer->expected_acks = peer->acked = peer->refused = 0;
@@ -251,8 +272,10 @@ int peers_send(struct peers *peers)
             else
                 busy = true;
         }
+        if (busy) br_stage_waits_for(peers->stage, "a receiver that reads too slowly");
         if (busy && status == BR_OK) status = serve(peers, LOOK_MS);
     }
+    br_stage_waits_for(peers->stage, NULL);
     if (status != BR_OK) return status;
     for (size_t i = 0; i < peers->count; i++) {
         struct peer *peer = &peers->peer[i];

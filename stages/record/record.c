@@ -267,7 +267,9 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     const struct br_frame *in = io->in[0];
     if (in == NULL) return BR_FINISHED;
     if (r->external.format != NULL) {
+        br_stage_waits_for(stage, "the disk");
         int result = external_process(stage, &r->external, in);
+        br_stage_waits_for(stage, NULL);
         return result == BR_OK ? BR_CONSUMED : result;
     }
     if (r->started_obs && in->first < r->end)
@@ -278,6 +280,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     if (r->fd >= 0 && r->flat) hole = (in->first / d - r->file.first / d) * r->row_bytes;
     hole = hole > r->used ? hole - r->used : 0;
     int status = BR_OK;
+    br_stage_waits_for(stage, "the disk");
     if (wants_file(r, stream, in, bytes, hole)) {
         status = open_file(stage, r, in->first);
     } else if (in->first > r->end && sidecar_hole(&r->gaps, r->end, in->first - r->end) != BR_OK) {
@@ -292,6 +295,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     int why = fileio_write(r->fd, in->data, (size_t)bytes, offset);
     size_t side = stream->side.naxes > 0 ? br_array_bytes(&stream->side) : 0;
     if (why == 0 && side > 0) why = fileio_write(r->fd, in->side, side, offset + bytes);
+    br_stage_waits_for(stage, NULL);
     if (why != 0) return failed(stage, r, "write", why);
     r->used = at + bytes + side;
     r->end = in->first + in->samples;

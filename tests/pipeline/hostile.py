@@ -1,0 +1,170 @@
+"""Clients that mean no good, or are just slow: no effect on the data, and memory stays bounded."""
+import os
+import random
+import re
+import socket
+import threading
+import time
+
+import harness
+from control_common import node
+
+# As fast as it goes, so that whatever held a stage's thread up would show.
+FAST = """pipeline:
+  - {stage: t_source, samples: 100000000000, frame_samples: 65536, out: bytes}
+  - {stage: t_pass, name: pass, in: bytes, out: passed}
+  - {stage: t_sink, in: passed, pause_us: 1000}
+"""
+REQUESTS = int(os.environ.get("BEAMRING_HOSTILE_REQUESTS", "3000"))
+
+
+def resident(n):
+    return int(re.search(r"VmRSS:\s+(\d+)", open(f"/proc/{n.process.pid}/status").read())[1]) * 1024
+
+
+def connect(n, timeout=10):
+    return socket.create_connection(("127.0.0.1", n.port), timeout=timeout)
+
+
+def flowed(n, seconds=0.5):
+    """Samples that the sink took in this time."""
+    def taken():
+        queues = n.get("/v1/queues?now").json["queues"]
+        return next(q for q in queues if q["name"] == "passed")["newest_sample"]
+    before = taken()
+    time.sleep(seconds)
+    return taken() - before
+
+
+def ends_well(n):
+    """Every sample is accounted for, and the sink has checked each byte."""
+    out = n.end()
+    assert "balance: every sample is accounted for" in out, out
+
+
+def test_half_open_connections():
+    with node(FAST) as n:
+        n.wait_until(lambda s: s["ready"])
+        before = resident(n)
+        held = []
+        for i in range(200):
+            s = connect(n)
+            s.sendall([b"", b"GET", b"GET /metrics HTTP/1.1\r\n",
+                       b"POST /v1/stop HTTP/1.1\r\nContent-Length: 9\r\n\r\n",
+                       b"GET / HTTP/1.1\r\nHost: x\r\nX: "][i % 5])
+            held.append(s)
+        assert flowed(n) > 0 and n.status()["state"] == "running"
+        assert n.metrics()["beamring_http_connections"] >= 200
+        assert resident(n) - before < 200 * 64 * 1024, resident(n) - before
+        for s in held:
+            s.close()
+        n.wait_until(lambda s: n.metrics()["beamring_http_connections"] < 20, what="the connections' end")
+        ends_well(n)
+
+
+def test_bodies():
+    """A body of 1 GB is refused before it is read; one without a length is cut off."""
+    with node(FAST) as n:
+        n.wait_until(lambda s: s["ready"])
+        before = resident(n)
+        for size in (65537, 1 << 30, 1 << 62):
+            with connect(n) as s:
+                head = f"POST /v1/stop HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n\r\n"
+                s.sendall(head.encode())
+                assert s.recv(100).startswith(b"HTTP/1.1 413 "), size
+        sent = 0
+        with connect(n) as s:
+            s.sendall(b"POST /v1/stop HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+            try:
+                while sent < 1 << 30:
+                    s.sendall(b"8000\r\n" + b" " * 32768 + b"\r\n")
+                    sent += 32768
+            except OSError:
+                pass
+        assert sent < 64 << 20, sent
+        assert resident(n) - before < 8 << 20, resident(n) - before
+        assert n.status()["state"] == "running" and flowed(n) > 0
+        ends_well(n)
+
+
+def test_slow_readers():
+    """Scrapes that are asked for and not read hold no stage up: what they would wait for is never locked."""
+    with node(FAST) as n:
+        n.wait_until(lambda s: s["ready"])
+        held = []
+        for _ in range(100):
+            s = socket.socket()
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            s.connect(("127.0.0.1", n.port))
+            s.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 20)
+            held.append(s)
+        flows = [flowed(n) for _ in range(3)]
+        assert min(flows) > 0, flows
+        assert n.get("/metrics").code == 200
+        for s in held:
+            s.close()
+        ends_well(n)
+
+
+SEEDS = [b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+         b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: application/openmetrics-text\r\n\r\n",
+         b"GET /v1/log?since=3 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+         b"GET /v1/preview?queue=bytes&item=0 HTTP/1.1\r\nHost: [::1]:80\r\nOrigin: http://x\r\n\r\n",
+         b'POST /v1/nothing HTTP/1.1\r\nHost: localhost\r\nContent-Length: 15\r\n\r\n{"abort": true}',
+         b"POST /v1/restarts HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+         b"2\r\n{}\r\n0\r\n\r\n",
+         b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic YTpi\r\n\r\n"]
+
+
+def mutated(rng):
+    data = bytearray(rng.choice(SEEDS))
+    for _ in range(rng.randrange(1, 8)):
+        at, what = rng.randrange(len(data) + 1), rng.randrange(5)
+        if what == 0:
+            data[at:at + rng.randrange(1, 9)] = b""
+        elif what == 1:
+            data[at:at] = rng.randbytes(rng.randrange(1, 9))
+        elif what == 2:
+            data[at:at] = rng.choice(SEEDS)[:rng.randrange(1, 60)]
+        elif what == 3:
+            part = rng.choice([b"A", b"%", b"%00", b"\r\n", b"/", b"0", b"&=", b"\xff"])
+            data[at:at] = part * rng.randrange(1, 3000)
+        elif at < len(data):
+            data[at] ^= 1 << rng.randrange(8)
+        data = data or bytearray(b"x")
+    return bytes(data)
+
+
+def test_mutated_requests():
+    with node(FAST) as n:
+        n.wait_until(lambda s: s["ready"])
+        before = resident(n)
+
+        def send(seed):
+            rng = random.Random(seed)
+            for _ in range(REQUESTS // 4):
+                with connect(n) as s:
+                    s.settimeout(0.02)
+                    try:
+                        s.sendall(mutated(rng))
+                        s.shutdown(socket.SHUT_WR)
+                        s.recv(4096)
+                    except OSError:
+                        pass
+
+        threads = [threading.Thread(target=send, args=[seed]) for seed in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        status = n.status()
+        assert status["state"] == "running" and status["restarts"] == 0 and flowed(n) > 0, status
+        assert resident(n) - before < 32 << 20, resident(n) - before
+        answers = {k.split('"')[1]: v for k, v in n.metrics().items() if "http_requests" in k}
+        print(f"{REQUESTS} requests, answers by status: {answers}")
+        assert "500" not in answers and answers["400"] > 0 and answers["404"] > 0, answers
+        ends_well(n)
+
+
+if __name__ == "__main__":
+    harness.main([test_half_open_connections, test_bodies, test_slow_readers, test_mutated_requests])
