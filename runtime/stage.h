@@ -131,8 +131,18 @@ BR_API void br_stage_suggest_depth(struct br_stage *stage, unsigned i, unsigned 
 /* The pipeline's `telescope:`, or NULL. */
 BR_API const struct br_telescope *br_stage_telescope(const struct br_stage *stage);
 
+/* The keys of `stream:` that may go before what a recording says: bits of br_stream_hints.override. */
+enum br_hint {
+    BR_HINT_EPOCH = 1,
+    BR_HINT_SAMPLE = 2,
+    BR_HINT_FREQ = 4,
+    BR_HINT_WIDTH = 8,
+    BR_HINT_CODING = 16,
+    BR_HINT_ORDER = 32
+};
+
 /* What the pipeline's `stream:` supplies; absent fields are 0, NULL, {0, 0} or have_x = false. Only
- * sources look at it. */
+ * sources look at it. What a recording says itself goes before it, but for the keys in `override`. */
 struct br_stream_hints {
     bool have_epoch;
     int64_t epoch_ns;
@@ -144,6 +154,8 @@ struct br_stream_hints {
     uint64_t sample0;
     unsigned npol;      /* 0: not given */
     const char *coding; /* "int4x2", "chime", "vdif" or NULL */
+    const char *order;  /* of the axes of a DADA file of others (ORDER), or NULL */
+    unsigned override;  /* bits of enum br_hint */
 };
 BR_API const struct br_stream_hints *br_stage_hints(const struct br_stage *stage);
 

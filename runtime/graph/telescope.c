@@ -171,14 +171,14 @@ static void read_frequencies(struct br_graph *graph, const struct br_node *node)
     for (int64_t i = 0; i < p.count; i++) mhz[i] = p.first + p.step * (double)i;
     hints->nfreq = (size_t)p.count;
     hints->freq_mhz = mhz;
-    hints->width_mhz = fabs(p.step);
 }
 
 struct hint_params {
     int64_t epoch, sample0, npol;
     struct br_rational sample;
     double width;
-    const char *coding;
+    const char *coding, *order;
+    struct br_strings override;
 };
 static const char *const codings[] = {"int4x2", "chime", "vdif", NULL};
 static const struct br_param hint_params[] = {
@@ -188,8 +188,43 @@ static const struct br_param hint_params[] = {
     BR_PARAM("sample0", BR_P_INT, struct hint_params, sample0, NULL, .min = 0, .max = 9e18),
     BR_PARAM("npol", BR_P_INT, struct hint_params, npol, NULL, .min = 1, .max = 2),
     BR_PARAM("coding", BR_P_CHOICE, struct hint_params, coding, NULL, .choices = codings),
+    BR_PARAM("order", BR_P_STRING, struct hint_params, order, NULL),
+    BR_PARAM("override", BR_P_STRINGS, struct hint_params, override, NULL),
     {0},
 };
+
+/* The keys that go before what a recording says: each must be one that a recording can contradict, and be
+ * given. */
+static unsigned read_override(struct br_config *config, const struct br_node *node,
+                              const struct br_strings *keys)
+{
+    static const struct {
+        const char *key;
+        enum br_hint bit;
+    } known[] = {{"epoch_ns", BR_HINT_EPOCH},  {"sample_ns", BR_HINT_SAMPLE}, {"freq_mhz", BR_HINT_FREQ},
+                 {"width_mhz", BR_HINT_WIDTH}, {"coding", BR_HINT_CODING},    {"order", BR_HINT_ORDER}};
+    unsigned bits = 0;
+    const struct br_node *at = br_node_get(node, "override");
+    for (size_t i = 0; i < keys->count; i++) {
+        size_t k = 0;
+        while (k < sizeof known / sizeof *known && strcmp(known[k].key, keys->value[i]) != 0) k++;
+        if (k == sizeof known / sizeof *known)
+            br_config_error(
+                config, at,
+                "stream: override: '%s'; expected some of epoch_ns, sample_ns, freq_mhz, width_mhz, "
+                "coding, order",
+                keys->value[i]);
+        else if (br_node_get(node, known[k].key) == NULL)
+            br_config_error(
+                config, at,
+                "stream: override: '%s' is not given; expected keys that `stream:` has, to go before "
+                "what the recording says",
+                keys->value[i]);
+        else
+            bits |= known[k].bit;
+    }
+    return bits;
+}
 
 void br_graph_read_hints(struct br_graph *graph, const struct br_node *node)
 {
@@ -213,4 +248,6 @@ void br_graph_read_hints(struct br_graph *graph, const struct br_node *node)
     hints->sample0 = (uint64_t)p.sample0;
     hints->npol = (unsigned)p.npol;
     hints->coding = p.coding;
+    hints->order = p.order;
+    hints->override = read_override(graph->config, node, &p.override);
 }

@@ -39,21 +39,21 @@ static bool is_field(const struct recording *r)
     return good;
 }
 
-bool bands_are_several(struct br_stage *stage, const struct file_list *files, const char *coding)
+bool bands_are_needed(struct br_stage *stage, const struct file_list *files, const char *coding)
 {
     struct recording first, r;
     uint64_t bytes;
-    bool several = false;
+    bool needed = false;
     for (size_t i = 0; i < files->count; i++) {
         struct br_error ignored = {0}; /* the reader that is chosen says what is wrong */
-        if (describe(stage, files->path[i], coding, i == 0 ? &first : &r, &bytes, &ignored) != BR_OK)
-            return false;
-        if (!is_field(i == 0 ? &first : &r)) return false;
-        several = several || (i > 0 && (r.stream.nchannels != first.stream.nchannels ||
-                                        memcmp(r.stream.freq_mhz, first.stream.freq_mhz,
-                                               r.stream.nchannels * sizeof(double)) != 0));
+        struct recording *this = i == 0 ? &first : &r;
+        if (describe(stage, files->path[i], coding, this, &bytes, &ignored) != BR_OK) return false;
+        if (!is_field(this)) return false;
+        needed = needed || !this->plain || this->stream.nchannels != first.stream.nchannels ||
+                 memcmp(this->stream.freq_mhz, first.stream.freq_mhz,
+                        this->stream.nchannels * sizeof(double)) != 0;
     }
-    return several;
+    return needed;
 }
 
 /* What the files must have in common, and the samples between their epochs. */
@@ -74,6 +74,50 @@ static int compare(struct br_stage *stage, const struct recording *a, const char
                             file_b, file_a, what);
 }
 
+/* A file in which time is not slowest says by its length where channels begin: it must be whole. */
+static int check_whole(struct br_stage *stage, const struct recording *r, const char *path, uint64_t payload,
+                       uint64_t left)
+{
+    uint64_t stride[AXIS_COUNT];
+    if (r->plain || r->order.heap > 0) return BR_OK;
+    recording_block(r, payload, stride);
+    if (stride[AXIS_T] >= r->row_bytes || (left == 0 && payload >= r->announced)) return BR_OK;
+    char order[40];
+    return br_stage_fail_at(
+        stage, "files",
+        "%s holds %llu bytes of data, of %llu that its header announces; its axes lie as %s, so "
+        "that where they lie depends on its length: expected all of it",
+        path, (unsigned long long)payload,
+        (unsigned long long)(r->announced > payload ? r->announced : payload - left + r->row_bytes),
+        axis_order_format(&r->order, order, sizeof order));
+}
+
+/* The samples of `like`, all of a file, as one extent, or one for each heap. */
+static int add_blocks(struct br_stage *stage, struct extents *e, const struct recording *r, uint64_t payload,
+                      const struct extent *like)
+{
+    const struct br_array *a = &r->stream.array;
+    uint64_t cell = r->row_bytes / r->stream.nchannels,
+             stride[AXIS_COUNT] = {r->row_bytes, cell, cell / a->axis[2].length,
+                                   cell / a->axis[2].length / a->axis[3].length};
+    uint64_t samples = like->end - like->first,
+             block = r->plain ? samples : recording_block(r, payload, stride);
+    for (uint64_t at = 0; at < samples || at == 0; at += block) {
+        struct extent *x = extents_add(e);
+        if (x == NULL) return br_no_memory(stage, e->count * sizeof *x);
+        *x = *like;
+        x->offset += at * r->row_bytes;
+        x->first = x->begin = like->first + at;
+        if (samples > 0) x->end = x->first + block;
+        x->stride_time = stride[AXIS_T];
+        x->stride_freq = stride[AXIS_F];
+        x->stride_pol = stride[AXIS_P];
+        x->stride_dish = stride[AXIS_A];
+        if (block == 0) break;
+    }
+    return BR_OK;
+}
+
 static int add_file(struct br_stage *stage, struct extents *e, struct channel_groups *groups, size_t file,
                     const char *coding, struct recording *base)
 {
@@ -87,8 +131,10 @@ static int add_file(struct br_stage *stage, struct extents *e, struct channel_gr
     if (file == 0) *base = r;
     int status = compare(stage, base, e->files.path[0], &r, path, &later);
     if (status != BR_OK) return status;
-    uint64_t samples = recording_samples(&r, bytes - r.payload_offset, &left);
-    if (left > 0 || samples < r.samples)
+    uint64_t payload = bytes - r.payload_offset, samples = recording_samples(&r, payload, &left);
+    status = check_whole(stage, &r, path, payload, left);
+    if (status != BR_OK) return status;
+    if (left > 0 || samples < r.samples || payload < r.announced)
         br_stage_warn(stage, "%s is truncated: its %llu whole samples are replayed", path,
                       (unsigned long long)samples);
     const struct br_stream *s = &r.stream;
@@ -100,26 +146,18 @@ static int add_file(struct br_stage *stage, struct extents *e, struct channel_gr
     if (gaps_read(gaps, name, s->nchannels, &error) != BR_OK)
         return br_stage_fail_at(stage, "files", "%s", error.text);
     gaps->gap = br_stage_keep(stage, gaps->gap, gaps->count * sizeof *gaps->gap);
-    struct extent *x = extents_add(e);
-    if (x == NULL) return br_no_memory(stage, e->count * sizeof *x);
-    uint64_t first = (uint64_t)((int64_t)r.first + later), cell = r.row_bytes / s->nchannels,
-             dish = s->array.axis[3].length;
+    uint64_t first = (uint64_t)((int64_t)r.first + later);
     for (size_t i = 0; i < gaps->count; i++) {
         gaps->gap[i].first = (uint64_t)((int64_t)gaps->gap[i].first + later);
         gaps->gap[i].reach = (uint64_t)((int64_t)gaps->gap[i].reach + later);
     }
-    *x = (struct extent){.file = file,
-                         .offset = r.payload_offset,
-                         .first = first,
-                         .begin = first,
-                         .end = first + samples,
-                         .channel = (uint32_t)channels_add(stage, groups, s->nchannels, id, s->freq_mhz),
-                         .stride_time = r.row_bytes,
-                         .stride_freq = cell,
-                         .stride_pol = cell / s->array.axis[2].length,
-                         .stride_dish = cell / s->array.axis[2].length / dish,
-                         .gaps = gaps->count > 0 ? gaps : NULL};
-    return BR_OK;
+    struct extent like = {.file = file,
+                          .offset = r.payload_offset,
+                          .first = first,
+                          .end = first + samples,
+                          .channel = (uint32_t)channels_add(stage, groups, s->nchannels, id, s->freq_mhz),
+                          .gaps = gaps->count > 0 ? gaps : NULL};
+    return add_blocks(stage, e, &r, payload, &like);
 }
 
 static int configure(struct br_stage *stage, void *self, const struct file_list *files,
@@ -142,13 +180,15 @@ static int configure(struct br_stage *stage, void *self, const struct file_list 
     e->element_bytes = base.stream.array.dtype == BR_INT8X2 ? 2 : 1;
     e->stream.sample_ns = base.stream.sample_ns;
     e->stream.epoch_ns = base.stream.epoch_ns;
-    status = channels_join(stage, e, &groups, base.stream.width_mhz[0]);
+    struct channel_words words = {base.freq_key, "the header", base.stream.width_mhz[0], base.freq_precision,
+                                  base.freq_precision};
+    status = channels_join(stage, e, &groups, &words);
     for (size_t i = 0; status == BR_OK && i < e->count; i++) { /* the lines speak of their file's channels */
         const struct gaps *gaps = e->extent[i].gaps;
         for (size_t k = 0; gaps != NULL && k < gaps->count; k++) gaps->gap[k].channel += e->extent[i].channel;
     }
-    return status == BR_OK ? extents_configure(stage, e, options->frame_samples, 0, options->max_gap_s)
-                           : status;
+    if (status == BR_OK) status = extents_configure(stage, e, options->frame_samples, 0, options->max_gap_s);
+    return status == BR_OK && base.own ? replay_check_first(stage, e->files.path[0], e->first) : status;
 }
 
 const struct replay_reader replay_bands = {configure, extents_start, extents_fill, extents_stop};

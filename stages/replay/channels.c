@@ -1,4 +1,5 @@
 /* The channels of several files side by side in one stream, and the list of extents that are found. */
+#include "stages/common/formats/hints.h"
 #include "stages/common/stage/order.h"
 #include "stages/replay/extents.h"
 
@@ -46,7 +47,8 @@ static int by_first_id(const void *a, const void *b)
     return x->id[0] < y->id[0] ? -1 : x->id[0] > y->id[0];
 }
 
-int channels_join(struct br_stage *stage, struct extents *e, struct channel_groups *groups, double width_mhz)
+int channels_join(struct br_stage *stage, struct extents *e, struct channel_groups *groups,
+                  const struct channel_words *words)
 {
     const struct br_stream_hints *hints = br_stage_hints(stage);
     struct br_stream *s = &e->stream;
@@ -57,27 +59,29 @@ int channels_join(struct br_stage *stage, struct extents *e, struct channel_grou
         n += order[i]->n;
     }
     qsort(order, groups->count, sizeof *order, by_first_id);
-    if (hints->nfreq > 0 && hints->nfreq != n)
-        return br_stage_fail_at(stage, "files",
-                                "%s and the files with it have %zu channels; `stream: freq_mhz` lists %zu",
-                                e->files.path[0], n, hints->nfreq);
     double *freq = br_stage_alloc(stage, n * sizeof *freq), *width = br_stage_alloc(stage, n * sizeof *width);
     int64_t *id = br_stage_alloc(stage, n * sizeof *id);
     size_t channel = 0;
     for (size_t i = 0; i < groups->count; i++) {
         order[i]->channel = (uint32_t)channel;
         for (size_t k = 0; k < order[i]->n; k++, channel++) {
-            freq[channel] = hints->nfreq > 0 ? hints->freq_mhz[channel] : order[i]->mhz[k];
-            width[channel] = hints->width_mhz > 0 ? hints->width_mhz : width_mhz;
+            freq[channel] = order[i]->mhz[k];
+            width[channel] = words->width_mhz;
             id[channel] = order[i]->id[k];
-            if (!(freq[channel] > 0))
-                return br_stage_fail_at(
-                    stage, "files",
-                    "%s: channel %lld would have a frequency of %g MHz; expected more than 0: give "
-                    "`stream: {freq_mhz: ...}`",
-                    e->files.path[0], (long long)id[channel], freq[channel]);
         }
     }
+    struct br_error error = {0};
+    const char *file = e->files.path[0];
+    if (hints_frequencies(hints, file, words->freq_key, n, freq, words->freq_precision, &error) != BR_OK ||
+        hints_widths(hints, file, words->width_key, n, width, words->width_precision, &error) != BR_OK)
+        return br_stage_fail_at(stage, "files", "%s", error.text);
+    for (size_t i = 0; i < n; i++)
+        if (!(freq[i] > 0))
+            return br_stage_fail_at(
+                stage, "files",
+                "%s: channel %lld would have a frequency of %g MHz; expected more than 0 MHz: "
+                "give `stream: {freq_mhz: ...}`",
+                file, (long long)id[i], freq[i]);
     qsort(id, n, sizeof *id, order_int64);
     for (size_t i = 1; i < n; i++)
         if (id[i] == id[i - 1])

@@ -1,5 +1,6 @@
 /* CHIME baseband files, one for each frequency of an event, in HDF5. */
 #include "stages/common/formats/chime_hdf5.h"
+#include "stages/common/formats/hints.h"
 #include "stages/common/stage/shape.h"
 #include "stages/replay/extents.h"
 
@@ -8,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double top_mhz = 800, step_mhz = -0.390625;
+static const double top_mhz = 800, step_mhz = -0.390625, rounding = 1e-9;
+enum { CLOCK_NS = 1000 }; /* to which time0_ctime says when a sample was: a double of Unix seconds */
 
 struct scan {
     struct br_stage *stage;
@@ -45,7 +47,10 @@ static int begin(struct scan *s, const char *path, const struct chime_file *f)
     snprintf(text, sizeof text, "%.6f", f->delta_time * 1e9);
     if (br_rational_parse(text, &s->sample_ns, &error) != BR_OK)
         return br_stage_fail_at(s->stage, "files", "%s: delta_time: %s", path, error.text);
-    if (hints->sample_ns.num > 0) s->sample_ns = hints->sample_ns;
+    /* a double: to its digits */
+    double precision = rounding * 1e9 * f->delta_time;
+    if (hints_sample(hints, path, "delta_time", &s->sample_ns, precision, &error) != BR_OK)
+        return br_stage_fail_at(s->stage, "files", "%s", error.text);
     s->have_epoch = epoch_of(s, f, &s->epoch_ns);
     if (!s->have_epoch && !hints->have_epoch)
         return br_stage_fail_at(
@@ -124,18 +129,24 @@ static int configure(struct br_stage *stage, void *self, const struct file_list 
     e->passes = options->passes;
     e->threads = options->readers;
     e->element_bytes = 1;
-    e->coding = options->coding != NULL ? coding_from_name(options->coding) : CODING_CHIME;
-    int status = add_files(&s);
+    int status = replay_coding(stage, files->path[0], "CHIME's format", "chime", options->coding, &e->coding);
+    if (status == BR_OK) status = add_files(&s);
     e->extent = br_stage_keep(stage, e->extent, e->count * sizeof *e->extent);
     if (status != BR_OK) return status;
     e->stream.sample_ns = s.sample_ns;
-    e->stream.epoch_ns = hints->have_epoch ? hints->epoch_ns : s.epoch_ns;
+    struct br_error error = {0};
+    if (!s.have_epoch)
+        s.epoch_ns = hints->epoch_ns;
+    else if (hints_epoch(hints, files->path[0], "time0_ctime", &s.epoch_ns, CLOCK_NS, &error) != BR_OK)
+        return br_stage_fail_at(stage, "files", "%s", error.text);
+    e->stream.epoch_ns = s.epoch_ns;
     status = extents_elements(stage, files->path[0], s.like.chunks.columns, 0, &e->npol, &e->ndish);
     for (size_t i = 0; i < e->count; i++) e->extent[i].stride_pol = e->ndish;
-    if (status == BR_OK) status = channels_join(stage, e, &s.groups, fabs(step_mhz));
-    return status == BR_OK
-               ? extents_configure(stage, e, options->frame_samples, s.row_samples, options->max_gap_s)
-               : status;
+    struct channel_words words = {"freq (or freq_id)", "CHIME's raster", fabs(step_mhz), 0, INFINITY};
+    if (status == BR_OK) status = channels_join(stage, e, &s.groups, &words);
+    if (status == BR_OK)
+        status = extents_configure(stage, e, options->frame_samples, s.row_samples, options->max_gap_s);
+    return status == BR_OK ? replay_check_first(stage, files->path[0], e->first) : status;
 }
 
 const struct replay_reader replay_chime = {configure, extents_start, extents_fill, extents_stop};

@@ -172,6 +172,7 @@ static int configure(struct br_stage *stage, void *self, const struct file_list 
     reader->threads = options->readers;
     int status = choose_frame(stage, reader, base.own, options->frame_samples);
     if (status == BR_OK) status = join_segments(stage, reader, options->max_gap_s);
+    if (status == BR_OK && base.own) status = replay_check_first(stage, files->path[0], reader->first);
     if (status != BR_OK) return status;
     uint64_t unit = reader->flat ? reader->stream.zone[0].downsample : reader->stream.frame_samples;
     reader->period = (reader->end + unit - 1) / unit * unit - reader->first / unit * unit;

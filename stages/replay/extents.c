@@ -19,20 +19,8 @@ enum {
     SLAB = 64 << 10,     /* read at once and then converted, while it is in the nearest caches */
     PIECE = 256 << 10,   /* bytes of the frame that make a piece of work, */
     PART = 128 << 10,    /* ... of some of its channels */
-    PLANE_PAD = 64,      /* bytes between planes, so that they do not meet in the same sets of a cache */
-    PLANES = 16,         /* channels of a plane-wise piece: of 4 bytes, a cache line */
-    PLANE = 64 << 10,    /* bytes of each that are read at once */
     FAR_PLANES = 8 << 20 /* frames of channels put side by side: their lines are strewn, and memory likes
                             those less than the caches do (files_are_far) */
-};
-
-/* Some samples of an extent, for one thread. */
-struct piece {
-    size_t extent;
-    uint64_t from, to;           /* base samples of the files */
-    uint64_t row;                /* of the output frame, of `from` */
-    uint32_t channel, nchannels; /* of the extent */
-    struct chime_stop stop;      /* where an earlier piece of it ended */
 };
 
 /* --- start and stop ------------------------------------------------------------------------------ */
@@ -40,7 +28,7 @@ struct piece {
 int extents_start(struct br_stage *stage, void *self)
 {
     struct extents *e = self;
-    size_t scratch = PLANES * (PLANE + PLANE_PAD);
+    size_t scratch = EXTENTS_PLANES * (EXTENTS_PLANE + EXTENTS_PLANE_PAD);
     for (size_t i = 0; i < e->count; i++) {
         const struct extent *x = &e->extent[i];
         size_t row = x->nchannels * e->cell_bytes + PAGE,
@@ -128,10 +116,8 @@ static void piece_failed(struct extents *e, const struct br_error *error)
     pthread_mutex_unlock(&lock);
 }
 
-/* Bytes of one cell after the other, `pitch` apart, from the file's coding to ours; marks cells in which
- * nothing was written. */
-static void put_cells(const struct extents *e, const uint8_t *in, size_t in_pitch, uint8_t *out,
-                      size_t out_pitch, size_t bytes, size_t n, uint8_t *valid, size_t valid_pitch)
+void extents_put_cells(const struct extents *e, const uint8_t *in, size_t in_pitch, uint8_t *out,
+                       size_t out_pitch, size_t bytes, size_t n, uint8_t *valid, size_t valid_pitch)
 {
     for (size_t i = 0; i < n; i++, in += in_pitch, out += out_pitch) {
         if (e->coding == CODING_CHIME)
@@ -162,7 +148,7 @@ static int read_rows(struct extents *e, const struct piece *p, uint8_t *scratch,
             fileio_read_all(e->fd[x->file], e->files.path[x->file], from, rows * row, at + i * row, error);
         if (status != BR_OK) return status;
         if (!whole || e->coding != CODING_INT4X2)
-            put_cells(e, from, row, to, e->row_bytes, row, rows, valid + i * nchannels, nchannels);
+            extents_put_cells(e, from, row, to, e->row_bytes, row, rows, valid + i * nchannels, nchannels);
     }
     return BR_OK;
 }
@@ -242,47 +228,6 @@ static int read_chunks(struct extents *e, const struct piece *p, uint8_t *scratc
     return status;
 }
 
-/* Frequency slower than time: some channels at a time, so that both the reads and the writes are long enough.
- * Dishes may be slower still. */
-static int read_planes(struct extents *e, const struct piece *p, uint8_t *scratch, struct br_error *error)
-{
-    const struct extent *x = &e->extent[p->extent];
-    bool apart = !extent_cell_is_whole(e, x); /* a plane is one dish, its polarisations side by side */
-    size_t unit = (size_t)x->stride_time, parts = apart ? e->ndish : 1, n = (size_t)(p->to - p->from);
-    size_t most = (size_t)PLANE / unit, nchannels = e->stream.nchannels;
-    if (most == 0) most = 1; /* extents_start made room for it */
-    for (size_t i = 0; i < n; i += most) {
-        size_t rows = n - i < most ? n - i : most, plane = rows * unit + PLANE_PAD;
-        uint8_t *out =
-            (uint8_t *)e->out->data + (p->row + i) * e->row_bytes + (x->channel + p->channel) * e->cell_bytes;
-        for (size_t d = 0; d < parts; d++) {
-            const uint8_t *in[PLANES];
-            for (size_t c = 0; c < p->nchannels; c++) {
-                uint64_t at = x->offset + (p->channel + c) * x->stride_freq + d * x->stride_dish +
-                              (p->from - x->first + i) * unit;
-                int status = fileio_read_all(e->fd[x->file], e->files.path[x->file], scratch + c * plane,
-                                             rows * unit, at, error);
-                if (status != BR_OK) return status;
-                in[c] = scratch + c * plane;
-            }
-            if (!apart) {
-                planes_to_rows(in, p->nchannels, unit, rows, 0, out, e->row_bytes, e->cell_bytes, e->far);
-                continue;
-            }
-            for (size_t t = 0; t < rows; t++)
-                for (size_t c = 0; c < p->nchannels; c++)
-                    for (size_t q = 0; q < e->npol; q++)
-                        memcpy(out + t * e->row_bytes + c * e->cell_bytes +
-                                   (q * e->ndish + d) * e->element_bytes,
-                               in[c] + t * unit + q * e->element_bytes, e->element_bytes);
-        }
-        if (e->coding != CODING_INT4X2)
-            put_cells(e, out, e->row_bytes, out, e->row_bytes, p->nchannels * e->cell_bytes, rows,
-                      e->out->valid + (p->row + i) * nchannels + x->channel + p->channel, nchannels);
-    }
-    return BR_OK;
-}
-
 static void read_piece(void *arg, size_t job, void *scratch)
 {
     struct extents *e = arg;
@@ -291,7 +236,7 @@ static void read_piece(void *arg, size_t job, void *scratch)
     struct br_error error = {0};
     int status = x->chunks != NULL          ? read_chunks(e, p, scratch, &error)
                  : extent_is_row_wise(e, x) ? read_rows(e, p, scratch, &error)
-                                            : read_planes(e, p, scratch, &error);
+                                            : extents_read_planes(e, p, scratch, &error);
     if (status != BR_OK) piece_failed(e, &error);
     coding_settle();
 }
@@ -337,9 +282,9 @@ static void add_pieces(struct extents *e, size_t extent, uint64_t from, uint64_t
     const struct extent *x = &e->extent[extent];
     bool planes = x->chunks == NULL && !extent_is_row_wise(e, x);
     uint64_t bytes = e->cell_bytes * x->nchannels;
-    uint32_t across = planes ? PLANES : x->nchannels;
+    uint32_t across = planes ? extents_across(e, x) : x->nchannels;
     uint64_t step = x->chunks != NULL && x->chunks->bitshuffle ? x->chunks->chunk_rows
-                    : planes                                   ? PLANE / e->cell_bytes
+                    : planes                                   ? EXTENTS_PLANE / e->cell_bytes
                     : bytes == e->row_bytes                    ? PIECE / bytes
                                                                : PART / bytes;
     if (step == 0) step = 1;

@@ -7,12 +7,10 @@
 #ifndef BEAMRING_STAGES_REPLAY_EXTENTS_H
 #define BEAMRING_STAGES_REPLAY_EXTENTS_H
 
+#include "stages/common/formats/chime_hdf5.h"
 #include "stages/common/formats/coding.h"
 #include "stages/common/stage/pool.h"
 #include "stages/replay/replay.h"
-
-struct chime_chunks;
-struct chime_stop;
 
 struct extent {
     size_t file;
@@ -91,10 +89,18 @@ struct channel_groups {
 size_t channels_add(struct br_stage *stage, struct channel_groups *groups, size_t n, const int64_t *id,
                     const double *mhz);
 
+/* Where a format's headers say frequencies and widths, as messages name it, and to what precision. INFINITY:
+ * they do not, what is known is a convention, and `stream:` goes before it. */
+struct channel_words {
+    const char *freq_key, *width_key;
+    double width_mhz, freq_precision, width_precision;
+};
+
 /* Puts the groups side by side in the order of their first ids, into the stream's channel table, and replaces
- * the group indices in the extents by channels. `stream: freq_mhz` takes precedence. Errors: groups with
+ * the group indices in the extents by channels. `stream:` must agree (hints.h). Errors: groups with
  * some channels in common; frequencies that are not above 0; another number of channels than the user's. */
-int channels_join(struct br_stage *stage, struct extents *e, struct channel_groups *groups, double width_mhz);
+int channels_join(struct br_stage *stage, struct extents *e, struct channel_groups *groups,
+                  const struct channel_words *words);
 
 /* Number of dishes from `elements` inputs, with the user's npol and the telescope. Errors when they disagree.
  */
@@ -106,15 +112,43 @@ int extents_elements(struct br_stage *stage, const char *file, size_t elements, 
 bool extent_cell_is_whole(const struct extents *e, const struct extent *x);
 bool extent_is_row_wise(const struct extents *e, const struct extent *x);
 
-/* True when these are DADA files of the electric field that do not all have the same channels: then
- * replay_bands reads them. */
-bool bands_are_several(struct br_stage *stage, const struct file_list *files, const char *coding);
+/* True when these are DADA files of the electric field that do not all have the same channels, or whose
+ * axes lie in another order than the stream's: then replay_bands reads them. */
+bool bands_are_needed(struct br_stage *stage, const struct file_list *files, const char *coding);
 
 /* Reads the headers of all frames of a raw file into `frame`, one after another, and calls take(self, file)
  * for each; a header that the file's end cuts is left out with a warning. Status of the first failure. */
 struct kotekan_frame;
 int kotekan_each_frame(struct br_stage *stage, const char *path, struct kotekan_frame *frame,
                        int (*take)(void *self, size_t file), void *self, size_t file);
+
+/* --- within the reading of extents ------------------------------------------------------------------ */
+
+enum {
+    EXTENTS_PLANE_PAD = 64,   /* bytes between planes, so that they do not meet in the same sets of a cache */
+    EXTENTS_PLANES = 16,      /* channels of a plane-wise piece: of 4 bytes, a cache line */
+    EXTENTS_PLANE = 64 << 10, /* bytes of each that are read at once */
+};
+
+/* Some samples of an extent, for one thread. */
+struct piece {
+    size_t extent;
+    uint64_t from, to;           /* base samples of the files */
+    uint64_t row;                /* of the output frame, of `from` */
+    uint32_t channel, nchannels; /* of the extent */
+    struct chime_stop stop;      /* where an earlier piece of it ended */
+};
+
+/* Samples of channels that do not lie as in the stream. */
+int extents_read_planes(struct extents *e, const struct piece *p, uint8_t *scratch, struct br_error *error);
+
+/* How many channels a piece of such an extent has at most. */
+uint32_t extents_across(const struct extents *e, const struct extent *x);
+
+/* Bytes of one cell after the other, `pitch` apart, from the file's coding to ours; marks cells in which
+ * nothing was written. */
+void extents_put_cells(const struct extents *e, const uint8_t *in, size_t in_pitch, uint8_t *out,
+                       size_t out_pitch, size_t bytes, size_t n, uint8_t *valid, size_t valid_pitch);
 
 /* Room for one more extent of a list that grows while files are looked at; NULL without memory. */
 struct extent *extents_add(struct extents *e);

@@ -1,4 +1,5 @@
 /* Names and bytes of the files that are replayed. */
+#include "stages/common/formats/hints.h"
 #include "stages/common/stage/fileio.h"
 #include "stages/replay/replay.h"
 
@@ -72,4 +73,23 @@ uint64_t files_frame_samples(size_t row_bytes)
 bool files_are_far(size_t frame_bytes)
 {
     return frame_bytes > (size_t)FAR;
+}
+
+int replay_check_first(struct br_stage *stage, const char *path, uint64_t first)
+{
+    struct br_error error = {0};
+    if (hints_first(br_stage_hints(stage), path, first, &error) == BR_OK) return BR_OK;
+    return br_stage_fail_at(stage, "files", "%s", error.text);
+}
+
+int replay_coding(struct br_stage *stage, const char *path, const char *key, const char *own,
+                  const char *option, enum coding *coding)
+{
+    struct br_stream_hints hints = *br_stage_hints(stage);
+    struct br_error error = {0};
+    if (option != NULL) hints.coding = option;
+    if (hints_coding(&hints, path, key, &own, &error) != BR_OK)
+        return br_stage_fail_at(stage, "files", "%s", error.text);
+    *coding = coding_from_name(own);
+    return BR_OK;
 }

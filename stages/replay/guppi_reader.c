@@ -1,5 +1,6 @@
 /* GUPPI RAW files: blocks one behind the other, placed in time by their packet numbers. */
 #include "stages/common/formats/guppi.h"
+#include "stages/common/formats/hints.h"
 #include "stages/common/stage/shape.h"
 #include "stages/replay/extents.h"
 
@@ -101,14 +102,15 @@ static int add_block(struct scan *s, size_t file, uint64_t at, uint64_t left, co
     struct extent *x = extents_add(s->e);
     if (x == NULL) return br_no_memory(s->stage, s->e->count * sizeof *x);
     uint64_t plane = 2 * h->npol * h->samples;
+    uint64_t sample = 2 * h->npol * h->nchan;
     *x = (struct extent){.file = file,
                          .offset = at + h->header_bytes,
                          .first = first,
                          .begin = first,
                          .end = first + h->samples,
                          .channel = (uint32_t)add_channels(s, h),
-                         .stride_time = 2 * h->npol,
-                         .stride_freq = plane,
+                         .stride_time = h->time_first ? sample : 2 * h->npol,
+                         .stride_freq = h->time_first ? 2 * h->npol : plane,
                          .stride_pol = 2,
                          .stride_dish = plane * h->nchan,
                          .overlap_meant = h->overlap > 0};
@@ -163,12 +165,19 @@ static int set_times(struct scan *s, struct br_stream *stream)
 {
     const struct br_stream_hints *hints = br_stage_hints(s->stage);
     const struct guppi_header *h = &s->like;
-    stream->sample_ns = hints->sample_ns.num > 0 ? hints->sample_ns : h->sample_ns;
-    stream->epoch_ns = hints->have_epoch ? hints->epoch_ns : h->epoch_ns;
+    const char *file = s->e->files.path[0];
+    struct br_error error = {0};
+    stream->sample_ns = h->sample_ns;
+    stream->epoch_ns = h->have_epoch ? h->epoch_ns : hints->epoch_ns;
     if (!hints->have_epoch && !h->have_epoch)
         return br_stage_fail_at(s->stage, "files",
                                 "%s: no STT_IMJD and STT_SMJD in its headers; give `stream: {epoch_ns: ...}`",
-                                s->e->files.path[0]);
+                                file);
+    if (hints_sample(hints, file, "TBIN with OBSBW", &stream->sample_ns, h->sample_precision_ns, &error) !=
+            BR_OK ||
+        hints_epoch(hints, file, "STT_IMJD with STT_SMJD", &stream->epoch_ns, h->epoch_precision_ns,
+                    &error) != BR_OK)
+        return br_stage_fail_at(s->stage, "files", "%s", error.text);
     return BR_OK;
 }
 
@@ -189,18 +198,21 @@ static int configure(struct br_stage *stage, void *self, const struct file_list 
     e->extent = br_stage_keep(stage, e->extent, e->count * sizeof *e->extent);
     if (status != BR_OK) return status;
     if (e->count == 0) return br_stage_fail_at(stage, "files", "%s has no whole GUPPI block", files->path[0]);
-    if (options->coding != NULL)
+    const char *coding = options->coding != NULL ? options->coding : br_stage_hints(stage)->coding;
+    if (coding != NULL)
         return br_stage_fail_at(
             stage, "coding", "%s; GUPPI RAW files hold complex samples of 8 + 8 bits, which have no coding",
-            options->coding);
+            coding);
     status = set_times(&s, &e->stream);
     if (status == BR_OK)
         status = extents_elements(stage, files->path[0], s.like.nants * s.like.npol, s.like.npol, &e->npol,
                                   &e->ndish);
-    if (status == BR_OK)
-        status = channels_join(stage, e, &s.groups, fabs(s.like.obsbw_mhz) / (double)s.like.nchan);
-    return status == BR_OK ? extents_configure(stage, e, options->frame_samples, 0, options->max_gap_s)
-                           : status;
+    struct channel_words words = {"OBSFREQ with OBSBW", "OBSBW / channels",
+                                  fabs(s.like.obsbw_mhz) / (double)s.like.nchan, s.like.freq_precision_mhz,
+                                  s.like.freq_precision_mhz};
+    if (status == BR_OK) status = channels_join(stage, e, &s.groups, &words);
+    if (status == BR_OK) status = extents_configure(stage, e, options->frame_samples, 0, options->max_gap_s);
+    return status == BR_OK ? replay_check_first(stage, files->path[0], e->first) : status;
 }
 
 const struct replay_reader replay_guppi = {configure, extents_start, extents_fill, extents_stop};

@@ -182,8 +182,9 @@ static int configure(struct br_stage *stage, void *self, const struct file_list 
     r->frame = br_stage_keep(stage, r->frame, r->count * sizeof *r->frame);
     if (status != BR_OK) return status;
     if (r->count == 0) return br_stage_fail_at(stage, "files", "%s has no whole frame", path);
-    if (options->coding != NULL && strcmp(options->coding, "int4x2") != 0)
-        return br_stage_fail_at(stage, "coding", "%s; %s are read as the metadata says only", options->coding,
+    const char *coding = options->coding != NULL ? options->coding : hints->coding;
+    if (coding != NULL && strcmp(coding, "int4x2") != 0)
+        return br_stage_fail_at(stage, "coding", "%s; %s are read as the metadata says only", coding,
                                 s->array.what);
     if (hints->sample_ns.num <= 0 || !hints->have_epoch)
         return br_stage_fail_at(
@@ -205,7 +206,8 @@ static int configure(struct br_stage *stage, void *self, const struct file_list 
     status = set_channels(stage, s, path);
     if (status != BR_OK) return status;
     br_stage_note(stage, "%s: %s", path, s->array.what);
-    return join_frames(stage, r, options->max_gap_s);
+    status = join_frames(stage, r, options->max_gap_s);
+    return status == BR_OK ? replay_check_first(stage, path, r->frame[0].first) : status;
 }
 
 /* --- reading ------------------------------------------------------------------------------------- */

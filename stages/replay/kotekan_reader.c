@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -170,9 +171,9 @@ static int configure(struct br_stage *stage, void *self, const struct file_list 
     e->extent = br_stage_keep(stage, e->extent, e->count * sizeof *e->extent);
     if (status != BR_OK) return status;
     if (e->count == 0) return br_stage_fail_at(stage, "files", "%s has no whole sample", files->path[0]);
-    e->coding = options->coding != NULL ? coding_from_name(options->coding)
-                : s->like.chime         ? CODING_CHIME
-                                        : CODING_INT4X2;
+    status = replay_coding(stage, files->path[0], "chordMetadata", s->like.chime ? "chime" : "int4x2",
+                           options->coding, &e->coding);
+    if (status != BR_OK) return status;
     e->stream.sample_ns = s->sample_ns;
     e->stream.epoch_ns = hints->epoch_ns;
     size_t npol = 0, ndish = 0, elements = (size_t)(s->like.npol * s->like.ndish);
@@ -182,9 +183,11 @@ static int configure(struct br_stage *stage, void *self, const struct file_list 
     e->npol = npol;
     e->ndish = ndish;
     for (size_t i = 0; i < e->count; i++) e->extent[i].stride_pol = ndish;
-    if (status == BR_OK) status = channels_join(stage, e, &s->groups, s->width_mhz);
-    return status == BR_OK ? extents_configure(stage, e, options->frame_samples, 0, options->max_gap_s)
-                           : status;
+    /* it says numbers of channels; frequencies are what is usually meant by them */
+    struct channel_words words = {"the channel numbers", "the sample time", s->width_mhz, INFINITY, INFINITY};
+    if (status == BR_OK) status = channels_join(stage, e, &s->groups, &words);
+    if (status == BR_OK) status = extents_configure(stage, e, options->frame_samples, 0, options->max_gap_s);
+    return status == BR_OK ? replay_check_first(stage, files->path[0], e->first) : status;
 }
 
 const struct replay_reader replay_kotekan = {configure, extents_start, extents_fill, extents_stop};

@@ -4,6 +4,7 @@
 #include "buffers/clock.h"
 #include "stages/common/formats/chime_hdf5.h"
 #include "stages/common/formats/guppi.h"
+#include "stages/common/formats/hints.h"
 #include "stages/common/formats/kotekan_raw.h"
 #include "stages/replay/extents.h"
 #include "stages/replay/kotekan_arrays.h"
@@ -46,9 +47,11 @@ static const struct br_param params[] = {
              .min_count = 1, .max_count = 100000),
     BR_PARAM("format", BR_P_CHOICE, struct replay, format, "format of the files; auto looks at the first one",
              .def = "auto", .choices = format_names),
-    BR_PARAM("coding", BR_P_CHOICE, struct replay, coding,
-             "coding of a byte of the electric field; default: what the file says, else int4x2",
-             .choices = codings),
+    BR_PARAM(
+        "coding", BR_P_CHOICE, struct replay, coding,
+        "coding of a byte of the electric field where the file does not say it (else int4x2), as `stream: "
+        "coding`",
+        .choices = codings),
     BR_PARAM("frame_samples", BR_P_INT, struct replay, frame_samples,
              "samples in a frame; 0: those of the recording, or what makes about 1 MiB (GUPPI RAW: 2 or 4; "
              "chunks of CHIME: up to 8)",
@@ -91,11 +94,11 @@ static const struct br_port outputs[] = {
      "they came, for `unpack`"},
     {0}};
 
-/* Of files of different channels there is another reader than of those of the same. */
+/* Of files of different channels, or of another order of axes, there is another reader. */
 static const struct replay_reader *choose_dada(struct br_stage *stage, const struct replay *r,
                                                const struct file_list *files)
 {
-    return files->count > 1 && bands_are_several(stage, files, r->coding) ? &replay_bands : &replay_dada;
+    return bands_are_needed(stage, files, r->coding) ? &replay_bands : &replay_dada;
 }
 
 static const struct replay_reader *choose_kotekan(struct br_stage *stage, const struct replay *r,
@@ -149,8 +152,16 @@ static int check_parameters(struct br_stage *stage, const struct replay *r, cons
         return br_stage_fail_at(stage, "packet", "only captured packets have it; %s holds none", path);
     if (r->reader == &replay_pcap && r->loop != 1)
         return br_stage_fail_at(stage, "loop", "captured packets are played once");
-    if (vdif && r->coding != NULL && strcmp(r->coding, "vdif") != 0)
-        return br_stage_fail_at(stage, "coding", "%s; VDIF files have the coding vdif", r->coding);
+    const char *coding = r->coding != NULL ? r->coding : br_stage_hints(stage)->coding;
+    if (vdif && coding != NULL && strcmp(coding, "vdif") != 0)
+        return br_stage_fail_at(stage, "coding", "%s; VDIF files have the coding vdif", coding);
+    bool dada = r->reader == &replay_dada || r->reader == &replay_bands;
+    if (!dada && br_stage_hints(stage)->order != NULL)
+        return br_stage_fail_at(
+            stage, "files",
+            "%s says itself how its axes lie; only DADA files of others do not: take `order` out "
+            "of `stream:`",
+            path);
     if (!vdif && r->threads.count > 0)
         return br_stage_fail_at(stage, "threads", "only VDIF files have threads; %s is none", path);
     if (!vdif && r->bands.count > 0)
@@ -188,8 +199,12 @@ static int configure(struct br_stage *stage, void *self)
                                      .sources = &r->sources,
                                      .streams = &r->streams};
     status = r->reader->configure(stage, &r->state, &files, &options);
-    if (status == BR_OK) *br_stage_output(stage, 0) = r->state.stream;
-    return status;
+    if (status != BR_OK) return status;
+    char doubt[256];
+    if (r->reader != &replay_pcap && hints_doubt(&r->state.stream, doubt, sizeof doubt) != NULL)
+        br_stage_warn(stage, "%s: %s", files.path[0], doubt);
+    *br_stage_output(stage, 0) = r->state.stream;
+    return BR_OK;
 }
 
 static int start(struct br_stage *stage, void *self)

@@ -25,6 +25,14 @@ int files_expand(struct br_stage *stage, const struct br_strings *patterns, stru
 int files_read(struct br_stage *stage, int fd, const char *path, void *buffer, size_t length,
                uint64_t offset);
 
+/* `stream: sample0` against the first sample that a recording counts itself. */
+int replay_check_first(struct br_stage *stage, const char *path, uint64_t first);
+
+/* The coding that a recording has by its own word `own`, against `coding` of the stage (option, or NULL)
+ * and of `stream:`. */
+int replay_coding(struct br_stage *stage, const char *path, const char *key, const char *own,
+                  const char *option, enum coding *coding);
+
 /* Number of samples so that a frame of rows of `row_bytes` has about 1 MiB, for recordings that do not say.
  */
 uint64_t files_frame_samples(size_t row_bytes);

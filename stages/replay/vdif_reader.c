@@ -1,6 +1,7 @@
 /* vdif_reader.c - what VDIF files hold: their order, threads, bands, times and frequencies. */
 #include "stages/replay/vdif_reader.h"
 
+#include "stages/common/formats/hints.h"
 #include "stages/common/stage/shape.h"
 #include "stages/replay/replay.h"
 
@@ -166,14 +167,15 @@ static int set_times(struct br_stage *stage, struct vdif_reader *r, const struct
     const struct br_stream_hints *hints = br_stage_hints(stage);
     struct br_stream *s = &r->stream;
     const char *file = r->file[0].path;
-    if (hints->sample_ns.num > 0) {
-        s->sample_ns = hints->sample_ns;
-    } else if (r->like.rate_hz > 0) {
+    struct br_error error = {0};
+    if (r->like.rate_hz > 0) {
         char text[64];
-        struct br_error error = {0};
         snprintf(text, sizeof text, "%d/%llu", NS_PER_S, (unsigned long long)r->like.rate_hz);
-        if (br_rational_parse(text, &s->sample_ns, &error) != BR_OK)
+        if (br_rational_parse(text, &s->sample_ns, &error) != BR_OK ||
+            hints_sample(hints, file, "its sample rate", &s->sample_ns, 0, &error) != BR_OK)
             return br_stage_fail_at(stage, "files", "%s", error.text);
+    } else if (hints->sample_ns.num > 0) {
+        s->sample_ns = hints->sample_ns;
     } else {
         return br_stage_fail_at(
             stage, "files",
@@ -205,7 +207,9 @@ static int set_times(struct br_stage *stage, struct vdif_reader *r, const struct
         r->sample_of_second0 = (int64_t)hints->sample0 - (int64_t)in_second;
         s->epoch_ns =
             second_ns - (int64_t)((__int128_t)r->sample_of_second0 * s->sample_ns.num / s->sample_ns.den);
-        if (hints->have_epoch) s->epoch_ns = hints->epoch_ns;
+        if (hints_epoch(hints, file, "the time of its first frame with `stream: sample0`", &s->epoch_ns, 1,
+                        &error) != BR_OK)
+            return br_stage_fail_at(stage, "files", "%s", error.text);
     } else if (hints->have_epoch) {
         __int128_t scaled = (__int128_t)(second_ns - hints->epoch_ns) * s->sample_ns.den;
         if (scaled % s->sample_ns.num != 0 || scaled / s->sample_ns.num + (__int128_t)in_second < 0 ||

@@ -92,7 +92,7 @@ def test_a_board_that_drops_out_is_no_pulse():
             f.write(DESCRIPTION)
         harness.run(d, f"""
 include: {harness.CONFIG}/telescopes/pathfinder.yaml
-stream: {{epoch_ns: 1700000000000000000}}
+stream: {{epoch_ns: 1700000000000000000, sample_ns: 5120}}
 pipeline:
   - {{stage: replay, files: boards.cap, packet: ./boards.yaml, frame_samples: {FRAME}, out: packets}}
   - {{stage: unpack, in: packets, out: e}}

@@ -303,7 +303,8 @@ def test_memory():
             make(d)
             text = (
                 f"stream: {{sample_ns: {1000 if make is write_vdif else 2560}, epoch_ns: 0, freq_mhz: "
-                f"{{first: 400, step: 1, count: {nchan}}}}}\n"
+                f"{{first: 400, step: 1, count: {nchan}}}, "
+                "override: [sample_ns, epoch_ns, freq_mhz]}\n"
                 if make is not write_vdif else stream(nchan)) + """pipeline:
   - {stage: replay, files: "x.*", out: field}
   - {stage: record, in: field, directory: out, prefix: y}

@@ -260,7 +260,7 @@ def test_from_packetize():
         run = Running(
             d, f"""
 include: {CONFIG}/telescopes/pathfinder.yaml
-stream: {{epoch_ns: {EPOCH}, freq_mhz: {{first: 600.09765625, step: 0.1953125, count: 3}}}}
+stream: {{epoch_ns: {EPOCH}, sample_ns: 5120, freq_mhz: {{first: 600.09765625, step: 0.1953125, count: 3}}}}
 pipeline:
   - {{stage: receive, format: kotekan, address: "127.0.0.1:{port}", array: intensities, nbeams: {BEAMS},
        downsample: 4, until_closed: true, out: j}}

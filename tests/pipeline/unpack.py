@@ -217,7 +217,7 @@ pipeline:
             assert says in result.err and "pipeline.yaml:" in result.err, (says, result)
         result = harness.run(d, """
 include: %s/telescopes/pathfinder.yaml
-stream: {freq_mhz: {first: 400, step: 0.1, count: 2}}
+stream: {sample_ns: 5120, freq_mhz: {first: 400, step: 0.1, count: 2}}
 pipeline:
   - {stage: simulate, out: e, duration_s: 0.01}
   - {stage: unpack, in: e, out: f}

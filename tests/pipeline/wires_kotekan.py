@@ -16,7 +16,7 @@ FIELD = (3, 2, 64)  # channels, polarisations, dishes of the pathfinder
 def kotekan_receiver(directory, port, more="until_closed: true", frame=256):
     return Running(directory, f"""
 include: {CONFIG}/telescopes/pathfinder.yaml
-stream: {{epoch_ns: {EPOCH}, freq_mhz: {{first: 600, step: 0.1953125, count: 3}}}}
+stream: {{epoch_ns: {EPOCH}, sample_ns: 5120, freq_mhz: {{first: 600, step: 0.1953125, count: 3}}}}
 pipeline:
   - {{stage: receive, format: kotekan, address: "127.0.0.1:{port}", frame_samples: {frame}, {more}, out: e}}
   - {{stage: record, in: e, directory: ., prefix: r, overwrite: true}}

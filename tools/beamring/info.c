@@ -138,10 +138,14 @@ static int print_recording(const struct recording *r, const char *path, uint64_t
                   r->flat ? "sample after sample" : "frame after frame");
         info_line("frames", "%" PRIu64 " base samples", s->frame_samples);
     } else {
-        info_line("array",
-                  "int4x2 [time][freq %zu][pol %zu][dish %zu], coding %s unless the pipeline says otherwise",
-                  s->nchannels, br_array_length(&s->array, "pol"), br_array_length(&s->array, "dish"),
-                  coding_name(r->coding));
+        char order[40], coding[80] = "";
+        if (s->array.dtype == BR_INT4X2)
+            snprintf(coding, sizeof coding, ", coding %s unless the pipeline says otherwise",
+                     coding_name(r->coding));
+        info_line("array", "%s of time, %zu freq, %zu pol, %zu dish, in the order %s%s",
+                  br_dtype_name(s->array.dtype), s->nchannels, br_array_length(&s->array, "pol"),
+                  br_array_length(&s->array, "dish"), axis_order_format(&r->order, order, sizeof order),
+                  coding);
     }
     if (s->side.naxes > 0)
         info_line("next to them", "%s in each frame", br_array_format(&s->side, text, sizeof text));

@@ -1,5 +1,6 @@
 #include "stages/common/formats/guppi.h"
 
+#include "stages/common/formats/hints.h"
 #include "stages/common/formats/text.h"
 
 #include <ctype.h>
@@ -104,6 +105,24 @@ static int need(const struct parse *p, const char *key, int found)
 
 /* --- meaning ------------------------------------------------------------------------------------- */
 
+/* PKTFMT says what the packets were, and so how a block lies: those of GBT, Green Bank's and Parkes'
+ * successors put one channel after the other. */
+static int get_layout(const struct parse *p, struct guppi_header *h)
+{
+    static const char *const channels_first[] = {"1SFA", "ATASNAPV", NULL};
+    char value[GUPPI_VALUE];
+    if (!value_of(p, "PKTFMT", value)) return BR_OK;
+    h->time_first = strcmp(value, "SIMPLE") == 0;
+    if (h->time_first && h->nants > 1)
+        return bad(p, "NANTS", "above 1", "1 where PKTFMT is SIMPLE: nothing says where its antennas lie");
+    for (size_t i = 0; channels_first[i] != NULL; i++)
+        if (strcmp(value, channels_first[i]) == 0) return BR_OK;
+    return h->time_first
+               ? BR_OK
+               : bad(p, "PKTFMT", value,
+                     "1SFA or ATASNAPV (channel after channel in a block), or SIMPLE (sample after sample)");
+}
+
 static int get_shape(const struct parse *p, struct guppi_header *h)
 {
     uint64_t nchan = 0, npol = 0, nbits = 0, nants = 1;
@@ -132,7 +151,7 @@ static int get_shape(const struct parse *p, struct guppi_header *h)
     if (get_count(p, "OVERLAP", 0, UINT64_MAX, &h->overlap) < 0) return BR_E_FORMAT;
     value_of(p, "OVERLAP", value);
     if (h->overlap >= h->samples) return bad(p, "OVERLAP", value, "fewer samples than the block has");
-    return BR_OK;
+    return get_layout(p, h);
 }
 
 /* TBIN is a rounded decimal; the band's channel width, when it says the same, is exact. */
@@ -155,10 +174,20 @@ static int get_sample_time(const struct parse *p, struct guppi_header *h)
         value_of(p, "OBSFREQ", value);
         return bad(p, "OBSFREQ", value, "the band's centre in MHz, all of the band above 0");
     }
+    char freq[GUPPI_VALUE];
+    value_of(p, "OBSFREQ", freq);
+    value_of(p, "OBSBW", value);
+    double channel = fabs(h->obsbw_mhz) / (double)h->nchan;
+    h->freq_precision_mhz = fmin(hints_precision(freq) + hints_precision(value), 1e-2 * channel);
     double critical_ns = 1e3 * (double)h->nchan / fabs(h->obsbw_mhz);
     struct br_rational bw;
     struct br_error none = {0};
     value_of(p, "OBSBW", value);
+    if (found > 0) {
+        char text_tbin[GUPPI_VALUE];
+        value_of(p, "TBIN", text_tbin);
+        h->sample_precision_ns = fmin(1e9 * hints_precision(text_tbin), 1e-4 * 1e9 * tbin);
+    }
     const char *digits = value[0] == '-' || value[0] == '+' ? value + 1 : value;
     if ((found == 0 || fabs(tbin * 1e9 / critical_ns - 1) < 1e-6) &&
         br_rational_parse(digits, &bw, &none) == BR_OK && bw.den < INT64_MAX / 1000 / (int64_t)h->nchan) {
@@ -190,6 +219,7 @@ static int get_times(const struct parse *p, struct guppi_header *h)
     if (has_offset > 0 && !(offset > -1 && offset < 1))
         return bad(p, "STT_OFFS", value, "a fraction of a second");
     h->have_epoch = has_day > 0 && has_second > 0;
+    h->epoch_precision_ns = has_offset > 0 ? (int64_t)fmin(1e9 * hints_precision(value), 1e9) : 1000000000;
     h->epoch_ns = ((int64_t)day - MJD_OF_1970) * NS_PER_DAY + (int64_t)second * 1000000000 +
                   (int64_t)llround(offset * 1e9);
     return BR_OK;

@@ -1,5 +1,5 @@
 /* guppi.h - GUPPI RAW: blocks of a header, 80-character cards "KEY     = value" up to END, and BLOCSIZE bytes
- * of samples [antenna][channel][time][pol], complex int8.
+ * of samples [antenna][channel][time][pol], complex int8; with PKTFMT = SIMPLE [time][channel][pol].
  *
  * PKTIDX counts packets since the start of the observation (STT_IMJD, STT_SMJD, STT_OFFS), so it places a
  * block in time; PIPERBLK says how many a block has, or PKTSIZE how many bytes. The last OVERLAP samples of a
@@ -27,6 +27,9 @@ struct guppi_header {
     struct br_rational sample_ns;
     int64_t epoch_ns; /* of PKTIDX 0, Unix time */
     bool have_epoch;
+    double sample_precision_ns, freq_precision_mhz; /* of the digits that TBIN, OBSFREQ and OBSBW have */
+    int64_t epoch_precision_ns;                     /* of those of STT_OFFS */
+    bool time_first;                                /* SIMPLE */
     char source[GUPPI_VALUE], telescope[GUPPI_VALUE], backend[GUPPI_VALUE]; /* empty when absent */
 };
 

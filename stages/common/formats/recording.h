@@ -9,6 +9,7 @@
 
 #include "buffers/frame.h"
 #include "runtime/stage.h"
+#include "stages/common/formats/axis_order.h"
 #include "stages/common/formats/coding.h"
 #include "stages/common/formats/dada.h"
 
@@ -25,6 +26,10 @@ struct recording {
     bool own;           /* written by `record`: carries our keys */
     bool flat;          /* see above; then row_bytes is the size of a time step */
     size_t row_bytes;
+    bool plain; /* [time][freq][pol][dish] as the stream is; else `order` says how, always flat */
+    struct axis_order order; /* of files of others */
+    const char *freq_key;    /* where the frequencies stand, and to what precision */
+    double freq_precision;   /* MHz */
     uint64_t first;   /* base sample at the start of the payload */
     uint64_t samples; /* SAMPLES; 0 when the writer did not come to it */
     uint64_t payload_offset;
@@ -34,12 +39,18 @@ struct recording {
     const char *obs_id, *telescope, *source; /* empty when absent */
 };
 
-/* Fills `recording` from a header. `hints`, `telescope` may be NULL; `coding` is NULL for automatic. What the
- * header lacks comes from the hints; where both speak of dishes, polarisations or channels they must agree.
- * Errors: BR_E_FORMAT naming file and field, BR_E_INVALID for what is missing. */
+/* Fills `recording` from a header. `hints`, `telescope` may be NULL; `coding` is NULL, or goes before
+ * hints->coding. What the header lacks comes from the hints; where both speak they must agree (hints.h).
+ * An electric field of others is refused when neither says how its axes lie. Errors: BR_E_FORMAT naming
+ * file and field, BR_E_INVALID for what is missing. */
 int recording_describe(struct recording *recording, const struct dada_header *header,
                        const struct br_stream_hints *hints, const struct br_telescope *telescope,
                        const char *coding, struct recording_memory memory, struct br_error *error);
+
+/* The bytes of a block of such a file of others within which its order holds (a heap; all of `payload` where
+ * time is not slowest and there are no heaps), and the distances of neighbours in it by AXIS_*. Returns the
+ * samples of a block, 0 when the payload has none. */
+uint64_t recording_block(const struct recording *recording, uint64_t payload, uint64_t stride[AXIS_COUNT]);
 
 /* Checks that two files can follow each other in one stream. Errors: BR_E_FORMAT naming file and field. */
 int recording_same(const struct recording *a, const char *file_a, const struct recording *b,

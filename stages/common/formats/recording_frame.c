@@ -74,9 +74,27 @@ uint64_t recording_payload_bytes(const struct br_stream *stream, uint64_t first,
     return recording_offset(stream, first, last) + recording_frame_bytes(stream, last, end - last);
 }
 
+uint64_t recording_block(const struct recording *recording, uint64_t payload, uint64_t stride[AXIS_COUNT])
+{
+    const struct br_array *a = &recording->stream.array;
+    size_t length[AXIS_COUNT] = {1, a->axis[1].length, a->axis[2].length, a->axis[3].length};
+    bool rows = axis_order_time_slowest(&recording->order, length);
+    uint64_t whole = payload / recording->row_bytes,
+             samples = rows || recording->order.heap == 0 ? whole : recording->order.heap;
+    length[AXIS_T] = samples;
+    axis_order_strides(&recording->order, length, br_dtype_bits(a->dtype) / 8, stride);
+    return samples <= whole ? samples : 0;
+}
+
 uint64_t recording_samples(const struct recording *recording, uint64_t bytes, uint64_t *left)
 {
     const struct br_stream *stream = &recording->stream;
+    if (!recording->plain) {
+        uint64_t stride[AXIS_COUNT], block = recording_block(recording, bytes, stride),
+                                     whole = block > 0 ? bytes / recording->row_bytes / block * block : 0;
+        *left = bytes - whole * recording->row_bytes;
+        return whole;
+    }
     uint64_t counted = recording_count_samples(stream, recording->first, bytes), said = recording->samples;
     /* A frame or step that the stream's end cut short can only be told by the header. A header that was not
      * brought up to date before the writer was killed says less than there is. */

@@ -113,7 +113,23 @@ static void test_external(void **state)
                                         .have_sample0 = true,
                                         .sample0 = 37,
                                         .coding = "chime"};
-    assert_int_equal(driver_configure(r), 0);
+    static const struct {
+        unsigned also; /* insisted on: then the next contradiction is found */
+        const char *both[2];
+    } order[] = {{0, {"2560 ns", "1706.6"}},
+                 {BR_HINT_SAMPLE, {"UTC_START", "5 ns"}},
+                 {BR_HINT_EPOCH, {"602.5 MHz", "700 MHz"}},
+                 {BR_HINT_FREQ, {"5 MHz", "0.5 MHz"}}};
+    for (int i = 0; i < 4; i++) {
+        r->hints.override |= order[i].also;
+        r->error[0] = '\0';
+        assert_int_equal(driver_configure(r), BR_E_INVALID);
+        for (int k = 0; k < 2; k++)
+            if (strstr(r->error, order[i].both[k]) == NULL || strstr(r->error, "override") == NULL)
+                fail_msg("'%s' not in '%s'", order[i].both[k], r->error);
+    }
+    r->hints.override |= BR_HINT_WIDTH;
+    if (driver_configure(r) != 0) fail_msg("%s", r->error);
     assert_int_equal(driver_start(r), 0);
     struct br_frame *f = driver_frame(&r->out[0]);
     assert_int_equal(driver_process(r, NULL, f), BR_PRODUCED);
@@ -183,7 +199,7 @@ static void test_numbered(void **state)
 
     /* a file of another shape */
     write_dada("f_8.dada",
-               "NBIT 4\nNDIM 2\nNPOL 1\nNCHAN 2\nNANT 6\nFREQ 600\nBW -10\nTSAMP 2.56\nUTC_START "
+               "NBIT 4\nNDIM 2\nNPOL 1\nNCHAN 2\nNANT 6\nORDER TFPA\nFREQ 600\nBW -10\nTSAMP 2.56\nUTC_START "
                "2024-02-29-12:00:00\nOBS_OFFSET 840\n",
                70, 30);
     r = make(&pattern, 1);
@@ -221,20 +237,23 @@ static void refused(const char *keys, const char *expected)
 static void test_errors(void **state)
 {
     (void)state;
+#define COMPLEX   "NBIT 4\nNDIM 2\nORDER TFPA\n"
 #define OWN_SHAPE "DTYPE int4x2\nAXES time,freq,pol,dish\nSHAPE 0,2,2,3\nFRAME_SAMPLES 16\n"
 #define OWN_TIME  "SAMPLE_NS 2560\nEPOCH_NS 0\nFREQ_MHZ 600,601\n"
-    refused("NPOL 2\nNCHAN 2\nFREQ 600\nBW 10\nTSAMP 1\nUTC_START 2024-01-01-00:00:00\n", "NANT");
-    refused("NPOL 2\nNANT 2\nFREQ 600\nBW 10\nTSAMP 1\nUTC_START 2024-01-01-00:00:00\n", "NCHAN");
-    refused("NPOL 2\nNANT 2\nNCHAN 2\nTSAMP 1\nUTC_START 2024-01-01-00:00:00\n", "freq_mhz");
-    refused("NPOL 2\nNANT 2\nNCHAN 2\nFREQ 600\nBW 10\nUTC_START 2024-01-01-00:00:00\n", "sample_ns");
-    refused("NPOL 2\nNANT 2\nNCHAN 2\nFREQ 600\nBW 10\nTSAMP 1\n", "epoch_ns");
-    refused("NPOL 2\nNANT 2\nNCHAN 2\nFREQ 600\nBW 10\nTSAMP 1\nUTC_START yesterday\n", "UTC_START");
-    refused("NPOL 2\nNANT 2\nNCHAN 2\nFREQ 600\nBW 10\nTSAMP 0\nUTC_START 2024-01-01-00:00:00\n", "TSAMP");
-    refused("NPOL 2\nNANT 2\nNCHAN 2\nFREQ nan\nBW 10\nTSAMP 1\nUTC_START 2024-01-01-00:00:00\n", "FREQ");
+    refused(COMPLEX "NPOL 2\nNCHAN 2\nFREQ 600\nBW 10\nTSAMP 1\nUTC_START 2024-01-01-00:00:00\n", "NANT");
+    refused(COMPLEX "NPOL 2\nNANT 2\nFREQ 600\nBW 10\nTSAMP 1\nUTC_START 2024-01-01-00:00:00\n", "NCHAN");
+    refused(COMPLEX "NPOL 2\nNANT 2\nNCHAN 2\nTSAMP 1\nUTC_START 2024-01-01-00:00:00\n", "freq_mhz");
+    refused(COMPLEX "NPOL 2\nNANT 2\nNCHAN 2\nFREQ 600\nBW 10\nUTC_START 2024-01-01-00:00:00\n", "sample_ns");
+    refused(COMPLEX "NPOL 2\nNANT 2\nNCHAN 2\nFREQ 600\nBW 10\nTSAMP 1\n", "epoch_ns");
+    refused(COMPLEX "NPOL 2\nNANT 2\nNCHAN 2\nFREQ 600\nBW 10\nTSAMP 1\nUTC_START yesterday\n", "UTC_START");
+    refused(COMPLEX "NPOL 2\nNANT 2\nNCHAN 2\nFREQ 600\nBW 10\nTSAMP 0\nUTC_START 2024-01-01-00:00:00\n",
+            "TSAMP");
+    refused(COMPLEX "NPOL 2\nNANT 2\nNCHAN 2\nFREQ nan\nBW 10\nTSAMP 1\nUTC_START 2024-01-01-00:00:00\n",
+            "FREQ");
     refused("NBIT 16\nNPOL 2\nNANT 2\nNCHAN 2\nFREQ 600\nBW 10\nTSAMP 1\nUTC_START 2024-01-01-00:00:00\n",
             "NBIT");
-    refused("ORDER FTPA\nNPOL 2\nNANT 2\nNCHAN 2\nFREQ 600\nBW 10\nTSAMP 1\nUTC_START 2024-01-01-00:00:00\n",
-            "ORDER");
+    refused("NBIT 4\nNDIM 2\nORDER FTBA\nNPOL 2\nNANT 2\nNCHAN 2\n", "ORDER");
+    refused("NBIT 4\nNDIM 2\nNPOL 2\nNANT 2\nNCHAN 2\n", "ORDER is missing");
     refused(EXTERNAL "OBS_OFFSET 7\n", "OBS_OFFSET");
     refused(EXTERNAL "OBS_OFFSET 18446744073709551604\n", "OBS_OFFSET");
     refused(EXTERNAL "CODING base64\n", "base64");
@@ -298,6 +317,7 @@ static void test_realtime(void **state)
     write_dada("f_0.dada", EXTERNAL, 0, 640);
     struct br_stage *r = make(&pattern, 1);
     r->hints.sample_ns = (struct br_rational){312500, 1};
+    r->hints.override = BR_HINT_SAMPLE;
     driver_set_bool(r, "realtime", true);
     struct timespec a, b;
     clock_gettime(CLOCK_MONOTONIC, &a);

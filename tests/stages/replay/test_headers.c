@@ -265,7 +265,7 @@ static void test_dada(void **state)
                "|SAMPLES 2147483648||FILE_SIZE 0||FILE_SIZE 2147483648||FILE_SIZE "
                "9223372036854775807||FILE_NUMBER 0|"
                "|FILE_NUMBER 2147483648||FILE_NUMBER 9223372036854775807|");
-    wrong_keys(external_keys, external, "|BW -1||BW 0.5||TSAMP 2147483648||TSAMP 0.5||OBS_OFFSET 0|");
+    wrong_keys(external_keys, external, "|BW -1||BW 0.5||TSAMP 0.5||OBS_OFFSET 0|");
 }
 
 /* --- kotekan's size, GUPPI's cards, VDIF's words: bit by bit ----------------------------------------------

@@ -33,7 +33,8 @@ enum { ROW = NFREQ * ELEMENTS };
 
 static char directory[] = "/tmp/beamring-bench-XXXXXX";
 static const char stream_text[] =
-    "stream: {sample_ns: 2560, epoch_ns: 0, freq_mhz: {first: 400, step: 0.390625, count: %d}}\n"
+    "stream: {sample_ns: 2560, epoch_ns: 0, freq_mhz: {first: 400, step: 0.390625, count: %d},\n"
+    "         override: [sample_ns, epoch_ns, freq_mhz]}\n"
     "pipeline:\n"
     "  - {stage: replay, files: %s/x.*, out: field, loop: %d, readers: %d}\n"
     "  - {stage: record, in: field, directory: %s, prefix: out}\n";
