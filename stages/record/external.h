@@ -44,7 +44,8 @@ struct external {
     uint64_t first; /* base sample of the first frame */
     char path[2048];
     bool started;
-    FILE *file;    /* guppi, vdif */
+    FILE *file;     /* guppi, vdif */
+    uint64_t block; /* guppi: samples of the open file's blocks */
     int64_t *hdf5; /* chime: [nchannels] file and dataset handles */
     struct vdif_out *vdif;
 };

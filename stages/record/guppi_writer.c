@@ -1,4 +1,5 @@
-/* GUPPI RAW: a block for each frame, all in one file. */
+/* GUPPI RAW: a block for each frame. Other programs take all blocks of a file to be as long as the first
+ * one: a frame of another length, at the start or the end of a stream, has a file of its own. */
 #include "stages/common/formats/guppi.h"
 #include "stages/record/external.h"
 
@@ -111,8 +112,14 @@ static int write_frame(struct br_stage *stage, struct external *f, const struct 
 {
     const struct br_stream *s = br_stage_input(stage, 0);
     char text[HEADER];
+    if (f->file != NULL && frame->samples != f->block) {
+        int closed = fclose(f->file);
+        f->file = NULL;
+        if (closed != 0) return external_failed(stage, f, "write");
+    }
+    f->block = frame->samples;
     if (f->file == NULL) {
-        int status = external_name(stage, f, 0);
+        int status = external_name(stage, f, f->files);
         if (status != BR_OK) return status;
         f->file = fopen(f->path, f->overwrite ? "wbe" : "wbex");
         if (f->file == NULL) return external_failed(stage, f, "make");

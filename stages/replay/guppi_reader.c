@@ -45,25 +45,30 @@ static int begin(struct scan *s, const struct guppi_header *h)
     return BR_OK;
 }
 
-/* Base sample of a block. Blocks whose header does not say how many packets they have are taken to follow
- * each other. */
 static int block_first(struct scan *s, const char *path, uint64_t at, const struct guppi_header *h,
                        uint64_t *first)
 {
-    uint64_t packets = guppi_packets(h), step = h->samples - h->overlap;
-    if (!h->have_pktidx || packets == 0) {
-        *first = s->number * step;
-        return BR_OK;
-    }
-    __uint128_t scaled = (__uint128_t)h->pktidx * step;
-    if (scaled % packets != 0 || scaled / packets > (__uint128_t)1 << 61)
+    if (guppi_first(h, s->number, first) == 0) return BR_OK;
+    return br_stage_fail_at(
+        s->stage, "files",
+        "%s: the GUPPI block at byte %llu has PKTIDX = %llu, which is no whole number of samples "
+        "(%llu packets hold %llu samples)",
+        path, (unsigned long long)at, (unsigned long long)h->pktidx, (unsigned long long)guppi_packets(h),
+        (unsigned long long)(h->samples - h->overlap));
+}
+
+/* NPOL = 2 means what the user says. */
+static int settle_polarisations(struct scan *s, const char *path, struct guppi_header *h)
+{
+    unsigned npol = br_stage_hints(s->stage)->npol;
+    if (!h->npol_open) return BR_OK;
+    if (npol == 0)
         return br_stage_fail_at(
             s->stage, "files",
-            "%s: the GUPPI block at byte %llu has PKTIDX = %llu, which is no whole number of samples "
-            "(%llu packets hold %llu samples)",
-            path, (unsigned long long)at, (unsigned long long)h->pktidx, (unsigned long long)packets,
-            (unsigned long long)step);
-    *first = (uint64_t)(scaled / packets);
+            "%s: NPOL is 2, for some programs two polarisations, for others the real and the "
+            "imaginary part of one; say which: `stream: {npol: 1}` or `stream: {npol: 2}`",
+            path);
+    if (npol == 1) guppi_one_pol(h);
     return BR_OK;
 }
 
@@ -152,7 +157,8 @@ static int scan_file(struct scan *s, size_t file)
         } else if (more < 0) {
             status = br_stage_fail_at(s->stage, "files", "%s", error.text);
         } else {
-            status = add_block(s, file, at, size - at, &h);
+            status = settle_polarisations(s, path, &h);
+            if (status == BR_OK) status = add_block(s, file, at, size - at, &h);
             at += h.header_bytes + h.blocsize;
         }
     }

@@ -275,7 +275,8 @@ def dada_of_baseband(program):
     header["NANT"] = 1
     with psrdada.open("theirs.dada", "ws", header0=header, squeeze=False) as writer:
         writer.write(want)
-    beamring(program, "convert", "--to", "dada", "theirs.dada", "dada_theirs/x")
+    # baseband writes no ORDER
+    beamring(program, "convert", "--to", "dada", "--stream", "order: TFPA", "theirs.dada", "dada_theirs/x")
     keys, data = header_of("dada_theirs/x_000000.dada")
     assert keys["DTYPE"] == "int8x2" and \
         np.array_equal(np.frombuffer(data, np.int8).reshape(-1, 1, 2, 1, 2), raw)

@@ -1,5 +1,5 @@
-"""DADA files of others in every order of their axes, in heaps, with axes of length 1: read as NumPy reads them,
-or refused with what is missing. GUPPI RAW with PKTFMT."""
+"""DADA files of others in every order of their axes, in heaps, with axes of length 1: read as NumPy reads
+them, or refused with what is missing. GUPPI RAW with PKTFMT."""
 import itertools
 import os
 import sys
@@ -8,7 +8,7 @@ import numpy as np
 
 import harness
 from files_common import replay, same, write
-from files_hints import dada, theirs
+from files_hints import dada, ours, theirs
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "oracle"))
 import recordings as other  # noqa: E402
@@ -74,7 +74,8 @@ def test_heaps():
 def test_length_one():
     """An axis of length 1 says nothing about the order."""
     for shape, orders in (((90, 5, 1, 3), ("TFPA", "TPFA", "PTFA", "TFAP", "TFA")),
-                          ((90, 1, 2, 1), ("TFPA", "TPFA", "TP", "FTP", "ATPF")), ((90, 1, 1, 1), ("T", "TFPA", "AFPT"))):
+                          ((90, 1, 2, 1), ("TFPA", "TPFA", "TP", "FTP", "ATPF")), ((90, 1, 1, 1),
+                                                                                   ("T", "TFPA", "AFPT"))):
         e = other.noise(shape, 3)
         for order in orders:
             play(e, other.pack_int4x2(e).tobytes(), ORDER=order)
@@ -116,7 +117,8 @@ def test_files_in_a_row():
     with harness.scratch() as d:
         for i in range(3):
             part = e[30 * i:30 * i + 30]
-            write(d, f"x_{i}.dada", header(part, ORDER="FTPA", OBS_OFFSET=30 * i * 24) + payload(part, "FTPA"))
+            write(d, f"x_{i}.dada",
+                  header(part, ORDER="FTPA", OBS_OFFSET=30 * i * 24) + payload(part, "FTPA"))
         same(replay(d, '"x_*.dada"'), e, np.ones((90, 4), bool), 0, EPOCH)
 
 
@@ -151,6 +153,67 @@ def test_guppi_formats():
         assert "PKTFMT = 'PARKES'" in refused.err and "SIMPLE" in refused.err, refused
         told = harness.beamring("info", "g.raw", cwd=d)
         assert told.status == 1 and "PKTFMT" in told.err, told
+
+
+def told_samples(d, path):
+    """First sample, end and number as `info` has them."""
+    told = harness.beamring("info", path, cwd=d)
+    line = next(line for line in told.out.splitlines() if line.split()[:1] == ["samples"])
+    words = line.replace(":", "").replace(",", "").replace(";", "").split()
+    return int(words[1]), int(words[3]), int(words[4])
+
+
+def test_guppi_overlap_counts():
+    """What `info` counts is what is replayed, with overlap and without, with a block lost."""
+    for overlap in (0, 16):
+        for skip in ((), (2,)):
+            v = other.noise((7 * 48 + overlap, 4, 2, 1), 5, -128, 127)
+            with harness.scratch() as d:
+                write(d, "g.raw",
+                      b"".join(other.guppi_blocks(v, 48 + overlap, overlap, first_packet=480, skip=skip)))
+                e, _, first, _, _ = replay(d, "g.raw")
+                assert told_samples(d, "g.raw") == (first, first + len(e), len(e)), (overlap, skip)
+
+
+def test_guppi_two_or_one():
+    """NPOL = 2 is what the user says: two polarisations, or the parts of one."""
+    two, one = other.noise((96, 4, 2, 1), 5, -128, 127), other.noise((96, 4, 1, 1), 6, -128, 127)
+    for npol, v in ((2, two), (1, one)):
+        with harness.scratch() as d:
+            write(d, "g.raw", b"".join(other.guppi_blocks(v, 48, NPOL=2)))
+            same(replay(d, "g.raw", f"stream: {{npol: {npol}}}\n"), v, np.ones((96, 4), bool), 0)
+            assert "NPOL is 2" in replay(d, "g.raw", status=2).err
+
+
+def test_guppi_blocks_of_a_file():
+    """All blocks of a file that we write are as long as its first one; what is shorter has a file of its
+    own."""
+    e = other.noise((1000, 2, 2, 3), 7)
+    with harness.scratch() as d:
+        keys = ours(SAMPLE0=100, SAMPLES=1000, FRAME_SAMPLES=256)
+        write(d, "x.dada", dada(keys, e))
+        done = harness.beamring("convert", "--to", "guppi", "x.dada", "made/g", cwd=d)
+        assert done.status == 0, done
+        names = sorted(os.listdir(os.path.join(d, "made")))
+        parts = []
+        for name in names:
+            with open(os.path.join(d, "made", name), "rb") as f:
+                data = f.read()
+            sizes, at = set(), 0
+            while at < len(data):
+                text = data[at:at + 80 * 64].split(b"END" + b" " * 77)[0]
+                cards = [text[i:i + 80].decode() for i in range(0, len(text), 80)]
+                card = {c[:8].strip(): c[10:].strip() for c in cards}
+                size, head = int(card["BLOCSIZE"]), -(-(len(text) + 80) // 512) * 512
+                sizes.add(size)
+                block = np.frombuffer(data, np.int8, size, at + head).reshape(3, 2, -1, 2, 2)
+                parts.append((int(card["PKTIDX"]), (block[..., 0] + 1j * block[..., 1]).transpose(2, 1, 3,
+                                                                                                  0)))
+                at += head + size
+            assert len(sizes) == 1 and at == len(data), (name, sizes)
+        got = np.concatenate([part for _, part in sorted(parts, key=lambda x: x[0])])
+        assert np.array_equal(got, e) and len(names) == 3, names
+        same(replay(d, '"made/*.raw"'), e, np.ones((1000, 2), bool), 100)
 
 
 if __name__ == "__main__":

@@ -188,8 +188,10 @@ def test_info():
         wanted = {
             "k.raw": [
                 "kotekan", "[T 50][F 3][P 2][D 6]", "1600 1728 1856", "700000000000", "2 of 1800 bytes"
-            ], "g.raw": ["GUPPI", "9 of 768 bytes, 1 missing", "B0329+54", "2023-02-25-01:00:00.251228800"],
-            "c.h5": ["CHIME", "bitshuffle and LZ4", "798.046875", "77 to 127", "2020-09-13-12:26:40.25"]
+            ], "g.raw": [
+                "GUPPI", "9 of 768 bytes", "480 to 960: 480", "48 of them missing", "B0329+54",
+                "2023-02-25-01:00:00.251228800"
+            ], "c.h5": ["CHIME", "bitshuffle and LZ4", "798.046875", "77 to 127", "2020-09-13-12:26:40.25"]
         }
         for name, words in wanted.items():
             result = harness.beamring("info", name, cwd=d)

@@ -1,6 +1,6 @@
-"""What `stream:` says against what a recording says itself: each key, for each format, equal (replayed as it is),
-different (refused with both values and how to insist), and insisted on (the user's value holds). And finer: a
-header of few digits and a hint that agrees within them."""
+"""What `stream:` says against what a recording says itself: each key, for each format, equal (replayed as it
+is), different (refused with both values and how to insist), and insisted on (the user's value holds). And
+finer: a header of few digits and a hint that agrees within them."""
 import os
 import sys
 
@@ -21,7 +21,8 @@ def ours(**more):
     keys = {
         "HEADER": "DADA", "HDR_SIZE": 4096, "DTYPE": "int4x2", "AXES": "time,freq,pol,dish",
         "SHAPE": f"0,{NCHAN},{NPOL},{NDISH}", "FRAME_SAMPLES": 16, "SAMPLE0": 32, "SAMPLES": NTIME,
-        "SAMPLE_NS": 2560, "EPOCH_NS": EPOCH, "FREQ_MHZ": ",".join(map(repr, MHZ)), "WIDTH_MHZ": 0.390625, **more
+        "SAMPLE_NS": 2560, "EPOCH_NS": EPOCH, "FREQ_MHZ": ",".join(map(repr,
+                                                                       MHZ)), "WIDTH_MHZ": 0.390625, **more
     }
     return keys
 
@@ -29,7 +30,8 @@ def ours(**more):
 def theirs(**more):
     keys = {
         "HEADER": "DADA", "HDR_SIZE": 4096, "NBIT": 4, "NDIM": 2, "NPOL": NPOL, "NCHAN": NCHAN, "NANT": NDISH,
-        "ORDER": "TFPA", "FREQ": "600.0", "BW": -0.78125, "TSAMP": 2.56, "UTC_START": "2024-02-29-12:00:00", **more
+        "ORDER": "TFPA", "FREQ": "600.0", "BW": -0.78125, "TSAMP": 2.56, "UTC_START": "2024-02-29-12:00:00",
+        **more
     }
     return keys
 
@@ -82,7 +84,8 @@ def test_dada():
 
 
 def test_finer():
-    """TSAMP of seven digits, UTC_START without a fraction, FREQ of few decimals: a hint within them is taken."""
+    """TSAMP of seven digits, UTC_START without a fraction, FREQ of few decimals: a hint within them is
+    taken."""
     e = other.noise((NTIME, NCHAN, NPOL, NDISH), 3)
     with harness.scratch() as d:
         write(d, "x.dada", dada(theirs(TSAMP=1.706667, BW=-1.171875), e))
@@ -167,7 +170,8 @@ def test_telescopes_say_no_times():
     """A recording of another sample time than usual is replayed with the telescope's file included."""
     e = other.noise((NTIME, NCHAN, NPOL, 64), 3)
     with harness.scratch() as d:
-        write(d, "x.dada", dada(ours(SHAPE=f"0,{NCHAN},{NPOL},64", SAMPLE_NS="5120/3", WIDTH_MHZ=0.5859375), e))
+        write(d, "x.dada", dada(ours(SHAPE=f"0,{NCHAN},{NPOL},64", SAMPLE_NS="5120/3", WIDTH_MHZ=0.5859375),
+                                e))
         got = replay(d, "x.dada", f"include: {harness.CONFIG}/telescopes/pathfinder.yaml\n")
         assert got[3]["SAMPLE_NS"] == "5120/3" and "width x sample time" not in got[4].err, got
         write(d, "x.dada", dada(ours(SAMPLE_NS="2.56"), e[..., :3]))

@@ -122,7 +122,8 @@ static void info_truncated(uint64_t payload, uint64_t left, uint64_t announced)
     char rest[80] = "";
     if (left > 0) snprintf(rest, sizeof rest, "; the last %" PRIu64 " are no whole sample", left);
     if (payload < announced)
-        info_line("truncated", "%" PRIu64 " of %" PRIu64 " announced bytes are there%s", payload, announced, rest);
+        info_line("truncated", "%" PRIu64 " of %" PRIu64 " announced bytes are there%s", payload, announced,
+                  rest);
     else
         info_line("truncated", "%" PRIu64 " bytes%s", payload, rest);
 }

@@ -86,63 +86,94 @@ static void print_guppi(const struct guppi_header *h)
                                                                          h->source, h->telescope, h->backend};
     for (int i = 0; i < 3; i++)
         if (values[i][0] != '\0') info_line(names[i], "%s", values[i]);
-    info_line("array",
-              "int8x2 [dish %zu][freq %zu][time %" PRIu64 "][pol %zu] in a block, overlap %" PRIu64
-              " samples",
-              h->nants, h->nchan, h->samples, h->npol, h->overlap);
+    if (h->time_first)
+        info_line("array",
+                  "int8x2 [time %" PRIu64 "][freq %zu][pol %zu] in a block, overlap %" PRIu64 " samples",
+                  h->samples, h->nchan, h->npol, h->overlap);
+    else
+        info_line("array",
+                  "int8x2 [dish %zu][freq %zu][time %" PRIu64 "][pol %zu] in a block, overlap %" PRIu64
+                  " samples",
+                  h->nants, h->nchan, h->samples, h->npol, h->overlap);
+    if (h->npol_open)
+        info_line("",
+                  "if NPOL = 2 is two polarisations; say which: `stream: {npol: 2}`, or {npol: 1} for one");
     info_line("channels", "%zu around %.10g MHz, %.10g MHz in all%s", h->nchan, h->obsfreq_mhz,
               fabs(h->obsbw_mhz), h->obsbw_mhz < 0 ? ", descending" : "");
     info_line("base sample", "%.10g us (%" PRId64 "/%" PRId64 " ns)",
               1e-3 * (double)h->sample_ns.num / (double)h->sample_ns.den, h->sample_ns.num, h->sample_ns.den);
 }
 
+/* The blocks of a file, as `replay` joins them: what the end of a block repeats counts once. */
+struct guppi_blocks {
+    struct guppi_header first, last;
+    uint64_t blocks, truncated; /* bytes of the last block, where the file ends in it */
+    uint64_t begin, end, there; /* samples: the first one, behind the last one, how many */
+    uint64_t at;                /* byte where reading ended */
+};
+
+/* 0, 1 when the file ends in a header, or a status. */
+static int count_blocks(int fd, const char *path, uint64_t size, char *text, struct guppi_blocks *b,
+                        struct br_error *error)
+{
+    for (b->begin = UINT64_MAX; b->at < size; b->blocks++) {
+        struct guppi_header h;
+        uint64_t first = 0, left = size - b->at;
+        int status = guppi_header_at(fd, path, b->at, text, &h, error);
+        if (status != 0) return status;
+        if (b->blocks == 0) b->first = h;
+        b->truncated = left < h.header_bytes + h.blocsize ? left : 0;
+        b->last = h;
+        if (b->truncated > 0) return 0;
+        if (guppi_first(&h, b->blocks, &first) != 0)
+            return br_fail(error, BR_E_FORMAT,
+                           "%s: PKTIDX %" PRIu64 " of block %" PRIu64 " is no whole number of samples", path,
+                           h.pktidx, b->blocks);
+        uint64_t end = first + h.samples, from = first < b->end ? b->end : first;
+        if (b->blocks == 0) from = first;
+        b->there += end > from ? end - from : 0;
+        if (first < b->begin) b->begin = first;
+        if (end > b->end) b->end = end;
+        b->at += h.header_bytes + h.blocsize;
+    }
+    return 0;
+}
+
 int info_guppi(const char *path)
 {
-    uint64_t size = 0, at = 0, blocks = 0, samples = 0, missing = 0, truncated = 0;
+    uint64_t size = 0;
     int fd = open_file(path, &size), status = 0;
     char *text = fd < 0 ? NULL : malloc(GUPPI_ROOM);
-    struct guppi_header first = {0}, last = {0}, h;
+    struct guppi_blocks b = {0};
     struct br_error error = {0};
-    while (text != NULL && at < size && status == 0) {
-        status = guppi_header_at(fd, path, at, text, &h, &error);
-        if (status != 0) break;
-        if (blocks == 0) first = h;
-        uint64_t packets = guppi_packets(&last), left = size - at;
-        truncated = left < h.header_bytes + h.blocsize ? left : 0;
-        if (truncated > 0) break;
-        if (blocks > 0 && packets > 0 && h.pktidx > last.pktidx + packets)
-            missing += (h.pktidx - last.pktidx) / packets - 1;
-        blocks++;
-        samples += h.samples - h.overlap;
-        at += h.header_bytes + h.blocsize;
-        last = h;
-    }
+    if (text != NULL) status = count_blocks(fd, path, size, text, &b, &error);
     if (fd >= 0) close(fd);
     if (text == NULL) return 1;
     free(text);
     if (status < 0) return complain(error.text);
-    if (first.samples == 0) {
+    const struct guppi_header *first = &b.first;
+    if (first->samples == 0) {
         fprintf(stderr, "beamring info: %s: the file ends in its first GUPPI header\n", path);
         return 1;
     }
     printf("%s: GUPPI RAW\n", path);
-    print_guppi(&first);
-    info_line("blocks", "%" PRIu64 " of %" PRIu64 " bytes, %" PRIu64 " missing between them", blocks,
-              first.blocsize, missing);
-    double sample_s = 1e-9 * (double)first.sample_ns.num / (double)first.sample_ns.den;
-    info_line("samples", "%" PRIu64 ", %.6g s", samples, (double)samples * sample_s);
-    uint64_t packets = guppi_packets(&first);
-    double skip = first.have_pktidx && packets > 0
-                      ? (double)first.pktidx * (double)(first.samples - first.overlap) / (double)packets
-                      : 0;
-    if (first.have_epoch)
-        info_time("start", first.epoch_ns + llround(skip * sample_s * 1e9));
+    print_guppi(first);
+    info_line("blocks", "%" PRIu64 " of %" PRIu64 " bytes", b.blocks, first->blocsize);
+    double sample_s = 1e-9 * (double)first->sample_ns.num / (double)first->sample_ns.den;
+    if (b.blocks > 0)
+        info_line("samples", "%" PRIu64 " to %" PRIu64 ": %" PRIu64 ", %.6g s; %" PRIu64 " of them missing",
+                  b.begin, b.end, b.end - b.begin, (double)(b.end - b.begin) * sample_s,
+                  b.end - b.begin - b.there);
+    else
+        info_line("samples", "no whole block");
+    if (first->have_epoch)
+        info_time("start", first->epoch_ns + llround((double)(b.blocks > 0 ? b.begin : 0) * sample_s * 1e9));
     else
         info_line("start", "not in the file: give `stream: {epoch_ns: ...}`");
-    if (status == 1) info_line("truncated", "the file ends in the header at byte %" PRIu64, at);
-    if (truncated > 0)
-        info_line("truncated", "the last block has %" PRIu64 " of %" PRIu64 " bytes", truncated,
-                  h.header_bytes + h.blocsize);
+    if (status == 1) info_line("truncated", "the file ends in the header at byte %" PRIu64, b.at);
+    if (b.truncated > 0)
+        info_line("truncated", "the last block has %" PRIu64 " of %" PRIu64 " bytes", b.truncated,
+                  b.last.header_bytes + b.last.blocsize);
     return 0;
 }
 

@@ -139,6 +139,7 @@ static int get_shape(const struct parse *p, struct guppi_header *h)
     }
     if (npol == 3) return bad(p, "NPOL", "3", "1, 2 or 4 (2 polarisations, real and imaginary)");
     h->npol = npol == 1 ? 1 : 2;
+    h->npol_open = npol == 2;
     h->nants = (size_t)nants;
     value_of(p, "OBSNCHAN", value);
     if (nchan % nants != 0) return bad(p, "OBSNCHAN", value, "a multiple of NANTS");
@@ -262,6 +263,26 @@ uint64_t guppi_packets(const struct guppi_header *h)
     if (h->piperblk > 0 || h->samples == 0) return h->piperblk;
     uint64_t bytes = (h->samples - h->overlap) * (h->blocsize / h->samples);
     return h->pktsize > 0 && bytes % h->pktsize == 0 ? bytes / h->pktsize : 0;
+}
+
+void guppi_one_pol(struct guppi_header *h)
+{
+    h->npol_open = false;
+    h->npol = 1;
+    h->samples *= 2;
+}
+
+int guppi_first(const struct guppi_header *h, uint64_t number, uint64_t *first)
+{
+    uint64_t packets = guppi_packets(h), step = h->samples - h->overlap;
+    if (!h->have_pktidx || packets == 0) {
+        *first = number * step;
+        return 0;
+    }
+    __uint128_t scaled = (__uint128_t)h->pktidx * step;
+    if (scaled % packets != 0 || scaled / packets > (__uint128_t)1 << 61) return -1;
+    *first = (uint64_t)(scaled / packets);
+    return 0;
 }
 
 /* --- writing ------------------------------------------------------------------------------------- */

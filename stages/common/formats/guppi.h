@@ -20,6 +20,7 @@ struct guppi_header {
     size_t header_bytes; /* with the padding of DIRECTIO: the samples start here */
     uint64_t blocsize;
     size_t nants, nchan, npol; /* channels of an antenna; npol 1 or 2 */
+    bool npol_open;            /* NPOL is 2, see guppi_one_pol; until then npol is 2 */
     uint64_t samples, overlap; /* time samples of the block, and how many of them the next block repeats */
     bool have_pktidx;
     uint64_t pktidx, piperblk, pktsize; /* 0: absent */
@@ -43,6 +44,14 @@ int guppi_parse(struct guppi_header *header, const char *file, uint64_t offset, 
 
 /* Packet numbers in a block, by PIPERBLK or PKTSIZE; 0 when the header does not say. */
 uint64_t guppi_packets(const struct guppi_header *header);
+
+/* NPOL = 2 is two polarisations for some writers, and for others the two parts of one. Takes it for one:
+ * the block has twice as many samples. */
+void guppi_one_pol(struct guppi_header *header);
+
+/* Base sample at which a block starts; `number` is the block's, for headers without packet numbers: then
+ * blocks follow each other. -1 when PKTIDX is no whole number of samples. */
+int guppi_first(const struct guppi_header *header, uint64_t number, uint64_t *first);
 
 /* A header being written: cards appended to `text` of `capacity` bytes; writing beyond it only counts. */
 struct guppi_writer {

@@ -193,7 +193,9 @@ static void test_telescope_and_hints(void **state)
     assert_true(h->have_epoch && h->epoch_ns == 1700000000000000000);
     assert_true(h->sample_ns.num == 5120 && h->sample_ns.den == 3);
     assert_int_equal(h->nfreq, 3);
-    assert_true(h->freq_mhz[2] == 799 && h->width_mhz == 0.5);
+    assert_true(h->freq_mhz[2] == 799);
+    assert_true(!(h->width_mhz > 0)); /* the step is no width: channels may lie apart */
+    assert_int_equal(h->override, 0);
     assert_false(h->have_sample0);
     end(&run);
     REFUSED(TELESCOPE "  dishez: 3\n" SMALL, 1, "dishez", "did you mean 'dishes'");
@@ -203,6 +205,11 @@ static void test_telescope_and_hints(void **state)
             "test.yaml:5:36");
     REFUSED("stream: {freq_mhz: {first: 1, step: -0.5, count: 3}}\n" SMALL, 1, "positive frequencies");
     REFUSED("stream: {freq_mhz: [400, zebra]}\n" SMALL, 1, "zebra");
+    build_ok(&run, "stream: {sample_ns: 5120, width_mhz: 1, override: [sample_ns, width_mhz]}\n" SMALL);
+    assert_int_equal(run.graph->hints.override, BR_HINT_SAMPLE | BR_HINT_WIDTH);
+    end(&run);
+    REFUSED("stream: {sample_ns: 5120, override: [sample_ns, npol, coding]}\n" SMALL, 2, "'npol'",
+            "not given");
 }
 
 int main(void)
