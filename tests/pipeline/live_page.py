@@ -11,7 +11,8 @@ import harness
 from control_common import ENDLESS, node
 
 BEAMS = """include: telescopes/pathfinder.yaml
-stream: {epoch_ns: 1700000000000000000, freq_mhz: {first: 597.65625, step: 0.1953125, count: 4}}
+stream: {epoch_ns: 1700000000000000000, sample_ns: 5120, freq_mhz: {first: 597.65625, step: 0.1953125,
+  count: 4}}
 pipeline:
   - stage: simulate
     duration_s: 100000
