@@ -3,6 +3,7 @@
 
 #include "buffers/clock.h"
 #include "runtime/control/access.h"
+#include "runtime/control/connections.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -14,6 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define SWEEP_S 0.1
+
 /* An answer that is given again. Metrics have two formats, so two each. */
 struct kept {
     struct MHD_Response *response;
@@ -24,9 +27,10 @@ struct server {
     struct server_options options;
     struct MHD_Daemon *daemon;
     ev_io readable;
-    ev_timer due;
+    ev_timer due, sweep;
     char address[80];
     struct access access;
+    struct connections connections;
     struct kept kept[SERVER_MAX_ROUTES][2];
     struct http_counts counts;
 };
@@ -265,6 +269,8 @@ static bool take_body(struct pending *pending, const char *data, size_t size)
     return true;
 }
 
+static void set_busy(struct MHD_Connection *connection, bool busy);
+
 /* Called when the headers are there, for each part of the body, and behind it. */
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *path,
                                   const char *method, const char *version, const char *data, size_t *size,
@@ -274,6 +280,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
     struct server *server = arg;
     struct pending *pending = *state;
     enum MHD_Result result;
+    set_busy(connection, true);
     if (pending == NULL) {
         const struct control_route *route;
         if (refused(server, connection, method, path, &route, &result)) return result;
@@ -293,8 +300,9 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
 static void on_completed(void *arg, struct MHD_Connection *connection, void **state,
                          enum MHD_RequestTerminationCode how)
 {
-    (void)arg, (void)connection, (void)how;
+    (void)arg, (void)how;
     struct pending *pending = *state;
+    set_busy(connection, false);
     if (pending == NULL) return;
     free(pending->body);
     free(pending);
@@ -304,12 +312,21 @@ static void on_completed(void *arg, struct MHD_Connection *connection, void **st
 static void on_connection(void *arg, struct MHD_Connection *connection, void **state,
                           enum MHD_ConnectionNotificationCode what)
 {
-    (void)connection, (void)state;
     struct server *server = arg;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     if (what == MHD_CONNECTION_NOTIFY_STARTED)
-        server->counts.connections++;
+        *state = info != NULL ? connections_add(&server->connections, info->connect_fd) : NULL;
     else
-        server->counts.connections--;
+        connections_remove(&server->connections, *state);
+}
+
+static void set_busy(struct MHD_Connection *connection, bool busy)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    struct connection *one = info != NULL ? info->socket_context : NULL;
+    if (one != NULL) one->busy = busy;
 }
 
 /* --- in the loop --- */
@@ -336,6 +353,13 @@ static void on_due(struct ev_loop *ev, ev_timer *watcher, int events)
     run_daemon(watcher->data);
 }
 
+static void on_sweep(struct ev_loop *ev, ev_timer *watcher, int events)
+{
+    (void)ev, (void)events;
+    struct server *server = watcher->data;
+    connections_sweep(&server->connections);
+}
+
 /* The library's own messages are about what clients do: nothing that an operator could act on. */
 static void ignore_message(void *arg, const char *format, va_list args)
 {
@@ -357,8 +381,10 @@ static int start_daemon(struct server *server, int fd, struct br_error *error)
     (void)fcntl(info->epoll_fd, F_SETFD, FD_CLOEXEC);
     ev_io_init(&server->readable, on_readable, info->epoll_fd, EV_READ);
     ev_timer_init(&server->due, on_due, 0, 0);
-    server->readable.data = server->due.data = server;
+    ev_timer_init(&server->sweep, on_sweep, SWEEP_S, SWEEP_S);
+    server->readable.data = server->due.data = server->sweep.data = server;
     ev_io_start(server->options.ev, &server->readable);
+    ev_timer_start(server->options.ev, &server->sweep);
     return BR_OK;
 }
 
@@ -385,6 +411,7 @@ void server_destroy(struct server *server)
     if (server->daemon != NULL) {
         ev_io_stop(server->options.ev, &server->readable);
         ev_timer_stop(server->options.ev, &server->due);
+        ev_timer_stop(server->options.ev, &server->sweep);
         MHD_stop_daemon(server->daemon);
     }
     for (unsigned i = 0; i < SERVER_MAX_ROUTES; i++)
@@ -402,4 +429,5 @@ const char *server_address(const struct server *server)
 void server_counts(const struct server *server, struct http_counts *counts)
 {
     *counts = server->counts;
+    counts->connections = server->connections.count;
 }
