@@ -62,14 +62,17 @@ void receiver_take(struct receiver *r, const uint8_t *bytes, size_t length, size
 static void *run(void *arg)
 {
     struct receiver *r = arg;
+    uint64_t packets = 0; /* when it broke */
     while (!atomic_load_explicit(&r->stop, memory_order_relaxed)) {
         int why = r->way->step(r);
-        if (why == 0) {
-            atomic_store_explicit(&r->broke, 0, memory_order_relaxed);
+        uint64_t now = atomic_load_explicit(&r->packets, memory_order_relaxed);
+        if (why == 0) { /* a socket says its error once: it is over when packets come again */
+            if (now != packets) atomic_store_explicit(&r->broke, 0, memory_order_relaxed);
             continue;
         }
         /* An interface that is down may come back. */
         atomic_store_explicit(&r->broke, why, memory_order_relaxed);
+        packets = now;
         usleep(RECEIVER_WAIT_MS * 1000);
     }
     return NULL;

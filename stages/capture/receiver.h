@@ -24,7 +24,7 @@ struct receiver {
     bool running;
     _Atomic bool stop;
     _Atomic uint64_t packets, kernel_lost, fragments;
-    _Atomic int broke; /* errno that ended the thread; 0: none */
+    _Atomic int broke; /* errno for which nothing comes; 0: none */
 };
 
 /* One way in. */

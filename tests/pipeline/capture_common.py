@@ -41,12 +41,12 @@ pipeline:
 """, name="capture.yaml")
 
 
-def recorded(directory, fengine, frame_samples):
+def recorded(directory, fengine, frame_samples, files=1, number=0):
     """raw[time][channel][input], received [time][channel][input] and the share [time][channel], and the first
-    sample, of the
-    recording: by the words of stages/common/packets/layout.h."""
+    sample, of the recording (of one of its files): by the words of stages/common/packets/layout.h."""
     path = sorted(glob.glob(os.path.join(directory, "raw*.dada")))
-    assert len(path) == 1, path
+    assert len(path) == files, path
+    path = path[number:]
     keys, size = harness.header(path[0])
     assert keys["DTYPE"] == "uint8" and keys["AXES"] == "time,freq,input", keys
     f = np.fromfile(path[0], np.uint8, offset=size)

@@ -1,0 +1,154 @@
+"""Capture on a network interface of its own (a veth pair in a network namespace): the interface goes down and
+comes back; packets too large for the MTU come in fragments. Needs root and `ip`; skipped elsewhere."""
+import glob
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+import harness
+from capture_common import ip_udp, packets, recorded, share_of
+from wires_common import Running
+
+PORT, FRAME = 4000, 512
+
+
+def ip(*words):
+    subprocess.run(["ip", *words], check=True)
+
+
+def link(key):
+    words = ["ip", "-j", "link", "show", "dev", "v0"]
+    return json.loads(subprocess.run(words, check=True, capture_output=True).stdout)[0][key]
+
+
+def node(directory, fengine, backend, idle_s):
+    return Running(directory, f"""
+stream: {{epoch_ns: 1700000000000000000}}
+pipeline:
+  - {{stage: capture, packet: chord-crs, sources: {list(fengine.sources)}, streams: {list(fengine.streams)},
+     interfaces: [v0], addresses: "10.9.8.1:{PORT}", backend: {backend}, frame_samples: {FRAME},
+     start_sample: 0, idle_s: {idle_s}, out: packets}}
+  - {{stage: record, in: packets, directory: ., prefix: raw}}
+""", name="node.yaml")
+
+
+class Wire:
+    """Sends Ethernet frames from the other end."""
+
+    def __init__(self):
+        self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+        self.socket.bind(("v1", 0))
+        self.to = bytes(int(byte, 16) for byte in link("address").split(":"))
+        self.ident = 0
+
+    def frame(self, ip_packet):
+        self.socket.send(self.to + bytes(5) + b"\x01\x08\x00" + ip_packet)
+        time.sleep(0.0002)
+
+    def datagram(self, payload, fragment_bytes=None):
+        packet = bytearray(ip_udp(payload))
+        packet[12:20] = bytes([10, 9, 8, 2, 10, 9, 8, 1])
+        packet[22:24] = struct.pack(">H", PORT)
+        head, body = packet[:20], packet[20:]
+        self.ident += 1
+        each = fragment_bytes or len(body)
+        for at in range(0, len(body), each):
+            part = body[at:at + each]
+            more = 0x2000 if at + each < len(body) else 0
+            head[2:8] = struct.pack(">HHH", 20 + len(part), self.ident & 0xFFFF, more | at // 8)
+            head[10:12] = b"\0\0"
+            total = sum(struct.unpack(">10H", bytes(head)))
+            total = (total & 0xFFFF) + (total >> 16)
+            head[10:12] = struct.pack(">H", ~(total + (total >> 16)) & 0xFFFF)
+            self.frame(bytes(head) + bytes(part))
+
+
+def wait_until(condition, run):
+    for _ in range(600):
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError(run.text())
+
+
+def carrier():
+    return link("operstate") == "UP"
+
+
+def test_an_interface_goes_and_comes_back():
+    fengine = packets.ChordCrs()
+    for backend in ("packet", "socket"):
+        with harness.scratch() as d:
+            raw = np.random.default_rng(4).integers(0, 256, fengine.shape(24 * FRAME), np.uint8)
+            run = node(d, fengine, backend, 3)
+            wait_until(lambda: "listening" in run.text(), run)
+            wire = Wire()
+            sent = list(fengine.packets(raw))
+            for *_, packet in [s for s in sent if s[2] < 2 * FRAME]:
+                wire.datagram(packet)
+            time.sleep(0.2)
+            ip("link", "set", "v0", "down")
+            if backend == "packet":
+                wait_until(lambda: "receiving fails: Network is down" in run.text(), run)
+            else:
+                time.sleep(0.3)
+            ip("link", "set", "v0", "up")
+            wait_until(carrier, run)
+            for *_, packet in [s for s in sent if s[2] >= 4 * FRAME]:
+                wire.datagram(packet)
+            run.finish()
+            came, right = np.zeros(raw.shape, bool), True
+            files = len(glob.glob(os.path.join(d, "raw*.dada")))  # where whole frames lack a new one begins
+            for number in range(files):
+                got, there, share, first = recorded(d, fengine, FRAME, files, number)
+                right = right and np.array_equal(got[there], raw[first:first + len(got)][there])
+                assert np.array_equal(share, share_of(there.mean(axis=2)))
+                came[first:first + len(got)] = there
+            assert right, run.text()
+            # Whoever was silent counts as sending again after 0.1 s at most; until then frames do not go on.
+            assert came[:2 * FRAME].all() and not came[2 * FRAME:4 * FRAME].any(), run.text()
+            assert came[20 * FRAME:-16].all(), (came[4 * FRAME:].mean(), run.text())
+
+
+def test_a_small_mtu_is_said():
+    """Fragments say that the MTU on the way is too small; packets that come whole are still taken."""
+    fengine = packets.ChordCrs()
+    with harness.scratch() as d:
+        raw = np.random.default_rng(5).integers(0, 256, fengine.shape(2 * FRAME), np.uint8)
+        run = node(d, fengine, "packet", 1.5)
+        wait_until(lambda: "listening" in run.text(), run)
+        wire = Wire()
+        for k, (*_, packet) in enumerate(fengine.packets(raw)):
+            wire.datagram(packet, 1480 if k % 7 == 3 else None)
+        run.finish()
+        assert "IP fragments came: the MTU on the way is too small" in run.text(), run.text()
+        got, there, *_ = recorded(d, fengine, FRAME)
+        assert np.array_equal(got[there], raw[:len(got)][there]) and 0.8 < there.mean() < 0.9, there.mean()
+
+
+def main():
+    if sys.argv[1:] != ["inside"]:
+        if os.geteuid() != 0 or subprocess.run(["unshare", "-n", "ip", "link", "set", "lo", "up"],
+                                               capture_output=True).returncode != 0:
+            print("skipped: no network namespaces here")
+            return 77
+        inside = [sys.executable, os.path.abspath(__file__), "inside"]
+        return subprocess.run(["unshare", "-n", *inside]).returncode
+    del sys.argv[1:]  # the rest are names of tests
+    ip("link", "set", "lo", "up")
+    ip("link", "add", "v0", "mtu", "9000", "type", "veth", "peer", "name", "v1", "mtu", "9000")
+    ip("addr", "add", "10.9.8.1/24", "dev", "v0")
+    ip("link", "set", "v0", "up")
+    ip("link", "set", "v1", "up")
+    harness.main([test_an_interface_goes_and_comes_back, test_a_small_mtu_is_said])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

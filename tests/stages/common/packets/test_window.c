@@ -1,0 +1,207 @@
+/* A million packets with a flipped bit in the header, among whole ones: each is in one counter, and every
+ * byte of a frame is what a packet brought whose header said so. */
+#include "stages/common/packets/window.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* As CRS, with few samples, so that a million are quick. */
+static const char text[] = "byte_order: little\n"
+                           "bytes: 54\n"
+                           "fields:\n"
+                           "  cookie: {offset: 0, bytes: 1, equals: 0xCF}\n"
+                           "  source_id: {offset: 2, bytes: 2}\n"
+                           "  stream_id: {offset: 4, bytes: 2}\n"
+                           "  seq: {offset: 8, bytes: 8}\n"
+                           "sequence: {fields: seq}\n"
+                           "source: {fields: source_id}\n"
+                           "stream: {fields: stream_id}\n"
+                           "channel: {step: 128}\n"
+                           "payload: {offset: 22, axes: [freq, time, input], lengths: [2, 16, 1]}\n"
+                           "coding: {values: offset_binary, real: high}\n"
+                           "sample_ns: 5120\n"
+                           "freq_mhz: {first: 0, step: 0.1953125}\n"
+                           "sources: {count: 16}\n"
+                           "streams: {step: 16, count: 8}\n";
+
+enum {
+    HEADER = 22,
+    PAYLOAD = 32,
+    BYTES = HEADER + PAYLOAD,
+    SOURCES = 16,
+    STREAMS = 8,
+    STEP = 16,
+    FRAME = 512,
+    BLOCKS = FRAME / STEP,
+    SLOTS = SOURCES * STREAMS,
+    OPEN = 3,
+    FRAMES = 4,
+    FLIPS = 1000000
+};
+
+static void *pieces[64];
+static unsigned npieces;
+
+static void *alloc(void *owner, size_t bytes)
+{
+    (void)owner;
+    assert_true(npieces < 64);
+    return pieces[npieces++] = calloc(1, bytes > 0 ? bytes : 1);
+}
+
+static uint64_t random_bits(void)
+{
+    static uint64_t state = 88172645463325252u;
+    state ^= state << 13;
+    state ^= state >> 7;
+    return state ^= state << 17;
+}
+
+/* A packet, whose payload says where it is from. */
+static void make_packet(uint8_t *bytes, uint64_t sample, unsigned source, unsigned stream)
+{
+    memset(bytes, 0, HEADER);
+    bytes[0] = 0xCF;
+    bytes[2] = (uint8_t)source;
+    bytes[4] = (uint8_t)(16 * stream);
+    memcpy(bytes + 8, &sample, 8);
+    for (unsigned i = 0; i < PAYLOAD; i += 8) {
+        uint64_t word = (sample * 1000003 + source * 31 + stream) * 0x9e3779b97f4a7c15u + i;
+        memcpy(bytes + HEADER + i, &word, 8);
+    }
+}
+
+/* What the frames should hold, by what the headers of accepted packets say. */
+struct model {
+    bool there[FRAMES][BLOCKS][SLOTS];
+    uint8_t data[FRAMES][BLOCKS][SLOTS][PAYLOAD];
+};
+
+static void take(struct model *m, const struct window *w, const uint8_t *bytes)
+{
+    uint64_t sample;
+    unsigned source = bytes[2] | (unsigned)bytes[3] << 8, stream = bytes[4] | (unsigned)bytes[5] << 8;
+    memcpy(&sample, bytes + 8, 8);
+    assert_int_equal(bytes[0], 0xCF);
+    assert_true(source < SOURCES && stream % 16 == 0 && stream / 16 < STREAMS && sample % STEP == 0);
+    int64_t frame = (int64_t)(sample / FRAME), base = atomic_load(&w->base);
+    assert_true(frame >= base && frame < base + OPEN);
+    size_t block = sample % FRAME / STEP, slot = source * STREAMS + stream / 16;
+    assert_false(m->there[frame % FRAMES][block][slot]);
+    m->there[frame % FRAMES][block][slot] = true;
+    memcpy(m->data[frame % FRAMES][block][slot], bytes + HEADER, PAYLOAD);
+}
+
+/* The oldest frame against the model. Returns how many slots hold another packet's samples. */
+static uint64_t check_frame(struct model *m, const struct packet_layout *l, const struct br_frame *frame)
+{
+    size_t k = (size_t)(frame->first / FRAME % FRAMES);
+    uint64_t wrong = 0;
+    for (size_t b = 0; b < BLOCKS; b++)
+        for (size_t slot = 0; slot < SLOTS; slot++) {
+            const uint8_t *receipt = (const uint8_t *)frame->side + b * l->receipt_bytes;
+            const uint8_t *data = (const uint8_t *)frame->data + b * l->block_bytes + slot * PAYLOAD;
+            uint8_t bytes[BYTES];
+            assert_int_equal(receipt[slot / 8] >> slot % 8 & 1, m->there[k][b][slot]);
+            if (!m->there[k][b][slot]) continue;
+            assert_memory_equal(data, m->data[k][b][slot], PAYLOAD);
+            make_packet(bytes, frame->first + b * STEP, (unsigned)(slot / STREAMS), slot % STREAMS);
+            wrong += memcmp(data, bytes + HEADER, PAYLOAD) != 0;
+        }
+    for (size_t t = 0; t < FRAME; t++)
+        for (size_t f = 0; f < l->nchannels; f++) {
+            unsigned came = 0;
+            for (size_t s = 0; s < SOURCES; s++)
+                came += m->there[k][t / STEP][s * STREAMS + l->channel_stream[f]];
+            assert_int_equal(frame->complete ? 255 : frame->valid[t * l->nchannels + f],
+                             came == SOURCES ? 255 : (came * 255 + SOURCES / 2) / SOURCES);
+        }
+    memset(m->there[k], 0, sizeof m->there[k]);
+    return wrong;
+}
+
+static void test_a_million_flipped_bits(void **state)
+{
+    (void)state;
+    struct packet_description *p;
+    struct packet_layout l;
+    struct br_stream stream = {0};
+    struct window w;
+    struct br_error error = {0};
+    struct packet_memory memory = {alloc, NULL};
+    struct packet_node node = {.frame_samples = FRAME};
+    struct model *m = calloc(1, sizeof *m);
+    struct br_frame frames[FRAMES];
+    if (packet_description_parse(&p, "test.yaml", text, sizeof text - 1, &error) != BR_OK ||
+        packet_layout_make(&l, p, &node, memory, &error) != BR_OK ||
+        packet_layout_describe(&l, p, &stream, memory, &error) != BR_OK ||
+        window_make(&w, p, &l, OPEN, 1, &error) != BR_OK)
+        fail_msg("%s", error.text);
+    for (unsigned i = 0; i < FRAMES; i++)
+        frames[i] = (struct br_frame){.data = malloc(BLOCKS * l.block_bytes),
+                                      .side = malloc(BLOCKS * l.receipt_bytes),
+                                      .valid = malloc(FRAME * l.nchannels)};
+    w.hold = FRAME / 4;
+    w.far = 16 * FRAME;
+    int64_t given = 0;
+    uint64_t packets = 0, flips = 0, wrong = 0, closed = 0, slots = 0;
+    for (; given < OPEN; given++) window_give(&w, given, &frames[given % FRAMES]);
+    window_begin(&w, 0);
+    for (uint64_t sample = 0; flips < FLIPS; sample += STEP) {
+        window_enter(&w, &w.thread[0]);
+        for (unsigned slot = 0; slot < SLOTS; slot++) {
+            uint8_t bytes[BYTES];
+            make_packet(bytes, sample, slot / STREAMS, slot % STREAMS);
+            /* One in three is damaged: in the middle of what holds together by majorities. */
+            if (random_bits() % 3 == 0) {
+                size_t bit = random_bits() % (8 * HEADER);
+                bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+                flips++;
+            }
+            if (window_packet(&w, &w.thread[0], bytes, BYTES) == WINDOW_ACCEPTED) take(m, &w, bytes);
+            packets++;
+        }
+        window_leave(&w.thread[0]);
+        window_mark_all_live(&w);
+        while (window_is_due(&w)) {
+            struct br_frame *frame = window_close(&w, &stream);
+            assert_non_null(frame);
+            wrong += check_frame(m, &l, frame);
+            slots += BLOCKS * SLOTS;
+            closed++;
+            window_give(&w, given, &frames[given % FRAMES]);
+            given++;
+        }
+    }
+    uint64_t counted = 0;
+    for (size_t s = 0; s <= l.nsources; s++)
+        for (int r = 0; r < WINDOW_NREASONS; r++) counted += window_count(&w, s, (enum window_reason)r);
+    assert_int_equal(counted, packets);
+    assert_true(closed >= FLIPS * 3 / SLOTS / BLOCKS - 5);
+    /* A number that is possible cannot be told from a true one: it is rare, and harms nothing but its own
+     * samples. */
+    print_message("%zu flips, %zu frames, %.2f %% of the slots hold another packet's samples\n",
+                  (size_t)flips, (size_t)closed, 100 * (double)wrong / (double)slots);
+    assert_true((double)wrong < 0.02 * (double)slots);
+    for (unsigned i = 0; i < FRAMES; i++) {
+        free(frames[i].data);
+        free(frames[i].side);
+        free(frames[i].valid);
+    }
+    window_free(&w);
+    packet_description_free(p);
+    free(m);
+    while (npieces > 0) free(pieces[--npieces]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_million_flipped_bits)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
