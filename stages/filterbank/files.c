@@ -35,6 +35,7 @@ static bool is_ours(const char *name, const char *prefix)
     if (strncmp(name, prefix, n) != 0) return false;
     size_t digits = strspn(name + n, "0123456789");
     const char *rest = after(after(name + n + digits, "_band"), "_part");
+    if (strcmp(name + n, "s.csv") == 0) return true; /* which beam is where */
     return (digits >= 4 && strcmp(rest, ".fil") == 0) || (digits == 0 && strcmp(rest, ".gaps") == 0);
 }
 

@@ -4,6 +4,7 @@
  * that a search can read files while they grow. */
 #include "runtime/stage.h"
 #include "stages/common/stage/shape.h"
+#include "stages/common/tables/beam_table.h"
 #include "stages/filterbank/files.h"
 #include "stages/filterbank/missing.h"
 #include "stages/filterbank/rows.h"
@@ -203,6 +204,10 @@ static int start(struct br_stage *stage, void *self)
     if (files_earlier(fb->directory, fb->prefix, fb->overwrite, found, &error) != BR_OK ||
         files_create(&fb->files, fb->nbands * fb->nbeams, &error) != BR_OK)
         return br_stage_fail(stage, error.status, "%s", error.text);
+    char table[FILES_PATH];
+    snprintf(table, sizeof table, "%.4000s/%.150ss.csv", fb->directory, fb->prefix);
+    if (beam_table_write(table, br_stage_input(stage, 0), &error) != BR_OK)
+        return br_stage_fail(stage, error.status, "%s", error.text);
     return BR_OK;
 }
 
@@ -224,7 +229,12 @@ static int begin(struct filterbank *fb, const struct br_stream *stream, uint64_t
             uint8_t bytes[SIGPROC_HEADER_MAX];
             file_name(fb, band * fb->nbeams + i, name);
             snprintf(source, sizeof source, "beam %zu", fb->beam[i]);
+            double azimuth = 0, zenith = 0;
+            if (stream->beams != NULL)
+                beam_azimuth(stream->telescope, stream->beams[fb->beam[i]], &azimuth, &zenith);
             struct sigproc_header header = {
+                .az_start_deg = azimuth,
+                .za_start_deg = zenith,
                 .rawdatafile = name,
                 .source_name = fb->source != NULL ? fb->source : source,
                 .telescope_id = (int)fb->telescope_id,
@@ -343,26 +353,30 @@ BR_STAGE_EXPORT = {
     .type_size = sizeof(struct br_stage_type),
     .name = "filterbank",
     .summary = "intensity beams to SIGPROC filterbank files, one per beam and band",
-    .description = "Channels descend in frequency. A file has one channel spacing, so that a stream with "
-                   "several upchannelization factors, "
-                   "or with holes in its band, makes several files per beam. `tstart` is the UTC at which "
-                   "the first sample starts, less "
-                   "the delay of the upchannelizer's filter: a burst stands at the time at which it arrived. "
-                   "Headers hold nothing that "
-                   "changes: files can be read while they grow.\n\n"
-                   "Quantized beams are written as 8-bit levels, as they are: 128 is the mean of a block of "
-                   "one channel, `levels_rms` "
-                   "levels are its standard deviation, so that every channel has the same noise and the "
-                   "baseline is flat, which is what a "
-                   "search works on. `values: intensity` undoes scale and offset and writes float32. Beams "
-                   "in f16 and f32 are written as "
-                   "float32 in units of the stream's scale.\n\n"
-                   "A missing or masked sample holds the mean: level 128, or with float32 the mean of the "
-                   "channel so far (running over "
-                   "1024 samples, 0 before the first). PREFIX.gaps says where: `first count` for all "
-                   "channels, or `first count channel "
-                   "nchannels weight`, in the file's own samples and channels; it serves all beams, and "
-                   "there is none when nothing is missing.\n",
+    .description =
+        "Channels descend in frequency. A file has one channel spacing, so that a stream with "
+        "several upchannelization factors, "
+        "or with holes in its band, makes several files per beam. `tstart` is the UTC at which "
+        "the first sample starts, less "
+        "the delay of the upchannelizer's filter: a burst stands at the time at which it arrived. "
+        "Headers hold nothing that "
+        "changes: files can be read while they grow.\n\n"
+        "PREFIXs.csv (beams.csv) lists number, x, y, azimuth and zenith angle of all beams; those of a grid "
+        "have the number ix x ny + iy. az_start and za_start of the headers are these angles, where the "
+        "telescope has a latitude and a longitude.\n\n"
+        "Quantized beams are written as 8-bit levels, as they are: 128 is the mean of a block of "
+        "one channel, `levels_rms` "
+        "levels are its standard deviation, so that every channel has the same noise and the "
+        "baseline is flat, which is what a "
+        "search works on. `values: intensity` undoes scale and offset and writes float32. Beams "
+        "in f16 and f32 are written as "
+        "float32 in units of the stream's scale.\n\n"
+        "A missing or masked sample holds the mean: level 128, or with float32 the mean of the "
+        "channel so far (running over "
+        "1024 samples, 0 before the first). PREFIX.gaps says where: `first count` for all "
+        "channels, or `first count channel "
+        "nchannels weight`, in the file's own samples and channels; it serves all beams, and "
+        "there is none when nothing is missing.\n",
     .params = params,
     .inputs = inputs,
     .size = sizeof(struct filterbank),

@@ -54,14 +54,11 @@ size_t sigproc_bands(const struct br_stream *stream, struct sigproc_band *bands,
     for (size_t at = 0; at < count;) {
         size_t kind = 1;
         while (at + kind < count && same_kind(&c[at], &c[at + kind])) kind++;
-        double first = kind > 1 ? c[at].freq - c[at + 1].freq : 0;
-        if (first > 0 && spaced(&c[at], kind, first) == kind) {
-            bands[nbands++] = make_band(&c[at], kind, order + at);
-            at += kind;
-            continue;
-        }
         for (size_t end = at + kind; at < end;) {
-            size_t n = spaced(&c[at], end - at, c[at].width);
+            /* channels further apart than they are wide are not neighbours */
+            double step = at + 1 < end ? c[at].freq - c[at + 1].freq : 0;
+            bool neighbours = step > 0 && step <= 1.01 * c[at].width;
+            size_t n = neighbours ? spaced(&c[at], end - at, step) : 1;
             bands[nbands++] = make_band(&c[at], n, order + at);
             at += n;
         }
@@ -119,8 +116,8 @@ size_t sigproc_format(uint8_t *buffer, const struct sigproc_header *h)
     put_int(&out, "pulsarcentric", 0);
     put_real(&out, "src_raj", h->src_raj);
     put_real(&out, "src_dej", h->src_dej);
-    put_real(&out, "az_start", 0);
-    put_real(&out, "za_start", 0);
+    put_real(&out, "az_start", h->az_start_deg);
+    put_real(&out, "za_start", h->za_start_deg);
     put_real(&out, "fch1", h->fch1_mhz);
     put_real(&out, "foff", h->foff_mhz);
     put_int(&out, "nchans", h->nchans);

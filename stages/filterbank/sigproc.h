@@ -16,16 +16,17 @@ struct sigproc_band {
     unsigned delay; /* base samples by which arrival times are earlier than the steps, see struct br_zone */
 };
 
-/* Deals out all channels: sorted by falling frequency, cut where the delay, the width or the spacing changes.
- * A set of channels of one kind that is equally spaced stays together whatever the spacing is; otherwise it
- * is cut into runs of neighbouring channels. `bands` and `order` have room for stream->nchannels entries;
- * `order` is what the bands' `channel` point into. Returns the number of bands; 0 if there is no memory. */
+/* Deals out all channels: sorted by falling frequency, cut where the delay, the width or the spacing
+ * changes. Channels further apart than they are wide (by 1 %) are no neighbours: a comb makes a band of
+ * each. `bands` and `order` have room for stream->nchannels entries; `order` is what the bands' `channel`
+ * point into. Returns the number of bands; 0 if there is no memory. */
 size_t sigproc_bands(const struct br_stream *stream, struct sigproc_band *bands, uint32_t *order);
 
 struct sigproc_header {
     const char *rawdatafile, *source_name; /* cut at 79 characters */
     int telescope_id, machine_id;
     double src_raj, src_dej; /* hhmmss.s, ddmmss.s */
+    double az_start_deg, za_start_deg;
     double fch1_mhz, foff_mhz;
     int nchans, nbits, nbeams, ibeam; /* ibeam from 1 */
     double tstart_mjd, tsamp_s;

@@ -7,6 +7,7 @@
 #include "stages/common/formats/recording.h"
 #include "stages/common/stage/fileio.h"
 #include "stages/common/stage/shape.h"
+#include "stages/common/tables/beam_table.h"
 #include "stages/record/external.h"
 #include "stages/record/sidecar.h"
 
@@ -71,11 +72,12 @@ static const struct br_param params[] = {
 };
 static const struct br_port inputs[] = {{"in", "any stream"}, {0}};
 
-/* PREFIX_NNNNNN.dada, perhaps with .gaps behind it. */
+/* PREFIX_NNNNNN.dada, perhaps with .gaps behind it; or PREFIX_beams.csv. */
 static bool is_ours(const char *name, const char *prefix)
 {
     size_t n = strlen(prefix);
     if (strncmp(name, prefix, n) != 0 || name[n] != '_') return false;
+    if (strcmp(name + n, "_beams.csv") == 0) return true;
     size_t digits = strspn(name + n + 1, "0123456789");
     const char *rest = name + n + 1 + digits;
     return digits >= 6 && (strcmp(rest, ".dada") == 0 || strcmp(rest, ".dada.gaps") == 0);
@@ -174,6 +176,10 @@ static int start(struct br_stage *stage, void *self)
                              strerror(errno));
     int status = r->overwrite ? earlier_files(r, found, sizeof found, true) : 0;
     if (status != 0) return br_stage_fail(stage, BR_E_IO, "cannot remove %s: %s", found, strerror(status));
+    struct br_error error = {0};
+    snprintf(r->path, sizeof r->path, "%s/%s_beams.csv", r->directory, r->prefix);
+    if (beam_table_write(r->path, stream, &error) != BR_OK)
+        return br_stage_fail(stage, error.status, "%s", error.text);
     r->ready = true;
     return BR_OK;
 }
@@ -331,13 +337,16 @@ BR_STAGE_EXPORT = {
         "(array, sample counter, frequencies, "
         "zones, beams) and the data. `replay` reads it back bit for bit, so that a pipeline can "
         "be cut at any connection. Missing "
-        "and partly valid samples stand in `PREFIX_NNNNNN.dada.gaps`.\n\n"
+        "and partly valid samples stand in `PREFIX_NNNNNN.dada.gaps`. `PREFIX_beams.csv` lists the beams of "
+        "a stream "
+        "that has some: number, x, y, azimuth and zenith angle.\n\n"
         "The files of a run that was killed, or of a disk that was full, can be replayed up to "
         "there. An earlier "
         "recording of the same name is not touched unless `overwrite` is set.\n\n"
         "With another `format` the electric field is written as `PREFIX_NNNNNNN.raw` (kotekan: a frame with "
         "chordMetadata in "
-        "each; guppi: a block for each frame, all in one file), `PREFIX_NNNNNNN.h5` (chime: a file for "
+        "each; guppi: a block for each frame, a further file where their length changes), "
+        "`PREFIX_NNNNNNN.h5` (chime: a file for "
         "each channel, N its "
         "number) or `PREFIX_0000000.vdif` (complex 4-bit, a thread for each polarisation of each dish). What "
         "such a file cannot say "

@@ -16,10 +16,16 @@ static const char *keep(struct br_stage *stage, const char *text)
     return strcpy(copy, text);
 }
 
+static bool ends_with(const char *path, const char *tail)
+{
+    size_t n = strlen(path), m = strlen(tail);
+    return n > m && strcmp(path + n - m, tail) == 0;
+}
+
+/* What `record` writes beside its data. */
 static bool is_sidecar(const char *path)
 {
-    size_t n = strlen(path);
-    return n > 5 && strcmp(path + n - 5, ".gaps") == 0;
+    return ends_with(path, ".gaps") || ends_with(path, "_beams.csv");
 }
 
 int files_expand(struct br_stage *stage, const struct br_strings *patterns, struct file_list *list)

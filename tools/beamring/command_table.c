@@ -30,6 +30,7 @@ static const struct option log_options[] = {
 static const struct option check_options[] = {SET, {0}};
 static const struct option graph_options[] = {{"--dot", NULL, "for Graphviz", NULL}, SET, {0}};
 static const struct option stages_options[] = {{"--markdown", NULL, "as the page docs/stages.md", NULL}, {0}};
+static const struct option info_options[] = {{"--beams", NULL, "lists all beams of recordings", NULL}, {0}};
 static const struct option convert_options[] = {
     {"--to", "dada|kotekan|guppi|chime|vdif", "the format to write", NULL},
     {"--stream", "YAML", "says what the files do not: 'sample_ns: 2560, epoch_ns: 0'", NULL},
@@ -91,7 +92,8 @@ const struct command commands[] = {
      status_options, cmd_status},
     {"Nodes that run", "log", "[URL]", "prints a node's last messages", ARGUMENT_NONE, log_options, cmd_log},
     {"Recordings and networks", "info", "FILE...",
-     "says what recordings, filterbank files and packet descriptions hold", ARGUMENT_FILE, NULL, cmd_info},
+     "says what recordings, filterbank files and packet descriptions hold", ARGUMENT_FILE, info_options,
+     cmd_info},
     {"Recordings and networks", "convert", "IN... DIRECTORY/PREFIX", "writes recordings in another format",
      ARGUMENT_FILE, convert_options, cmd_convert},
     {"Recordings and networks", "receive", "frb-node|chime-l0 ADDRESS",

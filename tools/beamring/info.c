@@ -7,6 +7,7 @@
 #include "stages/common/formats/recording.h"
 #include "stages/common/formats/text.h"
 #include "stages/common/formats/vdif.h"
+#include "stages/common/tables/beam_table.h"
 #include "tools/beamring/commands.h"
 
 #include <errno.h>
@@ -15,6 +16,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+static bool all_beams; /* --beams */
 
 /* Everything that one description needs, freed together. */
 struct pool {
@@ -128,6 +131,24 @@ static void info_truncated(uint64_t payload, uint64_t left, uint64_t announced)
         info_line("truncated", "%" PRIu64 " bytes%s", payload, rest);
 }
 
+/* Where beams are: the first ones, or all of them. */
+static void print_beams(const struct br_stream *s)
+{
+    enum { FEW = 16 };
+    if (s->nbeams == 0) return;
+    if (s->beams_x > 0)
+        info_line("beams", "%zu, a grid of %zu x %zu: number = ix x %zu + iy", s->nbeams, s->beams_x,
+                  s->beams_y, s->beams_y);
+    else
+        info_line("beams", "%zu, directions %s", s->nbeams, s->beams != NULL ? "as listed" : "unknown");
+    if (s->beams == NULL) return;
+    struct br_stream some = *s;
+    if (!all_beams && s->nbeams > FEW) some.nbeams = FEW;
+    info_line("", "number  x  y  azimuth  zenith angle (degrees)");
+    beam_table_print(stdout, &some, "  ");
+    if (some.nbeams < s->nbeams) info_line("", "...; all of them: beamring info --beams FILE");
+}
+
 static int print_recording(const struct recording *r, const char *path, uint64_t file_bytes)
 {
     const struct br_stream *s = &r->stream;
@@ -151,10 +172,7 @@ static int print_recording(const struct recording *r, const char *path, uint64_t
     if (s->side.naxes > 0)
         info_line("next to them", "%s in each frame", br_array_format(&s->side, text, sizeof text));
     print_frequencies(s);
-    if (s->nbeams > 0 && s->beams_x > 0)
-        info_line("beams", "%zu, a grid of %zu x %zu", s->nbeams, s->beams_x, s->beams_y);
-    else if (s->nbeams > 0)
-        info_line("beams", "%zu, directions %s", s->nbeams, s->beams != NULL ? "in the header" : "unknown");
+    print_beams(s);
     if (s->scale < 1 || s->scale > 1) info_line("scale", "%g x stored value", s->scale);
     double sample_us = 1e-3 * (double)s->sample_ns.num / (double)s->sample_ns.den;
     if (s->sample_ns.den == 1)
@@ -190,6 +208,12 @@ static int info_dada(const char *path)
     }
     int status = recording_describe(&recording, &header, NULL, NULL, NULL,
                                     (struct recording_memory){pool_alloc, &pool}, &error);
+    struct br_telescope site;
+    double degrees[2];
+    if (status == BR_OK && dada_get_reals(&header, "SITE_DEG", 2, degrees, &error) > 0) {
+        site = (struct br_telescope){.latitude_deg = degrees[0], .longitude_deg = degrees[1]};
+        recording.stream.telescope = &site;
+    }
     if (status == BR_OK) {
         status = print_recording(&recording, path, file_bytes);
     } else {
@@ -338,14 +362,18 @@ static int info_file(const char *path)
 
 int cmd_info(int argc, char **argv)
 {
-    if (argc < 2 || argv[1][0] == '-') {
-        fputs("usage: beamring info FILE...\nSays what DADA, VDIF, CHIME baseband (HDF5), GUPPI RAW, kotekan "
+    int at = 1;
+    all_beams = argc > 1 && strcmp(argv[1], "--beams") == 0;
+    at += all_beams;
+    if (argc <= at || argv[at][0] == '-') {
+        fputs("usage: beamring info [--beams] FILE...\nSays what DADA, VDIF, CHIME baseband (HDF5), GUPPI "
+              "RAW, kotekan "
               "raw and filterbank files hold, and what a packet description (.yaml) means.\n",
               stderr);
         return 2;
     }
     int status = 0;
-    for (int i = 1; i < argc; i++)
+    for (int i = at; i < argc; i++)
         if (info_file(argv[i]) != 0) status = 1;
     return status;
 }

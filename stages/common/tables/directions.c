@@ -10,8 +10,8 @@ enum { MAX_BEAMS = 1 << 20 };
 
 const struct br_param br_beams_fields[] = {
     BR_PARAM("grid", BR_P_INTS, struct br_beams_param, grid,
-             "a regular grid of beams: [along m (x), along n (y)]", .min = 1, .max = 65536, .min_count = 2,
-             .max_count = 2),
+             "a regular grid of beams: [nx along m (x), ny along n (y)]; beam number = ix x ny + iy",
+             .min = 1, .max = 65536, .min_count = 2, .max_count = 2),
     BR_PARAM("spacing_deg", BR_P_REALS, struct br_beams_param, spacing_deg,
              "angle between neighbours of the grid; one number, or [along m, along n]", .unit = "degrees",
              .min_count = 1, .max_count = 2),
@@ -109,6 +109,28 @@ int br_directions_make(struct br_directions *directions, const struct br_beams_p
     return status;
 }
 
+/* A regular grid of dishes repeats the sky every wavelength / spacing: beams that lie further apart than
+ * that at the highest frequency see a source twice. */
+static void note_width(struct br_stage *stage, const struct br_stream *out)
+{
+    const struct br_telescope *t = out->telescope;
+    const struct br_beam *first = &out->beams[0], *last = &out->beams[out->nbeams - 1];
+    double high = out->freq_mhz[0];
+    for (size_t i = 1; i < out->nchannels; i++) high = fmax(high, out->freq_mhz[i]);
+    const struct {
+        const char *axis;
+        double width, period, spacing;
+    } along[2] = {{"m", last->x - first->x, 1e-6 * BR_LIGHT_M_PER_S / high / t->spacing_m_m, t->spacing_m_m},
+                  {"n", last->y - first->y, 1e-6 * BR_LIGHT_M_PER_S / high / t->spacing_n_m, t->spacing_n_m}};
+    for (int i = 0; i < 2; i++)
+        if (fabs(along[i].width) > along[i].period)
+            br_stage_note(stage,
+                          "the grid of beams is %.4g wide along %s (direction cosine); dishes %g m apart "
+                          "repeat the sky "
+                          "every %.4g at %.6g MHz, so that a source is seen in several beams",
+                          fabs(along[i].width), along[i].axis, along[i].spacing, along[i].period, high);
+}
+
 int br_directions_configure(struct br_stage *stage, const struct br_beams_param *param, struct br_stream *out)
 {
     struct br_error error = {0};
@@ -119,5 +141,6 @@ int br_directions_configure(struct br_stage *stage, const struct br_beams_param 
     out->beams_x = made.nx;
     out->beams_y = made.ny;
     out->beams = br_stage_keep(stage, made.beams, made.nbeams * sizeof *made.beams);
+    if (out->telescope != NULL && out->nchannels > 0 && made.nx > 0) note_width(stage, out);
     return BR_OK;
 }

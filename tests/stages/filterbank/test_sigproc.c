@@ -110,13 +110,30 @@ static void test_holes_in_the_band(void **state)
     assert_int_equal(bands[1].nchannels, 3);
     assert_int_equal(bands[2].nchannels, 3);
 
-    /* Every sixteenth channel: evenly spaced, one file with that spacing. */
-    double sparse[5], narrow[5];
+    /* Every sixteenth channel, a comb: each is a band; behind upchannelize the fine channels of each are
+     * one. */
+    double sparse[5], narrow[5], fine[20], finer[20];
+    struct sigproc_band many[20];
+    uint32_t places[20];
     for (size_t i = 0; i < 5; i++) sparse[i] = 500 - 6.25 * (double)i, narrow[i] = 0.390625;
+    s = stream_of(5, sparse, narrow);
+    assert_int_equal(sigproc_bands(&s, bands, order), 5);
+    check_bands(&s, bands, 5);
+    assert_true(bands[0].foff_mhz == -0.390625);
+    for (size_t i = 0; i < 20; i++) {
+        finer[i] = narrow[0] / 4;
+        fine[i] = sparse[i / 4] + ((double)(i % 4) - 1.5) * finer[i];
+    }
+    s = stream_of(20, fine, finer);
+    assert_int_equal(sigproc_bands(&s, many, places), 5);
+    check_bands(&s, many, 5);
+    for (size_t i = 0; i < 5; i++) assert_int_equal(many[i].nchannels, 4);
+
+    /* Oversampled channels are closer than they are wide: one band with their spacing. */
+    for (size_t i = 0; i < 5; i++) sparse[i] = 500 - 0.3 * (double)i;
     s = stream_of(5, sparse, narrow);
     assert_int_equal(sigproc_bands(&s, bands, order), 1);
     check_bands(&s, bands, 1);
-    assert_true(bands[0].foff_mhz == -6.25);
 }
 
 static void test_one_channel(void **state)
@@ -171,7 +188,8 @@ static void test_header(void **state)
     static const char *const ints[] = {"machine_id",    "telescope_id", "data_type", "barycentric",
                                        "pulsarcentric", "nchans",       "nbeams",    "ibeam",
                                        "nbits",         "nifs",         NULL};
-    const double want_real[] = {123456.7, -301530.5, 0, 0, 799.8046875, -0.390625, 60262.25, 0.00098304};
+    const double want_real[] = {123456.7,    -301530.5, 123.25,   4.5,
+                                799.8046875, -0.390625, 60262.25, 0.00098304};
     const int want_int[] = {7, 20, 1, 0, 0, 1024, 60, 13, 8, 1};
     char long_name[300];
     memset(long_name, 'x', sizeof long_name - 1);
@@ -182,6 +200,8 @@ static void test_header(void **state)
                                .machine_id = 7,
                                .src_raj = 123456.7,
                                .src_dej = -301530.5,
+                               .az_start_deg = 123.25,
+                               .za_start_deg = 4.5,
                                .fch1_mhz = 799.8046875,
                                .foff_mhz = -0.390625,
                                .nchans = 1024,

@@ -1,0 +1,119 @@
+"""Which beam is where: beams.csv, `info` and the headers of filterbank files against spherical geometry; and
+`check` on a grid of beams that is wider than the sky repeats."""
+import csv
+import math
+import os
+import struct
+
+import numpy as np
+
+import harness
+
+TELESCOPE = """telescope: {name: t, grid: {m: 2, n: 2}, spacing_m: {m: 8.5, n: 6.3}, dishes: [[0, 0], [1, 1]]%s}
+"""
+SITE = ", latitude_deg: 49.3, longitude_deg: -119.6"
+NX, NY = 3, 4
+
+
+def directions():
+    """A grid whose last beams are below the horizon."""
+    return [(math.sin(math.radians(a)), math.sin(math.radians(b))) for a in (-3.0, 0.5, 70.0)
+            for b in (-4.0, 0.0, 2.5, 60.0)]
+
+
+def horizon(x, y):
+    """Azimuth from north over east and zenith angle of the direction x north, y east."""
+    up = 1 - x * x - y * y
+    if up < 0:
+        return None
+    return math.degrees(math.atan2(y, x)) % 360, math.degrees(math.acos(math.sqrt(up)))
+
+
+def recording(path, nfreq=4, ntime=32):
+    xy = directions()
+    keys = {
+        "HEADER": "DADA", "HDR_SIZE": 4096, "DTYPE": "f16", "AXES": "freq,time,beam",
+        "SHAPE": f"{nfreq},0,{NX * NY}", "FRAME_SAMPLES": ntime * 4, "SAMPLE0": 0, "SAMPLES": ntime * 4,
+        "SAMPLE_NS": 5120, "EPOCH_NS": 17 * 10**17, "FREQ_MHZ": "600:0.1953125:4", "WIDTH_MHZ": 0.1953125,
+        "DOWNSAMPLE": 4, "BEAMS_GRID": f"{NX},{NY}",
+        "BEAMS_XY": ",".join(repr(v) for beam in xy for v in beam)
+    }
+    text = "".join(f"{k} {v}\n" for k, v in keys.items()).encode().ljust(4096, b"\0")
+    with open(path, "wb") as f:
+        f.write(text + np.random.default_rng(1).random((nfreq, ntime, NX * NY)).astype("<f2").tobytes())
+
+
+def check_table(rows, site):
+    assert len(rows) == NX * NY
+    for number, (row, (x, y)) in enumerate(zip(rows, directions())):
+        assert int(
+            row[0]) == number and abs(float(row[1]) - x) < 1e-15 and abs(float(row[2]) - y) < 1e-15, row
+        wanted = horizon(x, y) if site else None
+        if wanted is None:
+            assert row[3:] in (["", ""], []), row
+        else:
+            assert abs(float(row[3]) - wanted[0]) < 1e-6 and abs(float(row[4]) - wanted[1]) < 1e-6, (row,
+                                                                                                     wanted)
+
+
+def angles(path):
+    raw, out = open(path, "rb").read(1024), []
+    for key in (b"az_start", b"za_start"):
+        at = raw.index(key) + len(key)
+        out.append(struct.unpack_from("<d", raw, at)[0])
+    return out
+
+
+def test_tables():
+    for site in (True, False):
+        with harness.scratch() as d:
+            recording(os.path.join(d, "x.dada"))
+            harness.run(
+                d, TELESCOPE % (SITE if site else "") + """pipeline:
+  - {stage: replay, files: x.dada, out: beams}
+  - {stage: filterbank, in: beams, directory: out}
+  - {stage: record, in: beams, directory: out, prefix: y}
+""")
+            for name in ("beams.csv", "y_beams.csv"):
+                with open(os.path.join(d, "out", name), newline="") as f:
+                    rows = list(csv.reader(f))
+                assert rows[0] == ["number", "x", "y", "azimuth_deg", "zenith_angle_deg"], rows[0]
+                check_table(rows[1:], site)
+            for number, (x, y) in enumerate(directions()):
+                wanted = (horizon(x, y) if site else None) or (0, 0)
+                got = angles(os.path.join(d, "out", f"beam{number:04}.fil"))
+                assert np.allclose(got, wanted, rtol=0, atol=1e-9), (number, got, wanted)
+            told = harness.beamring("info", "--beams", "out/y_000000.dada", cwd=d)
+            assert "number = ix x 4 + iy" in told.out, told
+            lines = told.out.split("zenith angle (degrees)\n")[1].splitlines()[:NX * NY]
+            check_table([line.split() for line in lines], site)
+            # the table is no recording, and is there once
+            harness.run(
+                d, """pipeline:
+  - {stage: replay, files: "out/y_*", out: beams}
+  - {stage: record, in: beams, directory: again, prefix: z}
+""")
+
+
+def test_wide_grid():
+    text = f"include: {harness.CONFIG}/telescopes/pathfinder.yaml\n" + """
+stream: {sample_ns: 5120, epoch_ns: 0, freq_mhz: {first: 600, step: 0.1953125, count: 2}}
+pipeline:
+  - {stage: simulate, duration_s: 0.01, out: e}
+  - {stage: upchannelize, in: e, out: fine, factor: 16}
+  - {stage: frb_grid, in: fine, out: grid, integrate: 192}
+  - {stage: frb_beams, in: grid, out: beams, beams: {grid: [16, 16], spacing_deg: %g}}
+  - {stage: record, in: beams, directory: out, prefix: x}
+"""
+    high = 600.1953125 + 0.1953125 * 15 / 32  # the highest of 16 fine channels
+    period = f"{299.792458 / high / 8.5:.4g}"  # along m; along n it is 0.0793
+    with harness.scratch() as d:
+        told = harness.run(d, text % 0.28, command="check")
+        told = told.out + told.err
+        assert "along m" in told and period in told and "along n" not in told, told
+        told = harness.run(d, text % 0.2, command="check")
+        assert "repeat the sky" not in told.out + told.err, told
+
+
+if __name__ == "__main__":
+    harness.main([test_tables, test_wide_grid])
