@@ -9,7 +9,8 @@ import numpy as np
 
 import harness
 
-TELESCOPE = """telescope: {name: t, grid: {m: 2, n: 2}, spacing_m: {m: 8.5, n: 6.3}, dishes: [[0, 0], [1, 1]]%s}
+TELESCOPE = """telescope: {name: t, grid: {m: 2, n: 2}, spacing_m: {m: 8.5, n: 6.3},
+  dishes: [[0, 0], [1, 1]]%s}
 """
 SITE = ", latitude_deg: 49.3, longitude_deg: -119.6"
 NX, NY = 3, 4
