@@ -1,5 +1,5 @@
-/* fuzz_control.c - any bytes sent to the control interface of a node without a pipeline: no crash, no hang, no
- * leak, an answer or an end of the connection, and no order is ever obeyed that was not given. */
+/* fuzz_control.c - any bytes sent to the control interface of a node without a pipeline: no crash, no hang,
+ * no leak, and no pipeline that comes from nowhere. */
 #include "runtime/control/parts.h"
 
 #include <arpa/inet.h>

@@ -154,7 +154,8 @@ def test_a_hundred_restarts():
             count = [len(os.listdir(f"/proc/{pid}/{what}")) for what in ("fd", "task")]
             seen.append((resident(pid), *count))
         early, late = seen[20], seen[-1]
-        assert late[0] - early[0] < 2 << 20, (early, late)  # 80 pipelines: less than 26 kB each
+        keeps = "libasan" in open(f"/proc/{n.process.pid}/maps").read()  # a sanitizer keeps what was freed
+        assert keeps or late[0] - early[0] < 2 << 20, (early, late)  # 80 pipelines: less than 26 kB each
         assert late[1] <= early[1] + 1 and late[2] <= early[2], (early, late)
         n.end(status=0)
 
