@@ -121,7 +121,8 @@ def run(telescope, directory, short, device):
     node = [*how["set"], "capture.interfaces=[lo]", f"capture.addresses=127.0.0.1:{udp}",
             "capture.start_sample=0", f"capture.idle_s={1 if short else 2}",
             f"packetize.destinations=[{{address: '127.0.0.1:{tcp}'}}]",
-            *(how["test"] if short else []), f"device={device}"]
+            *(how["test"] if short else []), f"device={device}",
+            f"control.listen=127.0.0.1:{free_port(socket.SOCK_STREAM)}"]
     if telescope != "casm":
         node.append(f"capture.epoch_url=http://127.0.0.1:{controller.server_port}/get-frame0-time")
     fengine = {"NODE": f"127.0.0.1:{udp}", "SPEED": str(how["speed"]), **(how["short"] if short else {})}
