@@ -9,6 +9,7 @@
 #include <string.h>
 
 static const char *const format_choices[] = {"frb-node", "chime-l0", "kotekan", "packets", NULL};
+static const char *const codings[] = {"int4p4chime", "int4p4", NULL};
 static const struct br_param destination_fields[] = {
     BR_PARAM("address", BR_P_STRING, struct destination_param, address, "host:port", .required = true),
     BR_PARAM("first_beam", BR_P_INT, struct destination_param, first_beam,
@@ -42,6 +43,9 @@ static const struct br_param params[] = {
     BR_PARAM("close_s", BR_P_REAL, struct packetize, close_s,
              "at the end: how long to wait for a destination that makes no progress", .def = "10", .min = 0,
              .max = 1e6, .unit = "s", .formats = "frb-node kotekan"),
+    BR_PARAM("coding", BR_P_CHOICE, struct packetize, coding,
+             "of the electric field: int4p4chime is what kotekan's GPU stages take, int4p4 ours",
+             .def = "int4p4chime", .choices = codings, .formats = "kotekan"),
     BR_PARAM("acks", BR_P_BOOL, struct packetize, acks,
              "ask for an acknowledgement of every minichunk (FLAG_ACK), and wait for the last one",
              .def = "false", .formats = "frb-node"),
@@ -255,7 +259,10 @@ BR_STAGE_EXPORT = {
         "`chime-l0` (UDP): the packets of CHIME's L0 to its L1, version 2 or 1, quantized to 1..254 per "
         "beam, coarse channel and "
         "`steps`; 0 means missing. `rate` and `burst` pace them.\n\n"
-        "`kotekan` (TCP): frames as its bufferSend sends them, with the metadata that CHORD's stages use.\n\n"
+        "`kotekan` (TCP): frames as its bufferSend sends them, with the types, dimensions and factors that "
+        "CHORD's GPU stages assert: E and Ebar (int4p4chime), I, I2 (float16), J (int4p4); the user guide "
+        "has "
+        "the table. Other streams of one array go in their own order.\n\n"
         "`packets` (UDP): a simulated F-engine. What `packet` describes (docs/packets.md) is sent in time, "
         "sources and streams as "
         "a board would, shared among the destinations by streams; `faults` are the accidents of networks, "

@@ -29,6 +29,7 @@ struct packetize {
     struct br_maps destinations; /* struct destination_param */
     double connect_s, stall_s, retry_s, idle_s, close_s;
     bool reconnect, acks;
+    const char *coding;
     int64_t beamset, first_beam_id;
     const struct zones_param *zones;
     const struct site_param *site;

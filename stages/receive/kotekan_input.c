@@ -8,7 +8,7 @@
 #include "stages/common/formats/recording.h"
 #include "stages/common/stage/shape.h"
 #include "stages/common/wires/tcp_server.h"
-#include "stages/receive/receive.h"
+#include "stages/receive/kotekan_stream.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -27,7 +27,9 @@ struct link {
     uint8_t metadata[CHORD_METADATA_BYTES];
     enum coding coding; /* of the frame held */
     uint8_t *body;
+    uint8_t *valid; /* [cells] of the frame held, where its coding says what is missing */
     size_t room, got, want;
+    struct kotekan_array array;    /* how the frame is made; not for plain ones */
     uint64_t first, end, heard_at; /* base samples of the frame held, or of the last one */
     bool any;                      /* there was one */
     bool doubted;                  /* it waits for the others */
@@ -40,6 +42,8 @@ struct kotekan_input {
     struct wire_counts counts;
     struct link link[LINKS];
     size_t row; /* bytes of a time step */
+    uint8_t *spare; /* [spare_room] a frame's bytes before they are as ours */
+    size_t spare_room;
     /* E as the F-engine gives it, in rows; else time steps are placed wherever the array has them */
     bool plain;
     bool any;
@@ -48,93 +52,6 @@ struct kotekan_input {
     bool filling;
     uint64_t begin;
 };
-
-/* E as the F-engine gives it. */
-static bool is_plain(const struct br_stream *stream)
-{
-    return br_array_axis(&stream->array, "dish") >= 0 && stream->zone[0].factor == 1;
-}
-
-/* The array that is to come, by the user's words. */
-static int describe(struct br_stage *stage, struct receive *r, size_t steps, struct kotekan_array *a)
-{
-    static const struct {
-        const char *name, *axes;
-        enum br_dtype dtype;
-        bool beams;
-    } arrays[] = {{"field", "time,freq,pol,dish", BR_INT4X2, false},
-                  {"voltages", "beam,freq,pol,time", BR_INT4X2, true},
-                  {"intensities", "freq,time,beam", BR_F16, true},
-                  {"grid", "freq,time,gridp,gridq", BR_F16, false}};
-    const struct br_stream_hints *hints = br_stage_hints(stage);
-    const struct br_telescope *telescope = br_stage_telescope(stage);
-    size_t k = 0, F = hints->nfreq, npol = hints->npol > 0 ? hints->npol : 2, B = (size_t)r->nbeams;
-    while (strcmp(arrays[k].name, r->array) != 0) k++;
-    if (arrays[k].beams != (r->nbeams > 0))
-        return br_stage_fail_at(stage, "nbeams",
-                                arrays[k].beams ? "frames of beams have this many; expected at least 1"
-                                                : "frames of %s have no beams",
-                                r->array);
-    if (F % (size_t)r->factor != 0)
-        return br_stage_fail_at(stage, "factor",
-                                "%" PRId64 " does not divide the %zu channels of `stream: freq_mhz`",
-                                r->factor, F);
-    if (k == 0 && r->downsample != 0 && r->downsample != r->factor)
-        return br_stage_fail_at(stage, "downsample",
-                                "%" PRId64 "; a time step of the field is as many samples as `factor`",
-                                r->downsample);
-    *a = (struct kotekan_array){.what = arrays[k].name,
-                                .factor = (unsigned)r->factor,
-                                .downsample = (unsigned)(r->downsample > 0 ? r->downsample : r->factor)};
-    const size_t lengths[][4] = {{steps, F, npol, telescope->ndishes},
-                                 {B, F, npol, steps},
-                                 {F, steps, B, 0},
-                                 {F, steps, 2 * telescope->grid_m, 2 * telescope->grid_n}};
-    struct br_error error = {0};
-    if (br_array_init(&a->array, arrays[k].dtype, arrays[k].axes, lengths[k], &error) != BR_OK)
-        return br_stage_fail(stage, BR_E_INVALID, "%s", error.text);
-    return BR_OK;
-}
-
-static int configure(struct br_stage *stage, struct receive *r)
-{
-    const struct br_stream_hints *hints = br_stage_hints(stage);
-    const struct br_telescope *telescope = br_stage_telescope(stage);
-    struct br_stream *out = br_stage_output(stage, 0);
-    if (telescope == NULL || hints->nfreq == 0 || hints->sample_ns.num == 0 || !hints->have_epoch)
-        return br_stage_fail(
-            stage, BR_E_INVALID,
-            "kotekan's metadata does not say the dishes, channels and times of E: add `telescope:` and "
-            "stream: {epoch_ns: ..., sample_ns: ..., freq_mhz: ...} to the pipeline");
-    if (r->coding != NULL && strcmp(r->coding, "int4x2") != 0 && strcmp(r->coding, "chime") != 0)
-        return br_stage_fail_at(stage, "coding", "'%.40s'; expected int4x2 or chime", r->coding);
-    struct kotekan_array array;
-    int status = describe(stage, r, 1, &array);
-    if (status != BR_OK) return status;
-    if (r->frame_samples % array.downsample != 0)
-        return br_stage_fail_at(stage, "frame_samples",
-                                "%" PRId64 "; expected a multiple of the %u samples of a time step",
-                                r->frame_samples, array.downsample);
-    size_t F = hints->nfreq, steps = (size_t)r->frame_samples / array.downsample;
-    status = describe(stage, r, steps, &array);
-    if (status != BR_OK) return status;
-    double *width = br_stage_alloc(stage, F * sizeof *width);
-    for (size_t f = 0; f < F; f++)
-        width[f] = hints->width_mhz > 0
-                       ? hints->width_mhz
-                       : 1e3 * (double)hints->sample_ns.den / (double)hints->sample_ns.num / array.factor;
-    *out = (struct br_stream){.epoch_ns = hints->epoch_ns,
-                              .sample_ns = hints->sample_ns,
-                              .freq_mhz = hints->freq_mhz,
-                              .width_mhz = width,
-                              .scale = 1,
-                              .telescope = telescope};
-    kotekan_array_stream(out, &array, steps);
-    if (r->coding != NULL && !is_plain(out))
-        return br_stage_fail_at(stage, "coding",
-                                "only the electric field as the F-engine gives it has codings");
-    return BR_OK;
-}
 
 /* Says why a link is to be closed. */
 static enum tcp_next refuse(struct receive *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -160,11 +77,9 @@ static enum tcp_next take_sizes(struct receive *r, struct link *link)
 {
     const struct kotekan_input *k = r->state;
     uint32_t metadata = link->sizes[0], frame = link->sizes[1];
-    if (metadata > CHORD_METADATA_BYTES || !chord_metadata_size_known(metadata))
-        return refuse(r,
-                      "a sender was closed: it announced %" PRIu32
-                      " bytes of metadata; expected %d of chordMetadata",
-                      metadata, CHORD_METADATA_BYTES);
+    struct br_error why = {0};
+    if (chord_metadata_check_size(metadata, "a sender was closed", &why) != BR_OK)
+        return refuse(r, "%s", why.text);
     if (frame == 0 || frame % k->row != 0 || frame > (uint64_t)r->max_frame_bytes)
         return refuse(r,
                       "a sender was closed: it announced a frame of %" PRIu32
@@ -174,36 +89,35 @@ static enum tcp_next take_sizes(struct receive *r, struct link *link)
     return TCP_MORE;
 }
 
-/* What is wrong with the array that the metadata describes; NULL: nothing. */
-static const char *check_array(const struct br_array *wanted, const struct chord_metadata *m)
+/* What a frame that is not as ours needs beside its bytes. */
+static bool make_room(struct kotekan_input *k, struct link *link, const struct kotekan_array *array)
 {
-    static const char *const names[] = {"T", "F", "P", "D"};
-    if (m->type != CHORD_INT4X2 && m->type != CHORD_INT4X2_CHIME)
-        return "its type is not int4x2 (int4p4) or its CHIME coding";
-    if (m->dims != 4) return "it has not the 4 dimensions T, F, P, D";
-    for (int i = 0; i < 4; i++) {
-        if (strcmp(m->dim_name[i], names[i]) != 0) return "its dimensions are not T, F, P, D";
-        if (i > 0 && (size_t)m->dim[i] != wanted->axis[i].length)
-            return "it has other numbers of channels, polarisations or dishes than the pipeline";
+    if (k->plain || array->copy) return true;
+    if (k->spare_room < link->room) {
+        uint8_t *grown = realloc(k->spare, link->room);
+        if (grown == NULL) return false;
+        k->spare = grown;
+        k->spare_room = link->room;
     }
-    return NULL;
+    if (!array->chime) return true;
+    size_t cells = br_array_length(&array->array, "time") * br_array_length(&array->array, "freq");
+    uint8_t *grown = realloc(link->valid, cells);
+    if (grown != NULL) link->valid = grown;
+    return grown != NULL;
 }
 
-/* The same for other arrays, whose frames come in steps of several samples. */
-static const char *check_steps(const struct br_stream *wanted, const struct kotekan_array *a)
+/* Brings the frame that has come into our order and coding. */
+static void decode(struct kotekan_input *k, struct link *link)
 {
-    const struct br_array *x = &a->array, *y = &wanted->array;
-    if (x->dtype != y->dtype || x->naxes != y->naxes) return "it is another array than `array` says";
-    for (unsigned i = 0; i < x->naxes; i++) {
-        if (strcmp(x->axis[i].name, y->axis[i].name) != 0)
-            return "its dimensions are not those of `array`, or in another order";
-        if (strcmp(x->axis[i].name, "time") != 0 && x->axis[i].length != y->axis[i].length)
-            return "it has other numbers of channels, polarisations, dishes or beams than the pipeline";
-    }
-    if (a->factor != wanted->zone[0].factor) return "it is upchannelized by another factor";
-    if (a->downsample != wanted->zone[0].downsample)
-        return "its time steps have other numbers of samples than `downsample` says";
-    return NULL;
+    if (k->plain || link->array.copy) return;
+    kotekan_array_decode(&link->array, br_array_length(&link->array.array, "time"), link->body, k->spare,
+                         link->valid);
+    uint8_t *decoded = k->spare;
+    size_t room = k->spare_room;
+    k->spare = link->body;
+    k->spare_room = link->room;
+    link->body = decoded;
+    link->room = room;
 }
 
 static enum tcp_next take_metadata(struct br_stage *stage, struct receive *r, struct link *link)
@@ -215,10 +129,16 @@ static enum tcp_next take_metadata(struct br_stage *stage, struct receive *r, st
     struct kotekan_array array = {0};
     int status = chord_metadata_decode(&m, link->metadata, link->sizes[0], link->sizes[1], "the peer", &why);
     if (status == BR_OK && !k->plain) status = kotekan_array_describe(&array, &m, "the peer", &why);
-    if (status == BR_OK) status = chord_metadata_first(&m, "the peer", &link->first, &downsample, &why);
+    if (status == BR_OK && k->plain)
+        status = chord_metadata_first(&m, "the peer", &link->first, &downsample, &why);
+    if (status == BR_OK && !k->plain) {
+        link->first = array.first;
+        downsample = array.downsample;
+        link->array = array;
+    }
     if (status != BR_OK) return refuse(r, "%s", why.text);
     const struct br_stream *out = br_stage_output(stage, 0);
-    const char *wrong = k->plain ? check_array(&out->array, &m) : check_steps(out, &array);
+    const char *wrong = k->plain ? kotekan_unlike_plain(&out->array, &m) : kotekan_unlike(out, &array);
     if (wrong == NULL && k->plain && downsample != 1) wrong = "its samples are not those of the F-engine";
     if (wrong == NULL && (link->first > INT64_MAX / 2)) wrong = "its first sample is out of range";
     if (wrong != NULL) return refuse(r, "a frame was refused: %s", wrong);
@@ -232,6 +152,8 @@ static enum tcp_next take_metadata(struct br_stage *stage, struct receive *r, st
         link->body = grown;
         link->room = link->sizes[1];
     }
+    if (!make_room(r->state, link, &array))
+        return refuse(r, "no memory for a frame of %" PRIu32 " bytes", link->sizes[1]);
     expect(link, LINK_BODY, link->sizes[1]);
     return TCP_MORE;
 }
@@ -264,6 +186,7 @@ static enum tcp_next got(void *owner, unsigned peer, size_t bytes)
     if (link->got < link->want) return TCP_MORE;
     if (link->state == LINK_SIZES) return take_sizes(k->receive, link);
     if (link->state == LINK_METADATA) return take_metadata(k->stage, k->receive, link);
+    decode(k, link);
     link->state = LINK_HELD;
     link->any = true;
     k->counts.received++;
@@ -286,6 +209,7 @@ static void end(void *owner, unsigned peer)
 {
     struct link *link = &((struct kotekan_input *)owner)->link[peer];
     free(link->body);
+    free(link->valid);
     *link = (struct link){.state = LINK_FREE};
 }
 
@@ -305,7 +229,7 @@ static int start(struct br_stage *stage, struct receive *r)
     k->stage = stage;
     k->receive = r;
     k->row = br_array_bytes(&out->array) / br_array_length(&out->array, "time");
-    k->plain = is_plain(out);
+    k->plain = kotekan_is_plain(out);
     r->counts = &k->counts;
     k->server = (struct tcp_server){.calls = &calls,
                                     .owner = k,
@@ -357,8 +281,11 @@ static void copy_rows(const struct kotekan_input *k, const struct br_stream *str
 static void copy_steps(const struct kotekan_input *k, const struct br_stream *stream, const struct link *link,
                        struct br_frame *out, uint64_t from, uint64_t to)
 {
-    struct br_frame held = {
-        .first = link->first, .samples = link->end - link->first, .complete = true, .data = link->body};
+    struct br_frame held = {.first = link->first,
+                            .samples = link->end - link->first,
+                            .complete = !link->array.chime,
+                            .data = link->body,
+                            .valid = link->valid};
     out->first = k->begin;
     out->samples = stream->frame_samples;
     out->complete = false;
@@ -476,7 +403,9 @@ static void stop(struct receive *r)
 {
     struct kotekan_input *k = r->state;
     if (k != NULL && k->server.calls != NULL) tcp_server_close(&k->server);
+    if (k != NULL) free(k->spare);
     free(k);
 }
 
-const struct receive_format kotekan_input = {"kotekan", configure, start, step, fill, connected, stop};
+const struct receive_format kotekan_input = {"kotekan", kotekan_configure, start, step,
+                                             fill,      connected,         stop};

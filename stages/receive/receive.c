@@ -187,7 +187,7 @@ BR_STAGE_EXPORT = {
                    "`document`, and together bring its "
                    "channels. `chime-l0` (UDP): CHIME's L0 packets. `kotekan` (TCP): frames of E, or of "
                    "beams (`array`), from "
-                   "kotekan's bufferSend; what the "
+                   "kotekan's bufferSend, in any order of their dimensions; what the "
                    "metadata lacks comes from `stream:` and `telescope:`.\n\n"
                    "Frames are handed on in order, when they are complete or data `window` frames ahead of "
                    "them has come. What is late, duplicate "

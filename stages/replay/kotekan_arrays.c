@@ -19,8 +19,7 @@ enum { MOST_FRAMES = 1 << 22 };
 struct scan {
     struct br_stage *stage;
     struct kotekan_arrays *r;
-    struct kotekan_frame frame, like;
-    struct kotekan_array array; /* of `like` */
+    struct kotekan_frame frame, like; /* how like.metadata is read stands in r->like */
     bool begun;
 };
 
@@ -35,10 +34,11 @@ bool kotekan_arrays_are(const char *path)
               kotekan_raw_read(frame, fd, path, 0, (uint64_t)info.st_size, &error) == BR_OK &&
               kotekan_raw_field(&frame->metadata, path, &field, &error) != BR_OK;
     /* a field with one thing wrong is that reader's business */
-    bool upchannelized = is && frame->metadata.nfreq > 0 && frame->metadata.upchan_factor[0] > 1;
-    if (is && frame->metadata.type == CHORD_INT4X2_CHIME) is = false;
-    if (is && frame->metadata.type == CHORD_INT4X2 && chord_metadata_dim(&frame->metadata, "D") >= 0)
-        is = upchannelized;
+    const struct chord_metadata *m = &frame->metadata;
+    bool fine = is && ((m->nfreq > 0 && m->upchan_factor[0] > 1) || chord_metadata_dim(m, "Tbar") >= 0 ||
+                       chord_metadata_dim(m, "Fbar") >= 0);
+    if (is && (m->type == CHORD_INT4X2_CHIME || (m->type == CHORD_INT4X2 && chord_metadata_dim(m, "D") >= 0)))
+        is = fine;
     if (fd >= 0) close(fd);
     free(frame);
     return is;
@@ -47,12 +47,13 @@ bool kotekan_arrays_are(const char *path)
 /* The same array, channels and steps in all frames; only the number of steps may differ. */
 static const char *unlike(const struct scan *s, const struct kotekan_array *a)
 {
-    const struct kotekan_array *b = &s->array;
+    const struct kotekan_array *b = &s->r->like;
     const struct chord_metadata *m = &s->frame.metadata, *n = &s->like.metadata;
-    if (a->array.dtype != b->array.dtype || a->array.naxes != b->array.naxes)
+    if (a->array.dtype != b->array.dtype || a->array.naxes != b->array.naxes || a->chime != b->chime)
         return "another type or number of dimensions";
     for (unsigned i = 0; i < a->array.naxes; i++) {
-        if (strcmp(a->array.axis[i].name, b->array.axis[i].name) != 0) return "another order of dimensions";
+        if (strcmp(a->array.axis[i].name, b->array.axis[i].name) != 0 || a->order[i] != b->order[i])
+            return "another order of dimensions";
         if (strcmp(a->array.axis[i].name, "time") != 0 && a->array.axis[i].length != b->array.axis[i].length)
             return "other lengths";
     }
@@ -76,7 +77,7 @@ static int add_frame(void *self, size_t file)
     if (!s->begun) {
         s->begun = true;
         s->like = s->frame;
-        s->array = a;
+        r->like = a;
     }
     const char *why = unlike(s, &a);
     if (why != NULL)
@@ -134,7 +135,7 @@ static int set_channels(struct br_stage *stage, struct scan *s, const char *path
 {
     const struct br_stream_hints *hints = br_stage_hints(stage);
     struct br_stream *stream = &s->r->stream;
-    const struct kotekan_array *a = &s->array;
+    const struct kotekan_array *a = &s->r->like;
     size_t n = stream->nchannels;
     double width = 1e3 * (double)hints->sample_ns.den / (double)hints->sample_ns.num,
            *mhz = br_stage_alloc(stage, n * sizeof *mhz), *widths = br_stage_alloc(stage, n * sizeof *widths),
@@ -185,27 +186,27 @@ static int configure(struct br_stage *stage, void *self, const struct file_list 
     const char *coding = options->coding != NULL ? options->coding : hints->coding;
     if (coding != NULL && strcmp(coding, "int4x2") != 0)
         return br_stage_fail_at(stage, "coding", "%s; %s are read as the metadata says only", coding,
-                                s->array.what);
+                                r->like.what);
     if (hints->sample_ns.num <= 0 || !hints->have_epoch)
         return br_stage_fail_at(
             stage, "files",
             "%s: chordMetadata does not say the %s; give `stream: {sample_ns: ..., epoch_ns: ...}`", path,
             hints->sample_ns.num <= 0 ? "sample time" : "epoch");
     struct br_stream *stream = &r->stream;
-    size_t steps = br_array_length(&s->array.array, "time");
-    if (options->frame_samples % s->array.downsample != 0)
+    size_t steps = br_array_length(&r->like.array, "time");
+    if (options->frame_samples % r->like.downsample != 0)
         return br_stage_fail_at(stage, "frame_samples",
                                 "%" PRIu64 "; expected a multiple of the %u samples of a time step of %s",
-                                options->frame_samples, s->array.downsample, path);
-    if (options->frame_samples > 0) steps = (size_t)(options->frame_samples / s->array.downsample);
-    kotekan_array_stream(stream, &s->array, steps);
+                                options->frame_samples, r->like.downsample, path);
+    if (options->frame_samples > 0) steps = (size_t)(options->frame_samples / r->like.downsample);
+    kotekan_array_stream(stream, &r->like, steps);
     stream->sample_ns = hints->sample_ns;
     stream->epoch_ns = hints->epoch_ns;
     stream->scale = 1;
     stream->telescope = br_stage_telescope(stage);
     status = set_channels(stage, s, path);
     if (status != BR_OK) return status;
-    br_stage_note(stage, "%s: %s", path, s->array.what);
+    br_stage_note(stage, "%s: %s", path, r->like.what);
     status = join_frames(stage, r, options->max_gap_s);
     return status == BR_OK ? replay_check_first(stage, path, r->frame[0].first) : status;
 }
@@ -219,16 +220,21 @@ static int start(struct br_stage *stage, void *self)
     for (size_t i = 0; i < r->count; i++) most = r->frame[i].samples > most ? r->frame[i].samples : most;
     struct br_frame longest = {.first = 0, .samples = most};
     size_t bytes = br_frame_bytes(&r->stream, &longest);
-    r->source = (struct br_frame){.data = malloc(bytes), .complete = true};
+    r->source = (struct br_frame){.data = malloc(bytes), .complete = !r->like.chime};
+    if (r->like.chime) r->source.valid = malloc(br_frame_cells(&r->stream, &longest));
+    if (!r->like.copy) r->raw = malloc(bytes);
     r->cursor = r->frame[0].first;
     r->loaded = SIZE_MAX;
     r->at = 0;
     r->pass = 0;
-    return r->source.data == NULL ? br_no_memory(stage, bytes) : BR_OK;
+    bool good = r->source.data != NULL && (r->like.copy || r->raw != NULL) &&
+                (!r->like.chime || r->source.valid != NULL);
+    return good ? BR_OK : br_no_memory(stage, bytes);
 }
 
-/* Reads a whole frame. */
-static int read_frame(struct br_stage *stage, struct kotekan_arrays *r, const struct array_frame *f, void *to)
+/* Reads a whole frame, in our order and coding; `valid` as kotekan_array_decode has it. */
+static int read_frame(struct br_stage *stage, struct kotekan_arrays *r, const struct array_frame *f, void *to,
+                      uint8_t *valid)
 {
     const char *path = r->files.path[f->file];
     if (r->fd < 0 || r->fd_file != f->file) {
@@ -238,7 +244,11 @@ static int read_frame(struct br_stage *stage, struct kotekan_arrays *r, const st
         if (r->fd < 0) return br_stage_fail(stage, BR_E_IO, "cannot open %s: %s", path, strerror(errno));
     }
     struct br_frame whole = {.first = f->first, .samples = f->samples};
-    return files_read(stage, r->fd, path, to, br_frame_bytes(&r->stream, &whole), f->offset);
+    int status = files_read(stage, r->fd, path, r->like.copy ? to : r->raw,
+                            br_frame_bytes(&r->stream, &whole), f->offset);
+    if (status == BR_OK && !r->like.copy)
+        kotekan_array_decode(&r->like, (size_t)(f->samples / r->like.downsample), r->raw, to, valid);
+    return status;
 }
 
 static int load(struct br_stage *stage, struct kotekan_arrays *r, size_t index, uint64_t shift)
@@ -248,7 +258,7 @@ static int load(struct br_stage *stage, struct kotekan_arrays *r, size_t index, 
     r->source.samples = f->samples;
     if (r->loaded == index) return BR_OK;
     r->loaded = index;
-    return read_frame(stage, r, f, r->source.data);
+    return read_frame(stage, r, f, r->source.data, r->source.valid);
 }
 
 /* The frame `at` is done. */
@@ -279,12 +289,13 @@ static int fill(struct br_stage *stage, void *self, struct br_frame *out)
     out->first = a;
     out->samples = (end < b ? end : b) - a;
     const struct array_frame *f = &r->frame[r->at];
-    if (f->begin == f->first && f->first + shift == a && f->samples == out->samples) { /* as it is */
+    if (!r->like.chime && f->begin == f->first && f->first + shift == a &&
+        f->samples == out->samples) { /* the whole frame */
         out->complete = true;
         out->missing = 0;
         r->cursor = a + out->samples;
         advance(stage, r);
-        return read_frame(stage, r, f, out->data) == BR_OK ? BR_PRODUCED : BR_E_IO;
+        return read_frame(stage, r, f, out->data, NULL) == BR_OK ? BR_PRODUCED : BR_E_IO;
     }
     empty(stream, out);
     while (a < out->first + out->samples && (r->passes == 0 || r->pass < r->passes)) {
@@ -315,7 +326,9 @@ static void stop(struct br_stage *stage, void *self)
     if (r->fd >= 0) close(r->fd);
     r->fd = -1;
     free(r->source.data);
-    r->source.data = NULL;
+    free(r->source.valid);
+    free(r->raw);
+    r->source.data = r->source.valid = r->raw = NULL;
 }
 
 const struct replay_reader replay_arrays = {configure, start, fill, stop};

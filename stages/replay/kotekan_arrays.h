@@ -4,6 +4,7 @@
 #ifndef BEAMRING_STAGES_REPLAY_KOTEKAN_ARRAYS_H
 #define BEAMRING_STAGES_REPLAY_KOTEKAN_ARRAYS_H
 
+#include "stages/common/formats/kotekan_array.h"
 #include "stages/replay/extents.h"
 
 struct array_frame {
@@ -14,6 +15,7 @@ struct array_frame {
 
 struct kotekan_arrays {
     struct br_stream stream;
+    struct kotekan_array like; /* how all frames are made, but for the number of steps */
     struct file_list files;
     size_t count, room;
     struct array_frame *frame; /* [count] by time */
@@ -25,6 +27,7 @@ struct kotekan_arrays {
     int fd;
     size_t fd_file;
     struct br_frame source;
+    uint8_t *raw; /* a frame as it is in the file, where it is not as ours */
 };
 
 /* True when the first file's first frame is no plain electric field, so that replay_arrays reads it

@@ -4,6 +4,7 @@
 #include "buffers/clock.h"
 #include "runtime/graph/graph.h"
 #include "stages/receive/kotekan_input.c"
+#include "stages/receive/kotekan_stream.c"
 
 #include <sys/socket.h>
 

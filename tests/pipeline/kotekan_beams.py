@@ -301,27 +301,26 @@ def test_refused():
     j = np.ones((3, 10, 4), np.float16)
     dims = ["F", "T", "B"]
     good = other.kotekan_array(j, dims, COARSE, 100, "float16", downsampling=6, half=5)
-    cases = [
-        (other.kotekan_array(j, ["F", "T", "X"], COARSE, 100, "float16"), "[F 3][T 10][X 4]"),
-        (other.kotekan_array(j, ["F", "B", "B"], COARSE, 100, "float16"), "[F 3][B 10][B 4]"),
-        (other.kotekan_array(j.astype(np.float64), dims, COARSE, 100, "float64"), "float64"),
-        (other.kotekan_array(j.astype(np.int8), dims, COARSE, 100, "int8"), "int8"),
-        (other.kotekan_array(j[0], ["T", "B"], COARSE, 100, "float16"), "[T 10][B 4]"),
-        (other.kotekan_array(j, dims, COARSE[:2], 100, "float16"), "nfreq 2"),
-        (other.kotekan_array(j, dims, COARSE, 100, "float16", upchan=2), "upchannelized by 2"),
-        (other.kotekan_array(j, dims, COARSE, 100, "float16", downsampling=6, half=7), "multiple of the 6"),
-        (other.kotekan_array(other.noise((8, 6, 2, 3), 1), "TFPD", COARSE, 100, "int4p4", upchan=2,
-                             downsampling=4, half=3), "time_downsampling"),
-        (other.kotekan_array(j, dims, [0, 1, 2], 100, "float16"), "freq_mhz"),
-        (other.kotekan_array(j, dims, [], 100, "float16"), "freq_mhz"),
-        (good + other.kotekan_array(j, dims, [1, 2, 3], 110, "float16", downsampling=6, half=5),
-         "other channels"),
-        (good + other.kotekan_array(j[:, :, :3], dims, COARSE, 110, "float16", downsampling=6, half=5),
-         "other lengths"),
-        (good + other.kotekan_array(j, dims, COARSE, 110, "float16"), "other upchannelization"),
-        (good + other.kotekan_array(j, dims, COARSE, 10**9, "float16", downsampling=6, half=5), "max_gap_s"),
-        (good[:-1], "no whole frame")
-    ]
+    cases = [(other.kotekan_array(j, ["F", "T", "X"], COARSE, 100, "float16"), "[F 3][T 10][X 4]"),
+             (other.kotekan_array(j, ["F", "B", "B"], COARSE, 100, "float16"), "[F 3][B 10][B 4]"),
+             (other.kotekan_array(j.astype(np.float64), dims, COARSE, 100, "float64"), "float64"),
+             (other.kotekan_array(j.astype(np.int8), dims, COARSE, 100, "int8"), "int8"),
+             (other.kotekan_array(j[0], ["T", "B"], COARSE, 100, "float16"), "[T 10][B 4]"),
+             (other.kotekan_array(j, dims, COARSE[:2], 100, "float16"), "nfreq 2"),
+             (other.kotekan_array(j, dims, COARSE, 100, "float16", upchan=2), "upchannelized by 2"),
+             (other.kotekan_array(j, dims, COARSE, 100, "float16", downsampling=6,
+                                  half=384), "half_fpga_sample0 384"),
+             (other.kotekan_array(other.noise((8, 6, 2, 3), 1), "TFPD", COARSE, 100, "int4p4", upchan=2,
+                                  downsampling=4, half=3), "time_downsampling"),
+             (other.kotekan_array(j, dims, [0, 1, 2], 100, "float16"), "freq_mhz"),
+             (other.kotekan_array(j, dims, [], 100, "float16"), "freq_mhz"),
+             (good + other.kotekan_array(j, dims, [1, 2, 3], 110, "float16", downsampling=6, half=5),
+              "other channels"),
+             (good + other.kotekan_array(j[:, :, :3], dims, COARSE, 110, "float16", downsampling=6, half=5),
+              "other lengths"),
+             (good + other.kotekan_array(j, dims, COARSE, 110, "float16"), "other upchannelization"),
+             (good + other.kotekan_array(j, dims, COARSE, 10**9, "float16", downsampling=6, half=5),
+              "max_gap_s"), (good[:-1], "no whole frame")]
     with harness.scratch() as d:
         for data, word in cases:
             write(d, "x.raw", data)

@@ -167,21 +167,21 @@ def test_kotekan_send():
         e, _, first, keys = harness.read_e(os.path.join(d, "e_000000.dada"))
         assert first == 1000 and [m["first"] for m, _ in frames_e] == [2048 * n for n in range(len(frames_e))]
         got = np.concatenate(
-            [harness.unpack(np.frombuffer(b, np.uint8).reshape(2048, *FIELD)) for _, b in frames_e])
+            [kotekan.values(kotekan.INT4P4CHIME, b, (2048, *FIELD)) for _, b in frames_e])
         assert np.array_equal(got[1000:1000 + len(e)],
                               e) and not got[:1000].any() and not got[1000 + len(e):].any()
         m = frames_e[1][0]
-        assert m["name"] == "E" and m["type"] == kotekan.INT4P4 and m["counter"] == 1 and \
+        assert m["name"] == "E" and m["type"] == kotekan.INT4P4CHIME and m["counter"] == 1 and \
             m["nfreq"] == 3 and m["downsample"] == 1
         assert m["dims"] == [("T", 2048), ("F", 3), ("P", 2), ("D", 64)] and m["strides"] == (384, 128, 64, 1)
         assert m["coarse"] == (3073, 3074, 3075), m["coarse"]
         j, first, keys, _ = harness.read_frames(os.path.join(d, "j_000000.dada"))
         m = frames_j[0][0]
         assert m["type"] == kotekan.FLOAT16 and m["downsample"] == 4 and [x for x, _ in m["dims"]
-                                                                          ] == ["F", "T", "B"], m
-        steps = m["dims"][1][1]
-        got = np.concatenate([np.frombuffer(b, np.float16).reshape(3, steps, BEAMS) for _, b in frames_j],
-                             axis=1)
+                                                                          ] == ["R", "Fbar", "Ttilde"], m
+        steps = m["dims"][2][1]
+        got = np.concatenate([np.frombuffer(b, np.float16).reshape(BEAMS, 3, steps) for _, b in frames_j],
+                             axis=2).transpose(1, 2, 0)
         at = first - frames_j[0][0]["first"] // 4
         assert np.array_equal(got[:, at:at + j.shape[1]], j)
     with harness.scratch() as d:

@@ -201,20 +201,23 @@ static void print_kotekan(const struct kotekan_frame *frame, const char *path)
         used += (size_t)snprintf(shape + used, sizeof shape - used, "[%s %d]", m->dim_name[i], m->dim[i]);
     info_line("array", "%s, %s %s", m->name[0] != '\0' ? m->name : "without name", chord_type_name(m->type),
               shape);
-    struct kotekan_array array;
+    struct kotekan_array array = {0};
     struct kotekan_field field;
-    struct br_error why = {0};
-    if (kotekan_raw_field(m, path, &field, &why) == BR_OK)
+    struct br_error why = {0}, error = {0};
+    uint64_t first = 0;
+    uint32_t downsample = 1;
+    int timed = chord_metadata_first(m, path, &first, &downsample, &error);
+    if (kotekan_raw_field(m, path, &field, &why) == BR_OK) {
         info_line("holds", "the electric field%s", field.chime ? ", coding chime" : "");
-    else if (kotekan_array_describe(&array, m, path, &why) == BR_OK)
-        info_line("holds", "%s", array.what);
-    else
+    } else if (why = (struct br_error){0}, kotekan_array_describe(&array, m, path, &why) == BR_OK) {
+        info_line("holds", "%s%s", array.what, array.chime ? ", coding chime" : "");
+        timed = BR_OK;
+        first = array.first;
+        downsample = array.downsample;
+    } else
         info_line("holds", "nothing that can be replayed: %s", why.text);
     print_channels(m);
-    uint64_t first;
-    uint32_t downsample;
-    struct br_error error = {0};
-    if (chord_metadata_first(m, path, &first, &downsample, &error) == BR_OK)
+    if (timed == BR_OK)
         info_line("first sample", "%" PRIu64 "; %u samples of the F-engine in a time step", first,
                   downsample);
     else

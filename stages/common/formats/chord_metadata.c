@@ -62,6 +62,25 @@ int chord_metadata_size_known(uint64_t bytes)
     return bytes == CHORD_METADATA_BYTES || bytes == CHORD_METADATA_NEW_BYTES;
 }
 
+int chord_metadata_check_size(uint64_t bytes, const char *from, struct br_error *error)
+{
+    if (chord_metadata_size_known(bytes)) return BR_OK;
+    if (bytes == 1 || bytes == 2)
+        return br_fail(
+            error, BR_E_FORMAT,
+            "%s: it begins with %llu, the tag of a frame descriptor (FrameDesc), which kotekan sends "
+            "since 2026; expected frames without one, with chordMetadata of %d bytes as in its branch "
+            "chord",
+            from, (unsigned long long)bytes, CHORD_METADATA_BYTES);
+    bool later = bytes >= 4096 && bytes <= 65536;
+    return br_fail(error, BR_E_FORMAT,
+                   "%s: %llu bytes of metadata; expected chordMetadata of %d bytes (or %d)%s", from,
+                   (unsigned long long)bytes, CHORD_METADATA_BYTES, CHORD_METADATA_NEW_BYTES,
+                   later ? ": this is the layout of another kotekan; those of 2026 and later, which have no "
+                           "one-hot dimensions and other times, are not read"
+                         : "");
+}
+
 /* --- bytes ------------------------------------------------------------------------------------------ */
 
 static int32_t get32(const uint8_t *b)
@@ -110,6 +129,14 @@ static int bad(struct br_error *error, const char *from, const char *field, long
 
 static int check_maxima(const uint8_t *b, const char *from, struct br_error *error)
 {
+    bool one_more = get32(b) >= 0 && get32(b) <= 1 && get32(b + 4) == CHORD_MAX_DIMS &&
+                    get32(b + 8) == CHORD_NAME && get32(b + 12) == CHORD_MAX_FREQ;
+    if (one_more)
+        return br_fail(
+            error, BR_E_FORMAT,
+            "%s: one word stands before the chordMetadata: config_tracker_update, which newer versions of "
+            "kotekan send; set `use_config_tracker: false` in its bufferSend",
+            from);
     if (get32(b + AT_MAX_DIM) != CHORD_MAX_DIMS)
         return bad(error, from, "max_dim", get32(b + AT_MAX_DIM),
                    "10: this is no chordMetadata, or one of another version");
@@ -179,9 +206,7 @@ int chord_metadata_decode(struct chord_metadata *m, const void *bytes, uint64_t 
                           const char *from, struct br_error *error)
 {
     const uint8_t *b = bytes;
-    if (!chord_metadata_size_known(size))
-        return br_fail(error, BR_E_FORMAT, "%s: %llu bytes of metadata; chordMetadata has %d (or %d)", from,
-                       (unsigned long long)size, CHORD_METADATA_BYTES, CHORD_METADATA_NEW_BYTES);
+    if (chord_metadata_check_size(size, from, error) != BR_OK) return BR_E_FORMAT;
     if (check_maxima(b, from, error) != BR_OK) return BR_E_FORMAT;
     bool old = size == CHORD_METADATA_BYTES;
     const struct layout *at = old ? &old_layout : &new_layout;
@@ -316,23 +341,55 @@ uint64_t chord_metadata_frame_bytes(const struct chord_metadata *m)
     return bytes;
 }
 
-int chord_metadata_first(const struct chord_metadata *m, const char *from, uint64_t *first,
-                         uint32_t *downsample, struct br_error *error)
+/* half_fpga_sample0 and the samples of a step, where all channels have the same. */
+static int common_times(const struct chord_metadata *m, const char *from, int64_t *half, int64_t *d,
+                        struct br_error *error)
 {
-    int64_t half = 0, d = 1;
+    *half = 0;
+    *d = 1;
     for (int i = 0; i < m->nfreq; i++) {
-        int64_t half_i = m->half_fpga_sample0[i] < 0 ? 0 : m->half_fpga_sample0[i];
         int64_t d_i = m->time_downsampling[i] < 0 ? 1 : m->time_downsampling[i];
-        if (m->half_fpga_sample0[i] < 0) half_i = d_i - 1;
-        if (i > 0 && (half_i != half || d_i != d))
+        int64_t half_i = m->half_fpga_sample0[i] < 0 ? d_i - 1 : m->half_fpga_sample0[i];
+        if (i > 0 && (half_i != *half || d_i != *d))
             return br_fail(
                 error, BR_E_FORMAT,
                 "%s: channels 0 and %d of the frame do not start at one time (half_fpga_sample0 %lld "
                 "and %lld, time_downsampling_fpga %lld and %lld), which is not supported",
-                from, i, (long long)half, (long long)half_i, (long long)d, (long long)d_i);
-        half = half_i;
-        d = d_i;
+                from, i, (long long)*half, (long long)half_i, (long long)*d, (long long)d_i);
+        *half = half_i;
+        *d = d_i;
     }
+    return BR_OK;
+}
+
+int chord_metadata_first_step(const struct chord_metadata *m, const char *from, uint64_t *first,
+                              uint32_t *downsample, uint32_t *half, struct br_error *error)
+{
+    const int64_t most = (int64_t)1 << 61;
+    int64_t h, d;
+    int status = common_times(m, from, &h, &d, error);
+    if (status != BR_OK) return status;
+    if (m->sample0_offset < 0 || m->sample0_offset > most / d)
+        return br_fail(
+            error, BR_E_FORMAT,
+            "%s: chordMetadata puts the frame's first step at sample0_offset = %lld of %lld samples; "
+            "expected a count from 0 to 2^61 samples",
+            from, (long long)m->sample0_offset, (long long)d);
+    if (h >= 64 * d)
+        return bad(error, from, "half_fpga_sample0", (long long)h,
+                   "the centre of a step or of a filter's taps");
+    *first = (uint64_t)(m->sample0_offset * d);
+    *downsample = (uint32_t)d;
+    *half = (uint32_t)h;
+    return BR_OK;
+}
+
+int chord_metadata_first(const struct chord_metadata *m, const char *from, uint64_t *first,
+                         uint32_t *downsample, struct br_error *error)
+{
+    int64_t half, d;
+    int status = common_times(m, from, &half, &d, error);
+    if (status != BR_OK) return status;
     __int128_t twice = (__int128_t)2 * d * m->sample0_offset + half - (d - 1);
     if (m->sample0_offset < 0 || twice < 0 || twice > (__int128_t)1 << 62)
         return br_fail(

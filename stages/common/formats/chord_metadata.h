@@ -73,6 +73,11 @@ unsigned chord_type_bits(enum chord_type type);
 /* True when metadata can have this size. */
 int chord_metadata_size_known(uint64_t bytes);
 
+/* The same with words for those that are something else: what a kotekan of 2026 or later sends (a layout of
+ * another size; a frame descriptor, whose tag of 1 or 2 stands where the size would) is named. Errors:
+ * BR_E_FORMAT. */
+int chord_metadata_check_size(uint64_t bytes, const char *from, struct br_error *error);
+
 /* Decodes and validates `bytes` of metadata that precede a frame of `frame_bytes` (0: not known, not
  * compared). `from` names the file or peer in messages. Checked: the size, the three maxima, dimension count,
  * lengths, names, type, a row-major array without holes or offset that fills the frame exactly, channel
@@ -102,6 +107,13 @@ uint64_t chord_metadata_frame_bytes(const struct chord_metadata *metadata);
  * - 1)) / 2. Errors: BR_E_FORMAT. */
 int chord_metadata_first(const struct chord_metadata *metadata, const char *from, uint64_t *first,
                          uint32_t *downsample, struct br_error *error);
+
+/* The same for an array whose time steps are several samples, of which sample0_offset counts: first =
+ * sample0_offset * *downsample. half_fpga_sample0 then says where in a step its centre lies, *half here;
+ * that is D - 1 in files of ours, the taps less 1 behind kotekan's filterbank, and must be the same for
+ * all channels. Errors: BR_E_FORMAT. */
+int chord_metadata_first_step(const struct chord_metadata *metadata, const char *from, uint64_t *first,
+                              uint32_t *downsample, uint32_t *half, struct br_error *error);
 
 /* Sets nfreq, the channel table (upchannelized by `factor`) and the times of a frame so that
  * chord_metadata_first gives them back; `first` is a multiple of `downsample` or the remainder goes into

@@ -47,6 +47,36 @@ __attribute__((target("avx2"))) static void convert_avx2(enum coding coding, con
 }
 #endif
 
+static inline __attribute__((always_inline)) void encode_chime(const uint8_t *in, uint8_t *out, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint8_t flipped = in[i] ^ 0x88;
+        out[i] = (uint8_t)((flipped << 4) | (flipped >> 4));
+    }
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) static void encode_chime_avx2(const uint8_t *in, uint8_t *out, size_t count)
+{
+    encode_chime(in, out, count);
+}
+#endif
+
+void coding_encode(enum coding coding, const uint8_t *in, uint8_t *out, size_t count)
+{
+    if (coding != CODING_CHIME) { /* the same operations in both directions */
+        coding_convert(coding, in, out, count);
+        return;
+    }
+#if defined(__x86_64__)
+    if (count >= 64 && __builtin_cpu_supports("avx2")) {
+        encode_chime_avx2(in, out, count);
+        return;
+    }
+#endif
+    encode_chime(in, out, count);
+}
+
 void coding_convert(enum coding coding, const uint8_t *in, uint8_t *out, size_t count)
 {
     if (coding == CODING_INT4X2) {

@@ -19,9 +19,13 @@ const char *coding_name(enum coding coding);
 /* Converts `count` bytes to int4x2; in place is allowed. A missing chime byte becomes a zero sample. */
 void coding_convert(enum coding coding, const uint8_t *in, uint8_t *out, size_t count);
 
-/* The same where `in` and `out` do not overlap and `out` is part of something larger than the caches, which
- * it passes by: memory is written without being read first. Before other threads are told of it:
- * coding_settle. */
+/* The other way: int4x2 into the coding. In place is allowed. -8 - 8i becomes the byte 0x00 in chime,
+ * which is that value to kotekan's stages and "missing" to readers of recordings. */
+void coding_encode(enum coding coding, const uint8_t *in, uint8_t *out, size_t count);
+
+/* The same as coding_convert where `in` and `out` do not overlap and `out` is part of something larger
+ * than the caches, which it passes by: memory is written without being read first. Before other threads
+ * are told of it: coding_settle. */
 void coding_convert_past_caches(enum coding coding, const uint8_t *in, uint8_t *out, size_t count);
 void coding_settle(void);
 

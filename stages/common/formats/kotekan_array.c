@@ -1,19 +1,23 @@
 #include "stages/common/formats/kotekan_array.h"
 
+#include "buffers/frame.h"
+#include "stages/common/formats/coding.h"
+#include "stages/common/formats/permute.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-static const char *const names[][2] = {{"T", "time"},      {"Tbar", "time"},  {"F", "freq"},
-                                       {"P", "pol"},       {"D", "dish"},     {"B", "beam"},
-                                       {"beamP", "gridp"}, {"beamQ", "gridq"}};
+static const char *const names[][2] = {
+    {"T", "time"}, {"Tbar", "time"}, {"Ttilde", "time"}, {"F", "freq"},      {"Fbar", "freq"},  {"P", "pol"},
+    {"D", "dish"}, {"B", "beam"},    {"R", "beam"},      {"beamP", "gridp"}, {"beamQ", "gridq"}};
 
 static const struct kind {
     const char *what;
     const char *axes[4];
     unsigned naxes, types; /* types: 1u << chord_type, or'ed */
 } kinds[] = {
-    {"the electric field", {"time", "freq", "pol", "dish"}, 4, 1u << CHORD_INT4X2},
+    {"the electric field", {"time", "freq", "pol", "dish"}, 4, 1u << CHORD_INT4X2 | 1u << CHORD_INT4X2_CHIME},
     {"voltages of beams", {"beam", "freq", "pol", "time"}, 4, 1u << CHORD_INT4X2},
     {"intensities of beams", {"freq", "time", "beam"}, 3, 1u << CHORD_FLOAT16 | 1u << CHORD_FLOAT32},
     {"intensities on the grid", {"freq", "time", "gridp", "gridq"}, 4, 1u << CHORD_FLOAT16},
@@ -57,16 +61,16 @@ static int unknown(const struct chord_metadata *m, const char *from, struct br_e
                    "%s: the frame '%s' holds %s %s; expected int4x2 with T, F, P, D (the electric field) or "
                    "B, F, P, T (voltages of beams), "
                    "float16 or float32 with F, T, B (intensities of beams), or float16 with F, T, beamP, "
-                   "beamQ (those on the grid)",
+                   "beamQ (those on the grid), where T may be Tbar or Ttilde, F Fbar, B R",
                    from, m->name, chord_type_name(m->type), shape);
 }
 
-/* One upchannelization factor for all channels. */
-static int channels(struct kotekan_array *a, const struct chord_metadata *m, const char *from,
-                    struct br_error *error)
+/* One upchannelization factor for all channels. kotekan's intensities have that of the time steps in it. */
+static int channels(struct kotekan_array *a, const struct chord_metadata *m, bool intensities,
+                    const char *from, struct br_error *error)
 {
     size_t nfreq = br_array_length(&a->array, "freq");
-    a->factor = m->nfreq > 0 && m->upchan_factor[0] > 0 ? (unsigned)m->upchan_factor[0] : 1;
+    unsigned said = m->nfreq > 0 && m->upchan_factor[0] > 0 ? (unsigned)m->upchan_factor[0] : 1;
     a->ncoarse = m->nfreq > 0 ? (size_t)m->nfreq : 0;
     for (int i = 1; i < m->nfreq; i++)
         if (m->upchan_factor[i] != m->upchan_factor[0])
@@ -74,12 +78,35 @@ static int channels(struct kotekan_array *a, const struct chord_metadata *m, con
                 error, BR_E_FORMAT,
                 "%s: channels 0 and %d are upchannelized by %d and %d; expected one factor for all", from, i,
                 m->upchan_factor[0], m->upchan_factor[i]);
-    if (a->ncoarse > 0 && nfreq != a->ncoarse * a->factor)
-        return br_fail(
-            error, BR_E_FORMAT,
-            "%s: chordMetadata has nfreq %zu, each upchannelized by %u, but %zu channels in dimension F",
-            from, a->ncoarse, a->factor, nfreq);
-    return BR_OK;
+    a->factor = said;
+    if (a->ncoarse == 0 || nfreq == a->ncoarse * said) return BR_OK;
+    a->factor = (unsigned)(nfreq / a->ncoarse);
+    if (intensities && nfreq % a->ncoarse == 0 && said == a->downsample && said % a->factor == 0)
+        return BR_OK;
+    return br_fail(
+        error, BR_E_FORMAT,
+        "%s: chordMetadata has nfreq %zu, each upchannelized by %u, but %zu channels in dimension F", from,
+        a->ncoarse, said, nfreq);
+}
+
+/* Our order of the axes, and where the frame has them. */
+static int set_axes(struct kotekan_array *a, const struct kind *kind, const struct chord_metadata *m,
+                    struct br_error *error)
+{
+    enum br_dtype dtype = m->type == CHORD_FLOAT16 ? BR_F16 : m->type == CHORD_FLOAT32 ? BR_F32 : BR_INT4X2;
+    char axes[BR_MAX_AXES * (BR_AXIS_NAME + 1)] = "";
+    size_t lengths[BR_MAX_AXES];
+    for (unsigned i = 0; i < kind->naxes; i++) {
+        unsigned place = 0;
+        while (strcmp(our_name(m->dim_name[place]), kind->axes[i]) != 0) place++;
+        a->order[i] = place;
+        a->length[place] = lengths[i] = (size_t)m->dim[place];
+        if (i > 0) strcat(axes, ",");
+        strcat(axes, kind->axes[i]);
+    }
+    a->chime = m->type == CHORD_INT4X2_CHIME;
+    a->copy = !a->chime && permutation_is_copy(kind->naxes, a->order);
+    return br_array_init(&a->array, dtype, axes, lengths, error);
 }
 
 int kotekan_array_describe(struct kotekan_array *a, const struct chord_metadata *m, const char *from,
@@ -87,33 +114,45 @@ int kotekan_array_describe(struct kotekan_array *a, const struct chord_metadata 
 {
     const struct kind *kind = kind_of(m);
     if (kind == NULL) return unknown(m, from, error);
-    enum br_dtype dtype = m->type == CHORD_INT4X2 ? BR_INT4X2 : m->type == CHORD_FLOAT16 ? BR_F16 : BR_F32;
-    char axes[BR_MAX_AXES * (BR_AXIS_NAME + 1)] = "";
-    size_t lengths[BR_MAX_AXES];
-    for (int i = 0; i < m->dims; i++) {
-        if (i > 0) strcat(axes, ",");
-        strcat(axes, our_name(m->dim_name[i]));
-        lengths[i] = (size_t)m->dim[i];
-    }
+    uint32_t downsample = 1, half = 0;
     *a = (struct kotekan_array){.what = kind->what};
-    int status = br_array_init(&a->array, dtype, axes, lengths, error);
-    if (status == BR_OK) status = channels(a, m, from, error);
-    uint32_t downsample = 1;
-    if (status == BR_OK) status = chord_metadata_first(m, from, &a->first, &downsample, error);
-    if (status != BR_OK) return status;
+    int status = set_axes(a, kind, m, error);
+    if (status == BR_OK) status = chord_metadata_first_step(m, from, &a->first, &downsample, &half, error);
     a->downsample = downsample;
-    if (kind == &kinds[0] && downsample != a->factor)
+    bool intensities = a->array.dtype == BR_F16 || a->array.dtype == BR_F32;
+    if (status == BR_OK) status = channels(a, m, intensities, from, error);
+    /* The middle of a step says nothing of a filter. */
+    if (status == BR_OK && half != downsample - 1 && a->factor > 1) a->delay = half * a->factor / 2;
+    if (status == BR_OK && downsample == 1) /* a sample of the F-engine may lie off its index */
+        status = chord_metadata_first(m, from, &a->first, &downsample, error);
+    if (status == BR_OK && kind == &kinds[0] && downsample != a->factor)
         return br_fail(error, BR_E_FORMAT,
                        "%s: a time step is %u samples (time_downsampling_fpga), but the electric field is "
                        "upchannelized by %u; expected the "
                        "same",
                        from, downsample, a->factor);
-    if (a->first % downsample != 0)
-        return br_fail(error, BR_E_FORMAT,
-                       "%s: a frame starts at sample %" PRIu64
-                       "; expected a multiple of the %u samples of a time step",
-                       from, a->first, downsample);
-    return BR_OK;
+    return status;
+}
+
+void kotekan_array_decode(const struct kotekan_array *a, size_t steps, const void *frame, void *out,
+                          uint8_t *valid)
+{
+    unsigned naxes = a->array.naxes, time = a->order[br_array_axis(&a->array, "time")];
+    size_t lengths[BR_MAX_AXES], count = 1;
+    for (unsigned i = 0; i < naxes; i++) {
+        lengths[i] = i == time ? steps : a->length[i];
+        count *= lengths[i];
+    }
+    struct permutation permutation;
+    permutation_init(&permutation, naxes, lengths, a->order, br_dtype_bits(a->array.dtype) / 8);
+    permute(&permutation, frame, out);
+    if (!a->chime) return;
+    size_t cell = count / (steps * br_array_length(&a->array, "freq")), cells = count / cell;
+    for (size_t i = 0; i < cells; i++) {
+        bool missing = coding_all_missing(CODING_CHIME, (const uint8_t *)out + i * cell, cell);
+        valid[i] = missing ? BR_MISSING : BR_VALID;
+    }
+    coding_convert(CODING_CHIME, out, out, count);
 }
 
 void kotekan_array_stream(struct br_stream *s, const struct kotekan_array *a, size_t steps)
@@ -123,7 +162,7 @@ void kotekan_array_stream(struct br_stream *s, const struct kotekan_array *a, si
     s->frame_samples = (uint64_t)steps * a->downsample;
     s->nchannels = br_array_length(&a->array, "freq");
     s->nzones = 1;
-    s->zone[0] = (struct br_zone){0, s->nchannels, a->factor, a->downsample, 0};
+    s->zone[0] = (struct br_zone){0, s->nchannels, a->factor, a->downsample, a->delay};
     s->nbeams = br_array_axis(&a->array, "beam") >= 0 ? br_array_length(&a->array, "beam") : 0;
 }
 

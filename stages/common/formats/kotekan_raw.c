@@ -2,6 +2,7 @@
 #include "stages/common/stage/fileio.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -13,8 +14,9 @@ static uint32_t little32(const uint8_t *b)
 bool kotekan_raw_probe(const void *start, size_t length)
 {
     const uint8_t *b = start;
-    return length >= 16 && chord_metadata_size_known(little32(b)) && little32(b + 4) == CHORD_MAX_DIMS &&
-           little32(b + 8) == CHORD_NAME;
+    bool plausible =
+        length >= 16 && little32(b) >= 4096 && little32(b) <= 65536; /* later layouts are named */
+    return plausible && little32(b + 4) == CHORD_MAX_DIMS && little32(b + 8) == CHORD_NAME;
 }
 
 int kotekan_raw_read(struct kotekan_frame *frame, int fd, const char *path, uint64_t at, uint64_t file_bytes,
@@ -32,10 +34,9 @@ int kotekan_raw_read(struct kotekan_frame *frame, int fd, const char *path, uint
         return br_fail(error, BR_E_FORMAT,
                        "%s: the frame at byte %llu has no metadata, so its shape and time are not known",
                        path, (unsigned long long)at);
-    if (!chord_metadata_size_known(size))
-        return br_fail(error, BR_E_FORMAT,
-                       "%s: %u bytes of metadata at byte %llu; expected chordMetadata, %d bytes (or %d)",
-                       path, size, (unsigned long long)at, CHORD_METADATA_BYTES, CHORD_METADATA_NEW_BYTES);
+    char where[4200];
+    snprintf(where, sizeof where, "%s: at byte %llu", path, (unsigned long long)at);
+    if (chord_metadata_check_size(size, where, error) != BR_OK) return BR_E_FORMAT;
     if (left - 4 < size)
         return br_fail(error, BR_E_FORMAT,
                        "%s: the file ends in the metadata at byte %llu, after %llu of %u bytes", path,
