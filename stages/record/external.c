@@ -54,10 +54,11 @@ int external_configure(struct br_stage *stage, struct external *f)
     char want[96], start[512];
     snprintf(want, sizeof want, "E[time][freq][pol][dish] in int4x2%s for the format %s",
              f->format->wide ? " or int8x2" : "", f->format->name);
-    int status = br_expect_input(stage, 1u << BR_INT4X2 | (f->format->wide ? 1u << BR_INT8X2 : 0),
-                                 "time,freq,pol,dish", want);
+    unsigned types = 1u << BR_INT4X2 | (f->format->wide ? 1u << BR_INT8X2 : 0);
+    int status = f->format->arrays ? BR_OK : br_expect_input(stage, types, "time,freq,pol,dish", want);
     if (status != BR_OK) return status;
-    if (br_stream_is_zoned(s) || s->zone[0].downsample != 1 || s->zone[0].factor != 1)
+    bool plain = !br_stream_is_zoned(s) && s->zone[0].downsample == 1 && s->zone[0].factor == 1;
+    if (!plain && !f->format->arrays)
         return br_stage_fail(
             stage, BR_E_INVALID,
             "its input is upchannelized or downsampled; the format %s has the electric field as the "
@@ -70,9 +71,11 @@ int external_configure(struct br_stage *stage, struct external *f)
     status = br_stage_writes_files(stage, "prefix", f->directory, start, want);
     if (status != BR_OK) return status;
     f->nchannels = s->nchannels;
-    f->npol = br_array_length(&s->array, "pol");
-    f->ndish = br_array_length(&s->array, "dish");
-    f->cell = f->npol * f->ndish * br_dtype_bits(s->array.dtype) / 8;
+    if (br_array_axis(&s->array, "dish") >= 0) {
+        f->npol = br_array_length(&s->array, "pol");
+        f->ndish = br_array_length(&s->array, "dish");
+        f->cell = f->npol * f->ndish * br_dtype_bits(s->array.dtype) / 8;
+    }
     f->id = br_stage_alloc(stage, s->nchannels * sizeof *f->id);
     status = f->format->configure(stage, f);
     if (status != BR_OK || f->losses[0] == '\0') return status;
@@ -118,7 +121,8 @@ static uint64_t count_unmarked(const struct external *f, const struct br_stream 
         }
         if (frame->valid[i] == BR_VALID || (f->format->says_missing && frame->valid[i] == BR_MISSING))
             continue;
-        if (n++ == 0) *where = frame->first + i / s->nchannels;
+        bool rows = br_array_axis(&s->array, "time") == 0; /* else it is somewhere in the frame */
+        if (n++ == 0) *where = frame->first + (rows ? i / s->nchannels * s->zone[0].downsample : 0);
     }
     return n;
 }
@@ -146,8 +150,9 @@ int external_process(struct br_stage *stage, struct external *f, const struct br
         return br_stage_fail(
             stage, BR_E_INVALID,
             "a sample near %llu is -8 - 8i, whose code means \"missing\" in the format %s: `lossy: true` "
-            "writes -7 - 8i",
-            (unsigned long long)frame->first, f->format->name);
+            "writes -7 - 8i%s",
+            (unsigned long long)frame->first, f->format->name,
+            f->chime ? ", `coding: int4p4` what it is" : "");
     return status;
 }
 

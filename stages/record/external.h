@@ -16,6 +16,7 @@ struct external;
 struct external_format {
     const char *name, *suffix; /* of `format:`, and of the files: PREFIX_NNNNNNN.suffix */
     bool wide;                 /* takes int8x2 as well */
+    bool arrays;               /* takes other arrays than the electric field; configure says which */
     bool says_missing;         /* a sample that is missing in all inputs of a channel */
     bool says_missing_rows;    /* a sample that is missing in all inputs of all channels */
     /* Finds what of the description would be lost: external_loses for each; and says what a reader must be
@@ -32,10 +33,12 @@ struct external {
     const struct external_format *format;
     const char *directory, *prefix;
     bool lossy, overwrite;
+    bool chime;                          /* kotekan: the field in int4p4chime */
     uint64_t vdif_samples;               /* in a VDIF frame; 0: as few as can be */
     char losses[768];                    /* of the description, "; " between them */
     size_t ndish, npol, nchannels, cell; /* cell: bytes of a channel's sample */
     int32_t *id;                         /* [nchannels] channel numbers */
+    struct kotekan_encoder *encoder;     /* kotekan */
     uint8_t *bytes;                      /* of a frame, in the format's order */
     size_t bytes_room;
     uint64_t unmarked; /* channel-samples whose validity the format cannot say */

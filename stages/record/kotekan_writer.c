@@ -1,5 +1,6 @@
-/* kotekan's raw frames: a file for each frame, as its rawFileRead wants it. */
-#include "stages/common/formats/kotekan_raw.h"
+/* kotekan's raw frames: a file for each frame, as its rawFileRead wants it, with the arrays of
+ * kotekan_encode.h. */
+#include "stages/common/formats/kotekan_encode.h"
 #include "stages/record/external.h"
 
 #include <errno.h>
@@ -7,23 +8,35 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Whether a reader that has the channels' numbers and the sample time finds the frequencies. */
+static bool numbers_say_frequencies(const struct br_stream *s, const struct kotekan_encoder *e, double width)
+{
+    unsigned factor = s->zone[0].factor;
+    for (size_t i = 0; i < s->nchannels; i++) {
+        double coarse = width * e->coarse[i / factor],
+               away = ((double)(i % factor) - ((double)factor - 1) / 2) * width / factor;
+        if (!(fabs(coarse + away - s->freq_mhz[i]) < 1e-6 * width)) return false;
+    }
+    return true;
+}
+
 static int configure(struct br_stage *stage, struct external *f)
 {
     const struct br_stream *s = br_stage_input(stage, 0);
-    if (s->nchannels > CHORD_MAX_FREQ)
-        return br_stage_fail_at(stage, "format",
-                                "kotekan: chordMetadata has room for %d channels; the input has %zu",
-                                CHORD_MAX_FREQ, s->nchannels);
+    struct br_error error = {0};
+    f->encoder = br_stage_alloc(stage, sizeof *f->encoder);
+    if (kotekan_encoder_init(f->encoder, s, f->chime, &error) != BR_OK)
+        return br_stage_fail_at(stage, "format", "kotekan: %s", error.text);
     double width = 1e3 * (double)s->sample_ns.den / (double)s->sample_ns.num;
-    if (!external_numbers(s, 0, width, f->id)) {
+    if (!numbers_say_frequencies(s, f->encoder, width)) {
         external_loses(f,
                        "the frequencies (they are no multiples of the channel width %.9g MHz, by which "
                        "channels are numbered)",
                        width);
-        for (size_t i = 0; i < s->nchannels; i++) f->id[i] = (int32_t)i;
+        for (size_t i = 0; i < f->encoder->ncoarse; i++) f->encoder->coarse[i] = (int32_t)i;
     }
     for (size_t i = 0; i < s->nchannels; i++)
-        if (fabs(s->width_mhz[i] / width - 1) > 1e-9) {
+        if (fabs(s->width_mhz[i] * s->zone[0].factor / width - 1) > 1e-9) {
             external_loses(f, "the channel width %.9g MHz (a reader takes it from the sample time)",
                            s->width_mhz[i]);
             break;
@@ -42,29 +55,43 @@ static int start(struct br_stage *stage, struct external *f)
     return BR_OK;
 }
 
+/* The frame's bytes as kotekan has them. Of the field, what is missing is zero. */
+static const void *encode(const struct br_stream *s, struct external *f, const struct br_frame *frame,
+                          size_t steps, size_t bytes)
+{
+    const void *data = frame->data;
+    if (f->cell > 0 && !frame->complete) {
+        uint8_t *filled = f->bytes + br_stream_max_bytes(s);
+        memcpy(filled, data, bytes);
+        for (size_t i = 0; i < steps * s->nchannels; i++)
+            if (frame->valid[i] == BR_MISSING) memset(filled + i * f->cell, 0, f->cell);
+        data = filled;
+    }
+    if (f->encoder->copy) return data;
+    kotekan_encode(f->encoder, steps, data, f->bytes);
+    for (size_t i = 0; f->encoder->chime && i < bytes; i++) {
+        if (f->bytes[i] != 0) continue;
+        f->bytes[i] = 0x10; /* -7 - 8i: 0 would say that it is missing */
+        f->changed++;
+    }
+    return f->bytes;
+}
+
 static int write_frame(struct br_stage *stage, struct external *f, const struct br_frame *frame)
 {
     static const uint8_t size[4] = {CHORD_METADATA_BYTES & 0xff, CHORD_METADATA_BYTES >> 8, 0, 0};
     const struct br_stream *s = br_stage_input(stage, 0);
-    struct chord_metadata m;
     uint8_t head[4 + CHORD_METADATA_BYTES];
-    chord_metadata_init(&m, "E", CHORD_INT4X2);
-    chord_metadata_add(&m, "T", (size_t)frame->samples);
-    chord_metadata_add(&m, "F", f->nchannels);
-    chord_metadata_add(&m, "P", f->npol);
-    chord_metadata_add(&m, "D", f->ndish);
-    chord_metadata_finish(&m);
-    m.frame_counter = (int32_t)(f->frames - 1);
-    chord_metadata_set_times(&m, f->nchannels, f->id, 1, frame->first, 1);
+    size_t steps = br_time_steps(frame->first, frame->samples, s->zone[0].downsample),
+           bytes = br_frame_bytes(s, frame);
     memcpy(head, size, 4);
-    chord_metadata_encode(&m, head + 4);
+    kotekan_encode_metadata(f->encoder, frame->first, steps, (int32_t)(f->frames - 1), head + 4);
+    const void *data = encode(s, f, frame, steps, bytes);
     int status = external_name(stage, f, f->files);
     if (status != BR_OK) return status;
     FILE *file = fopen(f->path, f->overwrite ? "wbe" : "wbex");
     if (file == NULL) return external_failed(stage, f, "make");
-    size_t bytes = br_frame_bytes(s, frame);
-    bool good =
-        fwrite(head, 1, sizeof head, file) == sizeof head && fwrite(frame->data, 1, bytes, file) == bytes;
+    bool good = fwrite(head, 1, sizeof head, file) == sizeof head && fwrite(data, 1, bytes, file) == bytes;
     int why = errno;
     good = fclose(file) == 0 && good;
     if (good) return BR_OK;
@@ -81,6 +108,7 @@ static int stop(struct br_stage *stage, struct external *f)
 
 const struct external_format external_kotekan = {.name = "kotekan",
                                                  .suffix = "raw",
+                                                 .arrays = true,
                                                  .configure = configure,
                                                  .start = start,
                                                  .write = write_frame,

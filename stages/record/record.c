@@ -25,7 +25,7 @@ enum { HEADER_SLACK = 512 };
 #define HEADER_EVERY_NS UINT64_C(1000000000)
 
 struct record {
-    const char *directory, *prefix, *format; /* parameters */
+    const char *directory, *prefix, *format, *coding; /* parameters */
     int64_t file_bytes, vdif_samples;
     bool overwrite, lossy;
 
@@ -47,6 +47,7 @@ struct record {
 };
 
 static const char *const formats[] = {"dada", "kotekan", "guppi", "chime", "vdif", NULL};
+static const char *const codings[] = {"int4p4chime", "int4p4", NULL};
 static const struct external_format *const external_formats[] = {&external_kotekan, &external_guppi,
                                                                  &external_chime, &external_vdif};
 static const struct br_param params[] = {
@@ -55,11 +56,15 @@ static const struct br_param params[] = {
     BR_PARAM("prefix", BR_P_STRING, struct record, prefix,
              "start of the file names: PREFIX_000000.dada, PREFIX_000001.dada, ...", .required = true),
     BR_PARAM("format", BR_P_CHOICE, struct record, format,
-             "format of the files; all but dada take the electric field only, and cannot say everything",
+             "format of the files; all but dada and kotekan take the electric field only, and cannot say "
+             "everything",
              .def = "dada", .choices = formats),
     BR_PARAM("lossy", BR_P_BOOL, struct record, lossy,
              "write in another format even what it cannot say, with a warning, rather than refuse",
              .def = "false"),
+    BR_PARAM("coding", BR_P_CHOICE, struct record, coding,
+             "kotekan: of the electric field; int4p4chime is what kotekan's GPU stages take, int4p4 ours",
+             .def = "int4p4chime", .choices = codings),
     BR_PARAM("file_bytes", BR_P_INT, struct record, file_bytes,
              "data after which a new DADA file is begun, at the end of a frame; 0: never",
              .def = "17179869184", .min = 0, .max = 1e18, .unit = "bytes"),
@@ -110,12 +115,16 @@ static int configure(struct br_stage *stage, void *self)
                                 r->prefix);
     if (strcmp(r->format, "vdif") != 0 && br_stage_given(stage, "vdif_samples"))
         return br_stage_fail_at(stage, "vdif_samples", "this is not for format %s", r->format);
+    if (strcmp(r->format, "kotekan") != 0 && br_stage_given(stage, "coding"))
+        return br_stage_fail_at(stage, "coding", "this is not for format %s", r->format);
     for (size_t i = 0; i < sizeof external_formats / sizeof *external_formats; i++) {
         if (strcmp(r->format, external_formats[i]->name) != 0) continue;
         r->external = (struct external){.format = external_formats[i],
                                         .directory = r->directory,
                                         .prefix = r->prefix,
                                         .lossy = r->lossy,
+                                        .chime = strcmp(r->format, "kotekan") == 0 &&
+                                                 strcmp(r->coding, "int4p4chime") == 0,
                                         .vdif_samples = (uint64_t)r->vdif_samples,
                                         .overwrite = r->overwrite};
         return external_configure(stage, &r->external);
@@ -345,8 +354,8 @@ BR_STAGE_EXPORT = {
         "recording of the same name is not touched unless `overwrite` is set.\n\n"
         "With another `format` the electric field is written as `PREFIX_NNNNNNN.raw` (kotekan: a frame with "
         "chordMetadata in "
-        "each; guppi: a block for each frame, a further file where their length changes), "
-        "`PREFIX_NNNNNNN.h5` (chime: a file for "
+        "each, and beams and upchannelized fields likewise, as `packetize` sends them; guppi: a block for "
+        "each frame, a further file where their length changes), `PREFIX_NNNNNNN.h5` (chime: a file for "
         "each channel, N its "
         "number) or `PREFIX_0000000.vdif` (complex 4-bit, a thread for each polarisation of each dish). What "
         "such a file cannot say "

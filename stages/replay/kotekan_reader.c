@@ -61,8 +61,18 @@ static int check_alike(struct scan *s, const char *path, const struct kotekan_fi
         (unsigned long long)like->ndish, like->chime ? " in the coding chime" : "");
 }
 
-/* The frame's channels: their numbers times the channel width (CHIME: down from 800 MHz), unless the user
- * lists frequencies. */
+/* CHIME's channels are numbered down from 800 MHz, all others' are multiples of their width. The coding
+ * does not tell them apart, for kotekan's stages for CHORD have it too; the sample time and numbers below
+ * 1024 do, for as multiples they would be frequencies below CHIME's band. */
+static bool numbers_of_chime(const struct scan *s, const struct kotekan_field *f)
+{
+    if (!f->chime || fabs(s->width_mhz / chime_step_mhz + 1) > 1e-6) return false;
+    for (uint64_t i = 0; i < f->nfreq; i++)
+        if (s->frame.metadata.coarse_freq[i] > 1023) return false;
+    return true;
+}
+
+/* The frame's channels: by their numbers, unless the user lists frequencies. */
 static int add_channels(struct scan *s, const char *path, const struct kotekan_field *f, size_t *group)
 {
     const struct chord_metadata *m = &s->frame.metadata;
@@ -72,6 +82,7 @@ static int add_channels(struct scan *s, const char *path, const struct kotekan_f
         s->mhz = br_stage_alloc(s->stage, f->nfreq * sizeof *s->mhz);
         s->like.nfreq = f->nfreq;
     }
+    bool of_chime = numbers_of_chime(s, f);
     for (uint64_t i = 0; i < f->nfreq; i++) {
         bool said = m->nfreq > 0 && m->coarse_freq[i] >= 0;
         if (!said && hints->nfreq != f->nfreq)
@@ -82,7 +93,7 @@ static int add_channels(struct scan *s, const char *path, const struct kotekan_f
                 path, (unsigned long long)f->nfreq);
         s->id[i] = said ? m->coarse_freq[i] : (int64_t)i;
         s->mhz[i] =
-            f->chime ? chime_top_mhz + chime_step_mhz * (double)s->id[i] : s->width_mhz * (double)s->id[i];
+            of_chime ? chime_top_mhz + chime_step_mhz * (double)s->id[i] : s->width_mhz * (double)s->id[i];
     }
     *group = channels_add(s->stage, &s->groups, f->nfreq, s->id, s->mhz);
     return BR_OK;

@@ -103,10 +103,10 @@ def test_convert():
                         for f in other.read_kotekan(open(p, "rb").read())
                     ]
                     for dims, ids, sample0, code, data in frames:
-                        assert list(dims) == ["T", "F", "P", "D"] and ids == coarse and code == 6, (dims, ids,
+                        assert list(dims) == ["T", "F", "P", "D"] and ids == coarse and code == 7, (dims, ids,
                                                                                                     code)
                         at = sample0 - 1000000 * 32
-                        assert data == other.pack_int4x2(field[at:at + dims["T"]]).tobytes()
+                        assert data == other.pack_chime(field[at:at + dims["T"]]).tobytes()
                 if to == "chime":
                     import h5py
                     for c, freq_id in enumerate((5, 6, 7, 100)):
@@ -134,6 +134,27 @@ def test_convert():
                 dada(d, e * bad[0][..., None, None], bad[0], 1000000 * 32, mhz)
                 assert bad[1] in convert(d, to, status=1).err
                 convert(d, to, "--lossy")
+
+
+def test_kotekan_codings():
+    """-8 - 8i is the missing sample of int4p4chime: refused there, itself in int4p4, another value with
+    --lossy."""
+    e = other.noise((50, 2, 2, 3), 4, -8, 7)
+    e[7, 1, 1, 2] = -8 - 8j
+    mhz = [400.0, 400.390625]
+    with harness.scratch() as d:
+        dada(d, e, np.ones((50, 2), bool), 0, mhz)
+        assert "-8 - 8i" in convert(d, "kotekan", status=1).err
+    for args, want in ((("--coding", "int4p4"), e), (("--lossy",), np.where(e == -8 - 8j, -7 - 8j, e))):
+        with harness.scratch() as d:
+            dada(d, e, np.ones((50, 2), bool), 0, mhz)
+            convert(d, "kotekan", *args)
+            result = harness.beamring("convert", "--to", "dada", *STREAM_ARGS, "to/x*", "back/x", cwd=d)
+            assert result.status == 0, result
+            assert np.array_equal(read_dada(d, "back/*.dada")[0], want), args
+    with harness.scratch() as d:
+        dada(d, e, np.ones((50, 2), bool), 0, mhz)
+        assert "coding" in convert(d, "guppi", "--coding", "int4p4", status=2).err
 
 
 def test_two_recorders():

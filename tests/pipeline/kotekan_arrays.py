@@ -15,7 +15,8 @@ NFREQ, U, T, TAPS = 2, 8, 4, 4
 D = U * T
 HEAD = f"""
 include: {CONFIG}/telescopes/pathfinder.yaml
-stream: {{epoch_ns: {EPOCH}, freq_mhz: {{first: 600.09765625, step: 0.1953125, count: {NFREQ}}},
+stream: {{epoch_ns: {EPOCH}, sample_ns: 5120, freq_mhz: {{first: 600.09765625, step: 0.1953125,
+  count: {NFREQ}}},
   sample0: {FIRST}}}
 """
 FINE = (f"{{epoch_ns: {EPOCH}, sample_ns: 5120, freq_mhz: {{first: {600.09765625 - 3.5 * 0.1953125 / U}, "
@@ -63,9 +64,17 @@ def record_all(d, prefix):
     return {a: stored(os.path.join(d, f"{prefix}_{a}_000000.dada")) for a in ARRAYS}
 
 
-def send(d, to, more=None):
-    more = more or {}
-    text = HEAD + f"""
+def frequencies(keys):
+    """FREQ_MHZ of a recording, all channels."""
+    text = keys["FREQ_MHZ"]
+    if ":" in text:
+        first, step, count = text.split(":")
+        return [float(first) + float(step) * i for i in range(int(count))]
+    return [float(x) for x in text.split(",")]
+
+
+def pipeline():
+    return HEAD + f"""
 pipeline:
   - {{stage: simulate, out: e, seed: 7, noise: 2.5, frame_samples: {STEPS},
        duration_s: {6 * STEPS * 5120e-9}}}
@@ -74,6 +83,10 @@ pipeline:
   - {{stage: frb_beams, in: grid, out: beams, beams: {{grid: [2, 3], spacing_deg: 0.3}}}}
   - {{stage: baseband_beamform, in: e, out: voltage, beams: {{grid: [1, 3], spacing_deg: 1}}}}
 """
+
+
+def send(d, to, more=None):
+    more, text = more or {}, pipeline()
     for a, (queue, *_) in ARRAYS.items():
         text += f"  - {{stage: record, name: r_{a}, in: {queue}, directory: ., prefix: ours_{a}}}\n"
         text += (f"  - {{stage: packetize, name: p_{a}, in: {queue}, format: kotekan, idle_s: 0.1, "
@@ -163,6 +176,41 @@ def test_int4p4():
         for a in ("E", "Ebar"):
             data, first, keys = ours[a]
             same(a, keys["AXES"], data, first, *joined(to[a], ARRAYS[a][1]))
+
+
+def test_raw_files():
+    """record writes each array as kotekan has it, in files that replay reads; and as the peers got it."""
+    with harness.scratch() as d:
+        text = pipeline().replace("600.09765625", "600")  # a multiple of the channel width
+        for a, (queue, *_) in ARRAYS.items():
+            text += f"  - {{stage: record, name: r_{a}, in: {queue}, directory: ., prefix: ours_{a}}}\n"
+            text += (
+                f"  - {{stage: record, name: k_{a}, in: {queue}, directory: raw, prefix: {a}, "
+                f"format: kotekan, lossy: {str(a != 'E').lower()}}}\n")
+        harness.run(d, text)
+        for a, (_, order, _, stream, step) in ARRAYS.items():
+            type_, dims = kotekan.STAGES[a]
+            data, first, keys = stored(os.path.join(d, f"ours_{a}_000000.dada"))
+            parts, at = [], None
+            for name in sorted(n for n in os.listdir(os.path.join(d, "raw")) if n.startswith(a + "_")):
+                raw = open(os.path.join(d, "raw", name), "rb").read()
+                assert raw[:4] == struct.pack("<I", kotekan.SIZE)
+                m = kotekan.parse(raw[4:4 + kotekan.SIZE])
+                assert m["type"] == type_ and [n for n, _ in m["dims"]] == dims.split(), m
+                at = m["offset"] if at is None else at
+                parts.append(kotekan.values(type_, raw[4 + kotekan.SIZE:], [n for _, n in m["dims"]]))
+            t = next(i for i, n in enumerate(dims.split()) if n[0] == "T")
+            same(a, keys["AXES"], np.concatenate(parts, axis=t).transpose(np.argsort(order)), at, data, first)
+            harness.run(d, f"""
+include: {CONFIG}/telescopes/pathfinder.yaml
+stream: {{epoch_ns: {EPOCH}, sample_ns: 5120}}
+pipeline:
+  - {{stage: replay, files: "raw/{a}_*.raw", out: x}}
+  - {{stage: record, in: x, directory: ., prefix: back_{a}}}
+""")
+            got, at, back = stored(os.path.join(d, f"back_{a}_000000.dada"))
+            same(a, keys["AXES"], got, at, data, first)
+            assert np.allclose(frequencies(back), frequencies(keys), rtol=0, atol=1e-9), a
 
 
 def test_too_many_channels():

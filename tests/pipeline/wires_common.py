@@ -18,9 +18,8 @@ CONFIG = harness.CONFIG
 
 HEAD = f"""
 include: {CONFIG}/telescopes/pathfinder.yaml
-stream: {{epoch_ns: 1700000000000000000, sample_ns: 5120, freq_mhz: {{first: 600.09765625, step: 0.1953125,
-  count: 3}},
-  sample0: FIRST}}
+stream: {{epoch_ns: 1700000000000000000, sample_ns: 5120, sample0: FIRST,
+  freq_mhz: {{first: 600.09765625, step: 0.1953125, count: 3}}}}
 pipeline:
   - {{stage: simulate, out: e, seed: 7, frame_samples: 2048, duration_s: DURATION}}
   - {{stage: frb_grid, in: e, out: i, integrate: 4}}

@@ -34,6 +34,7 @@ static const struct option info_options[] = {{"--beams", NULL, "lists all beams 
 static const struct option convert_options[] = {
     {"--to", "dada|kotekan|guppi|chime|vdif", "the format to write", NULL},
     {"--stream", "YAML", "says what the files do not: 'sample_ns: 2560, epoch_ns: 0'", NULL},
+    {"--coding", "int4p4chime|int4p4", "of the samples", "kotekan"},
     {"--lossy", NULL, "writes although the format cannot say everything", NULL},
     {0},
 };

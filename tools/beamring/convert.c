@@ -8,13 +8,15 @@
 #include <string.h>
 
 static const char usage[] =
-    "usage: beamring convert --to FORMAT [--stream YAML] [--lossy] IN... DIRECTORY/PREFIX\n"
+    "usage: beamring convert --to FORMAT [--stream YAML] [--coding CODING] [--lossy] IN... DIRECTORY/PREFIX\n"
     "Writes the recording in the files IN as DIRECTORY/PREFIX_NNNNNNN.*; FORMAT is dada, kotekan, guppi, "
     "chime "
     "or vdif.\n"
     "--stream says what the files do not: --stream 'sample_ns: 2560, epoch_ns: 0'. What FORMAT cannot say "
     "is\n"
-    "named, and nothing is written, unless --lossy is given.\n";
+    "named, and nothing is written, unless --lossy is given. --coding is for kotekan: int4p4chime (the "
+    "default)\n"
+    "or int4p4.\n";
 
 /* `text` as a YAML string. */
 static void put_quoted(FILE *out, const char *text)
@@ -29,8 +31,8 @@ static void put_quoted(FILE *out, const char *text)
 }
 
 /* The pipeline as YAML, to be freed; NULL without memory. */
-static char *pipeline(const char *to, const char *stream, bool lossy, int nin, char **in, const char *target,
-                      size_t *length)
+static char *pipeline(const char *to, const char *stream, const char *coding, bool lossy, int nin, char **in,
+                      const char *target, size_t *length)
 {
     char *text = NULL;
     FILE *out = open_memstream(&text, length);
@@ -54,13 +56,17 @@ static char *pipeline(const char *to, const char *stream, bool lossy, int nin, c
     put_quoted(out, directory);
     fprintf(out, "\n    prefix: ");
     put_quoted(out, prefix);
+    if (coding != NULL) {
+        fprintf(out, "\n    coding: ");
+        put_quoted(out, coding);
+    }
     fputc('\n', out);
     return fclose(out) == 0 ? text : NULL;
 }
 
 int cmd_convert(int argc, char **argv)
 {
-    const char *to = NULL, *stream = NULL;
+    const char *to = NULL, *stream = NULL, *coding = NULL;
     bool lossy = false;
     int at = 1;
     for (; at < argc && argv[at][0] == '-'; at++) {
@@ -70,6 +76,8 @@ int cmd_convert(int argc, char **argv)
             to = argv[++at];
         else if (strcmp(argv[at], "--stream") == 0 && at + 1 < argc)
             stream = argv[++at];
+        else if (strcmp(argv[at], "--coding") == 0 && at + 1 < argc)
+            coding = argv[++at];
         else
             break;
     }
@@ -83,7 +91,7 @@ int cmd_convert(int argc, char **argv)
         return 2;
     }
     size_t length = 0;
-    char *text = pipeline(to, stream, lossy, argc - at - 1, argv + at, argv[argc - 1], &length);
+    char *text = pipeline(to, stream, coding, lossy, argc - at - 1, argv + at, argv[argc - 1], &length);
     struct loaded l = {0};
     struct br_error error = {0};
     int status = 1;
