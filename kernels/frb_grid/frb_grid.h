@@ -74,6 +74,10 @@ struct br_frb_grid;
 /* The smallest k that cannot overflow (see above) for these parameters' weights, npol and downsample. */
 int br_frb_grid_log2_scale(const struct br_frb_grid_params *params);
 
+/* At most so many bytes of samples that are not in a whole block a plan keeps on a GPU between two calls,
+ * twice: those of the last call and of the next. Known without a device. */
+size_t br_frb_grid_device_bytes(const struct br_frb_grid_params *params);
+
 int br_frb_grid_create(struct br_frb_grid **plan, enum br_backend backend,
                        const struct br_frb_grid_params *params, struct br_why *why);
 void br_frb_grid_destroy(struct br_frb_grid *plan);

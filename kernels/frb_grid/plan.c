@@ -52,6 +52,16 @@ int br_frb_grid_log2_scale(const struct br_frb_grid_params *params)
     return fraction == 0.5 ? k - 1 : k;
 }
 
+size_t br_frb_grid_device_bytes(const struct br_frb_grid_params *params)
+{
+    enum { PIECE = 64 }; /* samples that are multiplied at a time, by both methods that keep samples */
+    const unsigned m = params->grid_m, n = params->grid_n, most = m > n ? m : n;
+    const size_t images = most <= 12 ? 16 * (size_t)most : 0, /* autocorr_2d keeps two images of the grid */
+        raw = (params->npol * params->ndishes + 15) / 16 * 16;
+    const size_t samples = images > 0 || params->downsample > PIECE ? PIECE : params->downsample;
+    return 2 * params->nchannels * samples * (images > raw ? images : raw);
+}
+
 static int check(const struct br_frb_grid_params *p, struct br_why *why)
 {
     if (p->nchannels < 1 || p->npol < 1 || p->ndishes < 1)

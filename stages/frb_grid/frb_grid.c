@@ -240,6 +240,15 @@ static void memory(struct br_stage *stage, void *self, struct br_memory *m)
     br_stage_buffer_memory(stage, fg->nblocks * fg->cells * sizeof *fg->row, m);
     br_stage_buffer_memory(stage, 2 * in->nchannels * fg->cells * sizeof(float), m);
     br_stage_buffer_memory(stage, weights * in->nzones * fg->cells * 2 * sizeof(float), m);
+    for (unsigned z = 0; br_stage_device(stage) >= 0 && z < in->nzones; z++) {
+        const struct br_frb_grid_params p = {.nchannels = in->zone[z].nchannels,
+                                             .npol = in->array.axis[2].length,
+                                             .ndishes = in->array.axis[3].length,
+                                             .grid_m = in->telescope->grid_m,
+                                             .grid_n = in->telescope->grid_n,
+                                             .downsample = (unsigned)(fg->block / in->zone[z].downsample)};
+        m->device += br_frb_grid_device_bytes(&p);
+    }
 }
 
 static int start(struct br_stage *stage, void *self)
