@@ -3,7 +3,7 @@
     tests/mutants.py --count 100 --seed 1          over all rooms
     tests/mutants.py --only stages/replay          over files whose path begins so
     tests/mutants.py --at stages/x/y.c:123:8       one mutant again (line and column, counted from 1)
-    tests/mutants.py --near                        a first sieve: unit tests of the same room and of like name only
+    tests/mutants.py --near                        a first sieve: unit tests of the room and of like name
     tests/mutants.py --from TREE                   of another checkout than the one it stands in
 
 A mutant changes an operator, a bound or a constant. It is killed by the first test that fails; tests of
@@ -144,7 +144,8 @@ def try_one(copy, name, offset, token, replacement, near_only):
         if not copy.make():
             result = "does not compile"
         else:
-            result = "killed" if any(copy.fails(tests) for tests in copy.order(name)[:2 if near_only else 3]) else "survived"
+            groups = copy.order(name)[:2 if near_only else 3]
+            result = "killed" if any(copy.fails(tests) for tests in groups) else "survived"
     finally:
         path.write_text(text)
     return result, f"{name}:{line}:{column}", f"{token} -> {replacement}", shown

@@ -18,10 +18,8 @@ BEAMS = """  - {stage: frb_grid, in: field, out: grid, integrate: 16}
 """
 WRITERS = {
     "dada": "  - {stage: record, in: field, directory: out, prefix: x, MORE}\n",
-    **{
-        name: f"  - {{stage: record, in: field, format: {name}, directory: out, prefix: x, lossy: true, MORE}}\n"
-        for name in ("vdif", "guppi", "kotekan", "chime")
-    },
+    **{name: f"  - {{stage: record, in: field, format: {name}, directory: out, prefix: x, "
+             "lossy: true, MORE}\n" for name in ("vdif", "guppi", "kotekan", "chime")},
     "filterbank": BEAMS + "  - {stage: quantize, in: beams, out: levels, bits: 8}\n"
     "  - {stage: filterbank, in: levels, directory: out, prefix: x, MORE}\n",
 }
