@@ -210,21 +210,21 @@ static unsigned shown_fill(const struct br_queue *queue, uint64_t next)
     return (unsigned)most;
 }
 
-static uint64_t waited(uint64_t before, uint64_t since)
+/* A wait counts while it lasts. `now` is from before the board was read. */
+static uint64_t waited(uint64_t before, uint64_t since, uint64_t now)
 {
-    uint64_t now = since != 0 ? br_clock_ns() : 0;
-    return now > since ? before + (now - since) : before;
+    return since != 0 && now > since ? before + (now - since) : before;
 }
 
 void br_queue_get_counters(const struct br_queue *queue, struct br_queue_counters *counters)
 {
-    uint64_t numbers[Q_NUMBERS];
+    uint64_t numbers[Q_NUMBERS], now = br_clock_ns();
     br_board_read(&queue->shown_version, queue->shown, numbers, Q_NUMBERS);
     *counters = (struct br_queue_counters){
         .frames = numbers[Q_FRAMES],
         .samples = numbers[Q_SAMPLES],
         .missing = numbers[Q_MISSING],
-        .wait_ns = waited(numbers[Q_WAIT_NS], numbers[Q_WAIT_SINCE]),
+        .wait_ns = waited(numbers[Q_WAIT_NS], numbers[Q_WAIT_SINCE], now),
         .wait_since = numbers[Q_WAIT_SINCE],
         .newest = numbers[Q_NEWEST],
         .depth = queue->depth,
@@ -236,7 +236,7 @@ void br_queue_get_counters(const struct br_queue *queue, struct br_queue_counter
 
 void br_reader_get_counters(const struct br_reader *reader, struct br_reader_counters *counters)
 {
-    uint64_t numbers[R_NUMBERS];
+    uint64_t numbers[R_NUMBERS], now = br_clock_ns();
     br_board_read(&reader->shown_version, reader->shown, numbers, R_NUMBERS);
     *counters = (struct br_reader_counters){
         .policy = reader->counters.policy,
@@ -248,7 +248,7 @@ void br_reader_get_counters(const struct br_reader *reader, struct br_reader_cou
         .discarded_samples = numbers[R_DISCARDED_SAMPLES],
         .held_frames = numbers[R_HELD_FRAMES],
         .held_samples = numbers[R_HELD_SAMPLES],
-        .wait_ns = waited(numbers[R_WAIT_NS], numbers[R_WAIT_SINCE]),
+        .wait_ns = waited(numbers[R_WAIT_NS], numbers[R_WAIT_SINCE], now),
         .wait_since = numbers[R_WAIT_SINCE],
         .next = numbers[R_NEXT],
     };

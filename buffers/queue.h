@@ -146,7 +146,8 @@ bool br_queue_oldest_unready(const struct br_queue *queue, uint64_t *first);
 const struct br_queue *br_reader_queue(const struct br_reader *reader);
 const char *br_reader_name(const struct br_reader *reader);
 
-/* --- counters: at any time, from any thread, without a lock; the numbers of a struct belong together --- */
+/* --- counters: at any time, from any thread, without a lock; the numbers of a struct belong together. A wait
+ * counts while it lasts; when it ends its time may turn out to be some nanoseconds shorter. --- */
 
 struct br_queue_counters {
     uint64_t frames, samples; /* published; samples = base samples */

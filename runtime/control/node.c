@@ -131,6 +131,19 @@ bool node_stop(struct node *node, bool abort, const char *who, char *why, size_t
     return true;
 }
 
+/* The control interface is that of the first pipeline: a connection must not break because a file has
+ * changed. */
+static void say_what_stays(const struct node *node, const struct br_control_settings *fresh)
+{
+    const char *listen = fresh->listen != NULL ? fresh->listen : "",
+               *now = node->listen != NULL ? node->listen : "";
+    const char *file = fresh->token_file != NULL ? fresh->token_file : "";
+    if (strcmp(listen, now) == 0 && strcmp(file, node->token_file != NULL ? node->token_file : "") == 0)
+        return;
+    br_log(node->options->log, BR_LOG_NOTE, NULL,
+           "control: address and token stay as they are until the process ends");
+}
+
 bool node_restart(struct node *node, bool abort, const char *who, char **errors)
 {
     struct node_pipeline fresh;
@@ -147,6 +160,7 @@ bool node_restart(struct node *node, bool abort, const char *who, char **errors)
     }
     unload(&node->next);
     node->next = fresh;
+    say_what_stays(node, &fresh.graph->control);
     if (node->run == NULL) {
         br_log(node->options->log, BR_LOG_NOTE, NULL, "%s: the pipeline starts", who);
         ev_break(node->ev, EVBREAK_ALL);

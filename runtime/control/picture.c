@@ -131,6 +131,30 @@ static json_t *picture(const struct br_edge *edge, const struct br_preview *p)
                      (double)(br_clock_ns() - p->at_ns) * 1e-9, "took_ms", (double)p->took_ns * 1e-6);
 }
 
+static bool is_transfer(const struct br_stage *stage)
+{
+    return strcmp(stage->type->name, "transfer") == 0;
+}
+
+/* Where a queue's frames are in host memory too: before the transfer that fills it, or behind one that reads
+ * it. NULL: nowhere. */
+static const struct br_edge *host_side(const struct br_edge *edge)
+{
+    if (edge->place.space != BR_SPACE_CUDA) return edge;
+    if (is_transfer(edge->producer)) return edge->producer->in[0].edge;
+    for (const struct br_link *link = edge->readers; link != NULL; link = link->next)
+        if (is_transfer(link->stage) && link->stage->out[0].place.space != BR_SPACE_CUDA)
+            return &link->stage->out[0];
+    return NULL;
+}
+
+static size_t index_of(const struct pictures *p, const struct br_edge *edge)
+{
+    size_t i = 0;
+    while (i < p->nedges && br_graph_edge(p->graph, i) != edge) i++;
+    return i;
+}
+
 json_t *pictures_get(struct pictures *p, const char *name, size_t item, char *why, size_t size)
 {
     size_t i = 0;
@@ -139,10 +163,13 @@ json_t *pictures_get(struct pictures *p, const char *name, size_t item, char *wh
         snprintf(why, size, "there is no queue '%.80s' in this pipeline; /v1/graph lists them", name);
         return NULL;
     }
+    const struct br_edge *same = host_side(br_graph_edge(p->graph, i));
+    if (same != NULL) i = index_of(p, same);
     struct br_edge *edge = br_graph_edge(p->graph, i);
     const char *refused = br_preview_refuses(&edge->stream);
-    if (edge->place.space == BR_SPACE_CUDA)
-        refused = "its frames are in a GPU's memory; look at a queue of the host";
+    if (same == NULL || edge->place.space == BR_SPACE_CUDA)
+        refused =
+            "its frames are in a GPU's memory only; look at a queue that a stage of the host reads or fills";
     if (refused == NULL && item >= br_preview_items(&edge->stream)) refused = "it has no such item";
     if (refused != NULL) {
         snprintf(why, size, "there is no preview of queue '%.80s': %s", name, refused);

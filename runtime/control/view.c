@@ -97,9 +97,13 @@ struct br_view *view_make(const struct br_graph *graph, uint64_t start_ns)
     view->reader_moved = calloc(view->nreaders + 1, sizeof *view->reader_moved);
     view->queue_frames = calloc(view->nqueues + 1, sizeof *view->queue_frames);
     view->reader_next = calloc(view->nreaders + 1, sizeof *view->reader_next);
-    bool ok = view->stage != NULL && view->queue != NULL && view->reader != NULL &&
-              view->queue_moved != NULL && view->reader_moved != NULL && view->queue_frames != NULL &&
-              view->reader_next != NULL;
+    view->waited = calloc(2 * view->nstages + 1, sizeof *view->waited);
+    view->queue_waited = calloc(view->nqueues + 1, sizeof *view->queue_waited);
+    view->reader_waited = calloc(view->nreaders + 1, sizeof *view->reader_waited);
+    bool ok = view->waited != NULL && view->queue_waited != NULL && view->reader_waited != NULL;
+    ok = ok && view->stage != NULL && view->queue != NULL && view->reader != NULL &&
+         view->queue_moved != NULL && view->reader_moved != NULL && view->queue_frames != NULL &&
+         view->reader_next != NULL;
     for (size_t q = 0; ok && q < view->nqueues; q++) view->queue_moved[q] = start_ns;
     for (size_t r = 0; ok && r < view->nreaders; r++) view->reader_moved[r] = start_ns;
     ok = make_moment(&view->now, view) && ok;
@@ -128,6 +132,9 @@ void view_free(struct br_view *view)
     free(view->reader_moved);
     free(view->queue_frames);
     free(view->reader_next);
+    free(view->waited);
+    free(view->queue_waited);
+    free(view->reader_waited);
     free_moment(&view->now);
     for (unsigned i = 0; i < VIEW_MOMENTS; i++) free_moment(&view->past[i]);
     free(view);
@@ -159,6 +166,13 @@ static void look_at_waits(const struct br_view *view, const struct br_stage *sta
     }
 }
 
+/* To Prometheus a counter that falls, if by a nanosecond, has begun again. */
+static void never_falls(uint64_t *now, uint64_t *most)
+{
+    if (*now < *most) *now = *most;
+    *most = *now;
+}
+
 static void look_at_stage(struct br_view *view, const struct br_stage *stage, size_t at)
 {
     struct view_stage_now *s = &view->now.stage[at];
@@ -166,6 +180,8 @@ static void look_at_stage(struct br_view *view, const struct br_stage *stage, si
     uint64_t words[BR_TROUBLE_WORDS];
     *s = (struct view_stage_now){0};
     br_stage_get_totals(stage, &s->totals);
+    never_falls(&s->totals.wait_in_ns, &view->waited[2 * at]);
+    never_falls(&s->totals.wait_out_ns, &view->waited[2 * at + 1]);
     for (unsigned i = 0; i < BR_LOSS_COUNT; i++) s->lost[i] = br_stage_lost(stage, i);
     for (unsigned i = 0; i < BR_TIME_BUCKETS; i++)
         s->took[i] = atomic_load_explicit(&c->took[i], memory_order_relaxed);
@@ -211,10 +227,12 @@ void view_take(struct br_view *view, const struct br_graph *graph)
         size_t r = view->queue[q].first_reader;
         struct br_queue_counters *c = &view->now.queue[q];
         br_queue_get_counters(edge->queue, c);
+        never_falls(&c->wait_ns, &view->queue_waited[q]);
         if (c->frames != view->queue_frames[q]) view->queue_moved[q] = now;
         view->queue_frames[q] = c->frames;
         for (const struct br_link *link = edge->readers; link != NULL; link = link->next, r++) {
             br_reader_get_counters(link->reader, &view->now.reader[r]);
+            never_falls(&view->now.reader[r].wait_ns, &view->reader_waited[r]);
             if (view->now.reader[r].next != view->reader_next[r]) view->reader_moved[r] = now;
             view->reader_next[r] = view->now.reader[r].next;
         }

@@ -73,13 +73,14 @@ struct br_view {
     struct view_reader *reader; /* those of a queue follow each other */
     struct view_moment now;
     /* CLOCK_MONOTONIC when the last frame was seen to be published, or taken by a reader; the start before */
-    uint64_t *queue_moved, *reader_moved;  /* [nqueues], [nreaders] */
-    uint64_t *queue_frames, *reader_next;  /* as of the last look */
-    struct view_moment past[VIEW_MOMENTS]; /* a ring; past[npast % VIEW_MOMENTS] is the oldest */
-    uint64_t npast;                        /* moments kept so far */
-    uint64_t start_ns, last_ns;            /* of the run; of the last moment that was kept */
-    char failure[BR_ERROR_LENGTH];         /* "stage 'record': ..." of the stage that failed first; "" */
-    int failed_stage;                      /* -1: none */
+    uint64_t *queue_moved, *reader_moved;            /* [nqueues], [nreaders] */
+    uint64_t *queue_frames, *reader_next;            /* as of the last look */
+    struct view_moment past[VIEW_MOMENTS];           /* a ring; past[npast % VIEW_MOMENTS] is the oldest */
+    uint64_t *waited, *queue_waited, *reader_waited; /* the most so far: [2 nstages], [nqueues], [nreaders] */
+    uint64_t npast;                                  /* moments kept so far */
+    uint64_t start_ns, last_ns;                      /* of the run; of the last moment that was kept */
+    char failure[BR_ERROR_LENGTH]; /* "stage 'record': ..." of the stage that failed first; "" */
+    int failed_stage;              /* -1: none */
 };
 
 /* NULL when there is no memory. */

@@ -37,6 +37,7 @@ struct filterbank {
     unsigned part;    /* from 1: files after a long hole are further parts */
     uint64_t next;    /* the step that is to be written next */
     uint64_t written; /* steps in all */
+    struct br_stage *stage; /* whose process runs */
 };
 
 static const char *const values_choices[] = {"levels", "intensity", NULL};
@@ -270,9 +271,11 @@ static int write_steps(struct filterbank *fb, size_t from, uint64_t steps, struc
             for (size_t i = 0; i < fb->nbeams && status == BR_OK; i += ROWS_BEAMS) {
                 size_t group = fb->nbeams - i < ROWS_BEAMS ? fb->nbeams - i : ROWS_BEAMS;
                 rows_make(&fb->rows, b, fb->beam + i, group, from + (size_t)done, take, fb->scratch);
+                br_stage_waits_for(fb->stage, "the disk");
                 for (size_t k = 0; k < group && status == BR_OK; k++)
                     status = files_append(&fb->files, band * fb->nbeams + i + k,
                                           (uint8_t *)fb->scratch + k * take * row, take * row, error);
+                br_stage_waits_for(fb->stage, NULL);
             }
             done += take;
         }
@@ -304,6 +307,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     int status = BR_OK;
     if (in == NULL) return BR_FINISHED;
 
+    fb->stage = stage;
     uint64_t first = in->first / fb->step, skip = 0;
     size_t nsteps = br_time_steps(in->first, in->samples, fb->step);
     if (fb->open && first > fb->next &&

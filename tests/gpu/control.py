@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import time
+import urllib.parse
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "pipeline"))
 import harness  # noqa: E402
@@ -60,10 +61,12 @@ def test_a_hundred_restarts():
 
 
 def test_previews():
-    """Queues of the host have previews, those of a GPU say why they have none."""
+    """Queues that the host sees have previews, those between two GPU stages say why they have none."""
     with node(SLOW) as n:
         n.wait_until(lambda s: s["ready"])
-        assert n.get("/v1/preview?queue=bytes").code == 200
+        for queue in [q["name"] for q in n.get("/v1/graph").json["queues"] if q["name"] not in ("a", "b")]:
+            answer = n.ask("/v1/preview?queue=" + urllib.parse.quote(queue))
+            assert answer.code == 200, (queue, answer.text)
         answer = n.get("/v1/preview?queue=a")
         assert answer.code == 404 and "GPU" in answer.json["error"], answer.text
         n.end()
