@@ -17,7 +17,7 @@ export PKG_CONFIG_PATH=$pc PKG_CONFIG_SYSROOT_DIR=$work
 export LD_LIBRARY_PATH=$(dirname "$pc")
 
 mkdir "$work/plugin"
-cp "$here"/docs/example/mute_dishes.c "$here"/docs/example/mute.yaml "$work/plugin"
+cp "$here"/docs/example/* "$work/plugin"
 cd "$work/plugin"
 [ "$(wc -l <mute_dishes.c)" -lt 100 ] || { echo "the example has outgrown 100 lines"; exit 1; }
 # shellcheck disable=SC2046
@@ -27,8 +27,37 @@ mkdir "$OUT"
 "$root/bin/beamring" stages mute_dishes | grep -q 'silence' || { echo "the example's help does not show"; exit 1; }
 "$root/bin/beamring" run mute.yaml
 
+cc -Wall -Wextra -Werror -shared -fPIC -o power.so power.c $(pkg-config --cflags --libs beamring)
+"$root/bin/beamring" run power.yaml
+python3 - "$OUT"/field_*.dada "$OUT"/power_*.dada <<'P'
+import struct
+import sys
+
+
+def payload(path):
+    data = open(path, "rb").read()
+    size = next(int(x.split()[1]) for x in data[:1 << 16].decode("latin-1").splitlines() if x.startswith("HDR_SIZE"))
+    return data[size:]
+
+
+# The mean of |E|^2 over 64 dishes, 2 polarisations and the samples that came: 1000 to 1129 are missing.
+signed = [(x ^ 8) - 8 for x in range(16)]
+square = [signed[b & 15] ** 2 + signed[b >> 4] ** 2 for b in range(256)]
+field, power = payload(sys.argv[1]), payload(sys.argv[2])
+got = struct.unpack(f"<{len(power) // 4}f", power)
+assert len(field) == 9950 * 4 * 128 and len(got) == 100 * 4, (len(field), len(got))
+for step in range(100):
+    times = [t for t in range(100 * step, min(100 * step + 100, 9950)) if not 1000 <= t < 1130]
+    for f in range(4):
+        sums = sum(sum(map(square.__getitem__, field[(4 * t + f) * 128:(4 * t + f + 1) * 128])) for t in times)
+        want = sums / 128 / len(times) if times else 0
+        assert abs(got[4 * step + f] - want) <= 1e-5 * want, (step, f, got[4 * step + f], want)
+gaps = open(sys.argv[2] + ".gaps").read().split("\n")
+assert gaps[:3] == ["1000 100", "1100 100 0 4 179", "9900 100 0 4 128"], gaps
+P
+
 # The recording holds zeros at dishes 3 and 40 of every (time, channel, polarisation), and noise elsewhere.
-python3 - "$OUT"/*.dada <<'P'
+python3 - "$OUT"/muted_*.dada <<'P'
 import sys
 head = open(sys.argv[1], "rb").read(1 << 16)
 size = next(int(l.split()[1]) for l in head.decode("latin-1").splitlines() if l.startswith("HDR_SIZE"))
