@@ -230,7 +230,7 @@ BR_API void br_stage_warn(struct br_stage *stage, const char *format, ...)
 
 /* What an operator should know now, as long as it lasts: "source 3 has sent nothing for 2 s". It stands in
  * the status of the node until the stage says something else, or NULL. The text is copied; 239 characters of
- * it. From the stage's own thread. */
+ * it. From start, or the stage's own thread. */
 BR_API void br_stage_trouble(struct br_stage *stage, const char *text);
 
 /* What process waits for from now on, as the end of "it waits for ...": "the disk"; NULL: it works. `what`
