@@ -1,5 +1,5 @@
-"""Documents and metadata with random mistakes: our readers refuse them, or read exactly what readers of our
-own making read that share nothing with them."""
+"""Documents and chordMetadata with random mistakes: our readers refuse them, or read exactly what readers of
+our own making read that share nothing with them."""
 import random
 import re
 import struct
@@ -8,6 +8,7 @@ import sys
 
 import yaml
 
+import chord_metadata
 import frb_document
 
 GOOD = b"""version: 2
@@ -133,5 +134,143 @@ def test_documents(program):
     print(f"documents: {len(texts)}, {good} good; refused by key: {known}")
 
 
+# name, type code, dimensions, channels, upchan, step, half
+FRAMES = [
+    ("E", 7, "T=16 F=3 P=2 D=5", 3, 1, 1, 0),
+    ("E", 6, "F=3 T=16 P=2 D=5", 3, 1, 1, 2),
+    ("Ebar", 7, "Tbar=16 Fbar=24 P=2 D=5", 3, 8, 8, 3),
+    ("Ebar", 6, "T=16 F=12 P=2 D=5", 3, 4, 4, 3),
+    ("I", 12, "Ttilde=10 Fbar=24 beamQ=6 beamP=4", 3, 32, 32, 3),
+    ("I", 12, "F=24 T=10 beamP=4 beamQ=6", 3, 8, 32, 31),
+    ("I2", 12, "R=7 Fbar=24 Ttilde=10", 3, 32, 32, 3),
+    ("J", 13, "F=3 Tbar=10 B=7", 3, 1, 6, 5),
+    ("J", 6, "B=7 F=3 P=2 T=10", 3, 1, 1, 0),
+]
+INTS = (-2**31, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 31, 32, 64, 128, 1023,
+        1024, 1025, 2**20, 2**20 + 1, 2**31 - 1)
+LABELS = (b"T", b"Tbar", b"Ttilde", b"F", b"Fbar", b"P", b"D", b"B", b"R", b"beamP", b"beamQ", b"X", b"",
+          b"T\x01", b"twenty characters nn")
+
+
+def frame(name, code, dims, nfreq, upchan, step, half):
+    """(metadata, bytes of the frame)."""
+    m = bytearray(chord_metadata.SIZE)
+    struct.pack_into("<4i", m, 0, 10, 20, 1024, 5)
+    m[16:16 + len(name)] = name.encode()
+    pairs = [item.split("=") for item in dims.split()]
+    struct.pack_into("<2i", m, 36, code, len(pairs))
+    stride = 1
+    for i, (label, length) in reversed(list(enumerate(pairs))):
+        struct.pack_into("<i", m, 44 + 4 * i, int(length))
+        m[84 + 20 * i:84 + 20 * i + len(label)] = label.encode()
+        struct.pack_into("<q", m, 288 + 8 * i, stride)
+        stride *= int(length)
+    struct.pack_into("<q", m, 624, 1000)
+    struct.pack_into("<i", m, 632, nfreq)
+    for i in range(nfreq):
+        struct.pack_into("<i", m, 636 + 4 * i, 2000 + i)
+        struct.pack_into("<i", m, 4732 + 4 * i, upchan)
+        struct.pack_into("<q", m, 8832 + 8 * i, half)
+        struct.pack_into("<i", m, 17024 + 4 * i, step)
+    return m, stride * chord_metadata.TYPES[code][1]
+
+
+def strides_of(m):
+    """Makes the strides those of the lengths, where they have any; and the bytes of the frame."""
+    code, n = struct.unpack_from("<2i", m, 36)
+    stride = 1
+    for i in reversed(range(min(max(n, 0), 10))):
+        if not 0 <= stride < 2 ** 62:
+            return 0
+        struct.pack_into("<q", m, 288 + 8 * i, stride)
+        stride *= struct.unpack_from("<i", m, 44 + 4 * i)[0]
+    return stride * chord_metadata.TYPES.get(code, ("", 0))[1]
+
+
+def mutate_metadata(rng):
+    m, size = frame(*rng.choice(FRAMES))
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        kind, i = rng.randrange(9), rng.randrange(3)
+        if kind == 0:
+            struct.pack_into("<i", m, rng.choice((0, 4, 8, 12, 36, 40, 376, 632)), rng.choice(INTS))
+        elif kind == 1:
+            struct.pack_into("<i", m, 44 + 4 * rng.randrange(5), rng.choice(INTS))
+        elif kind == 2:
+            at = 84 + 20 * rng.randrange(4)
+            m[at:at + 20] = rng.choice(LABELS).ljust(20, b"\0")
+        elif kind == 3:  # all channels alike, or one
+            at, value = rng.choice((636, 4732, 17024)), rng.choice(INTS)
+            for k in range(3) if rng.random() < 0.7 else (i,):
+                struct.pack_into("<i", m, at + 4 * k, value)
+        elif kind == 4:
+            value = rng.choice(INTS + (2 ** 40, 2 ** 62, -2 ** 63))
+            for k in range(3) if rng.random() < 0.7 else (i,):
+                struct.pack_into("<q", m, 8832 + 8 * k, value)
+        elif kind == 5:
+            struct.pack_into("<q", m, rng.choice((288, 296, 304, 312, 368, 624)), rng.choice(
+                INTS + (2 ** 40, 2 ** 61, 2 ** 61 + 1, 2 ** 62, 2 ** 63 - 1)))
+        elif kind == 6:  # any byte of the first kilobyte
+            m[rng.randrange(640)] = rng.randrange(256)
+        elif kind == 7:
+            size = max(size + rng.choice((-1, 1, 0, 2)), 0)
+        else:  # two dimensions change places
+            a, b = rng.randrange(4), rng.randrange(4)
+            m[84 + 20 * a:104 + 20 * a], m[84 + 20 * b:104 + 20 * b] = (
+                m[84 + 20 * b:104 + 20 * b], m[84 + 20 * a:104 + 20 * a])
+        if rng.random() < 0.7 and kind != 7:
+            size = strides_of(m)
+    return bytes(m), max(size, 1) % 2 ** 64
+
+
+def expected_metadata(m, size):
+    """(fields or None, array or None)."""
+    try:
+        d = chord_metadata.fields(m, size)
+    except chord_metadata.Refused:
+        return None, None
+    try:
+        return d, chord_metadata.array(d)
+    except chord_metadata.Refused:
+        return d, None
+
+
+def said(d):
+    """The fields as read_metadata prints them."""
+    numbers = lambda key: "".join(f"{x}," for x in d[key])
+    dims = "".join(f"{name}={n}," for name, n in d["dims"])
+    return (
+        f"type:{chord_metadata.TYPES[d['code']][0]} dims:{dims} name:{d['name']} counter:{d['counter']} "
+        f"sample0:{d['sample0']} coarse:{numbers('coarse')} upchan:{numbers('upchan')} "
+        f"half:{numbers('half')} step:{numbers('step')}")
+
+
+def test_metadata(program):
+    rng = random.Random(20260102)
+    cases = [(bytes(m), size) for m, size in map(lambda f: frame(*f), FRAMES)]
+    cases += [mutate_metadata(rng) for _ in range(10000)]
+    answers = subprocess.run([program], stdout=subprocess.PIPE, check=True, input=b"".join(
+        struct.pack("<IQ", len(m), size) + m for m, size in cases)).stdout.decode("latin-1").split("\n")[:-1]
+    assert len(answers) == len(cases)
+    read = arrays = 0
+    for n, ((m, size), answer) in enumerate(zip(cases, answers)):
+        d, array = expected_metadata(m, size)
+        if d is None:
+            assert answer.startswith("refused: "), (m[:640], size, answer)
+            continue
+        read += 1
+        assert answer.split("\t")[0] == said(d), (said(d), answer)
+        answer = answer.split("\t")[1]
+        if array is None:
+            assert answer.startswith("refused: "), (d, answer)
+            continue
+        arrays += 1
+        want = " ".join(f"{key}:{value}" for key, value in array.items())
+        assert answer.split(" ", 1)[1] == want, (d, want, answer)
+        assert n >= len(FRAMES) or array is not None
+    assert read > 3000 and arrays > 1500, (read, arrays)
+    print(f"metadata: {len(cases)}, {read} read, {arrays} of them arrays of ours")
+
+
 if __name__ == "__main__":
     test_documents(sys.argv[1])
+    test_metadata(sys.argv[2])

@@ -1,0 +1,70 @@
+"""Every key that a file of ours carries stands in the pages: headers of recordings in recordings.md, the
+statistics of a run and what `beamring receive` prints in the user guide."""
+import json
+import os
+import re
+import socket
+
+import harness
+from recordings import PIPELINE
+from small import record_field
+from wires_common import document, free_port, receive_tool
+import frb_node  # noqa: E402
+
+DOCS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs")
+
+
+def page(name):
+    """The words that stand in backticks on a page, keys with `{...}` and lists taken apart."""
+    text = re.sub(r"^```.*?^```", "", open(os.path.join(DOCS, name)).read(), flags=re.S | re.M)
+    text = re.sub(r"```.*?```", "", text, flags=re.S)
+    return {
+        word for quoted in re.findall(r"`([^`]+)`", text) for word in re.findall(r"[A-Za-z0-9_]+", quoted)
+    }
+
+
+def keys_of(node):
+    """All keys of a JSON document, at all depths."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            yield key
+            yield from keys_of(value)
+    if isinstance(node, list):
+        for value in node:
+            yield from keys_of(value)
+
+
+def test_headers_and_statistics():
+    with harness.scratch() as d:
+        record_field(d)
+        with open(os.path.join(d, "p.yaml"), "w") as f:
+            f.write(PIPELINE)
+        result = harness.beamring("run", "p.yaml", "--stats", "stats.json", cwd=d)
+        assert result.status == 0, result
+        known, seen = page("recordings.md"), set()
+        for name in os.listdir(os.path.join(d, "out")):
+            if name.endswith(".dada"):
+                keys, _ = harness.header(os.path.join(d, "out", name))
+                # a list that goes on in further lines, and the zones by number
+                seen |= {re.sub(r"^ZONE_[0-9]+$", "ZONE_n", re.sub(r"_[0-9]+$", "", k) if not k.startswith(
+                    "ZONE_") else k) for k in keys}
+        assert len(seen) > 30 and seen <= known, sorted(seen - known)
+        guide = page("user-guide.md")
+        stats = set(keys_of(json.load(open(os.path.join(d, "stats.json")))))
+        reasons = {k for s in json.load(open(os.path.join(d, "stats.json")))["stages"] for k in s["lost"]}
+        assert len(stats) > 30 and stats - reasons <= guide, sorted(stats - reasons - guide)
+
+
+def test_counters_of_receive():
+    with harness.scratch() as d:
+        port = free_port()
+        tool = receive_tool(d, "frb-node", f"127.0.0.1:{port}", "--until-closed")
+        with socket.create_connection(("127.0.0.1", port)) as s:
+            s.sendall(frb_node.hello(document()))
+        out, _ = tool.communicate(timeout=20)
+        keys = set(json.loads(out.splitlines()[-1]))
+        assert keys <= page("user-guide.md"), sorted(keys - page("user-guide.md"))
+
+
+if __name__ == "__main__":
+    harness.main([test_headers_and_statistics, test_counters_of_receive])
