@@ -155,8 +155,8 @@ def send_and_unpack(fengine):
     fs, pols = FRAME[fengine.name], positions(fengine)[1] if fengine.name != "chord-crs" else 2
     dishes = len(fengine.sources) * fengine.i // pols
     telescope = f"""
-telescope: {{name: test, grid: {{m: 1, n: {dishes}}}, spacing_m: {{m: 1, n: 1}}, latitude_deg: 0, longitude_deg: 0,
-  dishes: {[[0, k] for k in range(dishes)]}}}
+telescope: {{name: test, grid: {{m: 1, n: {dishes}}}, spacing_m: {{m: 1, n: 1}}, latitude_deg: 0,
+  longitude_deg: 0, dishes: {[[0, k] for k in range(dishes)]}}}
 stream: {{epoch_ns: 1700000000000000000, sample_ns: 5120, npol: {pols},
   freq_mhz: {{first: 400, step: 0.1, count: {len(fengine.channel_ids())}}}}}
 pipeline:
@@ -167,7 +167,7 @@ pipeline:
         port = free_port(socket.SOCK_DGRAM)
         node = Running(d, f"""{telescope}
   - {{stage: capture, {packet}, addresses: "127.0.0.1:{port}", frame_samples: {fs}, open: 4, start_sample: 0,
-     idle_s: 1.5, out: packets}}
+     idle_s: 2.5, out: packets}}
   - {{stage: unpack, in: packets, out: got}}
   - {{stage: record, in: got, directory: ., prefix: got}}
 """, name="node.yaml")
@@ -184,7 +184,7 @@ pipeline:
 
 
 def test_a_network_between():
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+    with concurrent.futures.ThreadPoolExecutor(len(packets.ALL)) as pool:
         for done in [pool.submit(send_and_unpack, fengine) for fengine in packets.ALL]:
             done.result()
 

@@ -36,18 +36,21 @@ SETTINGS = {
         "speed": 0.05,
         "set": ["capture.streams=[0]", NEAR % (8, 8, 0.4, 0, 0)],
         "test": ["frb_grid.integrate=32", NEAR % (4, 4, 0.3, 0.6, -0.9)],
-        "short": {"DURATION": "0.1", "ARRIVAL": "0.02", "DM": "1", "SILENT": "0.08", "SOUND": "0.09"}},
+        "short": {"WIDTH": "0.0015",
+                  "DURATION": "0.06", "ARRIVAL": "0.01", "DM": "0.5", "SILENT": "0.04", "SOUND": "0.05"}},
     "hirax": {
         "speed": 0.05,
         "set": ["capture.streams=[0]", NEAR % (8, 8, 0.4, 0, 0)],
         "test": ["frb_grid.integrate=64", "capture.out={name: packets, depth: 12}",
                  NEAR % (4, 4, 0.2, 0.6, -0.9)],
-        "short": {"DURATION": "0.1", "ARRIVAL": "0.03", "DM": "3"}},
+        "short": {"WIDTH": "0.0015",
+                  "DURATION": "0.07", "ARRIVAL": "0.01", "DM": "2"}},
     "casm": {
         "speed": 0.1,
         "set": [NEAR % (8, 6, 4, 0, 0)],
         "test": ["frb_grid.integrate=4", NEAR % (5, 3, 4, 4, -4)],
-        "short": {"DURATION": "0.1", "ARRIVAL": "0.04", "DM": "10", "SILENT": "0.01", "SOUND": "0.02"}},
+        "short": {"WIDTH": "0.0015",
+                  "DURATION": "0.07", "ARRIVAL": "0.01", "DM": "8", "SILENT": "0.04", "SOUND": "0.05"}},
 }
 
 
@@ -119,7 +122,7 @@ def run(telescope, directory, short, device):
     threading.Thread(target=controller.serve_forever, daemon=True).start()
     tcp, udp = free_port(socket.SOCK_STREAM), free_port(socket.SOCK_DGRAM)
     node = [*how["set"], "capture.interfaces=[lo]", f"capture.addresses=127.0.0.1:{udp}",
-            "capture.start_sample=0", f"capture.idle_s={1 if short else 2}",
+            "capture.start_sample=0", "capture.idle_s=3",
             f"packetize.destinations=[{{address: '127.0.0.1:{tcp}'}}]",
             *(how["test"] if short else []), f"device={device}",
             f"control.listen=127.0.0.1:{free_port(socket.SOCK_STREAM)}"]

@@ -199,7 +199,7 @@ def report(path, env, directory, said, picture):
     wide = resolution(simulation, freq)
     allowed = {"x": max(axes[0][1] - axes[0][0], 0.25 * wide[0]),
                "y": max(axes[1][1] - axes[1][0], 0.25 * wide[1]), "dm": 2 * step,
-               "arrival": max(2 * tsamp, 0.25 * burst["width_s"])}
+               "arrival": max(2 * tsamp, 0.25 * float(burst["width_s"]))}
     good = snr >= DETECTION
     print(f"{'burst':24} {'sent':>12} {'found':>12} {'allowed':>10}")
     for key, name, scale in (("x", "x, degrees", 1), ("y", "y, degrees", 1), ("dm", "DM, pc cm^-3", 1),
