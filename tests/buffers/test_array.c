@@ -69,6 +69,10 @@ static void compares(void **state)
     assert_false(br_array_equal(&a, &b));
     br_array_init(&b, BR_F16, "freq,time", (size_t[]){3, 5}, NULL);
     assert_false(br_array_equal(&a, &b));
+    br_array_init(&b, BR_F16, "freq,time", (size_t[]){2, 4}, NULL);
+    assert_false(br_array_equal(&a, &b));
+    br_array_init(&b, BR_F16, "beam,time", (size_t[]){3, 4}, NULL);
+    assert_false(br_array_equal(&a, &b));
     br_array_init(&b, BR_F16, "time,freq", (size_t[]){3, 4}, NULL);
     assert_false(br_array_equal(&a, &b));
     br_array_init(&b, BR_F16, "freq,time,beam", (size_t[]){3, 4, 1}, NULL);

@@ -2,8 +2,11 @@
 import filecmp
 import os
 
+import numpy as np
+
 import harness
 from small import TELESCOPE, one, record_field
+from wires_common import recorded_levels
 
 STAGES = {
     "field": "{stage: replay, files: field*.dada, out: field, frame_samples: 1024}",
@@ -101,5 +104,45 @@ pipeline:
         assert path
 
 
+def test_levels_where_a_recording_begins():
+    """Quantized blocks lie on multiples of their length: a recording that begins within one has the levels of
+    a recording that lacks what is before, and 4-bit levels are moved to where a short frame begins."""
+    steps, integrate = 5, 48
+    with harness.scratch() as d:
+        path = record_field(d, samples=6000, missing="[]")
+        keys, size = harness.header(path)
+        data = open(path, "rb").read()
+        row = (len(data) - size) // int(keys["SAMPLES"])
+        text = data[:size].decode()
+        for key, value in (("SAMPLE0", integrate * steps), ("SAMPLES",
+                                                            int(keys["SAMPLES"]) - integrate * steps),
+                           ("FILE_SIZE", len(data) - size - row * integrate * steps)):
+            text = "\n".join(f"{key} {value}" if line.split()[:1] == [key] else line
+                             for line in text.split("\n"))
+        text = text.rstrip("\0").ljust(size, "\0")[:size]
+        os.mkdir(os.path.join(d, "late"))
+        with open(os.path.join(d, "late", "field_000000.dada"), "wb") as f:
+            f.write(text.encode() + data[size + row * integrate * steps:])
+        with open(path + ".gaps", "w") as f:
+            f.write(f"0 {integrate * steps}\n")
+        for bits in (4, 8):
+            levels = []
+            for files in ("field_*.dada", "late/field_*.dada"):
+                harness.run(d, TELESCOPE + f"""
+pipeline:
+  - {{stage: replay, files: "{files}", out: field}}
+  - {{stage: frb_grid, in: field, out: grid, integrate: {integrate}}}
+  - {{stage: frb_beams, in: grid, out: beams, beams: {{grid: [3, 3], spacing_deg: 1}}}}
+  - {{stage: quantize, in: beams, out: levels, bits: {bits}, block: 16}}
+  - {{stage: record, in: levels, directory: ., prefix: levels, overwrite: true}}
+""")
+                levels.append(recorded_levels(one(d, "levels*.dada")))
+            whole, late = (np.concatenate([x for _, x, _ in part], axis=2) for part in levels)
+            assert whole.shape[2] == 125 and late.shape[2] == 120, (whole.shape, late.shape)
+            assert (whole[..., :steps] == (-8 if bits == 4 else 0)).all()
+            assert np.array_equal(whole[..., steps:], late) and np.unique(late).size > 10
+
+
 if __name__ == "__main__":
-    harness.main([test_two_runs, test_frame_sizes, test_cuts, test_record_replay])
+    harness.main([test_two_runs, test_frame_sizes, test_cuts, test_record_replay,
+                  test_levels_where_a_recording_begins])

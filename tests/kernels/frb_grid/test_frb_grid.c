@@ -339,6 +339,10 @@ static void bad_parameters(void **state)
         REFUSED("3 channels");
         bad.log2_scale = 200;
         REFUSED("log2_scale is 200");
+        float other = r.weights[((1 * 2 + 0) * 5 + 3) * 2];
+        r.weights[((1 * 2 + 0) * 5 + 3) * 2] = NAN;
+        REFUSED("channel 1, polarisation 0, dish 3");
+        r.weights[((1 * 2 + 0) * 5 + 3) * 2] = other;
         float keep = r.weights[((1 * 2 + 1) * 5 + 2) * 2];
         r.weights[((1 * 2 + 1) * 5 + 2) * 2] = INFINITY;
         REFUSED("channel 1, polarisation 1, dish 2");
