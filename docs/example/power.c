@@ -12,8 +12,9 @@ struct power {
 };
 
 static const struct br_param params[] = {
-    BR_PARAM("average", BR_P_INT, struct power, average, "samples in one step of the output; it divides a frame",
-             .required = true, .min = 1, .max = 1 << 20, .unit = "samples"),
+    BR_PARAM("average", BR_P_INT, struct power, average,
+             "samples in one step of the output; it divides a frame", .required = true, .min = 1,
+             .max = 1 << 20, .unit = "samples"),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "E[time][freq][pol][dish], int4x2"}, {0}};
