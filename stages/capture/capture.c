@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define SECOND 1000000000u
-enum { TICK_MS = 20, LOOK_MS = 100 };
+enum { TICK_MS = 20, LOOK_MS = 100, LOOK_SOON_MS = 20 };
 
 static const char *const backends[] = {"auto", "packet", "socket", NULL};
 static const char *const resets[] = {"restart", "stop", NULL};
@@ -359,9 +359,10 @@ static void look(struct br_stage *stage, struct capture *c, uint64_t now)
     uint64_t packets = capture_packets(c);
     if (packets != c->heard || c->heard_ns == 0) c->heard_ns = now;
     c->heard = packets;
-    if (now - c->look_ns < (uint64_t)LOOK_MS * 1000000u) return;
+    /* After a silence frames do not go on before somebody counts as sending: soon, or they would be full. */
+    if (now - c->look_ns < (c->live > 0 ? LOOK_MS : LOOK_SOON_MS) * UINT64_C(1000000)) return;
     c->look_ns = now;
-    window_look_who_sends(&c->window);
+    c->live = window_look_who_sends(&c->window);
     capture_say_who_is_silent(stage, c, now);
     capture_warn(stage, c, now);
 }

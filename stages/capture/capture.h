@@ -29,7 +29,8 @@ struct capture {
     bool started, ready, ending, said;
     uint64_t begun_ns, first_ns, heard_ns, tick_ns, look_ns, warn_ns; /* CLOCK_MONOTONIC */
     uint64_t heard;                                                   /* packets by then */
-    int64_t given;                                                    /* the next frame that gets memory */
+    size_t live;         /* sources that sent between the last two looks */
+    int64_t given;       /* the next frame that gets memory */
     unsigned ngiven;     /* frames that have memory and are not published */
     int64_t skip_to;     /* frames before it get none: most sources are past them */
     int64_t resume_raw;  /* where the sources are after a jump, without the shift */

@@ -111,7 +111,7 @@ def test_an_interface_goes_and_comes_back():
                 assert np.array_equal(share, share_of(there.mean(axis=2)))
                 came[first:first + len(got)] = there
             assert right, run.text()
-            # Whoever was silent counts as sending again after 0.1 s at most; until then frames do not go on.
+            # Whoever was silent counts as sending again after 20 ms; until then frames do not go on.
             assert came[:2 * FRAME].all() and not came[2 * FRAME:4 * FRAME].any(), run.text()
             assert came[20 * FRAME:-16].all(), (came[4 * FRAME:].mean(), run.text())
 
