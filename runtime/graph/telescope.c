@@ -24,8 +24,10 @@ static const struct br_param grid_params[] = {
     {0},
 };
 static const struct br_param spacing_params[] = {
-    BR_PARAM("m", BR_P_REAL, struct pair_of_reals, m, NULL, .required = true, .min = 1e-3, .max = 1e6),
-    BR_PARAM("n", BR_P_REAL, struct pair_of_reals, n, NULL, .required = true, .min = 1e-3, .max = 1e6),
+    BR_PARAM("m", BR_P_REAL, struct pair_of_reals, m, NULL, .required = true, .min = 1e-3, .max = 1e6,
+             .unit = "m"),
+    BR_PARAM("n", BR_P_REAL, struct pair_of_reals, n, NULL, .required = true, .min = 1e-3, .max = 1e6,
+             .unit = "m"),
     {0},
 };
 static const struct br_param telescope_params[] = {
@@ -34,8 +36,10 @@ static const struct br_param telescope_params[] = {
              .size = sizeof(struct pair_of_ints)),
     BR_PARAM("spacing_m", BR_P_MAP, struct telescope_params, spacing, NULL, .required = true,
              .fields = spacing_params, .size = sizeof(struct pair_of_reals)),
-    BR_PARAM("latitude_deg", BR_P_REAL, struct telescope_params, latitude, NULL, .min = -90, .max = 90),
-    BR_PARAM("longitude_deg", BR_P_REAL, struct telescope_params, longitude, NULL, .min = -360, .max = 360),
+    BR_PARAM("latitude_deg", BR_P_REAL, struct telescope_params, latitude, NULL, .min = -90, .max = 90,
+             .unit = "degrees"),
+    BR_PARAM("longitude_deg", BR_P_REAL, struct telescope_params, longitude, NULL, .min = -360, .max = 360,
+             .unit = "degrees"),
     {0},
 };
 
@@ -138,8 +142,9 @@ struct freq_params {
     int64_t count;
 };
 static const struct br_param freq_params[] = {
-    BR_PARAM("first", BR_P_REAL, struct freq_params, first, NULL, .required = true, .min = 1e-3, .max = 1e6),
-    BR_PARAM("step", BR_P_REAL, struct freq_params, step, NULL, .required = true),
+    BR_PARAM("first", BR_P_REAL, struct freq_params, first, NULL, .required = true, .min = 1e-3, .max = 1e6,
+             .unit = "MHz"),
+    BR_PARAM("step", BR_P_REAL, struct freq_params, step, NULL, .required = true, .unit = "MHz"),
     BR_PARAM("count", BR_P_INT, struct freq_params, count, NULL, .required = true, .min = 1, .max = 1 << 20),
     {0},
 };
@@ -147,8 +152,8 @@ static const struct br_param freq_params[] = {
 /* A list of MHz, or {first, step, count}. */
 static void read_frequencies(struct br_graph *graph, const struct br_node *node)
 {
-    static const struct br_param list[] = {{.name = "freq_mhz", .type = BR_P_REALS, .min = 1e-3, .max = 1e6},
-                                           {0}};
+    static const struct br_param list[] = {
+        {.name = "freq_mhz", .type = BR_P_REALS, .min = 1e-3, .max = 1e6, .unit = "MHz"}, {0}};
     struct br_stream_hints *hints = &graph->hints;
     if (node->kind != BR_NODE_MAP) {
         struct br_reals values = {0};
@@ -182,9 +187,9 @@ struct hint_params {
 };
 static const char *const codings[] = {"int4x2", "chime", "vdif", NULL};
 static const struct br_param hint_params[] = {
-    BR_PARAM("epoch_ns", BR_P_INT, struct hint_params, epoch, NULL),
-    BR_PARAM("sample_ns", BR_P_RATIONAL, struct hint_params, sample, NULL),
-    BR_PARAM("width_mhz", BR_P_REAL, struct hint_params, width, NULL, .min = 1e-9, .max = 1e6),
+    BR_PARAM("epoch_ns", BR_P_INT, struct hint_params, epoch, NULL, .unit = "ns"),
+    BR_PARAM("sample_ns", BR_P_RATIONAL, struct hint_params, sample, NULL, .unit = "ns"),
+    BR_PARAM("width_mhz", BR_P_REAL, struct hint_params, width, NULL, .min = 1e-9, .max = 1e6, .unit = "MHz"),
     BR_PARAM("sample0", BR_P_INT, struct hint_params, sample0, NULL, .min = 0, .max = 9e18),
     BR_PARAM("npol", BR_P_INT, struct hint_params, npol, NULL, .min = 1, .max = 2),
     BR_PARAM("coding", BR_P_CHOICE, struct hint_params, coding, NULL, .choices = codings),

@@ -133,6 +133,14 @@ static const struct format *recognise(struct br_stage *stage, const char *path)
     if (got <= 0) return &formats[0]; /* the DADA reader says what is wrong with it */
     for (size_t i = 0; i < FORMATS; i++)
         if (formats[i].probe != NULL && formats[i].probe(start, (size_t)got)) return &formats[i];
+    if (got >= 16 && memcmp(start + 4, "HEADER_START", 12) == 0) {
+        br_stage_fail_at(
+            stage, "files",
+            "%s is a SIGPROC filterbank file: beams that have been made; replay reads recordings, and "
+            "beams where `record` wrote them",
+            path);
+        return NULL;
+    }
     struct br_error error = {0};
     if (vdif_probe_file(path, &error) == BR_OK) return &formats[FORMATS - 1];
     br_stage_fail_at(

@@ -224,6 +224,37 @@ def test_info():
                 assert result.status == 1 and "cut" in result.err, (name, n, result)
 
 
+def test_words_of_options():
+    """What `convert` says is said in its own options: no pipeline file, no keys of one."""
+    with harness.scratch() as d:
+        e = other.noise((480, 3, 2, 6), 1)
+        dada(d, e, np.ones((480, 3), bool), 0, [400.0, 400.5, 407.0])
+        write(d, "k.raw", other.kotekan_frame(other.noise((50, 3, 2, 6), 1), [1600, 1728, 1856], 700))
+        write(d, "file", b"x")
+        write(d, "b.fil", b"\x0c\0\0\0HEADER_START" + bytes(500))
+        convert(d, "dada")
+        cases = (
+            (("--to", "guppi", "in.dada", "new/x"), 2, ("--lossy", "frequencies")),
+            (("--to", "dada", "in.dada", "to/x"), 2, ("give --overwrite", "to/x_000000.dada")),
+            (("--to", "dada", "k.raw", "new/x"), 2, ("--stream 'sample_ns: ...'", "k.raw")),
+            (("--to", "dada", "--stream", "npol: 7", "in.dada", "new/x"), 2, ("npol", "from 1 to 2")),
+            (("--to", "dada", "--stream", "width_mhz: -1", "in.dada", "new/x"), 2, ("width_mhz", "MHz")),
+            (("--to", "dada", "nothing.dada", "new/x"), 2, ("nothing.dada",)),
+            (("--to", "dada", "b.fil", "new/x"), 2, ("b.fil is a SIGPROC filterbank file",)),
+            (("--to", "dada", "in.dada", "file/x"), 2, ("file", "irectory")),
+            (("--to", "guppi", "--lossy", "in.dada", "file/x"), (1, 2), ("file", "irectory")),
+        )
+        for args, status, words in cases:
+            result = harness.beamring("convert", *args, cwd=d)
+            assert result.status in (status if isinstance(status, tuple) else (status,)), (args, result)
+            for word in ("beamring", *words):
+                assert word in result.err, (args, word, result)
+            for word in ("convert:", "stage '", "overwrite: true", "lossy: true", "`stream:", "Permission"):
+                assert word not in result.err.replace("beamring convert:", ""), (args, word, result)
+        done = harness.beamring("convert", "--to", "dada", "--overwrite", "in.dada", "to/x", cwd=d)
+        assert done.status == 0, done
+
+
 def test_auto_and_unknown():
     with harness.scratch() as d:
         for data in (b"", b"\0", b"\x89HDF\r\n\x1a\n", b"hello world, this is no recording at all" * 200,

@@ -36,6 +36,7 @@ static const struct option convert_options[] = {
     {"--stream", "YAML", "says what the files do not: 'sample_ns: 2560, epoch_ns: 0'", NULL},
     {"--coding", "int4p4chime|int4p4", "of the samples", "kotekan"},
     {"--lossy", NULL, "writes although the format cannot say everything", NULL},
+    {"--overwrite", NULL, "replaces an earlier recording of DIRECTORY/PREFIX", NULL},
     {0},
 };
 static const struct option receive_options[] = {

@@ -2,27 +2,38 @@
  * `record`. */
 #include "runtime/run/pipeline.h"
 #include "tools/beamring/commands.h"
+#include "tools/beamring/option_words.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const char usage[] =
-    "usage: beamring convert --to FORMAT [--stream YAML] [--coding CODING] [--lossy] IN... DIRECTORY/PREFIX\n"
+    "usage: beamring convert --to FORMAT [--stream YAML] [--coding CODING] [--lossy] [--overwrite] IN... "
+    "DIRECTORY/PREFIX\n"
     "Writes the recording in the files IN as DIRECTORY/PREFIX_NNNNNNN.*; FORMAT is dada, kotekan, guppi, "
-    "chime "
-    "or vdif.\n"
-    "--stream says what the files do not: --stream 'sample_ns: 2560, epoch_ns: 0'. What FORMAT cannot say "
-    "is\n"
-    "named, and nothing is written, unless --lossy is given. --coding is for kotekan: int4p4chime (the "
-    "default)\n"
-    "or int4p4.\n";
+    "chime or vdif.\n"
+    "--stream says what the files do not: --stream 'sample_ns: 2560, epoch_ns: 0'. What FORMAT cannot say\n"
+    "is named, and nothing is written, unless --lossy is given. --coding is for kotekan: int4p4chime\n"
+    "(the default) or int4p4. --overwrite replaces an earlier recording of that name.\n";
 
-/* `text` as a YAML string. */
-static void put_quoted(FILE *out, const char *text)
+/* What the command line asks for. */
+struct conversion {
+    const char *to, *stream, *coding, *target;
+    bool lossy, overwrite;
+    int nin;
+    char **in;
+};
+
+/* The first `length` characters of `text` as a YAML string. */
+static void put_quoted(FILE *out, const char *text, size_t length)
 {
     fputc('"', out);
-    for (; *text != '\0'; text++) {
+    for (const char *end = text + length; text < end; text++) {
+        if ((unsigned char)*text < ' ') {
+            fprintf(out, "\\x%02x", (unsigned char)*text);
+            continue;
+        }
         if (*text == '"' || *text == '\\') fputc('\\', out);
         if (strncmp(text, "${", 2) == 0) fputc('$', out); /* no variable */
         fputc(*text, out);
@@ -31,85 +42,101 @@ static void put_quoted(FILE *out, const char *text)
 }
 
 /* The pipeline as YAML, to be freed; NULL without memory. */
-static char *pipeline(const char *to, const char *stream, const char *coding, bool lossy, int nin, char **in,
-                      const char *target, size_t *length)
+static char *pipeline(const struct conversion *c, size_t *length)
 {
     char *text = NULL;
     FILE *out = open_memstream(&text, length);
     if (out == NULL) return NULL;
-    const char *slash = strrchr(target, '/'), *prefix = slash != NULL ? slash + 1 : target;
-    char directory[2048];
-    snprintf(directory, sizeof directory, "%.*s",
-             slash == NULL     ? 1
-             : slash == target ? 1
-                               : (int)(slash - target),
-             slash == NULL ? "." : target);
     fprintf(out, "device: cpu\n");
-    if (stream != NULL) fprintf(out, "stream: {%s}\n", stream);
+    if (c->stream != NULL) fprintf(out, "stream: {%s}\n", c->stream);
     fprintf(out, "pipeline:\n  - stage: replay\n    out: field\n    files: [");
-    for (int i = 0; i < nin; i++) {
+    for (int i = 0; i < c->nin; i++) {
         if (i > 0) fputs(", ", out);
-        put_quoted(out, in[i]);
+        put_quoted(out, c->in[i], strlen(c->in[i]));
     }
-    fprintf(out, "]\n  - stage: record\n    in: field\n    format: %s\n    lossy: %s\n    directory: ", to,
-            lossy ? "true" : "false");
-    put_quoted(out, directory);
+    fprintf(out, "]\n  - stage: record\n    in: field\n    format: %s\n", c->to);
+    if (c->lossy) fprintf(out, "    lossy: true\n");
+    if (c->overwrite) fprintf(out, "    overwrite: true\n");
+    const char *slash = strrchr(c->target, '/'), *prefix = slash != NULL ? slash + 1 : c->target;
+    fprintf(out, "    directory: ");
+    if (slash == NULL)
+        put_quoted(out, ".", 1);
+    else
+        put_quoted(out, c->target, slash == c->target ? 1 : (size_t)(slash - c->target));
     fprintf(out, "\n    prefix: ");
-    put_quoted(out, prefix);
-    if (coding != NULL) {
+    put_quoted(out, prefix, strlen(prefix));
+    if (c->coding != NULL) {
         fprintf(out, "\n    coding: ");
-        put_quoted(out, coding);
+        put_quoted(out, c->coding, strlen(c->coding));
     }
     fputc('\n', out);
     return fclose(out) == 0 ? text : NULL;
 }
 
-int cmd_convert(int argc, char **argv)
+/* False where the command line is wrong. */
+static bool parse(struct conversion *c, int argc, char **argv)
 {
-    const char *to = NULL, *stream = NULL, *coding = NULL;
-    bool lossy = false;
     int at = 1;
     for (; at < argc && argv[at][0] == '-'; at++) {
         if (strcmp(argv[at], "--lossy") == 0)
-            lossy = true;
+            c->lossy = true;
+        else if (strcmp(argv[at], "--overwrite") == 0)
+            c->overwrite = true;
         else if (strcmp(argv[at], "--to") == 0 && at + 1 < argc)
-            to = argv[++at];
+            c->to = argv[++at];
         else if (strcmp(argv[at], "--stream") == 0 && at + 1 < argc)
-            stream = argv[++at];
+            c->stream = argv[++at];
         else if (strcmp(argv[at], "--coding") == 0 && at + 1 < argc)
-            coding = argv[++at];
+            c->coding = argv[++at];
         else
             break;
     }
-    if (to == NULL || argc - at < 2 || argv[at][0] == '-') {
+    if (c->to == NULL || argc - at < 2 || argv[at][0] == '-') {
         fputs(usage, stderr);
-        return 2;
+        return false;
     }
-    if (strcmp(to, "dada") != 0 && strcmp(to, "kotekan") != 0 && strcmp(to, "guppi") != 0 &&
-        strcmp(to, "chime") != 0 && strcmp(to, "vdif") != 0) {
-        fprintf(stderr, "beamring convert: --to %s; expected dada, kotekan, guppi, chime or vdif\n", to);
-        return 2;
+    if (strcmp(c->to, "dada") != 0 && strcmp(c->to, "kotekan") != 0 && strcmp(c->to, "guppi") != 0 &&
+        strcmp(c->to, "chime") != 0 && strcmp(c->to, "vdif") != 0) {
+        fprintf(stderr, "beamring convert: --to %s; expected dada, kotekan, guppi, chime or vdif\n", c->to);
+        return false;
     }
+    c->nin = argc - at - 1;
+    c->in = argv + at;
+    c->target = argv[argc - 1];
+    return true;
+}
+
+int cmd_convert(int argc, char **argv)
+{
+    struct conversion conversion = {0};
+    if (!parse(&conversion, argc, argv)) return 2;
     size_t length = 0;
-    char *text = pipeline(to, stream, coding, lossy, argc - at - 1, argv + at, argv[argc - 1], &length);
+    char *text = pipeline(&conversion, &length);
     struct loaded l = {0};
     struct br_error error = {0};
     int status = 1;
-    br_log_init(&l.log, stderr, BR_LOG_NOTE);
+    FILE *out = option_words_open(stderr); /* messages speak of our options, not of a pipeline file */
+    if (out == NULL) {
+        fputs("beamring convert: not enough memory\n", stderr);
+        free(text);
+        return 1;
+    }
+    br_log_init(&l.log, out, BR_LOG_NOTE);
     if (text == NULL) {
         fputs("beamring convert: not enough memory\n", stderr);
     } else if (br_config_parse(&l.config, "convert", text, length, 0, NULL, &error) != BR_OK ||
                br_graph_build(&l.graph, l.config, &l.log, &error) != BR_OK ||
                br_config_errors(l.config) > 0) {
         if (l.config != NULL && br_config_errors(l.config) > 0)
-            br_config_print_errors(l.config, stderr);
+            br_config_print_errors(l.config, out);
         else
-            fprintf(stderr, "beamring convert: %s\n", error.text);
+            fprintf(out, "beamring convert: %s\n", error.text);
         status = 2;
     } else {
         status = br_pipeline_run(l.graph, &(struct br_run_options){.out = stdout});
     }
     unload_pipeline(&l);
+    fclose(out);
     free(text);
     return status;
 }

@@ -70,7 +70,13 @@ int fileio_keep(const char *path, const char *text, size_t length, bool overwrit
 
 int fileio_make_directory(const char *path)
 {
-    if (mkdir(path, 0777) == 0 || errno == EEXIST) return 0;
+    if (mkdir(path, 0777) == 0) return 0;
+    struct stat info;
+    if (errno == EEXIST) { /* a file of that name is told now, not as a lack of permission later */
+        if (stat(path, &info) != 0 || S_ISDIR(info.st_mode)) return 0;
+        errno = ENOTDIR;
+        return -1;
+    }
     const char *slash = errno == ENOENT ? strrchr(path, '/') : NULL;
     if (slash == NULL || slash == path) return -1;
     char *above = strndup(path, (size_t)(slash - path));
