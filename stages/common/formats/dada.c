@@ -86,6 +86,34 @@ static int parse_lines(struct dada_header *header, struct br_error *error)
     return BR_OK;
 }
 
+static int by_key(const void *a, const void *b)
+{
+    const struct dada_entry *x = *(const struct dada_entry *const *)a,
+                            *y = *(const struct dada_entry *const *)b;
+    int order = strcmp(x->key, y->key);
+    return order != 0 ? order : (x->line > y->line) - (x->line < y->line);
+}
+
+/* A key with two values: some readers take the first, others the last one. */
+static int check_twice(const struct dada_header *header, struct br_error *error)
+{
+    const struct dada_entry **sorted = calloc(header->count + 1, sizeof *sorted);
+    if (sorted == NULL) return br_fail(error, BR_E_NO_MEMORY, "%s: no memory for its header", header->file);
+    for (size_t i = 0; i < header->count; i++) sorted[i] = &header->entry[i];
+    qsort(sorted, header->count, sizeof *sorted, by_key);
+    int status = BR_OK;
+    for (size_t i = 1; status == BR_OK && i < header->count; i++) {
+        const struct dada_entry *one = sorted[i - 1], *other = sorted[i];
+        if (strcmp(one->key, other->key) == 0 && strcmp(one->value, other->value) != 0)
+            status = br_fail(error, BR_E_FORMAT,
+                             "%s: %.40s is '%.40s' in line %u of the header and '%.40s' in line %u; expected "
+                             "one value",
+                             header->file, one->key, one->value, one->line, other->value, other->line);
+    }
+    free(sorted);
+    return status;
+}
+
 int dada_parse(struct dada_header *header, const char *file, const void *start, size_t length,
                struct br_error *error)
 {
@@ -127,6 +155,7 @@ int dada_parse(struct dada_header *header, const char *file, const void *start, 
     int status = parse_lines(header, error);
     if (status == BR_OK && header->count == 0)
         status = br_fail(error, BR_E_FORMAT, "%s: the header is empty; expected KEY value lines", file);
+    if (status == BR_OK) status = check_twice(header, error);
     if (status != BR_OK) dada_free(header);
     return status;
 }

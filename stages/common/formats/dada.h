@@ -30,7 +30,8 @@ bool dada_probe(const void *start, size_t length);
 
 /* Parses a header from the first `length` bytes of a file. HDR_SIZE is honoured: when it is more than
  * `length`, returns 1 and sets header->size, so that the caller can come back with more; nothing is owned
- * then. 0 when done. Errors: BR_E_FORMAT naming file and field, BR_E_NO_MEMORY. */
+ * then. 0 when done. Errors: BR_E_FORMAT naming file and field, for a key with two values too,
+ * BR_E_NO_MEMORY. */
 int dada_parse(struct dada_header *header, const char *file, const void *start, size_t length,
                struct br_error *error);
 
@@ -40,7 +41,7 @@ int dada_read(struct dada_header *header, const char *path, uint64_t *file_bytes
 
 void dada_free(struct dada_header *header);
 
-/* The value of a key, or NULL. The first of several counts. */
+/* The value of a key, or NULL. */
 const char *dada_get(const struct dada_header *header, const char *key);
 
 /* Typed access: 1 when present and good, 0 when absent (the value stays), else BR_E_FORMAT with a message. */

@@ -34,6 +34,18 @@ static bool is_key(const char *card)
     return true;
 }
 
+/* What the file's end left of a card. */
+static bool may_begin_card(const char *card, size_t length)
+{
+    char whole[9] = "A       ";
+    if (length >= 3 && memcmp(card, "END", 3) == 0 && (length == 3 || card[3] == ' ' || card[3] == '\0'))
+        return true;
+    memcpy(whole, card, length < 8 ? length : 8);
+    return length == 0 ||
+           (is_key(whole) && (length <= 8 || card[8] == '=' || memcmp(card, "COMMENT ", 8) == 0 ||
+                              memcmp(card, "HISTORY ", 8) == 0));
+}
+
 bool guppi_probe(const void *start, size_t length)
 {
     const char *text = start;
@@ -41,33 +53,66 @@ bool guppi_probe(const void *start, size_t length)
            (text[GUPPI_CARD + 8] == '=' || memcmp(text + GUPPI_CARD, "END ", 4) == 0);
 }
 
-/* The value of a key without quotes, comment and blanks around it, into a buffer of GUPPI_VALUE; false when
- * there is none. */
-static bool value_of(const struct parse *p, const char *key, char *value)
+/* The card of a key from the `from`th on, or NULL. */
+static const char *card_of(const struct parse *p, const char *key, size_t from)
 {
     size_t n = strlen(key);
-    for (size_t i = 0; i < p->cards; i++) {
+    for (size_t i = from; i < p->cards; i++) {
         const char *card = p->text + i * GUPPI_CARD;
-        if (memcmp(card, key, n) != 0 || (n < 8 && card[n] != ' ') || card[8] != '=') continue;
-        size_t from = 9, to = GUPPI_CARD;
-        while (from < to && card[from] == ' ') from++;
-        if (from < to && card[from] == '\'') {
-            const char *end = memchr(card + from + 1, '\'', to - from - 1);
-            from++;
-            if (end != NULL) to = (size_t)(end - card);
-        } else {
-            const char *end = memchr(card + from, '/', to - from);
-            if (end != NULL) to = (size_t)(end - card);
-        }
-        while (to > from && card[to - 1] == ' ') to--;
-        size_t length = to - from < GUPPI_VALUE ? to - from : GUPPI_VALUE - 1;
-        memcpy(value, card + from, length);
-        value[length] = '\0';
-        for (char *c = value; *c != '\0'; c++)
-            if (!isprint((unsigned char)*c)) *c = '?';
-        return true;
+        if (memcmp(card, key, n) == 0 && (n == 8 || card[n] == ' ') && card[8] == '=') return card;
     }
-    return false;
+    return NULL;
+}
+
+/* A card's value without quotes, comment and blanks around it, into a buffer of GUPPI_VALUE. */
+static void value_in(const char *card, char *value)
+{
+    size_t from = 9, to = GUPPI_CARD;
+    while (from < to && card[from] == ' ') from++;
+    if (from < to && card[from] == '\'') {
+        const char *end = memchr(card + from + 1, '\'', to - from - 1);
+        from++;
+        if (end != NULL) to = (size_t)(end - card);
+    } else {
+        const char *end = memchr(card + from, '/', to - from);
+        if (end != NULL) to = (size_t)(end - card);
+    }
+    while (to > from && card[to - 1] == ' ') to--;
+    size_t length = to - from < GUPPI_VALUE ? to - from : GUPPI_VALUE - 1;
+    memcpy(value, card + from, length);
+    value[length] = '\0';
+    for (size_t c = 0; c < length; c++) /* zero bytes too: 24\0 0 is not 24 */
+        if (!isprint((unsigned char)value[c])) value[c] = '?';
+}
+
+/* The value of a key; false when there is none. */
+static bool value_of(const struct parse *p, const char *key, char *value)
+{
+    const char *card = card_of(p, key, 0);
+    if (card != NULL) value_in(card, value);
+    return card != NULL;
+}
+
+/* A key with two values: some readers take the first, others the last one. */
+static int check_twice(const struct parse *p)
+{
+    static const char *const keys[] = {"BLOCSIZE", "OBSNCHAN", "NPOL",     "NBITS",    "NANTS",    "OVERLAP",
+                                       "PKTFMT",   "TBIN",     "OBSBW",    "OBSFREQ",  "PKTIDX",   "PIPERBLK",
+                                       "PKTSIZE",  "STT_IMJD", "STT_SMJD", "STT_OFFS", "DIRECTIO", NULL};
+    char one[GUPPI_VALUE], other[GUPPI_VALUE];
+    for (size_t i = 0; keys[i] != NULL; i++) {
+        if (!value_of(p, keys[i], one)) continue;
+        const char *card = card_of(p, keys[i], 0);
+        while ((card = card_of(p, keys[i], (size_t)(card - p->text) / GUPPI_CARD + 1)) != NULL) {
+            value_in(card, other);
+            if (strcmp(one, other) != 0)
+                return br_fail(p->error, BR_E_FORMAT,
+                               "%s: the GUPPI header at byte %llu has %s = '%s' and %s = '%s'; expected one "
+                               "value",
+                               p->file, (unsigned long long)p->offset, keys[i], one, keys[i], other);
+        }
+    }
+    return BR_OK;
 }
 
 static int bad(const struct parse *p, const char *key, const char *value, const char *expected)
@@ -236,15 +281,17 @@ int guppi_parse(struct guppi_header *h, const char *file, uint64_t offset, const
         if (p.cards > GUPPI_MAX_CARDS)
             return br_fail(error, BR_E_FORMAT, "%s: the GUPPI header at byte %llu has no END card", file,
                            (unsigned long long)offset);
-        if ((p.cards + 1) * GUPPI_CARD > length) return 1;
-        if (memcmp(card, "END", 3) == 0 && (card[3] == ' ' || card[3] == '\0')) break;
-        if (!is_key(card) ||
-            (card[8] != '=' && memcmp(card, "COMMENT ", 8) != 0 && memcmp(card, "HISTORY ", 8) != 0))
+        size_t left = length - p.cards * GUPPI_CARD;
+        bool whole = left >= GUPPI_CARD;
+        if (whole && memcmp(card, "END", 3) == 0 && (card[3] == ' ' || card[3] == '\0')) break;
+        if (!may_begin_card(card, left))
             return br_fail(error, BR_E_FORMAT,
                            "%s: the bytes at %llu are no card of a GUPPI header (\"KEY     = value\")", file,
                            (unsigned long long)(offset + p.cards * GUPPI_CARD));
+        if (!whole) return 1;
     }
     uint64_t direct = 0;
+    if (check_twice(&p) != BR_OK) return BR_E_FORMAT;
     if (get_count(&p, "DIRECTIO", 0, 1, &direct) < 0) return BR_E_FORMAT;
     h->header_bytes = (p.cards + 1) * GUPPI_CARD;
     if (direct) h->header_bytes = (h->header_bytes + GUPPI_ALIGN - 1) / GUPPI_ALIGN * GUPPI_ALIGN;

@@ -168,10 +168,13 @@ int text_utc(const char *text, int64_t *ns)
     if (*p == 'Z') p++;
     if (*p != '\0') return -1;
     if (year < 1700 || year > 2250 || month < 1 || month > 12 || tm.tm_mday < 1 || tm.tm_mday > 31 ||
-        tm.tm_hour > 23 || tm.tm_min > 59 || tm.tm_sec > 60)
-        return -1;
+        tm.tm_hour > 23 || tm.tm_min > 59 || tm.tm_sec > (tm.tm_hour == 23 && tm.tm_min == 59 ? 60 : 59))
+        return -1; /* second 60 is a leap second, which comes at the end of a day */
     tm.tm_year = year - 1900;
     tm.tm_mon = month - 1;
+    struct tm day = {.tm_year = tm.tm_year, .tm_mon = tm.tm_mon, .tm_mday = tm.tm_mday};
+    timegm(&day);
+    if (day.tm_mday != tm.tm_mday) return -1; /* February 30 */
     *ns = (int64_t)timegm(&tm) * NS_PER_S + part;
     return 0;
 }

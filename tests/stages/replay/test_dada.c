@@ -357,8 +357,9 @@ static void test_numbers(void **state)
         int64_t ns;
     } times[] = {{"1970-01-01-00:00:00", 0},
                  {"2024-02-29T12:00:00.5", 1709208000500000000},
+                 {"2016-12-31-23:59:60", 1483228800000000000}, /* a leap second */
                  {"1969-12-31-23:59:59.999999999", -1}};
-    for (int i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
         int64_t ns = 7;
         char out[TEXT_TIME];
         assert_int_equal(text_utc(times[i].text, &ns), 0);
@@ -371,9 +372,38 @@ static void test_numbers(void **state)
     int64_t ns;
     assert_int_equal(text_mjd("60369.5", &ns), 0);
     assert_true(ns == INT64_C(1709208000000000000));
-    static const char *const bad[] = {"", "2024", "2024-13-01-00:00:00", "2024-01-01-25:00:00",
-                                      "2024-01-01-00:00:00.x"};
-    for (int i = 0; i < 5; i++) assert_int_equal(text_utc(bad[i], &ns), -1);
+    static const char *const bad[] = {"",
+                                      "2024",
+                                      "2024-13-01-00:00:00",
+                                      "2024-01-01-25:00:00",
+                                      "2024-01-01-00:00:00.x",
+                                      "2023-02-29-12:00:00",
+                                      "2024-06-31T00:00:00",
+                                      "2024-01-01-00:00:60",
+                                      "2024-01-01-23:58:60"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_int_equal(text_utc(bad[i], &ns), -1);
+}
+
+/* A key may stand twice, with one value. */
+static void test_twice(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *lines, *refused; /* what the message names */
+    } cases[] = {{"NPOL 2\nNCHAN 4\nNPOL 2 # again\n", NULL},
+                 {"NPOL 2\nNCHAN 4\nNPOL 1\n", "NPOL is '2' in line 2 of the header and '1' in line 4"},
+                 {"A 1\nA 1\nB 1\nA\n", "A is '1' in line 3 of the header and '' in line 5"},
+                 {"B 1\nA 2\nC 3\n", NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[4096] = "HDR_SIZE 4096\n";
+        strcat(text, cases[i].lines);
+        struct dada_header h;
+        struct br_error error = {0};
+        assert_int_equal(dada_parse(&h, "x.dada", text, sizeof text, &error),
+                         cases[i].refused == NULL ? BR_OK : BR_E_FORMAT);
+        if (cases[i].refused != NULL) assert_non_null(strstr(error.text, cases[i].refused));
+        dada_free(&h);
+    }
 }
 
 int main(void)
@@ -381,7 +411,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_external),  cmocka_unit_test(test_unwritten), cmocka_unit_test(test_numbered),
         cmocka_unit_test(test_truncated), cmocka_unit_test(test_errors),    cmocka_unit_test(test_realtime),
-        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_numbers),   cmocka_unit_test(test_twice),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }
