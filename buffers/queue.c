@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *const br_policy_name[] = {"block", "drop", "history"};
+
 static void make_locks(struct br_queue *queue)
 {
     pthread_condattr_t cond;
@@ -28,9 +30,9 @@ int br_queue_create(struct br_queue **queue, const char *name, const struct br_s
     *queue = NULL;
     if (place.space != BR_SPACE_HOST && place.space != BR_SPACE_PINNED && place.space != BR_SPACE_CUDA)
         return br_fail(error, BR_E_INVALID, "queue '%s': %d is no memory space", name, (int)place.space);
-    if (depth < 1 || depth > 1u << 20)
+    if (depth < 1 || depth > BR_MAX_SLOTS)
         return br_fail(error, BR_E_INVALID, "queue '%s' is %u frames deep; expected 1 to %u", name, depth,
-                       1u << 20);
+                       (unsigned)BR_MAX_SLOTS);
     struct br_queue *q = calloc(1, sizeof *q);
     char *copy = strdup(name);
     if (q == NULL || copy == NULL) {
@@ -52,7 +54,8 @@ int br_queue_add_reader(struct br_queue *queue, const char *name, enum br_policy
                         struct br_reader **reader, struct br_error *error)
 {
     *reader = NULL;
-    if (policy != BR_POLICY_BLOCK && policy != BR_POLICY_DROP)
+    if (policy != BR_POLICY_BLOCK && policy != BR_POLICY_DROP &&
+        (policy != BR_POLICY_HISTORY || queue->history.frames == 0))
         return br_fail(error, BR_E_INVALID, "queue '%s': %d is no policy for '%s'", queue->name, (int)policy,
                        name);
     if (queue->sealed)
@@ -70,20 +73,19 @@ int br_queue_add_reader(struct br_queue *queue, const char *name, enum br_policy
     *end = r;
     queue->nreaders++;
     queue->nattached++;
-    if (policy == BR_POLICY_BLOCK)
-        queue->nblocking++;
-    else
-        queue->ndropping++;
+    queue->nblocking += policy == BR_POLICY_BLOCK;
+    queue->ndropping += policy == BR_POLICY_DROP;
     *reader = r;
     return BR_OK;
 }
 
-/* The depth, and one for each dropping reader. */
+/* See ROOM in ring.h. */
 static unsigned count_slots(const struct br_queue *queue)
 {
-    unsigned n = queue->depth;
+    static const unsigned spare[] = {[BR_POLICY_BLOCK] = 0, [BR_POLICY_DROP] = 1, [BR_POLICY_HISTORY] = 2};
+    unsigned n = queue->depth + queue->history.frames;
     for (const struct br_reader *r = queue->readers; r != NULL; r = r->sibling)
-        n += r->counters.policy == BR_POLICY_DROP;
+        n += spare[r->counters.policy];
     return n;
 }
 

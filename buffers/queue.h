@@ -7,7 +7,9 @@
  * READERS. `block`: lossless; the producer waits for it. `drop`: the producer never waits for it; when the
  * ring laps such a reader it loses its oldest unread frames, which are counted, and the frame that it is
  * reading right now stays untouched (the ring keeps one spare slot per dropping reader for that). After a
- * loss the reader sees `first` jump forward.
+ * loss the reader sees `first` jump forward. `history`: the producer never waits for it, and frames stay
+ * readable after they were released: see history.h. Such a reader loses a frame that it has yet to read only
+ * when the whole history has gone by.
  *
  * MEMORY SPACES. A queue's frames live in host memory, in host memory locked for copies to and from GPUs
  * (pinned), or on a GPU. On a GPU `data` and `side` are device memory; `valid` and everything else of a
@@ -50,7 +52,10 @@ struct br_place {
 };
 #define BR_HOST ((struct br_place){BR_SPACE_HOST, 0})
 
-enum br_policy { BR_POLICY_BLOCK, BR_POLICY_DROP };
+enum br_policy { BR_POLICY_BLOCK, BR_POLICY_DROP, BR_POLICY_HISTORY };
+extern const char *const br_policy_name[BR_POLICY_HISTORY + 1]; /* "block", ... */
+
+enum { BR_MAX_SLOTS = 1 << 20 }; /* of a queue, and frames of a history */
 
 enum { BR_MAX_AHEAD = 8 }; /* frames that br_queue_lend_ahead lends */
 
@@ -60,7 +65,7 @@ int br_queue_create(struct br_queue **queue, const char *name, const struct br_s
                     struct br_place place, struct br_error *error);
 
 /* Adds a reader; call before br_queue_seal. The reader belongs to the queue. `name` (copied) is the
- * reading stage's. */
+ * reading stage's. A history is added by br_queue_add_history. */
 int br_queue_add_reader(struct br_queue *queue, const char *name, enum br_policy policy,
                         struct br_reader **reader, struct br_error *error);
 
@@ -164,7 +169,7 @@ struct br_queue_counters {
 struct br_reader_counters {
     enum br_policy policy;
     uint64_t delivered_frames, delivered_samples;
-    uint64_t dropped_frames, dropped_samples;     /* lost by a slow dropping reader */
+    uint64_t dropped_frames, dropped_samples;     /* lost by a slow reader that does not block */
     uint64_t discarded_frames, discarded_samples; /* left unread by a failed, detached or aborted reader */
     uint64_t held_frames, held_samples;           /* lent to the reader now */
     uint64_t wait_ns;                             /* time the reader waited for a frame */

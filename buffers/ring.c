@@ -11,6 +11,7 @@
  * that yielded to a thread that computes is not. */
 #include "buffers/ring.h"
 #include "buffers/clock.h"
+#include "buffers/history.h"
 
 #include <sched.h>
 #include <string.h>
@@ -39,7 +40,7 @@ static void settle(struct br_queue *queue, struct br_slot *slot, struct wake *wa
     if (slot->waiting == 0) {
         queue->used -= slot->used;
         slot->used = false;
-        if (slot->reading == 0) br_slots_give(&queue->slots, slot);
+        if (slot->reading == 0 && !slot->kept) br_slots_give(&queue->slots, slot);
     }
     if (room && queue->producer_sleeps) {
         queue->producer_sleeps = false;
@@ -110,6 +111,7 @@ static void let_go(struct br_reader *reader, bool delivered, struct wake *wake)
     struct br_reader_counters *c = &reader->counters;
     *(delivered ? &c->delivered_frames : &c->discarded_frames) += 1;
     *(delivered ? &c->delivered_samples : &c->discarded_samples) += reader->held.samples;
+    reader->passed = reader->held.first + reader->held.samples;
     reader->held.slot = NULL;
     *(c->policy == BR_POLICY_BLOCK ? &slot->needed : &slot->reading) -= 1;
     settle(reader->queue, slot, wake);
@@ -123,9 +125,42 @@ static void discard_unread(struct br_reader *reader, struct wake *wake)
         struct entry *entry = &queue->ring[reader->next & queue->mask];
         reader->counters.discarded_frames++;
         reader->counters.discarded_samples += entry->samples;
+        if (reader->counters.policy == BR_POLICY_HISTORY) continue; /* what keeps it is the history */
         *(reader->counters.policy == BR_POLICY_BLOCK ? &entry->slot->needed : &entry->slot->waiting) -= 1;
         settle(queue, entry->slot, wake);
     }
+}
+
+/* A frame that a history's reader has yet to read has gone, or its entry is about to. */
+static void miss_next(struct br_reader *reader)
+{
+    reader->counters.dropped_frames++;
+    reader->counters.dropped_samples += reader->queue->ring[reader->next & reader->queue->mask].samples;
+    reader->next++;
+}
+
+/* Brings the reader of a history to the next frame that is there still. */
+static void skip_gone(struct br_reader *reader)
+{
+    const struct br_queue *queue = reader->queue;
+    if (reader->counters.policy != BR_POLICY_HISTORY) return;
+    for (; reader->next != queue->next; miss_next(reader)) {
+        const struct br_slot *slot = queue->ring[reader->next & queue->mask].slot;
+        if (slot->kept && slot->number == reader->next) return;
+    }
+}
+
+/* The frame that is being published enters the history, and another one may leave it. Entries are kept for
+ * as many frames as there are slots. */
+static void enter_history(struct br_queue *queue, struct br_slot *slot, struct wake *wake)
+{
+    if (queue->history.frames == 0) return;
+    for (struct br_reader *r = queue->readers; r != NULL; r = r->sibling)
+        if (r->counters.policy == BR_POLICY_HISTORY && !r->detached && queue->next - r->next > queue->mask)
+            miss_next(r);
+    slot->number = queue->next;
+    struct br_slot *gone = br_history_keep(queue, slot);
+    if (gone != NULL) settle(queue, gone, wake);
 }
 
 /* For the rare events: everybody looks again. */
@@ -253,6 +288,7 @@ int br_queue_publish(struct br_queue *queue)
     }
     queue->acquired = NULL;
     uint64_t samples = slot->frame.samples;
+    enter_history(queue, slot, &wake);
     queue->ring[queue->next++ & queue->mask] = (struct entry){slot, slot->frame.first, samples};
     queue->counters.frames++;
     queue->counters.samples += samples;
@@ -361,12 +397,14 @@ int br_reader_wait(struct br_reader *reader, const struct br_frame **frame)
         result = BR_E_STOPPED;
     } else if (reader->held.slot != NULL) {
         result = 1; /* it has not been released: the same again */
-    } else if (!reader->detached && reader->next != queue->next) {
+    } else if (!reader->detached && (skip_gone(reader), reader->next != queue->next)) {
         reader->held = queue->ring[reader->next++ & queue->mask];
         if (reader->counters.policy == BR_POLICY_DROP) {
             reader->held.slot->waiting--;
             reader->held.slot->reading++;
             settle(queue, reader->held.slot, &wake);
+        } else if (reader->counters.policy == BR_POLICY_HISTORY) {
+            reader->held.slot->reading++;
         }
         result = 1;
     }
@@ -412,14 +450,25 @@ void br_reader_detach(struct br_reader *reader)
         discard_unread(reader, &wake);
         reader->detached = true;
         queue->nattached--;
-        if (reader->counters.policy == BR_POLICY_BLOCK)
-            queue->nblocking--;
-        else
-            queue->ndropping--;
+        queue->nblocking -= reader->counters.policy == BR_POLICY_BLOCK;
+        queue->ndropping -= reader->counters.policy == BR_POLICY_DROP;
         br_reader_show(reader);
         wake_all(queue, &wake);
     }
     unlock_and_wake(queue, &wake);
+}
+
+void br_history_let_go(struct br_reader *reader)
+{
+    struct wake wake = {false, false};
+    lock(reader->queue);
+    struct br_slot *slot = reader->hold;
+    reader->hold = NULL;
+    if (slot != NULL) {
+        slot->reading--;
+        settle(reader->queue, slot, &wake);
+    }
+    unlock_and_wake(reader->queue, &wake);
 }
 
 bool br_reader_failed(const struct br_reader *reader)

@@ -2,7 +2,9 @@
  *
  * ROOM. A queue has `depth` slots for frames that its producer holds, that a blocking reader has not
  * released, or that any reader has yet to read: these slots count as used. A frame that only dropping
- * readers hold while they read it does not count: the memory has one spare slot for each of them. */
+ * readers hold while they read it does not count: the memory has one spare slot for each of them. Nor do
+ * frames of the history: the memory has a slot for each, and two spare ones for each of its readers, for the
+ * frame that it reads and the one that it holds. */
 #ifndef BEAMRING_BUFFERS_RING_H
 #define BEAMRING_BUFFERS_RING_H
 
@@ -51,6 +53,16 @@ struct entry {
     uint64_t first, samples; /* as published */
 };
 
+struct br_pin;
+
+/* What a queue keeps, see history.h. Lists go from the oldest frame to the newest. */
+struct br_history {
+    unsigned frames; /* that are kept at most; 0: there is no history */
+    unsigned nkept, npinned;
+    struct br_slot *oldest, *newest, *loose; /* loose: the oldest one that is not pinned, or NULL */
+    struct br_pin *pins;
+};
+
 struct br_reader {
     struct br_queue *queue;
     struct br_reader *sibling;
@@ -58,6 +70,10 @@ struct br_reader {
     uint64_t next;     /* the entry that it reads next */
     struct entry held; /* slot NULL: none */
     bool detached;
+    /* of a history */
+    uint64_t passed;                  /* the base sample behind the last frame that it gave back */
+    struct br_slot *hold, *last_hold; /* hold: lent by br_history_hold; NULL: none */
+    uint64_t last_number;             /* of last_hold when it was held */
     uint64_t wait_since, last_wait_ns; /* since 0: not waiting */
     struct br_reader_counters counters;
     const struct br_gpu_stream *gpu; /* NULL: it reads with the host */
@@ -74,6 +90,7 @@ struct br_queue {
     struct br_slots slots;
     struct br_reader *readers;
     unsigned nreaders, nattached, nblocking, ndropping; /* the last two: attached ones */
+    struct br_history history;
     char *name;
     struct br_stream stream;
     struct br_place place;
@@ -164,6 +181,10 @@ static inline void br_reader_show(struct br_reader *reader)
                                    [R_DETACHED] = reader->detached};
     br_board_write(&reader->shown_version, reader->shown, numbers, R_NUMBERS);
 }
+
+/* Adds a frame that is being published to the history, under the lock; returns the one that goes for it, or
+ * NULL. */
+struct br_slot *br_history_keep(struct br_queue *queue, struct br_slot *slot);
 
 /* --- order.c: who is ordered behind whom, with events. The calling thread owns the slot; the lock is not
  * held. --- */

@@ -76,7 +76,10 @@ enum br_stage_flags {
     BR_STAGE_CUDA = 2, /* it can run on a GPU, see GPU above */
     /* Outputs but the first may be left out in the pipeline file, the last ones first: then br_stage_output
      * and io->out[] are NULL for them. */
-    BR_STAGE_OPTIONAL_OUTPUTS = 4
+    BR_STAGE_OPTIONAL_OUTPUTS = 4,
+    /* It looks at frames that have passed: the pipeline file says for every input how much is kept, `in:
+     * {from: E, history: {seconds: 30}}`; see "what has passed" below. On the CPU only. */
+    BR_STAGE_HISTORY = 8
 };
 
 /* What a stage holds from start to stop besides its parameters and what the queues reserve, in bytes. */
@@ -275,6 +278,39 @@ BR_API void br_stage_count_lost(struct br_stage *stage, enum br_loss reason, uin
  * call with BR_PRODUCED from now on will find there (1 to 8), or NULL when readers hold all slots. Ask for
  * 1 before 2. What is written into it stays. Ask for a queue that is deep enough (br_stage_suggest_depth). */
 BR_API struct br_frame *br_stage_lend_ahead(struct br_stage *stage, unsigned output, unsigned ahead);
+
+/* --- what has passed: for stages with BR_STAGE_HISTORY ---
+ *
+ * The queue in front of the stage keeps the last frames, in the host's memory, and never waits for the stage.
+ * A span that is pinned stays longer than what is not; when there are pins only, the oldest frame is taken
+ * from them, never from the stream. From start to the end of stop, any thread; none of these waits. */
+
+struct br_pin;
+
+/* Base samples that input i's history reaches back, as the user asked for it. In configure as well. */
+BR_API uint64_t br_stage_history(const struct br_stage *stage, unsigned i);
+
+/* Base samples [*first, *end), perhaps with holes, are there now: from the oldest frame that is kept to the
+ * newest that process has consumed. */
+BR_API void br_stage_kept(const struct br_stage *stage, unsigned i, uint64_t *first, uint64_t *end);
+
+/* Pins base samples [first, end) of input i, of the past or to come. NULL when there is no memory. */
+BR_API struct br_pin *br_stage_pin(struct br_stage *stage, unsigned i, uint64_t first, uint64_t end);
+
+/* What is before base sample `first` is not needed any more. NULL is allowed here and below. */
+BR_API void br_stage_pin_advance(struct br_pin *pin, uint64_t first);
+
+/* Frames that were taken from the pin so far. */
+BR_API uint64_t br_stage_pin_taken(const struct br_pin *pin);
+
+/* Releases the span, and frees the pin. */
+BR_API void br_stage_unpin(struct br_pin *pin);
+
+/* The oldest frame of input i that ends behind base sample `at` and that process has consumed, or NULL. It
+ * stays as it is until br_stage_let_go: one frame at a time of each input, and only for as long as it takes to
+ * copy what is wanted of it. */
+BR_API const struct br_frame *br_stage_hold(struct br_stage *stage, unsigned i, uint64_t at);
+BR_API void br_stage_let_go(struct br_stage *stage, unsigned i);
 
 /* True once the pipeline asks sources to end (interrupt, failure elsewhere): return BR_FINISHED soon. */
 BR_API bool br_stage_stopping(const struct br_stage *stage);

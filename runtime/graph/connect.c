@@ -14,13 +14,25 @@ static const struct br_param out_params[] = {
     {0},
 };
 
+struct history_params {
+    double seconds;
+};
+static const struct br_param history_params[] = {
+    BR_PARAM("seconds", BR_P_REAL, struct history_params, seconds, NULL, .required = true, .min = 1e-6,
+             .max = 86400),
+    {0},
+};
+
 struct in_params {
     const char *from, *policy;
+    struct history_params *history;
 };
 static const char *const policies[] = {"block", "drop", NULL};
 static const struct br_param in_params[] = {
     BR_PARAM("from", BR_P_STRING, struct in_params, from, NULL, .required = true),
     BR_PARAM("policy", BR_P_CHOICE, struct in_params, policy, NULL, .choices = policies, .def = "block"),
+    BR_PARAM("history", BR_P_MAP, struct in_params, history, NULL, .fields = history_params,
+             .size = sizeof(struct history_params)),
     {0},
 };
 
@@ -84,6 +96,23 @@ static bool read_output(struct br_stage *stage, unsigned i, const struct br_node
     return edge->name != NULL;
 }
 
+/* Whether `history:` makes sense there. */
+static bool history_allowed(const struct br_stage *stage, const struct br_node *node)
+{
+    struct br_config *config = stage->graph->config;
+    if (br_node_get(node, "policy") != NULL) {
+        br_config_error(config, br_node_get(node, "policy"),
+                        "'policy' next to 'history': a history is a policy of its own; leave one of them out");
+        return false;
+    }
+    if ((stage->type->flags & BR_STAGE_HISTORY) != 0) return true;
+    br_config_error(config, br_node_get(node, "history"),
+                    "stage '%s' cannot look at what has passed, as 'dump' can; leave 'history' out (or take "
+                    "'policy: drop', which does not hold the others up either)",
+                    stage->name);
+    return false;
+}
+
 static bool read_input(struct br_stage *stage, unsigned i, const struct br_node *node, const char **from)
 {
     struct br_config *config = stage->graph->config;
@@ -98,10 +127,19 @@ static bool read_input(struct br_stage *stage, unsigned i, const struct br_node 
         *from = p.from;
         if (wrong) return false;
         link->policy = strcmp(p.policy, "drop") == 0 ? BR_POLICY_DROP : BR_POLICY_BLOCK;
+        if (p.history != NULL && !history_allowed(stage, node)) return false;
+        if (p.history != NULL) link->policy = BR_POLICY_HISTORY;
+        if (p.history != NULL) link->history_s = p.history->seconds;
     } else {
         *from = queue_name(config, node);
     }
-    return *from != NULL;
+    bool lacks = (stage->type->flags & BR_STAGE_HISTORY) != 0 && link->policy != BR_POLICY_HISTORY;
+    if (lacks && *from != NULL)
+        br_config_error(config, node,
+                        "stage '%s' reads what has passed: expected how much is kept for it, such as 'in: "
+                        "{from: %s, history: {seconds: 30}}'",
+                        stage->name, *from);
+    return *from != NULL && !lacks;
 }
 
 static void read_outputs(struct br_graph *graph)

@@ -1,6 +1,7 @@
 /* graph.c - see graph.h. */
 #include "runtime/graph/graph.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -263,6 +264,25 @@ static void configure(struct br_graph *graph, struct br_stage *stage)
 
 /* --- queues --- */
 
+/* A reader of a queue that has none yet. A history reaches back at least as far as it was asked to, from the
+ * end of its newest frame. */
+static int add_reader(struct br_edge *edge, struct br_link *link, struct br_error *error)
+{
+    const char *name = link->stage->name;
+    if (link->policy != BR_POLICY_HISTORY)
+        return br_queue_add_reader(edge->queue, name, link->policy, &link->reader, error);
+    double frame_s = (double)edge->stream.frame_samples * br_stream_sample_s(&edge->stream);
+    double frames = ceil(link->history_s / frame_s) + 1;
+    if (frames > BR_MAX_SLOTS) {
+        br_config_error(link->stage->graph->config, link->at,
+                        "history: %g s are %.0f frames of %g s; expected at most %u frames: longer frames, or "
+                        "a shorter history",
+                        link->history_s, frames, frame_s, (unsigned)BR_MAX_SLOTS);
+        return BR_E_INVALID;
+    }
+    return br_queue_add_history(edge->queue, name, (unsigned)frames, &link->reader, error);
+}
+
 static int make_queues(struct br_graph *graph, struct br_error *error)
 {
     for (size_t s = 0; s < graph->nstages; s++) {
@@ -272,8 +292,7 @@ static int make_queues(struct br_graph *graph, struct br_error *error)
             int status =
                 br_queue_create(&edge->queue, edge->name, &edge->stream, edge->depth, edge->place, error);
             for (struct br_link *link = edge->readers; link != NULL && status == BR_OK; link = link->next)
-                status =
-                    br_queue_add_reader(edge->queue, link->stage->name, link->policy, &link->reader, error);
+                status = add_reader(edge, link, error);
             if (status != BR_OK) return status;
         }
     }

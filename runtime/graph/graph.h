@@ -9,7 +9,7 @@
 #define BEAMRING_RUNTIME_GRAPH_GRAPH_H
 
 #include "buffers/board.h"
-#include "buffers/queue.h"
+#include "buffers/history.h"
 #include "runtime/config/config.h"
 #include "runtime/control/preview.h"
 #include "runtime/control/settings.h"
@@ -28,6 +28,7 @@ struct br_link {
     unsigned port;
     const struct br_node *at; /* where `in:` names the queue */
     enum br_policy policy;
+    double history_s;    /* with BR_POLICY_HISTORY: what is kept */
     struct br_edge *edge; /* NULL until connected, or when there is no such queue */
     struct br_reader *reader;
     struct br_link *next; /* the next reader of the same queue */

@@ -169,7 +169,7 @@ static int check_type(const struct br_stage_type *type, const char *path, struct
         wrong = "it has too many ports";
     else if (count_ports(type->inputs) + count_ports(type->outputs) == 0)
         wrong = "it has neither inputs nor outputs";
-    else if ((type->flags & ~(uint32_t)(BR_STAGE_CUDA | BR_STAGE_OPTIONAL_OUTPUTS)) != 0)
+    else if ((type->flags & ~(uint32_t)(BR_STAGE_CUDA | BR_STAGE_OPTIONAL_OUTPUTS | BR_STAGE_HISTORY)) != 0)
         wrong = "it sets flags that this beamring does not know; rebuild it against the installed headers";
     if (wrong != NULL) return br_fail(error, BR_E_FORMAT, "plugin %s: %s", path, wrong);
     return BR_OK;

@@ -1,5 +1,6 @@
 /* Many threads on random chains of queues, with every kind of end. Nothing may hang, be read while it is
  * overwritten, come out of order, or be missing from the balance. */
+#include "buffers/history.h"
 #include "tests/buffers/plain.h"
 
 #include <pthread.h>
@@ -180,9 +181,13 @@ static void build(struct run *run, uint64_t *random)
                    &error);
     }
     for (unsigned i = 0; i < run->nleaves; i++) {
-        enum br_policy policy = draw(random) % 2 == 0 ? BR_POLICY_DROP : BR_POLICY_BLOCK;
+        enum br_policy policy = (enum br_policy)(draw(random) % 3);
+        struct br_queue *queue = run->queue[run->nstages];
         run->policy[MAX_STAGES + i] = policy;
-        must_be_ok(br_queue_add_reader(run->queue[run->nstages], "leaf", policy, &run->leaf[i], &error),
+        must_be_ok(policy == BR_POLICY_HISTORY
+                       ? br_queue_add_history(queue, "leaf", 1 + (unsigned)(draw(random) % 9), &run->leaf[i],
+                                              &error)
+                       : br_queue_add_reader(queue, "leaf", policy, &run->leaf[i], &error),
                    &error);
     }
     for (unsigned i = 0; i <= run->nstages; i++) must_be_ok(br_queue_seal(run->queue[i], &error), &error);

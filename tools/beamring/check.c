@@ -19,7 +19,7 @@ static void print_readers(const struct br_edge *edge)
     for (const struct br_link *link = edge->readers; link != NULL; link = link->next) {
         if (link != edge->readers) printf(", ");
         print_stage(link->stage);
-        if (link->policy == BR_POLICY_DROP) printf(" (drop)");
+        if (link->policy != BR_POLICY_BLOCK) printf(" (%s)", br_policy_name[link->policy]);
     }
     putchar('\n');
 }
@@ -29,6 +29,26 @@ static void print_zones(const struct br_stream *s)
     for (unsigned z = 0; z < s->nzones; z++)
         printf("  zone %u: %zu channels, U = %u, steps of %u base samples\n", z, s->zone[z].nchannels,
                s->zone[z].factor, s->zone[z].downsample);
+}
+
+/* What a history holds, and the largest dispersion whose sweep over the band fits into it: the delay between
+ * two frequencies is K DM (1/low^2 - 1/high^2). */
+static void print_history(const struct br_edge *edge, double low_mhz, double high_mhz)
+{
+    static const double k_dm = 4.148806417e3; /* MHz^2 s / (pc cm^-3) */
+    const struct br_stream *s = &edge->stream;
+    char memory[32];
+    double seconds = 0, band = 1 / (low_mhz * low_mhz) - 1 / (high_mhz * high_mhz);
+    for (const struct br_link *link = edge->readers; link != NULL; link = link->next)
+        if (link->policy == BR_POLICY_HISTORY) seconds = fmax(seconds, link->history_s);
+    if (seconds == 0) return;
+    double bytes = (double)br_stream_max_bytes(s) + (double)br_array_bytes(&s->side) +
+                   (double)br_stream_max_validity(s);
+    unsigned frames = br_queue_history(edge->queue);
+    printf("  history of %g s: %u of these frames, %s", seconds, frames,
+           format_bytes(bytes * frames, memory, sizeof memory));
+    if (low_mhz > 0) printf("; a sweep over these channels fits up to DM %.0f", seconds / (k_dm * band));
+    printf("\n");
 }
 
 static void print_edge(const struct br_edge *edge)
@@ -61,6 +81,7 @@ static void print_edge(const struct br_edge *edge)
                edge->place.space == BR_SPACE_PINNED ? " locked for the GPU" : "");
     }
     printf("%s/s in real time\n", format_bytes(bytes / frame, rate, sizeof rate));
+    print_history(edge, low, high);
 }
 
 static void print_spaces(const char *what, const struct br_memory *memory, const char *of)

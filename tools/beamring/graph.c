@@ -22,7 +22,7 @@ static void print_dot(const struct br_graph *graph)
         for (const struct br_link *link = edge->readers; link != NULL; link = link->next)
             printf("  \"%s\" -> \"%s\" [label=\"%s\\n%s\"%s];\n", edge->producer->name, link->stage->name,
                    edge->name, br_array_format(&edge->stream.array, text, sizeof text),
-                   link->policy == BR_POLICY_DROP ? ", style=dashed" : "");
+                   link->policy != BR_POLICY_BLOCK ? ", style=dashed" : "");
     }
     puts("}");
 }
@@ -35,7 +35,7 @@ static void print_tree(const struct br_stage *stage, int indent)
         printf("%*s%s  %s\n", indent + 2, "", edge->name,
                br_array_format(&edge->stream.array, text, sizeof text));
         for (const struct br_link *link = edge->readers; link != NULL; link = link->next) {
-            printf("%*s%s%s", indent + 4, "", link->policy == BR_POLICY_DROP ? "~> " : "-> ",
+            printf("%*s%s%s", indent + 4, "", link->policy != BR_POLICY_BLOCK ? "~> " : "-> ",
                    link->stage->name);
             if (link->stage->device >= 0) printf("  [cuda:%d]", link->stage->device);
             if (link->stage->absorbed != NULL)
