@@ -16,7 +16,7 @@
 #define SECOND 1000000000u
 enum { TICK_MS = 20, LOOK_MS = 100, LOOK_SOON_MS = 20 };
 
-static const char *const backends[] = {"auto", "packet", "socket", NULL};
+static const char *const backends[] = {"auto", "xdp", "packet", "socket", NULL};
 static const char *const resets[] = {"restart", "stop", NULL};
 static const struct br_param params[] = {
     BR_PARAM("packet", BR_P_STRING, struct capture, packet,
@@ -30,10 +30,12 @@ static const struct br_param params[] = {
     BR_PARAM("interfaces", BR_P_STRINGS, struct capture, interfaces,
              "names of network interfaces: one for all addresses, one for "
              "each, or, without addresses, those to listen on"),
-    BR_PARAM("backend", BR_P_CHOICE, struct capture, backend,
-             "packet: a ring shared with the kernel (CAP_NET_RAW); socket: UDP sockets (no rights); auto: "
-             "the first that works",
-             .def = "auto", .choices = backends),
+    BR_PARAM(
+        "backend", BR_P_CHOICE, struct capture, backend,
+        "xdp: past the kernel's network stack (AF_XDP; Linux 6.6, CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF); "
+        "packet: a ring shared with the kernel (CAP_NET_RAW); socket: UDP sockets (no rights); auto: "
+        "the first that works, xdp only where the driver copies nothing",
+        .def = "auto", .choices = backends),
     BR_PARAM("threads", BR_P_INT, struct capture, threads, "receiving threads for each address", .def = "1",
              .min = 1, .max = 32),
     BR_PARAM("receive_buffer", BR_P_INT, struct capture, receive_buffer, "of the kernel, for each thread",
@@ -165,15 +167,7 @@ static int start(struct br_stage *stage, void *self)
     if (c->receiver == NULL || c->seen_ns == NULL)
         return br_stage_fail(stage, BR_E_NO_MEMORY, "no memory for %u threads", n);
     c->nreceivers = n;
-    bool any = strcmp(c->backend, "auto") == 0;
-    int status = BR_E_IO;
-    if (any || strcmp(c->backend, "packet") == 0) status = capture_open(c, &receiver_packet, &error);
-    if (status != BR_OK && any) {
-        br_stage_note(stage, "`packet` cannot be used: %s", error.text);
-        error = (struct br_error){0};
-    }
-    if (status != BR_OK && strcmp(c->backend, "packet") != 0)
-        status = capture_open(c, &receiver_socket, &error);
+    int status = capture_open_first(stage, c, &error);
     if (status != BR_OK) return br_stage_fail(stage, error.status, "%s", error.text);
     for (unsigned i = 0; i < n && status == BR_OK; i++) status = receiver_start(&c->receiver[i], &error);
     if (status == BR_OK && c->epoch_url != NULL)
@@ -363,6 +357,7 @@ static void look(struct br_stage *stage, struct capture *c, uint64_t now)
     if (now - c->look_ns < (c->live > 0 ? LOOK_MS : LOOK_SOON_MS) * UINT64_C(1000000)) return;
     c->look_ns = now;
     c->live = window_look_who_sends(&c->window);
+    capture_look_for_interfaces(stage, c);
     capture_say_who_is_silent(stage, c, now);
     capture_warn(stage, c, now);
 }

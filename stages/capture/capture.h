@@ -37,13 +37,17 @@ struct capture {
     int64_t last_sample; /* behind the last frame that was published */
     uint64_t last_ns;    /* and when */
     uint64_t resets, told[4];
+    struct br_error reopening; /* why a new interface is not listened to yet */
     uint64_t *seen_ns; /* [nsources] when packets of the source were last seen */
 };
 
-/* open.c: addresses and interfaces agree (status); all receivers of one way are opened (a br_status; what was
- * opened is closed again when one fails); what is listened to is said, once, when packets may be sent. */
+/* open.c: addresses and interfaces agree (status); all receivers are opened in the way that `backend`
+ * names, or in the first that works (a br_status; what was opened is closed again when one fails); what is
+ * listened to is said, once, when packets may be sent. */
 int capture_check_addresses(struct br_stage *stage, struct capture *c);
-int capture_open(struct capture *c, const struct receiver_way *way, struct br_error *error);
+int capture_open_first(struct br_stage *stage, struct capture *c, struct br_error *error);
+/* An interface that was removed and made anew is listened to again. */
+void capture_look_for_interfaces(struct br_stage *stage, struct capture *c);
 void capture_say_ready(struct br_stage *stage, struct capture *c);
 
 /* report.c: warnings while it runs (once a minute at most) and the balance of packets at the end. */

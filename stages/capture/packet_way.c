@@ -16,7 +16,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { BLOCK = 1 << 20, RETIRE_MS = 2, UDP_HEADER = 8, LAST_FRAGMENT_MASK = 0x3fff };
+enum { BLOCK = 1 << 20, RETIRE_MS = 2 };
 
 struct ring {
     uint8_t *memory;
@@ -44,17 +44,6 @@ static int set_filter(const struct receiver *r, int fd)
     if (to == INADDR_ANY) code[6] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JA, 0, 0, 0);
     struct sock_fprog program = {sizeof code / sizeof *code, code};
     return setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
-}
-
-/* Owns the port, so that the kernel does not answer "port unreachable", joins the group, and takes
- * nothing. */
-static int open_guard(const struct receiver *r, struct br_error *error)
-{
-    struct sock_filter nothing[] = {BPF_STMT(BPF_RET | BPF_K, 0)};
-    struct sock_fprog program = {1, nothing};
-    int fd = receiver_bind(r, r->members > 1, error);
-    if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
-    return fd;
 }
 
 static int fail(struct receiver *r, const char *what, struct br_error *error)
@@ -94,7 +83,7 @@ static int open_ring(struct receiver *r, struct br_error *error)
         ring->memory = NULL;
         return fail(r, "map a ring of packets", error);
     }
-    r->guard = open_guard(r, error);
+    r->guard = receiver_open_guard(r, error);
     if (r->guard < 0) return BR_E_IO;
     struct sockaddr_ll to = {.sll_family = AF_PACKET,
                              .sll_protocol = htons(ETH_P_IP),
@@ -108,20 +97,6 @@ static int open_ring(struct receiver *r, struct br_error *error)
             return fail(r, "share packets among threads", error);
     }
     return BR_OK;
-}
-
-/* An IP packet. */
-static void take(struct receiver *r, const uint8_t *ip, size_t length)
-{
-    size_t header = (size_t)(ip[0] & 15) * 4;
-    if (length < header + UDP_HEADER || header < 20) return;
-    if (((ip[6] << 8 | ip[7]) & LAST_FRAGMENT_MASK) != 0) {
-        atomic_fetch_add_explicit(&r->fragments, 1, memory_order_relaxed);
-        if (((ip[6] << 8 | ip[7]) & 0x1fff) != 0) return; /* no UDP header in it */
-    }
-    size_t udp = (size_t)(ip[header + 4] << 8 | ip[header + 5]), there = length - header;
-    if (udp >= UDP_HEADER && udp < there) there = udp; /* Ethernet fills up short packets */
-    receiver_take(r, ip + header + UDP_HEADER, there - UDP_HEADER, 0);
 }
 
 static int step(struct receiver *r)
@@ -143,7 +118,7 @@ static int step(struct receiver *r)
     const uint8_t *at = (const uint8_t *)block + block->hdr.bh1.offset_to_first_pkt;
     for (uint32_t i = 0; i < block->hdr.bh1.num_pkts; i++) {
         const struct tpacket3_hdr *h = (const void *)at;
-        if (h->tp_snaplen >= 20) take(r, at + h->tp_net, h->tp_snaplen);
+        receiver_take_ip(r, at + h->tp_net, h->tp_snaplen);
         at += h->tp_next_offset;
     }
     window_leave(r->thread);

@@ -3,11 +3,14 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/filter.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { IP_HEADER = 20, UDP_HEADER = 8, IN_FRAGMENTS = 0x3fff, NOT_FIRST = 0x1fff };
 
 static bool is_group(const struct net_address *at)
 {
@@ -44,6 +47,29 @@ int receiver_bind(const struct receiver *r, bool reuse, struct br_error *error)
             return refuse(fd, r, "join the group", error);
     }
     return fd;
+}
+
+int receiver_open_guard(const struct receiver *r, struct br_error *error)
+{
+    struct sock_filter nothing[] = {BPF_STMT(BPF_RET | BPF_K, 0)};
+    struct sock_fprog program = {1, nothing};
+    int fd = receiver_bind(r, r->members > 1, error);
+    if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
+    return fd;
+}
+
+void receiver_take_ip(struct receiver *r, const uint8_t *ip, size_t length)
+{
+    if (length < IP_HEADER) return;
+    size_t header = (size_t)(ip[0] & 15) * 4;
+    if (length < header + UDP_HEADER || header < IP_HEADER) return;
+    if (((ip[6] << 8 | ip[7]) & IN_FRAGMENTS) != 0) {
+        atomic_fetch_add_explicit(&r->fragments, 1, memory_order_relaxed);
+        if (((ip[6] << 8 | ip[7]) & NOT_FIRST) != 0) return; /* no UDP header in it */
+    }
+    size_t udp = (size_t)(ip[header + 4] << 8 | ip[header + 5]), there = length - header;
+    if (udp >= UDP_HEADER && udp < there) there = udp; /* Ethernet fills up short packets */
+    receiver_take(r, ip + header + UDP_HEADER, there - UDP_HEADER, 0);
 }
 
 void receiver_take(struct receiver *r, const uint8_t *bytes, size_t length, size_t segment)

@@ -16,14 +16,21 @@ struct receiver {
     struct net_address at;
     const char *interface;    /* NULL: any */
     unsigned member, members; /* of the threads that share this address and interface */
+    const struct receiver *peers; /* [npeers] all receivers of the stage, with their addresses; may be NULL */
+    unsigned npeers;
+    bool no_copy; /* open fails when the kernel would copy packets (for a way that is chosen for this only) */
     size_t buffer_bytes;
     int fd, guard; /* guard: joins groups and keeps the kernel from refusing packets; -1: none */
     void *state;   /* of the way */
-    size_t state_bytes;
+    bool without_copy; /* the kernel copies nothing */
+    unsigned index;    /* of the interface, when it was opened; 0: any */
     pthread_t id;
     bool running;
     _Atomic bool stop;
     _Atomic uint64_t packets, kernel_lost, fragments;
+    struct {
+        _Atomic uint64_t dropped, ring_full, fill_empty;
+    } xdp;             /* what XDP_STATISTICS says of kernel_lost, and how often no free chunk was there */
     _Atomic int broke; /* errno for which nothing comes; 0: none */
 };
 
@@ -36,15 +43,22 @@ struct receiver_way {
     int (*step)(struct receiver *receiver);
     void (*close)(struct receiver *receiver);
 };
-extern const struct receiver_way receiver_socket, receiver_packet;
+extern const struct receiver_way receiver_socket, receiver_packet, receiver_xdp;
 
 /* A UDP socket that is bound (and joined to the group, if the address is one) like the socket way's.
  * `reuse`: several threads share the port. -1 with errors: BR_E_IO. */
 int receiver_bind(const struct receiver *receiver, bool reuse, struct br_error *error);
 
+/* For ways beside the kernel's UDP: a socket like the above that takes nothing, so that the kernel does
+ * not answer "port unreachable" and the group is joined. -1 with errors: BR_E_IO. */
+int receiver_open_guard(const struct receiver *receiver, struct br_error *error);
+
 /* Starts and ends the thread. Errors: BR_E_NO_MEMORY. */
 int receiver_start(struct receiver *receiver, struct br_error *error);
 void receiver_stop(struct receiver *receiver);
+
+/* An IPv4 packet with UDP in it. A fragment is counted as such; its payload goes on if it is the first. */
+void receiver_take_ip(struct receiver *receiver, const uint8_t *ip, size_t length);
 
 /* A UDP payload, or several of the description's length in one, as offloads hand them on. */
 void receiver_take(struct receiver *receiver, const uint8_t *bytes, size_t length, size_t segment);

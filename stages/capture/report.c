@@ -61,6 +61,7 @@ void capture_warn(struct br_stage *stage, struct capture *c, uint64_t now)
         append(text, "; %" PRIu64 " packets are malformed: `beamring capture-report` says what comes",
                counts[3] - c->told[3]);
     if (broke != 0) append(text, "; receiving fails: %s", strerror(broke));
+    if (c->reopening.status != BR_OK) append(text, "; a new interface: %s", c->reopening.text);
     if (text[0] == '\0') return;
     memcpy(c->told, counts, sizeof counts);
     c->warn_ns = now;
@@ -123,8 +124,14 @@ static void say(struct br_stage *stage, const struct capture *c, size_t source)
 
 void capture_report(struct br_stage *stage, const struct capture *c)
 {
-    uint64_t kernel = 0, never = 0;
-    for (unsigned i = 0; i < c->nreceivers; i++) kernel += atomic_load(&c->receiver[i].kernel_lost);
+    uint64_t kernel = 0, never = 0, xdp[3] = {0};
+    for (unsigned i = 0; i < c->nreceivers; i++) {
+        const struct receiver *r = &c->receiver[i];
+        kernel += atomic_load(&r->kernel_lost);
+        xdp[0] += atomic_load(&r->xdp.dropped);
+        xdp[1] += atomic_load(&r->xdp.ring_full);
+        xdp[2] += atomic_load(&r->xdp.fill_empty);
+    }
     for (size_t s = 0; s < c->layout.nsources; s++) never += c->layout.absent[s] ? 0 : never_came(c, s);
     char text[TEXT] = "";
     for (int r = 0; r < WINDOW_NREASONS; r++)
@@ -133,5 +140,10 @@ void capture_report(struct br_stage *stage, const struct capture *c)
                   "%" PRIu64 " packets: %s; %" PRIu64 " never came, of which the kernel lost %" PRIu64
                   "; %" PRIu64 " resets",
                   capture_packets(c), text + 2, never, kernel, c->resets);
+    if (xdp[0] + xdp[1] + xdp[2] > 0)
+        br_stage_note(stage,
+                      "AF_XDP: rx_dropped %" PRIu64 ", rx_ring_full %" PRIu64
+                      ", rx_fill_ring_empty_descs %" PRIu64,
+                      xdp[0], xdp[1], xdp[2]);
     for (size_t s = 0; s <= c->layout.nsources; s++) say(stage, c, s);
 }

@@ -17,25 +17,31 @@ def field(fengine, frames, seed=1):
     return rng.integers(0, 256, fengine.shape(frames * FRAME[fengine.name]), np.uint8)
 
 
+def arrive_whole(backend, fengines=packets.ALL):
+    """Every packet of every F-engine arrives, and is recorded bit for bit."""
+    for fengine in fengines:
+        with harness.scratch() as d:
+            port, raw = free_port(socket.SOCK_DGRAM), field(fengine, 3)
+            run = capture(d, fengine, port, FRAME[fengine.name],
+                          f"start_sample: 0, idle_s: 1, backend: {backend}")
+            sender = Sender(port)
+            for *_, packet in fengine.packets(raw):
+                sender.send(packet)
+            run.finish()
+            assert f"with `{backend}`" in run.text(), run.text()
+            got, there, share, first = recorded(d, fengine, FRAME[fengine.name])
+            assert first == 0 and there.all() and (share == 255).all(), (fengine.name, run.text())
+            assert np.array_equal(got, raw), fengine.name
+            by_source, total = counters(run.text())
+            assert total["accepted"] == total["packets"] == sender.sent and \
+                total["never came"] == 0, total
+            assert all(by_source[s]["accepted"] == sender.sent // len(fengine.sources)
+                       for s in fengine.sources)
+
+
 def test_every_fengine_arrives_whole():
     for backend in ("packet", "socket"):
-        for fengine in packets.ALL:
-            with harness.scratch() as d:
-                port, raw = free_port(socket.SOCK_DGRAM), field(fengine, 3)
-                run = capture(d, fengine, port, FRAME[fengine.name],
-                              f"start_sample: 0, idle_s: 1, backend: {backend}")
-                sender = Sender(port)
-                for *_, packet in fengine.packets(raw):
-                    sender.send(packet)
-                run.finish()
-                got, there, share, first = recorded(d, fengine, FRAME[fengine.name])
-                assert first == 0 and there.all() and (share == 255).all(), (fengine.name, run.text())
-                assert np.array_equal(got, raw), fengine.name
-                by_source, total = counters(run.text())
-                assert total["accepted"] == total["packets"] == sender.sent and \
-                    total["never came"] == 0, total
-                assert all(by_source[s]["accepted"] == sender.sent // len(fengine.sources)
-                           for s in fengine.sources)
+        arrive_whole(backend)
 
 
 def test_loss_duplicates_and_reordering_are_told():

@@ -4,6 +4,7 @@ import os
 import re
 import socket
 import struct
+import subprocess
 import sys
 import time
 
@@ -152,3 +153,24 @@ def write_pcapng(path, link, frames):
             block(1, struct.pack("<HHI", link, 0, 0)))
         for k, frame in enumerate(frames):
             f.write(block(6, struct.pack("<IIIII", 0, 0, k, len(frame), len(frame)) + frame))
+
+
+def in_namespaces(script, cases, prepare=lambda: None):
+    """Runs each of `cases` {name: (function, arguments...)} in a network namespace of its own, all at once
+    (they mostly wait), or those that are named on the command line; 77 where that is not permitted."""
+    if sys.argv[1:2] == ["inside"]:
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+        prepare()
+        function, *arguments = cases[sys.argv[2]]
+        function(*arguments)
+        return 0
+    if os.geteuid() != 0 or subprocess.run(["unshare", "-n", "ip", "link", "set", "lo", "up"],
+                                           capture_output=True).returncode != 0:
+        print("skipped: no network namespaces here")
+        return 77
+    running = {
+        name: subprocess.Popen(["unshare", "-n", sys.executable, os.path.abspath(script), "inside", name])
+        for name in sys.argv[1:] or cases}
+    failed = [name for name, child in running.items() if child.wait() != 0]
+    print(*(f"{'FAIL' if name in failed else 'ok  '} {name}\n" for name in running), sep="")
+    return 1 if failed else 0

@@ -261,12 +261,12 @@ def test_without_the_right_it_falls_back():
         print("skipped: no user namespaces here")
         return
     with harness.scratch() as d:
-        for backend, status in (("auto", None), ("packet", 1)):
+        for backend, status in (("auto", None), ("packet", 1), ("xdp", 1)):
             with open(os.path.join(d, "p.yaml"), "w") as f:
                 f.write(f"""
 stream: {{epoch_ns: 1700000000000000000}}
 pipeline:
-  - {{stage: capture, packet: chord-crs, backend: {backend},
+  - {{stage: capture, packet: chord-crs, backend: {backend}, frame_samples: 512,
        addresses: "127.0.0.1:{free_port(socket.SOCK_DGRAM)}", out: p}}
   - {{stage: record, in: p, directory: ., prefix: raw, overwrite: true}}
 """)
@@ -274,12 +274,18 @@ pipeline:
             child = subprocess.Popen(
                 ["unshare", "-U", os.path.abspath(harness.PROGRAM), "run", "p.yaml"], cwd=d, text=True,
                 stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
-            time.sleep(0.8 if status is None else 0)
+            err = ""
+            while status is None and "listening" not in err and child.poll() is None:
+                err += child.stderr.readline()
             if status is None:
                 child.send_signal(2)
-            _, err = child.communicate(timeout=30)
+            err += child.communicate(timeout=60)[1]
             assert "CAP_NET_RAW" in err, err
-            assert status is None and "with `socket`" in err or child.returncode == 1, err
+            if status is None:
+                assert "`xdp` is not used" in err and "`packet` is not used" in err and \
+                    "with `socket`" in err, err
+            else:
+                assert child.returncode == 1, err
 
 
 def test_info_and_report_say_what_comes():

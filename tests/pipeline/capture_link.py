@@ -12,7 +12,7 @@ import time
 import numpy as np
 
 import harness
-from capture_common import ip_udp, packets, recorded, share_of
+from capture_common import in_namespaces, ip_udp, packets, recorded, share_of
 from wires_common import Running
 
 PORT, FRAME = 4000, 512
@@ -81,47 +81,54 @@ def carrier():
     return link("operstate") == "UP"
 
 
-def test_an_interface_goes_and_comes_back():
+def goes_and_comes_back(backend, anew):
+    """The interface is down for a while, or it is removed and made anew."""
     fengine = packets.ChordCrs()
-    for backend in ("packet", "socket"):
-        with harness.scratch() as d:
-            raw = np.random.default_rng(4).integers(0, 256, fengine.shape(24 * FRAME), np.uint8)
-            run = node(d, fengine, backend, 3)
-            wait_until(lambda: "listening" in run.text(), run)
+    with harness.scratch() as d:
+        raw = np.random.default_rng(4).integers(0, 256, fengine.shape(24 * FRAME), np.uint8)
+        run = node(d, fengine, backend, 3)
+        wait_until(lambda: f"with `{backend}`" in run.text(), run)
+        wire = Wire()
+        sent = list(fengine.packets(raw))
+        for *_, packet in [s for s in sent if s[2] < 2 * FRAME]:
+            wire.datagram(packet)
+        time.sleep(0.2)
+        if anew:
+            ip("link", "del", "v0")
+            wait_until(lambda: "receiving fails: " in run.text(), run)
+            make_link()
+            wait_until(lambda: "interface v0 is another one: listening again" in run.text(), run)
             wire = Wire()
-            sent = list(fengine.packets(raw))
-            for *_, packet in [s for s in sent if s[2] < 2 * FRAME]:
-                wire.datagram(packet)
-            time.sleep(0.2)
+        else:
             ip("link", "set", "v0", "down")
-            if backend == "packet":
+            if backend != "socket":
                 wait_until(lambda: "receiving fails: Network is down" in run.text(), run)
             else:
                 time.sleep(0.3)
             ip("link", "set", "v0", "up")
             wait_until(carrier, run)
-            for *_, packet in [s for s in sent if s[2] >= 4 * FRAME]:
-                wire.datagram(packet)
-            run.finish()
-            came, right = np.zeros(raw.shape, bool), True
-            files = len(glob.glob(os.path.join(d, "raw*.dada")))  # where whole frames lack a new one begins
-            for number in range(files):
-                got, there, share, first = recorded(d, fengine, FRAME, files, number)
-                right = right and np.array_equal(got[there], raw[first:first + len(got)][there])
-                assert np.array_equal(share, share_of(there.mean(axis=2)))
-                came[first:first + len(got)] = there
-            assert right, run.text()
-            # Whoever was silent counts as sending again after 20 ms; until then frames do not go on.
-            assert came[:2 * FRAME].all() and not came[2 * FRAME:4 * FRAME].any(), run.text()
-            assert came[20 * FRAME:-16].all(), (came[4 * FRAME:].mean(), run.text())
+        for *_, packet in [s for s in sent if s[2] >= 4 * FRAME]:
+            wire.datagram(packet)
+        run.finish()
+        came, right = np.zeros(raw.shape, bool), True
+        files = len(glob.glob(os.path.join(d, "raw*.dada")))  # where whole frames lack a new one begins
+        for number in range(files):
+            got, there, share, first = recorded(d, fengine, FRAME, files, number)
+            right = right and np.array_equal(got[there], raw[first:first + len(got)][there])
+            assert np.array_equal(share, share_of(there.mean(axis=2)))
+            came[first:first + len(got)] = there
+        assert right, run.text()
+        # Whoever was silent counts as sending again after 20 ms; until then frames do not go on.
+        assert came[:2 * FRAME].all() and not came[2 * FRAME:4 * FRAME].any(), run.text()
+        assert came[20 * FRAME:-16].all(), (came[4 * FRAME:].mean(), run.text())
 
 
-def test_a_small_mtu_is_said():
+def small_mtu(backend):
     """Fragments say that the MTU on the way is too small; packets that come whole are still taken."""
     fengine = packets.ChordCrs()
     with harness.scratch() as d:
         raw = np.random.default_rng(5).integers(0, 256, fengine.shape(2 * FRAME), np.uint8)
-        run = node(d, fengine, "packet", 1.5)
+        run = node(d, fengine, backend, 1.5)
         wait_until(lambda: "listening" in run.text(), run)
         wire = Wire()
         for k, (*_, packet) in enumerate(fengine.packets(raw)):
@@ -132,23 +139,19 @@ def test_a_small_mtu_is_said():
         assert np.array_equal(got[there], raw[:len(got)][there]) and 0.8 < there.mean() < 0.9, there.mean()
 
 
-def main():
-    if sys.argv[1:] != ["inside"]:
-        if os.geteuid() != 0 or subprocess.run(["unshare", "-n", "ip", "link", "set", "lo", "up"],
-                                               capture_output=True).returncode != 0:
-            print("skipped: no network namespaces here")
-            return 77
-        inside = [sys.executable, os.path.abspath(__file__), "inside"]
-        return subprocess.run(["unshare", "-n", *inside]).returncode
-    del sys.argv[1:]  # the rest are names of tests
-    ip("link", "set", "lo", "up")
+def make_link():
     ip("link", "add", "v0", "mtu", "9000", "type", "veth", "peer", "name", "v1", "mtu", "9000")
     ip("addr", "add", "10.9.8.1/24", "dev", "v0")
     ip("link", "set", "v0", "up")
     ip("link", "set", "v1", "up")
-    harness.main([test_an_interface_goes_and_comes_back, test_a_small_mtu_is_said])
-    return 0
+
+
+CASES = {
+    **{f"down_{b}": (goes_and_comes_back, b, False) for b in ("packet", "socket", "xdp")},
+    **{f"anew_{b}": (goes_and_comes_back, b, True) for b in ("packet", "socket", "xdp")},
+    **{f"mtu_{b}": (small_mtu, b) for b in ("packet", "xdp")},
+}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(in_namespaces(__file__, CASES, make_link))

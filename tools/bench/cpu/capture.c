@@ -2,6 +2,7 @@
  * filled while nobody reads, then emptied, so that the sender costs neither anything. Then threads and
  * frames as in a pipeline, at 0.8 of the rate that the machine reaches. */
 #include "buffers/clock.h"
+#include "stages/capture/xdp_queue.h"
 #include "stages/common/formats/coding.h"
 #include "tools/bench/bench.h"
 #include "tools/bench/cpu/capture_port.h"
@@ -94,6 +95,30 @@ static size_t bare_packet(struct touch *t, struct bare_ring *ring, int fd, size_
     return n;
 }
 
+/* The chunks of a queue; a packet is a chain of them. */
+static size_t bare_xdp(struct touch *t, struct xdp_queue *q, size_t packets)
+{
+    enum { HEADERS = 42, MORE = 1 }; /* of Ethernet, IP and UDP; the packet goes on in the next chunk */
+    size_t n = 0;
+    bool first = true;
+    while (n < packets) {
+        uint32_t filled = xdp_queue_filled(q);
+        struct pollfd wait = {.fd = q->fd, .events = POLLIN};
+        if (filled == 0 && poll(&wait, 1, 20) <= 0) break;
+        if (filled > 64) filled = 64;
+        for (uint32_t k = 0; k < filled; k++) {
+            const struct xdp_desc *chunk = xdp_queue_chunk(q, k);
+            size_t skip = first ? HEADERS : 0;
+            touch(t, q->memory + chunk->addr + skip, chunk->len - skip);
+            first = (chunk->options & MORE) == 0;
+            n += first;
+        }
+        xdp_queue_free(q, filled);
+        xdp_queue_hand_back(q);
+    }
+    return n;
+}
+
 /* --- what a packet costs ----------------------------------------------------------------------- */
 
 static volatile uint64_t sink; /* so that nobody leaves the reading out */
@@ -103,8 +128,13 @@ static size_t drain_bare(struct capture_port *p, bool copy, unsigned round, size
     struct receiver *r = &p->receiver;
     struct touch t = {.size = p->layout.nblocks * p->layout.block_bytes - p->packet->bytes * 64};
     if (copy) t.to = p->frame[round % PORT_FRAMES].data;
-    size_t n = r->way == &receiver_socket ? bare_socket(&t, r->fd, packets, p->packet->bytes)
-                                          : bare_packet(&t, r->state, r->fd, packets, p->packet->bytes);
+    size_t n;
+    if (r->way == &receiver_socket)
+        n = bare_socket(&t, r->fd, packets, p->packet->bytes);
+    else if (r->way == &receiver_packet)
+        n = bare_packet(&t, r->state, r->fd, packets, p->packet->bytes);
+    else
+        n = bare_xdp(&t, xdp_queue_of(r), packets);
     sink = t.sum;
     return n;
 }
@@ -271,6 +301,8 @@ int bench_capture(void)
     int shorts = bench_cost(&receiver_packet, false);
     shorts += bench_cost(&receiver_socket, false);
     shorts += bench_cost(&receiver_socket, true);
+    shorts += bench_cost(&receiver_xdp, false);
     shorts += bench_rate(&receiver_packet);
-    return shorts + bench_rate(&receiver_socket);
+    shorts += bench_rate(&receiver_socket);
+    return shorts + bench_rate(&receiver_xdp);
 }
