@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const field_axes[] = {"time", "freq",  "pol",   "dish",  "input",
-                                         "beam", "gridp", "gridq", "moment"};
+static const char *const field_axes[] = {"time", "freq",  "pol",   "dish",   "input",
+                                         "beam", "gridp", "gridq", "moment", "baseline"};
 
 static bool is_field_axis(const char *name, size_t length)
 {

@@ -2,7 +2,7 @@
  *
  * A description owns nothing and is copied by value. The field's axes are time, freq, pol, dish, input
  * (of a correlator: a dish's polarisation, or what a packet calls one), beam, gridp, gridq,
- * moment (of sums of powers). */
+ * moment (of sums of powers), baseline (pairs of inputs). */
 #ifndef BEAMRING_BUFFERS_ARRAY_H
 #define BEAMRING_BUFFERS_ARRAY_H
 

@@ -8,7 +8,7 @@ static const struct {
 } dtypes[BR_DTYPES] = {
     [BR_INT4X2] = {"int4x2", 8}, [BR_INT8X2] = {"int8x2", 16}, [BR_INT8] = {"int8", 8},
     [BR_UINT8] = {"uint8", 8},   [BR_INT4] = {"int4", 4},      [BR_F16] = {"f16", 16},
-    [BR_F32] = {"f32", 32},      [BR_UINT32] = {"uint32", 32},
+    [BR_F32] = {"f32", 32},      [BR_UINT32] = {"uint32", 32}, [BR_INT32X2] = {"int32x2", 64},
 };
 
 unsigned br_dtype_bits(enum br_dtype dtype)

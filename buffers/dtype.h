@@ -12,15 +12,16 @@ extern "C" {
 
 /* The names in comments are what DTYPE in a recording and the program's output say. */
 enum br_dtype {
-    BR_INT4X2, /* "int4x2": complex, nibbles in two's complement, real part LOW; in products -8: missing */
-    BR_INT8X2, /* "int8x2": complex, real byte first */
-    BR_INT8,   /* "int8" */
-    BR_UINT8,  /* "uint8" */
-    BR_INT4,   /* "int4": real, two elements a byte, the even element in the LOW nibble; -8 means missing */
-    BR_F16,    /* "f16": IEEE 754 binary16 */
-    BR_F32,    /* "f32" */
-    BR_UINT32, /* "uint32" */
-    BR_DTYPES  /* how many there are */
+    BR_INT4X2,  /* "int4x2": complex, nibbles in two's complement, real part LOW; in products -8: missing */
+    BR_INT8X2,  /* "int8x2": complex, real byte first */
+    BR_INT8,    /* "int8" */
+    BR_UINT8,   /* "uint8" */
+    BR_INT4,    /* "int4": real, two elements a byte, the even element in the LOW nibble; -8 means missing */
+    BR_F16,     /* "f16": IEEE 754 binary16 */
+    BR_F32,     /* "f32" */
+    BR_UINT32,  /* "uint32" */
+    BR_INT32X2, /* "int32x2": complex, real part first */
+    BR_DTYPES   /* how many there are */
 };
 
 /* Bits per element (a complex element counts as one); 0 for a value that is no dtype. */

@@ -26,6 +26,7 @@ static float intensity(enum br_dtype dtype, const uint8_t *data, size_t element)
 {
     float value;
     uint32_t whole;
+    int32_t part[2];
     int re, im;
     switch (dtype) {
     case BR_INT4X2:
@@ -50,6 +51,9 @@ static float intensity(enum br_dtype dtype, const uint8_t *data, size_t element)
     case BR_UINT32:
         memcpy(&whole, data + 4 * element, sizeof whole);
         return (float)whole;
+    case BR_INT32X2:
+        memcpy(part, data + 8 * element, sizeof part);
+        return hypotf((float)part[0], (float)part[1]);
     case BR_DTYPES:
         break;
     }

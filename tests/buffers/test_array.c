@@ -10,7 +10,7 @@ static void names_and_bits_of_types(void **state)
         unsigned bits;
     } want[] = {{BR_INT4X2, "int4x2", 8}, {BR_INT8X2, "int8x2", 16}, {BR_INT8, "int8", 8},
                 {BR_UINT8, "uint8", 8},   {BR_INT4, "int4", 4},      {BR_F16, "f16", 16},
-                {BR_F32, "f32", 32},      {BR_UINT32, "uint32", 32}};
+                {BR_F32, "f32", 32},      {BR_UINT32, "uint32", 32}, {BR_INT32X2, "int32x2", 64}};
     assert_int_equal(sizeof want / sizeof *want, BR_DTYPES);
     for (size_t i = 0; i < BR_DTYPES; i++) {
         assert_string_equal(br_dtype_name(want[i].dtype), want[i].name);

@@ -24,9 +24,11 @@ stream:
 """
 
 
-def record_field(directory, samples=6000, missing="[{first: 1000, count: 37}, {first: 3001, count: 700}]"):
+def record_field(directory, samples=6000, missing="[{first: 1000, count: 37}, {first: 3001, count: 700}]",
+                 sample0=0):
     """Writes field*.dada with noise, one source and two holes; returns its path."""
     harness.run(directory, TELESCOPE + STREAM + f"""
+  sample0: {sample0}
 pipeline:
   - stage: simulate
     samples: {samples}

@@ -70,6 +70,7 @@ static const struct {
     {"frb_beams", bench_frb_beams, bench_gpu_frb_beams},
     {"quantize", bench_quantize, bench_gpu_quantize},
     {"unpack", bench_unpack, bench_gpu_unpack},
+    {"correlate", bench_correlate, bench_gpu_correlate},
     {"capture", bench_capture, NULL},
     {"replay", bench_replay, NULL},
     {"wires", bench_wires, NULL},

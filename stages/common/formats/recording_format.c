@@ -15,8 +15,8 @@ static char letter(const char *axis)
         const char *name;
         char letter;
     } letters[] = {
-        {"time", 'T'}, {"freq", 'F'},  {"pol", 'P'},   {"dish", 'A'},
-        {"beam", 'B'}, {"gridp", 'X'}, {"gridq", 'Y'},
+        {"time", 'T'},  {"freq", 'F'},  {"pol", 'P'},    {"dish", 'A'},     {"beam", 'B'},
+        {"gridp", 'X'}, {"gridq", 'Y'}, {"moment", 'M'}, {"baseline", 'V'},
     };
     for (size_t i = 0; i < sizeof letters / sizeof *letters; i++)
         if (strcmp(axis, letters[i].name) == 0) return letters[i].letter;
@@ -56,7 +56,7 @@ static void put_standard(struct dada_writer *w, const struct br_stream *s, const
     low -= edge_low;
     high += edge_high;
     bool falling = s->nchannels > 1 && s->freq_mhz[s->nchannels - 1] < s->freq_mhz[0];
-    bool complex_type = array->dtype == BR_INT4X2 || array->dtype == BR_INT8X2;
+    bool complex_type = array->dtype == BR_INT4X2 || array->dtype == BR_INT8X2 || array->dtype == BR_INT32X2;
     for (unsigned i = 0; i < array->naxes; i++) order[i] = letter(array->axis[i].name);
     size_t row;
     bool flat = recording_is_flat(s, &row);

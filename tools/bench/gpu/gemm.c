@@ -1,16 +1,10 @@
-/* gemm.c - matrix products by cuBLASLt, which is looked for when the benchmark runs: nothing else
- * needs it. */
+/* gemm.c - matrix products by cuBLASLt, for comparison. */
+#include "kernels/common/cublaslt.h"
 #include "tools/bench/gpu/gpu.h"
 
 #include <stdio.h>
 
-#if BR_WITH_CUDA && defined __has_include
-#if __has_include(<cublasLt.h>)
-#define HAVE_CUBLASLT 1
-#endif
-#endif
-
-#ifndef HAVE_CUBLASLT
+#if !BR_HAS_CUBLASLT_HEADER
 
 double gpu_gemm(struct gpu *g, const struct gpu_gemm *gemm, char *why)
 {
@@ -21,47 +15,10 @@ double gpu_gemm(struct gpu *g, const struct gpu_gemm *gemm, char *why)
 
 #else
 
-#include <cublasLt.h>
-#include <dlfcn.h>
-
-/* Types from the headers, addresses from the library. */
-#define FUNCTIONS(f)                                                                                         \
-    f(cublasLtCreate) f(cublasLtDestroy) f(cublasLtMatmulDescCreate) f(cublasLtMatmulDescDestroy)            \
-        f(cublasLtMatmulDescSetAttribute) f(cublasLtMatrixLayoutCreate) f(cublasLtMatrixLayoutDestroy)       \
-            f(cublasLtMatrixLayoutSetAttribute) f(cublasLtMatmulPreferenceCreate)                            \
-                f(cublasLtMatmulPreferenceDestroy) f(cublasLtMatmulPreferenceSetAttribute)                   \
-                    f(cublasLtMatmulAlgoGetHeuristic) f(cublasLtMatmul)
-#define MEMBER(name) __typeof__(&name) name;
-static struct {
-    void *loaded; /* NULL: not yet */
-    FUNCTIONS(MEMBER)
-} lt;
+static const struct br_cublaslt *lt;
 
 #define WORKSPACE ((size_t)64 << 20)
 enum { CANDIDATES = 6 };
-
-static bool load(char *why)
-{
-    static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12",
-                                        "/usr/local/cuda/lib64/libcublasLt.so.13",
-                                        "/usr/local/cuda/lib64/libcublasLt.so.12"};
-    if (lt.loaded != NULL) return true;
-    void *library = NULL;
-    for (size_t i = 0; library == NULL && i < sizeof names / sizeof *names; i++)
-        library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-    if (library == NULL) {
-        snprintf(why, 128, "cuBLASLt (libcublasLt.so.13 or .12) is not there");
-        return false;
-    }
-#define LOOK_UP(name)                                                                                        \
-    if ((*(void **)(void *)&lt.name = dlsym(library, #name)) == NULL) {                                      \
-        snprintf(why, 128, "cuBLASLt lacks %s", #name);                                                      \
-        return false;                                                                                        \
-    }
-    FUNCTIONS(LOOK_UP)
-    lt.loaded = library;
-    return true;
-}
 
 struct product {
     struct gpu *g;
@@ -81,8 +38,8 @@ static void multiply(void *arg, unsigned i)
     struct product *p = arg;
     (void)i;
     cublasStatus_t status =
-        lt.cublasLtMatmul(p->handle, p->what, p->one, p->A, p->a, p->B, p->b, p->zero, p->C, p->c, p->C, p->c,
-                          &p->found[p->chosen].algo, p->workspace, WORKSPACE, p->g->stream.handle);
+        lt->cublasLtMatmul(p->handle, p->what, p->one, p->A, p->a, p->B, p->b, p->zero, p->C, p->c, p->C,
+                           p->c, &p->found[p->chosen].algo, p->workspace, WORKSPACE, p->g->stream.handle);
     if (status != CUBLAS_STATUS_SUCCESS) p->status = status;
 }
 
@@ -90,10 +47,10 @@ static void set_batch(struct product *p, cublasLtMatrixLayout_t layout, size_t b
 {
     int32_t count = (int32_t)batch;
     int64_t apart = (int64_t)stride;
-    p->status |=
-        lt.cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count);
-    p->status |= lt.cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
-                                                     &apart, sizeof apart);
+    p->status |= lt->cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                                      sizeof count);
+    p->status |= lt->cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                                      &apart, sizeof apart);
 }
 
 /* Column-major: A is k x m and transposed, B k x n, C m x n, the form that tensor cores read best. */
@@ -111,17 +68,17 @@ static void describe(struct product *p, const struct gpu_gemm *s)
     p->one = ints ? (const void *)&int_one : s->int8 ? (const void *)&small : (const void *)&real_one;
     p->zero = ints ? (const void *)&int_zero : (const void *)&real_zero;
     p->status |=
-        lt.cublasLtMatmulDescCreate(&p->what, s->int8 ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F, scale);
-    p->status |= lt.cublasLtMatmulDescSetAttribute(p->what, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
-                                                   sizeof transposed);
-    p->status |= lt.cublasLtMatrixLayoutCreate(&p->a, in, s->k, s->m, (int64_t)s->k);
-    p->status |= lt.cublasLtMatrixLayoutCreate(&p->b, in, s->k, s->n, (int64_t)s->k);
-    p->status |= lt.cublasLtMatrixLayoutCreate(&p->c, out, s->m, s->n, (int64_t)s->m);
+        lt->cublasLtMatmulDescCreate(&p->what, s->int8 ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F, scale);
+    p->status |= lt->cublasLtMatmulDescSetAttribute(p->what, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
+                                                    sizeof transposed);
+    p->status |= lt->cublasLtMatrixLayoutCreate(&p->a, in, s->k, s->m, (int64_t)s->k);
+    p->status |= lt->cublasLtMatrixLayoutCreate(&p->b, in, s->k, s->n, (int64_t)s->k);
+    p->status |= lt->cublasLtMatrixLayoutCreate(&p->c, out, s->m, s->n, (int64_t)s->m);
     set_batch(p, p->a, s->batch, s->k * s->m);
     set_batch(p, p->b, s->batch, s->k * s->n);
     set_batch(p, p->c, s->batch, s->m * s->n);
-    p->status |= lt.cublasLtMatmulPreferenceCreate(&p->preference);
-    p->status |= lt.cublasLtMatmulPreferenceSetAttribute(
+    p->status |= lt->cublasLtMatmulPreferenceCreate(&p->preference);
+    p->status |= lt->cublasLtMatmulPreferenceSetAttribute(
         p->preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room, sizeof room);
 }
 
@@ -131,18 +88,22 @@ double gpu_gemm(struct gpu *g, const struct gpu_gemm *s, char *why)
     size_t in = s->int8 ? 1 : s->float32 ? 4 : 2, out = s->int8 && !s->narrow ? 4 : in;
     int found = 0;
     double best = 0;
-    if (!load(why)) return 0;
+    struct br_why reason;
+    if ((lt = br_cublaslt(&reason)) == NULL) {
+        snprintf(why, 128, "%.127s", reason.text);
+        return 0;
+    }
     p.A = gpu_fill(g, s->m * s->k * s->batch * in, s->int8 ? GPU_BYTES : GPU_HALVES);
     p.B = gpu_fill(g, s->n * s->k * s->batch * in, s->int8 ? GPU_BYTES : GPU_HALVES);
     p.C = gpu_alloc(g, s->m * s->n * s->batch * out);
     p.workspace = gpu_alloc(g, WORKSPACE);
     snprintf(why, 128, "no memory");
     if (p.A == NULL || p.B == NULL || p.C == NULL || p.workspace == NULL) return 0;
-    p.status = lt.cublasLtCreate(&p.handle);
+    p.status = lt->cublasLtCreate(&p.handle);
     if (p.status == CUBLAS_STATUS_SUCCESS) describe(&p, s);
     if (p.status == CUBLAS_STATUS_SUCCESS)
-        p.status = lt.cublasLtMatmulAlgoGetHeuristic(p.handle, p.what, p.a, p.b, p.c, p.c, p.preference,
-                                                     CANDIDATES, p.found, &found);
+        p.status = lt->cublasLtMatmulAlgoGetHeuristic(p.handle, p.what, p.a, p.b, p.c, p.c, p.preference,
+                                                      CANDIDATES, p.found, &found);
     snprintf(why, 128, "cuBLASLt failed with status %d", (int)p.status);
     for (p.chosen = 0; p.chosen < found && p.status == CUBLAS_STATUS_SUCCESS; p.chosen++) {
         if (p.found[p.chosen].state != CUBLAS_STATUS_SUCCESS) continue;
@@ -152,12 +113,12 @@ double gpu_gemm(struct gpu *g, const struct gpu_gemm *s, char *why)
         else if (best <= 0 || ms < best)
             best = ms;
     }
-    if (p.preference != NULL) lt.cublasLtMatmulPreferenceDestroy(p.preference);
-    if (p.c != NULL) lt.cublasLtMatrixLayoutDestroy(p.c);
-    if (p.b != NULL) lt.cublasLtMatrixLayoutDestroy(p.b);
-    if (p.a != NULL) lt.cublasLtMatrixLayoutDestroy(p.a);
-    if (p.what != NULL) lt.cublasLtMatmulDescDestroy(p.what);
-    if (p.handle != NULL) lt.cublasLtDestroy(p.handle);
+    if (p.preference != NULL) lt->cublasLtMatmulPreferenceDestroy(p.preference);
+    if (p.c != NULL) lt->cublasLtMatrixLayoutDestroy(p.c);
+    if (p.b != NULL) lt->cublasLtMatrixLayoutDestroy(p.b);
+    if (p.a != NULL) lt->cublasLtMatrixLayoutDestroy(p.a);
+    if (p.what != NULL) lt->cublasLtMatmulDescDestroy(p.what);
+    if (p.handle != NULL) lt->cublasLtDestroy(p.handle);
     return best;
 }
 
