@@ -108,7 +108,8 @@ def header(path):
 
 
 BITS = {
-    "int4x2": 8, "int8x2": 16, "int8": 8, "uint8": 8, "int4": 4, "f16": 16, "f32": 32, "uint32": 32, "int32x2": 64
+    "int4x2": 8, "int8x2": 16, "int8": 8, "uint8": 8, "int4": 4, "f16": 16, "f32": 32,
+    "uint32": 32, "int32x2": 64
 }
 
 
