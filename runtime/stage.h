@@ -28,7 +28,8 @@
  * process is called with in[] all NULL (draining) until it returns BR_FINISHED, or without BR_PRODUCED. A
  * negative br_status, with a message in br_stage_fail, fails the run. The runtime presets first and
  * samples of a fresh output frame from in[0], so that a stage that maps frames one to one leaves them; a
- * stage that holds an output frame over several inputs sets them. A source that goes on when
+ * stage that holds an output frame over several inputs sets them. Frames follow one another and are no
+ * longer than configured: what breaks that fails the run. A source that goes on when
  * br_stage_stopping() says to end is ended by the runtime two calls later. All inputs of a stage with
  * several must advance together: same frame boundaries (checked when configured). After a loss (a dropping
  * reader that was too slow) in->first jumps; a stage that keeps history treats the hole as missing input.
@@ -170,8 +171,8 @@ BR_API bool br_stage_given(const struct br_stage *stage, const char *param);
 BR_API void *br_stage_alloc(struct br_stage *stage, size_t bytes);
 
 /* Says that the stage will read the file `path`, or write files DIRECTORY/PREFIX<number>SUFFIX: names that
- * the parameter `param` gives. What one stage would write and another one reads or writes too is an error:
- * then returns it. */
+ * the parameter `param` gives. What one stage would write and another one reads or writes too is an error,
+ * and so is a file where a directory is wanted: then returns it. */
 BR_API int br_stage_reads_file(struct br_stage *stage, const char *param, const char *path);
 BR_API int br_stage_writes_files(struct br_stage *stage, const char *param, const char *directory,
                                  const char *prefix, const char *suffix);

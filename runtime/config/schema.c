@@ -328,11 +328,12 @@ static struct br_node *parse_default(struct br_config *config, const struct br_n
 }
 
 static void fill_param(struct br_config *config, const struct br_node *map, const struct br_param *param,
-                       const char *name, void *field)
+                       const char *name, bool misspelt, void *field)
 {
     struct br_place place = {config, name, param, false};
     const struct br_node *value = br_node_get(map, param->name);
     set_absent(param, field);
+    if (value == NULL && misspelt) return;
     if (value == NULL && param->required) {
         char expected[BR_WORDS_LENGTH] = "";
         br_words_expect(expected, sizeof expected, param);
@@ -359,27 +360,49 @@ static bool is_known(const char *key, const struct br_param *schema, const char 
     return false;
 }
 
-static void report_unknown(struct br_config *config, const struct br_node *key, const struct br_param *schema,
-                           const char *const *also, const char *prefix)
+/* All keys that may stand there, ended by NULL. */
+static const char **all_keys(struct br_config *config, const struct br_param *schema, const char *const *also)
 {
     size_t nschema = 0, nalso = 0, n = 0;
-    if (config->nmistakes >= BR_CONFIG_MAX_ERRORS) { /* nobody will read it, and there may be a million */
-        config->nmistakes++;
-        return;
-    }
     while (schema != NULL && schema[nschema].name != NULL) nschema++;
     while (also != NULL && also[nalso] != NULL) nalso++;
     const char **names = br_config_alloc(config, (nschema + nalso + 1) * sizeof *names);
     for (size_t i = 0; i < nschema; i++) names[n++] = schema[i].name;
     for (size_t i = 0; i < nalso; i++) names[n++] = also[i];
+    return names;
+}
+
+/* Whether a required parameter that is missing seems to be there by another name: that is reported then. */
+static bool is_misspelt(struct br_config *config, const struct br_node *map, const struct br_param *schema,
+                        const char *const *also, const struct br_param *param)
+{
+    if (map == NULL || !param->required || br_node_get(map, param->name) != NULL) return false;
+    const char *const *names = all_keys(config, schema, also);
+    for (size_t i = 0; i < map->count && i < 64; i++) {
+        const char *similar =
+            is_known(map->key[i]->text, schema, also) ? NULL : br_suggest(map->key[i]->text, names);
+        if (similar != NULL && strcmp(similar, param->name) == 0) return true;
+    }
+    return false;
+}
+
+static void report_unknown(struct br_config *config, const struct br_node *key, const struct br_param *schema,
+                           const char *const *also, const char *prefix)
+{
+    if (config->nmistakes >= BR_CONFIG_MAX_ERRORS) { /* nobody will read it, and there may be a million */
+        config->nmistakes++;
+        return;
+    }
+    const char **names = all_keys(config, schema, also);
     const char *similar = br_suggest(key->text, names);
     char expected[BR_WORDS_LENGTH] = "";
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; names[i] != NULL; i++)
         br_words_append(expected, sizeof expected, "%s%s", i > 0 ? ", " : "", names[i]);
     br_config_error(config, key, "unknown key '%.*s'%s%s%s; expected %s%s%s%s%s", BR_WORDS_VALUE, key->text,
                     prefix[0] != '\0' ? " in '" : "", prefix, prefix[0] != '\0' ? "'" : "",
-                    n > 0 ? "one of " : "no keys", expected, similar != NULL ? "; did you mean '" : "",
-                    similar != NULL ? similar : "", similar != NULL ? "'?" : "");
+                    names[0] != NULL ? "one of " : "no keys", expected,
+                    similar != NULL ? "; did you mean '" : "", similar != NULL ? similar : "",
+                    similar != NULL ? "'?" : "");
 }
 
 static size_t fill(struct br_config *config, const struct br_node *map, const struct br_param *schema,
@@ -389,7 +412,8 @@ static size_t fill(struct br_config *config, const struct br_node *map, const st
     for (const struct br_param *param = schema; param != NULL && param->name != NULL; param++) {
         char name[NAME_LENGTH];
         snprintf(name, sizeof name, "%s%s%s", prefix, prefix[0] != '\0' ? "." : "", param->name);
-        fill_param(config, map, param, name, (char *)self + param->offset);
+        fill_param(config, map, param, name, is_misspelt(config, map, schema, also, param),
+                   (char *)self + param->offset);
     }
     for (size_t i = 0; map != NULL && i < map->count; i++)
         if (!is_known(map->key[i]->text, schema, also))

@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 struct br_claim {
     struct br_claim *next;
@@ -90,11 +91,31 @@ int br_stage_reads_file(struct br_stage *stage, const char *param, const char *p
     return strcmp(entry, resolved) != 0 ? claim(stage, param, entry, NULL) : BR_OK;
 }
 
+/* The length of the part of a path that is there and is no directory; 0: nothing hinders. */
+static size_t blocked(const char *path)
+{
+    char part[PATH_MAX];
+    struct stat info;
+    if (strlen(path) >= sizeof part) return 0;
+    for (size_t n = 1; path[n - 1] != '\0'; n++) {
+        if (path[n] != '/' && path[n] != '\0') continue;
+        memcpy(part, path, n);
+        part[n] = '\0';
+        if (stat(part, &info) != 0) return 0;
+        if (!S_ISDIR(info.st_mode)) return n;
+    }
+    return 0;
+}
+
 int br_stage_writes_files(struct br_stage *stage, const char *param, const char *directory,
                           const char *prefix, const char *suffix)
 {
     char resolved[PATH_MAX], start[2 * PATH_MAX],
         *copy = br_config_alloc(stage->graph->config, strlen(suffix) + 1);
+    size_t file = blocked(directory);
+    if (file > 0)
+        return br_stage_fail_at(stage, br_stage_given(stage, "directory") ? "directory" : param,
+                                "%.*s is a file; expected a directory", (int)file, directory);
     resolve(directory, resolved);
     snprintf(start, sizeof start, "%s/%s", strcmp(resolved, "/") != 0 ? resolved : "", prefix);
     return claim(stage, param, start, strcpy(copy, suffix));

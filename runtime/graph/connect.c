@@ -142,19 +142,23 @@ static bool read_input(struct br_stage *stage, unsigned i, const struct br_node 
     return *from != NULL && !lacks;
 }
 
-static void read_outputs(struct br_graph *graph)
+/* False where a stage's outputs could not be read, so that nobody knows what they are called. */
+static bool read_outputs(struct br_graph *graph)
 {
+    bool all = true;
     for (size_t s = 0; s < graph->nstages; s++) {
         struct br_stage *stage = &graph->stage[s];
         const struct br_node *node[BR_MAX_PORTS];
         if (stage->type == NULL) continue;
         unsigned least = (stage->type->flags & BR_STAGE_OPTIONAL_OUTPUTS) != 0 ? 1 : stage->nout;
         if (!ports(stage, "out", stage->type->outputs, stage->nout, least, &stage->nout, node)) {
-            stage->ready = false;
+            stage->ready = all = false;
             continue;
         }
-        for (unsigned i = 0; i < stage->nout; i++)
+        for (unsigned i = 0; i < stage->nout; i++) {
             if (!read_output(stage, i, node[i])) stage->ready = false;
+            all &= stage->out[i].name != NULL;
+        }
     }
     size_t nedges = br_graph_nedges(graph);
     for (size_t i = 0; i < nedges; i++) {
@@ -170,6 +174,7 @@ static void read_outputs(struct br_graph *graph)
             break;
         }
     }
+    return all;
 }
 
 /* Finds the queue called `name`, or reports that there is none. `doubtful`: a stage could not be read, so
@@ -193,14 +198,16 @@ static struct br_edge *find_queue(struct br_graph *graph, const struct br_node *
     return NULL;
 }
 
-static void read_inputs(struct br_graph *graph, bool doubtful)
+/* False where an input could not be read or found: some queue has a reader that nobody knows of. */
+static bool read_inputs(struct br_graph *graph, bool doubtful)
 {
+    bool all = true;
     for (size_t s = 0; s < graph->nstages; s++) {
         struct br_stage *stage = &graph->stage[s];
         const struct br_node *node[BR_MAX_PORTS];
         if (stage->type == NULL) continue;
         if (!ports(stage, "in", stage->type->inputs, stage->nin, stage->nin, &stage->nin, node)) {
-            stage->ready = false;
+            stage->ready = all = false;
             continue;
         }
         for (unsigned i = 0; i < stage->nin; i++) {
@@ -209,7 +216,7 @@ static void read_inputs(struct br_graph *graph, bool doubtful)
             if (!read_input(stage, i, node[i], &from)) stage->ready = false;
             if (from != NULL) link->edge = find_queue(graph, node[i], from, doubtful);
             if (link->edge == NULL) {
-                stage->ready = false;
+                stage->ready = all = false;
                 continue;
             }
             struct br_link **tail = &link->edge->readers;
@@ -217,6 +224,7 @@ static void read_inputs(struct br_graph *graph, bool doubtful)
             *tail = link;
         }
     }
+    return all;
 }
 
 bool br_graph_sort(struct br_graph *graph, bool *placed)
@@ -270,12 +278,17 @@ void br_graph_connect(struct br_graph *graph)
 {
     bool doubtful = false;
     for (size_t s = 0; s < graph->nstages; s++) doubtful |= graph->stage[s].type == NULL;
-    read_outputs(graph);
-    read_inputs(graph, doubtful);
+    doubtful |= !read_outputs(graph);
+    doubtful |= !read_inputs(graph, doubtful);
     size_t nedges = br_graph_nedges(graph);
     for (size_t i = 0; i < nedges && !doubtful; i++) {
         struct br_edge *edge = br_graph_edge(graph, i);
-        if (edge->readers == NULL && edge->name != NULL)
+        bool second = false; /* of two producers: that is told already */
+        for (size_t k = 0; k < i && edge->name != NULL; k++) {
+            const char *other = br_graph_edge(graph, k)->name;
+            second |= other != NULL && strcmp(other, edge->name) == 0;
+        }
+        if (edge->readers == NULL && edge->name != NULL && !second)
             br_config_error(graph->config, edge->at,
                             "queue '%s' is read by no stage; expected at least one stage with 'in: %s'",
                             edge->name, edge->name);

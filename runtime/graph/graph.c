@@ -333,14 +333,18 @@ static int build(struct br_graph **result, struct br_config *config, struct br_l
         return BR_E_INVALID;
     }
     struct top_params top = {0};
-    br_config_fill(config, root, top_params, top_also, &top);
+    bool misspelt = br_config_fill(config, root, top_params, top_also, &top) > 0 &&
+                    (br_node_get(root, "telescope") == NULL || br_node_get(root, "stream") == NULL ||
+                     br_node_get(root, "pipeline") == NULL);
     graph->watchdog_s = top.watchdog_s;
     br_control_read(config, br_node_get(root, "control"), &graph->control);
     add_plugins(graph, br_node_get(root, "plugins"), &top.plugins);
     size_t before = br_config_errors(config);
     br_graph_read_telescope(graph, br_node_get(root, "telescope"));
     br_graph_read_hints(graph, br_node_get(root, "stream"));
-    bool known = br_config_errors(config) == before; /* else stages would ask for what is there, but wrong */
+    /* else stages would ask for what is there, but wrong or by another name */
+    bool known = br_config_errors(config) == before && !misspelt;
+    if (misspelt && br_node_get(root, "pipeline") == NULL) return BR_E_INVALID;
     status = read_stages(graph, br_node_get(root, "pipeline"), &top.affinity, error);
     if (status != BR_OK) return status;
     br_graph_place_stages(graph, root);

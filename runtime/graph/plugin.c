@@ -114,13 +114,6 @@ void br_plugins_destroy(struct br_plugins *plugins)
     free(plugins);
 }
 
-static unsigned count_ports(const struct br_port *port)
-{
-    unsigned n = 0;
-    while (port != NULL && n <= BR_MAX_PORTS && port[n].name != NULL) n++;
-    return n;
-}
-
 /* Copies the descriptor of a plugin, which may be older (shorter) or newer (longer) than ours. Looks at the
  * version first: it says whether the rest can be trusted. */
 static int copy_type(struct br_stage_type *type, const struct br_stage_type *found, const char *path,
@@ -156,25 +149,6 @@ static int copy_type(struct br_stage_type *type, const struct br_stage_type *fou
     return BR_OK;
 }
 
-static int check_type(const struct br_stage_type *type, const char *path, struct br_error *error)
-{
-    const char *wrong = NULL;
-    if (type->name == NULL || type->name[0] == '\0')
-        wrong = "it has no name";
-    else if (type->summary == NULL)
-        wrong = "it has no summary";
-    else if (type->configure == NULL || type->process == NULL)
-        wrong = "it lacks configure or process";
-    else if (count_ports(type->inputs) > BR_MAX_PORTS || count_ports(type->outputs) > BR_MAX_PORTS)
-        wrong = "it has too many ports";
-    else if (count_ports(type->inputs) + count_ports(type->outputs) == 0)
-        wrong = "it has neither inputs nor outputs";
-    else if ((type->flags & ~(uint32_t)(BR_STAGE_CUDA | BR_STAGE_OPTIONAL_OUTPUTS | BR_STAGE_HISTORY)) != 0)
-        wrong = "it sets flags that this beamring does not know; rebuild it against the installed headers";
-    if (wrong != NULL) return br_fail(error, BR_E_FORMAT, "plugin %s: %s", path, wrong);
-    return BR_OK;
-}
-
 /* Opens a plugin file, once. */
 static int load(struct br_plugins *plugins, const char *path, const struct br_stage_type **type,
                 struct br_error *error)
@@ -203,7 +177,7 @@ static int load(struct br_plugins *plugins, const char *path, const struct br_st
             error, BR_E_FORMAT,
             "%s is no beamring plugin: it does not export the symbol beamring_stage (BR_STAGE_EXPORT)", path);
     if (status == BR_OK) status = copy_type(&plugin->type, found, path, error);
-    if (status == BR_OK) status = check_type(&plugin->type, path, error);
+    if (status == BR_OK) status = br_plugin_check(&plugin->type, path, error);
     if (status != BR_OK) {
         if (plugin != NULL) free(plugin->path);
         free(plugin);
@@ -231,6 +205,7 @@ int br_plugins_add(struct br_plugins *plugins, const char *path, struct br_error
 int br_plugins_find(struct br_plugins *plugins, const char *name, const struct br_stage_type **type,
                     struct br_error *error)
 {
+    *type = NULL;
     for (struct plugin *p = plugins->loaded; p != NULL; p = p->next)
         if (strcmp(p->type.name, name) == 0) {
             *type = &p->type;
@@ -242,10 +217,12 @@ int br_plugins_find(struct br_plugins *plugins, const char *name, const struct b
         if ((size_t)snprintf(path, sizeof path, "%s/%s.so", plugins->directory[i], name) >= sizeof path)
             continue;
         if (stat(path, &info) != 0) continue;
-        int status = load(plugins, path, type, error);
-        if (status == BR_OK && strcmp((*type)->name, name) != 0)
+        const struct br_stage_type *found;
+        int status = load(plugins, path, &found, error);
+        if (status == BR_OK && strcmp(found->name, name) != 0)
             return br_fail(error, BR_E_FORMAT, "plugin %s calls itself '%s'; expected '%s', as its file",
-                           path, (*type)->name, name);
+                           path, found->name, name);
+        if (status == BR_OK) *type = found;
         return status;
     }
     const char *near = br_suggest(name, br_plugins_names(plugins));

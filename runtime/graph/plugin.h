@@ -20,10 +20,16 @@ void br_plugins_destroy(struct br_plugins *plugins);
  * another ABI). */
 int br_plugins_add(struct br_plugins *plugins, const char *path, struct br_error *error);
 
-/* The stage called `name`; *type is valid until br_plugins_destroy. Errors: BR_E_INVALID with a suggestion
- * when there is none, BR_E_FORMAT when its file is no plugin or was built for another ABI version. */
+/* The stage called `name`; *type is valid until br_plugins_destroy, NULL on errors: BR_E_INVALID with a
+ * suggestion when there is none, BR_E_FORMAT when its file is no plugin or was built for another ABI
+ * version. */
 int br_plugins_find(struct br_plugins *plugins, const char *name, const struct br_stage_type **type,
                     struct br_error *error);
+
+/* What a descriptor must have before anything of it is used: callbacks, ports, and a schema whose fields lie
+ * in the stage's own struct. One message for the first mistake. Errors: BR_E_FORMAT, naming `path` and the
+ * field. */
+int br_plugin_check(const struct br_stage_type *type, const char *path, struct br_error *error);
 
 /* Names of all plugins that can be found, sorted, without repetition, NULL-terminated. Owned by `plugins`;
  * valid until the next call. NULL when memory ran out. */

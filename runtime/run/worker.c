@@ -13,6 +13,7 @@ struct worker {
     const struct br_frame *in[BR_MAX_PORTS];
     bool in_ended[BR_MAX_PORTS];
     struct br_frame *out[BR_MAX_PORTS];
+    uint64_t end[BR_MAX_PORTS]; /* of what was put out */
     unsigned after_stop;      /* calls of a source since it was asked to end */
     br_gpu_event begin, done; /* around a sampled call, on a GPU */
     unsigned calls;
@@ -139,12 +140,34 @@ static int call(struct worker *w)
     return result;
 }
 
+/* Those who read the frame rely on this. */
+static int check_frame(struct worker *w, unsigned i)
+{
+    const struct br_frame *out = w->out[i];
+    const struct br_edge *edge = &w->stage->out[i];
+    if (out->samples == 0)
+        return br_fail(&w->stage->error, BR_E_INTERNAL, "process published a frame of no samples");
+    if (out->samples > edge->stream.frame_samples)
+        return br_fail(&w->stage->error, BR_E_INTERNAL,
+                       "process published a frame of %llu samples into '%s', whose frames have at most %llu",
+                       (unsigned long long)out->samples, edge->name,
+                       (unsigned long long)edge->stream.frame_samples);
+    if (out->first < w->end[i])
+        return br_fail(&w->stage->error, BR_E_INTERNAL,
+                       "process published a frame from sample %llu on into '%s', before the end %llu of the "
+                       "one before",
+                       (unsigned long long)out->first, edge->name, (unsigned long long)w->end[i]);
+    w->end[i] = out->first + out->samples;
+    return BR_OK;
+}
+
 /* The rules at the top of stage.h, as far as the return value can break them. */
 static int check_result(struct worker *w, int result)
 {
     struct br_stage *stage = w->stage;
     const char *wrong = NULL;
     if (result < 0) {
+        if (result == BR_E_STOPPED) result = BR_E_INTERNAL; /* only the runtime stops: this is a failure */
         br_fail(&stage->error, result, "process failed with status %d and gave no reason", result);
         return result;
     }
@@ -152,9 +175,11 @@ static int check_result(struct worker *w, int result)
         wrong = "process returned unknown bits";
     else if (result == 0 && stage->nin > 0 && !draining(w))
         wrong = "process neither consumed nor produced a frame";
-    for (unsigned i = 0; (result & BR_PRODUCED) != 0 && wrong == NULL && i < stage->nout; i++)
-        if (w->out[i]->samples == 0) wrong = "process published a frame of no samples";
     if (wrong != NULL) return br_fail(&stage->error, BR_E_INTERNAL, "%s", wrong);
+    for (unsigned i = 0; (result & BR_PRODUCED) != 0 && i < stage->nout; i++) {
+        int status = check_frame(w, i);
+        if (status != BR_OK) return status;
+    }
     return BR_OK;
 }
 

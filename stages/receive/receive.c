@@ -59,7 +59,7 @@ static const struct br_param params[] = {
              "address of this machine on whose network the multicast group is joined", .formats = "chime-l0"),
     BR_PARAM("frame_samples", BR_P_INT, struct receive, frame_samples,
              "base samples per frame of the output, whatever the sender's frames are", .def = "2048",
-             .min = 1, .max = 1 << 30, .formats = "kotekan"),
+             .min = 1, .max = 1 << 30, .unit = "base samples", .formats = "kotekan"),
     BR_PARAM("coding", BR_P_STRING, struct receive, coding, "int4x2 or chime, over what the metadata says",
              .formats = "kotekan"),
     BR_PARAM("array", BR_P_CHOICE, struct receive, array,
@@ -77,7 +77,7 @@ static const struct br_param params[] = {
              .max = 1 << 20, .unit = "base samples", .formats = "kotekan"),
     BR_PARAM("max_frame_bytes", BR_P_INT, struct receive, max_frame_bytes,
              "the largest frame that is believed", .def = "1073741824", .min = 1, .max = 1e12,
-             .formats = "kotekan"),
+             .unit = "bytes", .formats = "kotekan"),
     {0},
 };
 static const struct br_port outputs[] = {{"out", "frb-node: int4 [beam][freq][time 256] with scales; "

@@ -17,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { HEADER_SLACK = 512 };
@@ -144,9 +143,6 @@ static int configure(struct br_stage *stage, void *self)
                 found);
         if (status != BR_OK) return status;
     }
-    struct stat info;
-    if (stat(r->directory, &info) == 0 && !S_ISDIR(info.st_mode))
-        return br_stage_fail_at(stage, "directory", "%s is not a directory", r->directory);
     return BR_OK;
 }
 

@@ -55,6 +55,27 @@ def test_headers_and_statistics():
         assert len(stats) > 30 and stats - reasons <= guide, sorted(stats - reasons - guide)
 
 
+def test_units():
+    """A parameter whose name ends in a unit has it in its description, and so in every message about its
+    range."""
+    units = {
+        "s": "s", "ns": "ns", "us": "us", "ms": "ms", "mhz": "MHz", "deg": "degrees", "m": "m",
+        "bytes": "bytes", "gbps": "Gb/s", "samples": "samples"
+    }
+    text = harness.beamring("stages", "--markdown").out.replace("\n  ", " ")
+    rows = re.findall(r"^- `([\w.]+)` \(((?:integer|number|rational)[^)]*)\)", text, flags=re.M)
+    meant = [(name, units[name.rsplit("_", 1)[1]], what) for name, what in rows
+             if "_" in name and name.rsplit("_", 1)[1] in units]
+    assert len(meant) > 25, meant
+    for name, unit, what in meant:
+        assert any(part.endswith(unit) for part in what.split("; ")[0].split(", ")[1:]), (name, unit, what)
+    with harness.scratch() as d:
+        result = harness.run(d, "pipeline:\n  - {stage: replay, files: x, frame_samples: -1, out: e}\n"
+                             "  - {stage: record, in: e, directory: o, file_bytes: -1}\n", status=2)
+        assert "frame_samples: '-1' is out of range; expected a whole number from 0 to 1073741824 base " \
+            "samples" in result.err, result
+
+
 def test_counters_of_receive():
     with harness.scratch() as d:
         port = free_port()
@@ -67,4 +88,4 @@ def test_counters_of_receive():
 
 
 if __name__ == "__main__":
-    harness.main([test_headers_and_statistics, test_counters_of_receive])
+    harness.main([test_units, test_headers_and_statistics, test_counters_of_receive])

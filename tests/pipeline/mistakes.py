@@ -59,6 +59,19 @@ def test_all_errors_at_once():
     wrong(text, "factr", "integrate", "beems")
 
 
+def test_one_mistake_one_message():
+    """What follows from a mistake is not told as another one."""
+    for good, bad in (("in: field, out: fine", "in: feild, out: fine"), ("in: beams, dir", "in: x, dir"),
+                      ("in: fine, out", "out"), ("out: grid, ", ""), ("in: fine", "in: [fine, fine]"),
+                      ("telescope:", "telescop:"), ("stream:", "streem:"), ("pipeline:", "pipelne:"),
+                      ("stage: frb_grid", "stage: frb_gird"), ("factor: 16", "factor: 3"),
+                      ("out: fine", "out: {nam: fine}"), ("[0, 4]", "[0, 99]")):
+        assert good in GOOD, good
+        with harness.scratch() as d:
+            result = harness.run(d, GOOD.replace(good, bad, 1), status=2)
+            assert result.err.count("pipeline.yaml:") == 1, (bad, result)
+
+
 def test_graph():
     wrong(GOOD.replace("in: fine", "in: fin"), "fin", "did you mean 'fine'")
     wrong(GOOD.replace("in: field, out: fine", "in: beams, out: fine"), "cycle")
@@ -284,8 +297,8 @@ def test_same_files():
 def test_not_started():
     """A directory that cannot be made fails the run; nobody is told that no data came."""
     with harness.scratch() as d:
-        result = harness.run(d, GOOD.replace("directory: .", "directory: pipeline.yaml/below"), status=1)
-        assert "pipeline.yaml/below" in result.err and "no data came" not in result.err, result
+        result = harness.run(d, GOOD.replace("directory: .", "directory: /proc/below"), status=1)
+        assert "/proc/below" in result.err and "no data came" not in result.err, result
 
 
 def interrupted(number, hangup=signal.SIG_DFL):
@@ -337,7 +350,8 @@ def test_no_plugin():
 
 if __name__ == "__main__":
     harness.main([
-        test_good, test_keys, test_all_errors_at_once, test_graph, test_telescope, test_yaml, test_device,
-        test_recordings, test_numbers, test_stage_fails, test_truncated_payload, test_disk_full, test_no_echo,
-        test_statistics, test_same_files, test_not_started, test_interrupt, test_no_plugin
+        test_good, test_keys, test_all_errors_at_once, test_one_mistake_one_message, test_graph,
+        test_telescope, test_yaml, test_device, test_recordings, test_numbers, test_stage_fails,
+        test_truncated_payload, test_disk_full, test_no_echo, test_statistics, test_same_files,
+        test_not_started, test_interrupt, test_no_plugin
     ])

@@ -67,6 +67,22 @@ def test_writers_of_pipelines():
                         lambda: harness.run(d, text(2, "true")))
 
 
+def test_file_where_a_directory_is_wanted():
+    """Said with its name before anything starts, also of a folder above; the file stays."""
+    for name, writer in WRITERS.items():
+        for directory in ("out", "out/", "out/deeper", "./out/a/b"):
+            text = FIELD.replace("SEED", "1") + writer.replace("MORE", "overwrite: true")
+            with harness.scratch() as d:
+                with open(os.path.join(d, "out"), "w") as f:
+                    f.write("precious")
+                text = text.replace("directory: out", f"directory: {directory}")
+                result = harness.run(d, text, status=2)
+                assert "out is a file; expected a directory" in result.err, (name, directory, result)
+                assert "pipeline.yaml:" in result.err and "directory: " in result.err, (name, result)
+                assert harness.beamring("check", "pipeline.yaml", cwd=d).status == 2
+                assert open(os.path.join(d, "out")).read() == "precious"
+
+
 def test_scales_of_requantize():
     wide = """
 pipeline:
@@ -133,5 +149,7 @@ def test_receive_command():
 
 
 if __name__ == "__main__":
-    harness.main([test_writers_of_pipelines, test_scales_of_requantize, test_document_of_packetize,
-                  test_receive_command])
+    harness.main([
+        test_writers_of_pipelines, test_file_where_a_directory_is_wanted, test_scales_of_requantize,
+        test_document_of_packetize, test_receive_command
+    ])

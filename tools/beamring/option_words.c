@@ -1,6 +1,7 @@
 #include "tools/beamring/option_words.h"
 
 #include <ctype.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +17,21 @@ static const char *behind_place(const char *at)
     return *end == ' ' ? end + 1 : at;
 }
 
+static bool skip(const char **at, const char *word)
+{
+    if (strncmp(*at, word, strlen(word)) != 0) return false;
+    *at += strlen(word);
+    return true;
+}
+
+/* Behind "beamring: error: ", "beamring: STAGE: " of a message that was logged, or the same place. */
+static const char *behind_log(const char *at)
+{
+    if (!skip(&at, "beamring: ")) return at;
+    if (!skip(&at, "error: ") && !skip(&at, "replay: ")) skip(&at, "record: ");
+    return at;
+}
+
 /* Behind "stage 'NAME': PARAM: ", or the same place: the command has neither. */
 static const char *behind_stage(const char *at)
 {
@@ -26,7 +42,7 @@ static const char *behind_stage(const char *at)
     at = end + 3;
     static const char *const params[] = {"files: ", "directory: ", "prefix: ", "format: "};
     for (size_t i = 0; i < sizeof params / sizeof *params; i++)
-        if (strncmp(at, params[i], strlen(params[i])) == 0) return at + strlen(params[i]);
+        if (skip(&at, params[i])) break;
     return at;
 }
 
@@ -39,9 +55,10 @@ static void put_line(FILE *to, const char *line)
                  {"`overwrite: true`", "--overwrite"},
                  {"set overwrite: true", "give --overwrite"},
                  {"`stream:`", "--stream"},
+                 {"stage 'replay' reads the same file,", "DIRECTORY/PREFIX names a file of IN,"},
                  {"give another prefix", "give another DIRECTORY/PREFIX"}};
     static const char map[] = "`stream: {", key[] = "`stream: ";
-    const char *at = behind_place(line);
+    const char *at = behind_log(behind_place(line));
     if (at != line) fputs(command, to);
     at = behind_stage(at);
     while (*at != '\0') {

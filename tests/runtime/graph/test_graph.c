@@ -51,19 +51,20 @@ static void refused(const char *yaml, size_t count, const char *const *texts)
 static void test_mistakes(void **state)
 {
     (void)state;
-    REFUSED("pipeline:\n  - {stage: t_source, out: field}\n  - {stage: t_sink, in: feild}\n", 2,
-            "test.yaml:3:25: ", "did you mean 'field'", "'field' is read by no stage");
+    REFUSED("pipeline:\n  - {stage: t_source, out: field}\n  - {stage: t_sink, in: feild}\n", 1,
+            "test.yaml:3:25: ", "did you mean 'field'");
+    REFUSED("pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_pass, in: a, out: b}\n", 1,
+            "test.yaml:3:33: ", "'b' is read by no stage");
     REFUSED(
         "pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink, in: a}\n  - {stage: t_sink, in: a}\n",
         1, "two stages are called 't_sink'", "test.yaml:4");
     REFUSED("pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_source, name: b, out: a}\n  - {stage: "
             "t_sink, in: a}\n",
-            2, "'a' has two producers");
-    REFUSED("pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink}\n", 2, "lacks 'in:'",
-            "read by no stage");
+            1, "'a' has two producers");
+    REFUSED("pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink}\n", 1, "lacks 'in:'");
     REFUSED("pipeline:\n  - {stage: t_source, in: a, out: a}\n  - {stage: t_sink, in: a}\n", 1,
             "has no inputs");
-    REFUSED("pipeline:\n  - {stage: t_source, out: [a, b]}\n  - {stage: t_sink, in: [a]}\n", 2,
+    REFUSED("pipeline:\n  - {stage: t_source, out: [a, b]}\n  - {stage: t_sink, in: [a]}\n", 1,
             "too many or too few");
     REFUSED("pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_copies, in: a, out: [b, c, d]}\n", 1,
             "expected 1 to 2 queue names");
@@ -132,6 +133,83 @@ static void test_plugins(void **state)
     for (; *names != NULL; names++) seen |= strcmp(*names, "t_source") == 0;
     assert_true(seen);
     br_plugins_destroy(plugins);
+}
+
+static int never(struct br_stage *stage, void *self)
+{
+    (void)stage, (void)self;
+    return BR_OK;
+}
+
+static int never_either(struct br_stage *stage, void *self, const struct br_io *io)
+{
+    (void)stage, (void)self, (void)io;
+    return BR_FINISHED;
+}
+
+/* One wrong field of a descriptor, one message, with the field that is to blame. */
+static void test_descriptors(void **state)
+{
+    (void)state;
+    struct pair {
+        int64_t a, b;
+    };
+    struct own {
+        struct br_maps pairs;
+        double x;
+    };
+    static const struct br_param pair[] = {BR_PARAM("b", BR_P_INT, struct pair, b, NULL), {0}};
+    static const struct br_param good_params[] = {
+        BR_PARAM("pairs", BR_P_MAPS, struct own, pairs, NULL, .fields = pair, .size = sizeof(struct pair)),
+        BR_PARAM("x", BR_P_REAL, struct own, x, NULL),
+        {0}};
+    static const struct br_param choice[] = {{.name = "c", .type = BR_P_CHOICE}, {0}};
+    static const struct br_param map[] = {{.name = "m", .type = BR_P_MAP}, {0}};
+    static const struct br_param type[] = {{.name = "t", .type = (enum br_param_type)99}, {0}};
+    static const struct br_param small[] = {
+        BR_PARAM("pairs", BR_P_MAPS, struct own, pairs, NULL, .fields = pair, .size = sizeof(int64_t)), {0}};
+    static const struct br_port port[] = {{"in", NULL}, {0}};
+    struct br_port many[BR_MAX_PORTS + 2] = {{0}};
+    for (size_t i = 0; i <= BR_MAX_PORTS; i++) many[i] = port[0];
+    const struct br_stage_type good = {.name = "n",
+                                       .summary = "s",
+                                       .configure = never,
+                                       .process = never_either,
+                                       .inputs = port,
+                                       .params = good_params,
+                                       .size = sizeof(struct own)};
+    struct br_stage_type t[11];
+    for (size_t i = 0; i < 11; i++) t[i] = good;
+    t[0].name = "";
+    t[1].summary = NULL;
+    t[2].process = NULL;
+    t[3].inputs = NULL;
+    t[4].flags = 1u << 30;
+    t[5].size = sizeof(struct own) - 1;
+    t[6].params = choice;
+    t[7].params = map;
+    t[8].params = type;
+    t[9].params = small;
+    t[10].outputs = many;
+    static const char *const said[] = {"no name",
+                                       "no summary",
+                                       "process",
+                                       "neither inputs nor outputs",
+                                       "flags",
+                                       "'x' ends at byte 24 of a struct of 23 bytes; set .size",
+                                       "'c' has no .choices",
+                                       "'m' is a map without .fields",
+                                       "'t' has the unknown type 99",
+                                       "'b' ends at byte 16 of a struct of 8 bytes; set the map's .size",
+                                       "too many ports"};
+    struct br_error error = {0};
+    assert_int_equal(br_plugin_check(&good, "x.so", &error), BR_OK);
+    for (size_t i = 0; i < 11; i++) {
+        error = (struct br_error){0};
+        assert_int_equal(br_plugin_check(&t[i], "x.so", &error), BR_E_FORMAT);
+        if (strstr(error.text, said[i]) == NULL || strstr(error.text, "plugin x.so") == NULL)
+            fail_msg("%zu: %s", i, error.text);
+    }
 }
 
 #define DISHES    "  dishes: [[0, 0], [1, 2]]\n"
@@ -223,8 +301,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_order_and_memory),      cmocka_unit_test(test_mistakes),
         cmocka_unit_test(test_two_inputs_must_agree), cmocka_unit_test(test_plugins),
-        cmocka_unit_test(test_descriptors_grow),      cmocka_unit_test(test_cuda_is_not_started),
-        cmocka_unit_test(test_telescope_and_hints),
+        cmocka_unit_test(test_descriptors),           cmocka_unit_test(test_descriptors_grow),
+        cmocka_unit_test(test_cuda_is_not_started),   cmocka_unit_test(test_telescope_and_hints),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

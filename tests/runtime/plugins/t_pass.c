@@ -11,7 +11,7 @@
 #endif
 
 struct pass {
-    int64_t fail_at, lose_at, lose_as;
+    int64_t fail_at, lose_at, lose_as, longer, back, stopped;
     bool nothing, offer, absorb;
 };
 
@@ -21,6 +21,11 @@ static const struct br_param params[] = {
              "reports the frame at this sample as lost although it is passed on", .def = "-1"),
     BR_PARAM("lose_as", BR_P_INT, struct pass, lose_as, "the reason that it gives, an enum br_loss",
              .def = "0"),
+    BR_PARAM("longer", BR_P_INT, struct pass, longer, "samples that it claims besides those it has",
+             .def = "0"),
+    BR_PARAM("back", BR_P_INT, struct pass, back, "frames from the second on begin so much earlier",
+             .def = "0"),
+    BR_PARAM("stopped", BR_P_INT, struct pass, stopped, "returns this status instead", .def = "0"),
     BR_PARAM("nothing", BR_P_BOOL, struct pass, nothing, "returns 0", .def = "false"),
     BR_PARAM("offer", BR_P_BOOL, struct pass, offer, "lets its work be taken over", .def = "false"),
     BR_PARAM("absorb", BR_P_BOOL, struct pass, absorb, "takes over the work of a t_pass before it",
@@ -45,12 +50,15 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     struct br_frame *out = io->out[0];
     if (in == NULL) return BR_FINISHED;
     if (p->nothing) return 0;
+    if (p->stopped != 0) return (int)p->stopped;
     if (p->fail_at >= 0 && in->first >= (uint64_t)p->fail_at)
         return br_stage_fail(stage, BR_E_FORMAT, "told to fail");
     if (p->lose_at >= 0 && in->first == (uint64_t)p->lose_at)
         br_stage_count_lost(stage, (enum br_loss)p->lose_as, in->samples);
     memcpy(out->data, in->data, br_frame_bytes(br_stage_input(stage, 0), in));
     out->complete = in->complete;
+    out->samples += (uint32_t)p->longer;
+    if (in->first > 0) out->first -= (uint64_t)p->back;
     return BR_CONSUMED | BR_PRODUCED;
 }
 

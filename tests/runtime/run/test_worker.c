@@ -59,6 +59,34 @@ static void test_a_release_fails(void **state)
     }
 }
 
+/* A stage that breaks the rules of frames is named, not the one that reads them; and nobody fails
+ * silently. */
+static void test_rules_of_frames(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *param, *said;
+    } cases[] = {{"longer: 1", "of 101 samples into 'b', whose frames have at most 100"},
+                 {"back: 1", "from sample 99 on into 'b', before the end 100 of the one before"},
+                 {"stopped: -5", "process failed with status -6 and gave no reason"},
+                 {"stopped: 64", "process returned unknown bits"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct test_run run;
+        char yaml[512];
+        snprintf(yaml, sizeof yaml,
+                 "pipeline:\n  - {stage: t_source, samples: 1000, frame_samples: 100, out: a}\n"
+                 "  - {stage: t_pass, in: a, out: b, %s}\n  - {stage: t_sink, in: b}\n",
+                 cases[i].param);
+        build_ok(&run, yaml);
+        start_and_finish(&run);
+        assert_int_equal(run.status, BR_E_INTERNAL);
+        if (strstr(run.error.text, cases[i].said) == NULL || strstr(run.error.text, "t_pass") == NULL)
+            fail_msg("%s: %s", cases[i].param, run.error.text);
+        assert_true(br_balance_ok(run.graph, stderr));
+        end(&run);
+    }
+}
+
 static void test_affinity_fails(void **state)
 {
     (void)state;
@@ -79,6 +107,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_release_fails),
+        cmocka_unit_test(test_rules_of_frames),
         cmocka_unit_test(test_affinity_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
