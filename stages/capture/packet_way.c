@@ -118,7 +118,8 @@ static int step(struct receiver *r)
     const uint8_t *at = (const uint8_t *)block + block->hdr.bh1.offset_to_first_pkt;
     for (uint32_t i = 0; i < block->hdr.bh1.num_pkts; i++) {
         const struct tpacket3_hdr *h = (const void *)at;
-        receiver_take_ip(r, at + h->tp_net, h->tp_snaplen);
+        bool checked = (h->tp_status & (TP_STATUS_CSUM_VALID | TP_STATUS_CSUMNOTREADY)) != 0;
+        receiver_take_ip(r, at + h->tp_net, h->tp_snaplen, checked);
         at += h->tp_next_offset;
     }
     window_leave(r->thread);

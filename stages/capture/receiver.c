@@ -58,7 +58,48 @@ int receiver_open_guard(const struct receiver *r, struct br_error *error)
     return fd;
 }
 
-void receiver_take_ip(struct receiver *r, const uint8_t *ip, size_t length)
+/* Ones' complement sum of 16-bit words, as they stand in memory; not folded. */
+static uint64_t sum_of(const uint8_t *bytes, size_t n)
+{
+    uint64_t sum = 0;
+    uint32_t word;
+    size_t i = 0;
+    for (; i + sizeof word <= n; i += sizeof word) {
+        memcpy(&word, bytes + i, sizeof word);
+        sum += word;
+    }
+    if (i < n) {
+        word = 0;
+        memcpy(&word, bytes + i, n - i);
+        sum += word;
+    }
+    return sum;
+}
+
+static uint16_t fold(uint64_t sum)
+{
+    while (sum > 0xffff) sum = (sum & 0xffff) + (sum >> 16);
+    return (uint16_t)sum;
+}
+
+/* UDP's checksum: 0 is none. Senders on this machine leave it to a NIC that there is not: then only the
+ * sum of the addresses, protocol and length stands there. */
+static bool checksum_is_right(const uint8_t *ip, const uint8_t *udp, size_t length)
+{
+    uint16_t stored;
+    memcpy(&stored, udp + 6, sizeof stored);
+    if (stored == 0) return true;
+    uint64_t head = sum_of(ip + 12, 8) + htons(IPPROTO_UDP) + htons((uint16_t)length);
+    return fold(head) == stored || fold(head + sum_of(udp, length)) == 0xffff;
+}
+
+static void count_packets(struct receiver *r, uint64_t n)
+{
+    atomic_store_explicit(&r->packets, atomic_load_explicit(&r->packets, memory_order_relaxed) + n,
+                          memory_order_relaxed);
+}
+
+void receiver_take_ip(struct receiver *r, const uint8_t *ip, size_t length, bool checked)
 {
     if (length < IP_HEADER) return;
     size_t header = (size_t)(ip[0] & 15) * 4;
@@ -66,9 +107,16 @@ void receiver_take_ip(struct receiver *r, const uint8_t *ip, size_t length)
     if (((ip[6] << 8 | ip[7]) & IN_FRAGMENTS) != 0) {
         atomic_fetch_add_explicit(&r->fragments, 1, memory_order_relaxed);
         if (((ip[6] << 8 | ip[7]) & NOT_FIRST) != 0) return; /* no UDP header in it */
+        checked = true;
     }
     size_t udp = (size_t)(ip[header + 4] << 8 | ip[header + 5]), there = length - header;
-    if (udp >= UDP_HEADER && udp < there) there = udp; /* Ethernet fills up short packets */
+    bool whole = udp >= UDP_HEADER && udp <= there;
+    if (whole) there = udp; /* Ethernet fills up short packets */
+    if (whole && !checked && !checksum_is_right(ip, ip + header, there)) {
+        window_damaged(r->window, r->thread);
+        count_packets(r, 1);
+        return;
+    }
     receiver_take(r, ip + header + UDP_HEADER, there - UDP_HEADER, 0);
 }
 
@@ -81,8 +129,7 @@ void receiver_take(struct receiver *r, const uint8_t *bytes, size_t length, size
     if (segment == 0) segment = length > 0 ? length : 1;
     for (size_t at = 0; at < length || n == 0; at += segment, n++)
         window_packet(r->window, r->thread, bytes + at, length - at < segment ? length - at : segment);
-    atomic_store_explicit(&r->packets, atomic_load_explicit(&r->packets, memory_order_relaxed) + n,
-                          memory_order_relaxed);
+    count_packets(r, n);
 }
 
 static void *run(void *arg)

@@ -57,8 +57,10 @@ int receiver_open_guard(const struct receiver *receiver, struct br_error *error)
 int receiver_start(struct receiver *receiver, struct br_error *error);
 void receiver_stop(struct receiver *receiver);
 
-/* An IPv4 packet with UDP in it. A fragment is counted as such; its payload goes on if it is the first. */
-void receiver_take_ip(struct receiver *receiver, const uint8_t *ip, size_t length);
+/* An IPv4 packet with UDP in it. A fragment is counted as such; its payload goes on if it is the first.
+ * Unless the kernel or the NIC has looked at the checksum (`checked`) this does; a packet with a wrong one
+ * is malformed. */
+void receiver_take_ip(struct receiver *receiver, const uint8_t *ip, size_t length, bool checked);
 
 /* A UDP payload, or several of the description's length in one, as offloads hand them on. */
 void receiver_take(struct receiver *receiver, const uint8_t *bytes, size_t length, size_t segment);

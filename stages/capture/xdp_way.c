@@ -196,7 +196,7 @@ static uint32_t take(struct receiver *r, struct xdp *x, struct xdp_queue *q, uin
         }
         packet = x->joined;
     }
-    if (length > ETHERNET) receiver_take_ip(r, packet + ETHERNET, length - ETHERNET);
+    if (length > ETHERNET) receiver_take_ip(r, packet + ETHERNET, length - ETHERNET, false);
     return n;
 }
 

@@ -12,7 +12,7 @@ import time
 import numpy as np
 
 import harness
-from capture_common import in_namespaces, ip_udp, packets, recorded, share_of
+from capture_common import counters, in_namespaces, ip_udp, packets, recorded, share_of
 from wires_common import Running
 
 PORT, FRAME = 4000, 512
@@ -51,10 +51,11 @@ class Wire:
         self.socket.send(self.to + bytes(5) + b"\x01\x08\x00" + ip_packet)
         time.sleep(0.0002)
 
-    def datagram(self, payload, fragment_bytes=None):
+    def datagram(self, payload, fragment_bytes=None, checksum=0):
         packet = bytearray(ip_udp(payload))
         packet[12:20] = bytes([10, 9, 8, 2, 10, 9, 8, 1])
         packet[22:24] = struct.pack(">H", PORT)
+        packet[26:28] = struct.pack(">H", checksum)
         head, body = packet[:20], packet[20:]
         self.ident += 1
         each = fragment_bytes or len(body)
@@ -123,6 +124,38 @@ def goes_and_comes_back(backend, anew):
         assert came[20 * FRAME:-16].all(), (came[4 * FRAME:].mean(), run.text())
 
 
+def udp_checksum(payload):
+    words = bytes([10, 9, 8, 2, 10, 9, 8, 1]) + struct.pack(
+        ">HHHHH", 17, 8 + len(payload), 4000, PORT, 8 + len(payload)) + payload + bytes(len(payload) % 2)
+    total = int(np.frombuffer(words, ">u2").astype(np.int64).sum())
+    while total > 0xFFFF:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total ^ 0xFFFF or 0xFFFF
+
+
+def checksums(backend):
+    """What was damaged behind the sender is refused where the sender sums; where it does not, nobody
+    knows."""
+    fengine = packets.ChordCrs()
+    with harness.scratch() as d:
+        raw = np.random.default_rng(6).integers(0, 256, fengine.shape(2 * FRAME), np.uint8)
+        run = node(d, fengine, backend, 1.5)
+        wait_until(lambda: f"with `{backend}`" in run.text(), run)
+        wire, damaged = Wire(), 0
+        for k, (*_, packet) in enumerate(fengine.packets(raw)):
+            checksum = udp_checksum(packet) if k % 3 else 0
+            if k % 6 == 4:
+                flipped = bytearray(packet)
+                flipped[22 + 7 * k % 6000] ^= 1 << k % 8
+                packet, damaged = bytes(flipped), damaged + 1
+            wire.datagram(packet, checksum=checksum)
+        run.finish()
+        got, there, *_ = recorded(d, fengine, FRAME)
+        _, total = counters(run.text())
+        assert np.array_equal(got[there], raw[:len(got)][there]) and 0.8 < there.mean() < 0.9, there.mean()
+        assert total["malformed"] == (0 if backend == "socket" else damaged) and damaged > 10, total
+
+
 def small_mtu(backend):
     """Fragments say that the MTU on the way is too small; packets that come whole are still taken."""
     fengine = packets.ChordCrs()
@@ -149,6 +182,7 @@ def make_link():
 CASES = {
     **{f"down_{b}": (goes_and_comes_back, b, False) for b in ("packet", "socket", "xdp")},
     **{f"anew_{b}": (goes_and_comes_back, b, True) for b in ("packet", "socket", "xdp")},
+    **{f"checksum_{b}": (checksums, b) for b in ("packet", "socket", "xdp")},
     **{f"mtu_{b}": (small_mtu, b) for b in ("packet", "xdp")},
 }
 

@@ -1,13 +1,13 @@
-"""The highest rate of packets that a whole node takes without loss, and what limits it: packets -> capture ->
-unpack -> both beam chains, on this machine, with a sender on the loopback interface.
+"""The highest rate of packets that a whole node takes without loss, and what limits it: packets -> capture
+-> unpack -> both beam chains, on this machine, with a sender on the loopback interface.
 
   live_rate.py [--build build-cuda] [--device cuda:0] [--node chord|small] [--backend auto] [--ways 4]
                [--senders 4] [--seconds 6] [--start 0.1] [--steps 4]
 
 A node of CHORD is 48 channels of 512 dishes (128 boards of 8 inputs): at its real rate one port, 1.5625
-million packets a second. Rates are parts of the real one. Each try starts the node anew, sends with a ramp
-of 2 s, and asks /v1/status meanwhile who holds the pipeline up. The rate is doubled until something is lost, then
-halved in between `--steps` times; what was found is held once more, four times as long."""
+million packets a second. Rates are parts of the real one. Each try starts the node anew, sends with a
+ramp of 2 s, and asks /v1/status meanwhile who holds the pipeline up. The rate is doubled until something
+is lost, then halved in between `--steps` times; what was found is held once more, four times as long."""
 import argparse
 import json
 import os

@@ -68,7 +68,7 @@ static const struct br_param field_params[] = {
              .max = 65506, .unit = "bytes"),
     BR_PARAM("item", BR_P_INT, struct field_keys, item, "SPEAD: id of the item", .min = 1, .max = 32767),
     BR_PARAM("pointer", BR_P_BOOL, struct field_keys, pointer,
-             "SPEAD: points into the heap instead of having a value; for what is sent", .def = "false"),
+             "SPEAD: points into the heap instead of having a value", .def = "false"),
     BR_PARAM("bytes", BR_P_INT, struct field_keys, bytes, "width in the header", .min = 1, .max = 8),
     BR_PARAM("byte_order", BR_P_CHOICE, struct field_keys, byte_order, "of this field; default: the packet's",
              .choices = order_choices),

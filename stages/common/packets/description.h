@@ -34,7 +34,7 @@ enum {
 struct packet_field {
     const char *name;
     size_t offset;        /* bytes from the start of the UDP payload */
-    bool pointer;         /* SPEAD: written as a pointer into the heap, not as an immediate value */
+    bool pointer;         /* SPEAD: a pointer into the heap, not an immediate value */
     unsigned item;        /* SPEAD: the item's id; its immediate value is the number */
     unsigned bytes;       /* width in the header, 1 to 8 */
     bool little;          /* byte order */

@@ -32,16 +32,23 @@ static inline uint64_t mask_of(unsigned bits)
     return bits == 64 ? UINT64_MAX : ((uint64_t)1 << bits) - 1;
 }
 
-/* The value of a SPEAD item, of `n`. */
-static bool find_item(const uint8_t *items, size_t n, unsigned id, uint64_t *value)
+/* The value of a SPEAD item, of `n`. Malformed when it is there as what it is not (a pointer for a value), or
+ * twice, with two values; foreign when it is not there. */
+static enum packet_verdict find_item(const uint8_t *items, size_t n, const struct packet_field *f,
+                                     uint64_t *value)
 {
+    uint64_t found = 0;
+    bool there = false;
     for (size_t i = 0; i < n; i++) {
-        uint64_t pointer = load(items + SPEAD_ITEM * i, 8, false);
-        if ((pointer >> 48 & SPEAD_ID_MASK) != id) continue;
-        *value = pointer & spead_value;
-        return true;
+        uint64_t item = load(items + SPEAD_ITEM * i, 8, false);
+        if ((item >> 48 & SPEAD_ID_MASK) != f->item) continue;
+        if (there && item != found) return PACKET_MALFORMED;
+        there = true;
+        found = item;
     }
-    return false;
+    if (!there) return PACKET_FOREIGN;
+    *value = found & spead_value;
+    return f->pointer == (found >> 63 == 0) ? PACKET_GOOD : PACKET_MALFORMED;
 }
 
 static int64_t evaluate(const struct packet_form *form, const uint64_t *value)
@@ -68,7 +75,9 @@ enum packet_verdict packet_header_read(const struct packet_description *packet, 
         const struct packet_field *f = &packet->field[i];
         uint64_t word = 0;
         if (packet->spead) {
-            if (!find_item(bytes + SPEAD_HEAD, items, f->item, &word)) return PACKET_FOREIGN;
+            enum packet_verdict found = find_item(bytes + SPEAD_HEAD, items, f, &word);
+            if (found == PACKET_FOREIGN) return found;
+            if (found == PACKET_MALFORMED) verdict = found;
         } else {
             if (f->offset + f->bytes > length) {
                 /* Cut off. What has this protocol's constants so far is one of its packets. */

@@ -170,6 +170,11 @@ enum window_reason window_packet(struct window *w, struct window_thread *thread,
     return count(thread, source, place(w, number, block, slot, header.payload));
 }
 
+void window_damaged(struct window *w, struct window_thread *thread)
+{
+    count(thread, w->layout->nsources, WINDOW_MALFORMED);
+}
+
 /* --- the stage's thread ------------------------------------------------------------------------ */
 
 uint64_t window_count(const struct window *w, size_t source, enum window_reason reason)

@@ -90,6 +90,8 @@ void window_free(struct window *window);
 void window_enter(struct window *window, struct window_thread *thread);
 enum window_reason window_packet(struct window *window, struct window_thread *thread, const uint8_t *bytes,
                                  size_t length);
+/* A packet whose checksum is wrong: malformed, of no known source. */
+void window_damaged(struct window *window, struct window_thread *thread);
 void window_leave(struct window_thread *thread);
 
 /* --- the stage's thread */
