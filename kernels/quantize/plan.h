@@ -2,6 +2,7 @@
 #ifndef BEAMRING_KERNELS_QUANTIZE_PLAN_H
 #define BEAMRING_KERNELS_QUANTIZE_PLAN_H
 
+#include "kernels/quantize/follow.h"
 #include "kernels/quantize/quantize.h"
 
 #ifdef __cplusplus
@@ -16,10 +17,16 @@ struct br_quantize {
     enum br_backend backend;
     size_t nchannels, nbeams, block;
     unsigned bits;
-    /* cpu: see cpu.c; per beam of a chunk */
     double levels_rms;
+    /* slow statistics, all NULL without */
+    bool slow;
+    struct br_follow_clock clock;
+    struct br_follow_step *step; /* [nchannels] of the block at hand */
+    struct br_follow *state;     /* [nchannels][nbeams], on a GPU there */
+    struct exact_follow *exact;  /* [nchannels][nbeams], the reference's */
+    /* cpu: see cpu.c; per beam of a chunk */
     float *row; /* one time step */
-    float *pivot, *sum, *squares, *offset, *divisor;
+    float *pivot, *sum, *squares, *offset, *divisor, *most;
     float *partial; /* [2][BEAMS] of sum and squares */
     int32_t *clamped;
     uint8_t *levels; /* [STEPS][BEAMS], then 8-bit or 4-bit codes */
@@ -27,6 +34,11 @@ struct br_quantize {
     const struct quantize_loops *loops;
     struct br_cuda *cuda;
     struct br_quantize_gpu *gpu;
+};
+
+/* struct br_follow in float64. */
+struct exact_follow {
+    double expected, mean, trend, variance, away, seen;
 };
 
 /* What is stored for `level`, and for a missing sample. */

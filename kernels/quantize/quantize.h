@@ -2,15 +2,23 @@
  *
  * For each (beam, channel) of one block of T samples, over the valid ones:
  *
- *   offset = mean,   scale = (standard deviation) / levels_rms,
  *   level = clamp(round half to even((J - offset) / scale)),   value = scale level + offset in units of J
+ *
+ *   statistics   offset             scale
+ *   of the block its mean           its standard deviation / levels_rms
+ *   slow         expected mean E    sqrt(V) / levels_rms; for 4 bits at least (largest J - E) / 7
+ *
+ * E and V are what earlier blocks say of mean and variance (kernels/quantize/follow.h): a burst does not
+ * lower its own levels. With 8 bits scales vary slowly, so that levels alone are data that a search can
+ * take; what is too bright for them is clamped. With 4 bits the scale, which goes with them, makes room
+ * for the largest value.
  *
  *   bits  levels       stored as                missing  out
  *   4     -7 to 7      two's complement nibble  -8       [B][F][T/2], even t in the low nibble (T even)
  *   8     -127 to 127  128 + level              0        [B][F][T]
  *
- * A block without a valid sample has scale = offset = 0; a constant block has scale 0 and levels 0. J may be
- * not finite only where it is missing. Everything is float32 (float64 in the reference).
+ * A block without a valid sample has scale = offset = 0; a constant block has scale 0 and levels 0. J may
+ * be not finite only where it is missing. Everything is float32 (float64 in the reference).
  *
  * Which file computes it. A row applies where no row above it does; the files are in kernels/quantize/:
  *
@@ -42,6 +50,7 @@ struct br_quantize_params {
     unsigned bits;            /* 4 or 8 */
     double levels_rms;        /* levels per standard deviation, > 0 */
     struct br_cuda *cuda;     /* BR_CUDA: where its work goes; must live longer than the plan */
+    double follow; /* slow statistics: their time constant in samples, at least 1; 0: those of the block */
 };
 
 struct br_quantize;
@@ -51,6 +60,9 @@ int br_quantize_create(struct br_quantize **plan, enum br_backend backend,
                        const struct br_quantize_params *params, struct br_why *why);
 void br_quantize_destroy(struct br_quantize *plan);
 
+/* Forgets what earlier blocks say: the next one is the first. */
+void br_quantize_restart(struct br_quantize *plan);
+
 /* One block:
  *
  * in        [F][in_stride][B]  float16 bits, the first `block` steps of each channel
@@ -58,7 +70,8 @@ void br_quantize_destroy(struct br_quantize *plan);
  * out       [B][F][T]          levels as above, 4 or 8 bits
  * side      [B][F][2]          float32: scale, offset
  *
- * Returns the number of levels that were clamped. The plan has no state between calls.
+ * Returns the number of levels that were clamped. With slow statistics the plan remembers them from call to
+ * call, and blocks are to come in the order of time; else it has no state.
  *
  * With BR_CUDA in, out and side are device memory (side a multiple of 8 bytes, in and out best of 16);
  * in_valid stays host memory and is read before this returns, with one upload of F T bytes; the work is

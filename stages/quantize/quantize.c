@@ -9,21 +9,25 @@
 #include "kernels/quantize/quantize.h"
 #include "kernels/frb_beams/frb_beams.h"
 #include "kernels/frb_beams_quantize/frb_beams_quantize.h"
+#include "kernels/quantize/follow.h"
 #include "runtime/stage.h"
 #include "stages/common/stage/blocks.h"
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/shape.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct quantize {
     int64_t bits, block; /* parameters */
-    double levels_rms;
-    const char *fuse;
+    double levels_rms, calibration_s;
+    const char *statistics, *fuse;
 
     size_t nchannels, nbeams;
-    unsigned step; /* base samples per time step */
+    unsigned step;    /* base samples per time step */
+    double follow;    /* time constant of slow statistics, steps; 0: those of the block */
+    uint64_t covered; /* base sample up to which blocks were quantized */
     struct br_quantize *plan;
     struct br_cuda *cuda; /* NULL on the CPU */
     uint8_t *levels; /* on a GPU: a frame of levels in host memory, to pack a part of it; NULL on the CPU */
@@ -43,13 +47,27 @@ struct quantize {
 };
 
 static const char *const fuse_choices[] = {"auto", "true", "false", NULL};
+static const char *const statistics_choices[] = {"slow", "block", NULL};
 static const struct br_param params[] = {
     BR_PARAM("bits", BR_P_INT, struct quantize, bits, "bits per value: 4 or 8", .required = true, .min = 4,
              .max = 8),
     BR_PARAM("block", BR_P_INT, struct quantize, block, "steps that share one scale and offset", .def = "64",
              .min = 2, .max = 65536, .unit = "time steps"),
     BR_PARAM("levels_rms", BR_P_REAL, struct quantize, levels_rms,
-             "levels per standard deviation; default 2.5 for 4 bits, 16 for 8", .min = 1e-3, .max = 1000),
+             "levels per standard deviation; default 2.5 for 4 bits; for 8 bits and `statistics: block` 16, "
+             "and for `slow` what leaves room for a burst of S/N 500 in one step, "
+             "127 / (6 + 650 / sqrt(channels)), 1.5 to 8",
+             .min = 1e-3, .max = 1000),
+    BR_PARAM(
+        "statistics", BR_P_CHOICE, struct quantize, statistics,
+        "what the levels of a block refer to: mean and deviation as the blocks before it have them "
+        "(slow), so that a burst stays what it is, or its own (block); default slow for 8 bits, block for "
+        "4 bits and on a GPU",
+        .choices = statistics_choices),
+    BR_PARAM("calibration_s", BR_P_REAL, struct quantize, calibration_s,
+             "time over which slow statistics follow mean and deviation; default 1.5 s, at least 1536 steps "
+             "and 16 blocks",
+             .unit = "s", .min = 1e-9, .max = 1e6),
     BR_PARAM("fuse", BR_P_CHOICE, struct quantize, fuse,
              "form the beams of a `frb_beams` before it in the same kernel: wherever there is one (true), "
              "where that is known "
@@ -80,6 +98,31 @@ static void absorb(struct br_stage *stage, struct quantize *q)
     if (br_stage_absorb(stage, "frb_beams") != NULL) q->beams = beams;
 }
 
+/* Defaults that depend on the stream. */
+static int choose_statistics(struct br_stage *stage, struct quantize *q, const struct br_stream *in)
+{
+    bool given = br_stage_given(stage, "statistics"), gpu = br_stage_device(stage) >= 0,
+         slow = given ? strcmp(q->statistics, "slow") == 0 : q->bits == 8 && !gpu;
+    int status =
+        given && slow && gpu ? br_stage_decline_gpu(stage, "slow statistics are made on the CPU") : BR_OK;
+    if (status != BR_OK) return status;
+    double step_s = q->step * br_stream_sample_s(in), blocks = (double)q->block,
+           room = 6 + 650 / sqrt((double)q->nchannels);
+    if (!br_stage_given(stage, "levels_rms"))
+        q->levels_rms = q->bits == 4 ? 2.5 : slow ? fmin(fmax(127 / room, 1.5), 8) : 16;
+    if (!slow && br_stage_given(stage, "calibration_s"))
+        return br_stage_fail_at(stage, "calibration_s", "this is for `statistics: slow`");
+    if (!slow) return BR_OK;
+    if (!br_stage_given(stage, "calibration_s"))
+        q->calibration_s = fmax(1.5, fmax(1536, 16 * blocks) * step_s);
+    q->follow = q->calibration_s / step_s;
+    if (q->follow < 4 * blocks)
+        return br_stage_fail_at(stage, "calibration_s",
+                                "%g s are %.1f blocks of %lld steps; expected at least 4", q->calibration_s,
+                                q->follow / blocks, (long long)q->block);
+    return BR_OK;
+}
+
 static int configure(struct br_stage *stage, void *self)
 {
     struct quantize *q = self;
@@ -96,11 +139,12 @@ static int configure(struct br_stage *stage, void *self)
     if (q->block % 2 != 0)
         return br_stage_fail_at(stage, "block", "%lld is odd; expected an even number of steps",
                                 (long long)q->block);
-    if (!br_stage_given(stage, "levels_rms")) q->levels_rms = q->bits == 4 ? 2.5 : 16;
     q->step = in->zone[0].downsample;
     q->blocks = (struct blocks){.step = q->step, .length = (size_t)q->block};
     q->nchannels = in->nchannels;
     q->nbeams = in->array.axis[2].length;
+    status = choose_statistics(stage, q, in);
+    if (status != BR_OK) return status;
     size_t lengths[3] = {q->nbeams, q->nchannels, (size_t)q->block}, pair[3] = {q->nbeams, q->nchannels, 2};
     if (br_array_init(&out->array, q->bits == 4 ? BR_INT4 : BR_UINT8, "beam,freq,time", lengths, &error) !=
         BR_OK)
@@ -155,6 +199,7 @@ static void memory(struct br_stage *stage, void *self, struct br_memory *m)
     br_stage_uploads_memory(stage, upload_bytes(stage, q), m);
     br_stage_buffer_memory(stage, cells * q->nbeams * sizeof *q->gathered, m);
     m->host += cells + (br_stage_device(stage) >= 0 ? cells * q->nbeams : 0);
+    if (q->follow > 0) br_stage_buffer_memory(stage, q->nchannels * q->nbeams * sizeof(struct br_follow), m);
     if (j == NULL) return;
     size_t weights = 2 * j->telescope->grid_m * (j->beams_x > 0 ? j->beams_x : j->nbeams) +
                      2 * j->telescope->grid_n * (j->beams_x > 0 ? j->beams_y : j->nbeams);
@@ -172,7 +217,8 @@ static int start(struct br_stage *stage, void *self)
                                    .nbeams = q->nbeams,
                                    .block = (size_t)q->block,
                                    .bits = (unsigned)q->bits,
-                                   .levels_rms = q->levels_rms};
+                                   .levels_rms = q->levels_rms,
+                                   .follow = q->follow};
     enum br_backend backend;
     int status = br_stage_backend(stage, upload_bytes(stage, q), &backend, &q->cuda);
     if (status != BR_OK) return status;
@@ -243,6 +289,14 @@ static int emit(struct br_stage *stage, struct quantize *q, struct br_frame *out
     return BR_PRODUCED;
 }
 
+/* Before a block is quantized. Behind a hole that is longer than the statistics' memory they begin anew. */
+static void remember(struct quantize *q)
+{
+    double hole = (double)q->blocks.start - (double)q->covered;
+    if (q->follow > 0 && q->covered > 0 && hole > q->follow * q->step) br_quantize_restart(q->plan);
+    q->covered = q->blocks.cursor;
+}
+
 /* Quantizes what was gathered; the rest of the block is missing. */
 static int emit_gathered(struct br_stage *stage, struct quantize *q, struct br_frame *out)
 {
@@ -251,6 +305,7 @@ static int emit_gathered(struct br_stage *stage, struct quantize *q, struct br_f
         memset(q->gathered_valid + c * block, BR_MISSING, q->blocks.begin);
         memset(q->gathered_valid + c * block + q->blocks.fill, BR_MISSING, block - q->blocks.fill);
     }
+    remember(q);
     uint64_t clamped =
         br_quantize_execute(q->plan, q->gathered, block, q->gathered_valid, out->data, out->side);
     int status = br_stage_gpu_check(stage, q->cuda);
@@ -287,6 +342,7 @@ static uint64_t quantize_frame(struct quantize *q, const struct br_frame *in, si
                                const uint8_t *valid, struct br_frame *out)
 {
     const uint16_t *data = in->data;
+    remember(q);
     if (q->beams == NULL)
         return br_quantize_execute(q->plan, data + at * q->nbeams, nsteps, valid, out->data, out->side);
     size_t cells = 4 * (size_t)q->beams->telescope->grid_m * q->beams->telescope->grid_n;
@@ -345,11 +401,19 @@ BR_STAGE_EXPORT = {
     .name = "quantize",
     .summary = "intensity beams to 4 or 8 bits, in the order of the wire",
     .description =
-        "For every beam, channel and block of time steps: level = round((J - offset)/scale), offset the mean "
-        "and scale the standard "
-        "deviation / `levels_rms` over the valid steps. 4 bits: levels -7 to 7, -8 means missing. 8 bits: "
-        "128 + level, levels -127 "
-        "to 127, 0 means missing. The scale and offset travel with each frame.\n\n"
+        "For every beam, channel and block of time steps: level = round((J - offset)/scale), offset a mean "
+        "and scale a standard deviation / `levels_rms`. 4 bits: levels -7 to 7, -8 means missing. 8 bits: "
+        "128 + level, levels -127 to 127, 0 means missing. The scale and offset travel with each frame.\n\n"
+        "With `statistics: slow` mean and deviation are followed over `calibration_s`: a block is scaled by "
+        "what the blocks before it say, and blocks that stand out (a burst, interference) do not change "
+        "that, "
+        "unless they do so for `calibration_s` on end. Levels keep the shape and the S/N of a burst, have a "
+        "flat "
+        "baseline while gains drift, and with 8 bits need no scales to be searched; what is too bright for "
+        "127 is clamped and counted. With 4 bits the scale of a block makes room for its brightest value. "
+        "The first block is scaled by medians over its parts. With `statistics: block` mean and deviation "
+        "are "
+        "the block's own, over its valid steps: a burst then lowers its own levels.\n\n"
         "Blocks are aligned to the step counter. A frame is one block; where the stream covers only a part "
         "of a block (at its "
         "ends, beside a hole), the frame holds the steps that it covers. 4-bit frames are packed without "

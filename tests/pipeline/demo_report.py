@@ -16,7 +16,7 @@ GRID, SPACING = (6, 5), 0.3
 CHANNELS, STEPS, TSAMP = 64, 360, 1e-3
 FCH1, FOFF = 403.0, -0.05
 EPOCH_NS = 1700000000000000000
-TRUTH = dict(x_deg=0.22, y_deg=-0.35, dm=180.0, arrival_s=0.1205, at_mhz=403.5, width_s=0.003, flux=0.1)
+TRUTH = dict(x_deg=0.22, y_deg=-0.35, dm=180.0, arrival_s=0.1205, at_mhz=403.5, width_s=0.003, flux=0.15)
 
 SIMULATION = """
 telescope: {{dishes: [[0, 0]]}}
@@ -101,6 +101,10 @@ def test_truth_and_lies():
         report(d, 1, "WRONG: arrival", arrival_s=TRUTH["arrival_s"] + 1.3 * TSAMP)
         report(d, 1, "WRONG: arrival", arrival_s=TRUTH["arrival_s"] - 1.3 * TSAMP)
         report(d, 1, "WRONG: DM", dm=TRUTH["dm"] + 8)
+        # A burst of 1.5 in a channel and sample is 0.15 of the noise of 2 x 50 kHz x 1 ms.
+        kept = float(re.search(r"([0-9.]+) of it", out).group(1))
+        assert 0.95 < kept < 1.1, out
+        report(d, 1, "WRONG: signal to noise", flux=1.1 * TRUTH["flux"] * kept / 0.95)
 
 
 def test_no_burst():

@@ -6,8 +6,8 @@ of its own.
 usage: demo_report.py --simulation config/demo_simulate.yaml --pipeline config/demo.yaml --directory demo-out
 
 The truth is what the simulation's file says. Exit status: 0 when the burst was found within one beam, one
-time sample and one step of dispersion measure of the truth, and the beams' power is right; 1 when not; 2 when
-files are missing or senseless.
+time sample and one step of dispersion measure of the truth with at least 0.95 of the S/N of the radiometer
+equation, and the beams' power is right; 1 when not; 2 when files are missing or senseless.
 """
 import argparse
 import glob
@@ -24,6 +24,7 @@ DISPERSION = 1 / 2.41e-4       # s MHz^2 per pc cm^-3
 LIGHT = 299792458.0            # m/s
 WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16)  # boxcars, samples
 DETECTION = 8.0                # sigma
+KEPT = 0.95                    # of the S/N that the radiometer equation gives
 UNIX_EPOCH_MJD = 40587
 
 
@@ -409,7 +410,10 @@ def report(arguments):
                 f"was injected"
             )
     print(f"{'signal to noise':28} {truth['snr']:12.1f} {snr:12.1f}   (injected: by the radiometer equation)")
+    print(f"{'':28} {'':12} {snr / truth['snr']:12.3f} of it, expected at least {KEPT:g}")
     print(f"{'':28} beam {beam}, boxcar of {width} samples of {tsamp * 1e3:.3f} ms")
+    if snr < KEPT * truth["snr"]:
+        wrong.append(f"signal to noise: {snr:.1f} is {snr / truth['snr']:.3f} of the radiometer equation's")
     if snr < DETECTION:
         wrong.insert(
             0,

@@ -11,11 +11,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Variances: where a mean is so far from its pivot, its square costs too many digits. */
+static const float FAR = 4;
+
 /* The loops over beams, compiled twice. */
 struct quantize_loops {
     /* With d = x - about: sum += d, squares += d^2. */
     void (*add)(float *restrict sum, float *restrict squares, const float *restrict x,
                 const float *restrict about, size_t count);
+    /* most = max(most, x) */
+    void (*raise)(float *restrict most, const float *restrict x, size_t count);
     /* levels = code of round((x - offset) / divisor), clamped; clamped += 1 where it was */
     void (*round)(uint8_t *restrict levels, int32_t *restrict clamped, const float *restrict x,
                   const float *restrict offset, const float *restrict divisor, float most, int bias,
@@ -30,6 +35,11 @@ static inline void add_up(float *restrict sum, float *restrict squares, const fl
         sum[b] += d;
         squares[b] += d * d;
     }
+}
+
+static inline void raise_most(float *restrict most, const float *restrict x, size_t count)
+{
+    for (size_t b = 0; b < count; b++) most[b] = x[b] > most[b] ? x[b] : most[b];
 }
 
 static inline void round_levels(uint8_t *restrict levels, int32_t *restrict clamped, const float *restrict x,
@@ -56,13 +66,17 @@ static inline void round_levels(uint8_t *restrict levels, int32_t *restrict clam
     {                                                                                                        \
         add_up(s, q, x, a, n);                                                                               \
     }                                                                                                        \
+    attribute static void raise_##name(float *restrict m, const float *restrict x, size_t n)                 \
+    {                                                                                                        \
+        raise_most(m, x, n);                                                                                 \
+    }                                                                                                        \
     attribute static void round_##name(uint8_t *restrict l, int32_t *restrict c, const float *restrict x,    \
                                        const float *restrict o, const float *restrict d, float most,         \
                                        int bias, size_t n)                                                   \
     {                                                                                                        \
         round_levels(l, c, x, o, d, most, bias, n);                                                          \
     }                                                                                                        \
-    static const struct quantize_loops loops_##name = {add_##name, round_##name};
+    static const struct quantize_loops loops_##name = {add_##name, raise_##name, round_##name};
 
 LOOPS(generic, )
 #if BR_X86_64
@@ -71,7 +85,7 @@ LOOPS(avx2, __attribute__((target("avx2"))))
 
 int br_quantize_cpu_create(struct br_quantize *plan)
 {
-    plan->row = calloc(8 * BEAMS, sizeof *plan->row);
+    plan->row = calloc(9 * BEAMS, sizeof *plan->row);
     plan->clamped = calloc(BEAMS, sizeof *plan->clamped);
     plan->levels = calloc(STEPS, BEAMS);
     if (!plan->row || !plan->clamped || !plan->levels) return -1;
@@ -81,6 +95,7 @@ int br_quantize_cpu_create(struct br_quantize *plan)
     plan->squares = plan->sum + BEAMS;
     plan->offset = plan->squares + BEAMS;
     plan->divisor = plan->offset + BEAMS;
+    plan->most = plan->divisor + BEAMS;
     plan->loops = &loops_generic;
 #if BR_X86_64
     if (br_cpu_has_avx2()) plan->loops = &loops_avx2;
@@ -100,25 +115,95 @@ struct chunk {
     const uint16_t *in; /* first beam at the first step */
     const uint8_t *valid;
     size_t beams;
+    struct br_follow *state;           /* [beams] and */
+    const struct br_follow_step *step; /* with slow statistics */
 };
 
-/* sum and squares of the differences from `about` over the valid steps. */
-static void sum_up(struct br_quantize *plan, const struct chunk *c, const float *about)
+/* sum and squares of the differences from `about` over the valid ones of steps [from, last); raises `most`
+ * unless it is NULL. Returns how many are valid. */
+static size_t sum_up(struct br_quantize *plan, const struct chunk *c, const float *about, float *most,
+                     size_t from, size_t last)
 {
+    size_t count = 0;
     memset(plan->sum, 0, c->beams * sizeof *plan->sum);
     memset(plan->squares, 0, c->beams * sizeof *plan->squares);
-    for (size_t start = 0; start < plan->block; start += STEPS) {
-        size_t end = plan->block - start < STEPS ? plan->block : start + STEPS;
+    for (size_t start = from; start < last; start += STEPS) {
+        size_t end = last - start < STEPS ? last : start + STEPS;
         memset(plan->partial, 0, 2 * BEAMS * sizeof *plan->partial);
         for (size_t t = start; t < end; t++) {
             if (c->valid && !c->valid[t]) continue;
             br_half_to_float_array(plan->row, c->in + t * plan->nbeams, c->beams);
             plan->loops->add(plan->partial, plan->partial + BEAMS, plan->row, about, c->beams);
+            if (most) plan->loops->raise(most, plan->row, c->beams);
+            count++;
         }
         for (size_t b = 0; b < c->beams; b++) {
             plan->sum[b] += plan->partial[b];
             plan->squares[b] += plan->partial[BEAMS + b];
         }
+    }
+    return count;
+}
+
+/* The state of the chunk's beams at the first block of their channel; pivot: about the mean. */
+static void begin(struct br_quantize *plan, const struct chunk *c)
+{
+    struct br_follow_parts parts[BEAMS];
+    size_t T = plan->block, n = br_follow_count(T);
+    memset(parts, 0, c->beams * sizeof *parts);
+    for (size_t part = 0; part < n; part++) {
+        size_t from = (part * T + n - 1) / n, end = ((part + 1) * T + n - 1) / n;
+        size_t count = sum_up(plan, c, plan->pivot, NULL, from, end);
+        for (size_t b = 0; b < c->beams; b++)
+            br_follow_part(&parts[b], plan->pivot[b], plan->sum[b], plan->squares[b], (unsigned)count);
+    }
+    for (size_t b = 0; b < c->beams; b++) br_follow_begin(&c->state[b], &parts[b]);
+}
+
+/* Mean and mean square of the differences from it, per beam, in offset and squares; raises `most` on the way.
+ * pivot: an expected mean. Where one is far from the mean, differences are from about the mean, which as a
+ * float16 is exactly that of a constant. */
+static void find_moments(struct br_quantize *plan, const struct chunk *c, float *most)
+{
+    bool far = false;
+    float n = (float)sum_up(plan, c, plan->pivot, most, 0, plan->block);
+    for (int again = 0; again < 2; again++) {
+        for (size_t b = 0; b < c->beams; b++) {
+            float mean = plan->sum[b] / n, square = plan->squares[b] / n - mean * mean;
+            far = far || !(mean * mean <= FAR * square);
+            plan->offset[b] = plan->pivot[b] + mean;
+            plan->squares[b] = square > 0 ? square : 0;
+        }
+        if (!far || again > 0) return;
+        for (size_t b = 0; b < c->beams; b++)
+            plan->pivot[b] = br_half_to_float(br_half_from_float(plan->offset[b]));
+        sum_up(plan, c, plan->pivot, NULL, 0, plan->block);
+    }
+}
+
+/* offset and divisor of every beam of the chunk from what earlier blocks say, and its side. first: the first
+ * valid step. */
+static void slow_statistics(struct br_quantize *plan, const struct chunk *c, size_t first, float *side,
+                            size_t side_stride)
+{
+    float *most = plan->bits == 4 ? plan->most : NULL, levels_rms = (float)plan->levels_rms;
+    br_half_to_float_array(plan->pivot, c->in + first * plan->nbeams, c->beams);
+    for (size_t b = 0; most && b < c->beams; b++) most[b] = -INFINITY;
+    if (c->step->first > 0) begin(plan, c);
+    for (size_t b = 0; b < c->beams; b++)
+        if (c->state[b].variance > 0) plan->pivot[b] = c->state[b].expected;
+    find_moments(plan, c, most);
+    for (size_t b = 0; b < c->beams; b++) {
+        struct br_follow *state = &c->state[b];
+        bool known = state->variance > 0;
+        float mean = plan->offset[b], square = plan->squares[b];
+        float offset = known ? state->expected : mean,
+              scale = sqrtf(known ? state->variance : square) / levels_rms;
+        if (most && scale > 0 && most[b] - offset > 7 * scale) scale = (most[b] - offset) / 7;
+        br_follow_block(state, c->step, mean, square);
+        plan->offset[b] = side[b * side_stride + 1] = offset;
+        plan->divisor[b] = scale > 0 ? scale : 1;
+        side[b * side_stride] = scale;
     }
 }
 
@@ -135,10 +220,14 @@ static void statistics(struct br_quantize *plan, const struct chunk *c, float *s
         for (size_t b = 0; b < c->beams; b++) side[b * side_stride] = side[b * side_stride + 1] = 0;
         return;
     }
+    if (plan->slow) {
+        slow_statistics(plan, c, first, side, side_stride);
+        return;
+    }
     br_half_to_float_array(plan->pivot, c->in + first * plan->nbeams, c->beams);
-    sum_up(plan, c, plan->pivot);
+    sum_up(plan, c, plan->pivot, NULL, 0, plan->block);
     for (size_t b = 0; b < c->beams; b++) plan->offset[b] = plan->pivot[b] + plan->sum[b] / (float)count;
-    sum_up(plan, c, plan->offset);
+    sum_up(plan, c, plan->offset, NULL, 0, plan->block);
     for (size_t b = 0; b < c->beams; b++) {
         /* A first value far from the others left an error in the mean, which the second pass finds. */
         float error = plan->sum[b] / (float)count, variance = plan->squares[b] / (float)count - error * error;
@@ -178,7 +267,9 @@ uint64_t br_quantize_cpu(struct br_quantize *plan, const uint16_t *in, size_t in
         for (size_t first = 0; first < B; first += BEAMS) {
             struct chunk c = {.in = in + f * in_stride * B + first,
                               .valid = in_valid ? in_valid + f * in_stride : NULL,
-                              .beams = B - first < BEAMS ? B - first : BEAMS};
+                              .beams = B - first < BEAMS ? B - first : BEAMS,
+                              .state = plan->slow ? plan->state + f * B + first : NULL,
+                              .step = plan->slow ? plan->step + f : NULL};
             statistics(plan, &c, side + (first * F + f) * 2, F * 2);
             memset(plan->clamped, 0, c.beams * sizeof *plan->clamped);
             for (size_t start = 0; start < T; start += STEPS) {
