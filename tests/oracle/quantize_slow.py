@@ -50,7 +50,7 @@ class Series:
         square = (valid * (x - m[..., None]) ** 2).sum(-1) / some
         v = np.where(n > 1, square * some / np.maximum(n - 1, 1), 0)
         first = (self.seen == 0) & (n >= (16 if self.steps >= 32 else (self.steps + 1) // 2))
-        at_start = self.begin(x, valid)
+        at_start = self.begin(x, valid) if first.any() else (0, 0)
         for name, value in (("mean", at_start[0]), ("expected", at_start[0]), ("variance", at_start[1]),
                             ("trend", 0), ("away", 0)):
             setattr(self, name, np.where(first, value, getattr(self, name)))
