@@ -20,7 +20,8 @@
 extern "C" {
 #endif
 
-/* A pinned span. It belongs to the caller, in memory that stays until br_pin_end; its fields belong to the queue. */
+/* A pinned span. It belongs to the caller, in memory that stays until br_pin_end; its fields belong to the
+ * queue. */
 struct br_pin {
     struct br_reader *reader;
     struct br_pin *next;

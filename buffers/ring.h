@@ -71,9 +71,9 @@ struct br_reader {
     struct entry held; /* slot NULL: none */
     bool detached;
     /* of a history */
-    uint64_t passed;                  /* the base sample behind the last frame that it gave back */
-    struct br_slot *hold, *last_hold; /* hold: lent by br_history_hold; NULL: none */
-    uint64_t last_number;             /* of last_hold when it was held */
+    uint64_t passed;                   /* the base sample behind the last frame that it gave back */
+    struct br_slot *hold, *last_hold;  /* hold: lent by br_history_hold; NULL: none */
+    uint64_t last_number;              /* of last_hold when it was held */
     uint64_t wait_since, last_wait_ns; /* since 0: not waiting */
     struct br_reader_counters counters;
     const struct br_gpu_stream *gpu; /* NULL: it reads with the host */

@@ -115,6 +115,15 @@ struct br_stage_type {
      * such as tables, plans and buffers. Called after configure, when it is settled where the stage runs;
      * it must not reserve anything. NULL: nothing worth mentioning. */
     void (*memory)(struct br_stage *stage, void *self, struct br_memory *memory);
+
+    /* Answers what operators ask of the stage over the control interface; `what` says which request it is and
+     * `text` is its body: "dump" (POST /v1/dump), "cancel" (POST /v1/dump/cancel), "baseband" (POST
+     * /baseband), JSON objects; "dumps" (GET /v1/dumps, a list as the answer) and "baseband_status" (GET
+     * /baseband), the number of an event or "". Called between start and stop by another thread than process,
+     * while process runs; it must not wait for anything, a disk least of all. Returns the code of the HTTP
+     * answer (200, 202, 400, ...); *reply receives JSON from malloc, which the runtime frees. NULL: the stage
+     * answers none. */
+    int (*request)(struct br_stage *stage, void *self, const char *what, const char *text, char **reply);
 };
 
 #define BR_STAGE_EXPORT __attribute__((visibility("default"))) const struct br_stage_type beamring_stage
@@ -307,9 +316,35 @@ BR_API uint64_t br_stage_pin_taken(const struct br_pin *pin);
 /* Releases the span, and frees the pin. */
 BR_API void br_stage_unpin(struct br_pin *pin);
 
+/* What a stage that writes what has passed counts, for statistics and metrics: X(NAME, name, text). New ones
+ * go to the end: their numbers are part of the ABI. */
+#define BR_DUMP_NUMBERS(X)                                                                                   \
+    X(ACCEPTED, "accepted", "requests that became dumps")                                                    \
+    X(REFUSED, "refused", "requests that were refused")                                                      \
+    X(DONE, "done", "dumps whose files are complete")                                                        \
+    X(EMPTY, "empty", "dumps of which nothing was there any more")                                           \
+    X(FAILED, "failed", "dumps of which a file could not be written")                                        \
+    X(CANCELLED, "cancelled", "dumps that were cancelled")                                                   \
+    X(ACTIVE, "active", "dumps that wait or are written now")                                                \
+    X(FILES, "files", "files that are complete")                                                             \
+    X(FILES_FAILED, "files_failed", "files that could not be written")                                       \
+    X(BYTES, "bytes", "bytes of data in complete files")                                                     \
+    X(MISSING_SAMPLES, "missing_samples", "base samples of a channel that files lack")                       \
+    X(TAKEN_FRAMES, "taken_frames", "pinned frames that the stream took before they were written")
+
+enum br_dump_number {
+#define BR_DUMP_NUMBER(NAME, name, text) BR_DUMPS_##NAME,
+    BR_DUMP_NUMBERS(BR_DUMP_NUMBER)
+#undef BR_DUMP_NUMBER
+        BR_DUMP_COUNT
+};
+
+/* Adds to one of them; any thread. */
+BR_API void br_stage_count_dump(struct br_stage *stage, enum br_dump_number which, int64_t count);
+
 /* The oldest frame of input i that ends behind base sample `at` and that process has consumed, or NULL. It
- * stays as it is until br_stage_let_go: one frame at a time of each input, and only for as long as it takes to
- * copy what is wanted of it. */
+ * stays as it is until br_stage_let_go: one frame at a time of each input, and only for as long as it
+ * takes to copy what is wanted of it. */
 BR_API const struct br_frame *br_stage_hold(struct br_stage *stage, unsigned i, uint64_t at);
 BR_API void br_stage_let_go(struct br_stage *stage, unsigned i);
 

@@ -94,8 +94,8 @@ static json_t *queue_status(const struct br_view *view, size_t q)
         const struct br_reader_counters *r = &view->now.reader[queue->first_reader + i];
         json_array_append_new(
             readers, json_pack("{so ss so so}", "stage", text(view->stage[reader->stage].name), "policy",
-                               br_policy_name[reader->policy], "dropped_samples",
-                               count(r->dropped_samples), "discarded_samples", count(r->discarded_samples)));
+                               br_policy_name[reader->policy], "dropped_samples", count(r->dropped_samples),
+                               "discarded_samples", count(r->discarded_samples)));
     }
     return json_pack("{so so so si si si ss so so so so so}", "name", text(queue->name), "from",
                      text(view->stage[queue->producer].name), "readers", readers, "slots", (int)queue->depth,

@@ -1,6 +1,7 @@
 /* metrics.c - see metrics.h. Names follow the conventions of Prometheus: base units in the name, counters end
  * in _total and never fall, labels are few and stable. */
 #include "runtime/control/metrics.h"
+#include "runtime/control/metric_lines.h"
 #include "runtime/control/process.h"
 
 #include <inttypes.h>
@@ -10,14 +11,6 @@
 enum kind { GAUGE, COUNTER, HISTOGRAM };
 static const char *const kind_name[] = {"gauge", "counter", "histogram"};
 
-struct page {
-    FILE *out;
-    const struct node_facts *facts;
-    const struct br_view *view; /* NULL: there is no pipeline */
-    const struct process_numbers *process;
-    const char *name; /* of the metric, as its samples have it */
-};
-
 struct metric {
     const char *name; /* NULL ends the table */
     enum kind kind;
@@ -25,54 +18,6 @@ struct metric {
     const char *help;
     void (*write)(struct page *page);
 };
-
-/* --- lines --- */
-
-static void put_label(FILE *out, const char *key, const char *value, bool first)
-{
-    fprintf(out, "%s%s=\"", first ? "{" : ",", key);
-    for (; *value != '\0'; value++) {
-        if (*value == '\\' || *value == '"') fputc('\\', out);
-        if (*value == '\n')
-            fputs("\\n", out);
-        else
-            fputc(*value, out);
-    }
-    fputc('"', out);
-}
-
-/* The shortest text that gives the number back to 15 digits. */
-static void put_value(FILE *out, double value)
-{
-    if (isnan(value))
-        fputs(" NaN\n", out);
-    else
-        fprintf(out, " %.15g\n", value);
-}
-
-static void line0(struct page *p, double value)
-{
-    fputs(p->name, p->out);
-    put_value(p->out, value);
-}
-
-static void line1(struct page *p, const char *key, const char *label, double value)
-{
-    fputs(p->name, p->out);
-    put_label(p->out, key, label, true);
-    fputc('}', p->out);
-    put_value(p->out, value);
-}
-
-static void line2(struct page *p, const char *key, const char *label, const char *key2, const char *label2,
-                  double value)
-{
-    fputs(p->name, p->out);
-    put_label(p->out, key, label, true);
-    put_label(p->out, key2, label2, false);
-    fputc('}', p->out);
-    put_value(p->out, value);
-}
 
 static double seconds(uint64_t ns)
 {
@@ -208,6 +153,43 @@ static void lost_samples(struct page *p)
     FOR_STAGES(p)
     for (unsigned i = 0; i < BR_LOSS_COUNT; i++)
         line2(p, "stage", STAGE, "reason", br_losses[i].name, (double)now->lost[i]);
+}
+
+#define DUMP_NUMBER(NAME, WHICH)                                                                             \
+    static void NAME(struct page *p)                                                                         \
+    {                                                                                                        \
+        FOR_STAGES(p) if (p->view->stage[s].dumps) line1(p, "stage", STAGE, (double)now->dumps[WHICH]);      \
+    }
+DUMP_NUMBER(dumps_active, BR_DUMPS_ACTIVE)
+DUMP_NUMBER(dump_bytes, BR_DUMPS_BYTES)
+DUMP_NUMBER(dump_missing, BR_DUMPS_MISSING_SAMPLES)
+DUMP_NUMBER(dump_taken, BR_DUMPS_TAKEN_FRAMES)
+
+static void dump_lines(struct page *p, const char *key, const enum br_dump_number *which,
+                       const char *const *label, unsigned count)
+{
+    FOR_STAGES(p)
+    for (unsigned i = 0; p->view->stage[s].dumps && i < count; i++)
+        line2(p, "stage", STAGE, key, label[i], (double)now->dumps[which[i]]);
+}
+
+static void dump_requests(struct page *p)
+{
+    dump_lines(p, "result", (enum br_dump_number[]){BR_DUMPS_ACCEPTED, BR_DUMPS_REFUSED},
+               (const char *[]){"accepted", "refused"}, 2);
+}
+
+static void dump_ends(struct page *p)
+{
+    dump_lines(p, "state",
+               (enum br_dump_number[]){BR_DUMPS_DONE, BR_DUMPS_EMPTY, BR_DUMPS_FAILED, BR_DUMPS_CANCELLED},
+               (const char *[]){"done", "empty", "failed", "cancelled"}, 4);
+}
+
+static void dump_files(struct page *p)
+{
+    dump_lines(p, "state", (enum br_dump_number[]){BR_DUMPS_FILES, BR_DUMPS_FILES_FAILED},
+               (const char *[]){"done", "failed"}, 2);
 }
 
 static void latency(struct page *p)
@@ -394,6 +376,19 @@ static const struct metric metrics[] = {
      gpu_calls},
     {"beamring_stage_memory_bytes", GAUGE, "stage, space",
      "What the stage holds, as far as it says; else what it said it would.", stage_memory},
+
+    {"beamring_dump_requests_total", COUNTER, "stage, result", "Requests for dumps.", dump_requests},
+    {"beamring_dumps_active", GAUGE, "stage", "Dumps that wait for samples or are written now.",
+     dumps_active},
+    {"beamring_dumps_total", COUNTER, "stage, state",
+     "Dumps that have ended: done, empty (nothing was there any more), failed or cancelled.", dump_ends},
+    {"beamring_dump_files_total", COUNTER, "stage, state", "Files of dumps, one for each channel.",
+     dump_files},
+    {"beamring_dump_written_bytes_total", COUNTER, "stage", "Data in complete files of dumps.", dump_bytes},
+    {"beamring_dump_missing_samples_total", COUNTER, "stage",
+     "Base samples of a channel that files of dumps lack.", dump_missing},
+    {"beamring_dump_taken_frames_total", COUNTER, "stage",
+     "Pinned frames that the stream took before they were written.", dump_taken},
 
     {"beamring_queue_slots", GAUGE, "queue", "Frames that the queue has room for.", queue_slots},
     {"beamring_queue_fill_frames", GAUGE, "queue",

@@ -92,6 +92,7 @@ static void on_started(void *arg)
 {
     struct node *node = arg;
     node->state = NODE_RUNNING;
+    node->threads_run = true;
     node->was_ready = true;
     notify_send("READY=1");
 }
@@ -109,6 +110,7 @@ static void on_end(void *arg)
     pictures_free(node->pictures);
     node->pictures = NULL;
     node->live = false;
+    node->threads_run = false;
     node->run = NULL;
 }
 

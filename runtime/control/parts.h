@@ -22,6 +22,7 @@ struct node {
     double late_s;                      /* of the present pipeline */
     struct node_pipeline current, next; /* next: what a restart has loaded; graph NULL: nothing */
     struct br_run *run;                 /* while a pipeline runs */
+    bool threads_run;                   /* its stages have started, and have not stopped */
     struct br_view *view;               /* of the present or the last pipeline */
     struct pictures *pictures;          /* of the present pipeline; NULL: there is none */
     bool live;                          /* the view's graph is there */

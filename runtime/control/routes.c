@@ -3,6 +3,7 @@
 #include "runtime/control/metrics.h"
 #include "runtime/control/page.h"
 #include "runtime/control/parts.h"
+#include "runtime/control/requests.h"
 
 #include <stdio_ext.h>
 #include <stdlib.h>
@@ -219,6 +220,31 @@ static void post_restart(void *arg, const struct control_request *request, struc
     free(errors);
 }
 
+static void get_dumps(void *arg, const struct control_request *request, struct control_answer *answer)
+{
+    requests_dumps(arg, request, answer);
+}
+
+static void post_dump(void *arg, const struct control_request *request, struct control_answer *answer)
+{
+    requests_forward(arg, "dump", request, answer);
+}
+
+static void post_cancel(void *arg, const struct control_request *request, struct control_answer *answer)
+{
+    requests_forward(arg, "cancel", request, answer);
+}
+
+static void post_baseband(void *arg, const struct control_request *request, struct control_answer *answer)
+{
+    requests_baseband(arg, request, answer, true);
+}
+
+static void get_baseband(void *arg, const struct control_request *request, struct control_answer *answer)
+{
+    requests_baseband(arg, request, answer, false);
+}
+
 const struct control_route node_routes[] = {
     {"GET", "/", "the live page, for browsers", get_page, 60000},
     {"GET", "/metrics", "all numbers, for Prometheus (text, or OpenMetrics)", get_metrics, FRESH_MS},
@@ -235,6 +261,14 @@ const struct control_route node_routes[] = {
     {"GET", "/v1/log", "the last messages; ?since=NUMBER for those from a number on", get_log, FRESH_MS},
     {"GET", "/v1/preview", "?queue=NAME: what it carries, downsampled; &item=NUMBER for one beam's waterfall",
      get_preview, 0},
+    {"GET", "/v1/dumps", "dumps of what has passed; ?id=EVENT for one with its channels", get_dumps, 0},
+    {"POST", "/v1/dump",
+     "writes what has passed: {\"id\", \"start\", \"duration_s\", \"dm\", \"dm_error\", \"freq_ref_mhz\", "
+     "...}",
+     post_dump, 0},
+    {"POST", "/v1/dump/cancel", "{\"id\": EVENT}: no more of it is written", post_cancel, 0},
+    {"GET", "/baseband", "dumps in kotekan's words; ?event_id=EVENT", get_baseband, 0},
+    {"POST", "/baseband", "a dump in kotekan's words", post_baseband, 0},
     {"POST", "/v1/stop", "drains the pipeline; {\"abort\": true} ends it at once", post_stop, 0},
     {"POST", "/v1/restart", "reads the file again and starts it, after a drain; a bad file changes nothing",
      post_restart, 0},

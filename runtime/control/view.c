@@ -22,6 +22,7 @@ static bool describe_stage(const struct br_stage *stage, struct view_stage *s)
     s->nin = stage->nin;
     s->nout = stage->nout;
     s->memory = stage->memory;
+    s->dumps = (stage->type->flags & BR_STAGE_HISTORY) != 0;
     return s->name != NULL && s->type != NULL && (stage->absorbed_by == NULL || s->done_by != NULL);
 }
 
@@ -183,6 +184,8 @@ static void look_at_stage(struct br_view *view, const struct br_stage *stage, si
     never_falls(&s->totals.wait_in_ns, &view->waited[2 * at]);
     never_falls(&s->totals.wait_out_ns, &view->waited[2 * at + 1]);
     for (unsigned i = 0; i < BR_LOSS_COUNT; i++) s->lost[i] = br_stage_lost(stage, i);
+    for (unsigned i = 0; i < BR_DUMP_COUNT; i++)
+        s->dumps[i] = atomic_load_explicit(&stage->counters.dumps[i], memory_order_relaxed);
     for (unsigned i = 0; i < BR_TIME_BUCKETS; i++)
         s->took[i] = atomic_load_explicit(&c->took[i], memory_order_relaxed);
     s->gpu_ns = atomic_load_explicit(&c->gpu_ns, memory_order_relaxed);

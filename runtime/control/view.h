@@ -17,6 +17,7 @@ enum { VIEW_NO_QUEUE = -1 };
 struct view_stage {
     char *name, *type, *done_by; /* done_by: the stage that does its work, or NULL */
     int device;                  /* -1: the CPU */
+    bool dumps;                  /* it writes what has passed */
     unsigned nin, nout;
     int in[BR_MAX_PORTS], out[BR_MAX_PORTS]; /* readers that feed it; queues that it fills */
     struct br_memory memory;
@@ -44,6 +45,7 @@ struct view_queue {
 struct view_stage_now {
     struct br_stage_totals totals;
     uint64_t lost[BR_LOSS_COUNT], took[BR_TIME_BUCKETS];
+    int64_t dumps[BR_DUMP_COUNT];
     uint64_t gpu_ns, gpu_calls;
     uint64_t process_since;  /* CLOCK_MONOTONIC in ns; 0: not in process, or asleep there */
     uint64_t wait_in_since;  /* since when it waits for a frame, or a GPU's work on one; 0: it does not */

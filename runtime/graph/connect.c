@@ -101,8 +101,9 @@ static bool history_allowed(const struct br_stage *stage, const struct br_node *
 {
     struct br_config *config = stage->graph->config;
     if (br_node_get(node, "policy") != NULL) {
-        br_config_error(config, br_node_get(node, "policy"),
-                        "'policy' next to 'history': a history is a policy of its own; leave one of them out");
+        br_config_error(
+            config, br_node_get(node, "policy"),
+            "'policy' next to 'history': a history is a policy of its own; leave one of them out");
         return false;
     }
     if ((stage->type->flags & BR_STAGE_HISTORY) != 0) return true;

@@ -274,10 +274,11 @@ static int add_reader(struct br_edge *edge, struct br_link *link, struct br_erro
     double frame_s = (double)edge->stream.frame_samples * br_stream_sample_s(&edge->stream);
     double frames = ceil(link->history_s / frame_s) + 1;
     if (frames > BR_MAX_SLOTS) {
-        br_config_error(link->stage->graph->config, link->at,
-                        "history: %g s are %.0f frames of %g s; expected at most %u frames: longer frames, or "
-                        "a shorter history",
-                        link->history_s, frames, frame_s, (unsigned)BR_MAX_SLOTS);
+        br_config_error(
+            link->stage->graph->config, link->at,
+            "history: %g s are %.0f frames of %g s; expected at most %u frames: longer frames, or "
+            "a shorter history",
+            link->history_s, frames, frame_s, (unsigned)BR_MAX_SLOTS);
         return BR_E_INVALID;
     }
     return br_queue_add_history(edge->queue, name, (unsigned)frames, &link->reader, error);

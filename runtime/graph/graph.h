@@ -28,7 +28,7 @@ struct br_link {
     unsigned port;
     const struct br_node *at; /* where `in:` names the queue */
     enum br_policy policy;
-    double history_s;    /* with BR_POLICY_HISTORY: what is kept */
+    double history_s;     /* with BR_POLICY_HISTORY: what is kept */
     struct br_edge *edge; /* NULL until connected, or when there is no such queue */
     struct br_reader *reader;
     struct br_link *next; /* the next reader of the same queue */
@@ -67,6 +67,7 @@ struct br_stage_counters {
         gpu_calls; /* GPU time of those calls of process that were sampled, and their number */
     _Atomic uint64_t lost[BR_LOSS_COUNT];   /* base samples, by enum br_loss */
     _Atomic uint64_t took[BR_TIME_BUCKETS]; /* calls of process by their time */
+    _Atomic int64_t dumps[BR_DUMP_COUNT];   /* of a stage with a history, by enum br_dump_number */
     /* of a stage without outputs: the time by the clock when it was done with its last frame, less the time
      * of the sample behind it, in ns; INT64_MIN: it has had none */
     _Atomic int64_t latency_ns;

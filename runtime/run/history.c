@@ -68,3 +68,9 @@ void br_stage_let_go(struct br_stage *stage, unsigned i)
     struct br_reader *reader = reader_of(stage, i);
     if (reader != NULL) br_history_let_go(reader);
 }
+
+void br_stage_count_dump(struct br_stage *stage, enum br_dump_number which, int64_t count)
+{
+    if ((unsigned)which < BR_DUMP_COUNT)
+        atomic_fetch_add_explicit(&stage->counters.dumps[which], count, memory_order_relaxed);
+}

@@ -357,9 +357,8 @@ static void json_queue(const struct br_edge *edge, FILE *out)
                 ", \"dropped_frames\": %" PRIu64 ", \"dropped_samples\": %" PRIu64
                 ", \"discarded_frames\": %" PRIu64 ", \"discarded_samples\": %" PRIu64
                 ", \"held_frames\": %" PRIu64 ", \"held_samples\": %" PRIu64 "}",
-                br_policy_name[r.policy], r.delivered_frames, r.delivered_samples,
-                r.dropped_frames, r.dropped_samples, r.discarded_frames, r.discarded_samples, r.held_frames,
-                r.held_samples);
+                br_policy_name[r.policy], r.delivered_frames, r.delivered_samples, r.dropped_frames,
+                r.dropped_samples, r.discarded_frames, r.discarded_samples, r.held_frames, r.held_samples);
     }
     fputs("]}", out);
 }

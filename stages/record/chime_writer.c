@@ -1,15 +1,15 @@
 /* CHIME baseband files: one for each channel; what is never written, or missing, is zero. */
+#include "stages/common/formats/chime_attributes.h"
 #include "stages/common/stage/shape.h"
 #include "stages/record/external.h"
 
-#include <hdf5.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { CHUNK = 1 << 20 };
-static const double top_mhz = 800, step_mhz = -0.390625;
+static const double top_mhz = CHIME_TOP_MHZ, step_mhz = CHIME_STEP_MHZ;
 
 static int configure(struct br_stage *stage, struct external *f)
 {
@@ -35,15 +35,6 @@ static int configure(struct br_stage *stage, struct external *f)
     return BR_OK;
 }
 
-static void put(hid_t file, const char *name, hid_t type, const void *value)
-{
-    hid_t space = H5Screate(H5S_SCALAR),
-          attribute = H5Acreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
-    H5Awrite(attribute, type, value);
-    H5Aclose(attribute);
-    H5Sclose(space);
-}
-
 static bool make_file(const struct external *f, const struct br_stream *s, size_t channel, hid_t *file,
                       hid_t *dataset)
 {
@@ -51,35 +42,13 @@ static bool make_file(const struct external *f, const struct br_stream *s, size_
     hsize_t chunk[2] = {CHUNK / inputs > 0 ? CHUNK / inputs : 1, inputs};
     *file = H5Fcreate(f->path, f->overwrite ? H5F_ACC_TRUNC : H5F_ACC_EXCL, H5P_DEFAULT, H5P_DEFAULT);
     if (*file < 0) return false;
-    int64_t ns = br_stream_time_ns(s, f->first), id = f->id[channel];
-    double delta = br_stream_sample_s(s), ctime = (double)(ns / 1000) * 1e-6;
-    /* what the double has not: as a reader adds it, whole seconds apart */
-    double whole = floor(ctime),
-           offset = ((double)(ns - (int64_t)whole * 1000000000) - (ctime - whole) * 1e9) * 1e-9;
-    put(*file, "freq_id", H5T_NATIVE_INT64, &id);
-    put(*file, "freq", H5T_NATIVE_DOUBLE, &s->freq_mhz[channel]);
-    put(*file, "delta_time", H5T_NATIVE_DOUBLE, &delta);
-    put(*file, "time0_fpga_count", H5T_NATIVE_UINT64, &f->first);
-    put(*file, "time0_ctime", H5T_NATIVE_DOUBLE, &ctime);
-    put(*file, "time0_ctime_offset", H5T_NATIVE_DOUBLE, &offset);
+    bool good = chime_put_attributes(*file, s, channel, f->id[channel], f->first);
     hid_t space = H5Screate_simple(2, none, most), plist = H5Pcreate(H5P_DATASET_CREATE);
     H5Pset_chunk(plist, 2, chunk);
     *dataset = H5Dcreate2(*file, "baseband", H5T_NATIVE_UINT8, space, H5P_DEFAULT, plist, H5P_DEFAULT);
     H5Pclose(plist);
     H5Sclose(space);
-    hid_t group = H5Gcreate2(*file, "index_map", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
-          line = H5Screate_simple(1, &inputs, NULL);
-    hid_t input = H5Dcreate2(group, "input", H5T_NATIVE_UINT32, line, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-    uint32_t *numbers = malloc(inputs * sizeof *numbers);
-    for (size_t i = 0; numbers != NULL && i < inputs; i++) numbers[i] = (uint32_t)i;
-    bool good = numbers != NULL &&
-                H5Dwrite(input, H5T_NATIVE_UINT32, H5S_ALL, H5S_ALL, H5P_DEFAULT, numbers) >= 0 &&
-                *dataset >= 0;
-    free(numbers);
-    H5Dclose(input);
-    H5Sclose(line);
-    H5Gclose(group);
-    return good;
+    return chime_put_inputs(*file, inputs, NULL) && good && *dataset >= 0;
 }
 
 static int start(struct br_stage *stage, struct external *f)

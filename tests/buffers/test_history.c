@@ -129,7 +129,7 @@ static void pins_are_taken_oldest_first(void **state)
     pass(q, r, 0, 16);
     br_pin(r, &all, 1, 64);
     br_pin(r, &some, 6, 11); /* of frames 1 and 2 */
-    pass(q, r, 16, 17); /* nothing but pins: the oldest goes */
+    pass(q, r, 16, 17);      /* nothing but pins: the oldest goes */
     br_pin_taken(&all, &frames, &samples);
     assert_int_equal(frames, 1);
     assert_int_equal(samples, 3);
@@ -202,7 +202,8 @@ static void released_and_kept_are_two_things(void **state)
 {
     (void)state;
     struct br_queue *q = create("q", 6);
-    struct br_reader *r = history(q, 2), *block = reader(q, BR_POLICY_BLOCK), *drop = reader(q, BR_POLICY_DROP);
+    struct br_reader *r = history(q, 2), *block = reader(q, BR_POLICY_BLOCK),
+                     *drop = reader(q, BR_POLICY_DROP);
     seal(q);
     pass(q, r, 0, 6);
     assert_span(r, 16, 24, 2, 0);

@@ -184,11 +184,11 @@ static void build(struct run *run, uint64_t *random)
         enum br_policy policy = (enum br_policy)(draw(random) % 3);
         struct br_queue *queue = run->queue[run->nstages];
         run->policy[MAX_STAGES + i] = policy;
-        must_be_ok(policy == BR_POLICY_HISTORY
-                       ? br_queue_add_history(queue, "leaf", 1 + (unsigned)(draw(random) % 9), &run->leaf[i],
-                                              &error)
-                       : br_queue_add_reader(queue, "leaf", policy, &run->leaf[i], &error),
-                   &error);
+        must_be_ok(
+            policy == BR_POLICY_HISTORY
+                ? br_queue_add_history(queue, "leaf", 1 + (unsigned)(draw(random) % 9), &run->leaf[i], &error)
+                : br_queue_add_reader(queue, "leaf", policy, &run->leaf[i], &error),
+            &error);
     }
     for (unsigned i = 0; i <= run->nstages; i++) must_be_ok(br_queue_seal(run->queue[i], &error), &error);
 }

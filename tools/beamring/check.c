@@ -42,8 +42,8 @@ static void print_history(const struct br_edge *edge, double low_mhz, double hig
     for (const struct br_link *link = edge->readers; link != NULL; link = link->next)
         if (link->policy == BR_POLICY_HISTORY) seconds = fmax(seconds, link->history_s);
     if (seconds == 0) return;
-    double bytes = (double)br_stream_max_bytes(s) + (double)br_array_bytes(&s->side) +
-                   (double)br_stream_max_validity(s);
+    double bytes =
+        (double)br_stream_max_bytes(s) + (double)br_array_bytes(&s->side) + (double)br_stream_max_validity(s);
     unsigned frames = br_queue_history(edge->queue);
     printf("  history of %g s: %u of these frames, %s", seconds, frames,
            format_bytes(bytes * frames, memory, sizeof memory));

@@ -77,12 +77,14 @@ static void test_mistakes(void **state)
     REFUSED(
         "pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink, in: {from: a, policy: sometimes}}\n",
         1, "policy");
-    REFUSED("pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink, in: {from: a, history: {seconds: 3}}}\n",
-             1, "cannot look at what has passed");
+    REFUSED("pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink, in: {from: a, history: {seconds: "
+            "3}}}\n",
+            1, "cannot look at what has passed");
     REFUSED("pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink, in: {from: a, history: 3}}\n", 1,
-             "is not a map");
-    REFUSED("pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink, in: {from: a, history: {seconds: 0}}}\n",
-             1, "out of range");
+            "is not a map");
+    REFUSED("pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink, in: {from: a, history: {seconds: "
+            "0}}}\n",
+            1, "out of range");
     REFUSED("pipeline: []\n", 1, "no stages");
     REFUSED("telescope: {}\n", 5, "there is no pipeline", "dishes");
     REFUSED("device: cuda:99\npipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink, in: a}\n", 1,

@@ -1,0 +1,48 @@
+#include "stages/common/formats/chime_attributes.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+bool chime_put(hid_t file, const char *name, hid_t type, const void *value)
+{
+    hid_t space = H5Screate(H5S_SCALAR),
+          attribute = H5Acreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+    bool good = attribute >= 0 && H5Awrite(attribute, type, value) >= 0;
+    if (attribute >= 0) H5Aclose(attribute);
+    H5Sclose(space);
+    return good;
+}
+
+bool chime_put_attributes(hid_t file, const struct br_stream *stream, size_t channel, int64_t freq_id,
+                          uint64_t first)
+{
+    int64_t ns = br_stream_time_ns(stream, first);
+    double delta = br_stream_sample_s(stream), ctime = (double)(ns / 1000) * 1e-6;
+    /* what the double has not: as a reader adds it, whole seconds apart */
+    double whole = floor(ctime),
+           offset = ((double)(ns - (int64_t)whole * 1000000000) - (ctime - whole) * 1e9) * 1e-9;
+    return chime_put(file, "freq_id", H5T_NATIVE_INT64, &freq_id) &&
+           chime_put(file, "freq", H5T_NATIVE_DOUBLE, &stream->freq_mhz[channel]) &&
+           chime_put(file, "delta_time", H5T_NATIVE_DOUBLE, &delta) &&
+           chime_put(file, "time0_fpga_count", H5T_NATIVE_UINT64, &first) &&
+           chime_put(file, "time0_ctime", H5T_NATIVE_DOUBLE, &ctime) &&
+           chime_put(file, "time0_ctime_offset", H5T_NATIVE_DOUBLE, &offset);
+}
+
+bool chime_put_inputs(hid_t file, size_t inputs, const uint32_t *number)
+{
+    hsize_t count = inputs;
+    hid_t group = H5Gcreate2(file, "index_map", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+          line = H5Screate_simple(1, &count, NULL);
+    hid_t input = H5Dcreate2(group, "input", H5T_NATIVE_UINT32, line, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    uint32_t *numbers = malloc(inputs * sizeof *numbers);
+    for (size_t i = 0; numbers != NULL && i < inputs; i++)
+        numbers[i] = number != NULL ? number[i] : (uint32_t)i;
+    bool good =
+        numbers != NULL && H5Dwrite(input, H5T_NATIVE_UINT32, H5S_ALL, H5S_ALL, H5P_DEFAULT, numbers) >= 0;
+    free(numbers);
+    if (input >= 0) H5Dclose(input);
+    H5Sclose(line);
+    if (group >= 0) H5Gclose(group);
+    return good;
+}

@@ -1,0 +1,26 @@
+/* chime_attributes.h - what a CHIME baseband file says of its samples: the side that writes.
+ *
+ * HDF5 must be open for the calling thread alone, or be built for threads. */
+#ifndef BEAMRING_STAGES_COMMON_FORMATS_CHIME_ATTRIBUTES_H
+#define BEAMRING_STAGES_COMMON_FORMATS_CHIME_ATTRIBUTES_H
+
+#include "buffers/stream.h"
+
+#include <hdf5.h>
+
+/* CHIME's raster: channel i at 800 MHz - i * 0.390625 MHz. */
+#define CHIME_TOP_MHZ  800.0
+#define CHIME_STEP_MHZ (-0.390625)
+
+/* One scalar attribute of the file. False where the library fails. */
+bool chime_put(hid_t file, const char *name, hid_t type, const void *value);
+
+/* Number and frequency of the stream's channel, the sample time, and when base sample `first` was: freq_id,
+ * freq, delta_time, time0_fpga_count, time0_ctime, time0_ctime_offset. */
+bool chime_put_attributes(hid_t file, const struct br_stream *stream, size_t channel, int64_t freq_id,
+                          uint64_t first);
+
+/* /index_map/input: the inputs, by their numbers; `number` NULL: 0, 1, ... */
+bool chime_put_inputs(hid_t file, size_t inputs, const uint32_t *number);
+
+#endif

@@ -1,0 +1,169 @@
+/* dump - writes what has passed, on request: the voltages of an event, channel by channel along its sweep. */
+#include "stages/dump/dump.h"
+#include "stages/common/stage/fileio.h"
+#include "stages/common/stage/shape.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const formats[] = {"dada", "chime", NULL};
+static const struct br_param params[] = {
+    BR_PARAM("directory", BR_P_PATH, struct dump_stage, directory,
+             "where the files go, or folders below it that a request names; made if it is not there",
+             .def = "."),
+    BR_PARAM("prefix", BR_P_STRING, struct dump_stage, prefix,
+             "start of the file names: PREFIX_EVENT_CHANNEL.dada or .h5", .def = "baseband"),
+    BR_PARAM("format", BR_P_CHOICE, struct dump_stage, format,
+             "format where a request names none; chime takes the electric field in int4x2 only",
+             .def = "dada", .choices = formats),
+    BR_PARAM("max_dumps", BR_P_INT, struct dump_stage, max_dumps, "dumps at a time; more are refused",
+             .def = "64", .min = 1, .max = 4096),
+    BR_PARAM("max_wait_s", BR_P_REAL, struct dump_stage, max_wait_s,
+             "how far ahead of the stream a dump may be asked for", .def = "3600", .min = 0, .max = 1e9,
+             .unit = "s"),
+    BR_PARAM("disk_timeout_s", BR_P_REAL, struct dump_stage, disk_timeout_s,
+             "a disk that does not answer for longer fails the dump that waits for it", .def = "60",
+             .min = 0.1, .max = 1e6, .unit = "s"),
+    {0},
+};
+static const struct br_port inputs[] = {{"in", "any stream whose axes begin with time,freq, with a history"},
+                                        {0}};
+
+/* The parts of a channel's time step. */
+static int measure(struct br_stage *stage, struct dump_stage *s, const struct br_stream *in)
+{
+    const struct br_array *a = &in->array;
+    char text[256];
+    bool good = a->naxes >= 2 && strcmp(a->axis[0].name, "time") == 0 && strcmp(a->axis[1].name, "freq") == 0;
+    size_t bits = br_dtype_bits(a->dtype);
+    for (unsigned i = 2; i < a->naxes; i++) bits *= a->axis[i].length;
+    if (!good || in->side.naxes > 0 || in->packets != NULL || br_stream_is_zoned(in) || bits % 8 != 0)
+        return br_stage_fail(stage, BR_E_INVALID,
+                             "its input is %s%s; expected an array whose axes begin with time,freq, such as "
+                             "the electric field",
+                             br_array_format(a, text, sizeof text),
+                             br_stream_is_zoned(in) ? " in zones of different steps"
+                             : in->packets != NULL  ? " of packets"
+                                                    : "");
+    s->cell = bits / 8;
+    if (strcmp(a->axis[a->naxes - 1].name, "dish") == 0 && br_dtype_bits(a->dtype) % 8 == 0) {
+        s->ndish = a->axis[a->naxes - 1].length;
+        s->element = br_dtype_bits(a->dtype) / 8;
+        s->npol = s->cell / s->element / s->ndish;
+    }
+    return BR_OK;
+}
+
+/* Numbers of channels by their frequency: CHIME's, or multiples of the channels' width; else as they lie. */
+static void number_pieces(struct dump_stage *s, const struct br_stream *in)
+{
+    static const double top = 800, step = -0.390625;
+    double coarse = 1e3 / br_stream_sample_s(in) * 1e-9; /* MHz: the width of a channel of the F-engine */
+    for (int way = 0; way < 2; way++) {
+        bool good = in->zone[0].factor == 1;
+        for (size_t i = 0; i < s->npieces && good; i++) {
+            double f = in->freq_mhz[s->piece[i].channel];
+            double number = way == 0 ? (f - top) / step : f / coarse, whole = nearbyint(number);
+            good = fabs(number - whole) < 1e-6 && whole >= 0 && whole < 1 << 20;
+            if (way == 0) good = good && fabs(coarse / step + 1) < 1e-6;
+            s->number[i] = (int64_t)whole;
+            for (size_t k = 0; k < i && good; k++) good = s->number[k] != s->number[i];
+        }
+        if (good) return;
+    }
+    for (size_t i = 0; i < s->npieces; i++) s->number[i] = (int64_t)i;
+}
+
+static int configure(struct br_stage *stage, void *self)
+{
+    struct dump_stage *s = self;
+    const struct br_stream *in = br_stage_input(stage, 0);
+    if (s->prefix[0] == '\0' || strchr(s->prefix, '/') != NULL || strlen(s->prefix) > 100)
+        return br_stage_fail_at(stage, "prefix", "'%s'; expected the start of a file name, without '/'",
+                                s->prefix);
+    if (strlen(s->directory) > 600) return br_stage_fail_at(stage, "directory", "the name is too long");
+    int status = measure(stage, s, in);
+    if (status != BR_OK) return status;
+    const char *why = dump_format_of(s->format)->refuses(in);
+    if (why != NULL) return br_stage_fail_at(stage, "format", "%s", why);
+    s->piece = br_stage_alloc(stage, in->nchannels * sizeof *s->piece);
+    for (unsigned z = 0; z < in->nzones; z++) /* fine channels of one coarse channel stay together */
+        for (size_t c = 0; c < in->zone[z].nchannels; c += in->zone[z].factor)
+            s->piece[s->npieces++] =
+                (struct piece){.channel = in->zone[z].first_channel + c, .count = in->zone[z].factor};
+    s->number = br_stage_alloc(stage, s->npieces * sizeof *s->number);
+    number_pieces(s, in);
+    return BR_OK;
+}
+
+static int start(struct br_stage *stage, void *self)
+{
+    struct dump_stage *s = self;
+    char directory[DUMP_DIRECTORY];
+    snprintf(directory, sizeof directory, "%s", s->directory);
+    if (fileio_make_directory(directory) != 0 || access(s->directory, W_OK | X_OK) != 0)
+        return br_stage_fail(stage, BR_E_IO, "cannot write into directory %s: %s", s->directory,
+                             strerror(errno));
+    return writer_start(stage, s);
+}
+
+static int process(struct br_stage *stage, void *self, const struct br_io *io)
+{
+    struct dump_stage *s = self;
+    if (io->in[0] == NULL) {
+        br_stage_waits_for(stage, "the disk");
+        writer_drain(s->writer);
+        br_stage_waits_for(stage, NULL);
+        return BR_FINISHED;
+    }
+    writer_wake(s->writer);
+    double hangs = writer_hangs(s->writer);
+    if (hangs > 5) {
+        char text[200];
+        snprintf(text, sizeof text, "the disk of %.120s has not answered for %.0f s: dumps wait",
+                 s->directory, hangs);
+        br_stage_trouble(stage, text);
+    } else {
+        br_stage_trouble(stage, NULL);
+    }
+    return BR_CONSUMED;
+}
+
+static int stop(struct br_stage *stage, void *self)
+{
+    writer_stop(stage, self);
+    return BR_OK;
+}
+
+BR_STAGE_EXPORT = {
+    .abi_version = BR_ABI_VERSION,
+    .type_size = sizeof(struct br_stage_type),
+    .name = "dump",
+    .summary = "what has passed, on request: the voltages of an event along its dispersion sweep",
+    .description =
+        "Keeps the last seconds of a stream (`in: {from: field, history: {seconds: 30}}`) and writes what is "
+        "asked for over the control interface: `POST /v1/dump`, or kotekan's `POST /baseband`. Every channel "
+        "has a window of its own, which follows the sweep of the dispersion measure on either side of the "
+        "reference frequency and is widened outwards, by `dm_error` and by the channel's width.\n\n"
+        "A window is a file: `PREFIX_EVENT_CHANNEL.dada`, which `replay` reads (all files of an event are "
+        "one "
+        "recording, with what each lacks missing), or CHIME's `PREFIX_EVENT_CHANNEL.h5`. Upchannelized "
+        "streams have a file for each coarse channel. A file has its name when it is complete. What was not "
+        "there any more is counted and marked missing, in `.gaps` next to it or as zeros in CHIME's "
+        "files.\n\n"
+        "The stream never waits for a dump. Frames that a dump needs stay longer than others; where memory "
+        "ends they are taken from the dump, which counts them. A disk that is full, gone or does not answer "
+        "fails the dump, and nothing else.\n",
+    .params = params,
+    .inputs = inputs,
+    .flags = BR_STAGE_HISTORY,
+    .size = sizeof(struct dump_stage),
+    .configure = configure,
+    .start = start,
+    .process = process,
+    .stop = stop,
+    .request = dump_request,
+};

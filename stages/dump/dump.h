@@ -1,0 +1,183 @@
+/* dump.h - what the files of the stage `dump` share.
+ *
+ * A dump is an event's span of every channel that was asked for, cut out of the history in front of the
+ * stage. A request makes a dump: its windows are computed and their samples pinned, by the thread that
+ * asks. A thread of the stage's own, the writer, copies what has come of a window out of its frames and
+ * writes it, a file for each piece: a channel, or the fine channels of one coarse channel. Requests and
+ * the stage's thread touch no file, and the writer holds a frame only while it copies from it: whatever a
+ * disk does, the stream goes on.
+ *
+ * LOCK. `lock` guards dumps and the writer's state. It is held for microseconds, never while a file is
+ * touched. */
+#ifndef BEAMRING_STAGES_DUMP_H
+#define BEAMRING_STAGES_DUMP_H
+
+#include "runtime/stage.h"
+#include "stages/dump/sweep.h"
+
+#include <jansson.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { DUMP_KEPT = 256, DUMP_DIRECTORY = 1024, DUMP_PATH = 2048, DUMP_REASON = 240 };
+
+enum dump_state {
+    DUMP_WAITING, /* for samples that are yet to come */
+    DUMP_WRITING,
+    DUMP_DONE,   /* a piece: its file is complete; a dump: every piece is done, or empty */
+    DUMP_EMPTY,  /* nothing of it was there any more, so there is no file */
+    DUMP_FAILED, /* the reason says why */
+    DUMP_CANCELLED
+};
+extern const char *const dump_state_name[DUMP_CANCELLED + 1];
+
+struct dump_format;
+struct dump_file;
+struct writer;
+
+struct piece {
+    size_t channel; /* the first one */
+    size_t count;
+    struct window window;
+    enum dump_state state;
+    uint64_t missing; /* base samples of its window that were not there */
+    uint64_t bytes;   /* of data that were written */
+};
+
+struct dump {
+    struct dump *next;
+    uint64_t id;
+    struct sweep sweep;
+    const struct dump_format *format;
+    char directory[DUMP_DIRECTORY]; /* of its files */
+    size_t npieces, ndishes;
+    struct piece *piece; /* [npieces] */
+    size_t *dish;        /* [ndishes] of each file; NULL: all of them */
+    struct br_pin *pin;
+    enum dump_state state;
+    char reason[DUMP_REASON];          /* of the first failure; "" */
+    uint64_t taken;                    /* frames that were taken from the pin */
+    int64_t requested_ns, finished_ns; /* Unix time; 0: not yet */
+    double pinned_after_s;             /* from the request's arrival to the pin */
+    bool gone;                         /* nobody wants more of it: failed or cancelled */
+};
+
+/* The stage. */
+struct dump_stage {
+    const char *directory, *prefix, *format; /* parameters */
+    int64_t max_dumps;
+    double max_wait_s, disk_timeout_s;
+
+    size_t npieces;        /* of all channels */
+    struct piece *piece;   /* [npieces]: where dumps begin from; windows are not set */
+    int64_t *number;       /* [npieces] by which files are named */
+    size_t npol, ndish;    /* 0, 0: its input has no dishes */
+    size_t cell, element;  /* bytes of a channel's time step; of a dish in it */
+    struct writer *writer; /* from start to stop */
+    uint64_t troubled;     /* since when the user is told that the disk hangs; 0: it does not */
+};
+
+/* What the writer needs, apart from the stage: it stays when a disk never comes back. */
+struct writer {
+    struct br_stage *stage;
+    const struct dump_stage *of;
+    pthread_mutex_t lock;
+    pthread_cond_t work, idle; /* on CLOCK_MONOTONIC */
+    pthread_t thread;
+    struct dump *dumps; /* newest first */
+    unsigned ndumps;
+    _Atomic unsigned nactive; /* dumps that are not finished */
+    bool ended;               /* no more samples come */
+    bool quit, exited;
+    struct dump *busy_with; /* it writes a file of */
+    uint64_t disk_since;    /* CLOCK_MONOTONIC in ns when the writer went to a disk; 0: it is not there */
+    uint64_t next_id;
+    uint8_t *buffer, *valid; /* of a block of rows */
+    size_t block_rows;
+};
+
+/* --- format.c: what a file is --- */
+
+/* One file while it is written. */
+struct dump_file {
+    const struct dump_stage *of;
+    const struct br_stream *stream; /* of the stage's input */
+    const struct dump *dump;
+    const struct piece *piece;
+    size_t ndish, cell; /* of this file: bytes of a time step */
+    uint64_t row_bytes, rows, offset;
+    char path[DUMP_PATH], part[DUMP_PATH]; /* the name that it will have; the one that it has */
+    int fd;
+    struct br_stream sub; /* the description of what is in it: it shares the stream's tables */
+    uint8_t *scratch;
+    struct gap *gap; /* dada: [ngaps] of its window, sorted */
+    size_t ngaps, gap_room;
+    uint8_t *header, *tail; /* what stands around the data */
+    size_t header_bytes, tail_bytes;
+    uint64_t changed; /* bytes whose value the format cannot say */
+    struct br_error error;
+};
+
+struct dump_format {
+    const char *name, *suffix;
+    /* Why the stage's input cannot be written, or NULL. */
+    const char *(*refuses)(const struct br_stream *stream);
+    /* All return a status, with the error in file->error. `describe` touches no disk: it makes what stands
+     * around the data, before them, which sets `offset`, and again when all is known of them. */
+    int (*describe)(struct dump_file *file);
+    /* Rows are about to be written; `valid` is [rows][channels], or NULL where all are. May change `data`. */
+    int (*rows)(struct dump_file *file, uint64_t row, uint64_t rows, uint8_t *data, const uint8_t *valid);
+    /* Base samples [first, end) of the window are not there. */
+    int (*lacks)(struct dump_file *file, uint64_t first, uint64_t end);
+    /* Writes what stands around the data: only the file's own memory and the disk. */
+    int (*finish)(struct dump_file *file);
+    void (*free)(struct dump_file *file);
+};
+
+extern const struct dump_format dump_dada, dump_chime;
+const struct dump_format *dump_format_of(const char *name);
+
+/* --- events.c: dumps; the caller holds the lock --- */
+
+/* Whether the writer still has to do with it. */
+bool dump_is_active(const struct dump *d);
+
+/* Nothing more happens to the dump: counts, and releases its pin. */
+void dump_finish(struct writer *w, struct dump *d, enum dump_state state, const char *reason);
+
+/* The dump with the id, or NULL. */
+struct dump *dump_find(const struct writer *w, uint64_t id);
+
+/* Puts it in front, pins its samples, and forgets finished ones that are too many. */
+int dump_add(struct writer *w, struct dump *d);
+void dump_free(struct dump *d);
+
+/* Documents. */
+json_t *dump_document(const struct writer *w, const struct dump *d, bool pieces);
+json_t *dump_baseband_status(const struct writer *w, uint64_t id, bool all);
+
+/* FILE of a piece, without its directory. */
+void dump_name(const struct dump_stage *s, const struct dump *d, const struct piece *p, char *text,
+               size_t size);
+
+/* --- writer.c --- */
+
+int writer_start(struct br_stage *stage, struct dump_stage *s);
+
+/* New work, or new samples. */
+void writer_wake(struct writer *w);
+
+/* Waits until all dumps are finished, or the disk has not answered for too long. */
+void writer_drain(struct writer *w);
+
+/* Seconds that a disk has not answered; what waits for it longer than it may has failed. */
+double writer_hangs(struct writer *w);
+
+void writer_stop(struct br_stage *stage, struct dump_stage *s);
+
+/* --- request.c --- */
+
+/* The callback of the stage: see runtime/stage.h. */
+int dump_request(struct br_stage *stage, void *self, const char *what, const char *text, char **reply);
+
+#endif

@@ -1,0 +1,193 @@
+/* events.c - the dumps of a stage: what becomes of them, and what is told of them. */
+#include "stages/common/stage/shape.h"
+#include "stages/dump/dump.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+const char *const dump_state_name[] = {"waiting", "writing", "done", "empty", "failed", "cancelled"};
+
+static int64_t unix_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+bool dump_is_active(const struct dump *d)
+{
+    return d->state == DUMP_WAITING || d->state == DUMP_WRITING;
+}
+
+void dump_finish(struct writer *w, struct dump *d, enum dump_state state, const char *reason)
+{
+    static const enum br_dump_number counts[] = {[DUMP_DONE] = BR_DUMPS_DONE,
+                                                 [DUMP_EMPTY] = BR_DUMPS_EMPTY,
+                                                 [DUMP_FAILED] = BR_DUMPS_FAILED,
+                                                 [DUMP_CANCELLED] = BR_DUMPS_CANCELLED};
+    if (!dump_is_active(d)) return;
+    d->state = state;
+    if (d->reason[0] == '\0' && reason != NULL) snprintf(d->reason, sizeof d->reason, "%s", reason);
+    d->gone = state == DUMP_FAILED || state == DUMP_CANCELLED;
+    d->finished_ns = unix_ns();
+    d->taken = br_stage_pin_taken(d->pin);
+    br_stage_unpin(d->pin);
+    d->pin = NULL;
+    for (size_t i = 0; i < d->npieces; i++)
+        if (d->piece[i].state == DUMP_WAITING || d->piece[i].state == DUMP_WRITING) d->piece[i].state = state;
+    br_stage_count_dump(w->stage, counts[state], 1);
+    br_stage_count_dump(w->stage, BR_DUMPS_TAKEN_FRAMES, (int64_t)d->taken);
+    br_stage_count_dump(w->stage, BR_DUMPS_ACTIVE, -1);
+    if (--w->nactive == 0) pthread_cond_broadcast(&w->idle);
+}
+
+struct dump *dump_find(const struct writer *w, uint64_t id)
+{
+    for (struct dump *d = w->dumps; d != NULL; d = d->next)
+        if (d->id == id) return d;
+    return NULL;
+}
+
+void dump_free(struct dump *d)
+{
+    if (d == NULL) return;
+    br_stage_unpin(d->pin);
+    free(d->piece);
+    free(d->dish);
+    free(d);
+}
+
+/* Forgets the oldest finished dumps beyond those that are kept. */
+static void trim(struct writer *w)
+{
+    unsigned finished = 0;
+    for (struct dump **at = &w->dumps; *at != NULL;) {
+        struct dump *d = *at;
+        if (dump_is_active(d) || d == w->busy_with || ++finished <= DUMP_KEPT) {
+            at = &d->next;
+            continue;
+        }
+        *at = d->next;
+        dump_free(d);
+    }
+}
+
+int dump_add(struct writer *w, struct dump *d)
+{
+    uint64_t first = UINT64_MAX, end = 0;
+    for (size_t i = 0; i < d->npieces; i++) {
+        if (d->piece[i].window.first < first) first = d->piece[i].window.first;
+        if (d->piece[i].window.end > end) end = d->piece[i].window.end;
+    }
+    d->pin = br_stage_pin(w->stage, 0, first, end);
+    if (d->pin == NULL) return BR_E_NO_MEMORY;
+    d->requested_ns = unix_ns();
+    d->next = w->dumps;
+    w->dumps = d;
+    w->nactive++;
+    br_stage_count_dump(w->stage, BR_DUMPS_ACCEPTED, 1);
+    br_stage_count_dump(w->stage, BR_DUMPS_ACTIVE, 1);
+    trim(w);
+    pthread_cond_signal(&w->work);
+    return BR_OK;
+}
+
+/* --- documents --- */
+
+static json_t *pieces_document(const struct writer *w, const struct dump *d)
+{
+    const struct br_stream *s = br_stage_input(w->stage, 0);
+    json_t *list = json_array();
+    for (size_t i = 0; i < d->npieces; i++) {
+        const struct piece *p = &d->piece[i];
+        char name[DUMP_PATH];
+        dump_name(w->of, d, p, name, sizeof name);
+        json_t *one =
+            json_pack("{sI sf sI sI ss sI}", "channel", (json_int_t)p->channel, "freq_mhz",
+                      (s->freq_mhz[p->channel] + s->freq_mhz[p->channel + p->count - 1]) / 2, "first_sample",
+                      (json_int_t)p->window.first, "samples", (json_int_t)(p->window.end - p->window.first),
+                      "state", dump_state_name[p->state], "missing_samples", (json_int_t)p->missing);
+        if (p->state == DUMP_DONE) json_object_set_new(one, "file", json_string(name));
+        json_array_append_new(list, one);
+    }
+    return list;
+}
+
+json_t *dump_document(const struct writer *w, const struct dump *d, bool pieces)
+{
+    uint64_t first = UINT64_MAX, end = 0, samples = 0, missing = 0, bytes = 0;
+    json_int_t count[DUMP_CANCELLED + 1] = {0};
+    for (size_t i = 0; i < d->npieces; i++) {
+        const struct piece *p = &d->piece[i];
+        if (p->window.first < first) first = p->window.first;
+        if (p->window.end > end) end = p->window.end;
+        samples += p->window.end - p->window.first;
+        missing += p->missing;
+        bytes += p->bytes;
+        count[p->state]++;
+    }
+    json_t *files = json_object();
+    for (int i = 0; i <= DUMP_CANCELLED; i++)
+        if (count[i] > 0) json_object_set_new(files, dump_state_name[i], json_integer(count[i]));
+    uint64_t taken = d->pin != NULL ? br_stage_pin_taken(d->pin) : d->taken;
+    json_t *document = json_pack(
+        "{sI ss ss ss sI sI sI sI sI sI sf so}", "id", (json_int_t)d->id, "stage", br_stage_name(w->stage),
+        "state", dump_state_name[d->state], "directory", d->directory, "first_sample", (json_int_t)first,
+        "end_sample", (json_int_t)end, "channel_samples", (json_int_t)samples, "missing_samples",
+        (json_int_t)missing, "bytes", (json_int_t)bytes, "frames_taken", (json_int_t)taken,
+        "pinned_after_seconds", d->pinned_after_s, "files", files);
+    json_object_set_new(document, "requested_ns", json_integer(d->requested_ns));
+    if (d->finished_ns != 0) json_object_set_new(document, "finished_ns", json_integer(d->finished_ns));
+    if (d->reason[0] != '\0') json_object_set_new(document, "reason", json_string(d->reason));
+    if (pieces) json_object_set_new(document, "channels", pieces_document(w, d));
+    return document;
+}
+
+/* The words of kotekan's API for a piece. */
+static const char *baseband_state(enum dump_state state)
+{
+    static const char *const words[] = {
+        [DUMP_WAITING] = "waiting", [DUMP_WRITING] = "inprogress", [DUMP_DONE] = "done",
+        [DUMP_EMPTY] = "error",     [DUMP_FAILED] = "error",       [DUMP_CANCELLED] = "error"};
+    return words[state];
+}
+
+static json_t *baseband_pieces(const struct writer *w, const struct dump *d)
+{
+    json_t *list = json_array();
+    double received = (double)d->requested_ns * 1e-9;
+    for (size_t i = 0; i < d->npieces; i++) {
+        const struct piece *p = &d->piece[i];
+        char name[DUMP_PATH];
+        dump_name(w->of, d, p, name, sizeof name);
+        uint64_t total = p->window.end - p->window.first;
+        bool over = p->state != DUMP_WAITING && p->state != DUMP_WRITING;
+        size_t index = 0;
+        while (w->of->piece[index].channel != p->channel) index++;
+        json_t *one = json_pack("{ss ss sI sI sI sf}", "file_name", name, "status", baseband_state(p->state),
+                                "freq_id", (json_int_t)w->of->number[index], "total", (json_int_t)total,
+                                "remaining", (json_int_t)(over ? 0 : total), "received", received);
+        if (p->state == DUMP_EMPTY) json_object_set_new(one, "reason", json_string("No data captured"));
+        if (p->state == DUMP_FAILED || p->state == DUMP_CANCELLED)
+            json_object_set_new(one, "reason",
+                                json_string(d->reason[0] != '\0' ? d->reason : dump_state_name[p->state]));
+        if (d->finished_ns != 0)
+            json_object_set_new(one, "finished", json_real((double)d->finished_ns * 1e-9));
+        json_array_append_new(list, one);
+    }
+    return list;
+}
+
+json_t *dump_baseband_status(const struct writer *w, uint64_t id, bool all)
+{
+    json_t *document = json_object();
+    for (const struct dump *d = w->dumps; d != NULL; d = d->next) {
+        char key[24];
+        snprintf(key, sizeof key, "%" PRIu64, d->id);
+        if ((all || d->id == id) && json_object_get(document, key) == NULL)
+            json_object_set_new(document, key, baseband_pieces(w, d));
+    }
+    return document;
+}

@@ -1,0 +1,23 @@
+/* format.c - which formats there are, and what all files have. */
+#include "stages/common/formats/gaps.h"
+#include "stages/dump/dump.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+const struct dump_format *dump_format_of(const char *name)
+{
+    return strcmp(name, dump_chime.name) == 0  ? &dump_chime
+           : strcmp(name, dump_dada.name) == 0 ? &dump_dada
+                                               : NULL;
+}
+
+void dump_name(const struct dump_stage *s, const struct dump *d, const struct piece *p, char *text,
+               size_t size)
+{
+    size_t index = 0;
+    while (s->piece[index].channel != p->channel) index++;
+    snprintf(text, size, "%s_%" PRIu64 "_%" PRId64 ".%s", s->prefix, d->id, s->number[index],
+             d->format->suffix);
+}

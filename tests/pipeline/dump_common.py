@@ -1,0 +1,150 @@
+"""What the tests of `dump` share: a recording of four of CHIME's channels that is played in real time for
+ever, a node that keeps the last seconds of it, and what its files must hold."""
+import contextlib
+import glob
+import json
+import os
+import time
+
+import numpy as np
+
+import control_common
+import harness
+
+FREQ_MHZ = [800, 682.8125, 526.5625, 409.375]
+NUMBER = [0, 300, 700, 1000]  # of CHIME's channels
+WIDTH_MHZ = 0.390625
+SAMPLE_NS = 2560
+EPOCH_NS = 1700000000000000000
+PERIOD = 100000  # samples of the recording
+HOLE = (60000, 60100)
+FRAME = 10000
+TELESCOPE = """
+telescope: {name: small, grid: {m: 2, n: 2}, spacing_m: {m: 8.5, n: 6.3}, dishes: [[0, 0], [0, 1], [1, 0],
+            [1, 1]], latitude_deg: 49, longitude_deg: -119}
+"""
+MAKE = TELESCOPE + f"""
+stream: {{freq_mhz: {FREQ_MHZ}, sample_ns: {SAMPLE_NS}, epoch_ns: {EPOCH_NS}}}
+pipeline:
+  - stage: simulate
+    samples: {PERIOD}
+    seed: 3
+    missing: [{{first: {HOLE[0]}, count: {HOLE[1] - HOLE[0]}}}]
+    frame_samples: {FRAME}
+    out: field
+  - {{stage: record, in: field, prefix: field}}
+"""
+
+
+def node_text(seconds=1.2, more="", **parameters):
+    """The node's pipeline: a history, and a reader that must not lose anything."""
+    p = "".join(f", {k}: {v}" for k, v in parameters.items())
+    return f"""pipeline:
+  - {{stage: replay, files: field_000000.dada, loop: 0, realtime: true, out: field}}
+  - {{stage: dump, in: {{from: field, history: {{seconds: {seconds}}}}}, directory: dumps{p}}}
+  - {{stage: record, in: field, prefix: live, file_bytes: 50000000}}
+{more}"""
+
+
+class DumpNode(control_common.Node):
+    def dump(self, code=202, **request):
+        answer = self.post("/v1/dump", json.dumps(request))
+        assert answer.code == code, f"{request}: {answer.code} {answer.text}"
+        return answer.json
+
+    def dumps(self, event=None):
+        return self.get("/v1/dumps" + ("" if event is None else f"?id={event}")).json["dumps"]
+
+    def wait_for(self, event, states=("done", "empty", "failed", "cancelled"), seconds=60):
+        """The document of the dump, once it has one of these states."""
+        end = time.time() + seconds
+        while True:
+            found = self.dumps(event)[0]
+            if found["state"] in states:
+                return found
+            assert time.time() < end, f"it does not come to {states}: {found}"
+            time.sleep(0.02)
+
+    def newest(self):
+        queues = self.get("/v1/queues?now").json["queues"]
+        return next(q["newest_sample"] if "newest_sample" in q else q["samples"] for q in queues
+                    if q["name"] == "field")
+
+    def wait_past(self, sample, seconds=60):
+        end = time.time() + seconds
+        while self.newest() < sample:
+            assert time.time() < end, f"sample {sample} does not come: {self.newest()}"
+            time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def dump_node(text=None, filled=1.1, env=None):
+    """A node whose history holds `filled` seconds, and the field that it plays: bytes and validity of PERIOD
+    samples."""
+    with harness.scratch() as directory:
+        harness.run(directory, MAKE, name="make.yaml")
+        node = DumpNode(directory, text or node_text(), env=env)
+        try:
+            node.wait_past(filled / SAMPLE_NS * 1e9)
+            yield node, field(os.path.join(directory, "field_000000.dada"))
+        finally:
+            if node.process.poll() is None:
+                node.process.kill()
+            node.process.wait()
+
+
+def field(path):
+    """Bytes [PERIOD][freq][pol][dish] and valid [PERIOD][freq]."""
+    keys, size = harness.header(path)
+    raw = np.fromfile(path, np.uint8, offset=size).reshape(PERIOD, 4, 2, 4)
+    return raw, harness.read_gaps(path, 0, PERIOD, 4, 1) == 255
+
+
+def expected(source, first, end, channel, dishes=slice(None)):
+    """Bytes [samples][pol][dish] and validity of what was played there."""
+    raw, valid = source
+    index = np.arange(first, end) % PERIOD
+    return raw[index, channel][:, :, dishes], valid[index, channel]
+
+
+def check_dada(directory, document, source, dishes=slice(None)):
+    """Every file of the dump holds what was played, and says what it lacks. Returns the files."""
+    for c in document["channels"]:
+        if c["state"] == "empty":
+            assert "file" not in c and c["missing_samples"] == c["samples"], c
+            continue
+        assert c["state"] == "done", c
+        path = os.path.join(directory, document["directory"], c["file"])
+        keys, size = harness.header(path)
+        want, valid = expected(source, c["first_sample"], c["first_sample"] + c["samples"], c["channel"],
+                               dishes)
+        raw = np.fromfile(path, np.uint8, offset=size).reshape(want.shape)
+        assert int(keys["SAMPLE0"]) == c["first_sample"] and int(keys["SAMPLES"]) == c["samples"], keys
+        assert int(keys["EVENT_ID"]) == document["id"] and \
+            float(keys["FREQ_MHZ"].split(":")[0]) == c["freq_mhz"]
+        here = harness.read_gaps(path, c["first_sample"], c["samples"], 1, 1)[:, 0] == 255
+        lacking = c["missing_samples"]
+        assert not here[:lacking].any() or lacking == 0, "what is missing is the beginning"
+        assert int(keys["MISSING_SAMPLES"]) == lacking
+        assert (here[lacking:] == valid[lacking:]).all(), f"{path}: validity"
+        assert (raw[lacking:][here[lacking:]] == want[lacking:][here[lacking:]]).all(), f"{path}: samples"
+    return document["channels"]
+
+
+def check_live(node, source):
+    """The run ends in order, nothing of the stream was lost, and what was recorded live is what was
+    played."""
+    out = node.end(130)
+    assert "balance: every sample is accounted for" in out, out
+    at = 0
+    for path in sorted(glob.glob(os.path.join(node.directory, "live_*.dada"))):
+        keys, size = harness.header(path)
+        raw = np.fromfile(path, np.uint8, offset=size).reshape(-1, 4, 2, 4)
+        assert int(keys["SAMPLE0"]) == at, f"{path} begins at {keys['SAMPLE0']}, not {at}"
+        index = np.arange(at, at + len(raw)) % PERIOD
+        assert (raw == source[0][index]).all(), path
+        at += len(raw)
+    row = next(line for line in out.splitlines() if line.split()[:1] == ["record"] and len(line.split()) >= 5)
+    assert row, out
+    assert at > 0
+    return out
