@@ -55,6 +55,7 @@ static void set_pinned(struct br_history *h, struct br_slot *slot, bool pinned)
 static void forget(struct br_history *h, struct br_slot *slot)
 {
     if (h->loose == slot) find_loose(h, slot->newer);
+    if (slot->number >= h->whole->number) h->whole = slot->newer;
     h->npinned -= slot->pinned;
     *(slot->older != NULL ? &slot->older->newer : &h->oldest) = slot->newer;
     *(slot->newer != NULL ? &slot->newer->older : &h->newest) = slot->older;
@@ -82,6 +83,7 @@ struct br_slot *br_history_keep(struct br_queue *queue, struct br_slot *slot)
     slot->newer = NULL;
     *(h->newest != NULL ? &h->newest->newer : &h->oldest) = slot;
     h->newest = slot;
+    if (h->whole == NULL) h->whole = slot;
     h->nkept++;
     slot->pinned = is_wanted(queue, slot);
     h->npinned += slot->pinned;
@@ -103,7 +105,9 @@ void br_history_look(const struct br_reader *reader, struct br_history_span *spa
     lock(queue);
     const struct br_history *h = &queue->history;
     *span = (struct br_history_span){.end = reader->passed, .frames = h->nkept, .pinned = h->npinned};
+    span->whole = h->whole != NULL ? h->whole->frame.first : reader->passed;
     span->first = h->oldest != NULL ? h->oldest->frame.first : reader->passed;
+    if (span->whole > span->end) span->whole = span->end;
     if (span->first > span->end) span->first = span->end;
     unlock(queue);
 }

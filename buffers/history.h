@@ -29,9 +29,10 @@ struct br_pin {
     uint64_t taken_frames, taken_samples; /* that the producer took; samples: of the span */
 };
 
-/* What a history has. Base samples [first, end) may have holes. */
+/* What a history has: all that was published of base samples [whole, end), and some of [first, whole), which
+ * stayed when what came after it went. */
 struct br_history_span {
-    uint64_t first, end;     /* of the oldest frame that is kept, of the newest that its reader has passed */
+    uint64_t first, whole, end; /* end: of the newest frame that its reader has given back */
     unsigned frames, pinned; /* kept now; of them pinned */
 };
 

@@ -59,7 +59,9 @@ struct br_pin;
 struct br_history {
     unsigned frames; /* that are kept at most; 0: there is no history */
     unsigned nkept, npinned;
-    struct br_slot *oldest, *newest, *loose; /* loose: the oldest one that is not pinned, or NULL */
+    struct br_slot *oldest, *newest;
+    struct br_slot *loose; /* the oldest one that is not pinned, or NULL */
+    struct br_slot *whole; /* from here to the newest one none has gone */
     struct br_pin *pins;
 };
 

@@ -300,9 +300,12 @@ struct br_pin;
 /* Base samples that input i's history reaches back, as the user asked for it. In configure as well. */
 BR_API uint64_t br_stage_history(const struct br_stage *stage, unsigned i);
 
-/* Base samples [*first, *end), perhaps with holes, are there now: from the oldest frame that is kept to the
- * newest that process has consumed. */
-BR_API void br_stage_kept(const struct br_stage *stage, unsigned i, uint64_t *first, uint64_t *end);
+/* What is there now: all that came of base samples [whole, end), end being that of the newest frame that
+ * process has consumed, and some of [first, whole), which was pinned when what came after it went. */
+struct br_kept {
+    uint64_t first, whole, end;
+};
+BR_API struct br_kept br_stage_kept(const struct br_stage *stage, unsigned i);
 
 /* Pins base samples [first, end) of input i, of the past or to come. NULL when there is no memory. */
 BR_API struct br_pin *br_stage_pin(struct br_stage *stage, unsigned i, uint64_t first, uint64_t end);

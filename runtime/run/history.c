@@ -22,13 +22,12 @@ uint64_t br_stage_history(const struct br_stage *stage, unsigned i)
     return (uint64_t)(link->history_s / br_stream_sample_s(&link->edge->stream));
 }
 
-void br_stage_kept(const struct br_stage *stage, unsigned i, uint64_t *first, uint64_t *end)
+struct br_kept br_stage_kept(const struct br_stage *stage, unsigned i)
 {
     struct br_history_span span = {0};
     const struct br_reader *reader = reader_of(stage, i);
     if (reader != NULL) br_history_look(reader, &span);
-    *first = span.first;
-    *end = span.end;
+    return (struct br_kept){span.first, span.whole, span.end};
 }
 
 struct br_pin *br_stage_pin(struct br_stage *stage, unsigned i, uint64_t first, uint64_t end)

@@ -19,7 +19,7 @@ struct order {
     const struct br_stream *stream;
     json_t *json;
     struct dump *dump;
-    uint64_t kept_first, kept_end; /* the history's span */
+    struct br_kept kept; /* what the history has */
     int code;
     char why[400];
 };
@@ -98,7 +98,7 @@ static bool read_start(struct order *o)
     struct sweep *sweep = &o->dump->sweep;
     const json_t *start = json_object_get(o->json, "start");
     if (json_is_string(start) && strcmp(json_string_value(start), "earliest") == 0) {
-        sweep->start = sweep_at_sample(o->stream, o->kept_first);
+        sweep->start = sweep_at_sample(o->stream, o->kept.whole);
         return true;
     }
     if (!json_is_object(start) || json_object_size(start) != 1 || !check_keys(o, start, keys))
@@ -271,12 +271,12 @@ static bool make_windows(struct order *o)
         if (p->window.first < first) first = p->window.first;
         if (p->window.end > end) end = p->window.end;
     }
-    if (end <= o->kept_first)
+    if (end <= o->kept.first)
         return refuse(o, CONFLICT,
                       "too late: it ends at sample %" PRIu64 ", and what is kept begins at %" PRIu64
                       " (Unix time %" PRId64 " ns)",
-                      end, o->kept_first, br_stream_time_ns(o->stream, o->kept_first));
-    double ahead_s = end > o->kept_end ? (double)(end - o->kept_end) * sample_s : 0;
+                      end, o->kept.first, br_stream_time_ns(o->stream, o->kept.first));
+    double ahead_s = end > o->kept.end ? (double)(end - o->kept.end) * sample_s : 0;
     if (ahead_s > o->s->max_wait_s + (double)reach * sample_s)
         return refuse(o, BAD, "it ends %.6g s ahead of now; max_wait_s allows to wait for %g s", ahead_s,
                       o->s->max_wait_s);
@@ -331,8 +331,8 @@ static bool begin(struct order *o, const char *text)
     o->dump = calloc(1, sizeof *o->dump);
     if (o->code != 0) return false;
     if (o->dump == NULL) return refuse(o, BUSY, "no memory");
-    br_stage_kept(stage, 0, &o->kept_first, &o->kept_end);
-    if (o->kept_end == 0) return refuse(o, CONFLICT, "nothing has come yet");
+    o->kept = br_stage_kept(stage, 0);
+    if (o->kept.end == 0) return refuse(o, CONFLICT, "nothing has come yet");
     return true;
 }
 
@@ -380,7 +380,7 @@ static bool read_baseband(struct order *o)
     if (nano >= 1000000000) return refuse(o, BAD, "start_unix_nano: expected less than a second");
     o->dump->id = (uint64_t)id;
     sweep->ref_mhz = 400;
-    sweep->start = seconds < 0 ? sweep_at_sample(o->stream, o->kept_first)
+    sweep->start = seconds < 0 ? sweep_at_sample(o->stream, o->kept.whole)
                                : sweep_at_ns(o->stream, seconds * 1000000000 + nano);
     sweep->duration = (__int128_t)duration * o->stream->sample_ns.den;
     return read_channels(o) && read_format(o) && make_windows(o);

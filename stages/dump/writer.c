@@ -224,9 +224,8 @@ static enum dump_state write_piece(struct writer *w, const struct dump *d, struc
 /* The piece that has all its samples and begins earliest: its frames are the oldest. NULL: none. */
 static struct piece *next_piece(struct writer *w, struct dump **of)
 {
-    uint64_t first, end;
     struct piece *best = NULL;
-    br_stage_kept(w->stage, 0, &first, &end);
+    uint64_t end = br_stage_kept(w->stage, 0).end;
     for (struct dump *d = w->dumps; d != NULL; d = d->next)
         for (size_t i = 0; dump_is_active(d) && i < d->npieces; i++) {
             struct piece *p = &d->piece[i];

@@ -39,10 +39,19 @@ static void assert_span(const struct br_reader *r, uint64_t first, uint64_t end,
 {
     struct br_history_span span;
     br_history_look(r, &span);
+    assert_in_range(span.whole, first, end);
     assert_int_equal(span.first, first);
     assert_int_equal(span.end, end);
     assert_int_equal(span.frames, frames);
     assert_int_equal(span.pinned, pinned);
+}
+
+/* From here to the newest frame none has gone. */
+static void assert_whole(const struct br_reader *r, uint64_t whole)
+{
+    struct br_history_span span;
+    br_history_look(r, &span);
+    assert_int_equal(span.whole, whole);
 }
 
 static void the_last_frames_stay(void **state)
@@ -60,6 +69,7 @@ static void the_last_frames_stay(void **state)
             br_reader_release(block);
             unsigned kept = i + 1 < 5 ? i + 1 : 5, oldest = i + 1 - kept;
             assert_span(r, 4 * oldest, 4 * (i + 1), kept, 0);
+            assert_whole(r, 4 * oldest);
             for (unsigned k = 0; k <= i; k++) assert_holds(r, 4 * k + 1, (int)(k < oldest ? oldest : k));
             assert_holds(r, 4 * (i + 1), -1);
         }
@@ -100,6 +110,7 @@ static void pinned_frames_stay_longer(void **state)
     assert_span(r, 0, 64, 16, 4);
     pass(q, r, 16, 100);
     assert_span(r, 12, 400, 16, 4);
+    assert_whole(r, 4 * 88);
     for (int i = 3; i < 7; i++) assert_holds(r, 4 * (uint64_t)i, i);
     assert_holds(r, 4 * 7, 88); /* 12 that are not pinned */
     br_pin(r, &other, 4 * 5, 4 * 6);
@@ -115,6 +126,7 @@ static void pinned_frames_stay_longer(void **state)
     br_pin_end(&other); /* it is none any more */
     pass(q, r, 102, 104);
     assert_span(r, 4 * 88, 416, 16, 0);
+    assert_whole(r, 4 * 88);
     br_queue_destroy(q);
 }
 

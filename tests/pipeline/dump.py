@@ -34,7 +34,7 @@ def check_windows(document, start_sample, duration_s, dm, dm_error, ref_mhz):
 
 def test_windows_follow_the_sweep():
     """For reference frequencies above, within and below the band, and a negative dispersion."""
-    with dump_common.dump_node() as (node, source):
+    with dump_common.dump_node(filled=1.7) as (node, source):
         for event, (ref, dm, error) in enumerate([(800, 30, 0.5), (400, 30, 0.5), (600, 20, 0), (1500, 10, 1),
                                                   (600, -15, 2.5), (600, 0, 3), (350.125, 0, 0)]):
             start = node.newest() - 300000
@@ -196,7 +196,7 @@ def test_refusals():
 
 def test_kotekans_requests():
     """POST and GET /baseband in kotekan's words: its formula for 400 MHz, widened by the channel's width."""
-    with dump_common.dump_node(dump_common.node_text(format="chime")) as (node, source):
+    with dump_common.dump_node(dump_common.node_text(format="chime"), filled=1.7) as (node, source):
         when_ns = EPOCH_NS + (node.newest() - 400000) * SAMPLE_NS
         request = {"event_id": 77, "start_unix_seconds": when_ns // 10**9, "start_unix_nano": when_ns % 10**9,
                    "duration_nano": 20000000, "dm": 5, "dm_error": 0.5, "file_path": "2026/event_77"}

@@ -19,6 +19,9 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
 
 static const struct br_port inputs[] = {{"in", "anything"}, {0}};
 
+/* So many bytes that the descriptor ends before a field, as in older headers. */
+#define GROWN_TO(FIELD) ((int)offsetof(struct br_stage_type, FIELD) - (int)sizeof(struct br_stage_type))
+
 struct grown {
     struct br_stage_type type;
     uint8_t beyond[64];
