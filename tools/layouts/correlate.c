@@ -41,21 +41,21 @@ static void check_tile(struct layouts *report)
         layouts_expect(report, taken[t], "sample %u of a tile is in no row", t);
 }
 
-/* The rows of one channel of `padded` inputs, half a row of `samples`. */
-static void check_rows(struct layouts *report, unsigned padded, unsigned samples)
+/* The rows of one channel of `padded` inputs, of so many tiles: 128 real parts, 128 imaginary ones, ... */
+static void check_rows(struct layouts *report, unsigned padded, unsigned tiles)
 {
-    size_t K = 2 * samples;
-    struct layouts_region *xy = layouts_region(report, LAYOUTS_GLOBAL, "xy", 2 * padded * K, 1);
+    size_t pitch = 2 * SPREAD_TILE * tiles;
+    struct layouts_region *xy = layouts_region(report, LAYOUTS_GLOBAL, "xy", 2 * padded * pitch, 1);
     struct layouts_pass *write = layouts_begin(xy, LAYOUTS_WRITE, "rows");
     for (unsigned n = 0; n < padded; n++)
-        for (unsigned t0 = 0; t0 < samples; t0 += SPREAD_TILE)
+        for (unsigned t0 = 0; t0 < tiles * SPREAD_TILE; t0 += SPREAD_TILE)
             for (unsigned part = 0; part < 4; part++) { /* real, imaginary of x; of y */
                 struct layouts_access access = {.bytes = 4};
                 unsigned apart, row = spread_row(n, padded, PRODUCTS_BLOCK, &apart);
                 for (unsigned lane = 0; lane < LANES; lane++)
-                    layouts_lane(
-                        &access, lane,
-                        (int64_t)((row + part / 2 * apart) * K + part % 2 * samples + t0 + 4 * lane));
+                    layouts_lane(&access, lane,
+                                 (int64_t)((row + part / 2 * apart) * pitch + 2 * t0 +
+                                           4 * (part % 2 * SPREAD_WORDS + lane)));
                 layouts_access(write, &access);
             }
     layouts_end(write, 1, 1);
@@ -85,7 +85,7 @@ void layouts_correlate(struct layouts *report)
     check_tile(report);
     for (unsigned i = 0; i < sizeof padded / sizeof *padded; i++) {
         layouts_variant(report, "%u inputs", padded[i]);
-        check_rows(report, padded[i], SPREAD_TILE * (1 + i % 2));
+        check_rows(report, padded[i], 1 + i % 2);
         check_products(report, padded[i]);
     }
 }

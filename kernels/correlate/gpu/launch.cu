@@ -1,13 +1,12 @@
-/* The correlator on a GPU. Products of bytes on the tensor cores are exact and the fastest there are, so E's
- * nibbles become rows of bytes, one pair of rows per input,
+/* The correlator on a GPU. Products of bytes on the tensor cores are exact and the fastest there are, so
+ * E's nibbles become rows of bytes, one pair of rows per input,
  *   x = [real parts | imaginary parts]      y = [imaginary parts | -real parts]
- * whose products are the real and the imaginary parts of visibilities. Some milliseconds at a time: rows
- * spread (spread.cuh), multiplied and added up (products/), and at the end of an integration gathered into
- * baselines. Autocorrelations alone are sums that need none of this. */
+ * whose products are the real and the imaginary parts of visibilities. Rows are filled tile after tile
+ * (spread.cuh: 128 real parts, then 128 imaginary ones), multiplied when they are full (products/), and at
+ * the end of an integration the sums are gathered into baselines. Autocorrelations alone are sums that
+ * need none of this. */
 #include "kernels/correlate/gpu/spread.cuh"
 #include "kernels/correlate/plan.h"
-
-#include "kernels/common/cublaslt.h"
 
 #include <cuda_runtime.h>
 #include <stdlib.h>
@@ -15,28 +14,27 @@
 using namespace beamring;
 using namespace beamring::correlate;
 
-enum { MOST_SAMPLES = 1024, SHORTEST = 128 };
-
-/* What rows of bytes may take: channels are done in as many groups as that needs. */
-static const size_t MOST_ROWS = static_cast<size_t>(256) << 20;
+/* Samples of a row, as long as all rows do not take more than MOST_ROWS: the longer, the seldomer are sums
+ * read and written. */
+enum { MOST_SAMPLES = 8192 };
+static const size_t MOST_ROWS = static_cast<size_t>(1) << 30;
 
 struct br_correlate_gpu {
     struct products *products;
-    int8_t *xy;    /* [channel of a group][2 Np][2 MOST_SAMPLES] */
+    int8_t *xy;    /* [F][2 Np][2 row_samples] */
     int32_t *sums; /* [F][channel_sums]; autos: [F][N][2] */
-    size_t padded, group, channel_sums;
-    bool more; /* there are sums */
+    size_t padded, row_samples, channel_sums;
+    size_t filled; /* samples of rows */
+    bool more;     /* there are sums */
 };
 
 namespace
 {
 
-size_t group_of(const struct br_correlate_params *p)
+size_t row_samples_of(const struct br_correlate_params *p)
 {
-    size_t each = 4 * products_padded(p->ninputs) * MOST_SAMPLES;
-    size_t most = MOST_ROWS / each > 0 ? MOST_ROWS / each : 1;
-    size_t groups = (p->nchannels + most - 1) / most;
-    return (p->nchannels + groups - 1) / groups;
+    size_t most = MOST_ROWS / (4 * p->nchannels * products_padded(p->ninputs)) / SPREAD_TILE * SPREAD_TILE;
+    return most > MOST_SAMPLES ? MOST_SAMPLES : most > SPREAD_TILE ? most : SPREAD_TILE;
 }
 
 size_t sums_of(const struct br_correlate_params *p)
@@ -47,7 +45,7 @@ size_t sums_of(const struct br_correlate_params *p)
 
 size_t rows_bytes(const struct br_correlate_params *p)
 {
-    return p->autos ? 0 : group_of(p) * 4 * products_padded(p->ninputs) * MOST_SAMPLES;
+    return p->autos ? 0 : p->nchannels * 4 * products_padded(p->ninputs) * row_samples_of(p);
 }
 
 } // namespace
@@ -59,12 +57,7 @@ extern "C" size_t br_correlate_cuda_bytes(const struct br_correlate_params *p)
 
 extern "C" bool br_correlate_has_products(const struct br_correlate_params *p, struct br_why *why)
 {
-#if BR_HAS_CUBLASLT_HEADER
-    return p->autos || br_cublaslt(why) != nullptr;
-#else
-    if (!p->autos) br_because(why, "this beamring was built without cuBLASLt's header");
-    return p->autos;
-#endif
+    return p->autos || products_there(why);
 }
 
 extern "C" int br_correlate_cuda_create(struct br_correlate *plan, struct br_why *why)
@@ -75,7 +68,7 @@ extern "C" int br_correlate_cuda_create(struct br_correlate *plan, struct br_why
     if (!g) return br_because(why, "no memory for the correlator");
     if (!br_correlate_has_products(p, why)) return -1;
     g->padded = products_padded(p->ninputs);
-    g->group = group_of(p);
+    g->row_samples = row_samples_of(p);
     g->channel_sums = sums_of(p);
     g->sums = static_cast<int32_t *>(
         br_cuda_alloc(plan->cuda, p->nchannels * g->channel_sums * sizeof(int32_t), why));
@@ -83,20 +76,15 @@ extern "C" int br_correlate_cuda_create(struct br_correlate *plan, struct br_why
     if (p->autos) return 0;
     g->xy = static_cast<int8_t *>(br_cuda_alloc(plan->cuda, rows_bytes(p), why));
     if (!g->xy) return -1;
-#if BR_HAS_CUBLASLT_HEADER
-    return products_create(&g->products, plan->cuda, g->padded, g->group, MOST_SAMPLES, g->xy, g->sums, why);
-#else
-    return -1;
-#endif
+    return products_create(&g->products, plan->cuda, p->nchannels, g->padded, 2 * g->row_samples, g->xy,
+                           g->sums, why);
 }
 
 extern "C" void br_correlate_cuda_destroy(struct br_correlate *plan)
 {
     struct br_correlate_gpu *g = plan->gpu;
     if (!g) return;
-#if BR_HAS_CUBLASLT_HEADER
     products_destroy(g->products);
-#endif
     br_cuda_free(plan->cuda, g->xy);
     br_cuda_free(plan->cuda, g->sums);
     free(g);
@@ -104,6 +92,12 @@ extern "C" void br_correlate_cuda_destroy(struct br_correlate *plan)
 
 namespace
 {
+
+/* Whether four inputs are an aligned word. */
+bool in_words(const struct br_correlate_params *p, const uint8_t *e)
+{
+    return p->ninputs % 4 == 0 && reinterpret_cast<uintptr_t>(e) % 4 == 0;
+}
 
 void add_autos(struct br_correlate *plan, unsigned count, const uint8_t *e, const uint8_t *valid)
 {
@@ -114,41 +108,45 @@ void add_autos(struct br_correlate *plan, unsigned count, const uint8_t *e, cons
                     count,
                     static_cast<unsigned>(p->nchannels),
                     static_cast<unsigned>(p->ninputs)};
-    dim3 grid((w.N + 255) / 256, w.F, (count + AUTOS_SAMPLES - 1) / AUTOS_SAMPLES);
-    autos<<<grid, 256, 0, static_cast<cudaStream_t>(br_cuda_stream(plan->cuda))>>>(w);
+    dim3 grid((w.N + 4 * AUTOS_THREADS - 1) / (4 * AUTOS_THREADS), w.F,
+              (count + AUTOS_SAMPLES - 1) / AUTOS_SAMPLES);
+    cudaStream_t stream = static_cast<cudaStream_t>(br_cuda_stream(plan->cuda));
+    if (in_words(p, e))
+        autos<true><<<grid, AUTOS_THREADS, 0, stream>>>(w);
+    else
+        autos<false><<<grid, AUTOS_THREADS, 0, stream>>>(w);
 }
 
-#if BR_HAS_CUBLASLT_HEADER
-/* Rows no longer than need be: 128, 256, 512 or 1024 samples. */
-void add_samples(struct br_correlate *plan, unsigned count, const uint8_t *e, const uint8_t *valid)
+void multiply_rows(struct br_correlate_gpu *g)
+{
+    products_enqueue(g->products, 2 * g->filled, g->more);
+    g->filled = 0;
+    g->more = true;
+}
+
+/* Up to what the rows have room for. */
+void fill_rows(struct br_correlate *plan, unsigned count, const uint8_t *e, const uint8_t *valid)
 {
     const struct br_correlate_params *p = &plan->p;
     struct br_correlate_gpu *g = plan->gpu;
-    unsigned samples = SHORTEST;
-    while (samples < count) samples *= 2;
-    bool words = p->ninputs % 4 == 0 && reinterpret_cast<uintptr_t>(e) % 4 == 0;
-    for (size_t f = 0; f < p->nchannels; f += g->group) {
-        size_t channels = p->nchannels - f < g->group ? p->nchannels - f : g->group;
-        spread_work w = {e,
-                         valid,
-                         g->xy,
-                         count,
-                         samples,
-                         static_cast<unsigned>(p->nchannels),
-                         static_cast<unsigned>(p->ninputs),
-                         static_cast<unsigned>(g->padded),
-                         static_cast<unsigned>(f)};
-        dim3 grid(samples / SPREAD_TILE, (w.Np + SPREAD_TILE - 1) / SPREAD_TILE,
-                  static_cast<unsigned>(channels));
-        cudaStream_t stream = static_cast<cudaStream_t>(br_cuda_stream(plan->cuda));
-        if (words)
-            spread<true><<<grid, SPREAD_THREADS, 0, stream>>>(w);
-        else
-            spread<false><<<grid, SPREAD_THREADS, 0, stream>>>(w);
-        products_enqueue(g->products, channels, samples, g->xy, g->sums + f * g->channel_sums, g->more);
-    }
+    spread_work w = {e,
+                     valid,
+                     g->xy + 2 * g->filled,
+                     2 * g->row_samples,
+                     count,
+                     static_cast<unsigned>(p->nchannels),
+                     static_cast<unsigned>(p->ninputs),
+                     static_cast<unsigned>(g->padded)};
+    unsigned tiles = (count + SPREAD_TILE - 1) / SPREAD_TILE;
+    dim3 grid(tiles, (w.Np + SPREAD_TILE - 1) / SPREAD_TILE, w.F);
+    cudaStream_t stream = static_cast<cudaStream_t>(br_cuda_stream(plan->cuda));
+    if (in_words(p, e))
+        spread<true><<<grid, SPREAD_THREADS, 0, stream>>>(w);
+    else
+        spread<false><<<grid, SPREAD_THREADS, 0, stream>>>(w);
+    g->filled += tiles * SPREAD_TILE;
+    if (g->filled == g->row_samples) multiply_rows(g);
 }
-#endif
 
 } // namespace
 
@@ -156,24 +154,25 @@ extern "C" void br_correlate_cuda(struct br_correlate *plan, size_t nsamples, co
                                   const uint8_t *valid)
 {
     const struct br_correlate_params *p = &plan->p;
-    size_t most = p->autos ? 65535 * AUTOS_SAMPLES / 64 : MOST_SAMPLES;
+    struct br_correlate_gpu *g = plan->gpu;
     if (nsamples == 0) return;
     br_cuda_begin(plan->cuda);
     if (valid)
         valid = static_cast<const uint8_t *>(br_cuda_upload(plan->cuda, valid, nsamples * p->nchannels));
-    if (p->autos && !plan->gpu->more)
-        cudaMemsetAsync(plan->gpu->sums, 0, p->nchannels * plan->gpu->channel_sums * sizeof(int32_t),
+    if (p->autos && !g->more) {
+        cudaMemsetAsync(g->sums, 0, p->nchannels * g->channel_sums * sizeof(int32_t),
                         static_cast<cudaStream_t>(br_cuda_stream(plan->cuda)));
-    for (size_t t = 0; t < nsamples; t += most) {
-        unsigned count = static_cast<unsigned>(nsamples - t < most ? nsamples - t : most);
+        g->more = true;
+    }
+    for (size_t t = 0, room; t < nsamples; t += room) {
+        room = p->autos ? 65535 * static_cast<size_t>(AUTOS_SAMPLES) : g->row_samples - g->filled;
+        unsigned count = static_cast<unsigned>(nsamples - t < room ? nsamples - t : room);
         const uint8_t *from = e + t * p->nchannels * p->ninputs,
                       *there = valid ? valid + t * p->nchannels : valid;
-        if (p->autos) add_autos(plan, count, from, there);
-#if BR_HAS_CUBLASLT_HEADER
+        if (p->autos)
+            add_autos(plan, count, from, there);
         else
-            add_samples(plan, count, from, there);
-#endif
-        plan->gpu->more = true;
+            fill_rows(plan, count, from, there);
     }
 }
 
@@ -183,6 +182,7 @@ extern "C" void br_correlate_cuda_read(struct br_correlate *plan, int32_t *v)
     struct br_correlate_gpu *g = plan->gpu;
     cudaStream_t stream = static_cast<cudaStream_t>(br_cuda_stream(plan->cuda));
     size_t bytes = p->nchannels * plan->nbaselines * sizeof(int2);
+    if (g->filled > 0) multiply_rows(g);
     if (!g->more) {
         cudaMemsetAsync(v, 0, bytes, stream);
     } else if (p->autos) {

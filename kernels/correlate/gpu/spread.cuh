@@ -14,11 +14,10 @@ namespace correlate
 struct spread_work {
     const uint8_t *e;     /* int4x2 [count][F][N], from the first sample of the call on */
     const uint8_t *valid; /* [count][F], or NULL */
-    int8_t *xy;           /* [channel of the group][2 Np][2 samples] */
-    unsigned count;       /* samples that there are; the rest of `samples` is 0 */
-    unsigned samples;     /* half a row of XY: a multiple of 128 */
+    int8_t *xy;           /* [F][2 Np][pitch], from where this call's tiles begin in each row */
+    size_t pitch;         /* bytes of a row */
+    unsigned count;       /* samples; the rest of the last tile becomes 0 */
     unsigned F, N, Np;
-    unsigned first_channel; /* of the group */
 };
 
 /* Four inputs of a sample; 0 where there is none. WORDS: they are aligned. */
@@ -44,14 +43,14 @@ __device__ __forceinline__ unsigned from_eight(unsigned bytes)
 }
 
 /* One tile: SPREAD_TILE samples of as many inputs of one channel.
- *   grid   (tiles of samples, tiles of inputs, channels of the group)
+ *   grid   (tiles of samples, tiles of inputs, channels)
  *   loads  warp w: samples w, w + 8, ...; lane l: inputs 4 l .. 4 l + 3
  *   stores warp w: words 4 w .. 4 w + 3 of inputs; lane l: samples l, l + 32, l + 64, l + 96 */
 template <bool WORDS> __global__ void __launch_bounds__(SPREAD_THREADS) spread(spread_work w)
 {
     __shared__ unsigned tile[SPREAD_TILE * SPREAD_PITCH];
     unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    unsigned t0 = blockIdx.x * SPREAD_TILE, n0 = blockIdx.y * SPREAD_TILE, f = w.first_channel + blockIdx.z;
+    unsigned t0 = blockIdx.x * SPREAD_TILE, n0 = blockIdx.y * SPREAD_TILE, f = blockIdx.z;
 
 #pragma unroll 4
     for (unsigned t = warp; t < SPREAD_TILE; t += SPREAD_THREADS / 32) {
@@ -61,8 +60,7 @@ template <bool WORDS> __global__ void __launch_bounds__(SPREAD_THREADS) spread(s
     }
     __syncthreads();
 
-    size_t K = 2 * static_cast<size_t>(w.samples);
-    int8_t *to = w.xy + blockIdx.z * 2 * w.Np * K + t0 + 4 * lane;
+    int8_t *to = w.xy + f * 2 * w.Np * w.pitch + 2 * t0 + 4 * lane;
     for (unsigned word = warp * 4; word < warp * 4 + 4; word++) {
         unsigned n = n0 + 4 * word, a[4]; /* register: sample q, byte: input k */
         if (n >= w.Np) break;
@@ -75,10 +73,10 @@ template <bool WORDS> __global__ void __launch_bounds__(SPREAD_THREADS) spread(s
             unsigned real = (a[k] & 0x0f0f0f0fu) ^ 0x08080808u,
                      imag = (a[k] >> 4 & 0x0f0f0f0fu) ^ 0x08080808u;
             unsigned block, row = spread_row(n + k, w.Np, PRODUCTS_BLOCK, &block);
-            unsigned *x = reinterpret_cast<unsigned *>(to + row * K);
-            unsigned *y = reinterpret_cast<unsigned *>(to + (row + block) * K);
-            x[0] = less_eight(real), x[w.samples / 4] = less_eight(imag);
-            y[0] = less_eight(imag), y[w.samples / 4] = from_eight(real);
+            unsigned *x = reinterpret_cast<unsigned *>(to + row * w.pitch);
+            unsigned *y = reinterpret_cast<unsigned *>(to + (row + block) * w.pitch);
+            x[0] = less_eight(real), x[SPREAD_WORDS] = less_eight(imag);
+            y[0] = less_eight(imag), y[SPREAD_WORDS] = from_eight(real);
         }
     }
 }
@@ -114,22 +112,33 @@ struct autos_work {
     unsigned count, F, N;
 };
 
-enum { AUTOS_SAMPLES = 64 };
+enum { AUTOS_SAMPLES = 64, AUTOS_THREADS = 128 };
 
-/* Sums of |E|^2 over AUTOS_SAMPLES samples.  grid (inputs / 256, F, samples / AUTOS_SAMPLES) */
-__global__ void __launch_bounds__(256) autos(autos_work w)
+/* Sums of |E|^2 over AUTOS_SAMPLES samples of four inputs a thread.
+ *   grid (inputs / 4 AUTOS_THREADS, F, samples / AUTOS_SAMPLES) */
+template <bool WORDS> __global__ void __launch_bounds__(AUTOS_THREADS) autos(autos_work w)
 {
-    unsigned n = blockIdx.x * 256 + threadIdx.x, f = blockIdx.y, t0 = blockIdx.z * AUTOS_SAMPLES;
+    unsigned n = (blockIdx.x * AUTOS_THREADS + threadIdx.x) * 4, f = blockIdx.y,
+             t0 = blockIdx.z * AUTOS_SAMPLES;
     unsigned end = min(t0 + AUTOS_SAMPLES, w.count);
-    int sum = 0;
+    int sum[4] = {0, 0, 0, 0}; /* register: input k */
     if (n >= w.N) return;
+#pragma unroll 8
     for (unsigned t = t0; t < end; t++) {
         size_t cell = static_cast<size_t>(t) * w.F + f;
         if (w.valid != nullptr && w.valid[cell] == 0) continue;
-        int byte = w.e[cell * w.N + n], real = ((byte & 15) ^ 8) - 8, imag = (byte >> 4 ^ 8) - 8;
-        sum += real * real + imag * imag;
+        unsigned word = load_inputs<WORDS>(w.e + cell * w.N, n, w.N);
+        unsigned real = less_eight((word & 0x0f0f0f0fu) ^ 0x08080808u),
+                 imag = less_eight((word >> 4 & 0x0f0f0f0fu) ^ 0x08080808u);
+        for (unsigned k = 0; k < 4; k++) { /* a product of four bytes of which one is not 0, each */
+            unsigned one = 0xffu << 8 * k;
+            sum[k] = __dp4a(static_cast<int>(imag & one), static_cast<int>(imag),
+                            __dp4a(static_cast<int>(real & one), static_cast<int>(real), sum[k]));
+        }
     }
-    if (sum != 0) atomicAdd(&w.sums[2 * (static_cast<size_t>(f) * w.N + n)], sum);
+    for (unsigned k = 0; k < 4; k++)
+        if (n + k < w.N && sum[k] != 0)
+            atomicAdd(&w.sums[2 * (static_cast<size_t>(f) * w.N + n + k)], sum[k]);
 }
 
 } // namespace correlate

@@ -61,6 +61,8 @@ static void large_arrays(void **state)
     compare(&(struct correlate_case){"chord_extreme", 1024, 2, 1024, 1, 0, false, EXTREME});
     compare(&(struct correlate_case){"pathfinder", 1100, 70, 128, 1, 0, false, ANY_VALUE});
     compare(&(struct correlate_case){"groups", 200, 150, 520, 1, 0, false, ANY_VALUE});
+    compare(
+        &(struct correlate_case){"rows", 20000, 2, 20, 5, 2, false, ANY_VALUE}); /* rows are full, twice */
     compare(&(struct correlate_case){"autos_large", 5000, 3, 1030, 2, 3, true, ANY_VALUE});
 }
 

@@ -1,9 +1,9 @@
 /* products.h - the correlator's matrix products, by cuBLASLt. Internal to kernels/correlate/gpu/.
  *
- * Inputs stand in blocks of BLOCK. For each channel, XY has 2 Np rows of K bytes: block after block, first
- * the rows x of its inputs, then their rows y (see launch.cu), Np = inputs rounded up to 16. The product
- * of column block b is
- *   D_b[column][row] += sum over k of XY[row][k] x[column][k],  row from the block's first row of XY on,
+ * Inputs stand in blocks of BLOCK. For each channel, XY has 2 Np rows of `pitch` bytes: block after block,
+ * first the rows x of its inputs, then their rows y (see launch.cu), Np = inputs rounded up to 16. The
+ * product of column block b, of the first K bytes of rows, is
+ *   D_b[column][row] = sum over k of XY[row][k] x[column][k],  row from the block's first row of XY on,
  * [nb][Mb] with Mb = 2 (Np - b BLOCK): the lower triangle of blocks, and nothing of the upper one. */
 #ifndef BEAMRING_KERNELS_CORRELATE_GPU_PRODUCTS_H
 #define BEAMRING_KERNELS_CORRELATE_GPU_PRODUCTS_H
@@ -39,17 +39,18 @@ static inline size_t products_offset(size_t padded, size_t b)
     return at;
 }
 
-/* Bytes per row of XY: 2 x 128, 2 x 256, ... 2 x most_samples, a power of two x 128. The products of up to
- * `most_channels` channels are one call. xy and sums are used to find out which of the library's algorithms
- * is the fastest here: what they hold is lost. -1 with `why`. */
-int products_create(struct products **products, struct br_cuda *cuda, size_t padded, size_t most_channels,
-                    size_t most_samples, const int8_t *xy, int32_t *sums, struct br_why *why);
+/* Whether the library is there. False with `why`. */
+bool products_there(struct br_why *why);
+
+/* xy is [channels][2 Np][pitch], sums [channels][products_offset(Np, blocks)]. They are used to find out
+ * which of the library's algorithms is the fastest here: what sums hold is lost. -1 with `why`. */
+int products_create(struct products **products, struct br_cuda *cuda, size_t channels, size_t padded,
+                    size_t pitch, const int8_t *xy, int32_t *sums, struct br_why *why);
 void products_destroy(struct products *products); /* NULL is allowed */
 
-/* Enqueues the products of `channels` channels of XY with rows of 2 x samples bytes; samples is one of those
- * above. `more`: adds to the sums, else writes them. False when it failed; br_cuda_check then says so. */
-bool products_enqueue(struct products *products, size_t channels, size_t samples, const int8_t *xy,
-                      int32_t *sums, bool more);
+/* Enqueues the products of the first K bytes of all rows, a multiple of 256. `more`: adds them to the sums,
+ * else writes them. A failure is kept for br_cuda_check. */
+void products_enqueue(struct products *products, size_t K, bool more);
 
 #ifdef __cplusplus
 }
