@@ -1,6 +1,7 @@
-"""Ten thousand headers of DADA files and GUPPI RAW, each changed at random: every one is refused, or replayed
-as the readers of this file understand it, which know the formats and nothing of beamring. argv[1]:
-read_cases."""
+"""Ten thousand headers of DADA files and GUPPI RAW, and some of our own recordings, each changed at random:
+every one is refused, or replayed as the readers of this file understand it, which know the formats
+(docs/recordings.md for ours) and nothing of the program. argv[1]: read_cases."""
+import math
 import os
 import random
 import re
@@ -11,7 +12,7 @@ import tempfile
 from datetime import datetime, timezone
 from fractions import Fraction
 
-CASES = 5000  # of each format
+CASES, OUR_CASES = 5000, 3000  # of each format; of our own recordings
 DAY = 86400 * 10**9
 DADA = """HEADER DADA
 HDR_VERSION 1.0
@@ -29,7 +30,41 @@ BW -10
 TSAMP 2.56 # microseconds
 RESOLUTION 12
 UTC_START 2024-02-29-12:00:00
+PICOSECONDS 250000000000
+MJD_START 60369.5000029
 OBS_OFFSET 1200
+"""
+OURS = """HEADER DADA
+HDR_SIZE 4096
+FILE_SIZE 240
+FILE_NUMBER 0
+OBS_OFFSET 1200
+FREQ 600
+BW -10
+TSAMP 2.56
+NBIT 4
+NDIM 2
+NPOL 2
+NCHAN 2
+NANT 3
+ORDER TFPA
+RESOLUTION 12
+UTC_START 2024-02-29-12:00:00
+MJD_START 60369.5
+DTYPE int4x2
+AXES time,freq,pol,dish
+SHAPE 0,2,2,3
+SAMPLE0 1100
+SAMPLES 20
+FRAME_SAMPLES 8
+SAMPLE_NS 2560/1
+EPOCH_NS 1709207999997440000
+SCALE 1
+FREQ_MHZ 602.5,597.5
+WIDTH_MHZ 5
+DOWNSAMPLE 1
+NZONES 1
+ZONE_0 0,2,1,1,0
 """
 CARDS = [("BLOCSIZE", 240), ("OBSNCHAN", 6), ("NANTS", 3), ("NPOL", 4), ("NBITS", 8), ("OBSFREQ", 600.5),
          ("OBSBW", 2.0), ("TBIN", "1.5E-6"), ("OVERLAP", 2), ("PKTIDX", 160), ("PIPERBLK", 8),
@@ -67,12 +102,48 @@ def real(text):
 
 # --- DADA -----------------------------------------------------------------------------------------
 def dada_keys(data):
-    keys = {}
-    for line in data[:1 << 16].split(b"\0")[0].split(b"\n"):
+    keys, size = {}, re.search(rb"(?m)^HDR_SIZE[ \t]+(\d+)", data[:4096])
+    for line in data[:int(size[1]) if size else 4096].split(b"\0")[0].split(b"\n"):
         words = line.split(b"#")[0].split(None, 1)
         if words:
             keep(keys, words[0], words[1].strip() if len(words) > 1 else b"")
     return keys
+
+
+def utc_ns(text):
+    """Nanoseconds since 1970; a leap second has the number of the next one."""
+    parts = re.fullmatch(r"(\d{4}-\d{1,2}-\d{1,2}-\d{1,2}:\d{1,2}:\d{1,2})(\.\d*)?", text.replace("T", "-"))
+    if parts is None:
+        raise Unreadable(text)
+    leap = parts[1].endswith("23:59:60")
+    try:
+        second = datetime.strptime(re.sub("60$", "59", parts[1]) if leap else parts[1], "%Y-%m-%d-%H:%M:%S")
+    except ValueError as error:
+        raise Unreadable(text) from error
+    return (int(second.replace(tzinfo=timezone.utc).timestamp()) + leap) * 10**9 + int(
+        Fraction("0" + (parts[2] or ".0") + "0") * 10**9)
+
+
+def start_ns(keys):
+    """Time of the observation's first byte: UTC_START or MJD_START, which agree, the finer one."""
+    utc = mjd = None
+    if b"UTC_START" in keys:
+        text = keys[b"UTC_START"].decode("latin-1")
+        utc, fine = utc_ns(text), Fraction(10**9, 10**len(text.partition(".")[2]))
+        if b"PICOSECONDS" in keys:
+            utc, fine = utc + (whole(keys[b"PICOSECONDS"], 0, 10**12 - 1) + 500) // 1000, 1
+    if b"MJD_START" in keys:
+        text = keys[b"MJD_START"].decode("latin-1")
+        if not re.fullmatch(r"\d+(\.\d*)?", text):
+            raise Unreadable(text)
+        mjd, coarse = int((Fraction(text) - 40587) * DAY), Fraction(DAY, 10**len(text.partition(".")[2]))
+    if utc is None or mjd is None:
+        if utc is None and mjd is None:
+            raise Unreadable("no start")
+        return mjd if utc is None else utc
+    if abs(utc - mjd) > coarse + fine:
+        raise Unreadable("two starts")
+    return utc if abs(utc - mjd) <= coarse or coarse >= fine else mjd
 
 
 def order_of(text, lengths):
@@ -97,19 +168,11 @@ def read_dada(data):
         order = order_of(keys[b"ORDER"], lengths)
         centre, band = real(keys[b"FREQ"]), real(keys[b"BW"])
         sample_ns = 1000 * Fraction(keys[b"TSAMP"].decode("latin-1"))
-        start = keys[b"UTC_START"].decode("latin-1").replace("T", "-")
     except (KeyError, ValueError, ZeroDivisionError) as error:
         raise Unreadable(error) from error
-    parts = re.fullmatch(r"(\d{4}-\d{1,2}-\d{1,2}-\d{1,2}:\d{1,2}:\d{1,2})(\.\d*)?", start)
-    if bits not in (4, 8) or ndim != 2 or parts is None or sample_ns <= 0:
+    if bits not in (4, 8) or ndim != 2 or sample_ns <= 0:
         raise Unreadable("bits, dimensions, times")
-    leap = parts[1].endswith("23:59:60")  # a leap second has the number of the next one
-    try:
-        second = datetime.strptime(re.sub("60$", "59", parts[1]) if leap else parts[1], "%Y-%m-%d-%H:%M:%S")
-    except ValueError as error:
-        raise Unreadable(start) from error
-    epoch = (int(second.replace(tzinfo=timezone.utc).timestamp()) + leap) * 10**9 + int(
-        Fraction("0" + (parts[2] or ".0") + "0") * 10**9)
+    epoch = start_ns(keys)
     element = 2 * bits // 8
     f, p, a = lengths["F"], lengths["P"], lengths["A"]
     row, payload = f * p * a * element, data[size:]
@@ -133,6 +196,91 @@ def read_dada(data):
         "epoch": epoch, "first": offset // row, "mhz": mhz, "width": abs(band) / f,
         "hex": b"".join(cells).hex()
     }
+
+
+# --- our recordings -------------------------------------------------------------------------------
+def reals(text, n):
+    """A list, or first:step:count."""
+    if text.count(b":") == 2:
+        first, step, count = text.split(b":")
+        values = [real(first) + real(step) * i for i in range(whole(count, 1, n))]
+    else:
+        values = [real(v) for v in text.split(b",")]
+    if len(values) != n:
+        raise Unreadable(text)
+    return values
+
+
+def plain_words(keys, mine, first_time_ns, row):
+    """What every reader of DADA files understands, where it is there, is what our own keys say."""
+    f, p, a = mine["shape"]
+    counts = {b"NBIT": 4, b"NDIM": 2, b"NPOL": p, b"NCHAN": f, b"NANT": a, b"RESOLUTION": row}
+    if any(key in keys and whole(keys[key], 0, 1 << 64) != value for key, value in counts.items()):
+        raise Unreadable("counts")
+    if keys.get(b"ORDER", b"TFPA").upper() != b"TFPA":
+        raise Unreadable("order")
+    near = {b"TSAMP": (float(mine["sample_ns"]) / 1e3, 1e-5 * float(mine["sample_ns"])),
+            b"FREQ": (sum(mine["mhz"]) / f, 0.01 * mine["width"]),
+            b"BW": ((mine["mhz"][-1] - mine["mhz"][0]) * f / max(f - 1, 1) or mine["width"],
+                    0.01 * mine["width"])}
+    for key, (value, most) in near.items():
+        if key in keys and abs(real(keys[key]) - value) > most:
+            raise Unreadable(key)
+    start = first_time_ns - whole(keys.get(b"OBS_OFFSET", b"0"), 0, 1 << 64) // row * mine["sample_ns"]
+    if b"MJD_START" in keys:
+        digits = len(keys[b"MJD_START"].partition(b".")[2])
+        if abs(start_ns({b"MJD_START": keys[b"MJD_START"]}) - start) > Fraction(DAY, 10**digits) + 10:
+            raise Unreadable("MJD_START")
+    if b"UTC_START" in keys and abs(utc_ns(keys[b"UTC_START"].decode("latin-1")) - start) > 10**9 + 10:
+        raise Unreadable("UTC_START")
+
+
+def read_ours(data):
+    keys = dada_keys(data)
+    try:
+        size = whole(keys.get(b"HDR_SIZE", b"4096"), 1, len(data))
+        if keys[b"DTYPE"] != b"int4x2" or keys[b"AXES"] != b"time,freq,pol,dish":
+            raise Unreadable("another array")
+        shape = [whole(v, 0, 1 << 20) for v in keys[b"SHAPE"].split(b",")]
+        zone = [whole(v, 0, 1 << 40) for v in keys.get(b"ZONE_0", b"0,%d,1,1,0" % shape[1]).split(b",")]
+        if (b"NZONES" in keys) != (b"ZONE_0" in keys):
+            raise Unreadable("zones")
+        whole(keys.get(b"NZONES", b"1"), 1, 1)
+        sample_ns = Fraction(keys[b"SAMPLE_NS"].decode("latin-1") if b"SAMPLE_NS" in keys else
+                             str(1000 * Fraction(keys[b"TSAMP"].decode("latin-1"))))
+        offset = whole(keys.get(b"OBS_OFFSET", b"0"), 0, 1 << 64)
+        if b"SAMPLE0" not in keys and b"EPOCH_NS" in keys:
+            raise Unreadable("SAMPLE0")
+        first = whole(keys.get(b"SAMPLE0", b"%d" % (offset // max(math.prod(shape[1:]), 1))), 0, 1 << 62)
+        whole(keys[b"FRAME_SAMPLES"], 1, 1 << 40)
+        if shape[0] != 0 or zone[:2] != [0, shape[1]] or zone[3] != 1 or len(zone) != 5:
+            raise Unreadable("zone")
+        if keys.get(b"DOWNSAMPLE", b"1") != b"1":
+            raise Unreadable("steps")
+        f, p, a = shape[1:]
+        row = f * p * a
+        if b"FREQ_MHZ" in keys:
+            mhz, critical = reals(keys[b"FREQ_MHZ"], f), b"%.17g" % (1e3 / float(sample_ns))
+        else:
+            centre, band = real(keys[b"FREQ"]), real(keys[b"BW"])
+            mhz, critical = [centre + band * ((i + 0.5) / f - 0.5)
+                             for i in range(f)], b"%.17g" % (abs(band) / f)
+            keys[b"WIDTH_MHZ"] = critical  # of channels whose centres are not said
+        widths = keys.get(b"WIDTH_MHZ", critical)
+        width = reals(widths, f if widths.count(b",") or widths.count(b":") else 1)
+        if max(width) != min(width):
+            raise Unreadable("widths")
+        if b"EPOCH_NS" in keys:
+            epoch = whole(keys[b"EPOCH_NS"], -1 << 62, 1 << 62)
+        else:
+            epoch = start_ns(keys) - int(
+                (first - whole(keys.get(b"OBS_OFFSET", b"0"), 0, 1 << 64) // row) * sample_ns)
+        mine = {"dtype": "int4x2", "shape": (f, p, a), "sample_ns": sample_ns, "epoch": epoch, "first": first,
+                "mhz": mhz, "width": width[0], "hex": data[size:size + (len(data) - size) // row * row].hex()}
+        plain_words(keys, mine, epoch + first * sample_ns, row)
+    except (KeyError, ValueError, ZeroDivisionError, IndexError) as error:
+        raise Unreadable(error) from error
+    return mine
 
 
 def make_dada(rng):
@@ -275,6 +423,10 @@ def cases(rng):
         text = make_dada(rng) if i else bytearray(DADA.format(nbit=4, nant=3, order="TFPA").encode())
         yield read_dada, (bytes(text) if i == 0 else mutate(text, rng, text_lines)).ljust(
             4096, b"\0")[:4096] + PAYLOAD
+    for i in range(OUR_CASES):
+        text = bytearray(OURS.encode())
+        yield read_ours, (bytes(text) if i == 0 else mutate(text, rng, text_lines)).ljust(
+            4096, b"\0")[:4096] + PAYLOAD
     for i in range(CASES):
         text = make_guppi(rng)
         size = 80 if b"SIMPLE" in text else 240
@@ -316,7 +468,7 @@ def main(program):
         done = subprocess.run([program, path], capture_output=True, timeout=600, check=True)
     lines = done.stdout.decode("latin-1").split("\n")[:-1]
     assert len(lines) == len(made), (len(lines), len(made))
-    read, wrong = {read_dada: 0, read_guppi: 0}, []
+    read, wrong = {read_dada: 0, read_ours: 0, read_guppi: 0}, []
     for (reader, data), line in zip(made, lines):
         if line.startswith("refused "):
             continue
@@ -329,10 +481,12 @@ def main(program):
             wrong.append((what, line[:200], data[:4096].rstrip(b"\0")))
     for what, line, data in wrong[:10]:
         print(f"--- {what}\n{line}\n{data[:1300]!r}")
-    print(f"{len(made)} headers: {read[read_dada]} DADA and {read[read_guppi]} GUPPI read, "
-          f"{len(made) - sum(read.values())} refused, {len(wrong)} read otherwise")
-    assert lines[0].startswith("read ") and lines[CASES].startswith("read "), "headers without a change"
-    assert min(read.values()) > CASES // 10 and sum(read.values()) < 0.9 * len(made)
+    print(
+        f"{len(made)} headers: {read[read_dada]} DADA, {read[read_ours]} of ours and {read[read_guppi]} "
+        f"GUPPI read, {len(made) - sum(read.values())} refused, {len(wrong)} read otherwise")
+    for i in (0, CASES, CASES + OUR_CASES):
+        assert lines[i].startswith("read "), ("a header without a change", lines[i])
+    assert min(read.values()) > OUR_CASES // 10 and sum(read.values()) < 0.9 * len(made)
     return 1 if wrong else 0
 
 

@@ -114,8 +114,8 @@ def test_levels_where_a_recording_begins():
         data = open(path, "rb").read()
         row = (len(data) - size) // int(keys["SAMPLES"])
         text = data[:size].decode()
-        for key, value in (("SAMPLE0", integrate * steps), ("SAMPLES",
-                                                            int(keys["SAMPLES"]) - integrate * steps),
+        for key, value in (("SAMPLE0", integrate * steps), ("OBS_OFFSET", row * integrate * steps),
+                           ("SAMPLES", int(keys["SAMPLES"]) - integrate * steps),
                            ("FILE_SIZE", len(data) - size - row * integrate * steps)):
             text = "\n".join(f"{key} {value}" if line.split()[:1] == [key] else line
                              for line in text.split("\n"))

@@ -78,7 +78,10 @@ static int describe_array(struct describe *d, const char *prefix, struct br_arra
         snprintf(key[i], sizeof key[i], "%s%s", prefix, names[i]);
         value[i] = dada_get(d->header, key[i]);
     }
-    if (value[0] == NULL) return 0;
+    if (value[0] == NULL && value[1] == NULL && value[2] == NULL) return 0;
+    if (value[0] == NULL)
+        return dada_bad(d->header, key[0], d->error, "the type of the elements, since %s is there",
+                        key[value[1] != NULL ? 1 : 2]);
     enum br_dtype dtype = br_dtype_from_name(value[0]);
     if (dtype == BR_DTYPES)
         return dada_bad(d->header, key[0], d->error,
@@ -130,6 +133,8 @@ static int describe_zones(struct describe *d)
     }
     s->nzones = (unsigned)nzones;
     if (nzones == 0) {
+        if (dada_get(d->header, "ZONE_0") != NULL)
+            return dada_bad(d->header, "NZONES", d->error, "the number of zones, since ZONE_0 is there");
         uint64_t downsample = 1;
         found = dada_get_u64(d->header, "DOWNSAMPLE", 1, MAX_DOWNSAMPLE, &downsample, d->error);
         if (found < 0) return found;
@@ -265,5 +270,6 @@ int recording_describe(struct recording *recording, const struct dada_header *he
     if (status == BR_OK) status = check_telescope(&d);
     if (status != BR_OK) return status;
     recording->flat = recording_is_flat(s, &recording->row_bytes);
-    return describe_position(&d);
+    status = describe_position(&d);
+    return status == BR_OK ? describe_agreement(&d) : status;
 }

@@ -41,8 +41,9 @@ struct recording {
 
 /* Fills `recording` from a header. `hints`, `telescope` may be NULL; `coding` is NULL, or goes before
  * hints->coding. What the header lacks comes from the hints; where both speak they must agree (hints.h).
- * An electric field of others is refused when neither says how its axes lie. Errors: BR_E_FORMAT naming
- * file and field, BR_E_INVALID for what is missing. */
+ * An electric field of others is refused when neither says how its axes lie, and a recording of ours whose
+ * keys for other readers (NCHAN, TSAMP, UTC_START, ...) contradict ours. Errors: BR_E_FORMAT naming file and
+ * field, BR_E_INVALID for what is missing. */
 int recording_describe(struct recording *recording, const struct dada_header *header,
                        const struct br_stream_hints *hints, const struct br_telescope *telescope,
                        const char *coding, struct recording_memory memory, struct br_error *error);
@@ -71,6 +72,12 @@ struct recording_file {
     uint64_t obs_first, obs_offset; /* first sample of the observation; bytes of payload before this file */
     size_t header_bytes;            /* HDR_SIZE */
 };
+
+/* The letters of ORDER for an array: "TFPA"; '?' for an axis that has none. */
+void recording_order(const struct br_array *array, char letters[BR_MAX_AXES + 1]);
+
+/* FREQ and BW: the middle of the band, and its width, negative where channels fall; MHz. */
+void recording_band(const struct br_stream *stream, double *centre, double *width);
 
 /* Writes all keys; not padded. */
 void recording_format(struct dada_writer *writer, const struct br_stream *stream,

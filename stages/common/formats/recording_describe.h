@@ -1,6 +1,6 @@
 /* recording_describe.h - what the parts of recording_describe share: recording.c (our keys),
- * recording_external.c (files of others), recording_times.c (times and frequencies of both). Nobody else
- * includes it. */
+ * recording_external.c (files of others), recording_times.c (times and frequencies of both),
+ * recording_agree.c (two words for one thing). Nobody else includes it. */
 #ifndef BEAMRING_STAGES_COMMON_FORMATS_RECORDING_DESCRIBE_H
 #define BEAMRING_STAGES_COMMON_FORMATS_RECORDING_DESCRIBE_H
 
@@ -25,5 +25,9 @@ int describe_epoch(struct describe *d); /* needs the sample time */
 int describe_frequencies(struct describe *d);
 int describe_coding(struct describe *d);
 int describe_position(struct describe *d);
+
+/* Of our own: the keys that every reader of DADA files knows (NBIT, NCHAN, TSAMP, UTC_START, ...), as far as
+ * they are there, say what ours say. Errors: BR_E_FORMAT with both values. */
+int describe_agreement(struct describe *d);
 
 #endif

@@ -42,11 +42,14 @@ static void put_array(struct dada_writer *w, const char *prefix, const struct br
     dada_put(w, key, "%s", shape);
 }
 
-/* The keys that every reader of DADA files knows. */
-static void put_standard(struct dada_writer *w, const struct br_stream *s, const struct recording_file *file)
+void recording_order(const struct br_array *array, char letters[BR_MAX_AXES + 1])
 {
-    const struct br_array *array = &s->array;
-    char text[TEXT_TIME], order[BR_MAX_AXES + 1] = "";
+    for (unsigned i = 0; i < array->naxes; i++) letters[i] = letter(array->axis[i].name);
+    letters[array->naxes] = '\0';
+}
+
+void recording_band(const struct br_stream *s, double *centre, double *width)
+{
     double low = s->freq_mhz[0], high = s->freq_mhz[0];
     double edge_low = s->width_mhz[0] / 2, edge_high = edge_low;
     for (size_t i = 0; i < s->nchannels; i++) {
@@ -56,8 +59,19 @@ static void put_standard(struct dada_writer *w, const struct br_stream *s, const
     low -= edge_low;
     high += edge_high;
     bool falling = s->nchannels > 1 && s->freq_mhz[s->nchannels - 1] < s->freq_mhz[0];
+    *centre = (low + high) / 2;
+    *width = falling ? low - high : high - low;
+}
+
+/* The keys that every reader of DADA files knows. */
+static void put_standard(struct dada_writer *w, const struct br_stream *s, const struct recording_file *file)
+{
+    const struct br_array *array = &s->array;
+    char text[TEXT_TIME], order[BR_MAX_AXES + 1] = "";
+    double centre, width;
+    recording_band(s, &centre, &width);
+    recording_order(array, order);
     bool complex_type = array->dtype == BR_INT4X2 || array->dtype == BR_INT8X2 || array->dtype == BR_INT32X2;
-    for (unsigned i = 0; i < array->naxes; i++) order[i] = letter(array->axis[i].name);
     size_t row;
     bool flat = recording_is_flat(s, &row);
     int64_t start = br_stream_time_ns(s, file->obs_first);
@@ -75,8 +89,8 @@ static void put_standard(struct dada_writer *w, const struct br_stream *s, const
     dada_put(w, "SOURCE", "unset");
     dada_put(w, "TELESCOPE", "%s", s->telescope != NULL ? s->telescope->name : "unset");
     dada_put(w, "INSTRUMENT", "beamring");
-    dada_put(w, "FREQ", "%s", text_real_format((char[TEXT_REAL]){0}, (low + high) / 2));
-    dada_put(w, "BW", "%s", text_real_format((char[TEXT_REAL]){0}, falling ? low - high : high - low));
+    dada_put(w, "FREQ", "%s", text_real_format((char[TEXT_REAL]){0}, centre));
+    dada_put(w, "BW", "%s", text_real_format((char[TEXT_REAL]){0}, width));
     double step_us = br_stream_sample_s(s) * 1e6 * s->zone[0].downsample;
     dada_put(w, "TSAMP", "%s", text_real_format((char[TEXT_REAL]){0}, step_us));
     dada_put(w, "NBIT", "%u", br_dtype_bits(array->dtype) / (complex_type ? 2 : 1));

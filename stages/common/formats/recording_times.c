@@ -59,24 +59,70 @@ int describe_sample_time(struct describe *d)
                         fmin(1e3 * hints_precision(coarse), most_coarse_time * ns), d->error);
 }
 
+/* UTC_START, with PICOSECONDS where they stand beside it. As start_time. */
+static int start_utc(struct describe *d, const char *utc, int64_t *ns, double *precision_ns)
+{
+    const char *point = strchr(utc, '.');
+    uint64_t ps = 0;
+    *precision_ns = point != NULL ? 1e9 * hints_precision(point) : 1e9;
+    if (text_utc(utc, ns) != 0)
+        return dada_bad(d->header, "UTC_START", d->error, "yyyy-mm-dd-hh:mm:ss[.fraction]");
+    int found = dada_get_u64(d->header, "PICOSECONDS", 0, UINT64_C(999999999999), &ps, d->error);
+    if (found <= 0) return found;
+    *ns += (int64_t)((ps + 500) / 1000);
+    *precision_ns = 1;
+    return 0;
+}
+
 /* Time of the first byte of an observation (OBS_OFFSET 0) by the usual keys, and to what precision it stands
- * there. 1, or 0 when there is none. */
+ * there. Some readers take UTC_START, others MJD_START: they must agree, and the finer one counts. 1, or 0
+ * when there is none. */
 static int start_time(struct describe *d, const char **key, int64_t *ns, double *precision_ns)
 {
     const char *utc = dada_get(d->header, "UTC_START"), *mjd = dada_get(d->header, "MJD_START");
+    if (utc == NULL && mjd == NULL) return 0;
     if (utc != NULL) {
         *key = "UTC_START";
-        const char *point = strchr(utc, '.');
-        *precision_ns = point != NULL ? 1e9 * hints_precision(point) : 1e9;
-        if (text_utc(utc, ns) != 0)
-            return dada_bad(d->header, "UTC_START", d->error, "yyyy-mm-dd-hh:mm:ss[.fraction]");
-        return 1;
+        int status = start_utc(d, utc, ns, precision_ns);
+        if (status != 0) return status;
     }
-    if (mjd == NULL) return 0;
+    if (mjd == NULL) return 1;
+    int64_t by_mjd;
+    double precision = NS_PER_DAY * hints_precision(mjd);
+    if (text_mjd(mjd, &by_mjd) != 0)
+        return dada_bad(d->header, "MJD_START", d->error, "a modified Julian date");
+    double apart = utc != NULL ? fabs((double)((__int128_t)by_mjd - *ns)) : INFINITY;
+    if (utc != NULL && apart > precision + *precision_ns) {
+        char text[TEXT_TIME];
+        return br_fail(d->error, BR_E_FORMAT,
+                       "%s: UTC_START is %s, and MJD_START, %s, is %s: which of them holds nobody can know; "
+                       "mend or remove one",
+                       d->header->file, utc, mjd, text_utc_format(text, by_mjd));
+    }
+    if (utc != NULL && (apart <= precision || precision >= *precision_ns)) return 1; /* rounded, not finer */
     *key = "MJD_START";
-    *precision_ns = NS_PER_DAY * hints_precision(mjd);
-    if (text_mjd(mjd, ns) != 0) return dada_bad(d->header, "MJD_START", d->error, "a modified Julian date");
+    *ns = by_mjd;
+    *precision_ns = precision;
     return 1;
+}
+
+/* Base samples from sample 0 to the observation's first byte, where the header or the user says where that
+ * lies. */
+static int samples_before(struct describe *d, uint64_t *before)
+{
+    const struct br_stream *s = &d->out->stream;
+    uint64_t first = 0, offset = 0, step = s->zone[0].downsample;
+    int found = dada_get_u64(d->header, "SAMPLE0", 0, MAX_SAMPLE, &first, d->error);
+    *before = found == 0 && d->hints->have_sample0 ? d->hints->sample0 : first;
+    if (found <= 0) return found;
+    found = dada_get_u64(d->header, "OBS_OFFSET", 0, UINT64_MAX, &offset, d->error);
+    if (found < 0 || offset == 0) return found < 0 ? found : BR_OK;
+    size_t row;
+    if (!recording_is_flat(s, &row) || offset % row != 0 || offset / row > first / step)
+        return dada_bad(d->header, "OBS_OFFSET", d->error,
+                        "a whole number of time steps, not beyond SAMPLE0; or give EPOCH_NS");
+    *before -= offset / row * step;
+    return BR_OK;
 }
 
 int describe_epoch(struct describe *d)
@@ -100,7 +146,9 @@ int describe_epoch(struct describe *d)
                        "%s: none of EPOCH_NS, UTC_START, MJD_START; give `stream: {epoch_ns: ...}`", file);
     }
     /* the observation starts at the sample that the user names: then sample 0 lies before */
-    uint64_t before = hints->have_sample0 && dada_get(d->header, "SAMPLE0") == NULL ? hints->sample0 : 0;
+    uint64_t before = 0;
+    int status = samples_before(d, &before);
+    if (status != BR_OK) return status;
     __int128_t ns = (__int128_t)before * s->sample_ns.num / s->sample_ns.den;
     if (ns > (__int128_t)start + MOST_EPOCH_NS) {
         if (!hints->have_epoch)
@@ -238,7 +286,9 @@ int describe_position(struct describe *d)
     if (found < 0) return found;
     if (!found) {
         uint64_t start = d->hints->have_sample0 ? d->hints->sample0 : 0;
-        if (!r->flat && offset != 0) return dada_bad(h, "SAMPLE0", d->error, "the first sample of the file");
+        bool counted = (r->own || offset != 0) && dada_get(h, "EPOCH_NS") != NULL && !d->hints->have_sample0;
+        if (counted || (!r->flat && offset != 0))
+            return dada_bad(h, "SAMPLE0", d->error, "the first sample of the file");
         if (r->flat && offset % r->row_bytes != 0)
             return dada_bad(h, "OBS_OFFSET", d->error, "a multiple of the %zu bytes of a time step",
                             r->row_bytes);
