@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BLOCK_BYTES = 256 << 10, LOOK_MS = 20, LEAVE_S = 2 };
+enum { BLOCK_BYTES = 256 << 10, LOOK_MS = 20, LEAVE_S = 2, AHEAD = 32 /* rows */ };
 
 /* Waits on CLOCK_MONOTONIC for so many ms at most. */
 static void wait_for(struct writer *w, pthread_cond_t *cond, unsigned ms)
@@ -101,7 +101,8 @@ static bool copy_rows(const struct writer *w, const struct dump_file *f, const s
         size_t bytes = count * s->cell;
         for (size_t r = 0; r < rows; r++, out += bytes) {
             const uint8_t *row = in + r * pitch;
-            if (r + 16 < rows) __builtin_prefetch(row + 16 * pitch);
+            for (size_t line = 0; r + AHEAD < rows && line < bytes; line += 64)
+                __builtin_prefetch(row + AHEAD * pitch + line);
             memcpy(out, row, bytes);
         }
     } else {

@@ -18,6 +18,7 @@ import time
 import urllib.request
 
 CONTROL = 8098
+BLOCK = 256 << 10
 
 
 def ask(path, body=None):
@@ -26,9 +27,8 @@ def ask(path, body=None):
         return json.load(answer)
 
 
-def bare_write(directory, files, size):
-    """Seconds that it takes to write `files` files of `size` bytes."""
-    block = os.urandom(256 << 10)
+def bare_write(directory, memory, files, size):
+    """Seconds that it takes to write all of `memory` as `files` files of `size` bytes."""
     shutil.rmtree(directory, ignore_errors=True)
     os.makedirs(directory)
     begin = time.monotonic()
@@ -36,8 +36,8 @@ def bare_write(directory, files, size):
         part = os.path.join(directory, f"bare_{i}.part")
         fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.posix_fallocate(fd, 0, size)
-        for at in range(0, size, len(block)):
-            os.pwrite(fd, block[:min(len(block), size - at)], at)
+        for at in range(0, size, BLOCK):
+            os.pwrite(fd, memory[i * size + at:i * size + min(at + BLOCK, size)], at)
         os.close(fd)
         os.rename(part, part[:-5])
     return time.monotonic() - begin
@@ -104,11 +104,12 @@ pipeline:
             while ask("/v1/queues?now")["queues"][0]["samples"] < 2 * samples:
                 time.sleep(0.1)
             rates, bare, pins = [], [], []
+            memory = memoryview((block * frames)[:samples * row])
             for event in range(a.rounds):
                 took, pin = dump(event, directory, samples, a.format)
                 rates.append(samples * row / took)
                 pins.append(pin)
-                bare.append(samples * row / bare_write(os.path.join(directory, "bare"), a.channels,
+                bare.append(samples * row / bare_write(os.path.join(directory, "bare"), memory, a.channels,
                                                        samples * 2 * a.dishes))
                 print(
                     f"round {event}: dump {rates[-1] / 1e9:.3f} GB/s, bare write {bare[-1] / 1e9:.3f} GB/s, "

@@ -50,15 +50,18 @@ def frequencies(header):
 
 
 def frames_of(path, header):
-    """(first base sample, values [beam][freq][step], NaN where missing) of a recording of 4-bit levels."""
+    """(first base sample, values [beam][freq][step], NaN where missing) of a recording of 4-bit levels; whole
+    frames of one that grows."""
     beams, channels, _ = (int(n) for n in header["SHAPE"].split(","))
     per, down = int(header["FRAME_SAMPLES"]), int(header["DOWNSAMPLE"])
-    at, end = int(header["SAMPLE0"]), int(header["SAMPLE0"]) + int(header["SAMPLES"])
+    at, end = int(header["SAMPLE0"]), int(header["SAMPLE0"]) + (int(header["SAMPLES"]) or 1 << 60)
     raw, pos = np.fromfile(path, np.uint8, offset=int(header["HDR_SIZE"])), 0
     while at < end:
         stop = min((at // per + 1) * per, end)
         steps = -(-stop // down) - at // down
         size = (beams * channels * steps + 1) // 2
+        if pos + size + 8 * beams * channels > raw.size:
+            break
         packed = raw[pos:pos + size]
         side = raw[pos + size:pos + size + 8 * beams * channels].view(np.float32)
         side = side.reshape(beams, channels, 2)
@@ -78,6 +81,8 @@ def read_received(directory):
     head = header_of(paths[0])
     down = int(head["DOWNSAMPLE"])
     frames = [frame for path in paths for frame in frames_of(path, header_of(path))]
+    if not frames:
+        raise Trouble(f"{directory}: nothing was received")
     first, last = frames[0][0] // down, frames[-1][0] // down + frames[-1][1].shape[2]
     data = np.full((frames[0][1].shape[1], frames[0][1].shape[0], last - first), np.nan, np.float32)
     for at, values in frames:
@@ -180,20 +185,33 @@ def resolution(simulation, freq):
     return [math.degrees(LIGHT / (freq.mean() * 1e6) / s) for s in size]
 
 
-def report(path, env, directory, said, picture):
-    """Prints what was found beside what was sent; True when it is the same."""
-    simulation = load_simulation(path, env)
-    burst = demo_report.stage(simulation, "simulate")["bursts"][0]
-    beams, freq, tsamp, start, data, missing = read_received(directory)
-    ref = float(burst["at_mhz"])
+def find(received, ref):
+    """The burst in what read_received gives: where and when it is, and each beam's signal to noise."""
+    beams, freq, tsamp, start, data, _ = received
     (snr, dm, width, begin, beam), step = demo_report.search(freq, tsamp, data, ref)
     dm, arrival = demo_report.refine(freq, tsamp, data[:, beam], ref, dm, step, width, begin)
     series = dedisperse(data, np.round(delay_s(dm, freq, ref) / tsamp))
     box = series[:, begin:begin + width].sum(axis=1)
     levels = box / (np.maximum(noise_of(series), 1e-9) * math.sqrt(width))
-    axes = beam_axes(beams)
-    x, y = demo_report.position(axes, levels)
-    found = {"x": x, "y": y, "dm": dm, "arrival": start + arrival * tsamp, "beam": beam}
+    x, y = demo_report.position(beam_axes(beams), levels)
+    found = {"x": x, "y": y, "dm": dm, "arrival": start + arrival * tsamp, "beam": beam, "snr": snr,
+             "step": step, "width": width * tsamp}
+    return found, levels
+
+
+def burst_of(path, env):
+    return demo_report.stage(load_simulation(path, env), "simulate")["bursts"][0]
+
+
+def report(path, env, directory, said, picture):
+    """Prints what was found beside what was sent; True when it is the same."""
+    simulation = load_simulation(path, env)
+    burst = burst_of(path, env)
+    received = read_received(directory)
+    beams, freq, tsamp, start, data, missing = received
+    ref = float(burst["at_mhz"])
+    found, levels = find(received, ref)
+    snr, step, axes = found["snr"], found["step"], beam_axes(beams)
     truth = {"x": burst["x_deg"], "y": burst["y_deg"], "dm": float(burst["dm"]),
              "arrival": float(burst["arrival_s"]), "ref": ref}
     wide = resolution(simulation, freq)
