@@ -96,7 +96,8 @@ def report(directory, found, ref, truth_arrival, picture):
     allowed = max(0.5 * found["width"], 3 * sample_s)
     good = snr >= DETECTION and off <= allowed
     print(
-        f"dumped voltages in a coherent beam, {1e6 * sample_s:.4g} us a sample: signal to noise {snr:.1f} over "
+        f"dumped voltages in a coherent beam, {1e6 * sample_s:.4g} us a sample: signal to noise {snr:.1f} "
+        "over "
         f"{1e3 * found['width']:.3g} ms, {1e3 * off:.3f} ms off (allowed {1e3 * allowed:.3f})"
         f"{'' if good else '   WRONG'}")
     if picture is not None:
