@@ -37,20 +37,23 @@ bool br_frb_beams_quantize_can(int device, unsigned grid_m, unsigned grid_n, siz
 bool br_frb_beams_quantize_pays(unsigned grid_m, unsigned grid_n, size_t beams_x, size_t beams_y);
 
 /* `beams` is a BR_CUDA plan that stays the caller's and must outlive this one; its weights are the ones used,
- * as they are when the work is done. bits and levels_rms as for the quantizer. */
+ * as they are when the work is done. So is `levels`, of the same device, beams and channels, blocks of
+ * BR_FRB_BEAMS_QUANTIZE_BLOCK: its rule is used, and its slow statistics are gone on with, in whichever order
+ * the two execute. -1 with `why`. */
 int br_frb_beams_quantize_create(struct br_frb_beams_quantize **plan, struct br_frb_beams *beams,
-                                 unsigned bits, double levels_rms, struct br_why *why);
+                                 struct br_quantize *levels, struct br_why *why);
 void br_frb_beams_quantize_destroy(struct br_frb_beams_quantize *plan);
 
 /* One block:
  *
  * in        [F][in_stride][2M][2N]  float16 bits, the first 256 steps of each channel; device, 16-byte
  *                                   aligned
- * in_valid  [F][in_stride]          0: missing; NULL: all valid; host, read before this returns
- * out       [B][F][T]               levels as br_quantize_execute's; device, 16-byte aligned
- * side      [B][F][2]               float32: scale, offset; device
+ * in_valid  [F][in_stride]          0: missing; NULL: all valid; host, read before this returns out
+ * [B][F][T]               levels as br_quantize_execute's; device, 16-byte aligned side      [B][F][2]
+ * float32: scale, offset; device
  *
- * The work is enqueued. Clamped levels are added to br_cuda_counter. */
+ * The work is enqueued. Clamped levels are added to br_cuda_counter. Not for the first block of slow
+ * statistics (br_quantize_begins): that is the quantizer's alone. */
 void br_frb_beams_quantize_execute(struct br_frb_beams_quantize *plan, const uint16_t *in, size_t in_stride,
                                    const uint8_t *in_valid, uint8_t *out, float *side);
 

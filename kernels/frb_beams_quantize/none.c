@@ -10,9 +10,9 @@ bool br_frb_beams_quantize_can(int device, unsigned grid_m, unsigned grid_n, siz
 }
 
 int br_frb_beams_quantize_create(struct br_frb_beams_quantize **plan, struct br_frb_beams *beams,
-                                 unsigned bits, double levels_rms, struct br_why *why)
+                                 struct br_quantize *levels, struct br_why *why)
 {
-    (void)beams, (void)bits, (void)levels_rms;
+    (void)beams, (void)levels;
     *plan = NULL;
     return br_because(why, "this beamring was built without CUDA");
 }

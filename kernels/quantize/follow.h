@@ -56,12 +56,23 @@ struct br_follow_step {
     float first;               /* 1: the channel's first block, already in the state; else 0 */
 };
 
+/* A product that no compiler makes one with what it is added to. */
+static inline BR_HD float br_follow_product(float a, float b)
+{
+#ifdef __CUDA_ARCH__
+    return __fmul_rn(a, b);
+#else
+    return a * b;
+#endif
+}
+
 /* The state after a block with this mean and mean square of the differences from it. Written so that all
  * compilers round alike. */
 static inline BR_HD void br_follow_block(struct br_follow *s, const struct br_follow_step *w, float mean,
                                          float square)
 {
-    const float expected = s->mean + s->trend, d = mean - expected, variance = square * w->unbias;
+    const float expected = s->mean + s->trend, d = mean - expected,
+                variance = br_follow_product(square, w->unbias);
     const float near = s->away > 0 ? w->again : w->near;
     const bool out = d * d > s->variance * near || variance > s->variance * w->noisy;
     if (w->share <= 0) return;

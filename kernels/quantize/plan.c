@@ -86,20 +86,31 @@ void br_quantize_restart(struct br_quantize *plan)
     for (size_t i = 0; plan->exact && i < plan->nchannels * plan->nbeams; i++) plan->exact[i].seen = 0;
 }
 
-/* What this block of each channel weighs. */
-static void tick(struct br_quantize *plan, size_t in_stride, const uint8_t *in_valid)
+static size_t count_valid(const struct br_quantize *plan, size_t f, size_t in_stride, const uint8_t *in_valid)
 {
-    for (size_t f = 0; f < plan->nchannels; f++) {
-        size_t count = plan->block;
-        for (size_t t = 0; in_valid && t < plan->block; t++) count -= in_valid[f * in_stride + t] == 0;
-        plan->step[f] = br_follow_tick(&plan->clock, f, count);
-    }
+    size_t count = plan->block;
+    for (size_t t = 0; in_valid && t < plan->block; t++) count -= in_valid[f * in_stride + t] == 0;
+    return count;
+}
+
+void br_quantize_tick(struct br_quantize *plan, size_t in_stride, const uint8_t *in_valid)
+{
+    for (size_t f = 0; f < plan->nchannels; f++)
+        plan->step[f] = br_follow_tick(&plan->clock, f, count_valid(plan, f, in_stride, in_valid));
+}
+
+bool br_quantize_begins(const struct br_quantize *plan, size_t in_stride, const uint8_t *in_valid)
+{
+    for (size_t f = 0; plan->slow && f < plan->nchannels; f++)
+        if (plan->clock.seen[f] <= 0 && count_valid(plan, f, in_stride, in_valid) >= plan->clock.least)
+            return true;
+    return false;
 }
 
 uint64_t br_quantize_execute(struct br_quantize *plan, const uint16_t *in, size_t in_stride,
                              const uint8_t *in_valid, uint8_t *out, float *side)
 {
-    if (plan->slow && plan->backend != BR_REFERENCE) tick(plan, in_stride, in_valid);
+    if (plan->slow && plan->backend == BR_CPU) br_quantize_tick(plan, in_stride, in_valid);
     if (plan->backend == BR_REFERENCE) return br_quantize_reference(plan, in, in_stride, in_valid, out, side);
 #if BR_WITH_CUDA
     if (plan->backend == BR_CUDA) {

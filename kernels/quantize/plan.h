@@ -58,6 +58,20 @@ int br_quantize_cpu_create(struct br_quantize *plan);
 void br_quantize_cpu_destroy(struct br_quantize *plan);
 uint64_t br_quantize_cpu(struct br_quantize *plan, const uint16_t *in, size_t in_stride,
                          const uint8_t *in_valid, uint8_t *out, float *side);
+/* What this block of each channel weighs, into `step`; counts it. */
+void br_quantize_tick(struct br_quantize *plan, size_t in_stride, const uint8_t *in_valid);
+
+/* Slow statistics on a GPU, with which kernels/frb_beams_quantize/ goes on too: the state [nchannels][nbeams]
+ * and what this block of each channel weighs, [nchannels], on the device; both NULL without them. Counts the
+ * block, and enqueues what of it the device does not have. To be called after br_cuda_begin. False after a
+ * failure, which is kept. */
+struct br_quantize_slow {
+    struct br_follow *state;
+    const struct br_follow_step *steps;
+};
+bool br_quantize_cuda_tick(struct br_quantize *plan, size_t in_stride, const uint8_t *in_valid,
+                           struct br_quantize_slow *slow);
+
 int br_quantize_cuda_create(struct br_quantize *plan, struct br_why *why);
 void br_quantize_cuda_destroy(struct br_quantize *plan);
 void br_quantize_cuda(struct br_quantize *plan, const uint16_t *in, size_t in_stride, const uint8_t *in_valid,

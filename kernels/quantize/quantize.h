@@ -37,6 +37,7 @@
 
 #include "kernels/common/kernel.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -62,6 +63,10 @@ void br_quantize_destroy(struct br_quantize *plan);
 
 /* Forgets what earlier blocks say: the next one is the first. */
 void br_quantize_restart(struct br_quantize *plan);
+
+/* Whether a block with this validity (as br_quantize_execute has it) is the first one of some channel, for
+ * slow statistics: kernels/frb_beams_quantize/ cannot begin one. */
+bool br_quantize_begins(const struct br_quantize *plan, size_t in_stride, const uint8_t *in_valid);
 
 /* One block:
  *

@@ -101,11 +101,7 @@ static void absorb(struct br_stage *stage, struct quantize *q)
 /* Defaults that depend on the stream. */
 static int choose_statistics(struct br_stage *stage, struct quantize *q, const struct br_stream *in)
 {
-    bool given = br_stage_given(stage, "statistics"), gpu = br_stage_device(stage) >= 0,
-         slow = given ? strcmp(q->statistics, "slow") == 0 : q->bits == 8 && !gpu;
-    int status =
-        given && slow && gpu ? br_stage_decline_gpu(stage, "slow statistics are made on the CPU") : BR_OK;
-    if (status != BR_OK) return status;
+    bool slow = br_stage_given(stage, "statistics") ? strcmp(q->statistics, "slow") == 0 : q->bits == 8;
     double step_s = q->step * br_stream_sample_s(in), blocks = (double)q->block,
            room = 6 + 650 / sqrt((double)q->nchannels);
     if (!br_stage_given(stage, "levels_rms"))
@@ -177,16 +173,17 @@ static int start_forming(struct br_stage *stage, struct quantize *q)
                                                  1, /* beside a loss a frame may touch one more */
                                     .cuda = q->cuda};
     if (br_frb_beams_create(&q->forming, BR_CUDA, &p, &why) != 0 ||
-        br_frb_beams_quantize_create(&q->fused, q->forming, (unsigned)q->bits, q->levels_rms, &why) != 0)
+        br_frb_beams_quantize_create(&q->fused, q->forming, q->plan, &why) != 0)
         return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
     q->formed = br_stage_scratch(stage, q->cuda, p.nchannels * p.max_steps * p.nbeams * sizeof *q->formed);
     return q->formed == NULL ? BR_E_NO_MEMORY : BR_OK;
 }
 
-/* Validity of a frame and of a block. */
+/* Validity of a frame and of a block, and what a block weighs. */
 static size_t upload_bytes(const struct br_stage *stage, const struct quantize *q)
 {
-    return br_stream_max_validity(br_stage_input(stage, 0)) + q->nchannels * (size_t)q->block;
+    return br_stream_max_validity(br_stage_input(stage, 0)) + q->nchannels * (size_t)q->block +
+           q->nchannels * sizeof(struct br_follow_step);
 }
 
 /* A block of the input and its validity, on a GPU its levels too; and where it forms the beams, a frame of
@@ -315,17 +312,22 @@ static int emit_gathered(struct br_stage *stage, struct quantize *q, struct br_f
     return emit(stage, q, out, q->gathered_valid + q->blocks.begin, block);
 }
 
+/* J of the input frame: the frame itself, or formed of it. */
+static const uint16_t *beams_of(struct quantize *q, const struct br_frame *in, size_t nsteps)
+{
+    if (q->beams == NULL) return in->data;
+    if (!q->have_formed)
+        br_frb_beams_execute(q->forming, in->data, in->complete ? NULL : in->valid, nsteps, q->formed);
+    q->have_formed = true;
+    return q->formed;
+}
+
 /* Moves a piece of the input frame into the block. */
 static int gather(struct br_stage *stage, struct quantize *q, const struct br_frame *in,
                   const struct blocks_piece *p)
 {
     size_t block = (size_t)q->block, row = q->nbeams * sizeof(uint16_t);
-    const uint8_t *beams = in->data;
-    if (q->beams != NULL && !q->have_formed) {
-        br_frb_beams_execute(q->forming, in->data, in->complete ? NULL : in->valid, p->nsteps, q->formed);
-        q->have_formed = true;
-    }
-    if (q->beams != NULL) beams = (const uint8_t *)q->formed;
+    const uint8_t *beams = (const uint8_t *)beams_of(q, in, p->nsteps);
     for (size_t c = 0; c < q->nchannels; c++) {
         if (in->complete)
             memset(q->gathered_valid + c * block + p->at, BR_VALID, p->count);
@@ -343,8 +345,9 @@ static uint64_t quantize_frame(struct quantize *q, const struct br_frame *in, si
 {
     const uint16_t *data = in->data;
     remember(q);
-    if (q->beams == NULL)
-        return br_quantize_execute(q->plan, data + at * q->nbeams, nsteps, valid, out->data, out->side);
+    if (q->beams == NULL || br_quantize_begins(q->plan, nsteps, valid))
+        return br_quantize_execute(q->plan, beams_of(q, in, nsteps) + at * q->nbeams, nsteps, valid,
+                                   out->data, out->side);
     size_t cells = 4 * (size_t)q->beams->telescope->grid_m * q->beams->telescope->grid_n;
     br_frb_beams_quantize_execute(q->fused, data + at * cells, nsteps, valid, out->data, out->side);
     return 0;

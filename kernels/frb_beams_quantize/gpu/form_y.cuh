@@ -6,6 +6,7 @@
 #include "kernels/common/hopper.cuh"
 #include "kernels/frb_beams/gpu/store.cuh"
 #include "kernels/frb_beams_quantize/gpu/layout.h"
+#include "kernels/quantize/plan.h"
 
 namespace beamring
 {
@@ -36,6 +37,7 @@ struct work {
     unsigned parts;  /* of 96 i's */
     unsigned rounds; /* of a part: of 16 j's, two for each tile */
     float levels_rms;
+    br_quantize_slow slow; /* only with SLOW: state [F][bx][by] */
 };
 
 struct shared {

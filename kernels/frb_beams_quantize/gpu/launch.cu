@@ -4,6 +4,7 @@
 #include "kernels/common/cuda.h"
 #include "kernels/frb_beams/plan.h"
 #include "kernels/frb_beams_quantize/gpu/quantize_beams.cuh"
+#include "kernels/quantize/plan.h"
 
 #include <cuda_runtime.h>
 #include <stdlib.h>
@@ -14,10 +15,10 @@ using namespace beamring;
 struct br_frb_beams_quantize {
     struct br_cuda *cuda;
     struct br_frb_beams *beams;
-    uint8_t *valid; /* [F][256] on the host: what is uploaded */
-    unsigned bits, channels;
+    struct br_quantize *levels; /* whose rule and statistics it shares */
+    uint8_t *valid;             /* [F][256] on the host: what is uploaded */
+    unsigned channels;
     int clusters; /* at once */
-    float levels_rms;
 };
 
 namespace
@@ -25,9 +26,11 @@ namespace
 
 using kernel = void (*)(frb_beams_quantize::work);
 
-kernel variant(unsigned bits)
+kernel variant(const struct br_quantize *levels)
 {
-    return bits == 8 ? frb_beams_quantize::beams<8> : frb_beams_quantize::beams<4>;
+    if (levels->bits == 8)
+        return levels->slow ? frb_beams_quantize::beams<8, true> : frb_beams_quantize::beams<8, false>;
+    return levels->slow ? frb_beams_quantize::beams<4, true> : frb_beams_quantize::beams<4, false>;
 }
 
 /* A launch of `clusters` clusters. */
@@ -71,12 +74,15 @@ extern "C" bool br_frb_beams_quantize_can(int device, unsigned grid_m, unsigned 
 }
 
 extern "C" int br_frb_beams_quantize_create(struct br_frb_beams_quantize **result, struct br_frb_beams *beams,
-                                            unsigned bits, double levels_rms, struct br_why *why)
+                                            struct br_quantize *levels, struct br_why *why)
 {
     struct br_frb_beams_grid grid;
     *result = NULL;
     if (!br_frb_beams_cuda_grid(beams, &grid))
         return br_because(why, "the beams are not on a grid, or not on a GPU");
+    if (levels->backend != BR_CUDA || levels->block != BR_FRB_BEAMS_QUANTIZE_BLOCK ||
+        levels->nchannels != beams->nchannels || levels->nbeams != static_cast<size_t>(grid.bx) * grid.by)
+        return br_because(why, "the quantizer is for other beams, channels or blocks, or not on a GPU");
     if (grid.middle_scale != 1 || grid.scale != 1)
         return br_because(why, "the weights of these beams do not have their scale in them");
     if (!br_frb_beams_quantize_can(br_cuda_device(beams->cuda), grid.np / 2, grid.nq / 2, grid.bx, grid.by,
@@ -90,16 +96,15 @@ extern "C" int br_frb_beams_quantize_create(struct br_frb_beams_quantize **resul
     }
     plan->cuda = beams->cuda;
     plan->beams = beams;
-    plan->bits = bits;
+    plan->levels = levels;
     plan->channels = static_cast<unsigned>(beams->nchannels);
-    plan->levels_rms = static_cast<float>(levels_rms);
     cudaError_t status =
-        cudaFuncSetAttribute(reinterpret_cast<const void *>(variant(bits)),
+        cudaFuncSetAttribute(reinterpret_cast<const void *>(variant(levels)),
                              cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(frb_beams_quantize::shared));
     struct launch launch;
     describe(&launch, 1, br_cuda_stream(plan->cuda));
     if (status == cudaSuccess)
-        status = cudaOccupancyMaxActiveClusters(&plan->clusters, variant(bits), &launch.config);
+        status = cudaOccupancyMaxActiveClusters(&plan->clusters, variant(levels), &launch.config);
     if (status == cudaSuccess && plan->clusters == 0) status = cudaErrorInvalidConfiguration;
     if (status == cudaSuccess) {
         *result = plan;
@@ -134,6 +139,7 @@ extern "C" void br_frb_beams_quantize_execute(struct br_frb_beams_quantize *plan
             br_cuda_upload(plan->cuda, plan->valid, plan->channels * BR_FRB_BEAMS_QUANTIZE_BLOCK));
         if (!w.valid) return; /* the failure is kept */
     }
+    if (!br_quantize_cuda_tick(plan->levels, in_stride, in_valid, &w.slow)) return; /* likewise */
     w.in = in, w.out = out, w.side = reinterpret_cast<float2 *>(side),
     w.clamped = br_cuda_counter(plan->cuda);
     w.weights_q = static_cast<const uint4 *>(grid.weights_q),
@@ -143,11 +149,11 @@ extern "C" void br_frb_beams_quantize_execute(struct br_frb_beams_quantize *plan
     w.j_tiles = grid.j_blocks, w.i_tiles = grid.i_tiles, w.q_steps = grid.q_steps, w.p_steps = grid.p_blocks;
     w.parts = (grid.bx + BR_FRB_BEAMS_QUANTIZE_BEAMS - 1) / BR_FRB_BEAMS_QUANTIZE_BEAMS,
     w.rounds = 2 * grid.j_blocks;
-    w.levels_rms = plan->levels_rms;
+    w.levels_rms = static_cast<float>(plan->levels->levels_rms);
 
     const unsigned rounds = w.F * w.parts * w.rounds, clusters = static_cast<unsigned>(plan->clusters);
     struct launch launch;
     describe(&launch, rounds < clusters ? rounds : clusters, br_cuda_stream(plan->cuda));
-    br_cuda_ok(plan->cuda, cudaLaunchKernelEx(&launch.config, variant(plan->bits), w),
+    br_cuda_ok(plan->cuda, cudaLaunchKernelEx(&launch.config, variant(plan->levels), w),
                "the launch of the quantized beams");
 }

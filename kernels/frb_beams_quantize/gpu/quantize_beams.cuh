@@ -130,6 +130,12 @@ struct place {
     unsigned f, i, j;
 };
 
+/* Where slow statistics have beam at.i + `more`. */
+__device__ __forceinline__ br_follow *state_of(const work &w, const place &at, unsigned more)
+{
+    return w.slow.state + (static_cast<size_t>(at.f) * w.bx + at.i + more) * w.by + at.j;
+}
+
 /* The statistics of i + 8 h: lanes q = 0 and 1 have found those of i, the others those of i + 8. */
 template <bool NEAR>
 __device__ __forceinline__ quantize::statistics statistics_of(const quantize::statistics &found, unsigned h,
@@ -172,7 +178,7 @@ write_beams(uint8_t *out, size_t stride, const unsigned (&x)[TILES][REGISTERS],
 /* Quantizes 16 beams, i to i + 15: levels, scale and offset. Lanes 4 g + q find the statistics, those of i
  * + g with q = 0 and 1, those of i + g + 8 with q = 2 and 3. x is 0 where a value is missing; valid:
  * [STEPS], 0xff or 0. Returns how many levels were clamped. */
-template <int BITS, bool MISSING>
+template <int BITS, bool MISSING, bool SLOW>
 __device__ __forceinline__ unsigned quantize_beams(unsigned (&x)[TILES][REGISTERS], const work &w,
                                                    const place &at, unsigned valid_steps,
                                                    const uint8_t *valid, unsigned lane)
@@ -208,7 +214,24 @@ __device__ __forceinline__ unsigned quantize_beams(unsigned (&x)[TILES][REGISTER
             if (m.far && q / 2 == h) m = quantize::correct(m, about, again, rule);
         }
     }
-    const quantize::statistics found = quantize::find_statistics<BITS>(m, rule);
+    quantize::statistics found;
+    if (SLOW) {
+        float most = 0;
+        if (BITS == 4) {
+            const float both[TILES] = {quantize::most_of<REGISTERS>(x[0]),
+                                       quantize::most_of<REGISTERS>(x[1])};
+            most =
+                fmaxf(q < 2 ? both[0] : both[1], __shfl_xor_sync(WHOLE_WARP, q < 2 ? both[1] : both[0], 2));
+            most = fmaxf(most, __shfl_xor_sync(WHOLE_WARP, most, 1));
+        }
+        br_follow *state = state_of(w, at, g + q / 2 * 8);
+        br_follow before = {};
+        if (at.i + g + q / 2 * 8 < w.bx) before = *state;
+        found = quantize::slow_statistics<BITS>(m, most, rule, before, state, w.slow.steps[at.f],
+                                                q % 2 == 0 && at.i + g + q / 2 * 8 < w.bx);
+    } else {
+        found = quantize::find_statistics<BITS>(m, rule);
+    }
 
     /* out: shape (bx, by, F, row), contiguous; after: shape (row), of i + g. side: shape (bx, by, F),
      * contiguous */
@@ -229,7 +252,7 @@ __device__ __forceinline__ void add_shared(unsigned *to, unsigned n)
     asm volatile("red.shared.add.u32 [%0], %1;\n" ::"r"(shared_address(to)), "r"(n) : "memory");
 }
 
-template <int BITS>
+template <int BITS, bool SLOW>
 __device__ __forceinline__ void quantize_all(shared &s, const work &w, unsigned begin, unsigned end)
 {
     /* From a shuffle: the same in the whole warp, as the compiler sees too. The third group's first two warps
@@ -275,8 +298,8 @@ __device__ __forceinline__ void quantize_all(shared &s, const work &w, unsigned 
                 valid_steps = __reduce_add_sync(WHOLE_WARP, __popc(v.x) + __popc(v.y)) / 8;
             }
             const unsigned more = valid_steps < STEPS
-                                      ? quantize_beams<BITS, true>(x, w, here, valid_steps, valid, lane)
-                                      : quantize_beams<BITS, false>(x, w, here, STEPS, nullptr, lane);
+                                      ? quantize_beams<BITS, true, SLOW>(x, w, here, valid_steps, valid, lane)
+                                      : quantize_beams<BITS, false, SLOW>(x, w, here, STEPS, nullptr, lane);
             add_shared(clamped, more);
         }
         fresh = at.advance(w);
@@ -287,7 +310,7 @@ __device__ __forceinline__ void quantize_all(shared &s, const work &w, unsigned 
 
 #endif
 
-template <int BITS> __global__ void __launch_bounds__(THREADS, 1) beams(const work w)
+template <int BITS, bool SLOW> __global__ void __launch_bounds__(THREADS, 1) beams(const work w)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) uint4 memory[];
@@ -320,7 +343,7 @@ template <int BITS> __global__ void __launch_bounds__(THREADS, 1) beams(const wo
             form<BITS, false>(s, w, begin, end, rank);
     } else {
         registers_more<QUANTIZER_REGISTERS>();
-        quantize_all<BITS>(s, w, begin, end);
+        quantize_all<BITS, SLOW>(s, w, begin, end);
     }
     meet_cluster(); /* no block leaves while others send to it */
 #endif

@@ -162,13 +162,52 @@ __device__ __forceinline__ void make_piece(uint4 (&piece)[2], const work &w, con
         piece[beam] = make_uint4(word[beam][0], word[beam][1], word[beam][2], word[beam][3]);
 }
 
+/* The largest valid values of this lane's beams, the same in all warps. */
+template <bool KEPT>
+__device__ __forceinline__ float2 find_most(shared &s, const work &w, const series<KEPT> &x,
+                                            const uint8_t *valid)
+{
+    unsigned warp = threadIdx.x / 32;
+    float2 most = make_float2(-65504, -65504);
+    for (unsigned t = warp; t < w.T; t += WARPS) {
+        if (valid && !valid[t]) continue;
+        const float2 v = x.at(t);
+        most = make_float2(fmaxf(most.x, v.x), fmaxf(most.y, v.y));
+    }
+    *reinterpret_cast<float2 *>(&s.sums[0][warp][x.beam]) = most;
+    __syncthreads();
+    for (int i = 0; i < WARPS; i++) {
+        const float2 other = *reinterpret_cast<float2 *>(&s.sums[0][i][x.beam]);
+        most = make_float2(fmaxf(most.x, other.x), fmaxf(most.y, other.y));
+    }
+    __syncthreads();
+    return most;
+}
+
+/* Offset and scale of a block by what earlier blocks say, `before`, in place of its own; which then knows
+ * of it too, where `writes`. most: its largest value, for 4 bits. */
+template <int BITS>
+__device__ __forceinline__ void go_slowly(float &offset, float &scale, float variance, float most,
+                                          float levels_rms, br_follow before, br_follow *at,
+                                          const br_follow_step &step, bool writes)
+{
+    const float mean = offset;
+    if (before.variance > 0) {
+        offset = before.expected;
+        scale = sqrtf(before.variance) / levels_rms;
+    }
+    if (BITS == 4 && scale > 0 && most - offset > 7 * scale) scale = (most - offset) / 7;
+    br_follow_block(&before, &step, mean, fmaxf(variance, 0));
+    if (writes) *at = before;
+}
+
 /* 1 / scale; 1 for a constant series, where all differences are 0. */
 __device__ __forceinline__ float reciprocal(float scale)
 {
     return scale > 0 ? 1 / scale : 1.0f;
 }
 
-template <int BITS, bool KEPT> __global__ void __launch_bounds__(THREADS, 4) any(const work w)
+template <int BITS, bool KEPT, bool SLOW> __global__ void __launch_bounds__(THREADS, 4) any(const work w)
 {
     extern __shared__ uint4 memory[];
     shared &s = *reinterpret_cast<shared *>(memory);
@@ -201,6 +240,11 @@ template <int BITS, bool KEPT> __global__ void __launch_bounds__(THREADS, 4) any
     float2 offset = make_float2(0, 0), scale = offset;
     unsigned clamped = 0;
     if (s.count > 0) {
+        /* state: shape (F, B), contiguous; after: shape (beams) */
+        br_follow *state = SLOW ? w.slow.state + f * w.B + first_beam + x.beam : nullptr, before[2] = {};
+        const bool here[2] = {x.beam < beams, x.beam + 1 < beams};
+        for (int i = 0; SLOW && i < 2; i++)
+            if (here[i]) before[i] = state[i]; /* before any warp writes it */
         float n = static_cast<float>(s.count);
         float2 sum, squares, first = x.at(s.first);
         sum_up(s, w, x, valid, first, sum, squares);
@@ -217,6 +261,13 @@ template <int BITS, bool KEPT> __global__ void __launch_bounds__(THREADS, 4) any
         }
         scale.x = sqrtf(fmaxf(variance.x, 0)) / w.levels_rms;
         scale.y = sqrtf(fmaxf(variance.y, 0)) / w.levels_rms;
+        if (SLOW) {
+            const float2 most = BITS == 4 ? find_most(s, w, x, valid) : make_float2(0, 0);
+            go_slowly<BITS>(offset.x, scale.x, variance.x, most.x, w.levels_rms, before[0], state,
+                            w.slow.steps[f], warp == 0 && here[0]);
+            go_slowly<BITS>(offset.y, scale.y, variance.y, most.y, w.levels_rms, before[1], state + 1,
+                            w.slow.steps[f], warp == 0 && here[1]);
+        }
     }
     /* One value per (beam, channel): too little to be written in whole cache lines. */
     if (warp == 0 && x.beam < beams) side[x.beam * w.F] = make_float2(scale.x, offset.x);

@@ -1,6 +1,7 @@
 /* The quantizer on a GPU: which kernel takes a launch. Blocks of 64, 128 or 256 steps with beams by the 8 and
  * aligned memory go to tile.cuh, everything else to any.cuh. */
 #include "kernels/quantize/gpu/any.cuh"
+#include "kernels/quantize/gpu/begin.cuh"
 #include "kernels/quantize/gpu/tile.cuh"
 #include "kernels/quantize/plan.h"
 
@@ -18,6 +19,8 @@ struct br_quantize_gpu {
     bool kept;      /* any: the input fits into shared memory */
     size_t shared_bytes;
     unsigned most_blocks; /* rows: as many as are there together */
+    /* slow statistics: what this block of each channel weighs, there, and as it was last sent there */
+    struct br_follow_step *steps, *sent;
 };
 
 namespace
@@ -25,22 +28,32 @@ namespace
 
 using kernel = void (*)(work);
 
-kernel any_variant(unsigned bits, bool kept)
+template <bool SLOW> kernel any_variant(unsigned bits, bool kept)
 {
-    if (bits == 8) return kept ? any<8, true> : any<8, false>;
-    return kept ? any<4, true> : any<4, false>;
+    if (bits == 8) return kept ? any<8, true, SLOW> : any<8, false, SLOW>;
+    return kept ? any<4, true, SLOW> : any<4, false, SLOW>;
+}
+
+kernel any_variant(const struct br_quantize *plan, bool kept)
+{
+    return plan->slow ? any_variant<true>(plan->bits, kept) : any_variant<false>(plan->bits, kept);
+}
+
+template <int BITS, bool SLOW> kernel rows_of(size_t steps)
+{
+    return steps == 64    ? rows<BITS, 64, SLOW>
+           : steps == 128 ? rows<BITS, 128, SLOW>
+           : steps == 256 ? rows<BITS, 256, SLOW>
+                          : nullptr;
 }
 
 /* NULL: there is none for such blocks. */
-kernel rows_variant(unsigned bits, size_t steps, size_t *shared_bytes)
+kernel rows_variant(const struct br_quantize *plan, size_t *shared_bytes)
 {
+    const size_t steps = plan->block;
     *shared_bytes = steps == 64 ? sizeof(tile<64>) : steps == 128 ? sizeof(tile<128>) : sizeof(tile<256>);
-    if (bits == 8)
-        return steps == 64    ? rows<8, 64>
-               : steps == 128 ? rows<8, 128>
-               : steps == 256 ? rows<8, 256>
-                              : nullptr;
-    return steps == 64 ? rows<4, 64> : steps == 128 ? rows<4, 128> : steps == 256 ? rows<4, 256> : nullptr;
+    if (plan->bits == 8) return plan->slow ? rows_of<8, true>(steps) : rows_of<8, false>(steps);
+    return plan->slow ? rows_of<4, true>(steps) : rows_of<4, false>(steps);
 }
 
 int allow_shared(struct br_quantize *plan, kernel of, size_t bytes, struct br_why *why)
@@ -54,11 +67,46 @@ int allow_shared(struct br_quantize *plan, kernel of, size_t bytes, struct br_wh
                       cudaGetErrorString(status));
 }
 
+/* What slow statistics remember. */
+int make_slow(struct br_quantize *plan, struct br_why *why)
+{
+    struct br_quantize_gpu *g = plan->gpu;
+    plan->state = static_cast<struct br_follow *>(
+        br_cuda_alloc(plan->cuda, plan->nchannels * plan->nbeams * sizeof *plan->state, why));
+    g->steps = static_cast<struct br_follow_step *>(
+        br_cuda_alloc(plan->cuda, plan->nchannels * sizeof *g->steps, why));
+    g->sent = static_cast<struct br_follow_step *>(calloc(plan->nchannels, sizeof *g->sent));
+    if (!plan->state || !g->steps) return -1;
+    return g->sent ? 0 : br_because(why, "no memory for the quantizer's statistics");
+}
+
 } // namespace
+
+/* Once a stream runs without losses blocks weigh the same, and nothing is sent. */
+extern "C" bool br_quantize_cuda_tick(struct br_quantize *plan, size_t in_stride, const uint8_t *in_valid,
+                                      struct br_quantize_slow *slow)
+{
+    struct br_quantize_gpu *g = plan->gpu;
+    const size_t bytes = plan->nchannels * sizeof *g->steps;
+    *slow = {};
+    if (!plan->slow) return true;
+    br_quantize_tick(plan, in_stride, in_valid);
+    slow->state = plan->state, slow->steps = g->steps;
+    if (memcmp(plan->step, g->sent, bytes) == 0) return true;
+    memcpy(g->sent, plan->step, bytes);
+    const void *uploaded = br_cuda_upload(plan->cuda, plan->step, bytes);
+    return uploaded && br_cuda_ok(plan->cuda,
+                                  cudaMemcpyAsync(g->steps, uploaded, bytes, cudaMemcpyDeviceToDevice,
+                                                  static_cast<cudaStream_t>(br_cuda_stream(plan->cuda))),
+                                  "the copy of the quantizer's weights");
+}
 
 extern "C" void br_quantize_cuda_destroy(struct br_quantize *plan)
 {
     if (!plan->gpu) return;
+    br_cuda_free(plan->cuda, plan->state);
+    br_cuda_free(plan->cuda, plan->gpu->steps);
+    free(plan->gpu->sent);
     free(plan->gpu->valid);
     free(plan->gpu);
     plan->gpu = NULL;
@@ -74,6 +122,7 @@ extern "C" int br_quantize_cuda_create(struct br_quantize *plan, struct br_why *
     plan->gpu = static_cast<struct br_quantize_gpu *>(calloc(1, sizeof *plan->gpu));
     if (plan->gpu) plan->gpu->valid = static_cast<uint8_t *>(malloc(plan->nchannels * plan->block));
     if (!plan->gpu || !plan->gpu->valid) return br_because(why, "no memory for the quantizer");
+    if (plan->slow && make_slow(plan, why) != 0) return -1;
     /* Two blocks of threads at least must find room on a multiprocessor, else it waits while one of them
      * loads. */
     int per_block = 0, per_processor = 0, reserved = 0, device = br_cuda_device(plan->cuda);
@@ -84,10 +133,10 @@ extern "C" int br_quantize_cuda_create(struct br_quantize *plan, struct br_why *
     size_t bytes = sizeof(shared) + plan->block * BLOCK_BEAMS * sizeof(uint16_t);
     plan->gpu->kept = most > 0 && bytes <= static_cast<size_t>(most);
     plan->gpu->shared_bytes = plan->gpu->kept ? bytes : sizeof(shared);
-    if (most > 0 && allow_shared(plan, any_variant(plan->bits, true), static_cast<size_t>(most), why) != 0)
+    if (most > 0 && allow_shared(plan, any_variant(plan, true), static_cast<size_t>(most), why) != 0)
         return -1;
     size_t tile_bytes;
-    kernel fast = rows_variant(plan->bits, plan->block, &tile_bytes);
+    kernel fast = rows_variant(plan, &tile_bytes);
     int together = 1, processors = 1;
     if (fast && allow_shared(plan, fast, tile_bytes, why) != 0) return -1;
     if (fast) cudaOccupancyMaxActiveBlocksPerMultiprocessor(&together, fast, THREADS, tile_bytes);
@@ -107,6 +156,7 @@ extern "C" void br_quantize_cuda(struct br_quantize *plan, const uint16_t *in, s
         w.valid = static_cast<const uint8_t *>(br_cuda_upload(plan->cuda, plan->gpu->valid, F * T));
         if (!w.valid) return; /* the failure is kept */
     }
+    if (!br_quantize_cuda_tick(plan, in_stride, in_valid, &w.slow)) return; /* likewise */
     w.in = in, w.out = out, w.side = reinterpret_cast<float2 *>(side),
     w.clamped = br_cuda_counter(plan->cuda);
     w.stride = in_stride, w.F = F, w.B = B, w.T = static_cast<unsigned>(T),
@@ -117,13 +167,20 @@ extern "C" void br_quantize_cuda(struct br_quantize *plan, const uint16_t *in, s
     w.wide_in = B % 8 == 0 && reinterpret_cast<uintptr_t>(in) % 16 == 0;
     w.wide_out = w.row % 16 == 0 && reinterpret_cast<uintptr_t>(out) % 16 == 0;
     size_t shared_bytes;
-    kernel launched = rows_variant(plan->bits, T, &shared_bytes);
+    kernel launched = rows_variant(plan, &shared_bytes);
     w.tiles = static_cast<unsigned>(F * w.beam_tiles);
     unsigned blocks = w.tiles < plan->gpu->most_blocks ? w.tiles : plan->gpu->most_blocks;
     if (!launched || !w.wide_in || !w.wide_out) {
         blocks = w.tiles;
-        launched = any_variant(plan->bits, plan->gpu->kept);
+        launched = any_variant(plan, plan->gpu->kept);
         shared_bytes = plan->gpu->shared_bytes;
+    }
+    bool begins = false;
+    for (size_t f = 0; plan->slow && f < F; f++) begins = begins || plan->step[f].first > 0;
+    if (begins) {
+        begin<<<plan->gpu->most_blocks, THREADS, 0, static_cast<cudaStream_t>(br_cuda_stream(plan->cuda))>>>(
+            w);
+        br_cuda_ok(plan->cuda, cudaGetLastError(), "the launch of the quantizer's first block");
     }
     launched<<<blocks, THREADS, shared_bytes, static_cast<cudaStream_t>(br_cuda_stream(plan->cuda))>>>(w);
     br_cuda_ok(plan->cuda, cudaGetLastError(), "the launch of the quantizer");

@@ -82,7 +82,7 @@ __device__ __forceinline__ void load(tile<STEPS> &s, const work &w, const positi
 
 /* A persistent kernel: a block takes every gridDim.x'th tile, and copies the next one while it makes the
  * levels of this one. */
-template <int BITS, int STEPS>
+template <int BITS, int STEPS, bool SLOW>
 __global__ void __launch_bounds__(THREADS, STEPS == 256   ? 2
                                            : STEPS == 128 ? 3
                                                           : 4) rows(const work w)
@@ -137,12 +137,16 @@ __global__ void __launch_bounds__(THREADS, STEPS == 256   ? 2
         if (beam < w.B) { /* the same in the whole warp */
             size_t row = static_cast<size_t>(beam) * w.F + at.f;
             uint8_t *out = w.out + row * (STEPS * BITS / 8);
+            /* state: shape (F, B), contiguous; steps: shape (F) */
+            br_follow *state = SLOW ? w.slow.state + static_cast<size_t>(at.f) * w.B + beam : nullptr;
+            const br_follow_step *step = SLOW ? w.slow.steps + at.f : nullptr;
             if (valid_steps == STEPS)
-                quantize_rows<BITS, STEPS, false>(x, make_rule(w.levels_rms, STEPS), nullptr, out,
-                                                  w.side + row, true, clamped);
+                quantize_rows<BITS, STEPS, false, SLOW>(x, make_rule(w.levels_rms, STEPS), nullptr, out,
+                                                        w.side + row, state, step, clamped);
             else
-                quantize_rows<BITS, STEPS, true>(x, make_rule(w.levels_rms, valid_steps), s.valid[half ^ 1],
-                                                 out, w.side + row, true, clamped);
+                quantize_rows<BITS, STEPS, true, SLOW>(x, make_rule(w.levels_rms, valid_steps),
+                                                       s.valid[half ^ 1], out, w.side + row, state, step,
+                                                       clamped);
         }
         valid_steps = steps;
     }

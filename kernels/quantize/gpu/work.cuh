@@ -2,6 +2,8 @@
 #ifndef BEAMRING_KERNELS_QUANTIZE_GPU_WORK_CUH
 #define BEAMRING_KERNELS_QUANTIZE_GPU_WORK_CUH
 
+#include "kernels/quantize/plan.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,6 +25,7 @@ struct work {
     unsigned T, row;            /* row: bytes of T levels */
     unsigned beam_tiles, tiles; /* tiles of all channels */
     float levels_rms;
+    br_quantize_slow slow;         /* only with SLOW */
     bool pairs, wide_in, wide_out; /* 2 beams of in, 16 bytes of in, 16 bytes of out are aligned */
 };
 

@@ -112,7 +112,7 @@ double gpu_frb_grid(struct gpu *g, const struct gpu_node *node, const struct gpu
 double gpu_frb_beams(struct gpu *g, const struct gpu_node *node, size_t channels, size_t steps, size_t bx,
                      size_t by);
 double gpu_quantize(struct gpu *g, const struct gpu_node *node, size_t channels, size_t beams, size_t steps,
-                    unsigned bits, enum gpu_random kind);
+                    unsigned bits, enum gpu_random kind, bool slow);
 
 /* 48 channels of a node with the resolutions that dispersion asks for, from the band's top to its bottom. */
 enum { GPU_MIX = 7 };

@@ -151,7 +151,7 @@ static double kernels_alone(struct gpu *g, const struct gpu_node *node, unsigned
         ms += gpu_frb_grid(g, node, &zone, 1);
         one = gpu_frb_beams(g, node, fine, grid_steps, SIDE, SIDE);
         ms += one * steps / (double)grid_steps;
-        one = gpu_quantize(g, node, fine, SIDE * SIDE, BLOCK, 4, GPU_POWERS);
+        one = gpu_quantize(g, node, fine, SIDE * SIDE, BLOCK, 4, GPU_POWERS, false);
         ms += one * steps / BLOCK;
     }
     if (parts & VOLTAGES) ms += gpu_baseband(g, node);

@@ -24,6 +24,12 @@ static void run_quantize(void *arg, unsigned i)
                         q->sets.side[set]);
 }
 
+/* What a row's name says of its statistics. */
+static const char *statistics_of(bool slow)
+{
+    return slow ? ", slow" : "";
+}
+
 /* What a row's name says of its data. */
 static const char *kind_of(enum gpu_random kind)
 {
@@ -31,7 +37,7 @@ static const char *kind_of(enum gpu_random kind)
 }
 
 double gpu_quantize(struct gpu *g, const struct gpu_node *node, size_t channels, size_t beams, size_t steps,
-                    unsigned bits, enum gpu_random kind)
+                    unsigned bits, enum gpu_random kind, bool slow)
 {
     struct quantize q = {.steps = steps, .valid = gpu_validity(g, steps, channels, true)};
     size_t values = channels * beams * steps, side = channels * beams * 2 * sizeof(float);
@@ -39,13 +45,14 @@ double gpu_quantize(struct gpu *g, const struct gpu_node *node, size_t channels,
                                               .nbeams = beams,
                                               .block = steps,
                                               .bits = bits,
-                                              .levels_rms = bits == 4 ? 2.5 : 16,
-                                              .cuda = g->cuda};
+                                              .levels_rms = bits == 4 ? 2.5 : 4,
+                                              .cuda = g->cuda,
+                                              .follow = slow ? 16.0 * (double)steps : 0};
     double ms = -1;
     char name[GPU_ROW_NAME];
     struct br_why why = {""};
-    snprintf(name, sizeof name, "quantize to %u, %s%s, F %zu, T %zu, B %zu", bits, node->name, kind_of(kind),
-             channels, steps, beams);
+    snprintf(name, sizeof name, "quantize to %u, %s%s%s, F %zu, T %zu, B %zu", bits, node->name,
+             kind_of(kind), statistics_of(slow), channels, steps, beams);
     if (br_quantize_create(&q.plan, BR_CUDA, &params, &why) != 0)
         gpu_refused(name, why.text);
     else if (gpu_make_data(g, &q.sets, values * 2, kind, values * bits / 8, side))
@@ -58,6 +65,7 @@ double gpu_quantize(struct gpu *g, const struct gpu_node *node, size_t channels,
 
 struct fused {
     struct br_frb_beams *beams;
+    struct br_quantize *levels;
     struct br_frb_beams_quantize *plan;
     struct gpu_data sets;
     const uint8_t *valid; /* [channels][BR_FRB_BEAMS_QUANTIZE_BLOCK] */
@@ -74,7 +82,7 @@ static void run_fused(void *arg, unsigned i)
 /* A grid of bx by by beams, formed and quantized to 4 bits in one kernel. Milliseconds; negative: not
  * measured. */
 static double gpu_fused(struct gpu *g, const struct gpu_node *node, size_t channels, size_t bx, size_t by,
-                        enum gpu_random kind)
+                        enum gpu_random kind, bool slow)
 {
     struct fused f = {.valid = gpu_validity(g, BR_FRB_BEAMS_QUANTIZE_BLOCK, channels, true)};
     size_t nbeams = bx * by, rows = channels * nbeams,
@@ -86,8 +94,8 @@ static double gpu_fused(struct gpu *g, const struct gpu_node *node, size_t chann
                       (double)(4 * node->m * node->n * by + 2 * node->m * bx * by);
     char name[GPU_ROW_NAME];
     struct br_why why = {"no memory"};
-    snprintf(name, sizeof name, "frb_beams and quantize to 4, %s%s, F %zu, T %d, B %zu x %zu", node->name,
-             kind_of(kind), channels, BR_FRB_BEAMS_QUANTIZE_BLOCK, bx, by);
+    snprintf(name, sizeof name, "frb_beams and quantize to 4, %s%s%s, F %zu, T %d, B %zu x %zu", node->name,
+             kind_of(kind), statistics_of(slow), channels, BR_FRB_BEAMS_QUANTIZE_BLOCK, bx, by);
     if (direction == NULL || freq == NULL) {
         gpu_refused(name, why.text);
         goto done;
@@ -109,8 +117,18 @@ static double gpu_fused(struct gpu *g, const struct gpu_node *node, size_t chann
                                                .beams_y = by,
                                                .max_steps = BR_FRB_BEAMS_QUANTIZE_BLOCK,
                                                .cuda = g->cuda};
+    /* Slow statistics begin with the kernel's own first block here, which takes as long as every other
+     * one. */
+    const struct br_quantize_params levels = {.nchannels = channels,
+                                              .nbeams = nbeams,
+                                              .block = BR_FRB_BEAMS_QUANTIZE_BLOCK,
+                                              .bits = 4,
+                                              .levels_rms = 2.5,
+                                              .cuda = g->cuda,
+                                              .follow = slow ? 16.0 * BR_FRB_BEAMS_QUANTIZE_BLOCK : 0};
     if (br_frb_beams_create(&f.beams, BR_CUDA, &params, &why) != 0 ||
-        br_frb_beams_quantize_create(&f.plan, f.beams, 4, 2.5, &why) != 0)
+        br_quantize_create(&f.levels, BR_CUDA, &levels, &why) != 0 ||
+        br_frb_beams_quantize_create(&f.plan, f.beams, f.levels, &why) != 0)
         gpu_refused(name, why.text);
     else if (gpu_make_data(g, &f.sets, in, kind, out, side))
         ms = gpu_measure(g, name, run_fused, &f,
@@ -119,6 +137,7 @@ static double gpu_fused(struct gpu *g, const struct gpu_node *node, size_t chann
                                                 node->sample_us * 1e-6});
 done:
     br_frb_beams_quantize_destroy(f.plan);
+    br_quantize_destroy(f.levels);
     br_frb_beams_destroy(f.beams);
     free(direction);
     free(freq);
@@ -128,17 +147,26 @@ done:
 int bench_gpu_quantize(struct gpu *g)
 {
     static const struct gpu_node *const nodes[] = {&gpu_chord, &gpu_pathfinder, &gpu_hirax};
+    const struct gpu_node *chord = &gpu_chord;
+    const size_t F = chord->sent_channels, B = chord->sent, T = chord->steps;
     int shorts = 0;
+    double slow_four = -1, four = gpu_quantize(g, chord, F, B, T, 4, GPU_POWERS, false);
+    shorts += gpu_require("CHORD, 4 bits", four * 1e3, "us", 90);
     for (int i = 0; i < 3; i++) {
         double ms = gpu_quantize(g, nodes[i], nodes[i]->sent_channels, nodes[i]->sent, nodes[i]->steps, 4,
-                                 GPU_POWERS);
-        if (i == 0) shorts += gpu_require("CHORD, 4 bits", ms * 1e3, "us", 90);
+                                 GPU_POWERS, true);
+        if (i == 0) slow_four = ms;
     }
-    gpu_quantize(g, &gpu_chord, gpu_chord.sent_channels, gpu_chord.sent, gpu_chord.steps, 4, GPU_STEADY);
-    gpu_quantize(g, &gpu_chord, gpu_chord.sent_channels, gpu_chord.sent, gpu_chord.steps, 8, GPU_POWERS);
-    double ms = gpu_fused(g, &gpu_chord, 256, 96, 96, GPU_POWERS);
+    shorts += gpu_require("with slow statistics", four > 0 ? slow_four / four : -1, "of the block's", 1.1);
+    gpu_quantize(g, chord, F, B, T, 4, GPU_STEADY, true);
+    double eight = gpu_quantize(g, chord, F, B, T, 8, GPU_POWERS, false),
+           slow_eight = gpu_quantize(g, chord, F, B, T, 8, GPU_POWERS, true);
+    shorts += gpu_require("with slow statistics", eight > 0 ? slow_eight / eight : -1, "of the block's", 1.1);
+    double ms = gpu_fused(g, chord, 256, 96, 96, GPU_POWERS, false),
+           slow = gpu_fused(g, chord, 256, 96, 96, GPU_POWERS, true);
     shorts += gpu_require("CHORD, a grid of beams formed and quantized", ms * 1e3, "us", 300);
-    gpu_fused(g, &gpu_chord, 256, 96, 96, GPU_STEADY);
-    gpu_fused(g, &gpu_hirax, 256, gpu_hirax.bx, gpu_hirax.by, GPU_POWERS);
+    shorts += gpu_require("with slow statistics", ms > 0 ? slow / ms : -1, "of the block's", 1.1);
+    gpu_fused(g, chord, 256, 96, 96, GPU_STEADY, true);
+    gpu_fused(g, &gpu_hirax, 256, gpu_hirax.bx, gpu_hirax.by, GPU_POWERS, true);
     return shorts;
 }
