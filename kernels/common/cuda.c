@@ -162,6 +162,8 @@ int br_cuda_device(const struct br_cuda *cuda)
 bool br_cuda_is_hopper(int device)
 {
     int major = 0, minor = 0;
+    const char *code = getenv("BEAMRING_GPU_CODE");
+    if (code != NULL && strcmp(code, "sm_80") == 0) return false;
     return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
            cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess &&
            major == 9 && minor == 0;

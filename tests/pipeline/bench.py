@@ -4,19 +4,33 @@ import harness
 
 def test_arguments():
     """Wrong arguments end with status 2 and say what was expected, before anything is measured."""
-    for arguments, words in ((["--only"], ["--only", "names of parts"]), (["--only", "quantise"], [
-            "there is no part 'quantise'", "did you mean 'quantize'?", "upchannelize"
-    ]), (["--only", "queue,"], ["there is no part ''"]), (["--cpu", "--gpu"], ["at most one of them"]),
-                             (["--missing"], ["--missing ''", "from 1 to 1000000"]),
-                             (["--missing",
-                               "0"], ["--missing '0'",
-                                      "from 1 to 1000000"]), (["--missing", "1000",
-                                                               "--cpu"], ["--missing", "on the GPU"]),
-                             (["--missing", "1000", "--only",
-                               "queue"], ["--missing", "'queue' is none of them"])):
+    for line, words in (
+        ("--only", ["--only", "names of parts"]),
+        ("--only quantise", ["there is no part 'quantise'", "did you mean 'quantize'?", "upchannelize"]),
+        ("--only queue,", ["there is no part ''"]),
+        ("--cpu --gpu", ["at most one of them"]),
+        ("--missing", ["--missing ''", "from 1 to 1000000"]),
+        ("--missing 0", ["--missing '0'", "from 1 to 1000000"]),
+        ("--missing 1000 --cpu", ["--missing", "on the GPU"]),
+        ("--missing 1000 --only queue", ["--missing", "'queue' is none of them"]),
+        ("--code", ["--code ''", "expected sm_80"]),
+        ("--code sm_90a", ["--code 'sm_90a'", "expected sm_80"]),
+        ("--code sm_80 --cpu", ["--code", "on the GPU"]),
+    ):
+        arguments = line.split()
         run = harness.beamring("bench", *arguments)
         assert run.status == 2 and run.out == "", (arguments, run)
         assert all(word in run.err for word in words), (arguments, run.err)
+
+
+def test_code():
+    """Portable kernels are measured on any device, and nothing is required of them."""
+    run = harness.beamring("bench", "--code", "sm_80", "--strict", "--only", "quantize,upchannelize")
+    assert run.status == 0 and "at most" not in run.out, run
+    if harness.has_device("cuda:0"):
+        assert "from sm_80 on" in run.out and "\nquantize to 4" in run.out, run
+    else:
+        assert run.out.startswith("no GPU: skipped"), run
 
 
 def test_missing():
@@ -31,4 +45,4 @@ def test_missing():
 
 
 if __name__ == "__main__":
-    harness.main([test_arguments, test_missing])
+    harness.main([test_arguments, test_code, test_missing])

@@ -71,6 +71,7 @@ static const struct option bench_options[] = {
     {"--cpu", NULL, "leaves out the GPU", NULL},
     {"--gpu", NULL, "leaves out the CPU", NULL},
     {"--missing", "N", "kernels on the GPU with one sample of N missing", NULL},
+    {"--code", "sm_80", "kernels on the GPU as they are where there is no Hopper", NULL},
     {"--strict", NULL, "fails when a result falls short of what is required", NULL},
     {0},
 };

@@ -131,6 +131,18 @@ static bool read_missing(const char *word, unsigned *missing)
     return true;
 }
 
+/* The kernels ask the environment, so that any program can be told. */
+static bool read_code(const char *word)
+{
+    if (strcmp(word, "sm_80") != 0) {
+        fprintf(stderr, "beamring bench: --code '%s': expected sm_80; without it the device's own is taken\n",
+                word);
+        return false;
+    }
+    gpu_portable = true;
+    return setenv("BEAMRING_GPU_CODE", word, 1) == 0;
+}
+
 int cmd_bench(int argc, char **argv)
 {
     bool strict = false, cpu = true, gpu = true, all = true;
@@ -147,6 +159,8 @@ int cmd_bench(int argc, char **argv)
             cpu = false;
         else if (strcmp(argv[i], "--missing") == 0) {
             if (!read_missing(++i < argc ? argv[i] : "", &missing)) return 2;
+        } else if (strcmp(argv[i], "--code") == 0) {
+            if (!read_code(++i < argc ? argv[i] : "")) return 2;
         } else {
             if (strcmp(argv[i], "--only") == 0 && ++i == argc) {
                 fputs("beamring bench: --only expects names of parts, separated by commas\n", stderr);
@@ -161,10 +175,12 @@ int cmd_bench(int argc, char **argv)
               stderr);
         return 2;
     }
-    if (missing > 0 && !gpu) {
-        fputs("beamring bench: --missing is of kernels on the GPU, which --cpu leaves out\n", stderr);
+    if ((missing > 0 || gpu_portable) && !gpu) {
+        fprintf(stderr, "beamring bench: --%s is of kernels on the GPU, which --cpu leaves out\n",
+                missing > 0 ? "missing" : "code");
         return 2;
     }
+    if (gpu_portable) cpu = false;
     gpu_missing = missing;
     for (int i = 0; i < NPARTS; i++) {
         if (!all && !wanted[i]) continue;

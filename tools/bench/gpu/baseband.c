@@ -164,11 +164,13 @@ static double steadiness(struct gpu *g)
 
 int bench_gpu_baseband(struct gpu *g)
 {
-    int shorts = gpu_require("CHORD", gpu_baseband(g, &gpu_chord) * 1e3, "us", 245);
-    shorts += gpu_require("HIRAX", gpu_baseband(g, &gpu_hirax) * 1e3, "us", 165);
-    shorts += gpu_require("pathfinder", gpu_baseband(g, &gpu_pathfinder) * 1e3, "us", 145);
-    shorts += gpu_require("CHORD, portable", measure(g, &gpu_chord, BR_BASEBAND_PORTABLE) * 1e3, "us", 700);
-    if (gpu_missing > 0) return shorts;
+    int shorts = gpu_require_time(g, GPU_BY_INT8, "CHORD", gpu_baseband(g, &gpu_chord) * 1e3, "us", 245);
+    shorts += gpu_require_time(g, GPU_BY_COPY, "HIRAX", gpu_baseband(g, &gpu_hirax) * 1e3, "us", 165);
+    shorts +=
+        gpu_require_time(g, GPU_BY_COPY, "pathfinder", gpu_baseband(g, &gpu_pathfinder) * 1e3, "us", 145);
+    shorts += gpu_require_time(g, GPU_BY_INT8, "CHORD, portable",
+                               measure(g, &gpu_chord, BR_BASEBAND_PORTABLE) * 1e3, "us", 700);
+    if (gpu_missing > 0 || gpu_portable) return shorts;
     shorts += gpu_require("slowest of these in a row to fastest, per sample", steadiness(g), "", 1.5);
     return shorts;
 }

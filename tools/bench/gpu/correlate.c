@@ -50,7 +50,7 @@ static double measure(struct gpu *g, const struct gpu_node *node, bool autos)
 int bench_gpu_correlate(struct gpu *g)
 {
     double real_time = FRAME * gpu_chord.sample_us * 1e-3, ms = measure(g, &gpu_chord, false);
-    int shorts = gpu_require("CHORD, of real time", 100 * ms / real_time, "%", 6);
+    int shorts = gpu_require_time(g, GPU_BY_INT8, "CHORD, of real time", 100 * ms / real_time, "%", 6);
     measure(g, &gpu_pathfinder, false);
     measure(g, &gpu_hirax, false);
     measure(g, &gpu_chord, true);

@@ -128,14 +128,14 @@ int bench_gpu_frb_beams(struct gpu *g)
     int shorts = 0;
     for (int i = 0; i < 3; i++) {
         double ms = gpu_frb_beams(g, nodes[i], nodes[i]->fine, nodes[i]->steps, nodes[i]->beams, 0);
-        if (i == 0) shorts += gpu_require("CHORD, any directions", ms * 1e3, "us", 2500);
+        if (i == 0) shorts += gpu_require_time(g, GPU_BY_FP16, "CHORD, any directions", ms * 1e3, "us", 2500);
     }
     for (int i = 0; i < 3; i++) {
         double ms = gpu_frb_beams(g, nodes[i], nodes[i]->fine, nodes[i]->steps, nodes[i]->bx, nodes[i]->by);
-        if (i == 0) shorts += gpu_require("CHORD, a grid of beams", ms * 1e3, "us", 450);
+        if (i == 0) shorts += gpu_require_time(g, GPU_BY_FP16, "CHORD, a grid of beams", ms * 1e3, "us", 450);
     }
-    shorts +=
-        gpu_require("CHORD, steering",
-                    bench(g, &gpu_chord, gpu_chord.fine, 1, gpu_chord.beams, 0, STEERING) * 1e3, "us", 50);
+    shorts += gpu_require_time(g, GPU_BY_COPY, "CHORD, steering",
+                               bench(g, &gpu_chord, gpu_chord.fine, 1, gpu_chord.beams, 0, STEERING) * 1e3,
+                               "us", 50);
     return shorts + bench_float32(g, &gpu_chord);
 }

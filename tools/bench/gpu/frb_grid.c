@@ -204,7 +204,7 @@ static int required(struct gpu *g, const struct gpu_node *node, struct gpu_zone 
                     double most)
 {
     double ms = gpu_frb_grid(g, node, &zone, 1), spectra = (double)(zone.channels * node->samples * NPOL);
-    return gpu_require(name, ms < 0 ? ms : ms / spectra * 1e6, "ns", most);
+    return gpu_require_time(g, GPU_BY_FP16, name, ms < 0 ? ms : ms / spectra * 1e6, "ns", most);
 }
 
 int bench_gpu_frb_grid(struct gpu *g)
@@ -223,6 +223,7 @@ int bench_gpu_frb_grid(struct gpu *g)
     falls_short += required(g, &narrow, (struct gpu_zone){256, 16}, "8 x 8", 0.33 * 1.3 / 8);
     /* few channels, long blocks: what does not fill a GPU by itself */
     gpu_frb_grid(g, &gpu_chord, &(struct gpu_zone){13, 1}, 1);
-    falls_short += gpu_require("a node's mix", gpu_frb_grid(g, &gpu_chord, gpu_mix, GPU_MIX), "ms", 0.9);
+    falls_short += gpu_require_time(g, GPU_BY_FP16, "a node's mix",
+                                    gpu_frb_grid(g, &gpu_chord, gpu_mix, GPU_MIX), "ms", 0.9);
     return falls_short;
 }

@@ -268,6 +268,7 @@ int bench_gpu_parts(gpu_part *const *parts, unsigned n)
     br_gpu_name(0, name, sizeof name);
     printf("GPU: %s\n", name);
     if (open_device(&g)) measure_ceilings(&g);
+    if (gpu_portable) puts("kernels as they are on every GPU from sm_80 on; nothing is required of them");
     if (gpu_missing > 0)
         printf("of every channel one of %u samples is missing, at least one of a shorter block\n",
                gpu_missing);

@@ -163,6 +163,15 @@ void gpu_refused(const char *name, const char *why);
  * or if it was not measured (negative). */
 int gpu_require(const char *name, double value, const char *unit, double most);
 
+/* The same of a time, where `most` is what an H200 is allowed: other devices get as much more or less as the
+ * ceiling that bounds the kernel is lower or higher here, as measured in this run. */
+enum gpu_bound { GPU_BY_COPY, GPU_BY_INT8, GPU_BY_FP16 };
+int gpu_require_time(const struct gpu *g, enum gpu_bound bound, const char *name, double value,
+                     const char *unit, double most);
+
+/* `bench --code sm_80`: portable kernels, of which nothing is required. */
+extern bool gpu_portable;
+
 uint32_t gpu_random_number(void); /* 24 bits */
 size_t gpu_all_channels(const struct gpu_zone *zone, unsigned nzones);
 void gpu_zones_name(char *name, const char *kernel, const struct gpu_node *node, const struct gpu_zone *zone,

@@ -151,7 +151,7 @@ int bench_gpu_quantize(struct gpu *g)
     const size_t F = chord->sent_channels, B = chord->sent, T = chord->steps;
     int shorts = 0;
     double slow_four = -1, four = gpu_quantize(g, chord, F, B, T, 4, GPU_POWERS, false);
-    shorts += gpu_require("CHORD, 4 bits", four * 1e3, "us", 90);
+    shorts += gpu_require_time(g, GPU_BY_COPY, "CHORD, 4 bits", four * 1e3, "us", 90);
     for (int i = 0; i < 3; i++) {
         double ms = gpu_quantize(g, nodes[i], nodes[i]->sent_channels, nodes[i]->sent, nodes[i]->steps, 4,
                                  GPU_POWERS, true);
@@ -164,7 +164,7 @@ int bench_gpu_quantize(struct gpu *g)
     shorts += gpu_require("with slow statistics", eight > 0 ? slow_eight / eight : -1, "of the block's", 1.1);
     double ms = gpu_fused(g, chord, 256, 96, 96, GPU_POWERS, false),
            slow = gpu_fused(g, chord, 256, 96, 96, GPU_POWERS, true);
-    shorts += gpu_require("CHORD, a grid of beams formed and quantized", ms * 1e3, "us", 300);
+    shorts += gpu_require_time(g, GPU_BY_FP16, "CHORD, a grid of beams formed and quantized", ms * 1e3, "us", 300);
     shorts += gpu_require("with slow statistics", ms > 0 ? slow / ms : -1, "of the block's", 1.1);
     gpu_fused(g, chord, 256, 96, 96, GPU_STEADY, true);
     gpu_fused(g, &gpu_hirax, 256, gpu_hirax.bx, gpu_hirax.by, GPU_POWERS, true);

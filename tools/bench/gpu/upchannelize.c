@@ -87,7 +87,7 @@ int bench_gpu_upchannelize(struct gpu *g)
             shorts += gpu_require(name, ms * 1e3, "us", bytes / (least * g->copy) * 1e6);
     }
     double mix = gpu_upchannelize(g, &gpu_chord, gpu_mix + 1, GPU_MIX - 1);
-    if (mix > 0) shorts += gpu_require("a node's mix", mix * 1e3, "us", 230);
+    if (mix > 0) shorts += gpu_require_time(g, GPU_BY_COPY, "a node's mix", mix * 1e3, "us", 230);
     gpu_upchannelize(g, &gpu_pathfinder, &(struct gpu_zone){gpu_pathfinder.channels, gpu_pathfinder.factor},
                      1);
     gpu_upchannelize(g, &gpu_hirax, &(struct gpu_zone){gpu_hirax.channels, gpu_hirax.factor}, 1);
