@@ -164,7 +164,8 @@ int bench_gpu_quantize(struct gpu *g)
     shorts += gpu_require("with slow statistics", eight > 0 ? slow_eight / eight : -1, "of the block's", 1.1);
     double ms = gpu_fused(g, chord, 256, 96, 96, GPU_POWERS, false),
            slow = gpu_fused(g, chord, 256, 96, 96, GPU_POWERS, true);
-    shorts += gpu_require_time(g, GPU_BY_FP16, "CHORD, a grid of beams formed and quantized", ms * 1e3, "us", 300);
+    shorts +=
+        gpu_require_time(g, GPU_BY_FP16, "CHORD, a grid of beams formed and quantized", ms * 1e3, "us", 300);
     shorts += gpu_require("with slow statistics", ms > 0 ? slow / ms : -1, "of the block's", 1.1);
     gpu_fused(g, chord, 256, 96, 96, GPU_STEADY, true);
     gpu_fused(g, &gpu_hirax, 256, gpu_hirax.bx, gpu_hirax.by, GPU_POWERS, true);
