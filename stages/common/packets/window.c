@@ -41,13 +41,19 @@ int window_make(struct window *w, const struct packet_description *packet, const
     w->seen = calloc(n, sizeof *w->seen);
     w->live = calloc(n, sizeof *w->live);
     w->missing = calloc(n, sizeof *w->missing);
+    w->together = calloc(n, sizeof *w->together);
     w->share = calloc(layout->nstreams, sizeof *w->share);
     bool good = w->wake >= 0 && w->source_slot != NULL && w->stream_slot != NULL && w->thread != NULL &&
                 w->source != NULL && w->seen != NULL && w->live != NULL && w->missing != NULL &&
-                w->share != NULL;
+                w->together != NULL && w->share != NULL;
     for (unsigned i = 0; good && i < nthreads; i++) {
-        w->thread[i].count = calloc(n + 1, sizeof *w->thread[i].count);
-        good = w->thread[i].count != NULL;
+        struct window_thread *thread = &w->thread[i];
+        thread->count = calloc(n + 1, sizeof *thread->count);
+        good = thread->count != NULL;
+        for (unsigned k = 0; good && k < nopen; k++) {
+            thread->receipt[k] = calloc(layout->nblocks, layout->receipt_bytes);
+            good = thread->receipt[k] != NULL;
+        }
     }
     for (size_t i = 0; good && i < n; i++) atomic_init(&w->source[i].latest, INT64_MIN);
     return good ? BR_OK : br_fail(error, BR_E_NO_MEMORY, "no memory for the counters of %zu sources", n);
@@ -55,7 +61,10 @@ int window_make(struct window *w, const struct packet_description *packet, const
 
 void window_free(struct window *w)
 {
-    for (unsigned i = 0; w->thread != NULL && i < w->nthreads; i++) free(w->thread[i].count);
+    for (unsigned i = 0; w->thread != NULL && i < w->nthreads; i++) {
+        free(w->thread[i].count);
+        for (unsigned k = 0; k < w->nopen; k++) free(w->thread[i].receipt[k]);
+    }
     if (w->wake >= 0) close(w->wake);
     free(w->thread);
     free(w->source_slot);
@@ -64,6 +73,7 @@ void window_free(struct window *w)
     free(w->seen);
     free(w->live);
     free(w->missing);
+    free(w->together);
     free(w->share);
     *w = (struct window){.wake = -1};
 }
@@ -104,17 +114,24 @@ static void note_stray(struct window_source *source, bool stray)
         atomic_store_explicit(&source->strays, 0, memory_order_relaxed);
 }
 
-/* Writes the payload into frame `number`, which is open. */
-static enum window_reason place(struct window *w, int64_t number, size_t block, size_t slot,
-                                const uint8_t *payload)
+/* Writes the payload into frame `number`, which is open. No locked operation: it would wait for all stores
+ * past the caches, a fifth of the time. So two threads may write one packet that comes to both at the same
+ * time; window_close sees that. */
+static enum window_reason place(struct window *w, struct window_thread *thread, int64_t number, size_t block,
+                                size_t slot, const uint8_t *payload)
 {
     const struct packet_layout *l = w->layout;
     struct window_open *open = &w->open[number % w->nopen];
     uint8_t *data = atomic_load_explicit(&open->data, memory_order_acquire);
     if (data == NULL) return WINDOW_NO_FRAME;
-    _Atomic uint8_t *receipt = (_Atomic uint8_t *)(open->receipt + block * l->receipt_bytes + slot / 8);
+    size_t at = block * l->receipt_bytes + slot / 8;
     uint8_t bit = (uint8_t)(1u << slot % 8);
-    if ((atomic_fetch_or_explicit(receipt, bit, memory_order_relaxed) & bit) != 0) return WINDOW_DUPLICATE;
+    for (unsigned i = 0; i < w->nthreads; i++) {
+        const _Atomic uint8_t *receipt = w->thread[i].receipt[number % w->nopen];
+        if ((atomic_load_explicit(receipt + at, memory_order_relaxed) & bit) != 0) return WINDOW_DUPLICATE;
+    }
+    _Atomic uint8_t *mine = thread->receipt[number % w->nopen] + at;
+    atomic_store_explicit(mine, atomic_load_explicit(mine, memory_order_relaxed) | bit, memory_order_relaxed);
     coding_convert_past_caches(CODING_INT4X2, payload, data + block * l->block_bytes + slot * l->packet_bytes,
                                l->packet_bytes);
     return WINDOW_ACCEPTED;
@@ -167,7 +184,7 @@ enum window_reason window_packet(struct window *w, struct window_thread *thread,
     if (ahead > 1 || (ahead == 1 && in_frame >= w->hold)) ask_to_close(w);
     if (ahead >= w->nopen) return count(thread, source, WINDOW_NO_FRAME);
     size_t slot = (size_t)from * l->nstreams + (size_t)stream, block = (size_t)in_frame / l->packet_samples;
-    return count(thread, source, place(w, number, block, slot, header.payload));
+    return count(thread, source, place(w, thread, number, block, slot, header.payload));
 }
 
 void window_damaged(struct window *w, struct window_thread *thread)
@@ -182,6 +199,8 @@ uint64_t window_count(const struct window *w, size_t source, enum window_reason 
     uint64_t sum = 0;
     for (unsigned i = 0; i < w->nthreads; i++)
         sum += atomic_load_explicit(&w->thread[i].count[source][reason], memory_order_relaxed);
+    if (source < w->layout->nsources && reason == WINDOW_ACCEPTED) sum -= w->together[source];
+    if (source < w->layout->nsources && reason == WINDOW_DUPLICATE) sum += w->together[source];
     return sum;
 }
 
@@ -328,14 +347,31 @@ void window_give(struct window *w, int64_t number, struct br_frame *frame)
 {
     struct window_open *open = &w->open[number % w->nopen];
     open->frame = frame;
-    open->receipt = frame->side;
-    memset(open->receipt, 0, w->layout->nblocks * w->layout->receipt_bytes);
+    for (unsigned i = 0; i < w->nthreads; i++)
+        memset((void *)w->thread[i].receipt[number % w->nopen], 0,
+               w->layout->nblocks * w->layout->receipt_bytes);
     atomic_store_explicit(&open->data, frame->data, memory_order_release);
 }
 
 static bool has_packet(const uint8_t *receipt, size_t slot)
 {
     return (receipt[slot / 8] >> slot % 8 & 1) != 0;
+}
+
+/* The receipts of all threads in one. What two threads wrote at the same time counts once. */
+static void join_receipts(struct window *w, int64_t number, uint8_t *receipt)
+{
+    const struct packet_layout *l = w->layout;
+    memset(receipt, 0, l->nblocks * l->receipt_bytes);
+    for (unsigned i = 0; i < w->nthreads; i++) {
+        const uint8_t *one = (const uint8_t *)w->thread[i].receipt[number % w->nopen];
+        for (size_t at = 0; at < l->nblocks * l->receipt_bytes; at++) {
+            unsigned both = receipt[at] & one[at];
+            for (size_t slot = at % l->receipt_bytes * 8; both != 0; both >>= 1, slot++)
+                w->together[slot / l->nstreams] += both & 1;
+            receipt[at] |= one[at];
+        }
+    }
 }
 
 /* Counts what is missing of a frame, and writes the share of the inputs that came: blocks x
@@ -387,6 +423,7 @@ struct br_frame *window_close(struct window *w, const struct br_stream *stream)
     if (frame == NULL) return NULL;
     frame->first = (uint64_t)number * w->layout->frame_samples;
     frame->samples = w->layout->frame_samples;
+    join_receipts(w, number, frame->side);
     set_validity(w, stream, frame);
     return frame;
 }
@@ -401,8 +438,11 @@ static size_t blocks_with_packets(const struct packet_layout *l, const uint8_t *
 
 bool window_has_packets(const struct window *w, int64_t number)
 {
-    const struct window_open *open = &w->open[number % w->nopen];
-    return open->frame != NULL && blocks_with_packets(w->layout, open->receipt) > 0;
+    bool any = false;
+    if (w->open[number % w->nopen].frame == NULL) return false;
+    for (unsigned i = 0; i < w->nthreads && !any; i++)
+        any = blocks_with_packets(w->layout, (const uint8_t *)w->thread[i].receipt[number % w->nopen]) > 0;
+    return any;
 }
 
 void window_trim(const struct window *w, const struct br_stream *stream, struct br_frame *frame)

@@ -44,6 +44,8 @@ extern const char *const window_reason_name[WINDOW_NREASONS];
 struct window_thread {
     _Atomic uint64_t visits;                    /* odd while it is inside */
     _Atomic uint64_t (*count)[WINDOW_NREASONS]; /* [nsources + 1]: by source; the last: of no known source */
+    _Atomic uint8_t
+        *receipt[WINDOW_MAX_OPEN]; /* what this thread wrote, as in layout.h; frame n at n % nopen */
     int64_t base, near;                         /* as of window_enter */
     char room[64];                              /* keeps threads' counters out of each other's cache lines */
 };
@@ -68,7 +70,6 @@ struct window {
     _Atomic int64_t shift;
     struct window_open {
         _Atomic(uint8_t *) data; /* NULL: there is no memory for it */
-        uint8_t *receipt;
         struct br_frame *frame;
     } open[WINDOW_MAX_OPEN]; /* frame n at n % nopen */
 
@@ -77,6 +78,8 @@ struct window {
     uint64_t *seen;      /* [nsources] packets at the last look at who sends */
     bool *live;          /* [nsources] */
     uint64_t *missing;   /* [nsources] packets of published frames that are not there */
+    uint64_t
+        *together; /* [nsources] packets that two threads took, and counted as accepted, at the same time */
     uint8_t *share;      /* [nstreams] of one block */
 };
 

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #ifndef UDP_SEGMENT
@@ -35,6 +36,15 @@ static bool describe(struct capture_port *p, struct br_error *error)
            window_make(&p->window, p->packet, &p->layout, PORT_OPEN, 1, error) == BR_OK;
 }
 
+/* As the runtime's frames: large pages where the kernel has them (buffers/slots.c). */
+static void *large_pages(size_t bytes)
+{
+    enum { LARGE = 2 << 20 };
+    void *memory = aligned_alloc(LARGE, (bytes + LARGE - 1) / LARGE * LARGE);
+    if (memory != NULL) madvise(memory, bytes, MADV_HUGEPAGE);
+    return memory;
+}
+
 /* Frames whose memory is there: no page is touched for the first time in a measurement. */
 static bool make_frames(struct capture_port *p)
 {
@@ -42,7 +52,7 @@ static bool make_frames(struct capture_port *p)
            side = p->layout.nblocks * p->layout.receipt_bytes, valid = FRAME_SAMPLES * p->layout.nchannels;
     for (unsigned i = 0; i < PORT_FRAMES; i++) {
         struct br_frame *f = &p->frame[i];
-        *f = (struct br_frame){.data = aligned_alloc(64, data), .side = malloc(side), .valid = malloc(valid)};
+        *f = (struct br_frame){.data = large_pages(data), .side = malloc(side), .valid = malloc(valid)};
         if (f->data == NULL || f->side == NULL || f->valid == NULL) return false;
         memset(f->data, 0x88, data);
         memset(f->valid, 0, valid);

@@ -172,6 +172,8 @@ static void run(struct flips *f, size_t from, size_t to)
         }
     }
     window_leave(f->window.thread);
+    for (int i = 0; i < OPEN; i++)
+        if (window_close(&f->window, &f->stream_of_frames) != &f->frame[i]) fail("not its frame", i);
     look(f);
 }
 

@@ -200,8 +200,66 @@ static void test_a_million_flipped_bits(void **state)
     while (npieces > 0) free(pieces[--npieces]);
 }
 
+/* Two threads that share the packets, then each what the other had; and one packet that came to both at
+ * the same time, which no lock keeps apart. */
+static void test_two_threads(void **state)
+{
+    (void)state;
+    struct packet_description *p;
+    struct packet_layout l;
+    struct br_stream stream = {0};
+    struct window w;
+    struct br_error error = {0};
+    struct packet_memory memory = {alloc, NULL};
+    struct packet_node node = {.frame_samples = FRAME};
+    if (packet_description_parse(&p, "test.yaml", text, sizeof text - 1, &error) != BR_OK ||
+        packet_layout_make(&l, p, &node, memory, &error) != BR_OK ||
+        packet_layout_describe(&l, p, &stream, memory, &error) != BR_OK ||
+        window_make(&w, p, &l, OPEN, 2, &error) != BR_OK)
+        fail_msg("%s", error.text);
+    struct br_frame frame = {.data = malloc(BLOCKS * l.block_bytes),
+                             .side = malloc(BLOCKS * l.receipt_bytes),
+                             .valid = malloc(FRAME * l.nchannels)};
+    window_give(&w, 0, &frame);
+    window_begin(&w, 0);
+    for (unsigned t = 0; t < 2; t++) window_enter(&w, &w.thread[t]);
+    for (unsigned again = 0; again < 2; again++)
+        for (unsigned k = 0; k < BLOCKS * SLOTS; k++) {
+            uint8_t bytes[BYTES];
+            struct window_thread *thread = &w.thread[(k + again) % 2];
+            make_packet(bytes, k / SLOTS * STEP, k % SLOTS / STREAMS, k % STREAMS);
+            assert_int_equal(window_packet(&w, thread, bytes, BYTES),
+                             again ? WINDOW_DUPLICATE : WINDOW_ACCEPTED);
+        }
+    uint8_t bytes[BYTES];
+    make_packet(bytes, 0, 0, 0);
+    uint8_t seen = w.thread[0].receipt[0][0];
+    w.thread[0].receipt[0][0] = 0; /* as the second thread sees it when the first is about to write */
+    assert_int_equal(window_packet(&w, &w.thread[1], bytes, BYTES), WINDOW_ACCEPTED);
+    w.thread[0].receipt[0][0] = seen;
+    for (unsigned t = 0; t < 2; t++) window_leave(&w.thread[t]);
+    assert_int_equal(window_count(&w, 0, WINDOW_ACCEPTED), BLOCKS * STREAMS + 1);
+    assert_ptr_equal(window_close(&w, &stream), &frame);
+    assert_true(frame.complete);
+    for (unsigned k = 0; k < BLOCKS * SLOTS; k++) {
+        make_packet(bytes, k / SLOTS * STEP, k % SLOTS / STREAMS, k % STREAMS);
+        assert_memory_equal((uint8_t *)frame.data + (size_t)k * PAYLOAD, bytes + HEADER, PAYLOAD);
+    }
+    for (size_t s = 0; s < SOURCES; s++) {
+        assert_int_equal(window_count(&w, s, WINDOW_ACCEPTED), BLOCKS * STREAMS);
+        assert_int_equal(window_count(&w, s, WINDOW_DUPLICATE), BLOCKS * STREAMS + (s == 0));
+    }
+    free(frame.data);
+    free(frame.side);
+    free(frame.valid);
+    window_free(&w);
+    packet_description_free(p);
+    while (npieces > 0) free(pieces[--npieces]);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_million_flipped_bits)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_million_flipped_bits),
+                                       cmocka_unit_test(test_two_threads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
