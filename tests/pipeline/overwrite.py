@@ -1,5 +1,6 @@
 """No writer replaces an earlier file without being told: each runs twice in one folder."""
 import glob
+import json
 import os
 import subprocess
 
@@ -83,6 +84,26 @@ def test_file_where_a_directory_is_wanted():
                 assert open(os.path.join(d, "out")).read() == "precious"
 
 
+def test_statistics():
+    """Statistics replace earlier ones and an empty file, and nothing else."""
+    with harness.scratch() as d:
+        text = FIELD.replace("SEED", "1") + WRITERS["dada"].replace("MORE", "overwrite: true")
+        harness.run(d, text, "--stats", "s.json")
+        with open(os.path.join(d, "empty"), "w"):
+            pass
+        for name in ("s.json", "empty", "s.json"):
+            harness.run(d, text, "--stats", name)
+            assert json.load(open(os.path.join(d, name)))["balanced"]
+        for name in ("pipeline.yaml", "out/x_000000.dada", "precious"):
+            path = os.path.join(d, name)
+            with open(os.path.join(d, "precious"), "w") as f:
+                f.write('{"versions": [1, 2, 3]}')
+            before = open(path, "rb").read()
+            result = harness.run(d, text, "--stats", name, status=2)
+            assert f"--stats: {name} is there" in result.err, result
+            assert open(path, "rb").read() == before, name
+
+
 def test_scales_of_requantize():
     wide = """
 pipeline:
@@ -150,6 +171,6 @@ def test_receive_command():
 
 if __name__ == "__main__":
     harness.main([
-        test_writers_of_pipelines, test_file_where_a_directory_is_wanted, test_scales_of_requantize,
-        test_document_of_packetize, test_receive_command
+        test_writers_of_pipelines, test_file_where_a_directory_is_wanted, test_statistics,
+        test_scales_of_requantize, test_document_of_packetize, test_receive_command
     ])

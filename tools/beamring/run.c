@@ -3,8 +3,28 @@
 #include "tools/beamring/arguments.h"
 #include "tools/beamring/commands.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+/* Statistics may replace earlier ones, and nothing else: `--stats pipeline.yaml` is a slip. */
+static bool may_replace(const char *command, const char *path)
+{
+    static const char begins[] = "{\n  \"version\": ";
+    char start[sizeof begins] = "";
+    struct stat info;
+    FILE *file = stat(path, &info) == 0 && S_ISREG(info.st_mode) ? fopen(path, "r") : NULL;
+    if (file == NULL) return true; /* nothing is there, or writing will say what is wrong */
+    size_t length = fread(start, 1, sizeof begins - 1, file);
+    fclose(file);
+    if (length == 0 || strcmp(start, begins) == 0) return true;
+    fprintf(stderr,
+            "beamring %s: --stats: %s is there and holds something else than statistics; expected a new "
+            "name, or that of an earlier statistics file\n",
+            command, path);
+    return false;
+}
 
 static int run_node(int argc, char **argv, bool outlives)
 {
@@ -12,6 +32,7 @@ static int run_node(int argc, char **argv, bool outlives)
     struct br_log log;
     char control[300];
     if (read_arguments(argc, argv, "sqpcl", &a) != 0) return 2;
+    if (a.stats != NULL && !may_replace(argv[0], a.stats)) return 2;
     if (a.control != NULL) {
         if (strlen(a.control) > 200 || a.nset == MAX_SETS) {
             fprintf(stderr, "beamring %s: --control is too long, or there are too many --set\n", argv[0]);
