@@ -1,37 +1,23 @@
 #include "stages/packetize/calibration.h"
 #include "kernels/common/half.h"
+#include "stages/packetize/level_sums.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-enum { FEW = 8 };
-
-double calibration_levels(double rms)
-{
-    double sum = 0;
-    for (int x = 1; x <= 7; x++) {
-        double inner = erfc((x - 0.5) / (rms * sqrt(2))),
-               outer = x < 7 ? erfc((x + 0.5) / (rms * sqrt(2))) : 0;
-        sum += x * x * (inner - outer); /* both signs */
-    }
-    return sum;
-}
-
 int calibration_create(struct calibration *c)
 {
     size_t cells = c->nbeams * c->nchannels;
-    c->mean = calloc(cells, sizeof *c->mean);
-    c->variance = calloc(cells, sizeof *c->variance);
-    c->blocks = calloc(cells, sizeof *c->blocks);
+    c->state = calloc(cells, sizeof *c->state);
     c->row = calloc(2 * c->nchannels, sizeof *c->row);
-    return c->mean && c->variance && c->blocks && c->row ? 0 : -1;
+    if (br_follow_clock_create(&c->clock, cells, c->steps, c->follow) != 0) return -1;
+    return c->state && c->row ? 0 : -1;
 }
 
 void calibration_free(struct calibration *c)
 {
-    free(c->mean);
-    free(c->variance);
-    free(c->blocks);
+    br_follow_clock_free(&c->clock);
+    free(c->state);
     free(c->row);
 }
 
@@ -41,27 +27,75 @@ static float in_half(float value)
     return value > -BR_HALF_MAX ? value : -BR_HALF_MAX;
 }
 
-void calibrate(struct calibration *c, const float *side, uint16_t *wire)
+/* What the last cell weighed: most weigh the same, and an exponential takes longer than all the rest. */
+struct last {
+    double seen, then;
+    int count;
+    struct br_follow_step step;
+};
+
+static const struct br_follow_step *weigh(struct calibration *c, size_t cell, int count, struct last *last)
 {
-    size_t F = c->nchannels;
-    for (size_t b = 0; b < c->nbeams; b++) {
-        float *mean = c->mean + b * F, *variance = c->variance + b * F;
-        uint32_t *blocks = c->blocks + b * F;
-        for (size_t f = 0; f < F; f++) {
-            float scale = side[2 * (b * F + f)], offset = side[2 * (b * F + f) + 1];
-            if (scale > 0) {
-                float own = scale * scale * c->levels_variance, weight = 1 / (float)(blocks[f] + 1);
-                if (blocks[f] >= FEW && own > 4 * variance[f]) own = 4 * variance[f];
-                if (weight < c->follow) weight = c->follow;
-                variance[f] += weight * (own - variance[f]);
-                mean[f] += weight * (offset - mean[f]);
-                blocks[f]++;
-            }
-            float k = variance[f] > 0 ? c->deviation[f] / sqrtf(variance[f]) : 0;
-            float away = scale > 0 ? (offset - mean[f]) * k : 0;
-            c->row[2 * f] = in_half(scale * k);
-            c->row[2 * f + 1] = in_half(away);
+    double *seen = &c->clock.seen[cell];
+    if (last->count != count || last->seen != *seen) {
+        last->count = count;
+        last->seen = *seen;
+        last->step = br_follow_tick(&c->clock, cell, (size_t)count);
+        last->then = *seen;
+    }
+    *seen = last->then;
+    return &last->step;
+}
+
+/* The state at the first minichunk. */
+static void begin(const struct calibration *c, const uint8_t *levels, struct br_follow *state, float scale,
+                  float offset)
+{
+    struct br_follow_parts parts = {.means = 0};
+    size_t bytes = c->steps / 2, n = br_follow_count(c->steps);
+    for (size_t part = 0; part < n; part++) {
+        size_t from = part * bytes / n, end = (part + 1) * bytes / n;
+        struct level_sums s = level_sums(levels + from, end - from);
+        br_follow_part(&parts, offset, scale * (float)s.sum, scale * scale * (float)s.squares,
+                       (unsigned)s.count);
+    }
+    br_follow_begin(state, &parts);
+}
+
+/* scale and offset of the wire, of a cell with a scale. */
+static void calibrate_cell(struct calibration *c, size_t cell, const uint8_t *levels, const float *side,
+                           struct last *last, float deviation, float *wire)
+{
+    struct br_follow *state = &c->state[cell];
+    struct level_sums s = level_sums(levels, c->steps / 2);
+    float scale = side[0], offset = side[1], n = s.count > 0 ? (float)s.count : 1;
+    float level = (float)s.sum / n, mean = offset + scale * level,
+          square = scale * scale * ((float)s.squares / n - level * level), expected = mean, variance = square;
+    if (c->follow > 0) {
+        const struct br_follow_step *step = weigh(c, cell, s.count, last);
+        if (step->first > 0) begin(c, levels, state, scale, offset);
+        if (state->variance > 0) {
+            expected = state->expected;
+            variance = state->variance;
         }
-        br_half_from_float_array(wire + 2 * b * F, c->row, 2 * F);
+        br_follow_block(state, step, mean, square > 0 ? square : 0);
+    }
+    float k = variance > 0 ? deviation / sqrtf(variance) : 0;
+    wire[0] = in_half(scale * k);
+    wire[1] = in_half((offset - expected) * k);
+}
+
+void calibrate(struct calibration *c, const uint8_t *levels, const float *side, uint16_t *wire)
+{
+    struct last last = {.count = -1};
+    for (size_t b = 0; b < c->nbeams; b++) {
+        for (size_t f = 0; f < c->nchannels; f++) {
+            size_t cell = b * c->nchannels + f;
+            c->row[2 * f] = c->row[2 * f + 1] = 0;
+            if (side[2 * cell] > 0)
+                calibrate_cell(c, cell, levels + cell * c->steps / 2, side + 2 * cell, &last, c->deviation[f],
+                               c->row + 2 * f);
+        }
+        br_half_from_float_array(wire + 2 * b * c->nchannels, c->row, 2 * c->nchannels);
     }
 }

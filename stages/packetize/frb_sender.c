@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { LEAST_MINICHUNKS = 4 }; /* of a calibration's memory */
+
 struct frb_destination {
     struct frb_node_document document;
     struct channel_lock lock; /* on its channels */
@@ -211,14 +213,16 @@ static int start(struct br_stage *stage, struct packetize *p)
         s->deviation[f] = (float)sqrt(d->noise_variance.value[d->noise_variance.count > 1 ? zone : 0]);
     }
     double minichunk_s = (double)s->minichunk * br_stream_sample_s(in);
+    double minichunks = p->calibration_s / minichunk_s;
     s->calibration = (struct calibration){
         .nbeams = p->nbeams,
         .nchannels = s->nchannels,
+        .steps = FRB_NODE_STEPS,
         .deviation = s->deviation,
-        .levels_variance = (float)calibration_levels(p->levels_rms),
-        .follow = p->calibration_s > 0 ? (float)(1 - exp(-minichunk_s / p->calibration_s)) : 1,
+        .follow = p->calibration_s > 0 ? FRB_NODE_STEPS * fmax(minichunks, LEAST_MINICHUNKS) : 0,
     };
-    return calibration_create(&s->calibration) == 0 ? BR_OK : br_no_memory(stage, 12 * cells);
+    return calibration_create(&s->calibration) == 0 ? BR_OK
+                                                    : br_no_memory(stage, cells * sizeof(struct br_follow));
 }
 
 /* Level of another part of the minichunk in the scale and offset of this one; -8 stays -8. */
@@ -258,7 +262,7 @@ static int send_minichunk(struct br_stage *stage, struct packetize *p, uint64_t 
                           const float *side, uint64_t samples)
 {
     struct frb_sender *s = p->state;
-    calibrate(&s->calibration, side, s->scales);
+    calibrate(&s->calibration, levels, side, s->scales);
     uint32_t magic = FRB_NODE_MAGIC;
     uint64_t seq = number * s->minichunk / s->seq_base;
     memcpy(s->header, &magic, sizeof magic);

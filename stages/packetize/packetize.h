@@ -34,7 +34,7 @@ struct packetize {
     const struct zones_param *zones;
     const struct site_param *site;
     struct br_reals noise_variance;
-    double levels_rms, calibration_s;
+    double calibration_s;
     const char *document;
     bool overwrite;
     int64_t version, steps, packet_beams, packet_channels, send_buffer, multicast_hops;

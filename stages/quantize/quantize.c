@@ -58,12 +58,10 @@ static const struct br_param params[] = {
              "and for `slow` what leaves room for a burst of S/N 500 in one step, "
              "127 / (6 + 650 / sqrt(channels)), 1.5 to 8",
              .min = 1e-3, .max = 1000),
-    BR_PARAM(
-        "statistics", BR_P_CHOICE, struct quantize, statistics,
-        "what the levels of a block refer to: mean and deviation as the blocks before it have them "
-        "(slow), so that a burst stays what it is, or its own (block); default slow for 8 bits, block for "
-        "4 bits and on a GPU",
-        .choices = statistics_choices),
+    BR_PARAM("statistics", BR_P_CHOICE, struct quantize, statistics,
+             "what the levels of a block refer to: mean and deviation as the blocks before it have them "
+             "(slow), so that a burst stays what it is, or its own (block)",
+             .choices = statistics_choices, .def = "slow"),
     BR_PARAM("calibration_s", BR_P_REAL, struct quantize, calibration_s,
              "time over which slow statistics follow mean and deviation; default 1.5 s, at least 1536 steps "
              "and 16 blocks",
@@ -101,7 +99,7 @@ static void absorb(struct br_stage *stage, struct quantize *q)
 /* Defaults that depend on the stream. */
 static int choose_statistics(struct br_stage *stage, struct quantize *q, const struct br_stream *in)
 {
-    bool slow = br_stage_given(stage, "statistics") ? strcmp(q->statistics, "slow") == 0 : q->bits == 8;
+    bool slow = strcmp(q->statistics, "slow") == 0;
     double step_s = q->step * br_stream_sample_s(in), blocks = (double)q->block,
            room = 6 + 650 / sqrt((double)q->nchannels);
     if (!br_stage_given(stage, "levels_rms"))

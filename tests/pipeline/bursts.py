@@ -53,12 +53,14 @@ def intensities(beams, steps=STEPS, gain=None):
     return x
 
 
-def write_recording(directory, x):
+def write_recording(directory, x, **more):
+    down = more.get("DOWNSAMPLE", 1)
     keys = {
         "HEADER": "DADA", "HDR_SIZE": 4096, "DTYPE": "f16", "AXES": "freq,time,beam",
-        "SHAPE": f"{CHANNELS},0,{BEAMS}", "FRAME_SAMPLES": 256, "SAMPLE0": 0, "SAMPLE_NS": 983040,
+        "SHAPE": f"{CHANNELS},0,{x.shape[2]}", "FRAME_SAMPLES": 256 * down, "SAMPLE0": 0,
+        "SAMPLE_NS": 983040,
         "EPOCH_NS": 10 ** 18, "FREQ_MHZ": f"400:0.012:{CHANNELS}", "WIDTH_MHZ": 0.012, "NZONES": 1,
-        "ZONE_0": f"0,{CHANNELS},1,1,0", "SCALE": 1
+        "ZONE_0": f"0,{CHANNELS},1,{down},0", "SCALE": 1, **more
     }
     with open(os.path.join(directory, "j.dada"), "wb") as f:
         f.write("".join(f"{k} {v}\n" for k, v in keys.items()).encode().ljust(4096, b"\0"))

@@ -1,5 +1,5 @@
-"""What the levels of 4 bits leave of a bright burst: the numbers that the guide gives, from the equations and
-through the program."""
+"""What 4 bits leave of a bright burst, from the equations and through the program: with slow statistics all
+of it, to half a level of the block's brightest value; with each block's own a part."""
 import os
 
 import numpy as np
@@ -23,7 +23,7 @@ def blocks():
     return x
 
 
-def through(d, x, levels_rms):
+def through(d, x, levels_rms, statistics):
     keys = {
         "HEADER": "DADA", "HDR_SIZE": 4096, "DTYPE": "f16", "AXES": "freq,time,beam", "SHAPE": "1,0,8",
         "FRAME_SAMPLES": STEPS, "SAMPLE0": FIRST * STEPS, "SAMPLE_NS": 5120, "EPOCH_NS": 10 ** 18,
@@ -35,8 +35,9 @@ def through(d, x, levels_rms):
         d, f"""
 pipeline:
   - {{stage: replay, files: j.dada, out: j}}
-  - {{stage: quantize, in: j, out: q, bits: 4, block: 256, levels_rms: {levels_rms}}}
-  - {{stage: record, in: q, directory: ., prefix: q{levels_rms}}}
+  - {{stage: quantize, in: j, out: q, bits: 4, block: 256, levels_rms: {levels_rms},
+      statistics: {statistics}}}
+  - {{stage: record, in: q, directory: ., prefix: q{levels_rms}, overwrite: true}}
 """)
     frames = recorded_levels(os.path.join(d, f"q{levels_rms}_000000.dada"))
     return np.array([levels[0, 0] * side[0, 0, 0] + side[0, 0, 1] for _, levels, side in frames])
@@ -46,7 +47,7 @@ def test_bursts():
     x = blocks()
     with harness.scratch() as d:
         for levels_rms in (2.5, 1):
-            got = through(d, x, levels_rms)
+            got = through(d, x, levels_rms, "block")
             most = x.mean(axis=1) + 7 / levels_rms * x.std(axis=1)
             peak = x.max(axis=1)
             # to half a level, and float32 of the scale
@@ -61,5 +62,18 @@ def test_bursts():
             assert abs(got[4].max() - 2.5) <= slack[4]
 
 
+def test_bursts_whole():
+    """The first block is noise, of which all others are bursts: noise of rms 1 (of 255/256, as a sample's)
+    whose mean has moved by what the burst before left, which is little."""
+    x = np.concatenate([blocks()[-1:]] * 4 + [blocks()])
+    with harness.scratch() as d:
+        got = through(d, x, 2.5, "slow")
+    peak = x.max(axis=1)
+    step = np.maximum(peak / 7, 1 / 2.5)
+    assert np.all(abs(got - x) <= (0.5 + 0.01) * step[:, None] + 0.01), (abs(got - x) /
+                                                                         step[:, None]).max(axis=1)
+    assert np.all(abs(got.max(axis=1) - peak) <= 0.01 * peak + 0.2), (got.max(axis=1), peak)
+
+
 if __name__ == "__main__":
-    harness.main([test_bursts])
+    harness.main([test_bursts, test_bursts_whole])

@@ -13,39 +13,36 @@ from wires_common import (
     BEAMS, CHANNELS, document, frb_receiver, free_port, head, INTEGRATE, random_minichunks, recorded_levels,
     recordings, STEP)
 import frb_node  # noqa: E402
-
-
-def levels_variance(rms):
-    edge = lambda x: math.erfc(x / (rms * math.sqrt(2)))
-    return sum(x * x * (edge(x - 0.5) - (edge(x + 0.5) if x < 7 else 0)) for x in range(1, 8))
+from quantize_slow import Series  # noqa: E402
 
 
 class Calibration:
-    """Baseline and noise of each (beam, channel), followed with weight max(1/n, 1 - exp(-t/tau))."""
+    """Mean and noise of each (beam, channel) of what the levels stand for, followed over tau and at least
+    four minichunks; tau 0: of each minichunk itself."""
 
-    def __init__(self, noise_variance, rms, minichunk_s, tau):
-        self.n = 0
-        self.noise, self.x2 = np.float32(noise_variance), np.float32(levels_variance(rms))
-        self.follow = 1 - math.exp(-minichunk_s / tau) if tau > 0 else 1
+    def __init__(self, noise_variance, minichunk_s, tau, shape):
+        self.noise, self.tau = np.sqrt(np.atleast_1d(noise_variance)[:, None]) * np.ones((*shape, 1)), tau
+        self.series = Series(shape, 256, 256 * max(tau / minichunk_s, 4))
 
-    def __call__(self, side):
-        scale, offset = side[..., 0].astype(float), side[..., 1].astype(float)
-        own = scale ** 2 * self.x2
-        if self.n == 0:
-            self.mean, self.var, self.count = np.zeros_like(own), np.zeros_like(own), np.zeros(own.shape, int)
-            self.n = 1
-        own = np.where(self.count >= 8, np.minimum(own, 4 * self.var), own)
-        w = np.maximum(1 / (self.count + 1), self.follow) * (scale > 0)
-        self.var += w * (own - self.var)
-        self.mean += w * (offset - self.mean)
-        self.count += scale > 0
-        k = np.divide(np.sqrt(self.noise), np.sqrt(self.var), where=self.var > 0, out=np.zeros_like(own))
-        return np.stack([scale * k, np.where(scale > 0, (offset - self.mean) * k, 0)], axis=-1)
+    def __call__(self, levels, side):
+        scale, offset = side[..., :1].astype(float), side[..., 1:].astype(float)
+        valid = (levels != -8) & (scale > 0)
+        values = np.where(valid, scale * levels + offset, 0)
+        if self.tau == 0:
+            self.series = Series(valid.shape[:2], 256, 1024)
+        known = self.series.block(values, valid)
+        if self.tau == 0:
+            n = np.maximum(valid.sum(-1), 1)
+            mean = values.sum(-1) / n
+            known = mean, np.sqrt((valid * (values - mean[..., None]) ** 2).sum(-1) / n)
+        mean, deviation = (np.where(valid.any(-1), x, 0)[..., None] for x in known)
+        k = np.divide(self.noise, deviation, where=deviation > 0, out=np.zeros_like(deviation))
+        return np.concatenate([scale * k, np.where(scale > 0, (offset - mean) * k, 0)], axis=-1)
 
 
-def check_minichunks(chunks, frames, beams, tau=30, noise=1.0):
+def check_minichunks(chunks, frames, beams, tau=3, noise=1.0):
     """What arrived against what was recorded in front of the sender."""
-    calibration = Calibration(noise, 2.5, 256 * INTEGRATE * 5120e-9, tau)
+    calibration = Calibration(noise, 256 * INTEGRATE * 5120e-9, tau, (BEAMS, CHANNELS))
     assert [seq for seq, _, _ in chunks
             ] == [first // (256 * INTEGRATE) * 256 * INTEGRATE for first, _, _ in frames]
     for (seq, side, levels), (first, want, scales) in zip(chunks, frames):
@@ -53,7 +50,7 @@ def check_minichunks(chunks, frames, beams, tau=30, noise=1.0):
         at = (first - seq) // INTEGRATE
         whole[..., at:at + want.shape[2]] = want
         assert np.array_equal(levels, whole[beams])
-        expected = calibration(scales)[beams]
+        expected = calibration(whole, scales)[beams]
         got = side.astype(float)
         assert np.all(abs(got - expected) <= 1e-3 * abs(expected) + 1e-3 * abs(expected[..., :1])), np.max(
             abs(got - expected))

@@ -215,6 +215,11 @@ static float gaussian(uint64_t *seed)
     return (float)(sqrt(-2 * log(u)) * cos(2 * M_PI * v));
 }
 
+static int level_of(float x, const float *side)
+{
+    return (int)fminf(fmaxf(rintf((x - side[1]) / side[0]), -7), 7);
+}
+
 /* Gaussian noise, quantized as the quantizer does it: what is sent has mean 0 and the variance asked for,
  * whatever the channel's own baseline and noise; a block with a burst keeps its height, and hardly moves what
  * comes after it. */
@@ -223,17 +228,15 @@ static void test_noise(void **state)
     (void)state;
     enum { CHANNELS = 2, BLOCKS = 400, BURST = 300 };
     const float deviation[CHANNELS] = {1, 3}, sigma[CHANNELS] = {0.02f, 70}, baseline[CHANNELS] = {5, 1000};
-    struct calibration c = {.nbeams = 1,
-                            .nchannels = CHANNELS,
-                            .deviation = deviation,
-                            .levels_variance = (float)calibration_levels(2.5),
-                            .follow = 0.02f};
+    struct calibration c = {
+        .nbeams = 1, .nchannels = CHANNELS, .steps = 256, .deviation = deviation, .follow = 50 * 256};
     assert_int_equal(calibration_create(&c), 0);
     uint64_t seed = 5;
     double sum[CHANNELS] = {0}, squares[CHANNELS] = {0}, n = 0;
     for (int block = 0; block < BLOCKS; block++) {
         float x[CHANNELS][256], side[2 * CHANNELS];
         uint16_t wire[2 * CHANNELS];
+        uint8_t levels[CHANNELS][128] = {{0}};
         for (int f = 0; f < CHANNELS; f++) {
             double mean = 0, rms = 0;
             for (int t = 0; t < 256; t++) {
@@ -243,12 +246,14 @@ static void test_noise(void **state)
             for (int t = 0; t < 256; t++) rms += pow((double)x[f][t] - mean, 2) / 256;
             side[2 * f] = (float)(sqrt(rms) / 2.5);
             side[2 * f + 1] = (float)mean;
+            for (int t = 0; t < 256; t++)
+                levels[f][t / 2] |= (uint8_t)((level_of(x[f][t], side + 2 * f) & 15) << t % 2 * 4);
         }
-        calibrate(&c, side, wire);
+        calibrate(&c, levels[0], side, wire);
         for (int f = 0; f < CHANNELS; f++) {
             double high = 0;
             for (int t = 0; t < 256; t++) {
-                float level = fminf(fmaxf(rintf((x[f][t] - side[2 * f + 1]) / side[2 * f]), -7), 7);
+                float level = (float)level_of(x[f][t], side + 2 * f);
                 double value =
                     (double)(br_half_to_float(wire[2 * f]) * level + br_half_to_float(wire[2 * f + 1]));
                 if (block == BURST && t < 64) high += value / 64;
