@@ -37,12 +37,16 @@ pipeline:
 
 
 def node_text(seconds=1.2, more="", **parameters):
-    """The node's pipeline: a history, and a reader that must not lose anything."""
+    """The node's pipeline: a history, and a reader that must not lose anything. Where the tests are for a GPU
+    the history is of what a stage on it puts out, which is what comes in."""
     p = "".join(f", {k}: {v}" for k, v in parameters.items())
+    gpu = harness.DEVICE != "cpu"
+    through = f"  - {{stage: upchannelize, in: played, out: field, factor: 1, device: '{harness.DEVICE}'}}\n"
     return f"""pipeline:
-  - {{stage: replay, files: field_000000.dada, loop: 0, realtime: true, out: field}}
+  - {{stage: replay, files: field_000000.dada, loop: 0, realtime: true, out: {"played" if gpu else "field"}}}
+{through if gpu else ""}
   - {{stage: dump, in: {{from: field, history: {{seconds: {seconds}}}}}, directory: dumps{p}}}
-  - {{stage: record, in: field, prefix: live, file_bytes: 50000000}}
+  - {{stage: record, in: {"played" if gpu else "field"}, prefix: live, file_bytes: 50000000}}
 {more}"""
 
 
