@@ -168,25 +168,32 @@ void br_pin_taken(const struct br_pin *pin, uint64_t *frames, uint64_t *samples)
 
 /* --- holding --- */
 
-/* Where the search for `at` may begin: the frame that was held last, if it is still there and not beyond. */
+/* Where the search for `at` may begin: the newest of the frames held last that are there still and not
+ * beyond. */
 static struct br_slot *begin_at(const struct br_reader *reader, uint64_t at)
 {
-    struct br_slot *last = reader->last_hold;
-    bool good = last != NULL && last->kept && last->number == reader->last_number && last->frame.first <= at;
-    return good ? last : reader->queue->history.oldest;
+    struct br_slot *best = reader->queue->history.oldest;
+    for (unsigned i = 0; i < BR_HISTORY_HOLDS; i++) {
+        struct br_slot *last = reader->last_hold[i];
+        bool good = last != NULL && last->kept && last->number == reader->last_number[i];
+        if (good && last->frame.first <= at && last->number > best->number) best = last;
+    }
+    return best;
 }
 
 const struct br_frame *br_history_hold(struct br_reader *reader, uint64_t at)
 {
     struct br_queue *queue = reader->queue;
     lock(queue);
-    struct br_slot *s = reader->hold == NULL ? begin_at(reader, at) : NULL;
+    struct br_slot *s = reader->nholds < BR_HISTORY_HOLDS ? begin_at(reader, at) : NULL;
     while (s != NULL && s->frame.first + s->frame.samples <= at) s = s->newer;
     /* one that its reader has not given back may not be ready yet */
     if (s != NULL && s->frame.first + s->frame.samples <= reader->passed) {
+        unsigned i = reader->holds++ % BR_HISTORY_HOLDS;
         s->reading++;
-        reader->hold = reader->last_hold = s;
-        reader->last_number = s->number;
+        reader->nholds++;
+        reader->last_hold[i] = s;
+        reader->last_number[i] = s->number;
     } else {
         s = NULL;
     }

@@ -9,8 +9,8 @@
  * others are pinned, the oldest pinned frame is taken from its pins, which count it. The stream loses nothing
  * by it.
  *
- * HOLDING. A frame is copied while it is held: one at a time for each reader, for which the ring has a spare
- * slot. A pin gives priority; only a held frame is certain to stay. */
+ * HOLDING. A frame is copied while it is held: at most BR_HISTORY_HOLDS at a time for each reader, for which
+ * the ring has spare slots. A pin gives priority; only a held frame is certain to stay. */
 #ifndef BEAMRING_BUFFERS_HISTORY_H
 #define BEAMRING_BUFFERS_HISTORY_H
 
@@ -61,9 +61,9 @@ void br_pin_end(struct br_pin *pin);
 void br_pin_taken(const struct br_pin *pin, uint64_t *frames, uint64_t *samples);
 
 /* The oldest kept frame that ends behind base sample `at` and that the reader has given back, or NULL. It is
- * held, and stays as it is, until br_history_let_go; one frame at a time for each reader. */
+ * held, and stays as it is, until br_history_let_go. NULL also when BR_HISTORY_HOLDS are held. */
 const struct br_frame *br_history_hold(struct br_reader *reader, uint64_t at);
-void br_history_let_go(struct br_reader *reader);
+void br_history_let_go(struct br_reader *reader, const struct br_frame *frame);
 
 #ifdef __cplusplus
 }

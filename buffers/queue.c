@@ -82,7 +82,8 @@ int br_queue_add_reader(struct br_queue *queue, const char *name, enum br_policy
 /* See ROOM in ring.h. */
 static unsigned count_slots(const struct br_queue *queue)
 {
-    static const unsigned spare[] = {[BR_POLICY_BLOCK] = 0, [BR_POLICY_DROP] = 1, [BR_POLICY_HISTORY] = 2};
+    static const unsigned spare[] = {
+        [BR_POLICY_BLOCK] = 0, [BR_POLICY_DROP] = 1, [BR_POLICY_HISTORY] = 1 + BR_HISTORY_HOLDS};
     unsigned n = queue->depth + queue->history.frames;
     for (const struct br_reader *r = queue->readers; r != NULL; r = r->sibling)
         n += spare[r->counters.policy];

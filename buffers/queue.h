@@ -56,6 +56,7 @@ enum br_policy { BR_POLICY_BLOCK, BR_POLICY_DROP, BR_POLICY_HISTORY };
 extern const char *const br_policy_name[BR_POLICY_HISTORY + 1]; /* "block", ... */
 
 enum { BR_MAX_SLOTS = 1 << 20 }; /* of a queue, and frames of a history */
+enum { BR_HISTORY_HOLDS = 4 };   /* frames that are held at a time, see history.h */
 
 enum { BR_MAX_AHEAD = 8 }; /* frames that br_queue_lend_ahead lends */
 

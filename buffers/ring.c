@@ -458,16 +458,15 @@ void br_reader_detach(struct br_reader *reader)
     unlock_and_wake(queue, &wake);
 }
 
-void br_history_let_go(struct br_reader *reader)
+void br_history_let_go(struct br_reader *reader, const struct br_frame *frame)
 {
     struct wake wake = {false, false};
+    struct br_slots *slots = &reader->queue->slots;
     lock(reader->queue);
-    struct br_slot *slot = reader->hold;
-    reader->hold = NULL;
-    if (slot != NULL) {
-        slot->reading--;
-        settle(reader->queue, slot, &wake);
-    }
+    size_t index = (size_t)((const char *)frame - (const char *)slots->slot) / sizeof *slots->slot;
+    slots->slot[index].reading--;
+    reader->nholds--;
+    settle(reader->queue, &slots->slot[index], &wake);
     unlock_and_wake(reader->queue, &wake);
 }
 

@@ -3,8 +3,8 @@
  * ROOM. A queue has `depth` slots for frames that its producer holds, that a blocking reader has not
  * released, or that any reader has yet to read: these slots count as used. A frame that only dropping
  * readers hold while they read it does not count: the memory has one spare slot for each of them. Nor do
- * frames of the history: the memory has a slot for each, and two spare ones for each of its readers, for the
- * frame that it reads and the one that it holds. */
+ * frames of the history: the memory has a slot for each, and spare ones for each of its readers, for the
+ * frame that it reads and those that it holds. */
 #ifndef BEAMRING_BUFFERS_RING_H
 #define BEAMRING_BUFFERS_RING_H
 
@@ -73,9 +73,12 @@ struct br_reader {
     struct entry held; /* slot NULL: none */
     bool detached;
     /* of a history */
-    uint64_t passed;                   /* the base sample behind the last frame that it gave back */
-    struct br_slot *hold, *last_hold;  /* hold: lent by br_history_hold; NULL: none */
-    uint64_t last_number;              /* of last_hold when it was held */
+    uint64_t passed; /* the base sample behind the last frame that it gave back */
+    unsigned nholds; /* frames that are held */
+    /* The frames that were held last, a ring, and their numbers then: a search begins near them. */
+    struct br_slot *last_hold[BR_HISTORY_HOLDS];
+    uint64_t last_number[BR_HISTORY_HOLDS];
+    unsigned holds;
     uint64_t wait_since, last_wait_ns; /* since 0: not waiting */
     struct br_reader_counters counters;
     const struct br_gpu_stream *gpu; /* NULL: it reads with the host */

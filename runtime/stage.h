@@ -346,10 +346,10 @@ enum br_dump_number {
 BR_API void br_stage_count_dump(struct br_stage *stage, enum br_dump_number which, int64_t count);
 
 /* The oldest frame of input i that ends behind base sample `at` and that process has consumed, or NULL. It
- * stays as it is until br_stage_let_go: one frame at a time of each input, and only for as long as it
- * takes to copy what is wanted of it. */
+ * stays as it is until br_stage_let_go: at most four at a time of each input, and only for as long as it
+ * takes to copy what is wanted of them. */
 BR_API const struct br_frame *br_stage_hold(struct br_stage *stage, unsigned i, uint64_t at);
-BR_API void br_stage_let_go(struct br_stage *stage, unsigned i);
+BR_API void br_stage_let_go(struct br_stage *stage, unsigned i, const struct br_frame *frame);
 
 /* True once the pipeline asks sources to end (interrupt, failure elsewhere): return BR_FINISHED soon. */
 BR_API bool br_stage_stopping(const struct br_stage *stage);

@@ -62,10 +62,10 @@ const struct br_frame *br_stage_hold(struct br_stage *stage, unsigned i, uint64_
     return reader != NULL ? br_history_hold(reader, at) : NULL;
 }
 
-void br_stage_let_go(struct br_stage *stage, unsigned i)
+void br_stage_let_go(struct br_stage *stage, unsigned i, const struct br_frame *frame)
 {
     struct br_reader *reader = reader_of(stage, i);
-    if (reader != NULL) br_history_let_go(reader);
+    if (reader != NULL && frame != NULL) br_history_let_go(reader, frame);
 }
 
 void br_stage_count_dump(struct br_stage *stage, enum br_dump_number which, int64_t count)

@@ -115,11 +115,8 @@ static int rows(struct dump_file *f, uint64_t row, uint64_t count, uint8_t *data
     (void)row;
     size_t cell = f->row_bytes;
     coding_encode(CODING_CHIME, data, data, count * cell);
-    for (size_t i = 0; i < count * cell; i++) {
-        if (data[i] != 0) continue;
-        data[i] = 0x10;
-        f->changed++;
-    }
+    uint8_t *end = data + count * cell;
+    for (uint8_t *at = data; (at = memchr(at, 0, (size_t)(end - at))) != NULL; f->changed++) *at++ = 0x10;
     for (uint64_t r = 0; valid != NULL && r < count; r++)
         if (valid[r] == BR_MISSING) memset(data + r * cell, 0, cell);
     return BR_OK;

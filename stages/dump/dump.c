@@ -24,6 +24,8 @@ static const struct br_param params[] = {
     BR_PARAM("max_wait_s", BR_P_REAL, struct dump_stage, max_wait_s,
              "how far ahead of the stream a dump may be asked for", .def = "3600", .min = 0, .max = 1e9,
              .unit = "s"),
+    BR_PARAM("writers", BR_P_INT, struct dump_stage, writers, "threads that write, a file each", .def = "2",
+             .min = 1, .max = DUMP_WRITERS, .unit = "threads"),
     BR_PARAM("disk_timeout_s", BR_P_REAL, struct dump_stage, disk_timeout_s,
              "a disk that does not answer for longer fails the dump that waits for it", .def = "60",
              .min = 0.1, .max = 1e6, .unit = "s"),
@@ -99,6 +101,12 @@ static int configure(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
+static void memory(struct br_stage *stage, void *self, struct br_memory *memory)
+{
+    (void)stage;
+    memory->host = writer_bytes(self);
+}
+
 static int start(struct br_stage *stage, void *self)
 {
     struct dump_stage *s = self;
@@ -165,5 +173,6 @@ BR_STAGE_EXPORT = {
     .start = start,
     .process = process,
     .stop = stop,
+    .memory = memory,
     .request = dump_request,
 };

@@ -19,7 +19,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { DUMP_KEPT = 256, DUMP_DIRECTORY = 1024, DUMP_PATH = 2048, DUMP_REASON = 240 };
+enum { DUMP_KEPT = 256, DUMP_DIRECTORY = 1024, DUMP_PATH = 2048, DUMP_REASON = 240, DUMP_WRITERS = 4 };
 
 enum dump_state {
     DUMP_WAITING, /* for samples that are yet to come */
@@ -65,7 +65,7 @@ struct dump {
 /* The stage. */
 struct dump_stage {
     const char *directory, *prefix, *format; /* parameters */
-    int64_t max_dumps;
+    int64_t max_dumps, writers;
     double max_wait_s, disk_timeout_s;
 
     size_t npieces;        /* of all channels */
@@ -77,23 +77,30 @@ struct dump_stage {
     uint64_t troubled;     /* since when the user is told that the disk hangs; 0: it does not */
 };
 
-/* What the writer needs, apart from the stage: it stays when a disk never comes back. */
+/* One of the writer's threads. */
+struct hand {
+    struct writer *writer;
+    pthread_t thread;
+    bool started, exited;
+    struct dump *busy_with;  /* it writes a file of */
+    uint64_t disk_since;     /* CLOCK_MONOTONIC in ns when it went to a disk; 0: it is not there */
+    uint8_t *buffer, *valid; /* of a block of rows */
+};
+
+/* What the threads need, apart from the stage: it stays when a disk never comes back. */
 struct writer {
     struct br_stage *stage;
     const struct dump_stage *of;
     pthread_mutex_t lock;
     pthread_cond_t work, idle; /* on CLOCK_MONOTONIC */
-    pthread_t thread;
-    struct dump *dumps; /* newest first */
-    unsigned ndumps;
-    _Atomic unsigned nactive; /* dumps that are not finished */
-    bool ended;               /* no more samples come */
-    bool quit, exited;
-    struct dump *busy_with; /* it writes a file of */
-    uint64_t disk_since;    /* CLOCK_MONOTONIC in ns when the writer went to a disk; 0: it is not there */
+    struct dump *dumps;        /* newest first */
+    _Atomic unsigned nactive;  /* dumps that are not finished */
+    bool ended;                /* no more samples come */
+    bool quit;
     uint64_t next_id;
-    uint8_t *buffer, *valid; /* of a block of rows */
     size_t block_rows;
+    unsigned nhands;
+    struct hand hand[DUMP_WRITERS];
 };
 
 /* --- format.c: what a file is --- */
@@ -160,8 +167,22 @@ json_t *dump_baseband_status(const struct writer *w, uint64_t id, bool all);
 void dump_name(const struct dump_stage *s, const struct dump *d, const struct piece *p, char *text,
                size_t size);
 
+/* --- piece.c --- */
+
+/* Writes one piece; `p` is the thread's own copy. Returns its state; a failure's words go to `error`. */
+enum dump_state piece_write(struct hand *h, const struct dump *d, struct piece *p, struct br_error *error);
+
 /* --- writer.c --- */
 
+/* Around what may wait for a disk: meanwhile a thread touches nothing but its own memory, for it may stay
+ * there for ever. False: nobody wants the file any more. */
+void writer_goes_to_disk(struct hand *h);
+bool writer_comes_back(struct hand *h, const struct dump *d);
+
+/* Bytes that writer_start reserves. */
+size_t writer_bytes(const struct dump_stage *s);
+
+/* After a failure, too, writer_stop is to be called. */
 int writer_start(struct br_stage *stage, struct dump_stage *s);
 
 /* New work, or new samples. */

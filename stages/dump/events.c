@@ -59,13 +59,20 @@ void dump_free(struct dump *d)
     free(d);
 }
 
+static bool is_busy(const struct writer *w, const struct dump *d)
+{
+    for (unsigned i = 0; i < w->nhands; i++)
+        if (w->hand[i].busy_with == d) return true;
+    return false;
+}
+
 /* Forgets the oldest finished dumps beyond those that are kept. */
 static void trim(struct writer *w)
 {
     unsigned finished = 0;
     for (struct dump **at = &w->dumps; *at != NULL;) {
         struct dump *d = *at;
-        if (dump_is_active(d) || d == w->busy_with || ++finished <= DUMP_KEPT) {
+        if (dump_is_active(d) || is_busy(w, d) || ++finished <= DUMP_KEPT) {
             at = &d->next;
             continue;
         }
@@ -90,7 +97,7 @@ int dump_add(struct writer *w, struct dump *d)
     br_stage_count_dump(w->stage, BR_DUMPS_ACCEPTED, 1);
     br_stage_count_dump(w->stage, BR_DUMPS_ACTIVE, 1);
     trim(w);
-    pthread_cond_signal(&w->work);
+    pthread_cond_broadcast(&w->work);
     return BR_OK;
 }
 

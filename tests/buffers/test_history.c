@@ -31,7 +31,7 @@ static void assert_holds(struct br_reader *r, uint64_t at, int i)
     assert_non_null(f);
     assert_int_equal(f->first, 4 * i);
     for (size_t b = 0; b < BYTES; b++) assert_int_equal(((uint8_t *)f->data)[b], i & 255);
-    br_history_let_go(r);
+    br_history_let_go(r, f);
 }
 
 static void assert_span(const struct br_reader *r, uint64_t first, uint64_t end, unsigned frames,
@@ -83,7 +83,7 @@ static void the_last_frames_stay(void **state)
 static void memory_grows_by_the_history(void **state)
 {
     (void)state;
-    struct br_queue *q = create("q", 3), *plain = create("plain", 3 + 7 + 2);
+    struct br_queue *q = create("q", 3), *plain = create("plain", 3 + 7 + 1 + BR_HISTORY_HOLDS);
     history(q, 7);
     reader(plain, BR_POLICY_BLOCK);
     assert_int_equal(br_queue_history(q), 7);
@@ -189,11 +189,13 @@ static void a_held_frame_is_certain(void **state)
     put(q, 2);
     const struct br_frame *read = take(r, 2), *held = br_history_hold(r, 4);
     assert_int_equal(held->first, 4);
-    assert_null(br_history_hold(r, 4)); /* one at a time */
+    for (int i = 1; i < BR_HISTORY_HOLDS; i++) assert_ptr_equal(br_history_hold(r, 4), held);
+    assert_null(br_history_hold(r, 4)); /* so many at a time */
+    for (int i = 1; i < BR_HISTORY_HOLDS; i++) br_history_let_go(r, held);
     for (unsigned i = 3; i < 60; i++) put(q, i);
     for (size_t b = 0; b < BYTES; b++) assert_int_equal(((uint8_t *)held->data)[b], 1);
     for (size_t b = 0; b < BYTES; b++) assert_int_equal(((uint8_t *)read->data)[b], 2);
-    br_history_let_go(r);
+    br_history_let_go(r, held);
     br_reader_release(r);
     assert_holds(r, 0, -1); /* frames 58 and 59 have not been given back by the reader */
     take(r, 58);
@@ -297,7 +299,7 @@ static void *look(void *arg)
             for (size_t b = 0; b < BYTES; b++) run->wrong += ((const uint8_t *)f->data)[b] != byte;
             run->seen++;
             at = f->first + f->samples;
-            br_history_let_go(run->r);
+            br_history_let_go(run->r, f);
             br_pin_advance(&pin[0], at);
         }
         for (int i = 0; i < LOOKERS; i++) br_pin_end(&pin[i]);
