@@ -23,23 +23,6 @@ static void look_at_health(const struct node *node, struct node_facts *facts)
     snprintf(facts->unhealthy, sizeof facts->unhealthy, "stage '%.64s': %.180s", hang.stage->name, hang.text);
 }
 
-/* The stage without inputs, or without outputs, that has been silent for longer than it may. */
-static const char *silent_stage(const struct br_view *view, double late_s, double *silence)
-{
-    for (size_t s = 0; s < view->nstages; s++) {
-        const struct view_stage *stage = &view->stage[s];
-        bool source = stage->nin == 0 && stage->nout > 0, sink = stage->nout == 0 && stage->nin > 0;
-        if (!source && !sink) continue;
-        size_t q = source ? (size_t)stage->out[0] : (size_t)view->reader[stage->in[0]].queue;
-        uint64_t moved = source ? view->queue_moved[q] : view->reader_moved[stage->in[0]];
-        bool never = source ? view->now.queue[q].frames == 0 : view->now.reader[stage->in[0]].next == 0;
-        double due = 3 * view->queue[q].frame_s;
-        *silence = view->now.at_ns > moved ? (double)(view->now.at_ns - moved) * 1e-9 : 0;
-        if (never || *silence > (due > late_s ? due : late_s)) return stage->name;
-    }
-    return NULL;
-}
-
 static void look_at_readiness(const struct node *node, struct node_facts *facts)
 {
     double silence;
@@ -51,7 +34,7 @@ static void look_at_readiness(const struct node *node, struct node_facts *facts)
                  node->view->stage[node->view->failed_stage].name, node->view->failure);
     else if (!facts->healthy)
         snprintf(facts->unready, sizeof facts->unready, "%s", facts->unhealthy);
-    else if ((silent = silent_stage(node->view, node->late_s, &silence)) != NULL)
+    else if ((silent = view_silent_stage(node->view, node->late_s, &silence)) != NULL)
         snprintf(facts->unready, sizeof facts->unready, "no frame has come through stage '%.64s' for %.1f s",
                  silent, silence);
     facts->ready = facts->unready[0] == '\0';

@@ -377,3 +377,19 @@ void verdict_make(const struct br_view *view, struct verdict *v)
     if (gives_nothing(view, v) || has_trouble(view, limited, v) || limited) return;
     flows(view, v);
 }
+
+const char *view_silent_stage(const struct br_view *view, double late_s, double *silence)
+{
+    for (size_t s = 0; s < view->nstages; s++) {
+        const struct view_stage *stage = &view->stage[s];
+        bool source = stage->nin == 0 && stage->nout > 0, sink = stage->nout == 0 && stage->nin > 0;
+        if (!source && !sink) continue;
+        size_t q = source ? (size_t)stage->out[0] : (size_t)view->reader[stage->in[0]].queue;
+        uint64_t moved = source ? view->queue_moved[q] : view->reader_moved[stage->in[0]];
+        bool never = source ? view->now.queue[q].frames == 0 : view->now.reader[stage->in[0]].next == 0;
+        double due = 3 * view->queue[q].frame_s;
+        *silence = view->now.at_ns > moved ? (double)(view->now.at_ns - moved) * 1e-9 : 0;
+        if (never || *silence > (due > late_s ? due : late_s)) return stage->name;
+    }
+    return NULL;
+}

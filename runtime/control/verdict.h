@@ -36,6 +36,10 @@ struct verdict {
 
 void verdict_make(const struct br_view *view, struct verdict *verdict);
 
+/* The stage without inputs, or without outputs, through which nothing has come for longer than `late_s`
+ * and three frames' time, or never; *silence is how long, in s. NULL: there is none. */
+const char *view_silent_stage(const struct br_view *view, double late_s, double *silence);
+
 /* Shares of the last seconds, 0 to 1: in process, waiting for input, waiting for a free frame, on the GPU
  * (mean time of sampled calls x calls). */
 struct view_shares {

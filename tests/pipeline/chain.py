@@ -119,21 +119,52 @@ pipeline:
   - {stage: record, in: beams, directory: ., prefix: beams}
 """)
         e, valid, _, _ = harness.read_e(path)
-        c = a[..., 0].astype(np.int64) + 1j * a[..., 1]
-        z = np.einsum("fpbd,tfpd->bfpt", c, e)
-        shift = np.transpose(s, (2, 0, 1))[..., None].astype(np.int64)
-        half = np.where(shift > 0, 1 << np.maximum(shift - 1, 0), 0)
-
-        def quantize(x):
-            return np.clip((np.round(x).astype(np.int64) + half) >> shift, -7, 7)
-
-        want = quantize(z.real) + 1j * quantize(z.imag)
-        want = np.where(valid.T[None, :, None, :], want, -8 - 8j)
+        want = exact_beams(e, valid, a[..., 0].astype(np.int64) + 1j * a[..., 1], s)
         got, _, _, _ = harness.read_frames(one(d, "beams*.dada"))
         assert got.shape == want.shape, (got.shape, want.shape)
         assert (harness.unpack(got) == want).all()
         assert (abs(want.real) == 7).mean() > 0.1, "the clamp is exercised"
 
 
+def exact_beams(e, valid, a, s):
+    """J = clamp((sum over dishes of A E + 2^(s-1)) >> s, -7, 7); -8 where the input is missing."""
+    z = np.einsum("fpbd,tfpd->bfpt", a, e)
+    shift = np.transpose(s, (2, 0, 1))[..., None].astype(np.int64)
+    half = np.where(shift > 0, 1 << np.maximum(shift - 1, 0), 0)
+    parts = [np.clip((np.round(x).astype(np.int64) + half) >> shift, -7, 7) for x in (z.real, z.imag)]
+    return np.where(valid.T[None, :, None, :], parts[0] + 1j * parts[1], -8 - 8j)
+
+
+def test_baseband_directions():
+    """Weights computed from directions and gains: A = round(127 g / max|g| exp(+2 pi i theta)), s the integer
+    nearest to log2 sqrt(sum |A|^2)."""
+    import h5py
+    rng = np.random.default_rng(6)
+    gain = (rng.normal(size=(5, 2, 12)) + 1j * rng.normal(size=(5, 2, 12))).astype(np.complex64)
+    gain[:, :, 3] = 0
+    freq = 400 + 0.1953125 * np.arange(5)
+    place = np.array(DISHES) * SPACING
+    with harness.scratch() as d:
+        path = record_field(d, samples=2000)
+        e, valid, _, _ = harness.read_e(path)
+        with h5py.File(os.path.join(d, "gains.h5"), "w") as f:
+            f["gain"] = gain
+        for g, more in ((np.ones((5, 2, 12)), ""), (gain, ", gains: gains.h5")):
+            harness.run(d, TELESCOPE + f"""
+pipeline:
+  - {{stage: replay, files: field*.dada, out: field}}
+  - {{stage: baseband_beamform, in: field, out: beams, beams: {{directions: {BEAMS.tolist()}}}{more}}}
+  - {{stage: record, in: beams, directory: ., prefix: beams, overwrite: true}}
+""")
+            theta = np.einsum("f,dk,bk->fbd", freq * 1e6 / 299792458, place, BEAMS)
+            a = 127 * g[:, :, None] / abs(g).max() * np.exp(2j * np.pi * theta)[:, None]
+            a = np.floor(a.real + 0.5) + 1j * np.floor(a.imag + 0.5)
+            s = np.floor(0.5 * np.log2((abs(a)**2).sum(-1)) + 0.5).astype(int)
+            got, _, _, _ = harness.read_frames(one(d, "beams*.dada"))
+            assert (harness.unpack(got) == exact_beams(e, valid, a, s)).all(), more
+
+
 if __name__ == "__main__":
-    harness.main([test_frb_chain, test_frb_chain_zoned, test_fine_channels, test_baseband])
+    harness.main([
+        test_frb_chain, test_frb_chain_zoned, test_fine_channels, test_baseband, test_baseband_directions
+    ])

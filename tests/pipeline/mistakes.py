@@ -134,6 +134,13 @@ def edit(key, value):
     return change
 
 
+def test_no_such_recording():
+    for files, said in (("none_*.dada", "no file matches 'none_*.dada'"), ("none.dada",
+                                                                           "there is no file 'none.dada'")):
+        wrong(f"pipeline:\n  - {{stage: replay, files: {files}, out: e}}\n"
+              "  - {stage: record, in: e, directory: .}\n", said, where=2)
+
+
 def test_recordings():
     damaged(os.remove, "field*.dada")
     damaged(lambda p: open(p, "wb").close(), "field", "empty")
@@ -351,7 +358,7 @@ def test_no_plugin():
 if __name__ == "__main__":
     harness.main([
         test_good, test_keys, test_all_errors_at_once, test_one_mistake_one_message, test_graph,
-        test_telescope, test_yaml, test_device, test_recordings, test_numbers, test_stage_fails,
-        test_truncated_payload, test_disk_full, test_no_echo, test_statistics, test_same_files,
-        test_not_started, test_interrupt, test_no_plugin
+        test_telescope, test_yaml, test_device, test_no_such_recording, test_recordings, test_numbers,
+        test_stage_fails, test_truncated_payload, test_disk_full, test_no_echo, test_statistics,
+        test_same_files, test_not_started, test_interrupt, test_no_plugin
     ])

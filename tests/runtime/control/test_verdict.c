@@ -251,6 +251,44 @@ static void test_first_moments(void **state)
     assert_null(view_before(&p.view, 2));
 }
 
+/* Sources and sinks must not be silent for longer than late_s, or than three frames take; those between
+ * may. */
+static void test_silence(void **state)
+{
+    (void)state;
+    struct planted p;
+    double silence;
+    plant(&p);
+    assert_null(view_silent_stage(&p.view, 5, &silence));
+    p.queue_moved[1] = p.reader_moved[0] = 1 * S; /* the middle one's: it is neither source nor sink */
+    assert_null(view_silent_stage(&p.view, 5, &silence));
+    for (int who = 0; who < 2; who++) {
+        const char *name = who == 0 ? "source" : "sink";
+        plant(&p);
+        uint64_t *moved = who == 0 ? &p.queue_moved[0] : &p.reader_moved[1];
+        *moved = 14 * S; /* six seconds ago */
+        assert_string_equal(view_silent_stage(&p.view, 5, &silence), name);
+        assert_true(silence > 5.99 && silence < 6.01);
+        assert_null(view_silent_stage(&p.view, 7, &silence));
+        p.queue[who].frame_s = 2.1; /* long frames: 6.3 s are allowed */
+        assert_null(view_silent_stage(&p.view, 5, &silence));
+        p.queue[who].frame_s = 1.9;
+        assert_string_equal(view_silent_stage(&p.view, 5, &silence), name);
+        p.queue[who].frame_s = 1.6; /* 4.8 s, and 6 have passed */
+        assert_string_equal(view_silent_stage(&p.view, 5, &silence), name);
+        plant(&p);
+        if (who == 0)
+            p.queues[NOW][0].frames = 0;
+        else
+            p.readers[NOW][1].next = 0;
+        assert_string_equal(view_silent_stage(&p.view, 5, &silence), name);
+    }
+    plant(&p); /* a stage that nobody is connected to is neither */
+    p.stage[1].nin = p.stage[1].nout = 0;
+    p.reader_moved[0] = p.queue_moved[1] = 1 * S;
+    assert_null(view_silent_stage(&p.view, 5, &silence));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_flows),
@@ -261,6 +299,7 @@ int main(void)
                                        cmocka_unit_test(test_losses),
                                        cmocka_unit_test(test_first_moments),
                                        cmocka_unit_test(test_a_victim_is_not_blamed),
-                                       cmocka_unit_test(test_failures_and_ends)};
+                                       cmocka_unit_test(test_failures_and_ends),
+                                       cmocka_unit_test(test_silence)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,14 +11,25 @@ void __wrap_br_queue_error(const struct br_queue *queue, struct br_error *error)
 int __real_pthread_setaffinity_np(pthread_t thread, size_t size, const cpu_set_t *set);
 int __wrap_pthread_setaffinity_np(pthread_t thread, size_t size, const cpu_set_t *set);
 
+int __real_br_queue_acquire(struct br_queue *queue, struct br_frame **frame);
+int __wrap_br_queue_acquire(struct br_queue *queue, struct br_frame **frame);
+
+static bool no_slots;             /* the failing queue's fail, and not the releases */
 static const char *failing_queue; /* whose releases fail, as where an event cannot be recorded; NULL: none */
 static int affinity_error;
 
 int __wrap_br_reader_release(struct br_reader *reader)
 {
     int status = __real_br_reader_release(reader);
-    bool fails = failing_queue != NULL && strcmp(br_queue_name(br_reader_queue(reader)), failing_queue) == 0;
+    bool fails = failing_queue != NULL && !no_slots &&
+                 strcmp(br_queue_name(br_reader_queue(reader)), failing_queue) == 0;
     return fails ? BR_E_DEVICE : status;
+}
+
+int __wrap_br_queue_acquire(struct br_queue *queue, struct br_frame **frame)
+{
+    if (no_slots && strcmp(br_queue_name(queue), failing_queue) == 0) return BR_E_DEVICE;
+    return __real_br_queue_acquire(queue, frame);
 }
 
 void __wrap_br_queue_error(const struct br_queue *queue, struct br_error *error)
@@ -57,6 +68,24 @@ static void test_a_release_fails(void **state)
         assert_true(br_balance_ok(run.graph, stderr));
         end(&run);
     }
+}
+
+/* Likewise a slot that a GPU does not give back: the stage says of which queue. */
+static void test_a_slot_fails(void **state)
+{
+    (void)state;
+    struct test_run run;
+    failing_queue = "b";
+    no_slots = true;
+    build_ok(&run, "pipeline:\n  - {stage: t_source, samples: 5000, out: a}\n"
+                   "  - {stage: t_pass, in: a, out: b}\n  - {stage: t_sink, in: b}\n");
+    start_and_finish(&run);
+    failing_queue = NULL;
+    no_slots = false;
+    assert_int_equal(run.status, BR_E_DEVICE);
+    assert_string_equal(run.error.text, "stage 't_pass': queue 'b': an event cannot be recorded");
+    assert_true(br_balance_ok(run.graph, stderr));
+    end(&run);
 }
 
 /* A stage that breaks the rules of frames is named, not the one that reads them; and nobody fails
@@ -107,6 +136,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_release_fails),
+        cmocka_unit_test(test_a_slot_fails),
         cmocka_unit_test(test_rules_of_frames),
         cmocka_unit_test(test_affinity_fails),
     };

@@ -153,6 +153,27 @@ static void test_leap_seconds(void **state)
 }
 
 /* Gaps, threads that lack, exchanged, repeated, late and corrupt frames. */
+/* A frame holds whole samples: any number of them, also one. */
+static void test_whole_samples(void **state)
+{
+    (void)state;
+    static const struct {
+        unsigned log2_channels;
+        size_t data;
+        int status;
+    } cases[] = {{3, 8, BR_OK},  {3, 24, BR_OK}, {3, 16, BR_OK},       {4, 16, BR_OK},
+                 {4, 48, BR_OK}, {0, 8, BR_OK},  {4, 24, BR_E_FORMAT}, {5, 48, BR_E_FORMAT}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct vdif_header h = {.complex_data = true,
+                                .bits = 4,
+                                .log2_channels = cases[i].log2_channels,
+                                .header_bytes = VDIF_HEADER,
+                                .frame_bytes = VDIF_HEADER + cases[i].data};
+        struct br_error error = {0};
+        assert_int_equal(vdif_check(&h, "x.vdif", 0, 1000, &error), cases[i].status);
+    }
+}
+
 static void test_disorder(void **state)
 {
     (void)state;
@@ -410,9 +431,10 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values), cmocka_unit_test(test_leap_seconds), cmocka_unit_test(test_disorder),
-        cmocka_unit_test(test_files),  cmocka_unit_test(test_threads),      cmocka_unit_test(test_stretches),
-        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_values),       cmocka_unit_test(test_whole_samples),
+        cmocka_unit_test(test_leap_seconds), cmocka_unit_test(test_disorder),
+        cmocka_unit_test(test_files),        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_stretches),    cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }

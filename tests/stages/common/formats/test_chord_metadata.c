@@ -56,6 +56,21 @@ static void decodes(struct chord_metadata *m)
         fail_msg("%s", error.text);
 }
 
+/* A type's name says how many bits an element has; of 4+4 bits it has 8. */
+static void test_bits(void **state)
+{
+    (void)state;
+    for (int type = CHORD_UNKNOWN + 1; type < CHORD_TYPES; type++) {
+        const char *name = chord_type_name((enum chord_type)type),
+                   *digits = name + strcspn(name, "0123456789");
+        unsigned bits = (unsigned)strtoul(digits, NULL, 10);
+        assert_int_equal(chord_type_bits((enum chord_type)type),
+                         strstr(name, "x2") != NULL ? 2 * bits : bits);
+    }
+    assert_int_equal(chord_type_bits(CHORD_UNKNOWN), 0);
+    assert_int_equal(chord_type_bits(CHORD_TYPES), 0);
+}
+
 static void test_fields(void **state)
 {
     (void)state;
@@ -305,10 +320,15 @@ static void test_product_beyond_64_bits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fields),       cmocka_unit_test(test_encode),
-        cmocka_unit_test(test_new_layout),   cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_wrong),        cmocka_unit_test(test_wrong_times),
-        cmocka_unit_test(test_random_bytes), cmocka_unit_test(test_product_beyond_64_bits),
+        cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_fields),
+        cmocka_unit_test(test_encode),
+        cmocka_unit_test(test_new_layout),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_wrong),
+        cmocka_unit_test(test_wrong_times),
+        cmocka_unit_test(test_random_bytes),
+        cmocka_unit_test(test_product_beyond_64_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
