@@ -51,6 +51,18 @@ static const char *activity(const struct view_stage *stage, const struct view_st
     return now->waits_for != NULL ? "waits" : "works";
 }
 
+/* Of a stage that writes what has passed, by their names. */
+static json_t *dumps_of(const struct view_stage_now *now)
+{
+#define DUMP_NAME(NAME, name, text) name,
+    static const char *const names[] = {BR_DUMP_NUMBERS(DUMP_NAME)};
+#undef DUMP_NAME
+    json_t *document = json_object();
+    for (unsigned i = 0; i < BR_DUMP_COUNT; i++)
+        json_object_set_new(document, names[i], json_integer(now->dumps[i]));
+    return document;
+}
+
 static json_t *stage_status(const struct br_view *view, size_t s)
 {
     const struct view_stage *stage = &view->stage[s];
@@ -71,6 +83,7 @@ static json_t *stage_status(const struct br_view *view, size_t s)
         json_object_set_new(document, "gpu", number(shares.gpu));
         json_object_set_new(document, "gpu_ms_per_call", number(1e3 * shares.gpu_s_per_call));
     }
+    if (stage->dumps) json_object_set_new(document, "dumps", dumps_of(now));
     if (now->latency_ns != INT64_MIN)
         json_object_set_new(document, "latency_s", number((double)now->latency_ns * 1e-9));
     return document;

@@ -235,8 +235,81 @@ def test_kotekans_requests():
         dump_common.check_live(node, source)
 
 
+def test_upchannelized():
+    """What another stage puts out: the fine channels of a coarse one stay together in a file, bit for bit."""
+    text = dump_common.node_text(more=f"""
+  - {{stage: upchannelize, in: field, out: fine, factor: 4, device: '{harness.DEVICE}'}}
+  - {{stage: dump, name: late, in: {{from: fine, history: {{seconds: 0.5}}}}, directory: fine}}
+  - {{stage: record, name: all, in: fine, prefix: fine}}
+""")
+    with dump_common.dump_node(text, filled=0.6) as (node, _):
+        answer = node.dump(400, id=1, start="earliest", samples=1000)
+        assert "several stages" in answer["error"] and "dump, late" in answer["error"], answer
+        answer = node.dump(400, id=1, stage="late", start="earliest", samples=1000, format="chime")
+        assert "CHIME's files hold" in answer["error"], answer
+        node.dump(id=1, stage="late", start="earliest", samples=50001, channels=[5, 12], dm=1,
+                  freq_ref_mhz=700)
+        node.dump(id=2, stage="dump", start="earliest", samples=1000)
+        done = [d for d in node.wait_for(1)["channels"]]
+        assert [d["channel"] for d in done] == [4, 12] and len(node.dumps()) == 2
+        node.end(130)
+        whole, keys = raw_of(os.path.join(node.directory, "fine_000000.dada"))
+        valid = harness.read_gaps(os.path.join(node.directory, "fine_000000.dada"), 0, len(whole), 16, 4)
+        for d in done:
+            path = os.path.join(node.directory, "fine", d["file"])
+            raw, keys = raw_of(path)
+            first, c = d["first_sample"] // 4, d["channel"]
+            assert d["first_sample"] % 4 == 0 and d["samples"] % 4 == 0 and raw.shape[1] == 4, d
+            assert int(keys["SAMPLE0"]) == d["first_sample"] and keys["ZONE_0"].startswith("0,4,4,4,"), keys
+            here = harness.read_gaps(path, first, len(raw), 4, 4)
+            want = valid[first:first + len(raw), c:c + 4]
+            good = here == 255
+            assert (want[good] == 255).all(), path
+            assert (~good & (want == 255)).all(axis=1).sum() <= d["missing_samples"] // 4 <= (~good).all(
+                axis=1).sum()
+            assert good.any() and (raw[good] == whole[first:first + len(raw), c:c + 4][good]).all(), path
+
+
+def raw_of(path):
+    """Bytes [time][freq][pol][dish] of a recording."""
+    keys, size = harness.header(path)
+    shape = [int(n) for n in keys["SHAPE"].split(",")[1:]]
+    return np.fromfile(path, np.uint8, offset=size).reshape(-1, *shape), keys
+
+
+def test_senseless_requests():
+    """Whatever is sent, every answer is one, and the node goes on."""
+    rng = np.random.default_rng(1)
+    words = [
+        b'"id"', b'"start"', b'"samples"', b'"earliest"', b'"dm"', b'"freq_ref_mhz"', b'"channels"',
+        b'"dishes"', b'"directory"', b'"format"', b'"sample"', b'"time_ns"', b"{", b"}", b"[", b"]", b":",
+        b",", b"1", b"-1", b"1e400", b"9223372036854775807", b"18446744073709551616", b"0.5", b"null",
+        b"true", b'"chime"', b'"../.."', b'"\\u0000"', b"\xff", b'"' + b"x" * 3000 + b'"', b"9" * 400
+    ]
+    good = (b'{"id": 1, "start": {"sample": 100000}, "samples": 100, "dm": 1, "freq_ref_mhz": 600, '
+            b'"channels": [0]}')
+    with dump_common.dump_node(filled=0.3) as (node, source):
+        codes = {}
+        for i in range(600):
+            if i % 2 == 0:
+                body = b"".join(words[k] for k in rng.integers(0, len(words), rng.integers(1, 30)))
+            else:
+                at, length = rng.integers(0, len(good)), rng.integers(0, 8)
+                body = good[:at] + words[rng.integers(0, len(words))] + good[at + length:]
+            path = ("/v1/dump", "/v1/dump/cancel", "/baseband")[i % 3]
+            answer = node.post(path, body)
+            codes[answer.code] = codes.get(answer.code, 0) + 1
+            assert answer.code in (200, 202, 400, 404, 409,
+                                   503) and answer.json is not None, f"{body}: {answer.text}"
+        assert codes[400] > 400, codes
+        for query in ("id=", "id=x", "id=-1", "id=99999999999999999999999", "id=1&id=2"):
+            assert node.get("/v1/dumps?" + query).code in (200, 400, 404)
+            assert node.get("/baseband?event_" + query).code in (200, 400, 404)
+        dump_common.check_live(node, source)
+
+
 if __name__ == "__main__":
-    harness.main([
+    dump_common.main([
         test_windows_follow_the_sweep, test_what_is_dumped_is_replayed, test_the_future_and_the_past,
-        test_refusals, test_kotekans_requests
+        test_refusals, test_kotekans_requests, test_upchannelized, test_senseless_requests
     ])

@@ -1,9 +1,12 @@
 """What the tests of `dump` share: a recording of four of CHIME's channels that is played in real time for
 ever, a node that keeps the last seconds of it, and what its files must hold."""
+import concurrent.futures
 import contextlib
+import functools
 import glob
 import json
 import os
+import sys
 import time
 
 import numpy as np
@@ -127,11 +130,12 @@ def check_dada(directory, document, source, dishes=slice(None)):
         assert int(keys["EVENT_ID"]) == document["id"] and \
             float(keys["FREQ_MHZ"].split(":")[0]) == c["freq_mhz"]
         here = harness.read_gaps(path, c["first_sample"], c["samples"], 1, 1)[:, 0] == 255
+        # what the file lacks is counted: missing where it was played, besides what was missing there
         lacking = c["missing_samples"]
-        assert not here[:lacking].any() or lacking == 0, "what is missing is the beginning"
+        assert (~here & valid).sum() <= lacking <= (~here).sum(), f"{path}: {lacking}"
         assert int(keys["MISSING_SAMPLES"]) == lacking
-        assert (here[lacking:] == valid[lacking:]).all(), f"{path}: validity"
-        assert (raw[lacking:][here[lacking:]] == want[lacking:][here[lacking:]]).all(), f"{path}: samples"
+        assert valid[here].all(), f"{path}: validity"
+        assert (raw[here] == want[here]).all(), f"{path}: samples"
     return document["channels"]
 
 
@@ -152,3 +156,16 @@ def check_live(node, source):
     assert row, out
     assert at > 0
     return out
+
+
+def main(tests):
+    """harness.main of tests that run several at a time: most of it is waiting for history."""
+    if harness.DEVICE != "cpu" and not harness.has_device():
+        harness.main(tests)  # says so, and ends
+    wanted = [t for t in tests if t.__name__ in (sys.argv[1:] or [t.__name__])]
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        done = {t: pool.submit(t) for t in wanted}
+
+        def result_of(test):
+            return functools.wraps(test)(lambda: done[test].result())
+        harness.main([result_of(t) for t in wanted])

@@ -186,5 +186,5 @@ if __name__ == "__main__":
     if not os.path.exists(BAD_DISK):
         print(f"there is no {BAD_DISK}")
         raise SystemExit(77)
-    harness.main([test_a_full_disk, test_a_directory_that_went_away, test_a_disk_that_hangs,
+    dump_common.main([test_a_full_disk, test_a_directory_that_went_away, test_a_disk_that_hangs,
                   test_the_end_while_a_disk_hangs, test_a_thousand_dumps])
