@@ -384,6 +384,24 @@ static void test_numbers(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_int_equal(text_utc(bad[i], &ns), -1);
 }
 
+/* Frames have the length that the user names, down to one sample. */
+static void test_frame_lengths(void **state)
+{
+    (void)state;
+    const char *pattern = in_scratch("f_*.dada");
+    write_dada("f_0.dada", EXTERNAL, 0, 100);
+    static const int64_t lengths[] = {1, 2, 7, 100, 1000};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        struct br_stage *r = make(&pattern, 1);
+        driver_set_int(r, "frame_samples", lengths[i]);
+        assert_int_equal(replay(r, 0, valid, CODING_INT4X2), 100);
+        assert_int_equal(r->out[0].frame_samples, lengths[i]);
+        assert_int_equal(br_array_length(&r->out[0].array, "time"), lengths[i]);
+        driver_free(r);
+    }
+    clean();
+}
+
 /* A key may stand twice, with one value. */
 static void test_twice(void **state)
 {
@@ -411,7 +429,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_external),  cmocka_unit_test(test_unwritten), cmocka_unit_test(test_numbered),
         cmocka_unit_test(test_truncated), cmocka_unit_test(test_errors),    cmocka_unit_test(test_realtime),
-        cmocka_unit_test(test_numbers),   cmocka_unit_test(test_twice),
+        cmocka_unit_test(test_numbers),   cmocka_unit_test(test_twice), cmocka_unit_test(test_frame_lengths),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }
