@@ -46,6 +46,20 @@ def test_dada_bands():
         assert "twice" in replay(d, '"*.dada"', "", status=2).err
 
 
+def test_bands_of_fields_only():
+    """Only the telescope's own channels are put side by side: finer ones are files of two recordings."""
+    with harness.scratch() as d:
+        for name, first in (("a", 400.0), ("b", 500.0)):
+            dada(d, other.noise((480, 2, 2, 3), 2), np.ones((480, 2), bool), 0, [first, first + 0.5])
+            harness.run(d, f"""
+pipeline:
+  - {{stage: replay, files: in.dada, out: field}}
+  - {{stage: upchannelize, in: field, out: fine, factor: 4}}
+  - {{stage: record, in: fine, directory: fine, prefix: {name}}}
+""")
+        assert "replay others separately" in replay(d, '"fine/*.dada"', "", status=2).err
+
+
 def read_dada(d, pattern):
     (path,) = glob.glob(os.path.join(d, pattern))
     e, valid, first, keys = harness.read_e(path)

@@ -427,9 +427,11 @@ static void test_twice(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_external),  cmocka_unit_test(test_unwritten), cmocka_unit_test(test_numbered),
-        cmocka_unit_test(test_truncated), cmocka_unit_test(test_errors),    cmocka_unit_test(test_realtime),
-        cmocka_unit_test(test_numbers),   cmocka_unit_test(test_twice), cmocka_unit_test(test_frame_lengths),
+        cmocka_unit_test(test_external),      cmocka_unit_test(test_unwritten),
+        cmocka_unit_test(test_numbered),      cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_errors),        cmocka_unit_test(test_realtime),
+        cmocka_unit_test(test_numbers),       cmocka_unit_test(test_twice),
+        cmocka_unit_test(test_frame_lengths),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }
