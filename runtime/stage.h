@@ -260,6 +260,21 @@ BR_API void br_stage_holds(struct br_stage *stage, const struct br_memory *memor
 /* Counters, from the stage's own thread. Saturated: output values that were clamped. */
 BR_API void br_stage_count_saturated(struct br_stage *stage, uint64_t values);
 
+/* What a stage counts by itself, such as packets of a source by what became of them: {"source 3", "late"}.
+ * It stands in the statistics, the control interface and the metrics. Short words; those of one `of`
+ * follow each other. */
+struct br_counter {
+    const char *of, *what;
+};
+
+/* In configure: the stage has these counters, all 0. They are kept, not copied, and must live as long as the
+ * pipeline: constants, or from br_stage_alloc. */
+BR_API void br_stage_has_counters(struct br_stage *stage, const struct br_counter *counters, size_t count);
+
+/* Counter i is now `value`; a value below the one before is not taken, for counters do not fall. From
+ * start to the end of stop, one thread at a time. */
+BR_API void br_stage_count(struct br_stage *stage, size_t i, uint64_t value);
+
 /* Why a stage does not pass on base samples that it took in: X(NAME, name, text). `name` is the counter's
  * in statistics and metrics, `text` is for people. New reasons go to the end: their numbers are part of
  * the ABI. */

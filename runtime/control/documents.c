@@ -63,6 +63,18 @@ static json_t *dumps_of(const struct view_stage_now *now)
     return document;
 }
 
+/* {"source 3": {"late": 5, ...}, ...} */
+static json_t *counted_of(const struct view_stage *stage)
+{
+    json_t *all = json_object();
+    for (size_t i = 0; i < stage->ncounted; i++) {
+        const struct view_counted *c = &stage->counted[i];
+        if (json_object_get(all, c->of) == NULL) json_object_set_new(all, c->of, json_object());
+        json_object_set_new(json_object_get(all, c->of), c->what, count(c->value));
+    }
+    return all;
+}
+
 static json_t *stage_status(const struct br_view *view, size_t s)
 {
     const struct view_stage *stage = &view->stage[s];
@@ -217,7 +229,7 @@ json_t *document_stages(const struct br_view *view)
         const struct br_stage_totals *t = &now->totals;
         json_array_append_new(
             list,
-            json_pack("{so so so so so so so so so so so so so so so so so}", "name",
+            json_pack("{so so so so so so so so so so so so so so so so so so}", "name",
                       text(view->stage[s].name), "stage", text(view->stage[s].type), "in_frames",
                       count(t->in_frames), "in_samples", count(t->in_samples), "out_frames",
                       count(t->out_frames), "out_samples", count(t->out_samples), "out_missing",
@@ -225,8 +237,9 @@ json_t *document_stages(const struct br_view *view)
                       "busy_s", number((double)t->busy_ns * 1e-9), "cpu_s", number((double)t->cpu_ns * 1e-9),
                       "wait_in_s", number((double)t->wait_in_ns * 1e-9), "wait_out_s",
                       number((double)t->wait_out_ns * 1e-9), "gpu_ms_per_call",
-                      number(t->gpu_ns_per_call * 1e-6), "lost", lost_of(now), "memory",
-                      memory(&view->stage[s].memory), "held", memory(&now->held)));
+                      number(t->gpu_ns_per_call * 1e-6), "lost", lost_of(now), "counted",
+                      counted_of(&view->stage[s]), "memory", memory(&view->stage[s].memory), "held",
+                      memory(&now->held)));
     }
     return json_pack("{so}", "stages", list);
 }

@@ -155,6 +155,20 @@ static void lost_samples(struct page *p)
         line2(p, "stage", STAGE, "reason", br_losses[i].name, (double)now->lost[i]);
 }
 
+static void counted(struct page *p)
+{
+    FOR_STAGES(p)
+    for (size_t i = 0; i < p->view->stage[s].ncounted; i++) {
+        const struct view_counted *c = &p->view->stage[s].counted[i];
+        fputs(p->name, p->out);
+        put_label(p->out, "stage", STAGE, true);
+        put_label(p->out, "of", c->of, false);
+        put_label(p->out, "what", c->what, false);
+        fprintf(p->out, "} %" PRIu64 "\n", c->value);
+        (void)now;
+    }
+}
+
 #define DUMP_NUMBER(NAME, WHICH)                                                                             \
     static void NAME(struct page *p)                                                                         \
     {                                                                                                        \
@@ -368,6 +382,8 @@ static const struct metric metrics[] = {
      saturated},
     {"beamring_stage_lost_samples_total", COUNTER, "stage, reason",
      "Base samples that the stage took in and did not pass on.", lost_samples},
+    {"beamring_stage_counted_total", COUNTER, "stage, of, what",
+     "What stages count themselves: a source's packets, a NIC's losses.", counted},
     {"beamring_product_latency_seconds", GAUGE, "stage",
      "When a sink was done with its last frame, less the time of its newest sample.", latency},
     {"beamring_stage_gpu_sampled_seconds_total", COUNTER, "stage",

@@ -22,6 +22,14 @@ static bool describe_stage(const struct br_stage *stage, struct view_stage *s)
     s->nin = stage->nin;
     s->nout = stage->nout;
     s->memory = stage->memory;
+    s->counted = calloc(stage->ncounters + 1, sizeof *s->counted);
+    if (s->counted == NULL) return false;
+    s->ncounted = stage->ncounters;
+    for (size_t i = 0; i < s->ncounted; i++) {
+        s->counted[i].of = strdup(stage->counter[i].of);
+        s->counted[i].what = strdup(stage->counter[i].what);
+        if (s->counted[i].of == NULL || s->counted[i].what == NULL) return false;
+    }
     s->dumps = (stage->type->flags & BR_STAGE_HISTORY) != 0;
     return s->name != NULL && s->type != NULL && (stage->absorbed_by == NULL || s->done_by != NULL);
 }
@@ -121,6 +129,11 @@ void view_free(struct br_view *view)
         free(view->stage[s].name);
         free(view->stage[s].type);
         free(view->stage[s].done_by);
+        for (size_t i = 0; i < view->stage[s].ncounted; i++) {
+            free(view->stage[s].counted[i].of);
+            free(view->stage[s].counted[i].what);
+        }
+        free(view->stage[s].counted);
     }
     for (size_t q = 0; view->queue != NULL && q < view->nqueues; q++) {
         free(view->queue[q].name);
@@ -186,6 +199,8 @@ static void look_at_stage(struct br_view *view, const struct br_stage *stage, si
     for (unsigned i = 0; i < BR_LOSS_COUNT; i++) s->lost[i] = br_stage_lost(stage, i);
     for (unsigned i = 0; i < BR_DUMP_COUNT; i++)
         s->dumps[i] = atomic_load_explicit(&stage->counters.dumps[i], memory_order_relaxed);
+    for (size_t i = 0; i < view->stage[at].ncounted; i++)
+        view->stage[at].counted[i].value = atomic_load_explicit(&stage->counted[i], memory_order_relaxed);
     for (unsigned i = 0; i < BR_TIME_BUCKETS; i++)
         s->took[i] = atomic_load_explicit(&c->took[i], memory_order_relaxed);
     s->gpu_ns = atomic_load_explicit(&c->gpu_ns, memory_order_relaxed);

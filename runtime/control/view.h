@@ -13,7 +13,13 @@ enum { VIEW_MOMENTS = 12 };
 
 enum { VIEW_NO_QUEUE = -1 };
 
-/* What does not change while the pipeline runs. */
+/* A counter of a stage's own. */
+struct view_counted {
+    char *of, *what;
+    uint64_t value; /* as of the last look */
+};
+
+/* What does not change while the pipeline runs, but for values of `counted`. */
 struct view_stage {
     char *name, *type, *done_by; /* done_by: the stage that does its work, or NULL */
     int device;                  /* -1: the CPU */
@@ -21,6 +27,8 @@ struct view_stage {
     unsigned nin, nout;
     int in[BR_MAX_PORTS], out[BR_MAX_PORTS]; /* readers that feed it; queues that it fills */
     struct br_memory memory;
+    struct view_counted *counted; /* [ncounted] */
+    size_t ncounted;
 };
 
 struct view_reader {

@@ -99,6 +99,9 @@ struct br_stage {
     enum br_stage_phase phase;
     struct br_error error; /* of start, process or stop */
     struct br_stage_counters counters;
+    const struct br_counter *counter; /* [ncounters] the stage's own, and what they have counted */
+    _Atomic uint64_t *counted;
+    size_t ncounters;
     pthread_t thread;
     bool start_called, has_thread;
     /* CLOCK_MONOTONIC when process was called, in ns; 0: it is not, or sleeps */

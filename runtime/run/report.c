@@ -298,6 +298,25 @@ static void json_memory(const char *name, const struct br_memory *memory, FILE *
             memory->locked, memory->device);
 }
 
+/* {"source 3": {"late": 5, ...}, ...} */
+static void json_counted(const struct br_stage *stage, FILE *out)
+{
+    fputs(", \"counted\": {", out);
+    for (size_t i = 0; i < stage->ncounters; i++) {
+        const struct br_counter *c = &stage->counter[i];
+        bool first = i == 0 || strcmp(c->of, c[-1].of) != 0;
+        if (first) {
+            fputs(i == 0 ? "" : "}, ", out);
+            json_string(out, c->of);
+            fputs(": {", out);
+        }
+        fputs(first ? "" : ", ", out);
+        json_string(out, c->what);
+        fprintf(out, ": %" PRIu64, atomic_load_explicit(&stage->counted[i], memory_order_relaxed));
+    }
+    fputs(stage->ncounters > 0 ? "}}" : "}", out);
+}
+
 static void json_stage(const struct br_stage *stage, FILE *out)
 {
     struct br_stage_totals t;
@@ -328,7 +347,9 @@ static void json_stage(const struct br_stage *stage, FILE *out)
         if (br_stage_lost(stage, i) > 0)
             fprintf(out, "%s\"%s\": %" PRIu64, n++ > 0 ? ", " : "", br_losses[i].name,
                     br_stage_lost(stage, i));
-    fputs("}, \"error\": ", out);
+    fputc('}', out);
+    json_counted(stage, out);
+    fputs(", \"error\": ", out);
     /* The message is written by the stage's thread: it is looked at when that has ended. */
     if (atomic_load(&stage->ended) && stage->error.status != BR_OK)
         json_string(out, stage->error.text);

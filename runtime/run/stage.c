@@ -195,6 +195,19 @@ void br_stage_count_saturated(struct br_stage *stage, uint64_t values)
     if (values > 0) add(&stage->counters.saturated, values);
 }
 
+void br_stage_has_counters(struct br_stage *stage, const struct br_counter *counters, size_t count)
+{
+    stage->counter = counters;
+    stage->counted = br_stage_alloc(stage, count * sizeof *stage->counted);
+    stage->ncounters = count;
+}
+
+void br_stage_count(struct br_stage *stage, size_t i, uint64_t value)
+{
+    if (i < stage->ncounters && value > atomic_load_explicit(&stage->counted[i], memory_order_relaxed))
+        atomic_store_explicit(&stage->counted[i], value, memory_order_relaxed);
+}
+
 void br_stage_holds(struct br_stage *stage, const struct br_memory *memory)
 {
     stage->held = memory != NULL ? *memory : (struct br_memory){0};

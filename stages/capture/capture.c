@@ -143,6 +143,7 @@ static int configure(struct br_stage *stage, void *self)
     status = packet_stage_stream(stage, &c->layout, c->description, out);
     if (status == BR_OK) status = set_epoch(stage, c, out);
     if (status == BR_OK) status = set_start(stage, c, out);
+    if (status == BR_OK) status = capture_make_counters(stage, c);
     br_stage_suggest_depth(stage, 0, (unsigned)c->open + 3);
     return status;
 }
@@ -174,6 +175,7 @@ static int start(struct br_stage *stage, void *self)
     if (status == BR_OK && c->epoch_url != NULL)
         status = epoch_watch_start(&c->watch, c->epoch_url, c->epoch_ns, &error);
     c->started = status == BR_OK;
+    capture_look_at_nics(c);
     return status == BR_OK ? BR_OK : br_stage_fail(stage, error.status, "%s", error.text);
 }
 
@@ -182,7 +184,11 @@ static int stop(struct br_stage *stage, void *self)
     struct capture *c = self;
     for (unsigned i = 0; i < c->nreceivers; i++) receiver_stop(&c->receiver[i]);
     epoch_watch_stop(c->watch);
-    if (c->started) capture_report(stage, c);
+    if (c->started) {
+        capture_look_at_nics(c);
+        capture_count(stage, c);
+        capture_report(stage, c);
+    }
     window_free(&c->window);
     free(c->receiver);
     free(c->seen_ns);
@@ -359,6 +365,8 @@ static void look(struct br_stage *stage, struct capture *c, uint64_t now)
     c->look_ns = now;
     c->live = window_look_who_sends(&c->window);
     capture_look_for_interfaces(stage, c);
+    capture_look_at_nics(c);
+    capture_count(stage, c);
     capture_say_who_is_silent(stage, c, now);
     capture_warn(stage, c, now);
 }

@@ -3,6 +3,7 @@
 #define BEAMRING_STAGES_CAPTURE_CAPTURE_H
 
 #include "runtime/stage.h"
+#include "stages/capture/counters.h"
 #include "stages/capture/epoch.h"
 #include "stages/capture/receiver.h"
 #include "stages/common/packets/stream.h"
@@ -36,8 +37,10 @@ struct capture {
     int64_t resume_raw;  /* where the sources are after a jump, without the shift */
     int64_t last_sample; /* behind the last frame that was published */
     uint64_t last_ns;    /* and when */
-    uint64_t resets, told[4];
+    uint64_t resets, told[5];
     struct br_error reopening; /* why a new interface is not listened to yet */
+    struct capture_nic *nic;   /* [nnics] interfaces that are named */
+    size_t nnics;
     uint64_t *seen_ns; /* [nsources] when packets of the source were last seen */
 };
 
@@ -55,6 +58,9 @@ void capture_warn(struct br_stage *stage, struct capture *c, uint64_t now);
 /* Says for the node's status what does not come; after window_look_who_sends. */
 void capture_say_who_is_silent(struct br_stage *stage, struct capture *c, uint64_t now);
 void capture_report(struct br_stage *stage, const struct capture *c);
+
+/* Packets of published frames that came in no form. */
+uint64_t capture_never_came(const struct capture *c, size_t source);
 
 /* Packets that were received, whatever became of them. */
 uint64_t capture_packets(const struct capture *c);

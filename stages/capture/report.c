@@ -36,7 +36,7 @@ static void append(char *text, const char *format, ...)
 void capture_warn(struct br_stage *stage, struct capture *c, uint64_t now)
 {
     if (c->warn_ns != 0 && now - c->warn_ns < (uint64_t)WARN_EVERY_S * 1000000000u) return;
-    uint64_t kernel = 0, fragments = 0, counts[4];
+    uint64_t kernel = 0, fragments = 0, counts[5] = {0};
     int broke = 0;
     for (unsigned i = 0; i < c->nreceivers; i++) {
         kernel += atomic_load_explicit(&c->receiver[i].kernel_lost, memory_order_relaxed);
@@ -47,10 +47,14 @@ void capture_warn(struct br_stage *stage, struct capture *c, uint64_t now)
     counts[1] = fragments;
     counts[2] = total(c, WINDOW_NO_FRAME);
     counts[3] = total(c, WINDOW_MALFORMED);
+    for (size_t k = 0; k < c->nnics; k++) counts[4] += c->nic[k].counted[CAPTURE_MISSED];
     char text[TEXT] = "";
     if (counts[0] > c->told[0])
         append(text, "; the kernel lost %" PRIu64 " packets (more `threads`, a larger `receive_buffer`)",
                counts[0] - c->told[0]);
+    if (counts[4] > c->told[4])
+        append(text, "; the NIC missed %" PRIu64 " packets (longer rings: `ethtool -G`; more queues)",
+               counts[4] - c->told[4]);
     if (counts[1] > c->told[1])
         append(text, "; %" PRIu64 " IP fragments came: the MTU on the way is too small for these packets",
                counts[1] - c->told[1]);
@@ -94,8 +98,7 @@ void capture_say_who_is_silent(struct br_stage *stage, struct capture *c, uint64
     br_stage_trouble(stage, text);
 }
 
-/* Packets of published frames that came in no form. */
-static uint64_t never_came(const struct capture *c, size_t source)
+uint64_t capture_never_came(const struct capture *c, size_t source)
 {
     uint64_t came = window_count(&c->window, source, WINDOW_LATE) +
                     window_count(&c->window, source, WINDOW_FLAGGED) +
@@ -115,7 +118,8 @@ static void say(struct br_stage *stage, const struct capture *c, size_t source)
     }
     if (source < c->layout.nsources) {
         snprintf(who, sizeof who, "source %" PRId64, c->layout.source_id[source]);
-        append(text, ", %" PRIu64 " never came", c->layout.absent[source] ? 0 : never_came(c, source));
+        append(text, ", %" PRIu64 " never came",
+               c->layout.absent[source] ? 0 : capture_never_came(c, source));
     } else if (sum == 0) {
         return;
     }
@@ -132,7 +136,8 @@ void capture_report(struct br_stage *stage, const struct capture *c)
         xdp[1] += atomic_load(&r->xdp.ring_full);
         xdp[2] += atomic_load(&r->xdp.fill_empty);
     }
-    for (size_t s = 0; s < c->layout.nsources; s++) never += c->layout.absent[s] ? 0 : never_came(c, s);
+    for (size_t s = 0; s < c->layout.nsources; s++)
+        never += c->layout.absent[s] ? 0 : capture_never_came(c, s);
     char text[TEXT] = "";
     for (int r = 0; r < WINDOW_NREASONS; r++)
         append(text, ", %" PRIu64 " %s", total(c, (enum window_reason)r), window_reason_name[r]);
@@ -140,6 +145,10 @@ void capture_report(struct br_stage *stage, const struct capture *c)
                   "%" PRIu64 " packets: %s; %" PRIu64 " never came, of which the kernel lost %" PRIu64
                   "; %" PRIu64 " resets",
                   capture_packets(c), text + 2, never, kernel, c->resets);
+    for (size_t k = 0; k < c->nnics; k++)
+        if (c->nic[k].counted[CAPTURE_MISSED] > 0)
+            br_stage_note(stage, "%s missed %" PRIu64 " packets: the NIC had no room for them",
+                          c->nic[k].name, c->nic[k].counted[CAPTURE_MISSED]);
     if (xdp[0] + xdp[1] + xdp[2] > 0)
         br_stage_note(stage,
                       "AF_XDP: rx_dropped %" PRIu64 ", rx_ring_full %" PRIu64

@@ -70,7 +70,7 @@ def test_loss_duplicates_and_reordering_are_told():
                             sender.send(held.pop()[0])
                 for packet, _ in held:
                     sender.send(packet)
-                run.finish()
+                stats = run.finish()
                 got, there, share, first = recorded(d, fengine, per)
                 want = np.ones(raw.shape, bool)
                 ids = fengine.channel_ids()
@@ -90,6 +90,8 @@ def test_loss_duplicates_and_reordering_are_told():
                     assert c["accepted"] == all_sent[s] - gone and \
                         c["duplicate"] == twice.get(s, 0) and c["late"] == 0, (s, c)
                     assert c["never came"] == gone, (s, c, gone)
+                    told = stats["capture"]["counted"][f"source {s}"]
+                    assert told == {k.replace(" ", "_"): n for k, n in c.items()}, (told, c)
 
 
 if __name__ == "__main__":

@@ -20,11 +20,12 @@ REASONS = ("accepted", "late", "duplicate", "foreign", "malformed", "flagged", "
 
 
 def capture(directory, fengine, port, frame_samples, more="start_sample: 0, idle_s: 1",
-            stream="sample_ns: 2560", record=True, out="raw"):
+            stream="sample_ns: 2560", record=True, out="raw", control=""):
     """A running capture of what `fengine` sends."""
     channels = len(fengine.channel_ids())
     out = f"- {{stage: record, in: packets, directory: ., prefix: {out}, overwrite: true}}" if record else ""
     return Running(directory, f"""
+{control}
 stream: {{epoch_ns: 1700000000000000000, {stream}, freq_mhz: {{first: 400, step: 0.1, count: {channels}}}}}
 pipeline:
   - stage: capture

@@ -9,6 +9,7 @@ import struct
 import subprocess
 import threading
 import time
+import urllib.request
 
 import numpy as np
 
@@ -90,6 +91,44 @@ def test_flagged_packets_are_missing():
             want[np.ix_(range(sample, sample + 2), these, range(at, at + 512))] = False
         n = len(got)
         assert np.array_equal(there, want[:n]) and np.array_equal(got[there], raw[:n][there])
+
+
+def test_counters_are_told_while_it_runs():
+    """By the control interface and in the metrics: packets of each source, by what became of them."""
+    fengine, control = packets.ChordCrs(), free_port(socket.SOCK_STREAM)
+
+    def ask(path):
+        with urllib.request.urlopen(f"http://127.0.0.1:{control}{path}", timeout=20) as answer:
+            return answer.read().decode()
+    with harness.scratch() as d:
+        port, raw = free_port(socket.SOCK_DGRAM), crs_field(2)
+        run = capture(d, fengine, port, FS, "start_sample: 0, idle_s: 600",
+                      control=f"control: {{listen: '127.0.0.1:{control}'}}")
+        sender = Sender(port)
+        for source, stream, sample, packet in fengine.packets(raw):
+            if source != 2 or sample != 64:
+                sender.send(packet)
+            if source == 1:
+                sender.send(packet)
+        sender.send(b"LLDP" * 20)
+        each = 2 * FS // 16 * 2
+        want = {"source 0": (each, 0), "source 1": (each, each), "source 2": (each - 2, 0)}
+        for _ in range(400):
+            stages = {s["name"]: s for s in json.loads(ask("/v1/stages"))["stages"]}
+            told = stages["capture"]["counted"]
+            got = {s: (told[s]["accepted"], told[s]["duplicate"]) for s in want}
+            if got == want and told["no known source"]["foreign"] == 1:
+                break
+            time.sleep(0.05)
+        assert got == want and told["no known source"]["foreign"] == 1, told
+        metrics = ask("/metrics")
+        for s, (accepted, duplicate) in want.items():
+            for what, n in (("accepted", accepted), ("duplicate", duplicate), ("malformed", 0)):
+                line = f'beamring_stage_counted_total{{stage="capture",of="{s}",what="{what}"}} {n}'
+                assert line in metrics.splitlines(), (line, metrics)
+        run.process.send_signal(2)
+        stats = run.finish(130)
+        assert stats["capture"]["counted"]["source 2"]["never_came"] == 2, stats["capture"]["counted"]
 
 
 def test_counters_wrap():
@@ -320,7 +359,8 @@ def test_info_and_report_say_what_comes():
 
 
 if __name__ == "__main__":
-    harness.main([test_every_header_field_wrong_in_turn, test_flagged_packets_are_missing, test_counters_wrap,
+    harness.main([test_every_header_field_wrong_in_turn, test_flagged_packets_are_missing,
+                  test_counters_are_told_while_it_runs, test_counters_wrap,
                   test_begins_when_all_sources_send, test_counters_begin_again, test_epoch_of_the_controller,
                   test_mistakes_are_said,
                   test_without_the_right_it_falls_back, test_info_and_report_say_what_comes])

@@ -133,6 +133,28 @@ def udp_checksum(payload):
     return total ^ 0xFFFF or 0xFFFF
 
 
+def interface_counters():
+    """What the interface says of itself, from the start of the stage on; a new one begins at 0."""
+    with harness.scratch() as d:
+        run = node(d, packets.ChordCrs(), "packet", 600)
+        wait_until(lambda: "with `packet`" in run.text(), run)
+
+        def unknown(n):
+            wire = Wire()
+            for _ in range(n):  # frames that nobody takes
+                wire.socket.send(wire.to + bytes(5) + b"\x01\x88\xb5" + bytes(60))
+        unknown(7)
+        time.sleep(0.5)
+        ip("link", "del", "v0")
+        make_link()
+        wait_until(lambda: "interface v0 is another one: listening again" in run.text(), run)
+        unknown(4)
+        time.sleep(0.5)
+        run.process.send_signal(2)
+        told = run.finish(130)["capture"]["counted"]["v0"]
+        assert 11 <= told["dropped"] < 40 and told["missed"] == 0, told
+
+
 def checksums(backend):
     """What was damaged behind the sender is refused where the sender sums; where it does not, nobody
     knows."""
@@ -182,6 +204,7 @@ def make_link():
 CASES = {
     **{f"down_{b}": (goes_and_comes_back, b, False) for b in ("packet", "socket", "xdp")},
     **{f"anew_{b}": (goes_and_comes_back, b, True) for b in ("packet", "socket", "xdp")},
+    "counters": (interface_counters,),
     **{f"checksum_{b}": (checksums, b) for b in ("packet", "socket", "xdp")},
     **{f"mtu_{b}": (small_mtu, b) for b in ("packet", "xdp")},
 }
