@@ -22,6 +22,7 @@ struct calibration {
     double follow;          /* time constant in steps; 0: every minichunk for itself */
     struct br_follow_clock clock; /* of [beam][freq] */
     struct br_follow *state;      /* [beam][freq] */
+    struct calibration_weight *weight; /* [steps + 1] */
     float *row;                   /* [2 nchannels] */
 };
 
