@@ -1,7 +1,7 @@
 """The highest rate of packets that a whole node takes without loss, and what limits it: packets -> capture
 -> unpack -> both beam chains, on this machine, with a sender on the loopback interface.
 
-  live_rate.py [--build build-cuda] [--device cuda:0] [--node chord|small] [--backend auto] [--ways 4]
+  live_rate.py [--build build-cuda|BUNDLE] [--device cuda:0] [--node chord|small] [--backend auto] [--ways 4]
                [--senders 4] [--seconds 6] [--start 0.1] [--steps 4]
 
 A node of CHORD is 48 channels of 512 dishes (128 boards of 8 inputs): at its real rate one port, 1.5625
@@ -27,13 +27,30 @@ NODES = {
 }
 
 
+def places(a):
+    """The program, the sender and the environment, of a build or of a bundle (tools/bundle)."""
+    build = os.path.abspath(a.build)
+    if os.path.exists(os.path.join(build, "bin", "beamring")):
+        config, plugins = os.path.join(build, "share", "beamring", "config"), "tests/plugins"
+        program, flood = "bin/beamring", "tests/packet_flood"
+    else:
+        here = os.path.dirname(os.path.abspath(__file__))
+        config = os.path.abspath(os.path.join(here, "..", "..", "config"))
+        program, flood, plugins = "tools/beamring", "tools/packet_flood", "tests/runtime"
+    environment = {**os.environ, "BEAMRING_PLUGIN_PATH": os.path.join(build, plugins),
+                   "BEAMRING_CONFIG_PATH": config}
+    if program == "bin/beamring":
+        environment["LD_LIBRARY_PATH"] = os.path.join(build, "lib")
+    return os.path.join(build, program), os.path.join(build, flood), environment, config
+
+
 def node(a):
     boards, streams, telescope, frame, side, voltages = NODES[a.node]
-    config = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "config")
+    config = places(a)[3]
     addresses = ", ".join(f'"127.0.0.1:{PORT + k}"' for k in range(a.ways))
     spacing = "0.12" if a.node == "chord" else "0.25"
     return f"""
-include: {os.path.abspath(config)}/telescopes/{telescope}.yaml
+include: {config}/telescopes/{telescope}.yaml
 device: {a.device}
 control: {{listen: "127.0.0.1:{CONTROL}"}}
 stream: {{epoch_ns: 1700000000000000000}}
@@ -74,22 +91,22 @@ def attempt(a, rate, seconds):
     with tempfile.TemporaryDirectory(prefix="beamring-") as d:
         with open(os.path.join(d, "node.yaml"), "w") as f:
             f.write(node(a))
-        build = os.path.abspath(a.build)
-        environment = {**os.environ, "BEAMRING_PLUGIN_PATH": os.path.join(build, "tests", "runtime")}
+        program, flood, environment, _ = places(a)
         log, stats = os.path.join(d, "log"), os.path.join(d, "stats.json")
         with open(log, "w") as err:
-            words = [os.path.join(build, "tools", "beamring"), "run", "node.yaml", "--stats", stats]
+            words = [program, "run", "node.yaml", "--stats", stats]
             run = subprocess.Popen(words, cwd=d, env=environment, stderr=err, stdout=subprocess.DEVNULL)
         while "listening on port" not in open(log).read():
             if run.poll() is not None:
                 sys.exit(open(log).read())
             time.sleep(0.05)
         words = [
-            os.path.join(build, "tools", "packet_flood"), "chord-crs", f"127.0.0.1:{PORT}", str(a.ways),
+            flood, "chord-crs", f"127.0.0.1:{PORT}", str(a.ways),
             ",".join(map(str, range(boards))), ",".join(map(str, streams)), str(rate), str(seconds + RAMP),
             str(RAMP), str(min(a.senders, boards))
         ]
-        sender, said = subprocess.Popen(words, stdout=subprocess.PIPE, text=True), []
+        sender = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment)
+        said = []
         time.sleep(RAMP)
         while sender.poll() is None:
             now = status()
