@@ -84,10 +84,15 @@ static int64_t number_of(const struct dump_file *f)
 /* What stands before and behind the data. */
 static int describe(struct dump_file *f)
 {
-    char path[] = "/dev/shm/beamring-XXXXXX"; /* the library wants a name, else memfd_create would do */
+    /* The library wants a name, else memfd_create would do. It writes some KiB; the data are a hole. */
+    char path[] = "/dev/shm/beamring-XXXXXX", other[] = "/tmp/beamring-XXXXXX";
     uint64_t offset = 0, data = f->rows * f->row_bytes;
     struct stat info;
     int fd = mkostemp(path, O_CLOEXEC);
+    if (fd < 0) {
+        strcpy(path, other);
+        fd = mkostemp(path, O_CLOEXEC);
+    }
     if (fd < 0)
         return br_fail(&f->error, BR_E_IO, "cannot describe %s in memory, as %s: %s", f->path, path,
                        strerror(errno));

@@ -7,9 +7,11 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
-enum { BLOCK_BYTES = 256 << 10, LOOK_MS = 20, LEAVE_S = 2 };
+enum { BLOCK_BYTES = 256 << 10, LOOK_MS = 20, LEAVE_S = 2, NICE = 5 };
 
 /* Waits on CLOCK_MONOTONIC for so many ms at most. */
 static void wait_for(struct writer *w, pthread_cond_t *cond, unsigned ms)
@@ -132,6 +134,8 @@ static void *run(void *arg)
 {
     struct hand *h = arg;
     struct writer *w = h->writer;
+    (void)setpriority(PRIO_PROCESS, (id_t)gettid(),
+                      NICE); /* the stream goes first where processors are few */
     pthread_mutex_lock(&w->lock);
     while (!w->quit) {
         struct dump *d = NULL;

@@ -3,6 +3,7 @@ played, and all that can be asked for wrongly. The stream loses nothing by any o
 import glob
 import json
 import os
+import re
 import sys
 from fractions import Fraction
 
@@ -125,6 +126,8 @@ def test_the_future_and_the_past():
                 assert document["missing_samples"] == missing, document
             dump_common.check_dada(node.directory, document, source)
         assert document["missing_samples"] >= 4 * min(kept, 5000), document
+        for c in document["channels"]:  # what is there begins with a frame
+            assert (c["first_sample"] + c["missing_samples"]) % dump_common.FRAME == 0, c
         answer = node.post("/v1/dump/cancel", '{"id": 3}')
         assert answer.code == 200 and answer.json["state"] == "cancelled", answer.text
         assert node.post("/v1/dump/cancel", '{"id": 3}').code == 409
@@ -235,6 +238,30 @@ def test_kotekans_requests():
         dump_common.check_live(node, source)
 
 
+def test_check_says_what_fits():
+    """The memory of a history, and the largest dispersion whose sweep over the channels fits into it."""
+    with harness.scratch() as directory:
+        harness.run(directory, dump_common.MAKE, name="make.yaml")
+        text = dump_common.node_text(seconds=3)
+        out = harness.run(directory, text, command="check").out
+        words = re.search(r"history of 3 s: (\d+) of these frames, ([0-9.]+) MiB; .* up to DM (\d+)", out)
+        assert words, out
+        frames = -(-3 * 10**9 // (dump_common.FRAME * SAMPLE_NS)) + 1
+        low, high = min(FREQ_MHZ) - WIDTH_MHZ / 2, max(FREQ_MHZ) + WIDTH_MHZ / 2
+        assert int(words[1]) == frames, out
+        bytes_of_frame = dump_common.FRAME * (4 * 8 + 4)  # data and validity
+        assert abs(float(words[2]) * 2**20 / (frames * bytes_of_frame) - 1) < 0.01, out
+        assert abs(int(words[3]) - 3 / sweep.delay(1, low, high)) <= 1, out
+        for wrong, said in (("in: field", "history: {seconds: 30}"),
+                            ("in: {from: field, policy: drop}", "history: {seconds: 30}"),
+                            ("in: {from: field, history: {seconds: 3}, policy: drop}", "a policy of its own"),
+                            ("in: {from: field, history: {seconds: 3}}, format: vdif", "expected one of dada, chime"),
+                            ("in: {from: field, history: {seconds: 86400}}", "")):
+            result = harness.run(directory, text.replace("in: {from: field, history: {seconds: 3}}", wrong),
+                                 command="check", status=2 if said else 0)
+            assert said in result.err, result
+
+
 def test_upchannelized():
     """What another stage puts out: the fine channels of a coarse one stay together in a file, bit for bit."""
     text = dump_common.node_text(more=f"""
@@ -311,5 +338,6 @@ def test_senseless_requests():
 if __name__ == "__main__":
     dump_common.main([
         test_windows_follow_the_sweep, test_what_is_dumped_is_replayed, test_the_future_and_the_past,
-        test_refusals, test_kotekans_requests, test_upchannelized, test_senseless_requests
+        test_refusals, test_kotekans_requests, test_check_says_what_fits, test_upchannelized,
+        test_senseless_requests
     ])
