@@ -134,8 +134,7 @@ static void *run(void *arg)
 {
     struct hand *h = arg;
     struct writer *w = h->writer;
-    (void)setpriority(PRIO_PROCESS, (id_t)gettid(),
-                      NICE); /* the stream goes first where processors are few */
+    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICE); /* the stream goes first */
     pthread_mutex_lock(&w->lock);
     while (!w->quit) {
         struct dump *d = NULL;
