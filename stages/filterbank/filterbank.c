@@ -49,9 +49,11 @@ static const struct br_param params[] = {
              .def = "beam"),
     BR_PARAM("beams", BR_P_INTS, struct filterbank, beams, "numbers of the beams to write; default all",
              .min = 0, .max = 1 << 20),
-    BR_PARAM("values", BR_P_CHOICE, struct filterbank, values,
-             "of quantized beams: their levels as 8 bits, or the intensities they stand for as float32",
-             .def = "levels", .choices = values_choices),
+    BR_PARAM(
+        "values", BR_P_CHOICE, struct filterbank, values,
+        "of quantized beams: their levels as 8 bits, or the intensities they stand for as float32; default "
+        "levels, of 4 bits with scales intensity",
+        .choices = values_choices),
     BR_PARAM("source", BR_P_STRING, struct filterbank, source, "source_name of the header; default 'beam N'"),
     BR_PARAM("src_raj", BR_P_REAL, struct filterbank, src_raj,
              "right ascension for the header, as SIGPROC writes it", .def = "0", .unit = "hhmmss.s", .min = 0,
@@ -115,7 +117,8 @@ static int take_form(struct br_stage *stage, struct filterbank *fb, const struct
                                                        : "");
     if (br_stream_is_zoned(in))
         return br_stage_fail(stage, BR_E_INVALID, "the zones of its input have different time steps");
-    bool intensity = strcmp(fb->values, "intensity") == 0;
+    bool scaled = array->dtype == BR_INT4 && in->side.naxes != 0,
+         intensity = br_stage_given(stage, "values") ? strcmp(fb->values, "intensity") == 0 : scaled;
     if (is_floats && br_stage_given(stage, "values"))
         return br_stage_fail_at(stage, "values", "this is for quantized beams; the input is %s already",
                                 br_dtype_name(array->dtype));
@@ -372,7 +375,10 @@ BR_STAGE_EXPORT = {
         "one channel, `levels_rms` of the quantizer "
         "levels are its standard deviation, so that every channel has the same noise and the "
         "baseline is flat, which is what a "
-        "search works on. `values: intensity` undoes scale and offset and writes float32. Beams "
+        "search works on. `values: intensity` undoes scale and offset and writes float32: the default for 4 "
+        "bits, "
+        "where the scale of a block makes room for its brightest value, and to be set for what "
+        "`receive` takes of chime-l0, whose scales differ from packet to packet. Beams "
         "in f16 and f32 are written as "
         "float32 in units of the stream's scale.\n\n"
         "A missing or masked sample holds the mean: level 128, or with float32 the mean of the "

@@ -34,7 +34,7 @@ pipeline:
   - {stage: filterbank, name: f3, in: beams, directory: fil, prefix: float, beams: [2, 0], source: Crab,
        src_raj: 53431.97,
      src_dej: 220052.1}
-  - {stage: filterbank, name: f4, in: levels4, directory: fil, prefix: four}
+  - {stage: filterbank, name: f4, in: levels4, directory: fil, prefix: four, values: levels}
 """
 
 

@@ -134,6 +134,19 @@ def test_own_statistics_lose_it():
         assert (low < ratio).all() and (ratio < high).all(), (options, ratio)
 
 
+def test_four_bits():
+    """Their files hold what levels and scales stand for, with room for the brightest."""
+    beams = [[(1600 + b, (1, 16)[b % 2], (20, 50, 100, 500)[b // 2])] for b in range(BEAMS)]
+    four = CHAIN.replace("bits: 8", "bits: 4, block: 256")
+    whole, levels, _ = through(intensities(beams, 4096), "", four)
+    ratio = measured(levels, beams)[:, 2] / measured(whole, beams)[:, 2]
+    assert (ratio > 0.95).all() and (ratio < 1.05).all(), ratio
+    whole, levels, _ = through(intensities(beams, 4096), "",
+                               four.replace("in: levels,", "in: levels, values: levels,"))
+    ratio = measured(levels, beams)[:, 2] / measured(whole, beams)[:, 2]
+    assert ratio[-1] < 0.7, ratio  # what they are not to be searched for
+
+
 def test_drift_and_noise():
     t = STEP_S * np.arange(STEPS)
     for gain in (np.ones(5120), 1 + 0.01 * t, 1 - 0.1 * np.clip(t - 1, 0, 10) / 10):
@@ -185,5 +198,7 @@ def test_mistakes():
 
 
 if __name__ == "__main__":
-    harness.main([test_ratio, test_own_statistics_lose_it, test_drift_and_noise, test_first_block,
-                  test_another_gain_is_believed, test_bright_ones_clamp, test_mistakes])
+    harness.main([
+        test_ratio, test_own_statistics_lose_it, test_four_bits, test_drift_and_noise, test_first_block,
+        test_another_gain_is_believed, test_bright_ones_clamp, test_mistakes
+    ])
