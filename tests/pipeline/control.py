@@ -7,6 +7,7 @@ import subprocess
 import time
 
 import harness
+from small import record_field
 from control_common import ENDLESS, PROGRAM, basic, node
 
 TOKEN = "0123456789abcdefTOKEN"
@@ -50,6 +51,29 @@ def test_endpoints():
         assert "GET /v1/status" in wrong.text, wrong.text
         assert n.ask("/v1/stop", "DELETE").code == 405 and n.ask("/", "BREW").code in (404, 405)
         n.end()
+
+
+def test_what_stages_do():
+    """A slow sink lets those before it wait for free frames; behind a source that keeps to the telescope's
+    time all wait for input."""
+    def does(status):
+        return {stage["name"]: stage["does"] for stage in (status["graph"] or {"stages": []})["stages"]}
+
+    with node(ENDLESS) as n:
+        n.wait_until(lambda s: does(s).get("t_source") == does(s).get("pass") == "waits for a free frame",
+                     what="a full pipeline")
+        n.end()
+    with harness.scratch() as d:
+        path = record_field(d)
+        slow = f"""pipeline:
+  - {{stage: replay, files: {path}, realtime: true, loop: 0, frame_samples: 6000, out: field}}
+  - {{stage: t_pass, name: pass, in: field, out: passed}}
+  - {{stage: t_sink, name: sink, in: passed}}
+"""
+        with node(slow) as n:
+            n.wait_until(lambda s: does(s).get("pass") == does(s).get("sink") == "waits for input",
+                         what="a slow source")
+            n.end()
 
 
 def test_metrics():
@@ -214,6 +238,7 @@ def test_status_command():
 
 
 if __name__ == "__main__":
-    harness.main([test_endpoints, test_metrics, test_numbers_agree_with_the_statistics, test_metrics_page,
-                  test_token,
-                  test_addresses, test_pages_of_others, test_status_command])
+    harness.main([
+        test_endpoints, test_what_stages_do, test_metrics, test_numbers_agree_with_the_statistics,
+        test_metrics_page, test_token, test_addresses, test_pages_of_others, test_status_command
+    ])

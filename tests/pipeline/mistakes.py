@@ -134,6 +134,19 @@ def edit(key, value):
     return change
 
 
+def test_lowest_frequency():
+    """A channel lies above its own width: one at just that is refused."""
+    text = """stream: {sample_ns: 1000, epoch_ns: 0, freq_mhz: [FREQ]}
+telescope: {name: t, grid: {m: 1, n: 1}, spacing_m: {m: 1, n: 1}, dishes: [[0, 0]]}
+pipeline:
+  - {stage: simulate, samples: 100, out: field}
+  - {stage: record, in: field, directory: ., prefix: x}
+"""
+    wrong(text.replace("FREQ", "1"), "channel 0 is at 1 MHz; expected more than the 1 MHz of one channel")
+    with harness.scratch() as d:
+        harness.run(d, text.replace("FREQ", "1.001"))
+
+
 def test_no_such_recording():
     for files, said in (("none_*.dada", "no file matches 'none_*.dada'"), ("none.dada",
                                                                            "there is no file 'none.dada'")):
@@ -358,7 +371,7 @@ def test_no_plugin():
 if __name__ == "__main__":
     harness.main([
         test_good, test_keys, test_all_errors_at_once, test_one_mistake_one_message, test_graph,
-        test_telescope, test_yaml, test_device, test_no_such_recording, test_recordings, test_numbers,
-        test_stage_fails, test_truncated_payload, test_disk_full, test_no_echo, test_statistics,
-        test_same_files, test_not_started, test_interrupt, test_no_plugin
+        test_telescope, test_yaml, test_device, test_lowest_frequency, test_no_such_recording,
+        test_recordings, test_numbers, test_stage_fails, test_truncated_payload, test_disk_full, test_no_echo,
+        test_statistics, test_same_files, test_not_started, test_interrupt, test_no_plugin
     ])
