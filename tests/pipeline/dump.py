@@ -7,7 +7,6 @@ import re
 import sys
 from fractions import Fraction
 
-import h5py
 import numpy as np
 
 import dump_common
@@ -17,6 +16,11 @@ from dump_common import EPOCH_NS, FREQ_MHZ, NUMBER, SAMPLE_NS, WIDTH_MHZ
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "oracle"))
 import recordings  # noqa: E402
 import sweep  # noqa: E402
+
+try:
+    import h5py
+except ImportError:  # on a bare machine: what reads CHIME's files is left out
+    h5py = None
 
 DT = Fraction(SAMPLE_NS, 10**9)
 
@@ -337,7 +341,6 @@ def test_senseless_requests():
 
 if __name__ == "__main__":
     dump_common.main([
-        test_windows_follow_the_sweep, test_what_is_dumped_is_replayed, test_the_future_and_the_past,
-        test_refusals, test_kotekans_requests, test_check_says_what_fits, test_upchannelized,
-        test_senseless_requests
-    ])
+        test_windows_follow_the_sweep, test_the_future_and_the_past, test_refusals, test_check_says_what_fits,
+        test_upchannelized, test_senseless_requests,
+        *([test_what_is_dumped_is_replayed, test_kotekans_requests] if h5py is not None else [])])

@@ -1,7 +1,8 @@
 """How fast a dump is written, against a bare write of the same bytes into as many files of the same
 directory, alternating; and how soon its frames are pinned.
 
-  dump_rate.py [--build build] [--directory /tmp] [--channels 48] [--dishes 64] [--bytes 400e6] [--rounds 5]
+  dump_rate.py [--build build|BUNDLE] [--directory /tmp] [--channels 48] [--dishes 64] [--bytes 400e6]
+  [--rounds 5]
                [--format dada|chime]
 
 The node keeps all of a recording that it plays in real time; each round dumps all of it and then writes as
@@ -68,7 +69,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--format", default="dada", choices=["dada", "chime"])
     a = parser.parse_args()
-    program = os.path.abspath(os.path.join(a.build, "tools", "beamring"))
+    program = next(p for p in (os.path.abspath(os.path.join(a.build, folder, "beamring"))
+                               for folder in ("bin", "tools")) if os.path.exists(p))
     row = a.channels * 2 * a.dishes
     frame = max((16 << 20) // row, 16)
     frames = int(a.bytes / (frame * row))
