@@ -257,6 +257,27 @@ BR_API void br_stage_holds(struct br_stage *stage, const struct br_memory *memor
 
 /* --- for process --- */
 
+/* ALL CORES. A stage on the CPU divides its work into jobs: by channels or by time, such that no bit of a
+ * result depends on how many threads there are. br_stage_parallel calls work(arg, job, worker) once for each
+ * job from 0 to jobs - 1 (fewer than 2^32), in any order, on the stage's thread and on those of the
+ * pipeline's `threads:` that are free, and returns when all are done; stages that have jobs at the same time
+ * share the threads. `worker`, below br_stage_threads, is the number of a set of scratch memory: no two calls
+ * at the same time have the same. A job must not wait for another one, and must not begin jobs itself: that
+ * is an error, which fails the run. Of stage.h it may call nothing. From start, process and stop, by the
+ * thread that is in it. Does not allocate. Status. */
+typedef void br_stage_work(void *arg, size_t job, unsigned worker);
+BR_API unsigned br_stage_threads(const struct br_stage *stage);
+BR_API int br_stage_parallel(struct br_stage *stage, size_t jobs, br_stage_work *work, void *arg);
+
+/* The same in steps, for a stage that has something else to do meanwhile, and for one that can begin what
+ * the next process will need (and ends it in stop at the latest): begins, with at most `most` threads (0:
+ * all), adds `more` jobs to those begun (they count on from there), and does what is left of them, until
+ * all are done. */
+BR_API int br_stage_parallel_begin(struct br_stage *stage, unsigned most, size_t jobs, br_stage_work *work,
+                                   void *arg);
+BR_API int br_stage_parallel_add(struct br_stage *stage, size_t more);
+BR_API int br_stage_parallel_end(struct br_stage *stage);
+
 /* Counters, from the stage's own thread. Saturated: output values that were clamped. */
 BR_API void br_stage_count_saturated(struct br_stage *stage, uint64_t values);
 

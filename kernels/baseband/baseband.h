@@ -39,6 +39,7 @@
 #define BEAMRING_KERNELS_BASEBAND_H
 
 #include "kernels/common/kernel.h"
+#include "kernels/common/parallel.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -63,6 +64,7 @@ struct br_baseband_params {
     size_t weight_channels;                  /* F, or 1 when all channels share them */
     struct br_cuda *cuda; /* BR_CUDA only: where its work goes; must live longer than the plan */
     enum br_baseband_gpu gpu;
+    struct br_parallel parallel; /* BR_CPU: shares the work, by channels and time; may be zeroed */
 };
 
 struct br_baseband;

@@ -57,6 +57,7 @@ int br_baseband_create(struct br_baseband **result, enum br_backend backend,
     plan->nbeams = params->nbeams;
     plan->ndishes = params->ndishes;
     plan->weight_channels = params->weight_channels;
+    plan->parallel = params->parallel;
 
     plan->recent = calloc(params->nbeams, sizeof *plan->recent);
     plan->clamped = calloc(params->nbeams, sizeof *plan->clamped);
@@ -103,12 +104,7 @@ void br_baseband_destroy(struct br_baseband *plan)
     free(plan->clamped);
     free(plan->given_weights);
     free(plan->given_shift);
-    free(plan->weights);
-    free(plan->offset);
-    free(plan->shift);
-    free(plan->field);
-    free(plan->bytes);
-    free(plan->valid);
+    br_baseband_cpu_destroy(plan);
     free(plan);
 }
 

@@ -37,6 +37,14 @@ struct octet_job {
     uint64_t *clamped; /* [OCTET], added to */
 };
 
+/* What a worker needs for itself. */
+struct baseband_scratch {
+    uint8_t *field;    /* [block][chunks * CHUNK * 2] */
+    uint8_t *bytes;    /* [block][OCTET] */
+    uint8_t *valid;    /* [block] */
+    uint64_t *clamped; /* [octets * OCTET], of one execute */
+};
+
 struct br_baseband {
     enum br_backend backend;
     /* reference */
@@ -48,7 +56,9 @@ struct br_baseband {
     size_t octets, chunks, block; /* block: times unpacked at once, a multiple of 24 */
     int8_t *weights;
     int32_t *offset, *shift; /* [wf][P][octets][2][OCTET], [wf][P][octets][OCTET] */
-    uint8_t *field, *bytes, *valid;
+    struct br_parallel parallel;
+    unsigned nscratch;
+    struct baseband_scratch *scratch; /* [nscratch]: of a worker */
     void (*unpack)(uint8_t *field, const uint8_t *e, size_t ndishes);
     void (*octet)(const struct octet_job *job);
 
@@ -61,6 +71,7 @@ struct br_baseband {
 };
 
 int br_baseband_cpu_create(struct br_baseband *plan, const struct br_baseband_params *params);
+void br_baseband_cpu_destroy(struct br_baseband *plan);
 uint64_t br_baseband_cpu(struct br_baseband *plan, const uint8_t *e, const uint8_t *e_valid, size_t nsteps,
                          uint8_t *out, uint64_t *saturated);
 uint64_t br_baseband_reference(const struct br_baseband *plan, const uint8_t *e, const uint8_t *e_valid,

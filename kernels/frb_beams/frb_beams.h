@@ -31,6 +31,7 @@
 #define BEAMRING_KERNELS_FRB_BEAMS_H
 
 #include "kernels/common/kernel.h"
+#include "kernels/common/parallel.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -55,6 +56,7 @@ struct br_frb_beams_params {
     struct br_cuda *cuda; /* BR_CUDA: where its work goes; must live longer than the plan */
     bool portable;        /* BR_CUDA: the kernels for any GPU, also where there are others */
     bool float32;         /* BR_CUDA: weights and products in float32, any beams: 15 to 20 times slower */
+    struct br_parallel parallel; /* BR_CPU: shares the work, by channels and time; may be zeroed */
 };
 
 struct br_frb_beams;

@@ -75,18 +75,13 @@ static int make_axis(struct axis *axis, unsigned n, size_t nbeams)
     axis->nbeams_even = (nbeams + VECTOR - 1) / VECTOR * VECTOR;
     axis->theta_mhz = malloc(nbeams * sizeof *axis->theta_mhz);
     axis->next_theta_mhz = malloc(nbeams * sizeof *axis->next_theta_mhz);
-    axis->sine = calloc(3 * axis->nbeams_even, sizeof *axis->sine);
-    if (!axis->theta_mhz || !axis->next_theta_mhz || !axis->sine) return -1;
-    axis->cosine = axis->sine + axis->nbeams_even;
-    axis->twist = axis->cosine + axis->nbeams_even;
-    return 0;
+    return axis->theta_mhz && axis->next_theta_mhz ? 0 : -1;
 }
 
 static void free_axis(struct axis *axis)
 {
     free(axis->theta_mhz);
     free(axis->next_theta_mhz);
-    free(axis->sine);
 }
 
 static void switch_axis(struct axis *axis)
@@ -124,6 +119,7 @@ int br_frb_beams_create(struct br_frb_beams **result, enum br_backend backend,
     plan->steered = params->steered;
     plan->portable = params->portable;
     plan->float32 = params->float32;
+    plan->parallel = params->parallel;
     int factorizable =
         backend != BR_REFERENCE && params->beams_x > 0 && !(backend == BR_CUDA && params->float32);
     if (factorizable) {

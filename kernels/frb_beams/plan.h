@@ -15,7 +15,17 @@ struct axis {
     size_t nbeams_even;            /* the same, rounded up to whole vectors; the rest have weight 0 */
     double *theta_mhz;             /* [nbeams]: theta at 1 MHz; theta grows with frequency */
     double *next_theta_mhz;        /* [nbeams]: of the beams to come */
-    double *sine, *cosine, *twist; /* [nbeams_even]: scratch, see br_frb_beams_axis_weights */
+};
+
+/* What a worker needs for itself on the CPU; all with some zero rows at the end. */
+struct frb_beams_scratch {
+    float *weights_m, *weights_n; /* of one channel, where those of all would need too much memory */
+    float *field;                 /* [tile][2M][2N] */
+    float *middle;                /* factorizable: [tile][2M][n.nbeams_even] or [tile][beams_x][2N] */
+    float *product;               /* arbitrary: [depth][2N][block] */
+    float *beams;                 /* [tile][beams_x][n.nbeams_even] or [tile][block] */
+    size_t *step;                 /* [tile]: the steps that are in it */
+    double *angles;               /* [3][nbeams_even of either axis]: see br_frb_beams_axis_weights */
 };
 
 struct br_frb_beams {
@@ -29,16 +39,14 @@ struct br_frb_beams {
     bool steering;                   /* next_theta_mhz is valid from step steer_at of the next execute on */
     /* cpu: see cpu.c */
     size_t steer_at;
-    float *weights_m, *weights_n; /* of all channels, or of one when those would need too much memory */
+    float *weights_m, *weights_n; /* of all channels, if they are kept */
     int weights_kept;
     int m_first;         /* factorizable: which axis is summed first */
     size_t tile;         /* time steps computed together */
     size_t block, depth; /* arbitrary: beams, and p's, whose weights are multiplied out together */
-    float *field;        /* [tile][2M][2N]; this and the others with some zero rows at the end */
-    float *middle;       /* factorizable: [tile][2M][n.nbeams_even] or [tile][beams_x][2N] */
-    float *product;      /* arbitrary: [depth][2N][block] */
-    float *beams;        /* [tile][beams_x][n.nbeams_even] or [tile][block] */
-    size_t *step;        /* [tile]: the steps that are in it */
+    struct br_parallel parallel;
+    unsigned nscratch;
+    struct frb_beams_scratch *scratch; /* [nscratch]: of a worker */
     void (*outer)(float *product, const float *u_m, const float *u_n, size_t np, size_t nq, size_t stride,
                   size_t block);
 
@@ -47,8 +55,8 @@ struct br_frb_beams {
     struct br_frb_beams_gpu *gpu;
 };
 
-/* u[q][beam] in float32 from a closed form of Eq. (7), good to 1e-7. */
-void br_frb_beams_axis_weights(float *u, const struct axis *axis, double freq_mhz);
+/* u[q][beam] in float32 from a closed form of Eq. (7), good to 1e-7. `angles` is scratch, [3][nbeams]. */
+void br_frb_beams_axis_weights(float *u, const struct axis *axis, double freq_mhz, double *angles);
 
 /* The steps that an execute forms with one set of beams: `count` of them, `stride` in memory from a channel
  * to the next. */

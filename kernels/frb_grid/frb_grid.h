@@ -47,6 +47,7 @@
 #define BEAMRING_KERNELS_FRB_GRID_H
 
 #include "kernels/common/kernel.h"
+#include "kernels/common/parallel.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -67,6 +68,7 @@ struct br_frb_grid_params {
     int log2_scale;                  /* k; see br_frb_grid_log2_scale */
     double threshold;                /* 0 to 1, usually 0.5 */
     struct br_cuda *cuda;            /* BR_CUDA: where its work goes; must live longer than the plan */
+    struct br_parallel parallel;     /* BR_CPU: shares the work, by channels and blocks; may be zeroed */
 };
 
 struct br_frb_grid;
@@ -101,9 +103,9 @@ size_t br_frb_grid_execute(struct br_frb_grid *plan, const uint8_t *e, size_t ro
                            size_t valid_row, size_t nsteps, size_t max_blocks, uint16_t *out,
                            size_t out_stride, uint8_t *out_valid, size_t valid_stride, size_t *taken);
 
-/* The same for several plans at once, none of them twice; `blocks` and `taken` are written. On a GPU they are
- * one launch (of up to 64 blocks each) where they share br_cuda, grid, polarisations, number of dishes and
- * method: that fills the device better than one after the other. */
+/* The same for several plans at once, none of them twice, made with the same br_parallel; `blocks` and
+ * `taken` are written. On a GPU they are one launch (of up to 64 blocks each) where they share br_cuda,
+ * grid, polarisations, number of dishes and method: that fills the device better than one after the other. */
 struct br_frb_grid_call {
     struct br_frb_grid *plan;
     const uint8_t *e;

@@ -151,6 +151,7 @@ int br_frb_grid_create(struct br_frb_grid **result, enum br_backend backend,
     plan->downsample = params->downsample;
     plan->log2_scale = params->log2_scale;
     plan->threshold = params->threshold;
+    plan->parallel = params->parallel;
     plan->cells = (size_t)4 * params->grid_m * params->grid_n;
     plan->weight_channels = params->weights ? params->weight_channels : 1;
     plan->shares = calloc(plan->nchannels, sizeof *plan->shares);
@@ -182,14 +183,11 @@ void br_frb_grid_destroy(struct br_frb_grid *plan)
 
 static void finish(struct br_frb_grid *plan, size_t f, double factor, uint16_t *out)
 {
-    if (plan->backend == BR_REFERENCE)
-        br_frb_grid_reference_finish(plan, f, factor, out);
-    else
-        br_frb_grid_cpu_finish(plan, f, factor, out);
+    br_frb_grid_reference_finish(plan, f, factor, out);
     plan->shares[f] = 0;
 }
 
-/* Writes the block as row 0 of each channel. */
+/* Of the reference: writes the block as row 0 of each channel. */
 static void write_block(struct br_frb_grid *plan, uint16_t *out, size_t out_stride, uint8_t *out_valid,
                         size_t valid_stride)
 {
@@ -352,10 +350,11 @@ void br_frb_grid_begin(struct br_frb_grid *plan, unsigned phase)
         return;
     }
 #endif
-    for (size_t f = 0; f < plan->nchannels; f++) finish(plan, f, 0, NULL);
+    if (plan->backend == BR_CPU) br_frb_grid_cpu_forget(plan);
+    for (size_t f = 0; plan->backend == BR_REFERENCE && f < plan->nchannels; f++) finish(plan, f, 0, NULL);
 }
 
-static void execute_cpu(struct br_frb_grid_call *call)
+static void execute_reference(struct br_frb_grid_call *call)
 {
     struct br_frb_grid *plan = call->plan;
     const size_t channel = plan->npol * plan->ndishes;
@@ -366,10 +365,7 @@ static void execute_cpu(struct br_frb_grid_call *call)
             const uint8_t *from = call->e + call->taken * call->row + f * channel,
                           *valid = call->e_valid ? call->e_valid + call->taken * call->valid_row + f : NULL;
             plan->shares[f] +=
-                plan->backend == BR_REFERENCE
-                    ? br_frb_grid_reference_add(plan, f, first, from, call->row, valid, call->valid_row,
-                                                count)
-                    : br_frb_grid_cpu_add(plan, f, first, from, call->row, valid, call->valid_row, count);
+                br_frb_grid_reference_add(plan, f, first, from, call->row, valid, call->valid_row, count);
         }
         call->taken += count;
         plan->pending += count;
@@ -393,8 +389,12 @@ void br_frb_grid_execute_all(struct br_frb_grid_call *call, size_t ncalls)
         execute_cuda(call + i, n);
     }
 #endif
-    for (size_t i = 0; i < ncalls; i++)
-        if (call[i].plan->backend != BR_CUDA) execute_cpu(&call[i]);
+    for (size_t i = 0, n; i < ncalls; i += n) {
+        for (n = 0; i + n < ncalls && call[i + n].plan->backend == BR_CPU;) n++;
+        if (n > 0) br_frb_grid_cpu_execute(call + i, n);
+        if (n == 0 && call[i].plan->backend == BR_REFERENCE) execute_reference(&call[i]);
+        if (n == 0) n = 1;
+    }
 }
 
 size_t br_frb_grid_execute(struct br_frb_grid *plan, const uint8_t *e, size_t row, const uint8_t *e_valid,
@@ -432,6 +432,9 @@ size_t br_frb_grid_flush(struct br_frb_grid *plan, uint16_t *out, size_t out_str
         return 1;
     }
 #endif
-    write_block(plan, out, out_stride, out_valid, valid_stride);
+    if (plan->backend == BR_CPU)
+        br_frb_grid_cpu_flush(plan, out, out_stride, out_valid, valid_stride);
+    else
+        write_block(plan, out, out_stride, out_valid, valid_stride);
     return 1;
 }

@@ -18,6 +18,26 @@ enum { LANES = 8 };
  * their precision. */
 enum { PARTIAL = 256 };
 
+/* What a worker needs for itself. */
+struct frb_grid_sums {
+    float *partial, *total; /* [...][cells_padded]; total is NULL when blocks are short */
+};
+struct frb_grid_scratch {
+    uint8_t *bytes; /* [nmoves] */
+    fftwf_complex *field, *rows, *sky;
+    float *line;               /* [2N] */
+    struct frb_grid_sums sums; /* of one channel: all 0 between blocks */
+};
+
+/* Some samples of channel f, within one block, of which `first` have been counted before; e and e_valid (or
+ * NULL) stand at this channel's first one. */
+struct frb_grid_part {
+    size_t f;
+    unsigned first, nsteps;
+    const uint8_t *e, *e_valid;
+    size_t row, valid_row;
+};
+
 struct br_frb_grid {
     enum br_backend backend;
     size_t nchannels, npol, ndishes;
@@ -44,15 +64,19 @@ struct br_frb_grid {
     uint32_t *target;        /* [nvectors] */
     uint8_t (*order)[LANES]; /* [nvectors] */
     uint16_t *moves;         /* [nmoves], the dishes of */
-    uint8_t *bytes;          /* [nmoves] */
     float *lane_weights;     /* [weight_channels][P][nvectors][re, im][LANES] */
-    fftwf_complex *field, *rows, *sky;
     fftwf_plan along_n, along_m;
-    float *partial, *total; /* [F][cells_padded]; total is NULL when blocks are short */
+    /* [F]: of the unfinished block, and of the one that a call leaves unfinished, which then change places:
+     * another thread may still be at the first when the last is begun. `next` is 0 between calls. */
+    struct frb_grid_sums open, next;
+    uint64_t *next_shares;
     size_t cells_padded;
     uint16_t *position; /* [2M][2N]: where the sums are */
-    float *line;        /* [2N] */
-    void (*grid)(const struct br_frb_grid *plan, const float *weights, const uint8_t *e);
+    struct br_parallel parallel;
+    unsigned nscratch;
+    struct frb_grid_scratch *scratch; /* [nscratch]: of a worker */
+    void (*grid)(const struct br_frb_grid *plan, const struct frb_grid_scratch *scratch, const float *weights,
+                 const uint8_t *e);
     void (*square)(float *sum, const float *field, size_t count);
 
     /* cuda: see gpu/launch.cu */
@@ -73,12 +97,19 @@ enum { MOST_JOBS = 16 };
  * stand at this channel's first one. Returns the sum of their validity. */
 uint64_t br_frb_grid_reference_add(struct br_frb_grid *plan, size_t f, unsigned first, const uint8_t *e,
                                    size_t row, const uint8_t *e_valid, size_t valid_row, unsigned nsteps);
-uint64_t br_frb_grid_cpu_add(struct br_frb_grid *plan, size_t f, unsigned first, const uint8_t *e, size_t row,
-                             const uint8_t *e_valid, size_t valid_row, unsigned nsteps);
+uint64_t br_frb_grid_cpu_add(const struct br_frb_grid *plan, const struct frb_grid_scratch *scratch,
+                             const struct frb_grid_sums *sums, const struct frb_grid_part *part);
 
 /* Writes factor * the sums of channel f as float16 (unless out is NULL) and clears them. */
 void br_frb_grid_reference_finish(struct br_frb_grid *plan, size_t f, double factor, uint16_t *out);
-void br_frb_grid_cpu_finish(struct br_frb_grid *plan, size_t f, double factor, uint16_t *out);
+void br_frb_grid_cpu_finish(const struct br_frb_grid *plan, const struct frb_grid_scratch *scratch,
+                            const struct frb_grid_sums *sums, double factor, uint16_t *out);
+
+/* cpu/blocks.c: executes the calls, all of plans with BR_CPU; forgets or writes the unfinished block. */
+void br_frb_grid_cpu_execute(struct br_frb_grid_call *call, size_t ncalls);
+void br_frb_grid_cpu_forget(struct br_frb_grid *plan);
+void br_frb_grid_cpu_flush(struct br_frb_grid *plan, uint16_t *out, size_t out_stride, uint8_t *out_valid,
+                           size_t valid_stride);
 
 /* What a channel's sums of a finished block, whose samples have `shares` together, are multiplied by,
  * relative to a whole block: R, or 0 where the block is masked. Writes its validity. */

@@ -62,8 +62,13 @@ static int fill(struct br_upchannelize *plan, const struct br_upchannelize_param
     unsigned U = plan->U, M = plan->M;
     size_t F = plan->nchannels, row = F * plan->nspectators;
     int on_device = plan->backend == BR_CUDA;
-    /* At least 8: the M-1 blocks before a chunk are unpacked again with it. On a device it is a launch. */
-    plan->chunk = on_device ? 256 + (1 << 20) / (F < 256 ? 256 : F) : U < 32 ? 256 / U : 8;
+    /* At least 8: the M-1 blocks before a part are unpacked again with it. A chunk is what threads share, or
+     * on a device a launch. */
+    plan->part = U < 32 ? 256 / U : 8;
+    size_t together = (1 << 20) / (plan->part * F);
+    if (together > 16) together = 16;
+    plan->chunk =
+        on_device ? 256 + (1 << 20) / (F < 256 ? 256 : F) : plan->part * (together + (together == 0));
     plan->window = malloc(sizeof *plan->window * M * U);
     plan->gain = malloc(sizeof *plan->gain * U);
     plan->history = on_device ? NULL : calloc((size_t)(M - 1) * U + 1, row);
@@ -107,6 +112,7 @@ int br_upchannelize_create(struct br_upchannelize **result, enum br_backend back
     plan->M = params->taps;
     plan->cuda = params->cuda;
     plan->portable = params->portable;
+    plan->parallel = params->parallel;
     if (fill(plan, params, why) != 0) {
         br_upchannelize_destroy(plan);
         return -1;

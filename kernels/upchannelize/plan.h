@@ -42,6 +42,16 @@ struct upchannelize_job {
     bool early;  /* does not depend on the launch before it, and may begin before that has ended */
 };
 
+/* What a worker needs for itself on the CPU: a tile of some blocks, [part] of them. */
+struct upchannelize_scratch {
+    uint8_t *rows;    /* [(M-1 + part) U][TILE] */
+    float *field;     /* [(M-1 + part) U][re, im][LANES] */
+    float *spectrum;  /* [U][re, im][LANES] */
+    uint8_t *packed;  /* [part][U][TILE] */
+    uint8_t *keep;    /* [part][TILE]: 255 where the output is wanted and not missing, else 0 */
+    uint64_t clamped; /* components, since they were asked for */
+};
+
 struct br_upchannelize {
     enum br_backend backend;
     size_t nchannels, nspectators; /* F, X */
@@ -64,11 +74,10 @@ struct br_upchannelize {
 
     /* cpu */
     struct upchannelize_filter filter;
-    uint8_t *rows;   /* [(M-1 + chunk) U][TILE] */
-    float *field;    /* [(M-1 + chunk) U][re, im][LANES] */
-    float *spectrum; /* [U][re, im][LANES] */
-    uint8_t *packed; /* [chunk][U][TILE] */
-    uint8_t *keep;   /* [chunk][TILE]: 255 where the output is wanted and not missing, else 0 */
+    size_t part; /* most blocks that are filtered together */
+    struct br_parallel parallel;
+    unsigned nscratch;
+    struct upchannelize_scratch *scratch; /* [nscratch]: of a worker */
     void (*unpack)(float *field, const uint8_t *rows, size_t count);
     void (*transform)(const struct upchannelize_filter *filter, const float *field, float *spectrum);
     unsigned (*quantize)(const struct upchannelize_filter *filter, const float *spectrum, const uint8_t *keep,

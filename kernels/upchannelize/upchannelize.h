@@ -48,6 +48,7 @@
 #define BEAMRING_KERNELS_UPCHANNELIZE_H
 
 #include "kernels/common/kernel.h"
+#include "kernels/common/parallel.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -68,6 +69,7 @@ struct br_upchannelize_params {
     const double *gain;   /* [U] or NULL for sqrt(U) */
     struct br_cuda *cuda; /* BR_CUDA: where its work goes; must live longer than the plan */
     bool portable;        /* BR_CUDA: the kernels for any GPU, also on Hopper */
+    struct br_parallel parallel; /* BR_CPU: shares the work, by time and spectators; may be zeroed */
 };
 
 struct br_upchannelize;

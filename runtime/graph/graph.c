@@ -75,12 +75,15 @@ struct top_params {
     struct br_strings plugins;
     const char *device;
     struct br_ints affinity;
+    int64_t threads;
     double watchdog_s;
 };
 static const struct br_param top_params[] = {
     BR_PARAM("plugins", BR_P_STRINGS, struct top_params, plugins, NULL),
     BR_PARAM("device", BR_P_STRING, struct top_params, device, NULL, .def = "auto"),
     BR_PARAM("affinity", BR_P_INTS, struct top_params, affinity, NULL, .min = 0, .max = 1023),
+    BR_PARAM("threads", BR_P_INT, struct top_params, threads, NULL, .def = "0", .min = 0,
+             .max = BR_POOL_MOST),
     BR_PARAM("watchdog_s", BR_P_REAL, struct top_params, watchdog_s, NULL, .def = "30", .min = 0, .max = 1e6),
     {0},
 };
@@ -338,6 +341,8 @@ static int build(struct br_graph **result, struct br_config *config, struct br_l
                     (br_node_get(root, "telescope") == NULL || br_node_get(root, "stream") == NULL ||
                      br_node_get(root, "pipeline") == NULL);
     graph->watchdog_s = top.watchdog_s;
+    graph->cpus = top.affinity;
+    graph->threads = top.threads > 0 ? (unsigned)top.threads : br_pool_default_threads(top.affinity.count);
     br_control_read(config, br_node_get(root, "control"), &graph->control);
     add_plugins(graph, br_node_get(root, "plugins"), &top.plugins);
     size_t before = br_config_errors(config);

@@ -15,6 +15,7 @@
 #include "runtime/control/settings.h"
 #include "runtime/graph/plugin.h"
 #include "runtime/run/log.h"
+#include "runtime/run/pool.h"
 #include "runtime/stage.h"
 
 #include <pthread.h>
@@ -62,7 +63,8 @@ struct br_stage_counters {
     _Atomic uint64_t calls;   /* of process */
     _Atomic uint64_t busy_ns; /* spent in process */
     _Atomic uint64_t saturated;
-    _Atomic uint64_t cpu_ns; /* of the stage's thread, once it has ended */
+    _Atomic uint64_t cpu_ns;    /* of the stage's thread, once it has ended */
+    _Atomic uint64_t helped_ns; /* processor time of the pool's threads on its jobs */
     _Atomic uint64_t gpu_ns,
         gpu_calls; /* GPU time of those calls of process that were sampled, and their number */
     _Atomic uint64_t lost[BR_LOSS_COUNT];   /* base samples, by enum br_loss */
@@ -109,6 +111,9 @@ struct br_stage {
     const char *_Atomic waits_for;    /* see br_stage_waits_for */
     br_board_version trouble_version; /* see br_stage_trouble */
     _Atomic uint64_t trouble[BR_TROUBLE_WORDS];
+    struct br_round round;  /* of br_stage_parallel */
+    bool in_round;          /* it is begun */
+    _Atomic bool misused;   /* br_stage_parallel */
     _Atomic bool ended;     /* process will not be called again */
     _Atomic bool completed; /* ... because all its input was worked off: its balance must add up */
 };
@@ -129,6 +134,10 @@ struct br_graph {
 
     bool only_shown;   /* nothing is going to run */
     double watchdog_s; /* a call on a GPU that takes longer ends the run; 0: never */
+
+    unsigned threads;     /* that work at the stages' jobs at the same time; at least 1 */
+    struct br_ints cpus;  /* on which; none: all that the program may use */
+    struct br_pool *pool; /* while running */
 
     int ngpus;              /* that can be used; -1: not asked for yet */
     struct br_error no_gpu; /* why there is none */

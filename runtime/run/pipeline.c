@@ -23,6 +23,13 @@ static void stop_stages(struct br_graph *graph)
     }
 }
 
+/* Once all stages are stopped. */
+static void end_pool(struct br_graph *graph)
+{
+    br_pool_destroy(graph->pool);
+    graph->pool = NULL;
+}
+
 /* Threads of GPU stages only enqueue work: microseconds for a frame that takes milliseconds. Spread over
  * idle processors each would be woken from deep sleep to cold caches for every frame, at several times the
  * cost of the work; on one processor, `home`, only the first one is. There they are batch threads: one
@@ -120,6 +127,9 @@ int br_pipeline_start(struct br_graph *graph, struct br_error *error)
         atomic_store(&graph->stage[s].counters.latency_ns, INT64_MIN);
     int status = make_streams(graph, error);
     if (status != BR_OK) return status;
+    graph->pool = br_pool_create(graph->threads, graph->cpus.value, graph->cpus.count);
+    if (graph->pool == NULL)
+        return br_fail(error, BR_E_NO_MEMORY, "no memory for %u threads", graph->threads);
     for (size_t s = 0; s < graph->nstages && status == BR_OK; s++)
         for (unsigned i = 0; i < graph->order[s]->nout && status == BR_OK; i++)
             status = br_queue_seal(graph->order[s]->out[i].queue, error);
@@ -145,6 +155,7 @@ int br_pipeline_start(struct br_graph *graph, struct br_error *error)
         if (status != BR_OK) join(graph);
     }
     if (status != BR_OK) stop_stages(graph);
+    if (status != BR_OK) end_pool(graph);
     return status;
 }
 
@@ -176,6 +187,7 @@ int br_pipeline_finish(struct br_graph *graph, struct br_error *error)
     join(graph);
     wait_for_gpus(graph);
     stop_stages(graph);
+    end_pool(graph);
     const struct br_stage *first = atomic_load(&graph->first_failed);
     if (first != NULL)
         return br_fail(error, first->error.status, "stage '%s': %s", first->name, first->error.text);

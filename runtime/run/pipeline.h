@@ -41,7 +41,7 @@ struct br_stage_totals {
     uint64_t in_frames, in_samples;                /* 0 for a source */
     uint64_t out_frames, out_samples, out_missing; /* 0 for a sink */
     uint64_t lost_samples;
-    /* cpu_ns: processor time of its thread; busy_ns: elapsed time in process */
+    /* cpu_ns: processor time of its thread, and of the pool's for it; busy_ns: elapsed time in process */
     uint64_t busy_ns, cpu_ns, wait_in_ns, wait_out_ns, saturated, calls;
     double gpu_ns_per_call; /* mean of the sampled calls; 0 on the CPU */
 };

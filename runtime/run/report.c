@@ -47,7 +47,7 @@ void br_stage_get_totals(const struct br_stage *stage, struct br_stage_totals *t
         t->out_samples = q.samples;
     }
     for (unsigned i = 0; i < BR_LOSS_COUNT; i++) t->lost_samples += br_stage_lost(stage, i);
-    t->cpu_ns = cpu_ns(stage);
+    t->cpu_ns = cpu_ns(stage) + atomic_load_explicit(&stage->counters.helped_ns, memory_order_relaxed);
     t->busy_ns = atomic_load_explicit(&stage->counters.busy_ns, memory_order_relaxed);
     t->calls = atomic_load_explicit(&stage->counters.calls, memory_order_relaxed);
     t->saturated = atomic_load_explicit(&stage->counters.saturated, memory_order_relaxed);

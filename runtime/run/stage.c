@@ -227,6 +227,50 @@ struct br_frame *br_stage_lend_ahead(struct br_stage *stage, unsigned output, un
     return frame;
 }
 
+unsigned br_stage_threads(const struct br_stage *stage)
+{
+    return stage->graph->threads;
+}
+
+/* Two rounds of one stage, or one within a job: what calls this goes on with results that are not there, so
+ * that the run fails when it comes back. */
+static int misused(struct br_stage *stage)
+{
+    atomic_store(&stage->misused, true);
+    return BR_E_INTERNAL;
+}
+
+int br_stage_parallel_begin(struct br_stage *stage, unsigned most, size_t jobs, br_stage_work *work,
+                            void *arg)
+{
+    if (br_pool_in_job() || stage->in_round) return misused(stage);
+    br_round_begin(&stage->round, stage->graph->pool, most, jobs, work, arg);
+    stage->in_round = true;
+    return BR_OK;
+}
+
+int br_stage_parallel_add(struct br_stage *stage, size_t more)
+{
+    if (br_pool_in_job() || !stage->in_round) return misused(stage);
+    br_round_add(&stage->round, more);
+    return BR_OK;
+}
+
+int br_stage_parallel_end(struct br_stage *stage)
+{
+    if (br_pool_in_job() || !stage->in_round) return misused(stage);
+    br_round_end(&stage->round);
+    stage->in_round = false;
+    add(&stage->counters.helped_ns, atomic_load_explicit(&stage->round.helped_ns, memory_order_relaxed));
+    return BR_OK;
+}
+
+int br_stage_parallel(struct br_stage *stage, size_t jobs, br_stage_work *work, void *arg)
+{
+    int status = br_stage_parallel_begin(stage, 0, jobs, work, arg);
+    return status == BR_OK ? br_stage_parallel_end(stage) : status;
+}
+
 bool br_stage_stopping(const struct br_stage *stage)
 {
     return atomic_load_explicit(&stage->graph->stopping, memory_order_relaxed);

@@ -175,6 +175,8 @@ static int check_result(struct worker *w, int result)
         wrong = "process returned unknown bits";
     else if (result == 0 && stage->nin > 0 && !draining(w))
         wrong = "process neither consumed nor produced a frame";
+    if (atomic_load_explicit(&stage->misused, memory_order_relaxed))
+        wrong = "process began jobs while it had some already, or from within a job";
     if (wrong != NULL) return br_fail(&stage->error, BR_E_INTERNAL, "%s", wrong);
     for (unsigned i = 0; (result & BR_PRODUCED) != 0 && i < stage->nout; i++) {
         int status = check_frame(w, i);

@@ -3,6 +3,7 @@
 #include "kernels/baseband/baseband.h"
 #include "runtime/stage.h"
 #include "stages/common/stage/gpu.h"
+#include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
 #include "stages/common/tables/directions.h"
 #include "stages/common/tables/hdf5_tables.h"
@@ -190,7 +191,8 @@ static int start(struct br_stage *stage, void *self)
                                    .ndishes = bb->weights.ndishes,
                                    .weights = bb->weights.weight,
                                    .shift = bb->weights.shift,
-                                   .weight_channels = bb->weights.nfreq};
+                                   .weight_channels = bb->weights.nfreq,
+                                   .parallel = br_stage_parallel_loop(stage)};
     bb->saturated = calloc(bb->weights.nbeams, sizeof *bb->saturated);
     if (bb->saturated == NULL) return br_no_memory(stage, bb->weights.nbeams * sizeof *bb->saturated);
     enum br_backend backend;

@@ -2,6 +2,7 @@
 #include "kernels/frb_beams/frb_beams.h"
 #include "runtime/stage.h"
 #include "stages/common/stage/gpu.h"
+#include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
 #include "stages/common/tables/directions.h"
 
@@ -134,6 +135,12 @@ static void memory(struct br_stage *stage, void *self, struct br_memory *m)
     br_stage_uploads_memory(stage, upload_bytes(out), m);
     br_stage_buffer_memory(stage,
                            (fb->steer.count > 0 ? 2 : 1) * out->nchannels * weights * 2 * sizeof(float), m);
+    /* On the CPU each thread has the images of some steps in float32 and what it makes of them: of a grid of
+     * beams 16 steps, else 120 and the weights of 256 beams. */
+    size_t cells = 4 * (size_t)out->telescope->grid_m * out->telescope->grid_n, each = 2 * 16 * cells;
+    if (grid) each += 16 * out->beams_x * out->beams_y;
+    if (!grid) each = 120 * (cells + 256) + (384 + 2 * (size_t)out->telescope->grid_n) * 256;
+    if (br_stage_device(stage) < 0) m->host += br_stage_threads(stage) * each * sizeof(float);
 }
 
 static int start(struct br_stage *stage, void *self)
@@ -160,6 +167,7 @@ static int start(struct br_stage *stage, void *self)
     int status = br_stage_backend(stage, upload_bytes(out), &backend, &fb->cuda);
     if (status != BR_OK) return status;
     p.cuda = fb->cuda;
+    p.parallel = br_stage_parallel_loop(stage);
     if (br_frb_beams_create(&fb->plan, backend, &p, &why) != 0)
         return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
     return br_stage_gpu_holds(stage, fb->cuda);

@@ -7,6 +7,7 @@
 #include "kernels/frb_grid/frb_grid.h"
 #include "runtime/stage.h"
 #include "stages/common/stage/gpu.h"
+#include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
 #include "stages/common/tables/hdf5_tables.h"
 
@@ -240,6 +241,8 @@ static void memory(struct br_stage *stage, void *self, struct br_memory *m)
     br_stage_buffer_memory(stage, fg->nblocks * fg->cells * sizeof *fg->row, m);
     br_stage_buffer_memory(stage, 2 * in->nchannels * fg->cells * sizeof(float), m);
     br_stage_buffer_memory(stage, weights * in->nzones * fg->cells * 2 * sizeof(float), m);
+    /* On the CPU each thread transforms a sample, and sums it up: of each cell 28 bytes. */
+    if (br_stage_device(stage) < 0) m->host += br_stage_threads(stage) * in->nzones * fg->cells * 28;
     for (unsigned z = 0; br_stage_device(stage) >= 0 && z < in->nzones; z++) {
         const struct br_frb_grid_params p = {.nchannels = in->zone[z].nchannels,
                                              .npol = in->array.axis[2].length,
@@ -265,6 +268,7 @@ static int start(struct br_stage *stage, void *self)
         struct br_why why = {""};
         status = zone_params(stage, fg, z, &p);
         p.cuda = fg->cuda;
+        p.parallel = br_stage_parallel_loop(stage);
         if (status == BR_OK && br_frb_grid_create(&fg->plan[z], backend, &p, &why) != 0)
             status = br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
     }

@@ -185,8 +185,8 @@ static int start(struct br_stage *stage, void *self)
     const struct br_stream *s = &reader->stream;
     reader->fd = -1;
     reader->cursor = reader->first;
-    reader->pool = pool_start(pool_threads(reader->threads), 0);
-    if (reader->pool == NULL) return br_no_memory(stage, 64 * pool_threads(reader->threads));
+    reader->pool = pool_start(stage, pool_threads(stage, reader->threads), 0);
+    if (reader->pool == NULL) return br_no_memory(stage, 64 * pool_threads(stage, reader->threads));
     if (!reader->needs_scratch || reader->flat) return BR_OK;
     size_t data = br_stream_max_bytes(s), side = s->side.naxes > 0 ? br_array_bytes(&s->side) : 1;
     reader->scratch.data = malloc(data);

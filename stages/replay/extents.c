@@ -49,10 +49,10 @@ int extents_start(struct br_stage *stage, void *self)
     e->pieces_room = 64 + 2 * (frame / PART) + e->stream.nchannels;
     e->piece = malloc(e->pieces_room * sizeof *e->piece);
     e->stop = calloc(e->count, sizeof *e->stop);
-    e->pool = pool_start(pool_threads(e->threads), scratch);
+    e->pool = pool_start(stage, pool_threads(stage, e->threads), scratch);
     if (e->fd == NULL || e->open == NULL || e->needed == NULL || e->piece == NULL || e->stop == NULL ||
         e->pool == NULL)
-        return br_no_memory(stage, scratch * pool_threads(e->threads));
+        return br_no_memory(stage, scratch * pool_threads(stage, e->threads));
     for (size_t i = 0; i < e->files.count; i++) e->fd[i] = -1;
     for (size_t i = 0; i < e->count; i++)
         if (e->extent[i].end > e->needed[e->extent[i].file]) e->needed[e->extent[i].file] = e->extent[i].end;

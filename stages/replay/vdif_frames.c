@@ -26,7 +26,7 @@ int vdif_reader_start(struct br_stage *stage, void *self)
     r->nahead = 0;
     r->ahead = malloc(room * sizeof *r->ahead);
     r->cell = malloc(slots * all * sizeof *r->cell);
-    r->pool = pool_start(pool_threads(r->threads), (size_t)r->rows * row);
+    r->pool = pool_start(stage, pool_threads(stage, r->threads), (size_t)r->rows * row);
     if (r->ahead == NULL || r->cell == NULL || r->pool == NULL)
         return br_no_memory(stage, room * sizeof *r->ahead + slots * all * sizeof *r->cell);
     return BR_OK;

@@ -15,7 +15,8 @@
 
 enum {
     FRAME_BYTES = 1 << 20,
-    FRAME_STEP = 128 /* the largest upchannelization factor */
+    FRAME_STEP = 128, /* the largest upchannelization factor */
+    JOB_BYTES = 1 << 14
 };
 #define MAX_BURST_BYTES ((size_t)1 << 30)
 #define MAX_SAMPLE0     (UINT64_C(1) << 61)
@@ -30,6 +31,13 @@ struct burst_param {
     double x_deg, y_deg, dm, arrival_s, at_mhz, width_s, flux;
 };
 
+/* What a worker needs for itself. */
+struct scratch {
+    float *signal; /* [2][ndishes] re, im */
+    struct receiver receiver;
+    uint64_t beyond; /* components of the frame beyond the levels */
+};
+
 struct simulate {
     int64_t samples, seed, frame_samples; /* parameters */
     double duration_s, noise;
@@ -40,8 +48,8 @@ struct simulate {
     double sample_s;
     struct sky sky;
     int16_t *table; /* [GAUSSIAN_ENTRIES] */
-    float *signal;  /* [2][ndishes] re, im */
-    struct receiver receiver;
+    unsigned nscratch;
+    struct scratch *scratch; /* [nscratch] */
 };
 
 static const struct br_param span_params[] = {
@@ -247,6 +255,22 @@ static int configure(struct br_stage *stage, void *self)
     return status;
 }
 
+static int make_scratch(struct br_stage *stage, struct simulate *s)
+{
+    unsigned workers = br_stage_threads(stage);
+    s->scratch = calloc(workers, sizeof *s->scratch);
+    if (s->scratch == NULL) return -1;
+    s->nscratch = workers;
+    for (unsigned i = 0; i < workers; i++) {
+        struct scratch *w = &s->scratch[i];
+        w->signal = calloc(2 * s->ndishes, sizeof *w->signal);
+        if (w->signal == NULL ||
+            receiver_make(&w->receiver, s->ndishes, s->noise, s->table, (uint64_t)s->seed) != 0)
+            return -1;
+    }
+    return 0;
+}
+
 static int start(struct br_stage *stage, void *self)
 {
     struct simulate *s = self;
@@ -254,12 +278,10 @@ static int start(struct br_stage *stage, void *self)
     struct br_error error = {0};
     size_t count = s->sources.count + s->bursts.count;
     s->table = malloc(GAUSSIAN_ENTRIES * sizeof *s->table);
-    s->signal = calloc(2 * s->ndishes, sizeof *s->signal);
     struct sky_source *place = calloc(count + 1, sizeof *place);
     struct burst_params *burst = calloc(s->bursts.count + 1, sizeof *burst);
     int status = BR_OK;
-    if (s->table == NULL || s->signal == NULL || place == NULL || burst == NULL ||
-        receiver_make(&s->receiver, s->ndishes, s->noise, s->table, (uint64_t)s->seed) != 0) {
+    if (s->table == NULL || place == NULL || burst == NULL || make_scratch(stage, s) != 0) {
         status = br_no_memory(stage, GAUSSIAN_ENTRIES * sizeof *s->table);
     } else {
         const struct source_param *sources = s->sources.value;
@@ -282,11 +304,39 @@ static int start(struct br_stage *stage, void *self)
 
 /* One time sample of one channel and polarisation, [dish]. Returns the number of components beyond the
  * levels. */
-static unsigned fill_line(struct simulate *s, uint64_t sample, size_t channel, size_t pol, uint8_t *e)
+static unsigned fill_line(const struct simulate *s, struct scratch *w, uint64_t sample, size_t channel,
+                          size_t pol, uint8_t *e)
 {
-    float *re = s->signal, *im = s->signal + s->ndishes;
+    float *re = w->signal, *im = w->signal + s->ndishes;
     sky_field(&s->sky, sample, (int64_t)(sample - s->origin), channel, pol, re, im);
-    return receiver_digitize(&s->receiver, sample, (uint32_t)(channel * s->npol + pol), re, im, e);
+    return receiver_digitize(&w->receiver, sample, (uint32_t)(channel * s->npol + pol), re, im, e);
+}
+
+/* One frame, some samples a job. */
+struct fill {
+    const struct simulate *s;
+    const struct br_frame *out;
+    size_t row, each; /* bytes of a sample, samples of a job */
+};
+
+static void fill_samples(void *arg, size_t job, unsigned worker)
+{
+    const struct fill *fill = arg;
+    const struct simulate *s = fill->s;
+    const struct br_frame *out = fill->out;
+    struct scratch *w = &s->scratch[worker];
+    size_t from = job * fill->each, to = from + fill->each;
+    if (to > out->samples) to = (size_t)out->samples;
+    for (size_t t = from; t < to; t++) {
+        uint8_t *line = (uint8_t *)out->data + t * fill->row;
+        if (!out->complete && out->valid[t * s->nchannels] == BR_MISSING) {
+            memset(line, 0, fill->row);
+            continue;
+        }
+        for (size_t c = 0; c < s->nchannels; c++)
+            for (size_t p = 0; p < s->npol; p++, line += s->ndishes)
+                w->beyond += fill_line(s, w, out->first + t, c, p, line);
+    }
 }
 
 /* Marks the spans without data. */
@@ -318,19 +368,14 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     out->missing = 0;
     mark_missing(s, stream, out);
 
-    uint8_t *e = out->data;
-    uint64_t beyond = 0;
-    size_t row = s->nchannels * s->npol * s->ndishes;
-    for (uint64_t k = out->first; k < end; k++, e += row) {
-        if (!out->complete && out->valid[(k - out->first) * s->nchannels] == BR_MISSING) {
-            memset(e, 0, row);
-            continue;
-        }
-        uint8_t *line = e;
-        for (size_t c = 0; c < s->nchannels; c++)
-            for (size_t p = 0; p < s->npol; p++, line += s->ndishes) beyond += fill_line(s, k, c, p, line);
+    size_t row = s->nchannels * s->npol * s->ndishes, each = JOB_BYTES / row + (JOB_BYTES < row);
+    struct fill fill = {s, out, row, each};
+    int status = br_stage_parallel(stage, (size_t)((out->samples + each - 1) / each), fill_samples, &fill);
+    if (status != BR_OK) return status;
+    for (unsigned i = 0; i < s->nscratch; i++) {
+        br_stage_count_saturated(stage, s->scratch[i].beyond);
+        s->scratch[i].beyond = 0;
     }
-    if (beyond > 0) br_stage_count_saturated(stage, beyond);
     s->next = end;
     return BR_PRODUCED;
 }
@@ -341,8 +386,11 @@ static int stop(struct br_stage *stage, void *self)
     (void)stage;
     sky_free(&s->sky);
     free(s->table);
-    free(s->signal);
-    receiver_free(&s->receiver);
+    for (unsigned i = 0; i < s->nscratch; i++) {
+        free(s->scratch[i].signal);
+        receiver_free(&s->scratch[i].receiver);
+    }
+    free(s->scratch);
     return BR_OK;
 }
 

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { JOBS_EACH = 8 }; /* of a frame, for each thread: the last ones end nearly together */
+
 static const struct br_param params[] = {
     BR_PARAM("pols", BR_P_INT, struct unpack, pols,
              "polarisations; default: as the packets say, or inputs / dishes of the telescope", .min = 1,
@@ -24,8 +26,8 @@ static const struct br_param params[] = {
              "the frame",
              .unit = "samples", .min = 1, .max = BR_UNPACK_MAX_SUM),
     BR_PARAM("threads", BR_P_INT, struct unpack, threads,
-             "on the CPU: threads that share a frame; 0: half of the processors, at most 8", .def = "0",
-             .min = 0, .max = UNPACK_PLANS),
+             "on the CPU: of the pipeline's threads those that share a frame; 0: all", .def = "0", .min = 0,
+             .max = UNPACK_PLANS),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "packets as they came (capture, replay of pcap)"}, {0}};
@@ -95,8 +97,9 @@ static int configure(struct br_stage *stage, void *self)
 
 static unsigned count_plans(const struct br_stage *stage, const struct unpack *u)
 {
-    unsigned threads = pool_threads((unsigned)u->threads);
+    unsigned threads = br_stage_threads(stage);
     if (br_stage_device(stage) >= 0) return 1;
+    if (u->threads > 0 && u->threads < threads) threads = (unsigned)u->threads;
     return threads < UNPACK_PLANS ? threads : UNPACK_PLANS;
 }
 
@@ -146,15 +149,12 @@ static int start(struct br_stage *stage, void *self)
         if (br_unpack_create(&u->plan[u->nplans], backend, &p, &why) != 0)
             return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
     }
-    if (n > 1) u->pool = pool_start(n, 0);
-    if (n > 1 && u->pool == NULL) return br_stage_fail(stage, BR_E_NO_MEMORY, "no memory for %u threads", n);
     return br_stage_gpu_holds(stage, u->cuda);
 }
 
 static int stop(struct br_stage *stage, void *self)
 {
     struct unpack *u = self;
-    pool_stop(u->pool);
     for (unsigned i = 0; i < UNPACK_PLANS; i++) br_unpack_destroy(u->plan[i]);
     br_stage_gpu_end(stage, u->cuda);
     return BR_OK;
@@ -162,28 +162,41 @@ static int stop(struct br_stage *stage, void *self)
 
 /* --- process ----------------------------------------------------------------------------------- */
 
-/* One frame, of which each plan takes a share. */
+/* One frame, of which each job is some blocks. */
 struct share {
     const struct unpack *u;
     const struct br_frame *in, *sums; /* sums: NULL if not wanted */
     uint8_t *out;
     size_t blocks, per_sum; /* of packets; blocks that go together */
+    size_t groups, per_job; /* such groups of blocks */
 };
 
-static void unpack_share(void *arg, size_t job, void *scratch)
+static void unpack_share(void *arg, size_t job, unsigned worker)
 {
     const struct share *s = arg;
     const struct packet_layout *l = s->u->layout;
-    size_t groups = (s->blocks + s->per_sum - 1) / s->per_sum, n = s->u->nplans,
-           row = l->nchannels * s->u->npol * s->u->ndish;
-    size_t from = job * groups / n, to = (job + 1) * groups / n;
-    size_t first = from * s->per_sum, end = to * s->per_sum < s->blocks ? to * s->per_sum : s->blocks;
-    (void)scratch;
-    if (end <= first) return;
+    size_t row = l->nchannels * s->u->npol * s->u->ndish;
+    size_t from = job * s->per_job, first = from * s->per_sum, end = first + s->per_job * s->per_sum;
+    if (end > s->blocks) end = s->blocks;
     uint32_t *sums = s->sums != NULL ? (uint32_t *)s->sums->data + from * BR_UNPACK_SUMS * row : NULL;
-    br_unpack_execute(s->u->plan[job], end - first, (const uint8_t *)s->in->data + first * l->block_bytes,
+    br_unpack_execute(s->u->plan[worker], end - first, (const uint8_t *)s->in->data + first * l->block_bytes,
                       (const uint8_t *)s->in->side + first * l->receipt_bytes,
                       s->out + first * l->packet_samples * row, sums);
+}
+
+static int unpack_frame(struct br_stage *stage, struct share *s)
+{
+    s->groups = (s->blocks + s->per_sum - 1) / s->per_sum;
+    s->per_job = s->groups / (JOBS_EACH * s->u->nplans) + 1;
+    if (s->u->nplans == 1) s->per_job = s->groups;
+    if (s->groups == 0) return BR_OK;
+    size_t jobs = (s->groups + s->per_job - 1) / s->per_job;
+    if (jobs == 1) {
+        unpack_share(s, 0, 0);
+        return BR_OK;
+    }
+    int status = br_stage_parallel_begin(stage, s->u->nplans, jobs, unpack_share, s);
+    return status == BR_OK ? br_stage_parallel_end(stage) : status;
 }
 
 /* The share of the inputs of each block of sums: the mean over its samples; what a frame that was cut short
@@ -217,16 +230,16 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
                           sums,
                           out->data,
                           (size_t)in->samples / l->packet_samples,
-                          u->sums > 0 ? (size_t)u->sums / l->packet_samples : 1};
-    if (u->pool != NULL)
-        pool_run(u->pool, u->nplans, unpack_share, &share);
-    else
-        unpack_share(&share, 0, NULL);
+                          u->sums > 0 ? (size_t)u->sums / l->packet_samples : 1,
+                          0,
+                          0};
+    int status = unpack_frame(stage, &share);
+    if (status != BR_OK) return status;
     out->complete = in->complete;
     out->missing = in->missing;
     if (!in->complete) memcpy(out->valid, in->valid, (size_t)in->samples * l->nchannels);
     if (sums != NULL) sum_validity(u, br_stage_output(stage, 1), in, sums);
-    int status = br_stage_gpu_check(stage, u->cuda);
+    status = br_stage_gpu_check(stage, u->cuda);
     return status == BR_OK ? BR_CONSUMED | BR_PRODUCED : status;
 }
 

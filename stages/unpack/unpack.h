@@ -5,9 +5,8 @@
 #include "kernels/unpack/unpack.h"
 #include "runtime/stage.h"
 #include "stages/common/packets/layout.h"
-#include "stages/common/stage/pool.h"
 
-enum { UNPACK_PLANS = 32 };
+enum { UNPACK_PLANS = 64 };
 
 struct unpack {
     /* parameters */
@@ -26,7 +25,6 @@ struct unpack {
     struct br_cuda *cuda; /* NULL on the CPU */
     struct br_unpack *plan[UNPACK_PLANS];
     unsigned nplans;
-    struct pool *pool; /* NULL: the stage's own thread does it all */
 };
 
 extern const char *const unpack_orders[]; /* "pol_dish", "dish_pol", NULL */

@@ -2,6 +2,7 @@
 #include "kernels/upchannelize/upchannelize.h"
 #include "runtime/stage.h"
 #include "stages/common/stage/gpu.h"
+#include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
 
 #include <math.h>
@@ -171,6 +172,9 @@ static void memory(struct br_stage *stage, void *self, struct br_memory *m)
                                    copies * (size_t)up->taps * up->coarse[z].factor *
                                        up->coarse[z].nchannels * up->spectators,
                                    m);
+    /* On the CPU each thread has 64 spectators of some 256 samples and of the taps before, in three forms. */
+    for (unsigned z = 0; br_stage_device(stage) < 0 && z < up->nzones; z++)
+        m->host += br_stage_threads(stage) * (256 + ((size_t)up->taps + 7) * up->coarse[z].factor) * 64 * 3;
 }
 
 static int start(struct br_stage *stage, void *self)
@@ -191,6 +195,7 @@ static int start(struct br_stage *stage, void *self)
                                            .factor = up->coarse[z].factor,
                                            .taps = (unsigned)up->taps,
                                            .cuda = up->cuda,
+                                           .parallel = br_stage_parallel_loop(stage),
                                            .window = up->window.count > 0 ? up->window.value : NULL};
         double same[128];
         struct br_why why = {""};

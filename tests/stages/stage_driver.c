@@ -45,6 +45,7 @@ struct br_stage *driver_new(const struct br_stage_type *type)
 
 void driver_free(struct br_stage *stage)
 {
+    br_pool_destroy(stage->pool);
     for (unsigned i = 0; i < stage->nmemory; i++) free(stage->memory[i]);
     free(stage->self);
     free(stage);
@@ -353,4 +354,36 @@ int br_stage_set_rows(struct br_stage *stage, void *to, size_t pitch, int byte, 
 void br_stage_holds(struct br_stage *stage, const struct br_memory *memory)
 {
     (void)stage, (void)memory;
+}
+
+unsigned br_stage_threads(const struct br_stage *stage)
+{
+    return stage->threads > 0 ? stage->threads : 1;
+}
+
+int br_stage_parallel_begin(struct br_stage *stage, unsigned most, size_t jobs, br_stage_work *work,
+                            void *arg)
+{
+    if (stage->pool == NULL) stage->pool = br_pool_create(br_stage_threads(stage), NULL, 0);
+    if (stage->pool == NULL || br_pool_in_job()) abort();
+    br_round_begin(&stage->round, stage->pool, most, jobs, work, arg);
+    return BR_OK;
+}
+
+int br_stage_parallel_add(struct br_stage *stage, size_t more)
+{
+    br_round_add(&stage->round, more);
+    return BR_OK;
+}
+
+int br_stage_parallel_end(struct br_stage *stage)
+{
+    br_round_end(&stage->round);
+    return BR_OK;
+}
+
+int br_stage_parallel(struct br_stage *stage, size_t jobs, br_stage_work *work, void *arg)
+{
+    br_stage_parallel_begin(stage, 0, jobs, work, arg);
+    return br_stage_parallel_end(stage);
 }

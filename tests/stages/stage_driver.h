@@ -6,6 +6,7 @@
 #ifndef BEAMRING_TESTS_STAGE_DRIVER_H
 #define BEAMRING_TESTS_STAGE_DRIVER_H
 
+#include "runtime/run/pool.h"
 #include "runtime/stage.h"
 
 /* The opaque struct of runtime/stage.h. Everything may be set before configure and read after. */
@@ -22,6 +23,9 @@ struct br_stage {
     uint64_t lost[BR_LOSS_COUNT]; /* samples */
     uint64_t saturated;
     bool stopping;
+    unsigned threads; /* for br_stage_parallel; 0: the stage's own */
+    struct br_pool *pool;
+    struct br_round round;
     void *memory[4096];
     unsigned nmemory;
 };

@@ -5,7 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TIMES = 96, FIELD_BYTES = 1 << 18 };
+enum {
+    TIMES = 96,
+    FIELD_BYTES = 1 << 18,
+    JOBS_EACH = 8 /* at least, for each thread, if there are blocks: the last ones end nearly together */
+};
 
 static void unpack_portable(uint8_t *field, const uint8_t *e, size_t ndishes)
 {
@@ -78,6 +82,23 @@ static void *zeroed(size_t bytes)
     return memory;
 }
 
+static int make_scratch(struct br_baseband *plan, size_t row)
+{
+    unsigned workers = br_parallel_workers(&plan->parallel);
+    plan->scratch = calloc(workers, sizeof *plan->scratch);
+    if (!plan->scratch) return -1;
+    plan->nscratch = workers;
+    for (unsigned i = 0; i < workers; i++) {
+        struct baseband_scratch *s = &plan->scratch[i];
+        s->field = zeroed(plan->block * row);
+        s->bytes = zeroed(plan->block * OCTET);
+        s->valid = zeroed(plan->block);
+        s->clamped = zeroed(plan->octets * OCTET * sizeof *s->clamped);
+        if (!s->field || !s->bytes || !s->valid || !s->clamped) return -1;
+    }
+    return 0;
+}
+
 int br_baseband_cpu_create(struct br_baseband *plan, const struct br_baseband_params *params)
 {
     plan->octets = (plan->nbeams + OCTET - 1) / OCTET;
@@ -89,11 +110,7 @@ int br_baseband_cpu_create(struct br_baseband *plan, const struct br_baseband_pa
     plan->weights = zeroed(octets * row * OCTET * 2);
     plan->offset = zeroed(octets * 2 * OCTET * sizeof *plan->offset);
     plan->shift = zeroed(octets * OCTET * sizeof *plan->shift);
-    plan->field = zeroed(plan->block * row);
-    plan->bytes = zeroed(plan->block * OCTET);
-    plan->valid = zeroed(plan->block);
-    if (!plan->weights || !plan->offset || !plan->shift || !plan->field || !plan->bytes || !plan->valid)
-        return -1;
+    if (!plan->weights || !plan->offset || !plan->shift || make_scratch(plan, row) != 0) return -1;
     plan->unpack = unpack_portable;
     plan->octet = octet_portable;
 #if BR_X86_64
@@ -106,45 +123,87 @@ int br_baseband_cpu_create(struct br_baseband *plan, const struct br_baseband_pa
     return 0;
 }
 
+void br_baseband_cpu_destroy(struct br_baseband *plan)
+{
+    for (unsigned i = 0; i < plan->nscratch; i++) {
+        free(plan->scratch[i].field);
+        free(plan->scratch[i].bytes);
+        free(plan->scratch[i].valid);
+        free(plan->scratch[i].clamped);
+    }
+    free(plan->scratch);
+    free(plan->weights);
+    free(plan->offset);
+    free(plan->shift);
+}
+
+struct work {
+    struct br_baseband *plan;
+    const uint8_t *e, *e_valid;
+    size_t nsteps;
+    uint8_t *out;
+    size_t blocks, pieces; /* of time; jobs of a channel and polarisation */
+};
+
+/* One channel and polarisation fp, `times` <= plan->block times from `start` on. */
+static void do_block(const struct work *work, struct baseband_scratch *s, size_t fp, size_t start,
+                     size_t times)
+{
+    const struct br_baseband *plan = work->plan;
+    size_t F = plan->nchannels, P = plan->npol, B = plan->nbeams, D = plan->ndishes;
+    size_t row = plan->chunks * CHUNK * 2, f = fp / P, wp = plan->weight_channels == 1 ? fp % P : fp;
+    for (size_t t = 0; t < times; t++)
+        plan->unpack(s->field + t * row, work->e + ((start + t) * F * P + fp) * D, D);
+    if (work->e_valid)
+        for (size_t t = 0; t < times; t++) s->valid[t] = work->e_valid[(start + t) * F + f];
+    for (size_t o = 0; o < plan->octets; o++) {
+        size_t octet = wp * plan->octets + o, first = o * OCTET,
+               beams = B - first < OCTET ? B - first : OCTET;
+        struct octet_job job = {
+            .weights = plan->weights + octet * row * OCTET * 2,
+            .offset = plan->offset + octet * 2 * OCTET,
+            .shift = plan->shift + octet * OCTET,
+            .field = s->field,
+            .chunks = plan->chunks,
+            .valid = work->e_valid ? s->valid : NULL,
+            .times = times,
+            .out = work->out + (first * F * P + fp) * work->nsteps + start,
+            .out_stride = F * P * work->nsteps,
+            .beams = beams,
+            .bytes = s->bytes,
+            .clamped = s->clamped + first,
+        };
+        plan->octet(&job);
+    }
+}
+
+static void do_job(void *arg, size_t job, unsigned worker)
+{
+    const struct work *work = arg;
+    size_t fp = job / work->pieces, piece = job % work->pieces, block = work->plan->block;
+    for (size_t b = piece * work->blocks / work->pieces; b < (piece + 1) * work->blocks / work->pieces; b++) {
+        size_t start = b * block, left = work->nsteps - start;
+        do_block(work, &work->plan->scratch[worker], fp, start, left < block ? left : block);
+    }
+}
+
 uint64_t br_baseband_cpu(struct br_baseband *plan, const uint8_t *e, const uint8_t *e_valid, size_t nsteps,
                          uint8_t *out, uint64_t *saturated)
 {
-    size_t F = plan->nchannels, P = plan->npol, B = plan->nbeams, D = plan->ndishes;
-    size_t row = plan->chunks * CHUNK * 2;
-    uint64_t total = 0;
-    for (size_t fp = 0; fp < F * P; fp++) {
-        size_t f = fp / P, wp = plan->weight_channels == 1 ? fp % P : fp;
-        for (size_t start = 0; start < nsteps; start += plan->block) {
-            size_t times = nsteps - start < plan->block ? nsteps - start : plan->block;
-            for (size_t t = 0; t < times; t++)
-                plan->unpack(plan->field + t * row, e + ((start + t) * F * P + fp) * D, D);
-            if (e_valid)
-                for (size_t t = 0; t < times; t++) plan->valid[t] = e_valid[(start + t) * F + f];
-            for (size_t o = 0; o < plan->octets; o++) {
-                size_t octet = wp * plan->octets + o, first = o * OCTET,
-                       beams = B - first < OCTET ? B - first : OCTET;
-                uint64_t clamped[OCTET] = {0};
-                struct octet_job job = {
-                    .weights = plan->weights + octet * row * OCTET * 2,
-                    .offset = plan->offset + octet * 2 * OCTET,
-                    .shift = plan->shift + octet * OCTET,
-                    .field = plan->field,
-                    .chunks = plan->chunks,
-                    .valid = e_valid ? plan->valid : NULL,
-                    .times = times,
-                    .out = out + (first * F * P + fp) * nsteps + start,
-                    .out_stride = F * P * nsteps,
-                    .beams = beams,
-                    .bytes = plan->bytes,
-                    .clamped = clamped,
-                };
-                plan->octet(&job);
-                for (size_t b = 0; b < beams; b++) {
-                    if (saturated) saturated[first + b] += clamped[b];
-                    total += clamped[b];
-                }
-            }
-        }
+    size_t channels = plan->nchannels * plan->npol;
+    struct work work = {plan, e, e_valid, nsteps, out, (nsteps + plan->block - 1) / plan->block, 1};
+    if (plan->nscratch > 1) {
+        work.pieces = (plan->nscratch * JOBS_EACH + channels - 1) / channels;
+        if (work.pieces > work.blocks) work.pieces = work.blocks;
     }
+    br_parallel_for(&plan->parallel, channels * work.pieces, do_job, &work);
+    uint64_t total = 0;
+    for (unsigned i = 0; i < plan->nscratch; i++)
+        for (size_t b = 0; b < plan->nbeams; b++) {
+            uint64_t *clamped = &plan->scratch[i].clamped[b];
+            if (saturated) saturated[b] += *clamped;
+            total += *clamped;
+            *clamped = 0;
+        }
     return total;
 }

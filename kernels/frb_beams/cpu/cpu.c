@@ -32,27 +32,28 @@ enum {
     DEPTH = 384,    /* (p, q) whose weights are multiplied out together */
     APART =
         16, /* floats between the images of a tile: images of 4 KiB would all lie in the same cache sets */
-    KEEP = 32 << 20 /* bytes of weights kept for arbitrary beams */
+    KEEP = 32 << 20, /* bytes of weights kept for arbitrary beams */
+    JOBS_EACH = 8    /* at least, for each thread, if there are tiles: the last ones end nearly together */
 };
 
 /* Eq. (8): with x = pi (2 theta - q) / 2N, U = sin(2N x) cot(x) / 2N, where sin(2N x) = (-1)^q sin(2 pi
  * theta) and sin(x), cos(x) follow from those of q = 0 by rotation. Near x = 0 (mod pi) U is 1. */
-void br_frb_beams_axis_weights(float *u, const struct axis *axis, double freq_mhz)
+void br_frb_beams_axis_weights(float *u, const struct axis *axis, double freq_mhz, double *angles)
 {
     double n = axis->n, tiny = 1e-6 / n;
+    double *sines = angles, *cosines = sines + axis->nbeams, *twist = cosines + axis->nbeams;
     for (size_t b = 0; b < axis->nbeams; b++) {
         double theta = remainder(axis->theta_mhz[b] * freq_mhz, n);
-        axis->sine[b] = sin(M_PI * theta / n);
-        axis->cosine[b] = cos(M_PI * theta / n);
-        axis->twist[b] = sin(2 * M_PI * theta) / (2 * n);
+        sines[b] = sin(M_PI * theta / n);
+        cosines[b] = cos(M_PI * theta / n);
+        twist[b] = sin(2 * M_PI * theta) / (2 * n);
     }
     for (unsigned q = 0; q < 2 * axis->n; q++) {
         double c = cos(M_PI * q / (2 * n)), s = sin(M_PI * q / (2 * n)), sign = q % 2 ? -1 : 1;
         float *row = u + q * axis->nbeams_even;
         for (size_t b = 0; b < axis->nbeams; b++) {
-            double sine = axis->sine[b] * c - axis->cosine[b] * s,
-                   cosine = axis->cosine[b] * c + axis->sine[b] * s;
-            double ratio = sign * axis->twist[b] * cosine / sine;
+            double sine = sines[b] * c - cosines[b] * s, cosine = cosines[b] * c + sines[b] * s;
+            double ratio = sign * twist[b] * cosine / sine;
             row[b] = (float)(fabs(sine) < tiny ? 1 : ratio);
         }
         for (size_t b = axis->nbeams; b < axis->nbeams_even; b++) row[b] = 0;
@@ -118,20 +119,45 @@ static size_t size_n(const struct br_frb_beams *plan)
     return 2 * plan->n.n * plan->n.nbeams_even;
 }
 
-static void make_weights(struct br_frb_beams *plan, size_t f, float *weights_m, float *weights_n)
+static void make_weights(const struct br_frb_beams *plan, size_t f, float *weights_m, float *weights_n,
+                         double *angles)
 {
-    br_frb_beams_axis_weights(weights_m, &plan->m, plan->freq_mhz[f]);
-    br_frb_beams_axis_weights(weights_n, &plan->n, plan->freq_mhz[f]);
+    br_frb_beams_axis_weights(weights_m, &plan->m, plan->freq_mhz[f], angles);
+    br_frb_beams_axis_weights(weights_n, &plan->n, plan->freq_mhz[f], angles);
+}
+
+/* `middle` and `beams` are the numbers of their floats. */
+static int make_scratch(struct br_frb_beams *plan, size_t middle, size_t beams)
+{
+    size_t nq = (size_t)2 * plan->n.n, most = plan->m.nbeams_even;
+    if (plan->n.nbeams_even > most) most = plan->n.nbeams_even;
+    plan->nscratch = br_parallel_workers(&plan->parallel);
+    plan->scratch = calloc(plan->nscratch, sizeof *plan->scratch);
+    for (unsigned i = 0; plan->scratch && i < plan->nscratch; i++) {
+        struct frb_beams_scratch *s = &plan->scratch[i];
+        s->field = floats(plan->tile * (plan->cells + (plan->beams_x ? 0 : APART)));
+        s->middle = floats(middle);
+        s->beams = floats(beams);
+        s->step = malloc(plan->tile * sizeof *s->step);
+        s->angles = malloc(3 * most * sizeof *s->angles);
+        if (!s->field || !s->middle || !s->beams || !s->step || !s->angles) return -1;
+        if (!plan->beams_x && !(s->product = floats(plan->depth * nq * plan->block))) return -1;
+        if (plan->weights_kept) continue;
+        s->weights_m = floats(size_m(plan));
+        s->weights_n = floats(size_n(plan));
+        if (!s->weights_m || !s->weights_n) return -1;
+    }
+    return plan->scratch ? 0 : -1;
 }
 
 int br_frb_beams_cpu_create(struct br_frb_beams *plan)
 {
-    /* A stage is one thread, and a result must not depend on how many there are. */
+    /* Threads are the pipeline's, and a result must not depend on how many there are. */
     openblas_set_num_threads(1);
     size_t np = (size_t)2 * plan->m.n, nq = (size_t)2 * plan->n.n, most = plan->beams_x ? TILE_GRID : TILE;
     size_t bytes = (size_m(plan) + size_n(plan)) * sizeof(float);
     plan->weights_kept = plan->beams_x || bytes <= KEEP / plan->nchannels;
-    size_t channels = plan->weights_kept ? plan->nchannels : 1, field, middle, beams;
+    size_t channels = plan->weights_kept ? plan->nchannels : 1, middle, beams;
     plan->tile = plan->max_steps < most ? plan->max_steps : most;
     plan->outer = outer_generic;
 #if BR_X86_64
@@ -140,7 +166,6 @@ int br_frb_beams_cpu_create(struct br_frb_beams *plan)
     if (plan->beams_x) {
         double bx = (double)plan->beams_x, by = (double)plan->beams_y, p = (double)np, q = (double)nq;
         plan->m_first = bx * p * q + bx * q * by < p * q * by + bx * p * by;
-        field = plan->tile * plan->cells;
         middle = plan->tile * (plan->m_first ? plan->beams_x * nq : np * plan->n.nbeams_even);
         beams = plan->tile * plan->beams_x * plan->n.nbeams_even;
     } else {
@@ -148,20 +173,14 @@ int br_frb_beams_cpu_create(struct br_frb_beams *plan)
         plan->block = round_up((plan->m.nbeams_even + blocks - 1) / blocks, 16);
         plan->depth = nq < DEPTH ? DEPTH / nq : 1;
         if (plan->depth > np) plan->depth = np;
-        field = plan->tile * (plan->cells + APART);
         middle = 1;
         beams = plan->tile * plan->block;
-        plan->product = floats(plan->depth * nq * plan->block);
     }
+    if (make_scratch(plan, middle, beams) != 0) return -1;
+    if (!plan->weights_kept) return 0;
     plan->weights_m = floats(channels * size_m(plan));
     plan->weights_n = floats(channels * size_n(plan));
-    plan->field = floats(field);
-    plan->middle = floats(middle);
-    plan->beams = floats(beams);
-    plan->step = malloc(plan->tile * sizeof *plan->step);
-    if (!plan->weights_m || !plan->weights_n || !plan->field || !plan->middle || !plan->beams ||
-        !plan->step || (!plan->beams_x && !plan->product))
-        return -1;
+    if (!plan->weights_m || !plan->weights_n) return -1;
     br_frb_beams_cpu_steer(plan);
     return 0;
 }
@@ -169,18 +188,26 @@ int br_frb_beams_cpu_create(struct br_frb_beams *plan)
 void br_frb_beams_cpu_steer(struct br_frb_beams *plan)
 {
     for (size_t f = 0; plan->weights_kept && f < plan->nchannels; f++)
-        make_weights(plan, f, plan->weights_m + f * size_m(plan), plan->weights_n + f * size_n(plan));
+        make_weights(plan, f, plan->weights_m + f * size_m(plan), plan->weights_n + f * size_n(plan),
+                     plan->scratch->angles);
 }
 
 void br_frb_beams_cpu_destroy(struct br_frb_beams *plan)
 {
+    for (unsigned i = 0; plan->scratch && i < plan->nscratch; i++) {
+        struct frb_beams_scratch *s = &plan->scratch[i];
+        free(s->weights_m);
+        free(s->weights_n);
+        free(s->field);
+        free(s->middle);
+        free(s->product);
+        free(s->beams);
+        free(s->step);
+        free(s->angles);
+    }
+    free(plan->scratch);
     free(plan->weights_m);
     free(plan->weights_n);
-    free(plan->field);
-    free(plan->middle);
-    free(plan->product);
-    free(plan->beams);
-    free(plan->step);
 }
 
 /* c[rows][columns] = sum over depth of a[depth][rows] b[depth][columns], row-major: within one step. */
@@ -206,8 +233,8 @@ static void store(uint16_t *out, const float *values, size_t count)
 }
 
 /* `count` steps are in the tile; row `step` of out is [B]. */
-static void arbitrary(struct br_frb_beams *plan, const float *u_m, const float *u_n, size_t count,
-                      uint16_t *out)
+static void arbitrary(const struct br_frb_beams *plan, const struct frb_beams_scratch *s, const float *u_m,
+                      const float *u_n, size_t count, uint16_t *out)
 {
     size_t np = (size_t)2 * plan->m.n, nq = (size_t)2 * plan->n.n, stride = plan->m.nbeams_even;
     for (size_t b = 0; b < plan->nbeams; b += plan->block) {
@@ -215,68 +242,95 @@ static void arbitrary(struct br_frb_beams *plan, const float *u_m, const float *
         size_t wanted = plan->nbeams - b < block ? plan->nbeams - b : block;
         for (size_t p = 0; p < np; p += plan->depth) {
             size_t depth = np - p < plan->depth ? np - p : plan->depth;
-            plan->outer(plan->product, u_m + p * stride + b, u_n + b, depth, nq, stride, block);
-            br_frb_beams_rows(count, block, depth * nq, plan->field + p * nq, plan->cells + APART,
-                              plan->product, block, p > 0, plan->beams, block);
+            plan->outer(s->product, u_m + p * stride + b, u_n + b, depth, nq, stride, block);
+            br_frb_beams_rows(count, block, depth * nq, s->field + p * nq, plan->cells + APART, s->product,
+                              block, p > 0, s->beams, block);
         }
         for (size_t i = 0; i < count; i++)
-            store(out + plan->step[i] * plan->nbeams + b, plan->beams + i * block, wanted);
+            store(out + s->step[i] * plan->nbeams + b, s->beams + i * block, wanted);
     }
 }
 
-static void factorizable(struct br_frb_beams *plan, const float *u_m, const float *u_n, size_t count,
-                         uint16_t *out)
+static void factorizable(const struct br_frb_beams *plan, const struct frb_beams_scratch *s, const float *u_m,
+                         const float *u_n, size_t count, uint16_t *out)
 {
     size_t np = (size_t)2 * plan->m.n, nq = (size_t)2 * plan->n.n, bx = plan->beams_x,
            by = plan->n.nbeams_even;
     size_t u_row = plan->m.nbeams_even, image = bx * by;
     if (plan->m_first) {
         for (size_t i = 0; i < count; i++)
-            multiply(bx, nq, np, u_m, u_row, plan->field + i * plan->cells, nq, plan->middle + i * bx * nq);
-        br_frb_beams_rows(count * bx, by, nq, plan->middle, nq, u_n, by, 0, plan->beams, by);
+            multiply(bx, nq, np, u_m, u_row, s->field + i * plan->cells, nq, s->middle + i * bx * nq);
+        br_frb_beams_rows(count * bx, by, nq, s->middle, nq, u_n, by, 0, s->beams, by);
     } else {
-        br_frb_beams_rows(count * np, by, nq, plan->field, nq, u_n, by, 0, plan->middle, by);
+        br_frb_beams_rows(count * np, by, nq, s->field, nq, u_n, by, 0, s->middle, by);
         for (size_t i = 0; i < count; i++)
-            multiply(bx, by, np, u_m, u_row, plan->middle + i * np * by, by, plan->beams + i * image);
+            multiply(bx, by, np, u_m, u_row, s->middle + i * np * by, by, s->beams + i * image);
     }
     for (size_t i = 0; i < count; i++) {
-        uint16_t *to = out + plan->step[i] * plan->nbeams;
+        uint16_t *to = out + s->step[i] * plan->nbeams;
         if (by == plan->beams_y) {
-            store(to, plan->beams + i * image, image);
+            store(to, s->beams + i * image, image);
             continue;
         }
         for (size_t x = 0; x < bx; x++)
-            store(to + x * plan->beams_y, plan->beams + i * image + x * by, plan->beams_y);
+            store(to + x * plan->beams_y, s->beams + i * image + x * by, plan->beams_y);
     }
+}
+
+struct work {
+    const struct br_frb_beams *plan;
+    const struct span *span;
+    size_t tiles, pieces; /* of time; jobs of a channel */
+};
+
+/* Steps [from, to) of channel f. */
+static void do_steps(const struct work *work, struct frb_beams_scratch *s, size_t f, size_t from, size_t to)
+{
+    const struct br_frb_beams *plan = work->plan;
+    const struct span *span = work->span;
+    size_t apart = plan->cells + (plan->beams_x ? 0 : APART);
+    const uint16_t *images = span->in + f * span->stride * plan->cells;
+    const uint8_t *valid = span->valid ? span->valid + f * span->stride : NULL;
+    uint16_t *out = span->out + f * span->stride * plan->nbeams;
+    int made = plan->weights_kept;
+    float *u_m = made ? plan->weights_m + f * size_m(plan) : s->weights_m;
+    float *u_n = made ? plan->weights_n + f * size_n(plan) : s->weights_n;
+    for (size_t t = from; t < to;) {
+        size_t count = 0;
+        for (; t < to && count < plan->tile; t++) {
+            if (valid && !valid[t]) {
+                memset(out + t * plan->nbeams, 0, plan->nbeams * sizeof *out);
+                continue;
+            }
+            br_half_to_float_array(s->field + count * apart, images + t * plan->cells, plan->cells);
+            s->step[count++] = t;
+        }
+        if (count == 0) continue;
+        if (!made) make_weights(plan, f, u_m, u_n, s->angles);
+        made = 1;
+        if (plan->beams_x)
+            factorizable(plan, s, u_m, u_n, count, out);
+        else
+            arbitrary(plan, s, u_m, u_n, count, out);
+    }
+}
+
+static void do_job(void *arg, size_t job, unsigned worker)
+{
+    const struct work *work = arg;
+    const struct br_frb_beams *plan = work->plan;
+    size_t f = job / work->pieces, piece = job % work->pieces;
+    size_t from = piece * work->tiles / work->pieces * plan->tile,
+           to = (piece + 1) * work->tiles / work->pieces * plan->tile;
+    do_steps(work, &plan->scratch[worker], f, from, to < work->span->count ? to : work->span->count);
 }
 
 void br_frb_beams_cpu(struct br_frb_beams *plan, const struct span *span)
 {
-    for (size_t f = 0; f < plan->nchannels; f++) {
-        size_t apart = plan->cells + (plan->beams_x ? 0 : APART);
-        const uint16_t *images = span->in + f * span->stride * plan->cells;
-        const uint8_t *valid = span->valid ? span->valid + f * span->stride : NULL;
-        uint16_t *to = span->out + f * span->stride * plan->nbeams;
-        float *u_m = plan->weights_m + (plan->weights_kept ? f * size_m(plan) : 0);
-        float *u_n = plan->weights_n + (plan->weights_kept ? f * size_n(plan) : 0);
-        int made = plan->weights_kept;
-        for (size_t t = 0; t < span->count;) {
-            size_t count = 0;
-            for (; t < span->count && count < plan->tile; t++) {
-                if (valid && !valid[t]) {
-                    memset(to + t * plan->nbeams, 0, plan->nbeams * sizeof *to);
-                    continue;
-                }
-                br_half_to_float_array(plan->field + count * apart, images + t * plan->cells, plan->cells);
-                plan->step[count++] = t;
-            }
-            if (count == 0) continue;
-            if (!made) make_weights(plan, f, u_m, u_n);
-            made = 1;
-            if (plan->beams_x)
-                factorizable(plan, u_m, u_n, count, to);
-            else
-                arbitrary(plan, u_m, u_n, count, to);
-        }
+    struct work work = {plan, span, (span->count + plan->tile - 1) / plan->tile, 1};
+    if (plan->nscratch > 1) {
+        work.pieces = (plan->nscratch * JOBS_EACH + plan->nchannels - 1) / plan->nchannels;
+        if (work.pieces > work.tiles) work.pieces = work.tiles;
     }
+    br_parallel_for(&plan->parallel, plan->nchannels * work.pieces, do_job, &work);
 }

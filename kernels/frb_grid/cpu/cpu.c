@@ -24,13 +24,14 @@
  * rounding. */
 #define SHIFTED 0x1p28f
 
-static void grid_generic(const struct br_frb_grid *plan, const float *weights, const uint8_t *e)
+static void grid_generic(const struct br_frb_grid *plan, const struct frb_grid_scratch *scratch,
+                         const float *weights, const uint8_t *e)
 {
     for (size_t v = 0; v < plan->nvectors; v++) {
         const uint8_t *from =
-            plan->source[v] >= 0 ? e + plan->source[v] : plan->bytes + (-1 - plan->source[v]);
+            plan->source[v] >= 0 ? e + plan->source[v] : scratch->bytes + (-1 - plan->source[v]);
         const float *w_re = weights + v * 2 * LANES, *w_im = w_re + LANES;
-        fftwf_complex *to = plan->field + plan->target[v];
+        fftwf_complex *to = scratch->field + plan->target[v];
         for (int i = 0; i < LANES; i++) {
             int byte = from[plan->order[v][i]];
             float re = SHIFTED * (float)(((byte & 15) ^ 8) - 8),
@@ -57,14 +58,15 @@ static void square_generic(float *sum, const float *field, size_t count)
 
 #if BR_X86_64
 /* Both make the same bits as the loops above: neither fuses a product and a sum. */
-__attribute__((target("avx2"))) static void grid_avx2(const struct br_frb_grid *plan, const float *weights,
-                                                      const uint8_t *e)
+__attribute__((target("avx2"))) static void grid_avx2(const struct br_frb_grid *plan,
+                                                      const struct frb_grid_scratch *scratch,
+                                                      const float *weights, const uint8_t *e)
 {
     /* In registers: for all the compiler knows, the stores below could change the plan. */
     const int32_t *source = plan->source;
     const uint32_t *target = plan->target;
-    const uint8_t(*orders)[LANES] = (const uint8_t(*)[LANES])plan->order, *bytes = plan->bytes;
-    float *field = &plan->field[0][0];
+    const uint8_t(*orders)[LANES] = (const uint8_t(*)[LANES])plan->order, *bytes = scratch->bytes;
+    float *field = &scratch->field[0][0];
     size_t nvectors = plan->nvectors;
 #pragma GCC unroll 4
     for (size_t v = 0; v < nvectors; v++) {
@@ -158,6 +160,52 @@ static fftwf_plan transform(fftwf_iodim axis, fftwf_iodim over, fftwf_complex *i
     return fftwf_plan_guru_dft(1, &axis, 1, &over, in, out, FFTW_BACKWARD, FFTW_ESTIMATE);
 }
 
+static int make_sums(const struct br_frb_grid *plan, size_t count, struct frb_grid_sums *sums)
+{
+    sums->partial = zeros(count * plan->cells_padded, sizeof *sums->partial);
+    if (plan->downsample > PARTIAL) sums->total = zeros(count * plan->cells_padded, sizeof *sums->total);
+    return !sums->partial || (plan->downsample > PARTIAL && !sums->total) ? -1 : 0;
+}
+
+static void free_sums(struct frb_grid_sums *sums)
+{
+    fftwf_free(sums->partial);
+    fftwf_free(sums->total);
+}
+
+static int make_scratch(struct br_frb_grid *plan)
+{
+    unsigned workers = br_parallel_workers(&plan->parallel);
+    plan->scratch = calloc(workers, sizeof *plan->scratch);
+    for (; plan->scratch && plan->nscratch < workers; plan->nscratch++) {
+        struct frb_grid_scratch *s = &plan->scratch[plan->nscratch];
+        s->bytes = calloc(plan->nvectors, LANES);
+        s->field = zeros(plan->cells / 2 + LANES, sizeof *s->field);
+        s->rows = zeros(plan->cells, sizeof *s->rows);
+        s->sky = zeros(plan->cells_padded, sizeof *s->sky);
+        s->line = zeros((size_t)2 * plan->grid_n, sizeof *s->line);
+        if (make_sums(plan, 1, &s->sums) != 0 || !s->bytes || !s->field || !s->rows || !s->sky || !s->line) {
+            plan->nscratch++;
+            return -1;
+        }
+    }
+    return plan->scratch ? 0 : -1;
+}
+
+static void free_scratch(struct br_frb_grid *plan)
+{
+    for (unsigned i = 0; i < plan->nscratch; i++) {
+        struct frb_grid_scratch *s = &plan->scratch[i];
+        free(s->bytes);
+        fftwf_free(s->field);
+        fftwf_free(s->rows);
+        fftwf_free(s->sky);
+        fftwf_free(s->line);
+        free_sums(&s->sums);
+    }
+    free(plan->scratch);
+}
+
 int br_frb_grid_cpu_create(struct br_frb_grid *plan, const struct br_frb_grid_params *params)
 {
     int M = (int)plan->grid_m, N = (int)plan->grid_n;
@@ -178,22 +226,14 @@ int br_frb_grid_cpu_create(struct br_frb_grid *plan, const struct br_frb_grid_pa
     plan->target = malloc(plan->nvectors * sizeof *plan->target);
     plan->order = malloc(plan->nvectors * sizeof *plan->order);
     plan->moves = malloc(plan->nvectors * LANES * sizeof *plan->moves);
-    plan->bytes = calloc(plan->nvectors, LANES);
     plan->lane_weights =
         zeros(plan->weight_channels * plan->npol * plan->nvectors * 2 * LANES, sizeof(float));
-    plan->field = zeros(plan->cells / 2 + LANES, sizeof *plan->field);
-    plan->rows = zeros(plan->cells, sizeof *plan->rows);
-    plan->sky = zeros(plan->cells_padded, sizeof *plan->sky);
-    plan->partial = zeros(plan->nchannels * plan->cells_padded, sizeof *plan->partial);
     plan->position = malloc(plan->cells * sizeof *plan->position);
-    plan->line = zeros((size_t)2 * plan->grid_n, sizeof *plan->line);
-    int failed = !dish || !plan->source || !plan->target || !plan->order || !plan->moves || !plan->bytes ||
-                 !plan->lane_weights || !plan->field || !plan->rows || !plan->sky || !plan->partial ||
-                 !plan->position || !plan->line;
-    if (!failed && plan->downsample > PARTIAL) {
-        plan->total = zeros(plan->nchannels * plan->cells_padded, sizeof *plan->total);
-        failed = !plan->total;
-    }
+    plan->next_shares = calloc(plan->nchannels, sizeof *plan->next_shares);
+    int failed = !dish || !plan->source || !plan->target || !plan->order || !plan->moves ||
+                 !plan->lane_weights || !plan->position || !plan->next_shares || make_scratch(plan) != 0 ||
+                 make_sums(plan, plan->nchannels, &plan->open) != 0 ||
+                 make_sums(plan, plan->nchannels, &plan->next) != 0;
     if (!failed) {
         for (size_t c = 0; c < plan->nvectors * LANES; c++) dish[c] = -1;
         for (size_t d = 0; d < plan->ndishes; d++)
@@ -204,10 +244,10 @@ int br_frb_grid_cpu_create(struct br_frb_grid *plan, const struct br_frb_grid_pa
             size_t p = i / (2 * plan->grid_n), q = i % (2 * plan->grid_n);
             plan->position[i] = (uint16_t)place(q * 2 * plan->grid_m + p);
         }
-        plan->along_n =
-            transform((fftwf_iodim){2 * N, 1, 2 * M}, (fftwf_iodim){M, 2 * N, 1}, plan->field, plan->rows);
-        plan->along_m =
-            transform((fftwf_iodim){2 * M, 1, 1}, (fftwf_iodim){2 * N, 2 * M, 2 * M}, plan->rows, plan->sky);
+        plan->along_n = transform((fftwf_iodim){2 * N, 1, 2 * M}, (fftwf_iodim){M, 2 * N, 1},
+                                  plan->scratch->field, plan->scratch->rows);
+        plan->along_m = transform((fftwf_iodim){2 * M, 1, 1}, (fftwf_iodim){2 * N, 2 * M, 2 * M},
+                                  plan->scratch->rows, plan->scratch->sky);
         failed = !plan->along_n || !plan->along_m;
     }
     free(dish);
@@ -219,27 +259,23 @@ void br_frb_grid_cpu_destroy(struct br_frb_grid *plan)
     if (plan->along_n) fftwf_destroy_plan(plan->along_n);
     if (plan->along_m) fftwf_destroy_plan(plan->along_m);
     fftwf_free(plan->lane_weights);
-    fftwf_free(plan->field);
-    fftwf_free(plan->rows);
-    fftwf_free(plan->sky);
-    fftwf_free(plan->partial);
-    fftwf_free(plan->total);
-    fftwf_free(plan->line);
+    free_scratch(plan);
+    free_sums(&plan->open);
+    free_sums(&plan->next);
+    free(plan->next_shares);
     free(plan->source);
     free(plan->target);
     free(plan->order);
     free(plan->moves);
-    free(plan->bytes);
     free(plan->position);
 }
 
 /* Adds the partial sums to the total ones. */
-static void close_partial(const struct br_frb_grid *plan, size_t f)
+static void close_partial(const struct br_frb_grid *plan, const struct frb_grid_sums *sums)
 {
-    float *partial = plan->partial + f * plan->cells_padded, *total = plan->total + f * plan->cells_padded;
     for (size_t i = 0; i < plan->cells_padded; i++) {
-        total[i] += partial[i];
-        partial[i] = 0;
+        sums->total[i] += sums->partial[i];
+        sums->partial[i] = 0;
     }
 }
 
@@ -250,47 +286,46 @@ static void gather(uint8_t *restrict bytes, const uint8_t *restrict from, const 
         for (size_t j = i; j < i + LANES; j++) bytes[j] = from[moves[j]];
 }
 
-uint64_t br_frb_grid_cpu_add(struct br_frb_grid *plan, size_t f, unsigned first, const uint8_t *e, size_t row,
-                             const uint8_t *e_valid, size_t valid_row, unsigned nsteps)
+uint64_t br_frb_grid_cpu_add(const struct br_frb_grid *plan, const struct frb_grid_scratch *scratch,
+                             const struct frb_grid_sums *sums, const struct frb_grid_part *part)
 {
     uint64_t shares = 0;
-    size_t wf = plan->weight_channels == 1 ? 0 : f, per_pol = plan->nvectors * 2 * LANES;
+    size_t wf = plan->weight_channels == 1 ? 0 : part->f, per_pol = plan->nvectors * 2 * LANES;
     const float *weights = plan->lane_weights + wf * plan->npol * per_pol;
-    float *sum = plan->partial + f * plan->cells_padded;
-    for (unsigned t = 0; t < nsteps; t++) {
+    for (unsigned t = 0; t < part->nsteps; t++) {
+        const uint8_t *valid = part->e_valid ? part->e_valid + t * part->valid_row : NULL;
         /* By the place in the block, so that it does not matter how the block was handed over. */
-        if ((first + t) % PARTIAL == 0 && first + t > 0) close_partial(plan, f);
-        if (e_valid && !e_valid[t * valid_row]) continue;
-        shares += e_valid ? e_valid[t * valid_row] : 255;
+        if ((part->first + t) % PARTIAL == 0 && part->first + t > 0) close_partial(plan, sums);
+        if (valid && !*valid) continue;
+        shares += valid ? *valid : 255;
         for (size_t pol = 0; pol < plan->npol; pol++) {
-            const uint8_t *from = e + t * row + pol * plan->ndishes;
-            gather(plan->bytes, from, plan->moves, plan->nmoves);
-            plan->grid(plan, weights + pol * per_pol, from);
-            fftwf_execute(plan->along_n);
-            fftwf_execute(plan->along_m);
-            plan->square(sum, &plan->sky[0][0], plan->cells_padded);
+            const uint8_t *from = part->e + t * part->row + pol * plan->ndishes;
+            gather(scratch->bytes, from, plan->moves, plan->nmoves);
+            plan->grid(plan, scratch, weights + pol * per_pol, from);
+            fftwf_execute_dft(plan->along_n, scratch->field, scratch->rows);
+            fftwf_execute_dft(plan->along_m, scratch->rows, scratch->sky);
+            plan->square(sums->partial, &scratch->sky[0][0], plan->cells_padded);
         }
     }
     return shares;
 }
 
-void br_frb_grid_cpu_finish(struct br_frb_grid *plan, size_t f, double factor, uint16_t *out)
+void br_frb_grid_cpu_finish(const struct br_frb_grid *plan, const struct frb_grid_scratch *scratch,
+                            const struct frb_grid_sums *sums, double factor, uint16_t *out)
 {
     size_t np = (size_t)2 * plan->grid_m, nq = (size_t)2 * plan->grid_n;
-    float *sum = plan->partial + f * plan->cells_padded,
-          *total = plan->total ? plan->total + f * plan->cells_padded : NULL;
     if (out) {
-        if (total) close_partial(plan, f);
-        const float *from = total ? total : sum;
+        if (sums->total) close_partial(plan, sums);
+        const float *from = sums->total ? sums->total : sums->partial;
         for (size_t p = 0; p < np; p++) {
             const uint16_t *position = plan->position + p * nq;
             for (size_t q = 0; q < nq; q++) {
                 float value = from[position[q]] * (float)factor;
-                plan->line[q] = value < BR_HALF_MAX ? value : BR_HALF_MAX;
+                scratch->line[q] = value < BR_HALF_MAX ? value : BR_HALF_MAX;
             }
-            br_half_from_float_array(out + p * nq, plan->line, nq);
+            br_half_from_float_array(out + p * nq, scratch->line, nq);
         }
     }
-    memset(sum, 0, plan->cells_padded * sizeof *sum);
-    if (total) memset(total, 0, plan->cells_padded * sizeof *total);
+    memset(sums->partial, 0, plan->cells_padded * sizeof *sums->partial);
+    if (sums->total) memset(sums->total, 0, plan->cells_padded * sizeof *sums->total);
 }

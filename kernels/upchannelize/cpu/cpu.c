@@ -92,10 +92,29 @@ static void *zeroed(size_t bytes)
     return memory;
 }
 
+static int make_scratch(struct br_upchannelize *plan)
+{
+    size_t U = plan->U, rows = (plan->M - 1 + plan->part) * U;
+    unsigned workers = br_parallel_workers(&plan->parallel);
+    plan->scratch = calloc(workers, sizeof *plan->scratch);
+    if (!plan->scratch) return -1;
+    plan->nscratch = workers;
+    for (unsigned i = 0; i < workers; i++) {
+        struct upchannelize_scratch *s = &plan->scratch[i];
+        s->rows = zeroed(rows * TILE);
+        s->field = zeroed(rows * 2 * LANES * sizeof *s->field);
+        s->spectrum = zeroed(U * 2 * LANES * sizeof *s->spectrum);
+        s->packed = zeroed(plan->part * U * TILE);
+        s->keep = zeroed(plan->part * TILE);
+        if (!s->rows || !s->field || !s->spectrum || !s->packed || !s->keep) return -1;
+    }
+    return 0;
+}
+
 int br_upchannelize_cpu_create(struct br_upchannelize *plan)
 {
     struct upchannelize_filter *filter = &plan->filter;
-    size_t U = plan->U, M = plan->M, rows = (M - 1 + plan->chunk) * U;
+    size_t U = plan->U, M = plan->M;
     filter->U = plan->U;
     filter->M = plan->M;
     filter->taps = zeroed(M * U * sizeof *filter->taps);
@@ -103,13 +122,8 @@ int br_upchannelize_cpu_create(struct br_upchannelize *plan)
     filter->later = zeroed(U * 2 * sizeof *filter->later);
     filter->gain = zeroed(U * sizeof *filter->gain);
     filter->position = zeroed(U * sizeof *filter->position);
-    plan->rows = zeroed(rows * TILE);
-    plan->field = zeroed(rows * 2 * LANES * sizeof *plan->field);
-    plan->spectrum = zeroed(U * 2 * LANES * sizeof *plan->spectrum);
-    plan->packed = zeroed(plan->chunk * U * TILE);
-    plan->keep = zeroed(plan->chunk * TILE);
     if (!filter->taps || !filter->first || !filter->later || !filter->gain || !filter->position ||
-        !plan->rows || !plan->field || !plan->spectrum || !plan->packed || !plan->keep)
+        make_scratch(plan) != 0)
         return -1;
     fill_filter(filter, plan->window, plan->gain);
     plan->unpack = unpack_portable;
@@ -132,11 +146,14 @@ void br_upchannelize_cpu_destroy(struct br_upchannelize *plan)
     free(plan->filter.later);
     free(plan->filter.gain);
     free(plan->filter.position);
-    free(plan->rows);
-    free(plan->field);
-    free(plan->spectrum);
-    free(plan->packed);
-    free(plan->keep);
+    for (unsigned i = 0; i < plan->nscratch; i++) {
+        free(plan->scratch[i].rows);
+        free(plan->scratch[i].field);
+        free(plan->scratch[i].spectrum);
+        free(plan->scratch[i].packed);
+        free(plan->scratch[i].keep);
+    }
+    free(plan->scratch);
 }
 
 /* A tile may hold samples of several channels: the next piece of one channel, or nothing. */
@@ -155,25 +172,26 @@ static int next_piece(struct piece *piece, size_t tile, size_t width, size_t X)
     return 1;
 }
 
-/* plan->keep for this tile; returns 0 if nothing is wanted of it. */
-static int want(struct br_upchannelize *plan, const struct upchannelize_job *job, size_t tile, size_t width)
+/* s->keep for this tile; returns 0 if nothing is wanted of it. */
+static int want(const struct br_upchannelize *plan, struct upchannelize_scratch *s,
+                const struct upchannelize_job *job, size_t tile, size_t width)
 {
     int any = 0;
-    memset(plan->keep, 0, job->blocks * TILE);
+    memset(s->keep, 0, job->blocks * TILE);
     for (struct piece p = {0}; next_piece(&p, tile, width, plan->nspectators);)
         for (size_t b = 0; b < job->blocks; b++)
             if (!job->missing[b * plan->nchannels + p.channel]) {
-                memset(plan->keep + b * TILE + p.lane, 255, p.count);
+                memset(s->keep + b * TILE + p.lane, 255, p.count);
                 any = 1;
             }
     return any;
 }
 
-static void load_rows(struct br_upchannelize *plan, const struct upchannelize_job *job, size_t tile,
-                      size_t width)
+static void load_rows(const struct br_upchannelize *plan, struct upchannelize_scratch *s,
+                      const struct upchannelize_job *job, size_t tile, size_t width)
 {
     ptrdiff_t before = (ptrdiff_t)((plan->M - 1) * plan->U), after = (ptrdiff_t)(job->blocks * plan->U);
-    uint8_t *rows = plan->rows;
+    uint8_t *rows = s->rows;
     for (ptrdiff_t t = -before; t < after; t++, rows += TILE) {
         const uint8_t *e = upchannelize_row(plan, job, -t) + tile * TILE;
         if (width == TILE)
@@ -183,15 +201,15 @@ static void load_rows(struct br_upchannelize *plan, const struct upchannelize_jo
     }
 }
 
-static void store_rows(const struct br_upchannelize *plan, const struct upchannelize_job *job, size_t tile,
-                       size_t width)
+static void store_rows(const struct br_upchannelize *plan, const struct upchannelize_scratch *s,
+                       const struct upchannelize_job *job, size_t tile, size_t width)
 {
     size_t F = plan->nchannels, U = plan->U, X = plan->nspectators;
     for (struct piece p = {0}; next_piece(&p, tile, width, X);)
         for (size_t b = 0; b < job->blocks; b++)
             for (size_t u = 0; u < U; u++) {
                 uint8_t *out = job->out + (((job->first + b) * F + p.channel) * U + u) * X + p.spectator;
-                const uint8_t *packed = plan->packed + (b * U + u) * TILE + p.lane;
+                const uint8_t *packed = s->packed + (b * U + u) * TILE + p.lane;
                 if (p.count == TILE)
                     memcpy(out, packed, TILE);
                 else
@@ -199,27 +217,56 @@ static void store_rows(const struct br_upchannelize *plan, const struct upchanne
             }
 }
 
-uint64_t br_upchannelize_cpu(struct br_upchannelize *plan, const struct upchannelize_job *job)
+static void do_tile(const struct br_upchannelize *plan, struct upchannelize_scratch *s,
+                    const struct upchannelize_job *job, size_t tile)
 {
     size_t length = plan->nchannels * plan->nspectators, U = plan->U;
+    size_t width = length - tile * TILE < TILE ? length - tile * TILE : TILE;
+    if (!want(plan, s, job, tile, width)) {
+        memset(s->packed, 0x88, job->blocks * U * TILE);
+        store_rows(plan, s, job, tile, width);
+        return;
+    }
+    load_rows(plan, s, job, tile, width);
+    for (size_t lane = 0; lane < width; lane += LANES) {
+        plan->unpack(s->field, s->rows + lane, (plan->M - 1 + job->blocks) * U);
+        for (size_t b = 0; b < job->blocks; b++) {
+            plan->transform(&plan->filter, s->field + b * U * 2 * LANES, s->spectrum);
+            s->clamped += plan->quantize(&plan->filter, s->spectrum, s->keep + b * TILE + lane,
+                                         s->packed + b * U * TILE + lane);
+        }
+    }
+    store_rows(plan, s, job, tile, width);
+}
+
+struct work {
+    struct br_upchannelize *plan;
+    const struct upchannelize_job *job;
+    size_t tiles;
+};
+
+/* A tile of a part of the job's blocks. */
+static void do_part(void *arg, size_t number, unsigned worker)
+{
+    const struct work *work = arg;
+    struct br_upchannelize *plan = work->plan;
+    struct upchannelize_job job = *work->job;
+    size_t first = number / work->tiles * plan->part, left = job.blocks - first;
+    job.first += first;
+    job.blocks = left < plan->part ? left : plan->part;
+    job.missing += first * plan->nchannels;
+    do_tile(plan, &plan->scratch[worker], &job, number % work->tiles);
+}
+
+uint64_t br_upchannelize_cpu(struct br_upchannelize *plan, const struct upchannelize_job *job)
+{
+    size_t tiles = (plan->nchannels * plan->nspectators + TILE - 1) / TILE;
+    struct work work = {plan, job, tiles};
+    br_parallel_for(&plan->parallel, tiles * ((job->blocks + plan->part - 1) / plan->part), do_part, &work);
     uint64_t clamped = 0;
-    for (size_t tile = 0; tile * TILE < length; tile++) {
-        size_t width = length - tile * TILE < TILE ? length - tile * TILE : TILE;
-        if (!want(plan, job, tile, width)) {
-            memset(plan->packed, 0x88, job->blocks * U * TILE);
-            store_rows(plan, job, tile, width);
-            continue;
-        }
-        load_rows(plan, job, tile, width);
-        for (size_t lane = 0; lane < width; lane += LANES) {
-            plan->unpack(plan->field, plan->rows + lane, (plan->M - 1 + job->blocks) * U);
-            for (size_t b = 0; b < job->blocks; b++) {
-                plan->transform(&plan->filter, plan->field + b * U * 2 * LANES, plan->spectrum);
-                clamped += plan->quantize(&plan->filter, plan->spectrum, plan->keep + b * TILE + lane,
-                                          plan->packed + b * U * TILE + lane);
-            }
-        }
-        store_rows(plan, job, tile, width);
+    for (unsigned i = 0; i < plan->nscratch; i++) {
+        clamped += plan->scratch[i].clamped;
+        plan->scratch[i].clamped = 0;
     }
     return clamped;
 }

@@ -1,26 +1,24 @@
-/* pool.h - a few threads that work on pieces of one frame at the same time: one core does not copy as fast
- * as a GPU node takes the data. */
+/* pool.h - jobs of a stage that each need a piece of scratch memory, done by the pipeline's threads. */
 #ifndef BEAMRING_STAGES_COMMON_STAGE_POOL_H
 #define BEAMRING_STAGES_COMMON_STAGE_POOL_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "runtime/stage.h"
 
 struct pool;
 
-/* The number of threads for `wanted`; 0: half of the processors that the program may use, 2 to 8 (1 where
- * there is but one). */
-unsigned pool_threads(unsigned wanted);
+/* How many of the pipeline's threads a stage that reads files uses when it is asked to use `wanted`; 0: half
+ * of them, 2 to 8. */
+unsigned pool_threads(const struct br_stage *stage, unsigned wanted);
 
-/* A pool of `threads` with `scratch` bytes of memory, aligned to pages, for each; the caller of pool_run
- * counts as one of them. NULL without memory or threads. */
-struct pool *pool_start(unsigned threads, size_t scratch);
-void pool_stop(struct pool *pool); /* NULL is allowed */
+/* For `threads` of the pipeline's threads, with `scratch` bytes of memory, aligned to pages, for each. NULL
+ * without memory. */
+struct pool *pool_start(struct br_stage *stage, unsigned threads, size_t scratch);
+void pool_stop(struct pool *pool); /* waits for the jobs that have been begun; NULL is allowed */
 
 typedef void pool_work(void *arg, size_t job, void *scratch);
 
 /* Calls work(arg, 0), ..., work(arg, jobs - 1), begun in that order and done at the same time, and returns
- * when all are done. At most 2^32 - 1 jobs. Does not allocate. */
+ * when all are done. Fewer than 2^32 jobs. Does not allocate. */
 void pool_run(struct pool *pool, size_t jobs, pool_work *work, void *arg);
 
 /* The same in steps, so that the caller has time for something else in between: begins, adds `more` jobs to

@@ -12,7 +12,7 @@
 
 struct pass {
     int64_t fail_at, lose_at, lose_as, longer, back, stopped;
-    bool nothing, offer, absorb;
+    bool nothing, offer, absorb, nested, twice;
 };
 
 static const struct br_param params[] = {
@@ -27,6 +27,8 @@ static const struct br_param params[] = {
              .def = "0"),
     BR_PARAM("stopped", BR_P_INT, struct pass, stopped, "returns this status instead", .def = "0"),
     BR_PARAM("nothing", BR_P_BOOL, struct pass, nothing, "returns 0", .def = "false"),
+    BR_PARAM("nested", BR_P_BOOL, struct pass, nested, "begins jobs within a job", .def = "false"),
+    BR_PARAM("twice", BR_P_BOOL, struct pass, twice, "begins jobs before others are ended", .def = "false"),
     BR_PARAM("offer", BR_P_BOOL, struct pass, offer, "lets its work be taken over", .def = "false"),
     BR_PARAM("absorb", BR_P_BOOL, struct pass, absorb, "takes over the work of a t_pass before it",
              .def = "false"),
@@ -43,6 +45,17 @@ static int configure(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
+static void nothing_to_do(void *arg, size_t job, unsigned worker)
+{
+    (void)arg, (void)job, (void)worker;
+}
+
+static void begin_within(void *arg, size_t job, unsigned worker)
+{
+    (void)job, (void)worker;
+    br_stage_parallel(arg, 2, nothing_to_do, NULL);
+}
+
 static int process(struct br_stage *stage, void *self, const struct br_io *io)
 {
     struct pass *p = self;
@@ -55,6 +68,12 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
         return br_stage_fail(stage, BR_E_FORMAT, "told to fail");
     if (p->lose_at >= 0 && in->first == (uint64_t)p->lose_at)
         br_stage_count_lost(stage, (enum br_loss)p->lose_as, in->samples);
+    if (p->nested) br_stage_parallel(stage, 3, begin_within, stage);
+    if (p->twice) {
+        br_stage_parallel_begin(stage, 0, 3, nothing_to_do, NULL);
+        br_stage_parallel(stage, 3, nothing_to_do, NULL);
+        br_stage_parallel_end(stage);
+    }
     memcpy(out->data, in->data, br_frame_bytes(br_stage_input(stage, 0), in));
     out->complete = in->complete;
     out->samples += (uint32_t)p->longer;

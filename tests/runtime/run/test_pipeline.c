@@ -133,6 +133,30 @@ static void test_broken_promises(void **state)
     end(&run);
 }
 
+/* Jobs within a job, or before others are ended, with one thread and with several: the run fails, and says
+ * why. */
+static void test_jobs_misused(void **state)
+{
+    static const char *const how[] = {"nested", "twice"};
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct test_run run;
+        char yaml[256];
+        snprintf(yaml, sizeof yaml,
+                 "threads: %d\npipeline:\n  - {stage: t_source, out: a}\n"
+                 "  - {stage: t_pass, %s: true, in: a, out: b}\n  - {stage: t_sink, in: b}\n",
+                 i < 2 ? 1 : 4, how[i % 2]);
+        build_ok(&run, yaml);
+        start_and_finish(&run);
+        assert_int_equal(run.status, BR_E_INTERNAL);
+        assert_string_equal(
+            run.error.text,
+            "stage 't_pass': process began jobs while it had some already, or from within a job");
+        assert_true(br_balance_ok(run.graph, stderr));
+        end(&run);
+    }
+}
+
 static void test_start_and_stop_fail(void **state)
 {
     (void)state;
@@ -373,6 +397,7 @@ int main(void)
         cmocka_unit_test(test_optional_outputs),
         cmocka_unit_test(test_failures),
         cmocka_unit_test(test_broken_promises),
+        cmocka_unit_test(test_jobs_misused),
         cmocka_unit_test(test_start_and_stop_fail),
         cmocka_unit_test(test_drain),
         cmocka_unit_test(test_abort),

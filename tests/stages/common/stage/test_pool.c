@@ -1,6 +1,7 @@
 /* The threads that fill a frame: every job once in its own round, whether threads are awake, asleep or late.
  */
 #include "stages/common/stage/pool.h"
+#include "tests/stages/stage_driver.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,7 +44,8 @@ static void test_rounds(void **state)
     static struct round r;
     (void)state;
     for (unsigned threads = 1; threads <= 5; threads++) {
-        struct pool *pool = pool_start(threads, SCRATCH);
+        struct br_stage stage = {.threads = threads};
+        struct pool *pool = pool_start(&stage, threads, SCRATCH);
         assert_non_null(pool);
         for (r.number = 1; r.number <= 400; r.number++) {
             r.jobs = r.number % 50 == 0 ? MOST_JOBS : r.number % 9;
@@ -58,11 +60,14 @@ static void test_rounds(void **state)
             if (r.number % 80 == 0) usleep(1000); /* all fall asleep */
         }
         pool_stop(pool);
+        br_pool_destroy(stage.pool);
     }
     pool_stop(NULL);
-    struct pool *unused = pool_start(3, 0);
+    struct br_stage stage = {.threads = 3};
+    struct pool *unused = pool_start(&stage, 3, 0);
     assert_non_null(unused);
     pool_stop(unused);
+    br_pool_destroy(stage.pool);
 }
 
 /* In steps: jobs that are begun go on while the caller does something else, and more come. */
@@ -71,7 +76,8 @@ static void test_steps(void **state)
     static struct round r;
     (void)state;
     for (unsigned threads = 1; threads <= 4; threads++) {
-        struct pool *pool = pool_start(threads, SCRATCH);
+        struct br_stage stage = {.threads = threads};
+        struct pool *pool = pool_start(&stage, threads, SCRATCH);
         assert_non_null(pool);
         for (r.number = 1; r.number <= 400; r.number++) {
             size_t first = r.number % 11, more = r.number % 7, last = r.number % 3;
@@ -92,6 +98,7 @@ static void test_steps(void **state)
         r.jobs = MOST_JOBS; /* stopped without having been waited for */
         pool_begin(pool, r.jobs, work, &r);
         pool_stop(pool);
+        br_pool_destroy(stage.pool);
     }
 }
 
