@@ -170,10 +170,10 @@ def test_a_thousand_dumps():
             connection.close()
             disk.does("nothing")
             assert set(codes) <= {202, 400, 409, 503} and len(accepted) > 100 and codes[400] > 100, codes
+            node.wait_until(lambda s: node.metrics()['beamring_dumps_active{stage="dump"}'] == 0, seconds=120)
             node.dump(id=5000, start="earliest", samples=2000)
             node.wait_for(5000)
             dump_common.check_dada(node.directory, node.dumps(5000)[0], source)
-            node.wait_until(lambda s: node.metrics()['beamring_dumps_active{stage="dump"}'] == 0, seconds=90)
             over = ended(node)
             assert sum(over.values()) == len(accepted) + 1 and over["done"] > 50, over
             assert not [n for n in files_of(node) if n.endswith(".part")]
