@@ -16,7 +16,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { BLOCK = 1 << 20, RETIRE_MS = 2 };
+/* A block is ours when it is full or after RETIRE_MS: so long each of them lasts at low rates, whatever it
+ * holds. */
+enum { BLOCK = 1 << 20, RETIRE_MS = 8 };
 
 struct ring {
     uint8_t *memory;

@@ -1,4 +1,5 @@
 """What the tests of capture share: a pipeline that captures, what it recorded, and its counters."""
+import concurrent.futures
 import glob
 import os
 import re
@@ -157,7 +158,7 @@ def write_pcapng(path, link, frames):
 
 
 def in_namespaces(script, cases, prepare=lambda: None):
-    """Runs each of `cases` {name: (function, arguments...)} in a network namespace of its own, all at once
+    """Runs each of `cases` {name: (function, arguments...)} in a network namespace of its own, six at a time
     (they mostly wait), or those that are named on the command line; 77 where that is not permitted."""
     if sys.argv[1:2] == ["inside"]:
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
@@ -169,9 +170,12 @@ def in_namespaces(script, cases, prepare=lambda: None):
                                            capture_output=True).returncode != 0:
         print("skipped: no network namespaces here")
         return 77
-    running = {
-        name: subprocess.Popen(["unshare", "-n", sys.executable, os.path.abspath(script), "inside", name])
-        for name in sys.argv[1:] or cases}
-    failed = [name for name, child in running.items() if child.wait() != 0]
-    print(*(f"{'FAIL' if name in failed else 'ok  '} {name}\n" for name in running), sep="")
+    names = sys.argv[1:] or list(cases)
+
+    def run(name):
+        return subprocess.call(["unshare", "-n", sys.executable, os.path.abspath(script), "inside", name])
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        status = dict(zip(names, pool.map(run, names)))
+    failed = any(status.values())
+    print(*(f"{'FAIL' if status[name] else 'ok  '} {name}\n" for name in names), sep="")
     return 1 if failed else 0

@@ -22,17 +22,17 @@ def ip(*words):
     subprocess.run(["ip", *words], check=True)
 
 
-def link(key):
-    words = ["ip", "-j", "link", "show", "dev", "v0"]
+def link(key, interface="v0"):
+    words = ["ip", "-j", "link", "show", "dev", interface]
     return json.loads(subprocess.run(words, check=True, capture_output=True).stdout)[0][key]
 
 
-def node(directory, fengine, backend, idle_s):
+def node(directory, fengine, backend, idle_s, interfaces="v0", addresses=f'"10.9.8.1:{PORT}"'):
     return Running(directory, f"""
 stream: {{epoch_ns: 1700000000000000000}}
 pipeline:
   - {{stage: capture, packet: chord-crs, sources: {list(fengine.sources)}, streams: {list(fengine.streams)},
-     interfaces: [v0], addresses: "10.9.8.1:{PORT}", backend: {backend}, frame_samples: {FRAME},
+     interfaces: [{interfaces}], addresses: [{addresses}], backend: {backend}, frame_samples: {FRAME},
      start_sample: 0, idle_s: {idle_s}, out: packets}}
   - {{stage: record, in: packets, directory: ., prefix: raw}}
 """, name="node.yaml")
@@ -41,11 +41,13 @@ pipeline:
 class Wire:
     """Sends Ethernet frames from the other end."""
 
-    def __init__(self):
+    def __init__(self, interface="v1", other="v0", source=(10, 9, 8, 2), to=(10, 9, 8, 1), port=PORT):
         self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-        self.socket.bind(("v1", 0))
-        self.to = bytes(int(byte, 16) for byte in link("address").split(":"))
-        self.ident = 0
+        self.socket.bind((interface, 0))
+        self.to = bytes(int(byte, 16) for byte in link("address", other).split(":"))
+        if to[0] == 239:
+            self.to = bytes([1, 0, 0x5E, *to[1:]])
+        self.addresses, self.port, self.ident = bytes([*source, *to]), port, 0
 
     def frame(self, ip_packet):
         self.socket.send(self.to + bytes(5) + b"\x01\x08\x00" + ip_packet)
@@ -53,8 +55,8 @@ class Wire:
 
     def datagram(self, payload, fragment_bytes=None, checksum=0):
         packet = bytearray(ip_udp(payload))
-        packet[12:20] = bytes([10, 9, 8, 2, 10, 9, 8, 1])
-        packet[22:24] = struct.pack(">H", PORT)
+        packet[12:20] = self.addresses
+        packet[22:24] = struct.pack(">H", self.port)
         packet[26:28] = struct.pack(">H", checksum)
         head, body = packet[:20], packet[20:]
         self.ident += 1
@@ -155,13 +157,57 @@ def interface_counters():
         assert 11 <= told["dropped"] < 40 and told["missed"] == 0, told
 
 
+def several(backend):
+    """Two interfaces in one stage: a multicast group on one, an address and another port on the other."""
+    fengine = packets.ChordCrs()
+    ip("link", "add", "v2", "mtu", "9000", "type", "veth", "peer", "name", "v3", "mtu", "9000")
+    ip("addr", "add", "10.9.7.1/24", "dev", "v2")
+    ip("link", "set", "v2", "up")
+    ip("link", "set", "v3", "up")
+    with harness.scratch() as d:
+        raw = np.random.default_rng(7).integers(0, 256, fengine.shape(2 * FRAME), np.uint8)
+        run = node(d, fengine, backend, 3, "v0, v2", f'"239.1.1.5:{PORT}", "10.9.7.1:{PORT + 1}"')
+        wait_until(lambda: run.text().count(f"with `{backend}`") == 2, run)
+        assert "050101EF" in open("/proc/net/igmp").read(), "the group is not joined"
+        wires = (Wire(to=(239, 1, 1, 5)), Wire("v3", "v2", (10, 9, 7, 2), (10, 9, 7, 1), PORT + 1))
+        elsewhere = Wire(to=(239, 1, 1, 6))
+        sent = 0
+        for source, stream, sample, packet in fengine.packets(raw):
+            wires[source % 2].datagram(packet)
+            sent += 1
+            if sent % 10 == 0:
+                elsewhere.datagram(packet)
+        run.finish()
+        got, there, *_ = recorded(d, fengine, FRAME)
+        _, total = counters(run.text())
+        assert there.all() and np.array_equal(got, raw), run.text()
+        assert total["accepted"] == total["packets"] == sent, total
+
+
+def sleeps(backend):
+    """Whoever waits for packets takes no processor."""
+    with harness.scratch() as d:
+        run = node(d, packets.ChordCrs(), backend, 600)
+        wait_until(lambda: f"with `{backend}`" in run.text(), run)
+        time.sleep(0.5)
+
+        def taken():
+            words = open(f"/proc/{run.process.pid}/stat").read().rsplit(")", 1)[1].split()
+            return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+        before = taken()
+        time.sleep(3)
+        assert taken() - before < 0.5, taken() - before
+        run.process.send_signal(2)
+        run.finish(130)
+
+
 def checksums(backend):
     """What was damaged behind the sender is refused where the sender sums; where it does not, nobody
     knows."""
     fengine = packets.ChordCrs()
     with harness.scratch() as d:
         raw = np.random.default_rng(6).integers(0, 256, fengine.shape(2 * FRAME), np.uint8)
-        run = node(d, fengine, backend, 1.5)
+        run = node(d, fengine, backend, 3)
         wait_until(lambda: f"with `{backend}`" in run.text(), run)
         wire, damaged = Wire(), 0
         for k, (*_, packet) in enumerate(fengine.packets(raw)):
@@ -183,7 +229,7 @@ def small_mtu(backend):
     fengine = packets.ChordCrs()
     with harness.scratch() as d:
         raw = np.random.default_rng(5).integers(0, 256, fengine.shape(2 * FRAME), np.uint8)
-        run = node(d, fengine, backend, 1.5)
+        run = node(d, fengine, backend, 3)
         wait_until(lambda: "listening" in run.text(), run)
         wire = Wire()
         for k, (*_, packet) in enumerate(fengine.packets(raw)):
@@ -205,6 +251,8 @@ CASES = {
     **{f"down_{b}": (goes_and_comes_back, b, False) for b in ("packet", "socket", "xdp")},
     **{f"anew_{b}": (goes_and_comes_back, b, True) for b in ("packet", "socket", "xdp")},
     "counters": (interface_counters,),
+    **{f"several_{b}": (several, b) for b in ("packet", "socket", "xdp")},
+    **{f"sleeps_{b}": (sleeps, b) for b in ("packet", "socket", "xdp")},
     **{f"checksum_{b}": (checksums, b) for b in ("packet", "socket", "xdp")},
     **{f"mtu_{b}": (small_mtu, b) for b in ("packet", "xdp")},
 }

@@ -96,7 +96,7 @@ def queues(d, there):
     """Two threads, two queues, two addresses of one interface: each packet once."""
     fengine = packets.ChordCrs()
     raw = field(fengine, 4)
-    run = node(d, "backend: xdp, threads: 2, idle_s: 1.5, receive_buffer: 4194304",
+    run = node(d, "backend: xdp, threads: 2, idle_s: 3, receive_buffer: 4194304",
                addresses='"10.9.8.1:4000", "*:4001"')
     sent = [packet for *_, packet in fengine.packets(raw)]
     send(there, sent, 4000, 4001)
@@ -112,7 +112,7 @@ def passes(d, there):
     """What is not ours goes its way: other ports, other addresses, ARP, ping, TCP."""
     fengine = packets.ChordCrs()
     raw = field(fengine, 2)
-    run = node(d, "backend: xdp, idle_s: 1.5")
+    run = node(d, "backend: xdp, idle_s: 3")
     ours = [packet for *_, packet in fengine.packets(raw)]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other, socket.socket() as tcp:
         other.bind(("10.9.8.1", 4010))
@@ -149,7 +149,7 @@ def losses(d, there):
     """While the node stands still its memory is full: what is lost is counted, under the kernel's names."""
     fengine = packets.ChordCrs()
     raw = field(fengine, 16)
-    run = node(d, "backend: xdp, idle_s: 2, receive_buffer: 65536")
+    run = node(d, "backend: xdp, idle_s: 3, receive_buffer: 65536")
     sent = [packet for *_, packet in fengine.packets(raw)]
     run.process.send_signal(signal.SIGSTOP)
     send(there, sent, 4000, rate=20000)

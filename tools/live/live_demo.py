@@ -166,7 +166,7 @@ def search(directory, ref, seconds):
         found = {"snr": 0}
         try:
             found, _ = live_report.find(live_report.read_received(directory), ref)
-        except (live_report.Trouble, ValueError, IndexError):
+        except (live_report.Trouble, ValueError, IndexError, KeyError):
             pass  # too little has come
         if found["snr"] >= live_report.DETECTION + 2:
             return found
