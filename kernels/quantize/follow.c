@@ -5,17 +5,20 @@
 
 int br_follow_clock_create(struct br_follow_clock *clock, size_t nchannels, size_t steps, double constant)
 {
+    clock->steps = steps;
     clock->least = br_follow_least(steps);
     clock->constant = constant;
     clock->nchannels = nchannels;
     clock->seen = calloc(nchannels, sizeof *clock->seen);
-    return clock->seen ? 0 : -1;
+    clock->idle = calloc(nchannels, sizeof *clock->idle);
+    return clock->seen && clock->idle ? 0 : -1;
 }
 
 void br_follow_clock_free(struct br_follow_clock *clock)
 {
     free(clock->seen);
-    clock->seen = NULL;
+    free(clock->idle);
+    clock->seen = clock->idle = NULL;
 }
 
 void br_follow_clock_reset(struct br_follow_clock *clock)
@@ -26,6 +29,8 @@ void br_follow_clock_reset(struct br_follow_clock *clock)
 struct br_follow_step br_follow_tick(struct br_follow_clock *clock, size_t f, size_t count)
 {
     double *seen = &clock->seen[f], n = (double)count, c = clock->constant;
+    clock->idle[f] = count > 0 ? 0 : clock->idle[f] + (double)clock->steps;
+    if (clock->idle[f] > c) *seen = 0;
     struct br_follow_step step = {.first = *seen <= 0};
     if (count == 0 || (*seen <= 0 && count < clock->least)) return (struct br_follow_step){0};
     double rest = exp(-n / c), level = 1 - rest * rest, young = n / (*seen + n);

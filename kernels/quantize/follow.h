@@ -145,8 +145,10 @@ static inline size_t br_follow_least(size_t steps)
 /* How many samples each channel has given so far. */
 struct br_follow_clock {
     double constant;         /* c */
-    size_t nchannels, least; /* valid samples of a first block */
+    size_t nchannels, steps; /* steps of a block */
+    size_t least;            /* valid samples of a first block */
     double *seen;            /* [nchannels] */
+    double *idle;            /* [nchannels] steps on end with nothing valid */
 };
 
 /* For blocks of `steps`. Allocates; 0 or -1. Free with br_follow_clock_free. */

@@ -38,7 +38,7 @@ struct br_quantize {
 
 /* struct br_follow in float64. */
 struct exact_follow {
-    double expected, mean, trend, variance, away, seen;
+    double expected, mean, trend, variance, away, seen, idle;
 };
 
 /* What is stored for `level`, and for a missing sample. */

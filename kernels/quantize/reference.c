@@ -77,7 +77,7 @@ static void follow(struct exact_follow *state, double constant, bool first, size
     state->seen = fmin(state->seen + n, 4 * constant);
     state->away = out && !first ? state->away + n / constant : 0;
     if (!(state->variance > 0) || state->away >= 1) {
-        *state = (struct exact_follow){mean, mean, 0, variance, 0, state->seen};
+        *state = (struct exact_follow){mean, mean, 0, variance, 0, state->seen, 0};
         return;
     }
     state->expected = expected + state->trend;
@@ -96,7 +96,10 @@ static void statistics(const struct br_quantize *plan, const struct series *s, s
     double square, most = -INFINITY;
     size_t count = moments_of(s, 0, s->steps, offset, &square);
     *scale = sqrt(square) / plan->levels_rms;
-    if (count == 0 || !state) return;
+    if (!state) return;
+    state->idle = count > 0 ? 0 : state->idle + (double)s->steps;
+    if (state->idle > plan->clock.constant) state->seen = 0;
+    if (count == 0) return;
     bool first = !(state->seen > 0);
     double mean = *offset;
     bool counts = !first || count >= br_follow_least(s->steps);

@@ -29,7 +29,8 @@ class Series:
 
     def __init__(self, shape, steps, constant):
         self.steps, self.constant = steps, constant
-        self.expected, self.mean, self.trend, self.variance, self.away, self.seen = np.zeros((6, *shape))
+        self.expected, self.mean, self.trend, self.variance, self.away, self.seen, self.idle = \
+            np.zeros((7, *shape))
 
     def begin(self, x, valid):
         """Medians over at most 8 parts of at least 8 steps."""
@@ -48,6 +49,8 @@ class Series:
         some = np.maximum(n, 1)
         m = x.sum(-1) / some
         square = (valid * (x - m[..., None]) ** 2).sum(-1) / some
+        self.idle = np.where(n > 0, 0, self.idle + self.steps)
+        self.seen = np.where(self.idle > self.constant, 0, self.seen)
         v = np.where(n > 1, square * some / np.maximum(n - 1, 1), 0)
         first = (self.seen == 0) & (n >= (16 if self.steps >= 32 else (self.steps + 1) // 2))
         at_start = self.begin(x, valid) if first.any() else (0, 0)

@@ -68,10 +68,13 @@ def write_recording(directory, x, **more):
             f.write(np.ascontiguousarray(x[:, at:at + 256]).astype(np.float16).tobytes())
 
 
-def through(x, options="", chain=CHAIN):
+def through(x, options="", chain=CHAIN, gaps=""):
     """Sums over channels [beam][time] of the intensities and of the levels, and the counters."""
     with harness.scratch() as d:
         write_recording(d, x)
+        if gaps:
+            with open(os.path.join(d, "j.dada.gaps"), "w") as f:
+                f.write(gaps)
         harness.run(d, chain % options, "--stats", "stats.json")
         with open(os.path.join(d, "stats.json")) as f:
             stages = {s["name"]: s for s in json.load(f)["stages"]}
@@ -178,6 +181,14 @@ def test_another_gain_is_believed():
     assert (abs(spread[:, 6:] / spread[:, 1:2] - 1) < 0.15).all()
 
 
+def test_another_gain_behind_a_hole():
+    """After so long nothing is known of the mean: the levels are right at once."""
+    gain = np.where(np.arange(8192) < 4500, 1, 3)
+    _, levels, _ = through(intensities([], 8192, gain), gaps="3000 3016\n")
+    mean = levels[:, 6016:].reshape(BEAMS, -1, 64).mean(axis=2) / CHANNELS - 128
+    assert (abs(mean) < 0.3).all(), abs(mean).max()
+
+
 def test_bright_ones_clamp():
     beams = [[(2000, 1, 6000)] for b in range(BEAMS)]
     _, levels, stages = through(intensities(beams, 4096))
@@ -200,5 +211,5 @@ def test_mistakes():
 if __name__ == "__main__":
     harness.main([
         test_ratio, test_own_statistics_lose_it, test_four_bits, test_drift_and_noise, test_first_block,
-        test_another_gain_is_believed, test_bright_ones_clamp, test_mistakes
+        test_another_gain_is_believed, test_another_gain_behind_a_hole, test_bright_ones_clamp, test_mistakes
     ])

@@ -25,6 +25,12 @@ static const struct shape shapes[] = {
     {"uneven", 2, 5, 100, 100, 8, 3, 490, 20000, 700, 10},
 };
 
+/* Whether a channel is not there in block k: late ones, and one that goes away for long. */
+static bool is_away(size_t f, size_t k)
+{
+    return (f == 1 && k < 3) || (f == 0 && k > 23 && k < 37);
+}
+
 /* Noise with a drift; from STEP_AT on another gain; a burst around BURST_AT; a beam that is constant at
  * first, a channel that is not there at first. */
 static void fill(const struct shape *n, uint16_t *in, uint8_t *valid)
@@ -37,7 +43,7 @@ static void fill(const struct shape *n, uint16_t *in, uint8_t *valid)
                 double gain = (1 + 0.002 * (double)k) * (k >= STEP_AT ? 1.6 : 1);
                 bool burst = k * n->T + t - BURST_AT * n->T - n->T / 2 < n->T;
                 valid[at] =
-                    (int)(dump_random(&seed) % 100) < n->missing || (n->missing && f == 1 && k < 3) ? 0 : 200;
+                    (int)(dump_random(&seed) % 100) < n->missing || (n->missing && is_away(f, k)) ? 0 : 200;
                 for (size_t b = 0; b < n->B; b++) {
                     double sum = 0;
                     for (int j = 0; j < 6; j++) sum += (double)(dump_random(&seed) >> 11) / 0x1p53;

@@ -51,7 +51,8 @@ static struct sequence make(size_t F, size_t B, size_t T, unsigned bits, double 
                 size_t at = (k * F + f) * s.stride + t;
                 double gain = (1 + 0.003 * (double)k) * (k >= STEP ? 1.5 : 1);
                 double burst = k == BURST && t > T / 3 && t < T / 2 ? 9 : 0;
-                bool there = !missing || (pick(0, 99) >= missing && !(f == 1 && k < 4));
+                bool there = !missing ||
+                             (pick(0, 99) >= missing && !(f == 1 && k < 4) && !(f == 0 && k > 9 && k < 19));
                 if (s.valid) s.valid[at] = (uint8_t)(there ? pick(1, 255) : 0);
                 for (size_t b = 0; b < B; b++) {
                     double sum = burst * (double)(b % 3);
