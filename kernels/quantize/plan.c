@@ -50,6 +50,7 @@ int br_quantize_create(struct br_quantize **result, enum br_backend backend,
     plan->block = params->block;
     plan->bits = params->bits;
     plan->levels_rms = params->levels_rms;
+    plan->parallel = params->parallel;
     if (params->follow > 0 && make_slow(plan, params->follow) != 0) {
         br_quantize_destroy(plan);
         return br_because(why, "no memory for the quantizer's statistics");

@@ -13,6 +13,16 @@ extern "C" {
  * time. */
 enum { BEAMS = 256, STEPS = 64 };
 
+/* What a worker needs for itself on the CPU; per beam of a chunk. */
+struct quantize_scratch {
+    float *row; /* one time step */
+    float *pivot, *sum, *squares, *offset, *divisor, *most;
+    float *partial; /* [2][BEAMS] of sum and squares */
+    int32_t *clamped;
+    uint8_t *levels;      /* [STEPS][BEAMS], then 8-bit or 4-bit codes */
+    uint64_t all_clamped; /* of one execute */
+};
+
 struct br_quantize {
     enum br_backend backend;
     size_t nchannels, nbeams, block;
@@ -24,14 +34,12 @@ struct br_quantize {
     struct br_follow_step *step; /* [nchannels] of the block at hand */
     struct br_follow *state;     /* [nchannels][nbeams], on a GPU there */
     struct exact_follow *exact;  /* [nchannels][nbeams], the reference's */
-    /* cpu: see cpu.c; per beam of a chunk */
-    float *row; /* one time step */
-    float *pivot, *sum, *squares, *offset, *divisor, *most;
-    float *partial; /* [2][BEAMS] of sum and squares */
-    int32_t *clamped;
-    uint8_t *levels; /* [STEPS][BEAMS], then 8-bit or 4-bit codes */
-    /* cuda: see gpu/launch.cu */
+    /* cpu: see cpu.c */
+    struct br_parallel parallel;
+    unsigned nscratch;
+    struct quantize_scratch *scratch; /* [nscratch]: of a worker */
     const struct quantize_loops *loops;
+    /* cuda: see gpu/launch.cu */
     struct br_cuda *cuda;
     struct br_quantize_gpu *gpu;
 };

@@ -36,6 +36,7 @@
 #define BEAMRING_KERNELS_QUANTIZE_H
 
 #include "kernels/common/kernel.h"
+#include "kernels/common/parallel.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -52,6 +53,7 @@ struct br_quantize_params {
     double levels_rms;        /* levels per standard deviation, > 0 */
     struct br_cuda *cuda;     /* BR_CUDA: where its work goes; must live longer than the plan */
     double follow; /* slow statistics: their time constant in samples, at least 1; 0: those of the block */
+    struct br_parallel parallel; /* BR_CPU: shares the work, by channels and beams; may be zeroed */
 };
 
 struct br_quantize;

@@ -13,6 +13,7 @@
 #include "runtime/stage.h"
 #include "stages/common/stage/blocks.h"
 #include "stages/common/stage/gpu.h"
+#include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
 
 #include <math.h>
@@ -213,7 +214,8 @@ static int start(struct br_stage *stage, void *self)
                                    .block = (size_t)q->block,
                                    .bits = (unsigned)q->bits,
                                    .levels_rms = q->levels_rms,
-                                   .follow = q->follow};
+                                   .follow = q->follow,
+                                   .parallel = br_stage_parallel_loop(stage)};
     enum br_backend backend;
     int status = br_stage_backend(stage, upload_bytes(stage, q), &backend, &q->cuda);
     if (status != BR_OK) return status;

@@ -83,19 +83,30 @@ LOOPS(generic, )
 LOOPS(avx2, __attribute__((target("avx2"))))
 #endif
 
+static int make_scratch(struct quantize_scratch *s)
+{
+    s->row = calloc(9 * BEAMS, sizeof *s->row);
+    s->clamped = calloc(BEAMS, sizeof *s->clamped);
+    s->levels = calloc(STEPS, BEAMS);
+    if (!s->row || !s->clamped || !s->levels) return -1;
+    s->pivot = s->row + BEAMS;
+    s->partial = s->pivot + BEAMS;
+    s->sum = s->partial + 2 * BEAMS;
+    s->squares = s->sum + BEAMS;
+    s->offset = s->squares + BEAMS;
+    s->divisor = s->offset + BEAMS;
+    s->most = s->divisor + BEAMS;
+    return 0;
+}
+
 int br_quantize_cpu_create(struct br_quantize *plan)
 {
-    plan->row = calloc(9 * BEAMS, sizeof *plan->row);
-    plan->clamped = calloc(BEAMS, sizeof *plan->clamped);
-    plan->levels = calloc(STEPS, BEAMS);
-    if (!plan->row || !plan->clamped || !plan->levels) return -1;
-    plan->pivot = plan->row + BEAMS;
-    plan->partial = plan->pivot + BEAMS;
-    plan->sum = plan->partial + 2 * BEAMS;
-    plan->squares = plan->sum + BEAMS;
-    plan->offset = plan->squares + BEAMS;
-    plan->divisor = plan->offset + BEAMS;
-    plan->most = plan->divisor + BEAMS;
+    unsigned workers = br_parallel_workers(&plan->parallel);
+    plan->scratch = calloc(workers, sizeof *plan->scratch);
+    if (!plan->scratch) return -1;
+    plan->nscratch = workers;
+    for (unsigned i = 0; i < workers; i++)
+        if (make_scratch(&plan->scratch[i]) != 0) return -1;
     plan->loops = &loops_generic;
 #if BR_X86_64
     if (br_cpu_has_avx2()) plan->loops = &loops_avx2;
@@ -105,9 +116,12 @@ int br_quantize_cpu_create(struct br_quantize *plan)
 
 void br_quantize_cpu_destroy(struct br_quantize *plan)
 {
-    free(plan->row);
-    free(plan->clamped);
-    free(plan->levels);
+    for (unsigned i = 0; i < plan->nscratch; i++) {
+        free(plan->scratch[i].row);
+        free(plan->scratch[i].clamped);
+        free(plan->scratch[i].levels);
+    }
+    free(plan->scratch);
 }
 
 /* A chunk of beams of one channel. */
@@ -121,41 +135,41 @@ struct chunk {
 
 /* sum and squares of the differences from `about` over the valid ones of steps [from, last); raises `most`
  * unless it is NULL. Returns how many are valid. */
-static size_t sum_up(struct br_quantize *plan, const struct chunk *c, const float *about, float *most,
-                     size_t from, size_t last)
+static size_t sum_up(const struct br_quantize *plan, struct quantize_scratch *s, const struct chunk *c,
+                     const float *about, float *most, size_t from, size_t last)
 {
     size_t count = 0;
-    memset(plan->sum, 0, c->beams * sizeof *plan->sum);
-    memset(plan->squares, 0, c->beams * sizeof *plan->squares);
+    memset(s->sum, 0, c->beams * sizeof *s->sum);
+    memset(s->squares, 0, c->beams * sizeof *s->squares);
     for (size_t start = from; start < last; start += STEPS) {
         size_t end = last - start < STEPS ? last : start + STEPS;
-        memset(plan->partial, 0, 2 * BEAMS * sizeof *plan->partial);
+        memset(s->partial, 0, 2 * BEAMS * sizeof *s->partial);
         for (size_t t = start; t < end; t++) {
             if (c->valid && !c->valid[t]) continue;
-            br_half_to_float_array(plan->row, c->in + t * plan->nbeams, c->beams);
-            plan->loops->add(plan->partial, plan->partial + BEAMS, plan->row, about, c->beams);
-            if (most) plan->loops->raise(most, plan->row, c->beams);
+            br_half_to_float_array(s->row, c->in + t * plan->nbeams, c->beams);
+            plan->loops->add(s->partial, s->partial + BEAMS, s->row, about, c->beams);
+            if (most) plan->loops->raise(most, s->row, c->beams);
             count++;
         }
         for (size_t b = 0; b < c->beams; b++) {
-            plan->sum[b] += plan->partial[b];
-            plan->squares[b] += plan->partial[BEAMS + b];
+            s->sum[b] += s->partial[b];
+            s->squares[b] += s->partial[BEAMS + b];
         }
     }
     return count;
 }
 
 /* The state of the chunk's beams at the first block of their channel; pivot: about the mean. */
-static void begin(struct br_quantize *plan, const struct chunk *c)
+static void begin(const struct br_quantize *plan, struct quantize_scratch *s, const struct chunk *c)
 {
     struct br_follow_parts parts[BEAMS];
     size_t T = plan->block, n = br_follow_count(T);
     memset(parts, 0, c->beams * sizeof *parts);
     for (size_t part = 0; part < n; part++) {
         size_t from = (part * T + n - 1) / n, end = ((part + 1) * T + n - 1) / n;
-        size_t count = sum_up(plan, c, plan->pivot, NULL, from, end);
+        size_t count = sum_up(plan, s, c, s->pivot, NULL, from, end);
         for (size_t b = 0; b < c->beams; b++)
-            br_follow_part(&parts[b], plan->pivot[b], plan->sum[b], plan->squares[b], (unsigned)count);
+            br_follow_part(&parts[b], s->pivot[b], s->sum[b], s->squares[b], (unsigned)count);
     }
     for (size_t b = 0; b < c->beams; b++) br_follow_begin(&c->state[b], &parts[b]);
 }
@@ -163,52 +177,54 @@ static void begin(struct br_quantize *plan, const struct chunk *c)
 /* Mean and mean square of the differences from it, per beam, in offset and squares; raises `most` on the way.
  * pivot: an expected mean. Where one is far from the mean, differences are from about the mean, which as a
  * float16 is exactly that of a constant. */
-static void find_moments(struct br_quantize *plan, const struct chunk *c, float *most)
+static void find_moments(const struct br_quantize *plan, struct quantize_scratch *s, const struct chunk *c,
+                         float *most)
 {
     bool far = false;
-    float n = (float)sum_up(plan, c, plan->pivot, most, 0, plan->block);
+    float n = (float)sum_up(plan, s, c, s->pivot, most, 0, plan->block);
     for (int again = 0; again < 2; again++) {
         for (size_t b = 0; b < c->beams; b++) {
-            float mean = plan->sum[b] / n, square = plan->squares[b] / n - mean * mean;
+            float mean = s->sum[b] / n, square = s->squares[b] / n - mean * mean;
             far = far || !(mean * mean <= FAR * square);
-            plan->offset[b] = plan->pivot[b] + mean;
-            plan->squares[b] = square > 0 ? square : 0;
+            s->offset[b] = s->pivot[b] + mean;
+            s->squares[b] = square > 0 ? square : 0;
         }
         if (!far || again > 0) return;
         for (size_t b = 0; b < c->beams; b++)
-            plan->pivot[b] = br_half_to_float(br_half_from_float(plan->offset[b]));
-        sum_up(plan, c, plan->pivot, NULL, 0, plan->block);
+            s->pivot[b] = br_half_to_float(br_half_from_float(s->offset[b]));
+        sum_up(plan, s, c, s->pivot, NULL, 0, plan->block);
     }
 }
 
 /* offset and divisor of every beam of the chunk from what earlier blocks say, and its side. first: the first
  * valid step. */
-static void slow_statistics(struct br_quantize *plan, const struct chunk *c, size_t first, float *side,
-                            size_t side_stride)
+static void slow_statistics(const struct br_quantize *plan, struct quantize_scratch *s, const struct chunk *c,
+                            size_t first, float *side, size_t side_stride)
 {
-    float *most = plan->bits == 4 ? plan->most : NULL, levels_rms = (float)plan->levels_rms;
-    br_half_to_float_array(plan->pivot, c->in + first * plan->nbeams, c->beams);
+    float *most = plan->bits == 4 ? s->most : NULL, levels_rms = (float)plan->levels_rms;
+    br_half_to_float_array(s->pivot, c->in + first * plan->nbeams, c->beams);
     for (size_t b = 0; most && b < c->beams; b++) most[b] = -INFINITY;
-    if (c->step->first > 0) begin(plan, c);
+    if (c->step->first > 0) begin(plan, s, c);
     for (size_t b = 0; b < c->beams; b++)
-        if (c->state[b].variance > 0) plan->pivot[b] = c->state[b].expected;
-    find_moments(plan, c, most);
+        if (c->state[b].variance > 0) s->pivot[b] = c->state[b].expected;
+    find_moments(plan, s, c, most);
     for (size_t b = 0; b < c->beams; b++) {
         struct br_follow *state = &c->state[b];
         bool known = state->variance > 0;
-        float mean = plan->offset[b], square = plan->squares[b];
+        float mean = s->offset[b], square = s->squares[b];
         float offset = known ? state->expected : mean,
               scale = sqrtf(known ? state->variance : square) / levels_rms;
         if (most && scale > 0 && most[b] - offset > 7 * scale) scale = (most[b] - offset) / 7;
         br_follow_block(state, c->step, mean, square);
-        plan->offset[b] = side[b * side_stride + 1] = offset;
-        plan->divisor[b] = scale > 0 ? scale : 1;
+        s->offset[b] = side[b * side_stride + 1] = offset;
+        s->divisor[b] = scale > 0 ? scale : 1;
         side[b * side_stride] = scale;
     }
 }
 
 /* offset and divisor of every beam of the chunk, and its side. */
-static void statistics(struct br_quantize *plan, const struct chunk *c, float *side, size_t side_stride)
+static void statistics(const struct br_quantize *plan, struct quantize_scratch *s, const struct chunk *c,
+                       float *side, size_t side_stride)
 {
     size_t first = 0, count = 0;
     for (size_t t = plan->block; t-- > 0;)
@@ -221,31 +237,31 @@ static void statistics(struct br_quantize *plan, const struct chunk *c, float *s
         return;
     }
     if (plan->slow) {
-        slow_statistics(plan, c, first, side, side_stride);
+        slow_statistics(plan, s, c, first, side, side_stride);
         return;
     }
-    br_half_to_float_array(plan->pivot, c->in + first * plan->nbeams, c->beams);
-    sum_up(plan, c, plan->pivot, NULL, 0, plan->block);
-    for (size_t b = 0; b < c->beams; b++) plan->offset[b] = plan->pivot[b] + plan->sum[b] / (float)count;
-    sum_up(plan, c, plan->offset, NULL, 0, plan->block);
+    br_half_to_float_array(s->pivot, c->in + first * plan->nbeams, c->beams);
+    sum_up(plan, s, c, s->pivot, NULL, 0, plan->block);
+    for (size_t b = 0; b < c->beams; b++) s->offset[b] = s->pivot[b] + s->sum[b] / (float)count;
+    sum_up(plan, s, c, s->offset, NULL, 0, plan->block);
     for (size_t b = 0; b < c->beams; b++) {
         /* A first value far from the others left an error in the mean, which the second pass finds. */
-        float error = plan->sum[b] / (float)count, variance = plan->squares[b] / (float)count - error * error;
+        float error = s->sum[b] / (float)count, variance = s->squares[b] / (float)count - error * error;
         float scale = sqrtf(variance > 0 ? variance : 0) / (float)plan->levels_rms;
-        plan->offset[b] += error;
-        plan->divisor[b] = scale > 0 ? scale : 1; /* a constant block: all differences are 0 */
+        s->offset[b] += error;
+        s->divisor[b] = scale > 0 ? scale : 1; /* a constant block: all differences are 0 */
         side[b * side_stride] = scale;
-        side[b * side_stride + 1] = plan->offset[b];
+        side[b * side_stride + 1] = s->offset[b];
     }
 }
 
 /* Steps [start, end) from [time][beam] to rows of `out`, packed two in a byte for 4 bits. */
-static void transpose(const struct br_quantize *plan, size_t beams, size_t start, size_t end, uint8_t *out,
-                      size_t out_stride)
+static void transpose(const struct br_quantize *plan, const struct quantize_scratch *s, size_t beams,
+                      size_t start, size_t end, uint8_t *out, size_t out_stride)
 {
     size_t steps = end - start;
     for (size_t b = 0; b < beams; b++) {
-        const uint8_t *from = plan->levels + b;
+        const uint8_t *from = s->levels + b;
         if (plan->bits == 8) {
             uint8_t *to = out + b * out_stride + start;
             for (size_t t = 0; t < steps; t++) to[t] = from[t * BEAMS];
@@ -257,36 +273,58 @@ static void transpose(const struct br_quantize *plan, size_t beams, size_t start
     }
 }
 
+/* One block of all channels. */
+struct work {
+    const struct br_quantize *plan;
+    const uint16_t *in;
+    size_t in_stride;
+    const uint8_t *in_valid;
+    uint8_t *out;
+    float *side;
+    size_t chunks; /* of beams, of a channel */
+};
+
+static void do_chunk(void *arg, size_t job, unsigned worker)
+{
+    const struct work *work = arg;
+    const struct br_quantize *plan = work->plan;
+    struct quantize_scratch *s = &plan->scratch[worker];
+    size_t F = plan->nchannels, B = plan->nbeams, T = plan->block, row = plan->bits == 8 ? T : T / 2;
+    size_t f = job / work->chunks, first = job % work->chunks * BEAMS;
+    float most = plan->bits == 8 ? 127 : 7;
+    struct chunk c = {.in = work->in + f * work->in_stride * B + first,
+                      .valid = work->in_valid ? work->in_valid + f * work->in_stride : NULL,
+                      .beams = B - first < BEAMS ? B - first : BEAMS,
+                      .state = plan->slow ? plan->state + f * B + first : NULL,
+                      .step = plan->slow ? plan->step + f : NULL};
+    statistics(plan, s, &c, work->side + (first * F + f) * 2, F * 2);
+    memset(s->clamped, 0, c.beams * sizeof *s->clamped);
+    for (size_t start = 0; start < T; start += STEPS) {
+        size_t end = T - start < STEPS ? T : start + STEPS;
+        for (size_t t = start; t < end; t++) {
+            uint8_t *levels = s->levels + (t - start) * BEAMS;
+            if (c.valid && !c.valid[t]) {
+                memset(levels, (int)missing_code(plan->bits), c.beams);
+                continue;
+            }
+            br_half_to_float_array(s->row, c.in + t * B, c.beams);
+            plan->loops->round(levels, s->clamped, s->row, s->offset, s->divisor, most,
+                               plan->bits == 8 ? 128 : 0, c.beams);
+        }
+        transpose(plan, s, c.beams, start, end, work->out + (first * F + f) * row, F * row);
+    }
+    for (size_t b = 0; b < c.beams; b++) s->all_clamped += (uint64_t)s->clamped[b];
+}
+
 uint64_t br_quantize_cpu(struct br_quantize *plan, const uint16_t *in, size_t in_stride,
                          const uint8_t *in_valid, uint8_t *out, float *side)
 {
-    size_t F = plan->nchannels, B = plan->nbeams, T = plan->block, row = plan->bits == 8 ? T : T / 2;
-    float most = plan->bits == 8 ? 127 : 7;
+    struct work work = {plan, in, in_stride, in_valid, out, side, (plan->nbeams + BEAMS - 1) / BEAMS};
+    br_parallel_for(&plan->parallel, plan->nchannels * work.chunks, do_chunk, &work);
     uint64_t clamped = 0;
-    for (size_t f = 0; f < F; f++)
-        for (size_t first = 0; first < B; first += BEAMS) {
-            struct chunk c = {.in = in + f * in_stride * B + first,
-                              .valid = in_valid ? in_valid + f * in_stride : NULL,
-                              .beams = B - first < BEAMS ? B - first : BEAMS,
-                              .state = plan->slow ? plan->state + f * B + first : NULL,
-                              .step = plan->slow ? plan->step + f : NULL};
-            statistics(plan, &c, side + (first * F + f) * 2, F * 2);
-            memset(plan->clamped, 0, c.beams * sizeof *plan->clamped);
-            for (size_t start = 0; start < T; start += STEPS) {
-                size_t end = T - start < STEPS ? T : start + STEPS;
-                for (size_t t = start; t < end; t++) {
-                    uint8_t *levels = plan->levels + (t - start) * BEAMS;
-                    if (c.valid && !c.valid[t]) {
-                        memset(levels, (int)missing_code(plan->bits), c.beams);
-                        continue;
-                    }
-                    br_half_to_float_array(plan->row, c.in + t * B, c.beams);
-                    plan->loops->round(levels, plan->clamped, plan->row, plan->offset, plan->divisor, most,
-                                       plan->bits == 8 ? 128 : 0, c.beams);
-                }
-                transpose(plan, c.beams, start, end, out + (first * F + f) * row, F * row);
-            }
-            for (size_t b = 0; b < c.beams; b++) clamped += (uint64_t)plan->clamped[b];
-        }
+    for (unsigned i = 0; i < plan->nscratch; i++) {
+        clamped += plan->scratch[i].all_clamped;
+        plan->scratch[i].all_clamped = 0;
+    }
     return clamped;
 }

@@ -111,7 +111,7 @@ static void test_baseband(void **state)
         int32_t *shift = malloc(wf * P * B * sizeof *shift);
         for (size_t i = 0; i < wf * P * B * D * 2; i++) weights[i] = weights[i] == -128 ? 0 : weights[i];
         for (size_t i = 0; i < wf * P * B; i++) shift[i] = (int32_t)pick(6, 10);
-        uint8_t *out = malloc(all), *first = malloc(all);
+        uint8_t *out = calloc(all, 1), *first = malloc(all);
         uint64_t saturated[20], saturated_first[20];
         for (size_t i = 0; i < RUNS; i++) {
             struct br_baseband_params p = {.nchannels = F,
@@ -215,10 +215,52 @@ static void test_frb_beams(void **state)
     }
 }
 
+/* Several blocks in turn, of which later ones are scaled by what earlier ones say (slow), or by
+ * themselves. */
+static void test_quantize(void **state)
+{
+    enum { BLOCKS = 4 };
+    (void)state;
+    for (int c = 0; c < 12; c++) {
+        size_t F = pick(1, 5), B = pick(1, 700), T = 2 * pick(1, 100), bits = c % 2 ? 8 : 4,
+               out_bytes = (B * F * T * bits / 8 + 7) / 8 * 8, side_bytes = B * F * 2 * sizeof(float),
+               all = BLOCKS * (out_bytes + side_bytes);
+        uint16_t *in = malloc(BLOCKS * F * T * B * sizeof *in);
+        uint8_t *valid = validity(BLOCKS * F * T, c % 3 == 0 ? 0 : 10), *out = calloc(all, 1),
+                *first = malloc(all);
+        uint64_t clamped_first = 0;
+        for (size_t i = 0; i < BLOCKS * F * T * B; i++) in[i] = br_half_from_float((float)(100 * uniform()));
+        for (size_t i = 0; i < RUNS; i++) {
+            struct br_quantize_params p = {.nchannels = F,
+                                           .nbeams = B,
+                                           .block = T,
+                                           .bits = (unsigned)bits,
+                                           .levels_rms = bits == 8 ? 10 : 2,
+                                           .follow = c % 4 < 2 ? 300 : 0,
+                                           .parallel = parallel(i)};
+            struct br_quantize *plan;
+            uint64_t clamped = 0;
+            assert_int_equal(br_quantize_create(&plan, BR_CPU, &p, NULL), 0);
+            for (size_t block = 0; block < BLOCKS; block++) {
+                uint8_t *to = out + block * (out_bytes + side_bytes);
+                clamped +=
+                    br_quantize_execute(plan, in + block * F * T * B, T, valid ? valid + block * F * T : NULL,
+                                        to + side_bytes, (float *)to);
+            }
+            if (i == 0) clamped_first = clamped;
+            assert_true(clamped == clamped_first);
+            compare(i, first, out, all);
+            br_quantize_destroy(plan);
+        }
+        free(in), free(valid), free(out), free(first);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_upchannelize), cmocka_unit_test(test_baseband),
-                                       cmocka_unit_test(test_frb_grid), cmocka_unit_test(test_frb_beams)};
+                                       cmocka_unit_test(test_frb_grid), cmocka_unit_test(test_frb_beams),
+                                       cmocka_unit_test(test_quantize)};
     seed = 20261123;
     for (size_t i = 0; i < COUNTS; i++) pools[i] = br_pool_create(thread_counts[i], NULL, 0);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
