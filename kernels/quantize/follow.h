@@ -24,7 +24,7 @@
  * before it. It is cut into parts of at least 8 steps, at most 8 of them; M is the median of the parts'
  * means, V that of their variances (times what makes the median of a variance its mean), so that a burst
  * that is shorter than half of the block does not count. While V = 0 (shorter or constant so far) a
- * block's own mean and deviation serve. */
+ * block's own mean and deviation serve. A channel that gave nothing valid for more than c begins anew. */
 #ifndef BEAMRING_KERNELS_QUANTIZE_FOLLOW_H
 #define BEAMRING_KERNELS_QUANTIZE_FOLLOW_H
 
