@@ -202,7 +202,7 @@ int writer_start(struct br_stage *stage, struct dump_stage *s)
     make_locks(w);
     w->stage = stage;
     w->of = s;
-    w->next_id = 1;
+    w->next_id = (uint64_t)time(NULL); /* not those of an earlier run, whose files are there still */
     w->block_rows = block_rows(s);
     w->nhands = (unsigned)s->writers;
     s->writer = w;

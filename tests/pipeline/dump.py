@@ -5,6 +5,7 @@ import json
 import os
 import re
 import sys
+import time
 from fractions import Fraction
 
 import numpy as np
@@ -123,6 +124,9 @@ def test_the_future_and_the_past():
         kept = node.dump(id=4, start="earliest", samples=1000)["first_sample"]
         node.dump(id=5, start={"sample": max(kept - 5000, 0)}, samples=30000)
         assert node.dumps(3)[0]["state"] == "waiting"
+        free = [node.dump(start="earliest", samples=10)["id"] for _ in range(2)]
+        assert free[1] > free[0] >= time.time() - 3600, "numbers that no earlier run has given"
+        assert all(node.wait_for(i)["state"] == "done" for i in free)
         for event, missing in ((1, 0), (2, 0), (5, None)):
             document = node.wait_for(event)
             assert document["state"] == "done", document
