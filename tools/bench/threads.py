@@ -1,0 +1,91 @@
+"""How a pipeline on the CPU uses the processors: its rate on 1, 2, ... of them, one run after the other and
+the best of several, with the products of all runs compared byte by byte.
+
+  threads.py [--build build] [--pipeline demo|chord] [--processors 1,2] [--tries 3] [--seconds 0.9]
+
+The program may use as many processors as it has threads (`threads:` follows), so that the stages' own
+threads share them too. Of the largest number the table shows what each stage took: what is serial shows as a
+stage whose elapsed time is its processor time."""
+import argparse
+import glob
+import hashlib
+import json
+import os
+import subprocess
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CONFIG = os.path.join(HERE, "..", "..", "config")
+
+
+def run(a, config, directory, processors, *more):
+    allowed = sorted(os.sched_getaffinity(0))[:processors]
+    stats = os.path.join(directory, "stats.json")
+    subprocess.run([
+        os.path.join(a.build, "tools", "beamring"), "run",
+        os.path.join(CONFIG, config), "--stats", stats, "--set", "device=cpu", *more
+    ], env={**os.environ, "DEMO_OUT": directory, "OUT": directory, "DURATION": str(a.seconds)}, check=True,
+                   capture_output=True, preexec_fn=lambda: os.sched_setaffinity(0, allowed))
+    with open(stats) as f:
+        return json.load(f)
+
+
+def fingerprint(directory):
+    """Of the products: filterbank files, and recordings but for the field."""
+    total = hashlib.sha256()
+    names = glob.glob(os.path.join(directory, "**", "*.fil"), recursive=True)
+    names += [n for n in glob.glob(os.path.join(directory, "*.dada")) if "field" not in os.path.basename(n)]
+    for name in sorted(names):
+        with open(name, "rb") as f:
+            total.update(f.read())
+    return total.hexdigest()
+
+
+def measure(a, processors, known):
+    best = None
+    for _ in range(a.tries):
+        with tempfile.TemporaryDirectory(dir=a.directory) as d:
+            if a.pipeline == "demo":
+                os.symlink(known["field"], os.path.join(d, "field_000000.dada"))
+            stats = run(a, "demo.yaml" if a.pipeline == "demo" else "chord_node.yaml", d, processors)
+            same = fingerprint(d)
+        assert known.setdefault("products", same) == same, f"other products on {processors} processors"
+        if best is None or stats["wall_s"] < best["wall_s"]:
+            best = stats
+    return best
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    cores = len(os.sched_getaffinity(0))
+    default = ",".join(str(n) for n in (1, 2, 4, 8, 16, 32, 64) if n <= cores)
+    parser.add_argument("--build", default="build")
+    parser.add_argument("--pipeline", choices=("demo", "chord"), default="demo")
+    parser.add_argument("--processors", default=default)
+    parser.add_argument("--tries", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=0.9)
+    a = parser.parse_args()
+    with tempfile.TemporaryDirectory() as a.directory:
+        known = {}
+        if a.pipeline == "demo":
+            field = os.path.join(a.directory, "recorded")
+            os.mkdir(field)
+            run(a, "demo_simulate.yaml", field, cores, "--set",
+                f"simulate.samples={int(a.seconds / 5.12e-6)}")
+            known["field"] = glob.glob(os.path.join(field, "field*.dada"))[0]
+        first, last = None, None
+        print(f"{'processors':>10} {'wall, s':>9} {'real time':>9} {'ratio':>6} {'CPU, s':>7}")
+        for processors in map(int, a.processors.split(",")):
+            last = measure(a, processors, known)
+            first = first or last
+            cpu = sum(s["cpu_s"] for s in last["stages"])
+            print(f"{processors:>10} {last['wall_s']:>9.3f} {last['real_time_factor']:>9.3f} "
+                  f"{first['wall_s'] / last['wall_s']:>6.2f} {cpu:>7.2f}", flush=True)
+        print(f"\n{'stage':<20} {'elapsed, s':>10} {'CPU, s':>7} {'waited in':>9} {'out':>6}")
+        for s in last["stages"]:
+            print(f"{s['name']:<20} {s['busy_s']:>10.3f} {s['cpu_s']:>7.3f} {s['wait_in_s']:>9.3f} "
+                  f"{s['wait_out_s']:>6.3f}")
+
+
+if __name__ == "__main__":
+    main()
