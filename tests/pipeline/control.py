@@ -53,6 +53,19 @@ def test_endpoints():
         n.end()
 
 
+def test_changes_are_logged():
+    """Who changes something, and who is refused, stands in the log; who looks does not."""
+    with node(ENDLESS, command="serve") as n:
+        n.wait_until(lambda s: s["ready"], what="ready")
+        assert n.post("/v1/stop").code < 400
+        n.wait_until(lambda s: s["state"] in ("stopped", "failed"), what="the end")
+        assert n.get("/v1/nothing").code == 404
+        log = n.get("/v1/log").body
+        log = log.decode() if isinstance(log, bytes) else log
+        assert "POST /v1/stop" in log and "GET /v1/nothing" in log and "GET /v1/status" not in log, log
+        n.end(0)
+
+
 def test_what_stages_do():
     """A slow sink lets those before it wait for free frames; behind a source that keeps to the telescope's
     time all wait for input."""
@@ -239,6 +252,7 @@ def test_status_command():
 
 if __name__ == "__main__":
     harness.main([
-        test_endpoints, test_what_stages_do, test_metrics, test_numbers_agree_with_the_statistics,
-        test_metrics_page, test_token, test_addresses, test_pages_of_others, test_status_command
+        test_endpoints, test_changes_are_logged, test_what_stages_do, test_metrics,
+        test_numbers_agree_with_the_statistics, test_metrics_page, test_token, test_addresses,
+        test_pages_of_others, test_status_command
     ])
