@@ -43,7 +43,7 @@ def pipeline(more, addresses='"10.9.8.1:4000"', interfaces="[v0]"):
 stream: {{epoch_ns: 1700000000000000000}}
 pipeline:
   - {{stage: capture, packet: chord-crs, sources: {list(fengine.sources)}, streams: {list(fengine.streams)},
-     interfaces: {interfaces}, addresses: [{addresses}], frame_samples: {FRAME},
+     interfaces: {interfaces}, addresses: [{addresses}], frame_samples: {FRAME}, open: 4,
      start_sample: 0, {more}, out: packets}}
   - {{stage: record, in: packets, directory: ., prefix: raw, overwrite: true}}
 """
@@ -185,9 +185,35 @@ def in_the_way(d, there):
     assert "xdp" not in shown, shown
 
 
+@in_link
+def rights(d, there):
+    """The three rights that the documentation names are enough; without one of them it is named."""
+    fengine = packets.ChordCrs()
+    raw = field(fengine, 2)
+    os.chmod(d, 0o777)
+    cases = (("net_raw,net_admin,bpf,ipc_lock", None), ("net_raw,ipc_lock", "CAP_BPF and CAP_NET_ADMIN"),
+             ("net_admin,bpf,ipc_lock", "CAP_NET_RAW"))
+    for have, message in cases:
+        with open(os.path.join(d, "node.yaml"), "w") as f:
+            f.write(pipeline("backend: xdp, idle_s: 3"))
+        only = ",".join(["-all", *(f"+{right}" for right in have.split(","))])
+        words = ["setpriv", f"--bounding-set={only}", f"--inh-caps={only}"]
+        run = subprocess.Popen([*words, os.path.abspath(harness.PROGRAM), "run", "node.yaml"], cwd=d,
+                               stderr=subprocess.PIPE, text=True)
+        said = ""
+        while message is None and "listening" not in said and run.poll() is None:
+            said += run.stderr.readline()
+        if message is None:
+            send(there, [packet for *_, packet in fengine.packets(raw)], 4000)
+        said += run.communicate(timeout=60)[1]
+        assert run.returncode == (message is not None) and (message or "with `xdp`") in said, said
+    got, came, *_ = recorded(d, fengine, FRAME)
+    assert came.all() and np.array_equal(got, raw)
+
+
 CASES = {
     "whole": (arrive_whole, "xdp"), "queues": (queues,), "passes": (passes,), "losses": (losses,),
-    "in_the_way": (in_the_way,)
+    "in_the_way": (in_the_way,), "rights": (rights,)
 }
 
 if __name__ == "__main__":
