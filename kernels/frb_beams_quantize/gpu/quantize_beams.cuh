@@ -136,6 +136,15 @@ __device__ __forceinline__ br_follow *state_of(const work &w, const place &at, u
     return w.slow.state + (static_cast<size_t>(at.f) * w.bx + at.i + more) * w.by + at.j;
 }
 
+/* What is known of the beams at `at` comes nearer while they are formed: there are no registers to hold
+ * it. */
+__device__ __forceinline__ void prefetch_states(const work &w, const place &at)
+{
+    const unsigned lane = lane_again();
+    if (lane < 16 && at.i + lane < w.bx && at.j < w.by)
+        asm volatile("prefetch.global.L1 [%0];\n" ::"l"(__cvta_generic_to_global(state_of(w, at, lane))));
+}
+
 /* The statistics of i + 8 h: lanes q = 0 and 1 have found those of i, the others those of i + 8. */
 template <bool NEAR>
 __device__ __forceinline__ quantize::statistics statistics_of(const quantize::statistics &found, unsigned h,
@@ -267,6 +276,7 @@ __device__ __forceinline__ void quantize_all(shared &s, const work &w, unsigned 
     bool fresh = true; /* this round begins a part */
     for (unsigned number = begin; number < end; number++, parity ^= 1) {
         if (fresh) barrier_wait(&s.weighted, part ^= 1);
+        if (SLOW) prefetch_states(w, {at.f, (at.part * I_TILES + tile) * 16, find_j(at.round, rank, slot)});
         unsigned x[TILES][REGISTERS];
         rows a;
         const unsigned mine = tile * (K_STEPS * 32), none = I_TILES * K_STEPS * 32;

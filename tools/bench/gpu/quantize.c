@@ -9,6 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Time constant of slow statistics, in samples: blocks weigh the same from the second one on, as those of a
+ * stream do that has run for a while. */
+#define STEADY 1.0
+
 struct quantize {
     struct br_quantize *plan;
     size_t steps;
@@ -47,7 +51,7 @@ double gpu_quantize(struct gpu *g, const struct gpu_node *node, size_t channels,
                                               .bits = bits,
                                               .levels_rms = bits == 4 ? 2.5 : 4,
                                               .cuda = g->cuda,
-                                              .follow = slow ? 16.0 * (double)steps : 0};
+                                              .follow = slow ? STEADY : 0};
     double ms = -1;
     char name[GPU_ROW_NAME];
     struct br_why why = {""};
@@ -125,7 +129,7 @@ static double gpu_fused(struct gpu *g, const struct gpu_node *node, size_t chann
                                               .bits = 4,
                                               .levels_rms = 2.5,
                                               .cuda = g->cuda,
-                                              .follow = slow ? 16.0 * BR_FRB_BEAMS_QUANTIZE_BLOCK : 0};
+                                              .follow = slow ? STEADY : 0};
     if (br_frb_beams_create(&f.beams, BR_CUDA, &params, &why) != 0 ||
         br_quantize_create(&f.levels, BR_CUDA, &levels, &why) != 0 ||
         br_frb_beams_quantize_create(&f.plan, f.beams, f.levels, &why) != 0)
