@@ -161,9 +161,13 @@ int br_cuda_device(const struct br_cuda *cuda)
 
 bool br_cuda_is_hopper(int device)
 {
-    int major = 0, minor = 0;
     const char *code = getenv("BEAMRING_GPU_CODE");
-    if (code != NULL && strcmp(code, "sm_80") == 0) return false;
+    return (code == NULL || strcmp(code, "sm_80") != 0) && br_cuda_runs_sm_90a(device);
+}
+
+bool br_cuda_runs_sm_90a(int device)
+{
+    int major = 0, minor = 0;
     return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
            cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess &&
            major == 9 && minor == 0;

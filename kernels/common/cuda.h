@@ -50,8 +50,11 @@ void br_cuda_destroy(struct br_cuda *cuda);
 int br_cuda_device(const struct br_cuda *cuda);
 
 /* Whether a device runs what is compiled for sm_90a: it is of compute capability 9.0. False where it
- * cannot be asked, and where the environment has BEAMRING_GPU_CODE=sm_80: then the portable kernels can be
- * tested and timed on any device. */
+ * cannot be asked. */
+bool br_cuda_runs_sm_90a(int device);
+
+/* Whether kernels of Hopper's own are to be taken: the same, but false where the environment has
+ * BEAMRING_GPU_CODE=sm_80, so that the portable kernels can be tested and timed on any device. */
 bool br_cuda_is_hopper(int device);
 
 void *br_cuda_stream(const struct br_cuda *cuda); /* cudaStream_t */
