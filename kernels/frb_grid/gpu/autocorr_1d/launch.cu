@@ -88,8 +88,8 @@ bool br_frb_grid_autocorr_1d_pays(const struct br_frb_grid *plan)
     return 10 * (8 * steps + 3) <= 12 * static_cast<uint64_t>(plan->downsample) * npol;
 }
 
-/* Whether that device runs the code in which warpgroups transform, with four places for y: the compiler puts it
- * into what is compiled for sm_90a. */
+/* Whether that device runs the code in which warpgroups transform, with four places for y: the compiler
+ * puts it into what is compiled for sm_90a. */
 static bool has_groups(struct br_cuda *cuda)
 {
     return br_cuda_runs_sm_90a(br_cuda_device(cuda));
