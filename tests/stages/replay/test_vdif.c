@@ -423,7 +423,7 @@ static void test_errors(void **state)
     refused(make_first_corrupt, "VDIF");
     refused(make_rateless, "sample_ns");
     refused(make_uneven, "sample_ns");
-    refused(make_frequencies, "freq_mhz");
+    refused(make_frequencies, "channels, but `stream: freq_mhz` lists 3");
     refused(make_no_frequencies, "freq_mhz");
     refused(make_dishes, "dishes");
 }
