@@ -6,7 +6,7 @@
 
 setup_packages() {
     local purpose=$1 package
-    local -a wanted=(meson ninja-build gcc libc6-dev pkg-config libyaml-dev libev-dev libhdf5-dev liblz4-dev libcurl4-openssl-dev libjansson-dev libmicrohttpd-dev libpcap-dev libfftw3-dev libopenblas-dev
+    local -a wanted=(meson ninja-build gcc libc6-dev pkg-config libyaml-dev libev-dev libhdf5-dev liblz4-dev libcurl4-openssl-dev libjansson-dev libmicrohttpd-dev libpcap-dev libfftw3-dev libopenblas-dev liberfa-dev
         python3 python3-numpy python3-matplotlib python3-yaml) missing=()
     case $purpose in
     demo) ;;

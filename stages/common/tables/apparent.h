@@ -1,0 +1,30 @@
+/* apparent.h - where the sky stands above a site, by ERFA; times are Unix time, which is UTC.
+ *
+ * Earth's rotation is UT1, which no computation foretells: ut1_utc_s is UT1 - UTC of the day as the IERS
+ * publishes it, at most 0.9 s; a second of it moves the sky by 15 seconds of arc. */
+#ifndef BEAMRING_STAGES_COMMON_TABLES_APPARENT_H
+#define BEAMRING_STAGES_COMMON_TABLES_APPARENT_H
+
+#include "buffers/error.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct apparent_site {
+    double latitude_deg, longitude_deg; /* geodetic, east positive */
+    double ut1_utc_s;
+};
+
+/* False in a beamring that was built without ERFA: the functions below then fail with BR_E_INVALID. */
+bool apparent_is_there(void);
+
+/* Local apparent sidereal time, radians in [0, 2 pi). */
+int apparent_lst(const struct apparent_site *site, int64_t unix_ns, double *lst, struct br_error *error);
+
+/* The direction of a source that stands at (ra_deg, dec_deg) in the ICRS (J2000): cosines to the north, to
+ * the east and up, with precession, nutation and aberration, without refraction. Up is negative below the
+ * horizon. Errors: BR_E_INVALID for a year in which UTC is not defined. */
+int apparent_direction(const struct apparent_site *site, int64_t unix_ns, double ra_deg, double dec_deg,
+                       double cosines[3], struct br_error *error);
+
+#endif

@@ -1,0 +1,286 @@
+/* uvh5 - visibilities into UVH5 files, which pyuvdata reads.
+ *
+ * Visibilities stay the integer sums that the correlator made; flags and numbers of samples say what is
+ * behind each. */
+#include "stages/uvh5/file.h"
+
+#include "runtime/stage.h"
+#include "stages/common/stage/fileio.h"
+#include "stages/common/stage/shape.h"
+#include "stages/common/tables/apparent.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+struct uvh5 {
+    const char *directory, *prefix, *x_orientation, *instrument; /* parameters */
+    int64_t integrations, npol;
+    double altitude_m, ut1_utc_s;
+    bool overwrite;
+
+    struct uvh5_layout layout;
+    struct uvh5_file file;
+    char path[4096];
+    bool open;
+    uint64_t files, written; /* integrations in all */
+};
+
+static const char *const orientations[] = {"unknown", "east", "north", NULL};
+static const struct br_param params[] = {
+    BR_PARAM("directory", BR_P_PATH, struct uvh5, directory,
+             "where the files go; it is made if there is none", .def = "."),
+    BR_PARAM("prefix", BR_P_STRING, struct uvh5, prefix, "files are PREFIX_NNNNNN.uvh5", .def = "vis"),
+    BR_PARAM("integrations", BR_P_INT, struct uvh5, integrations, "integrations in a file; 0: all in one",
+             .def = "60", .min = 0, .max = 1e9),
+    BR_PARAM("npol", BR_P_INT, struct uvh5, npol,
+             "polarisations of a dish; 0: what the number of baselines tells", .def = "0", .min = 0,
+             .max = 2),
+    BR_PARAM("x_orientation", BR_P_CHOICE, struct uvh5, x_orientation,
+             "where polarisation 0 (x) points; polarisation 1 (y) points the other way", .def = "unknown",
+             .choices = orientations),
+    BR_PARAM("altitude_m", BR_P_REAL, struct uvh5, altitude_m, "height of the site above the ellipsoid",
+             .def = "0", .min = -1000, .max = 10000, .unit = "m"),
+    BR_PARAM("ut1_utc_s", BR_P_REAL, struct uvh5, ut1_utc_s,
+             "UT1 - UTC of the day (IERS); where it is given, sidereal times are written too", .min = -1,
+             .max = 1, .unit = "s"),
+    BR_PARAM("instrument", BR_P_STRING, struct uvh5, instrument, "the backend's name in the header",
+             .def = "beamring"),
+    BR_PARAM("overwrite", BR_P_BOOL, struct uvh5, overwrite,
+             "replace earlier files of this directory and prefix, rather than refuse", .def = "false"),
+    {0},
+};
+static const struct br_port inputs[] = {{"in", "V[time][freq][baseline], int32x2 (correlate)"}, {0}};
+
+/* PREFIX_NNNNNN.uvh5 */
+static bool is_ours(const char *name, const char *prefix)
+{
+    size_t n = strlen(prefix);
+    if (strncmp(name, prefix, n) != 0 || name[n] != '_') return false;
+    size_t digits = strspn(name + n + 1, "0123456789");
+    return digits >= 6 && strcmp(name + n + 1 + digits, ".uvh5") == 0;
+}
+
+/* Finds an earlier file, or removes them all. 0, or errno. */
+static int earlier_files(const struct uvh5 *u, char *found, size_t size, bool away)
+{
+    DIR *directory = opendir(u->directory);
+    int status = 0;
+    found[0] = '\0';
+    if (directory == NULL) return 0;
+    for (struct dirent *entry; status == 0 && (entry = readdir(directory)) != NULL;) {
+        if (!is_ours(entry->d_name, u->prefix)) continue;
+        snprintf(found, size, "%s/%s", u->directory, entry->d_name);
+        if (!away) break;
+        if (unlinkat(dirfd(directory), entry->d_name, 0) != 0) status = errno;
+    }
+    closedir(directory);
+    return status;
+}
+
+static int check_site(struct br_stage *stage, struct uvh5 *u)
+{
+    const struct br_telescope *t = br_stage_telescope(stage);
+    if (t == NULL)
+        return br_stage_fail(stage, BR_E_INVALID,
+                             "it needs the dishes' places: add `telescope:` to the pipeline");
+    if (!isfinite(t->latitude_deg) || !isfinite(t->longitude_deg))
+        return br_stage_fail(stage, BR_E_INVALID,
+                             "UVH5 needs the site: add latitude_deg and longitude_deg to `telescope:`");
+    if (br_stage_given(stage, "ut1_utc_s") && !apparent_is_there())
+        return br_stage_fail_at(stage, "ut1_utc_s",
+                                "this beamring was built without ERFA, which computes sidereal times "
+                                "(liberfa-dev)");
+    u->layout.with_lst = br_stage_given(stage, "ut1_utc_s");
+    return BR_OK;
+}
+
+/* Which inputs the baselines join, and the pairs of dishes in their order. */
+static int make_layout(struct br_stage *stage, struct uvh5 *u, const struct br_stream *in)
+{
+    struct uvh5_layout *l = &u->layout;
+    struct br_error error = {0};
+    struct br_stream *stream = br_stage_alloc(stage, sizeof *stream);
+    *stream = *in;
+    stream->telescope = br_stage_telescope(stage);
+    l->stream = stream;
+    l->altitude_m = u->altitude_m;
+    l->ut1_utc_s = l->with_lst ? u->ut1_utc_s : 0;
+    l->x_orientation = u->x_orientation;
+    l->instrument = u->instrument;
+    l->history = "Written by beamring: sums of E_i conj(E_j), not divided by the number of samples.";
+    size_t ndishes = stream->telescope->ndishes;
+    if (baselines_find(&l->inputs, in->array.axis[2].length, ndishes, (size_t)u->npol, &error) != BR_OK)
+        return br_stage_fail_at(stage, "npol", "%s", error.text);
+    l->npairs = l->inputs.autos ? ndishes : ndishes * (ndishes + 1) / 2;
+    l->npols = l->inputs.npol == 1 ? 1 : l->inputs.autos ? 2 : 4;
+    struct uvh5_pair *pair = br_stage_alloc(stage, l->npairs * sizeof *pair);
+    size_t n = 0;
+    for (uint32_t a = 0; a < ndishes; a++)
+        for (uint32_t b = a; b < (l->inputs.autos ? a + 1 : ndishes); b++)
+            pair[n++] = (struct uvh5_pair){a, b};
+    l->pair = pair;
+    return BR_OK;
+}
+
+static int configure(struct br_stage *stage, void *self)
+{
+    struct uvh5 *u = self;
+    const struct br_stream *in = br_stage_input(stage, 0);
+    char found[4096];
+    int status = br_expect_input(stage, 1u << BR_INT32X2, "time,freq,baseline",
+                                 "int32x2 V[time][freq][baseline], as correlate makes it");
+    if (status == BR_OK) status = check_site(stage, u);
+    if (status == BR_OK) status = make_layout(stage, u, in);
+    if (status != BR_OK) return status;
+    if (u->prefix[0] == '\0' || strchr(u->prefix, '/') != NULL || strlen(u->prefix) > 150)
+        return br_stage_fail_at(stage, "prefix",
+                                "'%.160s'; expected the start of a file's name, at most 150 letters "
+                                "without '/'",
+                                u->prefix);
+    if (strlen(u->directory) + strlen(u->prefix) + 32 > sizeof u->path)
+        return br_stage_fail_at(stage, "directory", "the name is too long");
+    snprintf(found, sizeof found, "%.160s_", u->prefix);
+    status = br_stage_writes_files(stage, "prefix", u->directory, found, ".uvh5");
+    if (status != BR_OK || u->overwrite) return status;
+    earlier_files(u, found, sizeof found, false);
+    if (found[0] == '\0') return BR_OK;
+    return br_stage_fail_run_at(stage, "prefix",
+                                "%s exists and would be lost; move it away, choose another prefix or "
+                                "directory, or set overwrite: true",
+                                found);
+}
+
+/* HDF5 knows no threads unless it was built so, and a pipeline may have several of these. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static int start(struct br_stage *stage, void *self)
+{
+    struct uvh5 *u = self;
+    char found[4096];
+    u->file = (struct uvh5_file){.file = -1, .header = -1, .data = -1};
+    snprintf(u->path, sizeof u->path, "%s", u->directory);
+    if (fileio_make_directory(u->path) != 0 || access(u->directory, W_OK | X_OK) != 0)
+        return br_stage_fail(stage, BR_E_IO, "cannot write into directory %s: %s", u->directory,
+                             strerror(errno));
+    int why = u->overwrite ? earlier_files(u, found, sizeof found, true) : 0;
+    if (why != 0) return br_stage_fail(stage, BR_E_IO, "cannot remove %s: %s", found, strerror(why));
+    return BR_OK;
+}
+
+/* Completes the open file. */
+static int finish(struct br_stage *stage, struct uvh5 *u)
+{
+    if (!u->open) return BR_OK;
+    u->open = false;
+    if (uvh5_close(&u->file)) return BR_OK;
+    return br_stage_fail(stage, BR_E_IO, "HDF5 cannot complete %s; %llu integrations are in it", u->path,
+                         (unsigned long long)u->file.integrations);
+}
+
+static int write_row(struct br_stage *stage, struct uvh5 *u, const struct uvh5_row *row)
+{
+    if (u->open && u->integrations > 0 && u->file.integrations == (uint64_t)u->integrations) {
+        int status = finish(stage, u);
+        if (status != BR_OK) return status;
+    }
+    if (!u->open) {
+        snprintf(u->path, sizeof u->path, "%.3800s/%.160s_%06llu.uvh5", u->directory, u->prefix,
+                 (unsigned long long)u->files);
+        if (!u->overwrite && access(u->path, F_OK) == 0)
+            return br_stage_fail(stage, BR_E_IO, "%s is there already; it is not replaced", u->path);
+        u->open = true;
+        u->files++;
+        if (!uvh5_create(&u->file, &u->layout, u->path, u->overwrite))
+            return br_stage_fail(stage, BR_E_IO, "HDF5 cannot create %s (%s)", u->path, strerror(errno));
+    }
+    if (!uvh5_append(&u->file, &u->layout, row))
+        return br_stage_fail(stage, BR_E_IO,
+                             "HDF5 cannot write to %s; the %llu integrations before this are in it", u->path,
+                             (unsigned long long)u->file.integrations);
+    u->written++;
+    return BR_OK;
+}
+
+/* Step k of a frame as the file wants it. Where an integration was cut, by the start or the end of the
+ * stream, its time is that of what is there. */
+static struct uvh5_row row_of(const struct br_stream *s, const struct br_frame *in, size_t k)
+{
+    uint64_t d = s->zone[0].downsample, begin = (in->first / d + k) * d, end = begin + d;
+    if (begin < in->first) begin = in->first;
+    if (end > in->first + in->samples) end = in->first + in->samples;
+    double sample_s = br_stream_sample_s(s);
+    size_t nbaselines = s->array.axis[2].length;
+    int64_t half = llround((double)(end - begin) * sample_s * 0.5e9);
+    return (struct uvh5_row){.centre_ns = br_stream_time_ns(s, begin) + half,
+                             .seconds = (double)(end - begin) * sample_s,
+                             .samples = (double)d / s->zone[0].factor,
+                             .v = (const int32_t *)in->data + 2 * k * s->nchannels * nbaselines,
+                             .valid = in->complete ? NULL : in->valid + k * s->nchannels};
+}
+
+static int process(struct br_stage *stage, void *self, const struct br_io *io)
+{
+    struct uvh5 *u = self;
+    const struct br_stream *s = u->layout.stream;
+    const struct br_frame *in = io->in[0];
+    int status = BR_OK;
+    if (in == NULL) return BR_FINISHED;
+    size_t nsteps = br_time_steps(in->first, in->samples, s->zone[0].downsample);
+    br_stage_waits_for(stage, "the disk");
+    pthread_mutex_lock(&lock);
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* this thread's: we say what went wrong */
+    for (size_t k = 0; k < nsteps && status == BR_OK; k++) {
+        struct uvh5_row row = row_of(s, in, k);
+        status = write_row(stage, u, &row);
+    }
+    pthread_mutex_unlock(&lock);
+    br_stage_waits_for(stage, NULL);
+    return status == BR_OK ? BR_CONSUMED : status;
+}
+
+static int stop(struct br_stage *stage, void *self)
+{
+    struct uvh5 *u = self;
+    pthread_mutex_lock(&lock);
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    int status = finish(stage, u);
+    pthread_mutex_unlock(&lock);
+    if (u->written > 0)
+        br_stage_note(stage, "%llu integrations in %llu file%s %s/%s_*.uvh5", (unsigned long long)u->written,
+                      (unsigned long long)u->files, u->files == 1 ? "," : "s,", u->directory, u->prefix);
+    else
+        br_stage_warn(stage, "no integration came, so there is no file");
+    return status;
+}
+
+BR_STAGE_EXPORT = {
+    .abi_version = BR_ABI_VERSION,
+    .type_size = sizeof(struct br_stage_type),
+    .name = "uvh5",
+    .summary = "visibilities into UVH5 files, which pyuvdata reads",
+    .description =
+        "Writes what `correlate` makes as `PREFIX_NNNNNN.uvh5`, version 1.2 of the format. After each "
+        "integration the file is complete: what was written stays readable whatever happens then.\n\n"
+        "Values are the sums E_i conj(E_j) as 32-bit integers, exact (`vis_units` is uncalib; pyuvdata reads "
+        "them as complex128 unless told otherwise). `nsamples` is how many samples each one has in it, "
+        "by its validity, which is rounded to 1/255; visdata / nsamples is the mean. What has none is "
+        "flagged.\n\n"
+        "An antenna is a dish, by its number in `telescope:`; positions are relative to the grid's cell "
+        "(0, 0), which stands at the site, m running north and n east. Polarisations are xx, yy, xy, yx, x "
+        "being polarisation 0. Baselines are not phased (`unprojected`); the baseline from antenna 1 to "
+        "antenna 2 has the phase exp(+2 pi i b.s / lambda) toward a source at s, which is what pyuvdata's "
+        "phasing takes out. Sidereal times are left to the reader unless `ut1_utc_s` is given: they need "
+        "UT1.\n",
+    .params = params,
+    .inputs = inputs,
+    .size = sizeof(struct uvh5),
+    .configure = configure,
+    .start = start,
+    .process = process,
+    .stop = stop,
+};

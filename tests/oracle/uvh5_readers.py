@@ -1,0 +1,85 @@
+"""UVH5 files as pyuvdata reads them: without a warning, antennas where the telescope has them, and, phased to
+where a simulated source far from the zenith stands, with flat phases.
+
+Needs BEAMRING (the program) and BEAMRING_READERS_PYTHON (an interpreter that has pyuvdata and astropy); skips
+without."""
+import os
+import subprocess
+import sys
+import warnings
+
+SKIP = 77
+HERE = os.path.dirname(os.path.abspath(__file__))
+X_DEG, Y_DEG = 30.0, -20.0
+PIPELINE = """
+stream: {epoch_ns: 1700000000000000000, sample_ns: 5120, freq_mhz: {first: 400, step: 10, count: 4}}
+pipeline:
+  - {stage: simulate, samples: 20000, seed: 1, noise: 1, sources: [{x_deg: 30, y_deg: -20, flux: 5}],
+     missing: [{first: 3000, count: 8000}], out: field}
+  - {stage: correlate, in: field, out: v, integrate: 4000}
+  - {stage: uvh5, in: v, directory: out}
+"""
+
+
+def residual(np, read, mirror):
+    """rms of the phases, in degrees, of parallel polarisations phased to the source, or to its mirror image
+    in the meridian."""
+    import astropy.units as units
+    from astropy.coordinates import AltAz, SkyCoord
+    from astropy.time import Time
+    north, east = np.sin(np.radians(X_DEG)), mirror * np.sin(np.radians(Y_DEG))
+    phased = read.copy()
+    place = SkyCoord(AltAz(az=np.arctan2(east, north) * units.rad,
+                           alt=np.arccos(np.hypot(north, east)) * units.rad,
+                           obstime=Time(read.time_array.mean(), format="jd"),
+                           location=read.telescope.location)).icrs
+    phased.phase(lon=place.ra.rad, lat=place.dec.rad, cat_type="sidereal", cat_name="s", phase_frame="icrs")
+    pairs = phased.ant_1_array != phased.ant_2_array
+    v = phased.data_array[pairs][:, :, :2]
+    return np.degrees(np.sqrt(np.mean(np.angle(v[~phased.flag_array[pairs][:, :, :2]]) ** 2)))
+
+
+def compare():
+    import numpy as np
+    from astropy.utils import iers
+    from pyuvdata import UVData
+    import harness
+    from small import DISHES, SPACING, TELESCOPE
+    iers.conf.auto_download = False
+    with harness.scratch() as d:
+        harness.run(d, TELESCOPE + PIPELINE)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            read = UVData()
+            read.read(os.path.join(d, "out", "vis_000000.uvh5"), file_type="uvh5")
+        assert (read.Nbls, read.Ntimes, read.Nfreqs, read.Npols) == (78, 5, 4, 4)
+        where = read.telescope.get_enu_antpos()
+        want = (np.array(DISHES) * SPACING)[:, ::-1]
+        assert np.abs(where[:, :2] - want).max() < 1e-6 and np.abs(where[:, 2]).max() < 1e-6
+        assert read.flag_array.mean() == 0.2, "one integration of five is missing"
+        # 1000 samples or more at S/N 5/7 each: 1.8 degrees a visibility of a quarter integration
+        right, wrong = residual(np, read, 1), residual(np, read, -1)
+        assert right < 3 and wrong > 60, (right, wrong)
+        print(f"compared with pyuvdata: phases of {right:.2f} degrees rms toward the source")
+
+
+def main():
+    python = os.environ.get("BEAMRING_READERS_PYTHON")
+    if not python:
+        print("skipped: BEAMRING_READERS_PYTHON does not name a Python that has the package pyuvdata")
+        return SKIP
+    if os.environ.get("BEAMRING_INSIDE") != "1":
+        return subprocess.run([python, __file__], env={**os.environ, "BEAMRING_INSIDE": "1"},
+                              check=False).returncode
+    sys.path = [os.path.join(HERE, "..", "pipeline")] + [p for p in sys.path if os.path.abspath(p) != HERE]
+    try:
+        import pyuvdata  # noqa: F401
+    except ImportError as error:
+        print(f"skipped: {python}: {error}")
+        return SKIP
+    compare()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
