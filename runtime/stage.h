@@ -42,6 +42,22 @@
  * alone, so process writes out->valid, first and samples at once, like on the CPU. The device is current
  * in start, process and stop.
  *
+ * UPDATES. A stage that can take new values of some parameters while it runs names these (`updates`). For
+ * an update the runtime makes a second struct, fills in the parameters as if the pipeline file had always
+ * said so, and calls configure for it, so that new values pass the same checks; then
+ *
+ *   prepare   not the stage's thread   allocates what the new values need, uploads it. May refuse them.
+ *   commit    stage's thread           from here on they hold. Exchanges pointers, cannot fail.
+ *   discard   not the stage's thread   frees what commit left in the second struct (the old values), or what
+ *                                      prepare made, where the new ones never held.
+ *
+ * The runtime commits before the first frame that begins at or after the sample from which the values
+ * shall hold. A stage with BR_STAGE_COMMITS does it itself, within a frame: process asks
+ * br_stage_next_update for the sample, works up to there, and calls br_stage_update. Between nodes and
+ * stages nothing but the sample decides: a stage that makes blocks of samples commits at the first output
+ * that begins at or after it. In configure, prepare and discard of an update `stage` is not the one that
+ * runs, but one like it.
+ *
  * ERRORS. br_stage_fail(stage, status, ...) records the message (the stage's name is put before it) and
  * returns status. In configure, br_stage_fail_at(stage, "factor", ...) adds file:line:column of that
  * parameter. */
@@ -80,7 +96,8 @@ enum br_stage_flags {
     BR_STAGE_OPTIONAL_OUTPUTS = 4,
     /* It looks at frames that have passed: the pipeline file says for every input how much is kept, `in:
      * {from: E, history: {seconds: 30}}`; see "what has passed" below. On the CPU only. */
-    BR_STAGE_HISTORY = 8
+    BR_STAGE_HISTORY = 8,
+    BR_STAGE_COMMITS = 16 /* process applies updates itself, see UPDATES above */
 };
 
 /* What a stage holds from start to stop besides its parameters and what the queues reserve, in bytes. */
@@ -124,6 +141,18 @@ struct br_stage_type {
      * answer (200, 202, 400, ...); *reply receives JSON from malloc, which the runtime frees. NULL: the stage
      * answers none. */
     int (*request)(struct br_stage *stage, void *self, const char *what, const char *text, char **reply);
+
+    /* Names of parameters that may be updated while the stage runs, NULL at the end; NULL: none. With them
+     * commit, and prepare and discard where something is to be made. `fresh` is the second struct,
+     * configured; what it points to (lists, br_stage_alloc) lives until values that come after it have
+     * been committed. commit is called with the struct that runs and with `fresh`; `sample` is where the
+     * new values hold from. prepare may read of the struct that runs (`self`) what neither process nor
+     * commit changes. On a GPU what is enqueued before commit uses the old values: discard is called when
+     * that is done. */
+    const char *const *updates;
+    int (*prepare)(struct br_stage *stage, void *fresh, const void *self);
+    void (*commit)(struct br_stage *stage, void *self, void *fresh, uint64_t sample);
+    void (*discard)(struct br_stage *stage, void *fresh);
 };
 
 #define BR_STAGE_EXPORT __attribute__((visibility("default"))) const struct br_stage_type beamring_stage
@@ -202,6 +231,9 @@ BR_API int br_stage_decline_gpu(struct br_stage *stage, const char *format, ...)
  * input only. */
 BR_API void br_stage_offer(struct br_stage *stage);
 BR_API const struct br_stream *br_stage_absorb(struct br_stage *stage, const char *type);
+
+/* True while a struct for an update is configured or prepared: the pipeline runs already. */
+BR_API bool br_stage_is_update(const struct br_stage *stage);
 
 /* --- for every callback --- */
 
@@ -386,6 +418,15 @@ BR_API void br_stage_count_dump(struct br_stage *stage, enum br_dump_number whic
  * takes to copy what is wanted of them. */
 BR_API const struct br_frame *br_stage_hold(struct br_stage *stage, unsigned i, uint64_t at);
 BR_API void br_stage_let_go(struct br_stage *stage, unsigned i, const struct br_frame *frame);
+
+/* --- new values: for process of stages with BR_STAGE_COMMITS --- */
+
+/* The base sample (of input 0) from which the next new values shall hold if that is before `end`,
+ * else `end`. It may lie before the current frame: after a loss. */
+BR_API uint64_t br_stage_next_update(struct br_stage *stage, uint64_t end);
+
+/* Commits these values; from `sample` on, which may be later than asked for, they hold. Then ask again. */
+BR_API void br_stage_update(struct br_stage *stage, uint64_t sample);
 
 /* True once the pipeline asks sources to end (interrupt, failure elsewhere): return BR_FINISHED soon. */
 BR_API bool br_stage_stopping(const struct br_stage *stage);

@@ -75,6 +75,14 @@ int br_baseband_create(struct br_baseband **plan, enum br_backend backend,
                        const struct br_baseband_params *params, struct br_why *why);
 void br_baseband_destroy(struct br_baseband *plan);
 
+/* Gives `plan` the weights and shifts of `with`, and the other way round, from the next execute on;
+ * counters stay where they are. Only where br_baseband_may_exchange returns 0, for plans of one shape and
+ * backend; else it is -1 with `why`. With BR_CUDA the two may have a br_cuda each; what is enqueued goes
+ * on with what it had. */
+int br_baseband_may_exchange(const struct br_baseband *plan, const struct br_baseband *with,
+                             struct br_why *why);
+void br_baseband_exchange(struct br_baseband *plan, struct br_baseband *with);
+
 /* e          [T][F][P][D]  int4x2, components in [-8, 7]
  * e_valid    [T][F]        0: missing, 255: complete, between: the share of the inputs; NULL: all complete
  * out        [B][F][P][T]  int4x2; missing samples are 0x88 = (-8, -8)

@@ -108,6 +108,39 @@ void br_baseband_destroy(struct br_baseband *plan)
     free(plan);
 }
 
+int br_baseband_may_exchange(const struct br_baseband *plan, const struct br_baseband *with,
+                             struct br_why *why)
+{
+    if (plan->backend != with->backend || plan->nchannels != with->nchannels || plan->npol != with->npol ||
+        plan->nbeams != with->nbeams || plan->ndishes != with->ndishes)
+        return br_because(why, "the beamformers have different shapes");
+#if BR_WITH_CUDA
+    if (plan->backend == BR_CUDA && !br_baseband_cuda_alike(plan, with))
+        return br_because(why, "these weights need another kernel on a GPU than the one that runs");
+#endif
+    return 0;
+}
+
+void br_baseband_exchange(struct br_baseband *plan, struct br_baseband *with)
+{
+#define EXCHANGE(type, field)                                                                                \
+    do {                                                                                                     \
+        type kept = plan->field;                                                                             \
+        plan->field = with->field;                                                                           \
+        with->field = kept;                                                                                  \
+    } while (0)
+    EXCHANGE(size_t, weight_channels);
+    EXCHANGE(int8_t *, given_weights);
+    EXCHANGE(int32_t *, given_shift);
+    EXCHANGE(int8_t *, weights);
+    EXCHANGE(int32_t *, offset);
+    EXCHANGE(int32_t *, shift);
+#undef EXCHANGE
+#if BR_WITH_CUDA
+    if (plan->backend == BR_CUDA) br_baseband_cuda_exchange(plan, with);
+#endif
+}
+
 /* valid [T][F] to out_valid [F][T]. Mostly few samples are missing, which memchr finds one by one; where
  * many are, or some are there in part, all of a block is transposed, which takes less than one by one. */
 static void transpose_validity(uint8_t *out_valid, const uint8_t *valid, size_t nsteps, size_t nchannels)

@@ -15,6 +15,8 @@
 
 #include "kernels/baseband/baseband.h"
 
+#include <stdbool.h>
+
 /* Beams of an octet, dishes of a chunk: 8 pair products of at most 2 * 15 * 127 can be added in 16 bits. */
 enum { OCTET = 8, CHUNK = 16 };
 
@@ -84,6 +86,8 @@ int br_baseband_cuda_create(struct br_baseband *plan, const struct br_baseband_p
 void br_baseband_cuda_destroy(struct br_baseband *plan);
 void br_baseband_cuda(struct br_baseband *plan, const uint8_t *e, const uint8_t *e_valid, size_t nsteps,
                       uint8_t *out);
+bool br_baseband_cuda_alike(const struct br_baseband *a, const struct br_baseband *b);
+void br_baseband_cuda_exchange(struct br_baseband *a, struct br_baseband *b);
 int br_baseband_cuda_clamped(const struct br_baseband *plan, uint64_t *per_beam);
 
 void br_baseband_unpack_avx2(uint8_t *field, const uint8_t *e, size_t ndishes);

@@ -29,7 +29,7 @@ struct held {
 struct br_cuda {
     int device;
     cudaStream_t stream;
-    bool own_stream;
+    bool own_stream, aside;
     struct round round[ROUNDS];
     unsigned now;
     size_t room, filled;
@@ -102,6 +102,32 @@ int br_cuda_create(struct br_cuda **result, int device, void *stream, size_t upl
     return -1;
 }
 
+/* What goes back to the pool stays there for the next one. */
+static bool keep_pool(struct br_cuda *cuda)
+{
+    cudaMemPool_t pool;
+    uint64_t most = UINT64_MAX;
+    return br_cuda_ok(cuda, cudaDeviceGetDefaultMemPool(&pool, cuda->device),
+                      "cudaDeviceGetDefaultMemPool") &&
+           br_cuda_ok(cuda, cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &most),
+                      "cudaMemPoolSetAttribute");
+}
+
+int br_cuda_create_aside(struct br_cuda **result, int device, struct br_why *why)
+{
+    struct br_cuda *cuda = *result = calloc(1, sizeof *cuda);
+    if (cuda == NULL) return br_because(why, "no memory");
+    cuda->device = device;
+    cuda->aside = true;
+    if (!keep_pool(cuda))
+        br_because(why, "%s", cuda->failure);
+    else if (set_up(cuda, why) == 0)
+        return 0;
+    br_cuda_destroy(cuda);
+    *result = NULL;
+    return -1;
+}
+
 void br_cuda_destroy(struct br_cuda *cuda)
 {
     if (cuda == NULL) return;
@@ -112,7 +138,10 @@ void br_cuda_destroy(struct br_cuda *cuda)
         cudaFree(cuda->round[i].device);
         if (cuda->round[i].done != NULL) cudaEventDestroy(cuda->round[i].done);
     }
-    cudaFree(cuda->counter);
+    if (cuda->aside)
+        br_cuda_free(cuda, cuda->counter);
+    else
+        cudaFree(cuda->counter);
     if (cuda->own_stream) cudaStreamDestroy(cuda->stream);
     while (cuda->held != NULL) {
         struct held *h = cuda->held;
@@ -142,7 +171,8 @@ static void hold(struct br_cuda *cuda, void *memory, size_t bytes)
     cuda->held = h;
 }
 
-static void let_go(struct br_cuda *cuda, const void *memory)
+/* False: it was not held. */
+static bool let_go(struct br_cuda *cuda, const void *memory)
 {
     for (struct held **at = &cuda->held; *at != NULL; at = &(*at)->next) {
         struct held *h = *at;
@@ -150,8 +180,9 @@ static void let_go(struct br_cuda *cuda, const void *memory)
         cuda->held_device -= h->bytes;
         *at = h->next;
         free(h);
-        return;
+        return true;
     }
+    return false;
 }
 
 int br_cuda_device(const struct br_cuda *cuda)
@@ -209,7 +240,8 @@ const void *br_cuda_upload(struct br_cuda *cuda, const void *host, size_t bytes)
 void *br_cuda_alloc(struct br_cuda *cuda, size_t bytes, struct br_why *why)
 {
     void *memory = NULL;
-    cudaError_t status = cudaMalloc(&memory, bytes);
+    cudaError_t status =
+        cuda->aside ? cudaMallocAsync(&memory, bytes, cuda->stream) : cudaMalloc(&memory, bytes);
     if (status == cudaSuccess) status = cudaMemsetAsync(memory, 0, bytes, cuda->stream);
     if (status == cudaSuccess) {
         hold(cuda, memory, bytes);
@@ -229,8 +261,10 @@ void br_cuda_free(struct br_cuda *cuda, void *memory)
 {
     if (memory == NULL) return;
     cudaStreamSynchronize(cuda->stream);
-    let_go(cuda, memory);
-    cudaFree(memory);
+    if (let_go(cuda, memory) && cuda->aside)
+        cudaFreeAsync(memory, cuda->stream);
+    else
+        cudaFree(memory);
 }
 
 void *br_cuda_table(struct br_cuda *cuda, const void *host, size_t bytes, struct br_why *why)

@@ -32,6 +32,11 @@ int br_cuda_devices(struct br_why *why);
  * the calling thread. -1 with `why` on failure. */
 int br_cuda_create(struct br_cuda **cuda, int device, void *stream, size_t upload_bytes, struct br_why *why);
 
+/* The same for tables that are made while other work runs: with a stream of its own, without uploads, and
+ * its memory comes from a pool and goes back there, since cudaMalloc and cudaFree hold up all that the
+ * device does. Frees what came from another br_cuda, too. */
+int br_cuda_create_aside(struct br_cuda **cuda, int device, struct br_why *why);
+
 /* Locked host memory, and as much of the device, that br_cuda_create takes for such uploads: several executes
  * may be enqueued ahead of the device. */
 enum { BR_CUDA_ROUNDS = 32, BR_CUDA_ALIGN = 256 };

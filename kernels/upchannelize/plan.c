@@ -139,6 +139,38 @@ void br_upchannelize_destroy(struct br_upchannelize *plan)
     free(plan);
 }
 
+int br_upchannelize_may_exchange(const struct br_upchannelize *plan, const struct br_upchannelize *with,
+                                 struct br_why *why)
+{
+    if (plan->backend != with->backend || plan->nchannels != with->nchannels ||
+        plan->nspectators != with->nspectators || plan->U != with->U || plan->M != with->M)
+        return br_because(why, "the filterbanks have different shapes");
+#if BR_WITH_CUDA
+    if (plan->backend == BR_CUDA && !br_upchannelize_cuda_alike(plan, with))
+        return br_because(why, "such a gain needs another kernel on a GPU than the one that runs");
+#endif
+    return 0;
+}
+
+void br_upchannelize_exchange(struct br_upchannelize *plan, struct br_upchannelize *with)
+{
+#define EXCHANGE(type, field)                                                                                \
+    do {                                                                                                     \
+        type kept = plan->field;                                                                             \
+        plan->field = with->field;                                                                           \
+        with->field = kept;                                                                                  \
+    } while (0)
+    EXCHANGE(double *, window);
+    EXCHANGE(double *, gain);
+    EXCHANGE(struct upchannelize_filter, filter);
+    for (size_t i = 0; i < sizeof plan->part_weight / sizeof *plan->part_weight; i++)
+        EXCHANGE(uint32_t, part_weight[i]);
+#undef EXCHANGE
+#if BR_WITH_CUDA
+    if (plan->backend == BR_CUDA) br_upchannelize_cuda_exchange(plan, with);
+#endif
+}
+
 void br_upchannelize_reset(struct br_upchannelize *plan)
 {
     br_upchannelize_reset_at(plan, 0);

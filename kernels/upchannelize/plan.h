@@ -125,6 +125,9 @@ unsigned br_upchannelize_quantize_avx2(const struct upchannelize_filter *filter,
  * is all there is to do for U = 1. */
 int br_upchannelize_cuda_create(struct br_upchannelize *plan, struct br_why *why);
 void br_upchannelize_cuda_destroy(struct br_upchannelize *plan);
+/* Whether both have tables of one form; and the exchange of these tables. */
+bool br_upchannelize_cuda_alike(const struct br_upchannelize *a, const struct br_upchannelize *b);
+void br_upchannelize_cuda_exchange(struct br_upchannelize *a, struct br_upchannelize *b);
 /* Thread blocks that the device runs at once. */
 size_t br_upchannelize_cuda_resident(const struct br_upchannelize *plan);
 /* Whether its jobs may be given to br_upchannelize_cuda together with those of other such plans. */

@@ -80,6 +80,15 @@ int br_upchannelize_create(struct br_upchannelize **plan, enum br_backend backen
                            const struct br_upchannelize_params *params, struct br_why *why);
 void br_upchannelize_destroy(struct br_upchannelize *plan);
 
+/* Gives `plan` the window and gain of `with`, and the other way round: from the next execute on. The two
+ * have the same shape and backend; histories stay where they are. With BR_CUDA the two may have a br_cuda
+ * each; what is enqueued already goes on with the tables that it had. br_upchannelize_may_exchange says
+ * beforehand whether it can be: -1 with `why` where shapes differ, or a GPU needs another kernel for the
+ * other gain. */
+int br_upchannelize_may_exchange(const struct br_upchannelize *plan, const struct br_upchannelize *with,
+                                 struct br_why *why);
+void br_upchannelize_exchange(struct br_upchannelize *plan, struct br_upchannelize *with);
+
 /* Forgets the history: the next input starts a stream (or follows a hole in it). */
 void br_upchannelize_reset(struct br_upchannelize *plan);
 

@@ -69,6 +69,56 @@ int br_config_parse(struct br_config **config, const char *name, const char *tex
     return finish(config, status, nset, set);
 }
 
+/* Blanks in the place of tabs, which JSON allows between values and YAML does not; columns stay. */
+static char *without_tabs(const char *text, size_t length)
+{
+    char *copy = malloc(length + 1);
+    bool quoted = false;
+    if (copy == NULL) return NULL;
+    for (size_t i = 0; i < length; i++) {
+        copy[i] = text[i] == '\t' && !quoted ? ' ' : text[i];
+        if (quoted && text[i] == '\\' && i + 1 < length) {
+            i++;
+            copy[i] = text[i];
+        } else if (text[i] == '"') {
+            quoted = !quoted;
+        }
+    }
+    copy[length] = '\0';
+    return copy;
+}
+
+int br_config_parse_value(struct br_config **result, const char *name, const char *text, size_t length,
+                          struct br_error *error)
+{
+    int status = begin(result, error);
+    if (status != BR_OK) return status;
+    struct br_config *config = *result;
+    struct br_origin origin = {br_config_file(config, name), 0, 0};
+    const char *variable = memmem(text, length, "${", 2);
+    char *copy = without_tabs(text, length);
+    if (copy == NULL)
+        return finish(result, br_fail(error, BR_E_NO_MEMORY, "no memory for a request"), 0, NULL);
+    if (length > BR_CONFIG_MAX_BYTES) {
+        br_config_error_at(config, origin.file, 1, 1, "%zu bytes are too many; expected at most %d", length,
+                           BR_CONFIG_MAX_BYTES);
+    } else if (variable != NULL) {
+        unsigned line = 1, column = 1;
+        for (const char *c = text; c < variable; c++) {
+            line += *c == '\n';
+            column = *c == '\n' ? 1 : column + 1;
+        }
+        br_config_error_at(config, origin.file, line, column,
+                           "there are no variables here; expected a value");
+    } else {
+        bool empty;
+        config->root = br_yaml_parse(config, origin, copy, length, &empty);
+        if (empty) br_config_error_at(config, origin.file, 1, 1, "there is nothing; expected a map");
+    }
+    free(copy);
+    return BR_OK;
+}
+
 void br_config_free(struct br_config *config)
 {
     if (config == NULL) return;

@@ -41,6 +41,10 @@ int br_config_load(struct br_config **config, const char *path, size_t nset, con
 /* The same for a text in memory (`name` takes the place of the file name); used by tests and the fuzzer. */
 int br_config_parse(struct br_config **config, const char *name, const char *text, size_t length, size_t nset,
                     const char *const *set, struct br_error *error);
+
+/* A value of its own, in YAML or JSON, without includes and variables: what a request carries. */
+int br_config_parse_value(struct br_config **config, const char *name, const char *text, size_t length,
+                          struct br_error *error);
 void br_config_free(struct br_config *config);
 
 const struct br_node *br_config_root(const struct br_config *config);

@@ -55,6 +55,7 @@ static bool writes(const struct br_claim *writer, const struct br_claim *other)
 static int claim(struct br_stage *stage, const char *param, const char *start, const char *suffix)
 {
     struct br_graph *graph = stage->graph;
+    if (br_stage_is_update(stage)) return BR_OK; /* it writes no other files than before */
     struct br_claim *mine = br_config_alloc(graph->config, sizeof *mine);
     char *copy = br_config_alloc(graph->config, strlen(start) + 1);
     *mine = (struct br_claim){

@@ -1,5 +1,6 @@
 /* graph.c - see graph.h. */
 #include "runtime/graph/graph.h"
+#include "runtime/run/updates.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -87,7 +88,8 @@ static const struct br_param top_params[] = {
     BR_PARAM("watchdog_s", BR_P_REAL, struct top_params, watchdog_s, NULL, .def = "30", .min = 0, .max = 1e6),
     {0},
 };
-static const char *const top_also[] = {"telescope", "stream", "pipeline", "include", "control", NULL};
+static const char *const top_also[] = {"telescope", "stream",  "pipeline", "include",
+                                       "control",   "updates", NULL};
 
 struct common_params {
     const char *stage, *name, *device;
@@ -100,7 +102,7 @@ static const struct br_param common_params[] = {
     BR_PARAM("affinity", BR_P_INTS, struct common_params, affinity, NULL, .min = 0, .max = 1023),
     {0},
 };
-static const char *const common_keys[] = {"stage", "name", "device", "affinity", "in", "out", NULL};
+const char *const br_graph_common_keys[] = {"stage", "name", "device", "affinity", "in", "out", NULL};
 
 static void add_plugins(struct br_graph *graph, const struct br_node *node, const struct br_strings *paths)
 {
@@ -174,7 +176,7 @@ static void read_stage(struct br_graph *graph, struct br_stage *stage, const str
         return;
     }
     const struct br_param *schema = stage->type->params != NULL ? stage->type->params : none;
-    if (br_config_fill(config, node, schema, common_keys, stage->self) > 0) stage->ready = false;
+    if (br_config_fill(config, node, schema, br_graph_common_keys, stage->self) > 0) stage->ready = false;
     stage->nin = count_ports(stage->type->inputs);
     stage->nout = count_ports(stage->type->outputs);
 }
@@ -324,6 +326,8 @@ static int build(struct br_graph **result, struct br_config *config, struct br_l
     graph->config = config;
     graph->log = log;
     graph->only_shown = only_shown;
+    graph->updates = br_updates_make();
+    if (graph->updates == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for the graph");
     int status = br_plugins_create(&graph->plugins, error);
     if (status != BR_OK) return status;
     const struct br_node *root = br_config_root(config);
@@ -367,6 +371,8 @@ static int build(struct br_graph **result, struct br_config *config, struct br_l
         stage->phase = BR_PHASE_RUN;
         if (stage->type->memory != NULL) stage->type->memory(stage, stage->self, &stage->memory);
     }
+    br_updates_check(graph, br_node_get(root, "updates"));
+    if (br_config_errors(config) > 0) return BR_E_INVALID;
     return make_queues(graph, error);
 }
 
@@ -385,6 +391,7 @@ int br_graph_build_to_show(struct br_graph **graph, struct br_config *config, st
 void br_graph_destroy(struct br_graph *graph)
 {
     if (graph == NULL) return;
+    br_updates_free(graph);
     for (size_t s = 0; s < graph->nstages; s++) {
         for (unsigned i = 0; i < graph->stage[s].nout; i++) br_queue_destroy(graph->stage[s].out[i].queue);
         br_gpu_stream_destroy(&graph->stage[s].gpu);

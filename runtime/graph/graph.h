@@ -75,6 +75,17 @@ struct br_stage_counters {
     _Atomic int64_t latency_ns;
 };
 
+struct br_change;
+
+/* Of a stage that takes updates; see runtime/run/updates.h. */
+struct br_stage_updates {
+    _Atomic uint64_t taken; /* samples before this one have been given to process */
+    struct br_change
+        *_Atomic first;     /* due, in order of samples; changed under the graph's mutex for updates */
+    struct br_change *last; /* whose values hold; NULL: those of the pipeline file */
+    struct br_change *used; /* committed, or passed over: to be discarded */
+};
+
 enum br_stage_phase { BR_PHASE_CONFIGURE, BR_PHASE_RUN };
 
 struct br_stage {
@@ -94,6 +105,9 @@ struct br_stage {
     bool offered;             /* its work may be taken over, see br_stage_offer */
     struct br_stage *absorbed,
         *absorbed_by; /* the stage whose work it does too; the stage that does its work */
+
+    struct br_stage_updates updates;
+    struct br_config *second; /* of a stage that is made for an update: where its mistakes go; else NULL */
 
     struct br_memory memory; /* that it said it would reserve */
     struct br_memory held;   /* that it said it holds; all 0: it did not say */
@@ -131,6 +145,7 @@ struct br_graph {
     struct br_claim *claims; /* files that stages read and write; see claim.c */
 
     struct br_control_settings control;
+    struct br_updates *updates;
 
     bool only_shown;   /* nothing is going to run */
     double watchdog_s; /* a call on a GPU that takes longer ends the run; 0: never */
@@ -163,6 +178,9 @@ int br_graph_build(struct br_graph **graph, struct br_config *config, struct br_
 int br_graph_build_to_show(struct br_graph **graph, struct br_config *config, struct br_log *log,
                            struct br_error *error);
 void br_graph_destroy(struct br_graph *graph);
+
+/* The keys that every stage has; NULL-terminated. */
+extern const char *const br_graph_common_keys[];
 
 /* Number of a graph's queues; and each, in the order of the file. */
 size_t br_graph_nedges(const struct br_graph *graph);

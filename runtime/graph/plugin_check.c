@@ -70,6 +70,7 @@ static bool check_schema(const struct br_param *schema, size_t size, unsigned de
 int br_plugin_check(const struct br_stage_type *type, const char *path, struct br_error *error)
 {
     char schema[256];
+    const uint32_t known = BR_STAGE_CUDA | BR_STAGE_OPTIONAL_OUTPUTS | BR_STAGE_HISTORY | BR_STAGE_COMMITS;
     const char *wrong = NULL;
     if (type->name == NULL || type->name[0] == '\0')
         wrong = "it has no name";
@@ -81,8 +82,10 @@ int br_plugin_check(const struct br_stage_type *type, const char *path, struct b
         wrong = "it has too many ports";
     else if (count_ports(type->inputs) + count_ports(type->outputs) == 0)
         wrong = "it has neither inputs nor outputs";
-    else if ((type->flags & ~(uint32_t)(BR_STAGE_CUDA | BR_STAGE_OPTIONAL_OUTPUTS | BR_STAGE_HISTORY)) != 0)
+    else if ((type->flags & ~known) != 0)
         wrong = "it sets flags that this beamring does not know; rebuild it against the installed headers";
+    else if (type->updates != NULL && type->commit == NULL)
+        wrong = "it names parameters that can be updated, but has no commit";
     else if (!check_schema(type->params, type->size, 0, schema, sizeof schema))
         wrong = schema;
     if (wrong != NULL) return br_fail(error, BR_E_FORMAT, "plugin %s: %s", path, wrong);

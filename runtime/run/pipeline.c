@@ -1,5 +1,6 @@
 /* pipeline.c - starting and ending what a graph describes. */
 #include "runtime/run/pipeline.h"
+#include "runtime/run/updates.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -149,6 +150,7 @@ int br_pipeline_start(struct br_graph *graph, struct br_error *error)
             br_fail(error, status, "stage '%s': %s", stage->name, stage->error.text);
         }
     }
+    if (status == BR_OK) status = br_updates_start(graph, error);
     if (status == BR_OK) {
         status = start_threads(graph, error);
         if (status != BR_OK) br_pipeline_abort(graph);

@@ -147,6 +147,17 @@ static void ports(const char *what, const struct br_port *port, bool markdown, F
             fprintf(out, "  %-6s %-14s %s\n", what, port->name, port->help != NULL ? port->help : "");
 }
 
+/* "Can be updated while it runs: `gain`, `shift`." */
+static void updates(const struct br_stage_type *type, bool markdown, FILE *out)
+{
+    const char *quote = markdown ? "`" : "";
+    if (type->updates == NULL || type->updates[0] == NULL) return;
+    fputs("Can be updated while it runs: ", out);
+    for (const char *const *u = type->updates; *u != NULL; u++)
+        fprintf(out, "%s%s%s%s", u == type->updates ? "" : ", ", quote, *u, quote);
+    fputs(".\n\n", out);
+}
+
 void br_reference_print(const struct br_stage_type *type, bool markdown, FILE *out)
 {
     fprintf(out, markdown ? "## %s\n%s.\n\n" : "%s - %s\n\n", type->name, type->summary);
@@ -162,6 +173,7 @@ void br_reference_print(const struct br_stage_type *type, bool markdown, FILE *o
             fputc('\n', out);
         }
     }
+    updates(type, markdown, out);
     if (type->description == NULL) return;
     if (markdown)
         fill(out, type->description, 0);

@@ -37,9 +37,20 @@ bool br_stage_given(const struct br_stage *stage, const char *param)
     return br_node_get(stage->node, param) != NULL;
 }
 
+/* Where what is made in configure belongs, and mistakes go. */
+static struct br_config *config_of(const struct br_stage *stage)
+{
+    return stage->second != NULL ? stage->second : stage->graph->config;
+}
+
 void *br_stage_alloc(struct br_stage *stage, size_t bytes)
 {
-    return br_config_alloc(stage->graph->config, bytes);
+    return br_config_alloc(config_of(stage), bytes);
+}
+
+bool br_stage_is_update(const struct br_stage *stage)
+{
+    return stage->second != NULL;
 }
 
 const char *br_stage_name(const struct br_stage *stage)
@@ -54,7 +65,7 @@ static int fail(struct br_stage *stage, int status, const struct br_node *at, co
     char text[BR_ERROR_LENGTH];
     vsnprintf(text, sizeof text, format, args);
     if (stage->phase == BR_PHASE_CONFIGURE)
-        br_config_error(stage->graph->config, at, "stage '%s': %s", stage->name, text);
+        br_config_error(config_of(stage), at, "stage '%s': %s", stage->name, text);
     else
         br_fail(&stage->error, status, "%s", text);
     return status;

@@ -1,6 +1,7 @@
 /* worker.c - one stage's thread: waits for frames, calls process, does what it says. All waiting and all
  * shutdown logic of a pipeline is here, so that no stage contains any. */
 #include "runtime/run/pipeline.h"
+#include "runtime/run/updates.h"
 
 #include <string.h>
 #include <time.h>
@@ -124,6 +125,7 @@ static int call(struct worker *w)
         br_gpu_range_push(stage->name);
     }
     uint64_t begin = clock_ns(CLOCK_MONOTONIC);
+    if (stage->type->updates != NULL && w->in[0] != NULL) br_updates_take(stage, w->in[0]);
     atomic_store_explicit(&stage->process_since, begin, memory_order_relaxed);
     int result = stage->type->process(stage, stage->self, &io);
     atomic_store_explicit(&stage->process_since, 0, memory_order_relaxed);

@@ -22,7 +22,13 @@ struct baseband_beamform {
     struct br_cuda *cuda; /* NULL on the CPU */
     uint64_t *saturated;  /* [beam] components clamped */
     uint64_t components;  /* computed per beam */
+
+    /* For frames within which new weights begin to hold: pieces of them, up to PIECE steps */
+    uint8_t *piece;                /* [B][F][P][PIECE], where the frames are */
+    uint8_t *piece_valid, *before; /* [F][PIECE]; [T][F]: the frame's validity up to there */
 };
+
+enum { PIECE = 1024 };
 
 static const struct br_param params[] = {
     BR_PARAM("weights", BR_P_PATH, struct baseband_beamform, weights_file,
@@ -169,6 +175,12 @@ static int configure(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
+static size_t piece_bytes(const struct baseband_beamform *bb, const struct br_stream *in)
+{
+    size_t steps = in->array.axis[0].length + 1; /* a frame beside a loss may touch one step more */
+    return bb->weights.nbeams * in->nchannels * bb->weights.npol * (steps < PIECE ? steps : PIECE);
+}
+
 /* The weights, int8+8 with their sums, as they were given and as the plan holds them. */
 static void memory(struct br_stage *stage, void *self, struct br_memory *m)
 {
@@ -177,31 +189,114 @@ static void memory(struct br_stage *stage, void *self, struct br_memory *m)
     size_t rows = w->nfreq * w->npol * w->nbeams;
     br_stage_uploads_memory(stage, br_stream_max_validity(br_stage_input(stage, 0)), m);
     br_stage_buffer_memory(stage, rows * (2 * w->ndishes + 16), m);
+    br_stage_buffer_memory(stage, piece_bytes(bb, br_stage_input(stage, 0)), m);
     m->host += rows * (2 * w->ndishes + sizeof *w->shift);
+    m->host += br_stream_max_validity(br_stage_input(stage, 0)) + br_stage_input(stage, 0)->nchannels * PIECE;
 }
 
-static int start(struct br_stage *stage, void *self)
+static int make_plan(struct br_stage *stage, struct baseband_beamform *bb, enum br_backend backend)
 {
-    struct baseband_beamform *bb = self;
-    const struct br_stream *in = br_stage_input(stage, 0);
     struct br_why why = {""};
-    struct br_baseband_params p = {.nchannels = in->nchannels,
+    struct br_baseband_params p = {.nchannels = br_stage_input(stage, 0)->nchannels,
                                    .npol = bb->weights.npol,
                                    .nbeams = bb->weights.nbeams,
                                    .ndishes = bb->weights.ndishes,
                                    .weights = bb->weights.weight,
                                    .shift = bb->weights.shift,
                                    .weight_channels = bb->weights.nfreq,
+                                   .cuda = bb->cuda,
                                    .parallel = br_stage_parallel_loop(stage)};
+    if (br_baseband_create(&bb->plan, backend, &p, &why) == 0) return BR_OK;
+    return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
+}
+
+static int start(struct br_stage *stage, void *self)
+{
+    struct baseband_beamform *bb = self;
+    const struct br_stream *in = br_stage_input(stage, 0);
     bb->saturated = calloc(bb->weights.nbeams, sizeof *bb->saturated);
     if (bb->saturated == NULL) return br_no_memory(stage, bb->weights.nbeams * sizeof *bb->saturated);
+    bb->piece_valid = malloc(in->nchannels * PIECE);
+    bb->before = malloc(br_stream_max_validity(in));
+    if (bb->piece_valid == NULL || bb->before == NULL) return br_no_memory(stage, br_stream_max_validity(in));
     enum br_backend backend;
     int status = br_stage_backend(stage, br_stream_max_validity(in), &backend, &bb->cuda);
     if (status != BR_OK) return status;
-    p.cuda = bb->cuda;
-    if (br_baseband_create(&bb->plan, backend, &p, &why) != 0)
-        return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
-    return br_stage_gpu_holds(stage, bb->cuda);
+    bb->piece = br_stage_scratch(stage, bb->cuda, piece_bytes(bb, in));
+    if (bb->piece == NULL) return BR_E_NO_MEMORY;
+    status = make_plan(stage, bb, backend);
+    return status == BR_OK ? br_stage_gpu_holds(stage, bb->cuda) : status;
+}
+
+/* --- frames within which new weights begin to hold --- */
+
+/* A frame on its way through the beamformer. */
+struct cut_frame {
+    const struct br_frame *in;
+    struct br_frame *out;
+    size_t nsteps, nchannels, row; /* row: bytes of the input's step */
+    unsigned step;                 /* base samples */
+    uint64_t clamped;
+};
+
+/* The first step of the frame that begins at or after a sample. */
+static size_t step_at(const struct cut_frame *c, uint64_t sample)
+{
+    uint64_t first = c->in->first / c->step, step = (sample + c->step - 1) / c->step;
+    if (step <= first) return 0;
+    return step - first < c->nsteps ? (size_t)(step - first) : c->nsteps;
+}
+
+/* Steps before `end`, with room for the others: to the kernel those are missing. */
+static void beamform_before(struct baseband_beamform *bb, struct cut_frame *c, size_t end)
+{
+    size_t F = c->nchannels;
+    if (end == 0) return;
+    if (c->in->complete)
+        memset(bb->before, BR_VALID, end * F);
+    else
+        memcpy(bb->before, c->in->valid, end * F);
+    memset(bb->before + end * F, BR_MISSING, (c->nsteps - end) * F);
+    const uint8_t *valid = end == c->nsteps && c->in->complete ? NULL : bb->before;
+    c->clamped += br_baseband_execute(bb->plan, c->in->data, valid, c->nsteps, c->out->data,
+                                      c->in->complete ? NULL : c->out->valid, bb->saturated);
+}
+
+/* Steps [begin, end), into their places. */
+static int beamform_piece(struct br_stage *stage, struct baseband_beamform *bb, struct cut_frame *c,
+                          size_t begin, size_t end)
+{
+    size_t F = c->nchannels, rows = bb->weights.nbeams * F * bb->weights.npol;
+    int status = BR_OK;
+    for (size_t at = begin, n; at < end && status == BR_OK; at += n) {
+        n = end - at < PIECE ? end - at : PIECE;
+        const uint8_t *valid = c->in->complete ? NULL : c->in->valid + at * F;
+        c->clamped += br_baseband_execute(bb->plan, (const uint8_t *)c->in->data + at * c->row, valid, n,
+                                          bb->piece, valid != NULL ? bb->piece_valid : NULL, bb->saturated);
+        status = br_stage_copy_rows(stage, (uint8_t *)c->out->data + at, c->nsteps, bb->piece, n, n, rows);
+        for (size_t f = 0; valid != NULL && f < F; f++)
+            memcpy(c->out->valid + f * c->nsteps + at, bb->piece_valid + f * n, n);
+    }
+    return status;
+}
+
+/* A frame before whose end new weights are due, at sample `due` first. */
+static int beamform_cut(struct br_stage *stage, struct baseband_beamform *bb, struct cut_frame *c,
+                        uint64_t due)
+{
+    uint64_t end = c->in->first + c->in->samples;
+    size_t at = step_at(c, due);
+    int status = BR_OK;
+    beamform_before(bb, c, at);
+    while (due < end && status == BR_OK) {
+        br_stage_update(stage, due);
+        due = br_stage_next_update(stage, end);
+        size_t until = due < end ? step_at(c, due) : c->nsteps;
+        if (until <= at) continue;
+        status = beamform_piece(stage, bb, c, at, until);
+        at = until;
+    }
+    return status;
 }
 
 static int process(struct br_stage *stage, void *self, const struct br_io *io)
@@ -212,8 +307,15 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     struct br_frame *out = io->out[0];
     if (in == NULL) return BR_FINISHED;
     size_t nsteps = br_stream_part(from, 0, in->first, in->samples).nsteps;
-    uint64_t clamped = br_baseband_execute(bb->plan, in->data, in->complete ? NULL : in->valid, nsteps,
-                                           out->data, in->complete ? NULL : out->valid, bb->saturated);
+    uint64_t end = in->first + in->samples, due = br_stage_next_update(stage, end);
+    struct cut_frame c = {in, out, nsteps, from->nchannels, 0, from->zone[0].downsample, 0};
+    c.row = c.nchannels * bb->weights.npol * bb->weights.ndishes;
+    int status = BR_OK;
+    if (due < end)
+        status = beamform_cut(stage, bb, &c, due);
+    else
+        c.clamped = br_baseband_execute(bb->plan, in->data, in->complete ? NULL : in->valid, nsteps,
+                                        out->data, in->complete ? NULL : out->valid, bb->saturated);
     bb->components += 2 * nsteps * from->nchannels * bb->weights.npol;
     if (in->complete) {
         out->complete = true;
@@ -222,10 +324,41 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
         out->complete = false;
         br_frame_close_validity(stream, out);
     }
-    br_stage_count_saturated(stage, clamped);
-    int status = br_stage_gpu_check(stage, bb->cuda);
+    br_stage_count_saturated(stage, c.clamped);
+    if (status == BR_OK) status = br_stage_gpu_check(stage, bb->cuda);
     return status != BR_OK ? status : BR_CONSUMED | BR_PRODUCED;
 }
+
+/* --- new weights --- */
+
+static int prepare(struct br_stage *stage, void *fresh, const void *self)
+{
+    struct baseband_beamform *bb = fresh;
+    const struct baseband_beamform *now = self;
+    struct br_why why = {""};
+    enum br_backend backend;
+    int status = br_stage_backend_aside(stage, &backend, &bb->cuda);
+    if (status == BR_OK) status = make_plan(stage, bb, backend);
+    if (status == BR_OK && br_baseband_may_exchange(now->plan, bb->plan, &why) != 0)
+        status = br_stage_fail(stage, BR_E_INVALID, "%s; restart the pipeline with them", why.text);
+    return status;
+}
+
+static void commit(struct br_stage *stage, void *self, void *fresh, uint64_t sample)
+{
+    (void)stage, (void)sample;
+    br_baseband_exchange(((struct baseband_beamform *)self)->plan, ((struct baseband_beamform *)fresh)->plan);
+}
+
+static void discard(struct br_stage *stage, void *fresh)
+{
+    (void)stage;
+    struct baseband_beamform *bb = fresh;
+    br_baseband_destroy(bb->plan);
+    br_cuda_destroy(bb->cuda);
+}
+
+static const char *const updates[] = {"weights", "beams", "gains", "shift", NULL};
 
 static int stop(struct br_stage *stage, void *self)
 {
@@ -245,8 +378,11 @@ static int stop(struct br_stage *stage, void *self)
                           per * (double)bb->saturated[worst]);
     }
     br_baseband_destroy(bb->plan);
+    br_stage_scratch_free(bb->cuda, bb->piece);
     br_stage_gpu_end(stage, bb->cuda);
     free(bb->saturated);
+    free(bb->piece_valid);
+    free(bb->before);
     return BR_OK;
 }
 
@@ -255,22 +391,29 @@ BR_STAGE_EXPORT = {
     .type_size = sizeof(struct br_stage_type),
     .name = "baseband_beamform",
     .summary = "coherent beams of the electric field, exact in integers",
-    .description = "J = clamp((sum over dishes of A E + 2^(s-1)) >> s, -7, 7) for every beam, channel, "
-                   "polarisation and sample; sums are exact.\n\n"
-                   "The weights A and shifts s come from a file (`weights`) or follow from directions "
-                   "(`beams`): A = round(127 g/max|g| "
-                   "exp(+2 pi i (m x spacing_m + n y spacing_n)/lambda)) at the centre of each channel, and "
-                   "s = the integer nearest to "
-                   "log2 sqrt(sum |A|^2), which keeps the rms of white noise: log2(127 sqrt(D)) for D dishes "
-                   "without gains.\n",
+    .description =
+        "J = clamp((sum over dishes of A E + 2^(s-1)) >> s, -7, 7) for every beam, channel, "
+        "polarisation and sample; sums are exact.\n\n"
+        "The weights A and shifts s come from a file (`weights`) or follow from directions "
+        "(`beams`): A = round(127 g/max|g| "
+        "exp(+2 pi i (m x spacing_m + n y spacing_n)/lambda)) at the centre of each channel, and "
+        "s = the integer nearest to "
+        "log2 sqrt(sum |A|^2), which keeps the rms of white noise: log2(127 sqrt(D)) for D dishes "
+        "without gains.\n\n"
+        "All parameters can be updated while it runs, as long as the number of beams stays: the first sample "
+        "that begins at or after the stated one is the first with the new weights.\n",
     .params = params,
     .inputs = inputs,
     .outputs = outputs,
-    .flags = BR_STAGE_CUDA,
+    .flags = BR_STAGE_CUDA | BR_STAGE_COMMITS,
     .size = sizeof(struct baseband_beamform),
     .configure = configure,
     .start = start,
     .process = process,
     .memory = memory,
     .stop = stop,
+    .updates = updates,
+    .prepare = prepare,
+    .commit = commit,
+    .discard = discard,
 };

@@ -177,18 +177,8 @@ static void memory(struct br_stage *stage, void *self, struct br_memory *m)
         m->host += br_stage_threads(stage) * (256 + ((size_t)up->taps + 7) * up->coarse[z].factor) * 64 * 3;
 }
 
-static int start(struct br_stage *stage, void *self)
+static int make_plans(struct br_stage *stage, struct upchannelize *up, enum br_backend backend)
 {
-    struct upchannelize *up = self;
-    const struct br_stream *in = br_stage_input(stage, 0);
-    size_t bytes = up->boundary * in->nchannels * up->spectators;
-    enum br_backend backend;
-    int status = br_stage_backend(stage, br_stream_max_validity(in), &backend, &up->cuda);
-    if (status != BR_OK) return status;
-    up->block = br_stage_scratch(stage, up->cuda, bytes);
-    if (up->block == NULL) return BR_E_NO_MEMORY;
-    up->block_valid = calloc(up->boundary, in->nchannels);
-    if (up->block_valid == NULL) return br_no_memory(stage, up->boundary * in->nchannels);
     for (unsigned z = 0; z < up->nzones; z++) {
         struct br_upchannelize_params p = {.nchannels = up->coarse[z].nchannels,
                                            .nspectators = up->spectators,
@@ -208,7 +198,23 @@ static int start(struct br_stage *stage, void *self)
         if (br_upchannelize_create(&up->plan[z], backend, &p, &why) != 0)
             return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
     }
-    return br_stage_gpu_holds(stage, up->cuda);
+    return BR_OK;
+}
+
+static int start(struct br_stage *stage, void *self)
+{
+    struct upchannelize *up = self;
+    const struct br_stream *in = br_stage_input(stage, 0);
+    size_t bytes = up->boundary * in->nchannels * up->spectators;
+    enum br_backend backend;
+    int status = br_stage_backend(stage, br_stream_max_validity(in), &backend, &up->cuda);
+    if (status != BR_OK) return status;
+    up->block = br_stage_scratch(stage, up->cuda, bytes);
+    if (up->block == NULL) return BR_E_NO_MEMORY;
+    up->block_valid = calloc(up->boundary, in->nchannels);
+    if (up->block_valid == NULL) return br_no_memory(stage, up->boundary * in->nchannels);
+    status = make_plans(stage, up, backend);
+    return status == BR_OK ? br_stage_gpu_holds(stage, up->cuda) : status;
 }
 
 /* One zone's part of a frame; first, left: base samples. `call` is complete but for nsteps. */
@@ -274,26 +280,69 @@ static int run_steps(struct br_stage *stage, struct upchannelize *up, struct zon
     return BR_OK;
 }
 
-/* All zones of a frame. Whole steps everywhere, which is nearly always so, go together; where everything is
- * valid nobody writes a byte of validity. */
+/* Zones of a frame on their way through it. */
+struct progress {
+    struct zone_part part[BR_MAX_ZONES];
+    uint64_t at[BR_MAX_ZONES], end; /* base samples */
+    bool together, valid;           /* the frame has whole steps everywhere; all its outputs are valid */
+};
+
+/* Takes each zone up to its first step that begins at or after `until`, or to the end. */
+static int run_until(struct br_stage *stage, struct upchannelize *up, struct progress *go, uint64_t until,
+                     uint64_t *clamped)
+{
+    struct br_upchannelize_call calls[BR_MAX_ZONES];
+    size_t ncalls = 0;
+    int status = BR_OK;
+    for (unsigned z = 0; z < up->nzones && status == BR_OK; z++) {
+        struct zone_part *part = &go->part[z];
+        struct br_upchannelize_call *call = &part->call;
+        uint64_t cut = until < go->end ? (until + part->u - 1) / part->u * part->u : go->end;
+        if (cut > go->end) cut = go->end;
+        if (cut <= go->at[z]) continue;
+        call->nsteps = (size_t)(cut - go->at[z]);
+        if (!go->together) {
+            status = run_steps(stage, up, part, go->at[z], clamped);
+        } else {
+            size_t steps = call->nsteps;
+            calls[ncalls] = *call;
+            if (go->valid) calls[ncalls].out_valid = NULL;
+            ncalls++;
+            call->e += steps * call->row;
+            if (call->e_valid != NULL) call->e_valid += steps * call->valid_row;
+            call->out += steps * part->width;
+            call->out_valid += steps * part->nchannels;
+        }
+        go->at[z] = cut;
+    }
+    if (ncalls > 0) *clamped += br_upchannelize_execute_all(calls, ncalls);
+    return status;
+}
+
+/* All zones of a frame. Whole steps everywhere, which is nearly always so, go together; where everything
+ * is valid nobody writes a byte of validity. Where new gains are due, each zone takes them from its first
+ * step on that begins there or later. */
 static int run_zones(struct br_stage *stage, struct upchannelize *up, const struct br_frame *in,
                      struct br_frame *out, uint64_t *clamped)
 {
-    struct br_upchannelize_call calls[BR_MAX_ZONES];
-    bool together = in->first % up->boundary == 0 && in->samples % up->boundary == 0, valid = in->complete;
-    for (unsigned z = 0; z < up->nzones; z++) valid = valid && br_upchannelize_whole(up->plan[z]);
-    valid = valid && together;
-    out->complete = valid;
-    int status = BR_OK;
-    for (unsigned z = 0; z < up->nzones && status == BR_OK; z++) {
-        struct zone_part part = part_of_zone(stage, up, z, in, out);
-        if (!together) status = run_steps(stage, up, &part, in->first, clamped);
-        calls[z] = part.call;
-        if (valid) calls[z].out_valid = NULL;
+    struct progress go = {.end = in->first + in->samples};
+    go.together = in->first % up->boundary == 0 && in->samples % up->boundary == 0;
+    go.valid = in->complete && go.together;
+    for (unsigned z = 0; z < up->nzones; z++) go.valid = go.valid && br_upchannelize_whole(up->plan[z]);
+    out->complete = go.valid;
+    for (unsigned z = 0; z < up->nzones; z++) {
+        go.part[z] = part_of_zone(stage, up, z, in, out);
+        go.at[z] = in->first;
     }
-    if (together) *clamped += br_upchannelize_execute_all(calls, up->nzones);
-    if (!valid) br_frame_close_validity(br_stage_output(stage, 0), out);
-    return status;
+    for (;;) {
+        uint64_t due = br_stage_next_update(stage, go.end);
+        int status = run_until(stage, up, &go, due, clamped);
+        if (status != BR_OK) return status;
+        if (due >= go.end) break;
+        br_stage_update(stage, due);
+    }
+    if (!go.valid) br_frame_close_validity(br_stage_output(stage, 0), out);
+    return BR_OK;
 }
 
 static int process(struct br_stage *stage, void *self, const struct br_io *io)
@@ -315,6 +364,39 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     return status != BR_OK ? status : BR_CONSUMED | BR_PRODUCED;
 }
 
+/* --- new gains --- */
+
+static int prepare(struct br_stage *stage, void *fresh, const void *self)
+{
+    struct upchannelize *up = fresh;
+    const struct upchannelize *now = self;
+    struct br_why why = {""};
+    enum br_backend backend;
+    int status = br_stage_backend_aside(stage, &backend, &up->cuda);
+    if (status == BR_OK) status = make_plans(stage, up, backend);
+    for (unsigned z = 0; z < up->nzones && status == BR_OK; z++)
+        if (br_upchannelize_may_exchange(now->plan[z], up->plan[z], &why) != 0)
+            status = br_stage_fail_at(stage, "gain", "%s; restart the pipeline with it", why.text);
+    return status;
+}
+
+static void commit(struct br_stage *stage, void *self, void *fresh, uint64_t sample)
+{
+    (void)stage, (void)sample;
+    struct upchannelize *up = self, *with = fresh;
+    for (unsigned z = 0; z < up->nzones; z++) br_upchannelize_exchange(up->plan[z], with->plan[z]);
+}
+
+static void discard(struct br_stage *stage, void *fresh)
+{
+    (void)stage;
+    struct upchannelize *up = fresh;
+    for (unsigned z = 0; z < up->nzones; z++) br_upchannelize_destroy(up->plan[z]);
+    br_cuda_destroy(up->cuda);
+}
+
+static const char *const updates[] = {"gain", NULL};
+
 static int stop(struct br_stage *stage, void *self)
 {
     struct upchannelize *up = self;
@@ -330,23 +412,30 @@ BR_STAGE_EXPORT = {
     .type_size = sizeof(struct br_stage_type),
     .name = "upchannelize",
     .summary = "finer frequency channels (polyphase filterbank), by one factor or zone by zone",
-    .description = "Splits each coarse channel into U fine ones; U is a power of two up to 128, the same for "
-                   "the whole band (`factor`) or "
-                   "different in different zones of it (`zones`). U = 1 passes the data through.\n\n"
-                   "Fine channel u of coarse channel c is centred at c + (u - (U-1)/2)/U coarse widths. An "
-                   "output whose window of M U "
-                   "samples touches missing input, or reaches back before the stream began, is missing.\n\n"
-                   "Frames keep their base samples. Where a stream starts or ends off a multiple of U, the "
-                   "first or last step is only "
-                   "partly covered, and missing (unless U = 1).\n",
+    .description =
+        "Splits each coarse channel into U fine ones; U is a power of two up to 128, the same for "
+        "the whole band (`factor`) or "
+        "different in different zones of it (`zones`). U = 1 passes the data through.\n\n"
+        "Fine channel u of coarse channel c is centred at c + (u - (U-1)/2)/U coarse widths. An "
+        "output whose window of M U "
+        "samples touches missing input, or reaches back before the stream began, is missing.\n\n"
+        "Frames keep their base samples. Where a stream starts or ends off a multiple of U, the "
+        "first or last step is only "
+        "partly covered, and missing (unless U = 1).\n\n"
+        "`gain` can be updated while it runs: each zone uses the new one from its first output on that "
+        "begins at or after the stated sample.\n",
     .params = params,
     .inputs = inputs,
     .outputs = outputs,
-    .flags = BR_STAGE_CUDA,
+    .flags = BR_STAGE_CUDA | BR_STAGE_COMMITS,
     .size = sizeof(struct upchannelize),
     .configure = configure,
     .start = start,
     .process = process,
     .memory = memory,
     .stop = stop,
+    .updates = updates,
+    .prepare = prepare,
+    .commit = commit,
+    .discard = discard,
 };

@@ -145,6 +145,24 @@ extern "C" void br_baseband_cuda_destroy(struct br_baseband *plan)
     free(plan->device);
 }
 
+extern "C" bool br_baseband_cuda_alike(const struct br_baseband *a, const struct br_baseband *b)
+{
+    const br_baseband_device *x = a->device, *y = b->device;
+    return x->mt == y->mt && br_baseband_hopper_alike(x->hopper, y->hopper);
+}
+
+extern "C" void br_baseband_cuda_exchange(struct br_baseband *a, struct br_baseband *b)
+{
+    br_baseband_device *x = a->device, *y = b->device;
+    uint8_t *weights = x->weights;
+    int4 *rounding = x->rounding;
+    x->weights = y->weights;
+    x->rounding = y->rounding;
+    y->weights = weights;
+    y->rounding = rounding;
+    if (x->hopper != nullptr) br_baseband_hopper_exchange(x->hopper, y->hopper);
+}
+
 extern "C" void br_baseband_cuda(struct br_baseband *plan, const uint8_t *e, const uint8_t *e_valid,
                                  size_t nsteps, uint8_t *out)
 {

@@ -128,6 +128,24 @@ extern "C" void br_upchannelize_cuda_destroy(struct br_upchannelize *plan)
     free(plan->device);
 }
 
+extern "C" bool br_upchannelize_cuda_alike(const struct br_upchannelize *a, const struct br_upchannelize *b)
+{
+    const br_upchannelize_device *x = a->device, *y = b->device;
+    return x->on_tensor_cores == y->on_tensor_cores && x->kept == y->kept &&
+           x->tensor.kernel == y->tensor.kernel && x->way.kernel == y->way.kernel;
+}
+
+extern "C" void br_upchannelize_cuda_exchange(struct br_upchannelize *a, struct br_upchannelize *b)
+{
+    br_upchannelize_device *x = a->device, *y = b->device;
+    void *table = x->table;
+    bool strong = x->strong;
+    x->table = y->table;
+    x->strong = y->strong;
+    y->table = table;
+    y->strong = strong;
+}
+
 static void copy_rows(const struct br_upchannelize *plan, uint8_t *to, const uint8_t *from, size_t row,
                       size_t count)
 {

@@ -249,6 +249,32 @@ extern "C" void br_baseband_hopper_destroy(struct br_baseband_hopper *h)
     free(h);
 }
 
+extern "C" bool br_baseband_hopper_alike(const struct br_baseband_hopper *a,
+                                         const struct br_baseband_hopper *b)
+{
+    if (a == nullptr || b == nullptr) return a == b;
+    return a->k.run == b->k.run && a->small_bytes == b->small_bytes && a->shared == b->shared;
+}
+
+/* All that follows from the weights; the order of launches is that of a plan. */
+extern "C" void br_baseband_hopper_exchange(struct br_baseband_hopper *a, struct br_baseband_hopper *b)
+{
+    const struct br_baseband_hopper kept = *a;
+    unsigned long long *total = a->w.total, *other = b->w.total;
+    a->w = b->w;
+    a->weights = b->weights;
+    a->scales = b->scales;
+    a->offsets = b->offsets;
+    a->weights_map = b->weights_map;
+    b->w = kept.w;
+    b->weights = kept.weights;
+    b->scales = kept.scales;
+    b->offsets = kept.offsets;
+    b->weights_map = kept.weights_map;
+    a->w.total = total;
+    b->w.total = other;
+}
+
 static range range_of(const void *memory, size_t bytes)
 {
     uintptr_t begin = reinterpret_cast<uintptr_t>(memory);

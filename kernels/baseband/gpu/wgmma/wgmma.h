@@ -18,6 +18,10 @@ int br_baseband_hopper_create(struct br_baseband_hopper **hopper, const struct b
                               struct br_why *why);
 void br_baseband_hopper_destroy(struct br_baseband_hopper *hopper);
 
+/* Of two plans of one shape: whether tables can be exchanged (both may be NULL), and the exchange. */
+bool br_baseband_hopper_alike(const struct br_baseband_hopper *a, const struct br_baseband_hopper *b);
+void br_baseband_hopper_exchange(struct br_baseband_hopper *a, struct br_baseband_hopper *b);
+
 /* Enqueues the work; `valid` is device memory or NULL. Returns false, and does nothing, where it cannot take
  * this call: e no multiple of 16, or more samples than it counts. */
 bool br_baseband_hopper(struct br_baseband_hopper *hopper, const uint8_t *e, const uint8_t *valid,

@@ -1,0 +1,162 @@
+/* updates.h - new values of parameters of stages that run, which hold from a stated sample on.
+ *
+ * An update is for one stage or several. All of it is checked and prepared before any stage sees any of
+ * it, outside the stages' threads: for each stage a second struct is filled in and configured as if the
+ * pipeline file had always said so (update_values.c). Then it is linked into the stages' lists at once, or
+ * refused as late (updates.c). Each stage's thread commits what is due (update_commit.c) and what it
+ * replaces is freed later by br_updates_tidy. While nothing is due, a stage's thread looks at one pointer
+ * for each frame.
+ *
+ * All functions but those for the stage's thread are called by one thread at a time. */
+#ifndef BEAMRING_RUNTIME_RUN_UPDATES_H
+#define BEAMRING_RUNTIME_RUN_UPDATES_H
+
+#include "runtime/graph/graph.h"
+
+enum br_update_at {
+    BR_AT_NOW,    /* the earliest sample at which all stages can */
+    BR_AT_SAMPLE, /* of the stages' inputs */
+    BR_AT_TIME    /* the first sample of each stage that is not before this Unix time */
+};
+
+enum br_update_state {
+    BR_UPDATE_SCHEDULED,
+    BR_UPDATE_APPLIED,    /* all stages have committed it */
+    BR_UPDATE_SUPERSEDED, /* a later one for the same sample took its place in all stages */
+    BR_UPDATE_REJECTED    /* nothing has changed */
+};
+extern const char *const br_update_state_name[]; /* "scheduled", ... */
+
+enum { BR_UPDATE_ID = 80, BR_UPDATES_KEPT = 256 };
+
+/* A stage's part of an update. */
+struct br_change {
+    struct br_change *next; /* in one of the stage's lists */
+    struct br_update *update;
+    struct br_stage *stage;           /* the one that runs */
+    struct br_stage *fresh;           /* the second one, whose self has the new values; NULL: discarded */
+    const struct br_node *given;      /* what the update gives this stage: a map */
+    const struct br_node *node;       /* all of its parameters from then on */
+    uint64_t sample;                  /* of the stage's input 0, from which it shall hold */
+    uint64_t held_from;               /* from which it did */
+    br_gpu_event old_unused;          /* what was enqueued with the old values is done */
+    bool prepared, committed, passed; /* passed: a later one took its place before it held */
+};
+
+struct br_update {
+    struct br_update *older;
+    uint64_t number; /* from 1, in order of arrival */
+    char id[BR_UPDATE_ID];
+    uint64_t digest; /* of all that was given, with the bytes of files that it names */
+    enum br_update_at at;
+    uint64_t sample; /* of the first stage */
+    int64_t time_ns;
+    int64_t came_ns; /* Unix time */
+    enum br_update_state state;
+    uint64_t held_from; /* of the stage that came last */
+    size_t nchanges;
+    struct br_change **change; /* [nchanges] */
+    struct br_config *config;  /* its values; NULL: let go */
+    bool owns_config;
+    char *why;    /* rejected: what is wrong, a line each */
+    char *stages; /* names, with commas between */
+};
+
+struct br_updates {
+    pthread_mutex_t mutex; /* the stages' lists */
+    struct br_update *newest;
+    uint64_t count;
+    uint64_t total[4];             /* by their state now */
+    const struct br_node *of_file; /* `updates:` of the pipeline file, or NULL */
+};
+
+enum br_update_outcome {
+    BR_UPDATE_OK,
+    BR_UPDATE_WRONG,    /* the values: br_update.why says where */
+    BR_UPDATE_LATE,     /* a stage is beyond its sample: `earliest` */
+    BR_UPDATE_CONFLICT, /* its id was used for other values, or a stage has ended */
+    BR_UPDATE_FAILED    /* no memory, a device */
+};
+
+struct br_update_reply {
+    enum br_update_outcome outcome;
+    const struct br_update *update; /* also of one that was rejected; valid until br_updates_tidy */
+    uint64_t earliest;              /* sample at which an update of these stages can hold at the earliest */
+    bool repeated;                  /* the same had been asked for before */
+};
+
+struct br_updates *br_updates_make(void); /* NULL: no memory */
+
+/* After the stages' threads have ended and stop was called. */
+void br_updates_free(struct br_graph *graph);
+
+/* Schedules what the map at `root` asks for: {id, at: now | {sample} | {time_ns}, stages: {NAME: {param:
+ * value}}}. `config` holds the map, receives what is wrong, and is the update's from now on if `owned`.
+ * BR_OK, or BR_E_NO_MEMORY where there is not even a record; else *reply says what has become of it. */
+int br_updates_submit(struct br_graph *graph, struct br_config *config, const struct br_node *root,
+                      bool owned, struct br_update_reply *reply);
+
+/* Frees old values that nothing uses any more, and says of each update what has become of it. */
+void br_updates_tidy(struct br_graph *graph);
+
+/* Sample up to which the stages with updates have taken their input: the largest of them. */
+uint64_t br_updates_earliest(const struct br_graph *graph);
+
+/* --- update_file.c --- */
+
+/* Checks `updates:` of the pipeline file (NULL: none) once all stages are configured; mistakes go to the
+ * config. */
+void br_updates_check(struct br_graph *graph, const struct br_node *list);
+
+/* Schedules it: after the stages' start, before their threads. */
+int br_updates_start(struct br_graph *graph, struct br_error *error);
+
+/* --- update_request.c --- */
+
+struct br_update_request {
+    const char *id; /* NULL: none */
+    enum br_update_at at;
+    uint64_t sample;
+    int64_t time_ns;
+    size_t nstages;
+    struct br_stage **stage;       /* [nstages], memory of the config */
+    const struct br_node **values; /* [nstages] */
+};
+
+/* Reads and checks all but the values; mistakes go to the config. False: there were some. */
+bool br_update_read(struct br_graph *graph, struct br_config *config, const struct br_node *root,
+                    struct br_update_request *request);
+
+/* Of the values, in whatever order and form they are written. Files add their bytes; one that cannot be
+ * read adds nothing. */
+uint64_t br_update_digest(const struct br_update_request *request);
+
+/* --- update_plan.c --- */
+
+/* Sample up to which the stages of a request have taken their input: the largest. */
+uint64_t br_update_taken(const struct br_update_request *request);
+
+/* Makes, prepares and links the changes of an update; *earliest is what br_update_taken says after that. On
+ * failure nothing has changed, and mistakes are in the update's config, or `error` says what is wrong. */
+enum br_update_outcome br_update_schedule(struct br_graph *graph, struct br_update *update,
+                                          const struct br_update_request *request, uint64_t *earliest,
+                                          struct br_error *error);
+
+/* --- update_values.c --- */
+
+/* Makes a second stage with what `base` says, and `given` in its place; mistakes go to `config`. NULL:
+ * there were some. */
+struct br_change *br_change_make(struct br_update *update, struct br_stage *stage, const struct br_node *base,
+                                 const struct br_node *given, struct br_config *config);
+/* Uploads. Status; mistakes go to the config. */
+int br_change_prepare(struct br_change *change);
+/* Frees what was made of it, but not the change: for one that was never linked, or whose old values are
+ * unused. */
+void br_change_discard(struct br_change *change);
+
+/* --- update_commit.c: the stage's thread --- */
+
+/* Before process gets this frame. */
+void br_updates_take(struct br_stage *stage, const struct br_frame *in);
+
+#endif
