@@ -2,6 +2,7 @@
 #include "buffers/clock.h"
 #include "runtime/control/notify.h"
 #include "runtime/control/parts.h"
+#include "runtime/run/updates.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -63,6 +64,7 @@ static void on_tick(struct ev_loop *ev, ev_timer *watcher, int events)
     (void)ev, (void)events;
     struct node *node = watcher->data;
     struct node_facts facts;
+    if (node->run != NULL && node->current.graph != NULL) br_updates_tidy(node->current.graph);
     node_look(node, &facts);
     tell_manager(node, &facts);
 }
@@ -100,6 +102,7 @@ static void on_started(void *arg)
 static void on_end(void *arg)
 {
     struct node *node = arg;
+    if (node->current.graph != NULL) br_updates_tidy(node->current.graph); /* what it says of the last ones */
     if (node->live) {
         view_take(node->view, node->current.graph);
         view_let_go(node->view);

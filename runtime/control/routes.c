@@ -4,6 +4,7 @@
 #include "runtime/control/page.h"
 #include "runtime/control/parts.h"
 #include "runtime/control/requests.h"
+#include "runtime/control/update_routes.h"
 
 #include <stdio_ext.h>
 #include <stdlib.h>
@@ -220,6 +221,17 @@ static void post_restart(void *arg, const struct control_request *request, struc
     free(errors);
 }
 
+static void get_updates(void *arg, const struct control_request *request, struct control_answer *answer)
+{
+    (void)request;
+    updates_get(arg, answer);
+}
+
+static void post_update(void *arg, const struct control_request *request, struct control_answer *answer)
+{
+    updates_post(arg, request, answer);
+}
+
 static void get_dumps(void *arg, const struct control_request *request, struct control_answer *answer)
 {
     requests_dumps(arg, request, answer);
@@ -261,6 +273,11 @@ const struct control_route node_routes[] = {
     {"GET", "/v1/log", "the last messages; ?since=NUMBER for those from a number on", get_log, FRESH_MS},
     {"GET", "/v1/preview", "?queue=NAME: what it carries, downsampled; &item=NUMBER for one beam's waterfall",
      get_preview, 0},
+    {"GET", "/v1/updates", "new values of parameters: what was asked for, and since which sample it holds",
+     get_updates, 0},
+    {"POST", "/v1/update",
+     "{\"at\": {\"sample\": N}, \"stages\": {NAME: {PARAMETER: value}}}: new values from a sample on",
+     post_update, 0},
     {"GET", "/v1/dumps", "dumps of what has passed; ?id=EVENT for one with its channels", get_dumps, 0},
     {"POST", "/v1/dump",
      "writes what has passed: {\"id\", \"start\", \"duration_s\", \"dm\", \"dm_error\", \"freq_ref_mhz\", "

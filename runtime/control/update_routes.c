@@ -1,0 +1,79 @@
+/* update_routes.c - updates over HTTP. See update_routes.h. */
+#include "runtime/control/update_routes.h"
+
+#include "runtime/run/updates.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <string.h>
+
+static void answer_json(struct control_answer *answer, unsigned code, json_t *document)
+{
+    answer->code = code;
+    answer->type = "application/json";
+    answer->body = document != NULL ? json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(15)) : NULL;
+    answer->length = answer->body != NULL ? strlen(answer->body) : 0;
+    json_decref(document);
+}
+
+static json_t *document_of(const struct br_update *u)
+{
+    char digest[24];
+    snprintf(digest, sizeof digest, "%016" PRIx64, u->digest);
+    json_t *document =
+        json_pack("{ss ss sI ss ss sf}", "id", u->id, "state", br_update_state_name[u->state], "sample",
+                  (json_int_t)u->sample, "stages", u->stages != NULL ? u->stages : "", "digest", digest,
+                  "came_unix_s", (double)u->came_ns * 1e-9);
+    if (document != NULL && u->state == BR_UPDATE_APPLIED)
+        json_object_set_new(document, "held_from", json_integer((json_int_t)u->held_from));
+    if (document != NULL && u->why != NULL)
+        json_object_set_new(document, "error", json_string_nocheck(u->why));
+    return document;
+}
+
+static bool runs(const struct node *node, struct control_answer *answer)
+{
+    if (node->run != NULL && node->threads_run && node->current.graph != NULL) return true;
+    answer_error(answer, 409, "there is no pipeline that runs");
+    return false;
+}
+
+void updates_post(struct node *node, const struct control_request *request, struct control_answer *answer)
+{
+    static const unsigned codes[] = {[BR_UPDATE_OK] = 202,
+                                     [BR_UPDATE_WRONG] = 400,
+                                     [BR_UPDATE_LATE] = 409,
+                                     [BR_UPDATE_CONFLICT] = 409,
+                                     [BR_UPDATE_FAILED] = 500};
+    struct br_error error = {0};
+    struct br_config *config;
+    struct br_update_reply reply;
+    if (!runs(node, answer)) return;
+    struct br_graph *graph = node->current.graph;
+    int status = br_config_parse_value(&config, "request", request->body, request->length, &error);
+    if (status == BR_OK) status = br_updates_submit(graph, config, br_config_root(config), true, &reply);
+    if (status != BR_OK) {
+        answer_error(answer, 500, "no memory for an update");
+        return;
+    }
+    json_t *document = document_of(reply.update);
+    bool knows = reply.outcome == BR_UPDATE_OK || reply.outcome == BR_UPDATE_LATE;
+    if (document != NULL && knows)
+        json_object_set_new(document, "earliest", json_integer((json_int_t)reply.earliest));
+    answer_json(answer, codes[reply.outcome], document);
+}
+
+void updates_get(struct node *node, struct control_answer *answer)
+{
+    json_t *list = json_array();
+    if (!runs(node, answer)) {
+        json_decref(list);
+        return;
+    }
+    struct br_graph *graph = node->current.graph;
+    br_updates_tidy(graph);
+    for (const struct br_update *u = graph->updates->newest; u != NULL; u = u->older)
+        json_array_append_new(list, document_of(u));
+    answer_json(answer, 200,
+                json_pack("{sI so}", "earliest", (json_int_t)br_updates_earliest(graph), "updates", list));
+}

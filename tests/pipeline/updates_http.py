@@ -1,0 +1,81 @@
+"""Updates that are posted to a node: scheduled, applied, late, wrong; in two stages from one sample on."""
+import json
+import time
+
+import harness
+from control_common import node
+
+PIPELINE = """pipeline:
+  - {stage: t_source, samples: 100000000000, frame_samples: 4096, out: bytes}
+  - {stage: t_update, name: one, in: bytes, out: more}
+  - {stage: t_update, name: two, in: more, out: passed, refuse: 13}
+  - {stage: t_sink, name: slow, pause_us: 10000, in: passed}
+"""
+
+
+def post(n, **update):
+    return n.post("/v1/update", json.dumps(update))
+
+
+def wait_for(n, name, state):
+    end = time.time() + 60
+    while True:
+        answer = n.get("/v1/updates")
+        assert answer.code == 200, answer.text
+        found = [u for u in answer.json["updates"] if u["id"] == name]
+        if found and found[0]["state"] == state:
+            return found[0]
+        assert time.time() < end, answer.text
+        time.sleep(0.02)
+
+
+def test_applied():
+    with node(PIPELINE) as n:
+        n.wait_until(lambda s: s["state"] == "running")
+        both = {"one": {"add": 3}, "two": {"add": 4}}
+        first = post(n, id="a", at="now", stages=both)
+        assert first.code == 202 and first.json["state"] == "scheduled", first.text
+        done = wait_for(n, "a", "applied")
+        assert first.json["sample"] <= done["held_from"] < first.json["sample"] + 4096
+        again = post(n, id="a", at="now", stages=both)
+        assert again.code == 202 and again.json["state"] == "applied" and \
+            again.json["sample"] == done["sample"]
+        ahead = first.json["earliest"] + 40960000
+        for i in range(64):
+            answer = post(n, id=f"p{i}", at={"sample": ahead + i}, stages={"one": {"add": i}})
+            assert answer.code == 202 and answer.json["sample"] == ahead + i, answer.text
+        waiting = [u for u in n.get("/v1/updates").json["updates"] if u["state"] == "scheduled"]
+        assert len(waiting) == 64
+        n.end()
+        assert "update 'a' (one, two) holds from sample" in n.err
+
+
+def test_refused():
+    with node(PIPELINE) as n:
+        n.wait_until(lambda s: s["state"] == "running")
+        assert post(n, id="a", at="now", stages={"one": {"add": 3}}).code == 202
+        wait_for(n, "a", "applied")
+        late = post(n, id="late", at={"sample": 1}, stages={"one": {"add": 5}, "two": {"add": 5}})
+        assert late.code == 409 and late.json["earliest"] > 1 and "too late" in late.json["error"], late.text
+        assert post(n, id="a", at="now", stages={"one": {"add": 4}}).code == 409
+        for body, code, words in (
+            ('{"stages": {"one": {"add": 666}}}', 400, "request:1:28: stage 'one': add: 666"),
+            ('{"stages": {"one": {"add": "x"}}}', 400, "request:1:28: "),
+            ('{"stages": {"one": {"add": NaN}}}', 400, "request:1:28: "),
+            ('{"stages": {"one": {"fixed": 1}}}', 400, "'fixed' cannot be changed while it runs"),
+            ('{"stages": {"one": {"add": 1}, "tow": {"add": 1}}}', 400, "did you mean 'two'?"),
+            ('{"stages": {"one": {"add": 1}, "two": {"add": 13}}}', 500, "told to refuse 13"),
+            ('{"stages": {"slow": {"pause_us": 1}}}', 400, "takes no updates"),
+            ('{"stages": {"one": {"add": ${HOME}}}}', 400, "there are no variables here"),
+            ('{"stages": {"one": {"add": 1}', 400, "request:1:"), ("", 400, "request:1:1: there is nothing"),
+            ('{"at": {"sample": 1e30}, "stages": {"one": {"add": 1}}}', 400, "request:1:19: ")):
+            answer = n.post("/v1/update", body)
+            assert answer.code == code and words in answer.json["error"], (body, answer.text)
+        answer = post(n, id="b", at="now", stages={"one": {"add": 7}})
+        assert answer.code == 202  # nothing of the others is in its way
+        wait_for(n, "b", "applied")
+        n.end()
+
+
+if __name__ == "__main__":
+    harness.main([test_applied, test_refused])
