@@ -55,9 +55,16 @@ unsigned receiver_digitize(struct receiver *receiver, uint64_t sample, uint32_t 
     const int16_t *restrict zr = receiver->noise, *restrict zi = receiver->noise + receiver->padded;
     float unit = receiver->rms / GAUSSIAN_UNIT;
     unsigned beyond = 0;
+    const float *gain = receiver->gain;
+    if (gain != NULL) gain += 2 * receiver->ndishes * (line % receiver->gain_lines);
     draw(receiver, sample, line);
     for (size_t d = 0; d < receiver->ndishes; d++) {
         float a = re[d] + unit * zr[d], b = im[d] + unit * zi[d];
+        if (gain != NULL) {
+            float field = a;
+            a = gain[2 * d] * field - gain[2 * d + 1] * b;
+            b = gain[2 * d] * b + gain[2 * d + 1] * field;
+        }
         beyond += (unsigned)(a > 7.5f) + (unsigned)(a < -7.5f) + (unsigned)(b > 7.5f) + (unsigned)(b < -7.5f);
         e[d] = (uint8_t)(level(a) | level(b) << 4);
     }

@@ -5,6 +5,7 @@
  * frame sizes and can be repeated. */
 #include "runtime/stage.h"
 #include "stages/common/stage/shape.h"
+#include "stages/common/tables/hdf5_tables.h"
 #include "stages/simulate/random.h"
 #include "stages/simulate/receiver.h"
 #include "stages/simulate/sky.h"
@@ -42,7 +43,10 @@ struct simulate {
     int64_t samples, seed, frame_samples; /* parameters */
     double duration_s, noise;
     struct br_maps missing, sources, bursts;
+    const char *gains_file;
 
+    float *gains; /* [freq or 1][pol][dish][2], or NULL */
+    size_t gain_lines;
     size_t nchannels, npol, ndishes;
     uint64_t origin, end, next; /* base samples */
     double sample_s;
@@ -112,6 +116,9 @@ static const struct br_param params[] = {
              .size = sizeof(struct burst_param), .max_count = 1000),
     BR_PARAM("missing", BR_P_MAPS, struct simulate, missing, "list of spans {first, count} without data",
              .fields = span_params, .size = sizeof(struct span_param), .max_count = 100000),
+    BR_PARAM("gains", BR_P_PATH, struct simulate, gains_file,
+             "gains that the receivers have, which multiply field and noise: HDF5, /gain complex64 "
+             "[freq][pol][dish]; 0: a dead input"),
     BR_PARAM("frame_samples", BR_P_INT, struct simulate, frame_samples,
              "samples in a frame; 0: what makes about 1 MiB", .def = "0", .min = 0, .max = 1 << 30,
              .unit = "samples"),
@@ -224,12 +231,33 @@ static struct burst_params burst_of(const struct simulate *s, const struct br_st
                                  .number = (uint32_t)i};
 }
 
+static int take_gains(struct br_stage *stage, struct simulate *s)
+{
+    struct br_gains gains = {0};
+    struct br_error error = {0};
+    if (s->gains_file == NULL) return BR_OK;
+    int status = br_stage_reads_file(stage, "gains", s->gains_file);
+    if (status != BR_OK) return status;
+    if (br_gains_read(&gains, s->gains_file, &error) != BR_OK)
+        return br_stage_fail_at(stage, "gains", "%s", error.text);
+    if ((gains.nfreq != 1 && gains.nfreq != s->nchannels) || gains.npol != s->npol ||
+        gains.ndishes != s->ndishes)
+        status = br_stage_fail_at(
+            stage, "gains", "%s: /gain is [%zu][%zu][%zu]; expected [%zu or 1][%zu][%zu]", s->gains_file,
+            gains.nfreq, gains.npol, gains.ndishes, s->nchannels, s->npol, s->ndishes);
+    s->gain_lines = gains.nfreq * gains.npol;
+    s->gains =
+        br_stage_keep(stage, gains.value, gains.nfreq * gains.npol * gains.ndishes * 2 * sizeof(float));
+    return status;
+}
+
 static int configure(struct br_stage *stage, void *self)
 {
     struct simulate *s = self;
     struct br_stream *out = br_stage_output(stage, 0);
     int status = take_stream(stage, s, out);
     if (status == BR_OK) status = take_length(stage, s);
+    if (status == BR_OK) status = take_gains(stage, s);
     if (status != BR_OK) return status;
     const struct source_param *source = s->sources.value;
     for (size_t i = 0; i < s->sources.count && status == BR_OK; i++)
@@ -267,6 +295,8 @@ static int make_scratch(struct br_stage *stage, struct simulate *s)
         if (w->signal == NULL ||
             receiver_make(&w->receiver, s->ndishes, s->noise, s->table, (uint64_t)s->seed) != 0)
             return -1;
+        w->receiver.gain = s->gains;
+        w->receiver.gain_lines = (uint32_t)s->gain_lines;
     }
     return 0;
 }

@@ -83,6 +83,30 @@ def test_two_sources():
         assert abs(power / want - 1).max() < 6 / np.sqrt(2 * n), power / want
 
 
+def test_gains():
+    """A receiver's gain multiplies all that it gives: quarter cycles and 0 do so exactly, channel by channel,
+    or in all channels alike; a file of another shape is refused."""
+    import h5py
+    steps = np.random.default_rng(1).integers(0, 5, (len(FREQ), 2, len(DISHES)))
+    gain = np.array([1, 1j, -1, -1j, 0])[steps]
+    more = dict(samples=300, seed=6, noise=2, sources="[{x_deg: 1, y_deg: 2, flux: 0.5}]")
+    plain = field(**more)
+    with harness.scratch() as d:
+        path = os.path.join(d, "gains.h5")
+        for value in (gain, gain[:1]):
+            with h5py.File(path, "w") as f:
+                f["gain"] = value.astype(np.complex64)
+            assert np.array_equal(field(**more, gains=path), plain * value)
+        with h5py.File(path, "w") as f:
+            f["gain"] = gain[:2].astype(np.complex64)
+        try:
+            field(**more, gains=path)
+        except AssertionError as error:
+            assert "/gain is [2][2][7]; expected [5 or 1][2][7]" in str(error), error
+        else:
+            raise AssertionError("gains of two channels for five were taken")
+
+
 BURST = dict(x_deg=-1.0, y_deg=2.0, dm=250.0, arrival_s=0.01, at_mhz=401.0, width_s=0.001, flux=4.0)
 NOISE = 1.0
 
@@ -158,4 +182,4 @@ def test_burst_profile():
 
 
 if __name__ == "__main__":
-    harness.main([test_source, test_two_sources, test_burst_delays, test_burst_profile])
+    harness.main([test_gains, test_source, test_two_sources, test_burst_delays, test_burst_profile])
