@@ -1,4 +1,5 @@
 /* info_packets.c - `beamring info PACKET.yaml`: what a packet description means. */
+#include "runtime/config/arena.h"
 #include "stages/common/packets/header.h"
 #include "stages/common/packets/layout.h"
 #include "tools/beamring/info.h"
@@ -13,10 +14,9 @@ enum { UDP_IP_ETHERNET = 42, ON_THE_WIRE = 24, /* checksum, preamble and gap of 
 
 static const char *const axis_names[] = {"time", "freq", "pol", "dish", "input"};
 
-static void *must(void *owner, size_t bytes)
+static void *must(void *arena, size_t bytes)
 {
-    (void)owner;
-    void *memory = calloc(1, bytes > 0 ? bytes : 1);
+    void *memory = br_arena_alloc(arena, bytes > 0 ? bytes : 1);
     if (memory != NULL) return memory;
     fputs("beamring info: not enough memory\n", stderr);
     exit(1);
@@ -107,10 +107,10 @@ static void print_rate(const struct packet_description *p, size_t slots)
               8e-9 * packets * (bytes + UDP_IP_ETHERNET + ON_THE_WIRE));
 }
 
-static void print_node(const struct packet_description *p)
+static void print_node(const struct packet_description *p, struct br_arena *arena)
 {
     struct packet_layout l;
-    struct packet_memory memory = {must, NULL}; /* the program ends soon */
+    struct packet_memory memory = {must, arena};
     struct packet_node node = {.frame_samples = p->nsamples,
                                .values = p->values != NULL ? p->values : packet_values[0],
                                .real = p->real != NULL ? p->real : packet_real[0]};
@@ -142,6 +142,7 @@ static void print_node(const struct packet_description *p)
 int info_packets(const char *path)
 {
     struct packet_description *p;
+    struct br_arena arena = {NULL};
     struct br_error error = {0};
     if (packet_description_load(&p, path, &error) != BR_OK) {
         fprintf(stderr, "%s\n", error.text);
@@ -165,7 +166,8 @@ int info_packets(const char *path)
               p->real != NULL ? p->real : "(not known)");
     if (p->sample_ns.num > 0)
         info_line("sample time", "%.10g us", 1e-3 * (double)p->sample_ns.num / (double)p->sample_ns.den);
-    print_node(p);
+    print_node(p, &arena);
+    br_arena_free(&arena);
     packet_description_free(p);
     return 0;
 }
