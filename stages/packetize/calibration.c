@@ -16,9 +16,10 @@ int calibration_create(struct calibration *c)
 {
     size_t cells = c->nbeams * c->nchannels;
     c->state = calloc(cells, sizeof *c->state);
-    c->row = calloc(2 * c->nchannels, sizeof *c->row);
-    c->weight = calloc(c->steps + 1, sizeof *c->weight);
-    for (size_t i = 0; c->weight && i <= c->steps; i++) c->weight[i].seen = -1;
+    size_t workers = br_parallel_workers(&c->parallel), weights = workers * (c->steps + 1);
+    c->row = calloc(workers * 2 * c->nchannels, sizeof *c->row);
+    c->weight = calloc(weights, sizeof *c->weight);
+    for (size_t i = 0; c->weight && i < weights; i++) c->weight[i].seen = -1;
     if (!c->weight || br_follow_clock_create(&c->clock, cells, c->steps, c->follow) != 0) return -1;
     return c->state && c->row ? 0 : -1;
 }
@@ -37,9 +38,10 @@ static float in_half(float value)
     return value > -BR_HALF_MAX ? value : -BR_HALF_MAX;
 }
 
-static inline const struct br_follow_step *weigh(struct calibration *c, size_t cell, int count)
+static inline const struct br_follow_step *weigh(struct calibration *c, unsigned worker, size_t cell,
+                                                 int count)
 {
-    struct calibration_weight *w = &c->weight[count];
+    struct calibration_weight *w = &c->weight[worker * (c->steps + 1) + (size_t)count];
     double *seen = &c->clock.seen[cell];
     if (w->seen != *seen) {
         w->seen = *seen;
@@ -68,7 +70,7 @@ static void begin(const struct calibration *c, const uint8_t *levels, struct br_
 typedef struct level_sums sums_of(const uint8_t *packed, size_t bytes);
 
 /* scale and offset of the wire, of a cell with a scale. */
-static inline void calibrate_cell(struct calibration *c, size_t cell, const uint8_t *levels,
+static inline void calibrate_cell(struct calibration *c, unsigned worker, size_t cell, const uint8_t *levels,
                                   const float *side, float deviation, float *wire, sums_of *sums)
 {
     struct br_follow *state = &c->state[cell];
@@ -78,7 +80,7 @@ static inline void calibrate_cell(struct calibration *c, size_t cell, const uint
     float level = (float)s.sum / n, mean = offset + scale * level,
           square = scale * scale * ((float)s.squares / n - level * level), expected = mean, variance = square;
     if (c->follow > 0) {
-        const struct br_follow_step *step = weigh(c, cell, s.count);
+        const struct br_follow_step *step = weigh(c, worker, cell, s.count);
         if (step->first > 0) begin(c, levels, state, scale, offset);
         if (state->variance > 0) {
             expected = state->expected;
@@ -91,37 +93,53 @@ static inline void calibrate_cell(struct calibration *c, size_t cell, const uint
     wire[1] = in_half((offset - expected) * k);
 }
 
-static inline void calibrate_all(struct calibration *c, const uint8_t *levels, const float *side,
-                                 uint16_t *wire, sums_of *sums)
+/* A call's minichunk, and the beams that are a job. */
+struct minichunk {
+    struct calibration *c;
+    const uint8_t *levels;
+    const float *side;
+    uint16_t *wire;
+    size_t beams; /* of a job */
+};
+
+static inline void calibrate_beams(const struct minichunk *m, size_t job, unsigned worker, sums_of *sums)
 {
-    for (size_t b = 0; b < c->nbeams; b++) {
+    struct calibration *c = m->c;
+    float *row = c->row + worker * 2 * c->nchannels;
+    size_t end = (job + 1) * m->beams < c->nbeams ? (job + 1) * m->beams : c->nbeams;
+    for (size_t b = job * m->beams; b < end; b++) {
         for (size_t f = 0; f < c->nchannels; f++) {
             size_t cell = b * c->nchannels + f;
-            c->row[2 * f] = c->row[2 * f + 1] = 0;
-            if (side[2 * cell] > 0)
-                calibrate_cell(c, cell, levels + cell * c->steps / 2, side + 2 * cell, c->deviation[f],
-                               c->row + 2 * f, sums);
+            row[2 * f] = row[2 * f + 1] = 0;
+            if (m->side[2 * cell] > 0)
+                calibrate_cell(c, worker, cell, m->levels + cell * c->steps / 2, m->side + 2 * cell,
+                               c->deviation[f], row + 2 * f, sums);
         }
-        br_half_from_float_array(wire + 2 * b * c->nchannels, c->row, 2 * c->nchannels);
+        br_half_from_float_array(m->wire + 2 * b * c->nchannels, row, 2 * c->nchannels);
     }
+}
+
+static void calibrate_plain(void *arg, size_t job, unsigned worker)
+{
+    calibrate_beams(arg, job, worker, level_sums_plain);
 }
 
 #if BR_X86_64
 /* The same numbers: fmaf is exact with and without the instruction. */
-__attribute__((target("avx2,fma"), flatten)) static void
-calibrate_avx2(struct calibration *c, const uint8_t *levels, const float *side, uint16_t *wire)
+__attribute__((target("avx2,fma"), flatten)) static void calibrate_avx2(void *arg, size_t job,
+                                                                        unsigned worker)
 {
-    calibrate_all(c, levels, side, wire, level_sums_avx2);
+    calibrate_beams(arg, job, worker, level_sums_avx2);
 }
 #endif
 
 void calibrate(struct calibration *c, const uint8_t *levels, const float *side, uint16_t *wire)
 {
+    size_t jobs = 4 * br_parallel_workers(&c->parallel);
+    struct minichunk m = {c, levels, side, wire, (c->nbeams + jobs - 1) / jobs};
+    br_parallel_work *work = calibrate_plain;
 #if BR_X86_64
-    if (br_cpu_has_avx2() && br_cpu_has_fma()) {
-        calibrate_avx2(c, levels, side, wire);
-        return;
-    }
+    if (br_cpu_has_avx2() && br_cpu_has_fma()) work = calibrate_avx2;
 #endif
-    calibrate_all(c, levels, side, wire, level_sums_plain);
+    br_parallel_for(&c->parallel, (c->nbeams + m.beams - 1) / m.beams, work, &m);
 }

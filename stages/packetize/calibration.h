@@ -10,6 +10,7 @@
 #ifndef BEAMRING_STAGES_PACKETIZE_CALIBRATION_H
 #define BEAMRING_STAGES_PACKETIZE_CALIBRATION_H
 
+#include "kernels/common/parallel.h"
 #include "kernels/quantize/follow.h"
 
 #include <stddef.h>
@@ -20,13 +21,15 @@ struct calibration {
     size_t steps;           /* of a minichunk, even */
     const float *deviation; /* [nchannels] square root of the noise variance asked for */
     double follow;          /* time constant in steps; 0: every minichunk for itself */
+    struct br_parallel parallel;  /* beams are divided among its threads; zero: none */
     struct br_follow_clock clock; /* of [beam][freq] */
     struct br_follow *state;      /* [beam][freq] */
-    struct calibration_weight *weight; /* [steps + 1] */
-    float *row;                   /* [2 nchannels] */
+    struct calibration_weight *weight; /* [worker][steps + 1] */
+    float *row;                        /* [worker][2 nchannels] */
 };
 
-/* Allocates; 0 or -1. Free with calibration_free. */
+/* Allocates; 0 or -1. The bits of what it gives do not depend on the number of threads. Free with
+ * calibration_free. */
 int calibration_create(struct calibration *calibration);
 void calibration_free(struct calibration *calibration);
 

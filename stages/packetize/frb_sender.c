@@ -2,6 +2,7 @@
  * blocks of 256 samples are what a minichunk holds, byte for byte; only the head of a minichunk and its
  * scales are made here. */
 #include "stages/common/stage/fileio.h"
+#include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
 #include "stages/packetize/calibration.h"
 #include "stages/packetize/channel_lock.h"
@@ -219,6 +220,7 @@ static int start(struct br_stage *stage, struct packetize *p)
         .nchannels = s->nchannels,
         .steps = FRB_NODE_STEPS,
         .deviation = s->deviation,
+        .parallel = br_stage_parallel_loop(stage),
         .follow = p->calibration_s > 0 ? FRB_NODE_STEPS * fmax(minichunks, LEAST_MINICHUNKS) : 0,
     };
     return calibration_create(&s->calibration) == 0 ? BR_OK

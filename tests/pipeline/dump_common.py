@@ -44,7 +44,8 @@ def node_text(seconds=1.2, more="", **parameters):
     the history is of what a stage on it puts out, which is what comes in."""
     p = "".join(f", {k}: {v}" for k, v in parameters.items())
     gpu = harness.DEVICE != "cpu"
-    through = f"  - {{stage: upchannelize, in: played, out: field, factor: 1, device: '{harness.DEVICE}'}}\n"
+    through = "  - {stage: upchannelize, name: through, in: played, out: field, factor: 1, " \
+        f"device: '{harness.DEVICE}'}}\n"
     return f"""pipeline:
   - {{stage: replay, files: field_000000.dada, loop: 0, realtime: true, out: {"played" if gpu else "field"}}}
 {through if gpu else ""}

@@ -1,6 +1,7 @@
 """CHIME's L0 packets: values, pacing, loss, duplicates, reordering, corrupt packets."""
 import json
 import os
+import signal
 import socket
 import struct
 import time
@@ -278,7 +279,7 @@ def test_chime_l0_multicast():
         tools = [
             receive_tool(d, "chime-l0", f"239.77.1.2:{port}", "--interface", "127.0.0.1", "--directory",
                          f"out{k}", "--beams", 9, "--channels", 5, "--first-channel", 8, "--nupfreq", 4,
-                         "--steps", 16, "--counts", 12, "--epoch-ns", EPOCH, "--idle", 2, "--window", 64)
+                         "--steps", 16, "--counts", 12, "--epoch-ns", EPOCH, "--idle", 60, "--window", 64)
             for k in (0, 1)
         ]
         result = harness.run(
@@ -287,7 +288,9 @@ def test_chime_l0_multicast():
   - {{stage: packetize, in: j, format: chime-l0, multicast_interface: 127.0.0.1, rate: 1e7,
        destinations: [{{address: "239.77.1.2:{port}"}}]}}
 """)
+        time.sleep(0.5)
         for tool in tools:
+            tool.send_signal(signal.SIGINT)  # not by idling: a pipeline on a GPU takes seconds to begin
             counts = json.loads(tool.communicate(timeout=20)[0])
             assert counts["received"] > 100 and \
                 f": {counts['received']} packets sent" in result.err, (counts, result.err)

@@ -37,21 +37,6 @@ int apparent_lst(const struct apparent_site *site, int64_t unix_ns, double *lst,
     return BR_OK;
 }
 
-int apparent_direction(const struct apparent_site *site, int64_t unix_ns, double ra_deg, double dec_deg,
-                       double cosines[3], struct br_error *error)
-{
-    double day, rest, azimuth, zenith, hour_angle, dec, ra, origins;
-    utc_of(unix_ns, &day, &rest);
-    if (eraAtco13(ra_deg * radians, dec_deg * radians, 0, 0, 0, 0, day, rest, site->ut1_utc_s,
-                  site->longitude_deg * radians, site->latitude_deg * radians, 0, 0, 0, 0, 0, 0, 1, &azimuth,
-                  &zenith, &hour_angle, &dec, &ra, &origins) < 0)
-        return no_utc(unix_ns, error);
-    cosines[0] = sin(zenith) * cos(azimuth);
-    cosines[1] = sin(zenith) * sin(azimuth);
-    cosines[2] = cos(zenith);
-    return BR_OK;
-}
-
 #else
 
 bool apparent_is_there(void)
@@ -68,13 +53,6 @@ static int absent(struct br_error *error)
 int apparent_lst(const struct apparent_site *site, int64_t unix_ns, double *lst, struct br_error *error)
 {
     (void)site, (void)unix_ns, (void)lst;
-    return absent(error);
-}
-
-int apparent_direction(const struct apparent_site *site, int64_t unix_ns, double ra_deg, double dec_deg,
-                       double cosines[3], struct br_error *error)
-{
-    (void)site, (void)unix_ns, (void)ra_deg, (void)dec_deg, (void)cosines;
     return absent(error);
 }
 

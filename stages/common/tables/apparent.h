@@ -15,16 +15,10 @@ struct apparent_site {
     double ut1_utc_s;
 };
 
-/* False in a beamring that was built without ERFA: the functions below then fail with BR_E_INVALID. */
+/* False in a beamring that was built without ERFA: the function below then fails with BR_E_INVALID. */
 bool apparent_is_there(void);
 
 /* Local apparent sidereal time, radians in [0, 2 pi). */
 int apparent_lst(const struct apparent_site *site, int64_t unix_ns, double *lst, struct br_error *error);
-
-/* The direction of a source that stands at (ra_deg, dec_deg) in the ICRS (J2000): cosines to the north, to
- * the east and up, with precession, nutation and aberration, without refraction. Up is negative below the
- * horizon. Errors: BR_E_INVALID for a year in which UTC is not defined. */
-int apparent_direction(const struct apparent_site *site, int64_t unix_ns, double ra_deg, double dec_deg,
-                       double cosines[3], struct br_error *error);
 
 #endif

@@ -9,6 +9,7 @@ static void test_every_stage_is_found(void **state)
 {
     (void)state;
     struct test_run run;
+    if (br_clock_ns() < 100 * S) skip(); /* the machine has not run for as long as stages are to have hung */
     build_ok(&run, "pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_pass, in: a, out: b}\n"
                    "  - {stage: t_sink, in: b}\n");
     struct br_hang hang;

@@ -274,6 +274,43 @@ static void test_noise(void **state)
     calibration_free(&c);
 }
 
+/* Jobs from the last to the first, each with another worker's memory. */
+static void backwards(void *context, size_t jobs, br_parallel_work *work, void *arg)
+{
+    (void)context;
+    while (jobs-- > 0) work(arg, jobs, (unsigned)(jobs % 3));
+}
+
+/* Beams are calibrated by several threads to the same bits, also where they are no multiple of jobs. */
+static void test_calibration_by_several_threads(void **state)
+{
+    (void)state;
+    enum { BEAMS = 29, CHANNELS = 3, CELLS = BEAMS * CHANNELS };
+    const float deviation[CHANNELS] = {1, 2, 3};
+    struct calibration one = {
+        .nbeams = BEAMS, .nchannels = CHANNELS, .steps = 256, .deviation = deviation, .follow = 4 * 256};
+    struct calibration three = one;
+    three.parallel = (struct br_parallel){3, NULL, backwards};
+    assert_int_equal(calibration_create(&one), 0);
+    assert_int_equal(calibration_create(&three), 0);
+    uint64_t seed = 9;
+    for (int block = 0; block < 8; block++) {
+        static uint8_t levels[CELLS * 128];
+        float side[2 * CELLS];
+        uint16_t wire[2][2 * CELLS];
+        for (size_t i = 0; i < sizeof levels; i++) levels[i] = (uint8_t)(10 * gaussian(&seed));
+        for (size_t i = 0; i < CELLS; i++) {
+            side[2 * i] = i % 7 ? 0.5f : 0;
+            side[2 * i + 1] = (float)gaussian(&seed);
+        }
+        calibrate(&one, levels, side, wire[0]);
+        calibrate(&three, levels, side, wire[1]);
+        assert_memory_equal(wire[0], wire[1], sizeof wire[0]);
+    }
+    calibration_free(&one);
+    calibration_free(&three);
+}
+
 static void test_chime_l0(void **state)
 {
     (void)state;
@@ -384,8 +421,9 @@ static void test_no_memory(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_frb_node),
-                                       cmocka_unit_test(test_split_minichunk), cmocka_unit_test(test_noise),
-                                       cmocka_unit_test(test_chime_l0), cmocka_unit_test(test_no_memory)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_frb_node), cmocka_unit_test(test_split_minichunk),
+        cmocka_unit_test(test_noise),    cmocka_unit_test(test_calibration_by_several_threads),
+        cmocka_unit_test(test_chime_l0), cmocka_unit_test(test_no_memory)};
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }
