@@ -88,7 +88,8 @@ static int start_time(struct describe *d, const char **key, int64_t *ns, double 
     }
     if (mjd == NULL) return 1;
     int64_t by_mjd;
-    double precision = NS_PER_DAY * hints_precision(mjd);
+    /* However many digits there are, writers compute them: a whole second may come out as 0.999999999. */
+    double precision = fmax(NS_PER_DAY * hints_precision(mjd), 2);
     if (text_mjd(mjd, &by_mjd) != 0)
         return dada_bad(d->header, "MJD_START", d->error, "a modified Julian date");
     double apart = utc != NULL ? fabs((double)((__int128_t)by_mjd - *ns)) : INFINITY;

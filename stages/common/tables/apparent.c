@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-#if BR_WITH_ERFA
+#if defined BR_WITH_ERFA && BR_WITH_ERFA
 #include <erfa.h>
 
 static const double radians = 0.017453292519943295, day_ns = 86400e9, jd_1970 = 2440587.5;

@@ -27,7 +27,7 @@ static void test_lengths(void **state)
                 want.sum += level[k];
                 want.squares += level[k] * level[k];
             }
-            from[i] = (uint8_t)((level[0] & 15) | level[1] << 4);
+            from[i] = (uint8_t)((level[0] & 15) | (level[1] & 15) << 4);
         }
         struct level_sums got = level_sums(from, bytes);
         assert_int_equal(got.count, want.count);
