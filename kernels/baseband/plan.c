@@ -1,4 +1,5 @@
 #include "kernels/baseband/plan.h"
+#include "kernels/common/exchange.h"
 #include "kernels/common/validity.h"
 
 #include <stdlib.h>
@@ -123,19 +124,12 @@ int br_baseband_may_exchange(const struct br_baseband *plan, const struct br_bas
 
 void br_baseband_exchange(struct br_baseband *plan, struct br_baseband *with)
 {
-#define EXCHANGE(type, field)                                                                                \
-    do {                                                                                                     \
-        type kept = plan->field;                                                                             \
-        plan->field = with->field;                                                                           \
-        with->field = kept;                                                                                  \
-    } while (0)
-    EXCHANGE(size_t, weight_channels);
-    EXCHANGE(int8_t *, given_weights);
-    EXCHANGE(int32_t *, given_shift);
-    EXCHANGE(int8_t *, weights);
-    EXCHANGE(int32_t *, offset);
-    EXCHANGE(int32_t *, shift);
-#undef EXCHANGE
+    BR_EXCHANGE(size_t, plan, with, weight_channels);
+    BR_EXCHANGE(int8_t *, plan, with, given_weights);
+    BR_EXCHANGE(int32_t *, plan, with, given_shift);
+    BR_EXCHANGE(int8_t *, plan, with, weights);
+    BR_EXCHANGE(int32_t *, plan, with, offset);
+    BR_EXCHANGE(int32_t *, plan, with, shift);
 #if BR_WITH_CUDA
     if (plan->backend == BR_CUDA) br_baseband_cuda_exchange(plan, with);
 #endif

@@ -16,6 +16,7 @@
 #define BEAMRING_KERNELS_CORRELATE_CORRELATE_H
 
 #include "kernels/common/kernel.h"
+#include "kernels/common/parallel.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,6 +32,7 @@ struct br_correlate_params {
     size_t nchannels, ninputs; /* ninputs: polarisations x dishes, at most 8192 */
     bool autos;                /* the autocorrelations alone */
     struct br_cuda *cuda;      /* BR_CUDA: where its work goes; must live longer than the plan */
+    struct br_parallel parallel; /* BR_CPU: shares the work, by channels; may be zeroed */
 };
 
 struct br_correlate;

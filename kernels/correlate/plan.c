@@ -15,7 +15,8 @@ size_t br_correlate_baselines(const struct br_correlate_params *p)
 size_t br_correlate_host_bytes(const struct br_correlate_params *p)
 {
     size_t rows = p->autos ? 0 : p->ninputs + CORRELATE_J;
-    return p->nchannels * br_correlate_baselines(p) * 2 * sizeof(int32_t) + 3 * rows * CORRELATE_ROW;
+    return p->nchannels * br_correlate_baselines(p) * 2 * sizeof(int32_t) +
+           br_parallel_workers(&p->parallel) * 3 * rows * CORRELATE_ROW;
 }
 
 size_t br_correlate_device_bytes(const struct br_correlate_params *p)

@@ -18,8 +18,9 @@ struct br_correlate {
     int32_t *sum;   /* cpu: [F][baseline][2] */
 
     /* cpu: one channel's inputs as bytes, see cpu/cpu.c */
-    int8_t *x, *y; /* [N][ROW] */
-    uint8_t *u;    /* [N][ROW] */
+    size_t worker_bytes; /* from one worker's x, y and u to the next one's */
+    int8_t *x, *y;       /* [worker][N][ROW] */
+    uint8_t *u;          /* [worker][N][ROW] */
     const struct correlate_loops *loops;
 
     /* cuda: see gpu/launch.cu */

@@ -1,6 +1,7 @@
 /* What both implementations share: checks, the history between calls, and which outputs are missing. */
 #include "kernels/upchannelize/plan.h"
 #include "kernels/common/cuda.h"
+#include "kernels/common/exchange.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -154,18 +155,11 @@ int br_upchannelize_may_exchange(const struct br_upchannelize *plan, const struc
 
 void br_upchannelize_exchange(struct br_upchannelize *plan, struct br_upchannelize *with)
 {
-#define EXCHANGE(type, field)                                                                                \
-    do {                                                                                                     \
-        type kept = plan->field;                                                                             \
-        plan->field = with->field;                                                                           \
-        with->field = kept;                                                                                  \
-    } while (0)
-    EXCHANGE(double *, window);
-    EXCHANGE(double *, gain);
-    EXCHANGE(struct upchannelize_filter, filter);
+    BR_EXCHANGE(double *, plan, with, window);
+    BR_EXCHANGE(double *, plan, with, gain);
+    BR_EXCHANGE(struct upchannelize_filter, plan, with, filter);
     for (size_t i = 0; i < sizeof plan->part_weight / sizeof *plan->part_weight; i++)
-        EXCHANGE(uint32_t, part_weight[i]);
-#undef EXCHANGE
+        BR_EXCHANGE(uint32_t, plan, with, part_weight[i]);
 #if BR_WITH_CUDA
     if (plan->backend == BR_CUDA) br_upchannelize_cuda_exchange(plan, with);
 #endif

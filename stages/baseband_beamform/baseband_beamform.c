@@ -142,11 +142,8 @@ static int configure(struct br_stage *stage, void *self)
     struct br_stream *out = br_stage_output(stage, 0);
     int status =
         br_expect_input(stage, 1u << BR_INT4X2, "time,freq,pol,dish", "int4x2 [time][freq][pol][dish]");
+    if (status == BR_OK) status = br_expect_one_factor(stage);
     if (status != BR_OK) return status;
-    if (br_stream_is_zoned(in))
-        return br_stage_fail(stage, BR_E_INVALID,
-                             "the zones of its input have samples of different lengths; expected one "
-                             "upchannelization factor for the whole band");
     size_t npol = in->array.axis[2].length, ndishes = in->array.axis[3].length;
     if ((bb->weights_file != NULL) == (bb->beams != NULL))
         return br_stage_fail(stage, BR_E_INVALID, "%s of weights and beams; expected exactly one",

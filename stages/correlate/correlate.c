@@ -3,6 +3,7 @@
 #include "runtime/stage.h"
 #include "stages/common/stage/blocks.h"
 #include "stages/common/stage/gpu.h"
+#include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
 
 #include <string.h>
@@ -31,10 +32,11 @@ static const struct br_param params[] = {
 static const struct br_port inputs[] = {{"in", "E[time][freq][pol][dish], int4x2, not zoned"}, {0}};
 static const struct br_port outputs[] = {{"out", "V[time][freq][baseline], int32x2"}, {0}};
 
-static struct br_correlate_params plan_params(const struct correlate *c, const struct br_stream *in)
+static struct br_correlate_params plan_params(struct br_stage *stage, const struct correlate *c,
+                                              const struct br_stream *in)
 {
     return (struct br_correlate_params){in->nchannels, c->ninputs, strcmp(c->autocorrelations, "only") == 0,
-                                        c->cuda};
+                                        c->cuda, br_stage_parallel_loop(stage)};
 }
 
 static int check_integration(struct br_stage *stage, const struct correlate *c, const struct br_stream *in)
@@ -63,14 +65,11 @@ static int configure(struct br_stage *stage, void *self)
     struct br_why why = {""};
     int status =
         br_expect_input(stage, 1u << BR_INT4X2, "time,freq,pol,dish", "int4x2 [time][freq][pol][dish]");
+    if (status == BR_OK) status = br_expect_one_factor(stage);
     if (status != BR_OK) return status;
-    if (br_stream_is_zoned(in))
-        return br_stage_fail(stage, BR_E_INVALID,
-                             "the zones of its input have samples of different lengths; expected one "
-                             "upchannelization factor for the whole band");
     if ((status = check_integration(stage, c, in)) != BR_OK) return status;
     c->ninputs = in->array.axis[2].length * in->array.axis[3].length;
-    struct br_correlate_params p = plan_params(c, in);
+    struct br_correlate_params p = plan_params(stage, c, in);
     if (br_stage_device(stage) >= 0 && !br_correlate_has_products(&p, &why)) {
         status = br_stage_decline_gpu(stage, "on a GPU it needs a library: %s", why.text);
         if (status != BR_OK) return status;
@@ -87,7 +86,7 @@ static void memory(struct br_stage *stage, void *self, struct br_memory *m)
 {
     const struct correlate *c = self;
     const struct br_stream *in = br_stage_input(stage, 0);
-    struct br_correlate_params p = plan_params(c, in);
+    struct br_correlate_params p = plan_params(stage, c, in);
     br_stage_uploads_memory(stage, br_stream_max_validity(in), m);
     if (br_stage_device(stage) >= 0)
         m->device += br_correlate_device_bytes(&p);
@@ -103,7 +102,7 @@ static int start(struct br_stage *stage, void *self)
     enum br_backend backend;
     int status = br_stage_backend(stage, br_stream_max_validity(in), &backend, &c->cuda);
     if (status != BR_OK) return status;
-    struct br_correlate_params p = plan_params(c, in);
+    struct br_correlate_params p = plan_params(stage, c, in);
     unsigned step = in->zone[0].downsample;
     c->blocks = (struct blocks){.step = step, .length = (size_t)c->integrate / step, .bridges = true};
     c->share = br_stage_alloc(stage, in->nchannels * sizeof *c->share);

@@ -54,7 +54,8 @@ static size_t rows_of(const struct br_correlate *plan)
 
 int br_correlate_cpu_create(struct br_correlate *plan)
 {
-    size_t bytes = rows_of(plan) * CORRELATE_ROW;
+    plan->worker_bytes = rows_of(plan) * CORRELATE_ROW;
+    size_t bytes = br_parallel_workers(&plan->p.parallel) * plan->worker_bytes;
     plan->loops = &loops_generic;
 #if BR_X86_64
     if (br_cpu_has_avx2()) plan->loops = &loops_avx2;
@@ -77,10 +78,17 @@ void br_correlate_cpu_destroy(struct br_correlate *plan)
     free(plan->u);
 }
 
-/* `count` samples of channel f, from t on; returns the bytes of half a row. Samples that are missing, or
- * fill the last cell, are 0. */
-static size_t spread(struct br_correlate *plan, const uint8_t *e, const uint8_t *valid, size_t f,
-                     size_t count)
+/* A call, for its jobs: a channel each. */
+struct call {
+    struct br_correlate *plan;
+    size_t nsamples;
+    const uint8_t *e, *valid;
+};
+
+/* `count` samples of channel f into a worker's rows; returns the bytes of half a row. Samples that are
+ * missing, or fill the last cell, are 0. */
+static size_t spread(const struct br_correlate *plan, size_t rows, const uint8_t *e, const uint8_t *valid,
+                     size_t f, size_t count)
 {
     static const uint8_t zero[CELL];
     size_t F = plan->p.nchannels, N = plan->p.ninputs, half = (count + CELL - 1) / CELL * CELL;
@@ -96,7 +104,7 @@ static size_t spread(struct br_correlate *plan, const uint8_t *e, const uint8_t 
                 memset(edge[k], 0, CELL);
                 row[k] = memcpy(edge[k], row[k], N - n);
             }
-            size_t at = n * CORRELATE_ROW + t;
+            size_t at = rows + n * CORRELATE_ROW + t;
             plan->loops->spread(row, plan->x + at, plan->y + at, plan->u + at, half);
         }
     return half;
@@ -110,20 +118,20 @@ static int32_t sum_of(const int8_t *row, size_t bytes)
 }
 
 /* Products of all inputs with those of [from, from + STRIP): their rows u stay in the cache. */
-static void add_strip(struct br_correlate *plan, size_t f, size_t bytes, size_t from)
+static void add_strip(const struct br_correlate *plan, size_t rows, size_t f, size_t bytes, size_t from)
 {
     size_t N = plan->p.ninputs;
     int32_t *sum = plan->sum + f * plan->nbaselines * 2, part[CORRELATE_I][CORRELATE_J][2];
     size_t end = N - from < STRIP ? N : from + STRIP;
     for (size_t i0 = 0; i0 < end; i0 += CORRELATE_I) {
-        const int8_t *x = plan->x + i0 * CORRELATE_ROW, *y = plan->y + i0 * CORRELATE_ROW;
+        const int8_t *x = plan->x + rows + i0 * CORRELATE_ROW, *y = plan->y + rows + i0 * CORRELATE_ROW;
         int32_t more[CORRELATE_I][2];
         for (size_t i = 0; i < CORRELATE_I; i++) {
             more[i][0] = 8 * sum_of(x + i * CORRELATE_ROW, bytes);
             more[i][1] = 8 * sum_of(y + i * CORRELATE_ROW, bytes);
         }
         for (size_t j0 = i0 > from ? i0 : from; j0 < end; j0 += CORRELATE_J) {
-            plan->loops->block(x, y, plan->u + j0 * CORRELATE_ROW, bytes, part);
+            plan->loops->block(x, y, plan->u + rows + j0 * CORRELATE_ROW, bytes, part);
             for (size_t i = i0; i < i0 + CORRELATE_I && i < N; i++)
                 for (size_t j = j0 < i ? i : j0; j < j0 + CORRELATE_J && j < N; j++) {
                     int32_t *v = sum + 2 * correlate_baseline(i, j, N);
@@ -134,13 +142,27 @@ static void add_strip(struct br_correlate *plan, size_t f, size_t bytes, size_t 
     }
 }
 
-static void add_autos(struct br_correlate *plan, size_t nsamples, const uint8_t *e, const uint8_t *valid)
+static void add_channel(void *arg, size_t f, unsigned worker)
 {
-    size_t F = plan->p.nchannels, N = plan->p.ninputs;
-    for (size_t cell = 0; cell < nsamples * F; cell++) {
-        const uint8_t *in = e + cell * N;
-        int32_t *sum = plan->sum + cell % F * N * 2;
-        if (valid && valid[cell] == 0) continue;
+    const struct call *c = arg;
+    const struct br_correlate *plan = c->plan;
+    size_t F = plan->p.nchannels, N = plan->p.ninputs, rows = worker * plan->worker_bytes;
+    for (size_t t = 0; t < c->nsamples; t += CORRELATE_CHUNK) {
+        size_t count = c->nsamples - t < CORRELATE_CHUNK ? c->nsamples - t : CORRELATE_CHUNK;
+        size_t half = spread(plan, rows, c->e + t * F * N, c->valid ? c->valid + t * F : NULL, f, count);
+        for (size_t n = 0; n < N; n += STRIP) add_strip(plan, rows, f, 2 * half, n);
+    }
+}
+
+static void add_autos(void *arg, size_t f, unsigned worker)
+{
+    const struct call *c = arg;
+    size_t F = c->plan->p.nchannels, N = c->plan->p.ninputs;
+    int32_t *sum = c->plan->sum + f * N * 2;
+    (void)worker;
+    for (size_t cell = f; cell < c->nsamples * F; cell += F) {
+        const uint8_t *in = c->e + cell * N;
+        if (c->valid && c->valid[cell] == 0) continue;
         for (size_t n = 0; n < N; n++) {
             int real = ((in[n] & 15) ^ 8) - 8, imag = (in[n] >> 4 ^ 8) - 8;
             sum[2 * n] += real * real + imag * imag;
@@ -150,15 +172,6 @@ static void add_autos(struct br_correlate *plan, size_t nsamples, const uint8_t 
 
 void br_correlate_cpu(struct br_correlate *plan, size_t nsamples, const uint8_t *e, const uint8_t *valid)
 {
-    size_t F = plan->p.nchannels, N = plan->p.ninputs;
-    if (plan->p.autos) {
-        add_autos(plan, nsamples, e, valid);
-        return;
-    }
-    for (size_t f = 0; f < F; f++)
-        for (size_t t = 0; t < nsamples; t += CORRELATE_CHUNK) {
-            size_t count = nsamples - t < CORRELATE_CHUNK ? nsamples - t : CORRELATE_CHUNK;
-            size_t half = spread(plan, e + t * F * N, valid ? valid + t * F : NULL, f, count);
-            for (size_t n = 0; n < N; n += STRIP) add_strip(plan, f, 2 * half, n);
-        }
+    struct call call = {plan, nsamples, e, valid};
+    br_parallel_for(&plan->p.parallel, plan->p.nchannels, plan->p.autos ? add_autos : add_channel, &call);
 }

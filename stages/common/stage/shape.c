@@ -32,3 +32,11 @@ int br_no_memory(struct br_stage *stage, size_t bytes)
     return br_stage_fail(stage, BR_E_NO_MEMORY, "not enough memory: %.1f MiB needed",
                          (double)bytes / 1048576);
 }
+
+int br_expect_one_factor(struct br_stage *stage)
+{
+    if (!br_stream_is_zoned(br_stage_input(stage, 0))) return BR_OK;
+    return br_stage_fail(stage, BR_E_INVALID,
+                         "the zones of its input have samples of different lengths; expected one "
+                         "upchannelization factor for the whole band");
+}

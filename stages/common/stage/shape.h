@@ -9,6 +9,10 @@
  * message: "int4x2 [time]...". */
 int br_expect_input(struct br_stage *stage, unsigned dtypes, const char *axes, const char *want);
 
+/* Fails (BR_E_INVALID) where the zones of input 0 have time steps of different lengths, so that its frames
+ * are not one array. */
+int br_expect_one_factor(struct br_stage *stage);
+
 /* Moves `bytes` of malloc'ed memory into memory that lives as long as the pipeline, and frees it. NULL stays
  * NULL. */
 void *br_stage_keep(struct br_stage *stage, void *memory, size_t bytes);

@@ -3,6 +3,7 @@
  * backwards. Each kernel's own
  * tests compare that with its reference. */
 #include "kernels/baseband/baseband.h"
+#include "kernels/correlate/correlate.h"
 #include "kernels/frb_beams/frb_beams.h"
 #include "kernels/quantize/quantize.h"
 #include "kernels/upchannelize/upchannelize.h"
@@ -256,11 +257,37 @@ static void test_quantize(void **state)
     }
 }
 
+static void correlate(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 6; round++) {
+        struct br_correlate_params p = {
+            .nchannels = pick(1, 9), .ninputs = pick(1, 40), .autos = round % 3 == 2};
+        size_t samples = pick(1, 3000), cells = samples * p.nchannels,
+               sums = p.nchannels * br_correlate_baselines(&p) * 2;
+        uint8_t *e = bytes(cells * p.ninputs), *valid = validity(cells, pick(0, 1) * 20);
+        int32_t *first = malloc(sums * sizeof *first), *now = malloc(sums * sizeof *now);
+        for (size_t i = 0; i < RUNS; i++) {
+            struct br_correlate *plan;
+            p.parallel = parallel(i);
+            assert_int_equal(br_correlate_create(&plan, BR_CPU, &p, NULL), 0);
+            assert_int_equal(br_correlate_add(plan, samples, e, valid, NULL), 0);
+            br_correlate_read(plan, now);
+            compare(i, (uint8_t *)first, (const uint8_t *)now, sums * sizeof *now);
+            br_correlate_destroy(plan);
+        }
+        free(e);
+        free(valid);
+        free(first);
+        free(now);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_upchannelize), cmocka_unit_test(test_baseband),
-                                       cmocka_unit_test(test_frb_grid), cmocka_unit_test(test_frb_beams),
-                                       cmocka_unit_test(test_quantize)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(correlate),      cmocka_unit_test(test_upchannelize),
+                                       cmocka_unit_test(test_baseband),  cmocka_unit_test(test_frb_grid),
+                                       cmocka_unit_test(test_frb_beams), cmocka_unit_test(test_quantize)};
     seed = 20261123;
     for (size_t i = 0; i < COUNTS; i++) pools[i] = br_pool_create(thread_counts[i], NULL, 0);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

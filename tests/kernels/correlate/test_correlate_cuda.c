@@ -53,14 +53,14 @@ static void the_same_as_the_reference(void **state)
     for (size_t i = 0; i < CORRELATE_CASES; i++) compare(&correlate_cases[i]);
 }
 
-/* More than one block of inputs, more channels than one group has, more samples than one product. */
+/* More than one block of inputs, many channels, more samples than rows have room for. */
 static void large_arrays(void **state)
 {
     NEEDS_GPU();
     compare(&(struct correlate_case){"chord", 1300, 3, 1024, 2, 1, false, ANY_VALUE});
     compare(&(struct correlate_case){"chord_extreme", 1024, 2, 1024, 1, 0, false, EXTREME});
     compare(&(struct correlate_case){"pathfinder", 1100, 70, 128, 1, 0, false, ANY_VALUE});
-    compare(&(struct correlate_case){"groups", 200, 150, 520, 1, 0, false, ANY_VALUE});
+    compare(&(struct correlate_case){"channels", 200, 150, 520, 1, 0, false, ANY_VALUE});
     compare(
         &(struct correlate_case){"rows", 20000, 2, 20, 5, 2, false, ANY_VALUE}); /* rows are full, twice */
     compare(&(struct correlate_case){"autos_large", 5000, 3, 1030, 2, 3, true, ANY_VALUE});

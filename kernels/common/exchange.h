@@ -1,0 +1,13 @@
+/* exchange.h - two plans give each other what they hold: new values for old ones, without a copy. */
+#ifndef BEAMRING_KERNELS_COMMON_EXCHANGE_H
+#define BEAMRING_KERNELS_COMMON_EXCHANGE_H
+
+/* Of two structs, one field of that type. */
+#define BR_EXCHANGE(type, a, b, field)                                                                       \
+    do {                                                                                                     \
+        type br_kept = (a)->field;                                                                           \
+        (a)->field = (b)->field;                                                                             \
+        (b)->field = br_kept;                                                                                \
+    } while (0)
+
+#endif
