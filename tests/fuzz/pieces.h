@@ -1,4 +1,4 @@
-/* What the fuzz targets of packet descriptions share: a layout's memory, freed after each input, and a check. */
+/* What the fuzz targets of packet descriptions share: a layout's memory and a check. */
 #ifndef BEAMRING_TESTS_FUZZ_PIECES_H
 #define BEAMRING_TESTS_FUZZ_PIECES_H
 

@@ -1,4 +1,4 @@
-"""What the oracles of the kernels share: the cases that a dump program writes, and how far floats may be off."""
+"""What the oracles of the kernels share: the cases that a dump program writes, and the errors allowed."""
 import glob
 import os
 import subprocess
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def check_cases(check, count, ending='_out.npy'):
-    """Has the program sys.argv[1] write its cases, and prints what check(path without ending) says of each."""
+    """Has the program sys.argv[1] write its cases, and prints what check(path without ending) returns."""
     with tempfile.TemporaryDirectory(prefix='beamring_oracle_') as directory:
         subprocess.run([sys.argv[1], directory], check=True)
         cases = sorted(name[:-len(ending)] for name in glob.glob(os.path.join(directory, '*' + ending)))
