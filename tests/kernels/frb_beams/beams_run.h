@@ -57,4 +57,22 @@ static inline void finish(struct run *r)
     free(r->valid);
 }
 
+/* Sums beyond float16, one of them negative, which intensities never are. */
+static inline void overflow(struct run *r)
+{
+    for (size_t i = 0; i < r->cells; i++) r->in[i] = 0x7bff;
+    r->in[0] = 0xfbff;
+}
+
+/* All outputs are finite, some the largest there is. */
+static inline void check_overflow(const struct run *r, const uint16_t *out)
+{
+    int large = 0;
+    for (size_t b = 0; b < r->params.nbeams; b++) {
+        assert_true((out[b] & 0x7fff) <= 0x7bff);
+        large += (out[b] & 0x7fff) == 0x7bff;
+    }
+    assert_true(large > 0);
+}
+
 #endif
