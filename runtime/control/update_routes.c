@@ -38,42 +38,70 @@ static bool runs(const struct node *node, struct control_answer *answer)
     return false;
 }
 
-void updates_post(struct node *node, const struct control_request *request, struct control_answer *answer)
+void update_answer(struct br_graph *graph, const char *text, size_t length, struct desk_answer *answer)
 {
-    static const unsigned codes[] = {[BR_UPDATE_OK] = 202,
-                                     [BR_UPDATE_WRONG] = 400,
-                                     [BR_UPDATE_LATE] = 409,
-                                     [BR_UPDATE_CONFLICT] = 409,
-                                     [BR_UPDATE_FAILED] = 500};
+    static const unsigned codes[] = {
+        [BR_UPDATE_OK] = 202,       [BR_UPDATE_WRONG] = 400,  [BR_UPDATE_LATE] = 409,
+        [BR_UPDATE_CONFLICT] = 409, [BR_UPDATE_FAILED] = 500, [BR_UPDATE_TOO_MANY] = 503};
     struct br_error error = {0};
     struct br_config *config;
     struct br_update_reply reply;
-    if (!runs(node, answer)) return;
-    struct br_graph *graph = node->current.graph;
-    int status = br_config_parse_value(&config, "request", request->body, request->length, &error);
+    int status = br_config_parse_value(&config, "request", text, length, &error);
     if (status == BR_OK) status = br_updates_submit(graph, config, br_config_root(config), true, &reply);
     if (status != BR_OK) {
-        answer_error(answer, 500, "no memory for an update");
+        *answer = (struct desk_answer){500, strdup("{\"error\": \"no memory for an update\"}")};
         return;
     }
+    br_updates_look(graph);
+    pthread_mutex_lock(&graph->updates->records);
     json_t *document = document_of(reply.update);
+    pthread_mutex_unlock(&graph->updates->records);
     bool knows = reply.outcome == BR_UPDATE_OK || reply.outcome == BR_UPDATE_LATE;
     if (document != NULL && knows)
         json_object_set_new(document, "earliest", json_integer((json_int_t)reply.earliest));
-    answer_json(answer, codes[reply.outcome], document);
+    answer->code = codes[reply.outcome];
+    answer->body = document != NULL ? json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(15)) : NULL;
+    json_decref(document);
+}
+
+void updates_post(struct node *node, const struct control_request *request, struct control_answer *answer)
+{
+    if (!runs(node, answer)) return;
+    struct deferred *deferred = request_defer(request);
+    if (node->desk != NULL && desk_post(node->desk, request->body, request->length, deferred)) {
+        answer->later = true;
+        return;
+    }
+    request_undefer(request);
+    answer_error(
+        answer, 503,
+        "%d updates wait to be checked already, or there is no memory; expected to be asked again later",
+        DESK_WAITING);
+}
+
+void updates_answered(void *arg, void *request, const struct desk_answer *from)
+{
+    struct node *node = arg;
+    struct control_answer answer = {.code = from->code,
+                                    .type = "application/json",
+                                    .body = from->body,
+                                    .length = from->body != NULL ? strlen(from->body) : 0};
+    server_answer(node->server, request, &answer);
 }
 
 void updates_get(struct node *node, struct control_answer *answer)
 {
-    json_t *list = json_array();
-    if (!runs(node, answer)) {
-        json_decref(list);
-        return;
-    }
+    double busy_s = 0;
+    if (!runs(node, answer)) return;
     struct br_graph *graph = node->current.graph;
-    br_updates_tidy(graph);
+    json_t *list = json_array();
+    br_updates_look(graph);
+    pthread_mutex_lock(&graph->updates->records);
     for (const struct br_update *u = graph->updates->newest; u != NULL; u = u->older)
         json_array_append_new(list, document_of(u));
+    pthread_mutex_unlock(&graph->updates->records);
+    size_t waiting = node->desk != NULL ? desk_waiting(node->desk, &busy_s) : 0;
     answer_json(answer, 200,
-                json_pack("{sI so}", "earliest", (json_int_t)br_updates_earliest(graph), "updates", list));
+                json_pack("{sI sI sf so}", "earliest", (json_int_t)br_updates_earliest(graph), "waiting",
+                          (json_int_t)waiting, "busy_s", busy_s, "updates", list));
 }

@@ -205,8 +205,9 @@ static enum linked link_plan(struct br_updates *updates, const struct plan *plan
 }
 
 /* The plan is in place: each change belongs to its update, and what was replaced goes. */
-static void settle(struct plan *plan, struct br_update *update)
+static void settle(struct br_updates *updates, struct plan *plan, struct br_update *update)
 {
+    pthread_mutex_lock(&updates->records);
     for (size_t i = 0; i < plan->count; i++) {
         struct br_change *made = plan->made[i], *old = plan->instead[i];
         struct br_update *of = old != NULL ? old->update : update;
@@ -217,6 +218,7 @@ static void settle(struct plan *plan, struct br_update *update)
         br_change_discard(old);
         free(old);
     }
+    pthread_mutex_unlock(&updates->records);
     free(plan->made);
     free(plan->instead);
 }
@@ -239,11 +241,15 @@ enum br_update_outcome br_update_schedule(struct br_graph *graph, struct br_upda
         *earliest = br_update_taken(request);
         if (status == BR_OK && linked == LINKED) {
             update->sample = plan.made[0]->sample;
-            settle(&plan, update);
+            settle(graph->updates, &plan, update);
             return BR_UPDATE_OK;
         }
         drop(&plan);
         if (status == BR_OK) continue;
+        if (status == BR_E_STOPPED) {
+            linked = HAS_ENDED;
+            break;
+        }
         br_fail(error, status, "there is no memory for it");
         return status == BR_E_NO_MEMORY || status == BR_E_DEVICE ? BR_UPDATE_FAILED : BR_UPDATE_WRONG;
     }

@@ -7,7 +7,9 @@
  * replaces is freed later by br_updates_tidy. While nothing is due, a stage's thread looks at one pointer
  * for each frame.
  *
- * All functions but those for the stage's thread are called by one thread at a time. */
+ * One thread at a time submits and tidies: the main thread until the stages run, then a thread of its own
+ * (runtime/control/update_desk.h), since files may take their time. Others look at the list, under `records`
+ * and with br_updates_look. */
 #ifndef BEAMRING_RUNTIME_RUN_UPDATES_H
 #define BEAMRING_RUNTIME_RUN_UPDATES_H
 
@@ -62,8 +64,14 @@ struct br_update {
     char *stages; /* names, with commas between */
 };
 
+enum { BR_UPDATES_PENDING = 1024 }; /* scheduled at a time; more are refused, none is ever dropped */
+
+/* Locks are taken in this order: records, mutex. */
 struct br_updates {
-    pthread_mutex_t mutex; /* the stages' lists */
+    pthread_mutex_t records; /* the list: its updates' states, and what it frees */
+    pthread_mutex_t mutex;   /* the stages' lists */
+    pthread_mutex_t gate;    /* held while something is prepared: then no stage is stopped */
+    bool closed;             /* under the gate: the stages are about to be stopped */
     struct br_update *newest;
     uint64_t count;
     uint64_t total[4];             /* by their state now */
@@ -75,7 +83,8 @@ enum br_update_outcome {
     BR_UPDATE_WRONG,    /* the values: br_update.why says where */
     BR_UPDATE_LATE,     /* a stage is beyond its sample: `earliest` */
     BR_UPDATE_CONFLICT, /* its id was used for other values, or a stage has ended */
-    BR_UPDATE_FAILED    /* no memory, a device */
+    BR_UPDATE_FAILED,   /* no memory, a device */
+    BR_UPDATE_TOO_MANY  /* BR_UPDATES_PENDING are scheduled */
 };
 
 struct br_update_reply {
@@ -96,8 +105,15 @@ void br_updates_free(struct br_graph *graph);
 int br_updates_submit(struct br_graph *graph, struct br_config *config, const struct br_node *root,
                       bool owned, struct br_update_reply *reply);
 
-/* Frees old values that nothing uses any more, and says of each update what has become of it. */
+/* Says of each update what has become of it. Any thread. */
+void br_updates_look(struct br_graph *graph);
+
+/* The same, and frees old values that nothing uses any more. */
 void br_updates_tidy(struct br_graph *graph);
+
+/* From here on nothing is prepared any more: before the stages are stopped. Waits for what is being uploaded,
+ * for no file. */
+void br_updates_close(struct br_graph *graph);
 
 /* Sample up to which the stages with updates have taken their input: the largest of them. */
 uint64_t br_updates_earliest(const struct br_graph *graph);
@@ -144,11 +160,18 @@ enum br_update_outcome br_update_schedule(struct br_graph *graph, struct br_upda
 
 /* --- update_values.c --- */
 
+/* The parameter of a stage's schema, or NULL. */
+const struct br_param *br_update_param(const struct br_stage_type *type, const char *name);
+
+/* The name of a file that is written NAME or {file: NAME}; NULL: the value is neither, or `param` no file. */
+const struct br_node *br_update_file(const struct br_param *param, const struct br_node *value);
+
 /* Makes a second stage with what `base` says, and `given` in its place; mistakes go to `config`. NULL:
  * there were some. */
 struct br_change *br_change_make(struct br_update *update, struct br_stage *stage, const struct br_node *base,
                                  const struct br_node *given, struct br_config *config);
-/* Uploads. Status; mistakes go to the config. */
+/* Uploads. Status; mistakes go to the config. BR_E_STOPPED, without one: the stages are about to be
+ * stopped. */
 int br_change_prepare(struct br_change *change);
 /* Frees what was made of it, but not the change: for one that was never linked, or whose old values are
  * unused. */
