@@ -128,7 +128,8 @@ static void on_started(void *arg)
     node->state = NODE_RUNNING;
     node->threads_run = true;
     node->was_ready = true;
-    if (node->server != NULL || node->current.graph->updates->newest != NULL) {
+    if (node->server != NULL || node->current.graph->journal != NULL ||
+        node->current.graph->watched != NULL || node->current.graph->updates->newest != NULL) {
         node->desk = desk_open(&(struct desk_options){
             .graph = node->current.graph, .ev = node->ev, .answered = updates_answered, .arg = node});
         if (node->desk == NULL)
@@ -142,8 +143,12 @@ static void on_end(void *arg)
     struct node *node = arg;
     if (node->desk != NULL && !desk_close(node->desk)) node->hung = node->desk;
     node->desk = NULL;
-    if (node->current.graph != NULL && node->hung == NULL)
-        br_updates_tidy(node->current.graph); /* what it says of the last ones */
+    if (node->hung != NULL) {
+        br_journal_close(&node->current.graph->updates->journal, 1000000000);
+    } else if (node->current.graph != NULL) { /* what there is to say of the last ones */
+        br_updates_tidy(node->current.graph);
+        br_updates_note(node->current.graph);
+    }
     if (node->live) {
         view_take(node->view, node->current.graph);
         view_let_go(node->view);

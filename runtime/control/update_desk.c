@@ -99,7 +99,9 @@ static void *run(void *arg)
         if (job != NULL) work_at(desk, job);
         if (desk->quit) break;
         pthread_mutex_unlock(&desk->mutex);
+        br_watch_look(desk->options.graph);
         br_updates_tidy(desk->options.graph);
+        br_updates_note(desk->options.graph);
         pthread_mutex_lock(&desk->mutex);
     }
     desk->ended = true;

@@ -31,6 +31,20 @@ static json_t *document_of(const struct br_update *u)
     return document;
 }
 
+static json_t *journal_document(struct br_graph *graph)
+{
+    struct br_journal *journal = &graph->updates->journal;
+    if (graph->journal == NULL) return json_null();
+    pthread_mutex_lock(&journal->told);
+    json_t *document =
+        json_pack("{ss ss sI sI}", "file", graph->journal, "state", br_journal_state_name[journal->state],
+                  "resumed", (json_int_t)journal->resumed, "dropped", (json_int_t)journal->dropped);
+    if (document != NULL && journal->why[0] != '\0')
+        json_object_set_new(document, "why", json_string_nocheck(journal->why));
+    pthread_mutex_unlock(&journal->told);
+    return document;
+}
+
 static bool runs(const struct node *node, struct control_answer *answer)
 {
     if (node->run != NULL && node->threads_run && node->current.graph != NULL) return true;
@@ -56,6 +70,10 @@ void update_answer(struct br_graph *graph, const char *text, size_t length, stru
     pthread_mutex_lock(&graph->updates->records);
     json_t *document = document_of(reply.update);
     pthread_mutex_unlock(&graph->updates->records);
+    json_t *journal = journal_document(graph);
+    if (document != NULL && graph->journal != NULL && graph->updates->journal.state != BR_JOURNAL_KEPT)
+        json_object_set(document, "journal", journal);
+    json_decref(journal);
     bool knows = reply.outcome == BR_UPDATE_OK || reply.outcome == BR_UPDATE_LATE;
     if (document != NULL && knows)
         json_object_set_new(document, "earliest", json_integer((json_int_t)reply.earliest));
@@ -89,6 +107,35 @@ void updates_answered(void *arg, void *request, const struct desk_answer *from)
     server_answer(node->server, request, &answer);
 }
 
+void updates_look(struct node *node, struct update_facts *facts)
+{
+    struct br_graph *graph = node->current.graph;
+    *facts = (struct update_facts){.known = node->live && graph != NULL};
+    if (!facts->known) return;
+    struct br_updates *updates = graph->updates;
+    br_updates_look(graph);
+    pthread_mutex_lock(&updates->records);
+    memcpy(facts->total, updates->total, sizeof facts->total);
+    for (const struct br_watched *w = graph->watched; w != NULL; w = w->next) facts->watched[w->state]++;
+    pthread_mutex_unlock(&updates->records);
+    pthread_mutex_lock(&updates->journal.told);
+    facts->journal = (int)updates->journal.state;
+    pthread_mutex_unlock(&updates->journal.told);
+    if (node->desk != NULL) facts->waiting = desk_waiting(node->desk, &facts->busy_s);
+}
+
+static json_t *watches_of(const struct br_graph *graph)
+{
+    json_t *list = json_array();
+    for (const struct br_watched *w = graph->watched; w != NULL; w = w->next) {
+        json_t *one = json_pack("{ss ss ss}", "file", w->path, "parameters", w->params, "state",
+                                br_watch_state_name[w->state]);
+        if (w->why[0] != '\0') json_object_set_new(one, "why", json_string_nocheck(w->why));
+        json_array_append_new(list, one);
+    }
+    return list;
+}
+
 void updates_get(struct node *node, struct control_answer *answer)
 {
     double busy_s = 0;
@@ -99,9 +146,11 @@ void updates_get(struct node *node, struct control_answer *answer)
     pthread_mutex_lock(&graph->updates->records);
     for (const struct br_update *u = graph->updates->newest; u != NULL; u = u->older)
         json_array_append_new(list, document_of(u));
+    json_t *watches = watches_of(graph);
     pthread_mutex_unlock(&graph->updates->records);
     size_t waiting = node->desk != NULL ? desk_waiting(node->desk, &busy_s) : 0;
     answer_json(answer, 200,
-                json_pack("{sI sI sf so}", "earliest", (json_int_t)br_updates_earliest(graph), "waiting",
-                          (json_int_t)waiting, "busy_s", busy_s, "updates", list));
+                json_pack("{sI sI sf so so so}", "earliest", (json_int_t)br_updates_earliest(graph),
+                          "waiting", (json_int_t)waiting, "busy_s", busy_s, "journal",
+                          journal_document(graph), "watches", watches, "updates", list));
 }

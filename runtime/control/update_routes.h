@@ -12,6 +12,9 @@ void updates_post(struct node *node, const struct control_request *request, stru
 /* GET /v1/updates: the newest first. */
 void updates_get(struct node *node, struct control_answer *answer);
 
+/* How many there are, by state; the journal; the watched files. */
+void updates_look(struct node *node, struct update_facts *facts);
+
 /* What the desk has come to; of struct desk_options. `node` is the node. */
 void updates_answered(void *node, void *request, const struct desk_answer *answer);
 

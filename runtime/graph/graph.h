@@ -16,6 +16,7 @@
 #include "runtime/graph/plugin.h"
 #include "runtime/run/log.h"
 #include "runtime/run/pool.h"
+#include "runtime/run/update_watch.h"
 #include "runtime/stage.h"
 
 #include <pthread.h>
@@ -146,6 +147,8 @@ struct br_graph {
 
     struct br_control_settings control;
     struct br_updates *updates;
+    const char *journal;        /* where they are kept; NULL: nowhere */
+    struct br_watched *watched; /* files that become updates */
 
     bool only_shown;   /* nothing is going to run */
     double watchdog_s; /* a call on a GPU that takes longer ends the run; 0: never */

@@ -188,13 +188,19 @@ static uint64_t add_file(uint64_t hash, const char *path)
     return hash;
 }
 
-/* Keys add up, so that their order does not matter. Numbers are compared as they are written. */
+uint64_t br_update_file_digest(const char *path)
+{
+    return add_file(hash_of(""), path);
+}
+
+/* Keys add up, so that their order does not matter. */
 static uint64_t hash_node(const struct br_node *node)
 {
     uint64_t hash = 0;
     if (node->kind == BR_NODE_SCALAR) {
+        char number[BR_UPDATE_NUMBER];
         size_t length = strlen(node->text);
-        hash = hash_of(node->text);
+        hash = hash_of(br_update_number(node, number) ? number : node->text);
         bool names_file = length > 3 && (strcmp(node->text + length - 3, ".h5") == 0 ||
                                          (length > 5 && strcmp(node->text + length - 5, ".hdf5") == 0));
         return names_file ? add_file(hash, node->text) : hash;

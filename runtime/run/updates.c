@@ -16,6 +16,9 @@ struct br_updates *br_updates_make(void)
     pthread_mutex_init(&updates->records, NULL);
     pthread_mutex_init(&updates->mutex, NULL);
     pthread_mutex_init(&updates->gate, NULL);
+    pthread_mutex_init(&updates->journal.mutex, NULL);
+    pthread_mutex_init(&updates->journal.told, NULL);
+    updates->journal.fd = -1;
     return updates;
 }
 
@@ -41,6 +44,10 @@ void br_updates_free(struct br_graph *graph)
         updates->newest = update->older;
         free_update(update);
     }
+    br_journal_close(&updates->journal, 0);
+    json_decref(updates->past);
+    pthread_mutex_destroy(&updates->journal.told);
+    pthread_mutex_destroy(&updates->journal.mutex);
     pthread_mutex_destroy(&updates->gate);
     pthread_mutex_destroy(&updates->mutex);
     pthread_mutex_destroy(&updates->records);
@@ -107,6 +114,12 @@ static struct br_update *same_id(struct br_updates *updates, const char *id, uin
     return u;
 }
 
+bool br_updates_knows(struct br_graph *graph, const char *id)
+{
+    uint64_t scheduled;
+    return same_id(graph->updates, id, &scheduled) != NULL;
+}
+
 static void keep_mistakes(struct br_update *update, size_t before)
 {
     size_t length;
@@ -164,7 +177,7 @@ static enum br_update_outcome submit(struct br_graph *graph, struct br_update *u
     }
     reply->earliest = br_update_taken(&request);
     bool repeated = same->digest == update->digest && same->at == update->at &&
-                    same->time_ns == update->time_ns &&
+                    (update->at != BR_AT_TIME || same->time_ns == update->time_ns) &&
                     (update->at != BR_AT_SAMPLE || same->sample == update->sample);
     if (!repeated)
         return reject(update, BR_UPDATE_CONFLICT, before,
@@ -186,6 +199,8 @@ int br_updates_submit(struct br_graph *graph, struct br_config *config, const st
     }
     reply->update = update;
     reply->outcome = submit(graph, update, root, reply);
+    if (reply->outcome == BR_UPDATE_OK && reply->update == update)
+        br_updates_note_scheduled(graph, update, root);
     if (reply->update == update)
         add_record(graph->updates, update);
     else

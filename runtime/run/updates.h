@@ -14,6 +14,7 @@
 #define BEAMRING_RUNTIME_RUN_UPDATES_H
 
 #include "runtime/graph/graph.h"
+#include "runtime/run/journal.h"
 
 enum br_update_at {
     BR_AT_NOW,    /* the earliest sample at which all stages can */
@@ -60,6 +61,8 @@ struct br_update {
     struct br_change **change; /* [nchanges] */
     struct br_config *config;  /* its values; NULL: let go */
     bool owns_config;
+    bool noted; /* the journal has it; it has it in its last state */
+    bool concluded;
     char *why;    /* rejected: what is wrong, a line each */
     char *stages; /* names, with commas between */
 };
@@ -76,6 +79,9 @@ struct br_updates {
     uint64_t count;
     uint64_t total[4];             /* by their state now */
     const struct br_node *of_file; /* `updates:` of the pipeline file, or NULL */
+    struct br_journal journal;
+    json_t *past;  /* what the journal had to say, until the start is over */
+    bool resuming; /* what is submitted comes from the journal */
 };
 
 enum br_update_outcome {
@@ -94,6 +100,16 @@ struct br_update_reply {
     bool repeated;                  /* the same had been asked for before */
 };
 
+struct br_update_request {
+    const char *id; /* NULL: none */
+    enum br_update_at at;
+    uint64_t sample;
+    int64_t time_ns;
+    size_t nstages;
+    struct br_stage **stage;       /* [nstages], memory of the config */
+    const struct br_node **values; /* [nstages] */
+};
+
 struct br_updates *br_updates_make(void); /* NULL: no memory */
 
 /* After the stages' threads have ended and stop was called. */
@@ -105,11 +121,17 @@ void br_updates_free(struct br_graph *graph);
 int br_updates_submit(struct br_graph *graph, struct br_config *config, const struct br_node *root,
                       bool owned, struct br_update_reply *reply);
 
+/* Whether an update of this id has come that was not rejected. In the thread that submits. */
+bool br_updates_knows(struct br_graph *graph, const char *id);
+
 /* Says of each update what has become of it. Any thread. */
 void br_updates_look(struct br_graph *graph);
 
 /* The same, and frees old values that nothing uses any more. */
 void br_updates_tidy(struct br_graph *graph);
+
+/* What the journal does not have yet of the ends of updates. In the thread that submits. */
+void br_updates_note(struct br_graph *graph);
 
 /* From here on nothing is prepared any more: before the stages are stopped. Waits for what is being uploaded,
  * for no file. */
@@ -117,6 +139,30 @@ void br_updates_close(struct br_graph *graph);
 
 /* Sample up to which the stages with updates have taken their input: the largest of them. */
 uint64_t br_updates_earliest(const struct br_graph *graph);
+
+/* --- update_json.c --- */
+
+enum { BR_UPDATE_NUMBER = 48 };
+
+/* Values as JSON, NULL where there is no memory. */
+json_t *br_update_json(const struct br_node *node);
+
+/* A number in one form, however it is written: 4, 4.0 and 0x4 are the same. False: it is none. */
+bool br_update_number(const struct br_node *node, char text[BR_UPDATE_NUMBER]);
+
+/* --- update_resume.c --- */
+
+/* Opens `journal:` of the pipeline file and takes up what it says: what held holds again from the first sample
+ * on, and what was pending is. After the stages' start, before their threads. What is wrong with it is told,
+ * and the pipeline file holds. */
+void br_updates_resume(struct br_graph *graph);
+
+/* Whether the journal has this entry of the pipeline file's `updates:` already. */
+bool br_updates_resumed(const struct br_graph *graph, const struct br_update_request *request,
+                        uint64_t digest);
+
+/* A line of the journal for an update that has been scheduled. False: it is not on the disk. */
+bool br_updates_note_scheduled(struct br_graph *graph, struct br_update *update, const struct br_node *root);
 
 /* --- update_file.c --- */
 
@@ -129,16 +175,6 @@ int br_updates_start(struct br_graph *graph, struct br_error *error);
 
 /* --- update_request.c --- */
 
-struct br_update_request {
-    const char *id; /* NULL: none */
-    enum br_update_at at;
-    uint64_t sample;
-    int64_t time_ns;
-    size_t nstages;
-    struct br_stage **stage;       /* [nstages], memory of the config */
-    const struct br_node **values; /* [nstages] */
-};
-
 /* Reads and checks all but the values; mistakes go to the config. False: there were some. */
 bool br_update_read(struct br_graph *graph, struct br_config *config, const struct br_node *root,
                     struct br_update_request *request);
@@ -146,6 +182,7 @@ bool br_update_read(struct br_graph *graph, struct br_config *config, const stru
 /* Of the values, in whatever order and form they are written. Files add their bytes; one that cannot be
  * read adds nothing. */
 uint64_t br_update_digest(const struct br_update_request *request);
+uint64_t br_update_file_digest(const char *path);
 
 /* --- update_plan.c --- */
 

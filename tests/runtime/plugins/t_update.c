@@ -60,7 +60,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
 static int stop(struct br_stage *stage, void *self)
 {
     struct t_update *u = self;
-    (void)stage;
+    br_stage_note(stage, "add is %lld in the end", (long long)u->add);
     free(u->table);
     u->table = NULL;
     return BR_OK;
