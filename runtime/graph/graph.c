@@ -379,6 +379,7 @@ static int build(struct br_graph **result, struct br_config *config, struct br_l
         stage->phase = BR_PHASE_RUN;
         if (stage->type->memory != NULL) stage->type->memory(stage, stage->self, &stage->memory);
     }
+    br_held_find_sources(graph);
     br_updates_check(graph, br_node_get(root, "updates"));
     if (br_config_errors(config) > 0) return BR_E_INVALID;
     return make_queues(graph, error);

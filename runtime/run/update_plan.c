@@ -80,17 +80,19 @@ static void drop(struct plan *plan)
 
 /* The change behind which one at `sample` goes, or NULL: in front; and its values. What is found stays:
  * only this thread frees changes. */
-static struct br_change *before_sample(struct br_stage *stage, uint64_t sample, const struct br_node **values,
-                                       struct br_change **behind)
+static const struct br_change *before_sample(struct br_stage *stage, uint64_t sample,
+                                             const struct br_node **values, struct br_change **behind)
 {
     pthread_mutex_t *mutex = &stage->graph->updates->mutex;
     pthread_mutex_lock(mutex);
-    struct br_change *before = NULL, *c = atomic_load(&stage->updates.first);
+    const struct br_change *before = NULL;
+    struct br_change *c = atomic_load(&stage->updates.first);
     const struct br_change *last = stage->updates.last;
     for (; c != NULL && c->sample <= sample; c = c->next) before = c;
     *behind = c;
     pthread_mutex_unlock(mutex);
-    *values = before != NULL ? before->node : last != NULL ? last->node : stage->node;
+    if (before == NULL) before = last;
+    *values = before != NULL ? before->node : stage->node;
     return before;
 }
 
@@ -100,11 +102,11 @@ static int plan_stage(struct plan *plan, struct br_update *update, struct br_sta
 {
     const struct br_node *base;
     struct br_change *behind;
-    before_sample(stage, moment_of(update, stage, now), &base, &behind);
+    const struct br_change *before = before_sample(stage, moment_of(update, stage, now), &base, &behind);
     struct br_change *change = br_change_make(update, stage, base, given, update->config);
     if (change == NULL) return BR_E_INVALID;
     change->sample = moment_of(update, stage, now);
-    if (!add(plan, change, NULL)) {
+    if (!br_held_make(change, before) || !add(plan, change, NULL)) {
         br_change_discard(change);
         free(change);
         return BR_E_NO_MEMORY;
@@ -112,7 +114,8 @@ static int plan_stage(struct plan *plan, struct br_update *update, struct br_sta
     int status = br_change_prepare(change);
     for (struct br_change *c = behind; c != NULL && status == BR_OK; c = c->next) {
         struct br_change *again = br_change_make(c->update, stage, change->node, c->given, c->update->config);
-        if (again == NULL || br_change_prepare(again) != BR_OK || !add(plan, again, c)) {
+        if (again == NULL || !br_held_make(again, change) || br_change_prepare(again) != BR_OK ||
+            !add(plan, again, c)) {
             br_config_error(update->config, given,
                             "stage '%s': together with these values the update '%s', at sample "
                             "%llu, would not fit any more",

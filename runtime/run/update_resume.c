@@ -166,7 +166,8 @@ static bool find_entries(const json_t *lines, struct entries *all)
     return true;
 }
 
-/* Where a pending update shall hold: its sample if samples count from the same moment as before, else its time. */
+/* Where a pending update shall hold: its sample if samples count from the same moment as before, else its
+ * time. */
 static json_t *pending_moment(const struct br_graph *graph, const json_t *line)
 {
     const json_t *rate = json_object_get(line, "sample_ns");

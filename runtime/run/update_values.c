@@ -235,6 +235,10 @@ void br_change_discard(struct br_change *change)
 {
     struct br_stage *fresh = change->fresh;
     if (fresh == NULL) return;
+    if (!change->committed) {
+        br_held_free(change->held);
+        change->held = NULL;
+    }
     if (fresh->device >= 0) br_gpu_use(fresh->device, NULL);
     if (change->prepared && fresh->type->discard != NULL) fresh->type->discard(fresh, fresh->self);
     if (change->old_unused != NULL) br_gpu_event_destroy(change->old_unused);

@@ -1,9 +1,9 @@
 /* update_watch.h - parameters that are files which are watched: `weights: {file: noon.h5, watch: true}`.
  *
- * A file that is replaced or written again becomes an update of all parameters that name it, from now on, by the
- * same checks as any other. What cannot be used changes nothing, and is said. Files are looked at by the thread
- * that submits updates, every quarter of a second: a disk that hangs holds up nobody else, and it makes no
- * difference whether it is on this machine. */
+ * A file that is replaced or written again becomes an update of all parameters that name it, from now on, by
+ * the same checks as any other. What cannot be used changes nothing, and is said. Files are looked at by the
+ * thread that submits updates, every quarter of a second: a disk that hangs holds up nobody else, and it
+ * makes no difference whether it is on this machine. */
 #ifndef BEAMRING_RUNTIME_RUN_UPDATE_WATCH_H
 #define BEAMRING_RUNTIME_RUN_UPDATE_WATCH_H
 
@@ -48,8 +48,8 @@ struct br_watched {
 /* How long a file must stay the same to be taken for whole. */
 #define BR_WATCH_SETTLES_NS UINT64_C(1000000000)
 
-/* The stage's map with plain names in the place of {file: NAME, watch: BOOL}, wherever a parameter is a file; what
- * is watched goes to graph->watched. Mistakes go to the config. */
+/* The stage's map with plain names in the place of {file: NAME, watch: BOOL}, wherever a parameter is a file;
+ * what is watched goes to graph->watched. Mistakes go to the config. */
 const struct br_node *br_watch_read(struct br_graph *graph, const struct br_stage *stage,
                                     const struct br_node *node);
 

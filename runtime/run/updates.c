@@ -44,6 +44,7 @@ void br_updates_free(struct br_graph *graph)
         updates->newest = update->older;
         free_update(update);
     }
+    for (size_t s = 0; s < graph->nfile; s++) br_held_free(graph->stage[s].updates.held);
     br_journal_close(&updates->journal, 0);
     json_decref(updates->past);
     pthread_mutex_destroy(&updates->journal.told);
@@ -290,7 +291,10 @@ void br_updates_tidy(struct br_graph *graph)
 {
     struct br_updates *updates = graph->updates;
     size_t kept = 0;
-    for (size_t s = 0; s < graph->nfile; s++) discard_used(updates, &graph->stage[s]);
+    for (size_t s = 0; s < graph->nfile; s++) {
+        discard_used(updates, &graph->stage[s]);
+        br_held_tidy(&graph->stage[s]);
+    }
     pthread_mutex_lock(&updates->records);
     for (struct br_update **at = &updates->newest; *at != NULL;) {
         struct br_update *update = *at;

@@ -32,6 +32,21 @@ extern const char *const br_update_state_name[]; /* "scheduled", ... */
 
 enum { BR_UPDATE_ID = 80, BR_UPDATES_KEPT = 256 };
 
+/* Where a stage's values came from while they were the same: for each parameter that can be updated (in the
+ * order of the type's `updates`) the update that gave it. */
+struct br_held_source {
+    uint64_t number; /* of the update; 0: the pipeline file */
+    uint64_t digest, from;
+    char id[BR_UPDATE_ID];
+};
+struct br_held {
+    struct br_held *older;
+    uint64_t from;
+    size_t count;
+    struct br_held_source source[];
+};
+enum { BR_HELD_KEPT = 4096 }; /* of each stage: the newest */
+
 /* A stage's part of an update. */
 struct br_change {
     struct br_change *next; /* in one of the stage's lists */
@@ -43,6 +58,7 @@ struct br_change {
     uint64_t sample;                  /* of the stage's input 0, from which it shall hold */
     uint64_t held_from;               /* from which it did */
     br_gpu_event old_unused;          /* what was enqueued with the old values is done */
+    struct br_held *held;             /* the stage's once it is committed */
     bool prepared, committed, passed; /* passed: a later one took its place before it held */
 };
 
@@ -76,6 +92,7 @@ struct br_updates {
     pthread_mutex_t gate;    /* held while something is prepared: then no stage is stopped */
     bool closed;             /* under the gate: the stages are about to be stopped */
     struct br_update *newest;
+    _Atomic uint64_t commits; /* by all stages */
     uint64_t count;
     uint64_t total[4];             /* by their state now */
     const struct br_node *of_file; /* `updates:` of the pipeline file, or NULL */
@@ -152,9 +169,9 @@ bool br_update_number(const struct br_node *node, char text[BR_UPDATE_NUMBER]);
 
 /* --- update_resume.c --- */
 
-/* Opens `journal:` of the pipeline file and takes up what it says: what held holds again from the first sample
- * on, and what was pending is. After the stages' start, before their threads. What is wrong with it is told,
- * and the pipeline file holds. */
+/* Opens `journal:` of the pipeline file and takes up what it says: what held holds again from the first
+ * sample on, and what was pending is. After the stages' start, before their threads. What is wrong with it is
+ * told, and the pipeline file holds. */
 void br_updates_resume(struct br_graph *graph);
 
 /* Whether the journal has this entry of the pipeline file's `updates:` already. */
@@ -213,6 +230,18 @@ int br_change_prepare(struct br_change *change);
 /* Frees what was made of it, but not the change: for one that was never linked, or whose old values are
  * unused. */
 void br_change_discard(struct br_change *change);
+
+/* --- update_held.c --- */
+
+/* What a change will have come from; `before`: the one on whose values it builds, or NULL. False: no memory.
+ * */
+bool br_held_make(struct br_change *change, const struct br_change *before);
+/* Under `mutex`: it holds from here on. */
+void br_held_begin(struct br_stage *stage, struct br_held *held, uint64_t sample);
+void br_held_tidy(struct br_stage *stage);
+void br_held_free(struct br_held *held);
+/* For each stage: which ones before it take updates. */
+void br_held_find_sources(struct br_graph *graph);
 
 /* --- update_commit.c: the stage's thread --- */
 

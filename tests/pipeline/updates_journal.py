@@ -1,5 +1,6 @@
-"""A node that is restarted goes on with the values that held, and with what was pending: after a drain, a restart over
-HTTP, SIGKILL; a journal that cannot be used is refused with its line, and the pipeline file holds."""
+"""A node that is restarted goes on with the values that held, and with what was pending: after a drain, a
+restart over HTTP, SIGKILL; a journal that cannot be used is refused with its line, and the pipeline file
+holds."""
 import json
 import os
 import signal
@@ -89,7 +90,8 @@ def resumed(n):
     n.wait_until(lambda s: s["state"] == "running")
     told = updates(n)
     # `a` is not needed any more: `b` has set the same since
-    assert {k: u["state"] for k, u in told.items()} == {"b": "applied", "c": "applied", "later": "scheduled"}, told
+    states = {k: u["state"] for k, u in told.items()}
+    assert states == {"b": "applied", "c": "applied", "later": "scheduled"}, told
     assert told["b"]["held_from"] == 0 and told["later"]["sample"] == FAR
     assert journal(n)["resumed"] == 3
     # the same request again is known; with other values its id is not free
@@ -133,7 +135,7 @@ def test_restart():
 
 
 def test_pending_becomes_due():
-    """What was pending holds at its sample after the restart; where that has passed, from the first frame on."""
+    """What was pending holds at its sample after the restart."""
     with node(PIPELINE) as n:
         n.wait_until(lambda s: s["state"] == "running")
         earliest = post(n, "a", one={"add": 3})["earliest"]
@@ -152,7 +154,8 @@ def test_pending_becomes_due():
 
 
 BAD = (("{\"id\": 7}\n", "line 5: expected an object with an 'id'"), ("{\"id\": \"x\",}\n", "line 5, column"),
-       ("\0\0\0\n", "line 5"), ("{\"id\": \"x\", \"state\": \"gone\", \"sample\": 1}\n", "line 5: its 'state'"),
+       ("\0\0\0\n", "line 5"),
+       ("{\"id\": \"x\", \"state\": \"gone\", \"sample\": 1}\n", "line 5: its 'state'"),
        ("[]\n", "line 5: expected an object"),
        ("{\"id\": \"x\", \"state\": \"scheduled\", \"sample\": 1}\n", "line 5: it has no 'stages'"))
 
@@ -308,6 +311,6 @@ def test_file_that_changed():
 
 
 if __name__ == "__main__":
-    harness.main([test_lines, test_after_a_drain_and_a_kill, test_restart, test_pending_becomes_due, test_refused,
-                  test_not_a_journal, test_half_a_line, test_two_nodes, test_of_the_file, test_shortened,
-                  test_file_that_changed])
+    harness.main([test_lines, test_after_a_drain_and_a_kill, test_restart, test_pending_becomes_due,
+                  test_refused, test_not_a_journal, test_half_a_line, test_two_nodes, test_of_the_file,
+                  test_shortened, test_file_that_changed])

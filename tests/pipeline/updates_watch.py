@@ -1,5 +1,5 @@
-"""Watched files: one that is replaced or written again becomes an update; one that is half written waits; what cannot
-be used changes nothing and is said."""
+"""Watched files: one that is replaced or written again becomes an update; one that is half written waits;
+what cannot be used changes nothing and is said."""
 import os
 import time
 
@@ -96,7 +96,7 @@ def test_replaced_and_rewritten():
 
 
 def test_half_written():
-    """A file that grows waits until it is whole; one that stays half is refused, and taken once it is whole."""
+    """One that grows waits until it is whole; one that stays half is refused, and taken once it is whole."""
     with Watching() as n:
         write(n.directory, "5")
         said = wait_for(n, "waits")
