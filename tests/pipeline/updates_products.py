@@ -120,7 +120,8 @@ def test_many():
                        f"in: {'field' if i == 0 else f'f{i}'}}}\n")
         updates = ", ".join(update(f"{'y' * 70}{i}", 0, 2, f"up{i}_{'x' * 60}") for i in range(15))
         text += f"updates: [{updates}]\npipeline:\n" + \
-            "  - {stage: replay, files: field*.dada, out: field}\n" + "".join(ups) + "  - {stage: record, in: f15, prefix: x}\n"
+            "  - {stage: replay, files: field*.dada, out: field}\n" + "".join(ups) + \
+            "  - {stage: record, in: f15, prefix: x}\n"
         harness.run(d, text)
         value = header(d, "x_000000.dada")["UPDATES"]
         assert value.endswith(",...") and 1500 < len(value) < 2048, value

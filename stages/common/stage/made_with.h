@@ -5,16 +5,16 @@
 #include "runtime/stage.h"
 
 /* The updates (br_stage_updates_held) that held at base sample `first`, and those that began before `end`:
- * STAGE:SAMPLE:DIGEST:ID, with commas between, cut behind one of them, with "..." then. "" where there is none.
- * Returns its length. */
+ * STAGE:SAMPLE:DIGEST:ID, with commas between, cut behind one of them, with "..." then. "" where there is
+ * none. Returns its length. */
 size_t made_with(const struct br_stage *stage, uint64_t first, uint64_t end, char *text, size_t size);
 
 /* Room in a header, for some thirty of them, where there may be any; else 0. */
 enum { MADE_WITH_ROOM = 2048 };
 size_t made_with_room(const struct br_stage *stage);
 
-/* One of them out of such a text: returns what follows it, or NULL where there is none. Names are as they were;
- * `id` may hold more than it says, then it is cut. */
+/* One of them out of such a text: returns what follows it, or NULL where there is none. Names are as they
+ * were; `id` may hold more than it says, then it is cut. */
 struct made_with_one {
     char stage[80], id[80], digest[24];
     uint64_t sample;
