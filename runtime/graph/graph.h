@@ -16,6 +16,7 @@
 #include "runtime/graph/plugin.h"
 #include "runtime/run/log.h"
 #include "runtime/run/pool.h"
+#include "runtime/run/update_watch.h"
 #include "runtime/stage.h"
 
 #include <pthread.h>
@@ -84,6 +85,7 @@ struct br_stage_updates {
         *_Atomic first;     /* due, in order of samples; changed under the graph's mutex for updates */
     struct br_change *last; /* whose values hold; NULL: those of the pipeline file */
     struct br_change *used; /* committed, or passed over: to be discarded */
+    struct br_held *held;   /* what held since when, newest first */
 };
 
 enum br_stage_phase { BR_PHASE_CONFIGURE, BR_PHASE_RUN };
@@ -107,6 +109,8 @@ struct br_stage {
         *absorbed_by; /* the stage whose work it does too; the stage that does its work */
 
     struct br_stage_updates updates;
+    const struct br_stage **source; /* [nsources] those before it that take updates, producers first */
+    size_t nsources;
     struct br_config *second; /* of a stage that is made for an update: where its mistakes go; else NULL */
 
     struct br_memory memory; /* that it said it would reserve */
@@ -146,6 +150,8 @@ struct br_graph {
 
     struct br_control_settings control;
     struct br_updates *updates;
+    const char *journal;        /* where they are kept; NULL: nowhere */
+    struct br_watched *watched; /* files that become updates */
 
     bool only_shown;   /* nothing is going to run */
     double watchdog_s; /* a call on a GPU that takes longer ends the run; 0: never */

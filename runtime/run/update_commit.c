@@ -46,6 +46,7 @@ void br_stage_update(struct br_stage *stage, uint64_t sample)
     pthread_mutex_lock(mutex);
     c->held_from = sample;
     c->committed = true;
+    br_held_begin(stage, c->held, sample);
     c->next = stage->updates.used;
     stage->updates.used = c;
     pthread_mutex_unlock(mutex);

@@ -294,6 +294,28 @@ struct br_frame *br_stage_lend_ahead(struct br_stage *stage, unsigned output, un
     return NULL;
 }
 
+/* No stage here takes updates. */
+bool br_stage_follows_updates(const struct br_stage *stage)
+{
+    (void)stage;
+    return false;
+}
+
+size_t br_stage_updates_held(const struct br_stage *stage, uint64_t sample, char *text, size_t size)
+{
+    (void)stage, (void)sample;
+    if (size > 0) text[0] = '\0';
+    return 0;
+}
+
+size_t br_stage_updates_begun(const struct br_stage *stage, uint64_t first, uint64_t end, char *text,
+                              size_t size)
+{
+    (void)stage, (void)first, (void)end;
+    if (size > 0) text[0] = '\0';
+    return 0;
+}
+
 bool br_stage_stopping(const struct br_stage *stage)
 {
     return stage->stopping;

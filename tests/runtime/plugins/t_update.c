@@ -3,12 +3,14 @@
 
 #include <runtime/stage.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const struct br_param params[] = {
     BR_PARAM("add", BR_P_INT, struct t_update, add, "a number", .def = "0"),
     BR_PARAM("refuse", BR_P_INT, struct t_update, refuse, "an `add` that prepare refuses", .def = "-1"),
+    BR_PARAM("file", BR_P_PATH, struct t_update, file, "a file with the number `add` and END"),
     BR_PARAM("fixed", BR_P_INT, struct t_update, fixed, "a number that stays", .def = "0"),
     {0},
 };
@@ -17,7 +19,18 @@ static const struct br_port outputs[] = {{"out", "bytes"}, {0}};
 
 static int configure(struct br_stage *stage, void *self)
 {
-    const struct t_update *u = self;
+    struct t_update *u = self;
+    if (u->file != NULL) {
+        FILE *file = fopen(u->file, "r");
+        long long number = 0;
+        char word[4] = "";
+        if (file == NULL) return br_stage_fail_at(stage, "file", "cannot open %s", u->file);
+        int got = fscanf(file, "%lld %3s", &number, word);
+        fclose(file);
+        if (got != 2 || strcmp(word, "END") != 0)
+            return br_stage_fail_at(stage, "file", "%s ends too early", u->file);
+        u->add = number;
+    }
     if (u->add == 666) return br_stage_fail_at(stage, "add", "666 is not a number that anybody wants");
     return BR_OK;
 }
@@ -47,7 +60,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
 static int stop(struct br_stage *stage, void *self)
 {
     struct t_update *u = self;
-    (void)stage;
+    br_stage_note(stage, "add is %lld in the end", (long long)u->add);
     free(u->table);
     u->table = NULL;
     return BR_OK;
@@ -81,7 +94,7 @@ static void discard(struct br_stage *stage, void *fresh)
     free(((struct t_update *)fresh)->table);
 }
 
-static const char *const updates[] = {"add", "refuse", NULL};
+static const char *const updates[] = {"add", "file", "refuse", NULL};
 
 BR_STAGE_EXPORT = {
     .abi_version = BR_ABI_VERSION,

@@ -7,6 +7,7 @@
 enum { T_UPDATE_SEEN = 256 };
 
 struct t_update {
+    const char *file;    /* NULL, or one that holds the number `add` */
     int64_t add, refuse; /* refuse: what prepare does with an `add` of this value */
     int64_t fixed;
     int64_t *table; /* made by prepare, exchanged by commit */
