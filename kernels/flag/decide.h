@@ -19,15 +19,15 @@
 #define FLAG_ADD(a, b) __fadd_rn(a, b)
 #define FLAG_SUB(a, b) __fsub_rn(a, b)
 #define FLAG_DIV(a, b) __fdiv_rn(a, b)
-#define FLAG_SQRT(a) __fsqrt_rn(a)
-#define FLAG_ROUND(a) __float2ll_rn(a)
+#define FLAG_SQRT(a)   __fsqrt_rn(a)
+#define FLAG_ROUND(a)  __float2ll_rn(a)
 #else
 #define FLAG_MUL(a, b) ((a) * (b))
 #define FLAG_ADD(a, b) ((a) + (b))
 #define FLAG_SUB(a, b) ((a) - (b))
 #define FLAG_DIV(a, b) ((a) / (b))
-#define FLAG_SQRT(a) sqrtf(a)
-#define FLAG_ROUND(a) llrintf(a)
+#define FLAG_SQRT(a)   sqrtf(a)
+#define FLAG_ROUND(a)  llrintf(a)
 #endif
 
 #ifdef __cplusplus
@@ -40,7 +40,9 @@ extern const float br_flag_table[FLAG_ROWS][FLAG_POWERS][4];
 
 /* 1 / the table's numbers of samples. */
 #define FLAG_INVERSES                                                                                        \
-    {1.0f / 16, 1.0f / 24, 1.0f / 32, 1.0f / 64, 1.0f / 128, 1.0f / 256, 1.0f / 1024, 1.0f / 4096, 0.0f}
+    {                                                                                                        \
+        1.0f / 16, 1.0f / 24, 1.0f / 32, 1.0f / 64, 1.0f / 128, 1.0f / 256, 1.0f / 1024, 1.0f / 4096, 0.0f   \
+    }
 
 /* What the sums of several inputs come to, as integers: their order does not matter. */
 struct flag_sums {

@@ -47,7 +47,8 @@ static int check(const struct br_flag_params *p, struct br_why *why)
         return br_because(why, "blocks of %zu samples; expected %d to %d", p->block, BR_FLAG_LEAST_SAMPLES,
                           BR_FLAG_MOST_BLOCK);
     if (p->nblocks < 1 || p->nblocks > MOST_BLOCKS || p->block * p->nblocks > BR_FLAG_MOST_SAMPLES)
-        return br_because(why, "long blocks of %zu blocks of %zu samples; expected 1 to %d, at most %d samples",
+        return br_because(why,
+                          "long blocks of %zu blocks of %zu samples; expected 1 to %d, at most %d samples",
                           p->nblocks, p->block, MOST_BLOCKS, BR_FLAG_MOST_SAMPLES);
     return 0;
 }

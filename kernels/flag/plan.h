@@ -21,7 +21,7 @@ struct br_flag {
     size_t begin, end; /* samples of the long block that were added */
     uint32_t *s0;      /* [nblocks][F] */
 
-    uint32_t *sums; /* host: [nblocks][F][2][N]: S1, S2 */
+    uint32_t *sums;      /* host: [nblocks][F][2][N]: S1, S2 */
     uint8_t *weightless; /* host: [F][N]: enum br_flag_reason */
     uint8_t *reason;     /* [nblocks][F]     these three: see struct br_flag_result; on a GPU locked memory */
     uint32_t *used;      /* [F] */

@@ -11,7 +11,8 @@ void br_flag_reference_add(struct br_flag *plan, size_t at, size_t nsteps, const
         for (size_t f = 0; f < F; f++)
             for (size_t n = 0; n < N; n++) {
                 size_t cell = (t - at) * F + f, byte = e[cell * N + n];
-                int re = (int)(byte & 15) - (byte & 8 ? 16 : 0), im = (int)(byte >> 4) - (byte & 128 ? 16 : 0);
+                int re = (int)(byte & 15) - (byte & 8 ? 16 : 0),
+                    im = (int)(byte >> 4) - (byte & 128 ? 16 : 0);
                 uint32_t power = (uint32_t)(re * re + im * im);
                 uint32_t *s1 = plan->sums + (t / plan->p.block * F + f) * 2 * N + n;
                 if (t % plan->p.block == 0 || t == plan->begin) s1[0] = s1[N] = 0;
@@ -52,8 +53,8 @@ static bool stands_out(const double k[4], double s)
     double skew = k[2] / pow(k[1], 1.5), tail = k[3] / (k[1] * k[1]), z = k[0] / sqrt(k[1]);
     skew = fmax(fmin(skew, 1.5 / s), -1.5 / s);
     tail = fmax(fmin(tail, 4.5 / (s * s)), -4.5 / (s * s));
-    double even = skew * (s * s - 1) / 6, odd = s + tail * (s * s * s - 3 * s) / 24 -
-                                                skew * skew * (2 * s * s * s - 5 * s) / 36;
+    double even = skew * (s * s - 1) / 6,
+           odd = s + tail * (s * s * s - 3 * s) / 24 - skew * skew * (2 * s * s * s - 5 * s) / 36;
     return z > even + odd || z < even - odd;
 }
 
@@ -108,8 +109,7 @@ void br_flag_reference_end(struct br_flag *plan, uint8_t *out, float *sk)
             double M = plan->s0[b * F + f];
             plan->reason[b * F + f] = (uint8_t)judge_block(plan, b * F + f, to - from);
             for (size_t n = 0; sk != NULL && n < N; n++)
-                sk[(row * F + f) * N + n] =
-                    M >= 2 && s1[n] > 0 ? (float)kurtosis(M, s1[n], s1[N + n]) : NAN;
+                sk[(row * F + f) * N + n] = M >= 2 && s1[n] > 0 ? (float)kurtosis(M, s1[n], s1[N + n]) : NAN;
         }
     for (size_t f = 0; f < F; f++)
         for (size_t n = 0; n < N; n++) {

@@ -62,12 +62,13 @@ class Sums:
         two, three, four = M * (M - 1), M * (M - 1) * (M - 2), M * (M - 1) * (M - 2) * (M - 3)
         E = [A[0]**M, M * A[1] * F[1], M * A[2] * F[1] + two * A[1]**2 * F[2],
              M * A[3] * F[1] + 3 * two * A[2] * A[1] * F[2] + three * A[1]**3 * F[3],
-             M * A[4] * F[1] + two * (4 * A[3] * A[1] + 3 * A[2]**2) * F[2] + 6 * three * A[2] * A[1]**2 * F[3]
-             + four * A[1]**4 * F[4]]
+             M * A[4] * F[1] + two * (4 * A[3] * A[1] + 3 * A[2]**2) * F[2] +
+             6 * three * A[2] * A[1]**2 * F[3] + four * A[1]**4 * F[4]]
         low = max(0, int(M * m) - n // 2)
         s = low + (np.arange(n) - low) % n  # a sum s stands at place s modulo n
         weight = [np.fft.irfft(e, n) for e in E]
-        keep = (s > 0) & (s <= 128 * M) & (weight[0] > 1e-12 * weight[0].max())  # below that they are rounding
+        # weights below that are rounding
+        keep = (s > 0) & (s <= 128 * M) & (weight[0] > 1e-12 * weight[0].max())
         self.s, self.weight = s[keep].astype(float), [x[keep] for x in weight]
         c = (M + 1) / (M - 1)
         self.u, self.g = c * M / self.s**2, c * (M * (a * self.s + d * M) / self.s**2 - 1)
@@ -75,7 +76,8 @@ class Sums:
     def moments(self, bias):
         """E[R^k] for k = 0 to 4, R = SK - bias(S1/M)."""
         h = self.g - bias(self.s / self.M)
-        return [sum(comb(k, j) * (self.u**j * h**(k - j)) @ self.weight[j] for j in range(k + 1)) for k in range(5)]
+        return [sum(comb(k, j) * (self.u**j * h**(k - j)) @ self.weight[j] for j in range(k + 1))
+                for k in range(5)]
 
 
 def cumulants(moments):
@@ -136,15 +138,15 @@ def read(path):
 
 
 def check(path):
-    """The numbers against the equations, and what they are for: noise of powers between the nodes has mean 0 and the
-    spread that the table says."""
+    """The numbers against the equations, and what they are for: noise of powers between the nodes has mean 0
+    and the spread that the table says."""
     rows, grid = read(path), nodes()
     assert rows.shape[1] == len(grid), rows.shape
     for i, M in enumerate(SAMPLES):
         for m in (2.0, 2.4, 3.1, 7.5, 10.0, 24.3, 37.0, 50.0):
             k = cumulants(Sums(m, M).moments(lambda p: np.interp(p, grid, rows[i][:, 0])))
             want = [np.interp(m, grid, rows[i][:, j]) / M**max(j, 0) for j in range(4)]
-            # the mean in standard deviations of the average of 1000 inputs; P = S1/M leaves the nodes where M is small
+            # the mean in standard deviations of the average of 1000 inputs
             off = abs(k[0]) / sqrt(k[1] / 1000)
             assert off < (0.15 if M >= 128 else 0.4), (M, m, off)
             assert abs(k[1] / want[1] - 1) < 0.03, (M, m, k[1], want[1])

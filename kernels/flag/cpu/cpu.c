@@ -105,7 +105,8 @@ static void decide_channel(void *arg, size_t f, unsigned worker)
     uint8_t *weightless = plan->weightless + f * N;
     uint32_t s0 = 0;
     (void)worker;
-    for (size_t b = plan->begin / plan->p.block; flag_span(plan, b, plan->begin, plan->end, &from, &to); b++) {
+    for (size_t b = plan->begin / plan->p.block; flag_span(plan, b, plan->begin, plan->end, &from, &to);
+         b++) {
         float *sk = d->sk ? d->sk + (row++ * F + f) * N : NULL;
         plan->reason[b * F + f] = (uint8_t)decide_block(plan, b * F + f, to - from, sk);
         if (plan->reason[b * F + f] == BR_FLAG_KEPT) s0 += plan->s0[b * F + f];
@@ -118,8 +119,8 @@ static void decide_channel(void *arg, size_t f, unsigned worker)
             s1 += sums[0];
             s2 += sums[N];
         }
-        weightless[n] = (uint8_t)flag_input(br_flag_table, s0, s1, s2, (uint32_t)(plan->end - plan->begin),
-                                            &plan->rules);
+        weightless[n] =
+            (uint8_t)flag_input(br_flag_table, s0, s1, s2, (uint32_t)(plan->end - plan->begin), &plan->rules);
         plan->used[f] += weightless[n] == BR_FLAG_KEPT && !plan->bad[n];
         left += weightless[n] != BR_FLAG_KEPT;
     }

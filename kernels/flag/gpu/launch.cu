@@ -43,7 +43,8 @@ cudaStream_t stream_of(const struct br_flag *plan)
 /* Whether 16 inputs are 16 aligned bytes. */
 bool whole(const struct br_flag_params *p, const void *a, const void *b)
 {
-    return p->ninputs % 16 == 0 && (reinterpret_cast<uintptr_t>(a) | reinterpret_cast<uintptr_t>(b)) % 16 == 0;
+    return p->ninputs % 16 == 0 &&
+           (reinterpret_cast<uintptr_t>(a) | reinterpret_cast<uintptr_t>(b)) % 16 == 0;
 }
 
 } // namespace
@@ -61,8 +62,7 @@ extern "C" int br_flag_cuda_create(struct br_flag *plan, struct br_why *why)
     if (!g) return br_because(why, "no memory for the flags");
     g->vectors = vectors_of(p);
     g->sums = static_cast<uint32_t *>(br_cuda_alloc(plan->cuda, sums_bytes(p), why));
-    if (g->sums)
-        g->result = static_cast<uint8_t *>(br_cuda_alloc(plan->cuda, br_flag_result_bytes(p), why));
+    if (g->sums) g->result = static_cast<uint8_t *>(br_cuda_alloc(plan->cuda, br_flag_result_bytes(p), why));
     if (g->result)
         g->keep = static_cast<uint8_t *>(br_cuda_alloc(plan->cuda, p->nchannels * g->vectors * 16, why));
     if (g->keep)
@@ -180,9 +180,10 @@ extern "C" void br_flag_cuda_end(struct br_flag *plan, uint8_t *out, float *sk)
     const void *s0 = br_cuda_upload(plan->cuda, plan->s0, cells * sizeof(uint32_t));
     const void *bad = br_cuda_upload(plan->cuda, plan->bad, p->ninputs);
     if (s0 && bad && plan->open) decide(plan, s0, bad, out, sk);
-    br_cuda_ok(plan->cuda,
-               cudaMemcpyAsync(plan->reason, g->result, br_flag_result_bytes(p), cudaMemcpyDeviceToHost, stream),
-               "cudaMemcpyAsync");
+    br_cuda_ok(
+        plan->cuda,
+        cudaMemcpyAsync(plan->reason, g->result, br_flag_result_bytes(p), cudaMemcpyDeviceToHost, stream),
+        "cudaMemcpyAsync");
     g->waiting = br_cuda_ok(plan->cuda, cudaEventRecord(g->done, stream), "cudaEventRecord");
 }
 

@@ -19,14 +19,14 @@ namespace flag
 enum { SUMS_THREADS = 128, SUMS_BLOCKS = 6 };
 
 struct sums_work {
-    const uint8_t *e;     /* int4x2 [count][F][N], from the first sample of the call on */
-    const uint8_t *valid; /* [count][F], or null */
-    const uint8_t *keep;  /* [N rounded up to 16]: 0xff or 0 */
-    uint8_t *out;         /* as e */
-    uint32_t *sums;       /* [nblocks][F][2][N] */
-    unsigned at, count;   /* samples of the long block: [at, at + count) */
+    const uint8_t *e;              /* int4x2 [count][F][N], from the first sample of the call on */
+    const uint8_t *valid;          /* [count][F], or null */
+    const uint8_t *keep;           /* [N rounded up to 16]: 0xff or 0 */
+    uint8_t *out;                  /* as e */
+    uint32_t *sums;                /* [nblocks][F][2][N] */
+    unsigned at, count;            /* samples of the long block: [at, at + count) */
     unsigned F, N, block, vectors; /* vectors: groups of 16 inputs in a channel */
-    bool goes_on;         /* the block that `at` lies in has sums already */
+    bool goes_on;                  /* the block that `at` lies in has sums already */
 };
 
 /* 16 inputs of a row, 0 where there are none. WHOLE: they are, and aligned. */
@@ -67,28 +67,15 @@ __device__ __forceinline__ unsigned look_up(unsigned first, unsigned second, uns
     return bytes;
 }
 
-/* The first halves of the two tables of squares, in registers: PRMT takes one constant only, and the compiler
- * would load the other one again and again. */
-struct squares {
-    unsigned plus, minus;
-};
-
-__device__ __forceinline__ squares make_squares()
-{
-    squares made;
-    asm volatile("mov.u32 %0, 0x09040100;\nmov.u32 %1, 0x19243140;\n" : "=r"(made.plus), "=r"(made.minus));
-    return made;
-}
-
 /* |E|^2 of four bytes: the squares of 0 to 7 from one table (0 1 4 9, 16 25 36 49), those of -8 to -1 from
  * another one (64 49 36 25, 16 9 4 1), with the top bits inverted.
  *   simd: b1 b0 <-> input 1 0 */
-__device__ __forceinline__ unsigned powers(const squares &first, unsigned bytes)
+__device__ __forceinline__ unsigned powers(unsigned bytes)
 {
-    constexpr unsigned PLUS = 0x31241910u, MINUS = 0x01040910u;
+    constexpr unsigned P0 = 0x09040100u, P1 = 0x31241910u, M0 = 0x19243140u, M1 = 0x01040910u;
     unsigned other = bytes ^ 0x88888888u;
-    unsigned low = look_up(first.plus, PLUS, bytes) | look_up(first.minus, MINUS, other);
-    unsigned high = look_up(first.plus, PLUS, bytes >> 16) | look_up(first.minus, MINUS, other >> 16);
+    unsigned low = look_up(P0, P1, bytes) | look_up(M0, M1, other);
+    unsigned high = look_up(P0, P1, bytes >> 16) | look_up(M0, M1, other >> 16);
     return __byte_perm(low, high, 0x6420) + __byte_perm(low, high, 0x7531); /* low: im1 re1 im0 re0 */
 }
 
@@ -128,7 +115,8 @@ __device__ __forceinline__ void store_sums(uint32_t *to, unsigned n, unsigned N,
 /* grid (F vectors / SUMS_THREADS, blocks that the call touches)
  *   x[4]          simd, register: input   one for each of four samples
  *   s1[16] s2[16] register: input */
-template <bool WHOLE, bool VALID> __global__ void __launch_bounds__(SUMS_THREADS, SUMS_BLOCKS) sums(sums_work w)
+template <bool WHOLE, bool VALID>
+__global__ void __launch_bounds__(SUMS_THREADS, SUMS_BLOCKS) sums(sums_work w)
 {
     unsigned group = blockIdx.x * SUMS_THREADS + threadIdx.x;
     if (group >= w.F * w.vectors) return;
@@ -138,7 +126,6 @@ template <bool WHOLE, bool VALID> __global__ void __launch_bounds__(SUMS_THREADS
     size_t step = static_cast<size_t>(w.F) * w.N, cell = static_cast<size_t>(from) * w.F + f;
     const uint8_t *e = w.e + cell * w.N, *valid = w.valid + cell;
     uint8_t *out = w.out + cell * w.N;
-    const squares first = make_squares();
     unsigned s1[16], s2[16];
 #pragma unroll
     for (unsigned k = 0; k < 16; k++) s1[k] = s2[k] = 0;
@@ -158,13 +145,13 @@ template <bool WHOLE, bool VALID> __global__ void __launch_bounds__(SUMS_THREADS
             if (VALID) x[i] = x[i] & make_uint4(there[i], there[i], there[i], there[i]);
         }
         unsigned p[4]; /* simd: input 1 0   register: sample 1 0 */
-        p[0] = powers(first, x[0].x), p[1] = powers(first, x[1].x), p[2] = powers(first, x[2].x), p[3] = powers(first, x[3].x);
+        p[0] = powers(x[0].x), p[1] = powers(x[1].x), p[2] = powers(x[2].x), p[3] = powers(x[3].x);
         add_powers(p, s1, s2);
-        p[0] = powers(first, x[0].y), p[1] = powers(first, x[1].y), p[2] = powers(first, x[2].y), p[3] = powers(first, x[3].y);
+        p[0] = powers(x[0].y), p[1] = powers(x[1].y), p[2] = powers(x[2].y), p[3] = powers(x[3].y);
         add_powers(p, s1 + 4, s2 + 4);
-        p[0] = powers(first, x[0].z), p[1] = powers(first, x[1].z), p[2] = powers(first, x[2].z), p[3] = powers(first, x[3].z);
+        p[0] = powers(x[0].z), p[1] = powers(x[1].z), p[2] = powers(x[2].z), p[3] = powers(x[3].z);
         add_powers(p, s1 + 8, s2 + 8);
-        p[0] = powers(first, x[0].w), p[1] = powers(first, x[1].w), p[2] = powers(first, x[2].w), p[3] = powers(first, x[3].w);
+        p[0] = powers(x[0].w), p[1] = powers(x[1].w), p[2] = powers(x[2].w), p[3] = powers(x[3].w);
         add_powers(p, s1 + 12, s2 + 12);
         e += 4 * step, out += 4 * step, valid += 4 * static_cast<size_t>(w.F);
     }

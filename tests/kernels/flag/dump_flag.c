@@ -12,9 +12,14 @@ static void one(const char *directory, const struct flag_case *c, enum br_backen
         exit(1);
     }
     size_t F = c->channels, N = c->inputs, steps = c->end - c->begin;
-    double numbers[] = {(double)c->block, (double)c->begin, (double)c->end, (double)r.rules.block_sigma,
-                        (double)r.rules.input_sigma, (double)r.rules.least_power,
-                        (double)r.rules.most_power, (double)r.expected};
+    double numbers[] = {(double)c->block,
+                        (double)c->begin,
+                        (double)c->end,
+                        (double)r.rules.block_sigma,
+                        (double)r.rules.input_sigma,
+                        (double)r.rules.least_power,
+                        (double)r.rules.most_power,
+                        (double)r.expected};
     snprintf(name, sizeof name, "%s_%s", c->name, backend == BR_REFERENCE ? "reference" : "cpu");
     dump_array(directory, name, "numbers", "<f8", numbers, 1, (size_t[]){8});
     dump_array(directory, name, "e", "|u1", r.e, 3, (size_t[]){steps, F, N});

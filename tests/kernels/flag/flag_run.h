@@ -67,7 +67,7 @@ static inline void flag_noise(uint8_t *e, size_t count, double sigma, uint64_t *
 struct flag_run {
     struct br_flag_params p;
     struct br_flag_rules rules;
-    size_t begin, end, rows; /* rows of sk */
+    size_t begin, end, rows;  /* rows of sk */
     uint8_t *e, *valid, *bad; /* valid NULL: nothing is missing */
     /* results */
     uint8_t *out, *reason;
@@ -92,7 +92,8 @@ static inline void flag_disturb(struct flag_run *r, const struct flag_case *c)
                 bool all = f == F - 1 && t / c->block == 1, some = f == 0 && n % 40 == 3;
                 double a = all ? 6 : 4, re = ((*e & 15) ^ 8) - 8, im = (*e >> 4 ^ 8) - 8;
                 if (t % 32 < 3 && (all || some))
-                    *e = flag_byte((int)lround(re + a * cos((double)t)), (int)lround(im + a * sin((double)t)));
+                    *e =
+                        flag_byte((int)lround(re + a * cos((double)t)), (int)lround(im + a * sin((double)t)));
                 if (n % 19 == 18) *e = 0;
             }
 }

@@ -120,8 +120,7 @@ static void noise_is_flagged_as_often_as_a_normal_deviate(void **state)
             power += (re * re + im * im) / 1e4;
         }
         for (size_t j = 0; j < sizeof shares / sizeof *shares; j++) {
-            for (size_t k = 0; k < cells; k++)
-                valid[k] = dump_random(&seed) % 100 < shares[j] ? 255 : 0;
+            for (size_t k = 0; k < cells; k++) valid[k] = dump_random(&seed) % 100 < shares[j] ? 255 : 0;
             for (int s = 2; s < 4; s++) {
                 double blocks[3] = {0, 0, 0}, inputs[3] = {0, 0, 0};
                 count_alarms(plan, e, valid, out, (struct br_flag_rules){(float)s, 50, 1, 76, NULL}, blocks);
