@@ -120,6 +120,8 @@ int br_frb_beams_create(struct br_frb_beams **result, enum br_backend backend,
     plan->portable = params->portable;
     plan->float32 = params->float32;
     plan->parallel = params->parallel;
+    plan->incoherent = params->incoherent;
+    plan->pitch = plan->nbeams + (backend != BR_CUDA && plan->incoherent == BR_INCOHERENT_APPEND);
     int factorizable =
         backend != BR_REFERENCE && params->beams_x > 0 && !(backend == BR_CUDA && params->float32);
     if (factorizable) {
@@ -193,7 +195,7 @@ static void form(struct br_frb_beams *plan, const struct span *all, size_t first
 {
     const struct span span = {.in = all->in + first * plan->cells,
                               .valid = all->valid ? all->valid + first : NULL,
-                              .out = all->out + first * plan->nbeams,
+                              .out = all->out + first * plan->pitch,
                               .count = count,
                               .stride = all->stride};
     if (count == 0) return;
@@ -215,6 +217,7 @@ void br_frb_beams_execute(struct br_frb_beams *plan, const uint16_t *in, const u
     struct span on_device = all;
     if (plan->backend == BR_CUDA) {
         if (!br_frb_beams_cuda_begin(plan, in_valid, nsteps, &on_device.valid)) return;
+        if (br_frb_beams_cuda_beams(plan) != NULL) on_device.out = br_frb_beams_cuda_beams(plan);
         span = &on_device;
     }
 #endif
@@ -226,4 +229,9 @@ void br_frb_beams_execute(struct br_frb_beams *plan, const uint16_t *in, const u
     } else if (plan->steering) {
         plan->steer_at -= nsteps;
     }
+    if (plan->incoherent == BR_INCOHERENT_NONE || nsteps == 0) return;
+    if (plan->backend == BR_CPU) br_frb_beams_cpu_incoherent(plan, span);
+#if BR_WITH_CUDA
+    if (plan->backend == BR_CUDA) br_frb_beams_cuda_incoherent(plan, span, out);
+#endif
 }
