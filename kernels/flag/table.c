@@ -1,4 +1,5 @@
-/* table.c - the spectral kurtosis of int4 noise: made by tests/oracle/flag_table.py, which derives it.
+/* table.c - the spectral kurtosis of int4 noise: made by
+ * tests/oracle/flag_table.py, which derives it.
  *
  *   {b, M k2, M^2 k3, M^3 k4} for M = 16, 24, 32, 64, 128, 256, 1024, 4096 samples
  *   and, in the last row, infinitely many, and for mean powers 1, 1.25 ... 4, 5, 6 ... 76 */

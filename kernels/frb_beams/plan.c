@@ -95,7 +95,9 @@ static int make_cuda(struct br_frb_beams *plan, struct br_cuda *cuda, struct br_
 {
     plan->cuda = cuda;
 #if BR_WITH_CUDA
-    return cuda ? br_frb_beams_cuda_create(plan, why) : br_because(why, "BR_CUDA needs a br_cuda");
+    if (cuda == NULL) return br_because(why, "BR_CUDA needs a br_cuda");
+    int failed = br_frb_beams_cuda_create(plan, why);
+    return failed ? failed : br_frb_beams_cuda_make_room(plan, why);
 #else
     return br_because(why, "this beamring was built without CUDA");
 #endif
@@ -156,6 +158,7 @@ void br_frb_beams_destroy(struct br_frb_beams *plan)
     if (!plan) return;
     br_frb_beams_cpu_destroy(plan);
 #if BR_WITH_CUDA
+    br_cuda_free(plan->cuda, plan->apart);
     br_frb_beams_cuda_destroy(plan);
 #endif
     free(plan->freq_mhz);
@@ -217,7 +220,7 @@ void br_frb_beams_execute(struct br_frb_beams *plan, const uint16_t *in, const u
     struct span on_device = all;
     if (plan->backend == BR_CUDA) {
         if (!br_frb_beams_cuda_begin(plan, in_valid, nsteps, &on_device.valid)) return;
-        if (br_frb_beams_cuda_beams(plan) != NULL) on_device.out = br_frb_beams_cuda_beams(plan);
+        if (plan->apart != NULL) on_device.out = plan->apart;
         span = &on_device;
     }
 #endif

@@ -55,6 +55,7 @@ struct br_frb_beams {
     /* cuda: see gpu/launch.cu */
     struct br_cuda *cuda;
     struct br_frb_beams_gpu *gpu;
+    uint16_t *apart; /* [F][max_steps][B]: beams to which the incoherent sum is appended; or NULL */
 };
 
 /* u[q][beam] in float32 from a closed form of Eq. (7), good to 1e-7. `angles` is scratch, [3][nbeams]. */
@@ -84,9 +85,9 @@ int br_frb_beams_cuda_create(struct br_frb_beams *plan, struct br_why *why);
 bool br_frb_beams_cuda_begin(struct br_frb_beams *plan, const uint8_t *in_valid, size_t nsteps,
                              const uint8_t **valid);
 void br_frb_beams_cuda(struct br_frb_beams *plan, const struct span *span);
-/* The same there. Where the sum is appended, beams are formed in memory of the plan's own (NULL otherwise) and
- * go to `out` with it. */
-uint16_t *br_frb_beams_cuda_beams(const struct br_frb_beams *plan);
+/* The same on a GPU; where the sum is appended, beams are formed in memory of the plan's own, for which the
+ * first one makes room, and go to `out` with it. */
+int br_frb_beams_cuda_make_room(struct br_frb_beams *plan, struct br_why *why);
 void br_frb_beams_cuda_incoherent(struct br_frb_beams *plan, const struct span *span, uint16_t *out);
 void br_frb_beams_cuda_steer(
     struct br_frb_beams *plan); /* enqueues the making of the weights of next_theta_mhz */

@@ -111,7 +111,8 @@ def table():
 
 def source(rows):
     """kernels/flag/table.c"""
-    text = """/* table.c - the spectral kurtosis of int4 noise: made by tests/oracle/flag_table.py, which derives it.
+    text = """/* table.c - the spectral kurtosis of int4 noise: made by
+ * tests/oracle/flag_table.py, which derives it.
  *
  *   {b, M k2, M^2 k3, M^3 k4} for M = BR_FLAG_TABLE_SAMPLES samples
  *   and, in the last row, infinitely many, and for mean powers 1, 1.25 ... 4, 5, 6 ... 76 */

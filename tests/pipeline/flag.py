@@ -1,5 +1,5 @@
-"""The stage `flag`: what is missing behind it, whatever the frames, is what the equations say; bad inputs, new
-rules from a stated sample on; what it cannot do it refuses."""
+"""The stage `flag`: what is missing behind it, whatever the frames, is what the equations say; bad inputs,
+new rules from a stated sample on; what it cannot do it refuses."""
 import json
 import os
 import sys
@@ -18,8 +18,8 @@ RULES = f"block: {BLOCK}, long_block: {LONG}, threshold_sigma: [4, 4.5]"
 
 
 def disturb(path):
-    """Pulses in all inputs of channel 1 for a while, in input 9 of channel 3 all the time; input 5 is dead, and
-    input 20 is too strong in channel 0 in the second half. Returns the bytes [time][freq][input]."""
+    """Pulses in all inputs of channel 1 for a while, in input 9 of channel 3 all the time; input 5 is dead,
+    and input 20 is too strong in channel 0 in the second half. Returns the bytes [time][freq][input]."""
     _, size = harness.header(path)
     e = np.fromfile(path, np.uint8, offset=size).reshape(SAMPLES, 5, INPUTS)
     t = np.arange(SAMPLES)
@@ -171,7 +171,8 @@ def test_updates():
     with harness.scratch() as d:
         e, valid = recorded(d)
         a, b = run(d, "a")[:2], run(d, "b", more=RULES + ", bad_inputs: [1, 2], power: [3, 30]")[:2]
-        for i, (sample, cut) in enumerate(((0, 0), (3000, 3072), (3072, 3072), (3073, 4096), (50000, SAMPLES))):
+        cases = ((0, 0), (3000, 3072), (3072, 3072), (3073, 4096), (50000, SAMPLES))
+        for i, (sample, cut) in enumerate(cases):
             new = "{s: {bad_inputs: [1, 2], power: [3, 30]}}"
             update = f"updates: [{{at: {{sample: {sample}}}, stages: {new}}}]"
             for frame in (1024, 500, 8192):

@@ -8,7 +8,6 @@
  * Which kernel it is follows from the shape of the grid and of the beams alone, never from the number of
  * steps: kernels differ in the last bit. */
 #include "kernels/frb_beams/gpu/fp32/arbitrary.cuh"
-#include "kernels/frb_beams/gpu/incoherent.cuh"
 #include "kernels/frb_beams/gpu/mma/arbitrary.cuh"
 #include "kernels/frb_beams/gpu/mma/grid.cuh"
 #include "kernels/frb_beams/gpu/mma/grid_whole.cuh"
@@ -52,7 +51,6 @@ struct br_frb_beams_gpu {
     weights_set set[2];      /* the second: plan->steered */
     unsigned now;            /* which of them is in use */
     two_floats *theta2_host; /* [m.nbeams + n.nbeams] */
-    uint16_t *beams;         /* [F][max_steps][B]: where the incoherent sum is appended to them */
 };
 
 namespace
@@ -401,7 +399,6 @@ extern "C" void br_frb_beams_cuda_destroy(struct br_frb_beams *plan)
         br_cuda_free(plan->cuda, set.p);
     }
     br_cuda_free(plan->cuda, gpu->mhz);
-    br_cuda_free(plan->cuda, gpu->beams);
     free(gpu->theta2_host);
     free(gpu);
     plan->gpu = NULL;
@@ -420,40 +417,7 @@ extern "C" int br_frb_beams_cuda_create(struct br_frb_beams *plan, struct br_why
     int failed = plan->float32       ? create_fp32_arbitrary(plan, why)
                  : plan->beams_x > 0 ? create_grid(plan, why)
                                      : create_mma_arbitrary(plan, why);
-    if (!failed && plan->incoherent == BR_INCOHERENT_APPEND) {
-        gpu->beams = static_cast<uint16_t *>(br_cuda_alloc(
-            plan->cuda, plan->nchannels * plan->max_steps * plan->nbeams * sizeof(uint16_t), why));
-        failed = gpu->beams == nullptr;
-    }
     return failed ? -1 : create_weights(plan, why);
-}
-
-extern "C" uint16_t *br_frb_beams_cuda_beams(const struct br_frb_beams *plan)
-{
-    return plan->gpu->beams;
-}
-
-extern "C" void br_frb_beams_cuda_incoherent(struct br_frb_beams *plan, const struct span *span,
-                                             uint16_t *out)
-{
-    size_t steps = plan->nchannels * span->count;
-    const incoherent::work w = {span->in,
-                                span->valid,
-                                span->out,
-                                out,
-                                static_cast<unsigned>(steps),
-                                static_cast<unsigned>(span->stride),
-                                static_cast<unsigned>(span->count),
-                                static_cast<unsigned>(plan->cells),
-                                static_cast<unsigned>(plan->nbeams),
-                                plan->incoherent == BR_INCOHERENT_APPEND};
-    unsigned blocks = static_cast<unsigned>(up(steps, size_t{incoherent::WARPS}));
-    cudaStream_t stream = static_cast<cudaStream_t>(br_cuda_stream(plan->cuda));
-    if (reinterpret_cast<uintptr_t>(span->in) % 8 == 0)
-        incoherent::combine<true><<<blocks, incoherent::THREADS, 0, stream>>>(w);
-    else
-        incoherent::combine<false><<<blocks, incoherent::THREADS, 0, stream>>>(w);
-    br_cuda_ok(plan->cuda, cudaGetLastError(), "the launch of the incoherent sum");
 }
 
 extern "C" void br_frb_beams_cuda_steer(struct br_frb_beams *plan)

@@ -10,7 +10,7 @@
 #include "tests/kernels/common/gpu.h"
 #include "tests/kernels/flag/flag_run.h"
 
-/* Twice with one plan; what is behind E and SK stays as it was. `odd`: E does not begin at a multiple of 16. */
+/* Twice with one plan; what is behind E and SK stays as it was. `odd`: E begins off a multiple of 16. */
 static void compare(const struct flag_case *c, size_t odd)
 {
     struct flag_run want, r;

@@ -1,6 +1,6 @@
-/* incoherent.cuh - the mean over the map, beside the beams or subtracted from them. */
-#ifndef BEAMRING_KERNELS_FRB_BEAMS_GPU_INCOHERENT_CUH
-#define BEAMRING_KERNELS_FRB_BEAMS_GPU_INCOHERENT_CUH
+/* combine.cuh - the mean over the map, beside the beams or subtracted from them. */
+#ifndef BEAMRING_KERNELS_FRB_BEAMS_GPU_INCOHERENT_COMBINE_CUH
+#define BEAMRING_KERNELS_FRB_BEAMS_GPU_INCOHERENT_COMBINE_CUH
 
 #include "kernels/frb_beams/gpu/store.cuh"
 
