@@ -95,7 +95,9 @@ static int make_cuda(struct br_frb_beams *plan, struct br_cuda *cuda, struct br_
 {
     plan->cuda = cuda;
 #if BR_WITH_CUDA
-    return cuda ? br_frb_beams_cuda_create(plan, why) : br_because(why, "BR_CUDA needs a br_cuda");
+    if (cuda == NULL) return br_because(why, "BR_CUDA needs a br_cuda");
+    int failed = br_frb_beams_cuda_create(plan, why);
+    return failed ? failed : br_frb_beams_cuda_make_room(plan, why);
 #else
     return br_because(why, "this beamring was built without CUDA");
 #endif
@@ -120,6 +122,8 @@ int br_frb_beams_create(struct br_frb_beams **result, enum br_backend backend,
     plan->portable = params->portable;
     plan->float32 = params->float32;
     plan->parallel = params->parallel;
+    plan->incoherent = params->incoherent;
+    plan->pitch = plan->nbeams + (backend != BR_CUDA && plan->incoherent == BR_INCOHERENT_APPEND);
     int factorizable =
         backend != BR_REFERENCE && params->beams_x > 0 && !(backend == BR_CUDA && params->float32);
     if (factorizable) {
@@ -154,6 +158,7 @@ void br_frb_beams_destroy(struct br_frb_beams *plan)
     if (!plan) return;
     br_frb_beams_cpu_destroy(plan);
 #if BR_WITH_CUDA
+    br_cuda_free(plan->cuda, plan->apart);
     br_frb_beams_cuda_destroy(plan);
 #endif
     free(plan->freq_mhz);
@@ -193,7 +198,7 @@ static void form(struct br_frb_beams *plan, const struct span *all, size_t first
 {
     const struct span span = {.in = all->in + first * plan->cells,
                               .valid = all->valid ? all->valid + first : NULL,
-                              .out = all->out + first * plan->nbeams,
+                              .out = all->out + first * plan->pitch,
                               .count = count,
                               .stride = all->stride};
     if (count == 0) return;
@@ -215,6 +220,7 @@ void br_frb_beams_execute(struct br_frb_beams *plan, const uint16_t *in, const u
     struct span on_device = all;
     if (plan->backend == BR_CUDA) {
         if (!br_frb_beams_cuda_begin(plan, in_valid, nsteps, &on_device.valid)) return;
+        if (plan->apart != NULL) on_device.out = plan->apart;
         span = &on_device;
     }
 #endif
@@ -226,4 +232,9 @@ void br_frb_beams_execute(struct br_frb_beams *plan, const uint16_t *in, const u
     } else if (plan->steering) {
         plan->steer_at -= nsteps;
     }
+    if (plan->incoherent == BR_INCOHERENT_NONE || nsteps == 0) return;
+    if (plan->backend == BR_CPU) br_frb_beams_cpu_incoherent(plan, span);
+#if BR_WITH_CUDA
+    if (plan->backend == BR_CUDA) br_frb_beams_cuda_incoherent(plan, span, out);
+#endif
 }

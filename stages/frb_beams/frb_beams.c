@@ -11,9 +11,10 @@
 
 struct frb_beams {
     const struct br_beams_param *beams; /* parameters */
-    const char *precision;
+    const char *precision, *incoherent;
     struct br_maps steer;
 
+    struct br_stream formed;   /* the output without the incoherent sum */
     struct steering *steering; /* [steer.count], in order of time */
     size_t next;               /* the first of these that is not yet in force */
     struct br_frb_beams *plan;
@@ -31,6 +32,7 @@ struct steering {
     const struct br_beam *beams;
 };
 
+static const char *const incoherents[] = {"none", "append", "subtract", NULL};
 static const char *const precisions[] = {"float16", "float32", NULL};
 
 static const struct br_param steer_params[] = {
@@ -52,6 +54,10 @@ static const struct br_param params[] = {
              "more. On the CPU it is "
              "always float32",
              .choices = precisions, .def = "float16"),
+    BR_PARAM(
+        "incoherent", BR_P_CHOICE, struct frb_beams, incoherent,
+        "the sum over all inputs of |E|^2: one beam more, behind the others, or subtracted from all beams",
+        .choices = incoherents, .def = "none"),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "I[freq][time][gridp][gridq], f16, from frb_grid"}, {0}};
@@ -87,6 +93,16 @@ static int configure_steering(struct br_stage *stage, struct frb_beams *fb, cons
     return BR_OK;
 }
 
+/* It looks nowhere: its direction is that of the middle, and with it the beams are no grid. */
+static void append_incoherent(struct br_stage *stage, struct br_stream *out)
+{
+    struct br_beam *beams = br_stage_alloc(stage, (out->nbeams + 1) * sizeof *beams);
+    memcpy(beams, out->beams, out->nbeams * sizeof *beams);
+    out->beams = beams;
+    out->nbeams++;
+    out->beams_x = out->beams_y = 0;
+}
+
 static int configure(struct br_stage *stage, void *self)
 {
     struct frb_beams *fb = self;
@@ -108,19 +124,22 @@ static int configure(struct br_stage *stage, void *self)
     status = br_directions_configure(stage, fb->beams, out);
     if (status == BR_OK) status = configure_steering(stage, fb, in, out);
     if (status != BR_OK) return status;
+    fb->formed = *out;
+    if (strcmp(fb->incoherent, "append") == 0) append_incoherent(stage, out);
     size_t lengths[3] = {in->array.axis[0].length, in->array.axis[1].length, out->nbeams};
     struct br_error error = {0};
     if (br_array_init(&out->array, BR_F16, "freq,time,beam", lengths, &error) != BR_OK)
         return br_stage_fail(stage, BR_E_INVALID, "%s", error.text);
-    if (fb->steer.count == 0 && strcmp(fb->precision, "float16") == 0)
+    if (fb->steer.count == 0 && strcmp(fb->precision, "float16") == 0 && strcmp(fb->incoherent, "none") == 0)
         br_stage_offer(stage); /* what it makes follows from the two streams */
     return BR_OK;
 }
 
 /* Validity, of one step more beside a loss, and the directions that steering uploads at most. */
-static size_t upload_bytes(const struct br_stream *out)
+static size_t upload_bytes(const struct br_stage *stage, const struct br_stream *out)
 {
-    return out->nchannels * (out->array.axis[1].length + 1) + 4 * out->nbeams * sizeof(float);
+    size_t steps = br_stage_input(stage, 0)->array.axis[1].length + 1;
+    return out->nchannels * steps + 4 * out->nbeams * sizeof(float);
 }
 
 /* Of every channel the weights of both axes, complex float32: 2M for each beam (of a grid of beams, for
@@ -128,13 +147,16 @@ static size_t upload_bytes(const struct br_stream *out)
 static void memory(struct br_stage *stage, void *self, struct br_memory *m)
 {
     const struct frb_beams *fb = self;
-    const struct br_stream *out = br_stage_output(stage, 0);
+    const struct br_stream *out = &fb->formed;
     bool grid = out->beams_x > 0;
     size_t weights = 2 * out->telescope->grid_m * (grid ? out->beams_x : out->nbeams) +
                      2 * out->telescope->grid_n * (grid ? out->beams_y : out->nbeams);
-    br_stage_uploads_memory(stage, upload_bytes(out), m);
+    br_stage_uploads_memory(stage, upload_bytes(stage, out), m);
     br_stage_buffer_memory(stage,
                            (fb->steer.count > 0 ? 2 : 1) * out->nchannels * weights * 2 * sizeof(float), m);
+    if (br_stage_device(stage) >= 0 && strcmp(fb->incoherent, "append") == 0)
+        m->device += out->nchannels * (br_stage_input(stage, 0)->array.axis[1].length + 1) * out->nbeams *
+                     sizeof(uint16_t);
     /* On the CPU each thread has the images of some steps in float32 and what it makes of them: of a grid of
      * beams 16 steps, else 120 and the weights of 256 beams. */
     size_t cells = 4 * (size_t)out->telescope->grid_m * out->telescope->grid_n, each = 2 * 16 * cells;
@@ -143,10 +165,17 @@ static void memory(struct br_stage *stage, void *self, struct br_memory *m)
     if (br_stage_device(stage) < 0) m->host += br_stage_threads(stage) * each * sizeof(float);
 }
 
+static enum br_frb_beams_incoherent incoherent_of(const struct frb_beams *fb)
+{
+    return strcmp(fb->incoherent, "append") == 0     ? BR_INCOHERENT_APPEND
+           : strcmp(fb->incoherent, "subtract") == 0 ? BR_INCOHERENT_SUBTRACT
+                                                     : BR_INCOHERENT_NONE;
+}
+
 static int start(struct br_stage *stage, void *self)
 {
     struct frb_beams *fb = self;
-    const struct br_stream *out = br_stage_output(stage, 0);
+    const struct br_stream *out = &fb->formed;
     const struct br_telescope *t = out->telescope;
     struct br_why why = {""};
     struct br_frb_beams_params p = {.nchannels = out->nchannels,
@@ -159,12 +188,13 @@ static int start(struct br_stage *stage, void *self)
                                     .beam = (const double *)out->beams,
                                     .beams_x = out->beams_x,
                                     .beams_y = out->beams_y,
-                                    .max_steps = out->array.axis[1].length +
+                                    .max_steps = br_stage_input(stage, 0)->array.axis[1].length +
                                                  1, /* a frame beside a loss may touch one step more */
                                     .steered = fb->steer.count > 0,
-                                    .float32 = strcmp(fb->precision, "float32") == 0};
+                                    .float32 = strcmp(fb->precision, "float32") == 0,
+                                    .incoherent = incoherent_of(fb)};
     enum br_backend backend;
-    int status = br_stage_backend(stage, upload_bytes(out), &backend, &fb->cuda);
+    int status = br_stage_backend(stage, upload_bytes(stage, out), &backend, &fb->cuda);
     if (status != BR_OK) return status;
     p.cuda = fb->cuda;
     p.parallel = br_stage_parallel_loop(stage);
@@ -230,19 +260,25 @@ BR_STAGE_EXPORT = {
     .type_size = sizeof(struct br_stage_type),
     .name = "frb_beams",
     .summary = "FRB stage 2: intensity beams in any directions, from the grid",
-    .description = "Resamples the intensities of `frb_grid` to the beams asked for, exactly: each beam is a "
-                   "weighted sum over the whole "
-                   "grid, the weights following from its direction and the channel's frequency. A regular "
-                   "grid of beams is the product "
-                   "of its two axes and is formed in two cheaper steps.\n\n"
-                   "A dish grid of spacing d repeats the sky every lambda/d in direction cosine.\n\n"
-                   "`steer: [{sample: 1000000, beams: {...}}, ...]` points the beams somewhere else while "
-                   "they are formed: to the "
-                   "sample, whatever the frames, and without a pause. On a GPU only the new directions are "
-                   "sent there, and the weights "
-                   "are made there. Files and packets go on carrying the directions that `beams` gives. "
-                   "Beams that are steered or in "
-                   "float32 are not quantized in the same kernel.\n",
+    .description =
+        "Resamples the intensities of `frb_grid` to the beams asked for, exactly: each beam is a "
+        "weighted sum over the whole "
+        "grid, the weights following from its direction and the channel's frequency. A regular "
+        "grid of beams is the product "
+        "of its two axes and is formed in two cheaper steps.\n\n"
+        "A dish grid of spacing d repeats the sky every lambda/d in direction cosine.\n\n"
+        "`steer: [{sample: 1000000, beams: {...}}, ...]` points the beams somewhere else while "
+        "they are formed: to the "
+        "sample, whatever the frames, and without a pause. On a GPU only the new directions are "
+        "sent there, and the weights "
+        "are made there. Files and packets go on carrying the directions that `beams` gives.\n\n"
+        "`incoherent: append` puts the sum over all inputs of |W E|^2 (W: gains) behind the beams: one "
+        "beam more in files, packets and beams.csv, with the direction (0, 0), on the beams' scale. It "
+        "is the mean over the grid, by Parseval. Bad inputs are zero and add nothing. `subtract` takes "
+        "it off every beam: what all inputs see alike, such as broadband interference and changes of "
+        "the noise, is gone, and noise has the mean 0.\n\n"
+        "Beams that are steered, in float32 or with an incoherent sum are not quantized in the same "
+        "kernel.\n",
     .params = params,
     .inputs = inputs,
     .outputs = outputs,

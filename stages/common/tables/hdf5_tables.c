@@ -330,3 +330,14 @@ int br_beams_read(double **beams, size_t *nbeams, const char *path, struct br_er
     *nbeams = dims[0][0];
     return BR_OK;
 }
+
+int br_bad_inputs_read(struct br_bad_inputs *bad, const char *path, struct br_error *error)
+{
+    static const struct wanted want = {"/bad_inputs", "an integer [pol][dish] (not 0: bad)", INT32, 2};
+    hsize_t dims[1][8];
+    void *data;
+    int status = read_datasets(path, &want, 1, dims, &data, error);
+    if (status != BR_OK) return status;
+    *bad = (struct br_bad_inputs){dims[0][0], dims[0][1], data};
+    return BR_OK;
+}
