@@ -306,6 +306,32 @@ int br_weights_read(struct br_weights *weights, const char *path, struct br_erro
     return status;
 }
 
+int br_drifts_read(struct br_drifts *drifts, const char *path, struct br_error *error)
+{
+    static const struct wanted want = {"/drift", "float64 [pol][dish] (radians per second)", FLOAT64, 2};
+    hsize_t dims[1][8];
+    void *data;
+    *drifts = (struct br_drifts){0};
+    int status = read_datasets(path, &want, 1, dims, &data, error);
+    if (status != BR_OK) return status;
+    const double *value = data;
+    size_t npol = dims[0][0], ndishes = dims[0][1], count = npol * ndishes;
+    float *out = malloc(count * sizeof *out);
+    if (out == NULL) status = br_fail(error, BR_E_NO_MEMORY, "%s: no memory for %zu drifts", path, count);
+    for (size_t i = 0; status == BR_OK && i < count; i++) {
+        out[i] = (float)value[i];
+        if (!isfinite(out[i]))
+            status = br_fail(error, BR_E_FORMAT, "%s: /drift[%zu][%zu] is not a finite number", path,
+                             i / ndishes, i % ndishes);
+    }
+    free(data);
+    if (status == BR_OK)
+        *drifts = (struct br_drifts){npol, ndishes, out};
+    else
+        free(out);
+    return status;
+}
+
 int br_beams_read(double **beams, size_t *nbeams, const char *path, struct br_error *error)
 {
     static const struct wanted want = {"/beams", "float64 [beam][2] (direction cosines along m and n)",

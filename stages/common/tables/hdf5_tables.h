@@ -21,6 +21,13 @@ struct br_gains {
 /* Errors: BR_E_IO, BR_E_FORMAT, BR_E_NO_MEMORY. */
 int br_gains_read(struct br_gains *gains, const char *path, struct br_error *error);
 
+/* /drift, real [pol][dish]: how fast phases drift, radians per second, finite. Errors as above. */
+struct br_drifts {
+    size_t npol, ndishes;
+    float *value; /* [npol][ndishes] */
+};
+int br_drifts_read(struct br_drifts *drifts, const char *path, struct br_error *error);
+
 /* /weights int8 [freq or 1][pol][beam][dish][2] = re, im in [-127, 127], and /shift int32 [freq or
  * 1][pol][beam], 0 to 30 */
 struct br_weights {
