@@ -66,6 +66,9 @@ static inline size_t br_calibrate_pair(size_t n, size_t i, size_t j)
 int br_calibrate(const struct br_calibrate_params *params, const double *sum, const double *samples,
                  struct br_calibrate_result *result, struct br_why *why);
 
+/* Rotates gain[n][2] so that the phase of input `reference`, whose gain is not 0, is 0. */
+void br_calibrate_refer(size_t n, double *gain, size_t reference);
+
 /* The eigenvector, of length 1, and the eigenvalue that is largest of the Hermitian matrix a[n][n][2] in
  * column-major order, which is destroyed. False where LAPACK does not converge or there is no memory. */
 bool br_leading_eigenvector(size_t n, double *a, double *vector, double *value);

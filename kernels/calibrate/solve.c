@@ -154,17 +154,22 @@ static void measure(struct fit *fit)
     fit->noise = pairs > 0 ? sqrt(all / 2 / (free > 1 ? free : (double)pairs)) : 0;
 }
 
-/* S/N of |r_i|: one component's error is noise / sqrt(sum_j n_ij |r_j|^2). */
+/* S/N of r_i. One component's error is noise sqrt(1 / sum_j n_ij |r_j|^2 + 1 / n): the first part from the
+ * noise of all pairs, as if they were independent; the second because they are not, all of input i's having
+ * the noise of input i beside the same source. */
 static double gain_snr(const struct fit *fit, size_t i)
 {
-    double below = 0, floor = 0;
+    double below = 0, samples = 0, pairs = 0;
     for (size_t j = 0; j < fit->n; j++) {
-        below += fit->count[i * fit->n + j] * pow(cabs(fit->r[j]), 2);
-        floor = fmax(floor, fit->count[i * fit->n + j]);
+        double w = fit->count[i * fit->n + j];
+        below += w * pow(cabs(fit->r[j]), 2);
+        samples += w;
+        pairs += w > 0;
     }
-    /* a fit without noise is as good as doubles are */
-    double error = fmax(fit->noise, 1e-12 * sqrt(floor) * cabs(fit->r[i]));
-    return error > 0 ? cabs(fit->r[i]) * sqrt(below) / error : 0;
+    if (!(below > 0)) return 0;
+    double error = fit->noise * sqrt(1 / below + pairs / samples);
+    error = fmax(error, 1e-12 * cabs(fit->r[i])); /* a fit without noise is as good as doubles are */
+    return error > 0 ? cabs(fit->r[i]) / error : 0;
 }
 
 /* Flags the input whose residual stands out most; false where none does. */
@@ -198,16 +203,15 @@ static bool flag_weak(const struct fit *fit, const struct br_calibrate_params *p
 static void write_gains(struct fit *fit, size_t n, const struct br_calibrate_params *p, const double *sum,
                         const double *samples, struct br_calibrate_result *result)
 {
-    size_t reference = 0;
+    size_t reference = 0; /* the first good input, or the one that was asked for */
     double mean = 0, products = 0, amplitudes = 0, squares = 0;
     for (size_t a = 0; a < fit->n; a++)
         if (fit->input[a] == p->reference) reference = a;
-    complex_t phase = fit->r[reference] / cabs(fit->r[reference]);
     for (size_t a = 0; a < fit->n; a++) {
         size_t i = fit->input[a];
-        complex_t gain = phase / (fit->r[a] * sqrt(power(n, i, sum, samples)));
+        complex_t gain = 1 / (fit->r[a] * sqrt(power(n, i, sum, samples)));
         result->gain[2 * i] = creal(gain);
-        result->gain[2 * i + 1] = a == reference ? 0 : cimag(gain);
+        result->gain[2 * i + 1] = cimag(gain);
         result->misfit[i] = fit->misfit[a];
         result->gain_snr[i] = gain_snr(fit, a);
         mean += cabs(gain) / (double)fit->n;
@@ -223,7 +227,20 @@ static void write_gains(struct fit *fit, size_t n, const struct br_calibrate_par
     result->residual = M_SQRT2 * fit->noise;
     result->ngood = fit->n;
     result->reference = fit->input[reference];
+    br_calibrate_refer(n, result->gain, result->reference);
     result->iterations = fit->iterations;
+}
+
+void br_calibrate_refer(size_t n, double *gain, size_t reference)
+{
+    double re = gain[2 * reference], im = gain[2 * reference + 1], size = hypot(re, im);
+    for (size_t i = 0; i < n; i++) {
+        double was = gain[2 * i];
+        gain[2 * i] = (was * re + gain[2 * i + 1] * im) / size;
+        gain[2 * i + 1] = (gain[2 * i + 1] * re - was * im) / size;
+    }
+    gain[2 * reference] = size;
+    gain[2 * reference + 1] = 0;
 }
 
 static void unsolved(struct br_calibrate_result *result, size_t n)
