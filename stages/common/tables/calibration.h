@@ -8,8 +8,8 @@
 
 struct calibration_options {
     double min_snr, max_residual, min_amplitude; /* see br_calibrate_params */
-    long
-        reference; /* the dish whose phase is 0; -1: in each polarisation the one that is good in most channels */
+    /* the dish whose phase is 0; -1: in each polarisation the one that is good in most channels */
+    long reference;
 };
 
 struct calibration {
