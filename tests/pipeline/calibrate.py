@@ -153,8 +153,8 @@ def recording(d, name):
 
 
 def test_files():
-    """Files that are not what they should be, or do not belong together; nothing is written for them, and what
-    was there stays."""
+    """Files that are not what they should be, or do not belong together; nothing is written for them, and
+    what was there stays."""
     with harness.scratch() as d:
         circle.write_receivers(d)
         circle.see_source(d, samples=3200)
@@ -245,8 +245,8 @@ pipeline:
   - {{stage: record, in: j, directory: ., prefix: j}}
 """
                 result = harness.run(d, text, command="check", status=status)
-                assert status == 0 or "they are gains of other channels: number 0 is at 400 MHz there, and at " \
-                    "500 MHz here" in result.err, result
+                words = "they are gains of other channels: number 0 is at 400 MHz there, and at 500 MHz here"
+                assert status == 0 or words in result.err, result
 
 
 def test_picture():
