@@ -249,7 +249,8 @@ static void put_reals(const char *name, size_t count, const double *values)
     H5Fclose(file);
 }
 
-/* Gains of the channels themselves, of those before they were upchannelized, of others, of none that are named. */
+/* Gains of the channels themselves, of those before they were upchannelized, of others, of channels that
+ * nobody names. */
 static void test_channels(void **state)
 {
     (void)state;
