@@ -154,9 +154,10 @@ static void measure(struct fit *fit)
     fit->noise = pairs > 0 ? sqrt(all / 2 / (free > 1 ? free : (double)pairs)) : 0;
 }
 
-/* S/N of r_i. One component's error is noise sqrt(1 / sum_j n_ij |r_j|^2 + 1 / n): the first part from the
- * noise of all pairs, as if they were independent; the second because they are not, all of input i's having
- * the noise of input i beside the same source. */
+/* S/N of r_i. With R = |r|^2, the source's part of a power, what is left of a visibility has the variance
+ * (1 - R)^2 / n. One component's error is the root of two parts: (1 - R)^2 / 2 / sum_j n_ij |r_j|^2 from the
+ * noise of all pairs, as if they were independent; and (1 - R) / 2 n because they are not, all of input i's
+ * having the noise of input i beside the same source. */
 static double gain_snr(const struct fit *fit, size_t i)
 {
     double below = 0, samples = 0, pairs = 0;
@@ -167,7 +168,8 @@ static double gain_snr(const struct fit *fit, size_t i)
         pairs += w > 0;
     }
     if (!(below > 0)) return 0;
-    double error = fit->noise * sqrt(1 / below + pairs / samples);
+    double noise_part = fmax(1 - pow(cabs(fit->r[i]), 2), 1e-3); /* of the input's power */
+    double error = fit->noise * sqrt(1 / below + pairs / samples / noise_part);
     error = fmax(error, 1e-12 * cabs(fit->r[i])); /* a fit without noise is as good as doubles are */
     return error > 0 ? cabs(fit->r[i]) / error : 0;
 }

@@ -3,9 +3,9 @@
 With V_ij = g_i conj(g_j) S + noise and R_ij = V_ij / sqrt(V_ii V_jj), r minimises the sum over pairs i < j of
 n_ij |R_ij - r_i conj(r_j)|^2. Here that is Gauss and Newton's way to least squares, over real and imaginary
 parts, from the truth on; nothing of the C's iteration. Gains are 1 / (r_i sqrt(V_ii)), their mean amplitude
-being 1, the reference's phase 0. The error
-of a component of r is noise sqrt(1 / sum_j n_ij |r_j|^2 + 1 / n): independent pairs, and an input's own noise
-beside a source that all see, whose visibilities are not independent; the pipeline's test has real fields.
+being 1, the reference's phase 0. The error of a component of r is noise sqrt(1 / sum_j n_ij |r_j|^2 + 1 / n /
+(1 - |r|^2)): independent pairs, and an input's own noise beside a source that all see, whose visibilities
+are not independent; the pipeline's test has real fields.
 
 usage: calibrate.py DUMP_PROGRAM
 """
@@ -75,6 +75,7 @@ def check(path):
     off_diagonal = w * (1 - np.eye(n))
     r_error = noise / np.sqrt((off_diagonal * (abs(r) ** 2)[None]).sum(axis=1))
     shared = noise ** 2 * (off_diagonal > 0).sum(axis=1) / off_diagonal.sum(axis=1)
+    shared = shared / (1 - abs(r) ** 2)
     assert abs(snr * np.sqrt(r_error ** 2 + shared) / abs(r) - 1).max() < 1e-6, name
     # The first part of the error is that of the covariance, up to what the common phase takes.
     proper = noise * np.sqrt((covariance.diagonal()[:n] + covariance.diagonal()[n:]) / 2)

@@ -209,6 +209,30 @@ def test_files():
             assert "other.uvh5: " in result.err, (byte, result)
 
 
+def test_missing():
+    """What is missing does not count, in UVH5 files and in recordings alike: a whole integration, parts of
+    others, and integrations that the recording cuts."""
+    with harness.scratch() as d:
+        g = circle.write_receivers(d)
+        circle.see_source(d, samples=7001, flux=0.8,
+                          missing="[{first: 100, count: 900}, {first: 1600, count: 1700}]")
+        place = ("--direction", circle.at(SOURCE))
+        circle.calibrate(d, "vis/vis_000000.uvh5", *place)
+        circle.calibrate(d, recording(d, "vis"), "--telescope", PATHFINDER, *place, "--out", "dada.h5")
+        one, two = (circle.read_gains(os.path.join(d, n)) for n in ("gains.h5", "dada.h5"))
+        assert abs(one[0] - two[0]).max() < 1e-5
+        snr = one[2]["snr"].mean()
+        # 4401 samples; R of the source's part of the power, with the noise of rounding
+        R = 0.8 / (1.8 + 1 / 12 / 4)
+        want = R / (1 - R) * np.sqrt(2 * (7001 - 2600))
+        assert abs(snr / want - 1) < 0.08, (snr, want)
+        assert abs(snr / two[2]["snr"].mean() - 1) < 1e-3
+        phase, _ = circle.errors(*one[:2], g)
+        weight = circle.good_weights(*one[1:3])
+        said = (np.radians(phase) * np.sqrt(weight)).std()
+        assert 0.85 < said < 1.2, f"errors are {said:.2f} times what the weights say"
+
+
 def test_one_dish():
     with harness.scratch() as d:
         one = TELESCOPE[:TELESCOPE.index("  dishes:")] + "  dishes: [[0, 0]]\n  latitude_deg: 1\n" \
@@ -311,5 +335,6 @@ def test_node():
 if __name__ == "__main__":
     assert ND == 64
     harness.main([
-        test_sky, test_command_line, test_files, test_one_dish, test_other_channels, test_picture, test_node
+        test_sky, test_command_line, test_files, test_missing, test_one_dish, test_other_channels,
+        test_picture, test_node
     ])

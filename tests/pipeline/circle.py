@@ -77,9 +77,7 @@ def check_gains(d, g, name="gains.h5"):
     print(f"     S/N of a visibility {sets['snr'].mean():.1f}: phases within {rms:.2f} degrees rms, "
           f"amplitudes within {100 * amplitude.std():.2f} %")
     assert rms < 2 and np.sqrt((amplitude ** 2).mean()) < 0.03, (rms, amplitude.std())
-    # good inputs in the order of `errors`
-    weight = np.concatenate([sets["weight"][f, p][flag[f, p] == 0] for f in range(NF) for p in range(NP)])
-    said = np.radians(phase) * np.sqrt(weight)
+    said = np.radians(phase) * np.sqrt(circle.good_weights(flag, sets))
     assert 0.85 < said.std() < 1.2, f"errors are {said.std():.2f} times what the weights say"
     assert abs(abs(gain).sum(axis=2) / (flag == 0).sum(axis=2) - 1).max() < 1e-5, "mean amplitude 1"
     assert np.array_equal(sets["freq_mhz"], FREQ0 + STEP * np.arange(NF))

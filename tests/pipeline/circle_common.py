@@ -69,10 +69,11 @@ pipeline:
 """, name=name)
 
 
-def see_source(d, samples=6400, flux=0.1, integrate=1600, seed=11):
+def see_source(d, samples=6400, flux=0.1, integrate=1600, seed=11, missing="[]"):
     """Visibilities of a steady source: vis/vis_000000.uvh5 and vis/v_*.dada."""
     simulate(d, f"""    samples: {samples}
     seed: {seed}
+    missing: {missing}
     sources: [{{x_deg: {SOURCE[0]}, y_deg: {SOURCE[1]}, flux: {flux}}}]""", f"""
   - {{stage: correlate, in: field, out: v, integrate: {integrate}}}
   - {{stage: uvh5, in: v, directory: vis}}
@@ -102,3 +103,8 @@ def errors(gain, flag, g):
             phases.append(np.degrees(np.angle(ratio)))
             amplitudes.append(abs(ratio) / np.mean(abs(ratio)) - 1)
     return np.concatenate(phases), np.concatenate(amplitudes)
+
+
+def good_weights(flag, sets):
+    """Weights of the good inputs, in the order of `errors`."""
+    return np.concatenate([w[f == 0] for w, f in zip(sets["weight"].reshape(-1, ND), flag.reshape(-1, ND))])

@@ -84,7 +84,8 @@ def draw(path, freq, gain, flag, maps, burst):
         image = axis.imshow(snr.reshape(GRID, GRID), origin="lower", extent=(-edge, edge, -edge, edge),
                             cmap="magma", vmin=0, vmax=max(m.max() for m in maps.values()))
         axis.plot(burst["y_deg"], burst["x_deg"], "o", ms=14, mfc="none", mec="cyan")
-        axis.set(title=f"{name}: S/N {snr.max():.0f}", xlabel="n (east), degrees", ylabel="m (north), degrees")
+        axis.set(title=f"{name}: S/N {snr.max():.0f}", xlabel="n (east), degrees",
+                 ylabel="m (north), degrees")
     bottom.colorbar(image, ax=bottom.axes, label="S/N at the burst's time")
     figure.savefig(path, dpi=80)
 
@@ -111,9 +112,10 @@ def main():
     x, y = (int(round(burst[k] / SPACING_DEG + (GRID - 1) / 2)) for k in ("x_deg", "y_deg"))
     found, blind = maps["calibrated"], maps["without gains"]
     print(f"\ngains: phases within {phase:.2f} degrees rms of the truth, amplitudes within "
-          f"{100 * amplitude:.1f} %\nburst: S/N {found.max():.1f} in beam {found.argmax()} (it is in {x * GRID + y}); without gains "
-          f"{blind.max():.1f}\npicture: {out}/circle.png")
-    good = phase < 2 and amplitude < 0.03 and found.argmax() == x * GRID + y and blind.max() < 0.3 * found.max()
+          f"{100 * amplitude:.1f} %\nburst: S/N {found.max():.1f} in beam {found.argmax()} (it is in "
+          f"{x * GRID + y}); without gains {blind.max():.1f}\npicture: {out}/circle.png")
+    good = phase < 2 and amplitude < 0.03 and found.argmax() == x * GRID + y
+    good = good and blind.max() < 0.3 * found.max()
     print("the circle is closed" if good else "the circle is NOT closed")
     return 0 if good else 1
 
