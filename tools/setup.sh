@@ -7,10 +7,10 @@
 setup_packages() {
     local purpose=$1 package
     local -a wanted=(meson ninja-build gcc libc6-dev pkg-config libyaml-dev libev-dev libhdf5-dev liblz4-dev libcurl4-openssl-dev libjansson-dev libmicrohttpd-dev libpcap-dev libfftw3-dev libopenblas-dev liberfa-dev
-        python3 python3-numpy python3-matplotlib python3-yaml) missing=()
+        python3 python3-numpy python3-matplotlib python3-yaml python3-h5py) missing=()
     case $purpose in
     demo) ;;
-    test) wanted+=(libcmocka-dev clang python3-h5py python3-venv diffutils groff-base) ;;
+    test) wanted+=(libcmocka-dev clang python3-venv diffutils groff-base) ;;
     *) echo "setup_packages: '$purpose' is neither demo nor test" >&2 && return 2 ;;
     esac
     if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then

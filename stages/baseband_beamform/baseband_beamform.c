@@ -89,7 +89,8 @@ static int weights_from_beams(struct br_stage *stage, struct baseband_beamform *
                              "weights from beam directions need the dishes' places: add `telescope:` to "
                              "the pipeline");
     if (bb->gains_file != NULL) {
-        if (br_gains_read(&gains, bb->gains_file, &error) != BR_OK)
+        if (br_gains_check_channels(bb->gains_file, in, &error) != BR_OK ||
+            br_gains_read(&gains, bb->gains_file, &error) != BR_OK)
             return br_stage_fail_at(stage, "gains", "%s", error.text);
         gains.value =
             br_stage_keep(stage, gains.value, gains.nfreq * gains.npol * gains.ndishes * 2 * sizeof(float));

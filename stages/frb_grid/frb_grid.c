@@ -100,7 +100,8 @@ static int take_gains(struct br_stage *stage, struct frb_grid *fg, const struct 
     struct br_error error = {0};
     struct br_gains gains;
     if (fg->gains_file == NULL) return BR_OK;
-    if (br_gains_read(&gains, fg->gains_file, &error) != BR_OK)
+    if (br_gains_check_channels(fg->gains_file, in, &error) != BR_OK ||
+        br_gains_read(&gains, fg->gains_file, &error) != BR_OK)
         return br_stage_fail_at(stage, "gains", "%s", error.text);
     size_t ncoarse = 0;
     for (unsigned z = 0; z < in->nzones; z++) ncoarse += in->zone[z].nchannels / in->zone[z].factor;

@@ -23,8 +23,16 @@ static inline void random_block(uint64_t seed, uint64_t sample, uint32_t line, u
     out[0] = a, out[1] = b, out[2] = c, out[3] = d;
 }
 
-/* What a block of random bits is for: the low bits number the block of dishes, source or burst. */
-enum random_use { RANDOM_NOISE = 0, RANDOM_SOURCE = 0x40000000, RANDOM_BURST = 0x60000000 };
+/* What a block of random bits is for: the low bits number the block of dishes,
+ * source, burst, carrier or impulse. */
+enum random_use {
+    RANDOM_NOISE = 0,
+    RANDOM_DRIFT = 0x30000000,
+    RANDOM_SOURCE = 0x40000000,
+    RANDOM_IMPULSE = 0x50000000,
+    RANDOM_BURST = 0x60000000,
+    RANDOM_CARRIER = 0x70000000
+};
 
 /* Normal deviates by table: 16 random bits choose one of 65536 quantiles, in units of 1 / GAUSSIAN_UNIT. Its
  * tails end at 4.3 standard deviations. */

@@ -49,8 +49,16 @@ static inline uint32_t level(float v)
     return x.u & 15;
 }
 
+static inline void multiply(const float *factor, float *re, float *im)
+{
+    float was = *re;
+    *re = factor[0] * was - factor[1] * *im;
+    *im = factor[0] * *im + factor[1] * was;
+}
+
 unsigned receiver_digitize(struct receiver *receiver, uint64_t sample, uint32_t line,
-                           const float *restrict re, const float *restrict im, uint8_t *restrict e)
+                           const float *restrict re, const float *restrict im, const float *restrict rotation,
+                           uint8_t *restrict e)
 {
     const int16_t *restrict zr = receiver->noise, *restrict zi = receiver->noise + receiver->padded;
     float unit = receiver->rms / GAUSSIAN_UNIT;
@@ -60,11 +68,8 @@ unsigned receiver_digitize(struct receiver *receiver, uint64_t sample, uint32_t 
     draw(receiver, sample, line);
     for (size_t d = 0; d < receiver->ndishes; d++) {
         float a = re[d] + unit * zr[d], b = im[d] + unit * zi[d];
-        if (gain != NULL) {
-            float field = a;
-            a = gain[2 * d] * field - gain[2 * d + 1] * b;
-            b = gain[2 * d] * b + gain[2 * d + 1] * field;
-        }
+        if (gain != NULL) multiply(gain + 2 * d, &a, &b);
+        if (rotation != NULL) multiply(rotation + 2 * d, &a, &b);
         beyond += (unsigned)(a > 7.5f) + (unsigned)(a < -7.5f) + (unsigned)(b > 7.5f) + (unsigned)(b < -7.5f);
         e[d] = (uint8_t)(level(a) | level(b) << 4);
     }

@@ -15,7 +15,7 @@ struct receiver {
     /* [lines or 1][ndishes][2], owned by the caller: what each receiver multiplies field and noise by;
      * NULL: 1 / */
     const float *gain;
-    uint32_t gain_lines; /* 1: all lines have the same; else one for each line */
+    uint32_t gain_lines; /* rows of gain; line i has row i modulo this */
 };
 
 /* Returns 0, or -1 when there is no memory. `table` must outlive the receiver. Free with receiver_free in any
@@ -23,10 +23,11 @@ struct receiver {
 int receiver_make(struct receiver *receiver, size_t ndishes, double rms, const int16_t *table, uint64_t seed);
 void receiver_free(struct receiver *receiver);
 
-/* e[ndishes] (int4x2) = gain (noise + field re[ndishes], im[ndishes]), rounded to the nearest level (even
- * when in the middle) and clamped to [-7, 7]. `line` = channel * npol + pol. Returns the number of
- * components beyond 7.5. */
+/* e[ndishes] (int4x2) = rotation gain (noise + field re[ndishes], im[ndishes]), rounded to the nearest level
+ * (even when in the middle) and clamped to [-7, 7]. `line` = channel * npol + pol; `rotation` is [ndishes][2]
+ * or NULL: 1. Returns the number of components beyond 7.5. */
 unsigned receiver_digitize(struct receiver *receiver, uint64_t sample, uint32_t line,
-                           const float *restrict re, const float *restrict im, uint8_t *restrict e);
+                           const float *restrict re, const float *restrict im, const float *restrict rotation,
+                           uint8_t *restrict e);
 
 #endif

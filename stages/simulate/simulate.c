@@ -1,13 +1,15 @@
 /* simulate - the electric field that a dish array would record: receiver noise, steady sources, dispersed
- * bursts.
+ * bursts,
+ * interference; and receivers' gains.
  *
  * Every value is a function of the seed and of its place in the stream, so that a run does not depend on
  * frame sizes and can be repeated. */
 #include "runtime/stage.h"
 #include "stages/common/stage/shape.h"
-#include "stages/common/tables/hdf5_tables.h"
+#include "stages/simulate/gains.h"
 #include "stages/simulate/random.h"
 #include "stages/simulate/receiver.h"
+#include "stages/simulate/rfi.h"
 #include "stages/simulate/sky.h"
 
 #include <math.h>
@@ -34,23 +36,24 @@ struct burst_param {
 
 /* What a worker needs for itself. */
 struct scratch {
-    float *signal; /* [2][ndishes] re, im */
+    float *signal;   /* [2][ndishes] re, im */
+    float *rotation; /* [pol][ndishes][2] by the drift, of one sample */
     struct receiver receiver;
     uint64_t beyond; /* components of the frame beyond the levels */
 };
 
 struct simulate {
     int64_t samples, seed, frame_samples; /* parameters */
-    double duration_s, noise;
-    struct br_maps missing, sources, bursts;
-    const char *gains_file;
+    double duration_s, noise, drift_rms;
+    struct br_maps missing, sources, bursts, carriers, impulses;
+    const char *gains_file, *drifts_file;
 
-    float *gains; /* [freq or 1][pol][dish][2], or NULL */
-    size_t gain_lines;
+    struct gains gains;
     size_t nchannels, npol, ndishes;
     uint64_t origin, end, next; /* base samples */
     double sample_s;
     struct sky sky;
+    struct rfi rfi;
     int16_t *table; /* [GAUSSIAN_ENTRIES] */
     unsigned nscratch;
     struct scratch *scratch; /* [nscratch] */
@@ -119,6 +122,18 @@ static const struct br_param params[] = {
     BR_PARAM("gains", BR_P_PATH, struct simulate, gains_file,
              "gains that the receivers have, which multiply field and noise: HDF5, /gain complex64 "
              "[freq][pol][dish]; 0: a dead input"),
+    BR_PARAM("drifts", BR_P_PATH, struct simulate, drifts_file,
+             "rates at which the receivers' phases drift: HDF5, /drift [pol][dish] in radians per second"),
+    BR_PARAM("drift_rms", BR_P_REAL, struct simulate, drift_rms,
+             "instead of `drifts`: rates drawn by `seed`, normally distributed with this rms", .def = "0",
+             .min = 0, .max = 1e6, .unit = "cycles per hour"),
+    BR_PARAM("carriers", BR_P_MAPS, struct simulate, carriers,
+             "list of carriers from the ground {freq_mhz, power_db, duty, period_s, start_s, east_m, "
+             "north_m}",
+             .fields = rfi_carrier_params, .size = sizeof(struct rfi_carrier), .max_count = 1000),
+    BR_PARAM("impulses", BR_P_MAPS, struct simulate, impulses,
+             "list of impulses in all channels {start_s, duration_s, power_db, east_m, north_m}",
+             .fields = rfi_impulse_params, .size = sizeof(struct rfi_impulse), .max_count = 1000),
     BR_PARAM("frame_samples", BR_P_INT, struct simulate, frame_samples,
              "samples in a frame; 0: what makes about 1 MiB", .def = "0", .min = 0, .max = 1 << 30,
              .unit = "samples"),
@@ -231,33 +246,17 @@ static struct burst_params burst_of(const struct simulate *s, const struct br_st
                                  .number = (uint32_t)i};
 }
 
-static int take_gains(struct br_stage *stage, struct simulate *s)
-{
-    struct br_gains gains = {0};
-    struct br_error error = {0};
-    if (s->gains_file == NULL) return BR_OK;
-    int status = br_stage_reads_file(stage, "gains", s->gains_file);
-    if (status != BR_OK) return status;
-    if (br_gains_read(&gains, s->gains_file, &error) != BR_OK)
-        return br_stage_fail_at(stage, "gains", "%s", error.text);
-    if ((gains.nfreq != 1 && gains.nfreq != s->nchannels) || gains.npol != s->npol ||
-        gains.ndishes != s->ndishes)
-        status = br_stage_fail_at(
-            stage, "gains", "%s: /gain is [%zu][%zu][%zu]; expected [%zu or 1][%zu][%zu]", s->gains_file,
-            gains.nfreq, gains.npol, gains.ndishes, s->nchannels, s->npol, s->ndishes);
-    s->gain_lines = gains.nfreq * gains.npol;
-    s->gains =
-        br_stage_keep(stage, gains.value, gains.nfreq * gains.npol * gains.ndishes * 2 * sizeof(float));
-    return status;
-}
-
 static int configure(struct br_stage *stage, void *self)
 {
     struct simulate *s = self;
     struct br_stream *out = br_stage_output(stage, 0);
     int status = take_stream(stage, s, out);
     if (status == BR_OK) status = take_length(stage, s);
-    if (status == BR_OK) status = take_gains(stage, s);
+    if (status != BR_OK) return status;
+    struct gains_params g = {s->gains_file, s->drifts_file, s->drift_rms, (uint64_t)s->seed,
+                             s->nchannels,  s->npol,        s->ndishes};
+    status = gains_take(&s->gains, stage, &g);
+    if (status == BR_OK) status = rfi_check(stage, out, &s->carriers, &s->impulses);
     if (status != BR_OK) return status;
     const struct source_param *source = s->sources.value;
     for (size_t i = 0; i < s->sources.count && status == BR_OK; i++)
@@ -292,11 +291,12 @@ static int make_scratch(struct br_stage *stage, struct simulate *s)
     for (unsigned i = 0; i < workers; i++) {
         struct scratch *w = &s->scratch[i];
         w->signal = calloc(2 * s->ndishes, sizeof *w->signal);
-        if (w->signal == NULL ||
+        w->rotation = calloc(2 * s->npol * s->ndishes, sizeof *w->rotation);
+        if (w->signal == NULL || w->rotation == NULL ||
             receiver_make(&w->receiver, s->ndishes, s->noise, s->table, (uint64_t)s->seed) != 0)
             return -1;
-        w->receiver.gain = s->gains;
-        w->receiver.gain_lines = (uint32_t)s->gain_lines;
+        w->receiver.gain = s->gains.gain;
+        w->receiver.gain_lines = (uint32_t)s->gains.lines;
     }
     return 0;
 }
@@ -326,6 +326,9 @@ static int start(struct br_stage *stage, void *self)
         if (sky_make(&s->sky, out->telescope, place, s->sources.count, burst, s->bursts.count, s->nchannels,
                      s->npol, out->freq_mhz, s->table, (uint64_t)s->seed, &error) != BR_OK)
             status = br_stage_fail(stage, error.status, "%s", error.text);
+        else if (!rfi_make(&s->rfi, out, &s->carriers, &s->impulses, s->noise, s->table, (uint64_t)s->seed))
+            status = br_stage_fail(stage, BR_E_NO_MEMORY, "no memory for the waves of %zu transmitters",
+                                   s->carriers.count + s->impulses.count);
     }
     free(place);
     free(burst);
@@ -338,8 +341,11 @@ static unsigned fill_line(const struct simulate *s, struct scratch *w, uint64_t 
                           size_t pol, uint8_t *e)
 {
     float *re = w->signal, *im = w->signal + s->ndishes;
-    sky_field(&s->sky, sample, (int64_t)(sample - s->origin), channel, pol, re, im);
-    return receiver_digitize(&w->receiver, sample, (uint32_t)(channel * s->npol + pol), re, im, e);
+    int64_t k = (int64_t)(sample - s->origin);
+    const float *rotation = s->gains.drift != NULL ? w->rotation + 2 * pol * s->ndishes : NULL;
+    sky_field(&s->sky, sample, k, channel, pol, re, im);
+    rfi_add(&s->rfi, sample, k, channel, re, im);
+    return receiver_digitize(&w->receiver, sample, (uint32_t)(channel * s->npol + pol), re, im, rotation, e);
 }
 
 /* One frame, some samples a job. */
@@ -363,6 +369,9 @@ static void fill_samples(void *arg, size_t job, unsigned worker)
             memset(line, 0, fill->row);
             continue;
         }
+        if (s->gains.drift != NULL)
+            gains_rotation(s->gains.drift, s->npol * s->ndishes,
+                           (double)(out->first + t - s->origin) * s->sample_s, w->rotation);
         for (size_t c = 0; c < s->nchannels; c++)
             for (size_t p = 0; p < s->npol; p++, line += s->ndishes)
                 w->beyond += fill_line(s, w, out->first + t, c, p, line);
@@ -415,9 +424,11 @@ static int stop(struct br_stage *stage, void *self)
     struct simulate *s = self;
     (void)stage;
     sky_free(&s->sky);
+    rfi_free(&s->rfi);
     free(s->table);
     for (unsigned i = 0; i < s->nscratch; i++) {
         free(s->scratch[i].signal);
+        free(s->scratch[i].rotation);
         receiver_free(&s->scratch[i].receiver);
     }
     free(s->scratch);
@@ -428,7 +439,7 @@ BR_STAGE_EXPORT = {
     .abi_version = BR_ABI_VERSION,
     .type_size = sizeof(struct br_stage_type),
     .name = "simulate",
-    .summary = "noise, steady sources and dispersed bursts as the telescope's dishes would record them",
+    .summary = "noise, sources, bursts and interference as the telescope's dishes would record them",
     .description =
         "A source in direction (x, y), x = sin(x_deg) along m and y = sin(y_deg) along n, has the field "
         "exp(-2 pi i (m x spacing_m + n y spacing_n)/lambda) at dish (m, n), lambda being that of the "
@@ -440,6 +451,10 @@ BR_STAGE_EXPORT = {
         "at_mhz^-2) seconds later at "
         "frequency f, f in MHz. It is dispersed coherently: the delay follows this law also within a "
         "channel.\n\n"
+        "Interference comes from transmitters on the ground, at the dishes' height: spherical waves, "
+        "alike in both polarisations. A carrier is a sine, which begins each pulse with another phase; an "
+        "impulse is white noise in all channels. Gains multiply field, interference and noise; phases drift "
+        "from them at a constant rate from the start of the simulation on, alike in all channels.\n\n"
         "Frequencies, sample time and epoch come from `stream:`; base samples are counted from `sample0` on. "
         "Every value is a "
         "function of seed, base sample, channel, polarisation and dish, whatever the frames. Missing samples "

@@ -107,6 +107,122 @@ def test_gains():
             raise AssertionError("gains of two channels for five were taken")
 
 
+def test_drifts():
+    """A phase that drifts by w is exp(i w t) on all that the receiver gives: of a strong source without noise
+    to speak of, in the visibilities of short spans; a rate of 0 changes nothing."""
+    import h5py
+    n, span, noise = 40000, 1000, 0.02
+    rate = np.random.default_rng(2).normal(size=(2, len(DISHES))) * 30
+    rate[:, 2] = 0
+    source = dict(samples=n, seed=8, noise=noise, sources="[{x_deg: 0.4, y_deg: -1.1, flux: 10000}]")
+    with harness.scratch() as d:
+        path = os.path.join(d, "drifts.h5")
+        with h5py.File(path, "w") as f:
+            f["drift"] = rate
+        e = field(**source, drifts=path)
+        assert np.array_equal(e[:, :, :, 2], field(**source)[:, :, :, 2])
+        with h5py.File(path, "w") as f:
+            f["drift"] = rate[:1]
+        for more, words in ((dict(drifts=path), "/drift is [1][7]; expected [2][7]"),
+                            (dict(drifts=path, drift_rms=3), "both drifts and drift_rms")):
+            try:
+                field(**source, **more)
+            except AssertionError as error:
+                assert words in str(error), error
+            else:
+                raise AssertionError(f"taken: {more}")
+    a = wave(0.4, -1.1)
+    blocks = e.reshape(n // span, span, *e.shape[1:])
+    v = np.einsum("btfpi,btfp->bfpi", blocks, blocks[..., 2].conj()) * (a.conj() * a[:, 2:3])[None, :, None]
+    t = (np.arange(n // span) + 0.5) * span * DT
+    off = np.angle(v * np.exp(-1j * rate[None, None] * t[:, None, None, None]))
+    # 1000 samples of a source of S/N 50 with the noise of rounding: 1 / (rms 2 / 0.3) / sqrt(1000) = 0.005
+    assert abs(off).max() < 0.03 and off.std() < 0.006, (abs(off).max(), off.std())
+
+
+def test_drawn_drifts():
+    """Rates that are drawn have the stated rms, another one for each input, and follow the seed."""
+    source = dict(samples=60000, noise=0.02, sources="[{x_deg: 0, y_deg: 0, flux: 10000}]", drift_rms=18000)
+    rates = []
+    for seed in range(1, 9):
+        e = field(seed=seed, **source)
+        s = (e * e[:, :, :, :1].conj()).sum(axis=1).reshape(60, 1000, 2, -1).sum(axis=1)
+        slope = np.angle((s[1:] * s[:-1].conj()).sum(axis=0)) / (1000 * DT)
+        rates.append(slope[:, 1:] / (2 * np.pi) * 3600)     # differences to dish 0
+    rates = np.array(rates)
+    assert abs(np.sqrt((rates ** 2).mean()) / (18000 * np.sqrt(2)) - 1) < 0.25, rates
+    assert len(set(np.round(rates.ravel(), 3))) == rates.size
+
+
+def spherical(east, north, freq_mhz):
+    """exp(2 pi i r / lambda) / r at each dish, its mean power being 1."""
+    r = np.hypot(east - DISHES[:, 1] * SPACING[1], north - DISHES[:, 0] * SPACING[0])
+    return np.exp(2j * np.pi * r * freq_mhz * 1e6 / 299792458.0) / r / np.sqrt((1 / r ** 2).mean())
+
+
+CARRIER = dict(freq_mhz=400.25, power_db=3, duty=0.25, period_s=0.004, start_s=0.002, east_m=90, north_m=-55)
+
+
+def test_carriers():
+    """A pulsed carrier: when it is on, at which frequency, how strong, with which phases at the dishes; in
+    its channel alone, alike in both polarisations, and with another phase in each pulse."""
+    n, noise = 20000, 1.0
+    listed = ", ".join(f"{k}: {v}" for k, v in CARRIER.items())
+    e = field(samples=n, seed=9, noise=noise, carriers=f"[{{{listed}}}]")
+    quiet = field(samples=n, seed=9, noise=noise)
+    c = abs(FREQ - CARRIER["freq_mhz"]).argmin()
+    others = np.arange(len(FREQ)) != c
+    assert np.array_equal(e[:, others], quiet[:, others])
+    t = np.arange(n) * DT
+    since = t - CARRIER["start_s"]
+    on = (since >= 0) & (np.mod(since, CARRIER["period_s"]) < CARRIER["duty"] * CARRIER["period_s"])
+    edge = abs(np.mod(since + 1e-9, CARRIER["period_s"]) - np.array([[0], [1e-3]])).min(axis=0) < DT
+    assert np.array_equal(e[~on & ~edge, c], quiet[~on & ~edge, c])
+    w = spherical(CARRIER["east_m"], CARRIER["north_m"], CARRIER["freq_mhz"])
+    beam = (e[:, c] * w.conj()).mean(axis=2)                # [time][pol]
+    tone = beam * np.exp(-2j * np.pi * (CARRIER["freq_mhz"] - FREQ[c]) * 1e6 * t)[:, None]
+    pulse = np.floor(since / CARRIER["period_s"]).astype(int)
+    amplitude = np.sqrt(2 * noise ** 2 * 10 ** (CARRIER["power_db"] / 10))
+    phases = []
+    for k in range(pulse.max()):
+        mean = tone[on & ~edge & (pulse == k)].mean(axis=0)
+        # 190 samples of 7 dishes with noise 1: 0.03 in each component
+        assert abs(abs(mean) - amplitude).max() < 0.15 and abs(mean[0] - mean[1]) < 0.2, (k, mean)
+        phases.append(np.angle(mean[0]))
+    assert len(phases) > 20 and np.ptp(np.sort(np.diff(phases))) > 3
+    listed = ", ".join(f"{k}: {v}" for k, v in dict(CARRIER, duty=1).items())
+    steady = field(samples=n, seed=9, noise=noise, carriers=f"[{{{listed}}}]")
+    tone = (steady[:, c] * w.conj()).mean(axis=(1, 2)) * np.exp(
+        -2j * np.pi * (CARRIER["freq_mhz"] - FREQ[c]) * 1e6 * t)
+    late = tone[since > DT]
+    assert abs(abs(late.mean()) - amplitude) < 0.03, "one phase while it is always on"
+
+
+def test_impulses():
+    """An impulse: white noise of its power in all channels while it lasts, one wave for both
+    polarisations; a plane wave where the transmitter is far away."""
+    n, noise, power = 20000, 1.0, 2.0
+    x = np.sin(np.radians(3.0))
+    place = f"north_m: {1e6 * x}, east_m: {1e6 * np.sqrt(1 - x * x)}"
+    e = field(samples=n, seed=10, noise=noise, impulses=f"[{{start_s: 0.02, duration_s: 0.05, power_db: "
+              f"{10 * np.log10(power)}, {place}}}]")
+    quiet = field(samples=n, seed=10, noise=noise)
+    t = np.arange(n) * DT
+    on = (t >= 0.02) & (t < 0.07)
+    edge = np.minimum(abs(t - 0.02), abs(t - 0.07)) < DT
+    assert np.array_equal(e[~on & ~edge], quiet[~on & ~edge])
+    a = np.exp(-2j * np.pi * FREQ[:, None] * 1e6 / 299792458.0 *
+               (DISHES * SPACING * [x, np.sqrt(1 - x * x)]).sum(axis=1))
+    part = e[on & ~edge]
+    v = np.einsum("tfpa,tfqb->fpqab", part, part.conj()) / len(part)
+    want = 2 * noise ** 2 * power * a[:, None, None, :, None] * a.conj()[:, None, None, None, :]
+    want = want + np.einsum("pq,ab->pqab", np.eye(2), np.eye(len(DISHES))) * 2 * (noise ** 2 + 1 / 12)
+    # 9765 samples of power 6: 0.06 in each component; the wave of 1000 km is bent by 1e-4 rad
+    assert abs(v - want).max() < 6 * 0.06, abs(v - want).max()
+    cross = np.einsum("tfa,tga->fg", part[:, :, 0], part[:, :, 0].conj()) / len(part) / len(DISHES)
+    assert abs(cross[0, 1:]).max() < 6 * 0.06, "channels are independent"
+
+
 BURST = dict(x_deg=-1.0, y_deg=2.0, dm=250.0, arrival_s=0.01, at_mhz=401.0, width_s=0.001, flux=4.0)
 NOISE = 1.0
 
@@ -182,4 +298,8 @@ def test_burst_profile():
 
 
 if __name__ == "__main__":
-    harness.main([test_gains, test_source, test_two_sources, test_burst_delays, test_burst_profile])
+    harness.main([
+        test_gains, test_source, test_two_sources, test_drifts, test_drawn_drifts, test_carriers,
+        test_impulses,
+        test_burst_delays, test_burst_profile
+    ])

@@ -60,6 +60,23 @@ static const struct option receive_options[] = {
     {"--interface", "ADDRESS", "of the network card on which a multicast group is joined", "chime-l0"},
     {0},
 };
+static const struct option calibrate_options[] = {
+    {"--source", "RA,DEC", "of the source, ICRS: 83.633,22.014 (degrees) or 05:34:31.9,+22:00:52", NULL},
+    {"--direction", "X,Y", "instead: direction cosines to the north (m) and to the east (n)", NULL},
+    {"--telescope", "FILE", "where the dishes stand, for DADA recordings: any file with `telescope:`", NULL},
+    {"--ref-input", "N", "the dish whose phase is 0; default: one that is good in most channels", NULL},
+    {"--out", "FILE", "the gains, HDF5 (gains.h5)", NULL},
+    {"--overwrite", NULL, "replaces an earlier file of that name", NULL},
+    {"--plot", "FILE", "draws amplitudes and phases there (PNG); needs Python with matplotlib", NULL},
+    {"--post", "URL", "gives the gains to the node that runs there", NULL},
+    {"--at", "now|sample:N|time:NS", "from when on: a base sample, or Unix time in ns (now)", NULL},
+    {"--stages", "NAME:PARAMETER,...", "of the node, to which they go; default: all that take gains", NULL},
+    {"--token-file", "FILE", "holds the token of a node that asks for one", NULL},
+    {"--ut1-utc", "S", "UT1 - UTC of the day, for --source (0)", NULL},
+    {"--min-snr", "X", "of a gain; a channel below has no result (5)", NULL},
+    {"--max-residual", "X", "of an input, times the median of all; above it is flagged (3)", NULL},
+    {0},
+};
 static const struct option capture_report_options[] = {
     {"--packet", "NAME|FILE", "the description to explain the packets by; default: all that are known", NULL},
     {"--seconds", "S", "listens for so long (5)", NULL},
@@ -103,6 +120,9 @@ const struct command commands[] = {
      "receives FRB beams, records and counts them", ARGUMENT_WIRE, receive_options, cmd_receive},
     {"Recordings and networks", "capture-report", "HOST:PORT...", "says which packets of F-engines come",
      ARGUMENT_NONE, capture_report_options, cmd_capture_report},
+    {"Recordings and networks", "calibrate", "VIS...",
+     "makes gains of the visibilities of a source, and gives them to a node", ARGUMENT_FILE,
+     calibrate_options, cmd_calibrate},
     {"The program", "bench", "",
      "measures kernels, queues, files and networks next to what they compare with", ARGUMENT_NONE,
      bench_options, cmd_bench},

@@ -16,6 +16,7 @@ int cmd_stages(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 int cmd_convert(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
+int cmd_calibrate(int argc, char **argv);
 int cmd_capture_report(int argc, char **argv);
 int cmd_receive(int argc, char **argv);
 int cmd_help(int argc, char **argv);

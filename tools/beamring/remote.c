@@ -70,14 +70,18 @@ static void make_url(const struct remote *remote, const char *path, char *url, s
              remote->url, path);
 }
 
-static CURLcode ask(CURL *curl, const char *url, const char *token, struct answer *answer, long *code,
-                    char *why)
+static CURLcode ask(CURL *curl, const char *url, const char *token, const char *body, struct answer *answer,
+                    long *code, char *why)
 {
     char header[CONTROL_TOKEN_MAX + 40];
     struct curl_slist *headers = NULL;
     if (token[0] != '\0') {
         snprintf(header, sizeof header, "Authorization: Bearer %s", token);
         headers = curl_slist_append(NULL, header);
+    }
+    if (body != NULL) {
+        headers = curl_slist_append(headers, "Content-Type: application/json");
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body);
     }
     curl_easy_setopt(curl, CURLOPT_URL, url);
     curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -93,7 +97,8 @@ static CURLcode ask(CURL *curl, const char *url, const char *token, struct answe
     return status;
 }
 
-json_t *remote_get(const struct remote *remote, const char *command, const char *path)
+/* With `body`: POST of it. */
+static json_t *request(const struct remote *remote, const char *command, const char *path, const char *body)
 {
     char url[2048], why[CURL_ERROR_SIZE] = "", token[CONTROL_TOKEN_MAX] = "";
     struct answer answer = {0};
@@ -107,13 +112,13 @@ json_t *remote_get(const struct remote *remote, const char *command, const char 
     make_url(remote, path, url, sizeof url);
     CURL *curl = curl_easy_init();
     if (curl == NULL) return NULL;
-    CURLcode status = ask(curl, url, token, &answer, &code, why);
+    CURLcode status = ask(curl, url, token, body, &answer, &code, why);
     curl_easy_cleanup(curl);
     json_t *document = answer.text != NULL ? json_loads(answer.text, 0, &mistake) : NULL;
     if (status != CURLE_OK) {
         fprintf(stderr, "beamring %s: %s: %s\n", command, url,
                 why[0] != '\0' ? why : curl_easy_strerror(status));
-    } else if (code != 200) {
+    } else if (code != 200 && code != 202) {
         const char *text = json_string_value(json_object_get(document, "error"));
         fprintf(stderr, "beamring %s: %s: status %ld%s%s\n", command, url, code, text != NULL ? ": " : "",
                 text != NULL ? text : "");
@@ -122,7 +127,20 @@ json_t *remote_get(const struct remote *remote, const char *command, const char 
                 url);
     }
     free(answer.text);
-    if (status == CURLE_OK && code == 200) return document;
+    if (status == CURLE_OK && (code == 200 || code == 202)) return document;
     json_decref(document);
     return NULL;
+}
+
+json_t *remote_get(const struct remote *remote, const char *command, const char *path)
+{
+    return request(remote, command, path, NULL);
+}
+
+json_t *remote_post(const struct remote *remote, const char *command, const char *path, const json_t *body)
+{
+    char *text = json_dumps(body, 0);
+    json_t *answer = text != NULL ? request(remote, command, path, text) : NULL;
+    free(text);
+    return answer;
 }

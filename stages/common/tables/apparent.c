@@ -37,6 +37,22 @@ int apparent_lst(const struct apparent_site *site, int64_t unix_ns, double *lst,
     return BR_OK;
 }
 
+int apparent_place(const struct apparent_site *site, int64_t unix_ns, double ra, double dec, double *north,
+                   double *east, double *up, struct br_error *error)
+{
+    double day, rest, azimuth, zenith, hour, dec_there, ra_there, origins;
+    utc_of(unix_ns, &day, &rest);
+    /* without proper motion; no pressure, hence no refraction */
+    if (eraAtco13(ra, dec, 0, 0, 0, 0, day, rest, site->ut1_utc_s, site->longitude_deg * radians,
+                  site->latitude_deg * radians, 0, 0, 0, 0, 0, 0, 0.5, &azimuth, &zenith, &hour, &dec_there,
+                  &ra_there, &origins) < 0)
+        return no_utc(unix_ns, error);
+    *north = sin(zenith) * cos(azimuth);
+    *east = sin(zenith) * sin(azimuth);
+    *up = cos(zenith);
+    return BR_OK;
+}
+
 #else
 
 bool apparent_is_there(void)
@@ -53,6 +69,13 @@ static int absent(struct br_error *error)
 int apparent_lst(const struct apparent_site *site, int64_t unix_ns, double *lst, struct br_error *error)
 {
     (void)site, (void)unix_ns, (void)lst;
+    return absent(error);
+}
+
+int apparent_place(const struct apparent_site *site, int64_t unix_ns, double ra, double dec, double *north,
+                   double *east, double *up, struct br_error *error)
+{
+    (void)site, (void)unix_ns, (void)ra, (void)dec, (void)north, (void)east, (void)up;
     return absent(error);
 }
 

@@ -15,10 +15,15 @@ struct apparent_site {
     double ut1_utc_s;
 };
 
-/* False in a beamring that was built without ERFA: the function below then fails with BR_E_INVALID. */
+/* False in a beamring that was built without ERFA: the functions below then fail with BR_E_INVALID. */
 bool apparent_is_there(void);
 
 /* Local apparent sidereal time, radians in [0, 2 pi). */
 int apparent_lst(const struct apparent_site *site, int64_t unix_ns, double *lst, struct br_error *error);
+
+/* Where a source at right ascension and declination (ICRS, radians) stands: direction cosines to the north
+ * and to the east, and up, which is negative below the horizon. Without refraction and polar motion. */
+int apparent_place(const struct apparent_site *site, int64_t unix_ns, double ra, double dec, double *north,
+                   double *east, double *up, struct br_error *error);
 
 #endif

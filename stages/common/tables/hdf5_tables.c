@@ -18,6 +18,7 @@ struct wanted {
     const char *shape; /* as in the message: "complex64 [freq][pol][dish]" */
     enum kind kind;
     int rank;
+    int optional; /* where it is not there, nothing is read */
 };
 
 static hid_t complex_type(void)
@@ -157,6 +158,10 @@ static int send_datasets(const void *arg, struct hdf5_sink *to, struct br_error 
         const struct wanted *want = &r->want[i];
         struct dataset_head head = {0};
         void *data = NULL;
+        if (want->optional && H5Lexists(file, want->name, H5P_DEFAULT) <= 0) {
+            if (!hdf5_send(to, &head, sizeof head)) return BR_E_IO;
+            continue;
+        }
         hid_t set = H5Dopen2(file, want->name, H5P_DEFAULT);
         if (set < 0)
             return br_fail(error, BR_E_FORMAT, "%s: there is no dataset %s; expected %s", r->path, want->name,
@@ -196,6 +201,11 @@ static int read_datasets(const char *path, const struct wanted *want, size_t cou
             break;
         }
         memcpy(dims[i], head.dims, sizeof head.dims);
+        if (want[i].optional && head.bytes == 0) {
+            from += sizeof head;
+            left -= sizeof head;
+            continue;
+        }
         data[i] = malloc(head.bytes);
         if (data[i] == NULL) {
             status = br_fail(error, BR_E_NO_MEMORY, "%s: no memory for dataset %s (%zu bytes)", path,
@@ -303,6 +313,65 @@ int br_weights_read(struct br_weights *weights, const char *path, struct br_erro
         free(data[1]);
         *weights = (struct br_weights){0};
     }
+    return status;
+}
+
+int br_gains_check_channels(const char *path, const struct br_stream *s, struct br_error *error)
+{
+    static const struct wanted want = {"/freq_mhz", "float64 [freq]", FLOAT64, 1, 1};
+    hsize_t dims[1][8];
+    void *data;
+    int status = read_datasets(path, &want, 1, dims, &data, error);
+    if (status != BR_OK || data == NULL) return status;
+    const double *theirs = data;
+    size_t count = dims[0][0], ncoarse = 0;
+    for (unsigned z = 0; z < s->nzones; z++) ncoarse += s->zone[z].nchannels / s->zone[z].factor;
+    size_t number = 0; /* of the coarse channel */
+    for (unsigned z = 0; z < s->nzones && status == BR_OK && count > 1; z++)
+        for (size_t f = 0; f < s->zone[z].nchannels && status == BR_OK;) {
+            size_t each = count == s->nchannels ? 1 : s->zone[z].factor, first = s->zone[z].first_channel + f;
+            if (count != s->nchannels && count != ncoarse) break;
+            double centre = 0, width = 0;
+            for (size_t i = 0; i < each; i++) {
+                centre += s->freq_mhz[first + i] / (double)each;
+                width += s->width_mhz[first + i];
+            }
+            if (!(fabs(theirs[number] - centre) <= 0.1 * width))
+                status =
+                    br_fail(error, BR_E_INVALID,
+                            "%s: they are gains of other channels: number %zu is at %.9g MHz there, and at "
+                            "%.9g MHz here",
+                            path, number, theirs[number], centre);
+            f += each;
+            number++;
+        }
+    free(data);
+    return status;
+}
+
+int br_drifts_read(struct br_drifts *drifts, const char *path, struct br_error *error)
+{
+    static const struct wanted want = {"/drift", "float64 [pol][dish] (radians per second)", FLOAT64, 2};
+    hsize_t dims[1][8];
+    void *data;
+    *drifts = (struct br_drifts){0};
+    int status = read_datasets(path, &want, 1, dims, &data, error);
+    if (status != BR_OK) return status;
+    const double *value = data;
+    size_t npol = dims[0][0], ndishes = dims[0][1], count = npol * ndishes;
+    float *out = malloc(count * sizeof *out);
+    if (out == NULL) status = br_fail(error, BR_E_NO_MEMORY, "%s: no memory for %zu drifts", path, count);
+    for (size_t i = 0; status == BR_OK && i < count; i++) {
+        out[i] = (float)value[i];
+        if (!isfinite(out[i]))
+            status = br_fail(error, BR_E_FORMAT, "%s: /drift[%zu][%zu] is not a finite number", path,
+                             i / ndishes, i % ndishes);
+    }
+    free(data);
+    if (status == BR_OK)
+        *drifts = (struct br_drifts){npol, ndishes, out};
+    else
+        free(out);
     return status;
 }
 

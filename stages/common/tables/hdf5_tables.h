@@ -8,6 +8,7 @@
 #define BEAMRING_STAGES_COMMON_TABLES_HDF5_TABLES_H
 
 #include "buffers/error.h"
+#include "buffers/stream.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -20,6 +21,19 @@ struct br_gains {
 
 /* Errors: BR_E_IO, BR_E_FORMAT, BR_E_NO_MEMORY. */
 int br_gains_read(struct br_gains *gains, const char *path, struct br_error *error);
+
+/* Whether gains are those of a stream's channels: /freq_mhz float64 [freq], where a file has it, against the
+ * channels of the stream or, with as many values, those before they were upchannelized. A file that has one
+ * value or another number of them is left to its reader. Errors: BR_E_INVALID naming file and channel, and
+ * those of reading. */
+int br_gains_check_channels(const char *path, const struct br_stream *stream, struct br_error *error);
+
+/* /drift, real [pol][dish]: how fast phases drift, radians per second, finite. Errors as above. */
+struct br_drifts {
+    size_t npol, ndishes;
+    float *value; /* [npol][ndishes] */
+};
+int br_drifts_read(struct br_drifts *drifts, const char *path, struct br_error *error);
 
 /* /weights int8 [freq or 1][pol][beam][dish][2] = re, im in [-127, 127], and /shift int32 [freq or
  * 1][pol][beam], 0 to 30 */

@@ -252,6 +252,16 @@ static struct br_stage *rich(int64_t frame, uint64_t sample0)
     put_real(stage, "bursts", 0, "arrival_s", 0.015);
     put_real(stage, "bursts", 0, "width_s", 0.002);
     put_real(stage, "bursts", 0, "flux", 2);
+    set_maps(stage, "carriers", 1);
+    put_real(stage, "carriers", 0, "freq_mhz", 400.21);
+    put_real(stage, "carriers", 0, "duty", 0.3);
+    put_real(stage, "carriers", 0, "period_s", 0.0031);
+    put_real(stage, "carriers", 0, "east_m", 1000);
+    set_maps(stage, "impulses", 1);
+    put_real(stage, "impulses", 0, "start_s", 0.004);
+    put_real(stage, "impulses", 0, "duration_s", 0.009);
+    put_real(stage, "impulses", 0, "north_m", -700);
+    driver_set_real(stage, "drift_rms", 1e5);
     return stage;
 }
 
@@ -345,6 +355,12 @@ static void test_mistakes(void **state)
     put_real(stage, "bursts", 0, "dm", 1e5);
     put_real(stage, "bursts", 0, "width_s", 500);
     refused(stage, "GiB");
+    stage = rich(0, 0);
+    put_real(stage, "carriers", 0, "freq_mhz", 402);
+    refused(stage, "no channel");
+    stage = rich(0, 0);
+    put_real(stage, "impulses", 0, "north_m", 9);
+    refused(stage, "from dish 0");
     stage = rich(0, UINT64_MAX - 100);
     refused(stage, "sample0");
 }

@@ -242,12 +242,76 @@ static void test_beams(void **state)
     has(&error, "expected 2");
 }
 
+static void put_reals(const char *name, size_t count, const double *values)
+{
+    hid_t file = open_file();
+    put(file, name, H5T_NATIVE_DOUBLE, H5T_NATIVE_DOUBLE, 1, (hsize_t[]){count}, values);
+    H5Fclose(file);
+}
+
+/* Gains of the channels themselves, of those before they were upchannelized, of others, of channels that
+ * nobody names. */
+static void test_channels(void **state)
+{
+    (void)state;
+    double fine[6], width[6], coarse[2] = {400, 400.6}, off[2] = {400, 401.2}, other[3] = {1, 2, 3};
+    for (size_t i = 0; i < 6; i++) {
+        fine[i] = 399.8 + 0.2 * (double)i;
+        width[i] = 0.2;
+    }
+    struct br_stream s = {
+        .nchannels = 6, .freq_mhz = fine, .width_mhz = width, .nzones = 1, .zone = {{0, 6, 3, 3, 0}}};
+    struct br_error error = {0};
+    put_reals("freq_mhz", 6, fine);
+    assert_int_equal(br_gains_check_channels(path, &s, &error), BR_OK);
+    put_reals("freq_mhz", 2, coarse);
+    assert_int_equal(br_gains_check_channels(path, &s, &error), BR_OK);
+    put_reals("freq_mhz", 3, other); /* another shape: its reader says so */
+    assert_int_equal(br_gains_check_channels(path, &s, &error), BR_OK);
+    put_reals("freq_mhz", 1, other);
+    assert_int_equal(br_gains_check_channels(path, &s, &error), BR_OK);
+    put_reals("other", 6, fine); /* gains of which nobody knows */
+    assert_int_equal(br_gains_check_channels(path, &s, &error), BR_OK);
+    put_reals("freq_mhz", 2, off);
+    assert_int_equal(br_gains_check_channels(path, &s, &error), BR_E_INVALID);
+    has(&error, "number 1 is at 401.2 MHz there, and at 400.6 MHz here");
+    error = (struct br_error){0};
+    fine[5] += 0.1;
+    put_reals("freq_mhz", 6, fine);
+    fine[5] -= 0.1;
+    assert_int_equal(br_gains_check_channels(path, &s, &error), BR_E_INVALID);
+    has(&error, "number 5");
+}
+
+static void test_drifts(void **state)
+{
+    (void)state;
+    double value[6] = {0, 1, -2.5, 1e-3, 4, 5};
+    struct br_drifts drifts;
+    struct br_error error = {0};
+    hid_t file = open_file();
+    put(file, "drift", H5T_NATIVE_DOUBLE, H5T_NATIVE_DOUBLE, 2, (hsize_t[]){2, 3}, value);
+    H5Fclose(file);
+    assert_int_equal(br_drifts_read(&drifts, path, &error), BR_OK);
+    assert_true(drifts.npol == 2 && drifts.ndishes == 3);
+    for (size_t i = 0; i < 6; i++)
+        assert_true(fabs((double)drifts.value[i] - value[i]) <= 1e-7 * fabs(value[i]));
+    free(drifts.value);
+    value[4] = INFINITY;
+    file = open_file();
+    put(file, "drift", H5T_NATIVE_DOUBLE, H5T_NATIVE_DOUBLE, 2, (hsize_t[]){2, 3}, value);
+    H5Fclose(file);
+    assert_int_equal(br_drifts_read(&drifts, path, &error), BR_E_FORMAT);
+    has(&error, "/drift[1][1] is not a finite number");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gains),   cmocka_unit_test(test_gains_refused),
         cmocka_unit_test(test_weights), cmocka_unit_test(test_weights_refused),
-        cmocka_unit_test(test_beams),
+        cmocka_unit_test(test_beams),   cmocka_unit_test(test_channels),
+        cmocka_unit_test(test_drifts),
     };
     return cmocka_run_group_tests(tests, make_path, drop_path);
 }

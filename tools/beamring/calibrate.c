@@ -1,0 +1,284 @@
+/* calibrate.c - `beamring calibrate`: receivers' gains from the visibilities of a source. */
+#include "tools/beamring/calibrate.h"
+
+#include "runtime/graph/graph.h"
+#include "stages/common/formats/text.h"
+#include "stages/common/tables/apparent.h"
+#include "tools/beamring/commands.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char usage[] =
+    "usage: beamring calibrate VIS... --source RA,DEC|--direction X,Y [options]\n"
+    "VIS are UVH5 files, or DADA recordings of what `correlate` makes. `beamring help calibrate` lists the\n"
+    "options.\n";
+
+static const double radians = 0.017453292519943295;
+
+static int wrong(const char *format, const char *value)
+{
+    fputs("beamring calibrate: ", stderr);
+    fprintf(stderr, format, value);
+    fputc('\n', stderr);
+    return 2;
+}
+
+/* "83.63" or "-22:00:52.1" in units of the first number; false where it is neither. */
+static bool read_angle(const char *text, double *value, bool *parts)
+{
+    double part[3] = {0}, unit = 1, sum = 0;
+    int count = 0;
+    char copy[64], *rest = copy;
+    if (strlen(text) >= sizeof copy) return false;
+    strcpy(copy, text);
+    bool negative = copy[0] == '-';
+    if (copy[0] == '-' || copy[0] == '+') rest++;
+    while (rest != NULL && count < 3) {
+        char *colon = strchr(rest, ':');
+        if (colon != NULL) *colon++ = '\0';
+        if (text_real(rest, &part[count]) != 0 || part[count] < 0 || (count > 0 && part[count] >= 60))
+            return false;
+        sum += part[count++] * unit;
+        unit /= 60;
+        rest = colon;
+    }
+    *value = negative ? -sum : sum;
+    *parts = count > 1;
+    return rest == NULL;
+}
+
+/* "A,B" into two texts; false where it is not two. */
+static bool halves(const char *text, char *first, char *second, size_t size)
+{
+    const char *comma = strchr(text, ',');
+    if (comma == NULL || (size_t)(comma - text) >= size || strlen(comma + 1) >= size) return false;
+    memcpy(first, text, (size_t)(comma - text));
+    first[comma - text] = '\0';
+    strcpy(second, comma + 1);
+    return strchr(second, ',') == NULL;
+}
+
+static int read_source(const char *text, struct source_place *place)
+{
+    char ra[64], dec[64];
+    bool hours, ignored;
+    if (!halves(text, ra, dec, sizeof ra) || !read_angle(ra, &place->ra, &hours) ||
+        !read_angle(dec, &place->dec, &ignored))
+        return wrong("--source '%s': expected RA,DEC, in degrees (83.633,22.014) or as 05:34:31.9,+22:00:52",
+                     text);
+    if (hours) place->ra *= 15;
+    if (!(place->ra >= 0 && place->ra <= 360 && fabs(place->dec) <= 90))
+        return wrong(
+            "--source '%s': expected a right ascension of 0 to 360 degrees (24 h) and a declination of "
+            "-90 to 90",
+            text);
+    place->ra *= radians;
+    place->dec *= radians;
+    place->on_sky = true;
+    if (apparent_is_there()) return 0;
+    return wrong(
+        "--source '%s': this beamring was built without ERFA (liberfa-dev), which knows where the sky "
+        "stands; give a --direction",
+        text);
+}
+
+static int read_direction(const char *text, struct source_place *place)
+{
+    char x[64], y[64];
+    if (!halves(text, x, y, sizeof x) || text_real(x, &place->x) != 0 || text_real(y, &place->y) != 0)
+        return wrong("--direction '%s': expected X,Y, direction cosines to the north (m) and to the east (n)",
+                     text);
+    if (hypot(place->x, place->y) > 1)
+        return wrong("--direction '%s': it is below the horizon: x^2 + y^2 is more than 1", text);
+    return 0;
+}
+
+static int read_number(const char *option, const char *text, double least, double most, double *value)
+{
+    char message[128];
+    if (text_real(text, value) == 0 && *value >= least && *value <= most) return 0;
+    snprintf(message, sizeof message, "%s '%%s': expected a number from %g to %g", option, least, most);
+    return wrong(message, text);
+}
+
+/* Checks the form of --at; the node knows whether it can be. */
+static int read_at(const char *text)
+{
+    uint64_t number;
+    if (strcmp(text, "now") == 0 || (strncmp(text, "sample:", 7) == 0 && text_u64(text + 7, &number) == 0) ||
+        (strncmp(text, "time:", 5) == 0 && text_u64(text + 5, &number) == 0))
+        return 0;
+    return wrong("--at '%s': expected now, sample:N or time:NS (Unix time in ns)", text);
+}
+
+/* One option with its value. */
+static int read_option(struct calibrate_request *r, const char *name, const char *value, bool *direction)
+{
+    static const struct text_option {
+        const char *name;
+        size_t offset;
+    } texts[] = {
+        {"--telescope", offsetof(struct calibrate_request, telescope)},
+        {"--out", offsetof(struct calibrate_request, out)},
+        {"--plot", offsetof(struct calibrate_request, plot)},
+        {"--post", offsetof(struct calibrate_request, post)},
+        {"--stages", offsetof(struct calibrate_request, stages)},
+        {"--token-file", offsetof(struct calibrate_request, token_file)},
+    };
+    double number = -1;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (strcmp(name, texts[i].name) == 0) {
+            memcpy((char *)r + texts[i].offset, &value, sizeof value);
+            return 0;
+        }
+    if (strcmp(name, "--source") == 0) {
+        r->source = value;
+        return read_source(value, &r->place);
+    }
+    if (strcmp(name, "--direction") == 0) {
+        *direction = true;
+        if (r->source == NULL) r->source = value;
+        return read_direction(value, &r->place);
+    }
+    if (strcmp(name, "--at") == 0) {
+        r->at = value;
+        return read_at(value);
+    }
+    if (strcmp(name, "--ref-input") == 0) {
+        int status = read_number(name, value, 0, 65535, &number);
+        r->options.reference = (long)number;
+        return status == 0 && floor(number) < number
+                   ? wrong("--ref-input '%s': expected a dish's number", value)
+                   : status;
+    }
+    if (strcmp(name, "--ut1-utc") == 0) return read_number(name, value, -1, 1, &r->place.ut1_utc_s);
+    if (strcmp(name, "--min-snr") == 0) return read_number(name, value, 0, 1e6, &r->options.min_snr);
+    if (strcmp(name, "--max-residual") == 0)
+        return read_number(name, value, 1, 1e6, &r->options.max_residual);
+    return wrong("unknown option '%s'; `beamring help calibrate` lists them", name);
+}
+
+static int read_arguments_of(int argc, char **argv, struct calibrate_request *r)
+{
+    bool direction = false;
+    *r = (struct calibrate_request){
+        .file = argv + 1,
+        .options = {.min_snr = 5, .max_residual = 3, .min_amplitude = 0.3, .reference = -1},
+        .out = "gains.h5"};
+    for (int i = 1; i < argc; i++) {
+        char name[32];
+        if (argv[i][0] != '-') {
+            r->file[r->nfiles++] = argv[i];
+            continue;
+        }
+        if (strcmp(argv[i], "--overwrite") == 0) {
+            r->overwrite = true;
+            continue;
+        }
+        const char *equals = strchr(argv[i], '='), *value = equals != NULL ? equals + 1 : argv[i + 1];
+        snprintf(name, sizeof name, "%.*s", (int)(equals != NULL ? equals - argv[i] : 31), argv[i]);
+        int status = read_option(r, name, value != NULL ? value : "", &direction);
+        if (status != 0) return status;
+        if (value == NULL) return wrong("%s needs a value", name);
+        if (equals == NULL) i++;
+    }
+    if (r->nfiles == 0 || (r->source == NULL)) {
+        fputs(usage, stderr);
+        return 2;
+    }
+    if (direction && r->place.on_sky)
+        return wrong("%s", "both --source and --direction; expected one of them");
+    if (r->post == NULL && (r->at != NULL || r->stages != NULL || r->token_file != NULL))
+        return wrong("%s goes with --post URL", r->at != NULL       ? "--at"
+                                                : r->stages != NULL ? "--stages"
+                                                                    : "--token-file");
+    return 0;
+}
+
+/* A file's `telescope:`. Returns 0, or 2 after its mistakes. */
+static int read_telescope(const char *path, struct br_config **config, struct br_graph *graph)
+{
+    struct br_error error = {0};
+    *graph = (struct br_graph){0};
+    if (br_config_load(config, path, 0, NULL, &error) != BR_OK && error.text[0] != '\0') {
+        fprintf(stderr, "beamring calibrate: %s\n", error.text);
+        return 2;
+    }
+    graph->config = *config;
+    if (br_config_errors(*config) == 0)
+        br_graph_read_telescope(graph, br_node_get(br_config_root(*config), "telescope"));
+    if (br_config_errors(*config) > 0) {
+        br_config_print_errors(*config, stderr);
+        return 2;
+    }
+    if (graph->telescope != NULL && graph->telescope->ndishes > 0) return 0;
+    return wrong("%s has no `telescope:` with dishes", path);
+}
+
+static int write_file(const struct calibrate_request *r, const struct visibilities *v,
+                      const struct calibration *c, uint64_t digest, struct br_error *error)
+{
+    char *names = NULL;
+    size_t length;
+    FILE *list = open_memstream(&names, &length);
+    if (list == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for the names of files");
+    for (size_t i = 0; i < r->nfiles; i++) fprintf(list, "%s\n", r->file[i]);
+    fclose(list);
+    int64_t begin = INT64_MAX, end = INT64_MIN;
+    for (size_t i = 0; i < v->nspans; i++) {
+        if (v->span[i].begin_ns < begin) begin = v->span[i].begin_ns;
+        if (v->span[i].end_ns > end) end = v->span[i].end_ns;
+    }
+    char source[192];
+    snprintf(source, sizeof source, "%s %.150s", r->place.on_sky ? "source" : "direction", r->source);
+    struct gains_file file = {
+        c->nfreq,    c->npol, c->ndishes,   c->gain,     c->flag,      c->weight,
+        c->residual, c->snr,  c->reference, v->freq_mhz, v->width_mhz, v->shape.telescope,
+        source,      names,   begin,        end,         digest};
+    int status = gains_file_write(&file, r->out, r->overwrite, error);
+    free(names);
+    return status;
+}
+
+static int calibrate(const struct calibrate_request *r, const struct br_telescope *telescope,
+                     struct visibilities *v, struct calibration *c)
+{
+    struct br_error error = {0};
+    int status = BR_OK;
+    for (size_t i = 0; i < r->nfiles && status == BR_OK; i++)
+        status = visibilities_add(v, r->file[i], telescope, &r->place, &error);
+    if (status == BR_OK) status = calibration_make(c, v, &r->options, &error);
+    uint64_t digest = status == BR_OK ? visibilities_digest(v) : 0;
+    if (status == BR_OK) {
+        calibrate_report(r, v, c);
+        status = write_file(r, v, c, digest, &error);
+    }
+    if (status != BR_OK) {
+        fprintf(stderr, "beamring calibrate: %s\n", error.text);
+        return 1;
+    }
+    printf("written to %s\n", r->out);
+    fflush(stdout);
+    status = r->post != NULL ? calibrate_post(r, digest) : 0;
+    if (r->plot != NULL && calibrate_plot(r->out, r->plot) != 0) status = 1;
+    return status;
+}
+
+int cmd_calibrate(int argc, char **argv)
+{
+    struct calibrate_request request;
+    struct visibilities visibilities = {0};
+    struct calibration calibration = {0};
+    struct br_config *config = NULL;
+    struct br_graph graph = {0};
+    int status = read_arguments_of(argc, argv, &request);
+    if (status == 0 && request.telescope != NULL) status = read_telescope(request.telescope, &config, &graph);
+    if (status == 0) status = calibrate(&request, graph.telescope, &visibilities, &calibration);
+    calibration_free(&calibration);
+    visibilities_free(&visibilities);
+    br_config_free(config);
+    return status;
+}

@@ -1,0 +1,207 @@
+/* calibrate_report.c - what `beamring calibrate` prints, draws and posts. */
+#include "stages/common/formats/text.h"
+#include "tools/beamring/calibrate.h"
+#include "tools/beamring/remote.h"
+
+#include <limits.h>
+#include <math.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char *const flag_names[] = {"good", "dead", "weak", "misfit", "unsolved"};
+
+/* --- the table ------------------------------------------------------------------------------------ */
+
+static void print_polarisation(const struct calibration *c, size_t p)
+{
+    size_t solved = 0, good = 0, count[BR_GAIN_UNSOLVED + 1] = {0};
+    double low = INFINITY, high = 0, snr = 0, misfit = 0;
+    for (size_t f = 0; f < c->nfreq; f++) {
+        size_t row = f * c->npol + p;
+        if (c->why[row].text[0] != '\0') continue;
+        double s = (double)c->snr[row];
+        solved++;
+        snr += s;
+        misfit += (double)c->misfit[row];
+        low = fmin(low, s);
+        high = fmax(high, s);
+        for (size_t d = 0; d < c->ndishes; d++) count[c->flag[row * c->ndishes + d]]++;
+    }
+    good = count[BR_GAIN_GOOD];
+    if (solved == 0) {
+        printf("%3zu %5zu of %-5zu no result\n", p, solved, c->nfreq);
+        return;
+    }
+    double n = (double)solved;
+    printf("%3zu %5zu of %-5zu %6.1f of %-5zu %5.1f %5.1f %6.1f  %8.3g (%.3g to %.3g)  %12.2f\n", p, solved,
+           c->nfreq, (double)good / n, c->ndishes, (double)count[BR_GAIN_DEAD] / n,
+           (double)count[BR_GAIN_WEAK] / n, (double)count[BR_GAIN_MISFIT] / n, snr / n, low, high,
+           misfit / n);
+}
+
+static void print_flagged(const struct calibration *c, size_t p)
+{
+    for (size_t d = 0; d < c->ndishes; d++) {
+        size_t count[BR_GAIN_UNSOLVED + 1] = {0};
+        for (size_t f = 0; f < c->nfreq; f++) count[c->flag[(f * c->npol + p) * c->ndishes + d]]++;
+        for (int k = BR_GAIN_DEAD; k < BR_GAIN_UNSOLVED; k++)
+            if (count[k] > 0)
+                printf("flagged: dish %zu, polarisation %zu: %s in %zu of %zu channels\n", d, p,
+                       flag_names[k], count[k], c->nfreq);
+    }
+}
+
+void calibrate_report(const struct calibrate_request *r, const struct visibilities *v,
+                      const struct calibration *c)
+{
+    char from[TEXT_TIME], to[TEXT_TIME];
+    int64_t begin = INT64_MAX, end = INT64_MIN;
+    for (size_t i = 0; i < v->nspans; i++) {
+        begin = v->span[i].begin_ns < begin ? v->span[i].begin_ns : begin;
+        end = v->span[i].end_ns > end ? v->span[i].end_ns : end;
+    }
+    printf("%s: %zu dishes, %zu polarisation%s, %zu channels from %.9g MHz\n", v->shape.telescope, c->ndishes,
+           c->npol, c->npol == 1 ? "" : "s", c->nfreq, v->freq_mhz[0]);
+    printf("%s %s: %zu integration%s, %s to %s UTC", r->place.on_sky ? "source" : "direction", r->source,
+           v->nintegrations, v->nintegrations == 1 ? "" : "s", text_utc_format(from, begin),
+           text_utc_format(to, end));
+    if (v->lowest <= 1) printf(", at least %.1f degrees above the horizon", asin(v->lowest) * 180 / M_PI);
+    printf("\n\npol    channels   good inputs    dead  weak misfit  S/N of a visibility   residual/noise\n");
+    for (size_t p = 0; p < c->npol; p++) print_polarisation(c, p);
+    putchar('\n');
+    for (size_t p = 0; p < c->npol; p++) print_flagged(c, p);
+    for (size_t row = 0; row < c->nfreq * c->npol; row++)
+        if (c->why[row].text[0] != '\0')
+            printf("no result: %.9g MHz, polarisation %zu: %s\n", v->freq_mhz[row / c->npol], row % c->npol,
+                   c->why[row].text);
+}
+
+/* --- the picture ---------------------------------------------------------------------------------- */
+
+enum { NO_MODULES = 3 }; /* the script's exit status without h5py or matplotlib */
+
+/* Where the script is: installed, or next to the sources of the build folder. */
+static bool find_script(char *path, size_t size)
+{
+    static const char *const places[] = {"/../share/beamring/plots", "/../../tools/plots"};
+    char program[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+    if (length <= 0) return false;
+    program[length] = '\0';
+    *strrchr(program, '/') = '\0';
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        snprintf(path, size, "%s%s/gains_report.py", program, places[i]);
+        if (access(path, R_OK) == 0) return true;
+    }
+    return false;
+}
+
+int calibrate_plot(const char *gains, const char *picture)
+{
+    static const char *const pythons[] = {"/usr/bin/python3", "python3"};
+    char script[PATH_MAX + 64];
+    int how = 0;
+    if (!find_script(script, sizeof script)) {
+        fputs(
+            "beamring calibrate: --plot: gains_report.py is not there; it is in tools/plots of the sources\n",
+            stderr);
+        return 1;
+    }
+    for (size_t i = 0; i < sizeof pythons / sizeof *pythons; i++) {
+        char *const words[] = {(char *)(uintptr_t)pythons[i], script, (char *)(uintptr_t)gains,
+                               (char *)(uintptr_t)picture, NULL};
+        pid_t child;
+        if (posix_spawnp(&child, pythons[i], NULL, NULL, words, environ) != 0) continue;
+        if (waitpid(child, &how, 0) != child || !WIFEXITED(how)) return 1;
+        if (WEXITSTATUS(how) != NO_MODULES) return WEXITSTATUS(how) != 0;
+    }
+    fputs("beamring calibrate: --plot needs Python with numpy, h5py and matplotlib\n", stderr);
+    return 1;
+}
+
+/* --- a node that runs ----------------------------------------------------------------------------- */
+
+/* The stages that take gains, from the node's own graph. */
+static json_t *stages_of_node(const struct remote *remote)
+{
+    size_t i;
+    const json_t *stage;
+    json_t *graph = remote_get(remote, "calibrate", "/v1/graph"), *found = json_array();
+    json_array_foreach(json_object_get(graph, "stages"), i, stage)
+    {
+        const char *type = json_string_value(json_object_get(stage, "stage"));
+        if (type != NULL && (strcmp(type, "frb_grid") == 0 || strcmp(type, "baseband_beamform") == 0))
+            json_array_append(found, json_object_get(stage, "name"));
+    }
+    if (graph != NULL && json_array_size(found) == 0)
+        fprintf(stderr,
+                "beamring calibrate: %s: no frb_grid or baseband_beamform runs there; name the stages "
+                "with --stages NAME:PARAMETER,...\n",
+                remote->url);
+    json_decref(graph);
+    return found;
+}
+
+/* Adds {NAME: {PARAMETER: file}}. */
+static void add_stage(json_t *stages, const char *name, const char *parameter, const char *file)
+{
+    json_object_set_new(stages, name, json_pack("{ss}", parameter, file));
+}
+
+/* Of "frb_grid:gains,beams:gains", or of what the node has. NULL after a message. */
+static json_t *stages_for(const struct calibrate_request *r, const struct remote *remote, const char *file)
+{
+    json_t *stages = json_object();
+    if (r->stages != NULL) {
+        char *list = strdup(r->stages), *rest = NULL;
+        for (char *word = strtok_r(list, ",", &rest); word != NULL; word = strtok_r(NULL, ",", &rest)) {
+            char *colon = strchr(word, ':');
+            if (colon != NULL) *colon = '\0';
+            add_stage(stages, word, colon != NULL ? colon + 1 : "gains", file);
+        }
+        free(list);
+        if (json_object_size(stages) == 0)
+            fputs("beamring calibrate: --stages: expected NAME:PARAMETER,...\n", stderr);
+    } else {
+        size_t i;
+        const json_t *name;
+        json_t *names = stages_of_node(remote);
+        json_array_foreach(names, i, name) add_stage(stages, json_string_value(name), "gains", file);
+        json_decref(names);
+    }
+    if (json_object_size(stages) > 0) return stages;
+    json_decref(stages);
+    return NULL;
+}
+
+static json_t *moment(const char *at)
+{
+    if (at == NULL || strcmp(at, "now") == 0) return json_string("now");
+    const char *number = strchr(at, ':') + 1;
+    json_int_t value = strtoll(number, NULL, 10);
+    return at[0] == 's' ? json_pack("{sI}", "sample", value) : json_pack("{sI}", "time_ns", value);
+}
+
+int calibrate_post(const struct calibrate_request *r, uint64_t digest)
+{
+    struct remote remote = {.url = r->post, .token_file = r->token_file};
+    char id[64], *path = realpath(r->out, NULL);
+    snprintf(id, sizeof id, "calibrate-%08x-%lld", (unsigned)(digest >> 32), (long long)time(NULL));
+    json_t *stages = path != NULL ? stages_for(r, &remote, path) : NULL;
+    free(path);
+    if (stages == NULL) return 1;
+    json_t *body = json_pack("{ss so so}", "id", id, "at", moment(r->at), "stages", stages);
+    json_t *answer = remote_post(&remote, "calibrate", "/v1/update", body);
+    json_decref(body);
+    if (answer == NULL) return 1;
+    printf("posted to %s as '%s': %s, from sample %" JSON_INTEGER_FORMAT " on\n", r->post, id,
+           json_string_value(json_object_get(answer, "state")),
+           json_integer_value(json_object_get(answer, "sample")));
+    json_decref(answer);
+    return 0;
+}
