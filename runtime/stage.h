@@ -235,6 +235,10 @@ BR_API const struct br_stream *br_stage_absorb(struct br_stage *stage, const cha
 /* True while a struct for an update is configured or prepared: the pipeline runs already. */
 BR_API bool br_stage_is_update(const struct br_stage *stage);
 
+/* The struct that runs, while one for an update is configured; NULL where there is none yet. As in prepare,
+ * what process and commit do not change may be read of it. */
+BR_API const void *br_stage_running(const struct br_stage *stage);
+
 /* --- for every callback --- */
 
 BR_API const char *br_stage_name(const struct br_stage *stage);

@@ -202,6 +202,24 @@ void *br_stage_alloc(struct br_stage *stage, size_t bytes)
     return stage->memory[stage->nmemory++] = memory;
 }
 
+/* No updates come. */
+const void *br_stage_running(const struct br_stage *stage)
+{
+    (void)stage;
+    return NULL;
+}
+
+uint64_t br_stage_next_update(struct br_stage *stage, uint64_t end)
+{
+    (void)stage;
+    return end;
+}
+
+void br_stage_update(struct br_stage *stage, uint64_t sample)
+{
+    (void)stage, (void)sample;
+}
+
 const char *br_stage_name(const struct br_stage *stage)
 {
     return stage->type->name;
