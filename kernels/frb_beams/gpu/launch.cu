@@ -16,6 +16,7 @@
 #include "kernels/frb_beams/plan.h"
 
 #include "kernels/common/cuda.h"
+#include "kernels/common/exchange.h"
 
 #include <cuda_runtime.h>
 #include <math.h>
@@ -433,6 +434,18 @@ extern "C" void br_frb_beams_cuda_steer(struct br_frb_beams *plan)
 extern "C" void br_frb_beams_cuda_switch(struct br_frb_beams *plan)
 {
     plan->gpu->now = 1 - plan->gpu->now;
+}
+
+extern "C" bool br_frb_beams_cuda_alike(const struct br_frb_beams *a, const struct br_frb_beams *b)
+{
+    return a->gpu->how == b->gpu->how && a->gpu->shrink == b->gpu->shrink;
+}
+
+extern "C" void br_frb_beams_cuda_exchange(struct br_frb_beams *a, struct br_frb_beams *b)
+{
+    BR_EXCHANGE(weights_set, a->gpu, b->gpu, set[0]);
+    BR_EXCHANGE(weights_set, a->gpu, b->gpu, set[1]);
+    BR_EXCHANGE(unsigned, a->gpu, b->gpu, now);
 }
 
 extern "C" bool br_frb_beams_cuda_begin(struct br_frb_beams *plan, const uint8_t *in_valid, size_t nsteps,
