@@ -94,9 +94,9 @@ void br_frb_beams_execute(struct br_frb_beams *plan, const uint16_t *in, const u
 void br_frb_beams_execute_steps(struct br_frb_beams *plan, const uint16_t *in, const uint8_t *in_valid,
                                 size_t nsteps, size_t first, size_t count, uint16_t *out);
 
-/* From here on `plan` points its beams as `with` did, steered or not, and the other way round, without a copy;
- * what is enqueued already goes on with the weights that it had. Only where br_frb_beams_may_exchange returns
- * 0: plans of one shape, backend and precision; -1 with `why`. */
+/* From here on `plan` points its beams as `with` did, steered or not, and the other way round, without a
+ * copy; what is enqueued already goes on with the weights that it had. Only where br_frb_beams_may_exchange
+ * returns 0: plans of one shape, backend and precision; -1 with `why`. */
 int br_frb_beams_may_exchange(const struct br_frb_beams *plan, const struct br_frb_beams *with,
                               struct br_why *why);
 void br_frb_beams_exchange(struct br_frb_beams *plan, struct br_frb_beams *with);

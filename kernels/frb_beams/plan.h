@@ -11,10 +11,10 @@ extern "C" {
 /* One axis of the grid: n cells, 2n directions, and where the beams lie on it. */
 struct axis {
     unsigned n;
-    size_t nbeams;                 /* positions along this axis */
-    size_t nbeams_even;            /* the same, rounded up to whole vectors; the rest have weight 0 */
-    double *theta_mhz;             /* [nbeams]: theta at 1 MHz; theta grows with frequency */
-    double *next_theta_mhz;        /* [nbeams]: of the beams to come */
+    size_t nbeams;          /* positions along this axis */
+    size_t nbeams_even;     /* the same, rounded up to whole vectors; the rest have weight 0 */
+    double *theta_mhz;      /* [nbeams]: theta at 1 MHz; theta grows with frequency */
+    double *next_theta_mhz; /* [nbeams]: of the beams to come */
 };
 
 /* What a worker needs for itself on the CPU; all with some zero rows at the end. */

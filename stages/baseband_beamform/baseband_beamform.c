@@ -172,8 +172,8 @@ static int beamform_piece(struct br_stage *stage, struct baseband_beamform *bb, 
     return status;
 }
 
-/* Gives the plan the weights that hold at a step, which begins at that base sample. *until is the first sample
- * from which others hold, at most `end`. */
+/* Gives the plan the weights that hold at a step, which begins at that base sample. *until is the first
+ * sample from which others hold, at most `end`. */
 static int set_weights(struct br_stage *stage, struct baseband_beamform *bb, uint64_t sample, uint64_t end,
                        uint64_t *until)
 {
@@ -317,7 +317,8 @@ BR_STAGE_EXPORT = {
         "without gains.\n\n"
         "`beams: {directions: [[0.01, 0.02]], rates: [[7e-5, 0]], reference_ns: 1700000000000000000}` moves "
         "beams: direction + rate (t - reference). Their weights are made anew every `every_s`, counted from "
-        "sample 0, for the middle of it, by a thread of their own: which weights hold at a sample follows from "
+        "sample 0, for the middle of it, by a thread of their own: which weights hold at a sample follows "
+        "from "
         "the sample alone. Directions are off by rate x every_s / 2 at most.\n\n"
         "All parameters can be updated while it runs, as long as the number of beams stays: the first sample "
         "that begins at or after the stated one is the first with the new weights.\n",

@@ -1,5 +1,5 @@
-/* moving.c - see moving.h. A plan goes round: the thread makes it, moving_take exchanges its weights with those
- * that held, and the thread destroys it with these before it makes the next one. */
+/* moving.c - see moving.h. A plan goes round: the thread makes it, moving_take exchanges its weights with
+ * those that held, and the thread destroys it with these before it makes the next one. */
 #include "stages/baseband_beamform/moving.h"
 #include "kernels/common/cuda.h"
 
@@ -41,7 +41,8 @@ static int make(struct moving *m, uint64_t interval)
     if (m->plan != NULL && m->device >= 0) br_cuda_wait(m->stream); /* its weights may still be in use */
     br_baseband_destroy(m->plan);
     m->plan = NULL;
-    if (m->device >= 0 && m->cuda == NULL && br_cuda_create_aside(&m->cuda, m->device, &m->why) != 0) return -1;
+    if (m->device >= 0 && m->cuda == NULL && br_cuda_create_aside(&m->cuda, m->device, &m->why) != 0)
+        return -1;
     p.cuda = m->cuda;
     return br_baseband_create(&m->plan, m->device >= 0 ? BR_CUDA : BR_CPU, &p, &m->why);
 }
@@ -127,8 +128,8 @@ int moving_take(struct moving *m, struct br_baseband *plan, uint64_t interval, s
         ask(m, interval);
         while (m->wanted) pthread_cond_wait(&m->changed, &m->mutex);
     }
-    int status = m->plan != NULL ? br_baseband_may_exchange(plan, m->plan, why)
-                                 : br_because(why, "%s", m->why.text);
+    int status =
+        m->plan != NULL ? br_baseband_may_exchange(plan, m->plan, why) : br_because(why, "%s", m->why.text);
     if (status == 0) {
         br_baseband_exchange(plan, m->plan);
         ask(m, interval + 1);

@@ -52,8 +52,7 @@ void baseband_weights_of(const struct weights_rule *rule, const struct br_beam *
                 (t->dishes[d].m * beams[b].x * t->spacing_m_m + t->dishes[d].n * beams[b].y * t->spacing_n_m);
             double re = 127 * cos(phase), im = 127 * sin(phase);
             if (gains->value != NULL) {
-                const float *g =
-                    gains->value + (((gains->nfreq == 1 ? 0 : f) * npol + p) * ndishes + d) * 2;
+                const float *g = gains->value + (((gains->nfreq == 1 ? 0 : f) * npol + p) * ndishes + d) * 2;
                 double gr = (double)g[0] / rule->largest, gi = (double)g[1] / rule->largest, was = re;
                 re = gr * was - gi * im;
                 im = gr * im + gi * was;

@@ -136,8 +136,7 @@ static void memory(struct br_stage *stage, void *self, struct br_memory *m)
     size_t weights = 2 * out->telescope->grid_m * (grid ? out->beams_x : out->nbeams) +
                      2 * out->telescope->grid_n * (grid ? out->beams_y : out->nbeams);
     br_stage_uploads_memory(stage, upload_bytes(out), m);
-    br_stage_buffer_memory(stage,
-                           (fb->moves ? 2 : 1) * out->nchannels * weights * 2 * sizeof(float), m);
+    br_stage_buffer_memory(stage, (fb->moves ? 2 : 1) * out->nchannels * weights * 2 * sizeof(float), m);
     /* On the CPU each thread has the images of some steps in float32 and what it makes of them: of a grid of
      * beams 16 steps, else 120 and the weights of 256 beams. */
     size_t cells = 4 * (size_t)out->telescope->grid_m * out->telescope->grid_n, each = 2 * 16 * cells;
@@ -295,26 +294,27 @@ BR_STAGE_EXPORT = {
     .type_size = sizeof(struct br_stage_type),
     .name = "frb_beams",
     .summary = "FRB stage 2: intensity beams in any directions, from the grid",
-    .description = "Resamples the intensities of `frb_grid` to the beams asked for, exactly: each beam is a "
-                   "weighted sum over the whole "
-                   "grid, the weights following from its direction and the channel's frequency. A regular "
-                   "grid of beams is the product "
-                   "of its two axes and is formed in two cheaper steps.\n\n"
-                   "A dish grid of spacing d repeats the sky every lambda/d in direction cosine.\n\n"
-                   "`steer: [{sample: 1000000, beams: {...}}, ...]` points the beams somewhere else while "
-                   "they are formed: to the "
-                   "sample, whatever the frames, and without a pause. On a GPU only the new directions are "
-                   "sent there, and the weights "
-                   "are made there. Files and packets go on carrying the directions that `beams` gives. "
-                   "Beams that are steered, that move or are in "
-                   "float32 are not quantized in the same kernel.\n\n"
-                   "`beams: {grid: [8, 8], spacing_deg: 0.2, rates: [[7e-5, 0]], reference_ns: "
-                   "1700000000000000000}` moves beams: direction + rate (t - reference). Directions are made "
-                   "anew every `every_s`, counted from sample 0, for the middle of it, and hold from the first "
-                   "output that begins there: they are off by rate x every_s / 2 at most.\n\n"
-                   "`beams` and `steer` can be updated while it runs, as long as the number of beams and the "
-                   "shape of their grid stay: the first output that begins at or after the stated sample is "
-                   "the first to which they apply.\n",
+    .description =
+        "Resamples the intensities of `frb_grid` to the beams asked for, exactly: each beam is a "
+        "weighted sum over the whole "
+        "grid, the weights following from its direction and the channel's frequency. A regular "
+        "grid of beams is the product "
+        "of its two axes and is formed in two cheaper steps.\n\n"
+        "A dish grid of spacing d repeats the sky every lambda/d in direction cosine.\n\n"
+        "`steer: [{sample: 1000000, beams: {...}}, ...]` points the beams somewhere else while "
+        "they are formed: to the "
+        "sample, whatever the frames, and without a pause. On a GPU only the new directions are "
+        "sent there, and the weights "
+        "are made there. Files and packets go on carrying the directions that `beams` gives. "
+        "Beams that are steered, that move or are in "
+        "float32 are not quantized in the same kernel.\n\n"
+        "`beams: {grid: [8, 8], spacing_deg: 0.2, rates: [[7e-5, 0]], reference_ns: "
+        "1700000000000000000}` moves beams: direction + rate (t - reference). Directions are made "
+        "anew every `every_s`, counted from sample 0, for the middle of it, and hold from the first "
+        "output that begins there: they are off by rate x every_s / 2 at most.\n\n"
+        "`beams` and `steer` can be updated while it runs, as long as the number of beams and the "
+        "shape of their grid stay: the first output that begins at or after the stated sample is "
+        "the first to which they apply.\n",
     .params = params,
     .inputs = inputs,
     .outputs = outputs,

@@ -487,17 +487,10 @@ extern "C" bool br_frb_beams_cuda_grid(const struct br_frb_beams *plan, struct b
     const struct br_frb_beams_gpu *gpu = plan->gpu;
     if (!gpu || gpu->how != MMA_GRID) return false;
     const mma_grid::work &w = gpu->grid;
-    *to = {gpu->set[gpu->now].q,
-           gpu->set[gpu->now].p,
-           w.np,
-           w.nq,
-           w.bx,
-           w.by,
-           w.j_blocks,
-           w.i_tiles,
-           w.q_steps,
-           w.p_blocks,
-           w.middle_scale,
-           w.scale};
+    const weights_set &set = gpu->set[gpu->now];
+    to->weights_q = set.q, to->weights_p = set.p;
+    to->np = w.np, to->nq = w.nq, to->bx = w.bx, to->by = w.by;
+    to->j_blocks = w.j_blocks, to->i_tiles = w.i_tiles, to->q_steps = w.q_steps, to->p_blocks = w.p_blocks;
+    to->middle_scale = w.middle_scale, to->scale = w.scale;
     return true;
 }

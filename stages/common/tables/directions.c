@@ -29,10 +29,11 @@ const struct br_param br_beams_fields[] = {
     BR_PARAM("reference_ns", BR_P_INT, struct br_beams_param, reference_ns,
              "with rates: when the beams point where they are said to; -1: at sample 0", .def = "-1",
              .min = -1, .max = 9e18, .unit = "ns of Unix time"),
-    BR_PARAM("every_s", BR_P_REAL, struct br_beams_param, every_s,
-             "with rates: time after which directions are made anew, those of its middle, so that they are off "
-             "by half of what the beams move in it",
-             .def = "1", .min = 1e-6, .max = 1e6, .unit = "s"),
+    BR_PARAM(
+        "every_s", BR_P_REAL, struct br_beams_param, every_s,
+        "with rates: time after which directions are made anew, those of its middle, so that they are off "
+        "by half of what the beams move in it",
+        .def = "1", .min = 1e-6, .max = 1e6, .unit = "s"),
     {0},
 };
 
@@ -89,9 +90,8 @@ static int take_rates(struct br_directions *out, const struct br_beams_param *pa
     if (param->file != NULL)
         return br_fail(error, BR_E_INVALID, "the rates of beams of a file are its dataset /rates");
     if (param->rates.count % 2 != 0 || (count != 1 && (count != nbeams || out->nx > 0)))
-        return br_fail(error, BR_E_INVALID,
-                       "rates has %zu numbers; expected an x and a y for all beams%s", param->rates.count,
-                       out->nx > 0 ? ", so that they stay a grid" : ", or for each");
+        return br_fail(error, BR_E_INVALID, "rates has %zu numbers; expected an x and a y for all beams%s",
+                       param->rates.count, out->nx > 0 ? ", so that they stay a grid" : ", or for each");
     out->rates = malloc(nbeams * sizeof *out->rates);
     if (out->rates == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for %zu beams", nbeams);
     for (size_t b = 0; b < nbeams; b++) {
@@ -113,8 +113,7 @@ static int read_file(struct br_directions *out, const char *path, struct br_erro
     if (status == BR_OK) status = take_list(out, value, nbeams, error);
     if (status == BR_OK && rate != NULL) {
         out->rates = malloc(nbeams * sizeof *out->rates);
-        if (out->rates == NULL)
-            status = br_fail(error, BR_E_NO_MEMORY, "no memory for %zu beams", nbeams);
+        if (out->rates == NULL) status = br_fail(error, BR_E_NO_MEMORY, "no memory for %zu beams", nbeams);
         for (size_t b = 0; status == BR_OK && b < nbeams; b++)
             out->rates[b] = (struct br_beam){rate[2 * b], rate[2 * b + 1]};
     }
@@ -187,7 +186,8 @@ static int take_motion(struct br_stage *stage, const struct br_beams_param *para
 {
     const struct br_stream *in = br_stage_input(stage, 0);
     if (motion->rates == NULL && (param->reference_ns >= 0 || param->every_s != 1))
-        return br_stage_fail_at(stage, "beams", "reference_ns and every_s go with rates, which it has none of");
+        return br_stage_fail_at(stage, "beams",
+                                "reference_ns and every_s go with rates, which it has none of");
     motion->sample_s = br_stream_sample_s(in);
     if (param->reference_ns >= 0) motion->reference_s = 1e-9 * (double)(param->reference_ns - in->epoch_ns);
     double every = round(param->every_s / motion->sample_s);

@@ -4,8 +4,8 @@
  *   {directions: [[x, y], ...]}                                             direction cosines
  *   {file: beams.h5}                                                        /beams float64 [beam][2]
  *
- * and how they move, in direction cosines per second: `rates: [[x, y], ...]` beside the grid or the directions,
- * /rates float64 [beam][2] beside /beams; see motion.h.
+ * and how they move, in direction cosines per second: `rates: [[x, y], ...]` beside the grid or the
+ * directions, /rates float64 [beam][2] beside /beams; see motion.h.
  *
  * A grid has x_i = sin(center_x + (i - (nx-1)/2) sx) and y_j likewise; beam i * ny + j points to (x_i, y_j),
  * so that a grid is the product of its two axes (factorizable). */
