@@ -1,5 +1,5 @@
-"""Beams that move: in every interval what comes out is, bit for bit, that of a pipeline whose beams stand still
-where the moving ones are in its middle, whatever the frames; and moving beams are updated like others."""
+"""Beams that move: in every interval what comes out is, bit for bit, that of a pipeline whose beams stand
+still where the moving ones are in its middle, whatever the frames; moving beams are updated like others."""
 import os
 
 import h5py
@@ -109,7 +109,7 @@ def test_grid():
 
 
 def test_smooth():
-    """A beam on a source that moves away from it loses its power, beginning with what one that stands still has."""
+    """A beam on a source that moves away loses its power, beginning with what one that stands still has."""
     with harness.scratch() as d:
         record_field(d, samples=SAMPLES, missing="[]")
         step, stages = BASEBAND
@@ -137,12 +137,13 @@ def test_updates():
             fixed = run(d, f"f{i}", stages, still(2))
             for j, (sample, frame) in enumerate(((4800, 1024), (6251, 4800), (9376, 20000))):
                 cut = -(-sample // step)
-                got = run(d, f"c{i}{j}", stages, moving(), at(sample, f"beams: {moving(rates=other)}"), frame=frame)
-                assert np.array_equal(got[:cut], one[:cut]) and np.array_equal(got[cut:], two[cut:]), (i, sample)
-                got = run(d, f"d{i}{j}", stages, moving(), at(sample, f"beams: {still(2)}"), frame=frame)
-                assert np.array_equal(got[:cut], one[:cut]) and np.array_equal(got[cut:], fixed[cut:]), (i, sample)
-                got = run(d, f"e{i}{j}", stages, still(2), at(sample, f"beams: {moving()}"), frame=frame)
-                assert np.array_equal(got[:cut], fixed[:cut]) and np.array_equal(got[cut:], one[cut:]), (i, sample)
+                for name, (before, a), (after, b) in (("c", (moving(), one), (moving(rates=other), two)),
+                                                      ("d", (moving(), one), (still(2), fixed)),
+                                                      ("e", (still(2), fixed), (moving(), one))):
+                    update = at(sample, f"beams: {after}")
+                    got = run(d, f"{name}{i}{j}", stages, before, update, frame=frame)
+                    assert np.array_equal(got[:cut], a[:cut]), (name, i, sample)
+                    assert np.array_equal(got[cut:], b[cut:]), (name, i, sample)
 
 
 def test_mistakes():

@@ -27,8 +27,8 @@ const struct br_param br_beams_fields[] = {
              "[[x, y], ...]: how the beams move; one pair for all, or of `directions` one for each",
              .group = 2, .min_count = 1, .max_count = MAX_BEAMS, .unit = "direction cosines per second"),
     BR_PARAM("reference_ns", BR_P_INT, struct br_beams_param, reference_ns,
-             "with rates: when the beams point where they are said to; -1: at sample 0", .def = "-1",
-             .min = -1, .max = 9e18, .unit = "ns of Unix time"),
+             "with rates: Unix time at which the beams point where they are said to; -1: sample 0",
+             .def = "-1", .min = -1, .max = 9e18, .unit = "ns"),
     BR_PARAM(
         "every_s", BR_P_REAL, struct br_beams_param, every_s,
         "with rates: time after which directions are made anew, those of its middle, so that they are off "
