@@ -232,8 +232,20 @@ BR_API int br_stage_decline_gpu(struct br_stage *stage, const char *format, ...)
 BR_API void br_stage_offer(struct br_stage *stage);
 BR_API const struct br_stream *br_stage_absorb(struct br_stage *stage, const char *type);
 
+/* The struct of the stage that was absorbed, configured and never started, or NULL; in start and process. An
+ * update of that stage is configured and prepared by its own type. Whoever does its work asks and commits as
+ * for updates of its own (see below): then that type's `commit` is called with this struct. Values
+ * that would not be offered are refused. */
+BR_API void *br_stage_absorbed(const struct br_stage *stage);
+BR_API uint64_t br_stage_next_absorbed_update(struct br_stage *stage, uint64_t end);
+BR_API void br_stage_absorbed_update(struct br_stage *stage, uint64_t sample);
+
 /* True while a struct for an update is configured or prepared: the pipeline runs already. */
 BR_API bool br_stage_is_update(const struct br_stage *stage);
+
+/* The struct that runs, while one for an update is configured; NULL where there is none yet. As in prepare,
+ * what process and commit do not change may be read of it. */
+BR_API const void *br_stage_running(const struct br_stage *stage);
 
 /* --- for every callback --- */
 

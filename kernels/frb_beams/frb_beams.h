@@ -101,6 +101,17 @@ int br_frb_beams_steer(struct br_frb_beams *plan, const double *beam, size_t fir
 void br_frb_beams_execute(struct br_frb_beams *plan, const uint16_t *in, const uint8_t *in_valid,
                           size_t nsteps, uint16_t *out);
 
+/* The same for steps first to first + count - 1 alone of the `nsteps` that in, in_valid and out hold. */
+void br_frb_beams_execute_steps(struct br_frb_beams *plan, const uint16_t *in, const uint8_t *in_valid,
+                                size_t nsteps, size_t first, size_t count, uint16_t *out);
+
+/* From here on `plan` points its beams as `with` did, steered or not, and the other way round, without a
+ * copy; what is enqueued already goes on with the weights that it had. Only where br_frb_beams_may_exchange
+ * returns 0: plans of one shape, backend and precision; -1 with `why`. */
+int br_frb_beams_may_exchange(const struct br_frb_beams *plan, const struct br_frb_beams *with,
+                              struct br_why *why);
+void br_frb_beams_exchange(struct br_frb_beams *plan, struct br_frb_beams *with);
+
 #ifdef __cplusplus
 }
 #endif

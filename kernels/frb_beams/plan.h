@@ -72,7 +72,7 @@ struct span {
 
 int br_frb_beams_cpu_create(struct br_frb_beams *plan);
 void br_frb_beams_cpu(struct br_frb_beams *plan, const struct span *span);
-void br_frb_beams_cpu_steer(struct br_frb_beams *plan); /* theta_mhz has changed */
+void br_frb_beams_cpu_steer(struct br_frb_beams *plan); /* theta_mhz has changed; the threads share it */
 void br_frb_beams_cpu_destroy(struct br_frb_beams *plan);
 void br_frb_beams_reference(const struct br_frb_beams *plan, const struct span *span);
 
@@ -92,6 +92,9 @@ void br_frb_beams_cuda_incoherent(struct br_frb_beams *plan, const struct span *
 void br_frb_beams_cuda_steer(
     struct br_frb_beams *plan); /* enqueues the making of the weights of next_theta_mhz */
 void br_frb_beams_cuda_switch(struct br_frb_beams *plan); /* to these weights */
+/* Whether both have weights of one form; and the exchange of these. */
+bool br_frb_beams_cuda_alike(const struct br_frb_beams *a, const struct br_frb_beams *b);
+void br_frb_beams_cuda_exchange(struct br_frb_beams *a, struct br_frb_beams *b);
 void br_frb_beams_cuda_destroy(struct br_frb_beams *plan);
 
 /* What another kernel needs to form a grid of beams with the same bits: see grid.cuh for the weights. They

@@ -83,10 +83,6 @@ static void read_stages(struct br_graph *graph, struct br_config *config, const 
         struct br_stage *stage = find_stage(graph, map->key[i]->text);
         if (stage == NULL) {
             report_unknown(graph, config, map->key[i]);
-        } else if (stage->absorbed_by != NULL) {
-            br_config_error(config, map->key[i],
-                            "stage '%s' takes no updates here: '%s' does its work in one kernel with its own",
-                            stage->name, stage->absorbed_by->name);
         } else if (stage->type->updates == NULL) {
             br_config_error(config, map->key[i],
                             "stage '%s' takes no updates while it runs; restart the pipeline", stage->name);

@@ -15,8 +15,8 @@ struct worker {
     bool in_ended[BR_MAX_PORTS];
     struct br_frame *out[BR_MAX_PORTS];
     uint64_t end[BR_MAX_PORTS]; /* of what was put out */
-    unsigned after_stop;      /* calls of a source since it was asked to end */
-    br_gpu_event begin, done; /* around a sampled call, on a GPU */
+    unsigned after_stop;        /* calls of a source since it was asked to end */
+    br_gpu_event begin, done;   /* around a sampled call, on a GPU */
     unsigned calls;
     bool sampling;    /* the two are recorded and not looked at yet */
     bool record_done; /* the second is still to be recorded */
@@ -289,7 +289,9 @@ void *br_worker(void *arg)
         br_gpu_event_destroy(w.done);
     }
     atomic_store(&stage->counters.cpu_ns, clock_ns(CLOCK_THREAD_CPUTIME_ID));
-    atomic_store(&stage->ended, true);
+    /* One whose work another stage does ends with that: until then it takes updates. */
+    if (stage->absorbed != NULL) atomic_store(&stage->absorbed->ended, true);
+    if (stage->absorbed_by == NULL) atomic_store(&stage->ended, true);
     if (stage->graph->on_end != NULL) stage->graph->on_end(stage->graph->on_end_arg);
     return NULL;
 }

@@ -202,6 +202,47 @@ void *br_stage_alloc(struct br_stage *stage, size_t bytes)
     return stage->memory[stage->nmemory++] = memory;
 }
 
+/* No updates come. */
+const void *br_stage_running(const struct br_stage *stage)
+{
+    (void)stage;
+    return NULL;
+}
+
+uint64_t br_stage_next_update(struct br_stage *stage, uint64_t end)
+{
+    (void)stage;
+    return end;
+}
+
+void br_stage_update(struct br_stage *stage, uint64_t sample)
+{
+    (void)stage, (void)sample;
+}
+
+const struct br_stream *br_stage_absorb(struct br_stage *stage, const char *type)
+{
+    (void)stage, (void)type;
+    return NULL;
+}
+
+void *br_stage_absorbed(const struct br_stage *stage)
+{
+    (void)stage;
+    return NULL;
+}
+
+uint64_t br_stage_next_absorbed_update(struct br_stage *stage, uint64_t end)
+{
+    (void)stage;
+    return end;
+}
+
+void br_stage_absorbed_update(struct br_stage *stage, uint64_t sample)
+{
+    (void)stage, (void)sample;
+}
+
 const char *br_stage_name(const struct br_stage *stage)
 {
     return stage->type->name;

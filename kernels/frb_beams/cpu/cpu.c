@@ -126,6 +126,13 @@ static void make_weights(const struct br_frb_beams *plan, size_t f, float *weigh
     br_frb_beams_axis_weights(weights_n, &plan->n, plan->freq_mhz[f], angles);
 }
 
+static void keep_weights(void *arg, size_t f, unsigned worker)
+{
+    const struct br_frb_beams *plan = arg;
+    make_weights(plan, f, plan->weights_m + f * size_m(plan), plan->weights_n + f * size_n(plan),
+                 plan->scratch[worker].angles);
+}
+
 /* `middle` and `beams` are the numbers of their floats. */
 static int make_scratch(struct br_frb_beams *plan, size_t middle, size_t beams)
 {
@@ -181,15 +188,14 @@ int br_frb_beams_cpu_create(struct br_frb_beams *plan)
     plan->weights_m = floats(channels * size_m(plan));
     plan->weights_n = floats(channels * size_n(plan));
     if (!plan->weights_m || !plan->weights_n) return -1;
-    br_frb_beams_cpu_steer(plan);
+    /* Not shared by the threads: a plan may be made while they work for others. */
+    for (size_t f = 0; f < plan->nchannels; f++) keep_weights(plan, f, 0);
     return 0;
 }
 
 void br_frb_beams_cpu_steer(struct br_frb_beams *plan)
 {
-    for (size_t f = 0; plan->weights_kept && f < plan->nchannels; f++)
-        make_weights(plan, f, plan->weights_m + f * size_m(plan), plan->weights_n + f * size_n(plan),
-                     plan->scratch->angles);
+    if (plan->weights_kept) br_parallel_for(&plan->parallel, plan->nchannels, keep_weights, plan);
 }
 
 void br_frb_beams_cpu_destroy(struct br_frb_beams *plan)

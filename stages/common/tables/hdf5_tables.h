@@ -56,4 +56,8 @@ struct br_bad_inputs {
 
 int br_bad_inputs_read(struct br_bad_inputs *bad, const char *path, struct br_error *error);
 
+/* /rates float64 [beam][2]: how the beams of the same file move, in direction cosines per second, finite.
+ * BR_OK with *rates = NULL where there is no such dataset. */
+int br_rates_read(double **rates, size_t *nbeams, const char *path, struct br_error *error);
+
 #endif
