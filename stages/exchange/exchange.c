@@ -314,7 +314,12 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     struct exchange *x = self;
     const struct br_frame *in = io->in[0];
     unsigned late = 0;
-    if (x->nopen > 0) x->open[0].frame = io->out[0];
+    if (x->nopen > 0) { /* lent before, and now handed out as a fresh one */
+        struct br_frame *out = x->open[0].frame = io->out[0];
+        out->first = block_begin(x, x->open[0].block);
+        out->samples = x->plan.all.frame_samples;
+        out->complete = !x->open[0].marked;
+    }
     if (in == NULL && !x->told_end) {
         x->told_end = x->ended[x->plan.rank] = true;
         int status = post(stage, x, NULL);
