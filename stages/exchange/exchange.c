@@ -47,6 +47,8 @@ static int check_input(struct br_stage *stage, const struct br_stream *in)
                              "the input is %s%s; expected whole bytes and no scales: put it before the stage that "
                              "quantizes",
                              text, in->side.naxes > 0 ? " with scales beside it" : "");
+    int status = br_expect_one_factor(stage);
+    if (status != BR_OK) return status;
     for (unsigned z = 0; z < in->nzones; z++)
         if (in->frame_samples % in->zone[z].downsample != 0)
             return br_stage_fail(stage, BR_E_INVALID,

@@ -102,6 +102,10 @@ static int check_against(struct br_stage *stage, const struct plan *plan, unsign
                              (long long)a->sample_ns.num, (long long)a->sample_ns.den, (long long)a->epoch_ns,
                              r, (long long)b->sample_ns.num, (long long)b->sample_ns.den,
                              (long long)b->epoch_ns);
+    if (a->zone[0].downsample != b->zone[0].downsample)
+        return br_stage_fail(stage, BR_E_INVALID,
+                             "a time step of rank 0 is %u base samples, one of rank %u %u; expected the same",
+                             a->zone[0].downsample, r, b->zone[0].downsample);
     if (a->scale != b->scale)
         return br_stage_fail(stage, BR_E_INVALID, "values of rank 0 have the scale %g, those of rank %u %g",
                              a->scale, r, b->scale);

@@ -21,7 +21,8 @@ FRB = """
 """
 ZONED = """
   - {stage: upchannelize, in: field, out: fine, zones: [{channels: 1, factor: 16}, {channels: 2, factor: 4}]}
-  - {stage: baseband_beamform, in: fine, out: part, beams: {grid: [3, 4], spacing_deg: 1}}
+  - {stage: frb_grid, in: fine, out: grid, integrate: 48}
+  - {stage: frb_beams, in: grid, out: part, beams: {grid: [3, 4], spacing_deg: 1}}
 """
 VOLTAGE = """
   - {stage: baseband_beamform, in: field, out: part, beams: {grid: [3, 4], spacing_deg: 1}}
@@ -151,7 +152,7 @@ def test_a_rank_that_has_nothing_in_common():
 
 
 def test_zones_there_and_back():
-    """Every rank has two zones, so that all of them have six, in frames that are no one array; nothing of a frame's
+    """Every rank has two zones, so that all of them have six; nothing of a frame's
     bytes changes on the way there and back."""
     with harness.scratch() as d:
         path = record(d)

@@ -82,7 +82,7 @@ def test_a_rank_is_killed():
         for transport in ("vader", "tcp"):
             with harness.scratch() as d:
                 field(d)
-                job, pids = begin(d, endless(), transport=transport, grace=5)
+                job, pids = begin(d, endless(), transport=transport, grace=2)
                 try:
                     began = time.time()
                     os.kill(pids[dead], signal.SIGKILL)
@@ -114,7 +114,7 @@ def test_a_rank_fails():
         with open(script, "w") as f:
             f.write('#!/bin/sh\n[ "$OMPI_COMM_WORLD_RANK" = 1 ] && ulimit -f 600\nexec "$@"\n')
         os.chmod(script, 0o755)
-        job, _ = begin(d, endless(), program=[script], grace=1)
+        job, _ = begin(d, endless(), program=[script], transport="tcp", grace=1)
         try:
             began = time.time()
             result = check_end(job, d, 1, began, ["has failed: stage 'record'"])
