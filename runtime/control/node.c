@@ -3,6 +3,8 @@
 #include "runtime/control/notify.h"
 #include "runtime/control/parts.h"
 #include "runtime/control/update_routes.h"
+#include "runtime/ranks/files.h"
+#include "runtime/ranks/ranks.h"
 #include "runtime/run/updates.h"
 
 #include <errno.h>
@@ -30,7 +32,10 @@ static int load(const struct node *node, struct node_pipeline *pipeline, FILE *o
     struct br_error error = {0};
     *pipeline = (struct node_pipeline){0};
     int status = br_config_load(&pipeline->config, o->file, o->nset, o->set, &error);
-    if (status == BR_OK) status = br_graph_build(&pipeline->graph, pipeline->config, o->log, &error);
+    if (status == BR_OK) status = br_ranks_agree(o->ranks, br_config_digest(pipeline->config), &error);
+    if (status == BR_OK)
+        status =
+            br_graph_build_ranked(&pipeline->graph, pipeline->config, o->log, o->ranks, false, &error);
     if (pipeline->config != NULL && br_config_errors(pipeline->config) > 0) {
         br_config_print_errors(pipeline->config, out);
         return 2;
@@ -68,6 +73,15 @@ static void free_left(struct node *node)
         unload(&left->pipeline);
         free(left);
     }
+}
+
+/* Nobody starts before everybody can. */
+static int all_are_ready(const struct node *node)
+{
+    struct br_error error = {0};
+    if (br_ranks_check_files(node->options->ranks, node->current.graph, &error) == BR_OK) return 0;
+    br_log(node->options->log, BR_LOG_ERROR, NULL, "%s", error.text);
+    return 2;
 }
 
 /* --- what the service manager is told --- */
@@ -336,7 +350,9 @@ int br_node_run(const struct br_node_options *options)
     clock_gettime(CLOCK_REALTIME, &now);
     node.process_start_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
     int status = load(&node, &node.current, stderr);
+    if (status == 0) status = all_are_ready(&node);
     if (status != 0) {
+        br_ranks_fail(options->ranks, status, "its pipeline file cannot be run; its messages say why");
         unload(&node.current);
         return status;
     }

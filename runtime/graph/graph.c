@@ -1,5 +1,6 @@
 /* graph.c - see graph.h. */
 #include "runtime/graph/graph.h"
+#include "runtime/ranks/ranks.h"
 #include "runtime/run/updates.h"
 
 #include <math.h>
@@ -77,7 +78,7 @@ struct top_params {
     const char *device, *journal;
     struct br_ints affinity;
     int64_t threads;
-    double watchdog_s;
+    double watchdog_s, stall_s;
 };
 static const struct br_param top_params[] = {
     BR_PARAM("plugins", BR_P_STRINGS, struct top_params, plugins, NULL),
@@ -87,6 +88,7 @@ static const struct br_param top_params[] = {
     BR_PARAM("threads", BR_P_INT, struct top_params, threads, NULL, .def = "0", .min = 0,
              .max = BR_POOL_MOST),
     BR_PARAM("watchdog_s", BR_P_REAL, struct top_params, watchdog_s, NULL, .def = "30", .min = 0, .max = 1e6),
+    BR_PARAM("stall_s", BR_P_REAL, struct top_params, stall_s, NULL, .def = "5", .min = 1, .max = 1e6),
     {0},
 };
 static const char *const top_also[] = {"telescope", "stream",  "pipeline", "include",
@@ -324,14 +326,15 @@ static void init_locks(struct br_graph *graph)
     pthread_mutex_init(&graph->mutex, NULL);
 }
 
-static int build(struct br_graph **result, struct br_config *config, struct br_log *log, bool only_shown,
-                 struct br_error *error)
+int br_graph_build_ranked(struct br_graph **result, struct br_config *config, struct br_log *log,
+                          struct br_ranks *ranks, bool only_shown, struct br_error *error)
 {
     struct br_graph *graph = *result = calloc(1, sizeof *graph);
     if (graph == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for the graph");
     init_locks(graph);
     graph->config = config;
     graph->log = log;
+    graph->ranks = ranks;
     graph->only_shown = only_shown;
     graph->updates = br_updates_make();
     if (graph->updates == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for the graph");
@@ -353,6 +356,7 @@ static int build(struct br_graph **result, struct br_config *config, struct br_l
                      br_node_get(root, "pipeline") == NULL);
     graph->watchdog_s = top.watchdog_s;
     graph->journal = top.journal;
+    br_ranks_set_stall(ranks, top.stall_s);
     graph->cpus = top.affinity;
     graph->threads = top.threads > 0 ? (unsigned)top.threads : br_pool_default_threads(top.affinity.count);
     br_control_read(config, br_node_get(root, "control"), &graph->control);
@@ -388,13 +392,13 @@ static int build(struct br_graph **result, struct br_config *config, struct br_l
 int br_graph_build(struct br_graph **graph, struct br_config *config, struct br_log *log,
                    struct br_error *error)
 {
-    return build(graph, config, log, false, error);
+    return br_graph_build_ranked(graph, config, log, NULL, false, error);
 }
 
 int br_graph_build_to_show(struct br_graph **graph, struct br_config *config, struct br_log *log,
                            struct br_error *error)
 {
-    return build(graph, config, log, true, error);
+    return br_graph_build_ranked(graph, config, log, NULL, true, error);
 }
 
 void br_graph_destroy(struct br_graph *graph)

@@ -1,5 +1,6 @@
 /* worker.c - one stage's thread: waits for frames, calls process, does what it says. All waiting and all
  * shutdown logic of a pipeline is here, so that no stage contains any. */
+#include "runtime/ranks/ranks.h"
 #include "runtime/run/pipeline.h"
 #include "runtime/run/updates.h"
 
@@ -267,6 +268,9 @@ static void end(struct worker *w, int status)
         if (first || status != BR_E_DEVICE)
             br_log(stage->graph->log, BR_LOG_ERROR, stage->name, "%s; the other stages drain",
                    stage->error.text);
+        char why[BR_ERROR_LENGTH + 100];
+        snprintf(why, sizeof why, "stage '%.64s': %s", stage->name, stage->error.text);
+        br_ranks_fail(stage->graph->ranks, 1, why);
         br_pipeline_drain(stage->graph);
     }
     atomic_store(&stage->completed, status == BR_OK && (stage->nin == 0 || draining(w)));
