@@ -17,6 +17,7 @@ LINE, FUNCTION, FILE = 110, 120, 500
 DOC_LINE = 140  # tables of figures
 CODE = {".c", ".h", ".cu", ".cuh"}
 PROSE = {".md"}
+WORDED = {".build", ".css", ".html", ".in", ".js", ".sh", ".txt", ".yaml", ""}  # only their words are looked at
 
 # What is looked for, what to say instead. Case does not count; identifiers are divided at underscores first.
 WORDS = [
@@ -31,6 +32,7 @@ WORDS = [
     (r"\bbeside each other\b", "concurrently, or next to"),
     (r"\bforeign (?:files?|formats?|recordings?|keys?|readers?|writers?|programs?)\b",
      "external"),  # packets may be foreign
+    (r"\bhdf5 numbers\b|\bnumbers (?:of|in) (?:an |the )?hdf5\b", "tables"),
 ]
 # Names of code that say how instead of what: never in an identifier of a kernel.
 KERNEL_NAMES = re.compile(r"\b\w*(?:dense|decimat|folded|banded|walk_along|transform_densely)\w*\b", re.I)
@@ -73,7 +75,7 @@ def functions(path, text):
 
 def measure(name, found):
     path = TOP / name
-    if path.suffix not in CODE | PROSE | {".py"}:
+    if path.suffix not in CODE | PROSE | WORDED | {".py"} or name.startswith("tests/fuzz/corpus/"):
         return
     if path == pathlib.Path(__file__).resolve():
         return
