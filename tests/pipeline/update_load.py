@@ -1,11 +1,11 @@
-"""Updates of 1 MB of weights, ten a second, in a pipeline that runs as fast as it can, against times without any
-in the same run: no sample is lost and every update holds. Prints how long frames took with and without, and how
-long answers took.
+"""Updates of 1 MB of weights, ten a second, in a pipeline that runs as fast as it can, against times without
+any in the same run: no sample is lost and every update holds. Prints how long frames took with and without,
+and how long answers took.
 
     update_load.py [--seconds 60]
 
-The suite runs it for a few seconds, on machines that do other things as well: there only what must hold on any
-machine is asked for. BEAMRING_TEST_DEVICE=cuda:0 does the same on a GPU."""
+The suite runs it for a few seconds, on machines that do other things as well: there only what must hold on
+any machine is asked for. BEAMRING_TEST_DEVICE=cuda:0 does the same on a GPU."""
 import argparse
 import json
 import os
@@ -56,7 +56,7 @@ def post(n, i):
 
 
 def load(n, seconds):
-    """Updates in every other piece of time: their number, the answers' times, the pieces (with, begin, end)."""
+    """Updates in every other piece of time: number, times of the answers, pieces (with, begin, end)."""
     count, answers, pieces = 0, [], []
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -119,11 +119,12 @@ def say(count, answers, states, took):
     tails = {}
     for busy, times in took.items():
         tails[busy] = np.percentile(times, 99.9)
-        print(f"{'with' if busy else 'without':8s}{len(times)} frames: median {1e3 * np.median(times):.3f} ms, "
-              f"mean {1e3 * times.mean():.3f} ms, 99.9 % {1e3 * tails[busy]:.3f} ms, most {1e3 * times.max():.3f} ms")
+        print(f"{'with' if busy else 'without':8s}{len(times)} frames, in ms: "
+              f"median {1e3 * np.median(times):.3f}, mean {1e3 * times.mean():.3f}, "
+              f"99.9 % {1e3 * tails[busy]:.3f}, most {1e3 * times.max():.3f}")
     print(f"99.9th percentile with / without: {tails[True] / tails[False]:.3f} (wanted: at most 1.05)")
-    print(f"answers: median {1e3 * np.median(answers):.1f} ms, 99 % {1e3 * np.percentile(answers, 99):.1f} ms "
-          "(wanted: at most 50 ms)")
+    print(f"answers, in ms: median {1e3 * np.median(answers):.1f}, "
+          f"99 % {1e3 * np.percentile(answers, 99):.1f} (wanted: at most 50)")
 
 
 def test_load():

@@ -50,6 +50,39 @@ def test_applied():
         assert "update 'a' (one, two) holds from sample" in n.err
 
 
+def test_all_pending_hold():
+    """More than 64 are pending, in no order of theirs; each holds at its own sample, and none falls out."""
+    with node(PIPELINE) as n:
+        n.wait_until(lambda s: s["state"] == "running")
+        many = 100
+        first = (post(n, id="a", at="now", stages={"one": {"add": 1}}).json["earliest"] // 4096 + 200) * 4096
+        for i in (k * 37 % many for k in range(many)):
+            answer = post(n, id=f"p{i}", at={"sample": first + 4096 * i}, stages={"one": {"add": i + 10}})
+            assert answer.code == 202, answer.text
+        assert n.status()["updates"]["states"]["scheduled"] == many
+        wait_for(n, f"p{many - 1}", "applied")
+        told = {u["id"]: u for u in n.get("/v1/updates").json["updates"]}
+        for i in range(many):
+            assert told[f"p{i}"]["state"] == "applied" and told[f"p{i}"]["held_from"] == first + 4096 * i
+        n.end()
+
+
+def test_too_many():
+    """There is an end to what may be pending: it is said, and what is pending stays."""
+    with node(PIPELINE) as n:
+        n.wait_until(lambda s: s["state"] == "running")
+        for i in range(1024):
+            answer = post(n, id=f"p{i}", at={"sample": 10**12 + i}, stages={"one": {"add": i % 100}})
+            assert answer.code == 202, answer.text
+        refused = post(n, id="more", at={"sample": 10**12 + 5000}, stages={"one": {"add": 1}})
+        assert refused.code == 503, refused.text
+        assert "1024 updates are scheduled already" in refused.json["error"]
+        again = post(n, id="p7", at={"sample": 10**12 + 7}, stages={"one": {"add": 7}})
+        assert again.code == 202 and again.json["state"] == "scheduled"
+        assert n.status()["updates"]["states"]["scheduled"] == 1024, n.status()["updates"]
+        n.end()
+
+
 def test_refused():
     with node(PIPELINE) as n:
         n.wait_until(lambda s: s["state"] == "running")
@@ -78,4 +111,4 @@ def test_refused():
 
 
 if __name__ == "__main__":
-    harness.main([test_applied, test_refused])
+    harness.main([test_applied, test_all_pending_hold, test_too_many, test_refused])
