@@ -1,9 +1,12 @@
 """Updates that are posted to a node: scheduled, applied, late, wrong; in two stages from one sample on."""
 import json
+import os
+import re
+import subprocess
 import time
 
 import harness
-from control_common import node
+from control_common import PROGRAM, node
 
 PIPELINE = """pipeline:
   - {stage: t_source, samples: 100000000000, frame_samples: 4096, out: bytes}
@@ -83,6 +86,33 @@ def test_too_many():
         n.end()
 
 
+def test_command():
+    with node(PIPELINE) as n:
+        n.wait_until(lambda s: s["state"] == "running")
+        path = os.path.join(n.directory, "update.yaml")
+
+        def command(text, *more, status=0):
+            with open(path, "w") as f:
+                f.write(text)
+            done = harness.beamring("update", path, n.url, *more)
+            assert done.status == status, done
+            return done
+
+        assert json.loads(command("{id: a, stages: {one: {add: 3}}}").out)["state"] == "scheduled"
+        done = command("{id: b, stages: {one: {add: 4}}}", "--wait")
+        assert re.search(r"^b: applied from sample \d+ on$", done.out, re.M), done
+        assert "did you mean 'two'" in command("{stages: {tow: {add: 4}}}", status=1).out
+        assert "more than 64 KiB" in command("#" * 70000, status=2).err
+        assert harness.beamring("update", path + ".not", n.url).status == 2
+        assert harness.beamring("update").status == 2
+        assert harness.beamring("update", "a", "b", "c").status == 2
+        typed = subprocess.run([PROGRAM, "update", "--wait", "-", n.url], text=True, capture_output=True,
+                               input="{id: c, stages: {two: {add: 9}}}")
+        assert typed.returncode == 0 and "c: applied" in typed.stdout, typed
+        n.end()
+    assert harness.beamring("update", os.devnull, n.url).status == 2
+
+
 def test_refused():
     with node(PIPELINE) as n:
         n.wait_until(lambda s: s["state"] == "running")
@@ -111,4 +141,5 @@ def test_refused():
 
 
 if __name__ == "__main__":
-    harness.main([test_applied, test_all_pending_hold, test_too_many, test_refused])
+    harness.main([test_applied, test_all_pending_hold, test_too_many, test_command,
+                  test_refused])

@@ -17,4 +17,9 @@ int remote_arguments(int argc, char **argv, const char *repeats, struct remote *
 /* GET of a path below the URL; NULL after a message to stderr that says what is wrong. The caller decrefs. */
 json_t *remote_get(const struct remote *remote, const char *command, const char *path);
 
+/* POST of a text; *code receives the answer's, which the caller judges. NULL after a message: there is none.
+ * */
+json_t *remote_post(const struct remote *remote, const char *command, const char *path, const char *text,
+                    long *code);
+
 #endif
