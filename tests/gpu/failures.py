@@ -2,6 +2,7 @@
 where it must not, and one that never ends. One message that names the stage and the call, exit 1, all threads
 joined soon, and what was written before is right."""
 import glob
+import json
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "pipeline"))
+import control_common  # noqa: E402
 import harness  # noqa: E402
 from small import STREAM, TELESCOPE, one  # noqa: E402
 
@@ -156,9 +158,48 @@ pipeline:
         assert len(errors) == 1 and "illegal" in errors[0].lower(), done.stderr
 
 
+UPDATED = "device: cuda:0\n" + TELESCOPE + STREAM + """
+pipeline:
+  - {stage: simulate, duration_s: 3600, seed: 1, frame_samples: 3072, out: field}
+  - {stage: upchannelize, name: up, in: field, out: fine, factor: 16, gain: 4}
+  - {stage: baseband_beamform, name: bb, in: fine, out: beams, shift: 9, beams: {directions: [[0, 0]]}}
+  - {stage: record, in: beams, directory: ., prefix: beams}
+"""
+
+
+def test_updates():
+    """What an update makes on the GPU fails: it is refused, the old values stay, the pipeline goes on, and
+    the next one holds."""
+    for call in ("cudaMallocAsync", "cudaEventCreateWithFlags", "cudaMemcpyAsync"):
+        env = {"LD_PRELOAD": INJECT, "BEAMRING_INJECT": call + ":1", "BEAMRING_INJECT_WHILE": "fails",
+               "BEAMRING_INJECT_THREAD": "updates"}
+        with control_common.node(UPDATED, env=env) as n:
+            n.wait_until(lambda s: s["state"] == "running")
+            mark = os.path.join(n.directory, "fails")
+            refused = 0
+            for i in range(10):
+                open(mark, "w").close()
+                beams = {"directions": [[0, 0.01 * i]]}
+                body = json.dumps({"id": f"bad{i}", "stages": {"up": {"gain": 3}, "bb": {"beams": beams}}})
+                answer = n.post("/v1/update", body)
+                os.unlink(mark)
+                refused += answer.code in (400, 500) and answer.json["state"] == "rejected"
+            print(f"{call}: {refused} of 10 refused: {answer.text}")
+            assert refused == 10, answer.text
+            answer = n.post("/v1/update", json.dumps({"id": "good", "stages": {"up": {"gain": 2}}}))
+            assert answer.code == 202, answer.text
+            end = time.time() + 20
+            while not any(u["id"] == "good" and u["state"] == "applied"
+                          for u in n.get("/v1/updates").json["updates"]):
+                assert time.time() < end, n.get("/v1/updates").text
+                time.sleep(0.05)
+            n.end()
+
+
 if __name__ == "__main__":
     if not INJECT or not harness.has_device():
         print("no GPU: skipped")
         sys.exit(77)
     harness.main(
-        [test_injected, test_no_memory, test_sticky, test_a_kernel_never_ends, test_an_event_never_happens])
+        [test_injected, test_no_memory, test_sticky, test_a_kernel_never_ends, test_an_event_never_happens,
+         test_updates])

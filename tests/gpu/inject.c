@@ -1,13 +1,17 @@
 /* inject.c - for tests: makes one call of the CUDA runtime fail. Preloaded;
  * BEAMRING_INJECT="cudaMemcpyAsync:20" fails the 20th call of cudaMemcpyAsync and every later one, as a
- * broken device would; a query that fails says that nothing has happened yet, as where a kernel never
- * ends. */
+ * broken device would; with BEAMRING_INJECT_WHILE=FILE
+ * only while there is this file, with BEAMRING_INJECT_THREAD=NAME only calls of the thread of this name.
+ * A query that fails says that nothing has happened yet, as
+ * where a kernel never ends. */
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { UNKNOWN_ERROR = 999, OUT_OF_MEMORY = 2, NOT_READY = 600 };
 
@@ -15,7 +19,14 @@ static int fails(const char *call, atomic_uint *count)
 {
     const char *wanted = getenv("BEAMRING_INJECT");
     size_t length = strlen(call);
+    const char *while_there = getenv("BEAMRING_INJECT_WHILE");
     if (wanted == NULL || strncmp(wanted, call, length) != 0 || wanted[length] != ':') return 0;
+    const char *thread = getenv("BEAMRING_INJECT_THREAD");
+    char name[16] = "";
+    if (while_there != NULL && access(while_there, F_OK) != 0) return 0;
+    if (thread != NULL &&
+        (pthread_getname_np(pthread_self(), name, sizeof name) != 0 || strcmp(name, thread) != 0))
+        return 0;
     return atomic_fetch_add(count, 1) + 1 >= (unsigned)atoi(wanted + length + 1);
 }
 
@@ -35,6 +46,8 @@ struct dim3 {
 
 REPLACE(cudaMalloc, (void **memory, size_t bytes), (memory, bytes), OUT_OF_MEMORY)
 REPLACE(cudaHostRegister, (void *memory, size_t bytes, unsigned flags), (memory, bytes, flags), OUT_OF_MEMORY)
+REPLACE(cudaEventCreateWithFlags, (void **event, unsigned flags), (event, flags), UNKNOWN_ERROR)
+REPLACE(cudaMallocAsync, (void **memory, size_t bytes, void *stream), (memory, bytes, stream), OUT_OF_MEMORY)
 REPLACE(cudaMemcpyAsync, (void *to, const void *from, size_t bytes, int kind, void *stream),
         (to, from, bytes, kind, stream), UNKNOWN_ERROR)
 REPLACE(cudaEventRecord, (void *event, void *stream), (event, stream), UNKNOWN_ERROR)

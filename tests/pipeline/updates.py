@@ -152,6 +152,21 @@ def test_together():
             joined(a["beams"], b["beams"], got["beams"], sample)
 
 
+def test_alike():
+    """The same request to nodes with other frames, by time: all cut at the same sample."""
+    with harness.scratch() as d:
+        record_field(d, samples=SAMPLES)
+        keys, _ = harness.header(os.path.join(d, "field_000000.dada"))
+        num, den = (int(x) for x in keys["SAMPLE_NS"].split("/"))
+        time_ns = int(keys["EPOCH_NS"]) + (4805 * num + den - 1) // den
+        update = f"{{at: {{time_ns: {time_ns}}}, stages: {{s: {{shift: 6}}}}}}"
+        bb = "stage: baseband_beamform, name: s, in: field, out: beams, " \
+            "beams: {{directions: [[0, 0]]}}, shift: {}"
+        a, b = (run(d, name, [bb.format(shift)])["beams"] for name, shift in (("a", 9), ("b", 6)))
+        for i, frame in enumerate((100, 1024, 4805, 7001, 32768)):
+            joined(a, b, run(d, f"c{i}", [bb.format(9)], update, frame=frame)["beams"], 4805)
+
+
 def test_journal():
     """A second run with the journal of the first: what held last holds from its first sample on."""
     with harness.scratch() as d:
@@ -194,4 +209,5 @@ pipeline:
 
 
 if __name__ == "__main__":
-    harness.main([test_gain, test_zones, test_weights, test_together, test_journal, test_mistakes])
+    harness.main([test_gain, test_zones, test_weights, test_together, test_alike, test_journal,
+                  test_mistakes])

@@ -1,9 +1,12 @@
 """Updates that are posted to a node: scheduled, applied, late, wrong; in two stages from one sample on."""
 import json
+import os
+import re
+import subprocess
 import time
 
 import harness
-from control_common import node
+from control_common import PROGRAM, node
 
 PIPELINE = """pipeline:
   - {stage: t_source, samples: 100000000000, frame_samples: 4096, out: bytes}
@@ -50,6 +53,66 @@ def test_applied():
         assert "update 'a' (one, two) holds from sample" in n.err
 
 
+def test_all_pending_hold():
+    """More than 64 are pending, in no order of theirs; each holds at its own sample, and none falls out."""
+    with node(PIPELINE) as n:
+        n.wait_until(lambda s: s["state"] == "running")
+        many = 100
+        first = (post(n, id="a", at="now", stages={"one": {"add": 1}}).json["earliest"] // 4096 + 200) * 4096
+        for i in (k * 37 % many for k in range(many)):
+            answer = post(n, id=f"p{i}", at={"sample": first + 4096 * i}, stages={"one": {"add": i + 10}})
+            assert answer.code == 202, answer.text
+        assert n.status()["updates"]["states"]["scheduled"] == many
+        wait_for(n, f"p{many - 1}", "applied")
+        told = {u["id"]: u for u in n.get("/v1/updates").json["updates"]}
+        for i in range(many):
+            assert told[f"p{i}"]["state"] == "applied" and told[f"p{i}"]["held_from"] == first + 4096 * i
+        n.end()
+
+
+def test_too_many():
+    """There is an end to what may be pending: it is said, and what is pending stays."""
+    with node(PIPELINE) as n:
+        n.wait_until(lambda s: s["state"] == "running")
+        for i in range(1024):
+            answer = post(n, id=f"p{i}", at={"sample": 10**12 + i}, stages={"one": {"add": i % 100}})
+            assert answer.code == 202, answer.text
+        refused = post(n, id="more", at={"sample": 10**12 + 5000}, stages={"one": {"add": 1}})
+        assert refused.code == 503, refused.text
+        assert "1024 updates are scheduled already" in refused.json["error"]
+        again = post(n, id="p7", at={"sample": 10**12 + 7}, stages={"one": {"add": 7}})
+        assert again.code == 202 and again.json["state"] == "scheduled"
+        assert n.status()["updates"]["states"]["scheduled"] == 1024, n.status()["updates"]
+        n.end()
+
+
+def test_command():
+    with node(PIPELINE) as n:
+        n.wait_until(lambda s: s["state"] == "running")
+        path = os.path.join(n.directory, "update.yaml")
+
+        def command(text, *more, status=0):
+            with open(path, "w") as f:
+                f.write(text)
+            done = harness.beamring("update", path, n.url, *more)
+            assert done.status == status, done
+            return done
+
+        assert json.loads(command("{id: a, stages: {one: {add: 3}}}").out)["state"] == "scheduled"
+        done = command("{id: b, stages: {one: {add: 4}}}", "--wait")
+        assert re.search(r"^b: applied from sample \d+ on$", done.out, re.M), done
+        assert "did you mean 'two'" in command("{stages: {tow: {add: 4}}}", status=1).out
+        assert "more than 64 KiB" in command("#" * 70000, status=2).err
+        assert harness.beamring("update", path + ".not", n.url).status == 2
+        assert harness.beamring("update").status == 2
+        assert harness.beamring("update", "a", "b", "c").status == 2
+        typed = subprocess.run([PROGRAM, "update", "--wait", "-", n.url], text=True, capture_output=True,
+                               input="{id: c, stages: {two: {add: 9}}}")
+        assert typed.returncode == 0 and "c: applied" in typed.stdout, typed
+        n.end()
+    assert harness.beamring("update", os.devnull, n.url).status == 2
+
+
 def test_refused():
     with node(PIPELINE) as n:
         n.wait_until(lambda s: s["state"] == "running")
@@ -78,4 +141,5 @@ def test_refused():
 
 
 if __name__ == "__main__":
-    harness.main([test_applied, test_refused])
+    harness.main([test_applied, test_all_pending_hold, test_too_many, test_command,
+                  test_refused])

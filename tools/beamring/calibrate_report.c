@@ -196,7 +196,7 @@ int calibrate_post(const struct calibrate_request *r, uint64_t digest)
     free(path);
     if (stages == NULL) return 1;
     json_t *body = json_pack("{ss so so}", "id", id, "at", moment(r->at), "stages", stages);
-    json_t *answer = remote_post(&remote, "calibrate", "/v1/update", body);
+    json_t *answer = remote_submit(&remote, "calibrate", "/v1/update", body);
     json_decref(body);
     if (answer == NULL) return 1;
     printf("posted to %s as '%s': %s, from sample %" JSON_INTEGER_FORMAT " on\n", r->post, id,

@@ -34,6 +34,11 @@ static const struct option check_options[] = {
     {"--ranks", "N", "as a job of so many ranks: each of them, and what crosses the network", NULL},
     {0},
 };
+static const struct option update_options[] = {
+    {"--wait", NULL, "waits until it holds, and says since which sample", NULL},
+    {"--token-file", "FILE", "holds the token of a node that asks for one", NULL},
+    {0},
+};
 static const struct option graph_options[] = {{"--dot", NULL, "for Graphviz", NULL}, SET, {0}};
 static const struct option stages_options[] = {{"--markdown", NULL, "as the page docs/stages.md", NULL}, {0}};
 static const struct option info_options[] = {{"--beams", NULL, "lists all beams of recordings", NULL}, {0}};
@@ -117,6 +122,8 @@ const struct command commands[] = {
     {"Nodes that run", "status", "[URL]", "says where a node's pipeline is held up and why", ARGUMENT_NONE,
      status_options, cmd_status},
     {"Nodes that run", "log", "[URL]", "prints a node's last messages", ARGUMENT_NONE, log_options, cmd_log},
+    {"Nodes that run", "update", "FILE [URL]", "gives a node's stages new values: {at: now, stages: {...}}",
+     ARGUMENT_FILE, update_options, cmd_update},
     {"Recordings and networks", "info", "FILE...",
      "says what recordings, filterbank files and packet descriptions hold", ARGUMENT_FILE, info_options,
      cmd_info},

@@ -9,6 +9,7 @@
 int cmd_run(int argc, char **argv);
 int cmd_serve(int argc, char **argv);
 int cmd_status(int argc, char **argv);
+int cmd_update(int argc, char **argv);
 int cmd_log(int argc, char **argv);
 int cmd_check(int argc, char **argv);
 int cmd_graph(int argc, char **argv);

@@ -70,7 +70,8 @@ static void make_url(const struct remote *remote, const char *path, char *url, s
              remote->url, path);
 }
 
-static CURLcode ask(CURL *curl, const char *url, const char *token, const char *body, struct answer *answer,
+/* `text` is posted; NULL: it is a GET. */
+static CURLcode ask(CURL *curl, const char *url, const char *token, const char *text, struct answer *answer,
                     long *code, char *why)
 {
     char header[CONTROL_TOKEN_MAX + 40];
@@ -79,9 +80,9 @@ static CURLcode ask(CURL *curl, const char *url, const char *token, const char *
         snprintf(header, sizeof header, "Authorization: Bearer %s", token);
         headers = curl_slist_append(NULL, header);
     }
-    if (body != NULL) {
+    if (text != NULL) {
         headers = curl_slist_append(headers, "Content-Type: application/json");
-        curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body);
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDS, text);
     }
     curl_easy_setopt(curl, CURLOPT_URL, url);
     curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -97,14 +98,15 @@ static CURLcode ask(CURL *curl, const char *url, const char *token, const char *
     return status;
 }
 
-/* With `body`: POST of it. */
-static json_t *request(const struct remote *remote, const char *command, const char *path, const char *body)
+/* The answer, whatever its code; NULL after a message. */
+static json_t *request(const struct remote *remote, const char *command, const char *path, const char *text,
+                       long *code)
 {
     char url[2048], why[CURL_ERROR_SIZE] = "", token[CONTROL_TOKEN_MAX] = "";
     struct answer answer = {0};
     struct br_error error = {0};
     json_error_t mistake;
-    long code = 0;
+    *code = 0;
     if (remote->token_file != NULL && control_token_read(remote->token_file, token, &error) != BR_OK) {
         fprintf(stderr, "beamring %s: %s\n", command, error.text);
         return NULL;
@@ -112,35 +114,53 @@ static json_t *request(const struct remote *remote, const char *command, const c
     make_url(remote, path, url, sizeof url);
     CURL *curl = curl_easy_init();
     if (curl == NULL) return NULL;
-    CURLcode status = ask(curl, url, token, body, &answer, &code, why);
+    CURLcode status = ask(curl, url, token, text, &answer, code, why);
     curl_easy_cleanup(curl);
     json_t *document = answer.text != NULL ? json_loads(answer.text, 0, &mistake) : NULL;
     if (status != CURLE_OK) {
         fprintf(stderr, "beamring %s: %s: %s\n", command, url,
                 why[0] != '\0' ? why : curl_easy_strerror(status));
-    } else if (code != 200 && code != 202) {
-        const char *text = json_string_value(json_object_get(document, "error"));
-        fprintf(stderr, "beamring %s: %s: status %ld%s%s\n", command, url, code, text != NULL ? ": " : "",
-                text != NULL ? text : "");
     } else if (document == NULL) {
-        fprintf(stderr, "beamring %s: %s: the answer is no JSON; is this a node of beamring?\n", command,
-                url);
+        fprintf(stderr,
+                "beamring %s: %s: status %ld, and the answer is no JSON; is this a node of beamring?\n",
+                command, url, *code);
     }
     free(answer.text);
-    if (status == CURLE_OK && (code == 200 || code == 202)) return document;
+    if (status == CURLE_OK) return document;
+    json_decref(document);
+    return NULL;
+}
+
+/* The document where the node agreed (200, 202), else NULL after a message. */
+static json_t *agreed(const struct remote *remote, const char *command, const char *path, json_t *document,
+                      long code)
+{
+    if (document == NULL || code == 200 || code == 202) return document;
+    const char *text = json_string_value(json_object_get(document, "error"));
+    fprintf(stderr, "beamring %s: %s%s: status %ld%s%s\n", command, remote->url, path, code,
+            text != NULL ? ": " : "", text != NULL ? text : "");
     json_decref(document);
     return NULL;
 }
 
 json_t *remote_get(const struct remote *remote, const char *command, const char *path)
 {
-    return request(remote, command, path, NULL);
+    long code;
+    json_t *document = request(remote, command, path, NULL, &code);
+    return agreed(remote, command, path, document, code);
 }
 
-json_t *remote_post(const struct remote *remote, const char *command, const char *path, const json_t *body)
+json_t *remote_submit(const struct remote *remote, const char *command, const char *path, const json_t *body)
 {
-    char *text = json_dumps(body, 0);
-    json_t *answer = text != NULL ? request(remote, command, path, text) : NULL;
+    long code;
+    char *text = json_dumps(body, JSON_REAL_PRECISION(17));
+    json_t *document = text != NULL ? request(remote, command, path, text, &code) : NULL;
     free(text);
-    return answer;
+    return document != NULL ? agreed(remote, command, path, document, code) : NULL;
+}
+
+json_t *remote_post(const struct remote *remote, const char *command, const char *path, const char *text,
+                    long *code)
+{
+    return request(remote, command, path, text, code);
 }

@@ -17,7 +17,12 @@ int remote_arguments(int argc, char **argv, const char *repeats, struct remote *
 /* GET of a path below the URL; NULL after a message to stderr that says what is wrong. The caller decrefs. */
 json_t *remote_get(const struct remote *remote, const char *command, const char *path);
 
-/* POST of a document; its answer where that is 200 or 202, else NULL after a message. The caller decrefs. */
-json_t *remote_post(const struct remote *remote, const char *command, const char *path, const json_t *body);
+/* POST of a text; *code receives the answer's, which the caller judges. NULL after a message: there is none.
+ */
+json_t *remote_post(const struct remote *remote, const char *command, const char *path, const char *text,
+                    long *code);
+
+/* POST of a document; the answer where the node agreed (200 or 202), else NULL after a message. */
+json_t *remote_submit(const struct remote *remote, const char *command, const char *path, const json_t *body);
 
 #endif

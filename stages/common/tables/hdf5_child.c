@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <hdf5.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -32,9 +33,10 @@ struct hdf5_sink {
 };
 
 static struct {
-    pid_t pid; /* 0: there is none */
+    pthread_mutex_t mutex; /* a pipeline that is loaded and an update of one that runs may read at a time */
+    pid_t pid;             /* 0: there is none */
     int fd;
-} child;
+} child = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 /* --- both sides ----------------------------------------------------------------------------------- */
 
@@ -114,13 +116,30 @@ static _Noreturn void serve(int fd)
 
 /* --- the parent ----------------------------------------------------------------------------------- */
 
+struct birth {
+    pid_t pid;
+    int fd;
+};
+
+/* Called by HDF5, which holds its lock meanwhile: so no other thread is within the library when the child
+ * gets its copy of it. The child goes on from here, as the lock's owner. */
+static herr_t give_birth(hid_t class, const char *property, void *arg)
+{
+    struct birth *birth = arg;
+    (void)class, (void)property;
+    birth->pid = fork();
+    if (birth->pid == 0) serve(birth->fd);
+    return 1; /* the first property is enough */
+}
+
 static int begin_child(const char *path, struct br_error *error)
 {
-    int ends[2];
+    int ends[2], first = 0;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
         return br_fail(error, BR_E_IO, "%s: no connection to read it through: %s", path, strerror(errno));
-    child.pid = fork();
-    if (child.pid == 0) serve(ends[1]);
+    struct birth birth = {.pid = -1, .fd = ends[1]};
+    H5Piterate(H5P_DATASET_CREATE, &first, give_birth, &birth);
+    child.pid = birth.pid;
     close(ends[1]);
     child.fd = ends[0];
     if (child.pid > 0) return BR_OK;
@@ -147,7 +166,9 @@ static int end_child(bool at_once)
 
 void hdf5_apart_end(void)
 {
+    pthread_mutex_lock(&child.mutex);
     end_child(true);
+    pthread_mutex_unlock(&child.mutex);
 }
 
 /* Adds what the child sends to *data, until it has come to a verdict. *gone: it died instead. */
@@ -171,8 +192,8 @@ static int take_result(char **data, size_t *bytes, bool *gone, const char *path,
     return verdict.status == BR_OK ? BR_OK : br_fail(error, verdict.status, "%s", verdict.error.text);
 }
 
-int hdf5_apart(hdf5_work *work, const void *arg, size_t arg_bytes, const char *path, void **result,
-               size_t *bytes, struct br_error *error)
+static int run_apart(hdf5_work *work, const void *arg, size_t arg_bytes, const char *path, void **result,
+                     size_t *bytes, struct br_error *error)
 {
     const struct request request = {work, arg_bytes};
     char *data = NULL;
@@ -207,5 +228,14 @@ int hdf5_apart(hdf5_work *work, const void *arg, size_t arg_bytes, const char *p
         free(data);
         *bytes = 0;
     }
+    return status;
+}
+
+int hdf5_apart(hdf5_work *work, const void *arg, size_t arg_bytes, const char *path, void **result,
+               size_t *bytes, struct br_error *error)
+{
+    pthread_mutex_lock(&child.mutex);
+    int status = run_apart(work, arg, arg_bytes, path, result, bytes, error);
+    pthread_mutex_unlock(&child.mutex);
     return status;
 }

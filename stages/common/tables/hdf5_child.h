@@ -23,9 +23,9 @@ bool hdf5_send(struct hdf5_sink *to, const void *data, size_t bytes);
 typedef int hdf5_work(const void *arg, struct hdf5_sink *to, struct br_error *error);
 
 /* Runs `work` with `arg` of `arg_bytes` bytes; *result (malloc'ed, the caller frees it; NULL on failure and
- * when nothing was sent) has the *bytes that it has sent. One thread at a time, and not while another one
- * uses HDF5. Errors: the work's, BR_E_FORMAT naming `path` when the child died or took HDF5_SECONDS of
- * processor time, BR_E_NO_MEMORY, BR_E_IO. */
+ * when nothing was sent) has the *bytes that it has sent. Any thread: they wait for each other. Errors: the
+ * work's, BR_E_FORMAT naming `path` when the child died or took HDF5_SECONDS of processor time,
+ * BR_E_NO_MEMORY, BR_E_IO. */
 enum { HDF5_SECONDS = 60 };
 int hdf5_apart(hdf5_work *work, const void *arg, size_t arg_bytes, const char *path, void **result,
                size_t *bytes, struct br_error *error);

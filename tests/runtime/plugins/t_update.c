@@ -94,6 +94,7 @@ static void commit(struct br_stage *stage, void *self, void *fresh, uint64_t sam
     int64_t *table = u->table;
     (void)stage, (void)sample;
     u->add = with->add;
+    u->refuse = with->refuse;
     u->table = with->table;
     with->table = table;
 }

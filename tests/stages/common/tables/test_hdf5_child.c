@@ -4,9 +4,13 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <hdf5.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -193,9 +197,63 @@ static void test_the_next_file(void **state)
     assert_int_equal(kill(now, 0), -1);
 }
 
+/* --- other threads --- */
+
+static int uses_the_library(const void *arg, struct hdf5_sink *to, struct br_error *error)
+{
+    hid_t list = H5Pcreate(H5P_DATASET_CREATE);
+    (void)error;
+    bool good = list >= 0 && H5Pclose(list) >= 0 && hdf5_send(to, arg, sizeof(int));
+    return good ? BR_OK : BR_E_IO;
+}
+
+static atomic_bool enough;
+
+/* Is nearly always within the library, as a stage may be that writes files while an update reads one. */
+static void *keeps_it_busy(void *arg)
+{
+    while (!atomic_load(&enough)) {
+        hid_t list = H5Pcreate(H5P_FILE_ACCESS);
+        H5Pset_alignment(list, 0, 4096);
+        H5Pclose(list);
+    }
+    return arg;
+}
+
+static void *reads(void *arg)
+{
+    for (int i = 0; i < 60; i++) {
+        void *result;
+        size_t bytes;
+        assert_int_equal(hdf5_apart(uses_the_library, &i, sizeof i, "x.h5", &result, &bytes, NULL), BR_OK);
+        assert_int_equal(bytes, sizeof i);
+        assert_memory_equal(result, &i, sizeof i);
+        free(result);
+        if (i % 2 == 0) hdf5_apart_end();
+    }
+    return arg;
+}
+
+static void test_other_threads(void **state)
+{
+    hbool_t safe = 0;
+    (void)state;
+    if (H5is_library_threadsafe(&safe) < 0 || !safe) skip();
+    pthread_t busy[2], reader[2];
+    alarm(120); /* a child that waits for a lock of a thread that it does not have waits for ever */
+    for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&busy[i], NULL, keeps_it_busy, NULL), 0);
+    for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&reader[i], NULL, reads, NULL), 0);
+    for (int i = 0; i < 2; i++) pthread_join(reader[i], NULL);
+    atomic_store(&enough, true);
+    for (int i = 0; i < 2; i++) pthread_join(busy[i], NULL);
+    alarm(0);
+    hdf5_apart_end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_results), cmocka_unit_test(test_deaths),
-                                       cmocka_unit_test(test_the_next_file)};
+                                       cmocka_unit_test(test_the_next_file),
+                                       cmocka_unit_test(test_other_threads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
