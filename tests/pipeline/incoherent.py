@@ -1,5 +1,5 @@
-"""The incoherent sum as a beam of frb_beams' output, and taken off the others: against the direct sum over E, with
-samples and inputs missing, gains, and its place in tables, files and packets."""
+"""The incoherent sum as a beam of frb_beams' output, and taken off the others: against the direct sum over E,
+with samples and inputs missing, gains, and its place in tables, files and packets."""
 import csv
 import os
 

@@ -19,7 +19,6 @@ struct br_flag_gpu {
     unsigned vectors;
     cudaEvent_t done;
     bool waiting;
-    const uint8_t *keep_inputs; /* good for the call: [vectors][16] */
 };
 
 namespace
@@ -68,6 +67,8 @@ extern "C" int br_flag_cuda_create(struct br_flag *plan, struct br_why *why)
     if (g->keep)
         g->table = static_cast<float *>(br_cuda_table(plan->cuda, br_flag_table, sizeof br_flag_table, why));
     if (!g->table) return -1;
+    /* What stands behind the last input of a channel keeps what it has: nothing. */
+    cudaMemsetAsync(g->keep, 0xff, p->nchannels * g->vectors * 16, stream_of(plan));
     void *locked = nullptr;
     bool good = br_cuda_ok(plan->cuda, cudaMallocHost(&locked, br_flag_result_bytes(p)), "cudaMallocHost") &&
                 br_cuda_ok(plan->cuda,
@@ -173,10 +174,7 @@ extern "C" void br_flag_cuda_end(struct br_flag *plan, uint8_t *out, float *sk)
     cudaStream_t stream = stream_of(plan);
     size_t cells = p->nblocks * p->nchannels;
     br_cuda_begin(plan->cuda);
-    cudaMemsetAsync(g->result, BR_FLAG_FEW, cells, stream);
-    cudaMemsetAsync(g->result + flag_used_at(p), 0, br_flag_result_bytes(p) - flag_used_at(p), stream);
-    /* What stands behind the last input of a channel keeps what it has: nothing. */
-    cudaMemsetAsync(g->keep, 0xff, p->nchannels * g->vectors * 16, stream);
+    cudaMemsetAsync(g->result, 0, br_flag_result_bytes(p), stream);
     const void *s0 = br_cuda_upload(plan->cuda, plan->s0, cells * sizeof(uint32_t));
     const void *bad = br_cuda_upload(plan->cuda, plan->bad, p->ninputs);
     if (s0 && bad && plan->open) decide(plan, s0, bad, out, sk);
@@ -189,9 +187,13 @@ extern "C" void br_flag_cuda_end(struct br_flag *plan, uint8_t *out, float *sk)
 
 extern "C" void br_flag_cuda_wait(struct br_flag *plan)
 {
-    if (plan->gpu->waiting)
-        br_cuda_ok(plan->cuda, cudaEventSynchronize(plan->gpu->done), "cudaEventSynchronize");
+    if (!plan->gpu->waiting) return;
+    br_cuda_ok(plan->cuda, cudaEventSynchronize(plan->gpu->done), "cudaEventSynchronize");
     plan->gpu->waiting = false;
+    size_t from, to; /* the device does not write what nobody has asked about */
+    for (size_t b = 0; b < plan->p.nblocks; b++)
+        if (!flag_span(plan, b, plan->begin, plan->end, &from, &to))
+            memset(plan->reason + b * plan->p.nchannels, BR_FLAG_FEW, plan->p.nchannels);
 }
 
 extern "C" void br_flag_cuda_sums(struct br_flag *plan, uint32_t *s1_s2)

@@ -27,6 +27,8 @@ KERNELS = [
     ("sm_90a", r"wgmma_pfb_u\w+_mapped", 6, ["HGMMA", "UTMALDG", "UTMASTG", "SYNCS"], ["LDL", "STL", "DFMA"]),
     ("sm_80", r"6unpack4tile", 12, ["LDGSTS"], ["LDL", "STL", "DFMA"]),
     ("sm_90a", r"6unpack4tile", 12, ["LDGSTS"], ["LDL", "STL", "DFMA"]),
+    ("sm_80", r"4flag4sums", 4, ["PRMT", "IDP"], ["LDL", "STL", "DFMA"]),
+    ("sm_90a", r"4flag4sums", 4, ["PRMT", "IDP"], ["LDL", "STL", "DFMA"]),
     ("sm_90a", r"18frb_beams_quantize5beams", 4, ["HGMMA", "STAS", "LDGSTS", "SYNCS", "USETMAXREG"],
      ["LDL", "STL", "DFMA"]),
     ("sm_90a", r"15wgmma_arbitrary4form", 6, ["HGMMA", "UTMALDG", "UTMASTG", "SYNCS", "USETMAXREG"],

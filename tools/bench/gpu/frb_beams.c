@@ -30,7 +30,7 @@ static void run_steer(void *arg, unsigned i)
     br_frb_beams_steer(b->plan, b->direction, 0, &why);
 }
 
-enum what { BEAMS, BEAMS_FLOAT32, STEERING };
+enum what { BEAMS, BEAMS_FLOAT32, STEERING, WITH_INCOHERENT };
 
 /* Milliseconds of forming beams, or of steering them; negative after a failure. */
 static double bench(struct gpu *g, const struct gpu_node *node, size_t channels, size_t steps, size_t bx,
@@ -38,7 +38,8 @@ static double bench(struct gpu *g, const struct gpu_node *node, size_t channels,
 {
     struct frb_beams b = {.steps = steps};
     size_t nbeams = by > 0 ? bx * by : bx, cells = (size_t)4 * node->m * node->n, columns = by > 0 ? by : 64;
-    size_t in = channels * steps * cells * 2, out = channels * steps * nbeams * 2;
+    size_t in = channels * steps * cells * 2,
+           out = channels * steps * (nbeams + (what == WITH_INCOHERENT)) * 2;
     double *direction = malloc(nbeams * 2 * sizeof *direction), *freq = malloc(channels * sizeof *freq),
            ms = -1;
     double products =
@@ -51,7 +52,10 @@ static double bench(struct gpu *g, const struct gpu_node *node, size_t channels,
         snprintf(name, sizeof name, "frb_beams, %s, F %zu, B %s: steer", node->name, channels, beams);
     else
         snprintf(name, sizeof name, "frb_beams%s, %s, F %zu, T %zu, B %s",
-                 what == BEAMS_FLOAT32 ? " f32" : "", node->name, channels, steps, beams);
+                 what == BEAMS_FLOAT32     ? " f32"
+                 : what == WITH_INCOHERENT ? " + incoherent"
+                                           : "",
+                 node->name, channels, steps, beams);
     if (direction == NULL || freq == NULL) {
         gpu_refused(name, why.text);
         goto done;
@@ -75,6 +79,8 @@ static double bench(struct gpu *g, const struct gpu_node *node, size_t channels,
                                                .max_steps = steps,
                                                .steered = what == STEERING,
                                                .float32 = what == BEAMS_FLOAT32,
+                                               .incoherent = what == WITH_INCOHERENT ? BR_INCOHERENT_APPEND
+                                                                                     : BR_INCOHERENT_NONE,
                                                .cuda = g->cuda};
     b.direction = direction;
     b.valid = gpu_validity(g, steps, channels, true);
@@ -134,6 +140,7 @@ int bench_gpu_frb_beams(struct gpu *g)
         double ms = gpu_frb_beams(g, nodes[i], nodes[i]->fine, nodes[i]->steps, nodes[i]->bx, nodes[i]->by);
         if (i == 0) shorts += gpu_require_time(g, GPU_BY_FP16, "CHORD, a grid of beams", ms * 1e3, "us", 450);
     }
+    bench(g, &gpu_chord, gpu_chord.fine, gpu_chord.steps, gpu_chord.bx, gpu_chord.by, WITH_INCOHERENT);
     shorts += gpu_require_time(g, GPU_BY_COPY, "CHORD, steering",
                                bench(g, &gpu_chord, gpu_chord.fine, 1, gpu_chord.beams, 0, STEERING) * 1e3,
                                "us", 50);

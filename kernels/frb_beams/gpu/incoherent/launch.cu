@@ -1,5 +1,5 @@
-/* The incoherent sum on a GPU: a pass over the map behind whichever kernel has formed the beams, so that these
- * are the same bits with it and without it. */
+/* The incoherent sum on a GPU: a pass over the map behind whichever kernel has formed the beams, so that
+ * these are the same bits with it and without it. */
 #include "kernels/frb_beams/gpu/incoherent/combine.cuh"
 
 #include "kernels/common/cuda.h"
