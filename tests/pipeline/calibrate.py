@@ -180,7 +180,12 @@ def test_files():
         shutil.copy(os.path.join(d, vis), os.path.join(d, "headless.uvh5"))
         with h5py.File(os.path.join(d, "headless.uvh5"), "a") as f:
             del f["Header/freq_array"]
+        shutil.copy(os.path.join(d, vis), os.path.join(d, "huge.uvh5"))  # 64 GiB of times, it says
+        with h5py.File(os.path.join(d, "huge.uvh5"), "a") as f:
+            del f["Header/time_array"]
+            f.create_dataset("Header/time_array", (1 << 33,), "f8", chunks=(1024,))
         for files, words in (
+            (("huge.uvh5",), "there is no integration in it"),
             (("nothing.uvh5",), "nothing.uvh5: No such file"),
             (("text",), "is neither UVH5 nor DADA"),
             ((dada,), "give --telescope FILE"),
