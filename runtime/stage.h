@@ -232,8 +232,20 @@ BR_API int br_stage_decline_gpu(struct br_stage *stage, const char *format, ...)
 BR_API void br_stage_offer(struct br_stage *stage);
 BR_API const struct br_stream *br_stage_absorb(struct br_stage *stage, const char *type);
 
+/* The struct of the stage that was absorbed, configured and never started, or NULL; in start and process. An
+ * update of that stage is configured and prepared by its own type. Whoever does its work asks and commits as
+ * for updates of its own (see below): then that type's `commit` is called with this struct. Values
+ * that would not be offered are refused. */
+BR_API void *br_stage_absorbed(const struct br_stage *stage);
+BR_API uint64_t br_stage_next_absorbed_update(struct br_stage *stage, uint64_t end);
+BR_API void br_stage_absorbed_update(struct br_stage *stage, uint64_t sample);
+
 /* True while a struct for an update is configured or prepared: the pipeline runs already. */
 BR_API bool br_stage_is_update(const struct br_stage *stage);
+
+/* The struct that runs, while one for an update is configured; NULL where there is none yet. As in prepare,
+ * what process and commit do not change may be read of it. */
+BR_API const void *br_stage_running(const struct br_stage *stage);
 
 /* --- for every callback --- */
 
@@ -427,6 +439,25 @@ BR_API uint64_t br_stage_next_update(struct br_stage *stage, uint64_t end);
 
 /* Commits these values; from `sample` on, which may be later than asked for, they hold. Then ask again. */
 BR_API void br_stage_update(struct br_stage *stage, uint64_t sample);
+
+/* --- what data were made with ---
+ *
+ * The updates of the stages before this one, as one text for headers: STAGE:SAMPLE:DIGEST:ID for each, with
+ * commas between: which stage, from which base sample on, 16 hexadecimal digits over its values and files,
+ * and its id; what is no letter, digit or one of _-.+ in names is %XX. An update is named as long as a
+ * parameter has the value that it gave. From start to the end of stop, any thread; they hold a lock for
+ * microseconds. Both write at most `size` bytes with the 0 at the end, and return the length of the whole
+ * text: 0 where there is no update. */
+
+/* Whether there may be any: a stage before this one takes updates. */
+BR_API bool br_stage_follows_updates(const struct br_stage *stage);
+
+/* Those that hold at base sample `sample` of input 0, which must have come to this stage. */
+BR_API size_t br_stage_updates_held(const struct br_stage *stage, uint64_t sample, char *text, size_t size);
+
+/* Those that begin to hold in base samples [first, end). */
+BR_API size_t br_stage_updates_begun(const struct br_stage *stage, uint64_t first, uint64_t end, char *text,
+                                     size_t size);
 
 /* True once the pipeline asks sources to end (interrupt, failure elsewhere): return BR_FINISHED soon. */
 BR_API bool br_stage_stopping(const struct br_stage *stage);

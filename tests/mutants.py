@@ -7,8 +7,9 @@
     tests/mutants.py --from TREE                   of another checkout than the one it stands in
 
 A mutant changes an operator, a bound or a constant. It is killed by the first test that fails; tests of
-the same room run first, and those that wait for most of their time (WAITING) not at all. A survivor is
-printed with its line. Those in tests/mutants_known.txt (FILE | TEXT -> TEXT | LINE | reason) are expected:
+the same room run first. Those that wait for most of their time (WAITING) run only for the folder that they
+are named after: pipeline/control for runtime/control. A survivor is printed with its line.
+Those in tests/mutants_known.txt (FILE | TEXT -> TEXT | LINE | reason) are expected:
 nothing could see them. What is compiled with CUDA only is left alone. Exit status: 0 all killed or expected,
 1 survivors, 2 usage. Needs what tools/test needs; takes about a minute a mutant.
 """
@@ -29,7 +30,7 @@ SWAPS = {
     "-": "+", "+=": "-=", "-=": "+=", "<<": ">>", ">>": "<<", "%": "/", "|": "&", "true": "false",
     "false": "true"
 }
-# Tests that wait for most of their time, or need a quiet machine: not once for every mutant.
+# Tests that wait for most of their time, or need a quiet machine: not for every mutant: Copy.order().
 WAITING = re.compile(
     r"^pipeline/(capture|capture_\w+|control\w*|watchdog|memory|bench|interrupts|live\w*|wires_sweep)$")
 TOKEN = re.compile(
@@ -81,6 +82,7 @@ class Copy:
             ["meson", "test", "-C", str(self.build), "--list", "--no-rebuild"], text=True,
             capture_output=True, check=True).stdout
         self.tests = re.findall(r"/ (\S+/\S+)$", listed, flags=re.M)
+        self.waiting = [test for test in self.tests if WAITING.search(test)]
         self.tests = [test for test in self.tests if not WAITING.search(test)]
         if near_only:
             self.tests = [test for test in self.tests if not test.startswith("pipeline/")]
@@ -112,6 +114,8 @@ class Copy:
         near = [test for test in self.tests if parts & set(re.split(r"[/_]", test.split("/")[-1]))]
         room = [test for test in self.tests if test.startswith(name.split("/")[0]) and test not in near]
         rest = [test for test in self.tests if test not in near and test not in room]
+        folder = name.split("/")[-2]
+        room += [test for test in self.waiting if re.split(r"[/_]", test)[1] == folder]
         return near, room, rest
 
 

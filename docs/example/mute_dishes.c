@@ -54,6 +54,20 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     return BR_CONSUMED | BR_PRODUCED;
 }
 
+/* Which dishes are silent may change while the stage runs. An update comes as a second struct, which
+ * configure has checked; its list lives until the next update holds. A stage that makes something of its
+ * parameters (a table, memory of a GPU) makes it in `prepare`, exchanges it here, and frees the old one in
+ * `discard`. */
+static const char *const updates[] = {"dishes", NULL};
+
+static void commit(struct br_stage *stage, void *self, void *fresh, uint64_t sample)
+{
+    struct mute *mute = self;
+    const struct mute *with = fresh;
+    (void)stage, (void)sample; /* the next frame is the first that begins at this sample or after it */
+    mute->dishes = with->dishes;
+}
+
 BR_STAGE_EXPORT = {
     .abi_version = BR_ABI_VERSION,
     .type_size = sizeof(struct br_stage_type),
@@ -65,4 +79,6 @@ BR_STAGE_EXPORT = {
     .size = sizeof(struct mute),
     .configure = configure,
     .process = process,
+    .updates = updates,
+    .commit = commit,
 };

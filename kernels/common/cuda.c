@@ -267,6 +267,11 @@ void br_cuda_free(struct br_cuda *cuda, void *memory)
         cudaFree(memory);
 }
 
+void br_cuda_wait(void *stream)
+{
+    cudaStreamSynchronize(stream);
+}
+
 void *br_cuda_table(struct br_cuda *cuda, const void *host, size_t bytes, struct br_why *why)
 {
     void *memory = br_cuda_alloc(cuda, bytes, why);

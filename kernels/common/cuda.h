@@ -72,6 +72,9 @@ const void *br_cuda_upload(struct br_cuda *cuda, const void *host, size_t bytes)
  * Each execute calls it once, before its uploads. */
 void br_cuda_begin(struct br_cuda *cuda);
 
+/* Waits for what is enqueued on a cudaStream_t so far; any thread. */
+void br_cuda_wait(void *stream);
+
 /* Device memory, zeroed, in order with the stream. NULL with `why` when there is none: says what was asked
  * and what is free. */
 void *br_cuda_alloc(struct br_cuda *cuda, size_t bytes, struct br_why *why);

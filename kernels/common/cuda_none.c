@@ -37,6 +37,11 @@ void br_cuda_destroy(struct br_cuda *cuda)
     (void)cuda;
 }
 
+void br_cuda_wait(void *stream)
+{
+    (void)stream;
+}
+
 int br_cuda_check(struct br_cuda *cuda, struct br_why *why)
 {
     (void)cuda;

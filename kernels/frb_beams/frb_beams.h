@@ -4,6 +4,12 @@
  *   J[f][t][b] = sum_{0<=p<2M} sum_{0<=q<2N} U_p^M(theta_fb) U_q^N(theta'_fb) I[f][t][p][q]
  *   U_q^N(theta) = 1/N sum_{s=0}^{N} A_s cos(pi (2 theta - q) s / N),   A_s = 1/2 for s = 0 and N, else 1
  *
+ * On request the incoherent sum is one beam more, or is subtracted from all beams: the mean over the map,
+ *
+ *   J_inc[f][t] = 1/4MN sum_{pq} I[f][t][p][q] = sum over dishes, polarisations and time of |W E|^2
+ *
+ * by Parseval, since stage 1 pads with as many zeros as there are cells.
+ *
  * theta = M x spacing_m / lambda_f and theta' = N y spacing_n / lambda_f for a beam with direction cosines
  * (x, y).
  *
@@ -41,6 +47,8 @@
 extern "C" {
 #endif
 
+enum br_frb_beams_incoherent { BR_INCOHERENT_NONE, BR_INCOHERENT_APPEND, BR_INCOHERENT_SUBTRACT };
+
 struct br_frb_beams_params {
     size_t nchannels;                /* F */
     const double *freq_mhz;          /* [F] */
@@ -57,6 +65,7 @@ struct br_frb_beams_params {
     bool portable;        /* BR_CUDA: the kernels for any GPU, also where there are others */
     bool float32;         /* BR_CUDA: weights and products in float32, any beams: 15 to 20 times slower */
     struct br_parallel parallel; /* BR_CPU: shares the work, by channels and time; may be zeroed */
+    enum br_frb_beams_incoherent incoherent;
 };
 
 struct br_frb_beams;
@@ -81,7 +90,9 @@ int br_frb_beams_steer(struct br_frb_beams *plan, const double *beam, size_t fir
  *
  * in        [F][T][2M][2N]  float16 bits
  * in_valid  [F][T]          0: not computed, its output is 0; NULL: all valid
- * out       [F][T][B]       float16 bits, clamped to +-65504
+ * out       [F][T][B]       float16 bits, clamped to +-65504; [F][T][B + 1] where the incoherent sum is
+ *                           appended. Where it is subtracted, from the beam as float16 has it (the reference:
+ *                           before it is rounded)
  *
  * Sums are float32 (float64 in the reference). With BR_CUDA in and out are device memory (multiples of 16
  * bytes; of 4 if `portable`); in_valid stays host memory and is read before this returns, with one upload of
@@ -89,6 +100,17 @@ int br_frb_beams_steer(struct br_frb_beams *plan, const double *beam, size_t fir
  * within 2e-3 relative rms of the reference. */
 void br_frb_beams_execute(struct br_frb_beams *plan, const uint16_t *in, const uint8_t *in_valid,
                           size_t nsteps, uint16_t *out);
+
+/* The same for steps first to first + count - 1 alone of the `nsteps` that in, in_valid and out hold. */
+void br_frb_beams_execute_steps(struct br_frb_beams *plan, const uint16_t *in, const uint8_t *in_valid,
+                                size_t nsteps, size_t first, size_t count, uint16_t *out);
+
+/* From here on `plan` points its beams as `with` did, steered or not, and the other way round, without a
+ * copy; what is enqueued already goes on with the weights that it had. Only where br_frb_beams_may_exchange
+ * returns 0: plans of one shape, backend and precision; -1 with `why`. */
+int br_frb_beams_may_exchange(const struct br_frb_beams *plan, const struct br_frb_beams *with,
+                              struct br_why *why);
+void br_frb_beams_exchange(struct br_frb_beams *plan, struct br_frb_beams *with);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,6 @@
 #include "kernels/frb_beams/plan.h"
 #include "kernels/common/cuda.h"
+#include "kernels/common/exchange.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -95,7 +96,9 @@ static int make_cuda(struct br_frb_beams *plan, struct br_cuda *cuda, struct br_
 {
     plan->cuda = cuda;
 #if BR_WITH_CUDA
-    return cuda ? br_frb_beams_cuda_create(plan, why) : br_because(why, "BR_CUDA needs a br_cuda");
+    if (cuda == NULL) return br_because(why, "BR_CUDA needs a br_cuda");
+    int failed = br_frb_beams_cuda_create(plan, why);
+    return failed ? failed : br_frb_beams_cuda_make_room(plan, why);
 #else
     return br_because(why, "this beamring was built without CUDA");
 #endif
@@ -120,6 +123,8 @@ int br_frb_beams_create(struct br_frb_beams **result, enum br_backend backend,
     plan->portable = params->portable;
     plan->float32 = params->float32;
     plan->parallel = params->parallel;
+    plan->incoherent = params->incoherent;
+    plan->pitch = plan->nbeams + (backend != BR_CUDA && plan->incoherent == BR_INCOHERENT_APPEND);
     int factorizable =
         backend != BR_REFERENCE && params->beams_x > 0 && !(backend == BR_CUDA && params->float32);
     if (factorizable) {
@@ -154,6 +159,7 @@ void br_frb_beams_destroy(struct br_frb_beams *plan)
     if (!plan) return;
     br_frb_beams_cpu_destroy(plan);
 #if BR_WITH_CUDA
+    br_cuda_free(plan->cuda, plan->apart);
     br_frb_beams_cuda_destroy(plan);
 #endif
     free(plan->freq_mhz);
@@ -193,7 +199,7 @@ static void form(struct br_frb_beams *plan, const struct span *all, size_t first
 {
     const struct span span = {.in = all->in + first * plan->cells,
                               .valid = all->valid ? all->valid + first : NULL,
-                              .out = all->out + first * plan->nbeams,
+                              .out = all->out + first * plan->pitch,
                               .count = count,
                               .stride = all->stride};
     if (count == 0) return;
@@ -209,21 +215,63 @@ static void form(struct br_frb_beams *plan, const struct span *all, size_t first
 void br_frb_beams_execute(struct br_frb_beams *plan, const uint16_t *in, const uint8_t *in_valid,
                           size_t nsteps, uint16_t *out)
 {
+    br_frb_beams_execute_steps(plan, in, in_valid, nsteps, 0, nsteps, out);
+}
+
+void br_frb_beams_execute_steps(struct br_frb_beams *plan, const uint16_t *in, const uint8_t *in_valid,
+                                size_t nsteps, size_t first, size_t count, uint16_t *out)
+{
     const struct span all = {.in = in, .valid = in_valid, .out = out, .count = nsteps, .stride = nsteps};
     const struct span *span = &all;
 #if BR_WITH_CUDA
     struct span on_device = all;
     if (plan->backend == BR_CUDA) {
         if (!br_frb_beams_cuda_begin(plan, in_valid, nsteps, &on_device.valid)) return;
+        if (plan->apart != NULL) on_device.out = plan->apart;
         span = &on_device;
     }
 #endif
-    size_t before = plan->steering && plan->steer_at < nsteps ? plan->steer_at : nsteps;
-    form(plan, span, 0, before);
-    if (before < nsteps) {
+    size_t before = plan->steering && plan->steer_at < count ? plan->steer_at : count;
+    form(plan, span, first, before);
+    if (before < count) {
         switch_beams(plan);
-        form(plan, span, before, nsteps - before);
+        form(plan, span, first + before, count - before);
     } else if (plan->steering) {
-        plan->steer_at -= nsteps;
+        plan->steer_at -= count;
     }
+    if (plan->incoherent == BR_INCOHERENT_NONE || nsteps == 0) return;
+    if (plan->backend == BR_CPU) br_frb_beams_cpu_incoherent(plan, span);
+#if BR_WITH_CUDA
+    if (plan->backend == BR_CUDA) br_frb_beams_cuda_incoherent(plan, span, out);
+#endif
+}
+
+int br_frb_beams_may_exchange(const struct br_frb_beams *plan, const struct br_frb_beams *with,
+                              struct br_why *why)
+{
+    if (plan->backend != with->backend || plan->nchannels != with->nchannels ||
+        plan->nbeams != with->nbeams || plan->beams_x != with->beams_x || plan->beams_y != with->beams_y ||
+        plan->m.n != with->m.n || plan->n.n != with->n.n || plan->float32 != with->float32)
+        return br_because(why, "the FRB beams have different shapes");
+#if BR_WITH_CUDA
+    if (plan->backend == BR_CUDA && !br_frb_beams_cuda_alike(plan, with))
+        return br_because(why, "these beams need another kernel on a GPU than the one that runs");
+#endif
+    return 0;
+}
+
+void br_frb_beams_exchange(struct br_frb_beams *plan, struct br_frb_beams *with)
+{
+    BR_EXCHANGE(double *, plan, with, m.theta_mhz);
+    BR_EXCHANGE(double *, plan, with, m.next_theta_mhz);
+    BR_EXCHANGE(double *, plan, with, n.theta_mhz);
+    BR_EXCHANGE(double *, plan, with, n.next_theta_mhz);
+    BR_EXCHANGE(bool, plan, with, steered);
+    BR_EXCHANGE(bool, plan, with, steering);
+    BR_EXCHANGE(size_t, plan, with, steer_at);
+    BR_EXCHANGE(float *, plan, with, weights_m);
+    BR_EXCHANGE(float *, plan, with, weights_n);
+#if BR_WITH_CUDA
+    if (plan->backend == BR_CUDA) br_frb_beams_cuda_exchange(plan, with);
+#endif
 }

@@ -11,10 +11,10 @@ extern "C" {
 /* One axis of the grid: n cells, 2n directions, and where the beams lie on it. */
 struct axis {
     unsigned n;
-    size_t nbeams;                 /* positions along this axis */
-    size_t nbeams_even;            /* the same, rounded up to whole vectors; the rest have weight 0 */
-    double *theta_mhz;             /* [nbeams]: theta at 1 MHz; theta grows with frequency */
-    double *next_theta_mhz;        /* [nbeams]: of the beams to come */
+    size_t nbeams;          /* positions along this axis */
+    size_t nbeams_even;     /* the same, rounded up to whole vectors; the rest have weight 0 */
+    double *theta_mhz;      /* [nbeams]: theta at 1 MHz; theta grows with frequency */
+    double *next_theta_mhz; /* [nbeams]: of the beams to come */
 };
 
 /* What a worker needs for itself on the CPU; all with some zero rows at the end. */
@@ -44,6 +44,8 @@ struct br_frb_beams {
     int m_first;         /* factorizable: which axis is summed first */
     size_t tile;         /* time steps computed together */
     size_t block, depth; /* arbitrary: beams, and p's, whose weights are multiplied out together */
+    enum br_frb_beams_incoherent incoherent;
+    size_t pitch; /* from a step to the next one in what the kernels write: B, or B + 1 */
     struct br_parallel parallel;
     unsigned nscratch;
     struct frb_beams_scratch *scratch; /* [nscratch]: of a worker */
@@ -53,6 +55,7 @@ struct br_frb_beams {
     /* cuda: see gpu/launch.cu */
     struct br_cuda *cuda;
     struct br_frb_beams_gpu *gpu;
+    uint16_t *apart; /* [F][max_steps][B]: beams to which the incoherent sum is appended; or NULL */
 };
 
 /* u[q][beam] in float32 from a closed form of Eq. (7), good to 1e-7. `angles` is scratch, [3][nbeams]. */
@@ -69,9 +72,12 @@ struct span {
 
 int br_frb_beams_cpu_create(struct br_frb_beams *plan);
 void br_frb_beams_cpu(struct br_frb_beams *plan, const struct span *span);
-void br_frb_beams_cpu_steer(struct br_frb_beams *plan); /* theta_mhz has changed */
+void br_frb_beams_cpu_steer(struct br_frb_beams *plan); /* theta_mhz has changed; the threads share it */
 void br_frb_beams_cpu_destroy(struct br_frb_beams *plan);
 void br_frb_beams_reference(const struct br_frb_beams *plan, const struct span *span);
+
+/* The incoherent sum beside or off what was formed of all steps; for BR_CPU. */
+void br_frb_beams_cpu_incoherent(const struct br_frb_beams *plan, const struct span *span);
 
 int br_frb_beams_cuda_create(struct br_frb_beams *plan, struct br_why *why);
 /* Starts an execute: brings the validity of all its steps (or NULL) to the device. False after a failure,
@@ -79,9 +85,16 @@ int br_frb_beams_cuda_create(struct br_frb_beams *plan, struct br_why *why);
 bool br_frb_beams_cuda_begin(struct br_frb_beams *plan, const uint8_t *in_valid, size_t nsteps,
                              const uint8_t **valid);
 void br_frb_beams_cuda(struct br_frb_beams *plan, const struct span *span);
+/* The same on a GPU; where the sum is appended, beams are formed in memory of the plan's own, for which the
+ * first one makes room, and go to `out` with it. */
+int br_frb_beams_cuda_make_room(struct br_frb_beams *plan, struct br_why *why);
+void br_frb_beams_cuda_incoherent(struct br_frb_beams *plan, const struct span *span, uint16_t *out);
 void br_frb_beams_cuda_steer(
     struct br_frb_beams *plan); /* enqueues the making of the weights of next_theta_mhz */
 void br_frb_beams_cuda_switch(struct br_frb_beams *plan); /* to these weights */
+/* Whether both have weights of one form; and the exchange of these. */
+bool br_frb_beams_cuda_alike(const struct br_frb_beams *a, const struct br_frb_beams *b);
+void br_frb_beams_cuda_exchange(struct br_frb_beams *a, struct br_frb_beams *b);
 void br_frb_beams_cuda_destroy(struct br_frb_beams *plan);
 
 /* What another kernel needs to form a grid of beams with the same bits: see grid.cuh for the weights. They

@@ -1,8 +1,20 @@
-/* Eq. (6), one output at a time. */
+/* Eq. (6), one output at a time, and the mean over the map. */
 #include "kernels/common/half.h"
 #include "kernels/frb_beams/plan.h"
 
 #include <math.h>
+
+static double mean(const uint16_t *image, size_t cells)
+{
+    double sum = 0;
+    for (size_t i = 0; i < cells; i++) sum += (double)br_half_to_float(image[i]);
+    return sum / (double)cells;
+}
+
+static uint16_t rounded(double value)
+{
+    return br_half_from_float((float)fmax(fmin(value, BR_HALF_MAX), -BR_HALF_MAX));
+}
 
 void br_frb_beams_reference(const struct br_frb_beams *plan, const struct span *span)
 {
@@ -19,8 +31,14 @@ void br_frb_beams_reference(const struct br_frb_beams *plan, const struct span *
                 for (size_t p = 0; valid && p < np; p++)
                     for (size_t q = 0; q < nq; q++)
                         sum += u_m[p] * u_n[q] * (double)br_half_to_float(image[p * nq + q]);
-                sum = fmax(fmin(sum, BR_HALF_MAX), -BR_HALF_MAX);
-                span->out[(f * span->stride + t) * B + b] = br_half_from_float((float)sum);
+                if (valid && plan->incoherent == BR_INCOHERENT_SUBTRACT) sum -= mean(image, plan->cells);
+                span->out[(f * span->stride + t) * plan->pitch + b] = rounded(sum);
             }
         }
+    for (size_t k = 0; plan->incoherent == BR_INCOHERENT_APPEND && k < plan->nchannels * span->count; k++) {
+        size_t step = k / span->count * span->stride + k % span->count;
+        int valid = !span->valid || span->valid[step];
+        span->out[step * plan->pitch + B] =
+            rounded(valid ? mean(span->in + step * plan->cells, plan->cells) : 0);
+    }
 }

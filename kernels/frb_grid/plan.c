@@ -1,6 +1,7 @@
 /* Parameters, and where blocks begin and end. */
 #include "kernels/frb_grid/plan.h"
 #include "kernels/common/cuda.h"
+#include "kernels/common/exchange.h"
 #include "kernels/common/validity.h"
 
 #include <math.h>
@@ -179,6 +180,31 @@ void br_frb_grid_destroy(struct br_frb_grid *plan)
     free(plan->sum);
     free(plan->shares);
     free(plan);
+}
+
+int br_frb_grid_may_exchange(const struct br_frb_grid *plan, const struct br_frb_grid *with,
+                             struct br_why *why)
+{
+    if (plan->backend != with->backend || plan->nchannels != with->nchannels || plan->npol != with->npol ||
+        plan->ndishes != with->ndishes || plan->grid_m != with->grid_m || plan->grid_n != with->grid_n ||
+        plan->downsample != with->downsample || plan->log2_scale != with->log2_scale)
+        return br_because(why, "the FRB grids have different shapes or scales");
+#if BR_WITH_CUDA
+    if (plan->backend == BR_CUDA && !br_frb_grid_cuda_alike(plan, with))
+        return br_because(why, "these weights need another kernel on a GPU than the one that runs");
+#endif
+    return 0;
+}
+
+void br_frb_grid_exchange(struct br_frb_grid *plan, struct br_frb_grid *with)
+{
+    BR_EXCHANGE(double, plan, with, threshold);
+    BR_EXCHANGE(size_t, plan, with, weight_channels);
+    BR_EXCHANGE(float *, plan, with, weights);
+    BR_EXCHANGE(float *, plan, with, lane_weights);
+#if BR_WITH_CUDA
+    if (plan->backend == BR_CUDA) br_frb_grid_cuda_exchange(plan, with);
+#endif
 }
 
 static void finish(struct br_frb_grid *plan, size_t f, double factor, uint16_t *out)

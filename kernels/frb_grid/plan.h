@@ -154,6 +154,9 @@ void br_frb_grid_cuda_begin(struct br_frb_grid *plan);
 /* One launch for n plans, 1 to MOST_JOBS, that go together; a span has at least one block. */
 void br_frb_grid_cuda_add(struct br_frb_grid *const *plan, const struct frb_grid_span *span, size_t n);
 bool br_frb_grid_cuda_together(const struct br_frb_grid *a, const struct br_frb_grid *b);
+/* Whether the same method makes the images of both, with tables of one form; and the exchange of weights. */
+bool br_frb_grid_cuda_alike(const struct br_frb_grid *a, const struct br_frb_grid *b);
+void br_frb_grid_cuda_exchange(struct br_frb_grid *a, struct br_frb_grid *b);
 float br_frb_grid_cuda_unit(const struct br_frb_grid *plan); /* intensity per sum, nothing missing */
 
 #ifdef __cplusplus

@@ -47,6 +47,7 @@ static int finish(struct br_config **result, int status, size_t nset, const char
         *result = NULL;
         return status;
     }
+    for (size_t i = 0; i < nset; i++) br_config_digest_add(config, set[i], strlen(set[i]) + 1);
     for (size_t i = 0; i < nset; i++) br_config_set(config, set[i], (unsigned)i + 1);
     return BR_OK;
 }
@@ -124,6 +125,19 @@ void br_config_free(struct br_config *config)
     if (config == NULL) return;
     br_arena_free(&config->arena);
     free(config);
+}
+
+/* FNV-1a, 64 bits. */
+void br_config_digest_add(struct br_config *config, const char *text, size_t length)
+{
+    uint64_t digest = config->digest != 0 ? config->digest : 14695981039346656037u;
+    for (size_t i = 0; i < length; i++) digest = (digest ^ (unsigned char)text[i]) * 1099511628211u;
+    config->digest = digest;
+}
+
+uint64_t br_config_digest(const struct br_config *config)
+{
+    return config->digest;
 }
 
 const struct br_node *br_config_root(const struct br_config *config)

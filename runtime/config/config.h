@@ -15,6 +15,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 
 enum br_node_kind { BR_NODE_SCALAR, BR_NODE_LIST, BR_NODE_MAP };
@@ -46,6 +47,9 @@ int br_config_parse(struct br_config **config, const char *name, const char *tex
 int br_config_parse_value(struct br_config **config, const char *name, const char *text, size_t length,
                           struct br_error *error);
 void br_config_free(struct br_config *config);
+
+/* A number of all that was read: of the files' bytes before anything is replaced, and of the `--set` texts. */
+uint64_t br_config_digest(const struct br_config *config);
 
 const struct br_node *br_config_root(const struct br_config *config);
 

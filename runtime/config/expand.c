@@ -5,6 +5,7 @@
  * U+E000 + c (private use), and shown again in the scalars. It is not replaced by the value there and then: a
  * value must not be able to change the document's structure, and columns must stay those of the file. */
 #include "runtime/config/parts.h"
+#include "runtime/ranks/variables.h"
 
 #include <ctype.h>
 #include <stdint.h>
@@ -93,7 +94,7 @@ static const char *lookup(struct br_config *config, const struct br_node *at, co
     }
     memcpy(variable, text + 2, name);
     variable[name] = '\0';
-    const char *value = getenv(variable);
+    const char *value = br_ranks_variable(variable);
     bool has_default = text[2 + name] == ':';
     if (has_default && (value == NULL || *value == '\0')) {
         value = text + 2 + name + 2;

@@ -262,6 +262,8 @@ static int load(struct br_config *config, const char *path, const struct br_node
         br_config_error(config, at, "'%s' has more than %d bytes; expected a smaller YAML file", path,
                         BR_CONFIG_MAX_BYTES);
     else
+        br_config_digest_add(config, text, length);
+    if (text != NULL && length <= BR_CONFIG_MAX_BYTES)
         result = resolve(config, &self, text, length, root, error);
     free(text);
     return result;

@@ -30,6 +30,7 @@ struct br_config_mistake {
 struct br_config {
     struct br_arena arena;
     struct br_node *root;
+    uint64_t digest; /* of what was read, see br_config_digest */
     size_t nmistakes; /* all; the first BR_CONFIG_MAX_ERRORS are kept */
     struct br_config_mistake mistake[BR_CONFIG_MAX_ERRORS];
     size_t nfiles;
@@ -92,5 +93,8 @@ int br_include_text(struct br_config *config, const char *name, const char *text
 
 /* Applies "a.b=value", the `number`-th (from 1) of the command line, to the tree. */
 void br_config_set(struct br_config *config, const char *set, unsigned number);
+
+/* Takes a text into the digest. */
+void br_config_digest_add(struct br_config *config, const char *text, size_t length);
 
 #endif

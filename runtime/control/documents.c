@@ -1,5 +1,6 @@
 /* documents.c - see documents.h. */
 #include "runtime/control/documents.h"
+#include "runtime/run/updates.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -161,6 +162,18 @@ const char *facts_sentence(const struct node_facts *facts, char *sentence, size_
     return sentence;
 }
 
+static json_t *updates_of(const struct update_facts *u)
+{
+    if (!u->known) return json_null();
+    json_t *states = json_object(), *watched = json_object();
+    for (unsigned i = 0; i < 4; i++) {
+        json_object_set_new(states, br_update_state_name[i], count(u->total[i]));
+        json_object_set_new(watched, br_watch_state_name[i], count(u->watched[i]));
+    }
+    return json_pack("{so so so so ss}", "states", states, "watched", watched, "waiting", count(u->waiting),
+                     "busy_s", number(u->busy_s), "journal", br_journal_state_name[u->journal]);
+}
+
 json_t *document_status(const struct node_facts *facts)
 {
     const struct br_view *view = facts->view;
@@ -173,14 +186,14 @@ json_t *document_status(const struct node_facts *facts)
         json_array_append_new(queues, queue_status(view, q));
     double uptime = view != NULL ? (double)(view->now.at_ns - view->start_ns) * 1e-9 : 0;
     return json_pack(
-        "{ss si so ss so so sb sb so so so so so so so}", "version", BR_VERSION, "pid", (int)getpid(), "file",
-        text(facts->file), "state", node_state_name[facts->state], "sentence", text(sentence), "held_up",
-        verdict_of(facts), "healthy", (int)facts->healthy, "ready", (int)facts->ready, "unhealthy",
+        "{ss si so ss so so sb sb so so so so so so so so}", "version", BR_VERSION, "pid", (int)getpid(),
+        "file", text(facts->file), "state", node_state_name[facts->state], "sentence", text(sentence),
+        "held_up", verdict_of(facts), "healthy", (int)facts->healthy, "ready", (int)facts->ready, "unhealthy",
         facts->unhealthy[0] != '\0' ? text(facts->unhealthy) : json_null(), "not_ready",
         facts->unready[0] != '\0' ? text(facts->unready) : json_null(), "restarts", count(facts->restarts),
         "uptime_s", number(uptime), "stream_s", number(view != NULL ? view->now.stream_s : 0),
-        "real_time_factor", number(view != NULL ? view_real_time_factor(view) : 0), "graph",
-        json_pack("{so so}", "stages", stages, "queues", queues));
+        "real_time_factor", number(view != NULL ? view_real_time_factor(view) : 0), "updates",
+        updates_of(&facts->updates), "graph", json_pack("{so so}", "stages", stages, "queues", queues));
 }
 
 /* --- the others --- */

@@ -23,6 +23,15 @@ struct http_counts {
     unsigned connections;
 };
 
+struct update_facts {
+    bool known;        /* there is a pipeline */
+    uint64_t total[4]; /* by enum br_update_state */
+    size_t waiting;    /* requests that are not answered yet */
+    double busy_s;     /* for how long the first of them has been worked at */
+    size_t watched[4]; /* files, by enum br_watch_state */
+    int journal;       /* enum br_journal_state */
+};
+
 struct node_facts {
     enum node_state state;
     const struct br_view *view; /* of the pipeline, or of the last one; NULL: there was none yet */
@@ -34,6 +43,7 @@ struct node_facts {
     uint64_t restarts;                 /* pipelines after the first */
     int64_t process_start_ns;          /* CLOCK_REALTIME */
     struct http_counts http;
+    struct update_facts updates;
     uint64_t messages[3]; /* of the log, by level */
 };
 

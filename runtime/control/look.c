@@ -3,6 +3,7 @@
  * Healthy: it need not be restarted; its loop runs, and every stage's thread makes progress. Ready: it does
  * its work; sources deliver, nothing has failed, and products leave in time. */
 #include "runtime/control/parts.h"
+#include "runtime/control/update_routes.h"
 
 #include "buffers/clock.h"
 #include "runtime/run/watchdog.h"
@@ -52,6 +53,7 @@ void node_look(struct node *node, struct node_facts *facts)
     if (node->view != NULL) verdict_make(node->view, &facts->verdict);
     look_at_health(node, facts);
     look_at_readiness(node, facts);
+    updates_look(node, &facts->updates);
     if (node->server != NULL) server_counts(node->server, &facts->http);
     for (unsigned i = 0; i < BR_LOG_LEVELS; i++)
         facts->messages[i] = atomic_load_explicit(&node->options->log->messages[i], memory_order_relaxed);

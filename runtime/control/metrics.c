@@ -1,7 +1,7 @@
 /* metrics.c - see metrics.h. Names follow the conventions of Prometheus: base units in the name, counters end
  * in _total and never fall, labels are few and stable. */
 #include "runtime/control/metrics.h"
-#include "runtime/control/metric_lines.h"
+#include "runtime/control/metric_updates.h"
 #include "runtime/control/process.h"
 
 #include <inttypes.h>
@@ -432,6 +432,13 @@ static const struct metric metrics[] = {
      "Base samples left unread by a reader that failed or was aborted.", reader_discarded},
     {"beamring_reader_wait_seconds_total", COUNTER, "queue, stage", "Time that the reader waited for frames.",
      reader_wait},
+
+    {"beamring_updates", GAUGE, "state", "Updates that are remembered, by their state.", metric_updates},
+    {"beamring_updates_waiting", GAUGE, "", "Requests for updates that are not answered yet.",
+     metric_updates_waiting},
+    {"beamring_journal_kept", GAUGE, "", "1 while all updates stand in the journal.", metric_journal_kept},
+    {"beamring_watched_files", GAUGE, "state", "Watched files, by what has become of them.",
+     metric_watched_files},
 
     {"beamring_clock_offset_seconds", GAUGE, "",
      "Offset of the machine's clock, as the kernel's clock discipline has it.", clock_offset},

@@ -2,6 +2,9 @@
 #include "buffers/clock.h"
 #include "runtime/control/notify.h"
 #include "runtime/control/parts.h"
+#include "runtime/control/update_routes.h"
+#include "runtime/ranks/files.h"
+#include "runtime/ranks/ranks.h"
 #include "runtime/run/updates.h"
 
 #include <errno.h>
@@ -9,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define TICK_S 0.25
 
@@ -28,7 +32,10 @@ static int load(const struct node *node, struct node_pipeline *pipeline, FILE *o
     struct br_error error = {0};
     *pipeline = (struct node_pipeline){0};
     int status = br_config_load(&pipeline->config, o->file, o->nset, o->set, &error);
-    if (status == BR_OK) status = br_graph_build(&pipeline->graph, pipeline->config, o->log, &error);
+    if (status == BR_OK) status = br_ranks_agree(o->ranks, br_config_digest(pipeline->config), &error);
+    if (status == BR_OK)
+        status =
+            br_graph_build_ranked(&pipeline->graph, pipeline->config, o->log, o->ranks, false, &error);
     if (pipeline->config != NULL && br_config_errors(pipeline->config) > 0) {
         br_config_print_errors(pipeline->config, out);
         return 2;
@@ -36,6 +43,45 @@ static int load(const struct node *node, struct node_pipeline *pipeline, FILE *o
     if (status == BR_OK) return 0;
     fprintf(out, "beamring: %s\n", error.text);
     return status == BR_E_NO_MEMORY ? 1 : 2;
+}
+
+/* A pipeline that has ended. While a thread of its own hangs in a file its graph must stay. */
+static void let_go(struct node *node)
+{
+    struct node_left *left = node->hung != NULL ? calloc(1, sizeof *left) : NULL;
+    if (node->hung == NULL) {
+        unload(&node->current);
+        return;
+    }
+    br_log(node->options->log, BR_LOG_WARNING, NULL,
+           "an update hangs in a file that it names; what it was for is kept until the file comes back");
+    if (left != NULL) *left = (struct node_left){node->left, node->current, node->hung};
+    if (left != NULL) node->left = left;
+    node->hung = NULL;
+    node->current = (struct node_pipeline){0};
+}
+
+static void free_left(struct node *node)
+{
+    for (struct node_left **at = &node->left; *at != NULL;) {
+        struct node_left *left = *at;
+        if (!desk_ended(left->desk)) {
+            at = &left->next;
+            continue;
+        }
+        *at = left->next;
+        unload(&left->pipeline);
+        free(left);
+    }
+}
+
+/* Nobody starts before everybody can. */
+static int all_are_ready(const struct node *node)
+{
+    struct br_error error = {0};
+    if (br_ranks_check_files(node->options->ranks, node->current.graph, &error) == BR_OK) return 0;
+    br_log(node->options->log, BR_LOG_ERROR, NULL, "%s", error.text);
+    return 2;
 }
 
 /* --- what the service manager is told --- */
@@ -64,7 +110,7 @@ static void on_tick(struct ev_loop *ev, ev_timer *watcher, int events)
     (void)ev, (void)events;
     struct node *node = watcher->data;
     struct node_facts facts;
-    if (node->run != NULL && node->current.graph != NULL) br_updates_tidy(node->current.graph);
+    free_left(node);
     node_look(node, &facts);
     tell_manager(node, &facts);
 }
@@ -96,13 +142,27 @@ static void on_started(void *arg)
     node->state = NODE_RUNNING;
     node->threads_run = true;
     node->was_ready = true;
+    if (node->server != NULL || node->current.graph->journal != NULL ||
+        node->current.graph->watched != NULL || node->current.graph->updates->newest != NULL) {
+        node->desk = desk_open(&(struct desk_options){
+            .graph = node->current.graph, .ev = node->ev, .answered = updates_answered, .arg = node});
+        if (node->desk == NULL)
+            br_log(node->options->log, BR_LOG_WARNING, NULL, "control: no thread for updates: none is taken");
+    }
     notify_send("READY=1");
 }
 
 static void on_end(void *arg)
 {
     struct node *node = arg;
-    if (node->current.graph != NULL) br_updates_tidy(node->current.graph); /* what it says of the last ones */
+    if (node->desk != NULL && !desk_close(node->desk)) node->hung = node->desk;
+    node->desk = NULL;
+    if (node->hung != NULL) {
+        br_journal_close(&node->current.graph->updates->journal, 1000000000);
+    } else if (node->current.graph != NULL) { /* what there is to say of the last ones */
+        br_updates_tidy(node->current.graph);
+        br_updates_note(node->current.graph);
+    }
     if (node->live) {
         view_take(node->view, node->current.graph);
         view_let_go(node->view);
@@ -266,7 +326,7 @@ static int run_pipelines(struct node *node)
         run.ev = node->ev;
         run.guest = &node->guest;
         int status = br_pipeline_run(node->current.graph, &run);
-        unload(&node->current);
+        let_go(node);
         if (node->next.graph == NULL && node->options->outlives && !node->quit) wait_for_orders(node, status);
         if (node->next.graph == NULL || node->quit) {
             bool clean = node->options->outlives && (status == 0 || status == 130);
@@ -290,7 +350,9 @@ int br_node_run(const struct br_node_options *options)
     clock_gettime(CLOCK_REALTIME, &now);
     node.process_start_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
     int status = load(&node, &node.current, stderr);
+    if (status == 0) status = all_are_ready(&node);
     if (status != 0) {
+        br_ranks_fail(options->ranks, status, "its pipeline file cannot be run; its messages say why");
         unload(&node.current);
         return status;
     }
@@ -314,5 +376,10 @@ int br_node_run(const struct br_node_options *options)
     free(node.listen);
     free(node.token_file);
     ev_loop_destroy(node.ev);
+    free_left(&node);
+    if (node.left != NULL) { /* a thread that hangs in a file cannot be ended */
+        fflush(NULL);
+        _exit(status);
+    }
     return status;
 }

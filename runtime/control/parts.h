@@ -5,6 +5,7 @@
 #include "runtime/control/node.h"
 #include "runtime/control/picture.h"
 #include "runtime/control/server.h"
+#include "runtime/control/update_desk.h"
 
 #include <ev.h>
 
@@ -12,6 +13,13 @@
 struct node_pipeline {
     struct br_config *config;
     struct br_graph *graph;
+};
+
+/* One whose desk hangs in a file: it is kept until that comes back. */
+struct node_left {
+    struct node_left *next;
+    struct node_pipeline pipeline;
+    struct desk *desk;
 };
 
 struct node {
@@ -25,6 +33,9 @@ struct node {
     bool threads_run;                   /* its stages have started, and have not stopped */
     struct br_view *view;               /* of the present or the last pipeline */
     struct pictures *pictures;          /* of the present pipeline; NULL: there is none */
+    struct desk *desk;                  /* while its stages run; NULL: nothing there is updated */
+    struct desk *hung;                  /* of a pipeline that has just ended */
+    struct node_left *left;
     bool live;                          /* the view's graph is there */
     enum node_state state;
     char message[BR_ERROR_LENGTH]; /* why there is no pipeline */

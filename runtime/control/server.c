@@ -31,15 +31,20 @@ struct server {
     char address[80];
     struct access access;
     struct connections connections;
+    struct deferred *waiting;
     struct kept kept[SERVER_MAX_ROUTES][2];
     struct http_counts counts;
 };
 
-/* A request while its body comes. */
-struct pending {
+/* A request while its body comes, and until it is answered. */
+struct deferred {
     const struct control_route *route;
     char *body;
     size_t length;
+    struct MHD_Connection *connection;
+    struct control_answer answer; /* that came later */
+    bool answered;
+    struct deferred *next; /* of those that wait for an answer */
 };
 
 /* --- answers --- */
@@ -199,10 +204,16 @@ static bool has_query(struct MHD_Connection *connection)
 
 /* Answers by the route, or with an answer that is still fresh. */
 static enum MHD_Result answer_route(struct server *server, struct MHD_Connection *connection,
-                                    const char *method, const struct pending *pending)
+                                    const char *method, struct deferred *pending)
 {
     const struct control_route *route = pending->route;
-    struct control_request request = {.connection = connection,
+    if (pending->answered) {
+        pending->answered = false;
+        return send_answer(server, connection, method, route->path, &pending->answer, NULL, NULL);
+    }
+    struct control_request request = {.server = server,
+                                      .later = pending,
+                                      .connection = connection,
                                       .path = route->path,
                                       .body = pending->body != NULL ? pending->body : "",
                                       .length = pending->length};
@@ -215,6 +226,10 @@ static enum MHD_Result answer_route(struct server *server, struct MHD_Connection
         return send_response(server, connection, kept->response, MHD_HTTP_OK);
     struct control_answer answer = {.code = MHD_HTTP_OK};
     route->answer(server->options.arg, &request, &answer);
+    if (answer.later) {
+        MHD_suspend_connection(connection);
+        return MHD_YES;
+    }
     if (answer.body == NULL) answer_error(&answer, MHD_HTTP_INTERNAL_SERVER_ERROR, "no memory");
     if (!may_keep || answer.code != MHD_HTTP_OK)
         return send_answer(server, connection, method, route->path, &answer, NULL, NULL);
@@ -257,7 +272,7 @@ static bool refused(struct server *server, struct MHD_Connection *connection, co
 }
 
 /* A part of the body; false: there is too much of it, or no memory. */
-static bool take_body(struct pending *pending, const char *data, size_t size)
+static bool take_body(struct deferred *pending, const char *data, size_t size)
 {
     if (pending->length + size > SERVER_BODY) return false;
     char *longer = realloc(pending->body, pending->length + size + 1);
@@ -278,7 +293,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
 {
     (void)version;
     struct server *server = arg;
-    struct pending *pending = *state;
+    struct deferred *pending = *state;
     enum MHD_Result result;
     set_busy(connection, true);
     if (pending == NULL) {
@@ -301,9 +316,10 @@ static void on_completed(void *arg, struct MHD_Connection *connection, void **st
                          enum MHD_RequestTerminationCode how)
 {
     (void)arg, (void)how;
-    struct pending *pending = *state;
+    struct deferred *pending = *state;
     set_busy(connection, false);
     if (pending == NULL) return;
+    if (pending->answered) free(pending->answer.body); /* whoever asked has gone */
     free(pending->body);
     free(pending);
     *state = NULL;
@@ -329,6 +345,39 @@ static void set_busy(struct MHD_Connection *connection, bool busy)
     if (one != NULL) one->busy = busy;
 }
 
+/* --- answers that come later --- */
+
+struct deferred *request_defer(const struct control_request *request)
+{
+    struct deferred *deferred = request->later;
+    deferred->connection = request->connection;
+    deferred->next = request->server->waiting;
+    request->server->waiting = deferred;
+    return deferred;
+}
+
+static void forget(struct server *server, const struct deferred *deferred)
+{
+    struct deferred **at = &server->waiting;
+    while (*at != NULL && *at != deferred) at = &(*at)->next;
+    if (*at != NULL) *at = deferred->next;
+}
+
+void request_undefer(const struct control_request *request)
+{
+    forget(request->server, request->later);
+}
+
+/* The library calls on_request once more for it. */
+static void resume(struct server *server, struct deferred *deferred, const struct control_answer *answer)
+{
+    forget(server, deferred);
+    deferred->answer = *answer;
+    if (answer->body == NULL) answer_error(&deferred->answer, MHD_HTTP_INTERNAL_SERVER_ERROR, "no memory");
+    deferred->answered = true;
+    MHD_resume_connection(deferred->connection);
+}
+
 /* --- in the loop --- */
 
 static void run_daemon(struct server *server)
@@ -339,6 +388,12 @@ static void run_daemon(struct server *server)
     if (MHD_get_timeout(server->daemon, &ms) != MHD_YES) return;
     ev_timer_set(&server->due, (double)ms * 1e-3, 0);
     ev_timer_start(server->options.ev, &server->due);
+}
+
+void server_answer(struct server *server, struct deferred *deferred, const struct control_answer *answer)
+{
+    resume(server, deferred, answer);
+    run_daemon(server);
 }
 
 static void on_readable(struct ev_loop *ev, ev_io *watcher, int events)
@@ -370,11 +425,12 @@ static int start_daemon(struct server *server, int fd, struct br_error *error)
 {
     /* MHD calls back with memory of the server only while MHD_run, or its end, is on the stack. */
     server->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL, 0, NULL, NULL, on_request, server, MHD_OPTION_EXTERNAL_LOGGER, ignore_message, NULL,
-        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)SERVER_CONNECTIONS,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)SERVER_MEMORY, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)SERVER_TIMEOUT_S, MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
-        MHD_OPTION_NOTIFY_CONNECTION, on_connection, server, MHD_OPTION_END);
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, server,
+        MHD_OPTION_EXTERNAL_LOGGER, ignore_message, NULL, MHD_OPTION_LISTEN_SOCKET, fd,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)SERVER_CONNECTIONS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)SERVER_MEMORY, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)SERVER_TIMEOUT_S,
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_NOTIFY_CONNECTION, on_connection, server,
+        MHD_OPTION_END);
     const union MHD_DaemonInfo *info =
         server->daemon != NULL ? MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
     if (info == NULL) return br_fail(error, BR_E_IO, "libmicrohttpd could not start");
@@ -412,6 +468,12 @@ void server_destroy(struct server *server)
         ev_io_stop(server->options.ev, &server->readable);
         ev_timer_stop(server->options.ev, &server->due);
         ev_timer_stop(server->options.ev, &server->sweep);
+        while (server->waiting != NULL) {
+            struct control_answer answer = {0};
+            answer_error(&answer, MHD_HTTP_SERVICE_UNAVAILABLE, "the node ends");
+            resume(server, server->waiting, &answer);
+        }
+        MHD_run(server->daemon);
         MHD_stop_daemon(server->daemon);
     }
     for (unsigned i = 0; i < SERVER_MAX_ROUTES; i++)

@@ -1,7 +1,8 @@
 /* server.h - HTTP inside the event loop: limits, the token, and a table of what there is.
  *
  * One rule: no request can end the process or cost a sample. Everything happens in the loop's thread; a
- * request has bounds on its size and time, and all of them together on memory. */
+ * request has bounds on its size and time, and all of them together on memory. What may take its time is
+ * done elsewhere, and answered later (request_defer). */
 #ifndef BEAMRING_RUNTIME_CONTROL_SERVER_H
 #define BEAMRING_RUNTIME_CONTROL_SERVER_H
 
@@ -11,6 +12,7 @@
 #include <ev.h>
 
 struct MHD_Connection;
+struct server;
 
 /* Bounds. */
 enum {
@@ -20,7 +22,11 @@ enum {
     SERVER_TIMEOUT_S = 10      /* without progress */
 };
 
+struct deferred; /* a request that is answered later */
+
 struct control_request {
+    struct server *server;
+    struct deferred *later;
     struct MHD_Connection *connection;
     const char *path;
     const char *body; /* terminated; "" */
@@ -32,6 +38,7 @@ struct control_answer {
     const char *type; /* content type; constant */
     char *body;       /* from malloc; the server frees it */
     size_t length;
+    bool later; /* server_answer will be called: the rest is not looked at */
 };
 
 struct control_route {
@@ -41,8 +48,6 @@ struct control_route {
 };
 
 enum { SERVER_MAX_ROUTES = 32 };
-
-struct server;
 
 struct server_options {
     struct ev_loop *ev;
@@ -64,6 +69,12 @@ void server_counts(const struct server *server, struct http_counts *counts);
 
 /* The value of ?key=value, or NULL. */
 const char *request_query(const struct control_request *request, const char *key);
+
+/* The connection waits until server_answer is called for what this returns, once, in the loop's thread and
+ * not by a route: in the mean time others are served. The route sets `later`. */
+struct deferred *request_defer(const struct control_request *request);
+void request_undefer(const struct control_request *request); /* it is answered now after all */
+void server_answer(struct server *server, struct deferred *deferred, const struct control_answer *answer);
 
 /* A request header, or NULL. */
 const char *request_header(const struct control_request *request, const char *name);

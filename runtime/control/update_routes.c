@@ -31,6 +31,20 @@ static json_t *document_of(const struct br_update *u)
     return document;
 }
 
+static json_t *journal_document(struct br_graph *graph)
+{
+    struct br_journal *journal = &graph->updates->journal;
+    if (graph->journal == NULL) return json_null();
+    pthread_mutex_lock(&journal->told);
+    json_t *document =
+        json_pack("{ss ss sI sI}", "file", graph->journal, "state", br_journal_state_name[journal->state],
+                  "resumed", (json_int_t)journal->resumed, "dropped", (json_int_t)journal->dropped);
+    if (document != NULL && journal->why[0] != '\0')
+        json_object_set_new(document, "why", json_string_nocheck(journal->why));
+    pthread_mutex_unlock(&journal->told);
+    return document;
+}
+
 static bool runs(const struct node *node, struct control_answer *answer)
 {
     if (node->run != NULL && node->threads_run && node->current.graph != NULL) return true;
@@ -38,42 +52,105 @@ static bool runs(const struct node *node, struct control_answer *answer)
     return false;
 }
 
-void updates_post(struct node *node, const struct control_request *request, struct control_answer *answer)
+void update_answer(struct br_graph *graph, const char *text, size_t length, struct desk_answer *answer)
 {
-    static const unsigned codes[] = {[BR_UPDATE_OK] = 202,
-                                     [BR_UPDATE_WRONG] = 400,
-                                     [BR_UPDATE_LATE] = 409,
-                                     [BR_UPDATE_CONFLICT] = 409,
-                                     [BR_UPDATE_FAILED] = 500};
+    static const unsigned codes[] = {
+        [BR_UPDATE_OK] = 202,       [BR_UPDATE_WRONG] = 400,  [BR_UPDATE_LATE] = 409,
+        [BR_UPDATE_CONFLICT] = 409, [BR_UPDATE_FAILED] = 500, [BR_UPDATE_TOO_MANY] = 503};
     struct br_error error = {0};
     struct br_config *config;
     struct br_update_reply reply;
-    if (!runs(node, answer)) return;
-    struct br_graph *graph = node->current.graph;
-    int status = br_config_parse_value(&config, "request", request->body, request->length, &error);
+    int status = br_config_parse_value(&config, "request", text, length, &error);
     if (status == BR_OK) status = br_updates_submit(graph, config, br_config_root(config), true, &reply);
     if (status != BR_OK) {
-        answer_error(answer, 500, "no memory for an update");
+        *answer = (struct desk_answer){500, strdup("{\"error\": \"no memory for an update\"}")};
         return;
     }
+    br_updates_look(graph);
+    pthread_mutex_lock(&graph->updates->records);
     json_t *document = document_of(reply.update);
+    pthread_mutex_unlock(&graph->updates->records);
+    json_t *journal = journal_document(graph);
+    if (document != NULL && graph->journal != NULL && graph->updates->journal.state != BR_JOURNAL_KEPT)
+        json_object_set(document, "journal", journal);
+    json_decref(journal);
     bool knows = reply.outcome == BR_UPDATE_OK || reply.outcome == BR_UPDATE_LATE;
     if (document != NULL && knows)
         json_object_set_new(document, "earliest", json_integer((json_int_t)reply.earliest));
-    answer_json(answer, codes[reply.outcome], document);
+    answer->code = codes[reply.outcome];
+    answer->body = document != NULL ? json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(15)) : NULL;
+    json_decref(document);
+}
+
+void updates_post(struct node *node, const struct control_request *request, struct control_answer *answer)
+{
+    if (!runs(node, answer)) return;
+    struct deferred *deferred = request_defer(request);
+    if (node->desk != NULL && desk_post(node->desk, request->body, request->length, deferred)) {
+        answer->later = true;
+        return;
+    }
+    request_undefer(request);
+    answer_error(
+        answer, 503,
+        "%d updates wait to be checked already, or there is no memory; expected to be asked again later",
+        DESK_WAITING);
+}
+
+void updates_answered(void *arg, void *request, const struct desk_answer *from)
+{
+    struct node *node = arg;
+    struct control_answer answer = {.code = from->code,
+                                    .type = "application/json",
+                                    .body = from->body,
+                                    .length = from->body != NULL ? strlen(from->body) : 0};
+    server_answer(node->server, request, &answer);
+}
+
+void updates_look(struct node *node, struct update_facts *facts)
+{
+    struct br_graph *graph = node->current.graph;
+    *facts = (struct update_facts){.known = node->live && graph != NULL};
+    if (!facts->known) return;
+    struct br_updates *updates = graph->updates;
+    br_updates_look(graph);
+    pthread_mutex_lock(&updates->records);
+    memcpy(facts->total, updates->total, sizeof facts->total);
+    for (const struct br_watched *w = graph->watched; w != NULL; w = w->next) facts->watched[w->state]++;
+    pthread_mutex_unlock(&updates->records);
+    pthread_mutex_lock(&updates->journal.told);
+    facts->journal = (int)updates->journal.state;
+    pthread_mutex_unlock(&updates->journal.told);
+    if (node->desk != NULL) facts->waiting = desk_waiting(node->desk, &facts->busy_s);
+}
+
+static json_t *watches_of(const struct br_graph *graph)
+{
+    json_t *list = json_array();
+    for (const struct br_watched *w = graph->watched; w != NULL; w = w->next) {
+        json_t *one = json_pack("{ss ss ss}", "file", w->path, "parameters", w->params, "state",
+                                br_watch_state_name[w->state]);
+        if (w->why[0] != '\0') json_object_set_new(one, "why", json_string_nocheck(w->why));
+        json_array_append_new(list, one);
+    }
+    return list;
 }
 
 void updates_get(struct node *node, struct control_answer *answer)
 {
-    json_t *list = json_array();
-    if (!runs(node, answer)) {
-        json_decref(list);
-        return;
-    }
+    double busy_s = 0;
+    if (!runs(node, answer)) return;
     struct br_graph *graph = node->current.graph;
-    br_updates_tidy(graph);
+    json_t *list = json_array();
+    br_updates_look(graph);
+    pthread_mutex_lock(&graph->updates->records);
     for (const struct br_update *u = graph->updates->newest; u != NULL; u = u->older)
         json_array_append_new(list, document_of(u));
+    json_t *watches = watches_of(graph);
+    pthread_mutex_unlock(&graph->updates->records);
+    size_t waiting = node->desk != NULL ? desk_waiting(node->desk, &busy_s) : 0;
     answer_json(answer, 200,
-                json_pack("{sI so}", "earliest", (json_int_t)br_updates_earliest(graph), "updates", list));
+                json_pack("{sI sI sf so so so}", "earliest", (json_int_t)br_updates_earliest(graph),
+                          "waiting", (json_int_t)waiting, "busy_s", busy_s, "journal",
+                          journal_document(graph), "watches", watches, "updates", list));
 }

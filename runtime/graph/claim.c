@@ -92,6 +92,16 @@ int br_stage_reads_file(struct br_stage *stage, const char *param, const char *p
     return strcmp(entry, resolved) != 0 ? claim(stage, param, entry, NULL) : BR_OK;
 }
 
+bool br_graph_written(const struct br_graph *graph, size_t i, char *names, size_t size)
+{
+    for (const struct br_claim *c = graph->claims; c != NULL; c = c->next) {
+        if (c->suffix == NULL || i-- > 0) continue;
+        snprintf(names, size, "%s*%s", c->start, c->suffix);
+        return true;
+    }
+    return false;
+}
+
 /* The length of the part of a path that is there and is no directory; 0: nothing hinders. */
 static size_t blocked(const char *path)
 {

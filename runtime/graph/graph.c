@@ -1,5 +1,6 @@
 /* graph.c - see graph.h. */
 #include "runtime/graph/graph.h"
+#include "runtime/ranks/ranks.h"
 #include "runtime/run/updates.h"
 
 #include <math.h>
@@ -74,18 +75,20 @@ struct br_memory br_graph_memory(const struct br_graph *graph, int device)
 
 struct top_params {
     struct br_strings plugins;
-    const char *device;
+    const char *device, *journal;
     struct br_ints affinity;
     int64_t threads;
-    double watchdog_s;
+    double watchdog_s, stall_s;
 };
 static const struct br_param top_params[] = {
     BR_PARAM("plugins", BR_P_STRINGS, struct top_params, plugins, NULL),
     BR_PARAM("device", BR_P_STRING, struct top_params, device, NULL, .def = "auto"),
+    BR_PARAM("journal", BR_P_PATH, struct top_params, journal, NULL),
     BR_PARAM("affinity", BR_P_INTS, struct top_params, affinity, NULL, .min = 0, .max = 1023),
     BR_PARAM("threads", BR_P_INT, struct top_params, threads, NULL, .def = "0", .min = 0,
              .max = BR_POOL_MOST),
     BR_PARAM("watchdog_s", BR_P_REAL, struct top_params, watchdog_s, NULL, .def = "30", .min = 0, .max = 1e6),
+    BR_PARAM("stall_s", BR_P_REAL, struct top_params, stall_s, NULL, .def = "5", .min = 1, .max = 1e6),
     {0},
 };
 static const char *const top_also[] = {"telescope", "stream",  "pipeline", "include",
@@ -176,9 +179,15 @@ static void read_stage(struct br_graph *graph, struct br_stage *stage, const str
         return;
     }
     const struct br_param *schema = stage->type->params != NULL ? stage->type->params : none;
-    if (br_config_fill(config, node, schema, br_graph_common_keys, stage->self) > 0) stage->ready = false;
     stage->nin = count_ports(stage->type->inputs);
     stage->nout = count_ports(stage->type->outputs);
+    node = br_watch_read(graph, stage, node);
+    if (node == NULL) {
+        stage->ready = false;
+        return;
+    }
+    stage->node = node;
+    if (br_config_fill(config, node, schema, br_graph_common_keys, stage->self) > 0) stage->ready = false;
 }
 
 static int read_stages(struct br_graph *graph, const struct br_node *list, const struct br_ints *affinity,
@@ -317,14 +326,15 @@ static void init_locks(struct br_graph *graph)
     pthread_mutex_init(&graph->mutex, NULL);
 }
 
-static int build(struct br_graph **result, struct br_config *config, struct br_log *log, bool only_shown,
-                 struct br_error *error)
+int br_graph_build_ranked(struct br_graph **result, struct br_config *config, struct br_log *log,
+                          struct br_ranks *ranks, bool only_shown, struct br_error *error)
 {
     struct br_graph *graph = *result = calloc(1, sizeof *graph);
     if (graph == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for the graph");
     init_locks(graph);
     graph->config = config;
     graph->log = log;
+    graph->ranks = ranks;
     graph->only_shown = only_shown;
     graph->updates = br_updates_make();
     if (graph->updates == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for the graph");
@@ -345,6 +355,8 @@ static int build(struct br_graph **result, struct br_config *config, struct br_l
                     (br_node_get(root, "telescope") == NULL || br_node_get(root, "stream") == NULL ||
                      br_node_get(root, "pipeline") == NULL);
     graph->watchdog_s = top.watchdog_s;
+    graph->journal = top.journal;
+    br_ranks_set_stall(ranks, top.stall_s);
     graph->cpus = top.affinity;
     graph->threads = top.threads > 0 ? (unsigned)top.threads : br_pool_default_threads(top.affinity.count);
     br_control_read(config, br_node_get(root, "control"), &graph->control);
@@ -371,6 +383,7 @@ static int build(struct br_graph **result, struct br_config *config, struct br_l
         stage->phase = BR_PHASE_RUN;
         if (stage->type->memory != NULL) stage->type->memory(stage, stage->self, &stage->memory);
     }
+    br_held_find_sources(graph);
     br_updates_check(graph, br_node_get(root, "updates"));
     if (br_config_errors(config) > 0) return BR_E_INVALID;
     return make_queues(graph, error);
@@ -379,13 +392,13 @@ static int build(struct br_graph **result, struct br_config *config, struct br_l
 int br_graph_build(struct br_graph **graph, struct br_config *config, struct br_log *log,
                    struct br_error *error)
 {
-    return build(graph, config, log, false, error);
+    return br_graph_build_ranked(graph, config, log, NULL, false, error);
 }
 
 int br_graph_build_to_show(struct br_graph **graph, struct br_config *config, struct br_log *log,
                            struct br_error *error)
 {
-    return build(graph, config, log, true, error);
+    return br_graph_build_ranked(graph, config, log, NULL, true, error);
 }
 
 void br_graph_destroy(struct br_graph *graph)

@@ -16,12 +16,14 @@
 #include "runtime/graph/plugin.h"
 #include "runtime/run/log.h"
 #include "runtime/run/pool.h"
+#include "runtime/run/update_watch.h"
 #include "runtime/stage.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
 struct br_graph;
+struct br_ranks;
 
 /* One reader's end of a queue. */
 struct br_link {
@@ -67,6 +69,7 @@ struct br_stage_counters {
     _Atomic uint64_t helped_ns; /* processor time of the pool's threads on its jobs */
     _Atomic uint64_t gpu_ns,
         gpu_calls; /* GPU time of those calls of process that were sampled, and their number */
+    _Atomic uint64_t gained; /* base samples that are out and were not in, see br_stage_count_gained */
     _Atomic uint64_t lost[BR_LOSS_COUNT];   /* base samples, by enum br_loss */
     _Atomic uint64_t took[BR_TIME_BUCKETS]; /* calls of process by their time */
     _Atomic int64_t dumps[BR_DUMP_COUNT];   /* of a stage with a history, by enum br_dump_number */
@@ -84,6 +87,7 @@ struct br_stage_updates {
         *_Atomic first;     /* due, in order of samples; changed under the graph's mutex for updates */
     struct br_change *last; /* whose values hold; NULL: those of the pipeline file */
     struct br_change *used; /* committed, or passed over: to be discarded */
+    struct br_held *held;   /* what held since when, newest first */
 };
 
 enum br_stage_phase { BR_PHASE_CONFIGURE, BR_PHASE_RUN };
@@ -107,9 +111,12 @@ struct br_stage {
         *absorbed_by; /* the stage whose work it does too; the stage that does its work */
 
     struct br_stage_updates updates;
+    const struct br_stage **source; /* [nsources] those before it that take updates, producers first */
+    size_t nsources;
     struct br_config *second; /* of a stage that is made for an update: where its mistakes go; else NULL */
 
-    struct br_memory memory; /* that it said it would reserve */
+    double sent_per_s, received_per_s; /* bytes to and from other ranks, see br_stage_crosses */
+    struct br_memory memory;           /* that it said it would reserve */
     struct br_memory held;   /* that it said it holds; all 0: it did not say */
 
     enum br_stage_phase phase;
@@ -146,7 +153,10 @@ struct br_graph {
 
     struct br_control_settings control;
     struct br_updates *updates;
+    const char *journal;        /* where they are kept; NULL: nowhere */
+    struct br_watched *watched; /* files that become updates */
 
+    struct br_ranks *ranks; /* not owned; NULL: this is no rank of a job */
     bool only_shown;   /* nothing is going to run */
     double watchdog_s; /* a call on a GPU that takes longer ends the run; 0: never */
 
@@ -174,6 +184,10 @@ struct br_graph {
  * the graph. */
 int br_graph_build(struct br_graph **graph, struct br_config *config, struct br_log *log,
                    struct br_error *error);
+/* The same for a rank of a job, or (`only_shown`) of one that is only shown. `ranks` may be NULL, and must
+ * live longer than the graph. */
+int br_graph_build_ranked(struct br_graph **graph, struct br_config *config, struct br_log *log,
+                          struct br_ranks *ranks, bool only_shown, struct br_error *error);
 /* The same for commands that only show the graph: what keeps a run from beginning is no mistake then. */
 int br_graph_build_to_show(struct br_graph **graph, struct br_config *config, struct br_log *log,
                            struct br_error *error);
@@ -185,6 +199,9 @@ extern const char *const br_graph_common_keys[];
 /* Number of a graph's queues; and each, in the order of the file. */
 size_t br_graph_nedges(const struct br_graph *graph);
 struct br_edge *br_graph_edge(const struct br_graph *graph, size_t i);
+
+/* The i-th kind of files that stages write, "DIRECTORY/PREFIX*SUFFIX"; false: there are fewer. */
+bool br_graph_written(const struct br_graph *graph, size_t i, char *names, size_t size);
 
 /* Bytes that all queues reserve when the run starts: of the host (locked or not), and of a device. */
 size_t br_graph_bytes(const struct br_graph *graph);

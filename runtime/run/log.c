@@ -16,6 +16,7 @@ void br_log_init(struct br_log *log, FILE *out, enum br_log_level level)
     pthread_mutex_init(&log->mutex, NULL);
     log->out = out;
     log->level = level;
+    log->rank = -1;
 }
 
 int br_log_keep(struct br_log *log, unsigned lines)
@@ -110,6 +111,7 @@ static void print_json(struct br_log *log, const struct timespec *at, enum br_lo
     strncat(time, digits, sizeof time - strlen(time) - 1);
     json_t *line = json_pack("{ss ss so so}", "time", time, "level", br_log_level_name[level], "stage",
                              who != NULL ? json_text(who) : json_null(), "message", json_text(text));
+    if (line != NULL && log->rank >= 0) json_object_set_new(line, "rank", json_integer(log->rank));
     char *dumped = line != NULL ? json_dumps(line, JSON_COMPACT) : NULL;
     if (dumped != NULL) fprintf(log->out, "%s\n", dumped);
     free(dumped);
@@ -119,7 +121,9 @@ static void print_json(struct br_log *log, const struct timespec *at, enum br_lo
 static void print_text(struct br_log *log, enum br_log_level level, const char *who, const char *text)
 {
     static const char *const word[] = {"", "warning: ", "error: "};
-    fprintf(log->out, "beamring: %s%s%s%s\n", who != NULL ? who : "", who != NULL ? ": " : "", word[level],
+    char rank[24] = "";
+    if (log->rank >= 0) snprintf(rank, sizeof rank, "rank %d: ", log->rank);
+    fprintf(log->out, "beamring: %s%s%s%s%s\n", rank, who != NULL ? who : "", who != NULL ? ": " : "", word[level],
             text);
 }
 

@@ -45,6 +45,7 @@ struct br_log {
     FILE *out;               /* not owned */
     enum br_log_level level; /* what is below is not printed */
     bool json;
+    int rank;      /* of a job, before every line; -1: none */
     bool progress; /* a progress line stands on the terminal */
     struct br_log_kind kind[LOG_KINDS];
     _Atomic uint64_t messages[BR_LOG_LEVELS]; /* all, printed or not */

@@ -1,6 +1,7 @@
 /* loop.c - the main thread while a pipeline runs: signals, the progress line, the statistics file, the
  * end. */
 #include "buffers/clock.h"
+#include "runtime/ranks/ranks.h"
 #include "runtime/run/pipeline.h"
 #include "runtime/run/watchdog.h"
 
@@ -23,12 +24,15 @@ struct br_run {
     bool asked;          /* to end, by a guest */
     bool guest_aborted;  /* a guest has ended everything at once */
     bool hangs;          /* the watchdog has ended the run */
+    uint64_t job_failed_ns; /* when this rank learnt that its job has failed; 0: it has not */
     uint64_t aborted_ns; /* when everything was told to end at once; 0: not yet */
     uint64_t warned;     /* `since` of the last hang that the user was told of */
 };
 
 /* How long threads and GPUs may take to end after an abort. */
 #define GRACE_NS ((uint64_t)2 * 1000000000)
+/* How long what is in flight may drain once another rank has failed: all are to end within ten seconds. */
+#define RANK_GRACE_NS ((uint64_t)4 * 1000000000)
 
 static struct br_run_times times_now(const struct br_run *run)
 {
@@ -57,6 +61,11 @@ static void on_stage_end(struct ev_loop *ev, ev_async *watcher, int events)
 {
     (void)events;
     struct br_run *run = watcher->data;
+    struct br_error error = {0};
+    if (run->job_failed_ns == 0 && br_ranks_failed(run->graph->ranks, &error)) {
+        run->job_failed_ns = br_clock_ns();
+        br_log(run->graph->log, BR_LOG_ERROR, NULL, "%s; all ranks end", error.text);
+    }
     if (br_pipeline_ended(run->graph)) ev_break(ev, EVBREAK_ALL);
 }
 
@@ -92,6 +101,11 @@ static void on_watchdog(struct ev_loop *ev, ev_timer *watcher, int events)
     struct br_hang hang;
     if (run->aborted_ns != 0) {
         if (br_clock_ns() - run->aborted_ns > GRACE_NS) ev_break(ev, EVBREAK_ALL);
+        return;
+    }
+    if (run->job_failed_ns != 0 && br_clock_ns() - run->job_failed_ns > RANK_GRACE_NS) {
+        br_log(graph->log, BR_LOG_WARNING, NULL, "draining takes too long: aborting");
+        abort_run(run);
         return;
     }
     if (!(graph->watchdog_s > 0) || !br_watchdog_find(graph, (uint64_t)(graph->watchdog_s * 1e9), &hang))
@@ -166,6 +180,14 @@ static void on_report(struct ev_loop *ev, ev_signal *watcher, int events)
 static void wake_loop(void *arg)
 {
     struct br_run *run = arg;
+    ev_async_send(run->ev, &run->ended);
+}
+
+/* Another rank has failed: called by the thread that hears of it. */
+static void rank_failed(void *arg)
+{
+    struct br_run *run = arg;
+    br_pipeline_drain(run->graph);
     ev_async_send(run->ev, &run->ended);
 }
 
@@ -249,16 +271,21 @@ static int run_stages(struct br_run *run)
     if (guest->begin != NULL) guest->begin(guest->arg, run, graph);
     if (br_pipeline_start(graph, &error) != BR_OK) {
         br_log(graph->log, BR_LOG_ERROR, NULL, "%s", error.text);
+        br_ranks_fail(graph->ranks, 1, error.text);
         if (guest->end != NULL) guest->end(guest->arg);
         return 1;
     }
     if (guest->started != NULL) guest->started(guest->arg);
+    br_ranks_on_failure(graph->ranks, rank_failed, run);
     ev_run(run->ev, 0);
+    br_ranks_on_failure(graph->ranks, NULL, NULL);
     bool back = br_pipeline_ended(graph) && gpus_get_done(run);
     stop_timers(run);
     if (!back) leave(run);
     if (br_pipeline_finish(graph, &error) != BR_OK || run->signals > 1 || run->hangs || run->guest_aborted)
         status = 1;
+    if (status != 0) br_ranks_fail(graph->ranks, 1, error.text[0] != '\0' ? error.text : "it was aborted");
+    if (br_ranks_failed(graph->ranks, &error)) status = 1;
     if (guest->end != NULL) guest->end(guest->arg);
     return conclude(run, status);
 }

@@ -188,6 +188,7 @@ int br_pipeline_finish(struct br_graph *graph, struct br_error *error)
 {
     join(graph);
     wait_for_gpus(graph);
+    br_updates_close(graph);
     stop_stages(graph);
     end_pool(graph);
     const struct br_stage *first = atomic_load(&graph->first_failed);

@@ -53,6 +53,14 @@ bool br_stage_is_update(const struct br_stage *stage)
     return stage->second != NULL;
 }
 
+const void *br_stage_running(const struct br_stage *stage)
+{
+    const struct br_graph *graph = stage->graph;
+    for (size_t s = 0; stage->second != NULL && s < graph->nstages; s++)
+        if (graph->stage[s].name == stage->name) return graph->stage[s].self;
+    return NULL;
+}
+
 const char *br_stage_name(const struct br_stage *stage)
 {
     return stage->name;

@@ -42,10 +42,12 @@ void br_stage_update(struct br_stage *stage, uint64_t sample)
     pthread_mutex_unlock(mutex);
     if (c == NULL) return;
     stage->type->commit(stage, stage->self, c->fresh->self, sample);
-    if (stage->device >= 0) br_gpu_event_record(c->old_unused, &stage->gpu, NULL);
+    const struct br_stage *runs = stage->absorbed_by != NULL ? stage->absorbed_by : stage;
+    if (runs->device >= 0) br_gpu_event_record(c->old_unused, &runs->gpu, NULL);
     pthread_mutex_lock(mutex);
     c->held_from = sample;
     c->committed = true;
+    br_held_begin(stage, c->held, sample);
     c->next = stage->updates.used;
     stage->updates.used = c;
     pthread_mutex_unlock(mutex);

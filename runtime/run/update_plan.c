@@ -80,17 +80,19 @@ static void drop(struct plan *plan)
 
 /* The change behind which one at `sample` goes, or NULL: in front; and its values. What is found stays:
  * only this thread frees changes. */
-static struct br_change *before_sample(struct br_stage *stage, uint64_t sample, const struct br_node **values,
-                                       struct br_change **behind)
+static const struct br_change *before_sample(struct br_stage *stage, uint64_t sample,
+                                             const struct br_node **values, struct br_change **behind)
 {
     pthread_mutex_t *mutex = &stage->graph->updates->mutex;
     pthread_mutex_lock(mutex);
-    struct br_change *before = NULL, *c = atomic_load(&stage->updates.first);
+    const struct br_change *before = NULL;
+    struct br_change *c = atomic_load(&stage->updates.first);
     const struct br_change *last = stage->updates.last;
     for (; c != NULL && c->sample <= sample; c = c->next) before = c;
     *behind = c;
     pthread_mutex_unlock(mutex);
-    *values = before != NULL ? before->node : last != NULL ? last->node : stage->node;
+    if (before == NULL) before = last;
+    *values = before != NULL ? before->node : stage->node;
     return before;
 }
 
@@ -100,11 +102,11 @@ static int plan_stage(struct plan *plan, struct br_update *update, struct br_sta
 {
     const struct br_node *base;
     struct br_change *behind;
-    before_sample(stage, moment_of(update, stage, now), &base, &behind);
+    const struct br_change *before = before_sample(stage, moment_of(update, stage, now), &base, &behind);
     struct br_change *change = br_change_make(update, stage, base, given, update->config);
     if (change == NULL) return BR_E_INVALID;
     change->sample = moment_of(update, stage, now);
-    if (!add(plan, change, NULL)) {
+    if (!br_held_make(change, before) || !add(plan, change, NULL)) {
         br_change_discard(change);
         free(change);
         return BR_E_NO_MEMORY;
@@ -112,7 +114,8 @@ static int plan_stage(struct plan *plan, struct br_update *update, struct br_sta
     int status = br_change_prepare(change);
     for (struct br_change *c = behind; c != NULL && status == BR_OK; c = c->next) {
         struct br_change *again = br_change_make(c->update, stage, change->node, c->given, c->update->config);
-        if (again == NULL || br_change_prepare(again) != BR_OK || !add(plan, again, c)) {
+        if (again == NULL || !br_held_make(again, change) || br_change_prepare(again) != BR_OK ||
+            !add(plan, again, c)) {
             br_config_error(update->config, given,
                             "stage '%s': together with these values the update '%s', at sample "
                             "%llu, would not fit any more",
@@ -205,8 +208,9 @@ static enum linked link_plan(struct br_updates *updates, const struct plan *plan
 }
 
 /* The plan is in place: each change belongs to its update, and what was replaced goes. */
-static void settle(struct plan *plan, struct br_update *update)
+static void settle(struct br_updates *updates, struct plan *plan, struct br_update *update)
 {
+    pthread_mutex_lock(&updates->records);
     for (size_t i = 0; i < plan->count; i++) {
         struct br_change *made = plan->made[i], *old = plan->instead[i];
         struct br_update *of = old != NULL ? old->update : update;
@@ -217,6 +221,7 @@ static void settle(struct plan *plan, struct br_update *update)
         br_change_discard(old);
         free(old);
     }
+    pthread_mutex_unlock(&updates->records);
     free(plan->made);
     free(plan->instead);
 }
@@ -239,11 +244,15 @@ enum br_update_outcome br_update_schedule(struct br_graph *graph, struct br_upda
         *earliest = br_update_taken(request);
         if (status == BR_OK && linked == LINKED) {
             update->sample = plan.made[0]->sample;
-            settle(&plan, update);
+            settle(graph->updates, &plan, update);
             return BR_UPDATE_OK;
         }
         drop(&plan);
         if (status == BR_OK) continue;
+        if (status == BR_E_STOPPED) {
+            linked = HAS_ENDED;
+            break;
+        }
         br_fail(error, status, "there is no memory for it");
         return status == BR_E_NO_MEMORY || status == BR_E_DEVICE ? BR_UPDATE_FAILED : BR_UPDATE_WRONG;
     }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 struct moment {
     int64_t sample, time_ns;
@@ -82,10 +83,6 @@ static void read_stages(struct br_graph *graph, struct br_config *config, const 
         struct br_stage *stage = find_stage(graph, map->key[i]->text);
         if (stage == NULL) {
             report_unknown(graph, config, map->key[i]);
-        } else if (stage->absorbed_by != NULL) {
-            br_config_error(config, map->key[i],
-                            "stage '%s' takes no updates here: '%s' does its work in one kernel with its own",
-                            stage->name, stage->absorbed_by->name);
         } else if (stage->type->updates == NULL) {
             br_config_error(config, map->key[i],
                             "stage '%s' takes no updates while it runs; restart the pipeline", stage->name);
@@ -118,6 +115,22 @@ static void check_clocks(struct br_config *config, const struct br_node *at,
     }
 }
 
+/* A file is read by libraries that hold up others while they wait for it: a pipe or a device is none. */
+static void check_files(struct br_config *config, const struct br_update_request *request)
+{
+    struct stat info;
+    for (size_t i = 0; i < request->nstages; i++)
+        for (size_t k = 0; k < request->values[i]->count; k++) {
+            const char *name = request->values[i]->key[k]->text;
+            const struct br_node *file =
+                br_update_file(br_update_param(request->stage[i]->type, name), request->values[i]->item[k]);
+            if (file == NULL || stat(file->text, &info) != 0 || S_ISREG(info.st_mode)) continue;
+            br_config_error(config, file, "stage '%s': %s: '%.200s' is %s; expected a file",
+                            request->stage[i]->name, name, file->text,
+                            S_ISDIR(info.st_mode) ? "a directory" : "no regular file");
+        }
+}
+
 bool br_update_read(struct br_graph *graph, struct br_config *config, const struct br_node *root,
                     struct br_update_request *request)
 {
@@ -143,6 +156,7 @@ bool br_update_read(struct br_graph *graph, struct br_config *config, const stru
     read_moment(config, br_node_get(root, "at"), request);
     read_stages(graph, config, root, br_node_get(root, "stages"), request);
     if (br_config_errors(config) == before) check_clocks(config, root, request);
+    if (br_config_errors(config) == before) check_files(config, request);
     return br_config_errors(config) == before;
 }
 
@@ -170,13 +184,19 @@ static uint64_t add_file(uint64_t hash, const char *path)
     return hash;
 }
 
-/* Keys add up, so that their order does not matter. Numbers are compared as they are written. */
+uint64_t br_update_file_digest(const char *path)
+{
+    return add_file(hash_of(""), path);
+}
+
+/* Keys add up, so that their order does not matter. */
 static uint64_t hash_node(const struct br_node *node)
 {
     uint64_t hash = 0;
     if (node->kind == BR_NODE_SCALAR) {
+        char number[BR_UPDATE_NUMBER];
         size_t length = strlen(node->text);
-        hash = hash_of(node->text);
+        hash = hash_of(br_update_number(node, number) ? number : node->text);
         bool names_file = length > 3 && (strcmp(node->text + length - 3, ".h5") == 0 ||
                                          (length > 5 && strcmp(node->text + length - 5, ".hdf5") == 0));
         return names_file ? add_file(hash, node->text) : hash;
@@ -196,11 +216,29 @@ static uint64_t hash_node(const struct br_node *node)
     return hash;
 }
 
+/* One value of a parameter, as hash_node has it; a file by its bytes too, whatever its name ends in. */
+static uint64_t hash_value(const struct br_param *param, const struct br_node *value)
+{
+    const struct br_node *file = br_update_file(param, value);
+    return file != NULL ? add_file(hash_of(file->text), file->text) : hash_node(value);
+}
+
+static uint64_t hash_values(const struct br_stage_type *type, const struct br_node *values)
+{
+    uint64_t hash = 0;
+    for (size_t i = 0; i < values->count; i++) {
+        const char *name = values->key[i]->text;
+        uint64_t item = hash_value(br_update_param(type, name), values->item[i]);
+        hash += add_bytes(hash_of(name), &item, sizeof item);
+    }
+    return hash;
+}
+
 uint64_t br_update_digest(const struct br_update_request *request)
 {
     uint64_t digest = 0;
     for (size_t i = 0; i < request->nstages; i++) {
-        uint64_t values = hash_node(request->values[i]);
+        uint64_t values = hash_values(request->stage[i]->type, request->values[i]);
         digest += add_bytes(hash_of(request->stage[i]->name), &values, sizeof values);
     }
     return digest;

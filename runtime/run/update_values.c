@@ -25,7 +25,7 @@ static struct br_node *copy_node(struct br_config *config, const struct br_node 
     return copy;
 }
 
-static const struct br_param *param_called(const struct br_stage_type *type, const char *name)
+const struct br_param *br_update_param(const struct br_stage_type *type, const char *name)
 {
     const struct br_param *p = type->params;
     while (p != NULL && p->name != NULL && strcmp(p->name, name) != 0) p++;
@@ -39,11 +39,20 @@ static bool may_be_updated(const struct br_stage_type *type, const char *name)
     return false;
 }
 
+const struct br_node *br_update_file(const struct br_param *param, const struct br_node *value)
+{
+    if (param == NULL || param->type != BR_P_PATH) return NULL;
+    if (value->kind == BR_NODE_SCALAR) return value;
+    const struct br_node *file =
+        value->kind == BR_NODE_MAP && value->count == 1 ? br_node_get(value, "file") : NULL;
+    return file != NULL && file->kind == BR_NODE_SCALAR ? file : NULL;
+}
+
 /* A parameter that is a file may be written {file: PATH}. */
 static struct br_node *value_of(struct br_config *config, const struct br_stage_type *type, const char *name,
                                 struct br_node *value)
 {
-    const struct br_param *param = param_called(type, name);
+    const struct br_param *param = br_update_param(type, name);
     if (param == NULL || param->type != BR_P_PATH || value->kind != BR_NODE_MAP) return value;
     if (value->count == 1 && strcmp(value->key[0]->text, "file") == 0) return value->item[0];
     br_config_error(config, value, "%s: expected the name of a file, or {file: NAME}", name);
@@ -64,8 +73,8 @@ static bool check_keys(struct br_config *config, const struct br_stage *stage, c
         }
         br_config_error(config, key, "stage '%s': '%.80s' %s; expected one of %s%s%s%s", stage->name,
                         key->text,
-                        param_called(stage->type, key->text) != NULL ? "cannot be changed while it runs"
-                                                                     : "is no parameter of it",
+                        br_update_param(stage->type, key->text) != NULL ? "cannot be changed while it runs"
+                                                                        : "is no parameter of it",
                         expected, similar != NULL ? "; did you mean '" : "", similar != NULL ? similar : "",
                         similar != NULL ? "'?" : "");
     }
@@ -192,7 +201,7 @@ struct br_change *br_change_make(struct br_update *update, struct br_stage *stag
     return change;
 }
 
-int br_change_prepare(struct br_change *change)
+static int prepare(struct br_change *change)
 {
     struct br_stage *fresh = change->fresh;
     struct br_config *config = fresh->second;
@@ -213,10 +222,23 @@ int br_change_prepare(struct br_change *change)
     return status;
 }
 
+int br_change_prepare(struct br_change *change)
+{
+    struct br_updates *updates = change->stage->graph->updates;
+    pthread_mutex_lock(&updates->gate);
+    int status = updates->closed ? BR_E_STOPPED : prepare(change);
+    pthread_mutex_unlock(&updates->gate);
+    return status;
+}
+
 void br_change_discard(struct br_change *change)
 {
     struct br_stage *fresh = change->fresh;
     if (fresh == NULL) return;
+    if (!change->committed) {
+        br_held_free(change->held);
+        change->held = NULL;
+    }
     if (fresh->device >= 0) br_gpu_use(fresh->device, NULL);
     if (change->prepared && fresh->type->discard != NULL) fresh->type->discard(fresh, fresh->self);
     if (change->old_unused != NULL) br_gpu_event_destroy(change->old_unused);

@@ -12,7 +12,13 @@ const char *const br_update_state_name[] = {"scheduled", "applied", "superseded"
 struct br_updates *br_updates_make(void)
 {
     struct br_updates *updates = calloc(1, sizeof *updates);
-    if (updates != NULL) pthread_mutex_init(&updates->mutex, NULL);
+    if (updates == NULL) return NULL;
+    pthread_mutex_init(&updates->records, NULL);
+    pthread_mutex_init(&updates->mutex, NULL);
+    pthread_mutex_init(&updates->gate, NULL);
+    pthread_mutex_init(&updates->journal.mutex, NULL);
+    pthread_mutex_init(&updates->journal.told, NULL);
+    updates->journal.fd = -1;
     return updates;
 }
 
@@ -38,13 +44,21 @@ void br_updates_free(struct br_graph *graph)
         updates->newest = update->older;
         free_update(update);
     }
+    for (size_t s = 0; s < graph->nfile; s++) br_held_free(graph->stage[s].updates.held);
+    br_journal_close(&updates->journal, 0);
+    json_decref(updates->past);
+    pthread_mutex_destroy(&updates->journal.told);
+    pthread_mutex_destroy(&updates->journal.mutex);
+    pthread_mutex_destroy(&updates->gate);
     pthread_mutex_destroy(&updates->mutex);
+    pthread_mutex_destroy(&updates->records);
     free(updates);
     graph->updates = NULL;
 }
 
 /* --- the list ---------------------------------------------------------------------------------------- */
 
+/* Under `records`. */
 static void set_state(struct br_updates *updates, struct br_update *update, enum br_update_state state)
 {
     updates->total[update->state]--;
@@ -63,32 +77,48 @@ static char *names_of(const struct br_update_request *request)
     return text;
 }
 
-/* A record of what came, at the head of the list. NULL: no memory. */
-static struct br_update *add_record(struct br_updates *updates, struct br_config *config, bool owned)
+/* A record of what came, for the list. NULL: no memory. */
+static struct br_update *make_record(const struct br_updates *updates, struct br_config *config, bool owned)
 {
     struct timespec now;
     struct br_update *update = calloc(1, sizeof *update);
     if (update == NULL) return NULL;
     clock_gettime(CLOCK_REALTIME, &now);
     update->came_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-    update->number = ++updates->count;
+    update->number = updates->count + 1;
     update->config = config;
     update->owns_config = owned;
     update->state = BR_UPDATE_SCHEDULED;
     update->held_from = UINT64_MAX;
-    update->older = updates->newest;
-    updates->newest = update;
-    updates->total[BR_UPDATE_SCHEDULED]++;
     snprintf(update->id, sizeof update->id, "update-%llu", (unsigned long long)update->number);
     return update;
 }
 
-static struct br_update *same_id(const struct br_updates *updates, const struct br_update *update)
+/* Puts it at the head of the list, once all is known of it: from here on others look at it. */
+static void add_record(struct br_updates *updates, struct br_update *update)
 {
+    pthread_mutex_lock(&updates->records);
+    updates->count = update->number;
+    update->older = updates->newest;
+    updates->newest = update;
+    updates->total[update->state]++;
+    pthread_mutex_unlock(&updates->records);
+}
+
+static struct br_update *same_id(struct br_updates *updates, const char *id, uint64_t *scheduled)
+{
+    pthread_mutex_lock(&updates->records);
+    *scheduled = updates->total[BR_UPDATE_SCHEDULED];
     struct br_update *u = updates->newest;
-    while (u != NULL && (u == update || u->state == BR_UPDATE_REJECTED || strcmp(u->id, update->id) != 0))
-        u = u->older;
+    while (u != NULL && (u->state == BR_UPDATE_REJECTED || strcmp(u->id, id) != 0)) u = u->older;
+    pthread_mutex_unlock(&updates->records);
     return u;
+}
+
+bool br_updates_knows(struct br_graph *graph, const char *id)
+{
+    uint64_t scheduled;
+    return same_id(graph->updates, id, &scheduled) != NULL;
 }
 
 static void keep_mistakes(struct br_update *update, size_t before)
@@ -101,18 +131,17 @@ static void keep_mistakes(struct br_update *update, size_t before)
     if (length > 0 && update->why[length - 1] == '\n') update->why[length - 1] = '\0';
 }
 
-static enum br_update_outcome reject(struct br_updates *updates, struct br_update *update,
-                                     enum br_update_outcome outcome, size_t before, const char *format, ...)
-    __attribute__((format(printf, 5, 6)));
-static enum br_update_outcome reject(struct br_updates *updates, struct br_update *update,
-                                     enum br_update_outcome outcome, size_t before, const char *format, ...)
+static enum br_update_outcome reject(struct br_update *update, enum br_update_outcome outcome, size_t before,
+                                     const char *format, ...) __attribute__((format(printf, 4, 5)));
+static enum br_update_outcome reject(struct br_update *update, enum br_update_outcome outcome, size_t before,
+                                     const char *format, ...)
 {
     va_list args;
     va_start(args, format);
     keep_mistakes(update, before);
     if (update->why == NULL && vasprintf(&update->why, format, args) < 0) update->why = NULL;
     va_end(args);
-    set_state(updates, update, BR_UPDATE_REJECTED);
+    update->state = BR_UPDATE_REJECTED;
     return outcome;
 }
 
@@ -127,35 +156,36 @@ static enum br_update_outcome submit(struct br_graph *graph, struct br_update *u
     bool good = br_update_read(graph, update->config, root, &request);
     if (request.id != NULL && strlen(request.id) < BR_UPDATE_ID)
         snprintf(update->id, sizeof update->id, "%s", request.id);
-    if (!good) return reject(updates, update, BR_UPDATE_WRONG, before, "it is wrong");
+    if (!good) return reject(update, BR_UPDATE_WRONG, before, "it is wrong");
     update->at = request.at;
     update->sample = request.sample;
     update->time_ns = request.time_ns;
     update->digest = br_update_digest(&request);
     update->stages = names_of(&request);
     update->change = calloc(request.nstages, sizeof(struct br_change *));
-    if (update->change == NULL) return reject(updates, update, BR_UPDATE_FAILED, before, "no memory");
-    struct br_update *same = same_id(updates, update);
+    if (update->change == NULL) return reject(update, BR_UPDATE_FAILED, before, "no memory");
+    uint64_t scheduled;
+    struct br_update *same = same_id(updates, update->id, &scheduled);
+    if (same == NULL && scheduled >= BR_UPDATES_PENDING)
+        return reject(update, BR_UPDATE_TOO_MANY, before,
+                      "%d updates are scheduled already; expected to be asked again when some of them hold",
+                      BR_UPDATES_PENDING);
     if (same == NULL) {
         struct br_error error = {0};
         enum br_update_outcome outcome =
             br_update_schedule(graph, update, &request, &reply->earliest, &error);
-        return outcome == BR_UPDATE_OK ? outcome : reject(updates, update, outcome, before, "%s", error.text);
+        return outcome == BR_UPDATE_OK ? outcome : reject(update, outcome, before, "%s", error.text);
     }
     reply->earliest = br_update_taken(&request);
     bool repeated = same->digest == update->digest && same->at == update->at &&
-                    same->time_ns == update->time_ns &&
+                    (update->at != BR_AT_TIME || same->time_ns == update->time_ns) &&
                     (update->at != BR_AT_SAMPLE || same->sample == update->sample);
     if (!repeated)
-        return reject(updates, update, BR_UPDATE_CONFLICT, before,
+        return reject(update, BR_UPDATE_CONFLICT, before,
                       "the id '%s' was used for other values, or another moment; expected one of its own",
                       update->id);
     reply->repeated = true;
     reply->update = same;
-    updates->newest = update->older;
-    updates->total[update->state]--;
-    updates->count--;
-    free_update(update);
     return BR_UPDATE_OK;
 }
 
@@ -163,13 +193,19 @@ int br_updates_submit(struct br_graph *graph, struct br_config *config, const st
                       bool owned, struct br_update_reply *reply)
 {
     *reply = (struct br_update_reply){.outcome = BR_UPDATE_FAILED};
-    struct br_update *update = add_record(graph->updates, config, owned);
+    struct br_update *update = make_record(graph->updates, config, owned);
     if (update == NULL) {
         if (owned) br_config_free(config);
         return BR_E_NO_MEMORY;
     }
     reply->update = update;
     reply->outcome = submit(graph, update, root, reply);
+    if (reply->outcome == BR_UPDATE_OK && reply->update == update)
+        br_updates_note_scheduled(graph, update, root);
+    if (reply->update == update)
+        add_record(graph->updates, update);
+    else
+        free_update(update);
     return BR_OK;
 }
 
@@ -202,7 +238,7 @@ static void discard_used(struct br_updates *updates, struct br_stage *stage)
     }
 }
 
-/* What has become of an update that was scheduled. */
+/* What has become of an update that was scheduled. Under `records`. */
 static void look_at(struct br_graph *graph, struct br_update *update)
 {
     size_t committed = 0, passed = 0;
@@ -236,11 +272,30 @@ static bool is_done(struct br_updates *updates, const struct br_update *update)
     return done;
 }
 
+void br_updates_look(struct br_graph *graph)
+{
+    pthread_mutex_lock(&graph->updates->records);
+    for (struct br_update *u = graph->updates->newest; u != NULL; u = u->older)
+        if (u->state == BR_UPDATE_SCHEDULED) look_at(graph, u);
+    pthread_mutex_unlock(&graph->updates->records);
+}
+
+void br_updates_close(struct br_graph *graph)
+{
+    pthread_mutex_lock(&graph->updates->gate);
+    graph->updates->closed = true;
+    pthread_mutex_unlock(&graph->updates->gate);
+}
+
 void br_updates_tidy(struct br_graph *graph)
 {
     struct br_updates *updates = graph->updates;
     size_t kept = 0;
-    for (size_t s = 0; s < graph->nfile; s++) discard_used(updates, &graph->stage[s]);
+    for (size_t s = 0; s < graph->nfile; s++) {
+        discard_used(updates, &graph->stage[s]);
+        br_held_tidy(&graph->stage[s]);
+    }
+    pthread_mutex_lock(&updates->records);
     for (struct br_update **at = &updates->newest; *at != NULL;) {
         struct br_update *update = *at;
         if (update->state == BR_UPDATE_SCHEDULED) look_at(graph, update);
@@ -258,4 +313,5 @@ void br_updates_tidy(struct br_graph *graph)
             at = &update->older;
         }
     }
+    pthread_mutex_unlock(&updates->records);
 }

@@ -7,11 +7,14 @@
  * replaces is freed later by br_updates_tidy. While nothing is due, a stage's thread looks at one pointer
  * for each frame.
  *
- * All functions but those for the stage's thread are called by one thread at a time. */
+ * One thread at a time submits and tidies: the main thread until the stages run, then a thread of its own
+ * (runtime/control/update_desk.h), since files may take their time. Others look at the list, under `records`
+ * and with br_updates_look. */
 #ifndef BEAMRING_RUNTIME_RUN_UPDATES_H
 #define BEAMRING_RUNTIME_RUN_UPDATES_H
 
 #include "runtime/graph/graph.h"
+#include "runtime/run/journal.h"
 
 enum br_update_at {
     BR_AT_NOW,    /* the earliest sample at which all stages can */
@@ -29,6 +32,21 @@ extern const char *const br_update_state_name[]; /* "scheduled", ... */
 
 enum { BR_UPDATE_ID = 80, BR_UPDATES_KEPT = 256 };
 
+/* Where a stage's values came from while they were the same: for each parameter that can be updated (in the
+ * order of the type's `updates`) the update that gave it. */
+struct br_held_source {
+    uint64_t number; /* of the update; 0: the pipeline file */
+    uint64_t digest, from;
+    char id[BR_UPDATE_ID];
+};
+struct br_held {
+    struct br_held *older;
+    uint64_t from;
+    size_t count;
+    struct br_held_source source[];
+};
+enum { BR_HELD_KEPT = 4096 }; /* of each stage: the newest */
+
 /* A stage's part of an update. */
 struct br_change {
     struct br_change *next; /* in one of the stage's lists */
@@ -40,6 +58,7 @@ struct br_change {
     uint64_t sample;                  /* of the stage's input 0, from which it shall hold */
     uint64_t held_from;               /* from which it did */
     br_gpu_event old_unused;          /* what was enqueued with the old values is done */
+    struct br_held *held;             /* the stage's once it is committed */
     bool prepared, committed, passed; /* passed: a later one took its place before it held */
 };
 
@@ -58,16 +77,28 @@ struct br_update {
     struct br_change **change; /* [nchanges] */
     struct br_config *config;  /* its values; NULL: let go */
     bool owns_config;
+    bool noted; /* the journal has it; it has it in its last state */
+    bool concluded;
     char *why;    /* rejected: what is wrong, a line each */
     char *stages; /* names, with commas between */
 };
 
+enum { BR_UPDATES_PENDING = 1024 }; /* scheduled at a time; more are refused, none is ever dropped */
+
+/* Locks are taken in this order: records, mutex. */
 struct br_updates {
-    pthread_mutex_t mutex; /* the stages' lists */
+    pthread_mutex_t records; /* the list: its updates' states, and what it frees */
+    pthread_mutex_t mutex;   /* the stages' lists */
+    pthread_mutex_t gate;    /* held while something is prepared: then no stage is stopped */
+    bool closed;             /* under the gate: the stages are about to be stopped */
     struct br_update *newest;
+    _Atomic uint64_t commits; /* by all stages */
     uint64_t count;
     uint64_t total[4];             /* by their state now */
     const struct br_node *of_file; /* `updates:` of the pipeline file, or NULL */
+    struct br_journal journal;
+    json_t *past;  /* what the journal had to say, until the start is over */
+    bool resuming; /* what is submitted comes from the journal */
 };
 
 enum br_update_outcome {
@@ -75,7 +106,8 @@ enum br_update_outcome {
     BR_UPDATE_WRONG,    /* the values: br_update.why says where */
     BR_UPDATE_LATE,     /* a stage is beyond its sample: `earliest` */
     BR_UPDATE_CONFLICT, /* its id was used for other values, or a stage has ended */
-    BR_UPDATE_FAILED    /* no memory, a device */
+    BR_UPDATE_FAILED,   /* no memory, a device */
+    BR_UPDATE_TOO_MANY  /* BR_UPDATES_PENDING are scheduled */
 };
 
 struct br_update_reply {
@@ -83,6 +115,16 @@ struct br_update_reply {
     const struct br_update *update; /* also of one that was rejected; valid until br_updates_tidy */
     uint64_t earliest;              /* sample at which an update of these stages can hold at the earliest */
     bool repeated;                  /* the same had been asked for before */
+};
+
+struct br_update_request {
+    const char *id; /* NULL: none */
+    enum br_update_at at;
+    uint64_t sample;
+    int64_t time_ns;
+    size_t nstages;
+    struct br_stage **stage;       /* [nstages], memory of the config */
+    const struct br_node **values; /* [nstages] */
 };
 
 struct br_updates *br_updates_make(void); /* NULL: no memory */
@@ -96,11 +138,48 @@ void br_updates_free(struct br_graph *graph);
 int br_updates_submit(struct br_graph *graph, struct br_config *config, const struct br_node *root,
                       bool owned, struct br_update_reply *reply);
 
-/* Frees old values that nothing uses any more, and says of each update what has become of it. */
+/* Whether an update of this id has come that was not rejected. In the thread that submits. */
+bool br_updates_knows(struct br_graph *graph, const char *id);
+
+/* Says of each update what has become of it. Any thread. */
+void br_updates_look(struct br_graph *graph);
+
+/* The same, and frees old values that nothing uses any more. */
 void br_updates_tidy(struct br_graph *graph);
+
+/* What the journal does not have yet of the ends of updates. In the thread that submits. */
+void br_updates_note(struct br_graph *graph);
+
+/* From here on nothing is prepared any more: before the stages are stopped. Waits for what is being uploaded,
+ * for no file. */
+void br_updates_close(struct br_graph *graph);
 
 /* Sample up to which the stages with updates have taken their input: the largest of them. */
 uint64_t br_updates_earliest(const struct br_graph *graph);
+
+/* --- update_json.c --- */
+
+enum { BR_UPDATE_NUMBER = 48 };
+
+/* Values as JSON, NULL where there is no memory. */
+json_t *br_update_json(const struct br_node *node);
+
+/* A number in one form, however it is written: 4, 4.0 and 0x4 are the same. False: it is none. */
+bool br_update_number(const struct br_node *node, char text[BR_UPDATE_NUMBER]);
+
+/* --- update_resume.c --- */
+
+/* Opens `journal:` of the pipeline file and takes up what it says: what held holds again from the first
+ * sample on, and what was pending is. After the stages' start, before their threads. What is wrong with it is
+ * told, and the pipeline file holds. */
+void br_updates_resume(struct br_graph *graph);
+
+/* Whether the journal has this entry of the pipeline file's `updates:` already. */
+bool br_updates_resumed(const struct br_graph *graph, const struct br_update_request *request,
+                        uint64_t digest);
+
+/* A line of the journal for an update that has been scheduled. False: it is not on the disk. */
+bool br_updates_note_scheduled(struct br_graph *graph, struct br_update *update, const struct br_node *root);
 
 /* --- update_file.c --- */
 
@@ -113,16 +192,6 @@ int br_updates_start(struct br_graph *graph, struct br_error *error);
 
 /* --- update_request.c --- */
 
-struct br_update_request {
-    const char *id; /* NULL: none */
-    enum br_update_at at;
-    uint64_t sample;
-    int64_t time_ns;
-    size_t nstages;
-    struct br_stage **stage;       /* [nstages], memory of the config */
-    const struct br_node **values; /* [nstages] */
-};
-
 /* Reads and checks all but the values; mistakes go to the config. False: there were some. */
 bool br_update_read(struct br_graph *graph, struct br_config *config, const struct br_node *root,
                     struct br_update_request *request);
@@ -130,6 +199,7 @@ bool br_update_read(struct br_graph *graph, struct br_config *config, const stru
 /* Of the values, in whatever order and form they are written. Files add their bytes; one that cannot be
  * read adds nothing. */
 uint64_t br_update_digest(const struct br_update_request *request);
+uint64_t br_update_file_digest(const char *path);
 
 /* --- update_plan.c --- */
 
@@ -144,15 +214,34 @@ enum br_update_outcome br_update_schedule(struct br_graph *graph, struct br_upda
 
 /* --- update_values.c --- */
 
+/* The parameter of a stage's schema, or NULL. */
+const struct br_param *br_update_param(const struct br_stage_type *type, const char *name);
+
+/* The name of a file that is written NAME or {file: NAME}; NULL: the value is neither, or `param` no file. */
+const struct br_node *br_update_file(const struct br_param *param, const struct br_node *value);
+
 /* Makes a second stage with what `base` says, and `given` in its place; mistakes go to `config`. NULL:
  * there were some. */
 struct br_change *br_change_make(struct br_update *update, struct br_stage *stage, const struct br_node *base,
                                  const struct br_node *given, struct br_config *config);
-/* Uploads. Status; mistakes go to the config. */
+/* Uploads. Status; mistakes go to the config. BR_E_STOPPED, without one: the stages are about to be
+ * stopped. */
 int br_change_prepare(struct br_change *change);
 /* Frees what was made of it, but not the change: for one that was never linked, or whose old values are
  * unused. */
 void br_change_discard(struct br_change *change);
+
+/* --- update_held.c --- */
+
+/* What a change will have come from; `before`: the one on whose values it builds, or NULL. False: no memory.
+ * */
+bool br_held_make(struct br_change *change, const struct br_change *before);
+/* Under `mutex`: it holds from here on. */
+void br_held_begin(struct br_stage *stage, struct br_held *held, uint64_t sample);
+void br_held_tidy(struct br_stage *stage);
+void br_held_free(struct br_held *held);
+/* For each stage: which ones before it take updates. */
+void br_held_find_sources(struct br_graph *graph);
 
 /* --- update_commit.c: the stage's thread --- */
 

@@ -1,5 +1,6 @@
 /* worker.c - one stage's thread: waits for frames, calls process, does what it says. All waiting and all
  * shutdown logic of a pipeline is here, so that no stage contains any. */
+#include "runtime/ranks/ranks.h"
 #include "runtime/run/pipeline.h"
 #include "runtime/run/updates.h"
 
@@ -15,8 +16,8 @@ struct worker {
     bool in_ended[BR_MAX_PORTS];
     struct br_frame *out[BR_MAX_PORTS];
     uint64_t end[BR_MAX_PORTS]; /* of what was put out */
-    unsigned after_stop;      /* calls of a source since it was asked to end */
-    br_gpu_event begin, done; /* around a sampled call, on a GPU */
+    unsigned after_stop;        /* calls of a source since it was asked to end */
+    br_gpu_event begin, done;   /* around a sampled call, on a GPU */
     unsigned calls;
     bool sampling;    /* the two are recorded and not looked at yet */
     bool record_done; /* the second is still to be recorded */
@@ -267,6 +268,9 @@ static void end(struct worker *w, int status)
         if (first || status != BR_E_DEVICE)
             br_log(stage->graph->log, BR_LOG_ERROR, stage->name, "%s; the other stages drain",
                    stage->error.text);
+        char why[BR_ERROR_LENGTH + 100];
+        snprintf(why, sizeof why, "stage '%.64s': %s", stage->name, stage->error.text);
+        br_ranks_fail(stage->graph->ranks, 1, why);
         br_pipeline_drain(stage->graph);
     }
     atomic_store(&stage->completed, status == BR_OK && (stage->nin == 0 || draining(w)));
@@ -289,7 +293,9 @@ void *br_worker(void *arg)
         br_gpu_event_destroy(w.done);
     }
     atomic_store(&stage->counters.cpu_ns, clock_ns(CLOCK_THREAD_CPUTIME_ID));
-    atomic_store(&stage->ended, true);
+    /* One whose work another stage does ends with that: until then it takes updates. */
+    if (stage->absorbed != NULL) atomic_store(&stage->absorbed->ended, true);
+    if (stage->absorbed_by == NULL) atomic_store(&stage->ended, true);
     if (stage->graph->on_end != NULL) stage->graph->on_end(stage->graph->on_end_arg);
     return NULL;
 }

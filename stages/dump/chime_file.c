@@ -5,6 +5,7 @@
 #include "stages/common/formats/chime_attributes.h"
 #include "stages/common/formats/coding.h"
 #include "stages/common/stage/fileio.h"
+#include "stages/common/stage/made_with.h"
 #include "stages/dump/dump.h"
 
 #include <errno.h>
@@ -40,6 +41,20 @@ static bool put_inputs(const struct dump_file *f, hid_t file)
     return good;
 }
 
+/* The updates that it was made with, in as many bytes whatever they are: the data must not move. */
+static bool put_updates(const struct dump_file *f, hid_t file)
+{
+    char text[MADE_WITH_ROOM] = "";
+    const struct br_stage *stage = f->of->writer->stage;
+    if (!br_stage_follows_updates(stage)) return true;
+    made_with(stage, f->piece->window.first, f->piece->window.end, text, sizeof text);
+    hid_t type = H5Tcopy(H5T_C_S1);
+    bool good = H5Tset_size(type, sizeof text) >= 0 && H5Tset_strpad(type, H5T_STR_NULLPAD) >= 0 &&
+                chime_put(file, "updates", type, text);
+    H5Tclose(type);
+    return good;
+}
+
 /* Makes the file in `memory`; *offset receives where its data begin. */
 static bool make(const struct dump_file *f, const char *path, int64_t number, uint64_t *offset)
 {
@@ -51,7 +66,8 @@ static bool make(const struct dump_file *f, const char *path, int64_t number, ui
                 put_inputs(f, file) && chime_put(file, "event_id", H5T_NATIVE_UINT64, &f->dump->id) &&
                 chime_put(file, "event_dm", H5T_NATIVE_DOUBLE, &f->dump->sweep.dm) &&
                 chime_put(file, "event_dm_error", H5T_NATIVE_DOUBLE, &f->dump->sweep.dm_error) &&
-                chime_put(file, "missing_samples", H5T_NATIVE_UINT64, &f->piece->missing);
+                chime_put(file, "missing_samples", H5T_NATIVE_UINT64, &f->piece->missing) &&
+                put_updates(f, file);
     hid_t space = H5Screate_simple(2, size, NULL), plist = H5Pcreate(H5P_DATASET_CREATE);
     H5Pset_alloc_time(plist, H5D_ALLOC_TIME_EARLY);
     H5Pset_fill_time(plist, H5D_FILL_TIME_NEVER);

@@ -3,6 +3,7 @@
 #include "stages/common/formats/recording.h"
 #include "stages/common/formats/text.h"
 #include "stages/common/stage/fileio.h"
+#include "stages/common/stage/made_with.h"
 #include "stages/dump/dump.h"
 
 #include <errno.h>
@@ -48,7 +49,8 @@ static void format_header(struct dada_writer *w, const struct dump_file *f)
     const struct dump *d = f->dump;
     const struct window *window = &f->piece->window;
     const char *slash = strrchr(f->path, '/');
-    char id[32], list[TEXT_REAL];
+    char id[32], list[TEXT_REAL], updates[MADE_WITH_ROOM];
+    made_with(f->of->writer->stage, window->first, window->end, updates, sizeof updates);
     snprintf(id, sizeof id, "%" PRIu64, d->id);
     struct recording_file file = {.name = slash != NULL ? slash + 1 : f->path,
                                   .obs_id = id,
@@ -56,7 +58,8 @@ static void format_header(struct dada_writer *w, const struct dump_file *f)
                                   .samples = window->end - window->first,
                                   .payload_bytes = f->rows * f->row_bytes,
                                   .obs_first = window->first,
-                                  .header_bytes = (size_t)f->offset};
+                                  .header_bytes = (size_t)f->offset,
+                                  .updates = updates};
     recording_format(w, &f->sub, &file);
     dada_put(w, "EVENT_ID", "%s", id);
     dada_put(w, "EVENT_DM", "%s", text_real_format(list, d->sweep.dm));
@@ -78,6 +81,7 @@ static int describe(struct dump_file *f)
         make_stream(f);
         f->offset = DADA_MAX_HEADER; /* as many digits as it may have */
         format_header(&length, f);
+        length.used += made_with_room(f->of->writer->stage); /* more may come until it is written */
         f->offset = (length.used + 128 + DADA_BLOCK - 1) / DADA_BLOCK * DADA_BLOCK;
         f->scratch = malloc(2 * f->piece->count);
         f->header = malloc(f->offset);

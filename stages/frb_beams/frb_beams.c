@@ -1,6 +1,6 @@
 /* frb_beams - FRB stage 2: intensities on the grid of the zero-padded transform resampled to any beams. */
-#include "kernels/frb_beams/frb_beams.h"
 #include "runtime/stage.h"
+#include "stages/common/stage/forming.h"
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
@@ -10,14 +10,20 @@
 #include <string.h>
 
 struct frb_beams {
+    struct forming forming;             /* first: the stage that does its work too looks there */
     const struct br_beams_param *beams; /* parameters */
-    const char *precision;
+    const char *precision, *incoherent;
     struct br_maps steer;
 
-    struct steering *steering; /* [steer.count], in order of time */
-    size_t next;               /* the first of these that is not yet in force */
-    struct br_frb_beams *plan;
-    struct br_cuda *cuda; /* NULL on the CPU */
+    struct br_stream formed;   /* the output without the incoherent sum */
+    struct steering *steering; /* [nsteering], in order of time; the first one holds from sample 0 on */
+    size_t nsteering;
+    bool moves;            /* there is more than one direction for each beam */
+    struct br_beam *there; /* [nbeams]: where to; scratch */
+
+    /* What the plan's weights are for; NULL: it must be told. */
+    const struct steering *aim;
+    uint64_t interval;
 };
 
 struct steer_param {
@@ -28,10 +34,11 @@ struct steer_param {
 /* Beams from a sample on. */
 struct steering {
     uint64_t sample;
-    const struct br_beam *beams;
+    struct br_motion motion;
 };
 
 static const char *const precisions[] = {"float16", "float32", NULL};
+static const char *const incoherents[] = {"none", "append", "subtract", NULL};
 
 static const struct br_param steer_params[] = {
     BR_PARAM("sample", BR_P_INT, struct steer_param, sample,
@@ -52,21 +59,28 @@ static const struct br_param params[] = {
              "more. On the CPU it is "
              "always float32",
              .choices = precisions, .def = "float16"),
+    BR_PARAM(
+        "incoherent", BR_P_CHOICE, struct frb_beams, incoherent,
+        "the sum over all inputs of |E|^2: one beam more, behind the others, or subtracted from all beams",
+        .choices = incoherents, .def = "none"),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "I[freq][time][gridp][gridq], f16, from frb_grid"}, {0}};
 static const struct br_port outputs[] = {{"out", "J[freq][time][beam], f16"}, {0}};
 
-/* Two steerings in one frame cannot both be obeyed, so that they must be further apart. */
-static int configure_steering(struct br_stage *stage, struct frb_beams *fb, const struct br_stream *in,
-                              const struct br_stream *out)
+static int configure_steering(struct br_stage *stage, struct frb_beams *fb, struct br_stream *out)
 {
     const struct steer_param *param = fb->steer.value;
-    uint64_t apart = in->frame_samples + in->zone[0].downsample;
-    fb->steering = br_stage_alloc(stage, (fb->steer.count + 1) * sizeof *fb->steering);
+    fb->nsteering = fb->steer.count + 1;
+    fb->steering = br_stage_alloc(stage, fb->nsteering * sizeof *fb->steering);
+    int status = br_directions_configure(stage, fb->beams, out, &fb->steering[0].motion);
+    if (status != BR_OK) return status;
+    fb->there = br_stage_alloc(stage, out->nbeams * sizeof *fb->there);
+    fb->moves = fb->steer.count > 0 || fb->steering[0].motion.rates != NULL;
     for (size_t i = 0; i < fb->steer.count; i++) {
         struct br_stream later = {0};
-        int status = br_directions_configure(stage, param[i].beams, &later);
+        struct steering *s = &fb->steering[i + 1];
+        status = br_directions_configure(stage, param[i].beams, &later, &s->motion);
         if (status != BR_OK) return status;
         if (later.nbeams != out->nbeams || later.beams_x != out->beams_x || later.beams_y != out->beams_y)
             return br_stage_fail_at(
@@ -75,16 +89,22 @@ static int configure_steering(struct br_stage *stage, struct frb_beams *fb, cons
                 "steering moves beams, it cannot add or remove any",
                 (long long)param[i].sample, later.nbeams, later.beams_x, later.beams_y, out->nbeams,
                 out->beams_x, out->beams_y);
-        fb->steering[i] = (struct steering){(uint64_t)param[i].sample, later.beams};
-        if (i > 0 && fb->steering[i].sample < fb->steering[i - 1].sample + apart)
-            return br_stage_fail_at(stage, "steer",
-                                    "sample %lld follows sample %lld; expected at least %llu samples (a "
-                                    "frame and an output sample) "
-                                    "between them, in order of time",
-                                    (long long)param[i].sample, (long long)param[i - 1].sample,
-                                    (unsigned long long)apart);
+        s->sample = (uint64_t)param[i].sample;
+        if (i > 0 && s->sample <= s[-1].sample)
+            return br_stage_fail_at(stage, "steer", "sample %lld follows sample %lld; expected order of time",
+                                    (long long)param[i].sample, (long long)param[i - 1].sample);
     }
     return BR_OK;
+}
+
+/* It looks nowhere: its direction is that of the middle, and with it the beams are no grid. */
+static void append_incoherent(struct br_stage *stage, struct br_stream *out)
+{
+    struct br_beam *beams = br_stage_alloc(stage, (out->nbeams + 1) * sizeof *beams);
+    memcpy(beams, out->beams, out->nbeams * sizeof *beams);
+    out->beams = beams;
+    out->nbeams++;
+    out->beams_x = out->beams_y = 0;
 }
 
 static int configure(struct br_stage *stage, void *self)
@@ -105,36 +125,40 @@ static int configure(struct br_stage *stage, void *self)
             stage, BR_E_INVALID,
             "its input has a grid of %zu x %zu; expected 2M x 2N = %u x %u for telescope '%s'",
             in->array.axis[2].length, in->array.axis[3].length, 2 * t->grid_m, 2 * t->grid_n, t->name);
-    status = br_directions_configure(stage, fb->beams, out);
-    if (status == BR_OK) status = configure_steering(stage, fb, in, out);
+    status = configure_steering(stage, fb, out);
     if (status != BR_OK) return status;
+    fb->formed = *out;
+    if (strcmp(fb->incoherent, "append") == 0) append_incoherent(stage, out);
     size_t lengths[3] = {in->array.axis[0].length, in->array.axis[1].length, out->nbeams};
     struct br_error error = {0};
     if (br_array_init(&out->array, BR_F16, "freq,time,beam", lengths, &error) != BR_OK)
         return br_stage_fail(stage, BR_E_INVALID, "%s", error.text);
-    if (fb->steer.count == 0 && strcmp(fb->precision, "float16") == 0)
+    if (!fb->moves && strcmp(fb->precision, "float16") == 0 && strcmp(fb->incoherent, "none") == 0)
         br_stage_offer(stage); /* what it makes follows from the two streams */
     return BR_OK;
 }
 
 /* Validity, of one step more beside a loss, and the directions that steering uploads at most. */
-static size_t upload_bytes(const struct br_stream *out)
+static size_t upload_bytes(const struct br_stage *stage, const struct br_stream *out)
 {
-    return out->nchannels * (out->array.axis[1].length + 1) + 4 * out->nbeams * sizeof(float);
+    size_t steps = br_stage_input(stage, 0)->array.axis[1].length + 1;
+    return out->nchannels * steps + 4 * out->nbeams * sizeof(float);
 }
 
 /* Of every channel the weights of both axes, complex float32: 2M for each beam (of a grid of beams, for
- * each of its rows) and 2N likewise; two sets where beams are steered. */
+ * each of its rows) and 2N likewise; two sets where beams are steered or move. */
 static void memory(struct br_stage *stage, void *self, struct br_memory *m)
 {
     const struct frb_beams *fb = self;
-    const struct br_stream *out = br_stage_output(stage, 0);
+    const struct br_stream *out = &fb->formed;
     bool grid = out->beams_x > 0;
     size_t weights = 2 * out->telescope->grid_m * (grid ? out->beams_x : out->nbeams) +
                      2 * out->telescope->grid_n * (grid ? out->beams_y : out->nbeams);
-    br_stage_uploads_memory(stage, upload_bytes(out), m);
-    br_stage_buffer_memory(stage,
-                           (fb->steer.count > 0 ? 2 : 1) * out->nchannels * weights * 2 * sizeof(float), m);
+    br_stage_uploads_memory(stage, upload_bytes(stage, out), m);
+    br_stage_buffer_memory(stage, (fb->moves ? 2 : 1) * out->nchannels * weights * 2 * sizeof(float), m);
+    if (br_stage_device(stage) >= 0 && strcmp(fb->incoherent, "append") == 0)
+        m->device += out->nchannels * (br_stage_input(stage, 0)->array.axis[1].length + 1) * out->nbeams *
+                     sizeof(uint16_t);
     /* On the CPU each thread has the images of some steps in float32 and what it makes of them: of a grid of
      * beams 16 steps, else 120 and the weights of 256 beams. */
     size_t cells = 4 * (size_t)out->telescope->grid_m * out->telescope->grid_n, each = 2 * 16 * cells;
@@ -143,10 +167,16 @@ static void memory(struct br_stage *stage, void *self, struct br_memory *m)
     if (br_stage_device(stage) < 0) m->host += br_stage_threads(stage) * each * sizeof(float);
 }
 
-static int start(struct br_stage *stage, void *self)
+static enum br_frb_beams_incoherent incoherent_of(const struct frb_beams *fb)
 {
-    struct frb_beams *fb = self;
-    const struct br_stream *out = br_stage_output(stage, 0);
+    return strcmp(fb->incoherent, "append") == 0     ? BR_INCOHERENT_APPEND
+           : strcmp(fb->incoherent, "subtract") == 0 ? BR_INCOHERENT_SUBTRACT
+                                                     : BR_INCOHERENT_NONE;
+}
+
+static int make_plan(struct br_stage *stage, struct frb_beams *fb, enum br_backend backend)
+{
+    const struct br_stream *out = &fb->formed;
     const struct br_telescope *t = out->telescope;
     struct br_why why = {""};
     struct br_frb_beams_params p = {.nchannels = out->nchannels,
@@ -156,46 +186,58 @@ static int start(struct br_stage *stage, void *self)
                                     .spacing_m_m = t->spacing_m_m,
                                     .spacing_n_m = t->spacing_n_m,
                                     .nbeams = out->nbeams,
-                                    .beam = (const double *)out->beams,
+                                    .beam = (const double *)fb->steering[0].motion.beams,
                                     .beams_x = out->beams_x,
                                     .beams_y = out->beams_y,
-                                    .max_steps = out->array.axis[1].length +
+                                    .max_steps = br_stage_input(stage, 0)->array.axis[1].length +
                                                  1, /* a frame beside a loss may touch one step more */
-                                    .steered = fb->steer.count > 0,
-                                    .float32 = strcmp(fb->precision, "float32") == 0};
-    enum br_backend backend;
-    int status = br_stage_backend(stage, upload_bytes(out), &backend, &fb->cuda);
-    if (status != BR_OK) return status;
-    p.cuda = fb->cuda;
-    p.parallel = br_stage_parallel_loop(stage);
-    if (br_frb_beams_create(&fb->plan, backend, &p, &why) != 0)
+                                    .steered = fb->moves,
+                                    .float32 = strcmp(fb->precision, "float32") == 0,
+                                    .incoherent = incoherent_of(fb),
+                                    .cuda = fb->forming.cuda,
+                                    .parallel = br_stage_parallel_loop(stage)};
+    if (br_frb_beams_create(&fb->forming.plan, backend, &p, &why) != 0)
         return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
-    return br_stage_gpu_holds(stage, fb->cuda);
+    fb->aim = fb->moves ? NULL : fb->steering;
+    fb->interval = 0;
+    return BR_OK;
+}
+
+static int start(struct br_stage *stage, void *self)
+{
+    struct frb_beams *fb = self;
+    enum br_backend backend;
+    int status =
+        br_stage_backend(stage, upload_bytes(stage, &fb->formed), &backend, &fb->forming.cuda);
+    if (status == BR_OK) status = make_plan(stage, fb, backend);
+    return status == BR_OK ? br_stage_gpu_holds(stage, fb->forming.cuda) : status;
 }
 
 /* Number of the output step that begins at or after a sample. */
 static uint64_t step_at(uint64_t sample, unsigned downsample)
 {
-    return (sample + downsample - 1) / downsample;
+    return sample / downsample + (sample % downsample != 0);
 }
 
-/* Steers where that is due in the frame, or was due before it. */
-static int steer(struct br_stage *stage, struct frb_beams *fb, uint64_t first, const struct br_part *part)
+/* Makes the plan's beams point where they shall at that step, unless they do. *until is the first step at
+ * which they shall point somewhere else. Nothing but the step decides. */
+static int aim(struct br_stage *stage, struct frb_beams *fb, uint64_t step, unsigned downsample,
+               uint64_t *until)
 {
-    uint64_t first_step = first / part->downsample;
+    const struct steering *s = &fb->steering[fb->nsteering - 1];
     struct br_why why = {""};
-    /* Frames may have been lost: of those due before this one only the last matters. */
-    while (fb->next + 1 < fb->steer.count &&
-           step_at(fb->steering[fb->next + 1].sample, part->downsample) <= first_step)
-        fb->next++;
-    if (fb->next == fb->steer.count) return BR_OK;
-    const struct steering *s = &fb->steering[fb->next];
-    uint64_t step = step_at(s->sample, part->downsample);
-    if (step >= first_step + part->nsteps) return BR_OK;
-    fb->next++;
-    if (br_frb_beams_steer(fb->plan, (const double *)s->beams,
-                           step > first_step ? (size_t)(step - first_step) : 0, &why) != 0)
+    *until = UINT64_MAX;
+    for (; s > fb->steering && step_at(s->sample, downsample) > step; s--)
+        *until = step_at(s->sample, downsample);
+    uint64_t interval = br_motion_interval(&s->motion, step * downsample),
+             end = step_at(br_motion_end(&s->motion, interval), downsample);
+    if (end < *until) *until = end;
+    if (fb->aim == s && fb->interval == interval) return BR_OK;
+    br_motion_at(&s->motion, interval, fb->there);
+    if (br_frb_beams_steer(fb->forming.plan, (const double *)fb->there, 0, &why) != 0)
         return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
+    fb->aim = s;
+    fb->interval = interval;
     return BR_OK;
 }
 
@@ -207,21 +249,73 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     struct br_frame *out = io->out[0];
     if (in == NULL) return BR_FINISHED;
     struct br_part part = br_stream_part(stream, 0, in->first, in->samples);
-    int status = steer(stage, fb, in->first, &part);
-    if (status != BR_OK) return status;
-    br_frb_beams_execute(fb->plan, in->data, in->complete ? NULL : in->valid, part.nsteps, out->data);
+    uint64_t begin = in->first / part.downsample, end = begin + part.nsteps, step = begin;
+    while (step < end) {
+        uint64_t due = br_stage_next_update(stage, in->first + in->samples), until,
+                 cut = due < in->first + in->samples ? step_at(due, part.downsample) : end;
+        if (cut <= step) {
+            br_stage_update(stage, step * part.downsample);
+            continue;
+        }
+        int status = aim(stage, fb, step, part.downsample, &until);
+        if (status != BR_OK) return status;
+        if (until > cut) until = cut;
+        if (until > end) until = end;
+        br_frb_beams_execute_steps(fb->forming.plan, in->data, in->complete ? NULL : in->valid, part.nsteps,
+                                   step - begin, until - step, out->data);
+        step = until;
+    }
     out->complete = in->complete;
     out->missing = in->missing;
     if (!in->complete) memcpy(out->valid, in->valid, part.nsteps * part.nchannels);
-    status = br_stage_gpu_check(stage, fb->cuda);
+    int status = br_stage_gpu_check(stage, fb->forming.cuda);
     return status != BR_OK ? status : BR_CONSUMED | BR_PRODUCED;
 }
+
+/* --- new beams --- */
+
+static int prepare(struct br_stage *stage, void *fresh, const void *self)
+{
+    struct frb_beams *fb = fresh;
+    const struct frb_beams *now = self;
+    struct br_why why = {""};
+    enum br_backend backend;
+    int status = br_stage_backend_aside(stage, &backend, &fb->forming.cuda);
+    if (status == BR_OK) status = make_plan(stage, fb, backend);
+    if (status == BR_OK && br_frb_beams_may_exchange(now->forming.plan, fb->forming.plan, &why) != 0)
+        status = br_stage_fail(stage, BR_E_INVALID, "%s; restart the pipeline with them", why.text);
+    return status;
+}
+
+/* The schedule stays where it is: it lives longer than these values hold. */
+static void commit(struct br_stage *stage, void *self, void *fresh, uint64_t sample)
+{
+    (void)stage, (void)sample;
+    struct frb_beams *fb = self, *with = fresh;
+    br_frb_beams_exchange(fb->forming.plan, with->forming.plan);
+    fb->steering = with->steering;
+    fb->nsteering = with->nsteering;
+    fb->moves = with->moves;
+    fb->there = with->there;
+    fb->aim = with->aim;
+    fb->interval = with->interval;
+}
+
+static void discard(struct br_stage *stage, void *fresh)
+{
+    (void)stage;
+    struct frb_beams *fb = fresh;
+    br_frb_beams_destroy(fb->forming.plan);
+    br_cuda_destroy(fb->forming.cuda);
+}
+
+static const char *const updates[] = {"beams", "steer", NULL};
 
 static int stop(struct br_stage *stage, void *self)
 {
     struct frb_beams *fb = self;
-    br_frb_beams_destroy(fb->plan);
-    br_stage_gpu_end(stage, fb->cuda);
+    br_frb_beams_destroy(fb->forming.plan);
+    br_stage_gpu_end(stage, fb->forming.cuda);
     return BR_OK;
 }
 
@@ -230,27 +324,44 @@ BR_STAGE_EXPORT = {
     .type_size = sizeof(struct br_stage_type),
     .name = "frb_beams",
     .summary = "FRB stage 2: intensity beams in any directions, from the grid",
-    .description = "Resamples the intensities of `frb_grid` to the beams asked for, exactly: each beam is a "
-                   "weighted sum over the whole "
-                   "grid, the weights following from its direction and the channel's frequency. A regular "
-                   "grid of beams is the product "
-                   "of its two axes and is formed in two cheaper steps.\n\n"
-                   "A dish grid of spacing d repeats the sky every lambda/d in direction cosine.\n\n"
-                   "`steer: [{sample: 1000000, beams: {...}}, ...]` points the beams somewhere else while "
-                   "they are formed: to the "
-                   "sample, whatever the frames, and without a pause. On a GPU only the new directions are "
-                   "sent there, and the weights "
-                   "are made there. Files and packets go on carrying the directions that `beams` gives. "
-                   "Beams that are steered or in "
-                   "float32 are not quantized in the same kernel.\n",
+    .description =
+        "Resamples the intensities of `frb_grid` to the beams asked for, exactly: each beam is a "
+        "weighted sum over the whole "
+        "grid, the weights following from its direction and the channel's frequency. A regular "
+        "grid of beams is the product "
+        "of its two axes and is formed in two cheaper steps.\n\n"
+        "A dish grid of spacing d repeats the sky every lambda/d in direction cosine.\n\n"
+        "`steer: [{sample: 1000000, beams: {...}}, ...]` points the beams somewhere else while "
+        "they are formed: to the "
+        "sample, whatever the frames, and without a pause. On a GPU only the new directions are "
+        "sent there, and the weights "
+        "are made there. Files and packets go on carrying the directions that `beams` gives. "
+        "Beams that are steered, that move, are in float32 or have an incoherent sum are not quantized in "
+        "the same kernel.\n\n"
+        "`incoherent: append` puts the sum over all inputs of |W E|^2 (W: gains) behind the beams: one "
+        "beam more in files, packets and beams.csv, with the direction (0, 0), on the beams' scale. It "
+        "is the mean over the grid, by Parseval. Bad inputs are zero and add nothing. `subtract` takes "
+        "it off every beam: what all inputs see alike, such as broadband interference and changes of "
+        "the noise, is gone, and noise has the mean 0.\n\n"
+        "`beams: {grid: [8, 8], spacing_deg: 0.2, rates: [[7e-5, 0]], reference_ns: "
+        "1700000000000000000}` moves beams: direction + rate (t - reference). Directions are made "
+        "anew every `every_s`, counted from sample 0, for the middle of it, and hold from the first "
+        "output that begins there: they are off by rate x every_s / 2 at most.\n\n"
+        "`beams` and `steer` can be updated while it runs, as long as the number of beams and the "
+        "shape of their grid stay: the first output that begins at or after the stated sample is "
+        "the first to which they apply.\n",
     .params = params,
     .inputs = inputs,
     .outputs = outputs,
-    .flags = BR_STAGE_CUDA,
+    .flags = BR_STAGE_CUDA | BR_STAGE_COMMITS,
     .size = sizeof(struct frb_beams),
     .configure = configure,
     .start = start,
     .process = process,
     .memory = memory,
     .stop = stop,
+    .updates = updates,
+    .prepare = prepare,
+    .commit = commit,
+    .discard = discard,
 };

@@ -1,11 +1,6 @@
 /* frb_grid - FRB stage 1: gridding, weights, zero-padded 2-d transform, square, sum over polarisation and
- * time.
- *
- * An output frame is filled over several calls, and an input frame may be spread over several output frames,
- * so this file is mostly about where blocks lie in both. All zones complete the same blocks of base samples.
- */
-#include "kernels/frb_grid/frb_grid.h"
-#include "runtime/stage.h"
+ * time. Parameters, plans and new gains; blocks.c has the stream. */
+#include "stages/frb_grid/frb_grid.h"
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
@@ -16,37 +11,6 @@
 #include <string.h>
 
 enum { FRAME_BYTES = 32 << 20 }; /* frames stay below this when they hold more than one block */
-
-struct frb_grid {
-    int64_t downsample, integrate, frame; /* parameters */
-    const char *gains_file;
-    double threshold;
-
-    const float *gains; /* [gain_channels][pol][dish][2], NULL: all 1 */
-    size_t gain_channels;
-    uint64_t block;    /* base samples per output step */
-    size_t nblocks;    /* steps in a full output frame */
-    size_t cells;      /* 2M x 2N */
-    size_t spectators; /* pol x dish: bytes of one channel in a row of input */
-    unsigned boundary; /* the largest input step, in base samples */
-    int log2_scale;
-    struct br_frb_grid *plan[BR_MAX_ZONES];
-    struct br_cuda *cuda;         /* NULL on the CPU */
-    uint16_t *row;                /* [nblocks][cells], where the frames are */
-    float *weights[BR_MAX_ZONES]; /* expanded to fine channels; only while plans are made */
-    uint16_t (*dish_cell)[2];
-
-    /* The stream: `cursor` is the base sample up to which input went into blocks. */
-    bool running;
-    /* The output frame being filled: blocks [first_block, first_block + length), of which zone z has
-     * done[z]. */
-    uint64_t cursor;
-    bool open;
-    uint64_t start, first_block;
-    size_t length, done[BR_MAX_ZONES];
-    size_t taken[BR_MAX_ZONES]; /* steps of the current input frame that zone z has used */
-    bool resumed;               /* the current input frame was begun in an earlier call */
-};
 
 static const struct br_param params[] = {
     BR_PARAM("downsample", BR_P_INT, struct frb_grid, downsample,
@@ -60,6 +24,10 @@ static const struct br_param params[] = {
              "channels; default all 1"),
     BR_PARAM("threshold", BR_P_REAL, struct frb_grid, threshold,
              "outputs with a smaller fraction of valid input are masked", .def = "0.5", .min = 0, .max = 1),
+    BR_PARAM("headroom", BR_P_INT, struct frb_grid, headroom,
+             "room for gains that are updated to larger ones: the scale is so many powers of two above what "
+             "the first ones need",
+             .def = "0", .min = 0, .max = 16, .unit = "powers of two"),
     BR_PARAM("frame", BR_P_INT, struct frb_grid, frame,
              "length of an output frame; 0 chooses one near the input's", .def = "0", .min = 0,
              .max = 1 << 20, .unit = "output samples"),
@@ -160,6 +128,32 @@ static void free_weights(struct frb_grid *fg)
     }
 }
 
+/* One power of two for all zones, so that one number describes the stream. It stays what it is when gains are
+ * updated: those who read the stream were told. */
+static int choose_scale(struct br_stage *stage, struct frb_grid *fg, const struct br_stream *in)
+{
+    const struct frb_grid *now = br_stage_running(stage);
+    int needed = -1000;
+    for (unsigned z = 0; z < in->nzones; z++) {
+        struct br_frb_grid_params p;
+        int status = zone_params(stage, fg, z, &p);
+        if (status != BR_OK) {
+            free_weights(fg);
+            return status;
+        }
+        int k = br_frb_grid_log2_scale(&p);
+        if (k > needed) needed = k;
+    }
+    free_weights(fg);
+    fg->log2_scale = now != NULL ? now->log2_scale : needed + (int)fg->headroom;
+    if (needed <= fg->log2_scale) return BR_OK;
+    return br_stage_fail_at(stage, "gains",
+                            "they are too large for the scale of the stream, 2^%d, which was chosen for the "
+                            "first ones: full scale on every dish needs 2^%d; expected smaller ones, or a "
+                            "restart with `headroom: %d` or more",
+                            fg->log2_scale, needed, needed - fg->log2_scale + (int)now->headroom);
+}
+
 static int configure(struct br_stage *stage, void *self)
 {
     struct frb_grid *fg = self;
@@ -209,16 +203,7 @@ static int configure(struct br_stage *stage, void *self)
         fg->dish_cell[d][0] = t->dishes[d].m;
         fg->dish_cell[d][1] = t->dishes[d].n;
     }
-    /* One power of two for all zones, so that one number describes the stream. */
-    fg->log2_scale = -1000;
-    for (unsigned z = 0; z < in->nzones; z++) {
-        struct br_frb_grid_params p;
-        status = zone_params(stage, fg, z, &p);
-        if (status != BR_OK) break;
-        int k = br_frb_grid_log2_scale(&p);
-        if (k > fg->log2_scale) fg->log2_scale = k;
-    }
-    free_weights(fg);
+    status = choose_scale(stage, fg, in);
     out->scale = ldexp(1, fg->log2_scale);
     return status;
 }
@@ -255,15 +240,10 @@ static void memory(struct br_stage *stage, void *self, struct br_memory *m)
     }
 }
 
-static int start(struct br_stage *stage, void *self)
+static int make_plans(struct br_stage *stage, struct frb_grid *fg, enum br_backend backend)
 {
-    struct frb_grid *fg = self;
     const struct br_stream *in = br_stage_input(stage, 0);
-    enum br_backend backend;
-    int status = br_stage_backend(stage, upload_bytes(fg, in), &backend, &fg->cuda);
-    if (status != BR_OK) return status;
-    fg->row = br_stage_scratch(stage, fg->cuda, fg->nblocks * fg->cells * sizeof *fg->row);
-    if (fg->row == NULL) return BR_E_NO_MEMORY;
+    int status = BR_OK;
     for (unsigned z = 0; z < in->nzones && status == BR_OK; z++) {
         struct br_frb_grid_params p;
         struct br_why why = {""};
@@ -274,140 +254,55 @@ static int start(struct br_stage *stage, void *self)
             status = br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
     }
     free_weights(fg);
+    return status;
+}
+
+static int start(struct br_stage *stage, void *self)
+{
+    struct frb_grid *fg = self;
+    enum br_backend backend;
+    int status = br_stage_backend(stage, upload_bytes(fg, br_stage_input(stage, 0)), &backend, &fg->cuda);
+    if (status != BR_OK) return status;
+    fg->row = br_stage_scratch(stage, fg->cuda, fg->nblocks * fg->cells * sizeof *fg->row);
+    if (fg->row == NULL) return BR_E_NO_MEMORY;
+    status = make_plans(stage, fg, backend);
     return status == BR_OK ? br_stage_gpu_holds(stage, fg->cuda) : status;
 }
 
-static void open_frame(struct frb_grid *fg, uint64_t start)
+/* --- new gains and thresholds --- */
+
+static int prepare(struct br_stage *stage, void *fresh, const void *self)
 {
-    fg->open = true;
-    fg->start = start;
-    fg->first_block = start / fg->block;
-    fg->length = fg->nblocks - (size_t)(fg->first_block % fg->nblocks);
-    memset(fg->done, 0, sizeof fg->done);
+    struct frb_grid *fg = fresh;
+    const struct frb_grid *now = self;
+    const struct br_stream *in = br_stage_input(stage, 0);
+    struct br_why why = {""};
+    enum br_backend backend;
+    int status = br_stage_backend_aside(stage, &backend, &fg->cuda);
+    if (status == BR_OK) status = make_plans(stage, fg, backend);
+    for (unsigned z = 0; z < in->nzones && status == BR_OK; z++)
+        if (br_frb_grid_may_exchange(now->plan[z], fg->plan[z], &why) != 0)
+            status = br_stage_fail_at(stage, "gains", "%s; restart the pipeline with them", why.text);
+    return status;
 }
 
-static uint16_t *row_of(const struct frb_grid *fg, const struct br_frame *out, size_t channel, size_t block)
+static void commit(struct br_stage *stage, void *self, void *fresh, uint64_t sample)
 {
-    return (uint16_t *)out->data + (channel * fg->length + block) * fg->cells;
+    (void)sample;
+    struct frb_grid *fg = self, *with = fresh;
+    for (unsigned z = 0; z < br_stage_input(stage, 0)->nzones; z++)
+        br_frb_grid_exchange(fg->plan[z], with->plan[z]);
 }
 
-/* Says what the frame holds, [start, end), and leaves it to be published. */
-static int emit(struct br_stage *stage, struct frb_grid *fg, struct br_frame *out, uint64_t end)
+static void discard(struct br_stage *stage, void *fresh)
 {
-    const struct br_stream *stream = br_stage_output(stage, 0);
-    size_t steps = br_time_steps(fg->start, end - fg->start, (unsigned)fg->block);
-    size_t bytes = steps * fg->cells * sizeof(uint16_t);
-    if (steps < fg->length) /* cut short: rows move together, as the frame is row-major in its own length */
-        for (size_t c = 1; c < stream->nchannels; c++) { /* by way of a row of its own: they may overlap */
-            int status = br_stage_copy_rows(stage, fg->row, bytes, row_of(fg, out, c, 0), bytes, bytes, 1);
-            if (status == BR_OK)
-                status = br_stage_copy_rows(stage, (uint8_t *)out->data + c * bytes, bytes, fg->row, bytes,
-                                            bytes, 1);
-            if (status != BR_OK) return status;
-            memmove(out->valid + c * steps, out->valid + c * fg->length, steps);
-        }
-    out->first = fg->start;
-    out->samples = end - fg->start;
-    out->complete = false;
-    br_frame_close_validity(stream, out);
-    fg->open = false;
-    return BR_PRODUCED;
+    (void)stage;
+    struct frb_grid *fg = fresh;
+    for (unsigned z = 0; z < BR_MAX_ZONES; z++) br_frb_grid_destroy(fg->plan[z]);
+    br_cuda_destroy(fg->cuda);
 }
 
-/* The stream ends here, or is interrupted: unfinished blocks are finished as they are. */
-static int cut(struct br_stage *stage, struct frb_grid *fg, struct br_frame *out)
-{
-    const struct br_stream *stream = br_stage_output(stage, 0);
-    for (unsigned z = 0; z < stream->nzones; z++) {
-        size_t channel = stream->zone[z].first_channel;
-        if (fg->done[z] < fg->length)
-            fg->done[z] += br_frb_grid_flush(fg->plan[z], row_of(fg, out, channel, fg->done[z]), fg->length,
-                                             out->valid + channel * fg->length + fg->done[z], fg->length);
-    }
-    fg->running = false;
-    int result = emit(stage, fg, out, fg->cursor), status = br_stage_gpu_check(stage, fg->cuda);
-    return status != BR_OK ? status : result;
-}
-
-static int process(struct br_stage *stage, void *self, const struct br_io *io)
-{
-    struct frb_grid *fg = self;
-    const struct br_stream *from = br_stage_input(stage, 0);
-    const struct br_frame *in = io->in[0];
-    struct br_frame *out = io->out[0];
-    if (in == NULL) {
-        int result = fg->open ? cut(stage, fg, out) : 0;
-        return result < 0 ? result : result | BR_FINISHED;
-    }
-
-    if (!fg->resumed) {
-        if (fg->running && !br_goes_on(fg->cursor, in->first, fg->boundary)) {
-            fg->running = false;
-            if (fg->open) return cut(stage, fg, out); /* the same input comes again */
-        }
-        memset(fg->taken, 0, sizeof fg->taken);
-        fg->resumed = true;
-        if (!fg->running) {
-            for (unsigned z = 0; z < from->nzones; z++)
-                br_frb_grid_begin(fg->plan[z], (unsigned)(in->first % fg->block / from->zone[z].downsample));
-            fg->running = true;
-            fg->cursor = in->first;
-        }
-    }
-    if (!fg->open) open_frame(fg, fg->cursor);
-
-    struct br_frb_grid_call call[BR_MAX_ZONES];
-    size_t steps[BR_MAX_ZONES], ncalls = 0;
-    unsigned zone_of[BR_MAX_ZONES]; /* of a call */
-    bool zoned = br_stream_is_zoned(from);
-    for (unsigned z = 0; z < from->nzones; z++) {
-        const struct br_zone *zone = &from->zone[z];
-        struct br_part part = br_stream_part(from, zoned ? z : 0, in->first, in->samples);
-        size_t row = part.nchannels * fg->spectators, within = zone->first_channel - part.first_channel;
-        const uint8_t *e =
-            (const uint8_t *)in->data + part.offset + fg->taken[z] * row + within * fg->spectators;
-        const uint8_t *valid =
-            in->complete ? NULL : in->valid + part.valid_offset + fg->taken[z] * part.nchannels + within;
-        size_t left = part.nsteps - fg->taken[z];
-        steps[z] = part.nsteps;
-        if (fg->done[z] == fg->length || left == 0) continue;
-        zone_of[ncalls] = z;
-        call[ncalls++] = (struct br_frb_grid_call){
-            .plan = fg->plan[z],
-            .e = e,
-            .row = row,
-            .e_valid = valid,
-            .valid_row = part.nchannels,
-            .nsteps = left,
-            .max_blocks = fg->length - fg->done[z],
-            .out = row_of(fg, out, zone->first_channel, fg->done[z]),
-            .out_stride = fg->length,
-            .out_valid = out->valid + zone->first_channel * fg->length + fg->done[z],
-            .valid_stride = fg->length};
-    }
-    br_frb_grid_execute_all(call,
-                            ncalls); /* all zones at once: few channels with long blocks do not fill a GPU */
-    for (size_t i = 0; i < ncalls; i++) {
-        fg->done[zone_of[i]] += call[i].blocks;
-        fg->taken[zone_of[i]] += call[i].taken;
-    }
-    bool full = true, used = true;
-    for (unsigned z = 0; z < from->nzones; z++) {
-        full = full && fg->done[z] == fg->length;
-        used = used && fg->taken[z] == steps[z];
-    }
-    uint64_t in_end = in->first + in->samples, frame_end = (fg->first_block + fg->length) * fg->block;
-    fg->cursor = full && frame_end < in_end ? frame_end : in_end;
-    int result = 0;
-    int status = br_stage_gpu_check(stage, fg->cuda);
-    if (status == BR_OK && full) result = emit(stage, fg, out, fg->cursor);
-    if (status != BR_OK || result < 0) return status != BR_OK ? status : result;
-    if (used) {
-        fg->resumed = false;
-        result |= BR_CONSUMED;
-    }
-    return result;
-}
+static const char *const updates[] = {"gains", "threshold", NULL};
 
 static int stop(struct br_stage *stage, void *self)
 {
@@ -432,15 +327,22 @@ BR_STAGE_EXPORT = {
                    "scale on every dish cannot "
                    "overflow. Missing samples contribute nothing, the level of a partly valid block is "
                    "restored, and a block with "
-                   "too little valid input is masked.\n",
+                   "too little valid input is masked.\n\n"
+                   "`gains` and `threshold` can be updated while it runs: in all zones the first block that "
+                   "begins at or after the stated sample is the first with the new ones. The scale stays; "
+                   "`headroom` leaves room for gains that are larger.\n",
     .params = params,
     .inputs = inputs,
     .outputs = outputs,
-    .flags = BR_STAGE_CUDA,
+    .flags = BR_STAGE_CUDA | BR_STAGE_COMMITS,
     .size = sizeof(struct frb_grid),
     .configure = configure,
     .start = start,
-    .process = process,
+    .process = frb_grid_process,
     .memory = memory,
     .stop = stop,
+    .updates = updates,
+    .prepare = prepare,
+    .commit = commit,
+    .discard = discard,
 };

@@ -2,6 +2,7 @@
 #include "stages/packetize/packetize.h"
 #include "stages/common/packets/description.h"
 #include "stages/common/stage/format.h"
+#include "stages/common/stage/made_with.h"
 #include "stages/common/stage/shape.h"
 
 #include <stdio.h>
@@ -218,6 +219,19 @@ static int start(struct br_stage *stage, void *self)
     return p->wire->start(stage, p);
 }
 
+/* The wires have no place for it: what data are made with stands in the log, where it changes. */
+static void tell_updates(struct br_stage *stage, struct packetize *p, const struct br_frame *in)
+{
+    char text[MADE_WITH_ROOM];
+    uint64_t end = in->first + in->samples;
+    size_t length = p->told_until == 0 ? made_with(stage, in->first, end, text, sizeof text)
+                                       : br_stage_updates_begun(stage, p->told_until, end, text, sizeof text);
+    p->told_until = end;
+    if (length > 0)
+        br_stage_note(stage, "base samples from %llu on are made with %s%s", (unsigned long long)in->first,
+                      text, length >= sizeof text ? "..." : "");
+}
+
 static int process(struct br_stage *stage, void *self, const struct br_io *io)
 {
     struct packetize *p = self;
@@ -225,7 +239,9 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
         int status = p->wire->finish(stage, p);
         return status < 0 ? status : BR_FINISHED;
     }
-    int status = p->wire->frame(stage, p, io->in[0]);
+    const struct br_frame *in = io->in[0];
+    tell_updates(stage, p, in);
+    int status = p->wire->frame(stage, p, in);
     return status < 0 ? status : BR_CONSUMED;
 }
 

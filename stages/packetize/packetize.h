@@ -50,7 +50,8 @@ struct packetize {
     struct destination_param *destination; /* [destinations.count], beams filled in */
     struct peers peers;
     bool opened;
-    void *state; /* of the format */
+    void *state;         /* of the format */
+    uint64_t told_until; /* base sample up to which the log says what data are made with; 0: none has come */
 };
 
 /* Gives every destination its beams. Status. */

@@ -12,6 +12,7 @@
 #include "kernels/quantize/follow.h"
 #include "runtime/stage.h"
 #include "stages/common/stage/blocks.h"
+#include "stages/common/stage/forming.h"
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
@@ -43,6 +44,7 @@ struct quantize {
     struct br_frb_beams_quantize *fused;
     uint16_t *formed; /* [freq][step][beam], of the current input frame */
     bool have_formed;
+    bool looked; /* for updates of the beams, in the current input frame */
 
     struct blocks blocks;
 };
@@ -174,6 +176,8 @@ static int start_forming(struct br_stage *stage, struct quantize *q)
     if (br_frb_beams_create(&q->forming, BR_CUDA, &p, &why) != 0 ||
         br_frb_beams_quantize_create(&q->fused, q->forming, q->plan, &why) != 0)
         return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
+    struct forming *theirs = br_stage_absorbed(stage);
+    theirs->plan = q->forming; /* where updates of the beams go */
     q->formed = br_stage_scratch(stage, q->cuda, p.nchannels * p.max_steps * p.nbeams * sizeof *q->formed);
     return q->formed == NULL ? BR_E_NO_MEMORY : BR_OK;
 }
@@ -322,6 +326,31 @@ static const uint16_t *beams_of(struct quantize *q, const struct br_frame *in, s
     return q->formed;
 }
 
+/* Beams that are updated within a frame: all of its J is formed, each step with the beams that it is to have.
+ * The quantizer makes the same bits of it as the kernel for both. */
+static void take_updates(struct br_stage *stage, struct quantize *q, const struct br_frame *in)
+{
+    uint64_t end = in->first + in->samples, first = in->first / q->step;
+    size_t nsteps = br_stream_part(br_stage_input(stage, 0), 0, in->first, in->samples).nsteps, at = 0;
+    const uint8_t *valid = in->complete ? NULL : in->valid;
+    for (;;) {
+        uint64_t due = br_stage_next_absorbed_update(stage, end);
+        uint64_t cut = due / q->step + (due % q->step != 0);
+        if (due >= end || cut >= first + nsteps) break;
+        if (cut > first + at) {
+            br_frb_beams_execute_steps(q->forming, in->data, valid, nsteps, at, (size_t)(cut - first) - at,
+                                       q->formed);
+            at = (size_t)(cut - first);
+        }
+        br_stage_absorbed_update(stage, (first + at) * q->step);
+    }
+    if (at > 0) {
+        br_frb_beams_execute_steps(q->forming, in->data, valid, nsteps, at, nsteps - at, q->formed);
+        q->have_formed = true;
+    }
+    q->looked = true;
+}
+
 /* Moves a piece of the input frame into the block. */
 static int gather(struct br_stage *stage, struct quantize *q, const struct br_frame *in,
                   const struct blocks_piece *p)
@@ -345,7 +374,7 @@ static uint64_t quantize_frame(struct quantize *q, const struct br_frame *in, si
 {
     const uint16_t *data = in->data;
     remember(q);
-    if (q->beams == NULL || br_quantize_begins(q->plan, nsteps, valid))
+    if (q->beams == NULL || q->have_formed || br_quantize_begins(q->plan, nsteps, valid))
         return br_quantize_execute(q->plan, beams_of(q, in, nsteps) + at * q->nbeams, nsteps, valid,
                                    out->data, out->side);
     size_t cells = 4 * (size_t)q->beams->telescope->grid_m * q->beams->telescope->grid_n;
@@ -364,6 +393,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     }
 
     if (blocks_gap(&q->blocks, in)) return emit_gathered(stage, q, out); /* the same input comes again */
+    if (q->beams != NULL && !q->looked) take_updates(stage, q, in);
     struct blocks_piece p = blocks_take(&q->blocks, in);
     int result = p.whole ? BR_OK : gather(stage, q, in, &p);
     if (result != BR_OK) return result;
@@ -378,7 +408,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     }
     if (result < 0) return result;
     if (blocks_used(&q->blocks, in)) {
-        q->have_formed = false;
+        q->have_formed = q->looked = false;
         result |= BR_CONSUMED;
     }
     return result;
@@ -426,7 +456,9 @@ BR_STAGE_EXPORT = {
         "blocks, it forms "
         "the beams itself and their float16 intensities are never written, unless something else reads them "
         "too. "
-        "`beamring graph` shows it, and `fuse` decides it. The result is the same, bit for bit.\n",
+        "`beamring graph` shows it, and `fuse` decides it. The result is the same, bit for bit, also where "
+        "the "
+        "beams are updated.\n",
     .params = params,
     .inputs = inputs,
     .outputs = outputs,

@@ -6,9 +6,11 @@
 #include "buffers/clock.h"
 #include "stages/common/formats/recording.h"
 #include "stages/common/stage/fileio.h"
+#include "stages/common/stage/made_with.h"
 #include "stages/common/stage/shape.h"
 #include "stages/common/tables/beam_table.h"
 #include "stages/record/external.h"
+#include "stages/record/later.h"
 #include "stages/record/sidecar.h"
 
 #include <dirent.h>
@@ -43,6 +45,8 @@ struct record {
     uint64_t header_ns;
     bool started_obs, ready;
     struct sidecar gaps;
+    struct later later;
+    char updates[MADE_WITH_ROOM]; /* that hold at the current file's first sample */
 };
 
 static const char *const formats[] = {"dada", "kotekan", "guppi", "chime", "vdif", NULL};
@@ -76,7 +80,7 @@ static const struct br_param params[] = {
 };
 static const struct br_port inputs[] = {{"in", "any stream"}, {0}};
 
-/* PREFIX_NNNNNN.dada, perhaps with .gaps behind it; or PREFIX_beams.csv. */
+/* PREFIX_NNNNNN.dada, perhaps with .gaps or .updates behind it; or PREFIX_beams.csv. */
 static bool is_ours(const char *name, const char *prefix)
 {
     size_t n = strlen(prefix);
@@ -84,7 +88,8 @@ static bool is_ours(const char *name, const char *prefix)
     if (strcmp(name + n, "_beams.csv") == 0) return true;
     size_t digits = strspn(name + n + 1, "0123456789");
     const char *rest = name + n + 1 + digits;
-    return digits >= 6 && (strcmp(rest, ".dada") == 0 || strcmp(rest, ".dada.gaps") == 0);
+    return digits >= 6 && (strcmp(rest, ".dada") == 0 || strcmp(rest, ".dada.gaps") == 0 ||
+                           strcmp(rest, ".dada.updates") == 0);
 }
 
 /* Finds an earlier recording: copies the name of one of its files to `found`, or removes them all. 0, or
@@ -151,7 +156,7 @@ static int start(struct br_stage *stage, void *self)
     struct record *r = self;
     const struct br_stream *stream = br_stage_input(stage, 0);
     char found[2048];
-    r->fd = r->gaps.fd = -1;
+    r->fd = r->gaps.fd = r->later.fd = -1;
     if (r->external.format != NULL) {
         snprintf(r->path, sizeof r->path, "%s", r->directory);
         fileio_make_directory(r->path); /* external_start says what is wrong */
@@ -165,7 +170,8 @@ static int start(struct br_stage *stage, void *self)
         (struct recording_file){.name = r->prefix, .obs_id = r->prefix, .header_bytes = DADA_MAX_HEADER};
     struct dada_writer writer = {0};
     recording_format(&writer, stream, &r->file);
-    r->file.header_bytes = (writer.used + HEADER_SLACK + DADA_BLOCK - 1) / DADA_BLOCK * DADA_BLOCK;
+    size_t slack = HEADER_SLACK + made_with_room(stage);
+    r->file.header_bytes = (writer.used + slack + DADA_BLOCK - 1) / DADA_BLOCK * DADA_BLOCK;
     if (r->file.header_bytes > DADA_MAX_HEADER)
         return br_stage_fail(
             stage, BR_E_INVALID,
@@ -224,6 +230,8 @@ static int close_file(struct br_stage *stage, struct record *r)
     if (close(r->fd) != 0 && written == BR_OK) written = failed(stage, r, "complete", errno);
     r->fd = -1;
     if (status == BR_OK) status = written;
+    if (later_close(&r->later) != BR_OK && status == BR_OK)
+        status = br_stage_fail(stage, BR_E_IO, "%s", r->later.error.text);
     if (sidecar_close(&r->gaps) != BR_OK && status == BR_OK)
         status = br_stage_fail(stage, BR_E_IO, "%s", r->gaps.error.text);
     r->obs_bytes += r->used;
@@ -243,6 +251,8 @@ static int open_file(struct br_stage *stage, struct record *r, uint64_t first)
     uint64_t d = stream->zone[0].downsample;
     r->file.obs_offset = r->flat ? (first / d - r->file.obs_first / d) * r->row_bytes : r->obs_bytes;
     r->used = 0;
+    made_with(stage, first, first + 1, r->updates, sizeof r->updates);
+    r->file.updates = r->updates;
     snprintf(r->path, sizeof r->path, "%s/%s_%06llu.dada", r->directory, r->prefix,
              (unsigned long long)r->file.number);
     char gaps[sizeof r->path + 8];
@@ -300,6 +310,10 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     if (status != BR_OK) return status;
     if (sidecar_frame(&r->gaps, stream, in) != BR_OK)
         return br_stage_fail(stage, BR_E_IO, "%s", r->gaps.error.text);
+    uint64_t known =
+        r->end > r->file.first ? r->end : r->file.first + 1; /* the header has its first sample's */
+    if (later_write(&r->later, stage, r->path, known, in->first + in->samples) != BR_OK)
+        return br_stage_fail(stage, BR_E_IO, "%s", r->later.error.text);
 
     uint64_t at = r->flat ? (in->first / d - r->file.first / d) * r->row_bytes : r->used;
     uint64_t offset = r->file.header_bytes + at;

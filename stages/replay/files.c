@@ -25,7 +25,7 @@ static bool ends_with(const char *path, const char *tail)
 /* What `record` writes beside its data. */
 static bool is_sidecar(const char *path)
 {
-    return ends_with(path, ".gaps") || ends_with(path, "_beams.csv");
+    return ends_with(path, ".gaps") || ends_with(path, ".dada.updates") || ends_with(path, "_beams.csv");
 }
 
 int files_expand(struct br_stage *stage, const struct br_strings *patterns, struct file_list *list)

@@ -39,6 +39,7 @@ struct uvh5_file {
 
 /* One integration. */
 struct uvh5_row {
+    uint64_t first, end;  /* base samples that it spans */
     int64_t centre_ns;    /* Unix time */
     double seconds;       /* that it spans */
     double samples;       /* summed up where nothing was missing */
@@ -54,6 +55,9 @@ void uvh5_east_north(const struct br_telescope *telescope, size_t d, double *eas
 bool uvh5_create(struct uvh5_file *file, const struct uvh5_layout *layout, const char *path, bool overwrite);
 bool uvh5_append(struct uvh5_file *file, const struct uvh5_layout *layout, const struct uvh5_row *row);
 bool uvh5_close(struct uvh5_file *file);
+
+/* Writes another text in the place of the history. */
+bool uvh5_set_history(struct uvh5_file *file, const char *text);
 
 /* header.c: the datasets that do not grow, and those of length Nblts. */
 bool uvh5_header_create(hid_t header, const struct uvh5_layout *layout);

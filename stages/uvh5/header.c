@@ -194,6 +194,11 @@ bool uvh5_header_create(hid_t header, const struct uvh5_layout *layout)
     return good;
 }
 
+bool uvh5_set_history(struct uvh5_file *file, const char *text)
+{
+    return H5Ldelete(file->header, "history", H5P_DEFAULT) >= 0 && put_text(file->header, "history", text);
+}
+
 /* Julian date. A double keeps 40 us of it. */
 static double julian(int64_t unix_ns)
 {

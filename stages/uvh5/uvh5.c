@@ -6,6 +6,7 @@
 
 #include "runtime/stage.h"
 #include "stages/common/stage/fileio.h"
+#include "stages/common/stage/made_with.h"
 #include "stages/common/stage/shape.h"
 #include "stages/common/tables/apparent.h"
 
@@ -27,7 +28,9 @@ struct uvh5 {
     struct uvh5_file file;
     char path[4096];
     bool open;
-    uint64_t files, written; /* integrations in all */
+    uint64_t files, written;         /* integrations in all */
+    uint64_t file_first, told_until; /* base samples: of the file's first; up to which its history speaks */
+    char history[MADE_WITH_ROOM + 128];
 };
 
 static const char *const orientations[] = {"unknown", "east", "north", NULL};
@@ -112,7 +115,7 @@ static int make_layout(struct br_stage *stage, struct uvh5 *u, const struct br_s
     l->ut1_utc_s = l->with_lst ? u->ut1_utc_s : 0;
     l->x_orientation = u->x_orientation;
     l->instrument = u->instrument;
-    l->history = "Written by beamring: sums of E_i conj(E_j), not divided by the number of samples.";
+    l->history = u->history;
     size_t ndishes = stream->telescope->ndishes;
     if (baselines_find(&l->inputs, in->array.axis[2].length, ndishes, (size_t)u->npol, &error) != BR_OK)
         return br_stage_fail_at(stage, "npol", "%s", error.text);
@@ -182,6 +185,16 @@ static int finish(struct br_stage *stage, struct uvh5 *u)
                          (unsigned long long)u->file.integrations);
 }
 
+/* With the updates that the file's data up to base sample `end` were made with. */
+static void make_history(const struct br_stage *stage, struct uvh5 *u, uint64_t end)
+{
+    char updates[MADE_WITH_ROOM];
+    size_t length = made_with(stage, u->file_first, end, updates, sizeof updates);
+    snprintf(u->history, sizeof u->history,
+             "Written by beamring: sums of E_i conj(E_j), not divided by the number of samples.%s%s",
+             length > 0 ? " Updates: " : "", updates);
+}
+
 static int write_row(struct br_stage *stage, struct uvh5 *u, const struct uvh5_row *row)
 {
     if (u->open && u->integrations > 0 && u->file.integrations == (uint64_t)u->integrations) {
@@ -195,10 +208,18 @@ static int write_row(struct br_stage *stage, struct uvh5 *u, const struct uvh5_r
             return br_stage_fail(stage, BR_E_IO, "%s is there already; it is not replaced", u->path);
         u->open = true;
         u->files++;
+        u->file_first = row->first;
+        make_history(stage, u, row->end);
         if (!uvh5_create(&u->file, &u->layout, u->path, u->overwrite))
             return br_stage_fail(stage, BR_E_IO, "HDF5 cannot create %s (%s)", u->path, strerror(errno));
     }
-    if (!uvh5_append(&u->file, &u->layout, row))
+    bool good = true;
+    if (u->file.integrations > 0 && br_stage_updates_begun(stage, u->told_until, row->end, NULL, 0) > 0) {
+        make_history(stage, u, row->end);
+        good = uvh5_set_history(&u->file, u->history);
+    }
+    u->told_until = row->end;
+    if (!good || !uvh5_append(&u->file, &u->layout, row))
         return br_stage_fail(stage, BR_E_IO,
                              "HDF5 cannot write to %s; the %llu integrations before this are in it", u->path,
                              (unsigned long long)u->file.integrations);
@@ -216,7 +237,9 @@ static struct uvh5_row row_of(const struct br_stream *s, const struct br_frame *
     double sample_s = br_stream_sample_s(s);
     size_t nbaselines = s->array.axis[2].length;
     int64_t half = llround((double)(end - begin) * sample_s * 0.5e9);
-    return (struct uvh5_row){.centre_ns = br_stream_time_ns(s, begin) + half,
+    return (struct uvh5_row){.first = begin,
+                             .end = end,
+                             .centre_ns = br_stream_time_ns(s, begin) + half,
                              .seconds = (double)(end - begin) * sample_s,
                              .samples = (double)d / s->zone[0].factor,
                              .v = (const int32_t *)in->data + 2 * k * s->nchannels * nbaselines,

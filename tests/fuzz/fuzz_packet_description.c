@@ -2,27 +2,12 @@
  * its packet, a layout whose tables stay within a frame, and reads what it writes. */
 #include "stages/common/packets/header.h"
 #include "stages/common/packets/layout.h"
+#include "tests/fuzz/pieces.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-enum { PIECES = 16 };
-static void *piece[PIECES];
-static unsigned npieces;
-
-static void *keep(void *owner, size_t bytes)
-{
-    (void)owner;
-    if (npieces == PIECES) abort();
-    return piece[npieces++] = calloc(1, bytes + 1);
-}
-
-static void must(bool holds)
-{
-    if (!holds) abort();
-}
 
 static void check_layout(const struct packet_description *p)
 {
@@ -42,7 +27,7 @@ static void check_layout(const struct packet_description *p)
                 must(l.position[i] < l.ninputs);
             }
     }
-    while (npieces > 0) free(piece[--npieces]);
+    free_pieces();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -2,6 +2,7 @@
  * and so many bytes, again and again. Every packet is in one counter, frames go on in order, and
  * nothing is written beyond them. */
 #include "stages/common/packets/window.h"
+#include "tests/fuzz/pieces.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,22 +26,7 @@ static const char *const descriptions[] = {
     "8}\n"
     "payload: {axes: [freq, time], lengths: [4, 4]}\n",
 };
-enum { DESCRIPTIONS = sizeof descriptions / sizeof *descriptions, FRAME = 16, OPEN = 3, PIECES = 16 };
-
-static void *piece[PIECES];
-static unsigned npieces;
-
-static void *keep(void *owner, size_t bytes)
-{
-    (void)owner;
-    if (npieces == PIECES) abort();
-    return piece[npieces++] = calloc(1, bytes + 1);
-}
-
-static void must(bool holds)
-{
-    if (!holds) abort();
-}
+enum { DESCRIPTIONS = sizeof descriptions / sizeof *descriptions, FRAME = 16, OPEN = 3 };
 
 static struct br_frame *new_frame(const struct br_stream *stream)
 {
@@ -138,6 +124,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     run(&window, &stream, data + 1, size - 1);
     window_free(&window);
     packet_description_free(p);
-    while (npieces > 0) free(piece[--npieces]);
+    free_pieces();
     return 0;
 }

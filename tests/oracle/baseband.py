@@ -2,13 +2,9 @@
 
 usage: baseband.py DUMP_PROGRAM
 """
-import glob
-import os
-import subprocess
-import sys
-import tempfile
-
 import numpy as np
+
+from cases import check_cases
 
 
 def unpack(byte):
@@ -47,14 +43,5 @@ def check(path):
     return f'{out.size} beam samples, {clamped.sum()} components clamped'
 
 
-def main():
-    with tempfile.TemporaryDirectory(prefix='beamring_oracle_') as directory:
-        subprocess.run([sys.argv[1], directory], check=True)
-        cases = sorted(name[:-len('_out.npy')] for name in glob.glob(os.path.join(directory, '*_out.npy')))
-        assert len(cases) == 10, cases
-        for case in cases:
-            print(os.path.basename(case), check(case))
-
-
 if __name__ == '__main__':
-    main()
+    check_cases(check, 10)

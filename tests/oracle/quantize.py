@@ -2,13 +2,9 @@
 
 usage: quantize.py DUMP_PROGRAM
 """
-import glob
-import os
-import subprocess
-import sys
-import tempfile
-
 import numpy as np
+
+from cases import check_cases
 
 NEAR_TIE = 1e-3  # of a level: where float32 may round to the other side
 
@@ -57,14 +53,5 @@ def check(path):
     return f'{levels.size} levels, {clamped} clamped, {missing} missing, {differ.sum()} ties fell otherwise'
 
 
-def main():
-    with tempfile.TemporaryDirectory(prefix='beamring_oracle_') as directory:
-        subprocess.run([sys.argv[1], directory], check=True)
-        cases = sorted(name[:-len('_out.npy')] for name in glob.glob(os.path.join(directory, '*_out.npy')))
-        assert len(cases) == 16, cases
-        for case in cases:
-            print(os.path.basename(case), check(case))
-
-
 if __name__ == '__main__':
-    main()
+    check_cases(check, 16)

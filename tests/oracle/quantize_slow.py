@@ -3,14 +3,9 @@ against what dump_slow wrote.
 
 usage: quantize_slow.py DUMP_PROGRAM
 """
-import glob
-import os
-import subprocess
-import sys
-import tempfile
-
 import numpy as np
 
+from cases import check_cases
 from quantize import NEAR_TIE, unpack
 
 
@@ -125,14 +120,5 @@ def check(path):
     return f'{out.shape[0]} blocks, {clamped.sum()} clamped, {ties} ties fell otherwise, {wide} wider scales'
 
 
-def main():
-    with tempfile.TemporaryDirectory(prefix='beamring_oracle_') as directory:
-        subprocess.run([sys.argv[1], directory], check=True)
-        cases = sorted(name[:-len('_out.npy')] for name in glob.glob(os.path.join(directory, '*_out.npy')))
-        assert len(cases) == 12, cases
-        for case in cases:
-            print(os.path.basename(case), check(case))
-
-
 if __name__ == '__main__':
-    main()
+    check_cases(check, 12)

@@ -9,25 +9,12 @@ import subprocess
 import sys
 import tempfile
 
-SKIP = 77
+from external import run_with
+
 HEADER = 4096
 
 
-def main():
-    python = os.environ.get("BEAMRING_READERS_PYTHON")
-    if not python:
-        print("skipped: BEAMRING_READERS_PYTHON does not name a Python that has the package baseband")
-        return SKIP
-    if os.environ.get("BEAMRING_INSIDE") != "1":
-        return subprocess.run([python, __file__], env={**os.environ, "BEAMRING_INSIDE": "1"},
-                              check=False).returncode
-    here = os.path.dirname(os.path.abspath(__file__))  # has a baseband.py of its own
-    sys.path = [p for p in sys.path if os.path.abspath(p) != here]
-    try:
-        import baseband  # noqa: F401
-    except ImportError as error:
-        print(f"skipped: {python}: {error}")
-        return SKIP
+def compare():
     program = os.path.abspath(os.environ["BEAMRING"])
     with tempfile.TemporaryDirectory(prefix="beamring-") as directory:
         os.chdir(directory)
@@ -38,7 +25,6 @@ def main():
         vdif_of_baseband(program)
         guppi_of_baseband(program)
         dada_of_baseband(program)
-    return 0
 
 
 def beamring(program, *args):
@@ -288,4 +274,4 @@ def dada_of_baseband(program):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_with("baseband", compare))

@@ -5,13 +5,9 @@ streams channels, and channels are sorted by the F-engine's number. A nibble is 
 
 usage: unpack.py DUMP_PROGRAM
 """
-import glob
-import os
-import subprocess
-import sys
-import tempfile
-
 import numpy as np
+
+from cases import check_cases
 
 
 def field(data, axes, lengths, sources, streams, stream_first, step):
@@ -72,15 +68,5 @@ def check(path):
     return f'{out.size} samples, {(~there).mean():.1%} missing, sums over {sum_samples}'
 
 
-def main():
-    with tempfile.TemporaryDirectory() as directory:
-        subprocess.run([sys.argv[1], directory], check=True)
-        cases = sorted(glob.glob(os.path.join(directory, '*_numbers.npy')))
-        assert len(cases) == 26, cases
-        for name in cases:
-            path = name[:-len('_numbers.npy')]
-            print(os.path.basename(path) + ': ' + check(path))
-
-
 if __name__ == '__main__':
-    main()
+    check_cases(check, 26, '_numbers.npy')

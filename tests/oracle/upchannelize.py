@@ -2,13 +2,9 @@
 
 usage: upchannelize.py DUMP_PROGRAM
 """
-import glob
-import os
-import subprocess
-import sys
-import tempfile
-
 import numpy as np
+
+from cases import check_cases
 
 
 def unpack(byte):
@@ -87,14 +83,5 @@ def check(path):
     return f'{wrong.size} levels, {tie.sum()} near a tie, {clamped} clamped'
 
 
-def main():
-    with tempfile.TemporaryDirectory(prefix='beamring_oracle_') as directory:
-        subprocess.run([sys.argv[1], directory], check=True)
-        cases = sorted(name[:-len('_out.npy')] for name in glob.glob(os.path.join(directory, '*_out.npy')))
-        assert len(cases) == 16, cases
-        for case in cases:
-            print(os.path.basename(case), check(case))
-
-
 if __name__ == '__main__':
-    main()
+    check_cases(check, 16)

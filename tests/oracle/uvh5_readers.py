@@ -4,12 +4,12 @@ where a simulated source far from the zenith stands, with flat phases.
 Needs BEAMRING (the program) and BEAMRING_READERS_PYTHON (an interpreter that has pyuvdata and astropy); skips
 without."""
 import os
-import subprocess
 import sys
 import warnings
 
-SKIP = 77
-HERE = os.path.dirname(os.path.abspath(__file__))
+from external import HERE, run_with
+
+sys.path.insert(0, os.path.join(HERE, "..", "pipeline"))
 X_DEG, Y_DEG = 30.0, -20.0
 PIPELINE = """
 stream: {epoch_ns: 1700000000000000000, sample_ns: 5120, freq_mhz: {first: 400, step: 10, count: 4}}
@@ -76,23 +76,5 @@ def compare():
         print(f"compared with pyuvdata: phases of {right:.2f} degrees rms toward the source")
 
 
-def main():
-    python = os.environ.get("BEAMRING_READERS_PYTHON")
-    if not python:
-        print("skipped: BEAMRING_READERS_PYTHON does not name a Python that has the package pyuvdata")
-        return SKIP
-    if os.environ.get("BEAMRING_INSIDE") != "1":
-        return subprocess.run([python, __file__], env={**os.environ, "BEAMRING_INSIDE": "1"},
-                              check=False).returncode
-    sys.path = [os.path.join(HERE, "..", "pipeline")] + [p for p in sys.path if os.path.abspath(p) != HERE]
-    try:
-        import pyuvdata  # noqa: F401
-    except ImportError as error:
-        print(f"skipped: {python}: {error}")
-        return SKIP
-    compare()
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_with("pyuvdata", compare))

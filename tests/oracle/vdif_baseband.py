@@ -8,29 +8,11 @@ import subprocess
 import sys
 import tempfile
 
-SKIP = 77
+from external import run_with
 
 
-def main():
-    python = os.environ.get("BEAMRING_READERS_PYTHON")
-    if not python:
-        print("skipped: BEAMRING_READERS_PYTHON does not name a Python that has the package baseband")
-        return SKIP
-    if os.environ.get("BEAMRING_INSIDE") != "1":
-        return subprocess.run([python, __file__], env={**os.environ, "BEAMRING_INSIDE": "1"},
-                              check=False).returncode
-    here = os.path.dirname(os.path.abspath(__file__))  # has a baseband.py of its own
-    sys.path = [p for p in sys.path if os.path.abspath(p) != here]
-    try:
-        import baseband  # noqa: F401
-    except ImportError as error:
-        print(f"skipped: {python}: {error}")
-        return SKIP
-    compare(os.path.abspath(os.environ["BEAMRING"]))
-    return 0
-
-
-def compare(program):
+def compare():
+    program = os.path.abspath(os.environ["BEAMRING"])
     import numpy as np
     from astropy import units as u
     from astropy.time import Time
@@ -80,4 +62,4 @@ pipeline:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_with("baseband", compare))

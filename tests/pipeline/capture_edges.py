@@ -1,13 +1,12 @@
 """What capture must survive: bad packets, wrong protocols, resets, late starts, missing rights; and what it
 says of them."""
 import glob
-import http.server
 import json
 import os
 import socket
 import struct
 import subprocess
-import threading
+import sys
 import time
 import urllib.request
 
@@ -15,6 +14,9 @@ import numpy as np
 
 import harness
 from capture_common import capture, counters, free_port, packets, recorded, Sender
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "live"))
+from controller import Controller, time_of_sample_0  # noqa: E402
 
 FS = 512
 
@@ -209,31 +211,8 @@ def test_counters_begin_again():
         assert first + 15 * FS < last < first + 60e9 / 5120, (first, last)
 
 
-class Controller:
-    """Answers get-frame0-time."""
-
-    def __init__(self, answer):
-        outer = self
-        self.answer, self.asked = answer, 0
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self):
-                outer.asked += 1
-                body = outer.answer.encode()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_):
-                pass
-        self.server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/get-frame0-time"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-
 def test_epoch_of_the_controller():
-    controller = Controller(json.dumps({"frame0_nano": 1700000001000000000}))
+    controller = Controller(time_of_sample_0(1700000001000000000))
     text = f"""
 stream: {{freq_mhz: {{first: 400, step: 0.1, count: 384}}}}
 pipeline:
@@ -249,8 +228,7 @@ pipeline:
             controller.answer = answer
             result = harness.run(d, text, command="check", status=2)
             assert message in result.err and "epoch_url" in result.err, result
-        controller.server.server_close()
-        controller.server.shutdown()
+        controller.close()
         result = harness.run(d, text.replace(controller.url, "http://127.0.0.1:9/x"), command="check",
                              status=2)
         assert "cannot get the time of sample 0 from http://127.0.0.1:9/x" in result.err, result

@@ -68,6 +68,30 @@ for dish in range(64):
     assert zero == (dish in (3, 40)), f"dish {dish}: zero is {zero}"
 P
 
+# With an update: dish 7 is silent, and the others are not, from the first frame on that begins at sample 4000 or later;
+# the file beside the recording says since when.
+mkdir "$work/later"
+OUT=$work/later "$root/bin/beamring" run mute_later.yaml
+OUT=$work/later "$root/bin/beamring" info "$work"/later/muted_000000.dada | grep -q 'mute_dishes from sample .* storm'
+python3 - "$work"/later/muted_000000.dada <<'P'
+import sys
+head = open(sys.argv[1], "rb").read(1 << 16)
+keys = dict(l.split(None, 1) for l in head.decode("latin-1").splitlines() if len(l.split(None, 1)) == 2)
+data = open(sys.argv[1], "rb").read()[int(keys["HDR_SIZE"]):]
+sample = int(open(sys.argv[1] + ".updates").read().split(":")[1])
+frame = int(keys["FRAME_SAMPLES"])
+assert sample == -(-4000 // frame) * frame, (sample, frame)
+row = 4 * 128
+for dish in range(64):
+    before, after = any(data[dish:sample * row:64]), any(data[sample * row + dish::64])
+    assert before == (dish not in (3, 40)) and after == (dish != 7), (dish, before, after)
+P
+status=0
+"$root/bin/beamring" check mute_later.yaml --set mute_dishes.dishes=5 >/dev/null
+sed 's/\[7\]/[64]/' mute_later.yaml >wrong.yaml
+"$root/bin/beamring" check wrong.yaml 2>err || status=$?
+[ "$status" = 2 ] && grep -q 'wrong.yaml:4:.*dish 64 does not exist' err || { cat err; echo "exit $status"; exit 1; }
+
 # A dish that does not exist is refused at its place in the file.
 status=0
 "$root/bin/beamring" check mute.yaml --set mute_dishes.dishes=64 2>err || status=$?

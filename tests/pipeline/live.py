@@ -1,17 +1,15 @@
 """The live nodes of config/live: each passes `check` as it is, and finds a simulated burst on this machine,
 from packets of a simulated F-engine to packets of the FRB search."""
 import concurrent.futures
-import http.server
 import os
 import subprocess
 import sys
-import threading
 
 import harness
 
 LIVE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "live")
 sys.path.insert(0, LIVE)
-import live_demo  # noqa: E402
+from controller import Controller, time_of_sample_0  # noqa: E402
 
 NODES = {"chord_pathfinder": "packets: uint8 [time 8192][freq 384][input 128]",
          "hirax": "packets: uint8 [time 4096][freq 16][input 512]",
@@ -19,17 +17,15 @@ NODES = {"chord_pathfinder": "packets: uint8 [time 8192][freq 384][input 128]",
 
 
 def test_nodes_are_checked_as_they_are():
-    controller = http.server.ThreadingHTTPServer(("127.0.0.1", 0), live_demo.Controller)
-    threading.Thread(target=controller.serve_forever, daemon=True).start()
+    controller = Controller(time_of_sample_0(1700000000000000000))
     for name, shape in NODES.items():
         path = os.path.join(harness.CONFIG, "live", name)
-        url = [] if name == "casm" else \
-            ["--set", f"capture.epoch_url=http://127.0.0.1:{controller.server_port}/get-frame0-time"]
+        url = [] if name == "casm" else ["--set", f"capture.epoch_url={controller.url}"]
         result = harness.beamring("check", path + ".yaml", "--set", "device=cpu", *url)
         assert result.status == 0 and shape in result.out, result
         result = harness.beamring("check", path + "_fengine.yaml")
         assert result.status == 0, result
-    controller.shutdown()
+    controller.close()
 
 
 def find_the_burst(telescope):

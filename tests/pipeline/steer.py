@@ -69,14 +69,21 @@ def test_joined():
             got = run(d, f"d{i}", before, there_and_back)
             for step in a:
                 assert got[step] == (b if 3000 <= step * STEP < 9000 else a)[step], (i, step)
+            # several within a frame, two of them for one step
+            more = ", ".join(f"{{sample: {sample}, beams: {beams}}}" for sample, beams in (
+                (3000, after), (3100, before), (3190, after), (3200, before), (3250, after)))
+            got = run(d, f"e{i}", before, f", steer: [{more}]", frame=8192)
+            for step in a:
+                sample = step * STEP
+                assert got[step] == (b if 3000 <= sample < 3100 or sample >= 3250 else a)[step], (i, step)
 
 
 def test_mistakes():
     with harness.scratch() as d:
         record_field(d, samples=2000)
         for more, words in ((f"steer: [{{sample: 5, beams: {LIST}}}]", "expected 12 (3 x 4)"),
-                            (f"steer: [{{sample: 5, beams: {MOVED}}}, {{sample: 6, beams: {GRID}}}]",
-                             "sample 6 follows sample 5"), (f"steer: [{{sample: -5, beams: {MOVED}}}]", "-5"),
+                            (f"steer: [{{sample: 6, beams: {MOVED}}}, {{sample: 5, beams: {GRID}}}]",
+                             "sample 5 follows sample 6"), (f"steer: [{{sample: -5, beams: {MOVED}}}]", "-5"),
                             (f"steer: [{{beams: {MOVED}}}]", "sample"), ("precision: float8", "float32")):
             result = harness.run(d, pipeline(".", GRID, f", {more}"), status=2)
             assert words in result.err, result

@@ -12,10 +12,10 @@ SAMPLES = 20000
 
 
 
-def run(d, name, stages, updates="", frame=1024):
+def run(d, name, stages, updates="", frame=1024, top=""):
     """The stages, each writing its output `out` to files name/out*.dada; arrays by the name of the output."""
     os.mkdir(os.path.join(d, name))
-    text = TELESCOPE + (f"updates: [{updates}]\n" if updates else "") + f"""
+    text = TELESCOPE + top + (f"updates: [{updates}]\n" if updates else "") + f"""
 pipeline:
   - {{stage: replay, files: field*.dada, out: field, frame_samples: {frame}}}
 """
@@ -152,6 +152,19 @@ def test_together():
             joined(a["beams"], b["beams"], got["beams"], sample)
 
 
+def test_journal():
+    """A second run with the journal of the first: what held last holds from its first sample on."""
+    with harness.scratch() as d:
+        record_field(d, samples=SAMPLES)
+        up = "stage: upchannelize, name: s, in: field, out: fine, factor: 16, gain: {}"
+        a, b = run(d, "a", [up.format("4")])["fine"], run(d, "b", [up.format("2.5")])["fine"]
+        update = "journal: kept.jsonl\n" + "updates: [" + at(4801, "gain: 2.5") + "]\n"
+        joined(a, b, run(d, "c", [up.format("4")], top=update)["fine"], 4801)
+        joined(a, b, run(d, "e", [up.format("4")], top=update)["fine"], 0)
+        joined(a, b, run(d, "f", [up.format("4")], top="journal: kept.jsonl\n")["fine"], 0)
+        joined(b, a, run(d, "g", [up.format("4")])["fine"], 0)
+
+
 def test_mistakes():
     with harness.scratch() as d:
         record_field(d, samples=2000)
@@ -181,4 +194,4 @@ pipeline:
 
 
 if __name__ == "__main__":
-    harness.main([test_gain, test_zones, test_weights, test_together, test_mistakes])
+    harness.main([test_gain, test_zones, test_weights, test_together, test_journal, test_mistakes])

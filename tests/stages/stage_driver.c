@@ -202,6 +202,47 @@ void *br_stage_alloc(struct br_stage *stage, size_t bytes)
     return stage->memory[stage->nmemory++] = memory;
 }
 
+/* No updates come. */
+const void *br_stage_running(const struct br_stage *stage)
+{
+    (void)stage;
+    return NULL;
+}
+
+uint64_t br_stage_next_update(struct br_stage *stage, uint64_t end)
+{
+    (void)stage;
+    return end;
+}
+
+void br_stage_update(struct br_stage *stage, uint64_t sample)
+{
+    (void)stage, (void)sample;
+}
+
+const struct br_stream *br_stage_absorb(struct br_stage *stage, const char *type)
+{
+    (void)stage, (void)type;
+    return NULL;
+}
+
+void *br_stage_absorbed(const struct br_stage *stage)
+{
+    (void)stage;
+    return NULL;
+}
+
+uint64_t br_stage_next_absorbed_update(struct br_stage *stage, uint64_t end)
+{
+    (void)stage;
+    return end;
+}
+
+void br_stage_absorbed_update(struct br_stage *stage, uint64_t sample)
+{
+    (void)stage, (void)sample;
+}
+
 const char *br_stage_name(const struct br_stage *stage)
 {
     return stage->type->name;
@@ -292,6 +333,28 @@ struct br_frame *br_stage_lend_ahead(struct br_stage *stage, unsigned output, un
 {
     (void)stage, (void)output, (void)ahead;
     return NULL;
+}
+
+/* No stage here takes updates. */
+bool br_stage_follows_updates(const struct br_stage *stage)
+{
+    (void)stage;
+    return false;
+}
+
+size_t br_stage_updates_held(const struct br_stage *stage, uint64_t sample, char *text, size_t size)
+{
+    (void)stage, (void)sample;
+    if (size > 0) text[0] = '\0';
+    return 0;
+}
+
+size_t br_stage_updates_begun(const struct br_stage *stage, uint64_t first, uint64_t end, char *text,
+                              size_t size)
+{
+    (void)stage, (void)first, (void)end;
+    if (size > 0) text[0] = '\0';
+    return 0;
 }
 
 bool br_stage_stopping(const struct br_stage *stage)

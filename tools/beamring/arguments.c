@@ -2,6 +2,7 @@
 #include "tools/beamring/arguments.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* "--key VALUE" or "--key=VALUE": the value, or NULL if argv[*i] is not this option. Sets *bad when the
@@ -16,6 +17,18 @@ static const char *value_of(int argc, char **argv, int *i, const char *option, b
     *bad = true;
     fprintf(stderr, "beamring %s: %s needs a value\n", argv[0], option);
     return NULL;
+}
+
+static int read_ranks(const char *command, const char *text, struct arguments *a)
+{
+    char *end;
+    unsigned long n = strtoul(text, &end, 10);
+    if (end == text || *end != '\0' || n < 1 || n > MAX_RANKS || text[0] == '-') {
+        fprintf(stderr, "beamring %s: --ranks '%s'; expected a number from 1 to %d\n", command, text, MAX_RANKS);
+        return 2;
+    }
+    a->ranks = (unsigned)n;
+    return 0;
 }
 
 int read_arguments(int argc, char **argv, const char *allowed, struct arguments *a)
@@ -42,6 +55,14 @@ int read_arguments(int argc, char **argv, const char *allowed, struct arguments 
             if (a->json_log || strcmp(value, "text") == 0) continue;
             fprintf(stderr, "beamring %s: --log '%s'; expected text or json\n", argv[0], value);
             return 2;
+        } else if (!bad && strchr(allowed, 'm') != NULL &&
+                   (value = value_of(argc, argv, &i, "--join", &bad)) != NULL) {
+            a->join = value;
+        } else if (!bad && strchr(allowed, 'r') != NULL &&
+                   (value = value_of(argc, argv, &i, "--ranks", &bad)) != NULL) {
+            if (read_ranks(argv[0], value, a) != 0) return 2;
+        } else if (strchr(allowed, 'm') != NULL && strcmp(argv[i], "--mpi") == 0) {
+            a->mpi = true;
         } else if (strchr(allowed, 'q') != NULL && strcmp(argv[i], "--quiet") == 0) {
             a->quiet = true;
         } else if (strchr(allowed, 'p') != NULL && strcmp(argv[i], "--progress") == 0) {

@@ -5,18 +5,19 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { MAX_SETS = 64 };
+enum { MAX_SETS = 64, MAX_RANKS = 1024 };
 
 struct arguments {
     const char *file;
     size_t nset;
     const char *set[MAX_SETS];
-    const char *stats, *control;
-    bool quiet, progress, dot, json_log;
+    const char *stats, *control, *join;
+    unsigned ranks; /* 0: not given */
+    bool mpi, quiet, progress, dot, json_log;
 };
 
 /* Reads the options whose letters are in `allowed` (s: --stats FILE, q: --quiet, p: --progress, d: --dot,
- * c: --control ADDRESS, l: --log text|json) and --set, and one file. Prints what is wrong and returns 2, or
+ * c: --control ADDRESS, m: --mpi and --join HOST:PORT, r: --ranks N, l: --log text|json) and --set, and one file. Prints what is wrong and returns 2, or
  * returns 0. */
 int read_arguments(int argc, char **argv, const char *allowed, struct arguments *arguments);
 

@@ -1,5 +1,7 @@
 /* check.c - `beamring check`: the graph with shapes, memory and data rates, without starting anything. */
+#include "runtime/ranks/ranks.h"
 #include "tools/beamring/arguments.h"
+#include "tools/beamring/check_ranks.h"
 #include "tools/beamring/commands.h"
 
 #include <math.h>
@@ -120,12 +122,23 @@ static void print_memory(const struct br_graph *graph)
     }
 }
 
-int cmd_check(int argc, char **argv)
+/* What the stages send to other ranks and get from them. */
+static void print_crossing(const struct br_graph *graph)
 {
-    struct arguments a;
+    char sent[32], received[32];
+    for (size_t s = 0; s < graph->nstages; s++) {
+        const struct br_stage *stage = &graph->stage[s];
+        if (stage->sent_per_s + stage->received_per_s <= 0) continue;
+        printf("\n%s: %s/s to other ranks, %s/s from them, in real time\n", stage->name,
+               format_bytes(stage->sent_per_s, sent, sizeof sent),
+               format_bytes(stage->received_per_s, received, sizeof received));
+    }
+}
+
+static int check(const struct arguments *a, struct br_ranks *ranks)
+{
     struct loaded loaded;
-    if (read_arguments(argc, argv, "", &a) != 0) return 2;
-    int status = load_pipeline(&loaded, a.file, a.nset, a.set, BR_LOG_NOTE);
+    int status = load_pipeline_ranked(&loaded, a->file, a->nset, a->set, BR_LOG_NOTE, ranks);
     if (status == 0) {
         const struct br_graph *graph = loaded.graph;
         size_t nedges = br_graph_nedges(graph);
@@ -137,7 +150,18 @@ int cmd_check(int argc, char **argv)
         printf("\nstages: %zu%s, queues: %zu\n", graph->nstages,
                graph->nstages > graph->nfile ? " (with transfers)" : "", nedges);
         print_memory(graph);
+        print_crossing(graph);
+    } else {
+        br_ranks_fail(ranks, status, "its pipeline file cannot be run; its messages say why");
     }
+    fflush(stdout);
     unload_pipeline(&loaded);
     return status;
+}
+
+int cmd_check(int argc, char **argv)
+{
+    struct arguments a;
+    if (read_arguments(argc, argv, "r", &a) != 0) return 2;
+    return a.ranks > 0 ? check_ranks(&a, check) : check(&a, NULL);
 }

@@ -15,6 +15,8 @@ static const struct option run_options[] = {
     {"--progress", NULL, "shows the progress line although this is no terminal", NULL},
     {"--control", "ADDRESS:PORT", "shows and steers the node there: 127.0.0.1:8081", NULL},
     {"--log", "text|json", "messages as text, or as a JSON object a line", NULL},
+    {"--mpi", NULL, "as one of the ranks of a job of mpirun or srun", "run"},
+    {"--join", "HOST:PORT", "as rank ${RANK} of ${RANKS}; rank 0 is there. Without MPI, between GPUs", "run"},
     {0},
 };
 static const struct option status_options[] = {
@@ -27,7 +29,11 @@ static const struct option log_options[] = {
     {"--token-file", "FILE", "holds the token of a node that asks for one", NULL},
     {0},
 };
-static const struct option check_options[] = {SET, {0}};
+static const struct option check_options[] = {
+    SET,
+    {"--ranks", "N", "as a job of so many ranks: each of them, and what crosses the network", NULL},
+    {0},
+};
 static const struct option graph_options[] = {{"--dot", NULL, "for Graphviz", NULL}, SET, {0}};
 static const struct option stages_options[] = {{"--markdown", NULL, "as the page docs/stages.md", NULL}, {0}};
 static const struct option info_options[] = {{"--beams", NULL, "lists all beams of recordings", NULL}, {0}};

@@ -32,6 +32,9 @@ struct loaded {
  * all mistakes were printed to stderr. Give back with unload() in either case. */
 int load_pipeline(struct loaded *loaded, const char *path, size_t nset, const char *const *set,
                   enum br_log_level level);
+/* The same as one of the ranks of a job. */
+int load_pipeline_ranked(struct loaded *loaded, const char *path, size_t nset, const char *const *set,
+                         enum br_log_level level, struct br_ranks *ranks);
 void unload_pipeline(struct loaded *loaded);
 
 /* "12.3 MiB" into text; returns text. */

@@ -7,6 +7,7 @@
 #include "stages/common/formats/recording.h"
 #include "stages/common/formats/text.h"
 #include "stages/common/formats/vdif.h"
+#include "stages/common/stage/made_with.h"
 #include "stages/common/tables/beam_table.h"
 #include "tools/beamring/commands.h"
 
@@ -120,6 +121,35 @@ static int print_gaps(const struct recording *r, const char *path, uint64_t samp
     return 0;
 }
 
+bool info_updates(const char *label, const char *text)
+{
+    struct made_with_one one;
+    while (*text != '\0' && strcmp(text, "...") != 0) {
+        text = made_with_next(text, &one);
+        if (text == NULL) return false;
+        info_line(label, "%s from sample %" PRIu64 " on: %s, digest %s", one.stage, one.sample, one.id,
+                  one.digest);
+        label = "";
+    }
+    if (*text != '\0') info_line(label, "... and more");
+    return true;
+}
+
+/* Those that began within the file: its sidecar. */
+static void print_later_updates(const char *path)
+{
+    char name[4096], line[1024];
+    const char *label = "then";
+    snprintf(name, sizeof name, "%s.updates", path);
+    FILE *file = fopen(name, "r");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        line[strcspn(line, "\n")] = '\0';
+        if (!info_updates(label, line)) info_line(label, "%s", line);
+        label = "";
+    }
+    if (file != NULL) fclose(file);
+}
+
 static void info_truncated(uint64_t payload, uint64_t left, uint64_t announced)
 {
     char rest[80] = "";
@@ -216,6 +246,9 @@ static int info_dada(const char *path)
     }
     if (status == BR_OK) {
         status = print_recording(&recording, path, file_bytes);
+        const char *updates = dada_get(&header, "UPDATES");
+        if (updates != NULL && !info_updates("updates", updates)) info_line("updates", "%s", updates);
+        print_later_updates(path);
     } else {
         for (size_t i = 0; i < header.count; i++) info_line(header.entry[i].key, "%s", header.entry[i].value);
         fprintf(stderr, "beamring info: %s\n", error.text);

@@ -3,6 +3,7 @@
 #ifndef BEAMRING_TOOLS_BEAMRING_INFO_H
 #define BEAMRING_TOOLS_BEAMRING_INFO_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* "  name         text" */
@@ -10,6 +11,10 @@ void info_line(const char *name, const char *format, ...) __attribute__((format(
 
 /* Unix nanoseconds as UTC and MJD. */
 void info_time(const char *name, int64_t ns);
+
+/* The updates that data were made with, in the form of stages/common/stage/made_with.h, a line each. False:
+ * it is no such text. */
+bool info_updates(const char *label, const char *text);
 
 int info_chime(const char *path);
 int info_guppi(const char *path);

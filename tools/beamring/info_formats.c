@@ -63,6 +63,7 @@ int info_chime(const char *path)
         info_time("start", (int64_t)whole * 1000000000 +
                                llround((f.time0_ctime - whole + f.time0_ctime_offset) * 1e9));
     }
+    if (!info_updates("updates", f.updates)) info_line("updates", "%s", f.updates);
     chime_free(&f);
     return 0;
 }

@@ -1,4 +1,6 @@
 /* load.c - what check and graph begin with: a pipeline file, loaded and checked. */
+#include "runtime/ranks/files.h"
+#include "runtime/ranks/ranks.h"
 #include "tools/beamring/commands.h"
 
 #include <string.h>
@@ -6,12 +8,20 @@
 int load_pipeline(struct loaded *loaded, const char *path, size_t nset, const char *const *set,
                   enum br_log_level level)
 {
+    return load_pipeline_ranked(loaded, path, nset, set, level, NULL);
+}
+
+int load_pipeline_ranked(struct loaded *loaded, const char *path, size_t nset, const char *const *set,
+                         enum br_log_level level, struct br_ranks *ranks)
+{
     struct br_error error = {0};
     *loaded = (struct loaded){0};
     br_log_init(&loaded->log, stderr, level);
+    if (ranks != NULL) loaded->log.rank = (int)br_ranks_rank(ranks);
     int status = br_config_load(&loaded->config, path, nset, set, &error);
     if (status == BR_OK)
-        status = br_graph_build_to_show(&loaded->graph, loaded->config, &loaded->log, &error);
+        status = br_graph_build_ranked(&loaded->graph, loaded->config, &loaded->log, ranks, true, &error);
+    if (status == BR_OK) status = br_ranks_check_files(ranks, loaded->graph, &error);
     if (loaded->config != NULL && br_config_errors(loaded->config) > 0) {
         br_config_print_errors(loaded->config, stderr);
         return 2;

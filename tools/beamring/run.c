@@ -1,5 +1,6 @@
 /* run.c - `beamring run`, and `beamring serve` for a node that outlives its pipelines. */
 #include "runtime/control/node.h"
+#include "runtime/ranks/ranks.h"
 #include "tools/beamring/arguments.h"
 #include "tools/beamring/commands.h"
 
@@ -26,12 +27,33 @@ static bool may_replace(const char *command, const char *path)
     return false;
 }
 
+/* Becomes a rank where the user says so. 0, or the exit status after a message. */
+static int become_rank(const char *command, const struct arguments *a, struct br_log *log,
+                       struct br_ranks **ranks)
+{
+    struct br_error error = {0};
+    int status = BR_OK;
+    if (a->mpi && a->join != NULL)
+        status = br_fail(&error, BR_E_INVALID, "--mpi and --join; expected one of them");
+    else if (a->mpi)
+        status = br_ranks_start_mpi(ranks, log, &error);
+    else if (a->join != NULL)
+        status = br_ranks_start_join(ranks, a->join, log, &error);
+    if (status != BR_OK) {
+        fprintf(stderr, "beamring %s: %s\n", command, error.text);
+        return 2;
+    }
+    if (br_ranks_count(*ranks) > 1) log->rank = (int)br_ranks_rank(*ranks);
+    return 0;
+}
+
 static int run_node(int argc, char **argv, bool outlives)
 {
     struct arguments a;
     struct br_log log;
-    char control[300];
-    if (read_arguments(argc, argv, "sqpcl", &a) != 0) return 2;
+    char control[300], stats[4096];
+    struct br_ranks *ranks = NULL;
+    if (read_arguments(argc, argv, outlives ? "sqpcl" : "sqpclm", &a) != 0) return 2;
     if (a.stats != NULL && !may_replace(argv[0], a.stats)) return 2;
     if (a.control != NULL) {
         if (strlen(a.control) > 200 || a.nset == MAX_SETS) {
@@ -43,17 +65,28 @@ static int run_node(int argc, char **argv, bool outlives)
     }
     br_log_init(&log, stderr, a.quiet ? BR_LOG_WARNING : BR_LOG_NOTE);
     log.json = a.json_log;
+    if (become_rank(argv[0], &a, &log, &ranks) != 0) return 2;
+    if (a.stats != NULL && br_ranks_count(ranks) > 1) {
+        snprintf(stats, sizeof stats, "%s.%u", a.stats, br_ranks_rank(ranks));
+        a.stats = stats;
+    }
+    /* What a rank says at its end shall not be torn apart by what others say. */
+    if (br_ranks_count(ranks) > 1) setvbuf(stdout, NULL, _IOFBF, 1 << 16);
+    bool shows = isatty(STDERR_FILENO) && !a.quiet && !a.json_log && br_ranks_rank(ranks) == 0;
     struct br_node_options options = {
         .file = a.file,
         .nset = a.nset,
         .set = a.set,
         .outlives = outlives,
         .log = &log,
-        .run = {.progress = a.progress || (isatty(STDERR_FILENO) && !a.quiet && !a.json_log),
+        .ranks = ranks,
+        .run = {.progress = a.progress || shows,
                 .report = !a.quiet,
                 .stats_path = a.stats,
                 .out = stdout}};
     int status = br_node_run(&options);
+    fflush(stdout);
+    status = br_ranks_leave(ranks, status);
     br_log_destroy(&log);
     return status;
 }

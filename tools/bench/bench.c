@@ -71,6 +71,7 @@ static const struct {
     {"quantize", bench_quantize, bench_gpu_quantize},
     {"unpack", bench_unpack, bench_gpu_unpack},
     {"correlate", bench_correlate, bench_gpu_correlate},
+    {"flag", bench_flag, bench_gpu_flag},
     {"capture", bench_capture, NULL},
     {"replay", bench_replay, NULL},
     {"wires", bench_wires, NULL},

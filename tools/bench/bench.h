@@ -28,6 +28,7 @@ int bench_frb_beams(void);
 int bench_quantize(void);
 int bench_unpack(void);
 int bench_correlate(void);
+int bench_flag(void);
 int bench_capture(void);
 int bench_replay(void);
 int bench_wires(void); /* packetize */

@@ -11,7 +11,6 @@ DIRECTORY/{node,fengine,receiver}.log. Exit status: 0 when the burst was found w
 """
 import argparse
 import glob
-import http.server
 import json
 import math
 import os
@@ -19,12 +18,13 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
 import time
 import urllib.error
 import urllib.request
 
 import yaml
+
+from controller import Controller, time_of_sample_0
 
 TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 # In the sources, and in a bundle.
@@ -62,20 +62,6 @@ SETTINGS = {
         "short": {"WIDTH": "0.0015",
                   "DURATION": "0.07", "ARRIVAL": "0.01", "DM": "8", "SILENT": "0.04", "SOUND": "0.05"}},
 }
-
-
-class Controller(http.server.BaseHTTPRequestHandler):
-    """What the F-engine's controller answers: the time of sample 0."""
-
-    def do_GET(self):
-        body = json.dumps({"frame0_nano": EPOCH_NS}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
 
 
 def free_port(kind):
@@ -218,8 +204,7 @@ def settings(pairs):
 
 def run(telescope, directory, short, device):
     config, how = os.path.join(CONFIG, "live"), SETTINGS[telescope]
-    controller = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Controller)
-    threading.Thread(target=controller.serve_forever, daemon=True).start()
+    controller = Controller(time_of_sample_0(EPOCH_NS))
     tcp, udp = free_port(socket.SOCK_STREAM), free_port(socket.SOCK_DGRAM)
     history, found = how.get("short_history_s" if short else "history_s", 0), None
     control = Control(free_port(socket.SOCK_STREAM))
@@ -229,7 +214,7 @@ def run(telescope, directory, short, device):
             *(how["test"] if short else []), f"device={device}",
             f"control.listen=127.0.0.1:{control.port}"]
     if telescope != "casm":
-        node.append(f"capture.epoch_url=http://127.0.0.1:{controller.server_port}/get-frame0-time")
+        node.append(f"capture.epoch_url={controller.url}")
     fengine = {
         "NODE": f"127.0.0.1:{udp}", "SPEED": str(how["speed"]),
         **(how["short"] if short else how.get("long", {}))
@@ -261,7 +246,7 @@ def run(telescope, directory, short, device):
     finally:
         for program in programs:
             program.end()
-        controller.shutdown()
+        controller.close()
     return first.text(), {**os.environ, **fengine}, found
 
 

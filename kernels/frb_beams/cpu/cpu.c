@@ -126,6 +126,13 @@ static void make_weights(const struct br_frb_beams *plan, size_t f, float *weigh
     br_frb_beams_axis_weights(weights_n, &plan->n, plan->freq_mhz[f], angles);
 }
 
+static void keep_weights(void *arg, size_t f, unsigned worker)
+{
+    const struct br_frb_beams *plan = arg;
+    make_weights(plan, f, plan->weights_m + f * size_m(plan), plan->weights_n + f * size_n(plan),
+                 plan->scratch[worker].angles);
+}
+
 /* `middle` and `beams` are the numbers of their floats. */
 static int make_scratch(struct br_frb_beams *plan, size_t middle, size_t beams)
 {
@@ -181,15 +188,14 @@ int br_frb_beams_cpu_create(struct br_frb_beams *plan)
     plan->weights_m = floats(channels * size_m(plan));
     plan->weights_n = floats(channels * size_n(plan));
     if (!plan->weights_m || !plan->weights_n) return -1;
-    br_frb_beams_cpu_steer(plan);
+    /* Not shared by the threads: a plan may be made while they work for others. */
+    for (size_t f = 0; f < plan->nchannels; f++) keep_weights(plan, f, 0);
     return 0;
 }
 
 void br_frb_beams_cpu_steer(struct br_frb_beams *plan)
 {
-    for (size_t f = 0; plan->weights_kept && f < plan->nchannels; f++)
-        make_weights(plan, f, plan->weights_m + f * size_m(plan), plan->weights_n + f * size_n(plan),
-                     plan->scratch->angles);
+    if (plan->weights_kept) br_parallel_for(&plan->parallel, plan->nchannels, keep_weights, plan);
 }
 
 void br_frb_beams_cpu_destroy(struct br_frb_beams *plan)
@@ -247,7 +253,7 @@ static void arbitrary(const struct br_frb_beams *plan, const struct frb_beams_sc
                               block, p > 0, s->beams, block);
         }
         for (size_t i = 0; i < count; i++)
-            store(out + s->step[i] * plan->nbeams + b, s->beams + i * block, wanted);
+            store(out + s->step[i] * plan->pitch + b, s->beams + i * block, wanted);
     }
 }
 
@@ -267,7 +273,7 @@ static void factorizable(const struct br_frb_beams *plan, const struct frb_beams
             multiply(bx, by, np, u_m, u_row, s->middle + i * np * by, by, s->beams + i * image);
     }
     for (size_t i = 0; i < count; i++) {
-        uint16_t *to = out + s->step[i] * plan->nbeams;
+        uint16_t *to = out + s->step[i] * plan->pitch;
         if (by == plan->beams_y) {
             store(to, s->beams + i * image, image);
             continue;
@@ -291,7 +297,7 @@ static void do_steps(const struct work *work, struct frb_beams_scratch *s, size_
     size_t apart = plan->cells + (plan->beams_x ? 0 : APART);
     const uint16_t *images = span->in + f * span->stride * plan->cells;
     const uint8_t *valid = span->valid ? span->valid + f * span->stride : NULL;
-    uint16_t *out = span->out + f * span->stride * plan->nbeams;
+    uint16_t *out = span->out + f * span->stride * plan->pitch;
     int made = plan->weights_kept;
     float *u_m = made ? plan->weights_m + f * size_m(plan) : s->weights_m;
     float *u_n = made ? plan->weights_n + f * size_n(plan) : s->weights_n;
@@ -299,7 +305,7 @@ static void do_steps(const struct work *work, struct frb_beams_scratch *s, size_
         size_t count = 0;
         for (; t < to && count < plan->tile; t++) {
             if (valid && !valid[t]) {
-                memset(out + t * plan->nbeams, 0, plan->nbeams * sizeof *out);
+                memset(out + t * plan->pitch, 0, plan->pitch * sizeof *out);
                 continue;
             }
             br_half_to_float_array(s->field + count * apart, images + t * plan->cells, plan->cells);
@@ -333,4 +339,36 @@ void br_frb_beams_cpu(struct br_frb_beams *plan, const struct span *span)
         if (work.pieces > work.tiles) work.pieces = work.tiles;
     }
     br_parallel_for(&plan->parallel, plan->nchannels * work.pieces, do_job, &work);
+}
+
+/* One channel. Sixteen sums side by side, whatever the processor. */
+static void mean_channel(void *arg, size_t f, unsigned worker)
+{
+    const struct work *work = arg;
+    const struct br_frb_beams *plan = work->plan;
+    const struct span *span = work->span;
+    float *field = plan->scratch[worker].field;
+    for (size_t t = 0; t < span->count; t++) {
+        size_t step = f * span->stride + t, B = plan->nbeams, i = 0;
+        uint16_t *out = span->out + step * plan->pitch;
+        float part[16] = {0}, sum = 0;
+        if (span->valid && !span->valid[step]) continue;
+        br_half_to_float_array(field, span->in + step * plan->cells, plan->cells);
+        for (; i + 16 <= plan->cells; i += 16)
+            for (size_t k = 0; k < 16; k++) part[k] += field[i + k];
+        for (; i < plan->cells; i++) part[i % 16] += field[i];
+        for (size_t k = 0; k < 16; k++) sum += part[k];
+        sum /= (float)plan->cells;
+        if (plan->incoherent == BR_INCOHERENT_APPEND) store(out + B, &sum, 1);
+        for (size_t b = 0; plan->incoherent == BR_INCOHERENT_SUBTRACT && b < B; b++) {
+            float less = br_half_to_float(out[b]) - sum;
+            store(out + b, &less, 1);
+        }
+    }
+}
+
+void br_frb_beams_cpu_incoherent(const struct br_frb_beams *plan, const struct span *span)
+{
+    struct work work = {plan, span, 0, 1};
+    br_parallel_for(&plan->parallel, plan->nchannels, mean_channel, &work);
 }

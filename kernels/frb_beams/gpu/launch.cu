@@ -16,6 +16,7 @@
 #include "kernels/frb_beams/plan.h"
 
 #include "kernels/common/cuda.h"
+#include "kernels/common/exchange.h"
 
 #include <cuda_runtime.h>
 #include <math.h>
@@ -435,6 +436,18 @@ extern "C" void br_frb_beams_cuda_switch(struct br_frb_beams *plan)
     plan->gpu->now = 1 - plan->gpu->now;
 }
 
+extern "C" bool br_frb_beams_cuda_alike(const struct br_frb_beams *a, const struct br_frb_beams *b)
+{
+    return a->gpu->how == b->gpu->how && a->gpu->shrink == b->gpu->shrink;
+}
+
+extern "C" void br_frb_beams_cuda_exchange(struct br_frb_beams *a, struct br_frb_beams *b)
+{
+    BR_EXCHANGE(weights_set, a->gpu, b->gpu, set[0]);
+    BR_EXCHANGE(weights_set, a->gpu, b->gpu, set[1]);
+    BR_EXCHANGE(unsigned, a->gpu, b->gpu, now);
+}
+
 extern "C" bool br_frb_beams_cuda_begin(struct br_frb_beams *plan, const uint8_t *in_valid, size_t nsteps,
                                         const uint8_t **valid)
 {
@@ -474,17 +487,10 @@ extern "C" bool br_frb_beams_cuda_grid(const struct br_frb_beams *plan, struct b
     const struct br_frb_beams_gpu *gpu = plan->gpu;
     if (!gpu || gpu->how != MMA_GRID) return false;
     const mma_grid::work &w = gpu->grid;
-    *to = {gpu->set[gpu->now].q,
-           gpu->set[gpu->now].p,
-           w.np,
-           w.nq,
-           w.bx,
-           w.by,
-           w.j_blocks,
-           w.i_tiles,
-           w.q_steps,
-           w.p_blocks,
-           w.middle_scale,
-           w.scale};
+    const weights_set &set = gpu->set[gpu->now];
+    to->weights_q = set.q, to->weights_p = set.p;
+    to->np = w.np, to->nq = w.nq, to->bx = w.bx, to->by = w.by;
+    to->j_blocks = w.j_blocks, to->i_tiles = w.i_tiles, to->q_steps = w.q_steps, to->p_blocks = w.p_blocks;
+    to->middle_scale = w.middle_scale, to->scale = w.scale;
     return true;
 }

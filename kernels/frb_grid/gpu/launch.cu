@@ -33,6 +33,22 @@ void br_frb_grid_cuda_destroy(struct br_frb_grid *plan)
     br_frb_grid_direct_destroy(plan);
 }
 
+bool br_frb_grid_cuda_alike(const struct br_frb_grid *a, const struct br_frb_grid *b)
+{
+    return !a->autocorr_2d == !b->autocorr_2d && !a->autocorr_1d == !b->autocorr_1d &&
+           !a->direct == !b->direct;
+}
+
+void br_frb_grid_cuda_exchange(struct br_frb_grid *a, struct br_frb_grid *b)
+{
+    if (a->autocorr_2d)
+        br_frb_grid_autocorr_2d_exchange(a->autocorr_2d, b->autocorr_2d);
+    else if (a->autocorr_1d)
+        br_frb_grid_autocorr_1d_exchange(a->autocorr_1d, b->autocorr_1d);
+    else
+        br_frb_grid_direct_exchange(a->direct, b->direct);
+}
+
 void br_frb_grid_cuda_begin(struct br_frb_grid *plan)
 {
     if (plan->autocorr_2d)

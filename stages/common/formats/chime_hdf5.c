@@ -48,11 +48,30 @@ static int get(hid_t file, const char *name, hid_t type, void *value)
     return result;
 }
 
+/* A text of fixed length; "" where there is none, or a longer one. */
+static void get_text(hid_t file, const char *name, char *text, size_t size)
+{
+    memset(text, 0, size);
+    if (H5Aexists(file, name) <= 0) return;
+    hid_t attribute = H5Aopen(file, name, H5P_DEFAULT), own = attribute >= 0 ? H5Aget_type(attribute) : -1;
+    hid_t space = attribute >= 0 ? H5Aget_space(attribute) : -1;
+    bool fits = own >= 0 && H5Tget_class(own) == H5T_STRING && H5Tis_variable_str(own) == 0 &&
+                H5Tget_size(own) <= size && H5Sget_simple_extent_npoints(space) == 1;
+    if (!fits || H5Aread(attribute, own, text) < 0) text[0] = '\0';
+    text[size - 1] = '\0';
+    for (char *c = text; *c != '\0'; c++)
+        if (*c < ' ' || *c > '~') *c = '?';
+    if (space >= 0) H5Sclose(space);
+    if (own >= 0) H5Tclose(own);
+    if (attribute >= 0) H5Aclose(attribute);
+}
+
 static int attributes(struct chime_file *f, hid_t file, const char *path, struct br_error *error)
 {
     f->freq_mhz = f->time0_ctime = f->delta_time = (double)NAN;
     f->time0_ctime_offset = 0;
     f->event_id = f->freq_id = -1;
+    get_text(file, "updates", f->updates, sizeof f->updates);
     double count = (double)NAN;
     const struct {
         const char *name;

@@ -33,7 +33,8 @@ struct chime_file {
     uint64_t time0_fpga_count;
     /* Unix seconds of the first sample, and what a double cannot hold of it; NAN, 0 */
     double time0_ctime, time0_ctime_offset;
-    int64_t event_id; /* -1 when absent */
+    int64_t event_id;   /* -1 when absent */
+    char updates[2048]; /* that it was made with, as `dump` writes it; "" */
     struct chime_chunks chunks;
 };
 

@@ -305,7 +305,7 @@ static void append(struct dada_writer *writer, const char *format, ...)
 
 void dada_put(struct dada_writer *writer, const char *key, const char *format, ...)
 {
-    char value[512];
+    char value[4096];
     va_list args;
     va_start(args, format);
     vsnprintf(value, sizeof value, format, args);

@@ -71,6 +71,7 @@ struct recording_file {
     uint64_t payload_bytes;         /* planned or final */
     uint64_t obs_first, obs_offset; /* first sample of the observation; bytes of payload before this file */
     size_t header_bytes;            /* HDR_SIZE */
+    const char *updates;            /* that it was made with (made_with.h); NULL or "": none */
 };
 
 /* The letters of ORDER for an array: "TFPA"; '?' for an axis that has none. */

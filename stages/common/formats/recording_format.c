@@ -115,6 +115,7 @@ void recording_format(struct dada_writer *w, const struct br_stream *s, const st
     dada_put(w, "FRAME_SAMPLES", "%" PRIu64, s->frame_samples);
     dada_put(w, "SAMPLE_NS", "%" PRId64 "/%" PRId64, s->sample_ns.num, s->sample_ns.den);
     dada_put(w, "EPOCH_NS", "%" PRId64, s->epoch_ns);
+    if (file->updates != NULL && file->updates[0] != '\0') dada_put(w, "UPDATES", "%s", file->updates);
     dada_put(w, "SCALE", "%s", text_real_format((char[TEXT_REAL]){0}, s->scale));
     dada_put_reals(w, "FREQ_MHZ", s->freq_mhz, s->nchannels);
     bool same = true;

@@ -21,7 +21,19 @@ const struct br_param br_beams_fields[] = {
              "[[x, y], ...]: direction cosines along m and n", .group = 2, .min_count = 1,
              .max_count = MAX_BEAMS),
     BR_PARAM("file", BR_P_PATH, struct br_beams_param, file,
-             "HDF5 file with /beams float64 [beam][2], direction cosines along m and n"),
+             "HDF5 file with /beams float64 [beam][2], direction cosines along m and n, and where they move "
+             "/rates float64 [beam][2]"),
+    BR_PARAM("rates", BR_P_REALS, struct br_beams_param, rates,
+             "[[x, y], ...]: how the beams move; one pair for all, or of `directions` one for each",
+             .group = 2, .min_count = 1, .max_count = MAX_BEAMS, .unit = "direction cosines per second"),
+    BR_PARAM("reference_ns", BR_P_INT, struct br_beams_param, reference_ns,
+             "with rates: Unix time at which the beams point where they are said to; -1: sample 0",
+             .def = "-1", .min = -1, .max = 9e18, .unit = "ns"),
+    BR_PARAM(
+        "every_s", BR_P_REAL, struct br_beams_param, every_s,
+        "with rates: time after which directions are made anew, those of its middle, so that they are off "
+        "by half of what the beams move in it",
+        .def = "1", .min = 1e-6, .max = 1e6, .unit = "s"),
     {0},
 };
 
@@ -70,6 +82,46 @@ static int take_list(struct br_directions *out, const double *value, size_t nbea
     return BR_OK;
 }
 
+/* Rates of the YAML file: one pair, or one for each beam. */
+static int take_rates(struct br_directions *out, const struct br_beams_param *param, struct br_error *error)
+{
+    size_t count = param->rates.count / 2, nbeams = out->nbeams;
+    if (count == 0) return BR_OK;
+    if (param->file != NULL)
+        return br_fail(error, BR_E_INVALID, "the rates of beams of a file are its dataset /rates");
+    if (param->rates.count % 2 != 0 || (count != 1 && (count != nbeams || out->nx > 0)))
+        return br_fail(error, BR_E_INVALID, "rates has %zu numbers; expected an x and a y for all beams%s",
+                       param->rates.count, out->nx > 0 ? ", so that they stay a grid" : ", or for each");
+    out->rates = malloc(nbeams * sizeof *out->rates);
+    if (out->rates == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for %zu beams", nbeams);
+    for (size_t b = 0; b < nbeams; b++) {
+        const double *rate = param->rates.value + (count == 1 ? 0 : 2 * b);
+        out->rates[b] = (struct br_beam){rate[0], rate[1]};
+    }
+    return BR_OK;
+}
+
+static int read_file(struct br_directions *out, const char *path, struct br_error *error)
+{
+    double *value = NULL, *rate = NULL;
+    size_t nbeams = 0, nrates = 0;
+    int status = br_beams_read(&value, &nbeams, path, error);
+    if (status == BR_OK) status = br_rates_read(&rate, &nrates, path, error);
+    if (status == BR_OK && rate != NULL && nrates != nbeams)
+        status = br_fail(error, BR_E_FORMAT, "%s: /rates is for %zu beams, /beams for %zu; expected as many",
+                         path, nrates, nbeams);
+    if (status == BR_OK) status = take_list(out, value, nbeams, error);
+    if (status == BR_OK && rate != NULL) {
+        out->rates = malloc(nbeams * sizeof *out->rates);
+        if (out->rates == NULL) status = br_fail(error, BR_E_NO_MEMORY, "no memory for %zu beams", nbeams);
+        for (size_t b = 0; status == BR_OK && b < nbeams; b++)
+            out->rates[b] = (struct br_beam){rate[2 * b], rate[2 * b + 1]};
+    }
+    free(value);
+    free(rate);
+    return status;
+}
+
 int br_directions_make(struct br_directions *directions, const struct br_beams_param *param,
                        struct br_error *error)
 {
@@ -84,11 +136,7 @@ int br_directions_make(struct br_directions *directions, const struct br_beams_p
     if (param->grid.count > 0) {
         status = make_grid(directions, param, error);
     } else if (param->file != NULL) {
-        double *value = NULL;
-        size_t nbeams = 0;
-        status = br_beams_read(&value, &nbeams, param->file, error);
-        if (status == BR_OK) status = take_list(directions, value, nbeams, error);
-        free(value);
+        status = read_file(directions, param->file, error);
     } else {
         if (param->directions.count % 2 != 0)
             return br_fail(error, BR_E_INVALID,
@@ -96,6 +144,7 @@ int br_directions_make(struct br_directions *directions, const struct br_beams_p
                            param->directions.count);
         status = take_list(directions, param->directions.value, param->directions.count / 2, error);
     }
+    if (status == BR_OK) status = take_rates(directions, param, error);
     for (size_t i = 0; status == BR_OK && i < directions->nbeams; i++) {
         double x = directions->beams[i].x, y = directions->beams[i].y;
         if (!(x * x + y * y <= 1 + 1e-12))
@@ -104,6 +153,7 @@ int br_directions_make(struct br_directions *directions, const struct br_beams_p
     }
     if (status != BR_OK) {
         free(directions->beams);
+        free(directions->rates);
         *directions = (struct br_directions){0};
     }
     return status;
@@ -131,7 +181,22 @@ static void note_width(struct br_stage *stage, const struct br_stream *out)
                           fabs(along[i].width), along[i].axis, along[i].spacing, along[i].period, high);
 }
 
-int br_directions_configure(struct br_stage *stage, const struct br_beams_param *param, struct br_stream *out)
+/* How they move, in samples of the stage's input. */
+static int take_motion(struct br_stage *stage, const struct br_beams_param *param, struct br_motion *motion)
+{
+    const struct br_stream *in = br_stage_input(stage, 0);
+    if (motion->rates == NULL && (param->reference_ns >= 0 || param->every_s != 1))
+        return br_stage_fail_at(stage, "beams",
+                                "reference_ns and every_s go with rates, which it has none of");
+    motion->sample_s = br_stream_sample_s(in);
+    if (param->reference_ns >= 0) motion->reference_s = 1e-9 * (double)(param->reference_ns - in->epoch_ns);
+    double every = round(param->every_s / motion->sample_s);
+    motion->every = every < 1 ? 1 : every < 0x1p62 ? (uint64_t)every : (uint64_t)1 << 62;
+    return BR_OK;
+}
+
+int br_directions_configure(struct br_stage *stage, const struct br_beams_param *param, struct br_stream *out,
+                            struct br_motion *motion)
 {
     struct br_error error = {0};
     struct br_directions made;
@@ -141,6 +206,9 @@ int br_directions_configure(struct br_stage *stage, const struct br_beams_param 
     out->beams_x = made.nx;
     out->beams_y = made.ny;
     out->beams = br_stage_keep(stage, made.beams, made.nbeams * sizeof *made.beams);
+    *motion = (struct br_motion){.nbeams = out->nbeams, .beams = out->beams};
+    if (made.rates != NULL)
+        motion->rates = br_stage_keep(stage, made.rates, made.nbeams * sizeof *made.rates);
     if (out->telescope != NULL && out->nchannels > 0 && made.nx > 0) note_width(stage, out);
-    return BR_OK;
+    return take_motion(stage, param, motion);
 }

@@ -18,7 +18,7 @@ struct wanted {
     const char *shape; /* as in the message: "complex64 [freq][pol][dish]" */
     enum kind kind;
     int rank;
-    int optional; /* where it is not there, nothing is read */
+    bool optional; /* where it is not there its data are NULL */
 };
 
 static hid_t complex_type(void)
@@ -158,8 +158,8 @@ static int send_datasets(const void *arg, struct hdf5_sink *to, struct br_error 
         const struct wanted *want = &r->want[i];
         struct dataset_head head = {0};
         void *data = NULL;
-        if (want->optional && H5Lexists(file, want->name, H5P_DEFAULT) <= 0) {
-            if (!hdf5_send(to, &head, sizeof head)) return BR_E_IO;
+        if (want->optional && H5Lexists(file, want->name, H5P_DEFAULT) == 0) {
+            if (!hdf5_send(to, &head, sizeof head)) return br_fail(error, BR_E_IO, "%s: no answer", r->path);
             continue;
         }
         hid_t set = H5Dopen2(file, want->name, H5P_DEFAULT);
@@ -201,20 +201,18 @@ static int read_datasets(const char *path, const struct wanted *want, size_t cou
             break;
         }
         memcpy(dims[i], head.dims, sizeof head.dims);
-        if (want[i].optional && head.bytes == 0) {
-            from += sizeof head;
-            left -= sizeof head;
-            continue;
-        }
+        from += sizeof head;
+        left -= sizeof head;
+        if (head.bytes == 0) continue; /* it is not there */
         data[i] = malloc(head.bytes);
         if (data[i] == NULL) {
             status = br_fail(error, BR_E_NO_MEMORY, "%s: no memory for dataset %s (%zu bytes)", path,
                              want[i].name, head.bytes);
             break;
         }
-        memcpy(data[i], from + sizeof head, head.bytes);
-        from += sizeof head + head.bytes;
-        left -= sizeof head + head.bytes;
+        memcpy(data[i], from, head.bytes);
+        from += head.bytes;
+        left -= head.bytes;
     }
     free(all);
     for (size_t i = 0; i < count && status != BR_OK; i++) {
@@ -226,7 +224,7 @@ static int read_datasets(const char *path, const struct wanted *want, size_t cou
 
 int br_gains_read(struct br_gains *gains, const char *path, struct br_error *error)
 {
-    static const struct wanted want = {"/gain", "complex64 [freq][pol][dish]", COMPLEX64, 3};
+    static const struct wanted want = {"/gain", "complex64 [freq][pol][dish]", COMPLEX64, 3, false};
     hsize_t dims[1][8];
     void *data;
     *gains = (struct br_gains){0};
@@ -318,7 +316,7 @@ int br_weights_read(struct br_weights *weights, const char *path, struct br_erro
 
 int br_gains_check_channels(const char *path, const struct br_stream *s, struct br_error *error)
 {
-    static const struct wanted want = {"/freq_mhz", "float64 [freq]", FLOAT64, 1, 1};
+    static const struct wanted want = {"/freq_mhz", "float64 [freq]", FLOAT64, 1, true};
     hsize_t dims[1][8];
     void *data;
     int status = read_datasets(path, &want, 1, dims, &data, error);
@@ -375,27 +373,53 @@ int br_drifts_read(struct br_drifts *drifts, const char *path, struct br_error *
     return status;
 }
 
+/* Pairs of finite numbers, one for each beam; *value is NULL where they may be missing and are. */
+static int read_pairs(const struct wanted *want, double **value, size_t *nbeams, const char *path,
+                      struct br_error *error)
+{
+    hsize_t dims[1][8];
+    void *data;
+    *value = NULL;
+    *nbeams = 0;
+    int status = read_datasets(path, want, 1, dims, &data, error);
+    if (status != BR_OK || data == NULL) return status;
+    *value = data;
+    *nbeams = dims[0][0];
+    if (dims[0][1] != 2)
+        status = br_fail(error, BR_E_FORMAT, "%s: the last axis of %s has length %llu; expected 2 (x, y)",
+                         path, want->name, (unsigned long long)dims[0][1]);
+    for (size_t i = 0; status == BR_OK && i < 2 * *nbeams; i++)
+        if (!isfinite((*value)[i]))
+            status = br_fail(error, BR_E_FORMAT, "%s: %s[%zu][%zu] is not a finite number", path, want->name,
+                             i / 2, i % 2);
+    if (status == BR_OK) return BR_OK;
+    free(data);
+    *value = NULL;
+    *nbeams = 0;
+    return status;
+}
+
 int br_beams_read(double **beams, size_t *nbeams, const char *path, struct br_error *error)
 {
     static const struct wanted want = {"/beams", "float64 [beam][2] (direction cosines along m and n)",
-                                       FLOAT64, 2};
+                                       FLOAT64, 2, false};
+    return read_pairs(&want, beams, nbeams, path, error);
+}
+
+int br_rates_read(double **rates, size_t *nbeams, const char *path, struct br_error *error)
+{
+    static const struct wanted want = {"/rates", "float64 [beam][2] (direction cosines per second)", FLOAT64,
+                                       2, true};
+    return read_pairs(&want, rates, nbeams, path, error);
+}
+
+int br_bad_inputs_read(struct br_bad_inputs *bad, const char *path, struct br_error *error)
+{
+    static const struct wanted want = {"/bad_inputs", "an integer [pol][dish] (not 0: bad)", INT32, 2};
     hsize_t dims[1][8];
     void *data;
     int status = read_datasets(path, &want, 1, dims, &data, error);
     if (status != BR_OK) return status;
-    const double *value = data;
-    if (dims[0][1] != 2)
-        status = br_fail(error, BR_E_FORMAT, "%s: the last axis of /beams has length %llu; expected 2 (x, y)",
-                         path, (unsigned long long)dims[0][1]);
-    for (size_t i = 0; status == BR_OK && i < 2 * dims[0][0]; i++)
-        if (!isfinite(value[i]))
-            status = br_fail(error, BR_E_FORMAT, "%s: /beams[%zu][%zu] is not a finite number", path, i / 2,
-                             i % 2);
-    if (status != BR_OK) {
-        free(data);
-        return status;
-    }
-    *beams = data;
-    *nbeams = dims[0][0];
+    *bad = (struct br_bad_inputs){dims[0][0], dims[0][1], data};
     return BR_OK;
 }

@@ -48,4 +48,16 @@ int br_weights_read(struct br_weights *weights, const char *path, struct br_erro
 /* /beams float64 [beam][2]: direction cosines along the grid's m and n axes, finite. */
 int br_beams_read(double **beams, size_t *nbeams, const char *path, struct br_error *error);
 
+/* /bad_inputs integer [pol][dish] of at most 32 bits: not 0: bad. */
+struct br_bad_inputs {
+    size_t npol, ndishes;
+    int32_t *value; /* [npol][ndishes] */
+};
+
+int br_bad_inputs_read(struct br_bad_inputs *bad, const char *path, struct br_error *error);
+
+/* /rates float64 [beam][2]: how the beams of the same file move, in direction cosines per second, finite.
+ * BR_OK with *rates = NULL where there is no such dataset. */
+int br_rates_read(double **rates, size_t *nbeams, const char *path, struct br_error *error);
+
 #endif

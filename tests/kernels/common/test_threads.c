@@ -4,6 +4,7 @@
  * tests compare that with its reference. */
 #include "kernels/baseband/baseband.h"
 #include "kernels/correlate/correlate.h"
+#include "kernels/flag/flag.h"
 #include "kernels/frb_beams/frb_beams.h"
 #include "kernels/quantize/quantize.h"
 #include "kernels/upchannelize/upchannelize.h"
@@ -283,11 +284,41 @@ static void correlate(void **state)
     }
 }
 
+static void flags(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 6; round++) {
+        struct br_flag_params p = {.nchannels = pick(1, 9), .ninputs = pick(1, 70), .block = pick(16, 80)};
+        p.nblocks = pick(1, 9);
+        struct br_flag_rules rules = {2, 2, 1, 70, NULL};
+        size_t cells = p.block * p.nblocks * p.nchannels, all = cells * p.ninputs;
+        uint8_t *e = bytes(all), *valid = validity(cells, pick(0, 1) * 20), *first = malloc(all + cells),
+                *now = malloc(all + cells);
+        for (size_t i = 0; i < RUNS; i++) {
+            struct br_flag *plan;
+            p.parallel = parallel(i);
+            assert_int_equal(br_flag_create(&plan, BR_CPU, &p, NULL), 0);
+            br_flag_begin(plan, &rules);
+            br_flag_add(plan, 0, p.block * p.nblocks, e, valid, now);
+            br_flag_end(plan, now, NULL);
+            memset(now + all, 0, cells);
+            memcpy(now + all, br_flag_wait(plan).reason, p.nblocks * p.nchannels);
+            compare(i, first, now, all + cells);
+            br_flag_destroy(plan);
+        }
+        free(e);
+        free(valid);
+        free(first);
+        free(now);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(correlate),      cmocka_unit_test(test_upchannelize),
-                                       cmocka_unit_test(test_baseband),  cmocka_unit_test(test_frb_grid),
-                                       cmocka_unit_test(test_frb_beams), cmocka_unit_test(test_quantize)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(flags),         cmocka_unit_test(correlate),     cmocka_unit_test(test_upchannelize),
+        cmocka_unit_test(test_baseband), cmocka_unit_test(test_frb_grid), cmocka_unit_test(test_frb_beams),
+        cmocka_unit_test(test_quantize)};
     seed = 20261123;
     for (size_t i = 0; i < COUNTS; i++) pools[i] = br_pool_create(thread_counts[i], NULL, 0);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,6 +6,8 @@
 #include "kernels/frb_beams/frb_beams.h"
 #include "tests/kernels/common/draws.h"
 
+#include <math.h>
+
 struct run {
     size_t T, F, cells;
     size_t off; /* values by which in and out are moved from their alignment, even; set by who wants it */
@@ -49,12 +51,69 @@ static inline struct run make(size_t T, size_t F, size_t M, size_t N, size_t bx,
     return r;
 }
 
+/* Beams of the output: with the incoherent sum behind them. */
+static inline size_t beams_out(const struct run *r)
+{
+    return r->params.nbeams + (r->params.incoherent == BR_INCOHERENT_APPEND);
+}
+
+/* The mean over the map beside the beams, and off them: beams are the same bits as without it. `how` computes
+ * all of a run. Returns what is wrong, or NULL. */
+static inline const char *incoherent_is_wrong(struct run *r, uint16_t *(*how)(const struct run *r))
+{
+    size_t B = r->params.nbeams;
+    const char *wrong = NULL;
+    r->params.incoherent = BR_INCOHERENT_NONE;
+    uint16_t *none = how(r);
+    r->params.incoherent = BR_INCOHERENT_APPEND;
+    uint16_t *append = how(r);
+    r->params.incoherent = BR_INCOHERENT_SUBTRACT;
+    uint16_t *subtract = how(r);
+    for (size_t k = 0; k < r->F * r->T; k++) {
+        double mean = 0;
+        if (r->valid == NULL || r->valid[k])
+            for (size_t i = 0; i < r->cells; i++)
+                mean += (double)br_half_to_float(r->in[k * r->cells + i]) / (double)r->cells;
+        double got = (double)br_half_to_float(append[k * (B + 1) + B]);
+        if (memcmp(none + k * B, append + k * (B + 1), B * sizeof *none) != 0) wrong = "a beam has changed";
+        if (fabs(got - mean) > 0x1p-11 * mean + 1e-5 * mean) wrong = "the incoherent sum";
+        for (size_t b = 0; b < B; b++) {
+            double less = (double)br_half_to_float(none[k * B + b]) - mean;
+            got = (double)br_half_to_float(subtract[k * B + b]);
+            if (fabs(got - less) > 0x1p-11 * fabs(less) + 1e-5 * mean) wrong = "what it was subtracted from";
+        }
+    }
+    free(none);
+    free(append);
+    free(subtract);
+    r->params.incoherent = BR_INCOHERENT_NONE;
+    return wrong;
+}
+
 static inline void finish(struct run *r)
 {
     free(r->freq);
     free(r->beam);
     free(r->in);
     free(r->valid);
+}
+
+/* Sums beyond float16, one of them negative, which intensities never are. */
+static inline void overflow(struct run *r)
+{
+    for (size_t i = 0; i < r->cells; i++) r->in[i] = 0x7bff;
+    r->in[0] = 0xfbff;
+}
+
+/* All outputs are finite, some the largest there is. */
+static inline void check_overflow(const struct run *r, const uint16_t *out)
+{
+    int large = 0;
+    for (size_t b = 0; b < r->params.nbeams; b++) {
+        assert_true((out[b] & 0x7fff) <= 0x7bff);
+        large += (out[b] & 0x7fff) == 0x7bff;
+    }
+    assert_true(large > 0);
 }
 
 #endif

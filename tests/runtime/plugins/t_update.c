@@ -3,13 +3,19 @@
 
 #include <runtime/stage.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const struct br_param params[] = {
     BR_PARAM("add", BR_P_INT, struct t_update, add, "a number", .def = "0"),
     BR_PARAM("refuse", BR_P_INT, struct t_update, refuse, "an `add` that prepare refuses", .def = "-1"),
+    BR_PARAM("file", BR_P_PATH, struct t_update, file, "a file with the number `add` and END"),
     BR_PARAM("fixed", BR_P_INT, struct t_update, fixed, "a number that stays", .def = "0"),
+    BR_PARAM("offer", BR_P_BOOL, struct t_update, offer, "lets its work be taken over, unless `add` is 99",
+             .def = "false"),
+    BR_PARAM("absorb", BR_P_BOOL, struct t_update, absorb, "takes over the work of a t_update before it",
+             .def = "false"),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "bytes"}, {0}};
@@ -17,7 +23,20 @@ static const struct br_port outputs[] = {{"out", "bytes"}, {0}};
 
 static int configure(struct br_stage *stage, void *self)
 {
-    const struct t_update *u = self;
+    struct t_update *u = self;
+    if (u->file != NULL) {
+        FILE *file = fopen(u->file, "r");
+        long long number = 0;
+        char word[4] = "";
+        if (file == NULL) return br_stage_fail_at(stage, "file", "cannot open %s", u->file);
+        int got = fscanf(file, "%lld %3s", &number, word);
+        fclose(file);
+        if (got != 2 || strcmp(word, "END") != 0)
+            return br_stage_fail_at(stage, "file", "%s ends too early", u->file);
+        u->add = number;
+    }
+    if (u->offer && u->add != 99) br_stage_offer(stage);
+    if (u->absorb) br_stage_absorb(stage, "t_update");
     if (u->add == 666) return br_stage_fail_at(stage, "add", "666 is not a number that anybody wants");
     return BR_OK;
 }
@@ -26,8 +45,12 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
 {
     struct t_update *u = self;
     const struct br_frame *in = io->in[0];
-    (void)stage;
     if (in == NULL) return BR_FINISHED;
+    if (u->absorb) { /* what is noted is the other one's */
+        u = br_stage_absorbed(stage);
+        while (br_stage_next_absorbed_update(stage, in->first + in->samples) <= in->first)
+            br_stage_absorbed_update(stage, in->first);
+    }
     int64_t table = u->table != NULL ? *u->table : -1;
     unsigned n = u->nseen;
     if (n == 0 || u->seen[n - 1].add != u->add || u->seen[n - 1].fixed != u->fixed ||
@@ -47,7 +70,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
 static int stop(struct br_stage *stage, void *self)
 {
     struct t_update *u = self;
-    (void)stage;
+    br_stage_note(stage, "add is %lld in the end", (long long)u->add);
     free(u->table);
     u->table = NULL;
     return BR_OK;
@@ -81,7 +104,7 @@ static void discard(struct br_stage *stage, void *fresh)
     free(((struct t_update *)fresh)->table);
 }
 
-static const char *const updates[] = {"add", "refuse", NULL};
+static const char *const updates[] = {"add", "file", "refuse", NULL};
 
 BR_STAGE_EXPORT = {
     .abi_version = BR_ABI_VERSION,

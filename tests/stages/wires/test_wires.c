@@ -74,6 +74,29 @@ static void next_frame(struct br_stage *receiver, struct br_frame *frame)
     fail_msg("no frame came");
 }
 
+/* The address and the document, which the stages keep pointing at. */
+struct frb_names {
+    char address[64], document[256];
+};
+
+/* A sender of the stream in frb-node's format and its receiver, both started. */
+static void begin_frb_node(const struct br_stream *s, const char *document, struct frb_names *names,
+                           struct br_stage **send, struct br_stage **take)
+{
+    snprintf(names->document, sizeof names->document, "%s", in_scratch(document));
+    snprintf(names->address, sizeof names->address, "%s", free_address(SOCK_STREAM));
+    const struct destination to = {names->address, 0, 0};
+    *send = sender("frb-node", &to, s);
+    *take = driver_new(&receive_stage);
+    *(double *)field_of(*send, "idle_s") = 0;
+    driver_set_string(*send, "document", names->document);
+    begin(*send);
+    driver_set_string(*take, "format", "frb-node");
+    driver_set_string(*take, "address", names->address);
+    driver_set_string(*take, "document", names->document);
+    begin(*take);
+}
+
 static void test_frb_node(void **state)
 {
     (void)state;
@@ -95,17 +118,9 @@ static void test_frb_node(void **state)
     br_array_init(&s.array, BR_INT4, "beam,freq,time", (size_t[]){BEAMS, CHANNELS, 256}, NULL);
     s.side = (struct br_array){
         .dtype = BR_F32, .naxes = 3, .axis = {{"beam", BEAMS}, {"freq", CHANNELS}, {"number", 2}}};
-    char address[64], *document = strdup(in_scratch("document.yaml"));
-    strcpy(address, free_address(SOCK_STREAM));
-    const struct destination to = {address, 0, 0};
-    struct br_stage *send = sender("frb-node", &to, &s), *take = driver_new(&receive_stage);
-    *(double *)field_of(send, "idle_s") = 0;
-    driver_set_string(send, "document", document);
-    begin(send);
-    driver_set_string(take, "format", "frb-node");
-    driver_set_string(take, "address", address);
-    driver_set_string(take, "document", document);
-    begin(take);
+    struct br_stage *send, *take;
+    struct frb_names names;
+    begin_frb_node(&s, "document.yaml", &names, &send, &take);
 
     uint64_t seed = 3, numbers[FRAMES] = {0, 1, 2, 5, 6, 7};
     struct br_frame *sent[FRAMES], *got = driver_frame(&take->out[0]);
@@ -143,7 +158,6 @@ static void test_frb_node(void **state)
     driver_frame_free(got);
     end_stage(send);
     end_stage(take);
-    free(document);
 }
 
 /* Two parts of one minichunk with a hole between, each with a scale of its own: they arrive as one, in the
@@ -169,17 +183,9 @@ static void test_split_minichunk(void **state)
     br_array_init(&s.array, BR_INT4, "beam,freq,time", (size_t[]){1, 1, 256}, NULL);
     s.side =
         (struct br_array){.dtype = BR_F32, .naxes = 3, .axis = {{"beam", 1}, {"freq", 1}, {"number", 2}}};
-    char address[64], *document = strdup(in_scratch("split.yaml"));
-    strcpy(address, free_address(SOCK_STREAM));
-    const struct destination to = {address, 0, 0};
-    struct br_stage *send = sender("frb-node", &to, &s), *take = driver_new(&receive_stage);
-    *(double *)field_of(send, "idle_s") = 0;
-    driver_set_string(send, "document", document);
-    begin(send);
-    driver_set_string(take, "format", "frb-node");
-    driver_set_string(take, "address", address);
-    driver_set_string(take, "document", document);
-    begin(take);
+    struct br_stage *send, *take;
+    struct frb_names names;
+    begin_frb_node(&s, "split.yaml", &names, &send, &take);
 
     uint64_t seed = 9;
     struct br_frame *a = driver_frame(&s), *b = driver_frame(&s), *got = driver_frame(&take->out[0]);
@@ -206,7 +212,6 @@ static void test_split_minichunk(void **state)
     driver_frame_free(got);
     end_stage(send);
     end_stage(take);
-    free(document);
 }
 
 static float gaussian(uint64_t *seed)

@@ -127,6 +127,7 @@ int bench_gpu_frb_beams(struct gpu *g);
 int bench_gpu_quantize(struct gpu *g);
 int bench_gpu_unpack(struct gpu *g);
 int bench_gpu_correlate(struct gpu *g);
+int bench_gpu_flag(struct gpu *g);
 
 /* --- kernels.c: what they share ------------------------------------------------------------------ */
 

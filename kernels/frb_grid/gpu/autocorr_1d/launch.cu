@@ -2,6 +2,7 @@
  * done, warp_roles.cuh who does what. One launch does the blocks of any number of plans, the longest
  * first. */
 #include "kernels/common/cuda.h"
+#include "kernels/common/exchange.h"
 #include "kernels/common/fragments.h"
 #include "kernels/common/half.h"
 #include "kernels/frb_grid/gpu/autocorr_1d/autocorr_1d.h"
@@ -347,6 +348,13 @@ int br_frb_grid_autocorr_1d_create(struct br_frb_grid *plan, const struct br_frb
     (void)cudaGetLastError();
     return br_because(why, "shared memory for the FRB grid on device %d: %s", br_cuda_device(plan->cuda),
                       cudaGetErrorString(status));
+}
+
+void br_frb_grid_autocorr_1d_exchange(struct br_frb_grid_autocorr_1d *a, struct br_frb_grid_autocorr_1d *b)
+{
+    BR_EXCHANGE(void *, a, b, weights);
+    BR_EXCHANGE(void *, a, b, level);
+    BR_EXCHANGE(bool, a, b, shared_weights);
 }
 
 void br_frb_grid_autocorr_1d_begin(struct br_frb_grid *plan)

@@ -1,6 +1,7 @@
 /* FRB stage 1 on a GPU by the 2-d autocorrelation (autocorr.cuh says how, work.cuh who does it): plans and
  * launches. One launch does the blocks of any number of plans, the longest first. */
 #include "kernels/common/cuda.h"
+#include "kernels/common/exchange.h"
 #include "kernels/common/half.h"
 #include "kernels/frb_grid/gpu/autocorr_2d/autocorr_2d.h"
 #include "kernels/frb_grid/gpu/autocorr_2d/whole_blocks.cuh"
@@ -216,6 +217,13 @@ int br_frb_grid_autocorr_2d_create(struct br_frb_grid *plan, const struct br_frb
     gpu->buffer = buffer_bytes(L, is_long ? PIECE : (plan->downsample + 7) / 8 * 8);
     gpu->shared_bytes = 2 * gpu->buffer + 16 + (is_long ? L * 32 * sizeof(float) : 0);
     return 0;
+}
+
+void br_frb_grid_autocorr_2d_exchange(struct br_frb_grid_autocorr_2d *a, struct br_frb_grid_autocorr_2d *b)
+{
+    BR_EXCHANGE(void *, a, b, weights);
+    BR_EXCHANGE(void *, a, b, level);
+    BR_EXCHANGE(bool, a, b, shared_weights);
 }
 
 void br_frb_grid_autocorr_2d_begin(struct br_frb_grid *plan)

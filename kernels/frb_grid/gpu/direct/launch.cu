@@ -2,6 +2,7 @@
  * blocks of any number of plans that share their grid (the zones of a stage), the longest first, so that few
  * channels with long blocks and many with short ones fill the GPU together. */
 #include "kernels/common/cuda.h"
+#include "kernels/common/exchange.h"
 #include "kernels/common/half.h"
 #include "kernels/frb_grid/gpu/direct/direct.h"
 #include "kernels/frb_grid/gpu/direct/images.cuh"
@@ -198,6 +199,13 @@ int br_frb_grid_direct_create(struct br_frb_grid *plan, const struct br_frb_grid
     (void)cudaGetLastError();
     return br_because(why, "shared memory for the FRB grid on device %d: %s", br_cuda_device(plan->cuda),
                       cudaGetErrorString(status));
+}
+
+void br_frb_grid_direct_exchange(struct br_frb_grid_direct *a, struct br_frb_grid_direct *b)
+{
+    BR_EXCHANGE(void *, a, b, weights);
+    BR_EXCHANGE(void *, a, b, level);
+    BR_EXCHANGE(bool, a, b, shared_weights);
 }
 
 void br_frb_grid_direct_begin(struct br_frb_grid *plan)

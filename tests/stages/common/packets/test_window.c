@@ -126,6 +126,41 @@ static uint64_t check_frame(struct model *m, const struct packet_layout *l, cons
     return wrong;
 }
 
+/* The description above, its layout and stream, and a window for so many threads. */
+static void set_up(struct packet_description **p, struct packet_layout *l, struct br_stream *stream,
+                   struct window *w, unsigned threads)
+{
+    struct br_error error = {0};
+    struct packet_memory memory = {alloc, NULL};
+    struct packet_node node = {.frame_samples = FRAME};
+    if (packet_description_parse(p, "test.yaml", text, sizeof text - 1, &error) != BR_OK ||
+        packet_layout_make(l, *p, &node, memory, &error) != BR_OK ||
+        packet_layout_describe(l, *p, stream, memory, &error) != BR_OK ||
+        window_make(w, *p, l, OPEN, threads, &error) != BR_OK)
+        fail_msg("%s", error.text);
+}
+
+static void tear_down(struct packet_description *p, struct window *w)
+{
+    window_free(w);
+    packet_description_free(p);
+    while (npieces > 0) free(pieces[--npieces]);
+}
+
+static struct br_frame new_frame(const struct packet_layout *l)
+{
+    return (struct br_frame){.data = malloc(BLOCKS * l->block_bytes),
+                             .side = malloc(BLOCKS * l->receipt_bytes),
+                             .valid = malloc(FRAME * l->nchannels)};
+}
+
+static void free_frame(struct br_frame *frame)
+{
+    free(frame->data);
+    free(frame->side);
+    free(frame->valid);
+}
+
 static void test_a_million_flipped_bits(void **state)
 {
     (void)state;
@@ -133,20 +168,10 @@ static void test_a_million_flipped_bits(void **state)
     struct packet_layout l;
     struct br_stream stream = {0};
     struct window w;
-    struct br_error error = {0};
-    struct packet_memory memory = {alloc, NULL};
-    struct packet_node node = {.frame_samples = FRAME};
     struct model *m = calloc(1, sizeof *m);
     struct br_frame frames[FRAMES];
-    if (packet_description_parse(&p, "test.yaml", text, sizeof text - 1, &error) != BR_OK ||
-        packet_layout_make(&l, p, &node, memory, &error) != BR_OK ||
-        packet_layout_describe(&l, p, &stream, memory, &error) != BR_OK ||
-        window_make(&w, p, &l, OPEN, 1, &error) != BR_OK)
-        fail_msg("%s", error.text);
-    for (unsigned i = 0; i < FRAMES; i++)
-        frames[i] = (struct br_frame){.data = malloc(BLOCKS * l.block_bytes),
-                                      .side = malloc(BLOCKS * l.receipt_bytes),
-                                      .valid = malloc(FRAME * l.nchannels)};
+    set_up(&p, &l, &stream, &w, 1);
+    for (unsigned i = 0; i < FRAMES; i++) frames[i] = new_frame(&l);
     w.hold = FRAME / 4;
     w.far = 16 * FRAME;
     int64_t given = 0;
@@ -189,15 +214,9 @@ static void test_a_million_flipped_bits(void **state)
     print_message("%zu flips, %zu frames, %.2f %% of the slots hold another packet's samples\n",
                   (size_t)flips, (size_t)closed, 100 * (double)wrong / (double)slots);
     assert_true((double)wrong < 0.02 * (double)slots);
-    for (unsigned i = 0; i < FRAMES; i++) {
-        free(frames[i].data);
-        free(frames[i].side);
-        free(frames[i].valid);
-    }
-    window_free(&w);
-    packet_description_free(p);
+    for (unsigned i = 0; i < FRAMES; i++) free_frame(&frames[i]);
+    tear_down(p, &w);
     free(m);
-    while (npieces > 0) free(pieces[--npieces]);
 }
 
 /* Two threads that share the packets, then each what the other had; and one packet that came to both at
@@ -209,17 +228,8 @@ static void test_two_threads(void **state)
     struct packet_layout l;
     struct br_stream stream = {0};
     struct window w;
-    struct br_error error = {0};
-    struct packet_memory memory = {alloc, NULL};
-    struct packet_node node = {.frame_samples = FRAME};
-    if (packet_description_parse(&p, "test.yaml", text, sizeof text - 1, &error) != BR_OK ||
-        packet_layout_make(&l, p, &node, memory, &error) != BR_OK ||
-        packet_layout_describe(&l, p, &stream, memory, &error) != BR_OK ||
-        window_make(&w, p, &l, OPEN, 2, &error) != BR_OK)
-        fail_msg("%s", error.text);
-    struct br_frame frame = {.data = malloc(BLOCKS * l.block_bytes),
-                             .side = malloc(BLOCKS * l.receipt_bytes),
-                             .valid = malloc(FRAME * l.nchannels)};
+    set_up(&p, &l, &stream, &w, 2);
+    struct br_frame frame = new_frame(&l);
     window_give(&w, 0, &frame);
     window_begin(&w, 0);
     for (unsigned t = 0; t < 2; t++) window_enter(&w, &w.thread[t]);
@@ -249,12 +259,8 @@ static void test_two_threads(void **state)
         assert_int_equal(window_count(&w, s, WINDOW_ACCEPTED), BLOCKS * STREAMS);
         assert_int_equal(window_count(&w, s, WINDOW_DUPLICATE), BLOCKS * STREAMS + (s == 0));
     }
-    free(frame.data);
-    free(frame.side);
-    free(frame.valid);
-    window_free(&w);
-    packet_description_free(p);
-    while (npieces > 0) free(pieces[--npieces]);
+    free_frame(&frame);
+    tear_down(p, &w);
 }
 
 int main(void)

@@ -1,0 +1,196 @@
+/* plan.c - parameters of the flagger, checked, and what all of its implementations do on the host. */
+#include "kernels/flag/plan.h"
+#include "kernels/common/cuda.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_INPUTS = 8192, MOST_CHANNELS = 65535, MOST_BLOCKS = 65535 };
+
+static size_t sums_of(const struct br_flag_params *p)
+{
+    return p->nblocks * p->nchannels * 2 * p->ninputs;
+}
+
+size_t br_flag_result_bytes(const struct br_flag_params *p)
+{
+    return flag_input_at(p) + 2 * p->ninputs * sizeof(uint32_t);
+}
+
+size_t br_flag_host_bytes(const struct br_flag_params *p)
+{
+    return sums_of(p) * sizeof(uint32_t) + p->nchannels * p->ninputs + p->nblocks * p->nchannels * 4 +
+           br_flag_result_bytes(p);
+}
+
+size_t br_flag_upload_bytes(const struct br_flag_params *p, size_t nsteps)
+{
+    return nsteps * p->nchannels + p->nblocks * p->nchannels * sizeof(uint32_t) + 2 * p->ninputs + 1024;
+}
+
+size_t br_flag_device_bytes(const struct br_flag_params *p)
+{
+#if BR_WITH_CUDA
+    return br_flag_cuda_bytes(p);
+#else
+    (void)p;
+    return 0;
+#endif
+}
+
+static int check(const struct br_flag_params *p, struct br_why *why)
+{
+    if (p->nchannels < 1 || p->ninputs < 1 || p->nchannels > MOST_CHANNELS || p->ninputs > MOST_INPUTS)
+        return br_because(why, "%zu channels, %zu inputs; expected 1 to %d, 1 to %d", p->nchannels,
+                          p->ninputs, MOST_CHANNELS, MOST_INPUTS);
+    if (p->block < BR_FLAG_LEAST_SAMPLES || p->block > BR_FLAG_MOST_BLOCK)
+        return br_because(why, "blocks of %zu samples; expected %d to %d", p->block, BR_FLAG_LEAST_SAMPLES,
+                          BR_FLAG_MOST_BLOCK);
+    if (p->nblocks < 1 || p->nblocks > MOST_BLOCKS || p->block * p->nblocks > BR_FLAG_MOST_SAMPLES)
+        return br_because(why,
+                          "long blocks of %zu blocks of %zu samples; expected 1 to %d, at most %d samples",
+                          p->nblocks, p->block, MOST_BLOCKS, BR_FLAG_MOST_SAMPLES);
+    return 0;
+}
+
+static int make_host(struct br_flag *plan)
+{
+    const struct br_flag_params *p = &plan->p;
+    plan->sums = malloc(sums_of(p) * sizeof *plan->sums);
+    plan->weightless = calloc(p->nchannels, p->ninputs);
+    plan->reason = calloc(1, br_flag_result_bytes(p));
+    if (!plan->sums || !plan->weightless || !plan->reason) return -1;
+    if (plan->backend == BR_CPU) br_flag_cpu_create(plan);
+    return 0;
+}
+
+static int make_backend(struct br_flag *plan, struct br_why *why)
+{
+    if (plan->backend != BR_CUDA) return make_host(plan) == 0 ? 0 : br_because(why, "no memory for the sums");
+#if BR_WITH_CUDA
+    plan->cuda = plan->p.cuda;
+    return plan->cuda ? br_flag_cuda_create(plan, why) : br_because(why, "BR_CUDA needs a br_cuda");
+#else
+    return br_because(why, "this beamring was built without CUDA");
+#endif
+}
+
+int br_flag_create(struct br_flag **result, enum br_backend backend, const struct br_flag_params *p,
+                   struct br_why *why)
+{
+    *result = NULL;
+    if (check(p, why) != 0) return -1;
+    struct br_flag *plan = calloc(1, sizeof *plan);
+    if (!plan) return br_because(why, "no memory for the flags");
+    plan->backend = backend;
+    plan->p = *p;
+    plan->bad = calloc(2, p->ninputs);
+    plan->s0 = calloc(p->nblocks * p->nchannels, sizeof *plan->s0);
+    if (!plan->bad || !plan->s0) {
+        br_flag_destroy(plan);
+        return br_because(why, "no memory for the flags");
+    }
+    plan->keep = plan->bad + p->ninputs;
+    if (make_backend(plan, why) != 0) {
+        br_flag_destroy(plan);
+        return -1;
+    }
+    plan->used = (uint32_t *)(void *)(plan->reason + flag_used_at(p));
+    plan->input = (uint32_t *)(void *)(plan->reason + flag_input_at(p));
+    *result = plan;
+    return 0;
+}
+
+void br_flag_destroy(struct br_flag *plan)
+{
+    if (!plan) return;
+#if BR_WITH_CUDA
+    br_flag_cuda_destroy(plan);
+#endif
+    if (plan->backend != BR_CUDA) free(plan->reason);
+    free(plan->sums);
+    free(plan->weightless);
+    free(plan->bad);
+    free(plan->s0);
+    free(plan);
+}
+
+void br_flag_begin(struct br_flag *plan, const struct br_flag_rules *rules)
+{
+    size_t N = plan->p.ninputs;
+    plan->rules = *rules;
+    plan->rules.bad = plan->bad;
+    plan->expected = 0;
+    for (size_t n = 0; n < N; n++) {
+        plan->bad[n] = rules->bad != NULL && rules->bad[n] != 0;
+        plan->keep[n] = plan->bad[n] ? 0 : 0xff;
+        plan->expected += !plan->bad[n];
+    }
+    plan->open = false;
+    plan->begin = plan->end = 0;
+    memset(plan->s0, 0, plan->p.nblocks * plan->p.nchannels * sizeof *plan->s0);
+}
+
+/* S0 is the same for all inputs: validity does not tell them apart. */
+static void count_samples(struct br_flag *plan, size_t at, size_t nsteps, const uint8_t *valid)
+{
+    size_t F = plan->p.nchannels, from, to;
+    for (size_t b = at / plan->p.block; flag_span(plan, b, at, at + nsteps, &from, &to); b++) {
+        uint32_t *s0 = plan->s0 + b * F;
+        for (size_t f = 0; valid == NULL && f < F; f++) s0[f] += (uint32_t)(to - from);
+        for (size_t t = from; valid != NULL && t < to; t++)
+            for (size_t f = 0; f < F; f++) s0[f] += valid[(t - at) * F + f] != 0;
+    }
+}
+
+void br_flag_add(struct br_flag *plan, size_t at, size_t nsteps, const uint8_t *e, const uint8_t *valid,
+                 uint8_t *out)
+{
+    if (nsteps == 0) return;
+    if (!plan->open) plan->begin = at;
+    plan->open = true;
+    plan->end = at + nsteps;
+    count_samples(plan, at, nsteps, valid);
+    if (plan->backend == BR_REFERENCE) br_flag_reference_add(plan, at, nsteps, e, valid, out);
+    if (plan->backend == BR_CPU) br_flag_cpu_add(plan, at, nsteps, e, valid, out);
+#if BR_WITH_CUDA
+    if (plan->backend == BR_CUDA) br_flag_cuda_add(plan, at, nsteps, e, valid, out);
+#endif
+}
+
+void br_flag_end(struct br_flag *plan, uint8_t *out, float *sk)
+{
+#if BR_WITH_CUDA
+    if (plan->backend == BR_CUDA) {
+        br_flag_cuda_end(plan, out, sk);
+        return;
+    }
+#endif
+    memset(plan->reason, BR_FLAG_FEW, plan->p.nblocks * plan->p.nchannels);
+    memset(plan->used, 0, plan->p.nchannels * sizeof *plan->used);
+    memset(plan->input, 0, 2 * plan->p.ninputs * sizeof *plan->input);
+    if (plan->backend == BR_REFERENCE)
+        br_flag_reference_end(plan, out, sk);
+    else
+        br_flag_cpu_end(plan, out, sk);
+}
+
+struct br_flag_result br_flag_wait(struct br_flag *plan)
+{
+#if BR_WITH_CUDA
+    if (plan->backend == BR_CUDA) br_flag_cuda_wait(plan);
+#endif
+    return (struct br_flag_result){plan->reason, plan->used, plan->expected, plan->input};
+}
+
+void br_flag_sums(struct br_flag *plan, uint32_t *s0, uint32_t *s1_s2)
+{
+    memcpy(s0, plan->s0, plan->p.nblocks * plan->p.nchannels * sizeof *s0);
+#if BR_WITH_CUDA
+    if (plan->backend == BR_CUDA) {
+        br_flag_cuda_sums(plan, s1_s2);
+        return;
+    }
+#endif
+    memcpy(s1_s2, plan->sums, sums_of(&plan->p) * sizeof *s1_s2);
+}

@@ -1,0 +1,219 @@
+/* engine.c - see engine.h. */
+#include "runtime/ranks/engine.h"
+
+#include "buffers/clock.h"
+#include "runtime/ranks/mpi_plugin.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* How long it looks without a pause after something has happened, and how long it then sleeps: a message that
+ * goes through shared memory in pieces needs somebody who looks often. */
+#define EAGER_NS 2000000u
+#define NAP_NS 50000u
+
+struct engine {
+    const struct mpi_plugin *mpi;
+    void (*happened)(void *arg, const char *failure);
+    void *arg;
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t answered;
+    struct br_message *first, **last; /* submitted, not begun */
+    struct engine_self *self;
+    void *share; /* asked for by engine_share */
+    size_t share_bytes;
+    bool begun, ok, quit, clean, halted;
+    char why[500];
+};
+
+static const char no_plugin[] =
+    "this beamring was built without MPI (%s); install libopenmpi-dev and openmpi-bin and build it again";
+
+/* Beside the program or library that holds this code: of a build, and of an installation. */
+static bool load(struct engine *engine)
+{
+    static const char *const beside[] = {"/../runtime/beamring_mpi.so",
+                                         "/../" BR_LIBDIR "/beamring/beamring_mpi.so",
+                                         "/../lib/beamring/beamring_mpi.so", "/beamring/beamring_mpi.so"};
+    Dl_info info;
+    char own[PATH_MAX] = "", path[PATH_MAX + 64] = "";
+    void *library = NULL;
+    const char *reason = NULL;
+    if (dladdr((void *)(uintptr_t)engine_create, &info) == 0 || realpath(info.dli_fname, own) == NULL)
+        own[0] = '\0';
+    char *slash = strrchr(own, '/');
+    if (slash != NULL) *slash = '\0';
+    for (size_t i = 0; library == NULL && i < sizeof beside / sizeof *beside; i++) {
+        char real[PATH_MAX];
+        snprintf(path, sizeof path, "%s%s", own, beside[i]);
+        if (realpath(path, real) == NULL) continue;
+        /* Global: Open MPI's own plugins look for its symbols. */
+        library = dlopen(real, RTLD_NOW | RTLD_GLOBAL);
+        if (library == NULL) reason = dlerror();
+    }
+    if (library != NULL) engine->mpi = dlsym(library, "beamring_mpi");
+    if (engine->mpi != NULL) return true;
+    if (reason != NULL)
+        snprintf(engine->why, sizeof engine->why,
+                 "MPI is not there: install openmpi-bin and libopenmpi3 (%.300s)", reason);
+    else
+        snprintf(engine->why, sizeof engine->why, no_plugin, "there is no beamring_mpi.so");
+    return false;
+}
+
+static void fail(struct engine *engine)
+{
+    engine->halted = true;
+    engine->happened(engine->arg, engine->why);
+}
+
+static void is_done(void *message)
+{
+    __atomic_store_n(&((struct br_message *)message)->done, 1, __ATOMIC_RELEASE);
+}
+
+/* Begins what was submitted, and looks what is done; true when there was any. With the mutex held, so that
+ * engine_halt waits for what is under way. */
+static bool work(struct engine *engine)
+{
+    bool any = false;
+    while (engine->first != NULL) {
+        struct br_message *m = engine->first;
+        engine->first = m->next;
+        if (engine->first == NULL) engine->last = &engine->first;
+        any = true;
+        if (!engine->mpi->begin(m->sends, m->data, m->bytes, m->peer, m->channel, m, engine->why,
+                                sizeof engine->why)) {
+            fail(engine);
+            return true;
+        }
+    }
+    int n = engine->mpi->done(is_done, engine->why, sizeof engine->why);
+    if (n < 0) {
+        fail(engine);
+        return true;
+    }
+    return any || n > 0;
+}
+
+static void nap(uint64_t since)
+{
+    if (br_clock_ns() - since < EAGER_NS)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){0, NAP_NS}, NULL);
+}
+
+static void loop(struct engine *engine)
+{
+    uint64_t since = br_clock_ns();
+    pthread_mutex_lock(&engine->mutex);
+    while (!engine->quit) {
+        if (engine->share != NULL) {
+            engine->ok = engine->mpi->share(engine->share, engine->share_bytes);
+            engine->share = NULL;
+            pthread_cond_broadcast(&engine->answered);
+        }
+        bool any = !engine->halted && work(engine);
+        if (any) since = br_clock_ns();
+        pthread_mutex_unlock(&engine->mutex);
+        if (any && !engine->halted) engine->happened(engine->arg, NULL);
+        if (!any) nap(since);
+        pthread_mutex_lock(&engine->mutex);
+    }
+    if (engine->clean && !engine->halted) engine->mpi->finalize();
+    pthread_mutex_unlock(&engine->mutex);
+}
+
+static void *run(void *arg)
+{
+    struct engine *engine = arg;
+    bool ok = load(engine) && engine->mpi->init(&engine->self->rank, &engine->self->ranks,
+                                                &engine->self->local, engine->why, sizeof engine->why);
+    pthread_mutex_lock(&engine->mutex);
+    engine->begun = true;
+    engine->ok = ok;
+    pthread_cond_broadcast(&engine->answered);
+    pthread_mutex_unlock(&engine->mutex);
+    if (ok) loop(engine);
+    return NULL;
+}
+
+int engine_create(struct engine **result, struct engine_self *self,
+                  void (*happened)(void *arg, const char *failure), void *arg, struct br_error *error)
+{
+    struct engine *engine = *result = calloc(1, sizeof *engine);
+    if (engine == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for MPI");
+    engine->happened = happened;
+    engine->arg = arg;
+    engine->self = self;
+    engine->last = &engine->first;
+    pthread_mutex_init(&engine->mutex, NULL);
+    pthread_cond_init(&engine->answered, NULL);
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failure = pthread_create(&engine->thread, NULL, run, engine);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failure != 0) {
+        free(engine);
+        *result = NULL;
+        return br_fail(error, BR_E_NO_MEMORY, "no thread for MPI: %s", strerror(failure));
+    }
+    pthread_mutex_lock(&engine->mutex);
+    while (!engine->begun) pthread_cond_wait(&engine->answered, &engine->mutex);
+    bool ok = engine->ok;
+    pthread_mutex_unlock(&engine->mutex);
+    if (ok) return BR_OK;
+    int status = br_fail(error, BR_E_INVALID, "--mpi: %s", engine->why);
+    pthread_join(engine->thread, NULL);
+    free(engine);
+    *result = NULL;
+    return status;
+}
+
+int engine_share(struct engine *engine, void *data, size_t bytes, struct br_error *error)
+{
+    pthread_mutex_lock(&engine->mutex);
+    engine->share_bytes = bytes;
+    engine->share = data;
+    while (engine->share != NULL) pthread_cond_wait(&engine->answered, &engine->mutex);
+    bool ok = engine->ok;
+    pthread_mutex_unlock(&engine->mutex);
+    return ok ? BR_OK : br_fail(error, BR_E_IO, "--mpi: MPI_Bcast failed");
+}
+
+void engine_submit(struct engine *engine, struct br_message *message)
+{
+    pthread_mutex_lock(&engine->mutex);
+    message->next = NULL;
+    *engine->last = message;
+    engine->last = &message->next;
+    pthread_mutex_unlock(&engine->mutex);
+}
+
+void engine_halt(struct engine *engine)
+{
+    pthread_mutex_lock(&engine->mutex);
+    engine->halted = true;
+    pthread_mutex_unlock(&engine->mutex);
+}
+
+void engine_destroy(struct engine *engine, bool clean)
+{
+    if (engine == NULL) return;
+    pthread_mutex_lock(&engine->mutex);
+    engine->clean = clean;
+    engine->quit = true;
+    pthread_mutex_unlock(&engine->mutex);
+    pthread_join(engine->thread, NULL);
+    free(engine);
+}

@@ -1,0 +1,30 @@
+/* engine.h - the thread that speaks MPI: all of its calls are made there, while stages work. */
+#ifndef BEAMRING_RUNTIME_RANKS_ENGINE_H
+#define BEAMRING_RUNTIME_RANKS_ENGINE_H
+
+#include "buffers/error.h"
+#include "runtime/ranks.h"
+
+struct engine;
+
+struct engine_self {
+    unsigned rank, ranks, local;
+};
+
+/* Loads the plugin and starts MPI. `happened` is called when messages are done, or the engine has failed
+ * (with the reason). Errors: BR_E_INVALID: no MPI here, and what to install; BR_E_IO. */
+int engine_create(struct engine **engine, struct engine_self *self,
+                  void (*happened)(void *arg, const char *failure), void *arg, struct br_error *error);
+
+/* What rank 0 has, to all: for the beginning. */
+int engine_share(struct engine *engine, void *data, size_t bytes, struct br_error *error);
+
+void engine_submit(struct engine *engine, struct br_message *message);
+
+/* From its return on MPI touches no memory of messages. */
+void engine_halt(struct engine *engine);
+
+/* Ends MPI: in order, with all other ranks, or (`clean` false) not at all. NULL is allowed. */
+void engine_destroy(struct engine *engine, bool clean);
+
+#endif

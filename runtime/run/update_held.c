@@ -1,0 +1,100 @@
+/* update_held.c - which updates' values held where, for those who write down what data were made with. See
+ * updates.h and br_stage_updates_held. */
+#include "runtime/run/updates.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static size_t params_of(const struct br_stage_type *type)
+{
+    size_t n = 0;
+    while (type->updates != NULL && type->updates[n] != NULL) n++;
+    return n;
+}
+
+bool br_held_make(struct br_change *change, const struct br_change *before)
+{
+    const struct br_stage_type *type = change->stage->type;
+    size_t count = params_of(type);
+    struct br_held *held = calloc(1, sizeof *held + count * sizeof *held->source);
+    if (held == NULL) return false;
+    held->count = count;
+    pthread_mutex_lock(&change->stage->graph->updates->mutex);
+    if (before != NULL) memcpy(held->source, before->held->source, count * sizeof *held->source);
+    pthread_mutex_unlock(&change->stage->graph->updates->mutex);
+    for (size_t i = 0; i < count; i++) {
+        if (br_node_get(change->given, type->updates[i]) == NULL) continue;
+        struct br_held_source *source = &held->source[i];
+        source->number = change->update->number;
+        source->digest = change->update->digest;
+        memcpy(source->id, change->update->id, sizeof source->id);
+    }
+    change->held = held;
+    return true;
+}
+
+/* Each source begins where its values began to hold: here, or earlier if they held already. */
+void br_held_begin(struct br_stage *stage, struct br_held *held, uint64_t sample)
+{
+    struct br_stage_updates *u = &stage->updates;
+    held->from = sample;
+    for (size_t i = 0; i < held->count; i++) {
+        const struct br_held_source *before = u->held != NULL ? &u->held->source[i] : NULL;
+        bool same = before != NULL && before->number == held->source[i].number;
+        held->source[i].from = same ? before->from : sample;
+    }
+    held->older = u->held;
+    u->held = held;
+    atomic_fetch_add(&stage->graph->updates->commits, 1);
+}
+
+void br_held_tidy(struct br_stage *stage)
+{
+    size_t kept = 0;
+    struct br_held *rest = NULL;
+    pthread_mutex_lock(&stage->graph->updates->mutex);
+    for (struct br_held *h = stage->updates.held; h != NULL && rest == NULL; h = h->older) {
+        if (++kept < BR_HELD_KEPT) continue;
+        rest = h->older;
+        h->older = NULL;
+    }
+    pthread_mutex_unlock(&stage->graph->updates->mutex);
+    br_held_free(rest);
+}
+
+void br_held_free(struct br_held *held)
+{
+    while (held != NULL) {
+        struct br_held *older = held->older;
+        free(held);
+        held = older;
+    }
+}
+
+/* --- what is upstream --- */
+
+static void mark_before(const struct br_graph *graph, const struct br_stage *stage, bool *before)
+{
+    for (unsigned i = 0; i < stage->nin; i++) {
+        const struct br_stage *producer = stage->in[i].edge != NULL ? stage->in[i].edge->producer : NULL;
+        size_t s = producer != NULL ? (size_t)(producer - graph->stage) : 0;
+        if (producer == NULL || before[s]) continue;
+        before[s] = true;
+        mark_before(graph, producer, before);
+    }
+}
+
+void br_held_find_sources(struct br_graph *graph)
+{
+    for (size_t s = 0; s < graph->nstages; s++) {
+        struct br_stage *stage = &graph->stage[s];
+        bool *before = br_config_alloc(graph->config, graph->nstages);
+        mark_before(graph, stage, before);
+        stage->source = br_config_alloc(graph->config, graph->nstages * sizeof(struct br_stage *));
+        for (size_t o = 0; o < graph->nstages; o++) {
+            const struct br_stage *other = graph->order[o];
+            if (before[other - graph->stage] && other->type->updates != NULL)
+                stage->source[stage->nsources++] = other;
+        }
+    }
+}

@@ -1,0 +1,139 @@
+/* moving.c - see moving.h. A plan goes round: the thread makes it, moving_take exchanges its weights with
+ * those that held, and the thread destroys it with these before it makes the next one. */
+#include "stages/baseband_beamform/moving.h"
+#include "kernels/common/cuda.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+struct moving {
+    struct weights_rule rule;
+    int device;
+    void *stream;
+    struct br_beam *beams; /* [nbeams], of the thread */
+    int8_t *weight;        /* likewise, as baseband_weights_of makes them */
+    int32_t *shift;
+
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    bool has_thread, wanted, made, quit; /* wanted: work for the thread; made: `plan` is of `interval` */
+    uint64_t interval;
+    struct br_baseband *plan; /* made, or used up: NULL where it could not be made */
+    struct br_cuda *cuda;     /* of the thread's plans */
+    struct br_why why;
+};
+
+/* Without the mutex: nobody else looks at the plan while it is wanted. */
+static int make(struct moving *m, uint64_t interval)
+{
+    const struct weights_rule *rule = &m->rule;
+    struct br_baseband_params p = {.nchannels = rule->nchannels,
+                                   .npol = rule->npol,
+                                   .nbeams = rule->motion.nbeams,
+                                   .ndishes = rule->ndishes,
+                                   .weights = m->weight,
+                                   .shift = m->shift,
+                                   .weight_channels = rule->nchannels};
+    br_motion_at(&rule->motion, interval, m->beams);
+    baseband_weights_of(rule, m->beams, m->weight, m->shift);
+    if (m->plan != NULL && m->device >= 0) br_cuda_wait(m->stream); /* its weights may still be in use */
+    br_baseband_destroy(m->plan);
+    m->plan = NULL;
+    if (m->device >= 0 && m->cuda == NULL && br_cuda_create_aside(&m->cuda, m->device, &m->why) != 0)
+        return -1;
+    p.cuda = m->cuda;
+    return br_baseband_create(&m->plan, m->device >= 0 ? BR_CUDA : BR_CPU, &p, &m->why);
+}
+
+static void *run(void *arg)
+{
+    struct moving *m = arg;
+    pthread_mutex_lock(&m->mutex);
+    for (;;) {
+        while (!m->wanted && !m->quit) pthread_cond_wait(&m->changed, &m->mutex);
+        if (m->quit) break;
+        uint64_t interval = m->interval;
+        pthread_mutex_unlock(&m->mutex);
+        make(m, interval);
+        pthread_mutex_lock(&m->mutex);
+        m->wanted = false;
+        m->made = true;
+        pthread_cond_broadcast(&m->changed);
+    }
+    pthread_mutex_unlock(&m->mutex);
+    return NULL;
+}
+
+struct moving *moving_create(const struct weights_rule *rule, int device, void *stream, struct br_why *why)
+{
+    size_t rows = rule->nchannels * rule->npol * rule->motion.nbeams;
+    struct moving *m = calloc(1, sizeof *m);
+    if (m == NULL) {
+        br_because(why, "no memory for beams that move");
+        return NULL;
+    }
+    m->rule = *rule;
+    m->device = device;
+    m->stream = stream;
+    pthread_mutex_init(&m->mutex, NULL);
+    pthread_cond_init(&m->changed, NULL);
+    m->beams = malloc(rule->motion.nbeams * sizeof *m->beams);
+    m->weight = malloc(rows * rule->ndishes * 2);
+    m->shift = malloc(rows * sizeof *m->shift);
+    if (m->beams != NULL && m->weight != NULL && m->shift != NULL)
+        m->has_thread = pthread_create(&m->thread, NULL, run, m) == 0;
+    if (m->has_thread) return m;
+    br_because(why, "no memory, or no thread, for the weights of beams that move");
+    moving_destroy(m);
+    return NULL;
+}
+
+void moving_destroy(struct moving *m)
+{
+    if (m == NULL) return;
+    if (m->has_thread) {
+        pthread_mutex_lock(&m->mutex);
+        m->quit = true;
+        pthread_cond_broadcast(&m->changed);
+        pthread_mutex_unlock(&m->mutex);
+        pthread_join(m->thread, NULL);
+    }
+    if (m->plan != NULL && m->device >= 0) br_cuda_wait(m->stream);
+    br_baseband_destroy(m->plan);
+    br_cuda_destroy(m->cuda);
+    free(m->beams);
+    free(m->weight);
+    free(m->shift);
+    pthread_cond_destroy(&m->changed);
+    pthread_mutex_destroy(&m->mutex);
+    free(m);
+}
+
+/* Under the mutex: the thread is at work on it, or has made it. */
+static void ask(struct moving *m, uint64_t interval)
+{
+    m->interval = interval;
+    m->made = false;
+    m->wanted = true;
+    pthread_cond_broadcast(&m->changed);
+}
+
+int moving_take(struct moving *m, struct br_baseband *plan, uint64_t interval, struct br_why *why)
+{
+    pthread_mutex_lock(&m->mutex);
+    while (m->wanted) pthread_cond_wait(&m->changed, &m->mutex);
+    if (!m->made || m->interval != interval) { /* the first ones, or behind a loss */
+        ask(m, interval);
+        while (m->wanted) pthread_cond_wait(&m->changed, &m->mutex);
+    }
+    int status =
+        m->plan != NULL ? br_baseband_may_exchange(plan, m->plan, why) : br_because(why, "%s", m->why.text);
+    if (status == 0) {
+        br_baseband_exchange(plan, m->plan);
+        ask(m, interval + 1);
+    }
+    pthread_mutex_unlock(&m->mutex);
+    return status;
+}

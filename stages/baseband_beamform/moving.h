@@ -1,0 +1,20 @@
+/* moving.h - weights of beams that move, made ahead of time by a thread of their own: while those of one
+ * interval hold, those of the next one are made. Which weights hold at a sample follows from the sample
+ * alone: who needs them before they are there waits. */
+#ifndef BEAMRING_STAGES_BASEBAND_BEAMFORM_MOVING_H
+#define BEAMRING_STAGES_BASEBAND_BEAMFORM_MOVING_H
+
+#include "stages/baseband_beamform/baseband_beamform.h"
+
+struct moving;
+
+/* What `rule` points to must live longer. `device` is -1 on the CPU; else `stream` is the cudaStream_t
+ * on which the weights are used. NULL with `why`. */
+struct moving *moving_create(const struct weights_rule *rule, int device, void *stream, struct br_why *why);
+void moving_destroy(struct moving *moving); /* NULL is allowed */
+
+/* Gives `plan` the weights of an interval, and begins with those of the next one. What is enqueued goes on
+ * with the weights before. -1 with `why`. Does not allocate. */
+int moving_take(struct moving *moving, struct br_baseband *plan, uint64_t interval, struct br_why *why);
+
+#endif

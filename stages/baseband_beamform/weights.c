@@ -1,0 +1,113 @@
+/* weights.c - the weights of baseband_beamform, from a file or from directions. See baseband_beamform.h. */
+#include "stages/baseband_beamform/baseband_beamform.h"
+#include "stages/common/stage/shape.h"
+
+#include <math.h>
+
+int baseband_take_file(struct br_stage *stage, struct baseband_beamform *bb, const struct br_stream *in)
+{
+    size_t npol = in->array.axis[2].length, ndishes = in->array.axis[3].length;
+    struct br_error error = {0};
+    struct br_weights *w = &bb->weights;
+    if (br_weights_read(w, bb->weights_file, &error) != BR_OK)
+        return br_stage_fail_at(stage, "weights", "%s", error.text);
+    w->weight = br_stage_keep(stage, w->weight, w->nfreq * w->npol * w->nbeams * w->ndishes * 2);
+    w->shift = br_stage_keep(stage, w->shift, w->nfreq * w->npol * w->nbeams * sizeof *w->shift);
+    if ((w->nfreq != 1 && w->nfreq != in->nchannels) || w->npol != npol || w->ndishes != ndishes)
+        return br_stage_fail_at(
+            stage, "weights",
+            "%s: /weights has freq %zu, pol %zu, dish %zu; expected freq 1 or %zu, pol %zu, "
+            "dish %zu",
+            bb->weights_file, w->nfreq, w->npol, w->ndishes, in->nchannels, npol, ndishes);
+    for (size_t i = 0; bb->shift >= 0 && i < w->nfreq * w->npol * w->nbeams; i++)
+        w->shift[i] = (int32_t)bb->shift;
+    return BR_OK;
+}
+
+/* White input of rms r per component gives a sum of rms r sqrt(sum_d |A|^2): the shift is the nearest power
+ * of two, so that the output has about the input's rms (127 sqrt(D) without gains). */
+static int32_t shift_that_keeps_rms(const int8_t *weight, size_t ndishes)
+{
+    double power = 0;
+    for (size_t i = 0; i < 2 * ndishes; i++) power += (double)weight[i] * weight[i];
+    long shift = power > 0 ? lround(log2(power) / 2) : 0;
+    return (int32_t)(shift < 0 ? 0 : shift > 30 ? 30 : shift);
+}
+
+/* A = round(127 g / max|g| exp(+2 pi i (m x spacing_m + n y spacing_n) / lambda)), the conjugate of the phase
+ * that a source in direction (x, y) has at dish (m, n). */
+void baseband_weights_of(const struct weights_rule *rule, const struct br_beam *beams, int8_t *weight,
+                         int32_t *shift)
+{
+    const struct br_telescope *t = rule->telescope;
+    const struct br_gains *gains = &rule->gains;
+    size_t nbeams = rule->motion.nbeams, npol = rule->npol, ndishes = rule->ndishes;
+    for (size_t row = 0; row < rule->nchannels * npol * nbeams; row++) {
+        size_t b = row % nbeams, p = row / nbeams % npol, f = row / nbeams / npol;
+        double cycles_per_m = 1e6 * rule->freq_mhz[f] / BR_LIGHT_M_PER_S;
+        int8_t *a = weight + row * ndishes * 2;
+        for (size_t d = 0; d < ndishes; d++) {
+            double phase =
+                2 * M_PI * cycles_per_m *
+                (t->dishes[d].m * beams[b].x * t->spacing_m_m + t->dishes[d].n * beams[b].y * t->spacing_n_m);
+            double re = 127 * cos(phase), im = 127 * sin(phase);
+            if (gains->value != NULL) {
+                const float *g = gains->value + (((gains->nfreq == 1 ? 0 : f) * npol + p) * ndishes + d) * 2;
+                double gr = (double)g[0] / rule->largest, gi = (double)g[1] / rule->largest, was = re;
+                re = gr * was - gi * im;
+                im = gr * im + gi * was;
+            }
+            a[2 * d] = (int8_t)lround(re);
+            a[2 * d + 1] = (int8_t)lround(im);
+        }
+        shift[row] = rule->shift >= 0 ? (int32_t)rule->shift : shift_that_keeps_rms(a, ndishes);
+    }
+}
+
+static int take_gains(struct br_stage *stage, const char *path, const struct br_stream *in,
+                      struct weights_rule *rule)
+{
+    struct br_error error = {0};
+    struct br_gains *gains = &rule->gains;
+    if (path == NULL) return BR_OK;
+    if (br_gains_check_channels(path, in, &error) != BR_OK || br_gains_read(gains, path, &error) != BR_OK)
+        return br_stage_fail_at(stage, "gains", "%s", error.text);
+    gains->value =
+        br_stage_keep(stage, gains->value, gains->nfreq * gains->npol * gains->ndishes * 2 * sizeof(float));
+    if ((gains->nfreq != 1 && gains->nfreq != rule->nchannels) || gains->npol != rule->npol ||
+        gains->ndishes != rule->ndishes)
+        return br_stage_fail_at(
+            stage, "gains", "%s: /gain is [%zu][%zu][%zu]; expected freq 1 or %zu, pol %zu, dish %zu", path,
+            gains->nfreq, gains->npol, gains->ndishes, rule->nchannels, rule->npol, rule->ndishes);
+    for (size_t i = 0; i < gains->nfreq * rule->npol * rule->ndishes; i++)
+        rule->largest =
+            fmax(rule->largest, hypot((double)gains->value[2 * i], (double)gains->value[2 * i + 1]));
+    if (rule->largest == 0) return br_stage_fail_at(stage, "gains", "%s: all gains are 0", path);
+    return BR_OK;
+}
+
+int baseband_take_beams(struct br_stage *stage, struct baseband_beamform *bb, const struct br_stream *in)
+{
+    struct weights_rule *rule = &bb->rule;
+    if (in->telescope == NULL)
+        return br_stage_fail(stage, BR_E_INVALID,
+                             "weights from beam directions need the dishes' places: add `telescope:` to "
+                             "the pipeline");
+    rule->telescope = in->telescope;
+    rule->freq_mhz = in->freq_mhz;
+    rule->nchannels = in->nchannels;
+    rule->npol = in->array.axis[2].length;
+    rule->ndishes = in->array.axis[3].length;
+    rule->shift = bb->shift;
+    int status = take_gains(stage, bb->gains_file, in, rule);
+    if (status != BR_OK) return status;
+    size_t nbeams = rule->motion.nbeams, rows = rule->nchannels * rule->npol * nbeams;
+    bb->weights = (struct br_weights){rule->nchannels,
+                                      rule->npol,
+                                      nbeams,
+                                      rule->ndishes,
+                                      br_stage_alloc(stage, rows * rule->ndishes * 2),
+                                      br_stage_alloc(stage, rows * sizeof(int32_t))};
+    baseband_weights_of(rule, rule->motion.beams, bb->weights.weight, bb->weights.shift);
+    return BR_OK;
+}

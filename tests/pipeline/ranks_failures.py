@@ -1,0 +1,186 @@
+"""A rank that dies, stops, fails or has another pipeline file: all ranks end within ten seconds, say which one it
+was, print their balance, and what left the pipeline before is whole."""
+import os
+import signal
+import time
+
+import numpy as np
+
+import harness
+import ranks_common as mpi
+from ranks import BAND, TELESCOPE, inputs, pipeline, VOLTAGE
+
+RANKS = 3
+LIMIT_S = 10
+
+
+def endless(more=""):
+    """A pipeline that goes on until it is ended, and writes a frame every 4 ms."""
+    return TELESCOPE + more + """
+pipeline:
+  - {stage: replay, files: "in${RANKS}_${RANK}/field_*.dada", out: field, frame_samples: 768, loop: 0,
+     realtime: true}
+""" + VOLTAGE + """
+  - {stage: exchange, in: part, out: all}
+  - {stage: record, in: all, directory: "out${RANKS}_${RANK}", prefix: all}
+"""
+
+
+def field(d, n=RANKS):
+    harness.run(d, TELESCOPE + BAND + """
+pipeline:
+  - {stage: simulate, samples: 19968, seed: 3, out: field}
+  - {stage: record, in: field, directory: ., prefix: whole}
+""", name="simulate.yaml")
+    inputs(d, os.path.join(d, "whole_000000.dada"), n)
+
+
+def begin(d, text, **more):
+    """A job that has put something out on every rank: with it the ranks' process ids."""
+    job = mpi.start(d, RANKS, text, **more)
+    pids = mpi.rank_pids(job, RANKS)
+    end = time.time() + 20
+    while time.time() < end:
+        sizes = [os.path.getsize(p) if os.path.exists(p) else 0
+                 for p in (os.path.join(d, f"out{RANKS}_{r}", "all_000000.dada") for r in range(RANKS))]
+        if min(sizes) > 100000:
+            return job, pids
+        time.sleep(0.05)
+    mpi.end(job)
+    raise AssertionError(f"nothing is written: {sizes}")
+
+
+def check_products(d, but=()):
+    """What was written is whole frames, and valid where it says so."""
+    for r in range(RANKS):
+        if r in but:
+            continue
+        path = os.path.join(d, f"out{RANKS}_{r}", "all_000000.dada")
+        keys, size = harness.header(path)
+        per = int(np.prod([int(x) for x in keys["SHAPE"].split(",") if x != "0"]))
+        payload = os.path.getsize(path) - size
+        assert payload > 0 and payload % per == 0, (r, payload, per)
+
+
+def check_end(job, d, dead, began, words, balance=True):
+    result = mpi.finish(job, 30)
+    took = time.time() - began
+    assert result.status != 0, result
+    assert took < LIMIT_S, f"{took:.1f} s: {result}"
+    alive = [r for r in range(RANKS) if r != dead]
+    for r in alive:
+        lines = [x for x in result.err.splitlines() if x.startswith(f"beamring: rank {r}: ")]
+        assert any(f"rank {dead} " in x and any(w in x for w in words) for x in lines), (r, result)
+    if balance:
+        assert result.out.count("every sample is accounted for") >= len(alive), result
+    check_products(d, but=(dead,))
+    return result
+
+
+def test_a_rank_is_killed():
+    for dead in (0, 2):
+        for transport in ("vader", "tcp"):
+            with harness.scratch() as d:
+                field(d)
+                job, pids = begin(d, endless(), transport=transport, grace=2)
+                try:
+                    began = time.time()
+                    os.kill(pids[dead], signal.SIGKILL)
+                    check_end(job, d, dead, began, ["has ended without a word"])
+                finally:
+                    mpi.end(job)
+
+
+def test_a_rank_is_stopped():
+    for dead in (0, 1):
+        with harness.scratch() as d:
+            field(d)
+            job, pids = begin(d, endless("stall_s: 2\n"), grace=1)
+            try:
+                began = time.time()
+                os.kill(pids[dead], signal.SIGSTOP)
+                check_end(job, d, dead, began, ["no sign of life"])
+            finally:
+                if os.path.exists(f"/proc/{pids[dead]}"):
+                    os.kill(pids[dead], signal.SIGKILL)
+                mpi.end(job)
+
+
+def test_a_rank_fails():
+    """Its disk is full: a limit on the size of its files."""
+    with harness.scratch() as d:
+        field(d)
+        script = os.path.join(d, "limited")
+        with open(script, "w") as f:
+            f.write('#!/bin/sh\n[ "$OMPI_COMM_WORLD_RANK" = 1 ] && ulimit -f 600\nexec "$@"\n')
+        os.chmod(script, 0o755)
+        job, _ = begin(d, endless(), program=[script], transport="tcp", grace=1)
+        try:
+            began = time.time()
+            result = check_end(job, d, 1, began, ["has failed: stage 'record'"])
+            assert "File too large" in result.err, result
+        finally:
+            mpi.end(job)
+
+
+def test_other_pipeline_files():
+    with harness.scratch() as d:
+        field(d)
+        for r in range(RANKS):
+            os.mkdir(os.path.join(d, f"at{r}"))
+            with open(os.path.join(d, f"at{r}", "pipeline.yaml"), "w") as f:
+                f.write(endless().replace("in$", "../in$") + ("# mine\n" if r == 2 else ""))
+        script = os.path.join(d, "elsewhere")
+        with open(script, "w") as f:
+            f.write('#!/bin/sh\ncd at$OMPI_COMM_WORLD_RANK\nexec "$@"\n')
+        os.chmod(script, 0o755)
+        result = mpi.run(d, RANKS, None, program=[script], status=2, grace=1)
+        assert result.err.count("rank 2 has another pipeline file") >= 1, result
+        assert not any(os.listdir(os.path.join(d, f"at{r}")) != ["pipeline.yaml"] for r in range(RANKS))
+
+
+def test_an_interrupt_drains_all():
+    with harness.scratch() as d:
+        field(d)
+        job, _ = begin(d, endless(), grace=8)
+        try:
+            job.send_signal(signal.SIGTERM)
+            result = mpi.finish(job, 30)
+            assert result.out.count("every sample is accounted for") == RANKS, result
+            check_products(d)
+            ends = [mpi.product(os.path.join(d, f"out{RANKS}_{r}", "all_*.dada"))[1] for r in range(RANKS)]
+            assert all(e.shape == ends[0].shape and (e == ends[0]).all() for e in ends), "the same on all ranks"
+        finally:
+            mpi.end(job)
+
+
+def test_no_mpi_library():
+    """A build without MPI, or a machine without its library, says what to install."""
+    with harness.scratch() as d:
+        field(d, 1)
+        os.mkdir(os.path.join(d, "tools"))
+        alone = os.path.join(d, "tools", "beamring")
+        with open(harness.PROGRAM, "rb") as f, open(alone, "wb") as g:
+            g.write(f.read())
+        os.chmod(alone, 0o755)
+        stages = os.path.join(os.path.dirname(os.path.abspath(harness.PROGRAM)), "..", "stages")
+        with open(os.path.join(d, "p.yaml"), "w") as f:
+            f.write(pipeline(VOLTAGE))
+        import subprocess
+        done = subprocess.run([alone, "run", "--mpi", "p.yaml"], cwd=d, capture_output=True, text=True,
+                              env={**os.environ, "BEAMRING_PLUGIN_PATH": stages})
+        assert done.returncode == 2 and "openmpi-bin" in done.stderr, done
+        os.mkdir(os.path.join(d, "runtime"))
+        with open(os.path.join(d, "runtime", "beamring_mpi.so"), "w") as f:
+            f.write("this is no library")
+        done = subprocess.run([alone, "run", "--mpi", "p.yaml"], cwd=d, capture_output=True, text=True,
+                              env={**os.environ, "BEAMRING_PLUGIN_PATH": stages})
+        assert done.returncode == 2 and "install openmpi-bin" in done.stderr, done
+
+
+if __name__ == "__main__":
+    mpi.require_mpi()
+    harness.main([
+        test_a_rank_is_killed, test_a_rank_is_stopped, test_a_rank_fails, test_other_pipeline_files,
+        test_an_interrupt_drains_all, test_no_mpi_library
+    ])
