@@ -180,7 +180,12 @@ def test_files():
         shutil.copy(os.path.join(d, vis), os.path.join(d, "headless.uvh5"))
         with h5py.File(os.path.join(d, "headless.uvh5"), "a") as f:
             del f["Header/freq_array"]
+        shutil.copy(os.path.join(d, vis), os.path.join(d, "huge.uvh5"))  # 64 GiB of times, it says
+        with h5py.File(os.path.join(d, "huge.uvh5"), "a") as f:
+            del f["Header/time_array"]
+            f.create_dataset("Header/time_array", (1 << 33,), "f8", chunks=(1024,))
         for files, words in (
+            (("huge.uvh5",), "there is no integration in it"),
             (("nothing.uvh5",), "nothing.uvh5: No such file"),
             (("text",), "is neither UVH5 nor DADA"),
             ((dada,), "give --telescope FILE"),
@@ -300,8 +305,8 @@ def test_node():
     sources: [{{x_deg: {SOURCE[0]}, y_deg: {SOURCE[1]}, flux: 0.1}}]""",
                         "  - {stage: record, in: field, directory: ., prefix: field}", name="field.yaml")
         replay = f"device: {harness.DEVICE}\ninclude: {PATHFINDER}\npipeline:\n  - {{stage: replay, " \
-                 "files: 'field_*.dada', out: field, frame_samples: 1000, loop: 240%s}"
-        node = Node(d, replay % ", realtime: true" + NODE % (x, y, "", "live"), command="serve")
+                 "files: 'field_*.dada', out: field, frame_samples: 1000, loop: %d%s}"
+        node = Node(d, replay % (4000, ", realtime: true") + NODE % (x, y, "", "live"), command="serve")
         try:
             node.wait_until(lambda s: s["state"] == "running")
             vis = ("vis/vis_000000.uvh5", "--direction", circle.at(SOURCE), "--overwrite", "--post", node.url)
@@ -309,24 +314,23 @@ def test_node():
             assert "did you mean 'beam'?" in refused.err, refused
             late = circle.calibrate(d, *vis, "--at", "sample:1", status=1)
             assert "status 409" in late.err and "too late" in late.err, late
-            sample = node.get("/v1/updates").json["earliest"] + 300001
+            sample = node.get("/v1/updates").json["earliest"] + 500001
             done = circle.calibrate(d, *vis, "--at", f"sample:{sample}")
             assert f"scheduled, from sample {sample} on" in done.out, done
-            end = time.time() + 60
-            while node.get("/v1/updates").json["updates"][0]["state"] != "applied":
-                assert time.time() < end, node.get("/v1/updates").text
-                time.sleep(0.05)
-            node.wait_until(lambda s: s["state"] != "running", 60)
+            node.wait_for_line(f"holds from sample {sample}", 60)
+            time.sleep(0.3)
         finally:
             node.end(status=0)
-        assert f"holds from sample {sample}" in node.err, node.err
+        live = harness.read_frames(recording(d, "live"))[0]
+        samples = live.shape[3]
+        assert live.shape[:3] == (1, NF, NP) and sample + 1000 < samples, (live.shape, sample)
+        loops = -(-samples // 5000)
         for name, more in (("before", ""), ("after", ", gains: gains.h5")):
-            harness.run(d, replay % "" + NODE % (x, y, more, name), name=f"{name}.yaml")
-        live, before, after = (
-            harness.read_frames(recording(d, name))[0] for name in ("live", "before", "after"))
-        assert live.shape == before.shape == after.shape == (1, NF, NP, 1200000) and 0 < sample < 1190000
+            harness.run(d, replay % (loops, "") + NODE % (x, y, more, name), name=f"{name}.yaml")
+        before, after = (harness.read_frames(recording(d, name))[0] for name in ("before", "after"))
         assert np.array_equal(live[..., :sample], before[..., :sample])
-        assert np.array_equal(live[..., sample:], after[..., sample:])
+        assert np.array_equal(live[..., sample:], after[..., sample:samples])
+        assert not np.array_equal(before[..., sample:samples], after[..., sample:samples])
         # it is not there any more
         gone = circle.calibrate(d, *vis, status=1)
         assert f"{node.url}/v1/graph: " in gone.err, gone

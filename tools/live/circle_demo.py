@@ -48,7 +48,8 @@ def compare(path, g):
     with h5py.File(path) as f:
         gain, flag = f["gain"][()], f["flag"][()]
     ratio = np.where((flag == 0) & (g != 0), gain * g, np.nan)
-    ratio = ratio / np.nanmean(ratio / abs(ratio), axis=2, keepdims=True)
+    with np.errstate(invalid="ignore"):
+        ratio = ratio / np.nanmean(ratio / abs(ratio), axis=2, keepdims=True)
     size = abs(ratio) / np.nanmean(abs(ratio), axis=2, keepdims=True)
     phase = np.degrees(np.sqrt(np.nanmean(np.angle(ratio) ** 2)))
     return phase, np.sqrt(np.nanmean((size - 1) ** 2)), gain, flag

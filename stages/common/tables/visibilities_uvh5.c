@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLICE_BYTES = 256 << 20, MAX_AXIS = 1 << 20 };
+/* DENSEST: nothing of a file is believed that needs so many times more memory than the file has bytes */
+enum { SLICE_BYTES = 256 << 20, MAX_AXIS = 1 << 20, DENSEST = 1000 };
 static const double radians = 0.017453292519943295, day_ns = 86400e9, jd_1970 = 2440587.5;
 
 struct request {
@@ -30,6 +31,7 @@ struct reply {
 struct reader {
     hid_t file;
     const char *path;
+    hsize_t bytes; /* of the file */
     struct br_error *error;
     struct reply reply;
     struct visibilities_part part;
@@ -58,8 +60,8 @@ static void *numbers(struct reader *r, const char *name, hid_t type, size_t size
     hid_t set = H5Dopen2(r->file, name, H5P_DEFAULT), space = set >= 0 ? H5Dget_space(set) : -1;
     int rank = space >= 0 ? H5Sget_simple_extent_ndims(space) : -1;
     bool fits = rank == (more > 0 ? 2 : 1) && H5Sget_simple_extent_dims(space, dims, NULL) == rank &&
-                (more == 0 || dims[1] == more) && dims[0] > 0 && dims[0] < (hsize_t)1 << 36 &&
-                (*count == 0 || *count == dims[0]);
+                (more == 0 || dims[1] == more) && dims[0] > 0 &&
+                dims[0] <= DENSEST * r->bytes / (dims[1] * size) && (*count == 0 || *count == dims[0]);
     if (fits) values = malloc(dims[0] * dims[1] * size);
     if (values != NULL && H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0) {
         free(values);
@@ -307,6 +309,7 @@ static int read_slice(const void *arg, struct hdf5_sink *to, struct br_error *er
     struct reader r = {.path = request->path, .error = error};
     r.file = H5Fopen(request->path, H5F_ACC_RDONLY, H5P_DEFAULT);
     if (r.file < 0) return br_fail(error, BR_E_FORMAT, "%s: is not a readable HDF5 file", request->path);
+    H5Fget_filesize(r.file, &r.bytes);
     r.reply.next = request->first;
     r.reply.lowest = 2;
     int status = read_antennas(&r);
@@ -316,8 +319,8 @@ static int read_slice(const void *arg, struct hdf5_sink *to, struct br_error *er
     r.part.shape = r.reply.shape;
     struct visibilities_shape *s = &r.reply.shape;
     r.npairs = s->ndishes * (s->ndishes + 1) / 2;
-    if ((double)r.npairs * (double)(s->nchannels * s->npol) > 1e11)
-        return bad(&r, "Header", "less than 1e11 visibilities");
+    if ((double)r.npairs * (double)(s->nchannels * s->npol) * 24 > DENSEST * (double)r.bytes)
+        return bad(&r, "Header", "as many antennas and channels as there are visibilities for");
     size_t cells = s->npol * s->nchannels * r.npairs;
     r.phase = malloc(2 * s->nchannels * s->ndishes * sizeof *r.phase);
     r.sum = calloc(2 * cells, sizeof *r.sum);

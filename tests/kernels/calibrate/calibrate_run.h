@@ -20,7 +20,7 @@ static const struct calibrate_case calibrate_cases[] = {
     {"few", 4, 0.5, 1e6, 0, false},     {"exact", 9, 0.3, 0, 0, false},
     {"sixteen", 16, 0.1, 1e5, 0, true}, {"holes", 40, 0.2, 1e4, 20, true},
     {"bright", 30, 50, 1e4, 0, false},  {"pathfinder", 64, 0.02, 62500, 0, false},
-    {"large", 200, 0.05, 3e3, 5, true},
+    {"large", 110, 0.05, 5e3, 5, true},
 };
 
 struct calibrate_run {
