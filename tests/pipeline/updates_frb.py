@@ -53,8 +53,13 @@ def write_gains(path, rng, channels, size=1.0, value=None):
         f["gain"] = gain.astype(np.complex64)
 
 
-CUTS = ((0, 1024), (4800, 1024), (4801, 1024), (4799, 480), (1023, 1024), (4992, 20000), (7001, 4992),
-        (19999, 1024), (90000, 1024))
+def some(cuts):
+    """On a device, where a run takes its time to begin, fewer."""
+    return cuts if harness.DEVICE == "cpu" else cuts[1::3]
+
+
+CUTS = some(((0, 1024), (4801, 1024), (4800, 1024), (4799, 480), (7001, 4992), (4992, 20000), (19999, 1024),
+             (90000, 1024)))
 
 
 def test_gains():
@@ -79,7 +84,7 @@ def test_gains():
         stages[1] = GRID.format("gains: one.h5").replace("48", "4096")
         a = run(d, "e", stages)
         b = run(d, "f", [stages[0], stages[1].replace("one", "two")])
-        for i, sample in enumerate((8192, 8193, 5000)):
+        for i, sample in enumerate(some((8192, 8193, 5000))):
             got = run(d, f"g{i}", stages, at(sample, "gains: two.h5", "grid"))
             cut = -(-sample // 4096)
             assert np.array_equal(got[0][2][:cut], a[0][2][:cut]), sample
@@ -100,7 +105,7 @@ def test_zones():
         a = run(d, "a", stages)
         b = run(d, "b", [stages[0], GRID.format("gains: two.h5")])
         for i, (sample, frame) in enumerate(
-            ((4800, 1024), (4801, 1024), (4813, 2048), (0, 1024), (1011, 1024), (9999, 480))):
+            some(((4800, 1024), (4801, 1024), (4813, 2048), (0, 1024), (1011, 1024), (9999, 480)))):
             got = run(d, f"c{i}", stages, at(sample, "gains: two.h5", "grid"), frame=frame)
             joined(a, b, got, sample)
 
@@ -112,7 +117,7 @@ def test_threshold():
         stages = [UP.format("factor: 4, taps: 1"), GRID.format("threshold: 0.9")]
         a = run(d, "a", stages)
         b = run(d, "b", [stages[0], GRID.format("threshold: 0.1")])
-        for i, (sample, frame) in enumerate(CUTS[1:7]):
+        for i, (sample, frame) in enumerate(CUTS[:6]):
             got = run(d, f"c{i}", stages, at(sample, "threshold: 0.1", "grid"), frame=frame)
             joined(a, b, got, sample)
         assert gaps(os.path.join(d, "a"), "out") != gaps(os.path.join(d, "b"), "out")
@@ -128,7 +133,7 @@ def test_together():
         stages = [UP.format("factor: 8, gain: 3"), GRID.format("gains: one.h5")]
         a = run(d, "a", stages)
         b = run(d, "b", [UP.format("factor: 8, gain: 2"), GRID.format("gains: two.h5")])
-        for i, (sample, frame) in enumerate(((4800, 1024), (5040, 4992), (7200, 20000))):
+        for i, (sample, frame) in enumerate(some(((4800, 1024), (5040, 4992), (7200, 20000)))):
             update = at(sample, "gain: 2", "up")[:-2] + ", grid: {gains: two.h5}}}"
             joined(a, b, run(d, f"c{i}", stages, update, frame=frame), sample)
 
@@ -198,7 +203,7 @@ def test_all():
             a = run(d, f"a{k}", stages)
             b = run(d, f"b{k}", [UP.format("factor: 8, gain: 2"), GRID.format("gains: two.h5"),
                                  BEAMS.format(after, "")])
-            for i, (sample, frame) in enumerate(((4800, 1024), (7200, 20000))):
+            for i, (sample, frame) in enumerate(some(((4800, 1024), (7200, 20000)))):
                 update = at(sample, "gain: 2", "up")[:-2]
                 update += f", grid: {{gains: two.h5}}, s: {{beams: {after}}}}}}}"
                 joined(a, b, run(d, f"c{k}{i}", stages, update, frame=frame), sample)
