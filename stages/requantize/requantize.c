@@ -87,10 +87,10 @@ static int configure(struct br_stage *stage, void *self)
                                 "it has %zu values; expected one, or %zu channels x %zu polarisations",
                                 r->scale.count, r->nfreq, r->npol);
     for (const char *const *name = (const char *const[]){"rms", "measure", NULL}; *name != NULL; name++)
-        if (r->scale.count > 0 && br_stage_given(stage, *name))
+        if (r->scale.count > 0 && br_stage_given(stage, *name) && !br_stage_is_update(stage))
             return br_stage_fail_at(stage, *name,
                                     "scales are either given or measured; leave out `scale` or this");
-    if (r->save != NULL && !r->overwrite && access(r->save, F_OK) == 0)
+    if (r->save != NULL && !r->overwrite && !br_stage_is_update(stage) && access(r->save, F_OK) == 0)
         status = br_stage_fail_run_at(
             stage, "save", "%s exists and would be lost; give another name, or `overwrite: true`", r->save);
     if (status != BR_OK) return status;
@@ -111,6 +111,14 @@ static void spread_scales(struct requantize *r)
     for (size_t i = 0; i < r->nfreq * r->npol; i++)
         for (size_t k = 0; k < n; k++)
             r->each[i * n + k] = (float)(r->factor[i] < MOST_SCALE ? r->factor[i] : MOST_SCALE);
+}
+
+/* Those that are given. */
+static void take_scales(struct requantize *r)
+{
+    for (size_t i = 0; i < r->nfreq * r->npol; i++) r->factor[i] = r->scale.value[r->scale.count > 1 ? i : 0];
+    r->measured = true;
+    spread_scales(r);
 }
 
 static int save_scales(struct br_stage *stage, const struct requantize *r)
@@ -173,9 +181,7 @@ static int start(struct br_stage *stage, void *self)
     if (r->factor == NULL || r->each == NULL || r->level == NULL || r->copy == NULL)
         return br_no_memory(stage, r->row_bytes * (2 + sizeof *r->each) + scales * sizeof *r->factor);
     if (r->scale.count > 0) {
-        for (size_t i = 0; i < scales; i++) r->factor[i] = r->scale.value[r->scale.count > 1 ? i : 0];
-        r->measured = true;
-        spread_scales(r);
+        take_scales(r);
         return save_scales(stage, r);
     }
     r->rows_room = (size_t)r->measure + (size_t)br_stage_input(stage, 0)->frame_samples;
@@ -269,6 +275,24 @@ static void convert(struct br_stage *stage, const struct requantize *r, const ui
     if (clamped > 0) br_stage_count_saturated(stage, clamped);
 }
 
+/* Samples from `first` on, each with the scales that hold at it. */
+static void convert_from(struct br_stage *stage, const struct requantize *r, uint64_t first,
+                         const uint8_t *in, const uint8_t *valid, size_t rows, uint8_t *out)
+{
+    uint64_t end = first + rows;
+    for (uint64_t at = first; at < end;) {
+        uint64_t due = br_stage_next_update(stage, end);
+        if (due <= at) {
+            br_stage_update(stage, at);
+            continue;
+        }
+        size_t row = (size_t)(at - first);
+        convert(stage, r, in + row * r->row_bytes, valid != NULL ? valid + row * r->nfreq : NULL,
+                (size_t)(due - at), out + row * (r->row_bytes / 2));
+        at = due;
+    }
+}
+
 static void hold(struct requantize *r, const struct br_frame *in)
 {
     size_t rows = (size_t)in->samples;
@@ -290,8 +314,8 @@ static void give(struct br_stage *stage, struct requantize *r, struct br_frame *
     out->complete = false;
     memcpy(out->valid, r->valid + h->row * r->nfreq, h->rows * r->nfreq);
     br_frame_close_validity(br_stage_output(stage, 0), out);
-    convert(stage, r, r->data + h->row * r->row_bytes, h->complete ? NULL : r->valid + h->row * r->nfreq,
-            h->rows, out->data);
+    convert_from(stage, r, h->first, r->data + h->row * r->row_bytes,
+                 h->complete ? NULL : r->valid + h->row * r->nfreq, h->rows, out->data);
 }
 
 static int process(struct br_stage *stage, void *self, const struct br_io *io)
@@ -314,7 +338,8 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
         return BR_PRODUCED;
     }
     if (in == NULL) return BR_FINISHED;
-    convert(stage, r, in->data, in->complete ? NULL : in->valid, (size_t)in->samples, out->data);
+    convert_from(stage, r, in->first, in->data, in->complete ? NULL : in->valid, (size_t)in->samples,
+                 out->data);
     out->first = in->first;
     out->samples = in->samples;
     out->complete = in->complete;
@@ -322,6 +347,43 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     if (!in->complete) memcpy(out->valid, in->valid, br_frame_cells(br_stage_input(stage, 0), in));
     return BR_CONSUMED | BR_PRODUCED;
 }
+
+/* --- new scales --- */
+
+static int prepare(struct br_stage *stage, void *fresh, const void *self)
+{
+    struct requantize *r = fresh;
+    size_t scales = r->nfreq * r->npol;
+    (void)self;
+    r->factor = malloc(scales * sizeof *r->factor);
+    r->each = malloc(r->row_bytes * sizeof *r->each);
+    if (r->factor == NULL || r->each == NULL)
+        return br_no_memory(stage, r->row_bytes * sizeof *r->each + scales * sizeof *r->factor);
+    take_scales(r);
+    return BR_OK;
+}
+
+static void commit(struct br_stage *stage, void *self, void *fresh, uint64_t sample)
+{
+    (void)stage, (void)sample;
+    struct requantize *r = self, *with = fresh;
+    double *factor = r->factor;
+    float *each = r->each;
+    r->factor = with->factor;
+    r->each = with->each;
+    with->factor = factor;
+    with->each = each;
+}
+
+static void discard(struct br_stage *stage, void *fresh)
+{
+    (void)stage;
+    struct requantize *r = fresh;
+    free(r->factor);
+    free(r->each);
+}
+
+static const char *const updates[] = {"scale", NULL};
 
 static int stop(struct br_stage *stage, void *self)
 {
@@ -353,13 +415,19 @@ BR_STAGE_EXPORT = {
         "`save` keeps what was measured, to be given to the next run: then two runs, or two nodes, have the "
         "same scales. What "
         "differs between dishes is a matter of the gains of the stages behind.\n\n"
-        "GUPPI RAW is replayed in 8 + 8 bits: `replay` -> `requantize` -> `upchannelize` or beams.\n",
+        "GUPPI RAW is replayed in 8 + 8 bits: `replay` -> `requantize` -> `upchannelize` or beams.\n\n"
+        "`scale` can be updated while it runs, also where it was measured: to the sample.\n",
     .params = params,
     .inputs = inputs,
     .outputs = outputs,
+    .flags = BR_STAGE_COMMITS,
     .size = sizeof(struct requantize),
     .configure = configure,
     .start = start,
     .process = process,
     .stop = stop,
+    .updates = updates,
+    .prepare = prepare,
+    .commit = commit,
+    .discard = discard,
 };

@@ -70,6 +70,36 @@ def check(d, e, valid, scale):
     return stage["saturated"]
 
 
+def test_updates():
+    """New scales from a sample on, whether the ones before were given or measured and held back for it."""
+    with harness.scratch() as d:
+        e = field(540, 3)
+        write(d, "g.0.raw", b"".join(other.guppi_blocks(e, 60, first_packet=480)))
+        valid = np.ones((540, 4), bool)
+        text = """updates: [{at: {sample: %d}, stages: {requantize: {scale: %s}}}]
+pipeline:
+  - {stage: replay, files: "g*.raw", out: wide, frame_samples: %d}
+  - {stage: requantize, in: wide, out: e%s}
+  - {stage: record, in: e, directory: ., prefix: out, overwrite: true}
+"""
+        scales = [[0.05 + 0.01 * i, 0.2] for i in range(4)]
+        for before, first in ((", scale: 0.4", np.full((4, 2), 0.4)),
+                              (", measure: 100, rms: 2, save: s.yaml, overwrite: true",
+                               measured(e, valid, 100, 2))):
+            for sample, frame in ((480, 64), (481, 64), (512, 64), (555, 37), (700, 540), (1019, 100),
+                                  (5000, 64)):
+                flat = str([x for row in scales for x in row])
+                harness.run(d, text % (sample, flat, frame, before))
+                got, gvalid, begin, _ = harness.read_e(os.path.join(d, "out_000000.dada"))
+                cut = min(540, sample - 480)
+                want = np.concatenate((levels(e[:cut], first)[0], levels(e[cut:], np.array(scales))[0]))
+                assert begin == 480 and gvalid.all() and np.array_equal(got, want), (before, sample, frame)
+        for values, words in (("[1, 2]", "it has 2 values"), (".nan", "scale"), ("-1", "scale"),
+                              ("x", "scale")):
+            result = harness.run(d, text % (500, values, 64, ", scale: 0.4"), command="check", status=2)
+            assert words in result.err and "pipeline.yaml:1:" in result.err, (values, result.err)
+
+
 def test_values():
     """Measured and given scales, whatever the frames; blocks that are missing remain so and are not
     measured."""
@@ -153,4 +183,4 @@ def test_refused():
 
 
 if __name__ == "__main__":
-    harness.main([test_values, test_beams, test_refused])
+    harness.main([test_values, test_beams, test_refused, test_updates])
