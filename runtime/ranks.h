@@ -67,6 +67,9 @@ BR_API void br_stage_halt_messages(struct br_stage *stage);
 /* How much has happened so far: posts came, messages are done. */
 BR_API uint64_t br_stage_events(const struct br_stage *stage);
 
+/* Whether a rank has failed, so that the job ends. Any thread. */
+BR_API bool br_stage_job_failed(const struct br_stage *stage);
+
 /* Waits until more has happened than `seen`, or `ns` have passed. Status: BR_E_IO when a rank has failed. */
 BR_API int br_stage_await(struct br_stage *stage, uint64_t seen, uint64_t ns);
 

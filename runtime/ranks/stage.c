@@ -105,6 +105,12 @@ uint64_t br_stage_events(const struct br_stage *stage)
     return stage->graph->ranks != NULL ? br_ranks_events(stage->graph->ranks) : 0;
 }
 
+bool br_stage_job_failed(const struct br_stage *stage)
+{
+    struct br_error error = {0};
+    return br_ranks_failed(stage->graph->ranks, &error);
+}
+
 int br_stage_await(struct br_stage *stage, uint64_t seen, uint64_t ns)
 {
     struct br_error error = {0};

@@ -9,6 +9,7 @@
 
 #include "runtime/stage.h"
 #include "stages/common/stage/shape.h"
+#include "stages/exchange/nccl.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -74,7 +75,9 @@ static int configure(struct br_stage *stage, void *self)
 {
     struct exchange *x = self;
     const struct br_stream *in = br_stage_input(stage, 0);
+    char why[200] = "";
     int status = check_input(stage, in);
+    x->plan.gpu = br_stage_device(stage) >= 0 && nccl_is_there(why, sizeof why);
     if (status == BR_OK)
         status = plan_make(stage, &x->plan, strcmp(x->turn, "to_beams") == 0, x->shares.value, x->shares.count,
                            x->holes);
@@ -84,7 +87,11 @@ static int configure(struct br_stage *stage, void *self)
         return br_stage_fail(stage, BR_E_INVALID, "a frame's part for rank %u has more than 2 GiB; expected "
                                                   "shorter frames", r);
     }
-    x->way = &host_way;
+    if (!x->plan.gpu && br_stage_device(stage) >= 0)
+        status = br_stage_decline_gpu(stage, "data go through the host's memory: %s",
+                                      why[0] != '\0' ? why : "another rank has no GPU, or no NCCL");
+    if (status != BR_OK) return status;
+    x->way = x->plan.gpu ? &nccl_way : &host_way;
     if (x->plan.ranks > 1 && br_stage_device(stage) < 0 && !br_stage_has_messages(stage))
         return br_stage_fail(stage, BR_E_INVALID,
                              "in the host's memory ranks exchange data by MPI; expected `beamring run --mpi`");
@@ -108,7 +115,6 @@ static void memory(struct br_stage *stage, void *self, struct br_memory *m)
 {
     const struct exchange *x = self;
     m->host += 3 * most_cells(x) + (size_t)x->frames * x->plan.ranks * sizeof(struct cover);
-    m->host += br_stream_max_bytes(&x->plan.to[x->plan.rank]);
     x->way->memory(stage, x, m);
 }
 
@@ -382,11 +388,13 @@ BR_STAGE_EXPORT = {
         "Frames are matched by their samples. What a rank lacks, because its recording begins later, ends "
         "earlier or has a gap, is missing in the output; nobody waits for it longer than until it is known. A "
         "rank that fails, dies or gives no sign of life for `stall_s` (5 s) ends the job on all ranks.\n\n"
-        "Data go through the host's memory by MPI, `frames` at a time, while the other stages work. "
+        "Data go through the host's memory by MPI, `frames` at a time, while the other stages work; where all ranks "
+        "run it on a GPU, from GPU to GPU by NCCL, which is looked for when the pipeline starts. "
         "[The guide](cluster.md) says how to size and start a job.\n",
     .params = params,
     .inputs = inputs,
     .outputs = outputs,
+    .flags = BR_STAGE_CUDA,
     .size = sizeof(struct exchange),
     .configure = configure,
     .start = start,

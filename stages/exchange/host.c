@@ -62,7 +62,7 @@ static unsigned buffers(const struct exchange *x, unsigned rank)
 static void memory(struct br_stage *stage, const struct exchange *x, struct br_memory *m)
 {
     (void)stage;
-    m->host += (size_t)x->frames * slot_bytes(x);
+    m->host += br_stream_max_bytes(&x->plan.to[x->plan.rank]) + (size_t)x->frames * slot_bytes(x);
     for (unsigned r = 0; r < x->plan.ranks; r++)
         if (r != x->plan.rank)
             m->host += buffers(x, r) * plan_message_bytes(&x->plan, &x->plan.in[r], 0, x->plan.all.frame_samples);

@@ -14,11 +14,11 @@ struct description {
     struct br_rational sample_ns;
     double scale;
     uint64_t nchannels, nbeams, beams_x, beams_y;
-    uint32_t nzones, has_beams, side, to_beams;
+    uint32_t nzones, has_beams, side, gpu;
     struct br_zone zone[BR_MAX_ZONES];
 };
 
-static int describe(struct br_stage *stage, const struct br_stream *in, bool to_beams, void **text, size_t *bytes)
+static int describe(struct br_stage *stage, const struct br_stream *in, bool gpu, void **text, size_t *bytes)
 {
     bool beams = in->beams != NULL;
     size_t freq = in->nchannels * sizeof(double), beam = beams ? in->nbeams * sizeof(struct br_beam) : 0;
@@ -34,7 +34,7 @@ static int describe(struct br_stage *stage, const struct br_stream *in, bool to_
                             .nzones = in->nzones,
                             .has_beams = beams,
                             .side = in->side.naxes,
-                            .to_beams = to_beams};
+                            .gpu = gpu};
     memcpy(d.zone, in->zone, sizeof d.zone);
     *bytes = sizeof d + 2 * freq + beam;
     unsigned char *at = *text = br_stage_alloc(stage, *bytes);
@@ -361,7 +361,7 @@ int plan_make(struct br_stage *stage, struct plan *plan, bool to_beams, const in
     unsigned n = plan->ranks = br_stage_ranks(stage);
     plan->rank = br_stage_rank(stage);
     plan->to_beams = to_beams;
-    describe(stage, in, to_beams, &text, &bytes);
+    describe(stage, in, plan->gpu, &text, &bytes);
     int status = br_stage_gather(stage, text, bytes, &part, &length);
     if (status != BR_OK) return status;
     plan->from = br_stage_alloc(stage, n * sizeof *plan->from);
@@ -370,7 +370,10 @@ int plan_make(struct br_stage *stage, struct plan *plan, bool to_beams, const in
     plan->after = br_stage_alloc(stage, n * sizeof *plan->after);
     plan->out = br_stage_alloc(stage, n * sizeof *plan->out);
     plan->in = br_stage_alloc(stage, n * sizeof *plan->in);
-    for (unsigned r = 0; r < n; r++) plan->from[r] = understand(in, part[r]);
+    for (unsigned r = 0; r < n; r++) {
+        plan->from[r] = understand(in, part[r]);
+        plan->gpu &= ((const struct description *)part[r])->gpu != 0;
+    }
     for (unsigned r = 0; r < n && status == BR_OK; r++) status = check_against(stage, plan, r);
     if (status == BR_OK) status = make_plane(stage, plan, holes);
     if (status == BR_OK) status = divide(stage, plan, share, nshare);

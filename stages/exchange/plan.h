@@ -27,7 +27,7 @@ struct crossing {
 
 struct plan {
     unsigned rank, ranks;
-    bool to_beams;
+    bool to_beams, gpu; /* gpu: asked for on this rank; after plan_make: possible on all */
     struct br_stream all;   /* the whole plane */
     struct br_stream *from; /* [ranks] what each rank takes in */
     struct br_stream *to;   /* [ranks] what each rank puts out */
