@@ -48,9 +48,9 @@ struct br_message {
     void *data;
     size_t bytes; /* at most BR_MESSAGE_MOST */
     unsigned peer;
-    bool sends;        /* else it receives */
-    int done;          /* 0 while it is under way; read it with br_message_done */
-    unsigned channel;  /* the runtime's */
+    bool sends;       /* else it receives */
+    int done;         /* 0 while it is under way; read it with br_message_done */
+    unsigned channel; /* the runtime's */
     struct br_message *next;
 };
 #define BR_MESSAGE_MOST ((size_t)0x7fffffff)

@@ -121,7 +121,7 @@ int br_stage_await(struct br_stage *stage, uint64_t seen, uint64_t ns)
 
 void br_stage_count_gained(struct br_stage *stage, uint64_t samples)
 {
-    atomic_store_explicit(
-        &stage->counters.gained,
-        atomic_load_explicit(&stage->counters.gained, memory_order_relaxed) + samples, memory_order_relaxed);
+    atomic_store_explicit(&stage->counters.gained,
+                          atomic_load_explicit(&stage->counters.gained, memory_order_relaxed) + samples,
+                          memory_order_relaxed);
 }

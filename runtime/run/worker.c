@@ -16,8 +16,8 @@ struct worker {
     bool in_ended[BR_MAX_PORTS];
     struct br_frame *out[BR_MAX_PORTS];
     uint64_t end[BR_MAX_PORTS]; /* of what was put out */
-    unsigned after_stop;      /* calls of a source since it was asked to end */
-    br_gpu_event begin, done; /* around a sampled call, on a GPU */
+    unsigned after_stop;        /* calls of a source since it was asked to end */
+    br_gpu_event begin, done;   /* around a sampled call, on a GPU */
     unsigned calls;
     bool sampling;    /* the two are recorded and not looked at yet */
     bool record_done; /* the second is still to be recorded */

@@ -1,9 +1,9 @@
 /* nccl.c - data from GPU to GPU: NCCL, on the stage's stream.
  *
- * What is sent and received in NCCL must come in the same order on both sides. So a block's data go in one group,
- * when all ranks' headers say who has what of it, and blocks follow each other in the order of their numbers, which
- * all ranks know alike. Packing, the group, and putting in place are enqueued and nobody waits for them; a slot may be
- * packed again as soon as its group is enqueued. */
+ * What is sent and received in NCCL must come in the same order on both sides. So a block's data go in one
+ * group, when all ranks' headers say who has what of it, and blocks follow each other in the order of
+ * their numbers, which all ranks know alike. Packing, the group, and putting in place are enqueued and
+ * nobody waits for them; a slot may be packed again as soon as its group is enqueued. */
 #include "stages/exchange/nccl.h"
 
 #include "stages/exchange/exchange.h"
@@ -87,7 +87,8 @@ struct carrier {
 static size_t most_bytes(const struct plan *plan, const struct crossing *c)
 {
     if (c->nstrips == 0) return 0;
-    return plan_message_bytes(plan, c, 0, plan->all.frame_samples) + MAX_PIECES * plan_message_bytes(plan, c, 0, 1);
+    return plan_message_bytes(plan, c, 0, plan->all.frame_samples) +
+           MAX_PIECES * plan_message_bytes(plan, c, 0, 1);
 }
 
 static size_t slot_bytes(const struct plan *plan)
@@ -107,8 +108,8 @@ static void memory(struct br_stage *stage, const struct exchange *x, struct br_m
         if (r != x->plan.rank) m->device += most_bytes(&x->plan, &x->plan.in[r]);
 }
 
-/* Ends the communicator when the job has failed: kernels that wait for a rank that is gone would never end, nor
- * would what waits behind them. */
+/* Ends the communicator when the job has failed: kernels that wait for a rank that is gone would never
+ * end, nor would what waits behind them. */
 static void *watch(void *arg)
 {
     struct carrier *c = arg;
@@ -124,8 +125,8 @@ static void *watch(void *arg)
     return NULL;
 }
 
-/* Waits until the last call is done on the host's side: NCCL works in the background, so that a rank that does not
- * answer holds nobody for good. */
+/* Waits until the last call is done on the host's side: NCCL works in the background, so that a rank that
+ * does not answer holds nobody for good. */
 static int finish(struct br_stage *stage, struct carrier *c, const char *call, ncclResult_t result)
 {
     while (result == ncclSuccess || result == ncclInProgress) {
@@ -224,8 +225,10 @@ static int send(struct br_stage *stage, struct exchange *x, const struct br_fram
         for (unsigned i = 0; r != plan->rank && i < out->nstrips; i++) {
             const struct strip *s = &out->strip[i];
             size_t length[BR_MAX_AXES];
-            size_t bytes = plan_lengths(plan, out, i, br_time_steps(in->first, in->samples, s->downsample), length);
-            struct view from = plan_view(&plan->from[plan->rank], s->from, out->beam_from, in->first, in->samples, 0);
+            size_t bytes =
+                plan_lengths(plan, out, i, br_time_steps(in->first, in->samples, s->downsample), length);
+            struct view from =
+                plan_view(&plan->from[plan->rank], s->from, out->beam_from, in->first, in->samples, 0);
             struct view to = plan_dense(plan, length);
             int status = plan_copy(stage, plan, length, slot->memory + at, &to, in->data, &from);
             if (status != BR_OK) return status;
@@ -301,11 +304,13 @@ static int place(struct br_stage *stage, struct exchange *x, const struct open *
         for (unsigned i = 0; i < c->nstrips; i++) {
             const struct strip *s = &c->strip[i];
             size_t length[BR_MAX_AXES];
-            size_t bytes = plan_lengths(plan, c, i, br_time_steps(p->first, p->end - p->first, s->downsample), length);
+            size_t bytes =
+                plan_lengths(plan, c, i, br_time_steps(p->first, p->end - p->first, s->downsample), length);
             struct view dense = plan_dense(plan, length);
-            struct view to = plan_view(&plan->to[plan->rank], s->to, c->beam_to, begin, plan->all.frame_samples,
-                                       block_step(begin, p, s->downsample));
-            int status = plan_copy(stage, plan, length, open->frame->data, &to, carrier->buffer[from] + at, &dense);
+            struct view to = plan_view(&plan->to[plan->rank], s->to, c->beam_to, begin,
+                                       plan->all.frame_samples, block_step(begin, p, s->downsample));
+            int status =
+                plan_copy(stage, plan, length, open->frame->data, &to, carrier->buffer[from] + at, &dense);
             if (status != BR_OK) return status;
             at += bytes;
         }
@@ -358,13 +363,15 @@ static void stop(struct br_stage *stage, struct exchange *x)
             nccl.ncclCommDestroy(c->comm);
     }
     for (unsigned i = 0; i < MAX_FRAMES; i++) br_stage_scratch_free(c->cuda, c->slot[i].memory);
-    for (unsigned r = 0; c->buffer != NULL && r < x->plan.ranks; r++) br_stage_scratch_free(c->cuda, c->buffer[r]);
+    for (unsigned r = 0; c->buffer != NULL && r < x->plan.ranks; r++)
+        br_stage_scratch_free(c->cuda, c->buffer[r]);
     br_stage_scratch_free(c->cuda, x->scratch);
     br_stage_gpu_end(stage, c->cuda);
     x->carrier = NULL;
 }
 
-const struct way nccl_way = {start, memory, can_send, can_receive, send, receive, collect, settle, idle, stop};
+const struct way nccl_way = {start,   memory,  can_send, can_receive, send,
+                             receive, collect, settle,   idle,        stop};
 
 #else
 

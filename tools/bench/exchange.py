@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The corner turn in host memory against a bare MPI_Alltoall of the same bytes and ranks, in turns on the same
-machine; and whether it hides behind computing.
+"""The corner turn in host memory against a bare MPI_Alltoall of the same bytes and ranks, by turns on the
+same machine; and whether it hides behind computing.
 
-    tools/bench/exchange.py build [--ranks 2,4] [--transport vader|tcp] [--channels 64] [--beams 512] [--rounds 3]
+    tools/bench/exchange.py build [--ranks 2,4] [--transport vader,tcp] [--channels 64] [--beams 512]
 """
 import argparse
 import os
@@ -24,15 +24,16 @@ pipeline:
 
 
 def mpirun(n, transport):
-    return ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(n), "--mca", "btl",
-            f"self,{transport}", "--mca", "btl_tcp_if_include", "lo"]
+    return ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(n),
+            "--mca", "btl", f"self,{transport}", "--mca", "btl_tcp_if_include", "lo"]
 
 
 def pipeline(build, n, transport, directory, **values):
     path = os.path.join(directory, "exchange.yaml")
     with open(path, "w") as f:
         f.write(PIPELINE.format(**values))
-    done = subprocess.run([*mpirun(n, transport), os.path.join(build, "tools", "beamring"), "run", "--mpi", path],
+    program = os.path.join(build, "tools", "beamring")
+    done = subprocess.run([*mpirun(n, transport), program, "run", "--mpi", path],
                           capture_output=True, text=True, timeout=300,
                           env={**os.environ, "BEAMRING_PLUGIN_PATH": os.path.join(build, "tools", "bench")})
     found = re.findall(r"([0-9.]+) us a frame", done.stderr)
@@ -42,8 +43,8 @@ def pipeline(build, n, transport, directory, **values):
 
 
 def alltoall(build, n, transport, size, times):
-    done = subprocess.run([*mpirun(n, transport), os.path.join(build, "tools", "bench", "alltoall"), str(size),
-                           str(times)], capture_output=True, text=True, timeout=300, check=True)
+    program = os.path.join(build, "tools", "bench", "alltoall")
+    done = subprocess.run([*mpirun(n, transport), program, str(size), str(times)], capture_output=True, text=True, timeout=300, check=True)
     return float(done.stdout.split()[0])
 
 
@@ -71,7 +72,8 @@ def main():
                     hidden.append(pipeline(a.build, n, transport, d, compute=int(compute[-1]), **values))
                 ratio = statistics.median(h / c for h, c in zip(hidden, compute))
                 print(f"  {n:5}  {transport:9}  {size * n / 1e6:10.2f}  {statistics.median(bare):9.0f} us  "
-                      f"{statistics.median(ours):6.0f} us  {statistics.median(bare) / statistics.median(ours):6.2f}   "
+                      f"{statistics.median(ours):6.0f} us  "
+                      f"{statistics.median(bare) / statistics.median(ours):6.2f}   "
                       f"{ratio:.2f}", flush=True)
 
 

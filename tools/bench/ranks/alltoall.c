@@ -1,5 +1,5 @@
-/* alltoall.c - for tools/bench/exchange.py: a bare MPI_Alltoall of BYTES bytes from each rank to each, TIMES times;
- * rank 0 prints how long one takes. */
+/* alltoall.c - for tools/bench/exchange.py: a bare MPI_Alltoall of BYTES bytes from each rank to each,
+ * TIMES times; rank 0 prints how long one takes. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* bench_beams - for tools/bench/exchange.py: frames J[freq][time][beam] of a rank's part of the band as fast as they
- * are taken, or each after some computing. What is in them does not matter. */
+/* bench_beams - for tools/bench/exchange.py: frames J[freq][time][beam] of a rank's part of the band as
+ * fast as they are taken, or each after some computing. What is in them does not matter. */
 #include "buffers/clock.h"
 #include "runtime/ranks.h"
 
@@ -9,12 +9,14 @@ struct source {
 };
 
 static const struct br_param params[] = {
-    BR_PARAM("channels", BR_P_INT, struct source, channels, "of each rank", .def = "64", .min = 1, .max = 1 << 20),
+    BR_PARAM("channels", BR_P_INT, struct source, channels, "of each rank", .def = "64", .min = 1,
+             .max = 1 << 20),
     BR_PARAM("steps", BR_P_INT, struct source, steps, "of a frame", .def = "32", .min = 1, .max = 1 << 20),
     BR_PARAM("beams", BR_P_INT, struct source, beams, "of all ranks", .def = "512", .min = 1, .max = 1 << 20),
-    BR_PARAM("frames", BR_P_INT, struct source, frames, "before it ends", .def = "200", .min = 1, .max = 1 << 30),
-    BR_PARAM("compute_us", BR_P_INT, struct source, compute_us, "processor time of a frame", .def = "0", .min = 0,
+    BR_PARAM("frames", BR_P_INT, struct source, frames, "before it ends", .def = "200", .min = 1,
              .max = 1 << 30),
+    BR_PARAM("compute_us", BR_P_INT, struct source, compute_us, "processor time of a frame", .def = "0",
+             .min = 0, .max = 1 << 30),
     {0},
 };
 static const struct br_port outputs[] = {{"out", "J[freq][time][beam], f16"}, {0}};
@@ -38,8 +40,8 @@ static int configure(struct br_stage *stage, void *self)
     out->nzones = 1;
     out->zone[0] = (struct br_zone){.nchannels = n, .factor = 1, .downsample = 1};
     out->nbeams = (size_t)s->beams;
-    if (br_array_init(&out->array, BR_F16, "freq,time,beam", (size_t[]){n, (size_t)s->steps, (size_t)s->beams},
-                      &error) != BR_OK)
+    if (br_array_init(&out->array, BR_F16, "freq,time,beam",
+                      (size_t[]){n, (size_t)s->steps, (size_t)s->beams}, &error) != BR_OK)
         return br_stage_fail(stage, BR_E_INVALID, "%s", error.text);
     return BR_OK;
 }

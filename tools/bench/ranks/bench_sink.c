@@ -1,5 +1,5 @@
-/* bench_sink - for tools/bench/exchange.py: takes frames, and prints in the end how long all but the first of them
- * took. */
+/* bench_sink - for tools/bench/exchange.py: takes frames, and prints in the end how long all but the first
+ * of them took. */
 #include "buffers/clock.h"
 #include "runtime/ranks.h"
 
@@ -32,7 +32,8 @@ static int stop(struct br_stage *stage, void *self)
 {
     const struct sink *s = self;
     if (s->frames > 1)
-        br_stage_note(stage, "%.3f us a frame", (double)(s->last_ns - s->first_ns) * 1e-3 / (double)(s->frames - 1));
+        br_stage_note(stage, "%.3f us a frame",
+                      (double)(s->last_ns - s->first_ns) * 1e-3 / (double)(s->frames - 1));
     return BR_OK;
 }
 
