@@ -34,7 +34,8 @@ def require_mpi(why_not=print):
 def mpirun(n, transport="vader", grace=3):
     """The command line before the program."""
     return [MPIRUN, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(n),
-            "--mca", "btl", f"self,{transport}", "--mca", "btl_tcp_if_include", "lo", "--mca", "oob_tcp_if_include", "lo",
+            "--mca", "btl", f"self,{transport}", "--mca", "btl_tcp_if_include", "lo",
+            "--mca", "oob_tcp_if_include", "lo",
             "--mca", "odls_base_sigkill_timeout", str(grace),
             "--mca", "btl_vader_single_copy_mechanism", "none"]
 

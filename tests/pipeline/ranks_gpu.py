@@ -1,5 +1,5 @@
-"""The corner turn between two GPUs, by NCCL and without MPI: two processes that meet at an address. The same bits
-as one rank, what a rank lacks is missing, and a rank that is killed ends the other one."""
+"""The corner turn between two GPUs, by NCCL and without MPI: two processes that meet at an address. The same
+bits as one rank, what a rank lacks is missing, and a rank that is killed ends the other one."""
 import os
 import signal
 import socket

@@ -44,7 +44,8 @@ def pipeline(build, n, transport, directory, **values):
 
 def alltoall(build, n, transport, size, times):
     program = os.path.join(build, "tools", "bench", "alltoall")
-    done = subprocess.run([*mpirun(n, transport), program, str(size), str(times)], capture_output=True, text=True, timeout=300, check=True)
+    done = subprocess.run([*mpirun(n, transport), program, str(size), str(times)], capture_output=True,
+                          text=True, timeout=300, check=True)
     return float(done.stdout.split()[0])
 
 
