@@ -48,9 +48,9 @@ struct br_message {
     void *data;
     size_t bytes; /* at most BR_MESSAGE_MOST */
     unsigned peer;
-    bool sends;        /* else it receives */
-    int done;          /* 0 while it is under way; read it with br_message_done */
-    unsigned channel;  /* the runtime's */
+    bool sends;       /* else it receives */
+    int done;         /* 0 while it is under way; read it with br_message_done */
+    unsigned channel; /* the runtime's */
     struct br_message *next;
 };
 #define BR_MESSAGE_MOST ((size_t)0x7fffffff)
@@ -66,6 +66,9 @@ BR_API void br_stage_halt_messages(struct br_stage *stage);
 
 /* How much has happened so far: posts came, messages are done. */
 BR_API uint64_t br_stage_events(const struct br_stage *stage);
+
+/* Whether a rank has failed, so that the job ends. Any thread. */
+BR_API bool br_stage_job_failed(const struct br_stage *stage);
 
 /* Waits until more has happened than `seen`, or `ns` have passed. Status: BR_E_IO when a rank has failed. */
 BR_API int br_stage_await(struct br_stage *stage, uint64_t seen, uint64_t ns);

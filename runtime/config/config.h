@@ -48,7 +48,8 @@ int br_config_parse_value(struct br_config **config, const char *name, const cha
                           struct br_error *error);
 void br_config_free(struct br_config *config);
 
-/* A number of all that was read: of the files' bytes before anything is replaced, and of the `--set` texts. */
+/* A number of all that was read: of the files' bytes before anything is replaced, and of the `--set`
+ * texts. */
 uint64_t br_config_digest(const struct br_config *config);
 
 const struct br_node *br_config_root(const struct br_config *config);

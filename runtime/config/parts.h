@@ -30,7 +30,7 @@ struct br_config_mistake {
 struct br_config {
     struct br_arena arena;
     struct br_node *root;
-    uint64_t digest; /* of what was read, see br_config_digest */
+    uint64_t digest;  /* of what was read, see br_config_digest */
     size_t nmistakes; /* all; the first BR_CONFIG_MAX_ERRORS are kept */
     struct br_config_mistake mistake[BR_CONFIG_MAX_ERRORS];
     size_t nfiles;

@@ -34,8 +34,7 @@ static int load(const struct node *node, struct node_pipeline *pipeline, FILE *o
     int status = br_config_load(&pipeline->config, o->file, o->nset, o->set, &error);
     if (status == BR_OK) status = br_ranks_agree(o->ranks, br_config_digest(pipeline->config), &error);
     if (status == BR_OK)
-        status =
-            br_graph_build_ranked(&pipeline->graph, pipeline->config, o->log, o->ranks, false, &error);
+        status = br_graph_build_ranked(&pipeline->graph, pipeline->config, o->log, o->ranks, false, &error);
     if (pipeline->config != NULL && br_config_errors(pipeline->config) > 0) {
         br_config_print_errors(pipeline->config, out);
         return 2;

@@ -68,7 +68,7 @@ struct br_stage_counters {
     _Atomic uint64_t cpu_ns;    /* of the stage's thread, once it has ended */
     _Atomic uint64_t helped_ns; /* processor time of the pool's threads on its jobs */
     _Atomic uint64_t gpu_ns,
-        gpu_calls; /* GPU time of those calls of process that were sampled, and their number */
+        gpu_calls;           /* GPU time of those calls of process that were sampled, and their number */
     _Atomic uint64_t gained; /* base samples that are out and were not in, see br_stage_count_gained */
     _Atomic uint64_t lost[BR_LOSS_COUNT];   /* base samples, by enum br_loss */
     _Atomic uint64_t took[BR_TIME_BUCKETS]; /* calls of process by their time */
@@ -117,7 +117,7 @@ struct br_stage {
 
     double sent_per_s, received_per_s; /* bytes to and from other ranks, see br_stage_crosses */
     struct br_memory memory;           /* that it said it would reserve */
-    struct br_memory held;   /* that it said it holds; all 0: it did not say */
+    struct br_memory held;             /* that it said it holds; all 0: it did not say */
 
     enum br_stage_phase phase;
     struct br_error error; /* of start, process or stop */
@@ -157,8 +157,8 @@ struct br_graph {
     struct br_watched *watched; /* files that become updates */
 
     struct br_ranks *ranks; /* not owned; NULL: this is no rank of a job */
-    bool only_shown;   /* nothing is going to run */
-    double watchdog_s; /* a call on a GPU that takes longer ends the run; 0: never */
+    bool only_shown;        /* nothing is going to run */
+    double watchdog_s;      /* a call on a GPU that takes longer ends the run; 0: never */
 
     unsigned threads;     /* that work at the stages' jobs at the same time; at least 1 */
     struct br_ints cpus;  /* on which; none: all that the program may use */

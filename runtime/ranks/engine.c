@@ -17,7 +17,7 @@
 /* How long it looks without a pause after something has happened, and how long it then sleeps: a message that
  * goes through shared memory in pieces needs somebody who looks often. */
 #define EAGER_NS 2000000u
-#define NAP_NS 50000u
+#define NAP_NS   50000u
 
 struct engine {
     const struct mpi_plugin *mpi;

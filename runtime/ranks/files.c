@@ -12,7 +12,8 @@
 /* Whether the files below `path` are those of this machine alone, as far as can be known. */
 static bool is_local(const char *path)
 {
-    static const long local[] = {0xef53, 0x58465342, 0x9123683e, 0x01021994, 0x794c7630, 0x2fc12fc1, 0xf2f52010};
+    static const long local[] = {0xef53,     0x58465342, 0x9123683e, 0x01021994,
+                                 0x794c7630, 0x2fc12fc1, 0xf2f52010};
     char part[2 * 4096];
     struct statfs info;
     snprintf(part, sizeof part, "%s", path);
@@ -54,7 +55,8 @@ int br_ranks_check_files(struct br_ranks *ranks, const struct br_graph *graph, s
     size_t length = 0, all_length = 0, at = 0;
     unsigned char *all = NULL;
     if (ranks == NULL) return BR_OK;
-    if (list(graph, &mine, &length) != BR_OK) return br_fail(error, BR_E_NO_MEMORY, "no memory for file names");
+    if (list(graph, &mine, &length) != BR_OK)
+        return br_fail(error, BR_E_NO_MEMORY, "no memory for file names");
     int status = br_ranks_gather(ranks, mine, length, &all, &all_length, error);
     for (unsigned r = 0; status == BR_OK && r < br_ranks_count(ranks); r++) {
         uint64_t bytes;
@@ -66,10 +68,11 @@ int br_ranks_check_files(struct br_ranks *ranks, const struct br_graph *graph, s
             size_t n = strcspn(mine + i, "\n");
             if (has_line(theirs, bytes, mine + i, n)) {
                 const char *name = memchr(mine + i, '\t', n);
-                status = br_fail(error, BR_E_INVALID,
-                                 "ranks %u and %u would both write the files %.*s; expected names of their own: "
-                                 "put ${RANK} into `directory:` (or `prefix:`)",
-                                 br_ranks_rank(ranks), r, (int)(mine + i + n - name - 1), name + 1);
+                status =
+                    br_fail(error, BR_E_INVALID,
+                            "ranks %u and %u would both write the files %.*s; expected names of their own: "
+                            "put ${RANK} into `directory:` (or `prefix:`)",
+                            br_ranks_rank(ranks), r, (int)(mine + i + n - name - 1), name + 1);
             }
             i += n + 1;
         }

@@ -270,8 +270,7 @@ static int begin(struct hub **result, unsigned ranks, const int *fd, int listeni
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool ok =
-        hub->rank != NULL && hub->poll != NULL && pthread_create(&hub->thread, NULL, serve, hub) == 0;
+    bool ok = hub->rank != NULL && hub->poll != NULL && pthread_create(&hub->thread, NULL, serve, hub) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!ok) release(hub);
     if (!ok) return br_fail(error, BR_E_NO_MEMORY, "no memory or no thread for %u ranks", ranks);

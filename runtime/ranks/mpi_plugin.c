@@ -98,5 +98,5 @@ static void finalize(void)
     MPI_Finalize();
 }
 
-__attribute__((visibility("default"))) const struct mpi_plugin beamring_mpi = {init, share, begin, done,
-                                                                                finalize};
+__attribute__((visibility("default")))
+const struct mpi_plugin beamring_mpi = {init, share, begin, done, finalize};

@@ -1,5 +1,5 @@
-/* mpi_plugin.h - all that is wanted of MPI: a plugin of its own (mpi_plugin.c), so that nothing else depends on
- * an MPI library. All calls from one thread. */
+/* mpi_plugin.h - all that is wanted of MPI: a plugin of its own (mpi_plugin.c), so that nothing else
+ * depends on an MPI library. All calls from one thread. */
 #ifndef BEAMRING_RUNTIME_RANKS_MPI_PLUGIN_H
 #define BEAMRING_RUNTIME_RANKS_MPI_PLUGIN_H
 

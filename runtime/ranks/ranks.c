@@ -105,7 +105,9 @@ static void hear(struct br_ranks *ranks, const struct wire_head *head, const uns
         ranks->gathered_bytes = head->length;
         ranks->has_gathered = true;
         break;
-    case WIRE_POST: keep_post(ranks, head, payload); break;
+    case WIRE_POST:
+        keep_post(ranks, head, payload);
+        break;
     case WIRE_FAILED:
         if (head->length >= sizeof status && head->from < ranks->count)
             set_failed(ranks, head->from, (int)status, (const char *)payload + sizeof status,
@@ -115,7 +117,8 @@ static void hear(struct br_ranks *ranks, const struct wire_head *head, const uns
         ranks->all_done = true;
         ranks->worst = (int)status;
         break;
-    default: break;
+    default:
+        break;
     }
     if (head->type != WIRE_BEAT) happened(ranks);
 }
@@ -335,7 +338,8 @@ void br_ranks_fail(struct br_ranks *ranks, int exit_status, const char *why)
     uint32_t status = (uint32_t)exit_status;
     if (ranks == NULL) return;
     memcpy(payload, &status, sizeof status);
-    int length = snprintf((char *)payload + sizeof status, sizeof payload - sizeof status, "has failed: %s", why);
+    int length =
+        snprintf((char *)payload + sizeof status, sizeof payload - sizeof status, "has failed: %s", why);
     if (length < 0 || (size_t)length >= sizeof payload - sizeof status)
         length = (int)(sizeof payload - sizeof status) - 1;
     pthread_mutex_lock(&ranks->mutex);

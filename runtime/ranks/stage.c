@@ -105,6 +105,12 @@ uint64_t br_stage_events(const struct br_stage *stage)
     return stage->graph->ranks != NULL ? br_ranks_events(stage->graph->ranks) : 0;
 }
 
+bool br_stage_job_failed(const struct br_stage *stage)
+{
+    struct br_error error = {0};
+    return br_ranks_failed(stage->graph->ranks, &error);
+}
+
 int br_stage_await(struct br_stage *stage, uint64_t seen, uint64_t ns)
 {
     struct br_error error = {0};
@@ -115,7 +121,7 @@ int br_stage_await(struct br_stage *stage, uint64_t seen, uint64_t ns)
 
 void br_stage_count_gained(struct br_stage *stage, uint64_t samples)
 {
-    atomic_store_explicit(
-        &stage->counters.gained,
-        atomic_load_explicit(&stage->counters.gained, memory_order_relaxed) + samples, memory_order_relaxed);
+    atomic_store_explicit(&stage->counters.gained,
+                          atomic_load_explicit(&stage->counters.gained, memory_order_relaxed) + samples,
+                          memory_order_relaxed);
 }

@@ -99,10 +99,11 @@ static int join(struct br_ranks *ranks, const struct meeting *meeting, struct br
         if (fd < 0) nanosleep(&(struct timespec){0, 50000000}, NULL);
     }
     if (fd < 0)
-        return br_fail(error, BR_E_IO,
-                       "rank %u cannot connect to rank 0 on '%.200s', port %u, within %d s; expected a network "
-                       "on which the ranks' machines reach each other",
-                       ranks->rank, meeting->host, ntohs(meeting->port), CONNECT_S);
+        return br_fail(
+            error, BR_E_IO,
+            "rank %u cannot connect to rank 0 on '%.200s', port %u, within %d s; expected a network "
+            "on which the ranks' machines reach each other",
+            ranks->rank, meeting->host, ntohs(meeting->port), CONNECT_S);
     struct wire_head head = {.type = WIRE_HELLO, .from = ranks->rank, .length = WIRE_TOKEN};
     ranks->wire.fd = fd;
     if (!wire_send(&ranks->wire, &head, meeting->token))

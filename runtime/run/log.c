@@ -123,8 +123,8 @@ static void print_text(struct br_log *log, enum br_log_level level, const char *
     static const char *const word[] = {"", "warning: ", "error: "};
     char rank[24] = "";
     if (log->rank >= 0) snprintf(rank, sizeof rank, "rank %d: ", log->rank);
-    fprintf(log->out, "beamring: %s%s%s%s%s\n", rank, who != NULL ? who : "", who != NULL ? ": " : "", word[level],
-            text);
+    fprintf(log->out, "beamring: %s%s%s%s%s\n", rank, who != NULL ? who : "", who != NULL ? ": " : "",
+            word[level], text);
 }
 
 static void keep(struct br_log *log, const struct timespec *at, enum br_log_level level, const char *who,

@@ -20,13 +20,13 @@ struct br_run {
     ev_timer progress, stats, watchdog;
     ev_signal interrupt, terminate, hangup, report;
     uint64_t start_ns;
-    unsigned signals;    /* that ask for an end, so far */
-    bool asked;          /* to end, by a guest */
-    bool guest_aborted;  /* a guest has ended everything at once */
-    bool hangs;          /* the watchdog has ended the run */
+    unsigned signals;       /* that ask for an end, so far */
+    bool asked;             /* to end, by a guest */
+    bool guest_aborted;     /* a guest has ended everything at once */
+    bool hangs;             /* the watchdog has ended the run */
     uint64_t job_failed_ns; /* when this rank learnt that its job has failed; 0: it has not */
-    uint64_t aborted_ns; /* when everything was told to end at once; 0: not yet */
-    uint64_t warned;     /* `since` of the last hang that the user was told of */
+    uint64_t aborted_ns;    /* when everything was told to end at once; 0: not yet */
+    uint64_t warned;        /* `since` of the last hang that the user was told of */
 };
 
 /* How long threads and GPUs may take to end after an abort. */

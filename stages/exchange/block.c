@@ -57,7 +57,8 @@ static int missing_byte(enum br_dtype dtype)
 }
 
 /* A rank has nothing of base samples [gap.first, gap.end) of the block. Steps that it has in part stay. */
-static int lack(struct br_stage *stage, struct exchange *x, struct open *open, unsigned rank, const struct piece *gap)
+static int lack(struct br_stage *stage, struct exchange *x, struct open *open, unsigned rank,
+                const struct piece *gap)
 {
     const struct plan *plan = &x->plan;
     const struct br_stream *to = &plan->to[plan->rank];
@@ -68,7 +69,8 @@ static int lack(struct br_stage *stage, struct exchange *x, struct open *open, u
         const struct strip *s = &c->strip[i];
         struct br_part part = plan_part(to, s->to, begin, to->frame_samples);
         size_t first = (size_t)((gap->first - begin + s->downsample - 1) / s->downsample);
-        size_t end = gap->end == begin + to->frame_samples ? part.nsteps : (size_t)((gap->end - begin) / s->downsample);
+        size_t end = gap->end == begin + to->frame_samples ? part.nsteps
+                                                           : (size_t)((gap->end - begin) / s->downsample);
         size_t length[BR_MAX_AXES];
         if (first >= end) continue;
         mark(to, open);

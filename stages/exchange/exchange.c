@@ -1,30 +1,32 @@
-/* exchange - the corner turn between the ranks of a job: all channels of some beams out of some channels of all
- * beams, and back.
+/* exchange - the corner turn between the ranks of a job: all channels of some beams out of some channels
+ * of all beams, and back.
  *
- * A frame's header goes to all ranks by the runtime's posts, its data by messages. Frames of all ranks begin at
- * multiples of their length in the base counter, so that what belongs together has the same number, the block.
- * A block is put together in the output's own frames, several at a time, and goes on when no rank can have
- * anything of it any more: its next frame is a later one, or its stream has ended. */
+ * A frame's header goes to all ranks by the runtime's posts, its data by messages. Frames of all ranks
+ * begin at multiples of their length in the base counter, so that what belongs together has the same
+ * number, the block. A block is put together in the output's own frames, several at a time, and goes on
+ * when no rank can have anything of it any more: its next frame is a later one, or its stream has ended. */
 #include "stages/exchange/exchange.h"
 
 #include "runtime/stage.h"
 #include "stages/common/stage/shape.h"
+#include "stages/exchange/nccl.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static const char *const turns[] = {"to_beams", "to_channels", NULL};
+static const char *const directions[] = {"beams", "channels", NULL};
 static const struct br_param params[] = {
-    BR_PARAM("turn", BR_P_CHOICE, struct exchange, turn,
-             "`to_beams`: in come some channels of all beams, out go all channels of some beams; "
-             "`to_channels`: the reverse",
-             .def = "to_beams", .choices = turns),
-    BR_PARAM("shares", BR_P_INTS, struct exchange, shares,
-             "how many beams (`to_channels`: coarse channels) each rank gets, in the order of ranks; default: "
-             "evenly",
-             .min = 1, .max = 1 << 30),
-    BR_PARAM("frames", BR_P_INT, struct exchange, frames, "that are under way at a time", .def = "4", .min = 1,
-             .max = MAX_FRAMES),
+    BR_PARAM("to", BR_P_CHOICE, struct exchange, to,
+             "`beams`: in come some channels of all beams, out go all channels of some beams; "
+             "`channels`: the reverse",
+             .def = "beams", .choices = directions),
+    BR_PARAM(
+        "shares", BR_P_INTS, struct exchange, shares,
+        "how many beams (`to: channels`: coarse channels) each rank gets, in the order of ranks; default: "
+        "evenly",
+        .min = 1, .max = 1 << 30),
+    BR_PARAM("frames", BR_P_INT, struct exchange, frames, "that are under way at a time", .def = "4",
+             .min = 1, .max = MAX_FRAMES),
     BR_PARAM("holes", BR_P_BOOL, struct exchange, holes,
              "whether channels may be missing between the bands of two ranks", .def = "false"),
     {0},
@@ -43,17 +45,19 @@ static int check_input(struct br_stage *stage, const struct br_stream *in)
                              "frb_beams or baseband_beamform",
                              text);
     if (in->side.naxes > 0 || br_dtype_bits(in->array.dtype) < 8)
-        return br_stage_fail(stage, BR_E_INVALID,
-                             "the input is %s%s; expected whole bytes and no scales: put it before the stage that "
-                             "quantizes",
-                             text, in->side.naxes > 0 ? " with scales beside it" : "");
+        return br_stage_fail(
+            stage, BR_E_INVALID,
+            "the input is %s%s; expected whole bytes and no scales: put it before the stage that "
+            "quantizes",
+            text, in->side.naxes > 0 ? " with scales beside it" : "");
     int status = br_expect_one_factor(stage);
     if (status != BR_OK) return status;
     for (unsigned z = 0; z < in->nzones; z++)
         if (in->frame_samples % in->zone[z].downsample != 0)
-            return br_stage_fail(stage, BR_E_INVALID,
-                                 "frames span %llu base samples, which are no whole number of time steps of %u",
-                                 (unsigned long long)in->frame_samples, in->zone[z].downsample);
+            return br_stage_fail(
+                stage, BR_E_INVALID,
+                "frames span %llu base samples, which are no whole number of time steps of %u",
+                (unsigned long long)in->frame_samples, in->zone[z].downsample);
     return BR_OK;
 }
 
@@ -74,20 +78,29 @@ static int configure(struct br_stage *stage, void *self)
 {
     struct exchange *x = self;
     const struct br_stream *in = br_stage_input(stage, 0);
+    char why[200] = "";
     int status = check_input(stage, in);
+    x->plan.gpu = br_stage_device(stage) >= 0 && nccl_is_there(why, sizeof why);
     if (status == BR_OK)
-        status = plan_make(stage, &x->plan, strcmp(x->turn, "to_beams") == 0, x->shares.value, x->shares.count,
+        status = plan_make(stage, &x->plan, strcmp(x->to, "beams") == 0, x->shares.value, x->shares.count,
                            x->holes);
     if (status != BR_OK) return status;
     for (unsigned r = 0; r < x->plan.ranks; r++) {
         if (plan_message_bytes(&x->plan, &x->plan.out[r], 0, in->frame_samples) <= BR_MESSAGE_MOST) continue;
-        return br_stage_fail(stage, BR_E_INVALID, "a frame's part for rank %u has more than 2 GiB; expected "
-                                                  "shorter frames", r);
-    }
-    x->way = &host_way;
-    if (x->plan.ranks > 1 && br_stage_device(stage) < 0 && !br_stage_has_messages(stage))
         return br_stage_fail(stage, BR_E_INVALID,
-                             "in the host's memory ranks exchange data by MPI; expected `beamring run --mpi`");
+                             "a frame's part for rank %u has more than 2 GiB; expected "
+                             "shorter frames",
+                             r);
+    }
+    if (!x->plan.gpu && br_stage_device(stage) >= 0)
+        status = br_stage_decline_gpu(stage, "data go through the host's memory: %s",
+                                      why[0] != '\0' ? why : "another rank has no GPU, or no NCCL");
+    if (status != BR_OK) return status;
+    x->way = x->plan.gpu ? &nccl_way : &host_way;
+    if (x->plan.ranks > 1 && br_stage_device(stage) < 0 && !br_stage_has_messages(stage))
+        return br_stage_fail(
+            stage, BR_E_INVALID,
+            "in the host's memory ranks exchange data by MPI; expected `beamring run --mpi`");
     say_what_crosses(stage, x);
     *br_stage_output(stage, 0) = x->plan.to[x->plan.rank];
     br_stage_suggest_depth(stage, 0, (unsigned)x->frames + 2);
@@ -108,7 +121,6 @@ static void memory(struct br_stage *stage, void *self, struct br_memory *m)
 {
     const struct exchange *x = self;
     m->host += 3 * most_cells(x) + (size_t)x->frames * x->plan.ranks * sizeof(struct cover);
-    m->host += br_stream_max_bytes(&x->plan.to[x->plan.rank]);
     x->way->memory(stage, x, m);
 }
 
@@ -156,7 +168,8 @@ static int post(struct br_stage *stage, struct exchange *x, const struct br_fram
 }
 
 /* The next header of a rank; false: there is none yet. */
-static bool peek(struct br_stage *stage, unsigned rank, struct header *h, const uint8_t **validity, size_t *bytes)
+static bool peek(struct br_stage *stage, unsigned rank, struct header *h, const uint8_t **validity,
+                 size_t *bytes)
 {
     size_t length;
     const unsigned char *post = br_stage_next_post(stage, rank, &length);
@@ -170,7 +183,8 @@ static bool peek(struct br_stage *stage, unsigned rank, struct header *h, const 
 /* --- blocks --- */
 
 /* The base sample before which nothing new of this rank can come. */
-static uint64_t earliest(struct br_stage *stage, const struct exchange *x, unsigned rank, const struct br_frame *in)
+static uint64_t earliest(struct br_stage *stage, const struct exchange *x, unsigned rank,
+                         const struct br_frame *in)
 {
     struct header h;
     const uint8_t *validity;
@@ -181,10 +195,10 @@ static uint64_t earliest(struct br_stage *stage, const struct exchange *x, unsig
     return x->reached[rank];
 }
 
-/* The open block of this number, opened if it can be: when it is known which blocks come before it, and there is
- * a frame for it. NULL: not now. */
-static struct open *find(struct br_stage *stage, struct exchange *x, uint64_t block, const struct br_frame *in,
-                         struct br_frame *out)
+/* The open block of this number, opened if it can be: when it is known which blocks come before it, and
+ * there is a frame for it. NULL: not now. */
+static struct open *find(struct br_stage *stage, struct exchange *x, uint64_t block,
+                         const struct br_frame *in, struct br_frame *out)
 {
     uint64_t length = x->plan.all.frame_samples;
     for (unsigned i = 0; i < x->nopen; i++)
@@ -208,8 +222,8 @@ static struct open *find(struct br_stage *stage, struct exchange *x, uint64_t bl
 }
 
 /* Takes what other ranks have announced, as far as there is room. *any: something was taken. Status. */
-static int take_headers(struct br_stage *stage, struct exchange *x, const struct br_frame *in, struct br_frame *out,
-                        bool *any)
+static int take_headers(struct br_stage *stage, struct exchange *x, const struct br_frame *in,
+                        struct br_frame *out, bool *any)
 {
     uint64_t length = x->plan.all.frame_samples;
     for (unsigned r = 0; r < x->plan.ranks; r++) {
@@ -247,7 +261,8 @@ static int take_headers(struct br_stage *stage, struct exchange *x, const struct
 }
 
 /* This rank's frame: to the others, and into the block. 1: done; 0: not now. */
-static int take_own(struct br_stage *stage, struct exchange *x, const struct br_frame *in, struct br_frame *out)
+static int take_own(struct br_stage *stage, struct exchange *x, const struct br_frame *in,
+                    struct br_frame *out)
 {
     const struct plan *plan = &x->plan;
     struct piece piece = {in->first, in->first + in->samples};
@@ -283,7 +298,8 @@ static int take_own(struct br_stage *stage, struct exchange *x, const struct br_
 }
 
 /* True when all of the oldest open block is there; else `*late` is a rank that it waits for. */
-static bool is_known(struct br_stage *stage, const struct exchange *x, const struct br_frame *in, unsigned *late)
+static bool is_known(struct br_stage *stage, const struct exchange *x, const struct br_frame *in,
+                     unsigned *late)
 {
     for (unsigned r = 0; r < x->plan.ranks; r++) {
         *late = r;
@@ -356,7 +372,8 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
         if (any) continue;
         if (x->told_end && all_over(x) && x->way->idle(x)) return BR_FINISHED;
         br_stage_waits_for(stage, x->wait_text[late]);
-        status = br_stage_await(stage, seen, x->nopen > 0 && x->nopen < (unsigned)x->frames ? 5000000 : 100000000);
+        status =
+            br_stage_await(stage, seen, x->nopen > 0 && x->nopen < (unsigned)x->frames ? 5000000 : 100000000);
         br_stage_waits_for(stage, NULL);
         if (status != BR_OK) return status;
     }
@@ -375,18 +392,23 @@ BR_STAGE_EXPORT = {
     .name = "exchange",
     .summary = "the corner turn between the ranks of a job: from channels to beams and back",
     .description =
-        "Every rank of a job (`beamring run --mpi`) has some channels of all beams; behind this stage it has all "
+        "Every rank of a job (`beamring run --mpi`) has some channels of all beams; behind this stage it has "
+        "all "
         "channels of some beams. Bands stand side by side in the order of frequency, whatever the order of "
-        "ranks; overlaps and holes are errors before anything starts. With `turn: to_channels` it goes back. "
+        "ranks; overlaps and holes are errors before anything starts. With `to: channels` it goes back. "
         "Bits do not depend on the number of ranks. A program alone is a job of one rank.\n\n"
         "Frames are matched by their samples. What a rank lacks, because its recording begins later, ends "
-        "earlier or has a gap, is missing in the output; nobody waits for it longer than until it is known. A "
+        "earlier or has a gap, is missing in the output; nobody waits for it longer than until it is known. "
+        "A "
         "rank that fails, dies or gives no sign of life for `stall_s` (5 s) ends the job on all ranks.\n\n"
-        "Data go through the host's memory by MPI, `frames` at a time, while the other stages work. "
+        "Data go through the host's memory by MPI, `frames` at a time, while the other stages work; where "
+        "all ranks "
+        "run it on a GPU, from GPU to GPU by NCCL, which is looked for when the pipeline starts. "
         "[The guide](cluster.md) says how to size and start a job.\n",
     .params = params,
     .inputs = inputs,
     .outputs = outputs,
+    .flags = BR_STAGE_CUDA,
     .size = sizeof(struct exchange),
     .configure = configure,
     .start = start,

@@ -49,7 +49,7 @@ struct way {
 extern const struct way host_way, nccl_way;
 
 struct exchange {
-    const char *turn; /* parameters */
+    const char *to; /* parameters */
     struct br_ints shares;
     int64_t frames;
     bool holes;

@@ -1,8 +1,9 @@
 /* host.c - data through the host's memory: messages of the runtime, which MPI carries.
  *
- * A frame is packed, a part for each rank, into one of `frames` slots, which is free again when all have got
- * theirs. What comes is received right into the output's frame where it lies there in one piece (a frame whose
- * slowest axis is freq, turned to beams), and through a buffer where not, or where it is a part of a frame. */
+ * A frame is packed, a part for each rank, into one of `frames` slots, which is free again when all have
+ * got theirs. What comes is received right into the output's frame where it lies there in one piece (a
+ * frame whose slowest axis is freq, turned to beams), and through a buffer where not, or where it is a
+ * part of a frame. */
 #include "stages/exchange/exchange.h"
 
 #include "stages/common/stage/shape.h"
@@ -49,7 +50,8 @@ static size_t slot_bytes(const struct exchange *x)
 {
     size_t bytes = 0;
     for (unsigned r = 0; r < x->plan.ranks; r++)
-        if (r != x->plan.rank) bytes += plan_message_bytes(&x->plan, &x->plan.out[r], 0, x->plan.all.frame_samples);
+        if (r != x->plan.rank)
+            bytes += plan_message_bytes(&x->plan, &x->plan.out[r], 0, x->plan.all.frame_samples);
     return bytes;
 }
 
@@ -62,10 +64,11 @@ static unsigned buffers(const struct exchange *x, unsigned rank)
 static void memory(struct br_stage *stage, const struct exchange *x, struct br_memory *m)
 {
     (void)stage;
-    m->host += (size_t)x->frames * slot_bytes(x);
+    m->host += br_stream_max_bytes(&x->plan.to[x->plan.rank]) + (size_t)x->frames * slot_bytes(x);
     for (unsigned r = 0; r < x->plan.ranks; r++)
         if (r != x->plan.rank)
-            m->host += buffers(x, r) * plan_message_bytes(&x->plan, &x->plan.in[r], 0, x->plan.all.frame_samples);
+            m->host +=
+                buffers(x, r) * plan_message_bytes(&x->plan, &x->plan.in[r], 0, x->plan.all.frame_samples);
 }
 
 static int start(struct br_stage *stage, struct exchange *x)
@@ -125,7 +128,8 @@ static int send(struct br_stage *stage, struct exchange *x, const struct br_fram
             size_t length[BR_MAX_AXES];
             size_t bytes =
                 plan_lengths(plan, c, i, br_time_steps(in->first, in->samples, s->downsample), length);
-            struct view from = plan_view(&plan->from[plan->rank], s->from, c->beam_from, in->first, in->samples, 0);
+            struct view from =
+                plan_view(&plan->from[plan->rank], s->from, c->beam_from, in->first, in->samples, 0);
             struct view to = plan_dense(plan, length);
             int status = plan_copy(stage, plan, length, slot->memory + at, &to, in->data, &from);
             if (status != BR_OK) return status;
@@ -176,8 +180,8 @@ static int receive(struct br_stage *stage, struct exchange *x, unsigned from, st
     m->piece = *piece;
     m->message.data = m->buffer;
     if (!m->staged) {
-        struct view v = plan_view(&plan->to[plan->rank], c->strip[0].to, c->beam_to, block_begin(x, open->block),
-                                  plan->all.frame_samples, 0);
+        struct view v = plan_view(&plan->to[plan->rank], c->strip[0].to, c->beam_to,
+                                  block_begin(x, open->block), plan->all.frame_samples, 0);
         m->message.data = (unsigned char *)open->frame->data + v.offset;
     }
     m->message.bytes = bytes;
@@ -263,4 +267,5 @@ static void stop(struct br_stage *stage, struct exchange *x)
     x->carrier = NULL;
 }
 
-const struct way host_way = {start, memory, can_send, can_receive, send, receive, collect, settle, idle, stop};
+const struct way host_way = {start,   memory,  can_send, can_receive, send,
+                             receive, collect, settle,   idle,        stop};

@@ -14,11 +14,11 @@ struct description {
     struct br_rational sample_ns;
     double scale;
     uint64_t nchannels, nbeams, beams_x, beams_y;
-    uint32_t nzones, has_beams, side, to_beams;
+    uint32_t nzones, has_beams, side, gpu;
     struct br_zone zone[BR_MAX_ZONES];
 };
 
-static int describe(struct br_stage *stage, const struct br_stream *in, bool to_beams, void **text, size_t *bytes)
+static int describe(struct br_stage *stage, const struct br_stream *in, bool gpu, void **text, size_t *bytes)
 {
     bool beams = in->beams != NULL;
     size_t freq = in->nchannels * sizeof(double), beam = beams ? in->nbeams * sizeof(struct br_beam) : 0;
@@ -34,7 +34,7 @@ static int describe(struct br_stage *stage, const struct br_stream *in, bool to_
                             .nzones = in->nzones,
                             .has_beams = beams,
                             .side = in->side.naxes,
-                            .to_beams = to_beams};
+                            .gpu = gpu};
     memcpy(d.zone, in->zone, sizeof d.zone);
     *bytes = sizeof d + 2 * freq + beam;
     unsigned char *at = *text = br_stage_alloc(stage, *bytes);
@@ -113,11 +113,13 @@ static int check_against(struct br_stage *stage, const struct plan *plan, unsign
         (a->nchannels != b->nchannels ||
          memcmp(a->freq_mhz, b->freq_mhz, a->nchannels * sizeof *a->freq_mhz) != 0 || a->nzones != b->nzones))
         return br_stage_fail(stage, BR_E_INVALID,
-                             "rank 0 and rank %u have different channels; expected all of them on each rank", r);
+                             "rank 0 and rank %u have different channels; expected all of them on each rank",
+                             r);
     if (plan->to_beams && a->beams != NULL &&
         (b->beams == NULL || memcmp(a->beams, b->beams, a->nbeams * sizeof *a->beams) != 0))
         return br_stage_fail(stage, BR_E_INVALID,
-                             "rank 0 and rank %u point their beams elsewhere; expected the same on each rank", r);
+                             "rank 0 and rank %u point their beams elsewhere; expected the same on each rank",
+                             r);
     return BR_OK;
 }
 
@@ -147,7 +149,8 @@ static int order_bands(struct br_stage *stage, struct plan *plan, unsigned *orde
         if (s->nchannels > 1 && s->freq_mhz[0] > s->freq_mhz[s->nchannels - 1]) falling = true;
     }
     for (unsigned i = 1; i < plan->ranks; i++) /* by insertion */
-        for (unsigned k = i; k > 0 && low_edge(&plan->from[order[k]]) < low_edge(&plan->from[order[k - 1]]); k--) {
+        for (unsigned k = i; k > 0 && low_edge(&plan->from[order[k]]) < low_edge(&plan->from[order[k - 1]]);
+             k--) {
             unsigned swap = order[k];
             order[k] = order[k - 1];
             order[k - 1] = swap;
@@ -156,14 +159,16 @@ static int order_bands(struct br_stage *stage, struct plan *plan, unsigned *orde
         const struct br_stream *a = &plan->from[order[i - 1]], *b = &plan->from[order[i]];
         double gap = low_edge(b) - high_edge(a), width = fmin(a->width_mhz[0], b->width_mhz[0]);
         if (gap < -0.01 * width)
-            return br_stage_fail(stage, BR_E_INVALID,
-                                 "ranks %u and %u both have %.6g to %.6g MHz; expected bands that do not overlap",
-                                 order[i - 1], order[i], low_edge(b), fmin(high_edge(a), high_edge(b)));
+            return br_stage_fail(
+                stage, BR_E_INVALID,
+                "ranks %u and %u both have %.6g to %.6g MHz; expected bands that do not overlap",
+                order[i - 1], order[i], low_edge(b), fmin(high_edge(a), high_edge(b)));
         if (gap > 0.5 * width && !holes)
-            return br_stage_fail(stage, BR_E_INVALID,
-                                 "no rank has %.6g to %.6g MHz, between ranks %u and %u; expected bands side by "
-                                 "side, or `holes: true`",
-                                 high_edge(a), low_edge(b), order[i - 1], order[i]);
+            return br_stage_fail(
+                stage, BR_E_INVALID,
+                "no rank has %.6g to %.6g MHz, between ranks %u and %u; expected bands side by "
+                "side, or `holes: true`",
+                high_edge(a), low_edge(b), order[i - 1], order[i]);
     }
     for (unsigned i = 0; falling && i < plan->ranks / 2; i++) {
         unsigned swap = order[i];
@@ -174,7 +179,8 @@ static int order_bands(struct br_stage *stage, struct plan *plan, unsigned *orde
 }
 
 /* Appends the channels and zones of `s`. */
-static int append(struct br_stage *stage, struct br_stream *all, const struct br_stream *s, double *freq, double *width)
+static int append(struct br_stage *stage, struct br_stream *all, const struct br_stream *s, double *freq,
+                  double *width)
 {
     memcpy(freq + all->nchannels, s->freq_mhz, s->nchannels * sizeof *freq);
     memcpy(width + all->nchannels, s->width_mhz, s->nchannels * sizeof *width);
@@ -187,7 +193,8 @@ static int append(struct br_stage *stage, struct br_stream *all, const struct br
             continue;
         }
         if (all->nzones == BR_MAX_ZONES)
-            return br_stage_fail(stage, BR_E_INVALID, "all ranks together have more than %d zones", BR_MAX_ZONES);
+            return br_stage_fail(stage, BR_E_INVALID, "all ranks together have more than %d zones",
+                                 BR_MAX_ZONES);
         all->zone[all->nzones] = *fresh;
         all->zone[all->nzones++].first_channel = all->nchannels + fresh->first_channel;
     }
@@ -305,15 +312,14 @@ static int divide(struct br_stage *stage, struct plan *plan, const int64_t *shar
     const char *what = plan->to_beams ? "beams" : "coarse channels";
     if (nshare == 0 && plan->ranks > total)
         return br_stage_fail(stage, BR_E_INVALID,
-                             "%u ranks share %zu %s; expected at most as many ranks as there are", plan->ranks,
-                             total, what);
+                             "%u ranks share %zu %s; expected at most as many ranks as there are",
+                             plan->ranks, total, what);
     if (nshare != 0 && nshare != plan->ranks)
-        return br_stage_fail_at(stage, "shares", "%zu numbers for %u ranks; expected one for each rank", nshare,
-                                plan->ranks);
+        return br_stage_fail_at(stage, "shares", "%zu numbers for %u ranks; expected one for each rank",
+                                nshare, plan->ranks);
     for (unsigned r = 0; r < plan->ranks; r++) {
         size_t n = nshare != 0 ? (size_t)share[r] : total / plan->ranks + (r < total % plan->ranks);
-        if (at + n <= total && plan->to_beams)
-            plan->after[r] = (struct rect){0, plan->all.nchannels, at, n};
+        if (at + n <= total && plan->to_beams) plan->after[r] = (struct rect){0, plan->all.nchannels, at, n};
         if (at + n <= total && !plan->to_beams)
             plan->after[r] = (struct rect){channel_of(&plan->all, at),
                                            channel_of(&plan->all, at + n) - channel_of(&plan->all, at), 0,
@@ -329,9 +335,11 @@ static struct crossing cross(const struct plan *plan, const struct rect *from, c
 {
     struct crossing c = {0};
     size_t begin = from->freq > to->freq ? from->freq : to->freq;
-    size_t end = from->freq + from->nfreq < to->freq + to->nfreq ? from->freq + from->nfreq : to->freq + to->nfreq;
+    size_t end =
+        from->freq + from->nfreq < to->freq + to->nfreq ? from->freq + from->nfreq : to->freq + to->nfreq;
     size_t beam = from->beam > to->beam ? from->beam : to->beam;
-    size_t stop = from->beam + from->nbeam < to->beam + to->nbeam ? from->beam + from->nbeam : to->beam + to->nbeam;
+    size_t stop =
+        from->beam + from->nbeam < to->beam + to->nbeam ? from->beam + from->nbeam : to->beam + to->nbeam;
     if (begin >= end || beam >= stop) return c;
     c.beam_from = beam - from->beam;
     c.beam_to = beam - to->beam;
@@ -340,8 +348,9 @@ static struct crossing cross(const struct plan *plan, const struct rect *from, c
     for (unsigned z = 0; z < plan->all.nzones; z++) {
         const struct br_zone *zone = &plan->all.zone[z];
         size_t first = zoned && zone->first_channel > begin ? zone->first_channel : begin;
-        size_t last = zoned && zone->first_channel + zone->nchannels < end ? zone->first_channel + zone->nchannels
-                                                                           : end;
+        size_t last = zoned && zone->first_channel + zone->nchannels < end
+                          ? zone->first_channel + zone->nchannels
+                          : end;
         if (first >= last) continue;
         c.strip[c.nstrips++] =
             (struct strip){first - from->freq, first - to->freq, last - first, zone->downsample};
@@ -361,7 +370,7 @@ int plan_make(struct br_stage *stage, struct plan *plan, bool to_beams, const in
     unsigned n = plan->ranks = br_stage_ranks(stage);
     plan->rank = br_stage_rank(stage);
     plan->to_beams = to_beams;
-    describe(stage, in, to_beams, &text, &bytes);
+    describe(stage, in, plan->gpu, &text, &bytes);
     int status = br_stage_gather(stage, text, bytes, &part, &length);
     if (status != BR_OK) return status;
     plan->from = br_stage_alloc(stage, n * sizeof *plan->from);
@@ -370,7 +379,10 @@ int plan_make(struct br_stage *stage, struct plan *plan, bool to_beams, const in
     plan->after = br_stage_alloc(stage, n * sizeof *plan->after);
     plan->out = br_stage_alloc(stage, n * sizeof *plan->out);
     plan->in = br_stage_alloc(stage, n * sizeof *plan->in);
-    for (unsigned r = 0; r < n; r++) plan->from[r] = understand(in, part[r]);
+    for (unsigned r = 0; r < n; r++) {
+        plan->from[r] = understand(in, part[r]);
+        plan->gpu &= ((const struct description *)part[r])->gpu != 0;
+    }
     for (unsigned r = 0; r < n && status == BR_OK; r++) status = check_against(stage, plan, r);
     if (status == BR_OK) status = make_plane(stage, plan, holes);
     if (status == BR_OK) status = divide(stage, plan, share, nshare);

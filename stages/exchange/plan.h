@@ -1,7 +1,7 @@
-/* plan.h - who holds what before and after the turn, and how a part of a frame lies in memory.
+/* plan.h - who holds what before and after the exchange, and how a part of a frame lies in memory.
  *
- * All channels and beams of the job are a plane, freq x beam. A rank holds one rectangle of it before the turn
- * and another one after it; what goes from rank s to rank d is the intersection of the two. Within a frame the
+ * All channels and beams of the job are a plane, freq x beam. A rank holds one rectangle of it before and
+ * another one after it; what goes from rank s to rank d is the intersection of the two. Within a frame the
  * other axes, time among them, are whole. */
 #ifndef BEAMRING_STAGES_EXCHANGE_PLAN_H
 #define BEAMRING_STAGES_EXCHANGE_PLAN_H
@@ -27,13 +27,13 @@ struct crossing {
 
 struct plan {
     unsigned rank, ranks;
-    bool to_beams;
-    struct br_stream all;   /* the whole plane */
-    struct br_stream *from; /* [ranks] what each rank takes in */
-    struct br_stream *to;   /* [ranks] what each rank puts out */
-    struct rect *before, *after;  /* [ranks] */
-    struct crossing *out;         /* [ranks] from this rank to each */
-    struct crossing *in;          /* [ranks] from each to this rank */
+    bool to_beams, gpu;          /* gpu: asked for on this rank; after plan_make: possible on all */
+    struct br_stream all;        /* the whole plane */
+    struct br_stream *from;      /* [ranks] what each rank takes in */
+    struct br_stream *to;        /* [ranks] what each rank puts out */
+    struct rect *before, *after; /* [ranks] */
+    struct crossing *out;        /* [ranks] from this rank to each */
+    struct crossing *in;         /* [ranks] from each to this rank */
 };
 
 /* Collective, in configure: makes the plan of all ranks' inputs, and checks that they fit together. `share`

@@ -90,8 +90,10 @@ def test_there_and_back():
         path = record(d)
         inputs(d, path, 3, [4, 3, 2])
         text = pipeline(FRB, "{stage: exchange, in: part, out: all, shares: [1, 6, 5]}\n"
-                        "  - {stage: exchange, name: back, in: all, out: again, turn: to_channels, shares: [4, 3, 2]}\n"
-                        "  - {stage: record, name: before, in: part, directory: \"before_${RANK}\", prefix: x}",
+                        "  - {stage: exchange, name: back, in: all, out: again, to: channels,\n"
+                        "     shares: [4, 3, 2]}\n"
+                        "  - {stage: record, name: before, in: part, directory: \"before_${RANK}\",\n"
+                        "     prefix: x}",
                         "again")
         mpi.run(d, 3, text)
         for r in range(3):
@@ -113,7 +115,8 @@ def test_ranks_in_any_order_and_uneven():
 
 
 def test_other_ends_and_gaps_are_missing():
-    """Rank 1 begins later and ends earlier, rank 2 has a gap: what they lack is missing, the rest as it was."""
+    """Rank 1 begins later and ends earlier, rank 2 has a gap: what they lack is missing, the rest as it
+    was."""
     with harness.scratch() as d:
         path = record(d, missing="[]")
         inputs(d, path, 3)
@@ -158,12 +161,15 @@ def test_zones_there_and_back():
         path = record(d)
         inputs(d, path, 3)
         text = pipeline(ZONED, "{stage: exchange, in: part, out: all}\n"
-                        "  - {stage: exchange, name: back, in: all, out: again, turn: to_channels}\n"
-                        "  - {stage: record, name: before, in: part, directory: \"before_${RANK}\", prefix: x}\n"
-                        "  - {stage: record, name: turned, in: all, directory: \"turned_${RANK}\", prefix: x}", "again")
+                        "  - {stage: exchange, name: back, in: all, out: again, to: channels}\n"
+                        "  - {stage: record, name: before, in: part, directory: \"before_${RANK}\",\n"
+                        "     prefix: x}\n"
+                        "  - {stage: record, name: turned, in: all, directory: \"turned_${RANK}\",\n"
+                        "     prefix: x}", "again")
         mpi.run(d, 3, text)
         for r in range(3):
-            pair = [os.path.join(d, f"before_{r}", "x_000000.dada"), os.path.join(d, f"out3_{r}", "all_000000.dada")]
+            pair = [os.path.join(d, name)
+                    for name in (f"before_{r}/x_000000.dada", f"out3_{r}/all_000000.dada")]
             a, b = (open(p, "rb").read()[harness.header(p)[1]:] for p in pair)
             assert a == b and len(a) > 1000, r
             assert open(pair[0] + ".gaps").read() == open(pair[1] + ".gaps").read()
@@ -198,12 +204,14 @@ def test_overlaps_and_holes():
 
 
 def test_more_ranks_than_beams():
-    text = pipeline("  - {stage: baseband_beamform, in: field, out: part, beams: {grid: [1, 2], spacing_deg: 1}}\n")
+    text = pipeline("  - {stage: baseband_beamform, in: field, out: part,\n"
+                    "     beams: {grid: [1, 2], spacing_deg: 1}}\n")
     expect(text, ["3 ranks share 2 beams"], n=3)
 
 
 def test_shares_that_do_not_add_up():
-    expect(pipeline(FRB, "{stage: exchange, in: part, out: all, shares: [5, 6]}"), ["11 beams together", "12"])
+    expect(pipeline(FRB, "{stage: exchange, in: part, out: all, shares: [5, 6]}"),
+           ["11 beams together", "12"])
     expect(pipeline(FRB, "{stage: exchange, in: part, out: all, shares: [12]}"), ["1 numbers for 2 ranks"])
 
 
@@ -243,6 +251,7 @@ if __name__ == "__main__":
     harness.main([
         test_intensities_have_the_same_bits, test_voltages_have_the_same_bits, test_there_and_back,
         test_ranks_in_any_order_and_uneven, test_other_ends_and_gaps_are_missing,
-        test_a_rank_that_has_nothing_in_common, test_zones_there_and_back, test_overlaps_and_holes, test_more_ranks_than_beams,
+        test_a_rank_that_has_nothing_in_common, test_zones_there_and_back, test_overlaps_and_holes,
+        test_more_ranks_than_beams,
         test_shares_that_do_not_add_up, test_the_same_files, test_check_says_what_crosses, test_alone
     ])

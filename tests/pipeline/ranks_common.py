@@ -12,12 +12,15 @@ import numpy as np
 
 import harness
 
+# Keys of a recording that follow from others, and would not agree with a band.
+FOLLOWS = "FREQ|BW|SAMPLES|FILE_SIZE|TRANSFER_SIZE|BYTES_PER_SECOND|RESOLUTION|MJD_START|UTC_START"
 MPIRUN = shutil.which("mpirun")
 
 
 def require_mpi(why_not=print):
     """Ends the test as skipped where there is no MPI."""
-    plugin = os.path.join(os.path.dirname(os.path.abspath(harness.PROGRAM)), "..", "runtime", "beamring_mpi.so")
+    build = os.path.join(os.path.dirname(os.path.abspath(harness.PROGRAM)), "..")
+    plugin = os.path.join(build, "runtime", "beamring_mpi.so")
     reason = None
     if MPIRUN is None or b"Open MPI" not in subprocess.run([MPIRUN, "--version"], capture_output=True).stdout:
         reason = "there is no mpirun of Open MPI: install openmpi-bin"
@@ -30,9 +33,11 @@ def require_mpi(why_not=print):
 
 def mpirun(n, transport="vader", grace=3):
     """The command line before the program."""
-    return [MPIRUN, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(n), "--mca", "btl",
-            f"self,{transport}", "--mca", "btl_tcp_if_include", "lo", "--mca", "oob_tcp_if_include", "lo",
-            "--mca", "odls_base_sigkill_timeout", str(grace), "--mca", "btl_vader_single_copy_mechanism", "none"]
+    return [MPIRUN, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(n),
+            "--mca", "btl", f"self,{transport}", "--mca", "btl_tcp_if_include", "lo",
+            "--mca", "oob_tcp_if_include", "lo",
+            "--mca", "odls_base_sigkill_timeout", str(grace),
+            "--mca", "btl_vader_single_copy_mechanism", "none"]
 
 
 def start(directory, n, text, *args, name="pipeline.yaml", program=(), **more):
@@ -89,8 +94,8 @@ def shares(total, n):
 
 
 def cut(path, directories, share=None, keep=None):
-    """Writes one band of a recording E[time][freq][pol][dish] into each of the directories, field_000000.dada;
-    `share`: channels of each; `keep[r]`: time steps (first, count) of the r-th."""
+    """Writes one band of a recording E[time][freq][pol][dish] into each of the directories,
+    field_000000.dada; `share`: channels of each; `keep[r]`: time steps (first, count) of the r-th."""
     keys, size = harness.header(path)
     shape = [int(x) for x in keys["SHAPE"].split(",")]
     raw = np.fromfile(path, np.uint8, offset=size).reshape(-1, *shape[1:])
@@ -103,7 +108,7 @@ def cut(path, directories, share=None, keep=None):
     for r, directory in enumerate(directories):
         os.makedirs(directory, exist_ok=True)
         begin, count = keep[r] if keep and keep[r] else (0, raw.shape[0])
-        mine = re.sub(r"(?m)^(FREQ|BW|SAMPLES|FILE_SIZE|TRANSFER_SIZE|BYTES_PER_SECOND|RESOLUTION|MJD_START|UTC_START) .*\n", "", text)
+        mine = re.sub(rf"(?m)^({FOLLOWS}) .*\n", "", text)
         for key, value in {
                 "FREQ_MHZ": f"{first + step * at!r}:{step!r}:{share[r]}", "NCHAN": share[r],
                 "SHAPE": f"{shape[0]},{share[r]},{shape[2]},{shape[3]}", "ZONE_0": f"0,{share[r]},1,1,0",
@@ -118,8 +123,8 @@ def cut(path, directories, share=None, keep=None):
 
 
 def product(pattern):
-    """A recording of any stream with time, freq and beam axes: values as unsigned integers [freq][beam][rest...]
-    [time], validity [time step][freq], the first sample, the keys."""
+    """A recording of any stream with time, freq and beam axes: values as unsigned integers
+    [freq][beam][rest...][time], validity [time step][freq], the first sample, the keys."""
     path, = glob.glob(pattern)
     keys, size = harness.header(path)
     axes = keys["AXES"].split(",")

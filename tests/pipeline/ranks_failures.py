@@ -1,5 +1,5 @@
-"""A rank that dies, stops, fails or has another pipeline file: all ranks end within ten seconds, say which one it
-was, print their balance, and what left the pipeline before is whole."""
+"""A rank that dies, stops, fails or has another pipeline file: all ranks end within ten seconds, say which
+one it was, print their balance, and what left the pipeline before is whole."""
 import os
 import signal
 import time
@@ -149,7 +149,7 @@ def test_an_interrupt_drains_all():
             assert result.out.count("every sample is accounted for") == RANKS, result
             check_products(d)
             ends = [mpi.product(os.path.join(d, f"out{RANKS}_{r}", "all_*.dada"))[1] for r in range(RANKS)]
-            assert all(e.shape == ends[0].shape and (e == ends[0]).all() for e in ends), "the same on all ranks"
+            assert all(e.shape == ends[0].shape and (e == ends[0]).all() for e in ends), "the same on all"
         finally:
             mpi.end(job)
 

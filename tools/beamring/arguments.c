@@ -24,7 +24,8 @@ static int read_ranks(const char *command, const char *text, struct arguments *a
     char *end;
     unsigned long n = strtoul(text, &end, 10);
     if (end == text || *end != '\0' || n < 1 || n > MAX_RANKS || text[0] == '-') {
-        fprintf(stderr, "beamring %s: --ranks '%s'; expected a number from 1 to %d\n", command, text, MAX_RANKS);
+        fprintf(stderr, "beamring %s: --ranks '%s'; expected a number from 1 to %d\n", command, text,
+                MAX_RANKS);
         return 2;
     }
     a->ranks = (unsigned)n;

@@ -17,8 +17,8 @@ struct arguments {
 };
 
 /* Reads the options whose letters are in `allowed` (s: --stats FILE, q: --quiet, p: --progress, d: --dot,
- * c: --control ADDRESS, m: --mpi and --join HOST:PORT, r: --ranks N, l: --log text|json) and --set, and one file. Prints what is wrong and returns 2, or
- * returns 0. */
+ * c: --control ADDRESS, m: --mpi and --join HOST:PORT, r: --ranks N, l: --log text|json) and --set, and
+ * one file. Prints what is wrong and returns 2, or returns 0. */
 int read_arguments(int argc, char **argv, const char *allowed, struct arguments *arguments);
 
 #endif

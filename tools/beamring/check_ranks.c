@@ -29,7 +29,8 @@ static int be_rank(const struct arguments *a, unsigned rank, int fd, int printed
     log.rank = (int)rank;
     if (dup2(printed, STDOUT_FILENO) < 0 ||
         br_ranks_start_on(&ranks, rank, a->ranks, fd, &log, &error) != BR_OK) {
-        fprintf(stderr, "beamring check: rank %u: %s\n", rank, error.text[0] != '\0' ? error.text : strerror(errno));
+        fprintf(stderr, "beamring check: rank %u: %s\n", rank,
+                error.text[0] != '\0' ? error.text : strerror(errno));
         return 1;
     }
     int status = check(a, ranks);

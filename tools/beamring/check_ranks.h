@@ -6,8 +6,8 @@
 
 struct br_ranks;
 
-/* Calls `check` as each of a->ranks ranks, which are connected like those of a job, and prints what they print,
- * one after the other. Returns the exit status: the first that is not 0. */
+/* Calls `check` as each of a->ranks ranks, which are connected like those of a job, and prints what they
+ * print, one after the other. Returns the exit status: the first that is not 0. */
 int check_ranks(const struct arguments *a, int (*check)(const struct arguments *a, struct br_ranks *ranks));
 
 #endif

@@ -80,10 +80,7 @@ static int run_node(int argc, char **argv, bool outlives)
         .outlives = outlives,
         .log = &log,
         .ranks = ranks,
-        .run = {.progress = a.progress || shows,
-                .report = !a.quiet,
-                .stats_path = a.stats,
-                .out = stdout}};
+        .run = {.progress = a.progress || shows, .report = !a.quiet, .stats_path = a.stats, .out = stdout}};
     int status = br_node_run(&options);
     fflush(stdout);
     status = br_ranks_leave(ranks, status);

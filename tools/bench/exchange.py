@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""The corner turn in host memory against a bare MPI_Alltoall of the same bytes and ranks, by turns on the
+same machine; and whether it hides behind computing.
+
+    tools/bench/exchange.py build [--ranks 2,4] [--transport vader,tcp] [--channels 64] [--beams 512]
+"""
+import argparse
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+
+PIPELINE = """
+threads: 1
+device: cpu
+pipeline:
+  - {{stage: bench_beams, out: part, channels: {channels}, steps: 32, beams: {beams}, frames: {frames},
+     compute_us: {compute}}}
+  - {{stage: exchange, in: part, out: all}}
+  - {{stage: bench_sink, in: all}}
+"""
+
+
+def mpirun(n, transport):
+    return ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(n),
+            "--mca", "btl", f"self,{transport}", "--mca", "btl_tcp_if_include", "lo"]
+
+
+def pipeline(build, n, transport, directory, **values):
+    path = os.path.join(directory, "exchange.yaml")
+    with open(path, "w") as f:
+        f.write(PIPELINE.format(**values))
+    program = os.path.join(build, "tools", "beamring")
+    done = subprocess.run([*mpirun(n, transport), program, "run", "--mpi", path],
+                          capture_output=True, text=True, timeout=300,
+                          env={**os.environ, "BEAMRING_PLUGIN_PATH": os.path.join(build, "tools", "bench")})
+    found = re.findall(r"([0-9.]+) us a frame", done.stderr)
+    if done.returncode != 0 or len(found) != n:
+        sys.exit(f"the pipeline failed: {done.stderr}")
+    return max(map(float, found))
+
+
+def alltoall(build, n, transport, size, times):
+    program = os.path.join(build, "tools", "bench", "alltoall")
+    done = subprocess.run([*mpirun(n, transport), program, str(size), str(times)], capture_output=True,
+                          text=True, timeout=300, check=True)
+    return float(done.stdout.split()[0])
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("build")
+    p.add_argument("--ranks", default="2,4")
+    p.add_argument("--transport", default="vader,tcp")
+    p.add_argument("--channels", type=int, default=64)
+    p.add_argument("--beams", type=int, default=512)
+    p.add_argument("--frames", type=int, default=300)
+    p.add_argument("--rounds", type=int, default=3)
+    a = p.parse_args()
+    print("  ranks  transport  MB a frame  MPI_Alltoall  exchange   share   with computing / the longer")
+    with tempfile.TemporaryDirectory() as d:
+        for n in map(int, a.ranks.split(",")):
+            for transport in a.transport.split(","):
+                size = a.channels * 32 * a.beams * 2 // n
+                values = {"channels": a.channels, "beams": a.beams, "frames": a.frames}
+                bare, ours, hidden, compute = [], [], [], []
+                for _ in range(a.rounds):
+                    bare.append(alltoall(a.build, n, transport, size, a.frames))
+                    ours.append(pipeline(a.build, n, transport, d, compute=0, **values))
+                    compute.append(2 * ours[-1])
+                    hidden.append(pipeline(a.build, n, transport, d, compute=int(compute[-1]), **values))
+                ratio = statistics.median(h / c for h, c in zip(hidden, compute))
+                print(f"  {n:5}  {transport:9}  {size * n / 1e6:10.2f}  {statistics.median(bare):9.0f} us  "
+                      f"{statistics.median(ours):6.0f} us  "
+                      f"{statistics.median(bare) / statistics.median(ours):6.2f}   "
+                      f"{ratio:.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
