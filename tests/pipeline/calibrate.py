@@ -336,9 +336,36 @@ def test_node():
         assert f"{node.url}/v1/graph: " in gone.err, gone
 
 
+def test_every_stage_of_a_node():
+    """Without --stages all that take gains get them, at one sample."""
+    with harness.scratch() as d:
+        circle.write_receivers(d)
+        circle.see_source(d, samples=3200)
+        circle.simulate(d, "    samples: 4096\n    seed: 3",
+                        "  - {stage: record, in: field, directory: ., prefix: field}", name="field.yaml")
+        node = Node(d, f"""device: {harness.DEVICE}
+include: {PATHFINDER}
+pipeline:
+  - {{stage: replay, files: 'field_*.dada', out: field, loop: 4000}}
+  - {{stage: upchannelize, in: field, out: fine, factor: 16}}
+  - {{stage: frb_grid, name: first, in: fine, out: grid, integrate: 192}}
+  - {{stage: frb_beams, in: grid, out: intensity, beams: {{grid: [2, 2], spacing_deg: 1}}}}
+  - {{stage: record, name: keep, in: intensity, directory: frb, prefix: i}}
+""" + NODE % (0, 0, "", "voltage"), command="serve")
+        try:
+            node.wait_until(lambda s: s["state"] == "running")
+            done = circle.calibrate(d, "vis/vis_000000.uvh5", "--direction", circle.at(SOURCE), "--post",
+                                    node.url)
+            assert "scheduled, from sample" in done.out, done
+            line = node.wait_for_line("holds from sample", 60)
+            assert "(first, beam)" in line or "(beam, first)" in line, line
+        finally:
+            node.end(status=0)
+
+
 if __name__ == "__main__":
     assert ND == 64
     harness.main([
         test_sky, test_command_line, test_files, test_missing, test_one_dish, test_other_channels,
-        test_picture, test_node
+        test_picture, test_node, test_every_stage_of_a_node
     ])

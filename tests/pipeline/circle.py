@@ -177,6 +177,39 @@ def test_flags_and_drift():
         assert carrier.mean() > 2 * others[others > 0].mean(), "its channel has larger residuals"
 
 
+def test_flag():
+    """The stage `flag` before `correlate`: a pulsed carrier leaves the residuals, inputs that are known to be
+    bad are dead to the calibration, and all others are as good as without."""
+    with harness.scratch() as d:
+        g = circle.write_receivers(d)
+        bad = [5, ND + 20]
+        circle.simulate(d, f"""    samples: 24576
+    seed: 16
+    carriers: [{{freq_mhz: 400.4, power_db: 6, duty: 0.1, period_s: 0.006, east_m: 900, north_m: -400}}]
+    sources: [{{x_deg: {SOURCE[0]}, y_deg: {SOURCE[1]}, flux: 0.1}}]""", f"""
+  - {{stage: flag, in: field, out: clean, bad_inputs: {bad}}}
+  - {{stage: correlate, in: field, out: v, integrate: 8192}}
+  - {{stage: uvh5, in: v, directory: raw}}
+  - {{stage: correlate, name: second, in: clean, out: w, integrate: 8192}}
+  - {{stage: uvh5, name: uvh5_clean, in: w, directory: clean}}""")
+        residual = {}
+        for name in ("raw", "clean"):
+            circle.calibrate(d, f"{name}/vis_000000.uvh5", "--direction", circle.at(SOURCE), "--out",
+                             f"{name}.h5")
+            gain, flag, sets, _ = circle.read_gains(os.path.join(d, f"{name}.h5"))
+            residual[name] = sets["residual"].sum(axis=(1, 2)) / (sets["residual"] > 0).sum(axis=(1, 2))
+        want = np.zeros((NP, ND), bool)
+        for p, dish in DEAD + [(i // ND, i % ND) for i in bad]:
+            want[p, dish] = True
+        assert np.array_equal(flag == 1, np.broadcast_to(want, flag.shape)) and (flag <= 1).all()
+        others = np.delete(residual["clean"], 2)
+        print(f"     residual/noise with a carrier {residual['raw'][2]:.2f}, flagged "
+              f"{residual['clean'][2]:.2f}, in other channels {others.mean():.2f}")
+        assert residual["raw"][2] > 1.3 * others.max() and residual["clean"][2] < 1.05 * others.max()
+        phase, _ = circle.errors(gain, flag, g)
+        assert np.sqrt((phase ** 2).mean()) < 2
+
+
 class Boards(packets.ChordCrs):
     """The pathfinder's 16 boards, as far as one stream goes: 48 channels 25 MHz apart."""
     sources, streams = (0, 2, 4, 6, 8, 10, 12, 15, 1, 3, 5, 7, 9, 11, 13, 14), (0,)
@@ -245,4 +278,4 @@ def test_config():
 
 
 if __name__ == "__main__":
-    harness.main([test_circle, test_baseband, test_flags_and_drift, test_packets, test_config])
+    harness.main([test_circle, test_baseband, test_flags_and_drift, test_flag, test_packets, test_config])
