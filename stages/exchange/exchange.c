@@ -260,8 +260,8 @@ static int take_headers(struct br_stage *stage, struct exchange *x, const struct
     return BR_OK;
 }
 
-/* Tells the others of this rank's frame as soon as it is there, whether or not there is room for it: what comes
- * before it can go on then. Of a block that is torn to shreds they do not hear the rest. */
+/* Tells the others of this rank's frame as soon as it is there, whether or not there is room for it: what
+ * comes before it can go on then. Of a block that is torn to shreds they do not hear the rest. */
 static int announce(struct br_stage *stage, struct exchange *x, const struct br_frame *in, uint64_t block)
 {
     if (x->posted) return BR_OK;
