@@ -3,6 +3,8 @@
 
 #include "buffers/clock.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -152,6 +154,9 @@ static void accept_one(struct hub *hub)
 {
     int fd = accept4(hub->listening, NULL, NULL, SOCK_CLOEXEC);
     if (fd < 0) return;
+    /* Short messages one after the other must not wait for each other's acknowledgement. */
+    int on = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     for (unsigned i = 0; i < STRANGERS; i++)
         if (hub->stranger[i].fd < 0) {
             hub->stranger[i].fd = fd;

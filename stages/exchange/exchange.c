@@ -260,6 +260,19 @@ static int take_headers(struct br_stage *stage, struct exchange *x, const struct
     return BR_OK;
 }
 
+/* Tells the others of this rank's frame as soon as it is there, whether or not there is room for it: what
+ * comes before it can go on then. Of a block that is torn to shreds they do not hear the rest. */
+static int announce(struct br_stage *stage, struct exchange *x, const struct br_frame *in, uint64_t block)
+{
+    if (x->posted) return BR_OK;
+    if (block != x->own_block) x->own_pieces = 0;
+    x->own_block = block;
+    x->posted = true;
+    x->torn = x->own_pieces == MAX_PIECES;
+    x->own_pieces += x->torn ? 0 : 1;
+    return x->torn ? BR_OK : post(stage, x, in);
+}
+
 /* This rank's frame: to the others, and into the block. 1: done; 0: not now. */
 static int take_own(struct br_stage *stage, struct exchange *x, const struct br_frame *in,
                     struct br_frame *out)
@@ -271,15 +284,17 @@ static int take_own(struct br_stage *stage, struct exchange *x, const struct br_
     if ((piece.end - 1) / plan->all.frame_samples != block)
         return br_stage_fail(stage, BR_E_INTERNAL, "a frame spans a boundary of frames, at sample %llu",
                              (unsigned long long)in->first);
-    struct open *open = find(stage, x, block, in, out);
-    if (open == NULL || !x->way->can_send(x)) return 0;
-    if (open->of[me].count == MAX_PIECES) { /* torn to shreds: the others do not hear of it */
+    int status = announce(stage, x, in, block);
+    if (status != BR_OK) return status;
+    if (x->torn) {
         br_stage_count_lost(stage, BR_LOST_OTHER, in->samples);
         x->reached[me] = piece.end;
+        x->posted = false;
         return 1;
     }
-    int status = post(stage, x, in);
-    if (status == BR_OK) status = x->way->send(stage, x, in);
+    struct open *open = find(stage, x, block, in, out);
+    if (open == NULL || !x->way->can_send(x)) return 0;
+    status = x->way->send(stage, x, in);
     const struct crossing *c = &plan->in[me];
     for (unsigned i = 0; i < c->nstrips && status == BR_OK; i++) {
         const struct strip *s = &c->strip[i];
@@ -294,6 +309,7 @@ static int take_own(struct br_stage *stage, struct exchange *x, const struct br_
     if (status != BR_OK) return status;
     block_cover(x, open, me, &piece, in->complete ? NULL : in->valid);
     x->reached[me] = piece.end;
+    x->posted = false;
     return 1;
 }
 

@@ -67,6 +67,10 @@ struct exchange {
     uint8_t *cell_copy; /* its validity */
     void *packed;       /* validity for the others */
     const char **wait_text;
+    bool posted; /* the current input frame's header */
+    bool torn;   /* it is one piece too many of its block: nobody hears of it */
+    uint64_t own_block;
+    unsigned own_pieces; /* of that block, that were announced */
     bool told_end;
 };
 
