@@ -221,6 +221,23 @@ static void post_restart(void *arg, const struct control_request *request, struc
     free(errors);
 }
 
+/* {"level": "warning"}: what is below is not printed any more; /v1/log goes on having all. */
+static void post_log(void *arg, const struct control_request *request, struct control_answer *answer)
+{
+    const struct node *node = arg;
+    json_t *body = json_loadb(request->body, request->length, JSON_REJECT_DUPLICATES, NULL);
+    const char *word = json_string_value(json_object_get(body, "level"));
+    unsigned level = 0;
+    while (level < BR_LOG_LEVELS && (word == NULL || strcmp(word, br_log_level_name[level]) != 0)) level++;
+    if (level == BR_LOG_LEVELS || json_object_size(body) != 1) {
+        answer_error(answer, 400, "expected {\"level\": \"note\"}, or \"warning\", or \"error\"");
+    } else {
+        br_log_set_level(node->options->log, (enum br_log_level)level);
+        answer_json(answer, json_pack("{ss}", "level", br_log_level_name[level]));
+    }
+    json_decref(body);
+}
+
 static void get_updates(void *arg, const struct control_request *request, struct control_answer *answer)
 {
     (void)request;
@@ -271,6 +288,7 @@ const struct control_route node_routes[] = {
     {"GET", "/v1/queues", "all counters of the queues", get_queues, FRESH_MS},
     {"GET", "/v1/config", "the pipeline file as it was understood", get_config, 0},
     {"GET", "/v1/log", "the last messages; ?since=NUMBER for those from a number on", get_log, FRESH_MS},
+    {"POST", "/v1/log", "{\"level\": \"warning\"}: from which level on messages are printed", post_log, 0},
     {"GET", "/v1/preview", "?queue=NAME: what it carries, downsampled; &item=NUMBER for one beam's waterfall",
      get_preview, 0},
     {"GET", "/v1/updates", "new values of parameters: what was asked for, and since which sample it holds",

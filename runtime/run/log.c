@@ -172,6 +172,13 @@ void br_vlog(struct br_log *log, enum br_log_level level, const char *who, const
     pthread_mutex_unlock(&log->mutex);
 }
 
+void br_log_set_level(struct br_log *log, enum br_log_level level)
+{
+    pthread_mutex_lock(&log->mutex);
+    log->level = level;
+    pthread_mutex_unlock(&log->mutex);
+}
+
 void br_log(struct br_log *log, enum br_log_level level, const char *who, const char *format, ...)
 {
     va_list args;

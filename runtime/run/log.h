@@ -60,6 +60,9 @@ void br_log_destroy(struct br_log *log);
 /* Keeps the last `lines` lines from now on. Before any other thread uses the log. Errors: BR_E_NO_MEMORY. */
 int br_log_keep(struct br_log *log, unsigned lines);
 
+/* Prints from now on what is of this level or above. Any thread. */
+void br_log_set_level(struct br_log *log, enum br_log_level level);
+
 /* The line of this number; false: it is gone, or not there yet. Any thread. */
 bool br_log_get(const struct br_log *log, uint64_t number, struct br_log_line *line);
 

@@ -231,6 +231,21 @@ def test_pages_of_others():
         n.end(sign=None)
 
 
+def test_log_level():
+    with node(ENDLESS) as n:
+        n.wait_until(lambda s: s["state"] == "running")
+        for body in ("", "{}", '{"level": "loud"}', '{"level": 1}', '{"level": "note", "x": 1}', "["):
+            assert n.post("/v1/log", body).code == 400, body
+        assert n.post("/v1/log", '{"level": "error"}').json == {"level": "error"}
+        assert n.post("/v1/log", "quiet").code == 400
+        assert n.post("/v1/log", '{"level": "note"}').code == 200
+        assert n.post("/v1/log", "loud").code == 400
+        n.end()
+        printed = [line for line in n.lines if "POST /v1/log: " in line]
+        assert len(printed) == 6 + 2, printed  # not those between
+        assert "POST /v1/log: 200" in printed[-2] and "POST /v1/log: 400" in printed[-1], printed
+
+
 def test_status_command():
     with node(ENDLESS) as n:
         n.wait_until(lambda s: s["ready"] and s["held_up"] and s["held_up"]["stage"] == "slow", what="ready")
@@ -256,5 +271,5 @@ if __name__ == "__main__":
     harness.main([
         test_endpoints, test_changes_are_logged, test_what_stages_do, test_metrics,
         test_numbers_agree_with_the_statistics, test_metrics_page, test_token, test_addresses,
-        test_pages_of_others, test_status_command
+        test_pages_of_others, test_log_level, test_status_command
     ])

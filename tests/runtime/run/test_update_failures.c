@@ -91,10 +91,11 @@ static void test_no_memory(void **state)
     unsigned failures = 0;
     build_ok(&run, pipeline);
     assert_int_equal(br_pipeline_start(run.graph, &run.error), BR_OK);
+    while (atomic_load(&stage_called(&run, "two")->updates.taken) == 0) /* it shall meet the file's values */
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
     for (long n = 0;; n++) {
         char text[160];
         bool holds;
-        /* one that is pending, so that the next must make it again */
         snprintf(text, sizeof text,
                  "{id: u%ld, at: now, stages: {one: {add: %ld}, two: {add: %ld, refuse: -7}}}", n, n + 1,
                  n + 1);
