@@ -1,5 +1,5 @@
-"""The guide's batch file under a real Slurm of one machine, in the test's own folder, on the recorded demo cut into
-four bands: the burst's beams and all others come out as one program alone makes them, bit for bit."""
+"""The guide's batch file under a real Slurm of one machine, in the test's own folder, on the recorded demo
+cut into four bands: the burst's beam and all others are what one program alone makes, bit for bit."""
 import glob
 import os
 import secrets
@@ -111,8 +111,8 @@ PartitionName=all Nodes={host} Default=YES MaxTime=INFINITE State=UP
 def test_the_guides_batch_file():
     with harness.scratch() as d:
         demo = os.path.join(d, "demo")
-        made = harness.beamring("run", os.path.join(harness.CONFIG, "demo_simulate.yaml"), "--set", "device=cpu",
-                                cwd=d, env={"DEMO_OUT": demo})
+        simulate = os.path.join(harness.CONFIG, "demo_simulate.yaml")
+        made = harness.beamring("run", simulate, "--set", "device=cpu", cwd=d, env={"DEMO_OUT": demo})
         assert made.status == 0, made
         path = os.path.join(demo, "field_000000.dada")
         shutil.copy(path, os.path.join(d, "field_0_alone.dada"))
