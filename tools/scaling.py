@@ -55,8 +55,9 @@ def main():
     for n in map(int, a.ranks.split(",")):
         _, message, share = row(a, n)
         fullest = max(share, key=share.get)
-        print(f"  {n:5}  {message / 1e3:11.1f}  {share['link']:6.1%}  {share['copies']:6.1%}  {share['messages']:8.1%}  "
-              f"{share['headers at rank 0']:17.1%}   {fullest}{' (cannot be)' if share[fullest] > 1 else ''}")
+        print(f"  {n:5}  {message / 1e3:11.1f}  {share['link']:6.1%}  {share['copies']:6.1%}  "
+              f"{share['messages']:8.1%}  {share['headers at rank 0']:17.1%}   {fullest}"
+              f"{' (cannot be)' if share[fullest] > 1 else ''}")
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ struct br_ranks {
     void (*on_failure)(void *arg);
     void *on_failure_arg;
     bool all_done, quit;
+    bool cut_off; /* from rank 0, which does not answer */
     int worst; /* exit status of all, once all are done */
 };
 

@@ -151,6 +151,7 @@ static void look_at_clock(struct br_ranks *ranks)
     snprintf(text, sizeof text, "has given no sign of life for %.1f s (stall_s allows %.1f s)",
              (double)(now - ranks->heard_ns) * 1e-9, (double)stall * 1e-9);
     set_failed(ranks, 0, 1, text, strlen(text));
+    ranks->cut_off = true;
     wire_close(&ranks->wire);
     ranks->all_done = true;
 }
@@ -420,6 +421,9 @@ int br_ranks_leave(struct br_ranks *ranks, int status)
     eventfd_write(ranks->poke, 1);
     pthread_mutex_unlock(&ranks->mutex);
     if (ranks->listens) pthread_join(ranks->listener, NULL);
+    /* Without rank 0 nobody says when all are done: the others notice what this one did within a moment,
+     * and who ends first has them killed. */
+    if (ranks->cut_off) nanosleep(&(struct timespec){1, 500000000}, NULL);
     hub_destroy(ranks->hub, clean ? GOODBYE_S : 2);
     engine_destroy(ranks->engine, clean);
     release(ranks);

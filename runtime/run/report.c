@@ -338,6 +338,8 @@ static void json_stage(const struct br_stage *stage, FILE *out)
     if (stage->device >= 0)
         fprintf(out, ", \"device\": %d, \"gpu_s\": %.6f", stage->device,
                 t.gpu_ns_per_call * 1e-9 * (double)t.calls);
+    uint64_t gained = atomic_load_explicit(&stage->counters.gained, memory_order_relaxed);
+    if (gained > 0) fprintf(out, ", \"gained_samples\": %" PRIu64, gained);
     json_memory("memory", &stage->memory, out);
     json_memory("held", &stage->held, out);
     fprintf(out,

@@ -2,6 +2,9 @@
 one it was, print their balance, and what left the pipeline before is whole."""
 import os
 import signal
+import socket
+import struct
+import subprocess
 import time
 
 import numpy as np
@@ -154,6 +157,82 @@ def test_an_interrupt_drains_all():
             mpi.end(job)
 
 
+def join(d, n, text, before=None):
+    """A job without MPI; `before(port)` is called when rank 0 runs and the others do not yet."""
+    with open(os.path.join(d, "join.yaml"), "w") as f:
+        f.write(text)
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    jobs = []
+    for r in range(n):
+        jobs.append(
+            subprocess.Popen([os.path.abspath(harness.PROGRAM), "run", "--join", f"127.0.0.1:{port}",
+                              "join.yaml", "--set", "device=cpu"], cwd=d,
+                             env={**os.environ, "RANK": str(r), "RANKS": str(n)},
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        if r == 0 and before:
+            before(port)
+    return [mpi.finish(job, 60) for job in jobs]
+
+
+def test_strangers_are_turned_away():
+    """Whoever else connects to rank 0 does no harm: nonsense, a wrong token, a length beyond all
+    reason, silence."""
+    held = []
+
+    def disturb(port):
+        wrong = struct.pack("<IIIIQ", 0, 1, 0, 0, 16) + b"not the token ..."
+        for text in (b"GET / HTTP/1.1\r\n\r\n" * 300, wrong, struct.pack("<IIIIQ", 0, 1, 0, 0, 1 << 62), b""):
+            s = socket.socket()
+            end = time.time() + 20
+            while s.connect_ex(("127.0.0.1", port)) != 0 and time.time() < end:
+                s.close()
+                s = socket.socket()
+                time.sleep(0.05)
+            s.sendall(text)
+            held.append(s)
+
+    with harness.scratch() as d:
+        field(d, 2)
+        copy = TELESCOPE + """
+pipeline:
+  - {stage: replay, files: "in${RANKS}_${RANK}/field_*.dada", out: field}
+  - {stage: record, in: field, directory: "out${RANK}", prefix: all}
+"""
+        results = join(d, 2, copy, disturb)
+        assert all(r.status == 0 for r in results), results
+        for s in held:
+            s.close()
+        results = join(d, 2, pipeline(VOLTAGE))
+        assert all(r.status == 2 and "run --mpi" in r.err for r in results), results
+
+
+def test_memory_does_not_grow():
+    """With frames as fast as the ranks exchange them."""
+    with harness.scratch() as d:
+        field(d)
+        text = endless().replace(",\n     realtime: true", "")
+        text = text.replace("  - {stage: record, in: all",
+                            "  - {stage: exchange, name: back, in: all, out: few, to: channels}\n"
+                            "  - {stage: record, in: few")
+        job = mpi.start(d, RANKS, text)
+        try:
+            pids = mpi.rank_pids(job, RANKS)
+            def resident():
+                with_kb = [open(f"/proc/{p}/status").read().split("VmRSS:")[1].split()[0] for p in pids]
+                return [int(kb) for kb in with_kb]
+            time.sleep(4)
+            before = resident()
+            time.sleep(6)
+            after = resident()
+            assert all(b < a + 2000 for a, b in zip(before, after)), (before, after)
+            written = os.path.getsize(os.path.join(d, "out3_0", "all_000000.dada"))
+            assert written > 10 << 20, written
+        finally:
+            mpi.end(job)
+
+
 def test_no_mpi_library():
     """A build without MPI, or a machine without its library, says what to install."""
     with harness.scratch() as d:
@@ -166,7 +245,6 @@ def test_no_mpi_library():
         stages = os.path.join(os.path.dirname(os.path.abspath(harness.PROGRAM)), "..", "stages")
         with open(os.path.join(d, "p.yaml"), "w") as f:
             f.write(pipeline(VOLTAGE))
-        import subprocess
         done = subprocess.run([alone, "run", "--mpi", "p.yaml"], cwd=d, capture_output=True, text=True,
                               env={**os.environ, "BEAMRING_PLUGIN_PATH": stages})
         assert done.returncode == 2 and "openmpi-bin" in done.stderr, done
@@ -182,5 +260,6 @@ if __name__ == "__main__":
     mpi.require_mpi()
     harness.main([
         test_a_rank_is_killed, test_a_rank_is_stopped, test_a_rank_fails, test_other_pipeline_files,
-        test_an_interrupt_drains_all, test_no_mpi_library
+        test_an_interrupt_drains_all, test_strangers_are_turned_away,
+        test_memory_does_not_grow, test_no_mpi_library
     ])

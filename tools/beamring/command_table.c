@@ -8,22 +8,23 @@
         "--set", "KEY=VALUE", "sets a key of the file: --set upchannelize.factor=32", NULL                   \
     }
 
-/* Of `run` and `serve`. */
-#define RUNNING                                                                                              \
+#define RUN_OPTIONS                                                                                          \
     SET,                                                                                                     \
-    {"--stats", "FILE", "writes the statistics there as JSON, every five seconds and at the end", NULL},     \
-    {"--quiet", NULL, "prints warnings and errors only", NULL},                                              \
-    {"--progress", NULL, "shows the progress line although this is no terminal", NULL},                      \
-    {"--control", "ADDRESS:PORT", "shows and steers the node there: 127.0.0.1:8081", NULL},                  \
-    {"--log", "text|json", "messages as text, or as a JSON object a line", NULL}
+        {"--stats", "FILE", "writes the statistics there as JSON, every five seconds and at the end", NULL}, \
+        {"--quiet", NULL, "prints warnings and errors only", NULL},                                          \
+        {"--progress", NULL, "shows the progress line although this is no terminal", NULL},                  \
+        {"--control", "ADDRESS:PORT", "shows and steers the node there: 127.0.0.1:8081", NULL},              \
+    {                                                                                                        \
+        "--log", "text|json", "messages as text, or as a JSON object a line", NULL                           \
+    }
 
 static const struct option run_options[] = {
-    RUNNING,
+    RUN_OPTIONS,
     {"--mpi", NULL, "as one of the ranks of a job of mpirun or srun", NULL},
     {"--join", "HOST:PORT", "as rank ${RANK} of ${RANKS}; rank 0 is there. Without MPI, between GPUs", NULL},
     {0},
 };
-static const struct option serve_options[] = {RUNNING, {0}};
+static const struct option serve_options[] = {RUN_OPTIONS, {0}};
 static const struct option status_options[] = {
     {"--watch", NULL, "shows it again every second, until Ctrl-C", NULL},
     {"--token-file", "FILE", "holds the token of a node that asks for one", NULL},

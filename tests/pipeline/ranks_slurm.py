@@ -1,0 +1,166 @@
+"""The guide's batch file under a real Slurm of one machine, in the test's own folder, on the recorded demo
+cut into four bands: the burst's beam and all others are what one program alone makes, bit for bit."""
+import glob
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import time
+
+import harness
+import ranks_common as mpi
+
+RANKS = 4
+
+
+def skip(reason):
+    print(f"skipped: {reason}")
+    raise SystemExit(77)
+
+
+def free_ports(n):
+    held = [socket.socket() for _ in range(n)]
+    for s in held:
+        s.bind(("127.0.0.1", 0))
+    ports = [s.getsockname()[1] for s in held]
+    for s in held:
+        s.close()
+    return ports
+
+
+class Slurm:
+    """munged, slurmctld and slurmd, with all of their files below one folder."""
+
+    def __init__(self, d):
+        self.d, self.daemons, host = d, [], socket.gethostname().split(".")[0]
+        for name in ("state", "spool"):
+            os.mkdir(os.path.join(d, name))
+        os.chmod(d, 0o755)
+        key = os.path.join(d, "munge.key")
+        with open(key, "wb") as f:
+            f.write(secrets.token_bytes(128))
+        os.chmod(key, 0o400)
+        controller, daemon = free_ports(2)
+        with open(os.path.join(d, "slurm.conf"), "w") as f:
+            f.write(f"""ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket={d}/munge.socket
+CryptoType=crypto/munge
+SlurmctldPort={controller}
+SlurmdPort={daemon}
+SlurmctldPidFile={d}/ctld.pid
+SlurmdPidFile={d}/slurmd.pid
+StateSaveLocation={d}/state
+SlurmdSpoolDir={d}/spool
+SlurmctldLogFile={d}/ctld.log
+SlurmdLogFile={d}/slurmd.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/linear
+SchedulerType=sched/builtin
+ReturnToService=2
+MpiDefault=none
+SlurmdParameters=config_overrides
+NodeName={host} NodeAddr=127.0.0.1 CPUs={RANKS} RealMemory=1000 State=UNKNOWN
+PartitionName=all Nodes={host} Default=YES MaxTime=INFINITE State=UP
+""")
+        self.env = {**os.environ, "SLURM_CONF": os.path.join(d, "slurm.conf")}
+        self.start("munged", "--foreground", "--force", f"--key-file={key}", f"--socket={d}/munge.socket",
+                   f"--pid-file={d}/munged.pid", f"--log-file={d}/munged.log", f"--seed-file={d}/munged.seed")
+        self.wait(lambda: os.path.exists(f"{d}/munge.socket"), "munged")
+        self.start("slurmctld", "-D")
+        self.start("slurmd", "-D", "-N", host)
+        self.wait(lambda: "idle" in self.ask("sinfo", "-h", "-o", "%t"), "an idle node")
+
+    def start(self, *command):
+        with open(os.path.join(self.d, command[0] + ".out"), "w") as out:
+            self.daemons.append(subprocess.Popen(command, env=self.env, stdout=out, stderr=out))
+
+    def ask(self, *command):
+        return subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=60).stdout
+
+    def wait(self, condition, what):
+        end = time.time() + 30
+        while time.time() < end:
+            if condition():
+                return
+            if any(x.poll() is not None for x in self.daemons):
+                break
+            time.sleep(0.2)
+        logs = ""
+        for path in glob.glob(f"{self.d}/*.log") + glob.glob(f"{self.d}/*.out"):
+            with open(path, errors="replace") as f:
+                logs += f"{os.path.basename(path)}: {f.read()[-400:]}\n"
+        self.end()
+        skip(f"Slurm cannot run here, there is no {what}:\n{logs}")
+
+    def end(self):
+        for daemon in reversed(self.daemons):
+            if daemon.poll() is None:
+                daemon.terminate()
+            try:
+                daemon.wait(10)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait()
+
+
+def test_the_guides_batch_file():
+    with harness.scratch() as d:
+        demo = os.path.join(d, "demo")
+        simulate = os.path.join(harness.CONFIG, "demo_simulate.yaml")
+        made = harness.beamring("run", simulate, "--set", "device=cpu", cwd=d, env={"DEMO_OUT": demo})
+        assert made.status == 0, made
+        path = os.path.join(demo, "field_000000.dada")
+        shutil.copy(path, os.path.join(d, "field_0_alone.dada"))
+        pipeline = os.path.join(harness.CONFIG, "cluster", "frb.yaml")
+        alone = harness.beamring("run", pipeline, "--set", "device=cpu", cwd=d, env={"OUT": "alone"})
+        assert alone.status == 0, alone
+        os.remove(os.path.join(d, "field_0_alone.dada"))
+        bands = [os.path.join(d, f"band{r}") for r in range(RANKS)]
+        mpi.cut(path, bands)
+        for r in range(RANKS):
+            os.rename(os.path.join(bands[r], "field_000000.dada"), os.path.join(d, f"field_{r}_000000.dada"))
+        slurm_home = os.path.join(d, "slurm")
+        os.mkdir(slurm_home)
+        slurm = Slurm(slurm_home)
+        try:
+            env = {**slurm.env, "BEAMRING": os.path.abspath(harness.PROGRAM), "OUT": "job",
+                   "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                   "MPIRUN_OPTIONS": "--oversubscribe --bind-to none --mca btl self,vader"}
+            done = subprocess.run(["sbatch", "--wait", f"--ntasks={RANKS}", "--overcommit",
+                                   os.path.join(harness.CONFIG, "cluster", "frb.sbatch"), pipeline],
+                                  cwd=d, env=env, capture_output=True, text=True, timeout=120)
+            log = "".join(open(p).read() for p in glob.glob(os.path.join(d, "beamring-*.log")))
+            assert done.returncode == 0, (done, log)
+            assert log.count("every sample is accounted for") == RANKS, log
+        finally:
+            slurm.end()
+        compare(d)
+
+
+def compare(d):
+    """Rank r has the r-th quarter of the 256 beams, with numbers of its own."""
+    whole = sorted(glob.glob(os.path.join(d, "alone", "0", "*.fil")))
+    assert len(whole) == 256, len(whole)
+    at = 0
+    for r in range(RANKS):
+        for path in sorted(glob.glob(os.path.join(d, "job", str(r), "*.fil"))):
+            a, b = open(whole[at], "rb").read(), open(path, "rb").read()
+            end = a.index(b"HEADER_END") + 10
+            assert a[end:] == b[b.index(b"HEADER_END") + 10:] and len(a) > end + 1000, (whole[at], path)
+            at += 1
+    assert at == 256, at
+
+
+if __name__ == "__main__":
+    mpi.require_mpi()
+    for name in ("munged", "slurmctld", "slurmd", "sbatch"):
+        if shutil.which(name) is None:
+            skip(f"there is no {name}: install slurm-wlm and munge")
+    if os.geteuid() != 0:
+        skip("slurmd wants root")
+    harness.main([test_the_guides_batch_file])
