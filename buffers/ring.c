@@ -312,9 +312,8 @@ int br_queue_publish(struct br_queue *queue)
     slot->needed += queue->nblocking;
     slot->waiting += queue->ndropping;
     /* without dropping readers slots are used by what the slowest reader has not released */
-    unsigned now = queue->ndropping == 0 && queue->nattached == queue->nreaders
-                       ? queue->used - queue->nahead
-                       : br_queue_fill(queue);
+    bool simple = queue->ndropping == 0 && queue->nattached == queue->nreaders;
+    unsigned now = simple ? queue->used - queue->nahead : br_queue_fill(queue);
     if (now > queue->counters.max_fill) queue->counters.max_fill = now;
     queue->newest = slot->frame.first + samples;
     br_queue_show(queue);
@@ -346,9 +345,10 @@ static void end(struct br_queue *queue, bool failed)
         queue->ended = true;
         queue->failed = failed;
         while (queue->nahead > 0) give_up(queue, queue->ahead[--queue->nahead], &wake);
-        struct br_slot *held[2] = {atomic_exchange(&queue->acquired, NULL), atomic_exchange(&queue->spare, NULL)};
-        for (unsigned i = 0; i < 2; i++)
-            if (held[i] != NULL) give_up(queue, held[i], &wake);
+        struct br_slot *acquired = atomic_exchange(&queue->acquired, NULL),
+                       *spare = atomic_exchange(&queue->spare, NULL);
+        if (acquired != NULL) give_up(queue, acquired, &wake);
+        if (spare != NULL) give_up(queue, spare, &wake);
         br_queue_show(queue);
         wake_all(queue, &wake);
     }

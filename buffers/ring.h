@@ -108,8 +108,8 @@ struct br_queue {
     unsigned nreaders, nblocking, ndropping; /* the last two: attached ones */
     _Atomic unsigned nattached;              /* like aborted */
     struct br_slot *_Atomic acquired;        /* by the producer, not published yet */
-    struct br_slot *_Atomic spare; /* what the next acquire will get, lent when the last frame was published */
-    struct br_slot *ahead[BR_MAX_AHEAD]; /* [nahead] lent to the producer for its next acquires */
+    struct br_slot *_Atomic spare;           /* lent with the last publish, for the next acquire */
+    struct br_slot *ahead[BR_MAX_AHEAD];     /* [nahead] lent to the producer for its next acquires */
     unsigned nahead;
     uint64_t wait_since, last_wait_ns; /* the producer's */
     struct br_queue_counters counters;

@@ -141,7 +141,7 @@ static int make_scratch(struct br_frb_beams *plan, size_t middle, size_t beams)
         s->angles = malloc(3 * most * sizeof *s->angles);
         if (!s->field || !s->middle || !s->beams || !s->step || !s->angles) return -1;
         if (!plan->beams_x && !(s->product = floats(plan->depth * nq * plan->block))) return -1;
-        if (plan->beams_x && !(s->turned = floats(plan->beams_x * 2 * plan->m.n))) return -1;
+        if (plan->beams_x && !(s->rows_m = floats(plan->beams_x * 2 * plan->m.n))) return -1;
         if (plan->weights_kept) continue;
         s->weights_m = floats(size_m(plan));
         s->weights_n = floats(size_n(plan));
@@ -199,7 +199,7 @@ void br_frb_beams_cpu_destroy(struct br_frb_beams *plan)
         free(s->field);
         free(s->middle);
         free(s->product);
-        free(s->turned);
+        free(s->rows_m);
         free(s->beams);
         free(s->step);
         free(s->angles);
@@ -210,10 +210,10 @@ void br_frb_beams_cpu_destroy(struct br_frb_beams *plan)
 }
 
 /* u_m as the rows of a product: [beams_x][p]. */
-static void turn(float *turned, const float *u_m, size_t rows, size_t columns, size_t u_row)
+static void transpose(float *rows_m, const float *u_m, size_t rows, size_t columns, size_t u_row)
 {
     for (size_t r = 0; r < rows; r++)
-        for (size_t c = 0; c < columns; c++) turned[r * columns + c] = u_m[c * u_row + r];
+        for (size_t c = 0; c < columns; c++) rows_m[r * columns + c] = u_m[c * u_row + r];
 }
 
 /* Clamps and rounds. */
@@ -255,16 +255,17 @@ static void factorizable(const struct br_frb_beams *plan, const struct frb_beams
     size_t np = (size_t)2 * plan->m.n, nq = (size_t)2 * plan->n.n, bx = plan->beams_x,
            by = plan->n.nbeams_even;
     size_t image = bx * by;
-    turn(s->turned, u_m, bx, np, plan->m.nbeams_even);
+    transpose(s->rows_m, u_m, bx, np, plan->m.nbeams_even);
     if (plan->m_first) {
         for (size_t i = 0; i < count; i++)
-            br_frb_beams_rows(bx, nq, np, s->turned, np, s->field + i * plan->cells, nq, 0,
+            br_frb_beams_rows(bx, nq, np, s->rows_m, np, s->field + i * plan->cells, nq, 0,
                               s->middle + i * bx * nq, nq);
         br_frb_beams_rows(count * bx, by, nq, s->middle, nq, u_n, by, 0, s->beams, by);
     } else {
         br_frb_beams_rows(count * np, by, nq, s->field, nq, u_n, by, 0, s->middle, by);
         for (size_t i = 0; i < count; i++)
-            br_frb_beams_rows(bx, by, np, s->turned, np, s->middle + i * np * by, by, 0, s->beams + i * image, by);
+            br_frb_beams_rows(bx, by, np, s->rows_m, np, s->middle + i * np * by, by, 0,
+                              s->beams + i * image, by);
     }
     for (size_t i = 0; i < count; i++) {
         uint16_t *to = out + s->step[i] * plan->nbeams;
