@@ -72,8 +72,8 @@ size_t slices_buffer(size_t frame_bytes)
     return blocks < SLICES_BUFFER ? blocks : SLICES_BUFFER;
 }
 
-/* Pieces of the bytes go through the buffers in turn. A byte lies in a page of a buffer where it lies in one of
- * the file, which is how the system copies, and disks read, best. */
+/* Pieces of the bytes go through the buffers in turn. A byte lies in a page of a buffer where it lies in one
+ * of the file, which is how the system copies, and disks read, best. */
 struct feeding {
     struct slices *s;
     size_t buffer, per; /* bytes and slices of a piece */
@@ -133,7 +133,8 @@ int slices_feed(struct br_stage *stage, struct pool *pool, bool alone, struct br
     f.per = cut(s, buffer);
     pool_begin(pool, 0, read_piece, &f);
     for (uint64_t since = br_clock_ns(); f.sent < pieces && status >= 0;) {
-        int gave = give_buffers(&f, pool, feed, pieces), moved = gave < 0 ? gave : send_buffers(stage, &f, feed);
+        int gave = give_buffers(&f, pool, feed, pieces);
+        int moved = gave < 0 ? gave : send_buffers(stage, &f, feed);
         status = moved < 0 ? moved : BR_OK;
         if (gave > 0 || moved != 0) {
             since = br_clock_ns();
