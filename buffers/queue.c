@@ -33,7 +33,8 @@ int br_queue_create(struct br_queue **queue, const char *name, const struct br_s
     if (depth < 1 || depth > BR_MAX_SLOTS)
         return br_fail(error, BR_E_INVALID, "queue '%s' is %u frames deep; expected 1 to %u", name, depth,
                        (unsigned)BR_MAX_SLOTS);
-    struct br_queue *q = calloc(1, sizeof *q);
+    struct br_queue *q = aligned_alloc(BR_LINE, sizeof *q);
+    if (q != NULL) memset(q, 0, sizeof *q);
     char *copy = strdup(name);
     if (q == NULL || copy == NULL) {
         free(q);

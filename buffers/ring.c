@@ -200,9 +200,25 @@ static void sleep_for_space(struct br_queue *queue, struct wake *wake)
     br_queue_show(queue);
 }
 
+/* The slot that was lent when the last frame was published, without the lock: NULL where there is none, or
+ * where something has happened that takes a closer look. */
+static struct br_slot *take_spare(struct br_queue *queue)
+{
+    if (atomic_load_explicit(&queue->spare, memory_order_relaxed) == NULL || is_over(queue)) return NULL;
+    struct br_slot *slot = atomic_exchange(&queue->spare, NULL);
+    if (slot != NULL) atomic_store(&queue->acquired, slot);
+    return slot;
+}
+
 int br_queue_acquire(struct br_queue *queue, struct br_frame **frame)
 {
     struct wake wake = {false, false};
+    struct br_slot *spare = take_spare(queue);
+    if (spare != NULL) {
+        int ordered = br_order_producer(queue, spare);
+        *frame = ordered == BR_OK ? &spare->frame : NULL;
+        return ordered;
+    }
     *frame = NULL;
     lock(queue);
     if (!queue->sealed) {
@@ -295,7 +311,9 @@ int br_queue_publish(struct br_queue *queue)
     if (!slot->frame.complete) queue->counters.missing += slot->frame.missing;
     slot->needed += queue->nblocking;
     slot->waiting += queue->ndropping;
-    unsigned now = br_queue_fill(queue);
+    /* without dropping readers slots are used by what the slowest reader has not released */
+    bool simple = queue->ndropping == 0 && queue->nattached == queue->nreaders;
+    unsigned now = simple ? queue->used - queue->nahead : br_queue_fill(queue);
     if (now > queue->counters.max_fill) queue->counters.max_fill = now;
     queue->newest = slot->frame.first + samples;
     br_queue_show(queue);
@@ -312,6 +330,7 @@ int br_queue_publish(struct br_queue *queue)
         }
     }
     give_up(queue, slot, &wake); /* what the producer held; its readers hold it now */
+    if (queue->nahead == 0 && queue->used < queue->depth && !is_over(queue)) queue->spare = lend(queue);
     wake.data = queue->readers_sleep;
     queue->readers_sleep = false;
     unlock_and_wake(queue, &wake);
@@ -326,8 +345,10 @@ static void end(struct br_queue *queue, bool failed)
         queue->ended = true;
         queue->failed = failed;
         while (queue->nahead > 0) give_up(queue, queue->ahead[--queue->nahead], &wake);
-        if (queue->acquired != NULL) give_up(queue, queue->acquired, &wake);
-        queue->acquired = NULL;
+        struct br_slot *acquired = atomic_exchange(&queue->acquired, NULL),
+                       *spare = atomic_exchange(&queue->spare, NULL);
+        if (acquired != NULL) give_up(queue, acquired, &wake);
+        if (spare != NULL) give_up(queue, spare, &wake);
         br_queue_show(queue);
         wake_all(queue, &wake);
     }

@@ -90,11 +90,34 @@ struct br_reader {
     _Atomic uint64_t shown[R_NUMBERS];
 };
 
+/* What every frame changes comes first and together: between threads on different processors each cache line
+ * of it costs as much as the lock itself. */
 struct br_queue {
-    pthread_mutex_t lock;
+    _Alignas(BR_LINE) pthread_mutex_t lock;
+    /* Change under the lock; a waiting thread looks at them without it. */
+    _Atomic uint64_t next; /* the entry that is published next */
+    _Atomic unsigned used; /* slots, see ROOM */
+    unsigned depth;
+    bool sealed, failed, producer_sleeps, readers_sleep;
+    /* changes under the lock; a thread that waits for a GPU, or takes the spare slot, looks without it */
+    _Atomic bool aborted, ended;
     struct br_slots slots;
+    struct entry *ring; /* [mask + 1] */
+    uint64_t mask;
     struct br_reader *readers;
-    unsigned nreaders, nattached, nblocking, ndropping; /* the last two: attached ones */
+    unsigned nreaders, nblocking, ndropping; /* the last two: attached ones */
+    _Atomic unsigned nattached;              /* like aborted */
+    struct br_slot *_Atomic acquired;        /* by the producer, not published yet */
+    struct br_slot *_Atomic spare;           /* lent with the last publish, for the next acquire */
+    struct br_slot *ahead[BR_MAX_AHEAD];     /* [nahead] lent to the producer for its next acquires */
+    unsigned nahead;
+    uint64_t wait_since, last_wait_ns; /* the producer's */
+    struct br_queue_counters counters;
+    uint64_t newest; /* the sample behind the last one that was published */
+    _Alignas(BR_LINE) pthread_cond_t space;
+    _Alignas(BR_LINE) pthread_cond_t data;
+    _Alignas(BR_LINE) br_board_version shown_version; /* apart: only its own thread writes it */
+    _Atomic uint64_t shown[Q_NUMBERS];
     struct br_history history;
     char *name;
     struct br_stream stream;
@@ -106,29 +129,9 @@ struct br_queue {
     _Atomic uint64_t
         *ready_first;       /* [nevents][BR_READY_TRAIL]: first sample of that frame; UINT64_MAX: none */
     unsigned *ready_newest; /* [nevents]: which of BR_READY_TRAIL */
-    struct br_gpu_waits gpu_waits;   /* of the producer's thread, for readers */
-    unsigned nevents;                /* one for each slot */
-    struct br_error failure;         /* first one of a GPU call */
-    unsigned depth;
-    struct entry *ring; /* [mask + 1] */
-    /* Change under the lock; a waiting thread looks at them without it. */
-    uint64_t mask;
-    _Atomic uint64_t next; /* the entry that is published next */
-    _Atomic unsigned used; /* slots, see ROOM */
-
-    struct br_slot *acquired;            /* by the producer, not published yet */
-    struct br_slot *ahead[BR_MAX_AHEAD]; /* [nahead] lent to the producer for its next acquires */
-    unsigned nahead;
-    bool sealed, ended, failed;
-    _Atomic bool aborted; /* changes under the lock; a thread that waits for a GPU looks without it */
-    bool producer_sleeps, readers_sleep;
-    uint64_t wait_since, last_wait_ns; /* the producer's */
-    struct br_queue_counters counters;
-    uint64_t newest; /* the sample behind the last one that was published */
-    pthread_cond_t space, data;
-    char apart[64]; /* from what only its own thread writes */
-    br_board_version shown_version;
-    _Atomic uint64_t shown[Q_NUMBERS];
+    struct br_gpu_waits gpu_waits; /* of the producer's thread, for readers */
+    unsigned nevents;              /* one for each slot */
+    struct br_error failure;       /* first one of a GPU call */
 };
 
 static inline void lock(const struct br_queue *queue)

@@ -268,6 +268,23 @@ BR_API int br_stage_set_rows(struct br_stage *stage, void *to, size_t pitch, int
  * such as the end of a stream. Status. */
 BR_API int br_stage_exchange(struct br_stage *stage, void *to, const void *from, size_t bytes);
 
+/* FEEDING A GPU. A source that reads into the host's memory need not fill whole frames there for the runtime
+ * to copy: pieces that are small enough to stay in the processor's caches reach a GPU faster. In configure
+ * br_stage_feeds says that frames of its output may also be memory of a GPU. Where all who read them run on
+ * one GPU the runtime puts the source there, unless its own `device:` says cpu: br_stage_device tells, from
+ * start on, and then process fills frames through a ring of `count` buffers of `bytes` each, which begin at
+ * pages: br_feed_buffer returns the next one once the copy from it has been made (NULL: the GPU has failed,
+ * which has been said), at once where br_feed_ready; br_feed_send enqueues the copy of bytes [skip, skip +
+ * bytes) of the oldest buffer that was returned and not sent to `to`, in order with the stage's stream. From
+ * the stage's own thread. br_feed_close waits for the copies; NULL is allowed. */
+struct br_feed;
+BR_API void br_stage_feeds(struct br_stage *stage);
+BR_API int br_feed_open(struct br_stage *stage, size_t bytes, unsigned count, struct br_feed **feed);
+BR_API bool br_feed_ready(struct br_feed *feed);
+BR_API void *br_feed_buffer(struct br_feed *feed);
+BR_API int br_feed_send(struct br_feed *feed, void *to, size_t skip, size_t bytes);
+BR_API void br_feed_close(struct br_feed *feed);
+
 BR_API int br_stage_fail(struct br_stage *stage, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 BR_API int br_stage_fail_at(struct br_stage *stage, const char *param, const char *format, ...)

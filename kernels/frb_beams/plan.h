@@ -23,6 +23,7 @@ struct frb_beams_scratch {
     float *field;                 /* [tile][2M][2N] */
     float *middle;                /* factorizable: [tile][2M][n.nbeams_even] or [tile][beams_x][2N] */
     float *product;               /* arbitrary: [depth][2N][block] */
+    float *rows_m;                /* factorizable: [beams_x][2M] weights */
     float *beams;                 /* [tile][beams_x][n.nbeams_even] or [tile][block] */
     size_t *step;                 /* [tile]: the steps that are in it */
     double *angles;               /* [3][nbeams_even of either axis]: see br_frb_beams_axis_weights */

@@ -107,6 +107,7 @@ struct br_stage {
     struct br_gpu_stream gpu; /* while it runs on one */
     bool ready;               /* parameters and connections are right: configure may be called */
     bool offered;             /* its work may be taken over, see br_stage_offer */
+    bool feeds;               /* its frames may be memory of a GPU, see br_stage_feeds */
     struct br_stage *absorbed,
         *absorbed_by; /* the stage whose work it does too; the stage that does its work */
 

@@ -203,9 +203,31 @@ static bool feeds_transfer(const struct br_edge *edge)
     return false;
 }
 
+/* The GPU on which all readers of the edge run; ON_CPU: there is no such. */
+static int readers_gpu(const struct br_edge *edge)
+{
+    int device = edge->readers != NULL ? edge->readers->stage->device : ON_CPU;
+    for (const struct br_link *link = edge->readers; link != NULL; link = link->next)
+        if (link->stage->device != device) return ON_CPU;
+    return device;
+}
+
+/* Puts sources that can write their frames on a GPU where these are read. */
+static void place_sources(struct br_graph *graph)
+{
+    for (size_t s = 0; s < graph->nstages; s++) {
+        struct br_stage *stage = &graph->stage[s];
+        const struct br_node *own = br_node_get(stage->node, "device");
+        bool kept = own != NULL && own->kind == BR_NODE_SCALAR && strcmp(own->text, "cpu") == 0;
+        if (stage->feeds && !kept && stage->nin == 0 && stage->nout == 1)
+            stage->device = readers_gpu(&stage->out[0]);
+    }
+}
+
 void br_graph_insert_transfers(struct br_graph *graph)
 {
     size_t nfile = graph->nstages;
+    place_sources(graph);
     for (size_t s = 0; s < nfile; s++)
         for (unsigned i = 0; i < graph->stage[s].nout; i++) {
             int device;

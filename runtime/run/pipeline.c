@@ -41,7 +41,7 @@ static void set_affinity(struct br_stage *stage, int home)
     cpu_set_t set;
     CPU_ZERO(&set);
     if (stage->affinity.count == 0) {
-        if (stage->device < 0 || home < 0) return;
+        if (stage->device < 0 || stage->feeds || home < 0) return; /* what feeds reads: it does work */
         CPU_SET((size_t)home, &set);
         int error = pthread_setaffinity_np(stage->thread, sizeof set, &set);
         if (error != 0)

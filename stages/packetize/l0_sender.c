@@ -51,7 +51,8 @@ struct l0_sender {
     size_t ncoarse;
     uint32_t *channel;   /* [ncoarse][nup] of the stream */
     uint16_t *coarse_id; /* [ncoarse] */
-    struct l0_encoder encoder;
+    unsigned nencoders;
+    struct l0_encoder *encoder; /* [nencoders]: of a worker */
     struct token_bucket bucket;
     uint8_t *packets;
     struct mmsghdr *message;        /* [BATCH] */
@@ -190,6 +191,22 @@ static size_t lay_out(const struct packetize *p, const struct br_stream *in, siz
     return used;
 }
 
+static bool make_encoders(struct l0_sender *s, const struct packetize *p, unsigned workers, float factor)
+{
+    s->encoder = calloc(workers, sizeof *s->encoder);
+    for (; s->encoder != NULL && s->nencoders < workers; s->nencoders++) {
+        s->encoder[s->nencoders] = (struct l0_encoder){.nbeams = p->nbeams,
+                                                       .nup = s->nup,
+                                                       .steps = s->steps,
+                                                       .half = s->value_bytes == 2,
+                                                       .factor = factor};
+        if (l0_encoder_create(&s->encoder[s->nencoders]) == 0) continue;
+        l0_encoder_free(&s->encoder[s->nencoders]);
+        return false;
+    }
+    return s->encoder != NULL;
+}
+
 static int start(struct br_stage *stage, struct packetize *p)
 {
     const struct br_stream *in = br_stage_input(stage, 0);
@@ -197,11 +214,6 @@ static int start(struct br_stage *stage, struct packetize *p)
     size_t n = p->destinations.count, total = 0;
     struct br_error error = {0};
     s->value_bytes = in->array.dtype == BR_F16 ? 2 : 4;
-    s->encoder = (struct l0_encoder){.nbeams = p->nbeams,
-                                     .nup = s->nup,
-                                     .steps = s->steps,
-                                     .half = s->value_bytes == 2,
-                                     .factor = (float)in->scale};
     s->bucket = (struct token_bucket){.rate = p->rate, .burst = p->burst};
     s->to = calloc(n, sizeof *s->to);
     for (size_t i = 0; s->to != NULL && i < n; i++)
@@ -213,7 +225,7 @@ static int start(struct br_stage *stage, struct packetize *p)
     s->gathered = malloc(in->nchannels * s->steps * p->nbeams * s->value_bytes);
     s->gathered_valid = malloc(in->nchannels * s->steps);
     if (!s->to || !s->message || !s->piece || !s->control || !s->held || !s->gathered || !s->gathered_valid ||
-        l0_encoder_create(&s->encoder) != 0)
+        !make_encoders(s, p, br_stage_threads(stage), (float)in->scale))
         return br_no_memory(stage, in->nchannels * s->steps * p->nbeams * s->value_bytes);
     for (size_t i = 0; i < n; i++) {
         if (net_resolve(&s->to[i].to, p->destination[i].address, SOCK_DGRAM, &error) != BR_OK)
@@ -231,34 +243,39 @@ static int start(struct br_stage *stage, struct packetize *p)
     return BR_OK;
 }
 
-/* Quantizes beams [b0, end) of a block into their packets of destination i. */
-static void encode(const struct packetize *p, size_t i, size_t b0, size_t end, const void *in,
-                   const uint8_t *valid, size_t stride)
+/* A block that is quantized into the packets of a destination. */
+struct encoding {
+    const struct packetize *p;
+    const struct l0_destination *to;
+    size_t first, beams; /* of the destination */
+    const void *in;
+    const uint8_t *valid; /* or NULL */
+    size_t stride;
+};
+
+/* One coarse channel of L0_GROUP beams. */
+static void encode_group(void *arg, size_t job, unsigned worker)
 {
+    const struct encoding *e = arg;
+    const struct packetize *p = e->p;
     struct l0_sender *s = p->state;
-    const struct l0_destination *d = &s->to[i];
     size_t pb = (size_t)p->packet_beams, pc = (size_t)p->packet_channels, cell = (size_t)s->nup * s->steps;
-    size_t first = (size_t)p->destination[i].first_beam;
-    for (; b0 < end; b0 += L0_GROUP)
-        for (size_t c = 0; c < s->ncoarse; c++) {
-            size_t count = end - b0 < L0_GROUP ? end - b0 : L0_GROUP;
-            uint8_t *data[L0_GROUP];
-            float scale[L0_GROUP], offset[L0_GROUP];
-            for (size_t k = 0; k < count; k++) {
-                size_t b = b0 + k - first;
-                const struct l0_slot *slot = &d->slot[b / pb * d->per_beams + c / pc];
-                data[k] = slot->data + (b % pb * slot->ncoarse + c % pc) * cell;
-            }
-            l0_encode(&s->encoder, in, valid, stride, s->channel + c * s->nup, b0, count, data, scale,
-                      offset);
-            for (size_t k = 0; k < count; k++) {
-                size_t b = b0 + k - first;
-                const struct l0_slot *slot = &d->slot[b / pb * d->per_beams + c / pc];
-                size_t at = b % pb * slot->ncoarse + c % pc;
-                memcpy(slot->scales + 4 * at, &scale[k], 4);
-                memcpy(slot->scales + 4 * (slot->nbeams * slot->ncoarse + at), &offset[k], 4);
-            }
-        }
+    size_t c = job % s->ncoarse, b0 = job / s->ncoarse * L0_GROUP;
+    size_t count = e->beams - b0 < L0_GROUP ? e->beams - b0 : L0_GROUP;
+    const struct l0_slot *slot[L0_GROUP] = {NULL};
+    uint8_t *data[L0_GROUP] = {NULL};
+    float scale[L0_GROUP], offset[L0_GROUP];
+    for (size_t k = 0; k < count; k++) {
+        slot[k] = &e->to->slot[(b0 + k) / pb * e->to->per_beams + c / pc];
+        data[k] = slot[k]->data + ((b0 + k) % pb * slot[k]->ncoarse + c % pc) * cell;
+    }
+    l0_encode(&s->encoder[worker], e->in, e->valid, e->stride, s->channel + c * s->nup, e->first + b0, count,
+              data, scale, offset);
+    for (size_t k = 0; k < count; k++) {
+        size_t at = (b0 + k) % pb * slot[k]->ncoarse + c % pc;
+        memcpy(slot[k]->scales + 4 * at, &scale[k], 4);
+        memcpy(slot[k]->scales + 4 * (slot[k]->nbeams * slot[k]->ncoarse + at), &offset[k], 4);
+    }
 }
 
 /* Waits until the socket takes more, or `until` (0: 50 ms at most). */
@@ -371,18 +388,19 @@ static int send_block(struct br_stage *stage, struct packetize *p, uint64_t numb
     struct l0_sender *s = p->state;
     uint64_t count = number * s->steps * s->step;
     int status = BR_OK;
-    /* A few beams at a time, so that packets are still in the cache when they are sent. */
-    size_t pb = (size_t)p->packet_beams, together = pb < L0_GROUP ? L0_GROUP / pb * pb : pb;
-    for (size_t i = 0; i < p->destinations.count; i++) {
+    for (size_t i = 0; i < p->destinations.count && status == BR_OK; i++) {
         struct l0_destination *d = &s->to[i];
-        size_t first = (size_t)p->destination[i].first_beam, beams = (size_t)p->destination[i].beams;
+        struct encoding e = {.p = p,
+                             .to = d,
+                             .first = (size_t)p->destination[i].first_beam,
+                             .beams = (size_t)p->destination[i].beams,
+                             .in = in,
+                             .valid = valid,
+                             .stride = stride};
         for (size_t k = 0; k < d->nslots; k++)
             memcpy(d->slot[k].bytes + (p->version == 1 ? 8 : 16), &count, sizeof count);
-        for (size_t b = 0; b < beams && status == BR_OK; b += together) {
-            size_t end = b + together < beams ? b + together : beams;
-            encode(p, i, first + b, first + end, in, valid, stride);
-            status = send_packets(stage, p, d, b / pb * d->per_beams, (end + pb - 1) / pb * d->per_beams);
-        }
+        status = br_stage_parallel(stage, (e.beams + L0_GROUP - 1) / L0_GROUP * s->ncoarse, encode_group, &e);
+        if (status == BR_OK) status = send_packets(stage, p, d, 0, d->nslots);
     }
     return status;
 }
@@ -453,7 +471,8 @@ static int stop(struct br_stage *stage, struct packetize *p)
         if (d->fd >= 0) close(d->fd);
         free(d->slot);
     }
-    l0_encoder_free(&s->encoder);
+    for (unsigned i = 0; i < s->nencoders; i++) l0_encoder_free(&s->encoder[i]);
+    free(s->encoder);
     free(s->to);
     free(s->message);
     free(s->piece);

@@ -1,16 +1,15 @@
 /* DADA recordings: the files of one recording, in the order of their times, as one stream without holes. */
 #include "stages/common/stage/fileio.h"
 #include "stages/common/stage/shape.h"
-#include "stages/replay/replay.h"
+#include "stages/replay/slices.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { SLICE = 128 << 10 };
+enum { FRAME_DIRECT = 16 << 20 }; /* of files that do not say: every thread has a read under way */
 
 static void *pipeline_memory(void *owner, size_t bytes)
 {
@@ -75,6 +74,8 @@ static int choose_frame(struct br_stage *stage, struct dada_reader *reader, bool
 {
     struct br_stream *s = &reader->stream;
     uint64_t frame = wanted > 0 ? wanted : own ? s->frame_samples : files_frame_samples(reader->row_bytes);
+    if (wanted == 0 && !own && reader->direct)
+        while (2 * frame * reader->row_bytes <= FRAME_DIRECT) frame *= 2;
     if (!reader->flat) {
         if (frame == s->frame_samples) return BR_OK;
         return br_stage_fail_at(stage, "frame_samples",
@@ -144,6 +145,18 @@ static void move_epoch(const struct recording *base, struct recording *r, struct
     }
 }
 
+/* Whether frames can be made on a GPU: bytes as they are in the file, without anything beside them. */
+static bool can_feed(const struct dada_reader *reader)
+{
+    return reader->flat && reader->coding == CODING_INT4X2 && reader->stream.side.naxes == 0;
+}
+
+/* How many bytes the buffers on the way to a GPU have. */
+static size_t feed_bytes(const struct dada_reader *reader)
+{
+    return slices_buffer(br_stream_max_bytes(&reader->stream)) + FILEIO_BLOCK;
+}
+
 static int configure(struct br_stage *stage, void *self, const struct file_list *files,
                      const struct replay_options *options)
 {
@@ -170,23 +183,34 @@ static int configure(struct br_stage *stage, void *self, const struct file_list 
     reader->missing_byte = recording_missing_byte(&base.stream);
     reader->passes = options->passes;
     reader->threads = options->readers;
+    reader->direct = options->direct;
     int status = choose_frame(stage, reader, base.own, options->frame_samples);
     if (status == BR_OK) status = join_segments(stage, reader, options->max_gap_s);
     if (status == BR_OK && base.own) status = replay_check_first(stage, files->path[0], reader->first);
     if (status != BR_OK) return status;
     uint64_t unit = reader->flat ? reader->stream.zone[0].downsample : reader->stream.frame_samples;
     reader->period = (reader->end + unit - 1) / unit * unit - reader->first / unit * unit;
+    if (can_feed(reader)) br_stage_feeds(stage);
     return BR_OK;
+}
+
+size_t dada_feed_bytes(const struct dada_reader *reader)
+{
+    return SLICES_BUFFERS * feed_bytes(reader);
 }
 
 static int start(struct br_stage *stage, void *self)
 {
     struct dada_reader *reader = self;
     const struct br_stream *s = &reader->stream;
+    bool feeds = br_stage_device(stage) >= 0, all = reader->threads == 0 && (feeds || reader->direct);
+    size_t scratch = slices_scratch(reader->direct);
     reader->fd = -1;
     reader->cursor = reader->first;
-    reader->pool = pool_start(stage, pool_threads(stage, reader->threads), 0);
-    if (reader->pool == NULL) return br_no_memory(stage, 64 * pool_threads(stage, reader->threads));
+    reader->nthreads = pool_threads(stage, all ? br_stage_threads(stage) : reader->threads);
+    reader->pool = pool_start(stage, reader->nthreads, scratch);
+    if (reader->pool == NULL) return br_no_memory(stage, (64 + scratch) * reader->nthreads);
+    if (feeds) return br_feed_open(stage, feed_bytes(reader), SLICES_BUFFERS, &reader->feed);
     if (!reader->needs_scratch || reader->flat) return BR_OK;
     size_t data = br_stream_max_bytes(s), side = s->side.naxes > 0 ? br_array_bytes(&s->side) : 1;
     reader->scratch.data = malloc(data);
@@ -202,7 +226,9 @@ static void stop(struct br_stage *stage, void *self)
     if (reader->fd >= 0) close(reader->fd);
     reader->fd = -1;
     pool_stop(reader->pool);
+    br_feed_close(reader->feed);
     reader->pool = NULL;
+    reader->feed = NULL;
     free(reader->scratch.data);
     free(reader->scratch.side);
     reader->scratch = (struct br_frame){0};
@@ -214,9 +240,16 @@ static int open_segment(struct br_stage *stage, struct dada_reader *reader, size
     if (reader->fd >= 0 && reader->fd_segment == index) return BR_OK;
     if (reader->fd >= 0) close(reader->fd);
     const char *path = reader->segment[index].path;
-    reader->fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (reader->fd < 0) return br_stage_fail(stage, BR_E_IO, "cannot open %s: %s", path, strerror(errno));
+    struct br_error error = {0};
+    reader->fd_direct = reader->direct;
+    reader->fd = fileio_open(path, &reader->fd_direct, &error);
+    if (reader->fd < 0) return br_stage_fail(stage, error.status, "%s", error.text);
     reader->fd_segment = index;
+    if (reader->direct && !reader->fd_direct && !reader->told) {
+        br_stage_warn(stage, "direct: the file system of %s has no direct reads; it is read as without",
+                      path);
+        reader->told = true;
+    }
     return BR_OK;
 }
 
@@ -248,49 +281,6 @@ static void mark_steps(const struct br_stream *stream, struct br_frame *frame, u
     if (end > step) memset(frame->valid + (step - step0) * n, validity, (size_t)(end - step) * n);
 }
 
-/* Bytes of a file, read in slices by several threads. A slice is small enough to stay in a core's cache while
- * it is converted. */
-struct slices {
-    int fd;
-    const char *path;
-    uint8_t *data;
-    uint64_t offset;
-    size_t bytes, slice;
-    enum coding coding;
-    /* bytes of a channel's sample; with `valid`, cells in which nothing was written become missing */
-    size_t cell;
-    uint8_t *valid;
-    atomic_int failed;
-    struct br_error error; /* the first one */
-};
-
-static void read_slice(void *arg, size_t job, void *scratch)
-{
-    (void)scratch;
-    struct slices *s = arg;
-    size_t from = job * s->slice, bytes = s->bytes - from < s->slice ? s->bytes - from : s->slice;
-    uint8_t *data = s->data + from;
-    struct br_error error = {0};
-    if (fileio_read_all(s->fd, s->path, data, bytes, s->offset + from, &error) != BR_OK) {
-        if (atomic_exchange(&s->failed, 1) == 0) s->error = error;
-        return;
-    }
-    for (size_t i = 0; s->valid != NULL && i < bytes; i += s->cell)
-        if (coding_all_missing(s->coding, data + i, s->cell)) s->valid[(from + i) / s->cell] = BR_MISSING;
-    if (s->coding != CODING_INT4X2) coding_convert(s->coding, data, data, bytes);
-}
-
-static int read_slices(struct br_stage *stage, struct dada_reader *reader, struct slices *s)
-{
-    size_t unit = s->cell > 0 ? s->cell : 1;
-    s->fd = reader->fd;
-    s->coding = reader->coding;
-    s->slice = SLICE / unit > 0 ? SLICE / unit * unit : unit;
-    pool_run(reader->pool, (s->bytes + s->slice - 1) / s->slice, read_slice, s);
-    if (atomic_load(&s->failed) != 0) return br_stage_fail(stage, s->error.status, "%s", s->error.text);
-    return BR_OK;
-}
-
 /* Base samples [from, to) of a flat frame, from the current segment. */
 static int read_rows(struct br_stage *stage, struct dada_reader *reader, struct br_frame *out, uint64_t from,
                      uint64_t to)
@@ -303,6 +293,7 @@ static int read_rows(struct br_stage *stage, struct dada_reader *reader, struct 
     int status = open_segment(stage, reader, reader->at);
     if (status != BR_OK) return status;
     struct slices slices = {.path = s->path,
+                            .coding = reader->coding,
                             .data = data,
                             .bytes = bytes,
                             .offset = s->payload_offset + skip * reader->row_bytes};
@@ -312,7 +303,12 @@ static int read_rows(struct br_stage *stage, struct dada_reader *reader, struct 
         slices.valid = out->valid + (size_t)(step - out->first / d) * reader->stream.nchannels;
     }
     if (!out->complete) mark_steps(&reader->stream, out, step, step + steps, BR_VALID);
-    status = read_slices(stage, reader, &slices);
+    slices.fd = reader->fd;
+    slices.room = slices_scratch(reader->fd_direct);
+    status = reader->feed != NULL
+                 ? slices_feed(stage, reader->pool, reader->nthreads < 2, reader->feed,
+                               feed_bytes(reader) - FILEIO_BLOCK, &slices)
+                 : slices_read(stage, reader->pool, &slices);
     if (status != BR_OK) return status;
     if (gaps_touch(&s->gaps, from - shift, to - from)) {
         br_frame_open_validity(&reader->stream, out);
@@ -321,16 +317,18 @@ static int read_rows(struct br_stage *stage, struct dada_reader *reader, struct 
     return BR_OK;
 }
 
-static void miss_rows(const struct dada_reader *reader, struct br_frame *out, uint64_t from, uint64_t to)
+static int miss_rows(struct br_stage *stage, const struct dada_reader *reader, struct br_frame *out,
+                     uint64_t from, uint64_t to)
 {
     uint64_t d = reader->stream.zone[0].downsample;
     uint64_t step = from / d, end = (to + d - 1) / d;
     if (from > out->first && from % d != 0) step++; /* what came before it covers a part of that step */
-    if (end <= step) return;
+    if (end <= step) return BR_OK;
     br_frame_open_validity(&reader->stream, out);
     mark_steps(&reader->stream, out, step, end, BR_MISSING);
-    memset((uint8_t *)out->data + (size_t)(step - out->first / d) * reader->row_bytes, reader->missing_byte,
-           (size_t)(end - step) * reader->row_bytes);
+    uint8_t *data = (uint8_t *)out->data + (size_t)(step - out->first / d) * reader->row_bytes;
+    return br_stage_set_rows(stage, data, reader->row_bytes, reader->missing_byte, reader->row_bytes,
+                             (size_t)(end - step));
 }
 
 static int fill_flat(struct br_stage *stage, struct dada_reader *reader, struct br_frame *out)
@@ -343,10 +341,11 @@ static int fill_flat(struct br_stage *stage, struct dada_reader *reader, struct 
         uint64_t shift = reader->pass * reader->period;
         uint64_t begin = s->begin + shift < end ? s->begin + shift : end,
                  stop = s->end + shift < end ? s->end + shift : end;
-        if (begin > at) miss_rows(reader, out, at, begin);
+        int status = begin > at ? miss_rows(stage, reader, out, at, begin) : BR_OK;
+        if (status != BR_OK) return status;
         if (begin > at) at = begin;
         if (at >= stop) continue;
-        int status = read_rows(stage, reader, out, at, stop);
+        status = read_rows(stage, reader, out, at, stop);
         if (status != BR_OK) return status;
         at = stop;
     }
@@ -364,12 +363,21 @@ static int read_frame(struct br_stage *stage, struct dada_reader *reader, struct
     size_t bytes = br_frame_bytes(stream, frame);
     uint64_t offset = s->payload_offset + recording_offset(stream, s->first, first);
     int status = open_segment(stage, reader, reader->at);
-    struct slices slices = {.path = s->path, .data = frame->data, .bytes = bytes, .offset = offset};
-    if (status == BR_OK) status = read_slices(stage, reader, &slices);
-    if (status == BR_OK && stream->side.naxes > 0)
-        status = files_read(stage, reader->fd, s->path, frame->side, br_array_bytes(&stream->side),
-                            offset + bytes);
-    return status;
+    if (status != BR_OK) return status;
+    struct slices slices = {.fd = reader->fd,
+                            .path = s->path,
+                            .coding = reader->coding,
+                            .data = frame->data,
+                            .bytes = bytes,
+                            .offset = offset,
+                            .room = slices_scratch(reader->fd_direct)};
+    status = slices_read(stage, reader->pool, &slices);
+    if (status != BR_OK || stream->side.naxes == 0) return status;
+    slices.data = frame->side;
+    slices.offset = offset + bytes;
+    slices.bytes = br_array_bytes(&stream->side);
+    slices.coding = CODING_INT4X2; /* as it is */
+    return slices_read(stage, reader->pool, &slices);
 }
 
 static int fill_framed(struct br_stage *stage, struct dada_reader *reader, struct br_frame *out)

@@ -18,7 +18,7 @@
 struct replay {
     struct br_strings files; /* parameters */
     int64_t frame_samples, loop, readers;
-    bool realtime;
+    bool realtime, direct;
     const char *format, *coding;
     struct br_ints threads;
     struct br_strings bands;
@@ -59,8 +59,13 @@ static const struct br_param params[] = {
     BR_PARAM("loop", BR_P_INT, struct replay, loop, "how often the recording is played; 0: until interrupted",
              .def = "1", .min = 0, .max = 1e9),
     BR_PARAM("readers", BR_P_INT, struct replay, readers,
-             "of the pipeline's threads those that read at the same time; 0: half of them, 2 to 8",
+             "of the pipeline's threads those that read at the same time; 0: half of them, 2 to 8; all with "
+             "`direct`, and where frames go straight to a GPU",
              .def = "0", .min = 0, .max = 64, .unit = "threads"),
+    BR_PARAM("direct", BR_P_BOOL, struct replay, direct,
+             "DADA: read past the system's page cache (O_DIRECT), for files that are larger than memory; "
+             "where the file system cannot, as without",
+             .def = "false"),
     BR_PARAM("realtime", BR_P_BOOL, struct replay, realtime,
              "hand frames on when their last sample would have been taken, rather than as fast as possible",
              .def = "false"),
@@ -170,6 +175,11 @@ static int check_parameters(struct br_stage *stage, const struct replay *r, cons
             "%s says itself how its axes lie; only DADA files of others do not: take `order` out "
             "of `stream:`",
             path);
+    if (r->direct && r->reader != &replay_dada)
+        return br_stage_fail_at(stage, "direct",
+                                "only DADA files that all have the same channels, in the stream's order, are "
+                                "read so; %s is read through the page cache",
+                                path);
     if (!vdif && r->threads.count > 0)
         return br_stage_fail_at(stage, "threads", "only VDIF files have threads; %s is none", path);
     if (!vdif && r->bands.count > 0)
@@ -201,6 +211,7 @@ static int configure(struct br_stage *stage, void *self)
                                      .passes = (uint64_t)r->loop,
                                      .max_gap_s = r->max_gap_s,
                                      .readers = (unsigned)r->readers,
+                                     .direct = r->direct,
                                      .packet = r->packet,
                                      .values = r->values,
                                      .real = r->real,
@@ -243,6 +254,13 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     int result = r->reader->fill(stage, &r->state, out);
     if (result == BR_PRODUCED && r->realtime && pace(stage, r, out)) return BR_FINISHED;
     return result;
+}
+
+static void memory(struct br_stage *stage, void *self, struct br_memory *memory)
+{
+    const struct replay *r = self;
+    if (r->reader == &replay_dada && br_stage_device(stage) >= 0)
+        memory->locked = dada_feed_bytes(&r->state.dada);
 }
 
 static int stop(struct br_stage *stage, void *self)
@@ -299,6 +317,7 @@ BR_STAGE_EXPORT = {
     .outputs = outputs,
     .size = sizeof(struct replay),
     .configure = configure,
+    .memory = memory,
     .start = start,
     .process = process,
     .stop = stop,

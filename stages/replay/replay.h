@@ -49,6 +49,7 @@ struct replay_options {
     uint64_t passes;        /* 0: without end */
     double max_gap_s;
     unsigned readers; /* threads that read; 0: the reader's choice */
+    bool direct;      /* past the page cache */
     const char *packet, *values, *real; /* of packets, see `capture` */
     const struct br_ints *sources, *streams;
 };
@@ -102,9 +103,16 @@ struct dada_reader {
     int fd;
     size_t fd_segment;
     unsigned threads;
+    bool direct, fd_direct; /* wanted; what the open file is */
+    bool told;              /* that they are not the same */
+    unsigned nthreads;      /* that read */
     struct pool *pool;
+    struct br_feed *feed; /* NULL: frames are in the host's memory */
     struct br_frame scratch; /* of a file whose first frame an earlier file covers in part */
     bool needs_scratch;
 };
+
+/* Locked memory that the reader takes when it writes frames on a GPU. */
+size_t dada_feed_bytes(const struct dada_reader *reader);
 
 #endif

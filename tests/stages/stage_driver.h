@@ -24,6 +24,9 @@ struct br_stage {
     uint64_t saturated;
     bool stopping;
     unsigned threads; /* for br_stage_parallel; 0: the stage's own */
+    bool feeds;       /* it said so */
+    int device;       /* 1: if it feeds, br_stage_device is 0, a GPU whose memory is the host's */
+    struct br_feed *feed;
     struct br_pool *pool;
     struct br_round round;
     void *memory[4096];
@@ -37,6 +40,9 @@ void driver_free(struct br_stage *stage);
 /* Parameters. The pointers must live as long as the stage. */
 void driver_set_int(struct br_stage *stage, const char *name, int64_t value);
 void driver_set_real(struct br_stage *stage, const char *name, double value);
+/* What a stage that feeds has sent arrives. */
+void driver_settle_feed(struct br_stage *stage);
+
 void driver_set_bool(struct br_stage *stage, const char *name, bool value);
 void driver_set_string(struct br_stage *stage, const char *name, const char *value);
 void driver_set_strings(struct br_stage *stage, const char *name, const char *const *values, size_t count);

@@ -9,14 +9,13 @@
  * middle[t][p][j] m first: middle[t][i][q] = sum_p u_m[i][p] field[t][p][q];   beams[t][i][j] = sum_q
  * middle[t][i][q] u_n[q][j]
  *
- * A step's result must not depend on which steps are computed with it: products whose rows are steps are our
- * own (rows.h), products within a step are OpenBLAS's. */
+ * A step's result must not depend on which steps are computed with it, and threads must not wait for each
+ * other: products are our own (rows.h). OpenBLAS takes a lock with every product, however small. */
 #include "kernels/common/cpu.h"
 #include "kernels/common/half.h"
 #include "kernels/frb_beams/cpu/rows.h"
 #include "kernels/frb_beams/plan.h"
 
-#include <cblas.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -149,6 +148,7 @@ static int make_scratch(struct br_frb_beams *plan, size_t middle, size_t beams)
         s->angles = malloc(3 * most * sizeof *s->angles);
         if (!s->field || !s->middle || !s->beams || !s->step || !s->angles) return -1;
         if (!plan->beams_x && !(s->product = floats(plan->depth * nq * plan->block))) return -1;
+        if (plan->beams_x && !(s->rows_m = floats(plan->beams_x * 2 * plan->m.n))) return -1;
         if (plan->weights_kept) continue;
         s->weights_m = floats(size_m(plan));
         s->weights_n = floats(size_n(plan));
@@ -159,8 +159,6 @@ static int make_scratch(struct br_frb_beams *plan, size_t middle, size_t beams)
 
 int br_frb_beams_cpu_create(struct br_frb_beams *plan)
 {
-    /* Threads are the pipeline's, and a result must not depend on how many there are. */
-    openblas_set_num_threads(1);
     size_t np = (size_t)2 * plan->m.n, nq = (size_t)2 * plan->n.n, most = plan->beams_x ? TILE_GRID : TILE;
     size_t bytes = (size_m(plan) + size_n(plan)) * sizeof(float);
     plan->weights_kept = plan->beams_x || bytes <= KEEP / plan->nchannels;
@@ -207,6 +205,7 @@ void br_frb_beams_cpu_destroy(struct br_frb_beams *plan)
         free(s->field);
         free(s->middle);
         free(s->product);
+        free(s->rows_m);
         free(s->beams);
         free(s->step);
         free(s->angles);
@@ -216,12 +215,11 @@ void br_frb_beams_cpu_destroy(struct br_frb_beams *plan)
     free(plan->weights_n);
 }
 
-/* c[rows][columns] = sum over depth of a[depth][rows] b[depth][columns], row-major: within one step. */
-static void multiply(size_t rows, size_t columns, size_t depth, const float *a, size_t a_row, const float *b,
-                     size_t b_row, float *c)
+/* u_m as the rows of a product: [beams_x][p]. */
+static void transpose(float *rows_m, const float *u_m, size_t rows, size_t columns, size_t u_row)
 {
-    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (blasint)rows, (blasint)columns, (blasint)depth, 1,
-                a, (blasint)a_row, b, (blasint)b_row, 0, c, (blasint)columns);
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < columns; c++) rows_m[r * columns + c] = u_m[c * u_row + r];
 }
 
 /* Clamps and rounds. */
@@ -262,15 +260,18 @@ static void factorizable(const struct br_frb_beams *plan, const struct frb_beams
 {
     size_t np = (size_t)2 * plan->m.n, nq = (size_t)2 * plan->n.n, bx = plan->beams_x,
            by = plan->n.nbeams_even;
-    size_t u_row = plan->m.nbeams_even, image = bx * by;
+    size_t image = bx * by;
+    transpose(s->rows_m, u_m, bx, np, plan->m.nbeams_even);
     if (plan->m_first) {
         for (size_t i = 0; i < count; i++)
-            multiply(bx, nq, np, u_m, u_row, s->field + i * plan->cells, nq, s->middle + i * bx * nq);
+            br_frb_beams_rows(bx, nq, np, s->rows_m, np, s->field + i * plan->cells, nq, 0,
+                              s->middle + i * bx * nq, nq);
         br_frb_beams_rows(count * bx, by, nq, s->middle, nq, u_n, by, 0, s->beams, by);
     } else {
         br_frb_beams_rows(count * np, by, nq, s->field, nq, u_n, by, 0, s->middle, by);
         for (size_t i = 0; i < count; i++)
-            multiply(bx, by, np, u_m, u_row, s->middle + i * np * by, by, s->beams + i * image);
+            br_frb_beams_rows(bx, by, np, s->rows_m, np, s->middle + i * np * by, by, 0,
+                              s->beams + i * image, by);
     }
     for (size_t i = 0; i < count; i++) {
         uint16_t *to = out + s->step[i] * plan->pitch;

@@ -90,8 +90,12 @@ void br_frb_beams_rows(size_t rows, size_t columns, size_t depth, const float *a
             size_t some = depth - from < DEPTH ? depth - from : DEPTH;
             for (size_t i = 0; i < columns; i += PANEL) {
                 struct factors f = {a + from, b + from * b_row + i, a_row, b_row, some};
-                if (columns - i < PANEL) {
-                    rows_narrow(rows, &f, add || from > 0, c + i, c_row);
+                size_t left = columns - i;
+                if (left < PANEL) {
+                    if (left >= 8) rows_narrow(rows, &f, add || from > 0, c + i, c_row);
+                    f.b += left / 8 * 8;
+                    if (left % 8 > 0)
+                        rows_generic(rows, left % 8, &f, add || from > 0, c + i + left / 8 * 8, c_row);
                     continue;
                 }
                 if (rows >= WORTH) {

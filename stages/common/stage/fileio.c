@@ -21,14 +21,58 @@ ssize_t fileio_read(int fd, void *buffer, size_t length, uint64_t offset)
     return (ssize_t)got;
 }
 
+static int ends_early(const char *path, uint64_t at, struct br_error *error)
+{
+    return br_fail(error, BR_E_IO, "%s ends at byte %llu: it became shorter while it was read", path,
+                   (unsigned long long)at);
+}
+
 int fileio_read_all(int fd, const char *path, void *buffer, size_t length, uint64_t offset,
                     struct br_error *error)
 {
     ssize_t got = fileio_read(fd, buffer, length, offset);
     if (got < 0) return br_fail(error, BR_E_IO, "cannot read %s: %s", path, strerror(errno));
-    if ((size_t)got < length)
-        return br_fail(error, BR_E_IO, "%s ends at byte %llu: it became shorter while it was read", path,
-                       (unsigned long long)offset + (unsigned long long)got);
+    return (size_t)got < length ? ends_early(path, offset + (uint64_t)got, error) : BR_OK;
+}
+
+int fileio_open(const char *path, bool *direct, struct br_error *error)
+{
+    int fd = *direct ? open(path, O_RDONLY | O_CLOEXEC | O_DIRECT) : -1;
+    if (fd >= 0) { /* there are file systems that open the file and cannot read it */
+        void *block = aligned_alloc(FILEIO_BLOCK, FILEIO_BLOCK);
+        if (block == NULL || fileio_read(fd, block, FILEIO_BLOCK, 0) < 0) {
+            close(fd);
+            fd = -1;
+        }
+        free(block);
+    }
+    if (fd >= 0) return fd;
+    *direct = false;
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) br_fail(error, BR_E_IO, "cannot open %s: %s", path, strerror(errno));
+    return fd;
+}
+
+int fileio_read_direct(int fd, const char *path, void *buffer, size_t length, uint64_t offset, void *scratch,
+                       size_t room, struct br_error *error)
+{
+    char *to = buffer;
+    for (size_t done = 0; done < length;) {
+        size_t left = length - done, skip = (size_t)((offset + done) % FILEIO_BLOCK);
+        bool straight = skip == 0 && left >= FILEIO_BLOCK && (uintptr_t)(to + done) % FILEIO_BLOCK == 0;
+        bool alike = (uintptr_t)(to + done) % FILEIO_BLOCK == skip; /* behind this block it goes straight */
+        size_t wanted = straight ? left : alike ? FILEIO_BLOCK : skip + left + FILEIO_BLOCK - 1;
+        if (!straight && wanted > room) wanted = room;
+        wanted = wanted / FILEIO_BLOCK * FILEIO_BLOCK;
+        ssize_t got = pread(fd, straight ? to + done : scratch, wanted, (off_t)(offset + done - skip));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return br_fail(error, BR_E_IO, "cannot read %s: %s", path, strerror(errno));
+        size_t more = (size_t)got > skip ? (size_t)got - skip : 0;
+        if (more > left) more = left;
+        if (more == 0) return ends_early(path, offset + done, error);
+        if (!straight) memcpy(to + done, (char *)scratch + skip, more);
+        done += more;
+    }
     return BR_OK;
 }
 

@@ -18,6 +18,19 @@ ssize_t fileio_read(int fd, void *buffer, size_t length, uint64_t offset);
 int fileio_read_all(int fd, const char *path, void *buffer, size_t length, uint64_t offset,
                     struct br_error *error);
 
+/* What direct reads are made of, and where they and their memory begin: no disk has larger blocks. */
+enum { FILEIO_BLOCK = 4096 };
+
+/* Opens a file for reading, with `direct` past the system's page cache (O_DIRECT). *direct becomes false
+ * where the file system cannot do that: then it is open as without. The descriptor, or -1: BR_E_IO with the
+ * file's name. */
+int fileio_open(const char *path, bool *direct, struct br_error *error);
+
+/* fileio_read_all from a file that is open directly. What does not begin and end with blocks, in the file and
+ * in memory, goes through `scratch`, `room` bytes (at least two blocks) that begin with a page. */
+int fileio_read_direct(int fd, const char *path, void *buffer, size_t length, uint64_t offset, void *scratch,
+                       size_t room, struct br_error *error);
+
 /* Writes all bytes at `offset`. 0, or the errno. */
 int fileio_write(int fd, const void *buffer, size_t length, uint64_t offset);
 

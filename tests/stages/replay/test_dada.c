@@ -38,6 +38,7 @@ static uint64_t replay(struct br_stage *r, uint64_t first, uint8_t *valid, enum 
     uint64_t at = first;
     int result;
     while ((result = driver_process(r, NULL, f)) == BR_PRODUCED) {
+        driver_settle_feed(r);
         assert_int_equal(f->first, at);
         br_frame_open_validity(&r->out[0], f);
         for (; at < f->first + f->samples; at++) {
@@ -402,6 +403,55 @@ static void test_frame_lengths(void **state)
     clean();
 }
 
+/* With direct reads, to a GPU and with both come the same frames, holes between files and at the end too. */
+static void test_ways(void **state)
+{
+    (void)state;
+    static const int64_t lengths[] = {7, 100, 1000};
+    for (size_t i = 0; i < 3; i++)
+        for (int way = 0; way < 8; way++) {
+            write_dada("f_0.dada", EXTERNAL "OBS_OFFSET 0\n", 0, 1001);
+            write_dada("f_1.dada", EXTERNAL "OBS_OFFSET 24000\n", 2000, 1500);
+            const char *pattern = in_scratch("f_*.dada");
+            struct br_stage *r = make(&pattern, 1);
+            driver_set_int(r, "frame_samples", lengths[i]);
+            driver_set_bool(r, "direct", way & 1);
+            r->device = way >> 1 & 1;
+            r->threads = way & 4 ? 3 : 1;
+            memset(valid, 9, sizeof valid);
+            assert_int_equal(replay(r, 0, valid, CODING_INT4X2), 3500);
+            assert_true(r->feeds);
+            for (size_t k = 0; k < 3500; k++) assert_int_equal(valid[k] != 0, k < 1001 || k >= 2000);
+            driver_free(r);
+            clean();
+        }
+}
+
+/* Longer than what is read, and what is sent to a GPU, at once. */
+static void test_long(void **state)
+{
+    (void)state;
+    enum { LONG = 3000001 };
+    const char *pattern = in_scratch("f_0.dada");
+    uint8_t *file = calloc(1, HEADER + (size_t)LONG * ROW);
+    snprintf((char *)file, HEADER, "HEADER DADA\nHDR_SIZE %d\n" EXTERNAL, HEADER);
+    for (uint64_t i = 0; i < (uint64_t)LONG * ROW; i++) file[HEADER + i] = (uint8_t)(i % 251 + 1);
+    write_file(pattern, (char *)file, HEADER + (size_t)LONG * ROW);
+    free(file);
+    uint8_t *there = malloc(LONG);
+    for (int way = 0; way < 4; way++) {
+        struct br_stage *r = make(&pattern, 1);
+        driver_set_int(r, "frame_samples", 2000003);
+        driver_set_bool(r, "direct", way & 1);
+        r->device = way >> 1;
+        r->threads = 2;
+        assert_int_equal(replay(r, 0, there, CODING_INT4X2), LONG);
+        driver_free(r);
+    }
+    free(there);
+    clean();
+}
+
 /* A key may stand twice, with one value. */
 static void test_twice(void **state)
 {
@@ -431,7 +481,8 @@ int main(void)
         cmocka_unit_test(test_numbered),      cmocka_unit_test(test_truncated),
         cmocka_unit_test(test_errors),        cmocka_unit_test(test_realtime),
         cmocka_unit_test(test_numbers),       cmocka_unit_test(test_twice),
-        cmocka_unit_test(test_frame_lengths),
+        cmocka_unit_test(test_frame_lengths), cmocka_unit_test(test_ways),
+        cmocka_unit_test(test_long),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }

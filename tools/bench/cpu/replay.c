@@ -1,6 +1,7 @@
 /* Replay: each format's bytes a second through the stage and its queue, from its configuration to its end,
  * beside a plain loop of read() over the same file, on one thread. Both from the page cache; the loop has a
- * buffer of 1 MiB, with which it is fastest (256 KiB ... 16 MiB were tried). */
+ * buffer of 1 MiB, with which it is fastest (256 KiB ... 16 MiB were tried). Direct reads are from the disk,
+ * beside a loop of direct reads of 4 MiB. */
 #include "buffers/clock.h"
 #include "runtime/run/pipeline.h"
 #include "stages/common/formats/coding.h"
@@ -27,7 +28,8 @@ enum {
     GUPPI_CHANNELS = 64,
     GUPPI_SAMPLES = 32768,
     CHIME_INPUTS = 2048,
-    READ = 1 << 20
+    READ = 1 << 20,
+    READ_DIRECT = 4 << 20
 };
 enum { ROW = NFREQ * ELEMENTS };
 
@@ -36,7 +38,7 @@ static const char stream_text[] =
     "stream: {sample_ns: 2560, epoch_ns: 0, freq_mhz: {first: 400, step: 0.390625, count: %d},\n"
     "         override: [sample_ns, epoch_ns, freq_mhz]}\n"
     "pipeline:\n"
-    "  - {stage: replay, files: %s/x.*, out: field, loop: %d, readers: %d}\n"
+    "  - {stage: replay, files: %s/x.*, out: field, loop: %d, readers: %d%s}\n"
     "  - {stage: record, in: field, directory: %s, prefix: out}\n";
 
 static void put(FILE *f, const void *data, size_t bytes)
@@ -249,6 +251,7 @@ struct run {
     char text[1024];
     char path[16][64];
     size_t nfiles;
+    bool direct;
     uint8_t *ring; /* READ bytes for the plain loop, or more */
     uint64_t bytes, samples;
     char error[BR_ERROR_LENGTH];
@@ -296,9 +299,10 @@ static void plain_read(struct run *r)
     r->bytes = 0;
     for (int pass = 0; pass < PASSES; pass++)
         for (size_t i = 0; i < r->nfiles; i++) {
-            int fd = open(r->path[i], O_RDONLY | O_CLOEXEC);
+            int fd = open(r->path[i], O_RDONLY | O_CLOEXEC | (r->direct ? O_DIRECT : 0));
             ssize_t n;
-            while (fd >= 0 && (n = read(fd, r->ring, READ)) > 0) r->bytes += (uint64_t)n;
+            while (fd >= 0 && (n = read(fd, r->ring, r->direct ? READ_DIRECT : READ)) > 0)
+                r->bytes += (uint64_t)n;
             if (fd >= 0) close(fd);
         }
 }
@@ -382,17 +386,20 @@ static int measure(const char *what, struct run *r, int nfreq, int readers, doub
     double replay_s, ratio;
     char against[64];
     r->error[0] = '\0';
-    snprintf(r->text, sizeof r->text, stream_text, nfreq, directory, PASSES, readers, directory);
+    snprintf(r->text, sizeof r->text, stream_text, nfreq, directory, PASSES, readers,
+             r->direct ? ", direct: true" : "", directory);
     replay(r); /* tells whether it can be */
-    r->ring = r->error[0] == '\0' ? aligned_alloc(4096, READ) : NULL;
+    size_t room = r->direct ? READ_DIRECT : READ;
+    r->ring = r->error[0] == '\0' ? aligned_alloc(4096, room) : NULL;
     if (r->ring == NULL) {
         printf("%-52s %s\n", what, r->error[0] != '\0' ? r->error : "not enough memory");
         return 1;
     }
-    memset(r->ring, 1, READ);
+    memset(r->ring, 1, room);
     alternate(r, replay, &replay_s, &ratio);
     free(r->ring);
-    snprintf(against, sizeof against, "of read(), %.2f GB/s", (double)r->bytes / replay_s * 1e-9 / ratio);
+    snprintf(against, sizeof against, "of %sread(), %.2f GB/s", r->direct ? "direct " : "",
+             (double)r->bytes / replay_s * 1e-9 / ratio);
     return bench_report(what, (double)r->bytes / replay_s * 1e-9, "GB/s", against, ratio, required, 1);
 }
 
@@ -410,6 +417,13 @@ static int bench_file(const char *what, void (*write)(FILE *), const char *endin
     if (write == write_dada) {
         result += measure("DADA, one reader", &r, nfreq, 1, 0);
         ceiling(&r);
+        r.direct = true;
+        int fd = open(r.path[0], O_RDONLY | O_CLOEXEC | O_DIRECT);
+        if (fd >= 0)
+            result += measure("DADA, direct", &r, nfreq, 0, 0.9);
+        else
+            printf("%-52s skipped: no direct reads in %s\n", "DADA, direct", directory);
+        if (fd >= 0) close(fd);
     }
     unlink(r.path[0]);
     return result;

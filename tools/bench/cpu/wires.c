@@ -135,6 +135,8 @@ static bool make_driven(struct driven *d, const char *text)
     }
     d->stage = &d->graph->stage[d->graph->nfile - 1];
     d->stage->phase = BR_PHASE_RUN;
+    d->graph->pool = br_pool_create(d->graph->threads, NULL, 0);
+    if (d->graph->pool == NULL) return false;
     d->stream = br_stage_input(d->stage, 0);
     size_t bytes = (br_stream_max_bytes(d->stream) + 63) / 64 * 64;
     d->frame = (struct br_frame){
@@ -148,6 +150,7 @@ static bool make_driven(struct driven *d, const char *text)
 static void drop_driven(struct driven *d)
 {
     if (d->stage != NULL) d->stage->type->stop(d->stage, d->stage->self);
+    if (d->graph != NULL) br_pool_destroy(d->graph->pool);
     br_graph_destroy(d->graph);
     br_config_free(d->config);
     br_log_destroy(&d->log);

@@ -125,8 +125,8 @@ static void measure_bytes(const struct br_graph *graph, struct gpu_run_result *r
             const struct br_stream *stream = &edge->stream;
             double frames = (double)run.samples / (double)stream->frame_samples;
             size_t bytes = (size_t)((double)br_stream_max_bytes(stream) * frames + 0.5);
-            if (stage->nin > 0 && stage->in[0].edge->place.space == BR_SPACE_PINNED &&
-                edge->place.space == BR_SPACE_CUDA)
+            bool from_host = stage->nin == 0 || stage->in[0].edge->place.space == BR_SPACE_PINNED;
+            if (from_host && edge->place.space == BR_SPACE_CUDA)
                 r->in_bytes += bytes;
             if (stage->nin > 0 && stage->in[0].edge->place.space == BR_SPACE_CUDA &&
                 edge->place.space == BR_SPACE_PINNED)

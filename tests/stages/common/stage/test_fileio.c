@@ -52,6 +52,70 @@ static void reads_and_writes(void **state)
     assert_int_equal(fileio_write(fd, "a", 1, 0), EBADF);
 }
 
+enum { LONG = 3 * FILEIO_BLOCK + 1234 };
+
+/* Direct reads give the same bytes whatever does not lie in blocks: place and length in the file, place in
+ * memory. */
+static void reads_directly(void **state)
+{
+    (void)state;
+    static uint8_t data[LONG];
+    for (size_t i = 0; i < LONG; i++) data[i] = (uint8_t)(i * 7 + i / 256);
+    int fd = open("long", O_RDWR | O_CREAT, 0666);
+    assert_int_equal(fileio_write(fd, data, LONG, 0), 0);
+    close(fd);
+    struct br_error error = {0};
+    bool direct = true;
+    fd = fileio_open("long", &direct, &error);
+    assert_true(fd >= 0);
+    uint8_t *scratch = aligned_alloc(FILEIO_BLOCK, 2 * FILEIO_BLOCK),
+            *to = aligned_alloc(FILEIO_BLOCK, 5 * FILEIO_BLOCK);
+    static const size_t at[] = {0, 1, 512, 4095, 4096, 4097, 8192, 12288, 12289},
+                        lengths[] = {1, 100, 4095, 4096, 4097, 8192, 9000, LONG},
+                        places[] = {0, 1, 512, 4095};
+    for (size_t a = 0; a < sizeof at / sizeof *at; a++)
+        for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++)
+            for (size_t p = 0; p < 4; p++)
+                for (int same = 0; same < 2; same++) {
+                    size_t place = same ? at[a] % FILEIO_BLOCK : places[p], n = lengths[l];
+                    memset(to, 0xaa, 5 * FILEIO_BLOCK);
+                    error = (struct br_error){0};
+                    int status = fileio_read_direct(fd, "long", to + place, n, at[a], scratch,
+                                                    2 * FILEIO_BLOCK, &error);
+                    if (at[a] + n > LONG) {
+                        assert_int_equal(status, BR_E_IO);
+                        assert_non_null(strstr(error.text, "long ends at byte 13522"));
+                        continue;
+                    }
+                    assert_int_equal(status, BR_OK);
+                    assert_memory_equal(to + place, data + at[a], n);
+                    assert_int_equal(to[place + n], 0xaa);
+                    if (place > 0) assert_int_equal(to[place - 1], 0xaa);
+                }
+    free(scratch);
+    free(to);
+    close(fd);
+    assert_int_equal(fileio_read_direct(fd, "long", data, 1, 0, data, 2 * FILEIO_BLOCK, &error), BR_E_IO);
+}
+
+/* What cannot be read so is open as any file. */
+static void opens_directly_or_not(void **state)
+{
+    (void)state;
+    struct br_error error = {0};
+    bool direct = true;
+    int fd = fileio_open("/proc/self/status", &direct, &error);
+    assert_true(fd >= 0);
+    assert_false(direct);
+    char got[4];
+    assert_int_equal(fileio_read_all(fd, "status", got, 4, 0, &error), BR_OK);
+    assert_memory_equal(got, "Name", 4);
+    close(fd);
+    direct = true;
+    assert_int_equal(fileio_open("nowhere", &direct, &error), -1);
+    assert_string_equal(error.text, "cannot open nowhere: No such file or directory");
+}
+
 static void full_disk(void **state)
 {
     (void)state;
@@ -78,6 +142,8 @@ static void folders(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(reads_and_writes), cmocka_unit_test(full_disk),
+                                       cmocka_unit_test(reads_directly),
+                                       cmocka_unit_test(opens_directly_or_not),
                                        cmocka_unit_test(folders)};
     return cmocka_run_group_tests(tests, in_temporary_folder, leave);
 }
