@@ -81,11 +81,11 @@ pipeline:
     gains: receivers.h5
     samples: 6400
     seed: {first % 1000 + 5}
-    sources: [{{x_deg: {degrees[0]!r}, y_deg: {degrees[1]!r}, flux: 0.3}}]
+    sources: [{{x_deg: {degrees[0]}, y_deg: {degrees[1]}, flux: 0.3}}]
     out: field
   - {{stage: correlate, in: field, out: v, integrate: 6400}}
   - {{stage: uvh5, in: v, directory: {name}}}
-""".replace("np.float64", ""), name=f"{name}.yaml")
+""", name=f"{name}.yaml")
 
 
 def test_sky():
