@@ -40,13 +40,13 @@ void driver_free(struct br_stage *stage);
 /* Parameters. The pointers must live as long as the stage. */
 void driver_set_int(struct br_stage *stage, const char *name, int64_t value);
 void driver_set_real(struct br_stage *stage, const char *name, double value);
-/* What a stage that feeds has sent arrives. */
-void driver_settle_feed(struct br_stage *stage);
-
 void driver_set_bool(struct br_stage *stage, const char *name, bool value);
 void driver_set_string(struct br_stage *stage, const char *name, const char *value);
 void driver_set_strings(struct br_stage *stage, const char *name, const char *const *values, size_t count);
 void driver_set_ints(struct br_stage *stage, const char *name, const int64_t *values, size_t count);
+
+/* What a stage that feeds has sent arrives. */
+void driver_settle_feed(struct br_stage *stage);
 
 int driver_configure(struct br_stage *stage);
 int driver_start(struct br_stage *stage);
