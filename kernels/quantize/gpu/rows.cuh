@@ -211,9 +211,8 @@ __device__ __forceinline__ void quantize_rows(unsigned (&x)[STEPS / 8], const ru
 {
     const unsigned lane = threadIdx.x % 32, q = lane % 4;
     float start[4];
-    asked early = {};
-    br_follow known = {};
-    if (SLOW) early = ask(state, step, q);
+    br_follow before = {}; /* asked for early */
+    if (SLOW) before = *state;
     minus_pivot(start, x[0], x[1], MISSING ? valid_factor<BITS, STEPS>(valid, q) : 1);
     if (MISSING) fill_missing<BITS, STEPS, 1>({x}, {start[0]}, valid, q);
     moments m = find_moments(add_up<STEPS / 8>(x, lane, start), rule);
@@ -232,10 +231,7 @@ __device__ __forceinline__ void quantize_rows(unsigned (&x)[STEPS / 8], const ru
             most = fmaxf(most, __shfl_xor_sync(WHOLE_WARP, most, 2));
             most = fmaxf(most, __shfl_xor_sync(WHOLE_WARP, most, 1));
         }
-        br_follow_step weights;
-        answer(early, &known, &weights);
-        s = slow_statistics<BITS>(m, most, rule, known, weights);
-        remember(state, known, q);
+        s = slow_statistics<BITS>(m, most, rule, before, state, *step, q == 0);
     } else {
         s = find_statistics<BITS>(m, rule);
     }
