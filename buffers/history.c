@@ -75,8 +75,31 @@ static void take_from_pins(struct br_history *h, const struct br_slot *slot)
     }
 }
 
+/* A frame that a history's reader has yet to read has gone, or its entry is about to. */
+static void miss_next(struct br_reader *reader)
+{
+    reader->counters.dropped_frames++;
+    reader->counters.dropped_samples += reader->queue->ring[reader->next & reader->queue->mask].samples;
+    reader->next++;
+}
+
+void br_history_skip_gone(struct br_reader *reader)
+{
+    const struct br_queue *queue = reader->queue;
+    if (reader->counters.policy != BR_POLICY_HISTORY) return;
+    for (; reader->next != queue->next; miss_next(reader)) {
+        const struct br_slot *slot = queue->ring[reader->next & queue->mask].slot;
+        if (slot->kept && slot->number == reader->next) return;
+    }
+}
+
 struct br_slot *br_history_keep(struct br_queue *queue, struct br_slot *slot)
 {
+    if (queue->history.frames == 0) return NULL;
+    for (struct br_reader *r = queue->readers; r != NULL; r = r->sibling)
+        if (r->counters.policy == BR_POLICY_HISTORY && !r->detached && queue->next - r->next > queue->mask)
+            miss_next(r);
+    slot->number = queue->next;
     struct br_history *h = &queue->history;
     slot->kept = true;
     slot->older = h->newest;

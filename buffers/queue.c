@@ -33,8 +33,7 @@ int br_queue_create(struct br_queue **queue, const char *name, const struct br_s
     if (depth < 1 || depth > BR_MAX_SLOTS)
         return br_fail(error, BR_E_INVALID, "queue '%s' is %u frames deep; expected 1 to %u", name, depth,
                        (unsigned)BR_MAX_SLOTS);
-    struct br_queue *q = aligned_alloc(BR_LINE, sizeof *q);
-    if (q != NULL) memset(q, 0, sizeof *q);
+    struct br_queue *q = calloc(1, sizeof *q);
     char *copy = strdup(name);
     if (q == NULL || copy == NULL) {
         free(q);
@@ -174,6 +173,14 @@ const struct br_queue *br_reader_queue(const struct br_reader *reader)
 const char *br_reader_name(const struct br_reader *reader)
 {
     return reader->name;
+}
+
+bool br_reader_failed(const struct br_reader *reader)
+{
+    lock(reader->queue);
+    bool failed = reader->queue->failed;
+    unlock(reader->queue);
+    return failed;
 }
 
 uint64_t br_queue_gpu_wait_since(const struct br_queue *queue)

@@ -131,36 +131,23 @@ static void discard_unread(struct br_reader *reader, struct wake *wake)
     }
 }
 
-/* A frame that a history's reader has yet to read has gone, or its entry is about to. */
-static void miss_next(struct br_reader *reader)
-{
-    reader->counters.dropped_frames++;
-    reader->counters.dropped_samples += reader->queue->ring[reader->next & reader->queue->mask].samples;
-    reader->next++;
-}
-
-/* Brings the reader of a history to the next frame that is there still. */
-static void skip_gone(struct br_reader *reader)
+/* Takes the next frame for a blocking reader before it asks, if it would not have to wait for one. */
+static void take_next(struct br_reader *reader)
 {
     const struct br_queue *queue = reader->queue;
-    if (reader->counters.policy != BR_POLICY_HISTORY) return;
-    for (; reader->next != queue->next; miss_next(reader)) {
-        const struct br_slot *slot = queue->ring[reader->next & queue->mask].slot;
-        if (slot->kept && slot->number == reader->next) return;
-    }
+    if (reader->counters.policy != BR_POLICY_BLOCK || reader->next == queue->next || queue->aborted ||
+        reader->detached)
+        return;
+    reader->held = queue->ring[reader->next++ & queue->mask];
+    atomic_store_explicit(&reader->taken, true, memory_order_release);
 }
 
-/* The frame that is being published enters the history, and another one may leave it. Entries are kept for
- * as many frames as there are slots. */
-static void enter_history(struct br_queue *queue, struct br_slot *slot, struct wake *wake)
+/* The frame that was taken so, if its reader has not asked for it yet, is unread again. */
+static void put_back(struct br_reader *reader)
 {
-    if (queue->history.frames == 0) return;
-    for (struct br_reader *r = queue->readers; r != NULL; r = r->sibling)
-        if (r->counters.policy == BR_POLICY_HISTORY && !r->detached && queue->next - r->next > queue->mask)
-            miss_next(r);
-    slot->number = queue->next;
-    struct br_slot *gone = br_history_keep(queue, slot);
-    if (gone != NULL) settle(queue, gone, wake);
+    if (!atomic_exchange(&reader->taken, false)) return;
+    reader->held.slot = NULL;
+    reader->next--;
 }
 
 /* For the rare events: everybody looks again. */
@@ -200,39 +187,38 @@ static void sleep_for_space(struct br_queue *queue, struct wake *wake)
     br_queue_show(queue);
 }
 
-/* The slot that was lent when the last frame was published, without the lock: NULL where there is none, or
- * where something has happened that takes a closer look. */
-static struct br_slot *take_spare(struct br_queue *queue)
+/* Lends the slot that comes next to the producer before it asks, if it would not have to wait for one. */
+static void lend_next(struct br_queue *queue)
 {
-    if (atomic_load_explicit(&queue->spare, memory_order_relaxed) == NULL || is_over(queue)) return NULL;
-    struct br_slot *slot = atomic_exchange(&queue->spare, NULL);
-    if (slot != NULL) atomic_store(&queue->acquired, slot);
-    return slot;
+    if (is_over(queue)) return;
+    if (queue->nahead > 0) {
+        queue->acquired = queue->ahead[0];
+        queue->nahead--;
+        memmove(queue->ahead, queue->ahead + 1, queue->nahead * sizeof *queue->ahead);
+    } else if (queue->used < queue->depth) {
+        queue->acquired = lend(queue);
+    } else {
+        return;
+    }
+    queue->advance = queue->acquired;
+    atomic_store_explicit(&queue->lent, true, memory_order_release);
 }
 
 int br_queue_acquire(struct br_queue *queue, struct br_frame **frame)
 {
     struct wake wake = {false, false};
-    struct br_slot *spare = take_spare(queue);
-    if (spare != NULL) {
-        int ordered = br_order_producer(queue, spare);
-        *frame = ordered == BR_OK ? &spare->frame : NULL;
+    *frame = NULL;
+    if (!atomic_load_explicit(&queue->aborted, memory_order_relaxed) &&
+        atomic_exchange(&queue->lent, false)) {
+        struct br_slot *slot = queue->advance;
+        int ordered = br_order_producer(queue, slot);
+        if (ordered == BR_OK) *frame = &slot->frame;
         return ordered;
     }
-    *frame = NULL;
     lock(queue);
     if (!queue->sealed) {
         unlock(queue);
         return BR_E_INTERNAL;
-    }
-    if (queue->acquired == NULL && queue->nahead > 0 && !is_over(queue)) {
-        queue->acquired = queue->ahead[0];
-        queue->nahead--;
-        memmove(queue->ahead, queue->ahead + 1, queue->nahead * sizeof *queue->ahead);
-        struct br_slot *lent = queue->acquired;
-        unlock(queue);
-        *frame = &lent->frame; /* ordered behind its readers when it was lent */
-        return BR_OK;
     }
     if (queue->acquired == NULL) {
         if (!is_over(queue) && is_full(queue, &wake)) sleep_for_space(queue, &wake);
@@ -257,7 +243,8 @@ int br_queue_lend_ahead(struct br_queue *queue, unsigned ahead, struct br_frame 
     struct wake wake = {false, false};
     *frame = NULL;
     lock(queue);
-    if (queue->acquired == NULL || ahead < 1 || ahead > BR_MAX_AHEAD || ahead > queue->nahead + 1) {
+    if (queue->acquired == NULL || queue->lent || ahead < 1 || ahead > BR_MAX_AHEAD ||
+        ahead > queue->nahead + 1) {
         unlock(queue);
         return BR_E_INTERNAL;
     }
@@ -289,7 +276,7 @@ int br_queue_publish(struct br_queue *queue)
     struct wake wake = {false, false};
     lock(queue);
     struct br_slot *slot = queue->acquired;
-    if (slot == NULL || queue->ended) {
+    if (slot == NULL || queue->lent || queue->ended) {
         unlock(queue);
         return BR_OK;
     }
@@ -304,16 +291,17 @@ int br_queue_publish(struct br_queue *queue)
     }
     queue->acquired = NULL;
     uint64_t samples = slot->frame.samples;
-    enter_history(queue, slot, &wake);
+    struct br_slot *gone = br_history_keep(queue, slot);
+    if (gone != NULL) settle(queue, gone, &wake);
     queue->ring[queue->next++ & queue->mask] = (struct entry){slot, slot->frame.first, samples};
     queue->counters.frames++;
     queue->counters.samples += samples;
     if (!slot->frame.complete) queue->counters.missing += slot->frame.missing;
     slot->needed += queue->nblocking;
     slot->waiting += queue->ndropping;
-    /* without dropping readers slots are used by what the slowest reader has not released */
-    bool simple = queue->ndropping == 0 && queue->nattached == queue->nreaders;
-    unsigned now = simple ? queue->used - queue->nahead : br_queue_fill(queue);
+    /* Where all readers block, what they have not released is what is used: nobody looks at them. */
+    bool all_block = queue->nblocking > 0 && queue->ndropping == 0;
+    unsigned now = all_block ? queue->used - queue->nahead : br_queue_fill(queue);
     if (now > queue->counters.max_fill) queue->counters.max_fill = now;
     queue->newest = slot->frame.first + samples;
     br_queue_show(queue);
@@ -330,7 +318,7 @@ int br_queue_publish(struct br_queue *queue)
         }
     }
     give_up(queue, slot, &wake); /* what the producer held; its readers hold it now */
-    if (queue->nahead == 0 && queue->used < queue->depth && !is_over(queue)) queue->spare = lend(queue);
+    lend_next(queue);
     wake.data = queue->readers_sleep;
     queue->readers_sleep = false;
     unlock_and_wake(queue, &wake);
@@ -345,10 +333,9 @@ static void end(struct br_queue *queue, bool failed)
         queue->ended = true;
         queue->failed = failed;
         while (queue->nahead > 0) give_up(queue, queue->ahead[--queue->nahead], &wake);
-        struct br_slot *acquired = atomic_exchange(&queue->acquired, NULL),
-                       *spare = atomic_exchange(&queue->spare, NULL);
-        if (acquired != NULL) give_up(queue, acquired, &wake);
-        if (spare != NULL) give_up(queue, spare, &wake);
+        if (queue->acquired != NULL) give_up(queue, queue->acquired, &wake);
+        queue->acquired = NULL;
+        atomic_store(&queue->lent, false);
         br_queue_show(queue);
         wake_all(queue, &wake);
     }
@@ -372,6 +359,7 @@ void br_queue_abort(struct br_queue *queue)
     if (!queue->aborted) {
         queue->aborted = true;
         for (struct br_reader *r = queue->readers; r != NULL; r = r->sibling) {
+            put_back(r);
             if (!r->detached) discard_unread(r, &wake);
             br_reader_show(r);
         }
@@ -410,6 +398,14 @@ int br_reader_wait(struct br_reader *reader, const struct br_frame **frame)
     struct wake wake = {false, false};
     int result = 0;
     *frame = NULL;
+    if (!atomic_load_explicit(&queue->aborted, memory_order_relaxed) &&
+        atomic_exchange(&reader->taken, false)) {
+        const struct br_slot *slot = reader->held.slot;
+        int ordered = br_order_reader(reader, slot);
+        if (ordered != BR_OK) return ordered;
+        *frame = &slot->frame;
+        return 1;
+    }
     lock(queue);
     if (reader->next == queue->next && reader->held.slot == NULL && !queue->ended && !queue->aborted &&
         !reader->detached)
@@ -418,7 +414,7 @@ int br_reader_wait(struct br_reader *reader, const struct br_frame **frame)
         result = BR_E_STOPPED;
     } else if (reader->held.slot != NULL) {
         result = 1; /* it has not been released: the same again */
-    } else if (!reader->detached && (skip_gone(reader), reader->next != queue->next)) {
+    } else if (!reader->detached && (br_history_skip_gone(reader), reader->next != queue->next)) {
         reader->held = queue->ring[reader->next++ & queue->mask];
         if (reader->counters.policy == BR_POLICY_DROP) {
             reader->held.slot->waiting--;
@@ -442,10 +438,12 @@ int br_reader_wait(struct br_reader *reader, const struct br_frame **frame)
 static int give_back(struct br_reader *reader, bool delivered)
 {
     struct wake wake = {false, false};
+    if (atomic_load_explicit(&reader->taken, memory_order_relaxed)) return BR_OK; /* it has none yet */
     struct br_slot *slot = reader->held.slot; /* only the reader's own thread changes it */
     int status = slot != NULL ? br_order_released(reader, slot) : BR_OK;
     lock(reader->queue);
     let_go(reader, delivered, &wake);
+    if (delivered && slot != NULL) take_next(reader);
     br_reader_show(reader);
     unlock_and_wake(reader->queue, &wake);
     return status;
@@ -468,9 +466,10 @@ void br_reader_detach(struct br_reader *reader)
     give_back(reader, false);
     lock(queue);
     if (!reader->detached) {
+        put_back(reader);
         discard_unread(reader, &wake);
         reader->detached = true;
-        queue->nattached--;
+        if (--queue->nattached == 0) atomic_store(&queue->lent, false); /* acquiring says it */
         queue->nblocking -= reader->counters.policy == BR_POLICY_BLOCK;
         queue->ndropping -= reader->counters.policy == BR_POLICY_DROP;
         br_reader_show(reader);
@@ -489,12 +488,4 @@ void br_history_let_go(struct br_reader *reader, const struct br_frame *frame)
     reader->nholds--;
     settle(reader->queue, &slots->slot[index], &wake);
     unlock_and_wake(reader->queue, &wake);
-}
-
-bool br_reader_failed(const struct br_reader *reader)
-{
-    lock(reader->queue);
-    bool failed = reader->queue->failed;
-    unlock(reader->queue);
-    return failed;
 }

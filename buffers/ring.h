@@ -4,7 +4,12 @@
  * released, or that any reader has yet to read: these slots count as used. A frame that only dropping
  * readers hold while they read it does not count: the memory has one spare slot for each of them. Nor do
  * frames of the history: the memory has a slot for each, and spare ones for each of its readers, for the
- * frame that it reads and those that it holds. */
+ * frame that it reads and those that it holds.
+ *
+ * IN ADVANCE. The producer locks the queue once a frame, and so does a blocking reader: br_queue_publish
+ * lends the next slot at once where there is room, and br_reader_release takes the next frame where there is
+ * one, so that the calls that follow find it without the lock. The slots are as used as if those calls had
+ * come at once, which is what they do in a pipeline that is busy. */
 #ifndef BEAMRING_BUFFERS_RING_H
 #define BEAMRING_BUFFERS_RING_H
 
@@ -72,6 +77,9 @@ struct br_reader {
     uint64_t next;     /* the entry that it reads next */
     struct entry held; /* slot NULL: none */
     bool detached;
+    /* The frame `held` was taken when the one before it was given back, and waits for br_reader_wait: see
+     * IN ADVANCE. Set under the lock; whoever exchanges it for false has the frame. */
+    _Atomic bool taken;
     /* of a history */
     uint64_t passed; /* the base sample behind the last frame that it gave back */
     unsigned nholds; /* frames that are held */
@@ -90,34 +98,11 @@ struct br_reader {
     _Atomic uint64_t shown[R_NUMBERS];
 };
 
-/* What every frame changes comes first and together: between threads on different processors each cache line
- * of it costs as much as the lock itself. */
 struct br_queue {
-    _Alignas(BR_LINE) pthread_mutex_t lock;
-    /* Change under the lock; a waiting thread looks at them without it. */
-    _Atomic uint64_t next; /* the entry that is published next */
-    _Atomic unsigned used; /* slots, see ROOM */
-    unsigned depth;
-    bool sealed, failed, producer_sleeps, readers_sleep;
-    /* changes under the lock; a thread that waits for a GPU, or takes the spare slot, looks without it */
-    _Atomic bool aborted, ended;
+    pthread_mutex_t lock;
     struct br_slots slots;
-    struct entry *ring; /* [mask + 1] */
-    uint64_t mask;
     struct br_reader *readers;
-    unsigned nreaders, nblocking, ndropping; /* the last two: attached ones */
-    _Atomic unsigned nattached;              /* like aborted */
-    struct br_slot *_Atomic acquired;        /* by the producer, not published yet */
-    struct br_slot *_Atomic spare;           /* lent with the last publish, for the next acquire */
-    struct br_slot *ahead[BR_MAX_AHEAD];     /* [nahead] lent to the producer for its next acquires */
-    unsigned nahead;
-    uint64_t wait_since, last_wait_ns; /* the producer's */
-    struct br_queue_counters counters;
-    uint64_t newest; /* the sample behind the last one that was published */
-    _Alignas(BR_LINE) pthread_cond_t space;
-    _Alignas(BR_LINE) pthread_cond_t data;
-    _Alignas(BR_LINE) br_board_version shown_version; /* apart: only its own thread writes it */
-    _Atomic uint64_t shown[Q_NUMBERS];
+    unsigned nreaders, nattached, nblocking, ndropping; /* the last two: attached ones */
     struct br_history history;
     char *name;
     struct br_stream stream;
@@ -129,9 +114,33 @@ struct br_queue {
     _Atomic uint64_t
         *ready_first;       /* [nevents][BR_READY_TRAIL]: first sample of that frame; UINT64_MAX: none */
     unsigned *ready_newest; /* [nevents]: which of BR_READY_TRAIL */
-    struct br_gpu_waits gpu_waits; /* of the producer's thread, for readers */
-    unsigned nevents;              /* one for each slot */
-    struct br_error failure;       /* first one of a GPU call */
+    struct br_gpu_waits gpu_waits;   /* of the producer's thread, for readers */
+    unsigned nevents;                /* one for each slot */
+    struct br_error failure;         /* first one of a GPU call */
+    unsigned depth;
+    struct entry *ring; /* [mask + 1] */
+    /* Change under the lock; a waiting thread looks at them without it. */
+    uint64_t mask;
+    _Atomic uint64_t next; /* the entry that is published next */
+    _Atomic unsigned used; /* slots, see ROOM */
+
+    struct br_slot *acquired;            /* by the producer, not published yet */
+    /* `acquired` was lent when the frame before it was published, and waits for br_queue_acquire: see IN
+     * ADVANCE. Set under the lock; whoever exchanges it for false has the frame. */
+    _Atomic bool lent;
+    struct br_slot *advance; /* that one, for the producer's thread alone */
+    struct br_slot *ahead[BR_MAX_AHEAD]; /* [nahead] lent to the producer for its next acquires */
+    unsigned nahead;
+    bool sealed, ended, failed;
+    _Atomic bool aborted; /* changes under the lock; a thread that waits for a GPU looks without it */
+    bool producer_sleeps, readers_sleep;
+    uint64_t wait_since, last_wait_ns; /* the producer's */
+    struct br_queue_counters counters;
+    uint64_t newest; /* the sample behind the last one that was published */
+    pthread_cond_t space, data;
+    char apart[64]; /* from what only its own thread writes */
+    br_board_version shown_version;
+    _Atomic uint64_t shown[Q_NUMBERS];
 };
 
 static inline void lock(const struct br_queue *queue)
@@ -190,9 +199,14 @@ static inline void br_reader_show(struct br_reader *reader)
     br_board_write(&reader->shown_version, reader->shown, numbers, R_NUMBERS);
 }
 
-/* Adds a frame that is being published to the history, under the lock; returns the one that goes for it, or
- * NULL. */
+/* --- history.c, under the lock --- */
+
+/* Adds a frame that is being published to the history, if there is one; returns the one that goes for it, or
+ * NULL. Entries are kept for as many frames as there are slots: a reader may miss one. */
 struct br_slot *br_history_keep(struct br_queue *queue, struct br_slot *slot);
+
+/* Brings the reader of a history to the next frame that is there still; others stay where they are. */
+void br_history_skip_gone(struct br_reader *reader);
 
 /* --- order.c: who is ordered behind whom, with events. The calling thread owns the slot; the lock is not
  * held. --- */

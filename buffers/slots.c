@@ -88,8 +88,7 @@ int br_slots_reserve(struct br_slots *slots, const char *queue, const struct br_
         snprintf(why, sizeof why, "%s %.1f MiB more", who, (double)free_bytes / 1048576);
         return no_memory(queue, count, bytes, why, error);
     }
-    slots->slot = aligned_alloc(BR_LINE, count * sizeof *slots->slot);
-    if (slots->slot != NULL) memset(slots->slot, 0, count * sizeof *slots->slot);
+    slots->slot = calloc(count, sizeof *slots->slot);
     slots->idle = calloc(count, sizeof(struct br_slot *));
     void *memory = slots->slot != NULL && slots->idle != NULL
                        ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)

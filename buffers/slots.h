@@ -5,11 +5,8 @@
 
 #include "buffers/queue.h"
 
-enum { BR_LINE = 64 };
-
-/* On cache lines of its own: neighbours are used by different threads. */
 struct br_slot {
-    _Alignas(BR_LINE) struct br_frame frame;
+    struct br_frame frame;
     uint64_t order;   /* counts the acquisitions: which slot is older */
     bool used;        /* it counts as used, see ring.h */
     unsigned needed;  /* 1 for the producer that holds it, and blocking readers that have not released it */

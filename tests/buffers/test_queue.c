@@ -53,6 +53,57 @@ static void frames_come_in_order(void **state)
     br_queue_destroy(q);
 }
 
+/* Slots are lent, and frames taken, before anybody asks for them: whoever never asks has published nothing
+ * and read nothing, and an abort counts what nobody asked for as discarded. */
+static void nothing_happens_unasked(void **state)
+{
+    (void)state;
+    struct br_queue *q = create("field", 4);
+    struct br_reader *a = reader(q, BR_POLICY_BLOCK), *b = reader(q, BR_POLICY_BLOCK);
+    const struct br_frame *x;
+    struct br_queue_counters c;
+    seal(q);
+    for (unsigned i = 0; i < 3; i++) put(q, i);
+    assert_int_equal(br_queue_publish(q), BR_OK); /* not acquired */
+    br_queue_get_counters(q, &c);
+    assert_int_equal(c.frames, 3);
+    take(a, 0);
+    assert_int_equal(br_reader_release(a), BR_OK);
+    assert_int_equal(br_reader_release(a), BR_OK); /* not waited for */
+    br_reader_discard(a);
+    assert_counts(a, 1, 0, 0);
+    take(a, 1);
+    br_reader_release(a);
+    take(b, 0);
+    br_reader_release(b);
+    assert_int_equal(fill_of(q), 2);
+    br_reader_detach(b);
+    assert_counts(b, 1, 0, 2);
+    br_queue_abort(q);
+    assert_counts(a, 2, 0, 1);
+    assert_int_equal(br_reader_wait(a, &x), BR_E_STOPPED);
+    struct br_frame *f;
+    assert_int_equal(br_queue_acquire(q, &f), BR_E_STOPPED);
+    br_reader_detach(a);
+    assert_counts(a, 2, 0, 1);
+    br_queue_destroy(q);
+}
+
+/* The last reader leaves after the next slot was lent: the producer is told all the same. */
+static void lent_to_nobody(void **state)
+{
+    (void)state;
+    struct br_queue *q = create("field", 4);
+    struct br_reader *a = reader(q, BR_POLICY_BLOCK);
+    struct br_frame *f;
+    seal(q);
+    put(q, 0);
+    br_reader_detach(a);
+    assert_int_equal(br_queue_acquire(q, &f), BR_E_STOPPED);
+    assert_counts(a, 0, 0, 1);
+    br_queue_destroy(q);
+}
+
 /* A producer that fills three frames at a time: what is lent ahead is what later acquires bring, with what
  * was written; nothing waits, and what is never published is given back. */
 static void frames_are_lent_ahead(void **state)
@@ -331,6 +382,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(frames_come_in_order),
+        cmocka_unit_test(nothing_happens_unasked),
+        cmocka_unit_test(lent_to_nobody),
         cmocka_unit_test(frames_are_lent_ahead),
         cmocka_unit_test(side_and_validity_have_memory),
         cmocka_unit_test(producer_waits_for_the_slowest_blocking_reader),
