@@ -138,7 +138,7 @@ int bench_gpu_frb_beams(struct gpu *g)
     }
     for (int i = 0; i < 3; i++) {
         double ms = gpu_frb_beams(g, nodes[i], nodes[i]->fine, nodes[i]->steps, nodes[i]->bx, nodes[i]->by);
-        if (i == 0) shorts += gpu_require_time(g, GPU_BY_FP16, "CHORD, a grid of beams", ms * 1e3, "us", 450);
+        if (i == 0) shorts += gpu_require_time(g, GPU_BY_COPY, "CHORD, a grid of beams", ms * 1e3, "us", 450);
     }
     bench(g, &gpu_chord, gpu_chord.fine, gpu_chord.steps, gpu_chord.bx, gpu_chord.by, WITH_INCOHERENT);
     shorts += gpu_require_time(g, GPU_BY_COPY, "CHORD, steering",
