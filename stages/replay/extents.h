@@ -128,6 +128,8 @@ enum {
     EXTENTS_PLANE_PAD = 64,   /* bytes between planes, so that they do not meet in the same sets of a cache */
     EXTENTS_PLANES = 16,      /* channels of a plane-wise piece: of 4 bytes, a cache line */
     EXTENTS_PLANE = 64 << 10, /* bytes of each that are read at once */
+    EXTENTS_PAGE = 4096,      /* the kernel copies fastest between equal places in a page */
+    EXTENTS_PIECE = 256 << 10 /* bytes of the frame that make a piece of work */
 };
 
 /* Some samples of an extent, for one thread. */
@@ -138,6 +140,9 @@ struct piece {
     uint32_t channel, nchannels; /* of the extent */
     struct chime_stop stop;      /* where an earlier piece of it ended */
 };
+
+/* Reads e->piece[job]; of pool.h. A failure is noted in e, the first one with its message. */
+void extents_read_piece(void *arg, size_t job, void *scratch);
 
 /* Samples of channels that do not lie as in the stream. */
 int extents_read_planes(struct extents *e, const struct piece *p, uint8_t *scratch, struct br_error *error);
