@@ -73,6 +73,11 @@ static int stop(struct br_stage *stage, void *self)
     br_stage_note(stage, "add is %lld in the end", (long long)u->add);
     free(u->table);
     u->table = NULL;
+    if (u->absorb) { /* nobody stops the other one, which never started */
+        struct t_update *other = br_stage_absorbed(stage);
+        free(other->table);
+        other->table = NULL;
+    }
     return BR_OK;
 }
 
