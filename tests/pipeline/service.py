@@ -226,6 +226,7 @@ def test_unit():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # a run that is to outlive its terminal ignores it, rightly
     harness.main([test_stop, test_orders_that_are_none, test_restart_reads_the_file_again,
                   test_run_restarts_too,
                   test_hangup_drains_a_run, test_a_hundred_restarts, test_service_manager,
