@@ -61,8 +61,9 @@ static inline bool br_message_done(const struct br_message *message)
 BR_API int br_stage_message(struct br_stage *stage, struct br_message *message);
 
 /* For stop, when messages are under way although the run has failed: from its return on nothing is sent or
- * received any more, for any stage. */
-BR_API void br_stage_halt_messages(struct br_stage *stage);
+ * received any more, for any stage. False: that cannot be had, and the memory of messages stays as it is
+ * until the process has ended. */
+BR_API bool br_stage_halt_messages(struct br_stage *stage);
 
 /* How much has happened so far: posts came, messages are done. */
 BR_API uint64_t br_stage_events(const struct br_stage *stage);

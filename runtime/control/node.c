@@ -44,9 +44,14 @@ static int load(const struct node *node, struct node_pipeline *pipeline, FILE *o
     return status == BR_E_NO_MEMORY ? 1 : 2;
 }
 
-/* A pipeline that has ended. While a thread of its own hangs in a file its graph must stay. */
+/* A pipeline that has ended. While a thread of its own hangs in a file, or MPI in a call, its graph must
+ * stay. */
 static void let_go(struct node *node)
 {
+    if (br_ranks_hangs(node->options->ranks)) { /* and br_ranks_leave ends the process */
+        node->current = (struct node_pipeline){0};
+        return;
+    }
     struct node_left *left = node->hung != NULL ? calloc(1, sizeof *left) : NULL;
     if (node->hung == NULL) {
         unload(&node->current);

@@ -19,18 +19,23 @@
 #define EAGER_NS 2000000u
 #define NAP_NS   50000u
 
+/* A call of MPI that takes longer does not return: Open MPI waits for mpirun to print what it has to say of a
+ * lost connection, and mpirun is busy ending the job. */
+#define HALT_NS 1000000000u
+
 struct engine {
     const struct mpi_plugin *mpi;
     void (*happened)(void *arg, const char *failure);
     void *arg;
     pthread_t thread;
-    pthread_mutex_t mutex;
+    pthread_mutex_t calls; /* while MPI is called for messages; before `mutex` */
+    pthread_mutex_t mutex; /* all that follows */
     pthread_cond_t answered;
     struct br_message *first, **last; /* submitted, not begun */
     struct engine_self *self;
     void *share; /* asked for by engine_share */
     size_t share_bytes;
-    bool begun, ok, quit, clean, halted;
+    bool begun, ok, quit, clean, halted, hangs;
     char why[500];
 };
 
@@ -71,8 +76,22 @@ static bool load(struct engine *engine)
 
 static void fail(struct engine *engine)
 {
+    pthread_mutex_lock(&engine->mutex);
     engine->halted = true;
+    pthread_mutex_unlock(&engine->mutex);
     engine->happened(engine->arg, engine->why);
+}
+
+/* The next message that was submitted, or NULL. *halted: nothing may be done any more. */
+static struct br_message *take(struct engine *engine, bool *halted)
+{
+    pthread_mutex_lock(&engine->mutex);
+    struct br_message *m = engine->halted ? NULL : engine->first;
+    *halted = engine->halted;
+    if (m != NULL) engine->first = m->next;
+    if (engine->first == NULL) engine->last = &engine->first;
+    pthread_mutex_unlock(&engine->mutex);
+    return m;
 }
 
 static void is_done(void *message)
@@ -80,15 +99,13 @@ static void is_done(void *message)
     __atomic_store_n(&((struct br_message *)message)->done, 1, __ATOMIC_RELEASE);
 }
 
-/* Begins what was submitted, and looks what is done; true when there was any. With the mutex held, so that
+/* Begins what was submitted, and looks what is done; true when there was any. With `calls` held, so that
  * engine_halt waits for what is under way. */
 static bool work(struct engine *engine)
 {
-    bool any = false;
-    while (engine->first != NULL) {
-        struct br_message *m = engine->first;
-        engine->first = m->next;
-        if (engine->first == NULL) engine->last = &engine->first;
+    struct br_message *m;
+    bool any = false, halted;
+    while ((m = take(engine, &halted)) != NULL) {
         any = true;
         if (!engine->mpi->begin(m->sends, m->data, m->bytes, m->peer, m->channel, m, engine->why,
                                 sizeof engine->why)) {
@@ -96,6 +113,7 @@ static bool work(struct engine *engine)
             return true;
         }
     }
+    if (halted) return any;
     int n = engine->mpi->done(is_done, engine->why, sizeof engine->why);
     if (n < 0) {
         fail(engine);
@@ -122,15 +140,18 @@ static void loop(struct engine *engine)
             engine->share = NULL;
             pthread_cond_broadcast(&engine->answered);
         }
-        bool any = !engine->halted && work(engine);
-        if (any) since = br_clock_ns();
         pthread_mutex_unlock(&engine->mutex);
-        if (any && !engine->halted) engine->happened(engine->arg, NULL);
+        pthread_mutex_lock(&engine->calls);
+        bool any = work(engine);
+        pthread_mutex_unlock(&engine->calls);
+        if (any) since = br_clock_ns();
+        if (any) engine->happened(engine->arg, NULL);
         if (!any) nap(since);
         pthread_mutex_lock(&engine->mutex);
     }
-    if (engine->clean && !engine->halted) engine->mpi->finalize();
+    bool finalize = engine->clean && !engine->halted;
     pthread_mutex_unlock(&engine->mutex);
+    if (finalize) engine->mpi->finalize();
 }
 
 static void *run(void *arg)
@@ -156,6 +177,7 @@ int engine_create(struct engine **result, struct engine_self *self,
     engine->arg = arg;
     engine->self = self;
     engine->last = &engine->first;
+    pthread_mutex_init(&engine->calls, NULL);
     pthread_mutex_init(&engine->mutex, NULL);
     pthread_cond_init(&engine->answered, NULL);
     sigset_t all, before;
@@ -200,20 +222,43 @@ void engine_submit(struct engine *engine, struct br_message *message)
     pthread_mutex_unlock(&engine->mutex);
 }
 
-void engine_halt(struct engine *engine)
+bool engine_halt(struct engine *engine)
 {
+    struct timespec until;
     pthread_mutex_lock(&engine->mutex);
     engine->halted = true;
     pthread_mutex_unlock(&engine->mutex);
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += HALT_NS / 1000000000u;
+    bool hangs = pthread_mutex_clocklock(&engine->calls, CLOCK_MONOTONIC, &until) != 0;
+    if (!hangs) pthread_mutex_unlock(&engine->calls);
+    pthread_mutex_lock(&engine->mutex);
+    engine->hangs = hangs;
+    pthread_mutex_unlock(&engine->mutex);
+    return !hangs;
 }
 
-void engine_destroy(struct engine *engine, bool clean)
+bool engine_hangs(struct engine *engine)
 {
-    if (engine == NULL) return;
+    if (engine == NULL) return false;
+    pthread_mutex_lock(&engine->mutex);
+    bool hangs = engine->hangs;
+    pthread_mutex_unlock(&engine->mutex);
+    return hangs;
+}
+
+bool engine_destroy(struct engine *engine, bool clean)
+{
+    if (engine == NULL) return true;
+    if (!clean && !engine_halt(engine)) return false;
     pthread_mutex_lock(&engine->mutex);
     engine->clean = clean;
     engine->quit = true;
     pthread_mutex_unlock(&engine->mutex);
     pthread_join(engine->thread, NULL);
+    pthread_cond_destroy(&engine->answered);
+    pthread_mutex_destroy(&engine->mutex);
+    pthread_mutex_destroy(&engine->calls);
     free(engine);
+    return true;
 }

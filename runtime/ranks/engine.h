@@ -21,10 +21,15 @@ int engine_share(struct engine *engine, void *data, size_t bytes, struct br_erro
 
 void engine_submit(struct engine *engine, struct br_message *message);
 
-/* From its return on MPI touches no memory of messages. */
-void engine_halt(struct engine *engine);
+/* From its return on MPI touches no memory of messages. False: MPI does not return from a call, and may touch
+ * it as long as the process lives. */
+bool engine_halt(struct engine *engine);
 
-/* Ends MPI: in order, with all other ranks, or (`clean` false) not at all. NULL is allowed. */
-void engine_destroy(struct engine *engine, bool clean);
+/* Whether that was so. NULL is allowed. */
+bool engine_hangs(struct engine *engine);
+
+/* Ends MPI: in order, with all other ranks, or (`clean` false) not at all. False: it hangs, and is left as it
+ * is. NULL is allowed. */
+bool engine_destroy(struct engine *engine, bool clean);
 
 #endif

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -368,9 +369,14 @@ void br_ranks_on_failure(struct br_ranks *ranks, void (*call)(void *arg), void *
     pthread_mutex_unlock(&ranks->mutex);
 }
 
-void br_ranks_halt(struct br_ranks *ranks)
+bool br_ranks_halt(struct br_ranks *ranks)
 {
-    if (ranks != NULL && ranks->engine != NULL) engine_halt(ranks->engine);
+    return ranks == NULL || ranks->engine == NULL || engine_halt(ranks->engine);
+}
+
+bool br_ranks_hangs(const struct br_ranks *ranks)
+{
+    return ranks != NULL && engine_hangs(ranks->engine);
 }
 
 static void release(struct br_ranks *ranks)
@@ -425,7 +431,10 @@ int br_ranks_leave(struct br_ranks *ranks, int status)
      * and who ends first has them killed. */
     if (ranks->cut_off) nanosleep(&(struct timespec){1, 500000000}, NULL);
     hub_destroy(ranks->hub, clean ? GOODBYE_S : 2);
-    engine_destroy(ranks->engine, clean);
+    if (!engine_destroy(ranks->engine, clean)) { /* nor can its thread be ended */
+        fflush(NULL);
+        _exit(status);
+    }
     release(ranks);
     return status;
 }

@@ -54,8 +54,11 @@ bool br_ranks_failed(struct br_ranks *ranks, struct br_error *error);
 /* Called once by a thread of its own when the job has failed elsewhere, from now on (NULL: no more). */
 void br_ranks_on_failure(struct br_ranks *ranks, void (*call)(void *arg), void *arg);
 
-/* Ends every use of other ranks' memory: nothing is received or sent any more. */
-void br_ranks_halt(struct br_ranks *ranks);
+/* Ends every use of messages' memory: nothing is received or sent any more. False: MPI hangs in a call and
+ * may use it as long as the process lives; br_ranks_hangs says so again, and br_ranks_leave ends the
+ * process. */
+bool br_ranks_halt(struct br_ranks *ranks);
+bool br_ranks_hangs(const struct br_ranks *ranks);
 
 /* Says goodbye with an exit status, waits until all ranks that live have done so (some seconds at most), and
  * frees it. Returns the exit status: `status`, or that of the job when it has failed elsewhere. NULL is

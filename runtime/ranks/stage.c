@@ -95,9 +95,9 @@ int br_stage_message(struct br_stage *stage, struct br_message *message)
     return br_ranks_message(stage->graph->ranks, message);
 }
 
-void br_stage_halt_messages(struct br_stage *stage)
+bool br_stage_halt_messages(struct br_stage *stage)
 {
-    br_ranks_halt(stage->graph->ranks);
+    return br_ranks_halt(stage->graph->ranks);
 }
 
 uint64_t br_stage_events(const struct br_stage *stage)

@@ -258,7 +258,7 @@ static void stop(struct br_stage *stage, struct exchange *x)
     for (unsigned i = 0; i < (unsigned)x->frames; i++) busy |= c->slot[i].busy;
     for (unsigned r = 0; c->coming != NULL && r < x->plan.ranks; r++)
         for (unsigned i = 0; c->coming[r] != NULL && i < c->ncoming; i++) busy |= c->coming[r][i].busy;
-    if (busy) br_stage_halt_messages(stage);
+    if (busy && !br_stage_halt_messages(stage)) return; /* it may still be written to */
     for (unsigned i = 0; i < (unsigned)x->frames; i++) free(c->slot[i].memory);
     for (unsigned r = 0; c->coming != NULL && r < x->plan.ranks; r++)
         for (unsigned i = 0; c->coming[r] != NULL && i < c->ncoming; i++) free(c->coming[r][i].buffer);

@@ -85,7 +85,7 @@ def test_a_rank_is_killed():
         for transport in ("vader", "tcp"):
             with harness.scratch() as d:
                 field(d)
-                job, pids = begin(d, endless(), transport=transport, grace=2)
+                job, pids = begin(d, endless(), transport=transport, grace=4)
                 try:
                     began = time.time()
                     os.kill(pids[dead], signal.SIGKILL)
