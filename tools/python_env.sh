@@ -6,14 +6,14 @@
 
 # setup_python DIR: makes or updates DIR and sets READERS_PYTHON to its interpreter; empty when the readers cannot be had.
 setup_python() {
-    local dir=$1 stamp="$1/readers-3" python best=python3 candidate
+    local dir=$1 stamp="$1/readers-4" python best=python3 candidate
     READERS_PYTHON=$dir/bin/python
     [ -f "$stamp" ] && return
     for candidate in python3.12 python3.13 "$HOME"/.pyenv/versions/3.1[23]*/bin/python; do
         python=$(command -v "$candidate") || continue
         "$python" -c 'import venv, ensurepip' 2>/dev/null && best=$python
     done
-    echo "making $dir with $("$best" --version) and the readers baseband, blimpy, your and sigpyproc"
+    echo "making $dir with $("$best" --version) and readers of others: baseband, blimpy, your, sigpyproc, spead2, pyuvdata"
     rm -rf "$dir"
     "$best" -m venv "$dir"
     # blimpy imports pkg_resources, which setuptools 81 removed.
@@ -23,7 +23,7 @@ setup_python() {
         return
     fi
     local reader
-    for reader in your sigpyproc spead2; do
+    for reader in your sigpyproc spead2 pyuvdata; do
         "$READERS_PYTHON" -m pip install -q --disable-pip-version-check "$reader" 2>/dev/null ||
             echo "$reader cannot be installed on this Python: its comparison will be skipped"
     done
