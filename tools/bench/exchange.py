@@ -3,6 +3,7 @@
 same machine; and whether it hides behind computing.
 
     tools/bench/exchange.py build [--ranks 2,4] [--transport vader,tcp] [--channels 64] [--beams 512]
+    tools/bench/exchange.py build --minutes 10     does memory grow at the full rate?
 """
 import argparse
 import os
@@ -11,6 +12,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 PIPELINE = """
 threads: 1
@@ -42,6 +44,48 @@ def pipeline(build, n, transport, directory, **values):
     return max(map(float, found))
 
 
+def resident_mb(job):
+    """Of each rank, in no order: those children of mpirun that are beamring."""
+    found = []
+    for child in subprocess.run(["pgrep", "-P", str(job.pid), "beamring"], capture_output=True,
+                                text=True).stdout.split():
+        try:
+            with open(f"/proc/{child}/status") as f:
+                found.append(int(re.search(r"VmRSS:\s+(\d+)", f.read())[1]) / 1024)
+        except (OSError, TypeError):
+            pass  # it has ended
+    return found
+
+
+def endure(build, n, transport, directory, minutes, **values):
+    """Frames as fast as the ranks exchange them, for so long: resident memory by the minute."""
+    each = pipeline(build, n, transport, directory, compute=0, **values)
+    values["frames"] = int(minutes * 60e6 / each)
+    path = os.path.join(directory, "exchange.yaml")
+    with open(path, "w") as f:
+        f.write(PIPELINE.format(compute=0, **values))
+    program = os.path.join(build, "tools", "beamring")
+    env = {**os.environ, "BEAMRING_PLUGIN_PATH": os.path.join(build, "tools", "bench")}
+    said = subprocess.run([program, "check", "--ranks", str(n), path], capture_output=True, text=True,
+                          env=env)
+    print("  check: " + re.search(r"together +(\S+ \S+)", said.stdout)[1] + " a rank, besides the program")
+    begun = time.time()
+    job = subprocess.Popen([*mpirun(n, transport), program, "run", "--mpi", path], env=env,
+                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    next_look = begun + 30
+    while job.poll() is None:
+        time.sleep(0.2)
+        if time.time() >= next_look:
+            print(f"  after {next_look - begun:4.0f} s: " +
+                  ", ".join(f"{mb:.1f}" for mb in sorted(resident_mb(job))) + " MB resident", flush=True)
+            next_look += 30 if next_look < begun + 60 else 60
+    if job.returncode != 0:
+        sys.exit(f"the pipeline failed: {job.stderr.read()}")
+    took = time.time() - begun
+    print(f"  {n} ranks, {transport}: {values['frames']} frames in {took:.0f} s, "
+          f"{took / values['frames'] * 1e6:.0f} us a frame")
+
+
 def alltoall(build, n, transport, size, times):
     program = os.path.join(build, "tools", "bench", "alltoall")
     done = subprocess.run([*mpirun(n, transport), program, str(size), str(times)], capture_output=True,
@@ -58,7 +102,15 @@ def main():
     p.add_argument("--beams", type=int, default=512)
     p.add_argument("--frames", type=int, default=300)
     p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--minutes", type=float, default=0)
     a = p.parse_args()
+    if a.minutes > 0:
+        with tempfile.TemporaryDirectory() as d:
+            for n in map(int, a.ranks.split(",")):
+                for transport in a.transport.split(","):
+                    endure(a.build, n, transport, d, a.minutes, channels=a.channels, beams=a.beams,
+                           frames=a.frames)
+        return
     print("  ranks  transport  MB a frame  MPI_Alltoall  exchange   share   with computing / the longer")
     with tempfile.TemporaryDirectory() as d:
         for n in map(int, a.ranks.split(",")):

@@ -211,6 +211,9 @@ static void test_disk_full(void **state)
     setrlimit(RLIMIT_FSIZE, &was);
     assert_int_equal(result, BR_E_IO);
     assert_non_null(strstr(stage->error, "full/beam0000.fil"));
+    char good[64];
+    snprintf(good, sizeof good, "the %lld bytes before this are good", (long long)info.st_size);
+    assert_string_equal(strstr(stage->error, good), good); /* and no more is said: the file was cut */
     assert_int_equal(driver_stop(stage), BR_OK);
     driver_free(stage);
     for (size_t b = 0; b < BEAMS; b++) {
