@@ -1,5 +1,5 @@
-/* window_sources.c - what the sources say together: where they are, whether a frame is over, whether they have
- * jumped. See window.h. For the stage's thread. */
+/* window_sources.c - what the sources say together: where they are, whether a frame is over, whether they
+ * have jumped. See window.h. For the stage's thread. */
 #include "stages/common/packets/window.h"
 
 #include <stdlib.h>
