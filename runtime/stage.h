@@ -53,10 +53,10 @@
  *
  * The runtime commits before the first frame that begins at or after the sample from which the values
  * shall hold. A stage with BR_STAGE_COMMITS does it itself, within a frame: process asks
- * br_stage_next_update for the sample, works up to there, and calls br_stage_update. Between nodes and
- * stages nothing but the sample decides: a stage that makes blocks of samples commits at the first output
- * that begins at or after it. In configure, prepare and discard of an update `stage` is not the one that
- * runs, but one like it.
+ * br_stage_next_update for the sample, works up to there, and calls br_stage_update. A source with updates
+ * must do so: it alone knows which samples it is about to make. Between nodes and stages nothing but the
+ * sample decides: a stage that makes blocks of samples commits at the first output that begins at or after
+ * it. In configure, prepare and discard of an update `stage` is not the one that runs, but one like it.
  *
  * ERRORS. br_stage_fail(stage, status, ...) records the message (the stage's name is put before it) and
  * returns status. In configure, br_stage_fail_at(stage, "factor", ...) adds file:line:column of that
@@ -450,8 +450,10 @@ BR_API void br_stage_let_go(struct br_stage *stage, unsigned i, const struct br_
 
 /* --- new values: for process of stages with BR_STAGE_COMMITS --- */
 
-/* The base sample (of input 0) from which the next new values shall hold if that is before `end`,
- * else `end`. It may lie before the current frame: after a loss. */
+/* The base sample (of input 0, of a source output 0) from which the next new values shall hold if that is
+ * before `end`, else `end`. It may lie before the current frame: after a loss. A source says with it that it
+ * makes its samples up to `end`: what shall hold from an earlier one comes too late from here on. So it asks
+ * before it begins with a frame, and commits what is due there first. */
 BR_API uint64_t br_stage_next_update(struct br_stage *stage, uint64_t end);
 
 /* Commits these values; from `sample` on, which may be later than asked for, they hold. Then ask again. */

@@ -86,6 +86,9 @@ int br_plugin_check(const struct br_stage_type *type, const char *path, struct b
         wrong = "it sets flags that this beamring does not know; rebuild it against the installed headers";
     else if (type->updates != NULL && type->commit == NULL)
         wrong = "it names parameters that can be updated, but has no commit";
+    else if (type->updates != NULL && count_ports(type->inputs) == 0 && (type->flags & BR_STAGE_COMMITS) == 0)
+        wrong = "it is a source and names parameters that can be updated: it must set BR_STAGE_COMMITS, ask "
+                "br_stage_next_update and call br_stage_update";
     else if (!check_schema(type->params, type->size, 0, schema, sizeof schema))
         wrong = schema;
     if (wrong != NULL) return br_fail(error, BR_E_FORMAT, "plugin %s: %s", path, wrong);

@@ -1,10 +1,10 @@
 /* update_commit.c - updates on a stage's own thread: what is due is committed. See updates.h.
  *
- * A stage says first how far it takes its input, then looks for something due; who schedules links first,
+ * A stage says first how far it takes its samples, then looks for something due; who schedules links first,
  * then looks how far the stages have come. Whichever comes first, the other one sees it. */
 #include "runtime/run/updates.h"
 
-uint64_t br_stage_next_update(struct br_stage *stage, uint64_t end)
+uint64_t br_update_due(struct br_stage *stage, uint64_t end)
 {
     struct br_stage_updates *u = &stage->updates;
     if (atomic_load(&u->first) == NULL) return end; /* nearly always */
@@ -13,6 +13,18 @@ uint64_t br_stage_next_update(struct br_stage *stage, uint64_t end)
     uint64_t sample = first != NULL && first->sample < end ? first->sample : end;
     pthread_mutex_unlock(&stage->graph->updates->mutex);
     return sample;
+}
+
+/* The stage takes its samples up to `end`. */
+static void say_taken(struct br_stage_updates *u, uint64_t end)
+{
+    if (end > atomic_load_explicit(&u->taken, memory_order_relaxed)) atomic_store(&u->taken, end);
+}
+
+uint64_t br_stage_next_update(struct br_stage *stage, uint64_t end)
+{
+    if (stage->nin == 0) say_taken(&stage->updates, end); /* no frame that comes in says it */
+    return br_update_due(stage, end);
 }
 
 /* Takes the newest one that is due at `sample` out of the list; older ones are passed over, since it has
@@ -55,9 +67,7 @@ void br_stage_update(struct br_stage *stage, uint64_t sample)
 
 void br_updates_take(struct br_stage *stage, const struct br_frame *in)
 {
-    struct br_stage_updates *u = &stage->updates;
-    uint64_t end = in->first + in->samples;
-    if (end > atomic_load_explicit(&u->taken, memory_order_relaxed)) atomic_store(&u->taken, end);
+    say_taken(&stage->updates, in->first + in->samples);
     if ((stage->type->flags & BR_STAGE_COMMITS) != 0) return;
-    if (br_stage_next_update(stage, in->first + 1) <= in->first) br_stage_update(stage, in->first);
+    if (br_update_due(stage, in->first + 1) <= in->first) br_stage_update(stage, in->first);
 }

@@ -32,10 +32,15 @@ static uint64_t sample_at(const struct br_stream *stream, int64_t time_ns)
     return (uint64_t)((since * stream->sample_ns.den + stream->sample_ns.num - 1) / stream->sample_ns.num);
 }
 
+const struct br_stream *br_update_stream(const struct br_stage *stage)
+{
+    return stage->in[0].edge != NULL ? &stage->in[0].edge->stream : &stage->out[0].stream;
+}
+
 /* Where a change shall hold from; for BR_AT_NOW where it would, if linked now. */
 static uint64_t moment_of(const struct br_update *update, const struct br_stage *stage, uint64_t now)
 {
-    if (update->at == BR_AT_TIME) return sample_at(&stage->in[0].edge->stream, update->time_ns);
+    if (update->at == BR_AT_TIME) return sample_at(br_update_stream(stage), update->time_ns);
     return update->at == BR_AT_SAMPLE ? update->sample : now;
 }
 
@@ -262,8 +267,7 @@ enum br_update_outcome br_update_schedule(struct br_graph *graph, struct br_upda
     }
     if (linked == TOO_LATE) {
         br_fail(error, BR_E_INVALID,
-                "it comes too late: its stages have taken their input up to sample %llu; ask for that one or "
-                "later",
+                "it comes too late: its stages have come to sample %llu; ask for that one or later",
                 (unsigned long long)*earliest);
         return BR_UPDATE_LATE;
     }

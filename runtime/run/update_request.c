@@ -102,7 +102,7 @@ static void check_clocks(struct br_config *config, const struct br_node *at,
 {
     for (size_t i = 1; i < request->nstages && request->at != BR_AT_TIME; i++) {
         const struct br_stage *first = request->stage[0], *other = request->stage[i];
-        const struct br_stream *a = &first->in[0].edge->stream, *b = &other->in[0].edge->stream;
+        const struct br_stream *a = br_update_stream(first), *b = br_update_stream(other);
         if (a->epoch_ns == b->epoch_ns && a->sample_ns.num == b->sample_ns.num &&
             a->sample_ns.den == b->sample_ns.den)
             continue;

@@ -32,7 +32,7 @@ bool br_updates_note_scheduled(struct br_graph *graph, struct br_update *update,
 {
     if (!is_kept(graph)) return false;
     char digest[24];
-    const struct br_stream *stream = &update->change[0]->stage->in[0].edge->stream;
+    const struct br_stream *stream = br_update_stream(update->change[0]->stage);
     snprintf(digest, sizeof digest, "%016" PRIx64, update->digest);
     json_t *line = json_pack("{ss ss so sI sI sI s[II] ss sb so}", "id", update->id, "state", "scheduled",
                              "at", moment_of(update->at, update->sample, update->time_ns), "sample",
@@ -174,8 +174,8 @@ static json_t *pending_moment(const struct br_graph *graph, const json_t *line)
     const char *name = json_object_iter_key(json_object_iter(json_object_get(line, "stages")));
     const struct br_stream *stream = NULL;
     for (size_t s = 0; s < graph->nfile; s++)
-        if (name != NULL && strcmp(graph->stage[s].name, name) == 0 && graph->stage[s].nin > 0)
-            stream = &graph->stage[s].in[0].edge->stream;
+        if (name != NULL && strcmp(graph->stage[s].name, name) == 0)
+            stream = br_update_stream(&graph->stage[s]);
     bool same = stream != NULL && stream->epoch_ns == number_of(line, "epoch_ns") &&
                 stream->sample_ns.num == json_integer_value(json_array_get(rate, 0)) &&
                 stream->sample_ns.den == json_integer_value(json_array_get(rate, 1));
@@ -188,7 +188,7 @@ static void commit_first(struct br_graph *graph)
 {
     for (size_t s = 0; s < graph->nfile; s++) {
         struct br_stage *stage = &graph->stage[s];
-        if (br_stage_next_update(stage, 1) > 0) continue;
+        if (br_update_due(stage, 1) > 0) continue;
         if (stage->device >= 0) br_gpu_use(stage->device, NULL);
         br_stage_update(stage, 0);
     }

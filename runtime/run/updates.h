@@ -18,7 +18,7 @@
 
 enum br_update_at {
     BR_AT_NOW,    /* the earliest sample at which all stages can */
-    BR_AT_SAMPLE, /* of the stages' inputs */
+    BR_AT_SAMPLE, /* of the stages' inputs; of a source's output */
     BR_AT_TIME    /* the first sample of each stage that is not before this Unix time */
 };
 
@@ -55,7 +55,7 @@ struct br_change {
     struct br_stage *fresh;           /* the second one, whose self has the new values; NULL: discarded */
     const struct br_node *given;      /* what the update gives this stage: a map */
     const struct br_node *node;       /* all of its parameters from then on */
-    uint64_t sample;                  /* of the stage's input 0, from which it shall hold */
+    uint64_t sample;                  /* of br_update_stream, from which it shall hold */
     uint64_t held_from;               /* from which it did */
     br_gpu_event old_unused;          /* what was enqueued with the old values is done */
     struct br_held *held;             /* the stage's once it is committed */
@@ -154,7 +154,7 @@ void br_updates_note(struct br_graph *graph);
  * for no file. */
 void br_updates_close(struct br_graph *graph);
 
-/* Sample up to which the stages with updates have taken their input: the largest of them. */
+/* Sample up to which the stages with updates have come: the largest of them. */
 uint64_t br_updates_earliest(const struct br_graph *graph);
 
 /* --- update_json.c --- */
@@ -203,7 +203,11 @@ uint64_t br_update_file_digest(const char *path);
 
 /* --- update_plan.c --- */
 
-/* Sample up to which the stages of a request have taken their input: the largest. */
+/* The stream whose base samples an update of the stage counts: its first input's, of a source its first
+ * output's. */
+const struct br_stream *br_update_stream(const struct br_stage *stage);
+
+/* Sample up to which the stages of a request have come: the largest. */
 uint64_t br_update_taken(const struct br_update_request *request);
 
 /* Makes, prepares and links the changes of an update; *earliest is what br_update_taken says after that. On
@@ -244,6 +248,9 @@ void br_held_free(struct br_held *held);
 void br_held_find_sources(struct br_graph *graph);
 
 /* --- update_commit.c: the stage's thread --- */
+
+/* What br_stage_next_update answers, for a stage that does not go on by it. */
+uint64_t br_update_due(struct br_stage *stage, uint64_t end);
 
 /* Before process gets this frame. */
 void br_updates_take(struct br_stage *stage, const struct br_frame *in);

@@ -88,6 +88,7 @@ static const struct br_param params[] = {
              .unit = "s"),
     {0},
 };
+static const char *const updates[] = {"absent", NULL};
 static const struct br_port outputs[] = {
     {"out", "packets as they came, for `unpack`: uint8 [time][freq][input] in the order "
             "of the packets"},
@@ -123,9 +124,26 @@ static int set_start(struct br_stage *stage, struct capture *c, const struct br_
     return BR_OK;
 }
 
+/* All but `absent` is as in the stage that runs: nothing is read, asked or counted a second time. */
+static int configure_update(struct br_stage *stage, struct capture *c)
+{
+    const struct capture *runs = br_stage_running(stage);
+    struct br_error error = {0};
+    struct br_stream *out = br_stage_output(stage, 0);
+    struct packet_ids absent = {c->absent.count, c->absent.value};
+    if (runs == NULL) return br_stage_fail(stage, BR_E_INTERNAL, "there is nothing to update");
+    c->layout = runs->layout;
+    if (packet_layout_absent(&c->layout, absent, packet_stage_memory(stage), &c->layout.absent, &error) !=
+        BR_OK)
+        return br_stage_fail_at(stage, "absent", "%s", error.text);
+    out->epoch_ns = runs->epoch_ns;
+    return packet_stage_stream(stage, &runs->layout, runs->description, out);
+}
+
 static int configure(struct br_stage *stage, void *self)
 {
     struct capture *c = self;
+    if (br_stage_is_update(stage)) return configure_update(stage, c);
     struct br_error error = {0};
     struct br_stream *out = br_stage_output(stage, 0);
     struct packet_node node = {.sources = {c->sources.count, c->sources.value},
@@ -195,6 +213,25 @@ static int stop(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
+/* --- new values -------------------------------------------------------------------------------- */
+
+static void commit(struct br_stage *stage, void *self, void *fresh, uint64_t sample)
+{
+    struct capture *c = self;
+    const struct capture *with = fresh;
+    (void)stage;
+    for (size_t s = 0; s < c->layout.nsources; s++)
+        if (c->window.absent[s] && !with->layout.absent[s]) c->seen_ns[s] = 0; /* not silent so far */
+    window_expect(&c->window, (int64_t)(sample / (uint64_t)c->frame_samples), with->layout.absent);
+    c->absent = with->absent;
+}
+
+/* Base samples [first, end) are taken with what is due at the first of them. */
+static void take_updates(struct br_stage *stage, uint64_t first, uint64_t end)
+{
+    if (br_stage_next_update(stage, end) <= first) br_stage_update(stage, first);
+}
+
 /* --- the beginning ----------------------------------------------------------------------------- */
 
 static void begin_with(struct capture *c, int64_t frame)
@@ -213,8 +250,13 @@ static void look_for_start(struct br_stage *stage, struct capture *c, uint64_t n
         begin_with(c, c->start_sample / c->frame_samples);
         return;
     }
+    /* No sample is taken yet. What shall hold at once does, so that nobody is waited for who will not come;
+     * these numbers are below those of all frames but the first. */
+    take_updates(stage, c->waited, c->waited + 1);
+    c->waited++;
     for (size_t s = 0; s < c->layout.nsources; s++) {
-        expected += !c->layout.absent[s];
+        if (c->window.absent[s]) continue;
+        expected++;
         seen += atomic_load_explicit(&c->window.source[s].latest, memory_order_relaxed) != INT64_MIN;
     }
     if (seen == 0) return;
@@ -229,7 +271,8 @@ static void look_for_start(struct br_stage *stage, struct capture *c, uint64_t n
 
 /* --- frames ------------------------------------------------------------------------------------ */
 
-/* Memory for the open frames that have none. The stream's frames get it in their order. */
+/* Memory for the open frames that have none. The stream's frames get it in their order, and with it what is
+ * expected in them. */
 static void give_frames(struct br_stage *stage, struct capture *c, const struct br_io *io)
 {
     int64_t base = atomic_load(&c->window.base);
@@ -239,6 +282,8 @@ static void give_frames(struct br_stage *stage, struct capture *c, const struct 
     while (c->given < base + c->open) {
         struct br_frame *frame = c->ngiven == 0 ? io->out[0] : br_stage_lend_ahead(stage, 0, c->ngiven);
         if (frame == NULL) return;
+        uint64_t first = (uint64_t)c->given * (uint64_t)c->frame_samples;
+        take_updates(stage, first, first + (uint64_t)c->frame_samples);
         window_give(&c->window, c->given++, frame);
         c->ngiven++;
     }
@@ -412,12 +457,20 @@ BR_STAGE_EXPORT = {
         "malformed, flagged, stray "
         "(its sequence number is far from the others'), no_frame (a later stage is too slow) or early; what "
         "never came, and what "
-        "the kernel lost, is counted besides.\n",
+        "the kernel lost, is counted besides.\n\n"
+        "A board that dies, or comes back, is an update of `absent`: it holds from the first frame that "
+        "begins at "
+        "the sample or after it. Which packets are taken and which are expected depends on their frame "
+        "alone; "
+        "packets of an absent sender are foreign.\n",
     .params = params,
     .outputs = outputs,
+    .flags = BR_STAGE_COMMITS,
     .size = sizeof(struct capture),
     .configure = configure,
     .start = start,
     .process = process,
     .stop = stop,
+    .updates = updates,
+    .commit = commit,
 };

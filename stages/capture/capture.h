@@ -19,7 +19,7 @@ struct capture {
     double start_s, wait_s, idle_s;
 
     struct packet_description *description;
-    struct packet_layout layout;
+    struct packet_layout layout; /* with `absent` as the stream begins; window.absent is what holds */
     struct window window;
     struct receiver *receiver; /* [nreceivers] */
     unsigned nreceivers;
@@ -32,6 +32,7 @@ struct capture {
     uint64_t heard;                                                   /* packets by then */
     size_t live;         /* sources that sent between the last two looks */
     int64_t given;       /* the next frame that gets memory */
+    uint64_t waited;     /* looks while nothing had begun yet */
     unsigned ngiven;     /* frames that have memory and are not published */
     int64_t skip_to;     /* frames before it get none: most sources are past them */
     int64_t resume_raw;  /* where the sources are after a jump, without the shift */
@@ -59,7 +60,7 @@ void capture_warn(struct br_stage *stage, struct capture *c, uint64_t now);
 void capture_say_who_is_silent(struct br_stage *stage, struct capture *c, uint64_t now);
 void capture_report(struct br_stage *stage, const struct capture *c);
 
-/* Packets of published frames that came in no form. */
+/* Packets of published frames that came in no form, while their source was expected. */
 uint64_t capture_never_came(const struct capture *c, size_t source);
 
 /* Packets that were received, whatever became of them. */

@@ -91,7 +91,7 @@ void capture_count(struct br_stage *stage, struct capture *c)
         for (size_t s = begin; s < end; s++) {
             for (int r = 0; r < WINDOW_NREASONS; r++)
                 count[r] += window_count(&c->window, s, (enum window_reason)r);
-            if (g < ngroups && !c->layout.absent[s]) count[WINDOW_NREASONS] += capture_never_came(c, s);
+            if (g < ngroups) count[WINDOW_NREASONS] += capture_never_came(c, s);
         }
         for (int r = 0; r < REASONS - (g == ngroups); r++) br_stage_count(stage, at++, count[r]);
     }

@@ -81,7 +81,7 @@ void capture_say_who_is_silent(struct br_stage *stage, struct capture *c, uint64
     char text[240];
     for (size_t s = 0; s < c->layout.nsources; s++) {
         if (c->window.live[s] || c->seen_ns[s] == 0) c->seen_ns[s] = now;
-        if (c->layout.absent[s]) continue;
+        if (c->window.absent[s]) continue;
         expected++;
         if (now - c->seen_ns[s] < SILENT_NS) continue;
         if (silent++ == 0 || c->seen_ns[s] < c->seen_ns[longest]) longest = s;
@@ -118,8 +118,7 @@ static void say(struct br_stage *stage, const struct capture *c, size_t source)
     }
     if (source < c->layout.nsources) {
         snprintf(who, sizeof who, "source %" PRId64, c->layout.source_id[source]);
-        append(text, ", %" PRIu64 " never came",
-               c->layout.absent[source] ? 0 : capture_never_came(c, source));
+        append(text, ", %" PRIu64 " never came", capture_never_came(c, source));
     } else if (sum == 0) {
         return;
     }
@@ -136,8 +135,7 @@ void capture_report(struct br_stage *stage, const struct capture *c)
         xdp[1] += atomic_load(&r->xdp.ring_full);
         xdp[2] += atomic_load(&r->xdp.fill_empty);
     }
-    for (size_t s = 0; s < c->layout.nsources; s++)
-        never += c->layout.absent[s] ? 0 : capture_never_came(c, s);
+    for (size_t s = 0; s < c->layout.nsources; s++) never += capture_never_came(c, s);
     char text[TEXT] = "";
     for (int r = 0; r < WINDOW_NREASONS; r++)
         append(text, ", %" PRIu64 " %s", total(c, (enum window_reason)r), window_reason_name[r]);

@@ -42,7 +42,7 @@ def test_every_header_field_wrong_in_turn():
         extra += [with_bytes(0, b"\x00"), with_bytes(0, b"\xfc")]               # cookie
         extra += [with_bytes(2, struct.pack("<H", s)) for s in (3, 200, 65535)]  # source: not of this node
         extra += [with_bytes(4, struct.pack("<H", s)) for s in (4, 127, 65535)]  # stream
-        extra += [b"", b"x", b"LLDP" * 20, bytes(len(good)), os.urandom(1500)]
+        extra += [b"", b"x", b"LLDP" * 20, bytes(len(good)), b"?" + os.urandom(1499)]
         foreign = len(extra)
         cut = [good[:n] for n in (1, 2, 21, 22, 23, 6165)] + [good + b"\0", good + bytes(900)]
         odd = [with_bytes(8, struct.pack("<Q", s)) for s in (1, 15, 17)]         # no multiple of 16

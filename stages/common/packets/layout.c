@@ -134,8 +134,8 @@ static const int64_t *keep_ids(struct packet_ids ids, struct packet_memory memor
     return copy;
 }
 
-static int make_absent(struct packet_layout *l, struct packet_ids absent, struct packet_memory memory,
-                       struct br_error *error)
+int packet_layout_absent(const struct packet_layout *l, struct packet_ids absent, struct packet_memory memory,
+                         const bool **flags, struct br_error *error)
 {
     bool *flag = memory.alloc(memory.owner, l->nsources * sizeof *flag);
     size_t gone = 0;
@@ -143,15 +143,13 @@ static int make_absent(struct packet_layout *l, struct packet_ids absent, struct
         size_t s = 0;
         while (s < l->nsources && l->source_id[s] != absent.value[i]) s++;
         if (s == l->nsources)
-            return br_fail(error, BR_E_INVALID, "absent: %lld is no source of this node",
-                           (long long)absent.value[i]);
+            return br_fail(error, BR_E_INVALID, "%lld is no source of this node", (long long)absent.value[i]);
         gone += !flag[s];
         flag[s] = true;
     }
-    l->absent = flag;
-    return gone < l->nsources
-               ? BR_OK
-               : br_fail(error, BR_E_INVALID, "absent: all sources; expected at least one that sends");
+    *flags = flag;
+    return gone < l->nsources ? BR_OK
+                              : br_fail(error, BR_E_INVALID, "all sources; expected at least one that sends");
 }
 
 int packet_layout_make(struct packet_layout *layout, const struct packet_description *packet,
@@ -202,8 +200,10 @@ int packet_layout_make(struct packet_layout *layout, const struct packet_descrip
                        frame_samples, l->nchannels, l->ninputs);
     l->source_id = keep_ids(sources, memory);
     l->stream_id = keep_ids(streams, memory);
-    status = make_absent(l, node->absent, memory, error);
-    if (status == BR_OK) status = make_channels(l, packet, memory, error);
+    struct br_error why = {0};
+    status = packet_layout_absent(l, node->absent, memory, &l->absent, &why);
+    if (status != BR_OK) return br_fail(error, status, "absent: %s", why.text);
+    status = make_channels(l, packet, memory, error);
     if (status == BR_OK) make_inputs(l, packet, memory);
     return status;
 }

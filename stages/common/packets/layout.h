@@ -40,15 +40,15 @@ struct packet_layout {
     size_t nsources, nstreams;
     size_t nchannels, ninputs; /* of the frame: all streams, all sources (absent ones too) */
     size_t packet_channels, packet_inputs;
-    size_t packet_bytes;  /* payload: the pitch of slots */
-    size_t block_bytes;   /* nsources x nstreams x packet_bytes */
-    size_t receipt_bytes; /* of one block */
-    size_t time_stride;   /* bytes from one time sample of a packet to the next */
+    size_t packet_bytes;   /* payload: the pitch of slots */
+    size_t block_bytes;    /* nsources x nstreams x packet_bytes */
+    size_t receipt_bytes;  /* of one block */
+    size_t time_stride;    /* bytes from one time sample of a packet to the next */
     size_t channel_stride; /* likewise for channels; packet_bytes where a packet has but one */
 
     const int64_t *source_id;       /* [nsources] */
     const int64_t *stream_id;       /* [nstreams] */
-    const bool *absent;             /* [nsources]: not expected; its packets are not taken */
+    const bool *absent;             /* [nsources] at first: not expected; its packets are not taken */
     const int64_t *channel_id;      /* [nchannels], ascending */
     const size_t *channel_offset;   /* [nchannels] bytes */
     const uint32_t *channel_stream; /* [nchannels] */
@@ -78,6 +78,11 @@ struct packet_node {
  * and for what neither node nor description say. */
 int packet_layout_make(struct packet_layout *layout, const struct packet_description *packet,
                        const struct packet_node *node, struct packet_memory memory, struct br_error *error);
+
+/* Which sources are absent, as flags [nsources]. Errors: BR_E_INVALID for ids that are no sources, and for
+ * all. */
+int packet_layout_absent(const struct packet_layout *layout, struct packet_ids absent,
+                         struct packet_memory memory, const bool **flags, struct br_error *error);
 
 /* Byte offset in the frame of time sample t, channel f and input i. */
 static inline size_t packet_layout_byte(const struct packet_layout *l, size_t t, size_t f, size_t i)

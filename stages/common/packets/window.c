@@ -10,8 +10,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { JUMP_PACKETS = 4 }; /* in a row, of a source, before its jump counts */
-
 const char *const window_reason_name[WINDOW_NREASONS] = {
 #define WINDOW_REASON(NAME, name, text) name,
     WINDOW_REASONS(WINDOW_REASON)
@@ -43,9 +41,15 @@ int window_make(struct window *w, const struct packet_description *packet, const
     w->missing = calloc(n, sizeof *w->missing);
     w->together = calloc(n, sizeof *w->together);
     w->share = calloc(layout->nstreams, sizeof *w->share);
+    w->absent = calloc(n, sizeof *w->absent);
     bool good = w->wake >= 0 && w->source_slot != NULL && w->stream_slot != NULL && w->thread != NULL &&
                 w->source != NULL && w->seen != NULL && w->live != NULL && w->missing != NULL &&
-                w->together != NULL && w->share != NULL;
+                w->together != NULL && w->share != NULL && w->absent != NULL;
+    for (unsigned k = 0; good && k < nopen; k++) {
+        atomic_init(&w->open[k].number, -1);
+        w->open[k].absent = calloc(n, sizeof *w->open[k].absent);
+        good = w->open[k].absent != NULL;
+    }
     for (unsigned i = 0; good && i < nthreads; i++) {
         struct window_thread *thread = &w->thread[i];
         thread->count = calloc(n + 1, sizeof *thread->count);
@@ -55,7 +59,11 @@ int window_make(struct window *w, const struct packet_description *packet, const
             good = thread->receipt[k] != NULL;
         }
     }
-    for (size_t i = 0; good && i < n; i++) atomic_init(&w->source[i].latest, INT64_MIN);
+    for (size_t i = 0; good && i < n; i++) {
+        atomic_init(&w->source[i].latest, INT64_MIN);
+        atomic_init(&w->source[i].since, layout->absent[i]);
+        w->absent[i] = layout->absent[i];
+    }
     return good ? BR_OK : br_fail(error, BR_E_NO_MEMORY, "no memory for the counters of %zu sources", n);
 }
 
@@ -65,7 +73,9 @@ void window_free(struct window *w)
         free(w->thread[i].count);
         for (unsigned k = 0; k < w->nopen; k++) free(w->thread[i].receipt[k]);
     }
+    for (unsigned k = 0; k < w->nopen; k++) free(w->open[k].absent);
     if (w->wake >= 0) close(w->wake);
+    free(w->absent);
     free(w->thread);
     free(w->source_slot);
     free(w->stream_slot);
@@ -114,16 +124,28 @@ static void note_stray(struct window_source *source, bool stray)
         atomic_store_explicit(&source->strays, 0, memory_order_relaxed);
 }
 
+/* The memory of frame `number`, which is open, or NULL. The number first: when it is this frame's, so is the
+ * memory, and neither what the frame before had nor what the next one gets. */
+static uint8_t *memory_of(const struct window_open *open, int64_t number)
+{
+    if (atomic_load_explicit(&open->number, memory_order_acquire) != number) return NULL;
+    return atomic_load_explicit(&open->data, memory_order_acquire);
+}
+
+/* Whether a source is absent in a frame without memory, as far as that can be said. */
+static bool absent_in(const struct window_source *source, int64_t number)
+{
+    int64_t since = atomic_load_explicit(&source->since, memory_order_relaxed);
+    return (number >= since >> 1) == ((since & 1) != 0);
+}
+
 /* Writes the payload into frame `number`, which is open. No locked operation: it would wait for all stores
  * past the caches, a fifth of the time. So two threads may write one packet that comes to both at the same
  * time; window_close sees that. */
 static enum window_reason place(struct window *w, struct window_thread *thread, int64_t number, size_t block,
-                                size_t slot, const uint8_t *payload)
+                                size_t slot, uint8_t *data, const uint8_t *payload)
 {
     const struct packet_layout *l = w->layout;
-    struct window_open *open = &w->open[number % w->nopen];
-    uint8_t *data = atomic_load_explicit(&open->data, memory_order_acquire);
-    if (data == NULL) return WINDOW_NO_FRAME;
     size_t at = block * l->receipt_bytes + slot / 8;
     uint8_t bit = (uint8_t)(1u << slot % 8);
     for (unsigned i = 0; i < w->nthreads; i++) {
@@ -145,34 +167,49 @@ static void ask_to_close(struct window *w)
     if (write(w->wake, &one, sizeof one) < 0) return; /* it looks again after a while anyway */
 }
 
+/* The first sample of a packet by our count: WINDOW_ACCEPTED where it can be, else what becomes of it. */
+static enum window_reason sample_of(const struct window *w, const struct window_thread *thread,
+                                    uint64_t in_header, int64_t *sample)
+{
+    const struct packet_description *packet = w->packet;
+    int64_t counter = packet_unwrap(in_header, packet->sequence_bits, thread->near);
+    if (__builtin_mul_overflow(counter, packet->sequence_samples, sample) ||
+        __builtin_add_overflow(*sample, packet->sequence_offset, sample) || *sample < 0)
+        return WINDOW_STRAY;
+    if (*sample % (int64_t)w->layout->packet_samples != 0) return WINDOW_MALFORMED;
+    if (__builtin_add_overflow(*sample, atomic_load_explicit(&w->shift, memory_order_relaxed), sample) ||
+        *sample < 0 || *sample > INT64_MAX / 2)
+        return WINDOW_STRAY;
+    return WINDOW_ACCEPTED;
+}
+
 enum window_reason window_packet(struct window *w, struct window_thread *thread, const uint8_t *bytes,
                                  size_t length)
 {
     const struct packet_layout *l = w->layout;
-    const struct packet_description *packet = w->packet;
     struct packet_header header;
-    enum packet_verdict verdict = packet_header_read(packet, bytes, length, &header);
+    enum packet_verdict verdict = packet_header_read(w->packet, bytes, length, &header);
     int32_t from = header.named ? slot_of(w->source_slot, header.source) : -1;
     size_t source = from >= 0 ? (size_t)from : l->nsources;
     if (verdict == PACKET_FOREIGN) return count(thread, l->nsources, WINDOW_FOREIGN);
     if (verdict == PACKET_MALFORMED) return count(thread, source, WINDOW_MALFORMED);
     int32_t stream = slot_of(w->stream_slot, header.stream);
-    if (from < 0 || stream < 0 || l->absent[from]) return count(thread, source, WINDOW_FOREIGN);
-    int64_t sample, counter = packet_unwrap(header.counter, packet->sequence_bits, thread->near);
-    if (__builtin_mul_overflow(counter, packet->sequence_samples, &sample) ||
-        __builtin_add_overflow(sample, packet->sequence_offset, &sample) || sample < 0)
-        return count(thread, source, WINDOW_STRAY);
-    if (sample % (int64_t)l->packet_samples != 0) return count(thread, source, WINDOW_MALFORMED);
-    int64_t frame_samples = (int64_t)l->frame_samples;
-    if (__builtin_add_overflow(sample, atomic_load_explicit(&w->shift, memory_order_relaxed), &sample) ||
-        sample < 0 || sample > INT64_MAX / 2)
-        return count(thread, source, WINDOW_STRAY);
+    if (from < 0 || stream < 0) return count(thread, source, WINDOW_FOREIGN);
     struct window_source *s = &w->source[from];
+    int64_t sample, frame_samples = (int64_t)l->frame_samples;
+    enum window_reason can = sample_of(w, thread, header.counter, &sample);
+    int64_t number = can == WINDOW_ACCEPTED ? sample / frame_samples : INT64_MAX / 2;
+    int64_t ahead = number - thread->base;
+    bool is_open = can == WINDOW_ACCEPTED && thread->base >= 0 && ahead >= 0 && ahead < w->nopen;
+    const struct window_open *open = is_open ? &w->open[number % w->nopen] : NULL;
+    uint8_t *data = is_open ? memory_of(open, number) : NULL;
+    if (data != NULL ? open->absent[from] : absent_in(s, number))
+        return count(thread, source, WINDOW_FOREIGN);
+    if (can != WINDOW_ACCEPTED) return count(thread, source, can);
     atomic_store_explicit(&s->latest, sample, memory_order_relaxed);
     if (thread->base < 0) return count(thread, source, WINDOW_EARLY);
-    int64_t number = sample / frame_samples, in_frame = sample % frame_samples,
-            begin = thread->base * frame_samples;
-    int64_t ahead = number - thread->base, end = begin + (int64_t)w->nopen * frame_samples;
+    int64_t in_frame = sample % frame_samples, begin = thread->base * frame_samples;
+    int64_t end = begin + (int64_t)w->nopen * frame_samples;
     bool stray = sample < begin - w->far || sample >= end + w->far;
     note_stray(s, stray);
     if (stray) return count(thread, source, WINDOW_STRAY);
@@ -182,9 +219,9 @@ enum window_reason window_packet(struct window *w, struct window_thread *thread,
         return count(thread, source, before ? WINDOW_EARLY : WINDOW_LATE);
     }
     if (ahead > 1 || (ahead == 1 && in_frame >= w->hold)) ask_to_close(w);
-    if (ahead >= w->nopen) return count(thread, source, WINDOW_NO_FRAME);
+    if (data == NULL) return count(thread, source, WINDOW_NO_FRAME);
     size_t slot = (size_t)from * l->nstreams + (size_t)stream, block = (size_t)in_frame / l->packet_samples;
-    return count(thread, source, place(w, thread, number, block, slot, header.payload));
+    return count(thread, source, place(w, thread, number, block, slot, data, header.payload));
 }
 
 void window_damaged(struct window *w, struct window_thread *thread)
@@ -204,63 +241,12 @@ uint64_t window_count(const struct window *w, size_t source, enum window_reason 
     return sum;
 }
 
-static uint64_t packets_of(const struct window *w, size_t source)
-{
-    uint64_t sum = 0;
-    for (int r = 0; r < WINDOW_NREASONS; r++)
-        if (r != WINDOW_MALFORMED && r != WINDOW_FOREIGN)
-            sum += window_count(w, source, (enum window_reason)r);
-    return sum;
-}
-
-size_t window_look_who_sends(struct window *w)
-{
-    size_t live = 0;
-    for (size_t s = 0; s < w->layout->nsources; s++) {
-        uint64_t n = packets_of(w, s);
-        w->live[s] = n != w->seen[s];
-        w->seen[s] = n;
-        live += w->live[s];
-    }
-    return live;
-}
-
-static int by_value(const void *left, const void *right)
-{
-    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
-    return a < b ? -1 : a > b;
-}
-
-bool window_position(const struct window *w, size_t least, int64_t *sample)
-{
-    size_t n = 0, nsources = w->layout->nsources;
-    int64_t *latest = malloc(nsources * sizeof *latest);
-    if (latest == NULL) return false;
-    for (size_t s = 0; s < nsources; s++) {
-        int64_t at = atomic_load_explicit(&w->source[s].latest, memory_order_relaxed);
-        if (at != INT64_MIN) latest[n++] = at;
-    }
-    bool enough = n > 0 && n >= least;
-    if (enough) {
-        qsort(latest, n, sizeof *latest, by_value);
-        *sample = latest[n / 2];
-    }
-    free(latest);
-    return enough;
-}
-
 static void set_base(struct window *w, int64_t base)
 {
     const struct packet_description *p = w->packet;
     int64_t sample = base * (int64_t)w->layout->frame_samples - atomic_load(&w->shift) - p->sequence_offset;
     atomic_store(&w->near, sample / p->sequence_samples);
     atomic_store(&w->base, base);
-}
-
-void window_mark_all_live(struct window *w)
-{
-    for (size_t s = 0; s < w->layout->nsources; s++)
-        w->live[s] = atomic_load_explicit(&w->source[s].latest, memory_order_relaxed) != INT64_MIN;
 }
 
 void window_forget(struct window *w)
@@ -287,53 +273,6 @@ void window_begin(struct window *w, int64_t first)
     set_base(w, first);
 }
 
-/* How many sources that send are at or beyond a sample; *all: how many send. */
-static size_t beyond(const struct window *w, int64_t sample, size_t *all)
-{
-    size_t n = 0;
-    *all = 0;
-    for (size_t s = 0; s < w->layout->nsources; s++) {
-        int64_t at = atomic_load_explicit(&w->source[s].latest, memory_order_relaxed);
-        bool stray = atomic_load_explicit(&w->source[s].strays, memory_order_relaxed) > 0;
-        if (at == INT64_MIN || !w->live[s]) continue;
-        (*all)++;
-        n += at >= sample && !stray;
-    }
-    return n;
-}
-
-bool window_is_due(const struct window *w)
-{
-    size_t all, n;
-    int64_t end = (atomic_load(&w->base) + 1) * (int64_t)w->layout->frame_samples;
-    n = beyond(w, end + w->hold, &all);
-    return 2 * n > all;
-}
-
-bool window_has_jumped(const struct window *w, int64_t *sample)
-{
-    size_t all = 0, jumped = 0, nsources = w->layout->nsources;
-    int64_t *at = malloc(nsources * sizeof *at);
-    if (at == NULL) return false;
-    for (size_t s = 0; s < nsources; s++) {
-        if (!w->live[s]) continue;
-        all++;
-        if (atomic_load_explicit(&w->source[s].strays, memory_order_relaxed) < JUMP_PACKETS) continue;
-        at[jumped++] = atomic_load_explicit(&w->source[s].latest, memory_order_relaxed);
-    }
-    bool most = jumped > 0 && 2 * jumped > all;
-    if (most) {
-        qsort(at, jumped, sizeof *at, by_value);
-        int64_t median = at[jumped / 2];
-        size_t together = 0;
-        for (size_t i = 0; i < jumped; i++) together += llabs(at[i] - median) <= w->far;
-        most = 2 * together > all;
-        *sample = median - atomic_load(&w->shift);
-    }
-    free(at);
-    return most;
-}
-
 /* Until no receiving thread is inside that was when this was called. */
 static void wait_for_threads(const struct window *w)
 {
@@ -343,13 +282,25 @@ static void wait_for_threads(const struct window *w)
     }
 }
 
+void window_expect(struct window *w, int64_t number, const bool *absent)
+{
+    for (size_t s = 0; s < w->layout->nsources; s++) {
+        if (w->absent[s] == absent[s]) continue;
+        w->absent[s] = absent[s];
+        int64_t since = (int64_t)((uint64_t)number << 1 | absent[s]);
+        atomic_store_explicit(&w->source[s].since, since, memory_order_relaxed);
+    }
+}
+
 void window_give(struct window *w, int64_t number, struct br_frame *frame)
 {
     struct window_open *open = &w->open[number % w->nopen];
     open->frame = frame;
+    memcpy(open->absent, w->absent, w->layout->nsources * sizeof *w->absent);
     for (unsigned i = 0; i < w->nthreads; i++)
         memset((void *)w->thread[i].receipt[number % w->nopen], 0,
                w->layout->nblocks * w->layout->receipt_bytes);
+    atomic_store_explicit(&open->number, number, memory_order_release);
     atomic_store_explicit(&open->data, frame->data, memory_order_release);
 }
 
@@ -374,13 +325,14 @@ static void join_receipts(struct window *w, int64_t number, uint8_t *receipt)
     }
 }
 
-/* Counts what is missing of a frame, and writes the share of the inputs that came: blocks x
- * packet_samples rows. */
-static void set_validity(struct window *w, const struct br_stream *stream, struct br_frame *frame)
+/* Counts what is missing of a frame in which some sources are absent, and writes the share of the inputs that
+ * came: blocks x packet_samples rows. */
+static void set_validity(struct window *w, const struct br_stream *stream, struct br_frame *frame,
+                         const bool *absent)
 {
     const struct packet_layout *l = w->layout;
     size_t expected = 0, nslots = l->nsources * l->nstreams, lacking = 0;
-    for (size_t s = 0; s < l->nsources; s++) expected += !l->absent[s];
+    for (size_t s = 0; s < l->nsources; s++) expected += !absent[s];
     for (size_t b = 0; b < l->nblocks; b++)
         for (size_t k = 0; k < l->receipt_bytes; k++)
             lacking += (size_t)__builtin_popcount(((const uint8_t *)frame->side)[b * l->receipt_bytes + k]);
@@ -394,7 +346,7 @@ static void set_validity(struct window *w, const struct br_stream *stream, struc
         for (size_t k = 0; k < nslots; k++) {
             bool there = has_packet(receipt, k);
             here += there;
-            if (!there && !l->absent[k / l->nstreams]) w->missing[k / l->nstreams]++;
+            if (!there && !absent[k / l->nstreams]) w->missing[k / l->nstreams]++;
         }
         if (here == expected * l->nstreams) {
             memset(row, BR_VALID, l->packet_samples * l->nchannels);
@@ -424,7 +376,7 @@ struct br_frame *window_close(struct window *w, const struct br_stream *stream)
     frame->first = (uint64_t)number * w->layout->frame_samples;
     frame->samples = w->layout->frame_samples;
     join_receipts(w, number, frame->side);
-    set_validity(w, stream, frame);
+    set_validity(w, stream, frame, open->absent);
     return frame;
 }
 
@@ -448,9 +400,10 @@ bool window_has_packets(const struct window *w, int64_t number)
 void window_trim(const struct window *w, const struct br_stream *stream, struct br_frame *frame)
 {
     const struct packet_layout *l = w->layout;
+    const bool *absent = w->open[frame->first / l->frame_samples % w->nopen].absent;
     size_t blocks = blocks_with_packets(l, frame->side), cut = l->nblocks - blocks;
     for (size_t s = 0; s < l->nsources; s++)
-        if (!l->absent[s]) w->missing[s] -= cut * l->nstreams;
+        if (!absent[s]) w->missing[s] -= cut * l->nstreams;
     frame->samples = blocks * l->packet_samples;
     br_frame_close_validity(stream, frame);
 }

@@ -10,7 +10,12 @@
  * where the shift is 0 until a reset. One header may lie, so nothing moves by what one packet says:
  * the oldest frame is closed when most of the sources that send are past its end by `hold` samples,
  * and a jump is believed when most of them have sent several packets in a row that are far from the
- * open frames. */
+ * open frames.
+ *
+ * WHO IS EXPECTED. The layout says which sources are absent at first, and window_expect with which frame that
+ * changes. What is taken and what is expected in a frame depends on the frame alone: it keeps the flags that
+ * held when it got memory. A packet for a frame without memory is not taken in any case; in which counter it
+ * is, follows from the latest change of its source. */
 #ifndef BEAMRING_STAGES_COMMON_PACKETS_WINDOW_H
 #define BEAMRING_STAGES_COMMON_PACKETS_WINDOW_H
 
@@ -46,13 +51,16 @@ struct window_thread {
     _Atomic uint64_t (*count)[WINDOW_NREASONS]; /* [nsources + 1]: by source; the last: of no known source */
     _Atomic uint8_t
         *receipt[WINDOW_MAX_OPEN]; /* what this thread wrote, as in layout.h; frame n at n % nopen */
-    int64_t base, near;                         /* as of window_enter */
-    char room[64];                              /* keeps threads' counters out of each other's cache lines */
+    int64_t base, near;            /* as of window_enter */
+    char room[64];                 /* keeps threads' counters out of each other's cache lines */
 };
 
 struct window_source {
     _Atomic int64_t latest;  /* first sample of its latest packet; INT64_MIN: none yet */
     _Atomic uint32_t strays; /* packets far from the open frames, since the last one that was not */
+    /* 2 x the first frame in which it is as it is now, and 1 more if that is absent; in frames before that it
+     * was the other way round */
+    _Atomic int64_t since;
 };
 
 struct window {
@@ -69,9 +77,12 @@ struct window {
     _Atomic int64_t near;  /* an unwrapped counter near the open frames */
     _Atomic int64_t shift;
     struct window_open {
+        _Atomic int64_t number;  /* of the frame that had memory last; -1: none */
         _Atomic(uint8_t *) data; /* NULL: there is no memory for it */
         struct br_frame *frame;
+        bool *absent;        /* [nsources] in this frame; changes only while there is no memory */
     } open[WINDOW_MAX_OPEN]; /* frame n at n % nopen */
+    bool *absent;            /* [nsources] in frames that get memory from now on */
 
     _Atomic bool wanted; /* a packet came that may close the oldest frame, and `wake` says so */
     int wake;            /* an eventfd */
@@ -79,8 +90,8 @@ struct window {
     bool *live;          /* [nsources] */
     uint64_t *missing;   /* [nsources] packets of published frames that are not there */
     uint64_t
-        *together; /* [nsources] packets that two threads took, and counted as accepted, at the same time */
-    uint8_t *share;      /* [nstreams] of one block */
+        *together;  /* [nsources] packets that two threads took, and counted as accepted, at the same time */
+    uint8_t *share; /* [nstreams] of one block */
 };
 
 /* Errors: BR_E_NO_MEMORY. window_free in any case. */
@@ -124,6 +135,9 @@ bool window_is_due(const struct window *window);
 /* True when most live sources have jumped; *sample is where they are, without the shift. */
 bool window_has_jumped(const struct window *window, int64_t *sample);
 
+/* From frame `number` on, which has no memory yet, these sources are absent: [nsources], copied. */
+void window_expect(struct window *window, int64_t number, const bool *absent);
+
 /* Memory for the open frame `number`, from now on. */
 void window_give(struct window *window, int64_t number, struct br_frame *frame);
 
@@ -134,7 +148,7 @@ struct br_frame *window_close(struct window *window, const struct br_stream *str
 /* True when frame `number`, which is open, has any packet. */
 bool window_has_packets(const struct window *window, int64_t number);
 
-/* Cuts a closed frame that has packets behind its last one. */
+/* Cuts the frame that was closed last, and has packets, behind its last one. */
 void window_trim(const struct window *window, const struct br_stream *stream, struct br_frame *frame);
 
 /* Sum of a counter over all threads; source nsources: of no known source. */

@@ -117,6 +117,7 @@ static void test_plugins(void **state)
                {"t_empty", "is no beamring plugin"},
                {"t_unknown", "uses a feature that this beamring does not have"},
                {"t_tiny", "expected at least"},
+               {"t_deaf", "it is a source and names parameters that can be updated: it must set"},
                {"t_vast", "expected at most"},
                {"t_alias", "somebody_else"},
                {"t_simk", "t_sink"},

@@ -303,6 +303,115 @@ static void test_absorbed(void **state)
     end(&run);
 }
 
+/* --- a source, which has no input whose samples could count: those of its output do ------------------ */
+
+static const char source[] = "pipeline:\n"
+                             "  - {stage: t_makes, name: one, out: a}\n"
+                             "  - {stage: t_update, name: two, in: a, out: b}\n"
+                             "  - {stage: t_sink, in: b, check: false}\n";
+
+static void test_source(void **state)
+{
+    (void)state;
+    struct test_run run;
+    build_ok(&run, source);
+    ask_well(&run, "{id: x, at: {sample: 641}, stages: {one: {add: 7}, two: {add: 8}}}");
+    ask_well(&run, "{id: y, at: {time_ns: 1280001}, stages: {one: {add: 9}}}"); /* 1 us a sample */
+    struct br_update_reply reply = ask(&run, "{id: z, at: {sample: 900}, stages: {one: {add: 666}}}");
+    assert_int_equal(reply.outcome, BR_UPDATE_WRONG);
+    assert_non_null(strstr(reply.update->why, "request:1:48: stage 'one': add: 666"));
+    ask_well(&run, "{id: far, at: {sample: 6400}, stages: {one: {add: 3}}}"); /* behind its end */
+    run_to_end(&run);
+    assert_met(&run, "one", 0, 0, 0);
+    assert_met(&run, "one", 1, 641, 7);
+    assert_met(&run, "one", 2, 1281, 9);
+    assert_met(&run, "two", 1, 704, 8);
+    assert_int_equal(stage(&run, "one")->nseen, 3);
+    assert_int_equal(called(&run, "x")->state, BR_UPDATE_APPLIED);
+    assert_int_equal(called(&run, "y")->held_from, 1281);
+    assert_int_equal(called(&run, "far")->state, BR_UPDATE_SCHEDULED);
+    char held[400];
+    const struct br_stage *sink = stage_called(&run, "t_sink");
+    assert_true(br_stage_follows_updates(stage_called(&run, "two")));
+    br_stage_updates_held(sink, 1280, held, sizeof held);
+    assert_non_null(strstr(held, "one:641:"));
+    assert_non_null(strstr(held, "two:704:"));
+    br_stage_updates_held(stage_called(&run, "two"), 1281, held, sizeof held);
+    assert_ptr_equal(strstr(held, "one:1281:"), held);
+    br_stage_updates_begun(sink, 0, 704, held, sizeof held);
+    assert_ptr_equal(strstr(held, "one:641:"), held);
+    assert_null(strchr(held, ','));
+    end(&run);
+}
+
+/* A source says how far it has come by asking, and what holds "now" holds from there on. */
+static void test_source_that_has_come_far(void **state)
+{
+    (void)state;
+    struct test_run run;
+    build_ok(&run, source);
+    struct br_stage *one = stage_called(&run, "one");
+    assert_int_equal(br_stage_next_update(one, 640), 640);
+    struct br_update_reply reply = ask(&run, "{id: x, at: {sample: 639}, stages: {one: {add: 1}}}");
+    assert_int_equal(reply.outcome, BR_UPDATE_LATE);
+    assert_int_equal(reply.earliest, 640);
+    reply = ask_well(&run, "{at: now, stages: {two: {add: 2}, one: {add: 2}}}");
+    assert_int_equal(reply.update->sample, 640);
+    assert_int_equal(br_stage_next_update(one, 640), 640); /* that one begins behind it */
+    assert_int_equal(br_stage_next_update(one, 700), 640);
+    assert_int_equal(atomic_load(&one->updates.taken), 700);
+    run_to_end(&run);
+    assert_met(&run, "one", 1, 640, 2);
+    assert_met(&run, "two", 1, 640, 2);
+    end(&run);
+}
+
+static void test_source_in_the_file(void **state)
+{
+    (void)state;
+    struct test_run run;
+    char text[600];
+    snprintf(text, sizeof text,
+             "%supdates: [{at: {sample: 0}, stages: {one: {add: 4}}}, "
+             "{at: {sample: 100}, stages: {one: {add: 5}}}]\n",
+             source);
+    build_ok(&run, text);
+    run_to_end(&run);
+    assert_met(&run, "one", 0, 0, 4);
+    assert_met(&run, "one", 1, 100, 5);
+    end(&run);
+}
+
+/* While it runs, with a stage behind it: all updates of now hold in both from the same sample on. */
+static void test_source_now(void **state)
+{
+    (void)state;
+    struct test_run run;
+    build_ok(&run, "pipeline:\n"
+                   "  - {stage: t_makes, name: one, samples: 1e12, out: a}\n"
+                   "  - {stage: t_update, name: two, in: a, out: b}\n"
+                   "  - {stage: t_sink, in: b, check: false}\n");
+    assert_int_equal(br_pipeline_start(run.graph, &run.error), BR_OK);
+    while (atomic_load(&stage_called(&run, "two")->updates.taken) == 0) continue;
+    for (int i = 1; i <= 50; i++) {
+        char text[120];
+        snprintf(text, sizeof text, "{id: u%d, at: now, stages: {one: {add: %d}, two: {add: %d}}}", i, i, i);
+        ask_well(&run, text);
+    }
+    while (br_updates_tidy(run.graph), run.graph->updates->total[BR_UPDATE_SCHEDULED] > 0) continue;
+    br_pipeline_drain(run.graph);
+    finish(&run);
+    assert_int_equal(run.status, BR_OK);
+    const struct t_update *one = stage(&run, "one"), *two = stage(&run, "two");
+    assert_int_equal(one->nseen, two->nseen);
+    for (unsigned n = 1; n < one->nseen; n++) {
+        assert_int_equal(one->seen[n].first, two->seen[n].first);
+        assert_int_equal(one->seen[n].add, two->seen[n].add);
+    }
+    assert_int_equal(one->seen[one->nseen - 1].add, 50);
+    end(&run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -317,6 +426,10 @@ int main(void)
         cmocka_unit_test(test_many_pending),
         cmocka_unit_test(test_now),
         cmocka_unit_test(test_unix_time),
+        cmocka_unit_test(test_source),
+        cmocka_unit_test(test_source_that_has_come_far),
+        cmocka_unit_test(test_source_in_the_file),
+        cmocka_unit_test(test_source_now),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -263,9 +263,162 @@ static void test_two_threads(void **state)
     tear_down(p, &w);
 }
 
+/* A packet of `sample`, of the first stream, that goes into the window. */
+static enum window_reason put(struct window *w, uint64_t sample, unsigned source)
+{
+    uint8_t bytes[BYTES];
+    make_packet(bytes, sample, source, 0);
+    window_enter(w, &w->thread[0]);
+    enum window_reason reason = window_packet(w, &w->thread[0], bytes, BYTES);
+    window_leave(&w->thread[0]);
+    return reason;
+}
+
+/* Every packet of a frame; how many of source 3 were taken. */
+static unsigned fill(struct window *w, int64_t number)
+{
+    unsigned taken = 0;
+    uint8_t bytes[BYTES];
+    for (unsigned k = 0; k < BLOCKS * SLOTS; k++) {
+        unsigned source = k % SLOTS / STREAMS;
+        make_packet(bytes, (uint64_t)number * FRAME + k / SLOTS * STEP, source, k % STREAMS);
+        window_enter(w, &w->thread[0]);
+        enum window_reason reason = window_packet(w, &w->thread[0], bytes, BYTES);
+        window_leave(&w->thread[0]);
+        assert_true(reason == WINDOW_ACCEPTED || (source == 3 && reason == WINDOW_FOREIGN));
+        taken += source == 3 && reason == WINDOW_ACCEPTED;
+    }
+    return taken;
+}
+
+static uint64_t sum_of_counters(const struct window *w)
+{
+    uint64_t n = 0;
+    for (size_t s = 0; s <= SOURCES; s++)
+        for (int r = 0; r < WINDOW_NREASONS; r++) n += window_count(w, s, (enum window_reason)r);
+    return n;
+}
+
+/* Source 3 is absent in frames 2, 3 and 5. What is taken, expected and counted depends on the frame alone, in
+ * whatever order frames are filled; packets that come early or late go by their frame as well. */
+static void test_expected_by_frame(void **state)
+{
+    (void)state;
+    struct packet_description *p;
+    struct packet_layout l;
+    struct br_stream stream = {0};
+    struct window w;
+    set_up(&p, &l, &stream, &w, 1);
+    w.hold = FRAME / 4;
+    w.far = 16 * FRAME;
+    struct br_frame frames[7];
+    bool absent[SOURCES] = {false};
+    uint64_t packets = 0;
+    for (unsigned i = 0; i < 7; i++) frames[i] = new_frame(&l);
+    assert_int_equal(put(&w, 0, 3), WINDOW_EARLY);
+    for (int64_t n = 0; n < OPEN; n++) {
+        absent[3] = n == 2;
+        window_expect(&w, n, absent);
+        window_give(&w, n, &frames[n]);
+    }
+    window_begin(&w, 0);
+    assert_int_equal(put(&w, 3 * FRAME, 3), WINDOW_FOREIGN); /* no memory; absent as far as is known */
+    assert_int_equal(put(&w, 3 * FRAME, 4), WINDOW_NO_FRAME);
+    assert_int_equal(put(&w, 900 * FRAME, 3), WINDOW_FOREIGN);
+    assert_int_equal(put(&w, 8, 4), WINDOW_MALFORMED);
+    packets = 5;
+    assert_int_equal(fill(&w, 2), 0); /* the later one first */
+    assert_int_equal(fill(&w, 0), BLOCKS * STREAMS);
+    packets += 2 * BLOCKS * SLOTS;
+    for (int64_t n = 0; n < 7; n++) {
+        struct br_frame *frame = window_close(&w, &stream);
+        assert_ptr_equal(frame, &frames[n]);
+        bool gone = n == 2 || n == 3 || n == 5, empty = n == 1;
+        assert_int_equal(frame->complete, !empty);
+        if (empty) assert_int_equal(frame->missing, FRAME * l.nchannels);
+        for (size_t b = 0; b < BLOCKS; b++) /* bits of absent sources are 0, and of no other */
+            for (size_t k = 0; k < SLOTS; k++) {
+                const uint8_t *receipt = (const uint8_t *)frame->side + b * l.receipt_bytes;
+                assert_int_equal(receipt[k / 8] >> k % 8 & 1, !empty && !(gone && k / STREAMS == 3));
+            }
+        if (n + OPEN < 7) {
+            int64_t next = n + OPEN;
+            absent[3] = next == 3 || next == 5;
+            window_expect(&w, next, absent);
+            window_give(&w, next, &frames[next]);
+            assert_int_equal(fill(&w, next), absent[3] ? 0 : BLOCKS * STREAMS);
+            packets += BLOCKS * SLOTS;
+        }
+        if (n == 0) {                                     /* frame 3 is the last that has memory */
+            assert_int_equal(put(&w, 0, 3), WINDOW_LATE); /* it was expected there */
+            packets++;
+        }
+    }
+    assert_int_equal(put(&w, 6 * FRAME, 3), WINDOW_LATE);
+    assert_int_equal(put(&w, 5 * FRAME, 3), WINDOW_FOREIGN);
+    assert_int_equal(put(&w, 5 * FRAME, 4), WINDOW_LATE);
+    for (size_t s = 0; s < SOURCES; s++) assert_int_equal(w.missing[s], BLOCKS * STREAMS);
+    assert_int_equal(sum_of_counters(&w), packets + 3);
+    for (unsigned i = 0; i < 7; i++) free_frame(&frames[i]);
+    tear_down(p, &w);
+}
+
+/* What is missing of a frame that is cut, and the share of inputs in one that lacks something. */
+static void test_cut_where_one_is_absent(void **state)
+{
+    (void)state;
+    struct packet_description *p;
+    struct packet_layout l;
+    struct br_stream stream = {0};
+    struct window w;
+    set_up(&p, &l, &stream, &w, 1);
+    struct br_frame frame = new_frame(&l);
+    bool absent[SOURCES] = {[3] = true, [4] = true};
+    window_expect(&w, 0, absent);
+    window_give(&w, 0, &frame);
+    memset(absent, 0, sizeof absent);
+    window_expect(&w, 1, absent); /* of the frames behind it */
+    window_begin(&w, 0);
+    for (unsigned s = 0; s < SOURCES; s++)
+        if (s != 7) assert_int_equal(put(&w, 0, s), s == 3 || s == 4 ? WINDOW_FOREIGN : WINDOW_ACCEPTED);
+    assert_ptr_equal(window_close(&w, &stream), &frame);
+    assert_false(frame.complete);
+    assert_int_equal(frame.valid[0], (13 * 255 + 7) / 14);
+    window_trim(&w, &stream, &frame);
+    assert_int_equal(frame.samples, STEP);
+    for (unsigned s = 0; s < SOURCES; s++)
+        assert_int_equal(w.missing[s], s == 3 || s == 4 ? 0 : STREAMS - (s != 7));
+    free_frame(&frame);
+    tear_down(p, &w);
+}
+
+/* A packet that is a whole window ahead comes while the oldest frame is being closed: that one's memory is
+ * still there, and is not for it. */
+static void test_memory_of_the_frame_before(void **state)
+{
+    (void)state;
+    struct packet_description *p;
+    struct packet_layout l;
+    struct br_stream stream = {0};
+    struct window w;
+    set_up(&p, &l, &stream, &w, 1);
+    w.far = 16 * FRAME;
+    struct br_frame frame = new_frame(&l);
+    window_give(&w, 0, &frame);
+    window_begin(&w, 0);
+    atomic_store(&w.base, 1); /* as window_close does first */
+    assert_int_equal(put(&w, OPEN * FRAME, 0), WINDOW_NO_FRAME);
+    atomic_store(&w.base, 0);
+    assert_false(window_has_packets(&w, 0));
+    free_frame(&frame);
+    tear_down(p, &w);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_million_flipped_bits),
-                                       cmocka_unit_test(test_two_threads)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_million_flipped_bits), cmocka_unit_test(test_two_threads),
+        cmocka_unit_test(test_expected_by_frame), cmocka_unit_test(test_cut_where_one_is_absent),
+        cmocka_unit_test(test_memory_of_the_frame_before)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
