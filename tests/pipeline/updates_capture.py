@@ -45,7 +45,8 @@ def test_by_the_frame():
             d, port = stack.enter_context(harness.scratch()), free_port(socket.SOCK_DGRAM)
             absent, updates = (how, "") if isinstance(how, str) else ("", ", ".join(
                 f"{{at: {{sample: {s}}}, stages: {{capture: {{absent: {ids}}}}}}}" for s, ids in how))
-            runs[name] = d, capture(d, FENGINE, port, FS, f"{absent}start_sample: 0, hold_samples: {FS}, idle_s: 1.5",
+            more = f"{absent}start_sample: 0, hold_samples: {FS}, idle_s: 1.5"
+            runs[name] = d, capture(d, FENGINE, port, FS, more,
                                     control=f"updates: [{updates}]" if updates else "")
             senders.append(Sender(port, 800))
         for packet in in_disorder(raw):
@@ -100,7 +101,8 @@ stream: {{sample_ns: 5120, freq_mhz: {{first: 400, step: 0.1, count: {len(FENGIN
 journal: updates.jsonl
 pipeline:
   - {{stage: capture, packet: chord-crs, addresses: "127.0.0.1:{port}", sources: {list(FENGINE.sources)},
-      streams: {list(FENGINE.streams)}, frame_samples: {FS}, open: 4, epoch_url: "{url}", {more} out: packets}}
+      streams: {list(FENGINE.streams)}, frame_samples: {FS}, open: 4, epoch_url: "{url}",
+      {more} out: packets}}
   - {{stage: record, in: packets, directory: ., prefix: raw}}
 """
 
@@ -115,7 +117,8 @@ def post(n, absent, at="now", code=202, **more):
 def holds(n, name):
     end = time.time() + 30
     while True:
-        found = [u for u in n.get("/v1/updates").json["updates"] if u["id"] == name and u["state"] == "applied"]
+        found = [u for u in n.get("/v1/updates").json["updates"]
+                 if u["id"] == name and u["state"] == "applied"]
         if found:
             return found[0]["held_from"]
         assert time.time() < end, n.get("/v1/updates").text
