@@ -185,6 +185,7 @@ static int configure(struct br_stage *stage, void *self, const struct file_list 
     status = channels_join(stage, e, &groups, &words);
     for (size_t i = 0; status == BR_OK && i < e->count; i++) { /* the lines speak of their file's channels */
         const struct gaps *gaps = e->extent[i].gaps;
+        if (i > 0 && gaps == e->extent[i - 1].gaps) continue; /* another heap of the same file */
         for (size_t k = 0; gaps != NULL && k < gaps->count; k++) gaps->gap[k].channel += e->extent[i].channel;
     }
     if (status == BR_OK) status = extents_configure(stage, e, options->frame_samples, 0, options->max_gap_s);

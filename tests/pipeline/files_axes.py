@@ -71,6 +71,19 @@ def test_heaps():
     play(long, payload(long, "PFTA", 1024), ORDER="TPFT:1024A", extra=", frame_samples: 1000, readers: 3")
 
 
+def test_gaps_of_heaps():
+    """Lines of a sidecar beside files of heaps, in the second of two bands: each line counts once."""
+    e, valid = other.noise((64, 4, 2, 3), 1), np.ones((64, 4), bool)
+    valid[3:43, 3] = False
+    e[~valid] = 0
+    with harness.scratch() as d:
+        for k, name in enumerate("ab"):
+            write(d, f"{name}.dada", header(e[:, :2], ORDER="TFT:16PA", FREQ=f"{600 + 0.78125 * k}") +
+                  payload(e[:, 2 * k:2 * k + 2], "FTPA", 16))
+        write(d, "b.dada.gaps", b"3 40 1 1 0\n")
+        same(replay(d, '"*.dada"'), e, valid, 0)
+
+
 def test_length_one():
     """An axis of length 1 says nothing about the order."""
     for shape, orders in (((90, 5, 1, 3), ("TFPA", "TPFA", "PTFA", "TFAP", "TFA")),
