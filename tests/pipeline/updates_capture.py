@@ -43,11 +43,12 @@ def test_by_the_frame():
         runs, senders = {}, []
         for name, (how, _) in cases.items():
             d, port = stack.enter_context(harness.scratch()), free_port(socket.SOCK_DGRAM)
-            absent, updates = (how, "") if isinstance(how, str) else ("", ", ".join(
-                f"{{at: {{sample: {s}}}, stages: {{capture: {{absent: {ids}}}}}}}" for s, ids in how))
+            absent, top = how, ""
+            if not isinstance(how, str):
+                each = [f"{{at: {{sample: {s}}}, stages: {{capture: {{absent: {ids}}}}}}}" for s, ids in how]
+                absent, top = "", f"updates: [{', '.join(each)}]"
             more = f"{absent}start_sample: 0, hold_samples: {FS}, idle_s: 1.5"
-            runs[name] = d, capture(d, FENGINE, port, FS, more,
-                                    control=f"updates: [{updates}]" if updates else "")
+            runs[name] = d, capture(d, FENGINE, port, FS, more, control=top)
             senders.append(Sender(port, 800))
         for packet in in_disorder(raw):
             for sender in senders:
@@ -76,11 +77,13 @@ def test_by_the_frame():
 
 
 class Boards(threading.Thread):
-    """Sends frames of noise until it is told to end; `silent` is from which sample on GONE sends nothing."""
+    """Sends frames of noise until it is told to end; `silent` is from which sample on GONE sends nothing,
+    and with `again` they begin again at sample 0."""
 
     def __init__(self, port):
         super().__init__(daemon=True)
-        self.sender, self.silent, self.ending, self.sent = Sender(port, 3000), None, False, 0
+        self.sender, self.silent, self.ending = Sender(port, 3000), None, False
+        self.sent, self.again = 0, False
 
     def run(self):
         noise = np.random.default_rng(3).integers(0, 256, FENGINE.shape(FS), np.uint8)
@@ -89,6 +92,8 @@ class Boards(threading.Thread):
                 if source != GONE or self.silent is None or sample < self.silent:
                     self.sender.send(packet)
             self.sent += FS
+            if self.again:
+                self.sent, self.again = 0, False
 
     def end(self):
         self.ending = True
@@ -101,8 +106,8 @@ stream: {{sample_ns: 5120, freq_mhz: {{first: 400, step: 0.1, count: {len(FENGIN
 journal: updates.jsonl
 pipeline:
   - {{stage: capture, packet: chord-crs, addresses: "127.0.0.1:{port}", sources: {list(FENGINE.sources)},
-      streams: {list(FENGINE.streams)}, frame_samples: {FS}, open: 4, epoch_url: "{url}",
-      {more} out: packets}}
+      streams: {list(FENGINE.streams)}, frame_samples: {FS}, open: 4,
+      epoch_url: "{url}", {more} out: packets}}
   - {{stage: record, in: packets, directory: ., prefix: raw}}
 """
 
@@ -117,10 +122,9 @@ def post(n, absent, at="now", code=202, **more):
 def holds(n, name):
     end = time.time() + 30
     while True:
-        found = [u for u in n.get("/v1/updates").json["updates"]
-                 if u["id"] == name and u["state"] == "applied"]
-        if found:
-            return found[0]["held_from"]
+        told = {u["id"]: u for u in n.get("/v1/updates").json["updates"]}
+        if name in told and told[name]["state"] == "applied":
+            return told[name]["held_from"]
         assert time.time() < end, n.get("/v1/updates").text
         time.sleep(0.02)
 
@@ -214,5 +218,37 @@ def test_nobody_waits_for_an_absent_board():
         assert (share[:FS] == 255).all() and "begins though" not in n.err, n.err
 
 
+def test_counters_begin_again():
+    """What holds goes on holding after a jump back of all counters; what comes then holds by our count."""
+    controller, port = Controller(time_of_sample_0(1700000000000000000)), free_port(socket.SOCK_DGRAM)
+    first = 1 << 30
+    with harness.scratch() as d:
+        n = Node(d, text_of(port, controller.url, f"start_sample: {first}, reset_samples: {8 * FS},"))
+        n.wait_for_line("listening on port")
+        boards = Boards(port)
+        boards.sent = first
+        boards.start()
+        n.wait_until(lambda s: counted(n, GONE, "accepted") > 100)
+        post(n, [2], id="gone")
+        gone = holds(n, "gone")
+        boards.again = True
+        n.wait_for_line("began again")
+        before = counted(n, GONE, "foreign"), counted(n, 0, "accepted")
+        n.wait_until(lambda s: counted(n, 0, "accepted") > before[1] + 500)
+        assert counted(n, GONE, "foreign") > before[0] + 300
+        post(n, [], id="back")
+        back, before = holds(n, "back"), counted(n, GONE, "accepted")
+        assert back > gone > first and back % FS == gone % FS == 0, (gone, back)
+        n.wait_until(lambda s: counted(n, GONE, "accepted") > before + 300)
+        boards.end()
+        n.end()
+        controller.close()
+        by_source, total = counters(n.err)
+        assert total["resets"] == 1 and sum(total[r] for r in REASONS) == total["packets"], n.err
+        marks = "".join(open(p).read() for p in glob.glob(os.path.join(d, "raw*.dada.updates")))
+        assert f"capture:{gone}:" in marks and f"capture:{back}:" in marks, marks
+
+
 if __name__ == "__main__":
-    harness.main([test_by_the_frame, test_a_board_comes_back_and_dies, test_nobody_waits_for_an_absent_board])
+    harness.main([test_by_the_frame, test_a_board_comes_back_and_dies, test_nobody_waits_for_an_absent_board,
+                  test_counters_begin_again])

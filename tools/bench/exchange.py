@@ -45,7 +45,7 @@ def pipeline(build, n, transport, directory, **values):
     return max(map(float, found))
 
 
-def resident_mb(job):
+def resident_mib(job):
     """Of each rank, in no order: those children of mpirun that are beamring."""
     found = []
     for child in subprocess.run(["pgrep", "-P", str(job.pid), "beamring"], capture_output=True,
@@ -77,7 +77,7 @@ def endure(build, n, transport, directory, minutes, **values):
         time.sleep(0.2)
         if time.time() >= next_look:
             print(f"  after {next_look - begun:4.0f} s: " +
-                  ", ".join(f"{mb:.1f}" for mb in sorted(resident_mb(job))) + " MB resident", flush=True)
+                  ", ".join(f"{mib:.1f}" for mib in sorted(resident_mib(job))) + " MiB resident", flush=True)
             next_look += 30 if next_look < begun + 60 else 60
     job.send_signal(signal.SIGINT)
     _, err = job.communicate(timeout=60)

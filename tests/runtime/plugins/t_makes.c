@@ -1,8 +1,7 @@
 /* t_makes - for tests: a source that takes updates. Each byte is the `add` of its sample, and the stage notes
  * from which sample on it had which. As t_deaf it does not say that it commits: that is refused. */
+#include "tests/runtime/plugins/t_stream.h"
 #include "tests/runtime/plugins/t_update.h"
-
-#include <runtime/stage.h>
 
 #include <string.h>
 
@@ -30,20 +29,7 @@ static const struct br_port outputs[] = {{"out", "bytes"}, {0}};
 static int configure(struct br_stage *stage, void *self)
 {
     const struct makes *m = self;
-    struct br_stream *out = br_stage_output(stage, 0);
-    double *mhz = br_stage_alloc(stage, 2 * sizeof *mhz);
-    mhz[0] = 400;
-    mhz[1] = 0.5;
-    *out = (struct br_stream){
-        .array = {.dtype = BR_UINT8, .naxes = 2, .axis = {{"time", (size_t)m->frame_samples}, {"freq", 1}}},
-        .frame_samples = (uint64_t)m->frame_samples,
-        .sample_ns = {1000, 1},
-        .nchannels = 1,
-        .freq_mhz = mhz,
-        .width_mhz = mhz + 1,
-        .nzones = 1,
-        .zone = {{0, 1, 1, 1, 0}},
-        .scale = 1};
+    t_stream_describe(stage, m->frame_samples);
     if (m->u.add == 666) return br_stage_fail_at(stage, "add", "666 is not a number that anybody wants");
     return BR_OK;
 }

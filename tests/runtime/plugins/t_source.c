@@ -1,5 +1,5 @@
 /* t_source - for tests: counts up, one byte per sample: value = base sample modulo 251. */
-#include <runtime/stage.h>
+#include "tests/runtime/plugins/t_stream.h"
 
 #include <string.h>
 
@@ -25,20 +25,7 @@ static const struct br_port outputs[] = {{"out", "bytes"}, {0}};
 static int configure(struct br_stage *stage, void *self)
 {
     const struct source *s = self;
-    struct br_stream *out = br_stage_output(stage, 0);
-    double *mhz = br_stage_alloc(stage, 2 * sizeof *mhz);
-    mhz[0] = 400;
-    mhz[1] = 0.5;
-    *out = (struct br_stream){
-        .array = {.dtype = BR_UINT8, .naxes = 2, .axis = {{"time", (size_t)s->frame_samples}, {"freq", 1}}},
-        .frame_samples = (uint64_t)s->frame_samples,
-        .sample_ns = {1000, 1},
-        .nchannels = 1,
-        .freq_mhz = mhz,
-        .width_mhz = mhz + 1,
-        .nzones = 1,
-        .zone = {{0, 1, 1, 1, 0}},
-        .scale = 1};
+    t_stream_describe(stage, s->frame_samples);
     return BR_OK;
 }
 

@@ -77,36 +77,42 @@ static void make_packet(uint8_t *bytes, uint64_t sample, unsigned source, unsign
     }
 }
 
+/* Of the test that runs. */
+static struct packet_description *p;
+static struct packet_layout l;
+static struct br_stream stream;
+static struct window w;
+
 /* What the frames should hold, by what the headers of accepted packets say. */
 struct model {
     bool there[FRAMES][BLOCKS][SLOTS];
     uint8_t data[FRAMES][BLOCKS][SLOTS][PAYLOAD];
 };
 
-static void take(struct model *m, const struct window *w, const uint8_t *bytes)
+static void take(struct model *m, const uint8_t *bytes)
 {
     uint64_t sample;
-    unsigned source = bytes[2] | (unsigned)bytes[3] << 8, stream = bytes[4] | (unsigned)bytes[5] << 8;
+    unsigned source = bytes[2] | (unsigned)bytes[3] << 8, id = bytes[4] | (unsigned)bytes[5] << 8;
     memcpy(&sample, bytes + 8, 8);
     assert_int_equal(bytes[0], 0xCF);
-    assert_true(source < SOURCES && stream % 16 == 0 && stream / 16 < STREAMS && sample % STEP == 0);
-    int64_t frame = (int64_t)(sample / FRAME), base = atomic_load(&w->base);
+    assert_true(source < SOURCES && id % 16 == 0 && id / 16 < STREAMS && sample % STEP == 0);
+    int64_t frame = (int64_t)(sample / FRAME), base = atomic_load(&w.base);
     assert_true(frame >= base && frame < base + OPEN);
-    size_t block = sample % FRAME / STEP, slot = source * STREAMS + stream / 16;
+    size_t block = sample % FRAME / STEP, slot = source * STREAMS + id / 16;
     assert_false(m->there[frame % FRAMES][block][slot]);
     m->there[frame % FRAMES][block][slot] = true;
     memcpy(m->data[frame % FRAMES][block][slot], bytes + HEADER, PAYLOAD);
 }
 
 /* The oldest frame against the model. Returns how many slots hold another packet's samples. */
-static uint64_t check_frame(struct model *m, const struct packet_layout *l, const struct br_frame *frame)
+static uint64_t check_frame(struct model *m, const struct br_frame *frame)
 {
     size_t k = (size_t)(frame->first / FRAME % FRAMES);
     uint64_t wrong = 0;
     for (size_t b = 0; b < BLOCKS; b++)
         for (size_t slot = 0; slot < SLOTS; slot++) {
-            const uint8_t *receipt = (const uint8_t *)frame->side + b * l->receipt_bytes;
-            const uint8_t *data = (const uint8_t *)frame->data + b * l->block_bytes + slot * PAYLOAD;
+            const uint8_t *receipt = (const uint8_t *)frame->side + b * l.receipt_bytes;
+            const uint8_t *data = (const uint8_t *)frame->data + b * l.block_bytes + slot * PAYLOAD;
             uint8_t bytes[BYTES];
             assert_int_equal(receipt[slot / 8] >> slot % 8 & 1, m->there[k][b][slot]);
             if (!m->there[k][b][slot]) continue;
@@ -115,11 +121,11 @@ static uint64_t check_frame(struct model *m, const struct packet_layout *l, cons
             wrong += memcmp(data, bytes + HEADER, PAYLOAD) != 0;
         }
     for (size_t t = 0; t < FRAME; t++)
-        for (size_t f = 0; f < l->nchannels; f++) {
+        for (size_t f = 0; f < l.nchannels; f++) {
             unsigned came = 0;
             for (size_t s = 0; s < SOURCES; s++)
-                came += m->there[k][t / STEP][s * STREAMS + l->channel_stream[f]];
-            assert_int_equal(frame->complete ? 255 : frame->valid[t * l->nchannels + f],
+                came += m->there[k][t / STEP][s * STREAMS + l.channel_stream[f]];
+            assert_int_equal(frame->complete ? 255 : frame->valid[t * l.nchannels + f],
                              came == SOURCES ? 255 : (came * 255 + SOURCES / 2) / SOURCES);
         }
     memset(m->there[k], 0, sizeof m->there[k]);
@@ -127,31 +133,31 @@ static uint64_t check_frame(struct model *m, const struct packet_layout *l, cons
 }
 
 /* The description above, its layout and stream, and a window for so many threads. */
-static void set_up(struct packet_description **p, struct packet_layout *l, struct br_stream *stream,
-                   struct window *w, unsigned threads)
+static void set_up(unsigned threads)
 {
     struct br_error error = {0};
     struct packet_memory memory = {alloc, NULL};
     struct packet_node node = {.frame_samples = FRAME};
-    if (packet_description_parse(p, "test.yaml", text, sizeof text - 1, &error) != BR_OK ||
-        packet_layout_make(l, *p, &node, memory, &error) != BR_OK ||
-        packet_layout_describe(l, *p, stream, memory, &error) != BR_OK ||
-        window_make(w, *p, l, OPEN, threads, &error) != BR_OK)
+    stream = (struct br_stream){0};
+    if (packet_description_parse(&p, "test.yaml", text, sizeof text - 1, &error) != BR_OK ||
+        packet_layout_make(&l, p, &node, memory, &error) != BR_OK ||
+        packet_layout_describe(&l, p, &stream, memory, &error) != BR_OK ||
+        window_make(&w, p, &l, OPEN, threads, &error) != BR_OK)
         fail_msg("%s", error.text);
 }
 
-static void tear_down(struct packet_description *p, struct window *w)
+static void tear_down(void)
 {
-    window_free(w);
+    window_free(&w);
     packet_description_free(p);
     while (npieces > 0) free(pieces[--npieces]);
 }
 
-static struct br_frame new_frame(const struct packet_layout *l)
+static struct br_frame new_frame(void)
 {
-    return (struct br_frame){.data = malloc(BLOCKS * l->block_bytes),
-                             .side = malloc(BLOCKS * l->receipt_bytes),
-                             .valid = malloc(FRAME * l->nchannels)};
+    return (struct br_frame){.data = malloc(BLOCKS * l.block_bytes),
+                             .side = malloc(BLOCKS * l.receipt_bytes),
+                             .valid = malloc(FRAME * l.nchannels)};
 }
 
 static void free_frame(struct br_frame *frame)
@@ -164,14 +170,10 @@ static void free_frame(struct br_frame *frame)
 static void test_a_million_flipped_bits(void **state)
 {
     (void)state;
-    struct packet_description *p;
-    struct packet_layout l;
-    struct br_stream stream = {0};
-    struct window w;
     struct model *m = calloc(1, sizeof *m);
     struct br_frame frames[FRAMES];
-    set_up(&p, &l, &stream, &w, 1);
-    for (unsigned i = 0; i < FRAMES; i++) frames[i] = new_frame(&l);
+    set_up(1);
+    for (unsigned i = 0; i < FRAMES; i++) frames[i] = new_frame();
     w.hold = FRAME / 4;
     w.far = 16 * FRAME;
     int64_t given = 0;
@@ -189,7 +191,7 @@ static void test_a_million_flipped_bits(void **state)
                 bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
                 flips++;
             }
-            if (window_packet(&w, &w.thread[0], bytes, BYTES) == WINDOW_ACCEPTED) take(m, &w, bytes);
+            if (window_packet(&w, &w.thread[0], bytes, BYTES) == WINDOW_ACCEPTED) take(m, bytes);
             packets++;
         }
         window_leave(&w.thread[0]);
@@ -197,7 +199,7 @@ static void test_a_million_flipped_bits(void **state)
         while (window_is_due(&w)) {
             struct br_frame *frame = window_close(&w, &stream);
             assert_non_null(frame);
-            wrong += check_frame(m, &l, frame);
+            wrong += check_frame(m, frame);
             slots += BLOCKS * SLOTS;
             closed++;
             window_give(&w, given, &frames[given % FRAMES]);
@@ -215,7 +217,7 @@ static void test_a_million_flipped_bits(void **state)
                   (size_t)flips, (size_t)closed, 100 * (double)wrong / (double)slots);
     assert_true((double)wrong < 0.02 * (double)slots);
     for (unsigned i = 0; i < FRAMES; i++) free_frame(&frames[i]);
-    tear_down(p, &w);
+    tear_down();
     free(m);
 }
 
@@ -224,12 +226,8 @@ static void test_a_million_flipped_bits(void **state)
 static void test_two_threads(void **state)
 {
     (void)state;
-    struct packet_description *p;
-    struct packet_layout l;
-    struct br_stream stream = {0};
-    struct window w;
-    set_up(&p, &l, &stream, &w, 2);
-    struct br_frame frame = new_frame(&l);
+    set_up(2);
+    struct br_frame frame = new_frame();
     window_give(&w, 0, &frame);
     window_begin(&w, 0);
     for (unsigned t = 0; t < 2; t++) window_enter(&w, &w.thread[t]);
@@ -260,42 +258,42 @@ static void test_two_threads(void **state)
         assert_int_equal(window_count(&w, s, WINDOW_DUPLICATE), BLOCKS * STREAMS + (s == 0));
     }
     free_frame(&frame);
-    tear_down(p, &w);
+    tear_down();
 }
 
 /* A packet of `sample`, of the first stream, that goes into the window. */
-static enum window_reason put(struct window *w, uint64_t sample, unsigned source)
+static enum window_reason put(uint64_t sample, unsigned source)
 {
     uint8_t bytes[BYTES];
     make_packet(bytes, sample, source, 0);
-    window_enter(w, &w->thread[0]);
-    enum window_reason reason = window_packet(w, &w->thread[0], bytes, BYTES);
-    window_leave(&w->thread[0]);
+    window_enter(&w, &w.thread[0]);
+    enum window_reason reason = window_packet(&w, &w.thread[0], bytes, BYTES);
+    window_leave(&w.thread[0]);
     return reason;
 }
 
 /* Every packet of a frame; how many of source 3 were taken. */
-static unsigned fill(struct window *w, int64_t number)
+static unsigned fill(int64_t number)
 {
     unsigned taken = 0;
     uint8_t bytes[BYTES];
     for (unsigned k = 0; k < BLOCKS * SLOTS; k++) {
         unsigned source = k % SLOTS / STREAMS;
         make_packet(bytes, (uint64_t)number * FRAME + k / SLOTS * STEP, source, k % STREAMS);
-        window_enter(w, &w->thread[0]);
-        enum window_reason reason = window_packet(w, &w->thread[0], bytes, BYTES);
-        window_leave(&w->thread[0]);
+        window_enter(&w, &w.thread[0]);
+        enum window_reason reason = window_packet(&w, &w.thread[0], bytes, BYTES);
+        window_leave(&w.thread[0]);
         assert_true(reason == WINDOW_ACCEPTED || (source == 3 && reason == WINDOW_FOREIGN));
         taken += source == 3 && reason == WINDOW_ACCEPTED;
     }
     return taken;
 }
 
-static uint64_t sum_of_counters(const struct window *w)
+static uint64_t sum_of_counters(void)
 {
     uint64_t n = 0;
     for (size_t s = 0; s <= SOURCES; s++)
-        for (int r = 0; r < WINDOW_NREASONS; r++) n += window_count(w, s, (enum window_reason)r);
+        for (int r = 0; r < WINDOW_NREASONS; r++) n += window_count(&w, s, (enum window_reason)r);
     return n;
 }
 
@@ -304,31 +302,27 @@ static uint64_t sum_of_counters(const struct window *w)
 static void test_expected_by_frame(void **state)
 {
     (void)state;
-    struct packet_description *p;
-    struct packet_layout l;
-    struct br_stream stream = {0};
-    struct window w;
-    set_up(&p, &l, &stream, &w, 1);
+    set_up(1);
     w.hold = FRAME / 4;
     w.far = 16 * FRAME;
     struct br_frame frames[7];
     bool absent[SOURCES] = {false};
     uint64_t packets = 0;
-    for (unsigned i = 0; i < 7; i++) frames[i] = new_frame(&l);
-    assert_int_equal(put(&w, 0, 3), WINDOW_EARLY);
+    for (unsigned i = 0; i < 7; i++) frames[i] = new_frame();
+    assert_int_equal(put(0, 3), WINDOW_EARLY);
     for (int64_t n = 0; n < OPEN; n++) {
         absent[3] = n == 2;
         window_expect(&w, n, absent);
         window_give(&w, n, &frames[n]);
     }
     window_begin(&w, 0);
-    assert_int_equal(put(&w, 3 * FRAME, 3), WINDOW_FOREIGN); /* no memory; absent as far as is known */
-    assert_int_equal(put(&w, 3 * FRAME, 4), WINDOW_NO_FRAME);
-    assert_int_equal(put(&w, 900 * FRAME, 3), WINDOW_FOREIGN);
-    assert_int_equal(put(&w, 8, 4), WINDOW_MALFORMED);
+    assert_int_equal(put(3 * FRAME, 3), WINDOW_FOREIGN); /* no memory; absent as far as is known */
+    assert_int_equal(put(3 * FRAME, 4), WINDOW_NO_FRAME);
+    assert_int_equal(put(900 * FRAME, 3), WINDOW_FOREIGN);
+    assert_int_equal(put(8, 4), WINDOW_MALFORMED);
     packets = 5;
-    assert_int_equal(fill(&w, 2), 0); /* the later one first */
-    assert_int_equal(fill(&w, 0), BLOCKS * STREAMS);
+    assert_int_equal(fill(2), 0); /* the later one first */
+    assert_int_equal(fill(0), BLOCKS * STREAMS);
     packets += 2 * BLOCKS * SLOTS;
     for (int64_t n = 0; n < 7; n++) {
         struct br_frame *frame = window_close(&w, &stream);
@@ -346,33 +340,29 @@ static void test_expected_by_frame(void **state)
             absent[3] = next == 3 || next == 5;
             window_expect(&w, next, absent);
             window_give(&w, next, &frames[next]);
-            assert_int_equal(fill(&w, next), absent[3] ? 0 : BLOCKS * STREAMS);
+            assert_int_equal(fill(next), absent[3] ? 0 : BLOCKS * STREAMS);
             packets += BLOCKS * SLOTS;
         }
         if (n == 0) {                                     /* frame 3 is the last that has memory */
-            assert_int_equal(put(&w, 0, 3), WINDOW_LATE); /* it was expected there */
+            assert_int_equal(put(0, 3), WINDOW_LATE); /* it was expected there */
             packets++;
         }
     }
-    assert_int_equal(put(&w, 6 * FRAME, 3), WINDOW_LATE);
-    assert_int_equal(put(&w, 5 * FRAME, 3), WINDOW_FOREIGN);
-    assert_int_equal(put(&w, 5 * FRAME, 4), WINDOW_LATE);
+    assert_int_equal(put(6 * FRAME, 3), WINDOW_LATE);
+    assert_int_equal(put(5 * FRAME, 3), WINDOW_FOREIGN);
+    assert_int_equal(put(5 * FRAME, 4), WINDOW_LATE);
     for (size_t s = 0; s < SOURCES; s++) assert_int_equal(w.missing[s], BLOCKS * STREAMS);
-    assert_int_equal(sum_of_counters(&w), packets + 3);
+    assert_int_equal(sum_of_counters(), packets + 3);
     for (unsigned i = 0; i < 7; i++) free_frame(&frames[i]);
-    tear_down(p, &w);
+    tear_down();
 }
 
 /* What is missing of a frame that is cut, and the share of inputs in one that lacks something. */
 static void test_cut_where_one_is_absent(void **state)
 {
     (void)state;
-    struct packet_description *p;
-    struct packet_layout l;
-    struct br_stream stream = {0};
-    struct window w;
-    set_up(&p, &l, &stream, &w, 1);
-    struct br_frame frame = new_frame(&l);
+    set_up(1);
+    struct br_frame frame = new_frame();
     bool absent[SOURCES] = {[3] = true, [4] = true};
     window_expect(&w, 0, absent);
     window_give(&w, 0, &frame);
@@ -380,7 +370,7 @@ static void test_cut_where_one_is_absent(void **state)
     window_expect(&w, 1, absent); /* of the frames behind it */
     window_begin(&w, 0);
     for (unsigned s = 0; s < SOURCES; s++)
-        if (s != 7) assert_int_equal(put(&w, 0, s), s == 3 || s == 4 ? WINDOW_FOREIGN : WINDOW_ACCEPTED);
+        if (s != 7) assert_int_equal(put(0, s), s == 3 || s == 4 ? WINDOW_FOREIGN : WINDOW_ACCEPTED);
     assert_ptr_equal(window_close(&w, &stream), &frame);
     assert_false(frame.complete);
     assert_int_equal(frame.valid[0], (13 * 255 + 7) / 14);
@@ -389,7 +379,7 @@ static void test_cut_where_one_is_absent(void **state)
     for (unsigned s = 0; s < SOURCES; s++)
         assert_int_equal(w.missing[s], s == 3 || s == 4 ? 0 : STREAMS - (s != 7));
     free_frame(&frame);
-    tear_down(p, &w);
+    tear_down();
 }
 
 /* A packet that is a whole window ahead comes while the oldest frame is being closed: that one's memory is
@@ -397,21 +387,17 @@ static void test_cut_where_one_is_absent(void **state)
 static void test_memory_of_the_frame_before(void **state)
 {
     (void)state;
-    struct packet_description *p;
-    struct packet_layout l;
-    struct br_stream stream = {0};
-    struct window w;
-    set_up(&p, &l, &stream, &w, 1);
+    set_up(1);
     w.far = 16 * FRAME;
-    struct br_frame frame = new_frame(&l);
+    struct br_frame frame = new_frame();
     window_give(&w, 0, &frame);
     window_begin(&w, 0);
     atomic_store(&w.base, 1); /* as window_close does first */
-    assert_int_equal(put(&w, OPEN * FRAME, 0), WINDOW_NO_FRAME);
+    assert_int_equal(put(OPEN * FRAME, 0), WINDOW_NO_FRAME);
     atomic_store(&w.base, 0);
     assert_false(window_has_packets(&w, 0));
     free_frame(&frame);
-    tear_down(p, &w);
+    tear_down();
 }
 
 int main(void)
