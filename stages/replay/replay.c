@@ -334,7 +334,19 @@ BR_STAGE_EXPORT = {
         "frames of each thread ahead, or 16 MiB); frames with a senseless "
         "header, reason "
         "`corrupt`. A file that ends in the middle of a sample is played up to its last whole "
-        "sample (GUPPI: block), with a warning.\n",
+        "sample (GUPPI: block), with a warning.\n\n"
+        "Of the electric field `part: \"R/N\"` leaves the R-th of N shares of the bands, counted from 0. A "
+        "band "
+        "is what files or threads have in common: the channels of a DADA file, of a node, or of a GUPPI "
+        "file, "
+        "the frequency of a CHIME file, the threads or files of a VDIF band. With B bands, ascending as they "
+        "are joined (CHIME's by number, 800 MHz first), part R has bands R B / N up to (R + 1) B / N, "
+        "rounded "
+        "down. Where all "
+        "files have the same band its channels are divided in the same way. More parts than bands, or than "
+        "channels of the only one, are an error. "
+        "All parts begin with the first sample of all files and have frames of the same length. They end "
+        "together as well, but for bands of VDIF, which are therefore played once.\n",
     .params = params,
     .outputs = outputs,
     .size = sizeof(struct replay),

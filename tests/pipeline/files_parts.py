@@ -1,5 +1,5 @@
-"""Parts of a recording by frequency: for every format that has bands, each part is what the whole recording has
-in its channels, from the same first sample on, with the same mask; and what a part cannot be."""
+"""Parts of a recording by frequency: for every format that has bands, each part is what the whole recording
+has in its channels, from the same first sample on, with the same mask; and what a part cannot be."""
 import os
 import sys
 
@@ -223,8 +223,9 @@ def test_nonsense():
         write(d, "b.dada", field(2, 2, 401.5))
         for text, word in (("2/2", "R below N"), ("0/0", "R below N"), ("7/3", "R below N"), ("1", "R/N"),
                            ("", "R/N"), ("/", "R/N"), ("a/b", "R/N"), ("0/2.0", "R/N"), ("0.5/2", "R/N"),
-                           ("-1/2", "R/N"), ("0/-2", "R/N"), ("+0/2", "R/N"), ("0/2/3", "R/N"), (" 0/2", "R/N"),
-                           ("0 / 2", "R/N"), ("0/2 ", "R/N"), ("0x1/2", "R/N"), ("1/1e3", "R/N"),
+                           ("-1/2", "R/N"), ("0/-2", "R/N"), ("+0/2", "R/N"), ("0/2/3", "R/N"),
+                           (" 0/2", "R/N"), ("0 / 2", "R/N"), ("0/2 ", "R/N"), ("0x1/2", "R/N"),
+                           ("1/1e3", "R/N"),
                            ("0/99999999999999999999", "R/N"), ("99999999999999999999/1", "R/N"),
                            ("0/999999999", "999999999 parts"), ("0/${NOTHING_OF_THE_KIND:-}", "R/N")):
             result = replay(d, '"*.dada"', "", f', part: "{text}"', status=2)
@@ -251,9 +252,11 @@ pipeline:
   - {stage: record, in: j, directory: out, prefix: y}
 """
         result = harness.run(d, text % "0/2", command="check", status=2)
-        assert ": part: " in result.err and "${RANK}" in result.err and "pipeline.yaml:3:" in result.err, result
+        for word in (": part: ", "${RANK}", "pipeline.yaml:3:"):
+            assert word in result.err, (word, result)
         harness.run(d, text % "0/1")
-        write(d, "x.dada", b"HEADER DADA\nHDR_SIZE 4096\n".ljust(4096, b"\0"))  # what is wrong with it comes first
+        # what is wrong with the file comes first
+        write(d, "x.dada", b"HEADER DADA\nHDR_SIZE 4096\n".ljust(4096, b"\0"))
         result = harness.run(d, text % "0/2", command="check", status=2)
         assert "x.dada" in result.err and ": part: " not in result.err, result
 

@@ -1,5 +1,5 @@
-"""Ranks that share one list of files: each takes its part of the bands, or of the channels of the only one, and
-all together have the bits of one program, with MPI and without."""
+"""Ranks that share one list of files: each takes its part of the bands, or of the channels of the only one,
+and all together have the bits of one program, with MPI and without."""
 import os
 import re
 
