@@ -39,11 +39,12 @@ static bool is_field(const struct recording *r)
     return good;
 }
 
-bool bands_are_needed(struct br_stage *stage, const struct file_list *files, const char *coding)
+bool bands_are_needed(struct br_stage *stage, const struct file_list *files, const char *coding,
+                      bool in_parts)
 {
     struct recording first, r;
     uint64_t bytes;
-    bool needed = false;
+    bool needed = in_parts;
     for (size_t i = 0; i < files->count; i++) {
         struct br_error ignored = {0}; /* the reader that is chosen says what is wrong */
         struct recording *this = i == 0 ? &first : &r;
@@ -188,7 +189,7 @@ static int configure(struct br_stage *stage, void *self, const struct file_list 
         if (i > 0 && gaps == e->extent[i - 1].gaps) continue; /* another heap of the same file */
         for (size_t k = 0; gaps != NULL && k < gaps->count; k++) gaps->gap[k].channel += e->extent[i].channel;
     }
-    if (status == BR_OK) status = extents_configure(stage, e, options->frame_samples, 0, options->max_gap_s);
+    if (status == BR_OK) status = extents_configure(stage, e, options, 0);
     return status == BR_OK && base.own ? replay_check_first(stage, e->files.path[0], e->first) : status;
 }
 

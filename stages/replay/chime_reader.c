@@ -144,8 +144,7 @@ static int configure(struct br_stage *stage, void *self, const struct file_list 
     for (size_t i = 0; i < e->count; i++) e->extent[i].stride_pol = e->ndish;
     struct channel_words words = {"freq (or freq_id)", "CHIME's raster", fabs(step_mhz), 0, INFINITY};
     if (status == BR_OK) status = channels_join(stage, e, &s.groups, &words);
-    if (status == BR_OK)
-        status = extents_configure(stage, e, options->frame_samples, s.row_samples, options->max_gap_s);
+    if (status == BR_OK) status = extents_configure(stage, e, options, s.row_samples);
     return status == BR_OK ? replay_check_first(stage, files->path[0], e->first) : status;
 }
 

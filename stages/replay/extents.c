@@ -24,7 +24,9 @@ int extents_start(struct br_stage *stage, void *self)
     size_t scratch = EXTENTS_PLANES * (EXTENTS_PLANE + EXTENTS_PLANE_PAD);
     for (size_t i = 0; i < e->count; i++) {
         const struct extent *x = &e->extent[i];
-        size_t row = x->nchannels * e->cell_bytes + EXTENTS_PAGE,
+        size_t row = (x->stride_time > x->nchannels * e->cell_bytes ? (size_t)x->stride_time
+                                                                    : x->nchannels * e->cell_bytes) +
+                     EXTENTS_PAGE,
                bytes = x->chunks != NULL ? chime_scratch(x->chunks) : row;
         if (bytes > scratch) scratch = bytes;
         e->has_chunks = e->has_chunks || x->chunks != NULL;

@@ -60,11 +60,14 @@ struct extents {
 };
 
 /* Sorts and joins what the caller has filled in: coding, npol, ndish, element_bytes, files, extents, passes,
- * threads, and of the stream everything but the array, frame_samples and zones. `row_samples`: samples that
- * are cheap to read at once (a chunk), or 0. Errors: two extents that have some, not all channels in common;
- * holes longer than max_gap_s. */
-int extents_configure(struct br_stage *stage, struct extents *e, uint64_t frame_samples, uint64_t row_samples,
-                      double max_gap_s);
+ * threads, and of the stream everything but the array, frame_samples and zones; then leaves what is of the
+ * part that is wanted. `row_samples`: samples that are cheap to read at once (a chunk), or 0. Errors: two
+ * extents that have some, not all channels in common; holes longer than max_gap_s; more parts than bands. */
+int extents_configure(struct br_stage *stage, struct extents *e, const struct replay_options *options,
+                      uint64_t row_samples);
+
+/* Leaves the tracks of a part, or some channels of the only track. What was joined is whole. */
+int extents_take_part(struct br_stage *stage, struct extents *e, const struct part *part);
 
 /* Of every reader of extents: struct replay_reader's, with a struct extents. */
 int extents_start(struct br_stage *stage, void *self);
@@ -108,13 +111,15 @@ int extents_elements(struct br_stage *stage, const char *file, size_t elements, 
                      size_t *npol, size_t *ndish);
 
 /* How the bytes of an extent lie: all inputs of a channel's sample side by side; and all channels of a
- * sample, too. */
+ * sample, too (other channels may lie between one sample and the next). */
 bool extent_cell_is_whole(const struct extents *e, const struct extent *x);
 bool extent_is_row_wise(const struct extents *e, const struct extent *x);
 
 /* True when these are DADA files of the electric field that do not all have the same channels, or whose
- * axes lie in another order than the stream's: then replay_bands reads them. */
-bool bands_are_needed(struct br_stage *stage, const struct file_list *files, const char *coding);
+ * axes lie in another order than the stream's, or of which some channels are wanted: then replay_bands reads
+ * them. */
+bool bands_are_needed(struct br_stage *stage, const struct file_list *files, const char *coding,
+                      bool in_parts);
 
 /* Reads the headers of all frames of a raw file into `frame`, one after another, and calls take(self, file)
  * for each; a header that the file's end cuts is left out with a warning. Status of the first failure. */

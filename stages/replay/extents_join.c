@@ -128,17 +128,18 @@ bool extent_cell_is_whole(const struct extents *e, const struct extent *x)
 bool extent_is_row_wise(const struct extents *e, const struct extent *x)
 {
     return extent_cell_is_whole(e, x) && (x->nchannels == 1 || x->stride_freq == e->cell_bytes) &&
-           x->stride_time == e->cell_bytes * x->nchannels;
+           x->stride_time >= e->cell_bytes * x->nchannels;
 }
 
-int extents_configure(struct br_stage *stage, struct extents *e, uint64_t frame_samples, uint64_t row_samples,
-                      double max_gap_s)
+int extents_configure(struct br_stage *stage, struct extents *e, const struct replay_options *options,
+                      uint64_t row_samples)
 {
     struct br_stream *s = &e->stream;
+    uint64_t frame_samples = options->frame_samples;
     for (size_t i = 0; i < e->count; i++) e->has_gaps = e->has_gaps || e->extent[i].gaps != NULL;
     e->cell_bytes = e->npol * e->ndish * e->element_bytes;
-    e->row_bytes = e->cell_bytes * s->nchannels;
-    int status = join(stage, e, max_gap_s);
+    e->row_bytes = e->cell_bytes * part_most_channels(&options->part, s->nchannels); /* alike in all parts */
+    int status = join(stage, e, options->max_gap_s);
     if (status != BR_OK) return status;
     if (frame_samples == 0) {
         bool planes = !extent_is_row_wise(e, &e->extent[0]) && e->extent[0].chunks == NULL;
@@ -151,6 +152,9 @@ int extents_configure(struct br_stage *stage, struct extents *e, uint64_t frame_
             frame_samples = chunks * row_samples;
         }
     }
+    status = extents_take_part(stage, e, &options->part);
+    if (status != BR_OK) return status;
+    e->row_bytes = e->cell_bytes * s->nchannels;
     s->frame_samples = frame_samples;
     s->nzones = 1;
     s->zone[0] = (struct br_zone){0, s->nchannels, 1, 1, 0};

@@ -9,7 +9,10 @@
 #include <pthread.h>
 #include <string.h>
 
-enum { SLAB = 64 << 10 }; /* read at once and then converted, while it is in the nearest caches */
+enum {
+    SLAB = 64 << 10,    /* read at once and then converted, while it is in the nearest caches */
+    LONG_ROW = 16 << 10 /* a read for each row costs less than reading the other channels as well */
+};
 
 static void piece_failed(struct extents *e, const struct br_error *error)
 {
@@ -39,20 +42,23 @@ void extents_put_cells(const struct extents *e, const uint8_t *in, size_t in_pit
 static int read_rows(struct extents *e, const struct piece *p, uint8_t *scratch, struct br_error *error)
 {
     const struct extent *x = &e->extent[p->extent];
-    size_t row = x->nchannels * e->cell_bytes, n = (size_t)(p->to - p->from), nchannels = e->stream.nchannels;
+    size_t row = x->nchannels * e->cell_bytes, pitch = (size_t)x->stride_time, n = (size_t)(p->to - p->from),
+           nchannels = e->stream.nchannels;
     uint8_t *out = (uint8_t *)e->out->data + p->row * e->row_bytes + x->channel * e->cell_bytes;
     uint8_t *valid = e->out->valid + p->row * nchannels + x->channel;
-    uint64_t at = x->offset + (p->from - x->first) * row;
-    bool whole = row == e->row_bytes;
-    size_t room = whole ? (size_t)EXTENTS_PIECE : (size_t)SLAB, most = room / row > 0 ? room / row : 1;
+    uint64_t at = x->offset + (p->from - x->first) * pitch;
+    bool whole = row == e->row_bytes && (pitch == row || row >= LONG_ROW);
+    size_t room = whole && pitch == row ? (size_t)EXTENTS_PIECE : (size_t)SLAB,
+           most = room / pitch > 0 ? room / pitch : 1;
+    if (pitch > row && row >= LONG_ROW) most = 1; /* what lies between the rows is not read */
     for (size_t i = 0; i < n; i += most) {
         size_t rows = n - i < most ? n - i : most;
-        uint8_t *to = out + i * e->row_bytes, *from = whole ? to : scratch + (at + i * row) % EXTENTS_PAGE;
-        int status =
-            fileio_read_all(e->fd[x->file], e->files.path[x->file], from, rows * row, at + i * row, error);
+        uint8_t *to = out + i * e->row_bytes, *from = whole ? to : scratch + (at + i * pitch) % EXTENTS_PAGE;
+        int status = fileio_read_all(e->fd[x->file], e->files.path[x->file], from, (rows - 1) * pitch + row,
+                                     at + i * pitch, error);
         if (status != BR_OK) return status;
         if (!whole || e->coding != CODING_INT4X2)
-            extents_put_cells(e, from, row, to, e->row_bytes, row, rows, valid + i * nchannels, nchannels);
+            extents_put_cells(e, from, pitch, to, e->row_bytes, row, rows, valid + i * nchannels, nchannels);
     }
     return BR_OK;
 }

@@ -82,10 +82,11 @@ static int read_scattered(struct extents *e, const struct piece *p, uint8_t *scr
     const size_t count[3] = {p->nchannels, e->npol, e->ndish};
     const uint64_t stride[3] = {x->stride_freq, x->stride_pol, x->stride_dish};
     const size_t pitch[3] = {e->cell_bytes, e->ndish * size, size};
-    size_t slow[3], fast[3];
+    size_t slow[3], fast[3], span = size; /* of a time step, from the piece's first channel to its last */
     for (int k = 0; k < 3; k++) {
         slow[k] = stride[k] >= unit ? count[k] : 1;
         fast[k] = stride[k] >= unit ? 1 : count[k];
+        span += (fast[k] - 1) * (size_t)stride[k];
     }
     uint64_t first = x->offset + p->channel * x->stride_freq;
     uint8_t *target =
@@ -100,10 +101,8 @@ static int read_scattered(struct extents *e, const struct piece *p, uint8_t *scr
                 offset += at[k] * stride[k];
                 out += at[k] * pitch[k];
             }
-            /* channels within the time step are read from the first of the piece on */
-            size_t skip = stride[0] < unit ? p->channel * stride[0] : 0;
-            int status = fileio_read_all(e->fd[x->file], e->files.path[x->file], scratch, rows * unit - skip,
-                                         offset, error);
+            int status = fileio_read_all(e->fd[x->file], e->files.path[x->file], scratch,
+                                         (rows - 1) * unit + span, offset, error);
             if (status != BR_OK) return status;
             for (size_t c = 0; c < fast[0]; c++)
                 for (size_t q = 0; q < fast[1]; q++)

@@ -217,7 +217,7 @@ static int configure(struct br_stage *stage, void *self, const struct file_list 
                                   fabs(s.like.obsbw_mhz) / (double)s.like.nchan, s.like.freq_precision_mhz,
                                   s.like.freq_precision_mhz};
     if (status == BR_OK) status = channels_join(stage, e, &s.groups, &words);
-    if (status == BR_OK) status = extents_configure(stage, e, options->frame_samples, 0, options->max_gap_s);
+    if (status == BR_OK) status = extents_configure(stage, e, options, 0);
     return status == BR_OK ? replay_check_first(stage, files->path[0], e->first) : status;
 }
 

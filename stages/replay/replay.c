@@ -23,6 +23,8 @@ struct replay {
     struct br_ints threads;
     struct br_strings bands;
     double max_gap_s;
+    const char *part_text;
+    struct part part; /* of it */
     const char *packet, *values, *real;
     struct br_ints sources, streams;
 
@@ -77,6 +79,11 @@ static const struct br_param params[] = {
              "VDIF: a pattern like low_*.vdif for the files of each band, in the order of stream: freq_mhz; "
              "default: no file is a band of its own",
              .max_count = 1024),
+    BR_PARAM(
+        "part", BR_P_STRING, struct replay, part_text,
+        "for ranks that share one list of files, \"${RANK}/${RANKS}\": the R-th of N contiguous shares of "
+        "the bands, in the order in which they are joined; where all files have the same band, of its "
+        "channels; default: all"),
     BR_PARAM("max_gap_s", BR_P_REAL, struct replay, max_gap_s,
              "longest gap that is filled with missing samples; a longer one is taken for a corrupt time",
              .def = "60", .min = 0, .max = 1e9, .unit = "s"),
@@ -99,11 +106,11 @@ static const struct br_port outputs[] = {
      "they came, for `unpack`"},
     {0}};
 
-/* Of files of different channels, or of another order of axes, there is another reader. */
+/* Of files of different channels, of another order of axes, or in parts, there is another reader. */
 static const struct replay_reader *choose_dada(struct br_stage *stage, const struct replay *r,
                                                const struct file_list *files)
 {
-    return bands_are_needed(stage, files, r->coding) ? &replay_bands : &replay_dada;
+    return bands_are_needed(stage, files, r->coding, r->part.count > 1) ? &replay_bands : &replay_dada;
 }
 
 static const struct replay_reader *choose_kotekan(struct br_stage *stage, const struct replay *r,
@@ -157,6 +164,18 @@ static const struct format *recognise(struct br_stage *stage, const char *path)
     return NULL;
 }
 
+/* What is no electric field is not divided: beams of other frequencies, say, are made elsewhere. */
+static int check_part(struct br_stage *stage, const struct replay *r, const char *path)
+{
+    bool whole = r->reader == &replay_dada || r->reader == &replay_arrays || r->reader == &replay_pcap;
+    if (r->part.count == 1 || !whole) return BR_OK;
+    return br_stage_fail_at(
+        stage, "part",
+        "%s: %s; only recordings of E[time][freq][pol][dish] are divided by frequency. Name "
+        "each rank's files instead, with ${RANK}",
+        r->part_text, path);
+}
+
 /* Parameters that only VDIF files have, or that they cannot have. */
 static int check_parameters(struct br_stage *stage, const struct replay *r, const char *path)
 {
@@ -177,8 +196,8 @@ static int check_parameters(struct br_stage *stage, const struct replay *r, cons
             path);
     if (r->direct && r->reader != &replay_dada)
         return br_stage_fail_at(stage, "direct",
-                                "only DADA files that all have the same channels, in the stream's order, are "
-                                "read so; %s is read through the page cache",
+                                "only DADA files that all have the same channels, in the stream's order, and "
+                                "of which no `part` is taken, are read so; %s is read through the page cache",
                                 path);
     if (!vdif && r->threads.count > 0)
         return br_stage_fail_at(stage, "threads", "only VDIF files have threads; %s is none", path);
@@ -192,7 +211,8 @@ static int configure(struct br_stage *stage, void *self)
 {
     struct replay *r = self;
     struct file_list files = {0};
-    int status = files_expand(stage, &r->files, &files);
+    int status = part_parse(stage, r->part_text, &r->part);
+    if (status == BR_OK) status = files_expand(stage, &r->files, &files);
     for (size_t i = 0; i < files.count && status == BR_OK; i++)
         status = br_stage_reads_file(stage, "files", files.path[i]);
     if (status != BR_OK) return status;
@@ -210,6 +230,7 @@ static int configure(struct br_stage *stage, void *self)
                                      .frame_samples = (uint64_t)r->frame_samples,
                                      .passes = (uint64_t)r->loop,
                                      .max_gap_s = r->max_gap_s,
+                                     .part = r->part,
                                      .readers = (unsigned)r->readers,
                                      .direct = r->direct,
                                      .packet = r->packet,
@@ -218,6 +239,7 @@ static int configure(struct br_stage *stage, void *self)
                                      .sources = &r->sources,
                                      .streams = &r->streams};
     status = r->reader->configure(stage, &r->state, &files, &options);
+    if (status == BR_OK) status = check_part(stage, r, files.path[0]);
     if (status != BR_OK) return status;
     char doubt[256];
     if (r->reader != &replay_pcap && hints_doubt(&r->state.stream, doubt, sizeof doubt) != NULL)
@@ -312,7 +334,19 @@ BR_STAGE_EXPORT = {
         "frames of each thread ahead, or 16 MiB); frames with a senseless "
         "header, reason "
         "`corrupt`. A file that ends in the middle of a sample is played up to its last whole "
-        "sample (GUPPI: block), with a warning.\n",
+        "sample (GUPPI: block), with a warning.\n\n"
+        "Of the electric field `part: \"R/N\"` leaves the R-th of N shares of the bands, counted from 0. A "
+        "band "
+        "is what files or threads have in common: the channels of a DADA file, of a node, or of a GUPPI "
+        "file, "
+        "the frequency of a CHIME file, the threads or files of a VDIF band. With B bands, ascending as they "
+        "are joined (CHIME's by number, 800 MHz first), part R has bands R B / N up to (R + 1) B / N, "
+        "rounded "
+        "down. Where all "
+        "files have the same band its channels are divided in the same way. More parts than bands, or than "
+        "channels of the only one, are an error. "
+        "All parts begin with the first sample of all files and have frames of the same length. They end "
+        "together as well, but for bands of VDIF, which are therefore played once.\n",
     .params = params,
     .outputs = outputs,
     .size = sizeof(struct replay),

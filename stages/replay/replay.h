@@ -40,6 +40,27 @@ uint64_t files_frame_samples(size_t row_bytes);
 /* Whether frames of so many bytes do better without the caches: some of them are in a queue. */
 bool files_are_far(size_t frame_bytes);
 
+/* Which part of the recording's frequencies is replayed: `index` of `count`. count = 1: all of them. */
+struct part {
+    uint64_t index, count;
+};
+
+/* "R/N", or NULL for all. Errors: no two numbers, R not below N. */
+int part_parse(struct br_stage *stage, const char *text, struct part *part);
+
+/* The part's share: bands [begin, end) in the order in which they are joined, or channels of the only one. */
+struct share {
+    size_t begin, end;
+    bool of_channels;
+};
+
+/* Errors: more parts than bands, or than channels of the only band. `path`: a file, for the message. */
+int part_divide(struct br_stage *stage, const struct part *part, const char *path, size_t bands,
+                size_t channels, struct share *share);
+
+/* About how many of all channels the largest part has: frames are of the same length for all parts. */
+size_t part_most_channels(const struct part *part, size_t channels);
+
 /* What the user wants of the reader, whatever it is; see the stage's parameters. */
 struct replay_options {
     const char *coding; /* NULL: what the files say */
@@ -48,6 +69,7 @@ struct replay_options {
     uint64_t frame_samples; /* 0: the reader's choice */
     uint64_t passes;        /* 0: without end */
     double max_gap_s;
+    struct part part;
     unsigned readers; /* threads that read; 0: the reader's choice */
     bool direct;      /* past the page cache */
     const char *packet, *values, *real; /* of packets, see `capture` */

@@ -14,7 +14,8 @@ enum { PIECE = 128 << 10, OFFSET_BINARY = 0x88 }; /* of the frame; and what two'
 int vdif_reader_start(struct br_stage *stage, void *self)
 {
     struct vdif_reader *r = self;
-    size_t row = r->stream.nchannels * r->elements, all = r->nbands * r->elements;
+    size_t row = r->stream.nchannels * r->elements, all = r->nbands * r->elements,
+           thread_row = r->nchannels * r->elements;
     size_t slots = (size_t)((r->stream.frame_samples - 1) / r->spread + 2), room = 0;
     r->cursor = r->first;
     r->pass = r->shift = 0;
@@ -26,7 +27,8 @@ int vdif_reader_start(struct br_stage *stage, void *self)
     r->nahead = 0;
     r->ahead = malloc(room * sizeof *r->ahead);
     r->cell = malloc(slots * all * sizeof *r->cell);
-    r->pool = pool_start(stage, pool_threads(stage, r->threads), (size_t)r->rows * row);
+    r->pool = pool_start(stage, pool_threads(stage, r->threads),
+                         (size_t)r->rows * (row > thread_row ? row : thread_row));
     if (r->ahead == NULL || r->cell == NULL || r->pool == NULL)
         return br_no_memory(stage, room * sizeof *r->ahead + slots * all * sizeof *r->cell);
     return BR_OK;
@@ -82,7 +84,7 @@ static int place_band(struct vdif_reader *r, uint64_t begin, uint64_t from, uint
                       const struct vdif_cell *cell, uint8_t *room, struct br_error *error)
 {
     const uint8_t *in[VDIF_MAX_THREADS];
-    size_t elements = r->elements, nchannels = r->nchannels, bytes = nchannels * elements,
+    size_t elements = r->elements, nchannels = r->nchannels, kept = r->kept, bytes = kept * elements,
            row = r->nbands * bytes;
     uint8_t *out = (uint8_t *)r->out->data + (size_t)(from - r->out->first) * row + band * bytes;
     uint64_t good = UINT32_MAX;
@@ -97,18 +99,19 @@ static int place_band(struct vdif_reader *r, uint64_t begin, uint64_t from, uint
             vdif_payload(r, &cell[e], (size_t)(from - begin) * nchannels, length, room + e * length, error);
         if (in[e] == NULL) return error->status;
     }
-    if (r->nbands == 1) {
+    if (r->nbands == 1 && kept == nchannels) {
         if (n > 0) planes_to_rows(in, elements, 1, length, OFFSET_BINARY, out, elements, 1, r->far);
     } else {
+        for (size_t e = 0; e < elements && n > 0; e++) in[e] += r->skipped;
         for (size_t t = 0; t < n; t++) {
-            planes_to_rows(in, elements, 1, nchannels, OFFSET_BINARY, out + t * row, elements, 1, r->far);
+            planes_to_rows(in, elements, 1, kept, OFFSET_BINARY, out + t * row, elements, 1, r->far);
             for (size_t e = 0; e < elements; e++) in[e] += nchannels;
         }
     }
     for (size_t t = n; t < (size_t)(to - from); t++) {
         memset(out + t * row, 0, bytes);
-        memset(r->out->valid + ((size_t)(from - r->out->first) + t) * r->stream.nchannels + band * nchannels,
-               BR_MISSING, nchannels);
+        memset(r->out->valid + ((size_t)(from - r->out->first) + t) * r->stream.nchannels + band * kept,
+               BR_MISSING, kept);
     }
     return BR_OK;
 }

@@ -26,6 +26,13 @@ static bool has(const struct vdif_threads *threads, size_t i)
     return (threads->bit[i / 64] >> i % 64 & 1) != 0;
 }
 
+static bool have_common(const struct vdif_threads *a, const struct vdif_threads *b)
+{
+    for (size_t i = 0; i < VDIF_MAX_THREADS / 64; i++)
+        if ((a->bit[i] & b->bit[i]) != 0) return true;
+    return false;
+}
+
 static int by_time(const void *a, const void *b)
 {
     const struct found *x = a, *y = b;
@@ -239,14 +246,63 @@ static void set_frequencies(struct br_stage *stage, struct vdif_reader *r)
     s->width_mhz = width;
 }
 
-/* --- lanes --------------------------------------------------------------------------------------- */
+/* --- a part -------------------------------------------------------------------------------------- */
 
-static bool share(const struct vdif_threads *a, const struct vdif_threads *b)
+/* Leaves the bands [begin, end): their threads, and the files that have some of these. */
+static void take_bands(struct vdif_reader *r, struct found *found, bool of_files, size_t begin, size_t end)
 {
-    for (size_t i = 0; i < VDIF_MAX_THREADS / 64; i++)
-        if ((a->bit[i] & b->bit[i]) != 0) return true;
-    return false;
+    struct vdif_threads wanted = {0};
+    size_t kept = 0;
+    for (size_t i = 0; i < VDIF_MAX_THREADS && !of_files; i++) {
+        size_t band = r->element_of[i] / r->elements;
+        if (r->element_of[i] == VDIF_UNKNOWN_THREAD) continue;
+        bool mine = band >= begin && band < end;
+        r->element_of[i] = mine ? (uint16_t)(r->element_of[i] - begin * r->elements) : VDIF_UNKNOWN_THREAD;
+        if (mine) wanted.bit[i / 64] |= UINT64_C(1) << i % 64;
+    }
+    for (size_t i = 0; i < r->nfiles; i++) {
+        bool mine = of_files ? r->file[i].band >= begin && r->file[i].band < end
+                             : have_common(&wanted, &found[i].threads);
+        if (!mine) continue;
+        r->file[kept] = r->file[i];
+        r->file[kept].band = of_files ? (uint16_t)(r->file[i].band - begin) : 0;
+        found[kept++] = found[i];
+    }
+    /* threads that `threads:` lists and no file has at its start may still come */
+    if (kept > 0) r->nfiles = kept;
+    r->nbands = end - begin;
+    r->stream.nchannels = r->nbands * r->nchannels;
+    r->stream.freq_mhz += begin * r->nchannels;
+    r->stream.width_mhz += begin * r->nchannels;
 }
+
+static int take_part(struct br_stage *stage, struct vdif_reader *r, const struct replay_options *options,
+                     struct found *found)
+{
+    struct share mine = {0};
+    r->kept = r->nchannels;
+    if (options->part.count == 1) return BR_OK;
+    int status = part_divide(stage, &options->part, r->file[0].path, r->nbands, r->nchannels, &mine);
+    if (status != BR_OK) return status;
+    if (mine.of_channels) {
+        r->skipped = mine.begin;
+        r->kept = mine.end - mine.begin;
+        r->stream.nchannels = r->kept;
+        r->stream.freq_mhz += mine.begin;
+        r->stream.width_mhz += mine.begin;
+        return BR_OK;
+    }
+    /* A pass ends with the part's own last frame. */
+    if (r->passes != 1)
+        return br_stage_fail_at(
+            stage, "loop",
+            "bands of VDIF may end at different times, and their ranks would come apart; a "
+            "`part` of them is played once");
+    take_bands(r, found, options->bands->count > 0, mine.begin, mine.end);
+    return BR_OK;
+}
+
+/* --- lanes --------------------------------------------------------------------------------------- */
 
 struct lane_plan {
     uint16_t band;
@@ -263,7 +319,7 @@ static size_t plan_lanes(struct vdif_reader *r, const struct found *found, struc
         size_t mine = n;
         for (size_t k = 0; k < n; k++) {
             if (plan[k].gone || plan[k].band != r->file[i].band ||
-                !share(&plan[k].threads, &found[i].threads))
+                !have_common(&plan[k].threads, &found[i].threads))
                 continue;
             if (mine == n) {
                 mine = k;
@@ -345,12 +401,17 @@ static int describe(struct br_stage *stage, struct vdif_reader *r, const struct 
     if (status == BR_OK) status = set_times(stage, r, &found[0].earliest);
     if (status != BR_OK) return status;
     set_frequencies(stage, r);
+    size_t all_channels = r->stream.nchannels;
+    status = take_part(stage, r, options, found);
+    if (status != BR_OK) return status;
     r->max_gap = (uint64_t)(options->max_gap_s * (double)r->rate);
     status = make_lanes(stage, r, found, plan);
     if (status != BR_OK) return status;
     struct br_stream *s = &r->stream;
     s->frame_samples =
-        options->frame_samples > 0 ? options->frame_samples : files_frame_samples(s->nchannels * r->elements);
+        options->frame_samples > 0
+            ? options->frame_samples
+            : files_frame_samples(part_most_channels(&options->part, all_channels) * r->elements);
     s->nzones = 1;
     s->zone[0] = (struct br_zone){0, s->nchannels, 1, 1, 0};
     s->scale = 1;

@@ -40,14 +40,14 @@ def mpirun(n, transport="vader", grace=3):
             "--mca", "btl_vader_single_copy_mechanism", "none"]
 
 
-def start(directory, n, text, *args, name="pipeline.yaml", program=(), **more):
+def start(directory, n, text, *args, name="pipeline.yaml", program=(), env=None, **more):
     """A job of n ranks that runs, as a Popen with texts. `program`: what goes before beamring."""
     if text is not None:
         with open(os.path.join(directory, name), "w") as f:
             f.write(text)
     return subprocess.Popen(
         [*mpirun(n, **more), *program, os.path.abspath(harness.PROGRAM), "run", "--mpi", name, *args,
-         "--set", "device=cpu", "--set", "threads=1"], cwd=directory, stdout=subprocess.PIPE,
+         "--set", "device=cpu", "--set", "threads=1"], cwd=directory, env=env, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True)
 
 

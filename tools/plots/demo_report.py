@@ -26,6 +26,8 @@ WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16)  # boxcars, samples
 DETECTION = 8.0                # sigma
 KEPT = 0.95                    # of the S/N that the radiometer equation gives
 UNIX_EPOCH_MJD = 40587
+# Where the program looks for what a pipeline file includes and has not beside it.
+CONFIG = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "config")
 
 
 class Trouble(Exception):
@@ -41,7 +43,8 @@ def load_config(path):
     merged = {}
     include = own.pop("include", [])
     for name in [include] if isinstance(include, str) else include:
-        merge(merged, load_config(os.path.join(os.path.dirname(path), name)))
+        beside = os.path.join(os.path.dirname(path), name)
+        merge(merged, load_config(beside if os.path.exists(beside) else os.path.join(CONFIG, name)))
     merge(merged, own)
     return merged
 
