@@ -66,6 +66,15 @@ static void clean(char *text)
         if ((*text < ' ' && *text != '\n') || *text > '~') *text = '?';
 }
 
+void answer_document(struct control_answer *answer, json_t *document, unsigned digits)
+{
+    answer->type = "application/json";
+    answer->body =
+        document != NULL ? json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(digits)) : NULL;
+    answer->length = answer->body != NULL ? strlen(answer->body) : 0;
+    json_decref(document);
+}
+
 void answer_error(struct control_answer *answer, unsigned code, const char *format, ...)
 {
     char text[1024];
