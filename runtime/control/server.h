@@ -84,6 +84,9 @@ const char *request_header(const struct control_request *request, const char *na
  * where there is no document or no memory. */
 void answer_document(struct control_answer *answer, json_t *document, unsigned digits);
 
+/* Requests may quote anything; what is said of them is plain text. */
+void answer_clean(char *text);
+
 /* {"error": text} */
 void answer_error(struct control_answer *answer, unsigned code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
