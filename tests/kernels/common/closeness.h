@@ -16,8 +16,8 @@ struct closeness {
     size_t count;
 };
 
-/* Adds `count` values a[i], which should be b[i]. All must be finite. Differences of up to `spared` x b[i] are
- * not looked at for the worst one. */
+/* Adds `count` values a[i], which should be b[i]. All must be finite. Differences of up to `spared` x b[i]
+ * are not looked at for the worst one. */
 static inline void closeness_add(struct closeness *c, const uint16_t *a, const uint16_t *b, size_t count,
                                  double spared)
 {
