@@ -30,10 +30,7 @@ static int ask(struct br_stage *stage, const char *what, const char *text, json_
 static void answer_json(struct control_answer *answer, unsigned code, json_t *document)
 {
     answer->code = code;
-    answer->type = "application/json";
-    answer->body = document != NULL ? json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(12)) : NULL;
-    answer->length = answer->body != NULL ? strlen(answer->body) : 0;
-    json_decref(document);
+    answer_document(answer, document, 12);
 }
 
 /* Says that nobody answers; true then. */

@@ -13,18 +13,9 @@
 /* How old an answer may be that many ask for. */
 enum { FRESH_MS = 100 };
 
-static void answer_digits(struct control_answer *answer, json_t *document, unsigned digits)
-{
-    answer->type = "application/json";
-    answer->body =
-        document != NULL ? json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(digits)) : NULL;
-    answer->length = answer->body != NULL ? strlen(answer->body) : 0;
-    json_decref(document);
-}
-
 static void answer_json(struct control_answer *answer, json_t *document)
 {
-    answer_digits(answer, document, 15);
+    answer_document(answer, document, 15);
 }
 
 static void answer_text(struct control_answer *answer, unsigned code, const char *text)
@@ -143,7 +134,7 @@ static void get_preview(void *arg, const struct control_request *request, struct
         if (document == NULL)
             answer_error(answer, 404, "%s", why);
         else
-            answer_digits(answer, document, 6); /* a picture is not for computing with */
+            answer_document(answer, document, 6); /* a picture is not for computing with */
     }
 }
 

@@ -59,29 +59,6 @@ static void count(struct server *server, unsigned code)
     c->answers[i]++;
 }
 
-/* Requests may quote anything; what is said of them is plain text. */
-static void clean(char *text)
-{
-    for (; *text != '\0'; text++)
-        if ((*text < ' ' && *text != '\n') || *text > '~') *text = '?';
-}
-
-void answer_error(struct control_answer *answer, unsigned code, const char *format, ...)
-{
-    char text[1024];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    clean(text);
-    json_t *document = json_pack("{ss}", "error", text);
-    answer->code = code;
-    answer->type = "application/json";
-    answer->body = document != NULL ? json_dumps(document, JSON_INDENT(2)) : NULL;
-    answer->length = answer->body != NULL ? strlen(answer->body) : 0;
-    json_decref(document);
-}
-
 static struct MHD_Response *make_response(const struct control_answer *answer)
 {
     struct MHD_Response *response =
@@ -120,7 +97,7 @@ static void log_request(struct server *server, struct MHD_Connection *connection
     char peer[64], what[120];
     peer_name(connection, peer, sizeof peer);
     snprintf(what, sizeof what, "%.10s %.100s", method, path);
-    clean(what);
+    answer_clean(what);
     for (char *c = what; *c != '\0'; c++)
         if (*c == '\n') *c = '?';
     br_log(server->options.log, BR_LOG_NOTE, NULL, "control: %s %s: %u", peer, what, code);

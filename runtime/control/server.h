@@ -10,6 +10,7 @@
 #include "runtime/control/settings.h"
 
 #include <ev.h>
+#include <jansson.h>
 
 struct MHD_Connection;
 struct server;
@@ -78,6 +79,13 @@ void server_answer(struct server *server, struct deferred *deferred, const struc
 
 /* A request header, or NULL. */
 const char *request_header(const struct control_request *request, const char *name);
+
+/* The document, which it takes, as JSON; real numbers have that many digits. The code stays as it is. No body
+ * where there is no document or no memory. */
+void answer_document(struct control_answer *answer, json_t *document, unsigned digits);
+
+/* Requests may quote anything; what is said of them is plain text. */
+void answer_clean(char *text);
 
 /* {"error": text} */
 void answer_error(struct control_answer *answer, unsigned code, const char *format, ...)

@@ -10,10 +10,7 @@
 static void answer_json(struct control_answer *answer, unsigned code, json_t *document)
 {
     answer->code = code;
-    answer->type = "application/json";
-    answer->body = document != NULL ? json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(15)) : NULL;
-    answer->length = answer->body != NULL ? strlen(answer->body) : 0;
-    json_decref(document);
+    answer_document(answer, document, 15);
 }
 
 static json_t *document_of(const struct br_update *u)

@@ -33,40 +33,40 @@ static void append(char *text, const char *format, ...)
     va_end(args);
 }
 
+/* What goes wrong, in the order in which it is told; capture_warn puts the number between the two. */
+enum trouble { KERNEL_LOST, NIC_MISSED, FRAGMENTS, NO_FRAME, MALFORMED, TROUBLES };
+static const struct {
+    const char *before, *behind;
+} troubles[] = {
+    [KERNEL_LOST] = {"the kernel lost ", "packets (more `threads`, a larger `receive_buffer`)"},
+    [NIC_MISSED] = {"the NIC missed ", "packets (longer rings: `ethtool -G`; more queues)"},
+    [FRAGMENTS] = {"", "IP fragments came: the MTU on the way is too small for these packets"},
+    [NO_FRAME] = {"", "packets found no free frame: a later stage is too slow"},
+    [MALFORMED] = {"", "packets are malformed: `beamring capture-report` says what comes"},
+};
+
 void capture_warn(struct br_stage *stage, struct capture *c, uint64_t now)
 {
     if (c->warn_ns != 0 && now - c->warn_ns < (uint64_t)WARN_EVERY_S * 1000000000u) return;
-    uint64_t kernel = 0, fragments = 0, counts[5] = {0};
+    uint64_t counts[TROUBLES] = {
+        [NO_FRAME] = total(c, WINDOW_NO_FRAME), [MALFORMED] = total(c, WINDOW_MALFORMED)};
     int broke = 0;
     for (unsigned i = 0; i < c->nreceivers; i++) {
-        kernel += atomic_load_explicit(&c->receiver[i].kernel_lost, memory_order_relaxed);
-        fragments += atomic_load_explicit(&c->receiver[i].fragments, memory_order_relaxed);
-        if (broke == 0) broke = atomic_load_explicit(&c->receiver[i].broke, memory_order_relaxed);
+        const struct receiver *r = &c->receiver[i];
+        counts[KERNEL_LOST] += atomic_load_explicit(&r->kernel_lost, memory_order_relaxed);
+        counts[FRAGMENTS] += atomic_load_explicit(&r->fragments, memory_order_relaxed);
+        if (broke == 0) broke = atomic_load_explicit(&r->broke, memory_order_relaxed);
     }
-    counts[0] = kernel;
-    counts[1] = fragments;
-    counts[2] = total(c, WINDOW_NO_FRAME);
-    counts[3] = total(c, WINDOW_MALFORMED);
-    for (size_t k = 0; k < c->nnics; k++) counts[4] += c->nic[k].counted[CAPTURE_MISSED];
+    for (size_t k = 0; k < c->nnics; k++) counts[NIC_MISSED] += c->nic[k].counted[CAPTURE_MISSED];
     char text[TEXT] = "";
-    if (counts[0] > c->told[0])
-        append(text, "; the kernel lost %" PRIu64 " packets (more `threads`, a larger `receive_buffer`)",
-               counts[0] - c->told[0]);
-    if (counts[4] > c->told[4])
-        append(text, "; the NIC missed %" PRIu64 " packets (longer rings: `ethtool -G`; more queues)",
-               counts[4] - c->told[4]);
-    if (counts[1] > c->told[1])
-        append(text, "; %" PRIu64 " IP fragments came: the MTU on the way is too small for these packets",
-               counts[1] - c->told[1]);
-    if (counts[2] > c->told[2])
-        append(text, "; %" PRIu64 " packets found no free frame: a later stage is too slow",
-               counts[2] - c->told[2]);
-    if (counts[3] > c->told[3])
-        append(text, "; %" PRIu64 " packets are malformed: `beamring capture-report` says what comes",
-               counts[3] - c->told[3]);
+    for (unsigned i = 0; i < TROUBLES; i++)
+        if (counts[i] > c->told[i])
+            append(text, "; %s%" PRIu64 " %s", troubles[i].before, counts[i] - c->told[i],
+                   troubles[i].behind);
     if (broke != 0) append(text, "; receiving fails: %s", strerror(broke));
     if (c->reopening.status != BR_OK) append(text, "; a new interface: %s", c->reopening.text);
     if (text[0] == '\0') return;
+    _Static_assert(sizeof counts == sizeof c->told, "what was told has a place for each trouble");
     memcpy(c->told, counts, sizeof counts);
     c->warn_ns = now;
     br_stage_warn(stage, "%s", text + 2);

@@ -41,59 +41,24 @@ static int fail(const char *interface, const char *what, const char *right, stru
 
 /* --- the program ------------------------------------------------------------------------------- */
 
-#define LOAD(SIZE, TO, FROM, OFFSET)                                                                         \
+#define INSTRUCTION(CODE, TO, FROM, OFFSET, NUMBER)                                                          \
     {                                                                                                        \
-        BPF_LDX | BPF_MEM | (SIZE), TO, FROM, OFFSET, 0                                                      \
+        CODE, TO, FROM, OFFSET, NUMBER                                                                       \
     }
-#define STORE(TO, OFFSET, FROM)                                                                              \
-    {                                                                                                        \
-        BPF_STX | BPF_MEM | BPF_W, TO, FROM, OFFSET, 0                                                       \
-    }
-#define STORE_NUMBER(TO, OFFSET, NUMBER)                                                                     \
-    {                                                                                                        \
-        BPF_ST | BPF_MEM | BPF_W, TO, 0, OFFSET, NUMBER                                                      \
-    }
-#define COPY(TO, FROM)                                                                                       \
-    {                                                                                                        \
-        BPF_ALU64 | BPF_MOV | BPF_X, TO, FROM, 0, 0                                                          \
-    }
-#define NUMBER(TO, VALUE)                                                                                    \
-    {                                                                                                        \
-        BPF_ALU64 | BPF_MOV | BPF_K, TO, 0, 0, VALUE                                                         \
-    }
-#define ADD_NUMBER(TO, VALUE)                                                                                \
-    {                                                                                                        \
-        BPF_ALU64 | BPF_ADD | BPF_K, TO, 0, 0, VALUE                                                         \
-    }
-#define AND(TO, MASK)                                                                                        \
-    {                                                                                                        \
-        BPF_ALU64 | BPF_AND | BPF_K, TO, 0, 0, MASK                                                          \
-    }
-#define IF_BEYOND(A, B, SKIP)                                                                                \
-    {                                                                                                        \
-        BPF_JMP | BPF_JGT | BPF_X, A, B, SKIP, 0                                                             \
-    }
-#define UNLESS(A, VALUE, SKIP)                                                                               \
-    {                                                                                                        \
-        BPF_JMP | BPF_JNE | BPF_K, A, 0, SKIP, VALUE                                                         \
-    }
-#define IF(A, VALUE, SKIP)                                                                                   \
-    {                                                                                                        \
-        BPF_JMP | BPF_JEQ | BPF_K, A, 0, SKIP, VALUE                                                         \
-    }
+#define LOAD(SIZE, TO, FROM, OFFSET)     INSTRUCTION(BPF_LDX | BPF_MEM | (SIZE), TO, FROM, OFFSET, 0)
+#define STORE(TO, OFFSET, FROM)          INSTRUCTION(BPF_STX | BPF_MEM | BPF_W, TO, FROM, OFFSET, 0)
+#define STORE_NUMBER(TO, OFFSET, NUMBER) INSTRUCTION(BPF_ST | BPF_MEM | BPF_W, TO, 0, OFFSET, NUMBER)
+#define COPY(TO, FROM)                   INSTRUCTION(BPF_ALU64 | BPF_MOV | BPF_X, TO, FROM, 0, 0)
+#define NUMBER(TO, VALUE)                INSTRUCTION(BPF_ALU64 | BPF_MOV | BPF_K, TO, 0, 0, VALUE)
+#define ADD_NUMBER(TO, VALUE)            INSTRUCTION(BPF_ALU64 | BPF_ADD | BPF_K, TO, 0, 0, VALUE)
+#define AND(TO, MASK)                    INSTRUCTION(BPF_ALU64 | BPF_AND | BPF_K, TO, 0, 0, MASK)
+#define IF_BEYOND(A, B, SKIP)            INSTRUCTION(BPF_JMP | BPF_JGT | BPF_X, A, B, SKIP, 0)
+#define UNLESS(A, VALUE, SKIP)           INSTRUCTION(BPF_JMP | BPF_JNE | BPF_K, A, 0, SKIP, VALUE)
+#define IF(A, VALUE, SKIP)               INSTRUCTION(BPF_JMP | BPF_JEQ | BPF_K, A, 0, SKIP, VALUE)
 #define MAP(TO, FD)                                                                                          \
-    {BPF_LD | BPF_DW | BPF_IMM, TO, BPF_PSEUDO_MAP_FD, 0, FD},                                               \
-    {                                                                                                        \
-        0                                                                                                    \
-    }
-#define CALL(FUNCTION)                                                                                       \
-    {                                                                                                        \
-        BPF_JMP | BPF_CALL, 0, 0, 0, FUNCTION                                                                \
-    }
-#define EXIT                                                                                                 \
-    {                                                                                                        \
-        BPF_JMP | BPF_EXIT, 0, 0, 0, 0                                                                       \
-    }
+    INSTRUCTION(BPF_LD | BPF_DW | BPF_IMM, TO, BPF_PSEUDO_MAP_FD, 0, FD), INSTRUCTION(0, 0, 0, 0, 0)
+#define CALL(FUNCTION) INSTRUCTION(BPF_JMP | BPF_CALL, 0, 0, 0, FUNCTION)
+#define EXIT           INSTRUCTION(BPF_JMP | BPF_EXIT, 0, 0, 0, 0)
 /* Four bytes more of the IP header, in r2, if it has so many words: a packet's pointer may only grow by
  * numbers that are known beforehand, where the right to measure (CAP_PERFMON) is not there. */
 #define LONGER(WORDS) {BPF_JMP | BPF_JLT | BPF_K, R4, 0, 1, WORDS}, ADD_NUMBER(R2, 4)

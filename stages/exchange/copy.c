@@ -142,3 +142,22 @@ int plan_set(struct br_stage *stage, const struct plan *plan, const size_t lengt
         if (k == 0) return BR_OK;
     }
 }
+
+int plan_pack(struct br_stage *stage, const struct plan *plan, const struct crossing *c,
+              const struct br_frame *in, unsigned char *to, size_t *bytes)
+{
+    *bytes = 0;
+    for (unsigned i = 0; i < c->nstrips; i++) {
+        const struct strip *s = &c->strip[i];
+        size_t length[BR_MAX_AXES];
+        size_t strip_bytes =
+            plan_lengths(plan, c, i, br_time_steps(in->first, in->samples, s->downsample), length);
+        struct view from =
+            plan_view(&plan->from[plan->rank], s->from, c->beam_from, in->first, in->samples, 0);
+        struct view dense = plan_dense(plan, length);
+        int status = plan_copy(stage, plan, length, to + *bytes, &dense, in->data, &from);
+        if (status != BR_OK) return status;
+        *bytes += strip_bytes;
+    }
+    return BR_OK;
+}

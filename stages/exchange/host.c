@@ -122,26 +122,17 @@ static int send(struct br_stage *stage, struct exchange *x, const struct br_fram
         unsigned r = (plan->rank + k) % plan->ranks;
         const struct crossing *c = &plan->out[r];
         struct br_message *m = &slot->to[r];
-        size_t begin = at;
-        for (unsigned i = 0; i < c->nstrips; i++) {
-            const struct strip *s = &c->strip[i];
-            size_t length[BR_MAX_AXES];
-            size_t bytes =
-                plan_lengths(plan, c, i, br_time_steps(in->first, in->samples, s->downsample), length);
-            struct view from =
-                plan_view(&plan->from[plan->rank], s->from, c->beam_from, in->first, in->samples, 0);
-            struct view to = plan_dense(plan, length);
-            int status = plan_copy(stage, plan, length, slot->memory + at, &to, in->data, &from);
-            if (status != BR_OK) return status;
-            at += bytes;
-        }
+        size_t bytes;
+        int status = plan_pack(stage, plan, c, in, slot->memory + at, &bytes);
+        if (status != BR_OK) return status;
         m->done = 1;
-        if (at == begin) continue;
-        m->data = slot->memory + begin;
-        m->bytes = at - begin;
+        if (bytes == 0) continue;
+        m->data = slot->memory + at;
+        m->bytes = bytes;
         m->peer = r;
         m->sends = true;
-        int status = br_stage_message(stage, m);
+        at += bytes;
+        status = br_stage_message(stage, m);
         if (status != BR_OK) return status;
     }
     return BR_OK;

@@ -221,20 +221,10 @@ static int send(struct br_stage *stage, struct exchange *x, const struct br_fram
     slot->order = c->order++;
     slot->piece = (struct piece){in->first, in->first + in->samples};
     for (unsigned r = 0; r < plan->ranks; r++) {
-        const struct crossing *out = &plan->out[r];
-        size_t at = c->at[r];
-        for (unsigned i = 0; r != plan->rank && i < out->nstrips; i++) {
-            const struct strip *s = &out->strip[i];
-            size_t length[BR_MAX_AXES];
-            size_t bytes =
-                plan_lengths(plan, out, i, br_time_steps(in->first, in->samples, s->downsample), length);
-            struct view from =
-                plan_view(&plan->from[plan->rank], s->from, out->beam_from, in->first, in->samples, 0);
-            struct view to = plan_dense(plan, length);
-            int status = plan_copy(stage, plan, length, slot->memory + at, &to, in->data, &from);
-            if (status != BR_OK) return status;
-            at += bytes;
-        }
+        size_t bytes;
+        if (r == plan->rank) continue;
+        int status = plan_pack(stage, plan, &plan->out[r], in, slot->memory + c->at[r], &bytes);
+        if (status != BR_OK) return status;
     }
     return BR_OK;
 }

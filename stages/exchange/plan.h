@@ -71,6 +71,11 @@ struct br_part plan_part(const struct br_stream *stream, size_t channel, uint64_
 int plan_copy(struct br_stage *stage, const struct plan *plan, const size_t length[BR_MAX_AXES], void *to,
               const struct view *to_view, const void *from, const struct view *from_view);
 
+/* Puts what a frame of the rank's own has for another rank into a message, strip after strip; *bytes: how
+ * long it is. As plan_copy. */
+int plan_pack(struct br_stage *stage, const struct plan *plan, const struct crossing *c,
+              const struct br_frame *in, unsigned char *to, size_t *bytes);
+
 /* Sets all of it to a byte. Status. */
 int plan_set(struct br_stage *stage, const struct plan *plan, const size_t length[BR_MAX_AXES], void *to,
              const struct view *view, int byte);

@@ -1,7 +1,7 @@
 #include "stages/filterbank/files.h"
+#include "stages/common/stage/earlier.h"
 #include "stages/common/stage/fileio.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -41,19 +41,9 @@ static bool is_ours(const char *name, const char *prefix)
 
 int files_earlier(const char *directory, const char *prefix, bool away, char *found, struct br_error *error)
 {
-    DIR *dir = opendir(directory);
-    int status = BR_OK;
-    found[0] = '\0';
-    if (dir == NULL) return BR_OK; /* nothing there yet */
-    for (struct dirent *entry; status == BR_OK && (entry = readdir(dir)) != NULL;) {
-        if (!is_ours(entry->d_name, prefix)) continue;
-        snprintf(found, FILES_PATH, "%.4090s/%.255s", directory, entry->d_name);
-        if (!away) break;
-        if (unlink(found) != 0)
-            status = br_fail(error, BR_E_IO, "cannot remove %s: %s", found, strerror(errno));
-    }
-    closedir(dir);
-    return status;
+    int why = earlier_files(directory, prefix, is_ours, away, found, FILES_PATH);
+    if (why == 0) return BR_OK;
+    return br_fail(error, BR_E_IO, "cannot remove %s: %s", found, strerror(why));
 }
 
 int files_create(struct files *files, size_t count, struct br_error *error)

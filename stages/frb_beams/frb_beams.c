@@ -177,25 +177,15 @@ static enum br_frb_beams_incoherent incoherent_of(const struct frb_beams *fb)
 static int make_plan(struct br_stage *stage, struct frb_beams *fb, enum br_backend backend)
 {
     const struct br_stream *out = &fb->formed;
-    const struct br_telescope *t = out->telescope;
     struct br_why why = {""};
-    struct br_frb_beams_params p = {.nchannels = out->nchannels,
-                                    .freq_mhz = out->freq_mhz,
-                                    .grid_m = t->grid_m,
-                                    .grid_n = t->grid_n,
-                                    .spacing_m_m = t->spacing_m_m,
-                                    .spacing_n_m = t->spacing_n_m,
-                                    .nbeams = out->nbeams,
-                                    .beam = (const double *)fb->steering[0].motion.beams,
-                                    .beams_x = out->beams_x,
-                                    .beams_y = out->beams_y,
-                                    .max_steps = br_stage_input(stage, 0)->array.axis[1].length +
-                                                 1, /* a frame beside a loss may touch one step more */
-                                    .steered = fb->moves,
-                                    .float32 = strcmp(fb->precision, "float32") == 0,
-                                    .incoherent = incoherent_of(fb),
-                                    .cuda = fb->forming.cuda,
-                                    .parallel = br_stage_parallel_loop(stage)};
+    /* a frame beside a loss may touch one step more */
+    struct br_frb_beams_params p = forming_params(out, br_stage_input(stage, 0)->array.axis[1].length + 1);
+    p.beam = (const double *)fb->steering[0].motion.beams;
+    p.steered = fb->moves;
+    p.float32 = strcmp(fb->precision, "float32") == 0;
+    p.incoherent = incoherent_of(fb);
+    p.cuda = fb->forming.cuda;
+    p.parallel = br_stage_parallel_loop(stage);
     if (br_frb_beams_create(&fb->forming.plan, backend, &p, &why) != 0)
         return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
     fb->aim = fb->moves ? NULL : fb->steering;

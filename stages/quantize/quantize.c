@@ -158,21 +158,11 @@ static int configure(struct br_stage *stage, void *self)
 static int start_forming(struct br_stage *stage, struct quantize *q)
 {
     const struct br_stream *j = q->beams;
-    const struct br_telescope *t = j->telescope;
     struct br_why why = {""};
-    struct br_frb_beams_params p = {.nchannels = j->nchannels,
-                                    .freq_mhz = j->freq_mhz,
-                                    .grid_m = t->grid_m,
-                                    .grid_n = t->grid_n,
-                                    .spacing_m_m = t->spacing_m_m,
-                                    .spacing_n_m = t->spacing_n_m,
-                                    .nbeams = j->nbeams,
-                                    .beam = (const double *)j->beams,
-                                    .beams_x = j->beams_x,
-                                    .beams_y = j->beams_y,
-                                    .max_steps = j->array.axis[1].length +
-                                                 1, /* beside a loss a frame may touch one more */
-                                    .cuda = q->cuda};
+    /* beside a loss a frame may touch one step more */
+    struct br_frb_beams_params p = forming_params(j, j->array.axis[1].length + 1);
+    p.beam = (const double *)j->beams;
+    p.cuda = q->cuda;
     if (br_frb_beams_create(&q->forming, BR_CUDA, &p, &why) != 0 ||
         br_frb_beams_quantize_create(&q->fused, q->forming, q->plan, &why) != 0)
         return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);

@@ -82,13 +82,7 @@ static int step(struct br_stage *stage, struct receive *r, int ms)
 static int fill(struct br_stage *stage, struct receive *r, struct br_frame *out, bool flush)
 {
     struct frb_receiver *f = r->state;
-    const struct br_stream *stream = br_stage_output(stage, 0);
-    struct assembly_block *block = assembly_ready(&f->assembly, flush);
-    if (block == NULL) return 0;
-    out->first = block->number * stream->frame_samples;
-    out->samples = stream->frame_samples;
-    assembly_fill(&f->assembly, block, stream, out);
-    assembly_done(&f->assembly, block);
+    if (!assembly_take(&f->assembly, br_stage_output(stage, 0), flush, out)) return 0;
     frb_receiver_retry(f);
     return 1;
 }

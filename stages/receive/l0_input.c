@@ -83,14 +83,7 @@ static int step(struct br_stage *stage, struct receive *r, int ms)
 static int fill(struct br_stage *stage, struct receive *r, struct br_frame *out, bool flush)
 {
     struct l0_receiver *l0 = r->state;
-    const struct br_stream *stream = br_stage_output(stage, 0);
-    struct assembly_block *block = assembly_ready(&l0->assembly, flush);
-    if (block == NULL) return 0;
-    out->first = block->number * stream->frame_samples;
-    out->samples = stream->frame_samples;
-    assembly_fill(&l0->assembly, block, stream, out);
-    assembly_done(&l0->assembly, block);
-    return 1;
+    return assembly_take(&l0->assembly, br_stage_output(stage, 0), flush, out);
 }
 
 static bool connected(const struct receive *r)

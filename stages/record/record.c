@@ -5,6 +5,7 @@
  * files that can be replayed. */
 #include "buffers/clock.h"
 #include "stages/common/formats/recording.h"
+#include "stages/common/stage/earlier.h"
 #include "stages/common/stage/fileio.h"
 #include "stages/common/stage/made_with.h"
 #include "stages/common/stage/shape.h"
@@ -13,7 +14,6 @@
 #include "stages/record/later.h"
 #include "stages/record/sidecar.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -84,30 +84,10 @@ static const struct br_port inputs[] = {{"in", "any stream"}, {0}};
 static bool is_ours(const char *name, const char *prefix)
 {
     size_t n = strlen(prefix);
-    if (strncmp(name, prefix, n) != 0 || name[n] != '_') return false;
-    if (strcmp(name + n, "_beams.csv") == 0) return true;
-    size_t digits = strspn(name + n + 1, "0123456789");
-    const char *rest = name + n + 1 + digits;
-    return digits >= 6 && (strcmp(rest, ".dada") == 0 || strcmp(rest, ".dada.gaps") == 0 ||
-                           strcmp(rest, ".dada.updates") == 0);
-}
-
-/* Finds an earlier recording: copies the name of one of its files to `found`, or removes them all. 0, or
- * errno. */
-static int earlier_files(const struct record *r, char *found, size_t size, bool away)
-{
-    DIR *directory = opendir(r->directory);
-    found[0] = '\0';
-    if (directory == NULL) return 0; /* not there yet, or start will say why */
-    int status = 0;
-    for (struct dirent *entry; status == 0 && (entry = readdir(directory)) != NULL;) {
-        if (!is_ours(entry->d_name, r->prefix)) continue;
-        snprintf(found, size, "%s/%s", r->directory, entry->d_name);
-        if (!away) break;
-        if (unlinkat(dirfd(directory), entry->d_name, 0) != 0) status = errno;
-    }
-    closedir(directory);
-    return status;
+    if (strncmp(name, prefix, n) == 0 && strcmp(name + n, "_beams.csv") == 0) return true;
+    const char *rest = earlier_rest(name, prefix);
+    return rest != NULL && (strcmp(rest, ".dada") == 0 || strcmp(rest, ".dada.gaps") == 0 ||
+                            strcmp(rest, ".dada.updates") == 0);
 }
 
 static int configure(struct br_stage *stage, void *self)
@@ -139,7 +119,7 @@ static int configure(struct br_stage *stage, void *self)
     int status = br_stage_writes_files(stage, "prefix", r->directory, found, ".dada");
     if (status != BR_OK) return status;
     if (!r->overwrite) {
-        earlier_files(r, found, sizeof found, false);
+        earlier_files(r->directory, r->prefix, is_ours, false, found, sizeof found);
         if (found[0] != '\0')
             status = br_stage_fail_run_at(
                 stage, "prefix",
@@ -185,7 +165,8 @@ static int start(struct br_stage *stage, void *self)
     if (fileio_make_directory(r->path) != 0 || access(r->directory, W_OK | X_OK) != 0)
         return br_stage_fail(stage, BR_E_IO, "cannot write into directory %s: %s", r->directory,
                              strerror(errno));
-    int status = r->overwrite ? earlier_files(r, found, sizeof found, true) : 0;
+    int status =
+        r->overwrite ? earlier_files(r->directory, r->prefix, is_ours, true, found, sizeof found) : 0;
     if (status != 0) return br_stage_fail(stage, BR_E_IO, "cannot remove %s: %s", found, strerror(status));
     struct br_error error = {0};
     snprintf(r->path, sizeof r->path, "%s/%s_beams.csv", r->directory, r->prefix);

@@ -1,29 +1,12 @@
 #include "stages/uvh5/file.h"
 
 #include "buffers/frame.h"
+#include "stages/common/tables/hdf5_types.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { CHUNK_BYTES = 1 << 20, MAX_RANK = 3 };
-
-hid_t uvh5_bool(void)
-{
-    hid_t type = H5Tenum_create(H5T_NATIVE_INT8);
-    int8_t no = 0, yes = 1;
-    H5Tenum_insert(type, "FALSE", &no);
-    H5Tenum_insert(type, "TRUE", &yes);
-    return type;
-}
-
-/* Correlator integers, as the specification has them. */
-static hid_t complex_int32(void)
-{
-    hid_t type = H5Tcreate(H5T_COMPOUND, 8);
-    H5Tinsert(type, "r", 0, H5T_NATIVE_INT32);
-    H5Tinsert(type, "i", 4, H5T_NATIVE_INT32);
-    return type;
-}
 
 bool uvh5_make_growing(hid_t where, const char *name, hid_t type, int rank, const hsize_t *dims,
                        hsize_t chunk, bool deflate)
@@ -78,7 +61,8 @@ bool uvh5_create(struct uvh5_file *file, const struct uvh5_layout *layout, const
     if (file->file < 0 || file->scratch == NULL) return false;
     file->header = H5Gcreate2(file->file, "Header", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
     file->data = H5Gcreate2(file->file, "Data", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-    hid_t value = complex_int32(), flag = uvh5_bool();
+    /* Correlator integers, as the specification has them. */
+    hid_t value = hdf5_complex(H5T_NATIVE_INT32), flag = hdf5_bool();
     bool good = file->header >= 0 && file->data >= 0 && uvh5_header_create(file->header, layout) &&
                 uvh5_make_growing(file->data, "visdata", value, 3, dims, chunk, false) &&
                 uvh5_make_growing(file->data, "flags", flag, 3, dims, chunk, true) &&
@@ -112,7 +96,7 @@ bool uvh5_append(struct uvh5_file *file, const struct uvh5_layout *layout, const
 {
     size_t nchannels = layout->stream->nchannels, npols = layout->npols, cell = nchannels * npols;
     hsize_t first = file->integrations * layout->npairs;
-    hid_t value = complex_int32(), flag = uvh5_bool();
+    hid_t value = hdf5_complex(H5T_NATIVE_INT32), flag = hdf5_bool();
     bool good = true;
     for (size_t from = 0; good && from < layout->npairs; from += file->rows) {
         size_t n = layout->npairs - from < file->rows ? layout->npairs - from : file->rows;

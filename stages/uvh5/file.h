@@ -64,9 +64,6 @@ bool uvh5_header_create(hid_t header, const struct uvh5_layout *layout);
 bool uvh5_header_append(hid_t header, const struct uvh5_layout *layout, uint64_t integrations,
                         const struct uvh5_row *row);
 
-/* A bool as h5py has it: an enum of one byte. To be closed. */
-hid_t uvh5_bool(void);
-
 /* A dataset [0][more...] that grows along its first axis, in chunks of `chunk` rows. `deflate`:
  * compressed. */
 bool uvh5_make_growing(hid_t where, const char *name, hid_t type, int rank, const hsize_t *dims,

@@ -1,6 +1,7 @@
 /* header.c - the group /Header of a UVH5 file. Axis orders and names are those of the UVH5 memo, version 1.2.
  */
 #include "stages/common/tables/apparent.h"
+#include "stages/common/tables/hdf5_types.h"
 #include "stages/uvh5/file.h"
 
 #include <math.h>
@@ -49,7 +50,7 @@ static bool put_text(hid_t where, const char *name, const char *text)
 
 static bool put_bool(hid_t where, const char *name, int8_t value)
 {
-    hid_t type = uvh5_bool();
+    hid_t type = hdf5_bool();
     bool good = put(where, name, type, 0, NULL, &value);
     H5Tclose(type);
     return good;

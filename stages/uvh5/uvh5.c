@@ -5,12 +5,12 @@
 #include "stages/uvh5/file.h"
 
 #include "runtime/stage.h"
+#include "stages/common/stage/earlier.h"
 #include "stages/common/stage/fileio.h"
 #include "stages/common/stage/made_with.h"
 #include "stages/common/stage/shape.h"
 #include "stages/common/tables/apparent.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
@@ -62,27 +62,8 @@ static const struct br_port inputs[] = {{"in", "V[time][freq][baseline], int32x2
 /* PREFIX_NNNNNN.uvh5 */
 static bool is_ours(const char *name, const char *prefix)
 {
-    size_t n = strlen(prefix);
-    if (strncmp(name, prefix, n) != 0 || name[n] != '_') return false;
-    size_t digits = strspn(name + n + 1, "0123456789");
-    return digits >= 6 && strcmp(name + n + 1 + digits, ".uvh5") == 0;
-}
-
-/* Finds an earlier file, or removes them all. 0, or errno. */
-static int earlier_files(const struct uvh5 *u, char *found, size_t size, bool away)
-{
-    DIR *directory = opendir(u->directory);
-    int status = 0;
-    found[0] = '\0';
-    if (directory == NULL) return 0;
-    for (struct dirent *entry; status == 0 && (entry = readdir(directory)) != NULL;) {
-        if (!is_ours(entry->d_name, u->prefix)) continue;
-        snprintf(found, size, "%s/%s", u->directory, entry->d_name);
-        if (!away) break;
-        if (unlinkat(dirfd(directory), entry->d_name, 0) != 0) status = errno;
-    }
-    closedir(directory);
-    return status;
+    const char *rest = earlier_rest(name, prefix);
+    return rest != NULL && strcmp(rest, ".uvh5") == 0;
 }
 
 static int check_site(struct br_stage *stage, struct uvh5 *u)
@@ -150,7 +131,7 @@ static int configure(struct br_stage *stage, void *self)
     snprintf(found, sizeof found, "%.160s_", u->prefix);
     status = br_stage_writes_files(stage, "prefix", u->directory, found, ".uvh5");
     if (status != BR_OK || u->overwrite) return status;
-    earlier_files(u, found, sizeof found, false);
+    earlier_files(u->directory, u->prefix, is_ours, false, found, sizeof found);
     if (found[0] == '\0') return BR_OK;
     return br_stage_fail_run_at(stage, "prefix",
                                 "%s exists and would be lost; move it away, choose another prefix or "
@@ -170,7 +151,7 @@ static int start(struct br_stage *stage, void *self)
     if (fileio_make_directory(u->path) != 0 || access(u->directory, W_OK | X_OK) != 0)
         return br_stage_fail(stage, BR_E_IO, "cannot write into directory %s: %s", u->directory,
                              strerror(errno));
-    int why = u->overwrite ? earlier_files(u, found, sizeof found, true) : 0;
+    int why = u->overwrite ? earlier_files(u->directory, u->prefix, is_ours, true, found, sizeof found) : 0;
     if (why != 0) return br_stage_fail(stage, BR_E_IO, "cannot remove %s: %s", found, strerror(why));
     return BR_OK;
 }

@@ -1,21 +1,12 @@
 /* libFuzzer: any packets to a receiver of CHIME's L0. Input: u16 length, then so many bytes, again and again.
  */
 #include "stages/common/wires/l0_receiver.h"
+#include "tests/fuzz/pieces.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void *memory[8];
-static unsigned nmemory;
-
-static void *keep(void *owner, size_t bytes)
-{
-    (void)owner;
-    if (nmemory == 8) abort();
-    return memory[nmemory++] = calloc(1, bytes + 1);
-}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -46,15 +37,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         uint8_t *packet = malloc(length + 1); /* of its own, so that reading beyond it is seen */
         if (packet == NULL) abort();
         memcpy(packet, data, length);
-        struct assembly_block *block;
         bool taken = l0_receiver_take(&r, packet, length);
-        while ((block = assembly_ready(&r.assembly, false)) != NULL) {
-            if (block->number < last) abort();
-            last = block->number;
-            frame.first = block->number * stream.frame_samples;
-            frame.samples = stream.frame_samples;
-            assembly_fill(&r.assembly, block, &stream, &frame);
-            assembly_done(&r.assembly, block);
+        while (assembly_take(&r.assembly, &stream, false, &frame)) {
+            must(frame.first >= last);
+            last = frame.first;
         }
         if (!taken && !l0_receiver_take(&r, packet, length)) abort();
         free(packet);
@@ -67,6 +53,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     free(frame.data);
     free(frame.valid);
     free(frame.side);
-    while (nmemory > 0) free(memory[--nmemory]);
+    free_pieces();
     return 0;
 }

@@ -2,26 +2,16 @@
  * is the sender and whose rest is a count (0: the sender goes away, and another one comes), then so many
  * bytes. */
 #include "stages/common/wires/frb_receiver.h"
+#include "tests/fuzz/pieces.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void *memory[64];
-static unsigned nmemory;
-
-static void *keep(void *owner, size_t bytes)
-{
-    (void)owner;
-    if (nmemory == 64) abort();
-    return memory[nmemory++] = calloc(1, bytes + 1);
-}
-
 /* Hands on what is ready, as a stage does. */
 static void hand_on(struct frb_receiver *r, struct br_stream *stream, struct br_frame *frame, bool flush)
 {
-    struct assembly_block *block;
     if (!r->ready) return;
     if (stream->nchannels == 0) {
         if (frb_node_stream(&r->document, stream, keep, NULL, NULL) != BR_OK) abort();
@@ -30,13 +20,9 @@ static void hand_on(struct frb_receiver *r, struct br_stream *stream, struct br_
                                    .side = malloc(br_array_bytes(&stream->side))};
     }
     uint64_t last = 0;
-    while ((block = assembly_ready(&r->assembly, flush)) != NULL) {
-        if (block->number < last) abort();
-        last = block->number;
-        frame->first = block->number * stream->frame_samples;
-        frame->samples = stream->frame_samples;
-        assembly_fill(&r->assembly, block, stream, frame);
-        assembly_done(&r->assembly, block);
+    while (assembly_take(&r->assembly, stream, flush, frame)) {
+        must(frame->first >= last);
+        last = frame->first;
         frb_receiver_retry(r);
     }
 }
@@ -82,6 +68,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     free(frame.data);
     free(frame.valid);
     free(frame.side);
-    while (nmemory > 0) free(memory[--nmemory]);
+    free_pieces();
     return 0;
 }

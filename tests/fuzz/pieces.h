@@ -1,4 +1,4 @@
-/* What the fuzz targets of packet descriptions share: a layout's memory and a check. */
+/* What the fuzz targets of packets share: the memory of a layout or stream, and a check. */
 #ifndef BEAMRING_TESTS_FUZZ_PIECES_H
 #define BEAMRING_TESTS_FUZZ_PIECES_H
 
@@ -6,11 +6,11 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-enum { PIECES = 16 };
+enum { PIECES = 64 };
 static void *piece[PIECES];
 static unsigned npieces;
 
-/* For struct packet_memory: zeroed, until free_pieces(). */
+/* For struct packet_memory and streams: zeroed, until free_pieces(). */
 static void *keep(void *owner, size_t bytes)
 {
     (void)owner;

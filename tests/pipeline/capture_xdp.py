@@ -79,6 +79,11 @@ def field(fengine, frames, seed=1):
     return np.random.default_rng(seed).integers(0, 256, fengine.shape(frames * FRAME), np.uint8)
 
 
+def all_came(d, fengine, raw, said):
+    got, came, *_ = recorded(d, fengine, FRAME)
+    assert came.all() and np.array_equal(got, raw), said
+
+
 def in_link(function):
     def run(*arguments):
         other, there = links()
@@ -101,9 +106,8 @@ def queues(d, there):
     sent = [packet for *_, packet in fengine.packets(raw)]
     send(there, sent, 4000, 4001)
     run.finish()
-    got, came, *_ = recorded(d, fengine, FRAME)
+    all_came(d, fengine, raw, run.text())
     _, total = counters(run.text())
-    assert came.all() and np.array_equal(got, raw), run.text()
     assert total["accepted"] == total["packets"] == len(sent), total
 
 
@@ -140,8 +144,7 @@ def passes(d, there):
             came += len(part)
         assert client.wait() == 0 and came == 20000, came
     run.finish()
-    got, there_, *_ = recorded(d, fengine, FRAME)
-    assert there_.all() and np.array_equal(got, raw), run.text()
+    all_came(d, fengine, raw, run.text())
 
 
 @in_link
@@ -207,8 +210,7 @@ def rights(d, there):
             send(there, [packet for *_, packet in fengine.packets(raw)], 4000)
         said += run.communicate(timeout=60)[1]
         assert run.returncode == (message is not None) and (message or "with `xdp`") in said, said
-    got, came, *_ = recorded(d, fengine, FRAME)
-    assert came.all() and np.array_equal(got, raw)
+    all_came(d, fengine, raw, said)
 
 
 CASES = {

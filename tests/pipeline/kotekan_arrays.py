@@ -7,7 +7,7 @@ import struct
 import numpy as np
 
 import harness
-from wires_common import CONFIG, free_port, Running
+from wires_common import CONFIG, free_port, Running, turned_away
 import kotekan  # noqa: E402
 
 EPOCH, STEPS, FIRST = 1700000000000000000, 1024, 4096
@@ -254,12 +254,7 @@ pipeline:
   - {{stage: receive, format: kotekan, address: "127.0.0.1:{port}", until_closed: true, out: x}}
   - {{stage: record, in: x, directory: ., prefix: r}}
 """)
-            with socket.create_connection(("127.0.0.1", port)) as s:
-                try:
-                    s.sendall(data)
-                    assert s.recv(1) == b""
-                except ConnectionError:
-                    pass
+            turned_away(port, data)
             run.finish()
             assert words in run.text() and run.counts()["malformed"] == 1, (words, run.text())
         with open(os.path.join(d, "x.raw"), "wb") as f:

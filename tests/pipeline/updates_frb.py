@@ -62,6 +62,13 @@ CUTS = some(((0, 1024), (4801, 1024), (4800, 1024), (4799, 480), (7001, 4992), (
              (90000, 1024)))
 
 
+def joined_at(d, a, b, stages, cuts, text):
+    """With an update of the grid at each cut, the stages make what `a` has before it, and what `b` has
+    behind."""
+    for i, (sample, frame) in enumerate(cuts):
+        joined(a, b, run(d, f"c{i}", stages, at(sample, text, "grid"), frame=frame), sample)
+
+
 def test_gains():
     with harness.scratch() as d:
         rng = np.random.default_rng(3)
@@ -71,9 +78,7 @@ def test_gains():
         stages = [UP.format("factor: 4"), GRID.format("gains: one.h5")]
         a = run(d, "a", stages)
         b = run(d, "b", [stages[0], GRID.format("gains: two.h5")])
-        for i, (sample, frame) in enumerate(CUTS):
-            got = run(d, f"c{i}", stages, at(sample, "gains: {file: two.h5}", "grid"), frame=frame)
-            joined(a, b, got, sample)
+        joined_at(d, a, b, stages, CUTS, "gains: {file: two.h5}")
         # there and back within a frame, twice for one block, and long blocks
         three = ", ".join((at(2100, "gains: two.h5", "grid"), at(2350, "gains: one.h5", "grid"),
                            at(2351, "gains: two.h5", "grid"), at(2500, "gains: one.h5", "grid")))
@@ -104,10 +109,8 @@ def test_zones():
         ]
         a = run(d, "a", stages)
         b = run(d, "b", [stages[0], GRID.format("gains: two.h5")])
-        for i, (sample, frame) in enumerate(
-            some(((4800, 1024), (4801, 1024), (4813, 2048), (0, 1024), (1011, 1024), (9999, 480)))):
-            got = run(d, f"c{i}", stages, at(sample, "gains: two.h5", "grid"), frame=frame)
-            joined(a, b, got, sample)
+        cuts = some(((4800, 1024), (4801, 1024), (4813, 2048), (0, 1024), (1011, 1024), (9999, 480)))
+        joined_at(d, a, b, stages, cuts, "gains: two.h5")
 
 
 def test_threshold():
@@ -117,9 +120,7 @@ def test_threshold():
         stages = [UP.format("factor: 4, taps: 1"), GRID.format("threshold: 0.9")]
         a = run(d, "a", stages)
         b = run(d, "b", [stages[0], GRID.format("threshold: 0.1")])
-        for i, (sample, frame) in enumerate(CUTS[:6]):
-            got = run(d, f"c{i}", stages, at(sample, "threshold: 0.1", "grid"), frame=frame)
-            joined(a, b, got, sample)
+        joined_at(d, a, b, stages, CUTS[:6], "threshold: 0.1")
         assert gaps(os.path.join(d, "a"), "out") != gaps(os.path.join(d, "b"), "out")
 
 

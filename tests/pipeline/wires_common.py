@@ -26,11 +26,29 @@ pipeline:
   - {{stage: frb_beams, in: i, out: j, beams: {{grid: [2, 4], spacing_deg: 0.3}}}}
 """
 
+# Behind head(): 4-bit levels, also in a recording.
+QUANTIZED = """
+  - {stage: quantize, in: j, out: q, bits: 4, block: 256}
+  - {stage: record, in: q, directory: ., prefix: q}
+"""
+
 INTEGRATE, BEAMS, CHANNELS = 4, 8, 3
 
 
 def head(first=0, duration=0.03):
     return HEAD.replace("FIRST", str(first)).replace("DURATION", str(duration))
+
+
+def turned_away(port, data, then_ends=False, name=""):
+    """Sends what the receiver must not take: it closes the connection without a word."""
+    with socket.create_connection(("127.0.0.1", port)) as s:
+        try:
+            s.sendall(data)
+            if then_ends:
+                s.shutdown(socket.SHUT_WR)
+            assert s.recv(1) == b"", name or data[:50]
+        except ConnectionError:
+            pass
 
 
 def recorded_levels(path):

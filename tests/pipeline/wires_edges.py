@@ -9,7 +9,7 @@ import yaml
 
 import harness
 from files_common import write
-from wires_common import document, EPOCH, head, l0_head, recorded_levels
+from wires_common import document, EPOCH, head, l0_head, QUANTIZED, recorded_levels
 from wires_frb import check_minichunks
 import chime_l0  # noqa: E402
 import frb_node  # noqa: E402
@@ -97,9 +97,7 @@ def test_noise_of_zones():
         receiver = frb_node.Receiver()
         harness.run(
             d,
-            head(1000) + f"""
-  - {{stage: quantize, in: j, out: q, bits: 4, block: 256}}
-  - {{stage: record, in: q, directory: ., prefix: q}}
+            head(1000) + QUANTIZED + f"""
   - stage: packetize
     in: q
     format: frb-node

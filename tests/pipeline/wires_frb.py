@@ -10,8 +10,8 @@ import yaml
 
 import harness
 from wires_common import (
-    BEAMS, CHANNELS, document, frb_receiver, free_port, head, INTEGRATE, random_minichunks, recorded_levels,
-    recordings, STEP)
+    BEAMS, CHANNELS, document, frb_receiver, free_port, head, INTEGRATE, QUANTIZED, random_minichunks,
+    recorded_levels, recordings, STEP)
 import frb_node  # noqa: E402
 from quantize_slow import Series  # noqa: E402
 
@@ -61,9 +61,7 @@ def test_frb_node_values():
         first, second = frb_node.Receiver(), frb_node.Receiver()
         result = harness.run(
             d,
-            head(1000) + f"""
-  - {{stage: quantize, in: j, out: q, bits: 4, block: 256}}
-  - {{stage: record, in: q, directory: ., prefix: q}}
+            head(1000) + QUANTIZED + f"""
   - stage: packetize
     in: q
     format: frb-node

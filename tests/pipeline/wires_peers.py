@@ -12,7 +12,7 @@ import yaml
 import harness
 from wires_common import (
     CONFIG, document, frb_receiver, free_port, head, l0_head, random_minichunks, recorded_levels, recordings,
-    STEP)
+    STEP, turned_away)
 import frb_node  # noqa: E402
 
 
@@ -95,14 +95,7 @@ def test_frb_node_bad_peers():
             good.sendall(frb_node.minichunk((1000 + n) * STEP, side[n], levels[n]))
             for name, data, counter in bad[2 * n:2 * n + 2]:
                 want[counter] += 1
-                with socket.create_connection(("127.0.0.1", port)) as s:
-                    try:
-                        s.sendall(data)
-                        if counter == "broken":
-                            s.shutdown(socket.SHUT_WR)
-                        assert s.recv(1) == b"", name
-                    except ConnectionError:
-                        pass
+                turned_away(port, data, then_ends=counter == "broken", name=name)
         assert len(bad) <= 240
         reset = socket.create_connection(("127.0.0.1", port))
         reset.sendall(frb_node.hello(document()) + b"\x02\x4b")

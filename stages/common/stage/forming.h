@@ -11,4 +11,21 @@ struct forming {
     struct br_cuda *cuda; /* of the plan; NULL on the CPU */
 };
 
+/* The beams of a stream [freq][time][beam] of at most `max_steps` steps a frame, as a plan takes them; the
+ * caller adds how they are made. */
+static inline struct br_frb_beams_params forming_params(const struct br_stream *beams, size_t max_steps)
+{
+    const struct br_telescope *t = beams->telescope;
+    return (struct br_frb_beams_params){.nchannels = beams->nchannels,
+                                        .freq_mhz = beams->freq_mhz,
+                                        .grid_m = t->grid_m,
+                                        .grid_n = t->grid_n,
+                                        .spacing_m_m = t->spacing_m_m,
+                                        .spacing_n_m = t->spacing_n_m,
+                                        .nbeams = beams->nbeams,
+                                        .beams_x = beams->beams_x,
+                                        .beams_y = beams->beams_y,
+                                        .max_steps = max_steps};
+}
+
 #endif

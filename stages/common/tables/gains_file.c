@@ -1,4 +1,5 @@
 #include "stages/common/tables/gains_file.h"
+#include "stages/common/tables/hdf5_types.h"
 
 #include <errno.h>
 #include <hdf5.h>
@@ -42,9 +43,7 @@ static bool write_all(hid_t file, const struct gains_file *g)
     hsize_t dims[3] = {g->nfreq, g->npol, g->ndishes};
     char digest[20];
     snprintf(digest, sizeof digest, "%016llx", (unsigned long long)g->digest);
-    hid_t number = H5Tcreate(H5T_COMPOUND, 2 * sizeof(float));
-    H5Tinsert(number, "r", 0, H5T_NATIVE_FLOAT);
-    H5Tinsert(number, "i", sizeof(float), H5T_NATIVE_FLOAT);
+    hid_t number = hdf5_complex(H5T_NATIVE_FLOAT);
     bool good = put(file, "gain", number, 3, dims, g->gain) &&
                 put(file, "flag", H5T_NATIVE_UINT8, 3, dims, g->flag) &&
                 put(file, "weight", H5T_NATIVE_FLOAT, 3, dims, g->weight) &&

@@ -1,4 +1,5 @@
 #include "stages/common/tables/hdf5_tables.h"
+#include "stages/common/tables/hdf5_types.h"
 
 #include "stages/common/tables/hdf5_child.h"
 
@@ -20,17 +21,6 @@ struct wanted {
     int rank;
     bool optional; /* where it is not there its data are NULL */
 };
-
-static hid_t complex_type(void)
-{
-    hid_t type = H5Tcreate(H5T_COMPOUND, 2 * sizeof(float));
-    if (type >= 0 && (H5Tinsert(type, "r", 0, H5T_NATIVE_FLOAT) < 0 ||
-                      H5Tinsert(type, "i", sizeof(float), H5T_NATIVE_FLOAT) < 0)) {
-        H5Tclose(type);
-        return -1;
-    }
-    return type;
-}
 
 static int is_float_member(hid_t type, const char *name)
 {
@@ -124,7 +114,7 @@ static int read_open(hid_t set, const struct wanted *want, const char *path, str
                          bytes);
         goto done;
     }
-    memory = want->kind == COMPLEX64 ? complex_type()
+    memory = want->kind == COMPLEX64 ? hdf5_complex(H5T_NATIVE_FLOAT)
              : want->kind == INT8    ? H5Tcopy(H5T_NATIVE_INT8)
              : want->kind == INT32   ? H5Tcopy(H5T_NATIVE_INT32)
                                      : H5Tcopy(H5T_NATIVE_DOUBLE);

@@ -1,5 +1,6 @@
 /* visibilities_uvh5.c - UVH5 files, read and added up in another process, some rows a call. */
 #include "stages/common/tables/hdf5_child.h"
+#include "stages/common/tables/hdf5_types.h"
 #include "stages/common/tables/visibilities.h"
 
 #include <hdf5.h>
@@ -245,23 +246,6 @@ static bool read_part(struct reader *r, const char *name, hid_t type, hsize_t fi
     return good;
 }
 
-static hid_t complex_double(void)
-{
-    hid_t type = H5Tcreate(H5T_COMPOUND, 16);
-    H5Tinsert(type, "r", 0, H5T_NATIVE_DOUBLE);
-    H5Tinsert(type, "i", 8, H5T_NATIVE_DOUBLE);
-    return type;
-}
-
-static hid_t boolean(void)
-{
-    int8_t no = 0, yes = 1;
-    hid_t type = H5Tenum_create(H5T_NATIVE_INT8);
-    H5Tenum_insert(type, "FALSE", &no);
-    H5Tenum_insert(type, "TRUE", &yes);
-    return type;
-}
-
 /* Adds rows from reply.next on, as many as a slice has; reply.next is behind them then. */
 static int add_slice(struct reader *r, const struct source_place *place)
 {
@@ -276,9 +260,9 @@ static int add_slice(struct reader *r, const struct source_place *place)
     if (v == NULL || samples == NULL || flag == NULL)
         return br_fail(r->error, BR_E_NO_MEMORY, "%s: no memory for %llu rows", r->path,
                        (unsigned long long)count);
-    if (!read_part(r, "Data/visdata", complex_double(), first, count, v) ||
+    if (!read_part(r, "Data/visdata", hdf5_complex(H5T_NATIVE_DOUBLE), first, count, v) ||
         !read_part(r, "Data/nsamples", H5T_NATIVE_FLOAT, first, count, samples) ||
-        !read_part(r, "Data/flags", boolean(), first, count, flag))
+        !read_part(r, "Data/flags", hdf5_bool(), first, count, flag))
         return bad(r, "Data/visdata, nsamples or flags", "[time and baseline][freq][pol]");
     double now = NAN;
     for (size_t k = 0; k < count; k++) {

@@ -123,3 +123,14 @@ void assembly_fill(const struct assembly *a, const struct assembly_block *block,
     }
     br_frame_close_validity(stream, frame);
 }
+
+bool assembly_take(struct assembly *a, const struct br_stream *stream, bool flush, struct br_frame *frame)
+{
+    struct assembly_block *block = assembly_ready(a, flush);
+    if (block == NULL) return false;
+    frame->first = block->number * stream->frame_samples;
+    frame->samples = stream->frame_samples;
+    assembly_fill(a, block, stream, frame);
+    assembly_done(a, block);
+    return true;
+}

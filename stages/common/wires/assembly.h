@@ -75,4 +75,9 @@ void assembly_done(struct assembly *assembly, struct assembly_block *block);
 void assembly_fill(const struct assembly *assembly, const struct assembly_block *block,
                    const struct br_stream *stream, struct br_frame *frame);
 
+/* All of that: the block to hand on now goes into a frame of the stream, and makes room. False: there is
+ * none. */
+bool assembly_take(struct assembly *assembly, const struct br_stream *stream, bool flush,
+                   struct br_frame *frame);
+
 #endif

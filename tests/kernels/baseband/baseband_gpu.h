@@ -3,13 +3,9 @@
 #ifndef BEAMRING_TESTS_KERNELS_BASEBAND_BASEBAND_GPU_H
 #define BEAMRING_TESTS_KERNELS_BASEBAND_BASEBAND_GPU_H
 
-#include "kernels/baseband/baseband.h"
+#include "tests/kernels/baseband/shape.h"
 #include "tests/kernels/common/draws.h"
 #include "tests/kernels/common/gpu.h"
-
-struct shape {
-    size_t T, F, P, D, B, WF;
-};
 
 static inline void fill(uint8_t *bytes, size_t n)
 {
@@ -27,15 +23,9 @@ static inline void *on_device(const void *host, size_t bytes)
 static inline struct br_baseband *plan_of(enum br_backend backend, enum br_baseband_gpu which, struct shape n,
                                           const int8_t *w, const int32_t *shift)
 {
-    const struct br_baseband_params params = {.nchannels = n.F,
-                                              .npol = n.P,
-                                              .nbeams = n.B,
-                                              .ndishes = n.D,
-                                              .weights = w,
-                                              .shift = shift,
-                                              .weight_channels = n.WF,
-                                              .cuda = gpu,
-                                              .gpu = which};
+    struct br_baseband_params params = params_of(n, w, shift);
+    params.cuda = gpu;
+    params.gpu = which;
     struct br_baseband *plan;
     struct br_why why;
     if (br_baseband_create(&plan, backend, &params, &why) != 0) fail_msg("%s", why.text);

@@ -1,6 +1,4 @@
 /* The baseband beamformer against an exact sum written here from the equation. */
-#include "kernels/baseband/baseband.h"
-
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,11 +8,9 @@
 
 #include <cmocka.h>
 
+#include "tests/kernels/baseband/shape.h"
 #include "tests/kernels/common/draws.h"
-
-struct shape {
-    size_t T, F, P, D, B, WF;
-};
+#include "tests/kernels/common/refused.h"
 
 /* Everything about one run; `shift_low..high` and the fillers below decide what is in it. */
 struct run {
@@ -94,13 +90,6 @@ static void check_backend(const struct run *r, enum br_backend backend)
 {
     struct shape n = r->n;
     size_t outputs = n.B * n.F * n.P * n.T;
-    struct br_baseband_params params = {.nchannels = n.F,
-                                        .npol = n.P,
-                                        .nbeams = n.B,
-                                        .ndishes = n.D,
-                                        .weights = r->w,
-                                        .shift = r->shift,
-                                        .weight_channels = n.WF};
     struct br_baseband *plan;
     struct br_why why;
     uint8_t *out = malloc(outputs + 1), *out_valid = malloc(n.F * n.T + 1);
@@ -108,7 +97,7 @@ static void check_backend(const struct run *r, enum br_backend backend)
     /* the plan has its own copy of weights and shifts */
     int8_t *w = malloc(n.WF * n.P * n.B * n.D * 2);
     memcpy(w, r->w, n.WF * n.P * n.B * n.D * 2);
-    params.weights = w;
+    struct br_baseband_params params = params_of(n, w, r->shift);
     assert_int_equal(br_baseband_create(&plan, backend, &params, &why), 0);
     memset(w, 77, n.WF * n.P * n.B * n.D * 2);
     free(w);
@@ -241,13 +230,8 @@ static void ties_round_up(void **state)
         int8_t w[16] = {0};
         int32_t shift[8];
         for (int b = 0; b < 8; b++) w[2 * b] = weight[b], shift[b] = 2;
-        struct br_baseband_params params = {.nchannels = 1,
-                                            .npol = 1,
-                                            .nbeams = 8,
-                                            .ndishes = 1,
-                                            .weights = w,
-                                            .shift = shift,
-                                            .weight_channels = 1};
+        const struct br_baseband_params params =
+            params_of((struct shape){.F = 1, .P = 1, .D = 1, .B = 8, .WF = 1}, w, shift);
         struct br_baseband *plan;
         uint8_t e = 0x01, out[8];
         assert_int_equal(br_baseband_create(&plan, (enum br_backend)backend, &params, NULL), 0);
@@ -262,21 +246,15 @@ static void bad_parameters(void **state)
     (void)state;
     int8_t w[2 * 1 * 3 * 5 * 2] = {0};
     int32_t shift[2 * 3] = {0};
-    struct br_baseband_params good = {.nchannels = 2,
-                                      .npol = 1,
-                                      .nbeams = 3,
-                                      .ndishes = 5,
-                                      .weights = w,
-                                      .shift = shift,
-                                      .weight_channels = 2};
+    const struct br_baseband_params good =
+        params_of((struct shape){.F = 2, .P = 1, .D = 5, .B = 3, .WF = 2}, w, shift);
     for (int backend = BR_REFERENCE; backend <= BR_CPU; backend++) {
         struct br_baseband *plan;
         struct br_why why;
         struct br_baseband_params bad = good;
         w[((1 * 3 + 2) * 5 + 4) * 2 + 1] = -128;
-        assert_int_equal(br_baseband_create(&plan, (enum br_backend)backend, &bad, &why), -1);
-        assert_null(plan);
-        assert_non_null(strstr(why.text, "weights[1][0][2][4][1]"));
+        int status = br_baseband_create(&plan, (enum br_backend)backend, &bad, &why);
+        assert_refused(status, plan, &why, "weights[1][0][2][4][1]");
         assert_non_null(strstr(why.text, "-128"));
         w[((1 * 3 + 2) * 5 + 4) * 2 + 1] = 0;
         shift[4] = 31;

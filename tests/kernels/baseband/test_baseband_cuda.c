@@ -1,6 +1,5 @@
 /* The baseband beamformer on a GPU, the kernel made for the device and the portable one, against the
  * reference: same bytes, same counts. */
-#include "kernels/baseband/baseband.h"
 #include "kernels/common/cuda.h"
 
 #include <setjmp.h>
@@ -13,25 +12,21 @@
 
 #include <cmocka.h>
 
+#include "tests/kernels/baseband/shape.h"
 #include "tests/kernels/common/dump.h"
+#include "tests/kernels/common/refused.h"
 
 static void without_a_device(void **state)
 {
     (void)state;
     int8_t w[2] = {1, 0};
     int32_t shift[1] = {0};
-    const struct br_baseband_params params = {.nchannels = 1,
-                                              .npol = 1,
-                                              .nbeams = 1,
-                                              .ndishes = 1,
-                                              .weights = w,
-                                              .shift = shift,
-                                              .weight_channels = 1};
+    const struct br_baseband_params params =
+        params_of((struct shape){.F = 1, .P = 1, .D = 1, .B = 1, .WF = 1}, w, shift);
     struct br_baseband *plan;
     struct br_why why;
-    assert_int_equal(br_baseband_create(&plan, BR_CUDA, &params, &why), -1);
-    assert_null(plan);
-    assert_non_null(strstr(why.text, BR_WITH_CUDA ? "br_cuda" : "without CUDA"));
+    int status = br_baseband_create(&plan, BR_CUDA, &params, &why);
+    assert_refused_without_device(status, plan, &why);
 }
 
 /* What the plan counts is what was handed out call by call. */
@@ -40,13 +35,8 @@ static void counts_on_the_host(void **state)
     (void)state;
     int8_t w[2 * 2] = {100, 0, 1, 0};
     int32_t shift[2] = {0, 0};
-    const struct br_baseband_params params = {.nchannels = 1,
-                                              .npol = 1,
-                                              .nbeams = 2,
-                                              .ndishes = 1,
-                                              .weights = w,
-                                              .shift = shift,
-                                              .weight_channels = 1};
+    const struct br_baseband_params params =
+        params_of((struct shape){.F = 1, .P = 1, .D = 1, .B = 2, .WF = 1}, w, shift);
     for (int backend = BR_REFERENCE; backend <= BR_CPU; backend++) {
         struct br_baseband *plan;
         uint8_t e[3] = {0x01, 0x71, 0x00}, out[6];

@@ -2,8 +2,6 @@
  * with the kernels that suit the device and with the portable one. What is expected is summed here in plain
  * integers; of large shapes for some of the outputs, chosen at random, and then the GPU's kernels are
  * compared with each other in all of them. */
-#include "kernels/baseband/baseband.h"
-
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,11 +11,8 @@
 
 #include <cmocka.h>
 
+#include "tests/kernels/baseband/shape.h"
 #include "tests/kernels/common/draws.h"
-
-struct shape {
-    size_t T, F, P, D, B, WF;
-};
 
 /* What the electric field and the weights are made of. */
 enum field { FIELD_RANDOM, FIELD_LEAST, FIELD_ENDS, FIELD_CROSSED, FIELDS };
@@ -191,13 +186,7 @@ static void run_case(struct run *r, const struct kind *kind, const uint8_t *vali
 {
     struct shape n = r->n;
     uint64_t clamped[1024];
-    const struct br_baseband_params params = {.nchannels = n.F,
-                                              .npol = n.P,
-                                              .nbeams = n.B,
-                                              .ndishes = n.D,
-                                              .weights = r->w,
-                                              .shift = r->shift,
-                                              .weight_channels = n.WF};
+    const struct br_baseband_params params = params_of(n, r->w, r->shift);
     memset(r->out, 0xee, n.B * n.F * n.P * n.T);
     kind->execute(r, &params, valid, clamped);
     compare(r, kind->name, valid, clamped, work);
@@ -435,13 +424,7 @@ static void gpu_large(void **state)
         uint64_t clamped[GPUS][1024];
         make_weights(&r, WEIGHTS_SMALLER, 1);
         make_field(&r, FIELD_RANDOM, 1);
-        const struct br_baseband_params params = {.nchannels = n.F,
-                                                  .npol = n.P,
-                                                  .nbeams = n.B,
-                                                  .ndishes = n.D,
-                                                  .weights = r.w,
-                                                  .shift = r.shift,
-                                                  .weight_channels = n.WF};
+        const struct br_baseband_params params = params_of(n, r.w, r.shift);
         for (int missing = 0; missing < 2; missing++) {
             const uint8_t *valid = missing ? r.valid : NULL;
             for (int k = 0; k < GPUS; k++) {

@@ -7,6 +7,7 @@
 
 #include <cuda_runtime_api.h>
 #include <stdio.h>
+#include <string.h>
 
 static struct br_cuda *gpu; /* NULL: none here */
 
@@ -51,6 +52,22 @@ static inline void *gpu_poisoned(size_t bytes, int poison)
     gpu_ok(cudaMemsetAsync(memory, poison, bytes, br_cuda_stream(gpu)));
     gpu_ok(cudaStreamSynchronize(br_cuda_stream(gpu)));
     return memory;
+}
+
+/* Memory that both sides see, every byte of which is `byte`. Free with cudaFree. */
+static inline void *gpu_both_sides(size_t bytes, int byte)
+{
+    void *memory;
+    gpu_ok(cudaMallocManaged(&memory, bytes, cudaMemAttachGlobal));
+    memset(memory, byte, bytes);
+    return memory;
+}
+
+/* What a step of a kernel alone returned: less than 0: CUDA failed; more: this GPU does not have it. */
+static inline void gpu_done(int status)
+{
+    if (status < 0) fail_msg("%s", cudaGetErrorString(cudaGetLastError()));
+    if (status > 0) skip();
 }
 
 /* Waits for what was enqueued, which must have succeeded. */

@@ -98,15 +98,6 @@ static void descriptors(void **state)
 
 static uint64_t seed = 77;
 
-/* Memory that both sides see. */
-static void *both_sides(size_t bytes)
-{
-    void *memory;
-    gpu_ok(cudaMallocManaged(&memory, bytes, cudaMemAttachGlobal));
-    memset(memory, 0xee, bytes);
-    return memory;
-}
-
 static void done(int status)
 {
     if (status != 0) fail_msg("%s", cudaGetErrorString(cudaGetLastError()));
@@ -115,7 +106,7 @@ static void done(int status)
 static void int4_values(void **state)
 {
     NEEDS_GPU();
-    uint32_t *memory = both_sides(8 * 1024), *words = memory + 768;
+    uint32_t *memory = gpu_both_sides(8 * 1024, 0xee), *words = memory + 768;
     int32_t *re = (int32_t *)memory, *im = re + 256;
     for (unsigned i = 0; i < 256; i++) words[i] = (uint32_t)dump_random(&seed);
     done(inlines_int4(re, im, memory + 512, words, memory + 1024, memory + 1280, memory + 1536));
@@ -157,7 +148,8 @@ static uint32_t value_of(const uint32_t *words, unsigned reg, unsigned lane, uns
 static void transposes(void **state)
 {
     NEEDS_GPU();
-    uint32_t *in = both_sides(4 * 64 * INLINES_TRANSPOSES), *out = both_sides(4 * 64 * INLINES_TRANSPOSES);
+    uint32_t *in = gpu_both_sides(4 * 64 * INLINES_TRANSPOSES, 0xee),
+             *out = gpu_both_sides(4 * 64 * INLINES_TRANSPOSES, 0xee);
     for (unsigned i = 0; i < 64 * INLINES_TRANSPOSES; i++) in[i] = (uint32_t)dump_random(&seed);
     done(inlines_transpose(in, out));
     for (unsigned which = 0; which < INLINES_TRANSPOSES; which++) {
@@ -197,7 +189,8 @@ static void products_of_a_warp(void **state)
     static const int depth[] = {32, 16, 8};
     for (int which = 0; which < 3; which++) {
         int k = depth[which], a[16 * 32], b[32 * 8], expected[16 * 8];
-        void *da = both_sides(1024), *db = both_sides(1024), *dc = both_sides(512);
+        void *da = gpu_both_sides(1024, 0xee), *db = gpu_both_sides(1024, 0xee),
+             *dc = gpu_both_sides(512, 0xee);
         for (int i = 0; i < 16 * k; i++) {
             uint16_t half = small_half(&a[i]);
             if (which == 0)
@@ -232,8 +225,8 @@ static void products_of_a_warp(void **state)
 static void loads_of_matrices(void **state)
 {
     NEEDS_GPU();
-    uint16_t *rows = both_sides(512);
-    uint32_t *registers = both_sides(512);
+    uint16_t *rows = gpu_both_sides(512, 0xee);
+    uint32_t *registers = gpu_both_sides(512, 0xee);
     for (unsigned i = 0; i < 256; i++) rows[i] = (uint16_t)i;
     done(inlines_load_matrices(rows, registers));
     for (unsigned m = 0; m < 4; m++)
@@ -249,8 +242,8 @@ static void loads_of_matrices(void **state)
 static void pivots(void **state)
 {
     NEEDS_GPU();
-    uint32_t *x = both_sides(256);
-    float *start = both_sides(512), sum[8] = {0};
+    uint32_t *x = gpu_both_sides(256, 0xee);
+    float *start = gpu_both_sides(512, 0xee), sum[8] = {0};
     for (unsigned i = 0; i < 64; i++) {
         unsigned beam = i % 32 / 4;
         x[i] = 0;
@@ -271,8 +264,8 @@ static void pivots(void **state)
 static bool product_of_a_warpgroup(int is_float, int columns, int from_registers, int swizzled)
 {
     int k = is_float ? 64 : 128;
-    uint8_t *a = both_sides(64 * 128), *b = both_sides((size_t)columns * 128);
-    void *c = both_sides((size_t)(64 * columns) * 4);
+    uint8_t *a = gpu_both_sides(64 * 128, 0xee), *b = gpu_both_sides((size_t)columns * 128, 0xee);
+    void *c = gpu_both_sides((size_t)(64 * columns) * 4, 0xee);
     static int x[64 * 128], y[256 * 128];
     for (int i = 0; i < (64 + columns) * k; i++) {
         int *value = i < 64 * k ? &x[i] : &y[i - 64 * k];

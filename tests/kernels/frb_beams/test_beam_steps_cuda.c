@@ -19,21 +19,6 @@
 #include "tests/kernels/common/gpu.h"
 #include "tests/kernels/frb_beams/beam_steps.h"
 
-/* Memory that both sides see. */
-static void *both_sides(size_t bytes)
-{
-    void *memory;
-    gpu_ok(cudaMallocManaged(&memory, bytes, cudaMemAttachGlobal));
-    memset(memory, 0xff, bytes);
-    return memory;
-}
-
-static void done(int status)
-{
-    if (status < 0) fail_msg("%s", cudaGetErrorString(cudaGetLastError()));
-    if (status > 0) skip();
-}
-
 /* Eq. (7) */
 static double u_of(unsigned n, double theta2, unsigned q)
 {
@@ -55,8 +40,9 @@ static void weights(void **state)
 {
     NEEDS_GPU();
     enum { COUNT = 400, MOST = 64 };
-    double *theta2 = both_sides(COUNT * sizeof *theta2), *mhz = both_sides(COUNT * sizeof *mhz), worst = 0;
-    float *u = both_sides((size_t)COUNT * 2 * MOST * sizeof *u);
+    double *theta2 = gpu_both_sides(COUNT * sizeof *theta2, 0xff),
+           *mhz = gpu_both_sides(COUNT * sizeof *mhz, 0xff), worst = 0;
+    float *u = gpu_both_sides((size_t)COUNT * 2 * MOST * sizeof *u, 0xff);
     static const unsigned cells[] = {1, 4, 8, 12, 16, 24, MOST};
     for (size_t k = 0; k < sizeof cells / sizeof *cells; k++) {
         const unsigned n = cells[k];
@@ -64,7 +50,7 @@ static void weights(void **state)
             mhz[i] = i % 8 < 2 ? 1024 : 300 + 1500 * uniform(); /* a power of two keeps directions exact */
             theta2[i] = some_theta2(n, i) / mhz[i];
         }
-        done(beam_weights(COUNT, theta2, mhz, n, u));
+        gpu_done(beam_weights(COUNT, theta2, mhz, n, u));
         for (unsigned i = 0; i < COUNT; i++)
             for (unsigned q = 0; q < 2 * n; q++) {
                 const double off = fabs((double)u[i * 2 * n + q] - u_of(n, theta2[i] * mhz[i], q));
@@ -84,9 +70,10 @@ static void check_operand(unsigned nq, unsigned mb, unsigned np)
 {
     const unsigned B = 64 * mb, steps = beam_operand_steps(nq),
                    k_steps = (np * nq + 16 * steps - 1) / (16 * steps) * steps;
-    double *theta2_m = both_sides(B * sizeof *theta2_m), *theta2_n = both_sides(B * sizeof *theta2_n);
+    double *theta2_m = gpu_both_sides(B * sizeof *theta2_m, 0xff),
+           *theta2_n = gpu_both_sides(B * sizeof *theta2_n, 0xff);
     const size_t words = (size_t)k_steps * mb * 128 * 4;
-    uint32_t *a = both_sides(words * sizeof *a);
+    uint32_t *a = gpu_both_sides(words * sizeof *a, 0xff);
     double(*u_m)[128] = malloc(B * sizeof *u_m), (*u_n)[64] = malloc(B * sizeof *u_n);
     assert_true(u_m && u_n && np <= 128 && nq <= 64);
     for (unsigned b = 0; b < B; b++) {
@@ -94,7 +81,7 @@ static void check_operand(unsigned nq, unsigned mb, unsigned np)
         for (unsigned p = 0; p < np; p++) u_m[b][p] = u_of(np / 2, theta2_m[b], p);
         for (unsigned q = 0; q < nq; q++) u_n[b][q] = u_of(nq / 2, theta2_n[b], q);
     }
-    done(beam_operand(nq, mb, np, theta2_m, theta2_n, a));
+    gpu_done(beam_operand(nq, mb, np, theta2_m, theta2_n, a));
     for (size_t i = 0; i < 2 * words; i++) {
         const unsigned half = i % 2, r = i / 2 % 4, thread = i / 8 % 128;
         const struct br_cell at = br_wgmma_f16_a(r, half, thread);

@@ -11,28 +11,24 @@
 #include <cmocka.h>
 
 #if BR_WITH_CUDA
+#include "tests/kernels/common/closeness.h"
 #include "tests/kernels/frb_grid/grid_gpu.h"
 
 static double worst_seen; /* rms error */
 
-/* The normative tolerance: 2e-3 relative rms, no element off by more than 2 % of the rms; of elements that
- * are themselves much larger than that, one unit in the last place is allowed. */
+/* To the normative tolerance; elements that are much larger than it may be off by one unit in the last
+ * place. */
 static void assert_close(const struct run *r, const uint16_t *a, const uint16_t *b, size_t count)
 {
-    double sum = 0, error = 0, worst = 0;
-    for (size_t i = 0; i < count; i++) {
-        double x = (double)br_half_to_float(a[i]), y = (double)br_half_to_float(b[i]);
-        assert_true(isfinite(x) && isfinite(y) && x >= 0);
-        sum += y * y;
-        error += (x - y) * (x - y);
-        if (fabs(x - y) > fabs(y) * 0x1p-10 && fabs(x - y) > worst) worst = fabs(x - y);
-    }
-    double rms = sqrt(sum / (double)count), relative = rms > 0 ? sqrt(error / (double)count) / rms : 0;
+    struct closeness c = {0};
+    closeness_add(&c, a, b, count, 0x1p-10);
+    for (size_t i = 0; i < count; i++) assert_true(br_half_to_float(a[i]) >= 0);
+    double relative = closeness_error(&c);
     if (relative > worst_seen) worst_seen = relative;
-    if (!(relative <= 2e-3 && worst <= 0.02 * rms))
+    if (!closeness_suffices(&c))
         fail_msg("%u x %u, D %zu, P %zu, F %zu, T_ds %u: relative rms error %g, worst %g, rms %g",
                  r->params.grid_m, r->params.grid_n, r->params.ndishes, r->params.npol, r->params.nchannels,
-                 r->params.downsample, relative, worst, rms);
+                 r->params.downsample, relative, c.worst, closeness_rms(&c));
 }
 
 /* In one call and in many, against the other backend; frees the run. */

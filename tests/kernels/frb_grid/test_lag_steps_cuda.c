@@ -21,21 +21,6 @@
 
 enum { MOST = 24, SAMPLES = LAG_SAMPLES, ROWS = LAG_ROWS };
 
-/* Memory that both sides see. */
-static void *both_sides(size_t bytes)
-{
-    void *memory;
-    gpu_ok(cudaMallocManaged(&memory, bytes, cudaMemAttachGlobal));
-    memset(memory, 0xff, bytes); /* NaN */
-    return memory;
-}
-
-static void done(int status)
-{
-    if (status < 0) fail_msg("%s", cudaGetErrorString(cudaGetLastError()));
-    if (status > 0) skip();
-}
-
 static double of_half(uint16_t bits)
 {
     return (double)br_half_to_float(bits);
@@ -76,9 +61,9 @@ static void check_wgmma(unsigned N, int impulse)
 {
     static double complex x[SAMPLES][ROWS][MOST], want[2 * MOST * ROWS * SAMPLES],
         got[2 * MOST * ROWS * SAMPLES];
-    uint8_t *e = both_sides(SAMPLES * ROWS * MOST);
-    uint16_t *weights = both_sides(ROWS * MOST * 2 * sizeof *weights),
-             *y = both_sides(2 * MOST * ROWS * SAMPLES * 2 * sizeof *y);
+    uint8_t *e = gpu_both_sides(SAMPLES * ROWS * MOST, 0xff);
+    uint16_t *weights = gpu_both_sides(ROWS * MOST * 2 * sizeof *weights, 0xff),
+             *y = gpu_both_sides(2 * MOST * ROWS * SAMPLES * 2 * sizeof *y, 0xff);
     double complex weight[ROWS][MOST];
     for (unsigned i = 0; i < ROWS * N; i++) {
         double re = uniform() * 2 - 1, im = uniform() * 2 - 1;
@@ -92,7 +77,7 @@ static void check_wgmma(unsigned N, int impulse)
         e[i] = (uint8_t)(there ? (re & 15) | (im & 15) << 4 : 0);
         x[s][m][n] = there ? weight[m][n] * CMPLX(re, im) : 0;
     }
-    done(lag_transform_wgmma(N, e, weights, y));
+    gpu_done(lag_transform_wgmma(N, e, weights, y));
     for (unsigned i = 0; i < 2 * N * ROWS * SAMPLES; i++) {
         const unsigned q = i / SAMPLES / ROWS, m = i / SAMPLES % ROWS, s = i % SAMPLES;
         want[i] = 0;
@@ -114,15 +99,16 @@ static void transform_wgmma(void **state)
 static void check_mma(unsigned N, int impulse)
 {
     static double complex want[MOST * SAMPLES], got[MOST * SAMPLES];
-    uint16_t *x = both_sides(SAMPLES * MOST * sizeof *x), *cosines = both_sides(MOST * SAMPLES * sizeof *x),
-             *sines = both_sides(MOST * SAMPLES * sizeof *x);
+    uint16_t *x = gpu_both_sides(SAMPLES * MOST * sizeof *x, 0xff),
+             *cosines = gpu_both_sides(MOST * SAMPLES * sizeof *x, 0xff),
+             *sines = gpu_both_sides(MOST * SAMPLES * sizeof *x, 0xff);
     double cell[SAMPLES][MOST];
     for (unsigned i = 0; i < SAMPLES * N; i++) {
         const unsigned s = i / N, n = i % N;
         cell[s][n] = !impulse || n == 3 * s % N ? 16 * uniform() - 8 : 0;
         x[i] = to_half(&cell[s][n]);
     }
-    done(lag_transform_mma(N, x, cosines, sines));
+    gpu_done(lag_transform_mma(N, x, cosines, sines));
     for (unsigned i = 0; i < N * SAMPLES; i++) {
         const unsigned q = i / SAMPLES, s = i % SAMPLES;
         want[i] = 0;
@@ -146,8 +132,8 @@ static void transform_mma(void **state)
 static void check_lags(unsigned tiles, unsigned impulse)
 {
     const unsigned M = 8 * tiles;
-    uint16_t *y = both_sides(4 * MOST * SAMPLES * 2 * sizeof *y),
-             *lags = both_sides(4 * MOST * 2 * sizeof *lags);
+    uint16_t *y = gpu_both_sides(4 * MOST * SAMPLES * 2 * sizeof *y, 0xff),
+             *lags = gpu_both_sides(4 * MOST * 2 * sizeof *lags, 0xff);
     static double complex x[4][MOST][SAMPLES];
     for (unsigned i = 0; i < 4 * M * SAMPLES; i++) {
         const unsigned direction = i / SAMPLES / M, m = i / SAMPLES % M, s = i % SAMPLES;
@@ -157,7 +143,7 @@ static void check_lags(unsigned tiles, unsigned impulse)
         y[2 * i] = to_half(&re), y[2 * i + 1] = to_half(&im);
         x[direction][m][s] = CMPLX(re, im);
     }
-    done(lag_correlate(tiles, y, lags));
+    gpu_done(lag_correlate(tiles, y, lags));
     for (unsigned direction = 0; direction < 4; direction++) {
         double complex want[MOST] = {0};
         for (unsigned lag = 0; lag < M; lag++)

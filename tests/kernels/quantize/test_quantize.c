@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "tests/kernels/common/draws.h"
+#include "tests/kernels/common/refused.h"
 #if BR_WITH_CUDA
 #include "tests/kernels/common/gpu.h"
 #endif
@@ -280,9 +281,8 @@ static void bad_parameters(void **state)
         for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
             struct br_quantize *plan = (struct br_quantize *)&seed;
             struct br_why why;
-            assert_int_equal(br_quantize_create(&plan, (enum br_backend)backend, &bad[i], &why), -1);
-            assert_null(plan);
-            assert_non_null(strstr(why.text, text[i]));
+            int status = br_quantize_create(&plan, (enum br_backend)backend, &bad[i], &why);
+            assert_refused(status, plan, &why, text[i]);
         }
     br_quantize_destroy(NULL);
 }
@@ -293,9 +293,8 @@ static void without_a_device(void **state)
     const struct br_quantize_params params = {1, 1, 2, 8, 1, NULL};
     struct br_quantize *plan;
     struct br_why why;
-    assert_int_equal(br_quantize_create(&plan, BR_CUDA, &params, &why), -1);
-    assert_null(plan);
-    assert_non_null(strstr(why.text, BR_WITH_CUDA ? "br_cuda" : "without CUDA"));
+    int status = br_quantize_create(&plan, BR_CUDA, &params, &why);
+    assert_refused_without_device(status, plan, &why);
 }
 
 #if BR_WITH_CUDA

@@ -119,6 +119,48 @@ static inline void assert_same(const struct stream *s, const struct result *a, c
     assert_int_equal(a->clamped, b->clamped);
 }
 
+/* Three channels of five, any bytes, with missing samples, through a filterbank of factor 1: to be copied. */
+static inline struct stream make_to_copy(void)
+{
+    struct stream s = make(3, 5, 1, 4, 40);
+    for (size_t i = 0; i < 40 * 15; i++) s.e[i] = (uint8_t)dump_random(&seed);
+    add_missing(&s, 3);
+    return s;
+}
+
+static inline void check_copied(const struct stream *s, const struct result *r)
+{
+    assert_memory_equal(r->out, s->e, 40 * 15);
+    for (size_t i = 0; i < 40 * 3; i++) assert_int_equal(r->out_valid[i], s->valid[i]);
+    assert_int_equal(r->clamped, 0);
+}
+
+/* The two channels of a zone as channels 2 and 3 of a wider row of `row` bytes, with noise around them;
+ * `spare` bytes may be read behind the last row. Free with drop_wide. */
+static inline struct stream make_wide(const struct stream *zone, size_t row, size_t spare)
+{
+    struct stream wide = *zone;
+    size_t X = zone->X, T = zone->blocks * zone->U;
+    wide.row = row;
+    wide.valid_row = 7;
+    uint8_t *e = malloc(T * row + spare), *valid = malloc(T * wide.valid_row + spare);
+    for (size_t i = 0; i < T * row + spare; i++) e[i] = (uint8_t)dump_random(&seed);
+    for (size_t i = 0; i < T * wide.valid_row; i++) valid[i] = (uint8_t)(i % 3);
+    for (size_t t = 0; t < T; t++) {
+        memcpy(e + t * row + 2 * X, zone->e + t * 2 * X, 2 * X);
+        memcpy(valid + t * wide.valid_row + 2, zone->valid + t * 2, 2);
+    }
+    wide.e = e + 2 * X;
+    wide.valid = valid + 2;
+    return wide;
+}
+
+static inline void drop_wide(struct stream *wide)
+{
+    free(wide->e - 2 * wide->X);
+    free(wide->valid - 2);
+}
+
 /* The validity of output (b, f): 0 unless every sample that it needs is there, else their mean by the square
  * of the window, of 16 samples or U together. Unrounded; 255 only where all are. */
 static inline double share(const struct stream *s, size_t b, size_t f)

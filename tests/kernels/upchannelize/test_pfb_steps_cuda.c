@@ -22,21 +22,6 @@
 #include <complex.h>
 #include <math.h>
 
-/* Memory that both sides see. */
-static void *both_sides(size_t bytes)
-{
-    void *memory;
-    gpu_ok(cudaMallocManaged(&memory, bytes, cudaMemAttachGlobal));
-    memset(memory, 0, bytes);
-    return memory;
-}
-
-static void done(int status)
-{
-    if (status < 0) fail_msg("%s", cudaGetErrorString(cudaGetLastError()));
-    if (status > 0) skip();
-}
-
 static int value_of(unsigned nibble)
 {
     return nibble > 7 ? (int)nibble - 16 : (int)nibble;
@@ -56,9 +41,9 @@ static uint32_t pair_of(double low, double high)
 static void integers_to_float16(void **state)
 {
     NEEDS_GPU();
-    uint32_t *words = both_sides(256 * 4), *pairs = both_sides(256 * 8 * 4);
+    uint32_t *words = gpu_both_sides(256 * 4, 0), *pairs = gpu_both_sides(256 * 8 * 4, 0);
     for (unsigned i = 0; i < 256; i++) words[i] = i | (uint32_t)dump_random(&seed) << 8;
-    done(pfb_unpack(words, pairs));
+    gpu_done(pfb_unpack(words, pairs));
     for (unsigned i = 0; i < 256; i++)
         for (unsigned k = 0; k < 4; k++)
             for (unsigned time = 0; time < 2; time++) {
@@ -67,7 +52,7 @@ static void integers_to_float16(void **state)
                 assert_true(half_of(pairs[(i * 4 + k) * 2 + 1], time) ==
                             16 * (8 + value_of(byte >> 4)) * 0x1p-24);
             }
-    done(pfb_unpack_one(words, pairs));
+    gpu_done(pfb_unpack_one(words, pairs));
     for (unsigned i = 0; i < 256; i++)
         for (unsigned sample = 0; sample < 2; sample++)
             for (unsigned time = 0; time < 2; time++) { /* the halves of a word */
@@ -88,12 +73,12 @@ static void sets_are_joined(void **state)
 {
     NEEDS_GPU();
     static const double complex power[4] = {1, -I, -1, I};
-    uint32_t *in = both_sides(32 * 8 * 4), *out = both_sides(32 * 8 * 4);
+    uint32_t *in = gpu_both_sides(32 * 8 * 4, 0), *out = gpu_both_sides(32 * 8 * 4, 0);
     for (int sets = 2; sets <= 4; sets += 2)
         for (int mirror = 0; mirror < 2; mirror++) {
             for (int i = 0; i < 32 * sets * 2; i++)
                 in[i] = pair_of((double)pick(0, 200) - 100, (double)pick(0, 200) - 100);
-            done(pfb_join_sets(sets, mirror, in, out));
+            gpu_done(pfb_join_sets(sets, mirror, in, out));
             for (int lane = 0; lane < 32; lane++)
                 for (int n = 0; n < sets; n++)
                     for (unsigned half = 0; half < 2; half++) {
@@ -117,12 +102,12 @@ static void sets_are_joined(void **state)
 static void sums_are_joined(void **state)
 {
     NEEDS_GPU();
-    uint32_t *sums = both_sides(32 * 8 * 4), *joined = both_sides(32 * 8 * 4);
+    uint32_t *sums = gpu_both_sides(32 * 8 * 4, 0), *joined = gpu_both_sides(32 * 8 * 4, 0);
     for (int i = 0; i < 32 * 8; i++) {
         double scale = i % 8 < 4 ? 1 : 16;
         sums[i] = pair_of(scale * ((double)pick(0, 100) - 50), scale * ((double)pick(0, 100) - 50));
     }
-    done(pfb_join_sums(sums, joined));
+    gpu_done(pfb_join_sums(sums, joined));
     for (int lane = 0; lane < 32; lane++)
         for (int sample = 0; sample < 2; sample++)
             for (unsigned half = 0; half < 2; half++) {
@@ -151,8 +136,9 @@ static int clamped_level(double x, unsigned long long *clamped)
 static void tiles_are_quantized(void **state)
 {
     NEEDS_GPU();
-    uint32_t *sums = both_sides(4 * 32 * 4), *rules = both_sides(16), *bytes = both_sides(2 * 32 * 4);
-    unsigned long long *clamped = both_sides(8), want = 0;
+    uint32_t *sums = gpu_both_sides(4 * 32 * 4, 0), *rules = gpu_both_sides(16, 0),
+             *bytes = gpu_both_sides(2 * 32 * 4, 0);
+    unsigned long long *clamped = gpu_both_sides(8, 0), want = 0;
     rules[0] = rules[2] = pair_of(0x1p-13, 0x1p-13);
     rules[1] = rules[3] = pair_of(7.5 * 0x1p-11, 7.5 * 0x1p-11);
     for (int round = 0; round < 20; round++) {
@@ -166,7 +152,7 @@ static void tiles_are_quantized(void **state)
             }
             sums[i] = pair_of(value[0], value[1]);
         }
-        done(pfb_quantize_tile(sums, rules, bytes, clamped));
+        gpu_done(pfb_quantize_tile(sums, rules, bytes, clamped));
         for (unsigned lane = 0; lane < 32; lane++)
             for (unsigned half = 0; half < 2; half++) {
                 double complex
@@ -189,7 +175,8 @@ static void tiles_are_quantized(void **state)
 static void samples_are_quantized(void **state)
 {
     NEEDS_GPU();
-    uint32_t *x = both_sides(64 * 4), *bytes = both_sides(64 * 4), *clamped = both_sides(8);
+    uint32_t *x = gpu_both_sides(64 * 4, 0), *bytes = gpu_both_sides(64 * 4, 0),
+             *clamped = gpu_both_sides(8, 0);
     unsigned long long want[2] = {0, 0};
     for (int round = 0; round < 20; round++) {
         for (int i = 0; i < 64; i++) {
@@ -198,7 +185,7 @@ static void samples_are_quantized(void **state)
                 value[half] = ((double)pick(0, 24) - 12 + (pick(0, 1) ? 0.375 : -0.25)) * 0x1p-11;
             x[i] = pair_of(value[0], value[1]);
         }
-        done(pfb_quantize_sample(x, pair_of(-0x1p-13, -0x1p-13), bytes, clamped));
+        gpu_done(pfb_quantize_sample(x, pair_of(-0x1p-13, -0x1p-13), bytes, clamped));
         for (unsigned lane = 0; lane < 32; lane++)
             for (unsigned half = 0; half < 2; half++) {
                 int re = clamped_level(half_of(x[lane], half) * 0x1p11, &want[half]),
@@ -219,10 +206,10 @@ static void samples_are_quantized(void **state)
 static void rows_are_transposed(void **state)
 {
     NEEDS_GPU();
-    uint8_t *rows = both_sides(16 * 64), *back = both_sides(32 * 64);
-    uint32_t *registers = both_sides(4 * 2 * 32 * 4);
+    uint8_t *rows = gpu_both_sides(16 * 64, 0), *back = gpu_both_sides(32 * 64, 0);
+    uint32_t *registers = gpu_both_sides(4 * 2 * 32 * 4, 0);
     for (int i = 0; i < 16 * 64; i++) rows[i] = (uint8_t)dump_random(&seed);
-    done(pfb_transpose(rows, registers, back));
+    gpu_done(pfb_transpose(rows, registers, back));
     for (unsigned warp = 0; warp < 4; warp++)
         for (unsigned late = 0; late < 2; late++)
             for (unsigned lane = 0; lane < 32; lane++)

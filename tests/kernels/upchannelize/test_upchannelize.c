@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "tests/kernels/common/refused.h"
 #include "tests/kernels/upchannelize/filterbank.h"
 
 /* In calls of `lengths[i]` blocks, i = 0, 1, ...; the last goes on to the end. */
@@ -180,29 +181,17 @@ static void part_of_a_row(void **state)
     (void)state;
     for (int backend = BR_REFERENCE; backend <= BR_CPU; backend++)
         for (size_t U = 1; U <= 16; U *= 4) {
-            size_t X = 21, T = 9 * U;
+            size_t X = 21;
             struct stream zone = make(2, X, U, 4, 9);
             add_missing(&zone, 60);
-            struct stream wide = zone;
-            wide.row = 5 * X + 3;
-            wide.valid_row = 7;
-            uint8_t *e = malloc(T * wide.row), *valid = malloc(T * wide.valid_row);
-            for (size_t i = 0; i < T * wide.row; i++) e[i] = (uint8_t)dump_random(&seed);
-            for (size_t i = 0; i < T * wide.valid_row; i++) valid[i] = (uint8_t)(i % 3);
-            for (size_t t = 0; t < T; t++) {
-                memcpy(e + t * wide.row + 2 * X, zone.e + t * 2 * X, 2 * X);
-                memcpy(valid + t * wide.valid_row + 2, zone.valid + t * 2, 2);
-            }
-            wide.e = e + 2 * X;
-            wide.valid = valid + 2;
+            struct stream wide = make_wide(&zone, 5 * X + 3, 0);
             static const size_t lengths[] = {1, 2, 3, 0};
             struct result alone = run(&zone, (enum br_backend)backend, NULL);
             struct result within = run(&wide, (enum br_backend)backend, lengths);
             assert_same(&zone, &alone, &within);
             forget(&alone);
             forget(&within);
-            free(e);
-            free(valid);
+            drop_wide(&wide);
             drop(&zone);
         }
 }
@@ -263,13 +252,9 @@ static void factor_one_copies(void **state)
 {
     (void)state;
     for (int backend = BR_REFERENCE; backend <= BR_CPU; backend++) {
-        struct stream s = make(3, 5, 1, 4, 40);
-        for (size_t i = 0; i < 40 * 15; i++) s.e[i] = (uint8_t)dump_random(&seed);
-        add_missing(&s, 3);
+        struct stream s = make_to_copy();
         struct result r = run(&s, (enum br_backend)backend, NULL);
-        assert_memory_equal(r.out, s.e, 40 * 15);
-        for (size_t i = 0; i < 40 * 3; i++) assert_int_equal(r.out_valid[i], s.valid[i]);
-        assert_int_equal(r.clamped, 0);
+        check_copied(&s, &r);
         forget(&r);
         drop(&s);
     }
@@ -367,9 +352,8 @@ static void refuse(struct br_upchannelize_params params, const char *text)
     for (int backend = BR_REFERENCE; backend <= BR_CPU; backend++) {
         struct br_upchannelize *plan;
         struct br_why why = {""};
-        assert_int_equal(br_upchannelize_create(&plan, (enum br_backend)backend, &params, &why), -1);
-        assert_null(plan);
-        if (!strstr(why.text, text)) fail_msg("'%s' does not say '%s'", why.text, text);
+        int status = br_upchannelize_create(&plan, (enum br_backend)backend, &params, &why);
+        assert_refused(status, plan, &why, text);
         assert_int_equal(br_upchannelize_create(&plan, (enum br_backend)backend, &params, NULL), -1);
     }
 }

@@ -130,28 +130,15 @@ static void part_of_a_row(void **state)
     NEEDS_GPU();
     for (size_t U = 1; U <= 16; U *= 4)
         for (size_t X = 20; X <= 64; X = X == 21 ? 64 : X + 1) {
-            size_t T = 9 * U;
             struct stream zone = make(2, X, U, 4, 9);
             add_missing(&zone, 60);
-            struct stream wide = zone;
-            wide.row = 5 * X + (X % 2 ? 3 : 4);
-            wide.valid_row = 7;
-            uint8_t *e = malloc(T * wide.row + 2 * X), *valid = malloc(T * wide.valid_row + 2);
-            for (size_t i = 0; i < T * wide.row + 2 * X; i++) e[i] = (uint8_t)dump_random(&seed);
-            for (size_t i = 0; i < T * wide.valid_row; i++) valid[i] = (uint8_t)(i % 3);
-            for (size_t t = 0; t < T; t++) {
-                memcpy(e + t * wide.row + 2 * X, zone.e + t * 2 * X, 2 * X);
-                memcpy(valid + t * wide.valid_row + 2, zone.valid + t * 2, 2);
-            }
-            wide.e = e + 2 * X;
-            wide.valid = valid + 2;
+            struct stream wide = make_wide(&zone, 5 * X + (X % 2 ? 3 : 4), 2 * X);
             static const size_t lengths[] = {1, 2, 3, 0};
             struct result alone = run_at(&zone, NULL, 0, 0), within = run_at(&wide, lengths, 0, 0);
             assert_same(&zone, &alone, &within);
             forget(&alone);
             forget(&within);
-            free(e);
-            free(valid);
+            drop_wide(&wide);
             drop(&zone);
         }
 }
@@ -179,13 +166,9 @@ static void reset_starts_a_stream(void **state)
 static void factor_one_copies(void **state)
 {
     NEEDS_GPU();
-    struct stream s = make(3, 5, 1, 4, 40);
-    for (size_t i = 0; i < 40 * 15; i++) s.e[i] = (uint8_t)dump_random(&seed);
-    add_missing(&s, 3);
+    struct stream s = make_to_copy();
     struct result r = run_at(&s, NULL, 0, 0);
-    assert_memory_equal(r.out, s.e, 40 * 15);
-    for (size_t i = 0; i < 40 * 3; i++) assert_int_equal(r.out_valid[i], s.valid[i]);
-    assert_int_equal(r.clamped, 0);
+    check_copied(&s, &r);
     forget(&r);
     drop(&s);
 }

@@ -84,6 +84,15 @@ static void assert_missing(uint64_t n, uint64_t from, uint64_t to)
 }
 
 /* A file of others: times and frequencies from the usual keys, the rest from the pipeline. */
+/* Without a change of parameters, with `words` in the message. */
+static void refused_with(const char *pattern, const char *words)
+{
+    struct br_stage *r = make(&pattern, 1);
+    assert_int_equal(driver_configure(r), BR_E_INVALID);
+    assert_non_null(strstr(r->error, words));
+    driver_free(r);
+}
+
 static void test_external(void **state)
 {
     (void)state;
@@ -203,10 +212,7 @@ static void test_numbered(void **state)
                "NBIT 4\nNDIM 2\nNPOL 1\nNCHAN 2\nNANT 6\nORDER TFPA\nFREQ 600\nBW -10\nTSAMP 2.56\nUTC_START "
                "2024-02-29-12:00:00\nOBS_OFFSET 840\n",
                70, 30);
-    r = make(&pattern, 1);
-    assert_int_equal(driver_configure(r), BR_E_INVALID);
-    assert_non_null(strstr(r->error, "f_8.dada"));
-    driver_free(r);
+    refused_with(pattern, "f_8.dada");
     clean();
 }
 
@@ -280,33 +286,19 @@ static void test_errors(void **state)
     /* no payload, no header, no file, none of them */
     write_dada("f_0.dada", EXTERNAL, 0, 0);
     const char *pattern = in_scratch("f_*.dada");
-    struct br_stage *r = make(&pattern, 1);
-    assert_int_equal(driver_configure(r), BR_E_INVALID);
-    assert_non_null(strstr(r->error, "not one whole sample"));
-    driver_free(r);
+    refused_with(pattern, "not one whole sample");
     write_file(in_scratch("f_0.dada"), "", 0);
-    r = make(&pattern, 1);
-    assert_int_equal(driver_configure(r), BR_E_INVALID);
-    assert_non_null(strstr(r->error, "f_0.dada is empty"));
-    driver_free(r);
+    refused_with(pattern, "f_0.dada is empty");
     clean();
-    r = make(&pattern, 1);
-    assert_int_equal(driver_configure(r), BR_E_INVALID);
-    assert_non_null(strstr(r->error, "f_*.dada"));
-    driver_free(r);
+    refused_with(pattern, "f_*.dada");
     pattern = scratch;
-    r = make(&pattern, 1);
-    assert_int_equal(driver_configure(r), BR_E_INVALID);
-    driver_free(r);
+    refused_with(pattern, "");
 
     /* the sidecar */
     write_dada("f_0.dada", EXTERNAL, 0, 10);
     write_file(in_scratch("f_0.dada.gaps"), "1 2\n3 x\n", 8);
     pattern = in_scratch("f_*.dada");
-    r = make(&pattern, 1);
-    assert_int_equal(driver_configure(r), BR_E_INVALID);
-    assert_non_null(strstr(r->error, "f_0.dada.gaps:2"));
-    driver_free(r);
+    refused_with(pattern, "f_0.dada.gaps:2");
     clean();
 }
 

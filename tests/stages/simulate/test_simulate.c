@@ -70,6 +70,12 @@ static void put_real(struct br_stage *stage, const char *name, size_t i, const c
     memcpy(field(stage, name, i, key), &value, sizeof value);
 }
 
+static void put_missing(struct br_stage *stage, size_t i, int64_t first, int64_t count)
+{
+    put_int(stage, "missing", i, "first", first);
+    put_int(stage, "missing", i, "count", count);
+}
+
 struct run {
     uint64_t first, samples;
     unsigned nframes;
@@ -237,12 +243,9 @@ static struct br_stage *rich(int64_t frame, uint64_t sample0)
     stage->hints.have_sample0 = true;
     stage->hints.sample0 = sample0;
     set_maps(stage, "missing", 3);
-    put_int(stage, "missing", 0, "first", 100);
-    put_int(stage, "missing", 0, "count", 1);
-    put_int(stage, "missing", 1, "first", 1000);
-    put_int(stage, "missing", 1, "count", 1500);
-    put_int(stage, "missing", 2, "first", 4990);
-    put_int(stage, "missing", 2, "count", 1000);
+    put_missing(stage, 0, 100, 1);
+    put_missing(stage, 1, 1000, 1500);
+    put_missing(stage, 2, 4990, 1000);
     set_maps(stage, "sources", 1);
     put_real(stage, "sources", 0, "x_deg", 1);
     put_real(stage, "sources", 0, "y_deg", -2);

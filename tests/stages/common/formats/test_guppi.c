@@ -9,6 +9,15 @@
 
 #include <cmocka.h>
 
+/* Complex samples of 2 x 8 bits, two polarisations. */
+static void put_shape(struct guppi_writer *w, int64_t block_bytes, int64_t nchannels)
+{
+    guppi_put_int(w, "BLOCSIZE", block_bytes);
+    guppi_put_int(w, "OBSNCHAN", nchannels);
+    guppi_put_int(w, "NPOL", 4);
+    guppi_put_int(w, "NBITS", 8);
+}
+
 /* Packet numbers in a block of 64 channels, 2 polarisations, 1024 samples, of which 24 are repeated; 0
  * leaves a key out. */
 static uint64_t packets(int64_t piperblk, int64_t pktsize)
@@ -16,10 +25,7 @@ static uint64_t packets(int64_t piperblk, int64_t pktsize)
     char text[40 * 80];
     struct guppi_writer w = {.text = text, .capacity = sizeof text};
     guppi_put_text(&w, "BACKEND", "GUPPI");
-    guppi_put_int(&w, "BLOCSIZE", (int64_t)1024 * 64 * 2 * 2);
-    guppi_put_int(&w, "OBSNCHAN", 64);
-    guppi_put_int(&w, "NPOL", 4);
-    guppi_put_int(&w, "NBITS", 8);
+    put_shape(&w, (int64_t)1024 * 64 * 2 * 2, 64);
     guppi_put_int(&w, "OVERLAP", 24);
     guppi_put_real(&w, "OBSFREQ", 1400);
     guppi_put_real(&w, "OBSBW", 64);
@@ -58,10 +64,7 @@ static int parsed(const char *text, size_t length, struct br_error *error)
 static struct guppi_writer good_header(char *text, size_t capacity)
 {
     struct guppi_writer w = {.text = text, .capacity = capacity};
-    guppi_put_int(&w, "BLOCSIZE", 4096);
-    guppi_put_int(&w, "OBSNCHAN", 4);
-    guppi_put_int(&w, "NPOL", 4);
-    guppi_put_int(&w, "NBITS", 8);
+    put_shape(&w, 4096, 4);
     guppi_put_real(&w, "OBSFREQ", 1400);
     guppi_put_real(&w, "OBSBW", 4);
     return w;

@@ -46,6 +46,15 @@ static void put(hid_t file, const char *name, hid_t stored, hid_t memory, int ra
     H5Sclose(space);
 }
 
+/* A file with one dataset. */
+static void put_alone(const char *name, hid_t stored, hid_t memory, int rank, const hsize_t *dims,
+                      const void *data)
+{
+    hid_t file = open_file();
+    put(file, name, stored, memory, rank, dims, data);
+    H5Fclose(file);
+}
+
 static hid_t pair(const char *re, const char *im, hid_t part)
 {
     size_t size = H5Tget_size(part);
@@ -70,9 +79,8 @@ static void test_gains(void **state)
     const hsize_t dims[3] = {2, 2, 3};
     hid_t narrow_type = pair("r", "i", H5T_NATIVE_FLOAT), wide_type = pair("r", "i", H5T_NATIVE_DOUBLE);
     for (int is_wide = 0; is_wide < 2; is_wide++) {
-        hid_t file = open_file(), type = is_wide ? wide_type : narrow_type;
-        put(file, "gain", type, type, 3, dims, is_wide ? (void *)wide : (void *)value);
-        H5Fclose(file);
+        hid_t type = is_wide ? wide_type : narrow_type;
+        put_alone("gain", type, type, 3, dims, is_wide ? (void *)wide : (void *)value);
         struct br_gains gains;
         assert_int_equal(br_gains_read(&gains, path, NULL), BR_OK);
         assert_int_equal(gains.nfreq, 2);
@@ -100,29 +108,17 @@ static void test_gains_refused(void **state)
     value[2 * 4 + 1] = NAN; /* freq 0, pol 1, dish 1 of [1][2][3] */
     const hsize_t dims[3] = {1, 2, 3}, flat[2] = {2, 3}, none[3] = {0, 2, 3};
     hid_t type = pair("r", "i", H5T_NATIVE_FLOAT), other = pair("a", "b", H5T_NATIVE_FLOAT);
-    hid_t file = open_file();
-    put(file, "gain", type, type, 3, dims, value);
-    H5Fclose(file);
+    put_alone("gain", type, type, 3, dims, value);
     gains_refused("/gain[0][1][1]");
-    file = open_file();
-    put(file, "gains", type, type, 3, dims, value);
-    H5Fclose(file);
+    put_alone("gains", type, type, 3, dims, value);
     gains_refused("no dataset /gain");
-    file = open_file();
-    put(file, "gain", type, type, 2, flat, NULL);
-    H5Fclose(file);
+    put_alone("gain", type, type, 2, flat, NULL);
     gains_refused("2 axes");
-    file = open_file();
-    put(file, "gain", type, type, 3, none, NULL);
-    H5Fclose(file);
+    put_alone("gain", type, type, 3, none, NULL);
     gains_refused("empty");
-    file = open_file();
-    put(file, "gain", other, other, 3, dims, value);
-    H5Fclose(file);
+    put_alone("gain", other, other, 3, dims, value);
     gains_refused("type");
-    file = open_file();
-    put(file, "gain", H5T_NATIVE_FLOAT, H5T_NATIVE_FLOAT, 3, dims, value);
-    H5Fclose(file);
+    put_alone("gain", H5T_NATIVE_FLOAT, H5T_NATIVE_FLOAT, 3, dims, value);
     gains_refused("complex64");
     H5Tclose(type);
     H5Tclose(other);
@@ -206,9 +202,7 @@ static void test_weights_refused(void **state)
     put_weights(F, a, 1, s, H5T_STD_I16LE, H5T_STD_I32LE);
     weights_refused("int8");
     const hsize_t wd[5] = {1, P, B, D, 2};
-    hid_t file = open_file();
-    put(file, "weights", H5T_STD_I8LE, H5T_NATIVE_INT8, 5, wd, a);
-    H5Fclose(file);
+    put_alone("weights", H5T_STD_I8LE, H5T_NATIVE_INT8, 5, wd, a);
     weights_refused("no dataset /shift");
 }
 
@@ -217,9 +211,7 @@ static void test_beams(void **state)
     (void)state;
     float xy[3][2] = {{0, 0.5f}, {-0.25f, 0.125f}, {1, 0}};
     const hsize_t dims[2] = {3, 2}, wrong[2] = {2, 3};
-    hid_t file = open_file();
-    put(file, "beams", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 2, dims, xy);
-    H5Fclose(file);
+    put_alone("beams", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 2, dims, xy);
     double *beams = NULL;
     size_t count = 0;
     struct br_error error = {0};
@@ -229,14 +221,10 @@ static void test_beams(void **state)
     free(beams);
 
     xy[2][1] = INFINITY;
-    file = open_file();
-    put(file, "beams", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 2, dims, xy);
-    H5Fclose(file);
+    put_alone("beams", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 2, dims, xy);
     assert_int_equal(br_beams_read(&beams, &count, path, &error), BR_E_FORMAT);
     has(&error, "/beams[2][1]");
-    file = open_file();
-    put(file, "beams", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 2, wrong, xy);
-    H5Fclose(file);
+    put_alone("beams", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 2, wrong, xy);
     error = (struct br_error){0};
     assert_int_equal(br_beams_read(&beams, &count, path, &error), BR_E_FORMAT);
     has(&error, "expected 2");
@@ -244,9 +232,7 @@ static void test_beams(void **state)
 
 static void put_reals(const char *name, size_t count, const double *values)
 {
-    hid_t file = open_file();
-    put(file, name, H5T_NATIVE_DOUBLE, H5T_NATIVE_DOUBLE, 1, (hsize_t[]){count}, values);
-    H5Fclose(file);
+    put_alone(name, H5T_NATIVE_DOUBLE, H5T_NATIVE_DOUBLE, 1, (hsize_t[]){count}, values);
 }
 
 /* Gains of the channels themselves, of those before they were upchannelized, of others, of channels that
@@ -289,18 +275,14 @@ static void test_drifts(void **state)
     double value[6] = {0, 1, -2.5, 1e-3, 4, 5};
     struct br_drifts drifts;
     struct br_error error = {0};
-    hid_t file = open_file();
-    put(file, "drift", H5T_NATIVE_DOUBLE, H5T_NATIVE_DOUBLE, 2, (hsize_t[]){2, 3}, value);
-    H5Fclose(file);
+    put_alone("drift", H5T_NATIVE_DOUBLE, H5T_NATIVE_DOUBLE, 2, (hsize_t[]){2, 3}, value);
     assert_int_equal(br_drifts_read(&drifts, path, &error), BR_OK);
     assert_true(drifts.npol == 2 && drifts.ndishes == 3);
     for (size_t i = 0; i < 6; i++)
         assert_true(fabs((double)drifts.value[i] - value[i]) <= 1e-7 * fabs(value[i]));
     free(drifts.value);
     value[4] = INFINITY;
-    file = open_file();
-    put(file, "drift", H5T_NATIVE_DOUBLE, H5T_NATIVE_DOUBLE, 2, (hsize_t[]){2, 3}, value);
-    H5Fclose(file);
+    put_alone("drift", H5T_NATIVE_DOUBLE, H5T_NATIVE_DOUBLE, 2, (hsize_t[]){2, 3}, value);
     assert_int_equal(br_drifts_read(&drifts, path, &error), BR_E_FORMAT);
     has(&error, "/drift[1][1] is not a finite number");
 }
