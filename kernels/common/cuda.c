@@ -4,6 +4,7 @@
 #include "kernels/common/upload.h"
 
 #include <cuda_runtime_api.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +30,10 @@ struct held {
 struct br_cuda {
     int device;
     cudaStream_t stream;
-    bool own_stream, aside;
+    bool own_stream;
+    struct br_cuda *of; /* it is aside of that one, and uses its stream_aside; else NULL */
+    pthread_mutex_t mutex; /* of stream_aside */
+    cudaStream_t stream_aside; /* of what is made aside of it; NULL: nothing was yet */
     struct round round[ROUNDS];
     unsigned now;
     size_t room, filled;
@@ -93,6 +97,7 @@ int br_cuda_create(struct br_cuda **result, int device, void *stream, size_t upl
 {
     struct br_cuda *cuda = *result = calloc(1, sizeof *cuda);
     if (cuda == NULL) return br_because(why, "no memory");
+    pthread_mutex_init(&cuda->mutex, NULL);
     cuda->device = device;
     cuda->stream = stream;
     cuda->room = br_cuda_room(upload_bytes);
@@ -113,13 +118,28 @@ static bool keep_pool(struct br_cuda *cuda)
                       "cudaMemPoolSetAttribute");
 }
 
-int br_cuda_create_aside(struct br_cuda **result, int device, struct br_why *why)
+/* Made once and kept: a stream that comes or goes holds up what the device does. */
+static bool find_stream_aside(struct br_cuda *cuda, struct br_cuda *of)
+{
+    pthread_mutex_lock(&of->mutex);
+    bool ok = of->stream_aside != NULL ||
+              (br_cuda_ok(cuda, cudaSetDevice(cuda->device), "cudaSetDevice") &&
+               br_cuda_ok(cuda, cudaStreamCreateWithFlags(&of->stream_aside, cudaStreamNonBlocking),
+                          "cudaStreamCreateWithFlags") &&
+               keep_pool(cuda));
+    cuda->stream = of->stream_aside;
+    pthread_mutex_unlock(&of->mutex);
+    return ok;
+}
+
+int br_cuda_create_aside(struct br_cuda **result, struct br_cuda *of, struct br_why *why)
 {
     struct br_cuda *cuda = *result = calloc(1, sizeof *cuda);
     if (cuda == NULL) return br_because(why, "no memory");
-    cuda->device = device;
-    cuda->aside = true;
-    if (!keep_pool(cuda))
+    pthread_mutex_init(&cuda->mutex, NULL);
+    cuda->device = of->device;
+    cuda->of = of;
+    if (!find_stream_aside(cuda, of))
         br_because(why, "%s", cuda->failure);
     else if (set_up(cuda, why) == 0)
         return 0;
@@ -134,15 +154,17 @@ void br_cuda_destroy(struct br_cuda *cuda)
     cudaSetDevice(cuda->device);
     if (cuda->stream != NULL) cudaStreamSynchronize(cuda->stream);
     for (unsigned i = 0; i < ROUNDS; i++) {
-        cudaFreeHost(cuda->round[i].pinned);
-        cudaFree(cuda->round[i].device);
+        if (cuda->round[i].pinned != NULL) cudaFreeHost(cuda->round[i].pinned);
+        if (cuda->round[i].device != NULL) cudaFree(cuda->round[i].device);
         if (cuda->round[i].done != NULL) cudaEventDestroy(cuda->round[i].done);
     }
-    if (cuda->aside)
+    if (cuda->of != NULL)
         br_cuda_free(cuda, cuda->counter);
     else
         cudaFree(cuda->counter);
     if (cuda->own_stream) cudaStreamDestroy(cuda->stream);
+    if (cuda->stream_aside != NULL) cudaStreamDestroy(cuda->stream_aside);
+    pthread_mutex_destroy(&cuda->mutex);
     while (cuda->held != NULL) {
         struct held *h = cuda->held;
         cuda->held = h->next;
@@ -183,6 +205,11 @@ static bool let_go(struct br_cuda *cuda, const void *memory)
         return true;
     }
     return false;
+}
+
+bool br_cuda_is_aside(const struct br_cuda *cuda)
+{
+    return cuda->of != NULL;
 }
 
 int br_cuda_device(const struct br_cuda *cuda)
@@ -241,7 +268,7 @@ void *br_cuda_alloc(struct br_cuda *cuda, size_t bytes, struct br_why *why)
 {
     void *memory = NULL;
     cudaError_t status =
-        cuda->aside ? cudaMallocAsync(&memory, bytes, cuda->stream) : cudaMalloc(&memory, bytes);
+        cuda->of != NULL ? cudaMallocAsync(&memory, bytes, cuda->stream) : cudaMalloc(&memory, bytes);
     if (status == cudaSuccess) status = cudaMemsetAsync(memory, 0, bytes, cuda->stream);
     if (status == cudaSuccess) {
         hold(cuda, memory, bytes);
@@ -261,7 +288,7 @@ void br_cuda_free(struct br_cuda *cuda, void *memory)
 {
     if (memory == NULL) return;
     cudaStreamSynchronize(cuda->stream);
-    if (let_go(cuda, memory) && cuda->aside)
+    if (let_go(cuda, memory) && cuda->of != NULL)
         cudaFreeAsync(memory, cuda->stream);
     else
         cudaFree(memory);

@@ -100,12 +100,13 @@ static int make_plan(struct br_stage *stage, struct baseband_beamform *bb, enum 
 }
 
 /* Of beams that move: a thread that makes their weights. */
-static int start_moving(struct br_stage *stage, struct baseband_beamform *bb)
+/* `cuda` is what the stage runs with; NULL on the CPU. */
+static int start_moving(struct br_stage *stage, struct baseband_beamform *bb, struct br_cuda *cuda)
 {
     struct br_why why = {""};
     bb->interval = UINT64_MAX;
     if (bb->rule.motion.rates == NULL) return BR_OK;
-    bb->moving = moving_create(&bb->rule, br_stage_device(stage), br_stage_stream(stage), &why);
+    bb->moving = moving_create(&bb->rule, cuda, &why);
     return bb->moving != NULL ? BR_OK : br_stage_fail(stage, BR_E_NO_MEMORY, "%s", why.text);
 }
 
@@ -124,7 +125,7 @@ static int start(struct br_stage *stage, void *self)
     bb->piece = br_stage_scratch(stage, bb->cuda, piece_bytes(bb, in));
     if (bb->piece == NULL) return BR_E_NO_MEMORY;
     status = make_plan(stage, bb, backend);
-    if (status == BR_OK) status = start_moving(stage, bb);
+    if (status == BR_OK) status = start_moving(stage, bb, bb->cuda);
     return status == BR_OK ? br_stage_gpu_holds(stage, bb->cuda) : status;
 }
 
@@ -246,11 +247,11 @@ static int prepare(struct br_stage *stage, void *fresh, const void *self)
     const struct baseband_beamform *now = self;
     struct br_why why = {""};
     enum br_backend backend;
-    int status = br_stage_backend_aside(stage, &backend, &bb->cuda);
+    int status = br_stage_backend_aside(stage, now->cuda, &backend, &bb->cuda);
     if (status == BR_OK) status = make_plan(stage, bb, backend);
     if (status == BR_OK && br_baseband_may_exchange(now->plan, bb->plan, &why) != 0)
         status = br_stage_fail(stage, BR_E_INVALID, "%s; restart the pipeline with them", why.text);
-    return status == BR_OK ? start_moving(stage, bb) : status;
+    return status == BR_OK ? start_moving(stage, bb, now->cuda) : status;
 }
 
 static void commit(struct br_stage *stage, void *self, void *fresh, uint64_t sample)

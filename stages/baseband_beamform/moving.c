@@ -9,8 +9,7 @@
 
 struct moving {
     struct weights_rule rule;
-    int device;
-    void *stream;
+    struct br_cuda *used; /* by what runs; NULL on the CPU */
     struct br_beam *beams; /* [nbeams], of the thread */
     int8_t *weight;        /* likewise, as baseband_weights_of makes them */
     int32_t *shift;
@@ -25,6 +24,12 @@ struct moving {
     struct br_why why;
 };
 
+/* What is enqueued may still use the plan's weights, which are those that held before. */
+static void wait_for_use(struct moving *m)
+{
+    if (m->plan != NULL && m->used != NULL) br_cuda_wait(br_cuda_stream(m->used));
+}
+
 /* Without the mutex: nobody else looks at the plan while it is wanted. */
 static int make(struct moving *m, uint64_t interval)
 {
@@ -38,13 +43,13 @@ static int make(struct moving *m, uint64_t interval)
                                    .weight_channels = rule->nchannels};
     br_motion_at(&rule->motion, interval, m->beams);
     baseband_weights_of(rule, m->beams, m->weight, m->shift);
-    if (m->plan != NULL && m->device >= 0) br_cuda_wait(m->stream); /* its weights may still be in use */
+    wait_for_use(m);
     br_baseband_destroy(m->plan);
     m->plan = NULL;
-    if (m->device >= 0 && m->cuda == NULL && br_cuda_create_aside(&m->cuda, m->device, &m->why) != 0)
+    if (m->used != NULL && m->cuda == NULL && br_cuda_create_aside(&m->cuda, m->used, &m->why) != 0)
         return -1;
     p.cuda = m->cuda;
-    return br_baseband_create(&m->plan, m->device >= 0 ? BR_CUDA : BR_CPU, &p, &m->why);
+    return br_baseband_create(&m->plan, m->used != NULL ? BR_CUDA : BR_CPU, &p, &m->why);
 }
 
 static void *run(void *arg)
@@ -66,7 +71,7 @@ static void *run(void *arg)
     return NULL;
 }
 
-struct moving *moving_create(const struct weights_rule *rule, int device, void *stream, struct br_why *why)
+struct moving *moving_create(const struct weights_rule *rule, struct br_cuda *used, struct br_why *why)
 {
     size_t rows = rule->nchannels * rule->npol * rule->motion.nbeams;
     struct moving *m = calloc(1, sizeof *m);
@@ -75,8 +80,7 @@ struct moving *moving_create(const struct weights_rule *rule, int device, void *
         return NULL;
     }
     m->rule = *rule;
-    m->device = device;
-    m->stream = stream;
+    m->used = used;
     pthread_mutex_init(&m->mutex, NULL);
     pthread_cond_init(&m->changed, NULL);
     m->beams = malloc(rule->motion.nbeams * sizeof *m->beams);
@@ -100,7 +104,7 @@ void moving_destroy(struct moving *m)
         pthread_mutex_unlock(&m->mutex);
         pthread_join(m->thread, NULL);
     }
-    if (m->plan != NULL && m->device >= 0) br_cuda_wait(m->stream);
+    wait_for_use(m);
     br_baseband_destroy(m->plan);
     br_cuda_destroy(m->cuda);
     free(m->beams);

@@ -8,9 +8,9 @@
 
 struct moving;
 
-/* What `rule` points to must live longer. `device` is -1 on the CPU; else `stream` is the cudaStream_t
- * on which the weights are used. NULL with `why`. */
-struct moving *moving_create(const struct weights_rule *rule, int device, void *stream, struct br_why *why);
+/* What `rule` points to must live longer, and so must `used`, with which the weights are used; NULL on the
+ * CPU. NULL with `why`. */
+struct moving *moving_create(const struct weights_rule *rule, struct br_cuda *used, struct br_why *why);
 void moving_destroy(struct moving *moving); /* NULL is allowed */
 
 /* Gives `plan` the weights of an interval, and begins with those of the next one. What is enqueued goes on

@@ -270,7 +270,7 @@ static int prepare(struct br_stage *stage, void *fresh, const void *self)
     const struct frb_beams *now = self;
     struct br_why why = {""};
     enum br_backend backend;
-    int status = br_stage_backend_aside(stage, &backend, &fb->forming.cuda);
+    int status = br_stage_backend_aside(stage, now->forming.cuda, &backend, &fb->forming.cuda);
     if (status == BR_OK) status = make_plan(stage, fb, backend);
     if (status == BR_OK && br_frb_beams_may_exchange(now->forming.plan, fb->forming.plan, &why) != 0)
         status = br_stage_fail(stage, BR_E_INVALID, "%s; restart the pipeline with them", why.text);

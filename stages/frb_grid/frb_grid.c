@@ -278,7 +278,7 @@ static int prepare(struct br_stage *stage, void *fresh, const void *self)
     const struct br_stream *in = br_stage_input(stage, 0);
     struct br_why why = {""};
     enum br_backend backend;
-    int status = br_stage_backend_aside(stage, &backend, &fg->cuda);
+    int status = br_stage_backend_aside(stage, now->cuda, &backend, &fg->cuda);
     if (status == BR_OK) status = make_plans(stage, fg, backend);
     for (unsigned z = 0; z < in->nzones && status == BR_OK; z++)
         if (br_frb_grid_may_exchange(now->plan[z], fg->plan[z], &why) != 0)

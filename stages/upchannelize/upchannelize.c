@@ -372,7 +372,7 @@ static int prepare(struct br_stage *stage, void *fresh, const void *self)
     const struct upchannelize *now = self;
     struct br_why why = {""};
     enum br_backend backend;
-    int status = br_stage_backend_aside(stage, &backend, &up->cuda);
+    int status = br_stage_backend_aside(stage, now->cuda, &backend, &up->cuda);
     if (status == BR_OK) status = make_plans(stage, up, backend);
     for (unsigned z = 0; z < up->nzones && status == BR_OK; z++)
         if (br_upchannelize_may_exchange(now->plan[z], up->plan[z], &why) != 0)

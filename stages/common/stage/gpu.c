@@ -17,14 +17,15 @@ int br_stage_backend(struct br_stage *stage, size_t upload_bytes, enum br_backen
     return br_stage_fail(stage, BR_E_DEVICE, "%s", why.text);
 }
 
-int br_stage_backend_aside(struct br_stage *stage, enum br_backend *backend, struct br_cuda **cuda)
+int br_stage_backend_aside(struct br_stage *stage, struct br_cuda *now, enum br_backend *backend,
+                           struct br_cuda **cuda)
 {
     struct br_why why = {""};
     *cuda = NULL;
     *backend = BR_CPU;
-    if (br_stage_device(stage) < 0) return BR_OK;
+    if (now == NULL) return BR_OK;
     *backend = BR_CUDA;
-    if (br_cuda_create_aside(cuda, br_stage_device(stage), &why) == 0) return BR_OK;
+    if (br_cuda_create_aside(cuda, now, &why) == 0) return BR_OK;
     return br_stage_fail(stage, BR_E_DEVICE, "%s", why.text);
 }
 

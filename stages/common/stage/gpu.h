@@ -12,9 +12,10 @@
 int br_stage_backend(struct br_stage *stage, size_t upload_bytes, enum br_backend *backend,
                      struct br_cuda **cuda);
 
-/* The same for prepare of an update: *cuda has a stream and memory of its own, so that nothing that runs
- * waits. Destroyed with br_cuda_destroy, after its plans. */
-int br_stage_backend_aside(struct br_stage *stage, enum br_backend *backend, struct br_cuda **cuda);
+/* The same for prepare of an update: *cuda is aside of what the stage runs with (`now`, NULL on the CPU), so
+ * that nothing that runs waits. Destroyed with br_cuda_destroy, after its plans. */
+int br_stage_backend_aside(struct br_stage *stage, struct br_cuda *now, enum br_backend *backend,
+                           struct br_cuda **cuda);
 
 /* For memory: adds what br_stage_backend is going to take for uploads, and what lies where the stage's
  * frames do: its buffers (br_stage_scratch) and its plans' tables. */

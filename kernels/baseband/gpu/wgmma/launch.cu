@@ -144,8 +144,10 @@ static int make_small_tables(struct br_baseband_hopper *h, const br_baseband_par
     return h->offsets == nullptr ? -1 : 0;
 }
 
+/* Not for a plan that is never executed: locked memory that comes or goes holds up what the device does. */
 static int make_order(struct br_baseband_hopper *h, struct br_why *why)
 {
+    if (br_cuda_is_aside(h->cuda)) return 0;
     h->state = static_cast<order_state *>(br_cuda_alloc(h->cuda, sizeof *h->state, why));
     if (h->state == nullptr) return -1;
     void *follows = nullptr;
@@ -245,7 +247,7 @@ extern "C" void br_baseband_hopper_destroy(struct br_baseband_hopper *h)
     br_cuda_free(h->cuda, h->scales);
     br_cuda_free(h->cuda, h->offsets);
     br_cuda_free(h->cuda, h->state); /* waits for the stream */
-    cudaFreeHost(const_cast<unsigned *>(h->follows));
+    if (h->follows != nullptr) cudaFreeHost(const_cast<unsigned *>(h->follows));
     free(h);
 }
 
@@ -345,6 +347,8 @@ static unsigned share_out(const struct br_baseband_hopper *h, work *w, size_t ti
 extern "C" bool br_baseband_hopper(struct br_baseband_hopper *h, const uint8_t *e, const uint8_t *valid,
                                    size_t nsteps, uint8_t *out, unsigned long long *clamped)
 {
+    if (h->state == nullptr)
+        return !br_cuda_ok(h->cuda, cudaErrorInvalidValue, "executing a plan that was made aside");
     const size_t time_tiles = (nsteps + TIMES - 1) / TIMES, tiles = time_tiles * h->w.groups,
                  fp = static_cast<size_t>(h->w.F) * h->w.P;
     if (reinterpret_cast<uintptr_t>(e) % 16 != 0 || nsteps > INT32_MAX / 2 || tiles > UINT32_MAX / 2)
