@@ -32,7 +32,8 @@ struct br_quantize {
     bool slow;
     struct br_follow_clock clock;
     struct br_follow_step *step; /* [nchannels] of the block at hand */
-    struct br_follow *state;     /* [nchannels][nbeams], on a GPU there */
+    struct br_follow *state;     /* [nchannels][nbeams], on a GPU there; see br_quantize_slow */
+    unsigned state_bx, state_by;
     struct exact_follow *exact;  /* [nchannels][nbeams], the reference's */
     /* cpu: see cpu.c */
     struct br_parallel parallel;
@@ -75,6 +76,8 @@ void br_quantize_tick(struct br_quantize *plan, size_t in_stride, const uint8_t 
  * failure, which is kept. */
 struct br_quantize_slow {
     struct br_follow *state;
+    unsigned bx, by; /* beams [bx][by] have their states as [by][bx]: one kernel with frb_beams has 16 of the
+                        former together. 0: as they are */
     const struct br_follow_step *steps;
 };
 bool br_quantize_cuda_tick(struct br_quantize *plan, size_t in_stride, const uint8_t *in_valid,

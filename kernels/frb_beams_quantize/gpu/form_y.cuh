@@ -37,7 +37,7 @@ struct work {
     unsigned parts;  /* of 96 i's */
     unsigned rounds; /* of a part: of 16 j's, two for each tile */
     float levels_rms;
-    br_quantize_slow slow; /* only with SLOW: state [F][bx][by] */
+    br_quantize_slow slow; /* only with SLOW: state [F][by][bx] */
 };
 
 struct shared {

@@ -97,6 +97,7 @@ extern "C" int br_frb_beams_quantize_create(struct br_frb_beams_quantize **resul
     plan->cuda = beams->cuda;
     plan->beams = beams;
     plan->levels = levels;
+    levels->state_bx = grid.bx, levels->state_by = grid.by; /* before anything is known */
     plan->channels = static_cast<unsigned>(beams->nchannels);
     cudaError_t status =
         cudaFuncSetAttribute(reinterpret_cast<const void *>(variant(levels)),

@@ -130,10 +130,10 @@ struct place {
     unsigned f, i, j;
 };
 
-/* Where slow statistics have beam at.i + `more`. */
+/* Where slow statistics have beam at.i + `more`: [F][by][bx]. */
 __device__ __forceinline__ br_follow *state_of(const work &w, const place &at, unsigned more)
 {
-    return w.slow.state + (static_cast<size_t>(at.f) * w.bx + at.i + more) * w.by + at.j;
+    return w.slow.state + (static_cast<size_t>(at.f) * w.by + at.j) * w.bx + at.i + more;
 }
 
 /* What is known of the beams at `at` comes nearer while they are formed: there are no registers to hold
@@ -234,10 +234,16 @@ __device__ __forceinline__ unsigned quantize_beams(unsigned (&x)[TILES][REGISTER
             most = fmaxf(most, __shfl_xor_sync(WHOLE_WARP, most, 1));
         }
         br_follow *state = state_of(w, at, g + q / 2 * 8);
-        br_follow before = {};
-        if (at.i + g + q / 2 * 8 < w.bx) before = *state;
-        found = quantize::slow_statistics<BITS>(m, most, rule, before, state, w.slow.steps[at.f],
-                                                q % 2 == 0 && at.i + g + q / 2 * 8 < w.bx);
+        const bool here = at.i + g + q / 2 * 8 < w.bx;
+        br_follow known = {};
+        if (here) known = *state;
+        found = quantize::slow_statistics<BITS>(m, most, rule, known, w.slow.steps[at.f]);
+        if (here) { /* each of the two lanes that have a beam writes a part */
+            float *to = reinterpret_cast<float *>(state) + q % 2 * 2;
+            to[0] = q % 2 == 0 ? known.expected : known.trend;
+            to[1] = q % 2 == 0 ? known.mean : known.variance;
+            if (q % 2 == 0) to[4] = known.away;
+        }
     } else {
         found = quantize::find_statistics<BITS>(m, rule);
     }

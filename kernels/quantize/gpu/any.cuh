@@ -240,11 +240,13 @@ template <int BITS, bool KEPT, bool SLOW> __global__ void __launch_bounds__(THRE
     float2 offset = make_float2(0, 0), scale = offset;
     unsigned clamped = 0;
     if (s.count > 0) {
-        /* state: shape (F, B), contiguous; after: shape (beams) */
-        br_follow *state = SLOW ? w.slow.state + f * w.B + first_beam + x.beam : nullptr, before[2] = {};
+        br_follow *state[2] = {}, before[2] = {};
         const bool here[2] = {x.beam < beams, x.beam + 1 < beams};
         for (int i = 0; SLOW && i < 2; i++)
-            if (here[i]) before[i] = state[i]; /* before any warp writes it */
+            if (here[i]) {
+                state[i] = state_at(w.slow, f, w.B, first_beam + x.beam + static_cast<unsigned>(i));
+                before[i] = *state[i]; /* before any warp writes it */
+            }
         float n = static_cast<float>(s.count);
         float2 sum, squares, first = x.at(s.first);
         sum_up(s, w, x, valid, first, sum, squares);
@@ -263,9 +265,9 @@ template <int BITS, bool KEPT, bool SLOW> __global__ void __launch_bounds__(THRE
         scale.y = sqrtf(fmaxf(variance.y, 0)) / w.levels_rms;
         if (SLOW) {
             const float2 most = BITS == 4 ? find_most(s, w, x, valid) : make_float2(0, 0);
-            go_slowly<BITS>(offset.x, scale.x, variance.x, most.x, w.levels_rms, before[0], state,
+            go_slowly<BITS>(offset.x, scale.x, variance.x, most.x, w.levels_rms, before[0], state[0],
                             w.slow.steps[f], warp == 0 && here[0]);
-            go_slowly<BITS>(offset.y, scale.y, variance.y, most.y, w.levels_rms, before[1], state + 1,
+            go_slowly<BITS>(offset.y, scale.y, variance.y, most.y, w.levels_rms, before[1], state[1],
                             w.slow.steps[f], warp == 0 && here[1]);
         }
     }

@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(THREADS) begin(const work w)
             }
             br_follow_part(&found, about, sum, squares, count);
         }
-        br_follow_begin(&w.slow.state[f * w.B + beam], &found);
+        br_follow_begin(state_at(w.slow, f, w.B, beam), &found);
     }
 }
 

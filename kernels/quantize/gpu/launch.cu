@@ -92,6 +92,7 @@ extern "C" bool br_quantize_cuda_tick(struct br_quantize *plan, size_t in_stride
     if (!plan->slow) return true;
     br_quantize_tick(plan, in_stride, in_valid);
     slow->state = plan->state, slow->steps = g->steps;
+    slow->bx = plan->state_bx, slow->by = plan->state_by;
     if (memcmp(plan->step, g->sent, bytes) == 0) return true;
     memcpy(g->sent, plan->step, bytes);
     const void *uploaded = br_cuda_upload(plan->cuda, plan->step, bytes);

@@ -211,8 +211,9 @@ __device__ __forceinline__ void quantize_rows(unsigned (&x)[STEPS / 8], const ru
 {
     const unsigned lane = threadIdx.x % 32, q = lane % 4;
     float start[4];
-    br_follow before = {}; /* asked for early */
-    if (SLOW) before = *state;
+    asked early = {};
+    br_follow known = {};
+    if (SLOW) early = ask(state, step, q);
     minus_pivot(start, x[0], x[1], MISSING ? valid_factor<BITS, STEPS>(valid, q) : 1);
     if (MISSING) fill_missing<BITS, STEPS, 1>({x}, {start[0]}, valid, q);
     moments m = find_moments(add_up<STEPS / 8>(x, lane, start), rule);
@@ -231,7 +232,10 @@ __device__ __forceinline__ void quantize_rows(unsigned (&x)[STEPS / 8], const ru
             most = fmaxf(most, __shfl_xor_sync(WHOLE_WARP, most, 2));
             most = fmaxf(most, __shfl_xor_sync(WHOLE_WARP, most, 1));
         }
-        s = slow_statistics<BITS>(m, most, rule, before, state, *step, q == 0);
+        br_follow_step weights;
+        answer(early, &known, &weights);
+        s = slow_statistics<BITS>(m, most, rule, known, weights);
+        remember(state, known, q);
     } else {
         s = find_statistics<BITS>(m, rule);
     }

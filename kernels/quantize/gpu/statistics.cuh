@@ -243,12 +243,47 @@ template <int REGISTERS> __device__ __forceinline__ float most_of(const unsigned
     return fmaxf(__low2float(most), __high2float(most));
 }
 
+/* What is known of a beam and of its channel, asked for before it is needed: each of the 4 lanes that have
+ * the beam loads a part, into 5 registers where the whole takes 14. */
+struct asked {
+    float state, away, step[3];
+};
+
+/* q: which of the 4 lanes. */
+__device__ __forceinline__ asked ask(const br_follow *state, const br_follow_step *step, unsigned q)
+{
+    static_assert(sizeof *state == 20 && sizeof *step == 36, "4 + 1 and 4 + 4 + 1 numbers");
+    const float *of_beam = reinterpret_cast<const float *>(state),
+                *of_channel = reinterpret_cast<const float *>(step);
+    return {of_beam[q], of_beam[4], {of_channel[q], of_channel[4 + q], of_channel[8]}};
+}
+
+__device__ __forceinline__ float of_lane(float v, int q)
+{
+    return __shfl_sync(WHOLE_WARP, v, q, 4);
+}
+
+__device__ __forceinline__ void answer(const asked &a, br_follow *state, br_follow_step *step)
+{
+    *state = {of_lane(a.state, 0), of_lane(a.state, 1), of_lane(a.state, 2), of_lane(a.state, 3), a.away};
+    *step = {of_lane(a.step[0], 0), of_lane(a.step[0], 1), of_lane(a.step[0], 2),
+             of_lane(a.step[0], 3), of_lane(a.step[1], 0), of_lane(a.step[1], 1),
+             of_lane(a.step[1], 2), of_lane(a.step[1], 3), a.step[2]};
+}
+
+/* Writes a state that all 4 lanes know, in two stores. */
+__device__ __forceinline__ void remember(br_follow *at, const br_follow &state, unsigned q)
+{
+    float *to = reinterpret_cast<float *>(at);
+    to[q] = q == 0 ? state.expected : q == 1 ? state.mean : q == 2 ? state.trend : state.variance;
+    if (q == 0) to[4] = state.away;
+}
+
 /* Of a block whose own moments are `own` and whose largest value is `most`, by what earlier blocks say; which
- * then knows of it too. `state` is written where `writes`. */
+ * then knows of it too. */
 template <int BITS>
 __device__ __forceinline__ statistics slow_statistics(const moments &own, float most, const rule &rule,
-                                                      br_follow state, br_follow *at,
-                                                      const br_follow_step &step, bool writes)
+                                                      br_follow &state, const br_follow_step &step)
 {
     moments m = own;
     if (state.variance > 0 && rule.per_n > 0) {
@@ -264,7 +299,6 @@ __device__ __forceinline__ statistics slow_statistics(const moments &own, float 
             s = make_statistics<BITS>(m.high, m.low, above * (1.0f / 7), 7 / above);
     }
     br_follow_block(&state, &step, own.high + own.low, fmaxf(own.variance, 0));
-    if (writes) *at = state;
     return s;
 }
 

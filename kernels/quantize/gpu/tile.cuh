@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(THREADS, STEPS == 256   ? 2
             size_t row = static_cast<size_t>(beam) * w.F + at.f;
             uint8_t *out = w.out + row * (STEPS * BITS / 8);
             /* state: shape (F, B), contiguous; steps: shape (F) */
-            br_follow *state = SLOW ? w.slow.state + static_cast<size_t>(at.f) * w.B + beam : nullptr;
+            br_follow *state = SLOW ? state_at(w.slow, at.f, w.B, beam) : nullptr;
             const br_follow_step *step = SLOW ? w.slow.steps + at.f : nullptr;
             if (valid_steps == STEPS)
                 quantize_rows<BITS, STEPS, false, SLOW>(x, make_rule(w.levels_rms, STEPS), nullptr, out,

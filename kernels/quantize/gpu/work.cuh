@@ -15,6 +15,13 @@ namespace quantize
 
 constexpr int WARPS = 8, THREADS = 32 * WARPS;
 
+/* Where slow statistics have a beam of channel f, of B beams. */
+__device__ __forceinline__ br_follow *state_at(const br_quantize_slow &slow, size_t f, size_t B, size_t beam)
+{
+    if (slow.bx > 0) beam = beam % slow.by * slow.bx + beam / slow.by;
+    return slow.state + f * B + beam;
+}
+
 struct work {
     const uint16_t *in;   /* [F][stride][B] */
     const uint8_t *valid; /* [F][T] or NULL */
