@@ -11,7 +11,7 @@
 
 /* Rounds: so many executes with uploads may be enqueued ahead of the device, which is several frames of a
  * pipeline. */
-enum { ROUNDS = BR_CUDA_ROUNDS, ALIGN = BR_CUDA_ALIGN };
+enum { ROUNDS = BR_CUDA_ROUNDS, ALIGN = BR_CUDA_ALIGN, ROOM_ASIDE = 1 << 20 };
 
 /* One round of uploads: what the device has yet to read stays in `pinned` until `done`. */
 struct round {
@@ -27,13 +27,22 @@ struct held {
     size_t bytes;
 };
 
+/* What is made aside of plans that run goes through this, which is made once and kept: streams and locked
+ * memory that come and go hold up what the device does. Tables go to the device by kernels: a copy engine
+ * serves streams in turn, and holds up the frames on their way there for 2 ms. */
+struct beside {
+    pthread_mutex_t mutex; /* of all below */
+    unsigned users;
+    cudaStream_t stream; /* NULL: nothing was made aside yet, and there is no room either */
+    uint8_t *room;       /* [ROOM_ASIDE], locked */
+};
+
 struct br_cuda {
     int device;
     cudaStream_t stream;
     bool own_stream;
-    struct br_cuda *of; /* it is aside of that one, and uses its stream_aside; else NULL */
-    pthread_mutex_t mutex; /* of stream_aside */
-    cudaStream_t stream_aside; /* of what is made aside of it; NULL: nothing was yet */
+    struct beside *beside; /* shared by one that executes and all that were made aside of it */
+    bool is_aside;
     struct round round[ROUNDS];
     unsigned now;
     size_t room, filled;
@@ -97,11 +106,17 @@ int br_cuda_create(struct br_cuda **result, int device, void *stream, size_t upl
 {
     struct br_cuda *cuda = *result = calloc(1, sizeof *cuda);
     if (cuda == NULL) return br_because(why, "no memory");
-    pthread_mutex_init(&cuda->mutex, NULL);
     cuda->device = device;
     cuda->stream = stream;
     cuda->room = br_cuda_room(upload_bytes);
-    if (set_up(cuda, why) == 0) return 0;
+    cuda->beside = calloc(1, sizeof *cuda->beside);
+    if (cuda->beside == NULL) {
+        br_because(why, "no memory");
+    } else {
+        pthread_mutex_init(&cuda->beside->mutex, NULL);
+        cuda->beside->users = 1;
+        if (set_up(cuda, why) == 0) return 0;
+    }
     br_cuda_destroy(cuda);
     *result = NULL;
     return -1;
@@ -118,28 +133,45 @@ static bool keep_pool(struct br_cuda *cuda)
                       "cudaMemPoolSetAttribute");
 }
 
-/* Made once and kept: a stream that comes or goes holds up what the device does. */
-static bool find_stream_aside(struct br_cuda *cuda, struct br_cuda *of)
+/* With the first that is made aside. */
+static bool open_beside(struct br_cuda *cuda, struct beside *beside)
 {
-    pthread_mutex_lock(&of->mutex);
-    bool ok = of->stream_aside != NULL ||
-              (br_cuda_ok(cuda, cudaSetDevice(cuda->device), "cudaSetDevice") &&
-               br_cuda_ok(cuda, cudaStreamCreateWithFlags(&of->stream_aside, cudaStreamNonBlocking),
-                          "cudaStreamCreateWithFlags") &&
-               keep_pool(cuda));
-    cuda->stream = of->stream_aside;
-    pthread_mutex_unlock(&of->mutex);
+    bool ok = true;
+    pthread_mutex_lock(&beside->mutex);
+    beside->users++;
+    cuda->beside = beside;
+    if (beside->room == NULL)
+        ok = br_cuda_ok(cuda, cudaSetDevice(cuda->device), "cudaSetDevice") &&
+             br_cuda_ok(cuda, cudaMallocHost((void **)&beside->room, ROOM_ASIDE), "cudaMallocHost");
+    if (ok && beside->stream == NULL)
+        ok = br_cuda_ok(cuda, cudaStreamCreateWithFlags(&beside->stream, cudaStreamNonBlocking),
+                        "cudaStreamCreateWithFlags") &&
+             keep_pool(cuda);
+    cuda->stream = beside->stream;
+    pthread_mutex_unlock(&beside->mutex);
     return ok;
 }
 
-int br_cuda_create_aside(struct br_cuda **result, struct br_cuda *of, struct br_why *why)
+static void leave_beside(struct beside *beside)
+{
+    if (beside == NULL) return;
+    pthread_mutex_lock(&beside->mutex);
+    bool last = --beside->users == 0;
+    pthread_mutex_unlock(&beside->mutex);
+    if (!last) return;
+    if (beside->stream != NULL) cudaStreamDestroy(beside->stream);
+    if (beside->room != NULL) cudaFreeHost(beside->room);
+    pthread_mutex_destroy(&beside->mutex);
+    free(beside);
+}
+
+int br_cuda_create_aside(struct br_cuda **result, const struct br_cuda *of, struct br_why *why)
 {
     struct br_cuda *cuda = *result = calloc(1, sizeof *cuda);
     if (cuda == NULL) return br_because(why, "no memory");
-    pthread_mutex_init(&cuda->mutex, NULL);
     cuda->device = of->device;
-    cuda->of = of;
-    if (!find_stream_aside(cuda, of))
+    cuda->is_aside = true;
+    if (!open_beside(cuda, of->beside))
         br_because(why, "%s", cuda->failure);
     else if (set_up(cuda, why) == 0)
         return 0;
@@ -158,13 +190,12 @@ void br_cuda_destroy(struct br_cuda *cuda)
         if (cuda->round[i].device != NULL) cudaFree(cuda->round[i].device);
         if (cuda->round[i].done != NULL) cudaEventDestroy(cuda->round[i].done);
     }
-    if (cuda->of != NULL)
+    if (cuda->is_aside)
         br_cuda_free(cuda, cuda->counter);
     else
         cudaFree(cuda->counter);
     if (cuda->own_stream) cudaStreamDestroy(cuda->stream);
-    if (cuda->stream_aside != NULL) cudaStreamDestroy(cuda->stream_aside);
-    pthread_mutex_destroy(&cuda->mutex);
+    leave_beside(cuda->beside);
     while (cuda->held != NULL) {
         struct held *h = cuda->held;
         cuda->held = h->next;
@@ -209,7 +240,7 @@ static bool let_go(struct br_cuda *cuda, const void *memory)
 
 bool br_cuda_is_aside(const struct br_cuda *cuda)
 {
-    return cuda->of != NULL;
+    return cuda->is_aside;
 }
 
 int br_cuda_device(const struct br_cuda *cuda)
@@ -267,8 +298,9 @@ const void *br_cuda_upload(struct br_cuda *cuda, const void *host, size_t bytes)
 void *br_cuda_alloc(struct br_cuda *cuda, size_t bytes, struct br_why *why)
 {
     void *memory = NULL;
+    if (cuda->is_aside) bytes = (bytes + 15) / 16 * 16; /* for br_cuda_launch_upload */
     cudaError_t status =
-        cuda->of != NULL ? cudaMallocAsync(&memory, bytes, cuda->stream) : cudaMalloc(&memory, bytes);
+        cuda->is_aside ? cudaMallocAsync(&memory, bytes, cuda->stream) : cudaMalloc(&memory, bytes);
     if (status == cudaSuccess) status = cudaMemsetAsync(memory, 0, bytes, cuda->stream);
     if (status == cudaSuccess) {
         hold(cuda, memory, bytes);
@@ -288,7 +320,7 @@ void br_cuda_free(struct br_cuda *cuda, void *memory)
 {
     if (memory == NULL) return;
     cudaStreamSynchronize(cuda->stream);
-    if (let_go(cuda, memory) && cuda->of != NULL)
+    if (let_go(cuda, memory) && cuda->is_aside)
         cudaFreeAsync(memory, cuda->stream);
     else
         cudaFree(memory);
@@ -299,15 +331,36 @@ void br_cuda_wait(void *stream)
     cudaStreamSynchronize(stream);
 }
 
+/* A cudaError_t. */
+static cudaError_t upload_aside(struct br_cuda *cuda, uint8_t *to, const uint8_t *from, size_t bytes)
+{
+    struct beside *beside = cuda->beside;
+    cudaError_t status = cudaSuccess;
+    pthread_mutex_lock(&beside->mutex);
+    for (size_t at = 0, n; at < bytes && status == cudaSuccess; at += n) {
+        n = bytes - at < ROOM_ASIDE ? bytes - at : ROOM_ASIDE;
+        memcpy(beside->room, from + at, n);
+        br_cuda_launch_upload(to + at, beside->room, n, cuda->stream);
+        status = cudaGetLastError();
+        if (status == cudaSuccess) status = cudaStreamSynchronize(cuda->stream);
+    }
+    pthread_mutex_unlock(&beside->mutex);
+    return status;
+}
+
 void *br_cuda_table(struct br_cuda *cuda, const void *host, size_t bytes, struct br_why *why)
 {
     void *memory = br_cuda_alloc(cuda, bytes, why);
     if (memory == NULL) return NULL;
-    cudaError_t status = cudaMemcpyAsync(memory, host, bytes, cudaMemcpyHostToDevice, cuda->stream);
+    cudaError_t status = cudaSuccess;
+    if (cuda->is_aside)
+        status = upload_aside(cuda, memory, host, bytes);
+    else
+        status = cudaMemcpyAsync(memory, host, bytes, cudaMemcpyHostToDevice, cuda->stream);
     if (status == cudaSuccess) status = cudaStreamSynchronize(cuda->stream);
     if (status == cudaSuccess) return memory;
-    br_because(why, "copying a table of %zu bytes to device %d: cudaMemcpyAsync failed: %s", bytes,
-               cuda->device, cudaGetErrorString(status));
+    br_because(why, "copying a table of %zu bytes to device %d: %s", bytes, cuda->device,
+               cudaGetErrorString(status));
     let_go(cuda, memory);
     cudaFree(memory);
     return NULL;

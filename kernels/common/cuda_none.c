@@ -14,7 +14,7 @@ int br_cuda_create(struct br_cuda **cuda, int device, void *stream, size_t uploa
     return br_because(why, "device %d: this beamring was built without CUDA", device);
 }
 
-int br_cuda_create_aside(struct br_cuda **cuda, struct br_cuda *of, struct br_why *why)
+int br_cuda_create_aside(struct br_cuda **cuda, const struct br_cuda *of, struct br_why *why)
 {
     (void)of;
     return br_cuda_create(cuda, 0, NULL, 0, why);

@@ -36,6 +36,10 @@ static int reserve(struct br_feed *feed, struct br_error *error)
 #ifdef MADV_HUGEPAGE
     (void)madvise(memory, feed->bytes * feed->count, MADV_HUGEPAGE); /* only advice: fewer TLB misses */
 #endif
+#ifdef MADV_DONTFORK
+    /* A fork would copy locked pages, and hold up all that run meanwhile. */
+    (void)madvise(memory, feed->bytes * feed->count, MADV_DONTFORK);
+#endif
     memset(memory, 0, feed->bytes * feed->count);
     int status = br_gpu_pin(memory, feed->bytes * feed->count, error);
     feed->locked = status == BR_OK;

@@ -73,8 +73,10 @@ void br_held_free(struct br_held *held)
 
 /* --- what is upstream --- */
 
+/* One whose work the stage does too has lost its queues. */
 static void mark_before(const struct br_graph *graph, const struct br_stage *stage, bool *before)
 {
+    if (stage->absorbed != NULL) before[stage->absorbed - graph->stage] = true;
     for (unsigned i = 0; i < stage->nin; i++) {
         const struct br_stage *producer = stage->in[i].edge != NULL ? stage->in[i].edge->producer : NULL;
         size_t s = producer != NULL ? (size_t)(producer - graph->stage) : 0;

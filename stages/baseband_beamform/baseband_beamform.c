@@ -101,7 +101,7 @@ static int make_plan(struct br_stage *stage, struct baseband_beamform *bb, enum 
 
 /* Of beams that move: a thread that makes their weights. */
 /* `cuda` is what the stage runs with; NULL on the CPU. */
-static int start_moving(struct br_stage *stage, struct baseband_beamform *bb, struct br_cuda *cuda)
+static int start_moving(struct br_stage *stage, struct baseband_beamform *bb, const struct br_cuda *cuda)
 {
     struct br_why why = {""};
     bb->interval = UINT64_MAX;

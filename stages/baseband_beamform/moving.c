@@ -9,7 +9,7 @@
 
 struct moving {
     struct weights_rule rule;
-    struct br_cuda *used; /* by what runs; NULL on the CPU */
+    void *stream; /* on which weights are used; NULL on the CPU */
     struct br_beam *beams; /* [nbeams], of the thread */
     int8_t *weight;        /* likewise, as baseband_weights_of makes them */
     int32_t *shift;
@@ -20,14 +20,14 @@ struct moving {
     bool has_thread, wanted, made, quit; /* wanted: work for the thread; made: `plan` is of `interval` */
     uint64_t interval;
     struct br_baseband *plan; /* made, or used up: NULL where it could not be made */
-    struct br_cuda *cuda;     /* of the thread's plans */
+    struct br_cuda *cuda;     /* of the thread's plans; NULL on the CPU */
     struct br_why why;
 };
 
 /* What is enqueued may still use the plan's weights, which are those that held before. */
 static void wait_for_use(struct moving *m)
 {
-    if (m->plan != NULL && m->used != NULL) br_cuda_wait(br_cuda_stream(m->used));
+    if (m->plan != NULL && m->cuda != NULL) br_cuda_wait(m->stream);
 }
 
 /* Without the mutex: nobody else looks at the plan while it is wanted. */
@@ -46,10 +46,8 @@ static int make(struct moving *m, uint64_t interval)
     wait_for_use(m);
     br_baseband_destroy(m->plan);
     m->plan = NULL;
-    if (m->used != NULL && m->cuda == NULL && br_cuda_create_aside(&m->cuda, m->used, &m->why) != 0)
-        return -1;
     p.cuda = m->cuda;
-    return br_baseband_create(&m->plan, m->used != NULL ? BR_CUDA : BR_CPU, &p, &m->why);
+    return br_baseband_create(&m->plan, m->cuda != NULL ? BR_CUDA : BR_CPU, &p, &m->why);
 }
 
 static void *run(void *arg)
@@ -71,7 +69,7 @@ static void *run(void *arg)
     return NULL;
 }
 
-struct moving *moving_create(const struct weights_rule *rule, struct br_cuda *used, struct br_why *why)
+struct moving *moving_create(const struct weights_rule *rule, const struct br_cuda *used, struct br_why *why)
 {
     size_t rows = rule->nchannels * rule->npol * rule->motion.nbeams;
     struct moving *m = calloc(1, sizeof *m);
@@ -80,9 +78,15 @@ struct moving *moving_create(const struct weights_rule *rule, struct br_cuda *us
         return NULL;
     }
     m->rule = *rule;
-    m->used = used;
     pthread_mutex_init(&m->mutex, NULL);
     pthread_cond_init(&m->changed, NULL);
+    if (used != NULL) {
+        m->stream = br_cuda_stream(used);
+        if (br_cuda_create_aside(&m->cuda, used, why) != 0) {
+            moving_destroy(m);
+            return NULL;
+        }
+    }
     m->beams = malloc(rule->motion.nbeams * sizeof *m->beams);
     m->weight = malloc(rows * rule->ndishes * 2);
     m->shift = malloc(rows * sizeof *m->shift);

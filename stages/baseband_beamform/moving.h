@@ -8,9 +8,9 @@
 
 struct moving;
 
-/* What `rule` points to must live longer, and so must `used`, with which the weights are used; NULL on the
- * CPU. NULL with `why`. */
-struct moving *moving_create(const struct weights_rule *rule, struct br_cuda *used, struct br_why *why);
+/* What `rule` points to must live longer. `used` is what the weights are used with, NULL on the CPU; its
+ * stream must live longer. NULL with `why`. */
+struct moving *moving_create(const struct weights_rule *rule, const struct br_cuda *used, struct br_why *why);
 void moving_destroy(struct moving *moving); /* NULL is allowed */
 
 /* Gives `plan` the weights of an interval, and begins with those of the next one. What is enqueued goes on

@@ -167,7 +167,7 @@ static int start_forming(struct br_stage *stage, struct quantize *q)
         br_frb_beams_quantize_create(&q->fused, q->forming, q->plan, &why) != 0)
         return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
     struct forming *theirs = br_stage_absorbed(stage);
-    theirs->plan = q->forming; /* where updates of the beams go */
+    *theirs = (struct forming){q->forming, q->cuda}; /* where updates of the beams go */
     q->formed = br_stage_scratch(stage, q->cuda, p.nchannels * p.max_steps * p.nbeams * sizeof *q->formed);
     return q->formed == NULL ? BR_E_NO_MEMORY : BR_OK;
 }

@@ -170,7 +170,8 @@ pipeline:
 def test_updates():
     """What an update makes on the GPU fails: it is refused, the old values stay, the pipeline goes on, and
     the next one holds."""
-    for call in ("cudaMallocAsync", "cudaEventCreateWithFlags", "cudaMemcpyAsync"):
+    for call in ("cudaMallocHost", "cudaStreamCreateWithFlags", "cudaMallocAsync", "__cudaLaunchKernel",
+                 "cudaEventCreateWithFlags"):
         env = {"LD_PRELOAD": INJECT, "BEAMRING_INJECT": call + ":1", "BEAMRING_INJECT_WHILE": "fails",
                "BEAMRING_INJECT_THREAD": "updates"}
         with control_common.node(UPDATED, env=env) as n:

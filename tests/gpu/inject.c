@@ -45,6 +45,8 @@ struct dim3 {
 };
 
 REPLACE(cudaMalloc, (void **memory, size_t bytes), (memory, bytes), OUT_OF_MEMORY)
+REPLACE(cudaMallocHost, (void **memory, size_t bytes), (memory, bytes), OUT_OF_MEMORY)
+REPLACE(cudaStreamCreateWithFlags, (void **stream, unsigned flags), (stream, flags), UNKNOWN_ERROR)
 REPLACE(cudaHostRegister, (void *memory, size_t bytes, unsigned flags), (memory, bytes, flags), OUT_OF_MEMORY)
 REPLACE(cudaEventCreateWithFlags, (void **event, unsigned flags), (event, flags), UNKNOWN_ERROR)
 REPLACE(cudaMallocAsync, (void **memory, size_t bytes, void *stream), (memory, bytes, stream), OUT_OF_MEMORY)

@@ -17,7 +17,7 @@ int br_stage_backend(struct br_stage *stage, size_t upload_bytes, enum br_backen
     return br_stage_fail(stage, BR_E_DEVICE, "%s", why.text);
 }
 
-int br_stage_backend_aside(struct br_stage *stage, struct br_cuda *now, enum br_backend *backend,
+int br_stage_backend_aside(struct br_stage *stage, const struct br_cuda *now, enum br_backend *backend,
                            struct br_cuda **cuda)
 {
     struct br_why why = {""};

@@ -14,7 +14,7 @@ int br_stage_backend(struct br_stage *stage, size_t upload_bytes, enum br_backen
 
 /* The same for prepare of an update: *cuda is aside of what the stage runs with (`now`, NULL on the CPU), so
  * that nothing that runs waits. Destroyed with br_cuda_destroy, after its plans. */
-int br_stage_backend_aside(struct br_stage *stage, struct br_cuda *now, enum br_backend *backend,
+int br_stage_backend_aside(struct br_stage *stage, const struct br_cuda *now, enum br_backend *backend,
                            struct br_cuda **cuda);
 
 /* For memory: adds what br_stage_backend is going to take for uploads, and what lies where the stage's

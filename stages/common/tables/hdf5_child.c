@@ -34,7 +34,7 @@ struct hdf5_sink {
 
 static struct {
     pthread_mutex_t mutex; /* a pipeline that is loaded and an update of one that runs may read at a time */
-    pid_t pid;             /* 0: there is none */
+    pid_t pid, parent;     /* 0: there is none; whose it is: a process that was forked has a copy of this */
     int fd;
 } child = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
@@ -140,6 +140,7 @@ static int begin_child(const char *path, struct br_error *error)
     struct birth birth = {.pid = -1, .fd = ends[1]};
     H5Piterate(H5P_DATASET_CREATE, &first, give_birth, &birth);
     child.pid = birth.pid;
+    child.parent = getpid();
     close(ends[1]);
     child.fd = ends[0];
     if (child.pid > 0) return BR_OK;
@@ -164,9 +165,29 @@ static int end_child(bool at_once)
     return how;
 }
 
+/* Forgets one that is another process's, or that has been killed since the last file: that is not the fault of
+ * the next one. */
+static void forget_lost(void)
+{
+    if (child.pid == 0 || (child.parent == getpid() && waitpid(child.pid, NULL, WNOHANG) == 0)) return;
+    close(child.fd);
+    child.pid = 0;
+}
+
 void hdf5_apart_end(void)
 {
     pthread_mutex_lock(&child.mutex);
+    forget_lost();
+    end_child(true);
+    pthread_mutex_unlock(&child.mutex);
+}
+
+/* With a plugin that is unloaded goes what is known of the child. Where a thread still reads, the process ends,
+ * and the child with it. */
+__attribute__((destructor)) static void unload(void)
+{
+    if (pthread_mutex_trylock(&child.mutex) != 0) return;
+    forget_lost();
     end_child(true);
     pthread_mutex_unlock(&child.mutex);
 }
@@ -201,11 +222,7 @@ static int run_apart(hdf5_work *work, const void *arg, size_t arg_bytes, const c
     int status = BR_OK;
     *result = NULL;
     *bytes = 0;
-    /* One that was left of the last file may have been killed since: that is not this file's fault. */
-    if (child.pid != 0 && waitpid(child.pid, NULL, WNOHANG) != 0) {
-        close(child.fd);
-        child.pid = 0;
-    }
+    forget_lost();
     if (child.pid == 0) status = begin_child(path, error);
     if (status != BR_OK) return status;
     if (send_all(child.fd, &request, sizeof request) && send_all(child.fd, arg, arg_bytes))

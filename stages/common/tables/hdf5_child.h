@@ -4,7 +4,8 @@
  * has open (seen in 1.10.8, by changing single bytes). A child process reads files and sends what is wanted
  * of them; if it dies, or does not come to an end, the file is refused. This process never reads with the
  * library. The child stays for the next file, which is ten times as fast as another one (0.3 instead of 3
- * ms); after a file with which anything is wrong there is a new one. */
+ * ms) and spares a pipeline that runs the fork, which holds up its threads for milliseconds. After a file
+ * with which anything is wrong there is a new one. */
 #ifndef BEAMRING_STAGES_COMMON_TABLES_HDF5_CHILD_H
 #define BEAMRING_STAGES_COMMON_TABLES_HDF5_CHILD_H
 
@@ -30,7 +31,8 @@ enum { HDF5_SECONDS = 60 };
 int hdf5_apart(hdf5_work *work, const void *arg, size_t arg_bytes, const char *path, void **result,
                size_t *bytes, struct br_error *error);
 
-/* Ends the child, if there is one. It ends by itself when this process does. */
+/* Ends the child, if there is one, and gives back what it has taken for a large file. It ends by itself when
+ * this process does. */
 void hdf5_apart_end(void);
 
 #endif

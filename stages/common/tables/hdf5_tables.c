@@ -181,7 +181,6 @@ static int read_datasets(const char *path, const struct wanted *want, size_t cou
         return br_fail(error, BR_E_IO, "%s: %s", path, strerror(ENAMETOOLONG));
     strcpy(request.path, path);
     int status = hdf5_apart(send_datasets, &request, sizeof request, path, &all, &left, error);
-    hdf5_apart_end(); /* such files are few */
     const char *from = all;
     for (size_t i = 0; i < count && status == BR_OK; i++) {
         struct dataset_head head;

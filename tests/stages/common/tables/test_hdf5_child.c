@@ -197,6 +197,34 @@ static void test_the_next_file(void **state)
     assert_int_equal(kill(now, 0), -1);
 }
 
+/* A process that was forked leaves its parent's child alone, and has one of its own. */
+static void test_another_process(void **state)
+{
+    (void)state;
+    void *result;
+    size_t bytes;
+    pid_t first, later;
+    static const int good = BR_OK;
+    assert_int_equal(hdf5_apart(tells_its_number, &good, sizeof good, "x.h5", &result, &bytes, NULL), BR_OK);
+    memcpy(&first, result, sizeof first);
+    free(result);
+    pid_t fork_of_this = fork();
+    if (fork_of_this == 0) {
+        bool own = hdf5_apart(tells_its_number, &good, sizeof good, "x.h5", &result, &bytes, NULL) == BR_OK &&
+                   memcmp(result, &first, sizeof first) != 0;
+        hdf5_apart_end();
+        _exit(own ? 0 : 1);
+    }
+    int how;
+    assert_int_equal(waitpid(fork_of_this, &how, 0), fork_of_this);
+    assert_int_equal(how, 0);
+    assert_int_equal(hdf5_apart(tells_its_number, &good, sizeof good, "x.h5", &result, &bytes, NULL), BR_OK);
+    memcpy(&later, result, sizeof later);
+    free(result);
+    assert_int_equal(later, first);
+    hdf5_apart_end();
+}
+
 /* --- other threads --- */
 
 static int uses_the_library(const void *arg, struct hdf5_sink *to, struct br_error *error)
@@ -254,6 +282,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_results), cmocka_unit_test(test_deaths),
                                        cmocka_unit_test(test_the_next_file),
+                                       cmocka_unit_test(test_another_process),
                                        cmocka_unit_test(test_other_threads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
 /* Gains, weights and beam directions from HDF5 files: what is read, and what is refused with which words. */
+#include "stages/common/tables/hdf5_child.h"
 #include "stages/common/tables/hdf5_tables.h"
 
 #include <hdf5.h>
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -287,13 +289,32 @@ static void test_drifts(void **state)
     has(&error, "/drift[1][1] is not a finite number");
 }
 
+/* Who reads a table stays for the next one: a fork would hold up a pipeline that runs. */
+static void test_the_reader_stays(void **state)
+{
+    (void)state;
+    const double value[6] = {0};
+    struct br_drifts drifts;
+    struct br_error error = {0};
+    hdf5_apart_end();
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* there is no process */
+    put_alone("drift", H5T_NATIVE_DOUBLE, H5T_NATIVE_DOUBLE, 2, (hsize_t[]){2, 3}, value);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(br_drifts_read(&drifts, path, &error), BR_OK);
+        free(drifts.value);
+        assert_int_equal(waitpid(-1, NULL, WNOHANG), 0); /* there is one, and none has ended */
+    }
+    hdf5_apart_end();
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gains),   cmocka_unit_test(test_gains_refused),
         cmocka_unit_test(test_weights), cmocka_unit_test(test_weights_refused),
         cmocka_unit_test(test_beams),   cmocka_unit_test(test_channels),
-        cmocka_unit_test(test_drifts),
+        cmocka_unit_test(test_drifts),  cmocka_unit_test(test_the_reader_stays),
     };
     return cmocka_run_group_tests(tests, make_path, drop_path);
 }
