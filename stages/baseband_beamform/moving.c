@@ -9,7 +9,7 @@
 
 struct moving {
     struct weights_rule rule;
-    void *stream; /* on which weights are used; NULL on the CPU */
+    void *stream;          /* on which weights are used; NULL on the CPU */
     struct br_beam *beams; /* [nbeams], of the thread */
     int8_t *weight;        /* likewise, as baseband_weights_of makes them */
     int32_t *shift;

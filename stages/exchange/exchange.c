@@ -211,7 +211,7 @@ static struct open *find(struct br_stage *stage, struct exchange *x, uint64_t bl
     struct open *open = &x->open[x->nopen++];
     open->block = block;
     open->frame = frame;
-    open->marked = false;
+    open->marked = open->begun = open->held = false;
     open->pending = 0;
     for (unsigned r = 0; r < x->plan.ranks; r++) open->of[r].count = 0;
     frame->first = block_begin(x, block);
@@ -313,15 +313,30 @@ static int take_own(struct br_stage *stage, struct exchange *x, const struct br_
     return 1;
 }
 
-/* True when all of the oldest open block is there; else `*late` is a rank that it waits for. */
+/* True when it is known who has what of an open block; else `*late` is a rank that it waits for. */
 static bool is_known(struct br_stage *stage, const struct exchange *x, const struct br_frame *in,
-                     unsigned *late)
+                     const struct open *open, unsigned *late)
 {
     for (unsigned r = 0; r < x->plan.ranks; r++) {
         *late = r;
-        if (earliest(stage, x, r, in) < block_begin(x, x->open[0].block + 1)) return false;
+        if (earliest(stage, x, r, in) < block_begin(x, open->block + 1)) return false;
     }
     return true;
+}
+
+/* Of all open blocks, in their order. Status. */
+static int begin_known(struct br_stage *stage, struct exchange *x, const struct br_frame *in)
+{
+    unsigned late;
+    for (unsigned i = 0; x->way->begin != NULL && i < x->nopen; i++) {
+        struct open *open = &x->open[i];
+        if (open->begun) continue;
+        if (!is_known(stage, x, in, open, &late)) break;
+        int begun = x->way->begin(stage, x, open);
+        if (begun <= 0) return begun;
+        open->begun = true;
+    }
+    return BR_OK;
 }
 
 /* Hands on the oldest block. */
@@ -348,6 +363,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     struct exchange *x = self;
     const struct br_frame *in = io->in[0];
     unsigned late = 0;
+    for (unsigned i = 0; i < x->nopen; i++) x->open[i].held = x->open[i].begun;
     if (x->nopen > 0) { /* lent before, and now handed out as a fresh one */
         struct br_frame *out = x->open[0].frame = io->out[0];
         out->first = block_begin(x, x->open[0].block);
@@ -375,7 +391,9 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
                 in = NULL; /* but its stream goes on: x->reached says how far it is */
             }
         }
-        if (x->nopen > 0 && is_known(stage, x, in, &late)) {
+        status = begin_known(stage, x, in);
+        if (status != BR_OK) return status;
+        if (x->nopen > 0 && is_known(stage, x, in, &x->open[0], &late)) {
             status = x->way->settle(stage, x, &x->open[0]);
             if (status != BR_OK) return status;
             if (x->open[0].pending == 0) {

@@ -22,6 +22,7 @@ struct open {
     uint64_t block;
     struct br_frame *frame;
     bool marked;      /* its validity is written */
+    bool begun, held; /* its data are on their way; since an earlier call of process */
     unsigned pending; /* messages that are still to come for it */
     struct cover *of; /* [ranks] */
 };
@@ -41,7 +42,11 @@ struct way {
                    const struct piece *piece);
     /* Notices what has arrived. */
     int (*collect)(struct br_stage *stage, struct exchange *x);
-    /* The block is known in full: what is left to do for it. */
+    /* All of the block is known, and of those before it: lets its data go. Positive: done; 0: not now, though
+     * the oldest block always can. NULL: nothing is to be done then. */
+    int (*begin)(struct br_stage *stage, struct exchange *x, const struct open *open);
+    /* The oldest block is known in full, and has begun: what is left to do for it; open->pending when that is
+     * better done in a later call. */
     int (*settle)(struct br_stage *stage, struct exchange *x, struct open *open);
     bool (*idle)(struct exchange *x); /* nothing is on its way */
     void (*stop)(struct br_stage *stage, struct exchange *x);

@@ -258,5 +258,5 @@ static void stop(struct br_stage *stage, struct exchange *x)
     x->carrier = NULL;
 }
 
-const struct way host_way = {start,   memory,  can_send, can_receive, send,
-                             receive, collect, settle,   idle,        stop};
+const struct way host_way = {start,   memory, can_send, can_receive, send, receive,
+                             collect, NULL,   settle,   idle,        stop};

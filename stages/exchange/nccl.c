@@ -2,8 +2,13 @@
  *
  * What is sent and received in NCCL must come in the same order on both sides. So a block's data go in one
  * group, when all ranks' headers say who has what of it, and blocks follow each other in the order of
- * their numbers, which all ranks know alike. Packing, the group, and putting in place are enqueued and
- * nobody waits for them; a slot may be packed again as soon as its group is enqueued. */
+ * their numbers, which all ranks know alike. No host waits for what is enqueued:
+ *
+ *   stage's stream: pack k     pack k+1       place k     pack k+2       place k+1
+ *   own stream:             group k       group k+1                group k+2
+ *
+ * While a group is on the link the next frame is packed: a block is handed on in the call of process after
+ * the one in which it began. A strip that lies in one piece in its frame is received there. */
 #include "stages/exchange/nccl.h"
 
 #include "stages/exchange/exchange.h"
@@ -74,6 +79,13 @@ struct carrier {
     struct br_cuda *cuda;
     pthread_mutex_t mutex; /* of the communicator */
     ncclComm_t comm;       /* NULL: none, or aborted */
+    cudaStream_t stream;   /* of groups */
+    cudaEvent_t packed, arrived[MAX_FRAMES];
+    uint64_t begun, settled; /* blocks: the event of the n-th is arrived[n % MAX_FRAMES] */
+    bool launching;          /* the last group is not on the stream yet */
+    ncclResult_t result;     /* of that group */
+    bool buffers_used;       /* by the block buffers_of, which has begun */
+    uint64_t buffers_of;
     struct slot slot[MAX_FRAMES];
     uint64_t order;
     size_t *at;             /* [ranks] where each rank's part begins in a slot of a whole frame */
@@ -130,6 +142,8 @@ static void *watch(void *arg)
  * does not answer holds nobody for good. */
 static int finish(struct br_stage *stage, struct carrier *c, const char *call, ncclResult_t result)
 {
+    enum { LOOKS = 200 };
+    unsigned looks = 0;
     while (result == ncclSuccess || result == ncclInProgress) {
         ncclResult_t state = ncclSuccess;
         pthread_mutex_lock(&c->mutex);
@@ -141,7 +155,7 @@ static int finish(struct br_stage *stage, struct carrier *c, const char *call, n
         int status = br_stage_await(stage, UINT64_MAX, 0);
         if (status != BR_OK) return status;
         if (gone) return br_stage_fail(stage, BR_E_IO, "%s: the communicator has ended", call);
-        nanosleep(&(struct timespec){0, 20000}, NULL);
+        if (++looks > LOOKS) nanosleep(&(struct timespec){0, 20000}, NULL); /* else it takes some 10 us */
     }
     return br_stage_fail(stage, BR_E_DEVICE, "%s: %s", call, nccl.ncclGetErrorString(result));
 }
@@ -165,6 +179,18 @@ static int meet(struct br_stage *stage, struct exchange *x, struct carrier *c)
     return finish(stage, c, "ncclCommInitRankConfig", result);
 }
 
+static int make_stream(struct br_stage *stage, struct carrier *c)
+{
+    bool ok = br_cuda_ok(c->cuda, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking),
+                         "cudaStreamCreateWithFlags") &&
+              br_cuda_ok(c->cuda, cudaEventCreateWithFlags(&c->packed, cudaEventDisableTiming),
+                         "cudaEventCreateWithFlags");
+    for (unsigned i = 0; ok && i < MAX_FRAMES; i++)
+        ok = br_cuda_ok(c->cuda, cudaEventCreateWithFlags(&c->arrived[i], cudaEventDisableTiming),
+                        "cudaEventCreateWithFlags");
+    return br_stage_gpu_check(stage, c->cuda);
+}
+
 static int start(struct br_stage *stage, struct exchange *x)
 {
     const struct plan *plan = &x->plan;
@@ -174,6 +200,7 @@ static int start(struct br_stage *stage, struct exchange *x)
     c->stage = stage;
     pthread_mutex_init(&c->mutex, NULL);
     int status = br_stage_backend(stage, 0, &backend, &c->cuda);
+    if (status == BR_OK) status = make_stream(stage, c);
     if (status != BR_OK) return status;
     c->at = br_stage_alloc(stage, plan->ranks * sizeof *c->at);
     c->buffer = br_stage_alloc(stage, plan->ranks * sizeof *c->buffer);
@@ -255,76 +282,158 @@ static struct slot *next_slot(struct exchange *x, uint64_t block, const struct s
     return next;
 }
 
-/* Everything of the block from and to all ranks; with the mutex held. */
-static ncclResult_t enqueue(struct br_stage *stage, struct exchange *x, const struct open *open)
+/* What a piece of a block has for a strip. */
+struct part {
+    size_t length[BR_MAX_AXES], bytes;
+    struct view to; /* in this rank's frame of the block */
+    bool in_place;  /* it lies in one piece there */
+};
+
+static struct part part_of(const struct exchange *x, const struct open *open, unsigned from, unsigned i,
+                           const struct piece *p)
+{
+    const struct plan *plan = &x->plan;
+    const struct crossing *c = &plan->in[from];
+    const struct strip *s = &c->strip[i];
+    uint64_t begin = block_begin(x, open->block);
+    struct part part;
+    part.bytes =
+        plan_lengths(plan, c, i, br_time_steps(p->first, p->end - p->first, s->downsample), part.length);
+    part.to = plan_view(&plan->to[plan->rank], s->to, c->beam_to, begin, plan->all.frame_samples,
+                        block_step(begin, p, s->downsample));
+    part.in_place = plan_is_dense(plan, part.length, &part.to);
+    return part;
+}
+
+/* What all ranks have for this one, strip by strip, into the frame or into the buffers, or only whether any
+ * of it needs these (`group` false). With the mutex held if it is true. */
+static ncclResult_t receive_parts(struct exchange *x, const struct open *open, bool group, bool *buffers)
+{
+    struct carrier *c = x->carrier;
+    ncclResult_t result = ncclSuccess;
+    *buffers = false;
+    for (unsigned r = 0; r < x->plan.ranks; r++) {
+        size_t at = 0;
+        for (unsigned k = 0; r != x->plan.rank && k < open->of[r].count; k++)
+            for (unsigned i = 0; i < x->plan.in[r].nstrips; i++) {
+                struct part part = part_of(x, open, r, i, &open->of[r].piece[k]);
+                unsigned char *to = c->buffer[r] + at;
+                if (part.in_place) to = (unsigned char *)open->frame->data + part.to.offset;
+                *buffers |= !part.in_place;
+                at += part.bytes;
+                if (!group || part.bytes == 0) continue;
+                ncclResult_t one = nccl.ncclRecv(to, part.bytes, ncclUint8, (int)r, c->comm, c->stream);
+                if (one != ncclSuccess && one != ncclInProgress) result = one;
+            }
+    }
+    return result;
+}
+
+/* What this rank has of the block for all others. With the mutex held. */
+static ncclResult_t send_parts(struct exchange *x, const struct open *open)
 {
     const struct plan *plan = &x->plan;
     struct carrier *c = x->carrier;
-    cudaStream_t stream = br_stage_stream(stage);
-    ncclResult_t result = nccl.ncclGroupStart(), one;
-    for (unsigned r = 0; r < plan->ranks; r++) {
-        if (r == plan->rank) continue;
-        for (struct slot *s = next_slot(x, open->block, NULL); s != NULL; s = next_slot(x, open->block, s)) {
-            size_t bytes =
-                plan_message_bytes(plan, &plan->out[r], s->piece.first, s->piece.end - s->piece.first);
-            one = nccl.ncclSend(s->memory + c->at[r], bytes, ncclUint8, (int)r, c->comm, stream);
-            if (one != ncclSuccess && one != ncclInProgress) result = one;
+    ncclResult_t result = ncclSuccess;
+    for (struct slot *s = next_slot(x, open->block, NULL); s != NULL; s = next_slot(x, open->block, s))
+        for (unsigned r = 0; r < plan->ranks; r++) {
+            const unsigned char *from = s->memory + c->at[r];
+            size_t length[BR_MAX_AXES];
+            for (unsigned i = 0; r != plan->rank && i < plan->out[r].nstrips; i++) {
+                size_t nsteps = br_time_steps(s->piece.first, s->piece.end - s->piece.first,
+                                              plan->out[r].strip[i].downsample);
+                size_t bytes = plan_lengths(plan, &plan->out[r], i, nsteps, length);
+                if (bytes == 0) continue;
+                ncclResult_t one = nccl.ncclSend(from, bytes, ncclUint8, (int)r, c->comm, c->stream);
+                if (one != ncclSuccess && one != ncclInProgress) result = one;
+                from += bytes;
+            }
         }
-        size_t at = 0;
-        for (unsigned i = 0; i < open->of[r].count; i++) {
-            const struct piece *p = &open->of[r].piece[i];
-            size_t bytes = plan_message_bytes(plan, &plan->in[r], p->first, p->end - p->first);
-            one = nccl.ncclRecv(c->buffer[r] + at, bytes, ncclUint8, (int)r, c->comm, stream);
-            if (one != ncclSuccess && one != ncclInProgress) result = one;
-            at += bytes;
-        }
-    }
-    one = nccl.ncclGroupEnd();
-    return result != ncclSuccess && result != ncclInProgress ? result : one;
+    return result;
+}
+
+/* Behind what has been packed so far, and what has been put in place. With the mutex held. */
+static ncclResult_t enqueue(struct br_stage *stage, struct exchange *x, const struct open *open)
+{
+    struct carrier *c = x->carrier;
+    bool buffers;
+    br_cuda_ok(c->cuda, cudaEventRecord(c->packed, br_stage_stream(stage)), "cudaEventRecord");
+    br_cuda_ok(c->cuda, cudaStreamWaitEvent(c->stream, c->packed, 0), "cudaStreamWaitEvent");
+    nccl.ncclGroupStart();
+    ncclResult_t sent = send_parts(x, open), received = receive_parts(x, open, true, &buffers),
+                 ended = nccl.ncclGroupEnd();
+    return sent != ncclSuccess ? sent : received != ncclSuccess ? received : ended;
+}
+
+/* NCCL puts a group on the stream by a thread of its own, while this one goes on. */
+static int end_launch(struct br_stage *stage, struct carrier *c)
+{
+    if (!c->launching) return BR_OK;
+    int status = finish(stage, c, "ncclGroupEnd", c->result);
+    c->launching = false;
+    br_cuda_ok(c->cuda, cudaEventRecord(c->arrived[c->begun++ % MAX_FRAMES], c->stream), "cudaEventRecord");
+    return status == BR_OK ? br_stage_gpu_check(stage, c->cuda) : status;
+}
+
+static int begin(struct br_stage *stage, struct exchange *x, const struct open *open)
+{
+    struct carrier *c = x->carrier;
+    ncclResult_t result = ncclInternalError;
+    bool buffers;
+    if (x->plan.ranks == 1) return 1;
+    receive_parts(x, open, false, &buffers);
+    if (buffers && c->buffers_used) return 0;
+    int status = end_launch(stage, c);
+    if (status != BR_OK) return status;
+    pthread_mutex_lock(&c->mutex);
+    if (c->comm != NULL) result = enqueue(stage, x, open);
+    bool gone = c->comm == NULL;
+    pthread_mutex_unlock(&c->mutex);
+    if (gone) status = br_stage_await(stage, UINT64_MAX, 0);
+    if (status == BR_OK && gone) status = br_stage_fail(stage, BR_E_IO, "the communicator has ended");
+    c->launching = !gone;
+    c->result = result;
+    if (buffers) c->buffers_of = open->block;
+    c->buffers_used |= buffers;
+    if (status == BR_OK) status = br_stage_gpu_check(stage, c->cuda);
+    return status == BR_OK ? 1 : status;
 }
 
 static int place(struct br_stage *stage, struct exchange *x, const struct open *open, unsigned from)
 {
-    const struct plan *plan = &x->plan;
-    struct carrier *carrier = x->carrier;
-    const struct crossing *c = &plan->in[from];
-    uint64_t begin = block_begin(x, open->block);
+    struct carrier *c = x->carrier;
     size_t at = 0;
-    for (unsigned k = 0; k < open->of[from].count; k++) {
-        const struct piece *p = &open->of[from].piece[k];
-        for (unsigned i = 0; i < c->nstrips; i++) {
-            const struct strip *s = &c->strip[i];
-            size_t length[BR_MAX_AXES];
-            size_t bytes =
-                plan_lengths(plan, c, i, br_time_steps(p->first, p->end - p->first, s->downsample), length);
-            struct view dense = plan_dense(plan, length);
-            struct view to = plan_view(&plan->to[plan->rank], s->to, c->beam_to, begin,
-                                       plan->all.frame_samples, block_step(begin, p, s->downsample));
-            int status =
-                plan_copy(stage, plan, length, open->frame->data, &to, carrier->buffer[from] + at, &dense);
+    for (unsigned k = 0; k < open->of[from].count; k++)
+        for (unsigned i = 0; i < x->plan.in[from].nstrips; i++) {
+            struct part part = part_of(x, open, from, i, &open->of[from].piece[k]);
+            struct view dense = plan_dense(&x->plan, part.length);
+            int status = BR_OK;
+            if (!part.in_place)
+                status = plan_copy(stage, &x->plan, part.length, open->frame->data, &part.to,
+                                   c->buffer[from] + at, &dense);
             if (status != BR_OK) return status;
-            at += bytes;
+            at += part.bytes;
         }
-    }
     return BR_OK;
 }
 
 static int settle(struct br_stage *stage, struct exchange *x, struct open *open)
 {
     struct carrier *c = x->carrier;
-    ncclResult_t result = ncclInternalError;
+    bool last = x->posted || x->told_end; /* no frame is packed before the next call */
     if (x->plan.ranks == 1) return BR_OK;
-    pthread_mutex_lock(&c->mutex);
-    if (c->comm != NULL) result = enqueue(stage, x, open);
-    bool gone = c->comm == NULL;
-    pthread_mutex_unlock(&c->mutex);
-    int status = gone ? br_stage_await(stage, UINT64_MAX, 0) : finish(stage, c, "ncclGroupEnd", result);
-    if (status == BR_OK && gone) status = br_stage_fail(stage, BR_E_IO, "the communicator has ended");
+    open->pending = !open->held && !last;
+    if (open->pending > 0) return BR_OK;
+    int status = end_launch(stage, c);
+    if (status != BR_OK) return status;
+    br_cuda_ok(c->cuda, cudaStreamWaitEvent(br_stage_stream(stage), c->arrived[c->settled++ % MAX_FRAMES], 0),
+               "cudaStreamWaitEvent");
     for (struct slot *s = next_slot(x, open->block, NULL); s != NULL; s = next_slot(x, open->block, NULL))
         s->busy = false;
     for (unsigned r = 0; r < x->plan.ranks && status == BR_OK; r++)
         if (r != x->plan.rank) status = place(stage, x, open, r);
-    return status;
+    if (c->buffers_of == open->block) c->buffers_used = false;
+    return status == BR_OK ? br_stage_gpu_check(stage, c->cuda) : status;
 }
 
 static bool idle(struct exchange *x)
@@ -353,7 +462,12 @@ static void stop(struct br_stage *stage, struct exchange *x)
         else
             nccl.ncclCommDestroy(c->comm);
     }
-    for (unsigned i = 0; i < MAX_FRAMES; i++) br_stage_scratch_free(c->cuda, c->slot[i].memory);
+    for (unsigned i = 0; i < MAX_FRAMES; i++) {
+        br_stage_scratch_free(c->cuda, c->slot[i].memory);
+        if (c->arrived[i] != NULL) cudaEventDestroy(c->arrived[i]);
+    }
+    if (c->packed != NULL) cudaEventDestroy(c->packed);
+    if (c->stream != NULL) cudaStreamDestroy(c->stream);
     for (unsigned r = 0; c->buffer != NULL && r < x->plan.ranks; r++)
         br_stage_scratch_free(c->cuda, c->buffer[r]);
     br_stage_scratch_free(c->cuda, x->scratch);
@@ -361,8 +475,8 @@ static void stop(struct br_stage *stage, struct exchange *x)
     x->carrier = NULL;
 }
 
-const struct way nccl_way = {start,   memory,  can_send, can_receive, send,
-                             receive, collect, settle,   idle,        stop};
+const struct way nccl_way = {start,   memory, can_send, can_receive, send, receive,
+                             collect, begin,  settle,   idle,        stop};
 
 #else
 

@@ -165,8 +165,8 @@ static int end_child(bool at_once)
     return how;
 }
 
-/* Forgets one that is another process's, or that has been killed since the last file: that is not the fault of
- * the next one. */
+/* Forgets one that is another process's, or that has been killed since the last file: that is not the
+ * fault of the next one. */
 static void forget_lost(void)
 {
     if (child.pid == 0 || (child.parent == getpid() && waitpid(child.pid, NULL, WNOHANG) == 0)) return;
@@ -182,8 +182,8 @@ void hdf5_apart_end(void)
     pthread_mutex_unlock(&child.mutex);
 }
 
-/* With a plugin that is unloaded goes what is known of the child. Where a thread still reads, the process ends,
- * and the child with it. */
+/* With a plugin that is unloaded goes what is known of the child. Where a thread still reads, the process
+ * ends, and the child with it. */
 __attribute__((destructor)) static void unload(void)
 {
     if (pthread_mutex_trylock(&child.mutex) != 0) return;

@@ -280,9 +280,8 @@ static void test_other_threads(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_results), cmocka_unit_test(test_deaths),
-                                       cmocka_unit_test(test_the_next_file),
-                                       cmocka_unit_test(test_another_process),
-                                       cmocka_unit_test(test_other_threads)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_results), cmocka_unit_test(test_deaths), cmocka_unit_test(test_the_next_file),
+        cmocka_unit_test(test_another_process), cmocka_unit_test(test_other_threads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
