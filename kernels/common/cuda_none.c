@@ -38,6 +38,12 @@ void br_cuda_destroy(struct br_cuda *cuda)
     (void)cuda;
 }
 
+void *br_cuda_stream(const struct br_cuda *cuda)
+{
+    (void)cuda;
+    return NULL;
+}
+
 void br_cuda_wait(void *stream)
 {
     (void)stream;
