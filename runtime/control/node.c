@@ -16,33 +16,7 @@
 
 #define TICK_S 0.25
 
-/* --- loading --- */
-
-static void unload(struct node_pipeline *pipeline)
-{
-    br_graph_destroy(pipeline->graph);
-    br_config_free(pipeline->config);
-    *pipeline = (struct node_pipeline){0};
-}
-
-/* 0, or an exit status; what is wrong goes to `out`. */
-static int load(const struct node *node, struct node_pipeline *pipeline, FILE *out)
-{
-    const struct br_node_options *o = node->options;
-    struct br_error error = {0};
-    *pipeline = (struct node_pipeline){0};
-    int status = br_config_load(&pipeline->config, o->file, o->nset, o->set, &error);
-    if (status == BR_OK) status = br_ranks_agree(o->ranks, br_config_digest(pipeline->config), &error);
-    if (status == BR_OK)
-        status = br_graph_build_ranked(&pipeline->graph, pipeline->config, o->log, o->ranks, false, &error);
-    if (pipeline->config != NULL && br_config_errors(pipeline->config) > 0) {
-        br_config_print_errors(pipeline->config, out);
-        return 2;
-    }
-    if (status == BR_OK) return 0;
-    fprintf(out, "beamring: %s\n", error.text);
-    return status == BR_E_NO_MEMORY ? 1 : 2;
-}
+/* --- what has ended --- */
 
 /* A pipeline that has ended. While a thread of its own hangs in a file, or MPI in a call, its graph must
  * stay. */
@@ -54,7 +28,7 @@ static void let_go(struct node *node)
     }
     struct node_left *left = node->hung != NULL ? calloc(1, sizeof *left) : NULL;
     if (node->hung == NULL) {
-        unload(&node->current);
+        node_unload(&node->current);
         return;
     }
     br_log(node->options->log, BR_LOG_WARNING, NULL,
@@ -74,7 +48,7 @@ static void free_left(struct node *node)
             continue;
         }
         *at = left->next;
-        unload(&left->pipeline);
+        node_unload(&left->pipeline);
         free(left);
     }
 }
@@ -191,55 +165,8 @@ bool node_stop(struct node *node, bool abort, const char *who, char *why, size_t
         snprintf(why, size, "the pipeline drains already");
         return false;
     }
-    unload(&node->next); /* a restart that is on its way is called off */
+    node_call_off(node);
     node->state = NODE_DRAINING;
-    if (abort)
-        br_run_abort(node->run, who);
-    else
-        br_run_drain(node->run, who);
-    return true;
-}
-
-/* The control interface is that of the first pipeline: a connection must not break because a file has
- * changed. */
-static void say_what_stays(const struct node *node, const struct br_control_settings *fresh)
-{
-    const char *listen = fresh->listen != NULL ? fresh->listen : "",
-               *now = node->listen != NULL ? node->listen : "";
-    const char *file = fresh->token_file != NULL ? fresh->token_file : "";
-    if (strcmp(listen, now) == 0 && strcmp(file, node->token_file != NULL ? node->token_file : "") == 0)
-        return;
-    br_log(node->options->log, BR_LOG_NOTE, NULL,
-           "control: address and token stay as they are until the process ends");
-}
-
-bool node_restart(struct node *node, bool abort, const char *who, char **errors)
-{
-    struct node_pipeline fresh;
-    size_t length;
-    FILE *out = open_memstream(errors, &length);
-    if (out == NULL) return false;
-    int status = load(node, &fresh, out);
-    fclose(out);
-    if (status != 0) {
-        unload(&fresh);
-        br_log(node->options->log, BR_LOG_WARNING, NULL, "%s: the file is wrong, so that nothing changes: %s",
-               who, *errors);
-        return false;
-    }
-    unload(&node->next);
-    node->next = fresh;
-    say_what_stays(node, &fresh.graph->control);
-    if (node->run == NULL) {
-        br_log(node->options->log, BR_LOG_NOTE, NULL, "%s: the pipeline starts", who);
-        ev_break(node->ev, EVBREAK_ALL);
-        return true;
-    }
-    char reloading[80];
-    snprintf(reloading, sizeof reloading, "RELOADING=1\nMONOTONIC_USEC=%llu",
-             (unsigned long long)(br_clock_ns() / 1000));
-    notify_send(reloading);
-    node->state = NODE_RESTARTING;
     if (abort)
         br_run_abort(node->run, who);
     else
@@ -254,7 +181,7 @@ static void on_quit(struct ev_loop *ev, ev_signal *watcher, int events)
     (void)events;
     struct node *node = watcher->data;
     node->quit = true;
-    unload(&node->next);
+    node_call_off(node);
     notify_send("STOPPING=1");
     if (node->run == NULL)
         ev_break(ev, EVBREAK_ALL);
@@ -265,9 +192,10 @@ static void on_quit(struct ev_loop *ev, ev_signal *watcher, int events)
 static void on_hangup(struct ev_loop *ev, ev_signal *watcher, int events)
 {
     (void)ev, (void)events;
-    char *errors = NULL;
-    node_restart(watcher->data, false, "SIGHUP", &errors);
-    free(errors);
+    struct node *node = watcher->data;
+    char why[160];
+    if (!node_restart(node, false, "SIGHUP", NULL, why, sizeof why))
+        br_log(node->options->log, BR_LOG_WARNING, NULL, "SIGHUP: %s", why);
 }
 
 static void watch(struct node *node)
@@ -353,17 +281,17 @@ int br_node_run(const struct br_node_options *options)
                                        .owns_hangup = options->outlives};
     clock_gettime(CLOCK_REALTIME, &now);
     node.process_start_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-    int status = load(&node, &node.current, stderr);
+    int status = node_load(options, &node.current, stderr);
     if (status == 0) status = all_are_ready(&node);
     if (status != 0) {
         br_ranks_fail(options->ranks, status, "its pipeline file cannot be run; its messages say why");
-        unload(&node.current);
+        node_unload(&node.current);
         return status;
     }
     node.ev = ev_default_loop(EVFLAG_AUTO);
     if (node.ev == NULL) {
         br_log(options->log, BR_LOG_ERROR, NULL, "the event loop cannot be made: %s", strerror(errno));
-        unload(&node.current);
+        node_unload(&node.current);
         return 1;
     }
     signal(SIGPIPE, SIG_IGN);
@@ -373,15 +301,16 @@ int br_node_run(const struct br_node_options *options)
         status = run_pipelines(&node);
         if (!node.quit) notify_send("STOPPING=1");
     }
+    bool loaded = node_end_loading(&node);
     server_destroy(node.server);
-    unload(&node.current);
-    unload(&node.next);
+    node_unload(&node.current);
+    node_unload(&node.next);
     view_free(node.view);
     free(node.listen);
     free(node.token_file);
-    ev_loop_destroy(node.ev);
+    if (loaded) ev_loop_destroy(node.ev);
     free_left(&node);
-    if (node.left != NULL) { /* a thread that hangs in a file cannot be ended */
+    if (node.left != NULL || !loaded) { /* a thread that hangs in a file cannot be ended */
         fflush(NULL);
         _exit(status);
     }

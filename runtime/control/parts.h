@@ -8,6 +8,7 @@
 #include "runtime/control/update_desk.h"
 
 #include <ev.h>
+#include <stdio.h>
 
 /* A pipeline file, loaded and checked. */
 struct node_pipeline {
@@ -29,6 +30,7 @@ struct node {
     char *listen, *token_file;          /* of the first pipeline; they hold for the process */
     double late_s;                      /* of the present pipeline */
     struct node_pipeline current, next; /* next: what a restart has loaded; graph NULL: nothing */
+    struct loading *loading;            /* a restart whose file is being read; NULL: none */
     struct br_run *run;                 /* while a pipeline runs */
     bool threads_run;                   /* its stages have started, and have not stopped */
     struct br_view *view;               /* of the present or the last pipeline */
@@ -56,9 +58,22 @@ void node_look(struct node *node, struct node_facts *facts);
 /* Drains (or aborts) the pipeline. False: there is none that runs, or it drains already; `why` says so. */
 bool node_stop(struct node *node, bool abort, const char *who, char *why, size_t size);
 
-/* Reads the file again; where it is right the pipeline drains and the new one starts. Where not, all goes on;
- * *errors receives what is wrong (free it). */
-bool node_restart(struct node *node, bool abort, const char *who, char **errors);
+/* --- restart.c --- */
+
+/* Reads and checks the pipeline's file. 0, or an exit status; what is wrong goes to `out`. Any thread. */
+int node_load(const struct br_node_options *options, struct node_pipeline *pipeline, FILE *out);
+void node_unload(struct node_pipeline *pipeline);
+
+/* Reads the file again, in a thread of its own; where it is right the pipeline drains and the new one starts.
+ * Where not, all goes on. `asked` (NULL: nobody) is answered then. False: it cannot be, and `why` says so. */
+bool node_restart(struct node *node, bool abort, const char *who, struct deferred *asked, char *why,
+                  size_t size);
+
+/* A restart that is on its way does not come. */
+void node_call_off(struct node *node);
+
+/* When the node ends. False: the thread hangs in the file, and needs node and loop for as long as it does. */
+bool node_end_loading(struct node *node);
 
 /* --- routes.c --- */
 extern const struct control_route node_routes[];

@@ -198,18 +198,13 @@ static void post_restart(void *arg, const struct control_request *request, struc
 {
     struct node *node = arg;
     bool abort;
-    char *errors = NULL;
+    char why[160] = "the node ends";
     if (!read_order(request, answer, &abort)) return;
-    if (node->quit) {
-        answer_error(answer, 409, "the node ends");
-    } else if (node_restart(node, abort, "POST /v1/restart", &errors)) {
-        answer_json(answer, json_pack("{ss}", "state", node->run != NULL ? "restarting" : "starting"));
-        answer->code = 202;
-    } else {
-        answer_error(answer, 422, "the file is wrong, and nothing has changed:\n%.900s",
-                     errors != NULL ? errors : "");
-    }
-    free(errors);
+    struct deferred *deferred = request_defer(request);
+    answer->later = !node->quit && node_restart(node, abort, "POST /v1/restart", deferred, why, sizeof why);
+    if (answer->later) return;
+    request_undefer(request);
+    answer_error(answer, 409, "%s", why);
 }
 
 /* {"level": "warning"}: what is below is not printed any more; /v1/log goes on having all. */

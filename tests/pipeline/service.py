@@ -1,4 +1,5 @@
 """A node that outlives its pipelines: stop, restart, signals, what the service manager is told."""
+import http.client
 import json
 import os
 import re
@@ -11,7 +12,7 @@ import threading
 import time
 
 import harness
-from control_common import ENDLESS, node
+from control_common import ENDLESS, Answer, node
 
 SHORT = """pipeline:
   - {stage: t_source, samples: 100000, frame_samples: 1000, out: bytes}
@@ -122,6 +123,63 @@ def test_restart_reads_the_file_again():
         assert ok == 5 and bad == 0, (ok, bad)  # one of the six did not start
 
 
+def hang_restart(n):
+    """A restart whose file does not come: a pipe in its place that nobody writes to. Returns the connection
+    that asked for it, whose answer is to come."""
+    path = os.path.join(n.directory, "node.yaml")
+    os.unlink(path)
+    os.mkfifo(path)
+    asking = http.client.HTTPConnection("127.0.0.1", n.port, timeout=30)
+    asking.request("POST", "/v1/restart")
+    time.sleep(0.3)  # or the next one may be the first
+    assert n.post("/v1/restart", timeout=5).code == 409
+    return asking
+
+
+def test_a_file_that_hangs():
+    """Who watches the node is answered, and the pipeline runs; when the file comes it restarts."""
+    with node(ENDLESS, command="serve") as n:
+        n.wait_until(lambda s: s["ready"])
+        asking = hang_restart(n)
+        begin = time.time()
+        for _ in range(5):
+            status = n.status()
+            assert status["state"] == "running" and status["restarts"] == 0, status
+        again = n.post("/v1/restart")
+        assert again.code == 409 and "is being read already, for POST /v1/restart" in again.text, again.text
+        assert time.time() - begin < 5
+        change(n, ENDLESS.replace("name: slow", "name: slower"))
+        answer = Answer(asking.getresponse())
+        assert answer.code == 202 and answer.json == {"state": "restarting"}, answer.text
+        renewed = n.wait_until(lambda s: s["restarts"] == 1 and s["ready"])
+        assert renewed["graph"]["stages"][2]["name"] == "slower", renewed
+        n.end(status=0)
+
+
+def test_a_stop_while_a_file_hangs():
+    """It drains, and calls the restart off: when the file comes nothing starts."""
+    with node(ENDLESS, command="serve") as n:
+        n.wait_until(lambda s: s["ready"])
+        asking = hang_restart(n)
+        assert n.post("/v1/stop").code == 202
+        n.wait_until(lambda s: s["state"] == "stopped")
+        change(n, ENDLESS)
+        answer = Answer(asking.getresponse())
+        assert answer.code == 409 and "a stop has called it off" in answer.text, answer.text
+        time.sleep(0.3)
+        assert n.status()["state"] == "stopped" and n.status()["restarts"] == 0, n.status()
+        assert balances(n.end(status=0)) == (1, 0)
+
+
+def test_an_end_while_a_file_hangs():
+    with node(ENDLESS, command="serve") as n:
+        n.wait_until(lambda s: s["ready"])
+        hang_restart(n)
+        begin = time.time()
+        assert balances(n.end(status=0)) == (1, 0)
+        assert time.time() - begin < 10
+
+
 def test_run_restarts_too():
     with node(ENDLESS) as n:
         n.wait_until(lambda s: s["ready"])
@@ -228,6 +286,7 @@ def test_unit():
 if __name__ == "__main__":
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # a run that is to outlive its terminal ignores it, rightly
     harness.main([test_stop, test_orders_that_are_none, test_restart_reads_the_file_again,
+                  test_a_file_that_hangs, test_a_stop_while_a_file_hangs, test_an_end_while_a_file_hangs,
                   test_run_restarts_too,
                   test_hangup_drains_a_run, test_a_hundred_restarts, test_service_manager,
                   test_killed_and_started_again, test_unit])
