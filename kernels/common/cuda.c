@@ -29,7 +29,7 @@ struct held {
 
 /* What is made aside of plans that run goes through this, which is made once and kept: streams and locked
  * memory that come and go hold up what the device does. Tables go to the device by kernels: a copy engine
- * serves streams in turn, and holds up the frames on their way there for 2 ms. */
+ * serves streams in turn, and beside frames on their way there a MiB waits for 40 ms. */
 struct beside {
     pthread_mutex_t mutex; /* of all below */
     unsigned users;

@@ -437,7 +437,8 @@ BR_STAGE_EXPORT = {
         "rank that fails, dies or gives no sign of life for `stall_s` (5 s) ends the job on all ranks.\n\n"
         "Data go through the host's memory by MPI, `frames` at a time, while the other stages work; where "
         "all ranks "
-        "run it on a GPU, from GPU to GPU by NCCL, which is looked for when the pipeline starts. "
+        "run it on a GPU, from GPU to GPU by NCCL, which is looked for when the pipeline starts; a frame is "
+        "handed on then when this rank's next one has been packed, or its stream ends. "
         "[The guide](cluster.md) says how to size and start a job.\n",
     .params = params,
     .inputs = inputs,

@@ -1,4 +1,4 @@
-/* nccl.c - data from GPU to GPU: NCCL, on the stage's stream.
+/* nccl.c - data from GPU to GPU: NCCL, on a stream beside the stage's.
  *
  * What is sent and received in NCCL must come in the same order on both sides. So a block's data go in one
  * group, when all ranks' headers say who has what of it, and blocks follow each other in the order of
@@ -89,7 +89,7 @@ struct carrier {
     struct slot slot[MAX_FRAMES];
     uint64_t order;
     size_t *at;             /* [ranks] where each rank's part begins in a slot of a whole frame */
-    unsigned char **buffer; /* [ranks] for what does not go right to its place; NULL: none */
+    unsigned char **buffer; /* [ranks] for what does not go right to its place; NULL: own */
     pthread_t watcher;
     bool watches;
     _Atomic bool quit;
@@ -260,7 +260,7 @@ static int receive(struct br_stage *stage, struct exchange *x, unsigned from, st
                    const struct piece *piece)
 {
     (void)stage, (void)x, (void)from, (void)open, (void)piece;
-    return BR_OK; /* when the whole block is known: settle */
+    return BR_OK; /* when the whole block is known: begin */
 }
 
 static int collect(struct br_stage *stage, struct exchange *x)
