@@ -28,7 +28,7 @@ struct held {
 };
 
 /* What is made aside of plans that run goes through this, which is made once and kept: streams and locked
- * memory that come and go hold up what the device does. Tables go to the device by kernels: a copy engine
+ * memory that come and go may hold up what the device does. Tables go to the device by kernels: a copy engine
  * serves streams in turn, and beside frames on their way there a MiB waits for 40 ms. */
 struct beside {
     pthread_mutex_t mutex; /* of all below */

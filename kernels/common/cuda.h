@@ -33,11 +33,13 @@ int br_cuda_devices(struct br_why *why);
 int br_cuda_create(struct br_cuda **cuda, int device, void *stream, size_t upload_bytes, struct br_why *why);
 
 /* For plans that are never executed: their tables are made while others run, and are exchanged with theirs.
- * On the device of `of`, which may go first, with a stream that is kept for all that is made aside of it, and
- * memory from a pool, which goes back there: cudaMalloc, cudaFree, locked memory and streams that come and go
- * hold up all that the device does. No uploads. Frees what came from another br_cuda, too. Several threads
- * may call it at a time. -1 with `why` on failure. */
+ * On the device of `of`, which may go first, with a stream that is kept for all that is made aside of it, a
+ * MiB of locked memory likewise, and memory from a pool, which goes back there: cudaMalloc, cudaFree, locked
+ * memory and streams that come and go may hold up all that the device does. No uploads. Frees what came from
+ * another br_cuda, too. Several threads may call it at a time. -1 with `why` on failure. */
 int br_cuda_create_aside(struct br_cuda **cuda, const struct br_cuda *of, struct br_why *why);
+
+/* Whether it was made so: its plans can do without what only execution needs. */
 bool br_cuda_is_aside(const struct br_cuda *cuda);
 
 /* Locked host memory, and as much of the device, that br_cuda_create takes for such uploads: several executes

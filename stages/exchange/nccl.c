@@ -155,7 +155,7 @@ static int finish(struct br_stage *stage, struct carrier *c, const char *call, n
         int status = br_stage_await(stage, UINT64_MAX, 0);
         if (status != BR_OK) return status;
         if (gone) return br_stage_fail(stage, BR_E_IO, "%s: the communicator has ended", call);
-        if (++looks > LOOKS) nanosleep(&(struct timespec){0, 20000}, NULL); /* else it takes some 10 us */
+        if (++looks > LOOKS) nanosleep(&(struct timespec){0, 20000}, NULL);
     }
     return br_stage_fail(stage, BR_E_DEVICE, "%s: %s", call, nccl.ncclGetErrorString(result));
 }

@@ -4,7 +4,7 @@
  * has open (seen in 1.10.8, by changing single bytes). A child process reads files and sends what is wanted
  * of them; if it dies, or does not come to an end, the file is refused. This process never reads with the
  * library. The child stays for the next file, which is ten times as fast as another one (0.3 instead of 3
- * ms) and spares a pipeline that runs the fork, which holds up its threads for milliseconds. After a file
+ * ms) and spares a pipeline that runs the fork, which may hold up its threads. After a file
  * with which anything is wrong there is a new one. */
 #ifndef BEAMRING_STAGES_COMMON_TABLES_HDF5_CHILD_H
 #define BEAMRING_STAGES_COMMON_TABLES_HDF5_CHILD_H

@@ -144,7 +144,7 @@ static int make_small_tables(struct br_baseband_hopper *h, const br_baseband_par
     return h->offsets == nullptr ? -1 : 0;
 }
 
-/* Not for a plan that is never executed: locked memory that comes or goes holds up what the device does. */
+/* Not for a plan that is never executed: locked memory that comes or goes may hold up the device. */
 static int make_order(struct br_baseband_hopper *h, struct br_why *why)
 {
     if (br_cuda_is_aside(h->cuda)) return 0;
