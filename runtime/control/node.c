@@ -157,6 +157,10 @@ static void on_end(void *arg)
 
 bool node_stop(struct node *node, bool abort, const char *who, char *why, size_t size)
 {
+    if (node->run == NULL && node->loading != NULL) { /* nothing is left to stop but what would start */
+        node_call_off(node);
+        return true;
+    }
     if (node->run == NULL) {
         snprintf(why, size, "there is no pipeline that runs");
         return false;

@@ -55,7 +55,8 @@ struct node {
 /* Reads all numbers that are asked for now. */
 void node_look(struct node *node, struct node_facts *facts);
 
-/* Drains (or aborts) the pipeline. False: there is none that runs, or it drains already; `why` says so. */
+/* Drains (or aborts) the pipeline, and calls off a restart. False: there is none that runs or is to start, or
+ * it drains already; `why` says so. */
 bool node_stop(struct node *node, bool abort, const char *who, char *why, size_t size);
 
 /* --- restart.c --- */

@@ -183,6 +183,7 @@ static bool read_order(const struct control_request *request, struct control_ans
 
 static void post_stop(void *arg, const struct control_request *request, struct control_answer *answer)
 {
+    const struct node *node = arg;
     bool abort;
     char why[160];
     if (!read_order(request, answer, &abort)) return;
@@ -190,7 +191,8 @@ static void post_stop(void *arg, const struct control_request *request, struct c
         answer_error(answer, 409, "%s", why);
         return;
     }
-    answer_json(answer, json_pack("{ss}", "state", abort ? "aborting" : "draining"));
+    const char *state = node->run == NULL ? "stopped" : abort ? "aborting" : "draining";
+    answer_json(answer, json_pack("{ss}", "state", state));
     answer->code = 202;
 }
 

@@ -163,11 +163,17 @@ def test_a_stop_while_a_file_hangs():
         asking = hang_restart(n)
         assert n.post("/v1/stop").code == 202
         n.wait_until(lambda s: s["state"] == "stopped")
+        for _ in range(2):  # and once more with no pipeline beside it
+            change(n, ENDLESS)
+            answer = Answer(asking.getresponse())
+            assert answer.code == 409 and "a stop has called it off" in answer.text, answer.text
+            time.sleep(0.3)
+            assert n.status()["state"] == "stopped" and n.status()["restarts"] == 0, n.status()
+            asking = hang_restart(n)
+            assert n.post("/v1/stop").json == {"state": "stopped"}
         change(n, ENDLESS)
-        answer = Answer(asking.getresponse())
-        assert answer.code == 409 and "a stop has called it off" in answer.text, answer.text
-        time.sleep(0.3)
-        assert n.status()["state"] == "stopped" and n.status()["restarts"] == 0, n.status()
+        assert Answer(asking.getresponse()).code == 409
+        assert n.post("/v1/stop").code == 409  # there is nothing to stop
         assert balances(n.end(status=0)) == (1, 0)
 
 
