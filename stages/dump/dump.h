@@ -163,6 +163,10 @@ void dump_free(struct dump *d);
 json_t *dump_document(const struct writer *w, const struct dump *d, bool pieces);
 json_t *dump_baseband_status(const struct writer *w, uint64_t id, bool all);
 
+/* The documents of the dump with this id, or of all when it is empty; `baseband`: in kotekan's words. Returns
+ * the answer's HTTP status: 200, 400 when this is no id, 404. */
+int dump_list(const struct writer *w, const char *id_text, bool baseband, json_t **document);
+
 /* FILE of a piece, without its directory. */
 void dump_name(const struct dump_stage *s, const struct dump *d, const struct piece *p, char *text,
                size_t size);

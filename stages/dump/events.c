@@ -198,3 +198,36 @@ json_t *dump_baseband_status(const struct writer *w, uint64_t id, bool all)
     }
     return document;
 }
+
+/* A number that stands for itself: an event's. False: it is none. */
+static bool event_number(const char *text, uint64_t *id)
+{
+    if (*text == '\0' || strspn(text, "0123456789") != strlen(text) || strlen(text) > 19) return false;
+    *id = strtoull(text, NULL, 10);
+    return true;
+}
+
+int dump_list(const struct writer *w, const char *id_text, bool baseband, json_t **document)
+{
+    uint64_t id = 0;
+    bool all = *id_text == '\0';
+    if (!all && !event_number(id_text, &id)) {
+        *document = json_pack("{ss}", "error", "expected the number of an event");
+        return 400;
+    }
+    if (!all && dump_find(w, id) == NULL) {
+        *document = json_pack("{ss}", "error", "there is no such dump");
+        return 404;
+    }
+    if (baseband) {
+        json_t *events = dump_baseband_status(w, id, all);
+        json_t *list = all ? NULL : json_incref(json_object_get(events, id_text)); /* kotekan's answer */
+        if (list != NULL) json_decref(events);
+        *document = list != NULL ? list : events;
+        return 200;
+    }
+    *document = json_array();
+    for (const struct dump *d = w->dumps; d != NULL; d = d->next)
+        if (all || d->id == id) json_array_append_new(*document, dump_document(w, d, !all));
+    return 200;
+}

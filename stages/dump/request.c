@@ -20,6 +20,7 @@ struct order {
     json_t *json;
     struct dump *dump;
     struct br_kept kept; /* what the history has */
+    struct br_pin *pin;  /* on its earliest frame, until the dump has its own */
     int code;
     char why[400];
 };
@@ -92,15 +93,30 @@ static json_t *parse(struct order *o, const char *text)
 
 /* --- when, how long, how dispersed --- */
 
+/* What is kept begins at another frame as soon as one more comes: the frame is pinned before it is believed
+ * to be the earliest. */
+static bool start_earliest(struct order *o)
+{
+    struct br_stage *stage = o->s->writer->stage;
+    uint64_t whole;
+    do {
+        whole = o->kept.whole;
+        br_stage_unpin(o->pin);
+        o->pin = br_stage_pin(stage, 0, whole, whole + 1);
+        if (o->pin == NULL) return refuse(o, BUSY, "no memory");
+        o->kept = br_stage_kept(stage, 0);
+    } while (o->kept.whole != whole);
+    o->dump->sweep.start = sweep_at_sample(o->stream, whole);
+    return true;
+}
+
 static bool read_start(struct order *o)
 {
     static const char *const keys[] = {"sample", "time_ns", NULL};
     struct sweep *sweep = &o->dump->sweep;
     const json_t *start = json_object_get(o->json, "start");
-    if (json_is_string(start) && strcmp(json_string_value(start), "earliest") == 0) {
-        sweep->start = sweep_at_sample(o->stream, o->kept.whole);
-        return true;
-    }
+    if (json_is_string(start) && strcmp(json_string_value(start), "earliest") == 0)
+        return start_earliest(o);
     if (!json_is_object(start) || json_object_size(start) != 1 || !check_keys(o, start, keys))
         return refuse(
             o, BAD, "start: expected {\"sample\": NUMBER}, {\"time_ns\": UNIX NANOSECONDS} or \"earliest\"");
@@ -336,6 +352,12 @@ static bool begin(struct order *o, const char *text)
     return true;
 }
 
+static void end_order(struct order *o)
+{
+    br_stage_unpin(o->pin);
+    json_decref(o->json);
+}
+
 static int post_dump(struct dump_stage *s, const char *text, uint64_t arrived_ns, char **reply)
 {
     static const char *const keys[] = {"id",       "stage",  "start",    "duration_s",   "duration_ns",
@@ -348,7 +370,7 @@ static int post_dump(struct dump_stage *s, const char *text, uint64_t arrived_ns
                 read_dishes(&o) && read_directory(&o, "directory") && read_format(&o) && make_windows(&o);
     if (good) o.dump->id = (uint64_t)id;
     good = good && enter(&o, arrived_ns, id >= 0);
-    json_decref(o.json);
+    end_order(&o);
     if (!good) {
         dump_free(o.dump);
         return give_error(&o, reply);
@@ -380,8 +402,10 @@ static bool read_baseband(struct order *o)
     if (nano >= 1000000000) return refuse(o, BAD, "start_unix_nano: expected less than a second");
     o->dump->id = (uint64_t)id;
     sweep->ref_mhz = 400;
-    sweep->start = seconds < 0 ? sweep_at_sample(o->stream, o->kept.whole)
-                               : sweep_at_ns(o->stream, seconds * 1000000000 + nano);
+    if (seconds >= 0)
+        sweep->start = sweep_at_ns(o->stream, seconds * 1000000000 + nano);
+    else if (!start_earliest(o))
+        return false;
     sweep->duration = (__int128_t)duration * o->stream->sample_ns.den;
     return read_channels(o) && read_format(o) && make_windows(o);
 }
@@ -390,7 +414,7 @@ static int post_baseband(struct dump_stage *s, const char *text, uint64_t arrive
 {
     struct order o = {.s = s, .stream = br_stage_input(s->writer->stage, 0)};
     bool good = begin(&o, text) && read_baseband(&o) && enter(&o, arrived_ns, true);
-    json_decref(o.json);
+    end_order(&o);
     if (!good) {
         dump_free(o.dump);
         return give_error(&o, reply);
@@ -413,42 +437,14 @@ static int post_baseband(struct dump_stage *s, const char *text, uint64_t arrive
     return OK;
 }
 
-/* A number that stands for itself: an event's. False: it is none. */
-static bool event_number(const char *text, uint64_t *id)
-{
-    if (*text == '\0' || strspn(text, "0123456789") != strlen(text) || strlen(text) > 19) return false;
-    *id = strtoull(text, NULL, 10);
-    return true;
-}
-
 static int get_dumps(struct dump_stage *s, const char *id_text, bool baseband, char **reply)
 {
-    struct writer *w = s->writer;
-    uint64_t id = 0;
-    bool all = *id_text == '\0';
-    if (!all && !event_number(id_text, &id)) {
-        set_reply(reply, json_pack("{ss}", "error", "expected the number of an event"));
-        return BAD;
-    }
-    pthread_mutex_lock(&w->lock);
-    const struct dump *one = all ? NULL : dump_find(w, id);
-    json_t *document = NULL;
-    if (!all && one == NULL) {
-        document = json_pack("{ss}", "error", "there is no such dump");
-    } else if (baseband) {
-        document = dump_baseband_status(w, id, all);
-        if (!all) { /* kotekan gives the list itself */
-            json_t *list = json_incref(json_object_get(document, id_text));
-            if (list != NULL) json_decref(document), document = list;
-        }
-    } else {
-        document = json_array();
-        for (const struct dump *d = w->dumps; d != NULL; d = d->next)
-            if (all || d->id == id) json_array_append_new(document, dump_document(w, d, !all));
-    }
-    pthread_mutex_unlock(&w->lock);
+    json_t *document;
+    pthread_mutex_lock(&s->writer->lock);
+    int code = dump_list(s->writer, id_text, baseband, &document);
+    pthread_mutex_unlock(&s->writer->lock);
     set_reply(reply, document);
-    return !all && one == NULL ? NOT_FOUND : OK;
+    return code;
 }
 
 static int cancel(struct dump_stage *s, const char *text, char **reply)

@@ -122,7 +122,8 @@ def test_the_future_and_the_past():
         node.dump(id=2, start={"sample": now + 50000}, samples=200000)
         node.dump(id=3, start={"sample": now + 390625 * 60}, samples=1000)
         kept = node.dump(id=4, start="earliest", samples=1000)["first_sample"]
-        node.dump(id=5, start={"sample": max(kept - 5000, 0)}, samples=30000)
+        # long enough that much of it is there still when this machine has been slow to ask
+        node.dump(id=5, start={"sample": max(kept - 5000, 0)}, samples=250000)
         assert node.dumps(3)[0]["state"] == "waiting"
         free = [node.dump(start="earliest", samples=10)["id"] for _ in range(2)]
         assert free[1] > free[0] >= time.time() - 3600, "numbers that no earlier run has given"
@@ -145,6 +146,17 @@ def test_the_future_and_the_past():
         node.dump(id=6, start={"sample": node.newest() + 1000000}, samples=20000)  # the end comes before it
         dump_common.check_live(node, source)
         assert "dump 6: 0 of 4 files are complete: nothing of it" in node.err, node.err
+
+
+def test_the_earliest():
+    """What is kept loses its oldest frame every 26 ms: whoever asks for the earliest sample gets it."""
+    with dump_common.dump_node(filled=1.7) as (node, source):
+        for event in range(200):
+            node.dump(id=event, start="earliest", samples=200, channels=[event % 4])
+            document = node.wait_for(event)
+            assert document["state"] == "done" and document["missing_samples"] in (0, 100), document
+            dump_common.check_dada(node.directory, document, source)
+        dump_common.check_live(node, source)
 
 
 def test_refusals():
@@ -345,6 +357,6 @@ def test_senseless_requests():
 
 if __name__ == "__main__":
     dump_common.main([
-        test_windows_follow_the_sweep, test_the_future_and_the_past, test_refusals, test_check_says_what_fits,
-        test_upchannelized, test_senseless_requests,
+        test_windows_follow_the_sweep, test_the_future_and_the_past, test_the_earliest, test_refusals,
+        test_check_says_what_fits, test_upchannelized, test_senseless_requests,
         *([test_what_is_dumped_is_replayed, test_kotekans_requests] if h5py is not None else [])])

@@ -147,6 +147,30 @@ def test_frb_node():
             assert rate < 1e-1 or min(want.values()) > 0, want
 
 
+def test_frb_node_again():
+    """A minichunk completes two blocks, and right behind it comes one of the second block again: it is late,
+    for what is complete is handed on before more is read."""
+    own, where = [(5, 2), (1, 3, 0)], [[0, 3], [2, 4, 1]]
+    levels, side = random_minichunks(np.random.default_rng(60), 2, 2, 5)
+    chunk = lambda n, p: frb_node.minichunk((n + 3) * STEP, side[n][:, where[p]], levels[n][:, where[p]])
+    with harness.scratch() as d:
+        port = free_port()
+        run = frb_receiver(d, port, document(channels=(5, 0, 1, 2, 3)),
+                           f"until_closed: true, hold_s: 30, window: {WINDOW}")
+        first, second, again = (Sender(port, own[p]) for p in (0, 1, 1))
+        sent = first.send(0, chunk(0, 0)), first.send(1, chunk(1, 0)), second.send(1, chunk(1, 1))
+        assert sent == (1, 1, 1), sent
+        s = again.open()
+        s.sendall(chunk(0, 1) + chunk(1, 1))
+        assert s.recv(1) == b"\1" and s.recv(1) == b"\0"
+        for sender in (first, second, again):
+            sender.close()
+        run.finish()
+        counts, want = run.counts(), {"received": 4, "late": 1, "duplicate": 0, "missing": 0}
+        assert all(counts[name] == want[name] for name in want), counts
+        assert sorted(first // STEP - 3 for first, _, _ in recordings(d)) == [0, 1]
+
+
 def test_kotekan():
     """Frames of 64 samples, handed on in frames of 100; what comes after its time has passed is late,
     whatever its place in line was."""
@@ -304,4 +328,4 @@ def test_kotekan_jump():
 
 
 if __name__ == "__main__":
-    harness.main([test_frb_node, test_kotekan, test_frb_node_jump, test_kotekan_jump])
+    harness.main([test_frb_node, test_frb_node_again, test_kotekan, test_frb_node_jump, test_kotekan_jump])
