@@ -22,6 +22,8 @@
  *
  *   backend       grid M x N                      T_ds                   architecture  file
  *   BR_REFERENCE  1 to 64 each way                all                    host          reference.c
+ *   BR_CPU        where dishes' rows, each in     not short; see         any host      cpu/lags.c
+ *                 fours, have up to 160 places    br_frb_grid_lags_pay
  *   BR_CPU        1 to 64 each way                all                    any host      cpu/cpu.c
  *   BR_CUDA       8 x 8                           >= 4                   any GPU       gpu/autocorr_2d/
  *   BR_CUDA       8 x 12, 12 x 8                  >= 7                   any GPU       gpu/autocorr_2d/

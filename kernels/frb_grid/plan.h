@@ -2,6 +2,7 @@
 #ifndef BEAMRING_KERNELS_FRB_GRID_PLAN_H
 #define BEAMRING_KERNELS_FRB_GRID_PLAN_H
 
+#include "kernels/frb_grid/cpu/lags.h"
 #include "kernels/frb_grid/frb_grid.h"
 
 #include <fftw3.h>
@@ -20,12 +21,14 @@ enum { PARTIAL = 256 };
 
 /* What a worker needs for itself. */
 struct frb_grid_sums {
-    float *partial, *total; /* [...][cells_padded]; total is NULL when blocks are short */
+    float *partial, *total;     /* [...][cells_padded]; total is NULL when blocks are short */
+    struct frb_grid_lags *lags; /* [...]: instead of both, where the autocorrelation is summed */
 };
 struct frb_grid_scratch {
     uint8_t *bytes; /* [nmoves] */
     fftwf_complex *field, *rows, *sky;
     float *line;               /* [2N] */
+    struct frb_grid_lag_scratch *by_lags;
     struct frb_grid_sums sums; /* of one channel: all 0 between blocks */
 };
 
@@ -36,6 +39,7 @@ struct frb_grid_part {
     unsigned first, nsteps;
     const uint8_t *e, *e_valid;
     size_t row, valid_row;
+    size_t ahead; /* samples that stand behind these, and will be asked for next */
 };
 
 struct br_frb_grid {
@@ -64,7 +68,9 @@ struct br_frb_grid {
     uint32_t *target;        /* [nvectors] */
     uint8_t (*order)[LANES]; /* [nvectors] */
     uint16_t *moves;         /* [nmoves], the dishes of */
-    float *lane_weights;     /* [weight_channels][P][nvectors][re, im][LANES] */
+    float *lane_weights;     /* [weight_channels][P][nvectors][re, im][LANES];
+                              * by lags: [weight_channels][P][re, im][lanes], or NULL where all are 1 */
+    struct frb_grid_lag_plan *by_lags; /* NULL: every sample is transformed */
     fftwf_plan along_n, along_m;
     /* [F]: of the unfinished block, and of the one that a call leaves unfinished, which then change places:
      * another thread may still be at the first when the last is begun. `next` is 0 between calls. */
@@ -103,7 +109,7 @@ uint64_t br_frb_grid_cpu_add(const struct br_frb_grid *plan, const struct frb_gr
 /* Writes factor * the sums of channel f as float16 (unless out is NULL) and clears them. */
 void br_frb_grid_reference_finish(struct br_frb_grid *plan, size_t f, double factor, uint16_t *out);
 void br_frb_grid_cpu_finish(const struct br_frb_grid *plan, const struct frb_grid_scratch *scratch,
-                            const struct frb_grid_sums *sums, double factor, uint16_t *out);
+                            const struct frb_grid_sums *sums, size_t f, double factor, uint16_t *out);
 
 /* cpu/blocks.c: executes the calls, all of plans with BR_CPU; forgets or writes the unfinished block. */
 void br_frb_grid_cpu_execute(struct br_frb_grid_call *call, size_t ncalls);
@@ -124,6 +130,9 @@ bool br_frb_grid_count_valid(struct br_frb_grid *plan, const uint8_t *e_valid, s
 int br_frb_grid_reference_create(struct br_frb_grid *plan, const struct br_frb_grid_params *params);
 int br_frb_grid_cpu_create(struct br_frb_grid *plan, const struct br_frb_grid_params *params);
 void br_frb_grid_cpu_destroy(struct br_frb_grid *plan);
+
+/* `count` zeros where vectors are loaded from, to be freed by free(); NULL: no memory. */
+float *br_frb_grid_cpu_weights(size_t count);
 
 /* The power of two, as its exponent, that brings all of `count` weights below 1; 0 where all are 0, and
  * for NULL (all are 1, and stay so). */

@@ -41,21 +41,24 @@ static struct extent extent_of(struct br_frb_grid_call *call)
 
 static struct frb_grid_sums sums_of(const struct br_frb_grid *plan, const struct frb_grid_sums *all, size_t f)
 {
-    return (struct frb_grid_sums){all->partial + f * plan->cells_padded,
-                                  all->total ? all->total + f * plan->cells_padded : NULL};
+    if (all->lags) return (struct frb_grid_sums){.lags = all->lags + f};
+    return (struct frb_grid_sums){.partial = all->partial + f * plan->cells_padded,
+                                  .total = all->total ? all->total + f * plan->cells_padded : NULL};
 }
 
 /* Writes a block whose valid samples have `shares` together. */
 static void write_block(const struct br_frb_grid *plan, const struct frb_grid_scratch *scratch,
-                        const struct frb_grid_sums *sums, uint64_t shares, uint16_t *image, uint8_t *validity)
+                        const struct frb_grid_sums *sums, size_t f, uint64_t shares, uint16_t *image,
+                        uint8_t *validity)
 {
     double r = br_frb_grid_restore(plan, shares, validity);
-    br_frb_grid_cpu_finish(plan, scratch, sums, ldexp(r, -plan->log2_scale), r == 0 ? NULL : image);
+    br_frb_grid_cpu_finish(plan, scratch, sums, f, ldexp(r, -plan->log2_scale), r == 0 ? NULL : image);
     if (r == 0) memset(image, 0, plan->cells * sizeof *image);
 }
 
-/* Block b of those that the call touches. */
-static void do_block(const struct extent *x, size_t f, size_t b, const struct frb_grid_scratch *scratch)
+/* Block b of those that the call touches; the same job may do the one behind it. */
+static void do_block(const struct extent *x, size_t f, size_t b, bool more,
+                     const struct frb_grid_scratch *scratch)
 {
     const struct br_frb_grid_call *call = x->call;
     struct br_frb_grid *plan = call->plan;
@@ -70,6 +73,7 @@ static void do_block(const struct extent *x, size_t f, size_t b, const struct fr
                                  .e_valid = call->e_valid ? call->e_valid + at * call->valid_row + f : NULL,
                                  .row = call->row,
                                  .valid_row = call->valid_row};
+    if (more) part.ahead = x->nsteps - end < ds ? x->nsteps - end : ds;
     struct frb_grid_sums sums = b == 0 ? sums_of(plan, &plan->open, f)
                                 : last ? sums_of(plan, &plan->next, f)
                                        : scratch->sums;
@@ -79,7 +83,7 @@ static void do_block(const struct extent *x, size_t f, size_t b, const struct fr
         *(b == 0 ? &plan->shares[f] : &plan->next_shares[f]) = shares;
         return;
     }
-    write_block(plan, scratch, &sums, shares, call->out + (f * call->out_stride + b) * plan->cells,
+    write_block(plan, scratch, &sums, f, shares, call->out + (f * call->out_stride + b) * plan->cells,
                 call->out_valid + f * call->valid_stride + b);
     if (b == 0) plan->shares[f] = 0;
 }
@@ -92,8 +96,9 @@ static void do_job(void *arg, size_t job, unsigned worker)
     const struct extent *x = &work->extent[i];
     const struct br_frb_grid *plan = x->call->plan;
     size_t piece = (job - x->first_job) % x->pieces, f = (job - x->first_job) / x->pieces;
-    for (size_t b = piece * x->nblocks / x->pieces; b < (piece + 1) * x->nblocks / x->pieces; b++)
-        do_block(x, f, b, &plan->scratch[worker]);
+    size_t end = (piece + 1) * x->nblocks / x->pieces;
+    for (size_t b = piece * x->nblocks / x->pieces; b < end; b++)
+        do_block(x, f, b, b + 1 < end, &plan->scratch[worker]);
 }
 
 /* The block that the call leaves unfinished is the one that the next call begins with. */
@@ -146,7 +151,7 @@ void br_frb_grid_cpu_forget(struct br_frb_grid *plan)
 {
     for (size_t f = 0; f < plan->nchannels; f++) {
         struct frb_grid_sums sums = sums_of(plan, &plan->open, f);
-        br_frb_grid_cpu_finish(plan, plan->scratch, &sums, 0, NULL);
+        br_frb_grid_cpu_finish(plan, plan->scratch, &sums, f, 0, NULL);
         plan->shares[f] = 0;
     }
 }
@@ -156,7 +161,7 @@ void br_frb_grid_cpu_flush(struct br_frb_grid *plan, uint16_t *out, size_t out_s
 {
     for (size_t f = 0; f < plan->nchannels; f++) {
         struct frb_grid_sums sums = sums_of(plan, &plan->open, f);
-        write_block(plan, plan->scratch, &sums, plan->shares[f], out + f * out_stride * plan->cells,
+        write_block(plan, plan->scratch, &sums, f, plan->shares[f], out + f * out_stride * plan->cells,
                     out_valid + f * valid_stride);
         plan->shares[f] = 0;
     }

@@ -1,4 +1,5 @@
-/* FRB stage 1 with FFTW: one pruned two-dimensional transform per sample, channel and polarisation.
+/* FRB stage 1 with FFTW: one pruned two-dimensional transform per sample, channel and polarisation, where the
+ * autocorrelation does not pay (lags.c).
  *
  *   field[m][n], m < M, n < 2N   the dishes' field on the grid; n >= N stays zero
  *   rows[q][m],  q < 2N, m < 2M  transformed along n: only the M rows that are not zero; m >= M stays zero
@@ -108,6 +109,14 @@ static void *zeros(size_t count, size_t size)
     return memory;
 }
 
+float *br_frb_grid_cpu_weights(size_t count)
+{
+    size_t bytes = (count * sizeof(float) + 63) / 64 * 64;
+    float *weights = aligned_alloc(64, bytes);
+    if (weights) memset(weights, 0, bytes);
+    return weights;
+}
+
 /* source, target, order, moves; `dish` is the dish on each cell of the grid, its rows padded to whole
  * vectors, or -1. */
 static void make_vectors(struct br_frb_grid *plan, const int32_t *dish, size_t per_row)
@@ -162,13 +171,18 @@ static fftwf_plan transform(fftwf_iodim axis, fftwf_iodim over, fftwf_complex *i
 
 static int make_sums(const struct br_frb_grid *plan, size_t count, struct frb_grid_sums *sums)
 {
+    if (plan->by_lags) {
+        sums->lags = br_frb_grid_lags_create(plan, count);
+        return sums->lags ? 0 : -1;
+    }
     sums->partial = zeros(count * plan->cells_padded, sizeof *sums->partial);
     if (plan->downsample > PARTIAL) sums->total = zeros(count * plan->cells_padded, sizeof *sums->total);
     return !sums->partial || (plan->downsample > PARTIAL && !sums->total) ? -1 : 0;
 }
 
-static void free_sums(struct frb_grid_sums *sums)
+static void free_sums(struct frb_grid_sums *sums, size_t count)
 {
+    br_frb_grid_lags_destroy(sums->lags, count);
     fftwf_free(sums->partial);
     fftwf_free(sums->total);
 }
@@ -179,12 +193,19 @@ static int make_scratch(struct br_frb_grid *plan)
     plan->scratch = calloc(workers, sizeof *plan->scratch);
     for (; plan->scratch && plan->nscratch < workers; plan->nscratch++) {
         struct frb_grid_scratch *s = &plan->scratch[plan->nscratch];
-        s->bytes = calloc(plan->nvectors, LANES);
-        s->field = zeros(plan->cells / 2 + LANES, sizeof *s->field);
-        s->rows = zeros(plan->cells, sizeof *s->rows);
-        s->sky = zeros(plan->cells_padded, sizeof *s->sky);
         s->line = zeros((size_t)2 * plan->grid_n, sizeof *s->line);
-        if (make_sums(plan, 1, &s->sums) != 0 || !s->bytes || !s->field || !s->rows || !s->sky || !s->line) {
+        bool made = make_sums(plan, 1, &s->sums) == 0 && s->line;
+        if (plan->by_lags) {
+            s->by_lags = br_frb_grid_lag_scratch_create(plan);
+            made = made && s->by_lags;
+        } else {
+            s->bytes = calloc(plan->nvectors, LANES);
+            s->field = zeros(plan->cells / 2 + LANES, sizeof *s->field);
+            s->rows = zeros(plan->cells, sizeof *s->rows);
+            s->sky = zeros(plan->cells_padded, sizeof *s->sky);
+            made = made && s->bytes && s->field && s->rows && s->sky;
+        }
+        if (!made) {
             plan->nscratch++;
             return -1;
         }
@@ -201,14 +222,15 @@ static void free_scratch(struct br_frb_grid *plan)
         fftwf_free(s->rows);
         fftwf_free(s->sky);
         fftwf_free(s->line);
-        free_sums(&s->sums);
+        free_sums(&s->sums, 1);
+        br_frb_grid_lag_scratch_destroy(s->by_lags);
     }
     free(plan->scratch);
 }
 
-int br_frb_grid_cpu_create(struct br_frb_grid *plan, const struct br_frb_grid_params *params)
+/* The tables of the transform of every sample; -1: no memory. */
+static int make_tables(struct br_frb_grid *plan, const struct br_frb_grid_params *params)
 {
-    int M = (int)plan->grid_m, N = (int)plan->grid_n;
     size_t per_row = (plan->grid_n + LANES - 1) / LANES;
     plan->nvectors = plan->grid_m * per_row;
     plan->cells_padded = (plan->cells + LANES - 1) / LANES * LANES;
@@ -220,54 +242,64 @@ int br_frb_grid_cpu_create(struct br_frb_grid *plan, const struct br_frb_grid_pa
         plan->square = square_avx2;
     }
 #endif
-
     int32_t *dish = malloc(plan->nvectors * LANES * sizeof *dish);
     plan->source = malloc(plan->nvectors * sizeof *plan->source);
     plan->target = malloc(plan->nvectors * sizeof *plan->target);
     plan->order = malloc(plan->nvectors * sizeof *plan->order);
     plan->moves = malloc(plan->nvectors * LANES * sizeof *plan->moves);
     plan->lane_weights =
-        zeros(plan->weight_channels * plan->npol * plan->nvectors * 2 * LANES, sizeof(float));
-    plan->position = malloc(plan->cells * sizeof *plan->position);
-    plan->next_shares = calloc(plan->nchannels, sizeof *plan->next_shares);
+        br_frb_grid_cpu_weights(plan->weight_channels * plan->npol * plan->nvectors * 2 * LANES);
     int failed = !dish || !plan->source || !plan->target || !plan->order || !plan->moves ||
-                 !plan->lane_weights || !plan->position || !plan->next_shares || make_scratch(plan) != 0 ||
-                 make_sums(plan, plan->nchannels, &plan->open) != 0 ||
-                 make_sums(plan, plan->nchannels, &plan->next) != 0;
+                 !plan->lane_weights;
     if (!failed) {
         for (size_t c = 0; c < plan->nvectors * LANES; c++) dish[c] = -1;
         for (size_t d = 0; d < plan->ndishes; d++)
             dish[params->dish_cell[2 * d] * per_row * LANES + params->dish_cell[2 * d + 1]] = (int32_t)d;
         make_vectors(plan, dish, per_row);
         make_weights(plan, params, dish);
-        for (size_t i = 0; i < plan->cells; i++) { /* sums are [q][p] */
-            size_t p = i / (2 * plan->grid_n), q = i % (2 * plan->grid_n);
-            plan->position[i] = (uint16_t)place(q * 2 * plan->grid_m + p);
-        }
-        plan->along_n = transform((fftwf_iodim){2 * N, 1, 2 * M}, (fftwf_iodim){M, 2 * N, 1},
-                                  plan->scratch->field, plan->scratch->rows);
-        plan->along_m = transform((fftwf_iodim){2 * M, 1, 1}, (fftwf_iodim){2 * N, 2 * M, 2 * M},
-                                  plan->scratch->rows, plan->scratch->sky);
-        failed = !plan->along_n || !plan->along_m;
     }
     free(dish);
     return failed ? -1 : 0;
+}
+
+int br_frb_grid_cpu_create(struct br_frb_grid *plan, const struct br_frb_grid_params *params)
+{
+    int M = (int)plan->grid_m, N = (int)plan->grid_n;
+    bool by_lags = br_frb_grid_lags_pay(plan, params->dish_cell);
+    plan->position = malloc(plan->cells * sizeof *plan->position);
+    plan->next_shares = calloc(plan->nchannels, sizeof *plan->next_shares);
+    if (!plan->position || !plan->next_shares ||
+        (by_lags ? br_frb_grid_lag_plan_create : make_tables)(plan, params) != 0 ||
+        make_scratch(plan) != 0 || make_sums(plan, plan->nchannels, &plan->open) != 0 ||
+        make_sums(plan, plan->nchannels, &plan->next) != 0)
+        return -1;
+    for (size_t i = 0; i < plan->cells; i++) { /* sums are [q][p] */
+        size_t p = i / (2 * plan->grid_n), q = i % (2 * plan->grid_n), cell = q * 2 * plan->grid_m + p;
+        plan->position[i] = (uint16_t)(by_lags ? cell : place(cell));
+    }
+    if (by_lags) return 0;
+    plan->along_n = transform((fftwf_iodim){2 * N, 1, 2 * M}, (fftwf_iodim){M, 2 * N, 1},
+                              plan->scratch->field, plan->scratch->rows);
+    plan->along_m = transform((fftwf_iodim){2 * M, 1, 1}, (fftwf_iodim){2 * N, 2 * M, 2 * M},
+                              plan->scratch->rows, plan->scratch->sky);
+    return plan->along_n && plan->along_m ? 0 : -1;
 }
 
 void br_frb_grid_cpu_destroy(struct br_frb_grid *plan)
 {
     if (plan->along_n) fftwf_destroy_plan(plan->along_n);
     if (plan->along_m) fftwf_destroy_plan(plan->along_m);
-    fftwf_free(plan->lane_weights);
+    free(plan->lane_weights);
     free_scratch(plan);
-    free_sums(&plan->open);
-    free_sums(&plan->next);
+    free_sums(&plan->open, plan->nchannels);
+    free_sums(&plan->next, plan->nchannels);
     free(plan->next_shares);
     free(plan->source);
     free(plan->target);
     free(plan->order);
     free(plan->moves);
     free(plan->position);
+    br_frb_grid_lag_plan_destroy(plan);
 }
 
 /* Adds the partial sums to the total ones. */
@@ -289,6 +321,7 @@ static void gather(uint8_t *restrict bytes, const uint8_t *restrict from, const 
 uint64_t br_frb_grid_cpu_add(const struct br_frb_grid *plan, const struct frb_grid_scratch *scratch,
                              const struct frb_grid_sums *sums, const struct frb_grid_part *part)
 {
+    if (plan->by_lags) return br_frb_grid_lags_add(plan, scratch->by_lags, sums->lags, part);
     uint64_t shares = 0;
     size_t wf = plan->weight_channels == 1 ? 0 : part->f, per_pol = plan->nvectors * 2 * LANES;
     const float *weights = plan->lane_weights + wf * plan->npol * per_pol;
@@ -310,22 +343,42 @@ uint64_t br_frb_grid_cpu_add(const struct br_frb_grid *plan, const struct frb_gr
     return shares;
 }
 
-void br_frb_grid_cpu_finish(const struct br_frb_grid *plan, const struct frb_grid_scratch *scratch,
-                            const struct frb_grid_sums *sums, double factor, uint16_t *out)
+/* The sums of the block that ends, [2M][2N] by way of plan->position. */
+static const float *close_block(const struct br_frb_grid *plan, const struct frb_grid_scratch *scratch,
+                                const struct frb_grid_sums *sums, size_t f)
 {
-    size_t np = (size_t)2 * plan->grid_m, nq = (size_t)2 * plan->grid_n;
-    if (out) {
-        if (sums->total) close_partial(plan, sums);
-        const float *from = sums->total ? sums->total : sums->partial;
-        for (size_t p = 0; p < np; p++) {
-            const uint16_t *position = plan->position + p * nq;
-            for (size_t q = 0; q < nq; q++) {
-                float value = from[position[q]] * (float)factor;
-                scratch->line[q] = value < BR_HALF_MAX ? value : BR_HALF_MAX;
-            }
-            br_half_from_float_array(out + p * nq, scratch->line, nq);
-        }
+    if (plan->by_lags)
+        return br_frb_grid_lags_finish(plan, scratch->by_lags, sums->lags, f, true);
+    if (!sums->total) return sums->partial;
+    close_partial(plan, sums);
+    return sums->total;
+}
+
+static void clear(const struct br_frb_grid *plan, const struct frb_grid_scratch *scratch,
+                  const struct frb_grid_sums *sums, size_t f)
+{
+    if (plan->by_lags) {
+        br_frb_grid_lags_finish(plan, scratch->by_lags, sums->lags, f, false);
+        return;
     }
     memset(sums->partial, 0, plan->cells_padded * sizeof *sums->partial);
     if (sums->total) memset(sums->total, 0, plan->cells_padded * sizeof *sums->total);
+}
+
+void br_frb_grid_cpu_finish(const struct br_frb_grid *plan, const struct frb_grid_scratch *scratch,
+                            const struct frb_grid_sums *sums, size_t f, double factor, uint16_t *out)
+{
+    size_t np = (size_t)2 * plan->grid_m, nq = (size_t)2 * plan->grid_n;
+    const float *from = out ? close_block(plan, scratch, sums, f) : NULL;
+    for (size_t p = 0; out && p < np; p++) {
+        const uint16_t *position = plan->position + p * nq;
+        for (size_t q = 0; q < nq; q++) {
+            /* from an autocorrelation no power may be a little less */
+            float value = from[position[q]] * (float)factor;
+            value = value > 0 ? value : 0;
+            scratch->line[q] = value < BR_HALF_MAX ? value : BR_HALF_MAX;
+        }
+        br_half_from_float_array(out + p * nq, scratch->line, nq);
+    }
+    clear(plan, scratch, sums, f);
 }

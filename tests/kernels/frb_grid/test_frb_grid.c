@@ -28,6 +28,7 @@ struct image {
     size_t blocks, stride;
     uint16_t *out;
     uint8_t *valid;
+    bool by_lags; /* of the two ways on the CPU */
 };
 
 /* Everything in one plan's life: from `phase` on, in calls of at most `most` samples (0: all at once), then a
@@ -43,6 +44,7 @@ static struct image compute(const struct run *r, enum br_backend backend, unsign
     memset(im.out, 0xee, r->params.nchannels * im.stride * r->cells * sizeof *im.out);
     memset(im.valid, 0xee, r->params.nchannels * im.stride);
     if (br_frb_grid_create(&plan, backend, &r->params, &why) != 0) fail_msg("%s", why.text);
+    im.by_lags = plan->by_lags != NULL;
     if (phase) br_frb_grid_begin(plan, phase);
     while (at < r->T) {
         size_t n = most && most < r->T - at ? pick(1, most) : r->T - at, max = most ? pick(1, 3) : 1000000,
@@ -116,6 +118,72 @@ static void against_equation(void **state)
     }
 }
 
+/* Grids and blocks for which the autocorrelation pays, and others; some dishes are in order, so that several
+ * are copied at once. */
+static void both_ways_against_equation(void **state)
+{
+    (void)state;
+    unsigned ways[2] = {0, 0};
+    for (int i = 0; i < 80; i++) {
+        bool small = i % 2 != 0;
+        unsigned M = (unsigned)pick(small ? 1 : 9, small ? 6 : 15),
+                 N = (unsigned)pick(small ? 1 : 9, small ? 6 : 15),
+                 downsample = (unsigned)pick(1, small ? 150 : 14);
+        static const size_t channels[3] = {0, 1, 2};
+        struct run r = make(pick(1, 2 * downsample), 2, pick(1, 2), M, N, pick(1, (size_t)M * N), downsample,
+                            channels[pick(0, 2)], i % 3 ? 30 : 0);
+        if (i % 5 < 2) r = in_order(r);
+        struct image a = compute(&r, BR_CPU, 0, 0), b = compute(&r, BR_REFERENCE, 0, 0);
+        ways[a.by_lags]++;
+        assert_close(&r, &a, &b);
+        release(&a);
+        release(&b);
+        finish(&r);
+    }
+    assert_true(ways[0] >= 15 && ways[1] >= 15);
+}
+
+/* The largest products that int4 has, of every sign, in pieces of every length. */
+static void largest_products(void **state)
+{
+    (void)state;
+    static const uint8_t corners[] = {0x88, 0x78, 0x87, 0x77};
+    for (unsigned downsample = 20; downsample < 120; downsample += 7) {
+        struct run r = in_order(make(downsample, 1, 2, 4, 4, 16, downsample, 0, 0));
+        for (size_t t = 0; t < r.T; t++)
+            for (size_t i = 0; i < 32; i++) r.e[t * r.row + i] = corners[i / 4 % 4];
+        struct image a = compute(&r, BR_CPU, 0, 0), b = compute(&r, BR_REFERENCE, 0, 0);
+        assert_true(a.by_lags);
+        assert_close(&r, &a, &b);
+        release(&a);
+        release(&b);
+        finish(&r);
+    }
+}
+
+/* frb_grid.h: which shapes go which way, at the telescopes' dishes. */
+static void the_way_by_shape(void **state)
+{
+    (void)state;
+    static const struct {
+        unsigned m, n, columns, downsample;
+        size_t dishes;
+        bool by_lags;
+    } cases[] = {{8, 12, 11, 12, 64, true},    {8, 12, 11, 40, 64, true},    {8, 12, 11, 1, 64, false},
+                 {16, 16, 16, 40, 256, false}, {24, 24, 22, 40, 512, false}, {8, 8, 8, 40, 64, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (int weights = 0; weights < 2; weights++) { /* which do not matter: they may come while it runs */
+            struct run r = make(1, 1, 2, cases[i].m, cases[i].n, cases[i].dishes, cases[i].downsample,
+                                (size_t)weights, 0);
+            place_in_order(&r, cases[i].columns);
+            struct image a = compute(&r, BR_CPU, 0, 0);
+            assert_int_equal(a.by_lags, cases[i].by_lags);
+            release(&a);
+            finish(&r);
+        }
+    }
+}
+
 static void telescopes(void **state)
 {
     (void)state;
@@ -135,18 +203,23 @@ static void telescopes(void **state)
 static void calls_change_nothing(void **state)
 {
     (void)state;
+    unsigned ways[2] = {0, 0};
     for (int i = 0; i < 40; i++) {
         unsigned downsample = i % 5 == 0 ? 600 : (unsigned)pick(1, 40),
                  phase = (unsigned)pick(0, downsample - 1);
-        struct run r = make(pick(1, 1500), pick(1, 2), 2, 3, 5, 11, downsample, 1, i % 2 ? 45 : 0);
+        unsigned M = i % 4 < 2 ? 3 : 13, N = i % 4 < 2 ? 5 : 14;
+        size_t D = i % 4 < 2 ? 11 : 170;
+        struct run r = make(pick(1, 1500), pick(1, 2), 2, M, N, D, downsample, 1, i % 2 ? 45 : 0);
         if (i % 3 == 0) r = in_order(r);
         r.params.threshold = i % 4 ? 0.5 : 0;
         struct image all = compute(&r, BR_CPU, phase, 0), cut = compute(&r, BR_CPU, phase, 70);
         assert_same(&r, &all, &cut);
+        ways[all.by_lags]++;
         release(&all);
         release(&cut);
         finish(&r);
     }
+    assert_true(ways[0] >= 5 && ways[1] >= 5);
 }
 
 /* Samples that are said to be missing, the phase, and the end of the stream are all the same thing: no
@@ -349,19 +422,18 @@ static void bad_parameters(void **state)
     finish(&r);
 }
 
-/* The portable loops and the vector ones make the same bits. The choice is made once per process: a child
- * makes the other. */
-static void portable_is_the_same(void **state)
+/* The bytes of all images of a run, computed by a child with the portable loops: the choice is made once per
+ * process. */
+static char *portable(const struct run *r, size_t bytes)
 {
-    (void)state;
-    struct run r = make(23, 2, 2, 8, 12, 64, 5, 2, 20);
-    int ends[2];
+    int ends[2], status;
+    char *theirs = malloc(bytes);
+    size_t at = 0;
     assert_int_equal(pipe(ends), 0);
     pid_t child = fork();
     if (child == 0) {
         setenv("BEAMRING_CPU", "generic", 1);
-        struct image a = compute(&r, BR_CPU, 0, 0);
-        size_t bytes = r.params.nchannels * a.stride * r.cells * sizeof *a.out, at = 0;
+        struct image a = compute(r, BR_CPU, 0, 0);
         while (at < bytes) {
             ssize_t n = write(ends[1], (char *)a.out + at, bytes - at);
             if (n <= 0) _exit(1);
@@ -370,30 +442,55 @@ static void portable_is_the_same(void **state)
         _exit(0);
     }
     close(ends[1]);
-    struct image b = compute(&r, BR_CPU, 0, 0);
-    size_t bytes = r.params.nchannels * b.stride * r.cells * sizeof *b.out, at = 0;
-    char *theirs = malloc(bytes);
     for (ssize_t n; at < bytes && (n = read(ends[0], theirs + at, bytes - at)) > 0;) at += (size_t)n;
     close(ends[0]);
-    int status;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
     assert_int_equal(at, bytes);
-    assert_memory_equal(theirs, b.out, bytes);
-    free(theirs);
-    release(&b);
-    finish(&r);
+    return theirs;
+}
+
+/* The portable loops and the vector ones make the same bits. Runs before all others, so that the child has
+ * its choice. */
+static void portable_is_the_same(void **state)
+{
+    (void)state;
+    struct run runs[] = {make(23, 2, 2, 8, 12, 64, 5, 2, 20), make(163, 2, 2, 8, 12, 64, 33, 2, 20),
+                         make(163, 2, 2, 8, 12, 64, 49, 0, 20), make(90, 2, 1, 5, 7, 20, 19, 1, 20)};
+    char *theirs[4];
+    size_t bytes[4];
+    for (size_t i = 0; i < 4; i++) {
+        const struct run *r = &runs[i];
+        bytes[i] = r->params.nchannels * (r->T / r->params.downsample + 2) * r->cells * sizeof(uint16_t);
+        theirs[i] = portable(r, bytes[i]);
+    }
+    for (size_t i = 0; i < 4; i++) {
+        struct image b = compute(&runs[i], BR_CPU, 0, 0);
+        assert_int_equal(b.by_lags, i > 0);
+        assert_memory_equal(theirs[i], b.out, bytes[i]);
+        release(&b);
+        free(theirs[i]);
+        finish(&runs[i]);
+    }
 }
 
 int main(void)
 {
     seed = 77;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(portable_is_the_same), cmocka_unit_test(against_equation),
-        cmocka_unit_test(telescopes),           cmocka_unit_test(calls_change_nothing),
-        cmocka_unit_test(missing_is_missing),   cmocka_unit_test(level_is_restored),
-        cmocka_unit_test(power_is_restored),    cmocka_unit_test(full_scale_fits),
-        cmocka_unit_test(bad_parameters),       cmocka_unit_test(scales_and_order),
+        cmocka_unit_test(portable_is_the_same),
+        cmocka_unit_test(against_equation),
+        cmocka_unit_test(both_ways_against_equation),
+        cmocka_unit_test(largest_products),
+        cmocka_unit_test(the_way_by_shape),
+        cmocka_unit_test(telescopes),
+        cmocka_unit_test(calls_change_nothing),
+        cmocka_unit_test(missing_is_missing),
+        cmocka_unit_test(level_is_restored),
+        cmocka_unit_test(power_is_restored),
+        cmocka_unit_test(full_scale_fits),
+        cmocka_unit_test(bad_parameters),
+        cmocka_unit_test(scales_and_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,370 @@
+/* FRB stage 1 by the autocorrelation of the field:
+ *
+ *   L[dm][dn] = sum_{i, j} conj(W_i) W_j V_ij,   (dm, dn) = cell of j - cell of i,   0 <= dm,
+ *   V_ij = sum_t conj(E_i[t]) E_j[t],            sum_t |Y[t][p][q]|^2 = transform of L, which is hermitian.
+ *
+ * V is summed in integers, exactly. The dishes of a row of the grid have lanes next to each other, so that a
+ * row of V is added to a row of L as it stands. Lanes past a row's end have no dish and hold zeros. Each dish
+ * i is multiplied with the lanes of its own row (both signs of dn) and of all rows behind it. The fastest
+ * products of bytes want one factor without a sign:
+ *
+ *   u = E_i + 8,   x = (re, im) and y = (im, -re) of E_j:   u . x = Re V + 8 sum of x,   u . y = Im V + 8 ...
+ *
+ * Pieces of a block are summed when all their samples are there, by their place in the block: no bit depends
+ * on how it was handed over. */
+#include "kernels/frb_grid/cpu/lags.h"
+#include "kernels/common/cpu.h"
+#include "kernels/frb_grid/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static size_t round_up(size_t n, size_t multiple)
+{
+    return (n + multiple - 1) / multiple * multiple;
+}
+
+/* On the lines that vectors are loaded from. */
+static void *aligned(size_t count, size_t size)
+{
+    return aligned_alloc(64, round_up(count * size, 64));
+}
+
+/* --- the inner loops for any processor --- */
+
+static void spread_generic(const struct frb_grid_lag_scratch *s, const uint8_t *samples, size_t npol,
+                           size_t lanes, unsigned pairs)
+{
+    memset(s->x_off, 0, npol * lanes * sizeof *s->x_off);
+    memset(s->y_off, 0, npol * lanes * sizeof *s->y_off);
+    for (size_t t = 0; t < (size_t)2 * pairs; t++)
+        for (size_t pol = 0; pol < npol; pol++)
+            for (size_t l = 0; l < lanes; l++, samples++) {
+                size_t at = ((pol * pairs + t / 2) * lanes + l) * 4 + t % 2 * 2;
+                int re = (*samples & 15) ^ 8, im = *samples >> 4 ^ 8; /* plus 8 */
+                s->u[at] = (uint8_t)re, s->u[at + 1] = (uint8_t)im;
+                s->x[at] = (int8_t)(re - 8), s->x[at + 1] = (int8_t)(im - 8);
+                s->y[at] = (int8_t)(im - 8), s->y[at + 1] = (int8_t)(8 - re);
+                s->x_off[pol * lanes + l] -= 8 * (re + im - 16);
+                s->y_off[pol * lanes + l] -= 8 * (im - re);
+            }
+}
+
+/* sum + u . x, over pairs of samples that are `step` bytes apart. */
+static int32_t dot(int32_t sum, const uint8_t *u, const int8_t *x, unsigned pairs, size_t step)
+{
+    for (size_t k = 0; k < pairs * step; k += step)
+        sum += u[k] * x[k] + u[k + 1] * x[k + 1] + u[k + 2] * x[k + 2] + u[k + 3] * x[k + 3];
+    return sum;
+}
+
+static void multiply_generic(const struct frb_grid_products *p, size_t from)
+{
+    const struct frb_grid_lag_scratch *s = p->s;
+    size_t step = 4 * p->lanes;
+    for (size_t l = from; l < p->lanes; l++) s->re[l] = s->im[l] = 0;
+    for (size_t pol = 0; pol < p->npol; pol++) {
+        size_t at = pol * p->pairs * step, off = pol * p->lanes;
+        const float *w_re = p->weights ? p->weights + pol * 2 * p->lanes : NULL,
+                    *w_im = p->weights ? w_re + p->lanes : NULL;
+        for (size_t l = from; l < p->lanes; l++) {
+            const uint8_t *u = s->u + at + 4 * p->lane;
+            float v_re = (float)dot(s->x_off[off + l], u, s->x + at + 4 * l, p->pairs, step),
+                  v_im = (float)dot(s->y_off[off + l], u, s->y + at + 4 * l, p->pairs, step);
+            if (p->weights) {
+                float a_re = v_re * w_re[l] - v_im * w_im[l], a_im = v_re * w_im[l] + v_im * w_re[l];
+                v_re = a_re * w_re[p->lane] + a_im * w_im[p->lane];
+                v_im = a_im * w_re[p->lane] - a_re * w_im[p->lane];
+            }
+            s->re[l] += v_re;
+            s->im[l] += v_im;
+        }
+    }
+}
+
+static void add_generic(const struct frb_grid_products *p, const struct frb_grid_row *row,
+                        const struct frb_grid_row *end, float *re, float *im, size_t pitch, size_t shift)
+{
+    for (const struct frb_grid_row *r = row; r < end; r++) {
+        size_t to = (r->m - row->m) * pitch + r->n + shift;
+        for (size_t l = 0; l < r->width; l++) {
+            re[to + l] += p->s->re[r->lane + l];
+            im[to + l] += p->s->im[r->lane + l];
+        }
+    }
+}
+
+static const struct frb_grid_lag_loops loops_generic = {spread_generic, multiply_generic, add_generic};
+
+/* --- blocks --- */
+
+static void sum_piece(const struct br_frb_grid *plan, const struct frb_grid_lag_scratch *s,
+                      const float *weights, struct frb_grid_lags *lags)
+{
+    const struct frb_grid_lag_plan *by = plan->by_lags;
+    struct frb_grid_products p = {.s = s, .weights = weights, .npol = plan->npol, .lanes = by->lanes};
+    if (!weights) p.npol = 1; /* the other one's samples are more of the same */
+    p.pairs = (unsigned)((lags->filled * (plan->npol / p.npol) + 1) / 2);
+    by->loops->spread(s, lags->samples, p.npol, p.lanes, p.pairs);
+    for (size_t i = 0; i < plan->ndishes; i++) {
+        const struct frb_grid_row *row = by->dish[i].row;
+        p.lane = by->dish[i].lane;
+        size_t n = row->n + (p.lane - row->lane);
+        by->loops->multiply(&p, row->lane / FRB_GRID_BLOCK * FRB_GRID_BLOCK);
+        by->loops->add(&p, row, by->row + by->nrows, lags->re, lags->im, by->pitch, plan->grid_n - 1 - n);
+    }
+    memset(lags->samples, 0, lags->filled * plan->npol * by->lanes);
+    lags->filled = 0;
+}
+
+/* One polarisation of a sample to the lanes. */
+static void place(const struct frb_grid_lag_plan *by, const uint8_t *restrict e, uint8_t *restrict to)
+{
+    for (const struct frb_grid_run *r = by->run; r < by->run + by->nruns; r++) {
+        if (r->count == 8)
+            memcpy(to + r->lane, e + r->dish, 8);
+        else if (r->count == 4)
+            memcpy(to + r->lane, e + r->dish, 4);
+        else
+            to[r->lane] = e[r->dish];
+    }
+}
+
+/* Samples of one channel are far from each other: those of the next piece are on their way while this one is
+ * summed. */
+static void fetch(const struct br_frb_grid *plan, const uint8_t *e)
+{
+    enum { LINE = 64 };
+    for (size_t k = 0; k < plan->npol * plan->ndishes; k += LINE) __builtin_prefetch(e + k);
+}
+
+static const float *weights_of(const struct br_frb_grid *plan, size_t f)
+{
+    if (!plan->lane_weights) return NULL;
+    return plan->lane_weights + (plan->weight_channels == 1 ? 0 : f) * plan->npol * 2 * plan->by_lags->lanes;
+}
+
+uint64_t br_frb_grid_lags_add(const struct br_frb_grid *plan, const struct frb_grid_lag_scratch *scratch,
+                              struct frb_grid_lags *lags, const struct frb_grid_part *part)
+{
+    const struct frb_grid_lag_plan *by = plan->by_lags;
+    const float *weights = weights_of(plan, part->f);
+    uint64_t shares = 0;
+    for (unsigned t = 0; t < part->nsteps; t++) {
+        unsigned slot = (part->first + t) % by->piece;
+        const uint8_t *valid = part->e_valid ? part->e_valid + t * part->valid_row : NULL,
+                      *e = part->e + t * part->row;
+        if (t + by->piece < part->nsteps + part->ahead) fetch(plan, e + by->piece * part->row);
+        if (slot == 0 && lags->filled > 0) sum_piece(plan, scratch, weights, lags);
+        if (valid && !*valid) continue;
+        shares += valid ? *valid : 255;
+        uint8_t *restrict to = lags->samples + slot * plan->npol * by->lanes;
+        for (size_t pol = 0; pol < plan->npol; pol++, to += by->lanes, e += plan->ndishes) place(by, e, to);
+        lags->filled = slot + 1;
+    }
+    return shares;
+}
+
+const float *br_frb_grid_lags_finish(const struct br_frb_grid *plan,
+                                     const struct frb_grid_lag_scratch *scratch, struct frb_grid_lags *lags,
+                                     size_t f, bool wanted)
+{
+    const struct frb_grid_lag_plan *by = plan->by_lags;
+    size_t M = plan->grid_m, N = plan->grid_n, bytes = M * by->pitch * sizeof *lags->re;
+    if (wanted) {
+        if (lags->filled > 0) sum_piece(plan, scratch, weights_of(plan, f), lags);
+        memset(scratch->half, 0, 2 * N * (M + 1) * sizeof *scratch->half);
+        for (size_t n = 0; n < 2 * N - 1; n++) {
+            fftwf_complex *to = scratch->half + (n + N + 1) % (2 * N) * (M + 1);
+            for (size_t m = 0; m < M; m++) {
+                to[m][0] = lags->re[m * by->pitch + n];
+                to[m][1] = lags->im[m * by->pitch + n];
+            }
+        }
+        fftwf_execute_dft_c2r(by->transform, scratch->half, scratch->image);
+    }
+    memset(lags->samples, 0, lags->filled * plan->npol * by->lanes);
+    lags->filled = 0;
+    memset(lags->re, 0, bytes);
+    memset(lags->im, 0, bytes);
+    return wanted ? scratch->image : NULL;
+}
+
+/* --- plans --- */
+
+/* Rows and lanes; returns the lanes. `row`: room for M. */
+static size_t make_rows(const struct br_frb_grid *plan, const uint16_t *dish_cell, struct frb_grid_row *row,
+                        size_t *nrows)
+{
+    size_t lanes = 0;
+    *nrows = 0;
+    for (unsigned m = 0; m < plan->grid_m; m++) {
+        unsigned low = plan->grid_n, end = 0;
+        for (size_t d = 0; d < plan->ndishes; d++) {
+            unsigned n = dish_cell[2 * d + 1];
+            if (dish_cell[2 * d] != m) continue;
+            if (n < low) low = n;
+            if (n >= end) end = n + 1;
+        }
+        if (end == 0) continue;
+        row[(*nrows)++] = (struct frb_grid_row){m, low, lanes, round_up(end - low, FRB_GRID_ROW)};
+        lanes += round_up(end - low, FRB_GRID_ROW);
+    }
+    return round_up(lanes, FRB_GRID_BLOCK);
+}
+
+/* Nanoseconds for a block of one channel with weights, both ways, as measured on one processor with AVX2. The
+ * shape alone decides, so that the bits are the same on all, and plans with other weights go on where one
+ * stops. Larger grids do not pay: pairs of dishes grow faster than transforms, and their samples leave the
+ * first cache. */
+bool br_frb_grid_lags_pay(const struct br_frb_grid *plan, const uint16_t *dish_cell)
+{
+    enum { MOST_LANES = 160 };
+    struct frb_grid_row row[64];
+    size_t nrows, lanes = make_rows(plan, dish_cell, row, &nrows), pairs = 0;
+    if (lanes > MOST_LANES || plan->npol > 2) return false; /* sums of two fit into 16 bits */
+    for (size_t d = 0; d < plan->ndishes; d++)
+        for (const struct frb_grid_row *r = row; r < row + nrows; r++)
+            if (r->m == dish_cell[2 * d]) pairs += lanes - r->lane / FRB_GRID_BLOCK * FRB_GRID_BLOCK;
+    bool powers = (plan->grid_m & (plan->grid_m - 1)) == 0 && (plan->grid_n & (plan->grid_n - 1)) == 0;
+    double samples = (double)plan->downsample * (double)plan->npol,
+           transforms = (double)plan->cells * (powers ? 0.8 : 1.25) * samples,
+           products = (double)pairs * (0.034 * samples + 0.5 + 0.35 * (double)plan->npol),
+           additions = 2 * (double)(plan->ndishes * nrows);
+    return 1.1 * (products + additions) < transforms;
+}
+
+/* Dishes, and runs of 8, 4 or 1 of them, by lane. */
+static void make_runs(struct br_frb_grid *plan, const uint16_t *dish_cell)
+{
+    struct frb_grid_lag_plan *by = plan->by_lags;
+    size_t i = 0;
+    for (const struct frb_grid_row *r = by->row; r < by->row + by->nrows; r++)
+        for (size_t l = 0; l < r->width; l++) {
+            size_t d = 0;
+            while (d < plan->ndishes && (dish_cell[2 * d] != r->m || dish_cell[2 * d + 1] != r->n + l)) d++;
+            if (d == plan->ndishes) continue;
+            by->dish[i++] = (struct frb_grid_dish){d, r->lane + l, r};
+        }
+    for (size_t count; i > 0; i -= count) {
+        const struct frb_grid_dish *first = by->dish + plan->ndishes - i;
+        for (count = 1; count < i && first[count].dish == first->dish + count &&
+                        first[count].lane == first->lane + count;)
+            count++;
+        count = count >= 8 ? 8 : count >= 4 ? 4 : 1;
+        by->run[by->nruns++] = (struct frb_grid_run){first->dish, first->lane, count};
+    }
+}
+
+static int make_dishes(struct br_frb_grid *plan, const struct br_frb_grid_params *params)
+{
+    struct frb_grid_lag_plan *by = plan->by_lags;
+    by->row = calloc(plan->grid_m, sizeof *by->row);
+    by->dish = calloc(plan->ndishes, sizeof *by->dish);
+    by->run = calloc(plan->ndishes, sizeof *by->run);
+    if (!by->row || !by->dish || !by->run) return -1;
+    by->lanes = make_rows(plan, params->dish_cell, by->row, &by->nrows);
+    make_runs(plan, params->dish_cell);
+    if (!params->weights) return 0;
+    plan->lane_weights = br_frb_grid_cpu_weights(plan->weight_channels * plan->npol * 2 * by->lanes);
+    if (!plan->lane_weights) return -1;
+    for (size_t k = 0; k < plan->weight_channels * plan->npol; k++)
+        for (size_t i = 0; i < plan->ndishes; i++) {
+            float *w = plan->lane_weights + k * 2 * by->lanes + by->dish[i].lane;
+            const float *given = params->weights + (k * plan->ndishes + by->dish[i].dish) * 2;
+            w[0] = given[0];
+            w[by->lanes] = given[1];
+        }
+    return 0;
+}
+
+int br_frb_grid_lag_plan_create(struct br_frb_grid *plan, const struct br_frb_grid_params *params)
+{
+    struct frb_grid_lag_plan *by = plan->by_lags = calloc(1, sizeof *by);
+    if (!by) return -1;
+    unsigned T = plan->downsample, pieces = (T + FRB_GRID_PIECE - 1) / FRB_GRID_PIECE;
+    by->piece = (T + pieces - 1) / pieces;
+    by->pitch = 2 * plan->grid_n - 1 + FRB_GRID_ROW;
+    by->loops = &loops_generic;
+#if BR_X86_64
+    if (br_cpu_has_avx2()) by->loops = &br_frb_grid_lag_avx2;
+#endif
+    if (make_dishes(plan, params) != 0) return -1;
+    struct frb_grid_lag_scratch *s = br_frb_grid_lag_scratch_create(plan);
+    if (!s) return -1;
+    fftwf_make_planner_thread_safe();
+    by->transform = fftwf_plan_dft_c2r_2d((int)(2 * plan->grid_n), (int)(2 * plan->grid_m), s->half, s->image,
+                                          FFTW_ESTIMATE);
+    br_frb_grid_lag_scratch_destroy(s);
+    return by->transform ? 0 : -1;
+}
+
+void br_frb_grid_lag_plan_destroy(struct br_frb_grid *plan)
+{
+    struct frb_grid_lag_plan *by = plan->by_lags;
+    if (!by) return;
+    if (by->transform) fftwf_destroy_plan(by->transform);
+    free(by->row);
+    free(by->dish);
+    free(by->run);
+    free(by);
+}
+
+struct frb_grid_lags *br_frb_grid_lags_create(const struct br_frb_grid *plan, size_t count)
+{
+    const struct frb_grid_lag_plan *by = plan->by_lags;
+    size_t sums = plan->grid_m * by->pitch;
+    struct frb_grid_lags *lags = calloc(count, sizeof *lags);
+    for (size_t i = 0; lags && i < count; i++) {
+        lags[i].samples = calloc(round_up(by->piece, 2) * plan->npol, by->lanes);
+        lags[i].re = calloc(2 * sums, sizeof *lags[i].re);
+        lags[i].im = lags[i].re ? lags[i].re + sums : NULL;
+        if (lags[i].samples && lags[i].re) continue;
+        br_frb_grid_lags_destroy(lags, count);
+        return NULL;
+    }
+    return lags;
+}
+
+void br_frb_grid_lags_destroy(struct frb_grid_lags *lags, size_t count)
+{
+    for (size_t i = 0; lags && i < count; i++) {
+        free(lags[i].samples);
+        free(lags[i].re);
+    }
+    free(lags);
+}
+
+struct frb_grid_lag_scratch *br_frb_grid_lag_scratch_create(const struct br_frb_grid *plan)
+{
+    size_t lanes = plan->by_lags->lanes, bytes = plan->npol * FRB_GRID_PIECE / 2 * lanes * 4;
+    struct frb_grid_lag_scratch *s = calloc(1, sizeof *s);
+    if (!s) return NULL;
+    s->u = aligned(bytes, 1);
+    s->x = aligned(bytes, 1);
+    s->y = aligned(bytes, 1);
+    s->x_off = aligned(plan->npol * lanes, sizeof *s->x_off);
+    s->y_off = aligned(plan->npol * lanes, sizeof *s->y_off);
+    s->re = aligned(lanes, sizeof *s->re);
+    s->im = aligned(lanes, sizeof *s->im);
+    s->half = fftwf_malloc(2 * plan->grid_n * (plan->grid_m + 1) * sizeof *s->half);
+    s->image = fftwf_malloc(plan->cells * sizeof *s->image);
+    if (s->u && s->x && s->y && s->x_off && s->y_off && s->re && s->im && s->half && s->image) return s;
+    br_frb_grid_lag_scratch_destroy(s);
+    return NULL;
+}
+
+void br_frb_grid_lag_scratch_destroy(struct frb_grid_lag_scratch *s)
+{
+    if (!s) return;
+    free(s->u);
+    free(s->x);
+    free(s->y);
+    free(s->x_off);
+    free(s->y_off);
+    free(s->re);
+    free(s->im);
+    fftwf_free(s->half);
+    fftwf_free(s->image);
+    free(s);
+}
