@@ -5,8 +5,9 @@
  *
  * V is summed in integers, exactly. The dishes of a row of the grid have lanes next to each other, so that a
  * row of V is added to a row of L as it stands. Lanes past a row's end have no dish and hold zeros. Each dish
- * i is multiplied with the lanes of its own row (both signs of dn) and of all rows behind it. The fastest
- * products of bytes want one factor without a sign:
+ * i is multiplied with the lanes behind it, its own among them, in its row and in all rows that follow. (Up to
+ * seven lanes before it as well: what that adds to L[0] is at negative dn, and not used.) The fastest products
+ * of bytes want one factor without a sign:
  *
  *   u = E_i + 8,   x = (re, im) and y = (im, -re) of E_j:   u . x = Re V + 8 sum of x,   u . y = Im V + 8 ...
  *
@@ -58,16 +59,16 @@ static int32_t dot(int32_t sum, const uint8_t *u, const int8_t *x, unsigned pair
     return sum;
 }
 
-static void multiply_generic(const struct frb_grid_products *p, size_t from)
+static void multiply_generic(const struct frb_grid_products *p)
 {
     const struct frb_grid_lag_scratch *s = p->s;
-    size_t step = 4 * p->lanes;
-    for (size_t l = from; l < p->lanes; l++) s->re[l] = s->im[l] = 0;
+    size_t step = 4 * p->lanes, from = p->lane / FRB_GRID_LANES * FRB_GRID_LANES;
+    for (size_t l = from; l < p->used; l++) s->re[l] = s->im[l] = 0;
     for (size_t pol = 0; pol < p->npol; pol++) {
         size_t at = pol * p->pairs * step, off = pol * p->lanes;
         const float *w_re = p->weights ? p->weights + pol * 2 * p->lanes : NULL,
                     *w_im = p->weights ? w_re + p->lanes : NULL;
-        for (size_t l = from; l < p->lanes; l++) {
+        for (size_t l = from; l < p->used; l++) {
             const uint8_t *u = s->u + at + 4 * p->lane;
             float v_re = (float)dot(s->x_off[off + l], u, s->x + at + 4 * l, p->pairs, step),
                   v_im = (float)dot(s->y_off[off + l], u, s->y + at + 4 * l, p->pairs, step);
@@ -87,7 +88,8 @@ static void add_generic(const struct frb_grid_products *p, const struct frb_grid
 {
     for (const struct frb_grid_row *r = row; r < end; r++) {
         size_t to = (r->m - row->m) * pitch + r->n + shift;
-        for (size_t l = 0; l < r->width; l++) {
+        size_t l = r == row ? (p->lane - row->lane) / FRB_GRID_ROW * FRB_GRID_ROW : 0;
+        for (; l < r->width; l++) {
             re[to + l] += p->s->re[r->lane + l];
             im[to + l] += p->s->im[r->lane + l];
         }
@@ -102,7 +104,8 @@ static void sum_piece(const struct br_frb_grid *plan, const struct frb_grid_lag_
                       const float *weights, struct frb_grid_lags *lags)
 {
     const struct frb_grid_lag_plan *by = plan->by_lags;
-    struct frb_grid_products p = {.s = s, .weights = weights, .npol = plan->npol, .lanes = by->lanes};
+    struct frb_grid_products p = {
+        .s = s, .weights = weights, .npol = plan->npol, .lanes = by->lanes, .used = by->used};
     if (!weights) p.npol = 1; /* the other one's samples are more of the same */
     p.pairs = (unsigned)((lags->filled * (plan->npol / p.npol) + 1) / 2);
     by->loops->spread(s, lags->samples, p.npol, p.lanes, p.pairs);
@@ -110,7 +113,7 @@ static void sum_piece(const struct br_frb_grid *plan, const struct frb_grid_lag_
         const struct frb_grid_row *row = by->dish[i].row;
         p.lane = by->dish[i].lane;
         size_t n = row->n + (p.lane - row->lane);
-        by->loops->multiply(&p, row->lane / FRB_GRID_BLOCK * FRB_GRID_BLOCK);
+        by->loops->multiply(&p);
         by->loops->add(&p, row, by->row + by->nrows, lags->re, lags->im, by->pitch, plan->grid_n - 1 - n);
     }
     memset(lags->samples, 0, lags->filled * plan->npol * by->lanes);
@@ -180,6 +183,9 @@ const float *br_frb_grid_lags_finish(const struct br_frb_grid *plan,
                 to[m][0] = lags->re[m * by->pitch + n];
                 to[m][1] = lags->im[m * by->pitch + n];
             }
+            if (n >= N - 1) continue;
+            to[0][0] = lags->re[2 * (N - 1) - n];
+            to[0][1] = -lags->im[2 * (N - 1) - n];
         }
         fftwf_execute_dft_c2r(by->transform, scratch->half, scratch->image);
     }
@@ -192,7 +198,7 @@ const float *br_frb_grid_lags_finish(const struct br_frb_grid *plan,
 
 /* --- plans --- */
 
-/* Rows and lanes; returns the lanes. `row`: room for M. */
+/* Rows; returns the lanes that are used. `row`: room for M. */
 static size_t make_rows(const struct br_frb_grid *plan, const uint16_t *dish_cell, struct frb_grid_row *row,
                         size_t *nrows)
 {
@@ -210,7 +216,7 @@ static size_t make_rows(const struct br_frb_grid *plan, const uint16_t *dish_cel
         row[(*nrows)++] = (struct frb_grid_row){m, low, lanes, round_up(end - low, FRB_GRID_ROW)};
         lanes += round_up(end - low, FRB_GRID_ROW);
     }
-    return round_up(lanes, FRB_GRID_BLOCK);
+    return round_up(lanes, FRB_GRID_LANES);
 }
 
 /* Nanoseconds for a block of one channel with weights, both ways, as measured on one processor with AVX2. The
@@ -225,7 +231,8 @@ bool br_frb_grid_lags_pay(const struct br_frb_grid *plan, const uint16_t *dish_c
     if (lanes > MOST_LANES || plan->npol > 2) return false; /* sums of two fit into 16 bits */
     for (size_t d = 0; d < plan->ndishes; d++)
         for (const struct frb_grid_row *r = row; r < row + nrows; r++)
-            if (r->m == dish_cell[2 * d]) pairs += lanes - r->lane / FRB_GRID_BLOCK * FRB_GRID_BLOCK;
+            if (r->m == dish_cell[2 * d])
+                pairs += lanes - (r->lane + dish_cell[2 * d + 1] - r->n) / FRB_GRID_LANES * FRB_GRID_LANES;
     bool powers = (plan->grid_m & (plan->grid_m - 1)) == 0 && (plan->grid_n & (plan->grid_n - 1)) == 0;
     double samples = (double)plan->downsample * (double)plan->npol,
            transforms = (double)plan->cells * (powers ? 0.8 : 1.25) * samples,
@@ -263,7 +270,8 @@ static int make_dishes(struct br_frb_grid *plan, const struct br_frb_grid_params
     by->dish = calloc(plan->ndishes, sizeof *by->dish);
     by->run = calloc(plan->ndishes, sizeof *by->run);
     if (!by->row || !by->dish || !by->run) return -1;
-    by->lanes = make_rows(plan, params->dish_cell, by->row, &by->nrows);
+    by->used = make_rows(plan, params->dish_cell, by->row, &by->nrows);
+    by->lanes = round_up(by->used, (size_t)2 * FRB_GRID_LANES);
     make_runs(plan, params->dish_cell);
     if (!params->weights) return 0;
     plan->lane_weights = br_frb_grid_cpu_weights(plan->weight_channels * plan->npol * 2 * by->lanes);

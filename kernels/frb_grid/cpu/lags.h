@@ -11,15 +11,16 @@
 struct br_frb_grid;
 struct frb_grid_part;
 
-/* Of which the number of lanes is a multiple; and a row's width; samples that are summed at a time: 16 bits
- * take 136 times two products of 15 by 8. */
-enum { FRB_GRID_BLOCK = 16, FRB_GRID_ROW = 4, FRB_GRID_PIECE = 48 };
+/* Lanes that are multiplied at once, at least; of which a row's width is a multiple; samples that are summed
+ * at a time: 16 bits take 136 times two products of 15 by 8. */
+enum { FRB_GRID_LANES = 8, FRB_GRID_ROW = 4, FRB_GRID_PIECE = 48 };
 
 /* A block that is not finished, of one channel. */
 struct frb_grid_lags {
     uint8_t *samples; /* [piece, or one more][P][lanes]: int4x2 to be summed; 0 from `filled` on */
     unsigned filled;
-    float *re, *im; /* [M][pitch]: the autocorrelation at (m, n - (N - 1)) of all before */
+    float *re,
+        *im; /* [M][pitch]: the autocorrelation at (m, n - (N - 1)) of all before; not m = 0, n < N - 1 */
 };
 
 /* What a worker needs for itself. Samples stand in pairs, the last one's partner may be 0. */
@@ -54,7 +55,7 @@ struct frb_grid_run {
 struct frb_grid_products {
     const struct frb_grid_lag_scratch *s;
     const float *weights; /* [npol][re, im][lanes], or NULL: all are 1 */
-    size_t npol, lanes, lane;
+    size_t npol, lanes, used, lane;
     unsigned pairs;
 };
 
@@ -64,9 +65,10 @@ struct frb_grid_lag_loops {
     /* u, x, y and what u has too much. */
     void (*spread)(const struct frb_grid_lag_scratch *s, const uint8_t *samples, size_t npol, size_t lanes,
                    unsigned pairs);
-    /* To s->re and s->im, of the lanes from `from` on, a multiple of FRB_GRID_BLOCK. */
-    void (*multiply)(const struct frb_grid_products *p, size_t from);
-    /* Adds them to the lags: those of row r to the lags' row r->m - row->m, from its place r->n + shift on. */
+    /* To s->re and s->im, of the lanes that are used, from those that are multiplied with the dish itself. */
+    void (*multiply)(const struct frb_grid_products *p);
+    /* Adds them to the lags: those of row r to the lags' row r->m - row->m, from its place r->n + shift on; of
+     * the dish's own row from about the dish on. */
     void (*add)(const struct frb_grid_products *p, const struct frb_grid_row *row,
                 const struct frb_grid_row *end, float *re, float *im, size_t pitch, size_t shift);
 };
@@ -76,7 +78,8 @@ extern const struct frb_grid_lag_loops br_frb_grid_lag_avx2;
 
 struct frb_grid_lag_plan {
     unsigned piece;             /* samples that are summed at a time */
-    size_t lanes, nrows, pitch; /* of lags: 2N - 1, and room for what a row's last vector adds: zeros */
+    size_t used, lanes;         /* multiples of FRB_GRID_LANES, of twice as many */
+    size_t nrows, pitch;        /* of lags: 2N - 1, and room for what a row's last vector adds: zeros */
     struct frb_grid_row *row;   /* [nrows], by m */
     struct frb_grid_dish *dish; /* [D], by lane */
     struct frb_grid_run *run;   /* [nruns], by lane */

@@ -119,15 +119,18 @@ AVX2 INLINE void multiply_some_avx2(const struct frb_grid_products *p, size_t fr
     }
 }
 
-AVX2 static void multiply_avx2(const struct frb_grid_products *p, size_t from)
+AVX2 static void multiply_avx2(const struct frb_grid_products *p)
 {
-    for (; p->lanes - from >= 32; from += 32) multiply_some_avx2(p, from, 4);
-    if (p->lanes > from) multiply_some_avx2(p, from, 2);
+    size_t from = p->lane / FRB_GRID_LANES * FRB_GRID_LANES;
+    for (; p->used - from >= 32; from += 32) multiply_some_avx2(p, from, 4);
+    if (p->used - from == 24) multiply_some_avx2(p, from, 3);
+    if (p->used - from == 16) multiply_some_avx2(p, from, 2);
+    if (p->used - from == 8) multiply_some_avx2(p, from, 1);
 }
 
-AVX2 INLINE void add_some(float *to, const float *from, size_t width)
+/* From lane l on, a multiple of FRB_GRID_ROW. */
+AVX2 INLINE void add_some(float *to, const float *from, size_t l, size_t width)
 {
-    size_t l = 0;
     for (; l + 8 <= width; l += 8)
         _mm256_storeu_ps(to + l, _mm256_add_ps(_mm256_loadu_ps(to + l), _mm256_loadu_ps(from + l)));
     if (l < width) _mm_storeu_ps(to + l, _mm_add_ps(_mm_loadu_ps(to + l), _mm_loadu_ps(from + l)));
@@ -138,8 +141,9 @@ AVX2 static void add_avx2(const struct frb_grid_products *p, const struct frb_gr
 {
     for (const struct frb_grid_row *r = row; r < end; r++) {
         size_t to = (r->m - row->m) * pitch + r->n + shift;
-        add_some(re + to, p->s->re + r->lane, r->width);
-        add_some(im + to, p->s->im + r->lane, r->width);
+        size_t l = r == row ? (p->lane - row->lane) / FRB_GRID_ROW * FRB_GRID_ROW : 0;
+        add_some(re + to, p->s->re + r->lane, l, r->width);
+        add_some(im + to, p->s->im + r->lane, l, r->width);
     }
 }
 
