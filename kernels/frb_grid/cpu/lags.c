@@ -5,9 +5,9 @@
  *
  * V is summed in integers, exactly. The dishes of a row of the grid have lanes next to each other, so that a
  * row of V is added to a row of L as it stands. Lanes past a row's end have no dish and hold zeros. Each dish
- * i is multiplied with the lanes behind it, its own among them, in its row and in all rows that follow. (Up to
- * seven lanes before it as well: what that adds to L[0] is at negative dn, and not used.) The fastest products
- * of bytes want one factor without a sign:
+ * i is multiplied with the lanes behind it, its own among them, in its row and in all rows that follow. (With
+ * up to seven lanes before it as well: what that adds to L[0] is at negative dn, and not used.) The fastest
+ * products of bytes want one factor without a sign:
  *
  *   u = E_i + 8,   x = (re, im) and y = (im, -re) of E_j:   u . x = Re V + 8 sum of x,   u . y = Im V + 8 ...
  *

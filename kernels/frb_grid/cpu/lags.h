@@ -67,8 +67,8 @@ struct frb_grid_lag_loops {
                    unsigned pairs);
     /* To s->re and s->im, of the lanes that are used, from those that are multiplied with the dish itself. */
     void (*multiply)(const struct frb_grid_products *p);
-    /* Adds them to the lags: those of row r to the lags' row r->m - row->m, from its place r->n + shift on; of
-     * the dish's own row from about the dish on. */
+    /* Adds them to the lags: those of row r to the lags' row r->m - row->m, from its place r->n + shift on,
+     * of the dish's own row from about the dish on. */
     void (*add)(const struct frb_grid_products *p, const struct frb_grid_row *row,
                 const struct frb_grid_row *end, float *re, float *im, size_t pitch, size_t shift);
 };
