@@ -62,11 +62,11 @@ CUTS = some(((0, 1024), (4801, 1024), (4800, 1024), (4799, 480), (7001, 4992), (
              (90000, 1024)))
 
 
-def joined_at(d, a, b, stages, cuts, text):
+def joined_at(d, a, b, stages, cuts, text, name="c"):
     """With an update of the grid at each cut, the stages make what `a` has before it, and what `b` has
     behind."""
     for i, (sample, frame) in enumerate(cuts):
-        joined(a, b, run(d, f"c{i}", stages, at(sample, text, "grid"), frame=frame), sample)
+        joined(a, b, run(d, f"{name}{i}", stages, at(sample, text, "grid"), frame=frame), sample)
 
 
 def test_gains():
@@ -79,6 +79,8 @@ def test_gains():
         a = run(d, "a", stages)
         b = run(d, "b", [stages[0], GRID.format("gains: two.h5")])
         joined_at(d, a, b, stages, CUTS, "gains: {file: two.h5}")
+        plain = [stages[0], GRID.format("threshold: 0.5")]  # no gains before
+        joined_at(d, run(d, "p", plain), b, plain, ((4801, 1024), ), "gains: two.h5", "q")
         # there and back within a frame, twice for one block, and long blocks
         three = ", ".join((at(2100, "gains: two.h5", "grid"), at(2350, "gains: one.h5", "grid"),
                            at(2351, "gains: two.h5", "grid"), at(2500, "gains: one.h5", "grid")))

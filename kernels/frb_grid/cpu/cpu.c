@@ -373,7 +373,7 @@ void br_frb_grid_cpu_finish(const struct br_frb_grid *plan, const struct frb_gri
     for (size_t p = 0; out && p < np; p++) {
         const uint16_t *position = plan->position + p * nq;
         for (size_t q = 0; q < nq; q++) {
-            /* from an autocorrelation no power may be a little less */
+            /* by lags, no power at all may come out a little below 0 */
             float value = from[position[q]] * (float)factor;
             value = value > 0 ? value : 0;
             scratch->line[q] = value < BR_HALF_MAX ? value : BR_HALF_MAX;
