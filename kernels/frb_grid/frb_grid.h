@@ -82,6 +82,11 @@ int br_frb_grid_log2_scale(const struct br_frb_grid_params *params);
  * twice: those of the last call and of the next. Known without a device. */
 size_t br_frb_grid_device_bytes(const struct br_frb_grid_params *params);
 
+/* At most so many bytes of host memory a plan for BR_CPU takes for what it sums up and for its `workers`
+ * threads; its weights are 2 P floats a cell, for each channel that has some. Of the parameters the shape and
+ * dish_cell are looked at, and must be good. */
+size_t br_frb_grid_host_bytes(const struct br_frb_grid_params *params, size_t workers);
+
 int br_frb_grid_create(struct br_frb_grid **plan, enum br_backend backend,
                        const struct br_frb_grid_params *params, struct br_why *why);
 void br_frb_grid_destroy(struct br_frb_grid *plan);

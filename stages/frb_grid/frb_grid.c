@@ -89,21 +89,27 @@ static int take_gains(struct br_stage *stage, struct frb_grid *fg, const struct 
     return BR_OK;
 }
 
-/* Parameters of zone z's plan, with the gains of its fine channels in malloc'ed fg->weights[z]. */
+/* Parameters of zone z's plan but for its gains. */
+static struct br_frb_grid_params zone_shape(const struct frb_grid *fg, const struct br_stream *in, unsigned z)
+{
+    const struct br_zone *zone = &in->zone[z];
+    return (struct br_frb_grid_params){.nchannels = zone->nchannels,
+                                       .npol = in->array.axis[2].length,
+                                       .ndishes = in->array.axis[3].length,
+                                       .grid_m = in->telescope->grid_m,
+                                       .grid_n = in->telescope->grid_n,
+                                       .dish_cell = (const uint16_t *)fg->dish_cell,
+                                       .downsample = (unsigned)(fg->block / zone->downsample),
+                                       .log2_scale = fg->log2_scale,
+                                       .threshold = fg->threshold};
+}
+
+/* The same with the gains of its fine channels, in malloc'ed fg->weights[z]. */
 static int zone_params(struct br_stage *stage, struct frb_grid *fg, unsigned z, struct br_frb_grid_params *p)
 {
     const struct br_stream *in = br_stage_input(stage, 0);
-    const struct br_telescope *t = in->telescope;
     const struct br_zone *zone = &in->zone[z];
-    *p = (struct br_frb_grid_params){.nchannels = zone->nchannels,
-                                     .npol = in->array.axis[2].length,
-                                     .ndishes = in->array.axis[3].length,
-                                     .grid_m = t->grid_m,
-                                     .grid_n = t->grid_n,
-                                     .dish_cell = (const uint16_t *)fg->dish_cell,
-                                     .downsample = (unsigned)(fg->block / zone->downsample),
-                                     .log2_scale = fg->log2_scale,
-                                     .threshold = fg->threshold};
+    *p = zone_shape(fg, in, z);
     if (fg->gains == NULL) return BR_OK;
     size_t row = fg->spectators * 2, rows = fg->gain_channels == 1 ? 1 : zone->nchannels, coarse = 0;
     p->weight_channels = rows;
@@ -216,27 +222,25 @@ static size_t upload_bytes(const struct frb_grid *fg, const struct br_stream *in
            512 * in->nzones * (fg->nblocks / 64 + 2);
 }
 
-/* A row of the output; of every channel the sums of a block and of its parts, 2M x 2N each; and the
- * weights of the grid's cells, of every channel where the gains are. */
+/* A row of the output, and the weights of the grid's cells, of every channel where the gains are. On a GPU of
+ * every channel the sums of a block and of its parts, 2M x 2N each, and samples; on the CPU what the plans
+ * say. */
 static void memory(struct br_stage *stage, void *self, struct br_memory *m)
 {
     const struct frb_grid *fg = self;
     const struct br_stream *in = br_stage_input(stage, 0);
     size_t weights = fg->gain_channels > 1 ? in->nchannels : 1;
+    bool on_device = br_stage_device(stage) >= 0;
     br_stage_uploads_memory(stage, upload_bytes(fg, in), m);
     br_stage_buffer_memory(stage, fg->nblocks * fg->cells * sizeof *fg->row, m);
-    br_stage_buffer_memory(stage, 2 * in->nchannels * fg->cells * sizeof(float), m);
     br_stage_buffer_memory(stage, weights * in->nzones * fg->cells * 2 * sizeof(float), m);
-    /* On the CPU each thread transforms a sample, and sums it up: of each cell 28 bytes. */
-    if (br_stage_device(stage) < 0) m->host += br_stage_threads(stage) * in->nzones * fg->cells * 28;
-    for (unsigned z = 0; br_stage_device(stage) >= 0 && z < in->nzones; z++) {
-        const struct br_frb_grid_params p = {.nchannels = in->zone[z].nchannels,
-                                             .npol = in->array.axis[2].length,
-                                             .ndishes = in->array.axis[3].length,
-                                             .grid_m = in->telescope->grid_m,
-                                             .grid_n = in->telescope->grid_n,
-                                             .downsample = (unsigned)(fg->block / in->zone[z].downsample)};
-        m->device += br_frb_grid_device_bytes(&p);
+    if (on_device) m->device += 2 * in->nchannels * fg->cells * sizeof(float);
+    for (unsigned z = 0; z < in->nzones; z++) {
+        const struct br_frb_grid_params p = zone_shape(fg, in, z);
+        if (on_device)
+            m->device += br_frb_grid_device_bytes(&p);
+        else
+            m->host += br_frb_grid_host_bytes(&p, br_stage_threads(stage));
     }
 }
 

@@ -262,6 +262,23 @@ static int make_tables(struct br_frb_grid *plan, const struct br_frb_grid_params
     return failed ? -1 : 0;
 }
 
+size_t br_frb_grid_host_bytes(const struct br_frb_grid_params *params, size_t workers)
+{
+    const struct br_frb_grid plan = {.nchannels = params->nchannels,
+                                     .npol = params->npol,
+                                     .ndishes = params->ndishes,
+                                     .grid_m = params->grid_m,
+                                     .grid_n = params->grid_n,
+                                     .downsample = params->downsample,
+                                     .cells = (size_t)4 * params->grid_m * params->grid_n};
+    if (br_frb_grid_lags_pay(&plan, params->dish_cell))
+        return br_frb_grid_lags_bytes(&plan, params->dish_cell, workers);
+    size_t sums = plan.cells * sizeof(float) * (plan.downsample > PARTIAL ? 2 : 1),
+           transforms = plan.cells * (sizeof *plan.scratch->field / 2 + sizeof *plan.scratch->rows +
+                                      sizeof *plan.scratch->sky);
+    return 2 * plan.nchannels * sums + workers * (sums + transforms);
+}
+
 int br_frb_grid_cpu_create(struct br_frb_grid *plan, const struct br_frb_grid_params *params)
 {
     int M = (int)plan->grid_m, N = (int)plan->grid_n;
@@ -347,8 +364,7 @@ uint64_t br_frb_grid_cpu_add(const struct br_frb_grid *plan, const struct frb_gr
 static const float *close_block(const struct br_frb_grid *plan, const struct frb_grid_scratch *scratch,
                                 const struct frb_grid_sums *sums, size_t f)
 {
-    if (plan->by_lags)
-        return br_frb_grid_lags_finish(plan, scratch->by_lags, sums->lags, f, true);
+    if (plan->by_lags) return br_frb_grid_lags_finish(plan, scratch->by_lags, sums->lags, f, true);
     if (!sums->total) return sums->partial;
     close_partial(plan, sums);
     return sums->total;

@@ -219,6 +219,31 @@ static size_t make_rows(const struct br_frb_grid *plan, const uint16_t *dish_cel
     return round_up(lanes, FRB_GRID_LANES);
 }
 
+/* The block in pieces of nearly the same length. */
+static unsigned piece_of(unsigned downsample)
+{
+    unsigned pieces = (downsample + FRB_GRID_PIECE - 1) / FRB_GRID_PIECE;
+    return (downsample + pieces - 1) / pieces;
+}
+
+static size_t pitch_of(unsigned grid_n)
+{
+    return 2 * grid_n - 1 + FRB_GRID_ROW;
+}
+
+size_t br_frb_grid_lags_bytes(const struct br_frb_grid *plan, const uint16_t *dish_cell, size_t workers)
+{
+    struct frb_grid_row row[64];
+    size_t nrows, lanes = round_up(make_rows(plan, dish_cell, row, &nrows), (size_t)2 * FRB_GRID_LANES),
+                  M = plan->grid_m, N = plan->grid_n;
+    size_t one = sizeof(struct frb_grid_lags) + 2 * M * pitch_of(plan->grid_n) * sizeof(float) +
+                 round_up(piece_of(plan->downsample), 2) * plan->npol * lanes,
+           scratch = 3 * plan->npol * FRB_GRID_PIECE / 2 * lanes * 4 +
+                     2 * (plan->npol + 1) * lanes * sizeof(float) + 2 * N * (M + 1) * sizeof(fftwf_complex) +
+                     plan->cells * sizeof(float);
+    return 2 * plan->nchannels * one + workers * (one + scratch);
+}
+
 /* Nanoseconds for a block of one channel with weights, both ways, as measured on one processor with AVX2. The
  * shape alone decides, so that the bits are the same on all, and plans with other weights go on where one
  * stops. Larger grids do not pay: pairs of dishes grow faster than transforms, and their samples leave the
@@ -290,9 +315,8 @@ int br_frb_grid_lag_plan_create(struct br_frb_grid *plan, const struct br_frb_gr
 {
     struct frb_grid_lag_plan *by = plan->by_lags = calloc(1, sizeof *by);
     if (!by) return -1;
-    unsigned T = plan->downsample, pieces = (T + FRB_GRID_PIECE - 1) / FRB_GRID_PIECE;
-    by->piece = (T + pieces - 1) / pieces;
-    by->pitch = 2 * plan->grid_n - 1 + FRB_GRID_ROW;
+    by->piece = piece_of(plan->downsample);
+    by->pitch = pitch_of(plan->grid_n);
     by->loops = &loops_generic;
 #if BR_X86_64
     if (br_cpu_has_avx2()) by->loops = &br_frb_grid_lag_avx2;

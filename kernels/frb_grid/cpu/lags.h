@@ -91,6 +91,9 @@ struct frb_grid_lag_plan {
 /* Whether it is faster than transforming every sample; `dish_cell` is [D][2] = (m, n). */
 bool br_frb_grid_lags_pay(const struct br_frb_grid *plan, const uint16_t *dish_cell);
 
+/* Bytes of a plan without its weights; of `plan` the shape is looked at. */
+size_t br_frb_grid_lags_bytes(const struct br_frb_grid *plan, const uint16_t *dish_cell, size_t workers);
+
 /* Makes plan->by_lags and the weights of its lanes; -1 when there is no memory. What was allocated is freed
  * by destroy. */
 int br_frb_grid_lag_plan_create(struct br_frb_grid *plan, const struct br_frb_grid_params *params);
