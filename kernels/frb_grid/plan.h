@@ -131,9 +131,6 @@ int br_frb_grid_reference_create(struct br_frb_grid *plan, const struct br_frb_g
 int br_frb_grid_cpu_create(struct br_frb_grid *plan, const struct br_frb_grid_params *params);
 void br_frb_grid_cpu_destroy(struct br_frb_grid *plan);
 
-/* `count` zeros where vectors are loaded from, to be freed by free(); NULL: no memory. */
-float *br_frb_grid_cpu_weights(size_t count);
-
 /* The power of two, as its exponent, that brings all of `count` weights below 1; 0 where all are 0, and
  * for NULL (all are 1, and stay so). */
 int br_frb_grid_exponent(const float *weights, size_t count);

@@ -149,9 +149,10 @@ def test_the_future_and_the_past():
 
 
 def test_the_earliest():
-    """What is kept loses its oldest frame every 26 ms: whoever asks for the earliest sample gets it."""
-    with dump_common.dump_node(filled=1.7) as (node, source):
-        for event in range(200):
+    """What is kept loses its oldest frame every 0.64 ms: whoever asks for the earliest sample gets it."""
+    text = dump_common.node_text().replace("realtime: true,", "realtime: true, frame_samples: 250,")
+    with dump_common.dump_node(text, filled=1.7) as (node, source):
+        for event in range(300):
             node.dump(id=event, start="earliest", samples=200, channels=[event % 4])
             document = node.wait_for(event)
             assert document["state"] == "done" and document["missing_samples"] in (0, 100), document

@@ -1,6 +1,7 @@
 /* The fast beamformer: layout of the weights, loop over blocks, and the portable octet. */
 #include "kernels/common/cpu.h"
 #include "kernels/baseband/plan.h"
+#include "kernels/common/aligned.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -74,14 +75,6 @@ static void arrange(struct br_baseband *plan, const struct br_baseband_params *p
         }
 }
 
-static void *zeroed(size_t bytes)
-{
-    bytes = (bytes + 63) & ~(size_t)63;
-    void *memory = aligned_alloc(64, bytes);
-    if (memory) memset(memory, 0, bytes);
-    return memory;
-}
-
 static int make_scratch(struct br_baseband *plan, size_t row)
 {
     unsigned workers = br_parallel_workers(&plan->parallel);
@@ -90,10 +83,10 @@ static int make_scratch(struct br_baseband *plan, size_t row)
     plan->nscratch = workers;
     for (unsigned i = 0; i < workers; i++) {
         struct baseband_scratch *s = &plan->scratch[i];
-        s->field = zeroed(plan->block * row);
-        s->bytes = zeroed(plan->block * OCTET);
-        s->valid = zeroed(plan->block);
-        s->clamped = zeroed(plan->octets * OCTET * sizeof *s->clamped);
+        s->field = br_aligned_zeros(plan->block * row, 1);
+        s->bytes = br_aligned_zeros(plan->block * OCTET, 1);
+        s->valid = br_aligned_zeros(plan->block, 1);
+        s->clamped = br_aligned_zeros(plan->octets * OCTET, sizeof *s->clamped);
         if (!s->field || !s->bytes || !s->valid || !s->clamped) return -1;
     }
     return 0;
@@ -107,9 +100,9 @@ int br_baseband_cpu_create(struct br_baseband *plan, const struct br_baseband_pa
     plan->block = TIMES;
     while (plan->block > 24 && plan->block * row > FIELD_BYTES) plan->block -= 24;
 
-    plan->weights = zeroed(octets * row * OCTET * 2);
-    plan->offset = zeroed(octets * 2 * OCTET * sizeof *plan->offset);
-    plan->shift = zeroed(octets * OCTET * sizeof *plan->shift);
+    plan->weights = br_aligned_zeros(octets * row * OCTET * 2, 1);
+    plan->offset = br_aligned_zeros(octets * 2 * OCTET, sizeof *plan->offset);
+    plan->shift = br_aligned_zeros(octets * OCTET, sizeof *plan->shift);
     if (!plan->weights || !plan->offset || !plan->shift || make_scratch(plan, row) != 0) return -1;
     plan->unpack = unpack_portable;
     plan->octet = octet_portable;

@@ -12,6 +12,7 @@
  * A step's result must not depend on which steps are computed with it, and threads must not wait for each
  * other: products are our own (rows.h). OpenBLAS takes a lock with every product, however small. */
 #include "kernels/common/cpu.h"
+#include "kernels/common/aligned.h"
 #include "kernels/common/half.h"
 #include "kernels/frb_beams/cpu/rows.h"
 #include "kernels/frb_beams/plan.h"
@@ -96,16 +97,9 @@ __attribute__((target("avx,f16c"))) static size_t store_f16c(uint16_t *out, cons
 }
 #endif
 
-static size_t round_up(size_t count, size_t unit)
-{
-    return (count + unit - 1) / unit * unit;
-}
-
 static float *floats(size_t count)
 {
-    float *memory = aligned_alloc(64, round_up(count * sizeof *memory, 64));
-    if (memory) memset(memory, 0, count * sizeof *memory);
-    return memory;
+    return br_aligned_zeros(count, sizeof(float));
 }
 
 static size_t size_m(const struct br_frb_beams *plan)
@@ -175,7 +169,7 @@ int br_frb_beams_cpu_create(struct br_frb_beams *plan)
         beams = plan->tile * plan->beams_x * plan->n.nbeams_even;
     } else {
         size_t blocks = (plan->m.nbeams_even + BLOCK - 1) / BLOCK;
-        plan->block = round_up((plan->m.nbeams_even + blocks - 1) / blocks, 16);
+        plan->block = br_round_up((plan->m.nbeams_even + blocks - 1) / blocks, 16);
         plan->depth = nq < DEPTH ? DEPTH / nq : 1;
         if (plan->depth > np) plan->depth = np;
         middle = 1;
@@ -270,8 +264,8 @@ static void factorizable(const struct br_frb_beams *plan, const struct frb_beams
     } else {
         br_frb_beams_rows(count * np, by, nq, s->field, nq, u_n, by, 0, s->middle, by);
         for (size_t i = 0; i < count; i++)
-            br_frb_beams_rows(bx, by, np, s->rows_m, np, s->middle + i * np * by, by, 0,
-                              s->beams + i * image, by);
+            br_frb_beams_rows(bx, by, np, s->rows_m, np, s->middle + i * np * by, by, 0, s->beams + i * image,
+                              by);
     }
     for (size_t i = 0; i < count; i++) {
         uint16_t *to = out + s->step[i] * plan->pitch;

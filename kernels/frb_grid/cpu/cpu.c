@@ -10,6 +10,7 @@
  * cells without a dish get the field of another, and their weight 0 makes it nothing. Other vectors are put
  * together in `bytes` first (source < 0: from byte -1 - source on). Cells past a row's end have weight 0: the
  * zeros written there fall on the padding, or on cells that are written later. */
+#include "kernels/common/aligned.h"
 #include "kernels/common/cpu.h"
 #include "kernels/common/half.h"
 #include "kernels/frb_grid/plan.h"
@@ -102,21 +103,6 @@ __attribute__((target("avx2"))) static void square_avx2(float *sum, const float 
 }
 #endif
 
-static void *zeros(size_t count, size_t size)
-{
-    void *memory = fftwf_malloc(count * size);
-    if (memory) memset(memory, 0, count * size);
-    return memory;
-}
-
-float *br_frb_grid_cpu_weights(size_t count)
-{
-    size_t bytes = (count * sizeof(float) + 63) / 64 * 64;
-    float *weights = aligned_alloc(64, bytes);
-    if (weights) memset(weights, 0, bytes);
-    return weights;
-}
-
 /* source, target, order, moves; `dish` is the dish on each cell of the grid, its rows padded to whole
  * vectors, or -1. */
 static void make_vectors(struct br_frb_grid *plan, const int32_t *dish, size_t per_row)
@@ -175,16 +161,17 @@ static int make_sums(const struct br_frb_grid *plan, size_t count, struct frb_gr
         sums->lags = br_frb_grid_lags_create(plan, count);
         return sums->lags ? 0 : -1;
     }
-    sums->partial = zeros(count * plan->cells_padded, sizeof *sums->partial);
-    if (plan->downsample > PARTIAL) sums->total = zeros(count * plan->cells_padded, sizeof *sums->total);
+    sums->partial = br_aligned_zeros(count * plan->cells_padded, sizeof *sums->partial);
+    if (plan->downsample > PARTIAL)
+        sums->total = br_aligned_zeros(count * plan->cells_padded, sizeof *sums->total);
     return !sums->partial || (plan->downsample > PARTIAL && !sums->total) ? -1 : 0;
 }
 
 static void free_sums(struct frb_grid_sums *sums, size_t count)
 {
     br_frb_grid_lags_destroy(sums->lags, count);
-    fftwf_free(sums->partial);
-    fftwf_free(sums->total);
+    free(sums->partial);
+    free(sums->total);
 }
 
 static int make_scratch(struct br_frb_grid *plan)
@@ -193,16 +180,16 @@ static int make_scratch(struct br_frb_grid *plan)
     plan->scratch = calloc(workers, sizeof *plan->scratch);
     for (; plan->scratch && plan->nscratch < workers; plan->nscratch++) {
         struct frb_grid_scratch *s = &plan->scratch[plan->nscratch];
-        s->line = zeros((size_t)2 * plan->grid_n, sizeof *s->line);
+        s->line = br_aligned_zeros((size_t)2 * plan->grid_n, sizeof *s->line);
         bool made = make_sums(plan, 1, &s->sums) == 0 && s->line;
         if (plan->by_lags) {
             s->by_lags = br_frb_grid_lag_scratch_create(plan);
             made = made && s->by_lags;
         } else {
             s->bytes = calloc(plan->nvectors, LANES);
-            s->field = zeros(plan->cells / 2 + LANES, sizeof *s->field);
-            s->rows = zeros(plan->cells, sizeof *s->rows);
-            s->sky = zeros(plan->cells_padded, sizeof *s->sky);
+            s->field = br_aligned_zeros(plan->cells / 2 + LANES, sizeof *s->field);
+            s->rows = br_aligned_zeros(plan->cells, sizeof *s->rows);
+            s->sky = br_aligned_zeros(plan->cells_padded, sizeof *s->sky);
             made = made && s->bytes && s->field && s->rows && s->sky;
         }
         if (!made) {
@@ -218,10 +205,10 @@ static void free_scratch(struct br_frb_grid *plan)
     for (unsigned i = 0; i < plan->nscratch; i++) {
         struct frb_grid_scratch *s = &plan->scratch[i];
         free(s->bytes);
-        fftwf_free(s->field);
-        fftwf_free(s->rows);
-        fftwf_free(s->sky);
-        fftwf_free(s->line);
+        free(s->field);
+        free(s->rows);
+        free(s->sky);
+        free(s->line);
         free_sums(&s->sums, 1);
         br_frb_grid_lag_scratch_destroy(s->by_lags);
     }
@@ -248,7 +235,7 @@ static int make_tables(struct br_frb_grid *plan, const struct br_frb_grid_params
     plan->order = malloc(plan->nvectors * sizeof *plan->order);
     plan->moves = malloc(plan->nvectors * LANES * sizeof *plan->moves);
     plan->lane_weights =
-        br_frb_grid_cpu_weights(plan->weight_channels * plan->npol * plan->nvectors * 2 * LANES);
+        br_aligned_zeros(plan->weight_channels * plan->npol * plan->nvectors * 2 * LANES, sizeof(float));
     int failed = !dish || !plan->source || !plan->target || !plan->order || !plan->moves ||
                  !plan->lane_weights;
     if (!failed) {

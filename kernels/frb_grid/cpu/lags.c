@@ -14,22 +14,12 @@
  * Pieces of a block are summed when all their samples are there, by their place in the block: no bit depends
  * on how it was handed over. */
 #include "kernels/frb_grid/cpu/lags.h"
+#include "kernels/common/aligned.h"
 #include "kernels/common/cpu.h"
 #include "kernels/frb_grid/plan.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-static size_t round_up(size_t n, size_t multiple)
-{
-    return (n + multiple - 1) / multiple * multiple;
-}
-
-/* On the lines that vectors are loaded from. */
-static void *aligned(size_t count, size_t size)
-{
-    return aligned_alloc(64, round_up(count * size, 64));
-}
 
 /* --- the inner loops for any processor --- */
 
@@ -62,13 +52,13 @@ static int32_t dot(int32_t sum, const uint8_t *u, const int8_t *x, unsigned pair
 static void multiply_generic(const struct frb_grid_products *p)
 {
     const struct frb_grid_lag_scratch *s = p->s;
-    size_t step = 4 * p->lanes, from = p->lane / FRB_GRID_LANES * FRB_GRID_LANES;
-    for (size_t l = from; l < p->used; l++) s->re[l] = s->im[l] = 0;
+    size_t step = 4 * p->lanes;
+    for (size_t l = p->from; l < p->used; l++) s->re[l] = s->im[l] = 0;
     for (size_t pol = 0; pol < p->npol; pol++) {
         size_t at = pol * p->pairs * step, off = pol * p->lanes;
         const float *w_re = p->weights ? p->weights + pol * 2 * p->lanes : NULL,
                     *w_im = p->weights ? w_re + p->lanes : NULL;
-        for (size_t l = from; l < p->used; l++) {
+        for (size_t l = p->from; l < p->used; l++) {
             const uint8_t *u = s->u + at + 4 * p->lane;
             float v_re = (float)dot(s->x_off[off + l], u, s->x + at + 4 * l, p->pairs, step),
                   v_im = (float)dot(s->y_off[off + l], u, s->y + at + 4 * l, p->pairs, step);
@@ -88,8 +78,7 @@ static void add_generic(const struct frb_grid_products *p, const struct frb_grid
 {
     for (const struct frb_grid_row *r = row; r < end; r++) {
         size_t to = (r->m - row->m) * pitch + r->n + shift;
-        size_t l = r == row ? (p->lane - row->lane) / FRB_GRID_ROW * FRB_GRID_ROW : 0;
-        for (; l < r->width; l++) {
+        for (size_t l = r == row ? p->skip : 0; l < r->width; l++) {
             re[to + l] += p->s->re[r->lane + l];
             im[to + l] += p->s->im[r->lane + l];
         }
@@ -103,27 +92,29 @@ static const struct frb_grid_lag_loops loops_generic = {spread_generic, multiply
 static void sum_piece(const struct br_frb_grid *plan, const struct frb_grid_lag_scratch *s,
                       const float *weights, struct frb_grid_lags *lags)
 {
-    const struct frb_grid_lag_plan *by = plan->by_lags;
+    const struct frb_grid_lag_plan *lp = plan->by_lags;
     struct frb_grid_products p = {
-        .s = s, .weights = weights, .npol = plan->npol, .lanes = by->lanes, .used = by->used};
+        .s = s, .weights = weights, .npol = plan->npol, .lanes = lp->lanes, .used = lp->used};
     if (!weights) p.npol = 1; /* the other one's samples are more of the same */
     p.pairs = (unsigned)((lags->filled * (plan->npol / p.npol) + 1) / 2);
-    by->loops->spread(s, lags->samples, p.npol, p.lanes, p.pairs);
+    lp->loops->spread(s, lags->samples, p.npol, p.lanes, p.pairs);
     for (size_t i = 0; i < plan->ndishes; i++) {
-        const struct frb_grid_row *row = by->dish[i].row;
-        p.lane = by->dish[i].lane;
-        size_t n = row->n + (p.lane - row->lane);
-        by->loops->multiply(&p);
-        by->loops->add(&p, row, by->row + by->nrows, lags->re, lags->im, by->pitch, plan->grid_n - 1 - n);
+        const struct frb_grid_row *row = lp->dish[i].row;
+        p.lane = lp->dish[i].lane;
+        size_t place = p.lane - row->lane, n = row->n + place;
+        p.from = p.lane / FRB_GRID_LANES * FRB_GRID_LANES;
+        p.skip = place / FRB_GRID_ROW * FRB_GRID_ROW;
+        lp->loops->multiply(&p);
+        lp->loops->add(&p, row, lp->row + lp->nrows, lags->re, lags->im, lp->pitch, plan->grid_n - 1 - n);
     }
-    memset(lags->samples, 0, lags->filled * plan->npol * by->lanes);
+    memset(lags->samples, 0, lags->filled * plan->npol * lp->lanes);
     lags->filled = 0;
 }
 
 /* One polarisation of a sample to the lanes. */
-static void place(const struct frb_grid_lag_plan *by, const uint8_t *restrict e, uint8_t *restrict to)
+static void place(const struct frb_grid_lag_plan *lp, const uint8_t *restrict e, uint8_t *restrict to)
 {
-    for (const struct frb_grid_run *r = by->run; r < by->run + by->nruns; r++) {
+    for (const struct frb_grid_run *r = lp->run; r < lp->run + lp->nruns; r++) {
         if (r->count == 8)
             memcpy(to + r->lane, e + r->dish, 8);
         else if (r->count == 4)
@@ -150,19 +141,19 @@ static const float *weights_of(const struct br_frb_grid *plan, size_t f)
 uint64_t br_frb_grid_lags_add(const struct br_frb_grid *plan, const struct frb_grid_lag_scratch *scratch,
                               struct frb_grid_lags *lags, const struct frb_grid_part *part)
 {
-    const struct frb_grid_lag_plan *by = plan->by_lags;
+    const struct frb_grid_lag_plan *lp = plan->by_lags;
     const float *weights = weights_of(plan, part->f);
     uint64_t shares = 0;
     for (unsigned t = 0; t < part->nsteps; t++) {
-        unsigned slot = (part->first + t) % by->piece;
+        unsigned slot = (part->first + t) % lp->piece;
         const uint8_t *valid = part->e_valid ? part->e_valid + t * part->valid_row : NULL,
                       *e = part->e + t * part->row;
-        if (t + by->piece < part->nsteps + part->ahead) fetch(plan, e + by->piece * part->row);
+        if (t + lp->piece < part->nsteps + part->ahead) fetch(plan, e + lp->piece * part->row);
         if (slot == 0 && lags->filled > 0) sum_piece(plan, scratch, weights, lags);
         if (valid && !*valid) continue;
         shares += valid ? *valid : 255;
-        uint8_t *restrict to = lags->samples + slot * plan->npol * by->lanes;
-        for (size_t pol = 0; pol < plan->npol; pol++, to += by->lanes, e += plan->ndishes) place(by, e, to);
+        uint8_t *restrict to = lags->samples + slot * plan->npol * lp->lanes;
+        for (size_t pol = 0; pol < plan->npol; pol++, to += lp->lanes, e += plan->ndishes) place(lp, e, to);
         lags->filled = slot + 1;
     }
     return shares;
@@ -172,24 +163,24 @@ const float *br_frb_grid_lags_finish(const struct br_frb_grid *plan,
                                      const struct frb_grid_lag_scratch *scratch, struct frb_grid_lags *lags,
                                      size_t f, bool wanted)
 {
-    const struct frb_grid_lag_plan *by = plan->by_lags;
-    size_t M = plan->grid_m, N = plan->grid_n, bytes = M * by->pitch * sizeof *lags->re;
+    const struct frb_grid_lag_plan *lp = plan->by_lags;
+    size_t M = plan->grid_m, N = plan->grid_n, bytes = M * lp->pitch * sizeof *lags->re;
     if (wanted) {
         if (lags->filled > 0) sum_piece(plan, scratch, weights_of(plan, f), lags);
         memset(scratch->half, 0, 2 * N * (M + 1) * sizeof *scratch->half);
         for (size_t n = 0; n < 2 * N - 1; n++) {
             fftwf_complex *to = scratch->half + (n + N + 1) % (2 * N) * (M + 1);
             for (size_t m = 0; m < M; m++) {
-                to[m][0] = lags->re[m * by->pitch + n];
-                to[m][1] = lags->im[m * by->pitch + n];
+                to[m][0] = lags->re[m * lp->pitch + n];
+                to[m][1] = lags->im[m * lp->pitch + n];
             }
             if (n >= N - 1) continue;
             to[0][0] = lags->re[2 * (N - 1) - n];
             to[0][1] = -lags->im[2 * (N - 1) - n];
         }
-        fftwf_execute_dft_c2r(by->transform, scratch->half, scratch->image);
+        fftwf_execute_dft_c2r(lp->transform, scratch->half, scratch->image);
     }
-    memset(lags->samples, 0, lags->filled * plan->npol * by->lanes);
+    memset(lags->samples, 0, lags->filled * plan->npol * lp->lanes);
     lags->filled = 0;
     memset(lags->re, 0, bytes);
     memset(lags->im, 0, bytes);
@@ -213,10 +204,10 @@ static size_t make_rows(const struct br_frb_grid *plan, const uint16_t *dish_cel
             if (n >= end) end = n + 1;
         }
         if (end == 0) continue;
-        row[(*nrows)++] = (struct frb_grid_row){m, low, lanes, round_up(end - low, FRB_GRID_ROW)};
-        lanes += round_up(end - low, FRB_GRID_ROW);
+        row[(*nrows)++] = (struct frb_grid_row){m, low, lanes, br_round_up(end - low, FRB_GRID_ROW)};
+        lanes += br_round_up(end - low, FRB_GRID_ROW);
     }
-    return round_up(lanes, FRB_GRID_LANES);
+    return br_round_up(lanes, FRB_GRID_LANES);
 }
 
 /* The block in pieces of nearly the same length. */
@@ -234,10 +225,10 @@ static size_t pitch_of(unsigned grid_n)
 size_t br_frb_grid_lags_bytes(const struct br_frb_grid *plan, const uint16_t *dish_cell, size_t workers)
 {
     struct frb_grid_row row[64];
-    size_t nrows, lanes = round_up(make_rows(plan, dish_cell, row, &nrows), (size_t)2 * FRB_GRID_LANES),
+    size_t nrows, lanes = br_round_up(make_rows(plan, dish_cell, row, &nrows), (size_t)2 * FRB_GRID_LANES),
                   M = plan->grid_m, N = plan->grid_n;
     size_t one = sizeof(struct frb_grid_lags) + 2 * M * pitch_of(plan->grid_n) * sizeof(float) +
-                 round_up(piece_of(plan->downsample), 2) * plan->npol * lanes,
+                 br_round_up(piece_of(plan->downsample), 2) * plan->npol * lanes,
            scratch = 3 * plan->npol * FRB_GRID_PIECE / 2 * lanes * 4 +
                      2 * (plan->npol + 1) * lanes * sizeof(float) + 2 * N * (M + 1) * sizeof(fftwf_complex) +
                      plan->cells * sizeof(float);
@@ -269,86 +260,87 @@ bool br_frb_grid_lags_pay(const struct br_frb_grid *plan, const uint16_t *dish_c
 /* Dishes, and runs of 8, 4 or 1 of them, by lane. */
 static void make_runs(struct br_frb_grid *plan, const uint16_t *dish_cell)
 {
-    struct frb_grid_lag_plan *by = plan->by_lags;
+    struct frb_grid_lag_plan *lp = plan->by_lags;
     size_t i = 0;
-    for (const struct frb_grid_row *r = by->row; r < by->row + by->nrows; r++)
+    for (const struct frb_grid_row *r = lp->row; r < lp->row + lp->nrows; r++)
         for (size_t l = 0; l < r->width; l++) {
             size_t d = 0;
             while (d < plan->ndishes && (dish_cell[2 * d] != r->m || dish_cell[2 * d + 1] != r->n + l)) d++;
             if (d == plan->ndishes) continue;
-            by->dish[i++] = (struct frb_grid_dish){d, r->lane + l, r};
+            lp->dish[i++] = (struct frb_grid_dish){d, r->lane + l, r};
         }
     for (size_t count; i > 0; i -= count) {
-        const struct frb_grid_dish *first = by->dish + plan->ndishes - i;
+        const struct frb_grid_dish *first = lp->dish + plan->ndishes - i;
         for (count = 1; count < i && first[count].dish == first->dish + count &&
                         first[count].lane == first->lane + count;)
             count++;
         count = count >= 8 ? 8 : count >= 4 ? 4 : 1;
-        by->run[by->nruns++] = (struct frb_grid_run){first->dish, first->lane, count};
+        lp->run[lp->nruns++] = (struct frb_grid_run){first->dish, first->lane, count};
     }
 }
 
 static int make_dishes(struct br_frb_grid *plan, const struct br_frb_grid_params *params)
 {
-    struct frb_grid_lag_plan *by = plan->by_lags;
-    by->row = calloc(plan->grid_m, sizeof *by->row);
-    by->dish = calloc(plan->ndishes, sizeof *by->dish);
-    by->run = calloc(plan->ndishes, sizeof *by->run);
-    if (!by->row || !by->dish || !by->run) return -1;
-    by->used = make_rows(plan, params->dish_cell, by->row, &by->nrows);
-    by->lanes = round_up(by->used, (size_t)2 * FRB_GRID_LANES);
+    struct frb_grid_lag_plan *lp = plan->by_lags;
+    lp->row = calloc(plan->grid_m, sizeof *lp->row);
+    lp->dish = calloc(plan->ndishes, sizeof *lp->dish);
+    lp->run = calloc(plan->ndishes, sizeof *lp->run);
+    if (!lp->row || !lp->dish || !lp->run) return -1;
+    lp->used = make_rows(plan, params->dish_cell, lp->row, &lp->nrows);
+    lp->lanes = br_round_up(lp->used, (size_t)2 * FRB_GRID_LANES);
     make_runs(plan, params->dish_cell);
     if (!params->weights) return 0;
-    plan->lane_weights = br_frb_grid_cpu_weights(plan->weight_channels * plan->npol * 2 * by->lanes);
+    plan->lane_weights =
+        br_aligned_zeros(plan->weight_channels * plan->npol * 2 * lp->lanes, sizeof(float));
     if (!plan->lane_weights) return -1;
     for (size_t k = 0; k < plan->weight_channels * plan->npol; k++)
         for (size_t i = 0; i < plan->ndishes; i++) {
-            float *w = plan->lane_weights + k * 2 * by->lanes + by->dish[i].lane;
-            const float *given = params->weights + (k * plan->ndishes + by->dish[i].dish) * 2;
+            float *w = plan->lane_weights + k * 2 * lp->lanes + lp->dish[i].lane;
+            const float *given = params->weights + (k * plan->ndishes + lp->dish[i].dish) * 2;
             w[0] = given[0];
-            w[by->lanes] = given[1];
+            w[lp->lanes] = given[1];
         }
     return 0;
 }
 
 int br_frb_grid_lag_plan_create(struct br_frb_grid *plan, const struct br_frb_grid_params *params)
 {
-    struct frb_grid_lag_plan *by = plan->by_lags = calloc(1, sizeof *by);
-    if (!by) return -1;
-    by->piece = piece_of(plan->downsample);
-    by->pitch = pitch_of(plan->grid_n);
-    by->loops = &loops_generic;
+    struct frb_grid_lag_plan *lp = plan->by_lags = calloc(1, sizeof *lp);
+    if (!lp) return -1;
+    lp->piece = piece_of(plan->downsample);
+    lp->pitch = pitch_of(plan->grid_n);
+    lp->loops = &loops_generic;
 #if BR_X86_64
-    if (br_cpu_has_avx2()) by->loops = &br_frb_grid_lag_avx2;
+    if (br_cpu_has_avx2()) lp->loops = &br_frb_grid_lag_avx2;
 #endif
     if (make_dishes(plan, params) != 0) return -1;
     struct frb_grid_lag_scratch *s = br_frb_grid_lag_scratch_create(plan);
     if (!s) return -1;
     fftwf_make_planner_thread_safe();
-    by->transform = fftwf_plan_dft_c2r_2d((int)(2 * plan->grid_n), (int)(2 * plan->grid_m), s->half, s->image,
+    lp->transform = fftwf_plan_dft_c2r_2d((int)(2 * plan->grid_n), (int)(2 * plan->grid_m), s->half, s->image,
                                           FFTW_ESTIMATE);
     br_frb_grid_lag_scratch_destroy(s);
-    return by->transform ? 0 : -1;
+    return lp->transform ? 0 : -1;
 }
 
 void br_frb_grid_lag_plan_destroy(struct br_frb_grid *plan)
 {
-    struct frb_grid_lag_plan *by = plan->by_lags;
-    if (!by) return;
-    if (by->transform) fftwf_destroy_plan(by->transform);
-    free(by->row);
-    free(by->dish);
-    free(by->run);
-    free(by);
+    struct frb_grid_lag_plan *lp = plan->by_lags;
+    if (!lp) return;
+    if (lp->transform) fftwf_destroy_plan(lp->transform);
+    free(lp->row);
+    free(lp->dish);
+    free(lp->run);
+    free(lp);
 }
 
 struct frb_grid_lags *br_frb_grid_lags_create(const struct br_frb_grid *plan, size_t count)
 {
-    const struct frb_grid_lag_plan *by = plan->by_lags;
-    size_t sums = plan->grid_m * by->pitch;
+    const struct frb_grid_lag_plan *lp = plan->by_lags;
+    size_t sums = plan->grid_m * lp->pitch;
     struct frb_grid_lags *lags = calloc(count, sizeof *lags);
     for (size_t i = 0; lags && i < count; i++) {
-        lags[i].samples = calloc(round_up(by->piece, 2) * plan->npol, by->lanes);
+        lags[i].samples = calloc(br_round_up(lp->piece, 2) * plan->npol, lp->lanes);
         lags[i].re = calloc(2 * sums, sizeof *lags[i].re);
         lags[i].im = lags[i].re ? lags[i].re + sums : NULL;
         if (lags[i].samples && lags[i].re) continue;
@@ -372,15 +364,15 @@ struct frb_grid_lag_scratch *br_frb_grid_lag_scratch_create(const struct br_frb_
     size_t lanes = plan->by_lags->lanes, bytes = plan->npol * FRB_GRID_PIECE / 2 * lanes * 4;
     struct frb_grid_lag_scratch *s = calloc(1, sizeof *s);
     if (!s) return NULL;
-    s->u = aligned(bytes, 1);
-    s->x = aligned(bytes, 1);
-    s->y = aligned(bytes, 1);
-    s->x_off = aligned(plan->npol * lanes, sizeof *s->x_off);
-    s->y_off = aligned(plan->npol * lanes, sizeof *s->y_off);
-    s->re = aligned(lanes, sizeof *s->re);
-    s->im = aligned(lanes, sizeof *s->im);
-    s->half = fftwf_malloc(2 * plan->grid_n * (plan->grid_m + 1) * sizeof *s->half);
-    s->image = fftwf_malloc(plan->cells * sizeof *s->image);
+    s->u = br_aligned_zeros(bytes, 1);
+    s->x = br_aligned_zeros(bytes, 1);
+    s->y = br_aligned_zeros(bytes, 1);
+    s->x_off = br_aligned_zeros(plan->npol * lanes, sizeof *s->x_off);
+    s->y_off = br_aligned_zeros(plan->npol * lanes, sizeof *s->y_off);
+    s->re = br_aligned_zeros(lanes, sizeof *s->re);
+    s->im = br_aligned_zeros(lanes, sizeof *s->im);
+    s->half = br_aligned_zeros(2 * plan->grid_n * (plan->grid_m + 1), sizeof *s->half);
+    s->image = br_aligned_zeros(plan->cells, sizeof *s->image);
     if (s->u && s->x && s->y && s->x_off && s->y_off && s->re && s->im && s->half && s->image) return s;
     br_frb_grid_lag_scratch_destroy(s);
     return NULL;
@@ -396,7 +388,7 @@ void br_frb_grid_lag_scratch_destroy(struct frb_grid_lag_scratch *s)
     free(s->y_off);
     free(s->re);
     free(s->im);
-    fftwf_free(s->half);
-    fftwf_free(s->image);
+    free(s->half);
+    free(s->image);
     free(s);
 }

@@ -19,8 +19,8 @@ enum { FRB_GRID_LANES = 8, FRB_GRID_ROW = 4, FRB_GRID_PIECE = 48 };
 struct frb_grid_lags {
     uint8_t *samples; /* [piece, or one more][P][lanes]: int4x2 to be summed; 0 from `filled` on */
     unsigned filled;
-    float *re,
-        *im; /* [M][pitch]: the autocorrelation at (m, n - (N - 1)) of all before; not m = 0, n < N - 1 */
+    /* [M][pitch]: the autocorrelation at (m, n - (N - 1)) of all before; of m = 0 only from n = N - 1 on */
+    float *re, *im;
 };
 
 /* What a worker needs for itself. Samples stand in pairs, the last one's partner may be 0. */
@@ -54,8 +54,10 @@ struct frb_grid_run {
  * products have one sum. */
 struct frb_grid_products {
     const struct frb_grid_lag_scratch *s;
-    const float *weights; /* [npol][re, im][lanes], or NULL: all are 1 */
-    size_t npol, lanes, used, lane;
+    const float *weights;     /* [npol][re, im][lanes], or NULL: all are 1 */
+    size_t npol, lanes, used; /* as in the plan */
+    size_t lane, from; /* the dish's; the first that is multiplied with it, a multiple of FRB_GRID_LANES */
+    size_t skip;       /* places of the dish's own row that are not added, a multiple of FRB_GRID_ROW */
     unsigned pairs;
 };
 
@@ -65,10 +67,10 @@ struct frb_grid_lag_loops {
     /* u, x, y and what u has too much. */
     void (*spread)(const struct frb_grid_lag_scratch *s, const uint8_t *samples, size_t npol, size_t lanes,
                    unsigned pairs);
-    /* To s->re and s->im, of the lanes that are used, from those that are multiplied with the dish itself. */
+    /* To s->re and s->im, of lanes [from, used). */
     void (*multiply)(const struct frb_grid_products *p);
-    /* Adds them to the lags: those of row r to the lags' row r->m - row->m, from its place r->n + shift on,
-     * of the dish's own row from about the dish on. */
+    /* Adds them to the lags: those of row r to the lags' row r->m - row->m, from its place r->n + shift on;
+     * `row` is the dish's own. */
     void (*add)(const struct frb_grid_products *p, const struct frb_grid_row *row,
                 const struct frb_grid_row *end, float *re, float *im, size_t pitch, size_t shift);
 };
@@ -78,7 +80,7 @@ extern const struct frb_grid_lag_loops br_frb_grid_lag_avx2;
 
 struct frb_grid_lag_plan {
     unsigned piece;             /* samples that are summed at a time */
-    size_t used, lanes;         /* multiples of FRB_GRID_LANES, of twice as many */
+    size_t used, lanes;         /* that hold dishes, in FRB_GRID_LANES; that are stored, in twice as many */
     size_t nrows, pitch;        /* of lags: 2N - 1, and room for what a row's last vector adds: zeros */
     struct frb_grid_row *row;   /* [nrows], by m */
     struct frb_grid_dish *dish; /* [D], by lane */

@@ -121,7 +121,7 @@ AVX2 INLINE void multiply_some_avx2(const struct frb_grid_products *p, size_t fr
 
 AVX2 static void multiply_avx2(const struct frb_grid_products *p)
 {
-    size_t from = p->lane / FRB_GRID_LANES * FRB_GRID_LANES;
+    size_t from = p->from;
     for (; p->used - from >= 32; from += 32) multiply_some_avx2(p, from, 4);
     if (p->used - from == 24) multiply_some_avx2(p, from, 3);
     if (p->used - from == 16) multiply_some_avx2(p, from, 2);
@@ -141,7 +141,7 @@ AVX2 static void add_avx2(const struct frb_grid_products *p, const struct frb_gr
 {
     for (const struct frb_grid_row *r = row; r < end; r++) {
         size_t to = (r->m - row->m) * pitch + r->n + shift;
-        size_t l = r == row ? (p->lane - row->lane) / FRB_GRID_ROW * FRB_GRID_ROW : 0;
+        size_t l = r == row ? p->skip : 0;
         add_some(re + to, p->s->re + r->lane, l, r->width);
         add_some(im + to, p->s->im + r->lane, l, r->width);
     }

@@ -1,5 +1,6 @@
 /* The fast filterbank: tables in float32, loop over tiles of the row, and the portable kernels. */
 #include "kernels/common/cpu.h"
+#include "kernels/common/aligned.h"
 #include "kernels/upchannelize/cpu/transform.h"
 #include "kernels/upchannelize/plan.h"
 
@@ -84,14 +85,6 @@ static void fill_filter(struct upchannelize_filter *filter, const double *window
     }
 }
 
-static void *zeroed(size_t bytes)
-{
-    bytes = (bytes + 63) & ~(size_t)63;
-    void *memory = aligned_alloc(64, bytes);
-    if (memory) memset(memory, 0, bytes);
-    return memory;
-}
-
 static int make_scratch(struct br_upchannelize *plan)
 {
     size_t U = plan->U, rows = (plan->M - 1 + plan->part) * U;
@@ -101,11 +94,11 @@ static int make_scratch(struct br_upchannelize *plan)
     plan->nscratch = workers;
     for (unsigned i = 0; i < workers; i++) {
         struct upchannelize_scratch *s = &plan->scratch[i];
-        s->rows = zeroed(rows * TILE);
-        s->field = zeroed(rows * 2 * LANES * sizeof *s->field);
-        s->spectrum = zeroed(U * 2 * LANES * sizeof *s->spectrum);
-        s->packed = zeroed(plan->part * U * TILE);
-        s->keep = zeroed(plan->part * TILE);
+        s->rows = br_aligned_zeros(rows * TILE, 1);
+        s->field = br_aligned_zeros(rows * 2 * LANES, sizeof *s->field);
+        s->spectrum = br_aligned_zeros(U * 2 * LANES, sizeof *s->spectrum);
+        s->packed = br_aligned_zeros(plan->part * U * TILE, 1);
+        s->keep = br_aligned_zeros(plan->part * TILE, 1);
         if (!s->rows || !s->field || !s->spectrum || !s->packed || !s->keep) return -1;
     }
     return 0;
@@ -117,11 +110,11 @@ int br_upchannelize_cpu_create(struct br_upchannelize *plan)
     size_t U = plan->U, M = plan->M;
     filter->U = plan->U;
     filter->M = plan->M;
-    filter->taps = zeroed(M * U * sizeof *filter->taps);
-    filter->first = zeroed(U * 2 * sizeof *filter->first);
-    filter->later = zeroed(U * 2 * sizeof *filter->later);
-    filter->gain = zeroed(U * sizeof *filter->gain);
-    filter->position = zeroed(U * sizeof *filter->position);
+    filter->taps = br_aligned_zeros(M * U, sizeof *filter->taps);
+    filter->first = br_aligned_zeros(U * 2, sizeof *filter->first);
+    filter->later = br_aligned_zeros(U * 2, sizeof *filter->later);
+    filter->gain = br_aligned_zeros(U, sizeof *filter->gain);
+    filter->position = br_aligned_zeros(U, sizeof *filter->position);
     if (!filter->taps || !filter->first || !filter->later || !filter->gain || !filter->position ||
         make_scratch(plan) != 0)
         return -1;

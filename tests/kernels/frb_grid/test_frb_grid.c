@@ -143,7 +143,8 @@ static void both_ways_against_equation(void **state)
     assert_true(ways[0] >= 15 && ways[1] >= 15);
 }
 
-/* The largest products that int4 has, of every sign, in pieces of every length. */
+/* The largest products that int4 has, of every sign, in one piece of up to 48 samples, the longest there is,
+ * and in two and three. */
 static void largest_products(void **state)
 {
     (void)state;
