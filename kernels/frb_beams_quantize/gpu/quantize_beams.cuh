@@ -237,7 +237,9 @@ __device__ __forceinline__ unsigned quantize_beams(unsigned (&x)[TILES][REGISTER
         const bool here = at.i + g + q / 2 * 8 < w.bx;
         br_follow known = {};
         if (here) known = *state;
-        found = quantize::slow_statistics<BITS>(m, most, rule, known, w.slow.steps[at.f]);
+        /* A copy: by reference each of its numbers would be waited for where it is used. */
+        const br_follow_step step = w.slow.steps[at.f];
+        found = quantize::slow_statistics<BITS>(m, most, rule, known, step);
         if (here) { /* each of the two lanes that have a beam writes a part */
             float *to = reinterpret_cast<float *>(state) + q % 2 * 2;
             to[0] = q % 2 == 0 ? known.expected : known.trend;
