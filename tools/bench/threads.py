@@ -53,14 +53,13 @@ def fingerprint(directory):
 
 def run_at_once(a, known, sets):
     """The reports of one program for each of `sets` of processors, all started together."""
-    running = []
+    config, running = "demo.yaml" if a.pipeline == "demo" else "chord_node.yaml", []
     with tempfile.TemporaryDirectory(dir=a.directory) as top:
         for n, processors in enumerate(sets):
             d = os.path.join(top, str(n))
             os.mkdir(d)
             if a.pipeline == "demo":
                 os.symlink(known["field"], os.path.join(d, "field_000000.dada"))
-            config = "demo.yaml" if a.pipeline == "demo" else "chord_node.yaml"
             running.append((start(a, config, d, processors, *a.set), d))
         reports = [finish(*r) for r in running]
         for _, d in running:
