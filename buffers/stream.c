@@ -272,6 +272,8 @@ bool br_stream_compatible(const struct br_stream *a, const struct br_stream *b, 
              memcmp(a->freq_mhz, b->freq_mhz, a->nchannels * sizeof *a->freq_mhz) != 0 ||
              memcmp(a->width_mhz, b->width_mhz, a->nchannels * sizeof *a->width_mhz) != 0)
         differs = "frequency channels";
+    else if (a->sideband != b->sideband)
+        differs = "sideband";
     else if (a->nzones != b->nzones)
         differs = "zones";
     else if (a->scale != b->scale)

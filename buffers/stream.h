@@ -17,6 +17,7 @@
 #define BEAMRING_BUFFERS_STREAM_H
 
 #include "buffers/array.h"
+#include "buffers/sky.h"
 #include "buffers/telescope.h"
 
 #include <stdint.h>
@@ -77,6 +78,8 @@ struct br_stream {
     /* frames hold packets as they came: where each sample stands (stages/common/packets/layout.h); NULL:
      * frames are arrays */
     const struct packet_layout *packets;
+    /* which sideband the channels hold; what is made of the field keeps that of the field */
+    enum br_sideband sideband;
 };
 
 /* True when zones have different downsample factors, so that the frame is not one array. */

@@ -180,7 +180,8 @@ enum br_hint {
     BR_HINT_FREQ = 4,
     BR_HINT_WIDTH = 8,
     BR_HINT_CODING = 16,
-    BR_HINT_ORDER = 32
+    BR_HINT_ORDER = 32,
+    BR_HINT_SIDEBAND = 64
 };
 
 /* What the pipeline's `stream:` supplies; absent fields are 0, NULL, {0, 0} or have_x = false. Only
@@ -198,6 +199,7 @@ struct br_stream_hints {
     const char *coding; /* "int4x2", "chime", "vdif" or NULL */
     const char *order;  /* of the axes of a DADA file of others (ORDER), or NULL */
     unsigned override;  /* bits of enum br_hint */
+    enum br_sideband sideband; /* unknown: not given */
 };
 BR_API const struct br_stream_hints *br_stage_hints(const struct br_stage *stage);
 

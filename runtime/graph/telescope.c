@@ -182,10 +182,11 @@ struct hint_params {
     int64_t epoch, sample0, npol;
     struct br_rational sample;
     double width;
-    const char *coding, *order;
+    const char *coding, *order, *sideband;
     struct br_strings override;
 };
 static const char *const codings[] = {"int4x2", "chime", "vdif", NULL};
+static const char *const sidebands[] = {"upper", "lower", NULL};
 static const struct br_param hint_params[] = {
     BR_PARAM("epoch_ns", BR_P_INT, struct hint_params, epoch, NULL, .unit = "ns"),
     BR_PARAM("sample_ns", BR_P_RATIONAL, struct hint_params, sample, NULL, .unit = "ns"),
@@ -194,6 +195,7 @@ static const struct br_param hint_params[] = {
     BR_PARAM("npol", BR_P_INT, struct hint_params, npol, NULL, .min = 1, .max = 2),
     BR_PARAM("coding", BR_P_CHOICE, struct hint_params, coding, NULL, .choices = codings),
     BR_PARAM("order", BR_P_STRING, struct hint_params, order, NULL),
+    BR_PARAM("sideband", BR_P_CHOICE, struct hint_params, sideband, NULL, .choices = sidebands),
     BR_PARAM("override", BR_P_STRINGS, struct hint_params, override, NULL),
     {0},
 };
@@ -206,8 +208,9 @@ static unsigned read_override(struct br_config *config, const struct br_node *no
     static const struct {
         const char *key;
         enum br_hint bit;
-    } known[] = {{"epoch_ns", BR_HINT_EPOCH},  {"sample_ns", BR_HINT_SAMPLE}, {"freq_mhz", BR_HINT_FREQ},
-                 {"width_mhz", BR_HINT_WIDTH}, {"coding", BR_HINT_CODING},    {"order", BR_HINT_ORDER}};
+    } known[] = {{"epoch_ns", BR_HINT_EPOCH},   {"sample_ns", BR_HINT_SAMPLE}, {"freq_mhz", BR_HINT_FREQ},
+                 {"width_mhz", BR_HINT_WIDTH},  {"coding", BR_HINT_CODING},    {"order", BR_HINT_ORDER},
+                 {"sideband", BR_HINT_SIDEBAND}};
     unsigned bits = 0;
     const struct br_node *at = br_node_get(node, "override");
     for (size_t i = 0; i < keys->count; i++) {
@@ -217,7 +220,7 @@ static unsigned read_override(struct br_config *config, const struct br_node *no
             br_config_error(
                 config, at,
                 "stream: override: '%s'; expected some of epoch_ns, sample_ns, freq_mhz, width_mhz, "
-                "coding, order",
+                "coding, order, sideband",
                 keys->value[i]);
         else if (br_node_get(node, known[k].key) == NULL)
             br_config_error(
@@ -254,5 +257,6 @@ void br_graph_read_hints(struct br_graph *graph, const struct br_node *node)
     hints->npol = (unsigned)p.npol;
     hints->coding = p.coding;
     hints->order = p.order;
+    if (p.sideband != NULL) hints->sideband = br_sideband_named(p.sideband);
     hints->override = read_override(graph->config, node, &p.override);
 }
