@@ -162,6 +162,10 @@ struct br_stage_type {
 /* Description of input i. Complete. */
 BR_API const struct br_stream *br_stage_input(const struct br_stage *stage, unsigned i);
 
+/* The sideband of input 0, for a stage whose results depend on it: directions, phases, frequencies of fine
+ * channels. Unknown: upper, and the user is told once for all stages, and how to say it. */
+BR_API enum br_sideband br_stage_sideband(struct br_stage *stage);
+
 /* Description of output i, for configure to fill in. It starts as a copy of input 0, or for a source with
  * the telescope of the pipeline and defaults (nzones = 0, scale = 1). The runtime checks it afterwards
  * (br_stream_check). */

@@ -159,6 +159,7 @@ struct br_graph {
 
     struct br_ranks *ranks; /* not owned; NULL: this is no rank of a job */
     bool only_shown;        /* nothing is going to run */
+    bool sideband_told;     /* see br_stage_sideband */
     double watchdog_s;      /* a call on a GPU that takes longer ends the run; 0: never */
 
     unsigned threads;     /* that work at the stages' jobs at the same time; at least 1 */

@@ -12,6 +12,21 @@ const struct br_stream *br_stage_input(const struct br_stage *stage, unsigned i)
     return i < stage->nin ? &stage->in[i].edge->stream : NULL;
 }
 
+enum br_sideband br_stage_sideband(struct br_stage *stage)
+{
+    enum br_sideband sideband = br_stage_input(stage, 0)->sideband;
+    if (sideband != BR_SIDEBAND_UNKNOWN) return sideband;
+    if (!stage->graph->sideband_told)
+        br_stage_note(
+            stage,
+            "neither the source nor `stream:` says which sideband the channels hold; upper is taken. "
+            "If it is the lower one (an even Nyquist zone or a lower-sideband mixer: CHIME, HIRAX, "
+            "CASM), beams look at the mirror direction and fine channels stand in the wrong order. Say "
+            "which: `stream: {sideband: upper}` or `lower`");
+    stage->graph->sideband_told = true;
+    return BR_SIDEBAND_UPPER;
+}
+
 struct br_stream *br_stage_output(struct br_stage *stage, unsigned i)
 {
     return i < stage->nout ? &stage->out[i].stream : NULL;

@@ -243,6 +243,11 @@ void br_stage_absorbed_update(struct br_stage *stage, uint64_t sample)
     (void)stage, (void)sample;
 }
 
+enum br_sideband br_stage_sideband(struct br_stage *stage)
+{
+    return stage->in[0].sideband == BR_SIDEBAND_UNKNOWN ? BR_SIDEBAND_UPPER : stage->in[0].sideband;
+}
+
 const char *br_stage_name(const struct br_stage *stage)
 {
     return stage->type->name;
