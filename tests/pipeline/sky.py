@@ -1,0 +1,105 @@
+"""beamring looks at the true sky: fields of an F-engine made of delays, real samples and forward transforms,
+in the Nyquist zones 1 to 4, go through the program, and every source is where it is, every carrier in the
+channel that is said to hold it."""
+import numpy as np
+
+import harness
+import sky_common as sky
+from sky_common import fe
+
+TIMES = 1024
+STEP = 64
+SAMPLE_S = 160e-9  # of sky.board()
+
+
+def looks_at(place, rng):
+    """The source, its mirror images, the axes exchanged, and seven others, in any order."""
+    x, y = sky.xy(place)
+    out = [[x, y], [-x, -y], [-x, y], [x, -y], [y, x], *rng.uniform(-0.5, 0.5, (7, 2))]
+    return np.array(out)[rng.permutation(len(out))]
+
+
+BEAMS = """
+updates: [{{at: {{sample: {half}}}, stages: {{still: {{beams: {second}}}}}}}]
+pipeline:
+  - {{stage: replay, files: field*.dada, out: field, frame_samples: 256}}
+  - {{stage: frb_grid, in: field, out: image, integrate: {step}}}
+  - {{stage: frb_beams, name: f1, in: image, out: grid, beams: {grid}}}
+  - {{stage: frb_beams, name: f2, in: image, out: list, beams: {first}}}
+  - {{stage: frb_beams, name: f3, in: image, out: steered, beams: {first},
+      steer: [{{sample: {half}, beams: {second}}}]}}
+  - {{stage: frb_beams, name: f4, in: image, out: moving, beams: {moving}}}
+  - {{stage: baseband_beamform, name: still, in: field, out: voltages, shift: 10, beams: {first}}}
+  - {{stage: baseband_beamform, name: moves, in: field, out: rates, shift: 10, beams: {moving}}}
+"""
+OUTPUTS = ("grid", "list", "steered", "moving", "voltages", "rates")
+
+
+def check_source(zone, seed, place):
+    """All kinds of beams of one source. Returns its beam's power over that of the mirror direction, in each
+    product."""
+    rng = np.random.default_rng([zone, seed])
+    array = sky.Array(sky.board(zone))
+    field = fe.simulate(array.board, fe.Receivers(array.positions), [fe.Source(*place, sky.FLUX)], TIMES,
+                        seed=seed, epoch_ns=sky.EPOCH_NS)
+    assert field.clipped < 1e-3
+    x, y = sky.xy(place)
+    first, second, ends = looks_at(place, rng), looks_at(place, rng), np.array([[x, y], [-x, -y]])
+    rates = (ends[::-1] - ends) / (TIMES * SAMPLE_S)
+    grid = "{grid: [7, 5], spacing_deg: [6, 8], center: [%r, %r]}" % (
+        float(np.degrees(np.arcsin(x))) / 2, float(np.degrees(np.arcsin(y))) / 2)
+    moving = "{directions: %s, rates: %s, reference_ns: %d, every_s: %.9f}" % (
+        ends.tolist(), rates.tolist(), sky.EPOCH_NS, TIMES / 4 * SAMPLE_S)
+    margins = {}
+    with harness.scratch() as d:
+        sky.write(d, field)
+        records = "".join(f"  - {{stage: record, name: r_{o}, in: {o}, directory: ., prefix: {o}}}\n"
+                          for o in OUTPUTS)
+        harness.run(d, array.yaml + BEAMS.format(half=TIMES // 2, step=STEP, first=sky.text(first),
+                                                 second=sky.text(second), grid=grid, moving=moving) + records)
+
+        def check(label, looks, seen, samples, **more):
+            label = f"zone {zone}, az {place[0]:.1f}, alt {place[1]:.1f}, {label}"
+            over = sky.check_beams(array, place, looks, seen, samples, label=label, **more)
+            mirror = np.hypot(*(np.asarray(looks) + [x, y]).T)
+            if mirror.min() < 1e-9:
+                margins[label.split(", ")[-1]] = over[np.argmin(mirror)]
+
+        for name, before, after in (("list", first, first), ("steered", first, second)):
+            i, keys = sky.intensities(d, name)
+            assert np.allclose(sky.stated_xy(keys), before, rtol=0, atol=1e-9)
+            for half, looks in enumerate((before, after)):
+                here = i[:, half * 8:half * 8 + 8].sum(1) / (TIMES / 2)
+                check(f"{name} {half}", looks, here, TIMES // 2)
+        i, keys = sky.intensities(d, "grid")
+        check("grid", sky.stated_xy(keys), i.sum(1) / TIMES, TIMES)
+
+        scale = (127 / 2 ** 10) ** 2
+        more = {"scale": scale, "rounding": 2 / 6}
+        j, keys = sky.voltages(d, "voltages")
+        power = (abs(j) ** 2).sum(2)
+        for half, looks in enumerate((first, second)):
+            here = power[..., half * TIMES // 2:(half + 1) * TIMES // 2].mean(2).T
+            check(f"voltages {half}", looks, here, TIMES // 2, **more)
+        moved, _ = sky.intensities(d, "moving")
+        power = (abs(sky.voltages(d, "rates")[0]) ** 2).sum(2)
+        for k in range(4):
+            now = ends + rates * (k + 0.5) / 4 * TIMES * SAMPLE_S
+            check(f"moving {k}", now, moved[:, k * 4:k * 4 + 4].sum(1) / (TIMES / 4), TIMES // 4)
+            here = power[..., k * TIMES // 4:(k + 1) * TIMES // 4].mean(2).T
+            check(f"rates {k}", now, here, TIMES // 4, **more)
+    return margins
+
+
+def test_sources_are_in_their_beams():
+    """Twenty random directions, five in each zone."""
+    margins = {}
+    for zone in sky.ZONES:
+        for seed, place in enumerate(sky.places(zone)):
+            for name, margin in check_source(zone, seed, place).items():
+                margins.setdefault(name, []).append(margin)
+    print("; ".join(f"{name}: {min(m):.1f} to {max(m):.1f} times the mirror" for name, m in margins.items()))
+
+
+if __name__ == "__main__":
+    harness.main([test_sources_are_in_their_beams])

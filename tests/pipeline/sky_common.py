@@ -1,0 +1,148 @@
+"""What the tests of the true sky share: fields of tests/oracle/fengine.py, the power that physics expects in a
+beam, and what the products say of themselves.
+
+Not one sign here is the program's. A source's place is an azimuth and an altitude of the F-engine, a beam's
+place is what the test asked for or what a product states, and the power expected in a beam depends on the
+distance between the two alone. Frequencies are those that products state."""
+import glob
+import os
+import sys
+from fractions import Fraction
+
+import numpy as np
+
+import harness
+from small import one
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "oracle"))
+import fengine as fe  # noqa: E402
+
+ZONES = (1, 2, 3, 4)
+EPOCH_NS = 1700000000000000000
+ROWS, COLUMNS = 6, 4
+NOISE_RMS = 1.5
+FLUX = 0.25
+TELESCOPE = """
+telescope:
+  name: sky
+  grid: {m: $rows, n: $columns}
+  spacing_m: {m: $north_m, n: $east_m}
+  latitude_deg: 37.2
+  longitude_deg: -118.3
+"""
+
+
+class Array:
+    """The dishes in a Nyquist zone: their spacings follow the wavelength, so that every zone sees the same
+    sky through the same beams, and directions within 40 degrees of the zenith are not repeated."""
+
+    def __init__(self, board, rows=ROWS, columns=COLUMNS, spacing=(0.74, 0.83)):
+        wavelength = fe.C / board.freq_mhz().max()
+        self.board, self.rows, self.columns = board, rows, columns
+        self.north_m, self.east_m = (round(float(s * wavelength), 3) for s in spacing)
+        self.positions = fe.grid(rows, columns, self.north_m, self.east_m)
+        dishes = [[m, n] for m in range(rows) for n in range(columns)]
+        self.yaml = fe.telescope_yaml(TELESCOPE, rows, columns, self.north_m, self.east_m) + \
+            f"  dishes: {dishes}\n"
+
+    def power(self, place, looks, flux=FLUX, noise_rms=NOISE_RMS):
+        """What a beam towards each of looks [beam][x, y] has of a source in `place`, in squared levels per
+        sample and both polarisations: [freq][beam]. Blocks of a plain FFT that see a signal at different times
+        have that much less in common."""
+        s = fe.direction(*place)
+        early = self.positions @ s / fe.C
+        asked = np.asarray(looks) @ self.positions[:, 1::-1].T / fe.C
+        apart = abs(early[:, None] - early) * float(Fraction(self.board.fs_mhz)) / self.board.nfft
+        common = np.maximum(1 - apart, 0)
+        turn = np.exp(2j * np.pi * np.multiply.outer(self.board.freq_mhz(), early - asked))
+        seen = np.einsum("fbi,ij,fbj->fb", turn, common, turn.conj()).real
+        return 2 * (2 * noise_rms ** 2 * (len(early) + flux * seen) + len(early) / 6)
+
+
+def board(zone, **more):
+    """Eight channels in the middle of a zone of 200 MHz."""
+    return fe.Board(**{"fs_mhz": 400, "zone": zone, "nfft": 64, "first_channel": 16, "channels": 8,
+                       "noise_rms": NOISE_RMS, **more})
+
+
+def places(zone, count=5):
+    """Random azimuths and altitudes, 15 to 38 degrees from the zenith."""
+    rng = np.random.default_rng([2026, zone])
+    return [(float(rng.uniform(0, 360)), float(rng.uniform(52, 75))) for _ in range(count)]
+
+
+def xy(place):
+    """Direction cosines to the north and to the east."""
+    east, north, _ = fe.direction(*place)
+    return [float(north), float(east)]
+
+
+def text(looks):
+    return "{directions: %s}" % [[float(x), float(y)] for x, y in looks]
+
+
+def write(directory, field, name="field_000000.dada", sideband="true", **more):
+    """The field as a recording; without `sideband` it says its own."""
+    sideband = field.sideband if sideband == "true" else sideband
+    fe.write_recording(os.path.join(directory, name), field, sideband, **more)
+
+
+def intensities(directory, prefix):
+    """I[freq][step][beam] in squared levels, summed over a step, and the header's keys."""
+    got, first, keys, _ = harness.read_frames(one(directory, f"{prefix}_*.dada"))
+    assert first == 0, first
+    return got.astype(float) * float(keys["SCALE"]), keys
+
+
+def voltages(directory, prefix):
+    """J[beam][freq][pol][time] in levels, missing ones as 0, and the header's keys."""
+    raw, first, keys, _ = harness.read_frames(one(directory, f"{prefix}_*.dada"))
+    assert first == 0, first
+    value = harness.unpack(raw)
+    return np.where(value.real == -8, 0, value), keys
+
+
+def stated_mhz(keys):
+    """The frequencies of a header."""
+    values = keys["FREQ_MHZ"]
+    while f"FREQ_MHZ_{values.count(' ') + 2}" in keys:
+        values += " ," + keys[f"FREQ_MHZ_{values.count(' ') + 2}"]
+    if ":" in values:
+        first, step, count = (float(v) for v in values.split(":"))
+        return first + step * np.arange(int(count))
+    return np.array([float(v) for v in values.replace(" ", "").replace(",,", ",").split(",")])
+
+
+def stated_xy(keys):
+    """The directions of a header, [beam][x, y]."""
+    return np.array([float(v) for k in sorted(keys) if k.startswith("BEAMS_XY")
+                     for v in keys[k].split(",") if v]).reshape(-1, 2)
+
+
+def sigmas(seen, expected, samples, rounding=0):
+    """How far mean powers [freq][beam] of both polarisations are from those expected, in standard deviations
+    of the sum over channels: noise of power P has the deviation P / sqrt(2 x samples)."""
+    deviation = np.sqrt(((expected + rounding) ** 2).sum(0) / (2 * samples))
+    return (seen - expected - rounding).sum(0) / deviation
+
+
+def check_beams(array, place, looks, seen, samples, scale=1, rounding=0, label=""):
+    """Mean powers seen [freq][beam] are those expected, within 5 standard deviations in every beam. A beam
+    that looks at the source is the brightest, and has at least twice the power of its mirror image: the
+    source's beam over each is returned."""
+    expected = array.power(place, looks) * scale
+    off = sigmas(seen, expected, samples, rounding)
+    worst = np.argmax(abs(off))
+    assert abs(off[worst]) < 5, \
+        f"{label}: beam {worst} towards {looks[worst]} is {off[worst]:.1f} sigma off; source at {xy(place)}"
+    total, away = seen.sum(0), np.hypot(*(np.asarray(looks) - xy(place)).T)
+    nearest = np.argmin(away)
+    if away[nearest] < 0.01:
+        assert np.argmax(total) == nearest, f"{label}: beam {np.argmax(total)} is brightest, not {nearest}"
+        mirror = np.hypot(*(np.asarray(looks) + xy(place)).T) < 0.01
+        assert (total[mirror] * 2 < total[nearest]).all(), f"{label}: {total[nearest] / total[mirror]}"
+    return total[nearest] / total
+
+
+def files(directory, pattern):
+    return sorted(glob.glob(os.path.join(directory, pattern)))
