@@ -102,21 +102,20 @@ def voltages(directory, prefix):
     return np.where(value.real == -8, 0, value), keys
 
 
-def stated_mhz(keys):
-    """The frequencies of a header."""
-    values = keys["FREQ_MHZ"]
-    while f"FREQ_MHZ_{values.count(' ') + 2}" in keys:
-        values += " ," + keys[f"FREQ_MHZ_{values.count(' ') + 2}"]
-    if ":" in values:
-        first, step, count = (float(v) for v in values.split(":"))
+def numbers(keys, name):
+    """A list of numbers of a header, continued under name_2, name_3, ... or a progression."""
+    parts = [keys[name]]
+    while f"{name}_{len(parts) + 1}" in keys:
+        parts.append(keys[f"{name}_{len(parts) + 1}"])
+    if ":" in parts[0]:
+        first, step, count = (float(v) for v in parts[0].split(":"))
         return first + step * np.arange(int(count))
-    return np.array([float(v) for v in values.replace(" ", "").replace(",,", ",").split(",")])
+    return np.array([float(v) for v in ",".join(parts).split(",") if v])
 
 
 def stated_xy(keys):
     """The directions of a header, [beam][x, y]."""
-    return np.array([float(v) for k in sorted(keys) if k.startswith("BEAMS_XY")
-                     for v in keys[k].split(",") if v]).reshape(-1, 2)
+    return numbers(keys, "BEAMS_XY").reshape(-1, 2)
 
 
 def sigmas(seen, expected, samples, rounding=0):
