@@ -12,13 +12,6 @@ STEP = 64
 SAMPLE_S = 160e-9  # of sky.board()
 
 
-def looks_at(place, rng):
-    """The source, its mirror images, the axes exchanged, and seven others, in any order."""
-    x, y = sky.xy(place)
-    out = [[x, y], [-x, -y], [-x, y], [x, -y], [y, x], *rng.uniform(-0.5, 0.5, (7, 2))]
-    return np.array(out)[rng.permutation(len(out))]
-
-
 BEAMS = """
 updates: [{{at: {{sample: {half}}}, stages: {{still: {{beams: {second}}}}}}}]
 pipeline:
@@ -44,7 +37,7 @@ def check_source(zone, seed, place):
                         seed=seed, epoch_ns=sky.EPOCH_NS)
     assert field.clipped < 1e-3
     x, y = sky.xy(place)
-    first, second, ends = looks_at(place, rng), looks_at(place, rng), np.array([[x, y], [-x, -y]])
+    first, second, ends = sky.looks_at(place, rng), sky.looks_at(place, rng), np.array([[x, y], [-x, -y]])
     rates = (ends[::-1] - ends) / (TIMES * SAMPLE_S)
     grid = "{grid: [7, 5], spacing_deg: [6, 8], center: [%r, %r]}" % (
         float(np.degrees(np.arcsin(x))) / 2, float(np.degrees(np.arcsin(y))) / 2)
@@ -105,32 +98,6 @@ FACTORS = (1, 2, 4, 8, 16, 32, 64, 128)
 MIXED = [(1, 128), (2, 4), (1, 1), (2, 32), (1, 2), (1, 64)]  # (channels, factor) of zones of one band
 
 
-def carrier_places(board, seed):
-    """A carrier in every second channel, each at a random place of it, at least a fifth of the finest channel
-    from the edges of all fine channels."""
-    rng = np.random.default_rng([seed, board.zone])
-    width = abs(float(board.step_mhz))
-    fine = rng.integers(-56, 56, 4) + 0.5 + rng.uniform(-0.3, 0.3, 4)
-    return board.freq_mhz()[rng.integers(2)::2] + fine / 128 * width
-
-
-def check_carriers(label, carriers, power, mhz, width):
-    """Each carrier stands in the channel whose stated frequency holds it. power [freq], mhz [freq], width
-    [freq]; channels of different widths are not compared, as they sum different numbers of samples. Returns
-    how many carriers these channels hold."""
-    found = 0
-    for one in np.unique(width):
-        here = width == one
-        f, p = mhz[here], power[here]
-        for carrier in (c for c in carriers if abs(f - c).min() <= one / 2 * 1.001):
-            near = np.flatnonzero(abs(f - carrier) < 200 / 32 / 2 + one / 2)
-            peak = f[near[np.argmax(p[near])]]
-            assert abs(peak - carrier) <= one / 2, \
-                f"{label}: the carrier at {carrier:.6f} MHz is in the channel at {peak:.6f}, {one} wide"
-            found += 1
-    return found
-
-
 def read_filterbank(path):
     """Data [step][channel] and the stated frequency of each channel."""
     raw, keys, at = open(path, "rb").read(), {}, 0
@@ -155,25 +122,6 @@ def file_width(mhz, field):
     return abs(mhz[1] - mhz[0]) if len(mhz) > 1 else field.width_mhz
 
 
-def mean_power(directory, prefix):
-    """Mean |E|^2 of a recorded field, [freq], of the steps that are there, and the header's keys. Of several
-    zones each its own steps."""
-    (path,) = sky.files(directory, f"{prefix}_*.dada")
-    keys, size = harness.header(path)
-    inputs = int(np.prod([int(n) for n in keys["SHAPE"].split(",")[2:]]))
-    zones = [[int(v) for v in keys[f"ZONE_{z}"].split(",")] for z in range(int(keys["NZONES"]))]
-    raw, at, sums = np.fromfile(path, np.uint8, offset=size), 0, [0] * len(zones)
-    for begin in range(0, int(keys["SAMPLES"]), int(keys["FRAME_SAMPLES"])):
-        for z, (_, channels, _, down, _) in enumerate(zones):
-            steps = int(keys["FRAME_SAMPLES"]) // down
-            frame = harness.unpack(raw[at:at + steps * channels * inputs]).reshape(steps, channels, inputs)
-            here = [begin + t * down >= 3 * down for t in range(steps)]  # the filter has four taps
-            sums[z] = sums[z] + (abs(frame[here]) ** 2).sum((0, 2)) / (int(keys["SAMPLES"]) / down - 3)
-            at += steps * channels * inputs
-    assert at == len(raw)
-    return np.concatenate(sums), keys
-
-
 def test_carriers_are_in_their_channels():
     """By FREQ_MHZ of recordings, fch1 and foff of filterbank files, for every factor and for zones of the
     band with different ones."""
@@ -189,7 +137,7 @@ def test_carriers_are_in_their_channels():
     for zone in sky.ZONES:
         board = sky.board(zone, noise_rms=1.2, taps=4)
         array = sky.Array(board, 2, 2)
-        wanted = carrier_places(board, 3)
+        wanted = sky.carrier_places(board, 3)
         field = fe.simulate(board, fe.Receivers(array.positions), [fe.Carrier(f, 0.5) for f in wanted], 4096,
                             seed=zone, epoch_ns=sky.EPOCH_NS)
         with harness.scratch() as d:
@@ -199,16 +147,16 @@ pipeline:
   - {{stage: replay, files: field*.dada, out: field, frame_samples: 1024}}{stages}
 """)
             for n in ups:
-                power, keys = mean_power(d, n)
+                power, keys = sky.power_of(d, n)
                 mhz = sky.numbers(keys, "FREQ_MHZ")
                 width = np.broadcast_to(sky.numbers(keys, "WIDTH_MHZ"), mhz.shape)
                 assert len(power) == len(mhz)
-                found = [check_carriers(f"zone {zone}, {n}", field.carriers_mhz, power, mhz, width)]
+                found = [sky.check_carriers(f"zone {zone}, {n}", field.carriers_mhz, power, mhz, width)]
                 j, keys = sky.intensities(d, f"j_{n}")
-                found.append(check_carriers(f"zone {zone}, {n}, beams", field.carriers_mhz, j[:, 4:].sum(1),
+                found.append(sky.check_carriers(f"zone {zone}, {n}, beams", field.carriers_mhz, j[:, 4:].sum(1),
                                             sky.numbers(keys, "FREQ_MHZ"), width))
                 parts = [read_filterbank(path) for path in sky.files(d, f"{n}/*.fil")]
-                found.append(sum(check_carriers(f"zone {zone}, {n}.fil", field.carriers_mhz, data[4:].sum(0), mhz,
+                found.append(sum(sky.check_carriers(f"zone {zone}, {n}.fil", field.carriers_mhz, data[4:].sum(0), mhz,
                                                 np.full(len(mhz), file_width(mhz, field))) for data, mhz in parts))
                 assert found == [4, 4, 4], (zone, n, found)
 

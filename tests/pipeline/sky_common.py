@@ -143,5 +143,57 @@ def check_beams(array, place, looks, seen, samples, scale=1, rounding=0, label="
     return total[nearest] / total
 
 
+def looks_at(place, rng):
+    """The source, its mirror images, the axes exchanged, and seven others, in any order."""
+    x, y = xy(place)
+    out = [[x, y], [-x, -y], [-x, y], [x, -y], [y, x], *rng.uniform(-0.5, 0.5, (7, 2))]
+    return np.array(out)[rng.permutation(len(out))]
+
+
+def carrier_places(board, seed):
+    """A carrier in every second channel, each at a random place of it, at least a fifth of the finest channel
+    from the edges of all fine channels."""
+    rng = np.random.default_rng([seed, board.zone])
+    width = abs(float(board.step_mhz))
+    fine = rng.integers(-56, 56, 4) + 0.5 + rng.uniform(-0.3, 0.3, 4)
+    return board.freq_mhz()[rng.integers(2)::2] + fine / 128 * width
+
+
+def check_carriers(label, carriers, power, mhz, width):
+    """Each carrier stands in the channel whose stated frequency holds it. power [freq], mhz [freq], width
+    [freq]; channels of different widths are not compared, as they sum different numbers of samples. Returns
+    how many carriers these channels hold."""
+    found = 0
+    for one in np.unique(width):
+        here = width == one
+        f, p = mhz[here], power[here]
+        for carrier in (c for c in carriers if abs(f - c).min() <= one / 2 * 1.001):
+            near = np.flatnonzero(abs(f - carrier) < 200 / 32 / 2 + one / 2)
+            peak = f[near[np.argmax(p[near])]]
+            assert abs(peak - carrier) <= one / 2, \
+                f"{label}: the carrier at {carrier:.6f} MHz is in the channel at {peak:.6f}, {one} wide"
+            found += 1
+    return found
+
+
+def power_of(directory, prefix, first=0):
+    """Sum of |E|^2 of a recorded field, [freq], from base sample `first` on, without the three steps before which
+    the filter has not seen enough, and the header's keys. Of several zones each its own steps."""
+    (path,) = files(directory, f"{prefix}_*.dada")
+    keys, size = harness.header(path)
+    inputs = int(np.prod([int(n) for n in keys["SHAPE"].split(",")[2:]]))
+    zones = [[int(v) for v in keys[f"ZONE_{z}"].split(",")] for z in range(int(keys["NZONES"]))]
+    raw, at, sums = np.fromfile(path, np.uint8, offset=size), 0, [0] * len(zones)
+    for begin in range(0, int(keys["SAMPLES"]), int(keys["FRAME_SAMPLES"])):
+        for z, (_, channels, _, down, _) in enumerate(zones):
+            steps = -(-min(int(keys["FRAME_SAMPLES"]), int(keys["SAMPLES"]) - begin) // down)
+            frame = harness.unpack(raw[at:at + steps * channels * inputs]).reshape(steps, channels, inputs)
+            here = [begin + t * down >= first + 3 * down for t in range(steps)]
+            sums[z] = sums[z] + (abs(frame[here]) ** 2).sum((0, 2))
+            at += steps * channels * inputs
+    assert at == len(raw)
+    return np.concatenate(sums), keys
+
+
 def files(directory, pattern):
     return sorted(glob.glob(os.path.join(directory, pattern)))
