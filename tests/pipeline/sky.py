@@ -151,13 +151,16 @@ pipeline:
                 mhz = sky.numbers(keys, "FREQ_MHZ")
                 width = np.broadcast_to(sky.numbers(keys, "WIDTH_MHZ"), mhz.shape)
                 assert len(power) == len(mhz)
-                found = [sky.check_carriers(f"zone {zone}, {n}", field.carriers_mhz, power, mhz, width)]
+                label, carriers = f"zone {zone}, {n}", field.carriers_mhz
+                found = [sky.check_carriers(label, carriers, power, mhz, width)]
                 j, keys = sky.intensities(d, f"j_{n}")
-                found.append(sky.check_carriers(f"zone {zone}, {n}, beams", field.carriers_mhz, j[:, 4:].sum(1),
-                                            sky.numbers(keys, "FREQ_MHZ"), width))
-                parts = [read_filterbank(path) for path in sky.files(d, f"{n}/*.fil")]
-                found.append(sum(sky.check_carriers(f"zone {zone}, {n}.fil", field.carriers_mhz, data[4:].sum(0), mhz,
-                                                np.full(len(mhz), file_width(mhz, field))) for data, mhz in parts))
+                found.append(sky.check_carriers(f"{label}, beams", carriers, j[:, 4:].sum(1),
+                                                sky.numbers(keys, "FREQ_MHZ"), width))
+                found.append(0)
+                for path in sky.files(d, f"{n}/*.fil"):
+                    data, mhz = read_filterbank(path)
+                    width = np.full(len(mhz), file_width(mhz, field))
+                    found[-1] += sky.check_carriers(path, carriers, data[4:].sum(0), mhz, width)
                 assert found == [4, 4, 4], (zone, n, found)
 
 

@@ -1,5 +1,5 @@
-"""What the tests of the true sky share: fields of tests/oracle/fengine.py, the power that physics expects in a
-beam, and what the products say of themselves.
+"""What the tests of the true sky share: fields of tests/oracle/fengine.py, the power that physics expects in
+a beam, and what the products say of themselves.
 
 Not one sign here is the program's. A source's place is an azimuth and an altitude of the F-engine, a beam's
 place is what the test asked for or what a product states, and the power expected in a beam depends on the
@@ -54,8 +54,8 @@ class Array:
         asked = np.asarray(looks) @ self.positions[:, 1::-1].T / fe.C
         apart = abs(early[:, None] - early) * float(Fraction(self.board.fs_mhz)) / self.board.nfft
         common = np.maximum(1 - apart, 0)
-        turn = np.exp(2j * np.pi * np.multiply.outer(self.board.freq_mhz(), early - asked))
-        seen = np.einsum("fbi,ij,fbj->fb", turn, common, turn.conj()).real
+        phase = np.exp(2j * np.pi * np.multiply.outer(self.board.freq_mhz(), early - asked))
+        seen = np.einsum("fbi,ij,fbj->fb", phase, common, phase.conj()).real
         return 2 * (2 * noise_rms ** 2 * (len(early) + flux * seen) + len(early) / 6)
 
 
@@ -177,8 +177,8 @@ def check_carriers(label, carriers, power, mhz, width):
 
 
 def power_of(directory, prefix, first=0):
-    """Sum of |E|^2 of a recorded field, [freq], from base sample `first` on, without the three steps before which
-    the filter has not seen enough, and the header's keys. Of several zones each its own steps."""
+    """Sum of |E|^2 of a recorded field, [freq], from base sample `first` on, without the three steps before
+    which the filter has not seen enough, and the header's keys. Of several zones each its own steps."""
     (path,) = files(directory, f"{prefix}_*.dada")
     keys, size = harness.header(path)
     inputs = int(np.prod([int(n) for n in keys["SHAPE"].split(",")[2:]]))

@@ -1,5 +1,5 @@
-"""The true sky from files: the F-engine's field in every format that `record` writes and `replay` reads, and in
-files of others that the test writes itself. The source stays in its beam and the carriers in their channels,
+"""The true sky from files: the F-engine's field in every format that `record` writes and `replay` reads, and
+in files of others that the test writes itself. The source stays in its beam and the carriers in their channels,
 whichever sideband the files hold and whoever says so."""
 import dataclasses
 import os
@@ -37,8 +37,8 @@ class Truth:
         source = fe.simulate(self.board, receivers, [fe.Source(*self.place, sky.FLUX)], QUIET, seed=zone,
                              epoch_ns=sky.EPOCH_NS)
         sharp = dataclasses.replace(self.board, taps=4, noise_rms=1.2)
-        carriers = fe.simulate(sharp, receivers, [fe.Carrier(f, 0.5) for f in sky.carrier_places(sharp, 5)], LOUD,
-                               seed=zone)
+        tones = [fe.Carrier(f, 0.5) for f in sky.carrier_places(sharp, 5)]
+        carriers = fe.simulate(sharp, receivers, tones, LOUD, seed=zone)
         self.field = dataclasses.replace(source, e=np.concatenate([source.e, carriers.e]))
         self.carriers = carriers.carriers_mhz
         self.other = "lower" if zone % 2 else "upper"
@@ -71,33 +71,94 @@ def mhz_list(values):
     return "[" + ", ".join(f"{v!r}" for v in values.tolist()) + "]"
 
 
+def turned(field):
+    """The same field with its channels in the other order, and the keys that say so."""
+    return dataclasses.replace(field, e=field.e[:, ::-1]), \
+        {"FREQ_MHZ": mhz_list(field.freq_mhz[::-1])[1:-1].replace(" ", "")}
+
+
+WIDE = """
+  - {stage: replay, files: 'FILES', out: wide}
+  - {stage: requantize, in: wide, out: field, scale: 1}
+"""
+
+
 def test_formats_there_and_back():
-    """record -> replay in other formats; where a format has no place for the sideband or for frequencies,
-    `stream:` says them, as the note of `record` demands."""
+    """record -> replay in other formats, with channels in either order; where a format has no place for the
+    sideband or for frequencies, `stream:` says them, as the note of `record` demands."""
     for zone in sky.ZONES:
         truth = Truth(zone)
-        side, mhz = truth.field.sideband, truth.board.freq_mhz()
-        for form, suffix, keys in (("dada", "dada", ""), ("guppi", "raw", ""), ("chime", "h5", "npol: 2, width_mhz: 6.25"),
-                                   ("vdif", "vdif", f"npol: 2, freq_mhz: {mhz_list(mhz)}, sideband: {side}"),
-                                   ("kotekan", "raw", f"freq_mhz: {mhz_list(mhz)}, sample_ns: 160, "
-                                    f"epoch_ns: {sky.EPOCH_NS}, sideband: {side}")):
-            with harness.scratch() as d:
-                sky.write(d, truth.field)
-                lossy = "" if form == "dada" else f", format: {form}, lossy: true"
-                result = harness.run(d, truth.array.yaml + f"""
+        side = truth.field.sideband
+        for straight in (True, False)[:1 + (zone in (2, 3))]:
+            field, extra = (truth.field, {}) if straight else turned(truth.field)
+            mhz = mhz_list(truth.board.freq_mhz()[::1 if straight else -1])
+            for form, suffix, keys in (("dada", "dada", ""), ("guppi", "raw", ""),
+                                       ("chime", "h5", "npol: 2, width_mhz: 6.25"),
+                                       ("vdif", "vdif", f"npol: 2, freq_mhz: {mhz}, sideband: {side}"),
+                                       ("kotekan", "raw", f"freq_mhz: {mhz}, sample_ns: 160, "
+                                        f"epoch_ns: {sky.EPOCH_NS}, sideband: {side}")):
+                with harness.scratch() as d:
+                    sky.write(d, field, keys=extra)
+                    lossy = "" if form == "dada" else f", format: {form}, lossy: true"
+                    result = harness.run(d, truth.array.yaml + f"""
 pipeline:
   - {{stage: replay, files: field*.dada, out: field, frame_samples: 512}}
   - {{stage: record, in: field, directory: other, prefix: x{lossy}}}
 """)
-                if "sideband" in keys:
-                    assert f"stream: {{sideband: {side}}}" in result.err, result
-                wide = """
-  - {stage: replay, files: 'FILES', out: wide}
-  - {stage: requantize, in: wide, out: field, scale: 1}
-"""
-                truth.run(d, f"other/x*.{suffix}", "stream: {%s}\n" % keys if keys else "",
-                          through=wide if form == "guppi" else "")
+                    if "sideband" in keys:
+                        assert f"stream: {{sideband: {side}}}" in result.err, result
+                    assert ("in the other order" in result.err) == (form == "guppi" and not straight), result
+                    truth.run(d, f"other/x*.{suffix}", "stream: {%s}\n" % keys if keys else "",
+                              through=WIDE if form == "guppi" else "")
+
+
+def test_guppi_of_others():
+    """OBSBW > 0: channels ascend, and what they hold is an upper sideband; OBSBW < 0: the reverse."""
+    for zone in sky.ZONES:
+        truth = Truth(zone)
+        band = float(truth.board.step_mhz) * 8
+        blocks = other.guppi_blocks(truth.field.levels(), 512, centre=float(truth.board.freq_mhz().mean()),
+                                    band=band)
+        with harness.scratch() as d:
+            with open(os.path.join(d, "x.0000.raw"), "wb") as f:
+                f.write(b"".join(blocks))
+            truth.run(d, "x.0000.raw", through=WIDE)
+
+
+def foreign_dada(path, truth, **keys):
+    """A DADA file of another program: nothing but its usual keys, 8 bits, the band and its sign."""
+    freq, e = truth.board.freq_mhz(), truth.field.levels()
+    header = {"HEADER": "DADA", "HDR_VERSION": "1.0", "HDR_SIZE": 4096, "TELESCOPE": "other", "SOURCE": "x",
+              "FREQ": float(freq.mean()), "BW": float(truth.board.step_mhz) * len(freq), "NCHAN": len(freq),
+              "NPOL": 2, "NANT": e.shape[3], "NBIT": 4, "NDIM": 2, "TSAMP": 0.16, "ORDER": "TFPA",
+              "UTC_START": "2023-11-14-22:13:20", "PICOSECONDS": 0, "OBS_OFFSET": 0, **keys}
+    text = "".join(f"{k} {v}\n" for k, v in header.items() if v is not None)
+    with open(path, "wb") as f:
+        f.write(text.encode().ljust(4096, b"\0") + other.pack_int4x2(e).tobytes())
+
+
+def test_dada_of_others():
+    """The sign of BW says which sideband it is, unless SIDEBAND does, or `stream:` where there is no BW."""
+    for zone in sky.ZONES:
+        truth = Truth(zone)
+        side = truth.field.sideband
+        with harness.scratch() as d:
+            path = os.path.join(d, "x.dada")
+            foreign_dada(path, truth)
+            truth.run(d, "x.dada")
+            foreign_dada(path, truth, SIDEBAND=side)
+            truth.run(d, "x.dada")
+            # a recorder that states the width of its band without a sign, and lists its channels
+            freq = mhz_list(truth.board.freq_mhz())
+            foreign_dada(path, truth, BW=None)
+            result = truth.run(d, "x.dada", f"stream: {{freq_mhz: {freq}, sideband: {side}}}\n")
+            assert "which sideband" not in result.err, result
+            # one whose BW runs against its sideband: the word wins
+            foreign_dada(path, truth, SIDEBAND=truth.other)
+            says = truth.run(d, "x.dada", f"stream: {{sideband: {side}}}\n", status=2).err
+            assert truth.other in says and f"{side}" in says and "override" in says, says
+            truth.run(d, "x.dada", f"stream: {{sideband: {side}, override: [sideband]}}\n")
 
 
 if __name__ == "__main__":
-    harness.main([test_formats_there_and_back])
+    harness.main([test_formats_there_and_back, test_guppi_of_others, test_dada_of_others])
