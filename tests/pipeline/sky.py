@@ -69,7 +69,8 @@ def check_source(zone, seed, place):
 
         scale = (127 / 2 ** 10) ** 2
         more = {"scale": scale, "rounding": 2 / 6}
-        j, keys = sky.voltages(d, "voltages")
+        j, first_step, _ = sky.voltages(d, "voltages")
+        assert first_step == 0
         power = (abs(j) ** 2).sum(2)
         for half, looks in enumerate((first, second)):
             here = power[..., half * TIMES // 2:(half + 1) * TIMES // 2].mean(2).T
@@ -99,7 +100,7 @@ MIXED = [(1, 128), (2, 4), (1, 1), (2, 32), (1, 2), (1, 64)]  # (channels, facto
 
 
 def read_filterbank(path):
-    """Data [step][channel] and the stated frequency of each channel."""
+    """Data [step][channel], the stated frequency of each channel, and the header."""
     raw, keys, at = open(path, "rb").read(), {}, 0
     while True:
         size = int.from_bytes(raw[at:at + 4], "little")
@@ -114,7 +115,7 @@ def read_filterbank(path):
             keys[word] = np.frombuffer(raw, form, 1, at)[0]
             at += np.dtype(form).itemsize
     data = np.frombuffer(raw, np.float32, offset=at).reshape(-1, keys["nchans"])
-    return data, keys["fch1"] + keys["foff"] * np.arange(keys["nchans"])
+    return data, keys["fch1"] + keys["foff"] * np.arange(keys["nchans"]), keys
 
 
 def file_width(mhz, field):
@@ -158,7 +159,7 @@ pipeline:
                                                 sky.numbers(keys, "FREQ_MHZ"), width))
                 found.append(0)
                 for path in sky.files(d, f"{n}/*.fil"):
-                    data, mhz = read_filterbank(path)
+                    data, mhz, _ = read_filterbank(path)
                     width = np.full(len(mhz), file_width(mhz, field))
                     found[-1] += sky.check_carriers(path, carriers, data[4:].sum(0), mhz, width)
                 assert found == [4, 4, 4], (zone, n, found)

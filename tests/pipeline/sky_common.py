@@ -95,11 +95,10 @@ def intensities(directory, prefix):
 
 
 def voltages(directory, prefix):
-    """J[beam][freq][pol][time] in levels, missing ones as 0, and the header's keys."""
+    """J[beam][freq][pol][time] in levels, missing ones as NaN, its first time step, and the header's keys."""
     raw, first, keys, _ = harness.read_frames(one(directory, f"{prefix}_*.dada"))
-    assert first == 0, first
     value = harness.unpack(raw)
-    return np.where(value.real == -8, 0, value), keys
+    return np.where(value.real == -8, np.nan, value), first, keys
 
 
 def numbers(keys, name):
