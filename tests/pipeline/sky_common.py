@@ -88,10 +88,13 @@ def write(directory, field, name="field_000000.dada", sideband="true", **more):
 
 
 def intensities(directory, prefix):
-    """I[freq][step][beam] in squared levels, summed over a step, and the header's keys."""
-    got, first, keys, _ = harness.read_frames(one(directory, f"{prefix}_*.dada"))
+    """I[freq][step][beam] in squared levels, summed over a step, NaN where a step is not complete; and the
+    header's keys."""
+    path = one(directory, f"{prefix}_*.dada")
+    got, first, keys, _ = harness.read_frames(path)
     assert first == 0, first
-    return got.astype(float) * float(keys["SCALE"]), keys
+    valid = harness.read_gaps(path, 0, got.shape[1], got.shape[0], int(keys["DOWNSAMPLE"])).T
+    return np.where(valid[..., None] == 255, got.astype(float) * float(keys["SCALE"]), np.nan), keys
 
 
 def voltages(directory, prefix):
