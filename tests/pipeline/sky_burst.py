@@ -1,5 +1,5 @@
-"""A dispersed burst of the F-engine, in both sidebands: in the FRB beam that looks at it, at the time that the
-dispersion law gives for each stated frequency; and, after a trigger, in a coherent beam of the voltages that
+"""A dispersed burst of the F-engine, in both sidebands: in the FRB beam that looks at it, at the time that
+the dispersion law gives for each stated frequency; and, after a trigger, in a coherent beam of the voltages that
 were kept."""
 import os
 
@@ -29,14 +29,21 @@ class Event:
         self.looks = sky.looks_at(self.place, rng)
         self.ref_mhz = float(self.board.freq_mhz().max())
         self.burst = fe.Burst(*self.place, DM, ARRIVAL_S, self.ref_mhz, FWHM_S, 2.0)
-        self.field = fe.simulate(self.board, fe.Receivers(self.array.positions), [self.burst], TIMES, seed=zone,
-                                 epoch_ns=sky.EPOCH_NS)
+        self.field = fe.simulate(self.board, fe.Receivers(self.array.positions), [self.burst], TIMES,
+                                 seed=zone, epoch_ns=sky.EPOCH_NS)
         self.at = int(np.argmin(np.hypot(*(self.looks - sky.xy(self.place)).T)))
         self.mirror = int(np.argmin(np.hypot(*(self.looks + sky.xy(self.place)).T)))
 
     def late(self, mhz):
         """When it arrives, s after the first sample."""
         return ARRIVAL_S + self.burst.delay_s(mhz)
+
+    def brightness(self, power, begin_s, step_s, mhz):
+        """Mean power [step][channel] within half a width of when the law has it, in units of the median."""
+        t = begin_s + (np.arange(len(power)) + 0.5) * step_s
+        power = power / np.nanmedian(power, 0)
+        return np.mean([np.nanmean(power[abs(t - late) < FWHM_S / 2, c])
+                        for c, late in enumerate(self.late(mhz))])
 
     def check_beams(self, label, bright):
         """The beam that looks at it is the brightest by far; the one in the mirror direction has noise."""
@@ -52,7 +59,7 @@ class Event:
         sigma = FWHM_S / 2.355 / np.sqrt(2 * FWHM_S * 1e6 * self.field.width_mhz / 4)
         assert abs(off).max() < 5 * sigma and abs(off.mean()) < 5 * sigma / np.sqrt(len(off)), \
             (off.mean(), abs(off).max(), sigma)
-        print(f"  {1e6 * off.mean():.1f} us off, each of {len(mhz)} fine channels {1e6 * off.std():.0f} us rms")
+        print(f"  {1e6 * off.mean():.1f} us off, each of {len(mhz)} channels {1e6 * off.std():.0f} us rms")
 
 
 def arrivals(power, begin_s, step_s, around):
@@ -66,13 +73,6 @@ def arrivals(power, begin_s, step_s, around):
         extra = np.fmax(power[here, c] - 2 * noise[c], 0)
         out.append((extra * t[here]).sum() / extra.sum())
     return np.array(out)
-
-
-def brightness(power, begin_s, step_s, around):
-    """Mean power [step][channel] within half a width of where the law has it, in units of the median."""
-    t = begin_s + (np.arange(len(power)) + 0.5) * step_s
-    power = power / np.nanmedian(power, 0)
-    return np.mean([np.nanmean(power[abs(t - late) < FWHM_S / 2, c]) for c, late in enumerate(around)])
 
 
 def test_in_the_beam_at_its_time():
@@ -93,7 +93,7 @@ pipeline:
             for path in sky.files(d, "fil/*.fil"):
                 data, mhz, keys = read_filterbank(path)
                 begin = (keys["tstart"] - 40587) * 86400 - sky.EPOCH_NS * 1e-9
-                total.append(brightness(data, begin, keys["tsamp"], event.late(mhz)))
+                total.append(event.brightness(data, begin, keys["tsamp"], mhz))
                 if len(total) - 1 == event.at:
                     event.check_times(data, begin, keys["tsamp"], mhz)
             event.check_beams("FRB beams", total)
@@ -143,7 +143,8 @@ def test_in_the_voltages_that_were_kept():
                     node.process.kill()
                 node.process.wait()
             for form, (begin, where) in done.items():
-                stream, suffix = ("stream: {npol: 2, width_mhz: 0.125}", "h5") if form == "chime" else ("", "dada")
+                stream, suffix = ("", "dada") if form == "dada" else \
+                    ("stream: {npol: 2, width_mhz: 0.125}", "h5")
                 result = harness.run(d, event.array.yaml + stream + COHERENT.format(
                     files=f"{where}/*.{suffix}", beams=sky.text(event.looks)), name="form.yaml")
                 assert "which sideband" not in result.err, result
@@ -152,8 +153,8 @@ def test_in_the_voltages_that_were_kept():
                 power, mhz = (abs(j) ** 2).sum(2), sky.numbers(keys, "FREQ_MHZ")
                 # the filter's window is centred 6 base samples before the centre of its output
                 start = (first * 4 - 6 - begin) * SAMPLE_S
-                event.check_beams(f"{form}, coherent", [brightness(p.T, start, 4 * SAMPLE_S, event.late(mhz))
-                                                        for p in power])
+                event.check_beams(f"{form}, coherent",
+                                  [event.brightness(p.T, start, 4 * SAMPLE_S, mhz) for p in power])
                 event.check_times(power[event.at].T, start, 4 * SAMPLE_S, mhz)
 
 

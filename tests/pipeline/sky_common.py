@@ -47,8 +47,8 @@ class Array:
 
     def power(self, place, looks, flux=FLUX, noise_rms=NOISE_RMS):
         """What a beam towards each of looks [beam][x, y] has of a source in `place`, in squared levels per
-        sample and both polarisations: [freq][beam]. Blocks of a plain FFT that see a signal at different times
-        have that much less in common."""
+        sample and both polarisations: [freq][beam]. Blocks of a plain FFT that see a signal at different
+        times have that much less in common."""
         s = fe.direction(*place)
         early = self.positions @ s / fe.C
         asked = np.asarray(looks) @ self.positions[:, 1::-1].T / fe.C

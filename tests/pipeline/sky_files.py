@@ -1,6 +1,6 @@
 """The true sky from files: the F-engine's field in every format that `record` writes and `replay` reads, and
-in files of others that the test writes itself. The source stays in its beam and the carriers in their channels,
-whichever sideband the files hold and whoever says so."""
+in files of others that the test writes itself. The source stays in its beam and the carriers in their
+channels, whichever sideband the files hold and whoever says so."""
 import dataclasses
 import os
 import sys

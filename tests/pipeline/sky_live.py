@@ -1,5 +1,5 @@
-"""The true sky as packets: an F-engine's field over UDP, whose description says the sideband, or `stream:`, or
-capture, or nobody; the source is in the beam that looks at it and the carriers in their channels."""
+"""The true sky as packets: an F-engine's field over UDP, whose description says the sideband, or `stream:`,
+or capture, or nobody; the source is in the beam that looks at it and the carriers in their channels."""
 import concurrent.futures
 import os
 import socket
@@ -46,8 +46,8 @@ def live(zone):
     side = truth.field.sideband
     with harness.scratch() as d:
         describe(d, truth, form, side if zone < 3 else None)
-        source = f'stage: capture, addresses: ["127.0.0.1:{port}"], backend: socket, open: 4, start_sample: 0, ' \
-            "idle_s: 2" + (f", sideband: {side}" if zone == 4 else "")
+        source = f'stage: capture, addresses: ["127.0.0.1:{port}"], backend: socket, open: 4, ' \
+            "start_sample: 0, idle_s: 2" + (f", sideband: {side}" if zone == 4 else "")
         run = Running(d, node_text(truth, form, source, f", sideband: {side}" if zone == 3 else ""))
         fe.send_packets(truth.field, "127.0.0.1", port, 2e6, form)
         run.finish()
@@ -72,7 +72,8 @@ def test_capture_files():
             write_pcap(os.path.join(d, "x.pcap"), link,
                        [wrap(ip_udp(p.tobytes())) for p in fe.packets(truth.field, form)])
             for said, stream in ((side, ""), (None, f", sideband: {side}"), (None, ""),
-                                 (truth.other, f", sideband: {side}, override: [sideband]"), (truth.other, "")):
+                                 (truth.other, f", sideband: {side}, override: [sideband]"),
+                                 (truth.other, "")):
                 describe(d, truth, form, said)
                 result = harness.run(d, node_text(truth, form, "stage: replay, files: x.pcap", stream))
                 assert result.err.count("which sideband") == (said is None and not stream), result
