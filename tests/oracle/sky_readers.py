@@ -1,5 +1,5 @@
-"""UVH5 files of a source of tests/oracle/fengine.py as pyuvdata reads and phases them, for Nyquist zones 1 to 4:
-coherent where the source stands, by astropy.
+"""UVH5 files of a source of tests/oracle/fengine.py as pyuvdata reads and phases them, for Nyquist zones 1 to
+4: coherent where the source stands, by astropy.
 
 Needs BEAMRING (the program) and BEAMRING_READERS_PYTHON (an interpreter that has pyuvdata and astropy); skips
 without."""

@@ -47,7 +47,7 @@ def live(zone):
     with harness.scratch() as d:
         describe(d, truth, form, side if zone < 3 else None)
         source = f'stage: capture, addresses: ["127.0.0.1:{port}"], backend: socket, open: 4, ' \
-            "start_sample: 0, idle_s: 2" + (f", sideband: {side}" if zone == 4 else "")
+            "start_sample: 0, idle_s: 4" + (f", sideband: {side}" if zone == 4 else "")
         run = Running(d, node_text(truth, form, source, f", sideband: {side}" if zone == 3 else ""))
         fe.send_packets(truth.field, "127.0.0.1", port, 2e6, form)
         run.finish()
@@ -56,15 +56,15 @@ def live(zone):
 
 
 def test_live():
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+    with concurrent.futures.ThreadPoolExecutor(len(sky.ZONES)) as pool:
         for done in [pool.submit(live, zone) for zone in sky.ZONES]:
             done.result()
 
 
 def test_capture_files():
-    """Packets of all four zones from pcap files; where nobody says the sideband the run says so once, and the
+    """Packets of both sidebands from pcap files; where nobody says the sideband the run says so once, and the
     wrong one puts the source into the mirror direction's beam."""
-    for zone in sky.ZONES:
+    for zone in (1, 4):
         truth, form = Truth(zone), FORMS[zone]
         side = truth.field.sideband
         with harness.scratch() as d:

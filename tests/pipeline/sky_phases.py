@@ -1,5 +1,5 @@
-"""Phases of the true sky: what `calibrate` finds are the receivers' own phases, for upper and lower sidebands,
-and with them the beams look at the source; UVH5 files, phased by pyuvdata to where the source stands, are
+"""Phases of the true sky: what `calibrate` finds are the receivers' own phases, for upper and lower
+sidebands, and with them the beams look at the source; UVH5 files, phased by pyuvdata to where the source stands, are
 coherent (`uvh5`, for which BEAMRING_READERS_PYTHON must name a Python that has pyuvdata)."""
 import os
 import sys
@@ -43,8 +43,8 @@ def observe(d, zone, seed=1, **receivers):
 
 
 def done_to(field):
-    """What a receiver does to the field, [freq][pol][dish]: its gain at RF, of which a lower sideband holds the
-    conjugate, as fengine.py says."""
+    """What a receiver does to the field, [freq][pol][dish]: its gain at RF, of which a lower sideband holds
+    the conjugate, as fengine.py says."""
     return field.gains if field.sideband == "upper" else field.gains.conj()
 
 
@@ -70,9 +70,9 @@ def test_calibrate():
     for zone in sky.ZONES:
         rng = np.random.default_rng([9, zone])
         with harness.scratch() as d:
-            array, place, field = observe(
-                d, zone, amplitude=rng.uniform(0.7, 1.3, (2, 24)), phase_rad=rng.uniform(-np.pi, np.pi, (2, 24)),
-                cable_ns=rng.uniform(0, 20, (2, 24)))
+            array, place, field = observe(d, zone, amplitude=rng.uniform(0.7, 1.3, (2, 24)),
+                                          phase_rad=rng.uniform(-np.pi, np.pi, (2, 24)),
+                                          cable_ns=rng.uniform(0, 20, (2, 24)))
             x, y = sky.xy(place)
             for files in (["vis/vis_000000.uvh5"], ["vis/v_000000.dada", "--telescope", "pipeline.yaml"]):
                 gain = calibrated(d, *files, "--direction", f"{x!r},{y!r}")
@@ -107,8 +107,8 @@ def stands(place, read):
 
 
 def uvh5():
-    """The sum of all baselines of a file that pyuvdata has phased to the source, over what a noise-free source
-    of this flux gives; calibrate towards the same RA and Dec."""
+    """The sum of all baselines of a file that pyuvdata has phased to the source, over what a noise-free
+    source of this flux gives; calibrate towards the same RA and Dec."""
     from astropy.utils import iers
     from pyuvdata import UVData
     iers.conf.auto_download = False
@@ -134,7 +134,8 @@ def uvh5():
             gain = calibrated(d, "vis/vis_000000.uvh5", "--source", f"{at.ra.deg:.9f},{at.dec.deg:.9f}")
             off = np.sqrt((phase_errors(gain, done_to(field)) ** 2).mean())
             assert off < 3, f"zone {zone}: gains of {off} degrees towards astropy's source"
-            print(f"zone {zone}: coherence {coherence.real:.4f} {coherence.imag:+.4f}i; calibrate {off:.2f} degrees")
+            print(f"zone {zone}: coherence {coherence.real:.4f} {coherence.imag:+.4f}i, "
+                  f"calibrate is {off:.2f} degrees rms off")
 
 
 if __name__ == "__main__":

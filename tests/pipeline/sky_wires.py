@@ -1,5 +1,5 @@
-"""Fine channels of both sidebands on the wire and in kotekan's files: chime-l0, whose channels descend whatever
-the stream's do, frb-node, whose document states them, and upchannelized fields with chordMetadata."""
+"""Fine channels of both sidebands on the wire and in kotekan's files: chime-l0, whose channels descend
+whatever the stream's do, frb-node, whose document states them, and upchannelized fields with chordMetadata."""
 import os
 
 import numpy as np
@@ -78,7 +78,8 @@ pipeline:
         assert len(chunks) == 4 and chunks[0][0] == 0 and len(mhz) == 32
         side = np.repeat(np.stack([side for _, side, _ in chunks], 2).astype(float), 256, 2)
         levels = np.concatenate([levels for _, _, levels in chunks], 2)
-        value = np.where(levels == -8, 0, side[..., 0] * levels + side[..., 1]) + 2  # the noise has mean 0, rms 1
+        # the noise has mean 0, rms 1
+        value = np.where(levels == -8, 0, side[..., 0] * levels + side[..., 1]) + 2
         where = np.stack([document["beam_positions_y"], document["beam_positions_x"]], 1)
         assert np.allclose(where, event.looks, rtol=0, atol=1e-6), "positions are east first"
         # the filter's window is centred 6 base samples before the centre of its output
@@ -111,8 +112,8 @@ pipeline:
   - {{stage: record, in: fine, directory: seen, prefix: fine}}
 """)
             power, keys = sky.power_of(os.path.join(d, "seen"), "fine")
-            found = sky.check_carriers(f"zone {zone}", field.carriers_mhz, power, sky.numbers(keys, "FREQ_MHZ"),
-                                       np.full(64, field.width_mhz / 8))
+            mhz, width = sky.numbers(keys, "FREQ_MHZ"), np.full(64, field.width_mhz / 8)
+            found = sky.check_carriers(f"zone {zone}", field.carriers_mhz, power, mhz, width)
             assert found == len(carriers) and keys["SIDEBAND"] == field.sideband
 
 
