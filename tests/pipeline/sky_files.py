@@ -88,8 +88,8 @@ WIDE = """
 
 
 def test_formats_there_and_back():
-    """record -> replay in every format, of both sidebands, with channels in either order; where a format has no
-    place for the sideband or for frequencies, `stream:` says them, as the note of `record` demands."""
+    """record -> replay in every format, of both sidebands, with channels in either order; where a format has
+    no place for the sideband or for frequencies, `stream:` says them, as the note of `record` demands."""
     for zone in (2, 3):
         truth = Truth(zone)
         side = truth.field.sideband

@@ -1,6 +1,6 @@
 """Phases of the true sky: what `calibrate` finds are the receivers' own phases, for upper and lower
-sidebands, and with them the beams look at the source; UVH5 files, phased by pyuvdata to where the source stands, are
-coherent (`uvh5`, for which BEAMRING_READERS_PYTHON must name a Python that has pyuvdata)."""
+sidebands, and with them the beams look at the source. UVH5 files, phased by pyuvdata to where the source
+stands, are coherent (`uvh5`, for which BEAMRING_READERS_PYTHON must name a Python that has pyuvdata)."""
 import os
 import sys
 import warnings

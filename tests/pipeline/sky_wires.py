@@ -1,5 +1,5 @@
 """Fine channels of both sidebands on the wire and in kotekan's files: chime-l0, whose channels descend
-whatever the stream's do, frb-node, whose document states them, and upchannelized fields with chordMetadata."""
+whatever the stream's do; frb-node, whose document states them; upchannelized fields with chordMetadata."""
 import os
 
 import numpy as np
