@@ -1,6 +1,10 @@
 """beamring looks at the true sky: fields of an F-engine made of delays, real samples and forward transforms,
 in the Nyquist zones 1 to 4, go through the program, and every source is where it is, every carrier in the
 channel that is said to hold it."""
+import csv
+import os
+
+import h5py
 import numpy as np
 
 import harness
@@ -26,6 +30,14 @@ pipeline:
   - {{stage: baseband_beamform, name: moves, in: field, out: rates, shift: 10, beams: {moving}}}
 """
 OUTPUTS = ("grid", "list", "steered", "moving", "voltages", "rates")
+
+
+def check_table(directory, place, looks):
+    """beams.csv says azimuth and zenith angle of the beam that looks at the source."""
+    with open(os.path.join(directory, "list_beams.csv")) as f:
+        row = list(csv.DictReader(f))[np.argmin(np.hypot(*(looks - sky.xy(place)).T))]
+    off = float(row["azimuth_deg"]) - place[0], float(row["zenith_angle_deg"]) - 90 + place[1]
+    assert np.abs(off).max() < 1e-3, (row, place)
 
 
 def check_source(zone, seed, place):
@@ -64,6 +76,7 @@ def check_source(zone, seed, place):
             for half, looks in enumerate((before, after)):
                 here = i[:, half * 8:half * 8 + 8].sum(1) / (TIMES / 2)
                 check(f"{name} {half}", looks, here, TIMES // 2)
+        check_table(d, place, first)
         i, keys = sky.intensities(d, "grid")
         check("grid", sky.stated_xy(keys), i.sum(1) / TIMES, TIMES)
 
@@ -134,7 +147,9 @@ def test_carriers_are_in_their_channels():
   - {{stage: frb_grid, name: g_{n}, in: {n}, out: i_{n}, integrate: 128}}
   - {{stage: frb_beams, name: b_{n}, in: i_{n}, out: j_{n}, beams: {{directions: [[0, 0]]}}}}
   - {{stage: record, name: rj_{n}, in: j_{n}, directory: ., prefix: j_{n}}}
-  - {{stage: filterbank, name: f_{n}, in: j_{n}, directory: {n}}}""" for n, up in ups.items())
+  - {{stage: filterbank, name: f_{n}, in: j_{n}, directory: {n}}}""" for n, up in ups.items()) + """
+  - {stage: correlate, in: u16, out: v, integrate: 4096, autocorrelations: only}
+  - {stage: uvh5, in: v, directory: vis}"""
     for zone in sky.ZONES:
         board = sky.board(zone, noise_rms=1.2, taps=4)
         array = sky.Array(board, 2, 2)
@@ -163,6 +178,11 @@ pipeline:
                     width = np.full(len(mhz), file_width(mhz, field))
                     found[-1] += sky.check_carriers(path, carriers, data[4:].sum(0), mhz, width)
                 assert found == [4, 4, 4], (zone, n, found)
+            with h5py.File(os.path.join(d, "vis", "vis_000000.uvh5")) as f:
+                power = f["Data/visdata"]["r"].sum((0, 2)).astype(float)
+                mhz = f["Header/freq_array"][()] * 1e-6
+                width = f["Header/channel_width"][()] * 1e-6
+            assert sky.check_carriers(f"zone {zone}, uvh5", carriers, power, mhz, width) == 4
 
 
 if __name__ == "__main__":

@@ -97,6 +97,8 @@ pipeline:
                 begin = (keys["tstart"] - 40587) * 86400 - sky.EPOCH_NS * 1e-9
                 total.append(event.brightness(data, begin, keys["tsamp"], mhz))
                 if len(total) - 1 == event.at:
+                    looked = np.array([keys["az_start"] % 360, 90 - keys["za_start"]])
+                    assert np.allclose(looked, event.place, rtol=0, atol=1e-3), (looked, event.place)
                     event.check_times(data, begin, keys["tsamp"], mhz)
             event.check_beams("FRB beams", total)
 

@@ -27,6 +27,8 @@ pipeline:
   - {{stage: frb_grid, in: field, out: image, integrate: 4096{gains}}}
   - {{stage: frb_beams, in: image, out: beams, beams: {beams}}}
   - {{stage: record, in: beams, directory: ., prefix: {prefix}}}
+  - {{stage: baseband_beamform, in: field, out: j, shift: 10, beams: {beams}{gains}}}
+  - {{stage: record, name: r_j, in: j, directory: ., prefix: j_{prefix}}}
 """
 
 
@@ -87,11 +89,13 @@ def test_calibrate():
                 harness.run(d, array.yaml + BEAMS.format(gains=gains, beams=sky.text(looks), prefix=name),
                             name=f"{name}.yaml")
                 seen[name] = sky.intensities(d, name)[0].sum((0, 1))
+                seen[f"{name}, voltages"] = (abs(sky.voltages(d, f"j_{name}")[0]) ** 2).sum((1, 2, 3))
             looking = np.argmin(np.hypot(*(looks - [x, y]).T))
             mirror = np.argmin(np.hypot(*(looks + [x, y]).T))
-            assert np.argmax(seen["with"]) == looking, (zone, seen)
-            assert seen["with"][looking] > 5 * seen["with"][mirror], (zone, seen)
-            assert seen["without"][looking] < 2 * np.median(seen["without"]), (zone, seen)
+            for kind in ("", ", voltages"):
+                right, wrong = seen["with" + kind], seen["without" + kind]
+                assert np.argmax(right) == looking and right[looking] > 5 * right[mirror], (zone, kind, seen)
+                assert wrong[looking] < 2 * np.median(wrong), (zone, kind, seen)
             print(f"zone {zone}: phases {rms:.2f} degrees rms off; the beam on the source has "
                   f"{seen['with'][looking] / seen['with'][mirror]:.1f} times what the mirror direction's has")
 
