@@ -270,7 +270,9 @@ static void bad_parameters(void **state)
         REFUSED("0 beams");
         bad.grid_n = 0;
         REFUSED("3 x 0");
-        bad.spacing_m_m = -1;
+        bad.spacing_m_m = 0;
+        REFUSED("spacing");
+        bad.spacing_n_m = NAN;
         REFUSED("spacing");
         double keep = r.freq[1];
         r.freq[1] = 0;
