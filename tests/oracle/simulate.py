@@ -24,7 +24,7 @@ SIDEBAND = "upper"
 
 
 def field(**parameters):
-    """E[time][freq][pol][dish] that simulate makes; of a lower sideband the conjugate, which is an upper one."""
+    """E[time][freq][pol][dish] that simulate makes; of a lower sideband the conjugate: an upper one."""
     with harness.scratch() as d:
         listed = "".join(f"    {key}: {value}\n" for key, value in parameters.items())
         harness.run(d, f"""
@@ -63,8 +63,8 @@ def lower(test):
 
 
 def wave(x_deg, y_deg):
-    """Phase factor [freq][dish] of a source in this direction: a dish nearer to it receives the wave earlier, by
-    path / c, and exp(2 pi i f t) is ahead there by 2 pi f path / c."""
+    """Phase factor [freq][dish] of a source in this direction: a dish nearer to it receives the wave earlier,
+    by path / c, and exp(2 pi i f t) is ahead there by 2 pi f path / c."""
     cosines = np.sin(np.radians([x_deg, y_deg]))
     path = (DISHES * SPACING * cosines).sum(axis=1)
     return np.exp(2j * np.pi * path[None] * FREQ[:, None] * 1e6 / 299792458.0)

@@ -216,9 +216,9 @@ def upchannelize(e, valid, factor, taps, gain=None):
 
 
 def beam_intensity(e, valid, dishes, spacing, freq_mhz, beams, block, first, threshold=0.5):
-    """Direct sums for an upper sideband: J[freq][block][beam] = R sum_t sum_pol |sum_d E exp(-2 pi i (m x sm +
-    n y sn) / lambda)|^2, and the valid fraction; blocks of `block` steps aligned to the counter, the first step being
-    number `first`."""
+    """Direct sums for an upper sideband: J[freq][block][beam] = R sum_t sum_pol |sum_d E exp(-2 pi i (m x sm
+    + n y sn) / lambda)|^2, and the valid fraction; blocks of `block` steps aligned to the counter, the first
+    step being number `first`."""
     dishes = np.asarray(dishes, float)
     blocks = -(-(first + len(e)) // block) - first // block
     out = np.zeros((len(freq_mhz), blocks, len(beams)))
