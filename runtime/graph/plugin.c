@@ -50,8 +50,8 @@ static int add_directory(struct br_plugins *plugins, const char *path, bool user
     return BR_OK;
 }
 
-/* Where the program or the library is that holds this code; "" where the system does not say. A program's own name
- * for itself, argv[0], may be anything. */
+/* Where the program or the library is that holds this code; "" where the system does not say. A program's own
+ * name for itself, argv[0], may be anything. */
 static void find_own_file(char path[PATH_MAX])
 {
     Dl_info info;
@@ -63,8 +63,8 @@ static void find_own_file(char path[PATH_MAX])
     if (realpath(file, path) == NULL) path[0] = '\0';
 }
 
-/* The directories of stages in the tree that this code belongs to: an installation, wherever it was moved to, or a
- * build. No other installation is looked at: its stages may be of another version. */
+/* The directories of stages in the tree that this code belongs to: an installation, wherever it was moved to,
+ * or a build. No other installation is looked at: its stages may be of another version. */
 static int add_own_directories(struct br_plugins *plugins, struct br_error *error)
 {
     static const char *const beside[] = {"/../" BR_LIBDIR "/beamring/stages", "/../lib/beamring/stages",

@@ -20,8 +20,8 @@ void br_plugins_destroy(struct br_plugins *plugins);
 int br_plugins_add(struct br_plugins *plugins, const char *path, struct br_error *error);
 
 /* The stage called `name`; *type is valid until br_plugins_destroy, NULL on errors: BR_E_INVALID with a
- * suggestion when there is none, that of br_plugins_none when there are none at all, BR_E_FORMAT when its file is no plugin or was built for another ABI
- * version. */
+ * suggestion when no stage has the name, that of br_plugins_none when there are no stages at all, BR_E_FORMAT
+ * when the file is not a plugin or was built for another ABI version. */
 int br_plugins_find(struct br_plugins *plugins, const char *name, const struct br_stage_type **type,
                     struct br_error *error);
 
