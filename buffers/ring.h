@@ -119,8 +119,9 @@ struct br_queue {
     struct br_error failure;         /* first one of a GPU call */
     unsigned depth;
     struct entry *ring; /* [mask + 1] */
-    /* Change under the lock; a waiting thread looks at them without it. */
     uint64_t mask;
+
+    /* Both change under the lock; a waiting thread reads them without it. */
     _Atomic uint64_t next; /* the entry that is published next */
     _Atomic unsigned used; /* slots, see ROOM */
 

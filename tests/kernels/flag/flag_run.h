@@ -69,6 +69,7 @@ struct flag_run {
     struct br_flag_rules rules;
     size_t begin, end, rows;  /* rows of sk */
     uint8_t *e, *valid, *bad; /* valid NULL: nothing is missing */
+
     /* results */
     uint8_t *out, *reason;
     float *sk; /* NULL: not wanted */
