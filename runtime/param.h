@@ -62,10 +62,10 @@ struct br_param {
     size_t size;                   /* size of the struct that `fields` describes */
     /* For BR_P_INTS and BR_P_REALS: the items are lists of this many numbers, such as [x, y]; the field
      * receives all numbers in one row. 0: the items are numbers. */
+    size_t group;
     /* For a stage that speaks several formats (its parameter `format`): names of those that know this
      * parameter, with spaces between them; NULL: all. The reference prints them, and br_check_format
      * refuses the parameter elsewhere. */
-    size_t group;
     const char *formats;
 };
 
