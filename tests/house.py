@@ -1,4 +1,5 @@
-"""The measures of the house: how long functions, files and lines may be, and words that do not come back.
+"""The measures of the house: how long functions, files and lines may be, where comments stand, and words that
+do not come back.
 
     tests/house.py            what breaks a measure, one line each; exit status 1 if there is anything
     tests/house.py --numbers  lines of code by room, and the longest functions and files
