@@ -17,7 +17,6 @@
 enum { TICK_MS = 20, LOOK_MS = 100, LOOK_SOON_MS = 20 };
 
 static const char *const backends[] = {"auto", "xdp", "packet", "socket", NULL};
-static const char *const sidebands[] = {"upper", "lower", NULL};
 static const char *const resets[] = {"restart", "stop", NULL};
 static const struct br_param params[] = {
     BR_PARAM("packet", BR_P_STRING, struct capture, packet,
@@ -55,7 +54,8 @@ static const struct br_param params[] = {
     BR_PARAM("real", BR_P_CHOICE, struct capture, real,
              "which nibble is the real part, over what the description says", .choices = packet_real),
     BR_PARAM("sideband", BR_P_CHOICE, struct capture, sideband,
-             "which sideband the channels hold, over what the description says", .choices = sidebands),
+             "which sideband the channels hold, over what the description says",
+             .choices = br_sideband_names),
     BR_PARAM("frame_samples", BR_P_INT, struct capture, frame_samples,
              "base samples of a frame; frames begin at multiples of it, so that all nodes cut alike",
              .def = "8192", .min = 1, .max = 1 << 30, .unit = "base samples"),

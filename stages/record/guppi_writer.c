@@ -11,9 +11,9 @@
 enum { HEADER = 4096, MJD_OF_1970 = 40587 };
 #define NS_PER_DAY INT64_C(86400000000000)
 
-/* The sign of OBSBW says the order of the channels and the sideband at once: where the two differ, the file has
- * the channels the other way round. An unknown sideband leaves the order as it is. */
-static bool turned_round(const struct br_stream *s)
+/* One sign, OBSBW's, says the order of the channels and the sideband: where the two differ, the file has the
+ * channels in the other order. An unknown sideband leaves them as they are. */
+static bool reverses(const struct br_stream *s)
 {
     bool falling = s->freq_mhz[s->nchannels - 1] < s->freq_mhz[0];
     return s->nchannels > 1 && s->sideband != BR_SIDEBAND_UNKNOWN &&
@@ -28,7 +28,7 @@ static size_t put_header(const struct external *f, const struct br_stream *s, ui
     double step = s->nchannels > 1
                       ? (s->freq_mhz[s->nchannels - 1] - s->freq_mhz[0]) / (double)(s->nchannels - 1)
                       : br_sideband_sign(s->sideband) * s->width_mhz[0];
-    if (turned_round(s)) step = -step;
+    if (reverses(s)) step = -step;
     /* a band that is exact to its last digits is written so */
     double band = nearbyint(step * (double)s->nchannels * 1e9) / 1e9;
     int64_t days = s->epoch_ns / NS_PER_DAY, rest = s->epoch_ns % NS_PER_DAY;
@@ -79,11 +79,11 @@ static int configure(struct br_stage *stage, struct external *f)
     bool freq = true, widths = true;
     for (size_t i = 0; i < s->nchannels; i++) {
         double mhz = h.obsfreq_mhz + h.obsbw_mhz * (((double)i + 0.5) / (double)h.nchan - 0.5);
-        size_t of = turned_round(s) ? s->nchannels - 1 - i : i;
+        size_t of = reverses(s) ? s->nchannels - 1 - i : i;
         freq = freq && fabs(mhz - s->freq_mhz[of]) < 1e-9 * mhz;
         widths = widths && fabs(width / s->width_mhz[i] - 1) < 1e-9;
     }
-    if (turned_round(s))
+    if (reverses(s))
         br_stage_note(stage,
                       "GUPPI says the order of channels and the sideband by one sign; for the %s sideband "
                       "the files have the channels in the other order",
@@ -111,7 +111,7 @@ static size_t reorder(const struct external *f, const struct br_stream *s, const
                       uint8_t *out)
 {
     const uint8_t *in = frame->data;
-    bool narrow = s->array.dtype == BR_INT4X2, reversed = turned_round(s);
+    bool narrow = s->array.dtype == BR_INT4X2, reversed = reverses(s);
     size_t nt = (size_t)frame->samples, nf = s->nchannels, np = f->npol, nd = f->ndish;
     uint8_t *to = out;
     for (size_t d = 0; d < nd; d++)

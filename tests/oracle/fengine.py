@@ -108,8 +108,8 @@ class Span:
 
     def delay(self, us):
         """exp(2 pi i f_k us): the phases of a signal that arrives this much EARLIER."""
-        turn = self.fs_mhz / self.samples * us
-        return progression(self.first * turn, turn, self.lines)
+        cycle = self.fs_mhz / self.samples * us
+        return progression(self.first * cycle, cycle, self.lines)
 
     def sample(self, spectrum):
         """v(n/fs) = Re sum_k S_k exp(2 pi i k n/N), n = 0 .. N-1. The exponential has the period N in k, so
@@ -180,8 +180,8 @@ class Burst:
         profile = np.exp(-2 * np.log(2) * (late / self.fwhm_s) ** 2)  # of the voltage
         f, ref = span.freq_mhz(), float(self.ref_mhz)
         with np.errstate(divide="ignore", invalid="ignore"):  # a line at 0 MHz carries nothing
-            turns = np.where(f > 0, 1e6 * self.dm / 2.41e-4 * (f - ref) ** 2 / (f * ref ** 2), 0)
-        chirp = np.where(f > 0, np.exp(2j * np.pi * (turns % 1)), 0)
+            cycles = np.where(f > 0, 1e6 * self.dm / 2.41e-4 * (f - ref) ** 2 / (f * ref ** 2), 0)
+        chirp = np.where(f > 0, np.exp(2j * np.pi * (cycles % 1)), 0)
         noise = white(rng, (POLS, span.lines), 1) * np.sqrt(span.lines)  # variance 1 of each part
         flux = np.sqrt(np.broadcast_to(self.flux, POLS))[:, None]
         return (np.fft.fft(flux * profile * noise, norm="forward") * chirp).astype(np.complex64)
@@ -203,8 +203,8 @@ class Receivers:
 
     def gains(self, freq_mhz):
         """g, [freq][pol][dish]: amplitude exp(i phase - 2 pi i f cable)."""
-        turns = np.multiply.outer(np.asarray(freq_mhz, float), self.inputs("cable_ns") * 1e-3)
-        return self.inputs("amplitude") * np.exp(1j * self.inputs("phase_rad") - 2j * np.pi * turns)
+        cycles = np.multiply.outer(np.asarray(freq_mhz, float), self.inputs("cable_ns") * 1e-3)
+        return self.inputs("amplitude") * np.exp(1j * self.inputs("phase_rad") - 2j * np.pi * cycles)
 
 
 @dataclass(frozen=True)

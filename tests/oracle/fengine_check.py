@@ -42,7 +42,7 @@ def sampling():
 
 
 def carriers():
-    """A tone 0.23 of a channel above a centre, in RF, turns up (odd zones) or down (even zones)."""
+    """A tone 0.23 of a channel above a centre in RF rotates forwards in odd zones, backwards in even ones."""
     worst = 0
     for zone in ZONES:
         for taps in (1, 4):
@@ -58,10 +58,10 @@ def carriers():
                 require(np.argmax(power) == channel, f"zone {zone}: wrong channel")
                 far = np.delete(power, slice(channel - 1, channel + 2)).max()
                 require((far == 0) == (taps > 1), "only the filterbank keeps a tone out of far channels")
-                turn = np.angle(np.sum(e[1:, channel] * e[:-1, channel].conj())) / (2 * np.pi)
-                worst = max(worst, abs(turn - (offset if zone % 2 else -offset)))
-    require(worst < 0.005, f"a carrier turns wrong by {worst} turns a step")
-    return (f"0.23 of a channel above a centre in RF, zones 1-4, FFT and PFB: right channel, +0.23 turns a "
+                cycles = np.angle(np.sum(e[1:, channel] * e[:-1, channel].conj())) / (2 * np.pi)
+                worst = max(worst, abs(cycles - (offset if zone % 2 else -offset)))
+    require(worst < 0.005, f"a carrier rotates wrong by {worst} cycles a step")
+    return (f"0.23 of a channel above a centre in RF, zones 1-4, FFT and PFB: right channel, +0.23 cycles a "
             f"step in odd and -0.23 in even zones within {worst:.1g}")
 
 

@@ -250,8 +250,8 @@ int describe_frequencies(struct describe *d)
     return check_channels(d);
 }
 
-/* SIDEBAND; in files of others the sign of BW, as dspsr takes it. A recording of ours without the word is older
- * than it: unknown. */
+/* SIDEBAND; in files of others the sign of BW, as dspsr takes it. A recording of ours without the key is
+ * older than the key: unknown. */
 int describe_sideband(struct describe *d)
 {
     enum br_sideband *sideband = &d->out->stream.sideband;

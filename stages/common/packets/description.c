@@ -142,7 +142,6 @@ static const struct br_param ids_params[] = {
     {0},
 };
 #define MAP(owner, params) .fields = params, .size = sizeof(struct owner)
-static const char *const sideband_choices[] = {"upper", "lower", NULL};
 static const struct br_param packet_params[] = {
     BR_PARAM("header", BR_P_CHOICE, struct keys, header, "fields at fixed offsets, or items of SPEAD-64-48",
              .def = "fixed", .choices = header_choices),
@@ -161,8 +160,7 @@ static const struct br_param packet_params[] = {
              MAP(payload_keys, payload_params), .required = true),
     BR_PARAM("coding", BR_P_MAP, struct keys, coding, "of a byte", MAP(coding_keys, coding_params)),
     BR_PARAM("sample_ns", BR_P_RATIONAL, struct keys, sample_ns, "base sample", .unit = "ns"),
-    BR_PARAM("sideband", BR_P_CHOICE, struct keys, sideband,
-             "lower in an even Nyquist zone or behind a lower-sideband mixer", .choices = sideband_choices),
+    BR_PARAM("sideband", BR_P_CHOICE, struct keys, sideband, "of channels", .choices = br_sideband_names),
     BR_PARAM("freq_mhz", BR_P_MAP, struct keys, freq, "centres of channels by id",
              MAP(freq_keys, freq_params)),
     BR_PARAM("sources", BR_P_MAP, struct keys, sources, "senders of a node, by default",
