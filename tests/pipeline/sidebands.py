@@ -247,6 +247,96 @@ def test_one_note_where_nobody_knows():
         assert open(path, "rb").read()[size_again:] == f.field.e.tobytes() and keys_again == keys
 
 
+EVERY = """
+  - {stage: flag, in: field, out: [clean, kurtosis], block: 16, long_block: 4}
+  - {stage: upchannelize, in: clean, out: fine, factor: 4}
+  - {stage: frb_grid, in: fine, out: image, integrate: 16}
+  - {stage: frb_beams, in: image, out: beams, beams: LOOKS}
+  - {stage: quantize, in: beams, out: levels, bits: 8, block: 4}
+  - {stage: baseband_beamform, in: clean, out: voltages, beams: LOOKS}
+  - {stage: correlate, in: clean, out: v, integrate: 64}
+  - {stage: filterbank, in: levels, directory: fil}
+"""
+LOOKS = "{directions: [[0.1, 0.2], [-0.1, -0.2]]}"
+CUTS = ("kurtosis", "clean", "fine", "image", "beams", "levels", "voltages", "v")
+
+
+def test_every_stage_hands_it_on():
+    """Every connection has it, every recording of one says it, and a pipeline that is cut there and goes on
+    from the recording makes the same bits."""
+    every = EVERY.replace("LOOKS", LOOKS)
+    records = "".join(f"  - {{stage: record, name: r_{c}, in: {c}, directory: out, prefix: {c}}}\n"
+                      for c in CUTS)
+    with harness.scratch() as d:
+        f = Files(d)
+        for files, side in (("ours.dada", "lower"), ("x.raw", "lower"), ("silent.dada", None)):
+            wide = "{stage: requantize, in: wide, out: field, scale: 1}"
+            text = f.array.yaml + "pipeline:\n  - {stage: replay, files: %s, out: %s}\n" % (
+                files, "wide}\n  - " + wide[:-1] if files == "x.raw" else "field") + every + records
+            words = f"{side} sideband" if side else "sideband unknown"
+            out = harness.run(d, text, command="check").out
+            assert out.count(words) == len(CUTS) + 1 + (files == "x.raw"), (files, out)
+            shutil.rmtree(f.at("out"), ignore_errors=True)
+            harness.run(d, text.replace("fil}", f"fil_{side}_{files}}}"))
+            for cut in CUTS:
+                (path,) = sky.files(f.at("out"), f"{cut}_*.dada")
+                assert harness.header(path)[0].get("SIDEBAND") == side, (files, cut)
+            if side is None:
+                continue
+            for cut, until in (("clean", "fine"), ("fine", "image"), ("image", "beams"),
+                               ("clean", "voltages")):
+                stage = next(line for line in every.splitlines() if f"out: {until}," in line)
+                harness.run(d, f.array.yaml + f"""
+pipeline:
+  - {{stage: replay, files: 'out/{cut}_*.dada', out: {cut}}}
+{stage}
+  - {{stage: record, in: {until}, directory: again, prefix: {until}, overwrite: true}}
+""")
+                (one,), (two,) = (sky.files(f.at(place), f"{until}_*.dada") for place in ("out", "again"))
+                a, b = (open(p, "rb").read()[4096:] for p in (one, two))
+                assert a == b and harness.header(two)[0]["SIDEBAND"] == side, (files, cut, until)
+
+
+def test_one_channel():
+    """Of a single channel no order of frequencies tells the sideband: the sign of BW and OBSBW does."""
+    with harness.scratch() as d:
+        for zone in (1, 2, 3, 4):
+            f = Files(d, zone)
+            one = dataclasses.replace(f.field, e=f.field.e[:, 3:4])
+            sky.write(d, one, "one.dada", keys={"FREQ_MHZ": repr(float(f.field.freq_mhz[3]))})
+            for form, suffix, keys in (("dada", "dada", []), ("guppi", "raw", []),
+                                       ("chime", "h5", ["npol: 2", "width_mhz: 6.25"])):
+                lossy = "" if form == "dada" else f", format: {form}, lossy: true"
+                f.replay("one.dada", (),
+                         f"  - {{stage: record, in: field, directory: out, prefix: o{lossy}}}\n")
+                (path,) = sky.files(f.at("out"), f"*.{suffix}")
+                moved = shutil.move(path, f.at(f"o.{suffix}"))
+                if form == "dada":
+                    assert float(harness.header(moved)[0]["BW"]) * (1 if f.side == "upper" else -1) > 0
+                f.replay(f"o.{suffix}", keys)
+                assert f.recorded() == f.side, (zone, form)
+                os.remove(moved)
+
+
+def test_convert():
+    """`convert` between all formats that say it, and with --stream where one does not."""
+    with harness.scratch() as d:
+        for zone in (2, 3):
+            f = Files(d, zone)
+            for name, stream in (("ours.dada", None), ("silent.dada", f"sideband: {f.side}"),
+                                 ("x.raw", None)):
+                for form, suffix, back in (("dada", "dada", []), ("guppi", "raw", []),
+                                           ("chime", "h5", ["npol: 2", "width_mhz: 6.25"])):
+                    if form == "chime" and name == "x.raw":
+                        continue  # 8 bits
+                    shutil.rmtree(f.at("to"), ignore_errors=True)
+                    more = ["--stream", stream] if stream else []
+                    result = harness.beamring("convert", "--to", form, "--lossy", *more, name, "to/x", cwd=d)
+                    assert result.status == 0, (name, form, result)
+                    f.replay(f"'to/*.{suffix}'", back)
+                    assert f.recorded() == f.side, (name, form, f.recorded())
+
+
 def test_info():
     """Every format and every description: what it says, or that it does not and what to do."""
     with harness.scratch() as d:
@@ -267,4 +357,5 @@ def test_info():
 
 if __name__ == "__main__":
     harness.main([test_who_says_it, test_capture_says_it, test_files_that_differ, test_nonsense,
-                  test_one_note_where_nobody_knows, test_info])
+                  test_one_note_where_nobody_knows, test_every_stage_hands_it_on, test_one_channel,
+                  test_convert, test_info])

@@ -10,6 +10,7 @@ import numpy as np
 import harness
 import sky_common as sky
 from sky_common import fe
+from wires_common import recorded_levels
 
 TIMES = 1024
 STEP = 64
@@ -112,6 +113,32 @@ FACTORS = (1, 2, 4, 8, 16, 32, 64, 128)
 MIXED = [(1, 128), (2, 4), (1, 1), (2, 32), (1, 2), (1, 64)]  # (channels, factor) of zones of one band
 
 
+def test_quantized_beams():
+    """A grid of beams and 8-bit levels of it, which a GPU makes in one kernel."""
+    for zone in sky.ZONES:
+        array, place = sky.Array(sky.board(zone)), sky.places(zone)[1]
+        field = fe.simulate(array.board, fe.Receivers(array.positions), [fe.Source(*place, sky.FLUX)], TIMES,
+                            seed=zone, epoch_ns=sky.EPOCH_NS)
+        degrees = [float(np.degrees(np.arcsin(c))) for c in sky.xy(place)]
+        with harness.scratch() as d:
+            sky.write(d, field)
+            harness.run(d, array.yaml + f"""
+pipeline:
+  - {{stage: replay, files: field*.dada, out: field, frame_samples: 1024}}
+  - {{stage: frb_grid, in: field, out: image, integrate: 4}}
+  - {{stage: frb_beams, in: image, out: beams, beams: {{grid: [3, 3], spacing_deg: 12, center: {degrees}}}}}
+  - {{stage: quantize, in: beams, out: levels, bits: 8, block: 256, fuse: true}}
+  - {{stage: record, in: levels, directory: ., prefix: levels}}
+""")
+            path = os.path.join(d, "levels_000000.dada")
+            keys, _ = harness.header(path)
+            (_, levels, side), = recorded_levels(path)
+        assert (levels > 0).all()
+        value = side[..., :1].astype(float) * (levels - 128.0) + side[..., 1:]
+        sky.check_beams(array, place, sky.stated_xy(keys), value.mean(2).T * float(keys["SCALE"]) / 4, TIMES,
+                        label=f"zone {zone}, quantized")
+
+
 def read_filterbank(path):
     """Data [step][channel], the stated frequency of each channel, and the header."""
     raw, keys, at = open(path, "rb").read(), {}, 0
@@ -186,4 +213,4 @@ pipeline:
 
 
 if __name__ == "__main__":
-    harness.main([test_sources_are_in_their_beams, test_carriers_are_in_their_channels])
+    harness.main([test_sources_are_in_their_beams, test_quantized_beams, test_carriers_are_in_their_channels])
