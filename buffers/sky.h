@@ -15,6 +15,7 @@
 
 #include "buffers/telescope.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #ifdef __cplusplus
@@ -24,6 +25,9 @@ extern "C" {
 /* Which sideband the channels of a stream hold. Zero is unknown, so that a description that says nothing of
  * it is unknown. */
 enum br_sideband { BR_SIDEBAND_UNKNOWN, BR_SIDEBAND_UPPER, BR_SIDEBAND_LOWER };
+
+/* Their names, for lists of choices. */
+static const char *const br_sideband_names[] = {"upper", "lower", NULL};
 
 /* +1 for an upper sideband and an unknown one, which is taken for upper; -1 for a lower one. It is the sign
  * of a source's phase, and of a channel's frequency against its baseband frequency. */
@@ -49,7 +53,7 @@ static inline enum br_sideband br_sideband_named(const char *name)
 /* The phase, in cycles, that the field of a source in direction (x, y) has at a position `north_m` and
  * `east_m` from the origin: E_d = exp(+2 pi i cycles). */
 static inline double br_sky_cycles(enum br_sideband sideband, double freq_mhz, double north_m, double east_m,
-                                  double x, double y)
+                                   double x, double y)
 {
     return br_sideband_sign(sideband) * (north_m * x + east_m * y) * 1e6 * freq_mhz / BR_LIGHT_M_PER_S;
 }

@@ -53,6 +53,9 @@ static const struct br_param params[] = {
              .choices = packet_values),
     BR_PARAM("real", BR_P_CHOICE, struct capture, real,
              "which nibble is the real part, over what the description says", .choices = packet_real),
+    BR_PARAM("sideband", BR_P_CHOICE, struct capture, sideband,
+             "which sideband the channels hold, over what the description says",
+             .choices = br_sideband_names),
     BR_PARAM("frame_samples", BR_P_INT, struct capture, frame_samples,
              "base samples of a frame; frames begin at multiples of it, so that all nodes cut alike",
              .def = "8192", .min = 1, .max = 1 << 30, .unit = "base samples"),
@@ -154,6 +157,7 @@ static int configure(struct br_stage *stage, void *self)
                                .real = c->real};
     c->description = packet_stage_load(stage, c->packet);
     if (c->description == NULL) return BR_E_INVALID;
+    if (c->sideband != NULL) c->description->sideband = br_sideband_named(c->sideband);
     int status = capture_check_addresses(stage, c);
     if (status != BR_OK) return status;
     if (packet_layout_make(&c->layout, c->description, &node, packet_stage_memory(stage), &error) != BR_OK)

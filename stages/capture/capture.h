@@ -12,7 +12,7 @@ enum capture_state { CAPTURE_WAITING, CAPTURE_RUNNING, CAPTURE_FLUSHING };
 
 struct capture {
     /* parameters */
-    const char *packet, *backend, *values, *real, *start_utc, *on_reset, *epoch_url;
+    const char *packet, *backend, *values, *real, *sideband, *start_utc, *on_reset, *epoch_url;
     struct br_strings addresses, interfaces;
     struct br_ints sources, streams, absent;
     int64_t threads, frame_samples, open, hold_samples, start_sample, reset_samples, receive_buffer;

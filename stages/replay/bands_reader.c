@@ -67,6 +67,7 @@ static int compare(struct br_stage *stage, const struct recording *a, const char
     const char *what = !shape ? "shape (DTYPE, SHAPE, CODING)"
                        : x->sample_ns.num != y->sample_ns.num || x->sample_ns.den != y->sample_ns.den
                            ? "SAMPLE_NS (or TSAMP)"
+                       : x->sideband != y->sideband ? "SIDEBAND (or the sign of BW)"
                        : !recording_epochs_agree(x, y, b->first, later)
                            ? "EPOCH_NS (or UTC_START), by no whole number of samples"
                            : NULL;
@@ -181,6 +182,7 @@ static int configure(struct br_stage *stage, void *self, const struct file_list 
     e->element_bytes = base.stream.array.dtype == BR_INT8X2 ? 2 : 1;
     e->stream.sample_ns = base.stream.sample_ns;
     e->stream.epoch_ns = base.stream.epoch_ns;
+    e->stream.sideband = base.stream.sideband;
     struct channel_words words = {base.freq_key, "the header", base.stream.width_mhz[0], base.freq_precision,
                                   base.freq_precision};
     status = channels_join(stage, e, &groups, &words);

@@ -79,6 +79,7 @@ static int check_alike(struct scan *s, const char *path, uint64_t at, const stru
                            ? "shape (OBSNCHAN, NPOL, NANTS)"
                        : h->sample_ns.num != like->sample_ns.num || h->sample_ns.den != like->sample_ns.den
                            ? "sample time (TBIN)"
+                       : (h->obsbw_mhz > 0) != (like->obsbw_mhz > 0) ? "sideband (the sign of OBSBW)"
                        : h->have_epoch && like->have_epoch && h->epoch_ns != like->epoch_ns
                            ? "start (STT_IMJD, STT_SMJD, STT_OFFS)"
                            : NULL;
@@ -216,6 +217,7 @@ static int configure(struct br_stage *stage, void *self, const struct file_list 
     struct channel_words words = {"OBSFREQ with OBSBW", "OBSBW / channels",
                                   fabs(s.like.obsbw_mhz) / (double)s.like.nchan, s.like.freq_precision_mhz,
                                   s.like.freq_precision_mhz};
+    e->stream.sideband = s.like.obsbw_mhz > 0 ? BR_SIDEBAND_UPPER : BR_SIDEBAND_LOWER;
     if (status == BR_OK) status = channels_join(stage, e, &s.groups, &words);
     if (status == BR_OK) status = extents_configure(stage, e, options, 0);
     return status == BR_OK ? replay_check_first(stage, files->path[0], e->first) : status;

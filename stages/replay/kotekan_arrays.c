@@ -157,7 +157,8 @@ static int set_channels(struct br_stage *stage, struct scan *s, const char *path
                 path, i, s->like.metadata.coarse_freq[i]);
         coarse[i] = width * s->like.metadata.coarse_freq[i];
     }
-    kotekan_array_fine(coarse, a->ncoarse, width, a->factor, mhz, widths);
+    stream->sideband = hints->sideband;
+    kotekan_array_fine(coarse, a->ncoarse, width, a->factor, stream->sideband, mhz, widths);
     for (size_t i = 0; hints->nfreq > 0 && i < n; i++) {
         mhz[i] = hints->freq_mhz[i];
         widths[i] = hints->width_mhz > 0 ? hints->width_mhz : width / a->factor;

@@ -123,15 +123,19 @@ static const struct replay_reader *choose_kotekan(struct br_stage *stage, const 
 /* The formats, in the order in which a file is tried; VDIF, which has no mark, comes last. */
 static const struct format {
     const char *name;
+    const char *sideband; /* where a file of it says which one it holds; NULL: nowhere */
     bool (*probe)(const void *start, size_t length); /* of a file's first bytes; NULL: it has no mark */
     const struct replay_reader *reader;
     const struct replay_reader *(*choose)(
         struct br_stage *stage, const struct replay *r,
         const struct file_list *files); /* instead, where there are several */
 } formats[] = {
-    {"dada", dada_probe, NULL, choose_dada},     {"chime", chime_probe, &replay_chime, NULL},
-    {"guppi", guppi_probe, &replay_guppi, NULL}, {"kotekan", kotekan_raw_probe, NULL, choose_kotekan},
-    {"pcap", pcap_probe, &replay_pcap, NULL},    {"vdif", NULL, &replay_vdif, NULL}};
+    {"dada", "SIDEBAND (or the sign of BW)", dada_probe, NULL, choose_dada},
+    {"chime", "its sideband attribute (else CHIME's second Nyquist zone)", chime_probe, &replay_chime, NULL},
+    {"guppi", "the sign of OBSBW", guppi_probe, &replay_guppi, NULL},
+    {"kotekan", NULL, kotekan_raw_probe, NULL, choose_kotekan},
+    {"pcap", "the packets' description", pcap_probe, &replay_pcap, NULL},
+    {"vdif", NULL, NULL, &replay_vdif, NULL}};
 enum { FORMATS = sizeof formats / sizeof *formats };
 
 /* What the first file is: its own words, or whether its start makes sense as VDIF. NULL: it has been said
@@ -241,6 +245,10 @@ static int configure(struct br_stage *stage, void *self)
     status = r->reader->configure(stage, &r->state, &files, &options);
     if (status == BR_OK) status = check_part(stage, r, files.path[0]);
     if (status != BR_OK) return status;
+    struct br_error error = {0};
+    if (hints_sideband(br_stage_hints(stage), files.path[0], format->sideband, &r->state.stream.sideband,
+                       &error) != BR_OK)
+        return br_stage_fail_at(stage, "files", "%s", error.text);
     char doubt[256];
     if (r->reader != &replay_pcap && hints_doubt(&r->state.stream, doubt, sizeof doubt) != NULL)
         br_stage_warn(stage, "%s: %s", files.path[0], doubt);

@@ -68,6 +68,14 @@ void info_time(const char *name, int64_t ns)
 
 /* --- DADA ---------------------------------------------------------------------------------------- */
 
+void info_sideband(enum br_sideband sideband)
+{
+    if (sideband == BR_SIDEBAND_UNKNOWN)
+        info_line("sideband", "not in the file: give `stream: {sideband: upper}` or `lower`");
+    else
+        info_line("sideband", "%s", br_sideband_name(sideband));
+}
+
 static void print_frequencies(const struct br_stream *s)
 {
     double low = s->freq_mhz[0], high = low;
@@ -77,6 +85,7 @@ static void print_frequencies(const struct br_stream *s)
     }
     info_line("channels", "%zu, centres %.10g to %.10g MHz, the first %.10g MHz and %.6g kHz wide",
               s->nchannels, low, high, s->freq_mhz[0], 1e3 * s->width_mhz[0]);
+    info_sideband(s->sideband);
     for (unsigned i = 0; i < s->nzones && (s->nzones > 1 || s->zone[0].factor > 1); i++)
         info_line(i == 0 ? "zones" : "", "channels %zu to %zu: upchannelized by %u, %u base samples a step",
                   s->zone[i].first_channel, s->zone[i].first_channel + s->zone[i].nchannels - 1,
@@ -282,6 +291,7 @@ static int info_vdif(const char *path, const struct vdif_scan *scan)
                   "not in the file: give `stream: {sample_ns: ...}`; the largest frame number seen is %u",
                   scan->max_number);
     info_line("frequencies", "not in the file: give `stream: {freq_mhz: ...}`");
+    info_sideband(BR_SIDEBAND_UNKNOWN);
     info_time("second", vdif_unix_seconds(&scan->earliest) * 1000000000);
     info_line("first frame", "number %u of that second", scan->earliest.number);
     info_line("frames", "%" PRIu64, scan->frames);

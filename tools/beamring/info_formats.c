@@ -53,6 +53,7 @@ int info_chime(const char *path)
               c->bitshuffle ? c->lz4 ? "bitshuffle and LZ4" : "bitshuffle" : "plain", there, chunks);
     double mhz = isnan(f.freq_mhz) ? 800 - 0.390625 * (double)f.freq_id : f.freq_mhz;
     info_line("channel", "number %" PRId64 ", %.10g MHz", f.freq_id, mhz);
+    info_sideband(strcmp(f.sideband, "upper") == 0 ? BR_SIDEBAND_UPPER : BR_SIDEBAND_LOWER);
     info_line("base sample", "%.10g us", 1e6 * f.delta_time);
     info_line("samples", "%" PRIu64 " to %" PRIu64 ": %" PRIu64 ", %.6g s", f.time0_fpga_count,
               f.time0_fpga_count + c->rows, c->rows, (double)c->rows * f.delta_time);
@@ -101,6 +102,7 @@ static void print_guppi(const struct guppi_header *h)
                   "if NPOL = 2 is two polarisations; say which: `stream: {npol: 2}`, or {npol: 1} for one");
     info_line("channels", "%zu around %.10g MHz, %.10g MHz in all%s", h->nchan, h->obsfreq_mhz,
               fabs(h->obsbw_mhz), h->obsbw_mhz < 0 ? ", descending" : "");
+    info_sideband(h->obsbw_mhz > 0 ? BR_SIDEBAND_UPPER : BR_SIDEBAND_LOWER);
     info_line("base sample", "%.10g us (%" PRId64 "/%" PRId64 " ns)",
               1e-3 * (double)h->sample_ns.num / (double)h->sample_ns.den, h->sample_ns.num, h->sample_ns.den);
 }
@@ -218,6 +220,7 @@ static void print_kotekan(const struct kotekan_frame *frame, const char *path)
     } else
         info_line("holds", "nothing that can be replayed: %s", why.text);
     print_channels(m);
+    info_sideband(BR_SIDEBAND_UNKNOWN);
     if (timed == BR_OK)
         info_line("first sample", "%" PRIu64 "; %u samples of the F-engine in a time step", first,
                   downsample);

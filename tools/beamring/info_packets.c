@@ -161,6 +161,10 @@ int info_packets(const char *path)
     print_form("stream", p, &p->stream);
     info_line("channel i", "%" PRId64 " + stream + %" PRId64 " x i, i below %zu", p->channel_base,
               p->channel_step, p->nchannels);
+    if (p->sideband != BR_SIDEBAND_UNKNOWN)
+        info_sideband(p->sideband);
+    else
+        info_line("sideband", "not in the description: `sideband: upper` or `lower` here or in `stream:`");
     info_line("packet", "%zu samples x %zu channels x %zu inputs", p->nsamples, p->nchannels, p->ninputs);
     info_line("coding", "%s, real part in the %s nibble", p->values != NULL ? p->values : "not known",
               p->real != NULL ? p->real : "(not known)");

@@ -13,6 +13,17 @@ bool chime_put(hid_t file, const char *name, hid_t type, const void *value)
     return good;
 }
 
+/* Not one of CHIME's attributes: whoever does not know it takes the lower sideband. */
+static bool chime_put_sideband(hid_t file, enum br_sideband sideband)
+{
+    if (sideband == BR_SIDEBAND_UNKNOWN) return true;
+    hid_t type = H5Tcopy(H5T_C_S1);
+    bool good = H5Tset_size(type, 5) >= 0 && H5Tset_strpad(type, H5T_STR_NULLPAD) >= 0 &&
+                chime_put(file, "sideband", type, br_sideband_name(sideband));
+    H5Tclose(type);
+    return good;
+}
+
 bool chime_put_attributes(hid_t file, const struct br_stream *stream, size_t channel, int64_t freq_id,
                           uint64_t first)
 {
@@ -21,7 +32,8 @@ bool chime_put_attributes(hid_t file, const struct br_stream *stream, size_t cha
     /* what the double has not: as a reader adds it, whole seconds apart */
     double whole = floor(ctime),
            offset = ((double)(ns - (int64_t)whole * 1000000000) - (ctime - whole) * 1e9) * 1e-9;
-    return chime_put(file, "freq_id", H5T_NATIVE_INT64, &freq_id) &&
+    return chime_put_sideband(file, stream->sideband) &&
+           chime_put(file, "freq_id", H5T_NATIVE_INT64, &freq_id) &&
            chime_put(file, "freq", H5T_NATIVE_DOUBLE, &stream->freq_mhz[channel]) &&
            chime_put(file, "delta_time", H5T_NATIVE_DOUBLE, &delta) &&
            chime_put(file, "time0_fpga_count", H5T_NATIVE_UINT64, &first) &&

@@ -72,6 +72,7 @@ static int attributes(struct chime_file *f, hid_t file, const char *path, struct
     f->time0_ctime_offset = 0;
     f->event_id = f->freq_id = -1;
     get_text(file, "updates", f->updates, sizeof f->updates);
+    get_text(file, "sideband", f->sideband, sizeof f->sideband);
     double count = (double)NAN;
     const struct {
         const char *name;

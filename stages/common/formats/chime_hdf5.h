@@ -34,6 +34,7 @@ struct chime_file {
     /* Unix seconds of the first sample, and what a double cannot hold of it; NAN, 0 */
     double time0_ctime, time0_ctime_offset;
     int64_t event_id;   /* -1 when absent */
+    char sideband[8];   /* attribute of `record` and `dump`; "": lower, as all of CHIME's */
     char updates[2048]; /* that it was made with, as `dump` writes it; "" */
     struct chime_chunks chunks;
 };

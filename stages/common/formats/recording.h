@@ -30,8 +30,8 @@ struct recording {
     struct axis_order order; /* of files of others */
     const char *freq_key;    /* where the frequencies stand, and to what precision */
     double freq_precision;   /* MHz */
-    uint64_t first;   /* base sample at the start of the payload */
-    uint64_t samples; /* SAMPLES; 0 when the writer did not come to it */
+    uint64_t first;          /* base sample at the start of the payload */
+    uint64_t samples;        /* SAMPLES; 0 when the writer did not come to it */
     uint64_t payload_offset;
     bool numbered;
     uint64_t number;                         /* FILE_NUMBER */
@@ -77,7 +77,8 @@ struct recording_file {
 /* The letters of ORDER for an array: "TFPA"; '?' for an axis that has none. */
 void recording_order(const struct br_array *array, char letters[BR_MAX_AXES + 1]);
 
-/* FREQ and BW: the middle of the band, and its width, negative where channels fall; MHz. */
+/* FREQ and BW: the middle of the band, and its width, negative where channels fall, or where the only channel
+ * holds a lower sideband; MHz. */
 void recording_band(const struct br_stream *stream, double *centre, double *width);
 
 /* Writes all keys; not padded. */

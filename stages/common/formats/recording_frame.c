@@ -216,6 +216,8 @@ int recording_same(const struct recording *a, const char *file_a, const struct r
         field = "FREQ_MHZ (or FREQ, BW)";
     else if (memcmp(x->width_mhz, y->width_mhz, x->nchannels * sizeof *x->width_mhz) != 0)
         field = "WIDTH_MHZ";
+    else if (x->sideband != y->sideband)
+        field = "SIDEBAND (or the sign of BW)";
     else if (x->nzones != y->nzones || memcmp(x->zone, y->zone, x->nzones * sizeof *x->zone) != 0)
         field = "ZONE_0";
     else if (x->scale < y->scale || x->scale > y->scale)

@@ -45,6 +45,7 @@ struct keys {
     const struct payload_keys *payload;
     const struct coding_keys *coding;
     struct br_rational sample_ns;
+    const char *sideband;
     const struct freq_keys *freq;
     const struct ids_keys *sources, *streams;
 };
@@ -159,6 +160,7 @@ static const struct br_param packet_params[] = {
              MAP(payload_keys, payload_params), .required = true),
     BR_PARAM("coding", BR_P_MAP, struct keys, coding, "of a byte", MAP(coding_keys, coding_params)),
     BR_PARAM("sample_ns", BR_P_RATIONAL, struct keys, sample_ns, "base sample", .unit = "ns"),
+    BR_PARAM("sideband", BR_P_CHOICE, struct keys, sideband, "of channels", .choices = br_sideband_names),
     BR_PARAM("freq_mhz", BR_P_MAP, struct keys, freq, "centres of channels by id",
              MAP(freq_keys, freq_params)),
     BR_PARAM("sources", BR_P_MAP, struct keys, sources, "senders of a node, by default",
@@ -381,6 +383,7 @@ static void read_packet(struct owned *o, const struct br_node *root)
     p->values = k.coding != NULL ? k.coding->values : NULL;
     p->real = k.coding != NULL ? k.coding->real : NULL;
     p->sample_ns = k.sample_ns;
+    p->sideband = br_sideband_named(k.sideband);
     p->has_freq = k.freq != NULL;
     if (k.freq != NULL) p->freq_first_mhz = k.freq->first, p->freq_step_mhz = k.freq->step;
     p->port = (unsigned)k.port;

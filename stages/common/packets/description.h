@@ -99,6 +99,7 @@ struct packet_description {
     const char *values;
     const char *real; /* of packet_real: which nibble is the real part; NULL: the node must say it */
 
+    enum br_sideband sideband;    /* unknown: `stream:` says it, or nobody */
     struct br_rational sample_ns; /* base sample; {0, 0}: the pipeline's `stream:` says it */
     bool has_freq;
     double freq_first_mhz, freq_step_mhz; /* centre of channel id c: first + step x c */

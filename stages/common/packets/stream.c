@@ -1,6 +1,8 @@
 /* stream.c - see stream.h. */
 #include "stages/common/packets/stream.h"
 
+#include "stages/common/formats/hints.h"
+
 static void *keep(void *stage, size_t bytes)
 {
     return br_stage_alloc(stage, bytes);
@@ -26,6 +28,9 @@ int packet_stage_stream(struct br_stage *stage, const struct packet_layout *layo
 {
     const struct br_stream_hints *hints = br_stage_hints(stage);
     struct br_error error = {0};
+    out->sideband = packet->sideband;
+    if (hints_sideband(hints, packet->name, "sideband", &out->sideband, &error) != BR_OK)
+        return br_stage_fail(stage, error.status, "%s", error.text);
     out->sample_ns = hints->sample_ns;
     if (hints->nfreq > 0) {
         struct br_rational t = out->sample_ns.num > 0 ? out->sample_ns : packet->sample_ns;
