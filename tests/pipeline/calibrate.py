@@ -122,6 +122,73 @@ def test_sky():
         assert "expected every integration once" in twice.err, twice.err
 
 
+AAVS3 = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "aavs3_sun.uvh5")
+SUN = np.array([0.38949, 0.10718, np.sqrt(1 - 0.38949 ** 2 - 0.10718 ** 2)])  # east, north, up, by astropy
+NO_POWER = [0, 72, 73, 85, 98, 155, 188, 242, 244]                           # below 5 % of the median
+
+
+def aavs3(path):
+    """Positions [antenna][east, north, up], and normalised matrices [pol][antenna][antenna] of the field's
+    E_i conj(E_j) in an upper sideband, without their diagonals."""
+    with h5py.File(path) as f:
+        h, vis = f["Header"], f["Data/visdata"][:, 0]
+        lat, lon = np.radians([h["latitude"][()], h["longitude"][()]])
+        up = np.array([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)])
+        east = np.array([-np.sin(lon), np.cos(lon), 0])
+        places = h["antenna_positions"][()] @ np.stack([east, np.cross(up, east), up], axis=1)
+        a, b = h["ant_1_array"][()] - 1, h["ant_2_array"][()] - 1
+    matrices = []
+    for v in vis.conj().T:
+        R = np.zeros((256, 256), complex)
+        R[a, b], R[b, a] = v, v.conj()
+        power = R.diagonal().real.copy()
+        R /= np.sqrt(np.outer(power, power))
+        np.fill_diagonal(R, 0)
+        matrices.append(R)
+    return places, matrices
+
+
+def test_sun():
+    """Real visibilities that other software wrote: the Sun over the 256 antennas of AAVS3. Its direction is
+    the one by which they are coherent, and with the gains they are as coherent as they can be."""
+    if not has_erfa():
+        return
+    with harness.scratch() as d:
+        done = circle.calibrate(d, AAVS3, "--source", "sun")
+        assert "warning" not in done.err and "upper is taken" in done.err, done
+        gain, flag, sets, attributes = circle.read_gains(os.path.join(d, "gains.h5"))
+        assert attributes["sideband"] == b"upper" and attributes["polarisations"] == b"xx yy"
+        assert attributes["source"] == b"sun" and np.array_equal(sets["antenna_numbers"], 1 + np.arange(256))
+        want = np.zeros((1, 2, 256), int)
+        want[:, :, NO_POWER] = 1
+        want[0, 1, 88] = 2                                 # 16 % of the others' power, and no Sun in it
+        assert np.array_equal(flag, want), np.argwhere(flag != want)
+        places, matrices = aavs3(AAVS3)
+        wave = np.exp(2j * np.pi * places @ SUN * 159.375e6 / harness.C_M_PER_S)
+        for p, R in enumerate(matrices):
+            good = flag[0, p] == 0
+            most = np.linalg.eigvalsh(R[np.ix_(good, good)])[-1]
+            coherence = []
+            R, g = R[np.ix_(good, good)], gain[0, p, good]
+            for w in (wave[good], wave[good] * abs(g) / g):
+                coherence.append((w.conj() @ R @ w).real / len(w) / most)
+            print(f"     {'xy'[p]}: coherence {coherence[1]:.3f} of the largest eigenvalue {most:.1f}, without "
+                  f"gains {coherence[0]:.3f}")
+            assert coherence[1] > 0.98 and 0.7 < coherence[0] < 0.8, coherence
+        # of a lower sideband the gains are the conjugates
+        circle.calibrate(d, AAVS3, "--source", "sun", "--sideband", "lower", "--out", "lower.h5")
+        lower, _, _, attributes = circle.read_gains(os.path.join(d, "lower.h5"))
+        assert attributes["sideband"] == b"lower" and abs(lower - gain.conj()).max() < 1e-4
+        # a file of conjugates, and a wrong direction, in which the fit alone sees nothing
+        shutil.copy(AAVS3, os.path.join(d, "conjugated.uvh5"))
+        with h5py.File(os.path.join(d, "conjugated.uvh5"), "a") as f:
+            f["Data/visdata"][...] = f["Data/visdata"][()].conj()
+        for arguments, words in ((("conjugated.uvh5", "--source", "sun"), "in the mirror image of the direction"),
+                                 ((AAVS3, "--direction", "-0.5,0.1"), "at direction cosines 0.11")):
+            done = circle.calibrate(d, *arguments, "--overwrite")
+            assert done.err.count(words) == 2, done
+
+
 def test_command_line():
     with harness.scratch() as d:
         for arguments, words in (
@@ -133,6 +200,7 @@ def test_command_line():
             (("x.uvh5", "--direction", "0,0", "--at", "now"), "--at goes with --post"),
             (("x.uvh5", "--direction", "0,0", "--ref-input", "1.5"), "expected a dish's number"),
             (("x.uvh5", "--direction", "0,0", "--min-snr", "many"), "expected a number from 0"),
+            (("x.uvh5", "--direction", "0,0", "--sideband", "both"), "expected upper or lower"),
             (("x.uvh5", "--direction"), "expected X,Y"),
             (("x.uvh5", "--dircetion", "0,0"), "unknown option '--dircetion'"),
             (("x.uvh5", "--direction", "0,0", "--telescope", "none.yaml"), "none.yaml"),
@@ -173,10 +241,10 @@ def test_files():
         shutil.copy(os.path.join(d, vis), os.path.join(d, "other.uvh5"))
         with h5py.File(os.path.join(d, "other.uvh5"), "a") as f:
             f["Header/freq_array"][...] += 50e6
-        shutil.copy(os.path.join(d, vis), os.path.join(d, "phased.uvh5"))
-        with h5py.File(os.path.join(d, "phased.uvh5"), "a") as f:
+        shutil.copy(os.path.join(d, vis), os.path.join(d, "near.uvh5"))
+        with h5py.File(os.path.join(d, "near.uvh5"), "a") as f:
             del f["Header/phase_center_catalog/0/cat_type"]
-            f["Header/phase_center_catalog/0/cat_type"] = np.bytes_("sidereal")
+            f["Header/phase_center_catalog/0/cat_type"] = np.bytes_("near_field")
         shutil.copy(os.path.join(d, vis), os.path.join(d, "headless.uvh5"))
         with h5py.File(os.path.join(d, "headless.uvh5"), "a") as f:
             del f["Header/freq_array"]
@@ -185,16 +253,17 @@ def test_files():
             del f["Header/time_array"]
             f.create_dataset("Header/time_array", (1 << 33,), "f8", chunks=(1024,))
         for files, words in (
-            (("huge.uvh5",), "there is no integration in it"),
+            (("huge.uvh5",), "Header/time_array is missing, damaged or of another form"),
             (("nothing.uvh5",), "nothing.uvh5: No such file"),
             (("text",), "is neither UVH5 nor DADA"),
             ((dada,), "give --telescope FILE"),
             ((recording(d, "e"), "--telescope", PATHFINDER), "expected visibilities"),
             ((recording(d, "autos"), "--telescope", PATHFINDER), "autocorrelations alone have no phases"),
             (("autos/vis_000000.uvh5",), "no channel has a result"),
+            (("autos/vis_000000.uvh5", "--sideband", "lower"), "says that its stream holds the upper sideband"),
             ((vis, "other.uvh5"), "channel 0 is at 400 and at 450 MHz"),
             ((vis, dada, "--telescope", PATHFINDER), "expected every integration once"),
-            (("phased.uvh5",), "phased to a place on the sky ('sidereal')"),
+            (("near.uvh5",), "a phase centre of the kind 'near_field' cannot be undone"),
             (("headless.uvh5",), "Header/freq_array"),
             ((vis, "--ref-input", "11"), "flagged in all channels of polarisation 0"),
             ((vis, "--ref-input", "64"), "expected a dish, 0 to 63"),
@@ -252,13 +321,87 @@ pipeline:
         assert "1 of 1 inputs are left; a fit needs 4" in result.err, result
 
 
+def test_sideband():
+    """The stream's gains come out of either sideband, from its recording and from its UVH5 file; unknown is
+    taken for upper, and said; what is stated otherwise is refused."""
+    with harness.scratch() as d:
+        g = circle.write_receivers(d)
+        stream = circle.STREAM
+        for sideband in ("upper", "lower"):
+            circle.STREAM = stream.rstrip() + f"\n  sideband: {sideband}\n"
+            try:
+                circle.see_source(d, samples=6400, flux=0.3)
+            finally:
+                circle.STREAM = stream
+            vis, dada = os.path.join(d, "vis", "vis_000000.uvh5"), recording(d, "vis")
+            place = ("--direction", circle.at(SOURCE), "--overwrite")
+            with_places = (dada, "--telescope", PATHFINDER, *place)
+            other = "lower" if sideband == "upper" else "upper"
+            found = []
+            for arguments in ((vis, *place), with_places):
+                done = circle.calibrate(d, *arguments)
+                assert done.err == "" and f"{sideband} sideband\n" in done.out, done
+                gain, flag, _, attributes = circle.read_gains(os.path.join(d, "gains.h5"))
+                assert attributes["sideband"] == sideband.encode()
+                found.append(gain)
+                phase, _ = circle.errors(gain, flag, g)
+                assert np.sqrt((phase ** 2).mean()) < 1.5, (arguments, np.sqrt((phase ** 2).mean()))
+                refused = circle.calibrate(d, *arguments, "--sideband", other, status=1)
+                assert f"holds the {sideband} sideband, --sideband says {other}" in refused.err, refused
+            # without the word, stated, taken, and stated wrongly
+            raw = open(dada, "rb").read()
+            with open(dada, "wb") as f:
+                f.write(raw.replace(b"\nSIDEBAND ", b"\nNOTHING_ "))
+            with h5py.File(vis, "a") as f:
+                replace = f["Header/extra_keywords"]
+                del replace["sideband"]
+                replace["sideband"] = np.bytes_("unknown")
+                f["Data/visdata"][...] = conjugated(f["Data/visdata"][()]) if sideband == "lower" \
+                    else f["Data/visdata"][()]             # as `uvh5` writes a stream of unknown sideband
+            for arguments in ((vis, *place), with_places):
+                stated = circle.calibrate(d, *arguments, "--sideband", sideband)
+                assert stated.err == "" and np.array_equal(circle.read_gains(os.path.join(d, "gains.h5"))[0],
+                                                           found[arguments == with_places])
+                taken = circle.calibrate(d, *arguments)
+                assert taken.err.count("upper is taken") == 1, taken
+                gain, flag, _, attributes = circle.read_gains(os.path.join(d, "gains.h5"))
+                assert attributes["sideband"] == b"upper"
+                rms = np.sqrt((circle.errors(gain, flag, g)[0] ** 2).mean())
+                assert rms < 1.5 if sideband == "upper" else rms > 30, rms
+            shutil.rmtree(os.path.join(d, "vis"))
+
+
+def conjugated(vis):
+    vis["i"] *= -1
+    return vis
+
+
 def test_other_channels():
-    """A node refuses gains of other channels, if there are as many; those of its coarse channels fit behind
-    upchannelize."""
+    """A node refuses gains of other channels, if there are as many, and of the other sideband; those of its
+    coarse channels fit behind upchannelize."""
     with harness.scratch() as d:
         circle.write_receivers(d)
         circle.see_source(d, samples=3200)
         circle.calibrate(d, "vis/vis_000000.uvh5", "--direction", circle.at(SOURCE))
+        words = "its gains are those of the upper sideband, the stream holds the lower one"
+        with h5py.File(os.path.join(d, "gains.h5")) as f, h5py.File(os.path.join(d, "own.h5"), "w") as own:
+            own["gain"] = f["gain"][()]
+        for name, sideband, status in (("gains.h5", "upper", 0), ("gains.h5", "lower", 2), ("own.h5", "lower", 0),
+                                       ("own.h5", "upper", 2)):
+            if (name, sideband) == ("own.h5", "upper"):
+                with h5py.File(os.path.join(d, "own.h5"), "a") as own:
+                    own.attrs["sideband"] = "lower"        # of variable length
+                words = "its gains are those of the lower sideband, the stream holds the upper one"
+            for stage in ("baseband_beamform, beams: {directions: [[0, 0]]}", "frb_grid, integrate: 64"):
+                result = harness.run(d, f"""include: {PATHFINDER}
+{circle.STREAM.rstrip()}
+  sideband: {sideband}
+pipeline:
+  - {{stage: simulate, samples: 100, out: field}}
+  - {{stage: {stage}, in: field, out: j, gains: {name}}}
+  - {{stage: record, in: j, directory: ., prefix: j}}
+""", command="check", status=status)
+                assert status == 0 or words in result.err, result
         for first, status in ((400, 0), (500, 2)):
             for stages in (
                 "  - {stage: baseband_beamform, in: field, out: j, gains: gains.h5,\n"
@@ -366,6 +509,6 @@ pipeline:
 if __name__ == "__main__":
     assert ND == 64
     harness.main([
-        test_sky, test_command_line, test_files, test_missing, test_one_dish, test_other_channels,
+        test_sky, test_sun, test_command_line, test_files, test_missing, test_sideband, test_one_dish, test_other_channels,
         test_picture, test_node, test_every_stage_of_a_node
     ])
