@@ -1,7 +1,7 @@
 """`beamring calibrate` on UVH5 files that pyuvdata writes, against gains that are known.
 
 The field is made from the wave alone: a source in direction s gives the dish at r the phase exp(+2 pi i r.s /
-lambda) in an upper sideband and the conjugate in a lower one, times the receiver's gain. Where the source stands
+lambda) in an upper sideband and the conjugate in a lower one, times the receiver's gain. Where the source is
 is astropy's to say, and what a UVH5 file holds is pyuvdata's: exp(+2 pi i (r_2 - r_1).s / lambda).
 
 Needs BEAMRING (the program) and BEAMRING_READERS_PYTHON (an interpreter that has pyuvdata and astropy); skips
@@ -16,6 +16,7 @@ from external import HERE, run_with
 sys.path.insert(0, os.path.join(HERE, "..", "pipeline"))
 ND, NF, LAT, LON, HEIGHT = 14, 3, 37.23, -118.28, 1200.0
 SOURCE = (299.868, 40.734)  # ICRS, degrees
+PLACE = ("--source", "299.868,40.734")
 TIMES = [2460263.50, 2460263.54, 2460263.61]
 FREQ = [150e6, 157e6, 171e6]
 SILENT = 5                  # an antenna of the telescope that no baseline has
@@ -24,8 +25,8 @@ SILENT = 5                  # an antenna of the telescope that no baseline has
 class Case:
     """Visibilities of a source by an array of `nd` dishes within `size` metres, and the receivers' gains."""
 
-    def __init__(self, seed, sideband="upper", pols=("xx", "yy", "xy", "yx"), source=SOURCE, size=60.0, times=TIMES,
-                 freq=FREQ):
+    def __init__(self, seed, sideband="upper", pols=("xx", "yy", "xy", "yx"), source=SOURCE, size=60.0,
+                 times=TIMES, freq=FREQ):
         import numpy as np
         from astropy.coordinates import EarthLocation
         self.np, self.sideband, self.pols, self.times, self.freq = np, sideband, pols, times, np.array(freq)
@@ -34,7 +35,8 @@ class Case:
         self.numbers = np.sort(rng.choice(400, ND, replace=False))
         rng.shuffle(self.numbers)
         self.enu = rng.uniform(-size, size, (ND, 3)) * [1, 1, 0.2]
-        self.gain = np.exp(rng.normal(0, 0.2, (len(freq), 2, ND)) + 2j * np.pi * rng.uniform(size=(len(freq), 2, ND)))
+        shape = (len(freq), 2, ND)
+        self.gain = np.exp(rng.normal(0, 0.2, shape) + 2j * np.pi * rng.uniform(size=shape))
         self.place = source
         self.dead = [SILENT]
 
@@ -81,7 +83,8 @@ class Case:
             for p, name in enumerate(self.pols):
                 a, b = (int(c in "yl") for c in name)
                 g, h = self.gain[:, a, i], self.gain[:, b, j]
-                v = 0.4 * g * h.conj() * field[i] * field[j].conj() * (a == b) + (i == j and a == b) * abs(g) ** 2
+                v = 0.4 * g * h.conj() * field[i] * field[j].conj() * (a == b)
+                v += (i == j and a == b) * abs(g) ** 2
                 uv.data_array[row, :, p] = v.conj() if self.sideband == "upper" else v
         uv.nsample_array[...] = self.rng.uniform(0.5, 1, uv.nsample_array.shape)
         uv.data_array *= 20000
@@ -93,8 +96,8 @@ class Case:
         import harness
         np = self.np
         place = self.place if self.place == "sun" else f"{self.place[0]},{self.place[1]}"
-        done = harness.beamring("calibrate", name, "--source", place, "--overwrite", "--sideband", self.sideband,
-                                *arguments, cwd=d)
+        done = harness.beamring("calibrate", name, "--source", place, "--overwrite", "--sideband",
+                                self.sideband, *arguments, cwd=d)
         assert done.status == 0, done
         with h5py.File(os.path.join(d, "gains.h5")) as f:
             gain, flag, numbers = f["gain"][()], f["flag"][()], f["antenna_numbers"][()]
@@ -121,7 +124,7 @@ def write(uv, d, name="a.uvh5", **more):
 
 
 def forms(d):
-    """Number types, orders of polarisations and of baselines, missing baselines, flags and values that are none."""
+    """Number types, orders of polarisations and of baselines, missing ones, flags, values that are none."""
     import numpy as np
     case = Case(1, "upper", ("yy", "yx", "xx", "xy"))
     uv = case.observe()
@@ -144,11 +147,10 @@ def forms(d):
     write(uv, d)
     case.check(d, pols=(1,))
     assert case.named == "yy"
-    # values that are none, flagged rubbish, an antenna that is flagged throughout, one without autocorrelation
+    # values that are none, flagged rubbish, an antenna flagged throughout, one without autocorrelation
     case = Case(8, "lower", ("xx", "yy"))
     uv = case.observe()
-    of = [np.isin(case.numbers[k], 0) | (uv.ant_1_array == case.numbers[k]) | (uv.ant_2_array == case.numbers[k])
-          for k in range(ND)]
+    of = [(uv.ant_1_array == n) | (uv.ant_2_array == n) for n in case.numbers]
     uv.data_array[case.rng.choice(np.flatnonzero(uv.ant_1_array != uv.ant_2_array), 5), 1, 0] = np.nan
     rubbish = case.rng.choice(uv.Nblts, 10)
     uv.data_array[rubbish], uv.flag_array[rubbish] = 1e9, True
@@ -198,8 +200,9 @@ def old_forms(d):
     path = os.path.join(d, "a.uvh5")
     with h5py.File(path, "a") as f:
         h = f["Header"]
-        for key, value in (("telescope_location", np.array([x.value for x in case.location.geocentric])), ("latitude", None),
-                           ("longitude", None), ("altitude", None), ("channel_width", 1e5),
+        place = np.array([x.value for x in case.location.geocentric])
+        for key, value in (("telescope_location", place), ("latitude", None), ("longitude", None),
+                           ("altitude", None), ("channel_width", 1e5),
                            ("freq_array", h["freq_array"][()][None]), ("telescope_name", "variable"),
                            ("history", "of variable length"), ("phase_type", "drift"),
                            ("phase_center_catalog", None), ("phase_center_id_array", None)):
@@ -225,7 +228,7 @@ def old_forms(d):
 
 
 def sun(d):
-    """--source sun within an arc second of astropy: 1 km at 1 GHz turns by 5.8 degrees an arc second."""
+    """--source sun within an arc second of astropy: 1 km at 1 GHz is 5.8 degrees an arc second."""
     import numpy as np
     from astropy.time import Time
     for number, times in enumerate(([2460263.25, 2460263.4], [2458849.32], [2461221.2], [2456293.38])):
@@ -249,6 +252,9 @@ def refused(d):
     write(case.observe(), d, "other.uvh5")
     good, bad = os.path.join(d, "good.uvh5"), os.path.join(d, "bad.uvh5")
     os.mkfifo(os.path.join(d, "fifo"))
+
+    def fill(dataset, value):
+        dataset[...] = np.full(dataset.shape, value, dataset.dtype)
 
     def replace(f, key, value):
         del f[key]
@@ -277,17 +283,18 @@ def refused(d):
         f["Header/antenna_numbers"][1] = f["Header/antenna_numbers"][0]
 
     for change, words in (
-        (lambda f: f["Data/nsamples"].write_direct(np.zeros(f["Data/nsamples"].shape, "f4")), "have no samples"),
-        (lambda f: f["Data/flags"].write_direct(np.ones(f["Data/flags"].shape, bool)), "are flagged"),
-        (lambda f: f["Data/visdata"].write_direct(np.full(f["Data/visdata"].shape, np.nan + 0j)), "not finite"),
+        (lambda f: fill(f["Data/nsamples"], 0), "have no samples"),
+        (lambda f: fill(f["Data/flags"], True), "are flagged"),
+        (lambda f: fill(f["Data/visdata"], np.nan + 0j), "not finite"),
         (without_autos, "has no autocorrelations"),
         (lambda f: replace(f, "Data/visdata", np.zeros((10, NF, 2), complex)), "Data/visdata is missing"),
         (lambda f: replace(f, "Data/visdata", f["Data/visdata"][()].real), "complex numbers {r, i}"),
         (lambda f: replace(f, "Data/flags", f["Data/flags"][()][:, :, 0]), "Data/nsamples or flags"),
-        (lambda f: replace(f, "Data/visdata", h5py.ExternalLink("other.uvh5", "Data/visdata")), "another file"),
+        (lambda f: replace(f, "Data/visdata", h5py.ExternalLink("other.uvh5", "Data/visdata")),
+         "may lead to another file"),
         (lambda f: replace(f, "Header", h5py.ExternalLink("other.uvh5", "Header")), "another file"),
         (lambda f: replace(f, "Header/uvw_array", h5py.SoftLink("/Data/visdata")), None),
-        (lambda f: replace(f, "Header/time_array", h5py.SoftLink("/Data/visdata")), "may lead to another file"),
+        (lambda f: replace(f, "Header/time_array", h5py.SoftLink("/Data/visdata")), "another file"),
         (outside, "in another file"), (view, "a view of other files"), (twice, "every number once"),
         (lambda f: replace(f, "Header/ant_1_array", f["Header/ant_1_array"][()] + 1000), "does not have"),
         (lambda f: replace(f, "Header/polarization_array", np.array([1, 2])), "has none of xx (-5)"),
@@ -297,7 +304,7 @@ def refused(d):
         shutil.copy(good, bad)
         with h5py.File(bad, "a") as f:
             change(f)
-        done = harness.beamring("calibrate", "bad.uvh5", "--source", "299.868,40.734", "--out", "out.h5", cwd=d)
+        done = harness.beamring("calibrate", "bad.uvh5", *PLACE, "--out", "out.h5", cwd=d)
         if words is None:  # the file is not phased: its uvw are not wanted
             os.remove(os.path.join(d, "out.h5"))
             continue
@@ -307,10 +314,10 @@ def refused(d):
     for part in (0.3, 0.9, 0.999):
         with open(bad, "wb") as f:
             f.write(raw[:int(len(raw) * part)])
-        done = harness.beamring("calibrate", "bad.uvh5", "--source", "299.868,40.734", "--out", "out.h5", cwd=d)
+        done = harness.beamring("calibrate", "bad.uvh5", *PLACE, "--out", "out.h5", cwd=d)
         assert done.status == 1 and "bad.uvh5" in done.err and "cut off" in done.err, done
     for name, words in (("fifo", "is not a regular file"), (".", "is not a regular file")):
-        done = harness.beamring("calibrate", name, "--source", "299.868,40.734", cwd=d)
+        done = harness.beamring("calibrate", name, *PLACE, cwd=d)
         assert done.status == 1 and words in done.err, done
 
 

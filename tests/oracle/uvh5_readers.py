@@ -68,7 +68,8 @@ def check(np, d, sideband):
     result = harness.beamring("calibrate", "out/vis_000000.uvh5", "--source", source, cwd=d)
     assert result.status == 0 and result.err == "", result
     # what pyuvdata writes of it, phased, gives the same gains
-    read.phase(lon=place.ra.rad + 0.1, lat=place.dec.rad, cat_type="sidereal", cat_name="t", phase_frame="icrs")
+    read.phase(lon=place.ra.rad + 0.1, lat=place.dec.rad, cat_type="sidereal", cat_name="t",
+               phase_frame="icrs")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         read.write_uvh5(os.path.join(d, "again.uvh5"))

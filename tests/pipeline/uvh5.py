@@ -134,8 +134,8 @@ def test_sideband():
     was, and the run says once that it does not know."""
     with harness.scratch() as d:
         field = record_field(d, missing="[]")
-        for sideband, stream in (("upper", ""), ("lower", "stream: {sideband: lower, override: [sideband]}\n"),
-                                 ("unknown", "")):
+        for sideband, stream in (("upper", ""), ("unknown", ""),
+                                 ("lower", "stream: {sideband: lower, override: [sideband]}\n")):
             if sideband == "unknown":
                 raw = open(field, "rb").read()
                 assert raw.count(b"\nSIDEBAND ") == 1

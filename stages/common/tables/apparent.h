@@ -21,8 +21,8 @@ bool apparent_is_there(void);
 /* Local apparent sidereal time, radians in [0, 2 pi). */
 int apparent_lst(const struct apparent_site *site, int64_t unix_ns, double *lst, struct br_error *error);
 
-/* Where a source at right ascension and declination (ICRS, radians) stands: a unit vector to the north, to the
- * east and up, which is negative below the horizon. Without refraction and polar motion. */
+/* Where a source at right ascension and declination (ICRS, radians) stands: a unit vector to the north, to
+ * the east and up, which is negative below the horizon. Without refraction and polar motion. */
 int apparent_place(const struct apparent_site *site, int64_t unix_ns, double ra, double dec, double s[3],
                    struct br_error *error);
 

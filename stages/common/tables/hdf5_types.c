@@ -57,9 +57,9 @@ hid_t hdf5_open_own(hid_t file, const char *name, const char **why)
     return -1;
 }
 
-/* Decompresses LZF (liblzf's format): a byte c below 32 is followed by c + 1 literals; others hold a length of 3
- * or more and, with the next byte, the distance back to the bytes to repeat. Returns the length, 0 for data
- * that are damaged or longer than `room`. */
+/* Decompresses LZF (liblzf's format): a byte c below 32 is followed by c + 1 literals; others hold a
+ * length of 3 or more and, with the next byte, the distance back to the bytes to repeat. Returns the
+ * length, 0 for data that are damaged or longer than `room`. */
 static size_t lzf_expand(const uint8_t *from, size_t bytes, uint8_t *to, size_t room)
 {
     const uint8_t *end = from + bytes;

@@ -1,5 +1,5 @@
-/* hdf5_types.h - types and the filter that HDF5 does not bring, as h5py writes them. Types are to be closed; -1
- * where HDF5 fails. */
+/* hdf5_types.h - types and the filter that HDF5 does not bring, as h5py writes them. Types are to be
+ * closed; -1 where HDF5 fails. */
 #ifndef BEAMRING_STAGES_COMMON_TABLES_HDF5_TYPES_H
 #define BEAMRING_STAGES_COMMON_TABLES_HDF5_TYPES_H
 

@@ -64,10 +64,10 @@ struct visibilities {
     struct left_out left_out;
 };
 
-/* Adds a file to a zeroed struct (but for `stated`), or to what earlier files have left there. `telescope` may
- * be NULL: a DADA file is then refused. Errors: BR_E_IO, BR_E_FORMAT, BR_E_NO_MEMORY; BR_E_INVALID naming both
- * files where they do not belong together, for the same integrations twice, for a source below the horizon,
- * with the time, and for a sideband that is stated otherwise. */
+/* Adds a file to a zeroed struct (but for `stated`), or to what earlier files have left there. `telescope`
+ * may be NULL: a DADA file is then refused. Errors: BR_E_IO, BR_E_FORMAT, BR_E_NO_MEMORY; BR_E_INVALID
+ * naming both files where they do not belong together, for the same integrations twice, for a source below
+ * the horizon, with the time, and for a sideband that is stated otherwise. */
 int visibilities_add(struct visibilities *v, const char *path, const struct br_telescope *telescope,
                      const struct source_place *place, struct br_error *error);
 

@@ -1,5 +1,5 @@
-/* visibilities_header.c - what a UVH5 file says of its antennas, channels and rows, in the forms that pyuvdata
- * has written since 2018. */
+/* visibilities_header.c - what a UVH5 file says of its antennas, channels and rows, in the forms that
+ * pyuvdata has written since 2018. */
 #include "stages/common/tables/apparent.h"
 #include "stages/common/tables/hdf5_types.h"
 #include "stages/common/tables/visibilities_uvh5.h"
@@ -38,8 +38,9 @@ static bool has(struct uvh5_reader *r, const char *name)
     return H5Lexists(r->file, name, H5P_DEFAULT) > 0;
 }
 
-/* A dataset of numbers, [count] or [count][more]; `more` 0: one axis, before which there may be one of length 1
- * (the spectral windows of old files). *count 0: any length, which is set. NULL where it is not like that. */
+/* A dataset of numbers, [count] or [count][more]; `more` 0: one axis, before which there may be one of
+ * length 1 (the spectral windows of old files). *count 0: any length, which is set. NULL where it is not
+ * like that. */
 static void *numbers(struct uvh5_reader *r, const char *name, hid_t type, hsize_t *count, hsize_t more)
 {
     hsize_t dims[2] = {0, 1};
@@ -236,7 +237,7 @@ static int read_sideband(struct uvh5_reader *r, enum br_sideband stated)
     return status;
 }
 
-/* --- phase centres ------------------------------------------------------------------------------------------ */
+/* --- phase centres ------------------------------------------------------------------------------------- */
 
 /* One phase centre; whether its visibilities are turned by their w. */
 struct centre {
@@ -327,7 +328,7 @@ static int read_phase_centres(struct uvh5_reader *r, hsize_t rows)
     return BR_OK;
 }
 
-/* --- rows --------------------------------------------------------------------------------------------------- */
+/* --- rows ---------------------------------------------------------------------------------------------- */
 
 /* Dishes of the rows' antennas. */
 static size_t *read_dishes(struct uvh5_reader *r, const char *name, hsize_t *rows)

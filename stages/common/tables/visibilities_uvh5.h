@@ -1,5 +1,5 @@
-/* visibilities_uvh5.h - one UVH5 file in the process that reads it, which ends afterwards: its memory is left to
- * that. */
+/* visibilities_uvh5.h - one UVH5 file in the process that reads it, which ends afterwards: its memory is
+ * left to that. */
 #ifndef BEAMRING_STAGES_COMMON_TABLES_VISIBILITIES_UVH5_H
 #define BEAMRING_STAGES_COMMON_TABLES_VISIBILITIES_UVH5_H
 

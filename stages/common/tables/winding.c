@@ -25,8 +25,8 @@ struct search {
     double extent;            /* largest distance, wavelengths */
 };
 
-/* Mean over channels of |sum_d phase_d exp(-2 pi i place_d.turn)|^2 / n^2 */
-static double coherence2(const struct search *a, const double turn[3])
+/* Mean over channels of |sum_d phase_d exp(-2 pi i place_d.shift)|^2 / n^2 */
+static double coherence2(const struct search *a, const double shift[3])
 {
     double mean = 0;
     for (size_t k = 0; k < a->nchannels; k++) {
@@ -34,7 +34,7 @@ static double coherence2(const struct search *a, const double turn[3])
         double re = 0, im = 0;
         for (size_t i = 0; i < c->n; i++) {
             const double *r = c->place + 3 * i, *p = c->phase + 2 * i;
-            double angle = 2 * M_PI * (r[0] * turn[0] + r[1] * turn[1] + r[2] * turn[2]);
+            double angle = 2 * M_PI * (r[0] * shift[0] + r[1] * shift[1] + r[2] * shift[2]);
             double x = cos(angle), y = sin(angle);
             re += p[0] * x + p[1] * y;
             im += p[1] * x - p[0] * y;
@@ -101,8 +101,8 @@ static void try_direction(const struct search *a, const double s[3], double x, d
                           double found[3])
 {
     if (!(x * x + y * y <= 1)) return;
-    double at[3] = {x, y, sqrt(1 - x * x - y * y)}, turn[3] = {x - s[0], y - s[1], at[2] - s[2]};
-    double value = coherence2(a, turn);
+    double at[3] = {x, y, sqrt(1 - x * x - y * y)}, shift[3] = {x - s[0], y - s[1], at[2] - s[2]};
+    double value = coherence2(a, shift);
     if (!(value > *best)) return;
     *best = value;
     for (int k = 0; k < 3; k++) found[k] = at[k];

@@ -1,5 +1,5 @@
-/* Gains that wind across the array: found where receivers' phases are alike, and not where they are random, or
- * where a regular grid sees the two directions alike. */
+/* Gains that wind across the array: found where receivers' phases are alike, and not where they are
+ * random, or where a regular grid sees the two directions alike. */
 #include "stages/common/tables/winding.h"
 
 #include <math.h>
