@@ -242,6 +242,38 @@ def sun(d):
         case.check(d, tolerance=3.0)
 
 
+def direction(d):
+    """A wrong direction raises the residual where the source moves, and in a snapshot leaves only gains that
+    wind, which is said where the receivers' phases are alike; so are conjugated visibilities."""
+    import h5py
+    import harness
+    import numpy as np
+    wrong = ("--source", f"{SOURCE[0] - 1},{SOURCE[1] + 0.7}")
+    for times, alike in ((TIMES, False), (TIMES[:1], False), (TIMES[:1], True)):
+        case = Case(60, "upper", ("xx", "yy"), times=times)
+        if alike:
+            case.gain = abs(case.gain) * np.exp(1j * case.rng.uniform(-0.4, 0.4, case.gain.shape))
+        uv = case.observe()
+        noise = case.rng.normal(size=(2, *uv.data_array.shape))
+        uv.data_array += 200 * (noise[0] + 1j * noise[1]) * (uv.ant_1_array != uv.ant_2_array)[:, None, None]
+        write(uv, d)
+        case.check(d, tolerance=5)
+        residual = []
+        for place in (PLACE, wrong):
+            done = harness.beamring("calibrate", "a.uvh5", *place, "--overwrite", "--sideband", "upper", "--min-snr",
+                                    0, cwd=d)
+            assert done.status == 0, done
+            assert done.err.count("warning") == (2 if alike and place == wrong else 0), done
+            with h5py.File(os.path.join(d, "gains.h5")) as f:
+                residual.append(f["residual"][()].max(axis=(1, 2)))
+        ratio = residual[1] / residual[0]
+        assert (ratio > 5).all() if len(times) > 1 else (abs(ratio - 1) < 0.01).all(), ratio
+    uv.data_array = uv.data_array.conj()
+    write(uv, d)
+    done = harness.beamring("calibrate", "a.uvh5", *PLACE, "--overwrite", cwd=d)
+    assert done.status == 0 and done.err.count("in the mirror image") == 2, done
+
+
 def refused(d):
     """What cannot be used, each with a word that says why; nothing is written."""
     import h5py
@@ -329,7 +361,7 @@ def compare():
     if "without ERFA" in harness.beamring("calibrate", "x", "--source", "1,2").err:
         print("skipped: this beamring was built without ERFA")
         return
-    for part in (forms, phased, old_forms, sun, refused):
+    for part in (forms, phased, old_forms, sun, direction, refused):
         with harness.scratch() as d:
             part(d)
         print(f"ok   {part.__name__}")

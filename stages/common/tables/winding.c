@@ -10,6 +10,7 @@ enum { CHANNELS = 4, PHASES = 4000000, FINER = 5 };
 #define LEAST        0.7  /* coherence: groups of receivers that share a phase reach less by chance */
 #define LEAST_MIRROR 0.5  /* of the one direction -s */
 #define AS_GOOD      0.8  /* the mirror's part of the best coherence squared, to be named instead */
+#define LOSS         0.1 /* of the coherence squared: a wrong direction that costs less is not worth a warning */
 
 /* Unit phases of the good inputs of a channel, and their positions in wavelengths: north, east, up. */
 struct channel {
@@ -126,6 +127,14 @@ static double search_sky(const struct search *a, const double s[3], double *best
     return points;
 }
 
+/* Whether a coherence squared stands out of another one. Of random phases of n inputs it is larger than c with
+ * the probability (1 - c)^(n - 1), in each of so many directions. */
+static bool clearly(double inputs, double than, double better, double directions)
+{
+    double odds = (inputs - 1) * log((1 - fmin(than, 1) + 1e-9) / (1 - fmin(better, 1) + 1e-9));
+    return better - than > LOSS && odds > log(directions + 1) + CHANCE;
+}
+
 int winding_find(const struct calibration *c, const struct visibilities *v, size_t pol, const double s[3],
                  struct winding *winding, struct br_error *error)
 {
@@ -136,10 +145,9 @@ int winding_find(const struct calibration *c, const struct visibilities *v, size
         double none[3] = {0}, back[3] = {-2 * s[0], -2 * s[1], -2 * s[2]};
         double given = coherence2(&a, none), mirror = coherence2(&a, back), best = given;
         double points = search_sky(&a, s, &best, winding->s);
-        /* n coherence^2 of random phases is distributed as exp(-n coherence^2), in each of the directions */
-        bool elsewhere = best > LEAST * LEAST && a.inputs * (best - given) > log(points + 1) + CHANCE;
-        winding->mirror = mirror > LEAST_MIRROR * LEAST_MIRROR && a.inputs * (mirror - given) > CHANCE &&
-                          mirror > AS_GOOD * best;
+        bool elsewhere = best > LEAST * LEAST && clearly(a.inputs, given, best, points);
+        winding->mirror = mirror > LEAST_MIRROR * LEAST_MIRROR && mirror > AS_GOOD * best &&
+                          clearly(a.inputs, given, mirror, 1);
         winding->found = elsewhere || winding->mirror;
         winding->given = sqrt(given);
         winding->coherence = sqrt(winding->mirror ? mirror : best);
