@@ -252,7 +252,7 @@ def direction(d):
     for times, alike in ((TIMES, False), (TIMES[:1], False), (TIMES[:1], True)):
         case = Case(60, "upper", ("xx", "yy"), times=times)
         if alike:
-            case.gain = abs(case.gain) * np.exp(1j * case.rng.uniform(-0.4, 0.4, case.gain.shape))
+            case.gain = abs(case.gain) * np.exp(1j * case.rng.uniform(-0.1, 0.1, case.gain.shape))
         uv = case.observe()
         noise = case.rng.normal(size=(2, *uv.data_array.shape))
         uv.data_array += 200 * (noise[0] + 1j * noise[1]) * (uv.ant_1_array != uv.ant_2_array)[:, None, None]
@@ -260,8 +260,8 @@ def direction(d):
         case.check(d, tolerance=5)
         residual = []
         for place in (PLACE, wrong):
-            done = harness.beamring("calibrate", "a.uvh5", *place, "--overwrite", "--sideband", "upper", "--min-snr",
-                                    0, cwd=d)
+            done = harness.beamring("calibrate", "a.uvh5", *place, "--overwrite", "--sideband", "upper",
+                                    "--min-snr", 0, cwd=d)
             assert done.status == 0, done
             assert done.err.count("warning") == (2 if alike and place == wrong else 0), done
             with h5py.File(os.path.join(d, "gains.h5")) as f:

@@ -10,7 +10,7 @@ enum { CHANNELS = 4, PHASES = 4000000, FINER = 5 };
 #define LEAST        0.7  /* coherence: groups of receivers that share a phase reach less by chance */
 #define LEAST_MIRROR 0.5  /* of the one direction -s */
 #define AS_GOOD      0.8  /* the mirror's part of the best coherence squared, to be named instead */
-#define LOSS         0.1 /* of the coherence squared: a wrong direction that costs less is not worth a warning */
+#define LOSS         0.1  /* of the coherence squared: a direction that costs less is no cause to warn */
 
 /* Unit phases of the good inputs of a channel, and their positions in wavelengths: north, east, up. */
 struct channel {
@@ -127,11 +127,12 @@ static double search_sky(const struct search *a, const double s[3], double *best
     return points;
 }
 
-/* Whether a coherence squared stands out of another one. Of random phases of n inputs it is larger than c with
- * the probability (1 - c)^(n - 1), in each of so many directions. */
+/* Whether a coherence squared stands out of another one. That of n random phases, of which the search fits
+ * two, is larger than c with a probability of about (1 - c)^((n - 3) / 2) at most, in each of so many
+ * directions. */
 static bool clearly(double inputs, double than, double better, double directions)
 {
-    double odds = (inputs - 1) * log((1 - fmin(than, 1) + 1e-9) / (1 - fmin(better, 1) + 1e-9));
+    double odds = (inputs - 3) / 2 * log((1 - fmin(than, 1) + 1e-9) / (1 - fmin(better, 1) + 1e-9));
     return better - than > LOSS && odds > log(directions + 1) + CHANCE;
 }
 
