@@ -36,8 +36,8 @@ struct receiver {
 
 /* One way in. */
 struct receiver_way {
-    /* Opens everything. Errors: BR_E_IO, naming the right that is missing. */
     const char *name;
+    /* Opens everything. Errors: BR_E_IO, naming the right that is missing. */
     int (*open)(struct receiver *receiver, struct br_error *error);
     /* Waits up to RECEIVER_WAIT_MS for packets and puts what came into the window. 0, or an errno. */
     int (*step)(struct receiver *receiver);

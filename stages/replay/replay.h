@@ -118,6 +118,7 @@ struct dada_reader {
     uint64_t first, end; /* base samples of one pass */
     uint64_t period;     /* by which a pass follows the one before */
     uint64_t passes;     /* 0: without end */
+
     /* while running */
     uint64_t pass, cursor;
     size_t at;    /* segment */

@@ -105,16 +105,18 @@ struct vdif_reader {
     uint64_t first, passes, max_gap;
     size_t nlanes;
     struct vdif_lane *lane;
-    /* while running */
     unsigned threads;
+
+    /* while running */
     uint64_t pass, shift, cursor, pass_end;
     struct vdif_seen *ahead; /* a ring would not do: they leave in any order */
     size_t nahead;
     struct vdif_cell *cell; /* [slots of a frame][nbands][elements] */
     uint64_t lost[3];       /* thread-samples not counted yet, by reason */
     uint64_t bad_frames, jumped;
-    /* of the round */
     struct pool *pool;
+
+    /* of the round */
     struct br_frame *out;
     uint64_t begin, end; /* base samples that are placed */
     uint64_t slot;       /* of cell[0] */

@@ -53,7 +53,7 @@ int info_chime(const char *path)
               c->bitshuffle ? c->lz4 ? "bitshuffle and LZ4" : "bitshuffle" : "plain", there, chunks);
     double mhz = isnan(f.freq_mhz) ? 800 - 0.390625 * (double)f.freq_id : f.freq_mhz;
     info_line("channel", "number %" PRId64 ", %.10g MHz", f.freq_id, mhz);
-    info_sideband(strcmp(f.sideband, "upper") == 0 ? BR_SIDEBAND_UPPER : BR_SIDEBAND_LOWER);
+    info_sideband(f.sideband);
     info_line("base sample", "%.10g us", 1e6 * f.delta_time);
     info_line("samples", "%" PRIu64 " to %" PRIu64 ": %" PRIu64 ", %.6g s", f.time0_fpga_count,
               f.time0_fpga_count + c->rows, c->rows, (double)c->rows * f.delta_time);

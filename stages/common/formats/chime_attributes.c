@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 bool chime_put(hid_t file, const char *name, hid_t type, const void *value)
 {
@@ -11,6 +12,30 @@ bool chime_put(hid_t file, const char *name, hid_t type, const void *value)
     if (attribute >= 0) H5Aclose(attribute);
     H5Sclose(space);
     return good;
+}
+
+bool chime_get_text(hid_t file, const char *name, char *text, size_t size)
+{
+    memset(text, 0, size);
+    if (H5Aexists(file, name) <= 0) return true;
+    hid_t attribute = H5Aopen(file, name, H5P_DEFAULT), own = attribute >= 0 ? H5Aget_type(attribute) : -1;
+    hid_t space = attribute >= 0 ? H5Aget_space(attribute) : -1;
+    bool one = own >= 0 && H5Tget_class(own) == H5T_STRING && H5Sget_simple_extent_npoints(space) == 1;
+    if (one && H5Tis_variable_str(own) > 0) { /* as h5py writes them */
+        char *value = NULL;
+        one = H5Aread(attribute, own, &value) >= 0 && value != NULL;
+        if (one && strlen(value) < size) strcpy(text, value);
+        if (value != NULL) H5free_memory(value);
+    } else if (one && H5Tget_size(own) <= size) {
+        one = H5Aread(attribute, own, text) >= 0;
+    }
+    text[size - 1] = '\0';
+    for (char *c = text; *c != '\0'; c++)
+        if (*c < ' ' || *c > '~') *c = '?';
+    if (space >= 0) H5Sclose(space);
+    if (own >= 0) H5Tclose(own);
+    if (attribute >= 0) H5Aclose(attribute);
+    return one;
 }
 
 /* Not one of CHIME's attributes: whoever does not know it takes the lower sideband. */

@@ -83,7 +83,6 @@ static void assert_missing(uint64_t n, uint64_t from, uint64_t to)
         if ((valid[i] == 0) != (i >= from && i < to)) fail_msg("sample %d has validity %d", (int)i, valid[i]);
 }
 
-/* A file of others: times and frequencies from the usual keys, the rest from the pipeline. */
 /* Without a change of parameters, with `words` in the message. */
 static void refused_with(const char *pattern, const char *words)
 {
@@ -93,6 +92,7 @@ static void refused_with(const char *pattern, const char *words)
     driver_free(r);
 }
 
+/* A file of others: times and frequencies from the usual keys, the rest from the pipeline. */
 static void test_external(void **state)
 {
     (void)state;
