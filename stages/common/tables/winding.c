@@ -109,22 +109,22 @@ static void try_direction(const struct search *a, const double s[3], double x, d
     for (int k = 0; k < 3; k++) found[k] = at[k];
 }
 
-/* The best direction of a grid, made finer around the best point. Returns the number of points. */
+/* The best direction of a grid around s, made finer around the best point. Returns the number of points. */
 static double search_sky(const struct search *a, const double s[3], double *best, double found[3])
 {
-    double step = STEP / a->extent, points = 0;
-    double reach = 0.5 * step * sqrt((double)PHASES / (double)a->phases);
-    double low[2] = {fmax(-1, s[0] - reach), fmax(-1, s[1] - reach)};
-    double high[2] = {fmin(1, s[0] + reach), fmin(1, s[1] + reach)};
-    for (double x = low[0]; x <= high[0]; x += step)
-        for (double y = low[1]; y <= high[1]; y += step, points++) try_direction(a, s, x, y, best, found);
+    double step = STEP / a->extent;
+    long most = lround(0.5 * sqrt((double)PHASES / (double)a->phases)), reach = most;
+    if (2 / step < (double)most) reach = (long)(2 / step); /* all of the sky */
+    for (long i = -reach; i <= reach; i++)
+        for (long j = -reach; j <= reach; j++)
+            try_direction(a, s, s[0] + (double)i * step, s[1] + (double)j * step, best, found);
     for (int i = 0; i < FINER; i++) {
         double x = found[0], y = found[1];
         step *= 0.5;
         for (int k = 0; k < 9; k++)
             try_direction(a, s, x + (k / 3 - 1) * step, y + (k % 3 - 1) * step, best, found);
     }
-    return points;
+    return pow(2 * (double)reach + 1, 2);
 }
 
 /* Whether a coherence squared stands out of another one. That of n random phases, of which the search fits

@@ -171,6 +171,11 @@ static void test_nothing(void **state)
     for (int i = 0; i < 3; i++) to[i] = -s[i];
     receive(&a, to, s, 0.2, 1);
     assert_false(look(&a, s).found);
+    static const double sizes[] = {0, 1e-300, 1e-3, 1e9, 1e30, 1e300};
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        scatter(&a, 100, sizes[k], 0);
+        look(&a, s); /* it comes to an end */
+    }
     memset(a.gain, 0, sizeof a.gain);
     for (size_t f = 0; f < CHANNELS; f++) a.why[f].text[0] = 'x';
     assert_false(look(&a, s).found);
