@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 /* CHANNELS, PHASES: bounds of the time that the search takes: channels of all, and phases in all */
-enum { CHANNELS = 4, PHASES = 4000000, FINER = 5 };
+enum { CHANNELS = 4, PHASES = 2000000, FINER = 5 };
 #define STEP         0.4  /* of the grid, in units of lambda / longest distance */
 #define CHANCE       10.0 /* exp(-CHANCE): how probable a find among receivers of random phases may be */
 #define LEAST        0.7  /* coherence: groups of receivers that share a phase reach less by chance */
