@@ -203,6 +203,22 @@ def test_nonsense():
             assert word in result.err and "upper" in result.err, result
 
 
+def test_attributes_of_any_type():
+    """CHIME's attribute as a text of variable and of fixed length; what is not one word is refused."""
+    with harness.scratch() as d:
+        f = Files(d)
+        for value in ("upper", np.bytes_("upper"), np.array("upper", "S12"), np.bytes_("lower")):
+            f.chime("a.h5", 0, {"sideband": value})
+            f.replay("a.h5", ["npol: 2"])
+            assert f.recorded() == ("lower" if b"lower" in np.bytes_(value) else "upper"), value
+        for value in (1, 0.5, "", "upper" * 1000, np.bytes_("lower" * 1000), [b"upper", b"upper"],
+                      h5py.Empty("S5")):
+            f.chime("a.h5", 0, {"sideband": value})
+            result = f.replay("a.h5", ["npol: 2"], status=2)
+            for words in ("a.h5", "sideband", "upper or lower"):
+                assert words in result.err, result
+
+
 BEAMS = """
   - {stage: upchannelize, in: field, out: fine, factor: 4}
   - {stage: upchannelize, name: again, in: field, out: other, factor: 8}
@@ -357,5 +373,5 @@ def test_info():
 
 if __name__ == "__main__":
     harness.main([test_who_says_it, test_capture_says_it, test_files_that_differ, test_nonsense,
-                  test_one_note_where_nobody_knows, test_every_stage_hands_it_on, test_one_channel,
-                  test_convert, test_info])
+                  test_attributes_of_any_type, test_one_note_where_nobody_knows,
+                  test_every_stage_hands_it_on, test_one_channel, test_convert, test_info])
