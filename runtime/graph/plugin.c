@@ -4,13 +4,14 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
-#include <link.h>
 #include <errno.h>
 #include <limits.h>
+#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 struct plugin {
     struct plugin *next;
@@ -73,10 +74,13 @@ static int add_own_directories(struct br_plugins *plugins, struct br_error *erro
     find_own_file(path);
     char *slash = strrchr(path, '/');
     for (size_t i = 0; slash != NULL && i < sizeof beside / sizeof *beside; i++) {
-        char directory[PATH_MAX + 64];
-        snprintf(directory, sizeof directory, "%.*s%s", (int)(slash - path), path, beside[i]);
+        char directory[PATH_MAX + 128];
+        snprintf(directory, PATH_MAX + 64, "%.*s%s", (int)(slash - path), path, beside[i]);
         int status = add_directory(plugins, directory, false, error);
         if (status != BR_OK) return status;
+        /* Once it is loaded, plugins find the library by its name, wherever they are. */
+        strcat(directory, "/../../" BR_LIBRARY);
+        if (access(directory, R_OK) == 0) dlopen(directory, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     }
     return BR_OK;
 }
