@@ -130,6 +130,13 @@ static void on_started(void *arg)
     notify_send("READY=1");
 }
 
+/* The loop answers requests until the process ends; stages must not see them once they are stopped. */
+static void on_ended(void *arg)
+{
+    struct node *node = arg;
+    node->threads_run = false;
+}
+
 static void on_end(void *arg)
 {
     struct node *node = arg;
@@ -151,7 +158,6 @@ static void on_end(void *arg)
     pictures_free(node->pictures);
     node->pictures = NULL;
     node->live = false;
-    node->threads_run = false;
     node->run = NULL;
 }
 
@@ -281,6 +287,7 @@ int br_node_run(const struct br_node_options *options)
     node.guest = (struct br_run_guest){.arg = &node,
                                        .begin = on_begin,
                                        .started = on_started,
+                                       .ended = on_ended,
                                        .end = on_end,
                                        .owns_hangup = options->outlives};
     clock_gettime(CLOCK_REALTIME, &now);
@@ -305,6 +312,7 @@ int br_node_run(const struct br_node_options *options)
         status = run_pipelines(&node);
         if (!node.quit) notify_send("STOPPING=1");
     }
+    node.quit = true; /* also where the pipeline has ended by itself: a late restart has nowhere to go */
     bool loaded = node_end_loading(&node);
     server_destroy(node.server);
     node_unload(&node.current);

@@ -177,7 +177,7 @@ bool desk_post(struct desk *desk, const char *text, size_t length, void *request
     struct job *job = calloc(1, sizeof *job);
     char *copy = malloc(length + 1);
     pthread_mutex_lock(&desk->mutex);
-    bool taken = job != NULL && copy != NULL && desk->waiting.count < DESK_WAITING;
+    bool taken = job != NULL && copy != NULL && !desk->quit && desk->waiting.count < DESK_WAITING;
     if (taken) {
         memcpy(copy, text, length);
         copy[length] = '\0';

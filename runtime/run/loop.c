@@ -281,6 +281,7 @@ static int run_stages(struct br_run *run)
     br_ranks_on_failure(graph->ranks, NULL, NULL);
     bool back = br_pipeline_ended(graph) && gpus_get_done(run);
     stop_timers(run);
+    if (guest->ended != NULL) guest->ended(guest->arg);
     if (!back) leave(run);
     if (br_pipeline_finish(graph, &error) != BR_OK || run->signals > 1 || run->hangs || run->guest_aborted)
         status = 1;

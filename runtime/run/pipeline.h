@@ -80,6 +80,7 @@ struct br_run_guest {
     void *arg;
     void (*begin)(void *arg, struct br_run *run, struct br_graph *graph); /* before stages are started */
     void (*started)(void *arg);                                           /* all threads run */
+    void (*ended)(void *arg); /* all threads have ended; stages are stopped next: nobody may ask them more */
     void (*end)(void *arg); /* all threads have ended, or there were none; the counters are there still */
     bool owns_hangup;       /* SIGHUP is the guest's; else it is an interrupt like the others */
 };
