@@ -63,6 +63,11 @@ size_t br_config_errors(const struct br_config *config);
 /* Prints all errors, one "file:line:column: message" a line, sorted by file and position. */
 void br_config_print_errors(const struct br_config *config, FILE *out);
 
+/* The same for whoever may not read all files: of mistakes in files other than `known` (NULL: in any) only the
+ * place is printed, and what was expected there; what is wrong with the YAML itself is always said. */
+void br_config_print_places(const struct br_config *config, const char *known, const char *expected,
+                            FILE *out);
+
 /* Zeroed memory that lives as long as the config; ends the program with a message if there is none. */
 void *br_config_alloc(struct br_config *config, size_t bytes);
 

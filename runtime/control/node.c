@@ -292,7 +292,7 @@ int br_node_run(const struct br_node_options *options)
                                        .owns_hangup = options->outlives};
     clock_gettime(CLOCK_REALTIME, &now);
     node.process_start_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-    int status = node_load(options, &node.current, stderr);
+    int status = node_load(options, &node.current, false, stderr);
     if (status == 0) status = all_are_ready(&node);
     if (status != 0) {
         br_ranks_fail(options->ranks, status, "its pipeline file cannot be run; its messages say why");

@@ -135,5 +135,90 @@ def test_traffic_while_nodes_restart():
         n.end(0)
 
 
+UPDATED = """pipeline:
+  - {stage: t_source, samples: 100000000000, frame_samples: 4096, out: bytes}
+  - {stage: t_update, name: one, in: bytes, out: passed}
+  - {stage: t_sink, name: slow, pause_us: 10000, in: passed}
+"""
+# ${SECRET} in an update's id, key, value and path: with YAML's escapes, JSON's, and as the characters that stand
+# for it while a pipeline file is read.
+VARIABLES = ["\\u0024{SECRET}", "$\\u007bSECRET}", "\\x24{SECRET}", "${SECRET}", "\\ue024\\ue07bSECRET}",
+             "\ue024\ue07bSECRET\ue07d", "\\u0024{NOTHING:-SECRET}", "\\u0024\\u0024{SECRET}"]
+
+
+def test_nothing_is_expanded():
+    with node(UPDATED + "journal: journal.jsonl\n", command="serve", env={"SECRET": "Hunter2"}) as n:
+        n.wait_until(lambda s: s["ready"], what="ready")
+        for text in VARIABLES:
+            for body in ('{"id": "%s", "stages": {"one": {"add": 3}}}', '{"stages": {"one": {"file": "%s"}}}',
+                         '{"stages": {"one": {"file": {"file": "%s"}}}}', '{"stages": {"one": {"add": "%s"}}}',
+                         '{"stages": {"one": {"%s": 1}}}', '{"stages": {"%s": {"add": 1}}}',
+                         '{"at": "%s", "stages": {"one": {"add": 1}}}', '{"%s": 1}'):
+                got = n.post("/v1/update", (body % text).encode())
+                assert "Hunter2" not in got.text, (body % text, got.text)
+                plain = "\ue024" in text or "ue024" in text
+                assert got.code == 400, (body % text, got.text)
+                assert plain or "there are no variables here" in got.text, (body % text, got.text)
+        for path in ("/v1/updates?now", "/v1/log?since=0", "/v1/status?now"):
+            assert "Hunter2" not in n.get(path).text, path
+        # a name of such characters is a name: also in the journal, which is read again
+        with open(os.path.join(n.directory, "\ue024\ue07bHOME}"), "w") as f:
+            f.write("7 END\n")
+        got = n.post("/v1/update", '{"id": "named", "stages": {"one": {"file": "\ue024\ue07bHOME}"}}}'.encode())
+        assert got.code == 202, got.text
+        assert n.post("/v1/restart").code == 202
+        n.wait_until(lambda s: s["restarts"] == 1 and s["ready"], what="the restart")
+        journal = n.get("/v1/updates").json["journal"]
+        assert journal["state"] == "kept" and journal["resumed"] == 1, journal
+        assert "Hunter2" not in open(os.path.join(n.directory, "journal.jsonl")).read() + n.err
+        n.end(0)
+
+
+SECRETS = {"environment": "AWS_KEY=SECRETa\nPASSWORD=SECRETb\n",
+           "map": "SECRETk: SECRETv\nSECRETk: &SECRETn x\nb: *SECRETm\nc: !SECRETt x\nd: ${SECRETe}\n",
+           "passwords": "root:$6$SECRET:19000:0:99999:7:::\nSECRET:x:1\n",
+           "JSON": '{"SECRET": {"SECRET": "SECRET"}, "telescope": "SECRET", "device": "SECRET", "SECRET"}',
+           "list": "- SECRET\n- SECRET2\n", "key": "-----BEGIN KEY-----\nSECRETSECRET==\n-----END KEY-----\n",
+           "telescope": "telescope: {SECRETq: 1, grid: SECRETz}\n"}
+NAMED = {"included": "include: {0}\n{1}",
+         "packet": "pipeline:\n  - {{stage: capture, addresses: ['127.0.0.1:0'], packet: {0}, out: x}}\n"
+                   "  - {{stage: t_sink, in: x}}\n",
+         "document": "pipeline:\n  - {{stage: receive, format: frb-node, address: '127.0.0.1:0', document: {0}, "
+                     "out: x}}\n  - {{stage: t_sink, in: x}}\n",
+         "recording": "pipeline:\n  - {{stage: replay, files: {0}, out: x}}\n  - {{stage: t_sink, in: x}}\n"}
+
+
+def test_files_that_are_no_pipelines_are_not_quoted():
+    """A restart whose file names such a one, or is one, says the place and no word of it; `check` does."""
+    with node(UPDATED, command="serve") as n:
+        n.wait_until(lambda s: s["ready"], what="ready")
+
+        def refused(what, text):
+            with open(os.path.join(n.directory, "node.yaml"), "w") as f:
+                f.write(text)
+            got = n.post("/v1/restart")
+            assert got.code == 422 and "SECRET" not in got.text, (what, got.code, got.text)
+            return got.json["error"]
+
+        for kind, secret in SECRETS.items():
+            path = os.path.join(n.directory, "other")
+            with open(path, "w") as f:
+                f.write(secret)
+            for what, text in NAMED.items():
+                told = refused((kind, what), text.format(path, UPDATED))
+                assert path in told and (what == "recording" or "expected" in told or "YAML" in told), told
+            assert "node.yaml:" in refused((kind, "in its place"), secret)
+        # a pipeline is quoted as ever
+        assert "pause_ms" in refused("pipeline", UPDATED.replace("pause_us", "pause_ms"))
+        log = n.get("/v1/log?since=0").text
+        assert "SECRET" not in log and "other:1:1: expected" in log, log
+        with open(os.path.join(n.directory, "node.yaml"), "w") as f:
+            f.write("include: other\n" + UPDATED)
+        checked = harness.beamring("check", "node.yaml", cwd=n.directory)
+        assert "SECRET" in checked.err, checked
+        n.end(0)
+
+
 if __name__ == "__main__":
-    harness.main([test_requests_while_a_pipeline_is_stopped, test_traffic_while_nodes_restart])
+    harness.main([test_requests_while_a_pipeline_is_stopped, test_traffic_while_nodes_restart,
+                  test_nothing_is_expanded, test_files_that_are_no_pipelines_are_not_quoted])
