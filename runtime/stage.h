@@ -199,10 +199,10 @@ struct br_stream_hints {
     double width_mhz; /* 0: not given */
     bool have_sample0;
     uint64_t sample0;
-    unsigned npol;      /* 0: not given */
-    const char *coding; /* "int4x2", "chime", "vdif" or NULL */
-    const char *order;  /* of the axes of a DADA file of others (ORDER), or NULL */
-    unsigned override;  /* bits of enum br_hint */
+    unsigned npol;             /* 0: not given */
+    const char *coding;        /* "int4x2", "chime", "vdif" or NULL */
+    const char *order;         /* of the axes of a DADA file of others (ORDER), or NULL */
+    unsigned override;         /* bits of enum br_hint */
     enum br_sideband sideband; /* unknown: not given */
 };
 BR_API const struct br_stream_hints *br_stage_hints(const struct br_stage *stage);

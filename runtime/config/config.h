@@ -63,8 +63,8 @@ size_t br_config_errors(const struct br_config *config);
 /* Prints all errors, one "file:line:column: message" a line, sorted by file and position. */
 void br_config_print_errors(const struct br_config *config, FILE *out);
 
-/* The same for whoever may not read all files: of mistakes in files other than `known` (NULL: in any) only the
- * place is printed, and what was expected there; what is wrong with the YAML itself is always said. */
+/* The same for whoever may not read all files: of mistakes in files other than `known` (NULL: in any) only
+ * the place is printed, and what was expected there; what is wrong with the YAML itself is always said. */
 void br_config_print_places(const struct br_config *config, const char *known, const char *expected,
                             FILE *out);
 

@@ -63,8 +63,9 @@ struct br_origin {
 };
 
 /* Parses one YAML document into the config's arena; mistakes are recorded. In a `literal` config ${ is a
- * mistake, however it is written (YAML's escapes are undone first), and nothing is looked up. Returns the root, or NULL when
- * there is no document or it cannot be read to its end; *empty says which (may be NULL). */
+ * mistake, however it is written (YAML's escapes are undone first), and nothing is looked up. Returns the
+ * root, or NULL when there is no document or it cannot be read to its end; *empty says which (may be NULL).
+ * */
 struct br_node *br_yaml_parse(struct br_config *config, struct br_origin origin, const char *text,
                               size_t length, bool *empty);
 

@@ -1,4 +1,5 @@
 /* piece.c - one file: its window, copied out of the history frame by frame and written. See dump.h. */
+#include "buffers/output.h"
 #include "stages/common/stage/fileio.h"
 #include "stages/dump/dump.h"
 
@@ -22,10 +23,10 @@ static int open_file(struct dump_file *f)
     char directory[DUMP_DIRECTORY];
     snprintf(directory, sizeof directory, "%s", f->dump->directory);
     if (fileio_make_directory(directory) != 0) return io_failed(f, "make the directory", directory, errno);
-    if (access(f->path, F_OK) == 0)
+    if (faccessat(AT_FDCWD, f->path, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
         return br_fail(&f->error, BR_E_IO, "%s is there already: it is not replaced", f->path);
-    f->fd = open(f->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (f->fd < 0) return io_failed(f, "create", f->part, errno);
+    f->fd = br_output_open(f->part, true, &f->error);
+    if (f->fd < 0) return BR_E_IO;
     uint64_t bytes = f->offset + f->rows * f->row_bytes;
     if (fallocate(f->fd, 0, 0, (off_t)bytes) == 0) return BR_OK;
     if (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL) /* then it shows when it is full */
@@ -40,7 +41,7 @@ static int close_file(struct dump_file *f, int status)
     if (f->fd < 0) return status;
     if (status == BR_OK) status = f->dump->format->finish(f);
     if (close(f->fd) != 0 && status == BR_OK) status = io_failed(f, "complete", f->part, errno);
-    if (status == BR_OK && rename(f->part, f->path) != 0) status = io_failed(f, "name", f->path, errno);
+    if (status == BR_OK) status = br_output_rename(f->part, f->path, &f->error);
     if (status != BR_OK) unlink(f->part);
     f->fd = -1;
     return status;

@@ -4,6 +4,7 @@
  * is, never more. The sidecar with the gaps is written before the data it speaks of. So a killed run leaves
  * files that can be replayed. */
 #include "buffers/clock.h"
+#include "buffers/output.h"
 #include "stages/common/formats/recording.h"
 #include "stages/common/stage/earlier.h"
 #include "stages/common/stage/fileio.h"
@@ -119,7 +120,7 @@ static int configure(struct br_stage *stage, void *self)
     int status = br_stage_writes_files(stage, "prefix", r->directory, found, ".dada");
     if (status != BR_OK) return status;
     if (!r->overwrite) {
-        earlier_files(r->directory, r->prefix, is_ours, false, found, sizeof found);
+        earlier_files(r->directory, r->prefix, is_ours, found, sizeof found);
         if (found[0] != '\0')
             status = br_stage_fail_run_at(
                 stage, "prefix",
@@ -135,7 +136,6 @@ static int start(struct br_stage *stage, void *self)
 {
     struct record *r = self;
     const struct br_stream *stream = br_stage_input(stage, 0);
-    char found[2048];
     r->fd = r->gaps.fd = r->later.fd = -1;
     if (r->external.format != NULL) {
         snprintf(r->path, sizeof r->path, "%s", r->directory);
@@ -165,10 +165,9 @@ static int start(struct br_stage *stage, void *self)
     if (fileio_make_directory(r->path) != 0 || access(r->directory, W_OK | X_OK) != 0)
         return br_stage_fail(stage, BR_E_IO, "cannot write into directory %s: %s", r->directory,
                              strerror(errno));
-    int status =
-        r->overwrite ? earlier_files(r->directory, r->prefix, is_ours, true, found, sizeof found) : 0;
-    if (status != 0) return br_stage_fail(stage, BR_E_IO, "cannot remove %s: %s", found, strerror(status));
     struct br_error error = {0};
+    if (r->overwrite && earlier_remove(r->directory, r->prefix, is_ours, &error) != BR_OK)
+        return br_stage_fail(stage, BR_E_IO, "%s", error.text);
     snprintf(r->path, sizeof r->path, "%s/%s_beams.csv", r->directory, r->prefix);
     if (beam_table_write(r->path, stream, &error) != BR_OK)
         return br_stage_fail(stage, error.status, "%s", error.text);
@@ -238,15 +237,14 @@ static int open_file(struct br_stage *stage, struct record *r, uint64_t first)
              (unsigned long long)r->file.number);
     char gaps[sizeof r->path + 8];
     snprintf(gaps, sizeof gaps, "%s.gaps", r->path);
-    int flags = r->overwrite ? O_TRUNC : O_EXCL;
-    if (sidecar_open(&r->gaps, gaps, flags) != BR_OK)
+    if (sidecar_open(&r->gaps, gaps, r->overwrite) != BR_OK)
         return br_stage_fail(stage, BR_E_IO, "%s", r->gaps.error.text);
-    r->fd = open(r->path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0666);
+    struct br_error error = {0};
+    r->fd = br_output_open(r->path, r->overwrite, &error);
     if (r->fd < 0) {
-        int why = errno;
         sidecar_close(&r->gaps);
         unlink(gaps);
-        return br_stage_fail(stage, BR_E_IO, "cannot create %s: %s", r->path, strerror(why));
+        return br_stage_fail(stage, BR_E_IO, "%s", error.text);
     }
     return write_header(stage, r);
 }

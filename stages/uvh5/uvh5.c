@@ -131,7 +131,7 @@ static int configure(struct br_stage *stage, void *self)
     snprintf(found, sizeof found, "%.160s_", u->prefix);
     status = br_stage_writes_files(stage, "prefix", u->directory, found, ".uvh5");
     if (status != BR_OK || u->overwrite) return status;
-    earlier_files(u->directory, u->prefix, is_ours, false, found, sizeof found);
+    earlier_files(u->directory, u->prefix, is_ours, found, sizeof found);
     if (found[0] == '\0') return BR_OK;
     return br_stage_fail_run_at(stage, "prefix",
                                 "%s exists and would be lost; move it away, choose another prefix or "
@@ -145,14 +145,14 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int start(struct br_stage *stage, void *self)
 {
     struct uvh5 *u = self;
-    char found[4096];
     u->file = (struct uvh5_file){.file = -1, .header = -1, .data = -1};
     snprintf(u->path, sizeof u->path, "%s", u->directory);
     if (fileio_make_directory(u->path) != 0 || access(u->directory, W_OK | X_OK) != 0)
         return br_stage_fail(stage, BR_E_IO, "cannot write into directory %s: %s", u->directory,
                              strerror(errno));
-    int why = u->overwrite ? earlier_files(u->directory, u->prefix, is_ours, true, found, sizeof found) : 0;
-    if (why != 0) return br_stage_fail(stage, BR_E_IO, "cannot remove %s: %s", found, strerror(why));
+    struct br_error error = {0};
+    if (u->overwrite && earlier_remove(u->directory, u->prefix, is_ours, &error) != BR_OK)
+        return br_stage_fail(stage, BR_E_IO, "%s", error.text);
     return BR_OK;
 }
 

@@ -140,8 +140,8 @@ UPDATED = """pipeline:
   - {stage: t_update, name: one, in: bytes, out: passed}
   - {stage: t_sink, name: slow, pause_us: 10000, in: passed}
 """
-# ${SECRET} in an update's id, key, value and path: with YAML's escapes, JSON's, and as the characters that stand
-# for it while a pipeline file is read.
+# ${SECRET} in an update's id, key, value and path: with YAML's escapes, JSON's, and as the characters that
+# stand for it while a pipeline file is read.
 VARIABLES = ["\\u0024{SECRET}", "$\\u007bSECRET}", "\\x24{SECRET}", "${SECRET}", "\\ue024\\ue07bSECRET}",
              "\ue024\ue07bSECRET\ue07d", "\\u0024{NOTHING:-SECRET}", "\\u0024\\u0024{SECRET}"]
 
@@ -151,7 +151,8 @@ def test_nothing_is_expanded():
         n.wait_until(lambda s: s["ready"], what="ready")
         for text in VARIABLES:
             for body in ('{"id": "%s", "stages": {"one": {"add": 3}}}', '{"stages": {"one": {"file": "%s"}}}',
-                         '{"stages": {"one": {"file": {"file": "%s"}}}}', '{"stages": {"one": {"add": "%s"}}}',
+                         '{"stages": {"one": {"file": {"file": "%s"}}}}',
+                         '{"stages": {"one": {"add": "%s"}}}',
                          '{"stages": {"one": {"%s": 1}}}', '{"stages": {"%s": {"add": 1}}}',
                          '{"at": "%s", "stages": {"one": {"add": 1}}}', '{"%s": 1}'):
                 got = n.post("/v1/update", (body % text).encode())
@@ -164,7 +165,8 @@ def test_nothing_is_expanded():
         # a name of such characters is a name: also in the journal, which is read again
         with open(os.path.join(n.directory, "\ue024\ue07bHOME}"), "w") as f:
             f.write("7 END\n")
-        got = n.post("/v1/update", '{"id": "named", "stages": {"one": {"file": "\ue024\ue07bHOME}"}}}'.encode())
+        named = '{"id": "named", "stages": {"one": {"file": "\ue024\ue07bHOME}"}}}'
+        got = n.post("/v1/update", named.encode())
         assert got.code == 202, got.text
         assert n.post("/v1/restart").code == 202
         n.wait_until(lambda s: s["restarts"] == 1 and s["ready"], what="the restart")
@@ -183,8 +185,8 @@ SECRETS = {"environment": "AWS_KEY=SECRETa\nPASSWORD=SECRETb\n",
 NAMED = {"included": "include: {0}\n{1}",
          "packet": "pipeline:\n  - {{stage: capture, addresses: ['127.0.0.1:0'], packet: {0}, out: x}}\n"
                    "  - {{stage: t_sink, in: x}}\n",
-         "document": "pipeline:\n  - {{stage: receive, format: frb-node, address: '127.0.0.1:0', document: {0}, "
-                     "out: x}}\n  - {{stage: t_sink, in: x}}\n",
+         "document": "pipeline:\n  - {{stage: receive, format: frb-node, address: '127.0.0.1:0', "
+                     "document: {0}, out: x}}\n  - {{stage: t_sink, in: x}}\n",
          "recording": "pipeline:\n  - {{stage: replay, files: {0}, out: x}}\n  - {{stage: t_sink, in: x}}\n"}
 
 
@@ -219,6 +221,46 @@ def test_files_that_are_no_pipelines_are_not_quoted():
         n.end(0)
 
 
+def test_dumps_replace_nothing():
+    """A link, a pipe or a folder where a dump's file or what belongs to it would come: that dump fails."""
+    with node(DUMPED, command="serve") as n:
+        n.wait_until(lambda s: s["ready"], what="ready")
+        dumps, precious = os.path.join(n.directory, "dumps"), os.path.join(n.directory, "precious")
+        with open(precious, "w") as f:
+            f.write("precious")
+
+        def dump(event):
+            got = n.post("/v1/dump", json.dumps({"id": event, "start": "earliest", "duration_s": 0.001}))
+            assert got.code == 202, got.text
+            end = time.time() + 30
+            while True:
+                found = n.get(f"/v1/dumps?id={event}").json["dumps"][0]
+                if found["state"] not in ("waiting", "writing"):
+                    return found
+                assert time.time() < end, found
+                time.sleep(0.01)
+
+        first = dump(1)
+        assert first["state"] == "done", first
+        name = first["channels"][0]["file"]
+        event = 10
+        for suffix in ("", ".part"):
+            for make in (os.mkfifo, os.mkdir, lambda path: os.symlink(precious, path),
+                         lambda path: os.symlink("nowhere", path)):
+                event += 1
+                path = os.path.join(dumps, name.replace("1", str(event), 1) + suffix)
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                make(path)
+                before = os.lstat(path)
+                failed = dump(event)
+                assert failed["state"] == "failed" and "replaced" in failed["reason"], (path, failed)
+                assert os.lstat(path).st_ino == before.st_ino and open(precious).read() == "precious", path
+                assert not os.path.exists(os.path.join(dumps, "nowhere"))
+        assert dump(99)["state"] == "done"
+        n.end(0)
+
+
 if __name__ == "__main__":
     harness.main([test_requests_while_a_pipeline_is_stopped, test_traffic_while_nodes_restart,
-                  test_nothing_is_expanded, test_files_that_are_no_pipelines_are_not_quoted])
+                  test_dumps_replace_nothing, test_nothing_is_expanded,
+                  test_files_that_are_no_pipelines_are_not_quoted])
