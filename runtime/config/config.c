@@ -159,8 +159,8 @@ const struct br_node *br_node_get(const struct br_node *map, const char *key)
 /* One mistake is one line on the terminal, whatever the user's text contains. */
 static void make_printable(char *text)
 {
-    for (unsigned char *c = (unsigned char *)text; *c != '\0'; c++)
-        if (*c < 0x20 || *c == 0x7f) *c = *c == '\n' || *c == '\t' ? ' ' : '?';
+    br_text_plain(text);
+    for (char *c = text; (c = strpbrk(c, "\n\t")) != NULL;) *c = ' ';
 }
 
 static void record(struct br_config *config, const char *file, unsigned line, unsigned column,

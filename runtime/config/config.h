@@ -81,6 +81,10 @@ const struct br_node *br_node_get(const struct br_node *map, const char *key);
 size_t br_config_fill(struct br_config *config, const struct br_node *map, const struct br_param *schema,
                       const char *const *also, void *self);
 
+/* Makes a text of a file or a peer harmless to terminals: control characters other than a new line or a tab,
+ * and bytes that are no UTF-8, become '?'. */
+void br_text_plain(char *text);
+
 /* The entry of the NULL-terminated `names` most like `word`, or NULL when none is near enough to suggest. */
 const char *br_suggest(const char *word, const char *const *names);
 

@@ -3,6 +3,7 @@
 
 #include "buffers/clock.h"
 #include "buffers/error.h"
+#include "runtime/config/config.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -163,6 +164,7 @@ void br_vlog(struct br_log *log, enum br_log_level level, const char *who, const
     unsigned left_out = 0;
     int length = vsnprintf(text, sizeof text - 64, format, args);
     if (length < 0) return;
+    br_text_plain(text); /* it may quote a file, or a peer */
     atomic_fetch_add_explicit(&log->messages[level], 1, memory_order_relaxed);
     pthread_mutex_lock(&log->mutex);
     if (level == BR_LOG_ERROR || may_say(log, key_of(who, format, text), &left_out)) {

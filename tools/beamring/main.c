@@ -9,6 +9,16 @@ static bool asks_for_help(const char *word)
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
 }
 
+/* What a command says is its product, which a full disk must not lose in silence. A pipeline's are its
+ * files. */
+static int finish(const struct command *command, int status)
+{
+    bool lost = fflush(stdout) != 0 || ferror(stdout) != 0;
+    if (!lost || command->run == cmd_run || command->run == cmd_serve) return status;
+    fprintf(stderr, "beamring %s: not all of it could be written to the standard output\n", command->name);
+    return status != 0 ? status : 1;
+}
+
 int main(int argc, char **argv)
 {
     const char *names[32] = {NULL};
@@ -26,9 +36,10 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; commands[i].name != NULL; i++) {
         if (strcmp(argv[1], commands[i].name) == 0) {
-            if (argc < 3 || !asks_for_help(argv[2])) return commands[i].run(argc - 1, argv + 1);
+            if (argc < 3 || !asks_for_help(argv[2]))
+                return finish(&commands[i], commands[i].run(argc - 1, argv + 1));
             help_command(&commands[i], stdout);
-            return 0;
+            return finish(&commands[i], 0);
         }
         if (i + 1 < sizeof names / sizeof *names) names[i] = commands[i].name;
     }
