@@ -49,7 +49,7 @@ struct node {
     unsigned signals; /* that ask for an end */
     struct br_run_guest guest;
     ev_timer tick;
-    ev_signal hangup, interrupt, terminate;
+    ev_signal hangup, interrupt, terminate, report;
 };
 
 /* Reads all numbers that are asked for now. */

@@ -3,7 +3,10 @@ import contextlib
 import glob
 import json
 import os
+import re
+import signal
 import socket
+import subprocess
 import threading
 import time
 
@@ -221,6 +224,84 @@ def test_files_that_are_no_pipelines_are_not_quoted():
         n.end(0)
 
 
+def ignores(pid, sign):
+    mask = re.search(r"SigIgn:\s+(\w+)", open(f"/proc/{pid}/status").read())[1]
+    return int(mask, 16) >> (sign - 1) & 1 == 1
+
+
+def test_signals_when_there_is_nothing_to_print():
+    """SIGUSR1 prints a pipeline's counters; before it runs, between two, after the last it does nothing."""
+    with node(UPDATED, command="serve") as n:
+        n.wait_until(lambda s: s["ready"], what="ready")
+        for again in range(2):
+            assert n.post("/v1/stop").code == 202
+            n.wait_until(lambda s: s["state"] == "stopped", what="the end")
+            for _ in range(5):
+                n.process.send_signal(signal.SIGUSR1)
+            assert n.status()["state"] == "stopped"
+            assert n.post("/v1/restart").code == 202
+            n.process.send_signal(signal.SIGUSR1)
+            n.wait_until(lambda s: s["restarts"] == again + 1 and s["ready"], what="the restart")
+        n.process.send_signal(signal.SIGUSR1)
+        n.end(0)
+    with harness.scratch() as d:
+        with open(os.path.join(d, "p.yaml"), "w") as f:
+            f.write(UPDATED.replace("name: one", "name: one, file: late.h5").replace("100000000000", "40960"))
+        for name in ("late.h5", "late.h5.hangs"):
+            with open(os.path.join(d, name), "w") as f:
+                f.write("7 END\n")
+        for command in ("run", "serve"):
+            process = subprocess.Popen([os.path.abspath(harness.PROGRAM), command, "p.yaml"], cwd=d,
+                                       text=True, env={**os.environ, **PRELOAD}, stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.PIPE)
+            end = time.time() + 30  # before its main it cannot do otherwise than die
+            while not ignores(process.pid, signal.SIGUSR1):
+                assert time.time() < end and process.poll() is None, "the signal is not ignored"
+                time.sleep(0.01)
+            for _ in range(5):
+                process.send_signal(signal.SIGUSR1)
+                time.sleep(0.01)
+            assert process.poll() is None, process.communicate()
+            os.unlink(os.path.join(d, "late.h5.hangs"))
+            if command == "serve":
+                for line in process.stderr:
+                    if "there is no pipeline" in line:
+                        break
+                process.send_signal(signal.SIGUSR1)
+                process.send_signal(signal.SIGTERM)
+            err = process.communicate(timeout=60)[1]
+            assert process.returncode == 0, (process.returncode, err)
+            with open(os.path.join(d, "late.h5.hangs"), "w"):
+                pass
+
+
+def test_standard_streams_that_are_closed():
+    """Whichever of 0, 1 and 2 are closed: nothing that a pipeline opens takes their place."""
+    text = DUMPED.split("pipeline:")[0] + """pipeline:
+  - {stage: simulate, samples: 100000000000, frame_samples: 4096, seed: 3, out: field}
+  - {stage: record, in: field, prefix: x, overwrite: true, file_bytes: 40960}
+  - {stage: t_sink, pause_us: 10000, check: false, in: field}
+"""
+    with harness.scratch() as d:
+        path, recorded = os.path.join(d, "p.yaml"), os.path.join(d, "x_000001.dada")
+        with open(path, "w") as f:
+            f.write(text)
+        for closed in ((0,), (1,), (2,), (0, 1), (0, 1, 2)):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(recorded)
+            process = subprocess.Popen([os.path.abspath(harness.PROGRAM), "run", path], cwd=d,
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                       preexec_fn=lambda: [os.close(fd) for fd in closed])
+            end = time.time() + 30
+            while not os.path.exists(recorded):
+                assert time.time() < end and process.poll() is None, (closed, process.poll())
+                time.sleep(0.01)
+            names = [os.readlink(f"/proc/{process.pid}/fd/{fd}") for fd in closed]
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 130 and names == ["/dev/null"] * len(closed), (closed, names)
+            assert b"beamring: " not in open(os.path.join(d, "x_000000.dada"), "rb").read(), closed
+
+
 def test_dumps_replace_nothing():
     """A link, a pipe or a folder where a dump's file or what belongs to it would come: that dump fails."""
     with node(DUMPED, command="serve") as n:
@@ -262,5 +343,6 @@ def test_dumps_replace_nothing():
 
 if __name__ == "__main__":
     harness.main([test_requests_while_a_pipeline_is_stopped, test_traffic_while_nodes_restart,
+                  test_signals_when_there_is_nothing_to_print, test_standard_streams_that_are_closed,
                   test_dumps_replace_nothing, test_nothing_is_expanded,
                   test_files_that_are_no_pipelines_are_not_quoted])

@@ -2,7 +2,9 @@
 #include "tools/beamring/command_table.h"
 #include "tools/beamring/commands.h"
 
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 static bool asks_for_help(const char *word)
 {
@@ -19,8 +21,18 @@ static int finish(const struct command *command, int status)
     return status != 0 ? status : 1;
 }
 
+/* Whoever starts the program may have closed them; then a recording must not become what messages go to. */
+static void open_standard_streams(void)
+{
+    int fd;
+    do fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd > STDERR_FILENO) close(fd);
+}
+
 int main(int argc, char **argv)
 {
+    open_standard_streams();
     const char *names[32] = {NULL};
     if (argc < 2) {
         help_all(stderr);
