@@ -49,8 +49,10 @@ static const char *mistake_in(const json_t *line)
     if (id == NULL || *id == '\0') return "expected an object with an 'id'";
     if (state == NULL) return "it has no 'state'";
     if (!json_is_integer(sample) || json_integer_value(sample) < 0) return "its 'sample' is no number";
-    if (strcmp(state, "applied") == 0 || strcmp(state, "superseded") == 0) return NULL;
-    if (strcmp(state, "scheduled") != 0) return "its 'state' is none of scheduled, applied, superseded";
+    if (strcmp(state, "applied") == 0 || strcmp(state, "superseded") == 0 || strcmp(state, "cancelled") == 0)
+        return NULL;
+    if (strcmp(state, "scheduled") != 0)
+        return "its 'state' is none of scheduled, applied, superseded, cancelled";
     if (!has(line, "stages", JSON_OBJECT)) return "it has no 'stages'";
     if (!has(line, "digest", JSON_STRING)) return "it has no 'digest'";
     if (!has(line, "time_ns", JSON_INTEGER) || !has(line, "epoch_ns", JSON_INTEGER))
