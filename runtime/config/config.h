@@ -81,6 +81,10 @@ const struct br_node *br_node_get(const struct br_node *map, const char *key);
 size_t br_config_fill(struct br_config *config, const struct br_node *map, const struct br_param *schema,
                       const char *const *also, void *self);
 
+/* A whole number of decimal digits, perhaps with a point or an exponent (1.5e3), exactly. False: it is none,
+ * or does not fit into 64 bits. */
+bool br_parse_whole(const char *text, int64_t *number);
+
 /* Makes a text of a file or a peer harmless to terminals: control characters other than a new line or a tab,
  * and bytes that are no UTF-8, become '?'. */
 void br_text_plain(char *text);
