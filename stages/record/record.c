@@ -47,6 +47,7 @@ struct record {
     bool started_obs, ready;
     struct sidecar gaps;
     struct later later;
+    struct file_lock claim;       /* of the names of all files */
     char updates[MADE_WITH_ROOM]; /* that hold at the current file's first sample */
 };
 
@@ -136,10 +137,13 @@ static int start(struct br_stage *stage, void *self)
 {
     struct record *r = self;
     const struct br_stream *stream = br_stage_input(stage, 0);
-    r->fd = r->gaps.fd = r->later.fd = -1;
+    struct br_error error = {0};
+    r->fd = r->gaps.fd = r->later.fd = r->claim.fd = -1;
     if (r->external.format != NULL) {
         snprintf(r->path, sizeof r->path, "%s", r->directory);
         fileio_make_directory(r->path); /* external_start says what is wrong */
+        if (earlier_claim(&r->claim, r->directory, r->prefix, &error) != BR_OK)
+            return br_stage_fail(stage, BR_E_IO, "%s", error.text);
         return external_start(stage, &r->external);
     }
     r->flat = recording_is_flat(stream, &r->row_bytes);
@@ -165,8 +169,8 @@ static int start(struct br_stage *stage, void *self)
     if (fileio_make_directory(r->path) != 0 || access(r->directory, W_OK | X_OK) != 0)
         return br_stage_fail(stage, BR_E_IO, "cannot write into directory %s: %s", r->directory,
                              strerror(errno));
-    struct br_error error = {0};
-    if (r->overwrite && earlier_remove(r->directory, r->prefix, is_ours, &error) != BR_OK)
+    if (earlier_claim(&r->claim, r->directory, r->prefix, &error) != BR_OK ||
+        (r->overwrite && earlier_remove(r->directory, r->prefix, is_ours, &error) != BR_OK))
         return br_stage_fail(stage, BR_E_IO, "%s", error.text);
     snprintf(r->path, sizeof r->path, "%s/%s_beams.csv", r->directory, r->prefix);
     if (beam_table_write(r->path, stream, &error) != BR_OK)
@@ -312,8 +316,13 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
 static int stop(struct br_stage *stage, void *self)
 {
     struct record *r = self;
-    if (r->external.format != NULL) return external_stop(stage, &r->external);
+    if (r->external.format != NULL) {
+        int status = external_stop(stage, &r->external);
+        file_lock_release(&r->claim);
+        return status;
+    }
     int status = close_file(stage, r);
+    file_lock_release(&r->claim);
     if (r->files > 0)
         br_stage_note(stage, "%llu samples in %llu file%s %s/%s_*.dada", (unsigned long long)r->samples,
                       (unsigned long long)r->files, r->files == 1 ? "," : "s,", r->directory, r->prefix);

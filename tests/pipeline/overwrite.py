@@ -4,6 +4,7 @@ import json
 import os
 import stat
 import subprocess
+import time
 
 import harness
 from wires_common import free_port
@@ -227,6 +228,36 @@ def test_statistics_and_journal_are_files():
         stays(d, os.path.join(d, "j"), run_with_journal)
 
 
+def test_two_at_once():
+    """Of two runs with the same directory and prefix the second one is refused, whatever it may overwrite, and
+    harms nothing; others beside it are not. One that was killed is in nobody's way."""
+    for name, writer in {**WRITERS, "uvh5": VISIBILITIES}.items():
+        endless = FIELD.replace("SEED", "1").replace("samples: 16384", "samples: 100000000000") + \
+            writer.replace("MORE", "overwrite: true")
+        short = FIELD.replace("SEED", "2") + writer.replace("MORE", "overwrite: true")
+        with harness.scratch() as d:
+            with open(os.path.join(d, "endless.yaml"), "w") as f:
+                f.write(endless)
+            first = subprocess.Popen([os.path.abspath(harness.PROGRAM), "run", "endless.yaml"], cwd=d,
+                                     stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            try:
+                end = time.time() + 60
+                while len(contents(d)) < 1:
+                    assert time.time() < end and first.poll() is None, (name, first.poll())
+                    time.sleep(0.01)
+                kept = {path: os.stat(path).st_ino for path in contents(d)}
+                result = harness.run(d, short, status=1)
+                assert "another run writes files out/x" in result.err, (name, result)
+                assert {path: os.stat(path).st_ino for path in kept} == kept, name
+                harness.run(d, short.replace("prefix: x", "prefix: y"), name="other.yaml")
+                assert harness.beamring("check", "pipeline.yaml", cwd=d).status == 0
+            finally:
+                first.kill()
+                first.communicate()
+            harness.run(d, short)
+            assert [n for n in os.listdir(os.path.join(d, "out")) if n.startswith(".")] == [], name
+
+
 def test_receive_command():
     """The command that records refuses a folder that holds a recording, before it listens."""
     def receive(d, *more):
@@ -257,5 +288,6 @@ if __name__ == "__main__":
     harness.main([
         test_writers_of_pipelines, test_file_where_a_directory_is_wanted, test_statistics,
         test_scales_of_requantize, test_document_of_packetize, test_receive_command,
-        test_what_is_no_file_stays, test_statistics_and_journal_are_files
+        test_what_is_no_file_stays, test_two_at_once,
+        test_statistics_and_journal_are_files
     ])

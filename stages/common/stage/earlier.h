@@ -3,6 +3,7 @@
 #define BEAMRING_STAGES_COMMON_STAGE_EARLIER_H
 
 #include "buffers/error.h"
+#include "stages/common/stage/file_lock.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,6 +18,11 @@ typedef bool earlier_is_ours(const char *name, const char *prefix);
  * read has none: whoever writes into it says why. */
 void earlier_files(const char *directory, const char *prefix, earlier_is_ours *is_ours, char *found,
                    size_t size);
+
+/* Claims the names of a directory and prefix for this run, so that no other one writes them until
+ * file_lock_release; lock->fd must be -1. Errors: BR_E_IO, where another run has them. A file system without
+ * locks has none to give: then there is no claim, and no error. */
+int earlier_claim(struct file_lock *lock, const char *directory, const char *prefix, struct br_error *error);
 
 /* Removes them all. Errors: BR_E_IO; the message names the file that stays: it cannot be removed, or is a
  * device or a link, which no run has left. */
