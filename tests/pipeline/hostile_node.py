@@ -138,6 +138,38 @@ def test_traffic_while_nodes_restart():
         n.end(0)
 
 
+def loop_s(n):
+    """Processor time of the thread that answers requests."""
+    with open(f"/proc/{n.process.pid}/task/{n.process.pid}/schedstat") as f:
+        return int(f.read().split()[0]) * 1e-9
+
+
+def test_no_request_holds_the_loop_up():
+    """With a dump of 8192 channels: processor time, so that a machine that is busy does not matter."""
+    text = DUMPED.replace("[800]", "{first: 400, step: 0.01, count: 8192}").replace("4096, out", "128, out") \
+        .replace("0.1}", "0.005}").replace("10000, check", "100000, check")
+    with node(text) as n:
+        n.wait_until(lambda s: s["ready"], what="ready")
+        slower = 8 if "libasan" in open(f"/proc/{n.process.pid}/maps").read() else 1
+        start = {"start": "earliest", "duration_s": 0.0003}
+        kotekan = {"event_id": 2, "start_unix_seconds": -1, "start_unix_nano": 0, "duration_nano": 300000,
+                   "dm": 0, "dm_error": 0, "file_path": ""}
+        channels = list(range(0, 8192))
+        for method, path, body in (("POST", "/v1/dump", {"id": 1, **start}), ("POST", "/baseband", kotekan),
+                                   ("POST", "/v1/dump", {"id": 3, "channels": channels, **start}),
+                                   ("GET", "/v1/dumps?id=1", None), ("GET", "/baseband", None),
+                                   ("GET", "/baseband?event_id=1", None), ("GET", "/v1/dumps", None),
+                                   ("POST", "/v1/dump/cancel", {"id": 1})):
+            before = loop_s(n)
+            got = n.ask(path, method, None if body is None else json.dumps(body), timeout=60)
+            took = loop_s(n) - before
+            assert got.code in (200, 202), (path, got.code, got.text[:300])
+            assert method == "POST" or json.loads(got.body), path
+            print(f"{method} {path}: {len(got.body)} bytes, {took * 1e3:.1f} ms")
+            assert took < 0.05 * slower, (path, took)
+        n.process.kill()
+
+
 UPDATED = """pipeline:
   - {stage: t_source, samples: 100000000000, frame_samples: 4096, out: bytes}
   - {stage: t_update, name: one, in: bytes, out: passed}
@@ -342,7 +374,9 @@ def test_dumps_replace_nothing():
 
 
 if __name__ == "__main__":
-    harness.main([test_requests_while_a_pipeline_is_stopped, test_traffic_while_nodes_restart,
-                  test_signals_when_there_is_nothing_to_print, test_standard_streams_that_are_closed,
-                  test_dumps_replace_nothing, test_nothing_is_expanded,
-                  test_files_that_are_no_pipelines_are_not_quoted])
+    harness.main([
+        test_requests_while_a_pipeline_is_stopped, test_traffic_while_nodes_restart,
+        test_signals_when_there_is_nothing_to_print, test_standard_streams_that_are_closed,
+        test_dumps_replace_nothing, test_no_request_holds_the_loop_up, test_nothing_is_expanded,
+        test_files_that_are_no_pipelines_are_not_quoted
+    ])
