@@ -284,6 +284,28 @@ def test_no_echo():
             assert result.err.count("pipeline.yaml:") == 1, result
 
 
+def test_thousands_of_stages():
+    """A pipeline of 4000 stages, in the order of their data or against it, is checked in seconds of processor
+    time; so is one whose mistakes are as many."""
+    n = 4000
+    first = "  - {stage: simulate, samples: 64, frame_samples: 64, out: q0}\n"
+    chain = [f"  - {{stage: upchannelize, name: s{i}, factor: 1, in: q{i}, out: q{i + 1}}}\n" for i in range(n)]
+    last = f"  - {{stage: record, in: q{n}, prefix: x}}\n"
+    top = """telescope: {name: t, grid: {m: 1, n: 1}, spacing_m: {m: 8, n: 6}, dishes: [[0, 0]]}
+stream: {freq_mhz: [800], sample_ns: 2560, epoch_ns: 0}
+pipeline:
+"""
+    with harness.scratch() as d:
+        for text, status in ((first + "".join(chain) + last, 0), (last + "".join(chain[::-1]) + first, 0),
+                             (first + "".join(chain).replace("in: q", "in: r") + last, 2),
+                             (first + "".join(chain).replace("name: s", "name: s1 #") + last, 2)):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+            result = harness.run(d, top + text, command="check", status=status, timeout=150)
+            took = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+            print(f"exit {result.status} after {took:.2f} s")
+            assert took < 5, took
+
+
 def test_gains():
     """Gains with which everything would be clamped are told by `check`, with their place, as by `run`."""
     for gain in ("1e300", "1e9", "[4, 4, 4, 1e12]", "-1e30"):
@@ -436,6 +458,6 @@ if __name__ == "__main__":
         test_good, test_keys, test_all_errors_at_once, test_one_mistake_one_message, test_graph,
         test_telescope, test_yaml, test_device, test_lowest_frequency, test_no_such_recording,
         test_recordings, test_numbers, test_stage_fails, test_truncated_payload, test_disk_full,
-        test_no_echo, test_gains, test_full_output, test_escapes_of_files, test_statistics,
-        test_same_files, test_not_started, test_interrupt, test_no_plugin
+        test_no_echo, test_thousands_of_stages, test_gains, test_full_output, test_escapes_of_files,
+        test_statistics, test_same_files, test_not_started, test_interrupt, test_no_plugin
     ])
