@@ -289,7 +289,8 @@ def test_thousands_of_stages():
     time; so is one whose mistakes are as many."""
     n = 4000
     first = "  - {stage: simulate, samples: 64, frame_samples: 64, out: q0}\n"
-    chain = [f"  - {{stage: upchannelize, name: s{i}, factor: 1, in: q{i}, out: q{i + 1}}}\n" for i in range(n)]
+    chain = [f"  - {{stage: upchannelize, name: s{i}, factor: 1, in: q{i}, out: q{i + 1}}}\n"
+             for i in range(n)]
     last = f"  - {{stage: record, in: q{n}, prefix: x}}\n"
     top = """telescope: {name: t, grid: {m: 1, n: 1}, spacing_m: {m: 8, n: 6}, dishes: [[0, 0]]}
 stream: {freq_mhz: [800], sample_ns: 2560, epoch_ns: 0}
