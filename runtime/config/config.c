@@ -96,6 +96,7 @@ int br_config_parse_value(struct br_config **result, const char *name, const cha
     if (status != BR_OK) return status;
     struct br_config *config = *result;
     struct br_origin origin = {br_config_file(config, name), 0, 0};
+    config->literal = true;
     const char *variable = memmem(text, length, "${", 2);
     char *copy = without_tabs(text, length);
     if (copy == NULL)
@@ -158,8 +159,8 @@ const struct br_node *br_node_get(const struct br_node *map, const char *key)
 /* One mistake is one line on the terminal, whatever the user's text contains. */
 static void make_printable(char *text)
 {
-    for (unsigned char *c = (unsigned char *)text; *c != '\0'; c++)
-        if (*c < 0x20 || *c == 0x7f) *c = *c == '\n' || *c == '\t' ? ' ' : '?';
+    br_text_plain(text);
+    for (char *c = text; (c = strpbrk(c, "\n\t")) != NULL;) *c = ' ';
 }
 
 static void record(struct br_config *config, const char *file, unsigned line, unsigned column,
@@ -185,6 +186,7 @@ static void record(struct br_config *config, const char *file, unsigned line, un
                                    column,
                                    rank,
                                    n,
+                                   false,
                                    br_config_text(config, text, strlen(text))};
 }
 
@@ -237,7 +239,8 @@ static bool same(const struct br_config_mistake *a, const struct br_config_mista
            strcmp(a->text, b->text) == 0;
 }
 
-void br_config_print_errors(const struct br_config *config, FILE *out)
+void br_config_print_places(const struct br_config *config, const char *known, const char *expected,
+                            FILE *out)
 {
     const struct br_config_mistake *sorted[BR_CONFIG_MAX_ERRORS];
     size_t n = config->nmistakes < BR_CONFIG_MAX_ERRORS ? config->nmistakes : BR_CONFIG_MAX_ERRORS;
@@ -246,12 +249,18 @@ void br_config_print_errors(const struct br_config *config, FILE *out)
     for (size_t i = 0; i < n; i++) {
         const struct br_config_mistake *mistake = sorted[i];
         if (i > 0 && same(mistake, sorted[i - 1])) continue;
-        if (mistake->file == NULL)
-            fprintf(out, "%s\n", mistake->text);
-        else if (mistake->line == 0)
-            fprintf(out, "%s: %s\n", mistake->file, mistake->text);
-        else
-            fprintf(out, "%s:%u:%u: %s\n", mistake->file, mistake->line, mistake->column, mistake->text);
+        if (mistake->file != NULL) fprintf(out, "%s:", mistake->file);
+        if (mistake->file != NULL && mistake->line > 0)
+            fprintf(out, "%u:%u:", mistake->line, mistake->column);
+        bool may_quote = expected == NULL || mistake->file == NULL || mistake->of_syntax ||
+                         (known != NULL && strcmp(mistake->file, known) == 0);
+        fprintf(out, "%s%s%s\n", mistake->file != NULL ? " " : "", may_quote ? "" : "expected ",
+                may_quote ? mistake->text : expected);
     }
     if (config->nmistakes > n) fprintf(out, "... and %zu more\n", config->nmistakes - n);
+}
+
+void br_config_print_errors(const struct br_config *config, FILE *out)
+{
+    br_config_print_places(config, NULL, NULL, out);
 }

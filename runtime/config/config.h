@@ -63,6 +63,11 @@ size_t br_config_errors(const struct br_config *config);
 /* Prints all errors, one "file:line:column: message" a line, sorted by file and position. */
 void br_config_print_errors(const struct br_config *config, FILE *out);
 
+/* The same for whoever may not read all files: of mistakes in files other than `known` (NULL: in any) only
+ * the place is printed, and what was expected there; what is wrong with the YAML itself is always said. */
+void br_config_print_places(const struct br_config *config, const char *known, const char *expected,
+                            FILE *out);
+
 /* Zeroed memory that lives as long as the config; ends the program with a message if there is none. */
 void *br_config_alloc(struct br_config *config, size_t bytes);
 
@@ -75,6 +80,14 @@ const struct br_node *br_node_get(const struct br_node *map, const char *key);
  * recorded. */
 size_t br_config_fill(struct br_config *config, const struct br_node *map, const struct br_param *schema,
                       const char *const *also, void *self);
+
+/* A whole number of decimal digits, perhaps with a point or an exponent (1.5e3), exactly. False: it is none,
+ * or does not fit into 64 bits. */
+bool br_parse_whole(const char *text, int64_t *number);
+
+/* Makes a text of a file or a peer harmless to terminals: control characters other than a new line or a tab,
+ * and bytes that are no UTF-8, become '?'. */
+void br_text_plain(char *text);
 
 /* The entry of the NULL-terminated `names` most like `word`, or NULL when none is near enough to suggest. */
 const char *br_suggest(const char *word, const char *const *names);

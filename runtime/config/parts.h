@@ -24,6 +24,7 @@ struct br_config_mistake {
     unsigned line, column;
     size_t rank; /* of the file: the order in which files were met */
     size_t sequence;
+    bool of_syntax; /* the text quotes nothing of the file */
     const char *text;
 };
 
@@ -36,6 +37,7 @@ struct br_config {
     size_t nfiles;
     const char *file[BR_CONFIG_MAX_FILES + 1]; /* one more for "--set" */
     size_t nodes, text_bytes;
+    bool literal; /* its texts come from others: nothing in them stands for something else */
     unsigned loads;
 };
 
@@ -60,8 +62,10 @@ struct br_origin {
     unsigned line, column;
 };
 
-/* Parses one YAML document into the config's arena; mistakes are recorded. Returns the root, or NULL when
- * there is no document or it cannot be read to its end; *empty says which (may be NULL). */
+/* Parses one YAML document into the config's arena; mistakes are recorded. In a `literal` config ${ is a
+ * mistake, however it is written (YAML's escapes are undone first), and nothing is looked up. Returns the
+ * root, or NULL when there is no document or it cannot be read to its end; *empty says which (may be NULL).
+ * */
 struct br_node *br_yaml_parse(struct br_config *config, struct br_origin origin, const char *text,
                               size_t length, bool *empty);
 

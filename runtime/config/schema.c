@@ -83,6 +83,32 @@ static bool read_real(const struct br_place *place, const struct br_node *value,
     return true;
 }
 
+bool br_parse_whole(const char *text, int64_t *number)
+{
+    char digits[64];
+    size_t n = 0;
+    long power = 0;
+    bool minus = *text == '-', point = false, fits = true;
+    for (text += minus || *text == '+'; *text == '.' || (*text >= '0' && *text <= '9'); text++) {
+        if (n == sizeof digits || (*text == '.' && point)) return false;
+        point = point || *text == '.';
+        if (*text != '.') digits[n++] = *text;
+        power -= *text != '.' && point;
+    }
+    char *end = (char *)(uintptr_t)text;
+    if (n > 0 && (*text == 'e' || *text == 'E')) power += strtol(text + 1, &end, 10);
+    if (n == 0 || *end != '\0') return false;
+    for (; n > 0 && digits[n - 1] == '0'; n--) power++;
+    *number = 0;
+    if (n == 0) return true;
+    if (power < 0 || power > 18) return false;
+    for (size_t i = 0; i < n + (size_t)power; i++)
+        fits =
+            fits && !__builtin_mul_overflow(*number, 10, number) &&
+            !__builtin_add_overflow(*number, i < n ? (minus ? '0' - digits[i] : digits[i] - '0') : 0, number);
+    return fits;
+}
+
 /* Also 1e6, which is how people write a million, and 0xff. */
 static bool read_int(const struct br_place *place, const struct br_node *value, int64_t *out)
 {
@@ -102,9 +128,9 @@ static bool read_int(const struct br_place *place, const struct br_node *value, 
         if (errno != 0) return br_words_wrong(place, value, "does not fit into 64 bits", NULL);
     } else {
         if (!parse_real(value->text, &real)) return br_words_wrong(place, value, "is no whole number", NULL);
-        if (!(fabs(real) <= 9007199254740992.0) || real != floor(real))
-            return br_words_wrong(place, value, "is no whole number", NULL);
-        number = (int64_t)real;
+        if (!br_parse_whole(value->text, &number))
+            return br_words_wrong(
+                place, value, fabs(real) < 0x1p63 ? "is no whole number" : "does not fit into 64 bits", NULL);
     }
     if (!in_range(place, value, (double)number)) return false;
     *out = number;

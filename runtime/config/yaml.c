@@ -101,6 +101,8 @@ static void report_syntax(struct reader *reader)
         hint = "expected one 'key: value' a line; quote a text that holds ': '";
     br_config_error_at(reader->config, reader->origin.file, line_of(reader, at), column_of(reader, at),
                        "%s%s; %s", problem, context, hint);
+    size_t n = reader->config->nmistakes;
+    if (n <= BR_CONFIG_MAX_ERRORS) reader->config->mistake[n - 1].of_syntax = true;
 }
 
 static bool next_event(struct reader *reader, yaml_event_t *event)
@@ -201,14 +203,17 @@ static struct br_node *read_scalar(struct reader *reader, const yaml_event_t *ev
     struct br_node *node = new_node(reader, BR_NODE_SCALAR, event->start_mark);
     if (node == NULL) return NULL;
     char *text = (char *)event->data.scalar.value;
-    size_t length = br_expand_show(text, event->data.scalar.length);
-    bool whole = false;
+    bool literal = reader->config->literal, whole = false;
+    size_t length = event->data.scalar.length;
+    if (!literal) length = br_expand_show(text, length);
     refuse_tag(reader, node, event->data.scalar.tag);
     node->text = "";
     node->quoted = event->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
     if (memchr(text, '\0', length) != NULL) {
         br_config_error(reader->config, node, "the text holds a character 0; expected text without it");
-    } else if (is_key) {
+    } else if (literal && memmem(text, length, "${", 2) != NULL) {
+        br_config_error(reader->config, node, "there are no variables here; expected a value");
+    } else if (is_key || literal) {
         node->text = br_config_text(reader->config, text, length);
     } else {
         node->text = br_expand(reader->config, node, text, length, &whole);
@@ -395,7 +400,9 @@ struct br_node *br_yaml_parse(struct br_config *config, struct br_origin origin,
     *empty = false;
     if (length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
         text += 3, length -= 3; /* a byte order mark, of no use */
-    char *hidden = br_expand_hide(text, length, &reader.length, &bad);
+    char *hidden =
+        config->literal ? strndup(text, length) : br_expand_hide(text, length, &reader.length, &bad);
+    if (config->literal) reader.length = length, bad = SIZE_MAX;
     reader.text = hidden;
     if (hidden == NULL || !yaml_parser_initialize(&reader.parser)) {
         br_config_error_at(config, origin.file, 1, 1, "no memory to read %zu bytes of YAML", length);

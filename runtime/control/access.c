@@ -88,18 +88,54 @@ static bool is_own_name(const char *host)
 {
     char name[80];
     unsigned char address[16];
-    size_t length = host[0] == '[' ? strcspn(host, "]") : strcspn(host, ":");
-    if (length == 0 || length >= sizeof name) return false;
-    memcpy(name, host + (host[0] == '['), length - (host[0] == '['));
-    name[length - (host[0] == '[')] = '\0';
-    return strcasecmp(name, "localhost") == 0 || inet_pton(AF_INET, name, address) == 1 ||
-           inet_pton(AF_INET6, name, address) == 1;
+    bool brackets = host[0] == '[';
+    if (brackets) host++;
+    size_t length = strcspn(host, brackets ? "]" : ":");
+    const char *port = host + length + (brackets && host[length] == ']');
+    if (length == 0 || length >= sizeof name || (brackets && host[length] != ']')) return false;
+    if (*port != '\0' && (*port != ':' || port[1 + strspn(port + 1, "0123456789")] != '\0')) return false;
+    memcpy(name, host, length);
+    name[length] = '\0';
+    if (brackets) return inet_pton(AF_INET6, name, address) == 1;
+    return strcasecmp(name, "localhost") == 0 || inet_pton(AF_INET, name, address) == 1;
+}
+
+struct lengths {
+    unsigned given, hosts;
+    bool wrong, encoded;
+};
+
+static enum MHD_Result count_lengths(void *arg, enum MHD_ValueKind kind, const char *key, const char *value)
+{
+    (void)kind;
+    struct lengths *found = arg;
+    if (value == NULL) value = "";
+    if (strcasecmp(key, "Content-Length") == 0) {
+        found->given++;
+        found->wrong = found->wrong || *value == '\0' || value[strspn(value, "0123456789")] != '\0';
+    }
+    if (strcasecmp(key, "Transfer-Encoding") == 0) {
+        found->wrong = found->wrong || found->encoded || strcasecmp(value, "chunked") != 0;
+        found->encoded = true;
+    }
+    found->hosts += strcasecmp(key, "Host") == 0;
+    return MHD_YES;
+}
+
+/* Where two readers of a request could disagree on where it ends, or on whom it is for, nobody may read it.
+ * */
+static bool is_ambiguous(struct MHD_Connection *connection)
+{
+    struct lengths found = {0};
+    MHD_get_connection_values(connection, MHD_HEADER_KIND, count_lengths, &found);
+    return found.wrong || found.hosts > 1 || found.given + found.encoded > 1;
 }
 
 enum access_verdict access_check(const struct access *access, struct MHD_Connection *connection,
                                  const char *method)
 {
     const char *host = header(connection, "Host"), *origin = header(connection, "Origin");
+    if (is_ambiguous(connection)) return ACCESS_AMBIGUOUS;
     if (access->token[0] != '\0') {
         if (!has_token(access, connection)) return ACCESS_NO_TOKEN;
     } else if (host != NULL && !is_own_name(host)) {
@@ -115,6 +151,8 @@ const char *access_text(enum access_verdict verdict)
     switch (verdict) {
     case ACCESS_OK:
         return "it may";
+    case ACCESS_AMBIGUOUS:
+        return "expected one Host at most, and one Content-Length or Transfer-Encoding: chunked";
     case ACCESS_NO_TOKEN:
         return "the token is missing or wrong";
     case ACCESS_WRONG_HOST:

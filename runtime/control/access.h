@@ -20,6 +20,7 @@ int access_listen(const struct access *access, int *fd, char *text, size_t size,
 
 enum access_verdict {
     ACCESS_OK,
+    ACCESS_AMBIGUOUS,   /* two readers could disagree on where the request ends, or on whom it is for */
     ACCESS_NO_TOKEN,    /* a token is asked for, and there is none or a wrong one */
     ACCESS_WRONG_HOST,  /* not a name of this machine: someone else's page that calls itself us */
     ACCESS_WRONG_ORIGIN /* a page of someone else's asks to change something */

@@ -166,10 +166,10 @@ static json_t *updates_of(const struct update_facts *u)
 {
     if (!u->known) return json_null();
     json_t *states = json_object(), *watched = json_object();
-    for (unsigned i = 0; i < 4; i++) {
+    for (unsigned i = 0; i < BR_UPDATE_STATES; i++)
         json_object_set_new(states, br_update_state_name[i], count(u->total[i]));
+    for (unsigned i = 0; i < 4; i++)
         json_object_set_new(watched, br_watch_state_name[i], count(u->watched[i]));
-    }
     return json_pack("{so so so so ss}", "states", states, "watched", watched, "waiting", count(u->waiting),
                      "busy_s", number(u->busy_s), "journal", br_journal_state_name[u->journal]);
 }

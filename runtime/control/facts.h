@@ -25,7 +25,7 @@ struct http_counts {
 
 struct update_facts {
     bool known;        /* there is a pipeline */
-    uint64_t total[4]; /* by enum br_update_state */
+    uint64_t total[5]; /* by enum br_update_state */
     size_t waiting;    /* requests that are not answered yet */
     double busy_s;     /* for how long the first of them has been worked at */
     size_t watched[4]; /* files, by enum br_watch_state */

@@ -6,7 +6,7 @@
 void metric_updates(struct page *p)
 {
     const struct update_facts *u = &p->facts->updates;
-    for (unsigned i = 0; u->known && i < 4; i++)
+    for (unsigned i = 0; u->known && i < BR_UPDATE_STATES; i++)
         line1(p, "state", br_update_state_name[i], (double)u->total[i]);
 }
 

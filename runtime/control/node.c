@@ -130,6 +130,13 @@ static void on_started(void *arg)
     notify_send("READY=1");
 }
 
+/* The loop answers requests until the process ends; stages must not see them once they are stopped. */
+static void on_ended(void *arg)
+{
+    struct node *node = arg;
+    node->threads_run = false;
+}
+
 static void on_end(void *arg)
 {
     struct node *node = arg;
@@ -151,7 +158,6 @@ static void on_end(void *arg)
     pictures_free(node->pictures);
     node->pictures = NULL;
     node->live = false;
-    node->threads_run = false;
     node->run = NULL;
 }
 
@@ -202,16 +208,25 @@ static void on_hangup(struct ev_loop *ev, ev_signal *watcher, int events)
         br_log(node->options->log, BR_LOG_WARNING, NULL, "SIGHUP: %s", why);
 }
 
+/* A pipeline that runs prints its counters; where none does there is nothing to print, and nothing to
+ * die of. */
+static void on_report(struct ev_loop *ev, ev_signal *watcher, int events)
+{
+    (void)ev, (void)watcher, (void)events;
+}
+
 static void watch(struct node *node)
 {
     ev_timer_init(&node->tick, on_tick, TICK_S, TICK_S);
     ev_signal_init(&node->hangup, on_hangup, SIGHUP);
     ev_signal_init(&node->interrupt, on_quit, SIGINT);
     ev_signal_init(&node->terminate, on_quit, SIGTERM);
+    ev_signal_init(&node->report, on_report, SIGUSR1);
     node->tick.data = node->hangup.data = node->interrupt.data = node->terminate.data = node;
     if (node->server != NULL || notify_wanted()) ev_timer_start(node->ev, &node->tick);
     ev_signal_start(node->ev, &node->interrupt);
     ev_signal_start(node->ev, &node->terminate);
+    ev_signal_start(node->ev, &node->report);
     if (node->options->outlives) ev_signal_start(node->ev, &node->hangup);
 }
 
@@ -281,11 +296,13 @@ int br_node_run(const struct br_node_options *options)
     node.guest = (struct br_run_guest){.arg = &node,
                                        .begin = on_begin,
                                        .started = on_started,
+                                       .ended = on_ended,
                                        .end = on_end,
                                        .owns_hangup = options->outlives};
     clock_gettime(CLOCK_REALTIME, &now);
     node.process_start_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-    int status = node_load(options, &node.current, stderr);
+    signal(SIGUSR1, SIG_IGN); /* until there is a loop that takes it */
+    int status = node_load(options, &node.current, false, stderr);
     if (status == 0) status = all_are_ready(&node);
     if (status != 0) {
         br_ranks_fail(options->ranks, status, "its pipeline file cannot be run; its messages say why");
@@ -305,6 +322,7 @@ int br_node_run(const struct br_node_options *options)
         status = run_pipelines(&node);
         if (!node.quit) notify_send("STOPPING=1");
     }
+    node.quit = true; /* also where the pipeline has ended by itself: a late restart has nowhere to go */
     bool loaded = node_end_loading(&node);
     server_destroy(node.server);
     node_unload(&node.current);
@@ -312,6 +330,7 @@ int br_node_run(const struct br_node_options *options)
     view_free(node.view);
     free(node.listen);
     free(node.token_file);
+    signal(SIGUSR1, SIG_IGN);
     if (loaded) ev_loop_destroy(node.ev);
     free_left(&node);
     if (node.left != NULL || !loaded) { /* a thread that hangs in a file cannot be ended */

@@ -38,7 +38,7 @@ struct node {
     struct desk *desk;                  /* while its stages run; NULL: nothing there is updated */
     struct desk *hung;                  /* of a pipeline that has just ended */
     struct node_left *left;
-    bool live;                          /* the view's graph is there */
+    bool live; /* the view's graph is there */
     enum node_state state;
     char message[BR_ERROR_LENGTH]; /* why there is no pipeline */
     uint64_t restarts, told_ns, watchdog_told_ns;
@@ -49,7 +49,7 @@ struct node {
     unsigned signals; /* that ask for an end */
     struct br_run_guest guest;
     ev_timer tick;
-    ev_signal hangup, interrupt, terminate;
+    ev_signal hangup, interrupt, terminate, report;
 };
 
 /* Reads all numbers that are asked for now. */
@@ -61,8 +61,10 @@ bool node_stop(struct node *node, bool abort, const char *who, char *why, size_t
 
 /* --- restart.c --- */
 
-/* Reads and checks the pipeline's file. 0, or an exit status; what is wrong goes to `out`. Any thread. */
-int node_load(const struct br_node_options *options, struct node_pipeline *pipeline, FILE *out);
+/* Reads and checks the pipeline's file. 0, or an exit status; what is wrong goes to `out`, which `for_others`
+ * quotes no file but a pipeline's. Any thread. */
+int node_load(const struct br_node_options *options, struct node_pipeline *pipeline, bool for_others,
+              FILE *out);
 void node_unload(struct node_pipeline *pipeline);
 
 /* Reads the file again, in a thread of its own; where it is right the pipeline drains and the new one starts.

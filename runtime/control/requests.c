@@ -27,6 +27,24 @@ static int ask(struct br_stage *stage, const char *what, const char *text, json_
     return *document != NULL ? code : 500;
 }
 
+/* The only stage that answers: its words are the answer, however long. */
+static struct br_stage *only_stage(struct node *node)
+{
+    struct br_stage *first = next_stage(node, NULL);
+    return first != NULL && next_stage(node, first) == NULL ? first : NULL;
+}
+
+static void answer_reply(struct control_answer *answer, struct br_stage *stage, const char *what,
+                         const char *text)
+{
+    char *reply = NULL;
+    int code = stage->type->request(stage, stage->self, what, text, &reply);
+    answer->code = reply != NULL ? (unsigned)code : 500;
+    answer->type = "application/json";
+    answer->body = reply;
+    answer->length = reply != NULL ? strlen(reply) : 0;
+}
+
 static void answer_json(struct control_answer *answer, unsigned code, json_t *document)
 {
     answer->code = code;
@@ -74,24 +92,36 @@ static struct br_stage *choose(struct node *node, const struct control_request *
 void requests_forward(struct node *node, const char *what, const struct control_request *request,
                       struct control_answer *answer)
 {
-    json_t *document;
     if (nobody(node, answer)) return;
     struct br_stage *stage = choose(node, request, answer);
     if (stage == NULL) return;
-    int code = ask(stage, what, request->body, &document);
-    answer_json(answer, (unsigned)code, document);
+    answer_reply(answer, stage, what, request->body);
+}
+
+/* [...] becomes {"dumps": [...]}. */
+static void wrap_list(struct control_answer *answer)
+{
+    char *text = NULL, *list = answer->body;
+    if (answer->code != 200 || list == NULL) return;
+    int length = asprintf(&text, "{\"dumps\": %s}", list);
+    free(list);
+    answer->body = length < 0 ? NULL : text;
+    answer->length = length < 0 ? 0 : (size_t)length;
 }
 
 void requests_dumps(struct node *node, const struct control_request *request, struct control_answer *answer)
 {
     const char *id = request_query(request, "id");
-    json_t *list = json_array(), *document = NULL;
     int code = 200;
     bool found = id == NULL;
-    if (nobody(node, answer)) {
-        json_decref(list);
+    if (nobody(node, answer)) return;
+    struct br_stage *only = only_stage(node);
+    if (only != NULL) {
+        answer_reply(answer, only, "dumps", id != NULL ? id : "");
+        wrap_list(answer);
         return;
     }
+    json_t *list = json_array(), *document = NULL;
     for (struct br_stage *s = next_stage(node, NULL); s != NULL; s = next_stage(node, s)) {
         json_t *part;
         int one = ask(s, "dumps", id != NULL ? id : "", &part);
@@ -122,6 +152,13 @@ void requests_baseband(struct node *node, const struct control_request *request,
     json_t *all = NULL, *error = NULL;
     int code = 500;
     if (nobody(node, answer)) return;
+    struct br_stage *only = only_stage(node);
+    if (only != NULL) {
+        answer_reply(answer, only, post ? "baseband" : "baseband_status", text);
+        unsigned one = answer->code;
+        if (post && one != 200 && one != 409 && one != 503) answer->code = 400;
+        return;
+    }
     for (struct br_stage *s = next_stage(node, NULL); s != NULL; s = next_stage(node, s)) {
         json_t *part;
         int one = ask(s, post ? "baseband" : "baseband_status", text, &part);

@@ -34,7 +34,17 @@ void node_unload(struct node_pipeline *pipeline)
     *pipeline = (struct node_pipeline){0};
 }
 
-int node_load(const struct br_node_options *o, struct node_pipeline *pipeline, FILE *out)
+/* Whoever asks for a restart, or reads the log, may see the pipeline, and nothing of files that are none: an
+ * `include:` of the wrong file, or one that has come in the pipeline file's place. */
+static void print_for_others(const struct br_node_options *o, const struct br_config *config, FILE *out)
+{
+    bool known = br_node_get(br_config_root(config), "pipeline") != NULL;
+    br_config_print_places(config, known ? o->file : NULL,
+                           "what a pipeline file has there (`beamring check` on the node itself says more)",
+                           out);
+}
+
+int node_load(const struct br_node_options *o, struct node_pipeline *pipeline, bool for_others, FILE *out)
 {
     struct br_error error = {0};
     *pipeline = (struct node_pipeline){0};
@@ -43,7 +53,10 @@ int node_load(const struct br_node_options *o, struct node_pipeline *pipeline, F
     if (status == BR_OK)
         status = br_graph_build_ranked(&pipeline->graph, pipeline->config, o->log, o->ranks, false, &error);
     if (pipeline->config != NULL && br_config_errors(pipeline->config) > 0) {
-        br_config_print_errors(pipeline->config, out);
+        if (for_others)
+            print_for_others(o, pipeline->config, out);
+        else
+            br_config_print_errors(pipeline->config, out);
         return 2;
     }
     if (status == BR_OK) return 0;
@@ -56,7 +69,7 @@ static void *run(void *arg)
     struct loading *l = arg;
     size_t length;
     FILE *out = open_memstream(&l->errors, &length);
-    l->status = out != NULL ? node_load(l->node->options, &l->pipeline, out) : 1;
+    l->status = out != NULL ? node_load(l->node->options, &l->pipeline, true, out) : 1;
     if (out != NULL) fclose(out);
     ev_async_send(l->node->ev, &l->done);
     return NULL;

@@ -237,6 +237,11 @@ static void post_update(void *arg, const struct control_request *request, struct
     updates_post(arg, request, answer);
 }
 
+static void delete_update(void *arg, const struct control_request *request, struct control_answer *answer)
+{
+    updates_delete(arg, request, answer);
+}
+
 static void get_dumps(void *arg, const struct control_request *request, struct control_answer *answer)
 {
     requests_dumps(arg, request, answer);
@@ -284,6 +289,7 @@ const struct control_route node_routes[] = {
     {"POST", "/v1/update",
      "{\"at\": {\"sample\": N}, \"stages\": {NAME: {PARAMETER: value}}}: new values from a sample on",
      post_update, 0},
+    {"DELETE", "/v1/updates/", "ID behind it: an update that is scheduled shall not hold", delete_update, 0},
     {"GET", "/v1/dumps", "dumps of what has passed; ?id=EVENT for one with its channels", get_dumps, 0},
     {"POST", "/v1/dump",
      "writes what has passed: {\"id\", \"start\", \"duration_s\", \"dm\", \"dm_error\", \"freq_ref_mhz\", "

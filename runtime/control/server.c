@@ -93,7 +93,7 @@ static void peer_name(struct MHD_Connection *connection, char *text, size_t size
 static void log_request(struct server *server, struct MHD_Connection *connection, const char *method,
                         const char *path, unsigned code)
 {
-    if (code < 400 && strcmp(method, "POST") != 0) return;
+    if (code < 400 && strcmp(method, "POST") != 0 && strcmp(method, "DELETE") != 0) return;
     char peer[64], what[120];
     peer_name(connection, peer, sizeof peer);
     snprintf(what, sizeof what, "%.10s %.100s", method, path);
@@ -125,6 +125,13 @@ static enum MHD_Result send_answer(struct server *server, struct MHD_Connection 
 
 /* --- what there is --- */
 
+static bool is_below(const struct control_route *route, const char *path)
+{
+    size_t length = strlen(route->path);
+    return length > 1 && route->path[length - 1] == '/' && strncmp(path, route->path, length) == 0 &&
+           path[length] != '\0';
+}
+
 static const struct control_route *find_route(const struct server *server, const char *method,
                                               const char *path, bool *known_path, char *allow, size_t size)
 {
@@ -133,7 +140,7 @@ static const struct control_route *find_route(const struct server *server, const
     *known_path = false;
     allow[0] = '\0';
     for (const struct control_route *r = server->options.routes; r->method != NULL; r++) {
-        if (strcmp(r->path, path) != 0) continue;
+        if (strcmp(r->path, path) != 0 && !is_below(r, path)) continue;
         *known_path = true;
         size_t used = strlen(allow);
         snprintf(allow + used, size - used, "%s%s", used > 0 ? ", " : "", r->method);
@@ -181,17 +188,18 @@ static bool has_query(struct MHD_Connection *connection)
 
 /* Answers by the route, or with an answer that is still fresh. */
 static enum MHD_Result answer_route(struct server *server, struct MHD_Connection *connection,
-                                    const char *method, struct deferred *pending)
+                                    const char *method, const char *path, struct deferred *pending)
 {
     const struct control_route *route = pending->route;
     if (pending->answered) {
         pending->answered = false;
-        return send_answer(server, connection, method, route->path, &pending->answer, NULL, NULL);
+        return send_answer(server, connection, method, path, &pending->answer, NULL, NULL);
     }
     struct control_request request = {.server = server,
                                       .later = pending,
                                       .connection = connection,
                                       .path = route->path,
+                                      .below = is_below(route, path) ? path + strlen(route->path) : "",
                                       .body = pending->body != NULL ? pending->body : "",
                                       .length = pending->length};
     const char *accept = request_header(&request, "Accept");
@@ -209,7 +217,7 @@ static enum MHD_Result answer_route(struct server *server, struct MHD_Connection
     }
     if (answer.body == NULL) answer_error(&answer, MHD_HTTP_INTERNAL_SERVER_ERROR, "no memory");
     if (!may_keep || answer.code != MHD_HTTP_OK)
-        return send_answer(server, connection, method, route->path, &answer, NULL, NULL);
+        return send_answer(server, connection, method, path, &answer, NULL, NULL);
     if (kept->response != NULL) MHD_destroy_response(kept->response);
     kept->response = make_response(&answer);
     if (kept->response == NULL) free(answer.body);
@@ -228,7 +236,11 @@ static bool refused(struct server *server, struct MHD_Connection *connection, co
     const char *header = NULL, *value = NULL;
     enum access_verdict verdict = access_check(&server->access, connection, method);
     *route = find_route(server, method, path, &known_path, allow, sizeof allow);
-    if (verdict == ACCESS_NO_TOKEN) {
+    if (verdict == ACCESS_AMBIGUOUS) {
+        header = "Connection";
+        value = "close";
+        answer_error(&answer, MHD_HTTP_BAD_REQUEST, "%s", access_text(verdict));
+    } else if (verdict == ACCESS_NO_TOKEN) {
         header = "WWW-Authenticate";
         value = "Basic realm=\"beamring\", charset=\"UTF-8\"";
         answer_error(&answer, MHD_HTTP_UNAUTHORIZED,
@@ -286,7 +298,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
         *size = 0;
         return taken ? MHD_YES : MHD_NO; /* a body without a length: the connection is closed */
     }
-    return answer_route(server, connection, method, pending);
+    return answer_route(server, connection, method, path, pending);
 }
 
 static void on_completed(void *arg, struct MHD_Connection *connection, void **state,

@@ -30,7 +30,8 @@ struct control_request {
     struct deferred *later;
     struct MHD_Connection *connection;
     const char *path;
-    const char *body; /* terminated; "" */
+    const char *below; /* what stands behind a route's path that ends with '/'; "" */
+    const char *body;  /* terminated; "" */
     size_t length;
 };
 
@@ -43,7 +44,7 @@ struct control_answer {
 };
 
 struct control_route {
-    const char *method, *path, *help; /* method NULL ends the table */
+    const char *method, *path, *help; /* method NULL ends the table; a path /.../ is that of all below it */
     void (*answer)(void *arg, const struct control_request *request, struct control_answer *answer);
     unsigned fresh_ms; /* an answer to a request without a query is given to others for so long */
 };

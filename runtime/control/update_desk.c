@@ -16,6 +16,7 @@
 struct job {
     struct job *next;
     void *request; /* under the mutex; NULL: it has been answered */
+    bool cancels;
     char *text;
     size_t length;
     struct desk_answer answer;
@@ -79,7 +80,10 @@ static void work_at(struct desk *desk, struct job *job)
     desk->busy = job;
     desk->busy_since = br_clock_ns();
     pthread_mutex_unlock(&desk->mutex);
-    update_answer(desk->options.graph, job->text, job->length, &job->answer);
+    if (job->cancels)
+        update_answer_cancel(desk->options.graph, job->text, &job->answer);
+    else
+        update_answer(desk->options.graph, job->text, job->length, &job->answer);
     pthread_mutex_lock(&desk->mutex);
     desk->busy = NULL;
     append(&desk->done, job);
@@ -172,16 +176,16 @@ struct desk *desk_open(const struct desk_options *options)
     return desk;
 }
 
-bool desk_post(struct desk *desk, const char *text, size_t length, void *request)
+bool desk_post(struct desk *desk, bool cancels, const char *text, size_t length, void *request)
 {
     struct job *job = calloc(1, sizeof *job);
     char *copy = malloc(length + 1);
     pthread_mutex_lock(&desk->mutex);
-    bool taken = job != NULL && copy != NULL && desk->waiting.count < DESK_WAITING;
+    bool taken = job != NULL && copy != NULL && !desk->quit && desk->waiting.count < DESK_WAITING;
     if (taken) {
         memcpy(copy, text, length);
         copy[length] = '\0';
-        *job = (struct job){.request = request, .text = copy, .length = length};
+        *job = (struct job){.request = request, .cancels = cancels, .text = copy, .length = length};
         append(&desk->waiting, job);
         pthread_cond_signal(&desk->wake);
     }

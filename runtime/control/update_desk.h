@@ -29,9 +29,9 @@ struct desk;
 /* Begins. NULL: no memory, or no thread. */
 struct desk *desk_open(const struct desk_options *options);
 
-/* Leaves an update (JSON or YAML, copied) to the thread. False: too many wait, or there is no memory. The
- * loop's thread, like all that follows. */
-bool desk_post(struct desk *desk, const char *text, size_t length, void *request);
+/* Leaves an update (JSON or YAML, copied) to the thread, or with `cancels` the id of one that shall not hold.
+ * False: too many wait, or there is no memory. The loop's thread, like all that follows. */
+bool desk_post(struct desk *desk, bool cancels, const char *text, size_t length, void *request);
 
 /* Requests that wait, with the one that is worked at; and for how long that one has been. */
 size_t desk_waiting(struct desk *desk, double *busy_s);

@@ -79,11 +79,34 @@ void update_answer(struct br_graph *graph, const char *text, size_t length, stru
     json_decref(document);
 }
 
-void updates_post(struct node *node, const struct control_request *request, struct control_answer *answer)
+void update_answer_cancel(struct br_graph *graph, const char *id, struct desk_answer *answer)
+{
+    static const unsigned codes[] = {[BR_UPDATE_OK] = 200,
+                                     [BR_UPDATE_CONFLICT] = 409,
+                                     [BR_UPDATE_FAILED] = 503,
+                                     [BR_UPDATE_UNKNOWN] = 404};
+    struct br_update_reply reply;
+    struct br_error error = {0};
+    br_updates_cancel(graph, id, &reply, &error);
+    pthread_mutex_lock(&graph->updates->records);
+    json_t *document = reply.update != NULL ? document_of(reply.update) : json_object();
+    pthread_mutex_unlock(&graph->updates->records);
+    if (error.text[0] != '\0') {
+        answer_clean(error.text);
+        json_object_set_new(document, "error", json_string(error.text));
+    }
+    answer->code = codes[reply.outcome];
+    answer->body = json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(15));
+    json_decref(document);
+}
+
+/* Leaves what `text` asks for to the desk. */
+static void leave_to_desk(struct node *node, const struct control_request *request, bool cancels,
+                          const char *text, size_t length, struct control_answer *answer)
 {
     if (!runs(node, answer)) return;
     struct deferred *deferred = request_defer(request);
-    if (node->desk != NULL && desk_post(node->desk, request->body, request->length, deferred)) {
+    if (node->desk != NULL && desk_post(node->desk, cancels, text, length, deferred)) {
         answer->later = true;
         return;
     }
@@ -92,6 +115,16 @@ void updates_post(struct node *node, const struct control_request *request, stru
         answer, 503,
         "%d updates wait to be checked already, or there is no memory; expected to be asked again later",
         DESK_WAITING);
+}
+
+void updates_post(struct node *node, const struct control_request *request, struct control_answer *answer)
+{
+    leave_to_desk(node, request, false, request->body, request->length, answer);
+}
+
+void updates_delete(struct node *node, const struct control_request *request, struct control_answer *answer)
+{
+    leave_to_desk(node, request, true, request->below, strlen(request->below), answer);
 }
 
 void updates_answered(void *arg, void *request, const struct desk_answer *from)
@@ -112,6 +145,7 @@ void updates_look(struct node *node, struct update_facts *facts)
     struct br_updates *updates = graph->updates;
     br_updates_look(graph);
     pthread_mutex_lock(&updates->records);
+    _Static_assert(sizeof facts->total == sizeof updates->total, "a total for each state");
     memcpy(facts->total, updates->total, sizeof facts->total);
     for (const struct br_watched *w = graph->watched; w != NULL; w = w->next) facts->watched[w->state]++;
     pthread_mutex_unlock(&updates->records);

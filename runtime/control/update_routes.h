@@ -9,6 +9,10 @@
  * late, with the earliest sample, or where an id is used again; 500 no memory; 503 too many wait. */
 void updates_post(struct node *node, const struct control_request *request, struct control_answer *answer);
 
+/* DELETE /v1/updates/ID, which the desk's thread answers too: 200 cancelled; 404 nothing of this id is
+ * scheduled or holds; 409 it holds already, or others need it. */
+void updates_delete(struct node *node, const struct control_request *request, struct control_answer *answer);
+
 /* GET /v1/updates: the newest first. */
 void updates_get(struct node *node, struct control_answer *answer);
 
@@ -20,5 +24,8 @@ void updates_answered(void *node, void *request, const struct desk_answer *answe
 
 /* Checks, prepares and schedules an update, and says what came of it. In the desk's thread. */
 void update_answer(struct br_graph *graph, const char *text, size_t length, struct desk_answer *answer);
+
+/* Cancels one, and says what came of it. In the desk's thread. */
+void update_answer_cancel(struct br_graph *graph, const char *id, struct desk_answer *answer);
 
 #endif

@@ -2,6 +2,7 @@
  * sense. */
 #include "runtime/graph/graph.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 struct out_params {
@@ -161,37 +162,78 @@ static bool read_outputs(struct br_graph *graph)
             all &= stage->out[i].name != NULL;
         }
     }
-    size_t nedges = br_graph_nedges(graph);
-    for (size_t i = 0; i < nedges; i++) {
-        struct br_edge *edge = br_graph_edge(graph, i);
-        for (size_t k = 0; k < i && edge->name != NULL; k++) {
-            struct br_edge *other = br_graph_edge(graph, k);
-            if (other->name == NULL || strcmp(edge->name, other->name) != 0) continue;
-            br_config_error(graph->config, edge->at,
-                            "queue '%s' has two producers, '%s' (line %u) and '%s'; expected one: give "
-                            "the output another name",
-                            edge->name, other->producer->name, other->at->line, edge->producer->name);
-            edge->producer->ready = false;
-            break;
-        }
-    }
     return all;
+}
+
+/* The queues that have names, by name and as they come in the file. */
+struct names {
+    size_t count;
+    struct br_edge **edge;
+};
+
+static int by_name(const void *left, const void *right)
+{
+    const struct br_edge *a = *(struct br_edge *const *)left, *b = *(struct br_edge *const *)right;
+    int names = strcmp(a->name, b->name);
+    return names != 0 ? names : (a > b) - (a < b);
+}
+
+/* Those that follow the first of a name are its second producers, which is a mistake. */
+static struct names sort_names(struct br_graph *graph)
+{
+    struct names names = {
+        0, br_config_alloc(graph->config, (br_graph_nedges(graph) + 1) * sizeof(struct br_edge *))};
+    for (size_t s = 0; s < graph->nstages; s++)
+        for (unsigned i = 0; i < graph->stage[s].nout; i++)
+            if (graph->stage[s].out[i].name != NULL) names.edge[names.count++] = &graph->stage[s].out[i];
+    qsort(names.edge, names.count, sizeof *names.edge, by_name);
+    for (size_t i = 1, first = 0; i < names.count; i++) {
+        struct br_edge *edge = names.edge[i];
+        const struct br_edge *other = names.edge[first];
+        if (strcmp(edge->name, other->name) != 0) {
+            first = i;
+            continue;
+        }
+        br_config_error(graph->config, edge->at,
+                        "queue '%s' has two producers, '%s' (line %u) and '%s'; expected one: give "
+                        "the output another name",
+                        edge->name, other->producer->name, other->at->line, edge->producer->name);
+        edge->producer->ready = false;
+    }
+    return names;
+}
+
+static bool is_second(const struct names *names, size_t i)
+{
+    return i > 0 && strcmp(names->edge[i - 1]->name, names->edge[i]->name) == 0;
+}
+
+static struct br_edge *queue_called(const struct names *names, const char *name)
+{
+    size_t low = 0, high = names->count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (strcmp(names->edge[middle]->name, name) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < names->count && strcmp(names->edge[low]->name, name) == 0 ? names->edge[low] : NULL;
 }
 
 /* Finds the queue called `name`, or reports that there is none. `doubtful`: a stage could not be read, so
  * that the queue may well be one of its outputs. */
-static struct br_edge *find_queue(struct br_graph *graph, const struct br_node *at, const char *name,
-                                  bool doubtful)
+static struct br_edge *find_queue(struct br_graph *graph, const struct names *known, const struct br_node *at,
+                                  const char *name, bool doubtful)
 {
-    size_t nedges = br_graph_nedges(graph), n = 0;
-    const char **names = br_config_alloc(graph->config, (nedges + 1) * sizeof *names);
-    for (size_t i = 0; i < nedges; i++) {
-        struct br_edge *edge = br_graph_edge(graph, i);
-        if (edge->name == NULL) continue;
-        if (strcmp(edge->name, name) == 0) return edge;
-        names[n++] = edge->name;
-    }
-    const char *near = br_suggest(name, names);
+    enum { ENOUGH = 200 }; /* mistakes, of which more are not printed */
+    struct br_edge *found = queue_called(known, name);
+    if (found != NULL) return found;
+    const char **names = br_config_errors(graph->config) < ENOUGH
+                             ? br_config_alloc(graph->config, (known->count + 1) * sizeof *names)
+                             : NULL;
+    for (size_t i = 0; names != NULL && i < known->count; i++) names[i] = known->edge[i]->name;
+    const char *near = names != NULL ? br_suggest(name, names) : NULL;
     if (doubtful && near == NULL) return NULL;
     br_config_error(graph->config, at, "no stage has an output '%s'%s%s%s", name,
                     near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
@@ -200,7 +242,7 @@ static struct br_edge *find_queue(struct br_graph *graph, const struct br_node *
 }
 
 /* False where an input could not be read or found: some queue has a reader that nobody knows of. */
-static bool read_inputs(struct br_graph *graph, bool doubtful)
+static bool read_inputs(struct br_graph *graph, const struct names *names, bool doubtful)
 {
     bool all = true;
     for (size_t s = 0; s < graph->nstages; s++) {
@@ -215,7 +257,7 @@ static bool read_inputs(struct br_graph *graph, bool doubtful)
             const char *from = NULL;
             struct br_link *link = &stage->in[i];
             if (!read_input(stage, i, node[i], &from)) stage->ready = false;
-            if (from != NULL) link->edge = find_queue(graph, node[i], from, doubtful);
+            if (from != NULL) link->edge = find_queue(graph, names, node[i], from, doubtful);
             if (link->edge == NULL) {
                 stage->ready = all = false;
                 continue;
@@ -228,20 +270,44 @@ static bool read_inputs(struct br_graph *graph, bool doubtful)
     return all;
 }
 
+/* A heap of numbers, the least one in front. */
+static void push(size_t *heap, size_t *count, size_t number)
+{
+    size_t i = (*count)++;
+    for (; i > 0 && heap[(i - 1) / 2] > number; i = (i - 1) / 2) heap[i] = heap[(i - 1) / 2];
+    heap[i] = number;
+}
+
+static size_t pop(size_t *heap, size_t *count)
+{
+    size_t least = heap[0], last = heap[--*count], i = 0;
+    for (size_t child; (child = 2 * i + 1) < *count; i = child) {
+        if (child + 1 < *count && heap[child + 1] < heap[child]) child++;
+        if (heap[child] >= last) break;
+        heap[i] = heap[child];
+    }
+    heap[i] = last;
+    return least;
+}
+
+/* Of those that wait for no other one, the first of the file comes first. */
 bool br_graph_sort(struct br_graph *graph, bool *placed)
 {
-    size_t n = 0;
-    for (bool moved = true; moved;) {
-        moved = false;
-        for (size_t s = 0; s < graph->nstages; s++) {
-            struct br_stage *stage = &graph->stage[s];
-            bool waits = placed[s];
-            for (unsigned i = 0; i < stage->nin && !waits; i++)
-                waits = stage->in[i].edge != NULL && !placed[stage->in[i].edge->producer - graph->stage];
-            if (waits) continue;
-            placed[s] = moved = true;
-            graph->order[n++] = stage;
-        }
+    size_t n = 0, nready = 0;
+    size_t *ready = br_config_alloc(graph->config, (graph->nstages + 1) * sizeof *ready);
+    unsigned *waits = br_config_alloc(graph->config, (graph->nstages + 1) * sizeof *waits);
+    for (size_t s = 0; s < graph->nstages; s++) {
+        for (unsigned i = 0; i < graph->stage[s].nin; i++) waits[s] += graph->stage[s].in[i].edge != NULL;
+        if (waits[s] == 0) push(ready, &nready, s);
+    }
+    while (nready > 0) {
+        size_t s = pop(ready, &nready);
+        placed[s] = true;
+        graph->order[n++] = &graph->stage[s];
+        for (unsigned i = 0; i < graph->stage[s].nout; i++)
+            for (const struct br_link *l = graph->stage[s].out[i].readers; l != NULL; l = l->next)
+                if (--waits[l->stage - graph->stage] == 0)
+                    push(ready, &nready, (size_t)(l->stage - graph->stage));
     }
     return n == graph->nstages;
 }
@@ -280,16 +346,11 @@ void br_graph_connect(struct br_graph *graph)
     bool doubtful = false;
     for (size_t s = 0; s < graph->nstages; s++) doubtful |= graph->stage[s].type == NULL;
     doubtful |= !read_outputs(graph);
-    doubtful |= !read_inputs(graph, doubtful);
-    size_t nedges = br_graph_nedges(graph);
-    for (size_t i = 0; i < nedges && !doubtful; i++) {
-        struct br_edge *edge = br_graph_edge(graph, i);
-        bool second = false; /* of two producers: that is told already */
-        for (size_t k = 0; k < i && edge->name != NULL; k++) {
-            const char *other = br_graph_edge(graph, k)->name;
-            second |= other != NULL && strcmp(other, edge->name) == 0;
-        }
-        if (edge->readers == NULL && edge->name != NULL && !second)
+    struct names names = sort_names(graph);
+    doubtful |= !read_inputs(graph, &names, doubtful);
+    for (size_t i = 0; i < names.count && !doubtful; i++) {
+        const struct br_edge *edge = names.edge[i];
+        if (edge->readers == NULL && !is_second(&names, i)) /* of two producers that is told already */
             br_config_error(graph->config, edge->at,
                             "queue '%s' is read by no stage; expected at least one stage with 'in: %s'",
                             edge->name, edge->name);

@@ -13,17 +13,30 @@ enum { DEFAULT_DEPTH = 4 };
 size_t br_graph_nedges(const struct br_graph *graph)
 {
     size_t n = 0;
+    if (graph->edge != NULL) return graph->nedges;
     for (size_t s = 0; s < graph->nstages; s++) n += graph->stage[s].nout;
     return n;
 }
 
 struct br_edge *br_graph_edge(const struct br_graph *graph, size_t i)
 {
+    if (graph->edge != NULL) return i < graph->nedges ? graph->edge[i] : NULL;
     for (size_t s = 0; s < graph->nstages; s++) {
         if (i < graph->stage[s].nout) return &graph->stage[s].out[i];
         i -= graph->stage[s].nout;
     }
     return NULL;
+}
+
+/* Once stages have all their outputs: from here on a queue is found by its number at once. */
+static void list_edges(struct br_graph *graph)
+{
+    size_t n = 0;
+    graph->nedges = br_graph_nedges(graph);
+    struct br_edge **edge = br_config_alloc(graph->config, (graph->nedges + 1) * sizeof *edge);
+    for (size_t s = 0; s < graph->nstages; s++)
+        for (unsigned i = 0; i < graph->stage[s].nout; i++) edge[n++] = &graph->stage[s].out[i];
+    graph->edge = edge;
 }
 
 size_t br_graph_device_bytes(const struct br_graph *graph, int device)
@@ -190,6 +203,32 @@ static void read_stage(struct br_graph *graph, struct br_stage *stage, const str
     if (br_config_fill(config, node, schema, br_graph_common_keys, stage->self) > 0) stage->ready = false;
 }
 
+static int by_name(const void *left, const void *right)
+{
+    const struct br_stage *a = *(struct br_stage *const *)left, *b = *(struct br_stage *const *)right;
+    int names = strcmp(a->name, b->name);
+    return names != 0 ? names : (a > b) - (a < b);
+}
+
+static void find_namesakes(struct br_graph *graph)
+{
+    size_t n = 0;
+    struct br_stage **sorted = br_config_alloc(graph->config, (graph->nstages + 1) * sizeof *sorted);
+    for (size_t s = 0; s < graph->nstages; s++)
+        if (graph->stage[s].type != NULL) sorted[n++] = &graph->stage[s];
+    qsort(sorted, n, sizeof *sorted, by_name);
+    for (size_t i = 1, first = 0; i < n; i++) {
+        if (strcmp(sorted[i]->name, sorted[first]->name) != 0)
+            first = i;
+        else
+            br_config_error(
+                graph->config, sorted[i]->node,
+                "two stages are called '%s' (the other one in line %u); expected different names: "
+                "give one a `name:`",
+                sorted[i]->name, sorted[first]->node->line);
+    }
+}
+
 static int read_stages(struct br_graph *graph, const struct br_node *list, const struct br_ints *affinity,
                        struct br_error *error)
 {
@@ -209,16 +248,7 @@ static int read_stages(struct br_graph *graph, const struct br_node *list, const
         return br_fail(error, BR_E_NO_MEMORY, "no memory for %zu stages", list->count);
     graph->nstages = graph->nfile = list->count;
     for (size_t i = 0; i < list->count; i++) read_stage(graph, &graph->stage[i], list->item[i], affinity);
-    for (size_t i = 0; i < list->count; i++)
-        for (size_t k = 0; k < i; k++)
-            if (graph->stage[i].type != NULL && graph->stage[k].type != NULL &&
-                strcmp(graph->stage[i].name, graph->stage[k].name) == 0) {
-                br_config_error(config, graph->stage[i].node,
-                                "two stages are called '%s' (the other one in line %u); expected "
-                                "different names: give one a `name:`",
-                                graph->stage[i].name, graph->stage[k].node->line);
-                break;
-            }
+    find_namesakes(graph);
     return BR_OK;
 }
 
@@ -378,6 +408,7 @@ int br_graph_build_ranked(struct br_graph **result, struct br_config *config, st
     br_graph_insert_transfers(graph);
     bool *placed = br_config_alloc(config, graph->nstages * sizeof *placed);
     br_graph_sort(graph, placed); /* it had an order before, and transfers only lengthen paths */
+    list_edges(graph);
     for (size_t s = 0; s < graph->nstages; s++) {
         struct br_stage *stage = &graph->stage[s];
         stage->phase = BR_PHASE_RUN;

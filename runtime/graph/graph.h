@@ -149,6 +149,8 @@ struct br_graph {
     size_t nstages, nfile;
     struct br_stage *stage;  /* [nstages]: nfile in the order of the file, then the inserted transfers */
     struct br_stage **order; /* [nstages], producers before their readers */
+    struct br_edge **edge;   /* [nedges] the queues, once all are known; NULL before */
+    size_t nedges;
 
     struct br_claim *claims; /* files that stages read and write; see claim.c */
 

@@ -1,6 +1,8 @@
 /* journal.c - see journal.h. */
 #include "runtime/run/journal.h"
 
+#include "buffers/output.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -47,8 +49,10 @@ static const char *mistake_in(const json_t *line)
     if (id == NULL || *id == '\0') return "expected an object with an 'id'";
     if (state == NULL) return "it has no 'state'";
     if (!json_is_integer(sample) || json_integer_value(sample) < 0) return "its 'sample' is no number";
-    if (strcmp(state, "applied") == 0 || strcmp(state, "superseded") == 0) return NULL;
-    if (strcmp(state, "scheduled") != 0) return "its 'state' is none of scheduled, applied, superseded";
+    if (strcmp(state, "applied") == 0 || strcmp(state, "superseded") == 0 || strcmp(state, "cancelled") == 0)
+        return NULL;
+    if (strcmp(state, "scheduled") != 0)
+        return "its 'state' is none of scheduled, applied, superseded, cancelled";
     if (!has(line, "stages", JSON_OBJECT)) return "it has no 'stages'";
     if (!has(line, "digest", JSON_STRING)) return "it has no 'digest'";
     if (!has(line, "time_ns", JSON_INTEGER) || !has(line, "epoch_ns", JSON_INTEGER))
@@ -222,13 +226,17 @@ void br_journal_replace(struct br_journal *journal, json_t *stages, const json_t
     json_t *line;
     if (journal->state != BR_JOURNAL_KEPT || snprintf(path, sizeof path, "%s.new", journal->path) >= PATH_MAX)
         return;
-    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+    int fd = br_output_open(path, true, NULL);
+    if (fd >= 0 && fcntl(fd, F_SETFL, O_APPEND) != 0) {
+        close(fd);
+        fd = -1;
+    }
     int why = fd < 0 || flock(fd, LOCK_EX | LOCK_NB) != 0 ? errno : write_head(fd, stages);
     json_array_foreach(lines, i, line)
     {
         if (why == 0) why = write_line(fd, line);
     }
-    if (why == 0 && (fsync(fd) != 0 || rename(path, journal->path) != 0)) why = errno;
+    if (why == 0 && (fsync(fd) != 0 || br_output_rename(path, journal->path, NULL) != BR_OK)) why = errno;
     if (why != 0) { /* the old one is as good, only longer */
         if (fd >= 0) close(fd);
         unlink(path);
@@ -244,14 +252,18 @@ void br_journal_replace(struct br_journal *journal, json_t *stages, const json_t
 void br_journal_open(struct br_journal *journal, const char *path, json_t *stages, json_t **lines)
 {
     size_t whole = 0;
+    struct br_error error = {0};
     *lines = NULL;
     journal->path = path;
     journal->state = BR_JOURNAL_KEPT;
     /* a pipe would be waited for */
-    journal->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
+    journal->fd =
+        open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY, 0666);
     json_t *found = json_array();
     bool good = false;
-    if (journal->fd < 0)
+    if (journal->fd < 0 && br_output_check(path, &error) != BR_OK)
+        refuse(journal, "%s", error.text);
+    else if (journal->fd < 0)
         refuse(journal, "it cannot be opened: %s", strerror(errno));
     else if (flock(journal->fd, LOCK_EX | LOCK_NB) != 0)
         refuse(journal, "another process writes to it; expected a file of its own for each node");

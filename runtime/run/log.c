@@ -3,6 +3,7 @@
 
 #include "buffers/clock.h"
 #include "buffers/error.h"
+#include "runtime/config/config.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -121,10 +122,12 @@ static void print_json(struct br_log *log, const struct timespec *at, enum br_lo
 static void print_text(struct br_log *log, enum br_log_level level, const char *who, const char *text)
 {
     static const char *const word[] = {"", "warning: ", "error: "};
-    char rank[24] = "";
+    char rank[24] = "", plain[LOG_LINE];
+    snprintf(plain, sizeof plain, "%s", text);
+    br_text_plain(plain); /* it may quote a file, or a peer; JSON says such characters in words */
     if (log->rank >= 0) snprintf(rank, sizeof rank, "rank %d: ", log->rank);
     fprintf(log->out, "beamring: %s%s%s%s%s\n", rank, who != NULL ? who : "", who != NULL ? ": " : "",
-            word[level], text);
+            word[level], plain);
 }
 
 static void keep(struct br_log *log, const struct timespec *at, enum br_log_level level, const char *who,
@@ -159,7 +162,7 @@ static void say(struct br_log *log, enum br_log_level level, const char *who, co
 
 void br_vlog(struct br_log *log, enum br_log_level level, const char *who, const char *format, va_list args)
 {
-    char text[4096];
+    char text[LOG_LINE];
     unsigned left_out = 0;
     int length = vsnprintf(text, sizeof text - 64, format, args);
     if (length < 0) return;

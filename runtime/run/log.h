@@ -17,7 +17,7 @@
 enum br_log_level { BR_LOG_NOTE, BR_LOG_WARNING, BR_LOG_ERROR, BR_LOG_LEVELS };
 extern const char *const br_log_level_name[BR_LOG_LEVELS]; /* "note", "warning", "error" */
 
-enum { LOG_BURST = 20, LOG_WINDOW_S = 10, LOG_KINDS = 64, LOG_WHO = 64, LOG_TEXT = 904 };
+enum { LOG_BURST = 20, LOG_WINDOW_S = 10, LOG_KINDS = 64, LOG_WHO = 64, LOG_TEXT = 904, LOG_LINE = 4096 };
 
 /* A line that is kept; its texts are cut to what fits. */
 struct br_log_line {

@@ -1,6 +1,7 @@
 /* loop.c - the main thread while a pipeline runs: signals, the progress line, the statistics file, the
  * end. */
 #include "buffers/clock.h"
+#include "buffers/output.h"
 #include "runtime/ranks/ranks.h"
 #include "runtime/run/pipeline.h"
 #include "runtime/run/watchdog.h"
@@ -45,15 +46,19 @@ static int write_stats(const struct br_run *run, int exit_status)
     char temporary[4096];
     struct br_run_times times = times_now(run);
     snprintf(temporary, sizeof temporary, "%s.part", run->options->stats_path);
-    FILE *file = fopen(temporary, "w");
+    struct br_error error = {0};
+    FILE *file = NULL; /* a device in its place is told before there is anything beside it */
+    if (br_output_check(run->options->stats_path, &error) == BR_OK)
+        file = br_output_stream(temporary, true, &error);
     if (file != NULL) {
         br_report_json(run->graph, &times, exit_status, file);
         bool bad = ferror(file) != 0;
         bad |= fclose(file) != 0;
-        if (!bad && rename(temporary, run->options->stats_path) == 0) return BR_OK;
+        if (bad) br_fail(&error, BR_E_IO, "cannot write %s: %s", temporary, strerror(errno));
+        if (!bad && br_output_rename(temporary, run->options->stats_path, &error) == BR_OK) return BR_OK;
+        unlink(temporary);
     }
-    br_log(run->graph->log, BR_LOG_ERROR, NULL, "cannot write the statistics file '%s': %s",
-           run->options->stats_path, strerror(errno));
+    br_log(run->graph->log, BR_LOG_ERROR, NULL, "the statistics file: %s", error.text);
     return BR_E_IO;
 }
 
@@ -281,6 +286,7 @@ static int run_stages(struct br_run *run)
     br_ranks_on_failure(graph->ranks, NULL, NULL);
     bool back = br_pipeline_ended(graph) && gpus_get_done(run);
     stop_timers(run);
+    if (guest->ended != NULL) guest->ended(guest->arg);
     if (!back) leave(run);
     if (br_pipeline_finish(graph, &error) != BR_OK || run->signals > 1 || run->hangs || run->guest_aborted)
         status = 1;

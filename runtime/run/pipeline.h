@@ -80,15 +80,16 @@ struct br_run_guest {
     void *arg;
     void (*begin)(void *arg, struct br_run *run, struct br_graph *graph); /* before stages are started */
     void (*started)(void *arg);                                           /* all threads run */
-    void (*end)(void *arg); /* all threads have ended, or there were none; the counters are there still */
-    bool owns_hangup;       /* SIGHUP is the guest's; else it is an interrupt like the others */
+    void (*ended)(void *arg); /* all threads have ended; stages are stopped next: nobody may ask them more */
+    void (*end)(void *arg);   /* all threads have ended, or there were none; the counters are there still */
+    bool owns_hangup;         /* SIGHUP is the guest's; else it is an interrupt like the others */
 };
 
 struct br_run_options {
     struct ev_loop *ev;               /* NULL: one that is made for this run */
     const struct br_run_guest *guest; /* may be NULL */
-    bool progress;          /* show the progress line */
-    bool report;            /* print counters and balance at the end */
+    bool progress;                    /* show the progress line */
+    bool report;                      /* print counters and balance at the end */
     const char *stats_path; /* where the JSON goes, every few seconds and at the end; NULL: nowhere */
     FILE *out;              /* for the report */
 };

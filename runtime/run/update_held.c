@@ -73,30 +73,36 @@ void br_held_free(struct br_held *held)
 
 /* --- what is upstream --- */
 
-/* One whose work the stage does too has lost its queues. */
+/* Marks all stages before one: in `order`, producers come before their readers. One whose work the stage does
+ * too has lost its queues. */
 static void mark_before(const struct br_graph *graph, const struct br_stage *stage, bool *before)
 {
-    if (stage->absorbed != NULL) before[stage->absorbed - graph->stage] = true;
-    for (unsigned i = 0; i < stage->nin; i++) {
-        const struct br_stage *producer = stage->in[i].edge != NULL ? stage->in[i].edge->producer : NULL;
-        size_t s = producer != NULL ? (size_t)(producer - graph->stage) : 0;
-        if (producer == NULL || before[s]) continue;
-        before[s] = true;
-        mark_before(graph, producer, before);
+    memset(before, 0, graph->nstages * sizeof *before);
+    for (size_t o = graph->nstages; o-- > 0;) {
+        const struct br_stage *at = graph->order[o];
+        if (at != stage && !before[at - graph->stage]) continue;
+        if (at->absorbed != NULL) before[at->absorbed - graph->stage] = true;
+        for (unsigned i = 0; i < at->nin; i++)
+            if (at->in[i].edge != NULL) before[at->in[i].edge->producer - graph->stage] = true;
     }
 }
 
 void br_held_find_sources(struct br_graph *graph)
 {
-    for (size_t s = 0; s < graph->nstages; s++) {
+    size_t all = 0;
+    for (size_t s = 0; s < graph->nstages; s++) all += graph->stage[s].type->updates != NULL;
+    bool *before = br_config_alloc(graph->config, graph->nstages * sizeof *before);
+    for (size_t s = 0; all > 0 && s < graph->nstages; s++) {
         struct br_stage *stage = &graph->stage[s];
-        bool *before = br_config_alloc(graph->config, graph->nstages);
+        size_t n = 0;
         mark_before(graph, stage, before);
-        stage->source = br_config_alloc(graph->config, graph->nstages * sizeof(struct br_stage *));
         for (size_t o = 0; o < graph->nstages; o++) {
             const struct br_stage *other = graph->order[o];
-            if (before[other - graph->stage] && other->type->updates != NULL)
-                stage->source[stage->nsources++] = other;
+            before[other - graph->stage] = before[other - graph->stage] && other->type->updates != NULL;
+            n += before[other - graph->stage];
         }
+        stage->source = br_config_alloc(graph->config, n * sizeof(struct br_stage *));
+        for (size_t o = 0; n > 0 && o < graph->nstages; o++)
+            if (before[graph->order[o] - graph->stage]) stage->source[stage->nsources++] = graph->order[o];
     }
 }

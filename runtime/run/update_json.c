@@ -2,6 +2,7 @@
  * updates.h. */
 #include "runtime/run/updates.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,12 +11,12 @@
 bool br_update_number(const struct br_node *node, char text[BR_UPDATE_NUMBER])
 {
     const char *from = node->text;
-    size_t length = strlen(from), sign = *from == '-' || *from == '+';
+    size_t length = strlen(from);
     char *end;
     if (node->quoted || length == 0 || length > 40) return false;
-    size_t digits = strspn(from + sign, "0123456789");
-    if (digits > 0 && digits <= 18 && sign + digits == length) {
-        snprintf(text, BR_UPDATE_NUMBER, "%lld", strtoll(from, NULL, 10));
+    int64_t whole;
+    if (br_parse_whole(from, &whole)) {
+        snprintf(text, BR_UPDATE_NUMBER, "%" PRId64, whole);
         return true;
     }
     if (strspn(from, "+-.0123456789eE") != length) {
@@ -36,8 +37,8 @@ static json_t *scalar(const struct br_node *node)
     if (!node->quoted && strcmp(node->text, "true") == 0) return json_true();
     if (!node->quoted && strcmp(node->text, "false") == 0) return json_false();
     if (!br_update_number(node, number)) return json_string_nocheck(node->text);
-    if (strspn(number, "-0123456789") == strlen(number) && strlen(number) <= 18)
-        return json_integer(strtoll(number, NULL, 10));
+    int64_t whole;
+    if (br_parse_whole(number, &whole)) return json_integer(whole);
     return json_real(strtod(number, NULL));
 }
 

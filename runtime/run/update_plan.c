@@ -274,3 +274,89 @@ enum br_update_outcome br_update_schedule(struct br_graph *graph, struct br_upda
     br_fail(error, BR_E_INVALID, "the stages are too fast for it; ask for a sample");
     return BR_UPDATE_FAILED;
 }
+
+bool br_update_is_far(const struct br_update *update, const struct br_update_request *request)
+{
+    bool far = false;
+    for (size_t i = 0; i < request->nstages && update->at != BR_AT_NOW; i++) {
+        uint64_t taken = atomic_load(&request->stage[i]->updates.taken),
+                 sample = moment_of(update, request->stage[i], taken);
+        double sample_s = br_stream_sample_s(br_update_stream(request->stage[i]));
+        far = far || (sample > taken && (double)(sample - taken) * sample_s > BR_UPDATES_SOON_S);
+    }
+    return far;
+}
+
+/* --- one that is withdrawn --------------------------------------------------------------------------- */
+
+/* Makes the changes behind `gone` anew, as they would be without it. */
+static int plan_without(struct plan *plan, const struct br_change *gone)
+{
+    struct br_stage *stage = gone->stage;
+    pthread_mutex_t *mutex = &stage->graph->updates->mutex;
+    pthread_mutex_lock(mutex);
+    const struct br_change *before = stage->updates.last;
+    struct br_change *c = atomic_load(&stage->updates.first);
+    for (; c != NULL && c != gone; c = c->next) before = c;
+    struct br_change *behind = c != NULL ? c->next : NULL;
+    pthread_mutex_unlock(mutex);
+    for (c = behind; c != NULL; c = c->next) {
+        const struct br_node *base = before != NULL ? before->node : stage->node;
+        struct br_change *again = br_change_make(c->update, stage, base, c->given, c->update->config);
+        if (again == NULL) return BR_E_INVALID;
+        int status = br_held_make(again, before) ? br_change_prepare(again) : BR_E_NO_MEMORY;
+        if (status == BR_OK && !add(plan, again, c)) status = BR_E_NO_MEMORY;
+        if (status != BR_OK) {
+            br_change_discard(again);
+            free(again);
+            return status;
+        }
+        again->sample = c->sample;
+        before = again;
+    }
+    return BR_OK;
+}
+
+/* All at once, if no stage has come as far. */
+static bool unlink_update(struct br_updates *updates, const struct plan *plan, const struct br_update *update)
+{
+    bool good = true;
+    pthread_mutex_lock(&updates->mutex);
+    for (size_t i = 0; i < update->nchanges; i++) {
+        const struct br_change *c = update->change[i];
+        good = good && is_due(c) && c->sample >= atomic_load(&c->stage->updates.taken);
+    }
+    for (size_t i = 0; i < plan->count; i++) good = good && is_due(plan->instead[i]);
+    for (size_t i = 0; good && i < update->nchanges; i++) unlink_change(update->change[i]);
+    for (size_t i = 0; good && i < plan->count; i++) {
+        unlink_change(plan->instead[i]);
+        link_change(plan->made[i]);
+    }
+    pthread_mutex_unlock(&updates->mutex);
+    return good;
+}
+
+enum br_update_outcome br_update_withdraw(struct br_graph *graph, struct br_update *update,
+                                          struct br_error *error)
+{
+    struct plan plan = {0};
+    int status = BR_OK;
+    for (size_t i = 0; i < update->nchanges && status == BR_OK; i++)
+        status = plan_without(&plan, update->change[i]);
+    if (status == BR_OK && unlink_update(graph->updates, &plan, update)) {
+        settle(graph->updates, &plan, update);
+        pthread_mutex_lock(&graph->updates->records);
+        for (size_t i = 0; i < update->nchanges; i++) br_change_discard(update->change[i]);
+        pthread_mutex_unlock(&graph->updates->records);
+        return BR_UPDATE_OK;
+    }
+    drop(&plan);
+    if (status == BR_E_NO_MEMORY || status == BR_E_DEVICE) {
+        br_fail(error, status, "there is no memory for what is scheduled behind it");
+        return BR_UPDATE_FAILED;
+    }
+    br_fail(error, BR_E_INVALID,
+            status == BR_E_INVALID ? "it stays: updates that are scheduled behind it need its values"
+                                   : "it comes too late: stages have taken its sample, or have ended");
+    return BR_UPDATE_CONFLICT;
+}

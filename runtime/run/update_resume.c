@@ -151,7 +151,8 @@ static bool find_entries(const json_t *lines, struct entries *all)
             json_object_set_new_nocheck(open, id, json_integer((json_int_t)i));
         } else if (begun != NULL) {
             size_t at = (size_t)json_integer_value(begun);
-            all->entry[all->count++] = (struct entry){.line = json_array_get(lines, at), .ended = line};
+            if (strcmp(text_of(line, "state"), "cancelled") != 0)
+                all->entry[all->count++] = (struct entry){.line = json_array_get(lines, at), .ended = line};
             json_object_del(open, id);
         }
     }

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-const char *const br_update_state_name[] = {"scheduled", "applied", "superseded", "rejected"};
+const char *const br_update_state_name[] = {"scheduled", "applied", "superseded", "rejected", "cancelled"};
 
 struct br_updates *br_updates_make(void)
 {
@@ -110,7 +110,7 @@ static struct br_update *same_id(struct br_updates *updates, const char *id, uin
     pthread_mutex_lock(&updates->records);
     *scheduled = updates->total[BR_UPDATE_SCHEDULED];
     struct br_update *u = updates->newest;
-    while (u != NULL && (u->state == BR_UPDATE_REJECTED || strcmp(u->id, id) != 0)) u = u->older;
+    while (u != NULL && (u->state >= BR_UPDATE_REJECTED || strcmp(u->id, id) != 0)) u = u->older;
     pthread_mutex_unlock(&updates->records);
     return u;
 }
@@ -167,9 +167,18 @@ static enum br_update_outcome submit(struct br_graph *graph, struct br_update *u
     uint64_t scheduled;
     struct br_update *same = same_id(updates, update->id, &scheduled);
     if (same == NULL && scheduled >= BR_UPDATES_PENDING)
-        return reject(update, BR_UPDATE_TOO_MANY, before,
-                      "%d updates are scheduled already; expected to be asked again when some of them hold",
-                      BR_UPDATES_PENDING);
+        return reject(
+            update, BR_UPDATE_TOO_MANY, before,
+            "%d updates are scheduled already; expected to be asked again when some of them hold, or "
+            "are cancelled (DELETE /v1/updates/ID)",
+            BR_UPDATES_PENDING);
+    if (same == NULL && scheduled >= BR_UPDATES_PENDING - BR_UPDATES_SOON && !updates->resuming &&
+        br_update_is_far(update, &request))
+        return reject(
+            update, BR_UPDATE_TOO_MANY, before,
+            "%llu updates are scheduled already, and the last %d places are for what holds within %d s; "
+            "expected to be asked again later, or when some are cancelled (DELETE /v1/updates/ID)",
+            (unsigned long long)scheduled, BR_UPDATES_SOON, BR_UPDATES_SOON_S);
     if (same == NULL) {
         struct br_error error = {0};
         enum br_update_outcome outcome =
@@ -207,6 +216,30 @@ int br_updates_submit(struct br_graph *graph, struct br_config *config, const st
     else
         free_update(update);
     return BR_OK;
+}
+
+void br_updates_cancel(struct br_graph *graph, const char *id, struct br_update_reply *reply,
+                       struct br_error *error)
+{
+    struct br_updates *updates = graph->updates;
+    uint64_t scheduled;
+    br_updates_look(graph);
+    struct br_update *update = same_id(updates, id, &scheduled);
+    *reply = (struct br_update_reply){.outcome = BR_UPDATE_UNKNOWN, .update = update};
+    if (update == NULL) {
+        br_fail(error, BR_E_INVALID, "there is no update '%.80s' that could be cancelled", id);
+        return;
+    }
+    reply->outcome = BR_UPDATE_CONFLICT;
+    if (update->state != BR_UPDATE_SCHEDULED)
+        br_fail(error, BR_E_INVALID, "it is %s already", br_update_state_name[update->state]);
+    else
+        reply->outcome = br_update_withdraw(graph, update, error);
+    if (reply->outcome != BR_UPDATE_OK) return;
+    pthread_mutex_lock(&updates->records);
+    set_state(updates, update, BR_UPDATE_CANCELLED);
+    pthread_mutex_unlock(&updates->records);
+    br_updates_note(graph);
 }
 
 /* --- afterwards -------------------------------------------------------------------------------------- */

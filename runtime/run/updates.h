@@ -26,7 +26,9 @@ enum br_update_state {
     BR_UPDATE_SCHEDULED,
     BR_UPDATE_APPLIED,    /* all stages have committed it */
     BR_UPDATE_SUPERSEDED, /* a later one for the same sample took its place in all stages */
-    BR_UPDATE_REJECTED    /* nothing has changed */
+    BR_UPDATE_REJECTED,   /* nothing has changed */
+    BR_UPDATE_CANCELLED,  /* it was withdrawn before any stage had come to it */
+    BR_UPDATE_STATES
 };
 extern const char *const br_update_state_name[]; /* "scheduled", ... */
 
@@ -83,7 +85,9 @@ struct br_update {
     char *stages; /* names, with commas between */
 };
 
-enum { BR_UPDATES_PENDING = 1024 }; /* scheduled at a time; more are refused, none is ever dropped */
+/* Scheduled at a time; more are refused, none is ever dropped. The last ones are for what holds soon, so that
+ * nobody is shut out for long by updates of the far future. */
+enum { BR_UPDATES_PENDING = 1024, BR_UPDATES_SOON = 64, BR_UPDATES_SOON_S = 60 };
 
 /* Locks are taken in this order: records, mutex. */
 struct br_updates {
@@ -94,8 +98,8 @@ struct br_updates {
     struct br_update *newest;
     _Atomic uint64_t commits; /* by all stages */
     uint64_t count;
-    uint64_t total[4];             /* by their state now */
-    const struct br_node *of_file; /* `updates:` of the pipeline file, or NULL */
+    uint64_t total[BR_UPDATE_STATES]; /* by their state now */
+    const struct br_node *of_file;    /* `updates:` of the pipeline file, or NULL */
     struct br_journal journal;
     json_t *past;  /* what the journal had to say, until the start is over */
     bool resuming; /* what is submitted comes from the journal */
@@ -107,7 +111,8 @@ enum br_update_outcome {
     BR_UPDATE_LATE,     /* a stage is beyond its sample: `earliest` */
     BR_UPDATE_CONFLICT, /* its id was used for other values, or a stage has ended */
     BR_UPDATE_FAILED,   /* no memory, a device */
-    BR_UPDATE_TOO_MANY  /* BR_UPDATES_PENDING are scheduled */
+    BR_UPDATE_TOO_MANY, /* BR_UPDATES_PENDING are scheduled */
+    BR_UPDATE_UNKNOWN   /* nothing of this id has come */
 };
 
 struct br_update_reply {
@@ -137,6 +142,12 @@ void br_updates_free(struct br_graph *graph);
  * BR_OK, or BR_E_NO_MEMORY where there is not even a record; else *reply says what has become of it. */
 int br_updates_submit(struct br_graph *graph, struct br_config *config, const struct br_node *root,
                       bool owned, struct br_update_reply *reply);
+
+/* Withdraws what is scheduled: those behind it hold as if it had never come, and so will the journal. *reply
+ * says what has become of it, without an update where there is none; in `error` is why it stays. In the
+ * thread that submits. */
+void br_updates_cancel(struct br_graph *graph, const char *id, struct br_update_reply *reply,
+                       struct br_error *error);
 
 /* Whether an update of this id has come that was not rejected. In the thread that submits. */
 bool br_updates_knows(struct br_graph *graph, const char *id);
@@ -215,6 +226,13 @@ uint64_t br_update_taken(const struct br_update_request *request);
 enum br_update_outcome br_update_schedule(struct br_graph *graph, struct br_update *update,
                                           const struct br_update_request *request, uint64_t *earliest,
                                           struct br_error *error);
+
+/* Takes a scheduled update out of all its stages at once. On failure nothing has changed. */
+enum br_update_outcome br_update_withdraw(struct br_graph *graph, struct br_update *update,
+                                          struct br_error *error);
+
+/* Whether a stage still has more than BR_UPDATES_SOON_S seconds of samples before it. */
+bool br_update_is_far(const struct br_update *update, const struct br_update_request *request);
 
 /* --- update_values.c --- */
 

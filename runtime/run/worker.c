@@ -111,8 +111,9 @@ static unsigned bucket_of(uint64_t ns)
 static void note_latency(struct br_stage *stage, const struct br_frame *in)
 {
     int64_t sampled = br_stream_time_ns(&stage->in[0].edge->stream, in->first + in->samples);
-    atomic_store_explicit(&stage->counters.latency_ns, (int64_t)clock_ns(CLOCK_REALTIME) - sampled,
-                          memory_order_relaxed);
+    int64_t latency; /* a recording's epoch may be anything */
+    if (__builtin_sub_overflow((int64_t)clock_ns(CLOCK_REALTIME), sampled, &latency)) latency = INT64_MAX;
+    atomic_store_explicit(&stage->counters.latency_ns, latency, memory_order_relaxed);
 }
 
 static int call(struct worker *w)

@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SECOND 1000000000u
+#define SECOND       1000000000u
+#define MOST_RESET_S 86400.0
 enum { TICK_MS = 20, LOOK_MS = 100, LOOK_SOON_MS = 20 };
 
 static const char *const backends[] = {"auto", "xdp", "packet", "socket", NULL};
@@ -121,7 +122,7 @@ static int set_start(struct br_stage *stage, struct capture *c, const struct br_
     if (text_utc(c->start_utc, &at) != 0)
         return br_stage_fail_at(stage, "start_utc", "'%.60s' is no time; expected YYYY-MM-DD-hh:mm:ss",
                                 c->start_utc);
-    __int128_t num = (__int128_t)(at - out->epoch_ns) * out->sample_ns.den;
+    __int128_t num = ((__int128_t)at - out->epoch_ns) * out->sample_ns.den;
     if (num < 0) return br_stage_fail_at(stage, "start_utc", "is before the time of sample 0");
     c->start_sample = (int64_t)(num / out->sample_ns.num);
     return BR_OK;
@@ -166,6 +167,13 @@ static int configure(struct br_stage *stage, void *self)
     if (status == BR_OK) status = set_epoch(stage, c, out);
     if (status == BR_OK) status = set_start(stage, c, out);
     if (status == BR_OK) status = capture_make_counters(stage, c);
+    double reset_s = (double)c->reset_samples * br_stream_sample_s(out);
+    if (status == BR_OK && reset_s > MOST_RESET_S)
+        status = br_stage_fail_at(
+            stage, "reset_samples",
+            "they are %.3g s, and all frames of a gap that is no jump are handed on as missing; "
+            "expected at most a day, %.3g samples",
+            reset_s, MOST_RESET_S / br_stream_sample_s(out));
     br_stage_suggest_depth(stage, 0, (unsigned)c->open + 3);
     return status;
 }

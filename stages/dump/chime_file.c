@@ -90,13 +90,6 @@ static uint8_t *copy(int fd, uint64_t offset, size_t bytes)
     return NULL;
 }
 
-static int64_t number_of(const struct dump_file *f)
-{
-    size_t i = 0;
-    while (f->of->piece[i].channel != f->piece->channel) i++;
-    return f->of->number[i];
-}
-
 /* What stands before and behind the data. */
 static int describe(struct dump_file *f)
 {
@@ -112,7 +105,7 @@ static int describe(struct dump_file *f)
     if (fd < 0)
         return br_fail(&f->error, BR_E_IO, "cannot describe %s in memory, as %s: %s", f->path, path,
                        strerror(errno));
-    bool good = make(f, path, number_of(f), &offset) && fstat(fd, &info) == 0;
+    bool good = make(f, path, f->of->number[f->piece->index], &offset) && fstat(fd, &info) == 0;
     unlink(path);
     free(f->header);
     free(f->tail);

@@ -1,4 +1,5 @@
 /* dada_file.c - a window as a DADA recording that `replay` reads, with what it lacks in its sidecar. */
+#include "buffers/output.h"
 #include "stages/common/formats/gaps.h"
 #include "stages/common/formats/recording.h"
 #include "stages/common/formats/text.h"
@@ -145,17 +146,19 @@ static int write_gaps(struct dump_file *f)
     char path[DUMP_PATH + 8];
     snprintf(path, sizeof path, "%s.gaps", f->path);
     if (f->ngaps == 0) {
-        unlink(path); /* of an earlier file that is not there any more */
+        if (br_output_check(path, NULL) == BR_OK)
+            unlink(path); /* of an earlier file that is not there any more */
         return BR_OK;
     }
     char *text = malloc(f->ngaps * GAPS_LINE);
     if (text == NULL) return br_fail(&f->error, BR_E_NO_MEMORY, "no memory for %s", path);
     size_t used = 0;
     for (size_t i = 0; i < f->ngaps; i++) used += gaps_format(text + used, &f->gap[i]);
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    int why = fd < 0 ? errno : fileio_write(fd, text, used, 0);
+    int fd = br_output_open(path, true, &f->error);
+    int why = fd < 0 ? 0 : fileio_write(fd, text, used, 0);
     if (fd >= 0 && close(fd) != 0 && why == 0) why = errno;
     free(text);
+    if (fd < 0) return BR_E_IO;
     return why == 0 ? BR_OK : failed(f, "write", path, why);
 }
 

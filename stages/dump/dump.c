@@ -1,11 +1,13 @@
 /* dump - writes what has passed, on request: the voltages of an event, channel by channel along its sweep. */
 #include "stages/dump/dump.h"
 #include "stages/common/stage/fileio.h"
+#include "stages/common/stage/order.h"
 #include "stages/common/stage/shape.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -60,10 +62,11 @@ static int measure(struct br_stage *stage, struct dump_stage *s, const struct br
 }
 
 /* Numbers of channels by their frequency: CHIME's, or multiples of the channels' width; else as they lie. */
-static void number_pieces(struct dump_stage *s, const struct br_stream *in)
+static void number_pieces(struct br_stage *stage, struct dump_stage *s, const struct br_stream *in)
 {
     static const double top = 800, step = -0.390625;
     double coarse = 1e3 / br_stream_sample_s(in) * 1e-9; /* MHz: the width of a channel of the F-engine */
+    int64_t *sorted = br_stage_alloc(stage, s->npieces * sizeof *sorted);
     for (int way = 0; way < 2; way++) {
         bool good = in->zone[0].factor == 1;
         for (size_t i = 0; i < s->npieces && good; i++) {
@@ -72,8 +75,10 @@ static void number_pieces(struct dump_stage *s, const struct br_stream *in)
             good = fabs(number - whole) < 1e-6 && whole >= 0 && whole < 1 << 20;
             if (way == 0) good = good && fabs(coarse / step + 1) < 1e-6;
             s->number[i] = (int64_t)whole;
-            for (size_t k = 0; k < i && good; k++) good = s->number[k] != s->number[i];
         }
+        memcpy(sorted, s->number, s->npieces * sizeof *sorted);
+        if (good) qsort(sorted, s->npieces, sizeof *sorted, order_int64);
+        for (size_t i = 1; i < s->npieces && good; i++) good = sorted[i] != sorted[i - 1];
         if (good) return;
     }
     for (size_t i = 0; i < s->npieces; i++) s->number[i] = (int64_t)i;
@@ -93,11 +98,13 @@ static int configure(struct br_stage *stage, void *self)
     if (why != NULL) return br_stage_fail_at(stage, "format", "%s", why);
     s->piece = br_stage_alloc(stage, in->nchannels * sizeof *s->piece);
     for (unsigned z = 0; z < in->nzones; z++) /* fine channels of one coarse channel stay together */
-        for (size_t c = 0; c < in->zone[z].nchannels; c += in->zone[z].factor)
-            s->piece[s->npieces++] =
-                (struct piece){.channel = in->zone[z].first_channel + c, .count = in->zone[z].factor};
+        for (size_t c = 0; c < in->zone[z].nchannels; c += in->zone[z].factor) {
+            s->piece[s->npieces] = (struct piece){
+                .index = s->npieces, .channel = in->zone[z].first_channel + c, .count = in->zone[z].factor};
+            s->npieces++;
+        }
     s->number = br_stage_alloc(stage, s->npieces * sizeof *s->number);
-    number_pieces(s, in);
+    number_pieces(stage, s, in);
     return BR_OK;
 }
 

@@ -36,6 +36,7 @@ struct dump_file;
 struct writer;
 
 struct piece {
+    size_t index;   /* among all of the stage */
     size_t channel; /* the first one */
     size_t count;
     struct window window;
@@ -52,6 +53,9 @@ struct dump {
     char directory[DUMP_DIRECTORY]; /* of its files */
     size_t npieces, ndishes;
     struct piece *piece; /* [npieces] */
+    size_t *order;       /* [npieces] pieces by the first sample of their windows */
+    size_t begun;        /* so many of these wait no more */
+    size_t left;         /* pieces that wait, or are being written */
     size_t *dish;        /* [ndishes] of each file; NULL: all of them */
     struct br_pin *pin;
     enum dump_state state;
@@ -83,6 +87,7 @@ struct hand {
     pthread_t thread;
     bool started, exited;
     struct dump *busy_with;  /* it writes a file of */
+    uint64_t busy_from;      /* the first sample of that file's window */
     uint64_t disk_since;     /* CLOCK_MONOTONIC in ns when it went to a disk; 0: it is not there */
     uint8_t *buffer, *valid; /* of a block of rows */
 };
@@ -159,17 +164,22 @@ struct dump *dump_find(const struct writer *w, uint64_t id);
 int dump_add(struct writer *w, struct dump *d);
 void dump_free(struct dump *d);
 
-/* Documents. */
-json_t *dump_document(const struct writer *w, const struct dump *d, bool pieces);
-json_t *dump_baseband_status(const struct writer *w, uint64_t id, bool all);
+/* JSON of a dump, NULL where there is no memory. */
+json_t *dump_document(const struct writer *w, const struct dump *d);
 
-/* The documents of the dump with this id, or of all when it is empty; `baseband`: in kotekan's words. Returns
- * the answer's HTTP status: 200, 400 when this is no id, 404. */
-int dump_list(const struct writer *w, const char *id_text, bool baseband, json_t **document);
+/* --- lists.c: what is told of them; the lock is taken here --- */
+
+/* The text of the documents of the dump with this id, or of all when it is empty; `baseband`: in kotekan's
+ * words, of the newest dumps. From malloc; NULL: no memory. Returns the answer's HTTP status: 200, 400 when
+ * this is no id, 404. */
+int dump_list(struct writer *w, const char *id_text, bool baseband, char **text);
 
 /* FILE of a piece, without its directory. */
 void dump_name(const struct dump_stage *s, const struct dump *d, const struct piece *p, char *text,
                size_t size);
+
+/* What kotekan answers to a request: the files that the dump will have. From malloc; NULL: no memory. */
+char *dump_accepted(struct writer *w, const struct dump *d);
 
 /* --- piece.c --- */
 

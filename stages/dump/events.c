@@ -55,6 +55,7 @@ void dump_free(struct dump *d)
     if (d == NULL) return;
     br_stage_unpin(d->pin);
     free(d->piece);
+    free(d->order);
     free(d->dish);
     free(d);
 }
@@ -101,28 +102,9 @@ int dump_add(struct writer *w, struct dump *d)
     return BR_OK;
 }
 
-/* --- documents --- */
+/* --- its document --- */
 
-static json_t *pieces_document(const struct writer *w, const struct dump *d)
-{
-    const struct br_stream *s = br_stage_input(w->stage, 0);
-    json_t *list = json_array();
-    for (size_t i = 0; i < d->npieces; i++) {
-        const struct piece *p = &d->piece[i];
-        char name[DUMP_PATH];
-        dump_name(w->of, d, p, name, sizeof name);
-        json_t *one =
-            json_pack("{sI sf sI sI ss sI}", "channel", (json_int_t)p->channel, "freq_mhz",
-                      (s->freq_mhz[p->channel] + s->freq_mhz[p->channel + p->count - 1]) / 2, "first_sample",
-                      (json_int_t)p->window.first, "samples", (json_int_t)(p->window.end - p->window.first),
-                      "state", dump_state_name[p->state], "missing_samples", (json_int_t)p->missing);
-        if (p->state == DUMP_DONE) json_object_set_new(one, "file", json_string(name));
-        json_array_append_new(list, one);
-    }
-    return list;
-}
-
-json_t *dump_document(const struct writer *w, const struct dump *d, bool pieces)
+json_t *dump_document(const struct writer *w, const struct dump *d)
 {
     uint64_t first = UINT64_MAX, end = 0, samples = 0, missing = 0, bytes = 0;
     json_int_t count[DUMP_CANCELLED + 1] = {0};
@@ -148,86 +130,5 @@ json_t *dump_document(const struct writer *w, const struct dump *d, bool pieces)
     json_object_set_new(document, "requested_ns", json_integer(d->requested_ns));
     if (d->finished_ns != 0) json_object_set_new(document, "finished_ns", json_integer(d->finished_ns));
     if (d->reason[0] != '\0') json_object_set_new(document, "reason", json_string(d->reason));
-    if (pieces) json_object_set_new(document, "channels", pieces_document(w, d));
     return document;
-}
-
-/* The words of kotekan's API for a piece. */
-static const char *baseband_state(enum dump_state state)
-{
-    static const char *const words[] = {
-        [DUMP_WAITING] = "waiting", [DUMP_WRITING] = "inprogress", [DUMP_DONE] = "done",
-        [DUMP_EMPTY] = "error",     [DUMP_FAILED] = "error",       [DUMP_CANCELLED] = "error"};
-    return words[state];
-}
-
-static json_t *baseband_pieces(const struct writer *w, const struct dump *d)
-{
-    json_t *list = json_array();
-    double received = (double)d->requested_ns * 1e-9;
-    for (size_t i = 0; i < d->npieces; i++) {
-        const struct piece *p = &d->piece[i];
-        char name[DUMP_PATH];
-        dump_name(w->of, d, p, name, sizeof name);
-        uint64_t total = p->window.end - p->window.first;
-        bool over = p->state != DUMP_WAITING && p->state != DUMP_WRITING;
-        size_t index = 0;
-        while (w->of->piece[index].channel != p->channel) index++;
-        json_t *one = json_pack("{ss ss sI sI sI sf}", "file_name", name, "status", baseband_state(p->state),
-                                "freq_id", (json_int_t)w->of->number[index], "total", (json_int_t)total,
-                                "remaining", (json_int_t)(over ? 0 : total), "received", received);
-        if (p->state == DUMP_EMPTY) json_object_set_new(one, "reason", json_string("No data captured"));
-        if (p->state == DUMP_FAILED || p->state == DUMP_CANCELLED)
-            json_object_set_new(one, "reason",
-                                json_string(d->reason[0] != '\0' ? d->reason : dump_state_name[p->state]));
-        if (d->finished_ns != 0)
-            json_object_set_new(one, "finished", json_real((double)d->finished_ns * 1e-9));
-        json_array_append_new(list, one);
-    }
-    return list;
-}
-
-json_t *dump_baseband_status(const struct writer *w, uint64_t id, bool all)
-{
-    json_t *document = json_object();
-    for (const struct dump *d = w->dumps; d != NULL; d = d->next) {
-        char key[24];
-        snprintf(key, sizeof key, "%" PRIu64, d->id);
-        if ((all || d->id == id) && json_object_get(document, key) == NULL)
-            json_object_set_new(document, key, baseband_pieces(w, d));
-    }
-    return document;
-}
-
-/* A number that stands for itself: an event's. False: it is none. */
-static bool event_number(const char *text, uint64_t *id)
-{
-    if (*text == '\0' || strspn(text, "0123456789") != strlen(text) || strlen(text) > 19) return false;
-    *id = strtoull(text, NULL, 10);
-    return true;
-}
-
-int dump_list(const struct writer *w, const char *id_text, bool baseband, json_t **document)
-{
-    uint64_t id = 0;
-    bool all = *id_text == '\0';
-    if (!all && !event_number(id_text, &id)) {
-        *document = json_pack("{ss}", "error", "expected the number of an event");
-        return 400;
-    }
-    if (!all && dump_find(w, id) == NULL) {
-        *document = json_pack("{ss}", "error", "there is no such dump");
-        return 404;
-    }
-    if (baseband) {
-        json_t *events = dump_baseband_status(w, id, all);
-        json_t *list = all ? NULL : json_incref(json_object_get(events, id_text)); /* kotekan's answer */
-        if (list != NULL) json_decref(events);
-        *document = list != NULL ? list : events;
-        return 200;
-    }
-    *document = json_array();
-    for (const struct dump *d = w->dumps; d != NULL; d = d->next)
-        if (all || d->id == id) json_array_append_new(*document, dump_document(w, d, !all));
-    return 200;
 }

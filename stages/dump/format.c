@@ -16,8 +16,6 @@ const struct dump_format *dump_format_of(const char *name)
 void dump_name(const struct dump_stage *s, const struct dump *d, const struct piece *p, char *text,
                size_t size)
 {
-    size_t index = 0;
-    while (s->piece[index].channel != p->channel) index++;
-    snprintf(text, size, "%s_%" PRIu64 "_%" PRId64 ".%s", s->prefix, d->id, s->number[index],
+    snprintf(text, size, "%s_%" PRIu64 "_%" PRId64 ".%s", s->prefix, d->id, s->number[p->index],
              d->format->suffix);
 }

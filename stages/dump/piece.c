@@ -1,11 +1,14 @@
 /* piece.c - one file: its window, copied out of the history frame by frame and written. See dump.h. */
+#include "buffers/output.h"
 #include "stages/common/stage/fileio.h"
 #include "stages/dump/dump.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -16,16 +19,29 @@ static int io_failed(struct dump_file *f, const char *what, const char *path, in
     return br_fail(&f->error, BR_E_IO, "cannot %s %s: %s", what, path, strerror(why));
 }
 
+/* A link below the stage's directory must not lead out of it, to wherever a request may then write. */
+static bool is_below(const char *directory, const char *top)
+{
+    char real[PATH_MAX], real_top[PATH_MAX];
+    if (realpath(directory, real) == NULL || realpath(top, real_top) == NULL) return false;
+    size_t n = strcmp(real_top, "/") == 0 ? 0 : strlen(real_top);
+    return strncmp(real, real_top, n) == 0 && (real[n] == '/' || real[n] == '\0');
+}
+
 /* Makes the file under another name, with room for all of it, so that a full disk is known now. */
 static int open_file(struct dump_file *f)
 {
     char directory[DUMP_DIRECTORY];
     snprintf(directory, sizeof directory, "%s", f->dump->directory);
     if (fileio_make_directory(directory) != 0) return io_failed(f, "make the directory", directory, errno);
-    if (access(f->path, F_OK) == 0)
+    if (!is_below(directory, f->of->directory))
+        return br_fail(&f->error, BR_E_IO,
+                       "%s leads out of %s, where this stage writes; expected directories, not links",
+                       directory, f->of->directory);
+    if (faccessat(AT_FDCWD, f->path, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
         return br_fail(&f->error, BR_E_IO, "%s is there already: it is not replaced", f->path);
-    f->fd = open(f->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (f->fd < 0) return io_failed(f, "create", f->part, errno);
+    f->fd = br_output_open(f->part, true, &f->error);
+    if (f->fd < 0) return BR_E_IO;
     uint64_t bytes = f->offset + f->rows * f->row_bytes;
     if (fallocate(f->fd, 0, 0, (off_t)bytes) == 0) return BR_OK;
     if (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL) /* then it shows when it is full */
@@ -40,7 +56,7 @@ static int close_file(struct dump_file *f, int status)
     if (f->fd < 0) return status;
     if (status == BR_OK) status = f->dump->format->finish(f);
     if (close(f->fd) != 0 && status == BR_OK) status = io_failed(f, "complete", f->part, errno);
-    if (status == BR_OK && rename(f->part, f->path) != 0) status = io_failed(f, "name", f->path, errno);
+    if (status == BR_OK) status = br_output_rename(f->part, f->path, &f->error);
     if (status != BR_OK) unlink(f->part);
     f->fd = -1;
     return status;

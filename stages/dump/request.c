@@ -115,8 +115,7 @@ static bool read_start(struct order *o)
     static const char *const keys[] = {"sample", "time_ns", NULL};
     struct sweep *sweep = &o->dump->sweep;
     const json_t *start = json_object_get(o->json, "start");
-    if (json_is_string(start) && strcmp(json_string_value(start), "earliest") == 0)
-        return start_earliest(o);
+    if (json_is_string(start) && strcmp(json_string_value(start), "earliest") == 0) return start_earliest(o);
     if (!json_is_object(start) || json_object_size(start) != 1 || !check_keys(o, start, keys))
         return refuse(
             o, BAD, "start: expected {\"sample\": NUMBER}, {\"time_ns\": UNIX NANOSECONDS} or \"earliest\"");
@@ -166,14 +165,12 @@ static bool read_sweep(struct order *o)
 
 /* --- which channels and dishes --- */
 
-static bool wants_channel(const struct order *o, const json_t *list, const json_t *range, size_t i)
+/* `listed` [channels], NULL: all are. */
+static bool wants_channel(const struct order *o, const bool *listed, const json_t *range, size_t i)
 {
     const struct piece *p = &o->s->piece[i];
-    bool wanted = list == NULL;
-    for (size_t k = 0; k < json_array_size(list); k++) {
-        json_int_t c = json_integer_value(json_array_get(list, k));
-        wanted |= c >= (json_int_t)p->channel && c < (json_int_t)(p->channel + p->count);
-    }
+    bool wanted = listed == NULL;
+    for (size_t c = p->channel; !wanted && c < p->channel + p->count; c++) wanted = listed[c];
     if (range == NULL) return wanted;
     double low = INFINITY, high = 0;
     for (size_t c = p->channel; c < p->channel + p->count; c++) {
@@ -184,9 +181,10 @@ static bool wants_channel(const struct order *o, const json_t *list, const json_
            low < json_number_value(json_array_get(range, 1));
 }
 
-/* A list of distinct numbers below `most`. */
-static bool check_list(struct order *o, const char *key, const json_t *list, size_t most)
+/* A list of distinct numbers below `most`; which ones they are comes into `listed` [most], zeros before. */
+static bool check_list(struct order *o, const char *key, const json_t *list, size_t most, bool *listed)
 {
+    if (listed == NULL) return refuse(o, BUSY, "no memory");
     if (!json_is_array(list) || json_array_size(list) == 0)
         return refuse(o, BAD, "%s: expected a list of numbers", key);
     for (size_t i = 0; i < json_array_size(list); i++) {
@@ -194,29 +192,46 @@ static bool check_list(struct order *o, const char *key, const json_t *list, siz
         if (!json_is_integer(one) || json_integer_value(one) < 0 ||
             json_integer_value(one) >= (json_int_t)most)
             return refuse(o, BAD, "%s[%zu]: expected a number from 0 to %zu", key, i, most - 1);
-        for (size_t k = 0; k < i; k++)
-            if (json_integer_value(json_array_get(list, k)) == json_integer_value(one))
-                return refuse(o, BAD, "%s: %" PRId64 " comes twice", key, (int64_t)json_integer_value(one));
+        size_t n = (size_t)json_integer_value(one);
+        if (listed[n]) return refuse(o, BAD, "%s: %zu comes twice", key, n);
+        listed[n] = true;
     }
     return true;
 }
 
-static bool read_channels(struct order *o)
+static int by_first(const void *left, const void *right, void *pieces)
 {
-    const json_t *list = json_object_get(o->json, "channels"), *range = json_object_get(o->json, "freq_mhz");
-    if (list != NULL && !check_list(o, "channels", list, o->stream->nchannels)) return false;
+    const struct piece *a = (const struct piece *)pieces + *(const size_t *)left,
+                       *b = (const struct piece *)pieces + *(const size_t *)right;
+    if (a->window.first != b->window.first) return a->window.first < b->window.first ? -1 : 1;
+    return a->index < b->index ? -1 : a->index > b->index;
+}
+
+static bool pick_channels(struct order *o, const json_t *list, const json_t *range, bool *listed)
+{
+    if (list != NULL && !check_list(o, "channels", list, o->stream->nchannels, listed)) return false;
     if (range != NULL && (json_array_size(range) != 2 || !json_is_number(json_array_get(range, 0)) ||
                           !json_is_number(json_array_get(range, 1))))
         return refuse(o, BAD, "freq_mhz: expected [lowest, highest]");
     struct dump *d = o->dump;
     d->piece = calloc(o->s->npieces, sizeof *d->piece);
-    if (d->piece == NULL) return refuse(o, BUSY, "no memory");
+    d->order = calloc(o->s->npieces, sizeof *d->order);
+    if (d->piece == NULL || d->order == NULL) return refuse(o, BUSY, "no memory");
     for (size_t i = 0; i < o->s->npieces; i++)
-        if (wants_channel(o, list, range, i)) d->piece[d->npieces++] = o->s->piece[i];
+        if (wants_channel(o, list != NULL ? listed : NULL, range, i)) d->piece[d->npieces++] = o->s->piece[i];
     if (d->npieces == 0)
         return refuse(o, BAD, "freq_mhz: none of these channels is here, of %g to %g MHz",
                       o->stream->freq_mhz[0], o->stream->freq_mhz[o->stream->nchannels - 1]);
     return true;
+}
+
+static bool read_channels(struct order *o)
+{
+    bool *listed = calloc(o->stream->nchannels, sizeof *listed);
+    bool good =
+        pick_channels(o, json_object_get(o->json, "channels"), json_object_get(o->json, "freq_mhz"), listed);
+    free(listed);
+    return good;
 }
 
 static bool read_dishes(struct order *o)
@@ -225,7 +240,10 @@ static bool read_dishes(struct order *o)
     struct dump *d = o->dump;
     if (list == NULL) return true;
     if (o->s->ndish == 0) return refuse(o, BAD, "dishes: what is kept here has none");
-    if (!check_list(o, "dishes", list, o->s->ndish)) return false;
+    bool *listed = calloc(o->s->ndish, sizeof *listed);
+    bool good = check_list(o, "dishes", list, o->s->ndish, listed);
+    free(listed);
+    if (!good) return false;
     d->ndishes = json_array_size(list);
     d->dish = calloc(d->ndishes, sizeof *d->dish);
     if (d->dish == NULL) return refuse(o, BUSY, "no memory");
@@ -287,6 +305,9 @@ static bool make_windows(struct order *o)
         if (p->window.first < first) first = p->window.first;
         if (p->window.end > end) end = p->window.end;
     }
+    for (size_t i = 0; i < d->npieces; i++) d->order[i] = i;
+    qsort_r(d->order, d->npieces, sizeof *d->order, by_first, d->piece);
+    d->left = d->npieces;
     if (end <= o->kept.first)
         return refuse(o, CONFLICT,
                       "too late: it ends at sample %" PRIu64 ", and what is kept begins at %" PRIu64
@@ -376,7 +397,7 @@ static int post_dump(struct dump_stage *s, const char *text, uint64_t arrived_ns
         return give_error(&o, reply);
     }
     pthread_mutex_lock(&s->writer->lock);
-    set_reply(reply, dump_document(s->writer, o.dump, false));
+    set_reply(reply, dump_document(s->writer, o.dump));
     pthread_mutex_unlock(&s->writer->lock);
     return ACCEPTED;
 }
@@ -419,32 +440,8 @@ static int post_baseband(struct dump_stage *s, const char *text, uint64_t arrive
         dump_free(o.dump);
         return give_error(&o, reply);
     }
-    json_t *document = json_object();
-    pthread_mutex_lock(&s->writer->lock);
-    for (size_t i = 0, all = 0; i < o.dump->npieces; i++) {
-        const struct piece *p = &o.dump->piece[i];
-        char name[DUMP_PATH], key[24];
-        while (s->piece[all].channel != p->channel) all++;
-        dump_name(s, o.dump, p, name, sizeof name);
-        snprintf(key, sizeof key, "%" PRId64, s->number[all]);
-        json_object_set_new(document, key,
-                            json_pack("{ss sI sI}", "file_name", name, "start_fpga",
-                                      (json_int_t)p->window.first, "length_fpga",
-                                      (json_int_t)(p->window.end - p->window.first)));
-    }
-    pthread_mutex_unlock(&s->writer->lock);
-    set_reply(reply, document);
+    *reply = dump_accepted(s->writer, o.dump);
     return OK;
-}
-
-static int get_dumps(struct dump_stage *s, const char *id_text, bool baseband, char **reply)
-{
-    json_t *document;
-    pthread_mutex_lock(&s->writer->lock);
-    int code = dump_list(s->writer, id_text, baseband, &document);
-    pthread_mutex_unlock(&s->writer->lock);
-    set_reply(reply, document);
-    return code;
 }
 
 static int cancel(struct dump_stage *s, const char *text, char **reply)
@@ -466,7 +463,7 @@ static int cancel(struct dump_stage *s, const char *text, char **reply)
         refuse(&o, CONFLICT, "dump %" PRId64 " is %s already", id, dump_state_name[d->state]);
     else
         dump_finish(w, d, DUMP_CANCELLED, "it was cancelled");
-    if (o.code == 0) set_reply(reply, dump_document(w, d, false));
+    if (o.code == 0) set_reply(reply, dump_document(w, d));
     pthread_mutex_unlock(&w->lock);
     return o.code == 0 ? OK : give_error(&o, reply);
 }
@@ -477,9 +474,9 @@ int dump_request(struct br_stage *stage, void *self, const char *what, const cha
     uint64_t arrived_ns = br_clock_ns();
     (void)stage;
     if (strcmp(what, "dump") == 0) return post_dump(s, text, arrived_ns, reply);
-    if (strcmp(what, "dumps") == 0) return get_dumps(s, text, false, reply);
+    if (strcmp(what, "dumps") == 0) return dump_list(s->writer, text, false, reply);
     if (strcmp(what, "cancel") == 0) return cancel(s, text, reply);
     if (strcmp(what, "baseband") == 0) return post_baseband(s, text, arrived_ns, reply);
-    if (strcmp(what, "baseband_status") == 0) return get_dumps(s, text, true, reply);
+    if (strcmp(what, "baseband_status") == 0) return dump_list(s->writer, text, true, reply);
     return NOT_FOUND;
 }

@@ -49,28 +49,34 @@ static struct piece *next_piece(struct writer *w, struct dump **of)
     struct piece *best = NULL;
     uint64_t end = br_stage_kept(w->stage, 0).end;
     for (struct dump *d = w->dumps; d != NULL; d = d->next)
-        for (size_t i = 0; dump_is_active(d) && i < d->npieces; i++) {
-            struct piece *p = &d->piece[i];
+        for (size_t i = d->begun; dump_is_active(d) && i < d->npieces; i++) {
+            struct piece *p = &d->piece[d->order[i]];
+            if (best != NULL && p->window.first > best->window.first) break; /* newest first */
             if (p->state != DUMP_WAITING || (p->window.end > end && !w->ended)) continue;
-            if (best != NULL && p->window.first > best->window.first) continue; /* newest first */
             best = p;
             *of = d;
+            break;
         }
     return best;
+}
+
+/* The first sample that is still needed: of the pieces that wait, and of those that are being written. */
+static uint64_t first_needed(const struct writer *w, struct dump *d)
+{
+    while (d->begun < d->npieces && d->piece[d->order[d->begun]].state != DUMP_WAITING) d->begun++;
+    uint64_t first = d->begun < d->npieces ? d->piece[d->order[d->begun]].window.first : UINT64_MAX;
+    for (unsigned i = 0; i < w->nhands; i++)
+        if (w->hand[i].busy_with == d && w->hand[i].busy_from < first) first = w->hand[i].busy_from;
+    return first;
 }
 
 /* What one piece's end means for its dump. */
 static void settle(struct writer *w, struct dump *d, const struct br_error *error)
 {
-    uint64_t first = UINT64_MAX;
     unsigned count[DUMP_CANCELLED + 1] = {0};
     if (!dump_is_active(d)) return;
-    for (size_t i = 0; i < d->npieces; i++) {
-        const struct piece *p = &d->piece[i];
-        count[p->state]++;
-        if ((p->state == DUMP_WAITING || p->state == DUMP_WRITING) && p->window.first < first)
-            first = p->window.first;
-    }
+    uint64_t first = --d->left > 0 ? first_needed(w, d) : UINT64_MAX;
+    for (size_t i = 0; d->left == 0 && i < d->npieces; i++) count[d->piece[i].state]++;
     if (error->status != BR_OK && d->reason[0] == '\0')
         snprintf(d->reason, sizeof d->reason, "%.*s", DUMP_REASON - 1, error->text);
     if (first != UINT64_MAX)
@@ -110,6 +116,7 @@ static void work_off(struct hand *h, struct dump *d, struct piece *p)
     struct br_error error = {0};
     p->state = d->state = DUMP_WRITING;
     h->busy_with = d;
+    h->busy_from = p->window.first;
     struct piece mine = *p;
     pthread_mutex_unlock(&w->lock);
     enum dump_state state = piece_write(h, d, &mine, &error);

@@ -41,9 +41,9 @@ static bool is_ours(const char *name, const char *prefix)
 
 int files_earlier(const char *directory, const char *prefix, bool away, char *found, struct br_error *error)
 {
-    int why = earlier_files(directory, prefix, is_ours, away, found, FILES_PATH);
-    if (why == 0) return BR_OK;
-    return br_fail(error, BR_E_IO, "cannot remove %s: %s", found, strerror(why));
+    if (away) return earlier_remove(directory, prefix, is_ours, error);
+    earlier_files(directory, prefix, is_ours, found, FILES_PATH);
+    return BR_OK;
 }
 
 int files_create(struct files *files, size_t count, struct br_error *error)

@@ -3,6 +3,8 @@
  * All files of a band grow together, in whole samples. Nothing in a header depends on a file's length, so
  * that a search can read files while they grow. */
 #include "runtime/stage.h"
+#include "stages/common/stage/earlier.h"
+#include "stages/common/stage/fileio.h"
 #include "stages/common/stage/shape.h"
 #include "stages/common/tables/beam_table.h"
 #include "stages/filterbank/files.h"
@@ -30,13 +32,14 @@ struct filterbank {
     struct sigproc_band *bands; /* [nbands] */
     struct rows rows;
     struct files files;      /* [band][beam] */
+    struct file_lock claim;  /* of the names of all of them */
     struct missing *missing; /* [band] */
     void *scratch;           /* rows of ROWS_BEAMS beams */
     size_t chunk;            /* steps that fit */
     bool open;
-    unsigned part;    /* from 1: files after a long hole are further parts */
-    uint64_t next;    /* the step that is to be written next */
-    uint64_t written; /* steps in all */
+    unsigned part;          /* from 1: files after a long hole are further parts */
+    uint64_t next;          /* the step that is to be written next */
+    uint64_t written;       /* steps in all */
     struct br_stage *stage; /* whose process runs */
 };
 
@@ -183,6 +186,7 @@ static int start(struct br_stage *stage, void *self)
     struct filterbank *fb = self;
     struct br_error error = {0};
     size_t widest = 0, cells = fb->rows.nchannels * fb->rows.nbeams;
+    fb->claim.fd = -1;
     fb->missing = calloc(fb->nbands, sizeof *fb->missing);
     if (fb->missing == NULL) return br_no_memory(stage, fb->nbands * sizeof *fb->missing);
     for (size_t b = 0; b < fb->nbands; b++) {
@@ -205,7 +209,10 @@ static int start(struct br_stage *stage, void *self)
     fb->files.name = file_name;
     fb->files.owner = fb;
     char found[FILES_PATH];
-    if (files_earlier(fb->directory, fb->prefix, fb->overwrite, found, &error) != BR_OK ||
+    snprintf(found, sizeof found, "%s", fb->directory);
+    fileio_make_directory(found); /* files_create says what is wrong */
+    if (earlier_claim(&fb->claim, fb->directory, fb->prefix, &error) != BR_OK ||
+        files_earlier(fb->directory, fb->prefix, fb->overwrite, found, &error) != BR_OK ||
         files_create(&fb->files, fb->nbands * fb->nbeams, &error) != BR_OK)
         return br_stage_fail(stage, error.status, "%s", error.text);
     char table[FILES_PATH];
@@ -348,6 +355,7 @@ static int stop(struct br_stage *stage, void *self)
                       files == 1 ? "" : "s", fb->directory, fb->prefix);
     for (size_t b = 0; fb->missing != NULL && b < fb->nbands; b++) missing_destroy(&fb->missing[b]);
     files_destroy(&fb->files);
+    file_lock_release(&fb->claim);
     free(fb->missing);
     free(fb->scratch);
     free(fb->rows.mean);

@@ -1,5 +1,7 @@
 #include "stages/filterbank/missing.h"
 
+#include "buffers/output.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -25,7 +27,7 @@ void missing_destroy(struct missing *missing)
 void missing_begin(struct missing *missing, const char *directory, const char *name)
 {
     snprintf(missing->path, sizeof missing->path, "%.4090s/%.255s", directory, name);
-    unlink(missing->path);
+    if (br_output_check(missing->path, NULL) == BR_OK) unlink(missing->path);
     missing->since = missing->next = 0;
     missing->made = false;
 }
@@ -44,7 +46,7 @@ static int write_held(struct missing *missing, struct br_error *error)
     size_t n = missing->band->nchannels;
     uint64_t steps = missing->next - missing->since;
     if (steps == 0 || is_complete(held, n)) return BR_OK;
-    FILE *file = fopen(missing->path, missing->made ? "ae" : "we");
+    FILE *file = missing->made ? fopen(missing->path, "ae") : br_output_stream(missing->path, true, error);
     if (file == NULL) return br_fail(error, BR_E_IO, "cannot open %s: %s", missing->path, strerror(errno));
     if (!missing->made)
         fputs("# first count [channel nchannels weight]: samples and channels as in the .fil files\n", file);

@@ -145,5 +145,7 @@ double sigproc_mjd(int64_t unix_ns)
 int64_t sigproc_arrival_ns(const struct br_stream *stream, uint64_t step, unsigned downsample, unsigned delay)
 {
     double sample_ns = (double)stream->sample_ns.num / (double)stream->sample_ns.den;
-    return br_stream_time_ns(stream, step * downsample) - (int64_t)llround(delay * sample_ns);
+    int64_t end = br_stream_time_ns(stream, step * downsample), arrival;
+    bool before = __builtin_sub_overflow(end, (int64_t)llround(delay * sample_ns), &arrival);
+    return before ? INT64_MIN : arrival; /* a recording's epoch may be anything */
 }

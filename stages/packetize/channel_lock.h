@@ -2,28 +2,17 @@
  * sends them there too.
  *
  * A destination has a file in XDG_RUNTIME_DIR (or /tmp) whose bytes stand for channels: who sends some holds
- * locks on them. The system drops the locks of a program that dies; the last one to leave removes the file.
- */
+ * locks on them. */
 #ifndef BEAMRING_STAGES_PACKETIZE_CHANNEL_LOCK_H
 #define BEAMRING_STAGES_PACKETIZE_CHANNEL_LOCK_H
 
-#include "buffers/error.h"
-
-#include <stddef.h>
-#include <stdint.h>
-
-struct channel_lock {
-    int fd; /* -1: nothing is locked */
-    char path[256];
-};
+#include "stages/common/stage/file_lock.h"
 
 /* Locks `count` channels (>= 0, in any order) of the destination, named by its resolved address; lock->fd
  * must be -1. Returns BR_OK; BR_E_INVALID when another lock is on some of them, after a fifth of a second of
- * asking again; BR_E_IO when that cannot be known; BR_E_NO_MEMORY. Nothing is locked after a failure. */
-int channel_lock_take(struct channel_lock *lock, const char *destination, const int64_t *channels,
-                      size_t count, struct br_error *error);
-
-/* Gives the channels back; does nothing where none are locked. */
-void channel_lock_release(struct channel_lock *lock);
+ * asking again; BR_E_IO when that cannot be known; BR_E_NO_MEMORY. Nothing is locked after a failure. Given
+ * back by file_lock_release. */
+int channel_lock_take(struct file_lock *lock, const char *destination, const int64_t *channels, size_t count,
+                      struct br_error *error);
 
 #endif

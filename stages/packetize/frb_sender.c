@@ -18,7 +18,7 @@ enum { LEAST_MINICHUNKS = 4 }; /* of a calibration's memory */
 
 struct frb_destination {
     struct frb_node_document document;
-    struct channel_lock lock; /* on its channels */
+    struct file_lock lock; /* on its channels */
 };
 
 struct frb_sender {
@@ -336,7 +336,7 @@ static int stop(struct br_stage *stage, struct packetize *p)
     for (size_t i = 0; s->to != NULL && p->peers.peer != NULL && i < p->destinations.count; i++) {
         frb_node_free(&s->to[i].document);
         free(p->peers.peer[i].hello);
-        channel_lock_release(&s->to[i].lock);
+        file_lock_release(&s->to[i].lock);
     }
     calibration_free(&s->calibration);
     free(s->to);

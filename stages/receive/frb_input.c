@@ -101,4 +101,5 @@ static void stop(struct receive *r)
     free(r->state);
 }
 
-const struct receive_format frb_node_input = {"frb-node", configure, start, step, fill, connected, stop};
+const struct receive_format frb_node_input = {
+    "frb-node", sizeof(struct frb_receiver), configure, start, step, fill, connected, stop};

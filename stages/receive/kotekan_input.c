@@ -41,7 +41,7 @@ struct kotekan_input {
     struct receive *receive;
     struct wire_counts counts;
     struct link link[LINKS];
-    size_t row; /* bytes of a time step */
+    size_t row;     /* bytes of a time step */
     uint8_t *spare; /* [spare_room] a frame's bytes before they are as ours */
     size_t spare_room;
     /* E as the F-engine gives it, in rows; else time steps are placed wherever the array has them */
@@ -408,5 +408,5 @@ static void stop(struct receive *r)
     free(k);
 }
 
-const struct receive_format kotekan_input = {"kotekan", kotekan_configure, start, step,
-                                             fill,      connected,         stop};
+const struct receive_format kotekan_input = {
+    "kotekan", sizeof(struct kotekan_input), kotekan_configure, start, step, fill, connected, stop};

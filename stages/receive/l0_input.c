@@ -97,4 +97,5 @@ static void stop(struct receive *r)
     if (r->state != NULL) l0_receiver_free(r->state);
 }
 
-const struct receive_format chime_l0_input = {"chime-l0", configure, start, step, fill, connected, stop};
+const struct receive_format chime_l0_input = {
+    "chime-l0", (size_t)L0_BATCH *L0_BUFFER, configure, start, step, fill, connected, stop};

@@ -100,6 +100,16 @@ static int configure(struct br_stage *stage, void *self)
     return r->wire->configure(stage, r);
 }
 
+/* What is put together: the window's frames, and the pieces that have come of the next one. How many of
+ * kotekan's senders there will be is not known: one, with the frame that it sends and one to turn it in. */
+static void memory(struct br_stage *stage, void *self, struct br_memory *m)
+{
+    const struct receive *r = self;
+    const struct br_stream *out = br_stage_output(stage, 0);
+    size_t frame = br_array_bytes(&out->array) + br_array_bytes(&out->side);
+    m->host = (r->wire == &kotekan_input ? 2 : (size_t)r->window + 1) * frame + r->wire->bytes;
+}
+
 static int start(struct br_stage *stage, void *self)
 {
     struct receive *r = self;
@@ -198,6 +208,7 @@ BR_STAGE_EXPORT = {
     .outputs = outputs,
     .size = sizeof(struct receive),
     .configure = configure,
+    .memory = memory,
     .start = start,
     .process = process,
     .stop = stop,

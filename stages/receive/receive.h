@@ -14,6 +14,7 @@ struct receive;
 
 struct receive_format {
     const char *name;
+    size_t bytes; /* of its state and buffers, whatever the stream */
     int (*configure)(struct br_stage *stage, struct receive *r);
     int (*start)(struct br_stage *stage, struct receive *r);
     /* Waits up to `ms`. Status. */

@@ -1,5 +1,6 @@
 #include "stages/record/external.h"
 
+#include "buffers/output.h"
 #include "stages/common/stage/shape.h"
 
 #include <errno.h>
@@ -41,6 +42,8 @@ int external_name(struct br_stage *stage, struct external *f, uint64_t number)
 {
     snprintf(f->path, sizeof f->path, "%s/%s_%07llu.%s", f->directory, f->prefix, (unsigned long long)number,
              f->format->suffix);
+    struct br_error error = {0};
+    if (br_output_check(f->path, &error) != BR_OK) return br_stage_fail(stage, BR_E_IO, "%s", error.text);
     if (!f->overwrite && access(f->path, F_OK) == 0)
         return br_stage_fail(stage, BR_E_IO, "%s is there already; give another prefix, or `overwrite: true`",
                              f->path);

@@ -1,5 +1,6 @@
 #include "stages/record/later.h"
 
+#include "buffers/output.h"
 #include "stages/common/stage/fileio.h"
 
 #include <errno.h>
@@ -26,10 +27,10 @@ int later_write(struct later *later, const struct br_stage *stage, const char *p
     text[length] = '\n';
     if (later->fd < 0) {
         snprintf(name, sizeof name, "%s.updates", path);
-        later->fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+        later->fd = br_output_open(name, true, &later->error);
         later->bytes = 0;
     }
-    int why = later->fd < 0 ? errno : fileio_write(later->fd, text, length + 1, later->bytes);
+    int why = later->fd < 0 ? EIO : fileio_write(later->fd, text, length + 1, later->bytes);
     later->bytes += length + 1;
     free(text);
     return why == 0 ? BR_OK : failed(later, "write", path, why);

@@ -4,6 +4,7 @@
  * is, never more. The sidecar with the gaps is written before the data it speaks of. So a killed run leaves
  * files that can be replayed. */
 #include "buffers/clock.h"
+#include "buffers/output.h"
 #include "stages/common/formats/recording.h"
 #include "stages/common/stage/earlier.h"
 #include "stages/common/stage/fileio.h"
@@ -46,6 +47,7 @@ struct record {
     bool started_obs, ready;
     struct sidecar gaps;
     struct later later;
+    struct file_lock claim;       /* of the names of all files */
     char updates[MADE_WITH_ROOM]; /* that hold at the current file's first sample */
 };
 
@@ -119,7 +121,7 @@ static int configure(struct br_stage *stage, void *self)
     int status = br_stage_writes_files(stage, "prefix", r->directory, found, ".dada");
     if (status != BR_OK) return status;
     if (!r->overwrite) {
-        earlier_files(r->directory, r->prefix, is_ours, false, found, sizeof found);
+        earlier_files(r->directory, r->prefix, is_ours, found, sizeof found);
         if (found[0] != '\0')
             status = br_stage_fail_run_at(
                 stage, "prefix",
@@ -135,11 +137,13 @@ static int start(struct br_stage *stage, void *self)
 {
     struct record *r = self;
     const struct br_stream *stream = br_stage_input(stage, 0);
-    char found[2048];
-    r->fd = r->gaps.fd = r->later.fd = -1;
+    struct br_error error = {0};
+    r->fd = r->gaps.fd = r->later.fd = r->claim.fd = -1;
     if (r->external.format != NULL) {
         snprintf(r->path, sizeof r->path, "%s", r->directory);
         fileio_make_directory(r->path); /* external_start says what is wrong */
+        if (earlier_claim(&r->claim, r->directory, r->prefix, &error) != BR_OK)
+            return br_stage_fail(stage, BR_E_IO, "%s", error.text);
         return external_start(stage, &r->external);
     }
     r->flat = recording_is_flat(stream, &r->row_bytes);
@@ -165,10 +169,9 @@ static int start(struct br_stage *stage, void *self)
     if (fileio_make_directory(r->path) != 0 || access(r->directory, W_OK | X_OK) != 0)
         return br_stage_fail(stage, BR_E_IO, "cannot write into directory %s: %s", r->directory,
                              strerror(errno));
-    int status =
-        r->overwrite ? earlier_files(r->directory, r->prefix, is_ours, true, found, sizeof found) : 0;
-    if (status != 0) return br_stage_fail(stage, BR_E_IO, "cannot remove %s: %s", found, strerror(status));
-    struct br_error error = {0};
+    if (earlier_claim(&r->claim, r->directory, r->prefix, &error) != BR_OK ||
+        (r->overwrite && earlier_remove(r->directory, r->prefix, is_ours, &error) != BR_OK))
+        return br_stage_fail(stage, BR_E_IO, "%s", error.text);
     snprintf(r->path, sizeof r->path, "%s/%s_beams.csv", r->directory, r->prefix);
     if (beam_table_write(r->path, stream, &error) != BR_OK)
         return br_stage_fail(stage, error.status, "%s", error.text);
@@ -238,15 +241,14 @@ static int open_file(struct br_stage *stage, struct record *r, uint64_t first)
              (unsigned long long)r->file.number);
     char gaps[sizeof r->path + 8];
     snprintf(gaps, sizeof gaps, "%s.gaps", r->path);
-    int flags = r->overwrite ? O_TRUNC : O_EXCL;
-    if (sidecar_open(&r->gaps, gaps, flags) != BR_OK)
+    if (sidecar_open(&r->gaps, gaps, r->overwrite) != BR_OK)
         return br_stage_fail(stage, BR_E_IO, "%s", r->gaps.error.text);
-    r->fd = open(r->path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0666);
+    struct br_error error = {0};
+    r->fd = br_output_open(r->path, r->overwrite, &error);
     if (r->fd < 0) {
-        int why = errno;
         sidecar_close(&r->gaps);
         unlink(gaps);
-        return br_stage_fail(stage, BR_E_IO, "cannot create %s: %s", r->path, strerror(why));
+        return br_stage_fail(stage, BR_E_IO, "%s", error.text);
     }
     return write_header(stage, r);
 }
@@ -314,8 +316,13 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
 static int stop(struct br_stage *stage, void *self)
 {
     struct record *r = self;
-    if (r->external.format != NULL) return external_stop(stage, &r->external);
+    if (r->external.format != NULL) {
+        int status = external_stop(stage, &r->external);
+        file_lock_release(&r->claim);
+        return status;
+    }
     int status = close_file(stage, r);
+    file_lock_release(&r->claim);
     if (r->files > 0)
         br_stage_note(stage, "%llu samples in %llu file%s %s/%s_*.dada", (unsigned long long)r->samples,
                       (unsigned long long)r->files, r->files == 1 ? "," : "s,", r->directory, r->prefix);

@@ -1,4 +1,6 @@
 #include "stages/record/sidecar.h"
+
+#include "buffers/output.h"
 #include "stages/common/stage/fileio.h"
 
 #include <errno.h>
@@ -19,15 +21,13 @@ int sidecar_create(struct sidecar *sidecar, size_t nchannels)
     return BR_OK;
 }
 
-int sidecar_open(struct sidecar *sidecar, const char *path, int flags)
+int sidecar_open(struct sidecar *sidecar, const char *path, bool overwrite)
 {
     snprintf(sidecar->path, sizeof sidecar->path, "%s", path);
     sidecar->settled = sidecar->written = 0;
     sidecar->nlines = 0;
-    sidecar->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0666);
-    if (sidecar->fd < 0)
-        return br_fail(&sidecar->error, BR_E_IO, "cannot create %s: %s", path, strerror(errno));
-    return BR_OK;
+    sidecar->fd = br_output_open(path, overwrite, &sidecar->error);
+    return sidecar->fd >= 0 ? BR_OK : BR_E_IO;
 }
 
 /* Writes the lines from the settled part on. */

@@ -27,8 +27,9 @@ struct sidecar {
 /* Reserves memory. BR_E_NO_MEMORY. */
 int sidecar_create(struct sidecar *sidecar, size_t nchannels);
 
-/* Starts the file `path`; `flags` are added to open's. Errors: BR_E_IO, in sidecar->error. */
-int sidecar_open(struct sidecar *sidecar, const char *path, int flags);
+/* Starts the file `path`, in the place of one that is there with `overwrite`. Errors: BR_E_IO, in
+ * sidecar->error. */
+int sidecar_open(struct sidecar *sidecar, const char *path, bool overwrite);
 
 /* Takes in one frame's validity, and writes. */
 int sidecar_frame(struct sidecar *sidecar, const struct br_stream *stream, const struct br_frame *frame);

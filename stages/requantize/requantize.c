@@ -3,6 +3,7 @@
  * Every channel and polarisation has one scale for the whole stream, given or measured at its start: a scale
  * that moved would move the beams with it. To measure, frames are held until there are enough samples; they
  * then go out first. */
+#include "buffers/output.h"
 #include "runtime/stage.h"
 #include "stages/common/stage/shape.h"
 
@@ -124,8 +125,9 @@ static void take_scales(struct requantize *r)
 static int save_scales(struct br_stage *stage, const struct requantize *r)
 {
     if (r->save == NULL) return BR_OK;
-    FILE *out = fopen(r->save, r->overwrite ? "we" : "wex");
-    if (out == NULL) return br_stage_fail(stage, BR_E_IO, "cannot make %s: %s", r->save, strerror(errno));
+    struct br_error error = {0};
+    FILE *out = br_output_stream(r->save, r->overwrite, &error);
+    if (out == NULL) return br_stage_fail(stage, BR_E_IO, "%s", error.text);
     for (size_t i = 0; i < r->nfreq * r->npol; i++)
         fprintf(out, "%s%.17g", i == 0 ? "[" : i % r->npol == 0 ? ",\n " : ", ", r->factor[i]);
     fputs("]\n", out);

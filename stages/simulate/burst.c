@@ -106,7 +106,7 @@ int burst_make(struct burst *burst, const struct burst_params *p, const int16_t 
             double maximum =
                 (p->arrival_s + delay_s(p, f, p->ref_mhz)) / p->sample_s; /* at the channel's centre */
             double start = floor(maximum - HALF_WINDOW * p->width_s / p->sample_s - lead(p, f)) - MARGIN;
-            burst->first[c] = (int64_t)start;
+            burst->first[c] = (int64_t)fmax(fmin(start, 4e18), -4e18); /* beyond all samples */
             for (size_t pol = 0; pol < p->npol; pol++)
                 fill(p, table, c, pol, maximum - start, length, work, forward, backward,
                      burst->field + 2 * (c * p->npol + pol) * length);

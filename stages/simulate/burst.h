@@ -46,8 +46,8 @@ void burst_free(struct burst *burst);
 /* The field at sample k, or NULL outside the burst's window. */
 static inline const float *burst_at(const struct burst *burst, int64_t k, size_t channel, size_t pol)
 {
-    int64_t i = k - burst->first[channel];
-    if (i < 0 || (uint64_t)i >= burst->length) return NULL;
+    uint64_t i = (uint64_t)k - (uint64_t)burst->first[channel];
+    if (k < burst->first[channel] || i >= burst->length) return NULL;
     return burst->field + 2 * ((channel * burst->npol + pol) * burst->length + (size_t)i);
 }
 

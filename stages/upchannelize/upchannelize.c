@@ -92,6 +92,37 @@ static int take_zones(struct br_stage *stage, struct upchannelize *up, size_t nc
     return BR_OK;
 }
 
+/* What the parameters ask of a zone's plan. */
+static struct br_upchannelize_params plan_params(const struct upchannelize *up, unsigned z, double same[128])
+{
+    struct br_upchannelize_params p = {.nchannels = up->coarse[z].nchannels,
+                                       .nspectators = up->spectators,
+                                       .factor = up->coarse[z].factor,
+                                       .taps = (unsigned)up->taps,
+                                       .window = up->window.count > 0 ? up->window.value : NULL};
+    if (up->gain.count == 1) {
+        for (unsigned i = 0; i < p.factor; i++) same[i] = up->gain.value[0];
+        p.gain = same;
+    } else if (up->gain.count > 1) {
+        p.gain = up->gain.value;
+    }
+    return p;
+}
+
+/* A plan of the least size that there is refuses what the real one would. */
+static int try_plan(struct br_stage *stage, const struct upchannelize *up, unsigned z)
+{
+    double same[128];
+    struct br_upchannelize *plan;
+    struct br_upchannelize_params p = plan_params(up, z, same);
+    struct br_why why = {""};
+    p.nchannels = p.nspectators = 1;
+    if (br_upchannelize_create(&plan, BR_REFERENCE, &p, &why) != 0)
+        return br_stage_fail_at(stage, up->gain.count > 0 ? "gain" : "window", "%s", why.text);
+    br_upchannelize_destroy(plan);
+    return BR_OK;
+}
+
 static int configure(struct br_stage *stage, void *self)
 {
     struct upchannelize *up = self;
@@ -126,6 +157,8 @@ static int configure(struct br_stage *stage, void *self)
             return br_stage_fail_at(stage, "gain",
                                     "it has %zu values; expected one, or factor = %u with one factor only",
                                     up->gain.count, u);
+        if (up->gain.count + up->window.count > 0 && (status = try_plan(stage, up, z)) != BR_OK)
+            return status;
     }
     up->spectators = br_array_length(&in->array, "pol") * br_array_length(&in->array, "dish");
 
@@ -182,21 +215,11 @@ static void memory(struct br_stage *stage, void *self, struct br_memory *m)
 static int make_plans(struct br_stage *stage, struct upchannelize *up, enum br_backend backend)
 {
     for (unsigned z = 0; z < up->nzones; z++) {
-        struct br_upchannelize_params p = {.nchannels = up->coarse[z].nchannels,
-                                           .nspectators = up->spectators,
-                                           .factor = up->coarse[z].factor,
-                                           .taps = (unsigned)up->taps,
-                                           .cuda = up->cuda,
-                                           .parallel = br_stage_parallel_loop(stage),
-                                           .window = up->window.count > 0 ? up->window.value : NULL};
         double same[128];
         struct br_why why = {""};
-        if (up->gain.count == 1) {
-            for (unsigned i = 0; i < p.factor; i++) same[i] = up->gain.value[0];
-            p.gain = same;
-        } else if (up->gain.count > 1) {
-            p.gain = up->gain.value;
-        }
+        struct br_upchannelize_params p = plan_params(up, z, same);
+        p.cuda = up->cuda;
+        p.parallel = br_stage_parallel_loop(stage);
         if (br_upchannelize_create(&up->plan[z], backend, &p, &why) != 0)
             return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
     }

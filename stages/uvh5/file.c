@@ -1,6 +1,7 @@
 #include "stages/uvh5/file.h"
 
 #include "buffers/frame.h"
+#include "buffers/output.h"
 #include "stages/common/tables/hdf5_types.h"
 
 #include <stdlib.h>
@@ -57,7 +58,9 @@ bool uvh5_create(struct uvh5_file *file, const struct uvh5_layout *layout, const
     file->header = file->data = -1;
     file->rows = chunk;
     file->scratch = malloc(chunk * row);
-    file->file = H5Fcreate(path, overwrite ? H5F_ACC_TRUNC : H5F_ACC_EXCL, H5P_DEFAULT, H5P_DEFAULT);
+    file->file = br_output_check(path, NULL) == BR_OK
+                     ? H5Fcreate(path, overwrite ? H5F_ACC_TRUNC : H5F_ACC_EXCL, H5P_DEFAULT, H5P_DEFAULT)
+                     : -1;
     if (file->file < 0 || file->scratch == NULL) return false;
     file->header = H5Gcreate2(file->file, "Header", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
     file->data = H5Gcreate2(file->file, "Data", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);

@@ -28,6 +28,7 @@ struct uvh5 {
     struct uvh5_file file;
     char path[4096];
     bool open;
+    struct file_lock claim;          /* of the names of all files */
     uint64_t files, written;         /* integrations in all */
     uint64_t file_first, told_until; /* base samples: of the file's first; up to which its history speaks */
     char history[MADE_WITH_ROOM + 128];
@@ -132,7 +133,7 @@ static int configure(struct br_stage *stage, void *self)
     snprintf(found, sizeof found, "%.160s_", u->prefix);
     status = br_stage_writes_files(stage, "prefix", u->directory, found, ".uvh5");
     if (status != BR_OK || u->overwrite) return status;
-    earlier_files(u->directory, u->prefix, is_ours, false, found, sizeof found);
+    earlier_files(u->directory, u->prefix, is_ours, found, sizeof found);
     if (found[0] == '\0') return BR_OK;
     return br_stage_fail_run_at(stage, "prefix",
                                 "%s exists and would be lost; move it away, choose another prefix or "
@@ -146,14 +147,16 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int start(struct br_stage *stage, void *self)
 {
     struct uvh5 *u = self;
-    char found[4096];
+    u->claim.fd = -1;
     u->file = (struct uvh5_file){.file = -1, .header = -1, .data = -1};
     snprintf(u->path, sizeof u->path, "%s", u->directory);
     if (fileio_make_directory(u->path) != 0 || access(u->directory, W_OK | X_OK) != 0)
         return br_stage_fail(stage, BR_E_IO, "cannot write into directory %s: %s", u->directory,
                              strerror(errno));
-    int why = u->overwrite ? earlier_files(u->directory, u->prefix, is_ours, true, found, sizeof found) : 0;
-    if (why != 0) return br_stage_fail(stage, BR_E_IO, "cannot remove %s: %s", found, strerror(why));
+    struct br_error error = {0};
+    if (earlier_claim(&u->claim, u->directory, u->prefix, &error) != BR_OK ||
+        (u->overwrite && earlier_remove(u->directory, u->prefix, is_ours, &error) != BR_OK))
+        return br_stage_fail(stage, BR_E_IO, "%s", error.text);
     return BR_OK;
 }
 
@@ -254,6 +257,7 @@ static int stop(struct br_stage *stage, void *self)
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     int status = finish(stage, u);
     pthread_mutex_unlock(&lock);
+    file_lock_release(&u->claim);
     if (u->written > 0)
         br_stage_note(stage, "%llu integrations in %llu file%s %s/%s_*.uvh5", (unsigned long long)u->written,
                       (unsigned long long)u->files, u->files == 1 ? "," : "s,", u->directory, u->prefix);

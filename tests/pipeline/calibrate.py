@@ -104,6 +104,14 @@ def test_files():
         before = open(os.path.join(d, "gains.h5"), "rb").read()
         assert "--overwrite replaces it" in circle.calibrate(d, vis, *place, status=1).err
         assert open(os.path.join(d, "gains.h5"), "rb").read() == before
+        for make in (os.mkfifo, os.mkdir, lambda path: os.symlink("gains.h5", path)):
+            for name in ("stays.h5", "stays.h5.part"):
+                make(os.path.join(d, name))
+                result = circle.calibrate(d, vis, *place, "--out", "stays.h5", "--overwrite", status=1)
+                assert f"{name} is a " in result.err and "not replaced" in result.err, result
+                assert not os.path.isfile(os.path.join(d, name)) or os.path.islink(os.path.join(d, name))
+                (os.rmdir if os.path.isdir(os.path.join(d, name)) else os.unlink)(os.path.join(d, name))
+        assert open(os.path.join(d, "gains.h5"), "rb").read() == before
         for byte in harness.damage_hdf5(os.path.join(d, "other.uvh5")):
             result = circle.calibrate(d, "other.uvh5", *place, "--out", "out.h5", status=1)
             assert "other.uvh5: " in result.err, (byte, result)

@@ -1,10 +1,12 @@
 """The control interface of a node: what it answers, to whom, and that nobody can hurt a run through it."""
+import http.server
 import json
 import os
 import re
 import shutil
 import socket
 import subprocess
+import threading
 import time
 
 import harness
@@ -267,9 +269,50 @@ def test_status_command():
     assert harness.beamring("status", "a", "b").status == 2
 
 
+def test_escapes_of_nodes():
+    """What something at a node's address says moves no cursor and renames no terminal."""
+    nasty = "x\x1b[2J\x9b31m\x07\x08\x7f\r\\u001b"  # the last one is six characters, and harmless
+
+    class Nasty(http.server.BaseHTTPRequestHandler):
+        raw = False
+
+        def do_GET(self):
+            names = {"state": nasty, "sentence": nasty, "not_ready": nasty, "file": nasty, "error": nasty,
+                     "id": nasty, "graph": {"stages": [{"name": nasty, "does": nasty, "waits_for": nasty,
+                                                        "lost": {nasty: 1}}],
+                                            "queues": [{"name": nasty, "readers": [{"stage": nasty}]}]},
+                     "lines": [{"message": nasty, "stage": nasty, "level": nasty}]}
+            body = json.dumps(names, ensure_ascii=not self.raw).replace("u001b", "u001B").encode()
+            self.send_response(int(self.server.code))
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_POST = do_GET
+
+        def log_message(self, *args):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Nasty) as server, harness.scratch() as d:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        update = os.path.join(d, "u.yaml")
+        with open(update, "w") as f:
+            f.write("{stages: {x: {y: 1}}}")
+        for server.code in (200, 409):
+            for Nasty.raw in (False, True):
+                for words in (["status", url], ["log", url], ["update", update, url]):
+                    done = subprocess.run([PROGRAM, *words], capture_output=True, timeout=60)
+                    said = done.stdout + done.stderr
+                    assert b"x?[2J" in said, (words, done)
+                    assert not re.search(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]", said), (words, done)
+                    assert b"\\u001" in said, (words, done)
+        server.shutdown()
+
+
 if __name__ == "__main__":
     harness.main([
         test_endpoints, test_changes_are_logged, test_what_stages_do, test_metrics,
         test_numbers_agree_with_the_statistics, test_metrics_page, test_token, test_addresses,
-        test_pages_of_others, test_log_level, test_status_command
+        test_pages_of_others, test_log_level, test_status_command, test_escapes_of_nodes
     ])

@@ -1,4 +1,5 @@
 """Clients that mean no good, or are just slow: no effect on the data, and memory stays bounded."""
+import contextlib
 import os
 import random
 import re
@@ -124,6 +125,41 @@ def test_clients_that_say_goodbye_at_once():
         ends_well(n)
 
 
+def test_requests_that_two_readers_read_differently():
+    """What a proxy may divide otherwise than we do is refused, and nothing behind it is read as a request."""
+    behind = b"POST /v1/stop HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
+    head = b"POST /v1/log HTTP/1.1\r\nHost: localhost\r\n"
+    chunked = b"\r\n\r\n0\r\n\r\n" + behind
+    long = str(len(behind)).encode()
+    heads = [b"Content-Length: %s\r\nTransfer-Encoding: chunked" % long, b"Transfer-Encoding: chunked\r\n"
+             b"Content-Length: %s" % long, b"Content-Length: 0\r\nContent-Length: %s" % long,
+             b"Content-Length: %s\r\nContent-Length: 0" % long, b"Content-Length: 0, %s" % long,
+             b"Content-Length: +0", b"Content-Length: 0x0", b"Content-Length: -1", b"Content-Length:",
+             b"Content-Length: 18446744073709551616", b"Transfer-Encoding: identity, chunked",
+             b"Transfer-Encoding: xchunked", b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity",
+             b"Transfer-Encoding : chunked\r\nContent-Length: 0", b"Host: 127.0.0.1\r\nContent-Length: 0"]
+    with node(FAST) as n:
+        n.wait_until(lambda s: s["ready"])
+        for more in heads:
+            with connect(n) as s:
+                s.sendall(head + more + chunked)
+                got = b""
+                with contextlib.suppress(ConnectionResetError):
+                    while part := s.recv(65536):
+                        got += part
+            answers = re.findall(rb"HTTP/1\.[01] (\d+)", got)
+            assert set(answers) <= {b"400", b"413"}, (more, got)
+        for host in ("[::1]evil", "[::1", "[::1]:", "[::1]:80evil", "[::1]@evil", "127.0.0.1:80@evil.example",
+                     "localhost:evil", "localhost.evil", "127.0.0.1.evil", "[127.0.0.1]", "[localhost]",
+                     "::1", "[]", "", " ", "localhost,evil", "127.0.0.1 evil"):
+            code = n.get("/v1/status", headers={"Host": host}).code
+            assert code in (403, 400) or host in ("[::1]:", ), (host, code)
+        for host in ("[::1]", "[::1]:80", "localhost", "LOCALHOST:1", "127.0.0.1:65535"):
+            assert n.get("/v1/status", headers={"Host": host}).code == 200, host
+        assert n.status()["state"] == "running" and flows(n)
+        ends_well(n)
+
+
 SEEDS = [b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
          b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: application/openmetrics-text\r\n\r\n",
          b"GET /v1/log?since=3 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
@@ -188,4 +224,5 @@ def test_mutated_requests():
 
 if __name__ == "__main__":
     harness.main([test_half_open_connections, test_bodies, test_slow_readers,
-                  test_clients_that_say_goodbye_at_once, test_mutated_requests])
+                  test_clients_that_say_goodbye_at_once,
+                  test_requests_that_two_readers_read_differently, test_mutated_requests])

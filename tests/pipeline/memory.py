@@ -2,6 +2,7 @@
 64 MiB of the program and its libraries, and on a GPU a stage holds what it said."""
 import json
 import os
+import re
 import subprocess
 
 import harness
@@ -47,6 +48,59 @@ def test_stages_say_what_they_hold():
                                                                                    )  # printed with one digit
         more = harness.memory_of(d, text.replace("taps: 4", "taps: 8"))
         assert sum(more["upchannelize"]) > sum(harness.memory_of(d, text)["upchannelize"]), (rows, more)
+
+
+WIRES = {
+    "chime-l0": STREAM + """pipeline:
+  - {stage: receive, name: wire, format: chime-l0, address: "127.0.0.1:0", beams: {first: 0, count: 256},
+     channels: {first: 0, count: 64}, window: WINDOW, out: q}
+  - {stage: record, in: q, directory: ., prefix: r, overwrite: true}
+""",
+    "frb-node": """pipeline:
+  - {stage: receive, name: wire, format: frb-node, address: "127.0.0.1:0", document: d.yaml, window: WINDOW,
+     out: q}
+  - {stage: record, in: q, directory: ., prefix: r, overwrite: true}
+""",
+}
+DOCUMENT = TELESCOPE + STREAM.replace("count: 5", "count: 64") + """
+pipeline:
+  - {stage: simulate, samples: 4096, frame_samples: 4096, seed: 1, out: field}
+  - {stage: frb_grid, in: field, out: grid, integrate: 16}
+  - {stage: frb_beams, in: grid, out: beams, beams: {grid: [16, 16], spacing_deg: 0.25}}
+  - {stage: quantize, in: beams, out: q, bits: 4, block: 256}
+  - {stage: packetize, in: q, format: frb-node, document: d.yaml, connect_s: 0, idle_s: 0.1,
+     site: {coelev_deg: 1.5}, destinations: [{address: "127.0.0.1:9"}]}
+"""
+
+
+def data_bytes(directory):
+    """Memory that the program has asked for once it listens."""
+    child = subprocess.Popen([os.path.abspath(harness.PROGRAM), "run", "pipeline.yaml"], cwd=directory,
+                             stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    try:
+        for line in child.stderr:
+            if "listening" in line:
+                break
+        status = open(f"/proc/{child.pid}/status").read()
+    finally:
+        child.kill()
+        child.communicate()
+    return int(re.search(r"VmData:\s+(\d+)", status)[1]) * 1024
+
+
+def test_received_frames_are_counted():
+    """What 60 more frames in the window of a receiver take is what `check` says that they take."""
+    for name, text in WIRES.items():
+        with harness.scratch() as d:
+            if name == "frb-node":
+                harness.run(d, DOCUMENT)
+            told, taken = [], []
+            for window in (4, 64):
+                told.append(harness.memory_of(d, text.replace("WINDOW", str(window)))["wire"][0])
+                taken.append(data_bytes(d))
+            more, really = told[1] - told[0], taken[1] - taken[0]
+            print(f"{name}: {more / 2**20:.1f} MiB more said, {really / 2**20:.1f} MiB taken")
+            assert more > 2**22 and 0.9 * really < more < 1.15 * really, (name, told, taken)
 
 
 def test_held_on_a_gpu():
@@ -114,5 +168,7 @@ pipeline:
 
 
 if __name__ == "__main__":
-    harness.main(
-        [test_resident_memory, test_stages_say_what_they_hold, test_held_on_a_gpu, test_in_a_control_group])
+    harness.main([
+        test_resident_memory, test_stages_say_what_they_hold, test_received_frames_are_counted,
+        test_held_on_a_gpu, test_in_a_control_group
+    ])

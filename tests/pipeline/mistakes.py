@@ -2,6 +2,7 @@
 nothing started, and nothing lost that was already taken in."""
 import glob
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -283,6 +284,90 @@ def test_no_echo():
             assert result.err.count("pipeline.yaml:") == 1, result
 
 
+def test_thousands_of_stages():
+    """A pipeline of 4000 stages, in the order of their data or against it, is checked in seconds of processor
+    time; so is one whose mistakes are as many."""
+    n = 4000
+    first = "  - {stage: simulate, samples: 64, frame_samples: 64, out: q0}\n"
+    chain = [f"  - {{stage: upchannelize, name: s{i}, factor: 1, in: q{i}, out: q{i + 1}}}\n"
+             for i in range(n)]
+    last = f"  - {{stage: record, in: q{n}, prefix: x}}\n"
+    top = """telescope: {name: t, grid: {m: 1, n: 1}, spacing_m: {m: 8, n: 6}, dishes: [[0, 0]]}
+stream: {freq_mhz: [800], sample_ns: 2560, epoch_ns: 0}
+pipeline:
+"""
+    with harness.scratch() as d:
+        for text, status in ((first + "".join(chain) + last, 0), (last + "".join(chain[::-1]) + first, 0),
+                             (first + "".join(chain).replace("in: q", "in: r") + last, 2),
+                             (first + "".join(chain).replace("name: s", "name: s1 #") + last, 2)):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+            result = harness.run(d, top + text, command="check", status=status, timeout=150)
+            took = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+            print(f"exit {result.status} after {took:.2f} s")
+            assert took < 5, took
+
+
+def test_gains():
+    """Gains with which everything would be clamped are told by `check`, with their place, as by `run`."""
+    for gain in ("1e300", "1e9", "[4, 4, 4, 1e12]", "-1e30"):
+        text = f"""telescope: {{name: t, grid: {{m: 1, n: 1}}, spacing_m: {{m: 8, n: 6}}, dishes: [[0, 0]]}}
+stream: {{freq_mhz: [800], sample_ns: 2560, epoch_ns: 0}}
+pipeline:
+  - {{stage: simulate, samples: 4096, frame_samples: 4096, out: field}}
+  - {{stage: upchannelize, in: field, out: fine, factor: 4, gain: {gain}}}
+  - {{stage: record, in: fine, prefix: x}}
+"""
+        with harness.scratch() as d:
+            for command in ("check", "run"):
+                result = harness.run(d, text, command=command, status=2)
+                assert "pipeline.yaml:5:" in result.err and "would be clamped" in result.err, result
+            assert os.listdir(d) == ["pipeline.yaml"]
+
+
+def test_full_output():
+    """What a command says is lost on a full disk: its exit status tells."""
+    with harness.scratch() as d:
+        recorded = record_field(d)
+        with open(os.path.join(d, "p.yaml"), "w") as f:
+            f.write(f"pipeline:\n  - {{stage: replay, files: {recorded}, out: x}}\n"
+                    "  - {stage: record, in: x, prefix: y}\n")
+        for words in (["check", "p.yaml"], ["graph", "p.yaml"], ["stages"], ["stages", "replay"],
+                      ["info", recorded], ["help"], ["help", "check"], ["check", "--help"]):
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([os.path.abspath(harness.PROGRAM), *words], cwd=d, stdout=full,
+                                      stderr=subprocess.PIPE, text=True, timeout=60)
+            assert done.returncode == 1 and "could be written" in done.stderr, (words, done)
+            assert harness.beamring(*words, cwd=d).status == 0, words
+
+
+ESCAPES = ["\x1b[2J", "\x1b]0;owned\x07", "\x08\x08", "\x7f", "\x9b31m", "\x0d"]
+
+
+def test_escapes_of_files():
+    """What a file says of itself moves no cursor and renames no terminal: neither do errors that quote it."""
+    with harness.scratch() as d:
+        path = record_field(d)
+        with open(path, "rb") as f:
+            whole = f.read()
+        at = whole.index(b"\n", whole.index(b"TELESCOPE "))
+        for escape in ESCAPES:
+            for place, key in ((at, b""), (whole.index(b"NBIT ") + 5, b""), (at, b"\nSOURCE x")):
+                raw = key + escape.encode()
+                with open(path, "wb") as f:  # the header is as long as before: blanks at its end make room
+                    f.write(whole[:place] + raw + whole[place:4096 - len(raw)] + whole[4096:])
+                for words in (["info", path], ["info", path + escape]):
+                    done = subprocess.run([os.path.abspath(harness.PROGRAM), *words], capture_output=True,
+                                          cwd=d)
+                    said = done.stdout + done.stderr
+                    assert said and not re.search(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]", said), said
+                with open(os.path.join(d, "p.yaml"), "w") as f:
+                    f.write(f"pipeline:\n  - {{stage: replay, files: {path}, out: x}}\n"
+                            "  - {stage: record, in: x, prefix: y, overwrite: true}\n")
+                for command in ("check", "run"):
+                    done = harness.beamring(command, "p.yaml", cwd=d)
+                    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", done.out + done.err), done
+
+
 def test_statistics():
     """A statistics file that cannot be written is said before anything starts."""
     with harness.scratch() as d:
@@ -373,6 +458,7 @@ if __name__ == "__main__":
     harness.main([
         test_good, test_keys, test_all_errors_at_once, test_one_mistake_one_message, test_graph,
         test_telescope, test_yaml, test_device, test_lowest_frequency, test_no_such_recording,
-        test_recordings, test_numbers, test_stage_fails, test_truncated_payload, test_disk_full, test_no_echo,
+        test_recordings, test_numbers, test_stage_fails, test_truncated_payload, test_disk_full,
+        test_no_echo, test_thousands_of_stages, test_gains, test_full_output, test_escapes_of_files,
         test_statistics, test_same_files, test_not_started, test_interrupt, test_no_plugin
     ])

@@ -2,7 +2,9 @@
 import glob
 import json
 import os
+import stat
 import subprocess
+import time
 
 import harness
 from wires_common import free_port
@@ -125,6 +127,8 @@ pipeline:
             assert "out/scales.yaml exists and would be lost" in result.err, result
             return result
         check_twice(d, lambda: again("2.5", "false"), second, lambda: again("1.5", "true"))
+        stays(d, os.path.join(d, "out", "scales.yaml"),
+              lambda: harness.beamring("run", "pipeline.yaml", cwd=d, timeout=20))
 
 
 def test_document_of_packetize():
@@ -146,6 +150,112 @@ def test_document_of_packetize():
         return result
     with harness.scratch() as d:
         check_twice(d, lambda: again("1.5", "false"), second, lambda: again("2.5", "true"))
+        stays(d, os.path.join(d, "out", "d.yaml"),
+              lambda: harness.beamring("run", "pipeline.yaml", cwd=d, timeout=20))
+
+
+VISIBILITIES = """  - {stage: correlate, in: field, out: v, integrate: 512}
+  - {stage: uvh5, in: v, directory: out, prefix: x, MORE}
+"""
+GAPS = FIELD.replace("seed", "missing: [{first: 100, count: 3}], seed")
+OBSTACLES = {
+    "pipe": ("a pipe", os.mkfifo),
+    "link": ("a symbolic link", lambda path: os.symlink("../precious", path)),
+    "broken link": ("a symbolic link", lambda path: os.symlink("../new", path)),
+    "directory": ("a directory", os.mkdir),
+    "device": ("a device", lambda path: os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 3))),  # /dev/null
+}
+
+
+def stays(d, path, run):
+    """`run` fails with what stands at `path`, whatever that is, and it stays; a link's target too."""
+    for name, (words, make) in OBSTACLES.items():
+        subprocess.run(["rm", "-rf", path], check=True)
+        try:
+            make(path)
+        except PermissionError:
+            print(f"{name}: left out, for root alone can make it")
+            continue
+        before = os.lstat(path)
+        with open(os.path.join(d, "precious"), "w") as f:
+            f.write("precious")
+        result = run()
+        assert result.status in (1, 2), (path, name, result)
+        assert words in result.err or "cannot create" in result.err or "exists" in result.err, (path, name,
+                                                                                                result)
+        after = os.lstat(path)
+        assert (before.st_mode, before.st_ino) == (after.st_mode, after.st_ino), (path, name, result)
+        assert open(os.path.join(d, "precious")).read() == "precious", (path, name)
+        assert not os.path.exists(os.path.join(d, "new")), (path, name)
+    subprocess.run(["rm", "-rf", path], check=True)
+
+
+def test_what_is_no_file_stays():
+    """Every file that any writer makes, with a pipe, a link, a folder or a device in its place."""
+    for name, writer in {**WRITERS, "uvh5": VISIBILITIES, "beams": BEAMS + WRITERS["dada"].replace(
+            "in: field", "in: beams")}.items():
+        text = GAPS.replace("SEED", "1") + writer.replace("MORE", "overwrite: true")
+        with harness.scratch() as d:
+            harness.run(d, text)
+            paths = sorted(contents(d))
+            assert paths, name
+            for path in paths[:6]:
+                stays(d, path, lambda: harness.beamring("run", "pipeline.yaml", cwd=d, timeout=20))
+            print(f"{name}: {[os.path.basename(path) for path in paths[:6]]}")
+
+
+def test_statistics_and_journal_are_files():
+    text = FIELD.replace("SEED", "1") + WRITERS["dada"].replace("MORE", "overwrite: true")
+    with harness.scratch() as d:
+        harness.run(d, text)
+        for name in ("s.json", "s.json.part"):
+            stays(d, os.path.join(d, name), lambda: harness.beamring(
+                "run", "pipeline.yaml", "--stats", "s.json", cwd=d, timeout=20))
+        for device in ("/dev/null", "/dev/full"):
+            before = os.lstat(device)
+            done = harness.beamring("run", "pipeline.yaml", "--stats", device, cwd=d)
+            assert done.status == 2 and "a device" in done.err, done
+            assert os.lstat(device).st_rdev == before.st_rdev, device
+            assert not os.path.exists(device + ".part"), device
+
+        def run_with_journal():  # its values hold, without a journal
+            with open(os.path.join(d, "pipeline.yaml"), "w") as f:
+                f.write(text + "journal: j\n")
+            done = harness.beamring("run", "pipeline.yaml", cwd=d, timeout=20)
+            assert done.status == 0 and "nothing is resumed" in done.err, done
+            return harness.Result(1, done.out, done.err.replace("it is no file", "a pipe, a device").replace(
+                "Is a directory", "a directory"))
+        stays(d, os.path.join(d, "j"), run_with_journal)
+
+
+def test_two_at_once():
+    """Of two runs with the same directory and prefix the second is refused, whatever it may overwrite, and
+    harms nothing; others beside it are not. One that was killed is in nobody's way."""
+    for name, writer in {**WRITERS, "uvh5": VISIBILITIES}.items():
+        endless = FIELD.replace("SEED", "1").replace("samples: 16384", "samples: 100000000000") + \
+            writer.replace("MORE", "overwrite: true")
+        short = FIELD.replace("SEED", "2") + writer.replace("MORE", "overwrite: true")
+        with harness.scratch() as d:
+            with open(os.path.join(d, "endless.yaml"), "w") as f:
+                f.write(endless)
+            first = subprocess.Popen([os.path.abspath(harness.PROGRAM), "run", "endless.yaml"], cwd=d,
+                                     stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            try:
+                end = time.time() + 60
+                while len(contents(d)) < 1:
+                    assert time.time() < end and first.poll() is None, (name, first.poll())
+                    time.sleep(0.01)
+                kept = {path: os.stat(path).st_ino for path in contents(d)}
+                result = harness.run(d, short, status=1)
+                assert "another run writes files out/x" in result.err, (name, result)
+                assert {path: os.stat(path).st_ino for path in kept} == kept, name
+                harness.run(d, short.replace("prefix: x", "prefix: y"), name="other.yaml")
+                assert harness.beamring("check", "pipeline.yaml", cwd=d).status == 0
+            finally:
+                first.kill()
+                first.communicate()
+            harness.run(d, short)
+            assert not os.path.exists(os.path.join(d, "out", ".beamring.lock")), name
 
 
 def test_receive_command():
@@ -168,9 +278,16 @@ def test_receive_command():
             done = receive(d, "--seconds", "0.1", "--overwrite")
             assert done.returncode == 0 and not os.path.exists(path), done
 
+            def again():
+                done = receive(d, "--seconds", "5", "--overwrite")
+                return harness.Result(done.returncode, done.stdout, done.stderr)
+            stays(d, path, again)
+
 
 if __name__ == "__main__":
     harness.main([
         test_writers_of_pipelines, test_file_where_a_directory_is_wanted, test_statistics,
-        test_scales_of_requantize, test_document_of_packetize, test_receive_command
+        test_scales_of_requantize, test_document_of_packetize, test_receive_command,
+        test_what_is_no_file_stays, test_two_at_once,
+        test_statistics_and_journal_are_files
     ])

@@ -71,19 +71,87 @@ def test_all_pending_hold():
 
 
 def test_too_many():
-    """There is an end to what may be pending: it is said, and what is pending stays."""
-    with node(PIPELINE) as n:
+    """There is an end to what may be pending: it is said, and what is pending stays. The last places are for
+    what holds soon, also when all others come back with the journal; and what is pending can be cancelled."""
+    def scheduled(n):
+        return n.status()["updates"]["states"]["scheduled"]
+
+    with node(PIPELINE + "journal: j\n", command="serve") as n:
         n.wait_until(lambda s: s["state"] == "running")
-        for i in range(1024):
+        for i in range(960):
             answer = post(n, id=f"p{i}", at={"sample": 10**12 + i}, stages={"one": {"add": i % 100}})
             assert answer.code == 202, answer.text
-        refused = post(n, id="more", at={"sample": 10**12 + 5000}, stages={"one": {"add": 1}})
-        assert refused.code == 503, refused.text
-        assert "1024 updates are scheduled already" in refused.json["error"]
+        for at in ({"sample": 10**12 + 5000}, {"sample": 10**10}, {"time_ns": 4 * 10**18}):
+            refused = post(n, id="more", at=at, stages={"one": {"add": 1}})
+            assert refused.code == 503, refused.text
+            assert "960 updates are scheduled already" in refused.json["error"] and \
+                "DELETE /v1/updates/ID" in refused.json["error"], refused.text
         again = post(n, id="p7", at={"sample": 10**12 + 7}, stages={"one": {"add": 7}})
         assert again.code == 202 and again.json["state"] == "scheduled"
-        assert n.status()["updates"]["states"]["scheduled"] == 1024, n.status()["updates"]
-        n.end()
+        assert scheduled(n) == 960, n.status()["updates"]
+        assert n.post("/v1/restart").code == 202
+        n.wait_until(lambda s: s["restarts"] == 1 and s["state"] == "running", what="the restart")
+        assert scheduled(n) == 960, n.status()["updates"]
+        assert post(n, id="soon", at="now", stages={"two": {"add": 5}}).code == 202
+        wait_for(n, "soon", "applied")
+        first = n.get("/v1/updates").json["earliest"]
+        for i in range(64):  # a minute is some 60 million samples here
+            answer = post(n, id=f"s{i}", at={"sample": first + 40000000 + i}, stages={"one": {"add": i}})
+            assert answer.code == 202, answer.text
+        refused = post(n, id="none", stages={"two": {"add": 6}})
+        assert refused.code == 503, refused.text
+        assert "1024 updates are scheduled already" in refused.json["error"], refused.text
+        for name in ("p3", "p959"):
+            assert n.ask("/v1/updates/" + name, "DELETE").json["state"] == "cancelled"
+        assert post(n, id="none", stages={"two": {"add": 6}}).code == 202
+        wait_for(n, "none", "applied")
+        n.end(0)
+
+
+def test_cancelled():
+    """What is cancelled never held: not for those behind it, not in its other stage, not after a restart."""
+    def delete(name, code=200):
+        answer = n.ask("/v1/updates/" + name, "DELETE")
+        assert answer.code == code, answer.text
+        return answer.json
+
+    with node(PIPELINE + "journal: j\n", command="serve") as n:
+        n.wait_until(lambda s: s["state"] == "running")
+        first = (n.get("/v1/updates").json["earliest"] // 4096 + 300) * 4096
+        for name, at, stages in (("a", 0, {"one": {"add": 1}}),
+                                 ("b", 4096, {"one": {"add": 666}}),
+                                 ("c", 4096, {"one": {"add": 2}, "two": {"add": 20}}),
+                                 ("d", 8192, {"two": {"add": 13}}), ("e", 8192, {"two": {"add": 30}})):
+            post(n, id=name, at={"sample": first + at}, stages=stages)
+        far = 10**12
+        for i, name in enumerate(("x", "y", "z")):
+            answer = post(n, id=name, at={"sample": far + 4096 * i},
+                          stages={"one": {"add": 50 + i}, "two": {"add": 60 + i}})
+            assert answer.code == 202, answer.text
+        cancelled = delete("y")
+        assert cancelled["state"] == "cancelled" and cancelled["sample"] == far + 4096, cancelled
+        assert "there is no update" in delete("y", 404)["error"]  # it is as if it had never come
+        assert "there is no update" in delete("nobody", 404)["error"] and delete("a%20b%0a%1b", 404)
+        assert n.ask("/v1/updates/", "DELETE").code == 404 and n.ask("/v1/updates/x", "GET").code == 405
+        assert n.ask("/v1/updates", "DELETE").code == 405
+        c = delete("c")
+        assert c["state"] == "cancelled", c
+        wait_for(n, "e", "applied")
+        for name in ("a", "e"):
+            assert "applied already" in delete(name, 409)["error"]
+        # the id is free again
+        assert post(n, id="c", at={"sample": far + 100}, stages={"one": {"add": 7}}).code == 202
+        told = {(u["id"], u["state"]) for u in n.get("/v1/updates").json["updates"]}
+        assert {("c", "cancelled"), ("c", "scheduled"), ("y", "cancelled"), ("x", "scheduled")} <= told, told
+        states = n.status()["updates"]["states"]
+        assert states["cancelled"] == 2 and states["scheduled"] == 3, states
+        assert n.metrics()['beamring_updates{state="cancelled"}'] == 2
+        assert n.post("/v1/restart").code == 202
+        n.wait_until(lambda s: s["restarts"] == 1 and s["state"] == "running", what="the restart")
+        told = {u["id"]: u["state"] for u in n.get("/v1/updates").json["updates"]}
+        assert "y" not in told and told["x"] == told["z"] == told["c"] == "scheduled", told
+        assert told["a"] == told["e"] == "applied", told
+        n.end(0)
 
 
 def test_command():
@@ -141,5 +209,5 @@ def test_refused():
 
 
 if __name__ == "__main__":
-    harness.main([test_applied, test_all_pending_hold, test_too_many, test_command,
+    harness.main([test_applied, test_all_pending_hold, test_too_many, test_cancelled, test_command,
                   test_refused])

@@ -86,6 +86,30 @@ def test_lines():
         n.end()
 
 
+def test_large_numbers():
+    """Integers of up to 64 bits are the same before and after, however they were written."""
+    with node(PIPELINE, command="serve") as n:
+        n.wait_until(lambda s: s["state"] == "running")
+        for name, text, value in (("a", "9223372036854775807", 2**63 - 1),
+                                  ("b", "-9223372036854775808", -2**63),
+                                  ("c", "1234567890123456789", 1234567890123456789),
+                                  ("d", "9e18", 9 * 10**18), ("e", "9007199254740993.0", 9007199254740993)):
+            answer = n.post("/v1/update", f"{{id: {name}, stages: {{one: {{add: {text}}}}}}}")
+            assert answer.code == 202, answer.text
+            wait_for(n, name)
+            restarts = n.status()["restarts"]
+            assert n.post("/v1/restart").code == 202
+            n.wait_until(lambda s: s["restarts"] > restarts and s["state"] == "running", what="a restart")
+            assert journal(n)["state"] == "kept" and journal(n)["resumed"] == 1, (name, journal(n))
+            assert updates(n)[name]["state"] == "applied" and "holds something else" not in n.err, n.err
+            assert n.post("/v1/stop").code == 202
+            n.wait_until(lambda s: s["state"] == "stopped", what="the end")
+            assert n.err.count(f"one: add is {value} in the end") == 2, (name, n.err)
+            assert n.post("/v1/restart").code == 202
+            n.wait_until(lambda s: s["state"] == "running", what="the start")
+        n.end(0)
+
+
 def resumed(n):
     n.wait_until(lambda s: s["state"] == "running")
     told = updates(n)
@@ -311,6 +335,8 @@ def test_file_that_changed():
 
 
 if __name__ == "__main__":
-    harness.main([test_lines, test_after_a_drain_and_a_kill, test_restart, test_pending_becomes_due,
-                  test_refused, test_not_a_journal, test_half_a_line, test_two_nodes, test_of_the_file,
-                  test_shortened, test_file_that_changed])
+    harness.main([
+        test_lines, test_large_numbers, test_after_a_drain_and_a_kill, test_restart,
+        test_pending_becomes_due, test_refused, test_not_a_journal, test_half_a_line,
+        test_two_nodes, test_of_the_file, test_shortened, test_file_that_changed
+    ])

@@ -10,6 +10,7 @@
 #include "stages/common/stage/made_with.h"
 #include "stages/common/tables/beam_table.h"
 #include "tools/beamring/commands.h"
+#include "tools/beamring/plain.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -415,8 +416,13 @@ int cmd_info(int argc, char **argv)
               stderr);
         return 2;
     }
+    FILE *const plain[2] = {plain_open(stdout), plain_open(stderr)}, *const before[2] = {stdout, stderr};
     int status = 0;
+    if (plain[0] != NULL && plain[1] != NULL) stdout = plain[0], stderr = plain[1];
     for (int i = at; i < argc; i++)
         if (info_file(argv[i]) != 0) status = 1;
+    stdout = before[0], stderr = before[1];
+    for (int i = 0; i < 2; i++)
+        if (plain[i] != NULL) fclose(plain[i]);
     return status;
 }

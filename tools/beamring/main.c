@@ -2,15 +2,37 @@
 #include "tools/beamring/command_table.h"
 #include "tools/beamring/commands.h"
 
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 static bool asks_for_help(const char *word)
 {
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
 }
 
+/* What a command says is its product, which a full disk must not lose in silence. A pipeline's are its
+ * files. */
+static int finish(const struct command *command, int status)
+{
+    bool lost = fflush(stdout) != 0 || ferror(stdout) != 0;
+    if (!lost || command->run == cmd_run || command->run == cmd_serve) return status;
+    fprintf(stderr, "beamring %s: not all of it could be written to the standard output\n", command->name);
+    return status != 0 ? status : 1;
+}
+
+/* Whoever starts the program may have closed them; then a recording must not become what messages go to. */
+static void open_standard_streams(void)
+{
+    int fd;
+    do fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd > STDERR_FILENO) close(fd);
+}
+
 int main(int argc, char **argv)
 {
+    open_standard_streams();
     const char *names[32] = {NULL};
     if (argc < 2) {
         help_all(stderr);
@@ -26,9 +48,10 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; commands[i].name != NULL; i++) {
         if (strcmp(argv[1], commands[i].name) == 0) {
-            if (argc < 3 || !asks_for_help(argv[2])) return commands[i].run(argc - 1, argv + 1);
+            if (argc < 3 || !asks_for_help(argv[2]))
+                return finish(&commands[i], commands[i].run(argc - 1, argv + 1));
             help_command(&commands[i], stdout);
-            return 0;
+            return finish(&commands[i], 0);
         }
         if (i + 1 < sizeof names / sizeof *names) names[i] = commands[i].name;
     }

@@ -2,6 +2,7 @@
  * it assembles as recordings, the sender's document beside them, and prints its counters as JSON at the end.
  */
 #include "buffers/clock.h"
+#include "buffers/output.h"
 #include "stages/common/formats/recording.h"
 #include "stages/common/stage/fileio.h"
 #include "stages/common/wires/frb_receiver.h"
@@ -380,13 +381,16 @@ static bool folder_is_free(const struct options *o)
     for (struct dirent *entry; good && (entry = readdir(folder)) != NULL;) {
         if (!is_ours(entry->d_name)) continue;
         snprintf(path, sizeof path, "%.3900s/%.255s", o->directory, entry->d_name);
-        good = o->overwrite && unlink(path) == 0;
+        struct br_error error = {0};
+        good = o->overwrite && br_output_check(path, &error) == BR_OK && unlink(path) == 0;
         if (!o->overwrite)
             fprintf(stderr,
                     "beamring receive: %s exists: an earlier recording would be lost; give another "
                     "--directory, or "
                     "--overwrite\n",
                     path);
+        else if (!good && error.status != BR_OK)
+            fprintf(stderr, "beamring receive: %s\n", error.text);
         else if (!good)
             fprintf(stderr, "beamring receive: cannot remove %s: %s\n", path, strerror(errno));
     }

@@ -1,6 +1,7 @@
 /* remote.c - see remote.h. */
 #include "tools/beamring/remote.h"
 
+#include "runtime/config/config.h"
 #include "runtime/control/address.h"
 
 #include <curl/curl.h>
@@ -98,6 +99,26 @@ static CURLcode ask(CURL *curl, const char *url, const char *token, const char *
     return status;
 }
 
+/* What a node answers is shown on a terminal: \u001b and the like, which JSON writes so, become '?'. */
+static void make_plain(char *text)
+{
+    br_text_plain(text);
+    for (char *c = text; (c = strchr(c, '\\')) != NULL && c[1] != '\0';) {
+        unsigned code;
+        bool control = c[1] == 'b' || c[1] == 'f' || c[1] == 'r';
+        if (c[1] == 'u' && sscanf(c + 2, "%4x", &code) == 1)
+            control = (code < 0x20 && code != '\n' && code != '\t') || (code >= 0x7f && code < 0xa0);
+        if (!control) {
+            c += 2;
+            continue;
+        }
+        size_t length = c[1] == 'u' ? strnlen(c, 6) : 2;
+        c[0] = '?';
+        memmove(c + 1, c + length, strlen(c + length) + 1);
+        c++;
+    }
+}
+
 /* The answer, whatever its code; NULL after a message. */
 static json_t *request(const struct remote *remote, const char *command, const char *path, const char *text,
                        long *code)
@@ -116,6 +137,7 @@ static json_t *request(const struct remote *remote, const char *command, const c
     if (curl == NULL) return NULL;
     CURLcode status = ask(curl, url, token, text, &answer, code, why);
     curl_easy_cleanup(curl);
+    if (answer.text != NULL) make_plain(answer.text);
     json_t *document = answer.text != NULL ? json_loads(answer.text, 0, &mistake) : NULL;
     if (status != CURLE_OK) {
         fprintf(stderr, "beamring %s: %s: %s\n", command, url,

@@ -4,6 +4,7 @@
 #include "tools/beamring/arguments.h"
 #include "tools/beamring/commands.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -63,6 +64,7 @@ static int run_node(int argc, char **argv, bool outlives)
         snprintf(control, sizeof control, "control.listen=\"%.200s\"", a.control);
         a.set[a.nset++] = control;
     }
+    signal(SIGUSR1, SIG_IGN); /* a rank may wait long for the others */
     br_log_init(&log, stderr, a.quiet ? BR_LOG_WARNING : BR_LOG_NOTE);
     log.json = a.json_log;
     if (become_rank(argv[0], &a, &log, &ranks) != 0) return 2;

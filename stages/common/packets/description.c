@@ -394,13 +394,15 @@ static void read_packet(struct owned *o, const struct br_node *root)
     if (k.stream == NULL && p->streams.count == 0) p->streams = (struct packet_ids){1, zero};
 }
 
-/* All messages into the error, a line each. */
-static int report(const struct br_config *config, struct br_error *error)
+/* All messages into the error, a line each. What has no fields is another kind of file, and not quoted; the
+ * text that searches for a description has the description's own name. */
+static int report(const struct br_config *config, const char *name, struct br_error *error)
 {
     char text[BR_ERROR_LENGTH] = "";
     FILE *out = fmemopen(text, sizeof text - 1, "w");
     if (out == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for messages");
-    br_config_print_errors(config, out);
+    bool known = br_node_get(br_config_root(config), "fields") != NULL;
+    br_config_print_places(config, name, known ? NULL : "a packet description, with `fields`", out);
     fclose(out);
     size_t length = strlen(text);
     while (length > 0 && text[length - 1] == '\n') text[--length] = '\0';
@@ -417,7 +419,7 @@ static int make(struct packet_description **description, const char *name, struc
     o->packet.name = name;
     if (root != NULL && br_config_errors(config) == 0) read_packet(o, root);
     if (br_config_errors(config) > 0 || root == NULL) {
-        int status = report(config, error);
+        int status = report(config, name, error);
         br_config_free(config);
         return status;
     }

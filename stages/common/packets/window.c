@@ -209,8 +209,8 @@ enum window_reason window_packet(struct window *w, struct window_thread *thread,
     atomic_store_explicit(&s->latest, sample, memory_order_relaxed);
     if (thread->base < 0) return count(thread, source, WINDOW_EARLY);
     int64_t in_frame = sample % frame_samples, begin = thread->base * frame_samples;
-    int64_t end = begin + (int64_t)w->nopen * frame_samples;
-    bool stray = sample < begin - w->far || sample >= end + w->far;
+    int64_t beyond = sample - begin - (int64_t)w->nopen * frame_samples;
+    bool stray = begin - sample > w->far || beyond >= w->far;
     note_stray(s, stray);
     if (stray) return count(thread, source, WINDOW_STRAY);
     if (verdict == PACKET_FLAGGED) return count(thread, source, WINDOW_FLAGGED);

@@ -1,5 +1,7 @@
 #include "stages/common/stage/fileio.h"
 
+#include "buffers/output.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -101,12 +103,14 @@ static bool holds(const char *path, const char *text, size_t length)
 
 int fileio_keep(const char *path, const char *text, size_t length, bool overwrite, struct br_error *error)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (overwrite ? O_TRUNC : O_EXCL), 0666);
-    if (fd < 0 && errno == EEXIST)
+    int status = br_output_check(path, error);
+    if (status != BR_OK) return status;
+    if (!overwrite && access(path, F_OK) == 0)
         return holds(path, text, length)
                    ? BR_OK
                    : br_fail(error, BR_E_IO, "%s is there already and holds something else", path);
-    if (fd < 0) return br_fail(error, BR_E_IO, "cannot make %s: %s", path, strerror(errno));
+    int fd = br_output_open(path, overwrite, error);
+    if (fd < 0) return BR_E_IO;
     int why = fileio_write(fd, text, length, 0);
     if (close(fd) != 0 && why == 0) why = errno;
     return why == 0 ? BR_OK : br_fail(error, BR_E_IO, "cannot write %s: %s", path, strerror(why));

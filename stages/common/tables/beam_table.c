@@ -1,5 +1,6 @@
 #include "stages/common/tables/beam_table.h"
 
+#include "buffers/output.h"
 #include "stages/common/formats/text.h"
 
 #include <errno.h>
@@ -39,8 +40,8 @@ void beam_table_print(FILE *out, const struct br_stream *s, const char *between)
 int beam_table_write(const char *path, const struct br_stream *s, struct br_error *error)
 {
     if (s->beams == NULL || s->nbeams == 0) return BR_OK;
-    FILE *out = fopen(path, "we");
-    if (out == NULL) return br_fail(error, BR_E_IO, "cannot write %s: %s", path, strerror(errno));
+    FILE *out = br_output_stream(path, true, error);
+    if (out == NULL) return BR_E_IO;
     fputs("number,x,y,azimuth_deg,zenith_angle_deg\n", out);
     beam_table_print(out, s, ",");
     bool bad = ferror(out) != 0;

@@ -159,9 +159,9 @@ static const char digits[] = "0123456789";
 
 struct reader {
     struct frb_node_document *document;
-    const struct key *key; /* whose value comes next; NULL: a key comes next */
+    const struct key *key;      /* whose value comes next; NULL: a key comes next */
     bool in_list, listed_noise; /* noise_variance is a list */
-    size_t room; /* of the list being read */
+    size_t room;                /* of the list being read */
     bool seen[NKEYS];
     struct br_error *error;
 };
@@ -215,7 +215,7 @@ static int take_number(struct reader *r, const char *text)
     return BR_OK;
 }
 
-static int take_key(struct reader *r, const char *text)
+static int take_key(struct reader *r, const char *text, size_t line)
 {
     for (size_t i = 0; i < NKEYS; i++) {
         if (strcmp(keys[i].name, text) != 0) continue;
@@ -225,7 +225,7 @@ static int take_key(struct reader *r, const char *text)
         r->room = 0;
         return BR_OK;
     }
-    return br_fail(r->error, BR_E_FORMAT, "unknown key '%.60s'", text);
+    return br_fail(r->error, BR_E_FORMAT, "unknown key in line %zu; expected those of the protocol", line);
 }
 
 static int take_scalar(struct reader *r, const yaml_event_t *event)
@@ -235,7 +235,7 @@ static int take_scalar(struct reader *r, const yaml_event_t *event)
         return br_fail(r->error, BR_E_FORMAT, "anchors and tags are not allowed");
     if (strlen(text) != event->data.scalar.length)
         return br_fail(r->error, BR_E_FORMAT, "a text holds a zero byte");
-    if (r->key == NULL) return take_key(r, text);
+    if (r->key == NULL) return take_key(r, text, event->start_mark.line + 1);
     if (event->data.scalar.style != YAML_PLAIN_SCALAR_STYLE)
         return br_fail(r->error, BR_E_FORMAT, "%s: '%.40s' stands in quotes; expected a number", r->key->name,
                        text);

@@ -186,7 +186,15 @@ static void test_values(void **state)
          "1:8: whole: '99999999999999999999' does not fit into 64 bits; expected a whole number "
          "from -10 to 100 samples"},
         {"whole: 1e300",
-         "1:8: whole: '1e300' is no whole number; expected a whole number from -10 to 100 samples"},
+         "1:8: whole: '1e300' does not fit into 64 bits; expected a whole number from -10 to 100 samples"},
+        {"whole: 9.3e18",
+         "1:8: whole: '9.3e18' does not fit into 64 bits; expected a whole number from -10 to 100 samples"},
+        {"whole: 1.25e1",
+         "1:8: whole: '1.25e1' is no whole number; expected a whole number from -10 to 100 samples"},
+        {"whole: 5e-1",
+         "1:8: whole: '5e-1' is no whole number; expected a whole number from -10 to 100 samples"},
+        {"whole: 9e18",
+         "1:8: whole: '9e18' is out of range; expected a whole number from -10 to 100 samples"},
         {"whole: +", "1:8: whole: '+' is no whole number; expected a whole number from -10 to 100 samples"},
         {"whole: {a: 1}",
          "1:8: whole: a map is not a single value; expected a whole number from -10 to 100 samples"},
@@ -252,6 +260,39 @@ static void test_values(void **state)
         struct br_config *config = fill(cases[i].text, &a);
         snprintf(expected, sizeof expected, "t.yaml:%s\n", cases[i].message);
         assert_messages(config, expected);
+    }
+}
+
+/* In whatever form they are written: no digit is lost, up to the last number of 64 bits. */
+static void test_exact_integers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t value;
+    } cases[] = {{"9e18", 9000000000000000000},
+                 {"9223372036854775807", INT64_MAX},
+                 {"-9223372036854775808", INT64_MIN},
+                 {"9.223372036854775807e18", INT64_MAX},
+                 {"-9.223372036854775808E+18", INT64_MIN},
+                 {"9007199254740993.0", 9007199254740993},
+                 {"90071992547409930e-1", 9007199254740993},
+                 {"1234567890123456789.000", 1234567890123456789},
+                 {"0.0000e5", 0},
+                 {"0e99", 0},
+                 {"-.5e1", -5},
+                 {"1700000000123456789", 1700000000123456789}};
+    static const struct br_param any[] = {{"n", BR_P_INT, 0, .min = -9.3e18, .max = 9.3e18}, {0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[80];
+        int64_t value = -1;
+        struct br_config *config;
+        struct br_error error = {0};
+        snprintf(text, sizeof text, "n: %s", cases[i].text);
+        assert_int_equal(br_config_parse(&config, "t.yaml", text, strlen(text), 0, NULL, &error), BR_OK);
+        if (br_config_fill(config, br_config_root(config), any, NULL, &value) > 0 || value != cases[i].value)
+            fail_msg("%s: %lld", text, (long long)value);
+        br_config_free(config);
     }
 }
 
@@ -420,9 +461,11 @@ static void test_suggest(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_types), cmocka_unit_test(test_absent),      cmocka_unit_test(test_lifetime),
-        cmocka_unit_test(test_values),    cmocka_unit_test(test_all_at_once), cmocka_unit_test(test_also),
-        cmocka_unit_test(test_defaults),  cmocka_unit_test(test_long),        cmocka_unit_test(test_suggest),
+        cmocka_unit_test(test_all_types),      cmocka_unit_test(test_absent),
+        cmocka_unit_test(test_lifetime),       cmocka_unit_test(test_values),
+        cmocka_unit_test(test_exact_integers), cmocka_unit_test(test_all_at_once),
+        cmocka_unit_test(test_also),           cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_long),           cmocka_unit_test(test_suggest),
         cmocka_unit_test(test_groups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -112,6 +112,59 @@ static void test_one_that_spoils_a_later_one(void **state)
     end(&run);
 }
 
+static enum br_update_outcome cancel(struct test_run *run, const char *id)
+{
+    struct br_update_reply reply;
+    struct br_error error = {0};
+    br_updates_cancel(run->graph, id, &reply, &error);
+    assert_int_equal(reply.outcome == BR_UPDATE_OK, error.status == BR_OK);
+    return reply.outcome;
+}
+
+/* Those behind it have the values that they would have without it, in all of its stages. */
+static void test_cancelled(void **state)
+{
+    (void)state;
+    struct test_run run;
+    build_ok(&run, pipeline);
+    ask_well(&run, "{id: late, at: {sample: 1920}, stages: {one: {refuse: 99}, two: {refuse: 99}}}");
+    ask_well(&run, "{id: early, at: {sample: 640}, stages: {one: {add: 3}}}");
+    ask_well(&run, "{id: mid, at: {sample: 1280}, stages: {one: {add: 9}, two: {add: 8}}}");
+    ask_well(&run, "{id: same, at: {sample: 1280}, stages: {one: {refuse: 98}}}");
+    ask_well(&run, "{id: end, at: {sample: 2560}, stages: {two: {add: 4}}}");
+    assert_int_equal(cancel(&run, "nobody"), BR_UPDATE_UNKNOWN);
+    assert_int_equal(cancel(&run, "mid"), BR_UPDATE_OK);
+    assert_int_equal(cancel(&run, "mid"), BR_UPDATE_UNKNOWN);
+    assert_int_equal(called(&run, "mid")->state, BR_UPDATE_CANCELLED);
+    assert_int_equal(run.graph->updates->total[BR_UPDATE_SCHEDULED], 4);
+    run_to_end(&run);
+    assert_met(&run, "one", 1, 640, 3);
+    assert_int_equal(stage(&run, "one")->nseen, 2);
+    assert_met(&run, "two", 1, 1920, 0); /* the table of `late` */
+    assert_met(&run, "two", 2, 2560, 4);
+    assert_int_equal(stage(&run, "two")->nseen, 3);
+    assert_int_equal(called(&run, "same")->state, BR_UPDATE_APPLIED);
+    assert_int_equal(cancel(&run, "early"), BR_UPDATE_CONFLICT);
+    end(&run);
+}
+
+/* One without which another one could not be stays, and so do both. */
+static void test_cancelled_that_others_need(void **state)
+{
+    (void)state;
+    struct test_run run;
+    build_ok(&run, pipeline);
+    ask_well(&run, "{id: needed, at: {sample: 640}, stages: {one: {refuse: 99}, two: {add: 5}}}");
+    ask_well(&run, "{id: needs, at: {sample: 1280}, stages: {one: {add: 13}}}");
+    assert_int_equal(cancel(&run, "needed"), BR_UPDATE_FAILED);
+    assert_int_equal(called(&run, "needed")->state, BR_UPDATE_SCHEDULED);
+    run_to_end(&run);
+    assert_met(&run, "two", 1, 640, 5);
+    assert_met(&run, "one", 2, 1280, 13);
+    assert_int_equal(called(&run, "needed")->state, BR_UPDATE_APPLIED);
+    end(&run);
+}
+
 static void test_the_same_sample_again(void **state)
 {
     (void)state;
@@ -419,6 +472,8 @@ int main(void)
         cmocka_unit_test(test_absorbed),
         cmocka_unit_test(test_order_of_arrival_does_not_matter),
         cmocka_unit_test(test_one_that_spoils_a_later_one),
+        cmocka_unit_test(test_cancelled),
+        cmocka_unit_test(test_cancelled_that_others_need),
         cmocka_unit_test(test_the_same_sample_again),
         cmocka_unit_test(test_all_stages_or_none),
         cmocka_unit_test(test_late),

@@ -257,6 +257,10 @@ static void test_times(void **state)
      * after the epoch. */
     assert_int_equal(sigproc_arrival_ns(&s, 10, 192, 24) - s.epoch_ns, 3235840);
     assert_int_equal(sigproc_arrival_ns(&s, 0, 192, 24) - s.epoch_ns, -40960);
+    s.epoch_ns = INT64_MIN;
+    assert_int_equal(sigproc_arrival_ns(&s, 0, 192, 24), INT64_MIN);
+    s.epoch_ns = INT64_MAX;
+    assert_int_equal(sigproc_arrival_ns(&s, 10, 192, 24), INT64_MAX - 40960);
 }
 
 int main(void)

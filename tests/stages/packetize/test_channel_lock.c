@@ -39,7 +39,7 @@ static int remove_directory(void **state)
 static void channels_of_others(void **state)
 {
     (void)state;
-    struct channel_lock one = {.fd = -1}, two = {.fd = -1}, elsewhere = {.fd = -1};
+    struct file_lock one = {.fd = -1}, two = {.fd = -1}, elsewhere = {.fd = -1};
     struct br_error error = {0};
     const int64_t five = 5;
     assert_int_equal(TAKE(&one, &error, 7, 3, 5, 4), BR_OK);
@@ -51,23 +51,23 @@ static void channels_of_others(void **state)
     assert_int_equal(channel_lock_take(&elsewhere, "127.0.0.1:10", &five, 1, &error), BR_OK);
     assert_string_not_equal(one.path, elsewhere.path);
     assert_string_equal(error.text, "");
-    channel_lock_release(&one);
+    file_lock_release(&one);
     assert_int_equal(one.fd, -1);
     struct stat there;
     assert_int_equal(stat(two.path, &there), 0); /* it is still needed */
     assert_int_equal(TAKE(&one, &error, 3, 4, 5, 7), BR_OK);
-    channel_lock_release(&one);
-    channel_lock_release(&two);
-    channel_lock_release(&two);
+    file_lock_release(&one);
+    file_lock_release(&two);
+    file_lock_release(&two);
     assert_int_equal(stat(two.path, &there), -1);
-    channel_lock_release(&elsewhere);
+    file_lock_release(&elsewhere);
 }
 
 /* What nobody can open or create is not known, and said so. */
 static void no_file(void **state)
 {
     (void)state;
-    struct channel_lock lock = {.fd = -1};
+    struct file_lock lock = {.fd = -1};
     struct br_error error = {0};
     char path[128];
     const int64_t channel = 1;
@@ -96,7 +96,7 @@ static void comings_and_goings(void **state)
         if (child[i] != 0) continue;
         const bool shares = i >= OWN;
         for (int round = 0; round < ROUNDS; round++) {
-            struct channel_lock lock = {.fd = -1};
+            struct file_lock lock = {.fd = -1};
             int status = TAKE(&lock, NULL, shares ? 100 : 2 * i);
             if (status != BR_OK) {
                 if (!shares) atomic_fetch_add(refused, 1);
@@ -105,7 +105,7 @@ static void comings_and_goings(void **state)
             if (shares && atomic_fetch_add(holders, 1) != 0) atomic_fetch_add(both, 1);
             for (int n = 0; shares && n < 5; n++) sched_yield(); /* lets another one make the mistake */
             if (shares) atomic_fetch_sub(holders, 1);
-            channel_lock_release(&lock);
+            file_lock_release(&lock);
         }
         _exit(0);
     }
@@ -123,12 +123,12 @@ static void comings_and_goings(void **state)
 static void links_are_not_followed(void **state)
 {
     (void)state;
-    struct channel_lock lock = {.fd = -1};
+    struct file_lock lock = {.fd = -1};
     struct br_error error = {0};
     char target[128];
     struct stat there;
     assert_int_equal(TAKE(&lock, &error, 1), BR_OK); /* says the path */
-    channel_lock_release(&lock);
+    file_lock_release(&lock);
     snprintf(target, sizeof target, "%s/target", directory);
     assert_int_equal(symlink(target, lock.path), 0);
     assert_int_equal(TAKE(&lock, &error, 1), BR_E_IO);

@@ -57,8 +57,24 @@ static void one_thread_at_a_time(void **state)
     assert_int_equal(planner.most, 1);
 }
 
+/* Samples as far from the burst as there are. */
+static void outside(void **state)
+{
+    (void)state;
+    int64_t first[3] = {-4000000000000000000, 0, 4000000000000000000};
+    float field[2 * 3 * 8] = {0};
+    struct burst burst = {.nchannels = 3, .npol = 1, .length = 8, .first = first, .field = field};
+    for (size_t c = 0; c < 3; c++) {
+        assert_null(burst_at(&burst, INT64_MIN, c, 0));
+        assert_null(burst_at(&burst, INT64_MAX, c, 0));
+        assert_null(burst_at(&burst, first[c] - 1, c, 0));
+        assert_null(burst_at(&burst, first[c] + 8, c, 0));
+        assert_ptr_equal(burst_at(&burst, first[c] + 7, c, 0), field + 2 * (8 * c + 7));
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(one_thread_at_a_time)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(one_thread_at_a_time), cmocka_unit_test(outside)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,62 @@
+#include "buffers/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int in_the_way(const char *path, mode_t mode, struct br_error *error)
+{
+    const char *what = S_ISDIR(mode)    ? "a directory"
+                       : S_ISLNK(mode)  ? "a symbolic link"
+                       : S_ISFIFO(mode) ? "a pipe"
+                       : S_ISSOCK(mode) ? "a socket"
+                                        : "a device";
+    return br_fail(error, BR_E_IO,
+                   "%s is %s, which is not replaced; expected a name that is free, or a regular file", path,
+                   what);
+}
+
+int br_output_check(const char *path, struct br_error *error)
+{
+    struct stat info;
+    if (lstat(path, &info) != 0) return BR_OK; /* making it says what is wrong */
+    return S_ISREG(info.st_mode) ? BR_OK : in_the_way(path, info.st_mode, error);
+}
+
+int br_output_open(const char *path, bool overwrite, struct br_error *error)
+{
+    struct stat info;
+    if (br_output_check(path, error) != BR_OK) return -1;
+    /* What has come there since is neither followed, waited for nor emptied. */
+    int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+    int fd = open(path, flags | (overwrite ? 0 : O_EXCL), 0666);
+    int why = fd < 0 || fstat(fd, &info) != 0 ? errno : 0;
+    if (why == 0 && !S_ISREG(info.st_mode))
+        in_the_way(path, info.st_mode, error);
+    else if (why == 0 && overwrite && ftruncate(fd, 0) != 0)
+        why = errno;
+    if (why != 0) br_fail(error, BR_E_IO, "cannot create %s: %s", path, strerror(why));
+    if (why == 0 && S_ISREG(info.st_mode)) return fd;
+    if (fd >= 0) close(fd);
+    return -1;
+}
+
+FILE *br_output_stream(const char *path, bool overwrite, struct br_error *error)
+{
+    int fd = br_output_open(path, overwrite, error);
+    FILE *file = fd >= 0 ? fdopen(fd, "wb") : NULL;
+    if (fd >= 0 && file == NULL) {
+        close(fd);
+        br_fail(error, BR_E_IO, "cannot create %s: %s", path, strerror(ENOMEM));
+    }
+    return file;
+}
+
+int br_output_rename(const char *from, const char *to, struct br_error *error)
+{
+    int status = br_output_check(to, error);
+    if (status != BR_OK || rename(from, to) == 0) return status;
+    return br_fail(error, BR_E_IO, "cannot write %s: %s", to, strerror(errno));
+}
