@@ -1,4 +1,5 @@
 #include "stages/common/formats/vdif.h"
+#include "stages/common/formats/sample_clock.h"
 #include "stages/common/stage/fileio.h"
 
 #include <errno.h>
@@ -87,15 +88,10 @@ int vdif_check(const struct vdif_header *h, const char *file, uint64_t offset, u
 
 int64_t vdif_unix_seconds(const struct vdif_header *header)
 {
-    /* VDIF counts every second since its epoch, Unix time leaves leap seconds out: those at the ends of 2005,
-     * 2008, June 2012, June 2015 and 2016, as the Unix time that follows them. */
-    static const int64_t leaps[] = {1136073600, 1230768000, 1341100800, 1435708800, 1483228800};
+    /* VDIF counts every second since its epoch, Unix time leaves leap seconds out. */
     struct tm first = {
         .tm_year = 100 + (int)header->epoch / 2, .tm_mon = header->epoch % 2 ? 6 : 0, .tm_mday = 1};
-    int64_t start = (int64_t)timegm(&first), now = start + header->seconds;
-    for (size_t i = 0; i < sizeof leaps / sizeof *leaps; i++)
-        if (start < leaps[i] && now > leaps[i]) now--;
-    return now;
+    return sample_clock_without_leaps((int64_t)timegm(&first), header->seconds);
 }
 
 size_t vdif_samples(const struct vdif_header *header)
