@@ -13,7 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPEN = 2, FIRST = 64, LOOK_EVERY = 256, MOST_KEPT = 64 << 20, TEXT = 700 };
+enum { OPEN = 2, FIRST = 64, LOOK_EVERY = 256, TEXT = 700 };
+/* So much is read ahead of a source that does not send. */
+enum { MOST_KEPT = 16384, MOST_KEPT_BYTES = 64 << 20 };
 
 static int configure(struct br_stage *stage, void *self, const struct file_list *files,
                      const struct replay_options *options)
@@ -156,6 +158,24 @@ static int take(struct br_stage *stage, struct pcap_reader *r)
     return reason == WINDOW_NO_FRAME ? keep(stage, r, &packet) : 1;
 }
 
+/* True when the oldest frame is over: all sources that send are past it. Those that have sent nothing for as
+ * much as may be kept are not waited for, until they send again. */
+static bool is_over(struct pcap_reader *r)
+{
+    int64_t end = (atomic_load(&r->window.base) + 1) * (int64_t)r->layout.frame_samples + r->window.hold;
+    bool full = r->nkept >= MOST_KEPT || r->kept_bytes >= MOST_KEPT_BYTES, over = false;
+    for (size_t s = 0; s < r->layout.nsources; s++) {
+        _Atomic int64_t *latest = &r->window.source[s].latest;
+        int64_t at = atomic_load(latest);
+        if (at == INT64_MIN) continue;
+        over = true;
+        if (at >= end) continue;
+        if (!full) return false;
+        atomic_store(latest, INT64_MIN);
+    }
+    return over || full;
+}
+
 /* --- the beginning ------------------------------------------------------------------------------ */
 
 static void append(char *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -168,13 +188,18 @@ static void append(char *text, const char *format, ...)
     va_end(args);
 }
 
+static uint64_t count_of(const struct pcap_reader *r, enum window_reason reason)
+{
+    uint64_t sum = 0;
+    for (size_t s = 0; s <= r->layout.nsources; s++) sum += window_count(&r->window, s, reason);
+    return sum;
+}
+
 /* What became of the packets, ", 3 malformed, 2 without UDP". */
 static void say_counts(const struct pcap_reader *r, char *text)
 {
     for (int k = 0; k < WINDOW_NREASONS && r->window.thread != NULL; k++) {
-        uint64_t sum = k == WINDOW_STRAY ? r->disbelieved : 0;
-        for (size_t s = 0; s <= r->layout.nsources; s++)
-            sum += window_count(&r->window, s, (enum window_reason)k);
+        uint64_t sum = count_of(r, (enum window_reason)k) + (k == WINDOW_STRAY ? r->disbelieved : 0);
         if (sum > 0) append(text, ", %" PRIu64 " %s", sum, window_reason_name[k]);
     }
     for (int k = 0; k < PCAP_NREASONS; k++)
@@ -191,12 +216,13 @@ static int nobody_came(struct br_stage *stage, const struct pcap_reader *r)
                "; packets of up to %" PRIu64 " bytes were recorded in part, %" PRIu64
                " bytes of each (the snap length): record with `tcpdump -s 0`",
                r->source.longest, r->source.kept);
-    if (window_count(&r->window, r->layout.nsources, WINDOW_MALFORMED) > 0 && r->packet->bytes > 0)
+    if (count_of(r, WINDOW_MALFORMED) > 0 && r->packet->bytes > 0)
         append(advice, "; '%s' has packets of %zu bytes", r->packet->name, r->packet->bytes);
-    return br_stage_fail(
-        stage, BR_E_FORMAT, "none of the %" PRIu64 " packets of %s%s is one of '%s' for this node%s%s%s",
-        r->source.packets, r->source.files.path[0], r->source.files.count > 1 ? ", ..." : "", r->packet->name,
-        text[0] != '\0' ? ": " : "", text[0] != '\0' ? text + 2 : "", advice);
+    return br_stage_fail(stage, BR_E_FORMAT,
+                         "none of the first %" PRIu64 " packets of %s%s is one of '%s' for this node%s%s%s",
+                         r->source.packets, r->source.files.path[0], r->source.files.count > 1 ? ", ..." : "",
+                         r->packet->name, text[0] != '\0' ? ": " : "", text[0] != '\0' ? text + 2 : "",
+                         advice);
 }
 
 struct early {
@@ -209,20 +235,30 @@ static int by_sample(const void *left, const void *right)
     return a->sample < b->sample ? -1 : a->sample > b->sample;
 }
 
-/* The sample at which the recording begins, from its first packets of this node: the earliest of those that are
- * together with most. */
+/* By how much the recording begins before the median of its first packets, sorted: with the earliest one that
+ * has company. One alone may lie. */
+static int64_t begins_before(const struct pcap_reader *r, const struct early *early, size_t n)
+{
+    int64_t span = OPEN * (int64_t)r->layout.frame_samples, period = r->clock.period, before = 0;
+    for (size_t i = 0; i < n; i++) {
+        int64_t d = early[n / 2].sample - early[i].sample;
+        if (period > 0 && d < -period / 2) d += period;
+        bool company = n < 3 || (i + 1 < n && early[i + 1].sample - early[i].sample <= span) ||
+                       (i > 0 && early[i].sample - early[i - 1].sample <= span);
+        if (d > before && d <= r->max_gap && company) before = d;
+    }
+    return before;
+}
+
+/* The sample at which the recording begins, from its first packets of this node. */
 static int place_first(struct br_stage *stage, struct pcap_reader *r, struct early *early, size_t n,
                        int64_t *first)
 {
     struct br_error error = {0};
-    int64_t late, near, span = OPEN * (int64_t)r->layout.frame_samples, before = 0, period = r->clock.period;
+    int64_t late, near, period = r->clock.period;
     qsort(early, n, sizeof *early, by_sample);
     struct early median = early[n / 2];
-    for (size_t i = 0; i < n; i++) {
-        int64_t d = median.sample - early[i].sample;
-        if (period > 0 && d < -period / 2) d += period;
-        if (d <= span && d > before) before = d;
-    }
+    int64_t before = begins_before(r, early, n);
     bool stated = r->start_ns != INT64_MIN;
     const char *whose = stated ? "start_utc" : "the packets' times in the file";
     near = stated ? r->start_ns : median.unix_ns;
@@ -248,6 +284,26 @@ static int place_first(struct br_stage *stage, struct pcap_reader *r, struct ear
     return BR_OK;
 }
 
+/* Reads on until all sources have sent, or so much that they are not waited for. */
+static int look_who_sends(struct br_stage *stage, struct pcap_reader *r)
+{
+    int status = 1;
+    struct pcap_packet packet;
+    size_t bytes = 0, silent = r->layout.nsources;
+    for (size_t n = 0; silent > 0 && n < MOST_KEPT && bytes < MOST_KEPT_BYTES; n++) {
+        silent = 0;
+        for (size_t s = 0; s < r->layout.nsources && n % FIRST == 0; s++)
+            silent += atomic_load(&r->window.source[s].latest) == INT64_MIN;
+        silent += n % FIRST != 0;
+        status = pcap_files_next(stage, &r->source, &packet);
+        if (status < 1) break;
+        if (status != 1) continue;
+        bytes += packet.length;
+        offer(r, packet.payload, packet.length);
+    }
+    return status < 0 ? status : BR_OK;
+}
+
 /* The first packets of this node say where the recording begins; then it is read from the beginning. */
 static int begin(struct br_stage *stage, struct pcap_reader *r)
 {
@@ -268,8 +324,10 @@ static int begin(struct br_stage *stage, struct pcap_reader *r)
     if (status != BR_OK) return status;
     r->last_sample = first;
     r->last_ns = early[n / 2].unix_ns;
+    status = look_who_sends(stage, r);
+    if (status != BR_OK) return status;
     pcap_files_rewind(&r->source);
-    window_forget(&r->window);
+    window_forget(&r->window, first - 1);
     r->given = first / (int64_t)r->layout.frame_samples;
     r->begun = true;
     return BR_OK;
@@ -291,12 +349,16 @@ static void give(struct br_stage *stage, struct pcap_reader *r, struct br_frame 
 /* Packets that came too late are lost, though a replay waits for everybody: then the files are wrong. */
 static int end(struct br_stage *stage, const struct pcap_reader *r)
 {
-    uint64_t late = 0, accepted = 0;
-    for (size_t s = 0; s < r->layout.nsources; s++) {
-        late += window_count(&r->window, s, WINDOW_LATE) + window_count(&r->window, s, WINDOW_EARLY);
-        accepted += window_count(&r->window, s, WINDOW_ACCEPTED);
-    }
-    if (late == 0 || late < accepted) return BR_FINISHED;
+    uint64_t late = count_of(r, WINDOW_LATE) + count_of(r, WINDOW_EARLY),
+             accepted = count_of(r, WINDOW_ACCEPTED);
+    if (r->jumped_to != 0)
+        return br_stage_fail(stage, BR_E_FORMAT,
+                             "most sources jump to sample %" PRId64
+                             ", more than max_gap_s from the others; play the parts one by one",
+                             r->jumped_to);
+    if (late > 0)
+        br_stage_warn(stage, "%" PRIu64 " packets came after their time had been played and are lost", late);
+    if (late <= accepted / 4) return BR_FINISHED;
     return br_stage_fail(stage, BR_E_FORMAT,
                          "%" PRIu64 " packets came after their time had been played, and only %" PRIu64
                          " in time: the files overlap, or their times are wrong; merge them by time "
@@ -327,12 +389,7 @@ static int take_some(struct br_stage *stage, struct pcap_reader *r)
     r->ended = status == 0;
     window_mark_all_live(&r->window);
     atomic_store(&r->window.wanted, false);
-    int64_t to;
-    if (status >= 0 && window_has_jumped(&r->window, &to))
-        return br_stage_fail(stage, BR_E_FORMAT,
-                             "most sources jump to sample %" PRId64
-                             ", more than max_gap_s from the others; play the parts one by one",
-                             to);
+    if (status >= 0 && window_has_jumped(&r->window, &r->jumped_to)) r->ended = true;
     return status < 0 ? status : BR_OK;
 }
 
@@ -357,7 +414,7 @@ static int fill(struct br_stage *stage, void *self, struct br_frame *out)
         status = r->ended ? BR_OK : take_some(stage, r);
         if (status != BR_OK) return status;
         if (r->ended) drop_liars(r);
-        bool due = r->ended ? r->nkept > 0 : window_is_due(&r->window) || r->kept_bytes > MOST_KEPT;
+        bool due = r->ended ? r->nkept > 0 : is_over(r);
         if (!due && r->ended) break;
         if (!due) continue;
         struct br_frame *frame = window_close(&r->window, &r->stream);

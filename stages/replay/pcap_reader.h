@@ -18,6 +18,7 @@ struct pcap_reader {
     const char **time_from;
     char time_text[320];
     bool begun, opened, ended, finishing;
+    int64_t jumped_to;            /* sample; then the recording ends with what came before. 0: no jump */
     int64_t given;                /* the next frame that gets memory */
     unsigned ngiven;              /* frames that have memory and are not handed on */
     int64_t max_gap;              /* samples */

@@ -33,7 +33,7 @@ enum sample_clock_verdict sample_clock_place(const struct sample_clock *c, int64
 {
     __int128_t near = sample_clock_at(c, near_ns), period = c->period, turns = 0;
     if (period > 0) {
-        *sample %= c->period;
+        *sample = (*sample % c->period + c->period) % c->period;
         turns = floor_divide(near - *sample + period / 2, period);
         if (turns < 0) turns = 0;
         *sample += (int64_t)(turns * period);

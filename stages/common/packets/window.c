@@ -265,13 +265,14 @@ static void set_base(struct window *w, int64_t base)
     atomic_store(&w->base, base);
 }
 
-void window_forget(struct window *w)
+void window_forget(struct window *w, int64_t sample)
 {
     size_t n = w->layout->nsources;
     for (unsigned i = 0; i < w->nthreads; i++)
         for (size_t s = 0; s <= n; s++)
             for (int r = 0; r < WINDOW_NREASONS; r++) atomic_store(&w->thread[i].count[s][r], 0);
-    for (size_t s = 0; s < n; s++) atomic_store(&w->source[s].latest, INT64_MIN);
+    for (size_t s = 0; s < n; s++)
+        if (atomic_load(&w->source[s].latest) != INT64_MIN) atomic_store(&w->source[s].latest, sample);
 }
 
 void window_wait(struct window *w, int ms)

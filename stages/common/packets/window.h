@@ -130,8 +130,9 @@ size_t window_look_who_sends(struct window *window);
 /* For a reader of files: all sources that have sent count as sending. */
 void window_mark_all_live(struct window *window);
 
-/* As if nothing had come yet. Before window_begin. */
-void window_forget(struct window *window);
+/* As if nothing had come yet, but that those that have sent are waited for, from `sample` on. Before
+ * window_begin. */
+void window_forget(struct window *window, int64_t sample);
 
 /* Begins with frame `first`; nothing is taken before it. */
 void window_begin(struct window *window, int64_t first);
