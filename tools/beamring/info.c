@@ -183,8 +183,11 @@ static int print_recording(const struct recording *r, const char *path, uint64_t
 {
     const struct br_stream *s = &r->stream;
     char text[160];
-    uint64_t payload = file_bytes - r->payload_offset, left = 0,
-             samples = recording_samples(r, payload, &left);
+    uint64_t payload, behind, left = 0;
+    struct br_error error = {0};
+    if (recording_payload(r, path, file_bytes, &payload, &behind, &error) != BR_OK)
+        return fprintf(stderr, "beamring info: %s\n", error.text), 1;
+    uint64_t samples = recording_samples(r, payload, &left);
     if (r->own) {
         info_line("array", "%s, %s", br_array_format(&s->array, text, sizeof text),
                   r->flat ? "sample after sample" : "frame after frame");
@@ -214,6 +217,9 @@ static int print_recording(const struct recording *r, const char *path, uint64_t
               samples, (double)samples * br_stream_sample_s(s));
     info_time("start", br_stream_time_ns(s, r->first));
     info_line("size", "%" PRIu64 " bytes of data", payload);
+    if (behind > 0)
+        info_line("behind them", "%" PRIu64 " bytes more than FILE_SIZE announces; they are left out",
+                  behind);
     if (left > 0 || samples < r->samples || payload < r->announced)
         info_truncated(payload, left, r->announced);
     return samples > 0 ? print_gaps(r, path, samples) : 0;

@@ -30,6 +30,15 @@ bool dada_probe(const void *start, size_t length)
     return false;
 }
 
+bool dada_begins_at(const char *path, uint64_t at)
+{
+    char start[DADA_BLOCK];
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t got = fd >= 0 ? fileio_read(fd, start, sizeof start, at) : -1;
+    if (fd >= 0) close(fd);
+    return got > 0 && dada_probe(start, (size_t)got);
+}
+
 static bool is_key(const char *key)
 {
     if (!isalpha((unsigned char)key[0]) && key[0] != '_') return false;
@@ -160,6 +169,25 @@ int dada_parse(struct dada_header *header, const char *file, const void *start, 
     return status;
 }
 
+/* A header whose text goes on behind HDR_SIZE: what stands there would be played as samples. `last` is its last
+ * byte. */
+static int check_end(const struct dada_header *header, int fd, char last, struct br_error *error)
+{
+    char behind[64];
+    bool line = false;
+    ssize_t got = last != '\0' ? fileio_read(fd, behind, sizeof behind, header->size) : 0;
+    for (ssize_t i = 0; i < got; i++) {
+        if (!isprint((unsigned char)behind[i]) && behind[i] != '\n' && behind[i] != '\t') return BR_OK;
+        line = line || behind[i] == '\n' || behind[i] == ' ';
+    }
+    if (got < (ssize_t)sizeof behind || !line) return BR_OK;
+    return br_fail(
+        error, BR_E_FORMAT,
+        "%s: HDR_SIZE is %zu, but the text of the header goes on behind it; expected HDR_SIZE to be at "
+        "least the length of the header",
+        header->file, header->size);
+}
+
 static int read_header(struct dada_header *header, const char *path, int fd, uint64_t *file_bytes,
                        struct br_error *error)
 {
@@ -177,7 +205,9 @@ static int read_header(struct dada_header *header, const char *path, int fd, uin
         size_t got = read < 0 ? 0 : (size_t)read;
         int status = read < 0 ? br_fail(error, BR_E_IO, "cannot read %s: %s", path, strerror(errno))
                               : dada_parse(header, path, buffer, got, error);
+        if (status == BR_OK) status = check_end(header, fd, buffer[header->size - 1], error);
         free(buffer);
+        if (status < 0) dada_free(header);
         if (status <= 0) return status;
         if (got < want)
             return br_fail(error, BR_E_FORMAT,

@@ -30,8 +30,8 @@ struct recording {
     struct axis_order order; /* of files of others */
     const char *freq_key;    /* where the frequencies stand, and to what precision */
     double freq_precision;   /* MHz */
-    uint64_t first;   /* base sample at the start of the payload */
-    uint64_t samples; /* SAMPLES; 0 when the writer did not come to it */
+    uint64_t first;          /* base sample at the start of the payload */
+    uint64_t samples;        /* SAMPLES; 0 when the writer did not come to it */
     uint64_t payload_offset;
     bool numbered;
     uint64_t number;                         /* FILE_NUMBER */
@@ -105,6 +105,12 @@ uint64_t recording_offset(const struct br_stream *stream, uint64_t first, uint64
 
 /* Bytes of payload of base samples [first, first + samples). */
 uint64_t recording_payload_bytes(const struct br_stream *stream, uint64_t first, uint64_t samples);
+
+/* Bytes of data of the file at `path`, of `file_bytes` in all: those behind the header, at most FILE_SIZE of them
+ * in a file of others (`record` may have been killed before it wrote the right FILE_SIZE); *behind: how many
+ * follow. Errors: BR_E_FORMAT when another header follows. */
+int recording_payload(const struct recording *recording, const char *path, uint64_t file_bytes,
+                      uint64_t *payload, uint64_t *behind, struct br_error *error);
 
 /* Base samples in a payload of `bytes`, by its length and by what the header says; a recording that was cut
  * off is as long as its bytes are. `left` receives the bytes at the end that make no whole step or frame. */

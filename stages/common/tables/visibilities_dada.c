@@ -180,7 +180,9 @@ static int read_file(struct reading *r, const struct br_telescope *t, uint64_t f
         snprintf(r->part.shape.telescope, sizeof r->part.shape.telescope, "%s", t->name);
         status = visibilities_agree(r->v, r->path, &r->part, error);
     }
-    if (status == BR_OK) status = add_rows(r, file, file_bytes - rec->payload_offset, place, error);
+    uint64_t payload, behind;
+    if (status == BR_OK) status = recording_payload(rec, r->path, file_bytes, &payload, &behind, error);
+    if (status == BR_OK) status = add_rows(r, file, payload, place, error);
     if (file != NULL) fclose(file);
     free(east);
     free(r->phase);
