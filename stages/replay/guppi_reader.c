@@ -217,7 +217,8 @@ static int place_by_steps(struct scan *s, uint64_t *packets)
         struct extent *x = &s->e->extent[i];
         __uint128_t scaled = (__uint128_t)x->first * step;
         uint64_t samples = x->end - x->first;
-        if (*packets == 0 || scaled % *packets != 0 || scaled / *packets > (__uint128_t)1 << 61)
+        if (*packets == 0 || (x->first - s->like.pktstart) % *packets != 0 || scaled % *packets != 0 ||
+            scaled / *packets > (__uint128_t)1 << 61)
             return br_stage_fail_at(
                 s->stage, "files",
                 "%s: PKTIDX cannot be placed in time: its headers have neither PIPERBLK nor a PKTSIZE that "
