@@ -383,17 +383,18 @@ static int describe(struct br_stage *stage, struct vdif_reader *r, const struct 
     size_t npol = 0, ndishes = 0;
     int status = scan_files(stage, r, files, found);
     if (status != BR_OK) return status;
+    r->unit = r->like.bits / 4;
     r->nfiles = files->count;
     r->file = br_stage_alloc(stage, r->nfiles * sizeof *r->file);
     for (size_t i = 0; i < r->nfiles; i++) {
         uint64_t rest = found[i].bytes % r->like.frame_bytes, frames = found[i].bytes / r->like.frame_bytes;
-        size_t least = r->like.header_bytes + ((size_t)1 << r->like.log2_channels);
+        size_t least = r->like.header_bytes + vdif_row_bytes(&r->like);
         r->file[i] = (struct vdif_file){.path = found[i].path,
                                         .bytes = found[i].bytes,
                                         .frames = frames + (rest >= least && rest >= VDIF_HEADER),
                                         .tail = (uint32_t)vdif_samples(&r->like)};
         if (r->file[i].frames > frames)
-            r->file[i].tail = (uint32_t)((rest - r->like.header_bytes) >> r->like.log2_channels);
+            r->file[i].tail = (uint32_t)((rest - r->like.header_bytes) / vdif_row_bytes(&r->like));
         for (size_t w = 0; w < VDIF_MAX_THREADS / 64; w++) all.bit[w] |= found[i].threads.bit[w];
     }
     status = find_bands(stage, r, options->bands);
@@ -411,14 +412,15 @@ static int describe(struct br_stage *stage, struct vdif_reader *r, const struct 
     s->frame_samples =
         options->frame_samples > 0
             ? options->frame_samples
-            : files_frame_samples(part_most_channels(&options->part, all_channels) * r->elements);
+            : files_frame_samples(part_most_channels(&options->part, all_channels) * r->elements * r->unit);
     s->nzones = 1;
     s->zone[0] = (struct br_zone){0, s->nchannels, 1, 1, 0};
     s->scale = 1;
     s->telescope = br_stage_telescope(stage);
     size_t lengths[4] = {(size_t)s->frame_samples, s->nchannels, npol, ndishes};
     struct br_error error = {0};
-    if (br_array_init(&s->array, BR_INT4X2, "time,freq,pol,dish", lengths, &error) != BR_OK)
+    if (br_array_init(&s->array, r->unit == 2 ? BR_INT8X2 : BR_INT4X2, "time,freq,pol,dish", lengths,
+                      &error) != BR_OK)
         return br_stage_fail_at(stage, "files", "%s", error.text);
     return BR_OK;
 }

@@ -254,17 +254,24 @@ def vdif_header(seconds, number, epoch, nchan, frame_bytes, thread=0, invalid=0,
     return struct.pack("<8I", *words, rate | edv << 24, 0, 0, 0)[:16 if legacy else 32]
 
 
+def pack_vdif8(e):
+    """8 + 8 bits, offset binary, real part first: [..., 2]."""
+    return np.stack([e.real.astype(int) + 128, e.imag.astype(int) + 128], -1).astype(np.uint8)
+
+
 def vdif_file(e, spread, seconds, number, epoch, sample_rate, **more):
     """E[time][freq][pol][dish] from frame `number` of a second on: all threads of a time, then the next."""
     ntime, nchan, npol, ndish = e.shape
     out, per_second = [], sample_rate // spread
     for i in range(ntime // spread):
-        block = pack_vdif(e[i * spread:(i + 1) * spread]).reshape(spread, nchan, npol * ndish)
+        pack = pack_vdif8 if more.get("bits") == 8 else pack_vdif
+        block = pack(e[i * spread:(i + 1) * spread]).reshape(spread, nchan, npol * ndish, -1)
         at = number + i
         for thread in range(npol * ndish):
             data = block[:, :, thread].tobytes()
+            header = 16 if more.get("legacy") else 32
             out.append(
-                vdif_header(seconds + at // per_second, at % per_second, epoch, nchan, 32 +
+                vdif_header(seconds + at // per_second, at % per_second, epoch, nchan, header +
                             len(data), thread, **more) + data)
     return out
 

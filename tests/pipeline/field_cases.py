@@ -172,6 +172,45 @@ def test_behind_the_data():
             assert str(len(made)) in result.err and "cut" in result.err, result
 
 
+def test_vdif_of_8_bits():
+    """MWA's, as int8x2: one thread of one channel, many of many, frames lost, a file that ends early, a part, bands
+    by thread, and on to 4 bits."""
+    epoch, seconds, rate = 46, 1000, 1280000
+    stream = "stream: {{sample_ns: 781.25, npol: {npol}, freq_mhz: {{first: 150, step: 1.28, count: {count}}}}}\n"
+    for nchan, npol, ndish, legacy in ((1, 1, 1, 0), (1, 2, 1, 1), (4, 2, 3, 0), (2, 1, 5, 1)):
+        n, spread = 640, 64
+        e = other.noise((n, nchan, npol, ndish), 7, -128, 127)
+        frames = other.vdif_file(e, spread, seconds, 3, epoch, rate, bits=8, legacy=legacy)
+        threads, whole = npol * ndish, np.ones((n, nchan), bool)
+        s = stream.format(npol=npol, count=nchan)
+        with harness.scratch() as d:
+            write(d, "v.vdif", b"".join(frames))
+            for extra in ("", ", frame_samples: 100", ", readers: 2, loop: 2"):
+                got = replay(d, "v.vdif", s, extra)
+                assert got[3]["DTYPE"] == "int8x2", got[3]
+                k = 2 if "loop" in extra else 1
+                same(got, np.tile(e, (k, 1, 1, 1)), np.tile(whole, (k, 1)), 3 * spread)
+            assert "complex 8-bit" in harness.beamring("info", "v.vdif", cwd=d).out
+            write(d, "v.vdif", b"".join(frames[:4 * threads] + frames[5 * threads:]))
+            valid = whole.copy()
+            valid[4 * spread:5 * spread] = False
+            same(replay(d, "v.vdif", s), e, valid, 3 * spread)
+            write(d, "v.vdif", b"".join(frames[:-threads]) + frames[-threads][:32 + 10 * 2 * nchan])
+            got = replay(d, "v.vdif", s)
+            assert "truncated" in got[4].err
+            assert np.array_equal(got[0][:n - spread], e[:-spread])
+            if nchan == 4:
+                write(d, "v.vdif", b"".join(frames))
+                for k in (0, 1):
+                    same(replay(d, "v.vdif", s, f", part: {k}/2"), e[:, 2 * k:2 * k + 2], whole[:, :2], 3 * spread)
+                bands = stream.format(npol=1, count=2 * nchan)  # threads 0 to 2 are a band, 3 to 5 the next one
+                want = np.concatenate([e[:, :, :1], e[:, :, 1:]], 1)
+                same(replay(d, "v.vdif", bands), want, np.ones((n, 8), bool), 3 * spread)
+    with harness.scratch() as d:
+        write(d, "v.vdif", b"".join(other.vdif_file(e, 64, seconds, 0, epoch, rate, bits=8, complex_data=0)))
+        assert "real 8-bit" in replay(d, "v.vdif", s, ", format: vdif", status=2).err
+
+
 def test_text_beyond_the_header():
     e = other.noise((100, 4, 2, 3), 5)
     with harness.scratch() as d:

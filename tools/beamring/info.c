@@ -272,7 +272,7 @@ static int info_vdif(const char *path, const struct vdif_scan *scan)
 {
     const struct vdif_header *h = &scan->first;
     printf("%s: VDIF%s\n", path, h->legacy ? ", legacy headers" : "");
-    info_line("samples", "complex 4-bit, %zu channels, %zu samples in a frame of %zu bytes",
+    info_line("samples", "complex %u-bit, %zu channels, %zu samples in a frame of %zu bytes", h->bits,
               (size_t)1 << h->log2_channels, vdif_samples(h), h->frame_bytes);
     char threads[120];
     size_t used = 0;

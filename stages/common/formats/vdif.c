@@ -64,21 +64,22 @@ int vdif_check(const struct vdif_header *h, const char *file, uint64_t offset, u
                        "%s: the VDIF frame at byte %llu says that it has %zu bytes; expected more than "
                        "its header's %zu, at most %d",
                        file, at, h->frame_bytes, h->header_bytes, MAX_FRAME);
-    if (!h->complex_data || h->bits != 4)
+    if (!h->complex_data || (h->bits != 4 && h->bits != 8))
         return br_fail(error, BR_E_FORMAT,
-                       "%s: the VDIF frame at byte %llu has %s %u-bit samples; only complex 4-bit ones "
-                       "can be replayed",
+                       "%s: the VDIF frame at byte %llu has %s %u-bit samples; only complex 4-bit and 8-bit "
+                       "ones can be replayed",
                        file, at, h->complex_data ? "complex" : "real", h->bits);
     if (h->log2_channels > MAX_LOG2_CHANNELS)
         return br_fail(error, BR_E_FORMAT,
                        "%s: the VDIF frame at byte %llu has 2^%u channels; expected at most 2^%d", file, at,
                        h->log2_channels, MAX_LOG2_CHANNELS);
-    if ((h->frame_bytes - h->header_bytes) % ((size_t)1 << h->log2_channels) != 0)
+    if ((h->frame_bytes - h->header_bytes) % vdif_row_bytes(h) != 0)
         return br_fail(error, BR_E_FORMAT,
                        "%s: the VDIF frame at byte %llu has %zu bytes of data, no multiple of its %zu "
-                       "channels",
-                       file, at, h->frame_bytes - h->header_bytes, (size_t)1 << h->log2_channels);
-    if (h->header_bytes + ((size_t)1 << h->log2_channels) > room)
+                       "channels of %u + %u bits",
+                       file, at, h->frame_bytes - h->header_bytes, (size_t)1 << h->log2_channels, h->bits,
+                       h->bits);
+    if (h->header_bytes + vdif_row_bytes(h) > room)
         return br_fail(error, BR_E_FORMAT,
                        "%s: the VDIF frame at byte %llu has %zu bytes, but only %llu are left in the "
                        "file: it is truncated",
@@ -94,9 +95,14 @@ int64_t vdif_unix_seconds(const struct vdif_header *header)
     return sample_clock_without_leaps((int64_t)timegm(&first), header->seconds);
 }
 
+size_t vdif_row_bytes(const struct vdif_header *header)
+{
+    return (size_t)(header->bits / 4) << header->log2_channels;
+}
+
 size_t vdif_samples(const struct vdif_header *header)
 {
-    return (header->frame_bytes - header->header_bytes) >> header->log2_channels;
+    return (header->frame_bytes - header->header_bytes) / vdif_row_bytes(header);
 }
 
 static int compare_times(const void *a, const void *b)
