@@ -1,4 +1,5 @@
 /* GUPPI RAW files: blocks one behind the other, placed in time by their packet numbers. */
+#include "buffers/regular_file.h"
 #include "stages/common/formats/guppi_times.h"
 #include "stages/common/formats/hints.h"
 #include "stages/common/stage/shape.h"
@@ -156,13 +157,10 @@ static bool is_blank(const char *text, size_t length)
 static int scan_file(struct scan *s, size_t file)
 {
     const char *path = s->e->files.path[file];
-    struct stat info;
-    int fd = open(path, O_RDONLY | O_CLOEXEC), status = BR_OK;
-    if (fd < 0 || fstat(fd, &info) != 0) {
-        if (fd >= 0) close(fd);
-        return br_stage_fail_at(s->stage, "files", "cannot open %s: %s", path, strerror(errno));
-    }
-    uint64_t size = (uint64_t)info.st_size, at = 0;
+    struct br_error why = {0};
+    uint64_t size, at = 0;
+    int fd = br_open_regular(path, 0, &size, &why), status = BR_OK;
+    if (fd < 0) return br_stage_fail_at(s->stage, "files", "%s", why.text);
     while (status == BR_OK && at < size) {
         struct guppi_header h;
         struct br_error error = {0};

@@ -1,5 +1,6 @@
 /* pcap_files.c - see pcap_files.h. */
 #include "stages/replay/pcap_files.h"
+#include "buffers/regular_file.h"
 
 #include <inttypes.h>
 #include <pcap/pcap.h>
@@ -106,6 +107,9 @@ int pcap_files_sort(struct br_stage *stage, struct pcap_files *p, const struct f
         char why[PCAP_ERRBUF_SIZE];
         struct pcap_pkthdr *head;
         const u_char *bytes;
+        struct br_error error = {0};
+        if (br_check_regular(files->path[i], &error) != BR_OK)
+            return br_stage_fail_at(stage, "files", "%s", error.text);
         pcap_t *pcap = open_file(files->path[i], why);
         if (pcap == NULL)
             return br_stage_fail_at(stage, "files", "%s is not a capture file: %s", files->path[i], why);

@@ -25,6 +25,8 @@ static int configure(struct br_stage *stage, void *self, const struct file_list 
     if (options->packet == NULL)
         return br_stage_fail(stage, BR_E_INVALID,
                              "'packet' is missing; expected the name of a packet description");
+    int status = pcap_files_sort(stage, &r->source, files);
+    if (status != BR_OK) return status;
     r->start_ns = INT64_MIN;
     if (options->start_utc != NULL && text_utc(options->start_utc, &r->start_ns) != 0)
         return br_stage_fail_at(stage, "start_utc", "'%.60s' is not a time; expected YYYY-MM-DD-hh:mm:ss",
@@ -40,7 +42,7 @@ static int configure(struct br_stage *stage, void *self, const struct file_list 
     if (packet_layout_make(&r->layout, r->packet, &node, packet_stage_memory(stage), &error) != BR_OK)
         return br_stage_fail(stage, error.status, "%s", error.text);
     r->stream = *br_stage_output(stage, 0);
-    int status = packet_stage_stream(stage, &r->layout, r->packet, &r->stream);
+    status = packet_stage_stream(stage, &r->layout, r->packet, &r->stream);
     if (status != BR_OK) return status;
     if (!br_stage_hints(stage)->have_epoch)
         return br_stage_fail(stage, BR_E_INVALID,
@@ -49,7 +51,7 @@ static int configure(struct br_stage *stage, void *self, const struct file_list 
     r->max_gap = (int64_t)(options->max_gap_s / br_stream_sample_s(&r->stream));
     r->time_from = options->time_from;
     br_stage_suggest_depth(stage, 0, OPEN + 3);
-    return pcap_files_sort(stage, &r->source, files);
+    return BR_OK;
 }
 
 static int start(struct br_stage *stage, void *self)

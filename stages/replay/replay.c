@@ -2,6 +2,7 @@
 #include "stages/replay/replay.h"
 
 #include "buffers/clock.h"
+#include "buffers/regular_file.h"
 #include "stages/common/formats/chime_hdf5.h"
 #include "stages/common/formats/guppi.h"
 #include "stages/common/formats/hints.h"
@@ -146,7 +147,7 @@ enum { FORMATS = sizeof formats / sizeof *formats };
 static const struct format *recognise(struct br_stage *stage, const char *path)
 {
     char start[4096];
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = br_open_regular(path, 0, NULL, NULL);
     ssize_t got = fd < 0 ? -1 : read(fd, start, sizeof start);
     if (fd >= 0) close(fd);
     if (got <= 0) return &formats[0]; /* the DADA reader says what is wrong with it */

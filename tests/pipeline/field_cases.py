@@ -226,5 +226,62 @@ def test_text_beyond_the_header():
         same(replay(d, "a.dada"), e, np.ones((100, 4), bool), 0)
 
 
+def odd_files(d):
+    """Names of what is there and cannot be read as a file: a pipe without another end, a device without an end, a
+    folder, and a file of 100 GB of nothing."""
+    os.mkfifo(os.path.join(d, "odd_pipe"))
+    os.symlink("/dev/zero", os.path.join(d, "odd_zero"))
+    os.symlink("/dev/tty", os.path.join(d, "odd_tty"))
+    os.mkdir(os.path.join(d, "odd_folder"))
+    write(d, "odd_sparse", b"")
+    os.truncate(os.path.join(d, "odd_sparse"), 100 << 30)
+    return "odd_pipe", "odd_zero", "odd_tty", "odd_folder", "odd_sparse"
+
+
+def test_only_regular_files():
+    """Nothing waits for a pipe, reads a device, or fills the memory: in no format, next to a recording, as tables,
+    packets or documents, in no command. (Each run would hang, so that it has 20 s.)"""
+    e = other.noise((64, 4, 2, 3), 6)
+    telescope = f"include: {harness.CONFIG}/telescopes/pathfinder.yaml\n"
+    simulate = "  - {stage: simulate, out: e, duration_s: 0.001, frame_samples: 64"
+    stream = "stream: {sample_ns: 5120, epoch_ns: 0, freq_mhz: {first: 600, step: 0.1953125, count: 4}}\n"
+    tables = {
+        "simulate gains": f"pipeline:\n{simulate}, gains: NAME}}\n",
+        "simulate drifts": f"pipeline:\n{simulate}, drifts: NAME}}\n",
+        "weights": f"pipeline:\n{simulate}}}\n  - {{stage: baseband_beamform, in: e, out: b, weights: NAME}}\n",
+        "beams": f"pipeline:\n{simulate}}}\n  - {{stage: baseband_beamform, in: e, out: b, beams: {{file: NAME}}}}\n",
+        "grid gains": f"pipeline:\n{simulate}}}\n  - {{stage: frb_grid, in: e, out: i, integrate: 4, gains: NAME}}\n",
+        "document": "pipeline:\n  - {stage: receive, format: frb-node, address: \"127.0.0.1:0\", document: NAME, out: b}\n",
+        "packet": "pipeline:\n  - {stage: capture, packet: ./NAME, addresses: \"127.0.0.1:0\", out: p}\n",
+        "include": "include: NAME\n"}
+    with harness.scratch() as d:
+        for name in odd_files(d):
+            regular = name == "odd_sparse"
+            first = name == "odd_pipe"
+            for form in ("auto", "dada", "vdif", "chime", "guppi", "kotekan", "pcap") if first else ("auto", "pcap"):
+                packet = ", packet: chord-crs" if form == "pcap" else ""
+                result = replay(d, name, stream, f", format: {form}{packet}", status=2, timeout=20)
+                assert name in result.err and (regular or "regular file" in result.err), (name, form, result)
+            for key, text in tables.items() if first or regular else ():
+                text = text.replace("NAME", name)
+                text = text if key == "include" else telescope + stream + text
+                result = harness.run(d, text, status=2, command="check", timeout=20)
+                assert name in result.err, (name, key, result)
+            for args in (("info", name), ("convert", "--to", "dada", name, "to/x"),
+                         ("calibrate", name, "--source", "10,20", "--telescope", "x", "-o", "g.h5")):
+                result = harness.beamring(*args, cwd=d, timeout=20)
+                assert result.status in (1, 2) and result.err, (name, args, result)
+            # next to a good recording
+            write(d, "a.dada", dada(e))
+            os.symlink(name, os.path.join(d, "a.dada.gaps"))
+            result = replay(d, "a.dada", status=2, timeout=20)
+            assert "a.dada.gaps" in result.err, (name, result)
+            result = harness.beamring("info", "a.dada", cwd=d, timeout=20)
+            assert result.status == 1 and "a.dada.gaps" in result.err, (name, result)
+            result = harness.beamring("convert", "--to", "vdif", "a.dada", "to/x", cwd=d, timeout=20)
+            assert result.status == 2, (name, result)
+            os.remove(os.path.join(d, "a.dada.gaps"))
+
+
 if __name__ == "__main__":
     harness.main([f for name, f in sorted(globals().items()) if name.startswith("test_")])

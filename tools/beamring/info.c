@@ -1,5 +1,6 @@
 /* info.c - `beamring info FILE...`: what a recording, a filterbank file or a packet description holds. */
 #include "tools/beamring/info.h"
+#include "buffers/regular_file.h"
 #include "stages/common/formats/chime_hdf5.h"
 #include "stages/common/formats/gaps.h"
 #include "stages/common/formats/guppi.h"
@@ -141,7 +142,7 @@ static void print_later_updates(const char *path)
     char name[4096], line[1024];
     const char *label = "then";
     snprintf(name, sizeof name, "%s.updates", path);
-    FILE *file = fopen(name, "r");
+    FILE *file = br_fopen_regular(name, NULL, NULL);
     while (file != NULL && fgets(line, sizeof line, file) != NULL) {
         line[strcspn(line, "\n")] = '\0';
         if (!info_updates(label, line)) info_line(label, "%s", line);
@@ -366,11 +367,9 @@ static int info_file(const char *path)
     size_t length = strlen(path);
     if (length > 5 && (strcmp(path + length - 5, ".yaml") == 0 || strcmp(path + length - 4, ".yml") == 0))
         return info_packets(path);
-    FILE *file = fopen(path, "rbe");
-    if (file == NULL) {
-        fprintf(stderr, "beamring info: cannot open %s: %s\n", path, strerror(errno));
-        return 1;
-    }
+    struct br_error error = {0};
+    FILE *file = br_fopen_regular(path, NULL, &error);
+    if (file == NULL) return fprintf(stderr, "beamring info: %s\n", error.text), 1;
     size_t got = fread(start, 1, sizeof start, file);
     int status = -1;
     if (got >= 16 && memcmp(start + 4, "HEADER_START", 12) == 0) {
@@ -384,7 +383,6 @@ static int info_file(const char *path)
     if (guppi_probe(start, got)) return info_guppi(path);
     if (kotekan_raw_probe(start, got)) return info_kotekan(path);
     struct vdif_scan *scan = malloc(sizeof *scan);
-    struct br_error error = {0};
     if (scan == NULL) return 1;
     if (vdif_scan_file(scan, path, &error) == BR_OK) {
         status = info_vdif(path, scan);

@@ -1,5 +1,6 @@
 /* info_formats.c - `beamring info` for other systems' recordings: CHIME baseband, GUPPI RAW, kotekan's raw
  * frames. */
+#include "buffers/regular_file.h"
 #include "stages/common/formats/chime_hdf5.h"
 #include "stages/common/formats/guppi_times.h"
 #include "stages/common/formats/kotekan_array.h"
@@ -25,15 +26,10 @@ static int complain(const char *text)
 /* Opens a file and finds its size; -1 after a message. */
 static int open_file(const char *path, uint64_t *size)
 {
-    struct stat info;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd >= 0 && fstat(fd, &info) == 0) {
-        *size = (uint64_t)info.st_size;
-        return fd;
-    }
-    fprintf(stderr, "beamring info: cannot open %s: %s\n", path, strerror(errno));
-    if (fd >= 0) close(fd);
-    return -1;
+    struct br_error error = {0};
+    int fd = br_open_regular(path, 0, size, &error);
+    if (fd < 0) fprintf(stderr, "beamring info: %s\n", error.text);
+    return fd;
 }
 
 /* --- CHIME ---------------------------------------------------------------------------------------- */

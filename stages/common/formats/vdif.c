@@ -1,4 +1,5 @@
 #include "stages/common/formats/vdif.h"
+#include "buffers/regular_file.h"
 #include "stages/common/formats/sample_clock.h"
 #include "stages/common/stage/fileio.h"
 
@@ -207,16 +208,10 @@ static int64_t read_file(void *source, uint64_t offset, void *buffer, size_t len
 
 static int scan_file(struct vdif_scan *scan, unsigned most, const char *path, struct br_error *error)
 {
-    struct scan_source source = {.fd = open(path, O_RDONLY | O_CLOEXEC)};
-    if (source.fd < 0) return br_fail(error, BR_E_IO, "cannot open %s: %s", path, strerror(errno));
-    struct stat info;
-    int status;
-    if (fstat(source.fd, &info) != 0)
-        status = br_fail(error, BR_E_IO, "%s: %s", path, strerror(errno));
-    else if (!S_ISREG(info.st_mode))
-        status = br_fail(error, BR_E_IO, "%s is not a regular file", path);
-    else
-        status = scan_frames(scan, most, path, (uint64_t)info.st_size, read_file, &source, error);
+    uint64_t bytes;
+    struct scan_source source = {.fd = br_open_regular(path, 0, &bytes, error)};
+    if (source.fd < 0) return BR_E_IO;
+    int status = scan_frames(scan, most, path, bytes, read_file, &source, error);
     close(source.fd);
     return status;
 }

@@ -1,5 +1,6 @@
 /* description.c - reading a description: the keys, and what they must satisfy together. See description.h. */
 #include "stages/common/packets/description.h"
+#include "buffers/regular_file.h"
 #include "runtime/config/config.h"
 #include "stages/common/packets/header.h"
 
@@ -463,6 +464,7 @@ int packet_description_load(struct packet_description **description, const char 
         return br_fail(error, BR_E_INVALID,
                        "expected the name of a packet description, such as chord-crs, or a path");
     if (strchr(name, '/') != NULL || strchr(name, '.') != NULL) {
+        if (br_check_regular(name, error) != BR_OK) return BR_E_IO;
         int status = br_config_load(&config, name, 0, NULL, error);
         return status == BR_OK ? make(description, base_name(config, name), config, error) : status;
     }

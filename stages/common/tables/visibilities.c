@@ -1,4 +1,5 @@
 #include "stages/common/tables/visibilities.h"
+#include "buffers/regular_file.h"
 
 #include "stages/common/formats/dada.h"
 #include "stages/common/formats/text.h"
@@ -125,8 +126,8 @@ int visibilities_add(struct visibilities *v, const char *path, const struct br_t
 {
     static const unsigned char hdf5[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
     char start[64] = "";
-    FILE *file = fopen(path, "re");
-    if (file == NULL) return br_fail(error, BR_E_IO, "%s: %s", path, strerror(errno));
+    FILE *file = br_fopen_regular(path, NULL, error);
+    if (file == NULL) return BR_E_IO;
     size_t length = fread(start, 1, sizeof start, file);
     fclose(file);
     if (length >= sizeof hdf5 && memcmp(start, hdf5, sizeof hdf5) == 0)

@@ -1,4 +1,5 @@
 /* visibilities_dada.c - recordings of what `correlate` makes: V[time][freq][baseline], 32-bit integers. */
+#include "buffers/regular_file.h"
 #include "stages/common/formats/baselines.h"
 #include "stages/common/formats/gaps.h"
 #include "stages/common/formats/recording.h"
@@ -153,7 +154,7 @@ static int read_file(struct reading *r, const struct br_telescope *t, uint64_t f
     const struct br_stream *s = &rec->stream;
     double *east = malloc(2 * t->ndishes * sizeof *east), *north = east + t->ndishes;
     char name[4096 + 8];
-    FILE *file = fopen(r->path, "re");
+    FILE *file = br_fopen_regular(r->path, NULL, NULL);
     r->phase = malloc(2 * s->nchannels * t->ndishes * sizeof *r->phase);
     r->row = malloc(rec->row_bytes);
     r->valid = malloc(s->nchannels);

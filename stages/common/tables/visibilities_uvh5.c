@@ -1,4 +1,5 @@
 /* visibilities_uvh5.c - UVH5 files, read and added up in another process, some rows a call. */
+#include "buffers/regular_file.h"
 #include "stages/common/tables/hdf5_child.h"
 #include "stages/common/tables/hdf5_types.h"
 #include "stages/common/tables/visibilities.h"
@@ -291,6 +292,7 @@ static int read_slice(const void *arg, struct hdf5_sink *to, struct br_error *er
 {
     const struct request *request = arg;
     struct reader r = {.path = request->path, .error = error};
+    if (br_check_regular(request->path, error) != BR_OK) return BR_E_IO;
     r.file = H5Fopen(request->path, H5F_ACC_RDONLY, H5P_DEFAULT);
     if (r.file < 0) return br_fail(error, BR_E_FORMAT, "%s: is not a readable HDF5 file", request->path);
     H5Fget_filesize(r.file, &r.bytes);
