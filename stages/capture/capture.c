@@ -250,7 +250,7 @@ static int look_for_start(struct br_stage *stage, struct capture *c, uint64_t no
     size_t expected = 0, seen = 0;
     int64_t at;
     if (c->start_sample >= 0 && c->start_utc != NULL && c->clock.period > 0) {
-        /* A time: where the counter is then depends on its turn, so that packets must come first. */
+        /* A time: where the counter is then depends on its period, so that packets must come first. */
         if (!window_position(&c->window, 1, &at)) return BR_OK;
         int status = capture_place(stage, c, &at);
         if (status < 0 || at < c->start_sample - c->clock.period / 4) return status;
@@ -411,7 +411,7 @@ static void look(struct br_stage *stage, struct capture *c, uint64_t now)
     if (packets != c->heard || c->heard_ns == 0) c->heard_ns = now;
     int64_t silent = c->last_ns > 0 ? (int64_t)(now - c->last_ns) : 0;
     if (c->ready && c->clock.period > 0 && silent > sample_clock_span_ns(&c->clock, c->clock.period / 4)) {
-        struct sample_clock since = {0, c->clock.sample_ns, 0}; /* turns may have passed */
+        struct sample_clock since = {0, c->clock.sample_ns, 0}; /* periods may have passed */
         window_set_near(&c->window, c->last_sample + sample_clock_at(&since, silent));
     }
     c->heard = packets;

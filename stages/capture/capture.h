@@ -30,7 +30,7 @@ struct capture {
 
     enum capture_state state;
     bool started, ready, ending, said, said_begin;
-    const char *turns_by; /* what says how often the counter had started again; NULL: it does not */
+    const char *periods_by; /* what says how often the counter had started again; NULL: it does not */
     uint64_t begun_ns, first_ns, heard_ns, tick_ns, look_ns, warn_ns; /* CLOCK_MONOTONIC */
     uint64_t heard;                                                   /* packets by then */
     size_t live;         /* sources that sent between the last two looks */
@@ -57,7 +57,7 @@ int capture_open_first(struct br_stage *stage, struct capture *c, struct br_erro
 void capture_look_for_interfaces(struct br_stage *stage, struct capture *c);
 void capture_say_ready(struct br_stage *stage, struct capture *c);
 
-/* begin.c: the sample at which the sources are, which the window knows up to turns of the counter, and what
+/* begin.c: the sample at which the sources are, which the window knows up to periods of the counter, and what
  * says so; 0 while that is still to be waited for, 1, or a status. */
 int capture_place(struct br_stage *stage, struct capture *c, int64_t *sample);
 /* Where the sources' next sample is in our count, when their counters began again; *failures: of asking. */

@@ -112,7 +112,8 @@ static void pack_kept(struct pcap_reader *r)
     r->nkept = n;
 }
 
-/* Kept packets whose frames are open now. They say nothing of where their sources are: these have moved on. */
+/* Kept packets whose frames are open now. They say nothing of where their sources are: these have moved
+ * on. */
 static void offer_kept(struct pcap_reader *r)
 {
     int64_t end = (atomic_load(&r->window.base) + OPEN) * (int64_t)r->layout.frame_samples;
@@ -276,7 +277,7 @@ static int place_first(struct br_stage *stage, struct pcap_reader *r, struct ear
                  "; the counter had started again %" PRId64 " times by %s, off by %+.6g s", *first / period,
                  whose, 1e-9 * (double)late);
     *r->time_from = r->time_text;
-    if (verdict == SAMPLE_CLOCK_FIRST_TURN)
+    if (verdict == SAMPLE_CLOCK_FIRST_PERIOD)
         br_stage_warn(
             stage,
             "by %s the first packets are %.6g s earlier than by their counter; the counter is taken "

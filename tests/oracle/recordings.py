@@ -233,7 +233,8 @@ def guppi_blocks(v, per, overlap=0, first_packet=0, packets=None, directio=True,
             "BACKEND": "GUPPI", "BLOCSIZE": len(data), "PIPERBLK": packets,
             "PKTIDX": first_packet + i * packets, "OBSFREQ": centre, "OBSBW": band, "OBSNCHAN": nchan * nants,
             "NPOL": 4 if npol == 2 else 1, "NBITS": 8, "TBIN": nchan / abs(band) * 1e-6, "OVERLAP": overlap,
-            "PKTSTART": 0, "STT_IMJD": start[0], "STT_SMJD": start[1], "STT_OFFS": start[2], "SRC_NAME": "B0329+54",
+            "PKTSTART": 0, "STT_IMJD": start[0], "STT_SMJD": start[1], "STT_OFFS": start[2],
+            "SRC_NAME": "B0329+54",
             "TELESCOP": "GBT", "DIRECTIO": int(directio), "NANTS": nants if nants > 1 else None, **more
         }
         out.append(guppi_header(directio, **keys) + data)

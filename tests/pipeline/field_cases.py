@@ -1,5 +1,6 @@
-"""Recordings as they are met in the field: GUPPI RAW of recorders that mean different times by STT_*, that do not
-say how many packets a block has, or write numbers as FITS has them; files with something behind their data."""
+"""Recordings as they are met in the field: GUPPI RAW of recorders that mean different times by STT_*, that do
+not say how many packets a block has, or write numbers as FITS has them; files with something behind their
+data."""
 import os
 import sys
 
@@ -12,7 +13,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import recordings as other  # noqa: E402
 
 MJD_60000 = (60000 - 40587) * 86400
-PER, STEP, DAY_S = 48, 12, 3600.25  # samples and packets of a block; STT_* of guppi_blocks is MJD 60000 and this
+# Samples and packets of a block; STT_* is MJD 60000 and so many seconds.
+PER, STEP, DAY_S = 48, 12, 3600.25
 SAMPLE_S = 2.56e-6
 STT_NS = MJD_60000 * 10**9 + 3600250000000
 
@@ -65,7 +67,8 @@ def test_what_stt_means():
 
 
 def test_packets_of_a_block():
-    """From the steps of PKTIDX: with holes, in several files, with a PKTSIZE of 0 or one that does not fit."""
+    """From the steps of PKTIDX: with holes, in several files, with a PKTSIZE of 0 or one that does not
+    fit."""
     n = 8
     v = other.noise((n * PER, 4, 2, 1), 2, -100, 100)
     for keys in ({}, {"PKTSIZE": 0}, {"PKTSIZE": 7777}):
@@ -109,7 +112,8 @@ def test_numbers_of_fits():
     whole = np.ones((PER, 4), bool)
     mhz = [1400 + 0.390625 * (k - 1.5) for k in range(4)]
     with harness.scratch() as d:
-        for forms in ({"TBIN": "2.56D-06"}, {"TBIN": "2.56d-6 / s"}, {"TBIN": "'2.56D-06'", "OBSBW": "+1.5625D+00"},
+        for forms in ({"TBIN": "2.56D-06"}, {"TBIN": "2.56d-6 / s"},
+                      {"TBIN": "'2.56D-06'", "OBSBW": "+1.5625D+00"},
                       {"OBSFREQ": "1.4D3", "OBSNCHAN": "4.0D0", "BLOCSIZE": "7.68E+02", "NBITS": "+8"},
                       {"OBSFREQ": "1400.", "STT_OFFS": ".25", "NPOL": "0.4E1"},
                       {"OBSBW": "0.15625D+01", "OBSFREQ": "0.0014D6", "STT_SMJD": "3600.0"},
@@ -132,20 +136,21 @@ def dada(e, size=4096, **keys):
     n = e.shape
     raw = other.pack_int4x2(e).tobytes()
     words = dict(HEADER="DADA", HDR_VERSION="1.0", HDR_SIZE=size, FILE_SIZE=len(raw), OBS_OFFSET=0,
-                 UTC_START="2023-01-01-00:00:00", FREQ=1000, BW=n[1] * 0.5, TSAMP=2.0, NBIT=4, NDIM=2, NPOL=n[2],
-                 NCHAN=n[1], NANT=n[3], ORDER="TFPA", **keys)
+                 UTC_START="2023-01-01-00:00:00", FREQ=1000, BW=n[1] * 0.5, TSAMP=2.0, NBIT=4, NDIM=2,
+                 NPOL=n[2], NCHAN=n[1], NANT=n[3], ORDER="TFPA", **keys)
     text = "".join(f"{key} {value}\n" for key, value in words.items()).encode()
     return text.ljust(size, b"\0") + raw
 
 
 def test_behind_the_data():
-    """Bytes behind FILE_SIZE are left out and said, another header is refused; zeros behind GUPPI's blocks are left
-    out, anything else is refused with the place."""
+    """Bytes behind FILE_SIZE are left out and said, another header is refused; zeros behind GUPPI's blocks
+    are left out, anything else is refused with the place."""
     e = other.noise((500, 4, 2, 3), 4)
     whole = np.ones((500, 4), bool)
     rng = np.random.default_rng(1)
     with harness.scratch() as d:
-        for junk in (bytes(24 * 7), rng.integers(0, 256, 24 * 700, np.uint8).tobytes(), b"x" * 11, b"# " * 5000):
+        for junk in (bytes(24 * 7), rng.integers(0, 256, 24 * 700, np.uint8).tobytes(), b"x" * 11,
+                     b"# " * 5000):
             write(d, "a.dada", dada(e) + junk)
             got = replay(d, "a.dada")
             same(got, e, whole, 0)
@@ -173,10 +178,11 @@ def test_behind_the_data():
 
 
 def test_vdif_of_8_bits():
-    """MWA's, as int8x2: one thread of one channel, many of many, frames lost, a file that ends early, a part, bands
-    by thread, and on to 4 bits."""
+    """MWA's, as int8x2: one thread of one channel, many of many, frames lost, a file that ends early, a part,
+    bands by thread, and on to 4 bits."""
     epoch, seconds, rate = 46, 1000, 1280000
-    stream = "stream: {{sample_ns: 781.25, npol: {npol}, freq_mhz: {{first: 150, step: 1.28, count: {count}}}}}\n"
+    stream = ("stream: {{sample_ns: 781.25, npol: {npol}, "
+              "freq_mhz: {{first: 150, step: 1.28, count: {count}}}}}\n")
     for nchan, npol, ndish, legacy in ((1, 1, 1, 0), (1, 2, 1, 1), (4, 2, 3, 0), (2, 1, 5, 1)):
         n, spread = 640, 64
         e = other.noise((n, nchan, npol, ndish), 7, -128, 127)
@@ -202,8 +208,10 @@ def test_vdif_of_8_bits():
             if nchan == 4:
                 write(d, "v.vdif", b"".join(frames))
                 for k in (0, 1):
-                    same(replay(d, "v.vdif", s, f", part: {k}/2"), e[:, 2 * k:2 * k + 2], whole[:, :2], 3 * spread)
-                bands = stream.format(npol=1, count=2 * nchan)  # threads 0 to 2 are a band, 3 to 5 the next one
+                    same(replay(d, "v.vdif", s, f", part: {k}/2"), e[:, 2 * k:2 * k + 2], whole[:, :2],
+                         3 * spread)
+                # threads 0 to 2 are a band, 3 to 5 the next one
+                bands = stream.format(npol=1, count=2 * nchan)
                 want = np.concatenate([e[:, :, :1], e[:, :, 1:]], 1)
                 same(replay(d, "v.vdif", bands), want, np.ones((n, 8), bool), 3 * spread)
     with harness.scratch() as d:
@@ -227,8 +235,8 @@ def test_text_beyond_the_header():
 
 
 def odd_files(d):
-    """Names of what is there and cannot be read as a file: a pipe without another end, a device without an end, a
-    folder, and a file of 100 GB of nothing."""
+    """Names of what is there and cannot be read as a file: a pipe without another end, a device without an
+    end, a folder, and a file of 100 GB of nothing."""
     os.mkfifo(os.path.join(d, "odd_pipe"))
     os.symlink("/dev/zero", os.path.join(d, "odd_zero"))
     os.symlink("/dev/tty", os.path.join(d, "odd_tty"))
@@ -239,26 +247,30 @@ def odd_files(d):
 
 
 def test_only_regular_files():
-    """Nothing waits for a pipe, reads a device, or fills the memory: in no format, next to a recording, as tables,
-    packets or documents, in no command. (Each run would hang, so that it has 20 s.)"""
+    """Nothing waits for a pipe, reads a device, or fills the memory: in no format, next to a recording, as
+    tables, packets or documents, in no command. (Each run would hang, so that it has 20 s.)"""
     e = other.noise((64, 4, 2, 3), 6)
     telescope = f"include: {harness.CONFIG}/telescopes/pathfinder.yaml\n"
     simulate = "  - {stage: simulate, out: e, duration_s: 0.001, frame_samples: 64"
+    beamform = simulate + "}\n  - {stage: baseband_beamform, in: e, out: b"
     stream = "stream: {sample_ns: 5120, epoch_ns: 0, freq_mhz: {first: 600, step: 0.1953125, count: 4}}\n"
     tables = {
         "simulate gains": f"pipeline:\n{simulate}, gains: NAME}}\n",
         "simulate drifts": f"pipeline:\n{simulate}, drifts: NAME}}\n",
-        "weights": f"pipeline:\n{simulate}}}\n  - {{stage: baseband_beamform, in: e, out: b, weights: NAME}}\n",
-        "beams": f"pipeline:\n{simulate}}}\n  - {{stage: baseband_beamform, in: e, out: b, beams: {{file: NAME}}}}\n",
-        "grid gains": f"pipeline:\n{simulate}}}\n  - {{stage: frb_grid, in: e, out: i, integrate: 4, gains: NAME}}\n",
-        "document": "pipeline:\n  - {stage: receive, format: frb-node, address: \"127.0.0.1:0\", document: NAME, out: b}\n",
+        "weights": f"pipeline:\n{beamform}, weights: NAME}}\n",
+        "beams": f"pipeline:\n{beamform}, beams: {{file: NAME}}}}\n",
+        "grid gains": f"pipeline:\n{simulate}}}\n  - {{stage: frb_grid, in: e, out: i, integrate: 4, "
+                      "gains: NAME}\n",
+        "document": "pipeline:\n  - {stage: receive, format: frb-node, address: \"127.0.0.1:0\", "
+                    "document: NAME, out: b}\n",
         "packet": "pipeline:\n  - {stage: capture, packet: ./NAME, addresses: \"127.0.0.1:0\", out: p}\n",
         "include": "include: NAME\n"}
     with harness.scratch() as d:
         for name in odd_files(d):
             regular = name == "odd_sparse"
             first = name == "odd_pipe"
-            for form in ("auto", "dada", "vdif", "chime", "guppi", "kotekan", "pcap") if first else ("auto", "pcap"):
+            forms = ("auto", "dada", "vdif", "chime", "guppi", "kotekan", "pcap")
+            for form in forms if first else ("auto", "pcap"):
                 packet = ", packet: chord-crs" if form == "pcap" else ""
                 result = replay(d, name, stream, f", format: {form}{packet}", status=2, timeout=20)
                 assert name in result.err and (regular or "regular file" in result.err), (name, form, result)

@@ -1,5 +1,5 @@
-"""Packets as they are met in the field: counters that start again, live and in capture files; files in any order
-and with holes; tags and strangers; cut packets. Each packet says in its samples when it was taken."""
+"""Packets as they are met in the field: counters that start again, live and in capture files; files in any
+order and with holes; tags and strangers; cut packets. Each packet says in its samples when it was taken."""
 import concurrent.futures
 import os
 import re
@@ -33,8 +33,8 @@ streams: {{first: 0, step: 4, count: 1}}
 
 
 class Board:
-    """bits: of the counter, in a field of `width` bytes; units: of the field in a count; said: whether `bits` is
-    given, or the field's width says it."""
+    """bits: of the counter, in a field of `width` bytes; units: of the field in a count; said: whether
+    `bits` is given, or the field's width says it."""
 
     def __init__(self, bits, width, sample_ns, units=1, boards=1, said=True):
         self.bits, self.width, self.sample_ns, self.units, self.boards = bits, width, sample_ns, units, boards
@@ -63,7 +63,8 @@ def levels(sample, board):
 
 
 def check(path, board, first, samples, there=lambda t: True):
-    """The recording at `path` begins with `first` and holds what was sent of `samples`, all others missing."""
+    """The recording at `path` begins with `first` and holds what was sent of `samples`, all others
+    missing."""
     e, valid, begin, _ = harness.read_e(path)
     assert begin == first, (begin, first)
     for t in range(first, first + samples, T):
@@ -96,8 +97,8 @@ def times(board, samples, epoch_s, late=0.05):
     return [epoch_s + board.seconds(t) + late for t in samples]
 
 
-# A counter of 24 bits in a field that is just as wide and says so by its width; of 32, with `bits`; ATA's of 38 in
-# 64; MeerKAT's, of 48 bits of ADC samples: 35 of spectra.
+# A counter of 24 bits in a field that is just as wide and says so by its width; of 32, with `bits`; ATA's of
+# 38 in 64; MeerKAT's, of 48 bits of ADC samples: 35 of spectra.
 BOARDS = (Board(24, 3, 100000, said=False), Board(32, 8, 10000), Board(38, 8, 4096), Board(35, 6, 4785, 8192))
 EPOCH = 1500000000
 
@@ -106,29 +107,30 @@ def test_wraps_in_files():
     with harness.scratch() as d:
         for board in BOARDS:
             for start in (FS * 5, board.period // 2 + FS * 7, board.period - FS * 2):
-                for turns in (0, 1, 7):
-                    first = start + turns * board.period
+                for periods in (0, 1, 7):
+                    first = start + periods * board.period
                     sent = range(first, first + 8 * FS, T)
                     write_pcap(os.path.join(d, "a.pcap"), 1, [board.ethernet(t) for t in sent],
                                times(board, sent, EPOCH))
                     result = replay(d, board, EPOCH)
                     check(os.path.join(d, "r_000000.dada"), board, first, 8 * FS)
                     assert f"{8 * FS // T} packets, {8 * FS // T} accepted" in result.err, result
-                    assert "warning" not in result.err and f"again {turns} times" in result.err, result
+                    assert "warning" not in result.err and f"again {periods} times" in result.err, result
 
 
 def utc(seconds):
     return time.strftime("%Y-%m-%d-%H:%M:%S", time.gmtime(seconds))
 
 
-def test_open_turns_are_refused():
-    """Times half a turn off, none at all, and before the epoch: refused, until `start_utc` says it."""
+def test_open_periods_are_refused():
+    """Times half a period off, none at all, and before the epoch: refused, until `start_utc` says it."""
     board = BOARDS[0]
     first = 3 * board.period + FS * 5
     sent, half = range(first, first + 4 * FS, T), board.seconds(board.period) / 2
     begin = EPOCH + board.seconds(first)
     with harness.scratch() as d:
-        for when in (times(board, sent, EPOCH, half), [0.0] * len(sent), times(board, sent, EPOCH - 9 * half)):
+        for when in (times(board, sent, EPOCH, half), [0.0] * len(sent),
+                     times(board, sent, EPOCH - 9 * half)):
             write_pcap(os.path.join(d, "a.pcap"), 1, [board.ethernet(t) for t in sent], when)
             result = replay(d, board, EPOCH, status=1)
             assert "start_utc" in result.err and "1677.7" in result.err, result
@@ -141,8 +143,8 @@ def test_open_turns_are_refused():
         assert "YYYY-MM-DD" in result.err, result
 
 
-def test_a_turn_passes_between_two_files():
-    """A silence of exactly one turn is no continuation."""
+def test_a_period_passes_between_two_files():
+    """A silence of exactly one period is no continuation."""
     board = BOARDS[0]
     with harness.scratch() as d:
         for name, first in (("b", FS * 5), ("a", FS * 9 + board.period)):
@@ -165,8 +167,8 @@ def accepted(result):
 
 
 def test_a_replay_waits():
-    """Holes, a board far ahead of the other, one that falls silent, and headers that lie: nothing is lost but what
-    the file lacks."""
+    """Holes, a board far ahead of the other, one that falls silent, and headers that lie: nothing is lost but
+    what the file lacks."""
     end = 40 * FS
     both = [(t, b) for t in range(0, end, T) for b in (0, 1)]
     cases = {
@@ -217,7 +219,8 @@ def test_order_of_files():
         check(os.path.join(d, "r_000000.dada"), PAIR, 0, 20 * FS)
         for name, first, late in (("0", 20 * FS, 0), ("1", 0, 90)):  # times that are not the packets'
             sent = range(first, first + 20 * FS, T)
-            write_pcap(os.path.join(d, name + ".pcap"), 1, [PAIR.ethernet(t, b) for t in sent for b in (0, 1)],
+            write_pcap(os.path.join(d, name + ".pcap"), 1,
+                       [PAIR.ethernet(t, b) for t in sent for b in (0, 1)],
                        [EPOCH + late] * 2 * len(sent))
         result = replay(d, PAIR, EPOCH, "\"*.pcap\"", status=1)
         assert "mergecap" in result.err and "came after their time" in result.err, result
@@ -235,7 +238,8 @@ def sll2(*protocols):
 
 
 def ethernet(*protocols):
-    return bytes(12) + struct.pack(">H", protocols[0]) + b"".join(struct.pack(">HH", 7, p) for p in protocols[1:])
+    return bytes(12) + struct.pack(">H", protocols[0]) + b"".join(
+        struct.pack(">HH", 7, p) for p in protocols[1:])
 
 
 def test_tags():
@@ -254,7 +258,8 @@ def test_strangers_and_cut_packets():
     """The board's packets may come late in a file. Where none comes, the error says what came instead."""
     mine = [PAIR.ethernet(t, b) for t in range(0, 4 * FS, T) for b in (0, 1)]
     other = [ethernet(0x0800) + ip_udp(bytes(120))] * 2500 + [ethernet(0x86dd) + bytes(60)] * 30 + [
-        ethernet(0x0800) + ip_udp(b"tcp", protocol=6)] * 20 + [ethernet(0x0800) + ip_udp(bytes(9), 0x2000)] * 10
+        ethernet(0x0800) + ip_udp(b"tcp", protocol=6)] * 20 + [
+            ethernet(0x0800) + ip_udp(bytes(9), 0x2000)] * 10
     counts = ("2500 malformed", "30 other than IPv4", "20 without UDP", "10 IP fragments")
     with harness.scratch() as d:
         path = os.path.join(d, "a.pcap")
@@ -286,12 +291,12 @@ pipeline:
 """
 
 
-def send_live(board, start, turns, clock_off=0, more="", status=0, seconds=1.5):
-    """Sends in real time; `start` is the sample within the turn. Returns the log and checks what was recorded."""
+def send_live(board, start, periods, clock_off=0, more="", status=0, seconds=1.5):
+    """Sends in real time; `start` is the sample within the period. Checks what was recorded; the log."""
     with harness.scratch() as d:
         with open(os.path.join(d, "board.yaml"), "w") as f:
             f.write(board.text)
-        first = (start + turns * board.period) // FS * FS
+        first = (start + periods * board.period) // FS * FS
         port = free_port(socket.SOCK_DGRAM)
         begin = time.time() + 1.5
         epoch = begin - board.seconds(first)
@@ -328,6 +333,6 @@ def test_wraps_live():
 
 
 if __name__ == "__main__":
-    harness.main([test_wraps_in_files, test_open_turns_are_refused, test_a_turn_passes_between_two_files,
+    harness.main([test_wraps_in_files, test_open_periods_are_refused, test_a_period_passes_between_two_files,
                   test_a_replay_waits, test_order_of_files, test_tags, test_strangers_and_cut_packets,
                   test_wraps_live])

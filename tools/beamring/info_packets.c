@@ -141,15 +141,15 @@ static void print_node(const struct packet_description *p, struct br_arena *aren
 
 static void print_sequence(const struct packet_description *p)
 {
-    char turn[80] = "never starts again", time[60] = "";
+    char again[80] = "never starts again", time[60] = "";
     double counts = (double)p->sequence_period * (double)p->sequence_samples;
     if (p->sequence_period != 0 && p->sample_ns.num > 0)
         snprintf(time, sizeof time, ": every %.7g s",
                  1e-9 * counts * (double)p->sample_ns.num / (double)p->sample_ns.den);
     if (p->sequence_period != 0)
-        snprintf(turn, sizeof turn, "starts again after %" PRIu64 " counts", p->sequence_period);
+        snprintf(again, sizeof again, "starts again after %" PRIu64 " counts", p->sequence_period);
     info_line("sample", "%" PRId64 " x counter + %" PRId64 "; the counter %s%s", p->sequence_samples,
-              p->sequence_offset, turn, time);
+              p->sequence_offset, again, time);
 }
 
 int info_packets(const char *path)

@@ -170,8 +170,8 @@ int dada_parse(struct dada_header *header, const char *file, const void *start, 
     return status;
 }
 
-/* A header whose text goes on behind HDR_SIZE: what stands there would be played as samples. `last` is its last
- * byte. */
+/* A header whose text goes on behind HDR_SIZE: what stands there would be played as samples. `last` is its
+ * last byte. */
 static int check_end(const struct dada_header *header, int fd, char last, struct br_error *error)
 {
     char behind[64];

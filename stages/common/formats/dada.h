@@ -28,7 +28,8 @@ struct dada_header {
 /* True when the start of a file looks like a DADA header, whether or not it is a good one. */
 bool dada_probe(const void *start, size_t length);
 
-/* True when another DADA header begins at byte `at` of a file: files of several headers, each with its data. */
+/* True when another DADA header begins at byte `at` of a file: files of several headers, each with its
+ * data. */
 bool dada_begins_at(const char *path, uint64_t at);
 
 /* Parses a header from the first `length` bytes of a file. HDR_SIZE is honoured: when it is more than

@@ -1,9 +1,10 @@
-/* guppi.h - GUPPI RAW: blocks of a header, 80-character cards "KEY     = value" up to END, and BLOCSIZE bytes
- * of samples [antenna][channel][time][pol], complex int8; with PKTFMT = SIMPLE [time][channel][pol].
+/* guppi.h - GUPPI RAW: blocks of a header, 80-character cards "KEY     = value" up to END, and BLOCSIZE
+ * bytes of samples [antenna][channel][time][pol], complex int8; with PKTFMT = SIMPLE [time][channel][pol].
  *
- * PKTIDX counts packets, since the start of the observation (STT_IMJD, STT_SMJD, STT_OFFS) or since SYNCTIME, so
- * it places a block in time; PIPERBLK says how many a block has, or PKTSIZE how many bytes, else the step from
- * block to block (guppi_times.h). The last OVERLAP samples of a block come again at the start of the next one. */
+ * PKTIDX counts packets, since the start of the observation (STT_IMJD, STT_SMJD, STT_OFFS) or since
+ * SYNCTIME, so it places a block in time; PIPERBLK says how many a block has, or PKTSIZE how many bytes,
+ * else the step from block to block (guppi_times.h). The last OVERLAP samples of a block come again at the
+ * start of the next one. */
 #ifndef BEAMRING_STAGES_COMMON_FORMATS_GUPPI_H
 #define BEAMRING_STAGES_COMMON_FORMATS_GUPPI_H
 

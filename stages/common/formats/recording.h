@@ -106,9 +106,9 @@ uint64_t recording_offset(const struct br_stream *stream, uint64_t first, uint64
 /* Bytes of payload of base samples [first, first + samples). */
 uint64_t recording_payload_bytes(const struct br_stream *stream, uint64_t first, uint64_t samples);
 
-/* Bytes of data of the file at `path`, of `file_bytes` in all: those behind the header, at most FILE_SIZE of them
- * in a file of others (`record` may have been killed before it wrote the right FILE_SIZE); *behind: how many
- * follow. Errors: BR_E_FORMAT when another header follows. */
+/* Bytes of data of the file at `path`, of `file_bytes` in all: those behind the header, at most FILE_SIZE
+ * of them in a file of others (`record` may have been killed before it wrote the right FILE_SIZE);
+ * *behind: how many follow. Errors: BR_E_FORMAT when another header follows. */
 int recording_payload(const struct recording *recording, const char *path, uint64_t file_bytes,
                       uint64_t *payload, uint64_t *behind, struct br_error *error);
 

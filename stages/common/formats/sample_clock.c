@@ -31,32 +31,32 @@ int64_t sample_clock_span_ns(const struct sample_clock *c, int64_t samples)
 enum sample_clock_verdict sample_clock_place(const struct sample_clock *c, int64_t *sample, int64_t near_ns,
                                              int64_t *late_ns)
 {
-    __int128_t near = sample_clock_at(c, near_ns), period = c->period, turns = 0;
+    __int128_t near = sample_clock_at(c, near_ns), period = c->period, periods = 0;
     if (period > 0) {
         *sample = (*sample % c->period + c->period) % c->period;
-        turns = floor_divide(near - *sample + period / 2, period);
-        if (turns < 0) turns = 0;
-        *sample += (int64_t)(turns * period);
+        periods = floor_divide(near - *sample + period / 2, period);
+        if (periods < 0) periods = 0;
+        *sample += (int64_t)(periods * period);
     }
     __int128_t late = near - *sample;
     *late_ns = sample_clock_span_ns(c, (int64_t)late);
     if (period == 0 || (late <= period / 4 && late >= -period / 4)) return SAMPLE_CLOCK_SURE;
-    return turns == 0 && late < 0 && near >= -period / 4 ? SAMPLE_CLOCK_FIRST_TURN : SAMPLE_CLOCK_UNSURE;
+    return periods == 0 && late < 0 && near >= -period / 4 ? SAMPLE_CLOCK_FIRST_PERIOD : SAMPLE_CLOCK_UNSURE;
 }
 
 int sample_clock_refuse(const struct sample_clock *c, int64_t sample, int64_t near_ns, const char *whose,
                         struct br_error *error)
 {
     char by[TEXT_TIME], one[TEXT_TIME], other[TEXT_TIME];
-    int64_t turn = sample_clock_span_ns(c, c->period), at = c->epoch_ns + sample_clock_span_ns(c, sample);
+    int64_t period = sample_clock_span_ns(c, c->period), at = c->epoch_ns + sample_clock_span_ns(c, sample);
     return br_fail(
         error, BR_E_FORMAT,
         "the packets' counter starts again every %.7g s, and how often it did so since the epoch is "
         "open: by %s it is %s UTC, between %s and %s, which the counter can mean; correct the epoch, "
         "or say when the packets were sent: `start_utc: YYYY-MM-DD-hh:mm:ss`",
-        1e-9 * (double)turn, whose, text_utc_format(by, near_ns),
-        text_utc_format(one, near_ns < at ? at - turn : at),
-        text_utc_format(other, near_ns < at ? at : at + turn));
+        1e-9 * (double)period, whose, text_utc_format(by, near_ns),
+        text_utc_format(one, near_ns < at ? at - period : at),
+        text_utc_format(other, near_ns < at ? at : at + period));
 }
 
 int64_t sample_clock_without_leaps(int64_t start, int64_t seconds)

@@ -32,8 +32,8 @@ void vdif_decode(struct vdif_header *header, const void *bytes);
  * differ. */
 bool vdif_alike(const struct vdif_header *a, const struct vdif_header *b);
 
-/* Checks that a frame can be replayed: complex, 4 or 8 bits, whole samples in a frame that fits into `room` bytes.
- * Errors: BR_E_FORMAT, "file: frame at byte N: ...". */
+/* Checks that a frame can be replayed: complex, 4 or 8 bits, whole samples in a frame that fits into
+ * `room` bytes. Errors: BR_E_FORMAT, "file: frame at byte N: ...". */
 int vdif_check(const struct vdif_header *header, const char *file, uint64_t offset, uint64_t room,
                struct br_error *error);
 

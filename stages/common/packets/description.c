@@ -341,6 +341,16 @@ static void read_payload(struct owned *o, const struct br_node *root, const stru
                         p->spead ? "expected none: SPEAD's payload follows the items"
                                  : "is missing; expected the bytes before the samples");
     p->payload_offset = (size_t)k->offset;
+    for (unsigned i = 0; !p->spead && i < p->nfields; i++) {
+        const struct packet_field *f = &p->field[i];
+        if (f->offset < p->payload_offset + bytes && f->offset + f->bytes > p->payload_offset)
+            br_config_error(
+                o->config, node,
+                "payload: bytes %zu to %zu are samples, but the field '%s' stands at bytes %zu to %zu; "
+                "expected all fields before the payload, or behind it",
+                p->payload_offset, p->payload_offset + bytes - 1, f->name, f->offset,
+                f->offset + f->bytes - 1);
+    }
     if (!p->spead && p->payload_offset + bytes > p->bytes)
         br_config_error(o->config, node, "payload: %zu bytes from byte %zu on; the packet has %zu bytes",
                         bytes, p->payload_offset, p->bytes);
