@@ -183,6 +183,7 @@ static int configure(struct br_stage *stage, void *self, const struct file_list 
         status = add_file(stage, e, &groups, i, options->coding, &base);
     e->extent = br_stage_keep(stage, e->extent, e->count * sizeof *e->extent);
     if (status != BR_OK) return status;
+    *options->time_from = recording_time_from(&base, br_stage_hints(stage));
     e->coding = base.coding;
     e->npol = base.stream.array.axis[2].length;
     e->ndish = base.stream.array.axis[3].length;

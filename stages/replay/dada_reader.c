@@ -188,6 +188,7 @@ static int configure(struct br_stage *stage, void *self, const struct file_list 
     reader->flat = base.flat;
     reader->row_bytes = base.row_bytes;
     reader->missing_byte = recording_missing_byte(&base.stream);
+    *options->time_from = recording_time_from(&base, br_stage_hints(stage));
     reader->passes = options->passes;
     reader->threads = options->readers;
     reader->direct = options->direct;

@@ -175,6 +175,7 @@ static int configure(struct br_stage *stage, void *self, const struct file_list 
     struct scan *s = br_stage_alloc(stage, sizeof *s);
     s->stage = stage;
     s->r = r;
+    *options->time_from = "by the samples that its frames count and `stream: epoch_ns`";
     *r = (struct kotekan_arrays){.files = *files, .passes = options->passes, .fd = -1, .loaded = SIZE_MAX};
     const char *path = files->path[0];
     int status = BR_OK;

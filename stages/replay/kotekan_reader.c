@@ -171,6 +171,7 @@ static int configure(struct br_stage *stage, void *self, const struct file_list 
     struct scan *s = br_stage_alloc(stage, sizeof *s);
     *s = (struct scan){.stage = stage, .e = e};
     e->files = *files;
+    *options->time_from = "by the samples that its frames count and `stream: epoch_ns`";
     e->passes = options->passes;
     e->threads = options->readers;
     e->element_bytes = 1;

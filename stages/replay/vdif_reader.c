@@ -431,6 +431,7 @@ static int configure(struct br_stage *stage, void *self, const struct file_list 
     struct vdif_reader *r = self;
     struct found *found = calloc(files->count, sizeof *found);
     struct lane_plan *plan = calloc(files->count, sizeof *plan);
+    *options->time_from = "by the seconds in its frames' headers";
     r->passes = options->passes;
     r->threads = options->readers;
     int status = found != NULL && plan != NULL ? describe(stage, r, files, options, found, plan)

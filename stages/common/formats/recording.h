@@ -53,6 +53,9 @@ int recording_describe(struct recording *recording, const struct dada_header *he
  * samples of a block, 0 when the payload has none. */
 uint64_t recording_block(const struct recording *recording, uint64_t payload, uint64_t stride[AXIS_COUNT]);
 
+/* What the time of its first sample is by, for people. */
+const char *recording_time_from(const struct recording *recording, const struct br_stream_hints *hints);
+
 /* Checks that two files can follow each other in one stream. Errors: BR_E_FORMAT naming file and field. */
 int recording_same(const struct recording *a, const char *file_a, const struct recording *b,
                    const char *file_b, struct br_error *error);

@@ -86,6 +86,12 @@ uint64_t recording_block(const struct recording *recording, uint64_t payload, ui
     return samples <= whole ? samples : 0;
 }
 
+const char *recording_time_from(const struct recording *r, const struct br_stream_hints *hints)
+{
+    if (hints != NULL && hints->have_epoch) return "by `stream: epoch_ns`";
+    return r->own ? "by EPOCH_NS in its header" : "by UTC_START or MJD_START in its header";
+}
+
 int recording_payload(const struct recording *r, const char *path, uint64_t file_bytes, uint64_t *payload,
                       uint64_t *behind, struct br_error *error)
 {
