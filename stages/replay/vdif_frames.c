@@ -16,7 +16,7 @@ enum { OFFSET_BINARY = 0x88, OFFSET_BINARY_8 = 0x80 };
 int vdif_reader_start(struct br_stage *stage, void *self)
 {
     struct vdif_reader *r = self;
-    size_t row = r->stream.nchannels * r->elements * r->unit, all = r->nbands * r->elements,
+    size_t row = r->stream.nchannels * r->pols * r->elements * r->unit, all = r->nbands * r->elements,
            thread_row = r->nchannels * r->elements * r->unit;
     size_t slots = (size_t)((r->stream.frame_samples - 1) / r->spread + 2), room = 0;
     r->cursor = r->first;
@@ -113,8 +113,9 @@ static int place_band(struct vdif_reader *r, uint64_t begin, uint64_t from, uint
     }
     for (size_t t = n; t < (size_t)(to - from); t++) {
         memset(out + t * row, 0, bytes);
-        memset(r->out->valid + ((size_t)(from - r->out->first) + t) * r->stream.nchannels + band * kept,
-               BR_MISSING, kept);
+        memset(r->out->valid + ((size_t)(from - r->out->first) + t) * r->stream.nchannels +
+                   band * kept / r->pols,
+               BR_MISSING, kept / r->pols);
     }
     return BR_OK;
 }

@@ -91,13 +91,16 @@ static int find_bands(struct br_stage *stage, struct vdif_reader *r, const struc
                                 "`stream: {freq_mhz: ...}`",
                                 r->file[0].path, n);
     r->nchannels = n;
+    r->pols = hints->nfreq == 1 && n > 1 && hints->npol == n && bands->count == 0 ? n : 1; /* as MWA's */
+    if (r->pols > 1) return r->nbands = 1, BR_OK;
     r->nbands = bands->count > 0 ? bands->count : hints->nfreq / n;
     if (hints->nfreq % n != 0 || r->nbands != hints->nfreq / n)
         return br_stage_fail_at(
             stage, "files",
             "%s has %zu channels%s, but `stream: freq_mhz` lists %zu: the recording's shape "
-            "contradicts it",
-            r->file[0].path, n, bands->count > 1 ? " in each of the bands" : "", hints->nfreq);
+            "contradicts it%s",
+            r->file[0].path, n, bands->count > 1 ? " in each of the bands" : "", hints->nfreq,
+            hints->nfreq == 1 ? "; if its channels are polarisations: `stream: {npol: ...}`" : "");
     if (r->nbands > UINT16_MAX)
         return br_stage_fail_at(stage, "files", "%s: %zu bands; expected at most %d", r->file[0].path,
                                 r->nbands, UINT16_MAX);
@@ -149,12 +152,13 @@ static int map_threads(struct br_stage *stage, struct vdif_reader *r, const stru
             "%s has %zu threads of %zu channels; `stream: freq_mhz` lists %zu bands of as "
             "many: expected as many threads for each",
             r->file[0].path, found, r->nchannels, bands);
+    if (r->pols > 1) n *= r->pols;
     *npol = hints->npol > 0                                    ? hints->npol
             : telescope != NULL && n % telescope->ndishes == 0 ? n / telescope->ndishes
             : n % 2 == 0                                       ? 2
                                                                : 1;
     *ndishes = n / *npol;
-    r->elements = n;
+    r->elements = n / r->pols;
     if (n % *npol != 0 || (telescope != NULL && *ndishes != telescope->ndishes)) {
         char dishes[48] = "", of_band[48] = "";
         if (telescope != NULL)
@@ -282,7 +286,8 @@ static int take_part(struct br_stage *stage, struct vdif_reader *r, const struct
     struct share mine = {0};
     r->kept = r->nchannels;
     if (options->part.count == 1) return BR_OK;
-    int status = part_divide(stage, &options->part, r->file[0].path, r->nbands, r->nchannels, &mine);
+    int status =
+        part_divide(stage, &options->part, r->file[0].path, r->nbands, r->nchannels / r->pols, &mine);
     if (status != BR_OK) return status;
     if (mine.of_channels) {
         r->skipped = mine.begin;

@@ -214,6 +214,18 @@ def test_vdif_of_8_bits():
                 bands = stream.format(npol=1, count=2 * nchan)
                 want = np.concatenate([e[:, :, :1], e[:, :, 1:]], 1)
                 same(replay(d, "v.vdif", bands), want, np.ones((n, 8), bool), 3 * spread)
+    for ndish, bits in ((1, 8), (3, 8), (2, 4)):  # a thread's channels are polarisations, as MWA has them
+        high = 127 if bits == 8 else 7
+        e = other.noise((640, 2, 1, ndish), 8, -high, high)
+        frames = other.vdif_file(e, 64, seconds, 0, epoch, rate, bits=bits)
+        with harness.scratch() as d:
+            write(d, "v.vdif", b"".join(frames[:3 * ndish] + frames[4 * ndish:]))
+            valid = np.ones((640, 1), bool)
+            valid[192:256] = False
+            got = replay(d, "v.vdif", stream.format(npol=2, count=1), ", frame_samples: 100")
+            same(got, e.transpose(0, 2, 1, 3), valid, 0)
+            result = replay(d, "v.vdif", stream.format(npol=1, count=1), status=2)
+            assert "npol" in result.err, result
     with harness.scratch() as d:
         write(d, "v.vdif", b"".join(other.vdif_file(e, 64, seconds, 0, epoch, rate, bits=8, complex_data=0)))
         assert "real 8-bit" in replay(d, "v.vdif", s, ", format: vdif", status=2).err
