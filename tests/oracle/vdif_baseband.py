@@ -70,7 +70,7 @@ def compare_mwa():
     from baseband.data import SAMPLE_MWA_VDIF as sample
 
     with vdif.open(sample, "rs", sample_rate=1.28 * u.MHz) as reader:
-        decoded = reader.read()  # (time, polarisation), in units of 1/35.5, half a level above whole numbers
+        decoded = reader.read()  # (time, polarisation), in units of 1/35.5, half a level above them
         start = reader.start_time
     want = np.rint(decoded * 35.5 - (0.5 + 0.5j))
     assert abs(decoded * 35.5 - (0.5 + 0.5j) - want).max() < 1e-3, "baseband's scale is not 35.5"
@@ -82,8 +82,8 @@ pipeline:
   - {{stage: replay, files: {sample}, out: field}}
   - {{stage: record, in: field, directory: ., prefix: field}}
 """)
-        done = subprocess.run([program, "run", "pipeline.yaml"], cwd=directory, capture_output=True, text=True,
-                              timeout=60, check=False)
+        done = subprocess.run([program, "run", "pipeline.yaml"], cwd=directory, capture_output=True,
+                              text=True, timeout=60, check=False)
         assert done.returncode == 0, done
         with open(os.path.join(directory, "field_000000.dada"), "rb") as f:
             data = f.read()

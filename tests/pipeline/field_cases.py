@@ -39,7 +39,8 @@ def test_what_stt_means():
             epoch, first = MJD_60000 * 10**9 + 3600 * 10**9, p0 // STEP * PER
             sync = {"SYNCTIME": MJD_60000 + 3600}
             for keys, stt in (({**sync, "PKTSTART": p0}, at), ({**sync}, at), ({**sync}, 0),
-                              ({"PKTSTART": p0}, at), ({"PKTSTART": 0}, 0), ({**sync, "PKTSTART": 0}, 0),
+                              ({"PKTSTART": p0}, at), ({"PKTSTART": 0}, 0),
+                              ({**sync, "PKTSTART": 0}, at), ({**sync, "PKTSTART": 0}, 0),
                               ({**sync, "PKTSTART": p0}, 0)):
                 write(d, "g.raw", b"".join(blocks(v, p0, 3600 + stt, keys)))
                 got = replay(d, "g.raw")
