@@ -1,5 +1,6 @@
 /* begin.c - which sample the counters mean, when they start again, and when the stream's first sample was
  * taken. See capture.h and sample_clock.h. */
+#include "buffers/clock.h"
 #include "stages/capture/capture.h"
 #include "stages/common/formats/text.h"
 
@@ -47,6 +48,14 @@ void capture_say_begin(struct br_stage *stage, struct capture *c, int64_t frame)
                   (long long)sample,
                   text_utc_format(text, br_stream_time_ns(br_stage_output(stage, 0), (uint64_t)sample)),
                   epoch, periods);
+}
+
+bool capture_began_again(const struct capture *c, int64_t sample, uint64_t *failures)
+{
+    if (c->watch != NULL && epoch_watch_latest(c->watch, failures) != c->epoch_ns) return true;
+    struct sample_clock since = {0, c->clock.sample_ns, 0};
+    return sample >
+           c->last_sample + sample_clock_at(&since, (int64_t)(br_clock_ns() - c->last_ns)) + c->window.far;
 }
 
 int64_t capture_true_sample(struct br_stage *stage, struct capture *c, uint64_t now, uint64_t *failures)

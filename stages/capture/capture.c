@@ -345,8 +345,7 @@ static void resume(struct br_stage *stage, struct capture *c)
     uint64_t failures = 0;
     int64_t shift = atomic_load(&c->window.shift), step = (int64_t)c->layout.packet_samples;
     bool again = c->resume_raw + shift < c->last_sample;
-    if (c->watch != NULL && c->clock.period > 0) /* of a counter of few bits the epoch says it */
-        again = again || epoch_watch_latest(c->watch, &failures) != c->epoch_ns;
+    if (c->clock.period > 0) again = again || capture_began_again(c, c->resume_raw + shift, &failures);
     if (again) {
         int64_t sample = capture_true_sample(stage, c, br_clock_ns(), &failures);
         shift = (sample - c->resume_raw + step - 1) / step * step;

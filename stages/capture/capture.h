@@ -60,6 +60,9 @@ void capture_say_ready(struct br_stage *stage, struct capture *c);
 /* begin.c: the sample at which the sources are, which the window knows up to periods of the counter, and what
  * says so; 0 while that is still to be waited for, 1, or a status. */
 int capture_place(struct br_stage *stage, struct capture *c, int64_t *sample);
+/* Whether sources that jumped ahead to `sample` began again instead: a counter that starts again says no more
+ * than where in a period they are, and they cannot be ahead of the clock. */
+bool capture_began_again(const struct capture *c, int64_t sample, uint64_t *failures);
 /* Where the sources' next sample is in our count, when their counters began again; *failures: of asking. */
 int64_t capture_true_sample(struct br_stage *stage, struct capture *c, uint64_t now, uint64_t *failures);
 /* The stream begins with this frame: says when that was taken. */

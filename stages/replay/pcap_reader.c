@@ -61,6 +61,10 @@ static int start(struct br_stage *stage, void *self)
     r->opened = true;
     if (window_make(&r->window, r->packet, &r->layout, OPEN, 1, &error) != BR_OK)
         return br_stage_fail(stage, error.status, "%s", error.text);
+    size_t slots = r->layout.nsources * r->layout.nstreams;
+    r->latest = malloc(slots * sizeof *r->latest);
+    if (r->latest == NULL) return br_no_memory(stage, slots * sizeof *r->latest);
+    for (size_t i = 0; i < slots; i++) r->latest[i] = INT64_MIN;
     r->window.hold = (int64_t)r->layout.frame_samples / 4;
     r->window.far = r->max_gap;
     r->window.keeps_ahead = true;
@@ -72,9 +76,20 @@ static int start(struct br_stage *stage, void *self)
 
 static enum window_reason offer(struct pcap_reader *r, const uint8_t *bytes, size_t length)
 {
-    window_enter(&r->window, &r->window.thread[0]);
-    enum window_reason reason = window_packet(&r->window, &r->window.thread[0], bytes, length);
-    window_leave(&r->window.thread[0]);
+    struct window_thread *thread = &r->window.thread[0];
+    thread->slot = SIZE_MAX;
+    window_enter(&r->window, thread);
+    enum window_reason reason = window_packet(&r->window, thread, bytes, length);
+    window_leave(thread);
+    return reason;
+}
+
+/* A packet of the file, rather than one that was kept. */
+static enum window_reason offer_new(struct pcap_reader *r, const struct pcap_packet *packet)
+{
+    enum window_reason reason = offer(r, packet->payload, packet->length);
+    const struct window_thread *thread = &r->window.thread[0];
+    if (thread->slot != SIZE_MAX && reason != WINDOW_STRAY) r->latest[thread->slot] = thread->sample;
     return reason;
 }
 
@@ -153,7 +168,7 @@ static int take(struct br_stage *stage, struct pcap_reader *r)
         struct sample_clock since = {r->last_ns, r->clock.sample_ns, 0};
         window_set_near(&r->window, r->last_sample + sample_clock_at(&since, packet.unix_ns));
     }
-    enum window_reason reason = offer(r, packet.payload, packet.length);
+    enum window_reason reason = offer_new(r, &packet);
     if (reason == WINDOW_ACCEPTED) {
         r->last_sample = r->window.thread[0].sample;
         r->last_ns = packet.unix_ns;
@@ -161,20 +176,21 @@ static int take(struct br_stage *stage, struct pcap_reader *r)
     return reason == WINDOW_NO_FRAME ? keep(stage, r, &packet) : 1;
 }
 
-/* True when the oldest frame is over: all sources that send are past it. Those that have sent nothing for as
- * much as may be kept are not waited for, until they send again. */
+/* True when the oldest frame is over: all sources that send are past it, in all streams. Those that have sent
+ * nothing for as much as may be kept are not waited for, until they send again. */
 static bool is_over(struct pcap_reader *r)
 {
     int64_t end = (atomic_load(&r->window.base) + 1) * (int64_t)r->layout.frame_samples + r->window.hold;
     bool full = r->nkept >= MOST_KEPT || r->kept_bytes >= MOST_KEPT_BYTES, over = false;
-    for (size_t s = 0; s < r->layout.nsources; s++) {
-        _Atomic int64_t *latest = &r->window.source[s].latest;
-        int64_t at = atomic_load(latest);
-        if (at == INT64_MIN) continue;
+    size_t slots = r->layout.nsources * r->layout.nstreams;
+    for (size_t i = 0; i < slots; i++) {
+        size_t slot = (r->behind + i) % slots;
+        if (r->latest[slot] == INT64_MIN) continue;
         over = true;
-        if (at >= end) continue;
+        if (r->latest[slot] >= end) continue;
+        r->behind = slot;
         if (!full) return false;
-        atomic_store(latest, INT64_MIN);
+        r->latest[slot] = INT64_MIN;
     }
     return over || full;
 }
@@ -287,24 +303,33 @@ static int place_first(struct br_stage *stage, struct pcap_reader *r, struct ear
     return BR_OK;
 }
 
-/* Reads on until all sources have sent, or so much that they are not waited for. */
+/* Reads on until all sources have sent in all streams, or so much that they are not waited for. */
 static int look_who_sends(struct br_stage *stage, struct pcap_reader *r)
 {
     int status = 1;
     struct pcap_packet packet;
-    size_t bytes = 0, silent = r->layout.nsources;
+    size_t bytes = 0, slots = r->layout.nsources * r->layout.nstreams, silent = 0;
+    for (size_t i = 0; i < slots; i++) silent += r->latest[i] == INT64_MIN;
     for (size_t n = 0; silent > 0 && n < MOST_KEPT && bytes < MOST_KEPT_BYTES; n++) {
-        silent = 0;
-        for (size_t s = 0; s < r->layout.nsources && n % FIRST == 0; s++)
-            silent += atomic_load(&r->window.source[s].latest) == INT64_MIN;
-        silent += n % FIRST != 0;
         status = pcap_files_next(stage, &r->source, &packet);
         if (status < 1) break;
         if (status != 1) continue;
         bytes += packet.length;
-        offer(r, packet.payload, packet.length);
+        if (offer(r, packet.payload, packet.length) != WINDOW_EARLY) continue;
+        int64_t *latest = &r->latest[r->window.thread[0].slot];
+        silent -= *latest == INT64_MIN;
+        *latest = 0;
     }
     return status < 0 ? status : BR_OK;
+}
+
+/* Back to the beginning: who has sent will send, from sample `first` on. */
+static void start_over(struct pcap_reader *r, int64_t first)
+{
+    pcap_files_rewind(&r->source);
+    window_forget(&r->window, first - 1);
+    for (size_t i = 0; i < r->layout.nsources * r->layout.nstreams; i++)
+        if (r->latest[i] != INT64_MIN) r->latest[i] = first - 1;
 }
 
 /* The first packets of this node say where the recording begins; then it is read from the beginning. */
@@ -317,7 +342,7 @@ static int begin(struct br_stage *stage, struct pcap_reader *r)
     int status = 1;
     while (n < FIRST && (status = pcap_files_next(stage, &r->source, &packet)) > 0) {
         if (r->source.packets % LOOK_EVERY == 0 && br_stage_stopping(stage)) return BR_FINISHED;
-        if (status != 1 || offer(r, packet.payload, packet.length) != WINDOW_EARLY) continue;
+        if (status != 1 || offer_new(r, &packet) != WINDOW_EARLY) continue;
         early[n] = (struct early){r->window.thread[0].sample, packet.unix_ns};
         n++;
     }
@@ -329,8 +354,7 @@ static int begin(struct br_stage *stage, struct pcap_reader *r)
     r->last_ns = early[n / 2].unix_ns;
     status = look_who_sends(stage, r);
     if (status != BR_OK) return status;
-    pcap_files_rewind(&r->source);
-    window_forget(&r->window, first - 1);
+    start_over(r, first);
     r->given = first / (int64_t)r->layout.frame_samples;
     r->begun = true;
     return BR_OK;
@@ -438,6 +462,8 @@ static void stop(struct br_stage *stage, void *self)
     pcap_files_rewind(&r->source);
     for (size_t i = 0; i < r->nkept; i++) free(r->kept[i].bytes);
     free(r->kept);
+    free(r->latest);
+    r->latest = NULL;
     r->kept = NULL;
     window_free(&r->window);
 }

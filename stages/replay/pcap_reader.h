@@ -24,6 +24,11 @@ struct pcap_reader {
     int64_t max_gap;              /* samples */
     int64_t last_sample, last_ns; /* of the last packet in an open frame, and its time by the file */
 
+    /* Where each source has come to in each of its streams, which queues of a NIC may have handed on apart:
+     * [nsources * nstreams], INT64_MIN: it has not sent; and the one that was behind when last looked for */
+    int64_t *latest;
+    size_t behind;
+
     /* Packets ahead of the open frames, until these come to them; [nkept] */
     struct kept_packet {
         uint8_t *bytes;

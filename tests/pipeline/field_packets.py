@@ -175,6 +175,7 @@ def test_a_replay_waits():
         "hole": [(t, b) for t, b in both if not 3 * FS <= t < 25 * FS + 5 * T],
         "holes": [(t, b) for t, b in both if t % (6 * FS) < 2 * FS + 3 * T],
         "skew": [x for k in range(0, len(both), 600) for b in (0, 1) for x in both[k:k + 600] if x[1] == b],
+        "queues": [x for k in range(0, len(both), 400) for b in (1, 0) for x in both[k:k + 400] if x[1] == b],
         "silent": [(t, b) for t, b in both if b == 0 or t < 9 * FS]}
     with harness.scratch() as d:
         for name, sent in cases.items():
@@ -284,8 +285,8 @@ def test_strangers_and_cut_packets():
 LIVE = """
 stream: {{epoch_ns: {epoch}}}
 pipeline:
-  - {{stage: capture, packet: board.yaml, addresses: "127.0.0.1:{port}", backend: socket, frame_samples: {fs},
-      wait_s: 1, idle_s: 1.5, out: p {more}}}
+  - {{stage: capture, packet: board.yaml, addresses: "127.0.0.1:{port}", backend: socket, frame_samples: 2048,
+      open: 8, wait_s: 1, idle_s: 1.5, out: p {more}}}
   - {{stage: unpack, in: p, pols: 2, out: e}}
   - {{stage: record, in: e, directory: ., prefix: r, overwrite: true}}
 """
@@ -301,7 +302,7 @@ def send_live(board, start, periods, clock_off=0, more="", status=0, seconds=1.5
         begin = time.time() + 1.5
         epoch = begin - board.seconds(first)
         node = Running(
-            d, LIVE.format(epoch=int((epoch + clock_off) * 1e9), port=port, fs=FS,
+            d, LIVE.format(epoch=int((epoch + clock_off) * 1e9), port=port,
                            more=more.format(utc=utc(begin + clock_off))))
         out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         last = first + int(seconds / board.seconds(1)) // FS * FS

@@ -218,6 +218,7 @@ enum window_reason window_packet(struct window *w, struct window_thread *thread,
     atomic_store_explicit(&s->latest, sample, memory_order_relaxed);
     thread->sample = sample;
     thread->from = source;
+    thread->slot = source * l->nstreams + (size_t)stream;
     if (thread->base < 0) return count(thread, source, WINDOW_EARLY);
     int64_t in_frame = sample % frame_samples, begin = thread->base * frame_samples;
     int64_t end = begin + (int64_t)w->nopen * frame_samples;
@@ -231,8 +232,8 @@ enum window_reason window_packet(struct window *w, struct window_thread *thread,
     }
     if (ahead > 1 || (ahead == 1 && in_frame >= w->hold)) ask_to_close(w);
     if (data == NULL) return w->keeps_ahead ? WINDOW_NO_FRAME : count(thread, source, WINDOW_NO_FRAME);
-    size_t slot = (size_t)from * l->nstreams + (size_t)stream, block = (size_t)in_frame / l->packet_samples;
-    return count(thread, source, place(w, thread, number, block, slot, data, header.payload));
+    size_t block = (size_t)in_frame / l->packet_samples;
+    return count(thread, source, place(w, thread, number, block, thread->slot, data, header.payload));
 }
 
 void window_damaged(struct window *w, struct window_thread *thread)

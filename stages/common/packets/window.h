@@ -56,7 +56,7 @@ struct window_thread {
         *receipt[WINDOW_MAX_OPEN]; /* what this thread wrote, as in layout.h; frame n at n % nopen */
     int64_t base, near;            /* as of window_enter */
     int64_t sample;                /* of the last packet that was one of this node's, */
-    size_t from;                   /* and its source's place in the layout */
+    size_t from, slot;             /* and the place of its source, and of source and stream, in the layout */
     char room[64];                 /* keeps threads' counters out of each other's cache lines */
 };
 
