@@ -210,7 +210,7 @@ static int place_by_steps(struct scan *s, uint64_t *packets)
 {
     uint64_t step = s->like.samples - s->like.overlap;
     *packets = guppi_steps_packets(&s->steps);
-    if (*packets == 0 && s->least_pktidx == 0 && s->e->count == 1) *packets = 1;
+    if (s->e->count == 1 && s->least_pktidx == 0) return BR_OK; /* it begins with sample 0 in any case */
     for (size_t i = 0; i < s->e->count; i++) {
         struct extent *x = &s->e->extent[i];
         __uint128_t scaled = (__uint128_t)x->first * step;
@@ -227,10 +227,9 @@ static int place_by_steps(struct scan *s, uint64_t *packets)
         x->first = x->begin = (uint64_t)(scaled / *packets);
         x->end = x->first + samples;
     }
-    if (s->e->count > 1)
-        br_stage_note(s->stage,
-                      "%s: PKTIDX moves on by %llu from block to block of %llu samples, which places them",
-                      s->e->files.path[0], (unsigned long long)*packets, (unsigned long long)step);
+    br_stage_note(s->stage,
+                  "%s: PKTIDX moves on by %llu from block to block of %llu samples, which places them",
+                  s->e->files.path[0], (unsigned long long)*packets, (unsigned long long)step);
     return BR_OK;
 }
 

@@ -68,9 +68,9 @@ ZONE_0 0,2,1,1,0
 """
 CARDS = [("BLOCSIZE", 240), ("OBSNCHAN", 6), ("NANTS", 3), ("NPOL", 4), ("NBITS", 8), ("OBSFREQ", 600.5),
          ("OBSBW", 2.0), ("TBIN", "1.5E-6"), ("OVERLAP", 2), ("PKTIDX", 160), ("PIPERBLK", 8),
-         ("PKTFMT", "'1SFA    '"), ("STT_IMJD", 60000), ("STT_SMJD", 3600), ("STT_OFFS", 0.25),
+         ("PKTSTART", 80), ("PKTFMT", "'1SFA    '"), ("STT_IMJD", 60000), ("STT_SMJD", 3600), ("STT_OFFS", 0.25),
          ("DIRECTIO", 0)]
-MEANT = {key.encode() for key, _ in CARDS} | {b"PKTSIZE"}
+MEANT = {key.encode() for key, _ in CARDS} | {b"PKTSIZE", b"SYNCTIME"}
 PAYLOAD = bytes((37 * i + 11) % 256 for i in range(240))
 
 
@@ -175,7 +175,8 @@ def read_dada(data):
     epoch = start_ns(keys)
     element = 2 * bits // 8
     f, p, a = lengths["F"], lengths["P"], lengths["A"]
-    row, payload = f * p * a * element, data[size:]
+    announced = whole(keys.get(b"FILE_SIZE", b"0"), 0, 1 << 64) or len(data)
+    row, payload = f * p * a * element, data[size:size + announced]
     samples, offset = len(payload) // row, whole(keys.get(b"OBS_OFFSET", b"0"), 0, 1 << 64)
     if offset % row or not samples:
         raise Unreadable("no whole samples")
@@ -311,7 +312,25 @@ def count(keys, key, low, high, absent=None):
         if absent is None:
             raise Unreadable(key)
         return absent
-    return whole(re.sub(rb"\.0*$", b"", value), low, high)
+    value = real(fits(value)) if re.search(rb"[.DdEe]", value) else whole(value, low, high)
+    if value != int(value) or not low <= value <= high:
+        raise Unreadable(key)
+    return int(value)
+
+
+def fits(text):
+    """A number of FITS: with a D before the exponent in double precision."""
+    return re.sub(rb"^([+-]?[0-9.]+)[Dd]", rb"\1E", text)
+
+
+def before(keys, number, packets, step, sample_ns):
+    """Nanoseconds from packet 0 to that which STT_* is the time of: PKTSTART."""
+    if b"PKTSTART" not in keys and number:
+        raise Unreadable("which packet STT_* is the time of")
+    start = count(keys, "PKTSTART", 0, 1 << 60, 0)
+    if start and not packets:
+        raise Unreadable("when PKTSTART is")
+    return int(start * step // packets * sample_ns) if start else 0
 
 
 def read_guppi(data):
@@ -334,17 +353,18 @@ def read_guppi(data):
         bytes_new = (samples - overlap) * 2 * nchan * npol
         packet = count(keys, "PKTSIZE", 1, 1 << 60, 0)
         packets = bytes_new // packet if packet and bytes_new % packet == 0 else 0
-    first = Fraction(count(keys, "PKTIDX", 0, 1 << 62, 0) * (samples - overlap), packets or 1)
-    if not packets:
-        first = Fraction(0)
-    if first.denominator != 1:
+    number = count(keys, "PKTIDX", 0, 1 << 62, 0)
+    first = Fraction(number * (samples - overlap), packets or 1)
+    if first.denominator != 1 or (number and not packets):
         raise Unreadable("PKTIDX")
     try:
-        centre, band = real(keys[b"OBSFREQ"]), real(keys[b"OBSBW"])
+        centre, band = real(fits(keys[b"OBSFREQ"])), real(fits(keys[b"OBSBW"]))
         sample_ns = Fraction(1000 * f) / Fraction(abs(band)) if b"TBIN" not in keys else 10**9 * Fraction(
-            keys[b"TBIN"].decode("latin-1"))
+            fits(keys[b"TBIN"]).decode("latin-1"))
         epoch = (count(keys, "STT_IMJD", 0, 100000) - 40587) * DAY + count(keys, "STT_SMJD", 0, 86400) * 10**9
-        epoch += round(real(keys.get(b"STT_OFFS", b"0")) * 1e9)
+        epoch += round(real(fits(keys.get(b"STT_OFFS", b"0"))) * 1e9)
+        if b"PKTIDX" in keys:
+            epoch -= before(keys, number, packets, samples - overlap, sample_ns)
     except (KeyError, ValueError, ZeroDivisionError) as error:
         raise Unreadable(error) from error
     plane, cells = 2 * npol * samples, []

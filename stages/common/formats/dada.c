@@ -175,13 +175,12 @@ int dada_parse(struct dada_header *header, const char *file, const void *start, 
 static int check_end(const struct dada_header *header, int fd, char last, struct br_error *error)
 {
     char behind[64];
-    bool line = false;
-    ssize_t got = last != '\0' ? fileio_read(fd, behind, sizeof behind, header->size) : 0;
-    for (ssize_t i = 0; i < got; i++) {
-        if (!isprint((unsigned char)behind[i]) && behind[i] != '\n' && behind[i] != '\t') return BR_OK;
-        line = line || behind[i] == '\n' || behind[i] == ' ';
-    }
-    if (got < (ssize_t)sizeof behind || !line) return BR_OK;
+    bool words = false;
+    ssize_t got = last != '\0' ? fileio_read(fd, behind, sizeof behind, header->size) : 0, text = 0;
+    while (text < got && (isprint((unsigned char)behind[text]) || isspace((unsigned char)behind[text])))
+        words = isspace((unsigned char)behind[text++]) || words;
+    bool ends = text == got ? got == (ssize_t)sizeof behind : behind[text] == '\0' && text >= 8;
+    if (!words || !ends) return BR_OK;
     return br_fail(
         error, BR_E_FORMAT,
         "%s: HDR_SIZE is %zu, but the text of the header goes on behind it; expected HDR_SIZE to be at "

@@ -67,7 +67,13 @@ int guppi_settle_epoch(struct guppi_header *h, const char *file, uint64_t first,
     char stt[TEXT_TIME], late[TEXT_TIME], sync[TEXT_TIME];
     uint64_t start = h->have_pktstart ? h->pktstart : first;
     *from = "by STT_IMJD, STT_SMJD and STT_OFFS, the time of PKTIDX 0";
-    if (!h->have_epoch || packets == 0 || (start == 0 && first == 0)) return BR_OK;
+    if (!h->have_epoch || !h->have_pktidx || (start == 0 && first == 0)) return BR_OK;
+    if (packets == 0)
+        return br_fail(
+            error, BR_E_FORMAT,
+            "%s: PKTSTART %llu cannot be placed in time: the headers have neither PIPERBLK nor a PKTSIZE "
+            "that divides a block",
+            file, (unsigned long long)start);
     const int64_t spans[] = {0, span_to(h, start, samples, packets), span_to(h, first, samples, packets)};
     int64_t span = h->have_synctime ? span_by_sync(h, spans, sizeof spans / sizeof *spans) : -1;
     if (span >= 0) {
