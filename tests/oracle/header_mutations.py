@@ -68,8 +68,8 @@ ZONE_0 0,2,1,1,0
 """
 CARDS = [("BLOCSIZE", 240), ("OBSNCHAN", 6), ("NANTS", 3), ("NPOL", 4), ("NBITS", 8), ("OBSFREQ", 600.5),
          ("OBSBW", 2.0), ("TBIN", "1.5E-6"), ("OVERLAP", 2), ("PKTIDX", 160), ("PIPERBLK", 8),
-         ("PKTSTART", 80), ("PKTFMT", "'1SFA    '"), ("STT_IMJD", 60000), ("STT_SMJD", 3600), ("STT_OFFS", 0.25),
-         ("DIRECTIO", 0)]
+         ("PKTSTART", 80), ("PKTFMT", "'1SFA    '"), ("STT_IMJD", 60000), ("STT_SMJD", 3600),
+         ("STT_OFFS", 0.25), ("DIRECTIO", 0)]
 MEANT = {key.encode() for key, _ in CARDS} | {b"PKTSIZE", b"SYNCTIME"}
 PAYLOAD = bytes((37 * i + 11) % 256 for i in range(240))
 
@@ -92,7 +92,7 @@ def keep(keys, key, value):
 
 def real(text):
     try:
-        value = float(text)
+        value = float(re.sub(rb"^([+-]?[0-9.]+)[Dd]", rb"\1E", text))  # as FITS has it
     except ValueError as error:
         raise Unreadable(text) from error
     if value != value or abs(value) == float("inf"):
@@ -312,25 +312,8 @@ def count(keys, key, low, high, absent=None):
         if absent is None:
             raise Unreadable(key)
         return absent
-    value = real(fits(value)) if re.search(rb"[.DdEe]", value) else whole(value, low, high)
-    if value != int(value) or not low <= value <= high:
-        raise Unreadable(key)
-    return int(value)
-
-
-def fits(text):
-    """A number of FITS: with a D before the exponent in double precision."""
-    return re.sub(rb"^([+-]?[0-9.]+)[Dd]", rb"\1E", text)
-
-
-def before(keys, number, packets, step, sample_ns):
-    """Nanoseconds from packet 0 to that which STT_* is the time of: PKTSTART."""
-    if b"PKTSTART" not in keys and number:
-        raise Unreadable("which packet STT_* is the time of")
-    start = count(keys, "PKTSTART", 0, 1 << 60, 0)
-    if start and not packets:
-        raise Unreadable("when PKTSTART is")
-    return int(start * step // packets * sample_ns) if start else 0
+    value = real(value) if re.search(rb"[.DdEe]", value) else whole(value, low, high)
+    return whole(b"%d" % value, low, high) if value == int(value) else whole(key.encode(), 0, 0)
 
 
 def read_guppi(data):
@@ -358,13 +341,15 @@ def read_guppi(data):
     if first.denominator != 1 or (number and not packets):
         raise Unreadable("PKTIDX")
     try:
-        centre, band = real(fits(keys[b"OBSFREQ"])), real(fits(keys[b"OBSBW"]))
+        centre, band = real(keys[b"OBSFREQ"]), real(keys[b"OBSBW"])
         sample_ns = Fraction(1000 * f) / Fraction(abs(band)) if b"TBIN" not in keys else 10**9 * Fraction(
-            fits(keys[b"TBIN"]).decode("latin-1"))
+            re.sub("[Dd]", "E", keys[b"TBIN"].decode("latin-1")))
         epoch = (count(keys, "STT_IMJD", 0, 100000) - 40587) * DAY + count(keys, "STT_SMJD", 0, 86400) * 10**9
-        epoch += round(real(fits(keys.get(b"STT_OFFS", b"0"))) * 1e9)
-        if b"PKTIDX" in keys:
-            epoch -= before(keys, number, packets, samples - overlap, sample_ns)
+        epoch += round(real(keys.get(b"STT_OFFS", b"0")) * 1e9)
+        start = count(keys, "PKTSTART", 0, 1 << 60, 0) if b"PKTIDX" in keys else 0
+        if (b"PKTSTART" not in keys and number) or (start and not packets):
+            raise Unreadable("which packet STT_* is the time of, or when that was")
+        epoch -= int(start * (samples - overlap) // max(packets, 1) * sample_ns)
     except (KeyError, ValueError, ZeroDivisionError) as error:
         raise Unreadable(error) from error
     plane, cells = 2 * npol * samples, []
