@@ -48,6 +48,7 @@ static size_t put_header(const struct external *f, const struct br_stream *s, ui
     guppi_put_int(&w, "PKTIDX", (int64_t)first); /* a packet is a sample */
     guppi_put_int(&w, "PIPERBLK", (int64_t)samples);
     guppi_put_int(&w, "PKTSIZE", (int64_t)(2 * s->nchannels * f->npol * f->ndish));
+    guppi_put_int(&w, "PKTSTART", 0); /* STT_* are the time of PKTIDX 0 */
     guppi_put_text(&w, "PKTFMT", "1SFA");
     guppi_put_int(&w, "STT_IMJD", days + MJD_OF_1970);
     guppi_put_int(&w, "STT_SMJD", rest / 1000000000);

@@ -127,6 +127,7 @@ static int configure(struct br_stage *stage, void *self, const struct file_list 
     const struct br_stream_hints *hints = br_stage_hints(stage);
     struct scan s = {.stage = stage, .e = e};
     e->files = *files;
+    *options->time_from = "by time0_ctime and time0_fpga_count in its attributes";
     e->passes = options->passes;
     e->threads = options->readers;
     e->element_bytes = 1;

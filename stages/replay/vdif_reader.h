@@ -90,6 +90,8 @@ struct vdif_reader {
     struct vdif_file *file; /* in the order of their times */
     struct vdif_header like;
     size_t nchannels;        /* of a thread */
+    size_t unit;             /* bytes of a complex number: 1, or 2 of 8 + 8 bits */
+    size_t pols;             /* the channels of a thread are as many polarisations of one channel; else 1 */
     size_t skipped, kept;    /* of these, those before the ones that are wanted, and the wanted ones */
     size_t nbands, elements; /* of a band: [pol][dish] */
     /* [VDIF_MAX_THREADS] place among all elements, [band][pol][dish]; of those of a file's band, where

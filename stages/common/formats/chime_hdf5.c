@@ -1,4 +1,5 @@
 #include "stages/common/formats/chime_hdf5.h"
+#include "buffers/regular_file.h"
 
 #include "stages/common/formats/bitshuffle.h"
 #include "stages/common/formats/chime_attributes.h"
@@ -234,6 +235,7 @@ static int describe_dataset(struct chime_chunks *c, hid_t dataset, uint64_t file
 static int describe(struct chime_file *f, const char *path, struct br_error *error)
 {
     struct stat info;
+    if (br_check_regular(path, error) != BR_OK) return BR_E_IO;
     if (stat(path, &info) != 0) return br_fail(error, BR_E_IO, "cannot open %s: %s", path, strerror(errno));
     hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
     if (file < 0)

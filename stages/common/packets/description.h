@@ -79,7 +79,7 @@ struct packet_description {
 
     /* a counter; the first time sample is base sample offset + samples x counter */
     struct packet_form sequence;
-    unsigned sequence_bits; /* the counter starts again at 2^this, 1 to 64 */
+    uint64_t sequence_period; /* counts after which the counter starts again; 0: 2^64 */
     int64_t sequence_samples, sequence_offset;
     struct packet_form source; /* id of the sender */
     /* id of the channels: channel i of the packet is the F-engine's channel channel_base + stream +

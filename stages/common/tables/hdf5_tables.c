@@ -1,4 +1,5 @@
 #include "stages/common/tables/hdf5_tables.h"
+#include "buffers/regular_file.h"
 #include "stages/common/tables/hdf5_types.h"
 
 #include "stages/common/tables/hdf5_child.h"
@@ -143,6 +144,7 @@ struct request {
 static int send_datasets(const void *arg, struct hdf5_sink *to, struct br_error *error)
 {
     const struct request *r = arg;
+    if (br_check_regular(r->path, error) != BR_OK) return BR_E_IO;
     hid_t file = H5Fopen(r->path, H5F_ACC_RDONLY, H5P_DEFAULT);
     if (file < 0) return br_fail(error, BR_E_FORMAT, "%s: is not a readable HDF5 file", r->path);
     for (size_t i = 0; i < r->count; i++) {

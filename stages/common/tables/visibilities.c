@@ -1,17 +1,15 @@
 #include "stages/common/tables/visibilities.h"
+#include "buffers/regular_file.h"
 
 #include "stages/common/formats/dada.h"
 #include "stages/common/formats/text.h"
 #include "stages/common/tables/apparent.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 static const double degrees = 57.29577951308232;
 
@@ -160,15 +158,13 @@ int visibilities_add(struct visibilities *v, const char *path, const struct br_t
 {
     static const unsigned char hdf5[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
     char start[64] = "";
-    struct stat info;
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a FIFO is not waited for */
-    if (fd < 0 || fstat(fd, &info) != 0) return br_fail(error, BR_E_IO, "%s: %s", path, strerror(errno));
-    ssize_t length = S_ISREG(info.st_mode) ? read(fd, start, sizeof start) : -1;
-    close(fd);
-    if (!S_ISREG(info.st_mode)) return br_fail(error, BR_E_IO, "%s is not a regular file", path);
-    if (length >= (ssize_t)sizeof hdf5 && memcmp(start, hdf5, sizeof hdf5) == 0)
+    FILE *file = br_fopen_regular(path, NULL, error);
+    if (file == NULL) return BR_E_IO;
+    size_t length = fread(start, 1, sizeof start, file);
+    fclose(file);
+    if (length >= sizeof hdf5 && memcmp(start, hdf5, sizeof hdf5) == 0)
         return visibilities_add_uvh5(v, path, place, error);
-    if (length > 0 && dada_probe(start, (size_t)length))
+    if (dada_probe(start, length))
         return visibilities_add_dada(v, path, telescope, place, error);
     return br_fail(
         error, BR_E_FORMAT,

@@ -1,4 +1,5 @@
 /* visibilities_dada.c - recordings of what `correlate` makes: V[time][freq][baseline], 32-bit integers. */
+#include "buffers/regular_file.h"
 #include "stages/common/formats/baselines.h"
 #include "stages/common/formats/gaps.h"
 #include "stages/common/formats/recording.h"
@@ -156,7 +157,7 @@ static int read_file(struct reading *r, const struct br_telescope *t, uint64_t f
     double *east = calloc(3 * t->ndishes, sizeof *east), *north = east + t->ndishes;
     int64_t *number = calloc(t->ndishes, sizeof *number);
     char name[4096 + 8];
-    FILE *file = fopen(r->path, "re");
+    FILE *file = br_fopen_regular(r->path, NULL, NULL);
     r->phase = malloc(2 * s->nchannels * t->ndishes * sizeof *r->phase);
     r->row = malloc(rec->row_bytes);
     r->valid = malloc(s->nchannels);
@@ -193,7 +194,9 @@ static int read_file(struct reading *r, const struct br_telescope *t, uint64_t f
         snprintf(r->part.shape.telescope, sizeof r->part.shape.telescope, "%s", t->name);
         status = visibilities_agree(r->v, r->path, &r->part, error);
     }
-    if (status == BR_OK) status = add_rows(r, file, file_bytes - rec->payload_offset, place, error);
+    uint64_t payload, behind;
+    if (status == BR_OK) status = recording_payload(rec, r->path, file_bytes, &payload, &behind, error);
+    if (status == BR_OK) status = add_rows(r, file, payload, place, error);
     if (file != NULL) fclose(file);
     free(east);
     free(number);

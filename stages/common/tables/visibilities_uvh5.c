@@ -1,5 +1,7 @@
 /* visibilities_uvh5.c - UVH5 files, read and added up in another process, some rows a call. */
 #include "stages/common/tables/visibilities_uvh5.h"
+
+#include "buffers/regular_file.h"
 #include "stages/common/tables/hdf5_child.h"
 #include "stages/common/tables/hdf5_types.h"
 
@@ -114,6 +116,7 @@ static int read_slice(const void *arg, struct hdf5_sink *to, struct br_error *er
     struct uvh5_reader r = {.path = request->path, .place = request->place, .error = error};
     struct slice slice = {0};
     hdf5_know_lzf();
+    if (br_check_regular(request->path, error) != BR_OK) return BR_E_IO;
     r.file = H5Fopen(request->path, H5F_ACC_RDONLY, H5P_DEFAULT);
     if (r.file < 0)
         return br_fail(error, BR_E_FORMAT, "%s: is not a readable HDF5 file; it may have been cut off",
