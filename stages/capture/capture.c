@@ -368,7 +368,7 @@ static void resume(struct br_stage *stage, struct capture *c)
     } else {
         br_stage_warn(stage, "the counters of most sources jumped to sample %" PRId64, c->resume_raw + shift);
     }
-    atomic_store(&c->window.shift, shift);
+    if (again) window_set_shift(&c->window, shift);
     begin_with(stage, c, (c->resume_raw + shift) / c->frame_samples + 1);
     c->ready = false;
 }

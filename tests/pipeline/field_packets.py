@@ -286,14 +286,15 @@ LIVE = """
 stream: {{epoch_ns: {epoch}}}
 pipeline:
   - {{stage: capture, packet: board.yaml, addresses: "127.0.0.1:{port}", backend: socket, frame_samples: 2048,
-      open: 8, wait_s: 1, idle_s: 1.5, out: p {more}}}
+      open: 8, wait_s: 1, idle_s: 3, out: p {more}}}
   - {{stage: unpack, in: p, pols: 2, out: e}}
   - {{stage: record, in: e, directory: ., prefix: r, overwrite: true}}
 """
 
 
-def send_live(board, start, periods, clock_off=0, more="", status=0, seconds=1.5):
-    """Sends in real time; `start` is the sample within the period. Checks what was recorded; the log."""
+def send_live(board, start, periods, clock_off=0, more="", status=0, seconds=1.5, resets=False):
+    """Sends in real time; `start` is the sample within the period. Checks what was recorded; the log.
+    `resets`: the second half counts from 0 again."""
     with harness.scratch() as d:
         with open(os.path.join(d, "board.yaml"), "w") as f:
             f.write(board.text)
@@ -312,13 +313,15 @@ def send_live(board, start, periods, clock_off=0, more="", status=0, seconds=1.5
                 time.sleep(ahead)
             if node.process.poll() is not None:
                 break
-            out.sendto(board.packet(t), ("127.0.0.1", port))
+            again = resets and t >= (first + last) // 2
+            out.sendto(board.packet(t - (first + last) // 2 // T * T if again else t), ("127.0.0.1", port))
         node.finish(status)
         if status == 0:
             path = os.path.join(d, "r_000000.dada")
             sample = int(harness.header(path)[0]["SAMPLE0"])
             assert first <= sample < last, (sample, first)
-            check(path, board, sample, last - sample)
+            if not resets:
+                check(path, board, sample, last - sample)
         return node.text() if os.path.exists(node.log.name) else ""
 
 
@@ -327,9 +330,12 @@ def test_wraps_live():
     half = board.seconds(board.period) / 2
     cases = [(board, FS * 5, 0), (board, board.period // 2 + FS * 7, 7), (board, board.period - 20 * FS, 1),
              (slow, slow.period - 20 * FS, 7), (Board(38, 8, 100000), (1 << 37) + FS, 1),
-             (board, FS * 50, 3, half, "", 1), (board, FS * 50, 3, half, ", start_utc: \"{utc}\"")]
+             (board, FS * 50, 3, half, "", 1), (board, FS * 50, 3, half, ", start_utc: \"{utc}\""),
+             (board, board.period // 10 * 7, 2, 0, "", 0, 3, True)]
     with concurrent.futures.ThreadPoolExecutor(len(cases)) as pool:
         texts = list(pool.map(lambda case: send_live(*case), cases))
+    # a counter that begins again at 0 does not jump ahead to the end of its period
+    assert "began again, at sample" in texts[7] and " 1 resets" in texts[7], texts[7]
     assert "start_utc" in texts[5] and "this machine's clock" in texts[5], texts[5]
 
 

@@ -398,6 +398,13 @@ struct br_frame *window_close(struct window *w, const struct br_stream *stream)
     return frame;
 }
 
+void window_set_shift(struct window *w, int64_t shift)
+{
+    atomic_store(&w->shift, shift);
+    wait_for_threads(w);
+    for (size_t s = 0; s < w->layout->nsources; s++) atomic_store(&w->source[s].latest, INT64_MIN);
+}
+
 /* Blocks up to the last one with a packet. */
 static size_t blocks_with_packets(const struct packet_layout *l, const uint8_t *receipt)
 {

@@ -137,6 +137,10 @@ void window_forget(struct window *window, int64_t sample);
 /* Begins with frame `first`; nothing is taken before it. */
 void window_begin(struct window *window, int64_t first);
 
+/* From now on samples are `shift` more than the counters say. Where sources have been says nothing of
+ * where they are. */
+void window_set_shift(struct window *window, int64_t shift);
+
 /* Packets that come now are near this sample, though no frame has been closed: after a silence of a good part
  * of a period of the counter. */
 void window_set_near(struct window *window, int64_t sample);

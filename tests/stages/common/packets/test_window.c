@@ -343,7 +343,7 @@ static void test_expected_by_frame(void **state)
             assert_int_equal(fill(next), absent[3] ? 0 : BLOCKS * STREAMS);
             packets += BLOCKS * SLOTS;
         }
-        if (n == 0) {                                     /* frame 3 is the last that has memory */
+        if (n == 0) {                                 /* frame 3 is the last that has memory */
             assert_int_equal(put(0, 3), WINDOW_LATE); /* it was expected there */
             packets++;
         }
@@ -400,11 +400,50 @@ static void test_memory_of_the_frame_before(void **state)
     tear_down();
 }
 
+/* A counter that starts again after 32 frames: before the first frame a packet says where in a period it
+ * is, from then on it may start again at any packet, and after a silence the clock says how many periods
+ * have passed. */
+static void test_counter_starts_again(void **state)
+{
+    (void)state;
+    enum { PERIOD = 32 * FRAME, FIRST = 3 * 32 + 30 };
+    set_up(1);
+    p->sequence_period = PERIOD;
+    w.period = PERIOD;
+    atomic_store(&w.near, PERIOD / 2);
+    w.far = 4 * FRAME;
+    struct br_frame frames[OPEN];
+    int64_t sample = 0;
+    for (unsigned s = 0; s < SOURCES; s++) assert_int_equal(put(PERIOD - FRAME - STEP, s), WINDOW_EARLY);
+    assert_true(window_position(&w, SOURCES, &sample));
+    assert_int_equal(sample, PERIOD - FRAME - STEP);
+    for (int64_t n = 0; n < OPEN; n++) {
+        frames[n] = new_frame();
+        window_give(&w, FIRST + n, &frames[n]);
+    }
+    window_begin(&w, FIRST);
+    for (uint64_t t = 0; t < OPEN * FRAME; t += STEP)
+        assert_int_equal(put(FIRST * FRAME + t, 5), WINDOW_ACCEPTED);
+    assert_int_equal(put(FIRST * FRAME - STEP, 5), WINDOW_EARLY);
+    for (int64_t n = 0; n < OPEN; n++) {
+        assert_true(window_has_packets(&w, FIRST + n));
+        assert_ptr_equal(window_close(&w, &stream), &frames[n]);
+        assert_int_equal(frames[n].first, (FIRST + n) * FRAME);
+    }
+    /* One period later the counter is the same. */
+    assert_int_equal(put((FIRST + OPEN) * FRAME, 6), WINDOW_NO_FRAME);
+    window_set_near(&w, (FIRST + 40) * FRAME);
+    assert_int_equal(put((FIRST + OPEN) * FRAME, 6), WINDOW_STRAY);
+    assert_int_equal(atomic_load(&w.source[6].latest), (FIRST + OPEN + 32) * FRAME);
+    for (int64_t n = 0; n < OPEN; n++) free_frame(&frames[n]);
+    tear_down();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_million_flipped_bits), cmocka_unit_test(test_two_threads),
-        cmocka_unit_test(test_expected_by_frame), cmocka_unit_test(test_cut_where_one_is_absent),
-        cmocka_unit_test(test_memory_of_the_frame_before)};
+        cmocka_unit_test(test_a_million_flipped_bits),     cmocka_unit_test(test_two_threads),
+        cmocka_unit_test(test_expected_by_frame),          cmocka_unit_test(test_cut_where_one_is_absent),
+        cmocka_unit_test(test_memory_of_the_frame_before), cmocka_unit_test(test_counter_starts_again)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
