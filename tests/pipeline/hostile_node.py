@@ -342,8 +342,9 @@ def test_dumps_replace_nothing():
         with open(precious, "w") as f:
             f.write("precious")
 
-        def dump(event):
-            got = n.post("/v1/dump", json.dumps({"id": event, "start": "earliest", "duration_s": 0.001}))
+        def dump(event, **more):
+            asked = {"id": event, "start": "earliest", "duration_s": 0.001, **more}
+            got = n.post("/v1/dump", json.dumps(asked))
             assert got.code == 202, got.text
             end = time.time() + 30
             while True:
@@ -369,7 +370,14 @@ def test_dumps_replace_nothing():
                 assert failed["state"] == "failed" and "replaced" in failed["reason"], (path, failed)
                 assert os.lstat(path).st_ino == before.st_ino and open(precious).read() == "precious", path
                 assert not os.path.exists(os.path.join(dumps, "nowhere"))
-        assert dump(99)["state"] == "done"
+        os.makedirs(os.path.join(n.directory, "elsewhere"))
+        os.symlink("../elsewhere", os.path.join(dumps, "out"))
+        os.symlink(n.directory, os.path.join(dumps, "up"))
+        for event, directory in ((90, "out"), (91, "up"), (92, "up/elsewhere"), (93, "out/new")):
+            failed = dump(event, directory=directory)
+            assert failed["state"] == "failed" and "leads out of dumps" in failed["reason"], failed
+        assert os.listdir(os.path.join(n.directory, "elsewhere")) == []
+        assert dump(98, directory="below/that")["state"] == dump(99)["state"] == "done"
         n.end(0)
 
 
