@@ -1,4 +1,4 @@
-/* api.h - what a plugin may call: the functions that are marked BR_API, and no others, leave libbeamring. */
+/* api.h - BR_API marks the functions that a plugin may call. libbeamring exports no others. */
 #ifndef BEAMRING_BUFFERS_API_H
 #define BEAMRING_BUFFERS_API_H
 

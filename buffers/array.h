@@ -1,7 +1,7 @@
-/* array.h - an array's description: element type and named axes, row-major, slowest axis first.
+/* array.h - the description of an array: element type and named axes, row-major, slowest axis first.
  *
- * A description owns nothing and is copied by value. The field's axes are time, freq, pol, dish, input
- * (of a correlator: a dish's polarisation, or what a packet calls one), beam, gridp, gridq,
+ * A description owns nothing and is copied by value. The known axes are time, freq, pol, dish, input (of a
+ * correlator: one polarisation of one dish; of packets: an input as they number it), beam, gridp, gridq,
  * moment (of sums of powers), baseline (pairs of inputs). */
 #ifndef BEAMRING_BUFFERS_ARRAY_H
 #define BEAMRING_BUFFERS_ARRAY_H
@@ -25,32 +25,32 @@ struct br_axis {
 
 struct br_array {
     enum br_dtype dtype;
-    unsigned naxes; /* 0: there is no array */
+    unsigned naxes; /* 0: no array */
     struct br_axis axis[BR_MAX_AXES];
 };
 
 /* Describes an array from "time,freq,pol,dish" (slowest first) and as many lengths.
- * Errors: BR_E_INVALID for an empty, repeated, overlong or unknown axis name, too many axes, or a byte count
- * that does not fit in size_t. Lengths may be 0 (a streamed axis in a file header). */
+ * Lengths may be 0 (a streamed axis in a file header). Errors: BR_E_INVALID for an empty, repeated, overlong
+ * or unknown axis name, too many axes, or a byte count that does not fit in size_t. */
 BR_API int br_array_init(struct br_array *array, enum br_dtype dtype, const char *axes, const size_t *lengths,
                          struct br_error *error);
 
 /* Position of the axis called `name`, or -1. */
 BR_API int br_array_axis(const struct br_array *array, const char *name);
 
-/* Length of the axis called `name`; 1 if the array has no such axis, so that products over axes just work. */
+/* Length of the axis called `name`; 1 if the array has no such axis, so that lengths can be multiplied. */
 BR_API size_t br_array_length(const struct br_array *array, const char *name);
 
-/* Number of elements; 0 for no array. */
+/* Number of elements; 0 if naxes is 0. */
 BR_API size_t br_array_elements(const struct br_array *array);
 
-/* Bytes, the last one rounded up for 4-bit elements. */
+/* Number of bytes; an odd number of 4-bit elements is rounded up to whole bytes. */
 BR_API size_t br_array_bytes(const struct br_array *array);
 
 /* True when dtype, axis names, order and lengths all agree. */
 BR_API bool br_array_equal(const struct br_array *a, const struct br_array *b);
 
-/* Writes "int4x2 [time 8192][freq 16][pol 2][dish 64]" into text (always terminated); returns text. */
+/* Writes "int4x2 [time 8192][freq 16][pol 2][dish 64]" into `text`, always terminated, and returns `text`. */
 BR_API const char *br_array_format(const struct br_array *array, char *text, size_t size);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* clock.h - the clock that all waiting and measuring goes by. */
+/* clock.h - the clock for all waiting and all measurements of time. */
 #ifndef BEAMRING_BUFFERS_CLOCK_H
 #define BEAMRING_BUFFERS_CLOCK_H
 

@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/* The names in comments are what DTYPE in a recording and the program's output say. */
+/* The names in quotes appear as DTYPE in recordings and in the program's output. */
 enum br_dtype {
     BR_INT4X2,  /* "int4x2": complex, nibbles in two's complement, real part LOW; in products -8: missing */
     BR_INT8X2,  /* "int8x2": complex, real byte first */
@@ -24,13 +24,13 @@ enum br_dtype {
     BR_DTYPES   /* how many there are */
 };
 
-/* Bits per element (a complex element counts as one); 0 for a value that is no dtype. */
+/* Bits per element (a complex element counts as one); 0 if the value is not a dtype. */
 BR_API unsigned br_dtype_bits(enum br_dtype dtype);
 
-/* The name above; "?" for a value that is no dtype. */
+/* The name above; "?" if the value is not a dtype. */
 BR_API const char *br_dtype_name(enum br_dtype dtype);
 
-/* The dtype called `name`, or BR_DTYPES if there is none. */
+/* The dtype called `name`, or BR_DTYPES if `name` is unknown. */
 BR_API enum br_dtype br_dtype_from_name(const char *name);
 
 #ifdef __cplusplus

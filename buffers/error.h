@@ -1,8 +1,8 @@
-/* error.h - how a function says what went wrong.
+/* error.h - how a function reports what went wrong.
  *
- * Every function that can fail returns 0 or a negative br_status and, when given a struct br_error, fills it
- * with a message for the person who runs the pipeline: what is wrong, where, what was expected, what to do.
- * The first failure wins: a caller that adds context does so with br_error_context(). */
+ * Every function that can fail returns 0 or a negative br_status. If the caller passes a struct br_error, the
+ * function fills it with a message for the person who runs the pipeline: what is wrong, where, what was
+ * expected, what to do. The first failure is kept. A caller adds context with br_error_context(). */
 #ifndef BEAMRING_BUFFERS_ERROR_H
 #define BEAMRING_BUFFERS_ERROR_H
 
@@ -19,9 +19,9 @@ enum br_status {
     BR_E_INVALID = -1,   /* an argument, parameter or configuration is wrong */
     BR_E_NO_MEMORY = -2, /* an allocation failed */
     BR_E_IO = -3,        /* a file or socket failed; the message names it and carries strerror */
-    BR_E_FORMAT = -4,    /* a file or packet does not hold what its format demands */
-    BR_E_STOPPED = -5,   /* the pipeline was aborted while the caller waited: not a fault of the caller */
-    BR_E_INTERNAL = -6,  /* a promise between two parts of the program was broken */
+    BR_E_FORMAT = -4,    /* a file or packet violates its format */
+    BR_E_STOPPED = -5,   /* the pipeline was aborted while the caller waited; the caller did nothing wrong */
+    BR_E_INTERNAL = -6,  /* one part of the program broke the contract of another */
     BR_E_DEVICE = -7     /* a GPU call failed */
 };
 
@@ -33,11 +33,11 @@ struct br_error {
 };
 
 /* Records a failure and returns `status`, so that a caller can write `return br_fail(error, BR_E_IO, ...)`.
- * Keeps the first failure when called twice on one br_error. `error` may be NULL. */
+ * If `error` already holds a failure, it keeps that one. `error` may be NULL. */
 BR_API int br_fail(struct br_error *error, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Puts "context: " before the message that is already there; does nothing on NULL or BR_OK. */
+/* Puts "context: " before the recorded message. Does nothing if `error` is NULL or holds no failure. */
 BR_API void br_error_context(struct br_error *error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

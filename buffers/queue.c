@@ -61,10 +61,8 @@ int br_queue_add_reader(struct br_queue *queue, const char *name, enum br_policy
     if (queue->sealed)
         return br_fail(error, BR_E_INVALID, "queue '%s' is sealed: '%s' cannot read it", queue->name, name);
     struct br_reader *r = calloc(1, sizeof *r);
-    if (r == NULL || (r->name = strdup(name)) == NULL) {
-        free(r);
+    if (r == NULL)
         return br_fail(error, BR_E_NO_MEMORY, "queue '%s': no memory for reader '%s'", queue->name, name);
-    }
     r->queue = queue;
     r->gpu_waits.stop = &queue->aborted;
     r->counters.policy = policy;
@@ -126,7 +124,6 @@ void br_queue_destroy(struct br_queue *queue)
     while (queue->readers != NULL) {
         struct br_reader *r = queue->readers;
         queue->readers = r->sibling;
-        free(r->name);
         free(r);
     }
     pthread_cond_destroy(&queue->space);
@@ -148,39 +145,11 @@ size_t br_queue_device_bytes(const struct br_queue *queue)
     return br_slots_device_bytes(&queue->stream, queue->place, count_slots(queue));
 }
 
-const struct br_stream *br_queue_stream(const struct br_queue *queue)
-{
-    return &queue->stream;
-}
-
-const char *br_queue_name(const struct br_queue *queue)
-{
-    return queue->name;
-}
-
 void br_queue_error(const struct br_queue *queue, struct br_error *error)
 {
     lock(queue);
     *error = queue->failure;
     unlock(queue);
-}
-
-const struct br_queue *br_reader_queue(const struct br_reader *reader)
-{
-    return reader->queue;
-}
-
-const char *br_reader_name(const struct br_reader *reader)
-{
-    return reader->name;
-}
-
-bool br_reader_failed(const struct br_reader *reader)
-{
-    lock(reader->queue);
-    bool failed = reader->queue->failed;
-    unlock(reader->queue);
-    return failed;
 }
 
 uint64_t br_queue_gpu_wait_since(const struct br_queue *queue)

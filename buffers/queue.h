@@ -1,6 +1,6 @@
 /* queue.h - a ring of frames in one memory space: one producer, any number of readers.
  *
- * THREADS. One thread produces; each reader belongs to one thread. br_queue_close, _fail, _abort and
+ * THREADS. One thread produces; each reader belongs to one thread. br_queue_close, _abort and
  * _counters may be called from any thread. Everything is set up (create, add_reader, seal) before the
  * first frame.
  *
@@ -23,10 +23,10 @@
  * release waits for its work, since a frame that it has not finished must not be what its producer waits
  * for.
  *
- * END. The producer ends the stream with br_queue_close (normal) or br_queue_fail (its stage failed:
- * readers still get everything published before). br_queue_abort wakes everybody with BR_E_STOPPED. A
- * reader that gives up calls br_reader_detach: its unread frames, and all later ones, are counted as
- * discarded and hold nobody up.
+ * END. The producer ends the stream with br_queue_close, also when its stage failed: readers still get
+ * everything published before. br_queue_abort wakes everybody with BR_E_STOPPED. A reader that gives up
+ * calls br_reader_detach: its unread frames, and all later ones, are counted as discarded and hold nobody
+ * up.
  *
  * BALANCE. For every reader, when all is over: published = delivered + dropped + discarded, in frames and
  * base samples. Where a reader never came back with a frame, that one is held. */
@@ -87,9 +87,6 @@ void br_queue_destroy(struct br_queue *queue);
 size_t br_queue_bytes(const struct br_queue *queue);
 size_t br_queue_device_bytes(const struct br_queue *queue);
 
-const struct br_stream *br_queue_stream(const struct br_queue *queue);
-const char *br_queue_name(const struct br_queue *queue);
-
 /* --- the producer's side --- */
 
 /* Waits for a free slot and lends it to the producer until br_queue_publish. A frame starts with complete
@@ -106,12 +103,9 @@ int br_queue_lend_ahead(struct br_queue *queue, unsigned ahead, struct br_frame 
  * not be recorded: then the frame is not published. */
 int br_queue_publish(struct br_queue *queue);
 
-/* Normal end of stream. An acquired, unpublished frame is given back. */
+/* Ends the stream: readers see the end after the frames published so far. An acquired, unpublished frame is
+ * given back. Idempotent. */
 void br_queue_close(struct br_queue *queue);
-
-/* The producing stage failed: readers see the end after the frames published so far, and
- * br_reader_failed() is true. */
-void br_queue_fail(struct br_queue *queue);
 
 /* Wakes everybody; acquire and wait return BR_E_STOPPED from now on. Idempotent. */
 void br_queue_abort(struct br_queue *queue);
@@ -133,9 +127,6 @@ void br_reader_discard(struct br_reader *reader);
 /* Stops reading for good, see END above. */
 void br_reader_detach(struct br_reader *reader);
 
-/* True when the producer ended the stream with br_queue_fail. */
-bool br_reader_failed(const struct br_reader *reader);
-
 /* The first failure behind a BR_E_DEVICE of this queue and its readers. */
 void br_queue_error(const struct br_queue *queue, struct br_error *error);
 
@@ -148,9 +139,6 @@ uint64_t br_reader_gpu_wait_since(const struct br_reader *reader);
  * the host has run ahead of it by several frames a slot; false: there is none. For finding out which of
  * several stages holds up the others. Any thread, between seal and destroy. */
 bool br_queue_oldest_unready(const struct br_queue *queue, uint64_t *first);
-
-const struct br_queue *br_reader_queue(const struct br_reader *reader);
-const char *br_reader_name(const struct br_reader *reader);
 
 /* --- counters: at any time, from any thread, without a lock; the numbers of a struct belong together. A wait
  * counts while it lasts; when it ends its time may turn out to be some nanoseconds shorter. --- */

@@ -325,13 +325,12 @@ int br_queue_publish(struct br_queue *queue)
     return BR_OK;
 }
 
-static void end(struct br_queue *queue, bool failed)
+void br_queue_close(struct br_queue *queue)
 {
     struct wake wake = {false, false};
     lock(queue);
     if (!queue->ended) {
         queue->ended = true;
-        queue->failed = failed;
         while (queue->nahead > 0) give_up(queue, queue->ahead[--queue->nahead], &wake);
         if (queue->acquired != NULL) give_up(queue, queue->acquired, &wake);
         queue->acquired = NULL;
@@ -340,16 +339,6 @@ static void end(struct br_queue *queue, bool failed)
         wake_all(queue, &wake);
     }
     unlock_and_wake(queue, &wake);
-}
-
-void br_queue_close(struct br_queue *queue)
-{
-    end(queue, false);
-}
-
-void br_queue_fail(struct br_queue *queue)
-{
-    end(queue, true);
 }
 
 void br_queue_abort(struct br_queue *queue)

@@ -73,7 +73,6 @@ struct br_history {
 struct br_reader {
     struct br_queue *queue;
     struct br_reader *sibling;
-    char *name;
     uint64_t next;     /* the entry that it reads next */
     struct entry held; /* slot NULL: none */
     bool detached;
@@ -114,24 +113,25 @@ struct br_queue {
     _Atomic uint64_t
         *ready_first;       /* [nevents][BR_READY_TRAIL]: first sample of that frame; UINT64_MAX: none */
     unsigned *ready_newest; /* [nevents]: which of BR_READY_TRAIL */
-    struct br_gpu_waits gpu_waits;   /* of the producer's thread, for readers */
-    unsigned nevents;                /* one for each slot */
-    struct br_error failure;         /* first one of a GPU call */
+    struct br_gpu_waits gpu_waits; /* of the producer's thread, for readers */
+    unsigned nevents;              /* one for each slot */
+    struct br_error failure;       /* first one of a GPU call */
     unsigned depth;
     struct entry *ring; /* [mask + 1] */
-    /* Change under the lock; a waiting thread looks at them without it. */
     uint64_t mask;
+
+    /* Both change under the lock; a waiting thread reads them without it. */
     _Atomic uint64_t next; /* the entry that is published next */
     _Atomic unsigned used; /* slots, see ROOM */
 
-    struct br_slot *acquired;            /* by the producer, not published yet */
+    struct br_slot *acquired; /* by the producer, not published yet */
     /* `acquired` was lent when the frame before it was published, and waits for br_queue_acquire: see IN
      * ADVANCE. Set under the lock; whoever exchanges it for false has the frame. */
     _Atomic bool lent;
-    struct br_slot *advance; /* that one, for the producer's thread alone */
+    struct br_slot *advance;             /* that one, for the producer's thread alone */
     struct br_slot *ahead[BR_MAX_AHEAD]; /* [nahead] lent to the producer for its next acquires */
     unsigned nahead;
-    bool sealed, ended, failed;
+    bool sealed, ended;
     _Atomic bool aborted; /* changes under the lock; a thread that waits for a GPU looks without it */
     bool producer_sleeps, readers_sleep;
     uint64_t wait_since, last_wait_ns; /* the producer's */

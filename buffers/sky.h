@@ -1,5 +1,5 @@
-/* sky.h - the one convention from which every sign follows: where a wave comes from and which sideband
- * holds it. docs/conventions.md has the whole page; nothing else in the project chooses a sign.
+/* sky.h - the convention from which every sign follows: the direction of a wave and the sideband that holds
+ * it. docs/conventions.md describes it in full; nothing else in the project chooses a sign.
  *
  * A wave of frequency f from the direction s (a unit vector towards the source) reaches a dish at position r
  * earlier by r.s / c. With the time dependence exp(+2 pi i f t) a channel therefore holds
@@ -15,18 +15,22 @@
 
 #include "buffers/telescope.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Which sideband the channels of a stream hold. Zero is unknown, so that a description that says nothing of
- * it is unknown. */
+/* The sideband that the channels of a stream hold. Unknown is zero, the value in a description that does not
+ * set it. */
 enum br_sideband { BR_SIDEBAND_UNKNOWN, BR_SIDEBAND_UPPER, BR_SIDEBAND_LOWER };
 
-/* +1 for an upper sideband and an unknown one, which is taken for upper; -1 for a lower one. It is the sign
- * of a source's phase, and of a channel's frequency against its baseband frequency. */
+/* The names of the two, for lists of choices; NULL-terminated. */
+static const char *const br_sideband_names[] = {"upper", "lower", NULL};
+
+/* +1 for the upper sideband, -1 for the lower one. An unknown sideband is taken to be the upper one: +1. This
+ * is the sign of a source's phase, and of baseband frequencies relative to frequencies on the sky. */
 static inline int br_sideband_sign(enum br_sideband sideband)
 {
     return sideband == BR_SIDEBAND_LOWER ? -1 : 1;
@@ -38,7 +42,7 @@ static inline const char *br_sideband_name(enum br_sideband sideband)
     return sideband == BR_SIDEBAND_UPPER ? "upper" : sideband == BR_SIDEBAND_LOWER ? "lower" : "unknown";
 }
 
-/* The sideband of such a name; unknown for any other text, and for NULL. */
+/* The sideband called `name`; unknown for any other text and for NULL. */
 static inline enum br_sideband br_sideband_named(const char *name)
 {
     if (name != NULL && strcmp(name, "upper") == 0) return BR_SIDEBAND_UPPER;
@@ -46,15 +50,15 @@ static inline enum br_sideband br_sideband_named(const char *name)
     return BR_SIDEBAND_UNKNOWN;
 }
 
-/* The phase, in cycles, that the field of a source in direction (x, y) has at a position `north_m` and
- * `east_m` from the origin: E_d = exp(+2 pi i cycles). */
+/* The phase, in cycles, of the field of a source in direction (x, y) at the position (north_m, east_m) from
+ * the origin: E_d = exp(+2 pi i cycles). */
 static inline double br_sky_cycles(enum br_sideband sideband, double freq_mhz, double north_m, double east_m,
-                                  double x, double y)
+                                   double x, double y)
 {
     return br_sideband_sign(sideband) * (north_m * x + east_m * y) * 1e6 * freq_mhz / BR_LIGHT_M_PER_S;
 }
 
-/* The frequency on the sky of a baseband frequency, both MHz, of a channel with centre `centre_mhz`. */
+/* The sky frequency (MHz) of a baseband frequency (MHz) in a channel with its centre at `centre_mhz`. */
 static inline double br_sky_frequency(enum br_sideband sideband, double centre_mhz, double baseband_mhz)
 {
     return centre_mhz + br_sideband_sign(sideband) * baseband_mhz;

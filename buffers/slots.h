@@ -12,6 +12,7 @@ struct br_slot {
     unsigned needed;  /* 1 for the producer that holds it, and blocking readers that have not released it */
     unsigned reading; /* readers that do not block and are reading it */
     unsigned waiting; /* dropping readers that have yet to read it: a lap may take it away from them */
+
     /* While it is kept, see history.h. */
     bool kept, pinned;
     uint64_t number; /* of the entry as which it was published last */

@@ -1,4 +1,4 @@
-/* telescope.h - the dish grid that a stream was recorded with. */
+/* telescope.h - the grid of dishes with which a stream was recorded. */
 #ifndef BEAMRING_BUFFERS_TELESCOPE_H
 #define BEAMRING_BUFFERS_TELESCOPE_H
 
@@ -12,7 +12,7 @@ struct br_dish {
     uint16_t m, n; /* cell of the grid: m runs north-south, n east-west */
 };
 
-/* Plain data, owned by whoever made it (the runtime, for a pipeline) and constant while streams point to
+/* Plain data. Its creator owns it (in a pipeline, the runtime) and must not change it while streams point to
  * it. */
 struct br_telescope {
     char name[64];

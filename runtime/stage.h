@@ -1,66 +1,64 @@
-/* stage.h - the plugin interface: all that a stage may use of the runtime.
+/* stage.h - the plugin interface: everything that a stage may use of the runtime.
  *
- * A plugin is a shared object NAME.so that exports one symbol, `beamring_stage`, of type struct
- * br_stage_type (use BR_STAGE_EXPORT). The runtime owns threads, waiting, queues, metrics and shutdown; a
- * stage owns its struct and what `start` opened. The runtime allocates the struct (`size` bytes, zeroed),
- * fills in the parameters, and calls, in order:
+ * A plugin is a shared object NAME.so that exports one symbol, `beamring_stage`, of type struct br_stage_type
+ * (use BR_STAGE_EXPORT). The runtime owns threads, waiting, queues, metrics and shutdown. A stage owns its
+ * struct and what `start` opened. The runtime allocates the struct (`size` bytes, zeroed), fills in the
+ * parameters and calls, in this order:
  *
- *   configure  main thread   input stream descriptions -> output stream descriptions. Checks everything that
- *                            can be checked; opens nothing that has side effects. `beamring check` goes no
- *                            further.
- *   memory     main thread   says what start will reserve. May be NULL.
- *   start      main thread   allocates, opens files. No data yet. May be NULL.
- *   process    stage thread  again and again, see below. Must not allocate in the steady state, must not
- *                            sleep but in br_stage_sleep_until.
- *   stop       main thread   after the thread ended; closes and frees what start made. Called whenever start
- *                            was, even if it failed. Its failure (a file that cannot be completed) fails the
- *                            run. May be NULL.
+ *   configure  main thread   Derives output stream descriptions from those of the inputs. Checks all that can
+ *                            be checked; opens nothing that has side effects. `beamring check` stops
+ *                            after configure and memory.
+ *   memory     main thread   States what start will reserve. May be NULL.
+ *   start      main thread   Allocates and opens files. No data flows yet. May be NULL.
+ *   process    stage thread  Called repeatedly, see below. In the steady state it must not allocate. It may
+ *                            sleep only in br_stage_sleep_until.
+ *   stop       main thread   Called after the thread has ended; closes and frees what start made. Called
+ *                            whenever start was called, even if start failed. If stop fails (a file cannot be
+ *                            completed), the run fails. May be NULL.
  *
- * PROCESS. `io->in[i]` is the current frame of each input, or NULL once that input has ended; `io->out[i]`
- * an empty frame of each output. The return value says what happened, or'ed together:
- *   BR_CONSUMED   done with the input frame(s): the next call brings the next one
+ * PROCESS. `io->in[i]` is the current frame of input i, or NULL once that input has ended. `io->out[i]` is an
+ * empty frame of output i. The return value is an OR of these bits:
+ *   BR_CONSUMED   process is done with the input frames: the next call brings the next ones
  *   BR_PRODUCED   the output frames are filled in (data, first, samples, validity): the next call brings
  *                 empty ones
- *   BR_FINISHED   a source has no more data (or a stage wants no more input); process is not called again
- * Neither bit alone is an error: returning only BR_CONSUMED means "needs more input first", and the same
- * output frame comes back with what was written so far; returning only BR_PRODUCED brings the same input
- * again. Returning 0 is an error unless the stage is a source that slept. When all inputs have ended,
- * process is called with in[] all NULL (draining) until it returns BR_FINISHED, or without BR_PRODUCED. A
- * negative br_status, with a message in br_stage_fail, fails the run. The runtime presets first and
- * samples of a fresh output frame from in[0], so that a stage that maps frames one to one leaves them; a
- * stage that holds an output frame over several inputs sets them. Frames follow one another and are no
- * longer than configured: what breaks that fails the run. A source that goes on when
- * br_stage_stopping() says to end is ended by the runtime two calls later. All inputs of a stage with
- * several must advance together: same frame boundaries (checked when configured). After a loss (a dropping
- * reader that was too slow) in->first jumps; a stage that keeps history treats the hole as missing input.
+ *   BR_FINISHED   a source has no more data, or a stage wants no more input: process is not called again
+ * After BR_CONSUMED alone ("more input is needed") the same output frame comes back with what was written so
+ * far. After BR_PRODUCED alone the same input comes back. Returning 0 is an error unless the stage is a
+ * source that slept. When all inputs have ended, process is called with all in[] NULL (draining) until it
+ * returns BR_FINISHED, or a value without BR_PRODUCED. To fail the run, process calls br_stage_fail and
+ * returns the negative br_status. The runtime presets `first` and `samples` of a new output frame from in[0].
+ * A stage that maps frames one to one leaves them as they are; a stage that fills an output frame from
+ * several inputs sets them. Frames must be consecutive and not longer than configured, else the run fails. If
+ * a source continues although br_stage_stopping() returns true, the runtime ends it two calls later. All
+ * inputs of a stage must have the same frame boundaries (checked after configure). After a loss (a dropping
+ * reader was too slow) in->first jumps; a stage that keeps history treats the hole as missing input.
  *
- * GPU. A stage with BR_STAGE_CUDA runs on the GPU that `device:` names, or with `auto` on the first one if
- * there is any; br_stage_device() says which, and -1 is the CPU. On a GPU, `data` and `side` of its frames
- * are memory of that device, and `valid` is host memory as ever. process enqueues its work on
- * br_stage_stream() and returns without waiting; the runtime orders the streams of neighbours by events
- * and inserts copies where neighbours live in different memory. What validity follows from is validity
- * alone, so process writes out->valid, first and samples at once, like on the CPU. The device is current
- * in start, process and stop.
+ * GPU. A stage with BR_STAGE_CUDA runs on the GPU that `device:` names; with `auto` it runs on the first GPU,
+ * if any. br_stage_device() returns the GPU's number, or -1 for the CPU. On a GPU, `data` and `side` of the
+ * stage's frames are memory of that device; `valid` is always host memory. process enqueues its work on
+ * br_stage_stream() and returns without waiting. The runtime orders the streams of neighbours by events and
+ * inserts copies between stages whose frames are in different memory. Output validity depends only on input
+ * validity, so process writes out->valid, first and samples at once, as on the CPU. The device is current in
+ * start, process and stop.
  *
- * UPDATES. A stage that can take new values of some parameters while it runs names these (`updates`). For
- * an update the runtime makes a second struct, fills in the parameters as if the pipeline file had always
- * said so, and calls configure for it, so that new values pass the same checks; then
+ * UPDATES. `updates` names the parameters of which a stage accepts new values while it runs. For an update
+ * the runtime makes a second struct, fills in its parameters as if the pipeline file had contained the new
+ * values, and calls configure for it, so that new values pass the same checks. Then it calls:
  *
- *   prepare   not the stage's thread   allocates what the new values need, uploads it. May refuse them.
- *   commit    stage's thread           from here on they hold. Exchanges pointers, cannot fail.
- *   discard   not the stage's thread   frees what commit left in the second struct (the old values), or what
- *                                      prepare made, where the new ones never held.
+ *   prepare   not the stage's thread   Allocates and uploads what the new values need. May refuse them.
+ *   commit    stage's thread           Exchanges pointers; the new values hold from now on. Cannot fail.
+ *   discard   not the stage's thread   Frees what commit left in the second struct (the old values) or, if
+ *                                      the new values never held, what prepare made.
  *
- * The runtime commits before the first frame that begins at or after the sample from which the values
- * shall hold. A stage with BR_STAGE_COMMITS does it itself, within a frame: process asks
- * br_stage_next_update for the sample, works up to there, and calls br_stage_update. A source with updates
- * must do so: it alone knows which samples it is about to make. Between nodes and stages nothing but the
- * sample decides: a stage that makes blocks of samples commits at the first output that begins at or after
- * it. In configure, prepare and discard of an update `stage` is not the one that runs, but one like it.
+ * The runtime commits before the first frame that begins at or after the sample from which the values shall
+ * hold. A stage with BR_STAGE_COMMITS commits by itself, within a frame: process asks br_stage_next_update
+ * for the sample, works up to it and calls br_stage_update. A source with updates must do so, because only
+ * the source knows which samples it is about to make. The sample alone decides where values change, on all
+ * nodes and in all stages: a stage that makes blocks of samples commits at the first output that begins at or
+ * after it. In configure, prepare and discard of an update, `stage` is a copy of the stage that runs.
  *
- * ERRORS. br_stage_fail(stage, status, ...) records the message (the stage's name is put before it) and
- * returns status. In configure, br_stage_fail_at(stage, "factor", ...) adds file:line:column of that
- * parameter. */
+ * ERRORS. br_stage_fail(stage, status, ...) records the message, puts the stage's name before it and returns
+ * `status`. In configure, br_stage_fail_at(stage, "factor", ...) adds file:line:column of that parameter. */
 #ifndef BEAMRING_RUNTIME_STAGE_H
 #define BEAMRING_RUNTIME_STAGE_H
 
@@ -77,7 +75,7 @@ enum { BR_CONSUMED = 1, BR_PRODUCED = 2, BR_FINISHED = 4 };
 
 enum { BR_MAX_PORTS = 4 };
 
-struct br_stage; /* the runtime's side of a stage; opaque */
+struct br_stage; /* the runtime's part of a stage; opaque */
 
 struct br_io {
     const struct br_frame *in[BR_MAX_PORTS];
@@ -86,39 +84,39 @@ struct br_io {
 
 struct br_port {
     const char *name; /* NULL ends the list */
-    const char *help; /* what it carries: "E[time][freq][pol][dish], int4x2" */
+    const char *help; /* its data: "E[time][freq][pol][dish], int4x2" */
 };
 
 enum br_stage_flags {
-    BR_STAGE_CUDA = 2, /* it can run on a GPU, see GPU above */
-    /* Outputs but the first may be left out in the pipeline file, the last ones first: then br_stage_output
-     * and io->out[] are NULL for them. */
+    BR_STAGE_CUDA = 2, /* the stage can run on a GPU, see GPU above */
+    /* The pipeline file may omit outputs from the end of the list, except the first one: br_stage_output and
+     * io->out[] are NULL for them. */
     BR_STAGE_OPTIONAL_OUTPUTS = 4,
-    /* It looks at frames that have passed: the pipeline file says for every input how much is kept, `in:
-     * {from: E, history: {seconds: 30}}`; see "what has passed" below. On the CPU only. */
+    /* The stage reads past frames. For every input the pipeline file sets how much is kept: `in: {from: E,
+     * history: {seconds: 30}}`; see "past frames" below. On the CPU only. */
     BR_STAGE_HISTORY = 8,
     BR_STAGE_COMMITS = 16 /* process applies updates itself, see UPDATES above */
 };
 
-/* What a stage holds from start to stop besides its parameters and what the queues reserve, in bytes. */
+/* The memory that a stage holds from start to stop, in bytes, without its parameters and its queues. */
 struct br_memory {
     size_t host;   /* pageable memory */
-    size_t locked; /* host memory that is locked for a GPU */
+    size_t locked; /* host memory locked for a GPU */
     size_t device; /* memory of the GPU on which the stage runs */
 };
 
 /* GROWTH. Within one ABI version this struct only grows at its end, and no other struct of the installed
- * headers changes. `type_size` says how far a plugin's descriptor reaches: what lies beyond reads as zero,
- * so that a plugin built against older headers goes on working. A plugin built against newer headers works
- * where what this beamring does not know is zero, and is refused otherwise. New fields go to the end; zero
- * must mean "as before". */
+ * headers changes. `type_size` is the size of the plugin's descriptor. Fields beyond it read as zero, so that
+ * a plugin built against older headers still works. A plugin built against newer headers works if all fields
+ * that this beamring does not know are zero; otherwise it is refused. New fields go to the end; zero must
+ * mean "as before". */
 struct br_stage_type {
-    uint32_t abi_version;          /* BR_ABI_VERSION: first, so that any other version can be recognised */
-    uint32_t type_size;            /* sizeof(struct br_stage_type) */
-    const char *name;              /* as in `stage: NAME`; also the file's name */
-    const char *summary;           /* one line */
-    const char *description;       /* paragraphs of Markdown for the stage reference; may be NULL */
-    const struct br_param *params; /* ends with name = NULL; may be NULL */
+    uint32_t abi_version;    /* BR_ABI_VERSION; the first field, so that any version can be recognised */
+    uint32_t type_size;      /* sizeof(struct br_stage_type) */
+    const char *name;        /* NAME in `stage: NAME` and in NAME.so */
+    const char *summary;     /* one line */
+    const char *description; /* paragraphs of Markdown for the stage reference; may be NULL */
+    const struct br_param *params; /* the last one has name = NULL; may be NULL */
     const struct br_port *inputs;  /* NULL: a source */
     const struct br_port *outputs; /* NULL: a sink */
     uint32_t flags;
@@ -128,27 +126,25 @@ struct br_stage_type {
     int (*process)(struct br_stage *stage, void *self, const struct br_io *io);
     int (*stop)(struct br_stage *stage, void *self);
 
-    /* Says what `start` is going to reserve, for `beamring check` and the statistics: memory of some size,
-     * such as tables, plans and buffers. Called after configure, when it is settled where the stage runs;
-     * it must not reserve anything. NULL: nothing worth mentioning. */
+    /* States what `start` will reserve, for `beamring check` and the statistics: large memory, such as
+     * tables, plans and buffers. Called after configure, when the device of the stage is known. It must not
+     * reserve anything. NULL: the stage reserves little. */
     void (*memory)(struct br_stage *stage, void *self, struct br_memory *memory);
 
-    /* Answers what operators ask of the stage over the control interface; `what` says which request it is and
-     * `text` is its body: "dump" (POST /v1/dump), "cancel" (POST /v1/dump/cancel), "baseband" (POST
-     * /baseband), JSON objects; "dumps" (GET /v1/dumps, a list as the answer) and "baseband_status" (GET
-     * /baseband), the number of an event or "". Called between start and stop by another thread than process,
-     * while process runs; it must not wait for anything, a disk least of all. Returns the code of the HTTP
-     * answer (200, 202, 400, ...); *reply receives JSON from malloc, which the runtime frees. NULL: the stage
-     * answers none. */
+    /* Answers requests of operators over the control interface. `what` names the request, `text` is its body.
+     * The body of "dump" (POST /v1/dump), "cancel" (POST /v1/dump/cancel) and "baseband" (POST /baseband) is
+     * a JSON object. The body of "dumps" (GET /v1/dumps, answered with a list) and "baseband_status" (GET
+     * /baseband) is an event's number or "". Called between start and stop, while process runs, by
+     * another thread. It must not wait for anything, in particular not for a disk. Returns the HTTP status
+     * (200, 202, 400, ...); *reply receives JSON from malloc, which the runtime frees. NULL: no requests. */
     int (*request)(struct br_stage *stage, void *self, const char *what, const char *text, char **reply);
 
-    /* Names of parameters that may be updated while the stage runs, NULL at the end; NULL: none. With them
-     * commit, and prepare and discard where something is to be made. `fresh` is the second struct,
-     * configured; what it points to (lists, br_stage_alloc) lives until values that come after it have
-     * been committed. commit is called with the struct that runs and with `fresh`; `sample` is where the
-     * new values hold from. prepare may read of the struct that runs (`self`) what neither process nor
-     * commit changes. On a GPU what is enqueued before commit uses the old values: discard is called when
-     * that is done. */
+    /* Names of the parameters that may be updated while the stage runs, with NULL at the end; NULL: none. A
+     * stage with updates must have commit; it needs prepare and discard only if an update allocates. `fresh`
+     * is the second struct, configured. Memory it points to (lists, br_stage_alloc) lives until later values
+     * have been committed. commit receives the struct that runs (`self`) and `fresh`; the new values hold
+     * from `sample` on. prepare may read those parts of `self` that neither process nor commit changes. On a
+     * GPU, work enqueued before commit uses the old values: discard is called when that work is done. */
     const char *const *updates;
     int (*prepare)(struct br_stage *stage, void *fresh, const void *self);
     void (*commit)(struct br_stage *stage, void *self, void *fresh, uint64_t sample);
@@ -159,25 +155,25 @@ struct br_stage_type {
 
 /* --- for configure --- */
 
-/* Description of input i. Complete. */
+/* The complete description of input i. */
 BR_API const struct br_stream *br_stage_input(const struct br_stage *stage, unsigned i);
 
-/* The sideband of input 0, for a stage whose results depend on it: directions, phases, frequencies of fine
- * channels. Unknown: upper, and the user is told once for all stages, and how to say it. */
+/* The sideband of input 0, for a stage whose directions, phases or fine-channel frequencies depend on it. If
+ * it is unknown, returns the upper one; a note, once for all stages, tells the user how to set it. */
 BR_API enum br_sideband br_stage_sideband(struct br_stage *stage);
 
-/* Description of output i, for configure to fill in. It starts as a copy of input 0, or for a source with
- * the telescope of the pipeline and defaults (nzones = 0, scale = 1). The runtime checks it afterwards
+/* The description of output i, which configure fills in. It starts as a copy of input 0; for a source,
+ * with the pipeline's telescope and defaults (nzones = 0, scale = 1). After configure the runtime checks it
  * (br_stream_check). */
 BR_API struct br_stream *br_stage_output(struct br_stage *stage, unsigned i);
 
-/* Number of slots wanted for output i's queue unless the user says otherwise; the default is 4. */
+/* Sets the number of slots of output i's queue, unless the user sets it; the default is 4. */
 BR_API void br_stage_suggest_depth(struct br_stage *stage, unsigned i, unsigned depth);
 
 /* The pipeline's `telescope:`, or NULL. */
 BR_API const struct br_telescope *br_stage_telescope(const struct br_stage *stage);
 
-/* The keys of `stream:` that may go before what a recording says: bits of br_stream_hints.override. */
+/* The keys of `stream:` that can take precedence over a recording: bits of br_stream_hints.override. */
 enum br_hint {
     BR_HINT_EPOCH = 1,
     BR_HINT_SAMPLE = 2,
@@ -188,8 +184,8 @@ enum br_hint {
     BR_HINT_SIDEBAND = 64
 };
 
-/* What the pipeline's `stream:` supplies; absent fields are 0, NULL, {0, 0} or have_x = false. Only
- * sources look at it. What a recording says itself goes before it, but for the keys in `override`. */
+/* The values of the pipeline's `stream:`; absent ones are 0, NULL, {0, 0} or have_x = false. Only sources use
+ * them. Values in the recording take precedence, except for keys listed in `override`. */
 struct br_stream_hints {
     bool have_epoch;
     int64_t epoch_ns;
@@ -201,88 +197,90 @@ struct br_stream_hints {
     uint64_t sample0;
     unsigned npol;             /* 0: not given */
     const char *coding;        /* "int4x2", "chime", "vdif" or NULL */
-    const char *order;         /* of the axes of a DADA file of others (ORDER), or NULL */
+    const char *order;         /* axis order (ORDER) of a DADA file that another program wrote, or NULL */
     unsigned override;         /* bits of enum br_hint */
     enum br_sideband sideband; /* unknown: not given */
 };
 BR_API const struct br_stream_hints *br_stage_hints(const struct br_stage *stage);
 
-/* True when the user wrote the parameter (rather than its default being used). */
+/* True if the user wrote the parameter; false if its default is used. */
 BR_API bool br_stage_given(const struct br_stage *stage, const char *param);
 
-/* Zeroed memory that lives as long as the pipeline. For descriptions made in configure; never fails (a
- * failed allocation ends the program with a message: no data flows yet). */
+/* Zeroed memory that lives as long as the pipeline, for descriptions made in configure. Never fails: without
+ * memory the program ends with a message, since no data flows yet. */
 BR_API void *br_stage_alloc(struct br_stage *stage, size_t bytes);
 
-/* Says that the stage will read the file `path`, or write files DIRECTORY/PREFIX<number>SUFFIX: names that
- * the parameter `param` gives. What one stage would write and another one reads or writes too is an error,
- * and so is a file where a directory is wanted: then returns it. */
+/* Declares that the stage will read the file `path`, or write files DIRECTORY/PREFIX<number>SUFFIX; the
+ * parameter `param` gives the names. It is an error if one stage would write files that another one reads or
+ * writes, or if a file is in the place of a directory. Returns BR_OK or the error's status. */
 BR_API int br_stage_reads_file(struct br_stage *stage, const char *param, const char *path);
 BR_API int br_stage_writes_files(struct br_stage *stage, const char *param, const char *directory,
                                  const char *prefix, const char *suffix);
 
-/* This stage cannot do what it is asked to on a GPU, for a reason that ends a sentence: "on a GPU the grid
- * must be ...". Where the user left the choice (`auto`) it runs on the CPU and the user is told; where
- * not, it is an error: then returns it. */
+/* Declares that the stage cannot do its task on a GPU. The text is the reason: "on a GPU the grid must be
+ * ...". With `device: auto` the stage then runs on the CPU, and a note tells the user. If the user chose a
+ * GPU, it is an error. Returns BR_OK or the error's status. */
 BR_API int br_stage_decline_gpu(struct br_stage *stage, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Two stages in one. A stage whose output follows from its input and the description of its output alone
- * says so with br_stage_offer. The only stage that reads this output may then take over its work:
- * br_stage_absorb returns the description of what the stage of type `type` before it reads, and from
- * `start` on that is what br_stage_input and process's frames are; the stage before it is not started, and
- * the queue between them does not exist. (What br_stage_input returned in configure stays as it was and
- * lives as long as the pipeline.) NULL where this cannot be, and nothing changes: another type, another
- * reader, another device, frames that may be dropped between them, no offer. The user is told of it. One
- * input only. */
+/* Two stages in one. A stage calls br_stage_offer if its output depends only on its input and the description
+ * of its output. The stage that reads this output may then do both stages' work, if it has one input and is
+ * the only reader: br_stage_absorb returns the description of the input of the previous stage, whose type
+ * must be `type`. From `start` on, br_stage_input and process's frames are that input. The previous stage is
+ * not started, and the queue between the two does not exist. The description that br_stage_input returned in
+ * configure remains valid as long as the pipeline lives. A note tells the user. br_stage_absorb returns NULL
+ * and changes nothing if the previous stage made no offer, has another type or another device, if the queue
+ * has another reader, or if frames between the two may be dropped. */
 BR_API void br_stage_offer(struct br_stage *stage);
 BR_API const struct br_stream *br_stage_absorb(struct br_stage *stage, const char *type);
 
-/* The struct of the stage that was absorbed, configured and never started, or NULL; in start and process. An
- * update of that stage is configured and prepared by its own type. Whoever does its work asks and commits as
- * for updates of its own (see below): then that type's `commit` is called with this struct. Values
- * that would not be offered are refused. */
+/* The struct of the absorbed stage, configured but never started, or NULL. For start and process. An update
+ * of that stage is configured and prepared by its own type. The stage that does its work asks for it and
+ * commits it with the two functions below, as for its own updates (see "new values"): they call that type's
+ * `commit` with this struct. Values with which the stage would not make the offer are refused. */
 BR_API void *br_stage_absorbed(const struct br_stage *stage);
 BR_API uint64_t br_stage_next_absorbed_update(struct br_stage *stage, uint64_t end);
 BR_API void br_stage_absorbed_update(struct br_stage *stage, uint64_t sample);
 
-/* True while a struct for an update is configured or prepared: the pipeline runs already. */
+/* True while the struct of an update is configured or prepared; then the pipeline already runs. */
 BR_API bool br_stage_is_update(const struct br_stage *stage);
 
-/* The struct that runs, while one for an update is configured; NULL where there is none yet. As in prepare,
- * what process and commit do not change may be read of it. */
+/* The struct that runs, while the struct of an update is configured; otherwise NULL. As in prepare, configure
+ * may read those parts of it that neither process nor commit changes. */
 BR_API const void *br_stage_running(const struct br_stage *stage);
 
 /* --- for every callback --- */
 
 BR_API const char *br_stage_name(const struct br_stage *stage);
 
-/* The GPU it runs on, or -1: the CPU. In configure before any br_stage_decline_gpu: where it would run. */
+/* The GPU on which the stage runs, or -1 for the CPU. In configure, before any br_stage_decline_gpu: where it
+ * would run. */
 BR_API int br_stage_device(const struct br_stage *stage);
 
-/* The cudaStream_t of its own; NULL on the CPU and in configure. */
+/* The stage's own cudaStream_t; NULL on the CPU and in configure. */
 BR_API void *br_stage_stream(const struct br_stage *stage);
 
-/* Copies or sets rows of `width` bytes that lie pitches apart, in the memory of the stage's frames: at
- * once on the CPU, in order with its stream on a GPU. Rows may not overlap. Status. */
+/* Copies or sets rows of `width` bytes, which are a pitch (in bytes) apart, in the memory of the stage's
+ * frames: at once on the CPU, in order with its stream on a GPU. Rows must not overlap. Returns a status. */
 BR_API int br_stage_copy_rows(struct br_stage *stage, void *to, size_t to_pitch, const void *from,
                               size_t from_pitch, size_t width, size_t rows);
 BR_API int br_stage_set_rows(struct br_stage *stage, void *to, size_t pitch, int byte, size_t width,
                              size_t rows);
 
-/* Copies between the host's memory and that of the stage's frames, and waits for it. Only for rare moments
- * such as the end of a stream. Status. */
+/* Copies between host memory and the memory of the stage's frames, and waits for the copy. Only for rare
+ * events, such as the end of a stream. Returns a status. */
 BR_API int br_stage_exchange(struct br_stage *stage, void *to, const void *from, size_t bytes);
 
-/* FEEDING A GPU. A source that reads into the host's memory need not fill whole frames there for the runtime
- * to copy: pieces that are small enough to stay in the processor's caches reach a GPU faster. In configure
- * br_stage_feeds says that frames of its output may also be memory of a GPU. Where all who read them run on
- * one GPU the runtime puts the source there, unless its own `device:` says cpu: br_stage_device tells, from
- * start on, and then process fills frames through a ring of `count` buffers of `bytes` each, which begin at
- * pages: br_feed_buffer returns the next one once the copy from it has been made (NULL: the GPU has failed,
- * which has been said), at once where br_feed_ready; br_feed_send enqueues the copy of bytes [skip, skip +
- * bytes) of the oldest buffer that was returned and not sent to `to`, in order with the stage's stream. From
- * the stage's own thread. br_feed_close waits for the copies; NULL is allowed. */
+/* FEEDING A GPU. A source that reads into host memory can send small pieces to a GPU instead of whole frames.
+ * Pieces that stay in the processor's caches reach the GPU faster. In configure, br_stage_feeds declares that
+ * the frames of the output may also be memory of a GPU. If all readers run on one GPU, the runtime puts the
+ * source there, unless the source has `device: cpu`. From start on, br_stage_device returns the result. On a
+ * GPU, process fills frames through a ring of `count` page-aligned buffers of `bytes` bytes. br_feed_buffer
+ * returns the next buffer after the previous copy from it has ended, at once if br_feed_ready returns true;
+ * NULL: the GPU has failed, and the failure is recorded. br_feed_send takes the oldest buffer that was
+ * returned and not yet sent, and enqueues the copy of its bytes [skip, skip + bytes) to `to`, in order with
+ * the stage's stream. All are for the stage's own thread. br_feed_close waits for the copies; NULL is
+ * allowed. */
 struct br_feed;
 BR_API void br_stage_feeds(struct br_stage *stage);
 BR_API int br_feed_open(struct br_stage *stage, size_t bytes, unsigned count, struct br_feed **feed);
@@ -296,76 +294,76 @@ BR_API int br_stage_fail(struct br_stage *stage, int status, const char *format,
 BR_API int br_stage_fail_at(struct br_stage *stage, const char *param, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* In configure: what keeps a run from beginning, though it can be drawn, such as an output file that is
- * there already. Like br_stage_fail_at for `beamring run`; `check` and `graph` say it as a warning and go
- * on, with BR_OK. */
+/* In configure: reports a mistake that prevents a run but not the display of the pipeline, such as an output
+ * file that already exists. For `beamring run` it is br_stage_fail_at. For `check` and `graph` it logs a
+ * warning and returns BR_OK. */
 BR_API int br_stage_fail_run_at(struct br_stage *stage, const char *param, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Messages for people; `beamring run` shows notes and warnings with the stage's name. */
+/* Log messages for people; `beamring run` prints notes and warnings with the stage's name. */
 BR_API void br_stage_note(struct br_stage *stage, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 BR_API void br_stage_warn(struct br_stage *stage, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* What an operator should know now, as long as it lasts: "source 3 has sent nothing for 2 s". It stands in
- * the status of the node until the stage says something else, or NULL. The text is copied; 239 characters of
- * it. From start, or the stage's own thread. */
+/* Reports a present problem to the operator: "source 3 has sent nothing for 2 s". The status of the node
+ * shows it until the next call replaces it, or removes it (NULL). Copies the first 239 characters of the
+ * text. For start and for the stage's own thread. */
 BR_API void br_stage_trouble(struct br_stage *stage, const char *text);
 
-/* What process waits for from now on, as the end of "it waits for ...": "the disk"; NULL: it works. `what`
- * is kept, not copied, and must live as long as the pipeline: a constant, or from br_stage_alloc. The status
- * of the node says so when the stage holds the others up. */
+/* Declares what process waits for from now on, as the end of "it waits for ...": "the disk"; NULL: it does
+ * not wait. `what` is not copied and must live as long as the pipeline: a constant, or from br_stage_alloc.
+ * The status of the node shows it if the stage holds the others up. */
 BR_API void br_stage_waits_for(struct br_stage *stage, const char *what);
 
-/* Says what the stage holds in fact, once that is known, for the statistics; NULL at its end. From start
- * or stop. */
+/* Reports the memory that the stage actually holds, for the statistics; NULL: none any more. For start and
+ * stop. */
 BR_API void br_stage_holds(struct br_stage *stage, const struct br_memory *memory);
 
 /* --- for process --- */
 
-/* ALL CORES. A stage on the CPU divides its work into jobs: by channels or by time, such that no bit of a
- * result depends on how many threads there are. br_stage_parallel calls work(arg, job, worker) once for each
- * job from 0 to jobs - 1 (fewer than 2^32), in any order, on the stage's thread and on those of the
- * pipeline's `threads:` that are free, and returns when all are done; stages that have jobs at the same time
- * share the threads. `worker`, below br_stage_threads, is the number of a set of scratch memory: no two calls
- * at the same time have the same. A job must not wait for another one, and must not begin jobs itself: that
- * is an error, which fails the run. Of stage.h it may call nothing. From start, process and stop, by the
- * thread that is in it. Does not allocate. Status. */
+/* ALL CORES. A stage on the CPU divides its work into jobs, by channels or by time, so that results are
+ * bit-identical for any number of threads. br_stage_parallel calls work(arg, job, worker) once for each job
+ * from 0 to jobs - 1 (fewer than 2^32), in any order, on the stage's thread and on free threads of the
+ * pipeline (`threads:`), and returns when all are done. Stages that have jobs at the same time share the
+ * threads. `worker` < br_stage_threads numbers a set of scratch memory: concurrent calls have different ones.
+ * A job must not wait for another job. It must not begin jobs: that is an error, which fails the run. It must
+ * not call any function of stage.h. br_stage_parallel may be called in start, process and stop, by the thread
+ * that runs them. It does not allocate. Returns a status. */
 typedef void br_stage_work(void *arg, size_t job, unsigned worker);
 BR_API unsigned br_stage_threads(const struct br_stage *stage);
 BR_API int br_stage_parallel(struct br_stage *stage, size_t jobs, br_stage_work *work, void *arg);
 
-/* The same in steps, for a stage that has something else to do meanwhile, and for one that can begin what
- * the next process will need (and ends it in stop at the latest): begins, with at most `most` threads (0:
- * all), adds `more` jobs to those begun (they count on from there), and does what is left of them, until
- * all are done. */
+/* The same in steps, for a stage that does something else meanwhile or that begins work for the next call of
+ * process; it must end the jobs in stop at the latest. _begin begins the jobs, with at most `most` threads
+ * (0: all). _add adds `more` jobs, whose numbers follow those of the jobs begun. _end does the remaining jobs
+ * and returns when all are done. */
 BR_API int br_stage_parallel_begin(struct br_stage *stage, unsigned most, size_t jobs, br_stage_work *work,
                                    void *arg);
 BR_API int br_stage_parallel_add(struct br_stage *stage, size_t more);
 BR_API int br_stage_parallel_end(struct br_stage *stage);
 
-/* Counters, from the stage's own thread. Saturated: output values that were clamped. */
+/* Counts output values that were clamped. For the stage's own thread. */
 BR_API void br_stage_count_saturated(struct br_stage *stage, uint64_t values);
 
-/* What a stage counts by itself, such as packets of a source by what became of them: {"source 3", "late"}.
- * It stands in the statistics, the control interface and the metrics. Short words; those of one `of`
- * follow each other. */
+/* A counter of the stage's own, such as the late packets of a source: {"source 3", "late"}. The statistics,
+ * the control interface and the metrics show it. Use short words; counters with the same `of` must be
+ * adjacent. */
 struct br_counter {
     const char *of, *what;
 };
 
-/* In configure: the stage has these counters, all 0. They are kept, not copied, and must live as long as the
- * pipeline: constants, or from br_stage_alloc. */
+/* In configure: declares the stage's counters, all 0. The array is not copied and must live as long as the
+ * pipeline: a constant, or from br_stage_alloc. */
 BR_API void br_stage_has_counters(struct br_stage *stage, const struct br_counter *counters, size_t count);
 
-/* Counter i is now `value`; a value below the one before is not taken, for counters do not fall. From
+/* Sets counter i to `value`. A smaller value than before is ignored, because counters never decrease. From
  * start to the end of stop, one thread at a time. */
 BR_API void br_stage_count(struct br_stage *stage, size_t i, uint64_t value);
 
-/* Why a stage does not pass on base samples that it took in: X(NAME, name, text). `name` is the counter's
- * in statistics and metrics, `text` is for people. New reasons go to the end: their numbers are part of
- * the ABI. */
+/* Reasons why a stage does not pass on base samples that it took in: X(NAME, name, text). `name` is the
+ * counter's name in statistics and metrics; `text` is for people. New reasons go to the end, because their
+ * numbers are part of the ABI. */
 #define BR_LOSSES(X)                                                                                         \
     X(OTHER, "other", "for a reason that this beamring does not know")                                       \
     X(LATE, "late", "they came after their frame had gone on")                                               \
@@ -387,43 +385,45 @@ enum br_loss {
  * in = out + lost. A reason that this beamring does not know counts as BR_LOST_OTHER. */
 BR_API void br_stage_count_lost(struct br_stage *stage, enum br_loss reason, uint64_t samples);
 
-/* Frames beyond io->out[output], for a stage that fills several at a time: the one that the `ahead`-th
- * call with BR_PRODUCED from now on will find there (1 to 8), or NULL when readers hold all slots. Ask for
- * 1 before 2. What is written into it stays. Ask for a queue that is deep enough (br_stage_suggest_depth). */
+/* Lends a frame beyond io->out[output], for a stage that fills several frames at a time: the frame that will
+ * be io->out[output] after the `ahead`-th BR_PRODUCED from now on (1 to 8). NULL if readers hold all slots.
+ * Ask for 1 before 2. The frame keeps what is written into it. The queue must be deep enough
+ * (br_stage_suggest_depth). */
 BR_API struct br_frame *br_stage_lend_ahead(struct br_stage *stage, unsigned output, unsigned ahead);
 
-/* --- what has passed: for stages with BR_STAGE_HISTORY ---
+/* --- past frames: for stages with BR_STAGE_HISTORY ---
  *
- * The queue in front of the stage keeps the last frames, in the host's memory, and never waits for the stage.
- * A span that is pinned stays longer than what is not; when there are pins only, the oldest frame is taken
- * from them, never from the stream. From start to the end of stop, any thread; none of these waits. */
+ * The queue before the stage keeps the last frames in host memory, and never waits for the stage. Pinned
+ * frames are kept longer than others. When only pinned frames are left, the queue takes the oldest one from
+ * its pins; the stream loses nothing. From start to the end of stop, any thread; none of these waits. */
 
 struct br_pin;
 
-/* Base samples that input i's history reaches back, as the user asked for it. In configure as well. */
+/* The length of input i's history in base samples, as the user set it. Also in configure. */
 BR_API uint64_t br_stage_history(const struct br_stage *stage, unsigned i);
 
-/* What is there now: all that came of base samples [whole, end), end being that of the newest frame that
- * process has consumed, and some of [first, whole), which was pinned when what came after it went. */
+/* The base samples that the history holds now: all that arrived of [whole, end), and parts of [first, whole)
+ * that were pinned when later frames were dropped. `end` is the end of the newest frame that process has
+ * consumed. */
 struct br_kept {
     uint64_t first, whole, end;
 };
 BR_API struct br_kept br_stage_kept(const struct br_stage *stage, unsigned i);
 
-/* Pins base samples [first, end) of input i, of the past or to come. NULL when there is no memory. */
+/* Pins base samples [first, end) of input i, past or future. NULL: no memory. */
 BR_API struct br_pin *br_stage_pin(struct br_stage *stage, unsigned i, uint64_t first, uint64_t end);
 
-/* What is before base sample `first` is not needed any more. NULL is allowed here and below. */
+/* Unpins the base samples before `first`. `pin` may be NULL here and below. */
 BR_API void br_stage_pin_advance(struct br_pin *pin, uint64_t first);
 
-/* Frames that were taken from the pin so far. */
+/* Number of frames that the queue has taken from the pin so far. */
 BR_API uint64_t br_stage_pin_taken(const struct br_pin *pin);
 
-/* Releases the span, and frees the pin. */
+/* Unpins the span and frees the pin. */
 BR_API void br_stage_unpin(struct br_pin *pin);
 
-/* What a stage that writes what has passed counts, for statistics and metrics: X(NAME, name, text). New ones
- * go to the end: their numbers are part of the ABI. */
+/* Counters of a stage that writes past frames, for statistics and metrics: X(NAME, name, text). New ones go
+ * to the end, because their numbers are part of the ABI. */
 #define BR_DUMP_NUMBERS(X)                                                                                   \
     X(ACCEPTED, "accepted", "requests that became dumps")                                                    \
     X(REFUSED, "refused", "requests that were refused")                                                      \
@@ -445,49 +445,50 @@ enum br_dump_number {
         BR_DUMP_COUNT
 };
 
-/* Adds to one of them; any thread. */
+/* Adds `count` to one of these counters. Any thread. */
 BR_API void br_stage_count_dump(struct br_stage *stage, enum br_dump_number which, int64_t count);
 
-/* The oldest frame of input i that ends behind base sample `at` and that process has consumed, or NULL. It
- * stays as it is until br_stage_let_go: at most four at a time of each input, and only for as long as it
- * takes to copy what is wanted of them. */
+/* The oldest frame of input i that ends after base sample `at` and that process has consumed, or NULL. It is
+ * not changed until br_stage_let_go. A stage may hold at most four frames of an input at a time, and only as
+ * long as it takes to copy from them. */
 BR_API const struct br_frame *br_stage_hold(struct br_stage *stage, unsigned i, uint64_t at);
 BR_API void br_stage_let_go(struct br_stage *stage, unsigned i, const struct br_frame *frame);
 
 /* --- new values: for process of stages with BR_STAGE_COMMITS --- */
 
-/* The base sample (of input 0, of a source output 0) from which the next new values shall hold if that is
- * before `end`, else `end`. It may lie before the current frame: after a loss. A source says with it that it
- * makes its samples up to `end`: what shall hold from an earlier one comes too late from here on. So it asks
- * before it begins with a frame, and commits what is due there first. */
+/* The base sample from which the next new values shall hold, or `end` if that is not earlier. It counts
+ * samples of input 0; for a source, of output 0. After a loss it may lie before the current frame. A source
+ * that calls it announces that it makes its samples up to `end`: from then on, values for an earlier sample
+ * come too late. So a source calls it before it begins a frame, and first commits what is due there. */
 BR_API uint64_t br_stage_next_update(struct br_stage *stage, uint64_t end);
 
-/* Commits these values; from `sample` on, which may be later than asked for, they hold. Then ask again. */
+/* Commits these values. They hold from `sample` on, which may be later than requested. Then call
+ * br_stage_next_update again. */
 BR_API void br_stage_update(struct br_stage *stage, uint64_t sample);
 
-/* --- what data were made with ---
+/* --- the updates with which data were made ---
  *
- * The updates of the stages before this one, as one text for headers: STAGE:SAMPLE:DIGEST:ID for each, with
- * commas between: which stage, from which base sample on, 16 hexadecimal digits over its values and files,
- * and its id; what is no letter, digit or one of _-.+ in names is %XX. An update is named as long as a
- * parameter has the value that it gave. From start to the end of stop, any thread; they hold a lock for
- * microseconds. Both write at most `size` bytes with the 0 at the end, and return the length of the whole
- * text: 0 where there is no update. */
+ * The updates of the stages upstream, as one text for headers: STAGE:SAMPLE:DIGEST:ID for each, separated by
+ * commas. STAGE is the stage, SAMPLE the base sample from which the update holds, DIGEST 16 hexadecimal
+ * digits over its values and files, ID its id. In names, all characters except letters, digits and _-.+ are
+ * written as %XX. An update is listed as long as a parameter has the value that it set. From start to the end
+ * of stop, any thread; the functions hold a lock for microseconds. _held and _begun write at most `size`
+ * bytes, including the terminating 0, and return the length of the whole text; 0: no update. */
 
-/* Whether there may be any: a stage before this one takes updates. */
+/* True if there may be updates: a stage upstream accepts them. */
 BR_API bool br_stage_follows_updates(const struct br_stage *stage);
 
-/* Those that hold at base sample `sample` of input 0, which must have come to this stage. */
+/* The updates that hold at base sample `sample` of input 0, which must have reached this stage. */
 BR_API size_t br_stage_updates_held(const struct br_stage *stage, uint64_t sample, char *text, size_t size);
 
-/* Those that begin to hold in base samples [first, end). */
+/* The updates that begin to hold in base samples [first, end). */
 BR_API size_t br_stage_updates_begun(const struct br_stage *stage, uint64_t first, uint64_t end, char *text,
                                      size_t size);
 
-/* True once the pipeline asks sources to end (interrupt, failure elsewhere): return BR_FINISHED soon. */
+/* True once the pipeline asks sources to end (interrupt, failure elsewhere); then return BR_FINISHED soon. */
 BR_API bool br_stage_stopping(const struct br_stage *stage);
 
-/* Sleeps until CLOCK_MONOTONIC reaches `ns`, or the pipeline stops: returns true if it is stopping. */
+/* Sleeps until CLOCK_MONOTONIC reaches `ns` or the pipeline stops; returns true if the pipeline stops. */
 BR_API bool br_stage_sleep_until(struct br_stage *stage, uint64_t ns);
 
 #ifdef __cplusplus

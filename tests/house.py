@@ -1,4 +1,5 @@
-"""The measures of the house: how long functions, files and lines may be, and words that do not come back.
+"""The measures of the house: how long functions, files and lines may be, where comments stand, and words that
+do not come back.
 
     tests/house.py            what breaks a measure, one line each; exit status 1 if there is anything
     tests/house.py --numbers  lines of code by room, and the longest functions and files
@@ -73,6 +74,40 @@ def functions(path, text):
     return python_functions(text) if path.suffix == ".py" else c_functions(text.split("\n"))
 
 
+STRUCT = re.compile(r"[^;()=]*\b(?:struct|union)\b[^;()=]*\{$")
+CONDITION = re.compile(r"(?:\} )?(?:else )?(?:if|for|while) \(")
+
+
+def depth(line):
+    return len(line) - len(line.lstrip())
+
+
+def misplaced(lines):
+    """(line, what to do) of the comments that seem to describe something else than the code behind them."""
+    last = -1
+    for first, line in enumerate(lines):
+        if first <= last or not line.lstrip().startswith("/*"):
+            continue
+        last = next((k for k in range(first, len(lines)) if "*/" in lines[k]), len(lines) - 1)
+        if not lines[last].endswith("*/") or last + 2 >= len(lines):
+            continue
+        text, before = " ".join(lines[first:last + 1]).strip(), lines[first - 1]
+        member, behind = lines[last + 1], lines[last + 2].split("/*")[0]
+        if member.lstrip().startswith("/*"):
+            yield first + 1, "a comment directly before another one: which line does it describe?"
+        around = next((k for k in reversed(lines[:first]) if k.strip() and depth(k) < depth(line)), "")
+        if before.endswith(")") and CONDITION.match(around.lstrip()) and not around.endswith("{"):
+            yield first + 1, "a comment between a condition and its statement"
+        if not STRUCT.match(around) or not member.endswith(";") or "(" in member:
+            continue
+        if "/*" not in member and first == last and before.strip() and not before.endswith("{") and \
+                len(member) + 1 + len(text) <= LINE:
+            yield first + 1, "a title of members has an empty line before it; else it stands behind its member"
+        function = re.search(r"(\w+)\)?\(", behind)
+        if function and not re.search(rf"\b{function[1]}\b", text):
+            yield first + 1, f"a comment before a member, and none before {function[1]}() behind it"
+
+
 def measure(name, found):
     path = TOP / name
     if path.suffix not in CODE | PROSE | WORDED | {".py"} or name.startswith("tests/fuzz/corpus/"):
@@ -93,6 +128,8 @@ def measure(name, found):
         for at, line in enumerate(lines, 1):
             if len(line) > LINE:
                 found.append(f"{name}:{at}: {len(line)} characters; at most {LINE}")
+    if path.suffix in CODE:
+        found += [f"{name}:{at}: {what}" for at, what in misplaced(lines)]
     if path.suffix in PROSE:
         for at, line in enumerate(lines, 1):
             if len(line) > DOC_LINE:

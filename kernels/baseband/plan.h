@@ -49,8 +49,9 @@ struct baseband_scratch {
 
 struct br_baseband {
     enum br_backend backend;
-    /* reference */
     size_t nchannels, npol, nbeams, ndishes, weight_channels;
+
+    /* reference */
     int8_t *given_weights; /* [wf][P][B][D][2] */
     int32_t *given_shift;  /* [wf][P][B] */
 

@@ -24,7 +24,7 @@
 
 enum br_gain_flag {
     BR_GAIN_GOOD,
-    BR_GAIN_DEAD,    /* no power, or no samples */
+    BR_GAIN_DEAD,    /* no power, or no samples; or hardly any power, and weak or a misfit besides */
     BR_GAIN_WEAK,    /* it hardly sees the source: 1 / g would be noise */
     BR_GAIN_MISFIT,  /* its residual stands out */
     BR_GAIN_UNSOLVED /* the fit as a whole has no result */

@@ -11,6 +11,8 @@ enum { FEWEST = 4, ITERATIONS = 500 };
 #define NOISELESS                                                                                            \
     1e-6 /* residuals below this part of the amplitudes are rounding: nothing stands out of it */
 
+#define DEAD_POWER 0.05 /* of the median: an input below it that does not fit either is not connected */
+
 typedef double _Complex complex_t;
 
 struct fit {
@@ -286,6 +288,19 @@ static bool fit_all(struct fit *fit, const struct br_calibrate_params *p, const 
     }
 }
 
+/* Calls inputs dead that do not fit and have next to no power. Those that fit keep their gain. */
+static void name_dead(struct fit *fit, size_t n, const double *sum, const double *samples, uint8_t *flag)
+{
+    double *value = (double *)(void *)fit->next;
+    fit->n = 0;
+    for (size_t i = 0; i < n; i++)
+        if (power(n, i, sum, samples) > 0) value[fit->n++] = power(n, i, sum, samples);
+    double least = fit->n > 0 ? DEAD_POWER * median(fit, value) : 0;
+    for (size_t i = 0; i < n; i++)
+        if ((flag[i] == BR_GAIN_WEAK || flag[i] == BR_GAIN_MISFIT) && power(n, i, sum, samples) < least)
+            flag[i] = BR_GAIN_DEAD;
+}
+
 int br_calibrate(const struct br_calibrate_params *p, const double *sum, const double *samples,
                  struct br_calibrate_result *result, struct br_why *why)
 {
@@ -309,6 +324,7 @@ int br_calibrate(const struct br_calibrate_params *p, const double *sum, const d
         write_gains(&fit, n, p, sum, samples, result);
     else
         unsolved(result, n);
+    name_dead(&fit, n, sum, samples, result->flag);
     fit_free(&fit);
     return 0;
 }

@@ -101,10 +101,6 @@ void br_flag_add(struct br_flag *plan, size_t at, size_t nsteps, const uint8_t *
 void br_flag_end(struct br_flag *plan, uint8_t *out, float *sk);
 struct br_flag_result br_flag_wait(struct br_flag *plan);
 
-/* The sums of the long block, for tests: S0 uint32 [nblocks][F], S1 and S2 uint32 [nblocks][F][2][N]; host
- * memory; after br_flag_wait. Blocks without samples are undefined but for S0. */
-void br_flag_sums(struct br_flag *plan, uint32_t *s0, uint32_t *s1_s2);
-
 #ifdef __cplusplus
 }
 #endif

@@ -182,15 +182,3 @@ struct br_flag_result br_flag_wait(struct br_flag *plan)
 #endif
     return (struct br_flag_result){plan->reason, plan->used, plan->expected, plan->input};
 }
-
-void br_flag_sums(struct br_flag *plan, uint32_t *s0, uint32_t *s1_s2)
-{
-    memcpy(s0, plan->s0, plan->p.nblocks * plan->p.nchannels * sizeof *s0);
-#if BR_WITH_CUDA
-    if (plan->backend == BR_CUDA) {
-        br_flag_cuda_sums(plan, s1_s2);
-        return;
-    }
-#endif
-    memcpy(s1_s2, plan->sums, sums_of(&plan->p) * sizeof *s1_s2);
-}

@@ -78,6 +78,7 @@ void br_flag_cuda_add(struct br_flag *plan, size_t at, size_t nsteps, const uint
                       uint8_t *out);
 void br_flag_cuda_end(struct br_flag *plan, uint8_t *out, float *sk);
 void br_flag_cuda_wait(struct br_flag *plan);
+/* For tests: copies S1 and S2, shape [nblocks][F][2][N], to the host, and waits. */
 void br_flag_cuda_sums(struct br_flag *plan, uint32_t *s1_s2);
 
 #ifdef __cplusplus

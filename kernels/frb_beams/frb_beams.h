@@ -11,7 +11,7 @@
  * by Parseval, since stage 1 pads with as many zeros as there are cells.
  *
  * theta = M x spacing_m / lambda_f and theta' = N y spacing_n / lambda_f for a beam with direction cosines
- * (x, y).
+ * (x, y). A negative spacing gives theta the other sign, as an upper sideband needs (docs/conventions.md).
  *
  * Which file computes it. A row applies where no row above it does; "grid" means beams_x x beams_y beams, and
  * the files are in kernels/frb_beams/:
@@ -53,7 +53,7 @@ struct br_frb_beams_params {
     size_t nchannels;                /* F */
     const double *freq_mhz;          /* [F] */
     unsigned grid_m, grid_n;         /* M, N */
-    double spacing_m_m, spacing_n_m; /* metres */
+    double spacing_m_m, spacing_n_m; /* metres, not 0; negative: see above */
     size_t nbeams;                   /* B */
     const double *beam;              /* [B][2] = x, y */
     /* B = beams_x * beams_y and beam (i, j) = i * beams_y + j has x from i, y from j only: use the

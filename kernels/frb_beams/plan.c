@@ -48,9 +48,10 @@ static int check(const struct br_frb_beams_params *p, struct br_why *why)
     if (p->grid_m < 1 || p->grid_m > MAX_CELLS || p->grid_n < 1 || p->grid_n > MAX_CELLS)
         return br_because(why, "a grid of %u x %u cells; expected 1 to %d each", p->grid_m, p->grid_n,
                           MAX_CELLS);
-    if (!(p->spacing_m_m > 0 && p->spacing_n_m > 0) || !isfinite(p->spacing_m_m) || !isfinite(p->spacing_n_m))
-        return br_because(why, "the grid's spacing is %g x %g m; expected positive numbers", p->spacing_m_m,
-                          p->spacing_n_m);
+    if (!(fabs(p->spacing_m_m) > 0 && fabs(p->spacing_n_m) > 0) || !isfinite(p->spacing_m_m) ||
+        !isfinite(p->spacing_n_m))
+        return br_because(why, "the grid's spacing is %g x %g m; expected finite numbers other than 0",
+                          p->spacing_m_m, p->spacing_n_m);
     if (!p->freq_mhz || !p->beam) return br_because(why, "frequencies and beams are needed");
     for (size_t f = 0; f < p->nchannels; f++)
         if (!(p->freq_mhz[f] > 0) || !isfinite(p->freq_mhz[f]))

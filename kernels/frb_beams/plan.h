@@ -38,8 +38,9 @@ struct br_frb_beams {
     double spacing_m_m, spacing_n_m;
     bool steered, portable, float32; /* as in the parameters */
     bool steering;                   /* next_theta_mhz is valid from step steer_at of the next execute on */
-    /* cpu: see cpu.c */
     size_t steer_at;
+
+    /* cpu: see cpu.c */
     float *weights_m, *weights_n; /* of all channels, if they are kept */
     int weights_kept;
     int m_first;         /* factorizable: which axis is summed first */

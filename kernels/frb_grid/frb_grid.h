@@ -135,9 +135,6 @@ struct br_frb_grid_call {
 };
 void br_frb_grid_execute_all(struct br_frb_grid_call *call, size_t ncalls);
 
-/* Samples (missing or not, phase included) in the unfinished block. */
-unsigned br_frb_grid_pending(const struct br_frb_grid *plan);
-
 /* Ends the unfinished block as if the rest were missing and writes it as execute would; returns 0 if there
  * was none, else 1. */
 size_t br_frb_grid_flush(struct br_frb_grid *plan, uint16_t *out, size_t out_stride, uint8_t *out_valid,

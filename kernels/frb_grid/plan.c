@@ -443,11 +443,6 @@ size_t br_frb_grid_execute(struct br_frb_grid *plan, const uint8_t *e, size_t ro
     return call.blocks;
 }
 
-unsigned br_frb_grid_pending(const struct br_frb_grid *plan)
-{
-    return plan->pending;
-}
-
 size_t br_frb_grid_flush(struct br_frb_grid *plan, uint16_t *out, size_t out_stride, uint8_t *out_valid,
                          size_t valid_stride)
 {

@@ -28,18 +28,21 @@ struct br_quantize {
     size_t nchannels, nbeams, block;
     unsigned bits;
     double levels_rms;
+
     /* slow statistics, all NULL without */
     bool slow;
     struct br_follow_clock clock;
     struct br_follow_step *step; /* [nchannels] of the block at hand */
     struct br_follow *state;     /* [nchannels][nbeams], on a GPU there; see br_quantize_slow */
     unsigned state_bx, state_by;
-    struct exact_follow *exact;  /* [nchannels][nbeams], the reference's */
+    struct exact_follow *exact; /* [nchannels][nbeams], the reference's */
+
     /* cpu: see cpu.c */
     struct br_parallel parallel;
     unsigned nscratch;
     struct quantize_scratch *scratch; /* [nscratch]: of a worker */
     const struct quantize_loops *loops;
+
     /* cuda: see gpu/launch.cu */
     struct br_cuda *cuda;
     struct br_quantize_gpu *gpu;

@@ -67,7 +67,7 @@ static int bad_token(const char *path, const char *what, struct br_error *error)
 int control_token_read(const char *path, char token[CONTROL_TOKEN_MAX], struct br_error *error)
 {
     struct stat info;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return br_fail(error, BR_E_IO, "the token file '%s': %s", path, strerror(errno));
     bool regular = fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
     ssize_t n = regular ? read(fd, token, CONTROL_TOKEN_MAX) : -1;

@@ -426,12 +426,6 @@ int br_graph_build(struct br_graph **graph, struct br_config *config, struct br_
     return br_graph_build_ranked(graph, config, log, NULL, false, error);
 }
 
-int br_graph_build_to_show(struct br_graph **graph, struct br_config *config, struct br_log *log,
-                           struct br_error *error)
-{
-    return br_graph_build_ranked(graph, config, log, NULL, true, error);
-}
-
 void br_graph_destroy(struct br_graph *graph)
 {
     if (graph == NULL) return;

@@ -188,13 +188,10 @@ struct br_graph {
  * the graph. */
 int br_graph_build(struct br_graph **graph, struct br_config *config, struct br_log *log,
                    struct br_error *error);
-/* The same for a rank of a job, or (`only_shown`) of one that is only shown. `ranks` may be NULL, and must
- * live longer than the graph. */
+/* The same for a rank of a job. `only_shown`: for commands that only show the graph, for which what keeps a
+ * run from beginning is not a mistake. `ranks` may be NULL, and must live longer than the graph. */
 int br_graph_build_ranked(struct br_graph **graph, struct br_config *config, struct br_log *log,
                           struct br_ranks *ranks, bool only_shown, struct br_error *error);
-/* The same for commands that only show the graph: what keeps a run from beginning is no mistake then. */
-int br_graph_build_to_show(struct br_graph **graph, struct br_config *config, struct br_log *log,
-                           struct br_error *error);
 void br_graph_destroy(struct br_graph *graph);
 
 /* The keys that every stage has; NULL-terminated. */

@@ -6,10 +6,12 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
+#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 struct plugin {
     struct plugin *next;
@@ -49,22 +51,36 @@ static int add_directory(struct br_plugins *plugins, const char *path, bool user
     return BR_OK;
 }
 
-/* The directories beside the program (or library) that holds this code: of an installation, of a folder
- * that was moved as a whole, and of a build. */
-static int add_own_directories(struct br_plugins *plugins, struct br_error *error)
+/* Where the program or the library is that holds this code; "" where the system does not say. A program's own
+ * name for itself, argv[0], may be anything. */
+static void find_own_file(char path[PATH_MAX])
 {
     Dl_info info;
-    char path[PATH_MAX];
-    if (dladdr((void *)(uintptr_t)br_plugins_create, &info) == 0 || realpath(info.dli_fname, path) == NULL)
-        return BR_OK;
-    char *slash = strrchr(path, '/');
+    struct link_map *map = NULL;
+    const char *file = "/proc/self/exe";
+    if (dladdr1((void *)(uintptr_t)br_plugins_create, &info, (void **)&map, RTLD_DL_LINKMAP) != 0 &&
+        map != NULL && map->l_name[0] != '\0')
+        file = map->l_name; /* libbeamring, in another program */
+    if (realpath(file, path) == NULL) path[0] = '\0';
+}
+
+/* The directories of stages in the tree that this code belongs to: an installation, wherever it was moved to,
+ * or a build. No other installation is looked at: its stages may be of another version. */
+static int add_own_directories(struct br_plugins *plugins, struct br_error *error)
+{
     static const char *const beside[] = {"/../" BR_LIBDIR "/beamring/stages", "/../lib/beamring/stages",
-                                         "/../stages"};
-    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
-        char directory[PATH_MAX + 64];
-        snprintf(directory, sizeof directory, "%.*s%s", (int)(slash - path), path, beside[i]);
+                                         "/beamring/stages", "/../stages"};
+    char path[PATH_MAX];
+    find_own_file(path);
+    char *slash = strrchr(path, '/');
+    for (size_t i = 0; slash != NULL && i < sizeof beside / sizeof *beside; i++) {
+        char directory[PATH_MAX + 128];
+        snprintf(directory, PATH_MAX + 64, "%.*s%s", (int)(slash - path), path, beside[i]);
         int status = add_directory(plugins, directory, false, error);
         if (status != BR_OK) return status;
+        /* Once it is loaded, plugins find the library by its name, wherever they are. */
+        strcat(directory, "/../../" BR_LIBRARY);
+        if (access(directory, R_OK) == 0) dlopen(directory, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     }
     return BR_OK;
 }
@@ -83,7 +99,6 @@ int br_plugins_create(struct br_plugins **result, struct br_error *error)
         list += length + (list[length] == ':');
     }
     if (status == BR_OK) status = add_own_directories(plugins, error);
-    if (status == BR_OK) status = add_directory(plugins, BR_PLUGIN_DIR, false, error);
     if (status != BR_OK) {
         br_plugins_destroy(plugins);
         *result = NULL;
@@ -202,6 +217,19 @@ int br_plugins_add(struct br_plugins *plugins, const char *path, struct br_error
                                  : load(plugins, real, &type, error);
 }
 
+int br_plugins_none(const struct br_plugins *plugins, struct br_error *error)
+{
+    char looked[PATH_MAX] = "";
+    for (size_t i = 0, used = 0; i < plugins->ndirectories && used < sizeof looked; i++)
+        used += (size_t)snprintf(looked + used, sizeof looked - used, "%s%s", i > 0 ? ", " : "",
+                                 plugins->directory[i]);
+    return br_fail(
+        error, BR_E_IO,
+        "there are no stages in %s; the program looks beside itself and in BEAMRING_PLUGIN_PATH: install it "
+        "whole, or name their directory there",
+        looked[0] != '\0' ? looked : "any directory");
+}
+
 int br_plugins_find(struct br_plugins *plugins, const char *name, const struct br_stage_type **type,
                     struct br_error *error)
 {
@@ -225,7 +253,9 @@ int br_plugins_find(struct br_plugins *plugins, const char *name, const struct b
         if (status == BR_OK) *type = found;
         return status;
     }
-    const char *near = br_suggest(name, br_plugins_names(plugins));
+    const char *const *names = br_plugins_names(plugins);
+    if (names != NULL && names[0] == NULL) return br_plugins_none(plugins, error);
+    const char *near = br_suggest(name, names);
     return br_fail(error, BR_E_INVALID, "there is no stage '%s'%s%s%s (`beamring stages` lists them)", name,
                    near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
                    near != NULL ? "'?" : "");

@@ -186,7 +186,6 @@ struct hint_params {
     struct br_strings override;
 };
 static const char *const codings[] = {"int4x2", "chime", "vdif", NULL};
-static const char *const sidebands[] = {"upper", "lower", NULL};
 static const struct br_param hint_params[] = {
     BR_PARAM("epoch_ns", BR_P_INT, struct hint_params, epoch, NULL, .unit = "ns"),
     BR_PARAM("sample_ns", BR_P_RATIONAL, struct hint_params, sample, NULL, .unit = "ns"),
@@ -195,7 +194,7 @@ static const struct br_param hint_params[] = {
     BR_PARAM("npol", BR_P_INT, struct hint_params, npol, NULL, .min = 1, .max = 2),
     BR_PARAM("coding", BR_P_CHOICE, struct hint_params, coding, NULL, .choices = codings),
     BR_PARAM("order", BR_P_STRING, struct hint_params, order, NULL),
-    BR_PARAM("sideband", BR_P_CHOICE, struct hint_params, sideband, NULL, .choices = sidebands),
+    BR_PARAM("sideband", BR_P_CHOICE, struct hint_params, sideband, NULL, .choices = br_sideband_names),
     BR_PARAM("override", BR_P_STRINGS, struct hint_params, override, NULL),
     {0},
 };

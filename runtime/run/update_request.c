@@ -1,5 +1,6 @@
 /* update_request.c - what an update asks for: its id, its moment, its stages; and a digest of its values. See
  * updates.h. */
+#include "buffers/regular_file.h"
 #include "runtime/run/updates.h"
 
 #include <stdio.h>
@@ -174,13 +175,21 @@ static uint64_t hash_of(const char *text)
     return add_bytes(0xcbf29ce484222325u, text, strlen(text) + 1);
 }
 
+/* Tables are smaller; of a longer file the beginning and its length count. */
+enum { MOST_HASHED = 1 << 28 };
+
 static uint64_t add_file(uint64_t hash, const char *path)
 {
     char block[65536];
-    FILE *file = fopen(path, "rbe");
+    uint64_t bytes = 0, read = 0;
+    FILE *file = br_fopen_regular(path, &bytes, NULL);
     size_t n;
-    while (file != NULL && (n = fread(block, 1, sizeof block, file)) > 0) hash = add_bytes(hash, block, n);
+    while (file != NULL && read < MOST_HASHED && (n = fread(block, 1, sizeof block, file)) > 0) {
+        hash = add_bytes(hash, block, n);
+        read += n;
+    }
     if (file != NULL) fclose(file);
+    if (bytes > read) hash = add_bytes(hash, &bytes, sizeof bytes);
     return hash;
 }
 

@@ -40,6 +40,7 @@ struct br_watched {
     uint64_t seen_ns; /* CLOCK_MONOTONIC when it was first seen like this */
     uint64_t digest;  /* of what was taken; 0: of none yet */
     uint64_t taken_count;
+
     /* The rest under the lock of the updates' list. */
     enum br_watch_state state;
     char why[300];

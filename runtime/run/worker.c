@@ -250,12 +250,7 @@ static void end(struct worker *w, int status)
 {
     struct br_stage *stage = w->stage;
     bool failed = status != BR_OK && status != BR_E_STOPPED;
-    for (unsigned i = 0; i < stage->nout; i++) {
-        if (failed)
-            br_queue_fail(stage->out[i].queue);
-        else
-            br_queue_close(stage->out[i].queue);
-    }
+    for (unsigned i = 0; i < stage->nout; i++) br_queue_close(stage->out[i].queue);
     /* A frame that the stage failed on, or gave up, was not delivered. */
     for (unsigned i = 0; i < stage->nin; i++) {
         if (w->in[i] != NULL) br_reader_discard(stage->in[i].reader);

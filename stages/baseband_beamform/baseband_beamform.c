@@ -99,8 +99,8 @@ static int make_plan(struct br_stage *stage, struct baseband_beamform *bb, enum 
     return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
 }
 
-/* Of beams that move: a thread that makes their weights. */
-/* `cuda` is what the stage runs with; NULL on the CPU. */
+/* Starts the thread that computes the weights of moving beams; does nothing for beams that do not move.
+ * `cuda` is what the stage runs with; NULL on the CPU. */
 static int start_moving(struct br_stage *stage, struct baseband_beamform *bb, const struct br_cuda *cuda)
 {
     struct br_why why = {""};

@@ -10,6 +10,7 @@
 /* What the weights of directions follow from; all in memory of the pipeline. */
 struct weights_rule {
     const struct br_telescope *telescope;
+    enum br_sideband sideband;
     const double *freq_mhz; /* [nchannels] */
     size_t nchannels, npol, ndishes;
     struct br_gains gains; /* value NULL: all 1 */

@@ -34,8 +34,8 @@ static int32_t shift_that_keeps_rms(const int8_t *weight, size_t ndishes)
     return (int32_t)(shift < 0 ? 0 : shift > 30 ? 30 : shift);
 }
 
-/* A = round(127 g / max|g| exp(+2 pi i (m x spacing_m + n y spacing_n) / lambda)), the conjugate of the phase
- * that a source in direction (x, y) has at dish (m, n). */
+/* A = round(127 g / max|g| exp(-2 pi i cycles)), cycles being those of the field of a source in direction
+ * (x, y) at dish (m, n): buffers/sky.h. */
 void baseband_weights_of(const struct weights_rule *rule, const struct br_beam *beams, int8_t *weight,
                          int32_t *shift)
 {
@@ -44,12 +44,11 @@ void baseband_weights_of(const struct weights_rule *rule, const struct br_beam *
     size_t nbeams = rule->motion.nbeams, npol = rule->npol, ndishes = rule->ndishes;
     for (size_t row = 0; row < rule->nchannels * npol * nbeams; row++) {
         size_t b = row % nbeams, p = row / nbeams % npol, f = row / nbeams / npol;
-        double cycles_per_m = 1e6 * rule->freq_mhz[f] / BR_LIGHT_M_PER_S;
         int8_t *a = weight + row * ndishes * 2;
         for (size_t d = 0; d < ndishes; d++) {
-            double phase =
-                2 * M_PI * cycles_per_m *
-                (t->dishes[d].m * beams[b].x * t->spacing_m_m + t->dishes[d].n * beams[b].y * t->spacing_n_m);
+            double phase = -2 * M_PI *
+                           br_sky_cycles(rule->sideband, rule->freq_mhz[f], t->dishes[d].m * t->spacing_m_m,
+                                         t->dishes[d].n * t->spacing_n_m, beams[b].x, beams[b].y);
             double re = 127 * cos(phase), im = 127 * sin(phase);
             if (gains->value != NULL) {
                 const float *g = gains->value + (((gains->nfreq == 1 ? 0 : f) * npol + p) * ndishes + d) * 2;
@@ -94,6 +93,7 @@ int baseband_take_beams(struct br_stage *stage, struct baseband_beamform *bb, co
                              "weights from beam directions need the dishes' places: add `telescope:` to "
                              "the pipeline");
     rule->telescope = in->telescope;
+    rule->sideband = br_stage_sideband(stage);
     rule->freq_mhz = in->freq_mhz;
     rule->nchannels = in->nchannels;
     rule->npol = in->array.axis[2].length;

@@ -54,6 +54,9 @@ static const struct br_param params[] = {
              .choices = packet_values),
     BR_PARAM("real", BR_P_CHOICE, struct capture, real,
              "which nibble is the real part, over what the description says", .choices = packet_real),
+    BR_PARAM("sideband", BR_P_CHOICE, struct capture, sideband,
+             "which sideband the channels hold, over what the description says",
+             .choices = br_sideband_names),
     BR_PARAM("frame_samples", BR_P_INT, struct capture, frame_samples,
              "base samples of a frame; frames begin at multiples of it, so that all nodes cut alike",
              .def = "8192", .min = 1, .max = 1 << 30, .unit = "base samples"),
@@ -155,6 +158,7 @@ static int configure(struct br_stage *stage, void *self)
                                .real = c->real};
     c->description = packet_stage_load(stage, c->packet);
     if (c->description == NULL) return BR_E_INVALID;
+    if (c->sideband != NULL) c->description->sideband = br_sideband_named(c->sideband);
     int status = capture_check_addresses(stage, c);
     if (status != BR_OK) return status;
     if (packet_layout_make(&c->layout, c->description, &node, packet_stage_memory(stage), &error) != BR_OK)
@@ -190,6 +194,7 @@ static int start(struct br_stage *stage, void *self)
     int64_t second = (int64_t)(1 / br_stream_sample_s(out)), frames = 16 * c->frame_samples;
     c->window.hold = c->hold_samples > 0 ? c->hold_samples : c->frame_samples / 4;
     c->window.far = c->reset_samples > 0 ? c->reset_samples : second > frames ? second : frames;
+    c->clock = (struct sample_clock){c->epoch_ns, out->sample_ns, c->window.period};
     c->receiver = calloc(n, sizeof *c->receiver);
     c->seen_ns = calloc(c->layout.nsources, sizeof *c->seen_ns);
     if (c->receiver == NULL || c->seen_ns == NULL)
@@ -242,21 +247,33 @@ static void take_updates(struct br_stage *stage, uint64_t first, uint64_t end)
 
 /* --- the beginning ----------------------------------------------------------------------------- */
 
-static void begin_with(struct capture *c, int64_t frame)
+static void begin_with(struct br_stage *stage, struct capture *c, int64_t frame)
 {
+    if (!c->said_begin) capture_say_begin(stage, c, frame);
+    c->said_begin = true;
     c->given = frame;
     c->skip_to = frame;
     c->state = CAPTURE_RUNNING;
 }
 
 /* Settles with which frame the stream begins, when that can be said. */
-static void look_for_start(struct br_stage *stage, struct capture *c, uint64_t now)
+static int look_for_start(struct br_stage *stage, struct capture *c, uint64_t now)
 {
     size_t expected = 0, seen = 0;
     int64_t at;
+    if (c->start_sample >= 0 && c->start_utc != NULL && c->clock.period > 0) {
+        /* A time: where the counter is then depends on its period, so that packets must come first. */
+        if (!window_position(&c->window, 1, &at)) return BR_OK;
+        int status = capture_place(stage, c, &at);
+        if (status < 0 || at < c->start_sample - c->clock.period / 4) return status;
+        at /= c->frame_samples;
+        begin_with(stage, c,
+                   at > c->start_sample / c->frame_samples ? at + 1 : c->start_sample / c->frame_samples);
+        return BR_OK;
+    }
     if (c->start_sample >= 0) {
-        begin_with(c, c->start_sample / c->frame_samples);
-        return;
+        begin_with(stage, c, c->start_sample / c->frame_samples);
+        return BR_OK;
     }
     /* No sample is taken yet. What shall hold at once does, so that nobody is waited for who will not come;
      * these numbers are below those of all frames but the first. */
@@ -267,14 +284,17 @@ static void look_for_start(struct br_stage *stage, struct capture *c, uint64_t n
         expected++;
         seen += atomic_load_explicit(&c->window.source[s].latest, memory_order_relaxed) != INT64_MIN;
     }
-    if (seen == 0) return;
+    if (seen == 0) return BR_OK;
     if (c->first_ns == 0) c->first_ns = now;
     double since = (double)(now - c->first_ns) * 1e-9;
     bool timed = c->start_s >= 0; /* not NAN */
-    if (timed ? since < c->start_s : seen < expected && since < c->wait_s) return;
-    if (!window_position(&c->window, 1, &at)) return;
+    if (timed ? since < c->start_s : seen < expected && since < c->wait_s) return BR_OK;
+    if (!window_position(&c->window, 1, &at)) return BR_OK;
+    int status = capture_place(stage, c, &at);
+    if (status != BR_OK) return status;
     if (seen < expected) br_stage_warn(stage, "begins though only %zu of %zu sources send", seen, expected);
-    begin_with(c, at / c->frame_samples + 1);
+    begin_with(stage, c, at / c->frame_samples + 1);
+    return BR_OK;
 }
 
 /* --- frames ------------------------------------------------------------------------------------ */
@@ -316,20 +336,6 @@ static bool close_oldest(struct br_stage *stage, struct capture *c, bool trim)
 
 /* --- jumps ------------------------------------------------------------------------------------- */
 
-/* Where the sources' next sample is in our count, when their counters began again. */
-static int64_t true_sample(const struct br_stage *stage, struct capture *c, uint64_t now, uint64_t *failures)
-{
-    const struct br_stream *out = br_stage_output((struct br_stage *)(uintptr_t)stage, 0);
-    int64_t epoch = c->watch != NULL ? epoch_watch_latest(c->watch, failures) : c->epoch_ns, sample;
-    if (epoch != c->epoch_ns) {
-        __int128_t samples = (__int128_t)(epoch - c->epoch_ns) * out->sample_ns.den / out->sample_ns.num;
-        sample = c->resume_raw + (int64_t)samples;
-    } else {
-        sample = c->last_sample + (int64_t)((double)(now - c->last_ns) * 1e-9 / br_stream_sample_s(out));
-    }
-    return sample > c->last_sample ? sample : c->last_sample;
-}
-
 static int look_for_jump(struct br_stage *stage, struct capture *c)
 {
     if (!window_has_jumped(&c->window, &c->resume_raw)) return BR_OK;
@@ -350,8 +356,10 @@ static void resume(struct br_stage *stage, struct capture *c)
 {
     uint64_t failures = 0;
     int64_t shift = atomic_load(&c->window.shift), step = (int64_t)c->layout.packet_samples;
-    if (c->resume_raw + shift < c->last_sample) {
-        int64_t sample = true_sample(stage, c, br_clock_ns(), &failures);
+    bool again = c->resume_raw + shift < c->last_sample;
+    if (c->clock.period > 0) again = again || capture_began_again(c, c->resume_raw + shift, &failures);
+    if (again) {
+        int64_t sample = capture_true_sample(stage, c, br_clock_ns(), &failures);
         shift = (sample - c->resume_raw + step - 1) / step * step;
         br_stage_warn(
             stage, "the counters of most sources began again, at sample %" PRId64 " by our count%s",
@@ -361,7 +369,7 @@ static void resume(struct br_stage *stage, struct capture *c)
         br_stage_warn(stage, "the counters of most sources jumped to sample %" PRId64, c->resume_raw + shift);
     }
     atomic_store(&c->window.shift, shift);
-    begin_with(c, (c->resume_raw + shift) / c->frame_samples + 1);
+    begin_with(stage, c, (c->resume_raw + shift) / c->frame_samples + 1);
     c->ready = false;
 }
 
@@ -412,6 +420,11 @@ static void look(struct br_stage *stage, struct capture *c, uint64_t now)
 {
     uint64_t packets = capture_packets(c);
     if (packets != c->heard || c->heard_ns == 0) c->heard_ns = now;
+    int64_t silent = c->last_ns > 0 ? (int64_t)(now - c->last_ns) : 0;
+    if (c->ready && c->clock.period > 0 && silent > sample_clock_span_ns(&c->clock, c->clock.period / 4)) {
+        struct sample_clock since = {0, c->clock.sample_ns, 0}; /* periods may have passed */
+        window_set_near(&c->window, c->last_sample + sample_clock_at(&since, silent));
+    }
     c->heard = packets;
     /* After a silence frames do not go on before somebody counts as sending: soon, or they would be full. */
     if (now - c->look_ns < (c->live > 0 ? LOOK_MS : LOOK_SOON_MS) * UINT64_C(1000000)) return;
@@ -432,7 +445,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     bool idle = c->idle_s > 0 && c->heard > 0 && (double)(now - c->heard_ns) * 1e-9 > c->idle_s;
     if (c->ending || idle || br_stage_stopping(stage)) return end(stage, c);
     int status = 0;
-    if (c->state == CAPTURE_WAITING) look_for_start(stage, c, now);
+    if (c->state == CAPTURE_WAITING) status = look_for_start(stage, c, now);
     if (c->state == CAPTURE_FLUSHING) status = flush(stage, c);
     if (c->state == CAPTURE_RUNNING && status == 0) {
         status = c->ready ? look_for_jump(stage, c) : BR_OK;

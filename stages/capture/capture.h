@@ -6,13 +6,14 @@
 #include "stages/capture/counters.h"
 #include "stages/capture/epoch.h"
 #include "stages/capture/receiver.h"
+#include "stages/common/formats/sample_clock.h"
 #include "stages/common/packets/stream.h"
 
 enum capture_state { CAPTURE_WAITING, CAPTURE_RUNNING, CAPTURE_FLUSHING };
 
 struct capture {
     /* parameters */
-    const char *packet, *backend, *values, *real, *start_utc, *on_reset, *epoch_url;
+    const char *packet, *backend, *values, *real, *sideband, *start_utc, *on_reset, *epoch_url;
     struct br_strings addresses, interfaces;
     struct br_ints sources, streams, absent;
     int64_t threads, frame_samples, open, hold_samples, start_sample, reset_samples, receive_buffer;
@@ -25,9 +26,11 @@ struct capture {
     unsigned nreceivers;
     struct epoch_watch *watch;
     int64_t epoch_ns; /* of the stream */
+    struct sample_clock clock;
 
     enum capture_state state;
-    bool started, ready, ending, said;
+    bool started, ready, ending, said, said_begin;
+    const char *periods_by; /* what says how often the counter had started again; NULL: it does not */
     uint64_t begun_ns, first_ns, heard_ns, tick_ns, look_ns, warn_ns; /* CLOCK_MONOTONIC */
     uint64_t heard;                                                   /* packets by then */
     size_t live;         /* sources that sent between the last two looks */
@@ -53,6 +56,17 @@ int capture_open_first(struct br_stage *stage, struct capture *c, struct br_erro
 /* An interface that was removed and made anew is listened to again. */
 void capture_look_for_interfaces(struct br_stage *stage, struct capture *c);
 void capture_say_ready(struct br_stage *stage, struct capture *c);
+
+/* begin.c: the sample at which the sources are, which the window knows up to periods of the counter, and what
+ * says so; 0 while that is still to be waited for, 1, or a status. */
+int capture_place(struct br_stage *stage, struct capture *c, int64_t *sample);
+/* Whether sources that jumped ahead to `sample` began again instead: a counter that starts again says no more
+ * than where in a period they are, and they cannot be ahead of the clock. */
+bool capture_began_again(const struct capture *c, int64_t sample, uint64_t *failures);
+/* Where the sources' next sample is in our count, when their counters began again; *failures: of asking. */
+int64_t capture_true_sample(struct br_stage *stage, struct capture *c, uint64_t now, uint64_t *failures);
+/* The stream begins with this frame: says when that was taken. */
+void capture_say_begin(struct br_stage *stage, struct capture *c, int64_t frame);
 
 /* report.c: warnings while it runs (once a minute at most) and the balance of packets at the end. */
 void capture_warn(struct br_stage *stage, struct capture *c, uint64_t now);

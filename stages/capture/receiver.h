@@ -14,14 +14,14 @@ struct receiver {
     struct window_thread *thread;
     const struct receiver_way *way;
     struct net_address at;
-    const char *interface;    /* NULL: any */
-    unsigned member, members; /* of the threads that share this address and interface */
+    const char *interface;        /* NULL: any */
+    unsigned member, members;     /* of the threads that share this address and interface */
     const struct receiver *peers; /* [npeers] all receivers of the stage, with their addresses; may be NULL */
     unsigned npeers;
     bool no_copy; /* open fails when the kernel would copy packets (for a way that is chosen for this only) */
     size_t buffer_bytes;
-    int fd, guard; /* guard: joins groups and keeps the kernel from refusing packets; -1: none */
-    void *state;   /* of the way */
+    int fd, guard;     /* guard: joins groups and keeps the kernel from refusing packets; -1: none */
+    void *state;       /* of the way */
     bool without_copy; /* the kernel copies nothing */
     unsigned index;    /* of the interface, when it was opened; 0: any */
     pthread_t id;
@@ -36,8 +36,8 @@ struct receiver {
 
 /* One way in. */
 struct receiver_way {
-    /* Opens everything. Errors: BR_E_IO, naming the right that is missing. */
     const char *name;
+    /* Opens everything. Errors: BR_E_IO, naming the right that is missing. */
     int (*open)(struct receiver *receiver, struct br_error *error);
     /* Waits up to RECEIVER_WAIT_MS for packets and puts what came into the window. 0, or an errno. */
     int (*step)(struct receiver *receiver);

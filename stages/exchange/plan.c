@@ -14,7 +14,7 @@ struct description {
     struct br_rational sample_ns;
     double scale;
     uint64_t nchannels, nbeams, beams_x, beams_y;
-    uint32_t nzones, has_beams, side, gpu;
+    uint32_t nzones, has_beams, side, gpu, sideband;
     struct br_zone zone[BR_MAX_ZONES];
 };
 
@@ -34,6 +34,7 @@ static int describe(struct br_stage *stage, const struct br_stream *in, bool gpu
                             .nzones = in->nzones,
                             .has_beams = beams,
                             .side = in->side.naxes,
+                            .sideband = in->sideband,
                             .gpu = gpu};
     memcpy(d.zone, in->zone, sizeof d.zone);
     *bytes = sizeof d + 2 * freq + beam;
@@ -60,6 +61,7 @@ static struct br_stream understand(const struct br_stream *mine, const void *tex
     s.beams_x = d->beams_x;
     s.beams_y = d->beams_y;
     s.nzones = d->nzones;
+    s.sideband = (enum br_sideband)d->sideband;
     memcpy(s.zone, d->zone, sizeof s.zone);
     s.freq_mhz = (const double *)(const void *)freq;
     s.width_mhz = s.freq_mhz + s.nchannels;
@@ -102,6 +104,12 @@ static int check_against(struct br_stage *stage, const struct plan *plan, unsign
                              (long long)a->sample_ns.num, (long long)a->sample_ns.den, (long long)a->epoch_ns,
                              r, (long long)b->sample_ns.num, (long long)b->sample_ns.den,
                              (long long)b->epoch_ns);
+    if (a->sideband != b->sideband)
+        return br_stage_fail(
+            stage, BR_E_INVALID,
+            "channels of rank 0 hold the sideband '%s', those of rank %u '%s'; expected one on all "
+            "ranks: `stream: {sideband: ...}`",
+            br_sideband_name(a->sideband), r, br_sideband_name(b->sideband));
     if (a->zone[0].downsample != b->zone[0].downsample)
         return br_stage_fail(stage, BR_E_INVALID,
                              "a time step of rank 0 is %u base samples, one of rank %u %u; expected the same",

@@ -13,8 +13,8 @@ enum { FILES_NAME = 256, FILES_PATH = 4352 };
 
 struct files {
     size_t count;
-    /* Writes the name of file i into a buffer of FILES_NAME, without the directory. */
     const char *directory;
+    /* Writes the name of file i into a buffer of FILES_NAME, without the directory. */
     void (*name)(void *owner, size_t i, char *name);
     void *owner;
     bool keep_open;

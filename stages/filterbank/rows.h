@@ -19,8 +19,9 @@ struct rows {
     const void *data;     /* [freq][step][beam], for levels [beam][freq][step] */
     const float *side;    /* levels: [beam][freq][2] = scale, offset; NULL if there is none */
     const uint8_t *valid; /* [freq][step]; NULL: complete */
-    /* Only with floats: the running mean that takes the place of missing values. */
     size_t nsteps;
+
+    /* Only with floats: the running mean that takes the place of missing values. */
     float *mean;    /* [freq][beam] */
     uint16_t *seen; /* [freq][beam] values in the mean, up to its time constant */
 };

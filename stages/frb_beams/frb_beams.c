@@ -127,6 +127,7 @@ static int configure(struct br_stage *stage, void *self)
             in->array.axis[2].length, in->array.axis[3].length, 2 * t->grid_m, 2 * t->grid_n, t->name);
     status = configure_steering(stage, fb, out);
     if (status != BR_OK) return status;
+    br_stage_sideband(stage); /* the user is told where it is unknown */
     fb->formed = *out;
     if (strcmp(fb->incoherent, "append") == 0) append_incoherent(stage, out);
     size_t lengths[3] = {in->array.axis[0].length, in->array.axis[1].length, out->nbeams};
@@ -197,8 +198,7 @@ static int start(struct br_stage *stage, void *self)
 {
     struct frb_beams *fb = self;
     enum br_backend backend;
-    int status =
-        br_stage_backend(stage, upload_bytes(stage, &fb->formed), &backend, &fb->forming.cuda);
+    int status = br_stage_backend(stage, upload_bytes(stage, &fb->formed), &backend, &fb->forming.cuda);
     if (status == BR_OK) status = make_plan(stage, fb, backend);
     return status == BR_OK ? br_stage_gpu_holds(stage, fb->forming.cuda) : status;
 }

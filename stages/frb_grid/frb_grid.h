@@ -26,9 +26,10 @@ struct frb_grid {
 
     /* The stream: `cursor` is the base sample up to which input went into blocks. */
     bool running;
+    uint64_t cursor;
+
     /* The output frame being filled: blocks [first_block, first_block + length), of which zone z has
      * done[z]. */
-    uint64_t cursor;
     bool open;
     uint64_t start, first_block;
     size_t length, done[BR_MAX_ZONES];

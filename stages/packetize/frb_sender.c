@@ -30,8 +30,9 @@ struct frb_sender {
     float *deviation; /* [nchannels] */
     uint16_t *scales; /* [beam][freq][2], f16 */
     uint8_t *levels;  /* [beam][freq][128]: a minichunk of which the stream covers a part */
-    /* A minichunk of which a part has come: its scale and offset, number and base samples. */
     uint8_t header[FRB_NODE_HEADER];
+
+    /* A minichunk of which a part has come: its scale and offset, number and base samples. */
     bool holding;
     float *side; /* [beam][freq][2] */
     uint64_t held, held_samples;

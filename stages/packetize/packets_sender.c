@@ -75,6 +75,14 @@ static int configure(struct br_stage *stage, struct packetize *p)
     struct packets_sender *s = p->state = br_stage_alloc(stage, sizeof *s);
     s->description = packet_stage_load(stage, p->packet);
     if (s->description == NULL) return BR_E_INVALID;
+    enum br_sideband own = s->description->sideband;
+    if (own != BR_SIDEBAND_UNKNOWN && in->sideband != BR_SIDEBAND_UNKNOWN && own != in->sideband)
+        return br_stage_fail_at(
+            stage, "packet",
+            "packets of %s hold the %s sideband, its input the %s one; expected the same: "
+            "`stream: {sideband: %s}` for a simulated field",
+            s->description->name, br_sideband_name(own), br_sideband_name(in->sideband),
+            br_sideband_name(own));
     s->faults.params = p->faults;
     struct packet_node node = {.sources = {p->sources.count, p->sources.value},
                                .streams = {p->streams.count, p->streams.value},

@@ -263,7 +263,7 @@ static int pack_frame(struct br_stage *stage, struct quantize *q, uint8_t *level
     return br_stage_exchange(stage, levels, q->levels, bytes);
 }
 
-/* Finishes the frame, whose levels are in `valid_from` [freq][valid_stride] and in the frame already. */
+/* Finishes the frame; its levels are there already. `valid` [freq][stride]: its validity; NULL: complete. */
 static int emit(struct br_stage *stage, struct quantize *q, struct br_frame *out, const uint8_t *valid,
                 size_t stride)
 {

@@ -1,4 +1,5 @@
 /* receive, format frb-node. */
+#include "buffers/regular_file.h"
 #include "stages/common/stage/shape.h"
 #include "stages/common/wires/frb_receiver.h"
 #include "stages/receive/receive.h"
@@ -17,12 +18,14 @@ static int read_document(struct br_stage *stage, const char *path, struct frb_no
 {
     struct br_error error = {0};
     char *text = malloc(FRB_NODE_YAML_MAX);
-    FILE *file = fopen(path, "re");
+    FILE *file = br_fopen_regular(path, NULL, &error);
     size_t length = file != NULL && text != NULL ? fread(text, 1, FRB_NODE_YAML_MAX, file) : 0;
     int status = BR_OK;
     if (text == NULL)
         status = br_no_memory(stage, FRB_NODE_YAML_MAX);
-    else if (file == NULL || ferror(file))
+    else if (file == NULL)
+        status = br_stage_fail_at(stage, "document", "%s", error.text);
+    else if (ferror(file))
         status = br_stage_fail_at(stage, "document", "cannot read %s: %s", path, strerror(errno));
     else if (length == FRB_NODE_YAML_MAX)
         status = br_stage_fail_at(stage, "document", "%s is longer than the 1 MiB of the protocol", path);

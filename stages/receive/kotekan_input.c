@@ -48,6 +48,7 @@ struct kotekan_input {
     bool plain;
     bool any;
     uint64_t cursor; /* the next sample to be written */
+
     /* The frame being filled. */
     bool filling;
     uint64_t begin;

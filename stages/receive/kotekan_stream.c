@@ -80,6 +80,7 @@ int kotekan_configure(struct br_stage *stage, struct receive *r)
                        : 1e3 * (double)hints->sample_ns.den / (double)hints->sample_ns.num / array.factor;
     *out = (struct br_stream){.epoch_ns = hints->epoch_ns,
                               .sample_ns = hints->sample_ns,
+                              .sideband = hints->sideband,
                               .freq_mhz = hints->freq_mhz,
                               .width_mhz = width,
                               .scale = 1,

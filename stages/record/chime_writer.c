@@ -27,6 +27,10 @@ static int configure(struct br_stage *stage, struct external *f)
     if (s->sample_ns.den != 1)
         external_loses(f, "the exact sample time %lld/%lld ns", (long long)s->sample_ns.num,
                        (long long)s->sample_ns.den);
+    if (s->sideband == BR_SIDEBAND_UNKNOWN)
+        br_stage_note(stage,
+                      "nobody says which sideband the channels hold; readers of CHIME's files take the lower "
+                      "one. Say which: `stream: {sideband: upper}` or `lower`");
     br_stage_note(stage,
                   "CHIME's files have inputs in a row; who reads them must be told that they are %zu "
                   "polarisations of %zu dishes: npol: "
@@ -145,6 +149,7 @@ static int stop(struct br_stage *stage, struct external *f)
 const struct external_format external_chime = {.name = "chime",
                                                .suffix = "h5",
                                                .says_missing = true,
+                                               .says_sideband = true,
                                                .configure = configure,
                                                .start = start,
                                                .write = write_frame,

@@ -79,6 +79,11 @@ int external_configure(struct br_stage *stage, struct external *f)
         f->ndish = br_array_length(&s->array, "dish");
         f->cell = f->npol * f->ndish * br_dtype_bits(s->array.dtype) / 8;
     }
+    if (!f->format->says_sideband && s->sideband != BR_SIDEBAND_UNKNOWN)
+        br_stage_note(stage,
+                      "files of the format %s do not say which sideband they hold; who reads them must be "
+                      "told: `stream: {sideband: %s}`",
+                      f->format->name, br_sideband_name(s->sideband));
     f->id = br_stage_alloc(stage, s->nchannels * sizeof *f->id);
     status = f->format->configure(stage, f);
     if (status != BR_OK || f->losses[0] == '\0') return status;

@@ -19,6 +19,7 @@ struct external_format {
     bool arrays;               /* takes other arrays than the electric field; configure says which */
     bool says_missing;         /* a sample that is missing in all inputs of a channel */
     bool says_missing_rows;    /* a sample that is missing in all inputs of all channels */
+    bool says_sideband;        /* which one the channels hold */
     /* Finds what of the description would be lost: external_loses for each; and says what a reader must be
      * told: notes. */
     int (*configure)(struct br_stage *stage, struct external *f);
@@ -49,7 +50,7 @@ struct external {
     bool started;
     FILE *file;     /* guppi, vdif */
     uint64_t block; /* guppi: samples of the open file's blocks */
-    int64_t *hdf5; /* chime: [nchannels] file and dataset handles */
+    int64_t *hdf5;  /* chime: [nchannels] file and dataset handles */
     struct vdif_out *vdif;
 };
 

@@ -11,6 +11,15 @@
 enum { HEADER = 4096, MJD_OF_1970 = 40587 };
 #define NS_PER_DAY INT64_C(86400000000000)
 
+/* One sign, OBSBW's, says the order of the channels and the sideband: where the two differ, the file has the
+ * channels in the other order. An unknown sideband leaves them as they are. */
+static bool reverses(const struct br_stream *s)
+{
+    bool falling = s->freq_mhz[s->nchannels - 1] < s->freq_mhz[0];
+    return s->nchannels > 1 && s->sideband != BR_SIDEBAND_UNKNOWN &&
+           falling != (s->sideband == BR_SIDEBAND_LOWER);
+}
+
 /* The header of a block; its length, 0 when it does not fit. */
 static size_t put_header(const struct external *f, const struct br_stream *s, uint64_t first,
                          uint64_t samples, char *text)
@@ -18,7 +27,8 @@ static size_t put_header(const struct external *f, const struct br_stream *s, ui
     struct guppi_writer w = {text, HEADER, 0};
     double step = s->nchannels > 1
                       ? (s->freq_mhz[s->nchannels - 1] - s->freq_mhz[0]) / (double)(s->nchannels - 1)
-                      : s->width_mhz[0];
+                      : br_sideband_sign(s->sideband) * s->width_mhz[0];
+    if (reverses(s)) step = -step;
     /* a band that is exact to its last digits is written so */
     double band = nearbyint(step * (double)s->nchannels * 1e9) / 1e9;
     int64_t days = s->epoch_ns / NS_PER_DAY, rest = s->epoch_ns % NS_PER_DAY;
@@ -38,6 +48,7 @@ static size_t put_header(const struct external *f, const struct br_stream *s, ui
     guppi_put_int(&w, "PKTIDX", (int64_t)first); /* a packet is a sample */
     guppi_put_int(&w, "PIPERBLK", (int64_t)samples);
     guppi_put_int(&w, "PKTSIZE", (int64_t)(2 * s->nchannels * f->npol * f->ndish));
+    guppi_put_int(&w, "PKTSTART", 0); /* STT_* are the time of PKTIDX 0 */
     guppi_put_text(&w, "PKTFMT", "1SFA");
     guppi_put_int(&w, "STT_IMJD", days + MJD_OF_1970);
     guppi_put_int(&w, "STT_SMJD", rest / 1000000000);
@@ -69,9 +80,20 @@ static int configure(struct br_stage *stage, struct external *f)
     bool freq = true, widths = true;
     for (size_t i = 0; i < s->nchannels; i++) {
         double mhz = h.obsfreq_mhz + h.obsbw_mhz * (((double)i + 0.5) / (double)h.nchan - 0.5);
-        freq = freq && fabs(mhz - s->freq_mhz[i]) < 1e-9 * mhz;
+        size_t of = reverses(s) ? s->nchannels - 1 - i : i;
+        freq = freq && fabs(mhz - s->freq_mhz[of]) < 1e-9 * mhz;
         widths = widths && fabs(width / s->width_mhz[i] - 1) < 1e-9;
     }
+    if (reverses(s))
+        br_stage_note(stage,
+                      "GUPPI says the order of channels and the sideband by one sign; for the %s sideband "
+                      "the files have the channels in the other order",
+                      br_sideband_name(s->sideband));
+    if (s->sideband == BR_SIDEBAND_UNKNOWN)
+        br_stage_note(stage,
+                      "nobody says which sideband the channels hold; readers will take %s by the sign of "
+                      "OBSBW. Say which: `stream: {sideband: upper}` or `lower`",
+                      h.obsbw_mhz > 0 ? "upper" : "lower");
     if (!freq) external_loses(f, "the frequencies (channels must be equally spaced)");
     if (!widths) external_loses(f, "the channel widths (a channel is as wide as their spacing)");
     return BR_OK;
@@ -90,14 +112,14 @@ static size_t reorder(const struct external *f, const struct br_stream *s, const
                       uint8_t *out)
 {
     const uint8_t *in = frame->data;
-    bool narrow = s->array.dtype == BR_INT4X2;
+    bool narrow = s->array.dtype == BR_INT4X2, reversed = reverses(s);
     size_t nt = (size_t)frame->samples, nf = s->nchannels, np = f->npol, nd = f->ndish;
     uint8_t *to = out;
     for (size_t d = 0; d < nd; d++)
         for (size_t c = 0; c < nf; c++)
             for (size_t t = 0; t < nt; t++)
                 for (size_t p = 0; p < np; p++, to += 2) {
-                    size_t at = ((t * nf + c) * np + p) * nd + d;
+                    size_t at = ((t * nf + (reversed ? nf - 1 - c : c)) * np + p) * nd + d;
                     if (narrow) {
                         to[0] = (uint8_t)(((in[at] & 15) ^ 8) - 8);
                         to[1] = (uint8_t)(((in[at] >> 4) ^ 8) - 8);
@@ -140,6 +162,7 @@ static int stop(struct br_stage *stage, struct external *f)
 const struct external_format external_guppi = {.name = "guppi",
                                                .suffix = "raw",
                                                .wide = true,
+                                               .says_sideband = true,
                                                .configure = configure,
                                                .start = start,
                                                .write = write_frame,

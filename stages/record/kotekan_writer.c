@@ -13,9 +13,9 @@ static bool numbers_say_frequencies(const struct br_stream *s, const struct kote
 {
     unsigned factor = s->zone[0].factor;
     for (size_t i = 0; i < s->nchannels; i++) {
-        double coarse = width * e->coarse[i / factor],
-               away = ((double)(i % factor) - ((double)factor - 1) / 2) * width / factor;
-        if (!(fabs(coarse + away - s->freq_mhz[i]) < 1e-6 * width)) return false;
+        double fine = br_sky_frequency(s->sideband, width * e->coarse[i / factor],
+                                       ((double)(i % factor) - ((double)factor - 1) / 2) * width / factor);
+        if (!(fabs(fine - s->freq_mhz[i]) < 1e-6 * width)) return false;
     }
     return true;
 }

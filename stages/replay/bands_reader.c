@@ -67,6 +67,7 @@ static int compare(struct br_stage *stage, const struct recording *a, const char
     const char *what = !shape ? "shape (DTYPE, SHAPE, CODING)"
                        : x->sample_ns.num != y->sample_ns.num || x->sample_ns.den != y->sample_ns.den
                            ? "SAMPLE_NS (or TSAMP)"
+                       : x->sideband != y->sideband ? "SIDEBAND (or the sign of BW)"
                        : !recording_epochs_agree(x, y, b->first, later)
                            ? "EPOCH_NS (or UTC_START), by no whole number of samples"
                            : NULL;
@@ -132,7 +133,15 @@ static int add_file(struct br_stage *stage, struct extents *e, struct channel_gr
     if (file == 0) *base = r;
     int status = compare(stage, base, e->files.path[0], &r, path, &later);
     if (status != BR_OK) return status;
-    uint64_t payload = bytes - r.payload_offset, samples = recording_samples(&r, payload, &left);
+    uint64_t payload, behind;
+    if (recording_payload(&r, path, bytes, &payload, &behind, &error) != BR_OK)
+        return br_stage_fail_at(stage, "files", "%s", error.text);
+    if (behind > 0)
+        br_stage_warn(stage,
+                      "%s has %llu bytes behind the %llu of data that its FILE_SIZE announces; they are "
+                      "left out",
+                      path, (unsigned long long)behind, (unsigned long long)payload);
+    uint64_t samples = recording_samples(&r, payload, &left);
     status = check_whole(stage, &r, path, payload, left);
     if (status != BR_OK) return status;
     if (left > 0 || samples < r.samples || payload < r.announced)
@@ -175,12 +184,14 @@ static int configure(struct br_stage *stage, void *self, const struct file_list 
         status = add_file(stage, e, &groups, i, options->coding, &base);
     e->extent = br_stage_keep(stage, e->extent, e->count * sizeof *e->extent);
     if (status != BR_OK) return status;
+    *options->time_from = recording_time_from(&base, br_stage_hints(stage));
     e->coding = base.coding;
     e->npol = base.stream.array.axis[2].length;
     e->ndish = base.stream.array.axis[3].length;
     e->element_bytes = base.stream.array.dtype == BR_INT8X2 ? 2 : 1;
     e->stream.sample_ns = base.stream.sample_ns;
     e->stream.epoch_ns = base.stream.epoch_ns;
+    e->stream.sideband = base.stream.sideband;
     struct channel_words words = {base.freq_key, "the header", base.stream.width_mhz[0], base.freq_precision,
                                   base.freq_precision};
     status = channels_join(stage, e, &groups, &words);

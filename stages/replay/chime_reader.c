@@ -64,6 +64,7 @@ static int check_alike(struct scan *s, const char *path, const struct chime_file
     const struct chime_file *like = &s->like;
     const char *what = f->chunks.columns != like->chunks.columns           ? "number of inputs"
                        : fabs(f->delta_time / like->delta_time - 1) > 1e-9 ? "sample time (delta_time)"
+                       : f->sideband != like->sideband                     ? "sideband"
                        : like->event_id >= 0 && f->event_id >= 0 && f->event_id != like->event_id ? "event_id"
                                                                                                   : NULL;
     int64_t epoch = 0;
@@ -126,6 +127,7 @@ static int configure(struct br_stage *stage, void *self, const struct file_list 
     const struct br_stream_hints *hints = br_stage_hints(stage);
     struct scan s = {.stage = stage, .e = e};
     e->files = *files;
+    *options->time_from = "by time0_ctime and time0_fpga_count in its attributes";
     e->passes = options->passes;
     e->threads = options->readers;
     e->element_bytes = 1;
@@ -143,6 +145,7 @@ static int configure(struct br_stage *stage, void *self, const struct file_list 
     status = extents_elements(stage, files->path[0], s.like.chunks.columns, 0, &e->npol, &e->ndish);
     for (size_t i = 0; i < e->count; i++) e->extent[i].stride_pol = e->ndish;
     struct channel_words words = {"freq (or freq_id)", "CHIME's raster", fabs(step_mhz), 0, INFINITY};
+    e->stream.sideband = s.like.sideband;
     if (status == BR_OK) status = channels_join(stage, e, &s.groups, &words);
     if (status == BR_OK) status = extents_configure(stage, e, options, s.row_samples);
     return status == BR_OK ? replay_check_first(stage, files->path[0], e->first) : status;

@@ -38,7 +38,14 @@ static int describe_file(struct br_stage *stage, const char *path, const char *c
                                     coding, memory, &error);
     dada_free(&header);
     if (status != BR_OK) return br_stage_fail_at(stage, "files", "%s", error.text);
-    uint64_t payload = file_bytes - recording->payload_offset;
+    uint64_t payload, behind;
+    if (recording_payload(recording, path, file_bytes, &payload, &behind, &error) != BR_OK)
+        return br_stage_fail_at(stage, "files", "%s", error.text);
+    if (behind > 0)
+        br_stage_warn(stage,
+                      "%s has %llu bytes behind the %llu of data that its FILE_SIZE announces; they are "
+                      "left out",
+                      path, (unsigned long long)behind, (unsigned long long)payload);
     uint64_t samples = recording_samples(recording, payload, &left);
     if (samples < recording->samples || payload < recording->announced)
         br_stage_warn(stage,
@@ -181,6 +188,7 @@ static int configure(struct br_stage *stage, void *self, const struct file_list 
     reader->flat = base.flat;
     reader->row_bytes = base.row_bytes;
     reader->missing_byte = recording_missing_byte(&base.stream);
+    *options->time_from = recording_time_from(&base, br_stage_hints(stage));
     reader->passes = options->passes;
     reader->threads = options->readers;
     reader->direct = options->direct;
@@ -305,10 +313,9 @@ static int read_rows(struct br_stage *stage, struct dada_reader *reader, struct 
     if (!out->complete) mark_steps(&reader->stream, out, step, step + steps, BR_VALID);
     slices.fd = reader->fd;
     slices.room = slices_scratch(reader->fd_direct);
-    status = reader->feed != NULL
-                 ? slices_feed(stage, reader->pool, reader->nthreads < 2, reader->feed,
-                               feed_bytes(reader) - FILEIO_BLOCK, &slices)
-                 : slices_read(stage, reader->pool, &slices);
+    status = reader->feed != NULL ? slices_feed(stage, reader->pool, reader->nthreads < 2, reader->feed,
+                                                feed_bytes(reader) - FILEIO_BLOCK, &slices)
+                                  : slices_read(stage, reader->pool, &slices);
     if (status != BR_OK) return status;
     if (gaps_touch(&s->gaps, from - shift, to - from)) {
         br_frame_open_validity(&reader->stream, out);

@@ -1,5 +1,6 @@
 /* extents.c - reading the samples of extents into frames: which pieces there are. */
 #include "stages/replay/extents.h"
+#include "buffers/regular_file.h"
 
 #include "stages/common/formats/chime_hdf5.h"
 #include "stages/common/stage/shape.h"
@@ -77,9 +78,9 @@ void extents_stop(struct br_stage *stage, void *self)
 static int open_file(struct br_stage *stage, struct extents *e, size_t file)
 {
     if (e->fd[file] >= 0) return BR_OK;
-    e->fd[file] = open(e->files.path[file], O_RDONLY | O_CLOEXEC);
-    if (e->fd[file] < 0)
-        return br_stage_fail(stage, BR_E_IO, "cannot open %s: %s", e->files.path[file], strerror(errno));
+    struct br_error error = {0};
+    e->fd[file] = br_open_regular(e->files.path[file], 0, NULL, &error);
+    if (e->fd[file] < 0) return br_stage_fail(stage, BR_E_IO, "%s", error.text);
     e->open[e->nopen++] = file;
     return BR_OK;
 }

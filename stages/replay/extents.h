@@ -42,8 +42,9 @@ struct extents {
     bool far;             /* frames are written past the caches */
     uint64_t first, last; /* base samples of one pass; last is exclusive */
     uint64_t passes;
-    /* while running */
     unsigned threads;
+
+    /* while running */
     uint64_t pass, cursor;
     uint64_t duplicates; /* channel-samples not counted yet */
     int *fd;             /* [files], -1: closed */

@@ -1,5 +1,6 @@
 /* GUPPI RAW files: blocks one behind the other, placed in time by their packet numbers. */
-#include "stages/common/formats/guppi.h"
+#include "buffers/regular_file.h"
+#include "stages/common/formats/guppi_times.h"
 #include "stages/common/formats/hints.h"
 #include "stages/common/stage/shape.h"
 #include "stages/replay/extents.h"
@@ -21,7 +22,9 @@ struct scan {
     struct guppi_header like;
     bool begun;
     char *text;
-    uint64_t number; /* of blocks without PKTIDX: they follow each other */
+    bool by_steps; /* the headers have PKTIDX and do not say how many packets a block has */
+    struct guppi_steps steps;
+    uint64_t least_pktidx;
     int64_t *id;
     double *mhz;
 };
@@ -40,15 +43,38 @@ static int begin(struct scan *s, const struct guppi_header *h)
 {
     s->begun = true;
     s->like = *h;
+    s->by_steps = h->have_pktidx && guppi_packets(h) == 0;
+    s->least_pktidx = h->pktidx;
     s->id = br_stage_alloc(s->stage, h->nchan * sizeof *s->id);
     s->mhz = br_stage_alloc(s->stage, h->nchan * sizeof *s->mhz);
     return BR_OK;
 }
 
-static int block_first(struct scan *s, const char *path, uint64_t at, const struct guppi_header *h,
-                       uint64_t *first)
+/* The number of a block without PKTIDX: behind those of the same channels, of files before too. */
+static uint64_t block_number(const struct scan *s, size_t channel, uint64_t step)
 {
-    if (guppi_first(h, s->number, first) == 0) return BR_OK;
+    for (size_t i = s->e->count; i-- > 0;)
+        if (s->e->extent[i].channel == channel) return s->e->extent[i].first / step + 1;
+    return 0;
+}
+
+/* The sample with which a block begins; its packet number where that is known only after all blocks. */
+static int block_first(struct scan *s, const char *path, uint64_t at, const struct guppi_header *h,
+                       size_t channel, uint64_t *first)
+{
+    if (h->pktidx < s->least_pktidx) s->least_pktidx = h->pktidx;
+    if (s->by_steps != (h->have_pktidx && guppi_packets(h) == 0))
+        return br_stage_fail_at(
+            s->stage, "files",
+            "%s: the GUPPI block at byte %llu has PIPERBLK or a PKTSIZE that divides it, or "
+            "others have it; expected that of all blocks, or of none",
+            path, (unsigned long long)at);
+    if (s->by_steps) {
+        guppi_steps_add(&s->steps, h->pktidx);
+        *first = h->pktidx;
+        return BR_OK;
+    }
+    if (guppi_first(h, block_number(s, channel, h->samples - h->overlap), first) == 0) return BR_OK;
     return br_stage_fail_at(
         s->stage, "files",
         "%s: the GUPPI block at byte %llu has PKTIDX = %llu, which is no whole number of samples "
@@ -79,6 +105,7 @@ static int check_alike(struct scan *s, const char *path, uint64_t at, const stru
                            ? "shape (OBSNCHAN, NPOL, NANTS)"
                        : h->sample_ns.num != like->sample_ns.num || h->sample_ns.den != like->sample_ns.den
                            ? "sample time (TBIN)"
+                       : (h->obsbw_mhz > 0) != (like->obsbw_mhz > 0) ? "sideband (the sign of OBSBW)"
                        : h->have_epoch && like->have_epoch && h->epoch_ns != like->epoch_ns
                            ? "start (STT_IMJD, STT_SMJD, STT_OFFS)"
                            : NULL;
@@ -95,9 +122,9 @@ static int add_block(struct scan *s, size_t file, uint64_t at, uint64_t left, co
     const char *path = s->e->files.path[file];
     uint64_t first = 0;
     int status = s->begun ? check_alike(s, path, at, h) : begin(s, h);
-    if (status == BR_OK) status = block_first(s, path, at, h, &first);
+    size_t channel = status == BR_OK ? add_channels(s, h) : 0;
+    if (status == BR_OK) status = block_first(s, path, at, h, channel, &first);
     if (status != BR_OK) return status;
-    s->number++;
     if (left < h->header_bytes || left - h->header_bytes < h->blocsize) {
         br_stage_warn(s->stage, "%s is truncated: its last block has %llu of %llu bytes and is left out",
                       path, (unsigned long long)(left > h->header_bytes ? left - h->header_bytes : 0),
@@ -113,7 +140,7 @@ static int add_block(struct scan *s, size_t file, uint64_t at, uint64_t left, co
                          .first = first,
                          .begin = first,
                          .end = first + h->samples,
-                         .channel = (uint32_t)add_channels(s, h),
+                         .channel = (uint32_t)channel,
                          .stride_time = h->time_first ? sample : 2 * h->npol,
                          .stride_freq = h->time_first ? 2 * h->npol : plane,
                          .stride_pol = 2,
@@ -122,17 +149,19 @@ static int add_block(struct scan *s, size_t file, uint64_t at, uint64_t left, co
     return BR_OK;
 }
 
+/* What a file that was made longer than needed has behind its last block. */
+static bool is_blank(const char *text, size_t length)
+{
+    return length > 0 && text[0] == '\0' && memcmp(text, text + 1, length - 1) == 0;
+}
+
 static int scan_file(struct scan *s, size_t file)
 {
     const char *path = s->e->files.path[file];
-    struct stat info;
-    int fd = open(path, O_RDONLY | O_CLOEXEC), status = BR_OK;
-    if (fd < 0 || fstat(fd, &info) != 0) {
-        if (fd >= 0) close(fd);
-        return br_stage_fail_at(s->stage, "files", "cannot open %s: %s", path, strerror(errno));
-    }
-    uint64_t size = (uint64_t)info.st_size, at = 0;
-    s->number = 0;
+    struct br_error why = {0};
+    uint64_t size, at = 0;
+    int fd = br_open_regular(path, 0, &size, &why), status = BR_OK;
+    if (fd < 0) return br_stage_fail_at(s->stage, "files", "%s", why.text);
     while (status == BR_OK && at < size) {
         struct guppi_header h;
         struct br_error error = {0};
@@ -147,6 +176,12 @@ static int scan_file(struct scan *s, size_t file)
             if (length < want || want == HEADER_ROOM) break;
         }
         if (status != BR_OK) break;
+        if (more < 0 && at > 0 && is_blank(s->text, length)) {
+            br_stage_warn(s->stage,
+                          "%s: the bytes from %llu on are zero, not a GUPPI block, and are left out", path,
+                          (unsigned long long)at);
+            break;
+        }
         if (more == 1 && at > 0) {
             br_stage_warn(s->stage, "%s is truncated in the header of its last block, which is left out",
                           path);
@@ -155,7 +190,11 @@ static int scan_file(struct scan *s, size_t file)
         if (more == 1) {
             status = br_stage_fail_at(s->stage, "files", "%s: the file ends in its first GUPPI header", path);
         } else if (more < 0) {
-            status = br_stage_fail_at(s->stage, "files", "%s", error.text);
+            status = br_stage_fail_at(s->stage, "files",
+                                      at > 0 ? "%s; %llu blocks before byte %llu are good: to "
+                                               "play them, cut a copy of the file there"
+                                             : "%s",
+                                      error.text, (unsigned long long)s->e->count, (unsigned long long)at);
         } else {
             status = settle_polarisations(s, path, &h);
             if (status == BR_OK) status = add_block(s, file, at, size - at, &h);
@@ -167,12 +206,46 @@ static int scan_file(struct scan *s, size_t file)
     return status;
 }
 
-static int set_times(struct scan *s, struct br_stream *stream)
+/* Blocks that are placed by the steps of PKTIDX from one to the next. */
+static int place_by_steps(struct scan *s, uint64_t *packets)
+{
+    uint64_t step = s->like.samples - s->like.overlap;
+    *packets = guppi_steps_packets(&s->steps);
+    if (s->e->count == 1 && s->least_pktidx == 0) return BR_OK; /* it begins with sample 0 in any case */
+    for (size_t i = 0; i < s->e->count; i++) {
+        struct extent *x = &s->e->extent[i];
+        __uint128_t scaled = (__uint128_t)x->first * step;
+        uint64_t samples = x->end - x->first;
+        if (*packets == 0 || (x->first - s->like.pktstart) % *packets != 0 || scaled % *packets != 0 ||
+            scaled / *packets > (__uint128_t)1 << 61)
+            return br_stage_fail_at(
+                s->stage, "files",
+                "%s: PKTIDX cannot be placed in time: its headers have neither PIPERBLK nor a PKTSIZE that "
+                "divides a block, and its steps from block to block do not say how many packets one has; "
+                "give the "
+                "headers PIPERBLK, or play consecutive blocks",
+                s->e->files.path[x->file]);
+        x->first = x->begin = (uint64_t)(scaled / *packets);
+        x->end = x->first + samples;
+    }
+    br_stage_note(s->stage,
+                  "%s: PKTIDX moves on by %llu from block to block of %llu samples, which places them",
+                  s->e->files.path[0], (unsigned long long)*packets, (unsigned long long)step);
+    return BR_OK;
+}
+
+static int set_times(struct scan *s, struct br_stream *stream, const char **from)
 {
     const struct br_stream_hints *hints = br_stage_hints(s->stage);
-    const struct guppi_header *h = &s->like;
+    struct guppi_header *h = &s->like;
     const char *file = s->e->files.path[0];
     struct br_error error = {0};
+    uint64_t packets = h->have_pktidx ? guppi_packets(h) : 0;
+    int status = s->by_steps ? place_by_steps(s, &packets) : BR_OK;
+    if (status != BR_OK) return status;
+    if (guppi_settle_epoch(h, file, s->least_pktidx, h->samples - h->overlap, packets,
+                           hints->have_epoch ? &hints->epoch_ns : NULL, from, &error) != BR_OK)
+        return br_stage_fail_at(s->stage, "files", "%s", error.text);
     stream->sample_ns = h->sample_ns;
     stream->epoch_ns = h->have_epoch ? h->epoch_ns : hints->epoch_ns;
     if (!hints->have_epoch && !h->have_epoch)
@@ -209,13 +282,14 @@ static int configure(struct br_stage *stage, void *self, const struct file_list 
         return br_stage_fail_at(
             stage, "coding", "%s; GUPPI RAW files hold complex samples of 8 + 8 bits, which have no coding",
             coding);
-    status = set_times(&s, &e->stream);
+    status = set_times(&s, &e->stream, options->time_from);
     if (status == BR_OK)
         status = extents_elements(stage, files->path[0], s.like.nants * s.like.npol, s.like.npol, &e->npol,
                                   &e->ndish);
     struct channel_words words = {"OBSFREQ with OBSBW", "OBSBW / channels",
                                   fabs(s.like.obsbw_mhz) / (double)s.like.nchan, s.like.freq_precision_mhz,
                                   s.like.freq_precision_mhz};
+    e->stream.sideband = s.like.obsbw_mhz > 0 ? BR_SIDEBAND_UPPER : BR_SIDEBAND_LOWER;
     if (status == BR_OK) status = channels_join(stage, e, &s.groups, &words);
     if (status == BR_OK) status = extents_configure(stage, e, options, 0);
     return status == BR_OK ? replay_check_first(stage, files->path[0], e->first) : status;

@@ -1,4 +1,5 @@
 #include "stages/replay/kotekan_arrays.h"
+#include "buffers/regular_file.h"
 
 #include "stages/common/formats/kotekan_array.h"
 #include "stages/common/formats/kotekan_raw.h"
@@ -27,11 +28,10 @@ bool kotekan_arrays_are(const char *path)
 {
     struct kotekan_frame *frame = malloc(sizeof *frame);
     struct kotekan_field field;
-    struct stat info;
+    uint64_t bytes;
     struct br_error error = {0};
-    int fd = frame != NULL ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-    bool is = fd >= 0 && fstat(fd, &info) == 0 &&
-              kotekan_raw_read(frame, fd, path, 0, (uint64_t)info.st_size, &error) == BR_OK &&
+    int fd = frame != NULL ? br_open_regular(path, 0, &bytes, NULL) : -1;
+    bool is = fd >= 0 && kotekan_raw_read(frame, fd, path, 0, bytes, &error) == BR_OK &&
               kotekan_raw_field(&frame->metadata, path, &field, &error) != BR_OK;
     /* a field with one thing wrong is that reader's business */
     const struct chord_metadata *m = &frame->metadata;
@@ -157,7 +157,8 @@ static int set_channels(struct br_stage *stage, struct scan *s, const char *path
                 path, i, s->like.metadata.coarse_freq[i]);
         coarse[i] = width * s->like.metadata.coarse_freq[i];
     }
-    kotekan_array_fine(coarse, a->ncoarse, width, a->factor, mhz, widths);
+    stream->sideband = hints->sideband;
+    kotekan_array_fine(coarse, a->ncoarse, width, a->factor, stream->sideband, mhz, widths);
     for (size_t i = 0; hints->nfreq > 0 && i < n; i++) {
         mhz[i] = hints->freq_mhz[i];
         widths[i] = hints->width_mhz > 0 ? hints->width_mhz : width / a->factor;
@@ -175,6 +176,7 @@ static int configure(struct br_stage *stage, void *self, const struct file_list 
     struct scan *s = br_stage_alloc(stage, sizeof *s);
     s->stage = stage;
     s->r = r;
+    *options->time_from = "by the samples that its frames count and `stream: epoch_ns`";
     *r = (struct kotekan_arrays){.files = *files, .passes = options->passes, .fd = -1, .loaded = SIZE_MAX};
     const char *path = files->path[0];
     int status = BR_OK;
@@ -239,9 +241,10 @@ static int read_frame(struct br_stage *stage, struct kotekan_arrays *r, const st
     const char *path = r->files.path[f->file];
     if (r->fd < 0 || r->fd_file != f->file) {
         if (r->fd >= 0) close(r->fd);
-        r->fd = open(path, O_RDONLY | O_CLOEXEC);
+        struct br_error error = {0};
+        r->fd = br_open_regular(path, 0, NULL, &error);
         r->fd_file = f->file;
-        if (r->fd < 0) return br_stage_fail(stage, BR_E_IO, "cannot open %s: %s", path, strerror(errno));
+        if (r->fd < 0) return br_stage_fail(stage, BR_E_IO, "%s", error.text);
     }
     struct br_frame whole = {.first = f->first, .samples = f->samples};
     int status = files_read(stage, r->fd, path, r->like.copy ? to : r->raw,

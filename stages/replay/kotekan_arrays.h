@@ -20,8 +20,9 @@ struct kotekan_arrays {
     size_t count, room;
     struct array_frame *frame; /* [count] by time */
     uint64_t end;              /* of a pass, base sample */
-    /* while running */
     uint64_t passes;
+
+    /* while running */
     uint64_t pass, cursor;
     size_t at, loaded; /* frames; loaded: the one in `source`, SIZE_MAX for none */
     int fd;

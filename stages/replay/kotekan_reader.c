@@ -1,4 +1,5 @@
 /* kotekan's raw files: the frames say which channels and samples they are. */
+#include "buffers/regular_file.h"
 #include "stages/common/formats/kotekan_raw.h"
 #include "stages/common/stage/shape.h"
 #include "stages/replay/extents.h"
@@ -143,13 +144,10 @@ static int add_frame(void *self, size_t file)
 int kotekan_each_frame(struct br_stage *stage, const char *path, struct kotekan_frame *frame,
                        int (*take)(void *self, size_t file), void *self, size_t file)
 {
-    struct stat info;
-    int fd = open(path, O_RDONLY | O_CLOEXEC), status = BR_OK;
-    if (fd < 0 || fstat(fd, &info) != 0) {
-        if (fd >= 0) close(fd);
-        return br_stage_fail_at(stage, "files", "cannot open %s: %s", path, strerror(errno));
-    }
-    uint64_t size = (uint64_t)info.st_size, at = 0;
+    struct br_error why = {0};
+    uint64_t size, at = 0;
+    int fd = br_open_regular(path, 0, &size, &why), status = BR_OK;
+    if (fd < 0) return br_stage_fail_at(stage, "files", "%s", why.text);
     while (status == BR_OK && (at < size || at == 0)) {
         struct br_error error = {0};
         if (at > 0 && size - at < KOTEKAN_RAW_HEADER && size - at < 4 + CHORD_METADATA_NEW_BYTES) {
@@ -173,6 +171,7 @@ static int configure(struct br_stage *stage, void *self, const struct file_list 
     struct scan *s = br_stage_alloc(stage, sizeof *s);
     *s = (struct scan){.stage = stage, .e = e};
     e->files = *files;
+    *options->time_from = "by the samples that its frames count and `stream: epoch_ns`";
     e->passes = options->passes;
     e->threads = options->readers;
     e->element_bytes = 1;

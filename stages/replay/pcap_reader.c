@@ -1,27 +1,21 @@
 /* pcap_reader.c - see pcap_reader.h. The same open frames as capture's, fed by one thread that waits for
- * whoever reads the frames, so that nothing is lost but what the file lacks. */
+ * whoever reads the frames, so that nothing is lost but what the file lacks. Packets ahead of the open frames
+ * are kept until most sources have moved on to them. */
 #include "stages/replay/pcap_reader.h"
 #include "buffers/clock.h"
+#include "stages/common/formats/text.h"
 #include "stages/common/packets/stream.h"
+#include "stages/common/stage/shape.h"
 
 #include <inttypes.h>
-#include <pcap/pcap.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { OPEN = 2, FIRST_LOOK = 2000, LOOK_EVERY = 256, ETHERNET = 14, UDP_HEADER = 8 };
-
-bool pcap_probe(const void *start, size_t length)
-{
-    static const uint8_t marks[][4] = {{0xd4, 0xc3, 0xb2, 0xa1},
-                                       {0xa1, 0xb2, 0xc3, 0xd4},
-                                       {0x4d, 0x3c, 0xb2, 0xa1},
-                                       {0xa1, 0xb2, 0x3c, 0x4d},
-                                       {0x0a, 0x0d, 0x0d, 0x0a}};
-    for (size_t i = 0; length >= 4 && i < sizeof marks / sizeof *marks; i++)
-        if (memcmp(start, marks[i], 4) == 0) return true;
-    return false;
-}
+enum { OPEN = 2, FIRST = 64, LOOK_EVERY = 256, TEXT = 700 };
+/* So much is read ahead of a source that does not send. */
+enum { MOST_KEPT = 16384, MOST_KEPT_BYTES = 64 << 20 };
 
 static int configure(struct br_stage *stage, void *self, const struct file_list *files,
                      const struct replay_options *options)
@@ -31,6 +25,12 @@ static int configure(struct br_stage *stage, void *self, const struct file_list 
     if (options->packet == NULL)
         return br_stage_fail(stage, BR_E_INVALID,
                              "'packet' is missing; expected the name of a packet description");
+    int status = pcap_files_sort(stage, &r->source, files);
+    if (status != BR_OK) return status;
+    r->start_ns = INT64_MIN;
+    if (options->start_utc != NULL && text_utc(options->start_utc, &r->start_ns) != 0)
+        return br_stage_fail_at(stage, "start_utc", "'%.60s' is not a time; expected YYYY-MM-DD-hh:mm:ss",
+                                options->start_utc);
     r->packet = packet_stage_load(stage, options->packet);
     if (r->packet == NULL) return BR_E_INVALID;
     size_t frame = options->frame_samples > 0 ? (size_t)options->frame_samples : 8192;
@@ -42,14 +42,14 @@ static int configure(struct br_stage *stage, void *self, const struct file_list 
     if (packet_layout_make(&r->layout, r->packet, &node, packet_stage_memory(stage), &error) != BR_OK)
         return br_stage_fail(stage, error.status, "%s", error.text);
     r->stream = *br_stage_output(stage, 0);
-    int status = packet_stage_stream(stage, &r->layout, r->packet, &r->stream);
+    status = packet_stage_stream(stage, &r->layout, r->packet, &r->stream);
     if (status != BR_OK) return status;
     if (!br_stage_hints(stage)->have_epoch)
         return br_stage_fail(stage, BR_E_INVALID,
                              "the time of sample 0 is not known; give `stream: {epoch_ns: ...}`");
     r->stream.epoch_ns = br_stage_hints(stage)->epoch_ns;
     r->max_gap = (int64_t)(options->max_gap_s / br_stream_sample_s(&r->stream));
-    r->files = *files;
+    r->time_from = options->time_from;
     br_stage_suggest_depth(stage, 0, OPEN + 3);
     return BR_OK;
 }
@@ -61,98 +61,306 @@ static int start(struct br_stage *stage, void *self)
     r->opened = true;
     if (window_make(&r->window, r->packet, &r->layout, OPEN, 1, &error) != BR_OK)
         return br_stage_fail(stage, error.status, "%s", error.text);
+    size_t slots = r->layout.nsources * r->layout.nstreams;
+    r->latest = malloc(slots * sizeof *r->latest);
+    if (r->latest == NULL) return br_no_memory(stage, slots * sizeof *r->latest);
+    for (size_t i = 0; i < slots; i++) r->latest[i] = INT64_MIN;
     r->window.hold = (int64_t)r->layout.frame_samples / 4;
     r->window.far = r->max_gap;
+    r->window.keeps_ahead = true;
+    r->clock = (struct sample_clock){r->stream.epoch_ns, r->stream.sample_ns, r->window.period};
     return BR_OK;
 }
 
-/* --- packets of the files ---------------------------------------------------------------------- */
+/* --- packets ------------------------------------------------------------------------------------ */
 
-/* The UDP payload of a packet of this link type; NULL when there is none. */
-static const uint8_t *udp_payload(int link, const uint8_t *bytes, size_t length, size_t *payload)
+static enum window_reason offer(struct pcap_reader *r, const uint8_t *bytes, size_t length)
 {
-    size_t at = link == DLT_EN10MB                     ? ETHERNET
-                : link == DLT_LINUX_SLL                ? 16
-                : link == DLT_LINUX_SLL2               ? 20
-                : link == DLT_NULL || link == DLT_LOOP ? 4
-                                                       : 0;
-    if (link == DLT_EN10MB)
-        while (length >= at + 4 && bytes[at - 2] == 0x81 && bytes[at - 1] == 0) at += 4; /* VLAN */
-    if (length < at + 20 || bytes[at] >> 4 != 4 || bytes[at + 9] != 17) return NULL;
-    if (((bytes[at + 6] << 8 | bytes[at + 7]) & 0x3fff) != 0) return NULL; /* a fragment */
-    size_t udp = at + (size_t)(bytes[at] & 15) * 4;
-    if (length < udp + UDP_HEADER) return NULL;
-    size_t said = (size_t)(bytes[udp + 4] << 8 | bytes[udp + 5]), there = length - udp;
-    if (said >= UDP_HEADER && said < there) there = said;
-    *payload = there - UDP_HEADER;
-    return bytes + udp + UDP_HEADER;
+    struct window_thread *thread = &r->window.thread[0];
+    thread->slot = SIZE_MAX;
+    window_enter(&r->window, thread);
+    enum window_reason reason = window_packet(&r->window, thread, bytes, length);
+    window_leave(thread);
+    return reason;
 }
 
-static int open_next(struct br_stage *stage, struct pcap_reader *r)
+/* A packet of the file, rather than one that was kept. */
+static enum window_reason offer_new(struct pcap_reader *r, const struct pcap_packet *packet)
 {
-    char why[PCAP_ERRBUF_SIZE];
-    if (r->at == r->files.count) return 0;
-    r->pcap = pcap_open_offline(r->files.path[r->at], why);
-    if (r->pcap == NULL)
-        return br_stage_fail(stage, BR_E_FORMAT, "%s is no capture file: %s", r->files.path[r->at], why);
+    enum window_reason reason = offer(r, packet->payload, packet->length);
+    const struct window_thread *thread = &r->window.thread[0];
+    if (thread->slot != SIZE_MAX && reason != WINDOW_STRAY) r->latest[thread->slot] = thread->sample;
+    return reason;
+}
+
+static int keep(struct br_stage *stage, struct pcap_reader *r, const struct pcap_packet *packet)
+{
+    if (r->nkept == r->kept_room) {
+        size_t room = r->kept_room > 0 ? 2 * r->kept_room : 64;
+        struct kept_packet *more = realloc(r->kept, room * sizeof *more);
+        if (more == NULL) return br_no_memory(stage, room * sizeof *more);
+        r->kept = more;
+        r->kept_room = room;
+    }
+    uint8_t *bytes = malloc(packet->length);
+    if (bytes == NULL) return br_no_memory(stage, packet->length);
+    memcpy(bytes, packet->payload, packet->length);
+    const struct window_thread *thread = &r->window.thread[0];
+    r->kept[r->nkept++] = (struct kept_packet){bytes, packet->length, thread->from, thread->sample};
+    r->kept_bytes += packet->length + sizeof *r->kept;
     return 1;
 }
 
-/* Puts the next packet into the window: 1, 0 at the end of all files, or a status. */
+static void drop_kept(struct pcap_reader *r, size_t i)
+{
+    r->kept_bytes -= r->kept[i].length + sizeof *r->kept;
+    free(r->kept[i].bytes);
+    r->kept[i].bytes = NULL;
+}
+
+/* Closes the holes that drop_kept leaves. */
+static void pack_kept(struct pcap_reader *r)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < r->nkept; i++)
+        if (r->kept[i].bytes != NULL) r->kept[n++] = r->kept[i];
+    r->nkept = n;
+}
+
+/* Kept packets whose frames are open now. They say nothing of where their sources are: these have moved
+ * on. */
+static void offer_kept(struct pcap_reader *r)
+{
+    int64_t end = (atomic_load(&r->window.base) + OPEN) * (int64_t)r->layout.frame_samples;
+    r->moved = false;
+    for (size_t i = 0; i < r->nkept; i++) {
+        const struct kept_packet *k = &r->kept[i];
+        if (k->sample >= end) continue;
+        _Atomic int64_t *latest = &r->window.source[k->source].latest;
+        int64_t now = atomic_load(latest);
+        offer(r, k->bytes, k->length);
+        atomic_store(latest, now);
+        drop_kept(r, i);
+    }
+    pack_kept(r);
+}
+
+/* At the end: a packet that its source itself has not followed lied about its sample. */
+static void drop_liars(struct pcap_reader *r)
+{
+    int64_t far = OPEN * (int64_t)r->layout.frame_samples;
+    for (size_t i = 0; i < r->nkept; i++) {
+        if (atomic_load(&r->window.source[r->kept[i].source].latest) >= r->kept[i].sample - far) continue;
+        r->disbelieved++;
+        drop_kept(r, i);
+    }
+    pack_kept(r);
+}
+
+/* Puts the next packet into the window, or keeps it: 1, 0 at the end of all files, or a status. */
 static int take(struct br_stage *stage, struct pcap_reader *r)
 {
-    struct pcap_pkthdr *head;
-    const u_char *bytes;
-    for (;;) {
-        int status = r->pcap != NULL ? 1 : open_next(stage, r);
-        if (status != 1) return status;
-        int got = pcap_next_ex(r->pcap, &head, &bytes);
-        if (got == 1) break;
-        if (got == PCAP_ERROR) /* what was read so far is good */
-            br_stage_warn(stage, "%s ends early: %s", r->files.path[r->at], pcap_geterr(r->pcap));
-        pcap_close(r->pcap);
-        r->pcap = NULL;
-        r->at++;
+    struct pcap_packet packet;
+    int status = pcap_files_next(stage, &r->source, &packet);
+    if (status != 1) return status < 1 ? status : 1;
+    int64_t silent = packet.unix_ns - r->last_ns;
+    if (r->clock.period > 0 && silent > sample_clock_span_ns(&r->clock, r->clock.period / 4)) {
+        struct sample_clock since = {r->last_ns, r->clock.sample_ns, 0};
+        window_set_near(&r->window, r->last_sample + sample_clock_at(&since, packet.unix_ns));
     }
-    size_t length = 0;
-    const uint8_t *payload = udp_payload(pcap_datalink(r->pcap), bytes, head->caplen, &length);
-    r->packets++;
-    r->cut += head->caplen < head->len;
-    if (payload == NULL) {
-        r->no_udp++;
-        return 1;
+    enum window_reason reason = offer_new(r, &packet);
+    if (reason == WINDOW_ACCEPTED) {
+        r->last_sample = r->window.thread[0].sample;
+        r->last_ns = packet.unix_ns;
     }
-    window_enter(&r->window, &r->window.thread[0]);
-    window_packet(&r->window, &r->window.thread[0], payload, length);
-    window_leave(&r->window.thread[0]);
-    return 1;
+    return reason == WINDOW_NO_FRAME ? keep(stage, r, &packet) : 1;
 }
 
-/* --- frames ------------------------------------------------------------------------------------ */
+/* True when the oldest frame is over: all sources that send are past it, in all streams. Those that have sent
+ * nothing for as much as may be kept are not waited for, until they send again. */
+static bool is_over(struct pcap_reader *r)
+{
+    int64_t end = (atomic_load(&r->window.base) + 1) * (int64_t)r->layout.frame_samples + r->window.hold;
+    bool full = r->nkept >= MOST_KEPT || r->kept_bytes >= MOST_KEPT_BYTES, over = false;
+    size_t slots = r->layout.nsources * r->layout.nstreams;
+    for (size_t i = 0; i < slots; i++) {
+        size_t slot = (r->behind + i) % slots;
+        if (r->latest[slot] == INT64_MIN) continue;
+        over = true;
+        if (r->latest[slot] >= end) continue;
+        r->behind = slot;
+        if (!full) return false;
+        r->latest[slot] = INT64_MIN;
+    }
+    return over || full;
+}
 
-/* The first packets say where the recording begins; then it is read from the beginning. */
+/* --- the beginning ------------------------------------------------------------------------------ */
+
+static void append(char *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void append(char *text, const char *format, ...)
+{
+    size_t n = strlen(text);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text + n, TEXT - n, format, args);
+    va_end(args);
+}
+
+static uint64_t count_of(const struct pcap_reader *r, enum window_reason reason)
+{
+    uint64_t sum = 0;
+    for (size_t s = 0; s <= r->layout.nsources; s++) sum += window_count(&r->window, s, reason);
+    return sum;
+}
+
+/* What became of the packets, ", 3 malformed, 2 without UDP". */
+static void say_counts(const struct pcap_reader *r, char *text)
+{
+    for (int k = 0; k < WINDOW_NREASONS && r->window.thread != NULL; k++) {
+        uint64_t sum = count_of(r, (enum window_reason)k) + (k == WINDOW_STRAY ? r->disbelieved : 0);
+        if (sum > 0) append(text, ", %" PRIu64 " %s", sum, window_reason_name[k]);
+    }
+    for (int k = 0; k < PCAP_NREASONS; k++)
+        if (r->source.skipped[k] > 0)
+            append(text, ", %" PRIu64 " %s", r->source.skipped[k], pcap_reason_text[k]);
+}
+
+static int nobody_came(struct br_stage *stage, const struct pcap_reader *r)
+{
+    char text[TEXT] = "", advice[TEXT] = "";
+    say_counts(r, text);
+    if (r->source.skipped[PCAP_CUT] > 0)
+        append(advice,
+               "; packets of up to %" PRIu64 " bytes were recorded in part, %" PRIu64
+               " bytes of each (the snap length): record with `tcpdump -s 0`",
+               r->source.longest, r->source.kept);
+    if (count_of(r, WINDOW_MALFORMED) > 0 && r->packet->bytes > 0)
+        append(advice, "; '%s' has packets of %zu bytes", r->packet->name, r->packet->bytes);
+    return br_stage_fail(stage, BR_E_FORMAT,
+                         "none of the first %" PRIu64 " packets of %s%s is one of '%s' for this node%s%s%s",
+                         r->source.packets, r->source.files.path[0], r->source.files.count > 1 ? ", ..." : "",
+                         r->packet->name, text[0] != '\0' ? ": " : "", text[0] != '\0' ? text + 2 : "",
+                         advice);
+}
+
+struct early {
+    int64_t sample, unix_ns;
+};
+
+static int by_sample(const void *left, const void *right)
+{
+    const struct early *a = left, *b = right;
+    return a->sample < b->sample ? -1 : a->sample > b->sample;
+}
+
+/* By how much the recording begins before the median of its first packets, sorted: with the earliest one that
+ * has company. One alone may lie. */
+static int64_t begins_before(const struct pcap_reader *r, const struct early *early, size_t n)
+{
+    int64_t span = OPEN * (int64_t)r->layout.frame_samples, period = r->clock.period, before = 0;
+    for (size_t i = 0; i < n; i++) {
+        int64_t d = early[n / 2].sample - early[i].sample;
+        if (period > 0 && d < -period / 2) d += period;
+        bool company = n < 3 || (i + 1 < n && early[i + 1].sample - early[i].sample <= span) ||
+                       (i > 0 && early[i].sample - early[i - 1].sample <= span);
+        if (d > before && d <= r->max_gap && company) before = d;
+    }
+    return before;
+}
+
+/* The sample at which the recording begins, from its first packets of this node. */
+static int place_first(struct br_stage *stage, struct pcap_reader *r, struct early *early, size_t n,
+                       int64_t *first)
+{
+    struct br_error error = {0};
+    int64_t late, near, period = r->clock.period;
+    qsort(early, n, sizeof *early, by_sample);
+    struct early median = early[n / 2];
+    int64_t before = begins_before(r, early, n);
+    bool stated = r->start_ns != INT64_MIN;
+    const char *whose = stated ? "start_utc" : "the packets' times in the file";
+    near = stated ? r->start_ns : median.unix_ns;
+    *first = median.sample;
+    enum sample_clock_verdict verdict = sample_clock_place(&r->clock, first, near, &late);
+    if (verdict == SAMPLE_CLOCK_UNSURE)
+        return br_stage_fail(stage, sample_clock_refuse(&r->clock, *first, near, whose, &error), "%s",
+                             error.text);
+    size_t length =
+        (size_t)snprintf(r->time_text, sizeof r->time_text, "by the packets' counter and `stream: epoch_ns`");
+    if (period > 0)
+        snprintf(r->time_text + length, sizeof r->time_text - length,
+                 "; the counter had started again %" PRId64 " times by %s, off by %+.6g s", *first / period,
+                 whose, 1e-9 * (double)late);
+    *r->time_from = r->time_text;
+    if (verdict == SAMPLE_CLOCK_FIRST_PERIOD)
+        br_stage_warn(
+            stage,
+            "by %s the first packets are %.6g s earlier than by their counter; the counter is taken "
+            "not to have started again since the epoch",
+            whose, -1e-9 * (double)late);
+    *first = *first > before ? *first - before : 0;
+    return BR_OK;
+}
+
+/* Reads on until all sources have sent in all streams, or so much that they are not waited for. */
+static int look_who_sends(struct br_stage *stage, struct pcap_reader *r)
+{
+    int status = 1;
+    struct pcap_packet packet;
+    size_t bytes = 0, slots = r->layout.nsources * r->layout.nstreams, silent = 0;
+    for (size_t i = 0; i < slots; i++) silent += r->latest[i] == INT64_MIN;
+    for (size_t n = 0; silent > 0 && n < MOST_KEPT && bytes < MOST_KEPT_BYTES; n++) {
+        status = pcap_files_next(stage, &r->source, &packet);
+        if (status < 1) break;
+        if (status != 1) continue;
+        bytes += packet.length;
+        if (offer(r, packet.payload, packet.length) != WINDOW_EARLY) continue;
+        int64_t *latest = &r->latest[r->window.thread[0].slot];
+        silent -= *latest == INT64_MIN;
+        *latest = 0;
+    }
+    return status < 0 ? status : BR_OK;
+}
+
+/* Back to the beginning: who has sent will send, from sample `first` on. */
+static void start_over(struct pcap_reader *r, int64_t first)
+{
+    pcap_files_rewind(&r->source);
+    window_forget(&r->window, first - 1);
+    for (size_t i = 0; i < r->layout.nsources * r->layout.nstreams; i++)
+        if (r->latest[i] != INT64_MIN) r->latest[i] = first - 1;
+}
+
+/* The first packets of this node say where the recording begins; then it is read from the beginning. */
 static int begin(struct br_stage *stage, struct pcap_reader *r)
 {
-    int64_t at = 0;
+    struct early early[FIRST];
+    size_t n = 0;
+    int64_t first;
+    struct pcap_packet packet;
     int status = 1;
-    for (int i = 0; i < FIRST_LOOK && status == 1; i++) {
-        bool first = window_position(&r->window, 1, &at);
-        status = take(stage, r);
-        if (first) break; /* one packet of the node's is enough: its own frame is the first */
+    while (n < FIRST && (status = pcap_files_next(stage, &r->source, &packet)) > 0) {
+        if (r->source.packets % LOOK_EVERY == 0 && br_stage_stopping(stage)) return BR_FINISHED;
+        if (status != 1 || offer_new(r, &packet) != WINDOW_EARLY) continue;
+        early[n] = (struct early){r->window.thread[0].sample, packet.unix_ns};
+        n++;
     }
     if (status < 0) return status;
-    if (!window_position(&r->window, 1, &at))
-        return br_stage_fail(stage, BR_E_FORMAT, "none of the first %d packets is one of '%s' for this node",
-                             FIRST_LOOK, r->packet->name);
-    if (r->pcap != NULL) pcap_close(r->pcap);
-    r->pcap = NULL;
-    r->at = 0;
-    r->packets = r->no_udp = r->cut = 0;
-    window_forget(&r->window);
-    r->given = at / (int64_t)r->layout.frame_samples;
+    if (n == 0) return nobody_came(stage, r);
+    status = place_first(stage, r, early, n, &first);
+    if (status != BR_OK) return status;
+    r->last_sample = first;
+    r->last_ns = early[n / 2].unix_ns;
+    status = look_who_sends(stage, r);
+    if (status != BR_OK) return status;
+    start_over(r, first);
+    r->given = first / (int64_t)r->layout.frame_samples;
     r->begun = true;
     return BR_OK;
 }
+
+/* --- frames ------------------------------------------------------------------------------------- */
 
 static void give(struct br_stage *stage, struct pcap_reader *r, struct br_frame *out, int64_t base)
 {
@@ -165,15 +373,51 @@ static void give(struct br_stage *stage, struct pcap_reader *r, struct br_frame 
     }
 }
 
-static int finish(struct pcap_reader *r)
+/* Packets that came too late are lost, though a replay waits for everybody: then the files are wrong. */
+static int end(struct br_stage *stage, const struct pcap_reader *r)
+{
+    uint64_t late = count_of(r, WINDOW_LATE) + count_of(r, WINDOW_EARLY),
+             accepted = count_of(r, WINDOW_ACCEPTED);
+    if (r->jumped_to != 0)
+        return br_stage_fail(stage, BR_E_FORMAT,
+                             "most sources jump to sample %" PRId64
+                             ", more than max_gap_s from the others; play the parts one by one",
+                             r->jumped_to);
+    if (late > 0)
+        br_stage_warn(stage, "%" PRIu64 " packets came after their time had been played and are lost", late);
+    if (late <= accepted / 4) return BR_FINISHED;
+    return br_stage_fail(stage, BR_E_FORMAT,
+                         "%" PRIu64 " packets came after their time had been played, and only %" PRIu64
+                         " in time: the files overlap, or their times are wrong; merge them by time "
+                         "(`mergecap -w all.pcap FILE...`), or give those of one interface at a time",
+                         late, accepted);
+}
+
+static int finish(struct br_stage *stage, struct pcap_reader *r)
 {
     int64_t base = atomic_load(&r->window.base), last = -1;
+    r->finishing = true;
     for (int64_t n = base; n < r->given; n++)
         if (window_has_packets(&r->window, n)) last = n;
-    if (base > last) return BR_FINISHED;
+    if (base > last) return end(stage, r);
     struct br_frame *frame = window_close(&r->window, &r->stream);
     if (base == last) window_trim(&r->window, &r->stream, frame);
-    return base == last ? BR_PRODUCED | BR_FINISHED : BR_PRODUCED;
+    return BR_PRODUCED;
+}
+
+/* Reads on, until the oldest frame may be over. */
+static int take_some(struct br_stage *stage, struct pcap_reader *r)
+{
+    int status = 1;
+    for (int i = 0; i < LOOK_EVERY && status == 1; i++) {
+        status = take(stage, r);
+        if (atomic_load(&r->window.wanted)) break;
+    }
+    r->ended = status == 0;
+    window_mark_all_live(&r->window);
+    atomic_store(&r->window.wanted, false);
+    if (status >= 0 && window_has_jumped(&r->window, &r->jumped_to)) r->ended = true;
+    return status < 0 ? status : BR_OK;
 }
 
 static int fill(struct br_stage *stage, void *self, struct br_frame *out)
@@ -186,52 +430,41 @@ static int fill(struct br_stage *stage, void *self, struct br_frame *out)
         give(stage, r, out, r->given);
         window_begin(&r->window, r->given - r->ngiven);
     }
-    while (!r->ended) {
+    while (!r->finishing) {
         give(stage, r, out, atomic_load(&r->window.base));
         if (r->ngiven < OPEN) { /* readers hold the others: later */
             if (br_stage_sleep_until(stage, br_clock_ns() + 1000000)) return BR_FINISHED;
             continue;
         }
-        for (int i = 0; i < LOOK_EVERY && !r->ended; i++) {
-            status = take(stage, r);
-            if (status < 0) return status;
-            r->ended = status == 0;
-            if (atomic_load(&r->window.wanted)) break;
-        }
+        if (r->moved) offer_kept(r);
         if (br_stage_stopping(stage)) return BR_FINISHED;
-        window_mark_all_live(&r->window);
-        atomic_store(&r->window.wanted, false);
-        int64_t to;
-        if (window_has_jumped(&r->window, &to))
-            return br_stage_fail(stage, BR_E_FORMAT,
-                                 "most sources jump to sample %" PRId64
-                                 ", more than max_gap_s from the others; "
-                                 "play the parts one by one",
-                                 to);
-        if (r->ended || !window_is_due(&r->window)) continue;
+        status = r->ended ? BR_OK : take_some(stage, r);
+        if (status != BR_OK) return status;
+        if (r->ended) drop_liars(r);
+        bool due = r->ended ? r->nkept > 0 : is_over(r);
+        if (!due && r->ended) break;
+        if (!due) continue;
         struct br_frame *frame = window_close(&r->window, &r->stream);
         r->ngiven--;
+        r->moved = true;
         return frame != NULL ? BR_PRODUCED : br_stage_fail(stage, BR_E_INTERNAL, "a frame had no memory");
     }
-    return finish(r);
+    return finish(stage, r);
 }
 
 static void stop(struct br_stage *stage, void *self)
 {
     struct pcap_reader *r = self;
-    if (r->pcap != NULL) pcap_close(r->pcap);
     if (!r->opened) return;
-    char text[400] = "";
-    size_t n = 0;
-    for (int k = 0; k < WINDOW_NREASONS && r->window.thread != NULL; k++) {
-        uint64_t sum = 0;
-        for (size_t s = 0; s <= r->layout.nsources; s++)
-            sum += window_count(&r->window, s, (enum window_reason)k);
-        if (sum > 0 && n < sizeof text)
-            n += (size_t)snprintf(text + n, sizeof text - n, ", %" PRIu64 " %s", sum, window_reason_name[k]);
-    }
-    br_stage_note(stage, "%" PRIu64 " packets%s; %" PRIu64 " are no UDP, %" PRIu64 " were recorded in part",
-                  r->packets, text, r->no_udp, r->cut);
+    char text[TEXT] = "";
+    say_counts(r, text);
+    br_stage_note(stage, "%" PRIu64 " packets%s", r->source.packets, text);
+    pcap_files_rewind(&r->source);
+    for (size_t i = 0; i < r->nkept; i++) free(r->kept[i].bytes);
+    free(r->kept);
+    free(r->latest);
+    r->latest = NULL;
+    r->kept = NULL;
     window_free(&r->window);
 }
 

@@ -2,10 +2,12 @@
 #include "stages/replay/replay.h"
 
 #include "buffers/clock.h"
+#include "buffers/regular_file.h"
 #include "stages/common/formats/chime_hdf5.h"
 #include "stages/common/formats/guppi.h"
 #include "stages/common/formats/hints.h"
 #include "stages/common/formats/kotekan_raw.h"
+#include "stages/common/formats/text.h"
 #include "stages/replay/extents.h"
 #include "stages/replay/kotekan_arrays.h"
 #include "stages/replay/pcap_reader.h"
@@ -25,7 +27,7 @@ struct replay {
     double max_gap_s;
     const char *part_text;
     struct part part; /* of it */
-    const char *packet, *values, *real;
+    const char *packet, *values, *real, *start_utc;
     struct br_ints sources, streams;
 
     const struct replay_reader *reader;
@@ -37,6 +39,8 @@ struct replay {
         struct extents extents;
         struct pcap_reader pcap;
     } state;
+    const char *time_from; /* what the time of the first sample is by */
+    bool said;             /* when it was taken */
     bool running;
     uint64_t started_ns, first; /* CLOCK_MONOTONIC when the first frame went out, and its first sample */
 };
@@ -98,6 +102,10 @@ static const struct br_param params[] = {
              "pcap: coding of a nibble, over what the description says", .choices = packet_values),
     BR_PARAM("real", BR_P_CHOICE, struct replay, real,
              "pcap: which nibble is the real part, over what the description says", .choices = packet_real),
+    BR_PARAM(
+        "start_utc", BR_P_STRING, struct replay, start_utc,
+        "pcap: when the first packets were sent, 2026-11-23-12:00:00, to a quarter of the time after which "
+        "their counter starts again; default: the times of the file say it"),
     {0},
 };
 static const struct br_port outputs[] = {
@@ -123,15 +131,19 @@ static const struct replay_reader *choose_kotekan(struct br_stage *stage, const 
 /* The formats, in the order in which a file is tried; VDIF, which has no mark, comes last. */
 static const struct format {
     const char *name;
+    const char *sideband; /* where a file of it says which one it holds; NULL: nowhere */
     bool (*probe)(const void *start, size_t length); /* of a file's first bytes; NULL: it has no mark */
     const struct replay_reader *reader;
     const struct replay_reader *(*choose)(
         struct br_stage *stage, const struct replay *r,
         const struct file_list *files); /* instead, where there are several */
 } formats[] = {
-    {"dada", dada_probe, NULL, choose_dada},     {"chime", chime_probe, &replay_chime, NULL},
-    {"guppi", guppi_probe, &replay_guppi, NULL}, {"kotekan", kotekan_raw_probe, NULL, choose_kotekan},
-    {"pcap", pcap_probe, &replay_pcap, NULL},    {"vdif", NULL, &replay_vdif, NULL}};
+    {"dada", "SIDEBAND (or the sign of BW)", dada_probe, NULL, choose_dada},
+    {"chime", "its sideband attribute (else CHIME's second Nyquist zone)", chime_probe, &replay_chime, NULL},
+    {"guppi", "the sign of OBSBW", guppi_probe, &replay_guppi, NULL},
+    {"kotekan", NULL, kotekan_raw_probe, NULL, choose_kotekan},
+    {"pcap", "the packets' description", pcap_probe, &replay_pcap, NULL},
+    {"vdif", NULL, NULL, &replay_vdif, NULL}};
 enum { FORMATS = sizeof formats / sizeof *formats };
 
 /* What the first file is: its own words, or whether its start makes sense as VDIF. NULL: it has been said
@@ -139,7 +151,7 @@ enum { FORMATS = sizeof formats / sizeof *formats };
 static const struct format *recognise(struct br_stage *stage, const char *path)
 {
     char start[4096];
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = br_open_regular(path, 0, NULL, NULL);
     ssize_t got = fd < 0 ? -1 : read(fd, start, sizeof start);
     if (fd >= 0) close(fd);
     if (got <= 0) return &formats[0]; /* the DADA reader says what is wrong with it */
@@ -182,6 +194,9 @@ static int check_parameters(struct br_stage *stage, const struct replay *r, cons
     bool vdif = r->reader == &replay_vdif;
     if (r->reader != &replay_pcap && r->packet != NULL)
         return br_stage_fail_at(stage, "packet", "only captured packets have it; %s holds none", path);
+    if (r->reader != &replay_pcap && r->start_utc != NULL)
+        return br_stage_fail_at(stage, "start_utc", "only captured packets have it; %s says its times itself",
+                                path);
     if (r->reader == &replay_pcap && r->loop != 1)
         return br_stage_fail_at(stage, "loop", "captured packets are played once");
     const char *coding = r->coding != NULL ? r->coding : br_stage_hints(stage)->coding;
@@ -237,10 +252,17 @@ static int configure(struct br_stage *stage, void *self)
                                      .values = r->values,
                                      .real = r->real,
                                      .sources = &r->sources,
-                                     .streams = &r->streams};
+                                     .streams = &r->streams,
+                                     .start_utc = r->start_utc,
+                                     .time_from = &r->time_from};
+    r->time_from = "by the header";
     status = r->reader->configure(stage, &r->state, &files, &options);
     if (status == BR_OK) status = check_part(stage, r, files.path[0]);
     if (status != BR_OK) return status;
+    struct br_error error = {0};
+    if (hints_sideband(br_stage_hints(stage), files.path[0], format->sideband, &r->state.stream.sideband,
+                       &error) != BR_OK)
+        return br_stage_fail_at(stage, "files", "%s", error.text);
     char doubt[256];
     if (r->reader != &replay_pcap && hints_doubt(&r->state.stream, doubt, sizeof doubt) != NULL)
         br_stage_warn(stage, "%s: %s", files.path[0], doubt);
@@ -252,6 +274,15 @@ static int start(struct br_stage *stage, void *self)
 {
     struct replay *r = self;
     return r->reader->start(stage, &r->state);
+}
+
+/* The stream's first words: when its first sample was taken. */
+static void say_when(struct br_stage *stage, struct replay *r, const struct br_frame *frame)
+{
+    char text[TEXT_TIME];
+    r->said = true;
+    br_stage_note(stage, "the first sample, %llu, was taken at %s UTC, %s", (unsigned long long)frame->first,
+                  text_utc_format(text, br_stream_time_ns(&r->state.stream, frame->first)), r->time_from);
 }
 
 /* Waits until the frame's last sample would have been taken. True when the pipeline stops. */
@@ -274,6 +305,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     struct br_frame *out = io->out[0];
     if (br_stage_stopping(stage)) return BR_FINISHED;
     int result = r->reader->fill(stage, &r->state, out);
+    if (result > 0 && (result & BR_PRODUCED) != 0 && !r->said) say_when(stage, r, out);
     if (result == BR_PRODUCED && r->realtime && pace(stage, r, out)) return BR_FINISHED;
     return result;
 }
@@ -308,7 +340,8 @@ BR_STAGE_EXPORT = {
         "| `dada` | PSRDADA, of `record` or of others (complex 4-bit, or 8-bit: the stream is int8x2), in "
         "any order "
         "of the axes | what the header lacks; `order` where ORDER does |\n"
-        "| `vdif` | VDIF, complex 4-bit; a thread is a polarisation of a dish, in one band of the "
+        "| `vdif` | VDIF, complex 4-bit, or 8-bit (the stream is int8x2); a thread is a polarisation of a "
+        "dish, in one band of the "
         "frequencies | "
         "`freq_mhz`; `sample_ns` where the headers lack it; `bands` where files hold different channels |\n"
         "| `chime` | CHIME baseband: HDF5, a file for each frequency, bitshuffled (with or without LZ4) or "

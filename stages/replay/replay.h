@@ -70,10 +70,12 @@ struct replay_options {
     uint64_t passes;        /* 0: without end */
     double max_gap_s;
     struct part part;
-    unsigned readers; /* threads that read; 0: the reader's choice */
-    bool direct;      /* past the page cache */
+    unsigned readers;                   /* threads that read; 0: the reader's choice */
+    bool direct;                        /* past the page cache */
     const char *packet, *values, *real; /* of packets, see `capture` */
     const struct br_ints *sources, *streams;
+    const char *start_utc;  /* of packets: when they began; NULL: by the file */
+    const char **time_from; /* the reader says there what the time of the first sample is by */
 };
 
 /* A reader. `self` is a zeroed struct of its own, that begins with the struct br_stream that configure
@@ -118,6 +120,7 @@ struct dada_reader {
     uint64_t first, end; /* base samples of one pass */
     uint64_t period;     /* by which a pass follows the one before */
     uint64_t passes;     /* 0: without end */
+
     /* while running */
     uint64_t pass, cursor;
     size_t at;    /* segment */
@@ -129,7 +132,7 @@ struct dada_reader {
     bool told;              /* that they are not the same */
     unsigned nthreads;      /* that read */
     struct pool *pool;
-    struct br_feed *feed; /* NULL: frames are in the host's memory */
+    struct br_feed *feed;    /* NULL: frames are in the host's memory */
     struct br_frame scratch; /* of a file whose first frame an earlier file covers in part */
     bool needs_scratch;
 };

@@ -23,6 +23,7 @@ struct slices {
     /* bytes of a channel's sample; with `valid`, cells in which nothing was written become missing */
     size_t cell;
     uint8_t *valid;
+
     /* within */
     size_t slice;
     size_t early; /* by which slices but the first begin before their multiples, for blocks of the file */

@@ -9,13 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = 128 << 10, OFFSET_BINARY = 0x88 }; /* of the frame; and what two's complement differs by */
+enum { PIECE = 128 << 10 }; /* of the frame */
+/* What two's complement differs by from offset binary, of 4 + 4 and of 8 + 8 bits. */
+enum { OFFSET_BINARY = 0x88, OFFSET_BINARY_8 = 0x80 };
 
 int vdif_reader_start(struct br_stage *stage, void *self)
 {
     struct vdif_reader *r = self;
-    size_t row = r->stream.nchannels * r->elements, all = r->nbands * r->elements,
-           thread_row = r->nchannels * r->elements;
+    size_t row = r->stream.nchannels * r->pols * r->elements * r->unit, all = r->nbands * r->elements,
+           thread_row = r->nchannels * r->elements * r->unit;
     size_t slots = (size_t)((r->stream.frame_samples - 1) / r->spread + 2), room = 0;
     r->cursor = r->first;
     r->pass = r->shift = 0;
@@ -84,8 +86,9 @@ static int place_band(struct vdif_reader *r, uint64_t begin, uint64_t from, uint
                       const struct vdif_cell *cell, uint8_t *room, struct br_error *error)
 {
     const uint8_t *in[VDIF_MAX_THREADS];
-    size_t elements = r->elements, nchannels = r->nchannels, kept = r->kept, bytes = kept * elements,
-           row = r->nbands * bytes;
+    size_t elements = r->elements, unit = r->unit, thread_row = r->nchannels * unit, kept = r->kept,
+           bytes = kept * elements * unit, row = r->nbands * bytes, step = elements * unit;
+    uint8_t flip = unit == 2 ? OFFSET_BINARY_8 : OFFSET_BINARY;
     uint8_t *out = (uint8_t *)r->out->data + (size_t)(from - r->out->first) * row + band * bytes;
     uint64_t good = UINT32_MAX;
     for (size_t e = 0; e < elements; e++) {
@@ -93,25 +96,26 @@ static int place_band(struct vdif_reader *r, uint64_t begin, uint64_t from, uint
         if (samples < good) good = samples;
     }
     uint64_t stop = begin + good < to ? begin + good : to;
-    size_t n = stop > from ? (size_t)(stop - from) : 0, length = n * nchannels;
+    size_t n = stop > from ? (size_t)(stop - from) : 0, length = n * thread_row;
     for (size_t e = 0; e < elements && n > 0; e++) {
         in[e] =
-            vdif_payload(r, &cell[e], (size_t)(from - begin) * nchannels, length, room + e * length, error);
+            vdif_payload(r, &cell[e], (size_t)(from - begin) * thread_row, length, room + e * length, error);
         if (in[e] == NULL) return error->status;
     }
-    if (r->nbands == 1 && kept == nchannels) {
-        if (n > 0) planes_to_rows(in, elements, 1, length, OFFSET_BINARY, out, elements, 1, r->far);
+    if (r->nbands == 1 && kept == r->nchannels) {
+        if (n > 0) planes_to_rows(in, elements, unit, n * r->nchannels, flip, out, step, unit, r->far);
     } else {
-        for (size_t e = 0; e < elements && n > 0; e++) in[e] += r->skipped;
+        for (size_t e = 0; e < elements && n > 0; e++) in[e] += r->skipped * unit;
         for (size_t t = 0; t < n; t++) {
-            planes_to_rows(in, elements, 1, kept, OFFSET_BINARY, out + t * row, elements, 1, r->far);
-            for (size_t e = 0; e < elements; e++) in[e] += nchannels;
+            planes_to_rows(in, elements, unit, kept, flip, out + t * row, step, unit, r->far);
+            for (size_t e = 0; e < elements; e++) in[e] += thread_row;
         }
     }
     for (size_t t = n; t < (size_t)(to - from); t++) {
         memset(out + t * row, 0, bytes);
-        memset(r->out->valid + ((size_t)(from - r->out->first) + t) * r->stream.nchannels + band * kept,
-               BR_MISSING, kept);
+        memset(r->out->valid + ((size_t)(from - r->out->first) + t) * r->stream.nchannels +
+                   band * kept / r->pols,
+               BR_MISSING, kept / r->pols);
     }
     return BR_OK;
 }

@@ -91,13 +91,16 @@ static int find_bands(struct br_stage *stage, struct vdif_reader *r, const struc
                                 "`stream: {freq_mhz: ...}`",
                                 r->file[0].path, n);
     r->nchannels = n;
+    r->pols = hints->nfreq == 1 && n > 1 && hints->npol == n && bands->count == 0 ? n : 1; /* as MWA's */
+    if (r->pols > 1) return r->nbands = 1, BR_OK;
     r->nbands = bands->count > 0 ? bands->count : hints->nfreq / n;
     if (hints->nfreq % n != 0 || r->nbands != hints->nfreq / n)
         return br_stage_fail_at(
             stage, "files",
             "%s has %zu channels%s, but `stream: freq_mhz` lists %zu: the recording's shape "
-            "contradicts it",
-            r->file[0].path, n, bands->count > 1 ? " in each of the bands" : "", hints->nfreq);
+            "contradicts it%s",
+            r->file[0].path, n, bands->count > 1 ? " in each of the bands" : "", hints->nfreq,
+            hints->nfreq == 1 ? "; if its channels are polarisations: `stream: {npol: ...}`" : "");
     if (r->nbands > UINT16_MAX)
         return br_stage_fail_at(stage, "files", "%s: %zu bands; expected at most %d", r->file[0].path,
                                 r->nbands, UINT16_MAX);
@@ -149,12 +152,13 @@ static int map_threads(struct br_stage *stage, struct vdif_reader *r, const stru
             "%s has %zu threads of %zu channels; `stream: freq_mhz` lists %zu bands of as "
             "many: expected as many threads for each",
             r->file[0].path, found, r->nchannels, bands);
+    if (r->pols > 1) n *= r->pols;
     *npol = hints->npol > 0                                    ? hints->npol
             : telescope != NULL && n % telescope->ndishes == 0 ? n / telescope->ndishes
             : n % 2 == 0                                       ? 2
                                                                : 1;
     *ndishes = n / *npol;
-    r->elements = n;
+    r->elements = n / r->pols;
     if (n % *npol != 0 || (telescope != NULL && *ndishes != telescope->ndishes)) {
         char dishes[48] = "", of_band[48] = "";
         if (telescope != NULL)
@@ -282,7 +286,8 @@ static int take_part(struct br_stage *stage, struct vdif_reader *r, const struct
     struct share mine = {0};
     r->kept = r->nchannels;
     if (options->part.count == 1) return BR_OK;
-    int status = part_divide(stage, &options->part, r->file[0].path, r->nbands, r->nchannels, &mine);
+    int status =
+        part_divide(stage, &options->part, r->file[0].path, r->nbands, r->nchannels / r->pols, &mine);
     if (status != BR_OK) return status;
     if (mine.of_channels) {
         r->skipped = mine.begin;
@@ -383,17 +388,18 @@ static int describe(struct br_stage *stage, struct vdif_reader *r, const struct 
     size_t npol = 0, ndishes = 0;
     int status = scan_files(stage, r, files, found);
     if (status != BR_OK) return status;
+    r->unit = r->like.bits / 4;
     r->nfiles = files->count;
     r->file = br_stage_alloc(stage, r->nfiles * sizeof *r->file);
     for (size_t i = 0; i < r->nfiles; i++) {
         uint64_t rest = found[i].bytes % r->like.frame_bytes, frames = found[i].bytes / r->like.frame_bytes;
-        size_t least = r->like.header_bytes + ((size_t)1 << r->like.log2_channels);
+        size_t least = r->like.header_bytes + vdif_row_bytes(&r->like);
         r->file[i] = (struct vdif_file){.path = found[i].path,
                                         .bytes = found[i].bytes,
                                         .frames = frames + (rest >= least && rest >= VDIF_HEADER),
                                         .tail = (uint32_t)vdif_samples(&r->like)};
         if (r->file[i].frames > frames)
-            r->file[i].tail = (uint32_t)((rest - r->like.header_bytes) >> r->like.log2_channels);
+            r->file[i].tail = (uint32_t)((rest - r->like.header_bytes) / vdif_row_bytes(&r->like));
         for (size_t w = 0; w < VDIF_MAX_THREADS / 64; w++) all.bit[w] |= found[i].threads.bit[w];
     }
     status = find_bands(stage, r, options->bands);
@@ -411,14 +417,15 @@ static int describe(struct br_stage *stage, struct vdif_reader *r, const struct 
     s->frame_samples =
         options->frame_samples > 0
             ? options->frame_samples
-            : files_frame_samples(part_most_channels(&options->part, all_channels) * r->elements);
+            : files_frame_samples(part_most_channels(&options->part, all_channels) * r->elements * r->unit);
     s->nzones = 1;
     s->zone[0] = (struct br_zone){0, s->nchannels, 1, 1, 0};
     s->scale = 1;
     s->telescope = br_stage_telescope(stage);
     size_t lengths[4] = {(size_t)s->frame_samples, s->nchannels, npol, ndishes};
     struct br_error error = {0};
-    if (br_array_init(&s->array, BR_INT4X2, "time,freq,pol,dish", lengths, &error) != BR_OK)
+    if (br_array_init(&s->array, r->unit == 2 ? BR_INT8X2 : BR_INT4X2, "time,freq,pol,dish", lengths,
+                      &error) != BR_OK)
         return br_stage_fail_at(stage, "files", "%s", error.text);
     return BR_OK;
 }
@@ -429,6 +436,7 @@ static int configure(struct br_stage *stage, void *self, const struct file_list 
     struct vdif_reader *r = self;
     struct found *found = calloc(files->count, sizeof *found);
     struct lane_plan *plan = calloc(files->count, sizeof *plan);
+    *options->time_from = "by the seconds in its frames' headers";
     r->passes = options->passes;
     r->threads = options->readers;
     int status = found != NULL && plan != NULL ? describe(stage, r, files, options, found, plan)

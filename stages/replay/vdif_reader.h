@@ -90,6 +90,8 @@ struct vdif_reader {
     struct vdif_file *file; /* in the order of their times */
     struct vdif_header like;
     size_t nchannels;        /* of a thread */
+    size_t unit;             /* bytes of a complex number: 1, or 2 of 8 + 8 bits */
+    size_t pols;             /* the channels of a thread are as many polarisations of one channel; else 1 */
     size_t skipped, kept;    /* of these, those before the ones that are wanted, and the wanted ones */
     size_t nbands, elements; /* of a band: [pol][dish] */
     /* [VDIF_MAX_THREADS] place among all elements, [band][pol][dish]; of those of a file's band, where
@@ -105,16 +107,18 @@ struct vdif_reader {
     uint64_t first, passes, max_gap;
     size_t nlanes;
     struct vdif_lane *lane;
-    /* while running */
     unsigned threads;
+
+    /* while running */
     uint64_t pass, shift, cursor, pass_end;
     struct vdif_seen *ahead; /* a ring would not do: they leave in any order */
     size_t nahead;
     struct vdif_cell *cell; /* [slots of a frame][nbands][elements] */
     uint64_t lost[3];       /* thread-samples not counted yet, by reason */
     uint64_t bad_frames, jumped;
-    /* of the round */
     struct pool *pool;
+
+    /* of the round */
     struct br_frame *out;
     uint64_t begin, end; /* base samples that are placed */
     uint64_t slot;       /* of cell[0] */

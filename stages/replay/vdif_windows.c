@@ -1,4 +1,5 @@
 /* vdif_windows.c - the windows of VDIF files that are in memory, and the headers in them. */
+#include "buffers/regular_file.h"
 #include "stages/common/stage/fileio.h"
 #include "stages/common/stage/shape.h"
 #include "stages/replay/replay.h"
@@ -135,8 +136,8 @@ static int read_at(const struct vdif_reader *r, const struct vdif_lane *lane, co
                    uint8_t *bytes, size_t length, uint64_t offset, struct br_error *error)
 {
     bool is_open = lane->fd >= 0 && &r->file[lane->fd_file] == f;
-    int fd = is_open ? lane->fd : open(f->path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return br_fail(error, BR_E_IO, "cannot open %s: %s", f->path, strerror(errno));
+    int fd = is_open ? lane->fd : br_open_regular(f->path, 0, NULL, error);
+    if (fd < 0) return BR_E_IO;
     int status = fileio_read_all(fd, f->path, bytes, length, offset, error);
     if (!is_open) close(fd);
     return status;
@@ -174,7 +175,7 @@ static void hold_open(struct vdif_reader *r, struct vdif_lane *lane, const struc
     size_t file = (size_t)(f - r->file);
     if (lane->fd >= 0 && lane->fd_file == file) return;
     if (lane->fd >= 0) close(lane->fd);
-    lane->fd = open(f->path, O_RDONLY | O_CLOEXEC);
+    lane->fd = br_open_regular(f->path, 0, NULL, NULL);
     lane->fd_file = file;
 }
 

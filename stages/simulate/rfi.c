@@ -87,7 +87,7 @@ static void fill_wave(float *wave, const struct br_telescope *t, double freq_mhz
     for (size_t d = 0; d < t->ndishes; d++) sum += pow(distance(t, d, east, north), -2);
     double scale = sqrt((double)t->ndishes / sum);
     for (size_t d = 0; d < t->ndishes; d++) {
-        double r = distance(t, d, east, north), cycles = r * per_m;
+        double r = distance(t, d, east, north), cycles = -r * per_m;
         cycles -= floor(cycles);
         wave[d] = (float)(scale / r * cos(2 * M_PI * cycles));
         wave[t->ndishes + d] = (float)(scale / r * sin(2 * M_PI * cycles));

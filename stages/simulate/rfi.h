@@ -1,9 +1,9 @@
 /* rfi.h - interference from the ground: carriers that are pulsed, and impulses in all channels.
  *
  * A transmitter stands east and north of the grid's cell (0, 0), at the dishes' height. Its wave is
- * spherical: at distance r its field has the phase exp(2 pi i r / lambda) and an amplitude in proportion to
- * 1 / r; from far away that is the plane wave of sky.h. It is linearly polarised at 45 degrees: alike in both
- * polarisations. */
+ * spherical: at distance r it is late by r / c, so that an upper sideband has the phase
+ * exp(-2 pi i r / lambda), and its amplitude is in proportion to 1 / r. From far away that is the plane wave
+ * of sky.h. It is linearly polarised at 45 degrees: alike in both polarisations. */
 #ifndef BEAMRING_STAGES_SIMULATE_RFI_H
 #define BEAMRING_STAGES_SIMULATE_RFI_H
 

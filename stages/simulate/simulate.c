@@ -52,6 +52,7 @@ struct simulate {
     size_t nchannels, npol, ndishes;
     uint64_t origin, end, next; /* base samples */
     double sample_s;
+    bool lower; /* the channels hold the lower sideband: the conjugate of what sky and rfi make */
     struct sky sky;
     struct rfi rfi;
     int16_t *table; /* [GAUSSIAN_ENTRIES] */
@@ -192,6 +193,8 @@ static int take_stream(struct br_stage *stage, struct simulate *s, struct br_str
         return br_stage_fail(stage, BR_E_INVALID, "%s", error.text);
     out->telescope = t;
     out->frame_samples = frame;
+    out->sideband = hints->sideband != BR_SIDEBAND_UNKNOWN ? hints->sideband : BR_SIDEBAND_UPPER;
+    s->lower = out->sideband == BR_SIDEBAND_LOWER;
     out->epoch_ns = hints->have_epoch ? hints->epoch_ns : 0;
     out->sample_ns = hints->sample_ns;
     s->sample_s = br_stream_sample_s(out);
@@ -345,6 +348,7 @@ static unsigned fill_line(const struct simulate *s, struct scratch *w, uint64_t 
     const float *rotation = s->gains.drift != NULL ? w->rotation + 2 * pol * s->ndishes : NULL;
     sky_field(&s->sky, sample, k, channel, pol, re, im);
     rfi_add(&s->rfi, sample, k, channel, re, im);
+    for (size_t d = 0; s->lower && d < s->ndishes; d++) im[d] = -im[d];
     return receiver_digitize(&w->receiver, sample, (uint32_t)(channel * s->npol + pol), re, im, rotation, e);
 }
 
@@ -442,8 +446,10 @@ BR_STAGE_EXPORT = {
     .summary = "noise, sources, bursts and interference as the telescope's dishes would record them",
     .description =
         "A source in direction (x, y), x = sin(x_deg) along m and y = sin(y_deg) along n, has the field "
-        "exp(-2 pi i (m x spacing_m + n y spacing_n)/lambda) at dish (m, n), lambda being that of the "
-        "channel's centre. Sources and "
+        "exp(2 pi i (m x spacing_m + n y spacing_n)/lambda) at dish (m, n) in an upper sideband, lambda "
+        "being "
+        "that of the channel's centre; a lower sideband (`stream: {sideband: lower}`) holds the conjugate of "
+        "the whole field. Sources and "
         "bursts are white noise, unpolarised; `flux` is their power in one dish relative to the receiver "
         "noise's, so that a beam "
         "of D dishes sees D times that. The sum is rounded to levels -7 to 7.\n\n"

@@ -1,4 +1,5 @@
 #include "stages/simulate/sky.h"
+#include "buffers/sky.h"
 #include "stages/simulate/random.h"
 
 #include <math.h>
@@ -8,10 +9,9 @@
 static void fill_phases(float *phase, const struct br_telescope *t, const struct sky_source *source,
                         double freq_mhz)
 {
-    double cycles_per_m = 1e6 * freq_mhz / BR_LIGHT_M_PER_S;
     for (size_t d = 0; d < t->ndishes; d++) {
-        double cycles = -cycles_per_m * (t->dishes[d].m * source->x * t->spacing_m_m +
-                                         t->dishes[d].n * source->y * t->spacing_n_m);
+        double cycles = br_sky_cycles(BR_SIDEBAND_UPPER, freq_mhz, t->dishes[d].m * t->spacing_m_m,
+                                      t->dishes[d].n * t->spacing_n_m, source->x, source->y);
         phase[d] = (float)cos(2 * M_PI * cycles);
         phase[t->ndishes + d] = (float)sin(2 * M_PI * cycles);
     }

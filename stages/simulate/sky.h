@@ -1,7 +1,7 @@
 /* sky.h - what the dishes see: steady sources and bursts, each a plane wave from its direction.
  *
- * A wave from direction cosines (x, y) has the phase exp(-2 pi i (m x spacing_m + n y spacing_n) / lambda) at
- * dish (m, n), lambda being that of the channel's centre. */
+ * The field here is that of an upper sideband (buffers/sky.h), with the phase of each channel's centre.
+ * simulate conjugates the sum of everything for a lower one. */
 #ifndef BEAMRING_STAGES_SIMULATE_SKY_H
 #define BEAMRING_STAGES_SIMULATE_SKY_H
 

@@ -16,6 +16,7 @@ struct unpack {
 
     const struct packet_layout *layout;
     size_t npol, ndish;
+
     /* the inputs that have a position, in the packets' order */
     size_t ninputs;
     size_t *input_offset;   /* [ninputs] */

@@ -167,6 +167,7 @@ static int configure(struct br_stage *stage, void *self)
     double *freq = br_stage_alloc(stage, nfine * sizeof *freq),
            *width = br_stage_alloc(stage, nfine * sizeof *width);
     size_t at = 0;
+    enum br_sideband sideband = up->boundary > 1 ? br_stage_sideband(stage) : in->sideband;
     for (unsigned z = 0; z < up->nzones; z++) {
         const struct br_zone *zone = &up->coarse[z];
         unsigned u = zone->factor;
@@ -174,7 +175,8 @@ static int configure(struct br_stage *stage, void *self)
             (struct br_zone){at, zone->nchannels * u, u, u, u > 1 ? (unsigned)(up->taps - 1) * u / 2 : 0};
         for (size_t c = zone->first_channel; c < zone->first_channel + zone->nchannels; c++)
             for (unsigned i = 0; i < u; i++, at++) {
-                freq[at] = in->freq_mhz[c] + ((double)i - ((double)u - 1) / 2) * in->width_mhz[c] / u;
+                freq[at] = br_sky_frequency(sideband, in->freq_mhz[c],
+                                            ((double)i - ((double)u - 1) / 2) * in->width_mhz[c] / u);
                 width[at] = in->width_mhz[c] / u;
             }
     }
@@ -439,8 +441,10 @@ BR_STAGE_EXPORT = {
         "Splits each coarse channel into U fine ones; U is a power of two up to 128, the same for "
         "the whole band (`factor`) or "
         "different in different zones of it (`zones`). U = 1 passes the data through.\n\n"
-        "Fine channel u of coarse channel c is centred at c + (u - (U-1)/2)/U coarse widths. An "
-        "output whose window of M U "
+        "Fine channel u of coarse channel c is centred at c + (u - (U-1)/2)/U coarse widths in an upper "
+        "sideband, and at c - (u - (U-1)/2)/U in a lower one, where fine channels run down on the sky. "
+        "`gain` "
+        "is in the same order, u = 0 first. An output whose window of M U "
         "samples touches missing input, or reaches back before the stream began, is missing.\n\n"
         "Frames keep their base samples. Where a stream starts or ends off a multiple of U, the "
         "first or last step is only "

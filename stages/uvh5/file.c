@@ -91,7 +91,7 @@ static void gather(const struct uvh5_layout *layout, const struct uvh5_row *row,
         for (size_t p = 0; p < layout->npols; p++, out += 2) {
             const int32_t *v = row->v + 2 * (f * nbaselines + at[p]);
             out[0] = v[0];
-            out[1] = p == 3 ? -v[1] : v[1];
+            out[1] = (p == 3) != layout->conjugate ? -v[1] : v[1];
         }
 }
 

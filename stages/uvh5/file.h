@@ -26,6 +26,7 @@ struct uvh5_layout {
     size_t npols;                 /* 1, 2 or 4: xx, yy, xy, yx */
     double altitude_m, ut1_utc_s;
     bool with_lst;             /* ut1_utc_s is known */
+    bool conjugate;            /* UVH5 wants the phases of a lower sideband: an upper one is conjugated */
     const char *x_orientation; /* "east", "north" or "unknown" */
     const char *instrument, *history;
 };

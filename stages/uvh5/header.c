@@ -168,6 +168,15 @@ static bool put_phase_centre(hid_t header)
     return good;
 }
 
+/* The sideband of the stream, from which a reader knows how the field itself was. */
+static bool put_sideband(hid_t header, const struct uvh5_layout *layout)
+{
+    hid_t words = H5Gcreate2(header, "extra_keywords", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    bool good = words >= 0 && put_text(words, "sideband", br_sideband_name(layout->stream->sideband));
+    if (words >= 0) H5Gclose(words);
+    return good;
+}
+
 static const char *const of_blts_real[] = {
     "time_array",          "integration_time",     "lst_array",
     "phase_center_app_ra", "phase_center_app_dec", "phase_center_frame_pa"};
@@ -184,7 +193,7 @@ bool uvh5_header_create(hid_t header, const struct uvh5_layout *layout)
         put_bool(header, "blts_are_rectangular", 1) && put_bool(header, "time_axis_faster_than_bls", 0) &&
         put_int(header, "Nbls", (int64_t)layout->npairs) && put_int(header, "Nblts", 0) &&
         put_int(header, "Ntimes", 0) && put_telescope(header, layout) && put_feeds(header, layout) &&
-        put_channels(header, layout) && put_phase_centre(header) &&
+        put_channels(header, layout) && put_phase_centre(header) && put_sideband(header, layout) &&
         uvh5_make_growing(header, "uvw_array", H5T_NATIVE_DOUBLE, 2, dims, chunk, false);
     for (size_t i = 0; i < REALS; i++)
         if (layout->with_lst || strcmp(of_blts_real[i], "lst_array") != 0)

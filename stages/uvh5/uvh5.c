@@ -95,6 +95,7 @@ static int make_layout(struct br_stage *stage, struct uvh5 *u, const struct br_s
     l->stream = stream;
     l->altitude_m = u->altitude_m;
     l->ut1_utc_s = l->with_lst ? u->ut1_utc_s : 0;
+    l->conjugate = br_sideband_sign(br_stage_sideband(stage)) > 0;
     l->x_orientation = u->x_orientation;
     l->instrument = u->instrument;
     l->history = u->history;
@@ -174,8 +175,7 @@ static void make_history(const struct br_stage *stage, struct uvh5 *u, uint64_t 
 {
     char updates[MADE_WITH_ROOM];
     size_t length = made_with(stage, u->file_first, end, updates, sizeof updates);
-    snprintf(u->history, sizeof u->history,
-             "Written by beamring: sums of E_i conj(E_j), not divided by the number of samples.%s%s",
+    snprintf(u->history, sizeof u->history, "Written by beamring: sums over nsamples samples, not means.%s%s",
              length > 0 ? " Updates: " : "", updates);
 }
 
@@ -274,16 +274,22 @@ BR_STAGE_EXPORT = {
     .description =
         "Writes what `correlate` makes as `PREFIX_NNNNNN.uvh5`, version 1.2 of the format. After each "
         "integration the file is complete: what was written stays readable whatever happens then.\n\n"
-        "Values are the sums E_i conj(E_j) as 32-bit integers, exact (`vis_units` is uncalib; pyuvdata reads "
-        "them as complex128 unless told otherwise). `nsamples` is how many samples each one has in it, "
-        "by its validity, which is rounded to 1/255; visdata / nsamples is the mean. What has none is "
+        "Values are sums of products of two inputs as 32-bit integers, exact (`vis_units` is uncalib; "
+        "pyuvdata "
+        "reads them as complex128 unless told otherwise). `nsamples` is how many samples each sum has, by "
+        "its "
+        "validity, which is rounded to 1/255; visdata / nsamples is the mean. A sum without samples is "
         "flagged.\n\n"
         "An antenna is a dish, by its number in `telescope:`; positions are relative to the grid's cell "
         "(0, 0), which stands at the site, m running north and n east. Polarisations are xx, yy, xy, yx, x "
-        "being polarisation 0. Baselines are not phased (`unprojected`); the baseline from antenna 1 to "
-        "antenna 2 has the phase exp(+2 pi i b.s / lambda) toward a source at s, which is what pyuvdata's "
-        "phasing takes out. Sidereal times are left to the reader unless `ut1_utc_s` is given: they need "
-        "UT1.\n",
+        "being polarisation 0. Baselines are not phased (`unprojected`). The baseline from antenna 1 to "
+        "antenna "
+        "2 has the phase exp(+2 pi i b.s / lambda) for a source in direction s, which pyuvdata's phasing "
+        "takes "
+        "out. The visibilities E_i conj(E_j) of a lower sideband have it; those of an upper sideband are "
+        "conjugated. Where the sideband is not known, upper is taken. The extra keyword `sideband` says "
+        "which "
+        "the stream had. Sidereal times are left to the reader unless `ut1_utc_s` is given: they need UT1.\n",
     .params = params,
     .inputs = inputs,
     .size = sizeof(struct uvh5),

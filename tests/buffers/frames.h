@@ -2,6 +2,7 @@
 #ifndef BEAMRING_TESTS_BUFFERS_FRAMES_H
 #define BEAMRING_TESTS_BUFFERS_FRAMES_H
 
+#include "buffers/ring.h"
 #include "tests/buffers/plain.h"
 
 #include <pthread.h>
@@ -69,7 +70,7 @@ static inline void assert_counts(const struct br_reader *r, uint64_t delivered, 
     struct br_reader_counters c;
     struct br_queue_counters q;
     br_reader_get_counters(r, &c);
-    br_queue_get_counters(br_reader_queue(r), &q);
+    br_queue_get_counters(r->queue, &q);
     assert_int_equal(c.delivered_frames, delivered);
     assert_int_equal(c.dropped_frames, dropped);
     assert_int_equal(c.discarded_frames, discarded);

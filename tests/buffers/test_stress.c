@@ -1,6 +1,7 @@
 /* Many threads on random chains of queues, with every kind of end. Nothing may hang, be read while it is
  * overwritten, come out of order, or be missing from the balance. */
 #include "buffers/history.h"
+#include "buffers/ring.h"
 #include "tests/buffers/plain.h"
 
 #include <pthread.h>
@@ -77,7 +78,7 @@ static void *source(void *arg)
     for (unsigned i = 0; i < run->frames; i++) {
         struct br_frame *f;
         if (run->event == SOURCE_FAILS && i == run->at) {
-            br_queue_fail(run->queue[0]);
+            br_queue_close(run->queue[0]);
             return NULL;
         }
         int status = br_queue_acquire(run->queue[0], &f);
@@ -110,7 +111,7 @@ static void *stage(void *arg)
     while (br_reader_wait(in, &f) == 1) {
         check(run, f, w->index);
         if (run->event == STAGE_FAILS && w->index == 0 && n++ >= run->at) {
-            br_queue_fail(out);
+            br_queue_close(out);
             br_reader_detach(in);
             return NULL;
         }
@@ -125,10 +126,7 @@ static void *stage(void *arg)
         br_reader_release(in);
     }
     br_reader_detach(in);
-    if (br_reader_failed(in))
-        br_queue_fail(out);
-    else
-        br_queue_close(out);
+    br_queue_close(out);
     return NULL;
 }
 
@@ -199,7 +197,7 @@ static void look(struct run *run, const struct br_reader *reader)
     struct br_reader_counters r;
     struct br_queue_counters q;
     br_reader_get_counters(reader, &r);
-    br_queue_get_counters(br_reader_queue(reader), &q);
+    br_queue_get_counters(reader->queue, &q);
     if (r.delivered_frames + r.dropped_frames + r.discarded_frames > q.frames)
         complain(run, "ahead", r.delivered_frames, q.frames);
     if (q.fill > q.depth || q.max_fill > q.depth) complain(run, "fill", q.fill, q.depth);
@@ -210,7 +208,7 @@ static void settle_account(struct run *run, const struct br_reader *reader, enum
     struct br_reader_counters r;
     struct br_queue_counters q;
     br_reader_get_counters(reader, &r);
-    br_queue_get_counters(br_reader_queue(reader), &q);
+    br_queue_get_counters(reader->queue, &q);
     if (r.delivered_frames + r.dropped_frames + r.discarded_frames != q.frames)
         complain(run, "frames do not add up", r.delivered_frames + r.dropped_frames + r.discarded_frames,
                  q.frames);

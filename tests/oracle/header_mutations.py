@@ -68,9 +68,9 @@ ZONE_0 0,2,1,1,0
 """
 CARDS = [("BLOCSIZE", 240), ("OBSNCHAN", 6), ("NANTS", 3), ("NPOL", 4), ("NBITS", 8), ("OBSFREQ", 600.5),
          ("OBSBW", 2.0), ("TBIN", "1.5E-6"), ("OVERLAP", 2), ("PKTIDX", 160), ("PIPERBLK", 8),
-         ("PKTFMT", "'1SFA    '"), ("STT_IMJD", 60000), ("STT_SMJD", 3600), ("STT_OFFS", 0.25),
-         ("DIRECTIO", 0)]
-MEANT = {key.encode() for key, _ in CARDS} | {b"PKTSIZE"}
+         ("PKTSTART", 80), ("PKTFMT", "'1SFA    '"), ("STT_IMJD", 60000), ("STT_SMJD", 3600),
+         ("STT_OFFS", 0.25), ("DIRECTIO", 0)]
+MEANT = {key.encode() for key, _ in CARDS} | {b"PKTSIZE", b"SYNCTIME"}
 PAYLOAD = bytes((37 * i + 11) % 256 for i in range(240))
 
 
@@ -92,7 +92,7 @@ def keep(keys, key, value):
 
 def real(text):
     try:
-        value = float(text)
+        value = float(re.sub(rb"^([+-]?[0-9.]+)[Dd]", rb"\1E", text))  # as FITS has it
     except ValueError as error:
         raise Unreadable(text) from error
     if value != value or abs(value) == float("inf"):
@@ -175,7 +175,8 @@ def read_dada(data):
     epoch = start_ns(keys)
     element = 2 * bits // 8
     f, p, a = lengths["F"], lengths["P"], lengths["A"]
-    row, payload = f * p * a * element, data[size:]
+    announced = whole(keys.get(b"FILE_SIZE", b"0"), 0, 1 << 64) or len(data)
+    row, payload = f * p * a * element, data[size:size + announced]
     samples, offset = len(payload) // row, whole(keys.get(b"OBS_OFFSET", b"0"), 0, 1 << 64)
     if offset % row or not samples:
         raise Unreadable("no whole samples")
@@ -311,7 +312,8 @@ def count(keys, key, low, high, absent=None):
         if absent is None:
             raise Unreadable(key)
         return absent
-    return whole(re.sub(rb"\.0*$", b"", value), low, high)
+    value = real(value) if re.search(rb"[.DdEe]", value) else whole(value, low, high)
+    return whole(b"%d" % value, low, high) if value == int(value) else whole(key.encode(), 0, 0)
 
 
 def read_guppi(data):
@@ -334,17 +336,20 @@ def read_guppi(data):
         bytes_new = (samples - overlap) * 2 * nchan * npol
         packet = count(keys, "PKTSIZE", 1, 1 << 60, 0)
         packets = bytes_new // packet if packet and bytes_new % packet == 0 else 0
-    first = Fraction(count(keys, "PKTIDX", 0, 1 << 62, 0) * (samples - overlap), packets or 1)
-    if not packets:
-        first = Fraction(0)
-    if first.denominator != 1:
+    number = count(keys, "PKTIDX", 0, 1 << 62, 0)
+    first = Fraction(number * (samples - overlap), packets or 1)
+    if first.denominator != 1 or (number and not packets):
         raise Unreadable("PKTIDX")
     try:
         centre, band = real(keys[b"OBSFREQ"]), real(keys[b"OBSBW"])
         sample_ns = Fraction(1000 * f) / Fraction(abs(band)) if b"TBIN" not in keys else 10**9 * Fraction(
-            keys[b"TBIN"].decode("latin-1"))
+            re.sub("[Dd]", "E", keys[b"TBIN"].decode("latin-1")))
         epoch = (count(keys, "STT_IMJD", 0, 100000) - 40587) * DAY + count(keys, "STT_SMJD", 0, 86400) * 10**9
         epoch += round(real(keys.get(b"STT_OFFS", b"0")) * 1e9)
+        start = count(keys, "PKTSTART", 0, 1 << 60, 0) if b"PKTIDX" in keys else 0
+        if (b"PKTSTART" not in keys and number) or (start and not packets):
+            raise Unreadable("which packet STT_* is the time of, or when that was")
+        epoch -= int(start * (samples - overlap) // max(packets, 1) * sample_ns)
     except (KeyError, ValueError, ZeroDivisionError) as error:
         raise Unreadable(error) from error
     plane, cells = 2 * npol * samples, []

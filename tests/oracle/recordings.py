@@ -233,7 +233,8 @@ def guppi_blocks(v, per, overlap=0, first_packet=0, packets=None, directio=True,
             "BACKEND": "GUPPI", "BLOCSIZE": len(data), "PIPERBLK": packets,
             "PKTIDX": first_packet + i * packets, "OBSFREQ": centre, "OBSBW": band, "OBSNCHAN": nchan * nants,
             "NPOL": 4 if npol == 2 else 1, "NBITS": 8, "TBIN": nchan / abs(band) * 1e-6, "OVERLAP": overlap,
-            "STT_IMJD": start[0], "STT_SMJD": start[1], "STT_OFFS": start[2], "SRC_NAME": "B0329+54",
+            "PKTSTART": 0, "STT_IMJD": start[0], "STT_SMJD": start[1], "STT_OFFS": start[2],
+            "SRC_NAME": "B0329+54",
             "TELESCOP": "GBT", "DIRECTIO": int(directio), "NANTS": nants if nants > 1 else None, **more
         }
         out.append(guppi_header(directio, **keys) + data)
@@ -254,17 +255,24 @@ def vdif_header(seconds, number, epoch, nchan, frame_bytes, thread=0, invalid=0,
     return struct.pack("<8I", *words, rate | edv << 24, 0, 0, 0)[:16 if legacy else 32]
 
 
+def pack_vdif8(e):
+    """8 + 8 bits, offset binary, real part first: [..., 2]."""
+    return np.stack([e.real.astype(int) + 128, e.imag.astype(int) + 128], -1).astype(np.uint8)
+
+
 def vdif_file(e, spread, seconds, number, epoch, sample_rate, **more):
     """E[time][freq][pol][dish] from frame `number` of a second on: all threads of a time, then the next."""
     ntime, nchan, npol, ndish = e.shape
     out, per_second = [], sample_rate // spread
     for i in range(ntime // spread):
-        block = pack_vdif(e[i * spread:(i + 1) * spread]).reshape(spread, nchan, npol * ndish)
+        pack = pack_vdif8 if more.get("bits") == 8 else pack_vdif
+        block = pack(e[i * spread:(i + 1) * spread]).reshape(spread, nchan, npol * ndish, -1)
         at = number + i
         for thread in range(npol * ndish):
             data = block[:, :, thread].tobytes()
+            header = 16 if more.get("legacy") else 32
             out.append(
-                vdif_header(seconds + at // per_second, at % per_second, epoch, nchan, 32 +
+                vdif_header(seconds + at // per_second, at % per_second, epoch, nchan, header +
                             len(data), thread, **more) + data)
     return out
 

@@ -20,8 +20,11 @@ FREQ = 400 + BAND * np.arange(5)
 K = 1 / 2.41e-4
 
 
+SIDEBAND = "upper"
+
+
 def field(**parameters):
-    """E[time][freq][pol][dish] that simulate makes."""
+    """E[time][freq][pol][dish] that simulate makes; of a lower sideband the conjugate: an upper one."""
     with harness.scratch() as d:
         listed = "".join(f"    {key}: {value}\n" for key, value in parameters.items())
         harness.run(d, f"""
@@ -34,6 +37,7 @@ stream:
   freq_mhz: {FREQ.tolist()}
   sample_ns: 5120
   epoch_ns: 1700000000000000000
+  sideband: {SIDEBAND}
 pipeline:
   - stage: simulate
 {listed}    out: field
@@ -42,14 +46,28 @@ pipeline:
         name = next(n for n in os.listdir(d) if n.endswith(".dada"))
         e, valid, first, _ = harness.read_e(os.path.join(d, name))
         assert valid.all() and first == 0
-        return e
+        return e.conj() if SIDEBAND == "lower" else e
+
+
+def lower(test):
+    """The same test with a lower sideband."""
+    def run():
+        global SIDEBAND
+        SIDEBAND = "lower"
+        try:
+            test()
+        finally:
+            SIDEBAND = "upper"
+    run.__name__ = test.__name__ + "_lower"
+    return run
 
 
 def wave(x_deg, y_deg):
-    """Phase factor [freq][dish] of a source in this direction."""
+    """Phase factor [freq][dish] of a source in this direction: a dish nearer to it receives the wave earlier,
+    by path / c, and exp(2 pi i f t) is ahead there by 2 pi f path / c."""
     cosines = np.sin(np.radians([x_deg, y_deg]))
     path = (DISHES * SPACING * cosines).sum(axis=1)
-    return np.exp(-2j * np.pi * path[None] * FREQ[:, None] * 1e6 / 299792458.0)
+    return np.exp(2j * np.pi * path[None] * FREQ[:, None] * 1e6 / 299792458.0)
 
 
 def test_source():
@@ -155,9 +173,9 @@ def test_drawn_drifts():
 
 
 def spherical(east, north, freq_mhz):
-    """exp(2 pi i r / lambda) / r at each dish, its mean power being 1."""
+    """exp(-2 pi i r / lambda) / r at each dish, which the wave reaches late by r / c; its mean power is 1."""
     r = np.hypot(east - DISHES[:, 1] * SPACING[1], north - DISHES[:, 0] * SPACING[0])
-    return np.exp(2j * np.pi * r * freq_mhz * 1e6 / 299792458.0) / r / np.sqrt((1 / r ** 2).mean())
+    return np.exp(-2j * np.pi * r * freq_mhz * 1e6 / 299792458.0) / r / np.sqrt((1 / r ** 2).mean())
 
 
 CARRIER = dict(freq_mhz=400.25, power_db=3, duty=0.25, period_s=0.004, start_s=0.002, east_m=90, north_m=-55)
@@ -211,7 +229,7 @@ def test_impulses():
     on = (t >= 0.02) & (t < 0.07)
     edge = np.minimum(abs(t - 0.02), abs(t - 0.07)) < DT
     assert np.array_equal(e[~on & ~edge], quiet[~on & ~edge])
-    a = np.exp(-2j * np.pi * FREQ[:, None] * 1e6 / 299792458.0 *
+    a = np.exp(2j * np.pi * FREQ[:, None] * 1e6 / 299792458.0 *
                (DISHES * SPACING * [x, np.sqrt(1 - x * x)]).sum(axis=1))
     part = e[on & ~edge]
     v = np.einsum("tfpa,tfqb->fpqab", part, part.conj()) / len(part)
@@ -301,5 +319,6 @@ if __name__ == "__main__":
     harness.main([
         test_gains, test_source, test_two_sources, test_drifts, test_drawn_drifts, test_carriers,
         test_impulses,
-        test_burst_delays, test_burst_profile
+        test_burst_delays, test_burst_profile,
+        *(lower(test) for test in (test_source, test_carriers, test_impulses, test_burst_delays))
     ])

@@ -61,5 +61,45 @@ pipeline:
     print(f"{want.size} values of {os.path.basename(sample)} equal, start {start.isot}")
 
 
+def compare_mwa():
+    """MWA's beamformer: 8 + 8 bits, and the two channels of its only thread are polarisations."""
+    program = os.path.abspath(os.environ["BEAMRING"])
+    import numpy as np
+    from astropy import units as u
+    from baseband import vdif
+    from baseband.data import SAMPLE_MWA_VDIF as sample
+
+    with vdif.open(sample, "rs", sample_rate=1.28 * u.MHz) as reader:
+        decoded = reader.read()  # (time, polarisation), in units of 1/35.5, half a level above them
+        start = reader.start_time
+    want = np.rint(decoded * 35.5 - (0.5 + 0.5j))
+    assert abs(decoded * 35.5 - (0.5 + 0.5j) - want).max() < 1e-3, "baseband's scale is not 35.5"
+    with tempfile.TemporaryDirectory(prefix="beamring-") as directory:
+        with open(os.path.join(directory, "pipeline.yaml"), "w") as f:
+            f.write(f"""
+stream: {{npol: 2, sample_ns: 781.25, freq_mhz: [150]}}
+pipeline:
+  - {{stage: replay, files: {sample}, out: field}}
+  - {{stage: record, in: field, directory: ., prefix: field}}
+""")
+        done = subprocess.run([program, "run", "pipeline.yaml"], cwd=directory, capture_output=True,
+                              text=True, timeout=60, check=False)
+        assert done.returncode == 0, done
+        with open(os.path.join(directory, "field_000000.dada"), "rb") as f:
+            data = f.read()
+    head = data[:4096].rstrip(b"\0").decode().splitlines()
+    keys = dict(line.split(None, 1) for line in head if len(line.split(None, 1)) == 2)
+    assert keys["DTYPE"] == "int8x2" and keys["SHAPE"] == "0,1,2,1", keys
+    raw = np.frombuffer(data, np.int8, offset=int(keys["HDR_SIZE"])).reshape(-1, 2, 2).astype(float)
+    assert np.array_equal(raw[..., 0] + 1j * raw[..., 1], want)
+    assert int(keys["EPOCH_NS"]) + int(keys["SAMPLE0"]) * 781.25 == round(start.unix * 1e9)
+    print(f"{want.size} values of {os.path.basename(sample)} equal, start {start.isot}")
+
+
+def compare_both():
+    compare()
+    compare_mwa()
+
+
 if __name__ == "__main__":
-    sys.exit(run_with("baseband", compare))
+    sys.exit(run_with("baseband", compare_both))

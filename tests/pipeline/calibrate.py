@@ -1,4 +1,4 @@
-"""`beamring calibrate` where things are not as they should be, for a source on the sky, and for a node that
+"""`beamring calibrate` where things are not as they should be, in both sidebands, and for a node that
 runs."""
 import glob
 import os
@@ -14,113 +14,6 @@ from circle_common import ND, NF, NP, PATHFINDER, SOURCE
 from control_common import Node
 from small import TELESCOPE
 
-EPOCH_S, DT = 1700000000, 5.12e-6
-SITE = np.radians([49.32075144444, -119.62081125])
-ARCSEC = np.radians(1 / 3600)
-
-
-def rotation(axis, angle):
-    """Rotates the axes of coordinates, not vectors."""
-    c, s, r = np.cos(angle), np.sin(angle), np.eye(3)
-    i, j = (axis + 1) % 3, (axis + 2) % 3
-    r[i, i], r[i, j], r[j, i], r[j, j] = c, s, -s, c
-    return r
-
-
-def north_east(ra_deg, dec_deg, unix_s):
-    """Direction cosines to the north and to the east by textbook formulas: precession of 1976, the largest
-    terms of nutation, aberration, sidereal time of 1982. UT1 is taken for UTC. Good to an arc second."""
-    ra, dec = np.radians([ra_deg, dec_deg])
-    n = np.array([np.cos(dec) * np.cos(ra), np.cos(dec) * np.sin(ra), np.sin(dec)])
-    days = unix_s / 86400 + 2440587.5 - 2451545.0
-    t = days / 36525
-    eps = np.radians(23.439291 - 0.0130042 * t)
-    mean = np.radians(280.46646 + 36000.76983 * t)
-    anomaly = np.radians(357.52911 + 35999.05029 * t)
-    sun = mean + np.radians(1.914602 * np.sin(anomaly) + 0.019993 * np.sin(2 * anomaly))
-    perihelion = np.radians(102.93735 + 1.71946 * t)
-    k, e = 20.49552 * ARCSEC, 0.016708634
-    v = k * np.array([np.sin(sun) - e * np.sin(perihelion),
-                      (-np.cos(sun) + e * np.cos(perihelion)) * np.cos(eps),
-                      (-np.cos(sun) + e * np.cos(perihelion)) * np.sin(eps)])
-    n = n + v
-    n /= np.linalg.norm(n)
-    zeta = (2306.2181 * t + 0.30188 * t ** 2) * ARCSEC
-    z = (2306.2181 * t + 1.09468 * t ** 2) * ARCSEC
-    theta = (2004.3109 * t - 0.42665 * t ** 2) * ARCSEC
-    n = rotation(2, -z) @ rotation(1, theta) @ rotation(2, -zeta) @ n
-    node = np.radians(125.04452 - 1934.136261 * t)
-    moon = np.radians(218.3165 + 481267.8813 * t)
-    dpsi = (-17.20 * np.sin(node) - 1.32 * np.sin(2 * mean) - 0.23 * np.sin(2 * moon)
-            + 0.21 * np.sin(2 * node)) * ARCSEC
-    deps = (9.20 * np.cos(node) + 0.57 * np.cos(2 * mean) + 0.10 * np.cos(2 * moon)) * ARCSEC
-    n = rotation(0, -eps - deps) @ rotation(2, -dpsi) @ rotation(0, eps) @ n
-    gmst = np.radians(280.46061837 + 360.98564736629 * days + 0.000387933 * t ** 2)
-    lat, lon = SITE
-    n = rotation(2, gmst + dpsi * np.cos(eps) + lon) @ n         # x to the south horizon's meridian
-    return np.array([np.cos(lat) * n[2] - np.sin(lat) * n[0], n[1]]), \
-        np.cos(lat) * n[0] + np.sin(lat) * n[2]
-
-
-def has_erfa():
-    return "without ERFA" not in harness.beamring("calibrate", "x", "--source", "1,2").err
-
-
-def at_time(d, name, seconds, ra, dec):
-    """A short recording of visibilities, `seconds` after the epoch, of a source on the sky."""
-    first = round(seconds / DT / 6400) * 6400
-    (x, y), up = north_east(ra, dec, EPOCH_S + (first + 3200) * DT)
-    assert up > 0.3
-    degrees = np.degrees(np.arcsin([x, y]))
-    stream = circle.STREAM.rstrip() + f"\n  sample0: {first}\n"
-    harness.run(d, f"""include: {PATHFINDER}
-{stream}
-pipeline:
-  - stage: simulate
-    noise: 2
-    gains: receivers.h5
-    samples: 6400
-    seed: {first % 1000 + 5}
-    sources: [{{x_deg: {degrees[0]}, y_deg: {degrees[1]}, flux: 0.3}}]
-    out: field
-  - {{stage: correlate, in: field, out: v, integrate: 6400}}
-  - {{stage: uvh5, in: v, directory: {name}}}
-""", name=f"{name}.yaml")
-
-
-def test_sky():
-    """Two integrations an hour apart, added up: the source has moved by 15 degrees between them, 30 times the
-    array's resolution."""
-    if not has_erfa():
-        return
-    ra, dec = 150.5, 62.25
-    with harness.scratch() as d:
-        g = circle.write_receivers(d)
-        for name, seconds in (("one", 3600 * 15), ("two", 3600 * 16)):
-            at_time(d, name, seconds, ra, dec)
-        names = [f"{n}/vis_000000.uvh5" for n in ("one", "two")]
-        done = circle.calibrate(d, *names, "--source", f"{ra},{dec}")
-        assert "2 integrations" in done.out and "degrees above the horizon" in done.out, done.out
-        gain, flag, sets, attributes = circle.read_gains(os.path.join(d, "gains.h5"))
-        phase, amplitude = circle.errors(gain, flag, g)
-        assert np.sqrt((phase ** 2).mean()) < 1.2, np.sqrt((phase ** 2).mean())
-        assert np.sqrt((amplitude ** 2).mean()) < 0.03
-        assert attributes["source"] == b"source 150.5,62.25"
-        hours = ra / 15
-        sexagesimal = f"{int(hours):02d}:{int(hours * 60 % 60):02d}:{hours * 3600 % 60:.3f},+62:15:00"
-        circle.calibrate(d, *names, "--source", sexagesimal, "--out", "same.h5")
-        assert np.array_equal(circle.read_gains(os.path.join(d, "same.h5"))[0], gain)
-        # the source half a degree off: another solution, with much less of the signal
-        circle.calibrate(d, *names, "--source", f"{ra},{dec - 0.5}", "--out", "off.h5")
-        off = circle.read_gains(os.path.join(d, "off.h5"))[2]
-        assert off["snr"].mean() < 0.9 * sets["snr"].mean() or \
-            np.sqrt((circle.errors(off["gain"], off["flag"], g)[0] ** 2).mean()) > 20
-        low = circle.calibrate(d, *names, "--source", "150.5,-75", "--out", "low.h5", status=1)
-        assert "below the horizon at 2023-11-1" in low.err and "its elevation is -" in low.err, low.err
-        assert not os.path.exists(os.path.join(d, "low.h5"))
-        twice = circle.calibrate(d, names[0], names[0], "--source", f"{ra},{dec}", "--overwrite", status=1)
-        assert "expected every integration once" in twice.err, twice.err
-
 
 def test_command_line():
     with harness.scratch() as d:
@@ -133,13 +26,14 @@ def test_command_line():
             (("x.uvh5", "--direction", "0,0", "--at", "now"), "--at goes with --post"),
             (("x.uvh5", "--direction", "0,0", "--ref-input", "1.5"), "expected a dish's number"),
             (("x.uvh5", "--direction", "0,0", "--min-snr", "many"), "expected a number from 0"),
+            (("x.uvh5", "--direction", "0,0", "--sideband", "both"), "expected upper or lower"),
             (("x.uvh5", "--direction"), "expected X,Y"),
             (("x.uvh5", "--dircetion", "0,0"), "unknown option '--dircetion'"),
             (("x.uvh5", "--direction", "0,0", "--telescope", "none.yaml"), "none.yaml"),
         ):
             result = circle.calibrate(d, *arguments, status=2)
             assert words in result.err and "%s" not in result.err, (words, result)
-        if has_erfa():
+        if circle.has_erfa():
             for source in ("1", "1,2,3", "25:00:00,0", "400,0", "10,91", "1:70:00,3", "a,b", "1:2:3:4,5"):
                 result = circle.calibrate(d, "x", "--source", source, status=2)
                 assert f"--source '{source}': expected" in result.err, result
@@ -173,10 +67,10 @@ def test_files():
         shutil.copy(os.path.join(d, vis), os.path.join(d, "other.uvh5"))
         with h5py.File(os.path.join(d, "other.uvh5"), "a") as f:
             f["Header/freq_array"][...] += 50e6
-        shutil.copy(os.path.join(d, vis), os.path.join(d, "phased.uvh5"))
-        with h5py.File(os.path.join(d, "phased.uvh5"), "a") as f:
+        shutil.copy(os.path.join(d, vis), os.path.join(d, "near.uvh5"))
+        with h5py.File(os.path.join(d, "near.uvh5"), "a") as f:
             del f["Header/phase_center_catalog/0/cat_type"]
-            f["Header/phase_center_catalog/0/cat_type"] = np.bytes_("sidereal")
+            f["Header/phase_center_catalog/0/cat_type"] = np.bytes_("near_field")
         shutil.copy(os.path.join(d, vis), os.path.join(d, "headless.uvh5"))
         with h5py.File(os.path.join(d, "headless.uvh5"), "a") as f:
             del f["Header/freq_array"]
@@ -185,16 +79,17 @@ def test_files():
             del f["Header/time_array"]
             f.create_dataset("Header/time_array", (1 << 33,), "f8", chunks=(1024,))
         for files, words in (
-            (("huge.uvh5",), "there is no integration in it"),
+            (("huge.uvh5",), "Header/time_array is missing, damaged or of another form"),
             (("nothing.uvh5",), "nothing.uvh5: No such file"),
             (("text",), "is neither UVH5 nor DADA"),
             ((dada,), "give --telescope FILE"),
             ((recording(d, "e"), "--telescope", PATHFINDER), "expected visibilities"),
             ((recording(d, "autos"), "--telescope", PATHFINDER), "autocorrelations alone have no phases"),
             (("autos/vis_000000.uvh5",), "no channel has a result"),
+            (("autos/vis_000000.uvh5", "--sideband", "lower"), "its stream holds the upper sideband"),
             ((vis, "other.uvh5"), "channel 0 is at 400 and at 450 MHz"),
             ((vis, dada, "--telescope", PATHFINDER), "expected every integration once"),
-            (("phased.uvh5",), "phased to a place on the sky ('sidereal')"),
+            (("near.uvh5",), "a phase centre of the kind 'near_field' cannot be undone"),
             (("headless.uvh5",), "Header/freq_array"),
             ((vis, "--ref-input", "11"), "flagged in all channels of polarisation 0"),
             ((vis, "--ref-input", "64"), "expected a dish, 0 to 63"),
@@ -260,13 +155,87 @@ pipeline:
         assert "1 of 1 inputs are left; a fit needs 4" in result.err, result
 
 
+def test_sideband():
+    """The stream's gains come out of either sideband, from its recording and from its UVH5 file; unknown is
+    taken for upper, and said; what is stated otherwise is refused."""
+    with harness.scratch() as d:
+        g = circle.write_receivers(d)
+        stream = circle.STREAM
+        for sideband in ("upper", "lower"):
+            circle.STREAM = stream.rstrip() + f"\n  sideband: {sideband}\n"
+            try:
+                circle.see_source(d, samples=6400, flux=0.3)
+            finally:
+                circle.STREAM = stream
+            vis, dada = os.path.join(d, "vis", "vis_000000.uvh5"), recording(d, "vis")
+            place = ("--direction", circle.at(SOURCE), "--overwrite")
+            with_places = (dada, "--telescope", PATHFINDER, *place)
+            other = "lower" if sideband == "upper" else "upper"
+            found = []
+            for arguments in ((vis, *place), with_places):
+                done = circle.calibrate(d, *arguments)
+                assert done.err == "" and f"{sideband} sideband\n" in done.out, done
+                gain, flag, _, attributes = circle.read_gains(os.path.join(d, "gains.h5"))
+                assert attributes["sideband"] == sideband.encode()
+                found.append(gain)
+                phase, _ = circle.errors(gain, flag, g)
+                assert np.sqrt((phase ** 2).mean()) < 1.5, (arguments, np.sqrt((phase ** 2).mean()))
+                refused = circle.calibrate(d, *arguments, "--sideband", other, status=1)
+                assert f"holds the {sideband} sideband, --sideband says {other}" in refused.err, refused
+            # without the word, stated, taken, and stated wrongly
+            raw = open(dada, "rb").read()
+            with open(dada, "wb") as f:
+                f.write(raw.replace(b"\nSIDEBAND ", b"\nNOTHING_ "))
+            with h5py.File(vis, "a") as f:
+                replace = f["Header/extra_keywords"]
+                del replace["sideband"]
+                replace["sideband"] = np.bytes_("unknown")
+                f["Data/visdata"][...] = conjugated(f["Data/visdata"][()]) if sideband == "lower" \
+                    else f["Data/visdata"][()]             # as `uvh5` writes a stream of unknown sideband
+            for arguments in ((vis, *place), with_places):
+                stated = circle.calibrate(d, *arguments, "--sideband", sideband)
+                assert stated.err == "" and np.array_equal(circle.read_gains(os.path.join(d, "gains.h5"))[0],
+                                                           found[arguments == with_places])
+                taken = circle.calibrate(d, *arguments)
+                assert taken.err.count("upper is taken") == 1, taken
+                gain, flag, _, attributes = circle.read_gains(os.path.join(d, "gains.h5"))
+                assert attributes["sideband"] == b"upper"
+                rms = np.sqrt((circle.errors(gain, flag, g)[0] ** 2).mean())
+                assert rms < 1.5 if sideband == "upper" else rms > 30, rms
+            shutil.rmtree(os.path.join(d, "vis"))
+
+
+def conjugated(vis):
+    vis["i"] *= -1
+    return vis
+
+
 def test_other_channels():
-    """A node refuses gains of other channels, if there are as many; those of its coarse channels fit behind
-    upchannelize."""
+    """A node refuses gains of other channels, if there are as many, and of the other sideband; those of its
+    coarse channels fit behind upchannelize."""
     with harness.scratch() as d:
         circle.write_receivers(d)
         circle.see_source(d, samples=3200)
         circle.calibrate(d, "vis/vis_000000.uvh5", "--direction", circle.at(SOURCE))
+        words = "its gains are those of the upper sideband, the stream holds the lower one"
+        with h5py.File(os.path.join(d, "gains.h5")) as f, h5py.File(os.path.join(d, "own.h5"), "w") as own:
+            own["gain"] = f["gain"][()]
+        for name, sideband, status in (("gains.h5", "upper", 0), ("gains.h5", "lower", 2),
+                                       ("own.h5", "lower", 0), ("own.h5", "upper", 2)):
+            if (name, sideband) == ("own.h5", "upper"):
+                with h5py.File(os.path.join(d, "own.h5"), "a") as own:
+                    own.attrs["sideband"] = "lower"        # of variable length
+                words = "its gains are those of the lower sideband, the stream holds the upper one"
+            for stage in ("baseband_beamform, beams: {directions: [[0, 0]]}", "frb_grid, integrate: 64"):
+                result = harness.run(d, f"""include: {PATHFINDER}
+{circle.STREAM.rstrip()}
+  sideband: {sideband}
+pipeline:
+  - {{stage: simulate, samples: 100, out: field}}
+  - {{stage: {stage}, in: field, out: j, gains: {name}}}
+  - {{stage: record, in: j, directory: ., prefix: j}}
+""", command="check", status=status)
+                assert status == 0 or words in result.err, result
         for first, status in ((400, 0), (500, 2)):
             for stages in (
                 "  - {stage: baseband_beamform, in: field, out: j, gains: gains.h5,\n"
@@ -374,6 +343,6 @@ pipeline:
 if __name__ == "__main__":
     assert ND == 64
     harness.main([
-        test_sky, test_command_line, test_files, test_missing, test_one_dish, test_other_channels,
+        test_command_line, test_files, test_missing, test_sideband, test_one_dish, test_other_channels,
         test_picture, test_node, test_every_stage_of_a_node
     ])

@@ -138,11 +138,13 @@ LINKS = {"ethernet": (1, lambda ip: bytes(12) + b"\x08\x00" + ip),
          "cooked": (113, lambda ip: bytes(14) + b"\x08\x00" + ip), "raw": (101, lambda ip: ip)}
 
 
-def write_pcap(path, link, frames):
+def write_pcap(path, link, frames, when=None, keep=262144):
+    """when: seconds of Unix time of each packet; keep: the snap length."""
     with open(path, "wb") as f:
-        f.write(struct.pack("<IHHIIII", 0xA1B2C3D4, 2, 4, 0, 0, 262144, link))
+        f.write(struct.pack("<IHHIIII", 0xA1B2C3D4, 2, 4, 0, 0, keep, link))
         for k, frame in enumerate(frames):
-            f.write(struct.pack("<IIII", 1700000000, k, len(frame), len(frame)) + frame)
+            s, us = (1700000000, k) if when is None else divmod(int(when[k] * 1e6), 1000000)
+            f.write(struct.pack("<IIII", s, us, min(keep, len(frame)), len(frame)) + frame[:keep])
 
 
 def write_pcapng(path, link, frames):

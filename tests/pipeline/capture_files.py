@@ -63,6 +63,23 @@ def test_files_of_every_link():
                 assert np.array_equal(share, share_of(want[:n].mean(axis=2)))
 
 
+def test_queues_that_lag():
+    """A NIC's queues hand on streams, or boards, frames apart: nothing is late."""
+    fengine = packets.ChordCrs()
+    raw = np.random.default_rng(5).integers(0, 256, fengine.shape(24 * FS), np.uint8)
+    sent = list(fengine.packets(raw))
+    for key in (0, 1):  # by source, by stream
+        for chunk in (200, 700):
+            order = [x for k in range(0, len(sent), chunk)
+                     for x in sorted(sent[k:k + chunk], key=lambda packet: -packet[key])]
+            with harness.scratch() as d:
+                write_pcap(os.path.join(d, "a.cap"), 1, [LINKS["ethernet"][1](ip_udp(p)) for *_, p in order])
+                result = replay(d, fengine)
+                assert f"{len(sent)} packets, {len(sent)} accepted\n" in result.err, result
+                got, there, _, begin = recorded(d, fengine, FS)
+                assert begin == 0 and there.all() and np.array_equal(got, raw)
+
+
 def test_files_that_end_early_or_are_none():
     fengine = packets.ChordCrs()
     with harness.scratch() as d:
@@ -86,4 +103,4 @@ def test_files_that_end_early_or_are_none():
 
 
 if __name__ == "__main__":
-    harness.main([test_files_of_every_link, test_files_that_end_early_or_are_none])
+    harness.main([test_files_of_every_link, test_queues_that_lag, test_files_that_end_early_or_are_none])

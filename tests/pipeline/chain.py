@@ -136,7 +136,7 @@ def exact_beams(e, valid, a, s):
 
 
 def test_baseband_directions():
-    """Weights computed from directions and gains: A = round(127 g / max|g| exp(+2 pi i theta)), s the integer
+    """Weights computed from directions and gains: A = round(127 g / max|g| exp(-2 pi i theta)), s the integer
     nearest to log2 sqrt(sum |A|^2)."""
     import h5py
     rng = np.random.default_rng(6)
@@ -157,7 +157,7 @@ pipeline:
   - {{stage: record, in: beams, directory: ., prefix: beams, overwrite: true}}
 """)
             theta = np.einsum("f,dk,bk->fbd", freq * 1e6 / 299792458, place, BEAMS)
-            a = 127 * g[:, :, None] / abs(g).max() * np.exp(2j * np.pi * theta)[:, None]
+            a = 127 * g[:, :, None] / abs(g).max() * np.exp(-2j * np.pi * theta)[:, None]
             a = np.floor(a.real + 0.5) + 1j * np.floor(a.imag + 0.5)
             s = np.floor(0.5 * np.log2((abs(a)**2).sum(-1)) + 0.5).astype(int)
             got, _, _, _ = harness.read_frames(one(d, "beams*.dada"))

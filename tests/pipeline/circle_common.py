@@ -108,3 +108,7 @@ def errors(gain, flag, g):
 def good_weights(flag, sets):
     """Weights of the good inputs, in the order of `errors`."""
     return np.concatenate([w[f == 0] for w, f in zip(sets["weight"].reshape(-1, ND), flag.reshape(-1, ND))])
+
+
+def has_erfa():
+    return "without ERFA" not in harness.beamring("calibrate", "x", "--source", "1,2").err

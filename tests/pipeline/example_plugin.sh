@@ -14,7 +14,7 @@ DESTDIR=$work meson install -C "$build" --no-rebuild --quiet
 root=$work$prefix
 pc=$(dirname "$(find "$root" -name beamring.pc)")
 export PKG_CONFIG_PATH=$pc PKG_CONFIG_SYSROOT_DIR=$work
-export LD_LIBRARY_PATH=$(dirname "$pc")
+unset LD_LIBRARY_PATH BEAMRING_CONFIG_PATH
 
 mkdir "$work/plugin"
 cp "$here"/docs/example/* "$work/plugin"
@@ -96,3 +96,39 @@ sed 's/\[7\]/[64]/' mute_later.yaml >wrong.yaml
 status=0
 "$root/bin/beamring" check mute.yaml --set mute_dishes.dishes=64 2>err || status=$?
 [ "$status" = 2 ] && grep -q 'dish 64 does not exist' err || { cat err; echo "exit $status"; exit 1; }
+
+# The installation as a whole may be moved, and be called through PATH, a link, or from anywhere, under any name: its stages and
+# configurations are those of its own tree.
+unset BEAMRING_PLUGIN_PATH
+mv "$root" "$work/moved"
+ln -s "$work/moved/bin/beamring" "$work/link"
+[ -f "$work/moved/share/doc/beamring/example/mute.yaml" ] || { echo "documents and examples are not installed"; exit 1; }
+cat >"$work/simple.yaml" <<Y
+include: telescopes/pathfinder.yaml
+stream: {epoch_ns: 1700000000000000000, sample_ns: 5120, freq_mhz: [400]}
+pipeline:
+  - {stage: simulate, samples: 128, out: field}
+  - {stage: record, in: field, directory: $work/moved_out, prefix: field}
+Y
+mkdir -p "$work/elsewhere/bin" "$work/elsewhere/lib/beamring/stages"
+touch "$work/elsewhere/lib/beamring/stages/simulate.so" # found by whoever follows argv[0] or the working directory
+cd "$work/elsewhere/bin"
+for program in "$work/moved/bin/beamring" "$work/link" ../../moved/bin/beamring; do
+    rm -rf "$work/moved_out"
+    bash -c 'exec -a "$0" "$@"' "$work/elsewhere/bin/beamring" "$program" run "$work/simple.yaml" >/dev/null
+    [ -s "$work/moved_out/field_000000.dada" ] || { echo "$program recorded nothing"; exit 1; }
+done
+PATH=$work/moved/bin:$PATH beamring stages | grep -q '^uvh5 ' || { echo "no stages through PATH"; exit 1; }
+
+# Alone it says where it has looked.
+mkdir -p "$work/alone/bin" "$work/alone/lib"
+cp "$work/moved/bin/beamring" "$work/alone/bin"
+find "$work/moved" -name 'libbeamring.so*' -exec cp -P {} "$work/alone/lib" \;
+export LD_LIBRARY_PATH=$work/alone/lib BEAMRING_CONFIG_PATH=$work/moved/share/beamring/config
+for command in stages "check $work/simple.yaml"; do
+    status=0
+    # shellcheck disable=SC2086
+    "$work/alone/bin/beamring" $command 2>"$work/err" || status=$?
+    [ "$status" != 0 ] && grep -q "there are no stages in $work/alone/bin/.*BEAMRING_PLUGIN_PATH" "$work/err" ||
+        { cat "$work/err"; echo "exit $status"; exit 1; }
+done

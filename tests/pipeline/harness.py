@@ -216,9 +216,9 @@ def upchannelize(e, valid, factor, taps, gain=None):
 
 
 def beam_intensity(e, valid, dishes, spacing, freq_mhz, beams, block, first, threshold=0.5):
-    """Direct sums: J[freq][block][beam] = R sum_t sum_pol |sum_d E exp(+2 pi i (m x sm + n y sn) /
-    lambda)|^2, and the valid fraction; blocks of `block` steps aligned to the counter, the first step being
-    number `first`."""
+    """Direct sums for an upper sideband: J[freq][block][beam] = R sum_t sum_pol |sum_d E exp(-2 pi i (m x sm
+    + n y sn) / lambda)|^2, and the valid fraction; blocks of `block` steps aligned to the counter, the first
+    step being number `first`."""
     dishes = np.asarray(dishes, float)
     blocks = -(-(first + len(e)) // block) - first // block
     out = np.zeros((len(freq_mhz), blocks, len(beams)))
@@ -228,7 +228,7 @@ def beam_intensity(e, valid, dishes, spacing, freq_mhz, beams, block, first, thr
         lam = C_M_PER_S / (mhz * 1e6)
         path = beams[:, 0, None] * dishes[None, :, 0] * spacing[0] + \
             beams[:, 1, None] * dishes[None, :, 1] * spacing[1]
-        a = np.exp(2j * np.pi * path / lam)
+        a = np.exp(-2j * np.pi * path / lam)
         power = (abs(np.einsum("bd,tpd->tpb", a, e[:, f])) ** 2).sum(axis=1) * valid[:, f, None]
         for b in range(blocks):
             here = index == b

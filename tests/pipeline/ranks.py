@@ -1,6 +1,7 @@
 """The corner turn between ranks: the same bits for every number of ranks, missing where a rank lacks
 something, and errors that name the rank before anything starts."""
 import os
+import re
 
 import numpy as np
 
@@ -203,6 +204,19 @@ def test_overlaps_and_holes():
         expect(pipeline(FRB), ["no rank has", "between ranks 0 and 1"], command=command, before=hole)
 
 
+def test_other_sidebands():
+    """Bands of different sidebands are no one band."""
+    def before(d, path):
+        inputs(d, path, 2)
+        folder = os.path.join(d, "in2_1")
+        name = os.path.join(folder, next(n for n in os.listdir(folder) if n.endswith(".dada")))
+        data = open(name, "rb").read()
+        data, changed = re.subn(rb"(?m)^(SIDEBAND +)upper", rb"\1lower", data)
+        assert changed == 1
+        open(name, "wb").write(data)
+    expect(pipeline(FRB), ["sideband 'upper'", "'lower'"], before=before)
+
+
 def test_more_ranks_than_beams():
     text = pipeline("  - {stage: baseband_beamform, in: field, out: part,\n"
                     "     beams: {grid: [1, 2], spacing_deg: 1}}\n")
@@ -252,6 +266,6 @@ if __name__ == "__main__":
         test_intensities_have_the_same_bits, test_voltages_have_the_same_bits, test_there_and_back,
         test_ranks_in_any_order_and_uneven, test_other_ends_and_gaps_are_missing,
         test_a_rank_that_has_nothing_in_common, test_zones_there_and_back, test_overlaps_and_holes,
-        test_more_ranks_than_beams,
+        test_more_ranks_than_beams, test_other_sidebands,
         test_shares_that_do_not_add_up, test_the_same_files, test_check_says_what_crosses, test_alone
     ])

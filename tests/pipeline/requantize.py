@@ -143,7 +143,7 @@ def test_beams():
             wave = (rng.normal(size=(ntime, 2)) +
                     1j * rng.normal(size=(ntime, 2))) * noise[:, c].std(axis=(0, 2))
             noise[:,
-                  c] += 0.7 * wave[:, :, None] * np.exp(-2j * np.pi * path * mhz[c] * 1e6 / harness.C_M_PER_S)
+                  c] += 0.7 * wave[:, :, None] * np.exp(2j * np.pi * path * mhz[c] * 1e6 / harness.C_M_PER_S)
         e = np.clip(np.rint(noise.real), -128, 127) + 1j * np.clip(np.rint(noise.imag), -128, 127)
         write(d, "g.raw", b"".join(other.guppi_blocks(e, 96, first_packet=480)))
         harness.run(d, TELESCOPE + f"""

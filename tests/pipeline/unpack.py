@@ -154,10 +154,11 @@ def send_and_unpack(fengine):
     """simulate -> packetize as this F-engine -> capture -> unpack: the field that was simulated."""
     fs, pols = FRAME[fengine.name], positions(fengine)[1] if fengine.name != "chord-crs" else 2
     dishes = len(fengine.sources) * fengine.i // pols
+    sideband = "lower" if fengine.name in ("chime-ice", "casm-snap") else "upper"
     telescope = f"""
 telescope: {{name: test, grid: {{m: 1, n: {dishes}}}, spacing_m: {{m: 1, n: 1}}, latitude_deg: 0,
   longitude_deg: 0, dishes: {[[0, k] for k in range(dishes)]}}}
-stream: {{epoch_ns: 1700000000000000000, sample_ns: 5120, npol: {pols},
+stream: {{epoch_ns: 1700000000000000000, sample_ns: 5120, npol: {pols}, sideband: {sideband},
   freq_mhz: {{first: 400, step: 0.1, count: {len(fengine.channel_ids())}}}}}
 pipeline:
 """

@@ -165,8 +165,9 @@ def test_no_file():
         n.wait_until(lambda s: s["state"] == "running")
         os.mkfifo(os.path.join(n.directory, "pipe.h5"))
         os.mkdir(os.path.join(n.directory, "directory.h5"))
-        for name, words in (("pipe.h5", "no regular file"), ("directory.h5", "a directory"),
-                            ("not.h5", "cannot open")):
+        os.symlink("/dev/zero", os.path.join(n.directory, "zero.h5"))
+        for name, words in (("pipe.h5", "no regular file"), ("zero.h5", "no regular file"),
+                            ("directory.h5", "a directory"), ("not.h5", "cannot open")):
             answer = n.post("/v1/update", update(name, name))
             assert answer.code == 400 and words in answer.json["error"], answer.text
             assert "request:1:" in answer.json["error"]

@@ -33,8 +33,10 @@ def recorded(d):
     return raw[..., 0] + 1j * raw[..., 1], harness.read_gaps(path, 0, STEPS, NF, DOWN)
 
 
-def expected(v, autos=False):
-    """[time, pair][freq][pol] from the recording's baselines, by the definition of xx, yy, xy, yx."""
+def expected(v, autos=False, lower=False):
+    """[time, pair][freq][pol] from the recording's baselines, by the definition of xx, yy, xy, yx; an upper
+    sideband conjugated."""
+    v = v if lower else v.conj()
     full = np.zeros((STEPS, NF, 2 * ND, 2 * ND), complex)
     i, j = (np.arange(2 * ND), ) * 2 if autos else np.triu_indices(2 * ND)
     full[:, :, i, j] = v
@@ -127,6 +129,28 @@ def test_autocorrelations():
         assert np.array_equal(vis, expected(v, autos=True))
 
 
+def test_sideband():
+    """A lower sideband is written as it is, an upper and an unknown one conjugated; the keyword says which it
+    was, and the run says once that it does not know."""
+    with harness.scratch() as d:
+        field = record_field(d, missing="[]")
+        for sideband, stream in (("upper", ""), ("unknown", ""),
+                                 ("lower", "stream: {sideband: lower, override: [sideband]}\n")):
+            if sideband == "unknown":
+                raw = open(field, "rb").read()
+                assert raw.count(b"\nSIDEBAND ") == 1
+                with open(field, "wb") as f:
+                    f.write(raw.replace(b"\nSIDEBAND ", b"\nNOTHING_ "))
+            done = harness.run(d, stream + pipeline(f", overwrite: true, directory: {sideband}").replace(
+                "directory: out, ", ""))
+            said = done.err.count("upper is taken")
+            assert said == (sideband == "unknown"), done
+            path = one(os.path.join(d, sideband), "vis*.uvh5")
+            assert np.array_equal(data_of(path)[0], expected(recorded(d)[0], lower=sideband == "lower"))
+            with h5py.File(path) as f:
+                assert f["Header/extra_keywords/sideband"][()] == sideband.encode()
+
+
 def test_sidereal_time():
     """Greenwich mean sidereal time by the IAU's polynomial of 1982, to the 1.2 s by which nutation moves
     it."""
@@ -166,4 +190,4 @@ def test_refused():
 
 
 if __name__ == "__main__":
-    harness.main([test_files, test_autocorrelations, test_sidereal_time, test_refused])
+    harness.main([test_files, test_autocorrelations, test_sideband, test_sidereal_time, test_refused])

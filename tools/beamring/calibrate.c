@@ -12,7 +12,7 @@
 #include <string.h>
 
 static const char usage[] =
-    "usage: beamring calibrate VIS... --source RA,DEC|--direction X,Y [options]\n"
+    "usage: beamring calibrate VIS... --source RA,DEC|sun | --direction X,Y [options]\n"
     "VIS are UVH5 files, or DADA recordings of what `correlate` makes. `beamring help calibrate` lists the\n"
     "options.\n";
 
@@ -64,11 +64,15 @@ static bool halves(const char *text, char *first, char *second, size_t size)
 static int read_source(const char *text, struct source_place *place)
 {
     char ra[64], dec[64];
-    bool hours, ignored;
-    if (!halves(text, ra, dec, sizeof ra) || !read_angle(ra, &place->ra, &hours) ||
-        !read_angle(dec, &place->dec, &ignored))
-        return wrong("--source '%s': expected RA,DEC, in degrees (83.633,22.014) or as 05:34:31.9,+22:00:52",
-                     text);
+    bool hours = false, ignored;
+    place->on_sky = true;
+    place->sun = strcmp(text, "sun") == 0;
+    if (!place->sun && (!halves(text, ra, dec, sizeof ra) || !read_angle(ra, &place->ra, &hours) ||
+                        !read_angle(dec, &place->dec, &ignored)))
+        return wrong(
+            "--source '%s': expected RA,DEC, in degrees (83.633,22.014) or as 05:34:31.9,+22:00:52, or "
+            "sun",
+            text);
     if (hours) place->ra *= 15;
     if (!(place->ra >= 0 && place->ra <= 360 && fabs(place->dec) <= 90))
         return wrong(
@@ -77,7 +81,6 @@ static int read_source(const char *text, struct source_place *place)
             text);
     place->ra *= radians;
     place->dec *= radians;
-    place->on_sky = true;
     if (apparent_is_there()) return 0;
     return wrong(
         "--source '%s': this beamring was built without ERFA (liberfa-dev), which knows where the sky "
@@ -143,6 +146,11 @@ static int read_option(struct calibrate_request *r, const char *name, const char
         if (r->source == NULL) r->source = value;
         return read_direction(value, &r->place);
     }
+    if (strcmp(name, "--sideband") == 0) {
+        r->sideband = br_sideband_named(value);
+        return r->sideband != BR_SIDEBAND_UNKNOWN ? 0
+                                                  : wrong("--sideband '%s': expected upper or lower", value);
+    }
     if (strcmp(name, "--at") == 0) {
         r->at = value;
         return read_at(value);
@@ -166,6 +174,7 @@ static int read_arguments_of(int argc, char **argv, struct calibrate_request *r)
     bool direction = false;
     *r = (struct calibrate_request){
         .file = argv + 1,
+        .place.ut1_utc_s = NAN,
         .options = {.min_snr = 5, .max_residual = 3, .min_amplitude = 0.3, .reference = -1},
         .out = "gains.h5"};
     for (int i = 1; i < argc; i++) {
@@ -232,14 +241,49 @@ static int write_file(const struct calibrate_request *r, const struct visibiliti
         if (v->span[i].begin_ns < begin) begin = v->span[i].begin_ns;
         if (v->span[i].end_ns > end) end = v->span[i].end_ns;
     }
-    char source[192];
-    snprintf(source, sizeof source, "%s %.150s", r->place.on_sky ? "source" : "direction", r->source);
-    struct gains_file file = {
-        c->nfreq,    c->npol, c->ndishes,   c->gain,     c->flag,      c->weight,
-        c->residual, c->snr,  c->reference, v->freq_mhz, v->width_mhz, v->shape.telescope,
-        source,      names,   begin,        end,         digest};
+    char source[192], polarisations[16];
+    snprintf(source, sizeof source, "%s%.150s",
+             r->place.sun      ? ""
+             : r->place.on_sky ? "source "
+                               : "direction ",
+             r->source);
+    snprintf(polarisations, sizeof polarisations, "%s%s%s", v->shape.pol[0], c->npol > 1 ? " " : "",
+             v->shape.pol[1]);
+    struct gains_file file = {.nfreq = c->nfreq,
+                              .npol = c->npol,
+                              .ndishes = c->ndishes,
+                              .gain = c->gain,
+                              .flag = c->flag,
+                              .weight = c->weight,
+                              .residual = c->residual,
+                              .snr = c->snr,
+                              .reference = c->reference,
+                              .freq_mhz = v->freq_mhz,
+                              .width_mhz = v->width_mhz,
+                              .antenna = v->antenna,
+                              .sideband = calibrate_sideband(v),
+                              .polarisations = polarisations,
+                              .telescope = v->shape.telescope,
+                              .source = source,
+                              .visibilities = names,
+                              .begin_ns = begin,
+                              .end_ns = end,
+                              .digest = digest};
     int status = gains_file_write(&file, r->out, r->overwrite, error);
     free(names);
+    return status;
+}
+
+/* Warns where the gains point elsewhere than to the source. */
+static int look_at_winding(const struct calibrate_request *r, const struct visibilities *v,
+                           const struct calibration *c, struct br_error *error)
+{
+    int status = BR_OK;
+    for (size_t p = 0; p < c->npol && status == BR_OK; p++) {
+        struct winding winding;
+        status = winding_find(c, v, p, v->towards, &winding, error);
+        if (status == BR_OK && winding.found) calibrate_warn_winding(r, v, p, &winding);
+    }
     return status;
 }
 
@@ -248,9 +292,13 @@ static int calibrate(const struct calibrate_request *r, const struct br_telescop
 {
     struct br_error error = {0};
     int status = BR_OK;
+    v->stated = r->sideband;
     for (size_t i = 0; i < r->nfiles && status == BR_OK; i++)
         status = visibilities_add(v, r->file[i], telescope, &r->place, &error);
+    if (status == BR_OK) calibrate_warn_inputs(v);
+    if (status == BR_OK) status = visibilities_check(v, &error);
     if (status == BR_OK) status = calibration_make(c, v, &r->options, &error);
+    if (status == BR_OK) status = look_at_winding(r, v, c, &error);
     uint64_t digest = status == BR_OK ? visibilities_digest(v) : 0;
     if (status == BR_OK) {
         calibrate_report(r, v, c);

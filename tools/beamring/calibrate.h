@@ -2,13 +2,14 @@
 #ifndef BEAMRING_TOOLS_BEAMRING_CALIBRATE_H
 #define BEAMRING_TOOLS_BEAMRING_CALIBRATE_H
 
-#include "stages/common/tables/calibration.h"
+#include "stages/common/tables/winding.h"
 
 /* What the command line asks for. */
 struct calibrate_request {
     size_t nfiles;
     char **file;
     struct source_place place;
+    enum br_sideband sideband; /* that is stated; unknown: the files' */
     struct calibration_options options;
     const char *source, *telescope, *out, *plot;
     const char *post, *at, *stages, *token_file;
@@ -18,6 +19,16 @@ struct calibrate_request {
 /* Prints what was averaged, a row for each polarisation, and what was flagged. */
 void calibrate_report(const struct calibrate_request *request, const struct visibilities *v,
                       const struct calibration *c);
+
+/* Says once what the files do not say, and what was left out of them. */
+void calibrate_warn_inputs(const struct visibilities *v);
+
+/* Says that the gains of polarisation p point elsewhere. */
+void calibrate_warn_winding(const struct calibrate_request *request, const struct visibilities *v, size_t p,
+                            const struct winding *winding);
+
+/* "upper" or "lower": the sideband of the field that the gains multiply; upper where none is known. */
+const char *calibrate_sideband(const struct visibilities *v);
 
 /* Draws the file of gains with tools/plots/gains_report.py. Returns 0, or 1 after a message. */
 int calibrate_plot(const char *gains, const char *picture);

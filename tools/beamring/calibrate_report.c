@@ -17,7 +17,7 @@ static const char *const flag_names[] = {"good", "dead", "weak", "misfit", "unso
 
 /* --- the table ------------------------------------------------------------------------------------ */
 
-static void print_polarisation(const struct calibration *c, size_t p)
+static void print_polarisation(const struct calibration *c, size_t p, const char *name)
 {
     size_t solved = 0, good = 0, count[BR_GAIN_UNSOLVED + 1] = {0};
     double low = INFINITY, high = 0, snr = 0, misfit = 0;
@@ -34,26 +34,93 @@ static void print_polarisation(const struct calibration *c, size_t p)
     }
     good = count[BR_GAIN_GOOD];
     if (solved == 0) {
-        printf("%3zu %5zu of %-5zu no result\n", p, solved, c->nfreq);
+        printf("%zu %s %5zu of %-5zu no result\n", p, name, solved, c->nfreq);
         return;
     }
     double n = (double)solved;
-    printf("%3zu %5zu of %-5zu %6.1f of %-5zu %5.1f %5.1f %6.1f  %8.3g (%.3g to %.3g)  %12.2f\n", p, solved,
-           c->nfreq, (double)good / n, c->ndishes, (double)count[BR_GAIN_DEAD] / n,
+    printf("%zu %s %5zu of %-5zu %6.1f of %-5zu %5.1f %5.1f %6.1f  %8.3g (%.3g to %.3g)  %12.2f\n", p, name,
+           solved, c->nfreq, (double)good / n, c->ndishes, (double)count[BR_GAIN_DEAD] / n,
            (double)count[BR_GAIN_WEAK] / n, (double)count[BR_GAIN_MISFIT] / n, snr / n, low, high,
            misfit / n);
 }
 
-static void print_flagged(const struct calibration *c, size_t p)
+const char *calibrate_sideband(const struct visibilities *v)
+{
+    return br_sideband_name(v->shape.sideband == BR_SIDEBAND_UNKNOWN ? BR_SIDEBAND_UPPER : v->shape.sideband);
+}
+
+/* Why a dead input is dead, from the numbers of its samples. */
+static const char *cause(const struct visibilities *v, size_t p, size_t d)
+{
+    size_t n = v->shape.ndishes;
+    bool own = false, others = false;
+    for (size_t f = 0; f < v->shape.nchannels; f++)
+        for (size_t e = 0; e < n; e++) {
+            size_t pair = e < d ? br_calibrate_pair(n, e, d) : br_calibrate_pair(n, d, e);
+            bool any = v->samples[(p * v->shape.nchannels + f) * v->npairs + pair] > 0;
+            own = own || (any && e == d);
+            others = others || (any && e != d);
+        }
+    return !own && !others ? " (no data)" : !own ? " (no autocorrelation)" : "";
+}
+
+static void print_flagged(const struct visibilities *v, const struct calibration *c, size_t p)
 {
     for (size_t d = 0; d < c->ndishes; d++) {
+        char antenna[40] = "";
         size_t count[BR_GAIN_UNSOLVED + 1] = {0};
         for (size_t f = 0; f < c->nfreq; f++) count[c->flag[(f * c->npol + p) * c->ndishes + d]]++;
+        if (v->antenna[d] != (int64_t)d)
+            snprintf(antenna, sizeof antenna, " (antenna %lld)", (long long)v->antenna[d]);
         for (int k = BR_GAIN_DEAD; k < BR_GAIN_UNSOLVED; k++)
             if (count[k] > 0)
-                printf("flagged: dish %zu, polarisation %zu: %s in %zu of %zu channels\n", d, p,
-                       flag_names[k], count[k], c->nfreq);
+                printf("flagged: dish %zu%s, polarisation %zu (%s): %s%s in %zu of %zu channels\n", d,
+                       antenna, p, v->shape.pol[p], flag_names[k], k == BR_GAIN_DEAD ? cause(v, p, d) : "",
+                       count[k], c->nfreq);
     }
+}
+
+static const char *place_kind(const struct source_place *place)
+{
+    return place->sun ? "the" : place->on_sky ? "source" : "direction";
+}
+
+void calibrate_warn_inputs(const struct visibilities *v)
+{
+    const struct left_out *out = &v->left_out;
+    if (v->shape.sideband == BR_SIDEBAND_UNKNOWN)
+        fputs("beamring calibrate: the files do not say which sideband their stream held; upper is taken. "
+              "Gains "
+              "of a lower one are the conjugates: state it with --sideband upper or lower\n",
+              stderr);
+    if (out->not_finite > 0)
+        fprintf(stderr,
+                "beamring calibrate: %llu values of the visibilities are not finite numbers; they are "
+                "left out\n",
+                (unsigned long long)out->not_finite);
+}
+
+void calibrate_warn_winding(const struct calibrate_request *r, const struct visibilities *v, size_t p,
+                            const struct winding *w)
+{
+    const char *pol = v->shape.pol[p];
+    fprintf(stderr,
+            "beamring calibrate: warning: polarisation %zu (%s): the gains wind across the array: they "
+            "are coherent (%.2f) for a source ",
+            p, pol, w->coherence);
+    if (w->mirror)
+        fprintf(stderr,
+                "in the mirror image of the direction given, and less (%.2f) for %s %s. The visibilities "
+                "are probably conjugated: the sideband of the stream, or the phases of the file, are the "
+                "other way round\n",
+                w->given, place_kind(&r->place), r->source);
+    else
+        fprintf(stderr,
+                "at direction cosines %.4f north, %.4f east (azimuth %.1f, elevation %.1f degrees, or an "
+                "alias of it), and less (%.2f) for %s %s. Check the direction, the time and the "
+                "positions\n",
+                w->s[0], w->s[1], fmod(atan2(w->s[1], w->s[0]) * 180 / M_PI + 360, 360),
+                asin(fmin(w->s[2], 1)) * 180 / M_PI, w->given, place_kind(&r->place), r->source);
 }
 
 void calibrate_report(const struct calibrate_request *r, const struct visibilities *v,
@@ -65,20 +132,21 @@ void calibrate_report(const struct calibrate_request *r, const struct visibiliti
         begin = v->span[i].begin_ns < begin ? v->span[i].begin_ns : begin;
         end = v->span[i].end_ns > end ? v->span[i].end_ns : end;
     }
-    printf("%s: %zu dishes, %zu polarisation%s, %zu channels from %.9g MHz\n", v->shape.telescope, c->ndishes,
-           c->npol, c->npol == 1 ? "" : "s", c->nfreq, v->freq_mhz[0]);
-    printf("%s %s: %zu integration%s, %s to %s UTC", r->place.on_sky ? "source" : "direction", r->source,
-           v->nintegrations, v->nintegrations == 1 ? "" : "s", text_utc_format(from, begin),
-           text_utc_format(to, end));
+    printf("%s: %zu dishes, %zu polarisation%s, %zu channel%s from %.9g MHz, %s sideband%s\n",
+           v->shape.telescope, c->ndishes, c->npol, c->npol == 1 ? "" : "s", c->nfreq,
+           c->nfreq == 1 ? "" : "s", v->freq_mhz[0], calibrate_sideband(v),
+           v->shape.sideband == BR_SIDEBAND_UNKNOWN ? " (taken)" : "");
+    printf("%s %s: %zu integration%s, %s to %s UTC", place_kind(&r->place), r->source, v->nintegrations,
+           v->nintegrations == 1 ? "" : "s", text_utc_format(from, begin), text_utc_format(to, end));
     if (v->lowest <= 1) printf(", at least %.1f degrees above the horizon", asin(v->lowest) * 180 / M_PI);
-    printf("\n\npol    channels   good inputs    dead  weak misfit  S/N of a visibility   residual/noise\n");
-    for (size_t p = 0; p < c->npol; p++) print_polarisation(c, p);
+    printf("\n\npol     channels   good inputs    dead  weak misfit  S/N of a visibility   residual/noise\n");
+    for (size_t p = 0; p < c->npol; p++) print_polarisation(c, p, v->shape.pol[p]);
     putchar('\n');
-    for (size_t p = 0; p < c->npol; p++) print_flagged(c, p);
+    for (size_t p = 0; p < c->npol; p++) print_flagged(v, c, p);
     for (size_t row = 0; row < c->nfreq * c->npol; row++)
         if (c->why[row].text[0] != '\0')
-            printf("no result: %.9g MHz, polarisation %zu: %s\n", v->freq_mhz[row / c->npol], row % c->npol,
-                   c->why[row].text);
+            printf("no result: %.9g MHz, polarisation %zu (%s): %s\n", v->freq_mhz[row / c->npol],
+                   row % c->npol, v->shape.pol[row % c->npol], c->why[row].text);
 }
 
 /* --- the picture ---------------------------------------------------------------------------------- */

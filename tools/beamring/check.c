@@ -66,10 +66,15 @@ static void print_edge(const struct br_edge *edge)
     }
     printf("%s: %s\n", edge->name, br_array_format(&s->array, text, sizeof text));
     print_readers(edge);
-    printf("  %zu channels, %.6g to %.6g MHz; %.6g us per step of %u base samples; frames of %llu samples, "
-           "%.6g ms\n",
-           s->nchannels, low, high, sample * 1e6 * s->zone[0].downsample, s->zone[0].downsample,
-           (unsigned long long)s->frame_samples, frame * 1e3);
+    printf(
+        "  %zu channels, %.6g to %.6g MHz, %s; %.6g us per step of %u base samples; frames of %llu samples, "
+        "%.6g ms\n",
+        s->nchannels, low, high,
+        s->sideband == BR_SIDEBAND_UNKNOWN ? "sideband unknown"
+        : s->sideband == BR_SIDEBAND_UPPER ? "upper sideband"
+                                           : "lower sideband",
+        sample * 1e6 * s->zone[0].downsample, s->zone[0].downsample, (unsigned long long)s->frame_samples,
+        frame * 1e3);
     if (br_stream_is_zoned(s)) print_zones(s);
     if (edge->place.space == BR_SPACE_CUDA) {
         printf("  %u slots, %s on cuda:%d", edge->depth,

@@ -1,5 +1,6 @@
 /* info.c - `beamring info FILE...`: what a recording, a filterbank file or a packet description holds. */
 #include "tools/beamring/info.h"
+#include "buffers/regular_file.h"
 #include "stages/common/formats/chime_hdf5.h"
 #include "stages/common/formats/gaps.h"
 #include "stages/common/formats/guppi.h"
@@ -69,6 +70,14 @@ void info_time(const char *name, int64_t ns)
 
 /* --- DADA ---------------------------------------------------------------------------------------- */
 
+void info_sideband(enum br_sideband sideband)
+{
+    if (sideband == BR_SIDEBAND_UNKNOWN)
+        info_line("sideband", "not in the file: give `stream: {sideband: upper}` or `lower`");
+    else
+        info_line("sideband", "%s", br_sideband_name(sideband));
+}
+
 static void print_frequencies(const struct br_stream *s)
 {
     double low = s->freq_mhz[0], high = low;
@@ -78,6 +87,7 @@ static void print_frequencies(const struct br_stream *s)
     }
     info_line("channels", "%zu, centres %.10g to %.10g MHz, the first %.10g MHz and %.6g kHz wide",
               s->nchannels, low, high, s->freq_mhz[0], 1e3 * s->width_mhz[0]);
+    info_sideband(s->sideband);
     for (unsigned i = 0; i < s->nzones && (s->nzones > 1 || s->zone[0].factor > 1); i++)
         info_line(i == 0 ? "zones" : "", "channels %zu to %zu: upchannelized by %u, %u base samples a step",
                   s->zone[i].first_channel, s->zone[i].first_channel + s->zone[i].nchannels - 1,
@@ -142,7 +152,7 @@ static void print_later_updates(const char *path)
     char name[4096], line[1024];
     const char *label = "then";
     snprintf(name, sizeof name, "%s.updates", path);
-    FILE *file = fopen(name, "r");
+    FILE *file = br_fopen_regular(name, NULL, NULL);
     while (file != NULL && fgets(line, sizeof line, file) != NULL) {
         line[strcspn(line, "\n")] = '\0';
         if (!info_updates(label, line)) info_line(label, "%s", line);
@@ -184,8 +194,11 @@ static int print_recording(const struct recording *r, const char *path, uint64_t
 {
     const struct br_stream *s = &r->stream;
     char text[160];
-    uint64_t payload = file_bytes - r->payload_offset, left = 0,
-             samples = recording_samples(r, payload, &left);
+    uint64_t payload, behind, left = 0;
+    struct br_error error = {0};
+    if (recording_payload(r, path, file_bytes, &payload, &behind, &error) != BR_OK)
+        return fprintf(stderr, "beamring info: %s\n", error.text), 1;
+    uint64_t samples = recording_samples(r, payload, &left);
     if (r->own) {
         info_line("array", "%s, %s", br_array_format(&s->array, text, sizeof text),
                   r->flat ? "sample after sample" : "frame after frame");
@@ -215,6 +228,9 @@ static int print_recording(const struct recording *r, const char *path, uint64_t
               samples, (double)samples * br_stream_sample_s(s));
     info_time("start", br_stream_time_ns(s, r->first));
     info_line("size", "%" PRIu64 " bytes of data", payload);
+    if (behind > 0)
+        info_line("behind them", "%" PRIu64 " bytes more than FILE_SIZE announces; they are left out",
+                  behind);
     if (left > 0 || samples < r->samples || payload < r->announced)
         info_truncated(payload, left, r->announced);
     return samples > 0 ? print_gaps(r, path, samples) : 0;
@@ -267,7 +283,7 @@ static int info_vdif(const char *path, const struct vdif_scan *scan)
 {
     const struct vdif_header *h = &scan->first;
     printf("%s: VDIF%s\n", path, h->legacy ? ", legacy headers" : "");
-    info_line("samples", "complex 4-bit, %zu channels, %zu samples in a frame of %zu bytes",
+    info_line("samples", "complex %u-bit, %zu channels, %zu samples in a frame of %zu bytes", h->bits,
               (size_t)1 << h->log2_channels, vdif_samples(h), h->frame_bytes);
     char threads[120];
     size_t used = 0;
@@ -283,6 +299,7 @@ static int info_vdif(const char *path, const struct vdif_scan *scan)
                   "not in the file: give `stream: {sample_ns: ...}`; the largest frame number seen is %u",
                   scan->max_number);
     info_line("frequencies", "not in the file: give `stream: {freq_mhz: ...}`");
+    info_sideband(BR_SIDEBAND_UNKNOWN);
     info_time("second", vdif_unix_seconds(&scan->earliest) * 1000000000);
     info_line("first frame", "number %u of that second", scan->earliest.number);
     info_line("frames", "%" PRIu64, scan->frames);
@@ -361,11 +378,9 @@ static int info_file(const char *path)
     size_t length = strlen(path);
     if (length > 5 && (strcmp(path + length - 5, ".yaml") == 0 || strcmp(path + length - 4, ".yml") == 0))
         return info_packets(path);
-    FILE *file = fopen(path, "rbe");
-    if (file == NULL) {
-        fprintf(stderr, "beamring info: cannot open %s: %s\n", path, strerror(errno));
-        return 1;
-    }
+    struct br_error error = {0};
+    FILE *file = br_fopen_regular(path, NULL, &error);
+    if (file == NULL) return fprintf(stderr, "beamring info: %s\n", error.text), 1;
     size_t got = fread(start, 1, sizeof start, file);
     int status = -1;
     if (got >= 16 && memcmp(start + 4, "HEADER_START", 12) == 0) {
@@ -379,7 +394,6 @@ static int info_file(const char *path)
     if (guppi_probe(start, got)) return info_guppi(path);
     if (kotekan_raw_probe(start, got)) return info_kotekan(path);
     struct vdif_scan *scan = malloc(sizeof *scan);
-    struct br_error error = {0};
     if (scan == NULL) return 1;
     if (vdif_scan_file(scan, path, &error) == BR_OK) {
         status = info_vdif(path, scan);

@@ -3,11 +3,16 @@
 #ifndef BEAMRING_TOOLS_BEAMRING_INFO_H
 #define BEAMRING_TOOLS_BEAMRING_INFO_H
 
+#include "buffers/sky.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
 /* "  name         text" */
 void info_line(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Which sideband a file says it holds; unknown: how to say it. */
+void info_sideband(enum br_sideband sideband);
 
 /* Unix nanoseconds as UTC and MJD. */
 void info_time(const char *name, int64_t ns);

@@ -1,7 +1,8 @@
 /* info_formats.c - `beamring info` for other systems' recordings: CHIME baseband, GUPPI RAW, kotekan's raw
  * frames. */
+#include "buffers/regular_file.h"
 #include "stages/common/formats/chime_hdf5.h"
-#include "stages/common/formats/guppi.h"
+#include "stages/common/formats/guppi_times.h"
 #include "stages/common/formats/kotekan_array.h"
 #include "stages/common/formats/kotekan_raw.h"
 #include "tools/beamring/info.h"
@@ -25,15 +26,10 @@ static int complain(const char *text)
 /* Opens a file and finds its size; -1 after a message. */
 static int open_file(const char *path, uint64_t *size)
 {
-    struct stat info;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd >= 0 && fstat(fd, &info) == 0) {
-        *size = (uint64_t)info.st_size;
-        return fd;
-    }
-    fprintf(stderr, "beamring info: cannot open %s: %s\n", path, strerror(errno));
-    if (fd >= 0) close(fd);
-    return -1;
+    struct br_error error = {0};
+    int fd = br_open_regular(path, 0, size, &error);
+    if (fd < 0) fprintf(stderr, "beamring info: %s\n", error.text);
+    return fd;
 }
 
 /* --- CHIME ---------------------------------------------------------------------------------------- */
@@ -53,6 +49,7 @@ int info_chime(const char *path)
               c->bitshuffle ? c->lz4 ? "bitshuffle and LZ4" : "bitshuffle" : "plain", there, chunks);
     double mhz = isnan(f.freq_mhz) ? 800 - 0.390625 * (double)f.freq_id : f.freq_mhz;
     info_line("channel", "number %" PRId64 ", %.10g MHz", f.freq_id, mhz);
+    info_sideband(f.sideband);
     info_line("base sample", "%.10g us", 1e6 * f.delta_time);
     info_line("samples", "%" PRIu64 " to %" PRIu64 ": %" PRIu64 ", %.6g s", f.time0_fpga_count,
               f.time0_fpga_count + c->rows, c->rows, (double)c->rows * f.delta_time);
@@ -101,6 +98,7 @@ static void print_guppi(const struct guppi_header *h)
                   "if NPOL = 2 is two polarisations; say which: `stream: {npol: 2}`, or {npol: 1} for one");
     info_line("channels", "%zu around %.10g MHz, %.10g MHz in all%s", h->nchan, h->obsfreq_mhz,
               fabs(h->obsbw_mhz), h->obsbw_mhz < 0 ? ", descending" : "");
+    info_sideband(h->obsbw_mhz > 0 ? BR_SIDEBAND_UPPER : BR_SIDEBAND_LOWER);
     info_line("base sample", "%.10g us (%" PRId64 "/%" PRId64 " ns)",
               1e-3 * (double)h->sample_ns.num / (double)h->sample_ns.den, h->sample_ns.num, h->sample_ns.den);
 }
@@ -111,6 +109,9 @@ struct guppi_blocks {
     uint64_t blocks, truncated; /* bytes of the last block, where the file ends in it */
     uint64_t begin, end, there; /* samples: the first one, behind the last one, how many */
     uint64_t at;                /* byte where reading ended */
+    uint64_t least, packets;    /* PKTIDX of the first block; packets of a block where only `steps` say it */
+    struct guppi_steps steps;
+    bool blank; /* zero bytes follow the last block */
 };
 
 /* 0, 1 when the file ends in a header, or a status. */
@@ -121,8 +122,14 @@ static int count_blocks(int fd, const char *path, uint64_t size, char *text, str
         struct guppi_header h;
         uint64_t first = 0, left = size - b->at;
         int status = guppi_header_at(fd, path, b->at, text, &h, error);
-        if (status != 0) return status;
+        b->blank = status < 0 && b->at > 0 && text[0] == '\0';
+        if (status != 0) return b->blank ? 0 : status;
+        if (h.have_pktidx && guppi_packets(&h) == 0) {
+            guppi_steps_add(&b->steps, h.pktidx);
+            h.piperblk = b->packets;
+        }
         if (b->blocks == 0) b->first = h;
+        if (b->blocks == 0 || h.pktidx < b->least) b->least = h.pktidx;
         b->truncated = left < h.header_bytes + h.blocsize ? left : 0;
         b->last = h;
         if (b->truncated > 0) return 0;
@@ -140,6 +147,20 @@ static int count_blocks(int fd, const char *path, uint64_t size, char *text, str
     return 0;
 }
 
+static void print_guppi_start(const char *path, struct guppi_blocks *b, double sample_s)
+{
+    struct guppi_header *h = &b->first;
+    const char *from;
+    struct br_error error = {0};
+    if (guppi_settle_epoch(h, path, b->least, h->samples - h->overlap, h->have_pktidx ? guppi_packets(h) : 0,
+                           NULL, &from, &error) != BR_OK) {
+        info_line("start", "open: %s", error.text);
+        return;
+    }
+    info_time("start", h->epoch_ns + llround((double)(b->blocks > 0 ? b->begin : 0) * sample_s * 1e9));
+    info_line("", "%s", from);
+}
+
 int info_guppi(const char *path)
 {
     uint64_t size = 0;
@@ -148,6 +169,10 @@ int info_guppi(const char *path)
     struct guppi_blocks b = {0};
     struct br_error error = {0};
     if (text != NULL) status = count_blocks(fd, path, size, text, &b, &error);
+    if (status >= 0 && guppi_steps_packets(&b.steps) > 0) {
+        b = (struct guppi_blocks){.packets = guppi_steps_packets(&b.steps)};
+        status = count_blocks(fd, path, size, text, &b, &error);
+    }
     if (fd >= 0) close(fd);
     if (text == NULL) return 1;
     free(text);
@@ -168,9 +193,10 @@ int info_guppi(const char *path)
     else
         info_line("samples", "no whole block");
     if (first->have_epoch)
-        info_time("start", first->epoch_ns + llround((double)(b.blocks > 0 ? b.begin : 0) * sample_s * 1e9));
+        print_guppi_start(path, &b, sample_s);
     else
         info_line("start", "not in the file: give `stream: {epoch_ns: ...}`");
+    if (b.blank) info_line("behind them", "zero bytes from byte %" PRIu64 " on", b.at);
     if (status == 1) info_line("truncated", "the file ends in the header at byte %" PRIu64, b.at);
     if (b.truncated > 0)
         info_line("truncated", "the last block has %" PRIu64 " of %" PRIu64 " bytes", b.truncated,
@@ -218,6 +244,7 @@ static void print_kotekan(const struct kotekan_frame *frame, const char *path)
     } else
         info_line("holds", "nothing that can be replayed: %s", why.text);
     print_channels(m);
+    info_sideband(BR_SIDEBAND_UNKNOWN);
     if (timed == BR_OK)
         info_line("first sample", "%" PRIu64 "; %u samples of the F-engine in a time step", first,
                   downsample);

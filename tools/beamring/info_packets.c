@@ -139,6 +139,19 @@ static void print_node(const struct packet_description *p, struct br_arena *aren
     print_rate(p, l.nsources * l.nstreams);
 }
 
+static void print_sequence(const struct packet_description *p)
+{
+    char again[80] = "never starts again", time[60] = "";
+    double counts = (double)p->sequence_period * (double)p->sequence_samples;
+    if (p->sequence_period != 0 && p->sample_ns.num > 0)
+        snprintf(time, sizeof time, ": every %.7g s",
+                 1e-9 * counts * (double)p->sample_ns.num / (double)p->sample_ns.den);
+    if (p->sequence_period != 0)
+        snprintf(again, sizeof again, "starts again after %" PRIu64 " counts", p->sequence_period);
+    info_line("sample", "%" PRId64 " x counter + %" PRId64 "; the counter %s%s", p->sequence_samples,
+              p->sequence_offset, again, time);
+}
+
 int info_packets(const char *path)
 {
     struct packet_description *p;
@@ -155,12 +168,15 @@ int info_packets(const char *path)
     if (p->port > 0) info_line("port", "%u", p->port);
     print_bytes(p);
     print_form("counter", p, &p->sequence);
-    info_line("sample", "%" PRId64 " x counter + %" PRId64 "; the counter has %u bits", p->sequence_samples,
-              p->sequence_offset, p->sequence_bits);
+    print_sequence(p);
     print_form("source", p, &p->source);
     print_form("stream", p, &p->stream);
     info_line("channel i", "%" PRId64 " + stream + %" PRId64 " x i, i below %zu", p->channel_base,
               p->channel_step, p->nchannels);
+    if (p->sideband != BR_SIDEBAND_UNKNOWN)
+        info_sideband(p->sideband);
+    else
+        info_line("sideband", "not in the description: `sideband: upper` or `lower` here or in `stream:`");
     info_line("packet", "%zu samples x %zu channels x %zu inputs", p->nsamples, p->nchannels, p->ninputs);
     info_line("coding", "%s, real part in the %s nibble", p->values != NULL ? p->values : "not known",
               p->real != NULL ? p->real : "(not known)");

@@ -45,6 +45,11 @@ int cmd_stages(int argc, char **argv)
     } else {
         if (markdown) preamble();
         const char *const *names = br_plugins_names(plugins);
+        if (names != NULL && *names == NULL) {
+            br_plugins_none(plugins, &error);
+            fprintf(stderr, "beamring: %s\n", error.text);
+            status = 1;
+        }
         for (; names != NULL && *names != NULL; names++) {
             struct br_error bad = {0};
             if (br_plugins_find(plugins, *names, &type, &bad) != BR_OK)

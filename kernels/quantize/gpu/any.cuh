@@ -48,8 +48,9 @@ template <bool KEPT> struct series {
     const uint16_t *kept;
     size_t B;
     unsigned beam, beams; /* this lane's first beam; the block's */
-    /* Values of the lane's beams at step t; 0 for beams that there are not. */
     bool pairs;
+
+    /* Values of the lane's beams at step t; 0 for beams that there are not. */
     __device__ __forceinline__ float2 at(unsigned t) const
     {
         if (KEPT) return __half22float2(*reinterpret_cast<const __half2 *>(kept + t * BLOCK_BEAMS + beam));

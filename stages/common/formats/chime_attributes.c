@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 bool chime_put(hid_t file, const char *name, hid_t type, const void *value)
 {
@@ -13,6 +14,41 @@ bool chime_put(hid_t file, const char *name, hid_t type, const void *value)
     return good;
 }
 
+bool chime_get_text(hid_t file, const char *name, char *text, size_t size)
+{
+    memset(text, 0, size);
+    if (H5Aexists(file, name) <= 0) return true;
+    hid_t attribute = H5Aopen(file, name, H5P_DEFAULT), own = attribute >= 0 ? H5Aget_type(attribute) : -1;
+    hid_t space = attribute >= 0 ? H5Aget_space(attribute) : -1;
+    bool one = own >= 0 && H5Tget_class(own) == H5T_STRING && H5Sget_simple_extent_npoints(space) == 1;
+    if (one && H5Tis_variable_str(own) > 0) { /* as h5py writes them */
+        char *value = NULL;
+        one = H5Aread(attribute, own, &value) >= 0 && value != NULL;
+        if (one && strlen(value) < size) strcpy(text, value);
+        if (value != NULL) H5free_memory(value);
+    } else if (one && H5Tget_size(own) <= size) {
+        one = H5Aread(attribute, own, text) >= 0;
+    }
+    text[size - 1] = '\0';
+    for (char *c = text; *c != '\0'; c++)
+        if (*c < ' ' || *c > '~') *c = '?';
+    if (space >= 0) H5Sclose(space);
+    if (own >= 0) H5Tclose(own);
+    if (attribute >= 0) H5Aclose(attribute);
+    return one;
+}
+
+/* Not one of CHIME's attributes: whoever does not know it takes the lower sideband. */
+static bool chime_put_sideband(hid_t file, enum br_sideband sideband)
+{
+    if (sideband == BR_SIDEBAND_UNKNOWN) return true;
+    hid_t type = H5Tcopy(H5T_C_S1);
+    bool good = H5Tset_size(type, 5) >= 0 && H5Tset_strpad(type, H5T_STR_NULLPAD) >= 0 &&
+                chime_put(file, "sideband", type, br_sideband_name(sideband));
+    H5Tclose(type);
+    return good;
+}
+
 bool chime_put_attributes(hid_t file, const struct br_stream *stream, size_t channel, int64_t freq_id,
                           uint64_t first)
 {
@@ -21,7 +57,8 @@ bool chime_put_attributes(hid_t file, const struct br_stream *stream, size_t cha
     /* what the double has not: as a reader adds it, whole seconds apart */
     double whole = floor(ctime),
            offset = ((double)(ns - (int64_t)whole * 1000000000) - (ctime - whole) * 1e9) * 1e-9;
-    return chime_put(file, "freq_id", H5T_NATIVE_INT64, &freq_id) &&
+    return chime_put_sideband(file, stream->sideband) &&
+           chime_put(file, "freq_id", H5T_NATIVE_INT64, &freq_id) &&
            chime_put(file, "freq", H5T_NATIVE_DOUBLE, &stream->freq_mhz[channel]) &&
            chime_put(file, "delta_time", H5T_NATIVE_DOUBLE, &delta) &&
            chime_put(file, "time0_fpga_count", H5T_NATIVE_UINT64, &first) &&

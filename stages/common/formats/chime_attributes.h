@@ -1,4 +1,5 @@
-/* chime_attributes.h - what a CHIME baseband file says of its samples: the side that writes.
+/* chime_attributes.h - what a CHIME baseband file says of its samples: the side that writes, and its
+ * texts.
  *
  * HDF5 must be open for the calling thread alone, or be built for threads. */
 #ifndef BEAMRING_STAGES_COMMON_FORMATS_CHIME_ATTRIBUTES_H
@@ -15,8 +16,12 @@
 /* One scalar attribute of the file. False where the library fails. */
 bool chime_put(hid_t file, const char *name, hid_t type, const void *value);
 
+/* An attribute that is one text, of fixed or variable length; "" where there is none, or a longer one than
+ * `size` - 1 bytes. False where it is something else. */
+bool chime_get_text(hid_t file, const char *name, char *text, size_t size);
+
 /* Number and frequency of the stream's channel, the sample time, and when base sample `first` was: freq_id,
- * freq, delta_time, time0_fpga_count, time0_ctime, time0_ctime_offset. */
+ * freq, delta_time, time0_fpga_count, time0_ctime, time0_ctime_offset; and sideband, where it is known. */
 bool chime_put_attributes(hid_t file, const struct br_stream *stream, size_t channel, int64_t freq_id,
                           uint64_t first);
 

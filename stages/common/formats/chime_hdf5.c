@@ -1,6 +1,8 @@
 #include "stages/common/formats/chime_hdf5.h"
+#include "buffers/regular_file.h"
 
 #include "stages/common/formats/bitshuffle.h"
+#include "stages/common/formats/chime_attributes.h"
 #include "stages/common/stage/fileio.h"
 #include "stages/common/tables/hdf5_child.h"
 
@@ -48,22 +50,17 @@ static int get(hid_t file, const char *name, hid_t type, void *value)
     return result;
 }
 
-/* A text of fixed length; "" where there is none, or a longer one. */
-static void get_text(hid_t file, const char *name, char *text, size_t size)
+/* Ours; CHIME itself has no such attribute: 400 to 800 MHz at 800 MS/s are the second Nyquist zone. */
+static int get_sideband(struct chime_file *f, hid_t file, const char *path, struct br_error *error)
 {
-    memset(text, 0, size);
-    if (H5Aexists(file, name) <= 0) return;
-    hid_t attribute = H5Aopen(file, name, H5P_DEFAULT), own = attribute >= 0 ? H5Aget_type(attribute) : -1;
-    hid_t space = attribute >= 0 ? H5Aget_space(attribute) : -1;
-    bool fits = own >= 0 && H5Tget_class(own) == H5T_STRING && H5Tis_variable_str(own) == 0 &&
-                H5Tget_size(own) <= size && H5Sget_simple_extent_npoints(space) == 1;
-    if (!fits || H5Aread(attribute, own, text) < 0) text[0] = '\0';
-    text[size - 1] = '\0';
-    for (char *c = text; *c != '\0'; c++)
-        if (*c < ' ' || *c > '~') *c = '?';
-    if (space >= 0) H5Sclose(space);
-    if (own >= 0) H5Tclose(own);
-    if (attribute >= 0) H5Aclose(attribute);
+    char text[32];
+    f->sideband = BR_SIDEBAND_LOWER;
+    if (H5Aexists(file, "sideband") <= 0) return BR_OK;
+    f->sideband =
+        chime_get_text(file, "sideband", text, sizeof text) ? br_sideband_named(text) : BR_SIDEBAND_UNKNOWN;
+    if (f->sideband != BR_SIDEBAND_UNKNOWN) return BR_OK;
+    return br_fail(error, BR_E_FORMAT, "%s: the attribute sideband is '%s'; expected upper or lower", path,
+                   text);
 }
 
 static int attributes(struct chime_file *f, hid_t file, const char *path, struct br_error *error)
@@ -71,7 +68,9 @@ static int attributes(struct chime_file *f, hid_t file, const char *path, struct
     f->freq_mhz = f->time0_ctime = f->delta_time = (double)NAN;
     f->time0_ctime_offset = 0;
     f->event_id = f->freq_id = -1;
-    get_text(file, "updates", f->updates, sizeof f->updates);
+    chime_get_text(file, "updates", f->updates, sizeof f->updates);
+    int status = get_sideband(f, file, path, error);
+    if (status != BR_OK) return status;
     double count = (double)NAN;
     const struct {
         const char *name;
@@ -236,6 +235,7 @@ static int describe_dataset(struct chime_chunks *c, hid_t dataset, uint64_t file
 static int describe(struct chime_file *f, const char *path, struct br_error *error)
 {
     struct stat info;
+    if (br_check_regular(path, error) != BR_OK) return BR_E_IO;
     if (stat(path, &info) != 0) return br_fail(error, BR_E_IO, "cannot open %s: %s", path, strerror(errno));
     hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
     if (file < 0)

@@ -7,6 +7,7 @@
 #define BEAMRING_STAGES_COMMON_FORMATS_CHIME_HDF5_H
 
 #include "buffers/error.h"
+#include "buffers/sky.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,8 +34,9 @@ struct chime_file {
     uint64_t time0_fpga_count;
     /* Unix seconds of the first sample, and what a double cannot hold of it; NAN, 0 */
     double time0_ctime, time0_ctime_offset;
-    int64_t event_id;   /* -1 when absent */
-    char updates[2048]; /* that it was made with, as `dump` writes it; "" */
+    int64_t event_id;          /* -1 when absent */
+    enum br_sideband sideband; /* its attribute of `record` and `dump`, else lower, as all of CHIME's */
+    char updates[2048];        /* that it was made with, as `dump` writes it; "" */
     struct chime_chunks chunks;
 };
 
@@ -51,7 +53,7 @@ void chime_free(struct chime_file *file);
 size_t chime_scratch(const struct chime_chunks *chunks);
 
 /* Takes n samples of one row: of `row`, counted from the first one asked for, from `column` on. */
-typedef void chime_put(void *arg, uint64_t row, size_t column, const uint8_t *data, size_t n);
+typedef void chime_put_row(void *arg, uint64_t row, size_t column, const uint8_t *data, size_t n);
 
 /* Takes n samples likewise, a multiple of 256, whose bits stand in planes `plane` bytes apart (bitplanes.h);
  * false: it rather has them as bytes. */
@@ -59,7 +61,7 @@ typedef bool chime_take(void *arg, uint64_t row, size_t column, const uint8_t *p
                         size_t n);
 
 struct chime_sink {
-    chime_put *put;
+    chime_put_row *put;
     chime_take *take; /* asked first where it is possible; or NULL */
     void *arg;
 };

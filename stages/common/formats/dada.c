@@ -1,4 +1,5 @@
 #include "stages/common/formats/dada.h"
+#include "buffers/regular_file.h"
 
 #include "stages/common/formats/text.h"
 #include "stages/common/stage/fileio.h"
@@ -28,6 +29,15 @@ bool dada_probe(const void *start, size_t length)
             return true;
     }
     return false;
+}
+
+bool dada_begins_at(const char *path, uint64_t at)
+{
+    char start[DADA_BLOCK];
+    int fd = br_open_regular(path, 0, NULL, NULL);
+    ssize_t got = fd >= 0 ? fileio_read(fd, start, sizeof start, at) : -1;
+    if (fd >= 0) close(fd);
+    return got > 0 && dada_probe(start, (size_t)got);
 }
 
 static bool is_key(const char *key)
@@ -160,15 +170,29 @@ int dada_parse(struct dada_header *header, const char *file, const void *start, 
     return status;
 }
 
-static int read_header(struct dada_header *header, const char *path, int fd, uint64_t *file_bytes,
+/* A header whose text goes on behind HDR_SIZE: what stands there would be played as samples. `last` is its
+ * last byte. */
+static int check_end(const struct dada_header *header, int fd, char last, struct br_error *error)
+{
+    char behind[64];
+    bool words = false;
+    ssize_t got = last != '\0' ? fileio_read(fd, behind, sizeof behind, header->size) : 0, text = 0;
+    while (text < got && (isprint((unsigned char)behind[text]) || isspace((unsigned char)behind[text])))
+        words = isspace((unsigned char)behind[text++]) || words;
+    bool ends = text == got ? got == (ssize_t)sizeof behind : behind[text] == '\0' && text >= 8;
+    if (!words || !ends) return BR_OK;
+    return br_fail(
+        error, BR_E_FORMAT,
+        "%s: HDR_SIZE is %zu, but the text of the header goes on behind it; expected HDR_SIZE to be at "
+        "least the length of the header",
+        header->file, header->size);
+}
+
+static int read_header(struct dada_header *header, const char *path, int fd, uint64_t file_bytes,
                        struct br_error *error)
 {
-    struct stat info;
-    if (fstat(fd, &info) != 0) return br_fail(error, BR_E_IO, "%s: %s", path, strerror(errno));
-    if (!S_ISREG(info.st_mode)) return br_fail(error, BR_E_IO, "%s is not a regular file", path);
-    if (info.st_size == 0)
+    if (file_bytes == 0)
         return br_fail(error, BR_E_FORMAT, "%s is empty (0 bytes); expected a DADA header", path);
-    *file_bytes = (uint64_t)info.st_size;
     size_t want = DADA_BLOCK;
     for (;;) {
         char *buffer = malloc(want);
@@ -177,12 +201,14 @@ static int read_header(struct dada_header *header, const char *path, int fd, uin
         size_t got = read < 0 ? 0 : (size_t)read;
         int status = read < 0 ? br_fail(error, BR_E_IO, "cannot read %s: %s", path, strerror(errno))
                               : dada_parse(header, path, buffer, got, error);
+        if (status == BR_OK) status = check_end(header, fd, buffer[header->size - 1], error);
         free(buffer);
+        if (status < 0) dada_free(header);
         if (status <= 0) return status;
         if (got < want)
             return br_fail(error, BR_E_FORMAT,
                            "%s: HDR_SIZE is %zu, but the file has only %llu bytes: its header is truncated",
-                           path, header->size, (unsigned long long)info.st_size);
+                           path, header->size, (unsigned long long)file_bytes);
         want = header->size;
     }
 }
@@ -190,9 +216,9 @@ static int read_header(struct dada_header *header, const char *path, int fd, uin
 int dada_read(struct dada_header *header, const char *path, uint64_t *file_bytes, struct br_error *error)
 {
     memset(header, 0, sizeof *header);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return br_fail(error, BR_E_IO, "cannot open %s: %s", path, strerror(errno));
-    int status = read_header(header, path, fd, file_bytes, error);
+    int fd = br_open_regular(path, 0, file_bytes, error);
+    if (fd < 0) return BR_E_IO;
+    int status = read_header(header, path, fd, *file_bytes, error);
     close(fd);
     return status;
 }

@@ -28,6 +28,10 @@ struct dada_header {
 /* True when the start of a file looks like a DADA header, whether or not it is a good one. */
 bool dada_probe(const void *start, size_t length);
 
+/* True when another DADA header begins at byte `at` of a file: files of several headers, each with its
+ * data. */
+bool dada_begins_at(const char *path, uint64_t at);
+
 /* Parses a header from the first `length` bytes of a file. HDR_SIZE is honoured: when it is more than
  * `length`, returns 1 and sets header->size, so that the caller can come back with more; nothing is owned
  * then. 0 when done. Errors: BR_E_FORMAT naming file and field, for a key with two values too,

@@ -1,12 +1,17 @@
 #include "stages/common/formats/gaps.h"
+#include "buffers/regular_file.h"
 
 #include "stages/common/formats/text.h"
+#include "stages/common/stage/fileio.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Some ten million lines: more than any recording has. */
+#define MOST_BYTES (UINT64_C(1) << 28)
 
 static const uint64_t max_sample = UINT64_C(1) << 62;
 
@@ -87,30 +92,24 @@ int gaps_parse(struct gaps *gaps, const char *path, const char *text, size_t len
 int gaps_read(struct gaps *gaps, const char *path, size_t nchannels, struct br_error *error)
 {
     memset(gaps, 0, sizeof *gaps);
-    FILE *file = fopen(path, "rbe");
-    if (file == NULL && errno == ENOENT) return BR_OK;
-    if (file == NULL) return br_fail(error, BR_E_IO, "cannot open %s: %s", path, strerror(errno));
-    char *text = NULL;
-    size_t length = 0, room = 0;
-    int status = BR_OK;
-    for (;;) {
-        if (length == room) {
-            room = room == 0 ? 65536 : 2 * room;
-            char *bigger = realloc(text, room);
-            if (bigger == NULL) {
-                status = br_fail(error, BR_E_NO_MEMORY, "%s: no memory for %zu bytes", path, room);
-                break;
-            }
-            text = bigger;
-        }
-        size_t n = fread(text + length, 1, room - length, file);
-        length += n;
-        if (n > 0) continue;
-        if (ferror(file)) status = br_fail(error, BR_E_IO, "cannot read %s: %s", path, strerror(errno));
-        break;
-    }
-    fclose(file);
-    if (status == BR_OK) status = gaps_parse(gaps, path, text, length, nchannels, error);
+    uint64_t bytes = 0;
+    struct br_error why = {0};
+    int fd = br_open_regular(path, 0, &bytes, &why), status = BR_OK;
+    if (fd < 0 && errno == ENOENT) return BR_OK;
+    if (fd < 0) return br_fail(error, BR_E_IO, "%s", why.text);
+    char *text = bytes <= MOST_BYTES ? malloc((size_t)bytes + 1) : NULL;
+    ssize_t length = text != NULL ? fileio_read(fd, text, (size_t)bytes, 0) : 0;
+    if (bytes > MOST_BYTES)
+        status =
+            br_fail(error, BR_E_FORMAT, "%s has %llu bytes; expected at most %llu of lines `first count`",
+                    path, (unsigned long long)bytes, (unsigned long long)MOST_BYTES);
+    else if (text == NULL)
+        status =
+            br_fail(error, BR_E_NO_MEMORY, "%s: no memory for %llu bytes", path, (unsigned long long)bytes);
+    else if (length < 0)
+        status = br_fail(error, BR_E_IO, "cannot read %s: %s", path, strerror(errno));
+    close(fd);
+    if (status == BR_OK) status = gaps_parse(gaps, path, text, (size_t)length, nchannels, error);
     free(text);
     return status;
 }

@@ -25,9 +25,7 @@ struct parse {
 static bool is_key(const char *card)
 {
     size_t n = 0;
-    while (n < 8 && (isupper((unsigned char)card[n]) || isdigit((unsigned char)card[n]) || card[n] == '_' ||
-                     card[n] == '-'))
-        n++;
+    while (n < 8 && (isalnum((unsigned char)card[n]) || card[n] == '_' || card[n] == '-')) n++;
     if (n == 0) return false;
     for (size_t i = n; i < 8; i++)
         if (card[i] != ' ') return false;
@@ -37,13 +35,15 @@ static bool is_key(const char *card)
 /* What the file's end left of a card. */
 static bool may_begin_card(const char *card, size_t length)
 {
+    static const char *const comments[] = {"COMMENT ", "HISTORY ", "CONTINUE", "HIERARCH", "        ", NULL};
     char whole[9] = "A       ";
     if (length >= 3 && memcmp(card, "END", 3) == 0 && (length == 3 || card[3] == ' ' || card[3] == '\0'))
         return true;
     memcpy(whole, card, length < 8 ? length : 8);
-    return length == 0 ||
-           (is_key(whole) && (length <= 8 || card[8] == '=' || memcmp(card, "COMMENT ", 8) == 0 ||
-                              memcmp(card, "HISTORY ", 8) == 0));
+    if (length <= 8) return is_key(whole) || strspn(whole, " ") == 8 || length == 0;
+    for (size_t i = 0; comments[i] != NULL; i++)
+        if (memcmp(card, comments[i], 8) == 0) return true;
+    return is_key(whole) && card[8] == '=';
 }
 
 bool guppi_probe(const void *start, size_t length)
@@ -64,6 +64,23 @@ static const char *card_of(const struct parse *p, const char *key, size_t from)
     return NULL;
 }
 
+static bool holds_text(const char *card)
+{
+    static const char *const keys[] = {"SRC_NAME", "TELESCOP", "BACKEND ", "PKTFMT  ", NULL};
+    for (size_t i = 0; keys[i] != NULL; i++)
+        if (memcmp(card, keys[i], 8) == 0) return true;
+    return false;
+}
+
+/* A number as FITS has it, with a sign and, in double precision, with a D before the exponent. */
+static void write_as_in_c(char *value)
+{
+    size_t digits = strspn(value + (value[0] == '+' || value[0] == '-'), "0123456789.") +
+                    (value[0] == '+' || value[0] == '-');
+    if (value[digits] == 'D' || value[digits] == 'd') value[digits] = 'E';
+    if (value[0] == '+') memmove(value, value + 1, strlen(value));
+}
+
 /* A card's value without quotes, comment and blanks around it, into a buffer of GUPPI_VALUE. */
 static void value_in(const char *card, char *value)
 {
@@ -71,6 +88,8 @@ static void value_in(const char *card, char *value)
     while (from < to && card[from] == ' ') from++;
     if (from < to && card[from] == '\'') {
         const char *end = memchr(card + from + 1, '\'', to - from - 1);
+        while (end != NULL && end + 2 < card + to && end[1] == '\'') /* '' is a quote in the text */
+            end = memchr(end + 2, '\'', (size_t)(card + to - end - 2));
         from++;
         if (end != NULL) to = (size_t)(end - card);
     } else {
@@ -83,6 +102,7 @@ static void value_in(const char *card, char *value)
     value[length] = '\0';
     for (size_t c = 0; c < length; c++) /* zero bytes too: 24\0 0 is not 24 */
         if (!isprint((unsigned char)value[c])) value[c] = '?';
+    if (!holds_text(card)) write_as_in_c(value);
 }
 
 /* The value of a key; false when there is none. */
@@ -96,9 +116,10 @@ static bool value_of(const struct parse *p, const char *key, char *value)
 /* A key with two values: some readers take the first, others the last one. */
 static int check_twice(const struct parse *p)
 {
-    static const char *const keys[] = {"BLOCSIZE", "OBSNCHAN", "NPOL",     "NBITS",    "NANTS",    "OVERLAP",
-                                       "PKTFMT",   "TBIN",     "OBSBW",    "OBSFREQ",  "PKTIDX",   "PIPERBLK",
-                                       "PKTSIZE",  "STT_IMJD", "STT_SMJD", "STT_OFFS", "DIRECTIO", NULL};
+    static const char *const keys[] = {"BLOCSIZE", "OBSNCHAN", "NPOL",     "NBITS",    "NANTS",
+                                       "OVERLAP",  "PKTFMT",   "TBIN",     "OBSBW",    "OBSFREQ",
+                                       "PKTIDX",   "PIPERBLK", "PKTSIZE",  "STT_IMJD", "STT_SMJD",
+                                       "STT_OFFS", "DIRECTIO", "PKTSTART", "SYNCTIME", NULL};
     char one[GUPPI_VALUE], other[GUPPI_VALUE];
     for (size_t i = 0; keys[i] != NULL; i++) {
         if (!value_of(p, keys[i], one)) continue;
@@ -126,9 +147,15 @@ static int get_count(const struct parse *p, const char *key, uint64_t min, uint6
 {
     char value[GUPPI_VALUE], expected[80];
     if (!value_of(p, key, value)) return 0;
-    char *point = strchr(value, '.'); /* some write whole numbers as reals: 45296.0 */
+    double real = -1;
+    char *point = strchr(value, '.'); /* some write whole numbers as reals: 45296.0, 4.5296D+04 */
     if (point != NULL && point > value && point[1 + strspn(point + 1, "0")] == '\0') *point = '\0';
-    if (text_u64(value, out) == 0 && *out >= min && *out <= max) return 1;
+    bool good = text_u64(value, out) == 0;
+    if (!good && text_real(value, &real) == 0 && real >= 0 && real < 0x1p53 && real == floor(real)) {
+        *out = (uint64_t)real;
+        good = true;
+    }
+    if (good && *out >= min && *out <= max) return 1;
     snprintf(expected, sizeof expected, "a whole number from %llu to %llu", (unsigned long long)min,
              (unsigned long long)max);
     return bad(p, key, value, expected);
@@ -251,12 +278,19 @@ static int get_times(const struct parse *p, struct guppi_header *h)
 {
     char value[GUPPI_VALUE] = "";
     uint64_t day = 0, second = 0;
-    double offset = 0;
+    double offset = 0, sync = 0;
     int found = get_count(p, "PKTIDX", 0, (uint64_t)1 << 60, &h->pktidx);
     if (found < 0) return found;
     h->have_pktidx = found > 0;
     if (get_count(p, "PIPERBLK", 1, (uint64_t)1 << 40, &h->piperblk) < 0) return BR_E_FORMAT;
-    if (get_count(p, "PKTSIZE", 1, (uint64_t)1 << 30, &h->pktsize) < 0) return BR_E_FORMAT;
+    if (get_count(p, "PKTSIZE", 0, (uint64_t)1 << 30, &h->pktsize) < 0) return BR_E_FORMAT;
+    found = get_count(p, "PKTSTART", 0, (uint64_t)1 << 60, &h->pktstart);
+    if (found < 0) return found;
+    h->have_pktstart = found > 0;
+    found = get_real(p, "SYNCTIME", &sync);
+    if (found < 0) return found;
+    h->have_synctime = found > 0 && sync > 0 && sync < 4e9; /* 0 where nobody set it */
+    h->synctime_ns = h->have_synctime ? llround(sync * 1e6) * 1000 : 0;
     int has_day = get_count(p, "STT_IMJD", 0, 100000, &day);
     int has_second = get_count(p, "STT_SMJD", 0, 86400, &second);
     int has_offset = get_real(p, "STT_OFFS", &offset);

@@ -1,9 +1,10 @@
-/* guppi.h - GUPPI RAW: blocks of a header, 80-character cards "KEY     = value" up to END, and BLOCSIZE bytes
- * of samples [antenna][channel][time][pol], complex int8; with PKTFMT = SIMPLE [time][channel][pol].
+/* guppi.h - GUPPI RAW: blocks of a header, 80-character cards "KEY     = value" up to END, and BLOCSIZE
+ * bytes of samples [antenna][channel][time][pol], complex int8; with PKTFMT = SIMPLE [time][channel][pol].
  *
- * PKTIDX counts packets since the start of the observation (STT_IMJD, STT_SMJD, STT_OFFS), so it places a
- * block in time; PIPERBLK says how many a block has, or PKTSIZE how many bytes. The last OVERLAP samples of a
- * block come again at the start of the next one. */
+ * PKTIDX counts packets, since the start of the observation (STT_IMJD, STT_SMJD, STT_OFFS) or since
+ * SYNCTIME, so it places a block in time; PIPERBLK says how many a block has, or PKTSIZE how many bytes,
+ * else the step from block to block (guppi_times.h). The last OVERLAP samples of a block come again at the
+ * start of the next one. */
 #ifndef BEAMRING_STAGES_COMMON_FORMATS_GUPPI_H
 #define BEAMRING_STAGES_COMMON_FORMATS_GUPPI_H
 
@@ -26,8 +27,11 @@ struct guppi_header {
     uint64_t pktidx, piperblk, pktsize; /* 0: absent */
     double obsfreq_mhz, obsbw_mhz;      /* centre and signed width of the band */
     struct br_rational sample_ns;
-    int64_t epoch_ns; /* of PKTIDX 0, Unix time */
+    int64_t epoch_ns; /* STT_*, Unix time: of PKTIDX 0, or of PKTSTART, see guppi_times.h */
     bool have_epoch;
+    bool have_pktstart, have_synctime;
+    uint64_t pktstart;                              /* the packet with which the recording began */
+    int64_t synctime_ns;                            /* Unix time from which packets are counted */
     double sample_precision_ns, freq_precision_mhz; /* of the digits that TBIN, OBSFREQ and OBSBW have */
     int64_t epoch_precision_ns;                     /* of those of STT_OFFS */
     bool time_first;                                /* SIMPLE */

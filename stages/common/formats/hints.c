@@ -124,16 +124,13 @@ int hints_coding(const struct br_stream_hints *hints, const char *file, const ch
     return BR_OK;
 }
 
-int hints_sideband(const struct br_stream_hints *hints, const char *file, const char *own_text,
+int hints_sideband(const struct br_stream_hints *hints, const char *file, const char *key,
                    enum br_sideband *sideband, struct br_error *error)
 {
     if (hints == NULL || hints->sideband == BR_SIDEBAND_UNKNOWN) return BR_OK;
-    if (*sideband != BR_SIDEBAND_UNKNOWN && *sideband != hints->sideband &&
-        !insists(hints, BR_HINT_SIDEBAND)) {
-        char own[80];
-        snprintf(own, sizeof own, "%s (%s)", br_sideband_name(*sideband), own_text);
-        return contradiction(file, "the sideband", own, "sideband", br_sideband_name(hints->sideband), error);
-    }
+    if (*sideband != BR_SIDEBAND_UNKNOWN && *sideband != hints->sideband && !insists(hints, BR_HINT_SIDEBAND))
+        return contradiction(file, key, br_sideband_name(*sideband), "sideband",
+                             br_sideband_name(hints->sideband), error);
     *sideband = hints->sideband;
     return BR_OK;
 }

@@ -38,9 +38,8 @@ int hints_first(const struct br_stream_hints *hints, const char *file, uint64_t 
 int hints_coding(const struct br_stream_hints *hints, const char *file, const char *key, const char **coding,
                  struct br_error *error);
 
-/* The sideband; unknown in the file: the hint's. `own_text` is what the file says of it ("BW -400"), for the
- * message. */
-int hints_sideband(const struct br_stream_hints *hints, const char *file, const char *own_text,
+/* The sideband; where the recording does not say it, the hint's. */
+int hints_sideband(const struct br_stream_hints *hints, const char *file, const char *key,
                    enum br_sideband *sideband, struct br_error *error);
 
 /* One unit of the last digit of a decimal number as it stands in a header: "2.56" has 0.01, "1e-3" 1e-3. */

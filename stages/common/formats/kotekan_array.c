@@ -167,12 +167,12 @@ void kotekan_array_stream(struct br_stream *s, const struct kotekan_array *a, si
 }
 
 void kotekan_array_fine(const double *coarse_mhz, size_t ncoarse, double coarse_width_mhz, unsigned factor,
-                        double *mhz, double *width_mhz)
+                        enum br_sideband sideband, double *mhz, double *width_mhz)
 {
     for (size_t c = 0; c < ncoarse; c++)
         for (unsigned u = 0; u < factor; u++) {
-            mhz[c * factor + u] =
-                coarse_mhz[c] + ((double)u - ((double)factor - 1) / 2) * coarse_width_mhz / factor;
+            mhz[c * factor + u] = br_sky_frequency(
+                sideband, coarse_mhz[c], ((double)u - ((double)factor - 1) / 2) * coarse_width_mhz / factor);
             width_mhz[c * factor + u] = coarse_width_mhz / factor;
         }
 }

@@ -47,6 +47,6 @@ void kotekan_array_stream(struct br_stream *stream, const struct kotekan_array *
 
 /* Centres of the fine channels of coarse ones whose centres are known: [ncoarse] -> [ncoarse x factor]. */
 void kotekan_array_fine(const double *coarse_mhz, size_t ncoarse, double coarse_width_mhz, unsigned factor,
-                        double *mhz, double *width_mhz);
+                        enum br_sideband sideband, double *mhz, double *width_mhz);
 
 #endif

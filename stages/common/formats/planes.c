@@ -41,12 +41,6 @@ static void move_units(const uint8_t *const *in, size_t planes, size_t unit, siz
     }
 }
 
-void planes_to_rows_plain(const uint8_t *const *in, size_t planes, size_t unit, size_t n, uint8_t flip,
-                          uint8_t *out, size_t pitch, size_t step)
-{
-    move_units(in, planes, unit, 0, n, flip, out, pitch, step);
-}
-
 #if defined(__x86_64__)
 
 /* To an aligned address: through the caches, or past them. */

@@ -15,8 +15,4 @@
 void planes_to_rows(const uint8_t *const *in, size_t planes, size_t unit, size_t n, uint8_t flip,
                     uint8_t *out, size_t pitch, size_t step, bool far);
 
-/* The same without any particular instructions. */
-void planes_to_rows_plain(const uint8_t *const *in, size_t planes, size_t unit, size_t n, uint8_t flip,
-                          uint8_t *out, size_t pitch, size_t step);
-
 #endif

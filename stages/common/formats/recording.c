@@ -265,6 +265,7 @@ int recording_describe(struct recording *recording, const struct dada_header *he
     if (status == BR_OK) status = describe_sample_time(&d);
     if (status == BR_OK) status = describe_epoch(&d);
     if (status == BR_OK) status = describe_frequencies(&d);
+    if (status == BR_OK) status = describe_sideband(&d);
     if (status == BR_OK) status = describe_beams(&d);
     if (status == BR_OK) status = describe_coding(&d);
     if (status == BR_OK) status = check_telescope(&d);

@@ -30,8 +30,8 @@ struct recording {
     struct axis_order order; /* of files of others */
     const char *freq_key;    /* where the frequencies stand, and to what precision */
     double freq_precision;   /* MHz */
-    uint64_t first;   /* base sample at the start of the payload */
-    uint64_t samples; /* SAMPLES; 0 when the writer did not come to it */
+    uint64_t first;          /* base sample at the start of the payload */
+    uint64_t samples;        /* SAMPLES; 0 when the writer did not come to it */
     uint64_t payload_offset;
     bool numbered;
     uint64_t number;                         /* FILE_NUMBER */
@@ -52,6 +52,9 @@ int recording_describe(struct recording *recording, const struct dada_header *he
  * time is not slowest and there are no heaps), and the distances of neighbours in it by AXIS_*. Returns the
  * samples of a block, 0 when the payload has none. */
 uint64_t recording_block(const struct recording *recording, uint64_t payload, uint64_t stride[AXIS_COUNT]);
+
+/* What the time of its first sample is by, for people. */
+const char *recording_time_from(const struct recording *recording, const struct br_stream_hints *hints);
 
 /* Checks that two files can follow each other in one stream. Errors: BR_E_FORMAT naming file and field. */
 int recording_same(const struct recording *a, const char *file_a, const struct recording *b,
@@ -77,7 +80,8 @@ struct recording_file {
 /* The letters of ORDER for an array: "TFPA"; '?' for an axis that has none. */
 void recording_order(const struct br_array *array, char letters[BR_MAX_AXES + 1]);
 
-/* FREQ and BW: the middle of the band, and its width, negative where channels fall; MHz. */
+/* FREQ and BW: the middle of the band, and its width, negative where channels fall, or where the only channel
+ * holds a lower sideband; MHz. */
 void recording_band(const struct br_stream *stream, double *centre, double *width);
 
 /* Writes all keys; not padded. */
@@ -105,6 +109,12 @@ uint64_t recording_offset(const struct br_stream *stream, uint64_t first, uint64
 
 /* Bytes of payload of base samples [first, first + samples). */
 uint64_t recording_payload_bytes(const struct br_stream *stream, uint64_t first, uint64_t samples);
+
+/* Bytes of data of the file at `path`, of `file_bytes` in all: those behind the header, at most FILE_SIZE
+ * of them in a file of others (`record` may have been killed before it wrote the right FILE_SIZE);
+ * *behind: how many follow. Errors: BR_E_FORMAT when another header follows. */
+int recording_payload(const struct recording *recording, const char *path, uint64_t file_bytes,
+                      uint64_t *payload, uint64_t *behind, struct br_error *error);
 
 /* Base samples in a payload of `bytes`, by its length and by what the header says; a recording that was cut
  * off is as long as its bytes are. `left` receives the bytes at the end that make no whole step or frame. */

@@ -78,7 +78,9 @@ static int agree_band(struct describe *d)
         dada_get(d->header, "FREQ_MHZ") == NULL)
         return status;
     status = agree_real(d, "FREQ", "FREQ_MHZ", centre, most);
-    return status == BR_OK ? agree_real(d, "BW", "WIDTH_MHZ", band, most) : status;
+    /* of a single channel the sign is the sideband's, which older recordings did not know */
+    if (status != BR_OK || s->nchannels == 1) return status;
+    return agree_real(d, "BW", "WIDTH_MHZ", band, most);
 }
 
 static double apart(int64_t a, int64_t b)

@@ -24,6 +24,7 @@ int describe_sample_time(struct describe *d);
 int describe_epoch(struct describe *d); /* needs the sample time */
 int describe_frequencies(struct describe *d);
 int describe_coding(struct describe *d);
+int describe_sideband(struct describe *d);
 int describe_position(struct describe *d);
 
 /* Of our own: the keys that every reader of DADA files knows (NBIT, NCHAN, TSAMP, UTC_START, ...), as far as

@@ -58,7 +58,8 @@ void recording_band(const struct br_stream *s, double *centre, double *width)
     }
     low -= edge_low;
     high += edge_high;
-    bool falling = s->nchannels > 1 && s->freq_mhz[s->nchannels - 1] < s->freq_mhz[0];
+    bool falling =
+        s->nchannels > 1 ? s->freq_mhz[s->nchannels - 1] < s->freq_mhz[0] : s->sideband == BR_SIDEBAND_LOWER;
     *centre = (low + high) / 2;
     *width = falling ? low - high : high - low;
 }
@@ -122,6 +123,7 @@ void recording_format(struct dada_writer *w, const struct br_stream *s, const st
     for (size_t i = 1; i < s->nchannels; i++)
         same = same && !(s->width_mhz[i] < s->width_mhz[0] || s->width_mhz[i] > s->width_mhz[0]);
     dada_put_reals(w, "WIDTH_MHZ", s->width_mhz, same ? 1 : s->nchannels);
+    if (s->sideband != BR_SIDEBAND_UNKNOWN) dada_put(w, "SIDEBAND", "%s", br_sideband_name(s->sideband));
     if (!br_stream_is_zoned(s)) dada_put(w, "DOWNSAMPLE", "%u", s->zone[0].downsample);
     dada_put(w, "NZONES", "%u", s->nzones);
     for (unsigned i = 0; i < s->nzones; i++) {

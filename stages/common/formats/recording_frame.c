@@ -86,6 +86,31 @@ uint64_t recording_block(const struct recording *recording, uint64_t payload, ui
     return samples <= whole ? samples : 0;
 }
 
+const char *recording_time_from(const struct recording *r, const struct br_stream_hints *hints)
+{
+    if (hints != NULL && hints->have_epoch) return "by `stream: epoch_ns`";
+    return r->own ? "by EPOCH_NS in its header" : "by UTC_START or MJD_START in its header";
+}
+
+int recording_payload(const struct recording *r, const char *path, uint64_t file_bytes, uint64_t *payload,
+                      uint64_t *behind, struct br_error *error)
+{
+    *payload = file_bytes > r->payload_offset ? file_bytes - r->payload_offset : 0;
+    *behind = 0;
+    if (r->announced == 0 || *payload <= r->announced) return BR_OK;
+    if (dada_begins_at(path, r->payload_offset + r->announced))
+        return br_fail(
+            error, BR_E_FORMAT,
+            "%s: FILE_SIZE is %llu, and at byte %llu another DADA header begins; expected one header in "
+            "a file: divide it there (`split -b %llu`, if all parts are as long)",
+            path, (unsigned long long)r->announced, (unsigned long long)(r->payload_offset + r->announced),
+            (unsigned long long)(r->payload_offset + r->announced));
+    if (r->own) return BR_OK;
+    *behind = *payload - r->announced;
+    *payload = r->announced;
+    return BR_OK;
+}
+
 uint64_t recording_samples(const struct recording *recording, uint64_t bytes, uint64_t *left)
 {
     const struct br_stream *stream = &recording->stream;
@@ -216,6 +241,8 @@ int recording_same(const struct recording *a, const char *file_a, const struct r
         field = "FREQ_MHZ (or FREQ, BW)";
     else if (memcmp(x->width_mhz, y->width_mhz, x->nchannels * sizeof *x->width_mhz) != 0)
         field = "WIDTH_MHZ";
+    else if (x->sideband != y->sideband)
+        field = "SIDEBAND (or the sign of BW)";
     else if (x->nzones != y->nzones || memcmp(x->zone, y->zone, x->nzones * sizeof *x->zone) != 0)
         field = "ZONE_0";
     else if (x->scale < y->scale || x->scale > y->scale)

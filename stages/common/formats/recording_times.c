@@ -250,6 +250,26 @@ int describe_frequencies(struct describe *d)
     return check_channels(d);
 }
 
+/* SIDEBAND; in files of others the sign of BW, as dspsr takes it. A recording of ours without the key is
+ * older than the key: unknown. */
+int describe_sideband(struct describe *d)
+{
+    enum br_sideband *sideband = &d->out->stream.sideband;
+    const char *own = dada_get(d->header, "SIDEBAND"), *key = "SIDEBAND";
+    double band = 0;
+    if (own != NULL) {
+        *sideband = br_sideband_named(own);
+        if (*sideband == BR_SIDEBAND_UNKNOWN)
+            return dada_bad(d->header, "SIDEBAND", d->error, "upper or lower");
+    } else if (!d->out->own) {
+        key = "the sign of BW";
+        int found = dada_get_real(d->header, "BW", &band, d->error);
+        if (found < 0) return found;
+        *sideband = band > 0 ? BR_SIDEBAND_UPPER : band < 0 ? BR_SIDEBAND_LOWER : BR_SIDEBAND_UNKNOWN;
+    }
+    return hints_sideband(d->hints, d->header->file, key, sideband, d->error);
+}
+
 /* Our int4x2 says its coding by its name; else CODING does, or the user. */
 int describe_coding(struct describe *d)
 {

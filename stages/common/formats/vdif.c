@@ -1,4 +1,6 @@
 #include "stages/common/formats/vdif.h"
+#include "buffers/regular_file.h"
+#include "stages/common/formats/sample_clock.h"
 #include "stages/common/stage/fileio.h"
 
 #include <errno.h>
@@ -63,21 +65,22 @@ int vdif_check(const struct vdif_header *h, const char *file, uint64_t offset, u
                        "%s: the VDIF frame at byte %llu says that it has %zu bytes; expected more than "
                        "its header's %zu, at most %d",
                        file, at, h->frame_bytes, h->header_bytes, MAX_FRAME);
-    if (!h->complex_data || h->bits != 4)
+    if (!h->complex_data || (h->bits != 4 && h->bits != 8))
         return br_fail(error, BR_E_FORMAT,
-                       "%s: the VDIF frame at byte %llu has %s %u-bit samples; only complex 4-bit ones "
-                       "can be replayed",
+                       "%s: the VDIF frame at byte %llu has %s %u-bit samples; only complex 4-bit and 8-bit "
+                       "ones can be replayed",
                        file, at, h->complex_data ? "complex" : "real", h->bits);
     if (h->log2_channels > MAX_LOG2_CHANNELS)
         return br_fail(error, BR_E_FORMAT,
                        "%s: the VDIF frame at byte %llu has 2^%u channels; expected at most 2^%d", file, at,
                        h->log2_channels, MAX_LOG2_CHANNELS);
-    if ((h->frame_bytes - h->header_bytes) % ((size_t)1 << h->log2_channels) != 0)
+    if ((h->frame_bytes - h->header_bytes) % vdif_row_bytes(h) != 0)
         return br_fail(error, BR_E_FORMAT,
                        "%s: the VDIF frame at byte %llu has %zu bytes of data, no multiple of its %zu "
-                       "channels",
-                       file, at, h->frame_bytes - h->header_bytes, (size_t)1 << h->log2_channels);
-    if (h->header_bytes + ((size_t)1 << h->log2_channels) > room)
+                       "channels of %u + %u bits",
+                       file, at, h->frame_bytes - h->header_bytes, (size_t)1 << h->log2_channels, h->bits,
+                       h->bits);
+    if (h->header_bytes + vdif_row_bytes(h) > room)
         return br_fail(error, BR_E_FORMAT,
                        "%s: the VDIF frame at byte %llu has %zu bytes, but only %llu are left in the "
                        "file: it is truncated",
@@ -87,20 +90,20 @@ int vdif_check(const struct vdif_header *h, const char *file, uint64_t offset, u
 
 int64_t vdif_unix_seconds(const struct vdif_header *header)
 {
-    /* VDIF counts every second since its epoch, Unix time leaves leap seconds out: those at the ends of 2005,
-     * 2008, June 2012, June 2015 and 2016, as the Unix time that follows them. */
-    static const int64_t leaps[] = {1136073600, 1230768000, 1341100800, 1435708800, 1483228800};
+    /* VDIF counts every second since its epoch, Unix time leaves leap seconds out. */
     struct tm first = {
         .tm_year = 100 + (int)header->epoch / 2, .tm_mon = header->epoch % 2 ? 6 : 0, .tm_mday = 1};
-    int64_t start = (int64_t)timegm(&first), now = start + header->seconds;
-    for (size_t i = 0; i < sizeof leaps / sizeof *leaps; i++)
-        if (start < leaps[i] && now > leaps[i]) now--;
-    return now;
+    return sample_clock_without_leaps((int64_t)timegm(&first), header->seconds);
+}
+
+size_t vdif_row_bytes(const struct vdif_header *header)
+{
+    return (size_t)(header->bits / 4) << header->log2_channels;
 }
 
 size_t vdif_samples(const struct vdif_header *header)
 {
-    return (header->frame_bytes - header->header_bytes) >> header->log2_channels;
+    return (header->frame_bytes - header->header_bytes) / vdif_row_bytes(header);
 }
 
 static int compare_times(const void *a, const void *b)
@@ -205,16 +208,10 @@ static int64_t read_file(void *source, uint64_t offset, void *buffer, size_t len
 
 static int scan_file(struct vdif_scan *scan, unsigned most, const char *path, struct br_error *error)
 {
-    struct scan_source source = {.fd = open(path, O_RDONLY | O_CLOEXEC)};
-    if (source.fd < 0) return br_fail(error, BR_E_IO, "cannot open %s: %s", path, strerror(errno));
-    struct stat info;
-    int status;
-    if (fstat(source.fd, &info) != 0)
-        status = br_fail(error, BR_E_IO, "%s: %s", path, strerror(errno));
-    else if (!S_ISREG(info.st_mode))
-        status = br_fail(error, BR_E_IO, "%s is not a regular file", path);
-    else
-        status = scan_frames(scan, most, path, (uint64_t)info.st_size, read_file, &source, error);
+    uint64_t bytes;
+    struct scan_source source = {.fd = br_open_regular(path, 0, &bytes, error)};
+    if (source.fd < 0) return BR_E_IO;
+    int status = scan_frames(scan, most, path, bytes, read_file, &source, error);
     close(source.fd);
     return status;
 }

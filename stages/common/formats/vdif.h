@@ -32,15 +32,18 @@ void vdif_decode(struct vdif_header *header, const void *bytes);
  * differ. */
 bool vdif_alike(const struct vdif_header *a, const struct vdif_header *b);
 
-/* Checks that a frame can be replayed: 4-bit complex, whole samples in a frame that fits into `room` bytes.
- * Errors: BR_E_FORMAT, "file: frame at byte N: ...". */
+/* Checks that a frame can be replayed: complex, 4 or 8 bits, whole samples in a frame that fits into
+ * `room` bytes. Errors: BR_E_FORMAT, "file: frame at byte N: ...". */
 int vdif_check(const struct vdif_header *header, const char *file, uint64_t offset, uint64_t room,
                struct br_error *error);
 
 /* Unix seconds of the second that the header names. */
 int64_t vdif_unix_seconds(const struct vdif_header *header);
 
-/* Time samples in a frame of 4-bit complex data. */
+/* Bytes of all channels of a time sample, 4 + 4 or 8 + 8 bits each. */
+size_t vdif_row_bytes(const struct vdif_header *header);
+
+/* Time samples in a frame. */
 size_t vdif_samples(const struct vdif_header *header);
 
 /* What the first frames of a file say. */

@@ -1,6 +1,8 @@
 /* description.c - reading a description: the keys, and what they must satisfy together. See description.h. */
 #include "stages/common/packets/description.h"
+#include "buffers/regular_file.h"
 #include "runtime/config/config.h"
+#include "stages/common/packets/header.h"
 
 #include <limits.h>
 #include <math.h>
@@ -45,6 +47,7 @@ struct keys {
     const struct payload_keys *payload;
     const struct coding_keys *coding;
     struct br_rational sample_ns;
+    const char *sideband;
     const struct freq_keys *freq;
     const struct ids_keys *sources, *streams;
 };
@@ -95,8 +98,8 @@ static const struct br_param field_params[] = {
 static const struct br_param form_params[] = {FORM_PARAMS, {0}};
 static const struct br_param sequence_params[] = {
     FORM_PARAMS,
-    BR_PARAM("bits", BR_P_INT, struct form_keys, bits, "the counter starts again after 2^this", .def = "64",
-             .min = 1, .max = 64),
+    BR_PARAM("bits", BR_P_INT, struct form_keys, bits,
+             "the counter starts again after 2^this; default: when its fields do", .min = 1, .max = 64),
     BR_PARAM("samples", BR_P_INT, struct form_keys, samples, "one count", .def = "1", .min = 1,
              .max = 1 << 30, .unit = "base samples"),
     {0},
@@ -159,6 +162,7 @@ static const struct br_param packet_params[] = {
              MAP(payload_keys, payload_params), .required = true),
     BR_PARAM("coding", BR_P_MAP, struct keys, coding, "of a byte", MAP(coding_keys, coding_params)),
     BR_PARAM("sample_ns", BR_P_RATIONAL, struct keys, sample_ns, "base sample", .unit = "ns"),
+    BR_PARAM("sideband", BR_P_CHOICE, struct keys, sideband, "of channels", .choices = br_sideband_names),
     BR_PARAM("freq_mhz", BR_P_MAP, struct keys, freq, "centres of channels by id",
              MAP(freq_keys, freq_params)),
     BR_PARAM("sources", BR_P_MAP, struct keys, sources, "senders of a node, by default",
@@ -263,6 +267,18 @@ static void read_form(struct owned *o, const struct br_node *root, const char *k
     form->base = k->offset;
 }
 
+static uint64_t read_period(struct owned *o, const struct br_node *node, unsigned bits)
+{
+    uint64_t fields = packet_sequence_period(&o->packet);
+    if (bits == 0) return fields;
+    if (fields != 0 && (bits == 64 || (uint64_t)1 << bits > fields))
+        br_config_error(o->config, br_node_get(node, "bits"),
+                        "sequence.bits: %u, but its fields start again after %llu counts; expected at most "
+                        "that, or leave `bits` out",
+                        bits, (unsigned long long)fields);
+    return bits == 64 ? 0 : (uint64_t)1 << bits;
+}
+
 /* --- payload ----------------------------------------------------------------------------------- */
 
 static int find_axis(const char *name)
@@ -327,6 +343,16 @@ static void read_payload(struct owned *o, const struct br_node *root, const stru
                         p->spead ? "expected none: SPEAD's payload follows the items"
                                  : "is missing; expected the bytes before the samples");
     p->payload_offset = (size_t)k->offset;
+    for (unsigned i = 0; !p->spead && i < p->nfields; i++) {
+        const struct packet_field *f = &p->field[i];
+        if (f->offset < p->payload_offset + bytes && f->offset + f->bytes > p->payload_offset)
+            br_config_error(
+                o->config, node,
+                "payload: bytes %zu to %zu are samples, but the field '%s' stands at bytes %zu to %zu; "
+                "expected all fields before the payload, or behind it",
+                p->payload_offset, p->payload_offset + bytes - 1, f->name, f->offset,
+                f->offset + f->bytes - 1);
+    }
     if (!p->spead && p->payload_offset + bytes > p->bytes)
         br_config_error(o->config, node, "payload: %zu bytes from byte %zu on; the packet has %zu bytes",
                         bytes, p->payload_offset, p->bytes);
@@ -372,8 +398,8 @@ static void read_packet(struct owned *o, const struct br_node *root)
     read_form(o, root, "sequence", k.sequence, &p->sequence);
     p->sequence_offset = p->sequence.base;
     p->sequence.base = 0;
-    p->sequence_bits = (unsigned)k.sequence->bits;
     p->sequence_samples = k.sequence->samples;
+    p->sequence_period = read_period(o, br_node_get(root, "sequence"), (unsigned)k.sequence->bits);
     read_form(o, root, "source", k.source, &p->source);
     read_form(o, root, "stream", k.stream, &p->stream);
     p->channel_base = k.channel != NULL ? k.channel->base : 0;
@@ -381,6 +407,7 @@ static void read_packet(struct owned *o, const struct br_node *root)
     p->values = k.coding != NULL ? k.coding->values : NULL;
     p->real = k.coding != NULL ? k.coding->real : NULL;
     p->sample_ns = k.sample_ns;
+    p->sideband = br_sideband_named(k.sideband);
     p->has_freq = k.freq != NULL;
     if (k.freq != NULL) p->freq_first_mhz = k.freq->first, p->freq_step_mhz = k.freq->step;
     p->port = (unsigned)k.port;
@@ -452,6 +479,7 @@ int packet_description_load(struct packet_description **description, const char 
         return br_fail(error, BR_E_INVALID,
                        "expected the name of a packet description, such as chord-crs, or a path");
     if (strchr(name, '/') != NULL || strchr(name, '.') != NULL) {
+        if (br_check_regular(name, error) != BR_OK) return BR_E_IO;
         int status = br_config_load(&config, name, 0, NULL, error);
         return status == BR_OK ? make(description, base_name(config, name), config, error) : status;
     }
@@ -469,32 +497,4 @@ void packet_description_free(struct packet_description *description)
     const struct owned *o =
         (const struct owned *)(const void *)((const char *)description - offsetof(struct owned, packet));
     br_config_free(o->config);
-}
-
-static const char *keep_text(const char *text, struct packet_memory memory)
-{
-    size_t length = strlen(text) + 1;
-    return memcpy(memory.alloc(memory.owner, length), text, length);
-}
-
-static struct packet_ids keep_ids(struct packet_ids ids, struct packet_memory memory)
-{
-    size_t bytes = ids.count * sizeof *ids.value;
-    if (bytes > 0) ids.value = memcpy(memory.alloc(memory.owner, bytes), ids.value, bytes);
-    return ids;
-}
-
-struct packet_description *packet_description_keep(struct packet_description *description,
-                                                   struct packet_memory memory)
-{
-    struct packet_description *copy = memory.alloc(memory.owner, sizeof *copy);
-    *copy = *description;
-    copy->name = keep_text(description->name, memory);
-    copy->file = keep_text(description->file, memory);
-    for (unsigned i = 0; i < copy->nfields; i++)
-        copy->field[i].name = keep_text(description->field[i].name, memory);
-    copy->sources = keep_ids(description->sources, memory);
-    copy->streams = keep_ids(description->streams, memory);
-    packet_description_free(description);
-    return copy;
 }

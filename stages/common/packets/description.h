@@ -79,7 +79,7 @@ struct packet_description {
 
     /* a counter; the first time sample is base sample offset + samples x counter */
     struct packet_form sequence;
-    unsigned sequence_bits; /* the counter starts again at 2^this, 1 to 64 */
+    uint64_t sequence_period; /* counts after which the counter starts again; 0: 2^64 */
     int64_t sequence_samples, sequence_offset;
     struct packet_form source; /* id of the sender */
     /* id of the channels: channel i of the packet is the F-engine's channel channel_base + stream +
@@ -99,6 +99,7 @@ struct packet_description {
     const char *values;
     const char *real; /* of packet_real: which nibble is the real part; NULL: the node must say it */
 
+    enum br_sideband sideband;    /* unknown: `stream:` says it, or nobody */
     struct br_rational sample_ns; /* base sample; {0, 0}: the pipeline's `stream:` says it */
     bool has_freq;
     double freq_first_mhz, freq_step_mhz; /* centre of channel id c: first + step x c */

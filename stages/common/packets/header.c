@@ -95,7 +95,7 @@ enum packet_verdict packet_header_read(const struct packet_description *packet, 
         if (f->has_expect && number != f->expect) verdict = PACKET_MALFORMED;
         value[i] = number;
     }
-    header->counter = (uint64_t)evaluate(&packet->sequence, value) & mask_of(packet->sequence_bits);
+    header->counter = packet_remainder((uint64_t)evaluate(&packet->sequence, value), packet->sequence_period);
     header->source = evaluate(&packet->source, value);
     header->stream = evaluate(&packet->stream, value);
     header->named = true;
@@ -104,6 +104,29 @@ enum packet_verdict packet_header_read(const struct packet_description *packet, 
     if (length != expected) verdict = PACKET_MALFORMED;
     if (verdict != PACKET_MALFORMED) header->payload = bytes + offset;
     return verdict;
+}
+
+uint64_t packet_sequence_period(const struct packet_description *p)
+{
+    const struct packet_form *form = &p->sequence;
+    unsigned top = 0;
+    __uint128_t below = 0, most = (__uint128_t)1 << 63;
+    for (unsigned i = 1; i < form->nterms; i++)
+        if (form->term[i].times > form->term[top].times) top = i;
+    for (unsigned i = 0; i < form->nterms; i++) {
+        const struct packet_field *f = &p->field[form->term[i].field];
+        if (form->term[i].times <= 0) return 0;
+        __uint128_t values = ((__uint128_t)1 << f->bits) / f->divide;
+        if (i != top) below += (values - 1) * (__uint128_t)form->term[i].times;
+    }
+    if (form->nterms == 0 || below >= (__uint128_t)form->term[top].times) return 0;
+    const struct packet_field *f = &p->field[form->term[top].field];
+    __uint128_t values = (__uint128_t)1 << f->bits;
+    if (values % f->divide != 0) return 0;
+    values /= f->divide;
+    return values < most / (__uint128_t)form->term[top].times
+               ? (uint64_t)values * (uint64_t)form->term[top].times
+               : 0;
 }
 
 /* --- writing ----------------------------------------------------------------------------------- */
@@ -145,7 +168,7 @@ int packet_header_write(const struct packet_description *packet, const struct pa
         const struct packet_field *f = &packet->field[i];
         value[i] = f->has_equals ? f->equals : f->has_expect ? f->expect : 0;
     }
-    uint64_t counter = header->counter & mask_of(packet->sequence_bits);
+    uint64_t counter = packet_remainder(header->counter, packet->sequence_period);
     if (!share(packet, &packet->sequence, counter, value))
         return br_fail(error, BR_E_INVALID, "the fields of %s cannot hold the sequence number %llu",
                        packet->name, (unsigned long long)counter);

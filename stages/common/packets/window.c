@@ -31,6 +31,10 @@ int window_make(struct window *w, const struct packet_description *packet, const
     size_t n = layout->nsources;
     *w = (struct window){.packet = packet, .layout = layout, .nopen = nopen, .nthreads = nthreads};
     atomic_init(&w->base, -1);
+    atomic_init(&w->near, (int64_t)(packet->sequence_period / 2));
+    if (packet->sequence_period > INT64_MAX ||
+        __builtin_mul_overflow((int64_t)packet->sequence_period, packet->sequence_samples, &w->period))
+        w->period = 0;
     w->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     w->source_slot = make_slots(layout->source_id, n);
     w->stream_slot = make_slots(layout->stream_id, layout->nstreams);
@@ -172,10 +176,15 @@ static enum window_reason sample_of(const struct window *w, const struct window_
                                     uint64_t in_header, int64_t *sample)
 {
     const struct packet_description *packet = w->packet;
-    int64_t counter = packet_unwrap(in_header, packet->sequence_bits, thread->near);
+    int64_t counter = packet_unwrap(in_header, packet->sequence_period, thread->near);
     if (__builtin_mul_overflow(counter, packet->sequence_samples, sample) ||
-        __builtin_add_overflow(*sample, packet->sequence_offset, sample) || *sample < 0)
+        __builtin_add_overflow(*sample, packet->sequence_offset, sample))
         return WINDOW_STRAY;
+    if (thread->base < 0 && w->period > 0) { /* up to whole periods, which may hold part of a packet */
+        *sample = (*sample % w->period + w->period) % w->period;
+        return WINDOW_ACCEPTED;
+    }
+    if (*sample < 0) return WINDOW_STRAY;
     if (*sample % (int64_t)w->layout->packet_samples != 0) return WINDOW_MALFORMED;
     if (__builtin_add_overflow(*sample, atomic_load_explicit(&w->shift, memory_order_relaxed), sample) ||
         *sample < 0 || *sample > INT64_MAX / 2)
@@ -207,6 +216,9 @@ enum window_reason window_packet(struct window *w, struct window_thread *thread,
         return count(thread, source, WINDOW_FOREIGN);
     if (can != WINDOW_ACCEPTED) return count(thread, source, can);
     atomic_store_explicit(&s->latest, sample, memory_order_relaxed);
+    thread->sample = sample;
+    thread->from = source;
+    thread->slot = source * l->nstreams + (size_t)stream;
     if (thread->base < 0) return count(thread, source, WINDOW_EARLY);
     int64_t in_frame = sample % frame_samples, begin = thread->base * frame_samples;
     int64_t beyond = sample - begin - (int64_t)w->nopen * frame_samples;
@@ -219,9 +231,9 @@ enum window_reason window_packet(struct window *w, struct window_thread *thread,
         return count(thread, source, before ? WINDOW_EARLY : WINDOW_LATE);
     }
     if (ahead > 1 || (ahead == 1 && in_frame >= w->hold)) ask_to_close(w);
-    if (data == NULL) return count(thread, source, WINDOW_NO_FRAME);
-    size_t slot = (size_t)from * l->nstreams + (size_t)stream, block = (size_t)in_frame / l->packet_samples;
-    return count(thread, source, place(w, thread, number, block, slot, data, header.payload));
+    if (data == NULL) return w->keeps_ahead ? WINDOW_NO_FRAME : count(thread, source, WINDOW_NO_FRAME);
+    size_t block = (size_t)in_frame / l->packet_samples;
+    return count(thread, source, place(w, thread, number, block, thread->slot, data, header.payload));
 }
 
 void window_damaged(struct window *w, struct window_thread *thread)
@@ -241,21 +253,27 @@ uint64_t window_count(const struct window *w, size_t source, enum window_reason 
     return sum;
 }
 
-static void set_base(struct window *w, int64_t base)
+void window_set_near(struct window *w, int64_t sample)
 {
     const struct packet_description *p = w->packet;
-    int64_t sample = base * (int64_t)w->layout->frame_samples - atomic_load(&w->shift) - p->sequence_offset;
-    atomic_store(&w->near, sample / p->sequence_samples);
+    int64_t counted = sample - atomic_load(&w->shift) - p->sequence_offset;
+    atomic_store(&w->near, counted > 0 ? counted / p->sequence_samples : 0);
+}
+
+static void set_base(struct window *w, int64_t base)
+{
+    window_set_near(w, base * (int64_t)w->layout->frame_samples);
     atomic_store(&w->base, base);
 }
 
-void window_forget(struct window *w)
+void window_forget(struct window *w, int64_t sample)
 {
     size_t n = w->layout->nsources;
     for (unsigned i = 0; i < w->nthreads; i++)
         for (size_t s = 0; s <= n; s++)
             for (int r = 0; r < WINDOW_NREASONS; r++) atomic_store(&w->thread[i].count[s][r], 0);
-    for (size_t s = 0; s < n; s++) atomic_store(&w->source[s].latest, INT64_MIN);
+    for (size_t s = 0; s < n; s++)
+        if (atomic_load(&w->source[s].latest) != INT64_MIN) atomic_store(&w->source[s].latest, sample);
 }
 
 void window_wait(struct window *w, int ms)

@@ -7,7 +7,10 @@
  * Receiving threads take no lock.
  *
  * TIME. A packet says its first sample by a counter; its sample is offset + samples x counter + shift,
- * where the shift is 0 until a reset. One header may lie, so nothing moves by what one packet says:
+ * where the shift is 0 until a reset. Before the first frame the sample is known up to whole periods of the
+ * counter, and window_position gives it within the first one: window_begin says which period it is
+ * (sample_clock.h knows). From then on the counter may start again. One header may lie, so nothing moves by
+ * what one packet says:
  * the oldest frame is closed when most of the sources that send are past its end by `hold` samples,
  * and a jump is believed when most of them have sent several packets in a row that are far from the
  * open frames.
@@ -52,6 +55,8 @@ struct window_thread {
     _Atomic uint8_t
         *receipt[WINDOW_MAX_OPEN]; /* what this thread wrote, as in layout.h; frame n at n % nopen */
     int64_t base, near;            /* as of window_enter */
+    int64_t sample;                /* of the last packet that was one of this node's, */
+    size_t from, slot;             /* and the place of its source, and of source and stream, in the layout */
     char room[64];                 /* keeps threads' counters out of each other's cache lines */
 };
 
@@ -68,13 +73,15 @@ struct window {
     const struct packet_layout *layout;
     int32_t *source_slot, *stream_slot; /* [PACKET_MAX_IDS] or -1 */
     unsigned nopen, nthreads;
-    int64_t hold, far;            /* samples */
+    int64_t hold, far; /* samples */
+    int64_t period;    /* samples after which the counter starts again; 0: never */
+    bool keeps_ahead;  /* a packet for which there is no frame is not counted: who fills offers it again */
     struct window_thread *thread; /* [nthreads] */
     struct window_source *source; /* [nsources] */
 
     _Atomic int64_t base;  /* number of the oldest open frame; < 0: nothing is taken yet */
     _Atomic int64_t begun; /* the first frame, at the beginning or after a jump */
-    _Atomic int64_t near;  /* an unwrapped counter near the open frames */
+    _Atomic int64_t near;  /* an unwrapped counter near the open frames; before them, half a period */
     _Atomic int64_t shift;
     struct window_open {
         _Atomic int64_t number;  /* of the frame that had memory last; -1: none */
@@ -123,11 +130,16 @@ size_t window_look_who_sends(struct window *window);
 /* For a reader of files: all sources that have sent count as sending. */
 void window_mark_all_live(struct window *window);
 
-/* As if nothing had come yet. Before window_begin. */
-void window_forget(struct window *window);
+/* As if nothing had come yet, but that those that have sent are waited for, from `sample` on. Before
+ * window_begin. */
+void window_forget(struct window *window, int64_t sample);
 
 /* Begins with frame `first`; nothing is taken before it. */
 void window_begin(struct window *window, int64_t first);
+
+/* Packets that come now are near this sample, though no frame has been closed: after a silence of a good part
+ * of a period of the counter. */
+void window_set_near(struct window *window, int64_t sample);
 
 /* True when most live sources are past the end of the oldest frame by `hold`. */
 bool window_is_due(const struct window *window);

@@ -1,4 +1,5 @@
 #include "stages/common/stage/fileio.h"
+#include "buffers/regular_file.h"
 
 #include "buffers/output.h"
 
@@ -39,7 +40,7 @@ int fileio_read_all(int fd, const char *path, void *buffer, size_t length, uint6
 
 int fileio_open(const char *path, bool *direct, struct br_error *error)
 {
-    int fd = *direct ? open(path, O_RDONLY | O_CLOEXEC | O_DIRECT) : -1;
+    int fd = *direct ? br_open_regular(path, O_DIRECT, NULL, NULL) : -1;
     if (fd >= 0) { /* there are file systems that open the file and cannot read it */
         void *block = aligned_alloc(FILEIO_BLOCK, FILEIO_BLOCK);
         if (block == NULL || fileio_read(fd, block, FILEIO_BLOCK, 0) < 0) {
@@ -50,9 +51,7 @@ int fileio_open(const char *path, bool *direct, struct br_error *error)
     }
     if (fd >= 0) return fd;
     *direct = false;
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) br_fail(error, BR_E_IO, "cannot open %s: %s", path, strerror(errno));
-    return fd;
+    return br_open_regular(path, 0, NULL, error);
 }
 
 int fileio_read_direct(int fd, const char *path, void *buffer, size_t length, uint64_t offset, void *scratch,
@@ -92,7 +91,7 @@ int fileio_write(int fd, const void *buffer, size_t length, uint64_t offset)
 
 static bool holds(const char *path, const char *text, size_t length)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = br_open_regular(path, 0, NULL, NULL);
     char *found = malloc(length + 1);
     bool same = fd >= 0 && found != NULL && fileio_read(fd, found, length + 1, 0) == (ssize_t)length &&
                 memcmp(found, text, length) == 0;

@@ -37,19 +37,49 @@ int apparent_lst(const struct apparent_site *site, int64_t unix_ns, double *lst,
     return BR_OK;
 }
 
-int apparent_place(const struct apparent_site *site, int64_t unix_ns, double ra, double dec, double *north,
-                   double *east, double *up, struct br_error *error)
+/* A direction of the ICRS as the site sees it: aberration, precession, nutation and the Earth's rotation; no
+ * pressure, hence no refraction. With `sun` it is the Sun's, and ra and dec are ignored. */
+static int observed(const struct apparent_site *site, int64_t unix_ns, bool sun, double ra, double dec,
+                    double s[3], struct br_error *error)
 {
     double day, rest, azimuth, zenith, hour, dec_there, ra_there, origins;
+    eraASTROM astrom;
     utc_of(unix_ns, &day, &rest);
-    /* without proper motion; no pressure, hence no refraction */
-    if (eraAtco13(ra, dec, 0, 0, 0, 0, day, rest, site->ut1_utc_s, site->longitude_deg * radians,
-                  site->latitude_deg * radians, 0, 0, 0, 0, 0, 0, 0.5, &azimuth, &zenith, &hour, &dec_there,
-                  &ra_there, &origins) < 0)
+    if (eraApco13(day, rest, site->ut1_utc_s, site->longitude_deg * radians, site->latitude_deg * radians, 0,
+                  0, 0, 0, 0, 0, 0.5, &astrom, &origins) < 0)
         return no_utc(unix_ns, error);
-    *north = sin(zenith) * cos(azimuth);
-    *east = sin(zenith) * sin(azimuth);
-    *up = cos(zenith);
+    if (sun) { /* the Sun moves by 0.01 arc seconds while its light travels */
+        double from[3] = {-astrom.eh[0], -astrom.eh[1], -astrom.eh[2]};
+        eraC2s(from, &ra, &dec);
+    }
+    eraAtciqz(ra, dec, &astrom, &ra, &dec);
+    eraAtioq(ra, dec, &astrom, &azimuth, &zenith, &hour, &dec_there, &ra_there);
+    s[0] = sin(zenith) * cos(azimuth);
+    s[1] = sin(zenith) * sin(azimuth);
+    s[2] = cos(zenith);
+    return BR_OK;
+}
+
+int apparent_place(const struct apparent_site *site, int64_t unix_ns, double ra, double dec, double s[3],
+                   struct br_error *error)
+{
+    return observed(site, unix_ns, false, ra, dec, s, error);
+}
+
+int apparent_sun(const struct apparent_site *site, int64_t unix_ns, double s[3], struct br_error *error)
+{
+    return observed(site, unix_ns, true, 0, 0, s, error);
+}
+
+int apparent_geodetic(const double xyz[3], double *latitude_deg, double *longitude_deg,
+                      struct br_error *error)
+{
+    enum { WGS84 = 1 };
+    double elong, phi, height, place[3] = {xyz[0], xyz[1], xyz[2]};
+    if (eraGc2gd(WGS84, place, &elong, &phi, &height) < 0)
+        return br_fail(error, BR_E_INTERNAL, "ERFA has no WGS84");
+    *latitude_deg = phi / radians;
+    *longitude_deg = elong / radians;
     return BR_OK;
 }
 
@@ -72,10 +102,23 @@ int apparent_lst(const struct apparent_site *site, int64_t unix_ns, double *lst,
     return absent(error);
 }
 
-int apparent_place(const struct apparent_site *site, int64_t unix_ns, double ra, double dec, double *north,
-                   double *east, double *up, struct br_error *error)
+int apparent_place(const struct apparent_site *site, int64_t unix_ns, double ra, double dec, double s[3],
+                   struct br_error *error)
 {
-    (void)site, (void)unix_ns, (void)ra, (void)dec, (void)north, (void)east, (void)up;
+    (void)site, (void)unix_ns, (void)ra, (void)dec, (void)s;
+    return absent(error);
+}
+
+int apparent_sun(const struct apparent_site *site, int64_t unix_ns, double s[3], struct br_error *error)
+{
+    (void)site, (void)unix_ns, (void)s;
+    return absent(error);
+}
+
+int apparent_geodetic(const double xyz[3], double *latitude_deg, double *longitude_deg,
+                      struct br_error *error)
+{
+    (void)xyz, (void)latitude_deg, (void)longitude_deg;
     return absent(error);
 }
 

@@ -21,9 +21,16 @@ bool apparent_is_there(void);
 /* Local apparent sidereal time, radians in [0, 2 pi). */
 int apparent_lst(const struct apparent_site *site, int64_t unix_ns, double *lst, struct br_error *error);
 
-/* Where a source at right ascension and declination (ICRS, radians) stands: direction cosines to the north
- * and to the east, and up, which is negative below the horizon. Without refraction and polar motion. */
-int apparent_place(const struct apparent_site *site, int64_t unix_ns, double ra, double dec, double *north,
-                   double *east, double *up, struct br_error *error);
+/* Where a source at right ascension and declination (ICRS, radians) stands: a unit vector to the north, to
+ * the east and up, which is negative below the horizon. Without refraction and polar motion. */
+int apparent_place(const struct apparent_site *site, int64_t unix_ns, double ra, double dec, double s[3],
+                   struct br_error *error);
+
+/* The same for the centre of the Sun, as the site sees it: with its parallax, light time and aberration. */
+int apparent_sun(const struct apparent_site *site, int64_t unix_ns, double s[3], struct br_error *error);
+
+/* Geodetic latitude and longitude, degrees, of a point in axes fixed to the Earth (ITRS, metres). */
+int apparent_geodetic(const double xyz[3], double *latitude_deg, double *longitude_deg,
+                      struct br_error *error);
 
 #endif

@@ -102,9 +102,9 @@ static int make(struct calibration *c, struct scratch *s, const struct visibilit
         size_t channels, dish = best_dish(c, p, options->reference, &channels);
         if (options->reference >= 0 && channels == 0)
             return br_fail(error, BR_E_INVALID,
-                           "--ref-input %ld: this dish is flagged in all channels of polarisation %zu; name "
-                           "another one, or none",
-                           options->reference, p);
+                           "--ref-input %ld: this dish is flagged in all channels of polarisation %zu (%s); "
+                           "name another one, or none",
+                           options->reference, p, v->shape.pol[p]);
         refer(c, s, p, dish);
     }
     return BR_OK;

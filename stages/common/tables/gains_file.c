@@ -54,6 +54,8 @@ static bool write_all(hid_t file, const struct gains_file *g)
                 put(file, "reference", H5T_NATIVE_INT32, 2, dims, g->reference) &&
                 put(file, "freq_mhz", H5T_NATIVE_DOUBLE, 1, dims, g->freq_mhz) &&
                 put(file, "width_mhz", H5T_NATIVE_DOUBLE, 1, dims, g->width_mhz) &&
+                put(file, "antenna_numbers", H5T_NATIVE_INT64, 1, dims + 2, g->antenna) &&
+                text(file, "sideband", g->sideband) && text(file, "polarisations", g->polarisations) &&
                 text(file, "telescope", g->telescope) && text(file, "source", g->source) &&
                 text(file, "visibilities", g->visibilities) && text(file, "digest", digest) &&
                 text(file, "flags", "0 good, 1 dead, 2 weak, 3 misfit, 4 unsolved") &&

@@ -9,8 +9,8 @@
 #include <stdint.h>
 
 /* Datasets: /gain complex64 [freq][pol][dish], /flag uint8 and /weight, /residual float32 of the same shape,
- * /snr float32 [freq][pol], /freq_mhz and /width_mhz float64 [freq], /reference int32 [freq][pol]; the rest
- * are attributes of the file. */
+ * /snr float32 [freq][pol], /freq_mhz and /width_mhz float64 [freq], /reference int32 [freq][pol],
+ * /antenna_numbers int64 [dish]; the rest are attributes of the file. */
 struct gains_file {
     size_t nfreq, npol, ndishes;
     const float *gain;        /* [nfreq][npol][ndishes][2]; 0 where flagged */
@@ -19,7 +19,9 @@ struct gains_file {
     const float *residual;    /* [nfreq][npol][ndishes] rms, in units of the noise */
     const float *snr;         /* [nfreq][npol] of a visibility; 0: no result */
     const int32_t *reference; /* [nfreq][npol] the dish whose phase is 0 */
-    const double *freq_mhz, *width_mhz;            /* [nfreq] */
+    const double *freq_mhz, *width_mhz;   /* [nfreq] */
+    const int64_t *antenna;               /* [ndishes] numbers in the visibilities' file */
+    const char *sideband, *polarisations; /* "upper" or "lower", of the field that gains multiply; "xx yy" */
     const char *telescope, *source, *visibilities; /* names; the last one of the files, one a line */
     int64_t begin_ns, end_ns;                      /* Unix time of what was averaged */
     uint64_t digest;                               /* of the visibilities */

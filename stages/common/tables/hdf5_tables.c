@@ -1,4 +1,5 @@
 #include "stages/common/tables/hdf5_tables.h"
+#include "buffers/regular_file.h"
 #include "stages/common/tables/hdf5_types.h"
 
 #include "stages/common/tables/hdf5_child.h"
@@ -7,6 +8,7 @@
 #include <hdf5.h>
 #include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -142,6 +144,7 @@ struct request {
 static int send_datasets(const void *arg, struct hdf5_sink *to, struct br_error *error)
 {
     const struct request *r = arg;
+    if (br_check_regular(r->path, error) != BR_OK) return BR_E_IO;
     hid_t file = H5Fopen(r->path, H5F_ACC_RDONLY, H5P_DEFAULT);
     if (file < 0) return br_fail(error, BR_E_FORMAT, "%s: is not a readable HDF5 file", r->path);
     for (size_t i = 0; i < r->count; i++) {
@@ -303,13 +306,59 @@ int br_weights_read(struct br_weights *weights, const char *path, struct br_erro
     return status;
 }
 
+/* In a process of its own: sends the sideband that the file's attribute names. */
+static int send_sideband(const void *arg, struct hdf5_sink *to, struct br_error *error)
+{
+    const struct request *r = arg;
+    char name[16] = "", *longer = NULL;
+    hid_t file = H5Fopen(r->path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    if (file < 0) return br_fail(error, BR_E_FORMAT, "%s: is not a readable HDF5 file", r->path);
+    hid_t at = H5Aexists(file, "sideband") > 0 ? H5Aopen(file, "sideband", H5P_DEFAULT) : -1;
+    hid_t type = at >= 0 ? H5Aget_type(at) : -1;
+    if (type >= 0 && H5Tis_variable_str(type) > 0) { /* as h5py writes a str */
+        if (H5Aread(at, type, &longer) >= 0 && longer != NULL) snprintf(name, sizeof name, "%s", longer);
+        H5free_memory(longer);
+    } else if (type >= 0 && H5Tget_class(type) == H5T_STRING && H5Aget_storage_size(at) < sizeof name &&
+               H5Aread(at, type, name) < 0) {
+        name[0] = '\0';
+    }
+    if (type >= 0) H5Tclose(type);
+    if (at >= 0) H5Aclose(at);
+    H5Fclose(file);
+    enum br_sideband sideband = br_sideband_named(name);
+    return hdf5_send(to, &sideband, sizeof sideband) ? BR_OK
+                                                     : br_fail(error, BR_E_IO, "%s: no answer", r->path);
+}
+
+static int check_sideband(const char *path, const struct br_stream *s, struct br_error *error)
+{
+    struct request request = {.count = 0};
+    enum br_sideband theirs;
+    void *data;
+    size_t bytes;
+    if (s->sideband == BR_SIDEBAND_UNKNOWN || strlen(path) >= sizeof request.path) return BR_OK;
+    strcpy(request.path, path);
+    int status = hdf5_apart(send_sideband, &request, sizeof request, path, &data, &bytes, error);
+    if (status != BR_OK) return status;
+    theirs = bytes == sizeof theirs ? *(const enum br_sideband *)data : BR_SIDEBAND_UNKNOWN;
+    free(data);
+    if (theirs == BR_SIDEBAND_UNKNOWN || theirs == s->sideband) return BR_OK;
+    return br_fail(
+        error, BR_E_INVALID,
+        "%s: its gains are those of the %s sideband, the stream holds the %s one; calibrate again with "
+        "visibilities of this stream, or correct `sideband` of the stream",
+        path, br_sideband_name(theirs), br_sideband_name(s->sideband));
+}
+
 int br_gains_check_channels(const char *path, const struct br_stream *s, struct br_error *error)
 {
     static const struct wanted want = {"/freq_mhz", "float64 [freq]", FLOAT64, 1, true};
     hsize_t dims[1][8];
     void *data;
     int status = read_datasets(path, &want, 1, dims, &data, error);
-    if (status != BR_OK || data == NULL) return status;
+    if (status != BR_OK) return status;
+    status = check_sideband(path, s, error);
+    if (data == NULL) return status;
     const double *theirs = data;
     size_t count = dims[0][0], ncoarse = 0;
     for (unsigned z = 0; z < s->nzones; z++) ncoarse += s->zone[z].nchannels / s->zone[z].factor;

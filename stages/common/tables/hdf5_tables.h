@@ -22,9 +22,10 @@ struct br_gains {
 /* Errors: BR_E_IO, BR_E_FORMAT, BR_E_NO_MEMORY. */
 int br_gains_read(struct br_gains *gains, const char *path, struct br_error *error);
 
-/* Whether gains are those of a stream's channels: /freq_mhz float64 [freq], where a file has it, against the
- * channels of the stream or, with as many values, those before they were upchannelized. A file that has one
- * value or another number of them is left to its reader. Errors: BR_E_INVALID naming file and channel, and
+/* Whether gains are those of a stream's channels and sideband: /freq_mhz float64 [freq], where a file has it,
+ * against the channels of the stream or, with as many values, those before they were upchannelized; the
+ * attribute `sideband`, where both the file and the stream know theirs. A file that has one frequency or
+ * another number of them is left to its reader. Errors: BR_E_INVALID naming file and channel or sideband, and
  * those of reading. */
 int br_gains_check_channels(const char *path, const struct br_stream *stream, struct br_error *error);
 

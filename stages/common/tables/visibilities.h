@@ -1,34 +1,38 @@
 /* visibilities.h - visibilities of recordings, added up over time with the phases of one direction taken out.
  *
- * A source in direction cosines (x, y) to the north and to the east has the field exp(-2 pi i (north x + east
- * y) / lambda) at a dish that stands `north` and `east` of the origin, lambda being that of the channel's
- * centre. Each integration is multiplied by what makes that phase 0 at its centre, and added.
+ * They are the stream's: V_ij = E_i conj(E_j) with the field E that the gains will multiply, whatever its
+ * sideband. A source in direction s has the field exp(2 pi i cycles) with the cycles of br_sky_cycles; each
+ * integration is multiplied by what makes that phase 0 at its centre, and added.
  *
- * Read are UVH5 files as the stage `uvh5` writes them (dishes and site come with them) and DADA recordings of
- * what `correlate` makes (the telescope is the caller's). HDF5 files are read in another process
- * (hdf5_child.h). */
+ * UVH5 files are read as pyuvdata reads them, phase exp(+2 pi i (r_2 - r_1).s / lambda), and turned into the
+ * stream's visibilities: those of a lower sideband are the same, those of an upper one the conjugates. DADA
+ * recordings of what `correlate` makes hold the stream's as they are; where the dishes stand is the caller's
+ * to say. HDF5 files are read in another process (hdf5_child.h). */
 #ifndef BEAMRING_STAGES_COMMON_TABLES_VISIBILITIES_H
 #define BEAMRING_STAGES_COMMON_TABLES_VISIBILITIES_H
 
 #include "buffers/error.h"
+#include "buffers/sky.h"
 #include "buffers/telescope.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Where the source is: fixed above the array, or on the sky. */
+/* Where the source is: fixed above the array, at a place of the sky, or the Sun. */
 struct source_place {
-    bool on_sky;
+    bool on_sky, sun;
     double x, y;      /* direction cosines to the north and to the east */
     double ra, dec;   /* radians, ICRS */
-    double ut1_utc_s; /* see apparent.h */
+    double ut1_utc_s; /* see apparent.h; NAN: the file's, or 0 */
 };
 
 /* What all files have in common. */
 struct visibilities_shape {
     size_t ndishes, npol, nchannels;
     double latitude_deg, longitude_deg; /* NAN: not known */
+    enum br_sideband sideband;          /* of the stream; unknown in no file and not stated: upper is taken */
+    char pol[2][4];                     /* "xx", "yy" */
     char telescope[64];
 };
 
@@ -36,43 +40,63 @@ struct time_span {
     int64_t begin_ns, end_ns; /* Unix time */
 };
 
+/* Values that were left out, of all polarisations that are used. */
+struct left_out {
+    uint64_t flagged, unsampled, not_finite;
+};
+
 struct visibilities {
+    enum br_sideband stated; /* by the caller, before the first file; unknown: the files' own */
+
     struct visibilities_shape shape;
-    char *first_path;             /* the file that the others have to agree with */
-    double *freq_mhz, *width_mhz; /* [nchannels] */
-    double *east_m, *north_m;     /* [ndishes] */
-    size_t npairs;                /* ndishes (ndishes + 1) / 2: (0, 0) (0, 1) ... (1, 1) ... */
-    double *sum;                  /* [npol][nchannels][npairs][2], E_i conj(E_j) */
-    double *samples;              /* [npol][nchannels][npairs] that were added up */
+    char *first_path;                /* the file that the others have to agree with */
+    double *freq_mhz, *width_mhz;    /* [nchannels] */
+    double *east_m, *north_m, *up_m; /* [ndishes] */
+    int64_t *antenna;                /* [ndishes] numbers in the file; the dishes' own in a DADA file */
+    size_t npairs;                   /* ndishes (ndishes + 1) / 2: (0, 0) (0, 1) ... (1, 1) ... */
+    double *sum;                     /* [npol][nchannels][npairs][2], E_i conj(E_j) */
+    double *samples;                 /* [npol][nchannels][npairs] that were added up */
     size_t nspans;
     struct time_span *span; /* [nspans], of each file's integrations, in the files' order */
     size_t nintegrations;
-    double lowest; /* sine of the source's elevation where it is lowest; 2: nothing is known of it */
+    double towards[3]; /* the source at the first integration: north, east, up */
+    double lowest;     /* sine of the source's elevation where it is lowest; 2: nothing is known of it */
+    struct left_out left_out;
 };
 
-/* Adds a file to a zeroed struct, or to what earlier files have left there. `telescope` may be NULL: a DADA
- * file is then refused. Errors: BR_E_IO, BR_E_FORMAT, BR_E_NO_MEMORY; BR_E_INVALID naming both files where
- * they do not belong together, for the same integrations twice, and for a source below the horizon, with the
- * time. */
+/* Adds a file to a zeroed struct (but for `stated`), or to what earlier files have left there. `telescope`
+ * may be NULL: a DADA file is then refused. Errors: BR_E_IO, BR_E_FORMAT, BR_E_NO_MEMORY; BR_E_INVALID
+ * naming both files where they do not belong together, for the same integrations twice, for a source below
+ * the horizon, with the time, and for a sideband that is stated otherwise. */
 int visibilities_add(struct visibilities *v, const char *path, const struct br_telescope *telescope,
                      const struct source_place *place, struct br_error *error);
+
+/* BR_E_INVALID where no file has left anything that gains can be fitted to, with the reason. */
+int visibilities_check(const struct visibilities *v, struct br_error *error);
 void visibilities_free(struct visibilities *v);
+
+/* The direction of the source at a time, a unit vector to the north, to the east and up. */
+int source_direction(const struct source_place *place, double latitude_deg, double longitude_deg,
+                     int64_t unix_ns, double s[3], struct br_error *error);
 
 /* --- parts, in files of their own --- */
 
 /* One file as it is read, without memory of its own but for the arrays. */
 struct visibilities_part {
     struct visibilities_shape shape;
-    const double *freq_mhz, *width_mhz, *east_m, *north_m;
+    const double *freq_mhz, *width_mhz, *east_m, *north_m, *up_m;
+    const int64_t *antenna;
 };
 
-/* The direction of the source at a time. */
-int source_direction(const struct source_place *place, double latitude_deg, double longitude_deg,
-                     int64_t unix_ns, double *north, double *east, double *up, struct br_error *error);
+/* Cycles of the field that a source in direction s has at dish d in a channel. */
+double source_cycles(const struct visibilities_part *part, size_t channel, size_t d, const double s[3]);
 
-/* Phases that bring a source in this direction to 0: phase[nchannels][ndishes][2] = exp(+2 pi i (north x +
- * east y) / lambda). */
-void source_phases(const struct visibilities_part *part, double north, double east, double *phase);
+/* Phases that bring a source in this direction to 0: phase[nchannels][ndishes][2]. */
+void source_phases(const struct visibilities_part *part, const double s[3], double *phase);
+
+/* The sideband of a file that says `own` of itself. BR_E_INVALID where `stated` contradicts it. */
+int visibilities_sideband(enum br_sideband stated, enum br_sideband own, const char *path,
+                          enum br_sideband *sideband, struct br_error *error);
 
 /* Makes room for, or compares with, what a file says of itself. */
 int visibilities_agree(struct visibilities *v, const char *path, const struct visibilities_part *part,

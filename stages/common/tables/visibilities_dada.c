@@ -1,4 +1,5 @@
 /* visibilities_dada.c - recordings of what `correlate` makes: V[time][freq][baseline], 32-bit integers. */
+#include "buffers/regular_file.h"
 #include "stages/common/formats/baselines.h"
 #include "stages/common/formats/gaps.h"
 #include "stages/common/formats/recording.h"
@@ -47,6 +48,7 @@ struct reading {
     const struct recording *recording;
     struct visibilities_part part;
     struct baselines baselines;
+    enum br_sideband sideband;
     struct gaps gaps;
     double *phase;  /* [nchannels][ndishes][2] */
     int32_t *row;   /* one integration */
@@ -74,14 +76,15 @@ static int add_integration(struct reading *r, uint64_t begin, uint64_t end, cons
 {
     const struct br_stream *s = &r->recording->stream;
     const struct br_zone *zone = &s->zone[0];
-    double north, east, up;
+    double direction[3];
     int64_t from = br_stream_time_ns(s, begin), to = br_stream_time_ns(s, end);
     size_t nbaselines = s->array.axis[2].length;
     int status = source_direction(place, r->part.shape.latitude_deg, r->part.shape.longitude_deg,
-                                  from + (to - from) / 2, &north, &east, &up, error);
+                                  from + (to - from) / 2, direction, error);
     if (status != BR_OK) return status;
-    if (up < r->v->lowest) r->v->lowest = up;
-    source_phases(&r->part, north, east, r->phase);
+    if (place->on_sky) r->v->lowest = fmin(r->v->lowest, direction[2]);
+    if (r->v->nintegrations == 0) memcpy(r->v->towards, direction, sizeof direction);
+    source_phases(&r->part, direction, r->phase);
     struct br_frame frame = {.first = begin, .samples = end - begin, .valid = r->valid};
     memset(r->valid, BR_VALID, s->nchannels);
     gaps_apply(&r->gaps, s, &frame, 0, begin, end);
@@ -151,14 +154,15 @@ static int read_file(struct reading *r, const struct br_telescope *t, uint64_t f
 {
     const struct recording *rec = r->recording;
     const struct br_stream *s = &rec->stream;
-    double *east = malloc(2 * t->ndishes * sizeof *east), *north = east + t->ndishes;
+    double *east = calloc(3 * t->ndishes, sizeof *east), *north = east + t->ndishes;
+    int64_t *number = calloc(t->ndishes, sizeof *number);
     char name[4096 + 8];
-    FILE *file = fopen(r->path, "re");
+    FILE *file = br_fopen_regular(r->path, NULL, NULL);
     r->phase = malloc(2 * s->nchannels * t->ndishes * sizeof *r->phase);
     r->row = malloc(rec->row_bytes);
     r->valid = malloc(s->nchannels);
     int status = BR_OK;
-    if (east == NULL || r->phase == NULL || r->row == NULL || r->valid == NULL)
+    if (east == NULL || number == NULL || r->phase == NULL || r->row == NULL || r->valid == NULL)
         status = br_fail(error, BR_E_NO_MEMORY, "%s: no memory for an integration", r->path);
     else if (file == NULL || fseeko(file, (off_t)rec->payload_offset, SEEK_SET) != 0)
         status = br_fail(error, BR_E_IO, "%s: %s", r->path, strerror(errno));
@@ -170,19 +174,32 @@ static int read_file(struct reading *r, const struct br_telescope *t, uint64_t f
         for (size_t d = 0; d < t->ndishes; d++) {
             east[d] = t->dishes[d].n * t->spacing_n_m;
             north[d] = t->dishes[d].m * t->spacing_m_m;
+            number[d] = (int64_t)d;
         }
-        r->part = (struct visibilities_part){
-            {t->ndishes, r->baselines.npol, s->nchannels, t->latitude_deg, t->longitude_deg, ""},
-            s->freq_mhz,
-            s->width_mhz,
-            east,
-            north};
+        r->part = (struct visibilities_part){.shape = {t->ndishes,
+                                                       r->baselines.npol,
+                                                       s->nchannels,
+                                                       t->latitude_deg,
+                                                       t->longitude_deg,
+                                                       r->sideband,
+                                                       {"xx", "yy"},
+                                                       ""},
+                                             .freq_mhz = s->freq_mhz,
+                                             .width_mhz = s->width_mhz,
+                                             .east_m = east,
+                                             .north_m = north,
+                                             .up_m = north + t->ndishes,
+                                             .antenna = number};
+        if (r->baselines.npol == 1) r->part.shape.pol[1][0] = '\0';
         snprintf(r->part.shape.telescope, sizeof r->part.shape.telescope, "%s", t->name);
         status = visibilities_agree(r->v, r->path, &r->part, error);
     }
-    if (status == BR_OK) status = add_rows(r, file, file_bytes - rec->payload_offset, place, error);
+    uint64_t payload, behind;
+    if (status == BR_OK) status = recording_payload(rec, r->path, file_bytes, &payload, &behind, error);
+    if (status == BR_OK) status = add_rows(r, file, payload, place, error);
     if (file != NULL) fclose(file);
     free(east);
+    free(number);
     free(r->phase);
     free(r->row);
     free(r->valid);
@@ -203,6 +220,8 @@ int visibilities_add_dada(struct visibilities *v, const char *path, const struct
     status = recording_describe(&recording, &header, NULL, NULL, NULL,
                                 (struct recording_memory){take, &memory}, error);
     if (status == BR_OK) status = check(&recording, path, telescope, &reading.baselines, error);
+    if (status == BR_OK)
+        status = visibilities_sideband(v->stated, recording.stream.sideband, path, &reading.sideband, error);
     if (status == BR_OK) status = read_file(&reading, telescope, file_bytes, place, error);
     dada_free(&header);
     give_back(&memory);

@@ -29,9 +29,8 @@ struct l0_packet {
     unsigned version, counts_per_sample;
     uint64_t frame0_ns; /* 0 in version 1 */
     uint64_t count;     /* of the first sample */
-    /* into the packet, at any address */
     unsigned nbeams, nfreq, nupfreq, nsteps;
-    const uint8_t *beam_ids, *freq_ids, *scales, *offsets, *data;
+    const uint8_t *beam_ids, *freq_ids, *scales, *offsets, *data; /* into the packet, at any address */
 };
 
 static inline size_t l0_header_bytes(unsigned version, size_t nbeams, size_t nfreq)

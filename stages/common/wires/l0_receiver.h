@@ -17,8 +17,9 @@
 enum { L0_BATCH = 64, L0_BUFFER = 9216, L0_BELIEVE = 8 };
 
 struct l0_receiver {
-    /* what is expected */
     int fd;
+
+    /* what is expected */
     unsigned nupfreq, nsteps, counts_per_sample;
     uint64_t frame0_ns;
     size_t nbeams, ncoarse;

@@ -44,8 +44,9 @@ struct tcp_server {
     double silent_s;            /* a peer that may not be silent is closed after that time */
     struct wire_counts *counts; /* connections, refused, broken, silent */
     char *complaint;            /* [complaint_size] what the last peer that was refused did */
-    /* the server's own */
     size_t complaint_size;
+
+    /* the server's own */
     int listener; /* -1: none */
     unsigned open;
     struct tcp_peer {

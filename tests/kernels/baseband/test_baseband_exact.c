@@ -163,8 +163,8 @@ static void compare(struct run *r, const char *who, const uint8_t *valid, const 
 /* ---- kinds of plans ---- */
 
 struct kind {
-    /* Runs the case: r->out and clamped[B]. */
     const char *name;
+    /* Runs the case: r->out and clamped[B]. */
     void (*execute)(struct run *r, const struct br_baseband_params *params, const uint8_t *valid,
                     uint64_t *clamped);
 };

@@ -66,6 +66,35 @@ static void test_flags(void **state)
     calibrate_free(&r);
 }
 
+/* Scales an input's field, and so its power. */
+static void weaken(struct calibrate_run *r, size_t i, double factor)
+{
+    for (size_t j = 0; j < r->p.ninputs; j++) {
+        size_t k = br_calibrate_pair(r->p.ninputs, i < j ? i : j, i < j ? j : i);
+        for (int c = 0; c < 2; c++) r->sum[2 * k + (size_t)c] *= i == j ? factor * factor : factor;
+    }
+}
+
+/* Next to no power and no source in it: dead, not weak. With the source in it, it is as good as others. */
+static void test_no_power(void **state)
+{
+    struct calibrate_run r;
+    (void)state;
+    calibrate_make(&r, &pathfinder);
+    for (size_t j = 0; j < 64; j++)
+        for (size_t i = 10; i < 13; i++)
+            if (i != j) set_pair(&r, i, j, 0, 0);
+    weaken(&r, 10, 0.1);
+    weaken(&r, 11, 0.5);
+    weaken(&r, 20, 0.1);
+    run(&r);
+    for (size_t i = 0; i < 64; i++)
+        assert_int_equal(r.result.flag[i], i == 10              ? BR_GAIN_DEAD
+                                           : i == 11 || i == 12 ? BR_GAIN_WEAK
+                                                                : BR_GAIN_GOOD);
+    calibrate_free(&r);
+}
+
 static void expect_unsolved(struct calibrate_run *r, const char *words)
 {
     run(r);
@@ -121,7 +150,7 @@ static void test_senseless(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_flags), cmocka_unit_test(test_unsolved),
-                                       cmocka_unit_test(test_senseless)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_flags), cmocka_unit_test(test_no_power),
+                                       cmocka_unit_test(test_unsolved), cmocka_unit_test(test_senseless)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,7 +41,7 @@ static inline struct run make(size_t T, size_t F, size_t M, size_t N, size_t bx,
                                             .freq_mhz = r.freq,
                                             .grid_m = (unsigned)M,
                                             .grid_n = (unsigned)N,
-                                            .spacing_m_m = 8.5,
+                                            .spacing_m_m = -8.5, /* of an upper sideband */
                                             .spacing_n_m = 6.3,
                                             .nbeams = B,
                                             .beam = r.beam,

@@ -42,7 +42,7 @@ static void one(const char *directory, const struct shape *n, enum br_backend ba
         beam[2 * b + 1] = ys[n->bx ? b % n->by : b];
     }
 
-    const double spacing[2] = {8.5, 6.3};
+    const double spacing[2] = {-8.5, 6.3}; /* a negative one has the other sign of theta */
     const struct br_frb_beams_params params = {.nchannels = n->F,
                                                .freq_mhz = freq,
                                                .grid_m = (unsigned)n->M,

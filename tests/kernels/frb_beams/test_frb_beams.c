@@ -89,9 +89,10 @@ static void equals_direct_beams(void **state)
         for (int b = 0; b < B; b++) {
             double complex sum = 0;
             for (int i = 0; i < M * N; i++)
-                sum += field[i / N][i % N] *
-                       cexp(2 * M_PI * I * (i / N * r.beam[2 * b] * 8.5 + i % N * r.beam[2 * b + 1] * 6.3) /
-                            lambda);
+                sum += field[i / N][i % N] * cexp(2 * M_PI * I *
+                                                  (i / N * r.beam[2 * b] * r.params.spacing_m_m +
+                                                   i % N * r.beam[2 * b + 1] * r.params.spacing_n_m) /
+                                                  lambda);
             double direct = creal(sum * conj(sum));
             assert_true(fabs((double)br_half_to_float(out[b]) - direct) < 0.02);
         }
@@ -270,7 +271,9 @@ static void bad_parameters(void **state)
         REFUSED("0 beams");
         bad.grid_n = 0;
         REFUSED("3 x 0");
-        bad.spacing_m_m = -1;
+        bad.spacing_m_m = 0;
+        REFUSED("spacing");
+        bad.spacing_n_m = NAN;
         REFUSED("spacing");
         double keep = r.freq[1];
         r.freq[1] = 0;

@@ -2,6 +2,7 @@
 #ifndef BEAMRING_TESTS_KERNELS_FRB_GRID_GRID_GPU_H
 #define BEAMRING_TESTS_KERNELS_FRB_GRID_GRID_GPU_H
 
+#include "kernels/frb_grid/plan.h"
 #include "tests/kernels/common/gpu.h"
 #include "tests/kernels/frb_grid/grid_run.h"
 
@@ -56,7 +57,7 @@ static inline struct image compute(const struct run *r, enum br_backend backend,
         assert_true(got <= max && taken <= n && (got == max || taken == n));
         at += taken;
         done += got;
-        assert_int_equal(br_frb_grid_pending(plan), (at + r->phase) % downsample);
+        assert_int_equal(plan->pending, (at + r->phase) % downsample);
     }
     size_t more = br_frb_grid_flush(plan, out + done * r->cells, im.blocks, im.valid + done, im.blocks);
     assert_int_equal(more, (r->T + r->phase) % downsample != 0);

@@ -295,6 +295,12 @@ static void test_telescope_and_hints(void **state)
     build_ok(&run, "stream: {sample_ns: 5120, width_mhz: 1, override: [sample_ns, width_mhz]}\n" SMALL);
     assert_int_equal(run.graph->hints.override, BR_HINT_SAMPLE | BR_HINT_WIDTH);
     end(&run);
+    build_ok(&run, "stream: {sideband: lower, override: [sideband]}\n" SMALL);
+    assert_int_equal(run.graph->hints.sideband, BR_SIDEBAND_LOWER);
+    assert_int_equal(run.graph->hints.override, BR_HINT_SIDEBAND);
+    end(&run);
+    REFUSED("stream: {sideband: lsb}\n" SMALL, 1, "lsb", "upper, lower");
+    REFUSED("stream: {override: [sideband]}\n" SMALL, 1, "not given");
     REFUSED("stream: {sample_ns: 5120, override: [sample_ns, npol, coding]}\n" SMALL, 2, "'npol'",
             "not given");
 }

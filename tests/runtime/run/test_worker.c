@@ -1,5 +1,6 @@
 /* test_worker.c - what a stage's thread makes of failures below it. The linker puts the functions here in
  * the place of the real ones (--wrap), which fail when a test says so. */
+#include "buffers/ring.h"
 #include "tests/runtime/run/run.h"
 
 #include <errno.h>
@@ -21,21 +22,20 @@ static int affinity_error;
 int __wrap_br_reader_release(struct br_reader *reader)
 {
     int status = __real_br_reader_release(reader);
-    bool fails = failing_queue != NULL && !no_slots &&
-                 strcmp(br_queue_name(br_reader_queue(reader)), failing_queue) == 0;
+    bool fails = failing_queue != NULL && !no_slots && strcmp(reader->queue->name, failing_queue) == 0;
     return fails ? BR_E_DEVICE : status;
 }
 
 int __wrap_br_queue_acquire(struct br_queue *queue, struct br_frame **frame)
 {
-    if (no_slots && strcmp(br_queue_name(queue), failing_queue) == 0) return BR_E_DEVICE;
+    if (no_slots && strcmp(queue->name, failing_queue) == 0) return BR_E_DEVICE;
     return __real_br_queue_acquire(queue, frame);
 }
 
 void __wrap_br_queue_error(const struct br_queue *queue, struct br_error *error)
 {
     __real_br_queue_error(queue, error);
-    if (failing_queue != NULL && strcmp(br_queue_name(queue), failing_queue) == 0)
+    if (failing_queue != NULL && strcmp(queue->name, failing_queue) == 0)
         br_fail(error, BR_E_DEVICE, "queue '%s': an event cannot be recorded", failing_queue);
 }
 

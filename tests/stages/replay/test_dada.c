@@ -83,7 +83,6 @@ static void assert_missing(uint64_t n, uint64_t from, uint64_t to)
         if ((valid[i] == 0) != (i >= from && i < to)) fail_msg("sample %d has validity %d", (int)i, valid[i]);
 }
 
-/* A file of others: times and frequencies from the usual keys, the rest from the pipeline. */
 /* Without a change of parameters, with `words` in the message. */
 static void refused_with(const char *pattern, const char *words)
 {
@@ -93,6 +92,7 @@ static void refused_with(const char *pattern, const char *words)
     driver_free(r);
 }
 
+/* A file of others: times and frequencies from the usual keys, the rest from the pipeline. */
 static void test_external(void **state)
 {
     (void)state;
@@ -270,6 +270,7 @@ static void test_errors(void **state)
     refused(OWN_SHAPE "SAMPLE_NS 2560\nEPOCH_NS 0\nFREQ_MHZ 0,600\n", "frequency of channel 0");
     refused(OWN_SHAPE OWN_TIME "SAMPLE0 9223372036854775807\n", "SAMPLE0");
     refused(OWN_SHAPE OWN_TIME "SCALE 0\n", "SCALE");
+    refused(OWN_SHAPE OWN_TIME "SIDEBAND both\n", "SIDEBAND");
     refused(OWN_SHAPE OWN_TIME "NZONES 1\nZONE_0 0,2,3,1,0\n", "ZONE_0");
     refused(OWN_SHAPE OWN_TIME "NZONES 17\n", "NZONES");
     refused(OWN_SHAPE OWN_TIME "AUX_DTYPE f32\nAUX_AXES beam,freq\nAUX_SHAPE 2\n", "AUX_SHAPE");

@@ -152,7 +152,6 @@ static void test_leap_seconds(void **state)
     assert_int_equal(vdif_unix_seconds(&h), 1467331210); /* 2016-07-01 00:00:10 UTC */
 }
 
-/* Gaps, threads that lack, exchanged, repeated, late and corrupt frames. */
 /* A frame holds whole samples: any number of them, also one. */
 static void test_whole_samples(void **state)
 {
@@ -174,6 +173,7 @@ static void test_whole_samples(void **state)
     }
 }
 
+/* Gaps, threads that lack, exchanged, repeated, late and corrupt frames. */
 static void test_disorder(void **state)
 {
     (void)state;

@@ -40,11 +40,13 @@ struct br_baseband_hopper {
     work w; /* all but what changes from call to call */
     unsigned processors, shared;
     uint8_t *weights;
-    /* frames of few tiles, where there is a kernel for them (small_bytes > 0) */
     float *scales;
+
+    /* frames of few tiles, where there is a kernel for them (small_bytes > 0) */
     int *offsets;
-    /* launches that run concurrently */
     unsigned small_bytes;
+
+    /* launches that run concurrently */
     order_state *state;
     volatile unsigned *follows;                              /* the device writes there; see tell_host() */
     unsigned long long launches, blocks[order_state::SLOTS]; /* blocks: that were launched */
@@ -366,8 +368,9 @@ extern "C" bool br_baseband_hopper(struct br_baseband_hopper *h, const uint8_t *
     CUtensorMap field = {}, out_map = {};
     if (!make_maps(h, w, e, few ? small::PIECE : h->k.piece, few ? small::BEAMS : h->k.beams, &field,
                    &out_map))
-        /* It may begin while the launch before it ends: see let_next_begin(). */
         return false;
+
+    /* It may begin while the launch before it ends: see let_next_begin(). */
     cudaLaunchAttribute early = {};
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;

@@ -50,9 +50,9 @@ struct order_state {
 /* A launch's place among those of its plan. */
 struct order {
     order_state *state;
+    unsigned long long number;
     /* where blocks are counted as they end: this launch's, those of the launch before and of the one
      * `depth` before; how many these are when they all have ended */
-    unsigned long long number;
     unsigned long long *ended;
     const unsigned long long *last, *oldest;
     unsigned long long last_blocks, oldest_blocks;

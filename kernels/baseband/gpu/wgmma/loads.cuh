@@ -173,8 +173,9 @@ __device__ __forceinline__ void bulk_load_kept(void *to, const void *from, unsig
 template <class V> struct field_loads {
     const work &w;
     const CUtensorMap *field;
-    /* Where the first box of a tile of the segment is in the field, shape (T, F P D). */
     unsigned consumer;
+
+    /* Where the first box of a tile of the segment is in the field, shape (T, F P D). */
     __device__ __forceinline__ int x(const segments<V> &s) const
     {
         return static_cast<int>(s.group / w.beam_tiles * (V::PAIR ? DISHES : w.D));

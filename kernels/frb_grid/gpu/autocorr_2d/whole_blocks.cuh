@@ -30,10 +30,11 @@ __device__ __forceinline__ uint2 read_bytes(const uint8_t *from)
 struct autocorr_2d_bytes {
     const uint8_t *from, *later;
     unsigned at, further, last; /* of this step, from one to the next, of the last one; in units of 8 bytes */
+    uint2 first, second;
+
     /* time: shape (steps * times, row) bytes, this lane's ones; begins with `step`, or with the last one.
      * `zero` is one of which the compiler does not know that it is the same for all lanes: `at` then stays
      * in a register. */
-    uint2 first, second;
     __device__ __forceinline__ void begin(const uint8_t *time, unsigned row, unsigned times, unsigned step,
                                           unsigned steps, unsigned zero)
     {

@@ -16,10 +16,11 @@ namespace beamring
 
 /* x of one sample: x_re, x_im[NT][MT], see frb_grid_cell_m. */
 template <int MT, int NT> struct field {
+    unsigned re[NT][MT], im[NT][MT];
+
     /* e: the sample's bytes in shared memory. dishes[pair]: those of this lane's two cells (simd: m0),
      * times one byte; cells without a dish have some dish's number, and weight 0. weights: this lane's
      * first of this channel and polarisation. */
-    unsigned re[NT][MT], im[NT][MT];
     __device__ __forceinline__ void fill(const uint8_t *e, const unsigned (&dishes)[MT * NT],
                                          const uint2 *weights, unsigned lane)
     {
@@ -75,8 +76,9 @@ template <int MT, int NT> struct field {
 /* The tables that a warp keeps in registers, see frb_grid_wave: m[PT][MT][C, S], n[NT][KT][C, S]. */
 template <int MT, int NT, int PT> struct waves {
     static constexpr int KT = (NT + 1) / 2; /* frb_grid_sum_tiles */
-    /* p_tile: the first of PT */
     unsigned m[PT][MT][2], n[NT][KT][2];
+
+    /* p_tile: the first of PT */
     __device__ __forceinline__ void load(const uint2 *along_m, const uint2 *along_n, unsigned p_tile,
                                          unsigned lane)
     {

@@ -74,9 +74,9 @@ __device__ __forceinline__ void load_chunk(u16_words<TILES> &to, const tensor_wo
 
 template <int LAGS, int TILES> struct u16_filter {
     /* register: lag, the fragment's 4   thread: the fragment's */
-    /* sums of the chunk of that lag (sums[0]: this one), as far as they go. simd: column0   register: lag,
-     * tile, then C_re, S_re, C_im, S_im   thread: pair 2 1 0, column 2 1 */
     uint4 matrix[LAGS];
+    /* sums of the chunk of that lag (sums[0]: this one), as far as they go.   simd: column0   register: lag,
+     * tile, then C_re, S_re, C_im, S_im   thread: pair 2 1 0, column 2 1 */
     unsigned sums[LAGS > 1 ? LAGS - 1 : 1][TILES][4];
     uint4 start; /* what sums begin with */
 

@@ -48,20 +48,20 @@ template <bool MISSING> struct u16_columns {
     /* A thread's part of an iteration: 16 bytes of the times thread / 4 + 32 i, and of its levels' rows. A
      * lane's part in ldmatrix: of times 4 3 2 1 0, in stmatrix: of two chunks' rows of levels. */
     int row;
+    unsigned part_at, transposed_at;
     /* Iterations that lie wholly in this call are staged from `next`; else each time is looked up. What is
      * before the history or after the call has coefficients of 0 in every row that is stored. next: e,
      * shape (T, row) -> after the iteration's and the thread's offset */
-    unsigned part_at, transposed_at;
     int before_first, step_end, step; /* step: of the iteration at hand */
     const uint8_t *next;
     unsigned wide_steps;
     unsigned slot; /* of the iteration at hand */
     /* what accumulators begin with, and scales of u and U - 1 - u, of pairs 2 q and 2 q + 1   simd: pair 0 */
     uint4 start;
+    unsigned low_scale, high_scale;
     /* out: shape (T/U, F, U, X), contiguous -> after the iteration's and the thread's offset: 16 bytes of
      * the output step and fine channel of row thread / 4 % 16 of its levels; two chunks later 32 width
      * further */
-    unsigned low_scale, high_scale;
     int f;
     uint8_t *out;
     ptrdiff_t two_chunks;
@@ -69,14 +69,15 @@ template <bool MISSING> struct u16_columns {
     unsigned beyond;          /* masks of clamped values, added up */
     /* sums [re, im]   simd: pair 0   register: ring, then cos and sin, sample 0
      *                 thread: sample 3 2 1, pair 2 1 */
+    unsigned sums[2][LAGS * 4];
     /* Which of an iteration's outputs are missing, a bit each: of the iteration before, until that at hand
      * ends. */
-    unsigned sums[2][LAGS * 4];
+    unsigned missing;
     /* Place, counted from the field, of this iteration's levels; those of the one before are in the other
      * half. */
-    unsigned missing;
-    /* ---- input ---- */
     unsigned levels;
+
+    /* ---- input ---- */
 
     __device__ __forceinline__ void stage(unsigned to_slot, int staged)
     {

@@ -113,9 +113,9 @@ template <class S, bool MAPPED, bool MISSING> struct u32_64_filter {
     uint64_t b;                    /* descriptor of the matrices */
     size_t f, x;                   /* channel, and sample in it, of the block's first sample */
     /* out: shape (T/U, F, U, X), contiguous -> after the output step and the block's samples of u = 0 */
-    /* sums [set][re, im]   simd: phase 0   register: ring, then cos and sin, sample 0 thread: sample 3 2
-     * 1, phase 2 1 */
     uint8_t *out;
+    /* sums [set][re, im]   simd: phase 0   register: ring, then cos and sin, sample 0
+     *                      thread: sample 3 2 1, phase 2 1 */
     unsigned sums[SETS][2][LAGS * 4];
     unsigned words[2][2]; /* of a set and of the next one: [set % 2] */
     unsigned load_from;   /* of ldmatrix */

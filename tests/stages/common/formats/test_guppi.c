@@ -80,7 +80,7 @@ static void test_cut(void **state)
     assert_true(guppi_finish(&w, false));
     for (size_t n = 0; n < w.used; n++) assert_int_equal(parsed(text, n, &error), 1);
     assert_int_equal(parsed(text, w.used, &error), BR_OK);
-    static const char *const others[] = {"\x0b\x30U", "blocsize=", "BLOCSIZE:", " ", "A B", "ENDED IN VAIN"};
+    static const char *const others[] = {"\x0b\x30U", "blocsize:", "BLOCSIZE:", "\t", "A B", "ENDED IN VAIN"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         memcpy(text + 80, others[i], strlen(others[i]));
         assert_int_equal(parsed(text, 80 + strlen(others[i]), &error), BR_E_FORMAT);

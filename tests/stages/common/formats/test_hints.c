@@ -123,10 +123,30 @@ static void test_doubt(void **state)
     }
 }
 
+static void test_sideband(void **state)
+{
+    (void)state;
+    struct br_stream_hints none = {0}, lower = {.sideband = BR_SIDEBAND_LOWER};
+    enum br_sideband own = BR_SIDEBAND_UPPER;
+    error = (struct br_error){0};
+    assert_int_equal(hints_sideband(NULL, "f.dada", "SIDEBAND", &own, &error), BR_OK);
+    assert_int_equal(hints_sideband(&none, "f.dada", "SIDEBAND", &own, &error), BR_OK);
+    assert_int_equal(own, BR_SIDEBAND_UPPER);
+    assert_int_equal(hints_sideband(&lower, "f.dada", "SIDEBAND", &own, &error), BR_E_INVALID);
+    says_both("SIDEBAND says upper", "says lower", "sideband");
+    lower.override = BR_HINT_SIDEBAND;
+    assert_int_equal(hints_sideband(&lower, "f.dada", "SIDEBAND", &own, &error), BR_OK);
+    assert_int_equal(own, BR_SIDEBAND_LOWER);
+    lower.override = 0;
+    own = BR_SIDEBAND_UNKNOWN;
+    assert_int_equal(hints_sideband(&lower, "f.dada", NULL, &own, &error), BR_OK); /* no format says it */
+    assert_int_equal(own, BR_SIDEBAND_LOWER);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_precision), cmocka_unit_test(test_sample),
-                                       cmocka_unit_test(test_epoch), cmocka_unit_test(test_channels),
-                                       cmocka_unit_test(test_doubt)};
+                                       cmocka_unit_test(test_epoch),     cmocka_unit_test(test_channels),
+                                       cmocka_unit_test(test_doubt),     cmocka_unit_test(test_sideband)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

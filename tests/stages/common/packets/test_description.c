@@ -1,5 +1,7 @@
 /* The packet descriptions that are shipped, against the facts of each F-engine; what a description
  * must satisfy; and where the samples of a packet-order frame stand. */
+#include "stages/common/formats/sample_clock.h"
+#include "stages/common/packets/header.h"
 #include "stages/common/packets/layout.h"
 
 #include <math.h>
@@ -147,6 +149,102 @@ static void test_dsa_layout(void **state)
     packet_description_free(p);
 }
 
+/* --- counters that start again ------------------------------------------------------------------- */
+
+/* When the counter starts again: as `bits` says, else when its fields do. */
+static void test_periods(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *fields, *sequence;
+        uint64_t period;
+    } cases[] = {
+        {"s: {offset: 0, bytes: 8}", "{fields: s}", 0},
+        {"s: {offset: 0, bytes: 3}", "{fields: s}", 1 << 24},
+        {"s: {offset: 0, bytes: 8, shift: 3, bits: 38}", "{fields: s}", UINT64_C(1) << 38},
+        {"s: {offset: 0, bytes: 8}", "{fields: s, bits: 48}", UINT64_C(1) << 48},
+        {"s: {offset: 0, bytes: 4}", "{fields: s, bits: 20}", 1 << 20},
+        {"s: {offset: 0, bytes: 6, divide: 8192}", "{fields: s}", UINT64_C(1) << 35},
+        {"s: {offset: 0, bytes: 6, divide: 3}", "{fields: s}", 0},
+        {"s: {offset: 0, bytes: 4}, h: {offset: 4, bytes: 2}", "{fields: [h, s], times: [4294967296, 1]}",
+         UINT64_C(1) << 48},
+        /* pulses per second, and samples within the second */
+        {"s: {offset: 0, bytes: 2}, h: {offset: 2, bytes: 1}", "{fields: [s, h], times: [1, 100000]}",
+         UINT64_C(25600000)},
+        {"s: {offset: 0, bytes: 2}, h: {offset: 2, bytes: 1}", "{fields: [s, h], times: [1, 100]}", 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[400];
+        struct packet_description *p;
+        struct br_error error = {0};
+        snprintf(
+            text, sizeof text,
+            "bytes: 32\nfields: {%s}\nsequence: %s\npayload: {offset: 8, axes: [input], lengths: [24]}\n",
+            cases[i].fields, cases[i].sequence);
+        if (packet_description_parse(&p, "t.yaml", text, strlen(text), &error) != BR_OK)
+            fail_msg("%s", error.text);
+        if (p->sequence_period != cases[i].period)
+            fail_msg("case %zu: %llu", i, (unsigned long long)p->sequence_period);
+        packet_description_free(p);
+    }
+}
+
+/* Every number near `near` is found again from what is left of it, whatever the period. */
+static void test_unwrap(void **state)
+{
+    (void)state;
+    static const uint64_t periods[] = {2, 3, 7, 1 << 24, 25600000, UINT64_C(1) << 38, UINT64_C(1) << 62};
+    for (size_t i = 0; i < sizeof periods / sizeof *periods; i++) {
+        int64_t period = (int64_t)periods[i];
+        for (int64_t k = 0; k < 8 && k * (period / 2) < INT64_MAX / 4; k++)
+            for (int64_t d = -3; d <= 3; d++) {
+                int64_t near = k * (period / 2) + d, half = (period - 1) / 2;
+                if (near < half) continue;
+                for (int64_t off = -half; off <= half; off += half > 3 ? half / 3 : 1)
+                    assert_int_equal(packet_unwrap((uint64_t)(near + off) % periods[i], periods[i], near),
+                                     near + off);
+            }
+    }
+    assert_int_equal(packet_unwrap(5, 0, 9), 5);
+}
+
+/* A time settles the period within a quarter of it; before the epoch there is none. */
+static void test_clock(void **state)
+{
+    (void)state;
+    const struct sample_clock clock = {1000000000, {100000, 1}, 1 << 24}; /* 1677.7 s */
+    const int64_t second = 1000000000, period = (int64_t)100000 << 24;
+    static const struct {
+        int64_t raw, true_sample, late_s;
+        enum sample_clock_verdict verdict;
+    } cases[] = {
+        {100, 100, 0, SAMPLE_CLOCK_SURE},
+        {100, 100 + ((int64_t)7 << 24), 400, SAMPLE_CLOCK_SURE},
+        {(1 << 24) - 1, (1 << 24) - 1 + ((int64_t)3 << 24), -400, SAMPLE_CLOCK_SURE},
+        {(1 << 23) + 5, (1 << 23) + 5, -838, SAMPLE_CLOCK_FIRST_PERIOD},
+        {(1 << 24) - 5, (1 << 24) - 5, -1677, SAMPLE_CLOCK_FIRST_PERIOD},
+        {100, 100 + ((int64_t)2 << 24), 500, SAMPLE_CLOCK_UNSURE},
+        {100, 100 + ((int64_t)2 << 24), -500, SAMPLE_CLOCK_UNSURE},
+        {100, 100, -500, SAMPLE_CLOCK_UNSURE},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int64_t sample = cases[i].raw, late;
+        int64_t near = clock.epoch_ns + cases[i].true_sample * 100000 + cases[i].late_s * second;
+        enum sample_clock_verdict verdict = sample_clock_place(&clock, &sample, near, &late);
+        if (verdict != cases[i].verdict || sample != cases[i].true_sample)
+            fail_msg("case %zu: verdict %d, sample %lld", i, (int)verdict, (long long)sample);
+        assert_true(llabs(late - cases[i].late_s * second) <= 100000);
+        struct br_error error = {0};
+        sample_clock_refuse(&clock, sample, near, "the clock", &error);
+        assert_non_null(strstr(error.text, "start_utc"));
+    }
+    const struct sample_clock endless = {0, {5120, 3}, 0};
+    int64_t sample = 123, late;
+    assert_int_equal(sample_clock_place(&endless, &sample, period, &late), SAMPLE_CLOCK_SURE);
+    assert_int_equal(sample, 123);
+    assert_int_equal(sample_clock_at(&endless, -1), -1);
+}
+
 /* --- mistakes ---------------------------------------------------------------------------------- */
 
 static const char good[] = "bytes: 30\n"
@@ -171,6 +269,11 @@ static void test_mistakes(void **state)
          "SPEAD's"},
         {"offset: 4, bytes: 2", "offset: 29, bytes: 2",
          "fields.board: ends at byte 31; the packet has 30 bytes"},
+        {"offset: 4, bytes: 2", "offset: 5, bytes: 2",
+         "t.yaml:5:10: payload: bytes 6 to 29 are samples, but the field 'board' stands at bytes 5 to 6"},
+        {"offset: 4, bytes: 2", "offset: 28, bytes: 2", "the field 'board' stands at bytes 28 to 29"},
+        {"{fields: seq}", "{fields: seq, bits: 33}",
+         "sequence.bits: 33, but its fields start again after 4294967296 counts"},
         {"offset: 4, bytes: 2", "item: 4", "fields.board: expected offset and bytes, and no item"},
         {"offset: 4, bytes: 2", "offset: 4, bytes: 2, shift: 9, bits: 8",
          "shift 9 and bits 8 are more than the 16 bits"},
@@ -244,6 +347,9 @@ int main(void)
         cmocka_unit_test_teardown(test_presets, teardown),
         cmocka_unit_test_teardown(test_crs_layout, teardown),
         cmocka_unit_test_teardown(test_dsa_layout, teardown),
+        cmocka_unit_test(test_periods),
+        cmocka_unit_test(test_unwrap),
+        cmocka_unit_test(test_clock),
         cmocka_unit_test_teardown(test_mistakes, teardown),
         cmocka_unit_test_teardown(test_layout_mistakes, teardown),
     };

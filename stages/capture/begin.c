@@ -1,0 +1,76 @@
+/* begin.c - which sample the counters mean, when they start again, and when the stream's first sample was
+ * taken. See capture.h and sample_clock.h. */
+#include "buffers/clock.h"
+#include "stages/capture/capture.h"
+#include "stages/common/formats/text.h"
+
+#include <stdio.h>
+
+int capture_place(struct br_stage *stage, struct capture *c, int64_t *sample)
+{
+    struct br_error error = {0};
+    int64_t now = sample_clock_now(), late, by_clock = *sample;
+    if (c->clock.period == 0) return BR_OK;
+    enum sample_clock_verdict verdict = sample_clock_place(&c->clock, &by_clock, now, &late);
+    c->periods_by = "this machine's clock";
+    if (verdict != SAMPLE_CLOCK_SURE && c->start_utc != NULL) {
+        struct sample_clock from_epoch = {0, c->clock.sample_ns, 0};
+        int64_t stated = c->epoch_ns + sample_clock_span_ns(&from_epoch, c->start_sample);
+        c->periods_by = "start_utc";
+        by_clock = *sample;
+        now = stated;
+        verdict = sample_clock_place(&c->clock, &by_clock, now, &late);
+    }
+    if (verdict == SAMPLE_CLOCK_UNSURE)
+        return br_stage_fail(stage, sample_clock_refuse(&c->clock, by_clock, now, c->periods_by, &error),
+                             "%s", error.text);
+    if (verdict == SAMPLE_CLOCK_FIRST_PERIOD)
+        br_stage_warn(
+            stage,
+            "by %s the first packets come %.6g s earlier than by their counter; the counter is taken "
+            "not to have started again since the epoch",
+            c->periods_by, -1e-9 * (double)late);
+    *sample = by_clock;
+    return BR_OK;
+}
+
+void capture_say_begin(struct br_stage *stage, struct capture *c, int64_t frame)
+{
+    char text[TEXT_TIME], periods[160] = "";
+    int64_t sample = frame * c->frame_samples;
+    const char *epoch = c->epoch_url != NULL ? "epoch_url" : "stream: epoch_ns";
+    if (c->clock.period > 0)
+        snprintf(periods, sizeof periods, "; the counter had started again %lld times by %s",
+                 (long long)(sample / c->clock.period),
+                 c->periods_by != NULL ? c->periods_by : "start_sample");
+    br_stage_note(stage,
+                  "begins with sample %lld, which was taken at %s UTC, by the packets' counter and `%s`%s",
+                  (long long)sample,
+                  text_utc_format(text, br_stream_time_ns(br_stage_output(stage, 0), (uint64_t)sample)),
+                  epoch, periods);
+}
+
+bool capture_began_again(const struct capture *c, int64_t sample, uint64_t *failures)
+{
+    if (c->watch != NULL && epoch_watch_latest(c->watch, failures) != c->epoch_ns) return true;
+    struct sample_clock since = {0, c->clock.sample_ns, 0};
+    return sample >
+           c->last_sample + sample_clock_at(&since, (int64_t)(br_clock_ns() - c->last_ns)) + c->window.far;
+}
+
+int64_t capture_true_sample(struct br_stage *stage, struct capture *c, uint64_t now, uint64_t *failures)
+{
+    const struct br_stream *out = br_stage_output(stage, 0);
+    int64_t epoch = c->watch != NULL ? epoch_watch_latest(c->watch, failures) : c->epoch_ns, sample;
+    if (epoch != c->epoch_ns) {
+        __int128_t samples = (__int128_t)(epoch - c->epoch_ns) * out->sample_ns.den / out->sample_ns.num;
+        /* The counters began again with the new epoch. */
+        struct sample_clock fresh = {epoch, c->clock.sample_ns, c->clock.period};
+        int64_t raw = c->resume_raw, late;
+        sample_clock_place(&fresh, &raw, sample_clock_now(), &late);
+        sample = raw + (int64_t)samples;
+    } else {
+        sample = c->last_sample + (int64_t)((double)(now - c->last_ns) * 1e-9 / br_stream_sample_s(out));
+    }
+    return sample > c->last_sample ? sample : c->last_sample;
+}
