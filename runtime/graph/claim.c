@@ -52,26 +52,33 @@ static bool writes(const struct br_claim *writer, const struct br_claim *other)
     return digits > 0 && strcmp(other->start + n + digits, writer->suffix) == 0;
 }
 
+static int say_written(struct br_stage *stage, const char *param, const struct br_claim *by)
+{
+    return br_stage_fail_at(stage, param, "stage '%s' %s %s%s%s; expected another name or directory",
+                            by->stage->name,
+                            by->suffix != NULL ? "writes the same files," : "reads the same file,", by->start,
+                            by->suffix != NULL ? "*" : "", by->suffix != NULL ? by->suffix : "");
+}
+
 static int claim(struct br_stage *stage, const char *param, const char *start, const char *suffix)
 {
     struct br_graph *graph = stage->graph;
     if (br_stage_is_update(stage)) return BR_OK; /* it writes no other files than before */
     struct br_claim *mine = br_config_alloc(graph->config, sizeof *mine);
+    struct br_claim **list = suffix != NULL ? &graph->claims : &graph->reads;
     char *copy = br_config_alloc(graph->config, strlen(start) + 1);
-    *mine = (struct br_claim){
-        .next = graph->claims, .stage = stage, .start = strcpy(copy, start), .suffix = suffix};
+    *mine = (struct br_claim){.next = *list, .stage = stage, .start = strcpy(copy, start), .suffix = suffix};
+    /* Files that are read may be many; only stages that write are looked at for each. */
     for (const struct br_claim *c = graph->claims; c != NULL; c = c->next) {
-        if (writes(mine, c))
-            return br_stage_fail_at(
-                stage, param, "stage '%s' %s %s%s%s; expected another name or directory", c->stage->name,
-                c->suffix != NULL ? "writes the same files," : "reads the same file,", c->start,
-                c->suffix != NULL ? "*" : "", c->suffix != NULL ? c->suffix : "");
+        if (writes(mine, c)) return say_written(stage, param, c);
         if (writes(c, mine))
             return br_stage_fail_at(
                 stage, param, "stage '%s' would write over %s, which this stage reads; expected another file",
                 c->stage->name, start);
     }
-    graph->claims = mine;
+    for (const struct br_claim *c = suffix != NULL ? graph->reads : NULL; c != NULL; c = c->next)
+        if (writes(mine, c)) return say_written(stage, param, c);
+    *list = mine;
     return BR_OK;
 }
 

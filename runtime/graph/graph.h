@@ -152,7 +152,8 @@ struct br_graph {
     struct br_edge **edge;   /* [nedges] the queues, once all are known; NULL before */
     size_t nedges;
 
-    struct br_claim *claims; /* files that stages read and write; see claim.c */
+    struct br_claim *claims; /* files that stages write; see claim.c */
+    struct br_claim *reads;  /* of files that are read */
 
     struct br_control_settings control;
     struct br_updates *updates;

@@ -19,11 +19,17 @@ static int io_failed(struct dump_file *f, const char *what, const char *path, in
     return br_fail(&f->error, BR_E_IO, "cannot %s %s: %s", what, path, strerror(why));
 }
 
-/* A link below the stage's directory must not lead out of it, to wherever a request may then write. */
+/* A link below the stage's directory, `top`, must not lead out of it, to wherever a request may then write.
+ * Of a directory that is yet to be made the part counts that is there. */
 static bool is_below(const char *directory, const char *top)
 {
-    char real[PATH_MAX], real_top[PATH_MAX];
-    if (realpath(directory, real) == NULL || realpath(top, real_top) == NULL) return false;
+    char real[PATH_MAX], real_top[PATH_MAX], part[DUMP_DIRECTORY], *slash;
+    snprintf(part, sizeof part, "%s", directory);
+    while (realpath(part, real) == NULL) {
+        if (errno != ENOENT || (slash = strrchr(part, '/')) == NULL) return false;
+        *slash = '\0';
+    }
+    if (realpath(top, real_top) == NULL) return false;
     size_t n = strcmp(real_top, "/") == 0 ? 0 : strlen(real_top);
     return strncmp(real, real_top, n) == 0 && (real[n] == '/' || real[n] == '\0');
 }
@@ -33,11 +39,11 @@ static int open_file(struct dump_file *f)
 {
     char directory[DUMP_DIRECTORY];
     snprintf(directory, sizeof directory, "%s", f->dump->directory);
-    if (fileio_make_directory(directory) != 0) return io_failed(f, "make the directory", directory, errno);
-    if (!is_below(directory, f->of->directory))
+    if (access(f->of->directory, F_OK) == 0 && !is_below(directory, f->of->directory))
         return br_fail(&f->error, BR_E_IO,
                        "%s leads out of %s, where this stage writes; expected directories, not links",
                        directory, f->of->directory);
+    if (fileio_make_directory(directory) != 0) return io_failed(f, "make the directory", directory, errno);
     if (faccessat(AT_FDCWD, f->path, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
         return br_fail(&f->error, BR_E_IO, "%s is there already: it is not replaced", f->path);
     f->fd = br_output_open(f->part, true, &f->error);

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <glob.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -28,6 +29,14 @@ static bool is_sidecar(const char *path)
     return ends_with(path, ".gaps") || ends_with(path, ".dada.updates") || ends_with(path, "_beams.csv");
 }
 
+/* By name, and as they were found. */
+static int by_name(const void *left, const void *right)
+{
+    char **a = *(char **const *)left, **b = *(char **const *)right;
+    int names = strcmp(*a, *b);
+    return names != 0 ? names : (a > b) - (a < b);
+}
+
 int files_expand(struct br_stage *stage, const struct br_strings *patterns, struct file_list *list)
 {
     glob_t found = {0};
@@ -49,12 +58,19 @@ int files_expand(struct br_stage *stage, const struct br_strings *patterns, stru
     }
     list->path = br_stage_alloc(stage, (found.gl_pathc + 1) * sizeof *list->path);
     list->count = 0;
+    char ***sorted = br_stage_alloc(stage, (found.gl_pathc + 1) * sizeof *sorted);
+    for (size_t i = 0; i < found.gl_pathc; i++) sorted[i] = &found.gl_pathv[i];
+    qsort(sorted, found.gl_pathc, sizeof *sorted, by_name);
+    for (size_t i = 1, first = 0; i < found.gl_pathc; i++) { /* what several patterns match counts once */
+        if (strcmp(*sorted[i], *sorted[first]) == 0)
+            (*sorted[i])[0] = '\0';
+        else
+            first = i;
+    }
     for (size_t i = 0; i < found.gl_pathc; i++) {
-        if (is_sidecar(found.gl_pathv[i])) continue; /* a generous pattern matches those as well */
-        bool again = false;
-        for (size_t k = 0; k < list->count; k++)
-            again = again || strcmp(list->path[k], found.gl_pathv[i]) == 0;
-        if (!again) list->path[list->count++] = keep(stage, found.gl_pathv[i]);
+        const char *path = found.gl_pathv[i];
+        if (path[0] == '\0' || is_sidecar(path)) continue; /* a generous pattern matches those as well */
+        list->path[list->count++] = keep(stage, path);
     }
     globfree(&found);
     if (list->count == 0)
