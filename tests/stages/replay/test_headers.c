@@ -56,7 +56,8 @@ static size_t make_guppi(uint8_t *out)
         "BLOCSIZE=                  240", "OBSNCHAN=                    6", "NANTS   =                    3",
         "NPOL    =                    4", "NBITS   =                    8", "OBSFREQ =                600.5",
         "OBSBW   =                  2.0", "TBIN    =             1.000E-6", "PKTIDX  =                  160",
-        "PIPERBLK=                   10", "STT_IMJD=                60000", "STT_SMJD=                    0"};
+        "PKTSTART=                    0", "PIPERBLK=                   10", "STT_IMJD=                60000",
+        "STT_SMJD=                    0"};
     size_t n = 0;
     memset(out, ' ', 2048);
     for (; n < sizeof cards / sizeof *cards; n++) memcpy(out + 80 * n, cards[n], strlen(cards[n]));
