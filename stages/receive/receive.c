@@ -1,6 +1,7 @@
 /* receive - beams and electric fields from the network. */
 #include "stages/receive/receive.h"
 #include "buffers/clock.h"
+#include "stages/common/stage/finite.h"
 #include "stages/common/stage/format.h"
 
 #include <inttypes.h>
@@ -97,7 +98,9 @@ static int configure(struct br_stage *stage, void *self)
         return br_stage_fail_at(
             stage, "address", "'%.100s' is no address; expected host:port, such as *:5000 or 127.0.0.1:5000",
             r->address);
-    return r->wire->configure(stage, r);
+    status = r->wire->configure(stage, r);
+    if (status == BR_OK) finite_configure(stage);
+    return status;
 }
 
 static int start(struct br_stage *stage, void *self)
@@ -155,6 +158,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     bool end = stopping || closed || idle;
     int got = r->wire->fill(stage, r, io->out[0], end || quiet > r->hold_s);
     count_losses(stage, r);
+    if (got > 0) finite_take(stage, &r->finite, io->out[0]);
     if (got != 0) return got < 0 ? got : BR_PRODUCED;
     if (end) return BR_FINISHED;
     status = r->wire->step(stage, r, LOOK_MS);

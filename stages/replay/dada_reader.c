@@ -145,10 +145,13 @@ static void move_epoch(const struct recording *base, struct recording *r, struct
     }
 }
 
-/* Whether frames can be made on a GPU: bytes as they are in the file, without anything beside them. */
+/* Whether frames can be made on a GPU: bytes as they are in the file, without anything beside them. Floats are
+ * looked at first. */
 static bool can_feed(const struct dada_reader *reader)
 {
-    return reader->flat && reader->coding == CODING_INT4X2 && reader->stream.side.naxes == 0;
+    enum br_dtype dtype = reader->stream.array.dtype;
+    return reader->flat && reader->coding == CODING_INT4X2 && reader->stream.side.naxes == 0 &&
+           dtype != BR_F16 && dtype != BR_F32;
 }
 
 /* How many bytes the buffers on the way to a GPU have. */
@@ -305,10 +308,9 @@ static int read_rows(struct br_stage *stage, struct dada_reader *reader, struct 
     if (!out->complete) mark_steps(&reader->stream, out, step, step + steps, BR_VALID);
     slices.fd = reader->fd;
     slices.room = slices_scratch(reader->fd_direct);
-    status = reader->feed != NULL
-                 ? slices_feed(stage, reader->pool, reader->nthreads < 2, reader->feed,
-                               feed_bytes(reader) - FILEIO_BLOCK, &slices)
-                 : slices_read(stage, reader->pool, &slices);
+    status = reader->feed != NULL ? slices_feed(stage, reader->pool, reader->nthreads < 2, reader->feed,
+                                                feed_bytes(reader) - FILEIO_BLOCK, &slices)
+                                  : slices_read(stage, reader->pool, &slices);
     if (status != BR_OK) return status;
     if (gaps_touch(&s->gaps, from - shift, to - from)) {
         br_frame_open_validity(&reader->stream, out);

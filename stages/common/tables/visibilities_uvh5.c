@@ -220,7 +220,8 @@ static void add_row(struct reader *r, size_t i, size_t j, const double *v, const
         for (size_t p = 0; p < r->reply.shape.npol; p++) {
             size_t at = f * r->npols + (size_t)r->pol_at[p];
             size_t cell = (p * nchannels + f) * r->npairs + pair;
-            if (flag[at] != 0 || !(count[at] > 0)) continue;
+            bool finite = isfinite(count[at]) && isfinite(v[2 * at]) && isfinite(v[2 * at + 1]);
+            if (flag[at] != 0 || !(count[at] > 0) || !finite) continue;
             double x = v[2 * at], y = swapped ? -v[2 * at + 1] : v[2 * at + 1];
             r->sum[2 * cell] += x * re - y * im;
             r->sum[2 * cell + 1] += x * im + y * re;
