@@ -145,8 +145,8 @@ static void move_epoch(const struct recording *base, struct recording *r, struct
     }
 }
 
-/* Whether frames can be made on a GPU: bytes as they are in the file, without anything beside them. Floats are
- * looked at first. */
+/* Whether frames can be made on a GPU: bytes as they are in the file, without anything beside them. Floats
+ * are looked at first. */
 static bool can_feed(const struct dada_reader *reader)
 {
     enum br_dtype dtype = reader->stream.array.dtype;

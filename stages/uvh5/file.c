@@ -3,6 +3,7 @@
 #include "buffers/frame.h"
 #include "stages/common/tables/hdf5_types.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,7 +48,7 @@ bool uvh5_write_rows(hid_t where, const char *name, hid_t type, hsize_t first, h
     return H5Dclose(set) >= 0 && good;
 }
 
-bool uvh5_create(struct uvh5_file *file, const struct uvh5_layout *layout, const char *path, bool overwrite)
+int uvh5_create(struct uvh5_file *file, const struct uvh5_layout *layout, const char *path, bool overwrite)
 {
     size_t cell = layout->stream->nchannels * layout->npols, row = 8 * cell;
     hsize_t dims[3] = {0, layout->stream->nchannels, layout->npols};
@@ -57,10 +58,11 @@ bool uvh5_create(struct uvh5_file *file, const struct uvh5_layout *layout, const
     file->header = file->data = -1;
     file->rows = chunk;
     file->scratch = malloc(chunk * row);
-    file->file = H5Fcreate(path, overwrite ? H5F_ACC_TRUNC : H5F_ACC_EXCL, H5P_DEFAULT, H5P_DEFAULT);
-    if (file->file < 0 || file->scratch == NULL) return false;
-    file->header = H5Gcreate2(file->file, "Header", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-    file->data = H5Gcreate2(file->file, "Data", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    int why = hdf5_store_create(&file->store, path, overwrite);
+    if (why != 0) return why;
+    if (file->scratch == NULL) return file->store.why = ENOMEM;
+    file->header = H5Gcreate2(file->store.file, "Header", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    file->data = H5Gcreate2(file->store.file, "Data", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
     /* Correlator integers, as the specification has them. */
     hid_t value = hdf5_complex(H5T_NATIVE_INT32), flag = hdf5_bool();
     bool good = file->header >= 0 && file->data >= 0 && uvh5_header_create(file->header, layout) &&
@@ -69,7 +71,7 @@ bool uvh5_create(struct uvh5_file *file, const struct uvh5_layout *layout, const
                 uvh5_make_growing(file->data, "nsamples", H5T_NATIVE_FLOAT, 3, dims, chunk, true);
     H5Tclose(value);
     H5Tclose(flag);
-    return good;
+    return good ? 0 : hdf5_store_commit(&file->store, false);
 }
 
 /* The visibilities of one pair of dishes: [freq][pol][2]. */
@@ -92,7 +94,7 @@ static void gather(const struct uvh5_layout *layout, const struct uvh5_row *row,
         }
 }
 
-bool uvh5_append(struct uvh5_file *file, const struct uvh5_layout *layout, const struct uvh5_row *row)
+int uvh5_append(struct uvh5_file *file, const struct uvh5_layout *layout, const struct uvh5_row *row)
 {
     size_t nchannels = layout->stream->nchannels, npols = layout->npols, cell = nchannels * npols;
     hsize_t first = file->integrations * layout->npairs;
@@ -116,20 +118,20 @@ bool uvh5_append(struct uvh5_file *file, const struct uvh5_layout *layout, const
     }
     H5Tclose(value);
     H5Tclose(flag);
-    good = good && uvh5_header_append(file->header, layout, file->integrations, row) &&
-           H5Fflush(file->file, H5F_SCOPE_LOCAL) >= 0;
-    file->integrations++;
-    return good;
+    good = good && uvh5_header_append(file->header, layout, file->integrations, row);
+    int why = hdf5_store_commit(&file->store, good);
+    if (why == 0) file->integrations++;
+    return why;
 }
 
-bool uvh5_close(struct uvh5_file *file)
+int uvh5_close(struct uvh5_file *file)
 {
-    bool good = true;
-    if (file->data >= 0) good = H5Gclose(file->data) >= 0;
-    if (file->header >= 0) good = H5Gclose(file->header) >= 0 && good;
-    if (file->file >= 0) good = H5Fclose(file->file) >= 0 && good;
-    file->data = file->header = file->file = -1;
+    if (file->data >= 0) H5Gclose(file->data);
+    if (file->header >= 0) H5Gclose(file->header);
+    int why = hdf5_store_close(&file->store, true);
+    hdf5_store_free(&file->store);
+    file->data = file->header = -1;
     free(file->scratch);
     file->scratch = NULL;
-    return good;
+    return why;
 }

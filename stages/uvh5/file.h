@@ -8,6 +8,7 @@
 
 #include "buffers/stream.h"
 #include "stages/common/formats/baselines.h"
+#include "stages/common/tables/hdf5_store.h"
 
 #include <hdf5.h>
 #include <stdbool.h>
@@ -31,10 +32,11 @@ struct uvh5_layout {
 };
 
 struct uvh5_file {
-    hid_t file, header, data; /* -1: not open */
-    uint64_t integrations;
-    void *scratch; /* rows of one write */
-    size_t rows;   /* that fit there */
+    struct hdf5_store store;
+    hid_t header, data;    /* -1: not open */
+    uint64_t integrations; /* that are whole, and in the file whatever happens */
+    void *scratch;         /* rows of one write */
+    size_t rows;           /* that fit there */
 };
 
 /* One integration. */
@@ -50,13 +52,14 @@ struct uvh5_row {
 /* Where dish d is: metres to the east and to the north of the grid's cell (0, 0). */
 void uvh5_east_north(const struct br_telescope *telescope, size_t d, double *east, double *north);
 
-/* False when HDF5 cannot; the file is closed with uvh5_close in either case. A file that is there already
- * is replaced only with `overwrite`. */
-bool uvh5_create(struct uvh5_file *file, const struct uvh5_layout *layout, const char *path, bool overwrite);
-bool uvh5_append(struct uvh5_file *file, const struct uvh5_layout *layout, const struct uvh5_row *row);
-bool uvh5_close(struct uvh5_file *file);
+/* 0, or an errno; the file is closed with uvh5_close in either case. A file that is there already is
+ * replaced only with `overwrite`. After a failure the file holds the integrations that were whole before,
+ * and stays so. */
+int uvh5_create(struct uvh5_file *file, const struct uvh5_layout *layout, const char *path, bool overwrite);
+int uvh5_append(struct uvh5_file *file, const struct uvh5_layout *layout, const struct uvh5_row *row);
+int uvh5_close(struct uvh5_file *file);
 
-/* Writes another text in the place of the history. */
+/* Writes another text in the place of the history, with the next integration. False when HDF5 cannot. */
 bool uvh5_set_history(struct uvh5_file *file, const char *text);
 
 /* header.c: the datasets that do not grow, and those of length Nblts. */

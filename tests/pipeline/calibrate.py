@@ -205,6 +205,10 @@ def test_files():
             assert not os.path.exists(os.path.join(d, "out.h5")), words
         result = circle.calibrate(d, dada, *place, "--telescope", "none.yaml", status=2)
         assert "has no `telescope:`" in result.err, result
+        for size in (500, 3000, 6000):  # a disk that is full
+            result = circle.calibrate(d, vis, *place, status=1, file_bytes=size)
+            assert "gains.h5 cannot be written: File too large" in result.err, result
+            assert not [n for n in os.listdir(d) if n.startswith("gains")]
         circle.calibrate(d, vis, *place)
         before = open(os.path.join(d, "gains.h5"), "rb").read()
         assert "--overwrite replaces it" in circle.calibrate(d, vis, *place, status=1).err

@@ -6,6 +6,7 @@ that can run there on that device, so that the same tests hold for the GPU."""
 import contextlib
 import os
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -30,9 +31,11 @@ class Result:
         return f"exit {self.status}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
 
 
-def beamring(*args, cwd=None, timeout=100, env=None):
+def beamring(*args, cwd=None, timeout=100, env=None, file_bytes=None):
+    """`file_bytes`: how long files may become; what is more cannot be written, as on a disk that is full."""
+    limit = file_bytes and (lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes)))
     done = subprocess.run([os.path.abspath(PROGRAM), *map(str, args)], cwd=cwd, capture_output=True,
-                          text=True, timeout=timeout, env={**os.environ, **(env or {})})
+                          text=True, timeout=timeout, env={**os.environ, **(env or {})}, preexec_fn=limit)
     return Result(done.returncode, done.stdout, done.stderr)
 
 
@@ -73,6 +76,19 @@ def promised_and_resident(directory, text):
         os.path.abspath(PROGRAM), "run", "pipeline.yaml", "--set", f"device={DEVICE}"
     ], cwd=directory, capture_output=True, text=True, timeout=150, check=True)
     return promised, int(out.stdout.split()[-1]) * 1024
+
+
+@contextlib.contextmanager
+def small_disk(path, size):
+    """A file system of `size` bytes at `path`, or None where it cannot be mounted."""
+    os.mkdir(path)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", path]
+    mounted = subprocess.run(mount, capture_output=True).returncode == 0
+    try:
+        yield path if mounted else None
+    finally:
+        if mounted:
+            subprocess.run(["umount", path], check=True)
 
 
 @contextlib.contextmanager

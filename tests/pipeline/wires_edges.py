@@ -12,8 +12,8 @@ from files_common import write
 from kotekan_beams import (
     COARSE, on_the_wire, other, RECEIVED, receiver as kotekan_receiver, stored)
 from wires_common import (
-    check_l0, document, EPOCH, frb_receiver, free_port, head, l0_head, l0_packets, QUANTIZED, random_minichunks,
-    recorded_levels, recordings, STEP)
+    check_l0, document, EPOCH, frb_receiver, free_port, head, l0_head, l0_packets, QUANTIZED,
+    random_minichunks, recorded_levels, recordings, STEP)
 from wires_frb import check_minichunks
 from wires_l0 import l0_receiver
 import chime_l0  # noqa: E402

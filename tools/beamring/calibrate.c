@@ -7,6 +7,7 @@
 #include "tools/beamring/commands.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -238,6 +239,7 @@ static int write_file(const struct calibrate_request *r, const struct visibiliti
         c->nfreq,    c->npol, c->ndishes,   c->gain,     c->flag,      c->weight,
         c->residual, c->snr,  c->reference, v->freq_mhz, v->width_mhz, v->shape.telescope,
         source,      names,   begin,        end,         digest};
+    signal(SIGXFSZ, SIG_IGN); /* a file that becomes too long is an error, not the end */
     int status = gains_file_write(&file, r->out, r->overwrite, error);
     free(names);
     return status;

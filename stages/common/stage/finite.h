@@ -1,7 +1,7 @@
 /* finite.h - floats that come from outside: a value that is not finite (NaN, infinity) is missing.
  *
- * Every stage that brings floats into a pipeline (replay, receive) passes its frames through finite_take; what
- * follows may take finite values for granted wherever a frame says that they are valid. */
+ * Every stage that brings floats into a pipeline (replay, receive) passes its frames through finite_take;
+ * what follows may take finite values for granted wherever a frame says that they are valid. */
 #ifndef BEAMRING_STAGES_COMMON_STAGE_FINITE_H
 #define BEAMRING_STAGES_COMMON_STAGE_FINITE_H
 
@@ -16,7 +16,8 @@
  * Validity is closed again. Returns how many valid values and pairs of the side were not finite. */
 uint64_t finite_clean(const struct br_stream *stream, struct br_frame *frame);
 
-/* In configure, with output 0 described: the stage counts what was not finite, where its frames have floats. */
+/* In configure, with output 0 described: the stage counts what was not finite, where its frames have floats.
+ */
 void finite_configure(struct br_stage *stage);
 
 /* What a stage keeps; zeroed. */

@@ -1,4 +1,5 @@
 #include "stages/common/tables/gains_file.h"
+#include "stages/common/tables/hdf5_store.h"
 #include "stages/common/tables/hdf5_types.h"
 
 #include <errno.h>
@@ -68,18 +69,12 @@ int gains_file_write(const struct gains_file *g, const char *path, bool overwrit
         return br_fail(error, BR_E_IO, "%s is there already; --overwrite replaces it", path);
     if (snprintf(part, sizeof part, "%s.part", path) >= (int)sizeof part)
         return br_fail(error, BR_E_IO, "%s: the name is too long", path);
-    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
-    errno = 0;
-    hid_t file = H5Fcreate(part, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-    if (file < 0) return br_fail(error, BR_E_IO, "%s cannot be written: %s", part, strerror(errno));
-    bool good = write_all(file, g);
-    good = H5Fclose(file) >= 0 && good;
-    if (!good) {
-        br_fail(error, BR_E_IO, "%s cannot be written: %s", part, strerror(errno));
-    } else if (rename(part, path) != 0) {
-        good = false;
-        br_fail(error, BR_E_IO, "%s cannot be written: %s", path, strerror(errno));
-    }
-    if (!good) unlink(part);
-    return good ? BR_OK : BR_E_IO;
+    struct hdf5_store store;
+    int why = hdf5_store_create(&store, part, true);
+    if (why == 0) why = hdf5_store_close(&store, write_all(store.file, g));
+    hdf5_store_free(&store);
+    if (why == 0 && rename(part, path) != 0) why = errno;
+    if (why == 0) return BR_OK;
+    unlink(part);
+    return br_fail(error, BR_E_IO, "%s cannot be written: %s", path, strerror(why));
 }

@@ -187,8 +187,8 @@ static void like_the_reference(void **state)
     }
 }
 
-/* A value that is not finite, in the first block and later: blocks behind it are as those of a series in which
- * its cell is missing, within what one sample more weighs. */
+/* A value that is not finite, in the first block and later: the blocks behind it have scales and offsets as
+ * if it had not been there. */
 static void not_finite(void **state)
 {
     (void)state;
