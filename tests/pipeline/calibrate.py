@@ -213,6 +213,11 @@ def test_files():
         before = open(os.path.join(d, "gains.h5"), "rb").read()
         assert "--overwrite replaces it" in circle.calibrate(d, vis, *place, status=1).err
         assert open(os.path.join(d, "gains.h5"), "rb").read() == before
+        shutil.copy(os.path.join(d, vis), os.path.join(d, "outside.uvh5"))
+        for name in ("Header/freq_array", "Data/nsamples"):
+            for way in harness.send_outside(os.path.join(d, "outside.uvh5"), name):
+                result = circle.calibrate(d, "outside.uvh5", *place, "--out", "out.h5", status=1)
+                assert "outside.uvh5: " in result.err and name.split("/")[1] in result.err, (way, result)
         for byte in harness.damage_hdf5(os.path.join(d, "other.uvh5")):
             result = circle.calibrate(d, "other.uvh5", *place, "--out", "out.h5", status=1)
             assert "other.uvh5: " in result.err, (byte, result)

@@ -109,6 +109,40 @@ def damage_hdf5(path):
         yield at
 
 
+def send_outside(path, name):
+    """Moves the dataset `name` of an HDF5 file out of it in every way that the format has; one way at a time, each
+    time yielding which. The values stay what they were, but for the pipe, to which nobody writes."""
+    import h5py
+    with open(path, "rb") as f:
+        whole = f.read()
+    with open(path + ".other", "wb") as f:
+        f.write(whole)
+    if not os.path.exists(path + ".pipe"):
+        os.mkfifo(path + ".pipe")
+    with h5py.File(path) as f:
+        data = f[name][()]
+    data.tofile(path + ".raw")
+    for way in ("link", "pipe", "group", "storage", "virtual"):
+        with open(path, "wb") as f:
+            f.write(whole)
+        with h5py.File(path, "a") as f:
+            del f[name]
+            if way in ("link", "pipe"):
+                f[name] = h5py.ExternalLink(path + (".other" if way == "link" else ".pipe"), name)
+            elif way == "group":
+                f["elsewhere"] = h5py.ExternalLink(path + ".other", "/")
+                f[name] = h5py.SoftLink("/elsewhere/" + name)
+            elif way == "storage":
+                f.create_dataset(name, data.shape, data.dtype, external=[(path + ".raw", 0, data.nbytes)])
+            else:
+                layout = h5py.VirtualLayout(data.shape, data.dtype)
+                layout[...] = h5py.VirtualSource(path + ".other", name, data.shape)
+                f.create_virtual_dataset(name, layout)
+        yield way
+    with open(path, "wb") as f:
+        f.write(whole)
+
+
 def header(path):
     with open(path, "rb") as f:
         text = f.read(4096).decode("latin-1")

@@ -3,6 +3,7 @@
 #include "stages/common/formats/bitshuffle.h"
 #include "stages/common/stage/fileio.h"
 #include "stages/common/tables/hdf5_child.h"
+#include "stages/common/tables/hdf5_types.h"
 
 #include <errno.h>
 #include <hdf5.h>
@@ -237,15 +238,18 @@ static int describe(struct chime_file *f, const char *path, struct br_error *err
 {
     struct stat info;
     if (stat(path, &info) != 0) return br_fail(error, BR_E_IO, "cannot open %s: %s", path, strerror(errno));
-    hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    hid_t file = hdf5_open(path);
     if (file < 0)
         return br_fail(error, BR_E_FORMAT,
                        "%s: HDF5 cannot open it: it is truncated, damaged or still being written", path);
     int status = attributes(f, file, path, error);
     hid_t dataset = -1;
     if (status == BR_OK) {
-        dataset = H5Lexists(file, "baseband", H5P_DEFAULT) > 0 ? H5Dopen2(file, "baseband", H5P_DEFAULT) : -1;
-        if (dataset < 0)
+        bool outside;
+        dataset = hdf5_dataset(file, "baseband", &outside);
+        if (outside)
+            status = br_fail(error, BR_E_FORMAT, "%s: /baseband " HDF5_OUTSIDE, path);
+        else if (dataset < 0)
             status =
                 br_fail(error, BR_E_FORMAT, "%s: no dataset /baseband; expected a CHIME baseband file", path);
     }

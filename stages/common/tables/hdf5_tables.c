@@ -142,17 +142,19 @@ struct request {
 static int send_datasets(const void *arg, struct hdf5_sink *to, struct br_error *error)
 {
     const struct request *r = arg;
-    hid_t file = H5Fopen(r->path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    hid_t file = hdf5_open(r->path);
     if (file < 0) return br_fail(error, BR_E_FORMAT, "%s: is not a readable HDF5 file", r->path);
     for (size_t i = 0; i < r->count; i++) {
         const struct wanted *want = &r->want[i];
         struct dataset_head head = {0};
         void *data = NULL;
-        if (want->optional && H5Lexists(file, want->name, H5P_DEFAULT) == 0) {
+        if (want->optional && !hdf5_exists(file, want->name)) {
             if (!hdf5_send(to, &head, sizeof head)) return br_fail(error, BR_E_IO, "%s: no answer", r->path);
             continue;
         }
-        hid_t set = H5Dopen2(file, want->name, H5P_DEFAULT);
+        bool outside;
+        hid_t set = hdf5_dataset(file, want->name, &outside);
+        if (outside) return br_fail(error, BR_E_FORMAT, "%s: dataset %s " HDF5_OUTSIDE, r->path, want->name);
         if (set < 0)
             return br_fail(error, BR_E_FORMAT, "%s: there is no dataset %s; expected %s", r->path, want->name,
                            want->shape);

@@ -58,7 +58,7 @@ static void *numbers(struct reader *r, const char *name, hid_t type, size_t size
 {
     hsize_t dims[2] = {0, 1};
     void *values = NULL;
-    hid_t set = H5Dopen2(r->file, name, H5P_DEFAULT), space = set >= 0 ? H5Dget_space(set) : -1;
+    hid_t set = hdf5_dataset(r->file, name, NULL), space = set >= 0 ? H5Dget_space(set) : -1;
     int rank = space >= 0 ? H5Sget_simple_extent_ndims(space) : -1;
     bool fits = rank == (more > 0 ? 2 : 1) && H5Sget_simple_extent_dims(space, dims, NULL) == rank &&
                 (more == 0 || dims[1] == more) && dims[0] > 0 &&
@@ -76,7 +76,7 @@ static void *numbers(struct reader *r, const char *name, hid_t type, size_t size
 
 static bool one_real(struct reader *r, const char *name, double *value)
 {
-    hid_t set = H5Dopen2(r->file, name, H5P_DEFAULT), space = set >= 0 ? H5Dget_space(set) : -1;
+    hid_t set = hdf5_dataset(r->file, name, NULL), space = set >= 0 ? H5Dget_space(set) : -1;
     bool good = space >= 0 && H5Sget_simple_extent_npoints(space) == 1 &&
                 H5Dread(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, value) >= 0;
     if (space >= 0) H5Sclose(space);
@@ -88,8 +88,8 @@ static bool one_real(struct reader *r, const char *name, double *value)
 static void one_text(struct reader *r, const char *name, char *text, size_t size)
 {
     text[0] = '\0';
-    if (H5Lexists(r->file, name, H5P_DEFAULT) <= 0) return;
-    hid_t set = H5Dopen2(r->file, name, H5P_DEFAULT), type = set >= 0 ? H5Dget_type(set) : -1;
+    if (!hdf5_exists(r->file, name)) return;
+    hid_t set = hdf5_dataset(r->file, name, NULL), type = set >= 0 ? H5Dget_type(set) : -1;
     hid_t mine = H5Tcopy(H5T_C_S1);
     H5Tset_size(mine, size);
     hid_t space = set >= 0 ? H5Dget_space(set) : -1;
@@ -234,7 +234,7 @@ static void add_row(struct reader *r, size_t i, size_t j, const double *v, const
 static bool read_part(struct reader *r, const char *name, hid_t type, hsize_t first, hsize_t count, void *to)
 {
     hsize_t dims[3] = {0}, at[3] = {first}, size[3] = {count, r->reply.shape.nchannels, r->npols};
-    hid_t set = H5Dopen2(r->file, name, H5P_DEFAULT), space = set >= 0 ? H5Dget_space(set) : -1;
+    hid_t set = hdf5_dataset(r->file, name, NULL), space = set >= 0 ? H5Dget_space(set) : -1;
     hid_t memory = H5Screate_simple(3, size, NULL);
     bool good = space >= 0 && H5Sget_simple_extent_ndims(space) == 3 &&
                 H5Sget_simple_extent_dims(space, dims, NULL) == 3 && dims[0] == r->reply.rows &&
@@ -292,7 +292,7 @@ static int read_slice(const void *arg, struct hdf5_sink *to, struct br_error *er
 {
     const struct request *request = arg;
     struct reader r = {.path = request->path, .error = error};
-    r.file = H5Fopen(request->path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    r.file = hdf5_open(request->path);
     if (r.file < 0) return br_fail(error, BR_E_FORMAT, "%s: is not a readable HDF5 file", request->path);
     H5Fget_filesize(r.file, &r.bytes);
     r.reply.next = request->first;
