@@ -36,6 +36,7 @@ struct br_ranks {
     struct post **post; /* [count] by sender, oldest first */
     bool failed;
     unsigned failed_rank;
+    bool unaware; /* rank 0 says that this rank has failed, which does not know of it */
     int failed_status;
     char why[BR_ERROR_LENGTH];
     void (*on_failure)(void *arg);

@@ -37,8 +37,10 @@ static const struct br_param params[] = {
              "how far data may be ahead of what has not arrived before that counts as missing", .def = "16",
              .min = 2, .max = 4096, .unit = "frames"),
     BR_PARAM("handshake_s", BR_P_REAL, struct receive, handshake_s,
-             "a sender that has not sent its handshake by then is closed", .def = "10", .min = 0.1,
-             .max = 1e6, .unit = "s", .formats = "frb-node kotekan"),
+             "a sender is closed that has not sent its handshake (frb-node: the document, kotekan: the first "
+             "frame's metadata) so long after it began, or is silent for so long within a message; a message "
+             "may take 60 times as long",
+             .def = "10", .min = 0.1, .max = 1e6, .unit = "s", .formats = "frb-node kotekan"),
     BR_PARAM("document", BR_P_PATH, struct receive, document,
              "YAML file with the document that senders must agree with, and all channels to "
              "receive; packetize writes it",

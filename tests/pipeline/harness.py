@@ -110,8 +110,8 @@ def damage_hdf5(path):
 
 
 def send_outside(path, name):
-    """Moves the dataset `name` of an HDF5 file out of it in every way that the format has; one way at a time, each
-    time yielding which. The values stay what they were, but for the pipe, to which nobody writes."""
+    """Moves the dataset `name` of an HDF5 file out of it in every way that the format has; one way at a time,
+    each time yielding which. The values stay what they were, but for the pipe, to which nobody writes."""
     import h5py
     with open(path, "rb") as f:
         whole = f.read()

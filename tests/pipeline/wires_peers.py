@@ -1,5 +1,6 @@
 """The FRB-node protocol beside peers that break it, stop reading, reset or are not there, and mistakes in the
 configuration."""
+import contextlib
 import os
 import socket
 import struct
@@ -115,6 +116,42 @@ def test_frb_node_bad_peers():
             assert np.array_equal(x, levels[n]) and np.array_equal(y, side[n].astype(np.float32))
         silent.close()
         deaf.close()
+
+
+def test_frb_node_strangers():
+    """64 that are silent, or send their document byte by byte, shut no sender out; none has more than
+    handshake_s."""
+    rng = np.random.default_rng(3)
+    hello = frb_node.hello(document())
+    with harness.scratch() as d:
+        port = free_port()
+        run = frb_receiver(d, port, document(), "until_closed: true, hold_s: 30, handshake_s: 1000")
+        connect = lambda: socket.create_connection(("127.0.0.1", port), timeout=20)
+        strangers = [connect() for _ in range(64)]
+        for n, s in enumerate(strangers):
+            s.sendall(hello[:n])
+        levels, side = random_minichunks(rng, 3, 2, 3)
+        with connect() as good:
+            good.sendall(hello)
+            assert strangers[0].recv(1) == b""
+            for n in range(3):
+                good.sendall(frb_node.minichunk(n * STEP, side[n], levels[n]))
+        for s in strangers:
+            s.close()
+        run.finish()
+        counts = run.counts()
+        assert counts["received"] == 3 and counts["silent"] == 1 and counts["refused"] == 0, counts
+        assert counts["broken"] == 63 and len(recordings(d)) == 3, counts
+    with harness.scratch() as d:
+        run = frb_receiver(d, port := free_port(), document(), "until_closed: true, handshake_s: 0.5")
+        with socket.create_connection(("127.0.0.1", port)) as s:
+            with contextlib.suppress(ConnectionError):
+                for byte in hello:
+                    s.sendall(bytes([byte]))
+                    time.sleep(0.02)
+                raise AssertionError("the time of all bytes was not too long")
+        run.finish()
+        assert "its handshake took more than 0.5 s" in run.text() and run.counts()["silent"] == 1, run.text()
 
 
 def record_levels(d, duration=0.5, beams="[2, 4]"):
@@ -277,6 +314,6 @@ pipeline:
 
 if __name__ == "__main__":
     harness.main([
-        test_frb_node_bad_peers, test_frb_node_reconnect, test_frb_node_deaf_peers,
+        test_frb_node_bad_peers, test_frb_node_strangers, test_frb_node_reconnect, test_frb_node_deaf_peers,
         test_interrupt_while_blocked, test_refused
     ])

@@ -373,6 +373,12 @@ static bool may_be_silent(const void *owner, unsigned peer)
     return c->state != FRB_PREFIX && c->state != FRB_TEXT;
 }
 
+static bool is_known(const void *owner, unsigned peer)
+{
+    const struct frb_connection *c = &((const struct frb_receiver *)owner)->connection[peer];
+    return c->channel != NULL || c->state == FRB_WAITING;
+}
+
 static const uint8_t *pending(const void *owner, unsigned peer, size_t *bytes)
 {
     const struct frb_connection *c = &((const struct frb_receiver *)owner)->connection[peer];
@@ -396,14 +402,15 @@ static void end(void *owner, unsigned peer)
     frb_connection_end(r, &r->connection[peer]);
 }
 
-static const struct tcp_calls calls = {begin, room, got, may_close, may_be_silent, pending, sent, end};
+static const struct tcp_calls calls = {begin,    room,    got,  may_close, may_be_silent,
+                                       is_known, pending, sent, end};
 
 int frb_receiver_listen(struct frb_receiver *r, const struct net_address *address, struct br_error *error)
 {
     r->server = (struct tcp_server){.calls = &calls,
                                     .owner = r,
                                     .most = FRB_CONNECTIONS,
-                                    .silent_s = r->handshake_s,
+                                    .handshake_s = r->handshake_s,
                                     .counts = &r->counts,
                                     .complaint = r->complaint,
                                     .complaint_size = sizeof r->complaint};
