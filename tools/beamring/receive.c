@@ -257,6 +257,8 @@ static int receive_chime_l0(const struct options *o, const struct net_address *a
         }
         if (over || recorder->failed) break;
         status = l0_receiver_step(&r, 50, &error);
+        if (r.notice[0] != '\0') fprintf(stderr, "beamring receive: %s\n", r.notice);
+        r.notice[0] = '\0';
     }
     if (status != BR_OK) fprintf(stderr, "beamring receive: %s\n", error.text);
     if (r.complaint != NULL)
