@@ -1,6 +1,7 @@
 """The FRB-node protocol beside peers that break it, stop reading, reset or are not there, and mistakes in the
 configuration."""
 import contextlib
+import json
 import os
 import socket
 import struct
@@ -228,6 +229,49 @@ def test_frb_node_deaf_peers():
             f"{closing.address} ended 1 connection and never accepted anything" in result.err, result
 
 
+def answers(how):
+    """A receiver that takes all, and answers what how(n) says after n minichunks."""
+
+    def behave(receiver, sock, index):
+        _, _, length = struct.unpack("<IIi", receiver.take(sock, 12))
+        doc = yaml.safe_load(receiver.take(sock, length)[:-1])
+        size, n = 12 + 132 * len(doc["beam_ids"]) * len(doc["freq_channels"]), 0
+        with contextlib.suppress(ConnectionError):
+            sock.sendall(how(0))
+            while len(receiver.take(sock, size)) == size:
+                n += 1
+                sock.sendall(how(n))
+
+    return behave
+
+
+def test_frb_node_answers():
+    """What is not acknowledged is counted, of a receiver that never answers, of one that answers the half, of one
+    that answers nonsense or more than it was sent: that one is closed."""
+    every = lambda n: b"\1" if n else b""
+    for name, how, status, lost, words in (
+        ("good", every, 0, 0, ", 0 not acknowledged"),
+        ("dropped", lambda n: b"\0" if n else b"", 0, 0, ", 0 not acknowledged"),
+        ("never", lambda n: b"", 1, 1, "and has acknowledged none"),
+        ("half", lambda n: b"\1" if n % 2 else b"", 0, 0.4, "not everything that was sent has been answered"),
+        ("many", lambda n: b"\1" * 100000 if n == 2 else every(n), 0, 0.1, "to nothing that was sent"),
+        ("early", lambda n: b"\1\1" if n == 0 else every(n), 0, 0.5, "to nothing that was sent"),
+        ("nonsense", lambda n: b"\7" if n == 3 else every(n), 0, 0.1, "it answered 7"),
+    ):
+        with harness.scratch() as d:
+            receiver = frb_node.Receiver(behave=answers(how))
+            text = head(0, 0.2) + "  - {stage: quantize, in: j, out: q, bits: 4, block: 256}\n" + f"""
+  - {{stage: packetize, in: q, format: frb-node, acks: true, close_s: 0.3, idle_s: 0.1, retry_s: 100,
+     destinations: [{{address: "{receiver.address}"}}]}}
+"""
+            result = harness.run(d, text, "--stats", "s.json", status=status)
+            stats = json.load(open(os.path.join(d, "s.json")))
+            (stage,) = [s for s in stats["stages"] if s["name"] == "packetize"]
+            count = sum(stage["lost"].get(x, 0) for x in ("not_acknowledged", "no_destination"))
+            assert words in result.err and stats["balanced"], (name, result)
+            assert count >= lost * int(0.2 / 5.12e-6) if lost else count == 0, (name, stage, result)
+
+
 def test_interrupt_while_blocked():
     """Ctrl-C while a receiver does not read: ends within seconds, and cleanly."""
     with harness.scratch() as d:
@@ -315,5 +359,5 @@ pipeline:
 if __name__ == "__main__":
     harness.main([
         test_frb_node_bad_peers, test_frb_node_strangers, test_frb_node_reconnect, test_frb_node_deaf_peers,
-        test_interrupt_while_blocked, test_refused
+        test_frb_node_answers, test_interrupt_while_blocked, test_refused
     ])
