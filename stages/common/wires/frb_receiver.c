@@ -146,16 +146,6 @@ static bool join(struct frb_receiver *r, struct frb_connection *c)
     return make_room(r, c, cells * FRB_NODE_CELL);
 }
 
-static int copy_document(struct frb_receiver *r, const struct frb_connection *c, struct br_error *error)
-{
-    char *yaml = NULL;
-    size_t length;
-    int status = frb_node_write(&c->document, &yaml, &length, error);
-    if (status == BR_OK) status = frb_node_parse(&r->document, yaml, length - 1, error);
-    free(yaml);
-    return status;
-}
-
 /* Once enough senders have come, their channels together are what is received. */
 static bool adopt(struct frb_receiver *r)
 {
@@ -170,7 +160,7 @@ static bool adopt(struct frb_receiver *r)
         total += c->document.freq_channels.count;
     }
     if (waiting < r->senders) return true;
-    if (copy_document(r, first, &r->failure) != BR_OK) return false;
+    if (frb_node_copy(&r->document, &first->document, &r->failure) != BR_OK) return false;
     int64_t *all = malloc(total * sizeof *all);
     if (all == NULL) {
         br_fail(&r->failure, BR_E_NO_MEMORY, "no memory for %zu channels", total);
